@@ -1,0 +1,96 @@
+package api
+
+import (
+	"context"
+	"crypto/x509"
+	"io"
+	"net"
+)
+
+// Request is one request, owned by the handler: nothing in it aliases a
+// transport's buffers, except Body, which is valid until Serve returns (and, for
+// an Upgrade, until that ends).
+type Request struct {
+	Method string
+	// Path is the decoded path; RawPath the path as it came on the wire (escaped).
+	Path, RawPath string
+	// RawQuery is the query without "?", as it came.
+	RawQuery string
+	Host     string
+	Header   Header
+	// RemoteAddr is "ip:port" of the peer, or "@" for a unix socket.
+	RemoteAddr string
+	// PeerCertificates is the chain that the TLS client presented (not verified
+	// against any CA yet); nil without one.
+	PeerCertificates []*x509.Certificate
+	// Proto is "HTTP/1.1" or "HTTP/2.0".
+	Proto string
+	// Listener says which listener took the request.
+	Listener Listener
+	// Body is the request body, nil when there is none. ContentLength is its
+	// length in bytes, -1 when unknown (chunked).
+	Body          io.Reader
+	ContentLength int64
+}
+
+// Listener tells the listeners of one process apart: what they may trust differs.
+type Listener uint8
+
+const (
+	// ListenerSecure is the TLS listener with delegated identity.
+	ListenerSecure Listener = iota
+	// ListenerSidecar is the plaintext loopback or unix listener, where every
+	// request has the gateway's own identity.
+	ListenerSidecar
+)
+
+// Handler answers requests. Serve may be called from any number of goroutines;
+// ctx ends when the client has left, where the transport can tell, or when the
+// server is closed. Serve never returns nil.
+type Handler interface {
+	Serve(ctx context.Context, r *Request) *Response
+}
+
+// Response is the answer to one Request. At most one of Body, BodyTo, Stream
+// and Upgrade is set; none means an empty body.
+type Response struct {
+	Status int
+	Header Header
+	// Body is the whole body, which must not change any more.
+	Body []byte
+	// BodyTo writes the whole body; Length is its size in bytes or -1.
+	BodyTo io.WriterTo
+	Length int64
+	// Stream is a long-running body (watch, log follow).
+	Stream Stream
+	// Upgrade takes over the connection of a client that asked for a protocol
+	// upgrade. It writes everything itself, the 101 included; Status and Header
+	// are ignored. Only for HTTP/1.1 requests that carry an Upgrade header.
+	Upgrade func(conn net.Conn)
+	// Done, when set, is called exactly once after the response was written or
+	// given up, with the number of body bytes written and the write error.
+	Done func(written int64, err error)
+}
+
+// Stream is a long-running response body that writes when it has something to
+// say, so that an idle one holds no goroutine of its own.
+type Stream interface {
+	// Start begins delivery and returns without blocking on the client. It is
+	// called once, after the response header was written.
+	Start(w StreamWriter)
+	// Stop is called exactly once, after the client left, the writer was closed
+	// or the server shut down; when it returns nothing is written any more.
+	Stop()
+}
+
+// StreamWriter is what a transport offers to a Stream. Its methods may be
+// called from any goroutine, WriteFrames by one at a time.
+type StreamWriter interface {
+	// WriteFrames writes the frames in one go and flushes them. The frames are
+	// not kept. It blocks while the client does not read, up to the write
+	// timeout of the transport; an error is final.
+	WriteFrames(frames [][]byte) error
+	// Close ends the response cleanly (EOF); later writes fail. It does not
+	// block and may be called more than once.
+	Close()
+}
