@@ -1,0 +1,104 @@
+// Package flight collapses simultaneous calls without ever giving a caller an
+// answer that was begun before the caller asked.
+//
+// singleflight lets a late caller share the call already under way, which is
+// wrong for linearizable reads: that call may have read the store before the
+// late caller's own write. Here the callers that arrive while a call for their
+// key is under way share the NEXT call.
+package flight
+
+import (
+	"context"
+	"sync"
+)
+
+// Group collapses calls by key. The zero value is ready to use; it is safe for
+// concurrent use and must not be copied.
+type Group[K comparable, V any] struct {
+	mu struct {
+		sync.Mutex
+		keys map[K]*queue[V] // guarded by mu; a key is present while a round of it runs
+	}
+}
+
+// queue is the running round of one key and the one that waits behind it.
+type queue[V any] struct {
+	next *round[V]
+}
+
+// round is one call and those who share it.
+type round[V any] struct {
+	run     func(context.Context) (V, error)
+	ctx     context.Context
+	cancel  context.CancelFunc
+	waiting int // guarded by Group.mu
+	done    chan struct{}
+	value   V // written before done is closed
+	err     error
+}
+
+// Do returns the result of a call of run that began after Do was called. run is
+// the function of whichever caller opened the round; its context ends when all
+// who wait for the round have given up. shared tells that others got the same
+// result. Do returns early with ctx's error.
+func (g *Group[K, V]) Do(ctx context.Context, key K, run func(context.Context) (V, error)) (value V, shared bool, err error) {
+	r, first := g.join(key, run)
+	select {
+	case <-r.done:
+	case <-ctx.Done():
+		g.leave(r)
+		return value, false, context.Cause(ctx)
+	}
+	return r.value, !first, r.err
+}
+
+// join enters the round that key's next call belongs to, and starts it if no
+// call is under way. first tells that the caller opened the round.
+func (g *Group[K, V]) join(key K, run func(context.Context) (V, error)) (r *round[V], first bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	q, busy := g.mu.keys[key]
+	if busy && q.next != nil {
+		q.next.waiting++
+		return q.next, false
+	}
+	r = &round[V]{run: run, waiting: 1, done: make(chan struct{})}
+	r.ctx, r.cancel = context.WithCancel(context.Background())
+	if busy {
+		q.next = r
+		return r, true
+	}
+	if g.mu.keys == nil {
+		g.mu.keys = make(map[K]*queue[V])
+	}
+	g.mu.keys[key] = &queue[V]{}
+	go g.fly(key, r)
+	return r, true
+}
+
+// fly runs the rounds of key until none waits. It ends with the last of them.
+func (g *Group[K, V]) fly(key K, r *round[V]) {
+	for r != nil {
+		r.value, r.err = r.run(r.ctx)
+		r.cancel()
+		close(r.done)
+
+		g.mu.Lock()
+		q := g.mu.keys[key]
+		r, q.next = q.next, nil
+		if r == nil {
+			delete(g.mu.keys, key)
+		}
+		g.mu.Unlock()
+	}
+}
+
+// leave gives up waiting for r; the last to leave cancels its call.
+func (g *Group[K, V]) leave(r *round[V]) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	r.waiting--
+	if r.waiting == 0 {
+		r.cancel()
+	}
+}

@@ -1,0 +1,88 @@
+package flight
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestLateCallersShareTheNextCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g Group[string, int]
+		calls := 0
+		gate := make(chan struct{})
+		run := func(context.Context) (int, error) {
+			calls++
+			n := calls
+			<-gate
+			return n, nil
+		}
+		results := make([]int, 5)
+		shared := make([]bool, 5)
+		var wg sync.WaitGroup
+		call := func(i int) {
+			wg.Go(func() { results[i], shared[i], _ = g.Do(t.Context(), "k", run) })
+			synctest.Wait()
+		}
+		for i := range results {
+			call(i)
+		}
+		gate <- struct{}{} // first round
+		synctest.Wait()
+		gate <- struct{}{} // the one shared by the four others
+		wg.Wait()
+		if results[0] != 1 {
+			t.Errorf("first caller got call %d", results[0])
+		}
+		for i := 1; i < 5; i++ {
+			if results[i] != 2 {
+				t.Errorf("late caller %d got call %d, begun before it asked", i, results[i])
+			}
+		}
+		if calls != 2 {
+			t.Errorf("%d calls, want 2", calls)
+		}
+		if shared[1] || !shared[2] {
+			t.Errorf("shared = %v", shared)
+		}
+	})
+}
+
+func TestLastToLeaveCancels(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g Group[int, int]
+		ended := make(chan error, 1)
+		run := func(ctx context.Context) (int, error) {
+			<-ctx.Done()
+			ended <- ctx.Err()
+			return 0, ctx.Err()
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { _, _, _ = g.Do(ctx, 1, run) }()
+		synctest.Wait()
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("call ended with %v", err)
+		}
+		synctest.Wait()
+		if len(g.mu.keys) != 0 {
+			t.Errorf("%d keys left", len(g.mu.keys))
+		}
+	})
+}
+
+func TestKeysAreIndependent(t *testing.T) {
+	var g Group[int, int]
+	for i := range 3 {
+		got, _, err := g.Do(t.Context(), i, func(context.Context) (int, error) { return i * i, nil })
+		if err != nil || got != i*i {
+			t.Errorf("key %d: %d, %v", i, got, err)
+		}
+	}
+}
