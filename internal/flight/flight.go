@@ -9,6 +9,8 @@ package flight
 
 import (
 	"context"
+	"fmt"
+	"runtime/debug"
 	"sync"
 )
 
@@ -58,7 +60,7 @@ func (g *Group[K, V]) join(key K, run func(context.Context) (V, error)) (r *roun
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	q, busy := g.mu.keys[key]
-	if busy && q.next != nil {
+	if busy && q.next != nil && q.next.waiting > 0 {
 		q.next.waiting++
 		return q.next, false
 	}
@@ -79,9 +81,7 @@ func (g *Group[K, V]) join(key K, run func(context.Context) (V, error)) (r *roun
 // fly runs the rounds of key until none waits. It ends with the last of them.
 func (g *Group[K, V]) fly(key K, r *round[V]) {
 	for r != nil {
-		r.value, r.err = r.run(r.ctx)
-		r.cancel()
-		close(r.done)
+		r.call()
 
 		g.mu.Lock()
 		q := g.mu.keys[key]
@@ -91,6 +91,19 @@ func (g *Group[K, V]) fly(key K, r *round[V]) {
 		}
 		g.mu.Unlock()
 	}
+}
+
+// call runs the round. A panic becomes its error: it ran on behalf of requests,
+// and must not end the process.
+func (r *round[V]) call() {
+	defer close(r.done)
+	defer r.cancel()
+	defer func() {
+		if p := recover(); p != nil {
+			r.err = fmt.Errorf("panic in a collapsed call: %v\n%s", p, debug.Stack())
+		}
+	}()
+	r.value, r.err = r.run(r.ctx)
 }
 
 // leave gives up waiting for r; the last to leave cancels its call.

@@ -86,3 +86,35 @@ func TestKeysAreIndependent(t *testing.T) {
 		}
 	}
 }
+
+func TestPanicIsAnError(t *testing.T) {
+	var g Group[int, int]
+	if _, _, err := g.Do(t.Context(), 1, func(context.Context) (int, error) { panic("boom") }); err == nil {
+		t.Error("no error")
+	}
+}
+
+func TestAbandonedRoundIsNotJoined(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g Group[int, int]
+		gate := make(chan struct{})
+		run := func(ctx context.Context) (int, error) {
+			<-gate
+			return 7, ctx.Err()
+		}
+		done := make(chan struct{})
+		go func() { _, _, _ = g.Do(t.Context(), 1, run); close(done) }()
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, _, _ = g.Do(ctx, 1, run) // opens the next round and leaves it
+		got := make(chan error, 1)
+		go func() { _, _, err := g.Do(t.Context(), 1, run); got <- err }()
+		synctest.Wait()
+		close(gate)
+		<-done
+		if err := <-got; err != nil {
+			t.Errorf("joined an abandoned round: %v", err)
+		}
+	})
+}
