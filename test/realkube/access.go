@@ -1,0 +1,109 @@
+package realkube
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// URL is kube-apiserver's address, for example https://127.0.0.1:20123. It stays the same over restarts.
+func (c *Cluster) URL() string { return "https://" + c.apiPort.addr() }
+
+// Token is the bearer token of a user of the token file, empty for an unknown one.
+func (c *Cluster) Token(user string) string { return c.users[user].Token }
+
+// AdminToken is a bearer token of group system:masters.
+func (c *Cluster) AdminToken() string { return c.Token(Admin) }
+
+// AdminConfig is a client configuration of group system:masters, without client-side rate limits.
+func (c *Cluster) AdminConfig() *rest.Config { return c.ConfigFor(c.AdminToken()) }
+
+// ConfigFor is a client configuration with a bearer token, without client-side rate limits.
+func (c *Cluster) ConfigFor(token string) *rest.Config {
+	return &rest.Config{
+		Host:            c.URL(),
+		BearerToken:     token,
+		TLSClientConfig: rest.TLSClientConfig{CAFile: c.ServingCAFile()},
+		QPS:             -1,
+	}
+}
+
+// ConfigForCert is a client configuration with a client certificate, without client-side rate limits.
+func (c *Cluster) ConfigForCert(k KeyPair) *rest.Config {
+	cfg := c.ConfigFor("")
+	cfg.CertFile, cfg.KeyFile = k.CertFile, k.KeyFile
+	return cfg
+}
+
+// ServingCAFile is the authority of kube-apiserver's serving certificate and of those of IssueServingCert.
+func (c *Cluster) ServingCAFile() string { return c.pki.serving.pair.CertFile }
+
+// ClientCAFile is the authority of client certificates (--client-ca-file).
+func (c *Cluster) ClientCAFile() string { return c.pki.client.pair.CertFile }
+
+// FrontProxyCAFile is the authority of front-proxy certificates (--requestheader-client-ca-file).
+func (c *Cluster) FrontProxyCAFile() string { return c.pki.frontProxy.pair.CertFile }
+
+// FrontProxyName is the only common name of a front-proxy certificate that may send X-Remote-* headers.
+func (c *Cluster) FrontProxyName() string { return frontProxyName }
+
+// IssueClientCert makes a certificate that kube-apiserver takes for the given user in the given groups.
+func (c *Cluster) IssueClientCert(user string, groups ...string) (KeyPair, error) {
+	return c.pki.client.issueClient(c.pkiDir(), c.certFile("client"), user, groups...)
+}
+
+// IssueFrontProxyCert makes a certificate whose holder may name users in X-Remote-* headers.
+func (c *Cluster) IssueFrontProxyCert() (KeyPair, error) {
+	return c.IssueFrontProxyCertFor(frontProxyName)
+}
+
+// IssueFrontProxyCertFor makes a certificate of the front-proxy authority with any common name. Headers of a name
+// that is not allowed are ignored.
+func (c *Cluster) IssueFrontProxyCertFor(commonName string) (KeyPair, error) {
+	return c.pki.frontProxy.issueClient(c.pkiDir(), c.certFile("front-proxy"), commonName)
+}
+
+// IssueServingCert makes a serving certificate that clients of this cluster trust, for example for a gateway.
+func (c *Cluster) IssueServingCert(hosts ...string) (KeyPair, error) {
+	return c.pki.serving.issueServer(c.pkiDir(), c.certFile("serving"), hosts...)
+}
+
+func (c *Cluster) pkiDir() string { return filepath.Join(c.dir, "pki") }
+
+func (c *Cluster) certFile(kind string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.certs++
+	return fmt.Sprintf("%s-%d", kind, c.mu.certs)
+}
+
+// WriteKubeconfig writes a kubeconfig with mode 0600 for one server and one bearer token.
+func (c *Cluster) WriteKubeconfig(path, serverURL, caFile, token string) error {
+	cfg := clientcmdapi.NewConfig()
+	cfg.Clusters["realkube"] = &clientcmdapi.Cluster{Server: serverURL, CertificateAuthority: caFile}
+	cfg.AuthInfos["user"] = &clientcmdapi.AuthInfo{Token: token}
+	cfg.Contexts["realkube"] = &clientcmdapi.Context{Cluster: "realkube", AuthInfo: "user", Namespace: "default"}
+	cfg.CurrentContext = "realkube"
+	return clientcmd.WriteToFile(*cfg, path)
+}
+
+// Kubectl runs kubectl with a kubeconfig and returns what it printed on standard output. The error holds what it
+// printed on standard error.
+func (c *Cluster) Kubectl(ctx context.Context, kubeconfig string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, c.paths.Kubectl, append([]string{"--kubeconfig", kubeconfig}, args...)...)
+	var out, errOut bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	// Discovery is cached below HOME by host and port, and ports are used again.
+	cmd.Env = append(os.Environ(), "KUBECACHEDIR="+filepath.Join(c.dir, "kubectl-cache"))
+	if err := cmd.Run(); err != nil {
+		return out.String(), fmt.Errorf("kubectl %q: %w: %s", args, err, errOut.Bytes())
+	}
+	return out.String(), nil
+}

@@ -1,0 +1,168 @@
+package realkube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+func (c *Cluster) startFirstAPIServer(ctx context.Context) error {
+	for try := 1; ; try++ {
+		p, err := reservePort()
+		if err != nil {
+			return err
+		}
+		c.apiPort = p
+		err = c.StartAPIServer(ctx)
+		if err == nil || !errors.Is(err, errPortTaken) || try == startTries {
+			return err
+		}
+		p.release()
+	}
+}
+
+// StartAPIServer starts kube-apiserver again after it was stopped or killed, on the same port, and returns when it is
+// ready: /readyz says ok and the four bootstrap namespaces exist.
+func (c *Cluster) StartAPIServer(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.apiserver != nil && c.mu.apiserver.running() {
+		return errors.New("kube-apiserver is running already")
+	}
+	p, err := startProcess("kube-apiserver", filepath.Join(c.dir, "kube-apiserver.log"), c.paths.KubeAPIServer, c.apiServerArgs()...)
+	if err != nil {
+		return err
+	}
+	c.mu.apiserver = p
+	return p.await(ctx, c.ready)
+}
+
+func (c *Cluster) apiServerArgs() []string {
+	args := []string{
+		"--etcd-servers=" + c.EtcdURL(),
+		"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1",
+		fmt.Sprintf("--secure-port=%d", c.apiPort.number),
+		"--endpoint-reconciler-type=none", // a loopback address is no valid endpoint
+		"--service-cluster-ip-range=10.0.0.0/24",
+		"--cert-dir=" + filepath.Join(c.dir, "apiserver-certs"),
+		"--tls-cert-file=" + c.pki.apiserver.CertFile, "--tls-private-key-file=" + c.pki.apiserver.KeyFile,
+		"--client-ca-file=" + c.pki.client.pair.CertFile,
+		"--token-auth-file=" + c.tokenFile,
+		"--requestheader-client-ca-file=" + c.pki.frontProxy.pair.CertFile,
+		"--requestheader-allowed-names=" + frontProxyName,
+		"--requestheader-username-headers=X-Remote-User",
+		"--requestheader-uid-headers=X-Remote-Uid",
+		"--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--proxy-client-cert-file=" + c.pki.aggregator.CertFile, "--proxy-client-key-file=" + c.pki.aggregator.KeyFile,
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file=" + c.pki.serviceAccount.CertFile,
+		"--service-account-signing-key-file=" + c.pki.serviceAccount.KeyFile,
+		"--authorization-mode=RBAC",
+		// Pods can be made without a controller manager that makes service accounts.
+		"--disable-admission-plugins=ServiceAccount",
+		"--allow-privileged=true",
+	}
+	if len(c.opts.FeatureGates) > 0 {
+		var gates []string
+		for name, on := range c.opts.FeatureGates {
+			gates = append(gates, fmt.Sprintf("%s=%t", name, on))
+		}
+		slices.Sort(gates)
+		args = append(args, "--feature-gates="+strings.Join(gates, ","))
+	}
+	return append(args, c.opts.ExtraArgs...)
+}
+
+// ready asks the server itself. Its certificate tells it from any other server on the port.
+func (c *Cluster) ready(ctx context.Context) (bool, error) {
+	for _, path := range []string{
+		"/readyz",
+		"/api/v1/namespaces/default", "/api/v1/namespaces/kube-system",
+		"/api/v1/namespaces/kube-public", "/api/v1/namespaces/kube-node-lease",
+	} {
+		if _, err := c.get(ctx, path); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// get reads a path of kube-apiserver as the administrator.
+func (c *Cluster) get(ctx context.Context, path string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL()+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+c.AdminToken())
+	resp, err := c.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, fmt.Errorf("GET %s: %w", path, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("GET %s: %s: %.300s", path, resp.Status, b)
+	}
+	return b, nil
+}
+
+// StopAPIServer asks kube-apiserver to end (SIGTERM) and waits for it: clients see a graceful shutdown.
+func (c *Cluster) StopAPIServer(ctx context.Context) error {
+	p, err := c.apiServer()
+	if err != nil {
+		return err
+	}
+	return p.stop(ctx)
+}
+
+// KillAPIServer ends kube-apiserver with SIGKILL and returns when it is gone.
+func (c *Cluster) KillAPIServer() error {
+	p, err := c.apiServer()
+	if err != nil {
+		return err
+	}
+	p.kill()
+	return nil
+}
+
+// PauseAPIServer stops kube-apiserver where it stands (SIGSTOP): connections stay open and say nothing.
+func (c *Cluster) PauseAPIServer() error { return c.signalAPIServer(syscall.SIGSTOP) }
+
+// ResumeAPIServer lets a paused kube-apiserver go on (SIGCONT).
+func (c *Cluster) ResumeAPIServer() error { return c.signalAPIServer(syscall.SIGCONT) }
+
+// APIServerPID is the process id of the kube-apiserver that was started last.
+func (c *Cluster) APIServerPID() int {
+	p, err := c.apiServer()
+	if err != nil {
+		return 0
+	}
+	return p.pid()
+}
+
+func (c *Cluster) signalAPIServer(sig syscall.Signal) error {
+	p, err := c.apiServer()
+	if err != nil {
+		return err
+	}
+	return p.signal(sig)
+}
+
+func (c *Cluster) apiServer() (*process, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.apiserver == nil {
+		return nil, errors.New("kube-apiserver was not started")
+	}
+	return c.mu.apiserver, nil
+}

@@ -1,0 +1,177 @@
+package realkube
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+)
+
+// modulePath is what the go.mod at the root of this repository declares.
+const modulePath = "github.com/kubeweir/kubeweir"
+
+// Paths are the programs a cluster is made of, as absolute paths.
+type Paths struct {
+	Etcd          string
+	KubeAPIServer string
+	Kubectl       string
+}
+
+// Binaries returns etcd, kube-apiserver and kubectl, built from the modules that this repository's go.mod names
+// (they are `tool` directives there). They are built once into .cache/bin at the repository's root, and again only
+// when go.mod or the Go version changes. Parallel callers, in this process or another, build once: the others wait.
+func Binaries(ctx context.Context) (Paths, error) {
+	root, err := RepoRoot()
+	if err != nil {
+		return Paths{}, err
+	}
+	dir := filepath.Join(root, ".cache", "bin")
+	p := Paths{
+		Etcd:          filepath.Join(dir, "etcd"),
+		KubeAPIServer: filepath.Join(dir, "kube-apiserver"),
+		Kubectl:       filepath.Join(dir, "kubectl"),
+	}
+	unlock, err := lockFile(ctx, filepath.Join(dir, "build.lock"))
+	if err != nil {
+		return Paths{}, err
+	}
+	defer unlock()
+
+	goMod, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	if err != nil {
+		return Paths{}, err
+	}
+	kube, err := requiredVersion(goMod, "k8s.io/kubernetes")
+	if err != nil {
+		return Paths{}, err
+	}
+	ldflags := kubeLDFlags(kube)
+	stampFile := filepath.Join(dir, "stamp")
+	stamp := stampOf(goMod, ldflags)
+	if old, err := os.ReadFile(stampFile); err == nil && string(old) == stamp && allExist(p.Etcd, p.KubeAPIServer, p.Kubectl) {
+		return p, nil
+	}
+	// go build looks at what is there already and links again only what has changed.
+	if err := goBuild(ctx, root, dir+string(filepath.Separator), ldflags,
+		"k8s.io/kubernetes/cmd/kube-apiserver", "k8s.io/kubernetes/cmd/kubectl"); err != nil {
+		return Paths{}, err
+	}
+	if err := goBuild(ctx, root, p.Etcd, "-s -w", "go.etcd.io/etcd/server/v3"); err != nil {
+		return Paths{}, err
+	}
+	return p, os.WriteFile(stampFile, []byte(stamp), 0o644)
+}
+
+// RepoRoot is the folder of the go.mod that holds the working directory, which must be kubeweir's.
+func RepoRoot() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		b, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+		if err == nil && strings.HasPrefix(string(b), "module "+modulePath+"\n") {
+			return dir, nil
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return "", errors.New("realkube: the working directory is not inside the kubeweir repository")
+		}
+		dir = parent
+	}
+}
+
+// buildGateway builds cmd/kubeweir into .cache/bin and returns its path. go build itself decides what is stale.
+func buildGateway(ctx context.Context) (string, error) {
+	root, err := RepoRoot()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(root, ".cache", "bin")
+	unlock, err := lockFile(ctx, filepath.Join(dir, "gateway.lock"))
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	out := filepath.Join(dir, "kubeweir")
+	return out, goBuild(ctx, root, out, "", "./cmd/kubeweir")
+}
+
+func goBuild(ctx context.Context, root, out, ldflags string, pkgs ...string) error {
+	args := append([]string{"build", "-o", out, "-ldflags", ldflags}, pkgs...)
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = root
+	if b, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, b)
+	}
+	return nil
+}
+
+// kubeLDFlags gives a kube-apiserver the version that a release build carries; without it /version says v0.0.0 and
+// the emulated version is wrong.
+func kubeLDFlags(version string) string {
+	parts := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
+	const pkg = "k8s.io/component-base/version."
+	return fmt.Sprintf("-s -w -X %sgitVersion=%s -X %sgitMajor=%s -X %sgitMinor=%s",
+		pkg, version, pkg, parts[0], pkg, parts[1])
+}
+
+func stampOf(goMod []byte, ldflags string) string {
+	h := sha256.New()
+	h.Write(goMod)
+	fmt.Fprintf(h, "\x00%s\x00%s", ldflags, runtime.Version())
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// requiredVersion finds a module's version in the require lines of a go.mod.
+func requiredVersion(goMod []byte, module string) (string, error) {
+	for line := range strings.Lines(string(goMod)) {
+		f := strings.Fields(strings.TrimPrefix(strings.TrimSpace(line), "require "))
+		if len(f) >= 2 && f[0] == module && strings.Count(f[1], ".") >= 2 {
+			return f[1], nil
+		}
+	}
+	return "", fmt.Errorf("realkube: go.mod requires no %s", module)
+}
+
+func allExist(paths ...string) bool {
+	for _, p := range paths {
+		if _, err := os.Stat(p); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// lockFile takes an exclusive lock on path, which it creates, and returns the function that gives it back. The
+// kernel releases the lock when the holder dies.
+func lockFile(ctx context.Context, path string) (func(), error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return func() { _ = f.Close() }, nil
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
+			_ = f.Close()
+			return nil, fmt.Errorf("lock %s: %w", path, err)
+		}
+		if err := pause(ctx); err != nil {
+			_ = f.Close()
+			return nil, fmt.Errorf("waiting for %s: %w", path, err)
+		}
+	}
+}

@@ -1,0 +1,173 @@
+// Package realkube runs a real Kubernetes control plane for tests: etcd and kube-apiserver, built from their modules
+// and started on loopback ports with TLS, tokens, client and front-proxy certificates and RBAC. It can stop, kill,
+// pause and restart them. Nothing needs to be installed and nothing is skipped: what is missing is built.
+package realkube
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A User is somebody whom kube-apiserver knows by a bearer token.
+type User struct {
+	Name   string
+	UID    string
+	Groups []string
+	Token  string // made up when empty
+}
+
+// Names of the users every cluster has.
+const (
+	// Admin is in system:masters and may do everything.
+	Admin = "admin"
+	// GatewayUser is who kubeweir is towards its upstream; it is in system:masters too.
+	GatewayUser = "kubeweir-gateway"
+	// Alice, Bob and Jane have no rights beyond those of every authenticated user. Jane is in group "dev".
+	Alice = "alice"
+	Bob   = "bob"
+	Jane  = "jane"
+)
+
+// Options say how a cluster is started. The zero value is a good one.
+type Options struct {
+	// Dir holds data, certificates and logs. Empty: a temporary folder that Close removes.
+	Dir string
+	// ExtraArgs are appended to kube-apiserver's flags, EtcdArgs to etcd's.
+	ExtraArgs, EtcdArgs []string
+	// FeatureGates of kube-apiserver.
+	FeatureGates map[string]bool
+	// Fsync makes etcd write through to the disk, as in production. Without it writes are faster and are lost when
+	// the machine, not the process, dies.
+	Fsync bool
+	// Users are added to those that every cluster has.
+	Users []User
+}
+
+// A Cluster is a running etcd and kube-apiserver. Its methods may be called at the same time from many goroutines;
+// starting and stopping the same process must not overlap.
+type Cluster struct {
+	opts      Options
+	dir       string
+	ownDir    bool
+	paths     Paths
+	pki       *pki
+	users     map[string]User
+	tokenFile string
+	client    *http.Client // trusts the serving CA
+
+	apiPort, etcdPort, etcdPeerPort *port
+
+	mu struct {
+		sync.Mutex
+		etcd, apiserver *process // the ones started last
+		certs           int      // client certificates issued, to name their files
+	}
+}
+
+// Start builds what is missing, starts etcd and kube-apiserver, and returns when kube-apiserver is ready. ctx bounds
+// the start only; Close ends the cluster.
+func Start(ctx context.Context, opts Options) (*Cluster, error) {
+	paths, err := Binaries(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{opts: opts, dir: opts.Dir, paths: paths}
+	if err := c.prepare(); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	if err := c.startFirstEtcd(ctx); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	if err := c.startFirstAPIServer(ctx); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+func (c *Cluster) prepare() error {
+	if c.dir == "" {
+		dir, err := os.MkdirTemp("", "kubeweir-realkube-")
+		if err != nil {
+			return err
+		}
+		c.dir, c.ownDir = dir, true
+	}
+	// etcd insists on a data folder that nobody else can read.
+	if err := os.MkdirAll(c.dir, 0o700); err != nil {
+		return err
+	}
+	dir, err := filepath.Abs(c.dir)
+	if err != nil {
+		return err
+	}
+	c.dir = dir
+	if c.pki, err = newPKI(filepath.Join(c.dir, "pki")); err != nil {
+		return err
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(c.pki.serving.cert)
+	c.client = &http.Client{
+		Timeout:   10 * time.Second,
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, DisableKeepAlives: true},
+	}
+	return c.writeTokens()
+}
+
+func (c *Cluster) writeTokens() error {
+	all := append([]User{
+		{Name: Admin, UID: "admin-uid", Groups: []string{"system:masters"}},
+		{Name: GatewayUser, UID: "gateway-uid", Groups: []string{"system:masters"}},
+		{Name: Alice, UID: "alice-uid"},
+		{Name: Bob, UID: "bob-uid"},
+		{Name: Jane, UID: "jane-uid", Groups: []string{"dev"}},
+	}, c.opts.Users...)
+	c.users = make(map[string]User, len(all))
+	var file strings.Builder
+	for _, u := range all {
+		if u.Token == "" {
+			b := make([]byte, 16)
+			if _, err := rand.Read(b); err != nil {
+				return err
+			}
+			u.Token = hex.EncodeToString(b)
+		}
+		c.users[u.Name] = u
+		fmt.Fprintf(&file, "%s,%s,%s,%q\n", u.Token, u.Name, u.UID, strings.Join(u.Groups, ","))
+	}
+	c.tokenFile = filepath.Join(c.dir, "tokens.csv")
+	return os.WriteFile(c.tokenFile, []byte(file.String()), 0o600)
+}
+
+// Close kills what still runs, gives the ports back and removes the folder if Start made it.
+func (c *Cluster) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range []*process{c.mu.apiserver, c.mu.etcd} {
+		if p != nil {
+			p.kill()
+		}
+	}
+	for _, p := range []*port{c.apiPort, c.etcdPort, c.etcdPeerPort} {
+		if p != nil {
+			p.release()
+		}
+	}
+	if c.ownDir {
+		return os.RemoveAll(c.dir)
+	}
+	return nil
+}
+
+// Dir is where data, certificates and logs are.
+func (c *Cluster) Dir() string { return c.dir }

@@ -1,0 +1,154 @@
+package realkube
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+)
+
+// startTries is how often a server is started on another port after one was taken in the meantime.
+const startTries = 5
+
+// startFirstEtcd starts etcd on ports of its choice.
+func (c *Cluster) startFirstEtcd(ctx context.Context) error {
+	for try := 1; ; try++ {
+		client, err := reservePort()
+		if err != nil {
+			return err
+		}
+		peer, err := reservePort()
+		if err != nil {
+			client.release()
+			return err
+		}
+		c.etcdPort, c.etcdPeerPort = client, peer
+		err = c.StartEtcd(ctx)
+		if err == nil || !errors.Is(err, errPortTaken) || try == startTries {
+			return err
+		}
+		client.release()
+		peer.release()
+	}
+}
+
+// StartEtcd starts etcd again after it was stopped or killed, on the same ports and data, and returns when it
+// serves.
+func (c *Cluster) StartEtcd(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.etcd != nil && c.mu.etcd.running() {
+		return errors.New("etcd is running already")
+	}
+	clientURL, peerURL := c.EtcdURL(), "http://"+c.etcdPeerPort.addr()
+	args := []string{
+		"--name=kubeweir-test",
+		"--data-dir=" + filepath.Join(c.dir, "etcd"),
+		"--listen-client-urls=" + clientURL, "--advertise-client-urls=" + clientURL,
+		"--listen-peer-urls=" + peerURL, "--initial-advertise-peer-urls=" + peerURL,
+		"--initial-cluster=kubeweir-test=" + peerURL,
+		"--log-level=info",
+	}
+	if !c.opts.Fsync {
+		args = append(args, "--unsafe-no-fsync")
+	}
+	p, err := startProcess("etcd", filepath.Join(c.dir, "etcd.log"), c.paths.Etcd, append(args, c.opts.EtcdArgs...)...)
+	if err != nil {
+		return err
+	}
+	c.mu.etcd = p
+	// Its own log, not its port, says that it is ready: on a port just lost, somebody else's etcd would answer.
+	return p.await(ctx, func(context.Context) (bool, error) {
+		return bytes.Contains(p.log(), []byte("ready to serve client requests")), nil
+	})
+}
+
+// StopEtcd asks etcd to end and waits for it.
+func (c *Cluster) StopEtcd(ctx context.Context) error {
+	p, err := c.etcd()
+	if err != nil {
+		return err
+	}
+	// etcd raises the signal against itself again once it has shut down.
+	var ended *exec.ExitError
+	if err := p.stop(ctx); !errors.As(err, &ended) || ended.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
+		return err
+	}
+	return nil
+}
+
+// KillEtcd ends etcd with SIGKILL and returns when it is gone.
+func (c *Cluster) KillEtcd() error {
+	p, err := c.etcd()
+	if err != nil {
+		return err
+	}
+	p.kill()
+	return nil
+}
+
+func (c *Cluster) etcd() (*process, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.etcd == nil {
+		return nil, errors.New("etcd was not started")
+	}
+	return c.mu.etcd, nil
+}
+
+// EtcdURL is where etcd serves its clients, in plain HTTP.
+func (c *Cluster) EtcdURL() string { return "http://" + c.etcdPort.addr() }
+
+// Revision is the store's current revision, which is the resourceVersion of the newest write.
+func (c *Cluster) Revision(ctx context.Context) (int64, error) {
+	var out struct {
+		Header struct {
+			Revision string `json:"revision"`
+		} `json:"header"`
+	}
+	if err := c.etcdCall(ctx, "maintenance/status", map[string]any{}, &out); err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(out.Header.Revision, 10, 64)
+}
+
+// Compact drops the store's history below revision: reads at an older version are then too old unless
+// kube-apiserver still has them in memory.
+func (c *Cluster) Compact(ctx context.Context, revision int64) error {
+	return c.etcdCall(ctx, "kv/compaction", map[string]any{"revision": strconv.FormatInt(revision, 10), "physical": true}, nil)
+}
+
+// etcdCall uses etcd's JSON gateway, which spares the tests etcd's client.
+func (c *Cluster) etcdCall(ctx context.Context, method string, in, out any) error {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.EtcdURL()+"/v3/"+method, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("etcd %s: %w", method, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return fmt.Errorf("etcd %s: %w", method, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("etcd %s: %s: %s", method, resp.Status, b)
+	}
+	if out == nil {
+		return nil
+	}
+	return json.Unmarshal(b, out)
+}

@@ -1,0 +1,167 @@
+package realkube
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+
+	"k8s.io/client-go/rest"
+)
+
+// A Gateway is a running `kubeweir gateway` in front of a Cluster. Starting and stopping it must not overlap;
+// everything else may be called from many goroutines.
+type Gateway struct {
+	cluster     *Cluster
+	path        string
+	extraArgs   []string
+	serving     KeyPair
+	kubeconfig  string
+	logFile     string
+	main, admin *port
+
+	proc *process // the one started last
+}
+
+// readyLine is what the gateway prints when it serves.
+var readyLine = regexp.MustCompile(`(?m)^kubeweir: ready on https://\S+`)
+
+// StartGateway builds cmd/kubeweir and starts it in front of c, on loopback ports, with a certificate of c's serving
+// authority, and returns when it is ready. extraArgs are appended to its flags. Its identity towards kube-apiserver
+// is GatewayUser. Several gateways may stand in front of one cluster.
+func StartGateway(ctx context.Context, c *Cluster, extraArgs ...string) (*Gateway, error) {
+	path, err := buildGateway(ctx)
+	if err != nil {
+		return nil, err
+	}
+	g := &Gateway{cluster: c, path: path, extraArgs: extraArgs}
+	if g.serving, err = c.IssueServingCert("127.0.0.1", "localhost"); err != nil {
+		return nil, err
+	}
+	for try := 1; ; try++ {
+		if err := g.choosePorts(); err != nil {
+			return nil, err
+		}
+		err := g.Start(ctx)
+		if err == nil {
+			return g, nil
+		}
+		g.Close()
+		if !errors.Is(err, errPortTaken) || try == startTries {
+			return nil, err
+		}
+	}
+}
+
+func (g *Gateway) choosePorts() error {
+	var err error
+	if g.main, err = reservePort(); err != nil {
+		return err
+	}
+	if g.admin, err = reservePort(); err != nil {
+		g.main.release()
+		return err
+	}
+	name := fmt.Sprintf("gateway-%d", g.main.number)
+	g.logFile = filepath.Join(g.cluster.dir, name+".log")
+	g.kubeconfig = filepath.Join(g.cluster.dir, name+".upstream.kubeconfig")
+	return g.cluster.WriteKubeconfig(g.kubeconfig, g.cluster.URL(), g.cluster.ServingCAFile(), g.cluster.Token(GatewayUser))
+}
+
+// Start starts the gateway again, on the same addresses, after it was stopped or killed, and returns when it is
+// ready.
+func (g *Gateway) Start(ctx context.Context) error {
+	args := []string{
+		"gateway", "--kubeconfig", g.kubeconfig,
+		"--listen", g.main.addr(), "--admin-listen", g.admin.addr(),
+		"--tls-cert-file", g.serving.CertFile, "--tls-private-key-file", g.serving.KeyFile,
+		"--client-ca-file", g.cluster.ClientCAFile(),
+	}
+	p, err := startProcess("kubeweir gateway", g.logFile, g.path, append(args, g.extraArgs...)...)
+	if err != nil {
+		return err
+	}
+	g.proc = p
+	return p.await(ctx, func(context.Context) (bool, error) { return readyLine.Match(p.log()), nil })
+}
+
+// URL is the gateway's address for clients; it stays the same over restarts.
+func (g *Gateway) URL() string { return "https://" + g.main.addr() }
+
+// AdminURL is the address of the admin listener, in plain HTTP.
+func (g *Gateway) AdminURL() string { return "http://" + g.admin.addr() }
+
+// PID is the process id of the gateway that was started last.
+func (g *Gateway) PID() int { return g.proc.pid() }
+
+// Log is what the gateway that was started last has printed.
+func (g *Gateway) Log() string { return string(g.proc.log()) }
+
+// ConfigFor is a client configuration that goes through the gateway, without client-side rate limits.
+func (g *Gateway) ConfigFor(token string) *rest.Config {
+	cfg := g.cluster.ConfigFor(token)
+	cfg.Host = g.URL()
+	return cfg
+}
+
+// AdminConfig is ConfigFor the cluster's administrator.
+func (g *Gateway) AdminConfig() *rest.Config { return g.ConfigFor(g.cluster.AdminToken()) }
+
+// WriteKubeconfig writes a kubeconfig for one bearer token that goes through the gateway.
+func (g *Gateway) WriteKubeconfig(path, token string) error {
+	return g.cluster.WriteKubeconfig(path, g.URL(), g.cluster.ServingCAFile(), token)
+}
+
+// Metrics scrapes the gateway's own metrics.
+func (g *Gateway) Metrics(ctx context.Context) (Metrics, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, g.AdminURL()+"/metrics", nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("GET /metrics: %s: %.300s", resp.Status, b)
+	}
+	return ParseMetrics(b)
+}
+
+// Stop asks the gateway to end (SIGTERM) and waits while it drains. A gateway that does not end, or ends with a
+// failure, is an error.
+func (g *Gateway) Stop(ctx context.Context) error { return g.proc.stop(ctx) }
+
+// Kill ends the gateway with SIGKILL and returns when it is gone.
+func (g *Gateway) Kill() { g.proc.kill() }
+
+// Signal sends a signal to the gateway, for example SIGSTOP.
+func (g *Gateway) Signal(sig os.Signal) error { return g.proc.signal(sig) }
+
+// Done is closed when the gateway that was started last has ended.
+func (g *Gateway) Done() <-chan struct{} { return g.proc.done }
+
+// Panicked tells whether the gateway has printed a panic or a data race since it was started last.
+func (g *Gateway) Panicked() bool {
+	log := g.proc.log()
+	return bytes.Contains(log, []byte("panic:")) || bytes.Contains(log, []byte("DATA RACE"))
+}
+
+// Close kills the gateway if it still runs and gives its ports back.
+func (g *Gateway) Close() {
+	if g.proc != nil {
+		g.proc.kill()
+	}
+	g.main.release()
+	g.admin.release()
+}

@@ -1,0 +1,60 @@
+package realkube
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+// Metrics are the metric families of one scrape, by name.
+type Metrics map[string]*dto.MetricFamily
+
+// Metrics scrapes kube-apiserver's own metrics.
+func (c *Cluster) Metrics(ctx context.Context) (Metrics, error) {
+	b, err := c.get(ctx, "/metrics")
+	if err != nil {
+		return nil, err
+	}
+	return ParseMetrics(b)
+}
+
+// ParseMetrics reads the Prometheus text format.
+func ParseMetrics(text []byte) (Metrics, error) {
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	m, err := parser.TextToMetricFamilies(bytes.NewReader(text))
+	if err != nil {
+		return nil, fmt.Errorf("parse metrics: %w", err)
+	}
+	return m, nil
+}
+
+// Sum adds the series of a family that carry all the given labels: values of counters, gauges and untyped series,
+// sample counts of histograms and summaries. A family that is not there sums to zero, as a counter that has not
+// counted yet does.
+func (m Metrics) Sum(family string, labels map[string]string) float64 {
+	var sum float64
+	for _, s := range m[family].GetMetric() {
+		if hasLabels(s, labels) {
+			sum += s.GetCounter().GetValue() + s.GetGauge().GetValue() + s.GetUntyped().GetValue() +
+				float64(s.GetHistogram().GetSampleCount()+s.GetSummary().GetSampleCount())
+		}
+	}
+	return sum
+}
+
+func hasLabels(s *dto.Metric, want map[string]string) bool {
+	found := 0
+	for _, l := range s.GetLabel() {
+		if v, ok := want[l.GetName()]; ok {
+			if v != l.GetValue() {
+				return false
+			}
+			found++
+		}
+	}
+	return found == len(want)
+}

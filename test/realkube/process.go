@@ -1,0 +1,155 @@
+package realkube
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// stopGrace is how long a process may take to end after SIGTERM before it is killed.
+const stopGrace = 20 * time.Second
+
+// A process is a child of this one. It is reaped when it ends, and dies with its parent.
+type process struct {
+	name    string
+	logFile string
+	logFrom int64 // size of the log before this process wrote to it
+	cmd     *exec.Cmd
+	done    chan struct{} // closed once the process is reaped
+	err     error         // how it ended; read after done
+}
+
+// startProcess starts a program whose output is appended to logFile.
+func startProcess(name, logFile, path string, args ...string) (*process, error) {
+	log, err := os.OpenFile(logFile, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = log.Close() }() // the child has its own descriptor
+	size, err := log.Seek(0, io.SeekEnd)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(path, args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = dieWithParent()
+	p := &process{name: name, logFile: logFile, logFrom: size, cmd: cmd, done: make(chan struct{})}
+	started := make(chan error)
+	go p.run(started)
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	return p, nil
+}
+
+// run starts the process and reaps it. The kernel's "die with the parent" means the thread that started the child,
+// so that thread stays with this goroutine for the child's whole life.
+func (p *process) run(started chan<- error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	err := p.cmd.Start()
+	started <- err
+	if err != nil {
+		return
+	}
+	p.err = p.cmd.Wait()
+	close(p.done)
+}
+
+func (p *process) pid() int { return p.cmd.Process.Pid }
+
+func (p *process) running() bool {
+	select {
+	case <-p.done:
+		return false
+	default:
+		return true
+	}
+}
+
+func (p *process) signal(sig os.Signal) error {
+	if err := p.cmd.Process.Signal(sig); err != nil {
+		return fmt.Errorf("%s: send %s: %w", p.name, sig, err)
+	}
+	return nil
+}
+
+// kill ends the process at once (SIGKILL) and returns when it is gone. A process that has ended already is no error.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.done
+}
+
+// stop asks the process to end (SIGTERM) and waits; after stopGrace or when ctx ends it kills. The error is an
+// *exec.ExitError when the process ended by itself but not with status 0, and another one when it had to be killed.
+func (p *process) stop(ctx context.Context) error {
+	if !p.running() {
+		return p.err
+	}
+	if err := p.signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	grace := time.NewTimer(stopGrace)
+	defer grace.Stop()
+	select {
+	case <-p.done:
+		return p.err
+	case <-grace.C:
+	case <-ctx.Done():
+	}
+	p.kill()
+	return fmt.Errorf("%s did not stop and was killed", p.name)
+}
+
+// log is what the process has written so far.
+func (p *process) log() []byte {
+	b, err := os.ReadFile(p.logFile)
+	if err != nil || int64(len(b)) < p.logFrom {
+		return nil
+	}
+	return b[p.logFrom:]
+}
+
+// failure describes a process that has ended too early, with the end of what it wrote.
+func (p *process) failure() error {
+	<-p.done
+	b := p.log()
+	const tail = 3000
+	if len(b) > tail {
+		b = b[len(b)-tail:]
+	}
+	if bytes.Contains(b, []byte("address already in use")) {
+		return fmt.Errorf("%s: %w", p.name, errPortTaken)
+	}
+	return fmt.Errorf("%s ended too early: %s\n%s", p.name, p.cmd.ProcessState, b)
+}
+
+// errPortTaken says that another program took a port between its choice and its use.
+var errPortTaken = errors.New("address already in use")
+
+// await polls ready until it is true, the process ends, or ctx does.
+func (p *process) await(ctx context.Context, ready func(context.Context) (bool, error)) error {
+	var last error
+	for {
+		ok, err := ready(ctx)
+		if ok && p.running() {
+			return nil
+		}
+		if err != nil {
+			last = err
+		}
+		if !p.running() {
+			return p.failure()
+		}
+		if err := pause(ctx); err != nil {
+			return fmt.Errorf("%s not ready: %w (last: %v)", p.name, err, last)
+		}
+	}
+}

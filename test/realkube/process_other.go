@@ -1,0 +1,10 @@
+//go:build !linux
+
+package realkube
+
+import "syscall"
+
+// dieWithParent has no equivalent outside Linux: there, Close is what ends a child.
+func dieWithParent() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true}
+}

@@ -1,0 +1,198 @@
+package realkube
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+func testContext(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func startCluster(t *testing.T, opts Options) *Cluster {
+	t.Helper()
+	// Binaries may have to be built first, which takes minutes.
+	ctx, cancel := context.WithTimeout(t.Context(), 25*time.Minute)
+	defer cancel()
+	c, err := Start(ctx, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+func clientset(t *testing.T, cfg *rest.Config) *kubernetes.Clientset {
+	t.Helper()
+	cs, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cs
+}
+
+// TestCluster goes through one cluster's life: identities, metrics, compaction, and every way to end and restart.
+func TestCluster(t *testing.T) {
+	c := startCluster(t, Options{Dir: filepath.Join(t.TempDir(), "kube"), FeatureGates: map[string]bool{"WatchList": true}})
+	ctx := testContext(t)
+
+	t.Run("identities", func(t *testing.T) {
+		cert, err := c.IssueClientCert("carol", "system:masters")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, cfg := range map[string]*rest.Config{"token": c.AdminConfig(), "certificate": c.ConfigForCert(cert)} {
+			if _, err := clientset(t, cfg).CoreV1().Pods("").List(ctx, metav1.ListOptions{}); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		_, err = clientset(t, c.ConfigFor(c.Token(Alice))).CoreV1().Pods("").List(ctx, metav1.ListOptions{})
+		if !errors.IsForbidden(err) || !strings.Contains(err.Error(), `User "alice"`) {
+			t.Errorf("alice lists pods: %v, want 403", err)
+		}
+		_, err = clientset(t, c.ConfigFor("nobody's")).CoreV1().Pods("").List(ctx, metav1.ListOptions{})
+		if !errors.IsUnauthorized(err) {
+			t.Errorf("unknown token: %v, want 401", err)
+		}
+	})
+	t.Run("version", func(t *testing.T) {
+		v, err := clientset(t, c.AdminConfig()).Discovery().ServerVersion()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v.Major != "1" || !strings.HasPrefix(v.GitVersion, "v1.") {
+			t.Errorf("version %+v", v)
+		}
+	})
+	t.Run("kubectl", func(t *testing.T) {
+		kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+		if err := c.WriteKubeconfig(kubeconfig, c.URL(), c.ServingCAFile(), c.AdminToken()); err != nil {
+			t.Fatal(err)
+		}
+		out, err := c.Kubectl(ctx, kubeconfig, "get", "namespaces", "-o", "name")
+		if err != nil || !strings.Contains(out, "namespace/kube-system\n") {
+			t.Errorf("kubectl: %q, %v", out, err)
+		}
+		if _, err := c.Kubectl(ctx, kubeconfig, "get", "nonsense"); err == nil || !strings.Contains(err.Error(), "nonsense") {
+			t.Errorf("kubectl get nonsense: %v", err)
+		}
+	})
+	t.Run("metrics", func(t *testing.T) {
+		m, err := c.Metrics(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := m.Sum("apiserver_request_total", map[string]string{"resource": "pods", "verb": "LIST"}); n < 1 {
+			t.Errorf("pod lists counted: %v", n)
+		}
+	})
+	t.Run("compact", func(t *testing.T) {
+		rev, err := c.Revision(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Compact(ctx, rev); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Compact(ctx, rev); err == nil {
+			t.Error("compacting the same revision twice is no error")
+		}
+	})
+	t.Run("restarts", func(t *testing.T) { testRestarts(ctx, t, c) })
+}
+
+func testRestarts(ctx context.Context, t *testing.T, c *Cluster) {
+	check := func(step string, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("%s: %v", step, err)
+		}
+	}
+	url, pid := c.URL(), c.APIServerPID()
+	check("kill", c.KillAPIServer())
+	if syscall.Kill(pid, 0) == nil {
+		t.Error("the killed kube-apiserver is still there or was not reaped")
+	}
+	check("start after kill", c.StartAPIServer(ctx))
+	if c.URL() != url || c.APIServerPID() == pid {
+		t.Errorf("restarted at %s as %d, was %s as %d", c.URL(), c.APIServerPID(), url, pid)
+	}
+	if c.StartAPIServer(ctx) == nil {
+		t.Error("a second kube-apiserver started")
+	}
+
+	check("pause", c.PauseAPIServer())
+	short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+	defer cancel()
+	if _, err := c.get(short, "/readyz"); err == nil {
+		t.Error("a paused kube-apiserver answered")
+	}
+	check("resume", c.ResumeAPIServer())
+	_, err := c.get(ctx, "/readyz")
+	check("readyz after resume", err)
+
+	check("stop", c.StopAPIServer(ctx))
+	check("kill etcd", c.KillEtcd())
+	check("start etcd", c.StartEtcd(ctx))
+	check("stop etcd", c.StopEtcd(ctx))
+	check("start etcd again", c.StartEtcd(ctx))
+	check("start after stop", c.StartAPIServer(ctx))
+}
+
+// TestParallel starts two clusters at once: neither may build twice, take the other's ports or see its objects.
+func TestParallel(t *testing.T) {
+	for _, name := range []string{"one", "two"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := startCluster(t, Options{})
+			ctx := testContext(t)
+			cs := clientset(t, c.AdminConfig())
+			if _, err := cs.CoreV1().Namespaces().Get(ctx, "default", metav1.GetOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := os.Stat(c.Dir()); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+func TestRequiredVersion(t *testing.T) {
+	goMod := []byte("module x\n\nrequire k8s.io/one v1.2.3\n\nrequire (\n\tk8s.io/two v0.1.0 // indirect\n)\n\ntool (\n\tk8s.io/three/cmd\n)\n")
+	for module, want := range map[string]string{"k8s.io/one": "v1.2.3", "k8s.io/two": "v0.1.0", "k8s.io/three": ""} {
+		got, err := requiredVersion(goMod, module)
+		if got != want || (err != nil) != (want == "") {
+			t.Errorf("%s: %q, %v; want %q", module, got, err, want)
+		}
+	}
+}
+
+// TestEndedEarly shows the log of a server that could not start.
+func TestEndedEarly(t *testing.T) {
+	ctx := testContext(t)
+	c, err := Start(ctx, Options{EtcdArgs: []string{"--no-such-flag"}})
+	if err == nil {
+		_ = c.Close()
+		t.Fatal("etcd started with an unknown flag")
+	}
+	if !strings.Contains(err.Error(), "no-such-flag") {
+		t.Errorf("error does not show the log: %v", err)
+	}
+}
