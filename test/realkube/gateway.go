@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -14,16 +15,27 @@ import (
 	"k8s.io/client-go/rest"
 )
 
+// GatewayOptions say how a gateway is started. The zero value is a good one.
+type GatewayOptions struct {
+	// Path of the kubeweir program. Empty: cmd/kubeweir is built first.
+	Path string
+	// Listen and AdminListen are loopback addresses with port. Empty: free ports.
+	Listen, AdminListen string
+	// ExtraArgs are appended to the gateway's flags.
+	ExtraArgs []string
+}
+
 // A Gateway is a running `kubeweir gateway` in front of a Cluster. Starting and stopping it must not overlap;
 // everything else may be called from many goroutines.
 type Gateway struct {
-	cluster     *Cluster
-	path        string
-	extraArgs   []string
-	serving     KeyPair
-	kubeconfig  string
-	logFile     string
-	main, admin *port
+	cluster       *Cluster
+	path          string
+	extraArgs     []string
+	serving       KeyPair
+	kubeconfig    string
+	logFile       string
+	listen, admin string
+	ports         []*port // the reserved ones
 
 	proc *process // the one started last
 }
@@ -31,20 +43,28 @@ type Gateway struct {
 // readyLine is what the gateway prints when it serves.
 var readyLine = regexp.MustCompile(`(?m)^kubeweir: ready on https://\S+`)
 
-// StartGateway builds cmd/kubeweir and starts it in front of c, on loopback ports, with a certificate of c's serving
-// authority, and returns when it is ready. extraArgs are appended to its flags. Its identity towards kube-apiserver
-// is GatewayUser. Several gateways may stand in front of one cluster.
+// StartGateway is StartGatewayWith on free ports, with flags appended.
 func StartGateway(ctx context.Context, c *Cluster, extraArgs ...string) (*Gateway, error) {
-	path, err := buildGateway(ctx)
-	if err != nil {
-		return nil, err
+	return StartGatewayWith(ctx, c, GatewayOptions{ExtraArgs: extraArgs})
+}
+
+// StartGatewayWith starts `kubeweir gateway` in front of c, with a certificate of c's serving authority, and returns
+// when it is ready. Its identity towards kube-apiserver is GatewayUser. Several gateways may stand in front of one
+// cluster.
+func StartGatewayWith(ctx context.Context, c *Cluster, opts GatewayOptions) (*Gateway, error) {
+	g := &Gateway{cluster: c, path: opts.Path, extraArgs: opts.ExtraArgs}
+	var err error
+	if g.path == "" {
+		if g.path, err = buildGateway(ctx); err != nil {
+			return nil, err
+		}
 	}
-	g := &Gateway{cluster: c, path: path, extraArgs: extraArgs}
 	if g.serving, err = c.IssueServingCert("127.0.0.1", "localhost"); err != nil {
 		return nil, err
 	}
 	for try := 1; ; try++ {
-		if err := g.choosePorts(); err != nil {
+		if err := g.place(opts); err != nil {
+			g.Close()
 			return nil, err
 		}
 		err := g.Start(ctx)
@@ -52,22 +72,31 @@ func StartGateway(ctx context.Context, c *Cluster, extraArgs ...string) (*Gatewa
 			return g, nil
 		}
 		g.Close()
-		if !errors.Is(err, errPortTaken) || try == startTries {
+		if !errors.Is(err, errPortTaken) || try == startTries || len(g.ports) == 0 {
 			return nil, err
 		}
 	}
 }
 
-func (g *Gateway) choosePorts() error {
-	var err error
-	if g.main, err = reservePort(); err != nil {
-		return err
+// place decides on addresses and on the files named after them.
+func (g *Gateway) place(opts GatewayOptions) error {
+	g.listen, g.admin, g.ports = opts.Listen, opts.AdminListen, nil
+	for _, addr := range []*string{&g.listen, &g.admin} {
+		if *addr != "" {
+			continue
+		}
+		p, err := reservePort()
+		if err != nil {
+			return err
+		}
+		g.ports = append(g.ports, p)
+		*addr = p.addr()
 	}
-	if g.admin, err = reservePort(); err != nil {
-		g.main.release()
-		return err
+	_, portNumber, err := net.SplitHostPort(g.listen)
+	if err != nil {
+		return fmt.Errorf("gateway address: %w", err)
 	}
-	name := fmt.Sprintf("gateway-%d", g.main.number)
+	name := "gateway-" + portNumber
 	g.logFile = filepath.Join(g.cluster.dir, name+".log")
 	g.kubeconfig = filepath.Join(g.cluster.dir, name+".upstream.kubeconfig")
 	return g.cluster.WriteKubeconfig(g.kubeconfig, g.cluster.URL(), g.cluster.ServingCAFile(), g.cluster.Token(GatewayUser))
@@ -78,7 +107,7 @@ func (g *Gateway) choosePorts() error {
 func (g *Gateway) Start(ctx context.Context) error {
 	args := []string{
 		"gateway", "--kubeconfig", g.kubeconfig,
-		"--listen", g.main.addr(), "--admin-listen", g.admin.addr(),
+		"--listen", g.listen, "--admin-listen", g.admin,
 		"--tls-cert-file", g.serving.CertFile, "--tls-private-key-file", g.serving.KeyFile,
 		"--client-ca-file", g.cluster.ClientCAFile(),
 	}
@@ -91,10 +120,10 @@ func (g *Gateway) Start(ctx context.Context) error {
 }
 
 // URL is the gateway's address for clients; it stays the same over restarts.
-func (g *Gateway) URL() string { return "https://" + g.main.addr() }
+func (g *Gateway) URL() string { return "https://" + g.listen }
 
 // AdminURL is the address of the admin listener, in plain HTTP.
-func (g *Gateway) AdminURL() string { return "http://" + g.admin.addr() }
+func (g *Gateway) AdminURL() string { return "http://" + g.admin }
 
 // PID is the process id of the gateway that was started last.
 func (g *Gateway) PID() int { return g.proc.pid() }
@@ -162,6 +191,10 @@ func (g *Gateway) Close() {
 	if g.proc != nil {
 		g.proc.kill()
 	}
-	g.main.release()
-	g.admin.release()
+	for _, p := range g.ports {
+		p.release()
+	}
 }
+
+// LogFile is where the gateway's output goes.
+func (g *Gateway) LogFile() string { return g.logFile }
