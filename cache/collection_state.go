@@ -1,0 +1,70 @@
+package cache
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Phase is a phase in the life of a collection.
+type Phase uint8
+
+// The phases: Starting -> Synced <-> Stale -> Stopped.
+const (
+	// Starting: not complete yet; no reads.
+	Starting Phase = iota
+	// Synced: complete and fed.
+	Synced
+	// Stale: complete, but the feed is broken or its connection is silent.
+	Stale
+	// Stopped for good.
+	Stopped
+)
+
+// String names the phase for metrics and logs.
+func (p Phase) String() string {
+	return [...]string{"starting", "synced", "stale", "stopped"}[p]
+}
+
+// State is how a collection is doing at one moment.
+type State struct {
+	Phase Phase
+	// Since is when the phase began. For Stale it is the last moment at which
+	// the collection was known to be fed, so that now minus Since is the age of
+	// what it serves.
+	Since time.Time
+	// LastContact is the last sign of life of the feed's connection, the zero
+	// time before the first; for a broken feed never after the break.
+	LastContact time.Time
+	// Err is why it is stale or stopped, and while starting why the last
+	// attempt failed.
+	Err error
+}
+
+// Reasons why a collection stops (State.Err, the end of its watches).
+var (
+	// ErrRewound: the upstream's version went back (a restored etcd, another
+	// cluster), so nothing held is true any more.
+	ErrRewound = errors.New("the upstream's resource version went back")
+	// ErrIdle: nobody used the collection.
+	ErrIdle = errors.New("not used for a while")
+	// ErrManagerClosed: the manager was closed.
+	ErrManagerClosed = errors.New("the cache is shutting down")
+)
+
+// ExpiredError says that a version is no longer held.
+type ExpiredError struct {
+	// RV is the version asked for, Oldest the oldest one that history reaches.
+	RV, Oldest uint64
+}
+
+func (e *ExpiredError) Error() string {
+	return fmt.Sprintf("resource version %d is too old (oldest held: %d)", e.RV, e.Oldest)
+}
+
+// TooLargeError says that a version is above what the collection holds.
+type TooLargeError struct{ RV, Current uint64 }
+
+func (e *TooLargeError) Error() string {
+	return fmt.Sprintf("too large resource version: %d, current: %d", e.RV, e.Current)
+}

@@ -1,0 +1,97 @@
+package cache
+
+import (
+	"context"
+	"errors"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeweir/kubeweir/cache/table"
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/object"
+)
+
+// Resource describes one resource that a Source can list and watch.
+type Resource struct {
+	schema.GroupVersionResource
+	Kind       string
+	Namespaced bool
+	// Custom is true for resources defined by a CustomResourceDefinition: they
+	// have no protobuf encoding, and their lists carry kind and apiVersion in
+	// every item.
+	Custom bool
+	// Schema scans its objects.
+	Schema *object.Schema
+	// Printer renders its tables; nil when kubeweir cannot, and Table requests
+	// are then forwarded.
+	Printer table.Printer
+}
+
+// ListOptions says which list a Source is asked for.
+type ListOptions struct {
+	// ResourceVersion and ResourceVersionMatch as in the Kubernetes API; both
+	// empty means most recent.
+	ResourceVersion, ResourceVersionMatch string
+	// Limit is the page size in objects, 0 for all; Continue the token of the
+	// page before.
+	Limit    int64
+	Continue string
+}
+
+// ListMeta is what a list says of itself.
+type ListMeta struct {
+	ResourceVersion uint64
+	Continue        string
+	// Kind and APIVersion of the list itself (PodList, v1): asked of the source,
+	// never guessed.
+	Kind, APIVersion string
+}
+
+// WatchOptions says where a Source's watch begins.
+type WatchOptions struct {
+	// ResourceVersion is exclusive; 0 with SendInitialEvents means most recent.
+	ResourceVersion uint64
+	// SendInitialEvents asks for the streaming list (KEP-3157): ADDED events of
+	// all objects, then a bookmark with InitialEventsEnd set.
+	SendInitialEvents bool
+	// TimeoutSeconds ends the watch, 0 leaves that to the source.
+	TimeoutSeconds int64
+}
+
+// Event is one event of a Source's watch.
+type Event struct {
+	Type api.EventType
+	// Object is the object in the form that object.Schema.Decode takes, owned by
+	// the receiver. For a bookmark it is the bookmark's object in that form (the
+	// template of the bookmarks sent to clients), or nil if the source has none.
+	Object []byte
+	// ResourceVersion is set for bookmarks.
+	ResourceVersion uint64
+	// InitialEventsEnd marks the bookmark that ends the streaming list.
+	InitialEventsEnd bool
+}
+
+// ErrUnsupported is returned by a Source for a way of reading that it lacks.
+var ErrUnsupported = errors.New("not supported by the source")
+
+// Source is what the cache needs of an API server: a remote kube-apiserver or
+// the origin. Its methods are safe for concurrent use. Errors that the server
+// answered with are *errors.StatusError of apimachinery, also those that arrive
+// as ERROR events.
+type Source interface {
+	// List reads one page and calls visit for each item, in order, with bytes
+	// that visit may keep. For JSON the items are complete objects with kind and
+	// apiVersion, for protobuf bare messages.
+	List(ctx context.Context, res *Resource, enc api.Encoding, opts ListOptions, visit func(item []byte) error) (ListMeta, error)
+	// Watch calls handle for each event until the watch ends (nil), breaks or
+	// ctx is done. It returns ErrUnsupported (wrapped) when SendInitialEvents is
+	// asked of a source without it. The connection is given up when nothing, not
+	// even an answer to a ping, came for the source's own dead-connection limit.
+	Watch(ctx context.Context, res *Resource, enc api.Encoding, opts WatchOptions, handle func(Event) error) error
+	// CurrentVersion is the current version of the source's store, read
+	// linearizably: at least that of every write acknowledged before the call.
+	CurrentVersion(ctx context.Context, res *Resource) (uint64, error)
+	// LastContact tells the unix time in nanoseconds at which the connection
+	// that feeds come through last gave a sign of life.
+	LastContact() int64
+}
