@@ -1,0 +1,91 @@
+package api
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// ContinueToken says where the next page of a list begins. Its encoded form is
+// kube-apiserver's own (k8s.io/apiserver/pkg/storage/continue.go), so that a
+// list begun here can be continued there and the other way round.
+type ContinueToken struct {
+	// ResourceVersion is the version that all pages show. A negative one (-1)
+	// stands for "whatever is latest": the rest of a list whose version expired.
+	ResourceVersion int64
+	// Start is the first key of the page, relative to the collection or
+	// namespace that is listed, without a leading "/": "namespace/name" or
+	// "name". Usually it is the last key of the page before plus "\x00".
+	Start string
+}
+
+// continueVersion names the format of tokens.
+const continueVersion = "meta.k8s.io/v1"
+
+// wireContinueToken is the JSON inside a token.
+type wireContinueToken struct {
+	APIVersion      string `json:"v"`
+	ResourceVersion int64  `json:"rv"`
+	StartKey        string `json:"start"`
+}
+
+var (
+	errContinueKey        = errors.New("continue key is not valid")
+	errContinueVersion    = errors.New("continue key is not valid: server does not recognize this encoded version")
+	errContinueStartRV    = errors.New("continue key is not valid: incorrect encoded start resourceVersion (version meta.k8s.io/v1)")
+	errContinueEmptyStart = errors.New("continue key is not valid: encoded start key empty (version meta.k8s.io/v1)")
+)
+
+// DecodeContinue decodes a continue token. Start keys with and without a
+// leading "/" are accepted: kube-apiserver's watch cache and its store differ in
+// that. The error is the 400 that upstream answers with.
+func DecodeContinue(token string) (ContinueToken, error) {
+	decoded, err := decodeContinue(token)
+	if err != nil {
+		return ContinueToken{}, apierrors.NewBadRequest(fmt.Sprintf("invalid continue token: %v", err))
+	}
+	return decoded, nil
+}
+
+func decodeContinue(token string) (ContinueToken, error) {
+	data, err := base64.RawURLEncoding.DecodeString(token)
+	if err != nil {
+		return ContinueToken{}, fmt.Errorf("%w: %v", errContinueKey, err)
+	}
+	var wire wireContinueToken
+	if err := json.Unmarshal(data, &wire); err != nil {
+		return ContinueToken{}, fmt.Errorf("%w: %v", errContinueKey, err)
+	}
+	switch {
+	case wire.APIVersion != continueVersion:
+		return ContinueToken{}, fmt.Errorf("%w %v", errContinueVersion, wire.APIVersion)
+	case wire.ResourceVersion == 0:
+		return ContinueToken{}, errContinueStartRV
+	case wire.StartKey == "":
+		return ContinueToken{}, errContinueEmptyStart
+	}
+	key := wire.StartKey
+	if !strings.HasPrefix(key, "/") {
+		key = "/" + key
+	}
+	// A key that is not clean could reach out of the collection.
+	if path.Clean(key) != key {
+		return ContinueToken{}, fmt.Errorf("%w: %v", errContinueKey, wire.StartKey)
+	}
+	return ContinueToken{ResourceVersion: wire.ResourceVersion, Start: key[1:]}, nil
+}
+
+// Encode is the inverse of DecodeContinue.
+func (t ContinueToken) Encode() string {
+	data, err := json.Marshal(wireContinueToken{continueVersion, t.ResourceVersion, t.Start})
+	if err != nil {
+		// Two strings and a number always marshal.
+		panic(err)
+	}
+	return base64.RawURLEncoding.EncodeToString(data)
+}

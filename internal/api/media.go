@@ -1,0 +1,330 @@
+package api
+
+import (
+	"sort"
+	"strconv"
+	"strings"
+)
+
+// Capabilities describe an endpoint to Negotiate: what upstream can answer
+// there, and what of it kubeweir can.
+type Capabilities struct {
+	// List is true for lists, false for single objects and watches: the metadata
+	// transform has a kind of its own for lists.
+	List bool
+	// Protobuf is true when upstream offers the resource in protobuf. Custom
+	// resources have it only for their metadata.
+	Protobuf bool
+	// Table is true when kubeweir can render the resource's tables.
+	Table bool
+}
+
+// Verdict is the outcome of Negotiate.
+type Verdict uint8
+
+const (
+	// Forward leaves the request to upstream: it will answer in a form that
+	// kubeweir does not serve, or refuse with a 406.
+	Forward Verdict = iota
+	// Serve means that the Representation is exactly the one upstream would
+	// choose.
+	Serve
+)
+
+// Negotiate chooses the form of a response from the Accept header (its first
+// line, "" without one), by the rules of
+// k8s.io/apiserver/pkg/endpoints/handlers/negotiation: the first clause in
+// order of q that the endpoint can satisfy. Pretty is set only by the Accept
+// parameter; see the function Pretty for the rest, and IncludeObject never.
+func Negotiate(accept string, can Capabilities) (Representation, Verdict) {
+	var store [8]clause
+	clauses := parseAccept(store[:0], accept)
+	if len(clauses) == 0 {
+		if accept == "" {
+			return Representation{Encoding: JSON}, Serve
+		}
+		return Representation{}, Forward
+	}
+	for i := range clauses {
+		c := &clauses[i]
+		for _, media := range offered {
+			if !c.matches(media) || !c.acceptable(media, can) {
+				continue
+			}
+			return c.representation(media, can)
+		}
+	}
+	return Representation{}, Forward
+}
+
+// mediaType is one of the media types that kube-apiserver offers.
+type mediaType uint8
+
+const (
+	mediaJSON mediaType = iota
+	mediaYAML
+	mediaProtobuf
+)
+
+// offered are the media types in upstream's order of preference. CBOR is behind
+// a feature gate that is off.
+var offered = [...]mediaType{mediaJSON, mediaYAML, mediaProtobuf}
+
+func (m mediaType) subType() string {
+	switch m {
+	case mediaYAML:
+		return "yaml"
+	case mediaProtobuf:
+		return "vnd.kubernetes.protobuf"
+	}
+	return "json"
+}
+
+// clause is one clause of an Accept header.
+type clause struct {
+	mainType, subType string
+	q                 float64
+	// as, group and version ask for a transform when convert is set.
+	convert            bool
+	as, group, version string
+	stream             string
+	serverVersion      string
+	pretty             bool
+}
+
+func (c *clause) matches(m mediaType) bool {
+	switch c.mainType {
+	case "application":
+		return c.subType == "*" || c.subType == m.subType()
+	case "*":
+		return c.subType == "*"
+	}
+	return false
+}
+
+// acceptable reports whether upstream would answer with m for this clause
+// (RequestScope.AllowsMediaTypeTransform and its like).
+func (c *clause) acceptable(m mediaType, can Capabilities) bool {
+	if !c.acceptableParameters(m, "v1") {
+		return false
+	}
+	if !c.convert {
+		return m != mediaProtobuf || can.Protobuf
+	}
+	if c.group != "meta.k8s.io" || c.version != "v1" && c.version != "v1beta1" {
+		return false
+	}
+	switch c.as {
+	case "Table":
+		return m != mediaProtobuf
+	case "PartialObjectMetadata", "PartialObjectMetadataList":
+		return true
+	}
+	return false
+}
+
+// acceptableParameters checks the parameters that have nothing to do with
+// transforms.
+func (c *clause) acceptableParameters(m mediaType, serverVersion string) bool {
+	if c.stream != "" && (m == mediaYAML || c.stream != "watch") {
+		return false
+	}
+	return c.serverVersion == "" || c.serverVersion == serverVersion
+}
+
+// representation turns the clause that upstream would follow into a
+// Representation, if it is one that kubeweir serves.
+func (c *clause) representation(m mediaType, can Capabilities) (Representation, Verdict) {
+	rep := Representation{Encoding: JSON}
+	switch m {
+	case mediaYAML:
+		return Representation{}, Forward
+	case mediaProtobuf:
+		rep.Encoding = Protobuf
+	default:
+		rep.Pretty = c.pretty
+	}
+	switch {
+	case !c.convert:
+		return rep, Serve
+	case c.version != "v1":
+		return Representation{}, Forward
+	case c.as == "Table":
+		rep.Transform = Table
+		if !can.Table {
+			return Representation{}, Forward
+		}
+		return rep, Serve
+	case can.List == (c.as == "PartialObjectMetadataList"):
+		rep.Transform = PartialMetadata
+		return rep, Serve
+	}
+	return Representation{}, Forward
+}
+
+// parseAccept appends the clauses of an Accept header to clauses, sorted. It
+// reads exactly as github.com/munnerz/goautoneg does, which kube-apiserver uses,
+// without its maps.
+func parseAccept(clauses []clause, header string) []clause {
+	for header != "" {
+		var part string
+		part, header, _ = strings.Cut(header, ",")
+		if c, ok := parseClause(trimSpaces(part)); ok {
+			clauses = append(clauses, c)
+		}
+	}
+	// For the few clauses of a usual header sort.Sort is an insertion sort; as
+	// the order is not a strict weak one, the algorithm matters.
+	if len(clauses) > 12 {
+		sort.Sort(byPreference(clauses))
+		return clauses
+	}
+	for i := 1; i < len(clauses); i++ {
+		for j := i; j > 0 && byPreference(clauses).Less(j, j-1); j-- {
+			clauses[j], clauses[j-1] = clauses[j-1], clauses[j]
+		}
+	}
+	return clauses
+}
+
+func parseClause(part string) (clause, bool) {
+	c := clause{q: 1}
+	media, parameters, _ := strings.Cut(part, ";")
+	mainType, subType, _ := strings.Cut(media, "/")
+	c.mainType = trimSpaces(mainType)
+	if subType == "" {
+		if c.mainType != "*" {
+			return clause{}, false
+		}
+		c.subType = "*"
+	} else {
+		var rest string
+		subType, rest, _ = strings.Cut(subType, "/")
+		if rest != "" {
+			return clause{}, false
+		}
+		c.subType = trimSpaces(subType)
+	}
+	for parameters != "" {
+		var parameter string
+		parameter, parameters, _ = strings.Cut(parameters, ";")
+		name, value, _ := strings.Cut(parameter, "=")
+		if value == "" {
+			continue
+		}
+		value, rest, _ := strings.Cut(value, "=")
+		if rest != "" {
+			continue
+		}
+		c.set(trimSpaces(name), value)
+	}
+	return c, true
+}
+
+// set takes one parameter of a clause; of repeated ones the last counts.
+func (c *clause) set(name, value string) {
+	if name == "q" {
+		c.q, _ = strconv.ParseFloat(value, 32)
+		return
+	}
+	value = trimSpaces(value)
+	switch name {
+	case "as":
+		c.convert, c.as = true, value
+	case "g":
+		c.convert, c.group = true, value
+	case "v":
+		c.convert, c.version = true, value
+	case "stream":
+		c.stream = value
+	case "sv":
+		c.serverVersion = value
+	case "pretty":
+		c.pretty = value == "1"
+	}
+}
+
+func trimSpaces(s string) string { return strings.Trim(s, " ") }
+
+// byPreference orders clauses as goautoneg does.
+type byPreference []clause
+
+func (s byPreference) Len() int      { return len(s) }
+func (s byPreference) Swap(i, j int) { s[i], s[j] = s[j], s[i] }
+func (s byPreference) Less(i, j int) bool {
+	a, b := &s[i], &s[j]
+	return a.q > b.q ||
+		a.mainType != "*" && b.mainType == "*" ||
+		a.subType != "*" && b.subType == "*"
+}
+
+// Compression is a content coding of response bodies.
+type Compression uint8
+
+// The content codings that kubeweir produces.
+const (
+	Identity Compression = iota
+	Gzip
+	Zstd
+)
+
+// String is the coding's name in Content-Encoding.
+func (c Compression) String() string {
+	switch c {
+	case Gzip:
+		return "gzip"
+	case Zstd:
+		return "zstd"
+	}
+	return "identity"
+}
+
+// CompressionThreshold is the size in bytes that a body must exceed to be
+// compressed (defaultGzipThresholdBytes in kube-apiserver's responsewriters).
+const CompressionThreshold = 128 * 1024
+
+// NegotiateCompression chooses the content coding for a request. gzip is taken
+// exactly when kube-apiserver would: for the bare token, without parameters.
+// zstd, which kube-apiserver lacks, is taken when the client offers it (with a q
+// above 0) at no lower q than gzip: clients of Kubernetes libraries never do,
+// browsers do, and it costs both sides less.
+func NegotiateCompression(acceptEncoding string) Compression {
+	best := Identity
+	gzipQ, zstdQ := -1.0, -1.0
+	for acceptEncoding != "" {
+		var token string
+		token, acceptEncoding, _ = strings.Cut(acceptEncoding, ",")
+		token = strings.TrimSpace(token)
+		if token == "gzip" {
+			best = Gzip
+		}
+		name, parameters, _ := strings.Cut(token, ";")
+		switch strings.TrimSpace(name) {
+		case "gzip":
+			gzipQ = max(gzipQ, codingQuality(parameters))
+		case "zstd":
+			zstdQ = max(zstdQ, codingQuality(parameters))
+		}
+	}
+	if zstdQ > 0 && zstdQ >= gzipQ {
+		return Zstd
+	}
+	return best
+}
+
+// codingQuality reads "q=0.5", 1 without it, 0 when it is malformed.
+func codingQuality(parameters string) float64 {
+	parameters = strings.TrimSpace(parameters)
+	if parameters == "" {
+		return 1
+	}
+	value, ok := strings.CutPrefix(parameters, "q=")
+	if !ok {
+		return 0
+	}
+	q, err := strconv.ParseFloat(value, 64)
+	if err != nil || q != q || q < 0 {
+		return 0
+	}
+	return min(q, 1)
+}

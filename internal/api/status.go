@@ -1,0 +1,271 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/yaml"
+)
+
+// StatusForm is the form in which a Status is written. It differs from the
+// Representation of what was asked for: a Status is never transformed.
+type StatusForm uint8
+
+const (
+	// StatusJSON is compact JSON, the form for clients that do not care.
+	StatusJSON StatusForm = iota
+	// StatusPretty is JSON indented by two spaces.
+	StatusPretty
+	// StatusProtobuf is kube-apiserver's protobuf envelope.
+	StatusProtobuf
+	// StatusYAML is YAML.
+	StatusYAML
+	// StatusFallback is what kube-apiserver writes when the client accepts none
+	// of the others: indented JSON.
+	StatusFallback
+)
+
+// NegotiateStatus chooses the form of an error response from the first line of
+// the Accept header; pretty is what the function Pretty says of the request.
+// Clauses that ask for a transform do not count
+// (negotiation.DefaultEndpointRestrictions).
+func NegotiateStatus(accept string, pretty bool) StatusForm {
+	if accept == "" {
+		return statusForm(mediaJSON, pretty)
+	}
+	var store [8]clause
+	clauses := parseAccept(store[:0], accept)
+	for i := range clauses {
+		c := &clauses[i]
+		for _, media := range offered {
+			if c.matches(media) && !c.convert && c.acceptableParameters(media, "") {
+				return statusForm(media, pretty || c.pretty)
+			}
+		}
+	}
+	return StatusFallback
+}
+
+func statusForm(media mediaType, pretty bool) StatusForm {
+	switch {
+	case media == mediaYAML:
+		return StatusYAML
+	case media == mediaProtobuf:
+		return StatusProtobuf
+	case pretty:
+		return StatusPretty
+	}
+	return StatusJSON
+}
+
+// StatusResponse turns an error into the response that kube-apiserver gives for
+// it: the Status inside a (wrapped) StatusError, or a 500 without a reason for
+// any other error (responsewriters.ErrorToAPIStatus and ErrorNegotiated). It is
+// the only place where errors become responses. Audit-Id is not set.
+func StatusResponse(err error, form StatusForm) *Response {
+	status := StatusOf(err)
+	body, mediaType := encodeStatus(status, form)
+	header := make(Header, 0, 5)
+	header.Add("Cache-Control", CacheControl)
+	header.Add("Content-Type", mediaType)
+	if status.Details != nil && status.Details.RetryAfterSeconds > 0 {
+		header.Add("Retry-After", strconv.Itoa(int(status.Details.RetryAfterSeconds)))
+	}
+	if status.Code == 403 {
+		header.Add("X-Content-Type-Options", "nosniff")
+	}
+	return &Response{Status: int(status.Code), Header: header, Body: body, Length: int64(len(body))}
+}
+
+// CacheControl is the Cache-Control of every response: what may be read depends
+// on who asks.
+const CacheControl = "no-cache, private"
+
+// StatusOf returns the Status that describes err, complete with kind and code.
+func StatusOf(err error) *metav1.Status {
+	var known apierrors.APIStatus
+	if !errors.As(err, &known) {
+		return &metav1.Status{
+			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+			Status:   metav1.StatusFailure,
+			Code:     500,
+			Reason:   metav1.StatusReasonUnknown,
+			Message:  err.Error(),
+		}
+	}
+	status := known.Status()
+	if status.Status == "" {
+		status.Status = metav1.StatusFailure
+	}
+	if status.Code == 0 {
+		status.Code = 500
+		if status.Status == metav1.StatusSuccess {
+			status.Code = 200
+		}
+	}
+	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+	return &status
+}
+
+// EncodeStatus encodes a Status in one of the forms, for callers that need the
+// bytes alone (the object of an ERROR event, say).
+func EncodeStatus(status *metav1.Status, form StatusForm) []byte {
+	body, _ := encodeStatus(status, form)
+	return body
+}
+
+func encodeStatus(status *metav1.Status, form StatusForm) (body []byte, mediaType string) {
+	// Neither encoding can fail: a Status is strings and numbers.
+	compact, err := json.Marshal(status)
+	if err != nil {
+		panic(err)
+	}
+	switch form {
+	case StatusPretty, StatusFallback:
+		var indented bytes.Buffer
+		if err := json.Indent(&indented, compact, "", "  "); err != nil {
+			panic(err)
+		}
+		return indented.Bytes(), "application/json"
+	case StatusProtobuf:
+		return protobufStatus(status), "application/vnd.kubernetes.protobuf"
+	case StatusYAML:
+		body, err := yaml.JSONToYAML(compact)
+		if err != nil {
+			panic(err)
+		}
+		return body, "application/yaml"
+	}
+	return append(compact, '\n'), "application/json"
+}
+
+// protobufStatus writes the envelope of
+// k8s.io/apimachinery/pkg/runtime/serializer/protobuf.
+func protobufStatus(status *metav1.Status) []byte {
+	raw, err := status.Marshal()
+	if err != nil {
+		panic(err)
+	}
+	unknown := runtime.Unknown{
+		TypeMeta: runtime.TypeMeta{Kind: status.Kind, APIVersion: status.APIVersion},
+		Raw:      raw,
+	}
+	body, err := unknown.Marshal()
+	if err != nil {
+		panic(err)
+	}
+	return append([]byte{'k', '8', 's', 0}, body...)
+}
+
+// NewUnauthorized is the 401 for credentials that are missing or wrong.
+func NewUnauthorized() *apierrors.StatusError { return apierrors.NewUnauthorized("Unauthorized") }
+
+// NewForbidden is the 403 for a user whom authorization refused what info asks
+// for; reason is the authorizer's, may be empty
+// (responsewriters.ForbiddenStatusError).
+func NewForbidden(user string, info *RequestInfo, reason string) *apierrors.StatusError {
+	message := htmlSanitizer().Replace(forbiddenMessage(user, info))
+	if reason != "" {
+		message += ": " + reason
+	}
+	group := schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
+	return apierrors.NewForbidden(group, info.Name, errors.New(message))
+}
+
+func forbiddenMessage(user string, info *RequestInfo) string {
+	if !info.IsResourceRequest {
+		return fmt.Sprintf("User %q cannot %s path %q", user, info.Verb, info.Path)
+	}
+	resource := info.Resource
+	if info.Subresource != "" {
+		resource += "/" + info.Subresource
+	}
+	if info.Namespace != "" {
+		return fmt.Sprintf("User %q cannot %s resource %q in API group %q in the namespace %q",
+			user, info.Verb, resource, info.APIGroup, info.Namespace)
+	}
+	return fmt.Sprintf("User %q cannot %s resource %q in API group %q at the cluster scope",
+		user, info.Verb, resource, info.APIGroup)
+}
+
+// htmlSanitizer keeps errors from looking like HTML.
+func htmlSanitizer() *strings.Replacer {
+	return strings.NewReplacer(`&`, "&amp;", `<`, "&lt;", `>`, "&gt;")
+}
+
+// NewNotFound is the 404 for an object that does not exist.
+func NewNotFound(resource schema.GroupResource, name string) *apierrors.StatusError {
+	return apierrors.NewNotFound(resource, name)
+}
+
+// NewTooManyRequests is a 429 with Retry-After; retryAfterSeconds must be
+// positive for the header to appear.
+func NewTooManyRequests(message string, retryAfterSeconds int) *apierrors.StatusError {
+	return apierrors.NewTooManyRequests(message, retryAfterSeconds)
+}
+
+// NewServiceUnavailable is the 503 for an upstream that cannot be reached.
+func NewServiceUnavailable(message string) *apierrors.StatusError {
+	return apierrors.NewServiceUnavailable(message)
+}
+
+// NewTooLargeResourceVersion is the 504 for a read that asks for a version that
+// is not reached in time. retryAfterSeconds 0 leaves Retry-After out.
+func NewTooLargeResourceVersion(minimum, current uint64, retryAfterSeconds int) *apierrors.StatusError {
+	err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", minimum, current), retryAfterSeconds)
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{
+		Type:    metav1.CauseTypeResourceVersionTooLarge,
+		Message: "Too large resource version",
+	}}
+	return err
+}
+
+// InvalidResourceVersion says that a resourceVersion is not a number; err is
+// that of ParseResourceVersion. kube-apiserver answers gets and watches with it
+// as it is, so StatusResponse makes it a 500, and lists with
+// NewInvalidListResourceVersion.
+func InvalidResourceVersion(value string, err error) error {
+	return field.Invalid(field.NewPath("resourceVersion"), value, err.Error())
+}
+
+// NewInvalidListResourceVersion is the 400 for a list at a resourceVersion that
+// is not a number; err is that of ParseResourceVersion.
+func NewInvalidListResourceVersion(value string, err error) *apierrors.StatusError {
+	return apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", InvalidResourceVersion(value, err)))
+}
+
+// NewExpiredList is the 410 for a list at an exact version that is gone.
+func NewExpiredList() *apierrors.StatusError {
+	return apierrors.NewResourceExpired("The resourceVersion for the provided list is too old.")
+}
+
+// NewExpiredContinue is the 410 for a continue token whose version is gone. It
+// carries a token with which the list goes on, inconsistently, at the latest
+// version, from start.
+func NewExpiredContinue(start string) *apierrors.StatusError {
+	err := apierrors.NewResourceExpired("The provided continue parameter is too old " +
+		"to display a consistent list result. You can start a new list without " +
+		"the continue parameter, or use the continue token in this response to " +
+		"retrieve the remainder of the results. Continuing with the provided " +
+		"token results in an inconsistent list - objects that were created, " +
+		"modified, or deleted between the time the first chunk was returned " +
+		"and now may show up in the list.")
+	err.ErrStatus.Continue = ContinueToken{ResourceVersion: -1, Start: start}.Encode()
+	return err
+}
+
+// NewExpiredWatch is the error of a watch that asks for history that is gone:
+// the object of an ERROR event. oldest is the oldest event's version.
+func NewExpiredWatch(requested, oldest uint64) *apierrors.StatusError {
+	return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", requested, oldest-1))
+}
+
