@@ -1,0 +1,205 @@
+// Package archtest holds the test of which package may import which. ARCHITECTURE.md draws the same picture.
+package archtest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/kubeweir/kubeweir/"
+
+// A listed package is what `go list -json` tells of one.
+type listed struct {
+	ImportPath                         string
+	Imports, TestImports, XTestImports []string
+	Deps                               []string
+	Error                              *struct{ Err string }
+}
+
+// An arrow says what packages below one folder may import of this module, besides their own folder.
+type arrow struct {
+	from string   // folder
+	to   []string // folders; empty: nothing
+}
+
+// arrows are looked up by the longest folder that holds a package. A package below none of them is an error, so a
+// new folder has to be given its place here.
+var arrows = []arrow{
+	{"internal/api", nil},
+	{"internal/object", []string{"internal/api"}},
+	{"internal/archtest", nil},
+	{"internal", []string{"internal"}},
+	{"watchmux", []string{"internal"}},
+	{"cache", []string{"internal", "watchmux"}},
+	{"config", []string{"internal"}},
+	// proxy sees the origin as it sees a remote cluster: through cache.Source, never by import.
+	{"proxy", []string{"internal", "watchmux", "cache"}},
+	{"origin", []string{"internal", "watchmux", "cache"}},
+	{"cmd", []string{"internal", "watchmux", "cache", "proxy", "origin", "config"}},
+	{"test", []string{"internal", "watchmux", "cache", "proxy", "origin", "config", "cmd"}},
+}
+
+// A fence says who alone may import a library directly.
+type fence struct {
+	library string   // an import path and everything below it, or, with exact, only that package
+	exact   bool     // for net/http: net/http/pprof and the like are fenced by it anyway
+	allowed []string // folders
+	tests   bool     // whether test files may import it anywhere
+}
+
+var fences = []fence{
+	{library: "k8s.io/kubernetes", allowed: []string{"origin/builtin", "test"}},
+	{library: "github.com/valyala/fasthttp", allowed: []string{"proxy/edge", "test"}},
+	{library: "net/http", exact: true, allowed: []string{"proxy/edge", "proxy/upstream", "cmd", "test"}, tests: true},
+	// Metrics are registered with the Registerer that was passed in, never with the global one.
+	{library: "github.com/prometheus/client_golang/prometheus/promauto"},
+}
+
+// A core is a set of folders into whose packages a library may not come, not even through other packages.
+type core struct {
+	library string
+	folders []string
+}
+
+var cores = []core{
+	{"github.com/valyala/fasthttp", []string{"internal", "watchmux", "cache", "origin"}},
+	{"k8s.io/kubernetes", []string{"internal", "watchmux", "cache", "proxy", "config"}},
+}
+
+func TestImports(t *testing.T) {
+	cmd := exec.Command("go", "list", "-json=ImportPath,Imports,TestImports,XTestImports,Deps,Error", module+"...")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, stderr.Bytes())
+	}
+	var pkgs []listed
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p listed
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		pkgs = append(pkgs, p)
+	}
+	if len(pkgs) < 5 {
+		t.Fatalf("go list found %d packages", len(pkgs))
+	}
+	for _, p := range pkgs {
+		for _, broken := range violations(p) {
+			t.Errorf("%s %s", strings.TrimPrefix(p.ImportPath, module), broken)
+		}
+	}
+}
+
+// violations are the rules that a package breaks.
+func violations(p listed) []string {
+	name, ok := strings.CutPrefix(p.ImportPath, module)
+	if !ok {
+		return nil // the root holds tools.go only
+	}
+	var out []string
+	if p.Error != nil && !strings.Contains(p.Error.Err, "build constraints exclude all Go files") {
+		out = append(out, "cannot be listed: "+p.Error.Err)
+	}
+	out = append(out, brokenArrows(name, p)...)
+	for _, f := range fences {
+		if within(name, f.allowed) {
+			continue
+		}
+		imports := p.Imports
+		if !f.tests {
+			imports = slices.Concat(p.Imports, p.TestImports, p.XTestImports)
+		}
+		if i := slices.IndexFunc(imports, f.matches); i >= 0 {
+			out = append(out, fmt.Sprintf("imports %s, which only %v may", imports[i], f.allowed))
+		}
+	}
+	for _, c := range cores {
+		i := slices.IndexFunc(p.Deps, func(dep string) bool { return within(dep, []string{c.library}) })
+		if i >= 0 && within(name, c.folders) {
+			out = append(out, fmt.Sprintf("depends on %s, directly or through other packages", p.Deps[i]))
+		}
+	}
+	return out
+}
+
+func brokenArrows(name string, p listed) []string {
+	rule, ok := ruleFor(name)
+	if !ok {
+		return []string{"has no place in the import rules"}
+	}
+	var out []string
+	for _, path := range p.Imports {
+		dep, ours := strings.CutPrefix(path, module)
+		if ours && !within(dep, []string{rule.from}) && !within(dep, rule.to) {
+			out = append(out, fmt.Sprintf("imports %s; packages of %s may import %v", dep, rule.from, rule.to))
+		}
+	}
+	return out
+}
+
+func ruleFor(name string) (arrow, bool) {
+	var best arrow
+	for _, a := range arrows {
+		if within(name, []string{a.from}) && len(a.from) > len(best.from) {
+			best = a
+		}
+	}
+	return best, best.from != ""
+}
+
+func (f fence) matches(path string) bool {
+	return path == f.library || !f.exact && within(path, []string{f.library})
+}
+
+// within tells whether a path is one of the folders or below one.
+func within(path string, folders []string) bool {
+	return slices.ContainsFunc(folders, func(f string) bool {
+		return path == f || strings.HasPrefix(path, f+"/")
+	})
+}
+
+// TestRulesBite makes sure that each rule can be broken.
+func TestRulesBite(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		pkg  listed
+		want string // part of the violation; empty: none
+	}{
+		{"leaf imports nothing", listed{ImportPath: "internal/api", Imports: []string{module + "internal/object"}}, "internal/object"},
+		{"down is fine", listed{ImportPath: "cache/table", Imports: []string{module + "watchmux", module + "internal/api", module + "cache"}}, ""},
+		{"up is not", listed{ImportPath: "watchmux", Imports: []string{module + "cache"}}, "imports cache"},
+		{"proxy does not see the origin", listed{ImportPath: "proxy/edge", Imports: []string{module + "origin/builtin"}}, "origin/builtin"},
+		{"nobody imports test", listed{ImportPath: "cmd/kubeweir", Imports: []string{module + "test/realkube"}}, "test/realkube"},
+		{"a new folder", listed{ImportPath: "util"}, "no place"},
+		{"a prefix is not a folder", listed{ImportPath: "cachet"}, "no place"},
+		{"kubernetes in a test", listed{ImportPath: "cache", TestImports: []string{"k8s.io/kubernetes/pkg/printers"}}, "k8s.io/kubernetes"},
+		{"kubernetes in its fence", listed{ImportPath: "origin/builtin", Imports: []string{"k8s.io/kubernetes/pkg/printers"}}, ""},
+		{"kubernetes through another", listed{ImportPath: "proxy", Deps: []string{"k8s.io/kubernetes/pkg/printers"}}, "through other packages"},
+		{"fasthttp below the edge", listed{ImportPath: "proxy", Imports: []string{"github.com/valyala/fasthttp"}}, "fasthttp"},
+		{"fasthttp in the edge", listed{ImportPath: "proxy/edge", Imports: []string{"github.com/valyala/fasthttp"}}, ""},
+		{"fasthttp through another", listed{ImportPath: "cache", Deps: []string{"github.com/valyala/fasthttp"}}, "through other packages"},
+		{"net/http in the core", listed{ImportPath: "cache", Imports: []string{"net/http"}}, "net/http"},
+		{"net/http in a core's test", listed{ImportPath: "cache", TestImports: []string{"net/http"}}, ""},
+		{"httptest is no transport", listed{ImportPath: "cache", TestImports: []string{"net/http/httptest"}}, ""},
+		{"global metrics", listed{ImportPath: "proxy/edge", Imports: []string{"github.com/prometheus/client_golang/prometheus/promauto"}}, "promauto"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tc.pkg.ImportPath = module + tc.pkg.ImportPath
+			got := strings.Join(violations(tc.pkg), "\n")
+			if (tc.want == "") != (got == "") || !strings.Contains(got, tc.want) {
+				t.Errorf("violations: %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
