@@ -1,0 +1,49 @@
+# kubeweir's everyday commands. `make help` lists them.
+
+GO ?= go
+
+# No package below these folders depends on k8s.io/kubernetes (internal/archtest sees to it), so building them a
+# second time for the race detector is cheap. What does depend on it is tested without.
+LIGHT = ./internal/... ./watchmux/... ./cache/... ./proxy/... ./config/...
+HEAVY = ./origin/... ./cmd/...
+E2E   = ./test/...
+
+BENCH      ?= .
+BENCHFLAGS ?= -benchmem
+
+.DEFAULT_GOAL := help
+
+.PHONY: run
+run: build ## Run a real etcd and kube-apiserver with the gateway in front; Ctrl-C stops them.
+	$(GO) run ./test/realkube/cmd/up --gateway bin/kubeweir
+
+.PHONY: build
+build: ## Build bin/kubeweir.
+	$(GO) build -trimpath -o bin/kubeweir ./cmd/kubeweir
+
+.PHONY: test
+test: check unit e2e ## Everything that must pass: check, unit, e2e.
+
+.PHONY: check
+check: ## Formatting, go vet, staticcheck, import rules.
+	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not gofmt-ed:"; echo "$$unformatted"; exit 1; fi
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+	$(GO) test ./internal/archtest
+
+.PHONY: unit
+unit: ## Unit tests, with the race detector where it does not mean building Kubernetes twice.
+	$(GO) test -race -timeout 10m $(LIGHT)
+	$(GO) test -timeout 10m $(HEAVY)
+
+.PHONY: e2e
+e2e: ## End-to-end tests against a real kube-apiserver, which is built first if need be.
+	$(GO) test -count=1 -p 1 -timeout 25m $(E2E)
+
+.PHONY: bench
+bench: ## Benchmarks. BENCH=regexp chooses, BENCHFLAGS="-count=6" and the like are passed on.
+	$(GO) test -run '^$$' -bench '$(BENCH)' $(BENCHFLAGS) -p 1 -timeout 60m $(LIGHT) $(HEAVY) $(E2E)
+
+.PHONY: help
+help: ## Show this list.
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
