@@ -1,0 +1,120 @@
+package table
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Cell is the content of one cell: either a fixed JSON value or a text with
+// relative times in it.
+type Cell struct {
+	// Value is the fixed value: a string, number, boolean or nil. It is ignored
+	// when Text is set.
+	Value any
+	// Text is the content in pieces.
+	Text []Piece
+}
+
+// Piece is a part of a cell's text: the time passed since Since, or, when Since
+// is the zero time, Static.
+type Piece struct {
+	Static string
+	Since  time.Time
+}
+
+// Age is a cell that reads how long ago t was, or "<unknown>" for the zero time.
+func Age(t time.Time) Cell {
+	if t.IsZero() {
+		return Cell{Value: "<unknown>"}
+	}
+	return Cell{Text: []Piece{{Since: t}}}
+}
+
+// NewRow builds the row with these cells and conditions. sortKey is empty for
+// resources whose lists are in key order.
+func NewRow(cells []Cell, conditions []metav1.TableRowCondition, sortKey string) (*Row, error) {
+	b := rowBuilder{text: make([]byte, 0, 256)}
+	b.raw(`"cells":[`)
+	for i, c := range cells {
+		if i > 0 {
+			b.raw(",")
+		}
+		b.cell(c)
+	}
+	b.raw("]")
+	if len(conditions) > 0 {
+		b.raw(`,"conditions":`)
+		b.value(conditions)
+	}
+	if b.err == nil && len(b.text) > math.MaxUint32 {
+		b.err = fmt.Errorf("row of %d bytes is too large", len(b.text))
+	}
+	if b.err != nil {
+		return nil, b.err
+	}
+	r := &Row{sortKey: sortKey}
+	// Rows are kept for as long as their objects: no spare capacity.
+	r.text = append(make([]byte, 0, len(b.text)), b.text...)
+	r.slots = append(make([]slot, 0, len(b.slots)), b.slots...)
+	return r, nil
+}
+
+// rowBuilder collects the text and slots of a row. The first error sticks.
+type rowBuilder struct {
+	text  []byte
+	slots []slot
+	err   error
+}
+
+func (b *rowBuilder) raw(s string) { b.text = append(b.text, s...) }
+
+func (b *rowBuilder) value(v any) {
+	if s, ok := v.(string); ok {
+		b.raw(`"`)
+		b.text = appendStringBody(b.text, s)
+		b.raw(`"`)
+		return
+	}
+	data, err := json.Marshal(v)
+	if err != nil && b.err == nil {
+		b.err = fmt.Errorf("encoding cell: %w", err)
+	}
+	b.text = append(b.text, data...)
+}
+
+func (b *rowBuilder) cell(c Cell) {
+	if c.Text == nil {
+		b.value(c.Value)
+		return
+	}
+	b.raw(`"`)
+	for _, p := range c.Text {
+		if p.Since.IsZero() {
+			b.text = appendStringBody(b.text, p.Static)
+			continue
+		}
+		b.slots = append(b.slots, slot{
+			seconds: p.Since.Unix(),
+			nanos:   int32(p.Since.Nanosecond()),
+			pos:     uint32(len(b.text)),
+		})
+	}
+	b.raw(`"`)
+}
+
+// appendStringBody appends s as encoding/json writes it, HTML escapes
+// included, without the quotes.
+func appendStringBody(dst []byte, s string) []byte {
+	for i := 0; i < len(s); i++ {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			// A string always has an encoding, so the error is always nil.
+			data, _ := json.Marshal(s)
+			return append(dst, data[1:len(data)-1]...)
+		}
+	}
+	return append(dst, s...)
+}

@@ -1,0 +1,166 @@
+package table
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/client-go/util/jsonpath"
+)
+
+// customPrinter prints the additionalPrinterColumns of a custom resource, as
+// k8s.io/apiextensions-apiserver/pkg/registry/customresource/tableconvertor.
+type customPrinter struct {
+	columns []byte
+
+	// mu guards the paths of extra: a JSONPath keeps state while it is
+	// evaluated.
+	mu    sync.Mutex
+	extra []customColumn
+}
+
+type customColumn struct {
+	kind string // type of the column
+	path *jsonpath.JSONPath
+}
+
+// NewCustomPrinter returns the printer for the additionalPrinterColumns of one
+// version of a CustomResourceDefinition. Without any, the column is Age.
+//
+// kube-apiserver serves a definition with a path that does not parse by showing
+// the columns before it. So does the returned printer, which is usable even
+// when there is an error; the error tells what was wrong.
+func NewCustomPrinter(columns []apiextensionsv1.CustomResourceColumnDefinition) (Printer, error) {
+	docs := metav1.ObjectMeta{}.SwaggerDoc()
+	if len(columns) == 0 {
+		columns = []apiextensionsv1.CustomResourceColumnDefinition{
+			{Name: "Age", Type: "date", Description: docs["creationTimestamp"], JSONPath: ".metadata.creationTimestamp"},
+		}
+	}
+	p := &customPrinter{}
+	headers := []metav1.TableColumnDefinition{{Name: "Name", Type: "string", Format: "name", Description: docs["name"]}}
+	var parseErr error
+	for _, c := range columns {
+		path := jsonpath.New(c.Name)
+		if err := path.Parse("{" + c.JSONPath + "}"); err != nil {
+			parseErr = fmt.Errorf("column %q: JSONPath %q: %w", c.Name, c.JSONPath, err)
+			break
+		}
+		path.AllowMissingKeys(true)
+		description := "Custom resource definition column (in JSONPath format): " + c.JSONPath
+		if c.Description != "" {
+			description = c.Description
+		}
+		p.extra = append(p.extra, customColumn{kind: c.Type, path: path})
+		headers = append(headers, metav1.TableColumnDefinition{
+			Name: c.Name, Type: c.Type, Format: c.Format, Description: description, Priority: c.Priority,
+		})
+	}
+	p.columns = EncodeColumns(headers)
+	return p, parseErr
+}
+
+func (p *customPrinter) Columns() []byte { return p.columns }
+
+func (p *customPrinter) Traits() Traits { return Traits{} }
+
+// Bookmark evaluates the columns as for any object: a path can name a field
+// that bookmarks have, and nothing is defaulted here.
+func (p *customPrinter) Bookmark(raw []byte) (*Row, error) { return p.Row(raw) }
+
+func (p *customPrinter) Row(raw []byte) (*Row, error) {
+	var content any
+	if err := utiljson.Unmarshal(raw, &content); err != nil {
+		return nil, fmt.Errorf("decoding custom resource: %w", err)
+	}
+	object, ok := content.(map[string]any)
+	if !ok {
+		return nil, errors.New("custom resource is not a JSON object")
+	}
+	name := (&unstructured.Unstructured{Object: object}).GetName()
+	cells := make([]Cell, 0, 1+len(p.extra))
+	cells = append(cells, Cell{Value: name})
+	p.mu.Lock()
+	for _, c := range p.extra {
+		cells = append(cells, c.cell(object))
+	}
+	p.mu.Unlock()
+	return NewRow(cells, nil, "")
+}
+
+// cell evaluates the column on object. Only the first result counts; missing
+// fields and values of another type than the column's are null.
+func (c customColumn) cell(object map[string]any) Cell {
+	results, err := c.path.FindResults(object)
+	if err != nil || len(results) == 0 || len(results[0]) == 0 {
+		return Cell{}
+	}
+	value := results[0][0].Interface()
+	switch c.kind {
+	case "string":
+		// Anything is printed as text, objects and lists as JSON.
+		var buf bytes.Buffer
+		if err := c.path.PrintResults(&buf, []reflect.Value{reflect.ValueOf(value)}); err != nil {
+			return Cell{}
+		}
+		return Cell{Value: buf.String()}
+	case "integer":
+		return integerCell(value)
+	case "number":
+		return numberCell(value)
+	case "boolean":
+		if b, ok := value.(bool); ok {
+			return Cell{Value: b}
+		}
+	case "date":
+		return dateCell(value)
+	}
+	return Cell{}
+}
+
+func integerCell(value any) Cell {
+	switch v := value.(type) {
+	case int64:
+		return Cell{Value: v}
+	case float64:
+		return Cell{Value: int64(v)}
+	case json.Number:
+		if i, err := v.Int64(); err == nil {
+			return Cell{Value: i}
+		}
+	}
+	return Cell{}
+}
+
+func numberCell(value any) Cell {
+	switch v := value.(type) {
+	case int64:
+		return Cell{Value: float64(v)}
+	case float64:
+		return Cell{Value: v}
+	case json.Number:
+		if f, err := v.Float64(); err == nil {
+			return Cell{Value: f}
+		}
+	}
+	return Cell{}
+}
+
+func dateCell(value any) Cell {
+	text, ok := value.(string)
+	if !ok {
+		return Cell{}
+	}
+	var t metav1.Time
+	if err := t.UnmarshalQueryParameter(text); err != nil {
+		return Cell{Value: "<invalid>"}
+	}
+	return Age(t.Time)
+}

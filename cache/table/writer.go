@@ -1,0 +1,191 @@
+package table
+
+import (
+	"bytes"
+	"strconv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	tableHead    = `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":`
+	metadataHead = `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":`
+)
+
+// Object is what a row carries beside its cells, by the request's
+// includeObject. The zero value is none of it (null).
+//
+// Mind the bookmark that ends a watch's initial events: it carries its metadata
+// with includeObject=None too.
+type Object struct {
+	kind objectKind
+	// head is inserted after the opening brace of a full object.
+	head string
+	json []byte
+}
+
+type objectKind uint8
+
+const (
+	objectNone objectKind = iota
+	objectMetadata
+	objectFull
+)
+
+// MetadataObject is the object for includeObject=Metadata, the default.
+// metadata is the JSON of the ObjectMeta in its typed order; for custom
+// resources that is what PartialMetadata returns.
+func MetadataObject(metadata []byte) Object {
+	return Object{kind: objectMetadata, json: metadata}
+}
+
+// FullObject is the object for includeObject=Object: its JSON as in a list or
+// get. Items of built-in lists lack the type; kindHead then supplies it (see
+// KindHead). It is ignored when object has a kind.
+func FullObject(object []byte, kindHead string) Object {
+	if bytes.HasPrefix(object, []byte(`{"kind":`)) || bytes.HasPrefix(object, []byte(`{"apiVersion":`)) {
+		kindHead = ""
+	}
+	return Object{kind: objectFull, head: kindHead, json: object}
+}
+
+// KindHead returns the members kind and apiVersion as built-in objects begin
+// with them, for FullObject.
+func KindHead(apiVersion, kind string) string {
+	b := append([]byte(nil), `"kind":"`...)
+	b = appendStringBody(b, kind)
+	b = append(b, `","apiVersion":"`...)
+	b = appendStringBody(b, apiVersion)
+	return string(append(b, `",`...))
+}
+
+func (o Object) append(dst []byte) []byte {
+	switch o.kind {
+	case objectMetadata:
+		dst = append(dst, metadataHead...)
+		dst = append(dst, o.json...)
+		return append(dst, '}')
+	case objectFull:
+		if o.head == "" || len(o.json) < 2 {
+			return append(dst, o.json...)
+		}
+		dst = append(dst, '{')
+		dst = append(dst, o.head...)
+		return append(dst, o.json[1:]...)
+	}
+	return append(dst, "null"...)
+}
+
+// Writer writes the Table of a list: the head, any number of rows, the tail.
+// All rows read as of one moment. It holds no buffer, so that a long list can
+// be written in chunks. A Writer serves one response and one goroutine.
+type Writer struct {
+	now     time.Time
+	columns []byte
+	empty   string
+	rows    int
+}
+
+// NewWriter returns a Writer for a list printed by p, as it reads at now.
+func NewWriter(p Printer, now time.Time) *Writer {
+	w := &Writer{now: now, columns: p.Columns(), empty: "[]"}
+	if p.Traits().NullWhenEmpty {
+		w.empty = "null"
+	}
+	return w
+}
+
+// AppendHead appends what comes before the first row. Of meta it takes
+// resourceVersion, continue and remainingItemCount.
+func (w *Writer) AppendHead(dst []byte, meta *metav1.ListMeta) []byte {
+	dst = append(dst, tableHead...)
+	dst = appendListMeta(dst, meta)
+	dst = append(dst, `,"columnDefinitions":`...)
+	dst = append(dst, w.columns...)
+	return append(dst, `,"rows":`...)
+}
+
+// AppendRow appends one row.
+func (w *Writer) AppendRow(dst []byte, row *Row, object Object) []byte {
+	if w.rows == 0 {
+		dst = append(dst, '[')
+	} else {
+		dst = append(dst, ',')
+	}
+	w.rows++
+	return appendRow(dst, row, w.now, object)
+}
+
+// AppendTail appends what comes after the last row, the final newline included.
+func (w *Writer) AppendTail(dst []byte) []byte {
+	if w.rows == 0 {
+		dst = append(dst, w.empty...)
+	} else {
+		dst = append(dst, ']')
+	}
+	return append(dst, "}\n"...)
+}
+
+func appendRow(dst []byte, row *Row, now time.Time, object Object) []byte {
+	dst = append(dst, '{')
+	dst = row.Append(dst, now)
+	dst = append(dst, `,"object":`...)
+	dst = object.append(dst)
+	return append(dst, '}')
+}
+
+// Single is the Table of one object: the response to a get, or the object of a
+// watch event.
+type Single struct {
+	// ResourceVersion is that of the object.
+	ResourceVersion string
+	// Columns are the Printer's, or nil to leave them out as the second and
+	// later events of a watch do.
+	Columns []byte
+	Row     *Row
+	Object  Object
+}
+
+// Append appends the Table as it reads at now, without a final newline: a get
+// ends with one, an event's object has none.
+func (s *Single) Append(dst []byte, now time.Time) []byte {
+	dst = append(dst, tableHead...)
+	dst = appendListMeta(dst, &metav1.ListMeta{ResourceVersion: s.ResourceVersion})
+	dst = append(dst, `,"columnDefinitions":`...)
+	if s.Columns == nil {
+		dst = append(dst, "null"...)
+	} else {
+		dst = append(dst, s.Columns...)
+	}
+	dst = append(dst, `,"rows":[`...)
+	dst = appendRow(dst, s.Row, now, s.Object)
+	return append(dst, "]}"...)
+}
+
+// appendListMeta appends a ListMeta as encoding/json writes it, but for
+// selfLink, which no server sets anymore.
+func appendListMeta(dst []byte, meta *metav1.ListMeta) []byte {
+	dst = append(dst, '{')
+	comma := false
+	member := func(name string) {
+		if comma {
+			dst = append(dst, ',')
+		}
+		comma = true
+		dst = append(dst, name...)
+	}
+	if meta.ResourceVersion != "" {
+		member(`"resourceVersion":"`)
+		dst = append(appendStringBody(dst, meta.ResourceVersion), '"')
+	}
+	if meta.Continue != "" {
+		member(`"continue":"`)
+		dst = append(appendStringBody(dst, meta.Continue), '"')
+	}
+	if meta.RemainingItemCount != nil {
+		member(`"remainingItemCount":`)
+		dst = strconv.AppendInt(dst, *meta.RemainingItemCount, 10)
+	}
+	return append(dst, '}')
+}

@@ -1,0 +1,210 @@
+package builtin
+
+import (
+	"fmt"
+	"reflect"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	"k8s.io/kubernetes/pkg/apis/flowcontrol"
+	"k8s.io/kubernetes/pkg/printers"
+	printersinternal "k8s.io/kubernetes/pkg/printers/internalversion"
+
+	"github.com/kubeweir/kubeweir/cache/table"
+)
+
+// Printers gives the table printers of the built-in types. It is safe for
+// concurrent use. Make one per process: the first use builds the column
+// definitions of all types.
+type Printers struct {
+	shared func() sharedPrinting
+
+	mu struct {
+		sync.Mutex
+		// kinds holds the printers made so far; nil for kinds without one.
+		kinds map[schema.GroupVersionKind]table.Printer
+	}
+}
+
+// sharedPrinting is what all printers have in common.
+type sharedPrinting struct {
+	generator printers.TableGenerator
+	marks     []mark
+	plain     table.Printer
+}
+
+// NewPrinters returns Printers that build what they need on first use.
+func NewPrinters() *Printers {
+	p := &Printers{shared: sync.OnceValue(func() sharedPrinting {
+		return sharedPrinting{
+			generator: printers.NewTableGenerator().With(printersinternal.AddHandlers),
+			marks:     newMarks(),
+			plain:     table.NewDefaultPrinter(),
+		}
+	})}
+	p.mu.kinds = map[schema.GroupVersionKind]table.Printer{}
+	return p
+}
+
+// For returns the printer that kube-apiserver v1.36 uses for lists and objects
+// of kind gvk, and false for kinds that it does not have built in. The kinds of
+// custom resources and of aggregated API servers are not known here.
+func (p *Printers) For(gvk schema.GroupVersionKind) (table.Printer, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	printer, ok := p.mu.kinds[gvk]
+	if !ok {
+		printer = p.build(gvk)
+		p.mu.kinds[gvk] = printer
+	}
+	return printer, printer != nil
+}
+
+// build returns nil for kinds without a printer.
+func (p *Printers) build(gvk schema.GroupVersionKind) table.Printer {
+	if hasDefaultColumns(gvk) {
+		return p.shared().plain
+	}
+	if gvk.GroupKind() == (schema.GroupKind{Group: apiServiceGroup, Kind: "APIService"}) {
+		return newAPIServicePrinter()
+	}
+	if gvk.Version == runtime.APIVersionInternal || !legacyscheme.Scheme.Recognizes(gvk) {
+		return nil
+	}
+	printer, err := newKindPrinter(gvk, p.shared())
+	if err != nil {
+		// The kind is not one that can be listed, such as a review.
+		return nil
+	}
+	return printer
+}
+
+// hasDefaultColumns tells the resources that kube-apiserver gives the default
+// columns. CSIStorageCapacity has a printer in k8s.io/kubernetes, but its
+// storage does not use it.
+func hasDefaultColumns(gvk schema.GroupVersionKind) bool {
+	switch gvk.GroupKind() {
+	case schema.GroupKind{Group: "", Kind: "LimitRange"},
+		schema.GroupKind{Group: "rbac.authorization.k8s.io", Kind: "Role"},
+		schema.GroupKind{Group: "rbac.authorization.k8s.io", Kind: "ClusterRole"},
+		schema.GroupKind{Group: "storage.k8s.io", Kind: "CSIStorageCapacity"},
+		schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}:
+		return true
+	}
+	return false
+}
+
+// kindPrinter prints one kind with the printers of k8s.io/kubernetes.
+type kindPrinter struct {
+	gvk      schema.GroupVersionKind
+	shared   sharedPrinting
+	finder   *timeFinder
+	columns  []byte
+	bookmark *table.Row
+	traits   table.Traits
+}
+
+func newKindPrinter(gvk schema.GroupVersionKind, shared sharedPrinting) (*kindPrinter, error) {
+	empty, err := emptyInternal(gvk)
+	if err != nil {
+		return nil, err
+	}
+	p := &kindPrinter{gvk: gvk, shared: shared}
+	result, err := shared.generator.GenerateTable(empty, printers.GenerateOptions{Wide: true})
+	if err != nil {
+		return nil, err
+	}
+	p.columns = table.EncodeColumns(result.ColumnDefinitions)
+	if p.finder, err = newTimeFinder(reflect.TypeOf(empty)); err != nil {
+		return nil, err
+	}
+	if p.finder == nil {
+		return nil, fmt.Errorf("%s has no metadata", gvk.Kind)
+	}
+	_, p.traits.Sorted = empty.(*flowcontrol.FlowSchema)
+	if p.bookmark, err = p.row(empty); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// emptyInternal returns a new object of the internal type of gvk, without the
+// defaults of its version.
+func emptyInternal(gvk schema.GroupVersionKind) (runtime.Object, error) {
+	versioned, err := legacyscheme.Scheme.New(gvk)
+	if err != nil {
+		return nil, err
+	}
+	internal, err := legacyscheme.Scheme.UnsafeConvertToVersion(versioned, runtime.InternalGroupVersioner)
+	if err != nil {
+		return nil, err
+	}
+	// Conversion may have filled in something.
+	return reflect.New(reflect.TypeOf(internal).Elem()).Interface().(runtime.Object), nil
+}
+
+func (p *kindPrinter) Columns() []byte { return p.columns }
+
+func (p *kindPrinter) Traits() table.Traits { return p.traits }
+
+// Bookmark returns the same row for every bookmark: no printer shows what
+// bookmarks have, their version and an annotation.
+func (p *kindPrinter) Bookmark([]byte) (*table.Row, error) { return p.bookmark, nil }
+
+func (p *kindPrinter) Row(raw []byte) (*table.Row, error) {
+	object, err := decodeInternal(p.gvk, raw)
+	if err != nil {
+		return nil, err
+	}
+	return p.row(object)
+}
+
+func (p *kindPrinter) row(object runtime.Object) (*table.Row, error) {
+	t := template{
+		marks: p.shared.marks,
+		times: p.finder.times(object),
+		print: func() (metav1.TableRow, error) { return p.print(object) },
+	}
+	cells, conditions, err := t.cells()
+	if err != nil {
+		return nil, fmt.Errorf("printing %s: %w", p.gvk.Kind, err)
+	}
+	row, err := table.NewRow(cells, conditions, sortKey(object))
+	if err != nil {
+		return nil, fmt.Errorf("printing %s: %w", p.gvk.Kind, err)
+	}
+	return row, nil
+}
+
+// print prints object once, with all columns as kube-apiserver does: clients
+// choose by their priority. Some printers panic on objects that validation would
+// have refused; kube-apiserver fails such a request, and only it.
+func (p *kindPrinter) print(object runtime.Object) (row metav1.TableRow, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("printer panicked: %v", r)
+		}
+	}()
+	result, err := p.shared.generator.GenerateTable(object, printers.GenerateOptions{Wide: true, NoHeaders: true})
+	if err != nil {
+		return metav1.TableRow{}, err
+	}
+	if len(result.Rows) != 1 {
+		return metav1.TableRow{}, fmt.Errorf("%d rows for one object", len(result.Rows))
+	}
+	return result.Rows[0], nil
+}
+
+// sortKey orders FlowSchemas as their printer orders lists of them: by matching
+// precedence, then by name.
+func sortKey(object runtime.Object) string {
+	fs, ok := object.(*flowcontrol.FlowSchema)
+	if !ok {
+		return ""
+	}
+	// Flipping the sign bit orders signed numbers as unsigned ones.
+	return fmt.Sprintf("%08x%s", uint32(fs.Spec.MatchingPrecedence)^1<<31, fs.Name)
+}
