@@ -19,7 +19,7 @@ run: build ## Run a real etcd and kube-apiserver with the gateway in front; Ctrl
 
 .PHONY: build
 build: ## Build bin/kubeweir.
-	$(GO) build -trimpath -o bin/kubeweir ./cmd/kubeweir
+	$(GO) build -o bin/kubeweir ./cmd/kubeweir
 
 .PHONY: test
 test: check unit e2e ## Everything that must pass: check, unit, e2e.
