@@ -1,0 +1,246 @@
+package cachetest
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/internal/api"
+)
+
+// List implements cache.Source. Its continue tokens are "revision:key".
+func (s *Source) List(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.ListOptions, visit func([]byte) error) (cache.ListMeta, error) {
+	call := fmt.Sprintf("list %s rv=%q match=%q limit=%d", res.Resource, opts.ResourceVersion, opts.ResourceVersionMatch, opts.Limit)
+	method := "list"
+	if opts.Continue != "" {
+		call += " continue"
+		method = "page"
+	}
+	if err := s.enter(ctx, method, call); err != nil {
+		return cache.ListMeta{}, err
+	}
+	items, meta, err := s.page(res, opts)
+	if err != nil {
+		return cache.ListMeta{}, err
+	}
+	for _, c := range items {
+		if err := visit(Encode(c.obj, enc)); err != nil {
+			return cache.ListMeta{}, err
+		}
+	}
+	return meta, ctx.Err()
+}
+
+func (s *Source) page(res *cache.Resource, opts cache.ListOptions) ([]change, cache.ListMeta, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rev, from, err := s.positionLocked(opts)
+	if err != nil {
+		return nil, cache.ListMeta{}, err
+	}
+	meta := cache.ListMeta{
+		ResourceVersion: rev,
+		Kind:            res.Kind + "List",
+		APIVersion:      res.GroupVersion().String(),
+	}
+	var items []change
+	for _, c := range s.resourceLocked(res.GroupVersionResource).at(rev) {
+		if c.key < from {
+			continue
+		}
+		if opts.Limit > 0 && int64(len(items)) == opts.Limit {
+			meta.Continue = fmt.Sprintf("%d:%s", rev, c.key)
+			break
+		}
+		items = append(items, c)
+	}
+	return items, meta, nil
+}
+
+// positionLocked is where a page begins: its revision and first key.
+func (s *Source) positionLocked(opts cache.ListOptions) (rev uint64, from string, err error) {
+	if opts.Continue != "" {
+		at, key, _ := strings.Cut(opts.Continue, ":")
+		rev, err = strconv.ParseUint(at, 10, 64)
+		if err != nil {
+			return 0, "", apierrors.NewBadRequest(err.Error())
+		}
+		if rev < s.mu.compacted {
+			return 0, "", apierrors.NewResourceExpired("The provided continue parameter is too old")
+		}
+		return rev, key, nil
+	}
+	if opts.ResourceVersion == "" || opts.ResourceVersion == "0" {
+		return s.mu.rev, "", nil
+	}
+	rev, err = strconv.ParseUint(opts.ResourceVersion, 10, 64)
+	switch {
+	case err != nil:
+		return 0, "", apierrors.NewBadRequest(err.Error())
+	case rev > s.mu.rev:
+		return 0, "", api.NewTooLargeResourceVersion(rev, s.mu.rev, 1)
+	case opts.ResourceVersionMatch != "Exact":
+		return s.mu.rev, "", nil
+	case rev < s.mu.compacted:
+		return 0, "", api.NewExpiredList()
+	}
+	return rev, "", nil
+}
+
+// stream is one open watch. Its fields are guarded by Source.mu.
+type stream struct {
+	res    *cache.Resource
+	enc    api.Encoding
+	cursor uint64 // what was delivered, or skipped as too old
+	held   bool
+	broken bool
+	err    error
+	ended  bool // the timeout passed
+	timer  bool // a bookmark is due
+}
+
+// Watch implements cache.Source.
+func (s *Source) Watch(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.WatchOptions, handle func(cache.Event) error) error {
+	call := fmt.Sprintf("watch %s rv=%d initial=%v timeout=%d", res.Resource, opts.ResourceVersion, opts.SendInitialEvents, opts.TimeoutSeconds)
+	if err := s.enter(ctx, "watch", call); err != nil {
+		return err
+	}
+	st, initial, err := s.open(res, enc, opts)
+	if err != nil {
+		return err
+	}
+	defer s.close(st)
+	defer s.schedule(st, opts.TimeoutSeconds)()
+	for _, ev := range initial {
+		if err := handle(ev); err != nil {
+			return err
+		}
+	}
+	for {
+		events, done, wait, err := s.next(st)
+		for _, ev := range events {
+			if err := handle(ev); err != nil {
+				return err
+			}
+		}
+		if done || err != nil {
+			return err
+		}
+		if len(events) > 0 {
+			continue
+		}
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// open begins a watch and returns the initial events, the bookmark included.
+func (s *Source) open(res *cache.Resource, enc api.Encoding, opts cache.WatchOptions) (*stream, []cache.Event, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rev := s.mu.rev
+	switch {
+	case opts.SendInitialEvents && s.mu.faults.noWatchList:
+		return nil, nil, fmt.Errorf("sendInitialEvents: %w", cache.ErrUnsupported)
+	case opts.SendInitialEvents && opts.ResourceVersion > rev:
+		return nil, nil, api.NewTooLargeResourceVersion(opts.ResourceVersion, rev, 1)
+	case !opts.SendInitialEvents && opts.ResourceVersion < s.mu.compacted:
+		return nil, nil, api.NewExpiredWatch(opts.ResourceVersion, s.mu.compacted)
+	}
+	st := &stream{res: res, enc: enc, cursor: opts.ResourceVersion}
+	s.mu.streams[st] = struct{}{}
+	if !opts.SendInitialEvents {
+		return st, nil, nil
+	}
+	st.cursor = rev
+	var events []cache.Event
+	for _, c := range s.resourceLocked(res.GroupVersionResource).at(rev) {
+		events = append(events, cache.Event{Type: api.Added, Object: Encode(c.obj, enc)})
+	}
+	events = append(events, cache.Event{Type: api.Bookmark, ResourceVersion: rev, InitialEventsEnd: true, Object: bookmark(res, enc, rev)})
+	return st, events, nil
+}
+
+func (s *Source) close(st *stream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.mu.streams, st)
+}
+
+// schedule sets the timers of a watch: bookmarks each period and two seconds
+// before the end, and the end. The result stops them.
+func (s *Source) schedule(st *stream, timeoutSeconds int64) (stop func()) {
+	due := func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		st.timer = !s.mu.faults.holdBookmarks
+		s.wakeLocked()
+	}
+	ticker := time.NewTicker(s.BookmarkEvery)
+	done := make(chan struct{})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-ticker.C:
+				due()
+			case <-done:
+				return
+			}
+		}
+	}()
+	timers := []*time.Timer{}
+	if timeoutSeconds > 0 {
+		timeout := time.Duration(timeoutSeconds) * time.Second
+		timers = append(timers,
+			time.AfterFunc(max(0, timeout-2*time.Second), due),
+			time.AfterFunc(timeout, func() {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				st.ended = true
+				s.wakeLocked()
+			}))
+	}
+	return func() {
+		ticker.Stop()
+		for _, t := range timers {
+			t.Stop()
+		}
+		close(done)
+		<-ended
+	}
+}
+
+// next takes what a watch has to deliver now. done with a nil error is a clean
+// end; otherwise wait is closed when there may be more.
+func (s *Source) next(st *stream) (events []cache.Event, done bool, wait <-chan struct{}, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if st.broken {
+		return nil, true, nil, st.err
+	}
+	if st.held || s.mu.faults.silent {
+		return nil, false, s.mu.changed, nil
+	}
+	for _, c := range s.resourceLocked(st.res.GroupVersionResource).since(st.cursor) {
+		events = append(events, cache.Event{Type: c.kind, Object: Encode(c.obj, st.enc)})
+	}
+	behind := st.cursor > s.mu.rev // a version of the future: silence until it has passed
+	if !behind {
+		st.cursor = s.mu.rev
+	}
+	if st.timer && !behind {
+		st.timer = false
+		events = append(events, cache.Event{Type: api.Bookmark, ResourceVersion: s.mu.rev, Object: bookmark(st.res, st.enc, s.mu.rev)})
+	}
+	return events, st.ended, s.mu.changed, nil
+}

@@ -1,0 +1,273 @@
+// Package cachetest is an API server in memory for tests of the cache and of
+// what stands on it: a cache.Source with a revision counter of its own that can
+// lose connections, compact history, go back in time and fall silent.
+package cachetest
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/internal/api"
+)
+
+// Object is an API object: a pointer to a type of k8s.io/api, or an
+// *unstructured.Unstructured.
+type Object interface {
+	metav1.Object
+	runtime.Object
+}
+
+// Source is the API server. It is safe for concurrent use; its zero value is
+// not, use New.
+type Source struct {
+	// BookmarkEvery is the period of bookmarks on watches, a minute if 0. Set it
+	// before use.
+	BookmarkEvery time.Duration
+
+	mu struct {
+		sync.Mutex
+		rev, compacted uint64
+		uids           int
+		resources      map[schema.GroupVersionResource]*resource
+		streams        map[*stream]struct{}
+		faults         faults
+		frozen         time.Time // of the last contact, while silent
+		calls          []string
+		changed        chan struct{} // closed at each change, then replaced
+	}
+}
+
+// resource is one resource's history; its last entry per key is the state.
+type resource struct {
+	res  *cache.Resource
+	log  []change // by rising revision
+	live map[string]change
+}
+
+// change is one write of one object.
+type change struct {
+	kind api.EventType
+	rev  uint64
+	key  string
+	obj  Object // after the write, for a deletion the last state with its revision
+}
+
+// New makes a source without objects, at revision 100.
+func New(resources ...*cache.Resource) *Source {
+	s := &Source{BookmarkEvery: time.Minute}
+	s.mu.rev = 100
+	s.mu.resources = make(map[schema.GroupVersionResource]*resource)
+	s.mu.streams = make(map[*stream]struct{})
+	s.mu.changed = make(chan struct{})
+	for _, r := range resources {
+		s.mu.resources[r.GroupVersionResource] = &resource{res: r, live: make(map[string]change)}
+	}
+	return s
+}
+
+var _ cache.Source = (*Source)(nil)
+
+// Revision is the current revision.
+func (s *Source) Revision() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.rev
+}
+
+// Bump moves the revision on by n, as writes to other resources do.
+func (s *Source) Bump(n uint64) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.rev += n
+	s.wakeLocked()
+	return s.mu.rev
+}
+
+// Create writes a copy of obj and returns what was stored; it panics if the
+// object exists. uid (if empty), resourceVersion and creationTimestamp are set.
+func (s *Source) Create(gvr schema.GroupVersionResource, obj Object) Object {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.resourceLocked(gvr)
+	key := keyOf(obj)
+	if _, ok := r.live[key]; ok {
+		panic(fmt.Sprintf("cachetest: create: %s %s exists", gvr.Resource, key))
+	}
+	obj = obj.DeepCopyObject().(Object)
+	if obj.GetUID() == "" {
+		s.mu.uids++
+		obj.SetUID(types.UID(fmt.Sprintf("00000000-0000-4000-8000-%012d", s.mu.uids)))
+	}
+	obj.SetCreationTimestamp(metav1.NewTime(time.Now().Truncate(time.Second)))
+	return s.writeLocked(r, api.Added, key, obj)
+}
+
+// Update replaces an object, keeping its uid and creationTimestamp, and returns
+// what was stored; it panics if there is none.
+func (s *Source) Update(gvr schema.GroupVersionResource, obj Object) Object {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.resourceLocked(gvr)
+	key := keyOf(obj)
+	old, ok := r.live[key]
+	if !ok {
+		panic(fmt.Sprintf("cachetest: update: no %s %s", gvr.Resource, key))
+	}
+	obj = obj.DeepCopyObject().(Object)
+	obj.SetUID(old.obj.GetUID())
+	obj.SetCreationTimestamp(old.obj.GetCreationTimestamp())
+	return s.writeLocked(r, api.Modified, key, obj)
+}
+
+// Delete deletes the object at key ("namespace/name" or "name") and returns its
+// last state with the version of the deletion; it panics if there is none.
+func (s *Source) Delete(gvr schema.GroupVersionResource, key string) Object {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.resourceLocked(gvr)
+	old, ok := r.live[key]
+	if !ok {
+		panic(fmt.Sprintf("cachetest: delete: no %s %s", gvr.Resource, key))
+	}
+	return s.writeLocked(r, api.Deleted, key, old.obj.DeepCopyObject().(Object))
+}
+
+// Objects are the current objects in key order.
+func (s *Source) Objects(gvr schema.GroupVersionResource) []Object {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	objs := make([]Object, 0)
+	for _, c := range s.resourceLocked(gvr).at(s.mu.rev) {
+		objs = append(objs, c.obj)
+	}
+	return objs
+}
+
+func (s *Source) resourceLocked(gvr schema.GroupVersionResource) *resource {
+	r, ok := s.mu.resources[gvr]
+	if !ok {
+		panic(fmt.Sprintf("cachetest: unknown resource %s", gvr))
+	}
+	return r
+}
+
+func (s *Source) writeLocked(r *resource, kind api.EventType, key string, obj Object) Object {
+	s.mu.rev++
+	obj.SetResourceVersion(fmt.Sprint(s.mu.rev))
+	gvk := r.res.GroupVersion().WithKind(r.res.Kind)
+	obj.GetObjectKind().SetGroupVersionKind(gvk)
+	c := change{kind: kind, rev: s.mu.rev, key: key, obj: obj}
+	r.log = append(r.log, c)
+	if kind == api.Deleted {
+		delete(r.live, key)
+	} else {
+		r.live[key] = c
+	}
+	s.wakeLocked()
+	return obj
+}
+
+func (s *Source) wakeLocked() {
+	close(s.mu.changed)
+	s.mu.changed = make(chan struct{})
+}
+
+// at is the state at a revision, in key order.
+func (r *resource) at(rev uint64) []change {
+	var state []change
+	if n := len(r.log); n == 0 || r.log[n-1].rev <= rev {
+		for _, c := range r.live {
+			state = append(state, c)
+		}
+	} else {
+		last := make(map[string]change)
+		for _, c := range r.log {
+			if c.rev <= rev {
+				last[c.key] = c
+			}
+		}
+		for _, c := range last {
+			if c.kind != api.Deleted {
+				state = append(state, c)
+			}
+		}
+	}
+	slices.SortFunc(state, func(a, b change) int { return cmp.Compare(a.key, b.key) })
+	return state
+}
+
+// since are the changes above a revision.
+func (r *resource) since(rev uint64) []change {
+	i, _ := slices.BinarySearchFunc(r.log, rev+1, func(c change, rev uint64) int { return cmp.Compare(c.rev, rev) })
+	return r.log[i:]
+}
+
+func keyOf(obj Object) string {
+	if ns := obj.GetNamespace(); ns != "" {
+		return ns + "/" + obj.GetName()
+	}
+	return obj.GetName()
+}
+
+// Encode encodes an object as a Source hands it to the cache.
+func Encode(obj Object, enc api.Encoding) []byte {
+	if enc == api.Protobuf {
+		m, ok := obj.(interface{ Marshal() ([]byte, error) })
+		if !ok {
+			panic(fmt.Sprintf("cachetest: %T has no protobuf encoding", obj))
+		}
+		return must(m.Marshal())
+	}
+	return must(json.Marshal(obj))
+}
+
+// bookmark is the object of a bookmark.
+func bookmark(res *cache.Resource, enc api.Encoding, rev uint64) []byte {
+	m := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ResourceVersion: fmt.Sprint(rev)}}
+	if enc == api.Protobuf {
+		return must(m.Marshal())
+	}
+	m.SetGroupVersionKind(res.GroupVersion().WithKind(res.Kind))
+	return must(json.Marshal(m))
+}
+
+func must(b []byte, err error) []byte {
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// CurrentVersion implements cache.Source.
+func (s *Source) CurrentVersion(ctx context.Context, res *cache.Resource) (uint64, error) {
+	if err := s.enter(ctx, "version", "version "+res.Resource); err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.faults.noVersion {
+		return 0, fmt.Errorf("current version: %w", cache.ErrUnsupported)
+	}
+	return s.mu.rev, nil
+}
+
+// LastContact implements cache.Source.
+func (s *Source) LastContact() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.mu.frozen.IsZero() {
+		return s.mu.frozen.UnixNano()
+	}
+	return time.Now().UnixNano()
+}
