@@ -1,0 +1,36 @@
+package object
+
+import "k8s.io/apimachinery/pkg/labels"
+
+// Label is one label.
+type Label struct{ Key, Value string }
+
+// Labels are sorted by Key, each key once. They implement
+// k8s.io/apimachinery/pkg/labels.Labels.
+type Labels []Label
+
+var _ labels.Labels = Labels(nil)
+
+// Lookup returns the value of a label and whether the object has it.
+func (l Labels) Lookup(key string) (value string, exists bool) {
+	// Objects have a handful of labels: a scan beats a binary search, and
+	// comparing lengths first decides nearly every step.
+	for i := range l {
+		if l[i].Key == key {
+			return l[i].Value, true
+		}
+	}
+	return "", false
+}
+
+// Get returns the value of a label, "" when the object does not have it.
+func (l Labels) Get(key string) string {
+	value, _ := l.Lookup(key)
+	return value
+}
+
+// Has reports whether the object has the label.
+func (l Labels) Has(key string) bool {
+	_, exists := l.Lookup(key)
+	return exists
+}
