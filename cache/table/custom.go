@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"sync"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,11 +18,7 @@ import (
 // k8s.io/apiextensions-apiserver/pkg/registry/customresource/tableconvertor.
 type customPrinter struct {
 	columns []byte
-
-	// mu guards the paths of extra: a JSONPath keeps state while it is
-	// evaluated.
-	mu    sync.Mutex
-	extra []customColumn
+	extra   []customColumn
 }
 
 type customColumn struct {
@@ -34,9 +29,10 @@ type customColumn struct {
 // NewCustomPrinter returns the printer for the additionalPrinterColumns of one
 // version of a CustomResourceDefinition. Without any, the column is Age.
 //
-// kube-apiserver serves a definition with a path that does not parse by showing
-// the columns before it. So does the returned printer, which is usable even
-// when there is an error; the error tells what was wrong.
+// A path that does not parse ends the columns before it, as in kube-apiserver.
+// An error means that there is no printer and Tables are to be forwarded: a path
+// has the keyword range or end, with which a JSONPath keeps state, so that what
+// kube-apiserver answers depends on what it was asked before.
 func NewCustomPrinter(columns []apiextensionsv1.CustomResourceColumnDefinition) (Printer, error) {
 	docs := metav1.ObjectMeta{}.SwaggerDoc()
 	if len(columns) == 0 {
@@ -44,16 +40,17 @@ func NewCustomPrinter(columns []apiextensionsv1.CustomResourceColumnDefinition) 
 			{Name: "Age", Type: "date", Description: docs["creationTimestamp"], JSONPath: ".metadata.creationTimestamp"},
 		}
 	}
-	p := &customPrinter{}
+	p := customPrinter{}
 	headers := []metav1.TableColumnDefinition{{Name: "Name", Type: "string", Format: "name", Description: docs["name"]}}
-	var parseErr error
 	for _, c := range columns {
-		path := jsonpath.New(c.Name)
-		if err := path.Parse("{" + c.JSONPath + "}"); err != nil {
-			parseErr = fmt.Errorf("column %q: JSONPath %q: %w", c.Name, c.JSONPath, err)
+		text := "{" + c.JSONPath + "}"
+		path := jsonpath.New(c.Name).AllowMissingKeys(true)
+		if path.Parse(text) != nil {
 			break
 		}
-		path.AllowMissingKeys(true)
+		if parsed, err := jsonpath.Parse(c.Name, text); err != nil || hasKeyword(parsed.Root) {
+			return nil, fmt.Errorf("column %q: JSONPath %q has a keyword, which only kube-apiserver can evaluate", c.Name, c.JSONPath)
+		}
 		description := "Custom resource definition column (in JSONPath format): " + c.JSONPath
 		if c.Description != "" {
 			description = c.Description
@@ -64,18 +61,44 @@ func NewCustomPrinter(columns []apiextensionsv1.CustomResourceColumnDefinition) 
 		})
 	}
 	p.columns = EncodeColumns(headers)
-	return p, parseErr
+	return p, nil
 }
 
-func (p *customPrinter) Columns() []byte { return p.columns }
+// hasKeyword tells whether there is a keyword anywhere in a parsed path.
+// Without one, evaluating it changes nothing and may be done concurrently.
+func hasKeyword(list *jsonpath.ListNode) bool {
+	for _, node := range list.Nodes {
+		switch n := node.(type) {
+		case *jsonpath.IdentifierNode:
+			return true
+		case *jsonpath.ListNode:
+			if hasKeyword(n) {
+				return true
+			}
+		case *jsonpath.FilterNode:
+			if hasKeyword(n.Left) || hasKeyword(n.Right) {
+				return true
+			}
+		case *jsonpath.UnionNode:
+			for _, l := range n.Nodes {
+				if hasKeyword(l) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
 
-func (p *customPrinter) Traits() Traits { return Traits{} }
+func (p customPrinter) Columns() []byte { return p.columns }
+
+func (p customPrinter) Traits() Traits { return Traits{} }
 
 // Bookmark evaluates the columns as for any object: a path can name a field
 // that bookmarks have, and nothing is defaulted here.
-func (p *customPrinter) Bookmark(raw []byte) (*Row, error) { return p.Row(raw) }
+func (p customPrinter) Bookmark(raw []byte) (*Row, error) { return p.Row(raw) }
 
-func (p *customPrinter) Row(raw []byte) (*Row, error) {
+func (p customPrinter) Row(raw []byte) (*Row, error) {
 	var content any
 	if err := utiljson.Unmarshal(raw, &content); err != nil {
 		return nil, fmt.Errorf("decoding custom resource: %w", err)
@@ -87,11 +110,9 @@ func (p *customPrinter) Row(raw []byte) (*Row, error) {
 	name := (&unstructured.Unstructured{Object: object}).GetName()
 	cells := make([]Cell, 0, 1+len(p.extra))
 	cells = append(cells, Cell{Value: name})
-	p.mu.Lock()
 	for _, c := range p.extra {
 		cells = append(cells, c.cell(object))
 	}
-	p.mu.Unlock()
 	return NewRow(cells, nil, "")
 }
 

@@ -1,7 +1,6 @@
 package table
 
 import (
-	"bytes"
 	"strconv"
 	"time"
 
@@ -20,8 +19,6 @@ const (
 // with includeObject=None too.
 type Object struct {
 	kind objectKind
-	// head is inserted after the opening brace of a full object.
-	head string
 	json []byte
 }
 
@@ -40,24 +37,11 @@ func MetadataObject(metadata []byte) Object {
 	return Object{kind: objectMetadata, json: metadata}
 }
 
-// FullObject is the object for includeObject=Object: its JSON as in a list or
-// get. Items of built-in lists lack the type; kindHead then supplies it (see
-// KindHead). It is ignored when object has a kind.
-func FullObject(object []byte, kindHead string) Object {
-	if bytes.HasPrefix(object, []byte(`{"kind":`)) || bytes.HasPrefix(object, []byte(`{"apiVersion":`)) {
-		kindHead = ""
-	}
-	return Object{kind: objectFull, head: kindHead, json: object}
-}
-
-// KindHead returns the members kind and apiVersion as built-in objects begin
-// with them, for FullObject.
-func KindHead(apiVersion, kind string) string {
-	b := append([]byte(nil), `"kind":"`...)
-	b = appendStringBody(b, kind)
-	b = append(b, `","apiVersion":"`...)
-	b = appendStringBody(b, apiVersion)
-	return string(append(b, `",`...))
+// FullObject is the object for includeObject=Object: the JSON of the whole
+// object, which must have kind and apiVersion (items of built-in lists have
+// none).
+func FullObject(object []byte) Object {
+	return Object{kind: objectFull, json: object}
 }
 
 func (o Object) append(dst []byte) []byte {
@@ -67,12 +51,7 @@ func (o Object) append(dst []byte) []byte {
 		dst = append(dst, o.json...)
 		return append(dst, '}')
 	case objectFull:
-		if o.head == "" || len(o.json) < 2 {
-			return append(dst, o.json...)
-		}
-		dst = append(dst, '{')
-		dst = append(dst, o.head...)
-		return append(dst, o.json[1:]...)
+		return append(dst, o.json...)
 	}
 	return append(dst, "null"...)
 }
