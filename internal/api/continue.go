@@ -27,8 +27,8 @@ type ContinueToken struct {
 // continueVersion names the format of tokens.
 const continueVersion = "meta.k8s.io/v1"
 
-// wireContinueToken is the JSON inside a token.
-type wireContinueToken struct {
+// continueToken is the JSON inside a token.
+type continueToken struct {
 	APIVersion      string `json:"v"`
 	ResourceVersion int64  `json:"rv"`
 	StartKey        string `json:"start"`
@@ -57,9 +57,11 @@ func decodeContinue(token string) (ContinueToken, error) {
 	if err != nil {
 		return ContinueToken{}, fmt.Errorf("%w: %v", errContinueKey, err)
 	}
-	var wire wireContinueToken
+	var wire continueToken
 	if err := json.Unmarshal(data, &wire); err != nil {
-		return ContinueToken{}, fmt.Errorf("%w: %v", errContinueKey, err)
+		// The error names the Go type; upstream's has the same name elsewhere.
+		text := strings.Replace(err.Error(), "type api.", "type storage.", 1)
+		return ContinueToken{}, fmt.Errorf("%w: %s", errContinueKey, text)
 	}
 	switch {
 	case wire.APIVersion != continueVersion:
@@ -82,7 +84,7 @@ func decodeContinue(token string) (ContinueToken, error) {
 
 // Encode is the inverse of DecodeContinue.
 func (t ContinueToken) Encode() string {
-	data, err := json.Marshal(wireContinueToken{continueVersion, t.ResourceVersion, t.Start})
+	data, err := json.Marshal(continueToken{continueVersion, t.ResourceVersion, t.Start})
 	if err != nil {
 		// Two strings and a number always marshal.
 		panic(err)

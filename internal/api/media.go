@@ -176,8 +176,9 @@ func parseAccept(clauses []clause, header string) []clause {
 	// For the few clauses of a usual header sort.Sort is an insertion sort; as
 	// the order is not a strict weak one, the algorithm matters.
 	if len(clauses) > 12 {
-		sort.Sort(byPreference(clauses))
-		return clauses
+		sorted := append([]clause(nil), clauses...) // lets the caller's array stay on its stack
+		sort.Sort(byPreference(sorted))
+		return sorted
 	}
 	for i := 1; i < len(clauses); i++ {
 		for j := i; j > 0 && byPreference(clauses).Less(j, j-1); j-- {

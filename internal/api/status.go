@@ -268,4 +268,3 @@ func NewExpiredContinue(start string) *apierrors.StatusError {
 func NewExpiredWatch(requested, oldest uint64) *apierrors.StatusError {
 	return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", requested, oldest-1))
 }
-

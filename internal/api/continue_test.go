@@ -1,0 +1,83 @@
+package api
+
+import (
+	"encoding/base64"
+	"fmt"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/storage"
+)
+
+const continuePrefix = "/registry/pods/"
+
+// continueSamples are JSON texts of tokens, good and bad.
+var continueSamples = []string{
+	`{"v":"meta.k8s.io/v1","rv":5,"start":"ns/name\u0000"}`,
+	`{"v":"meta.k8s.io/v1","rv":5,"start":"/ns/name\u0000"}`,
+	`{"v":"meta.k8s.io/v1","rv":-1,"start":"name\u0000"}`,
+	`{"v":"meta.k8s.io/v1","rv":0,"start":"a"}`,
+	`{"v":"meta.k8s.io/v1","rv":5,"start":""}`,
+	`{"v":"meta.k8s.io/v1","rv":5,"start":"/"}`,
+	`{"v":"meta.k8s.io/v1","rv":5,"start":"../a"}`,
+	`{"v":"meta.k8s.io/v1","rv":5,"start":"a//b"}`,
+	`{"v":"meta.k8s.io/v1","rv":5,"start":"a/"}`,
+	`{"v":"v9","rv":5,"start":"a"}`,
+	`{}`, `[]`, `null`, ``, `{"V":"meta.k8s.io/v1","RV":7,"start":"a"}`, `{"rv":"x"}`, `{"v":"meta.k8s.io/v1","rv":1.5,"start":"a"}`,
+}
+
+func checkContinue(t *testing.T, token string) {
+	t.Helper()
+	wantKey, wantRV, wantErr := storage.DecodeContinue(token, continuePrefix)
+	got, err := DecodeContinue(token)
+	if wantErr != nil {
+		if want := fmt.Sprintf("invalid continue token: %v", wantErr); err == nil || err.Error() != want || !apierrors.IsBadRequest(err) {
+			t.Errorf("%q: error %v, want %s", token, err, want)
+		}
+		return
+	}
+	if err != nil || continuePrefix+got.Start != wantKey || got.ResourceVersion != wantRV {
+		t.Fatalf("%q: %+v, %v; want %q %d", token, got, err, wantKey, wantRV)
+	}
+	want, err := storage.EncodeContinue(continuePrefix+got.Start, continuePrefix, got.ResourceVersion)
+	if got.Start != "" && (err != nil || got.Encode() != want) {
+		t.Errorf("encoding %+v: %q, want %q (%v)", got, got.Encode(), want, err)
+	}
+}
+
+func TestContinueMatchesLibrary(t *testing.T) {
+	for _, text := range continueSamples {
+		checkContinue(t, base64.RawURLEncoding.EncodeToString([]byte(text)))
+	}
+	for _, token := range []string{"!", "abc", "eyJ2Ijoi", "e30=", "e30"} {
+		checkContinue(t, token)
+	}
+}
+
+func FuzzDecodeContinue(f *testing.F) {
+	for _, text := range continueSamples {
+		f.Add([]byte(text), true)
+	}
+	f.Add([]byte("eyJ2Ijoi"), false)
+	f.Fuzz(func(t *testing.T, data []byte, encode bool) {
+		token := string(data)
+		if encode {
+			token = base64.RawURLEncoding.EncodeToString(data)
+		}
+		checkContinue(t, token)
+	})
+}
+
+func FuzzEncodeContinue(f *testing.F) {
+	f.Add("ns/name\x00", int64(5))
+	f.Add("<&>\u2028\xff", int64(-1))
+	f.Fuzz(func(t *testing.T, start string, rv int64) {
+		want, err := storage.EncodeContinue(continuePrefix+start, continuePrefix, rv)
+		if start == "" || err != nil {
+			return
+		}
+		if got := (ContinueToken{ResourceVersion: rv, Start: start}).Encode(); got != want {
+			t.Errorf("%q %d: %q, want %q", start, rv, got, want)
+		}
+	})
+}

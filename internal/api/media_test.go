@@ -1,0 +1,179 @@
+package api
+
+import (
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1beta1 "k8s.io/apimachinery/pkg/apis/meta/v1beta1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
+)
+
+// upstreamEndpoint is RequestScope's part in negotiation, which is not exported.
+type upstreamEndpoint struct{ protobuf bool }
+
+func (e upstreamEndpoint) AllowsMediaTypeTransform(mimeType, mimeSubType string, gvk *schema.GroupVersionKind) bool {
+	if gvk == nil {
+		return e.protobuf || mimeSubType != "vnd.kubernetes.protobuf"
+	}
+	if gvk.GroupVersion() != metav1beta1.SchemeGroupVersion && gvk.GroupVersion() != metav1.SchemeGroupVersion {
+		return false
+	}
+	switch gvk.Kind {
+	case "Table":
+		return mimeType == "application" && (mimeSubType == "json" || mimeSubType == "yaml")
+	case "PartialObjectMetadata", "PartialObjectMetadataList":
+		return true
+	}
+	return false
+}
+
+func (upstreamEndpoint) AllowsServerVersion(version string) bool   { return version == "v1" }
+func (upstreamEndpoint) AllowsStreamSchema(schemaName string) bool { return schemaName == "watch" }
+
+func upstreamMediaTypes() []runtime.SerializerInfo {
+	scheme := runtime.NewScheme()
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	var infos []runtime.SerializerInfo
+	for _, info := range serializer.NewCodecFactory(scheme).SupportedMediaTypes() {
+		if !strings.Contains(info.MediaType, "cbor") {
+			infos = append(infos, info)
+		}
+	}
+	return infos
+}
+
+var acceptHeaders = []string{
+	"", "*/*", "*", "application/*", "application/json", "application/yaml", "application/vnd.kubernetes.protobuf", "application/cbor", "text/html",
+	"application/vnd.kubernetes.protobuf,application/json", "application/json, application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf, */*",
+	"application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json",
+	"application/json;as=Table;g=meta.k8s.io;v=v1", "application/json;as=Table;v=v1beta1;g=meta.k8s.io", "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io",
+	"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+	"application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
+	"application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/vnd.kubernetes.protobuf",
+	"application/json;q=0.5,application/yaml", "application/json;q=0.5,application/yaml;q=0.4", "application/yaml;q=0.9,*/*;q=0.8", "*/*,application/yaml",
+	"application/json;stream=watch", "application/json;stream=foo", "application/yaml;stream=watch", "application/json;stream=watch,application/vnd.kubernetes.protobuf;stream=watch",
+	"application/json;charset=utf-8", "application/json;as=", "application/json;as=Foo;v=v1;g=meta.k8s.io", "application/json;v=v1", "application/json;g=meta.k8s.io;v=v1;as=Table;as=Foo",
+	"application/json;pretty=1", "application/json;pretty=0", "application/json; pretty = 1 ", "application/json;sv=v1", "application/json;sv=v2", "application/json;export=1;profile=x",
+	"application/json/x", "application", "/json", "application/", ";", ",", ",,application/json", "application/json;q=abc", "application/json;q==1", "application/json;=;a",
+	"text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8", " application/json ", "application /json", "application/json;as= Table ;v=v1;g=meta.k8s.io",
+	"application/apidiscovery.k8s.io;as=x", strings.Repeat("text/a;q=0.3,", 13) + "application/yaml;q=0.2,application/json;q=0.2,*/*;q=0.1,application/*",
+}
+
+// upstreamChoice is what kube-apiserver would answer with, in words.
+func checkNegotiate(t *testing.T, infos []runtime.SerializerInfo, accept string, can Capabilities) {
+	t.Helper()
+	want, ok := negotiation.NegotiateMediaTypeOptions(accept, infos, upstreamEndpoint{can.Protobuf})
+	wantRep, wantVerdict := Representation{}, Forward
+	if ok && want.Accepted.MediaType != "application/yaml" {
+		wantRep, wantVerdict = Representation{Pretty: want.Pretty}, Serve
+		if want.Accepted.MediaType == "application/vnd.kubernetes.protobuf" {
+			wantRep = Representation{Encoding: Protobuf}
+		}
+		if target := want.Convert; target != nil {
+			switch {
+			case target.Version != "v1":
+				wantVerdict = Forward
+			case target.Kind == "Table":
+				wantRep.Transform = Table
+				if !can.Table {
+					wantVerdict = Forward
+				}
+			case target.Kind == "PartialObjectMetadataList" && can.List, target.Kind == "PartialObjectMetadata" && !can.List:
+				wantRep.Transform = PartialMetadata
+			default:
+				wantVerdict = Forward
+			}
+		}
+		if wantVerdict == Forward {
+			wantRep = Representation{}
+		}
+	}
+	if rep, verdict := Negotiate(accept, can); rep != wantRep || verdict != wantVerdict {
+		t.Errorf("%q %+v: %+v %v, want %+v %v", accept, can, rep, verdict, wantRep, wantVerdict)
+	}
+}
+
+func checkNegotiateStatus(t *testing.T, infos []runtime.SerializerInfo, accept string) {
+	t.Helper()
+	want := StatusFallback
+	if options, ok := negotiation.NegotiateMediaTypeOptions(accept, infos, negotiation.DefaultEndpointRestrictions); ok {
+		switch {
+		case options.Accepted.MediaType == "application/yaml":
+			want = StatusYAML
+		case options.Accepted.MediaType == "application/vnd.kubernetes.protobuf":
+			want = StatusProtobuf
+		case options.Pretty:
+			want = StatusPretty
+		default:
+			want = StatusJSON
+		}
+	}
+	if got := NegotiateStatus(accept, false); got != want {
+		t.Errorf("%q: status form %v, want %v", accept, got, want)
+	}
+}
+
+func allCapabilities() []Capabilities {
+	var all []Capabilities
+	for i := range 8 {
+		all = append(all, Capabilities{List: i&1 != 0, Protobuf: i&2 != 0, Table: i&4 != 0})
+	}
+	return all
+}
+
+func TestNegotiateMatchesLibrary(t *testing.T) {
+	infos := upstreamMediaTypes()
+	for _, accept := range acceptHeaders {
+		for _, can := range allCapabilities() {
+			checkNegotiate(t, infos, accept, can)
+		}
+		checkNegotiateStatus(t, infos, accept)
+	}
+}
+
+func FuzzNegotiate(f *testing.F) {
+	for i, accept := range acceptHeaders {
+		f.Add(accept, uint8(i))
+	}
+	infos := upstreamMediaTypes()
+	f.Fuzz(func(t *testing.T, accept string, bits uint8) {
+		checkNegotiate(t, infos, accept, allCapabilities()[bits%8])
+		checkNegotiateStatus(t, infos, accept)
+	})
+}
+
+func TestNegotiateCompression(t *testing.T) {
+	for header, want := range map[string]Compression{
+		"": Identity, "identity": Identity, "gzip": Gzip, " gzip ,deflate": Gzip, "deflate,gzip": Gzip, "gzip;q=1.0": Identity, "gzip; q=0.5": Identity, "GZIP": Identity, "*": Identity,
+		"zstd": Zstd, "gzip, deflate, br, zstd": Zstd, "zstd;q=0": Identity, "zstd;q=0,gzip": Gzip, "zstd;q=0.5,gzip": Gzip, "zstd;q=0.5,gzip;q=0.5": Zstd, "zstd;q=0.5, gzip;q=0.9": Identity,
+		"zstd;foo": Identity, "zstd;q=x": Identity, "zstd;q=NaN,gzip": Gzip, "br": Identity, ",": Identity,
+	} {
+		if got := NegotiateCompression(header); got != want {
+			t.Errorf("%q: %v, want %v", header, got, want)
+		}
+	}
+}
+
+func TestNegotiateAllocatesNothing(t *testing.T) {
+	accept := acceptHeaders[10]
+	can := Capabilities{List: true, Protobuf: true, Table: true}
+	if n := testing.AllocsPerRun(100, func() { Negotiate(accept, can); NegotiateStatus(accept, false) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func BenchmarkNegotiate(b *testing.B) {
+	can := Capabilities{List: true, Protobuf: true, Table: true}
+	for name, accept := range map[string]string{"json": "application/json", "kubectl": acceptHeaders[12], "protobuf": acceptHeaders[9]} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				Negotiate(accept, can)
+			}
+		})
+	}
+}

@@ -1,0 +1,234 @@
+package api
+
+import (
+	"net/url"
+	"reflect"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metainternalversionscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
+	metainternalversionvalidation "k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// libraryListOptions is listOpts of k8s.io/apiserver/pkg/endpoints/handlers.
+func libraryListOptions(rawQuery string) (metainternalversion.ListOptions, error) {
+	opts := metainternalversion.ListOptions{}
+	target := url.URL{RawQuery: rawQuery}
+	if err := metainternalversionscheme.ParameterCodec.DecodeParameters(target.Query(), metav1.SchemeGroupVersion, &opts); err != nil {
+		return opts, apierrors.NewBadRequest(err.Error())
+	}
+	metainternalversion.SetListOptionsDefaults(&opts, true)
+	if errs := metainternalversionvalidation.ValidateListOptions(&opts, true); len(errs) > 0 {
+		return opts, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", errs)
+	}
+	return opts, nil
+}
+
+// listQueries combines the parameters that interact.
+func listQueries() []string {
+	queries := append([]string{
+		"limit=", "limit=-1", "limit=abc", "limit=99999999999999999999", "limit=5&limit=x", "timeoutSeconds=", "timeoutSeconds=-3", "timeoutSeconds=0", "timeoutSeconds=1.5",
+		"labelSelector=a%3Db,c+in+(d,e),!f&fieldSelector=spec.nodeName%3Dn", "labelSelector=a%3D%3D%3Db", "labelSelector=a>b", "fieldSelector=a", "fieldSelector=a%3Db%5C%2Cc",
+		"shardSelector=x", "allowWatchBookmarks", "allowWatchBookmarks=false", "unknown=1&resourceVersion=00", "a;b=c&limit=3", "limit=%zz", "limit=1%",
+		"sendInitialEvents=false&watch=1&resourceVersion=5", "sendInitialEvents=0&resourceVersionMatch=NotOlderThan&watch=1", "a=b",
+		strings.Repeat("a=b&", 100) + "limit=7", strings.Repeat("limit=3&", 70),
+	}, requestQueries...)
+	for _, watch := range []string{"", "&watch=1"} {
+		for _, version := range []string{"", "&resourceVersion=", "&resourceVersion=0", "&resourceVersion=42", "&resourceVersion=abc"} {
+			for _, match := range []string{"", "&resourceVersionMatch=Exact", "&resourceVersionMatch=NotOlderThan", "&resourceVersionMatch=Foo", "&resourceVersionMatch="} {
+				for _, events := range []string{"", "&sendInitialEvents=true", "&sendInitialEvents=false"} {
+					for _, token := range []string{"", "&continue=abc"} {
+						queries = append(queries, strings.TrimPrefix(watch+version+match+events+token+"&limit=10", "&"))
+					}
+				}
+			}
+		}
+	}
+	return queries
+}
+
+func TestParseListOptionsMatchesLibrary(t *testing.T) {
+	for _, query := range listQueries() {
+		checkListOptions(t, query)
+	}
+}
+
+func FuzzParseListOptions(f *testing.F) {
+	for _, query := range listQueries() {
+		f.Add(query)
+	}
+	f.Fuzz(checkListOptions)
+}
+
+func checkListOptions(t *testing.T, query string) {
+	t.Helper()
+	want, wantErr := libraryListOptions(query)
+	got, err := ParseListOptions(query)
+	if wantErr != nil || err != nil {
+		if !reflect.DeepEqual(err, wantErr) {
+			t.Fatalf("%q: error %v, want %v", query, err, wantErr)
+		}
+		return
+	}
+	if got.SendInitialEvents != (want.SendInitialEvents != nil && *want.SendInitialEvents) {
+		t.Errorf("%q: SendInitialEvents %v", query, got.SendInitialEvents)
+	}
+	if want.SendInitialEvents == nil && want.Watch && (want.ResourceVersion == "" || want.ResourceVersion == "0") {
+		t.Errorf("%q: the library left SendInitialEvents open; a bool cannot say so", query)
+	}
+	if got.TimeoutSeconds != 0 && (want.TimeoutSeconds == nil || *want.TimeoutSeconds != got.TimeoutSeconds) ||
+		got.TimeoutSeconds == 0 && want.TimeoutSeconds != nil && *want.TimeoutSeconds != 0 {
+		t.Errorf("%q: TimeoutSeconds %d", query, got.TimeoutSeconds)
+	}
+	text := func(s interface{ String() string }) string {
+		if s == nil || reflect.ValueOf(s).Kind() == reflect.Ptr && reflect.ValueOf(s).IsNil() {
+			return ""
+		}
+		return s.String()
+	}
+	if got.LabelSelector == nil || got.FieldSelector == nil {
+		t.Fatalf("%q: nil selector", query)
+	}
+	if want.LabelSelector != nil && got.LabelSelector.String() != text(want.LabelSelector) || want.LabelSelector == nil && !got.LabelSelector.Empty() {
+		t.Errorf("%q: LabelSelector %v", query, got.LabelSelector)
+	}
+	if want.FieldSelector != nil && got.FieldSelector.String() != text(want.FieldSelector) || want.FieldSelector == nil && !got.FieldSelector.Empty() {
+		t.Errorf("%q: FieldSelector %v", query, got.FieldSelector)
+	}
+	if got.Watch != want.Watch || got.AllowWatchBookmarks != want.AllowWatchBookmarks || got.ResourceVersion != want.ResourceVersion ||
+		got.ResourceVersionMatch != want.ResourceVersionMatch || got.Limit != want.Limit || got.Continue != want.Continue || got.ShardSelector != want.ShardSelector {
+		t.Errorf("%q:\n got %+v\nwant %+v", query, got, want)
+	}
+}
+
+// TestListOptionsFastPath makes sure that usual requests do not need the library.
+func TestListOptionsFastPath(t *testing.T) {
+	for _, query := range []string{
+		"", "limit=500", "limit=500&resourceVersion=0", "resourceVersion=7&resourceVersionMatch=Exact", "labelSelector=app%3Dweb&limit=500",
+		"allowWatchBookmarks=true&resourceVersion=5&timeoutSeconds=400&watch=true", "fieldSelector=metadata.name%3Dx&watch=true",
+		"allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&sendInitialEvents=true&watch=true", "limit=500&continue=abc",
+	} {
+		if opts, ok := fastListOptions(query); !ok || !opts.setDefaults() {
+			t.Errorf("%q takes the slow path", query)
+		}
+	}
+}
+
+func TestRequireName(t *testing.T) {
+	for _, test := range []struct{ selector, name, want string }{
+		{"", "x", "metadata.name=x"},
+		{"metadata.name%3Dx", "x", "metadata.name=x"},
+		{"metadata.name%3Dx,spec.nodeName%3Dn", "x", "metadata.name=x,spec.nodeName=n"},
+		{"metadata.name%3Dy", "x", "error"},
+		{"spec.nodeName%3Dn", "x", "error"},
+	} {
+		opts, err := ParseListOptions("fieldSelector=" + test.selector)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = opts.RequireName(test.name)
+		switch {
+		case test.want == "error":
+			if !apierrors.IsBadRequest(err) || err.Error() != "fieldSelector metadata.name doesn't match requested name" {
+				t.Errorf("%s: %v", test.selector, err)
+			}
+		case err != nil || opts.FieldSelector.String() != test.want:
+			t.Errorf("%s: %v, %v", test.selector, opts.FieldSelector, err)
+		}
+	}
+}
+
+func TestParseGetOptions(t *testing.T) {
+	for query, want := range map[string]string{"": "", "resourceVersion=5": "5", "resourceVersion=&resourceVersion=5": "", "resourceVersion=abc": "abc", "export=0&resourceVersion=1": "1"} {
+		got, err := ParseGetOptions(query)
+		var library metav1.GetOptions
+		target := url.URL{RawQuery: query}
+		if libErr := metainternalversionscheme.ParameterCodec.DecodeParameters(target.Query(), metav1.SchemeGroupVersion, &library); libErr != nil {
+			t.Fatal(libErr)
+		}
+		if err != nil || got.ResourceVersion != want || library.ResourceVersion != want {
+			t.Errorf("%q: %+v, %v (library %q)", query, got, err, library.ResourceVersion)
+		}
+	}
+	if _, err := ParseGetOptions("export=true"); !apierrors.IsBadRequest(err) {
+		t.Errorf("export: %v", err)
+	}
+	if _, err := ParseGetOptions("export"); !apierrors.IsBadRequest(err) {
+		t.Errorf("export: %v", err)
+	}
+}
+
+func TestParseIncludeObject(t *testing.T) {
+	for query, want := range map[string]IncludeObject{"": IncludeMetadata, "includeObject=": IncludeMetadata, "includeObject=Metadata": IncludeMetadata,
+		"includeObject=Object": IncludeObjectFull, "includeObject=None": IncludeNone, "includeObject=None&includeObject=x": IncludeNone} {
+		if got, err := ParseIncludeObject(query); err != nil || got != want {
+			t.Errorf("%q: %v, %v", query, got, err)
+		}
+	}
+	_, err := ParseIncludeObject("includeObject=Foo")
+	const text = `Unable to convert to Table as requested: includeObject: Invalid value: "Foo": must be 'Metadata', 'Object', 'None', or empty`
+	if !apierrors.IsBadRequest(err) || err.Error() != text {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestPretty(t *testing.T) {
+	for _, test := range []struct {
+		query, agent string
+		want         bool
+	}{
+		{"", "", false}, {"", "curl/8", true}, {"", "Wget/1", true}, {"", "Mozilla/5.0 (X11)", true}, {"", "Mozilla/4.0", false}, {"", "kubectl/v1.36", false},
+		{"pretty=true", "", true}, {"pretty=1", "", true}, {"pretty=yes", "curl", false}, {"pretty=false", "curl", false}, {"pretty=", "curl", true}, {"prett%79=t", "", true},
+	} {
+		if got := Pretty(test.query, test.agent); got != test.want {
+			t.Errorf("%q %q: %v", test.query, test.agent, got)
+		}
+	}
+}
+
+// FuzzQueryValue compares the scanner with net/url.
+func FuzzQueryValue(f *testing.F) {
+	for _, query := range listQueries() {
+		f.Add(query, "watch")
+	}
+	f.Fuzz(func(t *testing.T, query, name string) {
+		values, err := url.ParseQuery(query)
+		if err != nil && len(values) == 0 {
+			return // also the case of too many parameters
+		}
+		want, ok := values[name]
+		got, found := queryValue(query, name)
+		if found != ok || ok && got != want[0] {
+			t.Errorf("%q of %q: %q %v, want %q", name, query, got, found, want)
+		}
+	})
+}
+
+func BenchmarkParseListOptions(b *testing.B) {
+	for name, query := range map[string]string{
+		"plain":    "limit=500&resourceVersion=0",
+		"selector": "labelSelector=app%3Dweb&limit=500",
+		"watch":    "allowWatchBookmarks=true&resourceVersion=12345&timeoutSeconds=400&watch=true",
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := ParseListOptions(query); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		b.Run(name+"/library", func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := slowListOptions(query); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
