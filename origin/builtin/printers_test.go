@@ -119,7 +119,7 @@ func compareOverTime(t *testing.T, printer table.Printer, generator printers.Tab
 	}
 	last := ""
 	for _, age := range ages {
-		time.Sleep(start.Add(age).Sub(time.Now()))
+		time.Sleep(time.Until(start.Add(age)))
 		got, want := rowJSON(row, time.Now()), upstreamRow(t, generator, decoded)
 		if got != want {
 			t.Fatalf("after %s\n got %s\nwant %s\nof %s", age, got, want, raw)

@@ -47,9 +47,9 @@ func newMarks() []mark {
 	const days = 24 * time.Hour
 	var marks []mark
 	for first, second := 731, 733; second < 8*365; first, second = first+1, second+2 {
-		// Whole years read "3y", which could be found in "23y5d".
+		// Whole years read "3y", with which "3y5d" begins.
 		if first%365 == 0 {
-			first++
+			first, second = first+1, second+1
 		}
 		if second%365 == 0 {
 			second++
@@ -101,13 +101,15 @@ func (t *template) cells() ([]table.Cell, []metav1.TableRowCondition, error) {
 	cells := make([]table.Cell, len(actual.Cells))
 	for i, value := range actual.Cells {
 		a, b := marked[0].Cells[i], marked[1].Cells[i]
-		if equalCells(a, b) && equalCells(a, value) {
+		switch same := equalCells(a, b); {
+		case same && equalCells(a, value):
 			cells[i] = table.Cell{Value: value}
 			continue
-		}
-		if pieces, ok := t.align(a, b); ok {
-			cells[i] = table.Cell{Text: pieces}
-			continue
+		case !same:
+			if pieces, ok := t.align(a, b); ok {
+				cells[i] = table.Cell{Text: pieces}
+				continue
+			}
 		}
 		if err := t.checkStatic(i, value); err != nil {
 			return nil, nil, err
