@@ -1,0 +1,91 @@
+package watchmux
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+)
+
+// frameCache keeps the frames of one event: a list that only grows, until it is
+// retired and drops everything. The zero value works and counts nowhere.
+type frameCache struct {
+	head atomic.Pointer[frame]
+	// total counts the bytes of all frames of the ring; set before the event is
+	// shared.
+	total *atomic.Int64
+}
+
+type frameKey struct {
+	rep     api.Representation
+	kind    api.EventType
+	variant uint8
+}
+
+// frame is one encoded form, made under once.
+type frame struct {
+	key   frameKey
+	next  *frame
+	once  sync.Once
+	bytes []byte
+	// counted is what total holds for this frame.
+	counted atomic.Int64
+	// retired marks the list that takes no frames any more.
+	retired bool
+}
+
+func (c *frameCache) get(key frameKey, d Delivery, encode func(Delivery) []byte) []byte {
+	f := c.entry(key)
+	if f == nil {
+		return encode(d)
+	}
+	f.once.Do(func() {
+		f.bytes = encode(d)
+		if c.total == nil {
+			return
+		}
+		c.total.Add(int64(len(f.bytes)))
+		f.counted.Store(int64(len(f.bytes)))
+		if h := c.head.Load(); h.retired { // retired meanwhile, perhaps before we counted
+			c.discount(f)
+		}
+	})
+	return f.bytes
+}
+
+// entry finds or makes the entry for key; nil when the cache is retired.
+func (c *frameCache) entry(key frameKey) *frame {
+	var fresh *frame
+	for {
+		head := c.head.Load()
+		for f := head; f != nil; f = f.next {
+			if f.retired {
+				return nil
+			}
+			if f.key == key {
+				return f
+			}
+		}
+		if fresh == nil {
+			fresh = &frame{key: key}
+		}
+		fresh.next = head
+		if c.head.CompareAndSwap(head, fresh) {
+			return fresh
+		}
+	}
+}
+
+// retire drops the frames; later ones are not kept.
+func (c *frameCache) retire() {
+	for f := c.head.Swap(&frame{retired: true}); f != nil; f = f.next {
+		c.discount(f)
+	}
+}
+
+// discount takes a frame out of the total, once whoever calls it first.
+func (c *frameCache) discount(f *frame) {
+	if n := f.counted.Swap(0); n > 0 {
+		c.total.Add(-n)
+	}
+}

@@ -1,0 +1,253 @@
+package watchmux
+
+import (
+	"github.com/kubeweir/kubeweir/internal/object"
+)
+
+// index finds the armed watchers that an event may concern. Every watcher is
+// registered under one equality term of its filter (in one bucket per value), or
+// in rest when it has none; armed watchers stand in those buckets. Guarded by
+// Mux.mu.
+type index struct {
+	rest bucket
+	// keys holds watchers of one object ("namespace/name"), names those of one
+	// name in any namespace.
+	keys, names, namespaces values
+	labels                  map[string]*values
+	fields                  []*values // by position in Schema.Fields; nil when unused
+}
+
+// values are the buckets of one label, field, or of the names.
+type values struct {
+	buckets map[string]*bucket
+}
+
+// bucket holds the watchers registered under one value.
+type bucket struct {
+	armed      []place
+	registered int
+	// home is where the bucket stands, nil for rest; label names home's label.
+	home         *values
+	value, label string
+}
+
+// place is one armed watcher, with the number of this bucket among the watcher's.
+type place struct {
+	watcher *Watcher
+	number  int
+}
+
+// membership is the watcher's side: a bucket and the position among its armed.
+type membership struct {
+	bucket *bucket
+	pos    int
+}
+
+// wake takes the armed watchers that ev concerns out of the index, sets their
+// cursors to seq and appends them to woken.
+func (x *index) wake(ev *Event, seq uint64, woken []*Watcher) []*Watcher {
+	o := ev.Object
+	woken = x.wakeBucket(&x.rest, ev, seq, woken)
+	woken = x.wakeValue(&x.keys, o.Key, ev, seq, woken)
+	woken = x.wakeValue(&x.names, o.Name, ev, seq, woken)
+	woken = x.wakeValue(&x.namespaces, o.Namespace, ev, seq, woken)
+	woken = x.wakeTerms(o, ev, seq, woken)
+	if ev.Prev != nil {
+		// A watcher can stand under a value that the object has lost.
+		woken = x.wakeTerms(ev.Prev, ev, seq, woken)
+	}
+	return woken
+}
+
+func (x *index) wakeTerms(o *object.Object, ev *Event, seq uint64, woken []*Watcher) []*Watcher {
+	if len(x.labels) > 0 {
+		for i := range o.Labels {
+			if v := x.labels[o.Labels[i].Key]; v != nil {
+				woken = x.wakeValue(v, o.Labels[i].Value, ev, seq, woken)
+			}
+		}
+	}
+	for i, v := range x.fields {
+		if v != nil && i < len(o.Fields) {
+			woken = x.wakeValue(v, o.Fields[i], ev, seq, woken)
+		}
+	}
+	return woken
+}
+
+func (x *index) wakeValue(v *values, value string, ev *Event, seq uint64, woken []*Watcher) []*Watcher {
+	if len(v.buckets) == 0 {
+		return woken
+	}
+	if b := v.buckets[value]; b != nil {
+		return x.wakeBucket(b, ev, seq, woken)
+	}
+	return woken
+}
+
+func (x *index) wakeBucket(b *bucket, ev *Event, seq uint64, woken []*Watcher) []*Watcher {
+	// Backwards, because disarm moves the last one into the gap.
+	for i := len(b.armed) - 1; i >= 0; i-- {
+		w := b.armed[i].watcher
+		if ev.RV <= w.from || !ev.concerns(w.filter) {
+			continue
+		}
+		x.disarm(w)
+		w.cursor = seq
+		woken = append(woken, w)
+	}
+	return woken
+}
+
+func (x *index) arm(w *Watcher) {
+	if w.armed {
+		return
+	}
+	w.armed = true
+	for i := range w.members {
+		m := &w.members[i]
+		m.pos = len(m.bucket.armed)
+		m.bucket.armed = append(m.bucket.armed, place{w, i})
+	}
+}
+
+func (x *index) disarm(w *Watcher) {
+	if !w.armed {
+		return
+	}
+	w.armed = false
+	for i := range w.members {
+		m := &w.members[i]
+		b := m.bucket
+		last := len(b.armed) - 1
+		moved := b.armed[last]
+		b.armed[m.pos] = moved
+		moved.watcher.members[moved.number].pos = m.pos
+		b.armed[last] = place{}
+		b.armed = b.armed[:last]
+	}
+}
+
+// register finds the watcher's buckets, making those that are missing.
+func (x *index) register(w *Watcher) {
+	t, ok := x.choose(w.filter)
+	if !ok {
+		w.join(&x.rest)
+		return
+	}
+	v := x.make(&t)
+	for _, value := range t.Values {
+		b := v.buckets[value]
+		if b == nil {
+			b = &bucket{home: v, value: value}
+			if t.Kind == object.LabelTerm {
+				b.label = t.Key
+			}
+			v.buckets[value] = b
+		}
+		w.join(b)
+	}
+}
+
+// unregister takes the watcher out of its buckets and drops those left empty:
+// their names came from clients, so they must not pile up.
+func (x *index) unregister(w *Watcher) {
+	x.disarm(w)
+	for _, m := range w.members {
+		b := m.bucket
+		if b.registered--; b.registered > 0 || b.home == nil {
+			continue
+		}
+		delete(b.home.buckets, b.value)
+		if b.label != "" && len(b.home.buckets) == 0 {
+			delete(x.labels, b.label)
+		}
+	}
+	w.members = nil
+}
+
+// join enters the watcher into a bucket.
+func (w *Watcher) join(b *bucket) {
+	b.registered++
+	w.members = append(w.members, membership{bucket: b})
+}
+
+// keyTerm stands for namespace and name together; its value is an Object.Key.
+const keyTerm object.TermKind = 255
+
+// choose picks the equality term under which the filter's watchers stand: the
+// object or the name if it fixes one, else the term whose buckets have the fewest
+// watchers, because all watchers of a bucket are looked at for its events.
+func (x *index) choose(f *object.Filter) (best object.Equality, ok bool) {
+	fewest := 0
+	for _, t := range f.Equalities() {
+		if t.Kind == object.NameTerm {
+			if f.Namespace != "" {
+				return object.Equality{Kind: keyTerm, Values: []string{f.Namespace + "/" + t.Values[0]}}, true
+			}
+			return t, true
+		}
+		if n := x.crowd(&t); !ok || n < fewest {
+			best, fewest, ok = t, n, true
+		}
+	}
+	return best, ok
+}
+
+// crowd counts the watchers under a term's values.
+func (x *index) crowd(t *object.Equality) int {
+	n := len(t.Values) - 1
+	v := x.find(t)
+	if v == nil {
+		return n
+	}
+	for _, value := range t.Values {
+		if b := v.buckets[value]; b != nil {
+			n += b.registered
+		}
+	}
+	return n
+}
+
+// find returns the buckets for a term, nil when there are none yet.
+func (x *index) find(t *object.Equality) *values {
+	switch t.Kind {
+	case keyTerm:
+		return &x.keys
+	case object.NameTerm:
+		return &x.names
+	case object.NamespaceTerm:
+		return &x.namespaces
+	case object.LabelTerm:
+		return x.labels[t.Key]
+	case object.FieldTerm:
+		if t.Field < len(x.fields) {
+			return x.fields[t.Field]
+		}
+	}
+	return nil
+}
+
+// make is find, but makes what is missing.
+func (x *index) make(t *object.Equality) *values {
+	v := x.find(t)
+	if v == nil {
+		v = &values{}
+		switch t.Kind {
+		case object.LabelTerm:
+			if x.labels == nil {
+				x.labels = map[string]*values{}
+			}
+			x.labels[t.Key] = v
+		case object.FieldTerm:
+			for len(x.fields) <= t.Field {
+				x.fields = append(x.fields, nil)
+			}
+			x.fields[t.Field] = v
+		}
+	}
+	if v.buckets == nil {
+		v.buckets = map[string]*bucket{}
+	}
+	return v
+}

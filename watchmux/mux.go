@@ -1,0 +1,281 @@
+package watchmux
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kubeweir/kubeweir/internal/object"
+)
+
+// The reasons for which watchers end, besides Stop.
+var (
+	// ErrExpired says that the history no longer reaches back far enough. The
+	// errors returned are of type *ExpiredError.
+	ErrExpired = errors.New("resource version expired")
+	// ErrGone is a Close reason: the history is void (the upstream was rewound,
+	// the resource's definition changed); clients must list again.
+	ErrGone = errors.New("history is gone")
+	// ErrStopped is a Close reason: the collection is shut down.
+	ErrStopped = errors.New("collection stopped")
+)
+
+// ExpiredError tells what was asked for and what there is. It is ErrExpired.
+type ExpiredError struct {
+	// From is the exclusive version that was asked for or reached.
+	From uint64
+	// Oldest is the oldest version from which a watch can start now.
+	Oldest uint64
+}
+
+// Error is the message of kube-apiserver's watch cache for this case.
+func (e *ExpiredError) Error() string {
+	return fmt.Sprintf("too old resource version: %d (%d)", e.From, e.Oldest)
+}
+
+// Is makes errors.Is(err, ErrExpired) true.
+func (e *ExpiredError) Is(target error) bool { return target == ErrExpired }
+
+// Options configure a Mux. The zero value of a bound means its default.
+type Options struct {
+	// MaxAge is how long an event stays in the ring at least as long as the other
+	// bounds allow; default 10 min. Events are dropped when others come.
+	MaxAge time.Duration
+	// MaxBytes bounds the memory that the ring alone keeps alive (replaced and
+	// deleted states); default 64 MiB.
+	MaxBytes int64
+	// MaxEvents bounds the number of events; default 102,400.
+	MaxEvents int
+	// MaxFrameBytes bounds the encoded frames kept with events; default 8 MiB.
+	// Frames are shared by watchers that read at about the same time, so this
+	// need not cover the history.
+	MaxFrameBytes int64
+	// LagAfter is how old the next unread event of a watcher must be for the
+	// watcher to count as lagging; default 1 s.
+	LagAfter time.Duration
+	// Clock gives nanoseconds; default time.Now().UnixNano.
+	Clock func() int64
+}
+
+func (o Options) withDefaults() Options {
+	setDefault(&o.MaxAge, 10*time.Minute)
+	setDefault(&o.MaxBytes, 64<<20)
+	setDefault(&o.MaxEvents, 102400)
+	setDefault(&o.MaxFrameBytes, 8<<20)
+	setDefault(&o.LagAfter, time.Second)
+	if o.Clock == nil {
+		o.Clock = func() int64 { return time.Now().UnixNano() }
+	}
+	return o
+}
+
+func setDefault[T time.Duration | int64 | int](v *T, def T) {
+	if *v <= 0 {
+		*v = def
+	}
+}
+
+// Mux is the ring and the watchers of one collection.
+//
+// One goroutine, the feed, calls Start, Append, Progress and Close. All other
+// methods, and those of the watchers, are safe for concurrent use.
+type Mux struct {
+	options Options
+	// frameBytes is the size of all frames kept with events.
+	frameBytes atomic.Int64
+	deliveries atomic.Uint64
+
+	mu struct {
+		// The lock is held for copying event pointers and moving watchers in the
+		// index, never for encoding, matching a backlog or calling notify.
+		sync.Mutex
+		ring ring
+		// rv is the version up to which the ring knows everything; oldest is the
+		// version after which it knows everything.
+		rv, oldest uint64
+		index      index
+		watchers   map[*Watcher]struct{}
+		// woken is Append's list of watchers to notify, kept for its room.
+		woken  []*Watcher
+		closed error
+		ended  Ended
+	}
+}
+
+// New returns an empty Mux. Its history begins at version 0; see Start.
+func New(o Options) *Mux {
+	m := &Mux{options: o.withDefaults()}
+	m.mu.watchers = map[*Watcher]struct{}{}
+	return m
+}
+
+// Start says that the history begins after rv: the version of the first sync.
+// It must come before the first Append.
+func (m *Mux) Start(rv uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.mu.rv, m.mu.oldest = rv, rv
+}
+
+// Append adds events, whose RVs must rise, and wakes the watchers that they
+// concern. Events at or below RV are dropped: they were appended before. The
+// events belong to the ring afterwards.
+func (m *Mux) Append(events ...*Event) {
+	now := m.options.Clock()
+	m.mu.Lock()
+	if m.mu.closed != nil {
+		m.mu.Unlock()
+		return
+	}
+	woken := m.mu.woken[:0]
+	for _, e := range events {
+		if e.RV <= m.mu.rv {
+			continue
+		}
+		e.Appended = now
+		e.frames.total = &m.frameBytes
+		m.mu.rv = e.RV
+		seq := m.mu.ring.head
+		m.mu.ring.push(e)
+		woken = m.mu.index.wake(e, seq, woken)
+	}
+	m.trim(now)
+	m.mu.Unlock()
+	m.notify(woken)
+	m.mu.woken = woken // the feed's alone
+}
+
+// notify calls the woken watchers back, on the feed's goroutine without locks.
+func (m *Mux) notify(woken []*Watcher) {
+	for i, w := range woken {
+		if !w.stopped.Load() {
+			w.notify()
+		}
+		woken[i] = nil
+	}
+}
+
+// trim drops what the bounds do not allow. It costs what it drops.
+func (m *Mux) trim(now int64) {
+	r := &m.mu.ring
+	expired := now - int64(m.options.MaxAge)
+	for r.len() > 0 {
+		if r.len() <= m.options.MaxEvents && r.bytes <= m.options.MaxBytes && r.at(r.tail).Appended > expired {
+			break
+		}
+		m.mu.oldest = r.pop().RV
+	}
+	for r.frames < r.head && m.frameBytes.Load() > m.options.MaxFrameBytes {
+		r.at(r.frames).frames.retire()
+		r.frames++
+	}
+}
+
+// Progress says that the collection holds everything up to rv, as an upstream
+// bookmark does. Lower versions are ignored.
+func (m *Mux) Progress(rv uint64) {
+	now := m.options.Clock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if rv > m.mu.rv {
+		m.mu.rv = rv
+	}
+	m.trim(now)
+}
+
+// Close ends all watchers: they still get what the ring holds for them, then
+// reason. It wakes them all. Only the first Close counts.
+func (m *Mux) Close(reason error) {
+	m.mu.Lock()
+	if m.mu.closed != nil {
+		m.mu.Unlock()
+		return
+	}
+	m.mu.closed = reason
+	var woken []*Watcher
+	for w := range m.mu.watchers {
+		if w.armed {
+			m.mu.index.disarm(w)
+			w.cursor = m.mu.ring.head
+			woken = append(woken, w)
+		}
+	}
+	m.mu.Unlock()
+	m.notify(woken)
+}
+
+// RV is the version up to which the ring knows everything.
+func (m *Mux) RV() uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.mu.rv
+}
+
+// Oldest is the oldest exclusive version from which a watch can start.
+func (m *Mux) Oldest() uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.mu.oldest
+}
+
+// Since visits the events above rv from the newest at the time of the call down
+// to the oldest, until visit returns false: what must be undone to come from the
+// present state to the one at rv. It returns an *ExpiredError when the ring does
+// not reach back to rv, possibly after some visits. visit runs without locks.
+func (m *Mux) Since(rv uint64, visit func(*Event) bool) error {
+	var chunk [chunkEvents]*Event
+	m.mu.Lock()
+	next := m.mu.ring.head
+	m.mu.Unlock()
+	for {
+		m.mu.Lock()
+		if rv < m.mu.oldest {
+			err := &ExpiredError{From: rv, Oldest: m.mu.oldest}
+			m.mu.Unlock()
+			return err
+		}
+		r := &m.mu.ring
+		first := r.after(rv)
+		if next <= first {
+			m.mu.Unlock()
+			return nil
+		}
+		start := max(first, next-min(next, chunkEvents))
+		n := r.copy(chunk[:next-start], start)
+		m.mu.Unlock()
+		for i := n - 1; i >= 0; i-- {
+			if !visit(chunk[i]) {
+				return nil
+			}
+		}
+		next = start
+	}
+}
+
+// Watch starts a watcher at the exclusive version from; one above RV is silent
+// until that is passed. A nil filter matches everything. It returns an
+// *ExpiredError when from is older than the history, or the Close reason.
+//
+// The caller must call Next first. notify is called when Next has reached the end
+// of the ring and there is something to read (or the end) again; see Watcher.
+func (m *Mux) Watch(from uint64, f *object.Filter, notify func()) (*Watcher, error) {
+	if f.Empty() {
+		f = nil // the fast way through Event.concerns
+	}
+	w := &Watcher{mux: m, filter: f, from: from, notify: notify}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.mu.closed != nil {
+		return nil, m.mu.closed
+	}
+	if from < m.mu.oldest {
+		return nil, &ExpiredError{From: from, Oldest: m.mu.oldest}
+	}
+	w.cursor = m.mu.ring.after(from)
+	w.seen = from
+	m.mu.index.register(w)
+	m.mu.watchers[w] = struct{}{}
+	return w, nil
+}

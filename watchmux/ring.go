@@ -1,0 +1,73 @@
+package watchmux
+
+import "sort"
+
+// ring holds the newest events. Each has a sequence number; the ring holds those
+// in [tail, head). It grows and shrinks with what it holds. Guarded by Mux.mu.
+type ring struct {
+	slots      []*Event // length is a power of two
+	tail, head uint64
+	bytes      int64
+	// frames is the first event whose frames are kept, in [tail, head].
+	frames uint64
+}
+
+// minSlots is the smallest number of slots.
+const minSlots = 64
+
+func (r *ring) len() int { return int(r.head - r.tail) }
+
+func (r *ring) at(seq uint64) *Event { return r.slots[seq&uint64(len(r.slots)-1)] }
+
+func (r *ring) push(e *Event) {
+	if r.len() == len(r.slots) {
+		r.resize(max(minSlots, 2*len(r.slots)))
+	}
+	r.slots[r.head&uint64(len(r.slots)-1)] = e
+	r.head++
+	r.bytes += e.cost()
+}
+
+// pop drops the oldest event.
+func (r *ring) pop() *Event {
+	slot := &r.slots[r.tail&uint64(len(r.slots)-1)]
+	e := *slot
+	*slot = nil
+	r.tail++
+	r.bytes -= e.cost()
+	if r.frames < r.tail {
+		r.frames = r.tail
+	}
+	e.frames.retire()
+	// Shrinking at a quarter leaves room both ways, so each resize has paid for
+	// itself with as many pushes or pops.
+	if len(r.slots) > minSlots && r.len() < len(r.slots)/4 {
+		r.resize(len(r.slots) / 2)
+	}
+	return e
+}
+
+func (r *ring) resize(n int) {
+	slots := make([]*Event, n)
+	for seq := r.tail; seq < r.head; seq++ {
+		slots[seq&uint64(n-1)] = r.at(seq)
+	}
+	r.slots = slots
+}
+
+// after is the sequence number of the first event above rv.
+func (r *ring) after(rv uint64) uint64 {
+	if n := r.len(); n == 0 || r.at(r.head-1).RV <= rv {
+		return r.head // nearly every watch starts at the newest version
+	}
+	return r.tail + uint64(sort.Search(r.len(), func(i int) bool { return r.at(r.tail+uint64(i)).RV > rv }))
+}
+
+// copy copies events from seq on into dst and returns how many.
+func (r *ring) copy(dst []*Event, seq uint64) int {
+	n := min(len(dst), int(r.head-seq))
+	for i := range n {
+		dst[i] = r.at(seq + uint64(i))
+	}
+	return n
+}

@@ -1,0 +1,50 @@
+package watchmux
+
+// Ended counts watchers that have ended, by reason.
+type Ended struct {
+	// Stopped by their reader, Expired off the ring, Closed with the Mux.
+	Stopped, Expired, Closed uint64
+}
+
+// Stats is a reading of a Mux for metrics.
+type Stats struct {
+	// Watchers are open; Pending of them have something to read, and Lagging of
+	// those have left it for longer than Options.LagAfter.
+	Watchers, Pending, Lagging int
+	// Events and Bytes are what the ring holds, FrameBytes the encoded frames
+	// kept with it.
+	Events            int
+	Bytes, FrameBytes int64
+	// RV, Oldest as the methods of Mux; OldestAge is the age of the oldest event
+	// in nanoseconds, 0 without one.
+	RV, Oldest uint64
+	OldestAge  int64
+	// Deliveries counts events handed to watchers since the start.
+	Deliveries uint64
+	Ended      Ended
+}
+
+// Stats reads the counters. It looks at every watcher, so it is for scrapes, not
+// for requests.
+func (m *Mux) Stats() Stats {
+	now := m.options.Clock()
+	s := Stats{FrameBytes: m.frameBytes.Load(), Deliveries: m.deliveries.Load()}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := &m.mu.ring
+	s.Watchers, s.Events, s.Bytes = len(m.mu.watchers), r.len(), r.bytes
+	s.RV, s.Oldest, s.Ended = m.mu.rv, m.mu.oldest, m.mu.ended
+	if r.len() > 0 {
+		s.OldestAge = now - r.at(r.tail).Appended
+	}
+	for w := range m.mu.watchers {
+		if w.armed || w.cursor == r.head {
+			continue
+		}
+		s.Pending++
+		if w.cursor < r.tail || now-r.at(w.cursor).Appended > int64(m.options.LagAfter) {
+			s.Lagging++
+		}
+	}
+	return s
+}

@@ -1,0 +1,166 @@
+package watchmux
+
+import (
+	"sync/atomic"
+
+	"github.com/kubeweir/kubeweir/internal/object"
+)
+
+// chunkEvents is how many events are copied out of the ring under one lock.
+const chunkEvents = 128
+
+// Watcher is one reader of a Mux: a cursor and a filter.
+//
+//	           Watch
+//	             |
+//	             v    Next returns max        a wake-up costs one call of notify;
+//	+------> pending ---------+               while pending no event touches the
+//	|            |  ^---------+               watcher
+//	| notify     | Next returns fewer than max
+//	|            v
+//	+--------- armed          Stop, an error from Next: the end
+//
+// Next is for one goroutine at a time, which need not always be the same; Stop
+// may be called at any time from anywhere.
+type Watcher struct {
+	mux    *Mux
+	filter *object.Filter
+	// from is the exclusive start version.
+	from   uint64
+	notify func()
+	// stopped is set by Stop and by the error that ends the watcher.
+	stopped atomic.Bool
+
+	// Guarded by mux.mu:
+
+	// cursor is the next event to read; it has no meaning while armed.
+	cursor uint64
+	armed  bool
+	// seen is the version up to which everything was read when last pending.
+	seen uint64
+	// members are the watcher's buckets in the index; never empty until the end.
+	members []membership
+	// err is why the watcher ended.
+	err error
+}
+
+// Next appends up to max pending deliveries to dst and returns it. It does not
+// block.
+//
+// rv is the version up to which the watcher has seen everything, out included: a
+// bookmark may say it once out is written. It is never below the start version
+// and never goes back.
+//
+// When fewer than max were appended the watcher is armed: notify will be called
+// when there is more, perhaps before Next returns. Otherwise call Next again.
+//
+// The error is an *ExpiredError when the watcher has fallen off the ring, or the
+// reason given to Mux.Close after everything before it was delivered; both end
+// the watcher, and every later call returns the same. After Stop it is
+// ErrStopped.
+func (w *Watcher) Next(dst []Delivery, max int) (out []Delivery, rv uint64, err error) {
+	var chunk [chunkEvents]*Event
+	before := len(dst)
+	out = dst
+	for more := true; more && len(out)-before < max; {
+		var n int
+		if n, more, rv, err = w.take(chunk[:], before+max-len(out)); err != nil {
+			break
+		}
+		var read int
+		if out, read = w.read(out, chunk[:n], before+max); read < n {
+			rv = w.giveBack(n-read, chunk[read-1].RV)
+		}
+	}
+	w.mux.deliveries.Add(uint64(len(out) - before))
+	return out, rv, err
+}
+
+// read appends the deliveries that events make to out, until it has limit
+// entries; read is the number of events looked at.
+func (w *Watcher) read(out []Delivery, events []*Event, limit int) (_ []Delivery, read int) {
+	for i, e := range events {
+		if len(out) == limit {
+			return out, i
+		}
+		if e.RV <= w.from {
+			continue
+		}
+		if d, ok := e.deliver(w.filter); ok {
+			out = append(out, d)
+		}
+	}
+	return out, len(events)
+}
+
+// take copies the next events into chunk and moves the cursor past them. When
+// these reach the end of the ring, and room is surely enough for what they make,
+// it arms the watcher at once, and more is false.
+func (w *Watcher) take(chunk []*Event, room int) (n int, more bool, rv uint64, err error) {
+	m := w.mux
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if w.err != nil {
+		return 0, false, w.seen, w.err
+	}
+	r := &m.mu.ring
+	if w.armed {
+		w.seen = max(w.seen, m.mu.rv)
+		return 0, false, w.seen, nil
+	}
+	if w.cursor < r.tail {
+		err := &ExpiredError{From: w.seen, Oldest: m.mu.oldest}
+		m.end(w, err)
+		m.mu.ended.Expired++
+		return 0, false, w.seen, err
+	}
+	n = r.copy(chunk, w.cursor)
+	w.cursor += uint64(n)
+	if w.cursor < r.head || n > room {
+		w.seen = max(w.seen, chunk[n-1].RV)
+		return n, true, w.seen, nil
+	}
+	w.seen = max(w.seen, m.mu.rv)
+	switch {
+	case m.mu.closed == nil:
+		m.mu.index.arm(w)
+		return n, false, w.seen, nil
+	case n == 0:
+		m.end(w, m.mu.closed)
+		m.mu.ended.Closed++
+		return 0, false, w.seen, m.mu.closed
+	default: // the reason comes at the next call
+		return n, true, w.seen, nil
+	}
+}
+
+// giveBack puts back the last n of the events taken, after that of version rv,
+// for which there was no room. The watcher is not armed then, see take.
+func (w *Watcher) giveBack(n int, rv uint64) (seen uint64) {
+	m := w.mux
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	w.cursor -= uint64(n)
+	w.seen = max(w.from, rv)
+	return w.seen
+}
+
+// Stop ends the watcher. It does not wait for a notify that is just running.
+// Calls after the first do nothing.
+func (w *Watcher) Stop() {
+	m := w.mux
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if w.err == nil {
+		m.end(w, ErrStopped)
+		m.mu.ended.Stopped++
+	}
+}
+
+// end takes the watcher out of the Mux, whose lock is held.
+func (m *Mux) end(w *Watcher, err error) {
+	w.err = err
+	w.stopped.Store(true)
+	m.mu.index.unregister(w)
+	delete(m.mu.watchers, w)
+}
