@@ -1,0 +1,321 @@
+package identity
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	certauth "k8s.io/apiserver/pkg/authentication/request/x509"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+)
+
+// AuthenticatorOptions say who is believed. Zero durations and sizes stand for
+// their defaults; everything else is off when it is zero.
+type AuthenticatorOptions struct {
+	// TokenReviewer reviews bearer tokens; nil refuses every token.
+	TokenReviewer TokenReviewer
+	// Audiences that a token must be meant for, as in TokenReviewSpec; nil are
+	// the upstream's own.
+	Audiences []string
+	// ClientCAFile holds the CAs of client certificates, in PEM.
+	ClientCAFile string
+	// RequestHeader describes authenticating front proxies.
+	RequestHeader RequestHeaderOptions
+	// Anonymous lets requests without credentials in as system:anonymous.
+	Anonymous bool
+	// GatewayUser is whom requests on the sidecar listener are recorded as.
+	// Nothing is decided by it. Default: kubeweir.
+	GatewayUser user.Info
+	// SidecarHosts are host names and addresses, without port, that clients of
+	// the sidecar listener may call it by, besides loopback ones.
+	SidecarHosts []string
+
+	// SuccessTTL is how long an accepted token is believed without asking again
+	// (default 10 s), FailureTTL how long a refused one is refused (default 2 s).
+	SuccessTTL, FailureTTL time.Duration
+	// OfflineTTL is how much longer than SuccessTTL an accepted token is believed
+	// while the upstream cannot be asked. Default: not at all.
+	OfflineTTL time.Duration
+	// CacheSize bounds the remembered tokens, and the remembered certificates
+	// (default 8192 of each).
+	CacheSize int
+	// ReviewTimeout limits one try of a review (default 10 s).
+	ReviewTimeout time.Duration
+
+	// Registerer takes the metrics; nil leaves them unregistered.
+	Registerer prometheus.Registerer
+	// Log is never given a credential. Default: discarded.
+	Log *slog.Logger
+}
+
+func (o *AuthenticatorOptions) setDefaults() {
+	setDefault(&o.SuccessTTL, 10*time.Second)
+	setDefault(&o.FailureTTL, 2*time.Second)
+	setDefault(&o.CacheSize, 8192)
+	setDefault(&o.ReviewTimeout, 10*time.Second)
+	if o.GatewayUser == nil {
+		o.GatewayUser = &user.DefaultInfo{Name: "kubeweir"}
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+}
+
+func setDefault[T comparable](v *T, to T) {
+	var zero T
+	if *v == zero {
+		*v = to
+	}
+}
+
+// Authenticator finds out who sent a request, as kube-apiserver does and in its
+// order: front-proxy headers, client certificate, bearer token, anonymous. It is
+// safe for concurrent use and owns no goroutine.
+type Authenticator struct {
+	opts        AuthenticatorOptions
+	frontProxy  *frontProxy // nil when none is trusted
+	clientCerts *verifier   // nil without --client-ca-file
+	tokens      *tokens     // nil when tokens are refused
+	stripper    stripper
+	metrics     *authenticationMetrics
+
+	gateway, anonymous *Identity
+	clientCAs          atomic.Pointer[unionOfCAs]
+}
+
+// NewAuthenticator reads the CA files, which must be good, and follows them.
+func NewAuthenticator(opts AuthenticatorOptions) (*Authenticator, error) {
+	opts.setDefaults()
+	opts.RequestHeader.setDefaults()
+	a := &Authenticator{opts: opts, metrics: newAuthenticationMetrics(opts.Registerer)}
+	if opts.RequestHeader.CAFile != "" {
+		ca, err := openCAFile(opts.RequestHeader.CAFile, opts.Log)
+		if err != nil {
+			return nil, err
+		}
+		a.frontProxy = &frontProxy{opts: opts.RequestHeader, verifier: newVerifier(ca, opts.CacheSize)}
+	}
+	if opts.ClientCAFile != "" {
+		ca, err := openCAFile(opts.ClientCAFile, opts.Log)
+		if err != nil {
+			return nil, err
+		}
+		a.clientCerts = newVerifier(ca, opts.CacheSize)
+	}
+	if opts.TokenReviewer != nil {
+		a.tokens = newTokens(opts, a.metrics)
+		a.metrics.cacheSize(opts.Registerer, a.tokens.answers.len)
+	}
+	a.stripper = newStripper(opts.RequestHeader)
+
+	gateway := *NewUser(opts.GatewayUser)
+	gateway.gateway = true
+	a.gateway = &Identity{User: &gateway, Source: Gateway}
+	a.anonymous = &Identity{Source: Anonymous, User: NewUser(&user.DefaultInfo{
+		Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}})}
+	return a, nil
+}
+
+// Authenticate returns who sent r, and takes all credentials out of r's header:
+// Authorization, the front proxy's headers whether honoured or not, tokens in
+// WebSocket subprotocols, and on the sidecar listener Impersonate-* as well.
+//
+// StatusError tells the answer for an error. A credential that is not valid is
+// an error even where anonymous requests are allowed, unless another credential
+// of the request is.
+func (a *Authenticator) Authenticate(ctx context.Context, r *api.Request) (*Identity, error) {
+	id, err := a.authenticate(ctx, r)
+	a.stripper.strip(&r.Header, r.Listener == api.ListenerSidecar)
+	if err != nil {
+		a.metrics.failure(err)
+		return nil, err
+	}
+	a.metrics.bySource[id.Source].Inc()
+	return id, nil
+}
+
+func (a *Authenticator) authenticate(ctx context.Context, r *api.Request) (*Identity, error) {
+	if r.Listener == api.ListenerSidecar {
+		if err := a.checkSidecar(r); err != nil {
+			return nil, err
+		}
+		return a.gateway, nil
+	}
+	var errs []error
+	for _, try := range [...]func(context.Context, *api.Request) (*Identity, error){
+		a.byFrontProxy, a.byCertificate, a.byAuthorization, a.byWebSocket,
+	} {
+		id, err := try(ctx, r)
+		if err != nil {
+			errs = append(errs, err)
+		} else if id != nil {
+			return id, nil
+		}
+	}
+	if len(errs) > 0 {
+		return nil, worst(errs)
+	}
+	if a.opts.Anonymous {
+		return a.anonymous, nil
+	}
+	return nil, fmt.Errorf("%w: no credentials", ErrUnauthenticated)
+}
+
+// worst picks the error to answer with: that the upstream could not be asked, or
+// the gateway is set up wrongly, says more than that some credential is bad.
+func worst(errs []error) error {
+	for _, err := range errs {
+		if !errors.Is(err, ErrUnauthenticated) {
+			return err
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// byFrontProxy honours the headers of an authenticating proxy.
+func (a *Authenticator) byFrontProxy(_ context.Context, r *api.Request) (*Identity, error) {
+	if a.frontProxy == nil || len(r.PeerCertificates) == 0 {
+		return nil, nil
+	}
+	if err := a.frontProxy.verify(r.PeerCertificates); err != nil {
+		return nil, fmt.Errorf("%w: front proxy: %w", ErrUnauthenticated, err)
+	}
+	u := a.frontProxy.user(r.Header)
+	if u == nil {
+		return nil, nil
+	}
+	return &Identity{User: u, Source: FrontProxy}, nil
+}
+
+// byCertificate takes the subject of a client certificate.
+func (a *Authenticator) byCertificate(_ context.Context, r *api.Request) (*Identity, error) {
+	if a.clientCerts == nil || len(r.PeerCertificates) == 0 {
+		return nil, nil
+	}
+	id, err := a.clientCerts.verify(r.PeerCertificates, identityOfCertificate)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnauthenticated, err)
+	}
+	return id, nil
+}
+
+// identityOfCertificate is nil for a certificate without a common name.
+func identityOfCertificate(presented, chain certificates) (*Identity, error) {
+	response, ok, err := certauth.CommonNameUserConversion.User(chain)
+	if err != nil || !ok {
+		return nil, err
+	}
+	info := withAuthenticated(user.DefaultInfo{
+		Name:   response.User.GetName(),
+		UID:    response.User.GetUID(),
+		Groups: response.User.GetGroups(),
+		Extra:  response.User.GetExtra(),
+	})
+	return &Identity{
+		User:       NewUser(&info),
+		Source:     ClientCertificate,
+		credential: sha256.Sum256(presented[0].Raw),
+		chain:      presented,
+	}, nil
+}
+
+// byAuthorization reviews the token of the Authorization header.
+func (a *Authenticator) byAuthorization(ctx context.Context, r *api.Request) (*Identity, error) {
+	return a.byToken(ctx, bearerToken(r.Header.Get("Authorization")))
+}
+
+// byWebSocket reviews the token among a WebSocket's subprotocols.
+func (a *Authenticator) byWebSocket(ctx context.Context, r *api.Request) (*Identity, error) {
+	token, err := webSocketToken(r.Header)
+	if err != nil {
+		return nil, err
+	}
+	return a.byToken(ctx, token)
+}
+
+func (a *Authenticator) byToken(ctx context.Context, token string) (*Identity, error) {
+	if token == "" {
+		return nil, nil
+	}
+	if a.tokens == nil {
+		return nil, fmt.Errorf("%w: bearer tokens are not accepted", ErrUnauthenticated)
+	}
+	u, key, err := a.tokens.authenticate(ctx, token)
+	if err != nil {
+		return nil, err
+	}
+	return &Identity{User: u, Source: BearerToken, Token: Token(token), credential: key}, nil
+}
+
+// Revalidate checks that the credential behind id is still good for the same
+// user in the same groups: the token is reviewed again when its review is no
+// longer remembered, the certificate verified again. What a front proxy vouched
+// for cannot be checked and stays good. The error is ErrUnauthenticated when it
+// is not good any more, and something else when that is unknown.
+func (a *Authenticator) Revalidate(ctx context.Context, id *Identity) error {
+	var now *User
+	switch id.Source {
+	case BearerToken:
+		u, err := a.tokens.lookup(ctx, id.credential, string(id.Token))
+		if err != nil {
+			return err
+		}
+		now = u
+	case ClientCertificate:
+		again, err := a.clientCerts.verify(id.chain, identityOfCertificate)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrUnauthenticated, err)
+		}
+		if again != nil {
+			now = again.User
+		}
+	default:
+		return nil
+	}
+	if now == nil || !now.samePrincipal(id.User) {
+		return fmt.Errorf("%w: the credential stands for another user now", ErrUnauthenticated)
+	}
+	return nil
+}
+
+// ClientCAs are the CAs whose certificates clients may present, for the TLS
+// handshake to name; nil when there are none. The handshake must not verify
+// against them: a certificate that is not good is answered 401.
+func (a *Authenticator) ClientCAs() *x509.CertPool {
+	var front, client *caCerts
+	if a.frontProxy != nil {
+		front = a.frontProxy.verifier.ca.current()
+	}
+	if a.clientCerts != nil {
+		client = a.clientCerts.ca.current()
+	}
+	switch {
+	case front == nil && client == nil:
+		return nil
+	case front == nil:
+		return client.pool
+	case client == nil:
+		return front.pool
+	}
+	if u := a.clientCAs.Load(); u != nil && u.front == front && u.client == client {
+		return u.pool
+	}
+	both := newCACerts(slices.Concat(front.certs, client.certs))
+	a.clientCAs.Store(&unionOfCAs{front: front, client: client, pool: both.pool})
+	return both.pool
+}
+
+// unionOfCAs remembers the pool that was made of two files.
+type unionOfCAs struct {
+	front, client *caCerts
+	pool          *x509.CertPool
+}

@@ -1,0 +1,199 @@
+package identity
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubeweir/kubeweir/internal/flight"
+)
+
+// AccessReviewer creates SubjectAccessReviews;
+// AuthorizationV1Interface.SubjectAccessReviews() of client-go is one.
+type AccessReviewer interface {
+	Create(ctx context.Context, review *authorizationv1.SubjectAccessReview, opts metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error)
+}
+
+// AuthorizerOptions say how decisions are made and remembered. Zero values stand
+// for the defaults.
+type AuthorizerOptions struct {
+	// AccessReviewer decides. Required.
+	AccessReviewer AccessReviewer
+	// AllowedTTL is how long a permission is remembered (default 10 s), DeniedTTL
+	// how long a refusal (default 5 s).
+	AllowedTTL, DeniedTTL time.Duration
+	// OfflineTTL is how much longer than AllowedTTL a permission counts while the
+	// upstream cannot be asked. Default: not at all.
+	OfflineTTL time.Duration
+	// CacheSize bounds the remembered decisions (default 16384).
+	CacheSize int
+	// ReviewTimeout limits one try of a review (default 10 s).
+	ReviewTimeout time.Duration
+	// Registerer takes the metrics; nil leaves them unregistered.
+	Registerer prometheus.Registerer
+}
+
+func (o *AuthorizerOptions) setDefaults() {
+	setDefault(&o.AllowedTTL, 10*time.Second)
+	setDefault(&o.DeniedTTL, 5*time.Second)
+	setDefault(&o.CacheSize, 16384)
+	setDefault(&o.ReviewTimeout, 10*time.Second)
+}
+
+// settle is how long after a change the upstream may still decide by the old
+// state: its authorizer follows RBAC objects by watches of its own, and another
+// replica may lag behind the one that told of the change. Reviews begun in that
+// time are not remembered beyond it.
+const settle = time.Second
+
+// maxCachedAttributes is the size in bytes of the attributes, which the client
+// chooses, above which a decision is not remembered.
+const maxCachedAttributes = 2048
+
+// Decision is the answer to "may this user do that".
+type Decision struct {
+	// Allowed is false for everything that the upstream does not allow.
+	Allowed bool
+	// Reason is the upstream authorizer's, often "".
+	Reason string
+	// Generation counts the invalidations that the decision knows of; see
+	// Watches.Register.
+	Generation uint64
+}
+
+type decisionKey struct {
+	user digest
+	a    Attributes
+}
+
+// Authorizer decides by SubjectAccessReview and remembers the decisions. It fails
+// closed: an error allows nothing. It is safe for concurrent use.
+type Authorizer struct {
+	opts      AuthorizerOptions
+	metrics   *authorizationMetrics
+	decisions *ttlCache[decisionKey, Decision]
+	flights   flight.Group[decisionKey, Decision]
+
+	// invalidated is when Invalidate was last called, on the decisions' clock;
+	// far in the past before the first time.
+	invalidated atomic.Int64
+	changed     chan struct{} // for Watches; holds one signal
+}
+
+// NewAuthorizer returns an Authorizer. It owns no goroutine.
+func NewAuthorizer(opts AuthorizerOptions) *Authorizer {
+	opts.setDefaults()
+	a := &Authorizer{
+		opts:      opts,
+		decisions: newTTLCache[decisionKey, Decision](opts.CacheSize),
+		changed:   make(chan struct{}, 1),
+	}
+	a.invalidated.Store(-int64(settle))
+	a.metrics = newAuthorizationMetrics(opts.Registerer, a.decisions.len)
+	return a
+}
+
+// Authorize asks whether u may do what attributes say, as the upstream would be
+// asked. The gateway's own identity may do everything here: the upstream decided
+// when the gateway read what is in its cache. A *User is looked up without
+// hashing it again.
+func (a *Authorizer) Authorize(ctx context.Context, u user.Info, attributes Attributes) (Decision, error) {
+	who := NewUser(u)
+	if who.gateway {
+		return Decision{Allowed: true, Generation: a.decisions.generation()}, nil
+	}
+	if who.undecided {
+		return Decision{}, ErrUpstreamDecides
+	}
+	key := decisionKey{user: who.digest, a: attributes}
+	if d, ok := a.decisions.get(key); ok {
+		if d.Allowed {
+			a.metrics.allowedCached.Inc()
+		} else {
+			a.metrics.deniedCached.Inc()
+		}
+		return d, nil
+	}
+	return a.ask(ctx, who, key)
+}
+
+// ask decides what is not remembered. Simultaneous callers share a review, but
+// never one that began before they asked.
+func (a *Authorizer) ask(ctx context.Context, u *User, key decisionKey) (Decision, error) {
+	key.a = key.a.clone()
+	d, _, err := a.flights.Do(ctx, key, func(ctx context.Context) (Decision, error) {
+		if d, ok := a.decisions.get(key); ok { // of the round before this one
+			return d, nil
+		}
+		return a.review(ctx, u, key)
+	})
+	if err == nil {
+		return d, nil
+	}
+	if d, ok := a.decisions.getStale(key); ok && d.Allowed && errors.Is(err, ErrUnavailable) {
+		a.metrics.allowedOffline.Inc()
+		return d, nil
+	}
+	return Decision{}, err
+}
+
+func (a *Authorizer) review(ctx context.Context, u *User, key decisionKey) (Decision, error) {
+	gen, begun := a.decisions.generation(), a.decisions.now()
+	result, err := createReview(ctx, a.opts.ReviewTimeout, func(ctx context.Context) (*authorizationv1.SubjectAccessReview, error) {
+		return a.opts.AccessReviewer.Create(ctx, reviewOf(u, &key.a), metav1.CreateOptions{})
+	})
+	if err != nil {
+		a.metrics.failed.Inc()
+		return Decision{}, reviewError("reviewing access", err)
+	}
+	d := Decision{
+		Allowed:    result.Status.Allowed && !result.Status.Denied,
+		Reason:     result.Status.Reason,
+		Generation: gen,
+	}
+	ttl, keep := a.opts.DeniedTTL, time.Duration(0)
+	a.metrics.count(d.Allowed)
+	if d.Allowed {
+		ttl, keep = a.opts.AllowedTTL, a.opts.AllowedTTL+a.opts.OfflineTTL
+	}
+	if settled := a.invalidated.Load() + int64(settle); begun < settled {
+		ttl = min(ttl, time.Duration(settled-a.decisions.now()))
+		keep = ttl
+	}
+	if key.a.size() <= maxCachedAttributes {
+		a.decisions.put(key, d, gen, ttl, keep)
+	}
+	return d, nil
+}
+
+func (m *authorizationMetrics) count(allowed bool) {
+	if allowed {
+		m.allowed.Inc()
+	} else {
+		m.denied.Inc()
+	}
+}
+
+// Invalidate drops all decisions, and has the permissions of open watches
+// reviewed again. It is to be called when a Role, ClusterRole, RoleBinding or
+// ClusterRoleBinding of the upstream was created, deleted or changed in its
+// rules, subjects, roleRef or aggregation; changes of metadata alone decide
+// nothing. It does not block.
+func (a *Authorizer) Invalidate() {
+	a.invalidated.Store(a.decisions.now())
+	a.decisions.dropAll()
+	a.metrics.invalidations.Inc()
+	select {
+	case a.changed <- struct{}{}:
+	default: // a signal is waiting already
+	}
+}
+
+// Generation counts the calls of Invalidate.
+func (a *Authorizer) Generation() uint64 { return a.decisions.generation() }

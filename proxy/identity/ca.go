@@ -1,0 +1,173 @@
+package identity
+
+import (
+	"bytes"
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/client-go/util/cert"
+)
+
+// caReload is how often a CA file is read again. Reading a few KiB is cheaper
+// than being told of changes, and sees every way in which a file can be replaced.
+const caReload = 5 * time.Second
+
+// caFile is a file of CA certificates that follows its file: a use of the pool
+// more than caReload after the last reading reads the file again. A file that
+// cannot be used leaves the certificates of the last good one in force.
+//
+// It is safe for concurrent use.
+type caFile struct {
+	path string
+	log  *slog.Logger
+	base time.Time    // the clock of next counts from here
+	next atomic.Int64 // when to read the file again, in nanoseconds
+	now  atomic.Pointer[caCerts]
+
+	mu      sync.Mutex // held while reading
+	content []byte     // of the last reading, good or bad; guarded by mu
+}
+
+// caCerts are the certificates of one reading, in both forms. They are immutable.
+type caCerts struct {
+	certs []*x509.Certificate
+	pool  *x509.CertPool
+}
+
+// openCAFile reads path for the first time, which must succeed.
+func openCAFile(path string, log *slog.Logger) (*caFile, error) {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading CA certificates: %w", err)
+	}
+	certs, err := parseCACerts(content)
+	if err != nil {
+		return nil, fmt.Errorf("reading CA certificates of %s: %w", path, err)
+	}
+	f := &caFile{path: path, log: log, base: time.Now(), content: content}
+	f.now.Store(certs)
+	f.next.Store(int64(caReload))
+	return f, nil
+}
+
+func parseCACerts(content []byte) (*caCerts, error) {
+	certs, err := cert.ParseCertsPEM(content)
+	if err != nil {
+		return nil, err
+	}
+	return newCACerts(certs), nil
+}
+
+func newCACerts(certs []*x509.Certificate) *caCerts {
+	c := &caCerts{certs: certs, pool: x509.NewCertPool()}
+	for _, cert := range certs {
+		c.pool.AddCert(cert)
+	}
+	return c
+}
+
+// current returns the certificates in force.
+func (f *caFile) current() *caCerts {
+	now := int64(time.Since(f.base))
+	if next := f.next.Load(); now >= next && f.next.CompareAndSwap(next, now+int64(caReload)) {
+		f.reload()
+	}
+	return f.now.Load()
+}
+
+// reload reads the file and takes it over if it changed for the good.
+func (f *caFile) reload() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	content, err := os.ReadFile(f.path)
+	if err == nil && bytes.Equal(content, f.content) {
+		return
+	}
+	var certs *caCerts
+	if err == nil {
+		f.content = content // a bad file is complained of once
+		certs, err = parseCACerts(content)
+	}
+	if err != nil {
+		f.log.Error("CA file cannot be used, keeping the certificates in force", "file", f.path, "err", err)
+		return
+	}
+	f.now.Store(certs)
+	f.log.Info("CA file reloaded", "file", f.path)
+}
+
+// certificates is what a TLS client presented: its own certificate and then
+// those that lead to a CA.
+type certificates []*x509.Certificate
+
+// verifier verifies client certificates against one CA file. What it verified is
+// remembered by the leaf, which crypto/tls parses once a connection, so that a
+// request costs a lookup and not a signature check. Failures are not remembered.
+//
+// The intermediates are not part of the key: the holder of the leaf's key proved
+// once that the leaf leads to a CA.
+type verifier struct {
+	ca       *caFile
+	verified *ttlCache[certKey, verifiedCert]
+}
+
+type certKey struct {
+	leaf *x509.Certificate
+	pool *x509.CertPool
+}
+
+// verifiedCert is what is remembered of a verified leaf.
+type verifiedCert struct {
+	identity *Identity // of the caller's making, may be nil
+	expires  time.Time // when the first certificate of the chain expires
+}
+
+// verifiedTTL bounds how long a verified leaf is remembered, and with it how
+// long its memory is held after the connection is gone.
+const verifiedTTL = time.Minute
+
+func newVerifier(ca *caFile, size int) *verifier {
+	return &verifier{ca: ca, verified: newTTLCache[certKey, verifiedCert](size)}
+}
+
+// verify checks that presented, which is not empty, leads to the CA and may be
+// used by clients. identify makes of it, and of the chain that it was verified
+// by, the identity that is returned and remembered.
+func (v *verifier) verify(presented certificates, identify func(presented, chain certificates) (*Identity, error)) (*Identity, error) {
+	key := certKey{leaf: presented[0], pool: v.ca.current().pool}
+	if c, ok := v.verified.get(key); ok && time.Now().Before(c.expires) {
+		return c.identity, nil
+	}
+	opts := x509.VerifyOptions{Roots: key.pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	if len(presented) > 1 {
+		opts.Intermediates = x509.NewCertPool()
+		for _, c := range presented[1:] {
+			opts.Intermediates.AddCert(c)
+		}
+	}
+	chains, err := presented[0].Verify(opts)
+	if err != nil {
+		return nil, fmt.Errorf("client certificate: %w", err)
+	}
+	id, err := identify(presented, chains[0])
+	if err != nil {
+		return nil, fmt.Errorf("client certificate: %w", err)
+	}
+	v.verified.put(key, verifiedCert{identity: id, expires: firstExpiry(chains[0])}, v.verified.generation(), verifiedTTL, 0)
+	return id, nil
+}
+
+func firstExpiry(chain certificates) time.Time {
+	first := chain[0].NotAfter
+	for _, c := range chain[1:] {
+		if c.NotAfter.Before(first) {
+			first = c.NotAfter
+		}
+	}
+	return first
+}

@@ -1,0 +1,159 @@
+package identity
+
+import (
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// cacheShards is a power of two, so that a shard is picked by a mask.
+const cacheShards = 16
+
+// evictionSample is how many entries are looked at to find one to evict.
+const evictionSample = 8
+
+// ttlCache is a bounded map whose entries expire. All entries can be dropped at
+// once: an entry belongs to the generation in which the question it answers was
+// asked, and only those of the current generation are found.
+//
+// Entries are found by a 64-bit hash with a random seed, and the whole key is
+// compared; of two keys with one hash the later replaces the earlier. That costs
+// one hash of the key instead of two (one for the shard, one for the map).
+//
+// It is safe for concurrent use.
+type ttlCache[K comparable, V any] struct {
+	seed     maphash.Seed
+	base     time.Time // the clock of the entries counts from here
+	perShard int
+	gen      atomic.Uint64
+	shards   [cacheShards]cacheShard[K, V]
+}
+
+type cacheShard[K comparable, V any] struct {
+	mu struct {
+		sync.RWMutex
+		entries map[uint64]*cacheEntry[K, V] // guarded by mu; entries are immutable
+	}
+}
+
+// cacheEntry holds a value until expires; until kept it may still be had as a
+// stale one. Both are nanoseconds of the cache's clock.
+type cacheEntry[K comparable, V any] struct {
+	key           K
+	value         V
+	gen           uint64
+	expires, kept int64
+}
+
+// newTTLCache returns a cache of at most size entries (at least one a shard).
+func newTTLCache[K comparable, V any](size int) *ttlCache[K, V] {
+	c := &ttlCache[K, V]{seed: maphash.MakeSeed(), base: time.Now(), perShard: max(1, size/cacheShards)}
+	for i := range c.shards {
+		c.shards[i].mu.entries = make(map[uint64]*cacheEntry[K, V])
+	}
+	return c
+}
+
+func (c *ttlCache[K, V]) now() int64 { return int64(time.Since(c.base)) }
+
+// generation is the current generation, to be read before a question is asked
+// whose answer will be put.
+func (c *ttlCache[K, V]) generation() uint64 { return c.gen.Load() }
+
+// get returns the fresh value of key.
+func (c *ttlCache[K, V]) get(key K) (value V, ok bool) {
+	e := c.find(key)
+	if e == nil || c.now() >= e.expires {
+		return value, false
+	}
+	return e.value, true
+}
+
+// getStale returns the value of key even when it is no longer fresh, as long as
+// it is kept.
+func (c *ttlCache[K, V]) getStale(key K) (value V, ok bool) {
+	e := c.find(key)
+	if e == nil || c.now() >= max(e.kept, e.expires) {
+		return value, false
+	}
+	return e.value, true
+}
+
+func (c *ttlCache[K, V]) find(key K) *cacheEntry[K, V] {
+	h := maphash.Comparable(c.seed, key)
+	s := &c.shards[h%cacheShards]
+	s.mu.RLock()
+	e := s.mu.entries[h]
+	s.mu.RUnlock()
+	if e == nil || e.gen != c.gen.Load() || e.key != key {
+		return nil
+	}
+	return e
+}
+
+// put stores a value that is fresh for ttl and kept for keep, unless a
+// generation has passed since gen.
+func (c *ttlCache[K, V]) put(key K, value V, gen uint64, ttl, keep time.Duration) {
+	if ttl <= 0 && keep <= 0 {
+		return
+	}
+	now := c.now()
+	e := &cacheEntry[K, V]{key: key, value: value, gen: gen, expires: now + int64(ttl), kept: now + int64(keep)}
+	h := maphash.Comparable(c.seed, key)
+	s := &c.shards[h%cacheShards]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if gen != c.gen.Load() {
+		return
+	}
+	if _, replaces := s.mu.entries[h]; !replaces && len(s.mu.entries) >= c.perShard {
+		s.evict(now)
+	}
+	s.mu.entries[h] = e
+}
+
+// evict makes room for one entry: those found dead in a small random sample go,
+// else the one of the sample that expires first. The caller holds mu.
+func (s *cacheShard[K, V]) evict(now int64) {
+	var first uint64
+	firstExpires, seen, dropped := int64(0), 0, 0
+	for h, e := range s.mu.entries { // in random order
+		if now >= max(e.kept, e.expires) {
+			delete(s.mu.entries, h)
+			dropped++
+		} else if firstExpires == 0 || e.expires < firstExpires {
+			first, firstExpires = h, e.expires
+		}
+		if seen++; seen == evictionSample {
+			break
+		}
+	}
+	if dropped == 0 {
+		delete(s.mu.entries, first)
+	}
+}
+
+// dropAll begins a new generation. After it returns no older entry is found and
+// none is put any more.
+func (c *ttlCache[K, V]) dropAll() uint64 {
+	gen := c.gen.Add(1)
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.mu.Lock()
+		clear(s.mu.entries)
+		s.mu.Unlock()
+	}
+	return gen
+}
+
+// len is the number of entries, dead ones included.
+func (c *ttlCache[K, V]) len() (n int) {
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.mu.RLock()
+		n += len(s.mu.entries)
+		s.mu.RUnlock()
+	}
+	return n
+}

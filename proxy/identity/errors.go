@@ -1,0 +1,103 @@
+package identity
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+)
+
+// ErrUnauthenticated is the cause of every answer 401. StatusError makes the
+// answer of it; the text that it is wrapped in is for logs.
+var ErrUnauthenticated = errors.New("unauthenticated")
+
+// ErrUnavailable is the cause when the upstream could not be asked.
+var ErrUnavailable = errors.New("the upstream could not be asked")
+
+// ErrUpstreamDecides is returned by Authorize for the user of a Subject with
+// UpstreamDecides set: the request must be forwarded.
+var ErrUpstreamDecides = errors.New("the impersonation is the upstream's to decide")
+
+// StatusError maps an error of this package to the answer for the client.
+// Errors that are already a status pass unchanged. An upstream that cannot be
+// asked is 503, not 401, so that clients keep their credentials and come back.
+func StatusError(err error) *apierrors.StatusError {
+	var status *apierrors.StatusError
+	switch {
+	case errors.Is(err, ErrUnauthenticated):
+		return apierrors.NewUnauthorized("Unauthorized")
+	case errors.Is(err, ErrUnavailable):
+		status = apierrors.NewServiceUnavailable("the upstream could not be asked who you are and what you may do")
+		status.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
+		return status
+	case errors.As(err, &status):
+		return status
+	}
+	return apierrors.NewInternalError(err)
+}
+
+// Forbidden is kube-apiserver's answer 403, word for word
+// (responsewriters.ForbiddenStatusError). reason is the authorizer's, "" without.
+func Forbidden(u user.Info, a Attributes, reason string) *apierrors.StatusError {
+	message := escapeHTML(forbiddenMessage(u, &a))
+	if reason != "" {
+		message += ": " + reason
+	}
+	return apierrors.NewForbidden(schema.GroupResource{Group: a.APIGroup, Resource: a.Resource}, a.Name, errors.New(message))
+}
+
+func forbiddenMessage(u user.Info, a *Attributes) string {
+	if !a.ResourceRequest {
+		return fmt.Sprintf("User %q cannot %s path %q", u.GetName(), a.Verb, a.Path)
+	}
+	resource := a.Resource
+	if a.Subresource != "" {
+		resource += "/" + a.Subresource
+	}
+	if a.Namespace != "" {
+		return fmt.Sprintf("User %q cannot %s resource %q in API group %q in the namespace %q",
+			u.GetName(), a.Verb, resource, a.APIGroup, a.Namespace)
+	}
+	return fmt.Sprintf("User %q cannot %s resource %q in API group %q at the cluster scope",
+		u.GetName(), a.Verb, resource, a.APIGroup)
+}
+
+// escapeHTML keeps a message from looking like HTML, as kube-apiserver does.
+func escapeHTML(s string) string {
+	if !strings.ContainsAny(s, "&<>") {
+		return s
+	}
+	return strings.NewReplacer(`&`, "&amp;", `<`, "&lt;", `>`, "&gt;").Replace(s)
+}
+
+// reviewError says what a failed review means. Answers that tell of the
+// upstream's state, and everything that is no answer at all, are ErrUnavailable;
+// the rest (the gateway may not create reviews, say) is a mistake in the setup.
+func reviewError(what string, err error) error {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		if code := status.Status().Code; code < 500 && code != 429 {
+			return fmt.Errorf("%s: %w", what, withoutStatus{err})
+		}
+	}
+	return fmt.Errorf("%s: %w: %w", what, ErrUnavailable, withoutStatus{err})
+}
+
+// withoutStatus hides the status of a review's error, which answers the
+// gateway's request and not the client's.
+type withoutStatus struct{ err error }
+
+func (e withoutStatus) Error() string { return e.err.Error() }
+
+// Unwrap shows what is below a network error only.
+func (e withoutStatus) Unwrap() error {
+	var status apierrors.APIStatus
+	if errors.As(e.err, &status) {
+		return nil
+	}
+	return e.err
+}

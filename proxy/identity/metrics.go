@@ -1,0 +1,116 @@
+package identity
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+// The counters are looked up once, so that counting costs one atomic addition.
+
+type authenticationMetrics struct {
+	bySource                                                             [sources]prometheus.Counter
+	unauthenticated, unavailable, failed                                 prometheus.Counter
+	reviewValid, reviewInvalid, reviewError, reviewCached, reviewOffline prometheus.Counter
+}
+
+func newAuthenticationMetrics(reg prometheus.Registerer) *authenticationMetrics {
+	requests := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
+		Name: "kubeweir_authentication_requests_total",
+		Help: "Requests by how they were authenticated, or why not.",
+	}, []string{"result"})
+	reviews := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
+		Name: "kubeweir_authentication_token_reviews_total",
+		Help: "Bearer tokens authenticated, by the outcome: valid, invalid and error were asked of the upstream, cached was remembered, offline was remembered for longer because the upstream could not be asked.",
+	}, []string{"result"})
+	m := &authenticationMetrics{
+		unauthenticated: requests.WithLabelValues("unauthenticated"),
+		unavailable:     requests.WithLabelValues("unavailable"),
+		failed:          requests.WithLabelValues("error"),
+		reviewValid:     reviews.WithLabelValues("valid"),
+		reviewInvalid:   reviews.WithLabelValues("invalid"),
+		reviewError:     reviews.WithLabelValues("error"),
+		reviewCached:    reviews.WithLabelValues("cached"),
+		reviewOffline:   reviews.WithLabelValues("offline"),
+	}
+	for s := Gateway; int(s) < sources; s++ {
+		m.bySource[s] = requests.WithLabelValues(s.String())
+	}
+	return m
+}
+
+func (m *authenticationMetrics) failure(err error) {
+	switch {
+	case errors.Is(err, ErrUnauthenticated):
+		m.unauthenticated.Inc()
+	case errors.Is(err, ErrUnavailable):
+		m.unavailable.Inc()
+	default:
+		m.failed.Inc()
+	}
+}
+
+func (m *authenticationMetrics) cacheSize(reg prometheus.Registerer, size func() int) {
+	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "kubeweir_authentication_cache_entries",
+		Help: "Reviews of bearer tokens that are remembered.",
+	}, func() float64 { return float64(size()) })
+}
+
+type authorizationMetrics struct {
+	allowed, denied, failed                     prometheus.Counter // asked of the upstream
+	allowedCached, deniedCached, allowedOffline prometheus.Counter
+	invalidations                               prometheus.Counter
+}
+
+func newAuthorizationMetrics(reg prometheus.Registerer, size func() int) *authorizationMetrics {
+	reviews := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
+		Name: "kubeweir_authorization_reviews_total",
+		Help: "Permissions decided, by result (allowed, denied, error) and by where the answer came from: the upstream, the cache, or the cache for longer because the upstream could not be asked (offline).",
+	}, []string{"result", "from"})
+	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "kubeweir_authorization_cache_entries",
+		Help: "Decisions that are remembered.",
+	}, func() float64 { return float64(size()) })
+	return &authorizationMetrics{
+		allowed:        reviews.WithLabelValues("allowed", "upstream"),
+		denied:         reviews.WithLabelValues("denied", "upstream"),
+		failed:         reviews.WithLabelValues("error", "upstream"),
+		allowedCached:  reviews.WithLabelValues("allowed", "cache"),
+		deniedCached:   reviews.WithLabelValues("denied", "cache"),
+		allowedOffline: reviews.WithLabelValues("allowed", "offline"),
+		invalidations: promauto.With(reg).NewCounter(prometheus.CounterOpts{
+			Name: "kubeweir_authorization_invalidations_total",
+			Help: "How often all decisions were dropped because an RBAC object changed.",
+		}),
+	}
+}
+
+type watchesMetrics struct {
+	rechecks map[recheckResult]prometheus.Counter
+	ended    map[EndReason]prometheus.Counter
+}
+
+func newWatchesMetrics(reg prometheus.Registerer, open func() int) *watchesMetrics {
+	rechecks := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
+		Name: "kubeweir_authorization_watch_rechecks_total",
+		Help: "Permissions and credentials of open watches reviewed again, by result.",
+	}, []string{"result"})
+	ended := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
+		Name: "kubeweir_authorization_watches_ended_total",
+		Help: "Open watches ended for want of permission, by reason.",
+	}, []string{"reason"})
+	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "kubeweir_authorization_watches",
+		Help: "Open watches whose permission is followed.",
+	}, func() float64 { return float64(open()) })
+	m := &watchesMetrics{rechecks: make(map[recheckResult]prometheus.Counter), ended: make(map[EndReason]prometheus.Counter)}
+	for _, r := range []recheckResult{recheckGood, recheckBad, recheckUnknown} {
+		m.rechecks[r] = rechecks.WithLabelValues(string(r))
+	}
+	for _, r := range []EndReason{PermissionRevoked, CredentialInvalid, Unconfirmed} {
+		m.ended[r] = ended.WithLabelValues(string(r))
+	}
+	return m
+}

@@ -1,0 +1,250 @@
+package identity
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/flight"
+)
+
+// TokenReviewer creates TokenReviews; AuthenticationV1Interface.TokenReviews()
+// of client-go is one.
+type TokenReviewer interface {
+	Create(ctx context.Context, review *authenticationv1.TokenReview, opts metav1.CreateOptions) (*authenticationv1.TokenReview, error)
+}
+
+// credentialKey stands for a credential without revealing it: a keyed SHA-256 of
+// a token, or the fingerprint of a certificate. The zero value is no credential.
+type credentialKey [sha256.Size]byte
+
+// tokenAnswer is what the upstream said of a token: a user, or why not.
+type tokenAnswer struct {
+	user   *User // nil when the token is not valid
+	reason string
+}
+
+// tokens authenticates bearer tokens by TokenReview and remembers the answers
+// under a keyed hash of the token, never the token. It is safe for concurrent
+// use.
+type tokens struct {
+	reviewer TokenReviewer
+	opts     AuthenticatorOptions
+	metrics  *authenticationMetrics
+
+	secret  [sha256.Size]byte // keys the hash; immutable
+	buffers sync.Pool         // of *[]byte, to hash without allocating
+	answers *ttlCache[credentialKey, tokenAnswer]
+	flights flight.Group[credentialKey, tokenAnswer]
+}
+
+func newTokens(opts AuthenticatorOptions, metrics *authenticationMetrics) *tokens {
+	t := &tokens{
+		reviewer: opts.TokenReviewer,
+		opts:     opts,
+		metrics:  metrics,
+		answers:  newTTLCache[credentialKey, tokenAnswer](opts.CacheSize),
+	}
+	t.buffers.New = func() any { return new([]byte) }
+	_, _ = rand.Read(t.secret[:]) // never fails
+	return t
+}
+
+func (t *tokens) key(token string) credentialKey {
+	b := t.buffers.Get().(*[]byte)
+	*b = append(append((*b)[:0], t.secret[:]...), token...)
+	key := credentialKey(sha256.Sum256(*b))
+	clear(*b)
+	t.buffers.Put(b)
+	return key
+}
+
+// authenticate returns the user of a token and the key that stands for it.
+// The error is ErrUnauthenticated for a token that the upstream does not accept
+// and ErrUnavailable when it could not be asked and the token is not known.
+func (t *tokens) authenticate(ctx context.Context, token string) (*User, credentialKey, error) {
+	key := t.key(token)
+	u, err := t.lookup(ctx, key, token)
+	return u, key, err
+}
+
+func (t *tokens) lookup(ctx context.Context, key credentialKey, token string) (*User, error) {
+	answer, ok := t.answers.get(key)
+	if ok {
+		t.metrics.reviewCached.Inc()
+		return answer.result()
+	}
+	answer, _, err := t.flights.Do(ctx, key, func(ctx context.Context) (tokenAnswer, error) {
+		if answer, ok := t.answers.get(key); ok { // of the round before this one
+			return answer, nil
+		}
+		return t.review(ctx, key, token)
+	})
+	if err == nil {
+		return answer.result()
+	}
+	if answer, ok := t.answers.getStale(key); ok && errors.Is(err, ErrUnavailable) {
+		t.metrics.reviewOffline.Inc()
+		return answer.result()
+	}
+	return nil, err
+}
+
+// review asks the upstream and remembers the answer. It asks again once when the
+// upstream could not be asked: a review changes nothing, and a connection that
+// the upstream just closed says nothing of the upstream.
+func (t *tokens) review(ctx context.Context, key credentialKey, token string) (tokenAnswer, error) {
+	gen := t.answers.generation()
+	result, err := createReview(ctx, t.opts.ReviewTimeout, func(ctx context.Context) (*authenticationv1.TokenReview, error) {
+		review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: t.opts.Audiences}}
+		return t.reviewer.Create(ctx, review, metav1.CreateOptions{})
+	})
+	if err != nil {
+		t.metrics.reviewError.Inc()
+		return tokenAnswer{}, reviewError("reviewing a token", err)
+	}
+	if !result.Status.Authenticated {
+		t.metrics.reviewInvalid.Inc()
+		answer := tokenAnswer{reason: result.Status.Error}
+		t.answers.put(key, answer, gen, t.opts.FailureTTL, 0)
+		return answer, nil
+	}
+	t.metrics.reviewValid.Inc()
+	answer := tokenAnswer{user: userOfReview(&result.Status.User)}
+	t.answers.put(key, answer, gen, t.opts.SuccessTTL, t.opts.SuccessTTL+t.opts.OfflineTTL)
+	return answer, nil
+}
+
+func (a tokenAnswer) result() (*User, error) {
+	if a.user != nil {
+		return a.user, nil
+	}
+	if a.reason == "" {
+		return nil, fmt.Errorf("%w: invalid bearer token", ErrUnauthenticated)
+	}
+	return nil, fmt.Errorf("%w: %s", ErrUnauthenticated, a.reason)
+}
+
+func userOfReview(info *authenticationv1.UserInfo) *User {
+	u := user.DefaultInfo{Name: info.Username, UID: info.UID, Groups: info.Groups}
+	if len(info.Extra) > 0 {
+		u.Extra = make(map[string][]string, len(info.Extra))
+		for k, v := range info.Extra {
+			u.Extra[k] = v
+		}
+	}
+	u = withAuthenticated(u)
+	return NewUser(&u)
+}
+
+// retryPause is the time between the two tries of a review.
+const retryPause = 100 * time.Millisecond
+
+// createReview calls create with a time limit for each try, and once more when
+// the upstream could not be asked.
+func createReview[R any](ctx context.Context, timeout time.Duration, create func(context.Context) (R, error)) (R, error) {
+	try := func() (R, error) {
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		return create(ctx)
+	}
+	result, err := try()
+	if err == nil || ctx.Err() != nil || !errors.Is(reviewError("", err), ErrUnavailable) {
+		return result, err
+	}
+	pause := time.NewTimer(retryPause)
+	defer pause.Stop()
+	select {
+	case <-pause.C:
+		return try()
+	case <-ctx.Done():
+		return result, err
+	}
+}
+
+// bearerToken returns the token of an Authorization header, "" without one
+// (k8s.io/apiserver/pkg/authentication/request/bearertoken).
+func bearerToken(authorization string) string {
+	parts := strings.SplitN(strings.TrimSpace(authorization), " ", 3)
+	if len(parts) < 2 || !strings.EqualFold(parts[0], "bearer") {
+		return ""
+	}
+	return parts[1]
+}
+
+const (
+	webSocketProtocols    = "Sec-WebSocket-Protocol"
+	webSocketTokenPrefix  = "base64url.bearer.authorization.k8s.io."
+	webSocketTokenProblem = "bearer token in a WebSocket subprotocol"
+)
+
+// webSocketToken returns the token that a WebSocket handshake carries among its
+// subprotocols, as browsers send it, "" without one
+// (k8s.io/apiserver/pkg/authentication/request/websocket).
+func webSocketToken(h api.Header) (string, error) {
+	if !isWebSocket(h) {
+		return "", nil
+	}
+	token, tokens, others := "", 0, 0
+	for _, line := range h.Values(webSocketProtocols) {
+		for protocol := range strings.SplitSeq(line, ",") {
+			encoded, ok := strings.CutPrefix(strings.TrimSpace(protocol), webSocketTokenPrefix)
+			if !ok {
+				others++
+				continue
+			}
+			if tokens++; tokens > 1 {
+				return "", fmt.Errorf("%w: more than one %s", ErrUnauthenticated, webSocketTokenProblem)
+			}
+			decoded, err := base64.RawURLEncoding.DecodeString(encoded)
+			if err != nil || !utf8.Valid(decoded) {
+				return "", fmt.Errorf("%w: malformed %s", ErrUnauthenticated, webSocketTokenProblem)
+			}
+			token = string(decoded)
+		}
+	}
+	// One that is left after the token is taken out is echoed to the client.
+	if token != "" && others == 0 {
+		return "", fmt.Errorf("%w: %s without another subprotocol", ErrUnauthenticated, webSocketTokenProblem)
+	}
+	return token, nil
+}
+
+func isWebSocket(h api.Header) bool {
+	if !strings.EqualFold(h.Get("Upgrade"), "websocket") {
+		return false
+	}
+	for _, v := range h.Values("Connection") {
+		if strings.Contains(strings.ToLower(v), "upgrade") {
+			return true
+		}
+	}
+	return false
+}
+
+// withoutTokens returns a Sec-WebSocket-Protocol line without the subprotocols
+// that carry a token.
+func withoutTokens(line string) string {
+	if !strings.Contains(line, webSocketTokenPrefix) {
+		return line
+	}
+	var kept []string
+	for protocol := range strings.SplitSeq(line, ",") {
+		if protocol = strings.TrimSpace(protocol); !strings.HasPrefix(protocol, webSocketTokenPrefix) {
+			kept = append(kept, protocol)
+		}
+	}
+	return strings.Join(kept, ", ")
+}

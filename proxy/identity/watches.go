@@ -1,0 +1,333 @@
+package identity
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+)
+
+// EndReason says why an open watch was ended. It is a metric's label.
+type EndReason string
+
+// The reasons.
+const (
+	// PermissionRevoked: the upstream does not allow the watch any more, or the
+	// impersonation behind it.
+	PermissionRevoked EndReason = "permission-revoked"
+	// CredentialInvalid: the token or certificate is not good any more, or stands
+	// for somebody else.
+	CredentialInvalid EndReason = "credential-invalid"
+	// Unconfirmed: the upstream could not be asked for too long.
+	Unconfirmed EndReason = "unconfirmed"
+)
+
+// WatchesOptions say how closely open watches are followed. Zero values stand
+// for the defaults.
+type WatchesOptions struct {
+	// Authorizer and Authenticator review; both are required.
+	Authorizer    *Authorizer
+	Authenticator *Authenticator
+	// RecheckPeriod is how often the permission and the credential of an open
+	// watch are reviewed when no RBAC change was seen (default 60 s).
+	RecheckPeriod time.Duration
+	// Grace is how long a watch goes on while its review fails for want of an
+	// answer (default 5 min). Nothing new reaches it in that time if the upstream
+	// is gone.
+	Grace time.Duration
+	// Parallelism bounds simultaneous reviews (default 16).
+	Parallelism int
+	// Registerer takes the metrics; nil leaves them unregistered.
+	Registerer prometheus.Registerer
+}
+
+func (o *WatchesOptions) setDefaults() {
+	setDefault(&o.RecheckPeriod, time.Minute)
+	setDefault(&o.Grace, 5*time.Minute)
+	setDefault(&o.Parallelism, 16)
+}
+
+const (
+	// changeDelay lets changes that come together be followed by one review.
+	changeDelay = 150 * time.Millisecond
+	// sweepInterval bounds how often all permissions are reviewed while RBAC
+	// objects keep changing. With changeDelay and the reviews' own time it keeps
+	// within the 2 s in which a revocation must end a watch.
+	sweepInterval = time.Second
+	// tick is how often the watches that are due are looked for, and how soon a
+	// failed review is repeated.
+	tick = time.Second
+	// reviewTime bounds one round of reviews, so that an upstream that does not
+	// answer cannot hold up the next. What was not reviewed in it is unknown.
+	reviewTime = 10 * time.Second
+)
+
+// Watches holds the open watches and ends those that lost their permission.
+//
+// Watches that depend on the same right are one grant, reviewed once for all.
+// After an RBAC change all permissions are reviewed, once after changeDelay and
+// once more when the upstream must have settled; besides, each grant every
+// RecheckPeriod since it was first needed, which spreads the reviews over time.
+//
+// It is safe for concurrent use. Run does the work.
+type Watches struct {
+	opts    WatchesOptions
+	metrics *watchesMetrics
+
+	mu struct {
+		sync.Mutex
+		grants map[grantKey]*grant // guarded by mu, as are the grants' fields
+		open   int                 // registrations
+	}
+}
+
+// grantKey is a right: a permission of a user, or a good credential.
+type grantKey struct {
+	permission decisionKey
+	credential credentialKey
+}
+
+// grant is a right that open watches depend on. key, user, identity never
+// change; the rest is guarded by Watches.mu.
+type grant struct {
+	key      grantKey
+	user     *User
+	identity *Identity // for a credential: whose
+
+	watches map[*Registration]struct{}
+	due     time.Time // of the next review
+	failing time.Time // since when reviews fail; zero while they do not
+}
+
+// Registration is an open watch.
+type Registration struct {
+	watches *Watches
+	grants  []*grant
+	end     func(EndReason)
+	once    sync.Once
+}
+
+// NewWatches returns an empty registry.
+func NewWatches(opts WatchesOptions) *Watches {
+	opts.setDefaults()
+	w := &Watches{opts: opts}
+	w.mu.grants = make(map[grantKey]*grant)
+	w.metrics = newWatchesMetrics(opts.Registerer, w.count)
+	return w
+}
+
+func (w *Watches) count() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mu.open
+}
+
+// Register follows a watch of s that the decision d on attributes allowed. end
+// is called when it must end: at most once, from another goroutine, and not
+// after Close returned unless it was under way. It must not block.
+//
+// A watch of the gateway's own identity is not followed.
+func (w *Watches) Register(s *Subject, attributes Attributes, d Decision, end func(EndReason)) *Registration {
+	r := &Registration{watches: w, end: end}
+	if s.Identity.Source == Gateway {
+		return r
+	}
+	attributes = attributes.clone()
+	now := time.Now()
+
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.open++
+	w.add(r, now, s.User, attributes)
+	for _, needed := range s.needed {
+		w.add(r, now, s.Identity.User, needed)
+	}
+	if s.Identity.credential != (credentialKey{}) {
+		w.enter(r, now, grantKey{credential: s.Identity.credential}, s.Identity.User, s.Identity)
+	}
+	if d.Generation != w.opts.Authorizer.Generation() {
+		// A change came between the decision and now, and may have been followed
+		// before this watch was there to be asked about.
+		for _, g := range r.grants {
+			g.due = now
+		}
+	}
+	return r
+}
+
+func (w *Watches) add(r *Registration, now time.Time, u *User, attributes Attributes) {
+	w.enter(r, now, grantKey{permission: decisionKey{user: u.digest, a: attributes}}, u, nil)
+}
+
+// enter makes r depend on a grant. The caller holds mu.
+func (w *Watches) enter(r *Registration, now time.Time, key grantKey, u *User, id *Identity) {
+	g := w.mu.grants[key]
+	if g == nil {
+		g = &grant{key: key, user: u, identity: id, watches: make(map[*Registration]struct{}), due: now.Add(w.opts.RecheckPeriod)}
+		w.mu.grants[key] = g
+	}
+	g.watches[r] = struct{}{}
+	r.grants = append(r.grants, g)
+}
+
+// Close ends the following of a watch that is over. It may be called more than
+// once, and from within end.
+func (r *Registration) Close() {
+	w := r.watches
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(r.grants) == 0 {
+		return
+	}
+	for _, g := range r.grants {
+		delete(g.watches, r)
+		if len(g.watches) == 0 {
+			delete(w.mu.grants, g.key)
+		}
+	}
+	r.grants = nil
+	w.mu.open--
+}
+
+// Run follows the open watches until ctx is done. It is called once.
+func (w *Watches) Run(ctx context.Context) {
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	sweep := time.NewTimer(time.Hour)
+	sweep.Stop() // until a change
+	defer sweep.Stop()
+
+	var next, last, settled time.Time // next: zero when no sweep is planned
+	plan := func(at time.Time) {
+		if earliest := last.Add(sweepInterval); at.Before(earliest) {
+			at = earliest
+		}
+		if next.IsZero() || at.Before(next) {
+			next = at
+			sweep.Reset(time.Until(at))
+		}
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.opts.Authorizer.changed:
+			now := time.Now()
+			settled = now.Add(settle)
+			plan(now.Add(changeDelay))
+		case <-sweep.C:
+			next, last = time.Time{}, time.Now()
+			w.review(ctx, w.permissions())
+			if settled.After(last) {
+				plan(settled)
+			}
+		case <-ticker.C:
+			w.review(ctx, w.dueGrants(time.Now()))
+		}
+	}
+}
+
+// permissions lists the grants that an RBAC change can take away.
+func (w *Watches) permissions() []*grant {
+	return w.list(func(g *grant) bool { return g.identity == nil })
+}
+
+func (w *Watches) dueGrants(now time.Time) []*grant {
+	return w.list(func(g *grant) bool { return !now.Before(g.due) })
+}
+
+func (w *Watches) list(want func(*grant) bool) (grants []*grant) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, g := range w.mu.grants {
+		if want(g) {
+			grants = append(grants, g)
+		}
+	}
+	return grants
+}
+
+// review reviews grants, Parallelism at a time, and ends the watches of those
+// that are lost. It returns when all are done.
+func (w *Watches) review(ctx context.Context, grants []*grant) {
+	if len(grants) == 0 {
+		return
+	}
+	limited, cancel := context.WithTimeout(ctx, reviewTime)
+	defer cancel()
+	var reviews errgroup.Group
+	reviews.SetLimit(w.opts.Parallelism)
+	for _, g := range grants {
+		reviews.Go(func() error {
+			result, reason := w.reviewOne(limited, g)
+			if ctx.Err() == nil {
+				w.conclude(g, result, reason)
+			}
+			return nil
+		})
+	}
+	_ = reviews.Wait() // its functions return no error
+}
+
+// recheckResult is the outcome of a review. It is a metric's label.
+type recheckResult string
+
+const (
+	recheckGood    recheckResult = "good"
+	recheckBad     recheckResult = "lost"
+	recheckUnknown recheckResult = "unknown"
+)
+
+func (w *Watches) reviewOne(ctx context.Context, g *grant) (recheckResult, EndReason) {
+	if g.identity != nil {
+		err := w.opts.Authenticator.Revalidate(ctx, g.identity)
+		switch {
+		case err == nil:
+			return recheckGood, ""
+		case errors.Is(err, ErrUnauthenticated):
+			return recheckBad, CredentialInvalid
+		}
+		return recheckUnknown, Unconfirmed
+	}
+	d, err := w.opts.Authorizer.Authorize(ctx, g.user, g.key.permission.a)
+	switch {
+	case err != nil:
+		return recheckUnknown, Unconfirmed
+	case d.Allowed:
+		return recheckGood, ""
+	}
+	return recheckBad, PermissionRevoked
+}
+
+// conclude acts on the outcome of a review.
+func (w *Watches) conclude(g *grant, result recheckResult, reason EndReason) {
+	w.metrics.rechecks[result].Inc()
+	now := time.Now()
+	var lost []*Registration
+
+	w.mu.Lock()
+	switch {
+	case result == recheckGood:
+		g.due, g.failing = now.Add(w.opts.RecheckPeriod), time.Time{}
+	case result == recheckUnknown && g.failing.IsZero():
+		g.due, g.failing = now.Add(tick), now
+	case result == recheckUnknown && now.Sub(g.failing) < w.opts.Grace:
+		g.due = now.Add(tick)
+	default:
+		for r := range g.watches {
+			lost = append(lost, r)
+		}
+	}
+	w.mu.Unlock()
+
+	for _, r := range lost {
+		r.once.Do(func() {
+			w.metrics.ended[reason].Inc()
+			r.end(reason)
+		})
+		r.Close()
+	}
+}
