@@ -114,14 +114,17 @@ func (sc *scan) protoValue(node *protoNode, f protoField) error {
 	if f.typ != want {
 		return errWireType
 	}
+	start := len(sc.text)
 	switch node.kind {
 	case stringValue:
 		sc.values[node.slot] = f.bytes
+		return nil
 	case boolValue:
-		sc.values[node.slot] = strconv.AppendBool(nil, f.varint != 0)
+		sc.text = strconv.AppendBool(sc.text, f.varint != 0)
 	case intValue:
-		sc.values[node.slot] = strconv.AppendInt(nil, int64(f.varint), 10)
+		sc.text = strconv.AppendInt(sc.text, int64(f.varint), 10)
 	}
+	sc.values[node.slot] = sc.text[start:]
 	return nil
 }
 

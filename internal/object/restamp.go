@@ -19,34 +19,50 @@ func (o *Object) AtRV(enc api.Encoding, rv uint64) (*Object, error) {
 	if o.RV == rv {
 		return o, nil
 	}
+	text := strconv.AppendUint(make([]byte, 0, 20), rv, 10)
 	c := *o
 	c.RV = rv
 	c.ID = lastID.Add(1)
-	text := strconv.AppendUint(make([]byte, 0, 20), rv, 10)
-	var meta []byte
-	switch enc {
-	case api.JSON:
-		start, end := jsonMember(o.Metadata(), "resourceVersion")
-		if start < 0 {
-			return nil, fmt.Errorf("restamp %s: %w", o.Key, errNoRVPlace)
-		}
-		old := o.Metadata()
-		meta = append(meta, old[:start+1]...)
-		meta = append(append(meta, text...), '"')
-		meta = append(meta, old[end:]...)
-		c.Raw = append(append(append(make([]byte, 0, len(o.Raw)+20), o.Raw[:o.MetaStart]...), meta...), o.Raw[o.MetaEnd:]...)
-		c.MetaEnd = c.MetaStart + len(meta)
-	default:
-		meta = rewriteMeta(o.Metadata(), text, nil, func(n protowire.Number) bool { return true })
-		// The length of the metadata precedes it and may change its own size.
-		head := o.MetaStart - protowire.SizeVarint(uint64(len(o.Metadata())))
-		c.Raw = append(make([]byte, 0, len(o.Raw)+24), o.Raw[:head]...)
-		c.Raw = protowire.AppendBytes(c.Raw, meta)
-		c.MetaEnd = len(c.Raw)
-		c.MetaStart = c.MetaEnd - len(meta)
-		c.Raw = append(c.Raw, o.Raw[o.MetaEnd:]...)
+	var ok bool
+	if enc == api.Protobuf {
+		ok = c.stampProtobuf(o, text)
+	} else {
+		ok = c.stampJSON(o, text)
+	}
+	if !ok {
+		return nil, fmt.Errorf("restamp %s: %w", o.Key, errNoRVPlace)
 	}
 	return &c, nil
+}
+
+// stampJSON sets c.Raw to that of o with another version.
+func (c *Object) stampJSON(o *Object, rv []byte) bool {
+	start, end := jsonMember(o.Metadata(), "resourceVersion")
+	if start < 0 || o.Metadata()[start] != '"' {
+		return false
+	}
+	start, end = o.MetaStart+start+1, o.MetaStart+end-1 // inside the quotes
+	raw := make([]byte, 0, len(o.Raw)+len(rv)-(end-start))
+	raw = append(append(append(raw, o.Raw[:start]...), rv...), o.Raw[end:]...)
+	c.MetaEnd += len(raw) - len(o.Raw)
+	c.Raw = raw
+	return true
+}
+
+// stampProtobuf sets c.Raw to that of o with another version. The length of the
+// metadata, which precedes it, may change its own size.
+func (c *Object) stampProtobuf(o *Object, rv []byte) bool {
+	head := o.MetaStart - bytesFieldSize(numMetadata, len(o.Metadata())) + len(o.Metadata())
+	if head < 0 || o.Raw[head] != numMetadata<<3|byte(protowire.BytesType) {
+		return false
+	}
+	meta := rewriteMeta(o.Metadata(), rv, nil, func(protowire.Number) bool { return true })
+	raw := append(make([]byte, 0, len(o.Raw)+len(rv)+2), o.Raw[:head]...)
+	raw = appendBytesField(raw, numMetadata, meta)
+	c.MetaEnd = len(raw)
+	c.MetaStart = c.MetaEnd - len(meta)
+	c.Raw = append(raw, o.Raw[o.MetaEnd:]...)
+	return true
 }
 
 // jsonMember finds the value of a member of a well-formed JSON object: its start

@@ -22,6 +22,7 @@ type scan struct {
 	creation                       int64
 	labels                         []labelBytes
 	values                         [][]byte // by slot
+	text                           []byte   // written for values that raw holds otherwise
 	listOffset, metaStart, metaEnd int
 	cutter                         cutter
 }
@@ -49,7 +50,7 @@ func (sc *scan) release() {
 	clear(sc.labels[:cap(sc.labels)])
 	clear(sc.values)
 	clear(sc.cutter.pieces)
-	*sc = scan{schema: sc.schema, labels: sc.labels[:0], values: sc.values,
+	*sc = scan{schema: sc.schema, labels: sc.labels[:0], values: sc.values, text: sc.text[:0],
 		cutter: cutter{pieces: sc.cutter.pieces[:0]}}
 	sc.schema.scans.Put(sc)
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/kubeweir/kubeweir/internal/api"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -229,12 +228,4 @@ func appendStringField(dst []byte, num protowire.Number, value string) []byte {
 
 func bytesFieldSize(num protowire.Number, n int) int {
 	return protowire.SizeTag(num) + protowire.SizeBytes(n)
-}
-
-// unstructuredStart is how objects begin that the upstream keeps without Go
-// types: their keys are sorted.
-const unstructuredStart = `{"apiVersion":`
-
-func looksUnstructured(raw []byte) bool {
-	return strings.HasPrefix(string(raw[:min(len(raw), len(unstructuredStart))]), unstructuredStart)
 }
