@@ -82,9 +82,12 @@ func decodeContinue(token string) (ContinueToken, error) {
 	return ContinueToken{ResourceVersion: wire.ResourceVersion, Start: key[1:]}, nil
 }
 
-// Encode is the inverse of DecodeContinue.
-func (t ContinueToken) Encode() string {
-	data, err := json.Marshal(continueToken{continueVersion, t.ResourceVersion, t.Start})
+// Encode is the inverse of DecodeContinue. The start key gets a leading "/", as
+// in the tokens of kube-apiserver's watch cache.
+func (t ContinueToken) Encode() string { return encodeContinue(t.ResourceVersion, "/"+t.Start) }
+
+func encodeContinue(rv int64, start string) string {
+	data, err := json.Marshal(continueToken{continueVersion, rv, start})
 	if err != nil {
 		// Two strings and a number always marshal.
 		panic(err)

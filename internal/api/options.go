@@ -56,6 +56,17 @@ func ParseListOptions(rawQuery string) (ListOptions, error) {
 	return slowListOptions(rawQuery)
 }
 
+// MostRecent reports whether a list asks for the most recent state: without a
+// resourceVersion, or with a token of the rest of an expired list (see
+// ContinueToken). Tokens that cannot be decoded do not.
+func (o *ListOptions) MostRecent() bool {
+	if o.Continue == "" {
+		return o.ResourceVersion == ""
+	}
+	token, err := decodeContinue(o.Continue)
+	return err == nil && token.ResourceVersion < 0
+}
+
 // RequireName restricts the options to one object, for watches that have its
 // name in the path (deprecated /api/v1/watch/...).
 func (o *ListOptions) RequireName(name string) error {

@@ -142,6 +142,20 @@ func TestRequireName(t *testing.T) {
 	}
 }
 
+func TestMostRecent(t *testing.T) {
+	for query, want := range map[string]bool{
+		"": true, "resourceVersion=": true, "resourceVersion=0": false, "resourceVersion=5": false, "limit=5": true, "continue=x": false,
+		"continue=" + ContinueToken{ResourceVersion: -1, Start: "a"}.Encode():                   true,
+		"continue=" + ContinueToken{ResourceVersion: 7, Start: "a"}.Encode():                    false,
+		"resourceVersion=0&continue=" + ContinueToken{ResourceVersion: -1, Start: "a"}.Encode(): true,
+	} {
+		opts, err := ParseListOptions(query)
+		if err != nil || opts.MostRecent() != want {
+			t.Errorf("%q: %v, %v", query, opts.MostRecent(), err)
+		}
+	}
+}
+
 func TestParseGetOptions(t *testing.T) {
 	for query, want := range map[string]string{"": "", "resourceVersion=5": "5", "resourceVersion=&resourceVersion=5": "", "resourceVersion=abc": "abc", "export=0&resourceVersion=1": "1"} {
 		got, err := ParseGetOptions(query)

@@ -259,7 +259,8 @@ func NewExpiredContinue(start string) *apierrors.StatusError {
 		"token results in an inconsistent list - objects that were created, " +
 		"modified, or deleted between the time the first chunk was returned " +
 		"and now may show up in the list.")
-	err.ErrStatus.Continue = ContinueToken{ResourceVersion: -1, Start: start}.Encode()
+	// As the store of kube-apiserver writes it, whose answer this is: no slash.
+	err.ErrStatus.Continue = encodeContinue(-1, start)
 	return err
 }
 
