@@ -1,8 +1,14 @@
 package cache
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,50 +33,275 @@ type Options struct {
 type Limits struct {
 	// HistoryAge, HistoryBytes and HistoryEvents bound the events that each
 	// collection keeps for late watchers and exact reads. Defaults: 10 min,
-	// 64 MiB, 100,000.
+	// 64 MiB, 102,400.
 	HistoryAge    time.Duration
 	HistoryBytes  int64
 	HistoryEvents int
-	// SnapshotAge and SnapshotBytes bound the retained views of a collection;
-	// bytes are those kept from being freed. Defaults: 10 min, 64 MiB.
+	// SnapshotAge and SnapshotBytes bound the retained views of a collection:
+	// how long one stays unused, and the bytes that all of them keep from being
+	// freed. Defaults: 10 min, 64 MiB.
 	SnapshotAge   time.Duration
 	SnapshotBytes int64
 	// IdleAfter stops a collection that had neither a read nor a watcher for so
 	// long. Default: 10 min.
 	IdleAfter time.Duration
-	// ColdStarts is how many collections may read their first list at the same
-	// time; StartWaiters how many callers may wait for starting collections
-	// before others are told to retry. Defaults: 4 and 1,000.
+	// ColdStarts is how many collections may read a list at the same time;
+	// StartWaiters how many callers may wait for starting collections before
+	// others are told to retry. Defaults: 4 and 1,000.
 	ColdStarts   int
 	StartWaiters int
 	// StaleAfter is the silence of a connected feed after which it counts as
 	// stale. Default: 30 s.
 	StaleAfter time.Duration
-	// Indexes is how many label keys and fields a collection indexes at most.
+	// Indexes is how many labels and fields a collection indexes at most.
 	// Default: 16.
 	Indexes int
 }
 
+func (l Limits) withDefaults() Limits {
+	orDefault(&l.HistoryAge, 10*time.Minute)
+	orDefault(&l.HistoryBytes, 64<<20)
+	orDefault(&l.HistoryEvents, 102400)
+	orDefault(&l.SnapshotAge, 10*time.Minute)
+	orDefault(&l.SnapshotBytes, 64<<20)
+	orDefault(&l.IdleAfter, 10*time.Minute)
+	orDefault(&l.ColdStarts, 4)
+	orDefault(&l.StartWaiters, 1000)
+	orDefault(&l.StaleAfter, 30*time.Second)
+	orDefault(&l.Indexes, 16)
+	return l
+}
+
+func orDefault[T int | int64 | time.Duration](v *T, def T) {
+	if *v <= 0 {
+		*v = def
+	}
+}
+
 // Manager starts collections on first use, stops them when idle and owns them.
 // It is safe for concurrent use.
-type Manager struct{}
+type Manager struct {
+	parts   collectionParts
+	ctx     context.Context // of all collections
+	cancel  context.CancelCauseFunc
+	work    sync.WaitGroup // the janitor and the collections
+	waiting atomic.Int64   // callers waiting for a start
 
-// NewManager makes a Manager. Close ends it.
-func NewManager(o Options) (*Manager, error) { panic("TODO") }
+	// mu guards the map. A collection leaves it when it has stopped, and when it
+	// is told to stop.
+	mu struct {
+		sync.RWMutex
+		collections map[collectionKey]*entry
+		closed      bool
+	}
+}
+
+type collectionKey struct {
+	resource schema.GroupVersionResource
+	encoding api.Encoding
+}
+
+// entry is a collection and what the manager knows of it, guarded by Manager.mu:
+// when the janitor last found it used, and when it stopped.
+type entry struct {
+	*Collection
+	lastUsed, stopped time.Time
+}
+
+// failedForGood reports that the collection stopped for a reason which another
+// would meet as well. It stays for failedFor, so that its callers are refused
+// without a list each.
+func (e *entry) failedForGood() bool {
+	var decode *decodeError
+	return e.isStopped.Load() && errors.As(e.reason(), &decode)
+}
+
+const failedFor = time.Minute
+
+// tidyPeriod is how often the janitor looks at the collections.
+const tidyPeriod = 15 * time.Second
+
+// retrySeconds is what callers are told who come while too many wait.
+const retrySeconds = 1
+
+// droppedError is the reason given to Drop.
+type droppedError struct{ reason error }
+
+func (e *droppedError) Error() string { return "dropped: " + e.reason.Error() }
+func (e *droppedError) Unwrap() error { return e.reason }
+
+// NewManager makes a Manager. Close ends it. The error is the Registerer's.
+func NewManager(o Options) (*Manager, error) {
+	limits := o.Limits.withDefaults()
+	log := o.Logger
+	if log == nil {
+		log = slog.Default()
+	}
+	m := &Manager{parts: collectionParts{
+		source:  o.Source,
+		limits:  &limits,
+		listing: make(chan struct{}, limits.ColdStarts),
+		content: new(atomic.Uint64),
+		metrics: newMetrics(),
+		log:     log,
+	}}
+	m.mu.collections = make(map[collectionKey]*entry)
+	if o.Registerer != nil {
+		if err := m.register(o.Registerer); err != nil {
+			return nil, fmt.Errorf("cache metrics: %w", err)
+		}
+	}
+	m.ctx, m.cancel = context.WithCancelCause(context.Background())
+	m.work.Go(m.tidy)
+	return m, nil
+}
 
 // Collection returns the collection of res in enc, synced, starting it when
 // nobody used it before; simultaneous first callers share one start. Call it
 // for every request: the call is cheap, and it is what keeps a collection from
-// being idle. The error is a Status error: 429 with a retry delay when too many
-// wait already, the upstream's own when the start failed for good; or the
-// context's.
+// being idle. The error is a 429 Status error with a retry delay when too many
+// wait already, the source's own when the start was refused or failed twice (the
+// collection goes on trying), or the context's.
 func (m *Manager) Collection(ctx context.Context, res *Resource, enc api.Encoding) (*Collection, error) {
-	panic("TODO")
+	key := collectionKey{res.GroupVersionResource, enc}
+	for attempt := 0; ; attempt++ {
+		e, err := m.find(key, res)
+		if err != nil {
+			return nil, err
+		}
+		if e.isReady.Load() && !e.isStopped.Load() {
+			return e.Collection, nil
+		}
+		err = m.await(ctx, e.Collection)
+		var stopped *stoppedError
+		if errors.As(err, &stopped) && attempt < startAttempts && !e.failedForGood() {
+			continue // dropped while starting, say: the next one
+		}
+		if err != nil {
+			return nil, err
+		}
+		return e.Collection, nil
+	}
 }
 
-// Drop stops the collections of gvr in all encodings and ends their watches
-// with reason (see watchmux.Mux.Close).
-func (m *Manager) Drop(gvr schema.GroupVersionResource, reason error) { panic("TODO") }
+// startAttempts bounds how often a caller waits anew because the collection that
+// it waited for was stopped.
+const startAttempts = 3
+
+// find returns the collection, made if necessary, and marks it as used.
+func (m *Manager) find(key collectionKey, res *Resource) (*entry, error) {
+	m.mu.RLock()
+	e := m.mu.collections[key]
+	if e != nil && !e.used.Load() {
+		e.used.Store(true) // under the lock, so that the janitor sees it
+	}
+	m.mu.RUnlock()
+	if e != nil {
+		return e, nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.mu.closed {
+		return nil, ErrManagerClosed
+	}
+	if e = m.mu.collections[key]; e != nil { // another caller was faster
+		return e, nil
+	}
+	e = &entry{Collection: newCollection(m.ctx, &m.parts, res, key.encoding), lastUsed: time.Now()}
+	e.used.Store(true)
+	m.mu.collections[key] = e
+	m.work.Go(func() { m.run(key, e) })
+	return e, nil
+}
+
+// run is the goroutine of a collection.
+func (m *Manager) run(key collectionKey, e *entry) {
+	defer close(e.done)
+	reason := e.Collection.run()
+	e.feed.log.Info("collection stopped", "reason", reason)
+	e.builds.Wait()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e.stopped = time.Now()
+	if m.mu.collections[key] == e && !e.failedForGood() {
+		delete(m.mu.collections, key)
+	}
+}
+
+// await waits for the collection's start, if not too many do.
+func (m *Manager) await(ctx context.Context, c *Collection) error {
+	if m.waiting.Add(1) > int64(m.parts.limits.StartWaiters) {
+		m.waiting.Add(-1)
+		m.parts.metrics.refused.Inc()
+		return api.NewTooManyRequests("the cache is starting, please try again later", retrySeconds)
+	}
+	defer m.waiting.Add(-1)
+	return c.await(ctx)
+}
+
+// Drop stops the collections of gvr in all encodings and ends their watches with
+// reason (watchmux.ErrGone: as expired; watchmux.ErrStopped: without an error).
+// It returns when they have ended. The next caller of Collection starts anew.
+func (m *Manager) Drop(gvr schema.GroupVersionResource, reason error) {
+	m.stop(&droppedError{reason}, func(key collectionKey, _ *entry) bool { return key.resource == gvr })
+}
+
+// stop ends the collections that which chooses, and waits for them.
+func (m *Manager) stop(reason error, which func(collectionKey, *entry) bool) {
+	var stopped []*entry
+	m.mu.Lock()
+	for key, e := range m.mu.collections {
+		if which(key, e) {
+			delete(m.mu.collections, key)
+			stopped = append(stopped, e)
+			e.cancel(reason)
+		}
+	}
+	m.mu.Unlock()
+	for _, e := range stopped {
+		<-e.done
+	}
+}
+
+// tidy is the janitor: it stops idle collections and lets the others drop what
+// they no longer need, until the manager is closed.
+func (m *Manager) tidy() {
+	ticker := time.NewTicker(min(tidyPeriod, m.parts.limits.IdleAfter))
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-m.ctx.Done():
+			return
+		}
+		now := time.Now()
+		for _, e := range m.entries() {
+			e.store.tidy(now)
+			if e.store.mux.Stats().Watchers > 0 {
+				e.used.Store(true)
+			}
+		}
+		m.stop(ErrIdle, func(_ collectionKey, e *entry) bool {
+			if !e.stopped.IsZero() {
+				return now.Sub(e.stopped) >= failedFor
+			}
+			if e.used.Swap(false) {
+				e.lastUsed = now
+			}
+			return now.Sub(e.lastUsed) >= m.parts.limits.IdleAfter
+		})
+	}
+}
+
+func (m *Manager) entries() []*entry {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	all := make([]*entry, 0, len(m.mu.collections))
+	for _, e := range m.mu.collections {
+		all = append(all, e)
+	}
+	return all
+}
 
 // CollectionStatus is one line of Status.
 type CollectionStatus struct {
@@ -79,12 +310,43 @@ type CollectionStatus struct {
 	State    State
 	RV       uint64
 	Objects  int
+	// Bytes is the size of the objects.
 	Bytes    int64
 	Watchers int
 }
 
 // Status lists all collections, ordered by resource and encoding.
-func (m *Manager) Status() []CollectionStatus { panic("TODO") }
+func (m *Manager) Status() []CollectionStatus {
+	var all []CollectionStatus
+	for _, e := range m.entries() {
+		z := e.store.sizes()
+		all = append(all, CollectionStatus{
+			Resource: e.resource.GroupVersionResource,
+			Encoding: e.encoding,
+			State:    e.State(),
+			RV:       e.RV(),
+			Objects:  z.objects,
+			Bytes:    z.bytes,
+			Watchers: e.store.mux.Stats().Watchers,
+		})
+	}
+	slices.SortFunc(all, func(a, b CollectionStatus) int {
+		return cmp.Or(
+			cmp.Compare(a.Resource.Group, b.Resource.Group),
+			cmp.Compare(a.Resource.Resource, b.Resource.Resource),
+			cmp.Compare(a.Resource.Version, b.Resource.Version),
+			cmp.Compare(a.Encoding, b.Encoding),
+		)
+	})
+	return all
+}
 
 // Close stops all collections and waits for their goroutines.
-func (m *Manager) Close() { panic("TODO") }
+func (m *Manager) Close() {
+	m.mu.Lock()
+	m.mu.closed = true
+	m.mu.Unlock()
+	m.cancel(ErrManagerClosed)
+	m.stop(ErrManagerClosed, func(collectionKey, *entry) bool { return true })
+	m.work.Wait()
+}

@@ -58,6 +58,12 @@ type WatchOptions struct {
 	TimeoutSeconds int64
 }
 
+// WatchAccepted is the type of an event without object or version by which a
+// Source can say, first of all, that the server has accepted the watch. Without
+// it a watch counts as accepted with its first event, or when it has been open
+// for a while.
+const WatchAccepted api.EventType = 0
+
 // Event is one event of a Source's watch.
 type Event struct {
 	Type api.EventType

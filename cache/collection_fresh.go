@@ -1,0 +1,118 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+)
+
+const (
+	// feedHeadStart is how long a fresh read leaves it to the feed to bring the
+	// version before it probes: on a resource that changes it nearly always does.
+	feedHeadStart = 20 * time.Millisecond
+	// probeSeconds is the timeout of a probe's watch. kube-apiserver sends a
+	// bookmark two seconds before a watch ends, so the answer comes after one.
+	probeSeconds = 3
+	// catchUp is how long the feed may take to bring what a probe has seen.
+	catchUp = 3 * time.Second
+	// probeAttempts bounds the probes of one call: one that was answered by a
+	// server behind the version asked for proves nothing.
+	probeAttempts = 3
+)
+
+// freshRound is one round of Fresh.
+//
+// What has to be shown: the collection holds every write that the upstream
+// acknowledged before the round began. Its callers came before that.
+//
+//  1. V, the upstream's current version, is read linearizably after the round
+//     began, so every such write has a version of at most V.
+//  2. A collection at V or above holds all writes of its resource up to V. Done.
+//  3. If it stays below V, either the feed is a little late, or nothing happened
+//     to this resource since and no bookmark has told us so yet. The first is
+//     much likelier on a resource that changes, so the feed gets a moment.
+//  4. To tell them apart, a second watch is opened at E, the collection's
+//     version. It brings, in order, every change above E and then a bookmark B:
+//     there is no change other than those in (E,B]. Let L be the last of them, E
+//     if there is none. The collection waits to hold L, which the feed is about
+//     to bring just as it was brought here; then it holds all changes up to B,
+//     may call itself B, and if B is V or more that shows 2. As the upstream's
+//     watch cache was at V in step 1 it is now, and B is not below; another
+//     replica's may be, and then the probe is repeated.
+//
+// The feed itself may be broken meanwhile: the proof does not need it when there
+// was no change.
+func (c *Collection) freshRound(ctx context.Context) (uint64, error) {
+	held := c.RV()
+	v, err := c.feed.source.CurrentVersion(ctx, c.resource)
+	if err != nil {
+		return 0, fmt.Errorf("asking for the current version: %w", err)
+	}
+	if v < held {
+		// Ours was read first. The feed finds out what that means.
+		c.feed.health.restart(errSuspect)
+		return 0, fmt.Errorf("%w: from %d to %d", errSuspect, held, v)
+	}
+	err = c.WaitFor(ctx, v, feedHeadStart)
+	for range probeAttempts {
+		if !isTooLargeError(err) {
+			break
+		}
+		if err := c.probe(ctx); err != nil {
+			return 0, err
+		}
+		err = c.WaitFor(ctx, v, 0)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return c.RV(), nil
+}
+
+func isTooLargeError(err error) bool {
+	var tooLarge *TooLargeError
+	return errors.As(err, &tooLarge)
+}
+
+// errProbed ends a probe's watch.
+var errProbed = errors.New("probe done")
+
+// probe is step 4 of freshRound.
+func (c *Collection) probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, (probeSeconds+2)*time.Second)
+	defer cancel()
+	last := c.RV()
+	var bookmark uint64
+	opts := WatchOptions{ResourceVersion: last, TimeoutSeconds: probeSeconds}
+	err := c.feed.source.Watch(ctx, c.resource, c.encoding, opts, func(ev Event) error {
+		switch ev.Type {
+		case WatchAccepted:
+			return nil
+		case api.Bookmark:
+			bookmark = ev.ResourceVersion
+			return errProbed
+		}
+		o, err := c.feed.decode(ev.Object)
+		if err == nil {
+			last = max(last, o.RV)
+		}
+		return err
+	})
+	switch {
+	case bookmark == 0 && err != nil:
+		return fmt.Errorf("probing for the current version: %w", err)
+	case bookmark == 0:
+		return fmt.Errorf("probing for the current version: %w", errNoBookmark)
+	}
+	if err := c.WaitFor(ctx, last, catchUp); err != nil {
+		return err
+	}
+	c.store.progress(bookmark)
+	return nil
+}
+
+// errNoBookmark: the source's watches bring none, so nothing can be proved.
+var errNoBookmark = errors.New("the watch ended without a bookmark")

@@ -1,0 +1,326 @@
+package cache
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/object"
+)
+
+// feed keeps a store equal to its source. One goroutine runs it.
+//
+//	          first use
+//	              |
+//	              v              failed
+//	         +---------+ -----------------> +---------+
+//	+------> | listing |                    | backoff |
+//	|        +---------+ <----------------- +---------+
+//	|             | complete                  |     ^
+//	|             v                           |     |
+//	|        +----------+  ended, broken,     |     |
+//	|        | watching | -- silent ----------|-----+
+//	|        +----------+                     |     |
+//	|             ^ accepted                  |     | failed
+//	|             |                           v     |
+//	|  expired,   |                       +------------+
+//	+-------------+---------------------- |  resuming  |
+//	   order                              +------------+
+//	                                            | the version went back
+//	                                            v
+//	                                         rewound: the collection stops
+//
+// Listing is a watch with initial events where the source has it, else a paged
+// list; the first one fills the store, a later one replaces its state and sends
+// the difference (store.replace). Watching applies events one by one. A watch
+// that ends for whatever reason is resumed from the last version, so that
+// nothing is lost, twice seen or listed again; only a source that has forgotten
+// that version (410) or contradicts itself makes the feed list again.
+//
+// Before a watch is resumed the source is asked for its current version. A
+// source restored from a backup is below ours; it would not refuse the watch but
+// keep silent until its counter has passed our version, and then go on as if
+// nothing had happened. (If it has passed before we ask, this test cannot tell:
+// restore etcd with --bump-revision, which Kubernetes demands anyway.)
+type feed struct {
+	source   Source
+	resource *Resource
+	encoding api.Encoding
+	store    *store
+	log      *slog.Logger
+	metrics  *feedMetrics
+	listing  chan struct{} // slots for lists, shared by the manager's feeds
+	health   health
+	ready    func()      // called when the first list is complete
+	failed   func(error) // called when a list failed before that
+
+	// The feed's goroutine only:
+	synced   bool   // the store has a state
+	relist   bool   // it has to be replaced
+	paged    bool   // the source has no watch with initial events
+	progress bool   // the source is known to send bookmarks
+	learned  bool   // bookmark is the source's
+	last     uint64 // version on the open watch
+	backoff  backoff
+
+	kind     atomic.Pointer[listKind]
+	bookmark atomic.Pointer[[]byte]
+}
+
+type listKind struct{ kind, apiVersion string }
+
+const (
+	// pageSize is the limit of a paged list.
+	pageSize = 500
+	// silenceLimit is how long a watch that has had bookmarks, which come once a
+	// minute, may bring nothing.
+	silenceLimit = 3 * time.Minute
+)
+
+// Errors that end a stream, beside the source's.
+var (
+	errSilent  = errors.New("no event and no bookmark for too long")
+	errSuspect = errors.New("the upstream's version may have gone back")
+)
+
+// decodeError says that the source sent something that is no object of the
+// resource.
+type decodeError struct{ err error }
+
+func (e *decodeError) Error() string {
+	return "cannot read an object of the upstream: " + e.err.Error()
+}
+func (e *decodeError) Unwrap() error { return e.err }
+
+// run feeds the store until ctx is done or nothing more can come; the error says
+// why, and is the cause of ctx if that ended it.
+func (f *feed) run(ctx context.Context) error {
+	for {
+		began := time.Now()
+		err := f.stream(ctx)
+		f.health.lost(err, f.source.LastContact())
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		reason, final := f.after(err)
+		f.metrics.restarts.WithLabelValues(reason).Inc()
+		if final {
+			return err
+		}
+		if !f.synced {
+			f.failed(err)
+		}
+		delay := f.backoff.next(err, time.Since(began))
+		f.log.Info("feed restarts", "reason", reason, "error", err, "delay", delay, "resourceVersion", f.store.rv.Load())
+		if !sleep(ctx, delay) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// after decides what the end of a stream means for the next one. final: there
+// can be none.
+func (f *feed) after(err error) (reason string, final bool) {
+	var decode *decodeError
+	switch {
+	case err == nil:
+		return "ended", false
+	case errors.Is(err, ErrRewound):
+		return "rewound", true
+	case errors.As(err, &decode):
+		return "decode", true
+	case errors.Is(err, errSilent):
+		return "silent", false
+	case errors.Is(err, errSuspect):
+		return "suspect", false
+	case errors.Is(err, errOrder):
+		f.relist = true
+		return "order", false
+	case isExpired(err):
+		f.relist = true
+		return "expired", false
+	case isTooLarge(err):
+		f.relist = true
+		return "too_large", false
+	}
+	return "error", false
+}
+
+// stream lists if necessary and watches until that ends.
+func (f *feed) stream(ctx context.Context) error {
+	if err := f.learnKind(ctx); err != nil {
+		return err
+	}
+	if f.synced && !f.relist {
+		if err := f.checkRewound(ctx); err != nil {
+			return err
+		}
+		return f.watch(ctx, WatchOptions{ResourceVersion: f.store.rv.Load()}, nil)
+	}
+	l, err := f.startList(ctx)
+	if err != nil {
+		return err
+	}
+	defer l.release()
+	if !f.paged {
+		err := f.watch(ctx, WatchOptions{SendInitialEvents: true}, l)
+		if !errors.Is(err, ErrUnsupported) {
+			return err
+		}
+		f.paged = true
+	}
+	rv, err := f.listPages(ctx, l)
+	if err != nil {
+		return err
+	}
+	if err := f.complete(l, rv); err != nil {
+		return err
+	}
+	return f.watch(ctx, WatchOptions{ResourceVersion: rv}, nil)
+}
+
+// learnKind asks the source once what its lists call themselves.
+func (f *feed) learnKind(ctx context.Context) error {
+	if f.kind.Load() != nil {
+		return nil
+	}
+	meta, err := f.source.List(ctx, f.resource, f.encoding, ListOptions{Limit: 1}, func([]byte) error { return nil })
+	if err != nil {
+		return fmt.Errorf("asking for the list's kind: %w", err)
+	}
+	f.kind.Store(&listKind{kind: meta.Kind, apiVersion: meta.APIVersion})
+	return nil
+}
+
+// checkRewound asks for the source's version, which may not be below ours. Ours
+// is read first: the source's can only have grown since.
+func (f *feed) checkRewound(ctx context.Context) error {
+	held := f.store.rv.Load()
+	current, err := f.source.CurrentVersion(ctx, f.resource)
+	if errors.Is(err, ErrUnsupported) {
+		var meta ListMeta
+		meta, err = f.source.List(ctx, f.resource, f.encoding, ListOptions{Limit: 1}, func([]byte) error { return nil })
+		current = meta.ResourceVersion
+	}
+	if err != nil {
+		return fmt.Errorf("asking for the current version: %w", err)
+	}
+	if current < held {
+		return fmt.Errorf("%w: from %d to %d", ErrRewound, held, current)
+	}
+	return nil
+}
+
+// watch reads one stream to its end. l collects the initial events, if asked for.
+func (f *feed) watch(ctx context.Context, opts WatchOptions, l *listing) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	f.health.opened(l == nil, cancel)
+	dog := newWatchdog(silenceLimit, func() { cancel(errSilent) })
+	defer dog.stop()
+
+	f.last = opts.ResourceVersion
+	var failed error // what a source may wrap or replace
+	err := f.source.Watch(ctx, f.resource, f.encoding, opts, func(ev Event) error {
+		dog.alive()
+		if l != nil {
+			var done bool
+			if done, failed = f.initial(l, ev); done {
+				l.release()
+				l = nil
+				f.health.opened(true, cancel)
+				f.health.accepted()
+			}
+			return failed
+		}
+		f.health.accepted()
+		if ev.Type == api.Bookmark {
+			f.progress = true
+		}
+		if f.progress {
+			dog.watch()
+		}
+		failed = f.live(ev)
+		return failed
+	})
+	switch {
+	case failed != nil:
+		return failed
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// live takes an event of a watch whose events are applied.
+func (f *feed) live(ev Event) error {
+	switch ev.Type {
+	case WatchAccepted:
+		return nil
+	case api.Bookmark:
+		return f.bookmarked(ev)
+	}
+	return f.event(ev)
+}
+
+// event applies one event of a watch.
+func (f *feed) event(ev Event) error {
+	o, err := f.decode(ev.Object)
+	if err != nil {
+		return err
+	}
+	f.metrics.events.WithLabelValues(ev.Type.String()).Inc()
+	f.last = max(f.last, o.RV)
+	if err := f.store.apply(ev.Type, o); err != nil {
+		return fmt.Errorf("%s %s at %d: %w", ev.Type, o.Key, o.RV, err)
+	}
+	return nil
+}
+
+// bookmarked takes a bookmark of a watch. It may be below the store's version,
+// which a probe may have proved meanwhile, but not below what came before it on
+// the same watch.
+func (f *feed) bookmarked(ev Event) error {
+	if ev.ResourceVersion < f.last {
+		return errSuspect
+	}
+	f.last = ev.ResourceVersion
+	f.keepBookmark(ev)
+	f.store.progress(ev.ResourceVersion)
+	return nil
+}
+
+// keepBookmark keeps the form of the source's bookmarks.
+func (f *feed) keepBookmark(ev Event) {
+	if ev.Object != nil && f.bookmark.Load() == nil {
+		f.bookmark.Store(&ev.Object)
+	}
+}
+
+func (f *feed) decode(raw []byte) (*object.Object, error) {
+	// Objects stay for long: slack behind them would, too.
+	if cap(raw)-len(raw) > len(raw)/16 {
+		raw = bytes.Clone(raw)
+	}
+	o, err := f.resource.Schema.Decode(f.encoding, raw)
+	if err != nil {
+		return nil, &decodeError{err}
+	}
+	return o, nil
+}

@@ -1,0 +1,110 @@
+package cache
+
+import (
+	"time"
+
+	"github.com/kubeweir/kubeweir/internal/object"
+)
+
+// selectIndexed is Collection.Select.
+func (s *store) selectIndexed(f *object.Filter, namespaced bool, now time.Time) (objs []*object.Object, rv uint64, ok bool) {
+	terms := f.Equalities()
+	if len(terms) == 0 {
+		return nil, 0, false
+	}
+	namespace := ""
+	for i := range terms {
+		if t := &terms[i]; t.Kind == object.NamespaceTerm && len(t.Values) == 1 {
+			namespace = t.Values[0]
+		}
+	}
+	if key, one := singleKey(terms, namespace, namespaced); one {
+		v := s.current()
+		if o := v.Get(key); o != nil && f.Matches(o) {
+			objs = append(objs, o)
+		}
+		return objs, v.rv, true
+	}
+	v, found := s.lookUp(terms, now)
+	best := choose(found, terms, namespace)
+	switch {
+	case best != nil && (namespace == "" || best.count <= v.Count(namespace)):
+		return best.selectFrom(f), v.rv, true
+	case namespace != "":
+		v.Ascend(namespace, "", func(o *object.Object) bool {
+			if f.Matches(o) {
+				objs = append(objs, o)
+			}
+			return true
+		})
+		return objs, v.rv, true
+	}
+	return nil, 0, false
+}
+
+// singleKey is the key of the only object that can match, if the terms name it.
+func singleKey(terms []object.Equality, namespace string, namespaced bool) (key string, ok bool) {
+	t := &terms[0] // the name comes first
+	if t.Kind != object.NameTerm || len(t.Values) != 1 || namespaced == (namespace == "") {
+		return "", false
+	}
+	if namespaced {
+		return namespace + "/" + t.Values[0], true
+	}
+	return t.Values[0], true
+}
+
+// lookUp takes the indexes of the terms, parallel to them, nil where there is
+// none (yet), and the view that they belong to.
+func (s *store) lookUp(terms []object.Equality, now time.Time) (*View, []*postings) {
+	found := make([]*postings, len(terms))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := s.currentLocked()
+	for i := range terms {
+		t := &terms[i]
+		if t.Kind == object.NamespaceTerm || s.mu.closed {
+			continue
+		}
+		x := s.mu.indexes.byKey[indexKey{t.Kind, t.Key}]
+		if x == nil && v.Len() >= smallCollection {
+			if x = s.mu.indexes.want(t, now); x != nil {
+				s.spawn(func() { s.buildIndex(x, v) })
+			}
+		}
+		if x != nil {
+			x.used = now
+			if x.built {
+				found[i] = &postings{index: x, tree: x.snapshot()}
+			}
+		}
+	}
+	return v, found
+}
+
+// choose finds the terms' objects and takes the term that leaves the fewest.
+func choose(found []*postings, terms []object.Equality, namespace string) *postings {
+	var best *postings
+	for i, p := range found {
+		if p == nil {
+			continue
+		}
+		p.find(terms[i].Values, namespace)
+		if best == nil || p.count < best.count {
+			best = p
+		}
+	}
+	return best
+}
+
+// buildIndex fills x from v and then enters what was replaced meanwhile.
+func (s *store) buildIndex(x *index, v *View) {
+	tree := x.build(v)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x.tree, x.built = tree, true
+	for _, r := range x.pending {
+		x.replaced(r.prev, r.next)
+	}
+	x.pending = nil
+}

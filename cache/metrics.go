@@ -1,0 +1,167 @@
+package cache
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/watchmux"
+)
+
+// metrics are the counters of a Manager's collections; they outlive those. Their
+// labels are group, resource and encoding: never a namespace, name or version.
+type metrics struct {
+	restarts, events *prometheus.CounterVec
+	syncSeconds      *prometheus.HistogramVec
+	refused          prometheus.Counter
+}
+
+// feedMetrics are one collection's.
+type feedMetrics struct {
+	restarts    *prometheus.CounterVec // by reason
+	events      *prometheus.CounterVec // by type
+	syncSeconds prometheus.Observer
+}
+
+func newMetrics() *metrics {
+	return &metrics{
+		restarts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubeweir_cache_feed_restarts_total",
+			Help: "Ends of the upstream watches that feed the cache, by reason.",
+		}, []string{"group", "resource", "encoding", "reason"}),
+		events: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubeweir_cache_feed_events_total",
+			Help: "Events received from upstream watches, by type; bookmarks and initial lists are not counted.",
+		}, []string{"group", "resource", "encoding", "type"}),
+		syncSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "kubeweir_cache_start_seconds",
+			Help:    "Time from the first use of a collection until it was complete.",
+			Buckets: prometheus.ExponentialBuckets(0.01, 2, 14),
+		}, []string{"group", "resource", "encoding"}),
+		refused: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "kubeweir_cache_start_refused_total",
+			Help: "Requests told to retry because too many waited for starting collections.",
+		}),
+	}
+}
+
+func (m *metrics) feed(res *Resource, enc api.Encoding) *feedMetrics {
+	labels := prometheus.Labels{"group": res.Group, "resource": res.Resource, "encoding": enc.String()}
+	return &feedMetrics{
+		restarts:    m.restarts.MustCurryWith(labels),
+		events:      m.events.MustCurryWith(labels),
+		syncSeconds: m.syncSeconds.With(labels),
+	}
+}
+
+// register registers the counters and a collector of the collections' present
+// state.
+func (m *Manager) register(r prometheus.Registerer) error {
+	c := m.parts.metrics
+	for _, collector := range []prometheus.Collector{c.restarts, c.events, c.syncSeconds, c.refused, newStateCollector(m)} {
+		if err := r.Register(collector); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stateCollector reads the collections when it is asked.
+type stateCollector struct {
+	manager *Manager
+	gauges  []gauge
+}
+
+// gauge is one metric of a collection. Collections of one resource in several
+// API versions share their labels, so their values are joined.
+type gauge struct {
+	desc *prometheus.Desc
+	kind prometheus.ValueType
+	read func(*reading) float64
+	join func(a, b float64) float64
+}
+
+// reading is what is read of one collection at once.
+type reading struct {
+	state State
+	sizes sizes
+	rv    uint64
+	now   time.Time
+	mux   watchmux.Stats
+}
+
+type collectionLabels struct{ group, resource, encoding string }
+
+func newStateCollector(m *Manager) *stateCollector {
+	c := &stateCollector{manager: m}
+	sum := func(a, b float64) float64 { return a + b }
+	lowest := func(a, b float64) float64 { return min(a, b) }
+	highest := func(a, b float64) float64 { return max(a, b) }
+	add := func(name, help string, kind prometheus.ValueType, join func(a, b float64) float64, read func(*reading) float64) {
+		desc := prometheus.NewDesc("kubeweir_cache_"+name, help, []string{"group", "resource", "encoding"}, nil)
+		c.gauges = append(c.gauges, gauge{desc: desc, kind: kind, read: read, join: join})
+	}
+	level, count := prometheus.GaugeValue, prometheus.CounterValue
+	add("objects", "Objects held.", level, sum, func(r *reading) float64 { return float64(r.sizes.objects) })
+	add("object_bytes", "Encoded size of the objects held.", level, sum, func(r *reading) float64 { return float64(r.sizes.bytes) })
+	add("indexes", "Labels and fields indexed.", level, sum, func(r *reading) float64 { return float64(r.sizes.indexes) })
+	add("snapshots", "Views retained for chunked and exact lists.", level, sum, func(r *reading) float64 { return float64(r.sizes.snapshots) })
+	add("snapshot_bytes", "Upper bound of what retained views keep from being freed.", level, sum, func(r *reading) float64 { return float64(r.sizes.snapshotBytes) })
+	add("resource_version", "Version held.", level, lowest, func(r *reading) float64 { return float64(r.rv) })
+	add("feed_synced", "1 when the collection is complete and fed, 0 when starting, stale or stopped.", level, lowest, func(r *reading) float64 {
+		if r.state.Phase == Synced {
+			return 1
+		}
+		return 0
+	})
+	add("feed_lag_seconds", "Time since the feed's connection last gave a sign of life, or since the feed broke.", level, highest, (*reading).lag)
+	add("history_events", "Events held for late watchers and exact reads.", level, sum, func(r *reading) float64 { return float64(r.mux.Events) })
+	add("history_bytes", "Bytes that the history keeps from being freed.", level, sum, func(r *reading) float64 { return float64(r.mux.Bytes) })
+	add("history_frame_bytes", "Encoded events kept with the history.", level, sum, func(r *reading) float64 { return float64(r.mux.FrameBytes) })
+	add("history_seconds", "Age of the oldest event held.", level, lowest, func(r *reading) float64 { return float64(r.mux.OldestAge) / 1e9 })
+	add("watchers", "Open client watches.", level, sum, func(r *reading) float64 { return float64(r.mux.Watchers) })
+	add("watchers_lagging", "Client watches that have left events unread for longer than a second.", level, sum, func(r *reading) float64 { return float64(r.mux.Lagging) })
+	add("deliveries_total", "Events handed to client watches.", count, sum, func(r *reading) float64 { return float64(r.mux.Deliveries) })
+	add("watchers_expired_total", "Client watches that fell behind the history.", count, sum, func(r *reading) float64 { return float64(r.mux.Ended.Expired) })
+	return c
+}
+
+// lag is 0 for a collection that is starting.
+func (r *reading) lag() float64 {
+	if r.state.LastContact.IsZero() {
+		return 0
+	}
+	return max(0, r.now.Sub(r.state.LastContact).Seconds())
+}
+
+// Describe implements prometheus.Collector.
+func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
+	for i := range c.gauges {
+		ch <- c.gauges[i].desc
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
+	values := make(map[collectionLabels][]float64)
+	for _, e := range c.manager.entries() {
+		r := &reading{state: e.State(), sizes: e.store.sizes(), rv: e.RV(), now: time.Now(), mux: e.store.mux.Stats()}
+		labels := collectionLabels{e.resource.Group, e.resource.Resource, e.encoding.String()}
+		before, joined := values[labels]
+		now := make([]float64, len(c.gauges))
+		for i := range c.gauges {
+			now[i] = c.gauges[i].read(r)
+			if joined {
+				now[i] = c.gauges[i].join(before[i], now[i])
+			}
+		}
+		values[labels] = now
+	}
+	for labels, v := range values {
+		for i := range c.gauges {
+			g := &c.gauges[i]
+			ch <- prometheus.MustNewConstMetric(g.desc, g.kind, v[i], labels.group, labels.resource, labels.encoding)
+		}
+	}
+}

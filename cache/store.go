@@ -1,0 +1,281 @@
+package cache
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tidwall/btree"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/object"
+	"github.com/kubeweir/kubeweir/watchmux"
+)
+
+// objectTree is an ordered copy-on-write tree of objects. Copies share nodes, so
+// a copy costs nothing; the writer then copies the nodes on its way to what it
+// changes, once per copy taken.
+type objectTree = btree.BTreeG[*object.Object]
+
+func newTree(less func(a, b *object.Object) bool) *objectTree {
+	return btree.NewBTreeGOptions(less, btree.Options{NoLocks: true})
+}
+
+func byKey(a, b *object.Object) bool { return a.Key < b.Key }
+
+// nodeCost is what one change costs in copied tree nodes when a view of the
+// state before it is kept: a leaf and two inner nodes at a degree of 32.
+const nodeCost = 2 << 10
+
+// store is the state of a collection and the only way into its mux. There is
+// one writer at a time, the holder of publish: the feed, or a proof that the
+// version has moved on. Readers take immutable views.
+type store struct {
+	encoding api.Encoding
+	mux      *watchmux.Mux
+	waits    waits
+	retain   retained
+	content  *atomic.Uint64 // the manager's counter of View.Content
+	spawn    func(func())   // runs the building of indexes; the collection waits for it
+
+	// publish is held from before a change of the state until the mux has it
+	// too: who holds it sees both at the same version. It is taken before mu.
+	publish sync.Mutex
+
+	// mu guards the state. It is held for no longer than a change takes; readers
+	// take it to copy a tree, which is O(1), when there was a change since the
+	// last copy.
+	mu struct {
+		sync.Mutex
+		tree    *objectTree
+		copy    *objectTree // of tree, shared by views; nil after a change
+		rv      uint64
+		content uint64 // of copy
+		bytes   int64
+		churn   int64 // see View.churn
+		gaps    []gap // rising
+		indexes indexes
+		closed  bool
+	}
+	// view is the current view, nil from a change until a reader asks. rv is
+	// mu.rv; it is set after view was cleared, so whoever sees a version here
+	// finds it in the view too.
+	view atomic.Pointer[View]
+	rv   atomic.Uint64
+}
+
+// gap is what a relist jumped over: the versions between from and to,
+// exclusive. What was true at them is not known exactly, because the versions of
+// deletions are not (see diff).
+type gap struct{ from, to uint64 }
+
+func newStore(enc api.Encoding, l *Limits, content *atomic.Uint64, spawn func(func())) *store {
+	s := &store{
+		encoding: enc,
+		mux: watchmux.New(watchmux.Options{
+			MaxAge:    l.HistoryAge,
+			MaxBytes:  l.HistoryBytes,
+			MaxEvents: l.HistoryEvents,
+		}),
+		content: content,
+		spawn:   spawn,
+	}
+	s.waits.init()
+	s.retain.init(l.SnapshotAge, l.SnapshotBytes)
+	s.mu.tree = newTree(byKey)
+	s.mu.indexes.max = l.Indexes
+	return s
+}
+
+// current returns the current view.
+func (s *store) current() *View {
+	if v := s.view.Load(); v != nil {
+		return v
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.currentLocked()
+}
+
+func (s *store) currentLocked() *View {
+	if v := s.view.Load(); v != nil {
+		return v
+	}
+	if s.mu.copy == nil {
+		s.mu.copy = s.mu.tree.Copy()
+		s.mu.content = s.content.Add(1)
+	}
+	v := &View{rv: s.mu.rv, content: s.mu.content, bytes: s.mu.bytes, churn: s.mu.churn, tree: s.mu.copy}
+	s.view.Store(v)
+	return v
+}
+
+// install makes tree, which it takes over, the state at rv. It is called once,
+// before anything else.
+func (s *store) install(tree *objectTree, rv uint64) {
+	s.publish.Lock()
+	defer s.publish.Unlock()
+	s.mu.Lock()
+	if s.mu.closed {
+		s.mu.Unlock()
+		return
+	}
+	s.mu.tree = tree
+	tree.Scan(func(o *object.Object) bool {
+		s.mu.bytes += int64(len(o.Raw))
+		return true
+	})
+	s.advanceLocked(rv, true)
+	s.mu.Unlock()
+	s.mux.Start(rv)
+	s.waits.reached(rv)
+}
+
+// advanceLocked ends a change of the state, which is at rv now.
+func (s *store) advanceLocked(rv uint64, changed bool) {
+	s.mu.rv = rv
+	if changed {
+		s.mu.copy = nil
+	}
+	s.view.Store(nil)
+	s.rv.Store(rv)
+}
+
+// errOrder says that an event of the source cannot follow what is held.
+var errOrder = errors.New("event out of order")
+
+// apply enters one event of the source. An event that the store has already is
+// ignored; errOrder is returned for one at or below its version that it has not.
+func (s *store) apply(kind api.EventType, o *object.Object) error {
+	s.publish.Lock()
+	defer s.publish.Unlock()
+	s.mu.Lock()
+	if s.mu.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	if o.RV <= s.mu.rv {
+		known := s.knownLocked(kind, o)
+		s.mu.Unlock()
+		if known {
+			return nil
+		}
+		return errOrder
+	}
+	ev := s.changeLocked(kind, o)
+	s.advanceLocked(o.RV, ev != nil)
+	churn := s.mu.churn
+	s.mu.Unlock()
+
+	if ev != nil {
+		s.mux.Append(ev)
+	} else {
+		s.mux.Progress(o.RV)
+	}
+	s.retain.grown(churn)
+	s.waits.reached(o.RV)
+	if ev != nil && ev.Prev != nil {
+		s.waits.gone(ev.Prev.Key)
+	}
+	return nil
+}
+
+// knownLocked reports whether an event at or below the store's version is one
+// that it contains.
+func (s *store) knownLocked(kind api.EventType, o *object.Object) bool {
+	held, ok := s.mu.tree.Get(o)
+	if kind == api.Deleted {
+		return !ok || held.RV > o.RV
+	}
+	return ok && held.RV >= o.RV
+}
+
+// changeLocked changes the tree and the indexes and returns the event to be
+// sent, nil when nothing changed (an object was deleted that was never seen).
+// The type of the event is that of what happened here, whatever the source
+// called it.
+func (s *store) changeLocked(kind api.EventType, o *object.Object) *watchmux.Event {
+	var prev *object.Object
+	if kind == api.Deleted {
+		var ok bool
+		if prev, ok = s.mu.tree.Delete(o); !ok {
+			return nil
+		}
+		s.replacedLocked(prev, nil)
+		return &watchmux.Event{Type: api.Deleted, RV: o.RV, Object: o, Prev: prev}
+	}
+	prev, replaced := s.mu.tree.Set(o)
+	if !replaced {
+		s.replacedLocked(nil, o)
+		return &watchmux.Event{Type: api.Added, RV: o.RV, Object: o}
+	}
+	s.replacedLocked(prev, o)
+	return &watchmux.Event{Type: api.Modified, RV: o.RV, Object: o, Prev: prev}
+}
+
+// replacedLocked keeps the books after prev (nil: none) gave way to next.
+func (s *store) replacedLocked(prev, next *object.Object) {
+	s.mu.churn += nodeCost
+	if prev != nil {
+		s.mu.bytes -= int64(len(prev.Raw))
+		s.mu.churn += int64(len(prev.Raw))
+	}
+	if next != nil {
+		s.mu.bytes += int64(len(next.Raw))
+	}
+	s.mu.indexes.replaced(prev, next)
+}
+
+// progress says that nothing happened between the store's version and rv.
+func (s *store) progress(rv uint64) {
+	s.publish.Lock()
+	defer s.publish.Unlock()
+	s.mu.Lock()
+	if s.mu.closed || rv <= s.mu.rv {
+		s.mu.Unlock()
+		return
+	}
+	s.advanceLocked(rv, false)
+	s.mu.Unlock()
+	s.mux.Progress(rv)
+	s.waits.reached(rv)
+}
+
+// close ends the mux's watchers with reason; later changes are ignored.
+func (s *store) close(reason error) {
+	s.publish.Lock()
+	defer s.publish.Unlock()
+	s.mu.Lock()
+	closed := s.mu.closed
+	s.mu.closed = true
+	s.mu.indexes.drop()
+	s.mu.Unlock()
+	s.retain.drop()
+	if !closed {
+		s.mux.Close(reason)
+	}
+}
+
+// tidy drops what has been unused for long.
+func (s *store) tidy(now time.Time) {
+	s.retain.expire(now)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.indexes.expire(now)
+}
+
+// sizes are the figures of the metrics.
+type sizes struct {
+	objects, indexes, snapshots int
+	bytes, snapshotBytes        int64
+}
+
+func (s *store) sizes() sizes {
+	s.mu.Lock()
+	z := sizes{objects: s.mu.tree.Len(), bytes: s.mu.bytes, indexes: s.mu.indexes.built()}
+	churn := s.mu.churn
+	s.mu.Unlock()
+	z.snapshots, z.snapshotBytes = s.retain.size(churn)
+	return z
+}

@@ -1,0 +1,202 @@
+package cache
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/object"
+	"github.com/kubeweir/kubeweir/watchmux"
+)
+
+// A relist finds the state at a version R without the events since the version
+// E that the store holds. The difference becomes events, so that watches go on:
+//
+//   - An object that is new or has changed has the version of its last change,
+//     which is its event's version: above E, or it would have been held; at most
+//     R; and different from that of every other change.
+//   - The version of a deletion is not known, only that it is in (E,R], and
+//     below the version of the object that took its place if there is one (same
+//     key, another uid). Deletions get the lowest versions that no change has,
+//     the ones with the nearest bound first. As every deletion did take a
+//     version of its own, within its bound, there is always room; when there is
+//     none, the source's versions are not what they are said to be.
+//
+// The lowest, because a watcher that has got as far as some change of the
+// relist should not still hold an object whose deletion came before that change:
+// should its client go on somewhere else from that version, nobody would tell it
+// of the deletion. To be told twice, on the other hand, does no harm.
+//
+// So all versions rise and end at R, every object passes through states it had
+// in the order in which it had them, and nothing is lost that the list could
+// tell. But no version strictly between E and R is one whose state was ever that
+// of the events up to it. Such a version is a gap: the store cannot show the
+// state at it, and a watch cannot begin at it, only at E or before (it gets the
+// events of the relist) or at R or after.
+
+// replace makes the objects of tree the state at rv and sends the difference.
+// The error is ErrRewound, wrapped, when they cannot have followed what is held.
+func (s *store) replace(tree *objectTree, rv uint64) error {
+	s.publish.Lock()
+	defer s.publish.Unlock()
+	// Only the holder of publish changes the state, so it can be compared
+	// without mu.
+	old := s.current()
+	if rv < old.rv {
+		return fmt.Errorf("%w: from %d to %d", ErrRewound, old.rv, rv)
+	}
+	d, err := compare(old, tree)
+	if err != nil {
+		return err
+	}
+	events, err := d.events(s.encoding, old.rv, rv)
+	if err != nil {
+		return err
+	}
+	if !s.enter(events, d.recoded, rv) {
+		return nil
+	}
+	s.mux.Append(events...)
+	s.mux.Progress(rv)
+	s.waits.reached(rv)
+	for _, ev := range events {
+		if ev.Prev != nil {
+			s.waits.gone(ev.Prev.Key)
+		}
+	}
+	return nil
+}
+
+// enter changes the state by the events of a relist, false if it is closed.
+func (s *store) enter(events []*watchmux.Event, recoded []*object.Object, rv uint64) bool {
+	s.mu.Lock()
+	if s.mu.closed {
+		s.mu.Unlock()
+		return false
+	}
+	if rv > s.mu.rv+1 {
+		s.mu.gaps = append(s.mu.gaps, gap{from: s.mu.rv, to: rv})
+	}
+	for i, ev := range events {
+		// The same event, but for an object that was replaced: its successor is
+		// now known to be new.
+		events[i] = s.changeLocked(ev.Type, ev.Object)
+	}
+	for _, o := range recoded {
+		prev, _ := s.mu.tree.Set(o)
+		s.replacedLocked(prev, o)
+	}
+	s.advanceLocked(rv, len(events)+len(recoded) > 0)
+	churn := s.mu.churn
+	s.mu.Unlock()
+	s.retain.grown(churn)
+	return true
+}
+
+// diff is the difference between the state held and a newer list.
+type diff struct {
+	changes []*watchmux.Event // Added and Modified, by rising version after events
+	deletes []deletion
+	// recoded objects have the version that is held but other bytes: a newer
+	// upstream encodes them differently. No event tells of them.
+	recoded []*object.Object
+}
+
+// deletion is an object that is gone; its deletion came before the version bound.
+type deletion struct {
+	obj   *object.Object
+	bound uint64 // 0: only the list's version
+}
+
+// compare walks both states in key order.
+func compare(old *View, tree *objectTree) (*diff, error) {
+	d := &diff{}
+	objs := make([]*object.Object, 0, tree.Len())
+	tree.Scan(func(o *object.Object) bool {
+		objs = append(objs, o)
+		return true
+	})
+	var failed error
+	old.tree.Scan(func(held *object.Object) bool {
+		for len(objs) > 0 && objs[0].Key < held.Key {
+			d.added(objs[0])
+			objs = objs[1:]
+		}
+		if len(objs) == 0 || objs[0].Key > held.Key {
+			d.deletes = append(d.deletes, deletion{obj: held})
+			return true
+		}
+		failed = d.same(held, objs[0])
+		objs = objs[1:]
+		return failed == nil
+	})
+	for _, o := range objs {
+		d.added(o)
+	}
+	return d, failed
+}
+
+func (d *diff) added(o *object.Object) {
+	d.changes = append(d.changes, &watchmux.Event{Type: api.Added, RV: o.RV, Object: o})
+}
+
+// same compares two states of one key.
+func (d *diff) same(held, now *object.Object) error {
+	switch {
+	case held == now:
+		return nil
+	case now.RV < held.RV, now.RV == held.RV && now.UID != held.UID:
+		return fmt.Errorf("%w: object %s from %d to %d", ErrRewound, now.Key, held.RV, now.RV)
+	case now.UID != held.UID:
+		d.deletes = append(d.deletes, deletion{obj: held, bound: now.RV})
+		d.added(now)
+	case now.RV > held.RV:
+		d.changes = append(d.changes, &watchmux.Event{Type: api.Modified, RV: now.RV, Object: now, Prev: held})
+	case !bytes.Equal(held.Raw, now.Raw):
+		d.recoded = append(d.recoded, now)
+	}
+	return nil
+}
+
+// events orders the difference between the versions from (exclusive) and to and
+// gives the deletions their versions.
+func (d *diff) events(enc api.Encoding, from, to uint64) ([]*watchmux.Event, error) {
+	byRV := func(a, b *watchmux.Event) int { return cmp.Compare(a.RV, b.RV) }
+	slices.SortFunc(d.changes, byRV)
+	last := from
+	for _, ev := range d.changes {
+		if ev.RV <= last || ev.RV > to {
+			return nil, fmt.Errorf("%w: object %s at %d does not fit between %d and %d", ErrRewound, ev.Object.Key, ev.RV, from, to)
+		}
+		last = ev.RV
+	}
+	for i := range d.deletes {
+		if d.deletes[i].bound == 0 {
+			d.deletes[i].bound = to + 1
+		}
+	}
+	slices.SortStableFunc(d.deletes, func(a, b deletion) int { return cmp.Compare(a.bound, b.bound) })
+
+	events := make([]*watchmux.Event, 0, len(d.changes)+len(d.deletes))
+	changes, rv := d.changes, from
+	for _, del := range d.deletes {
+		rv++
+		for len(changes) > 0 && changes[0].RV == rv {
+			changes = changes[1:]
+			rv++
+		}
+		if rv >= del.bound {
+			return nil, fmt.Errorf("%w: no version is left for the deletion of %s between %d and %d", ErrRewound, del.obj.Key, from, to)
+		}
+		last, err := del.obj.AtRV(enc, rv)
+		if err != nil {
+			return nil, err
+		}
+		events = append(events, &watchmux.Event{Type: api.Deleted, RV: rv, Object: last, Prev: del.obj})
+	}
+	events = append(events, d.changes...)
+	slices.SortFunc(events, byRV)
+	return events, nil
+}

@@ -1,0 +1,220 @@
+package cache
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/watchmux"
+)
+
+// viewAt is Collection.ViewAt.
+func (s *store) viewAt(rv uint64, now time.Time) (*View, error) {
+	if v := s.current(); v.rv == rv {
+		return v, nil
+	}
+	if v := s.retain.get(rv, now); v != nil {
+		return v, nil
+	}
+	// The mux may be about to get an event that the state has already: with
+	// publish held they agree, and the event is not left out when undoing.
+	s.publish.Lock()
+	head := s.current()
+	unknown := s.inGap(rv)
+	oldest := s.mux.Oldest()
+	s.publish.Unlock()
+	switch {
+	case rv == head.rv:
+		return head, nil
+	case rv > head.rv:
+		return nil, &TooLargeError{RV: rv, Current: head.rv}
+	case unknown || rv < oldest:
+		return nil, &ExpiredError{RV: rv, Oldest: oldest}
+	}
+	return s.undo(head, rv, now)
+}
+
+// inGap reports whether rv is a version whose state is not known; gaps that
+// history has left behind are forgotten.
+func (s *store) inGap(rv uint64) bool {
+	oldest := s.mux.Oldest()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.mu.gaps) > 0 && s.mu.gaps[0].to <= oldest {
+		s.mu.gaps = s.mu.gaps[1:]
+	}
+	return slices.ContainsFunc(s.mu.gaps, func(g gap) bool { return g.from < rv && rv < g.to })
+}
+
+// undo makes the view at rv from a later one, and retains it: a chunked list
+// that needed it will need it again.
+func (s *store) undo(head *View, rv uint64, now time.Time) (*View, error) {
+	// One at a time: copying a tree marks it, and whoever asks for the same
+	// version meanwhile finds it made.
+	s.retain.undo.Lock()
+	defer s.retain.undo.Unlock()
+	if v := s.retain.get(rv, now); v != nil {
+		return v, nil
+	}
+	base := s.retain.above(rv, head)
+	v := &View{rv: rv, content: base.content, bytes: base.bytes, churn: base.churn, tree: base.tree}
+	err := s.mux.Since(rv, func(ev *watchmux.Event) bool {
+		if ev.RV > base.rv {
+			return true
+		}
+		if v.content == base.content {
+			v.content = s.content.Add(1)
+			v.tree = base.tree.Copy()
+		}
+		v.undo(ev)
+		return true
+	})
+	if err != nil {
+		return nil, &ExpiredError{RV: rv, Oldest: s.mux.Oldest()}
+	}
+	s.retain.put(v, now)
+	return v, nil
+}
+
+// undo takes an event back.
+func (v *View) undo(ev *watchmux.Event) {
+	v.churn -= nodeCost
+	if ev.Type != api.Deleted {
+		v.bytes -= int64(len(ev.Object.Raw))
+	}
+	if ev.Prev == nil {
+		v.tree.Delete(ev.Object)
+		return
+	}
+	v.churn -= int64(len(ev.Prev.Raw))
+	v.bytes += int64(len(ev.Prev.Raw))
+	v.tree.Set(ev.Prev)
+}
+
+// retained are views kept for exact reads, oldest version first.
+//
+// What a view costs is what was replaced since: each knows the collection's
+// churn (bytes replaced and tree nodes copied, summed since the beginning) when
+// it was current. As older views hold what younger ones hold, the churn since
+// the oldest bounds the cost of all, and to drop the oldest is what helps.
+type retained struct {
+	maxAge   time.Duration
+	maxBytes int64
+
+	// undo is held while a view is made; it is taken before mu.
+	undo sync.Mutex
+	mu   struct {
+		sync.Mutex
+		views []retainedView
+		churn int64 // the collection's
+	}
+	// oldest is the churn of the oldest view, maxInt64 without one: the writer's
+	// quick look.
+	oldest atomic.Int64
+}
+
+type retainedView struct {
+	view *View
+	used time.Time
+}
+
+// maxRetained bounds the number of retained views, whatever they cost.
+const maxRetained = 512
+
+const noChurn = 1<<63 - 1
+
+func (r *retained) init(maxAge time.Duration, maxBytes int64) {
+	r.maxAge, r.maxBytes = maxAge, maxBytes
+	r.oldest.Store(noChurn)
+}
+
+// search finds the first view at rv or above; r.mu is held.
+func (r *retained) search(rv uint64) (int, bool) {
+	return slices.BinarySearchFunc(r.mu.views, rv, func(v retainedView, rv uint64) int { return cmp.Compare(v.view.rv, rv) })
+}
+
+func (r *retained) get(rv uint64, now time.Time) *View {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i, ok := r.search(rv)
+	if !ok {
+		return nil
+	}
+	r.mu.views[i].used = now
+	return r.mu.views[i].view
+}
+
+// above is the lowest view above rv, head if none is retained.
+func (r *retained) above(rv uint64, head *View) *View {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if i, _ := r.search(rv); i < len(r.mu.views) && r.mu.views[i].view.rv < head.rv {
+		return r.mu.views[i].view
+	}
+	return head
+}
+
+func (r *retained) put(v *View, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i, ok := r.search(v.rv)
+	if ok {
+		r.mu.views[i].used = now
+		return
+	}
+	r.mu.views = slices.Insert(r.mu.views, i, retainedView{view: v, used: now})
+	r.mu.churn = max(r.mu.churn, v.churn)
+	r.trimLocked()
+}
+
+// grown tells the collection's churn.
+func (r *retained) grown(churn int64) {
+	if churn-r.oldest.Load() <= r.maxBytes {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.churn = max(r.mu.churn, churn)
+	r.trimLocked()
+}
+
+// expire drops the views that nobody has used for maxAge.
+func (r *retained) expire(now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.views = slices.DeleteFunc(r.mu.views, func(v retainedView) bool { return now.Sub(v.used) >= r.maxAge })
+	r.trimLocked()
+}
+
+func (r *retained) trimLocked() {
+	n := 0
+	for n < len(r.mu.views) && (len(r.mu.views)-n > maxRetained || r.mu.churn-r.mu.views[n].view.churn > r.maxBytes) {
+		n++
+	}
+	r.mu.views = slices.Delete(r.mu.views, 0, n)
+	if len(r.mu.views) == 0 {
+		r.oldest.Store(noChurn)
+		return
+	}
+	r.oldest.Store(r.mu.views[0].view.churn)
+}
+
+func (r *retained) drop() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.views = nil
+	r.trimLocked()
+}
+
+// size is the number of views and the bound of what they keep from being freed.
+func (r *retained) size(churn int64) (views int, bytes int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.mu.views) == 0 {
+		return 0, 0
+	}
+	return len(r.mu.views), max(0, churn-r.mu.views[0].view.churn)
+}
