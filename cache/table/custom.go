@@ -98,6 +98,8 @@ func (p customPrinter) Traits() Traits { return Traits{} }
 // that bookmarks have, and nothing is defaulted here.
 func (p customPrinter) Bookmark(raw []byte) (*Row, error) { return p.Row(raw) }
 
+func (p customPrinter) PartialMetadata(raw, _ []byte) ([]byte, error) { return PartialMetadata(raw) }
+
 func (p customPrinter) Row(raw []byte) (*Row, error) {
 	var content any
 	if err := utiljson.Unmarshal(raw, &content); err != nil {

@@ -2,14 +2,12 @@ package table
 
 import (
 	"context"
-	"encoding/json"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/registry/customresource/tableconvertor"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -151,39 +149,6 @@ func TestPrintersRefuseWhatIsNoObject(t *testing.T) {
 				t.Errorf("%T printed %q", printer, raw)
 			}
 		}
-	}
-}
-
-func TestPartialMetadataLikeUpstream(t *testing.T) {
-	for _, raw := range []string{
-		customObject,
-		`{"apiVersion":"ex.com/v1","kind":"Widget"}`,
-		`{"apiVersion":"ex.com/v1","kind":"Widget","metadata":{"resourceVersion":"1","annotations":{"k8s.io/initial-events-end":"true"}}}`,
-		`{"apiVersion":"ex.com/v1","kind":"Widget","Metadata":{"name":"no"},"metadata":{"name":"w","Name":"no","generateName":"g","uid":"u",
-"generation":4,"creationTimestamp":"2020-01-02T03:04:05Z","deletionTimestamp":"2020-01-02T03:04:06Z","deletionGracePeriodSeconds":30,
-"selfLink":"/x","unknown":{"a":1},"labels":{"b":"<&>","a":""},"annotations":{},"finalizers":["f"],"ownerReferences":[{"apiVersion":"v1",
-"kind":"Pod","name":"p","uid":"q","controller":true,"blockOwnerDeletion":false}],"managedFields":[{"manager":"m","operation":"Update",
-"apiVersion":"v1","time":"2020-01-02T03:04:05Z","fieldsType":"FieldsV1","fieldsV1":{"f:b":{},"f:a":{".":{}}},"subresource":"status"}]}}`,
-		`{"apiVersion":"ex.com/v1","kind":"Widget","metadata":{"name":3,"labels":{"a":1},"generation":"x","creationTimestamp":"yesterday","finalizers":"f"}}`,
-	} {
-		object := &unstructured.Unstructured{}
-		if err := object.UnmarshalJSON([]byte(raw)); err != nil {
-			t.Fatal(err)
-		}
-		want, err := json.Marshal(&meta.AsPartialObjectMetadata(object).ObjectMeta)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := PartialMetadata([]byte(raw))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if string(got) != string(want) {
-			t.Errorf("\n got %s\nwant %s", got, want)
-		}
-	}
-	if _, err := PartialMetadata([]byte(`{"metadata":`)); err == nil {
-		t.Error("no error for half an object")
 	}
 }
 

@@ -1,9 +1,13 @@
 package table
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
@@ -36,4 +40,113 @@ func PartialMetadata(raw []byte) ([]byte, error) {
 		return nil, fmt.Errorf("encoding object metadata: %w", err)
 	}
 	return data, nil
+}
+
+// HideAnnotations returns the JSON of an ObjectMeta without some annotations,
+// and without the member annotations when none is left. The result may share
+// memory with metadata.
+func HideAnnotations(metadata []byte, keys []string) ([]byte, error) {
+	if !slices.ContainsFunc(keys, func(key string) bool { return bytes.Contains(metadata, []byte(key)) }) {
+		return metadata, nil
+	}
+	return editMembers(metadata, func(name string, value []byte) ([]byte, error) {
+		if name != "annotations" {
+			return value, nil
+		}
+		left, err := editMembers(value, func(key string, value []byte) ([]byte, error) {
+			if slices.Contains(keys, key) {
+				return nil, nil
+			}
+			return value, nil
+		})
+		if err != nil || string(left) == "{}" {
+			return nil, err
+		}
+		return left, nil
+	})
+}
+
+// editMembers rewrites a JSON object member by member; edit returns nil for
+// members to drop. What is kept is kept byte for byte.
+func editMembers(object []byte, edit func(name string, value []byte) ([]byte, error)) ([]byte, error) {
+	decoder := json.NewDecoder(bytes.NewReader(object))
+	if first, err := decoder.Token(); err != nil || first != json.Delim('{') {
+		return nil, fmt.Errorf("no JSON object: %w", errors.Join(err, errMalformedMetadata))
+	}
+	out := append(make([]byte, 0, len(object)), '{')
+	for decoder.More() {
+		start := decoder.InputOffset()
+		name, err := decoder.Token()
+		if err != nil {
+			return nil, fmt.Errorf("reading member: %w", err)
+		}
+		key := bytes.TrimLeft(object[start:decoder.InputOffset()], ", \t\r\n")
+		var value json.RawMessage
+		if err := decoder.Decode(&value); err != nil {
+			return nil, fmt.Errorf("reading member: %w", err)
+		}
+		if value, err = edit(name.(string), value); err != nil {
+			return nil, err
+		} else if value == nil {
+			continue
+		}
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = append(append(append(out, key...), ':'), value...)
+	}
+	return append(out, '}'), nil
+}
+
+var errMalformedMetadata = errors.New("malformed metadata")
+
+// annotationsField is the number of ObjectMeta.annotations in protobuf.
+const annotationsField = 12
+
+// HideProtobufAnnotations is HideAnnotations for an ObjectMeta in protobuf.
+func HideProtobufAnnotations(metadata []byte, keys []string) ([]byte, error) {
+	if !slices.ContainsFunc(keys, func(key string) bool { return bytes.Contains(metadata, []byte(key)) }) {
+		return metadata, nil
+	}
+	out := make([]byte, 0, len(metadata))
+	for rest := metadata; len(rest) > 0; {
+		number, kind, n := protowire.ConsumeTag(rest)
+		if n < 0 {
+			return nil, fmt.Errorf("reading metadata: %w", protowire.ParseError(n))
+		}
+		size := protowire.ConsumeFieldValue(number, kind, rest[n:])
+		if size < 0 {
+			return nil, fmt.Errorf("reading metadata: %w", protowire.ParseError(size))
+		}
+		field := rest[:n+size]
+		rest = rest[n+size:]
+		if number == annotationsField && kind == protowire.BytesType {
+			entry, _ := protowire.ConsumeBytes(field[n:])
+			if slices.Contains(keys, mapKey(entry)) {
+				continue
+			}
+		}
+		out = append(out, field...)
+	}
+	return out, nil
+}
+
+// mapKey returns the key of an entry of a map with string keys.
+func mapKey(entry []byte) string {
+	for len(entry) > 0 {
+		number, kind, n := protowire.ConsumeTag(entry)
+		if n < 0 {
+			return ""
+		}
+		if number == 1 && kind == protowire.BytesType {
+			key, _ := protowire.ConsumeString(entry[n:])
+			return key
+		}
+		size := protowire.ConsumeFieldValue(number, kind, entry[n:])
+		if size < 0 {
+			return ""
+		}
+		entry = entry[n+size:]
+	}
+	return ""
 }

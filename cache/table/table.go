@@ -32,6 +32,13 @@ type Printer interface {
 	// Row would give other cells.
 	Bookmark(raw []byte) (*Row, error)
 
+	// PartialMetadata returns the JSON of the ObjectMeta that kube-apiserver
+	// puts into a PartialObjectMetadata of an object, in Tables and elsewhere.
+	// raw is the JSON of the object and metadata the value of its metadata,
+	// which is what is returned for most built-in resources: the result may
+	// share memory with metadata.
+	PartialMetadata(raw, metadata []byte) ([]byte, error)
+
 	// Traits tells where this resource's Tables leave the common form.
 	Traits() Traits
 }
@@ -48,4 +55,10 @@ type Traits struct {
 	// Sorted is set when the rows of a list (of one page of it) are ordered by
 	// Row.SortKey, not by the keys of the objects. FlowSchema does this.
 	Sorted bool
+	// HiddenAnnotations are annotations that objects have but a
+	// PartialObjectMetadata of them has not: kube-apiserver makes them up from
+	// other fields when it converts an object to the version asked for, and
+	// takes the partial metadata before that. PartialMetadata leaves them out;
+	// HideProtobufAnnotations does so in protobuf.
+	HiddenAnnotations []string
 }

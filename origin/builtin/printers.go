@@ -112,19 +112,18 @@ func newKindPrinter(gvk schema.GroupVersionKind, shared sharedPrinting) (*kindPr
 	if err != nil {
 		return nil, err
 	}
+	if _, ok := empty.(metav1.Object); !ok {
+		return nil, fmt.Errorf("%s is a list, or has no metadata", gvk.Kind)
+	}
 	p := &kindPrinter{gvk: gvk, shared: shared}
 	result, err := shared.generator.GenerateTable(empty, printers.GenerateOptions{Wide: true})
 	if err != nil {
 		return nil, err
 	}
 	p.columns = table.EncodeColumns(result.ColumnDefinitions)
-	if p.finder, err = newTimeFinder(reflect.TypeOf(empty)); err != nil {
-		return nil, err
-	}
-	if p.finder == nil {
-		return nil, fmt.Errorf("%s has no metadata", gvk.Kind)
-	}
+	p.finder = newTimeFinder(reflect.TypeOf(empty))
 	_, p.traits.Sorted = empty.(*flowcontrol.FlowSchema)
+	p.traits.HiddenAnnotations = hiddenAnnotations(gvk)
 	if p.bookmark, err = p.row(empty); err != nil {
 		return nil, err
 	}
@@ -153,6 +152,10 @@ func (p *kindPrinter) Traits() table.Traits { return p.traits }
 // Bookmark returns the same row for every bookmark: no printer shows what
 // bookmarks have, their version and an annotation.
 func (p *kindPrinter) Bookmark([]byte) (*table.Row, error) { return p.bookmark, nil }
+
+func (p *kindPrinter) PartialMetadata(_, metadata []byte) ([]byte, error) {
+	return table.HideAnnotations(metadata, p.traits.HiddenAnnotations)
+}
 
 func (p *kindPrinter) Row(raw []byte) (*table.Row, error) {
 	object, err := decodeInternal(p.gvk, raw)

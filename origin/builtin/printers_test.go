@@ -104,7 +104,7 @@ func TestRowsFollowTheClock(t *testing.T) {
 // compareOverTime returns how often the row changed.
 func compareOverTime(t *testing.T, printer table.Printer, generator printers.TableGenerator, gvk schema.GroupVersionKind, object runtime.Object, random *rand.Rand) (changes int) {
 	start := time.Now()
-	randomizeTimes(t, object, random, start)
+	randomizeTimes(object, random, start)
 	raw, err := runtime.Encode(legacyscheme.Codecs.LegacyCodec(gvk.GroupVersion()), object)
 	if err != nil {
 		t.Fatal(err)
@@ -134,14 +134,9 @@ func compareOverTime(t *testing.T, printer table.Printer, generator printers.Tab
 
 // randomizeTimes gives all timestamps random ages of all magnitudes, some equal
 // to each other, some in the future.
-func randomizeTimes(t *testing.T, object runtime.Object, random *rand.Rand, now time.Time) {
-	t.Helper()
-	finder, err := buildTimeFinder(reflect.TypeOf(object), map[reflect.Type]*timeFinder{})
-	if err != nil {
-		t.Fatal(err)
-	}
+func randomizeTimes(object runtime.Object, random *rand.Rand, now time.Time) {
 	previous := now
-	for _, p := range finder.times(object) {
+	for _, p := range newTimeFinder(reflect.TypeOf(object)).times(object) {
 		age := time.Duration(random.Int63n(int64(time.Second) << random.Intn(30)))
 		switch random.Intn(8) {
 		case 0:
@@ -202,4 +197,95 @@ func panics(f func()) (panicked bool) {
 	defer func() { panicked = recover() != nil }()
 	f()
 	return false
+}
+
+// handlerTypes collects what AddHandlers registers.
+type handlerTypes map[reflect.Type]bool
+
+func (h handlerTypes) TableHandler(_ []metav1.TableColumnDefinition, printFunc any) error {
+	h[reflect.TypeOf(printFunc).In(0)] = true
+	return nil
+}
+
+// TestEveryHandlerIsUsed fails when a kind that upstream can print has no
+// printer here.
+func TestEveryHandlerIsUsed(t *testing.T) {
+	handlers := handlerTypes{}
+	printersinternal.AddHandlers(handlers)
+	all := NewPrinters()
+	for gvk := range legacyscheme.Scheme.AllKnownTypes() {
+		if gvk.Version == runtime.APIVersionInternal {
+			continue
+		}
+		object, err := emptyInternal(gvk)
+		if err != nil || !handlers[reflect.TypeOf(object)] {
+			continue
+		}
+		if _, ok := object.(metav1.Object); !ok {
+			continue // a list
+		}
+		printer, ok := all.For(gvk)
+		if !ok {
+			t.Errorf("no printer for %s", gvk)
+			continue
+		}
+		if _, ok := printer.(*kindPrinter); !ok && !hasDefaultColumns(gvk) {
+			t.Errorf("%s has printer %T", gvk, printer)
+		}
+	}
+}
+
+func TestForUnknownKinds(t *testing.T) {
+	all := NewPrinters()
+	for _, gvk := range []schema.GroupVersionKind{
+		{Version: "v1", Kind: "Nonsense"},
+		{Version: "v1", Kind: "PodList"},
+		{Version: "v9", Kind: "Pod"},
+		{Version: runtime.APIVersionInternal, Kind: "Pod"},
+		{Group: "example.com", Version: "v1", Kind: "Pod"},
+		{Group: "authorization.k8s.io", Version: "v1", Kind: "SubjectAccessReview"},
+	} {
+		if printer, ok := all.For(gvk); ok || printer != nil {
+			t.Errorf("%s has printer %T", gvk, printer)
+		}
+	}
+}
+
+// TestPartialMetadata compares the metadata with that of the internal object,
+// which is where kube-apiserver takes it from.
+func TestPartialMetadata(t *testing.T) {
+	all := NewPrinters()
+	random := rand.New(rand.NewSource(2))
+	filler := fuzzer.FuzzerFor(kapitesting.FuzzerFuncs, random, legacyscheme.Codecs).NumElements(0, 3)
+	for _, gvk := range printedKinds(t, all) {
+		printer, _ := all.For(gvk)
+		for range 20 {
+			object, err := emptyInternal(gvk)
+			if err != nil {
+				t.Fatal(err)
+			}
+			filler.Fill(object)
+			raw, err := runtime.Encode(legacyscheme.Codecs.LegacyCodec(gvk.GroupVersion()), object)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var versioned struct {
+				Metadata json.RawMessage `json:"metadata"`
+			}
+			if err := json.Unmarshal(raw, &versioned); err != nil {
+				t.Fatal(err)
+			}
+			got, err := printer.PartialMetadata(raw, versioned.Metadata)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := json.Marshal(decodeLikeServer(t, raw).(metav1.ObjectMetaAccessor).GetObjectMeta())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(got, want) {
+				t.Fatalf("%s:\n got %s\nwant %s", gvk, got, want)
+			}
+		}
+	}
 }

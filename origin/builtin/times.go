@@ -1,7 +1,6 @@
 package builtin
 
 import (
-	"fmt"
 	"reflect"
 	"time"
 
@@ -15,100 +14,101 @@ var (
 
 // timeFinder finds the timestamps in values of one type. It follows structs,
 // pointers, slices and arrays, but only those through which a time can be
-// reached, and neither managedFields, which nothing prints, nor interfaces.
+// reached. It follows neither managedFields nor interfaces and maps: no printer
+// shows times from there.
 type timeFinder struct {
 	find func(v reflect.Value, found []*time.Time) []*time.Time
 }
 
-// newTimeFinder returns the finder for t. It fails for types with times in the
-// values of a map, which cannot be changed in place.
-func newTimeFinder(t reflect.Type) (*timeFinder, error) {
+// newTimeFinder returns the finder for t, or nil if no time can be reached
+// from it.
+func newTimeFinder(t reflect.Type) *timeFinder {
 	return buildTimeFinder(t, map[reflect.Type]*timeFinder{})
 }
 
 // times returns the addresses of all timestamps in the object that pointer
 // points to, the zero ones left out.
 func (f *timeFinder) times(pointer any) []*time.Time {
+	if f == nil {
+		return nil
+	}
 	return f.find(reflect.ValueOf(pointer), nil)
 }
 
-// buildTimeFinder returns nil if no time can be reached from t. known holds the
-// finders already begun, for types that contain themselves.
-func buildTimeFinder(t reflect.Type, known map[reflect.Type]*timeFinder) (*timeFinder, error) {
+// buildTimeFinder does the work of newTimeFinder. known holds the finders
+// already begun, for types that contain themselves.
+func buildTimeFinder(t reflect.Type, known map[reflect.Type]*timeFinder) *timeFinder {
 	if f, ok := known[t]; ok {
-		return f, nil
+		return f
 	}
 	switch {
 	case t == timeType:
-		return &timeFinder{find: findTime}, nil
+		return &timeFinder{find: findTime}
 	case t == managedFieldsType:
-		return nil, nil
+		return nil
 	}
+	f := &timeFinder{}
+	known[t] = f
 	switch t.Kind() {
 	case reflect.Struct:
-		return buildStructFinder(t, known)
-	case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
-		f := &timeFinder{}
-		known[t] = f
-		elem, err := buildTimeFinder(t.Elem(), known)
-		if err != nil || elem == nil {
-			known[t] = nil
-			return nil, err
-		}
-		switch t.Kind() {
-		case reflect.Map:
-			return nil, fmt.Errorf("%s holds times in a map", t)
-		case reflect.Pointer:
-			f.find = func(v reflect.Value, found []*time.Time) []*time.Time {
-				if v.IsNil() {
-					return found
-				}
-				return elem.find(v.Elem(), found)
-			}
-		default:
-			f.find = func(v reflect.Value, found []*time.Time) []*time.Time {
-				for i := range v.Len() {
-					found = elem.find(v.Index(i), found)
-				}
-				return found
-			}
-		}
-		return f, nil
+		f.find = structFinder(t, known)
+	case reflect.Pointer, reflect.Slice, reflect.Array:
+		f.find = elementFinder(t, known)
 	}
-	return nil, nil
+	if f.find == nil {
+		known[t] = nil
+		return nil
+	}
+	return f
 }
 
-func buildStructFinder(t reflect.Type, known map[reflect.Type]*timeFinder) (*timeFinder, error) {
+// elementFinder is for pointers, slices and arrays. It returns nil if there is
+// nothing to find.
+func elementFinder(t reflect.Type, known map[reflect.Type]*timeFinder) func(reflect.Value, []*time.Time) []*time.Time {
+	elem := buildTimeFinder(t.Elem(), known)
+	switch {
+	case elem == nil:
+		return nil
+	case t.Kind() == reflect.Pointer:
+		return func(v reflect.Value, found []*time.Time) []*time.Time {
+			if v.IsNil() {
+				return found
+			}
+			return elem.find(v.Elem(), found)
+		}
+	}
+	return func(v reflect.Value, found []*time.Time) []*time.Time {
+		for i := range v.Len() {
+			found = elem.find(v.Index(i), found)
+		}
+		return found
+	}
+}
+
+// structFinder returns nil if there is nothing to find.
+func structFinder(t reflect.Type, known map[reflect.Type]*timeFinder) func(reflect.Value, []*time.Time) []*time.Time {
 	type fieldFinder struct {
 		index int
 		elem  *timeFinder
 	}
-	f := &timeFinder{}
-	known[t] = f
 	var fields []fieldFinder
 	for i := range t.NumField() {
 		if !t.Field(i).IsExported() {
 			continue
 		}
-		elem, err := buildTimeFinder(t.Field(i).Type, known)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", t.Field(i).Name, err)
-		}
-		if elem != nil {
+		if elem := buildTimeFinder(t.Field(i).Type, known); elem != nil {
 			fields = append(fields, fieldFinder{i, elem})
 		}
 	}
 	if len(fields) == 0 {
-		known[t] = nil
-		return nil, nil
+		return nil
 	}
-	f.find = func(v reflect.Value, found []*time.Time) []*time.Time {
+	return func(v reflect.Value, found []*time.Time) []*time.Time {
 		for _, field := range fields {
 			found = field.elem.find(v.Field(field.index), found)
 		}
 		return found
 	}
-	return f, nil
 }
 
 func findTime(v reflect.Value, found []*time.Time) []*time.Time {

@@ -1,0 +1,422 @@
+// Package tables compares the Tables of packages cache/table and origin/builtin, made from kube-apiserver's JSON, with
+// kube-apiserver's own, byte for byte.
+package tables
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"sort"
+	"strings"
+	"testing"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubeweir/kubeweir/cache/table"
+	"github.com/kubeweir/kubeweir/origin/builtin"
+	"github.com/kubeweir/kubeweir/test/realkube"
+)
+
+const tableAccept = "application/json;as=Table;v=v1;g=meta.k8s.io"
+
+// attempts bounds how often a comparison is made anew because a second has passed, or an object has changed, between
+// kube-apiserver's answer and ours.
+const attempts = 20
+
+var includeObjects = []string{"", "None", "Metadata", "Object"}
+
+// env is a kube-apiserver full of objects.
+type env struct {
+	config   *rest.Config
+	client   *http.Client
+	printers *builtin.Printers
+}
+
+// resource is one that can be listed and watched.
+type resource struct {
+	path    string // of the list, all namespaces
+	gvk     schema.GroupVersionKind
+	custom  bool
+	printer table.Printer
+}
+
+func TestTables(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 25*time.Minute)
+	defer cancel()
+	cluster, err := realkube.Start(ctx, realkube.Options{
+		// Every version of every built-in resource there is.
+		FeatureGates: map[string]bool{"AllAlpha": true, "AllBeta": true},
+		ExtraArgs:    []string{"--runtime-config=api/all=true"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	e := &env{config: cluster.AdminConfig(), printers: builtin.NewPrinters()}
+	if e.client, err = rest.HTTPClientFor(e.config); err != nil {
+		t.Fatal(err)
+	}
+	createObjects(ctx, t, e.config)
+	resources := e.discover(ctx, t)
+	if len(resources) < 60 {
+		t.Errorf("only %d resources found", len(resources))
+	}
+	for _, r := range resources {
+		t.Run(strings.TrimPrefix(r.path, "/"), func(t *testing.T) {
+			t.Run("list", func(t *testing.T) { e.compareLists(ctx, t, r) })
+			t.Run("get", func(t *testing.T) { e.compareGets(ctx, t, r) })
+			t.Run("watch", func(t *testing.T) { e.compareWatches(ctx, t, r) })
+		})
+	}
+}
+
+// get returns the body of a successful response.
+func (e *env) get(ctx context.Context, t *testing.T, path string, query url.Values, accept string) []byte {
+	t.Helper()
+	body := e.open(ctx, t, path, query, accept)
+	defer body.Close()
+	data, err := io.ReadAll(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func (e *env) open(ctx context.Context, t *testing.T, path string, query url.Values, accept string) io.ReadCloser {
+	t.Helper()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, e.config.Host+path+"?"+query.Encode(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Accept", accept)
+	resp, err := e.client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		data, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		t.Fatalf("GET %s?%s: %s: %s", path, query.Encode(), resp.Status, data)
+	}
+	return resp.Body
+}
+
+func (e *env) getJSON(ctx context.Context, t *testing.T, path string, query url.Values, into any) {
+	t.Helper()
+	if err := json.Unmarshal(e.get(ctx, t, path, query, "application/json"), into); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// discover finds all resources that can be listed and watched, and a printer for each.
+func (e *env) discover(ctx context.Context, t *testing.T) []resource {
+	t.Helper()
+	var groups metav1.APIGroupList
+	e.getJSON(ctx, t, "/apis", nil, &groups)
+	roots := []string{"/api/v1"}
+	for _, g := range groups.Groups {
+		for _, v := range g.Versions {
+			if g.Name != "nobody.example.com" {
+				roots = append(roots, "/apis/"+v.GroupVersion)
+			}
+		}
+	}
+	custom := e.customPrinters(ctx, t)
+	var found []resource
+	for _, root := range roots {
+		var list metav1.APIResourceList
+		e.getJSON(ctx, t, root, nil, &list)
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range list.APIResources {
+			if !slices.Contains(r.Verbs, "list") || !slices.Contains(r.Verbs, "watch") {
+				continue
+			}
+			res := resource{path: root + "/" + r.Name, gvk: gv.WithKind(r.Kind)}
+			if res.printer, res.custom = custom[gv.WithResource(r.Name)]; !res.custom {
+				printer, ok := e.printers.For(res.gvk)
+				if !ok {
+					t.Errorf("no printer for %s", res.gvk)
+					continue
+				}
+				res.printer = printer
+			}
+			found = append(found, res)
+		}
+	}
+	return found
+}
+
+func (e *env) customPrinters(ctx context.Context, t *testing.T) map[schema.GroupVersionResource]table.Printer {
+	t.Helper()
+	var crds apiextensionsv1.CustomResourceDefinitionList
+	e.getJSON(ctx, t, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", nil, &crds)
+	printers := map[schema.GroupVersionResource]table.Printer{}
+	for _, crd := range crds.Items {
+		for _, v := range crd.Spec.Versions {
+			printer, err := table.NewCustomPrinter(v.AdditionalPrinterColumns)
+			if err != nil {
+				t.Fatal(err)
+			}
+			printers[schema.GroupVersionResource{Group: crd.Spec.Group, Version: v.Name, Resource: crd.Spec.Names.Plural}] = printer
+		}
+	}
+	return printers
+}
+
+// object makes what a row carries from the JSON of the object as it stands in a list or event.
+func (r *resource) object(t *testing.T, raw []byte, include string) table.Object {
+	t.Helper()
+	switch include {
+	case "None":
+		return table.Object{}
+	case "Object":
+		if !r.custom && !bytes.HasPrefix(raw, []byte(`{"kind":`)) {
+			apiVersion, kind := r.gvk.ToAPIVersionAndKind()
+			raw = append(fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,`, kind, apiVersion), raw[1:]...)
+		}
+		return table.FullObject(raw)
+	}
+	var object struct {
+		Metadata json.RawMessage `json:"metadata"`
+	}
+	if err := json.Unmarshal(raw, &object); err != nil {
+		t.Fatal(err)
+	}
+	metadata, err := r.printer.PartialMetadata(raw, object.Metadata)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return table.MetadataObject(metadata)
+}
+
+func (r *resource) row(t *testing.T, raw []byte) *table.Row {
+	t.Helper()
+	row, err := r.printer.Row(raw)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, raw)
+	}
+	return row
+}
+
+type rawList struct {
+	Metadata metav1.ListMeta   `json:"metadata"`
+	Items    []json.RawMessage `json:"items"`
+}
+
+// table is the Table of a list as it reads at now.
+func (r *resource) table(t *testing.T, list *rawList, include string, now time.Time) []byte {
+	t.Helper()
+	type line struct {
+		row    *table.Row
+		object table.Object
+	}
+	var lines []line
+	for _, raw := range list.Items {
+		lines = append(lines, line{r.row(t, raw), r.object(t, raw, include)})
+	}
+	if r.printer.Traits().Sorted {
+		sort.SliceStable(lines, func(i, j int) bool { return lines[i].row.SortKey() < lines[j].row.SortKey() })
+	}
+	w := table.NewWriter(r.printer, now)
+	out := w.AppendHead(nil, &list.Metadata)
+	for _, l := range lines {
+		out = w.AppendRow(out, l.row, l.object)
+	}
+	return w.AppendTail(out)
+}
+
+// compareLists compares whole lists and pages, at an exact version so that both answers are of the same state.
+func (e *env) compareLists(ctx context.Context, t *testing.T, r resource) {
+	var current rawList
+	e.getJSON(ctx, t, r.path, url.Values{"limit": {"1"}}, &current)
+	exact := url.Values{"resourceVersion": {current.Metadata.ResourceVersion}, "resourceVersionMatch": {"Exact"}}
+	paged := url.Values{"limit": {"2"}}
+	empty := url.Values{"labelSelector": {"nobody=has-this"}}
+	for _, extra := range []url.Values{{}, paged, empty} {
+		for _, include := range includeObjects {
+			query := merge(exact, extra)
+			var list rawList
+			e.getJSON(ctx, t, r.path, query, &list)
+			withInclude(query, include)
+			same(t, func() (got, want [][]byte) {
+				before := time.Now()
+				body := e.get(ctx, t, r.path, query, tableAccept)
+				return [][]byte{r.table(t, &list, include, before), r.table(t, &list, include, time.Now())}, [][]byte{body}
+			})
+		}
+	}
+}
+
+// compareGets compares the Table of the first object.
+func (e *env) compareGets(ctx context.Context, t *testing.T, r resource) {
+	var list rawList
+	e.getJSON(ctx, t, r.path, nil, &list)
+	if len(list.Items) == 0 {
+		t.Log("there are none")
+		return
+	}
+	var first metav1.PartialObjectMetadata
+	if err := json.Unmarshal(list.Items[0], &first); err != nil {
+		t.Fatal(err)
+	}
+	path := r.path
+	if first.Namespace != "" {
+		i := strings.LastIndexByte(path, '/')
+		path = path[:i] + "/namespaces/" + first.Namespace + path[i:]
+	}
+	path += "/" + first.Name
+	for _, include := range includeObjects {
+		query := withInclude(url.Values{}, include)
+		same(t, func() (got, want [][]byte) {
+			raw := bytes.TrimSpace(e.get(ctx, t, path, nil, "application/json"))
+			if err := json.Unmarshal(raw, &first); err != nil {
+				t.Fatal(err)
+			}
+			single := table.Single{
+				ResourceVersion: first.ResourceVersion, Columns: r.printer.Columns(),
+				Row: r.row(t, raw), Object: r.object(t, raw, include),
+			}
+			before := time.Now()
+			body := e.get(ctx, t, path, query, tableAccept)
+			return [][]byte{append(single.Append(nil, before), '\n'), append(single.Append(nil, time.Now()), '\n')}, [][]byte{body}
+		})
+	}
+}
+
+// compareWatches compares the events of a watch up to the bookmark that ends the initial ones.
+func (e *env) compareWatches(ctx context.Context, t *testing.T, r resource) {
+	for _, include := range includeObjects {
+		query := url.Values{
+			"watch": {"true"}, "sendInitialEvents": {"true"}, "resourceVersionMatch": {"NotOlderThan"}, "allowWatchBookmarks": {"true"},
+		}
+		same(t, func() (got, want [][]byte) {
+			plain := e.initialEvents(ctx, t, r.path, query, "application/json")
+			before := time.Now()
+			tables := e.initialEvents(ctx, t, r.path, withInclude(merge(query), include), tableAccept)
+			after := time.Now()
+			all := bytes.Join(tables, nil)
+			return [][]byte{r.events(t, plain, include, before), r.events(t, plain, include, after)}, [][]byte{all}
+		})
+	}
+}
+
+// events turns the lines of a JSON watch into those of a Table watch.
+func (r *resource) events(t *testing.T, plain [][]byte, include string, now time.Time) []byte {
+	t.Helper()
+	var out []byte
+	for i, line := range plain {
+		var event struct {
+			Type   string          `json:"type"`
+			Object json.RawMessage `json:"object"`
+		}
+		if err := json.Unmarshal(line, &event); err != nil {
+			t.Fatal(err)
+		}
+		var partial metav1.PartialObjectMetadata
+		if err := json.Unmarshal(event.Object, &partial); err != nil {
+			t.Fatal(err)
+		}
+		single := table.Single{ResourceVersion: partial.ResourceVersion}
+		if i == 0 || r.printer.Traits().ColumnsInEveryEvent {
+			single.Columns = r.printer.Columns()
+		}
+		objectAs := include
+		if event.Type == "BOOKMARK" {
+			var err error
+			if single.Row, err = r.printer.Bookmark(event.Object); err != nil {
+				t.Fatal(err)
+			}
+			if include == "None" {
+				objectAs = "Metadata"
+			}
+		} else {
+			single.Row = r.row(t, event.Object)
+		}
+		single.Object = r.object(t, event.Object, objectAs)
+		out = append(out, `{"type":"`+event.Type+`","object":`...)
+		out = single.Append(out, now)
+		out = append(out, "}\n"...)
+	}
+	return out
+}
+
+// initialEvents reads the lines of a watch up to and including the first bookmark.
+func (e *env) initialEvents(ctx context.Context, t *testing.T, path string, query url.Values, accept string) [][]byte {
+	t.Helper()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	body := e.open(ctx, t, path, query, accept)
+	defer body.Close()
+	reader := bufio.NewReader(body)
+	var lines [][]byte
+	for {
+		line, err := reader.ReadBytes('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines = append(lines, line)
+		if bytes.HasPrefix(line, []byte(`{"type":"BOOKMARK"`)) {
+			return lines
+		}
+	}
+}
+
+// same fails the test unless, in one of several attempts, what we would have answered before or after kube-apiserver
+// did is what it answered.
+func same(t *testing.T, attempt func() (got, want [][]byte)) {
+	t.Helper()
+	var got, want [][]byte
+	for range attempts {
+		got, want = attempt()
+		for _, g := range got {
+			if bytes.Equal(g, want[0]) {
+				return
+			}
+		}
+	}
+	t.Errorf("differs from kube-apiserver: %s", difference(got[len(got)-1], want[0]))
+}
+
+// difference shows where two texts part.
+func difference(got, want []byte) string {
+	i := 0
+	for i < len(got) && i < len(want) && got[i] == want[i] {
+		i++
+	}
+	cut := func(b []byte) []byte { return b[max(0, i-150):min(len(b), i+200)] }
+	return fmt.Sprintf("at byte %d\n got …%s\nwant …%s", i, cut(got), cut(want))
+}
+
+func merge(all ...url.Values) url.Values {
+	out := url.Values{}
+	for _, v := range all {
+		for k, s := range v {
+			out[k] = s
+		}
+	}
+	return out
+}
+
+func withInclude(query url.Values, include string) url.Values {
+	if include != "" {
+		query.Set("includeObject", include)
+	}
+	return query
+}
