@@ -1,0 +1,389 @@
+package identity
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+)
+
+var watchPods = Attributes{ResourceRequest: true, Verb: "watch", APIVersion: "v1", Resource: "pods"}
+
+// watchBed is a running Watches in a synctest bubble.
+type watchBed struct {
+	t       *testing.T
+	access  *fakeAccess
+	tokens  *fakeTokens
+	a       *Authorizer
+	auth    *Authenticator
+	watches *Watches
+}
+
+// inWatchBed runs a test with everything allowed at first.
+func inWatchBed(t *testing.T, opts WatchesOptions, test func(*watchBed)) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &watchBed{t: t, access: &fakeAccess{allow: everything}}
+		b.auth, b.tokens = newTokenAuthenticator(t, AuthenticatorOptions{})
+		b.a = NewAuthorizer(AuthorizerOptions{AccessReviewer: b.access})
+		opts.Authorizer, opts.Authenticator = b.a, b.auth
+		b.watches = NewWatches(opts)
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			b.watches.Run(ctx)
+		}()
+		test(b)
+		stop()
+		<-done
+		if n := len(b.watches.mu.grants); n != 0 && b.watches.count() == 0 {
+			t.Errorf("%d grants left of no watches", n)
+		}
+	})
+}
+
+// openWatch is a registered watch and how it ended.
+type openWatch struct {
+	registration *Registration
+	opened       time.Time
+
+	mu     sync.Mutex
+	reason EndReason
+	after  time.Duration
+	ends   int
+}
+
+func (o *openWatch) end(reason EndReason) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.reason, o.after = reason, time.Since(o.opened)
+	o.ends++
+}
+
+func (o *openWatch) state() (EndReason, time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.reason, o.after
+}
+
+func (b *watchBed) subject(u *User) *Subject {
+	return &Subject{Identity: &Identity{User: u, Source: FrontProxy}, User: u}
+}
+
+func (b *watchBed) open(s *Subject, attributes Attributes) *openWatch {
+	b.t.Helper()
+	d, err := b.a.Authorize(b.t.Context(), s.User, attributes)
+	if err != nil || !d.Allowed {
+		b.t.Fatalf("not allowed to begin with: %+v, %v", d, err)
+	}
+	o := &openWatch{opened: time.Now()}
+	o.registration = b.watches.Register(s, attributes, d, o.end)
+	return o
+}
+
+func (b *watchBed) expect(o *openWatch, reason EndReason) {
+	b.t.Helper()
+	synctest.Wait()
+	if got, after := o.state(); got != reason {
+		b.t.Errorf("ended by %q after %v, want %q", got, after, reason)
+	}
+}
+
+func named(name string) *User { return NewUser(&user.DefaultInfo{Name: name}) }
+
+func only(names ...string) func(*authorizationv1.SubjectAccessReviewSpec) bool {
+	return func(s *authorizationv1.SubjectAccessReviewSpec) bool {
+		for _, n := range names {
+			if s.User == n {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+func TestRevocationEndsWatches(t *testing.T) {
+	inWatchBed(t, WatchesOptions{}, func(b *watchBed) {
+		alice, bob := b.subject(named("alice")), b.subject(named("bob"))
+		a1, a2, b1 := b.open(alice, watchPods), b.open(alice, watchPods), b.open(bob, watchPods)
+		closed := b.open(alice, watchPods)
+		closed.registration.Close()
+		closed.registration.Close()
+		time.Sleep(10 * time.Second)
+
+		before := b.access.count()
+		b.access.set(only("bob"))
+		b.a.Invalidate()
+		time.Sleep(2 * time.Second)
+		b.expect(a1, PermissionRevoked)
+		b.expect(a2, PermissionRevoked)
+		b.expect(b1, "")
+		b.expect(closed, "")
+		// alice once, bob once and once more when the upstream must have settled.
+		if n := b.access.count() - before; n != 3 {
+			b.t.Errorf("%d reviews, want 3", n)
+		}
+		if n := b.watches.count(); n != 1 {
+			b.t.Errorf("%d watches open, want 1", n)
+		}
+		time.Sleep(time.Hour)
+		if a1.ends != 1 {
+			b.t.Errorf("ended %d times", a1.ends)
+		}
+		b1.registration.Close()
+	})
+}
+
+// TestRevocationSeenLate: the upstream's authorizer learns of the change after
+// the gateway.
+func TestRevocationSeenLate(t *testing.T) {
+	inWatchBed(t, WatchesOptions{}, func(b *watchBed) {
+		o := b.open(b.subject(named("alice")), watchPods)
+		time.Sleep(5 * time.Second)
+		b.a.Invalidate()
+		time.Sleep(900 * time.Millisecond)
+		b.access.set(nothing)
+		time.Sleep(1100 * time.Millisecond)
+		b.expect(o, PermissionRevoked)
+	})
+}
+
+// TestConstantChanges: a revocation among ceaseless changes is still followed in
+// time, and the changes do not multiply the reviews.
+func TestConstantChanges(t *testing.T) {
+	inWatchBed(t, WatchesOptions{}, func(b *watchBed) {
+		alice, bob := b.open(b.subject(named("alice")), watchPods), b.open(b.subject(named("bob")), watchPods)
+		churn := func(d time.Duration) {
+			for range d / (10 * time.Millisecond) {
+				b.a.Invalidate()
+				time.Sleep(10 * time.Millisecond)
+			}
+		}
+		before := b.access.count()
+		churn(20 * time.Second)
+		if n := b.access.count() - before; n < 2*19 || n > 2*21 {
+			b.t.Errorf("%d reviews of two watches in 20 s", n)
+		}
+		b.access.set(only("bob"))
+		churn(2 * time.Second)
+		b.expect(alice, PermissionRevoked)
+		b.expect(bob, "")
+		bob.registration.Close()
+	})
+}
+
+// TestRegisteredDuringChange: the change came after the decision and was followed
+// before the watch was registered.
+func TestRegisteredDuringChange(t *testing.T) {
+	inWatchBed(t, WatchesOptions{}, func(b *watchBed) {
+		s := b.subject(named("alice"))
+		d, err := b.a.Authorize(b.t.Context(), s.User, watchPods)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		b.access.set(nothing)
+		b.a.Invalidate()
+		time.Sleep(10 * time.Second)
+		o := &openWatch{opened: time.Now()}
+		o.registration = b.watches.Register(s, watchPods, d, o.end)
+		time.Sleep(2 * time.Second)
+		b.expect(o, PermissionRevoked)
+	})
+}
+
+// TestPeriodicRecheck: without any change to be seen (RBAC is not watched, or
+// the upstream decides by other rules), a revocation is found in time.
+func TestPeriodicRecheck(t *testing.T) {
+	inWatchBed(t, WatchesOptions{RecheckPeriod: 30 * time.Second}, func(b *watchBed) {
+		o := b.open(b.subject(named("alice")), watchPods)
+		time.Sleep(5 * time.Minute)
+		b.expect(o, "")
+		if n := b.access.count(); n < 8 || n > 12 {
+			b.t.Errorf("%d reviews in 5 min", n)
+		}
+		b.access.set(nothing)
+		time.Sleep(31 * time.Second)
+		b.expect(o, PermissionRevoked)
+	})
+}
+
+func TestRevokedImpersonation(t *testing.T) {
+	inWatchBed(t, WatchesOptions{}, func(b *watchBed) {
+		r := &api.Request{Header: api.Header{{Name: "Impersonate-User", Value: "alice"}, {Name: "Impersonate-Group", Value: "g"}}}
+		s, err := b.a.Impersonate(b.t.Context(), &Identity{User: named("proxy"), Source: ClientCertificate}, r)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		o := b.open(s, watchPods)
+		other := b.open(b.subject(s.User), watchPods)
+		b.access.set(func(s *authorizationv1.SubjectAccessReviewSpec) bool {
+			return s.ResourceAttributes.Resource != "groups"
+		})
+		b.a.Invalidate()
+		time.Sleep(2 * time.Second)
+		b.expect(o, PermissionRevoked)
+		b.expect(other, "")
+		other.registration.Close()
+	})
+}
+
+func TestTokenOfAnOpenWatch(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		change func(*watchBed)
+		ends   EndReason
+	}{
+		{"still valid", func(*watchBed) {}, ""},
+		{"revoked", func(b *watchBed) { b.tokens.drop(janeToken) }, CredentialInvalid},
+		{"of another user", func(b *watchBed) { b.tokens.set(janeToken, authenticationv1.UserInfo{Username: "bob"}) }, CredentialInvalid},
+		{"other groups", func(b *watchBed) {
+			b.tokens.set(janeToken, authenticationv1.UserInfo{Username: "jane", Groups: []string{"other"}})
+		}, CredentialInvalid},
+		{"groups in another order, other extra", func(b *watchBed) {
+			b.tokens.set(janeToken, authenticationv1.UserInfo{Username: "jane", Groups: []string{"devs", "system:authenticated", "devs"},
+				Extra: map[string]authenticationv1.ExtraValue{"at": {"now"}}})
+		}, ""},
+		{"upstream down", func(b *watchBed) { b.tokens.fail(errDown) }, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inWatchBed(t, WatchesOptions{}, func(b *watchBed) {
+				id, err := byToken(b.t.Context(), b.auth, janeToken)
+				if err != nil {
+					b.t.Fatal(err)
+				}
+				o := b.open(&Subject{Identity: id, User: id.User}, watchPods)
+				second := b.open(&Subject{Identity: id, User: id.User}, watchPods)
+				test.change(b)
+				reviews := b.tokens.count()
+				time.Sleep(62 * time.Second)
+				b.expect(o, test.ends)
+				b.expect(second, test.ends)
+				if n := b.tokens.count() - reviews; test.name != "upstream down" && n != 1 {
+					b.t.Errorf("%d reviews of one token in a period, want 1", n)
+				}
+				o.registration.Close()
+				second.registration.Close()
+			})
+		})
+	}
+}
+
+func TestUnconfirmedWatches(t *testing.T) {
+	inWatchBed(t, WatchesOptions{Grace: 5 * time.Minute}, func(b *watchBed) {
+		o := b.open(b.subject(named("alice")), watchPods)
+		lasting := b.open(b.subject(named("bob")), watchPods)
+		b.access.fail(errDown)
+		time.Sleep(5 * time.Minute) // one minute till the first failure, four of failures
+		b.expect(o, "")
+		b.access.fail(nil)
+		time.Sleep(2 * time.Second)
+		b.access.fail(errDown)
+		time.Sleep(5 * time.Minute)
+		b.expect(o, "") // the grace began anew
+		lasting.registration.Close()
+		time.Sleep(2 * time.Minute)
+		b.expect(o, Unconfirmed)
+		b.expect(lasting, "")
+	})
+}
+
+// TestHangingUpstream: reviews that never come back do not stop the following of
+// others.
+func TestHangingUpstream(t *testing.T) {
+	inWatchBed(t, WatchesOptions{Parallelism: 2, Grace: time.Minute}, func(b *watchBed) {
+		var watches []*openWatch
+		for i := range 50 {
+			watches = append(watches, b.open(b.subject(named(fmt.Sprint("user", i))), watchPods))
+		}
+		b.access.mu.Lock()
+		b.access.latency = time.Hour
+		b.access.mu.Unlock()
+		time.Sleep(3 * time.Minute)
+		for _, o := range watches {
+			b.expect(o, Unconfirmed)
+		}
+	})
+}
+
+// TestWatchesOfTheGateway are not followed: they depend on no review.
+func TestWatchesOfTheGateway(t *testing.T) {
+	inWatchBed(t, WatchesOptions{}, func(b *watchBed) {
+		id, err := b.auth.Authenticate(b.t.Context(), &api.Request{Listener: api.ListenerSidecar, RemoteAddr: "@"})
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		o := b.open(&Subject{Identity: id, User: id.User}, watchPods)
+		b.access.set(nothing)
+		b.a.Invalidate()
+		time.Sleep(time.Hour)
+		b.expect(o, "")
+		o.registration.Close()
+		if n := b.access.count(); n != 0 {
+			b.t.Errorf("%d reviews", n)
+		}
+	})
+}
+
+// TestManyWatches: 1,000 watches with 200 rights, revoked for half of the users,
+// each review taking 5 ms.
+func TestManyWatches(t *testing.T) {
+	inWatchBed(t, WatchesOptions{}, func(b *watchBed) {
+		var gone, stay []*openWatch
+		for i := range 1000 {
+			name := fmt.Sprint("stay", i%100)
+			if i%2 == 0 {
+				name = fmt.Sprint("gone", i%100)
+			}
+			o := b.open(b.subject(named(name)), watchPods)
+			if i%2 == 0 {
+				gone = append(gone, o)
+			} else {
+				stay = append(stay, o)
+			}
+		}
+		b.access.mu.Lock()
+		b.access.latency = 5 * time.Millisecond
+		b.access.allow = func(s *authorizationv1.SubjectAccessReviewSpec) bool { return s.User[:4] == "stay" }
+		b.access.mu.Unlock()
+		before := b.access.count()
+		b.a.Invalidate()
+		time.Sleep(2 * time.Second)
+		for _, o := range gone {
+			b.expect(o, PermissionRevoked)
+		}
+		for _, o := range stay {
+			b.expect(o, "")
+			o.registration.Close()
+		}
+		if n := b.access.count() - before; n != 100+50 {
+			b.t.Errorf("%d reviews, want 150", n)
+		}
+	})
+}
+
+func TestConcurrentRegistrations(t *testing.T) {
+	inWatchBed(t, WatchesOptions{}, func(b *watchBed) {
+		var wg sync.WaitGroup
+		for i := range 8 {
+			wg.Go(func() {
+				for range 200 {
+					o := b.open(b.subject(named(fmt.Sprint("u", i%3))), watchPods)
+					b.a.Invalidate()
+					o.registration.Close()
+				}
+			})
+		}
+		wg.Wait()
+		if n := b.watches.count(); n != 0 {
+			b.t.Errorf("%d watches left", n)
+		}
+	})
+}
