@@ -1,0 +1,175 @@
+package conformance
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gorilla/websocket"
+)
+
+// An answer is all that a target said to one case.
+type answer struct {
+	pages  []Response // one, or with Walk all
+	frames []Frame    // of a watch
+	end    string     // how a watch ended; empty when it was left early
+}
+
+// maxPages bounds a walk over continue tokens.
+const maxPages = 100
+
+// exchange plays a case against a target.
+func exchange(ctx context.Context, t *Target, c Case, as Credentials) (answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	switch {
+	case c.WebSocket:
+		return dialWatch(ctx, t, c, as)
+	case c.Watch:
+		return readWatch(ctx, t, c, as)
+	case c.Walk:
+		return walk(ctx, t, c, as)
+	default:
+		return request(ctx, t, c, as)
+	}
+}
+
+func request(ctx context.Context, t *Target, c Case, as Credentials) (answer, error) {
+	r, err := t.Send(ctx, c.Request, as)
+	a := answer{pages: []Response{r}}
+	if err != nil || c.Then == nil {
+		return a, err
+	}
+	r, err = t.Send(ctx, c.Then(r), as)
+	a.pages = append(a.pages, r)
+	return a, err
+}
+
+// walk follows continue tokens from the first page to the last.
+func walk(ctx context.Context, t *Target, c Case, as Credentials) (answer, error) {
+	var a answer
+	for req := c.Request; ; {
+		r, err := t.Send(ctx, req, as)
+		if err != nil {
+			return a, err
+		}
+		a.pages = append(a.pages, r)
+		token := continueToken(r.Body)
+		if token == "" || r.Status != http.StatusOK {
+			return a, nil
+		}
+		if len(a.pages) == maxPages {
+			return a, fmt.Errorf("%s: no end after %d pages", t.Name, maxPages)
+		}
+		req.Path = nextPage(c.Path, token)
+	}
+}
+
+// nextPage puts a continue token into a list request, as client-go's pager does: the version goes, the rest stays.
+func nextPage(path, token string) string {
+	base, query, _ := strings.Cut(path, "?")
+	q, err := url.ParseQuery(query)
+	if err != nil {
+		return path
+	}
+	q.Del("resourceVersion")
+	q.Del("resourceVersionMatch")
+	q.Set("continue", token)
+	return base + "?" + q.Encode()
+}
+
+// readWatch reads a watch over HTTP. A request that is refused has its answer in pages.
+func readWatch(ctx context.Context, t *Target, c Case, as Credentials) (answer, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	resp, err := t.open(ctx, c.Request, as)
+	if err != nil {
+		return answer{}, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	head := Response{Status: resp.StatusCode, Header: resp.Header}
+	if resp.StatusCode != http.StatusOK {
+		head.Body, err = io.ReadAll(resp.Body)
+		return answer{pages: []Response{head}}, err
+	}
+	a := answer{pages: []Response{head}}
+	r := bufio.NewReader(resp.Body)
+	a.end, err = collect(&a.frames, c, func() (Frame, error) { return nextFrame(r, resp.Header.Get("Content-Type")) })
+	if err != nil {
+		return a, fmt.Errorf("%s: after %d events: %w", t.Name, len(a.frames), err)
+	}
+	return a, nil
+}
+
+// collect reads frames until the case has what it wants. Bookmarks that come with time are left out.
+func collect(frames *[]Frame, c Case, next func() (Frame, error)) (end string, err error) {
+	for c.UntilEOF || len(*frames) < max(c.Count, len(c.Events)) {
+		f, err := next()
+		if errors.Is(err, io.EOF) {
+			return "EOF", nil
+		}
+		if err != nil {
+			return "", err
+		}
+		if f.Type == "BOOKMARK" && !f.marksInitialEnd() && !slices.Contains(c.Events, "BOOKMARK") {
+			continue
+		}
+		*frames = append(*frames, f)
+	}
+	return "", nil
+}
+
+// dialWatch reads a watch over a WebSocket.
+func dialWatch(ctx context.Context, t *Target, c Case, as Credentials) (answer, error) {
+	d := websocket.Dialer{TLSClientConfig: t.tlsFor(as.Cert), Subprotocols: c.Subprotocols, HandshakeTimeout: 10 * time.Second}
+	header := http.Header{"User-Agent": {"conformance"}}
+	if as.Token != "" {
+		header.Set("Authorization", "Bearer "+as.Token)
+	}
+	if c.Accept != "" {
+		header.Set("Accept", c.Accept)
+	}
+	for k, v := range c.Header {
+		header.Set(k, v)
+	}
+	conn, resp, err := d.DialContext(ctx, "wss"+strings.TrimPrefix(t.URL, "https")+c.Path, header)
+	if err != nil {
+		if resp == nil {
+			return answer{}, fmt.Errorf("%s: %w", t.Name, err)
+		}
+		body, readErr := io.ReadAll(resp.Body)
+		return answer{pages: []Response{{Status: resp.StatusCode, Header: resp.Header, Body: body}}}, readErr
+	}
+	defer func() { _ = conn.Close() }()
+	if deadline, ok := ctx.Deadline(); ok {
+		_ = conn.SetReadDeadline(deadline)
+	}
+	a := answer{pages: []Response{{Status: resp.StatusCode, Header: resp.Header}}}
+	a.end, err = collect(&a.frames, c, func() (Frame, error) { return nextMessage(conn) })
+	if err != nil {
+		return a, fmt.Errorf("%s: after %d events: %w", t.Name, len(a.frames), err)
+	}
+	return a, nil
+}
+
+// nextMessage reads an event from a WebSocket. A normal close is io.EOF.
+func nextMessage(conn *websocket.Conn) (Frame, error) {
+	kind, b, err := conn.ReadMessage()
+	switch {
+	case websocket.IsCloseError(err, websocket.CloseNormalClosure):
+		return Frame{}, io.EOF
+	case err != nil:
+		return Frame{}, err
+	case kind == websocket.BinaryMessage:
+		return protoFrame(b)
+	default:
+		return jsonFrame(b)
+	}
+}

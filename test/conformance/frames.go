@@ -1,0 +1,104 @@
+package conformance
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// A Frame is one event of a watch, as it came on the wire without its framing.
+type Frame struct {
+	Type  string // ADDED, MODIFIED, DELETED, BOOKMARK, ERROR
+	Bytes []byte
+	proto bool
+}
+
+// maxFrame bounds a protobuf frame, whose length is read from the wire.
+const maxFrame = 64 << 20
+
+// nextFrame reads one frame of a watch response: a line of JSON, or a protobuf message behind its length.
+func nextFrame(r *bufio.Reader, contentType string) (Frame, error) {
+	if strings.HasPrefix(contentType, typeProto) {
+		return nextProtoFrame(r)
+	}
+	line, err := r.ReadBytes('\n')
+	if err != nil {
+		if errors.Is(err, io.EOF) && len(line) > 0 {
+			return Frame{}, fmt.Errorf("the last event is cut off: %q", line)
+		}
+		return Frame{}, err
+	}
+	return jsonFrame(line)
+}
+
+func nextProtoFrame(r *bufio.Reader) (Frame, error) {
+	var length [4]byte
+	if _, err := io.ReadFull(r, length[:]); err != nil {
+		return Frame{}, err
+	}
+	n := binary.BigEndian.Uint32(length[:])
+	if n > maxFrame {
+		return Frame{}, fmt.Errorf("a frame of %d bytes", n)
+	}
+	b := make([]byte, n)
+	if _, err := io.ReadFull(r, b); err != nil {
+		return Frame{}, fmt.Errorf("the last event is cut off: %w", err)
+	}
+	return protoFrame(b)
+}
+
+func jsonFrame(b []byte) (Frame, error) {
+	var e struct {
+		Type   string          `json:"type"`
+		Object json.RawMessage `json:"object"`
+	}
+	if err := json.Unmarshal(b, &e); err != nil || e.Type == "" || len(e.Object) == 0 {
+		return Frame{}, fmt.Errorf("not a watch event: %q (%w)", b, err)
+	}
+	return Frame{Type: e.Type, Bytes: b}, nil
+}
+
+func protoFrame(b []byte) (Frame, error) {
+	f := Frame{Type: string(field(b, eventType)), Bytes: b, proto: true}
+	if f.Type == "" || !bytes.HasPrefix(field(b, eventObject, extensionRaw), protoMagic) {
+		return Frame{}, fmt.Errorf("not a protobuf watch event: %q", b)
+	}
+	return f, nil
+}
+
+// marksInitialEnd tells whether a bookmark ends the initial events.
+func (f Frame) marksInitialEnd() bool {
+	return bytes.Contains(f.Bytes, []byte("k8s.io/initial-events-end"))
+}
+
+// compared is what of a frame is compared: all its bytes, except that a bookmark's version is each server's own.
+func (f Frame) compared() []byte {
+	if f.Type != "BOOKMARK" {
+		return f.Bytes
+	}
+	if !f.proto {
+		return versionField.ReplaceAll(f.Bytes, []byte(`$1"MASKED"`))
+	}
+	out, err := rewrite(f.Bytes, []protowire.Number{eventObject, extensionRaw}, func(b []byte) []byte {
+		inner, ok := bytes.CutPrefix(b, protoMagic)
+		if !ok {
+			return b
+		}
+		inner, err := rewrite(inner, []protowire.Number{unknownRaw, objectMeta, objectVersion}, func([]byte) []byte { return []byte("MASKED") })
+		if err != nil {
+			return b
+		}
+		return append(bytes.Clone(protoMagic), inner...)
+	})
+	if err != nil {
+		return f.Bytes
+	}
+	return out
+}

@@ -1,0 +1,195 @@
+package conformance
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// Masking replaces what two right answers may differ in. Everything else is compared byte by byte, so masks find
+// their place by the structure of the body, not by a pattern that could match elsewhere.
+
+var (
+	versionField  = regexp.MustCompile(`("resourceVersion":\s*)"\d+"`)
+	continueField = regexp.MustCompile(`("continue":\s*)"([^"]+)"`)
+)
+
+// listMetadata replaces in a list's or Status's own metadata the version, if the rule lets it differ, and the
+// continue token by what it says. Bodies that are no JSON object are returned as they are.
+func listMetadata(body []byte, rule versionRule) []byte {
+	from, to, ok := topLevel(body, "metadata")
+	if !ok {
+		return body
+	}
+	meta := body[from:to]
+	if rule == anyVersion {
+		meta = versionField.ReplaceAll(meta, []byte(`$1"MASKED"`))
+	}
+	meta = continueField.ReplaceAllFunc(meta, func(m []byte) []byte {
+		f := continueField.FindSubmatch(m)
+		return fmt.Appendf(nil, `%s"%s"`, f[1], describeToken(string(f[2]), rule))
+	})
+	return bytes.Join([][]byte{body[:from], meta, body[to:]}, nil)
+}
+
+// listVersion is the version in a list's own metadata, empty if there is none.
+func listVersion(body []byte) string {
+	if proto, ok := bytes.CutPrefix(body, protoMagic); ok {
+		version := ""
+		_, _ = rewrite(proto, []protowire.Number{unknownRaw, listMeta, listMetaVersion}, func(b []byte) []byte {
+			version = string(b)
+			return b
+		})
+		return version
+	}
+	var list struct {
+		Metadata struct {
+			ResourceVersion string `json:"resourceVersion"`
+		} `json:"metadata"`
+	}
+	if json.Unmarshal(body, &list) != nil {
+		return ""
+	}
+	return list.Metadata.ResourceVersion
+}
+
+// continueToken is the token in a list's or Status's metadata, empty if there is none.
+func continueToken(body []byte) string {
+	var list struct {
+		Metadata struct {
+			Continue string `json:"continue"`
+		} `json:"metadata"`
+	}
+	if json.Unmarshal(body, &list) != nil {
+		return ""
+	}
+	return list.Metadata.Continue
+}
+
+// describeToken spells a continue token out: where it goes on and at which version. The store writes the start key
+// with a leading slash or without; both mean the same.
+func describeToken(token string, rule versionRule) string {
+	b, err := base64.RawURLEncoding.DecodeString(token)
+	if err != nil {
+		return "undecodable " + token
+	}
+	var t struct {
+		Version  string `json:"v"`
+		Revision int64  `json:"rv"`
+		Start    string `json:"start"`
+	}
+	if err := json.Unmarshal(b, &t); err != nil {
+		return "undecodable " + token
+	}
+	at := fmt.Sprint(t.Revision)
+	if rule == anyVersion && t.Revision > 0 {
+		at = "MASKED"
+	}
+	return fmt.Sprintf("%s at %s from %s", t.Version, at, strings.Trim(fmt.Sprintf("%q", strings.TrimPrefix(t.Start, "/")), `"`))
+}
+
+// makeToken writes a continue token.
+func makeToken(revision int64, start string) string {
+	b, err := json.Marshal(map[string]any{"v": "meta.k8s.io/v1", "rv": revision, "start": start})
+	if err != nil {
+		panic(err) // a map of strings and a number
+	}
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+// topLevel finds the bytes of a value at the top level of a JSON object.
+func topLevel(body []byte, key string) (from, to int, ok bool) {
+	d := json.NewDecoder(bytes.NewReader(body))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return 0, 0, false
+	}
+	for d.More() {
+		k, err := d.Token()
+		if err != nil {
+			return 0, 0, false
+		}
+		var v json.RawMessage
+		if err := d.Decode(&v); err != nil {
+			return 0, 0, false
+		}
+		if k == key {
+			end := int(d.InputOffset())
+			return end - len(v), end, true
+		}
+	}
+	return 0, 0, false
+}
+
+// protoMagic starts every protobuf body that is not a watch frame.
+var protoMagic = []byte("k8s\x00")
+
+// Field numbers of runtime.Unknown, of every list type, and of the metadata of lists and objects.
+const (
+	unknownRaw      protowire.Number = 2
+	listMeta        protowire.Number = 1
+	listMetaVersion protowire.Number = 2
+	objectMeta      protowire.Number = 1
+	objectVersion   protowire.Number = 6
+	eventType       protowire.Number = 1
+	eventObject     protowire.Number = 2
+	extensionRaw    protowire.Number = 1
+)
+
+// protoListMetadata masks the version of a protobuf list.
+func protoListMetadata(body []byte) []byte {
+	inner, ok := bytes.CutPrefix(body, protoMagic)
+	if !ok {
+		return body
+	}
+	out, err := rewrite(inner, []protowire.Number{unknownRaw, listMeta, listMetaVersion}, func([]byte) []byte { return []byte("MASKED") })
+	if err != nil {
+		return body
+	}
+	return append(bytes.Clone(protoMagic), out...)
+}
+
+// rewrite replaces the bytes of the field at path, a length-delimited one inside length-delimited ones, and fixes
+// the lengths around it. Everything else is copied.
+func rewrite(msg []byte, path []protowire.Number, f func([]byte) []byte) ([]byte, error) {
+	if len(path) == 0 {
+		return f(msg), nil
+	}
+	var out []byte
+	for len(msg) > 0 {
+		num, typ, n := protowire.ConsumeTag(msg)
+		if n < 0 {
+			return nil, protowire.ParseError(n)
+		}
+		m := protowire.ConsumeFieldValue(num, typ, msg[n:])
+		if m < 0 {
+			return nil, protowire.ParseError(m)
+		}
+		if num != path[0] || typ != protowire.BytesType {
+			out, msg = append(out, msg[:n+m]...), msg[n+m:]
+			continue
+		}
+		v, _ := protowire.ConsumeBytes(msg[n:])
+		inner, err := rewrite(v, path[1:], f)
+		if err != nil {
+			return nil, err
+		}
+		out = protowire.AppendBytes(append(out, msg[:n]...), inner)
+		msg = msg[n+m:]
+	}
+	return out, nil
+}
+
+// field is the bytes of the field at path, nil if there is none.
+func field(msg []byte, path ...protowire.Number) []byte {
+	var found []byte
+	_, _ = rewrite(msg, path, func(b []byte) []byte {
+		found = b
+		return b
+	})
+	return found
+}

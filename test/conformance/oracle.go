@@ -1,0 +1,152 @@
+package conformance
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kubeweir/kubeweir/test/realkube"
+)
+
+// An Oracle is a real kube-apiserver with the seeded state.
+type Oracle struct {
+	Cluster *realkube.Cluster
+	Env     *Env
+
+	seeder *seeder
+}
+
+// StartOracle starts a cluster that writes nothing by itself once it is up, so that two reads in a row are of the same
+// state. Seed fills it.
+func StartOracle(ctx context.Context, opts realkube.Options) (*Oracle, error) {
+	if opts.FeatureGates == nil {
+		opts.FeatureGates = make(map[string]bool)
+	}
+	// The lease of APIServerIdentity is renewed all the time; the other gate needs it.
+	opts.FeatureGates["APIServerIdentity"] = false
+	opts.FeatureGates["UnknownVersionInteroperabilityProxy"] = false
+	opts.ExtraArgs = append(opts.ExtraArgs, "--etcd-compaction-interval=0")
+	opts.Users = append(opts.Users, realkube.User{Name: impostor}, realkube.User{Name: throttled})
+	cluster, err := realkube.Start(ctx, opts)
+	if err != nil {
+		return nil, err
+	}
+	o := &Oracle{Cluster: cluster, Env: &Env{}}
+	if err := o.users(); err != nil {
+		o.Close()
+		return nil, err
+	}
+	return o, nil
+}
+
+// Close ends the cluster.
+func (o *Oracle) Close() { _ = o.Cluster.Close() }
+
+// users collects the credentials of everyone whom cases name.
+func (o *Oracle) users() error {
+	pair, err := o.Cluster.IssueClientCert(carol, "dev")
+	if err != nil {
+		return err
+	}
+	cert, err := tls.X509KeyPair(pair.CertPEM, pair.KeyPEM)
+	if err != nil {
+		return err
+	}
+	o.Env.Users = map[string]Credentials{
+		carol:     {Cert: &cert},
+		anonymous: {},
+		nobody:    {Token: "not-a-token"},
+	}
+	for _, name := range []string{admin, alice, bob, jane, impostor, throttled} {
+		o.Env.Users[name] = Credentials{Token: o.Cluster.Token(name)}
+	}
+	return nil
+}
+
+// Target is the oracle as a server that answers cases.
+func (o *Oracle) Target(http2 bool) (*Target, error) {
+	return o.target("kube-apiserver", o.Cluster.URL(), http2)
+}
+
+// Gateway is a gateway in front of the oracle as a server that answers cases.
+func (o *Oracle) Gateway(g *realkube.Gateway, http2 bool) (*Target, error) {
+	return o.target("gateway", g.URL(), http2)
+}
+
+func (o *Oracle) target(name, url string, http2 bool) (*Target, error) {
+	ca, err := os.ReadFile(o.Cluster.ServingCAFile())
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(ca) {
+		return nil, fmt.Errorf("no certificate in %s", o.Cluster.ServingCAFile())
+	}
+	return &Target{Name: name, URL: url, TLS: &tls.Config{RootCAs: pool}, HTTP2: http2}, nil
+}
+
+// Age makes a version that is too old for every read: it is compacted away in the store, and kube-apiserver, started
+// again, has never seen it.
+func (o *Oracle) Age(ctx context.Context) error {
+	var err error
+	if o.seeder, err = newSeeder(o.Cluster.AdminConfig()); err != nil {
+		return err
+	}
+	if o.Env.Versions.Expired, err = o.Cluster.Revision(ctx); err != nil {
+		return err
+	}
+	for i := range 3 {
+		if err := o.seeder.create(ctx, namespace(fmt.Sprintf("old-%d", i))); err != nil {
+			return err
+		}
+	}
+	now, err := o.Cluster.Revision(ctx)
+	if err != nil {
+		return err
+	}
+	if err := o.Cluster.Compact(ctx, now); err != nil {
+		return err
+	}
+	if err := o.Cluster.StopAPIServer(ctx); err != nil {
+		return err
+	}
+	return o.Cluster.StartAPIServer(ctx)
+}
+
+// Seed writes the state that the cases read. Age comes first.
+func (o *Oracle) Seed(ctx context.Context) error {
+	v := &o.Env.Versions
+	request, err := csr()
+	if err != nil {
+		return err
+	}
+	for _, step := range []func() error{
+		func() error { return o.seeder.documents(ctx, seedYAML) },
+		func() error { return o.seeder.create(ctx, request) },
+		func() error { return o.version(ctx, &v.Start) },
+		func() error { return o.seeder.pods(ctx) },
+		func() error { return o.version(ctx, &v.Middle) },
+		func() error { return o.seeder.changePods(ctx) },
+		func() error { return o.version(ctx, &v.Seeded) },
+	} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o *Oracle) version(ctx context.Context, to *int64) (err error) {
+	*to, err = o.Cluster.Revision(ctx)
+	return err
+}
+
+func namespace(name string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name},
+	}}
+}

@@ -1,0 +1,168 @@
+// Package conformance sends the same requests to two servers and compares what they answer: status, the headers that
+// clients act on, and the bytes. One of the two is a real kube-apiserver, the oracle, so a case needs no expected
+// answer, only a few facts about it that keep the case from comparing two empty errors.
+//
+// A case whose name starts with a number proves the testable assertion of that number in the project's list of API
+// semantics. Cases are data, grouped in cases_*.go by concept; a target is a base URL and how to reach it, so the
+// same cases run against the gateway and against any other server of the same state.
+package conformance
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A Target is a server to send requests to.
+type Target struct {
+	Name string
+	// URL is the base URL, without a trailing slash.
+	URL string
+	// TLS trusts the server and holds no client certificate.
+	TLS *tls.Config
+	// HTTP2 offers HTTP/2 by ALPN; without it HTTP/1.1 is spoken.
+	HTTP2 bool
+
+	mu      sync.Mutex
+	clients map[*tls.Certificate]*http.Client // guarded by mu
+}
+
+// Credentials are how a request proves who it is from.
+type Credentials struct {
+	Token string
+	Cert  *tls.Certificate
+}
+
+// client returns a client with connections of its own for each certificate.
+func (t *Target) client(cert *tls.Certificate) *http.Client {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if c := t.clients[cert]; c != nil {
+		return c
+	}
+	if t.clients == nil {
+		t.clients = make(map[*tls.Certificate]*http.Client)
+	}
+	c := &http.Client{
+		Transport: &http.Transport{
+			TLSClientConfig:    t.tlsFor(cert),
+			ForceAttemptHTTP2:  t.HTTP2,
+			DisableCompression: true, // cases say themselves what they accept
+			IdleConnTimeout:    time.Minute,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	t.clients[cert] = c
+	return c
+}
+
+func (t *Target) tlsFor(cert *tls.Certificate) *tls.Config {
+	cfg := t.TLS.Clone()
+	if cert != nil {
+		cfg.Certificates = []tls.Certificate{*cert}
+	}
+	return cfg
+}
+
+// Close ends idle connections.
+func (t *Target) Close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, c := range t.clients {
+		c.CloseIdleConnections()
+	}
+}
+
+// A Request is one request in terms that are the same for every target.
+type Request struct {
+	Method string // GET when empty
+	Path   string // with query
+	Accept string // not sent when empty
+	Header map[string]string
+	Type   string // Content-Type; not sent when empty
+	Body   string
+}
+
+// A Response is what came back. A compressed body is unpacked.
+type Response struct {
+	Status int
+	Header http.Header
+	Body   []byte
+}
+
+// requestTimeout bounds one exchange, watches included.
+const requestTimeout = 100 * time.Second
+
+// open sends a request and returns the response with its body unread.
+func (t *Target) open(ctx context.Context, r Request, as Credentials) (*http.Response, error) {
+	method := r.Method
+	if method == "" {
+		method = http.MethodGet
+	}
+	var body io.Reader
+	if r.Body != "" {
+		body = strings.NewReader(r.Body)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, t.URL+r.Path, body)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("User-Agent", "conformance")
+	if r.Accept != "" {
+		req.Header.Set("Accept", r.Accept)
+	}
+	if r.Type != "" {
+		req.Header.Set("Content-Type", r.Type)
+	}
+	if as.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+as.Token)
+	}
+	for k, v := range r.Header {
+		req.Header.Set(k, v)
+	}
+	resp, err := t.client(as.Cert).Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", t.Name, err)
+	}
+	return resp, nil
+}
+
+// Send sends a request and reads the whole answer.
+func (t *Target) Send(ctx context.Context, r Request, as Credentials) (Response, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	resp, err := t.open(ctx, r, as)
+	if err != nil {
+		return Response{}, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return Response{}, fmt.Errorf("%s: %s %s: read body: %w", t.Name, r.Method, r.Path, err)
+	}
+	if resp.Header.Get("Content-Encoding") == "gzip" && len(b) > 0 {
+		if b, err = gunzip(b); err != nil {
+			return Response{}, fmt.Errorf("%s: %s %s: %w", t.Name, r.Method, r.Path, err)
+		}
+	}
+	return Response{Status: resp.StatusCode, Header: resp.Header, Body: b}, nil
+}
+
+func gunzip(b []byte) ([]byte, error) {
+	z, err := gzip.NewReader(bytes.NewReader(b))
+	if err != nil {
+		return nil, fmt.Errorf("gzip: %w", err)
+	}
+	out, err := io.ReadAll(z)
+	if err != nil {
+		return nil, fmt.Errorf("gzip: %w", err)
+	}
+	return out, nil
+}
