@@ -4,8 +4,15 @@ import (
 	"errors"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 )
+
+// register registers c with reg, if there is one, and returns it.
+func register[C prometheus.Collector](reg prometheus.Registerer, c C) C {
+	if reg != nil {
+		reg.MustRegister(c)
+	}
+	return c
+}
 
 // The counters are looked up once, so that counting costs one atomic addition.
 
@@ -16,14 +23,14 @@ type authenticationMetrics struct {
 }
 
 func newAuthenticationMetrics(reg prometheus.Registerer) *authenticationMetrics {
-	requests := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
+	requests := register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubeweir_authentication_requests_total",
 		Help: "Requests by how they were authenticated, or why not.",
-	}, []string{"result"})
-	reviews := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
+	}, []string{"result"}))
+	reviews := register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubeweir_authentication_token_reviews_total",
 		Help: "Bearer tokens authenticated, by the outcome: valid, invalid and error were asked of the upstream, cached was remembered, offline was remembered for longer because the upstream could not be asked.",
-	}, []string{"result"})
+	}, []string{"result"}))
 	m := &authenticationMetrics{
 		unauthenticated: requests.WithLabelValues("unauthenticated"),
 		unavailable:     requests.WithLabelValues("unavailable"),
@@ -52,10 +59,10 @@ func (m *authenticationMetrics) failure(err error) {
 }
 
 func (m *authenticationMetrics) cacheSize(reg prometheus.Registerer, size func() int) {
-	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
+	register(reg, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "kubeweir_authentication_cache_entries",
 		Help: "Reviews of bearer tokens that are remembered.",
-	}, func() float64 { return float64(size()) })
+	}, func() float64 { return float64(size()) }))
 }
 
 type authorizationMetrics struct {
@@ -65,14 +72,14 @@ type authorizationMetrics struct {
 }
 
 func newAuthorizationMetrics(reg prometheus.Registerer, size func() int) *authorizationMetrics {
-	reviews := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
+	reviews := register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubeweir_authorization_reviews_total",
 		Help: "Permissions decided, by result (allowed, denied, error) and by where the answer came from: the upstream, the cache, or the cache for longer because the upstream could not be asked (offline).",
-	}, []string{"result", "from"})
-	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
+	}, []string{"result", "from"}))
+	register(reg, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "kubeweir_authorization_cache_entries",
 		Help: "Decisions that are remembered.",
-	}, func() float64 { return float64(size()) })
+	}, func() float64 { return float64(size()) }))
 	return &authorizationMetrics{
 		allowed:        reviews.WithLabelValues("allowed", "upstream"),
 		denied:         reviews.WithLabelValues("denied", "upstream"),
@@ -80,10 +87,10 @@ func newAuthorizationMetrics(reg prometheus.Registerer, size func() int) *author
 		allowedCached:  reviews.WithLabelValues("allowed", "cache"),
 		deniedCached:   reviews.WithLabelValues("denied", "cache"),
 		allowedOffline: reviews.WithLabelValues("allowed", "offline"),
-		invalidations: promauto.With(reg).NewCounter(prometheus.CounterOpts{
+		invalidations: register(reg, prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "kubeweir_authorization_invalidations_total",
 			Help: "How often all decisions were dropped because an RBAC object changed.",
-		}),
+		})),
 	}
 }
 
@@ -93,18 +100,18 @@ type watchesMetrics struct {
 }
 
 func newWatchesMetrics(reg prometheus.Registerer, open func() int) *watchesMetrics {
-	rechecks := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
+	rechecks := register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubeweir_authorization_watch_rechecks_total",
 		Help: "Permissions and credentials of open watches reviewed again, by result.",
-	}, []string{"result"})
-	ended := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
+	}, []string{"result"}))
+	ended := register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubeweir_authorization_watches_ended_total",
 		Help: "Open watches ended for want of permission, by reason.",
-	}, []string{"reason"})
-	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
+	}, []string{"reason"}))
+	register(reg, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "kubeweir_authorization_watches",
 		Help: "Open watches whose permission is followed.",
-	}, func() float64 { return float64(open()) })
+	}, func() float64 { return float64(open()) }))
 	m := &watchesMetrics{rechecks: make(map[recheckResult]prometheus.Counter), ended: make(map[EndReason]prometheus.Counter)}
 	for _, r := range []recheckResult{recheckGood, recheckBad, recheckUnknown} {
 		m.rechecks[r] = rechecks.WithLabelValues(string(r))
