@@ -3,11 +3,13 @@ package object
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 
 	"github.com/kubeweir/kubeweir/internal/api"
 	"google.golang.org/protobuf/encoding/protowire"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // The wire forms follow the serializers of k8s.io/apimachinery (pkg/runtime/
@@ -228,4 +230,20 @@ func appendStringField(dst []byte, num protowire.Number, value string) []byte {
 
 func bytesFieldSize(num protowire.Number, n int) int {
 	return protowire.SizeTag(num) + protowire.SizeBytes(n)
+}
+
+// MetadataToProtobuf turns the JSON of a metadata (or of a bookmark's metadata)
+// into a bare ObjectMeta message: custom resources are kept as JSON, yet clients
+// may ask for their PartialObjectMetadata in protobuf. Like upstream it goes
+// through metav1.ObjectMeta.
+func MetadataToProtobuf(metadata []byte) ([]byte, error) {
+	var meta metav1.ObjectMeta
+	if err := json.Unmarshal(metadata, &meta); err != nil {
+		return nil, fmt.Errorf("metadata to protobuf: %w", err)
+	}
+	msg, err := meta.Marshal()
+	if err != nil {
+		return nil, fmt.Errorf("metadata to protobuf: %w", err)
+	}
+	return msg, nil
 }
