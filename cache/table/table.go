@@ -46,6 +46,10 @@ type Printer interface {
 // Traits are the peculiarities of a resource's Tables. The zero value is what
 // nearly all resources have.
 type Traits struct {
+	// NoTables is set when rows cannot be made from the served objects, so that
+	// Row and Bookmark always fail: requests for Tables are to be forwarded.
+	// autoscaling/v1 HorizontalPodAutoscaler is so.
+	NoTables bool
 	// NullWhenEmpty is set when an empty list has "rows":null instead of
 	// "rows":[]. Resources with the default columns do this.
 	NullWhenEmpty bool

@@ -1,6 +1,7 @@
 package builtin
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"sync"
@@ -124,11 +125,23 @@ func newKindPrinter(gvk schema.GroupVersionKind, shared sharedPrinting) (*kindPr
 	p.finder = newTimeFinder(reflect.TypeOf(empty))
 	_, p.traits.Sorted = empty.(*flowcontrol.FlowSchema)
 	p.traits.HiddenAnnotations = hiddenAnnotations(gvk)
+	if p.traits.NoTables = losesWhatIsPrinted(gvk); p.traits.NoTables {
+		return p, nil
+	}
 	if p.bookmark, err = p.row(empty); err != nil {
 		return nil, err
 	}
 	return p, nil
 }
+
+// losesWhatIsPrinted tells the kinds whose served version does not have all that
+// their printer shows: autoscaling/v1 keeps the CPU metric apart from the others,
+// so that the order of metrics, which TARGETS shows, is not known.
+func losesWhatIsPrinted(gvk schema.GroupVersionKind) bool {
+	return gvk == schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "HorizontalPodAutoscaler"}
+}
+
+var errNoTables = errors.New("the served version does not have all that a Table shows")
 
 // emptyInternal returns a new object of the internal type of gvk, without the
 // defaults of its version.
@@ -151,13 +164,21 @@ func (p *kindPrinter) Traits() table.Traits { return p.traits }
 
 // Bookmark returns the same row for every bookmark: no printer shows what
 // bookmarks have, their version and an annotation.
-func (p *kindPrinter) Bookmark([]byte) (*table.Row, error) { return p.bookmark, nil }
+func (p *kindPrinter) Bookmark([]byte) (*table.Row, error) {
+	if p.traits.NoTables {
+		return nil, fmt.Errorf("printing %s: %w", p.gvk, errNoTables)
+	}
+	return p.bookmark, nil
+}
 
 func (p *kindPrinter) PartialMetadata(_, metadata []byte) ([]byte, error) {
 	return table.HideAnnotations(metadata, p.traits.HiddenAnnotations)
 }
 
 func (p *kindPrinter) Row(raw []byte) (*table.Row, error) {
+	if p.traits.NoTables {
+		return nil, fmt.Errorf("printing %s: %w", p.gvk, errNoTables)
+	}
 	object, err := decodeInternal(p.gvk, raw)
 	if err != nil {
 		return nil, err

@@ -158,7 +158,7 @@ func printedKinds(t *testing.T, all *Printers) []schema.GroupVersionKind {
 		if !ok {
 			continue
 		}
-		if _, ok := printer.(*kindPrinter); ok {
+		if _, ok := printer.(*kindPrinter); ok && !printer.Traits().NoTables {
 			kinds = append(kinds, gvk)
 		}
 	}
@@ -232,6 +232,19 @@ func TestEveryHandlerIsUsed(t *testing.T) {
 		if _, ok := printer.(*kindPrinter); !ok && !hasDefaultColumns(gvk) {
 			t.Errorf("%s has printer %T", gvk, printer)
 		}
+	}
+}
+
+func TestNoTables(t *testing.T) {
+	printer, ok := NewPrinters().For(schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "HorizontalPodAutoscaler"})
+	if !ok || !printer.Traits().NoTables || len(printer.Traits().HiddenAnnotations) == 0 {
+		t.Fatalf("printer %T", printer)
+	}
+	if _, err := printer.Row([]byte(`{"metadata":{"name":"x"}}`)); err == nil {
+		t.Error("no error")
+	}
+	if _, err := printer.Bookmark([]byte(`{"metadata":{}}`)); err == nil {
+		t.Error("no error for a bookmark")
 	}
 }
 

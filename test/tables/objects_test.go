@@ -1,7 +1,6 @@
 package tables
 
 import (
-	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -13,6 +12,8 @@ import (
 	"encoding/pem"
 	"errors"
 	"io"
+	"math/big"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,7 +31,7 @@ import (
 )
 
 //go:embed testdata/objects.yaml
-var objectsYAML []byte
+var objectsYAML string
 
 // createObjects creates the objects of testdata/objects.yaml in their order.
 func createObjects(ctx context.Context, t *testing.T, config *rest.Config) {
@@ -44,8 +45,8 @@ func createObjects(ctx context.Context, t *testing.T, config *rest.Config) {
 		t.Fatal(err)
 	}
 	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(disco))
-	text := bytes.Replace(objectsYAML, []byte("@csr@"), []byte(certificateRequest(t)), 1)
-	for decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096); ; {
+	text := strings.NewReplacer("@csr@", certificateRequest(t), "@bundle@", authority(t)).Replace(objectsYAML)
+	for decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(text), 4096); ; {
 		object := &unstructured.Unstructured{}
 		if err := decoder.Decode(object); errors.Is(err, io.EOF) {
 			return
@@ -117,4 +118,22 @@ func certificateRequest(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}))
+}
+
+// authority is a certificate for a ClusterTrustBundle, as YAML holds it between double quotes.
+func authority(t *testing.T) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.ReplaceAll(string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), "\n", `\n`)
 }

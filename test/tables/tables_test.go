@@ -157,6 +157,10 @@ func (e *env) discover(ctx context.Context, t *testing.T) []resource {
 				}
 				res.printer = printer
 			}
+			if res.printer.Traits().NoTables {
+				t.Logf("no tables of %s", res.gvk)
+				continue
+			}
 			found = append(found, res)
 		}
 	}
