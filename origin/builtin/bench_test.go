@@ -55,7 +55,7 @@ func benchmarkPod(tb testing.TB) []byte {
 		}
 		pod.ManagedFields = append(pod.ManagedFields, metav1.ManagedFieldsEntry{
 			Manager: fmt.Sprintf("manager-%d", i), Operation: "Update", APIVersion: "v1", Time: &now,
-			FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(fields + "}}}")},
+			FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(fields + "}}}"),
 		})
 	}
 	data, err := json.Marshal(&pod)
