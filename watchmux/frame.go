@@ -7,8 +7,8 @@ import (
 	"github.com/kubeweir/kubeweir/internal/api"
 )
 
-// frameCache keeps the frames of one event: a list that only grows, until it is
-// retired and drops everything. The zero value works and counts nowhere.
+// frameCache keeps the frames of one event: a list that only grows, until the
+// event leaves the ring or the frame budget and everything is dropped. The zero value works and counts nowhere.
 type frameCache struct {
 	head atomic.Pointer[frame]
 	// total counts the bytes of all frames of the ring; set before the event is
@@ -30,9 +30,11 @@ type frame struct {
 	bytes []byte
 	// counted is what total holds for this frame.
 	counted atomic.Int64
-	// retired marks the list that takes no frames any more.
-	retired bool
 }
+
+// retired is the head of a list that takes no frames any more. It is only
+// compared with, never changed.
+var retired = &frame{}
 
 func (c *frameCache) get(key frameKey, d Delivery, encode func(Delivery) []byte) []byte {
 	f := c.entry(key)
@@ -46,7 +48,7 @@ func (c *frameCache) get(key frameKey, d Delivery, encode func(Delivery) []byte)
 		}
 		c.total.Add(int64(len(f.bytes)))
 		f.counted.Store(int64(len(f.bytes)))
-		if h := c.head.Load(); h.retired { // retired meanwhile, perhaps before we counted
+		if c.head.Load() == retired { // meanwhile, perhaps before we counted
 			c.discount(f)
 		}
 	})
@@ -58,10 +60,10 @@ func (c *frameCache) entry(key frameKey) *frame {
 	var fresh *frame
 	for {
 		head := c.head.Load()
+		if head == retired {
+			return nil
+		}
 		for f := head; f != nil; f = f.next {
-			if f.retired {
-				return nil
-			}
 			if f.key == key {
 				return f
 			}
@@ -78,7 +80,7 @@ func (c *frameCache) entry(key frameKey) *frame {
 
 // retire drops the frames; later ones are not kept.
 func (c *frameCache) retire() {
-	for f := c.head.Swap(&frame{retired: true}); f != nil; f = f.next {
+	for f := c.head.Swap(retired); f != nil; f = f.next {
 		c.discount(f)
 	}
 }

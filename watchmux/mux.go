@@ -86,6 +86,9 @@ type Mux struct {
 	// frameBytes is the size of all frames kept with events.
 	frameBytes atomic.Int64
 	deliveries atomic.Uint64
+	// woken is Append's list of watchers to notify, kept for its room; the feed's
+	// alone.
+	woken []*Watcher
 
 	mu struct {
 		// The lock is held for copying event pointers and moving watchers in the
@@ -97,10 +100,10 @@ type Mux struct {
 		rv, oldest uint64
 		index      index
 		watchers   map[*Watcher]struct{}
-		// woken is Append's list of watchers to notify, kept for its room.
-		woken  []*Watcher
-		closed error
-		ended  Ended
+		closed     error
+		// stale counts the events that Append dropped.
+		stale uint64
+		ended Ended
 	}
 }
 
@@ -119,19 +122,33 @@ func (m *Mux) Start(rv uint64) {
 	m.mu.rv, m.mu.oldest = rv, rv
 }
 
+// appendEvents is how many events are appended under one lock: readers of other
+// watchers wait for that many rounds through the index at most.
+const appendEvents = 64
+
 // Append adds events, whose RVs must rise, and wakes the watchers that they
-// concern. Events at or below RV are dropped: they were appended before. The
-// events belong to the ring afterwards.
+// concern. Events at or below RV are dropped, and counted in Stats.Stale: the
+// ring has promised its watchers that they know everything up to RV. The events
+// belong to the ring afterwards.
 func (m *Mux) Append(events ...*Event) {
 	now := m.options.Clock()
+	for len(events) > 0 {
+		n := min(len(events), appendEvents)
+		m.append(events[:n], now)
+		events = events[n:]
+	}
+}
+
+func (m *Mux) append(events []*Event, now int64) {
 	m.mu.Lock()
 	if m.mu.closed != nil {
 		m.mu.Unlock()
 		return
 	}
-	woken := m.mu.woken[:0]
+	woken := m.woken[:0]
 	for _, e := range events {
 		if e.RV <= m.mu.rv {
+			m.mu.stale++
 			continue
 		}
 		e.Appended = now
@@ -144,7 +161,7 @@ func (m *Mux) Append(events ...*Event) {
 	m.trim(now)
 	m.mu.Unlock()
 	m.notify(woken)
-	m.mu.woken = woken // the feed's alone
+	m.woken = woken
 }
 
 // notify calls the woken watchers back, on the feed's goroutine without locks.

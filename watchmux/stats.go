@@ -21,7 +21,10 @@ type Stats struct {
 	OldestAge  int64
 	// Deliveries counts events handed to watchers since the start.
 	Deliveries uint64
-	Ended      Ended
+	// Stale counts events that came at or below RV and were dropped; any is a
+	// fault of the feed.
+	Stale uint64
+	Ended Ended
 }
 
 // Stats reads the counters. It looks at every watcher, so it is for scrapes, not
@@ -33,7 +36,7 @@ func (m *Mux) Stats() Stats {
 	defer m.mu.Unlock()
 	r := &m.mu.ring
 	s.Watchers, s.Events, s.Bytes = len(m.mu.watchers), r.len(), r.bytes
-	s.RV, s.Oldest, s.Ended = m.mu.rv, m.mu.oldest, m.mu.ended
+	s.RV, s.Oldest, s.Ended, s.Stale = m.mu.rv, m.mu.oldest, m.mu.ended, m.mu.stale
 	if r.len() > 0 {
 		s.OldestAge = now - r.at(r.tail).Appended
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 // chunkEvents is how many events are copied out of the ring under one lock.
-const chunkEvents = 128
+const chunkEvents = 64
 
 // Watcher is one reader of a Mux: a cursor and a filter.
 //
