@@ -1,0 +1,185 @@
+package cache
+
+import (
+	"bytes"
+	"encoding/binary"
+	"hash/crc32"
+	"sync"
+
+	"github.com/klauspost/compress/flate"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+)
+
+// coder compresses pieces. It is safe for concurrent use.
+type coder struct {
+	deflaters sync.Pool // *deflater
+	zstd      *zstd.Encoder
+	crc       crcCombiner
+}
+
+// deflateLevel is upstream's: the fastest.
+const deflateLevel = 1
+
+func newCoder() *coder {
+	// Without a writer NewWriter makes an encoder for EncodeAll, which starts no
+	// goroutines; it fails for wrong options only.
+	encoder, err := zstd.NewWriter(nil,
+		zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderCRC(false), zstd.WithLowerEncoderMem(true), zstd.WithWindowSize(maxRunBytes))
+	if err != nil {
+		panic(err)
+	}
+	return &coder{zstd: encoder, crc: newCRCCombiner(), deflaters: sync.Pool{New: newDeflater}}
+}
+
+type deflater struct {
+	w   *flate.Writer
+	out bytes.Buffer
+}
+
+func newDeflater() any {
+	d := &deflater{}
+	w, err := flate.NewWriter(&d.out, deflateLevel)
+	if err != nil {
+		panic(err) // the level is wrong
+	}
+	d.w = w
+	return d
+}
+
+// piece compresses raw so that the result can stand among other pieces.
+func (c *coder) piece(coding api.Compression, raw []byte) []byte {
+	if coding == api.Zstd {
+		return bytes.Clone(c.zstd.EncodeAll(raw, nil))
+	}
+	d := c.deflaters.Get().(*deflater)
+	defer c.deflaters.Put(d)
+	d.out.Reset()
+	d.w.Reset(&d.out)
+	// Writes to a bytes.Buffer do not fail.
+	_, _ = d.w.Write(raw)
+	_ = d.w.Flush() // ends at a byte
+	return bytes.Clone(d.out.Bytes())
+}
+
+// literal is a short text as it stands between pieces.
+func (c *coder) literal(coding api.Compression, text string) []byte {
+	switch {
+	case text == "":
+		return nil
+	case coding == api.Zstd:
+		return c.zstd.EncodeAll([]byte(text), nil)
+	}
+	return appendStored(nil, []byte(text), false)
+}
+
+// checksum is the checksum of a piece and the shift that combines it.
+func (c *coder) checksum(raw []byte) (crc, shift uint32) {
+	return crc32.ChecksumIEEE(raw), c.crc.shift(int64(len(raw)))
+}
+
+func updateCRC(crc uint32, text string) uint32 {
+	return crc32.Update(crc, crc32.IEEETable, []byte(text))
+}
+
+// gzipHeader: deflate, no name, no time, fastest, unknown system.
+const gzipHeader = "\x1f\x8b\x08\x00\x00\x00\x00\x00\x04\xff"
+
+// gzipTrailer is the size of checksum and length at the end.
+const gzipTrailer = 8
+
+// maxStored is the longest stored block.
+const maxStored = 1<<16 - 1
+
+// appendStored appends text as stored blocks (RFC 1951, 3.2.4). It must begin at
+// a byte, as the end of a piece does.
+func appendStored(b, text []byte, final bool) []byte {
+	for {
+		block := text[:min(len(text), maxStored)]
+		text = text[len(block):]
+		last := byte(0)
+		if final && len(text) == 0 {
+			last = 1
+		}
+		b = append(b, last)
+		b = binary.LittleEndian.AppendUint16(b, uint16(len(block)))
+		b = binary.LittleEndian.AppendUint16(b, ^uint16(len(block)))
+		b = append(b, block...)
+		if len(text) == 0 {
+			return b
+		}
+	}
+}
+
+// enclose wraps items between the head and the tail of a body, all compressed.
+func (c *coder) enclose(coding api.Compression, head, tail []byte, items *compressed) (before, after []byte) {
+	if coding == api.Zstd {
+		return c.zstd.EncodeAll(head, nil), c.zstd.EncodeAll(tail, nil)
+	}
+	before = append(before, gzipHeader...)
+	before = appendStored(before, head, false)
+	after = appendStored(after, tail, true)
+	crc := c.crc.combine(crc32.ChecksumIEEE(head), items.crc, c.crc.shift(items.raw))
+	crc = crc32.Update(crc, crc32.IEEETable, tail)
+	after = binary.LittleEndian.AppendUint32(after, crc)
+	after = binary.LittleEndian.AppendUint32(after, uint32(int64(len(head)+len(tail))+items.raw))
+	return before, after
+}
+
+// crcCombiner computes the CRC-32 of joined texts from theirs, as zlib's
+// crc32_combine does: a checksum is moved past a text of n bytes by multiplying
+// it by x^(8n) modulo the polynomial.
+type crcCombiner struct {
+	powers [32]uint32 // x^(2^i)
+}
+
+// crcPolynomial is that of gzip, with its bits reversed.
+const crcPolynomial = 0xedb88320
+
+func newCRCCombiner() crcCombiner {
+	var c crcCombiner
+	p := uint32(1) << 30 // x
+	for i := range c.powers {
+		c.powers[i] = p
+		p = multiplyCRC(p, p)
+	}
+	return c
+}
+
+// multiplyCRC multiplies two polynomials modulo crcPolynomial.
+func multiplyCRC(a, b uint32) uint32 {
+	product := uint32(0)
+	for m := uint32(1) << 31; ; m >>= 1 {
+		if a&m != 0 {
+			product ^= b
+			if a&(m-1) == 0 {
+				return product
+			}
+		}
+		if m == 1 {
+			return product
+		}
+		if b&1 != 0 {
+			b = b>>1 ^ crcPolynomial
+		} else {
+			b >>= 1
+		}
+	}
+}
+
+// shift is x^(8n).
+func (c *crcCombiner) shift(n int64) uint32 {
+	product := uint32(1) << 31 // 1
+	for i := 3; n > 0; i++ {
+		if n&1 != 0 {
+			product = multiplyCRC(c.powers[i%32], product)
+		}
+		n >>= 1
+	}
+	return product
+}
+
+// combine is the checksum of a text with checksum a followed by one with
+// checksum b, whose shift is given.
+func (c *crcCombiner) combine(a, b, shift uint32) uint32 { return multiplyCRC(shift, a) ^ b }

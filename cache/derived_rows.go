@@ -1,0 +1,156 @@
+package cache
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+	"unsafe"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubeweir/kubeweir/cache/table"
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/object"
+)
+
+// rows returns the rows of objs in their order; p is their place. Those of a
+// list are kept together, so that an unchanged list costs one lookup.
+func (r *Reader) rows(p *place, objs objectSet) ([]*table.Row, error) {
+	return collect(r, p, derivedRows, p.slot(derivedRows), objs, r.tableRow)
+}
+
+// metadata returns the metadata of custom resources' objects in the given
+// encoding, in their order.
+func (r *Reader) metadata(p *place, enc api.Encoding, objs objectSet) ([][]byte, error) {
+	s := p.slot(derivedMetas)
+	s.rep.Encoding = enc
+	return collect(r, p, derivedMetas, s, objs, func(res *Resource, o *object.Object) ([]byte, error) {
+		return r.customMetadata(res, enc, o)
+	})
+}
+
+// collect calls one for each object, or takes the results from the slot s.
+func collect[T any](r *Reader, p *place, kind derivedKind, s slot, objs objectSet, one func(*Resource, *object.Object) (T, error)) ([]T, error) {
+	all := func() ([]T, error) {
+		var failed error
+		values := make([]T, objs.len())
+		objs.each(func(i int, o *object.Object) {
+			if failed == nil {
+				values[i], failed = one(s.resource, o)
+			}
+		})
+		return values, failed
+	}
+	if objs.len() <= 1 {
+		return all()
+	}
+	value, err := r.derived.obtain(&s, p.id, nil, func(*derivedEntry) (any, int, error) {
+		values, err := all()
+		var element T
+		return values, len(values) * int(unsafe.Sizeof(element)), err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return value.([]T), nil
+}
+
+// tableRow returns the row of an object.
+func (r *Reader) tableRow(res *Resource, o *object.Object) (*table.Row, error) {
+	s := slot{kind: derivedRow, resource: res, key: o.Key}
+	if value, ok := r.derived.get(&s, o.ID); ok {
+		return value.(*table.Row), nil
+	}
+	value, err := r.derived.obtain(&s, o.ID, nil, func(*derivedEntry) (any, int, error) {
+		row, err := res.Printer.Row(o.Raw)
+		if err != nil {
+			return nil, 0, fmt.Errorf("printing %s: %w", o.Key, err)
+		}
+		return row, row.Size(), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return value.(*table.Row), nil
+}
+
+// objectMetadata returns the metadata of an object of c in the given encoding,
+// as it stands in a PartialObjectMetadata.
+func (r *Reader) objectMetadata(c *Collection, enc api.Encoding, o *object.Object) ([]byte, error) {
+	if c.Resource().Custom {
+		return r.customMetadata(c.Resource(), enc, o)
+	}
+	return o.Metadata(), nil
+}
+
+// customMetadata returns the metadata of a custom resource's object, whose keys
+// are sorted where upstream gives them in the order of ObjectMeta.
+func (r *Reader) customMetadata(res *Resource, enc api.Encoding, o *object.Object) ([]byte, error) {
+	s := slot{kind: derivedMetadata, rep: api.Representation{Encoding: enc}, resource: res, key: o.Key}
+	if value, ok := r.derived.get(&s, o.ID); ok {
+		return value.([]byte), nil
+	}
+	value, err := r.derived.obtain(&s, o.ID, nil, func(*derivedEntry) (any, int, error) {
+		metadata, err := table.PartialMetadata(o.Raw)
+		if err == nil && enc == api.Protobuf {
+			metadata, err = protobufMetadata(metadata)
+		}
+		if err != nil {
+			return nil, 0, fmt.Errorf("metadata of %s: %w", o.Key, err)
+		}
+		return metadata, len(metadata), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return value.([]byte), nil
+}
+
+// protobufMetadata turns the JSON of an ObjectMeta into protobuf.
+func protobufMetadata(data []byte) ([]byte, error) {
+	var typed metav1.ObjectMeta
+	if err := json.Unmarshal(data, &typed); err != nil {
+		return nil, err
+	}
+	return typed.Marshal()
+}
+
+// tableWindow is when the rows of a response read the same: from from on, before
+// until.
+type tableWindow struct{ from, until time.Time }
+
+func (w tableWindow) contains(t time.Time) bool { return !t.Before(w.from) && t.Before(w.until) }
+
+// knownMoment is the moment of a response's form (see moment) when it is known
+// without looking at the rows. Forms other than tables have none.
+func (r *Reader) knownMoment(rep api.Representation, p *place) (time.Time, bool) {
+	if rep.Transform != api.Table {
+		return time.Time{}, true
+	}
+	s := p.slot(derivedWindow)
+	value, ok := r.derived.get(&s, p.id)
+	if !ok || !value.(tableWindow).contains(r.now()) {
+		return time.Time{}, false
+	}
+	return value.(tableWindow).from, true
+}
+
+// moment returns a moment at which rows read as they do now, the same one for as
+// long as they do: it makes ETags, and compressed tables, last.
+func (r *Reader) moment(p *place, rows []*table.Row) (time.Time, error) {
+	now := r.now()
+	s := p.slot(derivedWindow)
+	value, err := r.derived.obtain(&s, p.id, func(value any) bool { return value.(tableWindow).contains(now) }, func(*derivedEntry) (any, int, error) {
+		w := tableWindow{from: now, until: now.Add(1 << 62)}
+		for _, row := range rows {
+			if next, ok := row.NextChange(now); ok && next.Before(w.until) {
+				w.until = next
+			}
+		}
+		return w, int(unsafe.Sizeof(w)), nil
+	})
+	if err != nil {
+		return time.Time{}, err
+	}
+	return value.(tableWindow).from, nil
+}

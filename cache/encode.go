@@ -1,0 +1,137 @@
+package cache
+
+import (
+	"io"
+	"sync"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// Field numbers of all list types of the Kubernetes API and of
+// metav1.PartialObjectMetadata.
+const (
+	protobufListItems       = 2
+	protobufPartialMetadata = 1
+)
+
+// protobufItemHead is the longest tag and length before an item.
+const protobufItemHead = 12
+
+// appendProtobufItemHead appends what precedes an item of size bytes in a list
+// message.
+func appendProtobufItemHead(b []byte, size int) []byte {
+	b = protowire.AppendTag(b, protobufListItems, protowire.BytesType)
+	return protowire.AppendVarint(b, uint64(size))
+}
+
+// appendPartialProtobufHead appends what precedes an ObjectMeta of size bytes in
+// a PartialObjectMetadata message.
+func appendPartialProtobufHead(b []byte, size int) []byte {
+	b = protowire.AppendTag(b, protobufPartialMetadata, protowire.BytesType)
+	return protowire.AppendVarint(b, uint64(size))
+}
+
+// partialProtobufSize is the size of the PartialObjectMetadata message around an
+// ObjectMeta of size bytes.
+func partialProtobufSize(size int) int {
+	return protowire.SizeTag(protobufPartialMetadata) + protowire.SizeBytes(size)
+}
+
+// appendProtobufEnvelope appends what precedes a message of size bytes in a
+// response: magic and the head of runtime.Unknown. object.ProtobufTail follows
+// the message.
+func appendProtobufEnvelope(b []byte, apiVersion, kind string, size int) []byte {
+	const (
+		typeMeta, raw     = 1, 2 // fields of runtime.Unknown
+		versionOf, kindOf = 1, 2 // fields of runtime.TypeMeta
+	)
+	b = append(b, "k8s\x00"...)
+	b = protowire.AppendTag(b, typeMeta, protowire.BytesType)
+	b = protowire.AppendVarint(b, uint64(2+protowire.SizeBytes(len(apiVersion))+protowire.SizeBytes(len(kind))))
+	b = protowire.AppendTag(b, versionOf, protowire.BytesType)
+	b = protowire.AppendString(b, apiVersion)
+	b = protowire.AppendTag(b, kindOf, protowire.BytesType)
+	b = protowire.AppendString(b, kind)
+	b = protowire.AppendTag(b, raw, protowire.BytesType)
+	return protowire.AppendVarint(b, uint64(size))
+}
+
+// chunkSize is how many bytes a body is written in at a time: few enough to stay
+// in the processor's cache between the copy here and the encryption below, many
+// enough to fill TLS records.
+const chunkSize = 256 << 10
+
+// chunks gathers the bytes of a body. With a writer it writes them there in
+// chunks of the size of its buffer; without one it keeps them all in buf.
+type chunks struct {
+	w       io.Writer
+	buf     []byte
+	written int64
+	err     error // of w; nothing is written after it
+}
+
+func (c *chunks) write(p []byte) {
+	if c.w == nil {
+		c.buf = append(c.buf, p...)
+		return
+	}
+	for len(p) > cap(c.buf)-len(c.buf) {
+		if len(c.buf) == 0 {
+			// Larger than the buffer: no use in copying it.
+			c.flushBytes(p)
+			return
+		}
+		n := cap(c.buf) - len(c.buf)
+		c.buf = append(c.buf, p[:n]...)
+		p = p[n:]
+		c.flush()
+	}
+	c.buf = append(c.buf, p...)
+}
+
+func (c *chunks) writeString(s string) {
+	if c.w != nil && len(s) > cap(c.buf)-len(c.buf) {
+		c.flush()
+	}
+	c.buf = append(c.buf, s...)
+}
+
+// append lets add append about n bytes. More than the buffer holds make it grow.
+func (c *chunks) append(n int, add func([]byte) []byte) {
+	if c.w != nil && len(c.buf) > 0 && n > cap(c.buf)-len(c.buf) {
+		c.flush()
+	}
+	c.buf = add(c.buf)
+}
+
+func (c *chunks) flush() {
+	c.flushBytes(c.buf)
+	c.buf = c.buf[:0]
+}
+
+func (c *chunks) flushBytes(p []byte) {
+	if c.err != nil || len(p) == 0 {
+		return
+	}
+	n, err := c.w.Write(p)
+	c.written += int64(n)
+	if err == nil && n < len(p) {
+		err = io.ErrShortWrite
+	}
+	c.err = err
+}
+
+// buffers are buffers of chunkSize for reuse.
+type buffers struct{ pool sync.Pool }
+
+func newBuffers() *buffers {
+	return &buffers{pool: sync.Pool{New: func() any {
+		b := make([]byte, 0, chunkSize)
+		return &b
+	}}}
+}
+
+func (b *buffers) get() *[]byte { return b.pool.Get().(*[]byte) }
+
+// put takes a buffer back; it must not be one that has grown.
+func (b *buffers) put(buf *[]byte) { b.pool.Put(buf) }

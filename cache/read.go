@@ -1,0 +1,225 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/object"
+)
+
+// ErrForward says that a read cannot be answered from the cache exactly as the
+// upstream would answer it, so that the request has to be forwarded. It may be
+// wrapped around the reason.
+var ErrForward = errors.New("not answerable from the cache")
+
+// ReadRequest is one authorized get or list. A Reader does not change or keep it.
+type ReadRequest struct {
+	// Namespace and Name are those of the request; a list has no Name.
+	Namespace, Name string
+	// Options are the list's parameters as parsed. For a get only
+	// ResourceVersion counts.
+	Options api.ListOptions
+	// Filter is the namespace and Options' selectors of a list, compiled; nil
+	// lets the Reader do that.
+	Filter *object.Filter
+	Rep    api.Representation
+	// Compression is what the client accepts; bodies up to
+	// api.CompressionThreshold are never compressed.
+	Compression api.Compression
+	// IfNoneMatch is the header of that name.
+	IfNoneMatch string
+	// MostRecent is the caller's word that the collection holds the most recent
+	// state as far as this request is concerned. Without it reads that ask for
+	// that state (api.ListOptions.MostRecent; for a get an unset
+	// resourceVersion) end in ErrForward.
+	MostRecent bool
+}
+
+// ReaderOptions configure a Reader. The zero value is a good one.
+type ReaderOptions struct {
+	// DerivedBytes bounds what is kept of derived forms: compressed lists, rows
+	// of tables, metadata of custom resources. Default: 64 MiB.
+	DerivedBytes int64
+	// Wait is how long a read at a version that the feed has not reached yet
+	// waits before it ends in ErrForward. It is short because a quiet resource
+	// hears of versions once a minute only, while the upstream can answer at
+	// once. Default: 100 ms.
+	Wait time.Duration
+	// Now is the clock of relative times in tables. Default: time.Now.
+	Now func() time.Time
+	// Registerer takes the metrics; nil for none.
+	Registerer prometheus.Registerer
+}
+
+const (
+	defaultDerivedBytes = 64 << 20
+	defaultReadWait     = 100 * time.Millisecond
+)
+
+// Reader answers gets and lists from collections, byte for byte as the upstream
+// would. It is safe for concurrent use. Close releases what it holds.
+type Reader struct {
+	wait    time.Duration
+	now     func() time.Time
+	derived *derived
+	coder   *coder
+	buffers *buffers
+	tags    tagger
+	metrics readMetrics
+}
+
+// NewReader makes a Reader.
+func NewReader(o ReaderOptions) (*Reader, error) {
+	if o.DerivedBytes == 0 {
+		o.DerivedBytes = defaultDerivedBytes
+	}
+	if o.Wait == 0 {
+		o.Wait = defaultReadWait
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	kept, err := newDerived(o.DerivedBytes)
+	if err != nil {
+		return nil, err
+	}
+	r := &Reader{
+		wait:    o.Wait,
+		now:     o.Now,
+		derived: kept,
+		coder:   newCoder(),
+		buffers: newBuffers(),
+		tags:    newTagger(),
+		metrics: newReadMetrics(kept),
+	}
+	if o.Registerer != nil {
+		if err := r.metrics.register(o.Registerer); err != nil {
+			kept.close()
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// Close releases the memory and ends the goroutines of what is kept of derived
+// forms. Reads after it work, slowly.
+func (r *Reader) Close() { r.derived.close() }
+
+// readable is what a Reader needs of a Collection.
+type readable interface {
+	Resource() *Resource
+	Encoding() api.Encoding
+	ListKind() (kind, apiVersion string)
+	View() *View
+	ViewAt(rv uint64) (*View, error)
+	Retain(v *View)
+	Select(f *object.Filter) (objs []*object.Object, rv uint64, ok bool)
+	WaitFor(ctx context.Context, rv uint64, timeout time.Duration) error
+}
+
+var _ readable = (*Collection)(nil)
+
+// Get answers a get from c. The error is a Status error that upstream would
+// answer with as well, ErrForward, or the context's. The response carries no
+// Audit-Id.
+func (r *Reader) Get(ctx context.Context, c *Collection, req *ReadRequest) (*api.Response, error) {
+	return r.get(ctx, c, req)
+}
+
+func (r *Reader) get(ctx context.Context, c readable, req *ReadRequest) (*api.Response, error) {
+	if !servable(c, req.Rep) {
+		return nil, ErrForward
+	}
+	key, ok := objectKey(c.Resource(), req.Namespace, req.Name)
+	if !ok {
+		return nil, ErrForward
+	}
+	v, err := r.viewForGet(ctx, c, req)
+	if err != nil {
+		return nil, err
+	}
+	o := v.Get(key)
+	if o == nil {
+		return nil, api.NewNotFound(c.Resource().GroupResource(), req.Name)
+	}
+	return r.object(c, req, o)
+}
+
+// objectKey is the key of a name in a collection; ok is false for paths that
+// the resource does not have.
+func objectKey(res *Resource, namespace, name string) (key string, ok bool) {
+	switch {
+	case res.Namespaced:
+		return namespace + "/" + name, namespace != "" && name != ""
+	case namespace != "" && (namespace != name || res.Resource != "namespaces"):
+		// Only a Namespace itself has a namespace in its path.
+		return "", false
+	}
+	return name, name != ""
+}
+
+func (r *Reader) viewForGet(ctx context.Context, c readable, req *ReadRequest) (*View, error) {
+	if req.Options.ResourceVersion == "" {
+		if !req.MostRecent {
+			return nil, ErrForward
+		}
+		return c.View(), nil
+	}
+	rv, err := api.ParseResourceVersion(req.Options.ResourceVersion)
+	if err != nil {
+		return nil, api.InvalidResourceVersion(req.Options.ResourceVersion, err)
+	}
+	return r.viewNotOlderThan(ctx, c, rv)
+}
+
+// viewNotOlderThan waits a little for a view at rv or above.
+func (r *Reader) viewNotOlderThan(ctx context.Context, c readable, rv uint64) (*View, error) {
+	v := c.View()
+	if v.RV() >= rv {
+		return v, nil
+	}
+	if err := r.waitFor(ctx, c, rv); err != nil {
+		return nil, err
+	}
+	return c.View(), nil
+}
+
+// waitFor turns every failure but the client's departure into ErrForward: the
+// upstream knows whether a version that did not come is too large.
+func (r *Reader) waitFor(ctx context.Context, c readable, rv uint64) error {
+	err := c.WaitFor(ctx, rv, r.wait)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	}
+	return &forwardError{err}
+}
+
+// forwardError is ErrForward with a reason.
+type forwardError struct{ reason error }
+
+func (e *forwardError) Error() string   { return ErrForward.Error() + ": " + e.reason.Error() }
+func (e *forwardError) Unwrap() []error { return []error{ErrForward, e.reason} }
+
+// servable reports whether objects as c keeps them can be given as rep.
+func servable(c readable, rep api.Representation) bool {
+	res := c.Resource()
+	if rep.Transform == api.Table {
+		return rep.Encoding == api.JSON && c.Encoding() == api.JSON && res.Printer != nil
+	}
+	if rep.Encoding == c.Encoding() {
+		return true
+	}
+	// Custom resources are kept as JSON; their metadata has a protobuf form.
+	return rep.Encoding == api.Protobuf && rep.Transform == api.PartialMetadata && res.Custom
+}
+
+// formatRV is the decimal form of a version.
+func formatRV(rv uint64) string { return strconv.FormatUint(rv, 10) }

@@ -1,0 +1,377 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/object"
+)
+
+// List answers a list from c. The error is a Status error that upstream would
+// answer with as well, ErrForward, or the context's. The response carries no
+// Audit-Id. Its body may hold on to the state of the collection until it was
+// written.
+func (r *Reader) List(ctx context.Context, c *Collection, req *ReadRequest) (*api.Response, error) {
+	return r.list(ctx, c, req)
+}
+
+func (r *Reader) list(ctx context.Context, c readable, req *ReadRequest) (*api.Response, error) {
+	if !servable(c, req.Rep) || req.Options.ShardSelector != "" {
+		return nil, ErrForward
+	}
+	q, err := newQuery(c, req)
+	if err != nil {
+		return nil, err
+	}
+	sel, err := r.resolve(ctx, c, q)
+	if err != nil {
+		return nil, err
+	}
+	return r.render(c, req, sel)
+}
+
+// query is a list request in the terms in which kube-apiserver's storage layer
+// works (k8s.io/apiserver/pkg/registry/generic/registry, Store.ListPredicate).
+type query struct {
+	*ReadRequest
+	filter *object.Filter // nil without selectors
+	// namespace is the prefix that is listed: the request's, or the only one
+	// that the field selector leaves.
+	namespace string
+	// single is the key of the one object that the list can have, "" for
+	// ordinary lists.
+	single string
+}
+
+func newQuery(c readable, req *ReadRequest) (*query, error) {
+	res := c.Resource()
+	if req.Namespace != "" && !res.Namespaced {
+		return nil, ErrForward
+	}
+	q := &query{ReadRequest: req, filter: req.Filter, namespace: req.Namespace}
+	if q.filter == nil && selective(&req.Options) {
+		var err error
+		q.filter, err = object.NewFilter(res.Schema, req.Namespace, "", req.Options.LabelSelector, req.Options.FieldSelector)
+		if err != nil {
+			return nil, &forwardError{err}
+		}
+	}
+	if !q.filter.Selective() {
+		q.filter = nil
+		return q, nil
+	}
+	q.narrow(res)
+	return q, nil
+}
+
+func selective(o *api.ListOptions) bool {
+	return o.LabelSelector != nil && !o.LabelSelector.Empty() || o.FieldSelector != nil && !o.FieldSelector.Empty()
+}
+
+// narrow recognizes lists of one namespace or one object by their field
+// selector. As upstream it does so on the first page only.
+func (q *query) narrow(res *Resource) {
+	fields := q.filter.Fields
+	if q.Options.Continue != "" || fields == nil {
+		return
+	}
+	if namespace, ok := fields.RequiresExactMatch("metadata.namespace"); ok && q.namespace == "" && res.Namespaced {
+		q.namespace = namespace
+	}
+	name, ok := fields.RequiresExactMatch("metadata.name")
+	if !ok || name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/%") {
+		return
+	}
+	if !res.Namespaced {
+		q.single = name
+	} else if q.namespace != "" {
+		q.single = q.namespace + "/" + name
+	}
+}
+
+// limit is the page size, 0 for none. Lists of any version have no pages.
+func (q *query) limit() int {
+	if q.Options.Limit <= 0 || q.Options.ResourceVersion == "0" {
+		return 0
+	}
+	return int(min(q.Options.Limit, 1<<31-1))
+}
+
+// selection is the answer to a list before it is rendered.
+type selection struct {
+	view *View
+	// rv is the version that the list reports.
+	rv uint64
+	// The objects are objs if picked, otherwise the first n of the view in
+	// namespace from the key from on.
+	picked          bool
+	objs            []*object.Object
+	namespace, from string
+	n               int
+	limit           int // the page size asked for, 0 for none
+	// token and remaining are set when objects remain after a page.
+	token     string
+	remaining *int64
+	// variant tells selections of one view apart that namespace, from and n do
+	// not: the selectors.
+	variant string
+}
+
+// len is the number of objects.
+func (s *selection) len() int {
+	if s.picked {
+		return len(s.objs)
+	}
+	return s.n
+}
+
+// each calls visit for each object with its position.
+func (s *selection) each(visit func(i int, o *object.Object)) {
+	if s.picked {
+		for i, o := range s.objs {
+			visit(i, o)
+		}
+		return
+	}
+	if s.n == 0 {
+		return
+	}
+	i := 0
+	s.view.Ascend(s.namespace, s.from, func(o *object.Object) bool {
+		visit(i, o)
+		i++
+		return i < s.n
+	})
+}
+
+// all returns the objects as a slice.
+func (s *selection) all() []*object.Object {
+	if s.picked {
+		return s.objs
+	}
+	objs := make([]*object.Object, 0, s.n)
+	s.each(func(_ int, o *object.Object) { objs = append(objs, o) })
+	return objs
+}
+
+// meta is what the list says of itself.
+func (s *selection) meta() metav1.ListMeta {
+	return metav1.ListMeta{ResourceVersion: formatRV(s.rv), Continue: s.token, RemainingItemCount: s.remaining}
+}
+
+// resolve finds the objects of a list. The cases are those of
+// k8s.io/apiserver/pkg/storage/cacher (delegator.go, watch_cache.go), in its
+// order.
+func (r *Reader) resolve(ctx context.Context, c readable, q *query) (*selection, error) {
+	opts := &q.Options
+	if opts.Continue != "" {
+		return r.resolveContinue(ctx, c, q)
+	}
+	if opts.ResourceVersion == "" {
+		if !q.MostRecent {
+			return nil, ErrForward
+		}
+		return r.latest(c, q, c.View(), "")
+	}
+	rv, err := api.ParseResourceVersion(opts.ResourceVersion)
+	if err != nil {
+		return nil, api.NewInvalidListResourceVersion(opts.ResourceVersion, err)
+	}
+	if rv == 0 && opts.ResourceVersion != "0" {
+		return nil, ErrForward // "00": upstream is of two minds about it
+	}
+	switch {
+	case opts.ResourceVersionMatch == metav1.ResourceVersionMatchExact:
+		return r.exact(ctx, c, q, rv, "")
+	case opts.ResourceVersionMatch == "" && rv > 0 && opts.Limit > 0:
+		if q.single != "" {
+			return nil, ErrForward // read from the store, at no exact version
+		}
+		return r.exact(ctx, c, q, rv, "")
+	}
+	v, err := r.viewNotOlderThan(ctx, c, rv)
+	if err != nil {
+		return nil, err
+	}
+	return r.latest(c, q, v, "")
+}
+
+// resolveContinue answers the pages after the first.
+func (r *Reader) resolveContinue(ctx context.Context, c readable, q *query) (*selection, error) {
+	token, err := api.DecodeContinue(q.Options.Continue)
+	if err != nil {
+		return nil, err
+	}
+	if rv := q.Options.ResourceVersion; rv != "" && rv != "0" {
+		return nil, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
+	}
+	from := token.Start
+	if q.namespace != "" {
+		from = q.namespace + "/" + from
+	}
+	if token.ResourceVersion > 0 {
+		return r.exact(ctx, c, q, uint64(token.ResourceVersion), from)
+	}
+	if !q.MostRecent {
+		return nil, ErrForward
+	}
+	return r.latest(c, q, c.View(), from)
+}
+
+// exact answers from the state at rv.
+func (r *Reader) exact(ctx context.Context, c readable, q *query, rv uint64, from string) (*selection, error) {
+	v, err := c.ViewAt(rv)
+	var tooLarge *TooLargeError
+	if errors.As(err, &tooLarge) {
+		if err := r.waitFor(ctx, c, rv); err != nil {
+			return nil, err
+		}
+		v, err = c.ViewAt(rv)
+	}
+	if err != nil {
+		// The upstream may have what is no longer held here, or knows best how
+		// to say that it is gone.
+		return nil, &forwardError{err}
+	}
+	return q.selectFrom(c, v, rv, from, nil), nil
+}
+
+// latest answers from the current state v.
+func (r *Reader) latest(c readable, q *query, v *View, from string) (*selection, error) {
+	if q.filter != nil && q.single == "" && from == "" && q.limit() == 0 {
+		if objs, at := indexed(c, q.filter, v); at != nil {
+			return &selection{view: at, rv: at.RV(), picked: true, objs: objs, variant: q.variant()}, nil
+		}
+	}
+	var index *indexTerm
+	if from == "" {
+		index = upstreamIndex(c.Resource(), q.filter)
+	}
+	return q.selectFrom(c, v, v.RV(), from, index), nil
+}
+
+// indexed asks the collection's index for the answer at v or a newer view, which
+// it returns; nil when no index helps.
+func indexed(c readable, f *object.Filter, v *View) ([]*object.Object, *View) {
+	for range 3 {
+		objs, rv, ok := c.Select(f)
+		if !ok {
+			return nil, nil
+		}
+		if rv == v.RV() {
+			return objs, v
+		}
+		if v = c.View(); rv == v.RV() {
+			return objs, v
+		}
+	}
+	return nil, nil
+}
+
+// selectFrom selects from v, starting at the key from; rv is the version to
+// report.
+func (q *query) selectFrom(c readable, v *View, rv uint64, from string, index *indexTerm) *selection {
+	s := &selection{view: v, rv: rv, namespace: q.namespace, from: from, limit: q.limit()}
+	if q.filter == nil {
+		q.selectRun(c, s)
+		return s
+	}
+	s.picked = true
+	s.variant = q.variant()
+	if q.single != "" {
+		if o := v.Get(q.single); o != nil && q.filter.Matches(o) {
+			s.objs = []*object.Object{o}
+		}
+		return s
+	}
+	limit := s.limit
+	more := false
+	v.Ascend(q.namespace, from, func(o *object.Object) bool {
+		if limit > 0 && len(s.objs) == limit {
+			// As upstream: something remains if any object does that its scan
+			// would look at, matching or not.
+			more = index == nil || index.matches(o)
+			return !more
+		}
+		if q.filter.Matches(o) {
+			s.objs = append(s.objs, o)
+		}
+		return true
+	})
+	if more {
+		q.page(c, s, s.objs[limit-1].Key)
+	}
+	return s
+}
+
+// selectRun selects without selectors.
+func (q *query) selectRun(c readable, s *selection) {
+	s.n = s.view.CountFrom(s.namespace, s.from)
+	limit := s.limit
+	if limit == 0 || s.n <= limit {
+		return
+	}
+	remaining := int64(s.n - limit)
+	s.n, s.remaining = limit, &remaining
+	last := ""
+	s.each(func(i int, o *object.Object) {
+		if i == limit-1 {
+			last = o.Key
+		}
+	})
+	q.page(c, s, last)
+}
+
+// page makes s a page that is not the last one and keeps its state for the rest.
+func (q *query) page(c readable, s *selection, last string) {
+	if q.namespace != "" {
+		last = last[len(q.namespace)+1:]
+	}
+	s.token = api.ContinueToken{ResourceVersion: int64(s.rv), Start: last + "\x00"}.Encode()
+	c.Retain(s.view)
+}
+
+// variant names the selectors.
+func (q *query) variant() string {
+	variant := ""
+	if q.filter.Labels != nil {
+		variant = q.filter.Labels.String()
+	}
+	if q.filter.Fields != nil {
+		variant += "\x00" + q.filter.Fields.String()
+	}
+	return variant
+}
+
+// indexTerm is a field term that upstream looks up in an index, so that its scan
+// sees no other objects.
+type indexTerm struct {
+	field int
+	value string
+}
+
+func (t *indexTerm) matches(o *object.Object) bool {
+	return t.field < len(o.Fields) && o.Fields[t.field] == t.value
+}
+
+// upstreamIndex tells which term of f upstream has an index for
+// (SelectionPredicate.IndexFields of pods and resource slices).
+func upstreamIndex(res *Resource, f *object.Filter) *indexTerm {
+	const indexed = "spec.nodeName"
+	switch res.GroupResource().String() {
+	case "pods", "resourceslices.resource.k8s.io":
+	default:
+		return nil
+	}
+	for _, e := range f.Equalities() {
+		if e.Kind == object.FieldTerm && e.Key == indexed && len(e.Values) == 1 {
+			return &indexTerm{field: e.Field, value: e.Values[0]}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,88 @@
+package cache
+
+import (
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+)
+
+// readMetrics are the metrics of a Reader. The handles of the usual series are
+// looked up once.
+type readMetrics struct {
+	bytes   *prometheus.CounterVec
+	bodies  [2][3][3]prometheus.Counter // by encoding, transform, coding
+	size    prometheus.GaugeFunc
+	max     prometheus.GaugeFunc
+	derived *derivedMetrics
+}
+
+func newReadMetrics(d *derived) readMetrics {
+	m := readMetrics{
+		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubeweir_read_body_bytes_total",
+			Help: "Bytes of the bodies of gets and lists answered from the cache, by encoding, transform and content coding.",
+		}, []string{"encoding", "transform", "coding"}),
+		size: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "kubeweir_derived_bytes",
+			Help: "Bytes taken by derived forms: compressed lists, rows of tables, metadata.",
+		}, func() float64 { return float64(d.bytes()) }),
+		max: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "kubeweir_derived_max_bytes",
+			Help: "Bytes that derived forms may take.",
+		}, func() float64 { return float64(d.cache.MaxCost()) }),
+		derived: &d.metrics,
+	}
+	transforms := [...]string{api.NoTransform: "none", api.Table: "table", api.PartialMetadata: "metadata"}
+	for e := range m.bodies {
+		for t := range m.bodies[e] {
+			for c := range m.bodies[e][t] {
+				m.bodies[e][t][c] = m.bytes.WithLabelValues(api.Encoding(e).String(), transforms[t], api.Compression(c).String())
+			}
+		}
+	}
+	return m
+}
+
+func (m *readMetrics) register(r prometheus.Registerer) error {
+	for _, c := range []prometheus.Collector{m.bytes, m.size, m.max, m.derived.lookups} {
+		if err := r.Register(c); err != nil {
+			return fmt.Errorf("registering the reader's metrics: %w", err)
+		}
+	}
+	return nil
+}
+
+// wrote counts the bytes of a body.
+func (m *readMetrics) wrote(rep api.Representation, coding api.Compression, n int64) {
+	m.bodies[rep.Encoding][rep.Transform][coding].Add(float64(n))
+}
+
+// derivedMetrics count the lookups of derived forms.
+type derivedMetrics struct {
+	lookups *prometheus.CounterVec
+	results [derivedKinds][2]prometheus.Counter // misses, hits
+}
+
+func newDerivedMetrics() derivedMetrics {
+	m := derivedMetrics{lookups: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "kubeweir_derived_lookups_total",
+		Help: "Lookups of derived forms, by what was looked for and whether it was there.",
+	}, []string{"form", "result"})}
+	for k := range derivedKinds {
+		m.results[k] = [2]prometheus.Counter{
+			m.lookups.WithLabelValues(k.String(), "miss"),
+			m.lookups.WithLabelValues(k.String(), "hit"),
+		}
+	}
+	return m
+}
+
+func (m *derivedMetrics) count(k derivedKind, hit bool) {
+	if hit {
+		m.results[k][1].Inc()
+	} else {
+		m.results[k][0].Inc()
+	}
+}
