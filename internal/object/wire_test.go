@@ -77,6 +77,13 @@ func TestObjectsAndFrames(t *testing.T) {
 
 	same(t, "JSON object", append(bytes.Clone(j.Raw), '\n'), c.encode(api.JSON, pod))
 	same(t, "protobuf object", object.AppendProtobufObject(nil, "v1", "Pod", p.Raw), c.encode(api.Protobuf, pod))
+	if o, err := object.DecodeProtobufEnvelope(c.encode(api.Protobuf, pod)); err != nil || o.RV != p.RV || o.Key != p.Key {
+		t.Errorf("envelope: %+v, %v", o, err)
+	}
+	status := &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Success", Details: &metav1.StatusDetails{Name: "n", UID: "u"}}
+	if o, err := object.DecodeProtobufEnvelope(c.encode(api.Protobuf, status)); err == nil {
+		t.Errorf("Status read as object %+v", o)
+	}
 	same(t, "JSON partial", append(object.AppendPartialJSON(nil, j.Metadata()), '\n'), c.encode(api.JSON, partial))
 	partialRaw := object.AppendPartialProtobuf(nil, p.Metadata())
 	same(t, "protobuf partial",
