@@ -1,0 +1,237 @@
+package audit
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Options say where events go.
+type Options struct {
+	// Path is the file that events are appended to, or "-" for Stdout. The file is
+	// made with mode 0600.
+	Path string
+	// Stdout is what "-" stands for, os.Stdout by default.
+	Stdout io.Writer
+	// MaxSize is the size in bytes above which the file is put aside and a new one
+	// begun; 0 lets it grow.
+	MaxSize int64
+	// MaxBackups is how many files put aside are kept, as Path.1 (the youngest),
+	// Path.2 and so on.
+	MaxBackups int
+	// QueueEvents and QueueBytes bound what waits for the writer (defaults: 8,192
+	// events, 16 MiB); what comes above is dropped.
+	QueueEvents int
+	QueueBytes  int64
+	// Registerer takes the metrics; nil leaves them unregistered.
+	Registerer prometheus.Registerer
+	// Logger is told when events cannot be written. Default: discarded.
+	Logger *slog.Logger
+}
+
+// Log writes events. All methods may be called on a nil Log, which records
+// nothing and costs nothing, and are safe for concurrent use.
+type Log struct {
+	opts    Options
+	metrics *logMetrics
+
+	queue  chan record
+	queued atomic.Int64 // bytes
+	reopen chan struct{}
+
+	closing   chan struct{} // closed by Close
+	closeOnce sync.Once
+	done      chan struct{} // closed when the writer has ended
+	err       error         // of closing the file; written before done is closed
+}
+
+// batchBytes is about how much is written at once.
+const batchBytes = 64 << 10
+
+// complainEvery is how often a log that cannot be written is complained of.
+const complainEvery = time.Minute
+
+// Open opens the file, which must be possible, and starts the writer, which
+// Close ends.
+func Open(opts Options) (*Log, error) {
+	if opts.Stdout == nil {
+		opts.Stdout = os.Stdout
+	}
+	if opts.QueueEvents <= 0 {
+		opts.QueueEvents = 8192
+	}
+	if opts.QueueBytes <= 0 {
+		opts.QueueBytes = 16 << 20
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	var to sink = &stream{to: opts.Stdout}
+	if opts.Path != "-" {
+		f := &file{path: opts.Path, maxSize: opts.MaxSize, maxBackups: opts.MaxBackups}
+		if err := f.open(); err != nil {
+			return nil, err
+		}
+		to = f
+	}
+	l := &Log{
+		opts:    opts,
+		queue:   make(chan record, opts.QueueEvents),
+		reopen:  make(chan struct{}, 1),
+		closing: make(chan struct{}),
+		done:    make(chan struct{}),
+	}
+	l.metrics = newLogMetrics(opts.Registerer, func() float64 { return float64(len(l.queue)) })
+	go l.run(to)
+	return l, nil
+}
+
+// Enabled reports whether Record does anything, for callers that would have to
+// gather an Event first.
+func (l *Log) Enabled() bool { return l != nil }
+
+// Record takes an event down. It does not wait; an event that the queue has no
+// room for is dropped and counted.
+func (l *Log) Record(e *Event) {
+	if l == nil {
+		return
+	}
+	select {
+	case <-l.closing:
+		l.metrics.dropped.Inc()
+		return
+	default:
+	}
+	r := newRecord(e)
+	if l.queued.Add(r.size) <= l.opts.QueueBytes {
+		select {
+		case l.queue <- r:
+			return
+		default:
+		}
+	}
+	l.queued.Add(-r.size)
+	l.metrics.dropped.Inc()
+}
+
+// Reopen has the writer open the file anew, after another program moved it away.
+func (l *Log) Reopen() {
+	if l == nil {
+		return
+	}
+	select {
+	case l.reopen <- struct{}{}:
+	default: // it is going to already
+	}
+}
+
+// Close writes what is queued and ends the writer. Events recorded later are
+// dropped. It returns early when ctx is done; the writer then ends on its own.
+func (l *Log) Close(ctx context.Context) error {
+	if l == nil {
+		return nil
+	}
+	l.closeOnce.Do(func() { close(l.closing) })
+	select {
+	case <-l.done:
+		return l.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// run is the writer. It ends after Close, when the queue is empty.
+func (l *Log) run(to sink) {
+	defer close(l.done)
+	w := batchWriter{log: l, to: to}
+	for {
+		select {
+		case r := <-l.queue:
+			w.writeAll(r)
+		case <-l.reopen:
+			if err := to.reopen(); err != nil {
+				w.complain("cannot reopen the audit log", err)
+			}
+		case <-l.closing:
+			select {
+			case r := <-l.queue:
+				w.writeAll(r)
+			default:
+				l.err = to.close()
+				return
+			}
+		}
+	}
+}
+
+// batchWriter encodes and writes, in the writer's goroutine.
+type batchWriter struct {
+	log        *Log
+	to         sink
+	buf        []byte
+	complained time.Time
+}
+
+// writeAll writes first and all that is queued, batchBytes at a time.
+func (w *batchWriter) writeAll(first record) {
+	r, more := first, true
+	for more {
+		events := 0
+		w.buf = w.buf[:0]
+		for more && len(w.buf) < batchBytes {
+			w.buf = appendEvent(w.buf, &r)
+			w.log.queued.Add(-r.size)
+			events++
+			select {
+			case r = <-w.log.queue:
+			default:
+				more = false
+			}
+		}
+		written, err := w.to.write(w.buf)
+		if written {
+			w.log.metrics.written.Add(float64(events))
+		} else {
+			w.log.metrics.failed.Add(float64(events))
+		}
+		if err != nil {
+			w.complain("trouble with the audit log", err, "lost", !written)
+		}
+	}
+	if cap(w.buf) > 4*batchBytes {
+		w.buf = nil
+	}
+}
+
+func (w *batchWriter) complain(message string, err error, more ...any) {
+	if now := time.Now(); w.complained.IsZero() || now.Sub(w.complained) >= complainEvery {
+		w.complained = now
+		w.log.opts.Logger.Error(message, append(more, "path", w.log.opts.Path, "err", err)...)
+	}
+}
+
+type logMetrics struct{ written, dropped, failed prometheus.Counter }
+
+func newLogMetrics(reg prometheus.Registerer, queued func() float64) *logMetrics {
+	events := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "kubeweir_audit_events_total",
+		Help: "Audit events by what became of them: written, dropped for want of room in the queue, failed to be written.",
+	}, []string{"result"})
+	if reg != nil {
+		reg.MustRegister(events, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "kubeweir_audit_queue_events",
+			Help: "Audit events that wait to be written.",
+		}, queued))
+	}
+	return &logMetrics{
+		written: events.WithLabelValues("written"),
+		dropped: events.WithLabelValues("dropped"),
+		failed:  events.WithLabelValues("failed"),
+	}
+}
