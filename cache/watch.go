@@ -1,0 +1,244 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/object"
+	"github.com/kubeweir/kubeweir/watchmux"
+)
+
+// WatchRequest is one authorized watch.
+type WatchRequest struct {
+	// Filter selects the objects; nil for all.
+	Filter *object.Filter
+	// Options as parsed; its selectors are those of Filter.
+	Options api.ListOptions
+	Rep     api.Representation
+	// MostRecent is the version that the collection must hold before the watch
+	// begins when Options.ResourceVersion is unset. The caller has proved it
+	// current.
+	MostRecent uint64
+	// Ended is called once when the watch is over, with the reason. May be nil.
+	Ended func(EndReason)
+}
+
+// EndReason says why a watch ended, for metrics and audit.
+type EndReason string
+
+// The reasons.
+const (
+	EndTimeout  EndReason = "timeout"   // its timeoutSeconds are over
+	EndClient   EndReason = "client"    // the client left
+	EndExpired  EndReason = "expired"   // older than history, or too slow
+	EndStopped  EndReason = "stopped"   // the collection was stopped
+	EndRevoked  EndReason = "revoked"   // its user may no longer watch
+	EndDraining EndReason = "draining"  // the gateway shuts down
+	EndFailed   EndReason = "failed"    // an object could not be rendered
+	EndTooLarge EndReason = "too_large" // a future version that did not come
+)
+
+// How long watches last and how often they are told the version, as in
+// kube-apiserver (k8s.io/apiserver/pkg/storage/cacher, --min-request-timeout).
+const (
+	bookmarkPeriod      = time.Minute
+	bookmarkBeforeEnd   = 2 * time.Second
+	minWatchDuration    = 30 * time.Minute
+	tooLargeWatchWait   = 3 * time.Second
+	initialFramesAtOnce = 256
+	eventsAtOnce        = 256
+)
+
+// Watches serves client watches from collections. It is safe for concurrent use.
+type Watches struct {
+	renderer watchRenderer
+	writers  *writers
+	ended    *prometheus.CounterVec
+
+	mu struct {
+		sync.Mutex
+		open map[*watchStream]struct{}
+		// draining refuses no watch but ends it at once.
+		draining bool
+	}
+}
+
+// watchRenderer gives what is derived from objects and kept elsewhere.
+type watchRenderer interface {
+	tableRow(res *Resource, o *object.Object) (tableRow, error)
+	// objectMetadata is the encoded ObjectMeta of an object of c in enc.
+	objectMetadata(c *Collection, enc api.Encoding, o *object.Object) ([]byte, error)
+}
+
+// NewWatches returns a server of watches; reader renders what they share with
+// lists. registerer may be nil.
+func NewWatches(reader *Reader, registerer prometheus.Registerer) *Watches {
+	w := &Watches{renderer: reader, writers: newWriters()}
+	w.mu.open = make(map[*watchStream]struct{})
+	w.ended = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "kubeweir_watches_ended_total",
+		Help: "Client watches that ended, by reason.",
+	}, []string{"reason"})
+	if registerer != nil {
+		registerer.MustRegister(w.ended, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "kubeweir_watches_open",
+			Help: "Client watches served from the cache now.",
+		}, func() float64 { return float64(w.Open()) }))
+	}
+	return w
+}
+
+// Open is the number of watches being served.
+func (ws *Watches) Open() int {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	return len(ws.mu.open)
+}
+
+// Watch is one watch being served; its methods are safe for concurrent use.
+type Watch struct{ s *watchStream }
+
+// End ends the watch soon, after what it already has; ok when it was not ending.
+func (w Watch) End(reason EndReason) { w.s.end(reason) }
+
+// Watch answers a watch. Errors of the watch itself (history gone, a future
+// version) arrive as ERROR events, as upstream sends them; the error is for
+// what the caller must forward or refuse.
+func (ws *Watches) Watch(ctx context.Context, c *Collection, req *WatchRequest) (*api.Response, Watch, error) {
+	from, err := api.ParseResourceVersion(req.Options.ResourceVersion)
+	if err != nil {
+		return nil, Watch{}, fmt.Errorf("%w: %w", ErrForward, err)
+	}
+	s := &watchStream{owner: ws, c: c, req: req, from: from}
+	s.deadline = time.Now().Add(watchDuration(req.Options.TimeoutSeconds))
+	if err := s.open(ctx); err != nil {
+		return nil, Watch{}, err
+	}
+	contentType := req.Rep.Encoding.MediaType()
+	if req.Rep.Encoding == api.Protobuf {
+		contentType += ";stream=watch"
+	}
+	return &api.Response{
+		Status: 200,
+		Header: api.Header{
+			{Name: "Cache-Control", Value: api.CacheControl},
+			{Name: "Content-Type", Value: contentType},
+		},
+		Stream: s,
+	}, Watch{s}, nil
+}
+
+// watchDuration is how long a watch lasts: as asked, else spread over half an
+// hour so that watches begun together do not end together.
+func watchDuration(timeoutSeconds int64) time.Duration {
+	if timeoutSeconds > 0 {
+		return time.Duration(min(timeoutSeconds, int64(365*24*time.Hour/time.Second))) * time.Second
+	}
+	return minWatchDuration + rand.N(minWatchDuration)
+}
+
+// open finds the point at which the watch begins.
+func (s *watchStream) open(ctx context.Context) error {
+	if !s.req.Options.SendInitialEvents {
+		start := s.from
+		if start == 0 {
+			start = s.c.View().RV()
+			s.from = start
+		}
+		return s.attach(start)
+	}
+	required := max(s.from, s.req.MostRecent)
+	if err := s.c.WaitFor(ctx, required, tooLargeWatchWait); err != nil {
+		var tooLarge *TooLargeError
+		if errors.As(err, &tooLarge) {
+			s.fail(api.NewTooLargeResourceVersion(required, tooLarge.Current, 1), EndTooLarge)
+			return nil
+		}
+		return err
+	}
+	// The view and the watcher must meet without a gap: a watcher at the view's
+	// version sees everything after it, unless history is shorter than the
+	// moment between the two lines.
+	view := s.c.View()
+	if err := s.attach(view.RV()); err != nil {
+		return err
+	}
+	s.initial = view
+	s.from = view.RV()
+	s.markEnd = s.req.Options.AllowWatchBookmarks
+	return nil
+}
+
+func (s *watchStream) attach(start uint64) error {
+	w, err := s.c.Mux().Watch(start, s.req.Filter, s.kick)
+	if err != nil {
+		return s.failed(err)
+	}
+	s.watcher = w
+	return nil
+}
+
+// failed turns an error of the multiplexer into what the client is told.
+func (s *watchStream) failed(err error) error {
+	var expired *watchmux.ExpiredError
+	switch {
+	case errors.As(err, &expired):
+		s.fail(api.NewExpiredWatch(s.from, expired.Oldest), EndExpired)
+	case errors.Is(err, ErrRewound):
+		s.fail(api.NewExpiredWatch(s.from, 0), EndExpired)
+	default:
+		// The collection stopped: upstream, too, ends its watches without an
+		// error then, and clients come back.
+		s.fail(nil, EndStopped)
+	}
+	return nil
+}
+
+// Drain ends all watches, spread evenly over the given time, and those that
+// still begin at once. It returns when they have ended or ctx has.
+func (ws *Watches) Drain(ctx context.Context, over time.Duration) {
+	ws.mu.Lock()
+	ws.mu.draining = true
+	open := make([]*watchStream, 0, len(ws.mu.open))
+	for s := range ws.mu.open {
+		open = append(open, s)
+	}
+	ws.mu.Unlock()
+	if len(open) == 0 {
+		return
+	}
+	pause := over / time.Duration(len(open))
+	for _, s := range open {
+		s.end(EndDraining)
+		if pause > 0 {
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+				pause = 0
+			}
+		}
+	}
+}
+
+func (ws *Watches) add(s *watchStream) {
+	ws.mu.Lock()
+	ws.mu.open[s] = struct{}{}
+	draining := ws.mu.draining
+	ws.mu.Unlock()
+	if draining {
+		s.end(EndDraining)
+	}
+}
+
+func (ws *Watches) remove(s *watchStream) {
+	ws.mu.Lock()
+	delete(ws.mu.open, s)
+	ws.mu.Unlock()
+}

@@ -1,0 +1,324 @@
+package cache
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/object"
+	"github.com/kubeweir/kubeweir/watchmux"
+)
+
+// watchStream is one client watch. It holds no goroutine: kick queues it for
+// delivery when its watcher has events, its timer is due or it is to end.
+//
+//	         kick                 kick
+//	idle ----------> queued  ----------> again
+//	 ^                 |  delivery         | delivery
+//	 +-----------------+ <-----------------+ (once more)
+type watchStream struct {
+	owner *Watches
+	c     *Collection
+	req   *WatchRequest
+	// from is the version after which events are delivered.
+	from     uint64
+	deadline time.Time
+
+	state atomic.Uint32
+	// reason is why the watch is to end, nil while it is not.
+	reason atomic.Pointer[EndReason]
+
+	// mu makes delivery and Stop exclude each other; what follows is guarded by it.
+	mu       sync.Mutex
+	w        api.StreamWriter
+	watcher  *watchmux.Watcher
+	stopped  bool
+	initial  *View  // objects still to be sent as ADDED, nil when done
+	initKey  string // from which key on
+	markEnd  bool   // the bookmark that ends the initial events is due
+	columns  bool   // the first Table event with column definitions was sent
+	failure  *apierrors.StatusError
+	bookmark time.Time // when the next one is due; zero for never
+	timer    *time.Timer
+	ended    EndReason
+}
+
+const (
+	streamIdle uint32 = iota
+	streamQueued
+	streamAgain
+)
+
+// Start implements api.Stream.
+func (s *watchStream) Start(w api.StreamWriter) {
+	now := time.Now()
+	s.mu.Lock()
+	s.w = w
+	if s.req.Options.AllowWatchBookmarks {
+		s.bookmark = nextBookmark(now, s.deadline)
+	}
+	s.timer = time.AfterFunc(s.nextWake(now), s.kick)
+	s.mu.Unlock()
+	s.owner.add(s)
+	s.kick()
+}
+
+// Stop implements api.Stream.
+func (s *watchStream) Stop() {
+	s.mu.Lock()
+	s.stopped = true
+	if s.watcher != nil {
+		s.watcher.Stop()
+	}
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+	ended := s.ended
+	s.initial = nil
+	s.mu.Unlock()
+	if ended == "" {
+		ended = EndClient
+	}
+	s.owner.remove(s)
+	s.owner.ended.WithLabelValues(string(ended)).Inc()
+	if s.req.Ended != nil {
+		s.req.Ended(ended)
+	}
+}
+
+// end makes the watch end with what it has seen, a last bookmark included.
+func (s *watchStream) end(reason EndReason) {
+	s.reason.CompareAndSwap(nil, &reason)
+	s.kick()
+}
+
+// fail makes the watch end with an ERROR event, or without one when err is nil.
+// Only before Start.
+func (s *watchStream) fail(err *apierrors.StatusError, reason EndReason) {
+	s.failure = err
+	s.reason.Store(&reason)
+}
+
+// kick queues the stream unless it is queued already. It never blocks.
+func (s *watchStream) kick() {
+	for {
+		switch s.state.Load() {
+		case streamIdle:
+			if s.state.CompareAndSwap(streamIdle, streamQueued) {
+				s.owner.writers.submit(s)
+				return
+			}
+		case streamQueued:
+			if s.state.CompareAndSwap(streamQueued, streamAgain) {
+				return
+			}
+		default:
+			return
+		}
+	}
+}
+
+// run delivers until there was no kick during a delivery.
+func (s *watchStream) run(sc *scratch) {
+	for {
+		s.state.Store(streamQueued)
+		s.deliver(sc)
+		if s.state.CompareAndSwap(streamQueued, streamIdle) {
+			return
+		}
+	}
+}
+
+// deliver writes everything that is due.
+func (s *watchStream) deliver(sc *scratch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped || s.w == nil || s.ended != "" {
+		return
+	}
+	if reason := s.reason.Load(); reason != nil && *reason == EndRevoked {
+		// Nothing more for one who lost the permission.
+		s.finish(*reason)
+		return
+	}
+	if s.watcher == nil {
+		s.finishFailed(sc)
+		return
+	}
+	if !s.deliverInitial(sc) {
+		return
+	}
+	rv, ok := s.deliverEvents(sc)
+	if !ok {
+		return
+	}
+	now := time.Now()
+	if !s.bookmark.IsZero() && !now.Before(s.bookmark) {
+		if !s.writeBookmark(sc, rv, false) {
+			return
+		}
+		s.bookmark = nextBookmark(now, s.deadline)
+	}
+	if !now.Before(s.deadline) {
+		s.finish(EndTimeout)
+		return
+	}
+	if reason := s.reason.Load(); reason != nil {
+		if s.req.Options.AllowWatchBookmarks && rv > 0 {
+			s.writeBookmark(sc, rv, false)
+		}
+		s.finish(*reason)
+		return
+	}
+	s.timer.Reset(s.nextWake(now))
+}
+
+// deliverInitial sends the objects that were there when the watch began, and
+// the bookmark that ends them. ok is false when the stream is over.
+func (s *watchStream) deliverInitial(sc *scratch) (ok bool) {
+	for s.initial != nil {
+		sc.frames, sc.buf = sc.frames[:0], sc.buf[:0]
+		n, more, now := 0, false, time.Now()
+		var renderErr error
+		s.initial.Ascend(s.initialNamespace(), s.initKey, func(o *object.Object) bool {
+			if s.req.Filter != nil && !s.req.Filter.Matches(o) {
+				return true
+			}
+			if n == initialFramesAtOnce {
+				s.initKey, more = o.Key, true
+				return false
+			}
+			n++
+			renderErr = s.appendObject(sc, api.Added, o, now)
+			return renderErr == nil
+		})
+		if renderErr != nil {
+			s.fail500(sc, renderErr)
+			return false
+		}
+		if !more {
+			s.initial = nil
+		}
+		if !s.write(sc) {
+			return false
+		}
+	}
+	if s.markEnd {
+		s.markEnd = false
+		return s.writeBookmark(sc, s.from, true)
+	}
+	return true
+}
+
+func (s *watchStream) initialNamespace() string {
+	if s.req.Filter == nil {
+		return ""
+	}
+	return s.req.Filter.Namespace
+}
+
+// deliverEvents sends the events that are waiting. rv is the version up to which
+// the client has seen everything.
+func (s *watchStream) deliverEvents(sc *scratch) (rv uint64, ok bool) {
+	for {
+		var err error
+		sc.deliveries, rv, err = s.watcher.Next(sc.deliveries[:0], eventsAtOnce)
+		sc.frames, sc.buf = sc.frames[:0], sc.buf[:0]
+		for _, d := range sc.deliveries {
+			if d.RV <= s.from {
+				continue // a client may begin at a version above the cache's
+			}
+			if err := s.appendDelivery(sc, d); err != nil {
+				s.fail500(sc, err)
+				return 0, false
+			}
+		}
+		if !s.write(sc) {
+			return 0, false
+		}
+		if err != nil {
+			_ = s.failed(err)
+			s.finishFailed(sc)
+			return 0, false
+		}
+		if len(sc.deliveries) < eventsAtOnce {
+			clear(sc.deliveries)
+			// A bookmark must never promise less than the client already has.
+			return max(rv, s.from), true
+		}
+	}
+}
+
+// write sends the frames of sc.
+func (s *watchStream) write(sc *scratch) bool {
+	if len(sc.frames) == 0 {
+		return true
+	}
+	err := s.w.WriteFrames(sc.frames)
+	clear(sc.frames)
+	if err != nil {
+		s.finish(EndClient)
+		return false
+	}
+	return true
+}
+
+func (s *watchStream) writeBookmark(sc *scratch, rv uint64, initialEventsEnd bool) bool {
+	sc.frames, sc.buf = sc.frames[:0], sc.buf[:0]
+	if err := s.appendBookmark(sc, rv, initialEventsEnd); err != nil {
+		s.fail500(sc, err)
+		return false
+	}
+	return s.write(sc)
+}
+
+// finishFailed ends a watch that was refused or fell behind.
+func (s *watchStream) finishFailed(sc *scratch) {
+	if s.failure != nil {
+		sc.frames, sc.buf = sc.frames[:0], sc.buf[:0]
+		s.appendError(sc, s.failure)
+		if !s.write(sc) {
+			return
+		}
+	}
+	s.finish(*s.reason.Load())
+}
+
+// fail500 ends the watch when an object cannot be rendered.
+func (s *watchStream) fail500(sc *scratch, err error) {
+	sc.frames, sc.buf = sc.frames[:0], sc.buf[:0]
+	s.appendError(sc, apierrors.NewInternalError(err))
+	if s.write(sc) {
+		s.finish(EndFailed)
+	}
+}
+
+func (s *watchStream) finish(reason EndReason) {
+	s.ended = reason
+	s.w.Close()
+}
+
+// nextWake is how long the stream may sleep.
+func (s *watchStream) nextWake(now time.Time) time.Duration {
+	next := s.deadline
+	if !s.bookmark.IsZero() && s.bookmark.Before(next) {
+		next = s.bookmark
+	}
+	return max(next.Sub(now), time.Millisecond)
+}
+
+// nextBookmark is when the next bookmark is due: in a minute, but once shortly
+// before the deadline; zero when that has passed.
+func nextBookmark(now, deadline time.Time) time.Time {
+	next := now.Add(bookmarkPeriod)
+	if last := deadline.Add(-bookmarkBeforeEnd); last.Before(next) {
+		next = last
+	}
+	if !next.After(now) {
+		return time.Time{}
+	}
+	return next
+}

@@ -1,0 +1,510 @@
+package cache_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/table"
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/object"
+)
+
+// watchClient is the far end of a watch: it collects what is written.
+type watchClient struct {
+	mu     sync.Mutex
+	data   []byte
+	closed bool
+	// blocked makes writes wait until it is closed.
+	blocked chan struct{}
+	fail    error
+}
+
+func (c *watchClient) WriteFrames(frames [][]byte) error {
+	if c.blocked != nil {
+		<-c.blocked
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.fail != nil {
+		return c.fail
+	}
+	if c.closed {
+		return errors.New("write after close")
+	}
+	for _, f := range frames {
+		c.data = append(c.data, f...)
+	}
+	return nil
+}
+
+func (c *watchClient) Close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+}
+
+// lines returns what came since the last call, an event a line in short form:
+// "ADDED default/a@101", with "$" for a closed stream.
+func (c *watchClient) lines(t *testing.T) []string {
+	t.Helper()
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var lines []string
+	for _, line := range bytes.Split(bytes.TrimSuffix(c.data, []byte("\n")), []byte("\n")) {
+		if len(line) > 0 {
+			lines = append(lines, shortEvent(t, line))
+		}
+	}
+	c.data = nil
+	if c.closed {
+		lines = append(lines, "$")
+	}
+	return lines
+}
+
+func shortEvent(t *testing.T, line []byte) string {
+	t.Helper()
+	var e struct {
+		Type   string
+		Object struct {
+			Code     int
+			Reason   string
+			Metadata struct {
+				Namespace, Name, ResourceVersion string
+				Annotations                      map[string]string
+			}
+		}
+	}
+	if err := json.Unmarshal(line, &e); err != nil {
+		t.Fatalf("event %q: %v", line, err)
+	}
+	m := e.Object.Metadata
+	switch {
+	case e.Type == "ERROR":
+		return fmt.Sprintf("ERROR %d %s", e.Object.Code, e.Object.Reason)
+	case e.Type == "BOOKMARK" && m.Annotations["k8s.io/initial-events-end"] == "true":
+		return "BOOKMARK end@" + m.ResourceVersion
+	case e.Type == "BOOKMARK":
+		return "BOOKMARK @" + m.ResourceVersion
+	}
+	return fmt.Sprintf("%s %s/%s@%s", e.Type, m.Namespace, m.Name, m.ResourceVersion)
+}
+
+// watchBench is a collection of pods and what serves its watches.
+type watchBench struct {
+	t       *testing.T
+	source  *cachetest.Source
+	manager *cache.Manager
+	watches *cache.Watches
+	c       *cache.Collection
+}
+
+func newWatchBench(t *testing.T, limits cache.Limits) *watchBench {
+	t.Helper()
+	res := cachetest.PodResource()
+	res.Printer = table.NewDefaultPrinter()
+	b := &watchBench{t: t, source: cachetest.New(res)}
+	var err error
+	if b.manager, err = cache.NewManager(cache.Options{Source: b.source, Limits: limits, Logger: slog.New(slog.DiscardHandler)}); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := cache.NewReader(cache.ReaderOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(reader.Close)
+	t.Cleanup(b.manager.Close)
+	b.watches = cache.NewWatches(reader, nil)
+	if b.c, err = b.manager.Collection(t.Context(), res, api.JSON); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (b *watchBench) pod(key string, labels ...string) uint64 {
+	rv, _ := api.ParseResourceVersion(b.source.Create(cachetest.Pods, cachetest.Pod(key, "", labels...)).GetResourceVersion())
+	synctest.Wait()
+	return rv
+}
+
+func (b *watchBench) update(key string, labels ...string) {
+	b.source.Update(cachetest.Pods, cachetest.Pod(key, "", labels...))
+	synctest.Wait()
+}
+
+type openWatch struct {
+	*watchClient
+	stream api.Stream
+	watch  cache.Watch
+	ended  []cache.EndReason
+}
+
+func (w *openWatch) stop() { w.stream.Stop() }
+
+func (b *watchBench) watch(query string, rep api.Representation) *openWatch {
+	b.t.Helper()
+	return b.watchWith(query, rep, &watchClient{})
+}
+
+func (b *watchBench) watchWith(query string, rep api.Representation, client *watchClient) *openWatch {
+	b.t.Helper()
+	opts, err := api.ParseListOptions("watch=true&" + query)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	filter, err := object.NewFilter(b.c.Resource().Schema, "", "", opts.LabelSelector, opts.FieldSelector)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	w := &openWatch{watchClient: client}
+	resp, watch, err := b.watches.Watch(b.t.Context(), b.c, &cache.WatchRequest{
+		Filter: filter, Options: opts, Rep: rep, MostRecent: b.c.RV(),
+		Ended: func(r cache.EndReason) { w.ended = append(w.ended, r) },
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	w.stream, w.watch = resp.Stream, watch
+	w.stream.Start(w.watchClient)
+	return w
+}
+
+func expect(t *testing.T, got []string, want ...string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+	}
+}
+
+const initial = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+
+func TestWatchInitialEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newWatchBench(t, cache.Limits{})
+		b.pod("default/b") // 101
+		b.pod("default/a") // 102
+		w := b.watch(initial, api.Representation{})
+		defer w.stop()
+		expect(t, w.lines(t), "ADDED default/a@102", "ADDED default/b@101", "BOOKMARK end@102")
+		b.update("default/a")
+		b.source.Delete(cachetest.Pods, "default/b")
+		expect(t, w.lines(t), "MODIFIED default/a@103", "DELETED default/b@104")
+
+		unmarked := b.watch("resourceVersion=0", api.Representation{})
+		defer unmarked.stop()
+		expect(t, unmarked.lines(t), "ADDED default/a@103")
+	})
+}
+
+func TestWatchManyInitialEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newWatchBench(t, cache.Limits{})
+		var want []string
+		for i := range 1000 {
+			rv := b.pod(fmt.Sprintf("default/p%04d", i))
+			want = append(want, fmt.Sprintf("ADDED default/p%04d@%d", i, rv))
+		}
+		w := b.watch(initial, api.Representation{})
+		defer w.stop()
+		expect(t, w.lines(t), append(want, fmt.Sprintf("BOOKMARK end@%d", b.c.RV()))...)
+	})
+}
+
+func TestWatchFromVersion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newWatchBench(t, cache.Limits{})
+		first := b.pod("default/a")
+		b.pod("default/b")
+		w := b.watch(fmt.Sprintf("resourceVersion=%d", first), api.Representation{})
+		defer w.stop()
+		expect(t, w.lines(t), "ADDED default/b@102")
+
+		future := b.watch("resourceVersion=104", api.Representation{})
+		defer future.stop()
+		for _, key := range []string{"default/c", "default/d", "default/e"} {
+			b.pod(key)
+		}
+		expect(t, future.lines(t), "ADDED default/e@105")
+
+		now := b.watch("sendInitialEvents=false&resourceVersionMatch=NotOlderThan", api.Representation{})
+		defer now.stop()
+		b.pod("default/f")
+		expect(t, now.lines(t), "ADDED default/f@106")
+	})
+}
+
+func TestWatchSelectorTransitions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newWatchBench(t, cache.Limits{})
+		b.pod("default/a", "app=web")
+		b.pod("default/b", "app=db")
+		w := b.watch("resourceVersion=102&labelSelector="+url.QueryEscape("app=web"), api.Representation{})
+		defer w.stop()
+		b.update("default/b", "app=web")
+		b.update("default/b", "app=web", "x=y")
+		b.update("default/b", "app=db")
+		b.update("default/a", "app=db")
+		expect(t, w.lines(t), "ADDED default/b@103", "MODIFIED default/b@104", "DELETED default/b@105", "DELETED default/a@106")
+	})
+}
+
+func TestWatchLeavingObjectIsThePreviousOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newWatchBench(t, cache.Limits{})
+		b.pod("default/a", "app=web")
+		for _, rep := range []api.Representation{{}, {Transform: api.PartialMetadata}} {
+			client := &watchClient{}
+			w := b.watchWith("resourceVersion=101&labelSelector=app%3Dweb", rep, client)
+			if rep.Transform == api.NoTransform {
+				b.update("default/a", "app=db")
+			}
+			synctest.Wait()
+			if line := string(client.data); !strings.Contains(line, `"app":"web"`) || !strings.Contains(line, `"resourceVersion":"102"`) {
+				t.Errorf("%v: %s", rep, line)
+			}
+			w.stop()
+		}
+	})
+}
+
+func TestWatchBookmarksAndDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newWatchBench(t, cache.Limits{})
+		b.pod("default/a")
+		w := b.watch("resourceVersion=101&allowWatchBookmarks=true&timeoutSeconds=70", api.Representation{})
+		silent := b.watch("resourceVersion=101&timeoutSeconds=70", api.Representation{})
+		time.Sleep(59 * time.Second)
+		expect(t, w.lines(t))
+		time.Sleep(2 * time.Second)
+		expect(t, w.lines(t), "BOOKMARK @101")
+		time.Sleep(8 * time.Second) // two seconds before the end
+		expect(t, w.lines(t), "BOOKMARK @101")
+		time.Sleep(2 * time.Second)
+		expect(t, w.lines(t), "$")
+		expect(t, silent.lines(t), "$")
+		w.stop()
+		silent.stop()
+		if !slices.Equal(w.ended, []cache.EndReason{cache.EndTimeout}) {
+			t.Errorf("ended: %v", w.ended)
+		}
+	})
+}
+
+func TestWatchExpired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newWatchBench(t, cache.Limits{HistoryEvents: 10})
+		for i := range 30 {
+			b.pod(fmt.Sprintf("default/p%d", i))
+		}
+		w := b.watch("resourceVersion=101", api.Representation{})
+		expect(t, w.lines(t), "ERROR 410 Expired", "$")
+		w.stop()
+		if !slices.Equal(w.ended, []cache.EndReason{cache.EndExpired}) {
+			t.Errorf("ended: %v", w.ended)
+		}
+	})
+}
+
+func TestWatchTooLargeVersion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newWatchBench(t, cache.Limits{})
+		w := b.watch("sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=100000", api.Representation{})
+		expect(t, w.lines(t), "ERROR 504 Timeout", "$")
+		w.stop()
+	})
+}
+
+func TestSlowWatcherDelaysNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newWatchBench(t, cache.Limits{HistoryEvents: 64})
+		gate := make(chan struct{})
+		var slow []*openWatch
+		for range 100 {
+			slow = append(slow, b.watchWith("resourceVersion=100", api.Representation{}, &watchClient{blocked: gate}))
+		}
+		fast := b.watch("resourceVersion=100", api.Representation{})
+		b.pod("default/a")
+		time.Sleep(100 * time.Millisecond) // the writers notice that they stand still
+		expect(t, fast.lines(t), "ADDED default/a@101")
+		for i := range 200 { // beyond history
+			b.pod(fmt.Sprintf("default/p%d", i))
+			time.Sleep(10 * time.Millisecond)
+		}
+		if n := len(fast.lines(t)); n != 200 {
+			t.Errorf("the fast watcher got %d events", n)
+		}
+		close(gate)
+		for _, w := range slow {
+			lines := w.lines(t)
+			if last := lines[len(lines)-2:]; !slices.Equal(last, []string{"ERROR 410 Expired", "$"}) {
+				t.Fatalf("slow watcher: %v", last)
+			}
+			w.stop()
+		}
+		fast.stop()
+	})
+}
+
+func TestWatchEndsWhenTheClientIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newWatchBench(t, cache.Limits{})
+		w := b.watchWith("resourceVersion=100", api.Representation{}, &watchClient{fail: errors.New("connection reset")})
+		b.pod("default/a")
+		synctest.Wait()
+		if !w.closed {
+			t.Error("not closed after a failed write")
+		}
+		w.stop()
+		if n := b.watches.Open(); n != 0 {
+			t.Errorf("%d watches open", n)
+		}
+		if n := b.c.Mux().Stats().Watchers; n != 0 {
+			t.Errorf("%d watchers left", n)
+		}
+	})
+}
+
+func TestWatchStoppedBeforeStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newWatchBench(t, cache.Limits{})
+		opts, _ := api.ParseListOptions("watch=true&resourceVersion=100")
+		resp, _, err := b.watches.Watch(t.Context(), b.c, &cache.WatchRequest{Options: opts})
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Stream.Stop()
+		if n := b.c.Mux().Stats().Watchers; n != 0 {
+			t.Errorf("%d watchers left", n)
+		}
+	})
+}
+
+func TestRevokedWatchGetsNothingMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newWatchBench(t, cache.Limits{})
+		w := b.watch("resourceVersion=100&allowWatchBookmarks=true", api.Representation{})
+		b.pod("default/a")
+		expect(t, w.lines(t), "ADDED default/a@101")
+		w.watch.End(cache.EndRevoked)
+		b.pod("default/b")
+		expect(t, w.lines(t), "$")
+		w.stop()
+	})
+}
+
+func TestDrainSpreadsAndBookmarks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newWatchBench(t, cache.Limits{})
+		b.pod("default/a")
+		var open []*openWatch
+		for range 10 {
+			open = append(open, b.watch("resourceVersion=101&allowWatchBookmarks=true", api.Representation{}))
+		}
+		synctest.Wait()
+		go b.watches.Drain(context.Background(), 10*time.Second)
+		closedAfter := func() (n int) {
+			synctest.Wait()
+			for _, w := range open {
+				w.mu.Lock()
+				if w.closed {
+					n++
+				}
+				w.mu.Unlock()
+			}
+			return n
+		}
+		if n := closedAfter(); n != 1 {
+			t.Errorf("%d closed at once", n)
+		}
+		time.Sleep(5 * time.Second)
+		if n := closedAfter(); n < 5 || n > 7 {
+			t.Errorf("%d closed at half time", n)
+		}
+		time.Sleep(6 * time.Second)
+		late := b.watch("resourceVersion=101", api.Representation{})
+		expect(t, late.lines(t), "$")
+		late.stop()
+		for _, w := range open {
+			expect(t, w.lines(t), "BOOKMARK @101", "$")
+			w.stop()
+		}
+	})
+}
+
+func TestWatchTable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newWatchBench(t, cache.Limits{})
+		b.pod("default/a")
+		client := &watchClient{}
+		w := b.watchWith(initial, api.Representation{Transform: api.Table, IncludeObject: api.IncludeNone}, client)
+		defer w.stop()
+		b.update("default/a")
+		synctest.Wait()
+		lines := strings.Split(strings.TrimSpace(string(client.data)), "\n")
+		if len(lines) != 3 {
+			t.Fatalf("%d events: %s", len(lines), client.data)
+		}
+		for i, line := range lines {
+			if got := strings.Contains(line, `"columnDefinitions":null`); got != (i > 0) {
+				t.Errorf("event %d: column definitions left out: %v", i, got)
+			}
+		}
+		if !strings.Contains(lines[1], `"k8s.io/initial-events-end":"true"`) {
+			t.Errorf("end bookmark: %s", lines[1])
+		}
+		if !strings.Contains(lines[2], `"type":"MODIFIED"`) || !strings.Contains(lines[2], `"object":null`) {
+			t.Errorf("event: %s", lines[2])
+		}
+	})
+}
+
+func TestWatchPartialMetadata(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newWatchBench(t, cache.Limits{})
+		b.pod("default/a", "app=web")
+		client := &watchClient{}
+		w := b.watchWith("resourceVersion=0", api.Representation{Transform: api.PartialMetadata}, client)
+		defer w.stop()
+		synctest.Wait()
+		line := string(client.data)
+		if !strings.HasPrefix(line, `{"type":"ADDED","object":{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{`) ||
+			strings.Contains(line, "spec") || !strings.Contains(line, `"app":"web"`) {
+			t.Errorf("event: %s", line)
+		}
+	})
+}
+
+func TestWatchSurvivesABrokenFeed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newWatchBench(t, cache.Limits{})
+		b.pod("default/a")
+		w := b.watch("resourceVersion=101", api.Representation{})
+		defer w.stop()
+		b.source.SetDown(true)
+		b.source.Create(cachetest.Pods, cachetest.Pod("default/b", ""))
+		b.source.Delete(cachetest.Pods, "default/a")
+		b.source.Compact() // the feed must list again, and find the deletion
+		time.Sleep(time.Second)
+		b.source.SetDown(false)
+		time.Sleep(time.Minute)
+		lines := w.lines(t)
+		slices.Sort(lines)
+		if len(lines) != 2 || !strings.HasPrefix(lines[0], "ADDED default/b@102") || !strings.HasPrefix(lines[1], "DELETED default/a@") {
+			t.Errorf("after the break: %v", lines)
+		}
+	})
+}
