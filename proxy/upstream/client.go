@@ -1,0 +1,175 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	// OIDC, and clear errors for the auth providers that were removed.
+	_ "k8s.io/client-go/plugin/pkg/client/auth"
+)
+
+// Client talks to one upstream kube-apiserver. It is safe for concurrent use.
+type Client struct {
+	base     *url.URL // scheme, host and the path under which the server lives
+	config   *rest.Config
+	agent    string
+	compress bool
+	// absolute says that requests name the server in full, as an HTTP proxy in
+	// between needs it of those in plain text.
+	absolute bool
+	limits   Limits
+	log      *slog.Logger
+	metrics  *metrics
+	contacts *contacts
+
+	own, anonymous               http.RoundTripper
+	ownUpgrade, anonymousUpgrade http.RoundTripper
+	feed                         http.RoundTripper
+	pools                        []*pool
+
+	buffers     sync.Pool    // *[]byte of copyBuffer
+	lastFailure atomic.Int64 // when a failure was logged, unix nanoseconds
+
+	// ctx ends with Close, and with it all that is under way.
+	ctx     context.Context
+	cancel  context.CancelFunc
+	running sync.WaitGroup // the rotator, streams and upgrades
+
+	mu struct {
+		sync.Mutex
+		closed bool // nothing is added to running any more
+	}
+}
+
+// New returns a client of the upstream that opts name. It loads credentials, but
+// does not connect. Close releases it.
+func New(opts Options) (*Client, error) {
+	opts.Limits.setDefaults()
+	cfg, err := opts.restConfig()
+	if err != nil {
+		return nil, err
+	}
+	base, _, err := rest.DefaultServerUrlFor(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("upstream address %q: %w", cfg.Host, err)
+	}
+	base.Path, base.RawPath = strings.TrimRight(base.Path, "/"), strings.TrimRight(base.RawPath, "/")
+	c := &Client{
+		base: base, config: cfg, limits: opts.Limits,
+		agent: opts.UserAgent, log: opts.Logger, compress: opts.Compression.compresses(base),
+		contacts: newContacts(time.Now),
+	}
+	c.buffers.New = func() any { b := make([]byte, copyBuffer); return &b }
+	if c.agent == "" {
+		c.agent = "kubeweir"
+	}
+	if c.log == nil {
+		c.log = slog.New(slog.DiscardHandler)
+	}
+	factory, err := newFactory(cfg, opts.Limits)
+	if err != nil {
+		return nil, err
+	}
+	if c.absolute, err = factory.absolute(base); err != nil {
+		return nil, err
+	}
+	if err := c.open(factory); err != nil {
+		return nil, err
+	}
+	if c.metrics, err = newMetrics(opts.Registerer, c.contacts); err != nil {
+		return nil, err
+	}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	return c, c.watchFiles(factory)
+}
+
+// open makes the pools.
+func (c *Client) open(f *factory) (err error) {
+	quiet := 3 * c.limits.PingInterval
+	for _, p := range []struct {
+		style style
+		rt    *http.RoundTripper
+	}{
+		{style{pingAfter: quiet}, &c.own},
+		{style{pingAfter: quiet, anonymous: true}, &c.anonymous},
+		{style{http1: true}, &c.ownUpgrade},
+		{style{http1: true, anonymous: true}, &c.anonymousUpgrade},
+		{style{pingAfter: c.limits.PingInterval, track: c.contacts.track}, &c.feed},
+	} {
+		pool, err := f.pool(p.style)
+		if err != nil {
+			return err
+		}
+		c.pools = append(c.pools, pool)
+		if *p.rt = http.RoundTripper(pool); p.style.anonymous {
+			continue
+		}
+		if *p.rt, err = f.wrap(pool); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// watchFiles starts the rotator where there is something to rotate.
+func (c *Client) watchFiles(f *factory) error {
+	files := f.files()
+	if len(files) == 0 {
+		return nil
+	}
+	seen, err := fingerprint(files)
+	if err != nil {
+		c.cancel()
+		return fmt.Errorf("upstream TLS: %w", err)
+	}
+	r := &rotator{factory: f, pools: c.pools, log: c.log, reloads: c.metrics.reloads, seen: seen}
+	c.spawn(func() { r.run(c.ctx, c.limits.CredentialCheck) })
+	return nil
+}
+
+// Server is the address of the upstream, for logs and messages.
+func (c *Client) Server() string { return c.base.Redacted() }
+
+// spawn runs f in a goroutine that Close waits for; f must end when c.ctx does.
+// It returns false, and runs nothing, after Close.
+func (c *Client) spawn(f func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.mu.closed {
+		c.running.Go(f)
+	}
+	return !c.mu.closed
+}
+
+// Close ends everything under way and waits for it.
+func (c *Client) Close() {
+	c.mu.Lock()
+	c.mu.closed = true
+	c.mu.Unlock()
+	c.cancel()
+	c.running.Wait()
+	for _, p := range c.pools {
+		p.CloseIdleConnections()
+	}
+}
+
+var errClosed = errors.New("the upstream client is closed")
+
+// resourceURL is the URL of an own request: path begins with a slash and is not
+// escaped.
+func (c *Client) resourceURL(path string, query url.Values) *url.URL {
+	u := *c.base
+	u.Path, u.RawPath = c.base.Path+path, ""
+	u.RawQuery = query.Encode()
+	return &u
+}

@@ -1,0 +1,39 @@
+package upstream
+
+import (
+	"net/http"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// ClientGo returns what a constructor of client-go needs to talk to the upstream
+// as the gateway, over this client's connections, for instance
+//
+//	kubernetes.NewForConfigAndClient(client.ClientGo())
+//
+// There is no throttling on the client's side. The requests are those counted with
+// the purpose review.
+func (c *Client) ClientGo() (*rest.Config, *http.Client) {
+	cfg := &rest.Config{Host: c.base.String(), UserAgent: c.agent, QPS: -1}
+	return cfg, &http.Client{Transport: countedTransport{c}}
+}
+
+// countedTransport counts the requests of client-go.
+type countedTransport struct{ c *Client }
+
+// RoundTrip implements http.RoundTripper.
+func (t countedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if len(req.Header["User-Agent"]) == 0 {
+		req = req.Clone(req.Context())
+		req.Header.Set("User-Agent", t.c.agent)
+	}
+	began := time.Now()
+	resp, err := t.c.own.RoundTrip(req)
+	if err != nil {
+		t.c.metrics.answered(forReview, req.Method, 0, 0)
+		return nil, err
+	}
+	t.c.metrics.answered(forReview, req.Method, resp.StatusCode, time.Since(began))
+	return resp, nil
+}

@@ -1,0 +1,209 @@
+package upstream
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// ServerResource is what discovery says of one resource.
+type ServerResource struct {
+	schema.GroupVersionResource
+	Kind       string
+	Namespaced bool
+	// Verbs are those of the resource itself; none for one that exists only for
+	// its subresources.
+	Verbs        []string
+	Subresources []Subresource
+}
+
+// Subresource is what discovery says of a subresource.
+type Subresource struct {
+	Name string
+	// Kind is what it answers with. Group and version are empty where they are
+	// those of the resource.
+	Kind  schema.GroupVersionKind
+	Verbs []string
+}
+
+// Supports reports whether the resource has the verb.
+func (r *ServerResource) Supports(verb string) bool { return slices.Contains(r.Verbs, verb) }
+
+// DiscoveryOptions say how often discovery is read. Zero values are defaults.
+type DiscoveryOptions struct {
+	// Period is how often it is read anew, default 5 min.
+	Period time.Duration
+	// MissPeriod is how often at most a lookup that finds nothing leads to a
+	// reading, default 10 s.
+	MissPeriod time.Duration
+	// MinPeriod is the least time between the beginnings of two readings,
+	// default 1 s.
+	MinPeriod time.Duration
+}
+
+// Discovery knows which resources the upstream serves. What it read last counts
+// until it is read anew, whatever happens to the upstream. It is safe for
+// concurrent use.
+type Discovery struct {
+	c     *Client
+	opts  DiscoveryOptions
+	known atomic.Pointer[discovered]
+
+	mu struct {
+		sync.Mutex
+		// next is the reading that begins next, for those who ask for it now; nil
+		// when nobody does. working tells that a goroutine sees to it.
+		next    *reading
+		working bool
+		began   time.Time // of the last reading
+		missed  time.Time // when a miss last led to a reading
+	}
+}
+
+// reading is one reading of discovery.
+type reading struct {
+	done chan struct{}
+	err  error // written before done is closed
+}
+
+// Discovery returns a new Discovery of the client's upstream, which knows nothing
+// yet: Run or Refresh reads it.
+func (c *Client) Discovery(opts DiscoveryOptions) *Discovery {
+	for _, o := range []struct {
+		field *time.Duration
+		value time.Duration
+	}{{&opts.Period, 5 * time.Minute}, {&opts.MissPeriod, 10 * time.Second}, {&opts.MinPeriod, time.Second}} {
+		if *o.field <= 0 {
+			*o.field = o.value
+		}
+	}
+	d := &Discovery{c: c, opts: opts}
+	d.known.Store(&discovered{})
+	return d
+}
+
+// Lookup returns what is known of a resource. It does not wait; when it finds
+// nothing, a refresh may begin, so that a later call finds it. The result is
+// shared and must not be modified.
+func (d *Discovery) Lookup(gvr schema.GroupVersionResource) (ServerResource, bool) {
+	if r, ok := d.known.Load().resources[gvr]; ok {
+		return *r, true
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if now := time.Now(); now.Sub(d.mu.missed) >= d.opts.MissPeriod {
+		d.mu.missed = now
+		d.joinLocked()
+	}
+	return ServerResource{}, false
+}
+
+// Resources returns all resources that are known, in no order. They are shared and
+// must not be modified.
+func (d *Discovery) Resources() []ServerResource {
+	known := d.known.Load().resources
+	all := make([]ServerResource, 0, len(known))
+	for _, r := range known {
+		all = append(all, *r)
+	}
+	return all
+}
+
+// Refresh returns when discovery was read, by a reading that began after the call.
+// Calls at the same time share one reading; readings begin at least
+// DiscoveryOptions.MinPeriod apart.
+func (d *Discovery) Refresh(ctx context.Context) error {
+	d.mu.Lock()
+	r := d.joinLocked()
+	d.mu.Unlock()
+	select {
+	case <-r.done:
+		return r.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Run reads discovery now and every DiscoveryOptions.Period until ctx ends; what
+// fails is tried again sooner.
+func (d *Discovery) Run(ctx context.Context) {
+	retry := d.opts.MinPeriod
+	for {
+		wait := d.opts.Period
+		if err := d.Refresh(ctx); err == nil {
+			retry = d.opts.MinPeriod
+		} else if ctx.Err() == nil {
+			d.c.log.Warn("discovery cannot be read", "error", err)
+			wait = min(retry, d.opts.Period)
+			retry *= 2
+		}
+		// Spread the load of many gateways.
+		wait += rand.N(wait/10 + 1)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+// joinLocked returns the reading that begins next, and sees to it that it does.
+func (d *Discovery) joinLocked() *reading {
+	if d.mu.next == nil {
+		d.mu.next = &reading{done: make(chan struct{})}
+	}
+	r := d.mu.next
+	if !d.mu.working {
+		if d.mu.working = d.c.spawn(d.work); !d.mu.working {
+			r.err = errClosed
+			close(r.done)
+			d.mu.next = nil
+		}
+	}
+	return r
+}
+
+// work reads until nobody asks for more.
+func (d *Discovery) work() {
+	for {
+		d.mu.Lock()
+		if d.mu.next == nil {
+			d.mu.working = false
+			d.mu.Unlock()
+			return
+		}
+		wait := time.Until(d.mu.began.Add(d.opts.MinPeriod))
+		d.mu.Unlock()
+		if wait > 0 {
+			select {
+			case <-time.After(wait):
+			case <-d.c.ctx.Done():
+			}
+		}
+		d.mu.Lock()
+		r := d.mu.next
+		d.mu.next, d.mu.began = nil, time.Now()
+		d.mu.Unlock()
+		r.err = d.read(d.c.ctx)
+		close(r.done)
+	}
+}
+
+// read reads discovery once.
+func (d *Discovery) read(ctx context.Context) error {
+	last := d.known.Load()
+	known, err := d.c.discover(ctx, last)
+	if err != nil {
+		return err
+	}
+	d.known.Store(known)
+	if len(known.resources) != len(last.resources) {
+		d.c.log.Info("discovery read", "resources", len(known.resources), "before", len(last.resources))
+	}
+	return nil
+}

@@ -1,0 +1,120 @@
+package upstream
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"syscall"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+)
+
+// statusClientLeft is what a response to nobody carries; never sent.
+const statusClientLeft = 499
+
+func (x *exchange) resource() schema.GroupResource {
+	return schema.GroupResource{Group: x.info.APIGroup, Resource: x.info.Resource}
+}
+
+// refuse answers a request that is not sent.
+func (x *exchange) refuse(err error) *api.Response {
+	x.end()
+	var malformed *headerError
+	var status apierrors.APIStatus
+	switch {
+	case errors.As(err, &malformed):
+		err = apierrors.NewBadRequest(err.Error())
+	case !errors.As(err, &status):
+		err = apierrors.NewForbidden(x.resource(), x.info.Name, err)
+	}
+	return x.status(err)
+}
+
+// failed answers a request that the upstream did not.
+func (x *exchange) failed(err error) *api.Response {
+	x.end()
+	x.c.metrics.answered(x.purpose, x.r.Method, 0, 0)
+	if x.left() {
+		return &api.Response{Status: statusClientLeft}
+	}
+	var status apierrors.APIStatus
+	switch {
+	case errors.As(err, &status):
+		return x.status(err)
+	case x.upload.err() != nil:
+		return x.status(apierrors.NewBadRequest("the request's body could not be read"))
+	case errors.Is(err, errHeadTimeout):
+		return x.status(apierrors.NewTimeoutError("the upstream API server did not answer in time"+x.outcome(), 0))
+	case errors.Is(err, errClosed):
+		return x.status(api.NewServiceUnavailable("the gateway is shutting down" + x.outcome()))
+	}
+	x.c.logFailure(err, x.r)
+	if x.sent.Load() {
+		return x.status(api.NewServiceUnavailable("the connection to the upstream API server broke before it answered" + x.outcome()))
+	}
+	return x.status(api.NewServiceUnavailable("the upstream API server cannot be reached: " + reason(err)))
+}
+
+// outcome says of a write that was sent what can be said.
+func (x *exchange) outcome() string {
+	if safe(x.r.Method) || !x.sent.Load() {
+		return ""
+	}
+	return "; it is not known whether the request was applied"
+}
+
+func (x *exchange) status(err error) *api.Response {
+	pretty := api.Pretty(x.r.RawQuery, x.r.Header.Get("User-Agent"))
+	return api.StatusResponse(err, api.NegotiateStatus(x.r.Header.Get("Accept"), pretty))
+}
+
+// reason says why a connection failed, without the addresses and file names that
+// the error itself would tell to anybody.
+func reason(err error) string {
+	var certificate *tls.CertificateVerificationError
+	var name *net.DNSError
+	var timeout net.Error
+	switch {
+	case errors.As(err, &certificate):
+		return "its certificate is not trusted"
+	case errors.As(err, &name):
+		return "its name cannot be resolved"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "connection refused"
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		return "connecting takes too long"
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return "the connection broke"
+	}
+	return "the gateway's log says why"
+}
+
+// failureLogPeriod is how often at most a failure is logged: while the upstream is
+// away every request is one.
+const failureLogPeriod = time.Second
+
+func (c *Client) logFailure(err error, r *api.Request) {
+	now := time.Now().UnixNano()
+	last := c.lastFailure.Load()
+	if now-last < int64(failureLogPeriod) || !c.lastFailure.CompareAndSwap(last, now) {
+		return
+	}
+	c.log.Warn("forwarding failed", "method", r.Method, "path", r.Path, "error", err)
+}
+
+// broken is the answer to a response that broke off before any of it was passed on.
+func (x *exchange) broken() *api.Response {
+	if safe(x.r.Method) {
+		return x.status(api.NewServiceUnavailable("the response of the upstream API server broke off"))
+	}
+	err := api.NewServiceUnavailable("the response of the upstream API server broke off; the request was answered with " + x.resp.Status)
+	err.ErrStatus.Details = &metav1.StatusDetails{Group: x.info.APIGroup, Kind: x.info.Resource, Name: x.info.Name}
+	return x.status(err)
+}

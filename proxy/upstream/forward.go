@@ -1,0 +1,215 @@
+package upstream
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+)
+
+// Forward passes r on to the upstream with the given credentials and returns its
+// answer, also an error, as it is; a request for a protocol upgrade goes to
+// Upgrade.
+//
+// Path and query arrive byte for byte. Bodies are streamed both ways; nothing is
+// compressed or decompressed on the way, and redirects are handed to the client.
+// r.Body may be read, from another goroutine, until the response is done.
+//
+// A write is sent once: net/http repeats only reads, when a pooled connection
+// proves dead, and what HTTP/2 guarantees not to have been processed. Without an
+// answer the client gets a Status with code 503, as from kube-apiserver's
+// aggregation layer, or 504 after Limits.RequestTimeout; for a write whose head
+// was sent the message says that nobody knows whether it was applied. A client
+// that has left gets nothing: the response has status 499 and no body.
+//
+// Watches, followed logs and proxied responses of unknown length are returned as a
+// Stream. The end of a Stream is clean only if the upstream's was; otherwise it is
+// aborted, if the StreamWriter has a method Abort().
+func (c *Client) Forward(ctx context.Context, r *api.Request, cred Credentials) *api.Response {
+	if IsUpgrade(r) {
+		return c.Upgrade(ctx, r, cred)
+	}
+	x := c.newExchange(ctx, r, &cred)
+	req, err := x.request()
+	if err != nil {
+		return x.refuse(err)
+	}
+	rt := c.own
+	if cred.As == AsClient {
+		rt = c.anonymous
+	}
+	resp, err := x.roundTrip(rt, req)
+	if err != nil {
+		return x.failed(err)
+	}
+	return x.respond(resp)
+}
+
+// exchange is one forwarded request and its response.
+type exchange struct {
+	c       *Client
+	r       *api.Request
+	cred    *Credentials
+	info    api.RequestInfo
+	purpose purpose
+	// longRunning requests may take as long as they like.
+	longRunning bool
+
+	client context.Context // the client's
+	// ctx is that of the request upstream. It ends with the client's context until
+	// detach, and with the Client's.
+	ctx            context.Context
+	cancel         context.CancelCauseFunc
+	detach, unlink func() bool
+
+	upload *upload // nil without a body
+	// sent is true once the head may have left this process.
+	sent atomic.Bool
+	once sync.Once // end
+	resp *http.Response
+}
+
+func (c *Client) newExchange(ctx context.Context, r *api.Request, cred *Credentials) *exchange {
+	x := &exchange{c: c, r: r, cred: cred, client: ctx, purpose: cred.purpose()}
+	x.info = api.ParseRequestInfo(r.Method, r.Path, r.RawQuery)
+	x.longRunning = longRunning(&x.info)
+	x.ctx, x.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	x.detach = context.AfterFunc(ctx, func() { x.cancel(context.Cause(ctx)) })
+	x.unlink = context.AfterFunc(c.ctx, func() { x.cancel(errClosed) })
+	return x
+}
+
+// longRunning is kube-apiserver's check
+// (k8s.io/kubernetes/cmd/kube-apiserver/app.BuildGenericConfig).
+func longRunning(info *api.RequestInfo) bool {
+	switch {
+	case info.Verb == "watch", info.Verb == "proxy":
+		return true
+	case !info.IsResourceRequest:
+		return strings.HasPrefix(info.Path, "/debug/pprof/")
+	}
+	switch info.Subresource {
+	case "attach", "exec", "proxy", "log", "portforward":
+		return true
+	}
+	return false
+}
+
+// request is what is sent upstream.
+func (x *exchange) request() (*http.Request, error) {
+	u, err := x.url()
+	if err != nil {
+		return nil, err
+	}
+	header, err := requestHeader(x.r, x.cred)
+	if err != nil {
+		return nil, err
+	}
+	req := &http.Request{
+		Method: x.r.Method, URL: u, Host: x.c.base.Host, Header: header,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: http.NoBody,
+	}
+	if x.r.Body != nil && x.r.ContentLength != 0 {
+		x.upload = &upload{r: x.r.Body}
+		req.Body, req.ContentLength = x.upload, x.r.ContentLength
+	}
+	trace := &httptrace.ClientTrace{WroteHeaders: func() { x.sent.Store(true) }}
+	return req.WithContext(httptrace.WithClientTrace(x.ctx, trace)), nil
+}
+
+// url is the URL of the request at the upstream, with path and query as they came.
+func (x *exchange) url() (*url.URL, error) {
+	base := x.c.base
+	path := x.r.RawPath
+	if path == "" {
+		path = (&url.URL{Path: x.r.Path}).EscapedPath()
+	}
+	if path == "" || path[0] != '/' || !printable(path) || !printable(x.r.RawQuery) {
+		return nil, apierrors.NewBadRequest("the request has a malformed path or query")
+	}
+	if prefix := base.EscapedPath(); prefix != "" {
+		// Whatever else lives at the address of the upstream is not ours to reach.
+		if hasDotSegment(x.r.Path) {
+			return nil, apierrors.NewBadRequest("the request's path has dot segments")
+		}
+		path = prefix + path
+	}
+	// Opaque is written as it is, where Path would be escaped anew.
+	u := &url.URL{Scheme: base.Scheme, Host: base.Host, Opaque: path, RawQuery: x.r.RawQuery}
+	if strings.HasPrefix(path, "//") || x.c.absolute {
+		// A path that would be taken for a host: servers must accept the absolute
+		// form, too (RFC 9112, 3.2.2).
+		u.Opaque = "//" + base.Host + path
+	}
+	return u, nil
+}
+
+func printable(s string) bool {
+	for i := range len(s) {
+		if s[i] <= ' ' || s[i] == 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+func hasDotSegment(path string) bool {
+	for segment := range strings.SplitSeq(path, "/") {
+		if segment == "." || segment == ".." {
+			return true
+		}
+	}
+	return false
+}
+
+// roundTrip sends the request and waits for the head of the response.
+func (x *exchange) roundTrip(rt http.RoundTripper, req *http.Request) (*http.Response, error) {
+	if x.r.Method == http.MethodConnect || x.r.Method == http.MethodTrace {
+		return nil, apierrors.NewMethodNotSupported(x.resource(), x.r.Method)
+	}
+	if !x.longRunning {
+		timeout := time.AfterFunc(x.c.limits.RequestTimeout, func() { x.cancel(errHeadTimeout) })
+		defer timeout.Stop()
+	}
+	began := time.Now()
+	resp, err := rt.RoundTrip(req)
+	if err != nil {
+		return nil, causeOf(x.ctx, err)
+	}
+	x.resp = resp
+	x.c.metrics.answered(x.purpose, x.r.Method, resp.StatusCode, time.Since(began))
+	return resp, nil
+}
+
+// end gives everything up. It may be called more than once and at any time.
+func (x *exchange) end() {
+	x.once.Do(func() {
+		x.detach()
+		x.unlink()
+		x.cancel(nil)
+		if x.upload != nil {
+			x.upload.over.Store(true)
+		}
+		if x.resp != nil {
+			_ = x.resp.Body.Close()
+		}
+	})
+}
+
+// broke counts a response that ended before its end.
+func (x *exchange) broke(err error) error {
+	x.c.metrics.broken.WithLabelValues(string(x.purpose)).Inc()
+	return fmt.Errorf("response of the upstream: %w", err)
+}
+
+// left reports whether the client has.
+func (x *exchange) left() bool { return x.client.Err() != nil }

@@ -1,0 +1,88 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+)
+
+var errStalled = errors.New("the upstream's response stands still")
+
+// guardedBody ends a response whose body stands still for too long while it is
+// read. Its methods are called by one goroutine at a time.
+type guardedBody struct {
+	io.ReadCloser
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	limit  time.Duration // 0: none
+	// alive, if set, tells the last sign of life of the connection: while that is
+	// younger than limit, the body may stand still.
+	alive func() time.Time
+	timer *time.Timer
+
+	mu struct {
+		sync.Mutex
+		reading  bool
+		deadline time.Time
+	}
+}
+
+// newGuardedBody guards body, of a request whose context is ctx with cancel.
+func newGuardedBody(ctx context.Context, cancel context.CancelCauseFunc, body io.ReadCloser, limit time.Duration) *guardedBody {
+	return &guardedBody{ReadCloser: body, ctx: ctx, cancel: cancel, limit: limit}
+}
+
+// Read implements io.Reader. Its error is the reason for which the request was
+// cancelled, if it was.
+func (g *guardedBody) Read(p []byte) (int, error) {
+	if g.limit > 0 {
+		g.arm(time.Now().Add(g.limit))
+		defer g.disarm()
+	}
+	n, err := g.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = causeOf(g.ctx, err)
+	}
+	return n, err
+}
+
+func (g *guardedBody) arm(deadline time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.mu.reading, g.mu.deadline = true, deadline
+	if g.timer == nil {
+		g.timer = time.AfterFunc(g.limit, g.expired)
+	} else {
+		g.timer.Reset(g.limit)
+	}
+}
+
+func (g *guardedBody) disarm() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.mu.reading = false
+	g.timer.Stop()
+}
+
+// expired runs on the timer, maybe late: for a read that has ended, while the
+// next is under way.
+func (g *guardedBody) expired() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.mu.reading {
+		return
+	}
+	deadline := g.mu.deadline
+	if g.alive != nil {
+		if d := g.alive().Add(g.limit); d.After(deadline) {
+			deadline = d
+		}
+	}
+	if left := time.Until(deadline); left > 0 {
+		g.timer.Reset(left)
+		return
+	}
+	g.cancel(errStalled)
+}

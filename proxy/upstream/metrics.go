@@ -1,0 +1,99 @@
+package upstream
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// purpose says what a request to the upstream is for.
+type purpose string
+
+const (
+	forClient    purpose = "client"      // forwarded with the client's own token
+	forIdentity  purpose = "impersonate" // forwarded by impersonation
+	forOwn       purpose = "own"         // forwarded as the gateway itself
+	forList      purpose = "list"
+	forWatch     purpose = "watch"
+	forVersion   purpose = "version"
+	forDiscovery purpose = "discovery"
+	forReview    purpose = "review"
+)
+
+type metrics struct {
+	requests  *prometheus.CounterVec
+	durations *prometheus.HistogramVec
+	broken    *prometheus.CounterVec
+	upgrades  prometheus.Gauge
+	streams   prometheus.Gauge
+	reloads   *prometheus.CounterVec
+}
+
+func newMetrics(reg prometheus.Registerer, contacts *contacts) (*metrics, error) {
+	m := &metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubeweir_upstream_requests_total",
+			Help: "Requests to the upstream by purpose, method and status code; code is 0 without an answer.",
+		}, []string{"purpose", "method", "code"}),
+		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "kubeweir_upstream_response_seconds",
+			Help:    "Time from sending a request upstream to the head of its response.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
+		}, []string{"purpose", "method"}),
+		broken: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubeweir_upstream_broken_responses_total",
+			Help: "Responses of the upstream that broke off in their body.",
+		}, []string{"purpose"}),
+		upgrades: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "kubeweir_upstream_upgraded_connections",
+			Help: "Upgraded connections (exec, attach, port-forward, WebSocket) that are open.",
+		}),
+		streams: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "kubeweir_upstream_streams",
+			Help: "Forwarded long-running responses (watch, log follow, proxy) that are open.",
+		}),
+		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubeweir_upstream_certificate_reloads_total",
+			Help: "Changes of the upstream's certificate files that were taken over, by result.",
+		}, []string{"result"}),
+	}
+	if reg == nil {
+		return m, nil
+	}
+	for _, c := range []prometheus.Collector{
+		m.requests, m.durations, m.broken, m.upgrades, m.streams, m.reloads,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "kubeweir_upstream_feed_connections",
+			Help: "Connections to the upstream that carry watches of the cache.",
+		}, func() float64 { return float64(contacts.connections()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "kubeweir_upstream_last_contact_timestamp_seconds",
+			Help: "When the upstream last gave a sign of life on the feeds' connections.",
+		}, func() float64 { return float64(contacts.oldest()) / 1e9 }),
+	} {
+		if err := reg.Register(c); err != nil {
+			return nil, fmt.Errorf("upstream metrics: %w", err)
+		}
+	}
+	return m, nil
+}
+
+// answered counts a request; code is 0 without an answer.
+func (m *metrics) answered(p purpose, method string, code int, took time.Duration) {
+	method = knownMethod(method)
+	m.requests.WithLabelValues(string(p), method, strconv.Itoa(code)).Inc()
+	if code != 0 {
+		m.durations.WithLabelValues(string(p), method).Observe(took.Seconds())
+	}
+}
+
+// knownMethod keeps clients from making up labels.
+func knownMethod(method string) string {
+	switch method {
+	case "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS":
+		return method
+	}
+	return "other"
+}

@@ -1,0 +1,149 @@
+package upstream
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// Options say which upstream a Client talks to, and how.
+type Options struct {
+	// Kubeconfig is the path of a kubeconfig and Context the name of one of its
+	// contexts, "" for the current one. Without Kubeconfig and Config the
+	// in-cluster configuration is used.
+	Kubeconfig, Context string
+	// Config is used instead of Kubeconfig when set. It is not modified. Its
+	// limits (QPS, Timeout) do not count, nor does its Transport.
+	Config *rest.Config
+	// UserAgent of the gateway's own requests; "kubeweir" by default. Forwarded
+	// requests keep their client's.
+	UserAgent string
+	// Logger defaults to one that discards.
+	Logger *slog.Logger
+	// Registerer takes the metrics; nil means that none are exposed. For more
+	// than one upstream wrap it with a label.
+	Registerer prometheus.Registerer
+	// Compression says whether lists for the cache are asked for in gzip.
+	Compression Compression
+	Limits      Limits
+}
+
+// Compression of lists for the cache. Watches are never compressed by
+// kube-apiserver.
+type Compression string
+
+// With CompressAuto lists are compressed unless the upstream is on this machine,
+// where the bytes cost less than the compression.
+const (
+	CompressAuto   Compression = ""
+	CompressAlways Compression = "always"
+	CompressNever  Compression = "never"
+)
+
+// Limits bound what the upstream and clients may cost. A zero field means its
+// default.
+type Limits struct {
+	// DialTimeout bounds connecting, and once more the TLS handshake. Default 10 s.
+	DialTimeout time.Duration
+	// RequestTimeout bounds the time to the response head, for all requests but
+	// long-running ones. Default 70 s: kube-apiserver gives up after 60.
+	RequestTimeout time.Duration
+	// StallTimeout ends a response that is not long-running when its body stands
+	// still for so long. Default 60 s.
+	StallTimeout time.Duration
+	// PingInterval is the silence after which an HTTP/2 connection of feeds is
+	// pinged, default 5 s; it bounds the age of Source.LastContact while all is
+	// well. PingTimeout is how long an answer may take before the connection is
+	// given up, default 10 s, also on all other HTTP/2 connections.
+	PingInterval, PingTimeout time.Duration
+	// FeedReadTimeout is the silence after which the connection of a watch is
+	// given up where there are no pings, over HTTP/1.1. Default 150 s: bookmarks
+	// come every 60 s.
+	FeedReadTimeout time.Duration
+	// MaxObjectBytes bounds one object of a list or watch. Default 32 MiB.
+	MaxObjectBytes int
+	// UpgradeLinger is how long an upgraded connection lives on after one side
+	// has ended its half of it. Default 10 s.
+	UpgradeLinger time.Duration
+	// CredentialCheck is how often certificate files are looked at for changes.
+	// Default 1 min. Token files are read anew every minute by client-go.
+	CredentialCheck time.Duration
+}
+
+func (l *Limits) setDefaults() {
+	for _, d := range []struct {
+		field *time.Duration
+		value time.Duration
+	}{
+		{&l.DialTimeout, 10 * time.Second},
+		{&l.RequestTimeout, 70 * time.Second},
+		{&l.StallTimeout, time.Minute},
+		{&l.PingInterval, 5 * time.Second},
+		{&l.PingTimeout, 10 * time.Second},
+		{&l.FeedReadTimeout, 150 * time.Second},
+		{&l.UpgradeLinger, 10 * time.Second},
+		{&l.CredentialCheck, time.Minute},
+	} {
+		if *d.field <= 0 {
+			*d.field = d.value
+		}
+	}
+	if l.MaxObjectBytes <= 0 {
+		l.MaxObjectBytes = 32 << 20
+	}
+}
+
+// restConfig loads the configuration that the options name.
+func (o *Options) restConfig() (*rest.Config, error) {
+	var cfg *rest.Config
+	var err error
+	switch {
+	case o.Config != nil:
+		cfg = rest.CopyConfig(o.Config)
+	case o.Kubeconfig == "":
+		cfg, err = rest.InClusterConfig()
+		if errors.Is(err, rest.ErrNotInCluster) {
+			return nil, errors.New("no kubeconfig is given, and this is not a pod with a service account")
+		}
+	default:
+		rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: o.Kubeconfig}
+		overrides := &clientcmd.ConfigOverrides{CurrentContext: o.Context}
+		cfg, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("upstream configuration: %w", err)
+	}
+	if cfg.Transport != nil {
+		return nil, errors.New("upstream configuration: a custom transport is not supported")
+	}
+	if cfg.ExecProvider != nil {
+		cfg.ExecProvider.StdinUnavailable = true
+		if cfg.ExecProvider.InteractiveMode == "" {
+			cfg.ExecProvider.InteractiveMode = clientcmdapi.IfAvailableExecInteractiveMode
+		}
+	}
+	// Absent User-Agents of clients stay absent, and nothing is decompressed.
+	cfg.UserAgent, cfg.DisableCompression, cfg.NextProtos = "", true, nil
+	return cfg, nil
+}
+
+// compresses decides Compression for the server at base.
+func (c Compression) compresses(base *url.URL) bool {
+	switch c {
+	case CompressAlways:
+		return true
+	case CompressNever:
+		return false
+	}
+	host := base.Hostname()
+	ip := net.ParseIP(host)
+	return host != "localhost" && (ip == nil || !ip.IsLoopback())
+}

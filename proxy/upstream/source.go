@@ -1,0 +1,236 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/proxy/upstream/wire"
+)
+
+// Source feeds the cache from the upstream, with the gateway's own credentials.
+// It sends the same GETs as client-go would. It is safe for concurrent use.
+//
+// Watches share HTTP/2 connections, a new one being opened when the others carry
+// as many streams as the server allows. A connection that is silent for
+// Limits.PingInterval is pinged, and closed when no answer comes; over HTTP/1.1
+// each watch has a connection, which is given up after Limits.FeedReadTimeout of
+// silence.
+type Source struct {
+	c *Client
+}
+
+var _ cache.Source = (*Source)(nil)
+
+// Source returns the source of the client's upstream. Its watches end with
+// Client.Close.
+func (c *Client) Source() *Source { return &Source{c} }
+
+// List implements cache.Source. The body is split as it arrives; see package wire.
+func (s *Source) List(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.ListOptions, visit func(item []byte) error) (cache.ListMeta, error) {
+	query := url.Values{}
+	set(query, "resourceVersion", opts.ResourceVersion)
+	set(query, "resourceVersionMatch", opts.ResourceVersionMatch)
+	set(query, "continue", opts.Continue)
+	if opts.Limit > 0 {
+		query.Set("limit", strconv.FormatInt(opts.Limit, 10))
+	}
+	a, err := s.get(ctx, res, forList, enc.MediaType(), query)
+	if err != nil {
+		return cache.ListMeta{}, err
+	}
+	defer a.close()
+	return s.readList(a, res, enc, visit)
+}
+
+// CurrentVersion implements cache.Source. kube-apiserver does not tell its
+// version; it is that of a list without resourceVersion, of one object's metadata.
+func (s *Source) CurrentVersion(ctx context.Context, res *cache.Resource) (uint64, error) {
+	// The second form is for API servers without metadata-only lists.
+	const accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+	a, err := s.get(ctx, res, forVersion, accept, url.Values{"limit": {"1"}})
+	if err != nil {
+		return 0, err
+	}
+	defer a.close()
+	meta, err := s.readList(a, res, api.JSON, func([]byte) error { return nil })
+	if err != nil {
+		return 0, err
+	}
+	if meta.ResourceVersion == 0 {
+		return 0, fmt.Errorf("list of %s has no resourceVersion", res.GroupResource())
+	}
+	return meta.ResourceVersion, nil
+}
+
+// LastContact implements cache.Source: of the connections that carry watches, the
+// one that was silent longest counts.
+func (s *Source) LastContact() int64 { return s.c.contacts.oldest() }
+
+// get lists res; an answer other than 200 is an error.
+func (s *Source) get(ctx context.Context, res *cache.Resource, p purpose, accept string, query url.Values) (*answer, error) {
+	encoding := "identity"
+	if p == forList && s.c.compress {
+		encoding = "gzip"
+	}
+	a, err := s.c.do(ctx, &call{
+		purpose: p, rt: s.c.feed, method: http.MethodGet, accept: accept, encoding: encoding,
+		url: s.c.resourceURL(collectionPath(res), query),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if a.StatusCode == http.StatusOK {
+		return a, nil
+	}
+	defer a.close()
+	verb := "list"
+	if p == forWatch {
+		verb = "watch"
+	}
+	err = refusal(a.Response, a.body, verb, res.GroupResource())
+	return nil, unsupported(err, query.Get("sendInitialEvents") == "true")
+}
+
+func (s *Source) readList(a *answer, res *cache.Resource, enc api.Encoding, visit func(item []byte) error) (cache.ListMeta, error) {
+	body, err := plain(a)
+	if err != nil {
+		return cache.ListMeta{}, err
+	}
+	var meta wire.ListMeta
+	if enc == api.Protobuf {
+		meta, err = wire.ReadProtobufList(body, s.c.limits.MaxObjectBytes, visit)
+	} else {
+		head := wire.ItemHead(res.GroupVersion().String(), res.Kind)
+		meta, err = wire.ReadJSONList(body, head, s.c.limits.MaxObjectBytes, visit)
+	}
+	if err != nil {
+		return cache.ListMeta{}, fmt.Errorf("list of %s: %w", res.GroupResource(), err)
+	}
+	rv, err := api.ParseResourceVersion(meta.ResourceVersion)
+	if err != nil {
+		return cache.ListMeta{}, fmt.Errorf("list of %s: resourceVersion: %w", res.GroupResource(), err)
+	}
+	return cache.ListMeta{ResourceVersion: rv, Continue: meta.Continue, Kind: meta.Kind, APIVersion: meta.APIVersion}, nil
+}
+
+// plain undoes the compression of a body.
+func plain(a *answer) (io.Reader, error) {
+	switch encoding := a.Header.Get("Content-Encoding"); encoding {
+	case "", "identity":
+		return a.body, nil
+	case "gzip":
+		return gzip.NewReader(a.body)
+	default:
+		return nil, fmt.Errorf("the upstream answers in the content encoding %q", encoding)
+	}
+}
+
+// Watch implements cache.Source. It returns nil when the server ended the watch
+// cleanly, the cause of ctx when that is done, and the error of handle as it is.
+//
+// An API server that ignores sendInitialEvents without saying so would never send
+// the bookmark that ends the initial events; kube-apiserver refuses what it does
+// not know of these options since 1.27.
+func (s *Source) Watch(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.WatchOptions, handle func(cache.Event) error) error {
+	accept := enc.MediaType()
+	if enc == api.Protobuf {
+		accept += ";stream=watch"
+	}
+	a, err := s.get(ctx, res, forWatch, accept, watchQuery(opts))
+	if err != nil {
+		return err
+	}
+	defer a.close()
+	defer s.c.contacts.begin(a.conn)()
+	a.body.limit = s.c.limits.FeedReadTimeout
+	if a.conn != nil {
+		a.body.alive = func() time.Time { return time.Unix(0, a.conn.last.Load()) }
+	}
+	var events wire.Events
+	if enc == api.Protobuf {
+		events = wire.NewProtobufEvents(a.body, s.c.limits.MaxObjectBytes)
+	} else {
+		events = wire.NewJSONEvents(a.body, s.c.limits.MaxObjectBytes)
+	}
+	if err := handle(cache.Event{Type: cache.WatchAccepted}); err != nil {
+		return err
+	}
+	for {
+		event, err := events.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return fmt.Errorf("watch of %s: %w", res.GroupResource(), err)
+		}
+		if event.Type == api.Error {
+			return watchError(res, enc, event.Object, opts.SendInitialEvents)
+		}
+		e, err := sourceEvent(enc, event)
+		if err != nil {
+			return fmt.Errorf("watch of %s: %w", res.GroupResource(), err)
+		}
+		if err := handle(e); err != nil {
+			return err
+		}
+	}
+}
+
+func watchQuery(opts cache.WatchOptions) url.Values {
+	query := url.Values{"watch": {"true"}, "allowWatchBookmarks": {"true"}}
+	if opts.ResourceVersion > 0 {
+		query.Set("resourceVersion", strconv.FormatUint(opts.ResourceVersion, 10))
+	}
+	if opts.SendInitialEvents {
+		query.Set("sendInitialEvents", "true")
+		query.Set("resourceVersionMatch", "NotOlderThan")
+	}
+	if opts.TimeoutSeconds > 0 {
+		query.Set("timeoutSeconds", strconv.FormatInt(opts.TimeoutSeconds, 10))
+	}
+	return query
+}
+
+func sourceEvent(enc api.Encoding, event wire.Event) (cache.Event, error) {
+	e := cache.Event{Type: event.Type, Object: event.Object}
+	if event.Type != api.Bookmark {
+		return e, nil
+	}
+	bookmark, err := wire.ParseBookmark(enc, event.Object)
+	e.ResourceVersion, e.InitialEventsEnd = bookmark.ResourceVersion, bookmark.InitialEventsEnd
+	return e, err
+}
+
+// watchError is the error that an ERROR event carries.
+func watchError(res *cache.Resource, enc api.Encoding, object []byte, initialEvents bool) error {
+	status, err := wire.ParseStatus(enc, object)
+	if err != nil {
+		return fmt.Errorf("watch of %s: ERROR event: %w", res.GroupResource(), err)
+	}
+	return unsupported(&apierrors.StatusError{ErrStatus: *status}, initialEvents)
+}
+
+// collectionPath is the path of all objects of a resource.
+func collectionPath(res *cache.Resource) string {
+	if res.Group == "" {
+		return "/api/" + res.Version + "/" + res.Resource
+	}
+	return "/apis/" + res.Group + "/" + res.Version + "/" + res.Resource
+}
+
+func set(query url.Values, name, value string) {
+	if value != "" {
+		query.Set(name, value)
+	}
+}

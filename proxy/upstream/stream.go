@@ -1,0 +1,128 @@
+package upstream
+
+import (
+	"io"
+	"net/url"
+	"strconv"
+	"sync"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+)
+
+// A stream's buffer begins small, for the many that are idle, and grows while the
+// upstream fills it.
+const (
+	minStreamBuffer = 2 << 10
+	maxStreamBuffer = 64 << 10
+)
+
+// stream passes a long-running response on as it comes. Its goroutine is blocked
+// reading the upstream's connection.
+//
+//	new --Start--> running --upstream ended, write failed--> over
+//	  \                 \                                     /
+//	   +-----Stop--------+----------------Stop---------------+--> stopped
+type stream struct {
+	x    *exchange
+	body io.Reader
+	over chan struct{} // closed when nothing is written any more
+
+	mu struct {
+		sync.Mutex
+		started, stopped bool
+	}
+}
+
+var _ api.Stream = (*stream)(nil)
+
+func newStream(x *exchange, body io.Reader) *stream {
+	// Stop tells that the client has left: the context of the request may end
+	// when its handler returns.
+	x.detach()
+	return &stream{x: x, body: body, over: make(chan struct{})}
+}
+
+// Start implements api.Stream.
+func (s *stream) Start(w api.StreamWriter) {
+	s.mu.Lock()
+	if !s.mu.stopped {
+		s.mu.started = s.x.c.spawn(func() { s.run(w) })
+	}
+	started := s.mu.started
+	s.mu.Unlock()
+	if !started {
+		abort(w) // stopped before it began, or the client is closed
+	}
+}
+
+func (s *stream) run(w api.StreamWriter) {
+	s.x.c.metrics.streams.Inc()
+	defer s.x.c.metrics.streams.Dec()
+	err := s.copy(w)
+	// Before the writer is told, which may call Stop.
+	close(s.over)
+	s.x.end()
+	if err == io.EOF { //nolint:errorlint // Readers return it bare.
+		w.Close()
+	} else {
+		abort(w)
+	}
+}
+
+// copy passes the body on until it ends: io.EOF when it was whole.
+func (s *stream) copy(w api.StreamWriter) error {
+	buf := make([]byte, minStreamBuffer)
+	var frames [1][]byte
+	for {
+		n, err := s.body.Read(buf)
+		if n > 0 {
+			frames[0] = buf[:n]
+			if err := w.WriteFrames(frames[:]); err != nil {
+				return err
+			}
+		}
+		if err != nil {
+			if err != io.EOF && !s.isStopped() { //nolint:errorlint // Readers return it bare.
+				return s.x.broke(err)
+			}
+			return err
+		}
+		if n == len(buf) && n < maxStreamBuffer {
+			buf = make([]byte, min(4*n, maxStreamBuffer))
+		}
+	}
+}
+
+func (s *stream) isStopped() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.stopped
+}
+
+// Stop implements api.Stream. It may also be called instead of Start.
+func (s *stream) Stop() {
+	s.mu.Lock()
+	s.mu.stopped = true
+	started := s.mu.started
+	s.mu.Unlock()
+	s.x.end()
+	if started {
+		<-s.over
+	}
+}
+
+// abort ends a response so that the client sees it broken, if the transport can.
+func abort(w api.StreamWriter) {
+	if a, ok := w.(interface{ Abort() }); ok {
+		a.Abort()
+		return
+	}
+	w.Close()
+}
+
+// follows reports whether a log is asked to be followed.
+func follows(query string) bool {
+	values, _ := url.ParseQuery(query)
+	follow, err := strconv.ParseBool(values.Get("follow"))
+	return err == nil && follow
+}

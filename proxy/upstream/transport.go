@@ -1,0 +1,177 @@
+package upstream
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"sync/atomic"
+	"time"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
+)
+
+// dialFunc is the type of net.Dialer.DialContext.
+type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
+
+// factory makes the transports of one upstream.
+type factory struct {
+	// own is never passed to client-go itself: that would load files into it,
+	// and later changes of the files would go unseen.
+	own    transport.Config
+	dial   dialFunc
+	proxy  func(*http.Request) (*url.URL, error)
+	limits Limits
+}
+
+func newFactory(cfg *rest.Config, limits Limits) (*factory, error) {
+	dial := cfg.Dial
+	if dial == nil {
+		dial = (&net.Dialer{
+			Timeout:         limits.DialTimeout,
+			KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3},
+		}).DialContext
+	}
+	f := &factory{dial: dial, proxy: cfg.Proxy, limits: limits}
+	if f.proxy == nil {
+		f.proxy = utilnet.NewProxierWithNoProxyCIDR(http.ProxyFromEnvironment)
+	}
+	// An exec plugin wraps the dialer, to close its connections when the
+	// certificate that it gave out is replaced.
+	cfg = rest.CopyConfig(cfg)
+	cfg.Dial = dial
+	own, err := cfg.TransportConfig()
+	if err != nil {
+		return nil, fmt.Errorf("upstream credentials: %w", err)
+	}
+	f.own = *own
+	return f, nil
+}
+
+// absolute reports whether requests go through an HTTP proxy in plain text.
+func (f *factory) absolute(base *url.URL) (bool, error) {
+	if base.Scheme != "http" {
+		return false, nil
+	}
+	proxy, err := f.proxy(&http.Request{URL: base})
+	if err != nil {
+		return false, fmt.Errorf("upstream proxy: %w", err)
+	}
+	return proxy != nil && (proxy.Scheme == "http" || proxy.Scheme == "https"), nil
+}
+
+// anonymous is the configuration without anything that says who we are.
+func (f *factory) anonymous() transport.Config {
+	return transport.Config{
+		TLS: transport.TLSConfig{
+			CAFile: f.own.TLS.CAFile, CAData: f.own.TLS.CAData,
+			Insecure: f.own.TLS.Insecure, ServerName: f.own.TLS.ServerName,
+		},
+		DialHolder: &transport.DialHolder{Dial: f.dial},
+	}
+}
+
+// style is what tells the transports of one upstream apart.
+type style struct {
+	anonymous bool
+	// http1 is for upgrades, which HTTP/2 does not have.
+	http1 bool
+	// track, if set, sees each connection that is opened.
+	track func(net.Conn) net.Conn
+	// pingAfter is the silence after which an HTTP/2 connection is pinged.
+	pingAfter time.Duration
+}
+
+// transport makes one transport. TLS sessions are not resumed: that of another
+// transport would bring that transport's certificate with it.
+func (f *factory) transport(s style) (*http.Transport, error) {
+	cfg := f.own
+	if s.anonymous {
+		cfg = f.anonymous()
+	}
+	tlsConfig, err := transport.TLSConfigFor(&cfg)
+	if err != nil {
+		return nil, fmt.Errorf("upstream TLS: %w", err)
+	}
+	if tlsConfig == nil {
+		tlsConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(!s.http1)
+	return &http.Transport{
+		Proxy:               f.proxy,
+		DialContext:         trackedDial(cfg.DialHolder.Dial, s.track),
+		TLSClientConfig:     tlsConfig,
+		TLSHandshakeTimeout: f.limits.DialTimeout,
+		Protocols:           &protocols,
+		HTTP2: &http.HTTP2Config{
+			SendPingTimeout:  s.pingAfter,
+			PingTimeout:      f.limits.PingTimeout,
+			WriteByteTimeout: 30 * time.Second,
+			MaxReadFrameSize: 256 << 10,
+		},
+		DisableCompression:  true,
+		MaxIdleConnsPerHost: 100,
+		IdleConnTimeout:     90 * time.Second,
+	}, nil
+}
+
+func trackedDial(dial dialFunc, track func(net.Conn) net.Conn) dialFunc {
+	if track == nil {
+		return dial
+	}
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return track(conn), nil
+	}
+}
+
+// pool is a transport that is replaced when certificates change. Requests under
+// way stay on the old one, whose connections end when they are idle.
+type pool struct {
+	style   style
+	current atomic.Pointer[http.Transport]
+}
+
+func (f *factory) pool(s style) (*pool, error) {
+	t, err := f.transport(s)
+	if err != nil {
+		return nil, err
+	}
+	p := &pool{style: s}
+	p.current.Store(t)
+	return p, nil
+}
+
+// RoundTrip implements http.RoundTripper.
+func (p *pool) RoundTrip(req *http.Request) (*http.Response, error) {
+	return p.current.Load().RoundTrip(req)
+}
+
+func (p *pool) replace(t *http.Transport) {
+	p.current.Swap(t).CloseIdleConnections()
+}
+
+// CloseIdleConnections is found by client-go's wrappers.
+func (p *pool) CloseIdleConnections() { p.current.Load().CloseIdleConnections() }
+
+// wrap puts the gateway's credentials on what goes through rt: tokens, basic
+// authentication, exec and auth provider plugins, impersonation of a kubeconfig.
+// A request that has an Authorization header already would keep that: callers
+// must remove it.
+func (f *factory) wrap(rt http.RoundTripper) (http.RoundTripper, error) {
+	cfg := f.own
+	wrapped, err := transport.HTTPWrappersForConfig(&cfg, rt)
+	if err != nil {
+		return nil, fmt.Errorf("upstream credentials: %w", err)
+	}
+	return wrapped, nil
+}

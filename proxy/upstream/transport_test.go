@@ -1,0 +1,260 @@
+package upstream
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// pluginVariable makes the test binary an exec credential plugin that prints it.
+const pluginVariable = "KUBEWEIR_TEST_PLUGIN"
+
+func runPlugin() { fmt.Println(os.Getenv(pluginVariable)) }
+
+// plugin configures an exec plugin that hands out a token and, if given, a
+// certificate.
+func plugin(t testing.TB, token string, cert, key []byte) *clientcmdapi.ExecConfig {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	status := map[string]string{}
+	if token != "" {
+		status["token"] = token
+	}
+	if cert != nil {
+		status["clientCertificateData"], status["clientKeyData"] = string(cert), string(key)
+	}
+	credential, err := json.Marshal(map[string]any{"kind": "ExecCredential", "apiVersion": "client.authentication.k8s.io/v1", "status": status})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &clientcmdapi.ExecConfig{
+		Command: self, APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
+		Env: []clientcmdapi.ExecEnvVar{{Name: pluginVariable, Value: string(credential)}},
+	}
+}
+
+func writeFile(t testing.TB, name string, content []byte) string {
+	t.Helper()
+	if err := os.WriteFile(name, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// credentialKinds are all ways to give the gateway an identity, with what the
+// upstream must see of each.
+func credentialKinds(t testing.TB) map[string]struct {
+	set                 func(*rest.Config)
+	authorization, peer string
+} {
+	dir := t.TempDir()
+	cert, key := certificate(t, "gateway")
+	certFile, keyFile := writeFile(t, filepath.Join(dir, "c.pem"), cert), writeFile(t, filepath.Join(dir, "k.pem"), key)
+	tokenFile := writeFile(t, filepath.Join(dir, "token"), []byte("file-token\n"))
+	return map[string]struct {
+		set                 func(*rest.Config)
+		authorization, peer string
+	}{
+		"none":             {func(*rest.Config) {}, "", ""},
+		"token":            {func(c *rest.Config) { c.BearerToken = "gateway-token" }, "Bearer gateway-token", ""},
+		"token file":       {func(c *rest.Config) { c.BearerTokenFile = tokenFile }, "Bearer file-token", ""},
+		"basic":            {func(c *rest.Config) { c.Username, c.Password = "gateway", "pw" }, "Basic Z2F0ZXdheTpwdw==", ""},
+		"certificate":      {func(c *rest.Config) { c.CertData, c.KeyData = cert, key }, "", "gateway"},
+		"certificate file": {func(c *rest.Config) { c.CertFile, c.KeyFile = certFile, keyFile }, "", "gateway"},
+		"plugin token":     {func(c *rest.Config) { c.ExecProvider = plugin(t, "plugin-token", nil, nil) }, "Bearer plugin-token", ""},
+		"plugin certificate": {
+			func(c *rest.Config) { c.ExecProvider = plugin(t, "", cert, key) }, "", "gateway",
+		},
+		"plugin both": {
+			func(c *rest.Config) { c.ExecProvider = plugin(t, "plugin-token-2", cert, key) }, "Bearer plugin-token-2", "gateway",
+		},
+	}
+}
+
+// TestCredentials checks on the upstream's side that the gateway's credentials go
+// where they belong, and that nothing of them ever comes with a client's request:
+// in each protocol, for requests and for upgrades, over fresh and pooled
+// connections.
+func TestCredentials(t *testing.T) {
+	for _, proto := range []struct {
+		name    string
+		options []serverOption
+	}{{"HTTP/2.0", nil}, {"HTTP/1.1", []serverOption{http1Only}}} {
+		for name, kind := range credentialKinds(t) {
+			t.Run(proto.name+"/"+name, func(t *testing.T) {
+				s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
+					if r.Header.Get("Upgrade") != "" {
+						w.WriteHeader(http.StatusForbidden)
+					}
+				}, proto.options...)
+				c := s.client(t, func(o *Options) { kind.set(o.Config) })
+				for range 2 {
+					for _, tt := range []struct {
+						cred                Credentials
+						token               string
+						authorization, peer string
+					}{
+						{Credentials{As: AsGateway}, "", kind.authorization, kind.peer},
+						{Credentials{As: AsGateway}, "client-token", kind.authorization, kind.peer},
+						{Credentials{As: AsUser, User: "jane"}, "client-token", kind.authorization, kind.peer},
+						{Credentials{}, "client-token", "Bearer client-token", ""},
+						{Credentials{As: AsClient, KeepImpersonation: true}, "client-token", "Bearer client-token", ""},
+						{Credentials{}, "", "", ""},
+					} {
+						for _, upgrade := range []bool{false, true} {
+							r := request("GET", "/api/v1/pods")
+							if tt.token != "" {
+								r.Header.Add("Authorization", "Bearer "+tt.token)
+							}
+							if upgrade {
+								r.Header = append(r.Header, request("GET", "/", "Connection", "Upgrade", "Upgrade", "websocket").Header...)
+							}
+							resp := c.Forward(testContext(t), r, tt.cred)
+							finish(t, resp)
+							if want := map[bool]int{false: 200, true: 403}[upgrade]; resp.Status != want {
+								t.Fatalf("status %d, want %d", resp.Status, want)
+							}
+							seen := s.last(t)
+							if got := seen.Header.Values("Authorization"); len(got) > 1 || seen.Header.Get("Authorization") != tt.authorization {
+								t.Errorf("%+v, upgrade %v: Authorization %q, want %q", tt.cred, upgrade, got, tt.authorization)
+							}
+							if got := peer(seen); got != tt.peer {
+								t.Errorf("%+v, upgrade %v: client certificate %q, want %q", tt.cred, upgrade, got, tt.peer)
+							}
+							if want := map[bool]string{false: proto.name, true: "HTTP/1.1"}[upgrade]; seen.Proto != want {
+								t.Errorf("upgrade %v: protocol %s, want %s", upgrade, seen.Proto, want)
+							}
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestCertificateFilesAreReloaded(t *testing.T) {
+	dir := t.TempDir()
+	certFile, keyFile := filepath.Join(dir, "c.pem"), filepath.Join(dir, "k.pem")
+	cert, key := certificate(t, "first")
+	writeFile(t, certFile, cert)
+	writeFile(t, keyFile, key)
+	open := make(chan struct{})
+	s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/api/v1/nodes/n/proxy/slow" {
+			w.(http.Flusher).Flush()
+			<-open
+			fmt.Fprint(w, "whole")
+		}
+	})
+	c := s.client(t, func(o *Options) { o.Config.CertFile, o.Config.KeyFile = certFile, keyFile })
+	rotate := &rotator{factory: testFactory(t, c), pools: c.pools, log: c.log, reloads: c.metrics.reloads}
+	rotate.seen, _ = fingerprint(rotate.factory.files())
+	expect := func(want string) {
+		t.Helper()
+		finish(t, c.Forward(testContext(t), request("GET", "/"), Credentials{As: AsGateway}))
+		if got := peer(s.last(t)); got != want {
+			t.Errorf("client certificate %q, want %q", got, want)
+		}
+	}
+	expect("first")
+	slow := c.Forward(testContext(t), request("GET", "/api/v1/nodes/n/proxy/slow"), Credentials{As: AsGateway})
+
+	cert, key = certificate(t, "second")
+	writeFile(t, certFile, cert) // the key does not fit yet
+	rotate.check()
+	rotate.check()
+	expect("first")
+	writeFile(t, keyFile, key)
+	rotate.check()
+	expect("second")
+
+	close(open)
+	if got := finish(t, slow); got != "whole" {
+		t.Errorf("what was under way brought %q", got)
+	}
+}
+
+func testFactory(t *testing.T, c *Client) *factory {
+	t.Helper()
+	f, err := newFactory(c.config, c.limits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func TestNewFromKubeconfig(t *testing.T) {
+	s := newServer(t, func(http.ResponseWriter, *http.Request) {})
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	kubeconfig := clientcmdapi.Config{
+		Clusters: map[string]*clientcmdapi.Cluster{"c": {Server: s.URL + "/prefix/", CertificateAuthorityData: s.config().CAData}},
+		AuthInfos: map[string]*clientcmdapi.AuthInfo{
+			"one": {Token: "one"}, "two": {Token: "two", Impersonate: "boss", ImpersonateGroups: []string{"g"}},
+		},
+		Contexts:       map[string]*clientcmdapi.Context{"one": {Cluster: "c", AuthInfo: "one"}, "two": {Cluster: "c", AuthInfo: "two"}},
+		CurrentContext: "one",
+	}
+	if err := clientcmd.WriteToFile(kubeconfig, file); err != nil {
+		t.Fatal(err)
+	}
+	for context, token := range map[string]string{"": "one", "one": "one", "two": "two"} {
+		c, err := New(Options{Kubeconfig: file, Context: context})
+		if err != nil {
+			t.Fatal(err)
+		}
+		finish(t, c.Forward(testContext(t), request("GET", "/version"), Credentials{As: AsGateway}))
+		c.Close()
+		seen := s.last(t)
+		if seen.Header.Get("Authorization") != "Bearer "+token || seen.RequestURI != "/prefix/version" {
+			t.Errorf("context %q: %s with %q", context, seen.RequestURI, seen.Header.Get("Authorization"))
+		}
+		if want := map[string]string{"two": "boss"}[context]; seen.Header.Get("Impersonate-User") != want {
+			t.Errorf("context %q impersonates %q, want %q", context, seen.Header.Get("Impersonate-User"), want)
+		}
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	for name, opts := range map[string]Options{
+		"nothing":         {},
+		"no such file":    {Kubeconfig: "/does/not/exist"},
+		"bad address":     {Config: &rest.Config{Host: "https://a b"}},
+		"no such CA":      {Config: &rest.Config{Host: "https://x", TLSClientConfig: rest.TLSClientConfig{CAFile: "/does/not/exist"}}},
+		"bad certificate": {Config: &rest.Config{Host: "https://x", TLSClientConfig: rest.TLSClientConfig{CertData: []byte("x"), KeyData: []byte("y")}}},
+		"own transport":   {Config: &rest.Config{Host: "https://x", Transport: http.DefaultTransport}},
+		"two identities":  {Config: &rest.Config{Host: "https://x", Username: "a", Password: "b", BearerToken: "c"}},
+	} {
+		if c, err := New(opts); err == nil {
+			c.Close()
+			t.Errorf("%s: no error", name)
+		} else {
+			t.Logf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestUntrustedServer(t *testing.T) {
+	s := newServer(t, func(http.ResponseWriter, *http.Request) {})
+	c := s.client(t, func(o *Options) { o.Config.CAData, _ = certificate(t, "another CA") })
+	for _, as := range []As{AsClient, AsGateway} {
+		resp := c.Forward(testContext(t), request("GET", "/", "Authorization", "Bearer secret"), Credentials{As: as})
+		if resp.Status != 503 {
+			t.Errorf("status %d", resp.Status)
+		}
+		t.Logf("%s", resp.Body)
+	}
+	if s.count() != 0 {
+		t.Error("a request reached a server that is not trusted")
+	}
+}

@@ -1,0 +1,159 @@
+package upstream
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/textproto"
+	"strings"
+	"time"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+)
+
+// IsUpgrade reports whether r asks for a protocol upgrade, as exec, attach,
+// port-forward and WebSocket watches do.
+func IsUpgrade(r *api.Request) bool {
+	if !r.Header.Has("Upgrade") || r.Proto == "HTTP/2.0" {
+		return false
+	}
+	return contains(namedByConnection(r.Header.Values("Connection")), "Upgrade")
+}
+
+// Upgrade passes a request for a protocol upgrade on. If the upstream agrees, the
+// response is an Upgrade that hands its 101 to the client, whatever protocol that
+// names, and then passes bytes both ways until both sides have ended; after one
+// has, the other gets Limits.UpgradeLinger. If the upstream does not agree, its
+// answer is an ordinary response.
+//
+// The upstream is spoken to in HTTP/1.1, on a connection for this request alone.
+// A bearer token in the WebSocket subprotocol is passed on with AsClient only.
+func (c *Client) Upgrade(ctx context.Context, r *api.Request, cred Credentials) *api.Response {
+	x := c.newExchange(ctx, r, &cred)
+	x.longRunning = true
+	req, err := x.request()
+	if err != nil {
+		return x.refuse(err)
+	}
+	req.Header["Connection"] = []string{"Upgrade"}
+	req.Header["Upgrade"] = r.Header.Values("Upgrade")
+	rt := c.ownUpgrade
+	if cred.As == AsClient {
+		rt = c.anonymousUpgrade
+	}
+	// Dialling a node may take the upstream its time, but not forever.
+	timeout := time.AfterFunc(c.limits.RequestTimeout, func() { x.cancel(errHeadTimeout) })
+	resp, err := x.roundTrip(rt, req)
+	timeout.Stop()
+	if err != nil {
+		return x.failed(err)
+	}
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		return x.respond(resp)
+	}
+	conn, ok := resp.Body.(io.ReadWriteCloser)
+	if !ok {
+		return x.failed(errors.New("the upstream switches protocols without saying to which"))
+	}
+	// From here on the two connections say when it is over.
+	x.detach()
+	return &api.Response{
+		Status:  http.StatusSwitchingProtocols,
+		Upgrade: func(client net.Conn) { x.splice(client, conn, resp.Header) },
+		Done:    func(int64, error) { x.end() },
+	}
+}
+
+// splice answers the client with the 101 and joins the connections until both are
+// closed.
+func (x *exchange) splice(client net.Conn, upstream io.ReadWriteCloser, header http.Header) {
+	defer x.end()
+	s := &spliced{client: client, upstream: upstream}
+	defer s.close()
+	_ = client.SetDeadline(time.Time{})
+	if writeSwitch(client, header) != nil {
+		return
+	}
+	stop := context.AfterFunc(x.ctx, s.close)
+	defer stop()
+	x.c.metrics.upgrades.Inc()
+	defer x.c.metrics.upgrades.Dec()
+
+	down := make(chan struct{})
+	if !x.c.spawn(func() {
+		defer close(down)
+		s.copy(client, upstream)
+	}) {
+		return
+	}
+	up := make(chan struct{})
+	go func() {
+		defer close(up)
+		s.copy(upstream, client)
+	}()
+	select {
+	case <-up:
+	case <-down:
+	}
+	linger := time.AfterFunc(x.c.limits.UpgradeLinger, s.close)
+	defer linger.Stop()
+	<-up
+	<-down
+}
+
+// writeSwitch writes the 101 as the upstream did.
+func writeSwitch(w io.Writer, header http.Header) error {
+	b := bufio.NewWriter(w)
+	fmt.Fprintf(b, "HTTP/1.1 %d %s\r\n", http.StatusSwitchingProtocols, http.StatusText(http.StatusSwitchingProtocols))
+	for name, values := range header {
+		if ofConnection(name) && name != "Connection" && name != "Upgrade" {
+			continue
+		}
+		for _, v := range values {
+			fmt.Fprintf(b, "%s: %s\r\n", spelt(name), textproto.TrimString(v))
+		}
+	}
+	_, _ = b.WriteString("\r\n")
+	return b.Flush()
+}
+
+// spelt undoes what net/http does to the names of RFC 6455, for clients that
+// compare them byte by byte.
+func spelt(name string) string {
+	if rest, ok := strings.CutPrefix(name, "Sec-Websocket-"); ok {
+		return "Sec-WebSocket-" + rest
+	}
+	return name
+}
+
+// spliced are two connections that are one.
+type spliced struct {
+	client   net.Conn
+	upstream io.ReadWriteCloser
+}
+
+func (s *spliced) close() {
+	_ = s.client.Close()
+	_ = s.upstream.Close()
+}
+
+// copy passes bytes on until from ends; to learns of it. What cannot be ended on
+// one side alone is ended on both.
+func (s *spliced) copy(to io.Writer, from io.Reader) {
+	_, err := io.CopyBuffer(onlyWriter{to}, onlyReader{from}, make([]byte, 16<<10))
+	half, ok := to.(interface{ CloseWrite() error })
+	if err != nil || !ok || half.CloseWrite() != nil {
+		s.close()
+	}
+}
+
+// onlyWriter and onlyReader hide the other methods of connections, which io.Copy
+// would use: those of net/http's allocate more, and copy as much.
+type (
+	onlyWriter struct{ io.Writer }
+	onlyReader struct{ io.Reader }
+)

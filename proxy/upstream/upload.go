@@ -1,0 +1,47 @@
+package upstream
+
+import (
+	"errors"
+	"io"
+	"sync/atomic"
+)
+
+var errRequestOver = errors.New("the request is over")
+
+// upload is the body of a forwarded request on its way upstream. net/http reads
+// it in a goroutine of its own, which may be at it still when the upstream has
+// answered; it reads nothing more once the exchange is over.
+type upload struct {
+	r      io.Reader
+	failed atomic.Pointer[error] // of the client's, not io.EOF
+	over   atomic.Bool
+}
+
+// Read implements io.Reader.
+func (u *upload) Read(p []byte) (int, error) {
+	if u.over.Load() {
+		return 0, errRequestOver
+	}
+	n, err := u.r.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		u.failed.Store(&err)
+	}
+	return n, err
+}
+
+// Close implements io.Closer.
+func (u *upload) Close() error {
+	u.over.Store(true)
+	return nil
+}
+
+// err is why the client's body could not be read.
+func (u *upload) err() error {
+	if u == nil {
+		return nil
+	}
+	if err := u.failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
