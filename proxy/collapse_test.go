@@ -1,0 +1,114 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+)
+
+func listRequest(accept string) *api.Request {
+	return &api.Request{Method: "GET", RawPath: "/api/v1/pods", Header: api.Header{
+		{Name: "Accept", Value: accept}, {Name: "Authorization", Value: "Bearer secret"},
+		{Name: "Audit-Id", Value: "mine"}, {Name: "User-Agent", Value: "test"},
+	}}
+}
+
+func TestCollapseSharesTheNextRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		var mu sync.Mutex
+		var sent []*api.Request
+		c := newCollapser(1<<20, time.Now, func(_ context.Context, r *api.Request) *api.Response {
+			mu.Lock()
+			sent = append(sent, r)
+			mu.Unlock()
+			<-gate
+			body := "answer"
+			return &api.Response{Status: 200, Length: -1, BodyTo: strings.NewReader(body),
+				Header: api.Header{{Name: "Audit-Id", Value: "theirs"}, {Name: "Content-Type", Value: "application/json"}}}
+		})
+		var wg sync.WaitGroup
+		for range 10 {
+			wg.Go(func() {
+				resp, err := c.do(t.Context(), listRequest("application/json"), false)
+				if err != nil || string(resp.Body) != "answer" || resp.Header.Has("Audit-Id") {
+					t.Errorf("got %v, %v", resp, err)
+				}
+			})
+			synctest.Wait()
+		}
+		gate <- struct{}{}
+		synctest.Wait()
+		gate <- struct{}{}
+		wg.Wait()
+		if len(sent) != 2 {
+			t.Errorf("%d upstream requests for one caller and nine late ones, want 2", len(sent))
+		}
+		for _, r := range sent {
+			if r.Header.Has("Authorization") || r.Header.Has("Audit-Id") {
+				t.Errorf("a shared request carries a caller's header: %v", r.Header)
+			}
+		}
+	})
+}
+
+func TestCollapseKeepsFormsApart(t *testing.T) {
+	var n int
+	c := newCollapser(1<<20, time.Now, func(_ context.Context, r *api.Request) *api.Response {
+		n++
+		return &api.Response{Status: 200, Body: []byte(r.Header.Get("Accept"))}
+	})
+	for _, accept := range []string{"application/json", "application/yaml"} {
+		resp, err := c.do(t.Context(), listRequest(accept), false)
+		if err != nil || string(resp.Body) != accept {
+			t.Errorf("%s: %v, %v", accept, resp, err)
+		}
+	}
+}
+
+func TestCollapseGivesUpOnLargeAnswers(t *testing.T) {
+	now := time.Unix(0, 0)
+	fetched := 0
+	c := newCollapser(100, func() time.Time { return now }, func(context.Context, *api.Request) *api.Response {
+		fetched++
+		return &api.Response{Status: 200, Length: -1, BodyTo: bytes.NewReader(make([]byte, 101))}
+	})
+	for range 3 {
+		if _, err := c.do(t.Context(), listRequest(""), false); !errors.Is(err, errNotCollapsible) {
+			t.Errorf("error %v", err)
+		}
+	}
+	if fetched != 1 {
+		t.Errorf("fetched %d times what is known to be too large", fetched)
+	}
+	now = now.Add(2 * largeFor)
+	_, _ = c.do(t.Context(), listRequest(""), false)
+	if fetched != 2 {
+		t.Errorf("what was too large once is never tried again")
+	}
+}
+
+// failing is a body that breaks off.
+type failing struct{}
+
+func (failing) WriteTo(w io.Writer) (int64, error) {
+	n, _ := w.Write([]byte("half"))
+	return int64(n), errors.New("upstream died")
+}
+
+func TestCollapseNeverServesHalfAnAnswer(t *testing.T) {
+	c := newCollapser(100, time.Now, func(context.Context, *api.Request) *api.Response {
+		return &api.Response{Status: 200, Length: -1, BodyTo: failing{}}
+	})
+	if resp, err := c.do(t.Context(), listRequest(""), false); err == nil {
+		t.Errorf("served %q", resp.Body)
+	}
+}

@@ -1,0 +1,56 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/object"
+	"github.com/kubeweir/kubeweir/watchmux"
+)
+
+var errCollectionClosed = errors.New("the collection was closed")
+
+// followCollection hands the present objects to initial and every later change
+// to change, in order, until ctx ends or the collection does.
+func followCollection(ctx context.Context, c *cache.Collection, initial func([]*object.Object), change func(api.EventType, *object.Object)) error {
+	wake := make(chan struct{}, 1)
+	view := c.View()
+	w, err := c.Mux().Watch(view.RV(), nil, func() {
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
+	})
+	if err != nil {
+		return err
+	}
+	defer w.Stop()
+	objects := make([]*object.Object, 0, view.Len())
+	view.Ascend("", "", func(o *object.Object) bool {
+		objects = append(objects, o)
+		return true
+	})
+	initial(objects)
+	var deliveries []watchmux.Delivery
+	for {
+		deliveries, _, err = w.Next(deliveries[:0], 64)
+		for _, d := range deliveries {
+			change(d.Type, d.Object)
+		}
+		if err != nil {
+			return err
+		}
+		if len(deliveries) > 0 {
+			continue
+		}
+		select {
+		case <-wake:
+		case <-c.Closed():
+			return errCollectionClosed
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,48 @@
+package proxy
+
+import (
+	"context"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/proxy/identity"
+	"github.com/kubeweir/kubeweir/proxy/upstream"
+)
+
+// forward sends the request to the upstream as its client.
+func (g *Gateway) forward(ctx context.Context, x *exchange) *api.Response {
+	as, err := credentials(x.subject, &x.request.Header)
+	if err != nil {
+		return x.fail(identity.StatusError(err))
+	}
+	x.source = fromUpstream
+	resp := g.Forwarder.Forward(ctx, x.request, as)
+	if g.observesWrites && isWrite(x.info.Verb) && x.info.IsResourceRequest {
+		return g.session.observeWrite(&x.info, resp)
+	}
+	return resp
+}
+
+// credentials says how a request of s is forwarded, and completes its header.
+func credentials(s *identity.Subject, h *api.Header) (upstream.Credentials, error) {
+	if s.Identity.Source == identity.Anonymous && !s.Impersonated {
+		// Anonymous upstream as well, which may allow it something or not.
+		return upstream.Credentials{As: upstream.AsClient}, nil
+	}
+	if err := s.SetUpstreamHeader(h); err != nil {
+		return upstream.Credentials{}, err
+	}
+	as := upstream.Credentials{As: upstream.AsClient, KeepImpersonation: true}
+	if s.GatewayCredentials() {
+		as.As = upstream.AsGateway
+	}
+	return as, nil
+}
+
+// isWrite reports whether a verb may change something.
+func isWrite(verb string) bool {
+	switch verb {
+	case "create", "update", "patch", "delete", "deletecollection":
+		return true
+	}
+	return false
+}

@@ -1,0 +1,208 @@
+// Package proxy is one request's way through the gateway: identity,
+// authorization, and then the cache, a collapsed upstream request or the
+// upstream itself. It knows no transport (proxy/edge does) and sees what is
+// behind it through small interfaces.
+package proxy
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/proxy/audit"
+	"github.com/kubeweir/kubeweir/proxy/identity"
+	"github.com/kubeweir/kubeweir/proxy/upstream"
+)
+
+// Forwarder sends requests to the upstream.
+type Forwarder interface {
+	Forward(ctx context.Context, r *api.Request, as upstream.Credentials) *api.Response
+}
+
+// Options are the parts of a Gateway. All are required but where said.
+type Options struct {
+	Forwarder     Forwarder
+	Resources     *Resources
+	Manager       *cache.Manager
+	Reader        *cache.Reader
+	Watches       *cache.Watches
+	Authenticator *identity.Authenticator
+	Authorizer    *identity.Authorizer
+	// Revocation ends open watches whose user lost the permission.
+	Revocation  *identity.Watches
+	Consistency Consistency
+	// Audit may be nil: reads served here are then not audited.
+	Audit      *audit.Log
+	Health     *Health
+	Registerer prometheus.Registerer
+	Logger     *slog.Logger
+	Limits     Limits
+}
+
+// Limits bound what a Gateway does at the same time.
+type Limits struct {
+	// InFlight is the most requests at a time that are not long-running,
+	// LongRunning the most watches, log follows, upgrades. 0 means no limit.
+	InFlight, LongRunning int64
+	// CollapsedBytes is the largest answer that is shared between callers.
+	CollapsedBytes int64
+}
+
+// Gateway is the handler of the main listeners. It is safe for concurrent use.
+type Gateway struct {
+	Options
+	inFlight    gauge
+	longRunning gauge
+	collapser   *collapser
+	session     *session
+	metrics     *metrics
+	// observesWrites is set when some read may be in session mode.
+	observesWrites bool
+}
+
+// New returns a Gateway made of the given parts.
+func New(o Options) *Gateway {
+	g := &Gateway{
+		Options: o, session: newSession(time.Now), metrics: newMetrics(o.Registerer),
+		observesWrites: o.Consistency.usesSession(),
+	}
+	g.inFlight.max, g.longRunning.max = o.Limits.InFlight, o.Limits.LongRunning
+	g.collapser = newCollapser(o.Limits.CollapsedBytes, time.Now, func(ctx context.Context, r *api.Request) *api.Response {
+		return o.Forwarder.Forward(ctx, r, upstream.Credentials{As: upstream.AsGateway})
+	})
+	return g
+}
+
+// source says where an answer came from, for metrics and audit.
+type source string
+
+const (
+	fromGateway   source = "gateway" // health, refusals
+	fromCache     source = "cached"
+	fromCollapsed source = "collapsed"
+	fromUpstream  source = "forwarded"
+)
+
+// exchange is one request with what is learned about it on its way.
+type exchange struct {
+	request *api.Request
+	info    api.RequestInfo
+	auditID string
+	began   time.Time
+	source  source
+	// subject is who asks and as whom, once that is known; decision what the
+	// authorizer said of a read that the cache may answer.
+	subject  *identity.Subject
+	decision identity.Decision
+	pretty   bool // JSON is to be indented
+}
+
+// Serve implements api.Handler.
+func (g *Gateway) Serve(ctx context.Context, r *api.Request) *api.Response {
+	x := &exchange{request: r, began: time.Now(), source: fromGateway}
+	x.info = api.ParseRequestInfo(r.Method, r.Path, r.RawQuery)
+	if resp := g.Health.Serve(r, false); resp != nil {
+		return resp
+	}
+	x.auditID = r.Header.Get("Audit-Id")
+	if x.auditID == "" {
+		x.auditID = uuid.NewString()
+		r.Header.Add("Audit-Id", x.auditID)
+	}
+	x.pretty = api.Pretty(r.RawQuery, r.Header.Get("User-Agent"))
+	long := isLongRunning(&x.info, r)
+	limit := &g.inFlight
+	if long {
+		limit = &g.longRunning
+	}
+	if !limit.acquire() {
+		return g.answer(x, overloaded(), nil)
+	}
+	return g.answer(x, g.route(ctx, x), limit)
+}
+
+// answer completes a response: its Audit-Id, and what is to happen once it was
+// written.
+func (g *Gateway) answer(x *exchange, resp *api.Response, limit *gauge) *api.Response {
+	if resp.Upgrade == nil && !resp.Header.Has("Audit-Id") {
+		resp.Header.Add("Audit-Id", x.auditID)
+	}
+	done := resp.Done
+	resp.Done = func(n int64, err error) {
+		if limit != nil {
+			limit.release()
+		}
+		if done != nil {
+			done(n, err)
+		}
+		g.metrics.observe(x, resp.Status, n)
+		g.audit(x, auditv1.StageResponseComplete, resp.Status)
+	}
+	if resp.Stream != nil {
+		g.audit(x, auditv1.StageResponseStarted, resp.Status)
+	}
+	return resp
+}
+
+// fail answers with err as a Status.
+func (x *exchange) fail(err error) *api.Response {
+	return api.StatusResponse(err, api.NegotiateStatus(x.request.Header.Get("Accept"), x.pretty))
+}
+
+// route decides how a request is answered.
+func (g *Gateway) route(ctx context.Context, x *exchange) *api.Response {
+	if err := g.identify(ctx, x); err != nil {
+		return x.fail(identity.StatusError(err))
+	}
+	if res, ok := g.cacheable(x); ok && !x.subject.UpstreamDecides {
+		if resp := g.read(ctx, x, res); resp != nil {
+			return resp
+		}
+	}
+	return g.forward(ctx, x)
+}
+
+// cacheable returns the resource of a read that the cache may answer.
+func (g *Gateway) cacheable(x *exchange) (*cache.Resource, bool) {
+	info := &x.info
+	if x.request.Method != "GET" || !info.IsResourceRequest || info.Subresource != "" || info.Resource == "" {
+		return nil, false
+	}
+	switch info.Verb {
+	case "get", "list", "watch":
+	default:
+		return nil, false
+	}
+	if x.request.Header.Has("Upgrade") {
+		return nil, false // a WebSocket watch
+	}
+	res, ok := g.Resources.Lookup(schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource})
+	if !ok || !res.Namespaced && info.Namespace != "" && info.Resource != "namespaces" {
+		return nil, false
+	}
+	return res, true
+}
+
+// longRunningSubresources are those without the 60 s limit, as kube-apiserver
+// has them (k8s.io/kubernetes/cmd/kube-apiserver/app/server.go).
+var longRunningSubresources = []string{"attach", "exec", "proxy", "log", "portforward"}
+
+func isLongRunning(info *api.RequestInfo, r *api.Request) bool {
+	if info.Verb == "watch" || info.Verb == "proxy" || r.Header.Has("Upgrade") {
+		return true
+	}
+	for _, s := range longRunningSubresources {
+		if info.Subresource == s {
+			return true
+		}
+	}
+	return strings.HasPrefix(info.Path, "/api/v1/proxy/")
+}

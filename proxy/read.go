@@ -1,0 +1,237 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/object"
+	"github.com/kubeweir/kubeweir/proxy/identity"
+)
+
+// read answers a get, list or watch of res from the cache or collapsed. nil
+// means that the request must be forwarded: whatever cannot be answered exactly
+// as upstream would, errors in the parameters included, is upstream's to answer.
+func (g *Gateway) read(ctx context.Context, x *exchange, res *cache.Resource) *api.Response {
+	form, ok := negotiate(x, res)
+	if !ok {
+		return nil
+	}
+	q, ok := parseRead(x, res)
+	if !ok {
+		return nil
+	}
+	q.rep = form
+	if resp := g.permit(ctx, x); resp != nil {
+		return resp
+	}
+	switch {
+	case x.info.Verb == "watch":
+		return g.watch(ctx, x, res, q)
+	case q.mostRecent() && g.Consistency.modeFor(x.subject.User, x.request.Header.Get("User-Agent"), res) == ModeStrict:
+		return g.collapse(ctx, x)
+	}
+	return g.cached(ctx, x, res, q)
+}
+
+// readQuery is a read as its parameters say.
+type readQuery struct {
+	rep     api.Representation
+	options api.ListOptions
+	filter  *object.Filter // nil for a get
+}
+
+// mostRecent reports whether the read asks for the latest state.
+func (q *readQuery) mostRecent() bool {
+	return q.options.ResourceVersion == "" && q.options.Continue == ""
+}
+
+func negotiate(x *exchange, res *cache.Resource) (api.Representation, bool) {
+	rep, verdict := api.Negotiate(x.request.Header.Get("Accept"), api.Capabilities{
+		List:     x.info.Verb == "list",
+		Protobuf: !res.Custom,
+		Table:    res.Printer != nil && !res.Printer.Traits().NoTables,
+	})
+	if verdict != api.Serve {
+		return rep, false
+	}
+	rep.Pretty = x.info.Verb != "watch" && rep.Encoding == api.JSON && (rep.Pretty || x.pretty)
+	if rep.Transform == api.Table {
+		include, err := api.ParseIncludeObject(x.request.RawQuery)
+		if err != nil {
+			return rep, false
+		}
+		rep.IncludeObject = include
+	}
+	return rep, true
+}
+
+// parseRead reads the parameters; ok is false for those that upstream answers.
+func parseRead(x *exchange, res *cache.Resource) (q readQuery, ok bool) {
+	if x.info.Verb == "get" {
+		opts, err := api.ParseGetOptions(x.request.RawQuery)
+		q.options.ResourceVersion = opts.ResourceVersion
+		return q, err == nil && validVersion(opts.ResourceVersion)
+	}
+	opts, err := api.ParseListOptions(x.request.RawQuery)
+	if err != nil || opts.ShardSelector != "" || !validVersion(opts.ResourceVersion) {
+		return q, false
+	}
+	// A name in the path of a deprecated /watch/ request; in other lists it
+	// comes from the field selector, which is in the options already.
+	if x.info.Name != "" && opts.RequireName(x.info.Name) != nil {
+		return q, false
+	}
+	namespace := x.info.Namespace
+	if !res.Namespaced {
+		namespace = ""
+	}
+	q.options = opts
+	q.filter, err = object.NewFilter(res.Schema, namespace, "", opts.LabelSelector, opts.FieldSelector)
+	return q, err == nil
+}
+
+func validVersion(rv string) bool {
+	_, err := api.ParseResourceVersion(rv)
+	return err == nil
+}
+
+// collection returns the collection that serves rep; nil means forward, an
+// answer means refuse.
+func (g *Gateway) collection(ctx context.Context, x *exchange, res *cache.Resource, rep api.Representation) (*cache.Collection, *api.Response) {
+	encoding := rep.Encoding
+	if res.Custom {
+		encoding = api.JSON
+	}
+	c, err := g.Manager.Collection(ctx, res, encoding)
+	if err == nil {
+		return c, nil
+	}
+	if apierrors.IsTooManyRequests(err) || ctx.Err() != nil {
+		return nil, x.fail(err)
+	}
+	g.Logger.Debug("collection cannot be used, forwarding", "resource", res.String(), "error", err)
+	return nil, nil
+}
+
+// cached answers a get or list from the cache.
+func (g *Gateway) cached(ctx context.Context, x *exchange, res *cache.Resource, q readQuery) *api.Response {
+	c, refusal := g.collection(ctx, x, res, q.rep)
+	if c == nil {
+		return refusal
+	}
+	req := &cache.ReadRequest{
+		Namespace:   x.info.Namespace,
+		Name:        x.info.Name,
+		Options:     q.options,
+		Filter:      q.filter,
+		Rep:         q.rep,
+		Compression: api.NegotiateCompression(x.request.Header.Get("Accept-Encoding")),
+		IfNoneMatch: x.request.Header.Get("If-None-Match"),
+	}
+	if q.mostRecent() {
+		if !g.holds(ctx, c) {
+			return g.collapse(ctx, x)
+		}
+		req.MostRecent = true
+	}
+	read := g.Reader.List
+	if x.info.Verb == "get" {
+		read = g.Reader.Get
+	}
+	resp, err := read(ctx, c, req)
+	switch {
+	case errors.Is(err, cache.ErrForward):
+		return nil
+	case err != nil:
+		return x.fail(err)
+	}
+	x.source = fromCache
+	markStale(resp, c)
+	return resp
+}
+
+// holds reports whether c may answer a most-recent read in session mode.
+func (g *Gateway) holds(ctx context.Context, c *cache.Collection) bool {
+	state := c.State()
+	if state.Phase != cache.Synced {
+		return false
+	}
+	if age := time.Since(state.LastContact); g.Consistency.MaxStaleness > 0 && age > g.Consistency.MaxStaleness {
+		return false
+	}
+	return g.session.hold(ctx, c) == nil
+}
+
+// markStale says how old an answer of a stale collection is (RFC 9111).
+func markStale(resp *api.Response, c *cache.Collection) {
+	state := c.State()
+	if state.Phase != cache.Stale {
+		return
+	}
+	age := max(0, int64(time.Since(state.Since)/time.Second))
+	resp.Header.Add("Age", strconv.FormatInt(age, 10))
+	resp.Header.Add("Warning", `110 kubeweir "Response is Stale"`)
+}
+
+// collapse answers a most-recent read together with others that want the same.
+func (g *Gateway) collapse(ctx context.Context, x *exchange) *api.Response {
+	resp, err := g.collapser.do(ctx, x.request, x.pretty)
+	if err != nil || resp.Status == 401 || resp.Status == 403 || resp.Status == 429 {
+		// Too large to share, or the gateway itself may not: as the client then.
+		return nil
+	}
+	x.source = fromCollapsed
+	return resp
+}
+
+// watch answers a watch from the multiplexer.
+func (g *Gateway) watch(ctx context.Context, x *exchange, res *cache.Resource, q readQuery) *api.Response {
+	c, refusal := g.collection(ctx, x, res, q.rep)
+	if c == nil {
+		return refusal
+	}
+	req := &cache.WatchRequest{Filter: q.filter, Options: q.options, Rep: q.rep}
+	if q.options.ResourceVersion == "" {
+		version, err := g.current(ctx, x, c, res)
+		if err != nil {
+			return nil
+		}
+		req.MostRecent = version
+	}
+	// A revocation must be able to end the watch from its first moment on, and
+	// the watch to withdraw from being followed whenever it ends.
+	var registration *identity.Registration
+	registered := make(chan struct{})
+	req.Ended = func(cache.EndReason) {
+		<-registered
+		registration.Close()
+	}
+	resp, open, err := g.Watches.Watch(ctx, c, req)
+	if err != nil {
+		if ctx.Err() != nil {
+			return x.fail(err)
+		}
+		return nil
+	}
+	registration = g.Revocation.Register(x.subject, identity.AttributesOf(&x.info), x.decision, func(identity.EndReason) {
+		open.End(cache.EndRevoked)
+	})
+	close(registered)
+	x.source = fromCache
+	return resp
+}
+
+// current returns a version that the collection must hold for a watch from the
+// most recent state.
+func (g *Gateway) current(ctx context.Context, x *exchange, c *cache.Collection, res *cache.Resource) (uint64, error) {
+	if g.Consistency.modeFor(x.subject.User, x.request.Header.Get("User-Agent"), res) == ModeSession && g.holds(ctx, c) {
+		return c.RV(), nil
+	}
+	return c.Fresh(ctx)
+}

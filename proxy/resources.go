@@ -1,0 +1,335 @@
+package proxy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/table"
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/object"
+	"github.com/kubeweir/kubeweir/proxy/upstream"
+)
+
+// Discovery tells which resources the upstream serves.
+type Discovery interface {
+	// Lookup is cheap and safe for concurrent use; a miss may start a refresh.
+	Lookup(gvr schema.GroupVersionResource) (upstream.ServerResource, bool)
+	// Refresh reads discovery anew.
+	Refresh(ctx context.Context) error
+}
+
+// Printers finds the table printer of a built-in kind.
+type Printers interface {
+	For(gvk schema.GroupVersionKind) (table.Printer, bool)
+}
+
+// Why the collections of a custom resource end.
+var (
+	errDefinitionChanged = errors.New("the definition of the custom resource changed")
+	errDefinitionDeleted = errors.New("the definition of the custom resource was deleted")
+	errDefinitionUnknown = errors.New("the definition of the custom resource is not known")
+)
+
+var crdResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+
+// Resources knows which resources may be served from the cache and how: the
+// built-in ones by discovery, custom ones by watching their definitions through
+// the cache itself. A custom resource is served from the cache only while its
+// definition is watched, because a changed schema changes what the upstream
+// answers for objects that did not change.
+//
+// Lookup is safe for concurrent use; Run is called once.
+type Resources struct {
+	discovery Discovery
+	printers  Printers
+	manager   *cache.Manager
+	log       *slog.Logger
+
+	mu struct {
+		sync.RWMutex
+		builtin map[schema.GroupVersionResource]*cache.Resource
+		custom  map[schema.GroupVersionResource]*cache.Resource
+		// definitions holds every definition, established or not: what one names
+		// is never taken for a built-in resource.
+		definitions map[string]*definition // by CRD name, "plural.group"
+		// synced is true while the definitions are watched.
+		synced bool
+	}
+}
+
+// definition is what kubeweir keeps of one CustomResourceDefinition.
+type definition struct {
+	uid         string
+	generation  int64
+	established bool
+	resources   []*cache.Resource
+}
+
+// NewResources returns a registry; it serves no custom resource before Run has
+// read the definitions.
+func NewResources(discovery Discovery, printers Printers, manager *cache.Manager, log *slog.Logger) *Resources {
+	r := &Resources{discovery: discovery, printers: printers, manager: manager, log: log}
+	r.mu.builtin = make(map[schema.GroupVersionResource]*cache.Resource)
+	r.mu.custom = make(map[schema.GroupVersionResource]*cache.Resource)
+	r.mu.definitions = make(map[string]*definition)
+	return r
+}
+
+// Lookup returns the resource if it may be served from the cache.
+func (r *Resources) Lookup(gvr schema.GroupVersionResource) (*cache.Resource, bool) {
+	r.mu.RLock()
+	res := r.mu.builtin[gvr]
+	if res == nil {
+		res = r.mu.custom[gvr]
+	}
+	synced := r.mu.synced
+	r.mu.RUnlock()
+	if res != nil {
+		return res, true
+	}
+	return r.lookupBuiltin(gvr, synced)
+}
+
+// lookupBuiltin makes the resource from discovery. While the definitions are not
+// known, a custom resource looks like any other in discovery; then only kinds
+// that kubeweir itself knows as built in are taken.
+func (r *Resources) lookupBuiltin(gvr schema.GroupVersionResource, synced bool) (*cache.Resource, bool) {
+	server, ok := r.discovery.Lookup(gvr)
+	if !ok || !server.Supports("list") || !server.Supports("watch") {
+		return nil, false
+	}
+	printer, known := r.printers.For(gvr.GroupVersion().WithKind(server.Kind))
+	if !synced && !known {
+		return nil, false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, custom := r.mu.definitions[gvr.Resource+"."+gvr.Group]; custom {
+		return nil, false
+	}
+	if res := r.mu.builtin[gvr]; res != nil {
+		return res, true
+	}
+	res := &cache.Resource{
+		GroupVersionResource: gvr,
+		Kind:                 server.Kind,
+		Namespaced:           server.Namespaced,
+		Schema:               object.SchemaFor(gvr),
+	}
+	if known {
+		res.Printer = printer
+	}
+	r.mu.builtin[gvr] = res
+	return res, true
+}
+
+// Run keeps the custom resources in step with their definitions until ctx ends.
+// Failures are retried; meanwhile custom resources are forwarded.
+func (r *Resources) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := r.follow(ctx)
+		r.forgetCustom()
+		if ctx.Err() != nil {
+			return
+		}
+		r.log.Warn("custom resource definitions are not watched, retrying", "error", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// follow reads all definitions and applies their changes until the collection ends.
+func (r *Resources) follow(ctx context.Context) error {
+	res, ok := r.lookupBuiltin(crdResource, false)
+	if !ok {
+		if err := r.discovery.Refresh(ctx); err != nil {
+			return err
+		}
+		if res, ok = r.lookupBuiltin(crdResource, false); !ok {
+			// An API server without definitions has no custom resources.
+			r.setSynced()
+			<-ctx.Done()
+			return ctx.Err()
+		}
+	}
+	c, err := r.manager.Collection(ctx, res, api.JSON)
+	if err != nil {
+		return fmt.Errorf("definitions: %w", err)
+	}
+	return followCollection(ctx, c, func(initial []*object.Object) {
+		for _, o := range initial {
+			r.apply(o)
+		}
+		r.dropMissing(initial)
+		r.setSynced()
+	}, func(t api.EventType, o *object.Object) {
+		if t == api.Deleted {
+			r.remove(o.Name, errDefinitionDeleted)
+		} else {
+			r.apply(o)
+		}
+		r.refreshDiscovery(ctx)
+	})
+}
+
+// refreshDiscovery lets the next lookups see a changed set of resources.
+func (r *Resources) refreshDiscovery(ctx context.Context) {
+	if err := r.discovery.Refresh(ctx); err != nil && ctx.Err() == nil {
+		r.log.Warn("discovery is not refreshed", "error", err)
+	}
+}
+
+func (r *Resources) apply(o *object.Object) {
+	var crd apiextensionsv1.CustomResourceDefinition
+	if err := json.Unmarshal(o.Raw, &crd); err != nil {
+		r.log.Error("definition is not readable, its resources are forwarded", "definition", o.Name, "error", err)
+		r.remove(o.Name, errDefinitionUnknown)
+		return
+	}
+	next := r.define(&crd)
+	r.mu.Lock()
+	last := r.mu.definitions[o.Name]
+	if last != nil && last.uid == next.uid && last.generation == next.generation && last.established == next.established {
+		r.mu.Unlock()
+		return
+	}
+	r.mu.definitions[o.Name] = next
+	r.replaceLocked(last, next)
+	r.mu.Unlock()
+	r.drop(last, errDefinitionChanged)
+}
+
+// define makes the resources of one definition; none unless it is established.
+func (r *Resources) define(crd *apiextensionsv1.CustomResourceDefinition) *definition {
+	d := &definition{uid: string(crd.UID), generation: crd.Generation}
+	for _, c := range crd.Status.Conditions {
+		if c.Type == apiextensionsv1.Established && c.Status == apiextensionsv1.ConditionTrue {
+			d.established = true
+		}
+	}
+	if !d.established || crd.DeletionTimestamp != nil {
+		d.established = false
+		return d
+	}
+	for i := range crd.Spec.Versions {
+		if v := &crd.Spec.Versions[i]; v.Served {
+			d.resources = append(d.resources, r.customResource(crd, v))
+		}
+	}
+	return d
+}
+
+func (r *Resources) customResource(crd *apiextensionsv1.CustomResourceDefinition, v *apiextensionsv1.CustomResourceDefinitionVersion) *cache.Resource {
+	paths := make([]string, 0, len(v.SelectableFields))
+	for _, f := range v.SelectableFields {
+		paths = append(paths, f.JSONPath)
+	}
+	res := &cache.Resource{
+		GroupVersionResource: schema.GroupVersionResource{Group: crd.Spec.Group, Version: v.Name, Resource: crd.Status.AcceptedNames.Plural},
+		Kind:                 crd.Status.AcceptedNames.Kind,
+		Namespaced:           crd.Spec.Scope == apiextensionsv1.NamespaceScoped,
+		Custom:               true,
+		Schema:               object.CustomSchema(paths),
+	}
+	if !res.Namespaced {
+		res.Schema = res.Schema.ClusterScoped()
+	}
+	printer, err := table.NewCustomPrinter(v.AdditionalPrinterColumns)
+	if err != nil {
+		r.log.Warn("tables of this resource are forwarded", "resource", res.String(), "error", err)
+		return res
+	}
+	res.Printer = printer
+	return res
+}
+
+func (r *Resources) remove(name string, reason error) {
+	r.mu.Lock()
+	last := r.mu.definitions[name]
+	delete(r.mu.definitions, name)
+	r.replaceLocked(last, nil)
+	r.mu.Unlock()
+	r.drop(last, reason)
+}
+
+func (r *Resources) replaceLocked(last, next *definition) {
+	if last != nil {
+		for _, res := range last.resources {
+			delete(r.mu.custom, res.GroupVersionResource)
+		}
+	}
+	if next != nil {
+		for _, res := range next.resources {
+			r.mu.custom[res.GroupVersionResource] = res
+			delete(r.mu.builtin, res.GroupVersionResource)
+		}
+	}
+}
+
+// drop ends what is cached and watched under an old definition, as upstream does.
+func (r *Resources) drop(last *definition, reason error) {
+	if last == nil {
+		return
+	}
+	for _, res := range last.resources {
+		r.manager.Drop(res.GroupVersionResource, reason)
+	}
+}
+
+// dropMissing removes definitions that went away while nobody watched.
+func (r *Resources) dropMissing(present []*object.Object) {
+	seen := make(map[string]bool, len(present))
+	for _, o := range present {
+		seen[o.Name] = true
+	}
+	r.mu.RLock()
+	var gone []string
+	for name := range r.mu.definitions {
+		if !seen[name] {
+			gone = append(gone, name)
+		}
+	}
+	r.mu.RUnlock()
+	for _, name := range gone {
+		r.remove(name, errDefinitionDeleted)
+	}
+}
+
+func (r *Resources) setSynced() {
+	r.mu.Lock()
+	r.mu.synced = true
+	r.mu.Unlock()
+}
+
+// forgetCustom stops serving custom resources whose definitions nobody watches.
+func (r *Resources) forgetCustom() {
+	r.mu.Lock()
+	r.mu.synced = false
+	all := r.mu.definitions
+	r.mu.definitions = make(map[string]*definition)
+	clear(r.mu.custom)
+	// What discovery calls a resource may be a custom one from now on.
+	clear(r.mu.builtin)
+	r.mu.Unlock()
+	for _, d := range all {
+		r.drop(d, errDefinitionUnknown)
+	}
+}
+
+// Synced reports whether the definitions are known and watched.
+func (r *Resources) Synced() bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.mu.synced
+}
