@@ -19,6 +19,8 @@ type form struct {
 	res  *Resource
 	rep  api.Representation
 	kind formKind
+	// single is set for the body of a get.
+	single bool
 	// moment is the time at which a table reads as it is written.
 	moment time.Time
 	// rows and metadata are, where the kind needs them, those of the objects in
@@ -112,6 +114,13 @@ func (f *form) metadataOf(i int, o *object.Object) []byte {
 // size is the exact length of item i, or what is known of it at least, with
 // exact unset.
 func (f *form) size(i int, o *object.Object) (n int, exact bool) {
+	if f.single {
+		return f.singleSize(o)
+	}
+	return f.itemSize(i, o)
+}
+
+func (f *form) itemSize(i int, o *object.Object) (n int, exact bool) {
 	exact = !f.rep.Pretty
 	switch f.kind {
 	case formJSON:
@@ -135,11 +144,16 @@ func (f *form) size(i int, o *object.Object) (n int, exact bool) {
 
 // write writes item i without its separator.
 func (f *form) write(w *chunks, i int, o *object.Object) {
-	if f.rep.Pretty {
-		f.writePretty(w, i, o)
-		return
+	switch {
+	case f.single && f.rep.Pretty && f.kind != formTable:
+		writePretty(w, "", func(w *chunks) { f.writeSingle(w, o) })
+	case f.single:
+		f.writeSingle(w, o)
+	case f.rep.Pretty:
+		writePretty(w, prettyItemPrefix, func(w *chunks) { f.writeCompact(w, i, o) })
+	default:
+		f.writeCompact(w, i, o)
 	}
-	f.writeCompact(w, i, o)
 }
 
 func (f *form) writeCompact(w *chunks, i int, o *object.Object) {

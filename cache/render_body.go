@@ -74,7 +74,8 @@ func (r *Reader) object(c readable, req *ReadRequest, o *object.Object) (*api.Re
 	if tag == "" || req.Rep.Transform == api.Table {
 		tag = r.tags.object(o, req.Rep, req.Compression, f.moment)
 	}
-	b := &readBody{r: r, form: f, set: oneObject{o}, single: true}
+	f.single = true
+	b := &readBody{r: r, form: f, set: oneObject{o}}
 	b.measure()
 	b.head, b.tail = f.singleFrame(o)
 	return r.respond(req, b, &p, tag)
@@ -136,12 +137,11 @@ func (r *Reader) respondCompressed(req *ReadRequest, b *readBody, p *place, resp
 
 // readBody is a body that is not compressed. It is written once.
 type readBody struct {
-	r      *Reader
-	form   *form
-	set    objectSet
-	single bool
-	head   []byte
-	tail   []byte
+	r    *Reader
+	form *form
+	set  objectSet
+	head []byte
+	tail []byte
 	// items is the size of the items with their separators, at least, or exactly
 	// with exact.
 	items int
@@ -152,18 +152,11 @@ type readBody struct {
 func (b *readBody) measure() {
 	b.exact = true
 	b.set.each(func(i int, o *object.Object) {
-		n, exact := b.size(i, o)
+		n, exact := b.form.size(i, o)
 		b.items += n
 		b.exact = b.exact && exact
 	})
 	b.items += max(0, b.set.len()-1) * len(b.form.separator())
-}
-
-func (b *readBody) size(i int, o *object.Object) (int, bool) {
-	if b.single {
-		return b.form.singleSize(i, o)
-	}
-	return b.form.size(i, o)
 }
 
 func (b *readBody) atLeast() int { return len(b.head) + b.items + len(b.tail) }
@@ -200,11 +193,7 @@ func (b *readBody) writeTo(c *chunks) {
 		if i > 0 {
 			c.writeString(separator)
 		}
-		if b.single {
-			b.form.writeSingle(c, i, o)
-		} else {
-			b.form.write(c, i, o)
-		}
+		b.form.write(c, i, o)
 	})
 	c.write(b.tail)
 }

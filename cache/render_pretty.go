@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-
-	"github.com/kubeweir/kubeweir/internal/object"
 )
 
 // Upstream indents with json.MarshalIndent, which is json.Indent of the compact
@@ -16,10 +14,11 @@ const (
 	prettyItemPrefix = prettyIndent + prettyIndent // items stand two levels deep
 )
 
-func (f *form) writePretty(w *chunks, i int, o *object.Object) {
-	var compact chunks
-	f.writeCompact(&compact, i, o)
-	w.append(2*len(compact.buf), func(b []byte) []byte { return appendIndented(b, prettyItemPrefix, compact.buf) })
+// writePretty writes what compact writes, indented.
+func writePretty(w *chunks, prefix string, compact func(*chunks)) {
+	var c chunks
+	compact(&c)
+	w.append(2*len(c.buf), func(b []byte) []byte { return appendIndented(b, prefix, c.buf) })
 }
 
 // appendIndented appends compact, which must be JSON without a newline at the

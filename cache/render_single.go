@@ -3,7 +3,6 @@ package cache
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/object"
 )
 
@@ -35,41 +34,33 @@ func (f *form) singleFrame(o *object.Object) (head, tail []byte) {
 }
 
 // singleSize is the size of the object between the parts of singleFrame.
-func (f *form) singleSize(i int, o *object.Object) (n int, exact bool) {
+func (f *form) singleSize(o *object.Object) (n int, exact bool) {
 	switch f.kind {
 	case formJSON:
 		return len(o.Raw), !f.rep.Pretty
 	case formProtobuf:
 		return len(o.Raw), true
 	case formPartialProtobuf:
-		return len(f.metadataOf(i, o)), true
+		return len(f.metadataOf(0, o)), true
 	case formPartial, formPartialTyped, formTable:
 	}
-	return f.size(i, o)
+	return f.itemSize(0, o)
 }
 
 // writeSingle writes the object between the parts of singleFrame.
-func (f *form) writeSingle(w *chunks, i int, o *object.Object) {
-	switch {
-	case f.kind == formTable:
-		f.write(w, i, o)
-	case f.rep.Encoding == api.Protobuf && f.kind == formProtobuf:
+func (f *form) writeSingle(w *chunks, o *object.Object) {
+	switch f.kind {
+	case formJSON, formProtobuf:
 		w.write(o.Raw)
-	case f.rep.Encoding == api.Protobuf:
-		w.write(f.metadataOf(i, o))
-	case f.rep.Pretty:
-		compact := chunks{}
-		f.writeSingleCompact(&compact, i, o)
-		w.append(2*len(compact.buf), func(b []byte) []byte { return appendIndented(b, "", compact.buf) })
-	default:
-		f.writeSingleCompact(w, i, o)
+	case formPartialProtobuf:
+		w.write(f.metadataOf(0, o))
+	case formTable:
+		if f.rep.Pretty {
+			writePretty(w, prettyItemPrefix, func(w *chunks) { f.writeCompact(w, 0, o) })
+			return
+		}
+		f.writeCompact(w, 0, o)
+	case formPartial, formPartialTyped:
+		f.writeCompact(w, 0, o)
 	}
-}
-
-func (f *form) writeSingleCompact(w *chunks, i int, o *object.Object) {
-	if f.kind == formJSON {
-		w.write(o.Raw)
-		return
-	}
-	f.writeCompact(w, i, o)
 }
