@@ -10,7 +10,10 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-var errCollectionClosed = errors.New("the collection was closed")
+var (
+	errCollectionClosed = errors.New("the collection was closed")
+	errNotServed        = errors.New("the upstream does not serve it")
+)
 
 // followCollection hands the present objects to initial and every later change
 // to change, in order, until ctx ends or the collection does.

@@ -1,0 +1,65 @@
+package proxy
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/object"
+)
+
+// rbacResources are the resources that RBAC decides by.
+func rbacResources() []schema.GroupVersionResource {
+	gv := schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}
+	return []schema.GroupVersionResource{
+		gv.WithResource("roles"), gv.WithResource("rolebindings"),
+		gv.WithResource("clusterroles"), gv.WithResource("clusterrolebindings"),
+	}
+}
+
+// rbacRetry is how long a resource that cannot be watched is left alone; until
+// then decisions are as old as the authorizer's memory.
+const rbacRetry = 10 * time.Second
+
+// FollowRBAC calls changed whenever an object changes that RBAC decides by, or
+// may have changed unseen. It returns when ctx ends.
+func FollowRBAC(ctx context.Context, resources *Resources, manager *cache.Manager, changed func(), log *slog.Logger) {
+	var wg sync.WaitGroup
+	for _, gvr := range rbacResources() {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				err := followRBAC(ctx, resources, manager, gvr, changed)
+				changed()
+				if ctx.Err() != nil {
+					return
+				}
+				log.Warn("rbac objects are not watched, revocations take effect when remembered decisions expire",
+					"resource", gvr.Resource, "error", err)
+				select {
+				case <-ctx.Done():
+				case <-time.After(rbacRetry):
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func followRBAC(ctx context.Context, resources *Resources, manager *cache.Manager, gvr schema.GroupVersionResource, changed func()) error {
+	res, ok := resources.Lookup(gvr)
+	if !ok {
+		return errNotServed
+	}
+	c, err := manager.Collection(ctx, res, api.JSON)
+	if err != nil {
+		return err
+	}
+	return followCollection(ctx, c,
+		func([]*object.Object) { changed() },
+		func(api.EventType, *object.Object) { changed() })
+}
