@@ -1,0 +1,259 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// maxFileBytes bounds a configuration file.
+const maxFileBytes = 1 << 20
+
+// fileReader reads a YAML file into typed fields, strictly: a field that does not
+// exist, is given twice, or has a value of another kind is an error with its
+// line. It works on YAML's own tree, because decoders into structs name Go types
+// in their errors and lose the lines of what is good, which validation needs.
+type fileReader struct {
+	name  string
+	lines map[string]int // by path, of the fields that are set
+}
+
+func (r *fileReader) errorf(line int, format string, args ...any) error {
+	return fmt.Errorf("%s:%d: %s", r.name, line, fmt.Sprintf(format, args...))
+}
+
+// readFile sets the fields of g that the file has, and returns their lines.
+func readFile(name string, g *Gateway) (*fileReader, error) {
+	content, err := readLimited(name)
+	if err != nil {
+		return nil, fmt.Errorf("--config: %w", err)
+	}
+	r := &fileReader{name: name, lines: make(map[string]int)}
+	if err := r.parse(content, g); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func readLimited(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, plainFileError(name, err)
+	}
+	defer f.Close()
+	content, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
+	if err != nil {
+		return nil, plainFileError(name, err)
+	}
+	if len(content) > maxFileBytes {
+		return nil, fmt.Errorf("%s is larger than %v, which no configuration is", name, Bytes(maxFileBytes))
+	}
+	return content, nil
+}
+
+func (r *fileReader) parse(content []byte, g *Gateway) error {
+	decoder := yaml.NewDecoder(strings.NewReader(string(content)))
+	var document, second yaml.Node
+	switch err := decoder.Decode(&document); {
+	case errors.Is(err, io.EOF):
+		return nil // empty: all defaults
+	case err != nil:
+		return r.syntaxError(err)
+	}
+	switch err := decoder.Decode(&second); {
+	case err == nil:
+		return r.errorf(max(second.Line, 1), "there is a second YAML document; put everything into one")
+	case !errors.Is(err, io.EOF):
+		return r.syntaxError(err)
+	}
+	root := document.Content[0]
+	if isNull(root) {
+		return nil
+	}
+	return r.decode(root, reflect.ValueOf(g).Elem(), "")
+}
+
+var yamlErrorLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
+
+// syntaxError puts the line of a YAML error in front.
+func (r *fileReader) syntaxError(err error) error {
+	text, _, _ := strings.Cut(err.Error(), "\n")
+	m := yamlErrorLine.FindStringSubmatch(text)
+	line := "1"
+	if m != nil {
+		text = text[len(m[0]):]
+		if m[1] != "" {
+			line = m[1]
+		}
+	}
+	return fmt.Errorf("%s:%s: not valid YAML: %s", r.name, line, text)
+}
+
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
+
+// decode sets v from a node.
+func (r *fileReader) decode(n *yaml.Node, v reflect.Value, path string) error {
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	if path != "" {
+		r.lines[path] = n.Line
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		return r.decodeStruct(n, v, path)
+	case reflect.Slice:
+		return r.decodeList(n, v, path)
+	}
+	if isNull(n) {
+		return r.errorf(n.Line, "%s has no value; give it one or remove the line", path)
+	}
+	if n.Kind != yaml.ScalarNode || !rightTag(n, v) || !setText(v, n.Value) {
+		return r.errorf(n.Line, "%s must be %s, not %s", path, expectation(v.Type()), describe(n, v.Type() == stringType))
+	}
+	return nil
+}
+
+// rightTag reports whether YAML takes the scalar for the kind of thing that v is:
+// what looks like a number or a boolean is not a string unless it is quoted.
+func rightTag(n *yaml.Node, v reflect.Value) bool {
+	switch t := v.Type(); {
+	case t == durationType:
+		return n.Tag == "!!str" || n.Value == "0"
+	case t == bytesType:
+		return n.Tag == "!!str" || n.Tag == "!!int"
+	}
+	switch v.Kind() {
+	case reflect.Bool:
+		return n.Tag == "!!bool"
+	case reflect.Int:
+		return n.Tag == "!!int"
+	}
+	return n.Tag == "!!str"
+}
+
+// describe says what a node is, for "not ...". unquoted tells that it would do
+// if it were quoted.
+func describe(n *yaml.Node, unquoted bool) string {
+	switch {
+	case n.Kind == yaml.MappingNode:
+		return "a group of fields"
+	case n.Kind == yaml.SequenceNode:
+		return "a list"
+	case isNull(n):
+		return "nothing"
+	case n.Tag == "!!str":
+		return fmt.Sprintf("%q", n.Value)
+	}
+	if unquoted {
+		return fmt.Sprintf("the unquoted %s; put it in quotes", n.Value)
+	}
+	return n.Value
+}
+
+func (r *fileReader) decodeStruct(n *yaml.Node, v reflect.Value, path string) error {
+	if n.Kind != yaml.MappingNode {
+		if path == "" {
+			return r.errorf(n.Line, "the file must hold fields such as \"listen: 127.0.0.1:8443\", not %s", describe(n, false))
+		}
+		return r.errorf(n.Line, "%s must be %s, not %s", path, expectation(v.Type()), describe(n, false))
+	}
+	seen := make(map[string]int)
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		field, ok := fieldNamed(v, key.Value)
+		if !ok || key.Kind != yaml.ScalarNode {
+			return r.unknownField(key, v.Type(), path)
+		}
+		if first, twice := seen[key.Value]; twice {
+			return r.errorf(key.Line, "%s is given twice, first on line %d; remove one", join(path, key.Value), first)
+		}
+		seen[key.Value] = key.Line
+		if err := r.decode(value, field, join(path, key.Value)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *fileReader) unknownField(key *yaml.Node, t reflect.Type, path string) error {
+	names := fieldNames(t)
+	where := "of the file"
+	if path != "" {
+		where = "of " + path
+	}
+	if similar := nearest(key.Value, names); similar != "" {
+		return r.errorf(key.Line, "%q is not a field %s; did you mean %q?", key.Value, where, similar)
+	}
+	return r.errorf(key.Line, "%q is not a field %s; there are %s", key.Value, where, strings.Join(names, ", "))
+}
+
+// decodeList sets a list; of strings or of structs.
+func (r *fileReader) decodeList(n *yaml.Node, v reflect.Value, path string) error {
+	if n.Kind != yaml.SequenceNode {
+		return r.errorf(n.Line, "%s must be %s, not %s", path, expectation(v.Type()), describe(n, false))
+	}
+	list := reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content))
+	for i, item := range n.Content {
+		if err := r.decode(item, list.Index(i), fmt.Sprintf("%s[%d]", path, i)); err != nil {
+			return err
+		}
+	}
+	v.Set(list)
+	return nil
+}
+
+func join(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
+
+func fieldName(f reflect.StructField) string { return f.Tag.Get("json") }
+
+func fieldNames(t reflect.Type) (names []string) {
+	for i := range t.NumField() {
+		names = append(names, fieldName(t.Field(i)))
+	}
+	slices.Sort(names)
+	return names
+}
+
+func fieldNamed(v reflect.Value, name string) (reflect.Value, bool) {
+	for i := range v.NumField() {
+		if fieldName(v.Type().Field(i)) == name {
+			return v.Field(i), true
+		}
+	}
+	return reflect.Value{}, false
+}
+
+// resolvePaths makes the relative paths that the file has relative to it.
+func (r *fileReader) resolvePaths(g *Gateway) {
+	for path, file := range filesOf(g) {
+		if _, set := r.lines[path]; set && *file != "" && *file != "-" && !filepath.IsAbs(*file) {
+			*file = filepath.Join(filepath.Dir(r.name), *file)
+		}
+	}
+}
+
+// filesOf lists the fields that are paths of files.
+func filesOf(g *Gateway) map[string]*string {
+	return map[string]*string{
+		"kubeconfig":                          &g.Kubeconfig,
+		"tls.certFile":                        &g.TLS.CertFile,
+		"tls.privateKeyFile":                  &g.TLS.PrivateKeyFile,
+		"authentication.clientCAFile":         &g.Authentication.ClientCAFile,
+		"authentication.requestHeader.caFile": &g.Authentication.RequestHeader.CAFile,
+		"audit.path":                          &g.Audit.Path,
+	}
+}

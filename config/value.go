@@ -1,0 +1,117 @@
+package config
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// choice is a string type of which only some values are good.
+type choice interface{ choices() []string }
+
+var (
+	durationType = reflect.TypeFor[time.Duration]()
+	bytesType    = reflect.TypeFor[Bytes]()
+	choiceType   = reflect.TypeFor[choice]()
+	stringType   = reflect.TypeFor[string]()
+)
+
+// expectation says in words what is expected of a value of type t.
+func expectation(t reflect.Type) string {
+	switch {
+	case t == durationType:
+		return `a duration such as "30s" or "10m"`
+	case t == bytesType:
+		return `a size in bytes such as "64Mi" or "1000000"`
+	case t.Implements(choiceType):
+		return alternatives(choicesOf(t))
+	}
+	switch t.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Int:
+		return "a whole number"
+	case reflect.Slice:
+		return "a list"
+	case reflect.Struct:
+		return "a group of fields"
+	}
+	return "a string"
+}
+
+func choicesOf(t reflect.Type) []string {
+	return reflect.Zero(t).Interface().(choice).choices()
+}
+
+func alternatives(list []string) string {
+	last := len(list) - 1
+	return strings.Join(list[:last], ", ") + " or " + list[last]
+}
+
+// setText sets the scalar v from text, or reports that it cannot be read as what
+// v is.
+func setText(v reflect.Value, text string) (ok bool) {
+	switch t := v.Type(); {
+	case t == durationType:
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			return false
+		}
+		v.SetInt(int64(d))
+		return true
+	case t == bytesType:
+		n, ok := parseBytes(text)
+		if ok {
+			v.SetInt(n)
+		}
+		return ok
+	case t.Implements(choiceType):
+		if !slices.Contains(choicesOf(t), text) {
+			return false
+		}
+		v.SetString(text)
+		return true
+	}
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(text)
+		return true
+	case reflect.Bool:
+		if text != "true" && text != "false" {
+			return false
+		}
+		v.SetBool(text == "true")
+		return true
+	case reflect.Int:
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			return false
+		}
+		v.SetInt(int64(n))
+		return true
+	}
+	panic(fmt.Sprintf("config: no scalar of type %v", v.Type()))
+}
+
+// parseBytes reads a quantity that is a whole number of bytes.
+func parseBytes(text string) (int64, bool) {
+	q, err := resource.ParseQuantity(text)
+	if err != nil {
+		return 0, false
+	}
+	n := q.Value() // rounded
+	return n, q.CmpInt64(n) == 0
+}
+
+// getText writes a scalar or a list of strings as a flag takes it.
+func getText(v reflect.Value) string {
+	if list, ok := v.Interface().([]string); ok {
+		return strings.Join(list, ",")
+	}
+	return fmt.Sprint(v.Interface())
+}
