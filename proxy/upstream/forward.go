@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/net/http/httpguts"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kubeweir/kubeweir/internal/api"
@@ -24,8 +25,8 @@ import (
 // compressed or decompressed on the way, and redirects are handed to the client.
 // r.Body may be read, from another goroutine, until the response is done.
 //
-// A write is sent once: net/http repeats only reads, when a pooled connection
-// proves dead, and what HTTP/2 guarantees not to have been processed. Without an
+// A write is sent once. Only a read is repeated, when a pooled connection proves
+// dead, and what HTTP/2 guarantees not to have been processed. Without an
 // answer the client gets a Status with code 503, as from kube-apiserver's
 // aggregation layer, or 504 after Limits.RequestTimeout; for a write whose head
 // was sent the message says that nobody knows whether it was applied. A client
@@ -48,6 +49,9 @@ func (c *Client) Forward(ctx context.Context, r *api.Request, cred Credentials) 
 		rt = c.anonymous
 	}
 	resp, err := x.roundTrip(rt, req)
+	if err != nil && x.mayRepeat() {
+		resp, err = x.roundTrip(rt, req)
+	}
 	if err != nil {
 		return x.failed(err)
 	}
@@ -72,10 +76,11 @@ type exchange struct {
 	detach, unlink func() bool
 
 	upload *upload // nil without a body
-	// sent is true once the head may have left this process.
-	sent atomic.Bool
-	once sync.Once // end
-	resp *http.Response
+	// sent is true once the head may have left this process, reused when that was
+	// on a connection that had carried another request.
+	sent, reused atomic.Bool
+	once         sync.Once // end
+	resp         *http.Response
 }
 
 func (c *Client) newExchange(ctx context.Context, r *api.Request, cred *Credentials) *exchange {
@@ -110,6 +115,9 @@ func (x *exchange) request() (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
+	if !httpguts.ValidHeaderFieldName(x.r.Method) { // a token, too
+		return nil, apierrors.NewBadRequest("the request has a malformed method")
+	}
 	header, err := requestHeader(x.r, x.cred)
 	if err != nil {
 		return nil, err
@@ -122,7 +130,10 @@ func (x *exchange) request() (*http.Request, error) {
 		x.upload = &upload{r: x.r.Body}
 		req.Body, req.ContentLength = x.upload, x.r.ContentLength
 	}
-	trace := &httptrace.ClientTrace{WroteHeaders: func() { x.sent.Store(true) }}
+	trace := &httptrace.ClientTrace{
+		GotConn:      func(info httptrace.GotConnInfo) { x.reused.Store(info.Reused) },
+		WroteHeaders: func() { x.sent.Store(true) },
+	}
 	return req.WithContext(httptrace.WithClientTrace(x.ctx, trace)), nil
 }
 
@@ -188,6 +199,12 @@ func (x *exchange) roundTrip(rt http.RoundTripper, req *http.Request) (*http.Res
 	x.resp = resp
 	x.c.metrics.answered(x.purpose, x.r.Method, resp.StatusCode, time.Since(began))
 	return resp, nil
+}
+
+// mayRepeat reports whether a request that failed may be sent again: a read that
+// went to a pooled connection, which the server may have closed meanwhile.
+func (x *exchange) mayRepeat() bool {
+	return safe(x.r.Method) && x.upload == nil && x.reused.Load() && x.ctx.Err() == nil
 }
 
 // end gives everything up. It may be called more than once and at any time.

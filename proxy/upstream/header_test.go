@@ -1,0 +1,204 @@
+package upstream
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+)
+
+func TestRequestHeader(t *testing.T) {
+	own, client := Credentials{As: AsGateway}, Credentials{}
+	keep := Credentials{KeepImpersonation: true}
+	tests := map[string]struct {
+		cred   Credentials
+		method string
+		in     []string
+		want   http.Header
+	}{
+		"passed on": {client, "GET", []string{
+			"Accept", "application/json;as=Table;g=meta.k8s.io;v=v1", "Accept", "application/json", "Accept-Encoding", "gzip",
+			"Content-Type", "application/apply-patch+yaml", "User-Agent", "kubectl/v1.36", "Audit-Id", "abc", "If-None-Match", `"x"`,
+			"Authorization", "Bearer t", "Kubectl-Command", "kubectl get", "Cookie", "a=b", "X-Custom", "ä",
+		}, http.Header{
+			"Accept": {"application/json;as=Table;g=meta.k8s.io;v=v1", "application/json"}, "Accept-Encoding": {"gzip"},
+			"Content-Type": {"application/apply-patch+yaml"}, "User-Agent": {"kubectl/v1.36"}, "Audit-Id": {"abc"}, "If-None-Match": {`"x"`},
+			"Authorization": {"Bearer t"}, "Kubectl-Command": {"kubectl get"}, "Cookie": {"a=b"}, "X-Custom": {"ä"},
+		}},
+		"of the connection": {client, "GET", []string{
+			"Connection", "keep-alive, X-One", "Connection", "x-two ,Upgrade", "Keep-Alive", "timeout=5", "X-One", "1", "X-Two", "2", "X-Three", "3",
+			"Upgrade", "h2c", "Http2-Settings", "x", "Te", "gzip", "Trailer", "X", "Transfer-Encoding", "chunked", "Proxy-Authorization", "secret",
+			"Proxy-Connection", "close", "Host", "gateway", "Content-Length", "5", "Expect", "100-continue",
+		}, http.Header{"X-Three": {"3"}}},
+		"trailers":               {client, "GET", []string{"Te", "gzip, trailers"}, http.Header{"Te": {"trailers"}}},
+		"front proxy":            {client, "GET", []string{"X-Remote-User", "admin", "x-remote-group", "system:masters", "X-Remote-Extra-A", "b", "X-Remote-Uid", "1", "X-Remote-", "x"}, http.Header{}},
+		"impersonation stripped": {client, "GET", []string{"Impersonate-User", "admin", "impersonate-group", "system:masters", "Impersonate-Extra-A", "b", "Impersonate-Uid", "1", "Impersonate-", "x"}, http.Header{}},
+		"impersonation kept": {keep, "GET", []string{"Impersonate-User", "bob", "Impersonate-Group", "a", "Impersonate-Group", "b"}, http.Header{
+			"Impersonate-User": {"bob"}, "Impersonate-Group": {"a", "b"},
+		}},
+		"own identity": {own, "GET", []string{"Authorization", "Bearer stolen", "Impersonate-User", "admin", "X-Remote-User", "admin", "Accept", "x"}, http.Header{"Accept": {"x"}}},
+		"own identity, impersonation by the caller": {Credentials{As: AsGateway, KeepImpersonation: true}, "GET", []string{"Authorization", "Bearer stolen", "Impersonate-User", "bob"}, http.Header{
+			"Impersonate-User": {"bob"},
+		}},
+		"by impersonation": {
+			Credentials{As: AsUser, User: "jané", UID: "7", Groups: []string{"dev", "system:authenticated"}, Extra: map[string][]string{"example.com/Scope%": {"a", "b"}, "empty": nil}, KeepImpersonation: true},
+			"GET", []string{"Authorization", "Bearer stolen", "Impersonate-User", "admin", "Impersonate-Group", "system:masters", "Impersonate-Uid", "0", "Impersonate-Extra-X", "y"},
+			http.Header{
+				"Impersonate-User": {"jané"}, "Impersonate-Uid": {"7"}, "Impersonate-Group": {"dev", "system:authenticated"},
+				"Impersonate-Extra-example.com%2F%53cope%25": {"a", "b"},
+			},
+		},
+		"forwarded for": {client, "GET", []string{"X-Forwarded-For", "198.51.100.1", "X-Forwarded-For", "198.51.100.2, 198.51.100.3"}, http.Header{
+			"X-Forwarded-For": {"198.51.100.1, 198.51.100.2, 198.51.100.3, 192.0.2.7"},
+		}},
+		"idempotency key of a write": {client, "DELETE", []string{"Idempotency-Key", "x", "X-Idempotency-Key", "y"}, http.Header{"idempotency-key": {"x"}, "x-idempotency-key": {"y"}}},
+		"idempotency key of a read":  {client, "GET", []string{"Idempotency-Key", "x"}, http.Header{"Idempotency-Key": {"x"}}},
+		"token as subprotocol": {client, "GET", []string{"Sec-Websocket-Protocol", tokenProtocol + "dG9rZW4, v5.channel.k8s.io"}, http.Header{
+			"Sec-Websocket-Protocol": {tokenProtocol + "dG9rZW4, v5.channel.k8s.io"},
+		}},
+		"token as subprotocol dropped": {own, "GET", []string{"Sec-Websocket-Protocol", tokenProtocol + "dG9rZW4, v5.channel.k8s.io", "Sec-Websocket-Protocol", "v4.channel.k8s.io"}, http.Header{
+			"Sec-Websocket-Protocol": {"v5.channel.k8s.io, v4.channel.k8s.io"},
+		}},
+		"only token as subprotocol": {own, "GET", []string{"Sec-Websocket-Protocol", tokenProtocol + "dG9rZW4"}, http.Header{}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := requestHeader(request(tt.method, "/api/v1/pods", tt.in...), &tt.cred)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, ok := tt.want["X-Forwarded-For"]; !ok {
+				tt.want["X-Forwarded-For"] = []string{"192.0.2.7"}
+			}
+			if _, ok := tt.want["User-Agent"]; !ok {
+				tt.want["User-Agent"] = nil
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestForwardedForOfSockets(t *testing.T) {
+	for remote, want := range map[string]string{"@": "", "": "", "[2001:db8::1]:80": "2001:db8::1", "192.0.2.1:1": "192.0.2.1"} {
+		r := request("GET", "/")
+		r.RemoteAddr = remote
+		h, err := requestHeader(r, &Credentials{})
+		if err != nil || h.Get("X-Forwarded-For") != want {
+			t.Errorf("%q: X-Forwarded-For %q, %v; want %q", remote, h.Get("X-Forwarded-For"), err, want)
+		}
+	}
+}
+
+// TestImpersonationRefused: names that would arrive as others must not be sent.
+func TestImpersonationRefused(t *testing.T) {
+	s := newServer(t, func(http.ResponseWriter, *http.Request) {})
+	c := s.client(t)
+	for name, cred := range map[string]Credentials{
+		"no name":        {},
+		"blank before":   {User: " admin"},
+		"blank behind":   {User: "admin\t"},
+		"line break":     {User: "a\r\nImpersonate-Group: system:masters"},
+		"NUL":            {User: "a\x00"},
+		"group":          {User: "a", Groups: []string{"system:masters "}},
+		"uid":            {User: "a", UID: "1\n"},
+		"value of extra": {User: "a", Extra: map[string][]string{"k": {" v"}}},
+	} {
+		cred.As = AsUser
+		resp := c.Forward(testContext(t), request("GET", "/"), cred)
+		if resp.Status != 403 || !strings.Contains(string(resp.Body), "cannot be passed on") {
+			t.Errorf("%s: status %d: %s", name, resp.Status, resp.Body)
+		}
+	}
+	if s.count() != 0 {
+		t.Error("a refused request was sent")
+	}
+}
+
+func TestMalformedRequests(t *testing.T) {
+	s := newServer(t, func(http.ResponseWriter, *http.Request) {})
+	c := s.client(t)
+	for name, change := range map[string]func(*api.Request){
+		"header name":    func(r *api.Request) { r.Header.Add("A b", "c") },
+		"header value":   func(r *api.Request) { r.Header.Add("A", "b\r\nX-Remote-User: admin") },
+		"blank in path":  func(r *api.Request) { r.RawPath = "/api /v1" },
+		"control byte":   func(r *api.Request) { r.RawPath = "/api\r\nX: y" },
+		"query":          func(r *api.Request) { r.RawQuery = "a=b c" },
+		"not a path":     func(r *api.Request) { r.RawPath = "https://other/api" },
+		"CONNECT":        func(r *api.Request) { r.Method = "CONNECT" },
+		"method":         func(r *api.Request) { r.Method = "GE T" },
+		"header no name": func(r *api.Request) { r.Header.Add("", "x") },
+	} {
+		r := request("GET", "/api/v1/pods")
+		change(r)
+		resp := c.Forward(testContext(t), r, Credentials{As: AsGateway})
+		finish(t, resp)
+		if resp.Status != 400 && resp.Status != 405 {
+			t.Errorf("%s: status %d: %s", name, resp.Status, resp.Body)
+		}
+	}
+	if s.count() != 0 {
+		t.Error("a malformed request was sent")
+	}
+}
+
+func TestResponseHeader(t *testing.T) {
+	in := http.Header{
+		"Content-Type": {"application/json"}, "Audit-Id": {"a"}, "Warning": {`299 - "one"`, `299 - "two"`}, "Retry-After": {"1"},
+		"Etag": {`"e"`}, "Vary": {"Accept", "Accept-Encoding"}, "X-Kubernetes-Pf-Flowschema-Uid": {"u"}, "X-Kubernetes-Pf-Prioritylevel-Uid": {"v"},
+		"Cache-Control": {"no-cache, private"}, "Content-Encoding": {"gzip"}, "Date": {"x"}, "Location": {"/elsewhere"},
+		"Connection": {"close, X-Hop"}, "X-Hop": {"y"}, "Keep-Alive": {"z"}, "Transfer-Encoding": {"chunked"}, "Trailer": {"T"}, "Upgrade": {"h2c"},
+		"Proxy-Authenticate": {"Basic"}, "Content-Length": {"7"},
+	}
+	want := in.Clone()
+	for _, name := range []string{"Connection", "X-Hop", "Keep-Alive", "Transfer-Encoding", "Trailer", "Upgrade", "Proxy-Authenticate", "Content-Length"} {
+		delete(want, name)
+	}
+	got := http.Header{}
+	for _, f := range responseHeader(in, "GET") {
+		got.Add(f.Name, f.Value)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	head := responseHeader(in, "HEAD")
+	if head.Get("Content-Length") != "7" {
+		t.Error("HEAD does not tell the length")
+	}
+}
+
+// TestHeadersOnTheWire sends everything through real connections: what matters is
+// what the upstream and the client see.
+func TestHeadersOnTheWire(t *testing.T) {
+	for name, options := range map[string][]serverOption{"HTTP2": nil, "HTTP1": {http1Only}} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
+				w.Header()["Warning"] = []string{`299 - "one"`, `299 - "two"`}
+				w.Header().Set("X-Kubernetes-PF-FlowSchema-UID", "u")
+				w.Header().Set("Audit-Id", r.Header.Get("Audit-Id"))
+				w.WriteHeader(429)
+			}, options...)
+			c := s.client(t)
+			resp := c.Forward(testContext(t), request("DELETE", "/api/v1/pods", "Audit-Id", "mine", "Idempotency-Key", "k", "Connection", "close"), Credentials{})
+			finish(t, resp)
+			if got := resp.Header.Values("Warning"); !slices.Equal(got, []string{`299 - "one"`, `299 - "two"`}) {
+				t.Errorf("warnings %q", got)
+			}
+			if resp.Status != 429 || resp.Header.Get("Audit-Id") != "mine" || resp.Header.Get("X-Kubernetes-PF-FlowSchema-UID") != "u" {
+				t.Errorf("%d %+v", resp.Status, resp.Header)
+			}
+			seen := s.last(t).Header
+			names := slices.Sorted(maps.Keys(seen))
+			want := []string{"Audit-Id", "Idempotency-Key", "X-Forwarded-For"}
+			if !slices.Equal(names, want) {
+				t.Errorf("the upstream saw the lines %q, want %q", names, want)
+			}
+		})
+	}
+}
