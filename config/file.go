@@ -151,12 +151,21 @@ func describe(n *yaml.Node, unquoted bool) string {
 	case isNull(n):
 		return "nothing"
 	case n.Tag == "!!str":
-		return fmt.Sprintf("%q", n.Value)
+		return fmt.Sprintf("%q", short(n.Value))
 	}
 	if unquoted {
-		return fmt.Sprintf("the unquoted %s; put it in quotes", n.Value)
+		return fmt.Sprintf("the unquoted %s; put it in quotes", short(n.Value))
 	}
-	return n.Value
+	return short(n.Value)
+}
+
+// short cuts a text so that a message stays a sentence.
+func short(text string) string {
+	const most = 64
+	if len(text) <= most {
+		return text
+	}
+	return text[:most] + "…"
 }
 
 func (r *fileReader) decodeStruct(n *yaml.Node, v reflect.Value, path string) error {
@@ -193,7 +202,7 @@ func (r *fileReader) unknownField(key *yaml.Node, t reflect.Type, path string) e
 	if similar := nearest(key.Value, names); similar != "" {
 		return r.errorf(key.Line, "%q is not a field %s; did you mean %q?", key.Value, where, similar)
 	}
-	return r.errorf(key.Line, "%q is not a field %s; there are %s", key.Value, where, strings.Join(names, ", "))
+	return r.errorf(key.Line, "%q is not a field %s; there are %s", short(key.Value), where, strings.Join(names, ", "))
 }
 
 // decodeList sets a list; of strings or of structs.

@@ -125,7 +125,7 @@ func (f *flagValue) Set(text string) error {
 		return nil
 	}
 	if !setText(f.field, text) {
-		return fmt.Errorf("must be %s, not %q", expectation(f.field.Type()), text)
+		return fmt.Errorf("must be %s, not %q", expectation(f.field.Type()), short(text))
 	}
 	return nil
 }
@@ -206,6 +206,9 @@ func expectationOfFlag(fs *pflag.FlagSet, name string) string {
 
 // nearest is the name that differs from s in few letters, "" if none does.
 func nearest(s string, names []string) string {
+	if len(s) > 64 {
+		return ""
+	}
 	best, bestDistance := "", 1+len(s)/4
 	for _, name := range names {
 		if d := distance(strings.ToLower(s), strings.ToLower(name)); d <= bestDistance && (best == "" || d < bestDistance) {
