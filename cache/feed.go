@@ -80,12 +80,15 @@ const (
 	// silenceLimit is how long a watch that has had bookmarks, which come once a
 	// minute, may bring nothing.
 	silenceLimit = 3 * time.Minute
+	// smallCallTimeout bounds the calls that answer with next to nothing.
+	smallCallTimeout = 15 * time.Second
 )
 
 // Errors that end a stream, beside the source's.
 var (
 	errSilent  = errors.New("no event and no bookmark for too long")
 	errSuspect = errors.New("the upstream's version may have gone back")
+	errEnded   = errors.New("the watch ended")
 )
 
 // decodeError says that the source sent something that is no object of the
@@ -200,7 +203,7 @@ func (f *feed) learnKind(ctx context.Context) error {
 	if f.kind.Load() != nil {
 		return nil
 	}
-	meta, err := f.source.List(ctx, f.resource, f.encoding, ListOptions{Limit: 1}, func([]byte) error { return nil })
+	meta, err := f.listOne(ctx)
 	if err != nil {
 		return fmt.Errorf("asking for the list's kind: %w", err)
 	}
@@ -208,14 +211,23 @@ func (f *feed) learnKind(ctx context.Context) error {
 	return nil
 }
 
+// listOne asks for a list of one object at most.
+func (f *feed) listOne(ctx context.Context) (ListMeta, error) {
+	ctx, cancel := context.WithTimeout(ctx, smallCallTimeout)
+	defer cancel()
+	return f.source.List(ctx, f.resource, f.encoding, ListOptions{Limit: 1}, func([]byte) error { return nil })
+}
+
 // checkRewound asks for the source's version, which may not be below ours. Ours
 // is read first: the source's can only have grown since.
 func (f *feed) checkRewound(ctx context.Context) error {
 	held := f.store.rv.Load()
-	current, err := f.source.CurrentVersion(ctx, f.resource)
+	versionCtx, cancel := context.WithTimeout(ctx, smallCallTimeout)
+	defer cancel()
+	current, err := f.source.CurrentVersion(versionCtx, f.resource)
 	if errors.Is(err, ErrUnsupported) {
 		var meta ListMeta
-		meta, err = f.source.List(ctx, f.resource, f.encoding, ListOptions{Limit: 1}, func([]byte) error { return nil })
+		meta, err = f.listOne(ctx)
 		current = meta.ResourceVersion
 	}
 	if err != nil {

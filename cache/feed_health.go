@@ -57,9 +57,17 @@ func (h *health) lost(err error, contact int64) {
 	}
 	h.mu.open, h.mu.live, h.mu.accepted = false, false, false
 	h.mu.cancel = nil
-	if err != nil {
-		h.mu.err = err
+	h.mu.err = err
+	if err == nil {
+		h.mu.err = errEnded
 	}
+}
+
+// listed says that the store has a state which was true at that time or later.
+func (h *health) listed(at time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.mu.lost = at
 }
 
 // fedLocked reports whether the store is being fed: a watch is open, and known
@@ -169,10 +177,14 @@ const (
 	healthyAfter = 10 * time.Second
 )
 
-// next is the delay after a stream that ended with err after lasting so long.
+// next is the delay after a stream that ended with err after lasting so long. A
+// watch that simply ended when it was due is resumed without one.
 func (b *backoff) next(err error, lasted time.Duration) time.Duration {
 	if lasted >= healthyAfter {
 		b.failures = 0
+		if err == nil {
+			return 0 // its timeout
+		}
 	}
 	delay := time.Duration(rand.Int64N(int64(firstDelay)))
 	if b.failures > 0 {

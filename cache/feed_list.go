@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/object"
@@ -13,8 +14,9 @@ import (
 
 // listing is a list on its way in.
 type listing struct {
-	held *View // what a relist is compared with, nil the first time
-	tree *objectTree
+	held  *View // what a relist is compared with, nil the first time
+	tree  *objectTree
+	began time.Time
 	// release gives the slot for lists back; it may be called again.
 	release func()
 }
@@ -27,7 +29,7 @@ func (f *feed) startList(ctx context.Context) (*listing, error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	l := &listing{tree: newTree(byKey), release: sync.OnceFunc(func() { <-f.listing })}
+	l := &listing{tree: newTree(byKey), began: time.Now(), release: sync.OnceFunc(func() { <-f.listing })}
 	if f.synced {
 		l.held = f.store.current()
 	}
@@ -112,15 +114,17 @@ func (f *feed) wrapListError(ctx context.Context, err error) error {
 
 // complete makes the listed state, at rv, that of the store.
 func (f *feed) complete(l *listing, rv uint64) error {
-	if !f.synced {
-		f.store.install(l.tree, rv)
-		f.synced, f.relist = true, false
-		f.ready()
+	if f.synced {
+		if err := f.store.replace(l.tree, rv); err != nil {
+			return err
+		}
+		f.relist = false
+		f.health.listed(l.began)
 		return nil
 	}
-	if err := f.store.replace(l.tree, rv); err != nil {
-		return err
-	}
-	f.relist = false
+	f.store.install(l.tree, rv)
+	f.synced, f.relist = true, false
+	f.health.listed(l.began)
+	f.ready()
 	return nil
 }

@@ -150,6 +150,13 @@ func (s *Source) Backup() *Backup {
 // Rewind goes back to a backup, as an etcd that was restored, and breaks all
 // watches.
 func (s *Source) Rewind(b *Backup) {
+	s.RewindSilently(b)
+	s.Break(ErrDown)
+}
+
+// RewindSilently goes back to a backup; watches stay open and are silent until
+// the revision has passed what they have seen.
+func (s *Source) RewindSilently(b *Backup) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.rev, s.mu.compacted = b.rev, b.compacted
@@ -157,7 +164,6 @@ func (s *Source) Rewind(b *Backup) {
 		r.log = slices.Clone(b.logs[gvr])
 		r.live = maps.Clone(b.live[gvr])
 	}
-	s.breakLocked(ErrDown)
 }
 
 // Watches is the number of open watches, streaming lists included.

@@ -116,6 +116,9 @@ func (s *Source) Watch(ctx context.Context, res *cache.Resource, enc api.Encodin
 	}
 	defer s.close(st)
 	defer s.schedule(st, opts.TimeoutSeconds)()
+	if err := handle(cache.Event{Type: cache.WatchAccepted}); err != nil {
+		return err
+	}
 	for _, ev := range initial {
 		if err := handle(ev); err != nil {
 			return err

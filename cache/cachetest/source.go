@@ -145,10 +145,15 @@ func (s *Source) Delete(gvr schema.GroupVersionResource, key string) Object {
 
 // Objects are the current objects in key order.
 func (s *Source) Objects(gvr schema.GroupVersionResource) []Object {
+	return s.ObjectsAt(gvr, s.Revision())
+}
+
+// ObjectsAt are the objects at a revision, compacted or not, in key order.
+func (s *Source) ObjectsAt(gvr schema.GroupVersionResource, rev uint64) []Object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	objs := make([]Object, 0)
-	for _, c := range s.resourceLocked(gvr).at(s.mu.rev) {
+	for _, c := range s.resourceLocked(gvr).at(rev) {
 		objs = append(objs, c.obj)
 	}
 	return objs

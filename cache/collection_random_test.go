@@ -1,0 +1,379 @@
+package cache_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/object"
+	"github.com/kubeweir/kubeweir/watchmux"
+)
+
+// TestRandom does random things to a source and compares what the collection
+// and its watchers show with the source's own history after each step.
+func TestRandom(t *testing.T) {
+	seeds := 16
+	if testing.Short() {
+		seeds = 4
+	}
+	for seed := range seeds {
+		for _, enc := range []api.Encoding{api.JSON, api.Protobuf} {
+			t.Run(fmt.Sprintf("%d-%s", seed, enc), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { newWorld(t, uint64(seed), enc).run(150) })
+			})
+		}
+	}
+}
+
+// world is a source, a collection of it and clients that watch that.
+type world struct {
+	t       *testing.T
+	rand    *rand.Rand
+	source  *cachetest.Source
+	manager *cache.Manager
+	enc     api.Encoding
+	c       *cache.Collection
+	watches []*follower
+	down    bool
+	live    map[string]bool
+	decoded map[uint64]*object.Object // by version
+}
+
+func newWorld(t *testing.T, seed uint64, enc api.Encoding) *world {
+	w := &world{
+		t: t, rand: rand.New(rand.NewPCG(seed, 7)), enc: enc,
+		live: map[string]bool{}, decoded: map[uint64]*object.Object{},
+	}
+	w.source = cachetest.New(cachetest.PodResource())
+	if w.rand.IntN(2) == 0 {
+		w.source.NoWatchList()
+	}
+	if w.rand.IntN(2) == 0 {
+		w.source.NoCurrentVersion()
+	}
+	for range []int{0, 30, 500}[w.rand.IntN(3)] {
+		w.write()
+	}
+	limits := cache.Limits{}
+	if w.rand.IntN(2) == 0 {
+		limits = cache.Limits{HistoryEvents: 40, SnapshotBytes: 20 << 10}
+	}
+	w.manager = newManager(t, w.source, limits)
+	return w
+}
+
+func (w *world) run(steps int) {
+	defer w.manager.Close()
+	c, err := w.manager.Collection(w.t.Context(), cachetest.PodResource(), w.enc)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.c = c
+	for range steps {
+		w.step()
+		synctest.Wait()
+		w.check()
+		if w.t.Failed() {
+			return
+		}
+	}
+	w.source.Release()
+	if w.down {
+		w.toggleDown()
+	}
+	time.Sleep(2 * time.Minute)
+	synctest.Wait()
+	w.check()
+	if got, want := w.c.RV(), w.source.Revision(); got != want {
+		w.t.Errorf("the collection is at %d in the end, the source at %d", got, want)
+	}
+	if state := w.c.State(); state.Phase != cache.Synced {
+		w.t.Errorf("state in the end: %+v", state)
+	}
+}
+
+func (w *world) step() {
+	switch n := w.rand.IntN(100); {
+	case n < 60:
+		for range 1 + w.rand.IntN(5) {
+			w.write()
+		}
+	case n < 65:
+		w.source.Bump(uint64(1 + w.rand.IntN(10)))
+	case n < 70:
+		w.source.Break([]error{nil, errors.New("connection reset")}[w.rand.IntN(2)])
+	case n < 75:
+		w.toggleDown()
+	case n < 78:
+		w.source.Compact()
+	case n < 80:
+		w.source.Hold()
+	case n < 84:
+		w.source.Release()
+	case n < 90:
+		w.follow()
+	case n < 92:
+		w.fresh()
+	default:
+		time.Sleep(time.Duration(w.rand.IntN(20000)) * time.Millisecond)
+	}
+}
+
+func (w *world) toggleDown() {
+	w.down = !w.down
+	w.source.SetDown(w.down)
+}
+
+// write creates, updates or deletes one of some 900 pods.
+func (w *world) write() {
+	key := fmt.Sprintf("ns-%d/pod-%d", w.rand.IntN(3), w.rand.IntN(300))
+	pod := cachetest.Pod(key, fmt.Sprintf("node-%d", w.rand.IntN(5)), fmt.Sprintf("app=%d", w.rand.IntN(4)))
+	if w.rand.IntN(3) == 0 {
+		pod.Labels["odd"] = "yes"
+	}
+	switch {
+	case !w.live[key]:
+		w.source.Create(cachetest.Pods, pod)
+		w.live[key] = true
+	case w.rand.IntN(3) == 0:
+		w.source.Delete(cachetest.Pods, key)
+		delete(w.live, key)
+	default:
+		w.source.Update(cachetest.Pods, pod)
+	}
+}
+
+func (w *world) fresh() {
+	if w.down {
+		return
+	}
+	w.source.Release() // or the round could wait for longer than we want to
+	before := w.source.Revision()
+	rv, err := w.c.Fresh(w.t.Context())
+	switch {
+	case errors.Is(err, cache.ErrUnsupported):
+	case err != nil:
+		// The feed was waiting for its next attempt, or the version from which to
+		// probe has been compacted.
+		if w.c.State().Phase == cache.Synced && !apierrors.IsResourceExpired(err) {
+			w.t.Errorf("fresh: %v", err)
+		}
+	case rv < before || w.c.RV() < rv:
+		w.t.Errorf("fresh says %d, asked at %d, held %d", rv, before, w.c.RV())
+	}
+}
+
+// randomFilter is one of several kinds of filters, sometimes nil.
+func (w *world) randomFilter() *object.Filter {
+	namespace, label, field := "", "", ""
+	if w.rand.IntN(3) == 0 {
+		namespace = fmt.Sprintf("ns-%d", w.rand.IntN(4))
+	}
+	switch w.rand.IntN(6) {
+	case 0:
+		label = fmt.Sprintf("app=%d", w.rand.IntN(5))
+	case 1:
+		label = fmt.Sprintf("app in (%d,%d),!odd", w.rand.IntN(5), w.rand.IntN(5))
+	case 2:
+		field = fmt.Sprintf("spec.nodeName=node-%d", w.rand.IntN(6))
+	case 3:
+		field = fmt.Sprintf("metadata.name=pod-%d", w.rand.IntN(300))
+	case 4:
+		label, field = "odd=yes", fmt.Sprintf("spec.nodeName!=node-%d", w.rand.IntN(6))
+	}
+	return filter(w.t, cachetest.PodResource(), namespace, label, field)
+}
+
+func filter(t testing.TB, res *cache.Resource, namespace, label, field string) *object.Filter {
+	ls, err := labels.Parse(label)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fs, err := fields.ParseSelector(field)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := object.NewFilter(res.Schema, namespace, "", ls, fs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// want are the source's objects at a version that f matches, as "key@version".
+func (w *world) want(rv uint64, f *object.Filter) []string {
+	var out []string
+	for _, o := range w.source.ObjectsAt(cachetest.Pods, rv) {
+		if decoded := w.decode(o); f.Matches(decoded) {
+			out = append(out, decoded.Key+"@"+o.GetResourceVersion())
+		}
+	}
+	return out
+}
+
+func (w *world) decode(o cachetest.Object) *object.Object {
+	rv, err := strconv.ParseUint(o.GetResourceVersion(), 10, 64)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if w.decoded[rv] == nil {
+		w.decoded[rv], err = cachetest.PodResource().Schema.Decode(w.enc, cachetest.Encode(o, w.enc))
+		if err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	return w.decoded[rv]
+}
+
+func (w *world) compare(what string, rv uint64, got []string, f *object.Filter) {
+	w.t.Helper()
+	if want := w.want(rv, f); !slices.Equal(got, want) {
+		w.t.Errorf("%s at %d:\n got %s\nwant %s", what, rv, strings.Join(got, " "), strings.Join(want, " "))
+	}
+}
+
+func names(objs []*object.Object) []string {
+	var out []string
+	for _, o := range objs {
+		out = append(out, o.Key+"@"+strconv.FormatUint(o.RV, 10))
+	}
+	return out
+}
+
+func all(v *cache.View, namespace, from string) []*object.Object {
+	var objs []*object.Object
+	v.Ascend(namespace, from, func(o *object.Object) bool {
+		objs = append(objs, o)
+		return true
+	})
+	return objs
+}
+
+// check compares everything that can be seen with the source.
+func (w *world) check() {
+	if broken := w.c.CheckInvariants(); broken != "" {
+		w.t.Error(broken)
+	}
+	v := w.c.View()
+	w.compare("view", v.RV(), names(all(v, "", "")), nil)
+	from := fmt.Sprintf("ns-%d/pod-%d", w.rand.IntN(4), w.rand.IntN(300))
+	for _, ns := range []string{"", "ns-0", "ns-1"} {
+		if got, want := v.CountFrom(ns, from), len(all(v, ns, from)); got != want {
+			w.t.Errorf("CountFrom(%q, %q) = %d, want %d", ns, from, got, want)
+		}
+	}
+
+	f := w.randomFilter()
+	if objs, rv, ok := w.c.Select(f); ok {
+		w.compare("select", rv, names(objs), f)
+	}
+	if w.rand.IntN(4) == 0 {
+		w.c.Retain(v)
+	}
+	past := v.RV() - min(v.RV(), uint64(w.rand.IntN(60)))
+	var expired *cache.ExpiredError
+	if old, err := w.c.ViewAt(past); err == nil {
+		w.compare("view of the past", past, names(all(old, "", "")), nil)
+		if old.RV() != past {
+			w.t.Errorf("ViewAt(%d) is at %d", past, old.RV())
+		}
+	} else if !errors.As(err, &expired) {
+		w.t.Errorf("ViewAt(%d): %v", past, err)
+	}
+	for _, fl := range w.watches {
+		fl.read(w)
+	}
+}
+
+// follower is a client: a watch and the state that its events add up to.
+type follower struct {
+	watcher *watchmux.Watcher
+	filter  *object.Filter
+	state   map[string]*object.Object
+	last    uint64
+	ended   bool
+}
+
+// follow starts a watch at the current version, or at an older one.
+func (w *world) follow() {
+	if len(w.watches) > 8 {
+		return
+	}
+	f := w.randomFilter()
+	v := w.c.View()
+	if past, err := w.c.ViewAt(v.RV() - uint64(w.rand.IntN(5))); err == nil {
+		v = past
+	}
+	watcher, err := w.c.Watch(v.RV(), f, func() {})
+	if err != nil {
+		var expired *watchmux.ExpiredError
+		if !errors.As(err, &expired) {
+			w.t.Errorf("watch from %d: %v", v.RV(), err)
+		}
+		return
+	}
+	fl := &follower{watcher: watcher, filter: f, state: map[string]*object.Object{}, last: v.RV()}
+	for _, o := range all(v, "", "") {
+		if f.Matches(o) {
+			fl.state[o.Key] = o
+		}
+	}
+	w.watches = append(w.watches, fl)
+}
+
+func (fl *follower) read(w *world) {
+	if fl.ended || w.rand.IntN(3) == 0 {
+		return
+	}
+	deliveries, rv, err := fl.watcher.Next(nil, 1<<20)
+	for _, d := range deliveries {
+		fl.apply(w.t, d)
+	}
+	if err != nil {
+		fl.ended = true
+		if !errors.Is(err, watchmux.ErrExpired) {
+			w.t.Errorf("watch ended: %v", err)
+		}
+		return
+	}
+	if rv < fl.last {
+		w.t.Errorf("the watcher is at %d after an event at %d", rv, fl.last)
+	}
+	got := names(slices.Collect(maps.Values(fl.state)))
+	slices.Sort(got)
+	want := w.want(rv, fl.filter)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		w.t.Errorf("watcher at %d:\n got %v\nwant %v", rv, got, want)
+	}
+}
+
+func (fl *follower) apply(t *testing.T, d watchmux.Delivery) {
+	if d.RV <= fl.last {
+		t.Errorf("event %s %s at %d after %d", d.Type, d.Object.Key, d.RV, fl.last)
+	}
+	fl.last = d.RV
+	_, exists := fl.state[d.Object.Key]
+	if exists != (d.Type != api.Added) {
+		t.Errorf("event %s %s at %d: the client has it: %v", d.Type, d.Object.Key, d.RV, exists)
+	}
+	if d.Type == api.Deleted {
+		delete(fl.state, d.Object.Key)
+		return
+	}
+	fl.state[d.Object.Key] = d.Object
+}

@@ -1,0 +1,429 @@
+package cache_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/object"
+)
+
+func TestViewIsShared(t *testing.T) {
+	bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+		s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
+		c := pods(t, m)
+		v := c.View()
+		if c.View() != v {
+			t.Error("another view though nothing changed")
+		}
+		s.Bump(5)
+		time.Sleep(61 * time.Second) // a bookmark
+		moved := c.View()
+		if moved.RV() != v.RV()+5 || moved.Content() != v.Content() || moved.Get("a/1") != v.Get("a/1") {
+			t.Errorf("after a bookmark: version %d content %d, was %d %d", moved.RV(), moved.Content(), v.RV(), v.Content())
+		}
+		s.Update(cachetest.Pods, cachetest.Pod("a/1", "node"))
+		synctest.Wait()
+		changed := c.View()
+		if changed.Content() == v.Content() || changed.Get("a/1") == v.Get("a/1") || v.Get("a/1").RV != v.RV() {
+			t.Error("a change is not seen, or seen in an old view")
+		}
+		if changed.Len() != 1 || changed.Bytes() != int64(len(changed.Get("a/1").Raw)) {
+			t.Errorf("%d objects of %d bytes", changed.Len(), changed.Bytes())
+		}
+		if v.Get("a/2") != nil {
+			t.Error("found what is not there")
+		}
+	})
+}
+
+func TestOrderAndCounts(t *testing.T) {
+	bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+		// "a-b/x" is before "a/x": keys order by bytes, and "-" is below "/".
+		for _, key := range []string{"a/x", "a-b/x", "a/y", "a0/x", "b/x"} {
+			s.Create(cachetest.Pods, cachetest.Pod(key, ""))
+		}
+		v := pods(t, m).View()
+		for _, tc := range []struct{ namespace, from, want string }{
+			{"", "", "a-b/x a/x a/y a0/x b/x"},
+			{"", "a/y", "a/y a0/x b/x"},
+			{"a", "", "a/x a/y"},
+			{"a", "a/x\x00", "a/y"},
+			{"a", "a-b/x", "a/x a/y"},
+			{"a", "b/x", ""},
+			{"c", "", ""},
+		} {
+			var got []string
+			for _, o := range all(v, tc.namespace, tc.from) {
+				got = append(got, o.Key)
+			}
+			if strings.Join(got, " ") != tc.want {
+				t.Errorf("%q from %q: %v, want %s", tc.namespace, tc.from, got, tc.want)
+			}
+			if n := v.CountFrom(tc.namespace, tc.from); n != len(got) {
+				t.Errorf("%q from %q: counted %d", tc.namespace, tc.from, n)
+			}
+		}
+		if v.Count("a") != 2 || v.Count("") != 5 {
+			t.Errorf("counts %d %d", v.Count("a"), v.Count(""))
+		}
+	})
+}
+
+func TestWaitFor(t *testing.T) {
+	bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+		c := pods(t, m)
+		var tooLarge *cache.TooLargeError
+		for _, timeout := range []time.Duration{0, 3 * time.Second} {
+			began := time.Now()
+			err := c.WaitFor(t.Context(), 101, timeout)
+			if !errors.As(err, &tooLarge) || tooLarge.RV != 101 || tooLarge.Current != 100 || time.Since(began) != timeout {
+				t.Errorf("after %s: %v", time.Since(began), err)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := c.WaitFor(ctx, 101, time.Minute); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+		// Waiters of several versions are released as those are reached.
+		var order []uint64
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		for _, rv := range []uint64{103, 101, 102, 104, 101} {
+			wg.Go(func() {
+				if err := c.WaitFor(t.Context(), rv, time.Minute); err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				order = append(order, rv)
+			})
+		}
+		synctest.Wait()
+		for i := range 4 {
+			s.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("a/%d", i), ""))
+			synctest.Wait()
+		}
+		wg.Wait()
+		if !slices.Equal(order, []uint64{101, 101, 102, 103, 104}) {
+			t.Errorf("released in the order %v", order)
+		}
+	})
+}
+
+func TestWaitDeleted(t *testing.T) {
+	bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+		pod := s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
+		uid := string(pod.GetUID())
+		c := pods(t, m)
+		if c.HasSeenDelete("a/1", uid, 0) || c.HasSeenDelete("a/1", "", 0) || !c.HasSeenDelete("a/1", "other", 0) {
+			t.Error("wrong about an object that is there")
+		}
+		s.Hold()
+		s.Update(cachetest.Pods, cachetest.Pod("a/1", "n")) // wakes the waiter, who waits on
+		s.Delete(cachetest.Pods, "a/1")
+		s.Create(cachetest.Pods, cachetest.Pod("a/1", "")) // by another uid
+		var tooLarge *cache.TooLargeError
+		if err := c.WaitDeleted(t.Context(), "a/1", uid, 0, time.Second); !errors.As(err, &tooLarge) {
+			t.Errorf("got %v", err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- c.WaitDeleted(t.Context(), "a/1", uid, 0, 3*time.Second) }()
+		synctest.Wait()
+		s.Release()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if c.HasSeenDelete("a/1", "", 0) {
+			t.Error("another object took its place")
+		}
+
+		// Created and deleted before the feed brought either: absent is not deleted.
+		s.Hold()
+		created := s.Create(cachetest.Pods, cachetest.Pod("a/2", ""))
+		deleted := s.Delete(cachetest.Pods, "a/2")
+		rv := c.RV() + 1
+		if c.HasSeenDelete("a/2", string(created.GetUID()), rv) {
+			t.Error("not even its creation was seen")
+		}
+		go func() { done <- c.WaitDeleted(t.Context(), "a/2", string(deleted.GetUID()), rv, 3*time.Second) }()
+		synctest.Wait()
+		s.Release()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestFresh(t *testing.T) {
+	fresh := func(t *testing.T, c *cache.Collection, want uint64) {
+		t.Helper()
+		if rv, err := c.Fresh(t.Context()); err != nil || rv < want || c.RV() < want {
+			t.Errorf("fresh: %d %v, collection at %d, want %d", rv, err, c.RV(), want)
+		}
+	}
+	tests := map[string]func(t *testing.T, s *cachetest.Source, c *cache.Collection){
+		"up to date": func(t *testing.T, s *cachetest.Source, c *cache.Collection) {
+			began := time.Now()
+			fresh(t, c, s.Revision())
+			if calls := s.Calls(); !slices.Equal(calls, []string{"version pods"}) || time.Since(began) > 0 {
+				t.Errorf("%q in %s", calls, time.Since(began))
+			}
+		},
+		"the feed brings it": func(t *testing.T, s *cachetest.Source, c *cache.Collection) {
+			s.Hold()
+			s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
+			time.AfterFunc(10*time.Millisecond, s.Release)
+			fresh(t, c, s.Revision())
+			if calls := s.Calls(); !slices.Equal(calls, []string{"version pods"}) {
+				t.Errorf("%q", calls)
+			}
+		},
+		"nothing happened to the resource": func(t *testing.T, s *cachetest.Source, c *cache.Collection) {
+			s.Bump(10)
+			began := time.Now()
+			fresh(t, c, 110)
+			if took := time.Since(began); took > 2*time.Second || c.RV() != 110 {
+				t.Errorf("took %s, at %d", took, c.RV())
+			}
+			if calls := s.Calls(); !slices.Equal(calls, []string{"version pods", "watch pods rv=100 initial=false timeout=3"}) {
+				t.Errorf("%q", calls)
+			}
+			if s.Watches() != 1 {
+				t.Errorf("%d watches left", s.Watches())
+			}
+		},
+		"the feed is late": func(t *testing.T, s *cachetest.Source, c *cache.Collection) {
+			s.Hold()
+			s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
+			s.Bump(10)
+			time.AfterFunc(1500*time.Millisecond, s.Release)
+			began := time.Now()
+			fresh(t, c, 111)
+			if took := time.Since(began); took != 1500*time.Millisecond || c.View().Get("a/1") == nil {
+				t.Errorf("took %s", took)
+			}
+		},
+		"the feed is too late": func(t *testing.T, s *cachetest.Source, c *cache.Collection) {
+			s.Hold()
+			s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
+			var tooLarge *cache.TooLargeError
+			if _, err := c.Fresh(t.Context()); !errors.As(err, &tooLarge) {
+				t.Errorf("got %v", err)
+			}
+			s.Release()
+		},
+		"no bookmarks": func(t *testing.T, s *cachetest.Source, c *cache.Collection) {
+			s.HoldBookmarks(true)
+			s.Bump(10)
+			if rv, err := c.Fresh(t.Context()); err == nil || c.RV() != 100 {
+				t.Errorf("got %d %v", rv, err)
+			}
+		},
+		"unsupported": func(t *testing.T, s *cachetest.Source, c *cache.Collection) {
+			s.NoCurrentVersion()
+			if _, err := c.Fresh(t.Context()); !errors.Is(err, cache.ErrUnsupported) {
+				t.Errorf("got %v", err)
+			}
+		},
+		"rewound": func(t *testing.T, s *cachetest.Source, c *cache.Collection) {
+			b := s.Backup()
+			s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
+			synctest.Wait()
+			s.RewindSilently(b)
+			if _, err := c.Fresh(t.Context()); err == nil {
+				t.Error("no error")
+			}
+			<-c.Closed()
+			if st := c.State(); !errors.Is(st.Err, cache.ErrRewound) {
+				t.Errorf("state %+v", st)
+			}
+		},
+		"the caller leaves": func(t *testing.T, s *cachetest.Source, c *cache.Collection) {
+			s.SetSilent(true)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if _, err := c.Fresh(ctx); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("got %v", err)
+			}
+			s.SetSilent(false)
+		},
+		"shared": func(t *testing.T, s *cachetest.Source, c *cache.Collection) {
+			s.SetSilent(true) // the first round hangs in its call
+			var wg sync.WaitGroup
+			wg.Go(func() { fresh(t, c, 100) })
+			synctest.Wait()
+			for range 20 {
+				wg.Go(func() { fresh(t, c, 101) })
+			}
+			synctest.Wait()
+			s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
+			s.SetSilent(false)
+			wg.Wait()
+			if calls := s.Calls(); !slices.Equal(calls, []string{"version pods", "version pods"}) {
+				t.Errorf("%q", calls)
+			}
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+				c := pods(t, m)
+				s.Calls()
+				test(t, s, c)
+				synctest.Wait()
+			})
+		})
+	}
+}
+
+func TestSnapshotLimits(t *testing.T) {
+	limits := cache.Limits{SnapshotAge: time.Minute, SnapshotBytes: 30 << 10, HistoryEvents: 1}
+	bubble(t, limits, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+		s.Create(cachetest.Pods, cachetest.BigPod("a/1", "", 1<<10))
+		c := pods(t, m)
+		first := c.View()
+		c.Retain(first)
+		update := func(times int) {
+			for i := range times {
+				s.Update(cachetest.Pods, cachetest.BigPod("a/1", fmt.Sprint(i), 1<<10))
+			}
+			synctest.Wait()
+		}
+		update(5)
+		if v, err := c.ViewAt(first.RV()); err != nil || v != first {
+			t.Errorf("the retained view: %v %v", v, err)
+		}
+		second := c.View()
+		c.Retain(second)
+		if n, bytes := c.Snapshots(); n != 2 || bytes < 5<<10 || bytes > 20<<10 {
+			t.Errorf("%d views of %d bytes", n, bytes)
+		}
+		// What must be kept for the first exceeds the budget before what must be
+		// kept for the second does.
+		update(6)
+		if _, err := c.ViewAt(first.RV()); err == nil {
+			t.Error("over the budget")
+		}
+		if v, err := c.ViewAt(second.RV()); err != nil || v != second {
+			t.Errorf("the second view: %v", err)
+		}
+		// Age counts from the last use.
+		time.Sleep(50 * time.Second)
+		if _, err := c.ViewAt(second.RV()); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(50 * time.Second)
+		if _, err := c.ViewAt(second.RV()); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(2 * time.Minute)
+		var expired *cache.ExpiredError
+		if _, err := c.ViewAt(second.RV()); !errors.As(err, &expired) {
+			t.Errorf("got %v", err)
+		}
+		if n, bytes := c.Snapshots(); n != 0 || bytes != 0 {
+			t.Errorf("%d views of %d bytes", n, bytes)
+		}
+		var tooLarge *cache.TooLargeError
+		if _, err := c.ViewAt(c.RV() + 1); !errors.As(err, &tooLarge) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestIndexes(t *testing.T) {
+	bubble(t, cache.Limits{Indexes: 2}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+		for i := range 300 {
+			s.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("ns-%d/%d", i%3, i), fmt.Sprintf("n%d", i%7),
+				fmt.Sprintf("a=%d", i%10), fmt.Sprintf("b=%d", i%11), fmt.Sprintf("c=%d", i%12)))
+		}
+		c := pods(t, m)
+		use := func(namespace, label, field string) bool {
+			t.Helper()
+			f := filter(t, c.Resource(), namespace, label, field)
+			objs, rv, ok := c.Select(f)
+			synctest.Wait()
+			if !ok {
+				return false
+			}
+			var want []*object.Object
+			for _, o := range all(c.View(), "", "") {
+				if f.Matches(o) {
+					want = append(want, o)
+				}
+			}
+			if rv != c.RV() || !slices.Equal(objs, want) {
+				t.Errorf("select %s %s: %d objects at %d, want %d", label, field, len(objs), rv, len(want))
+			}
+			return true
+		}
+		check := func(what string, got, want bool) {
+			t.Helper()
+			if got != want {
+				t.Errorf("%s: %v", what, got)
+			}
+		}
+		check("nothing to index", use("", "a!=1", ""), false)
+		check("first use", use("", "a=1", ""), false)
+		check("second use, it is being built", use("", "a=1", ""), false)
+		check("third use", use("", "a=1", ""), true)
+		check("other values", use("", "a in (2,3,99)", ""), true)
+		check("no such value", use("", "a=99", ""), true)
+		check("with others", use("", "a=1,b!=4", "spec.nodeName!=n2"), true)
+		check("in a namespace", use("ns-1", "a=1", ""), true)
+		check("a namespace alone", use("ns-1", "b!=1", ""), true)
+		check("one object", use("ns-1", "", "metadata.name=4"), true)
+		use("", "", "spec.nodeName=n3")
+		use("", "", "spec.nodeName=n3")
+		check("a field", use("", "", "spec.nodeName=n3"), true)
+		check("the smaller of both", use("", "a=1", "spec.nodeName=n3"), true)
+		s.Delete(cachetest.Pods, "ns-1/1")
+		s.Update(cachetest.Pods, cachetest.Pod("ns-2/11", "n3", "a=0"))
+		synctest.Wait()
+		check("after changes", use("", "a=1", ""), true)
+		check("after changes", use("", "a=0", "spec.nodeName=n3"), true)
+		if n := c.Indexes(); n != 2 {
+			t.Errorf("%d indexes", n)
+		}
+		for range 3 {
+			check("no room", use("", "b=1", ""), false)
+		}
+		time.Sleep(2 * time.Minute)
+		use("", "a=1", "") // the field's is the older now
+		for range 2 {
+			use("", "b=1", "")
+		}
+		check("room was made", use("", "b=1", ""), true)
+		check("by dropping the oldest", use("", "", "spec.nodeName=n3"), false)
+		for range 60 {
+			pods(t, m)
+			time.Sleep(15 * time.Second)
+		}
+		if n := c.Indexes(); n != 0 {
+			t.Errorf("%d indexes though none was used", n)
+		}
+		if broken := c.CheckInvariants(); broken != "" {
+			t.Error(broken)
+		}
+	})
+}
+
+func TestBookmarkTemplate(t *testing.T) {
+	bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+		c := pods(t, m)
+		_, rv, _, err := object.ParseBookmark(c.Encoding(), c.BookmarkTemplate())
+		if err != nil || rv != 100 {
+			t.Errorf("%s: %d %v", c.BookmarkTemplate(), rv, err)
+		}
+	})
+}

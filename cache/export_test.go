@@ -1,0 +1,14 @@
+package cache
+
+// CheckInvariants recomputes what the collection keeps up to date and says what
+// differs, "" if nothing does.
+func (c *Collection) CheckInvariants() string { return c.store.check() }
+
+// Indexes is the number of indexes built.
+func (c *Collection) Indexes() int { return c.store.sizes().indexes }
+
+// Snapshots is the number of retained views and the bound of what they cost.
+func (c *Collection) Snapshots() (views int, bytes int64) {
+	z := c.store.sizes()
+	return z.snapshots, z.snapshotBytes
+}

@@ -1,0 +1,415 @@
+package cache_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/watchmux"
+)
+
+// bubble runs f with a source of pods and nodes and a manager over it, in fake time.
+func bubble(t *testing.T, limits cache.Limits, f func(t *testing.T, s *cachetest.Source, m *cache.Manager)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := cachetest.New(cachetest.PodResource(), cachetest.NodeResource(), cachetest.WidgetResource())
+		m := newManager(t, s, limits)
+		defer m.Close()
+		f(t, s, m)
+	})
+}
+
+func pods(t *testing.T, m *cache.Manager) *cache.Collection {
+	t.Helper()
+	c, err := m.Collection(t.Context(), cachetest.PodResource(), api.JSON)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestOneStartForManyCallers(t *testing.T) {
+	bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+		got := make([]*cache.Collection, 50)
+		var wg sync.WaitGroup
+		for i := range got {
+			wg.Go(func() { got[i] = pods(t, m) })
+		}
+		wg.Wait()
+		for _, c := range got {
+			if c != got[0] {
+				t.Error("callers got different collections")
+			}
+		}
+		if calls := s.Calls(); len(calls) != 2 {
+			t.Errorf("calls: %q", calls)
+		}
+		if n := s.Watches(); n != 1 {
+			t.Errorf("%d watches", n)
+		}
+	})
+}
+
+func TestEncodingsAreFedApart(t *testing.T) {
+	bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+		pod := s.Create(cachetest.Pods, cachetest.Pod("a/1", "n"))
+		for _, enc := range []api.Encoding{api.JSON, api.Protobuf} {
+			c, err := m.Collection(t.Context(), cachetest.PodResource(), enc)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if o := c.View().Get("a/1"); o == nil || string(o.Raw) != string(cachetest.Encode(pod, enc)) {
+				t.Errorf("%s: %v", enc, o)
+			}
+			if c.Encoding() != enc || c.Resource().Resource != "pods" {
+				t.Errorf("collection of %s in %s", c.Resource().Resource, c.Encoding())
+			}
+		}
+		nodes, err := m.Collection(t.Context(), cachetest.NodeResource(), api.JSON)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if kind, apiVersion := nodes.ListKind(); kind != "NodeList" || apiVersion != "v1" {
+			t.Errorf("list kind %s %s", apiVersion, kind)
+		}
+		status := m.Status()
+		var lines []string
+		for _, st := range status {
+			lines = append(lines, fmt.Sprintf("%s %s %s rv=%d objects=%d", st.Resource.Resource, st.Encoding, st.State.Phase, st.RV, st.Objects))
+		}
+		want := "nodes json synced rv=101 objects=0, pods json synced rv=101 objects=1, pods protobuf synced rv=101 objects=1"
+		if got := strings.Join(lines, ", "); got != want {
+			t.Errorf("status: %s", got)
+		}
+	})
+}
+
+// TestAdmission: a collection cannot start, and only so many wait for it.
+func TestAdmission(t *testing.T) {
+	bubble(t, cache.Limits{StartWaiters: 3}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+		s.SetSilent(true)
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() { pods(t, m) })
+		}
+		synctest.Wait()
+		_, err := m.Collection(t.Context(), cachetest.PodResource(), api.JSON)
+		if seconds, ok := apierrors.SuggestsClientDelay(err); !apierrors.IsTooManyRequests(err) || !ok || seconds < 1 {
+			t.Errorf("the fourth caller got %v", err)
+		}
+		s.SetSilent(false)
+		wg.Wait()
+		pods(t, m)
+	})
+}
+
+// TestColdStarts: lists beyond the limit wait for one another.
+func TestColdStarts(t *testing.T) {
+	bubble(t, cache.Limits{ColdStarts: 1}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+		blocked := make(chan struct{})
+		slow := &slowSource{Source: s, listing: blocked}
+		m2 := newManager(t, slow, cache.Limits{ColdStarts: 1})
+		defer m2.Close()
+		var wg sync.WaitGroup
+		for _, res := range []*cache.Resource{cachetest.PodResource(), cachetest.NodeResource(), cachetest.WidgetResource()} {
+			wg.Go(func() {
+				if _, err := m2.Collection(t.Context(), res, api.JSON); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		for range 3 {
+			synctest.Wait()
+			if slow.open != 1 {
+				t.Errorf("%d lists at the same time", slow.open)
+			}
+			blocked <- struct{}{}
+		}
+		wg.Wait()
+	})
+}
+
+// slowSource lets a streaming list end when told to.
+type slowSource struct {
+	*cachetest.Source
+	listing chan struct{}
+	open    int
+}
+
+func (s *slowSource) Watch(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.WatchOptions, handle func(cache.Event) error) error {
+	return s.Source.Watch(ctx, res, enc, opts, func(ev cache.Event) error {
+		if ev.InitialEventsEnd {
+			s.open++
+			<-s.listing
+			s.open--
+		}
+		return handle(ev)
+	})
+}
+
+func TestCallerLeaves(t *testing.T) {
+	bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+		s.SetSilent(true)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := m.Collection(ctx, cachetest.PodResource(), api.JSON); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+		s.SetSilent(false)
+		pods(t, m) // the start went on without its caller
+		if n := len(s.Calls()); n != 2 {
+			t.Errorf("%d calls", n)
+		}
+	})
+}
+
+func TestFailingStart(t *testing.T) {
+	bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+		s.SetDown(true)
+		began := time.Now()
+		if _, err := m.Collection(t.Context(), cachetest.PodResource(), api.JSON); !errors.Is(err, cachetest.ErrDown) {
+			t.Errorf("got %v", err)
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("the error came after %s", took)
+		}
+		// From now on it comes at once, while the feed goes on trying.
+		s.Calls()
+		if _, err := m.Collection(t.Context(), cachetest.PodResource(), api.JSON); !errors.Is(err, cachetest.ErrDown) {
+			t.Errorf("got %v", err)
+		}
+		if calls := s.Calls(); len(calls) != 0 {
+			t.Errorf("calls: %q", calls)
+		}
+		if status := m.Status(); status[0].State.Phase != cache.Starting || status[0].State.Err == nil {
+			t.Errorf("status: %+v", status)
+		}
+		s.SetDown(false)
+		time.Sleep(time.Minute)
+		pods(t, m)
+	})
+}
+
+// TestUnreadableObject: a collection that cannot read an object would be
+// incomplete. It stops, and is not started again for each request.
+func TestUnreadableObject(t *testing.T) {
+	for _, live := range []bool{false, true} {
+		t.Run(fmt.Sprintf("live=%v", live), func(t *testing.T) {
+			bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, _ *cache.Manager) {
+				bad := &spoiledSource{Source: s}
+				m := newManager(t, bad, cache.Limits{})
+				defer m.Close()
+				var c *cache.Collection
+				if live {
+					c = pods(t, m)
+				}
+				bad.spoil = true
+				s.Create(cachetest.Pods, cachetest.Pod("a/1", "n"))
+				synctest.Wait()
+				for range 3 {
+					if _, err := m.Collection(t.Context(), cachetest.PodResource(), api.JSON); err == nil || !strings.Contains(err.Error(), "cannot read") {
+						t.Errorf("got %v", err)
+					}
+				}
+				if calls := s.Calls(); len(calls) != 2 {
+					t.Errorf("calls: %q", calls)
+				}
+				if live {
+					<-c.Closed()
+					if st := c.State(); st.Phase != cache.Stopped || st.Err == nil {
+						t.Errorf("state %+v", st)
+					}
+				}
+				bad.spoil = false
+				time.Sleep(2 * time.Minute)
+				if pods(t, m).View().Len() != 1 {
+					t.Error("not started again later")
+				}
+			})
+		})
+	}
+}
+
+// spoiledSource cuts objects short.
+type spoiledSource struct {
+	*cachetest.Source
+	spoil bool
+}
+
+func (s *spoiledSource) Watch(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.WatchOptions, handle func(cache.Event) error) error {
+	return s.Source.Watch(ctx, res, enc, opts, func(ev cache.Event) error {
+		if s.spoil && ev.Type != api.Bookmark && len(ev.Object) > 0 {
+			ev.Object = ev.Object[:len(ev.Object)/2]
+		}
+		return handle(ev)
+	})
+}
+
+func TestIdle(t *testing.T) {
+	bubble(t, cache.Limits{IdleAfter: 10 * time.Minute}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+		c := pods(t, m)
+		for range 3 {
+			time.Sleep(9 * time.Minute)
+			if pods(t, m) != c {
+				t.Fatal("stopped though it was used")
+			}
+		}
+		w, err := c.Watch(c.RV(), nil, func() {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		if c.State().Phase != cache.Synced {
+			t.Fatal("stopped though it was watched")
+		}
+		w.Stop()
+		time.Sleep(11 * time.Minute)
+		select {
+		case <-c.Closed():
+		default:
+			t.Fatal("not stopped though it was idle")
+		}
+		if st := c.State(); !errors.Is(st.Err, cache.ErrIdle) || st.Phase != cache.Stopped {
+			t.Errorf("state %+v", st)
+		}
+		if s.Watches() != 0 || len(m.Status()) != 0 {
+			t.Errorf("%d watches, status %+v", s.Watches(), m.Status())
+		}
+		if pods(t, m) == c {
+			t.Error("got a stopped collection")
+		}
+	})
+}
+
+func TestDrop(t *testing.T) {
+	bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+		c := pods(t, m)
+		nodes, err := m.Collection(t.Context(), cachetest.NodeResource(), api.JSON)
+		if err != nil {
+			t.Fatal(err)
+		}
+		notified := 0
+		w, err := c.Watch(c.RV(), nil, func() { notified++ })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := w.Next(nil, 10); err != nil {
+			t.Fatal(err)
+		}
+		m.Drop(cachetest.Pods, watchmux.ErrGone)
+		if _, _, err := w.Next(nil, 10); notified != 1 || !errors.Is(err, watchmux.ErrGone) {
+			t.Errorf("notified %d times, the watch ended with %v", notified, err)
+		}
+		if _, err := c.Watch(c.RV(), nil, func() {}); err == nil {
+			t.Error("a stopped collection can be watched")
+		}
+		if nodes.State().Phase != cache.Synced {
+			t.Error("another collection was stopped, too")
+		}
+		if next := pods(t, m); next == c || next.State().Phase != cache.Synced {
+			t.Error("not started again")
+		}
+	})
+}
+
+// TestDropWhileStarting: who waits for a collection that is dropped gets the next.
+func TestDropWhileStarting(t *testing.T) {
+	bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+		s.SetSilent(true)
+		var wg sync.WaitGroup
+		wg.Go(func() { pods(t, m) })
+		synctest.Wait()
+		m.Drop(cachetest.Pods, watchmux.ErrGone)
+		s.SetSilent(false)
+		wg.Wait()
+	})
+}
+
+func TestClose(t *testing.T) {
+	bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+		c := pods(t, m)
+		m.Close()
+		<-c.Closed()
+		if _, err := m.Collection(t.Context(), cachetest.PodResource(), api.JSON); !errors.Is(err, cache.ErrManagerClosed) {
+			t.Errorf("got %v", err)
+		}
+		if err := c.WaitFor(t.Context(), c.RV()+1, time.Second); !errors.Is(err, cache.ErrManagerClosed) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestMetrics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := cachetest.New(cachetest.PodResource(), cachetest.NodeResource())
+		r := prometheus.NewPedanticRegistry()
+		m, err := cache.NewManager(cache.Options{Source: s, Registerer: r, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		if _, err := cache.NewManager(cache.Options{Source: s, Registerer: r}); err == nil {
+			t.Error("registered twice")
+		}
+		s.Create(cachetest.Pods, cachetest.Pod("a/1", "n"))
+		c := pods(t, m)
+		s.Create(cachetest.Pods, cachetest.Pod("a/2", "n"))
+		s.Break(nil)
+		time.Sleep(time.Second)
+		s.SetSilent(true)
+		time.Sleep(40 * time.Second)
+		if c.View().Len() != 2 {
+			t.Fatal("not synced")
+		}
+		// Another version of the same resource shares its labels.
+		other := cachetest.PodResource()
+		other.Version = "v2"
+		other.Schema = c.Resource().Schema
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := m.Collection(ctx, other, api.JSON); err == nil {
+			t.Fatal("started while the source is silent")
+		}
+		err = testutil.GatherAndCompare(r, strings.NewReader(`
+# HELP kubeweir_cache_feed_events_total Events received from upstream watches, by type; bookmarks and initial lists are not counted.
+# TYPE kubeweir_cache_feed_events_total counter
+kubeweir_cache_feed_events_total{encoding="json",group="",resource="pods",type="ADDED"} 1
+# HELP kubeweir_cache_feed_lag_seconds Time since the feed's connection last gave a sign of life, or since the feed broke.
+# TYPE kubeweir_cache_feed_lag_seconds gauge
+kubeweir_cache_feed_lag_seconds{encoding="json",group="",resource="pods"} 41
+# HELP kubeweir_cache_feed_restarts_total Ends of the upstream watches that feed the cache, by reason.
+# TYPE kubeweir_cache_feed_restarts_total counter
+kubeweir_cache_feed_restarts_total{encoding="json",group="",reason="ended",resource="pods"} 1
+# HELP kubeweir_cache_feed_synced 1 when the collection is complete and fed, 0 when starting, stale or stopped.
+# TYPE kubeweir_cache_feed_synced gauge
+kubeweir_cache_feed_synced{encoding="json",group="",resource="pods"} 0
+# HELP kubeweir_cache_history_events Events held for late watchers and exact reads.
+# TYPE kubeweir_cache_history_events gauge
+kubeweir_cache_history_events{encoding="json",group="",resource="pods"} 1
+# HELP kubeweir_cache_objects Objects held.
+# TYPE kubeweir_cache_objects gauge
+kubeweir_cache_objects{encoding="json",group="",resource="pods"} 2
+`), "kubeweir_cache_objects", "kubeweir_cache_feed_events_total", "kubeweir_cache_feed_restarts_total",
+			"kubeweir_cache_feed_synced", "kubeweir_cache_feed_lag_seconds", "kubeweir_cache_history_events")
+		if err != nil {
+			t.Error(err)
+		}
+		problems, err := testutil.GatherAndLint(r)
+		if err != nil || len(problems) > 0 {
+			t.Errorf("lint: %v %v", problems, err)
+		}
+	})
+}

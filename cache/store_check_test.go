@@ -1,0 +1,46 @@
+package cache
+
+import (
+	"fmt"
+
+	"github.com/kubeweir/kubeweir/internal/object"
+)
+
+// check recomputes what the store keeps up to date.
+func (s *store) check() string {
+	s.publish.Lock()
+	defer s.publish.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var bytes int64
+	objs := map[string]*object.Object{}
+	s.mu.tree.Scan(func(o *object.Object) bool {
+		bytes += int64(len(o.Raw))
+		objs[o.Key] = o
+		return true
+	})
+	if bytes != s.mu.bytes {
+		return fmt.Sprintf("%d bytes counted, %d held", s.mu.bytes, bytes)
+	}
+	if s.mux.RV() != s.mu.rv || s.rv.Load() != s.mu.rv {
+		return fmt.Sprintf("versions differ: mux %d, store %d, rv %d", s.mux.RV(), s.mu.rv, s.rv.Load())
+	}
+	for key, x := range s.mu.indexes.byKey {
+		if !x.built {
+			continue
+		}
+		n := 0
+		for _, o := range objs {
+			if _, ok := x.value(o); ok {
+				n++
+				if held, _ := x.tree.Get(o); held != o {
+					return fmt.Sprintf("index %v: %s is not the current state", key, o.Key)
+				}
+			}
+		}
+		if n != x.tree.Len() {
+			return fmt.Sprintf("index %v: %d objects, want %d", key, x.tree.Len(), n)
+		}
+	}
+	return ""
+}
