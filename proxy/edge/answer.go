@@ -1,0 +1,98 @@
+package edge
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+)
+
+var (
+	errPanicked   = errors.New("this request caused a panic; look in the logs for details")
+	errBodyFailed = errors.New("the response could not be written")
+	errNoResponse = errors.New("the handler gave no response")
+	errNoUpgrade  = errors.New("this connection cannot be upgraded")
+)
+
+// call has the handler answer. It always returns a response.
+func (s *Server) call(ctx context.Context, r *api.Request) (resp *api.Response) {
+	defer func() {
+		if e := recover(); e != nil {
+			s.panicked("handler", e)
+			resp = internalError(errPanicked)
+		}
+	}()
+	if resp = s.o.Handler.Serve(ctx, r); resp == nil {
+		s.log.Error("the handler gave no response", "method", r.Method, "path", r.Path)
+		return internalError(errNoResponse)
+	}
+	if resp.Status < 200 || resp.Status > 999 {
+		if resp.Upgrade == nil {
+			s.log.Error("the handler gave an impossible status", "method", r.Method, "path", r.Path, "status", resp.Status)
+			s.done(resp, 0, errNoResponse)
+			return internalError(errNoResponse)
+		}
+	}
+	return resp
+}
+
+// writeBody has a body write itself.
+func (s *Server) writeBody(body io.WriterTo, w io.Writer) (n int64, err error) {
+	defer func() {
+		if e := recover(); e != nil {
+			s.panicked("body", e)
+			err = errPanicked
+		}
+	}()
+	return body.WriteTo(w)
+}
+
+// done tells a response that it is over.
+func (s *Server) done(resp *api.Response, written int64, err error) {
+	if resp.Done == nil {
+		return
+	}
+	defer func() {
+		if e := recover(); e != nil {
+			s.panicked("done", e)
+		}
+	}()
+	resp.Done(written, err)
+}
+
+// startStream and stopStream contain the panics of a stream.
+func (s *Server) startStream(stream api.Stream, w api.StreamWriter) (err error) {
+	defer func() {
+		if e := recover(); e != nil {
+			s.panicked("stream", e)
+			err = errPanicked
+		}
+	}()
+	stream.Start(w)
+	return nil
+}
+
+func (s *Server) stopStream(stream api.Stream) {
+	defer func() {
+		if e := recover(); e != nil {
+			s.panicked("stream", e)
+		}
+	}()
+	stream.Stop()
+}
+
+// internalError is a 500 with a Status in JSON, in the form of kube-apiserver.
+func internalError(err error) *api.Response {
+	message, _ := json.Marshal(fmt.Sprintf("Internal error occurred: %v", err))
+	return &api.Response{
+		Status: 500,
+		Header: api.Header{
+			{Name: "Cache-Control", Value: api.CacheControl},
+			{Name: "Content-Type", Value: "application/json"},
+		},
+		Body: fmt.Appendf(nil, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":%s,"reason":"InternalError","code":500}`+"\n", message),
+	}
+}

@@ -1,0 +1,379 @@
+package edge
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+)
+
+// writerTo makes an io.WriterTo of a function.
+type writerTo func(w io.Writer) (int64, error)
+
+func (f writerTo) WriteTo(w io.Writer) (int64, error) { return f(w) }
+
+func TestUploads(t *testing.T) {
+	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
+		if r.Body == nil {
+			return text("none")
+		}
+		n, err := io.Copy(io.Discard, r.Body)
+		return text(fmt.Sprintf("%d %d %v", r.ContentLength, n, err))
+	})
+	over(t, ts, func(t *testing.T, c *http.Client, url string) {
+		for _, size := range []int{0, 1, 5000, 1 << 20} {
+			data := bytes.Repeat([]byte("x"), size)
+			for _, known := range []bool{true, false} {
+				var body io.Reader = bytes.NewReader(data)
+				want := fmt.Sprintf("%d %d <nil>", size, size)
+				switch {
+				case known && size == 0:
+					body, want = http.NoBody, "none"
+				case !known:
+					body, want = struct{ io.Reader }{body}, fmt.Sprintf("-1 %d <nil>", size)
+				}
+				resp, err := c.Post(url, "text/plain", body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, _ := io.ReadAll(resp.Body)
+				_ = resp.Body.Close()
+				if string(got) != want {
+					t.Errorf("%d bytes, known %v: got %q, want %q", size, known, got, want)
+				}
+			}
+		}
+	})
+}
+
+// TestEcho streams a body back while it is sent: each line is answered before the
+// next is written.
+func TestEcho(t *testing.T) {
+	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
+		return &api.Response{Status: 200, Length: -1, BodyTo: writerTo(func(w io.Writer) (int64, error) {
+			return io.Copy(w, r.Body)
+		})}
+	})
+	lines := []string{"one\n", "two\n", "three\n"}
+	t.Run("h2", func(t *testing.T) {
+		pr, pw := io.Pipe()
+		req, _ := http.NewRequest("POST", "https://"+ts.secure, pr)
+		resp, err := ts.client(true).Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		for _, line := range lines {
+			go func() { _, _ = io.WriteString(pw, line) }()
+			got := make([]byte, len(line))
+			if _, err := io.ReadFull(resp.Body, got); err != nil || string(got) != line {
+				t.Fatalf("got %q, %v", got, err)
+			}
+		}
+		_ = pw.Close()
+		if rest, err := io.ReadAll(resp.Body); err != nil || len(rest) > 0 {
+			t.Fatalf("rest %q, %v", rest, err)
+		}
+	})
+	for name, c := range map[string]*rawConn{"plain": ts.dial(), "tls": ts.dialTLS()} {
+		t.Run(name, func(t *testing.T) {
+			c.send("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+			resp := c.head("POST")
+			for _, line := range lines {
+				c.send("%x\r\n%s\r\n", len(line), line)
+				got := make([]byte, len(line))
+				if _, err := io.ReadFull(resp.Body, got); err != nil || string(got) != line {
+					t.Fatalf("got %q, %v", got, err)
+				}
+			}
+			c.send("0\r\n\r\n")
+			if rest, err := io.ReadAll(resp.Body); err != nil || len(rest) > 0 {
+				t.Fatalf("rest %q, %v", rest, err)
+			}
+			if !resp.Close {
+				t.Error("a response that began before the request ended should close the connection")
+			}
+			c.ended()
+		})
+	}
+}
+
+func TestContinue(t *testing.T) {
+	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
+		if r.Path == "/refuse" {
+			return &api.Response{Status: 401, Body: []byte("no")}
+		}
+		b, err := io.ReadAll(r.Body)
+		return text(fmt.Sprintf("%s %v %v", b, err, r.Header.Has("Expect")))
+	})
+	c := ts.dial()
+	for range 2 {
+		c.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nExpect: 100-Continue\r\n\r\n")
+		c.expect("HTTP/1.1 100 Continue\r\n\r\n")
+		c.send("abc")
+		if _, body := c.response("POST"); body != "abc <nil> false" {
+			t.Errorf("got %q", body)
+		}
+	}
+	c.send("POST /refuse HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n")
+	if resp, body := c.response("POST"); resp.StatusCode != 401 || body != "no" || !resp.Close {
+		t.Errorf("got %d %q %v", resp.StatusCode, body, resp.Close)
+	}
+	c.ended()
+	c = ts.dial() // HTTP/1.0 knows no 100
+	c.send("POST / HTTP/1.0\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\nabc")
+	if _, body := c.response("POST"); body != "abc <nil> false" {
+		t.Errorf("got %q", body)
+	}
+}
+
+func TestUnreadBody(t *testing.T) {
+	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
+		if r.Path == "/some" {
+			_, _ = io.ReadFull(r.Body, make([]byte, 2))
+		}
+		return text("ok")
+	})
+	c := ts.dial()
+	for _, path := range []string{"/none", "/some"} { // what is left is read to keep the connection
+		c.send("POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n%s", path, strings.Repeat("x", 100000))
+		if resp, body := c.response("POST"); body != "ok" || resp.Close {
+			t.Errorf("%s: got %q, close %v", path, body, resp.Close)
+		}
+	}
+	// This much is not; the answer arrives although the client is still sending.
+	c.send("POST /none HTTP/1.1\r\nHost: x\r\nContent-Length: 600000\r\n\r\n%s", strings.Repeat("x", 300000))
+	if resp, body := c.response("POST"); body != "ok" || !resp.Close {
+		t.Errorf("got %q, close %v", body, resp.Close)
+	}
+	_ = c.Conn.(interface{ CloseWrite() error }).CloseWrite()
+	c.ended()
+}
+
+func TestBrokenUploads(t *testing.T) {
+	errs := make(chan error, 1)
+	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
+		_, err := io.ReadAll(r.Body)
+		errs <- err
+		return text("x")
+	}, func(o *Options) { o.BodyIdleTimeout = 50 * time.Millisecond })
+	for _, tc := range []struct {
+		name, send string
+		leave      bool
+		want       error
+	}{
+		{"client leaves", "Content-Length: 10\r\n\r\nabc", true, io.ErrUnexpectedEOF},
+		{"client leaves in a chunk", "Transfer-Encoding: chunked\r\n\r\na\r\nabc", true, io.ErrUnexpectedEOF},
+		{"bad chunk", "Transfer-Encoding: chunked\r\n\r\nzz\r\nabc", false, nil},
+		{"client stands still", "Content-Length: 10\r\n\r\nabc", false, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := ts.dial()
+			c.send("POST / HTTP/1.1\r\nHost: x\r\n%s", tc.send)
+			if tc.leave {
+				_ = c.Close()
+			}
+			err := receive(t, errs, "error")
+			if err == nil || tc.want != nil && !errors.Is(err, tc.want) {
+				t.Errorf("got %v", err)
+			}
+			if tc.leave {
+				return
+			}
+			if resp, _ := c.response("POST"); !resp.Close {
+				t.Error("the connection is kept")
+			}
+		})
+	}
+}
+
+// TestBodyAfterResponse reads a body from another goroutine, as HTTP clients do,
+// while its request ends.
+func TestBodyAfterResponse(t *testing.T) {
+	first, errs := make(chan struct{}), make(chan error, 1)
+	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
+		go func() {
+			buf := make([]byte, 3)
+			_, err := io.ReadFull(r.Body, buf)
+			close(first)
+			for err == nil {
+				_, err = r.Body.Read(buf)
+			}
+			errs <- err
+		}()
+		<-first
+		return text("early")
+	})
+	c := ts.dial()
+	c.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nabc")
+	if resp, body := c.response("POST"); body != "early" || !resp.Close {
+		t.Errorf("got %q, close %v", body, resp.Close)
+	}
+	if err := receive(t, errs, "end of the body"); errors.Is(err, io.EOF) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestBodyTo(t *testing.T) {
+	object := bytes.Repeat([]byte("0123456789abcdef"), 500)
+	boom := errors.New("boom")
+	many := func(n int, err error) io.WriterTo {
+		return writerTo(func(w io.Writer) (int64, error) {
+			for range n {
+				if _, err := w.Write(object); err != nil {
+					return 0, err
+				}
+			}
+			return 0, err
+		})
+	}
+	size := int64(len(object))
+	responses := map[string]*api.Response{
+		"/known":        {Status: 200, BodyTo: many(100, nil), Length: 100 * size},
+		"/large":        {Status: 200, BodyTo: bytes.NewReader(bytes.Repeat(object, 100)), Length: 100 * size},
+		"/unknown":      {Status: 200, BodyTo: many(100, nil), Length: -1},
+		"/unknownlarge": {Status: 200, BodyTo: bytes.NewReader(bytes.Repeat(object, 100)), Length: -1},
+		"/empty":        {Status: 200, BodyTo: many(0, nil), Length: 0},
+		"/emptyunknown": {Status: 200, BodyTo: many(0, nil), Length: -1},
+		"/short":        {Status: 200, BodyTo: many(99, nil), Length: 100 * size},
+		"/shortsmall":   {Status: 200, BodyTo: many(1, nil), Length: 2 * size},
+		"/long":         {Status: 200, BodyTo: many(101, nil), Length: 100 * size},
+		"/fails":        {Status: 200, BodyTo: many(50, boom), Length: 100 * size},
+		"/failsearly":   {Status: 200, BodyTo: many(1, boom), Length: 100 * size},
+		"/failsunknown": {Status: 200, BodyTo: many(50, boom), Length: -1},
+	}
+	type outcome struct {
+		n   int64
+		err error
+	}
+	outcomes := make(chan outcome, 1)
+	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
+		resp := *responses[r.Path]
+		if r, ok := resp.BodyTo.(*bytes.Reader); ok {
+			_, _ = r.Seek(0, io.SeekStart)
+		}
+		resp.Done = func(n int64, err error) { outcomes <- outcome{n, err} }
+		return &resp
+	})
+	over(t, ts, func(t *testing.T, c *http.Client, url string) {
+		for path, r := range responses {
+			for _, method := range []string{"GET", "HEAD"} {
+				req, _ := http.NewRequest(method, url+path, nil)
+				resp, err := c.Do(req)
+				if err != nil {
+					t.Fatalf("%s: %v", path, err)
+				}
+				body, err := io.ReadAll(resp.Body)
+				_ = resp.Body.Close()
+				got := receive(t, outcomes, "Done")
+				good := strings.Trim(path, "/") == "empty" || path == "/emptyunknown" || strings.HasSuffix(path, "known") && !strings.HasPrefix(path, "/fail") || strings.HasSuffix(path, "large")
+				want := 100 * size
+				if strings.HasPrefix(path, "/empty") {
+					want = 0
+				}
+				switch {
+				case method == "HEAD":
+					if err != nil || len(body) > 0 || resp.ContentLength != r.Length || got.n != 0 || got.err != nil {
+						t.Errorf("HEAD %s: %d bytes, %v, length %d, done %v", path, len(body), err, resp.ContentLength, got)
+					}
+				case good:
+					if err != nil || int64(len(body)) != want || resp.ContentLength != r.Length || got.n != want || got.err != nil {
+						t.Errorf("%s: %d bytes, %v, length %d, done %v", path, len(body), err, resp.ContentLength, got)
+					}
+				case path == "/shortsmall" || path == "/failsearly":
+					if resp.StatusCode != 500 || err != nil || !strings.Contains(string(body), `"reason":"InternalError"`) {
+						t.Errorf("%s: %d %q %v", path, resp.StatusCode, body, err)
+					}
+				default:
+					if err == nil || got.err == nil {
+						t.Errorf("%s: %d bytes, %v, done %v", path, len(body), err, got)
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestBodyTo10 tells a failed body apart from a complete one without any framing.
+func TestBodyTo10(t *testing.T) {
+	ts := startServer(t, func(context.Context, *api.Request) *api.Response {
+		return &api.Response{Status: 200, Length: -1, BodyTo: writerTo(func(w io.Writer) (int64, error) {
+			_, _ = io.WriteString(w, "some")
+			return 4, errors.New("boom")
+		})}
+	})
+	c := ts.dial()
+	c.send("GET / HTTP/1.0\r\n\r\n")
+	resp, err := http.ReadResponse(c.br, nil)
+	if err == nil {
+		_, err = io.ReadAll(resp.Body)
+	}
+	if err == nil {
+		t.Error("a truncated response looks complete")
+	}
+}
+
+func TestNoBody(t *testing.T) {
+	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
+		status := 0
+		_, _ = fmt.Sscanf(r.Path, "/%d", &status)
+		resp := &api.Response{Status: status, Header: api.Header{{Name: "Etag", Value: `"x"`}}}
+		if r.Method == "HEAD" {
+			resp.Header.Add("Content-Length", "12345")
+		}
+		return resp
+	})
+	over(t, ts, func(t *testing.T, c *http.Client, url string) {
+		for _, tc := range []struct {
+			method, path string
+			length       string
+		}{
+			{"GET", "/200", "0"}, {"GET", "/204", ""}, {"GET", "/304", ""}, {"HEAD", "/200", "12345"},
+		} {
+			req, _ := http.NewRequest(tc.method, url+tc.path, nil)
+			resp, err := c.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, _ := io.ReadAll(resp.Body)
+			_ = resp.Body.Close()
+			if len(body) > 0 || resp.Header.Get("Content-Length") != tc.length || resp.Header.Get("Etag") != `"x"` {
+				t.Errorf("%s %s: %q %v", tc.method, tc.path, body, resp.Header)
+			}
+		}
+	})
+}
+
+// endless writes until it cannot.
+func endless(w io.Writer) (int64, error) {
+	buf := make([]byte, 64<<10)
+	for {
+		if _, err := w.Write(buf); err != nil {
+			return 0, err
+		}
+	}
+}
+
+func TestSlowReader(t *testing.T) {
+	errs := make(chan error, 1)
+	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
+		return &api.Response{Status: 200, BodyTo: writerTo(endless), Length: 1 << 40, Done: func(_ int64, err error) { errs <- err }}
+	}, func(o *Options) { o.WriteTimeout = 50 * time.Millisecond })
+	over(t, ts, func(t *testing.T, c *http.Client, url string) {
+		resp, err := c.Get(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if err := receive(t, errs, "write error"); err == nil {
+			t.Error("no error")
+		}
+	})
+}

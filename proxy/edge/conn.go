@@ -1,0 +1,156 @@
+package edge
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+)
+
+// How a connection stands with a drain: only an idle one may be closed from
+// outside.
+//
+//	idle <---> busy      (its own goroutine)
+//	 |
+//	 v
+//	closed               (closeIfIdle)
+const (
+	connBusy uint32 = iota
+	connIdle
+	connClosed
+)
+
+// Protocols of a connection, the values of a metric's label.
+const (
+	protoHandshake = "handshake"
+	protoHTTP1     = "http/1.1"
+	protoHTTP2     = "h2"
+)
+
+// conn is one accepted connection. One goroutine at a time owns it; it passes
+// from the handshake to the HTTP/1.1 loop and from there to a stream and back.
+// The owner calls end as its last act.
+type conn struct {
+	srv      *Server
+	listener api.Listener
+	// raw is the accepted connection, nc what HTTP is spoken over: raw, or TLS on it.
+	raw, nc net.Conn
+	remote  string
+	certs   []*x509.Certificate
+	proto   string
+	state   atomic.Uint32
+	in      input
+	out     output
+}
+
+func newConn(s *Server, nc net.Conn, listener api.Listener) *conn {
+	c := &conn{srv: s, listener: listener, raw: nc, nc: nc, remote: "@", proto: protoHandshake}
+	if addr := nc.RemoteAddr(); addr != nil && addr.Network() != "unix" {
+		c.remote = addr.String()
+	}
+	c.gauge(protoHandshake, 1)
+	return c
+}
+
+// run is the connection's first goroutine. It ends with the handshake, whose
+// stack is much deeper than what follows needs.
+func (c *conn) run() {
+	defer c.contain()
+	if c.listener != api.ListenerSecure {
+		c.become(protoHTTP1)
+		go c.serveHTTP1()
+		return
+	}
+	tc := tls.Server(c.raw, c.srv.tls)
+	if err := c.handshake(tc); err != nil {
+		c.srv.metrics.rejected.WithLabelValues(listenerName(c.listener), "handshake").Inc()
+		c.end()
+		return
+	}
+	c.nc = tc
+	state := tc.ConnectionState()
+	c.certs = state.PeerCertificates
+	if state.NegotiatedProtocol == "h2" {
+		c.become(protoHTTP2)
+		go c.serveHTTP2(tc)
+		return
+	}
+	c.become(protoHTTP1)
+	go c.serveHTTP1()
+}
+
+func (c *conn) handshake(tc *tls.Conn) error {
+	ctx, cancel := context.WithTimeout(c.srv.base, c.srv.o.HandshakeTimeout)
+	defer cancel()
+	err := tc.HandshakeContext(ctx)
+	var record tls.RecordHeaderError
+	if errors.As(err, &record) && record.Conn != nil && looksLikeHTTP(record.RecordHeader) {
+		// What net/http says to a client that forgot the s of https.
+		_ = record.Conn.SetWriteDeadline(time.Now().Add(time.Second))
+		_, _ = io.WriteString(record.Conn, "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n")
+	}
+	return err
+}
+
+func looksLikeHTTP(head [5]byte) bool {
+	switch string(head[:]) {
+	case "GET /", "HEAD ", "POST ", "PUT /", "PATCH", "DELET", "OPTIO":
+		return true
+	}
+	return false
+}
+
+// become settles the protocol.
+func (c *conn) become(proto string) {
+	c.gauge(c.proto, -1)
+	c.proto = proto
+	c.gauge(proto, 1)
+	if proto == protoHTTP1 {
+		c.in.init(c)
+		c.out.init(c)
+	}
+}
+
+func (c *conn) gauge(proto string, d float64) {
+	c.srv.metrics.connections.WithLabelValues(listenerName(c.listener), proto).Add(d)
+}
+
+// end closes the connection and forgets it.
+func (c *conn) end() {
+	_ = c.nc.Close()
+	c.in.release()
+	c.gauge(c.proto, -1)
+	c.srv.remove(c)
+}
+
+// abort closes the socket under whoever is using the connection.
+func (c *conn) abort() { _ = c.raw.Close() }
+
+// closeIfIdle closes a connection that waits for a request.
+func (c *conn) closeIfIdle() {
+	if c.state.CompareAndSwap(connIdle, connClosed) {
+		c.abort()
+	}
+}
+
+// contain ends the connection when its goroutine panics in the transport itself.
+func (c *conn) contain() {
+	if e := recover(); e != nil {
+		c.srv.panicked("connection", e)
+		c.end()
+	}
+}
+
+// panicked counts and logs a contained panic. It is called while panicking, so
+// that the stack is that of the panic.
+func (s *Server) panicked(place string, e any) {
+	s.metrics.panics.WithLabelValues(place).Inc()
+	s.log.Error("panic while serving", "place", place, "panic", e, "stack", string(debug.Stack()))
+}

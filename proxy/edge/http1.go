@@ -1,0 +1,288 @@
+package edge
+
+import (
+	"errors"
+	"io"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+)
+
+// verdict says what becomes of a connection after a request.
+type verdict uint8
+
+const (
+	keepOpen verdict = iota // wait for the next request
+	closeNow
+	// closeSoon lets a client that is still sending read the answer first.
+	closeSoon
+	// handedOver: another goroutine owns the connection now.
+	handedOver
+)
+
+// serveHTTP1 serves requests until the connection ends or is handed over.
+func (c *conn) serveHTTP1() {
+	defer c.contain()
+	for c.awaitRequest() {
+		switch c.serveRequest() {
+		case keepOpen:
+			continue
+		case handedOver:
+			return
+		case closeSoon:
+			c.linger()
+		case closeNow:
+		}
+		break
+	}
+	c.end()
+}
+
+// awaitRequest waits for the first byte of a request. A drain may close the
+// connection only here.
+func (c *conn) awaitRequest() bool {
+	c.state.Store(connIdle)
+	if c.srv.draining.Load() {
+		return false
+	}
+	return c.in.wait() && c.state.CompareAndSwap(connIdle, connBusy)
+}
+
+// serveRequest reads one request, has it answered and writes the answer.
+func (c *conn) serveRequest() verdict {
+	x, refusal := c.readRequest()
+	if x == nil {
+		if refusal == 0 {
+			return closeNow // the client left or was too slow
+		}
+		c.refuse(refusal)
+		return closeSoon
+	}
+	resp := c.srv.call(&x.ctx, &x.req)
+	switch {
+	case resp.Upgrade != nil:
+		return c.upgrade(x, resp)
+	case resp.Stream != nil:
+		return c.stream(x, resp)
+	}
+	n, keep, err := c.respond(x, resp)
+	v := x.finish(keep && err == nil)
+	c.srv.done(resp, n, err)
+	return v
+}
+
+// readRequest reads and copies the head of a request. Without one, refusal is the
+// status to answer with, or 0 when there is nobody to answer.
+func (c *conn) readRequest() (x *exchange, refusal int) {
+	req := fasthttp.AcquireRequest()
+	if refusal := c.readHead(&req.Header); refusal >= 0 {
+		fasthttp.ReleaseRequest(req)
+		return nil, refusal
+	}
+	c.out.reset()
+	x = &exchange{c: c}
+	x.ctx.x, x.ctx.base = x, c.srv.base
+	if err := x.own(&req.Header); err != nil {
+		fasthttp.ReleaseRequest(req)
+		switch {
+		case errors.Is(err, errUnknownExpects):
+			return nil, 417
+		case errors.Is(err, errVersion):
+			return nil, 505
+		}
+		return nil, 400
+	}
+	if length := req.Header.ContentLength(); length > 0 || length == -1 {
+		x.body.x, x.body.req, x.body.length = x, req, int64(length)
+		x.req.Body, x.req.ContentLength = &x.body, int64(length)
+		c.in.mode = readBody
+		return x, 0
+	}
+	fasthttp.ReleaseRequest(req)
+	c.in.mode = readWait
+	c.in.releaseEmpty()
+	return x, 0
+}
+
+// readHead parses a head, with the small buffer if it fits. It returns a negative
+// number when it could, else the status to refuse with, 0 for none.
+func (c *conn) readHead(h *fasthttp.RequestHeader) int {
+	c.in.mode = readHead
+	err := h.Read(c.in.br)
+	if err != nil && isSmallBuffer(err) && c.in.br.Size() < c.srv.o.MaxHeaderBytes {
+		c.in.grow(c.srv.o.MaxHeaderBytes)
+		err = h.Read(c.in.br)
+	}
+	switch {
+	case err == nil:
+		return -1
+	case isSmallBuffer(err):
+		return 431
+	case c.in.err != nil, errors.Is(err, io.EOF):
+		return 0
+	}
+	return 400
+}
+
+func isSmallBuffer(err error) bool {
+	var small *fasthttp.ErrSmallBuffer
+	return errors.As(err, &small)
+}
+
+// refuse answers a request that never became one, as net/http's server does: in
+// plain text, and the connection ends.
+func (c *conn) refuse(status int) {
+	code := strconv.Itoa(status)
+	c.srv.metrics.malformed.WithLabelValues(code).Inc()
+	text := code + " " + fasthttp.StatusMessage(status)
+	_, _ = io.WriteString(&c.out, "HTTP/1.1 "+text+
+		"\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n"+text)
+}
+
+// respond writes a response with a Body, a BodyTo or neither. keep says whether
+// the connection may be used for another request.
+func (c *conn) respond(x *exchange, resp *api.Response) (written int64, keep bool, err error) {
+	keep = x.mayKeep(resp)
+	f := framing{length: int64(len(resp.Body)), close: !keep}
+	withBody := bodyAllowed(resp.Status) && !x.head
+	if resp.BodyTo != nil {
+		if f.length = resp.Length; f.length < 0 {
+			f.length = -1
+			f.chunked = withBody && !x.http10
+			f.close = f.close || withBody && x.http10 // its end is the connection's
+		}
+	}
+	if !bodyAllowed(resp.Status) || x.head && resp.Header.Has("Content-Length") {
+		f.length = -1
+	}
+	c.out.begin()
+	switch {
+	case !withBody:
+		_, err = c.writeBytes(x, resp, f, nil)
+	case resp.BodyTo == nil:
+		written, err = c.writeBytes(x, resp, f, resp.Body)
+	default:
+		written, err = c.writeBodyTo(x, resp, f)
+	}
+	return written, !f.close && err == nil, err
+}
+
+// writeBytes writes a head and a body that is there, in one write when both are
+// small.
+func (c *conn) writeBytes(x *exchange, resp *api.Response, f framing, body []byte) (written int64, err error) {
+	buf := c.srv.buffers.get(smallBuffer)
+	defer c.srv.buffers.put(buf)
+	b := c.appendHead(buf.b, x, resp.Status, resp.Header, f)
+	head := len(b)
+	with := max(0, min(len(body), cap(b)-head))
+	b = append(b, body[:with]...)
+	buf.b = b
+	n, err := c.out.Write(b)
+	if err == nil && with < len(body) {
+		var m int
+		m, err = c.out.Write(body[with:])
+		n += m
+	}
+	return int64(max(0, n-head)), err
+}
+
+// writeBodyTo writes a head and a body that writes itself. When that fails before
+// anything was sent, the client gets a 500 instead; afterwards only the end of the
+// connection can tell it.
+func (c *conn) writeBodyTo(x *exchange, resp *api.Response, f framing) (written int64, err error) {
+	w := &bodyWriter{dst: &c.out, buf: c.srv.buffers.get(largeBuffer), known: f.length >= 0, left: f.length, chunked: f.chunked}
+	defer func() { c.srv.buffers.put(w.buf) }()
+	w.buf.b = c.appendHead(w.buf.b, x, resp.Status, resp.Header, f)
+	if !w.known {
+		// Its first byte may take long, and the client should know meanwhile.
+		if err := w.flush(); err != nil {
+			return 0, err
+		}
+	}
+	if _, err = c.srv.writeBody(resp.BodyTo, w); err == nil {
+		err = w.finish()
+	}
+	switch {
+	case err == nil:
+	case !w.sent:
+		failed := internalError(errBodyFailed)
+		_, _ = c.writeBytes(x, failed, framing{length: int64(len(failed.Body)), close: true}, failed.Body)
+		return 0, err
+	case x.http10 && !w.known:
+		c.reset() // or it would look complete
+	}
+	return w.written, err
+}
+
+// mayKeep says whether the connection can serve another request after this one.
+func (x *exchange) mayKeep(resp *api.Response) bool {
+	if !x.keepAlive || x.c.srv.draining.Load() || wantsClose(resp.Header) {
+		return false
+	}
+	if x.req.Body == nil {
+		return true
+	}
+	left := x.body.remaining()
+	return left >= 0 && left <= drainLimit
+}
+
+// finish ends everything that belongs to the request. keep says whether the
+// connection is wanted for another.
+func (x *exchange) finish(keep bool) verdict {
+	x.ctx.stopWatching()
+	v := keepOpen
+	if !keep {
+		v = closeNow
+	}
+	if x.req.Body != nil {
+		if keep && !x.body.drain() || !keep && x.body.remaining() != 0 {
+			v = closeSoon
+		}
+		x.body.close()
+	}
+	x.ctx.end()
+	return v
+}
+
+// lingerTimeout and lingerBytes bound how long and how much is read from a client
+// that is still sending when its answer is complete.
+const (
+	lingerTimeout = 500 * time.Millisecond
+	lingerBytes   = 1 << 20
+)
+
+// linger closes the sending side and reads on for a while: closing a socket with
+// unread data resets it, and the client might lose the answer.
+func (c *conn) linger() {
+	if cw, ok := c.nc.(interface{ CloseWrite() error }); !ok || cw.CloseWrite() != nil {
+		return
+	}
+	if c.nc != c.raw {
+		if cw, ok := c.raw.(interface{ CloseWrite() error }); ok {
+			_ = cw.CloseWrite()
+		}
+	}
+	if c.in.resume() != nil || c.in.set(time.Now().Add(lingerTimeout)) != nil {
+		return
+	}
+	buf := c.srv.buffers.get(smallBuffer)
+	defer c.srv.buffers.put(buf)
+	for n := 0; n < lingerBytes; {
+		m, err := c.nc.Read(buf.b[:cap(buf.b)])
+		if err != nil {
+			return
+		}
+		n += m
+	}
+}
+
+// reset makes the end of the connection look like the failure that it is.
+func (c *conn) reset() {
+	if tc, ok := c.raw.(*net.TCPConn); ok {
+		_ = tc.SetLinger(0)
+	}
+}

@@ -1,0 +1,277 @@
+package edge
+
+// x/net calls its server deprecated in favour of net/http's, which takes listeners
+// but no connection whose ALPN has spoken already, and whose goroutines nobody
+// else can own. It is the same code, and a wrapper of it from Go 1.27 on.
+//lint:file-ignore SA1019 See above.
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+)
+
+// http2Server is what the HTTP/2 connections of a Server share.
+type http2Server struct {
+	srv *Server
+	// h2 serves connections; base holds what net/http's Server would tell it and
+	// carries the drain to all of them.
+	h2   *http2.Server
+	base *http.Server
+}
+
+func newHTTP2Server(s *Server) *http2Server {
+	h := &http2Server{srv: s}
+	h.base = &http.Server{
+		MaxHeaderBytes: s.o.MaxHeaderBytes,
+		IdleTimeout:    s.o.IdleTimeout,
+		// What it logs is what clients do wrong.
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	h.h2 = &http2.Server{
+		MaxConcurrentStreams: s.o.MaxStreams,
+		ReadIdleTimeout:      s.o.PingInterval,
+		PingTimeout:          s.o.PingTimeout,
+		WriteByteTimeout:     s.o.WriteTimeout,
+	}
+	// It cannot fail: it complains of cipher suites, and none are configured.
+	if err := http2.ConfigureServer(h.base, h.h2); err != nil {
+		panic(err)
+	}
+	return h
+}
+
+// drain sends GOAWAY to every connection; each closes when its last stream ends.
+func (h *http2Server) drain() {
+	_ = h.base.Shutdown(context.Background()) // it has no listeners or connections of its own
+}
+
+// serveHTTP2 serves a connection until it ends.
+func (c *conn) serveHTTP2(tc *tls.Conn) {
+	defer c.contain()
+	if !c.srv.draining.Load() {
+		h := c.srv.http2
+		h.h2.ServeConn(tc, &http2.ServeConnOpts{
+			Context:    c.srv.base,
+			BaseConfig: h.base,
+			Handler:    http.HandlerFunc(c.serveStream),
+		})
+	}
+	c.end()
+}
+
+// serveStream serves one request of an HTTP/2 connection.
+func (c *conn) serveStream(w http.ResponseWriter, hr *http.Request) {
+	r := c.ownHTTP2(hr)
+	resp := c.srv.call(hr.Context(), r)
+	if resp.Upgrade != nil {
+		c.srv.log.Error("the handler upgrades an HTTP/2 request", "method", r.Method, "path", r.Path)
+		c.srv.done(resp, 0, errNoUpgrade)
+		resp = internalError(errNoUpgrade)
+	}
+	sw := newStreamWriter(w, c.srv.o.WriteTimeout)
+	defer sw.finish()
+	if resp.Stream != nil {
+		c.serveStream2(hr, sw, resp)
+		return
+	}
+	written, err := c.respondHTTP2(hr, sw, resp)
+	sw.finish()
+	c.srv.done(resp, written, err)
+	if err != nil {
+		// Resets the stream; http2 neither logs it nor counts it as a panic.
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// ownHTTP2 makes a request of what net/http has; its strings are nobody else's.
+func (c *conn) ownHTTP2(hr *http.Request) *api.Request {
+	r := &api.Request{
+		Method:           hr.Method,
+		Host:             hr.Host,
+		RemoteAddr:       c.remote,
+		PeerCertificates: c.certs,
+		Proto:            "HTTP/2.0",
+		Listener:         c.listener,
+	}
+	if err := ownTarget(r, hr.RequestURI); err != nil {
+		r.Path = r.RawPath // http2 has refused what cannot be decoded
+	}
+	if hr.Body != nil && hr.Body != http.NoBody && hr.ContentLength != 0 {
+		r.Body, r.ContentLength = hr.Body, hr.ContentLength
+	}
+	n := 0
+	for _, values := range hr.Header {
+		n += len(values)
+	}
+	r.Header = make(api.Header, 0, n)
+	for name, values := range hr.Header {
+		if name == "Host" || name == "Expect" || name[0] == ':' {
+			continue
+		}
+		for _, value := range values {
+			r.Header = append(r.Header, api.HeaderField{Name: name, Value: value})
+		}
+	}
+	return r
+}
+
+// respondHTTP2 writes a response with a Body, a BodyTo or neither.
+func (c *conn) respondHTTP2(hr *http.Request, sw *streamWriter, resp *api.Response) (written int64, err error) {
+	length := int64(len(resp.Body))
+	if resp.BodyTo != nil {
+		length = max(resp.Length, -1)
+	}
+	withBody := bodyAllowed(resp.Status) && hr.Method != http.MethodHead
+	c.writeHead2(sw, resp.Status, resp.Header, length, hr.Method == http.MethodHead)
+	switch {
+	case !withBody:
+		return 0, nil
+	case resp.BodyTo == nil:
+		n, err := sw.Write(resp.Body)
+		return int64(n), err
+	}
+	w := bodyWriter{dst: sw, buf: c.srv.buffers.get(largeBuffer), known: length >= 0, left: length}
+	defer func() { c.srv.buffers.put(w.buf) }()
+	if !w.known {
+		sw.flushing = true
+		if err := sw.Flush(); err != nil {
+			return 0, err
+		}
+	}
+	if _, err = c.srv.writeBody(resp.BodyTo, &w); err == nil {
+		err = w.finish()
+	}
+	if err != nil && !w.sent && w.known {
+		failed := internalError(errBodyFailed)
+		sw.clearHeader()
+		c.writeHead2(sw, failed.Status, failed.Header, int64(len(failed.Body)), false)
+		_, _ = sw.Write(failed.Body)
+		return 0, nil
+	}
+	return w.written, err
+}
+
+// writeHead2 gives the head to net/http, which sends it with the first bytes.
+func (c *conn) writeHead2(sw *streamWriter, status int, header api.Header, length int64, head bool) {
+	h := sw.w.Header()
+	for i := range header {
+		name := header[i].Name
+		if !validName(name) || ownHeader(name, head) {
+			continue
+		}
+		name = http.CanonicalHeaderKey(name)
+		h[name] = append(h[name], string(appendValue(nil, header[i].Value)))
+	}
+	if _, ok := h["Content-Type"]; !ok {
+		h["Content-Type"] = nil // or it would be guessed
+	}
+	if length >= 0 && bodyAllowed(status) && h["Content-Length"] == nil {
+		h["Content-Length"] = []string{strconv.FormatInt(length, 10)}
+	}
+	if wantsClose(header) || c.srv.draining.Load() {
+		h["Connection"] = []string{"close"} // becomes a GOAWAY
+	}
+	sw.status = status
+}
+
+// streamWriter writes an HTTP/2 response. Its client is given WriteTimeout for
+// every write; then the stream is reset, which ends the write.
+type streamWriter struct {
+	w        http.ResponseWriter
+	rc       *http.ResponseController
+	timeout  time.Duration
+	timer    *time.Timer
+	status   int
+	headSent bool
+	// flushing sends every write at once.
+	flushing bool
+
+	// mu keeps the timer off a ResponseWriter whose handler has returned.
+	mu       sync.Mutex
+	finished bool
+}
+
+func newStreamWriter(w http.ResponseWriter, timeout time.Duration) *streamWriter {
+	return &streamWriter{w: w, timeout: timeout}
+}
+
+// Write implements io.Writer.
+func (s *streamWriter) Write(p []byte) (n int, err error) {
+	s.head()
+	s.arm()
+	defer s.timer.Stop()
+	for err == nil && n < len(p) {
+		var m int
+		m, err = s.w.Write(p[n:min(len(p), n+writeSlice)])
+		n += m
+		s.timer.Reset(s.timeout)
+	}
+	if err == nil && s.flushing {
+		err = s.rc.Flush()
+	}
+	return n, err
+}
+
+// Flush sends what was written, the head at least.
+func (s *streamWriter) Flush() error {
+	s.head()
+	s.arm()
+	defer s.timer.Stop()
+	return s.rc.Flush()
+}
+
+func (s *streamWriter) head() {
+	if !s.headSent {
+		s.headSent = true
+		s.w.WriteHeader(s.status)
+	}
+}
+
+// clearHeader drops the header lines of a head that was not sent.
+func (s *streamWriter) clearHeader() { clear(s.w.Header()) }
+
+func (s *streamWriter) arm() {
+	if s.timer == nil {
+		s.rc = http.NewResponseController(s.w)
+		s.timer = time.AfterFunc(s.timeout, s.reset)
+		return
+	}
+	s.timer.Reset(s.timeout)
+}
+
+// reset ends the stream, whatever it is doing.
+func (s *streamWriter) reset() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.finished {
+		_ = s.rc.SetWriteDeadline(time.Unix(1, 0))
+	}
+}
+
+// finish is called before the handler returns.
+func (s *streamWriter) finish() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.finished {
+		return
+	}
+	s.finished = true
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+	if !s.headSent && s.status != 0 {
+		s.head()
+	}
+}
+
+var _ io.Writer = (*streamWriter)(nil)

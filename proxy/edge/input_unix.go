@@ -1,0 +1,42 @@
+//go:build unix
+
+package edge
+
+import (
+	"errors"
+	"io"
+	"net"
+	"syscall"
+)
+
+// initRaw prepares waiting for readability, with which an idle plaintext
+// connection needs no buffer and its first read no second system call.
+func (in *input) initRaw(nc net.Conn) {
+	sc, ok := nc.(syscall.Conn)
+	if !ok {
+		return
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return
+	}
+	in.raw, in.fill = raw, in.tryFill
+}
+
+// readNow is a read that does not wait.
+func readNow(fd int, p []byte) (int, error) {
+	for {
+		n, err := syscall.Read(fd, p)
+		switch {
+		case n > 0:
+			return n, nil
+		case errors.Is(err, syscall.EINTR):
+		case errors.Is(err, syscall.EAGAIN):
+			return 0, errWouldBlock
+		case err != nil:
+			return 0, err
+		default:
+			return 0, io.EOF
+		}
+	}
+}

@@ -1,0 +1,58 @@
+package edge
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+)
+
+// metrics of one Server. Requests are counted by the handler, which knows what
+// they mean.
+type metrics struct {
+	connections  *prometheus.GaugeVec   // by listener, protocol
+	accepted     *prometheus.CounterVec // by listener
+	rejected     *prometheus.CounterVec // by listener, reason
+	malformed    *prometheus.CounterVec // by code
+	panics       *prometheus.CounterVec // by place
+	certificates *prometheus.CounterVec // by result
+}
+
+func newMetrics(r prometheus.Registerer) *metrics {
+	m := &metrics{
+		connections: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kubeweir_connections",
+			Help: "Open client connections by listener (secure, sidecar) and protocol (handshake, http/1.1, h2).",
+		}, []string{"listener", "protocol"}),
+		accepted: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubeweir_connections_accepted_total",
+			Help: "Client connections accepted, by listener.",
+		}, []string{"listener"}),
+		rejected: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubeweir_connections_rejected_total",
+			Help: "Client connections closed before any request, by listener and reason (limit, handshake).",
+		}, []string{"listener", "reason"}),
+		malformed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubeweir_malformed_requests_total",
+			Help: "HTTP/1.1 requests refused before they reached the handler, by status code.",
+		}, []string{"code"}),
+		panics: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubeweir_panics_total",
+			Help: "Panics contained while serving, by place (handler, body, stream, upgrade, done, connection).",
+		}, []string{"place"}),
+		certificates: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubeweir_serving_certificate_reloads_total",
+			Help: "Changes of the serving certificate files, by result (ok, error).",
+		}, []string{"result"}),
+	}
+	if r != nil {
+		r.MustRegister(m.connections, m.accepted, m.rejected, m.malformed, m.panics, m.certificates)
+	}
+	return m
+}
+
+func listenerName(l api.Listener) string {
+	if l == api.ListenerSidecar {
+		return "sidecar"
+	}
+	return "secure"
+}

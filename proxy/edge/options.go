@@ -1,0 +1,144 @@
+package edge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+)
+
+// Defaults of the Options. The timeouts are kube-apiserver's where it has them
+// (k8s.io/apiserver/pkg/server/secure_serving.go: 32 s for a head, 90 s idle).
+const (
+	DefaultMaxConnections    = 32768
+	DefaultMaxHeaderBytes    = 64 << 10
+	DefaultMaxStreams        = 1000
+	DefaultHandshakeTimeout  = 10 * time.Second
+	DefaultReadHeaderTimeout = 32 * time.Second
+	DefaultIdleTimeout       = 90 * time.Second
+	DefaultBodyIdleTimeout   = 5 * time.Minute
+	DefaultWriteTimeout      = 30 * time.Second
+	DefaultPingInterval      = 30 * time.Second
+	DefaultPingTimeout       = 15 * time.Second
+	DefaultSocketMode        = fs.FileMode(0o600)
+)
+
+// Options say what a Server serves and within which limits. The zero value of a
+// limit is its default.
+type Options struct {
+	// Handler answers the requests. Required.
+	Handler api.Handler
+
+	// Listen is the "host:port" of the TLS listener, "" for none.
+	Listen string
+	// SidecarListen is the plaintext listener: "127.0.0.1:8080", "[::1]:8080",
+	// "localhost:8080" or "unix:/path/of/socket"; "" for none. Whoever reaches it
+	// acts with the gateway's own identity, so any other address is refused.
+	SidecarListen string
+	// SocketMode is the permission of a unix socket, 0600 by default.
+	SocketMode fs.FileMode
+	// CertFile and KeyFile hold the serving certificate (with its chain) and its
+	// key, PEM. They are read again when they change. When both are empty, a CA and
+	// a certificate are generated: see Server.CAPEM.
+	CertFile, KeyFile string
+
+	// MaxConnections is the most open connections over all listeners; one more is
+	// closed at once.
+	MaxConnections int
+	// MaxHeaderBytes is the most bytes of a request line and its header; a larger
+	// one is answered with 431.
+	MaxHeaderBytes int
+	// MaxStreams is the most concurrent streams of one HTTP/2 connection: client-go
+	// multiplexes all its watches over one.
+	MaxStreams uint32
+
+	// HandshakeTimeout bounds a TLS handshake.
+	HandshakeTimeout time.Duration
+	// ReadHeaderTimeout bounds the time from a request's first byte to the end of
+	// its header (HTTP/1.1).
+	ReadHeaderTimeout time.Duration
+	// IdleTimeout is how long a connection without a request stays open.
+	IdleTimeout time.Duration
+	// BodyIdleTimeout is how long a request body may bring no byte while it is read
+	// (HTTP/1.1). The time for a whole body is the handler's matter.
+	BodyIdleTimeout time.Duration
+	// WriteTimeout is how long a client may take no byte of a response. It is a
+	// limit on standing still, not on the whole response. It may fire up to a
+	// quarter early, because deadlines are not set again for each write.
+	WriteTimeout time.Duration
+	// PingInterval is after which silence an HTTP/2 client is asked whether it is
+	// still there, PingTimeout how long it may take to answer.
+	PingInterval, PingTimeout time.Duration
+
+	// OnDrain, when set, is called once when Shutdown begins. It is to end the open
+	// streams, spread over time, and must return when ctx ends: that is when
+	// Shutdown's ends or no connection is left.
+	OnDrain func(ctx context.Context)
+
+	// Logger takes what an operator should see; nil discards. Registerer takes the
+	// metrics; nil means none are registered.
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// withDefaults fills in what is zero and refuses what cannot be.
+func (o Options) withDefaults() (Options, error) {
+	if o.Handler == nil {
+		return o, errors.New("edge: no handler")
+	}
+	if (o.CertFile == "") != (o.KeyFile == "") {
+		return o, errors.New("a certificate file and a private key file belong together; only one is given")
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.SocketMode == 0 {
+		o.SocketMode = DefaultSocketMode
+	}
+	for _, f := range []struct {
+		value *int
+		def   int
+		least int
+		name  string
+	}{
+		{&o.MaxConnections, DefaultMaxConnections, 1, "maximum connections"},
+		{&o.MaxHeaderBytes, DefaultMaxHeaderBytes, smallHead, "maximum header bytes"},
+	} {
+		if *f.value == 0 {
+			*f.value = f.def
+		}
+		if *f.value < f.least {
+			return o, fmt.Errorf("%s: %d is below %d", f.name, *f.value, f.least)
+		}
+	}
+	if o.MaxStreams == 0 {
+		o.MaxStreams = DefaultMaxStreams
+	}
+	for _, f := range []struct {
+		value *time.Duration
+		def   time.Duration
+		name  string
+	}{
+		{&o.HandshakeTimeout, DefaultHandshakeTimeout, "handshake timeout"},
+		{&o.ReadHeaderTimeout, DefaultReadHeaderTimeout, "read header timeout"},
+		{&o.IdleTimeout, DefaultIdleTimeout, "idle timeout"},
+		{&o.BodyIdleTimeout, DefaultBodyIdleTimeout, "body idle timeout"},
+		{&o.WriteTimeout, DefaultWriteTimeout, "write timeout"},
+		{&o.PingInterval, DefaultPingInterval, "ping interval"},
+		{&o.PingTimeout, DefaultPingTimeout, "ping timeout"},
+	} {
+		if *f.value == 0 {
+			*f.value = f.def
+		}
+		if *f.value < 0 {
+			return o, fmt.Errorf("%s: %v is negative", f.name, *f.value)
+		}
+	}
+	return o, nil
+}

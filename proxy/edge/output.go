@@ -1,0 +1,233 @@
+package edge
+
+import (
+	"errors"
+	"io"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+)
+
+const (
+	// smallBuffer holds a head and a small body, which then go out in one TLS record.
+	smallBuffer = 16 << 10
+	// largeBuffer collects what a BodyTo writes in small pieces: four TLS records.
+	largeBuffer = 64 << 10
+	// writeSlice is how much is written between two looks at the write deadline, and
+	// so what a client must take within WriteTimeout.
+	writeSlice = 256 << 10
+)
+
+// A buffer is pooled scratch space of one of two sizes.
+type buffer struct{ b []byte }
+
+type buffers struct{ small, large sync.Pool }
+
+func (p *buffers) get(size int) *buffer {
+	pool, size := p.of(size)
+	if b, ok := pool.Get().(*buffer); ok {
+		return b
+	}
+	return &buffer{b: make([]byte, 0, size)}
+}
+
+func (p *buffers) put(b *buffer) {
+	pool, _ := p.of(cap(b.b))
+	b.b = b.b[:0]
+	pool.Put(b)
+}
+
+func (p *buffers) of(size int) (*sync.Pool, int) {
+	if size > smallBuffer {
+		return &p.large, largeBuffer
+	}
+	return &p.small, smallBuffer
+}
+
+// output is the writing side of an HTTP/1.1 connection, used by one goroutine at
+// a time but for continue100.
+type output struct {
+	c        *conn
+	nc       net.Conn
+	deadline time.Time
+
+	// mu keeps an interim response out of a final one.
+	mu sync.Mutex
+	// final is set when the final response begins. Guarded by mu.
+	final bool
+}
+
+func (o *output) init(c *conn) { o.c, o.nc = c, c.nc }
+
+// Write writes all of p, within WriteTimeout for each writeSlice. After an error
+// the connection is of no use any more.
+func (o *output) Write(p []byte) (n int, err error) {
+	for {
+		if err := o.arm(); err != nil {
+			return n, err
+		}
+		m, err := o.nc.Write(p[:min(len(p), writeSlice)])
+		n += m
+		if err != nil {
+			return n, err
+		}
+		if p = p[m:]; len(p) == 0 {
+			return n, nil
+		}
+	}
+}
+
+// arm pushes the deadline ahead when less than three quarters of it are left.
+func (o *output) arm() error {
+	now, timeout := time.Now(), o.c.srv.o.WriteTimeout
+	if o.deadline.Sub(now) >= timeout-timeout/4 {
+		return nil
+	}
+	o.deadline = now.Add(timeout)
+	return o.nc.SetWriteDeadline(o.deadline)
+}
+
+// disarm takes the deadline away, for an Upgrade.
+func (o *output) disarm() error {
+	o.deadline = time.Time{}
+	return o.nc.SetWriteDeadline(o.deadline)
+}
+
+// reset prepares for the next request's response.
+func (o *output) reset() {
+	o.mu.Lock()
+	o.final = false
+	o.mu.Unlock()
+}
+
+// begin marks the begin of a final response.
+func (o *output) begin() {
+	o.mu.Lock()
+	o.final = true
+	o.mu.Unlock()
+}
+
+// continue100 tells the client to send its body, unless it got an answer already.
+func (o *output) continue100() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.final {
+		return nil
+	}
+	_, err := io.WriteString(o, "HTTP/1.1 100 Continue\r\n\r\n")
+	return err
+}
+
+var (
+	errTooLong  = errors.New("the body is longer than its announced length")
+	errTooShort = errors.New("the body is shorter than its announced length")
+)
+
+// bodyWriter is what a BodyTo writes to. It begins with the response head in its
+// buffer.
+type bodyWriter struct {
+	dst io.Writer
+	buf *buffer
+	// left is how much may still be written, for a body of known length.
+	left  int64
+	known bool
+	// chunked frames every Write as a chunk and sends it at once.
+	chunked bool
+	// sent says that something left for the client, so that there is no way back.
+	sent bool
+	// written counts body bytes.
+	written int64
+	err     error
+}
+
+// Write implements io.Writer. Bodies of known length are collected into large
+// writes; large pieces go out as they are.
+func (w *bodyWriter) Write(p []byte) (int, error) {
+	if w.err != nil {
+		return 0, w.err
+	}
+	if len(p) == 0 {
+		return 0, nil
+	}
+	if !w.known {
+		return w.writeNow(p)
+	}
+	if int64(len(p)) > w.left {
+		w.err = errTooLong
+		return 0, w.err
+	}
+	w.left -= int64(len(p))
+	w.written += int64(len(p))
+	n := len(p)
+	for len(p) > 0 {
+		b := w.buf.b
+		if len(b) == 0 && len(p) >= cap(b) {
+			// Whole records; the rest joins what comes next.
+			whole := len(p) - len(p)%smallBuffer
+			if w.send(p[:whole]) != nil {
+				return 0, w.err
+			}
+			p = p[whole:]
+			continue
+		}
+		k := min(len(p), cap(b)-len(b))
+		w.buf.b = append(b, p[:k]...)
+		p = p[k:]
+		if len(w.buf.b) == cap(b) && w.flush() != nil {
+			return 0, w.err
+		}
+	}
+	return n, nil
+}
+
+// writeNow sends a piece of a body of unknown length, as one chunk when chunked.
+func (w *bodyWriter) writeNow(p []byte) (int, error) {
+	w.written += int64(len(p))
+	if w.chunked {
+		w.buf.b = appendChunkHead(w.buf.b, len(p))
+	}
+	if len(p)+len(w.buf.b)+2 <= cap(w.buf.b) {
+		w.buf.b = append(w.buf.b, p...)
+	} else if w.flush() != nil || w.send(p) != nil {
+		return 0, w.err
+	}
+	if w.chunked {
+		w.buf.b = append(w.buf.b, "\r\n"...)
+	}
+	if w.flush() != nil {
+		return 0, w.err
+	}
+	return len(p), nil
+}
+
+func (w *bodyWriter) flush() error {
+	if w.err != nil || len(w.buf.b) == 0 {
+		return w.err
+	}
+	err := w.send(w.buf.b)
+	w.buf.b = w.buf.b[:0]
+	return err
+}
+
+func (w *bodyWriter) send(p []byte) error {
+	w.sent = true
+	_, w.err = w.dst.Write(p)
+	return w.err
+}
+
+// finish ends a body that was written without an error.
+func (w *bodyWriter) finish() error {
+	if w.err == nil && w.known && w.left > 0 {
+		w.err = errTooShort
+	}
+	if w.err == nil && w.chunked {
+		w.buf.b = append(w.buf.b, "0\r\n\r\n"...)
+	}
+	return w.flush()
+}
+
+func appendChunkHead(dst []byte, size int) []byte {
+	dst = strconv.AppendInt(dst, int64(size), 16)
+	return append(dst, "\r\n"...)
+}

@@ -1,0 +1,6 @@
+//go:build race
+
+package edge
+
+// raceEnabled says that allocations cannot be counted.
+const raceEnabled = true

@@ -1,0 +1,210 @@
+package edge
+
+import (
+	"bytes"
+	"errors"
+	"net/textproto"
+	"net/url"
+	"strings"
+
+	"github.com/valyala/fasthttp"
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+)
+
+// inlineFields is how many header lines a request holds without an allocation of
+// their own; client-go sends five to eight.
+const inlineFields = 12
+
+// exchange is one HTTP/1.1 request on its way, with everything that lives as long
+// as it: one allocation, which the handler may keep.
+type exchange struct {
+	c    *conn
+	req  api.Request
+	ctx  requestContext
+	body requestBody
+
+	// http10 and head are what a response must know of its request; keepAlive says
+	// that the client wants the connection kept.
+	http10, head, keepAlive bool
+	// expects is set when the client waits for a 100 before it sends its body.
+	expects bool
+
+	fields [inlineFields]api.HeaderField
+}
+
+var (
+	errBadRequest     = errors.New("malformed request")
+	errUnknownExpects = errors.New("unknown expectation")
+	errVersion        = errors.New("unknown version of HTTP")
+)
+
+// own copies what fasthttp parsed out of its pooled request: one string holds the
+// target and the header block as they came, and everything else is cut from it.
+//
+// fasthttp decided how the message is framed. What it accepts in other ways than
+// RFC 9112 has it, so that the block could be read in two ways, is refused here.
+func (x *exchange) own(h *fasthttp.RequestHeader) error {
+	c := x.c
+	if proto := h.Protocol(); string(proto) != "HTTP/1.1" && string(proto) != "HTTP/1.0" {
+		return errVersion
+	}
+	raw, target := h.RawHeaders(), h.RequestURI()
+	if len(raw) > 0 && !bytes.HasSuffix(raw, crlfcrlf) {
+		return errBadRequest
+	}
+	scratch := c.srv.buffers.get(len(raw) + len(target))
+	b := append(append(scratch.b, target...), raw...)
+	text := string(b)
+	scratch.b = b[:0]
+	c.srv.buffers.put(scratch)
+
+	x.http10 = !h.IsHTTP11()
+	x.keepAlive = !x.http10
+	x.req = api.Request{
+		Method:           methodName(h.Method()),
+		Proto:            "HTTP/1.1",
+		RemoteAddr:       c.remote,
+		PeerCertificates: c.certs,
+		Listener:         c.listener,
+		Header:           x.fields[:0],
+	}
+	if x.http10 {
+		x.req.Proto = "HTTP/1.0"
+	}
+	x.head = x.req.Method == "HEAD"
+	if err := x.ownHeader(text[len(target):]); err != nil {
+		return err
+	}
+	if err := ownTarget(&x.req, text[:len(target)]); err != nil {
+		return err
+	}
+	if !httpguts.ValidHostHeader(x.req.Host) {
+		return errBadRequest
+	}
+	return nil
+}
+
+var crlfcrlf = []byte("\r\n\r\n")
+
+// ownHeader cuts the lines of a header block.
+func (x *exchange) ownHeader(block string) error {
+	for block != "" {
+		var line string
+		line, block, _ = strings.Cut(block, "\n")
+		line = strings.TrimSuffix(line, "\r")
+		if line == "" {
+			break
+		}
+		colon := strings.IndexByte(line, ':')
+		if colon < 0 {
+			return errBadRequest
+		}
+		name, value := line[:colon], strings.Trim(line[colon+1:], " \t")
+		// A line that begins with white space continues the one before (obsolete).
+		if !validName(name) {
+			return errBadRequest
+		}
+		if !isCanonical(name) {
+			name = textproto.CanonicalMIMEHeaderKey(name)
+		}
+		if err := x.ownField(name, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ownField notes one line; those that concern the connection are acted on.
+func (x *exchange) ownField(name, value string) error {
+	switch name {
+	case "Host":
+		x.req.Host = value
+		return nil
+	case "Transfer-Encoding":
+		return nil
+	case "Connection":
+		if hasToken(value, "close") {
+			x.keepAlive = false
+		} else if x.http10 && hasToken(value, "keep-alive") {
+			x.keepAlive = true
+		}
+	case "Expect":
+		if !strings.EqualFold(value, "100-continue") {
+			return errUnknownExpects
+		}
+		x.expects = !x.http10
+		return nil
+	}
+	x.req.Header = append(x.req.Header, api.HeaderField{Name: name, Value: value})
+	return nil
+}
+
+// ownTarget sets path, query and, for a target in absolute form, the host, as
+// net/url and net/http's server do.
+func ownTarget(r *api.Request, target string) error {
+	if !strings.HasPrefix(target, "/") && target != "*" {
+		_, rest, found := strings.Cut(target, "://")
+		if !found {
+			// CONNECT names a host and no path.
+			r.Host = target
+			return nil
+		}
+		host := rest
+		if i := strings.IndexAny(rest, "/?"); i >= 0 {
+			host, target = rest[:i], rest[i:]
+		} else {
+			target = ""
+		}
+		if i := strings.LastIndexByte(host, '@'); i >= 0 {
+			host = host[i+1:]
+		}
+		r.Host = host
+	}
+	r.RawPath, r.RawQuery, _ = strings.Cut(target, "?")
+	r.Path = r.RawPath
+	if strings.IndexByte(r.RawPath, '%') >= 0 {
+		path, err := url.PathUnescape(r.RawPath)
+		if err != nil {
+			return errBadRequest
+		}
+		r.Path = path
+	}
+	return nil
+}
+
+// methodName avoids an allocation for the methods of the Kubernetes API.
+func methodName(method []byte) string {
+	switch string(method) {
+	case "GET":
+		return "GET"
+	case "PUT":
+		return "PUT"
+	case "POST":
+		return "POST"
+	case "PATCH":
+		return "PATCH"
+	case "DELETE":
+		return "DELETE"
+	case "HEAD":
+		return "HEAD"
+	case "OPTIONS":
+		return "OPTIONS"
+	}
+	return string(method)
+}
+
+// isCanonical says whether a valid name is in the form of
+// textproto.CanonicalMIMEHeaderKey.
+func isCanonical(name string) bool {
+	upper := true
+	for i := range len(name) {
+		b := name[i]
+		if upper && 'a' <= b && b <= 'z' || !upper && 'A' <= b && b <= 'Z' {
+			return false
+		}
+		upper = b == '-'
+	}
+	return true
+}

@@ -1,0 +1,288 @@
+package edge
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+)
+
+// cutGrace is how long Shutdown waits for goroutines to end once it has closed
+// their connections.
+const cutGrace = 5 * time.Second
+
+// drainAgain is how often HTTP/2 connections are told to go while draining.
+const drainAgain = 250 * time.Millisecond
+
+// Server serves a handler on its listeners. It is safe for concurrent use.
+type Server struct {
+	o       Options
+	log     *slog.Logger
+	metrics *metrics
+	tls     *tls.Config
+	caPEM   []byte
+	http2   *http2Server
+	readers readers
+	buffers buffers
+	date    dateCache
+
+	// base is the parent of every request's context; cut ends it, when the server
+	// no longer waits for requests.
+	base context.Context
+	cut  context.CancelFunc
+
+	// draining is set when Shutdown begins: responses close their connections.
+	draining atomic.Bool
+	// wg counts accept loops and the call of OnDrain.
+	wg sync.WaitGroup
+
+	mu struct {
+		sync.Mutex
+		listeners []net.Listener
+		conns     map[*conn]struct{}
+		// empty is closed when the last connection ends while draining; nil before.
+		empty chan struct{}
+	}
+	// lastLimitLog is the second in which the connection limit was last logged.
+	lastLimitLog atomic.Int64
+}
+
+// Addresses are what Start bound; nil for a listener that was not asked for.
+type Addresses struct {
+	Secure, Sidecar net.Addr
+}
+
+// New prepares a Server: it validates the options and reads or generates the
+// serving certificate. Nothing listens before Start.
+func New(o Options) (*Server, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{o: o, log: o.Logger, metrics: newMetrics(o.Registerer)}
+	s.base, s.cut = context.WithCancel(context.Background())
+	s.mu.conns = make(map[*conn]struct{})
+	s.http2 = newHTTP2Server(s)
+	var source certificateSource
+	if o.CertFile != "" {
+		source, err = newFileCertificate(o.CertFile, o.KeyFile, time.Now, s.log, s.metrics)
+	} else {
+		host, _, _ := net.SplitHostPort(o.Listen)
+		var generated *generatedCertificate
+		if generated, err = newGeneratedCertificate(host, time.Now); err == nil {
+			source, s.caPEM = generated, generated.caPEM
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.tls = tlsConfig(source)
+	return s, nil
+}
+
+// CAPEM is the certificate of the generated CA that signed the serving
+// certificate, or nil when certificate files were given.
+func (s *Server) CAPEM() []byte { return s.caPEM }
+
+// Start opens the listeners of the options and serves them until Shutdown. On an
+// error nothing is left open.
+func (s *Server) Start() (Addresses, error) {
+	var bound Addresses
+	var secure, sidecar net.Listener
+	var err error
+	if s.o.Listen != "" {
+		if secure, err = listenSecure(s.o.Listen); err != nil {
+			return bound, err
+		}
+		bound.Secure = secure.Addr()
+	}
+	if s.o.SidecarListen != "" {
+		if sidecar, err = listenSidecar(s.o.SidecarListen, s.o.SocketMode); err != nil {
+			if secure != nil {
+				_ = secure.Close()
+			}
+			return Addresses{}, err
+		}
+		bound.Sidecar = sidecar.Addr()
+	}
+	if secure != nil {
+		err = s.Serve(secure, api.ListenerSecure)
+	}
+	if sidecar != nil {
+		err = errors.Join(err, s.Serve(sidecar, api.ListenerSidecar))
+	}
+	return bound, err
+}
+
+// Serve accepts connections from ln until Shutdown, which closes it; it does not
+// block. Connections of api.ListenerSecure begin with a TLS handshake.
+func (s *Server) Serve(ln net.Listener, kind api.Listener) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining.Load() {
+		_ = ln.Close()
+		return errors.New("the server was shut down")
+	}
+	s.mu.listeners = append(s.mu.listeners, ln)
+	s.wg.Add(1)
+	go s.accept(ln, kind)
+	return nil
+}
+
+// accept is the loop of one listener.
+func (s *Server) accept(ln net.Listener, kind api.Listener) {
+	defer s.wg.Done()
+	var pause time.Duration
+	for {
+		nc, err := ln.Accept()
+		if err != nil {
+			if s.draining.Load() || errors.Is(err, net.ErrClosed) {
+				return
+			}
+			// Out of file descriptors, most often: connections that end free some.
+			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+			s.log.Error("accepting a connection failed", "listener", listenerName(kind), "error", err)
+			select {
+			case <-time.After(pause):
+			case <-s.base.Done():
+				return
+			}
+			continue
+		}
+		pause = 0
+		s.metrics.accepted.WithLabelValues(listenerName(kind)).Inc()
+		c := newConn(s, nc, kind)
+		if !s.add(c) {
+			_ = nc.Close()
+			continue
+		}
+		go c.run()
+	}
+}
+
+// add takes a connection in, unless the server drains or is full.
+func (s *Server) add(c *conn) bool {
+	s.mu.Lock()
+	n := len(s.mu.conns)
+	ok := !s.draining.Load() && n < s.o.MaxConnections
+	if ok {
+		s.mu.conns[c] = struct{}{}
+	}
+	s.mu.Unlock()
+	if !ok && n >= s.o.MaxConnections {
+		s.metrics.rejected.WithLabelValues(listenerName(c.listener), "limit").Inc()
+		if now := time.Now().Unix(); s.lastLimitLog.Swap(now) != now {
+			s.log.Warn("connection refused, too many are open", "maxConnections", s.o.MaxConnections)
+		}
+	}
+	return ok
+}
+
+// remove is the last thing that the owner of a connection does with it.
+func (s *Server) remove(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.mu.conns, c)
+	if s.mu.empty != nil && len(s.mu.conns) == 0 {
+		close(s.mu.empty)
+		s.mu.empty = nil
+	}
+}
+
+// Shutdown ends the server gracefully: it stops accepting, closes idle
+// connections, tells the others to end with the response they are in
+// (Connection: close, GOAWAY), calls OnDrain, and waits until all are gone. When
+// ctx ends first it cuts them: request contexts end, connections are closed, and
+// its error is ctx's. It is to be called once.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.mu.Lock()
+	s.draining.Store(true)
+	listeners := s.mu.listeners
+	s.mu.listeners = nil
+	empty := make(chan struct{})
+	if len(s.mu.conns) == 0 {
+		close(empty)
+	} else {
+		s.mu.empty = empty
+	}
+	open := s.connections()
+	s.mu.Unlock()
+
+	var err error
+	for _, ln := range listeners {
+		if closeErr := ln.Close(); closeErr != nil && !errors.Is(closeErr, net.ErrClosed) {
+			err = errors.Join(err, closeErr)
+		}
+	}
+	s.http2.drain()
+	for _, c := range open {
+		c.closeIfIdle()
+	}
+	drainCtx, drained := context.WithCancel(ctx)
+	defer drained()
+	if s.o.OnDrain != nil {
+		s.wg.Go(func() { s.o.OnDrain(drainCtx) })
+	}
+	if !s.awaitEmpty(ctx, empty) {
+		err = errors.Join(err, ctx.Err())
+		s.cutAll(empty)
+	}
+	s.cut()
+	drained()
+	s.wg.Wait()
+	return err
+}
+
+// awaitEmpty waits for the last connection's end, until ctx ends.
+func (s *Server) awaitEmpty(ctx context.Context, empty <-chan struct{}) bool {
+	// An HTTP/2 connection that was just beginning is told the next time.
+	again := time.NewTicker(drainAgain)
+	defer again.Stop()
+	for {
+		select {
+		case <-empty:
+			return true
+		case <-ctx.Done():
+			return false
+		case <-again.C:
+			s.http2.drain()
+		}
+	}
+}
+
+// cutAll closes every connection and waits a little for their goroutines. One
+// that is stuck in a handler is not waited for.
+func (s *Server) cutAll(empty <-chan struct{}) {
+	s.cut()
+	s.mu.Lock()
+	open := s.connections()
+	s.mu.Unlock()
+	if len(open) > 0 {
+		s.log.Warn("connections cut at the end of the drain", "connections", len(open))
+	}
+	for _, c := range open {
+		c.abort()
+	}
+	grace := time.NewTimer(cutGrace)
+	defer grace.Stop()
+	select {
+	case <-empty:
+	case <-grace.C:
+		s.log.Error("requests are still running after their connections were cut")
+	}
+}
+
+// connections is a copy of the open ones. The caller holds mu.
+func (s *Server) connections() []*conn {
+	open := make([]*conn, 0, len(s.mu.conns))
+	for c := range s.mu.conns {
+		open = append(open, c)
+	}
+	return open
+}

@@ -1,0 +1,195 @@
+package edge
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+)
+
+var errStreamOver = errors.New("the stream is over")
+
+// stream1 is a long-running response over HTTP/1.1. Whoever has frames writes
+// them; the only goroutine of an idle one is blocked in a read that ends when the
+// client leaves or when it is interrupted by Close:
+//
+//	open --- Close ------------> closing --> Stop --> last chunk, keep-alive
+//	  |                                              or end of the connection
+//	  +---- client left, --------> gone -----> Stop --> end of the connection
+//	        write failed, cut
+type stream1 struct {
+	c       *conn
+	x       *exchange
+	resp    *api.Response
+	chunked bool
+	keep    bool
+	// discard is set when the request's body was not read: what the client sends is
+	// then the rest of it.
+	discard bool
+
+	// closing is set by Close; later writes fail.
+	closing atomic.Bool
+
+	// mu is held while writing and guards what follows.
+	mu      sync.Mutex
+	over    bool
+	written int64
+	err     error // of a write
+
+	one [1]byte
+}
+
+// stream writes the head of a stream, starts it and leaves the connection to a
+// fresh goroutine: this one's stack has grown.
+func (c *conn) stream(x *exchange, resp *api.Response) verdict {
+	x.ctx.stopWatching()
+	s := &stream1{c: c, x: x, resp: resp, chunked: !x.http10}
+	if x.req.Body != nil {
+		s.discard = x.body.remaining() != 0
+		x.body.close()
+	}
+	s.keep = s.chunked && !s.discard && x.mayKeep(resp)
+	err := s.begin()
+	if err == nil && !x.head {
+		// From here on the connection belongs to the stream: a read that is pending
+		// tells when the client has left.
+		if err = c.in.resume(); err == nil {
+			err = c.srv.startStream(resp.Stream, s)
+		}
+		if err == nil {
+			go s.wait()
+			return handedOver
+		}
+		s.fail(err)
+	}
+	// Nothing was started, or all that was is over.
+	c.srv.stopStream(resp.Stream)
+	v := x.finish(s.keep && err == nil)
+	c.srv.done(resp, s.written, err)
+	return v
+}
+
+// begin writes the head and gives back what an open stream does not need.
+func (s *stream1) begin() error {
+	c := s.c
+	c.out.begin()
+	buf := c.srv.buffers.get(smallBuffer)
+	defer c.srv.buffers.put(buf)
+	f := framing{length: -1, chunked: s.chunked && !s.x.head, close: !s.keep}
+	buf.b = c.appendHead(buf.b, s.x, s.resp.Status, s.resp.Header, f)
+	if _, err := c.out.Write(buf.b); err != nil {
+		return err
+	}
+	if s.discard {
+		c.in.release()
+	}
+	c.in.releaseEmpty()
+	return nil
+}
+
+// wait is the stream's goroutine. It goes on with the next request when the
+// response ended well and the client may send one.
+func (s *stream1) wait() {
+	c := s.c
+	defer c.contain()
+	n, err := s.read()
+	clean := s.closing.Load() && n == 0 && err != nil && interrupted(err)
+	if !clean {
+		// First, so that a write that is blocked fails and Stop need not wait for it.
+		c.abort()
+	}
+	c.srv.stopStream(s.resp.Stream)
+	written, err := s.finish(clean)
+	v := s.x.finish(clean && s.keep && err == nil)
+	c.srv.done(s.resp, written, err)
+	if v != keepOpen || c.in.resume() != nil {
+		c.end()
+		return
+	}
+	c.serveHTTP1()
+}
+
+// read blocks until the client leaves, sends what it should not, or until it is
+// interrupted.
+func (s *stream1) read() (n int, err error) {
+	switch {
+	case s.c.in.br != nil:
+		return 0, nil // the next request is here already
+	case !s.discard:
+		return s.c.nc.Read(s.one[:])
+	}
+	buf := s.c.srv.buffers.get(smallBuffer)
+	defer s.c.srv.buffers.put(buf)
+	for err == nil {
+		_, err = s.c.nc.Read(buf.b[:cap(buf.b)])
+	}
+	return 0, err
+}
+
+// finish writes the last chunk of a stream that ended well.
+func (s *stream1) finish(clean bool) (written int64, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over = true
+	if clean && s.chunked && s.err == nil {
+		_, s.err = s.c.out.Write([]byte("0\r\n\r\n"))
+	}
+	return s.written, s.err
+}
+
+// fail ends a stream whose response cannot be completed.
+func (s *stream1) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over = true
+	if s.err == nil {
+		s.err = err
+	}
+	s.c.abort()
+}
+
+// WriteFrames implements api.StreamWriter: all frames in one chunk and, unless
+// they are very many, in one write.
+func (s *stream1) WriteFrames(frames [][]byte) error {
+	size := 0
+	for _, f := range frames {
+		size += len(f)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.err != nil:
+		return s.err
+	case s.over, s.closing.Load():
+		return errStreamOver
+	case size == 0:
+		return nil
+	}
+	w := frameWriter{dst: &s.c.out, buf: s.c.srv.buffers.get(size + chunkOverhead)}
+	defer s.c.srv.buffers.put(w.buf)
+	if s.chunked {
+		w.buf.b = appendChunkHead(w.buf.b, size)
+	}
+	for _, f := range frames {
+		w.add(f)
+	}
+	if s.chunked {
+		w.addString("\r\n")
+	}
+	w.flush()
+	if w.err != nil {
+		s.err = w.err
+		s.c.abort() // wakes wait
+		return s.err
+	}
+	s.written += int64(size)
+	return nil
+}
+
+// Close implements api.StreamWriter.
+func (s *stream1) Close() {
+	if s.closing.CompareAndSwap(false, true) {
+		s.c.in.interrupt()
+	}
+}

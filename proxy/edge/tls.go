@@ -1,0 +1,122 @@
+package edge
+
+import (
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// certificateCheck is how often, at most, a handshake looks at the certificate
+// files. Reading two small files costs about 20 us.
+const certificateCheck = 5 * time.Second
+
+// certificateSource gives the serving certificate of this moment. It is safe for
+// concurrent use.
+type certificateSource interface {
+	certificate() (*tls.Certificate, error)
+}
+
+// tlsConfig is the configuration of the TLS listener. Client certificates are
+// asked for and passed on; who trusts them is identity's matter.
+func tlsConfig(source certificateSource) *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		NextProtos: []string{"h2", "http/1.1"},
+		ClientAuth: tls.RequestClientCert,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			return source.certificate()
+		},
+		// Small records at the start of a connection are for browsers that render
+		// while they load; here they only cost system calls.
+		DynamicRecordSizingDisabled: true,
+	}
+}
+
+// fileCertificate is a pair of files that is read again when it changes.
+type fileCertificate struct {
+	certFile, keyFile string
+	now               func() time.Time
+	log               *slog.Logger
+	metrics           *metrics
+
+	current atomic.Pointer[tls.Certificate]
+
+	// mu lets one handshake at a time look; the others go on with current. It
+	// guards what follows.
+	mu sync.Mutex
+	// checked is when the files were last read, seen what was in them then, good
+	// pair or not, so that a bad one is logged once.
+	checked         time.Time
+	seenCert, seenK []byte
+}
+
+// newFileCertificate reads the pair, which must be good at first.
+func newFileCertificate(certFile, keyFile string, now func() time.Time, log *slog.Logger, m *metrics) (*fileCertificate, error) {
+	f := &fileCertificate{certFile: certFile, keyFile: keyFile, now: now, log: log, metrics: m, checked: now()}
+	if err := f.load(); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+func (f *fileCertificate) certificate() (*tls.Certificate, error) {
+	if f.mu.TryLock() {
+		f.check()
+		f.mu.Unlock()
+	}
+	return f.current.Load(), nil
+}
+
+// check reads the files again when it is time. The caller holds mu.
+func (f *fileCertificate) check() {
+	now := f.now()
+	if now.Sub(f.checked) < certificateCheck {
+		return
+	}
+	f.checked = now
+	err := f.load()
+	switch {
+	case errors.Is(err, errUnchanged):
+	case err != nil:
+		f.metrics.certificates.WithLabelValues("error").Inc()
+		f.log.Error("serving certificate changed but cannot be used, keeping the old one",
+			"certFile", f.certFile, "keyFile", f.keyFile, "error", err)
+	default:
+		f.metrics.certificates.WithLabelValues("ok").Inc()
+		f.log.Info("serving certificate reloaded", "certFile", f.certFile, "notAfter", f.current.Load().Leaf.NotAfter)
+	}
+}
+
+var errUnchanged = errors.New("unchanged")
+
+// load reads the pair and makes it current, or returns errUnchanged when the
+// files hold what they held at the last look. The caller holds mu.
+func (f *fileCertificate) load() error {
+	cert, err := os.ReadFile(f.certFile)
+	if err != nil {
+		cert = []byte(err.Error()) // a missing file is a state like any other
+	}
+	key, keyErr := os.ReadFile(f.keyFile)
+	if keyErr != nil {
+		key = []byte(keyErr.Error())
+	}
+	if f.seenCert != nil && bytes.Equal(cert, f.seenCert) && bytes.Equal(key, f.seenK) {
+		return errUnchanged
+	}
+	f.seenCert, f.seenK = cert, key
+	if err := errors.Join(err, keyErr); err != nil {
+		return fmt.Errorf("serving certificate: %w", err)
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return fmt.Errorf("serving certificate %q with key %q: %w", f.certFile, f.keyFile, err)
+	}
+	f.current.Store(&pair)
+	return nil
+}
