@@ -74,7 +74,9 @@ func (r *Reader) compress(f *form, p place, coding api.Compression, sel objectSe
 	moment := f.moment.UnixNano()
 	usable := func(value any) bool { return f.kind != formTable || value.(*compressed).usableAt(moment) }
 	value, err := r.derived.obtain(&s, p.id, usable, func(old *derivedEntry) (any, int, error) {
-		b := compressor{coder: r.coder, form: f, coding: coding, moment: moment}
+		buf := r.buffers.get()
+		defer r.buffers.put(buf)
+		b := compressor{coder: r.coder, form: f, coding: coding, moment: moment, text: chunks{buf: *buf}}
 		if old != nil {
 			b.old = old.value.(*compressed).pieces
 		}
@@ -115,6 +117,7 @@ type compressor struct {
 
 func (b *compressor) build(sel objectSet) *compressed {
 	b.out.until = math.MaxInt64
+	b.out.pieces = make([]piece, 0, len(b.old)+8)
 	mask := runMask(b.form, sel)
 	sel.each(func(i int, o *object.Object) {
 		if len(b.run) == 0 {

@@ -86,9 +86,6 @@ func updateCRC(crc uint32, text string) uint32 {
 // gzipHeader: deflate, no name, no time, fastest, unknown system.
 const gzipHeader = "\x1f\x8b\x08\x00\x00\x00\x00\x00\x04\xff"
 
-// gzipTrailer is the size of checksum and length at the end.
-const gzipTrailer = 8
-
 // maxStored is the longest stored block.
 const maxStored = 1<<16 - 1
 

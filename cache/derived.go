@@ -20,6 +20,12 @@ import (
 // outdated takes up room for long, and lists of a changing collection can take
 // over from their predecessor what has not changed.
 type derived struct {
+	// open guards cache against use while it is closed, which it does not do
+	// itself; closed says that it is.
+	open struct {
+		sync.RWMutex
+		closed bool
+	}
 	cache *ristretto.Cache[uint64, *derivedEntry]
 	seed  maphash.Seed
 
@@ -62,6 +68,12 @@ func (k derivedKind) String() string {
 	return [...]string{"row", "metadata", "rows", "metadata_list", "table_window", "body"}[k]
 }
 
+// ofList reports whether a form is that of a list, made from those of its
+// objects.
+func (k derivedKind) ofList() bool {
+	return k == derivedRows || k == derivedMetas || k == derivedBody
+}
+
 // derivedEntry is what is in a slot. It is immutable.
 type derivedEntry struct {
 	slot slot
@@ -83,9 +95,9 @@ func newDerived(budget int64) (*derived, error) {
 	d.making.slots = make(map[slot]*making)
 	var err error
 	d.cache, err = ristretto.NewCache(&ristretto.Config[uint64, *derivedEntry]{
-		// Ten counters for each entry that could be there: most are rows of
+		// A few counters for each entry that could be there: most are rows of
 		// some 700 bytes.
-		NumCounters: max(10_000, budget/64),
+		NumCounters: max(10_000, budget/256),
 		MaxCost:     budget,
 		BufferItems: 64,
 	})
@@ -95,7 +107,16 @@ func newDerived(budget int64) (*derived, error) {
 	return d, nil
 }
 
-func (d *derived) close() { d.cache.Close() }
+// close frees what is kept and ends the cache's goroutines; nothing is kept from
+// then on.
+func (d *derived) close() {
+	d.open.Lock()
+	defer d.open.Unlock()
+	if !d.open.closed {
+		d.open.closed = true
+		d.cache.Close()
+	}
+}
 
 // bytes is the room taken.
 func (d *derived) bytes() int64 { return max(0, d.cache.MaxCost()-d.cache.RemainingCost()) }
@@ -104,6 +125,11 @@ func (d *derived) hash(s *slot) uint64 { return maphash.Comparable(d.seed, *s) }
 
 // peek returns what is in a slot, of whatever version; nil when it is empty.
 func (d *derived) peek(s *slot) *derivedEntry {
+	d.open.RLock()
+	defer d.open.RUnlock()
+	if d.open.closed {
+		return nil
+	}
 	e, ok := d.cache.Get(d.hash(s))
 	if !ok || e.slot != *s {
 		return nil
@@ -125,7 +151,17 @@ func (d *derived) get(s *slot, id uint64) (any, bool) {
 // put fills a slot; size is that of the value in bytes.
 func (d *derived) put(s *slot, id uint64, value any, size int) *derivedEntry {
 	e := &derivedEntry{slot: *s, id: id, value: value}
+	d.open.RLock()
+	defer d.open.RUnlock()
+	if d.open.closed {
+		return e
+	}
 	d.cache.Set(d.hash(s), e, int64(size+len(s.key)+len(s.from))+int64(unsafe.Sizeof(*e)))
+	if s.kind.ofList() {
+		// The cache takes entries in when it finds the time. What took long to
+		// make must be found by whoever comes next.
+		d.cache.Wait()
+	}
 	return e
 }
 

@@ -117,8 +117,8 @@ type selection struct {
 	// token and remaining are set when objects remain after a page.
 	token     string
 	remaining *int64
-	// variant tells selections of one view apart that namespace, from and n do
-	// not: the selectors.
+	// variant is the selectors; with it and namespace, from and limit two
+	// selections of one view have the same objects.
 	variant string
 }
 
@@ -245,7 +245,9 @@ func (r *Reader) exact(ctx context.Context, c readable, q *query, rv uint64, fro
 func (r *Reader) latest(c readable, q *query, v *View, from string) (*selection, error) {
 	if q.filter != nil && q.single == "" && from == "" && q.limit() == 0 {
 		if objs, at := indexed(c, q.filter, v); at != nil {
-			return &selection{view: at, rv: at.RV(), picked: true, objs: objs, variant: q.variant()}, nil
+			s := q.newSelection(at, at.RV(), "")
+			s.picked, s.objs = true, objs
+			return s, nil
 		}
 	}
 	var index *indexTerm
@@ -273,16 +275,26 @@ func indexed(c readable, f *object.Filter, v *View) ([]*object.Object, *View) {
 	return nil, nil
 }
 
+// newSelection makes a selection without objects. All that decides which objects
+// of a view belong to it must be in it, or what is derived from one selection
+// would pass for another's.
+func (q *query) newSelection(v *View, rv uint64, from string) *selection {
+	s := &selection{view: v, rv: rv, namespace: q.namespace, from: from, limit: q.limit()}
+	if q.filter != nil {
+		s.variant = q.variant()
+	}
+	return s
+}
+
 // selectFrom selects from v, starting at the key from; rv is the version to
 // report.
 func (q *query) selectFrom(c readable, v *View, rv uint64, from string, index *indexTerm) *selection {
-	s := &selection{view: v, rv: rv, namespace: q.namespace, from: from, limit: q.limit()}
+	s := q.newSelection(v, rv, from)
 	if q.filter == nil {
 		q.selectRun(c, s)
 		return s
 	}
 	s.picked = true
-	s.variant = q.variant()
 	if q.single != "" {
 		if o := v.Get(q.single); o != nil && q.filter.Matches(o) {
 			s.objs = []*object.Object{o}
@@ -336,7 +348,7 @@ func (q *query) page(c readable, s *selection, last string) {
 	c.Retain(s.view)
 }
 
-// variant names the selectors.
+// variant spells the selectors.
 func (q *query) variant() string {
 	variant := ""
 	if q.filter.Labels != nil {

@@ -4,6 +4,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/kubeweir/kubeweir/cache/table"
 	"github.com/kubeweir/kubeweir/internal/api"
@@ -33,19 +34,14 @@ func (r *Reader) render(c readable, req *ReadRequest, sel *selection) (*api.Resp
 		slotOf: slot{resource: c.Resource(), namespace: sel.namespace, from: sel.from, limit: sel.limit, key: sel.variant},
 		id:     sel.view.Content(),
 	}
-	tag := ""
-	if moment, known := r.knownMoment(req.Rep, &p); known {
-		tag = r.tags.list(sel, req.Rep, req.Compression, moment)
-		if matchesTag(req.IfNoneMatch, tag) {
-			return notModified(tag), nil
-		}
-	}
-	f, err := r.newForm(c, req.Rep, sel, &p)
+	f, tag, err := r.prepare(c, req, sel, &p, func(moment time.Time) string {
+		return r.tags.list(sel, req.Rep, req.Compression, moment)
+	})
 	if err != nil {
 		return nil, err
 	}
-	if tag == "" || req.Rep.Transform == api.Table {
-		tag = r.tags.list(sel, req.Rep, req.Compression, f.moment)
+	if f == nil {
+		return notModified(tag), nil
 	}
 	if f.kind == formTable && f.res.Printer.Traits().Sorted {
 		sel = f.sortRows(sel)
@@ -60,25 +56,41 @@ func (r *Reader) render(c readable, req *ReadRequest, sel *selection) (*api.Resp
 // object answers a get with an object.
 func (r *Reader) object(c readable, req *ReadRequest, o *object.Object) (*api.Response, error) {
 	p := place{slotOf: slot{single: true, resource: c.Resource(), key: o.Key}, id: o.ID}
-	tag := ""
-	if moment, known := r.knownMoment(req.Rep, &p); known {
-		tag = r.tags.object(o, req.Rep, req.Compression, moment)
-		if matchesTag(req.IfNoneMatch, tag) {
-			return notModified(tag), nil
-		}
-	}
-	f, err := r.newForm(c, req.Rep, oneObject{o}, &p)
+	f, tag, err := r.prepare(c, req, oneObject{o}, &p, func(moment time.Time) string {
+		return r.tags.object(o, req.Rep, req.Compression, moment)
+	})
 	if err != nil {
 		return nil, err
 	}
-	if tag == "" || req.Rep.Transform == api.Table {
-		tag = r.tags.object(o, req.Rep, req.Compression, f.moment)
+	if f == nil {
+		return notModified(tag), nil
 	}
 	f.single = true
 	b := &readBody{r: r, form: f, set: oneObject{o}}
 	b.measure()
 	b.head, b.tail = f.singleFrame(o)
 	return r.respond(req, b, &p, tag)
+}
+
+// prepare makes the form of a response and its ETag; no form when the client has
+// the response already. The ETag of a table is known only with the moment it is
+// written for, which often takes no form to find out.
+func (r *Reader) prepare(c readable, req *ReadRequest, set objectSet, p *place, tagAt func(moment time.Time) string) (*form, string, error) {
+	moment, known := r.knownMoment(req.Rep, p)
+	if known {
+		if tag := tagAt(moment); matchesTag(req.IfNoneMatch, tag) {
+			return nil, tag, nil
+		}
+	}
+	f, err := r.newForm(c, req.Rep, set, p)
+	if err != nil {
+		return nil, "", err
+	}
+	tag := tagAt(f.moment)
+	if matchesTag(req.IfNoneMatch, tag) {
+		return nil, tag, nil
+	}
+	return f, tag, nil
 }
 
 // notModified is the answer to a client that has the response already.

@@ -1,0 +1,246 @@
+package cache
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeweir/kubeweir/cache/table"
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/object"
+)
+
+func FuzzCombineCRC(f *testing.F) {
+	f.Add([]byte("abc"), []byte("defg"))
+	f.Add([]byte{}, []byte{0})
+	f.Add([]byte("x"), []byte{})
+	c := newCRCCombiner()
+	f.Fuzz(func(t *testing.T, a, b []byte) {
+		want := crc32.ChecksumIEEE(append(bytes.Clone(a), b...))
+		if got := c.combine(crc32.ChecksumIEEE(a), crc32.ChecksumIEEE(b), c.shift(int64(len(b)))); got != want {
+			t.Errorf("%08x, want %08x", got, want)
+		}
+	})
+}
+
+func TestCombineCRCOfLongTexts(t *testing.T) {
+	c := newCRCCombiner()
+	text := bytes.Repeat([]byte("0123456789abcdef"), 1<<18) // 4 MiB
+	for _, at := range []int{0, 1, 65535, 65536, 1 << 20, len(text) - 1, len(text)} {
+		a, b := text[:at], text[at:]
+		if got, want := c.combine(crc32.ChecksumIEEE(a), crc32.ChecksumIEEE(b), c.shift(int64(len(b)))), crc32.ChecksumIEEE(text); got != want {
+			t.Errorf("at %d: %08x, want %08x", at, got, want)
+		}
+	}
+}
+
+func TestAppendStored(t *testing.T) {
+	for _, n := range []int{0, 1, maxStored - 1, maxStored, maxStored + 1, 3 * maxStored} {
+		text := bytes.Repeat([]byte("x"), n)
+		body := appendStored([]byte(gzipHeader), text, true)
+		body = append(body, 0, 0, 0, 0, 0, 0, 0, 0)
+		crc := crc32.ChecksumIEEE(text)
+		copy(body[len(body)-8:], []byte{byte(crc), byte(crc >> 8), byte(crc >> 16), byte(crc >> 24), byte(n), byte(n >> 8), byte(n >> 16), 0})
+		r, err := gzip.NewReader(bytes.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(r); err != nil || !bytes.Equal(got, text) {
+			t.Errorf("%d bytes: %d, %v", n, len(got), err)
+		}
+	}
+}
+
+// pieceBench makes lists of objects without a collection.
+type pieceBench struct {
+	coder  *coder
+	schema *object.Schema
+	objs   []*object.Object
+	next   uint64
+}
+
+func newPieceBench(n int) *pieceBench {
+	b := &pieceBench{coder: newCoder(), schema: object.SchemaFor(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}), next: 1}
+	for i := range n {
+		b.objs = append(b.objs, b.object(fmt.Sprintf("name-%05d", i), 2000))
+	}
+	return b
+}
+
+func (b *pieceBench) object(name string, size int) *object.Object {
+	b.next++
+	raw := fmt.Sprintf(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":%q,"namespace":"ns","resourceVersion":"%d"},"data":{"a":"%s"}}`,
+		name, b.next, strings.Repeat(name, size/len(name)))
+	o, err := b.schema.Decode(api.JSON, []byte(raw))
+	if err != nil {
+		panic(err)
+	}
+	return o
+}
+
+func (b *pieceBench) compress(f *form, coding api.Compression, old []piece) *compressed {
+	c := compressor{coder: b.coder, form: f, coding: coding, moment: f.moment.UnixNano(), old: old}
+	return c.build(&selection{picked: true, objs: b.objs})
+}
+
+// text is what the items read before compression.
+func (b *pieceBench) text(f *form) string {
+	var c chunks
+	for i, o := range b.objs {
+		if i > 0 {
+			c.writeString(f.separator())
+		}
+		f.write(&c, i, o)
+	}
+	return string(c.buf)
+}
+
+func (b *pieceBench) check(t *testing.T, f *form, coding api.Compression, z *compressed) {
+	t.Helper()
+	before, after := b.coder.enclose(coding, []byte("HEAD["), []byte("]TAIL"), z)
+	body := &compressedBody{r: &Reader{buffers: newBuffers(), metrics: newReadMetrics(&derived{metrics: newDerivedMetrics()})}, coding: coding,
+		before: before, after: after, separator: b.coder.literal(coding, f.separator()), items: z}
+	var out bytes.Buffer
+	if n, err := body.WriteTo(&out); err != nil || n != int64(len(before)+len(after))+z.size {
+		t.Fatalf("wrote %d, want %d: %v", n, int64(len(before)+len(after))+z.size, err)
+	}
+	want := "HEAD[" + b.text(f) + "]TAIL"
+	if got := decompress(t, coding, out.Bytes()); got != want {
+		t.Fatalf("%v: %d bytes, want %d", coding, len(got), len(want))
+	}
+}
+
+func decompress(t *testing.T, coding api.Compression, data []byte) string {
+	t.Helper()
+	var r io.Reader
+	var err error
+	if coding == api.Gzip {
+		r, err = gzip.NewReader(bytes.NewReader(data))
+	} else {
+		r, err = zstd.NewReader(bytes.NewReader(data))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// made counts the pieces of z that are not among old.
+func made(z *compressed, old []piece) int {
+	known := map[*byte]bool{}
+	for i := range old {
+		known[&old[i].data[0]] = true
+	}
+	n := 0
+	for i := range z.pieces {
+		if !known[&z.pieces[i].data[0]] {
+			n++
+		}
+	}
+	return n
+}
+
+// TestPiecesAreTakenOver changes lists at random: the result must read like the
+// list, and only the runs around a change may be compressed again.
+func TestPiecesAreTakenOver(t *testing.T) {
+	for _, coding := range []api.Compression{api.Gzip, api.Zstd} {
+		for _, rep := range []api.Representation{{}, {Pretty: true}, {Encoding: api.Protobuf}} {
+			b := newPieceBench(600)
+			f := &form{res: &Resource{}, rep: rep, kind: formJSON}
+			if rep.Encoding == api.Protobuf {
+				f.kind = formProtobuf
+			}
+			rnd := rand.New(rand.NewPCG(1, 2))
+			z := b.compress(f, coding, nil)
+			b.check(t, f, coding, z)
+			total := len(z.pieces)
+			for range 15 {
+				old := z.pieces
+				i := rnd.IntN(len(b.objs))
+				switch rnd.IntN(3) {
+				case 0:
+					b.objs[i] = b.object(b.objs[i].Name, 2000)
+				case 1:
+					b.objs = append(b.objs[:i:i], b.objs[i+1:]...)
+				default:
+					o := b.object(b.objs[i].Name+"-new", 1800)
+					b.objs = append(b.objs[:i+1:i+1], append([]*object.Object{o}, b.objs[i+1:]...)...)
+				}
+				z = b.compress(f, coding, old)
+				b.check(t, f, coding, z)
+				// A change touches one run; one that removes or adds the end of a
+				// run, or moves an end made by size, touches a few.
+				if n := made(z, old); n > 6 {
+					t.Errorf("%v %+v: %d of %d pieces made again", coding, rep, n, total)
+				}
+			}
+			b.objs = nil
+			b.check(t, f, coding, b.compress(f, coding, z.pieces))
+		}
+	}
+}
+
+// TestTablePiecesExpire: pieces of tables are made again when a time in them
+// would read differently.
+func TestTablePiecesExpire(t *testing.T) {
+	b := newPieceBench(300)
+	start := time.Unix(1_700_000_000, 0)
+	f := &form{res: &Resource{}, rep: api.Representation{Transform: api.Table, IncludeObject: api.IncludeObjectFull}, kind: formTable, moment: start}
+	for i := range b.objs {
+		// The first hundred are young, so that their ages change every second.
+		created := start.Add(-72 * time.Hour)
+		if i < 100 {
+			created = start.Add(-10 * time.Second)
+		}
+		row, err := table.NewRow([]table.Cell{{Value: b.objs[i].Name}, table.Age(created)}, nil, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.rows = append(f.rows, row)
+	}
+	z := b.compress(f, api.Gzip, nil)
+	b.check(t, f, api.Gzip, z)
+	if !z.usableAt(start.UnixNano()) || z.usableAt(start.Add(time.Second).UnixNano()) || z.usableAt(start.Add(-time.Second).UnixNano()) {
+		t.Errorf("usable until %v", time.Unix(0, z.until))
+	}
+	old := z.pieces
+	f.moment = start.Add(time.Second)
+	z = b.compress(f, api.Gzip, old)
+	b.check(t, f, api.Gzip, z)
+	if n, total := made(z, old), len(z.pieces); n == 0 || n > total/3+2 {
+		t.Errorf("%d of %d pieces made again", n, total)
+	}
+	if n := made(b.compress(f, api.Gzip, z.pieces), z.pieces); n != 0 {
+		t.Errorf("%d pieces made again at the same moment", n)
+	}
+}
+
+func BenchmarkCompressChange(b *testing.B) {
+	for _, coding := range []api.Compression{api.Gzip, api.Zstd} {
+		b.Run(coding.String(), func(b *testing.B) {
+			p := newPieceBench(5000)
+			f := &form{res: &Resource{}, kind: formJSON}
+			z := p.compress(f, coding, nil)
+			b.ReportAllocs()
+			i := 0
+			for b.Loop() {
+				i = (i + 777) % len(p.objs)
+				p.objs[i] = p.object(p.objs[i].Name, 2000)
+				z = p.compress(f, coding, z.pieces)
+			}
+		})
+	}
+}

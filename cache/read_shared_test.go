@@ -1,0 +1,335 @@
+package cache_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/table"
+	"github.com/kubeweir/kubeweir/internal/api"
+)
+
+// countingPrinter counts what it prints.
+type countingPrinter struct {
+	table.Printer
+	rows   atomic.Int64
+	broken atomic.Bool
+}
+
+func (p *countingPrinter) Row(raw []byte) (*table.Row, error) {
+	p.rows.Add(1)
+	if p.broken.Load() {
+		return nil, errors.New("cannot print this")
+	}
+	return p.Printer.Row(raw)
+}
+
+func (b *readBench) list(t *testing.T, c *cache.Collection, path string, change func(*cache.ReadRequest)) *api.Response {
+	t.Helper()
+	req := readRequest(t, path, api.Representation{})
+	req.MostRecent = true
+	if change != nil {
+		change(req)
+	}
+	resp, err := b.reader.List(t.Context(), c, req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp
+}
+
+// TestConditionalReads: the ETag holds for as long as the body stays the same
+// and for nothing else.
+func TestConditionalReads(t *testing.T) {
+	b := newReadBench(t)
+	b.fill(20, 600)
+	c := b.collection(cachetest.Pods, api.JSON)
+	seen := map[string]string{}
+	for name, rep := range representations() {
+		if rep.Encoding == api.Protobuf {
+			continue
+		}
+		for _, coding := range []api.Compression{api.Identity, api.Gzip, api.Zstd} {
+			for _, path := range []string{"?resourceVersion=0", "ns-1/web-00001?resourceVersion=0"} {
+				tag := b.etag(t, c, path, rep, coding, "")
+				what := fmt.Sprint(name, coding, path)
+				if other, ok := seen[tag]; ok {
+					t.Errorf("%s and %s have the same ETag %s", what, other, tag)
+				}
+				seen[tag] = what
+				for header, match := range map[string]bool{tag: true, "W/" + tag: true, `"x", ` + tag: true, "*": true, `"x"`: false, strings.Trim(tag, `"`): false} {
+					if got := b.etag(t, c, path, rep, coding, header); (got == "") != match {
+						t.Errorf("%s If-None-Match: %s: %q", what, header, got)
+					}
+				}
+			}
+		}
+	}
+	b.source.Update(cachetest.Pods, cachetest.Pod("ns-1/web-00001", "elsewhere"))
+	c = b.collection(cachetest.Pods, api.JSON)
+	for _, path := range []string{"?resourceVersion=0", "ns-1/web-00001?resourceVersion=0"} {
+		if tag := b.etag(t, c, path, api.Representation{}, api.Identity, ""); seen[tag] != "" {
+			t.Errorf("%s has the ETag of before the change", path)
+		}
+	}
+}
+
+// etag performs a read and returns its ETag, "" for a 304.
+func (b *readBench) etag(t *testing.T, c *cache.Collection, path string, rep api.Representation, coding api.Compression, match string) string {
+	t.Helper()
+	req := readRequest(t, path, rep)
+	req.Compression, req.IfNoneMatch = coding, match
+	read := b.reader.List
+	if req.Name != "" {
+		read = b.reader.Get
+	}
+	resp, err := read(t.Context(), c, req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tag := resp.Header.Get("Etag")
+	if tag == "" || resp.Header.Get("Cache-Control") != "no-cache, private" {
+		t.Fatalf("%v", resp.Header)
+	}
+	if resp.Status == 304 {
+		if resp.Body != nil || resp.BodyTo != nil || resp.Length != 0 || !strings.Contains(match, tag) && match != "*" {
+			t.Errorf("304 for %s: %+v", match, resp)
+		}
+		return ""
+	}
+	return tag
+}
+
+// TestTableETagFollowsTheClock: a Table's ETag lasts until one of its times
+// would read differently.
+func TestTableETagFollowsTheClock(t *testing.T) {
+	b := newReadBench(t)
+	printer := columnsPrinter(t)
+	b.res[cachetest.Widgets].Printer = printer
+	b.source.Create(cachetest.Widgets, cachetest.Widget("ns-1/a", "red"))
+	b.source.Create(cachetest.Widgets, cachetest.Widget("ns-1/b", "red"))
+	c := b.collection(cachetest.Widgets, api.JSON)
+	created := b.source.Objects(cachetest.Widgets)[0].GetCreationTimestamp().Time
+	rep := api.Representation{Transform: api.Table}
+	for _, path := range []string{"?resourceVersion=0", "ns-1/a?resourceVersion=0"} {
+		b.now = created.Add(30 * time.Minute)
+		first := b.etag(t, c, path, rep, api.Identity, "")
+		b.reader.Settle()
+		b.now = b.now.Add(20 * time.Second)
+		if tag := b.etag(t, c, path, rep, api.Identity, first); tag != "" {
+			t.Errorf("%s: %s became %s within the minute", path, first, tag)
+		}
+		b.now = b.now.Add(50 * time.Second)
+		if tag := b.etag(t, c, path, rep, api.Identity, first); tag == "" {
+			t.Errorf("%s: %s still matches after a minute", path, first)
+		}
+	}
+	body := string(bodyOf(t, b.list(t, c, "?resourceVersion=0", func(r *cache.ReadRequest) { r.Rep = rep })))
+	if !strings.Contains(body, `"31m"`) {
+		t.Errorf("no age of 31m in %s", body)
+	}
+}
+
+// TestManyAskAtOnce: what is derived is made once.
+func TestManyAskAtOnce(t *testing.T) {
+	b := newReadBench(t)
+	printer := &countingPrinter{Printer: table.NewDefaultPrinter()}
+	b.res[cachetest.Pods].Printer = printer
+	b.fill(400, 1000)
+	c := b.collection(cachetest.Pods, api.JSON)
+	var wg sync.WaitGroup
+	bodies := make([][]byte, 16)
+	for i := range bodies {
+		wg.Go(func() {
+			bodies[i] = bodyOf(t, b.list(t, c, "?resourceVersion=0", func(r *cache.ReadRequest) {
+				r.Rep.Transform = api.Table
+				r.Compression = api.Compression(i % 3)
+			}))
+		})
+	}
+	wg.Wait()
+	for _, body := range bodies {
+		if !bytes.Equal(body, bodies[0]) {
+			t.Error("bodies differ")
+		}
+	}
+	if n := printer.rows.Load(); n != 400 {
+		t.Errorf("%d rows printed, want 400", n)
+	}
+}
+
+// TestRowThatCannotBePrinted: the request is upstream's then.
+func TestRowThatCannotBePrinted(t *testing.T) {
+	b := newReadBench(t)
+	printer := &countingPrinter{Printer: table.NewDefaultPrinter()}
+	printer.broken.Store(true)
+	b.res[cachetest.Pods].Printer = printer
+	b.fill(3, 600)
+	c := b.collection(cachetest.Pods, api.JSON)
+	for _, path := range []string{"?resourceVersion=0", "ns-1/web-00001?resourceVersion=0"} {
+		req := readRequest(t, path, api.Representation{Transform: api.Table})
+		read := b.reader.List
+		if req.Name != "" {
+			read = b.reader.Get
+		}
+		if _, err := read(t.Context(), c, req); !errors.Is(err, cache.ErrForward) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	printer.broken.Store(false)
+	if resp := b.list(t, c, "?resourceVersion=0", func(r *cache.ReadRequest) { r.Rep.Transform = api.Table }); resp.Status != 200 {
+		t.Errorf("an error was kept: %d", resp.Status)
+	}
+}
+
+// TestReadsWhileWriting lists in all forms while objects change, and compares
+// each list with a plain one at the same version.
+func TestReadsWhileWriting(t *testing.T) {
+	b := newReadBench(t)
+	b.fill(300, 1000)
+	gvrs := []schema.GroupVersionResource{cachetest.Pods, cachetest.Widgets}
+	collections := map[schema.GroupVersionResource]*cache.Collection{}
+	for _, gvr := range gvrs {
+		collections[gvr] = b.collection(gvr, api.JSON)
+	}
+	stop := make(chan struct{})
+	var writer, readers sync.WaitGroup
+	writer.Go(func() {
+		rnd := rand.New(rand.NewPCG(3, 4))
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			k := rnd.IntN(300)
+			b.source.Update(cachetest.Pods, cachetest.BigPod(fmt.Sprintf("ns-%d/web-%05d", k%4, k), "n", 600+rnd.IntN(900), fmt.Sprintf("tenth=%d", rnd.IntN(10))))
+			k -= k % 10
+			b.source.Update(cachetest.Widgets, cachetest.Widget(fmt.Sprintf("ns-%d/widget-%05d", k%4, k), fmt.Sprint(i), "tenth=1"))
+		}
+	})
+	for i := range 4 {
+		readers.Go(func() {
+			for j := range 60 {
+				gvr := gvrs[(i+j)%2]
+				path := []string{"", "ns-2"}[j/2%2]
+				selector := []string{"", "&labelSelector=tenth%3D1"}[j/4%2]
+				b.compareAtVersion(t, collections[gvr], path, selector, api.Representation{Pretty: j%5 == 0, Transform: api.Transform(j % 3)}, api.Compression(j%3))
+			}
+		})
+	}
+	readers.Wait()
+	close(stop)
+	writer.Wait()
+}
+
+func (b *readBench) compareAtVersion(t *testing.T, c *cache.Collection, path, selector string, rep api.Representation, coding api.Compression) {
+	body := bodyOf(t, b.list(t, c, path+"?resourceVersion=0"+selector, func(r *cache.ReadRequest) { r.Rep, r.Compression = rep, coding }))
+	rv := listMetaOf(t, body).ResourceVersion
+	again := bodyOf(t, b.list(t, c, path+"?resourceVersionMatch=Exact&resourceVersion="+rv+selector, func(r *cache.ReadRequest) { r.Rep = rep }))
+	if !bytes.Equal(body, again) {
+		t.Errorf("%s %+v %v at %s: the same version reads differently: %d bytes, %d bytes", path, rep, coding, rv, len(body), len(again))
+	}
+}
+
+// failingWriter fails after some bytes.
+type failingWriter struct{ left int }
+
+func (w *failingWriter) Write(p []byte) (int, error) {
+	if len(p) > w.left {
+		n := w.left
+		w.left = 0
+		return n, errors.New("client left")
+	}
+	w.left -= len(p)
+	return len(p), nil
+}
+
+func TestWriteErrors(t *testing.T) {
+	b := newReadBench(t)
+	b.fill(600, 2000)
+	c := b.collection(cachetest.Pods, api.JSON)
+	for name, change := range map[string]func(*cache.ReadRequest){
+		"json":   nil,
+		"table":  func(r *cache.ReadRequest) { r.Rep.Transform = api.Table },
+		"gzip":   func(r *cache.ReadRequest) { r.Compression = api.Gzip },
+		"pretty": func(r *cache.ReadRequest) { r.Rep.Pretty = true },
+	} {
+		n, err := b.list(t, c, "?resourceVersion=0", change).BodyTo.WriteTo(&failingWriter{left: 1000})
+		if n != 1000 || err == nil {
+			t.Errorf("%s: %d, %v", name, n, err)
+		}
+	}
+}
+
+// TestNoAllocationPerObject: lists of more objects do not allocate more.
+func TestNoAllocationPerObject(t *testing.T) {
+	b := newReadBench(t)
+	b.fill(1000, 600)
+	c := b.collection(cachetest.Pods, api.JSON)
+	for _, rep := range []api.Representation{{}, {Transform: api.PartialMetadata}, {Transform: api.Table}} {
+		count := func(path string) float64 {
+			req := readRequest(t, path, rep)
+			b.list(t, c, path, func(r *cache.ReadRequest) { r.Rep = rep })
+			b.reader.Settle()
+			return testing.AllocsPerRun(20, func() {
+				resp, err := b.reader.List(t.Context(), c, req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := resp.BodyTo.WriteTo(&discard{}); err != nil {
+					t.Fatal(err)
+				}
+			})
+		}
+		if one, four := count("ns-1?resourceVersion=0"), count("?resourceVersion=0"); four > one+3 {
+			t.Errorf("%+v: %v allocations for 250 objects, %v for 1,000", rep, one, four)
+		}
+	}
+}
+
+func TestReaderMetrics(t *testing.T) {
+	b := newReadBench(t)
+	registry := prometheus.NewPedanticRegistry()
+	reader, err := cache.NewReader(cache.ReaderOptions{Registerer: registry})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	b.reader = reader
+	b.fill(300, 1000)
+	c := b.collection(cachetest.Pods, api.JSON)
+	for range 3 {
+		bodyOf(t, b.list(t, c, "?resourceVersion=0", nil))
+		bodyOf(t, b.list(t, c, "?resourceVersion=0", func(r *cache.ReadRequest) { r.Compression = api.Gzip }))
+	}
+	if n, err := testutil.GatherAndCount(registry, "kubeweir_read_body_bytes_total", "kubeweir_derived_bytes", "kubeweir_derived_lookups_total"); err != nil || n < 20 {
+		t.Errorf("%d series, %v", n, err)
+	}
+	if _, err := cache.NewReader(cache.ReaderOptions{Registerer: registry}); err == nil {
+		t.Error("registered twice without an error")
+	}
+}
+
+// columnsPrinter prints the age of custom resources.
+func columnsPrinter(t *testing.T) table.Printer {
+	t.Helper()
+	p, err := table.NewCustomPrinter([]apiextensionsv1.CustomResourceColumnDefinition{{Name: "Age", Type: "date", JSONPath: ".metadata.creationTimestamp"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
