@@ -11,10 +11,18 @@ import (
 // event leaves the ring or the frame budget and everything is dropped. The zero value works and counts nowhere.
 type frameCache struct {
 	head atomic.Pointer[frame]
-	// total counts the bytes of all frames of the ring; set before the event is
-	// shared.
-	total *atomic.Int64
+	// budget is the ring's; set before the event is shared.
+	budget *frameBudget
 }
+
+// frameBudget bounds the bytes of all frames of a ring. New frames are kept while
+// less than max is used; Mux.trim makes room by retiring the oldest.
+type frameBudget struct {
+	used atomic.Int64
+	max  int64
+}
+
+func (b *frameBudget) full() bool { return b != nil && b.used.Load() >= b.max }
 
 type frameKey struct {
 	rep     api.Representation
@@ -28,7 +36,7 @@ type frame struct {
 	next  *frame
 	once  sync.Once
 	bytes []byte
-	// counted is what total holds for this frame.
+	// counted is what the budget's use holds of this frame.
 	counted atomic.Int64
 }
 
@@ -43,10 +51,10 @@ func (c *frameCache) get(key frameKey, d Delivery, encode func(Delivery) []byte)
 	}
 	f.once.Do(func() {
 		f.bytes = encode(d)
-		if c.total == nil {
+		if c.budget == nil {
 			return
 		}
-		c.total.Add(int64(len(f.bytes)))
+		c.budget.used.Add(int64(len(f.bytes)))
 		f.counted.Store(int64(len(f.bytes)))
 		if c.head.Load() == retired { // meanwhile, perhaps before we counted
 			c.discount(f)
@@ -55,7 +63,7 @@ func (c *frameCache) get(key frameKey, d Delivery, encode func(Delivery) []byte)
 	return f.bytes
 }
 
-// entry finds or makes the entry for key; nil when the cache is retired.
+// entry finds or makes the entry for key; nil when the frame is not to be kept.
 func (c *frameCache) entry(key frameKey) *frame {
 	var fresh *frame
 	for {
@@ -67,6 +75,9 @@ func (c *frameCache) entry(key frameKey) *frame {
 			if f.key == key {
 				return f
 			}
+		}
+		if c.budget.full() {
+			return nil
 		}
 		if fresh == nil {
 			fresh = &frame{key: key}
@@ -85,9 +96,9 @@ func (c *frameCache) retire() {
 	}
 }
 
-// discount takes a frame out of the total, once whoever calls it first.
+// discount takes a frame out of the budget's use, once whoever calls it first.
 func (c *frameCache) discount(f *frame) {
 	if n := f.counted.Swap(0); n > 0 {
-		c.total.Add(-n)
+		c.budget.used.Add(-n)
 	}
 }

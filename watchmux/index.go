@@ -128,9 +128,10 @@ func (x *index) disarm(w *Watcher) {
 	}
 }
 
-// register finds the watcher's buckets, making those that are missing.
-func (x *index) register(w *Watcher) {
-	t, ok := x.choose(w.filter)
+// register finds the watcher's buckets, making those that are missing. terms are
+// its filter's equality terms.
+func (x *index) register(w *Watcher, terms []object.Equality) {
+	t, ok := x.choose(w.filter, terms)
 	if !ok {
 		w.join(&x.rest)
 		return
@@ -178,9 +179,9 @@ const keyTerm object.TermKind = 255
 // choose picks the equality term under which the filter's watchers stand: the
 // object or the name if it fixes one, else the term whose buckets have the fewest
 // watchers, because all watchers of a bucket are looked at for its events.
-func (x *index) choose(f *object.Filter) (best object.Equality, ok bool) {
+func (x *index) choose(f *object.Filter, terms []object.Equality) (best object.Equality, ok bool) {
 	fewest := 0
-	for _, t := range f.Equalities() {
+	for _, t := range terms {
 		if t.Kind == object.NameTerm {
 			if f.Namespace != "" {
 				return object.Equality{Kind: keyTerm, Values: []string{f.Namespace + "/" + t.Values[0]}}, true

@@ -50,7 +50,7 @@ type Options struct {
 	MaxEvents int
 	// MaxFrameBytes bounds the encoded frames kept with events; default 8 MiB.
 	// Frames are shared by watchers that read at about the same time, so this
-	// need not cover the history.
+	// need not cover the history. Frames being made may exceed it by their size.
 	MaxFrameBytes int64
 	// LagAfter is how old the next unread event of a watcher must be for the
 	// watcher to count as lagging; default 1 s.
@@ -82,9 +82,8 @@ func setDefault[T time.Duration | int64 | int](v *T, def T) {
 // One goroutine, the feed, calls Start, Append, Progress and Close. All other
 // methods, and those of the watchers, are safe for concurrent use.
 type Mux struct {
-	options Options
-	// frameBytes is the size of all frames kept with events.
-	frameBytes atomic.Int64
+	options    Options
+	frames     frameBudget
 	deliveries atomic.Uint64
 	// woken is Append's list of watchers to notify, kept for its room; the feed's
 	// alone.
@@ -110,6 +109,7 @@ type Mux struct {
 // New returns an empty Mux. Its history begins at version 0; see Start.
 func New(o Options) *Mux {
 	m := &Mux{options: o.withDefaults()}
+	m.frames.max = m.options.MaxFrameBytes
 	m.mu.watchers = map[*Watcher]struct{}{}
 	return m
 }
@@ -152,7 +152,7 @@ func (m *Mux) append(events []*Event, now int64) {
 			continue
 		}
 		e.Appended = now
-		e.frames.total = &m.frameBytes
+		e.frames.budget = &m.frames
 		m.mu.rv = e.RV
 		seq := m.mu.ring.head
 		m.mu.ring.push(e)
@@ -184,7 +184,7 @@ func (m *Mux) trim(now int64) {
 		}
 		m.mu.oldest = r.pop().RV
 	}
-	for r.frames < r.head && m.frameBytes.Load() > m.options.MaxFrameBytes {
+	for r.frames < r.head && m.frames.used.Load() > m.frames.max/2 {
 		r.at(r.frames).frames.retire()
 		r.frames++
 	}
@@ -281,7 +281,8 @@ func (m *Mux) Watch(from uint64, f *object.Filter, notify func()) (*Watcher, err
 	if f.Empty() {
 		f = nil // the fast way through Event.concerns
 	}
-	w := &Watcher{mux: m, filter: f, from: from, notify: notify}
+	w := &Watcher{mux: m, filter: f, from: from, seen: from, notify: notify}
+	terms := f.Equalities()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.mu.closed != nil {
@@ -291,8 +292,7 @@ func (m *Mux) Watch(from uint64, f *object.Filter, notify func()) (*Watcher, err
 		return nil, &ExpiredError{From: from, Oldest: m.mu.oldest}
 	}
 	w.cursor = m.mu.ring.after(from)
-	w.seen = from
-	m.mu.index.register(w)
+	m.mu.index.register(w, terms)
 	m.mu.watchers[w] = struct{}{}
 	return w, nil
 }

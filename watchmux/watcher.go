@@ -94,8 +94,8 @@ func (w *Watcher) read(out []Delivery, events []*Event, limit int) (_ []Delivery
 }
 
 // take copies the next events into chunk and moves the cursor past them. When
-// these reach the end of the ring, and room is surely enough for what they make,
-// it arms the watcher at once, and more is false.
+// these reach the end of the ring, and will surely leave some of the room, it arms
+// the watcher at once, and more is false.
 func (w *Watcher) take(chunk []*Event, room int) (n int, more bool, rv uint64, err error) {
 	m := w.mux
 	m.mu.Lock()
@@ -116,7 +116,7 @@ func (w *Watcher) take(chunk []*Event, room int) (n int, more bool, rv uint64, e
 	}
 	n = r.copy(chunk, w.cursor)
 	w.cursor += uint64(n)
-	if w.cursor < r.head || n > room {
+	if w.cursor < r.head || n >= room && n > 0 {
 		w.seen = max(w.seen, chunk[n-1].RV)
 		return n, true, w.seen, nil
 	}

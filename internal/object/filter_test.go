@@ -67,7 +67,7 @@ func TestFilterAgrees(t *testing.T) {
 		return pick([]string{"metadata.name", "metadata.namespace", "spec.color"}) + pick([]string{"=", "!=", "=="}) + pick([]string{"a", "b", "", "1"})
 	}
 	matched := 0
-	for range 5000 {
+	for range 2500 {
 		var lt, ft []string
 		for range rng.Intn(3) {
 			lt = append(lt, labelTerm())
@@ -107,7 +107,7 @@ func TestFilterAgrees(t *testing.T) {
 			}
 		}
 	}
-	if matched < 1000 {
+	if matched < 500 {
 		t.Errorf("only %d matches: the test shows little", matched)
 	}
 }

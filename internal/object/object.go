@@ -85,5 +85,7 @@ func DecodeProtobufEnvelope(body []byte) (*Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	return DefaultSchema().Decode(api.Protobuf, raw)
+	s := DefaultSchema()
+	s.unshared = true
+	return s.Decode(api.Protobuf, raw)
 }

@@ -54,7 +54,7 @@ func samplePod(i int) *corev1.Pod {
 	for _, manager := range []string{"kube-controller-manager", "kubelet"} {
 		pod.ManagedFields = append(pod.ManagedFields, metav1.ManagedFieldsEntry{
 			Manager: manager, Operation: "Update", APIVersion: "v1", Time: &created, FieldsType: "FieldsV1",
-			FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:metadata":{"f:labels":{".":{},"f:app.kubernetes.io/name":{},"f:tier":{}},"f:ownerReferences":{".":{},"k:{\"uid\":\"4f0d7c7e-0b3f-4f1c-8a55-1d1f2a0c9b11\"}":{}}},"f:spec":{"f:containers":{"k:{\"name\":\"main\"}":{".":{},"f:image":{},"f:resources":{".":{},"f:limits":{".":{},"f:cpu":{},"f:memory":{}}}}},"f:dnsPolicy":{},"f:enableServiceLinks":{},"f:restartPolicy":{}}}`)},
+			FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{".":{},"f:app.kubernetes.io/name":{},"f:tier":{}},"f:ownerReferences":{".":{},"k:{\"uid\":\"4f0d7c7e-0b3f-4f1c-8a55-1d1f2a0c9b11\"}":{}}},"f:spec":{"f:containers":{"k:{\"name\":\"main\"}":{".":{},"f:image":{},"f:resources":{".":{},"f:limits":{".":{},"f:cpu":{},"f:memory":{}}}}},"f:dnsPolicy":{},"f:enableServiceLinks":{},"f:restartPolicy":{}}}`),
 		})
 	}
 	for c := range 3 {

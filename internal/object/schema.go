@@ -35,8 +35,10 @@ type schemaDetail struct {
 	aliases map[string]string
 	// noNamespace: metadata.namespace is no field label of this resource.
 	noNamespace bool
-	interner    atomic.Pointer[interner]
-	scans       sync.Pool // of *scan
+	// unshared is for a schema that decodes a single object.
+	unshared bool
+	interner atomic.Pointer[interner]
+	scans    sync.Pool // of *scan
 }
 
 // fieldSpec is one selectable field: where its value is and what stands for a
@@ -209,6 +211,9 @@ func (s *Schema) fieldIndex(label string) int {
 // strings returns the table of shared strings, made when the first object comes:
 // most resources of a cluster have none.
 func (s *Schema) strings() *interner {
+	if s.unshared {
+		return nil
+	}
 	if t := s.interner.Load(); t != nil {
 		return t
 	}

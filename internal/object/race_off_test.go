@@ -1,0 +1,5 @@
+//go:build !race
+
+package object_test
+
+const raceEnabled = false

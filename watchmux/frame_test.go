@@ -1,0 +1,144 @@
+package watchmux_test
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/watchmux"
+)
+
+var jsonRep = api.Representation{Encoding: api.JSON}
+
+// TestFrame: one frame for each representation, type and variant of an event,
+// made once however many ask at the same time.
+func TestFrame(t *testing.T) {
+	m := start(t, watchmux.Options{}, 0)
+	feed := newFeeder(t, 0)
+	m.Append(feed.set(state{key: "n/a", label: "x"}), feed.set(state{key: "n/a", label: "y"}))
+	all, _ := drain(t, watch(t, m, 1, nil))
+	entered, _ := drain(t, watch(t, m, 1, filter(t, "", "l=y", "")))
+	left, _ := drain(t, watch(t, m, 1, filter(t, "", "l=x", "")))
+	if show(all)+show(entered)+show(left) != "MODIFIED n/a@2:2 ADDED n/a@2:2 DELETED n/a@2:1 " {
+		t.Fatal(show(all), show(entered), show(left))
+	}
+	var made atomic.Int32
+	encode := func(d watchmux.Delivery) []byte {
+		made.Add(1)
+		return []byte(fmt.Sprint(d.Type, d.Object.RV))
+	}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for range 100 {
+				for _, d := range []watchmux.Delivery{all[0], entered[0], left[0]} {
+					want := fmt.Sprint(d.Type, d.Object.RV)
+					if got := string(d.Frame(jsonRep, 0, encode)); got != want {
+						t.Errorf("got %s, want %s", got, want)
+					}
+				}
+				all[0].Frame(jsonRep, 1, encode)
+				all[0].Frame(api.Representation{Encoding: api.Protobuf}, 0, encode)
+			}
+		}()
+	}
+	wg.Wait()
+	if n := made.Load(); n != 5 {
+		t.Errorf("%d frames made, want 5", n)
+	}
+	want := int64(len("MODIFIED 2")*3 + len("ADDED 2") + len("DELETED 1"))
+	if s := m.Stats(); s.FrameBytes != want {
+		t.Errorf("%d bytes of frames, want %d", s.FrameBytes, want)
+	}
+}
+
+// TestFrameBudget: frames leave oldest first when there are too many, all of
+// them when their event leaves, and then they are not kept any more.
+func TestFrameBudget(t *testing.T) {
+	m := start(t, watchmux.Options{MaxFrameBytes: 1000, MaxEvents: 20}, 0)
+	feed := newFeeder(t, 0)
+	r := watch(t, m, 0, nil)
+	encode := func(watchmux.Delivery) []byte { return make([]byte, 100) }
+	var all []watchmux.Delivery
+	for range 50 {
+		m.Append(feed.set(state{key: "a"}))
+		ds, _ := drain(t, r)
+		ds[0].Frame(jsonRep, 0, encode)
+		ds[0].Frame(jsonRep, 1, encode)
+		all = append(all, ds...)
+		if s := m.Stats(); s.FrameBytes > 1000 {
+			t.Fatalf("%d bytes of frames", s.FrameBytes)
+		}
+	}
+	made := 0
+	count := func(watchmux.Delivery) []byte { made++; return nil }
+	for range 2 { // of a forgotten event, and of one in the ring whose frames are gone
+		all[0].Frame(jsonRep, 0, count)
+		all[35].Frame(jsonRep, 0, count)
+	}
+	if made != 4 {
+		t.Errorf("made %d frames of old events, want each anew", made)
+	}
+	for range 30 {
+		m.Append(feed.set(state{key: "b"}))
+	}
+	if s := m.Stats(); s.FrameBytes != 0 || s.Events != 20 {
+		t.Errorf("stats %+v after all events with frames left", s)
+	}
+}
+
+// TestFrameBudgetOfOneReader: somebody who reads the whole history between two
+// events does not fill the memory with its frames.
+func TestFrameBudgetOfOneReader(t *testing.T) {
+	m := start(t, watchmux.Options{MaxFrameBytes: 1000}, 0)
+	feed := newFeeder(t, 0)
+	for range 100 {
+		m.Append(feed.set(state{key: "a"}))
+	}
+	encode := func(watchmux.Delivery) []byte { return make([]byte, 100) }
+	ds, _ := drain(t, watch(t, m, 0, nil))
+	for _, d := range ds {
+		d.Frame(jsonRep, 0, encode)
+	}
+	if s := m.Stats(); s.FrameBytes != 1000 {
+		t.Errorf("%d bytes of frames", s.FrameBytes)
+	}
+	m.Append(feed.set(state{key: "a"}))
+	ds, _ = drain(t, watch(t, m, feed.rv-1, nil))
+	ds[0].Frame(jsonRep, 0, encode)
+	made := false
+	ds[0].Frame(jsonRep, 0, func(watchmux.Delivery) []byte { made = true; return nil })
+	if s := m.Stats(); made || s.FrameBytes != 600 {
+		t.Errorf("a new frame was not kept: %d bytes of frames", s.FrameBytes)
+	}
+}
+
+// TestFrameRetiredMeanwhile: an event may leave while its frame is being made;
+// the budget must come out even.
+func TestFrameRetiredMeanwhile(t *testing.T) {
+	m := start(t, watchmux.Options{MaxEvents: 1}, 0)
+	feed := newFeeder(t, 0)
+	m.Append(feed.set(state{key: "a"}))
+	ds, _ := drain(t, watch(t, m, 0, nil))
+	frame := ds[0].Frame(jsonRep, 0, func(watchmux.Delivery) []byte {
+		m.Append(feed.set(state{key: "a"}))
+		return []byte("frame")
+	})
+	if s := m.Stats(); string(frame) != "frame" || s.FrameBytes != 0 {
+		t.Errorf("%q, stats %+v", frame, s)
+	}
+}
+
+// TestFrameOfLooseEvent: an event that is in no ring has frames too.
+func TestFrameOfLooseEvent(t *testing.T) {
+	d := watchmux.Delivery{Event: &watchmux.Event{}, Type: api.Added}
+	for range 2 {
+		if got := d.Frame(jsonRep, 0, func(watchmux.Delivery) []byte { return []byte("x") }); string(got) != "x" {
+			t.Errorf("got %q", got)
+		}
+	}
+}

@@ -1,0 +1,278 @@
+// Package watchtest holds the guarantees of Kubernetes watches as checkers that
+// work on what a client saw on the wire. They follow etcd's
+// tests/robustness/validate/watch.go; Atomic has no counterpart, because every
+// change has a version of its own.
+//
+// A checker gets a Watch (one response) and the Truth (what an unbroken watch
+// with the same selector would have sent) and returns an error that names the
+// first violation, or nil. They are for tests of any layer: the multiplexer
+// alone, the gateway, or kube-apiserver itself.
+package watchtest
+
+import (
+	"errors"
+	"fmt"
+	"sort"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+)
+
+// WireEvent is one event as a client received it.
+type WireEvent struct {
+	Type api.EventType
+	// Key is "namespace/name", or "name" of a cluster-scoped object; "" for
+	// bookmarks.
+	Key string
+	// RV is metadata.resourceVersion of the event's object.
+	RV uint64
+	// End marks the bookmark that ends the initial events.
+	End bool
+}
+
+// String is for messages.
+func (e WireEvent) String() string {
+	end := ""
+	if e.End {
+		end = " (end of initial events)"
+	}
+	return fmt.Sprintf("%s %s@%d%s", e.Type, e.Key, e.RV, end)
+}
+
+// Watch is one watch response, from its start to its end for whatever reason. An
+// ERROR event is not part of Events.
+type Watch struct {
+	// From is the exclusive start version. With Initial it is the version asked
+	// for as not older than, 0 for any.
+	From uint64
+	// Initial says that the watch began with the collection's state: ADDED events
+	// of any versions, up to the bookmark with End set.
+	Initial bool
+	Events  []WireEvent
+}
+
+// live splits off the initial events: it returns the events after them and the
+// version at which they start. ok is false when the initial events never ended.
+func (w Watch) live() (events []WireEvent, from uint64, ok bool) {
+	if !w.Initial {
+		return w.Events, w.From, true
+	}
+	for i, e := range w.Events {
+		if e.Type == api.Bookmark && e.End {
+			return w.Events[i+1:], e.RV, true
+		}
+	}
+	return nil, 0, false
+}
+
+// Last is the version from which the client would go on: that of the last event
+// or bookmark, or the start.
+func (w Watch) Last() uint64 {
+	events, from, ok := w.live()
+	if !ok {
+		return 0
+	}
+	if len(events) > 0 {
+		return events[len(events)-1].RV
+	}
+	return from
+}
+
+// Truth is the history of the selected objects: every event above From in
+// version order, with selector transitions applied. Complete histories begin
+// with an empty collection at From.
+type Truth struct {
+	From     uint64
+	Complete bool
+	Events   []WireEvent
+}
+
+// Between returns the events of versions in (from, to].
+func (t Truth) Between(from, to uint64) []WireEvent {
+	after := func(rv uint64) int {
+		return sort.Search(len(t.Events), func(i int) bool { return t.Events[i].RV > rv })
+	}
+	first, last := after(from), after(to)
+	return t.Events[min(first, last):last]
+}
+
+// State is the version of each selected object at rv. It needs a complete
+// history.
+func (t Truth) State(rv uint64) map[string]uint64 {
+	return fold(map[string]uint64{}, t.Between(t.From, rv))
+}
+
+func fold(state map[string]uint64, events []WireEvent) map[string]uint64 {
+	for _, e := range events {
+		switch e.Type {
+		case api.Added, api.Modified:
+			state[e.Key] = e.RV
+		case api.Deleted:
+			delete(state, e.Key)
+		}
+	}
+	return state
+}
+
+// Check runs every checker.
+func Check(w Watch, t Truth) error {
+	return errors.Join(Ordered(w), Unique(w), Consistent(w), Initial(w, t), Reliable(w, t), Bookmarkable(w, t))
+}
+
+// Ordered: versions rise strictly from event to event, start above the start
+// version, and bookmarks never go back.
+func Ordered(w Watch) error {
+	events, last, _ := w.live()
+	for i, e := range events {
+		if e.RV < last || e.RV == last && e.Type != api.Bookmark {
+			return fmt.Errorf("ordered: event %d, %s, after version %d", i, e, last)
+		}
+		last = e.RV
+	}
+	return nil
+}
+
+// Unique: no version of an object is sent twice.
+func Unique(w Watch) error {
+	seen := map[WireEvent]int{}
+	for i, e := range w.Events {
+		if e.Type == api.Bookmark {
+			continue
+		}
+		id := WireEvent{Key: e.Key, RV: e.RV}
+		if first, ok := seen[id]; ok {
+			return fmt.Errorf("unique: event %d, %s, was event %d already", i, e, first)
+		}
+		seen[id] = i
+	}
+	return nil
+}
+
+// Consistent: a client that follows the types never adds what it has, nor
+// changes or deletes what it knows to be absent.
+func Consistent(w Watch) error {
+	present := map[string]bool{} // of the keys seen
+	for i, e := range w.Events {
+		was, known := present[e.Key]
+		known = known || w.Initial
+		switch e.Type {
+		case api.Added:
+			if was {
+				return fmt.Errorf("consistent: event %d, %s, of an object that is present", i, e)
+			}
+			present[e.Key] = true
+		case api.Modified, api.Deleted:
+			if known && !was {
+				return fmt.Errorf("consistent: event %d, %s, of an object that is absent", i, e)
+			}
+			present[e.Key] = e.Type == api.Modified
+		}
+	}
+	return nil
+}
+
+// Initial: the initial events give the state at the version of their end, which
+// is not older than asked. The state is compared when the truth is complete.
+func Initial(w Watch, t Truth) error {
+	if !w.Initial {
+		return nil
+	}
+	live, end, ok := w.live()
+	if !ok {
+		return errors.New("initial: no bookmark ended the initial events")
+	}
+	if end < w.From {
+		return fmt.Errorf("initial: ended at %d, asked for not older than %d", end, w.From)
+	}
+	if !t.Complete {
+		return nil
+	}
+	got := fold(map[string]uint64{}, w.Events[:len(w.Events)-len(live)])
+	want := t.State(end)
+	for key, rv := range want {
+		if got[key] != rv {
+			return fmt.Errorf("initial: at %d %s has version %d, want %d", end, key, got[key], rv)
+		}
+	}
+	for key, rv := range got {
+		if _, ok := want[key]; !ok {
+			return fmt.Errorf("initial: at %d %s@%d should be absent", end, key, rv)
+		}
+	}
+	return nil
+}
+
+// Reliable: from the start to the last event nothing is missing and nothing is
+// invented.
+func Reliable(w Watch, t Truth) error {
+	live, from, ok := w.live()
+	if !ok {
+		return nil
+	}
+	if from < t.From {
+		return fmt.Errorf("reliable: the watch starts at %d, before the truth at %d", from, t.From)
+	}
+	var got []WireEvent
+	for _, e := range live {
+		if e.Type != api.Bookmark {
+			got = append(got, e)
+		}
+	}
+	want := t.Between(from, w.Last())
+	for i := 0; i < len(got) || i < len(want); i++ {
+		switch {
+		case i >= len(got):
+			return fmt.Errorf("reliable: %s is missing (from %d to %d)", want[i], from, w.Last())
+		case i >= len(want):
+			return fmt.Errorf("reliable: %s is not in the truth (from %d)", got[i], from)
+		case got[i] != want[i]:
+			return fmt.Errorf("reliable: event %d is %s, want %s (from %d)", i, got[i], want[i], from)
+		}
+	}
+	return nil
+}
+
+// Bookmarkable: everything up to a bookmark's version came before it. That
+// nothing up to it comes later is Ordered's.
+func Bookmarkable(w Watch, t Truth) error {
+	live, from, ok := w.live()
+	if !ok {
+		return nil
+	}
+	sent := 0 // events before the bookmark
+	for _, e := range live {
+		if e.Type != api.Bookmark {
+			sent++
+			continue
+		}
+		if want := t.Between(from, e.RV); len(want) != sent {
+			return fmt.Errorf("bookmarkable: %d events before %s, want %d", sent, e, len(want))
+		}
+	}
+	return nil
+}
+
+// Resumable: a client's watches, each begun at the version where the one before
+// ended, give the same as one unbroken watch: every watch holds the guarantees
+// and together they leave no gap and repeat nothing.
+func Resumable(watches []Watch, t Truth) error {
+	for i, w := range watches {
+		if err := Check(w, t); err != nil {
+			return fmt.Errorf("watch %d: %w", i, err)
+		}
+		if i > 0 && !w.Initial && w.From != watches[i-1].Last() {
+			return fmt.Errorf("resumable: watch %d starts at %d, the one before ended at %d", i, w.From, watches[i-1].Last())
+		}
+	}
+	// Joined, they must look like one.
+	var joined Watch
+	for i, w := range watches {
+		if i == 0 || w.Initial {
+			joined = Watch{From: w.From, Initial: w.Initial}
+		}
+		joined.Events = append(joined.Events, w.Events...)
+		if err := Check(joined, t); err != nil {
+			return fmt.Errorf("resumable: up to watch %d: %w", i, err)
+		}
+	}
+	return nil
+}

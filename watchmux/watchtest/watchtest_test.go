@@ -1,0 +1,102 @@
+package watchtest_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/watchmux/watchtest"
+)
+
+func added(key string, rv uint64) watchtest.WireEvent {
+	return watchtest.WireEvent{Type: api.Added, Key: key, RV: rv}
+}
+
+func modified(key string, rv uint64) watchtest.WireEvent {
+	return watchtest.WireEvent{Type: api.Modified, Key: key, RV: rv}
+}
+
+func deleted(key string, rv uint64) watchtest.WireEvent {
+	return watchtest.WireEvent{Type: api.Deleted, Key: key, RV: rv}
+}
+
+func bookmark(rv uint64) watchtest.WireEvent {
+	return watchtest.WireEvent{Type: api.Bookmark, RV: rv}
+}
+
+func end(rv uint64) watchtest.WireEvent {
+	return watchtest.WireEvent{Type: api.Bookmark, RV: rv, End: true}
+}
+
+func truth() watchtest.Truth {
+	return watchtest.Truth{From: 1, Complete: true, Events: []watchtest.WireEvent{
+		added("a", 2), added("b", 4), modified("a", 6), deleted("b", 8), added("b", 10),
+	}}
+}
+
+func watch(from uint64, events ...watchtest.WireEvent) watchtest.Watch {
+	return watchtest.Watch{From: from, Events: events}
+}
+
+func initial(events ...watchtest.WireEvent) watchtest.Watch {
+	return watchtest.Watch{Initial: true, Events: events}
+}
+
+func TestCheck(t *testing.T) {
+	for name, c := range map[string]struct {
+		w    watchtest.Watch
+		want string // of the error; "" for none
+	}{
+		"all":                        {watch(1, added("a", 2), added("b", 4), modified("a", 6), deleted("b", 8), added("b", 10)), ""},
+		"a part":                     {watch(4, modified("a", 6), deleted("b", 8)), ""},
+		"nothing":                    {watch(10), ""},
+		"bookmarks":                  {watch(4, bookmark(5), modified("a", 6), bookmark(6), bookmark(7), bookmark(7), deleted("b", 8), bookmark(9)), ""},
+		"initial":                    {initial(added("a", 6), added("b", 4), end(7), deleted("b", 8), bookmark(9)), ""},
+		"initial with replay":        {initial(added("a", 2), added("b", 4), modified("a", 6), end(7)), ""},
+		"initial, empty":             {watchtest.Watch{Initial: true, Events: []watchtest.WireEvent{end(1), added("a", 2)}}, ""},
+		"backwards":                  {watch(1, added("b", 4), added("a", 2)), "ordered"},
+		"start inclusive":            {watch(2, added("a", 2)), "ordered"},
+		"bookmark back":              {watch(4, modified("a", 6), bookmark(5)), "ordered"},
+		"twice":                      {watch(1, added("a", 2), added("a", 2)), "unique"},
+		"twice, initial":             {initial(added("a", 6), added("b", 4), end(5), modified("a", 6)), "unique"},
+		"added again":                {watch(1, added("a", 2), added("b", 4), added("a", 6)), "consistent"},
+		"deleted again":              {watch(6, deleted("b", 8), deleted("b", 10)), "consistent"},
+		"modified before added":      {initial(end(1), modified("a", 2)), "consistent"},
+		"missing":                    {watch(1, added("a", 2), modified("a", 6)), "reliable"},
+		"missing after a bookmark":   {watch(1, added("a", 2), bookmark(9)), "reliable"},
+		"invented":                   {watch(4, added("c", 5)), "reliable"},
+		"wrong type":                 {watch(4, added("a", 6)), "reliable"},
+		"before the truth":           {watch(0, added("a", 2)), "reliable"},
+		"bookmark too high":          {watch(4, bookmark(6), modified("a", 6)), "bookmarkable"},
+		"initial without end":        {initial(added("a", 2)), "initial"},
+		"initial incomplete":         {initial(added("a", 6), end(7)), "initial"},
+		"initial with a dead object": {initial(added("a", 6), added("b", 4), end(9)), "initial"},
+		"initial, old version":       {initial(added("a", 2), added("b", 4), end(7)), "initial"},
+		"initial too old":            {watchtest.Watch{From: 9, Initial: true, Events: []watchtest.WireEvent{added("a", 6), end(8)}}, "initial"},
+	} {
+		err := watchtest.Check(c.w, truth())
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want+":")) {
+			t.Errorf("%s: got %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+func TestResumable(t *testing.T) {
+	for name, c := range map[string]struct {
+		watches []watchtest.Watch
+		want    string
+	}{
+		"one":              {[]watchtest.Watch{watch(1, added("a", 2))}, ""},
+		"by event":         {[]watchtest.Watch{watch(1, added("a", 2)), watch(2), watch(2, added("b", 4))}, ""},
+		"by bookmark":      {[]watchtest.Watch{watch(1, added("a", 2), bookmark(3)), watch(3, added("b", 4))}, ""},
+		"list in between":  {[]watchtest.Watch{watch(1, added("a", 2)), initial(added("a", 6), end(9)), watch(9, added("b", 10))}, ""},
+		"gap":              {[]watchtest.Watch{watch(1, added("a", 2)), watch(4, modified("a", 6))}, "resumable"},
+		"repeated":         {[]watchtest.Watch{watch(1, added("a", 2), added("b", 4)), watch(2, added("b", 4))}, "resumable"},
+		"first one broken": {[]watchtest.Watch{watch(1, added("b", 4)), watch(4)}, "watch 0"},
+	} {
+		err := watchtest.Resumable(c.watches, truth())
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: got %v, want %q", name, err, c.want)
+		}
+	}
+}
