@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -150,7 +151,7 @@ func describe(n *yaml.Node, unquoted bool) string {
 		return "a list"
 	case isNull(n):
 		return "nothing"
-	case n.Tag == "!!str":
+	case n.Tag == "!!str", strings.ContainsFunc(n.Value, func(r rune) bool { return !unicode.IsPrint(r) }):
 		return fmt.Sprintf("%q", short(n.Value))
 	}
 	if unquoted {

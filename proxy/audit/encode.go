@@ -12,8 +12,9 @@ import (
 )
 
 // appendEvent appends the record as a line of JSON, the fields in the order of
-// auditv1.Event. Written by hand it takes a seventh of the time that encoding/json takes
-// for an auditv1.Event, and the memory of none.
+// auditv1.Event. Written by hand it takes a seventh of the time that encoding/json
+// takes for an auditv1.Event, and leaves nearly no garbage (BenchmarkEncode,
+// BenchmarkEncodeJSON).
 func appendEvent(b []byte, r *record) []byte {
 	b = append(b, `{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","auditID":`...)
 	b = appendString(b, r.id)

@@ -43,7 +43,8 @@ type AuthenticatorOptions struct {
 	// (default 10 s), FailureTTL how long a refused one is refused (default 2 s).
 	SuccessTTL, FailureTTL time.Duration
 	// OfflineTTL is how much longer than SuccessTTL an accepted token is believed
-	// while the upstream cannot be asked. Default: not at all.
+	// while the upstream cannot be asked, or takes more than 2 s. Default: not at
+	// all.
 	OfflineTTL time.Duration
 	// CacheSize bounds the remembered tokens, and the remembered certificates
 	// (default 8192 of each).

@@ -29,7 +29,7 @@ type AuthorizerOptions struct {
 	// how long a refusal (default 5 s).
 	AllowedTTL, DeniedTTL time.Duration
 	// OfflineTTL is how much longer than AllowedTTL a permission counts while the
-	// upstream cannot be asked. Default: not at all.
+	// upstream cannot be asked, or takes more than 2 s. Default: not at all.
 	OfflineTTL time.Duration
 	// CacheSize bounds the remembered decisions (default 16384).
 	CacheSize int
@@ -79,6 +79,7 @@ type Authorizer struct {
 	metrics   *authorizationMetrics
 	decisions *ttlCache[decisionKey, Decision]
 	flights   flight.Group[decisionKey, Decision]
+	outage    outage
 
 	// invalidated is when Invalidate was last called, on the decisions' clock;
 	// far in the past before the first time.
@@ -127,18 +128,28 @@ func (a *Authorizer) Authorize(ctx context.Context, u user.Info, attributes Attr
 // never one that began before they asked.
 func (a *Authorizer) ask(ctx context.Context, u *User, key decisionKey) (Decision, error) {
 	key.a = key.a.clone()
-	d, _, err := a.flights.Do(ctx, key, func(ctx context.Context) (Decision, error) {
+	stale, known := a.decisions.getStale(key)
+	known = known && stale.Allowed
+	if known && !a.outage.ask(a.decisions.now()) {
+		a.metrics.allowedOffline.Inc()
+		return stale, nil
+	}
+	patient, cancel := patience(ctx, known)
+	defer cancel()
+	d, _, err := a.flights.Do(patient, key, func(ctx context.Context) (Decision, error) {
 		if d, ok := a.decisions.get(key); ok { // of the round before this one
 			return d, nil
 		}
 		return a.review(ctx, u, key)
 	})
-	if err == nil {
+	switch {
+	case err == nil:
+		a.outage.end()
 		return d, nil
-	}
-	if d, ok := a.decisions.getStale(key); ok && d.Allowed && errors.Is(err, ErrUnavailable) {
+	case known && errors.Is(err, ErrUnavailable) && stale.Generation == a.decisions.generation():
+		a.outage.begin(a.decisions.now())
 		a.metrics.allowedOffline.Inc()
-		return d, nil
+		return stale, nil
 	}
 	return Decision{}, err
 }

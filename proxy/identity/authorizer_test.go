@@ -3,6 +3,7 @@ package identity
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"sync"
@@ -200,6 +201,54 @@ func TestFailClosed(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestUpstreamHangs: with an offline time, one request in a while waits a little
+// for an upstream that does not answer, and nobody else does.
+func TestUpstreamHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		access := &fakeAccess{allow: everything}
+		a := NewAuthorizer(AuthorizerOptions{AccessReviewer: access, OfflineTTL: time.Hour})
+		users := make([]*User, 50)
+		for i := range users {
+			users[i] = named(fmt.Sprint("user", i))
+			if _, err := a.Authorize(t.Context(), users[i], listPods); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(11 * time.Second)
+		access.mu.Lock()
+		access.latency = time.Hour
+		access.mu.Unlock()
+		slow := 0
+		for range 6 { // once a second, all of them
+			for _, u := range users {
+				start := time.Now()
+				if d, err := a.Authorize(t.Context(), u, listPods); err != nil || !d.Allowed {
+					t.Fatalf("%+v, %v", d, err)
+				}
+				if waited := time.Since(start); waited > staleWait {
+					t.Fatalf("waited %v", waited)
+				} else if waited > 0 {
+					slow++
+				}
+			}
+			time.Sleep(time.Second)
+		}
+		if slow == 0 || slow > 2 {
+			t.Errorf("%d requests waited, want 1 or 2", slow)
+		}
+		access.mu.Lock()
+		access.latency = 0
+		access.mu.Unlock()
+		access.set(nothing)
+		time.Sleep(outagePause)
+		for _, u := range users {
+			if d, err := a.Authorize(t.Context(), u, listPods); err != nil || d.Allowed {
+				t.Errorf("upstream back: %+v, %v", d, err)
+			}
+		}
+	})
 }
 
 func TestDeniedWins(t *testing.T) {

@@ -21,9 +21,17 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	authenticationv1client "k8s.io/client-go/kubernetes/typed/authentication/v1"
+	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// client-go's typed clients are reviewers.
+var (
+	_ TokenReviewer  = authenticationv1client.TokenReviewInterface(nil)
+	_ AccessReviewer = authorizationv1client.SubjectAccessReviewInterface(nil)
+)
 
 var errDown = errors.New("connection refused")
 

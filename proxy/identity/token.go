@@ -48,6 +48,7 @@ type tokens struct {
 	buffers sync.Pool         // of *[]byte, to hash without allocating
 	answers *ttlCache[credentialKey, tokenAnswer]
 	flights flight.Group[credentialKey, tokenAnswer]
+	outage  outage
 }
 
 func newTokens(opts AuthenticatorOptions, metrics *authenticationMetrics) *tokens {
@@ -86,18 +87,27 @@ func (t *tokens) lookup(ctx context.Context, key credentialKey, token string) (*
 		t.metrics.reviewCached.Inc()
 		return answer.result()
 	}
-	answer, _, err := t.flights.Do(ctx, key, func(ctx context.Context) (tokenAnswer, error) {
+	stale, known := t.answers.getStale(key)
+	if known && !t.outage.ask(t.answers.now()) {
+		t.metrics.reviewOffline.Inc()
+		return stale.result()
+	}
+	patient, cancel := patience(ctx, known)
+	defer cancel()
+	answer, _, err := t.flights.Do(patient, key, func(ctx context.Context) (tokenAnswer, error) {
 		if answer, ok := t.answers.get(key); ok { // of the round before this one
 			return answer, nil
 		}
 		return t.review(ctx, key, token)
 	})
-	if err == nil {
+	switch {
+	case err == nil:
+		t.outage.end()
 		return answer.result()
-	}
-	if answer, ok := t.answers.getStale(key); ok && errors.Is(err, ErrUnavailable) {
+	case known && errors.Is(err, ErrUnavailable):
+		t.outage.begin(t.answers.now())
 		t.metrics.reviewOffline.Inc()
-		return answer.result()
+		return stale.result()
 	}
 	return nil, err
 }

@@ -1,0 +1,49 @@
+package identity
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// Where an offline time is configured, a request must not wait for an upstream
+// that is not there when there is an older answer to fall back on.
+const (
+	// staleWait is how long the upstream may take for an answer that an older one
+	// can stand in for.
+	staleWait = 2 * time.Second
+	// outagePause is how long the older answers then count without asking.
+	outagePause = 5 * time.Second
+)
+
+var errSlow = fmt.Errorf("%w in time", ErrUnavailable)
+
+// outage remembers that the upstream could not be asked. It is safe for
+// concurrent use.
+type outage struct {
+	next atomic.Int64 // when to ask again, on the cache's clock; 0 without an outage
+}
+
+// ask tells a request that has an older answer whether to ask the upstream all
+// the same. In an outage one does every outagePause.
+func (o *outage) ask(now int64) bool {
+	next := o.next.Load()
+	return next == 0 || now >= next && o.next.CompareAndSwap(next, now+int64(outagePause))
+}
+
+func (o *outage) begin(now int64) { o.next.Store(now + int64(outagePause)) }
+
+func (o *outage) end() {
+	if o.next.Load() != 0 {
+		o.next.Store(0)
+	}
+}
+
+// patience returns ctx limited to staleWait when there is an older answer.
+func patience(ctx context.Context, stale bool) (context.Context, context.CancelFunc) {
+	if !stale {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, staleWait, errSlow)
+}
