@@ -1,0 +1,292 @@
+package cache_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/watchmux"
+)
+
+// stream is what one watch of a scriptedSource brings: events as "TYPE key@rv"
+// (rv of a bookmark: "BOOKMARK @rv", of the one that ends initial events: "END
+// @rv"; a uid after "#", other bytes after "!"), then the end or silence.
+type stream struct {
+	events string
+	end    error // nil: silence
+}
+
+// scriptedSource answers with what a test wants, however odd.
+type scriptedSource struct {
+	t       *testing.T
+	streams []stream
+	pages   []func() (cache.ListMeta, string, error) // items as in stream.events
+	version uint64
+	calls   []string
+}
+
+var errEOF = errors.New("end of the script")
+
+func (s *scriptedSource) List(_ context.Context, res *cache.Resource, _ api.Encoding, opts cache.ListOptions, visit func([]byte) error) (cache.ListMeta, error) {
+	if opts.Limit == 1 {
+		return cache.ListMeta{ResourceVersion: s.version, Kind: "PodList", APIVersion: "v1"}, nil
+	}
+	s.calls = append(s.calls, fmt.Sprintf("list limit=%d continue=%s", opts.Limit, opts.Continue))
+	page := s.pages[0]
+	s.pages = s.pages[1:]
+	meta, items, err := page()
+	for _, item := range strings.Fields(items) {
+		if err := visit(scriptedPod(item)); err != nil {
+			return meta, err
+		}
+	}
+	return meta, err
+}
+
+// scriptedPod makes a pod of "ns/name@rv#uid!other".
+func scriptedPod(item string) []byte {
+	item, other, _ := strings.Cut(item, "!")
+	item, uid, _ := strings.Cut(item, "#")
+	key, rv, _ := strings.Cut(item, "@")
+	ns, name, _ := strings.Cut(key, "/")
+	if uid == "" {
+		uid = "1"
+	}
+	return fmt.Appendf(nil, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":%q,"namespace":%q,"uid":%q,"resourceVersion":%q,"creationTimestamp":"2026-01-01T00:00:00Z"},"spec":{"hostname":%q}}`,
+		name, ns, uid, rv, other)
+}
+
+func (s *scriptedSource) Watch(ctx context.Context, _ *cache.Resource, _ api.Encoding, opts cache.WatchOptions, handle func(cache.Event) error) error {
+	s.calls = append(s.calls, fmt.Sprintf("watch %d initial=%v", opts.ResourceVersion, opts.SendInitialEvents))
+	if opts.SendInitialEvents && s.pages != nil {
+		return fmt.Errorf("watch: %w", cache.ErrUnsupported)
+	}
+	if len(s.streams) == 0 {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	next := s.streams[0]
+	s.streams = s.streams[1:]
+	words := strings.Fields(next.events)
+	for i := 0; i < len(words); i += 2 {
+		if err := handle(scriptedEvent(words[i], words[i+1])); err != nil {
+			return fmt.Errorf("wrapped by the source: %v", err)
+		}
+	}
+	if next.end == nil {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return next.end
+}
+
+func scriptedEvent(kind, item string) cache.Event {
+	ev := cache.Event{Type: api.ParseEventType(kind)}
+	if kind == "END" || kind == "BOOKMARK" {
+		ev.Type, ev.InitialEventsEnd = api.Bookmark, kind == "END"
+		_, err := fmt.Sscanf(item, "@%d", &ev.ResourceVersion)
+		if err != nil {
+			panic(err)
+		}
+		return ev
+	}
+	ev.Object = scriptedPod(item)
+	return ev
+}
+
+func (s *scriptedSource) CurrentVersion(context.Context, *cache.Resource) (uint64, error) {
+	return s.version, nil
+}
+
+func (s *scriptedSource) LastContact() int64 { return time.Now().UnixNano() }
+
+// TestOddSources: what a source may, should not or must not do.
+func TestOddSources(t *testing.T) {
+	page := func(rv uint64, token, items string, err error) func() (cache.ListMeta, string, error) {
+		return func() (cache.ListMeta, string, error) {
+			return cache.ListMeta{ResourceVersion: rv, Continue: token}, items, err
+		}
+	}
+	expired := apierrors.NewResourceExpired("gone")
+	for _, tc := range []struct {
+		name    string
+		streams []stream
+		pages   []func() (cache.ListMeta, string, error)
+		version uint64
+		state   string // in the end
+		events  string // of a watch from the first version
+		calls   string
+		stopped string
+	}{{
+		name:    "changes before the initial events end",
+		streams: []stream{{events: "ADDED a/2@5 ADDED a/1@4 MODIFIED a/2@6 ADDED a/3@3 DELETED a/3@7 BOOKMARK @7 END @8"}},
+		version: 8,
+		state:   "8: a/1@4 a/2@6",
+		calls:   "watch 0 initial=true",
+	}, {
+		name: "pages",
+		pages: []func() (cache.ListMeta, string, error){
+			page(9, "t1", "a/1@1 a/2@2", nil), page(9, "t2", "a/3@3", nil), page(9, "", "b/1@4", nil),
+		},
+		version: 9,
+		state:   "9: a/1@1 a/2@2 a/3@3 b/1@4",
+		calls:   "watch 0 initial=true, list limit=500 continue=, list limit=500 continue=t1, list limit=500 continue=t2, watch 9 initial=false",
+	}, {
+		name: "pages that expire",
+		pages: []func() (cache.ListMeta, string, error){
+			page(9, "t1", "a/1@1 a/2@2", nil), page(0, "", "", expired), page(12, "", "a/2@11", nil),
+		},
+		version: 12,
+		state:   "12: a/2@11",
+		calls:   "watch 0 initial=true, list limit=500 continue=, list limit=500 continue=t1, list limit=0 continue=, watch 12 initial=false",
+	}, {
+		name: "a list that breaks",
+		pages: []func() (cache.ListMeta, string, error){
+			page(9, "t1", "a/1@1 a/2@2", nil), page(0, "", "", errors.New("reset")), page(12, "", "a/2@11", nil),
+		},
+		version: 12,
+		state:   "12: a/2@11",
+		calls:   "watch 0 initial=true, list limit=500 continue=, list limit=500 continue=t1, list limit=500 continue=, watch 12 initial=false",
+	}, {
+		name: "events again, and of things unknown",
+		streams: []stream{
+			{events: "ADDED a/1@5 END @8 MODIFIED a/1@9 DELETED a/2@10 ADDED a/3@11", end: errEOF},
+			{events: "MODIFIED a/1@9 DELETED a/2@10 ADDED a/3@11 ADDED a/1@12 MODIFIED a/4@13"},
+		},
+		version: 13,
+		state:   "13: a/1@12 a/3@11 a/4@13",
+		events:  "MODIFIED a/1@9 ADDED a/3@11 MODIFIED a/1@12 ADDED a/4@13",
+		calls:   "watch 0 initial=true, watch 11 initial=false",
+	}, {
+		name: "an event out of order is a reason to list again",
+		streams: []stream{
+			{events: "ADDED a/1@5 END @8 ADDED a/2@7", end: nil},
+			{events: "ADDED a/1@5 ADDED a/2@10 END @11"},
+		},
+		version: 11,
+		state:   "11: a/1@5 a/2@10",
+		events:  "ADDED a/2@10",
+		calls:   "watch 0 initial=true, watch 0 initial=true",
+	}, {
+		name: "a bookmark that goes back is a reason to look",
+		streams: []stream{
+			{events: "ADDED a/1@5 END @8 BOOKMARK @10 BOOKMARK @9"},
+			{events: "BOOKMARK @12"},
+		},
+		version: 12,
+		state:   "12: a/1@5",
+		calls:   "watch 0 initial=true, watch 10 initial=false",
+	}, {
+		name: "objects encoded anew",
+		streams: []stream{
+			{events: "ADDED a/1@5 ADDED a/2@6 END @8", end: expired},
+			{events: "ADDED a/1@5!new ADDED a/2@6 END @9"},
+		},
+		version: 9,
+		state:   "9: a/1@5!new a/2@6",
+		events:  "",
+		calls:   "watch 0 initial=true, watch 0 initial=true",
+	}, {
+		name: "an object of another cluster",
+		streams: []stream{
+			{events: "ADDED a/1@5 END @8", end: expired},
+			{events: "ADDED a/1@5#2 END @9"},
+		},
+		version: 9, stopped: "object a/1 from 5 to 5",
+	}, {
+		name: "an object that went back",
+		streams: []stream{
+			{events: "ADDED a/1@5 END @8", end: expired},
+			{events: "ADDED a/1@4 END @9"},
+		},
+		version: 9, stopped: "object a/1 from 5 to 4",
+	}, {
+		name: "a list that went back",
+		streams: []stream{
+			{events: "ADDED a/1@5 END @8", end: expired},
+			{events: "ADDED a/1@5 END @7"},
+		},
+		version: 9, stopped: "from 8 to 7",
+	}, {
+		name: "a new object of an old version",
+		streams: []stream{
+			{events: "ADDED a/1@5 END @8", end: expired},
+			{events: "ADDED a/1@5 ADDED a/2@8 END @9"},
+		},
+		version: 9, stopped: "a/2 at 8 does not fit",
+	}, {
+		name: "more deletions than versions",
+		streams: []stream{
+			{events: "ADDED a/1@5 ADDED a/2@6 ADDED a/3@7 END @8", end: expired},
+			{events: "ADDED a/1@9 END @10"},
+		},
+		version: 10, stopped: "no version is left for the deletion of a/3",
+	}} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &scriptedSource{t: t, streams: tc.streams, pages: tc.pages, version: tc.version}
+				m := newManager(t, s, cache.Limits{})
+				defer m.Close()
+				c := pods(t, m)
+				synctest.Wait()
+				first := c.Mux().Oldest()
+				time.Sleep(5 * time.Second)
+				synctest.Wait()
+				if tc.stopped != "" {
+					st := c.State()
+					if st.Phase != cache.Stopped || !errors.Is(st.Err, cache.ErrRewound) || !strings.Contains(st.Err.Error(), tc.stopped) {
+						t.Errorf("state %+v", st)
+					}
+					return
+				}
+				if broken := c.CheckInvariants(); broken != "" {
+					t.Error(broken)
+				}
+				if got := scriptedState(c.View()); got != tc.state {
+					t.Errorf("state %s, want %s", got, tc.state)
+				}
+				if got := strings.Join(s.calls, ", "); got != tc.calls {
+					t.Errorf("calls %s,\n want %s", got, tc.calls)
+				}
+				w, err := c.Watch(first, nil, func() {})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := scriptedDeliveries(w); got != tc.events {
+					t.Errorf("events %s, want %s", got, tc.events)
+				}
+			})
+		})
+	}
+}
+
+func scriptedState(v *cache.View) string {
+	out := fmt.Sprintf("%d:", v.RV())
+	for _, o := range all(v, "", "") {
+		out += fmt.Sprintf(" %s@%d", o.Key, o.RV)
+		if strings.Contains(string(o.Raw), "new") {
+			out += "!new"
+		}
+	}
+	return out
+}
+
+func scriptedDeliveries(w *watchmux.Watcher) string {
+	deliveries, _, err := w.Next(nil, 100)
+	var out []string
+	for _, d := range deliveries {
+		out = append(out, fmt.Sprintf("%s %s@%d", d.Type, d.Object.Key, d.RV))
+	}
+	if err != nil {
+		out = append(out, err.Error())
+	}
+	return strings.Join(out, " ")
+}
