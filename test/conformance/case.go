@@ -8,13 +8,12 @@ import (
 
 // Who a request is from. Env.Users holds the credentials.
 const (
-	admin     = "admin"     // in system:masters
-	alice     = "alice"     // no rights
-	bob       = "bob"       // may read pods in namespace alpha, and nothing else
-	jane      = "jane"      // group dev: may get configmap "shared" in alpha, and list and watch it by name
-	carol     = "carol"     // by certificate, in group dev
-	impostor  = "impostor"  // may impersonate user alice
-	throttled = "throttled" // in system:masters, with no seat left at kube-apiserver
+	admin     = "admin"    // in system:masters
+	alice     = "alice"    // no rights
+	bob       = "bob"      // may read pods in namespace alpha, and nothing else
+	jane      = "jane"     // group dev: may get configmap "shared" in alpha, and list and watch it by name
+	carol     = "carol"    // by certificate, in group dev
+	impostor  = "impostor" // may impersonate user alice
 	anonymous = "anonymous"
 	nobody    = "nobody" // an invalid token
 )
@@ -106,7 +105,9 @@ const (
 )
 
 // get is a case that reads one path.
-func get(name, path string) Case { return Case{Name: name, Request: Request{Path: path}} }
+func get(name, path string) Case {
+	return Case{Name: name, Request: Request{Path: path}, Version: sameVersion}
+}
 
 // fresh is get for a read whose version each server chooses.
 func fresh(name, path string) Case {
@@ -190,11 +191,6 @@ func (c Case) walk() Case {
 
 func (c Case) then(f func(Response) Request) Case {
 	c.Then = f
-	return c
-}
-
-func (c Case) any() Case {
-	c.Version = anyVersion
 	return c
 }
 

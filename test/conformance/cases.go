@@ -13,6 +13,6 @@ func (o *Oracle) Reads(ctx context.Context) ([]Case, error) {
 	}
 	return slices.Concat(
 		getCases(o.Env), listCases(o.Env), chunkCases(o.Env), selectorCases(o.Env), negotiationCases(o.Env),
-		everyResourceCases(resources), errorCases(o.Env), discoveryCases(o.Env),
+		everyResourceCases(resources), errorCases(o.Env), discoveryCases(o.Env), watchCases(o.Env), authCases(o.Env),
 	), nil
 }

@@ -39,7 +39,6 @@ func errorCases(*Env) []Case {
 		fails("error/create-only resource", "/api/v1/namespaces/alpha/pods/web-02/binding", 405, "MethodNotAllowed"),
 		fails("error/review is not read", "/apis/authorization.k8s.io/v1/subjectaccessreviews", 405),
 		fails("error/77 token review is not read", "/apis/authentication.k8s.io/v1/tokenreviews", 405),
-		fails("error/component statuses", "/api/v1/nonsensestatuses", 404),
 		either("error/component statuses", "/api/v1/componentstatuses").ignoreBody(),
 		either("error/empty object name", "/apis/apps/v1/namespaces/alpha/deployments/?resourceVersion=0"),
 		either("error/timeout", podsPath+"?resourceVersion=0&timeout=10s"),

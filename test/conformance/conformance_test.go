@@ -50,5 +50,8 @@ func TestOracle(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("%d read cases", len(cases))
-	RunReads(ctx, t, o.Env, target(t, o.Target, false), target(t, o.Target, true), cases)
+	oracle, itself := target(t, o.Target, false), target(t, o.Target, true)
+	RunReads(ctx, t, o.Env, oracle, itself, cases)
+	RunLive(ctx, t, o.Env, oracle, itself, "live", LiveCases())
+	RunScenarios(ctx, t, o.Env, oracle, itself, "written", Scenarios())
 }

@@ -99,6 +99,7 @@ func readWatch(ctx context.Context, t *Target, c Case, as Credentials) (answer, 
 		head.Body, err = io.ReadAll(resp.Body)
 		return answer{pages: []Response{head}}, err
 	}
+	reportOpened(ctx, resp.StatusCode)
 	a := answer{pages: []Response{head}}
 	r := bufio.NewReader(resp.Body)
 	a.end, err = collect(&a.frames, c, func() (Frame, error) { return nextFrame(r, resp.Header.Get("Content-Type")) })
@@ -129,7 +130,7 @@ func collect(frames *[]Frame, c Case, next func() (Frame, error)) (end string, e
 // dialWatch reads a watch over a WebSocket.
 func dialWatch(ctx context.Context, t *Target, c Case, as Credentials) (answer, error) {
 	d := websocket.Dialer{TLSClientConfig: t.tlsFor(as.Cert), Subprotocols: c.Subprotocols, HandshakeTimeout: 10 * time.Second}
-	header := http.Header{"User-Agent": {"conformance"}}
+	header := http.Header{"User-Agent": {"conformance"}, "Origin": {t.URL}} // the server wants an origin
 	if as.Token != "" {
 		header.Set("Authorization", "Bearer "+as.Token)
 	}
@@ -151,6 +152,7 @@ func dialWatch(ctx context.Context, t *Target, c Case, as Credentials) (answer, 
 	if deadline, ok := ctx.Deadline(); ok {
 		_ = conn.SetReadDeadline(deadline)
 	}
+	reportOpened(ctx, resp.StatusCode)
 	a := answer{pages: []Response{{Status: resp.StatusCode, Header: resp.Header}}}
 	a.end, err = collect(&a.frames, c, func() (Frame, error) { return nextMessage(conn) })
 	if err != nil {

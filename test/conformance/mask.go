@@ -135,6 +135,9 @@ const (
 	listMetaVersion protowire.Number = 2
 	objectMeta      protowire.Number = 1
 	objectVersion   protowire.Number = 6
+	objectCreated   protowire.Number = 8
+	objectManaged   protowire.Number = 17
+	managedTime     protowire.Number = 4
 	eventType       protowire.Number = 1
 	eventObject     protowire.Number = 2
 	extensionRaw    protowire.Number = 1

@@ -30,7 +30,7 @@ func StartOracle(ctx context.Context, opts realkube.Options) (*Oracle, error) {
 	opts.FeatureGates["APIServerIdentity"] = false
 	opts.FeatureGates["UnknownVersionInteroperabilityProxy"] = false
 	opts.ExtraArgs = append(opts.ExtraArgs, "--etcd-compaction-interval=0")
-	opts.Users = append(opts.Users, realkube.User{Name: impostor}, realkube.User{Name: throttled})
+	opts.Users = append(opts.Users, realkube.User{Name: impostor})
 	cluster, err := realkube.Start(ctx, opts)
 	if err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func (o *Oracle) users() error {
 		anonymous: {},
 		nobody:    {Token: "not-a-token"},
 	}
-	for _, name := range []string{admin, alice, bob, jane, impostor, throttled} {
+	for _, name := range []string{admin, alice, bob, jane, impostor} {
 		o.Env.Users[name] = Credentials{Token: o.Cluster.Token(name)}
 	}
 	return nil

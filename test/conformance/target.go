@@ -98,7 +98,7 @@ type Response struct {
 }
 
 // requestTimeout bounds one exchange, watches included.
-const requestTimeout = 100 * time.Second
+const requestTimeout = 20 * time.Second
 
 // open sends a request and returns the response with its body unread.
 func (t *Target) open(ctx context.Context, r Request, as Credentials) (*http.Response, error) {

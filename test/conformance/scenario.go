@@ -1,0 +1,238 @@
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"regexp"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// A Step is one request of a sequence. In its path, headers and body {ns} stands for the namespace, and {rv:NAME},
+// {uid:NAME} and {name:NAME} for the metadata in the answer to the step of that name.
+type Step struct {
+	Name string // "" when no later step refers to it
+	Request
+	As       string
+	Want     int // status at the oracle; 200 when 0
+	WantText []string
+	// Patience is how long to repeat the request while the answer is 404: a new definition is not served at once.
+	Patience time.Duration
+}
+
+// A Scenario is a sequence of requests that write, played once through each server in a namespace of its own. Each
+// answer must be the same but for what the servers make up: versions, uids, times and random suffixes, which must
+// change and stay where they do at the oracle.
+type Scenario struct {
+	Name  string
+	Steps []Step
+}
+
+// vars are what placeholders stand for.
+type vars map[string]string
+
+var placeholder = regexp.MustCompile(`\{(ns|(?:rv|uid|name):[a-z0-9-]+)\}`)
+
+func (v vars) fill(s string) string {
+	return placeholder.ReplaceAllStringFunc(s, func(p string) string { return v[p[1:len(p)-1]] })
+}
+
+func (v vars) request(r Request) Request {
+	r.Path, r.Body = v.fill(r.Path), v.fill(r.Body)
+	if r.Header != nil {
+		h := make(map[string]string, len(r.Header))
+		for k, s := range r.Header {
+			h[k] = v.fill(s)
+		}
+		r.Header = h
+	}
+	return r
+}
+
+// learn keeps the metadata of an answer.
+func (v vars) learn(step string, body []byte) {
+	var o struct {
+		Metadata struct{ Name, UID, ResourceVersion string } `json:"metadata"`
+	}
+	if step == "" || json.Unmarshal(body, &o) != nil {
+		return
+	}
+	v["rv:"+step], v["uid:"+step], v["name:"+step] = o.Metadata.ResourceVersion, o.Metadata.UID, o.Metadata.Name
+}
+
+// play sends the steps in order and returns the answers. The namespace is created first, by the administrator.
+func play(ctx context.Context, env *Env, server *Target, v vars, steps []Step) ([]Response, error) {
+	create := Step{Request: Request{Method: "POST", Path: "/api/v1/namespaces", Type: typeJSON,
+		Body: `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"{ns}"}}`}}
+	if v["created"] == "" {
+		v["created"] = "yes"
+		if r, err := send(ctx, env, server, v, create); err != nil || r.Status != http.StatusCreated {
+			return nil, fmt.Errorf("create namespace %s: %d %s (%w)", v["ns"], r.Status, r.Body, err)
+		}
+	}
+	var out []Response
+	for _, s := range steps {
+		r, err := send(ctx, env, server, v, s)
+		if err != nil {
+			return out, fmt.Errorf("step %s %s: %w", s.Method, s.Path, err)
+		}
+		v.learn(s.Name, r.Body)
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+func send(ctx context.Context, env *Env, server *Target, v vars, s Step) (Response, error) {
+	as := s.As
+	if as == "" {
+		as = admin
+	}
+	var r Response
+	deadline := time.Now().Add(s.Patience)
+	err := poll(ctx, func() (done bool, err error) {
+		r, err = server.Send(ctx, v.request(s.Request), env.Users[as])
+		return r.Status != http.StatusNotFound || time.Now().After(deadline), err
+	})
+	return r, err
+}
+
+func (s Step) want() int {
+	if s.Want == 0 {
+		return http.StatusOK
+	}
+	return s.Want
+}
+
+// RunScenarios plays scenarios, each as a subtest, through both servers and compares. Both must write to the same
+// store or to stores seeded alike; namespaces start with prefix, which must not have been used on that store before.
+func RunScenarios(ctx context.Context, t *testing.T, env *Env, oracle, target *Target, prefix string, scenarios []Scenario) {
+	t.Helper()
+	for i, s := range scenarios {
+		t.Run(s.Name, func(t *testing.T) {
+			// Names of the same length, so that lengths in answers are the same.
+			atOracle := vars{"ns": fmt.Sprintf("%s-%d-a", prefix, i)}
+			atTarget := vars{"ns": fmt.Sprintf("%s-%d-b", prefix, i)}
+			want, err := play(ctx, env, oracle, atOracle, s.Steps)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, r := range want {
+				step := s.Steps[i]
+				if r.Status != step.want() {
+					t.Fatalf("step %d, %s %s: the oracle says %d, want %d: %.500s", i, step.Method, step.Path, r.Status, step.want(), r.Body)
+				}
+				for _, text := range step.WantText {
+					if !bytes.Contains(r.Body, []byte(text)) {
+						t.Fatalf("step %d, %s %s: the oracle does not say %q: %.500s", i, step.Method, step.Path, text, r.Body)
+					}
+				}
+			}
+			got, err := play(ctx, env, target, atTarget, s.Steps)
+			if err != nil {
+				t.Fatal(err)
+			}
+			compareScenario(t, s, newInvented(atOracle["ns"]), newInvented(atTarget["ns"]), want, got)
+		})
+	}
+}
+
+func compareScenario(t *testing.T, s Scenario, atOracle, atTarget *invented, want, got []Response) {
+	for i := range want {
+		step := s.Steps[i]
+		var diffs []string
+		if want[i].Status != got[i].Status {
+			diffs = append(diffs, fmt.Sprintf("status: %d, want %d: %.300q", got[i].Status, want[i].Status, got[i].Body))
+		}
+		diffs = append(diffs, headerDifferences(atOracle.header(want[i].Header), atTarget.header(got[i].Header))...)
+		for _, name := range []string{"X-Kubernetes-Pf-Flowschema-Uid", "X-Kubernetes-Pf-Prioritylevel-Uid"} {
+			if w, g := want[i].Header.Get(name), got[i].Header.Get(name); w != g {
+				diffs = append(diffs, fmt.Sprintf("header %s: %q, want %q", name, g, w))
+			}
+		}
+		if d := diffBytes(atOracle.mask(want[i].Body), atTarget.mask(got[i].Body)); d != "" {
+			diffs = append(diffs, "body: "+d)
+		}
+		if len(diffs) > 0 {
+			t.Errorf("step %d, %s %s:\n%s", i, step.Method, step.Path, lines(diffs))
+		}
+	}
+}
+
+// invented replaces what a server makes up by what is known of it: the namespace is always "NS", the first uid seen
+// is "UID1" and so on, the same for versions; times have no identity worth comparing.
+type invented struct {
+	namespace string
+	seen      map[string]map[string]int
+}
+
+func newInvented(namespace string) *invented {
+	return &invented{namespace: namespace, seen: make(map[string]map[string]int)}
+}
+
+var (
+	anyUID       = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
+	anyVersionOf = regexp.MustCompile(`"?resourceVersion"?:\s*"[0-9]+"|in record \([0-9]+\)`)
+	anyTime      = regexp.MustCompile(`[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?Z`)
+	anySuffix    = regexp.MustCompile(`generated-[a-z0-9]{5}`)
+)
+
+func (m *invented) mask(body []byte) []byte {
+	if inner, ok := bytes.CutPrefix(body, protoMagic); ok {
+		body = append(bytes.Clone(protoMagic), m.proto(inner)...)
+	}
+	body = bytes.ReplaceAll(body, []byte(m.namespace), []byte("NS"))
+	body = m.number(body, anyUID, "UID")
+	body = m.number(body, anyVersionOf, "VERSION")
+	body = m.number(body, anySuffix, "SUFFIX")
+	return anyTime.ReplaceAll(body, []byte("TIME"))
+}
+
+// proto masks versions and times in the metadata of a protobuf object.
+func (m *invented) proto(object []byte) []byte {
+	for _, hide := range []struct {
+		path []protowire.Number
+		f    func([]byte) []byte
+	}{
+		{[]protowire.Number{unknownRaw, objectMeta, objectVersion}, func(b []byte) []byte {
+			return m.number(fmt.Appendf(nil, `resourceVersion: "%s"`, b), anyVersionOf, "VERSION")
+		}},
+		{[]protowire.Number{unknownRaw, objectMeta, objectCreated}, func([]byte) []byte { return []byte("TIME") }},
+		{[]protowire.Number{unknownRaw, objectMeta, objectManaged, managedTime}, func([]byte) []byte { return []byte("TIME") }},
+	} {
+		masked, err := rewrite(object, hide.path, hide.f)
+		if err != nil {
+			return object // not what it claims to be: compared as it is
+		}
+		object = masked
+	}
+	return object
+}
+
+func (m *invented) number(body []byte, pattern *regexp.Regexp, as string) []byte {
+	if m.seen[as] == nil {
+		m.seen[as] = make(map[string]int)
+	}
+	return pattern.ReplaceAllFunc(body, func(b []byte) []byte {
+		n, ok := m.seen[as][string(b)]
+		if !ok {
+			n = len(m.seen[as]) + 1
+			m.seen[as][string(b)] = n
+		}
+		return fmt.Appendf(nil, "%s%d", as, n)
+	})
+}
+
+func (m *invented) header(h http.Header) http.Header {
+	out := h.Clone()
+	for _, values := range out {
+		for i := range values {
+			values[i] = string(m.mask([]byte(values[i])))
+		}
+	}
+	return out
+}
