@@ -76,16 +76,3 @@ func (s *Schema) Decode(enc api.Encoding, raw []byte) (*Object, error) {
 	}
 	return o, nil
 }
-
-// DecodeProtobufEnvelope decodes a whole protobuf body, as the answer to a write
-// is, of an object of any type; it has no Fields. Of a Status it returns an
-// error: that has no name and version of its own.
-func DecodeProtobufEnvelope(body []byte) (*Object, error) {
-	_, _, raw, err := ParseProtobufObject(body)
-	if err != nil {
-		return nil, err
-	}
-	s := DefaultSchema()
-	s.unshared = true
-	return s.Decode(api.Protobuf, raw)
-}

@@ -35,8 +35,8 @@ type schemaDetail struct {
 	aliases map[string]string
 	// noNamespace: metadata.namespace is no field label of this resource.
 	noNamespace bool
-	// unshared is for a schema that decodes a single object.
-	unshared bool
+	// used is set by the first object with strings to share.
+	used     atomic.Bool
 	interner atomic.Pointer[interner]
 	scans    sync.Pool // of *scan
 }
@@ -208,14 +208,15 @@ func (s *Schema) fieldIndex(label string) int {
 	return -1
 }
 
-// strings returns the table of shared strings, made when the first object comes:
-// most resources of a cluster have none.
+// strings returns the table of shared strings. It is made when the second object
+// comes (nil before): most resources of a cluster have no objects, and a schema
+// made to decode one object has nothing to share.
 func (s *Schema) strings() *interner {
-	if s.unshared {
-		return nil
-	}
 	if t := s.interner.Load(); t != nil {
 		return t
+	}
+	if !s.used.Swap(true) {
+		return nil
 	}
 	s.interner.CompareAndSwap(nil, newInterner())
 	return s.interner.Load()

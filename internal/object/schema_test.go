@@ -194,7 +194,6 @@ func FuzzDecodeProtobuf(f *testing.F) {
 	s := object.SchemaFor(podResource)
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		_, _, _, _ = object.ParseProtobufObject(raw)
-		_, _, _ = object.ParseProtobufFrame(raw)
 		if tmpl, rv, end, err := object.ParseBookmark(api.Protobuf, raw); err == nil {
 			tmpl.AppendObject(nil, rv, !end)
 		}

@@ -3,13 +3,11 @@ package object
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 
 	"github.com/kubeweir/kubeweir/internal/api"
 	"google.golang.org/protobuf/encoding/protowire"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // The wire forms follow the serializers of k8s.io/apimachinery (pkg/runtime/
@@ -169,29 +167,6 @@ func AppendProtobufFrame(dst []byte, t api.EventType, apiVersion, kind string, r
 	return AppendProtobufObject(dst, apiVersion, kind, raw)
 }
 
-// ParseProtobufFrame reads the body of one frame (without the four bytes of
-// length): the type's name and the object's body, for ParseProtobufObject.
-func ParseProtobufFrame(frame []byte) (eventType string, body []byte, err error) {
-	err = walk(frame, func(f protoField) error {
-		switch f.num {
-		case numWatchEventType:
-			eventType = string(f.bytes)
-		case numWatchEventObject:
-			return walk(f.bytes, func(f protoField) error {
-				if f.num == numRawExtensionRaw {
-					body = f.bytes
-				}
-				return nil
-			})
-		}
-		return nil
-	})
-	if err != nil {
-		return "", nil, fmt.Errorf("parse WatchEvent: %w", err)
-	}
-	return eventType, body, nil
-}
-
 // The type of objects reduced to their metadata.
 const (
 	PartialAPIVersion = "meta.k8s.io/v1"
@@ -230,20 +205,4 @@ func appendStringField(dst []byte, num protowire.Number, value string) []byte {
 
 func bytesFieldSize(num protowire.Number, n int) int {
 	return protowire.SizeTag(num) + protowire.SizeBytes(n)
-}
-
-// MetadataToProtobuf turns the JSON of a metadata (or of a bookmark's metadata)
-// into a bare ObjectMeta message: custom resources are kept as JSON, yet clients
-// may ask for their PartialObjectMetadata in protobuf. Like upstream it goes
-// through metav1.ObjectMeta.
-func MetadataToProtobuf(metadata []byte) ([]byte, error) {
-	var meta metav1.ObjectMeta
-	if err := json.Unmarshal(metadata, &meta); err != nil {
-		return nil, fmt.Errorf("metadata to protobuf: %w", err)
-	}
-	msg, err := meta.Marshal()
-	if err != nil {
-		return nil, fmt.Errorf("metadata to protobuf: %w", err)
-	}
-	return msg, nil
 }

@@ -77,35 +77,20 @@ func TestObjectsAndFrames(t *testing.T) {
 
 	same(t, "JSON object", append(bytes.Clone(j.Raw), '\n'), c.encode(api.JSON, pod))
 	same(t, "protobuf object", object.AppendProtobufObject(nil, "v1", "Pod", p.Raw), c.encode(api.Protobuf, pod))
-	if o, err := object.DecodeProtobufEnvelope(c.encode(api.Protobuf, pod)); err != nil || o.RV != p.RV || o.Key != p.Key {
-		t.Errorf("envelope: %+v, %v", o, err)
-	}
-	status := &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Success", Details: &metav1.StatusDetails{Name: "n", UID: "u"}}
-	if o, err := object.DecodeProtobufEnvelope(c.encode(api.Protobuf, status)); err == nil {
-		t.Errorf("Status read as object %+v", o)
-	}
 	same(t, "JSON partial", append(object.AppendPartialJSON(nil, j.Metadata()), '\n'), c.encode(api.JSON, partial))
 	partialRaw := object.AppendPartialProtobuf(nil, p.Metadata())
 	same(t, "protobuf partial",
 		object.AppendProtobufObject(nil, object.PartialAPIVersion, object.PartialKind, partialRaw), c.encode(api.Protobuf, partial))
-	converted, err := object.MetadataToProtobuf(j.Metadata())
-	if err != nil {
-		t.Fatal(err)
-	}
-	same(t, "metadata in protobuf", converted, p.Metadata())
-	if _, err := object.MetadataToProtobuf([]byte(`{"name":1}`)); err == nil {
-		t.Error("bad metadata accepted")
-	}
 
 	for _, typ := range []api.EventType{api.Added, api.Modified, api.Deleted, api.Bookmark} {
 		same(t, "JSON frame", object.AppendJSONFrame(nil, typ, j.Raw), c.frame(api.JSON, typ.String(), pod))
 		frame := object.AppendProtobufFrame(nil, typ, "v1", "Pod", p.Raw)
 		same(t, "protobuf frame", frame, c.frame(api.Protobuf, typ.String(), pod))
-		name, body, err := object.ParseProtobufFrame(frame[4:])
-		if err != nil || name != typ.String() {
-			t.Fatalf("parse frame: %q, %v", name, err)
+		var event metav1.WatchEvent
+		if err := event.Unmarshal(frame[4:]); err != nil {
+			t.Fatal(err)
 		}
-		apiVersion, kind, raw, err := object.ParseProtobufObject(body)
+		apiVersion, kind, raw, err := object.ParseProtobufObject(event.Object.Raw)
 		if err != nil || apiVersion != "v1" || kind != "Pod" {
 			t.Fatalf("parse object: %q %q %v", apiVersion, kind, err)
 		}
@@ -163,9 +148,6 @@ func TestParseProtobufErrors(t *testing.T) {
 		if _, _, _, err := object.ParseProtobufObject([]byte(body)); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
-	}
-	if _, _, err := object.ParseProtobufFrame([]byte{0x0a, 5, 'A'}); err == nil {
-		t.Error("truncated frame accepted")
 	}
 }
 
@@ -266,11 +248,11 @@ func TestProtobufBookmarks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, body, err := object.ParseProtobufFrame(frame[4:])
-	if err != nil {
+	var event metav1.WatchEvent
+	if err := event.Unmarshal(frame[4:]); err != nil {
 		t.Fatal(err)
 	}
-	_, _, raw, err := object.ParseProtobufObject(body)
+	_, _, raw, err := object.ParseProtobufObject(event.Object.Raw)
 	if err != nil {
 		t.Fatal(err)
 	}
