@@ -283,14 +283,13 @@ func TestSlowUpstream(t *testing.T) {
 			}
 			<-release
 		}, options...)
-		c := s.client(t, func(o *Options) {
-			o.Limits.RequestTimeout, o.Limits.StallTimeout = 50*time.Millisecond, 50*time.Millisecond
-		})
+		c := s.client(t, func(o *Options) { o.Limits.RequestTimeout = 50 * time.Millisecond })
 		defer close(release)
 		resp := c.Forward(testContext(t), withBody(request("PUT", "/api/v1/nodes/n"), "{}"), Credentials{})
 		if body := finish(t, resp); resp.Status != 504 || !strings.Contains(body, "not known whether") || !strings.Contains(body, `"reason":"Timeout"`) {
 			t.Errorf("%d %s", resp.Status, body)
 		}
+		c = s.client(t, func(o *Options) { o.Limits.StallTimeout = 50 * time.Millisecond })
 		resp = c.Forward(testContext(t), request("GET", "/api/v1/nodes?head"), Credentials{})
 		if _, err := tryFinish(resp); !errors.Is(err, errStalled) {
 			t.Errorf("a body that stands still ends with %v", err)

@@ -42,10 +42,9 @@ func (g *guardedBody) Read(p []byte) (int, error) {
 		defer g.disarm()
 	}
 	n, err := g.ReadCloser.Read(p)
-	if err != nil && !errors.Is(err, io.EOF) {
-		err = causeOf(g.ctx, err)
-	}
-	return n, err
+	// Also io.EOF: a server that notices the cancellation may still get the end of
+	// a chunked body through, which would look whole then.
+	return n, causeOf(g.ctx, err)
 }
 
 func (g *guardedBody) arm(deadline time.Time) {

@@ -1,0 +1,288 @@
+package upstream
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+var (
+	podsResource        = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+	deploymentsResource = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+	metricsResource     = schema.GroupVersionResource{Group: "metrics.k8s.io", Version: "v1", Resource: "nodes"}
+)
+
+// fakeDiscovery serves pods, deployments and the resource of a server that may be
+// down.
+type fakeDiscovery struct {
+	aggregated bool
+	down       atomic.Bool // the aggregated server is
+	broken     atomic.Bool // everything is
+	reads      atomic.Int64
+	unchanged  atomic.Int64
+	wait       chan struct{} // if not nil, each read of /api takes one
+}
+
+func (f *fakeDiscovery) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case f.broken.Load():
+		w.WriteHeader(http.StatusServiceUnavailable)
+	case r.URL.Path == "/api" || r.URL.Path == "/apis":
+		if r.URL.Path == "/api" {
+			f.reads.Add(1)
+			if f.wait != nil {
+				<-f.wait
+			}
+		}
+		if f.aggregated {
+			f.serveAggregated(w, r)
+			return
+		}
+		f.serveRoots(w, r)
+	default:
+		f.serveVersion(w, r)
+	}
+}
+
+func (f *fakeDiscovery) serveAggregated(w http.ResponseWriter, r *http.Request) {
+	list := apidiscoveryv2.APIGroupDiscoveryList{}
+	if r.URL.Path == "/api" {
+		list.Items = []apidiscoveryv2.APIGroupDiscovery{{Versions: []apidiscoveryv2.APIVersionDiscovery{{Version: "v1", Resources: []apidiscoveryv2.APIResourceDiscovery{{
+			Resource: "pods", Scope: apidiscoveryv2.ScopeNamespace, Verbs: []string{"get", "list", "watch"}, ResponseKind: &metav1.GroupVersionKind{Kind: "Pod"},
+			Subresources: []apidiscoveryv2.APISubresourceDiscovery{{Subresource: "status", Verbs: []string{"get"}, ResponseKind: &metav1.GroupVersionKind{Kind: "Pod"}}},
+		}}}}}}
+	} else {
+		metrics := apidiscoveryv2.APIVersionDiscovery{Version: "v1", Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent, Resources: []apidiscoveryv2.APIResourceDiscovery{{
+			Resource: "nodes", Scope: apidiscoveryv2.ScopeCluster, Verbs: []string{"list"}, ResponseKind: &metav1.GroupVersionKind{Kind: "NodeMetrics"},
+		}}}
+		if f.down.Load() {
+			metrics = apidiscoveryv2.APIVersionDiscovery{Version: "v1", Freshness: apidiscoveryv2.DiscoveryFreshnessStale}
+		}
+		list.Items = []apidiscoveryv2.APIGroupDiscovery{
+			{ObjectMeta: metav1.ObjectMeta{Name: "apps"}, Versions: []apidiscoveryv2.APIVersionDiscovery{{Version: "v1", Resources: []apidiscoveryv2.APIResourceDiscovery{{
+				Resource: "deployments", Scope: apidiscoveryv2.ScopeNamespace, Verbs: []string{"create"}, ResponseKind: &metav1.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"},
+				Subresources: []apidiscoveryv2.APISubresourceDiscovery{{Subresource: "scale", Verbs: []string{"update"}, ResponseKind: &metav1.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}}},
+			}}}}},
+			{ObjectMeta: metav1.ObjectMeta{Name: "metrics.k8s.io"}, Versions: []apidiscoveryv2.APIVersionDiscovery{metrics}},
+		}
+	}
+	etag := fmt.Sprintf("%q", fmt.Sprint(r.URL.Path, f.down.Load()))
+	w.Header().Set("ETag", etag)
+	w.Header().Set("Content-Type", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
+	if r.Header.Get("If-None-Match") == etag {
+		f.unchanged.Add(1)
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	_ = json.NewEncoder(w).Encode(list)
+}
+
+func (f *fakeDiscovery) serveRoots(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	if r.URL.Path == "/api" {
+		_ = json.NewEncoder(w).Encode(metav1.APIVersions{Versions: []string{"v1"}})
+		return
+	}
+	_ = json.NewEncoder(w).Encode(metav1.APIGroupList{Groups: []metav1.APIGroup{
+		{Name: "apps", Versions: []metav1.GroupVersionForDiscovery{{GroupVersion: "apps/v1", Version: "v1"}}},
+		{Name: "metrics.k8s.io", Versions: []metav1.GroupVersionForDiscovery{{GroupVersion: "metrics.k8s.io/v1", Version: "v1"}}},
+	}})
+}
+
+func (f *fakeDiscovery) serveVersion(w http.ResponseWriter, r *http.Request) {
+	lists := map[string][]metav1.APIResource{
+		"/api/v1": {
+			{Name: "pods/status", Kind: "Pod", Namespaced: true, Verbs: []string{"get"}},
+			{Name: "pods", Kind: "Pod", Namespaced: true, Verbs: []string{"get", "list", "watch"}},
+		},
+		"/apis/apps/v1": {
+			{Name: "deployments", Kind: "Deployment", Namespaced: true, Verbs: []string{"create"}},
+			{Name: "deployments/scale", Kind: "Scale", Group: "autoscaling", Version: "v1", Namespaced: true, Verbs: []string{"update"}},
+		},
+		"/apis/metrics.k8s.io/v1": {{Name: "nodes", Kind: "NodeMetrics", Verbs: []string{"list"}}},
+	}
+	list, ok := lists[r.URL.Path]
+	if !ok || r.URL.Path == "/apis/metrics.k8s.io/v1" && f.down.Load() {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	_ = json.NewEncoder(w).Encode(metav1.APIResourceList{APIResources: list})
+}
+
+// wantResources is what both forms say.
+func wantResources() map[schema.GroupVersionResource]ServerResource {
+	return map[schema.GroupVersionResource]ServerResource{
+		podsResource: {
+			GroupVersionResource: podsResource, Kind: "Pod", Namespaced: true, Verbs: []string{"get", "list", "watch"},
+			Subresources: []Subresource{{Name: "status", Kind: schema.GroupVersionKind{Kind: "Pod"}, Verbs: []string{"get"}}},
+		},
+		deploymentsResource: {
+			GroupVersionResource: deploymentsResource, Kind: "Deployment", Namespaced: true, Verbs: []string{"create"},
+			Subresources: []Subresource{{Name: "scale", Kind: schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}, Verbs: []string{"update"}}},
+		},
+		metricsResource: {GroupVersionResource: metricsResource, Kind: "NodeMetrics", Verbs: []string{"list"}},
+	}
+}
+
+func TestDiscovery(t *testing.T) {
+	for _, aggregated := range []bool{true, false} {
+		for _, compression := range []Compression{CompressNever, CompressAlways} {
+			t.Run(fmt.Sprintf("aggregated=%v/compression=%v", aggregated, compression), func(t *testing.T) {
+				f := &fakeDiscovery{aggregated: aggregated}
+				c := newServer(t, f.ServeHTTP).client(t, func(o *Options) { o.Compression = compression })
+				d := c.Discovery(DiscoveryOptions{MinPeriod: time.Nanosecond, MissPeriod: time.Hour})
+				check := func(when string) {
+					t.Helper()
+					got := map[schema.GroupVersionResource]ServerResource{}
+					for _, r := range d.Resources() {
+						got[r.GroupVersionResource] = r
+					}
+					if diff := cmp.Diff(wantResources(), got); diff != "" {
+						t.Errorf("%s: %s", when, diff)
+					}
+				}
+				refresh := func() error { return d.Refresh(testContext(t)) }
+				if err := refresh(); err != nil {
+					t.Fatal(err)
+				}
+				check("first")
+				r, ok := d.Lookup(podsResource)
+				if !ok || !r.Supports("watch") || r.Supports("create") {
+					t.Errorf("%+v, %v", r, ok)
+				}
+				f.down.Store(true) // the resources of a server that is away stay known
+				for range 2 {
+					if err := refresh(); err != nil {
+						t.Fatal(err)
+					}
+					check("one server down")
+				}
+				f.broken.Store(true)
+				if err := refresh(); err == nil {
+					t.Error("no error while the upstream is away")
+				}
+				check("upstream down")
+				if aggregated && f.unchanged.Load() == 0 {
+					t.Error("unchanged documents are sent anew")
+				}
+			})
+		}
+	}
+}
+
+// TestRefreshIsNewer: a refresh never returns what was read before it was asked
+// for, and many share one.
+func TestRefreshIsNewer(t *testing.T) {
+	f := &fakeDiscovery{aggregated: true, wait: make(chan struct{})}
+	c := newServer(t, f.ServeHTTP).client(t)
+	d := c.Discovery(DiscoveryOptions{MinPeriod: time.Nanosecond, MissPeriod: time.Hour})
+	first := make(chan error, 1)
+	go func() { first <- d.Refresh(testContext(t)) }()
+	for f.reads.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	later := make(chan error, 10)
+	for range cap(later) {
+		go func() { later <- d.Refresh(testContext(t)) }()
+	}
+	ctx, cancel := context.WithCancel(testContext(t))
+	cancel()
+	if err := d.Refresh(ctx); err == nil {
+		t.Error("a refresh that is cancelled succeeds")
+	}
+	select {
+	case <-later:
+		t.Error("a refresh returned before it was read")
+	default:
+	}
+	f.wait <- struct{}{}
+	if err := within(t, first, "the first refresh"); err != nil {
+		t.Error(err)
+	}
+	go func() {
+		for range cap(later) {
+			select {
+			case f.wait <- struct{}{}:
+			case <-c.ctx.Done():
+				return
+			}
+		}
+	}()
+	for range cap(later) {
+		if err := within(t, later, "a later refresh"); err != nil {
+			t.Error(err)
+		}
+	}
+	// The late goroutines may have come after the second reading began.
+	if n := f.reads.Load(); n < 2 || n > 4 {
+		t.Errorf("%d readings", n)
+	}
+	c.Close()
+	if err := d.Refresh(testContext(t)); err == nil {
+		t.Error("a refresh succeeds after Close")
+	}
+}
+
+func TestMissesLeadToFewReadings(t *testing.T) {
+	f := &fakeDiscovery{aggregated: true}
+	d := newServer(t, f.ServeHTTP).client(t).Discovery(DiscoveryOptions{MinPeriod: time.Nanosecond, MissPeriod: time.Hour})
+	if _, ok := d.Lookup(podsResource); ok {
+		t.Error("found without reading")
+	}
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		if _, ok := d.Lookup(podsResource); ok {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("a miss leads to no reading")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	for range 100 {
+		d.Lookup(schema.GroupVersionResource{Group: "no", Version: "v1", Resource: "such"})
+	}
+	if n := f.reads.Load(); n != 1 {
+		t.Errorf("%d readings", n)
+	}
+}
+
+func TestRunReadsAgain(t *testing.T) {
+	f := &fakeDiscovery{aggregated: true}
+	f.broken.Store(true)
+	s := newServer(t, f.ServeHTTP)
+	d := s.client(t).Discovery(DiscoveryOptions{Period: 5 * time.Millisecond, MinPeriod: time.Millisecond, MissPeriod: time.Hour})
+	ctx, cancel := context.WithCancel(testContext(t))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		d.Run(ctx)
+	}()
+	for s.count() < 3 { // it fails, and goes on
+		time.Sleep(time.Millisecond)
+	}
+	f.broken.Store(false)
+	for f.reads.Load() < 3 {
+		time.Sleep(time.Millisecond)
+	}
+	cancel()
+	within(t, done, "the end of Run")
+	names := []string{}
+	for _, r := range d.Resources() {
+		names = append(names, r.Resource)
+	}
+	slices.Sort(names)
+	if !slices.Equal(names, []string{"deployments", "nodes", "pods"}) {
+		t.Errorf("%q", names)
+	}
+}
