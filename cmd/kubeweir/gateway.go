@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/config"
 	"github.com/kubeweir/kubeweir/origin/builtin"
 	"github.com/kubeweir/kubeweir/proxy"
 	"github.com/kubeweir/kubeweir/proxy/admin"
@@ -29,12 +30,16 @@ const discoveryWait = 10 * time.Second
 
 // runGateway is `kubeweir gateway`: it serves until ctx ends, then drains.
 func runGateway(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	cfg, err := parseGateway(args)
+	cfg, err := config.Parse(args)
+	if errors.Is(err, config.ErrHelp) {
+		_, err = fmt.Fprintf(stdout, "Usage: kubeweir gateway [flags]\n\n%s", config.Help())
+		return err
+	}
 	if err != nil {
 		return usageError{err}
 	}
-	log := slog.New(slog.NewTextHandler(stderr, nil))
-	g, err := newGateway(&cfg, log)
+	log := newLogger(cfg.Log, stderr)
+	g, err := newGateway(cfg, log)
 	if err != nil {
 		return err
 	}
@@ -50,7 +55,7 @@ func runGateway(ctx context.Context, args []string, stdout, stderr io.Writer) er
 
 // gateway is the running program: the parts and who owns them.
 type gateway struct {
-	cfg      *settings
+	cfg      *config.Gateway
 	log      *slog.Logger
 	registry *prometheus.Registry
 
@@ -74,7 +79,7 @@ type gateway struct {
 }
 
 // newGateway makes the parts; nothing runs or listens yet.
-func newGateway(cfg *settings, log *slog.Logger) (_ *gateway, err error) {
+func newGateway(cfg *config.Gateway, log *slog.Logger) (_ *gateway, err error) {
 	g := &gateway{cfg: cfg, log: log, registry: prometheus.NewRegistry(), stop: func() {}}
 	defer func() {
 		if err != nil {
@@ -82,25 +87,28 @@ func newGateway(cfg *settings, log *slog.Logger) (_ *gateway, err error) {
 		}
 	}()
 	g.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	if g.client, err = upstream.New(upstream.Options{
-		Kubeconfig: cfg.Kubeconfig, Context: cfg.Context, Logger: log, Registerer: g.registry,
-	}); err != nil {
+	if g.client, err = upstream.New(upstreamOptions(cfg, log, g.registry)); err != nil {
 		return nil, err
 	}
 	g.discovery = g.client.Discovery(upstream.DiscoveryOptions{})
 	if err := g.newCache(); err != nil {
 		return nil, err
 	}
+	if cfg.Audit.Path != "" {
+		if g.audit, err = audit.Open(auditOptions(cfg, log, g.registry)); err != nil {
+			return nil, fmt.Errorf("audit log: %w", err)
+		}
+	}
 	return g, g.newServer()
 }
 
 func (g *gateway) newCache() (err error) {
-	if g.manager, err = cache.NewManager(cache.Options{
-		Source: g.client.Source(), Registerer: g.registry, Logger: g.log,
-	}); err != nil {
+	if g.manager, err = cache.NewManager(cacheOptions(g.cfg, g.client.Source(), g.log, g.registry)); err != nil {
 		return err
 	}
-	if g.reader, err = cache.NewReader(cache.ReaderOptions{Registerer: g.registry}); err != nil {
+	if g.reader, err = cache.NewReader(cache.ReaderOptions{
+		DerivedBytes: int64(g.cfg.Limits.DerivedCacheBytes), Registerer: g.registry,
+	}); err != nil {
 		return err
 	}
 	g.watches = cache.NewWatches(g.reader, g.registry)
@@ -113,36 +121,26 @@ func (g *gateway) newServer() error {
 	if err != nil {
 		return fmt.Errorf("client of the upstream: %w", err)
 	}
-	authenticator, err := identity.NewAuthenticator(identity.AuthenticatorOptions{
-		TokenReviewer: reviews.AuthenticationV1().TokenReviews(),
-		ClientCAFile:  g.cfg.ClientCAFile,
-		Anonymous:     g.cfg.Anonymous,
-		Registerer:    g.registry, Log: g.log,
-	})
+	authenticator, err := identity.NewAuthenticator(authenticatorOptions(g.cfg, reviews.AuthenticationV1().TokenReviews(), g.log, g.registry))
 	if err != nil {
 		return err
 	}
-	g.authorizer = identity.NewAuthorizer(identity.AuthorizerOptions{
-		AccessReviewer: reviews.AuthorizationV1().SubjectAccessReviews(),
-		Registerer:     g.registry,
-	})
+	g.authorizer = identity.NewAuthorizer(authorizerOptions(g.cfg, reviews.AuthorizationV1().SubjectAccessReviews(), g.registry))
 	g.revocation = identity.NewWatches(identity.WatchesOptions{
 		Authorizer: g.authorizer, Authenticator: authenticator, Registerer: g.registry,
+		RecheckPeriod: g.cfg.Authorization.WatchRecheckPeriod, Grace: g.cfg.Authorization.WatchGrace,
 	})
 	g.health = proxy.NewHealth(g.checks()...)
 	handler := proxy.New(proxy.Options{
 		Forwarder: g.client, Resources: g.resources, Manager: g.manager, Reader: g.reader, Watches: g.watches,
 		Authenticator: authenticator, Authorizer: g.authorizer, Revocation: g.revocation,
-		Consistency: proxy.Consistency{Default: proxy.ModeStrict}, Audit: g.audit, Health: g.health,
-		Registerer: g.registry, Logger: g.log,
-		Limits: proxy.Limits{InFlight: 4000, LongRunning: 100000, CollapsedBytes: 64 << 20},
+		Consistency: consistency(g.cfg), Audit: g.audit, Health: g.health,
+		Registerer: g.registry, Logger: g.log, Limits: proxyLimits(g.cfg),
 	})
-	g.edge, err = edge.New(edge.Options{
-		Handler: handler, Listen: g.cfg.Listen, SidecarListen: g.cfg.InsecureListen,
-		CertFile: g.cfg.CertFile, KeyFile: g.cfg.KeyFile,
-		OnDrain: func(ctx context.Context) { g.watches.Drain(ctx, g.cfg.DrainDuration) },
-		Logger:  g.log, Registerer: g.registry,
-	})
+	options := edgeOptions(g.cfg, g.log, g.registry)
+	options.Handler = handler
+	options.OnDrain = func(ctx context.Context) { g.watches.Drain(ctx, g.cfg.Shutdown.Drain) }
+	g.edge, err = edge.New(options)
 	return err
 }
 
@@ -211,7 +209,7 @@ func (g *gateway) checks() []proxy.Check {
 // drain ends everything in an orderly way; what takes longer than the drain
 // duration and a little is cut.
 func (g *gateway) drain() error {
-	ctx, cancel := context.WithTimeout(context.Background(), g.cfg.DrainDuration+10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), g.cfg.Shutdown.Drain+10*time.Second)
 	defer cancel()
 	return g.edge.Shutdown(ctx)
 }
