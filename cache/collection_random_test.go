@@ -21,10 +21,12 @@ import (
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/object"
 	"github.com/kubeweir/kubeweir/watchmux"
+	"github.com/kubeweir/kubeweir/watchmux/watchtest"
 )
 
 // TestRandom does random things to a source and compares what the collection
-// and its watchers show with the source's own history after each step.
+// and its watchers show with the source's own history after each step, and what
+// each watcher got with the guarantees of a watch.
 func TestRandom(t *testing.T) {
 	seeds := 16
 	if testing.Short() {
@@ -51,6 +53,7 @@ type world struct {
 	down    bool
 	live    map[string]bool
 	decoded map[uint64]*object.Object // by version
+	compact bool                      // the source's history; the feed may have to list again
 }
 
 func newWorld(t *testing.T, seed uint64, enc api.Encoding) *world {
@@ -68,6 +71,7 @@ func newWorld(t *testing.T, seed uint64, enc api.Encoding) *world {
 	for range []int{0, 30, 500}[w.rand.IntN(3)] {
 		w.write()
 	}
+	w.compact = w.rand.IntN(2) == 0
 	limits := cache.Limits{}
 	if w.rand.IntN(2) == 0 {
 		limits = cache.Limits{HistoryEvents: 40, SnapshotBytes: 20 << 10}
@@ -104,6 +108,44 @@ func (w *world) run(steps int) {
 	if state := w.c.State(); state.Phase != cache.Synced {
 		w.t.Errorf("state in the end: %+v", state)
 	}
+	for _, fl := range w.watches {
+		w.guarantees(fl)
+	}
+}
+
+// guarantees checks all that a watcher got. A list in between hides changes, so
+// then it is not compared with the history.
+func (w *world) guarantees(fl *follower) {
+	truth := watchtest.Truth{From: 0, Complete: true, Events: w.truth(fl.filter)}
+	checks := []error{watchtest.Ordered(fl.seen), watchtest.Unique(fl.seen), watchtest.Consistent(fl.seen)}
+	if !w.compact {
+		checks = append(checks, watchtest.Check(fl.seen, truth))
+	}
+	if err := errors.Join(checks...); err != nil {
+		w.t.Errorf("%d events from %d: %v", len(fl.seen.Events), fl.seen.From, err)
+	}
+}
+
+// truth is what an unbroken watch with this filter sends.
+func (w *world) truth(f *object.Filter) []watchtest.WireEvent {
+	var events []watchtest.WireEvent
+	matched := map[string]bool{}
+	for _, c := range w.source.History(cachetest.Pods) {
+		o := w.decode(c.Object)
+		before, after := matched[o.Key], c.Type != api.Deleted && f.Matches(o)
+		matched[o.Key] = after
+		ev := watchtest.WireEvent{Type: api.Modified, Key: o.Key, RV: c.RV}
+		switch {
+		case !before && !after:
+			continue
+		case !before:
+			ev.Type = api.Added
+		case !after:
+			ev.Type = api.Deleted
+		}
+		events = append(events, ev)
+	}
+	return events
 }
 
 func (w *world) step() {
@@ -119,7 +161,9 @@ func (w *world) step() {
 	case n < 75:
 		w.toggleDown()
 	case n < 78:
-		w.source.Compact()
+		if w.compact {
+			w.source.Compact()
+		}
 	case n < 80:
 		w.source.Hold()
 	case n < 84:
@@ -306,6 +350,7 @@ type follower struct {
 	state   map[string]*object.Object
 	last    uint64
 	ended   bool
+	seen    watchtest.Watch
 }
 
 // follow starts a watch at the current version, or at an older one.
@@ -326,7 +371,7 @@ func (w *world) follow() {
 		}
 		return
 	}
-	fl := &follower{watcher: watcher, filter: f, state: map[string]*object.Object{}, last: v.RV()}
+	fl := &follower{watcher: watcher, filter: f, state: map[string]*object.Object{}, last: v.RV(), seen: watchtest.Watch{From: v.RV()}}
 	for _, o := range all(v, "", "") {
 		if f.Matches(o) {
 			fl.state[o.Key] = o
@@ -350,6 +395,7 @@ func (fl *follower) read(w *world) {
 		}
 		return
 	}
+	fl.seen.Events = append(fl.seen.Events, watchtest.WireEvent{Type: api.Bookmark, RV: rv})
 	if rv < fl.last {
 		w.t.Errorf("the watcher is at %d after an event at %d", rv, fl.last)
 	}
@@ -367,6 +413,7 @@ func (fl *follower) apply(t *testing.T, d watchmux.Delivery) {
 		t.Errorf("event %s %s at %d after %d", d.Type, d.Object.Key, d.RV, fl.last)
 	}
 	fl.last = d.RV
+	fl.seen.Events = append(fl.seen.Events, watchtest.WireEvent{Type: d.Type, Key: d.Object.Key, RV: d.RV})
 	_, exists := fl.state[d.Object.Key]
 	if exists != (d.Type != api.Added) {
 		t.Errorf("event %s %s at %d: the client has it: %v", d.Type, d.Object.Key, d.RV, exists)

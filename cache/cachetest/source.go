@@ -159,6 +159,27 @@ func (s *Source) ObjectsAt(gvr schema.GroupVersionResource, rev uint64) []Object
 	return objs
 }
 
+// Change is one write of one object.
+type Change struct {
+	// Type is Added, Modified or Deleted.
+	Type api.EventType
+	RV   uint64
+	// Object is the state after the write; for a deletion the last one, with the
+	// version of the deletion.
+	Object Object
+}
+
+// History are all writes to a resource, compacted or not, oldest first.
+func (s *Source) History(gvr schema.GroupVersionResource) []Change {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var history []Change
+	for _, c := range s.resourceLocked(gvr).log {
+		history = append(history, Change{Type: c.kind, RV: c.rev, Object: c.obj})
+	}
+	return history
+}
+
 func (s *Source) resourceLocked(gvr schema.GroupVersionResource) *resource {
 	r, ok := s.mu.resources[gvr]
 	if !ok {
