@@ -19,13 +19,13 @@ func (r *Reader) rows(p *place, objs objectSet) ([]*table.Row, error) {
 	return collect(r, p, derivedRows, p.slot(derivedRows), objs, r.tableRow)
 }
 
-// metadata returns the metadata of custom resources' objects in the given
-// encoding, in their order.
+// metadata returns the metadata of objects in the given encoding, in their
+// order, where it is not what stands in them.
 func (r *Reader) metadata(p *place, enc api.Encoding, objs objectSet) ([][]byte, error) {
 	s := p.slot(derivedMetas)
 	s.rep.Encoding = enc
 	return collect(r, p, derivedMetas, s, objs, func(res *Resource, o *object.Object) ([]byte, error) {
-		return r.customMetadata(res, enc, o)
+		return r.derivedMetadata(res, enc, o)
 	})
 }
 
@@ -77,24 +77,36 @@ func (r *Reader) tableRow(res *Resource, o *object.Object) (*table.Row, error) {
 // objectMetadata returns the metadata of an object of c in the given encoding,
 // as it stands in a PartialObjectMetadata.
 func (r *Reader) objectMetadata(c *Collection, enc api.Encoding, o *object.Object) ([]byte, error) {
-	if c.Resource().Custom {
-		return r.customMetadata(c.Resource(), enc, o)
+	if c.Resource().ownMetadata() {
+		return o.Metadata(), nil
 	}
-	return o.Metadata(), nil
+	return r.derivedMetadata(c.Resource(), enc, o)
 }
 
-// customMetadata returns the metadata of a custom resource's object, whose keys
-// are sorted where upstream gives them in the order of ObjectMeta.
-func (r *Reader) customMetadata(res *Resource, enc api.Encoding, o *object.Object) ([]byte, error) {
+// ownMetadata reports whether the metadata of objects is, as it stands, that of
+// their PartialObjectMetadata.
+func (r *Resource) ownMetadata() bool {
+	return !r.Custom && len(r.hiddenAnnotations()) == 0
+}
+
+// hiddenAnnotations are those that upstream leaves out of the metadata.
+func (r *Resource) hiddenAnnotations() []string {
+	if r.Printer == nil {
+		return nil
+	}
+	return r.Printer.Traits().HiddenAnnotations
+}
+
+// derivedMetadata returns the metadata of an object as upstream makes it: that
+// of a custom resource has sorted keys where upstream gives them in the order of
+// ObjectMeta, that of some built-in ones annotations which upstream hides.
+func (r *Reader) derivedMetadata(res *Resource, enc api.Encoding, o *object.Object) ([]byte, error) {
 	s := slot{kind: derivedMetadata, rep: api.Representation{Encoding: enc}, resource: res, key: o.Key}
 	if value, ok := r.derived.get(&s, o.ID); ok {
 		return value.([]byte), nil
 	}
 	value, err := r.derived.obtain(&s, o.ID, nil, func(*derivedEntry) (any, int, error) {
-		metadata, err := table.PartialMetadata(o.Raw)
-		if err == nil && enc == api.Protobuf {
-			metadata, err = protobufMetadata(metadata)
-		}
+		metadata, err := makeMetadata(res, enc, o)
 		if err != nil {
 			return nil, 0, fmt.Errorf("metadata of %s: %w", o.Key, err)
 		}
@@ -104,6 +116,20 @@ func (r *Reader) customMetadata(res *Resource, enc api.Encoding, o *object.Objec
 		return nil, err
 	}
 	return value.([]byte), nil
+}
+
+func makeMetadata(res *Resource, enc api.Encoding, o *object.Object) ([]byte, error) {
+	switch {
+	case !res.Custom && enc == api.Protobuf:
+		return table.HideProtobufAnnotations(o.Metadata(), res.hiddenAnnotations())
+	case !res.Custom:
+		return table.HideAnnotations(o.Metadata(), res.hiddenAnnotations())
+	}
+	metadata, err := table.PartialMetadata(o.Raw)
+	if err == nil && enc == api.Protobuf {
+		metadata, err = protobufMetadata(metadata)
+	}
+	return metadata, err
 }
 
 // protobufMetadata turns the JSON of an ObjectMeta into protobuf.

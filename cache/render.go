@@ -45,13 +45,13 @@ const (
 // with a reason.
 func (r *Reader) newForm(c readable, rep api.Representation, objs objectSet, p *place) (*form, error) {
 	f := &form{res: c.Resource(), rep: rep}
-	custom := f.res.Custom
+	derived := !f.res.ownMetadata()
 	var err error
 	switch {
 	case rep.Transform == api.Table:
 		f.kind = formTable
 		f.rows, err = r.rows(p, objs)
-		if err == nil && custom && rep.IncludeObject == api.IncludeMetadata {
+		if err == nil && derived && rep.IncludeObject == api.IncludeMetadata {
 			f.metadata, err = r.metadata(p, api.JSON, objs)
 		}
 		if err == nil {
@@ -59,10 +59,10 @@ func (r *Reader) newForm(c readable, rep api.Representation, objs objectSet, p *
 		}
 	case rep.Transform == api.PartialMetadata && rep.Encoding == api.Protobuf:
 		f.kind = formPartialProtobuf
-		if custom {
+		if derived {
 			f.metadata, err = r.metadata(p, api.Protobuf, objs)
 		}
-	case rep.Transform == api.PartialMetadata && custom:
+	case rep.Transform == api.PartialMetadata && derived:
 		f.kind = formPartialTyped
 		f.metadata, err = r.metadata(p, api.JSON, objs)
 	case rep.Transform == api.PartialMetadata:

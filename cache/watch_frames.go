@@ -87,13 +87,6 @@ func (s *watchStream) sharesBytes() bool {
 		(rep.Transform == api.NoTransform || rep.Transform == api.PartialMetadata && s.c.resource.ownMetadata())
 }
 
-// ownMetadata reports whether the metadata of objects is, as it stands, that of
-// their PartialObjectMetadata. Custom resources have other key orders, and from
-// a few built-in ones upstream takes annotations away.
-func (r *Resource) ownMetadata() bool {
-	return !r.Custom && (r.Printer == nil || len(r.Printer.Traits().HiddenAnnotations) == 0)
-}
-
 func join(frames [][]byte) []byte {
 	n := 0
 	for _, f := range frames {

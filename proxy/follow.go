@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/kubeweir/kubeweir/cache"
-	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/object"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
@@ -17,7 +16,7 @@ var (
 
 // followCollection hands the present objects to initial and every later change
 // to change, in order, until ctx ends or the collection does.
-func followCollection(ctx context.Context, c *cache.Collection, initial func([]*object.Object), change func(api.EventType, *object.Object)) error {
+func followCollection(ctx context.Context, c *cache.Collection, initial func([]*object.Object), change func(watchmux.Delivery)) error {
 	wake := make(chan struct{}, 1)
 	view := c.View()
 	w, err := c.Mux().Watch(view.RV(), nil, func() {
@@ -40,7 +39,7 @@ func followCollection(ctx context.Context, c *cache.Collection, initial func([]*
 	for {
 		deliveries, _, err = w.Next(deliveries[:0], 64)
 		for _, d := range deliveries {
-			change(d.Type, d.Object)
+			change(d)
 		}
 		if err != nil {
 			return err

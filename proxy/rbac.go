@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/object"
+	"github.com/kubeweir/kubeweir/watchmux"
 )
 
 // rbacResources are the resources that RBAC decides by.
@@ -61,5 +63,19 @@ func followRBAC(ctx context.Context, resources *Resources, manager *cache.Manage
 	}
 	return followCollection(ctx, c,
 		func([]*object.Object) { changed() },
-		func(api.EventType, *object.Object) { changed() })
+		func(d watchmux.Delivery) {
+			if decides(d.Event) {
+				changed()
+			}
+		})
+}
+
+// decides reports whether an event can change a decision: not one that touches
+// the metadata alone.
+func decides(e *watchmux.Event) bool {
+	if e.Type != api.Modified || e.Prev == nil {
+		return true
+	}
+	was, is := e.Prev, e.Object
+	return !bytes.Equal(was.Raw[:was.MetaStart], is.Raw[:is.MetaStart]) || !bytes.Equal(was.Raw[was.MetaEnd:], is.Raw[is.MetaEnd:])
 }

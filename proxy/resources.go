@@ -17,6 +17,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/object"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
+	"github.com/kubeweir/kubeweir/watchmux"
 )
 
 // Discovery tells which resources the upstream serves.
@@ -173,11 +174,11 @@ func (r *Resources) follow(ctx context.Context) error {
 		}
 		r.dropMissing(initial)
 		r.setSynced()
-	}, func(t api.EventType, o *object.Object) {
-		if t == api.Deleted {
-			r.remove(o.Name, errDefinitionDeleted)
+	}, func(d watchmux.Delivery) {
+		if d.Type == api.Deleted {
+			r.remove(d.Object.Name, errDefinitionDeleted)
 		} else {
-			r.apply(o)
+			r.apply(d.Object)
 		}
 		r.refreshDiscovery(ctx)
 	})

@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
+	"os/signal"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -159,6 +162,7 @@ func (g *gateway) start(ctx context.Context) error {
 	g.background.Go(func() {
 		proxy.FollowRBAC(background, g.resources, g.manager, g.authorizer.Invalidate, g.log)
 	})
+	g.background.Go(func() { g.reopenOnHangup(background) })
 	var err error
 	if g.cfg.AdminListen != "" {
 		if g.admin, err = admin.Start(g.cfg.AdminListen, g.registry, g.health, g.log); err != nil {
@@ -169,6 +173,21 @@ func (g *gateway) start(ctx context.Context) error {
 		return fmt.Errorf("--listen: %w", err)
 	}
 	return nil
+}
+
+// reopenOnHangup opens the audit log anew at SIGHUP, for tools that rotate logs.
+func (g *gateway) reopenOnHangup(ctx context.Context) {
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+	for {
+		select {
+		case <-hangup:
+			g.audit.Reopen()
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // announce prints the line that says where the gateway serves.
