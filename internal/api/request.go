@@ -8,8 +8,10 @@ import (
 )
 
 // Request is one request, owned by the handler: nothing in it aliases a
-// transport's buffers, except Body, which is valid until Serve returns (and, for
-// an Upgrade, until that ends).
+// transport's buffers, except Body, which is valid until the response was written
+// (until its Done is called), so that a BodyTo or an Upgrade may go on reading. A
+// Stream may not: what its Request's Body still holds is dropped. Reads of Body
+// come from one goroutine at a time, which may be any, and fail once it is over.
 type Request struct {
 	Method string
 	// Path is the decoded path; RawPath the path as it came on the wire (escaped).
@@ -17,13 +19,15 @@ type Request struct {
 	// RawQuery is the query without "?", as it came.
 	RawQuery string
 	Host     string
-	Header   Header
+	// Header has the lines as they came, names in canonical form, but those about
+	// the message's own framing (Host, Content-Length, Transfer-Encoding, Expect).
+	Header Header
 	// RemoteAddr is "ip:port" of the peer, or "@" for a unix socket.
 	RemoteAddr string
 	// PeerCertificates is the chain that the TLS client presented (not verified
 	// against any CA yet); nil without one.
 	PeerCertificates []*x509.Certificate
-	// Proto is "HTTP/1.1" or "HTTP/2.0".
+	// Proto is "HTTP/1.0", "HTTP/1.1" or "HTTP/2.0".
 	Proto string
 	// Listener says which listener took the request.
 	Listener Listener
@@ -58,7 +62,10 @@ type Response struct {
 	Header Header
 	// Body is the whole body, which must not change any more.
 	Body []byte
-	// BodyTo writes the whole body; Length is its size in bytes or -1.
+	// BodyTo writes the whole body; Length is its size in bytes or -1. With a length,
+	// writes are collected into large ones; without, the head is sent at once and
+	// every write on its own as it comes, so it had better be large or urgent. It is
+	// not called for HEAD.
 	BodyTo io.WriterTo
 	Length int64
 	// Stream is a long-running body (watch, log follow).
@@ -79,7 +86,9 @@ type Stream interface {
 	// called once, after the response header was written.
 	Start(w StreamWriter)
 	// Stop is called exactly once, after the client left, the writer was closed
-	// or the server shut down; when it returns nothing is written any more.
+	// or the server shut down; when it returns nothing is written any more. It is
+	// called even if Start never was, because the head could not be written or the
+	// request was a HEAD.
 	Stop()
 }
 

@@ -24,11 +24,11 @@ type requestBody struct {
 
 	// mu is held while reading and guards what follows.
 	mu      sync.Mutex
-	req     *fasthttp.Request // pooled: given back by close
+	req     *fasthttp.Request // pooled: given back by discard
 	started bool
 	read    int64
 	err     error // final, io.EOF at the end
-	closed  bool
+	sealed  bool
 	// onEOF is called once, when the body was read to its end.
 	onEOF func()
 }
@@ -38,22 +38,29 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
-	case b.closed:
+	case b.sealed:
 		return 0, errBodyClosed
 	case b.err != nil:
 		return 0, b.err
 	case len(p) == 0:
 		return 0, nil
 	}
+	n, err := b.advance(p)
+	if b.err == io.EOF && b.onEOF != nil { //nolint:errorlint // Readers return it bare.
+		b.onEOF()
+		b.onEOF = nil
+	}
+	return n, err
+}
+
+// advance reads on and notes how far it came. The caller holds mu.
+func (b *requestBody) advance(p []byte) (int, error) {
 	n, err := b.readLocked(p)
 	b.read += int64(n)
 	if errors.Is(err, io.EOF) && b.length >= 0 && b.read < b.length {
 		err = io.ErrUnexpectedEOF // fasthttp takes a lost client for the end of the body
 	}
-	if b.err = err; err == io.EOF && b.onEOF != nil { //nolint:errorlint // Readers return it bare.
-		b.onEOF()
-		b.onEOF = nil
-	}
+	b.err = err
 	return n, err
 }
 
@@ -95,6 +102,10 @@ func (b *requestBody) remaining() int64 {
 		return -1 // another goroutine is reading
 	}
 	defer b.mu.Unlock()
+	return b.remainingLocked()
+}
+
+func (b *requestBody) remainingLocked() int64 {
 	switch {
 	case b.err == io.EOF: //nolint:errorlint // Readers return it bare.
 		return 0
@@ -104,31 +115,35 @@ func (b *requestBody) remaining() int64 {
 	return b.length - b.read
 }
 
-// drain reads what is left of a short body, so that the next request can follow.
-func (b *requestBody) drain() bool {
-	buf := b.x.c.srv.buffers.get(smallBuffer)
-	defer b.x.c.srv.buffers.put(buf)
-	for left := b.remaining(); left > 0; left = b.remaining() {
-		if _, err := b.Read(buf.b[:cap(buf.b)]); err != nil && !errors.Is(err, io.EOF) {
-			return false
-		}
-	}
-	return b.remaining() == 0
-}
-
-// close ends all reading, also one that is under way in another goroutine.
-func (b *requestBody) close() {
+// seal ends all reading by others, also a read that is under way.
+func (b *requestBody) seal() {
 	if !b.mu.TryLock() {
 		b.x.c.in.interrupt()
 		b.mu.Lock()
 		_ = b.x.c.in.resume()
 	}
 	defer b.mu.Unlock()
-	if b.closed {
-		return
+	b.sealed, b.onEOF = true, nil
+}
+
+// discard reads what is left of a sealed body that is short enough, if the
+// connection is to be kept, and gives back what reading took. It says how much may
+// still come, as remaining does.
+func (b *requestBody) discard(keep bool) (left int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if keep && b.remainingLocked() > 0 {
+		buf := b.x.c.srv.buffers.get(smallBuffer)
+		defer b.x.c.srv.buffers.put(buf)
+		for b.err == nil && b.remainingLocked() > 0 {
+			_, _ = b.advance(buf.b[:cap(buf.b)])
+		}
 	}
-	b.closed, b.onEOF = true, nil
-	_ = b.req.CloseBodyStream()
-	fasthttp.ReleaseRequest(b.req)
-	b.req = nil
+	left = b.remainingLocked()
+	if b.req != nil {
+		_ = b.req.CloseBodyStream()
+		fasthttp.ReleaseRequest(b.req)
+		b.req = nil
+	}
+	return left
 }

@@ -157,6 +157,23 @@ func TestUnreadBody(t *testing.T) {
 	c.ended()
 }
 
+// TestDoneBeforeRest tells a response that it is over before a client has sent the
+// rest of a body that nobody wants.
+func TestDoneBeforeRest(t *testing.T) {
+	done := make(chan struct{}, 1)
+	ts := startServer(t, func(context.Context, *api.Request) *api.Response {
+		return &api.Response{Status: 401, Done: func(int64, error) { done <- struct{}{} }}
+	})
+	c := ts.dial()
+	c.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc")
+	if resp, _ := c.response("POST"); resp.Close {
+		t.Error("the connection is closed")
+	}
+	receive(t, done, "Done")
+	c.send("defghijPOST / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
+	c.response("POST")
+}
+
 func TestBrokenUploads(t *testing.T) {
 	errs := make(chan error, 1)
 	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
@@ -288,7 +305,7 @@ func TestBodyTo(t *testing.T) {
 						t.Errorf("%s: %d bytes, %v, length %d, done %v", path, len(body), err, resp.ContentLength, got)
 					}
 				case path == "/shortsmall" || path == "/failsearly":
-					if resp.StatusCode != 500 || err != nil || !strings.Contains(string(body), `"reason":"InternalError"`) {
+					if resp.StatusCode != 500 || err != nil || !strings.Contains(string(body), `"reason":"InternalError"`) || got.err == nil {
 						t.Errorf("%s: %d %q %v", path, resp.StatusCode, body, err)
 					}
 				default:

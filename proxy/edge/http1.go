@@ -70,9 +70,7 @@ func (c *conn) serveRequest() verdict {
 		return c.stream(x, resp)
 	}
 	n, keep, err := c.respond(x, resp)
-	v := x.finish(keep && err == nil)
-	c.srv.done(resp, n, err)
-	return v
+	return x.finish(resp, n, keep, err)
 }
 
 // readRequest reads and copies the head of a request. Without one, refusal is the
@@ -230,21 +228,25 @@ func (x *exchange) mayKeep(resp *api.Response) bool {
 	return left >= 0 && left <= drainLimit
 }
 
-// finish ends everything that belongs to the request. keep says whether the
-// connection is wanted for another.
-func (x *exchange) finish(keep bool) verdict {
+// finish ends everything that belongs to the request: nobody watches or reads its
+// connection any more, its context ends, its response is told. keep says whether
+// the connection is wanted for another request.
+func (x *exchange) finish(resp *api.Response, written int64, keep bool, err error) verdict {
 	x.ctx.stopWatching()
+	if x.req.Body != nil {
+		x.body.seal()
+	}
+	x.ctx.end()
+	// Before the rest of a body is read: the client decides how long that takes.
+	x.c.srv.done(resp, written, err)
+	keep = keep && err == nil
 	v := keepOpen
 	if !keep {
 		v = closeNow
 	}
-	if x.req.Body != nil {
-		if keep && !x.body.drain() || !keep && x.body.remaining() != 0 {
-			v = closeSoon
-		}
-		x.body.close()
+	if x.req.Body != nil && x.body.discard(keep) != 0 {
+		v = closeSoon
 	}
-	x.ctx.end()
 	return v
 }
 

@@ -84,10 +84,10 @@ func (c *conn) serveStream(w http.ResponseWriter, hr *http.Request) {
 		c.serveStream2(hr, sw, resp)
 		return
 	}
-	written, err := c.respondHTTP2(hr, sw, resp)
+	written, broken, err := c.respondHTTP2(hr, sw, resp)
 	sw.finish()
 	c.srv.done(resp, written, err)
-	if err != nil {
+	if broken {
 		// Resets the stream; http2 neither logs it nor counts it as a panic.
 		panic(http.ErrAbortHandler)
 	}
@@ -115,7 +115,8 @@ func (c *conn) ownHTTP2(hr *http.Request) *api.Request {
 	}
 	r.Header = make(api.Header, 0, n)
 	for name, values := range hr.Header {
-		if name == "Host" || name == "Expect" || name[0] == ':' {
+		switch {
+		case name == "Host", name == "Expect", name == "Content-Length", name[0] == ':':
 			continue
 		}
 		for _, value := range values {
@@ -125,8 +126,9 @@ func (c *conn) ownHTTP2(hr *http.Request) *api.Request {
 	return r
 }
 
-// respondHTTP2 writes a response with a Body, a BodyTo or neither.
-func (c *conn) respondHTTP2(hr *http.Request, sw *streamWriter, resp *api.Response) (written int64, err error) {
+// respondHTTP2 writes a response with a Body, a BodyTo or neither. broken says that
+// the client must not take it for complete.
+func (c *conn) respondHTTP2(hr *http.Request, sw *streamWriter, resp *api.Response) (written int64, broken bool, err error) {
 	length := int64(len(resp.Body))
 	if resp.BodyTo != nil {
 		length = max(resp.Length, -1)
@@ -135,17 +137,17 @@ func (c *conn) respondHTTP2(hr *http.Request, sw *streamWriter, resp *api.Respon
 	c.writeHead2(sw, resp.Status, resp.Header, length, hr.Method == http.MethodHead)
 	switch {
 	case !withBody:
-		return 0, nil
+		return 0, false, nil
 	case resp.BodyTo == nil:
 		n, err := sw.Write(resp.Body)
-		return int64(n), err
+		return int64(n), err != nil, err
 	}
 	w := bodyWriter{dst: sw, buf: c.srv.buffers.get(largeBuffer), known: length >= 0, left: length}
 	defer func() { c.srv.buffers.put(w.buf) }()
 	if !w.known {
 		sw.flushing = true
 		if err := sw.Flush(); err != nil {
-			return 0, err
+			return 0, true, err
 		}
 	}
 	if _, err = c.srv.writeBody(resp.BodyTo, &w); err == nil {
@@ -156,9 +158,9 @@ func (c *conn) respondHTTP2(hr *http.Request, sw *streamWriter, resp *api.Respon
 		sw.clearHeader()
 		c.writeHead2(sw, failed.Status, failed.Header, int64(len(failed.Body)), false)
 		_, _ = sw.Write(failed.Body)
-		return 0, nil
+		return 0, false, err
 	}
-	return w.written, err
+	return w.written, err != nil, err
 }
 
 // writeHead2 gives the head to net/http, which sends it with the first bytes.

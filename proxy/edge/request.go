@@ -122,8 +122,8 @@ func (x *exchange) ownField(name, value string) error {
 	case "Host":
 		x.req.Host = value
 		return nil
-	case "Transfer-Encoding":
-		return nil
+	case "Transfer-Encoding", "Content-Length":
+		return nil // said by Body and ContentLength; fasthttp has seen to them
 	case "Connection":
 		if hasToken(value, "close") {
 			x.keepAlive = false

@@ -47,7 +47,7 @@ func (c *conn) stream(x *exchange, resp *api.Response) verdict {
 	s := &stream1{c: c, x: x, resp: resp, chunked: !x.http10}
 	if x.req.Body != nil {
 		s.discard = x.body.remaining() != 0
-		x.body.close()
+		x.body.seal()
 	}
 	s.keep = s.chunked && !s.discard && x.mayKeep(resp)
 	err := s.begin()
@@ -65,9 +65,7 @@ func (c *conn) stream(x *exchange, resp *api.Response) verdict {
 	}
 	// Nothing was started, or all that was is over.
 	c.srv.stopStream(resp.Stream)
-	v := x.finish(s.keep && err == nil)
-	c.srv.done(resp, s.written, err)
-	return v
+	return x.finish(resp, s.written, s.keep, err)
 }
 
 // begin writes the head and gives back what an open stream does not need.
@@ -101,8 +99,7 @@ func (s *stream1) wait() {
 	}
 	c.srv.stopStream(s.resp.Stream)
 	written, err := s.finish(clean)
-	v := s.x.finish(clean && s.keep && err == nil)
-	c.srv.done(s.resp, written, err)
+	v := s.x.finish(s.resp, written, clean && s.keep, err)
 	if v != keepOpen || c.in.resume() != nil {
 		c.end()
 		return

@@ -47,13 +47,8 @@ func (c *conn) upgrade(x *exchange, resp *api.Response) verdict {
 	x.ctx.stopWatching()
 	if x.http10 || !x.req.Header.Has("Upgrade") {
 		c.srv.log.Error("the handler upgrades a request that does not ask for it", "method", x.req.Method, "path", x.req.Path)
-		_, _, err := c.respond(x, internalError(errNoUpgrade))
-		v := x.finish(false)
-		if err == nil {
-			err = errNoUpgrade
-		}
-		c.srv.done(resp, 0, err)
-		return v
+		_, _, _ = c.respond(x, internalError(errNoUpgrade))
+		return x.finish(resp, 0, false, errNoUpgrade)
 	}
 	c.out.begin()
 	u := &upgraded{Conn: c.nc}
@@ -67,8 +62,7 @@ func (c *conn) upgrade(x *exchange, resp *api.Response) verdict {
 	if err == nil {
 		err = c.srv.runUpgrade(resp, u)
 	}
-	x.finish(false)
-	c.srv.done(resp, u.written.Load(), err)
+	x.finish(resp, u.written.Load(), false, err)
 	return closeNow
 }
 
