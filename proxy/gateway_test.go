@@ -1,0 +1,392 @@
+package proxy
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/table"
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/proxy/identity"
+	"github.com/kubeweir/kubeweir/proxy/upstream"
+)
+
+// fakeUpstream answers what is forwarded with a line that says so, and reviews:
+// every token is its user's name, and users may do what allowed says.
+type fakeUpstream struct {
+	mu        sync.Mutex
+	forwarded []forwardedRequest
+	answer    func(*api.Request) *api.Response
+	allowed   func(*authorizationv1.SubjectAccessReviewSpec) bool
+}
+
+type forwardedRequest struct {
+	request *api.Request
+	as      upstream.Credentials
+}
+
+func (f *fakeUpstream) Forward(_ context.Context, r *api.Request, as upstream.Credentials) *api.Response {
+	f.mu.Lock()
+	f.forwarded = append(f.forwarded, forwardedRequest{r, as})
+	answer := f.answer
+	f.mu.Unlock()
+	if answer != nil {
+		return answer(r)
+	}
+	return &api.Response{Status: 200, Body: []byte("upstream")}
+}
+
+func (f *fakeUpstream) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.forwarded)
+}
+
+type tokenReviewer struct{}
+
+func (tokenReviewer) Create(_ context.Context, r *authenticationv1.TokenReview, _ metav1.CreateOptions) (*authenticationv1.TokenReview, error) {
+	r = r.DeepCopy()
+	r.Status.Authenticated = r.Spec.Token != "bad"
+	r.Status.User = authenticationv1.UserInfo{Username: r.Spec.Token, Groups: []string{"system:authenticated"}}
+	return r, nil
+}
+
+type accessReviewer struct{ f *fakeUpstream }
+
+func (a accessReviewer) Create(_ context.Context, r *authorizationv1.SubjectAccessReview, _ metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error) {
+	r = r.DeepCopy()
+	a.f.mu.Lock()
+	defer a.f.mu.Unlock()
+	r.Status.Allowed = a.f.allowed == nil || a.f.allowed(&r.Spec)
+	return r, nil
+}
+
+type fakeDiscovery map[schema.GroupVersionResource]upstream.ServerResource
+
+func (d fakeDiscovery) Lookup(gvr schema.GroupVersionResource) (upstream.ServerResource, bool) {
+	r, ok := d[gvr]
+	return r, ok
+}
+func (fakeDiscovery) Refresh(context.Context) error { return nil }
+
+type defaultPrinters struct{}
+
+func (defaultPrinters) For(schema.GroupVersionKind) (table.Printer, bool) {
+	return table.NewDefaultPrinter(), true
+}
+
+// gatewayBench is a Gateway before a source in memory.
+type gatewayBench struct {
+	t        *testing.T
+	source   *cachetest.Source
+	upstream *fakeUpstream
+	gateway  *Gateway
+}
+
+func newGatewayBench(t *testing.T, change func(*Options)) *gatewayBench {
+	t.Helper()
+	b := &gatewayBench{t: t, source: cachetest.New(cachetest.PodResource()), upstream: &fakeUpstream{}}
+	log := slog.New(slog.DiscardHandler)
+	manager, err := cache.NewManager(cache.Options{Source: b.source, Logger: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(manager.Close)
+	reader, err := cache.NewReader(cache.ReaderOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(reader.Close)
+	authenticator, err := identity.NewAuthenticator(identity.AuthenticatorOptions{TokenReviewer: tokenReviewer{}, Anonymous: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	authorizer := identity.NewAuthorizer(identity.AuthorizerOptions{AccessReviewer: accessReviewer{b.upstream}})
+	discovery := fakeDiscovery{cachetest.Pods: {
+		GroupVersionResource: cachetest.Pods, Kind: "Pod", Namespaced: true, Verbs: []string{"get", "list", "watch", "create"},
+	}}
+	o := Options{
+		Forwarder: b.upstream, Resources: NewResources(discovery, defaultPrinters{}, manager, log),
+		Manager: manager, Reader: reader, Watches: cache.NewWatches(reader, nil),
+		Authenticator: authenticator, Authorizer: authorizer,
+		Revocation:  identity.NewWatches(identity.WatchesOptions{Authorizer: authorizer, Authenticator: authenticator}),
+		Consistency: Consistency{Default: ModeStrict}, Health: NewHealth(), Logger: log,
+		Limits: Limits{InFlight: 100, LongRunning: 100, CollapsedBytes: 1 << 20},
+	}
+	if change != nil {
+		change(&o)
+	}
+	b.gateway = New(o)
+	return b
+}
+
+// request makes one as "GET /path?query" with "Name: value" headers.
+func request(line string, header ...string) *api.Request {
+	method, target, _ := strings.Cut(line, " ")
+	path, query, _ := strings.Cut(target, "?")
+	r := &api.Request{Method: method, Path: path, RawPath: path, RawQuery: query, Proto: "HTTP/1.1"}
+	r.Header.Add("Authorization", "Bearer admin")
+	for _, h := range header {
+		name, value, _ := strings.Cut(h, ": ")
+		r.Header.Set(name, value)
+	}
+	return r
+}
+
+// do serves a request and reads the answer; a watch is only begun.
+func (b *gatewayBench) do(line string, header ...string) (status int, body string, h api.Header) {
+	b.t.Helper()
+	resp := b.gateway.Serve(b.t.Context(), request(line, header...))
+	out := resp.Body
+	if resp.BodyTo != nil {
+		var buf strings.Builder
+		if _, err := resp.BodyTo.WriteTo(&buf); err != nil {
+			b.t.Fatal(err)
+		}
+		out = []byte(buf.String())
+	}
+	resp.Done(int64(len(out)), nil)
+	return resp.Status, string(out), resp.Header
+}
+
+func names(t *testing.T, list string) string {
+	t.Helper()
+	var l struct {
+		Items []struct {
+			Metadata struct{ Name string }
+		}
+	}
+	if err := json.Unmarshal([]byte(list), &l); err != nil {
+		t.Fatalf("%v: %.200s", err, list)
+	}
+	var all []string
+	for _, i := range l.Items {
+		all = append(all, i.Metadata.Name)
+	}
+	return strings.Join(all, " ")
+}
+
+func TestRoutes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newGatewayBench(t, nil)
+		b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
+		for _, c := range []struct {
+			line, header string
+			cached       bool
+		}{
+			{"GET /api/v1/pods?resourceVersion=0", "", true},
+			{"GET /api/v1/namespaces/default/pods/a?resourceVersion=0", "", true},
+			{"GET /api/v1/namespaces/default/pods/a", "", false},
+			{"GET /api/v1/pods", "", false},
+			{"GET /api/v1/pods?resourceVersion=0", "Accept: application/yaml", false},
+			{"GET /api/v1/pods?resourceVersion=0&labelSelector=%21%21", "", false},
+			{"GET /api/v1/pods?resourceVersion=0&fieldSelector=spec.foo=x", "", false},
+			{"GET /api/v1/pods?resourceVersion=abc", "", false},
+			{"GET /api/v1/pods?resourceVersion=99999", "", false},
+			{"GET /api/v1/pods?resourceVersion=5&resourceVersionMatch=Exact", "", false},
+			{"GET /api/v1/namespaces/default/pods/a/log?resourceVersion=0", "", false},
+			{"HEAD /api/v1/pods?resourceVersion=0", "", false},
+			{"POST /api/v1/namespaces/default/pods", "", false},
+			{"GET /api/v1/nodes?resourceVersion=0", "", false},
+			{"GET /apis", "", false},
+			{"GET /api/v1/pods?watch=true&resourceVersion=0", "Upgrade: websocket", false},
+		} {
+			before := b.upstream.count()
+			header := []string{"X-Test: 1"}
+			if c.header != "" {
+				header = append(header, c.header)
+			}
+			status, body, h := b.do(c.line, header...)
+			if cached := b.upstream.count() == before; cached != c.cached || status != 200 || (body == "upstream") == c.cached {
+				t.Errorf("%s %s: %d, cached %v: %.100s", c.line, c.header, status, cached, body)
+			}
+			if !h.Has("Audit-Id") {
+				t.Errorf("%s: no Audit-Id", c.line)
+			}
+		}
+	})
+}
+
+func TestForwardedAsTheClient(t *testing.T) {
+	b := newGatewayBench(t, nil)
+	b.do("POST /api/v1/namespaces/default/pods", "Authorization: Bearer jane", "X-Remote-User: root")
+	b.do("GET /apis", "Authorization: ", "X-Remote-User: root")
+	b.do("GET /api/v1/pods", "Authorization: Bearer jane") // collapsed: as the gateway
+	want := []struct {
+		as    upstream.As
+		token string
+	}{{upstream.AsClient, "Bearer jane"}, {upstream.AsClient, ""}, {upstream.AsGateway, ""}}
+	for i, w := range want {
+		f := b.upstream.forwarded[i]
+		if f.as.As != w.as || f.request.Header.Get("Authorization") != w.token || f.request.Header.Has("X-Remote-User") {
+			t.Errorf("request %d: as %v with %v", i, f.as, f.request.Header)
+		}
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newGatewayBench(t, nil)
+		b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
+		b.upstream.allowed = func(s *authorizationv1.SubjectAccessReviewSpec) bool {
+			return s.User == "jane" && s.ResourceAttributes.Namespace == "default"
+		}
+		if status, body, _ := b.do("GET /api/v1/pods?resourceVersion=0", "Authorization: Bearer bad"); status != 401 || !strings.Contains(body, `"reason":"Unauthorized"`) {
+			t.Errorf("bad token: %d %s", status, body)
+		}
+		if status, body, _ := b.do("GET /api/v1/namespaces/default/pods?resourceVersion=0", "Authorization: Bearer jane"); status != 200 || names(t, body) != "a" {
+			t.Errorf("jane in her namespace: %d %s", status, body)
+		}
+		for _, accept := range []string{"application/json", "application/json;as=Table;v=v1;g=meta.k8s.io", "application/vnd.kubernetes.protobuf", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"} {
+			for _, query := range []string{"", "resourceVersion=0", "watch=true&resourceVersion=0"} {
+				if strings.HasPrefix(query, "watch") {
+					accept = strings.Replace(accept, "MetadataList", "Metadata", 1)
+				}
+				before := b.upstream.count()
+				status, body, _ := b.do("GET /api/v1/pods?"+query, "Authorization: Bearer jane", "Accept: "+accept)
+				const message = `pods is forbidden: User \"jane\" cannot`
+				if status != 403 || !strings.Contains(body, message) && !strings.Contains(body, strings.ReplaceAll(message, `\`, "")) {
+					t.Errorf("%s %q: %d %s", accept, query, status, body)
+				}
+				if b.upstream.count() != before {
+					t.Errorf("%s %q: went upstream", accept, query)
+				}
+			}
+		}
+	})
+}
+
+func TestOverloadIsRetryable(t *testing.T) {
+	b := newGatewayBench(t, func(o *Options) { o.Limits.InFlight = 1 })
+	held := b.gateway.Serve(t.Context(), request("GET /apis"))
+	status, _, h := b.do("GET /apis")
+	if status != 429 || h.Get("Retry-After") != "1" {
+		t.Errorf("%d %v", status, h)
+	}
+	held.Done(0, nil)
+	if status, _, _ := b.do("GET /apis"); status != 200 {
+		t.Errorf("after the end of the other: %d", status)
+	}
+}
+
+func TestSessionSeesWritesMadeHere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newGatewayBench(t, func(o *Options) { o.Consistency = Consistency{Default: ModeSession, MaxStaleness: time.Minute} })
+		b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
+		list := func() (string, bool) {
+			before := b.upstream.count()
+			_, body, _ := b.do("GET /api/v1/pods")
+			if b.upstream.count() != before {
+				return "", false
+			}
+			return names(t, body), true
+		}
+		if got, cached := list(); !cached || got != "a" {
+			t.Fatalf("%q, cached %v", got, cached)
+		}
+		// A write that the feed brings late: the read waits for it.
+		b.source.Hold()
+		b.upstream.answer = func(*api.Request) *api.Response {
+			o := b.source.Create(cachetest.Pods, cachetest.Pod("default/b", ""))
+			return &api.Response{Status: 201, Length: -1, BodyTo: strings.NewReader(
+				fmt.Sprintf(`{"kind":"Pod","metadata":{"name":"b","resourceVersion":%q}}`, o.GetResourceVersion()))}
+		}
+		if status, _, _ := b.do("POST /api/v1/namespaces/default/pods"); status != 201 {
+			t.Fatal(status)
+		}
+		go func() {
+			time.Sleep(100 * time.Millisecond)
+			b.source.Release()
+		}()
+		if got, cached := list(); !cached || got != "a b" {
+			t.Errorf("after a create: %q, cached %v", got, cached)
+		}
+		// A deletion whose answer tells the uid alone.
+		b.source.Hold()
+		b.upstream.answer = func(*api.Request) *api.Response {
+			o := b.source.Delete(cachetest.Pods, "default/a")
+			return &api.Response{Status: 200, Body: fmt.Appendf(nil, `{"kind":"Status","details":{"name":"a","uid":%q}}`, o.GetUID())}
+		}
+		b.do("DELETE /api/v1/namespaces/default/pods/a")
+		go func() {
+			time.Sleep(100 * time.Millisecond)
+			b.source.Release()
+		}()
+		if got, cached := list(); !cached || got != "b" {
+			t.Errorf("after a delete: %q, cached %v", got, cached)
+		}
+		// A feed that does not come: the upstream answers.
+		b.source.Hold()
+		b.upstream.answer = func(*api.Request) *api.Response {
+			o := b.source.Create(cachetest.Pods, cachetest.Pod("default/c", ""))
+			return &api.Response{Status: 201, Body: fmt.Appendf(nil, `{"kind":"Pod","metadata":{"name":"c","resourceVersion":%q}}`, o.GetResourceVersion())}
+		}
+		b.do("POST /api/v1/namespaces/default/pods")
+		b.upstream.answer = nil
+		if got, cached := list(); cached {
+			t.Errorf("answered %q from a cache that lacks a write", got)
+		}
+		b.source.Release()
+	})
+}
+
+func TestWriteIsRecordedBeforeItsAnswerGoesOut(t *testing.T) {
+	s := newSession(time.Now)
+	info := api.ParseRequestInfo("POST", "/api/v1/namespaces/default/pods", "")
+	body := `{"kind":"Pod","metadata":{"resourceVersion":"42"}}`
+	resp := s.observeWrite(&info, &api.Response{Status: 201, Length: -1, BodyTo: strings.NewReader(body)})
+	gr := schema.GroupResource{Resource: "pods"}
+	var got strings.Builder
+	w := writerFunc(func(p []byte) (int, error) {
+		if v := s.mu.resources[gr].version; v != 42 {
+			t.Errorf("bytes go out at recorded version %d", v)
+		}
+		return got.Write(p)
+	})
+	if _, err := resp.BodyTo.WriteTo(w); err != nil || got.String() != body {
+		t.Errorf("%q, %v", got.String(), err)
+	}
+	resp.Done(int64(len(body)), nil)
+	if n := s.mu.resources[gr].unknown; n != 0 {
+		t.Errorf("%d writes of unknown effect", n)
+	}
+	lost := s.observeWrite(&info, &api.Response{Status: 201, Length: -1, BodyTo: strings.NewReader(body)})
+	lost.Done(0, io.ErrClosedPipe) // the client left before the answer was read
+	if n := s.mu.resources[gr].unknown; n != 1 {
+		t.Errorf("%d writes of unknown effect after a lost answer", n)
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+func TestStaleAnswersSaySo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newGatewayBench(t, nil)
+		b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
+		if _, _, h := b.do("GET /api/v1/pods?resourceVersion=0"); h.Has("Age") {
+			t.Errorf("fresh answer: %v", h)
+		}
+		b.source.SetDown(true)
+		time.Sleep(2 * time.Minute)
+		_, body, h := b.do("GET /api/v1/pods?resourceVersion=0")
+		if names(t, body) != "a" || h.Get("Age") == "" || !strings.HasPrefix(h.Get("Warning"), "110 ") {
+			t.Errorf("stale answer: %v", h)
+		}
+	})
+}
