@@ -54,6 +54,7 @@ type collectionParts struct {
 	listing chan struct{}
 	content *atomic.Uint64
 	metrics *metrics
+	jitter  func(n int64) int64 // a random number in [0,n)
 	log     *slog.Logger
 }
 
@@ -79,6 +80,7 @@ func newCollection(ctx context.Context, p *collectionParts, res *Resource, enc a
 		log:      p.log.With("group", res.Group, "resource", res.Resource, "encoding", enc.String()),
 		metrics:  p.metrics.feed(res, enc),
 		listing:  p.listing,
+		backoff:  backoff{jitter: p.jitter},
 		ready:    c.synced,
 		failed:   c.attemptFailed,
 	}

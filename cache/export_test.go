@@ -12,3 +12,11 @@ func (c *Collection) Snapshots() (views int, bytes int64) {
 	z := c.store.sizes()
 	return z.snapshots, z.snapshotBytes
 }
+
+// DropSnapshots forgets the retained views.
+func (c *Collection) DropSnapshots() { c.store.retain.drop() }
+
+// WithoutJitter makes the feeds of a new manager retry after the mean delays.
+func (m *Manager) WithoutJitter() {
+	m.parts.jitter = func(n int64) int64 { return n / 2 }
+}

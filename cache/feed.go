@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/object"
 )
@@ -64,7 +66,6 @@ type feed struct {
 	relist   bool   // it has to be replaced
 	paged    bool   // the source has no watch with initial events
 	progress bool   // the source is known to send bookmarks
-	learned  bool   // bookmark is the source's
 	last     uint64 // version on the open watch
 	backoff  backoff
 
@@ -80,6 +81,10 @@ const (
 	// silenceLimit is how long a watch that has had bookmarks, which come once a
 	// minute, may bring nothing.
 	silenceLimit = 3 * time.Minute
+	// initialSilence is how long a streaming list may bring nothing before its
+	// end. A server that does not know streaming lists should refuse them; one
+	// that ignores the parameter never ends one.
+	initialSilence = 20 * time.Second
 	// smallCallTimeout bounds the calls that answer with next to nothing.
 	smallCallTimeout = 15 * time.Second
 )
@@ -89,6 +94,8 @@ var (
 	errSilent  = errors.New("no event and no bookmark for too long")
 	errSuspect = errors.New("the upstream's version may have gone back")
 	errEnded   = errors.New("the watch ended")
+	// errNoInitialEnd is treated as ErrUnsupported.
+	errNoInitialEnd = fmt.Errorf("the initial events did not end: %w", ErrUnsupported)
 )
 
 // decodeError says that the source sent something that is no object of the
@@ -183,10 +190,12 @@ func (f *feed) stream(ctx context.Context) error {
 	defer l.release()
 	if !f.paged {
 		err := f.watch(ctx, WatchOptions{SendInitialEvents: true}, l)
-		if !errors.Is(err, ErrUnsupported) {
+		if !errors.Is(err, ErrUnsupported) && !apierrors.IsInvalid(err) {
 			return err
 		}
+		f.log.Info("no streaming list, listing in pages", "error", err)
 		f.paged = true
+		l.tree = newTree(byKey)
 	}
 	rv, err := f.listPages(ctx, l)
 	if err != nil {
@@ -244,8 +253,11 @@ func (f *feed) watch(ctx context.Context, opts WatchOptions, l *listing) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	f.health.opened(l == nil, cancel)
-	dog := newWatchdog(silenceLimit, func() { cancel(errSilent) })
+	dog := &watchdog{bite: cancel}
 	defer dog.stop()
+	if l != nil {
+		dog.watch(initialSilence, errNoInitialEnd)
+	}
 
 	f.last = opts.ResourceVersion
 	var failed error // what a source may wrap or replace
@@ -256,8 +268,7 @@ func (f *feed) watch(ctx context.Context, opts WatchOptions, l *listing) error {
 			if done, failed = f.initial(l, ev); done {
 				l.release()
 				l = nil
-				f.health.opened(true, cancel)
-				f.health.accepted()
+				dog.stop()
 			}
 			return failed
 		}
@@ -266,7 +277,7 @@ func (f *feed) watch(ctx context.Context, opts WatchOptions, l *listing) error {
 			f.progress = true
 		}
 		if f.progress {
-			dog.watch()
+			dog.watch(silenceLimit, errSilent)
 		}
 		failed = f.live(ev)
 		return failed

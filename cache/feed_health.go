@@ -2,7 +2,6 @@ package cache
 
 import (
 	"context"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -35,6 +34,14 @@ func (h *health) opened(live bool, cancel context.CancelCauseFunc) {
 	h.mu.open, h.mu.live, h.mu.accepted = true, live, false
 	h.mu.opening = time.Now()
 	h.mu.cancel = cancel
+}
+
+// live says that the open watch has brought a list and goes on with events.
+func (h *health) live() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.mu.live, h.mu.accepted = true, true
+	h.mu.opening = time.Now()
 }
 
 // accepted says that the source has accepted the open watch.
@@ -103,31 +110,28 @@ func (h *health) state(contact int64, staleAfter time.Duration) State {
 	return State{Phase: Synced, Since: h.mu.opening, LastContact: at}
 }
 
-// watchdog calls bite when a watched stream is silent for too long.
+// watchdog ends a stream that is silent for too long.
 type watchdog struct {
-	limit time.Duration
-	bite  func()
-	mu    struct {
+	bite context.CancelCauseFunc
+	mu   struct {
 		sync.Mutex
-		timer   *time.Timer // nil until watched and after stop
-		last    time.Time
-		stopped bool
+		timer *time.Timer // nil while nothing is watched
+		limit time.Duration
+		cause error
+		last  time.Time // sign of life
 	}
 }
 
-func newWatchdog(limit time.Duration, bite func()) *watchdog {
-	d := &watchdog{limit: limit, bite: bite}
-	d.mu.last = time.Now()
-	return d
-}
-
-// watch makes the watchdog wait for signs of life from now on.
-func (d *watchdog) watch() {
+// watch expects signs of life at least every limit from now on; their lack ends
+// the stream with cause. While it watches, watch changes nothing.
+func (d *watchdog) watch(limit time.Duration, cause error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.mu.timer == nil && !d.mu.stopped {
-		d.mu.timer = time.AfterFunc(d.limit, d.look)
+	if d.mu.timer != nil {
+		return
 	}
+	d.mu.limit, d.mu.cause, d.mu.last = limit, cause, time.Now()
+	d.mu.timer = time.AfterFunc(limit, d.look)
 }
 
 // alive is a sign of life.
@@ -141,33 +145,35 @@ func (d *watchdog) alive() {
 // look runs when the limit since some earlier sign of life has passed.
 func (d *watchdog) look() {
 	d.mu.Lock()
-	if d.mu.stopped {
-		d.mu.Unlock()
+	defer d.mu.Unlock()
+	if d.mu.timer == nil {
 		return
 	}
-	left := d.limit - time.Since(d.mu.last)
+	left := d.mu.limit - time.Since(d.mu.last)
 	if left > 0 {
 		d.mu.timer.Reset(left)
+		return
 	}
-	d.mu.Unlock()
-	if left <= 0 {
-		d.bite()
-	}
+	d.bite(d.mu.cause)
 }
 
+// stop expects nothing any more, until the next watch.
 func (d *watchdog) stop() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.mu.stopped = true
 	if d.mu.timer != nil {
 		d.mu.timer.Stop()
+		d.mu.timer = nil
 	}
 }
 
 // backoff spaces the attempts of a feed: the first one after a success comes at
 // once, give or take, so that a short break goes unnoticed; then exponentially,
 // so that a source that is down is left alone, and never in step with the others.
-type backoff struct{ failures int }
+type backoff struct {
+	jitter   func(n int64) int64 // in [0,n)
+	failures int
+}
 
 const (
 	firstDelay = 100 * time.Millisecond
@@ -186,10 +192,10 @@ func (b *backoff) next(err error, lasted time.Duration) time.Duration {
 			return 0 // its timeout
 		}
 	}
-	delay := time.Duration(rand.Int64N(int64(firstDelay)))
+	delay := time.Duration(b.jitter(int64(firstDelay)))
 	if b.failures > 0 {
 		delay = min(maxDelay, baseDelay<<min(b.failures-1, 10))
-		delay = delay/2 + time.Duration(rand.Int64N(int64(delay)))
+		delay = delay/2 + time.Duration(b.jitter(int64(delay)))
 	}
 	b.failures++
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {

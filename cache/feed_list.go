@@ -63,6 +63,7 @@ func (f *feed) initial(l *listing, ev Event) (done bool, err error) {
 			return false, nil
 		}
 		f.last = ev.ResourceVersion
+		f.health.live() // first, for those who have waited for the list look at once
 		return true, f.complete(l, ev.ResourceVersion)
 	}
 	o, err := f.item(l, ev.Object)

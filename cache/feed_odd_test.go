@@ -10,6 +10,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/internal/api"
@@ -26,9 +27,9 @@ type stream struct {
 
 // scriptedSource answers with what a test wants, however odd.
 type scriptedSource struct {
-	t       *testing.T
 	streams []stream
 	pages   []func() (cache.ListMeta, string, error) // items as in stream.events
+	onePage func() (cache.ListMeta, string, error)
 	version uint64
 	calls   []string
 }
@@ -40,8 +41,10 @@ func (s *scriptedSource) List(_ context.Context, res *cache.Resource, _ api.Enco
 		return cache.ListMeta{ResourceVersion: s.version, Kind: "PodList", APIVersion: "v1"}, nil
 	}
 	s.calls = append(s.calls, fmt.Sprintf("list limit=%d continue=%s", opts.Limit, opts.Continue))
-	page := s.pages[0]
-	s.pages = s.pages[1:]
+	page := s.onePage
+	if page == nil {
+		page, s.pages = s.pages[0], s.pages[1:]
+	}
 	meta, items, err := page()
 	for _, item := range strings.Fields(items) {
 		if err := visit(scriptedPod(item)); err != nil {
@@ -119,7 +122,8 @@ func TestOddSources(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		streams []stream
-		pages   []func() (cache.ListMeta, string, error)
+		pages   []func() (cache.ListMeta, string, error) // and no streaming list
+		onePage func() (cache.ListMeta, string, error)   // for a list that is not asked for at first
 		version uint64
 		state   string // in the end
 		events  string // of a watch from the first version
@@ -131,6 +135,20 @@ func TestOddSources(t *testing.T) {
 		version: 8,
 		state:   "8: a/1@4 a/2@6",
 		calls:   "watch 0 initial=true",
+	}, {
+		name:    "initial events that never end",
+		streams: []stream{{events: "ADDED a/2@5 ADDED a/1@4"}},
+		onePage: page(9, "", "a/1@4", nil),
+		version: 9,
+		state:   "9: a/1@4",
+		calls:   "watch 0 initial=true, list limit=500 continue=, watch 9 initial=false",
+	}, {
+		name:    "initial events refused as invalid",
+		streams: []stream{{end: apierrors.NewInvalid(schema.GroupKind{}, "", nil)}},
+		onePage: page(9, "", "a/1@4", nil),
+		version: 9,
+		state:   "9: a/1@4",
+		calls:   "watch 0 initial=true, list limit=500 continue=, watch 9 initial=false",
 	}, {
 		name: "pages",
 		pages: []func() (cache.ListMeta, string, error){
@@ -232,7 +250,7 @@ func TestOddSources(t *testing.T) {
 	}} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &scriptedSource{t: t, streams: tc.streams, pages: tc.pages, version: tc.version}
+				s := &scriptedSource{streams: tc.streams, pages: tc.pages, version: tc.version, onePage: tc.onePage}
 				m := newManager(t, s, cache.Limits{})
 				defer m.Close()
 				c := pods(t, m)

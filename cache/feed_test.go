@@ -26,8 +26,7 @@ import (
 )
 
 // TestFeed runs the transcripts in testdata/feed. Time is fake: "advance" moves
-// it. Delays between attempts of the feed are random, but below 100 ms at first
-// and below 30 s + 50 % always.
+// it.
 func TestFeed(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	files, err := filepath.Glob("testdata/feed/*")
@@ -182,6 +181,7 @@ var statusErrors = map[string]error{
 func (s *script) start(t *testing.T) string {
 	if s.manager == nil {
 		s.manager = newManager(t, s.source, cache.Limits{})
+		s.manager.WithoutJitter()
 	}
 	c, err := s.manager.Collection(t.Context(), cachetest.PodResource(), api.JSON)
 	if err != nil {

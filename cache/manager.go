@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -92,6 +93,7 @@ type Manager struct {
 	mu struct {
 		sync.RWMutex
 		collections map[collectionKey]*entry
+		rewound     map[collectionKey]time.Time // when that last stopped a collection
 		closed      bool
 	}
 }
@@ -106,6 +108,7 @@ type collectionKey struct {
 type entry struct {
 	*Collection
 	lastUsed, stopped time.Time
+	failed            atomic.Bool // see failedForGood
 }
 
 // failedForGood reports that the collection stopped for a reason which another
@@ -113,7 +116,7 @@ type entry struct {
 // without a list each.
 func (e *entry) failedForGood() bool {
 	var decode *decodeError
-	return e.isStopped.Load() && errors.As(e.reason(), &decode)
+	return e.isStopped.Load() && (e.failed.Load() || errors.As(e.reason(), &decode))
 }
 
 const failedFor = time.Minute
@@ -143,9 +146,11 @@ func NewManager(o Options) (*Manager, error) {
 		listing: make(chan struct{}, limits.ColdStarts),
 		content: new(atomic.Uint64),
 		metrics: newMetrics(),
+		jitter:  rand.Int64N,
 		log:     log,
 	}}
 	m.mu.collections = make(map[collectionKey]*entry)
+	m.mu.rewound = make(map[collectionKey]time.Time)
 	if o.Registerer != nil {
 		if err := m.register(o.Registerer); err != nil {
 			return nil, fmt.Errorf("cache metrics: %w", err)
@@ -223,6 +228,12 @@ func (m *Manager) run(key collectionKey, e *entry) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	e.stopped = time.Now()
+	if errors.Is(reason, ErrRewound) {
+		// Once is an accident. A source that does it again and again has versions
+		// that cannot be relied on, and should not be listed again and again.
+		e.failed.Store(e.stopped.Sub(m.mu.rewound[key]) < failedFor)
+		m.mu.rewound[key] = e.stopped
+	}
 	if m.mu.collections[key] == e && !e.failedForGood() {
 		delete(m.mu.collections, key)
 	}

@@ -1,10 +1,12 @@
 package cache_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +20,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/object"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
@@ -256,6 +259,93 @@ func (s *spoiledSource) Watch(ctx context.Context, res *cache.Resource, enc api.
 		}
 		return handle(ev)
 	})
+}
+
+// TestRewoundAgain: a source that goes back again and again is left alone.
+func TestRewoundAgain(t *testing.T) {
+	bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+		b := s.Backup()
+		for attempt := range 3 {
+			s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
+			c, err := m.Collection(t.Context(), cachetest.PodResource(), api.JSON)
+			if attempt == 2 {
+				if !errors.Is(err, cache.ErrRewound) {
+					t.Errorf("the third start: %v", err)
+				}
+				time.Sleep(2 * time.Minute)
+				pods(t, m)
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Rewind(b)
+			<-c.Closed()
+			synctest.Wait()
+		}
+	})
+}
+
+// TestConcurrentReaders is for the race detector: everything that readers do
+// while the feed writes.
+func TestConcurrentReaders(t *testing.T) {
+	s := cachetest.New(cachetest.PodResource())
+	for i := range 300 {
+		s.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("ns/%d", i), "n1", "a=1"))
+	}
+	m := newManager(t, s, cache.Limits{})
+	defer m.Close()
+	c := pods(t, m)
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			f := filter(t, c.Resource(), "", fmt.Sprintf("a=%d", i%2), "")
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				v := c.View()
+				c.Retain(v)
+				if n := len(all(v, "", "")); n != v.Len() {
+					t.Errorf("%d objects, Len says %d", n, v.Len())
+				}
+				if old, err := c.ViewAt(v.RV() - 3); err == nil && len(all(old, "", "")) != old.Len() {
+					t.Error("an old view has another length than it says")
+				}
+				if objs, _, ok := c.Select(f); ok && !slices.IsSortedFunc(objs, func(a, b *object.Object) int { return cmp.Compare(a.Key, b.Key) }) {
+					t.Error("not in order")
+				}
+				if _, err := m.Collection(t.Context(), c.Resource(), api.JSON); err != nil {
+					t.Error(err)
+				}
+				c.State()
+				m.Status()
+			}
+		})
+	}
+	for i := range 1000 {
+		switch key := fmt.Sprintf("ns/%d", i%250); i % 5 {
+		case 0:
+			s.Delete(cachetest.Pods, key)
+			s.Create(cachetest.Pods, cachetest.Pod(key, "n2", "a=0"))
+		default:
+			s.Update(cachetest.Pods, cachetest.Pod(key, "n3", fmt.Sprintf("a=%d", i%3)))
+		}
+	}
+	if err := c.WaitFor(t.Context(), s.Revision(), time.Minute); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.Fresh(t.Context()); err != nil {
+		t.Error(err)
+	}
+	close(done)
+	wg.Wait()
+	if broken := c.CheckInvariants(); broken != "" {
+		t.Error(broken)
+	}
 }
 
 func TestIdle(t *testing.T) {

@@ -36,6 +36,7 @@ type store struct {
 	mux      *watchmux.Mux
 	waits    waits
 	retain   retained
+	pivots   pivots
 	content  *atomic.Uint64 // the manager's counter of View.Content
 	spawn    func(func())   // runs the building of indexes; the collection waits for it
 
@@ -106,7 +107,7 @@ func (s *store) currentLocked() *View {
 		s.mu.copy = s.mu.tree.Copy()
 		s.mu.content = s.content.Add(1)
 	}
-	v := &View{rv: s.mu.rv, content: s.mu.content, bytes: s.mu.bytes, churn: s.mu.churn, tree: s.mu.copy}
+	v := &View{rv: s.mu.rv, content: s.mu.content, bytes: s.mu.bytes, churn: s.mu.churn, tree: s.mu.copy, pivots: &s.pivots}
 	s.view.Store(v)
 	return v
 }

@@ -3,8 +3,7 @@ package cache
 import (
 	"sort"
 	"strings"
-
-	"github.com/tidwall/btree"
+	"sync"
 
 	"github.com/kubeweir/kubeweir/internal/object"
 )
@@ -16,8 +15,9 @@ type View struct {
 	rv      uint64
 	content uint64
 	bytes   int64
-	churn   int64
-	tree    *btree.BTreeG[*object.Object]
+	churn   int64 // of the collection when the view was current, see retained
+	tree    *objectTree
+	pivots  *pivots
 }
 
 // RV is the version that the view shows: every write up to it and none above.
@@ -38,7 +38,9 @@ func (v *View) Bytes() int64 { return v.bytes }
 // Get returns the object at key ("namespace/name", or "name" when
 // cluster-scoped), nil when there is none.
 func (v *View) Get(key string) *object.Object {
-	o, _ := v.tree.Get(&object.Object{Key: key})
+	p := v.pivots.get(key)
+	o, _ := v.tree.Get(p)
+	v.pivots.put(p)
 	return o
 }
 
@@ -83,4 +85,22 @@ func (v *View) rank(key string) int {
 		o, _ := v.tree.GetAt(i)
 		return o.Key >= key
 	})
+}
+
+// pivots are objects that have a key only, to look others up by: a tree compares
+// objects, and one made for each lookup would be its only allocation.
+type pivots struct{ pool sync.Pool }
+
+func (p *pivots) get(key string) *object.Object {
+	o, _ := p.pool.Get().(*object.Object)
+	if o == nil {
+		o = new(object.Object)
+	}
+	o.Key = key
+	return o
+}
+
+func (p *pivots) put(o *object.Object) {
+	o.Key = ""
+	p.pool.Put(o)
 }

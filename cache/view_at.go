@@ -60,7 +60,9 @@ func (s *store) undo(head *View, rv uint64, now time.Time) (*View, error) {
 		return v, nil
 	}
 	base := s.retain.above(rv, head)
-	v := &View{rv: rv, content: base.content, bytes: base.bytes, churn: base.churn, tree: base.tree}
+	v := new(View)
+	*v = *base
+	v.rv = rv
 	err := s.mux.Since(rv, func(ev *watchmux.Event) bool {
 		if ev.RV > base.rv {
 			return true

@@ -1,0 +1,250 @@
+package cache_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/object"
+)
+
+// benchSource holds pods of about 6 KB, encoded, and brings events when told to.
+type benchSource struct {
+	enc    api.Encoding
+	items  [][]byte
+	bytes  int64
+	events chan []byte
+	done   chan struct{}
+}
+
+func newBenchSource(tb testing.TB, pods int, enc api.Encoding) *benchSource {
+	tb.Helper()
+	s := &benchSource{enc: enc, events: make(chan []byte), done: make(chan struct{})}
+	for i := range pods {
+		s.items = append(s.items, s.pod(i, i+1))
+		s.bytes += int64(len(s.items[i]))
+	}
+	return s
+}
+
+// pod is the state of pod i at a version: in one of 20 namespaces, on one of 200
+// nodes, of one of 50 apps.
+func (s *benchSource) pod(i, rv int) []byte {
+	key := fmt.Sprintf("namespace-%02d/pod-%06d", i*20/5000%20, i)
+	p := cachetest.BigPod(key, fmt.Sprintf("node-%03d", i%200), 6000,
+		fmt.Sprintf("app=%d", i%50), "tier=backend", "team=platform", fmt.Sprintf("pod-template-hash=%08d", i%50))
+	p.ResourceVersion = fmt.Sprint(rv)
+	p.UID = "00000000-0000-4000-8000-000000000000"
+	p.SetGroupVersionKind(cachetest.Pods.GroupVersion().WithKind("Pod"))
+	return cachetest.Encode(p, s.enc)
+}
+
+func (s *benchSource) List(context.Context, *cache.Resource, api.Encoding, cache.ListOptions, func([]byte) error) (cache.ListMeta, error) {
+	return cache.ListMeta{ResourceVersion: uint64(len(s.items)), Kind: "PodList", APIVersion: "v1"}, nil
+}
+
+func (s *benchSource) Watch(ctx context.Context, _ *cache.Resource, _ api.Encoding, _ cache.WatchOptions, handle func(cache.Event) error) error {
+	for _, item := range s.items {
+		if err := handle(cache.Event{Type: api.Added, Object: bytes.Clone(item)}); err != nil {
+			return err
+		}
+	}
+	if err := handle(cache.Event{Type: api.Bookmark, InitialEventsEnd: true, ResourceVersion: uint64(len(s.items))}); err != nil {
+		return err
+	}
+	for {
+		select {
+		case raw := <-s.events:
+			if err := handle(cache.Event{Type: api.Modified, Object: raw}); err != nil {
+				return err
+			}
+		case s.done <- struct{}{}:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (s *benchSource) CurrentVersion(context.Context, *cache.Resource) (uint64, error) {
+	return uint64(len(s.items)), nil
+}
+
+func (s *benchSource) LastContact() int64 { return time.Now().UnixNano() }
+
+func (s *benchSource) collection(tb testing.TB, m *cache.Manager) *cache.Collection {
+	tb.Helper()
+	c, err := m.Collection(context.Background(), cachetest.PodResource(), s.enc)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return c
+}
+
+// BenchmarkColdSync: the time and memory of filling a collection, without the
+// source's own. resident is the heap in use afterwards as a multiple of the
+// objects' bytes.
+func BenchmarkColdSync(b *testing.B) {
+	for _, enc := range []api.Encoding{api.JSON, api.Protobuf} {
+		b.Run(enc.String(), func(b *testing.B) {
+			s := newBenchSource(b, 5000, enc)
+			b.SetBytes(s.bytes)
+			b.ReportAllocs()
+			var resident float64
+			for b.Loop() {
+				b.StopTimer()
+				before := heap()
+				m := newManager(b, s, cache.Limits{})
+				b.StartTimer()
+				c := s.collection(b, m)
+				b.StopTimer()
+				resident = float64(heap()-before) / float64(s.bytes)
+				if c.View().Len() != len(s.items) {
+					b.Fatal("not complete")
+				}
+				m.Close()
+				b.StartTimer()
+			}
+			b.ReportMetric(resident, "resident/raw")
+		})
+	}
+}
+
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var ms runtime.MemStats
+	runtime.ReadMemStats(&ms)
+	return ms.HeapAlloc
+}
+
+// BenchmarkApply: one event from its bytes into the store and the mux's ring,
+// with a view taken after each or not.
+func BenchmarkApply(b *testing.B) {
+	for _, views := range []bool{false, true} {
+		for _, indexed := range []bool{false, true} {
+			b.Run(fmt.Sprintf("views=%v/indexed=%v", views, indexed), func(b *testing.B) {
+				s := newBenchSource(b, 5000, api.JSON)
+				m := newManager(b, s, cache.Limits{})
+				defer m.Close()
+				c := s.collection(b, m)
+				if indexed {
+					index(b, c, "app=1", "")
+					index(b, c, "", "spec.nodeName=node-001")
+				}
+				raws := make([][]byte, 4096)
+				rv := len(s.items)
+				refill := func() {
+					b.StopTimer()
+					for i := range raws {
+						rv++
+						raws[i] = s.pod((rv*7919)%len(s.items), rv)
+					}
+					b.StartTimer()
+				}
+				b.ReportAllocs()
+				n := 0
+				for b.Loop() {
+					if n%len(raws) == 0 {
+						refill()
+					}
+					s.events <- raws[n%len(raws)]
+					if views {
+						<-s.done
+						c.View()
+					}
+					n++
+				}
+				<-s.done
+				if c.RV() < uint64(len(s.items)+n) {
+					b.Fatalf("at %d", c.RV())
+				}
+			})
+		}
+	}
+}
+
+// index makes Select build an index.
+func index(b *testing.B, c *cache.Collection, label, field string) {
+	b.Helper()
+	f := filter(b, c.Resource(), "", label, field)
+	for range 1000 {
+		if _, _, ok := c.Select(f); ok {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	b.Fatal("no index")
+}
+
+func BenchmarkStore(b *testing.B) {
+	s := newBenchSource(b, 5000, api.JSON)
+	m := newManager(b, s, cache.Limits{})
+	defer m.Close()
+	c := s.collection(b, m)
+	head := c.RV()
+	for i := range 1000 {
+		s.events <- s.pod(i*5, int(head)+1+i)
+	}
+	<-s.done
+	index(b, c, "app=1", "")
+	index(b, c, "", "spec.nodeName=node-001")
+	v := c.View()
+
+	run := func(name string, f func()) {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				f()
+			}
+		})
+	}
+	ctx := context.Background()
+	res := cachetest.PodResource()
+	run("Collection", func() { _, _ = m.Collection(ctx, res, api.JSON) })
+	run("State", func() { c.State() })
+	run("View", func() { c.View() })
+	run("Get", func() { v.Get("namespace-01/pod-000300") })
+	visited := 0
+	visit := func(*object.Object) bool { visited++; return true }
+	run("Ascend5000", func() { v.Ascend("", "", visit) })
+	run("AscendNamespace250", func() { v.Ascend("namespace-01", "", visit) })
+	run("CountFrom", func() { v.CountFrom("", "namespace-01/pod-000300") })
+	for _, sel := range []struct{ name, ns, label, field string }{
+		{"SelectLabel100", "", "app=1", ""},
+		{"SelectField25", "", "", "spec.nodeName=node-001"},
+		{"SelectBoth", "", "app=1", "spec.nodeName=node-001"},
+		{"SelectNamespaceLabel", "namespace-01", "app=1", ""},
+	} {
+		f := filter(b, res, sel.ns, sel.label, sel.field)
+		run(sel.name, func() {
+			if _, _, ok := c.Select(f); !ok {
+				b.Fatal("no index")
+			}
+		})
+	}
+	f := filter(b, res, "", "team=nobody", "spec.nodeName!=x")
+	run("ScanLabel5000", func() {
+		v.Ascend("", "", func(o *object.Object) bool {
+			if f.Matches(o) {
+				visited++
+			}
+			return true
+		})
+	})
+	rv := head + 500
+	run("ViewAtUndo500", func() {
+		rv = head + 500 + (rv+1)%20 // not retained yet, most of the time
+		if _, err := c.ViewAt(rv); err != nil {
+			b.Fatal(err)
+		}
+		c.DropSnapshots()
+	})
+	c.Retain(v)
+	run("ViewAtRetained", func() { _, _ = c.ViewAt(v.RV()) })
+}
