@@ -283,7 +283,7 @@ func TestSlowUpstream(t *testing.T) {
 			}
 			<-release
 		}, options...)
-		c := s.client(t, func(o *Options) { o.Limits.RequestTimeout = 50 * time.Millisecond })
+		c := s.client(t, func(o *Options) { o.Limits.RequestTimeout = time.Second })
 		defer close(release)
 		resp := c.Forward(testContext(t), withBody(request("PUT", "/api/v1/nodes/n"), "{}"), Credentials{})
 		if body := finish(t, resp); resp.Status != 504 || !strings.Contains(body, "not known whether") || !strings.Contains(body, `"reason":"Timeout"`) {
