@@ -22,8 +22,10 @@ import (
 // again: 80 ms for 30 MB); one piece per object (short pieces compress badly,
 // and a list of thousands of pieces costs more to put together).
 
-// runBytes is the size that runs have on the average, before compression. Half
-// of it makes lists some 3% larger, twice of it makes changes twice as dear.
+// runBytes is the size that runs have on the average, before compression. Pods
+// of 5 KB shrink to 13.7, 11.9 and 10.9 % in runs of 32, 64 and 128 KiB, and to
+// 9.9 % as a whole; upstream, with the deflate of Go's standard library, sends
+// 12.0 %. Twice the size makes a change twice as dear.
 const runBytes = 64 << 10
 
 // maxRunBytes ends a run wherever the last one ended.

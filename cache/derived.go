@@ -137,11 +137,11 @@ func (d *derived) peek(s *slot) *derivedEntry {
 	return e
 }
 
-// get returns the value of version id in a slot.
+// get returns the value of version id in a slot. Where there is none obtain
+// usually follows, which counts the miss.
 func (d *derived) get(s *slot, id uint64) (any, bool) {
 	e := d.peek(s)
 	if e == nil || e.id != id {
-		d.metrics.count(s.kind, false)
 		return nil, false
 	}
 	d.metrics.count(s.kind, true)

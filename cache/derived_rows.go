@@ -14,7 +14,7 @@ import (
 )
 
 // rows returns the rows of objs in their order; p is their place. Those of a
-// list are kept together, so that an unchanged list costs one lookup.
+// whole list are kept together, so that an unchanged list costs one lookup.
 func (r *Reader) rows(p *place, objs objectSet) ([]*table.Row, error) {
 	return collect(r, p, derivedRows, p.slot(derivedRows), objs, r.tableRow)
 }
@@ -41,7 +41,9 @@ func collect[T any](r *Reader, p *place, kind derivedKind, s slot, objs objectSe
 		})
 		return values, failed
 	}
-	if objs.len() <= 1 {
+	// What is collected keeps its parts alive beyond the budget. As that of pages
+	// and selectors is not kept, it is two generations of each namespace at most.
+	if s.single || s.limit > 0 || s.key != "" {
 		return all()
 	}
 	value, err := r.derived.obtain(&s, p.id, nil, func(*derivedEntry) (any, int, error) {
