@@ -89,7 +89,7 @@ func bareFasthttp(b *testing.B, cert *tls.Config, h fasthttp.RequestHandler) str
 	if cert != nil {
 		ln = tls.NewListener(ln, cert)
 	}
-	s := &fasthttp.Server{Handler: h, NoDefaultServerHeader: true, ReadBufferSize: 64 << 10, Concurrency: 20000,
+	s := &fasthttp.Server{Handler: h, NoDefaultServerHeader: true, ReadBufferSize: 64 << 10, WriteBufferSize: 16 << 10,
 		ReadTimeout: DefaultReadHeaderTimeout, IdleTimeout: DefaultIdleTimeout, WriteTimeout: DefaultWriteTimeout}
 	go func() { _ = s.Serve(ln) }()
 	b.Cleanup(func() { _ = s.Shutdown() })

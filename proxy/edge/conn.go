@@ -136,7 +136,7 @@ func (c *conn) abort() { _ = c.raw.Close() }
 // closeIfIdle closes a connection that waits for a request.
 func (c *conn) closeIfIdle() {
 	if c.state.CompareAndSwap(connIdle, connClosed) {
-		c.abort()
+		_ = c.nc.Close() // over TLS with a goodbye, which an idle client has room for
 	}
 }
 
