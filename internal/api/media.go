@@ -286,9 +286,9 @@ const CompressionThreshold = 128 * 1024
 
 // NegotiateCompression chooses the content coding for a request. gzip is taken
 // exactly when kube-apiserver would: for the bare token, without parameters.
-// zstd, which kube-apiserver lacks, is taken when the client offers it (with a q
-// above 0) at no lower q than gzip: clients of Kubernetes libraries never do,
-// browsers do, and it costs both sides less.
+// zstd, which kube-apiserver lacks, is taken only when the client prefers it to
+// gzip or does not know gzip: bodies in zstd consist of several frames, which
+// the format allows and quite a few decoders forget.
 func NegotiateCompression(acceptEncoding string) Compression {
 	best := Identity
 	gzipQ, zstdQ := -1.0, -1.0
@@ -307,7 +307,7 @@ func NegotiateCompression(acceptEncoding string) Compression {
 			zstdQ = max(zstdQ, codingQuality(parameters))
 		}
 	}
-	if zstdQ > 0 && zstdQ >= gzipQ {
+	if zstdQ > 0 && zstdQ > gzipQ {
 		return Zstd
 	}
 	return best

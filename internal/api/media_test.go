@@ -149,7 +149,7 @@ func FuzzNegotiate(f *testing.F) {
 func TestNegotiateCompression(t *testing.T) {
 	for header, want := range map[string]Compression{
 		"": Identity, "identity": Identity, "gzip": Gzip, " gzip ,deflate": Gzip, "deflate,gzip": Gzip, "gzip;q=1.0": Identity, "gzip; q=0.5": Identity, "GZIP": Identity, "*": Identity,
-		"zstd": Zstd, "gzip, deflate, br, zstd": Zstd, "zstd;q=0": Identity, "zstd;q=0,gzip": Gzip, "zstd;q=0.5,gzip": Gzip, "zstd;q=0.5,gzip;q=0.5": Zstd, "zstd;q=0.5, gzip;q=0.9": Identity,
+		"zstd": Zstd, "gzip, deflate, br, zstd": Gzip, "zstd, gzip;q=0.9": Zstd, "zstd;q=0.2": Zstd, "zstd;q=0": Identity, "zstd;q=0,gzip": Gzip, "zstd;q=0.5,gzip": Gzip, "zstd;q=0.5,gzip;q=0.5": Identity, "zstd;q=0.5, gzip;q=0.9": Identity,
 		"zstd;foo": Identity, "zstd;q=x": Identity, "zstd;q=NaN,gzip": Gzip, "br": Identity, ",": Identity,
 	} {
 		if got := NegotiateCompression(header); got != want {
