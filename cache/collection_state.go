@@ -13,7 +13,8 @@ type Phase uint8
 const (
 	// Starting: not complete yet; no reads.
 	Starting Phase = iota
-	// Synced: complete and fed.
+	// Synced: complete and fed, or just about to be again: a watch that ended is
+	// resumed at once, and LastContact says meanwhile how old the state is.
 	Synced
 	// Stale: complete, but the feed is broken or its connection is silent.
 	Stale
@@ -36,8 +37,8 @@ type State struct {
 	// LastContact is the last sign of life of the feed's connection, the zero
 	// time before the first; for a broken feed never after the break.
 	LastContact time.Time
-	// Err is why it is stale or stopped, and while starting why the last
-	// attempt failed.
+	// Err is why it is stale or stopped, while starting why the last attempt
+	// failed, and for a synced collection that is just not being fed why.
 	Err error
 }
 

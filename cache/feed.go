@@ -113,11 +113,15 @@ func (f *feed) run(ctx context.Context) error {
 	for {
 		began := time.Now()
 		err := f.stream(ctx)
-		f.health.lost(err, f.source.LastContact())
+		fed := f.health.lost(err, f.source.LastContact())
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
+		listed := f.relist
 		reason, final := f.after(err)
+		if f.relist && !listed {
+			f.backoff.reset() // it answered; and there is a limit on lists
+		}
 		f.metrics.restarts.WithLabelValues(reason).Inc()
 		if final {
 			return err
@@ -125,7 +129,7 @@ func (f *feed) run(ctx context.Context) error {
 		if !f.synced {
 			f.failed(err)
 		}
-		delay := f.backoff.next(err, time.Since(began))
+		delay := f.backoff.next(err, fed && time.Since(began) >= healthyAfter)
 		f.log.Info("feed restarts", "reason", reason, "error", err, "delay", delay, "resourceVersion", f.store.rv.Load())
 		if !sleep(ctx, delay) {
 			return context.Cause(ctx)
@@ -272,7 +276,7 @@ func (f *feed) watch(ctx context.Context, opts WatchOptions, l *listing) error {
 			}
 			return failed
 		}
-		f.health.accepted()
+		f.health.sign(ev.Type != WatchAccepted)
 		if ev.Type == api.Bookmark {
 			f.progress = true
 		}

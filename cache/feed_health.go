@@ -15,7 +15,8 @@ type health struct {
 		sync.Mutex
 		open     bool // a watch is being read
 		live     bool // that watch brings events, not a list
-		accepted bool // and the source is known to have accepted it
+		accepted bool // the source says that it accepted the watch
+		proven   bool // the watch has brought an event or a bookmark
 		opening  time.Time
 		lost     time.Time // until when the store was fed, while it is not
 		err      error
@@ -23,15 +24,21 @@ type health struct {
 	}
 }
 
-// acceptedAfter is how long a watch must have been open to count as accepted,
-// for sources that do not tell.
-const acceptedAfter = time.Second
+const (
+	// settling is how long a watch must be open to count as one that feeds
+	// without having brought anything: kube-apiserver accepts a watch before it
+	// says that the version is too old.
+	settling = time.Second
+	// grace is how long a broken feed counts as synced, with the age that it
+	// has: every watch ends at times and is resumed at once.
+	grace = 2 * time.Second
+)
 
 // opened says that a watch begins. live: what it brings is applied.
 func (h *health) opened(live bool, cancel context.CancelCauseFunc) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.mu.open, h.mu.live, h.mu.accepted = true, live, false
+	h.mu.open, h.mu.live, h.mu.accepted, h.mu.proven = true, live, false, false
 	h.mu.opening = time.Now()
 	h.mu.cancel = cancel
 }
@@ -40,34 +47,37 @@ func (h *health) opened(live bool, cancel context.CancelCauseFunc) {
 func (h *health) live() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.mu.live, h.mu.accepted = true, true
+	h.mu.live, h.mu.proven = true, true
 	h.mu.opening = time.Now()
 }
 
-// accepted says that the source has accepted the open watch.
-func (h *health) accepted() {
+// sign says that the open watch was accepted, or (proven) has brought something.
+func (h *health) sign(proven bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.mu.accepted = true
+	h.mu.proven = h.mu.proven || proven
 }
 
-// lost says that the watch is over. contact is the connection's last.
-func (h *health) lost(err error, contact int64) {
+// lost says that the stream is over and tells whether it fed the store. contact
+// is the connection's last.
+func (h *health) lost(err error, contact int64) (fed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
-	if h.fedLocked(contact) {
+	if fed = h.fedLocked(contact); fed {
 		h.mu.lost = now
 		if at := time.Unix(0, contact); contact > 0 && at.Before(now) {
 			h.mu.lost = at
 		}
 	}
-	h.mu.open, h.mu.live, h.mu.accepted = false, false, false
+	h.mu.open = false
 	h.mu.cancel = nil
 	h.mu.err = err
 	if err == nil {
 		h.mu.err = errEnded
 	}
+	return fed
 }
 
 // listed says that the store has a state which was true at that time or later.
@@ -77,13 +87,14 @@ func (h *health) listed(at time.Time) {
 	h.mu.lost = at
 }
 
-// fedLocked reports whether the store is being fed: a watch is open, and known
-// to have been accepted or open for longer than a refusal takes.
+// fedLocked reports whether the store is being fed: a watch is open, and has
+// brought something or has been open for longer than a refusal takes.
 func (h *health) fedLocked(contact int64) bool {
 	if !h.mu.open || !h.mu.live {
 		return false
 	}
-	return h.mu.accepted || contact > h.mu.opening.Add(acceptedAfter).UnixNano()
+	settled := h.mu.opening.Add(settling)
+	return h.mu.proven || h.mu.accepted && !time.Now().Before(settled) || contact > settled.UnixNano()
 }
 
 // restart ends the open watch with cause.
@@ -102,7 +113,11 @@ func (h *health) state(contact int64, staleAfter time.Duration) State {
 	defer h.mu.Unlock()
 	at := time.Unix(0, contact)
 	if !h.fedLocked(contact) {
-		return State{Phase: Stale, Since: h.mu.lost, LastContact: h.mu.lost, Err: h.mu.err}
+		phase := Stale
+		if time.Since(h.mu.lost) < grace {
+			phase = Synced
+		}
+		return State{Phase: phase, Since: h.mu.lost, LastContact: h.mu.lost, Err: h.mu.err}
 	}
 	if time.Since(at) > staleAfter {
 		return State{Phase: Stale, Since: at, LastContact: at, Err: errSilent}
@@ -179,14 +194,18 @@ const (
 	firstDelay = 100 * time.Millisecond
 	baseDelay  = 250 * time.Millisecond
 	maxDelay   = 30 * time.Second
-	// healthyAfter is how long a stream must last to count as a success.
+	// healthyAfter is how long a stream must last to count as a success. Failures
+	// can take as long: a connection that times out.
 	healthyAfter = 10 * time.Second
 )
 
-// next is the delay after a stream that ended with err after lasting so long. A
-// watch that simply ended when it was due is resumed without one.
-func (b *backoff) next(err error, lasted time.Duration) time.Duration {
-	if lasted >= healthyAfter {
+func (b *backoff) reset() { b.failures = 0 }
+
+// next is the delay after a stream that ended with err. healthy: it fed the
+// store and lasted for healthyAfter; if it then simply ended, it is resumed at
+// once.
+func (b *backoff) next(err error, healthy bool) time.Duration {
+	if healthy {
 		b.failures = 0
 		if err == nil {
 			return 0 // its timeout

@@ -60,8 +60,8 @@ type WatchOptions struct {
 
 // WatchAccepted is the type of an event without object or version by which a
 // Source can say, first of all, that the server has accepted the watch. Without
-// it a watch counts as accepted with its first event, or when it has been open
-// for a while.
+// it a watch counts as accepted with its first event, or when the connection has
+// given a sign of life some time after it was opened.
 const WatchAccepted api.EventType = 0
 
 // Event is one event of a Source's watch.
