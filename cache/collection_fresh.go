@@ -16,8 +16,8 @@ const (
 	// probeSeconds is the timeout of a probe's watch. kube-apiserver sends a
 	// bookmark two seconds before a watch ends, so the answer comes after one.
 	probeSeconds = 3
-	// catchUp is how long the feed may take to bring what a probe has seen.
-	catchUp = 3 * time.Second
+	// catchUpLimit is how long the feed may take to bring what a probe has seen.
+	catchUpLimit = 3 * time.Second
 	// probeAttempts bounds the probes of one call: one that was answered by a
 	// server behind the version asked for proves nothing.
 	probeAttempts = 3
@@ -46,30 +46,37 @@ const (
 // The feed itself may be broken meanwhile: the proof does not need it when there
 // was no change.
 func (c *Collection) freshRound(ctx context.Context) (uint64, error) {
+	rv, way, err := c.catchUp(ctx)
+	c.feed.metrics.fresh.WithLabelValues(way).Inc()
+	return rv, err
+}
+
+// catchUp does the round and tells which way it took.
+func (c *Collection) catchUp(ctx context.Context) (rv uint64, way string, err error) {
 	held := c.RV()
 	v, err := c.feed.source.CurrentVersion(ctx, c.resource)
 	if err != nil {
-		return 0, fmt.Errorf("asking for the current version: %w", err)
+		return 0, "failed", fmt.Errorf("asking for the current version: %w", err)
 	}
 	if v < held {
 		// Ours was read first. The feed finds out what that means.
 		c.feed.health.restart(errSuspect)
-		return 0, fmt.Errorf("%w: from %d to %d", errSuspect, held, v)
+		return 0, "failed", fmt.Errorf("%w: from %d to %d", errSuspect, held, v)
 	}
-	err = c.WaitFor(ctx, v, feedHeadStart)
-	for range probeAttempts {
-		if !isTooLargeError(err) {
+	if rv := c.RV(); rv >= v {
+		return rv, "held", nil
+	}
+	way, err = "fed", c.WaitFor(ctx, v, feedHeadStart)
+	for attempt := 0; attempt < probeAttempts && isTooLargeError(err); attempt++ {
+		if err = c.probe(ctx); err != nil {
 			break
 		}
-		if err := c.probe(ctx); err != nil {
-			return 0, err
-		}
-		err = c.WaitFor(ctx, v, 0)
+		way, err = "probed", c.WaitFor(ctx, v, 0)
 	}
 	if err != nil {
-		return 0, err
+		return 0, "failed", err
 	}
-	return c.RV(), nil
+	return c.RV(), way, nil
 }
 
 func isTooLargeError(err error) bool {
@@ -107,7 +114,7 @@ func (c *Collection) probe(ctx context.Context) error {
 	case bookmark == 0:
 		return fmt.Errorf("probing for the current version: %w", errNoBookmark)
 	}
-	if err := c.WaitFor(ctx, last, catchUp); err != nil {
+	if err := c.WaitFor(ctx, last, catchUpLimit); err != nil {
 		return err
 	}
 	c.store.progress(bookmark)

@@ -194,7 +194,7 @@ func (f *feed) stream(ctx context.Context) error {
 	defer l.release()
 	if !f.paged {
 		err := f.watch(ctx, WatchOptions{SendInitialEvents: true}, l)
-		if !errors.Is(err, ErrUnsupported) && !apierrors.IsInvalid(err) {
+		if l.complete || !errors.Is(err, ErrUnsupported) && !apierrors.IsInvalid(err) {
 			return err
 		}
 		f.log.Info("no streaming list, listing in pages", "error", err)

@@ -17,6 +17,8 @@ type listing struct {
 	held  *View // what a relist is compared with, nil the first time
 	tree  *objectTree
 	began time.Time
+	// complete is set when the store has taken the list over.
+	complete bool
 	// release gives the slot for lists back; it may be called again.
 	release func()
 }
@@ -115,6 +117,7 @@ func (f *feed) wrapListError(ctx context.Context, err error) error {
 
 // complete makes the listed state, at rv, that of the store.
 func (f *feed) complete(l *listing, rv uint64) error {
+	l.complete = true
 	if f.synced {
 		if err := f.store.replace(l.tree, rv); err != nil {
 			return err

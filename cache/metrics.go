@@ -12,15 +12,16 @@ import (
 // metrics are the counters of a Manager's collections; they outlive those. Their
 // labels are group, resource and encoding: never a namespace, name or version.
 type metrics struct {
-	restarts, events *prometheus.CounterVec
-	syncSeconds      *prometheus.HistogramVec
-	refused          prometheus.Counter
+	restarts, events, fresh *prometheus.CounterVec
+	syncSeconds             *prometheus.HistogramVec
+	refused                 prometheus.Counter
 }
 
 // feedMetrics are one collection's.
 type feedMetrics struct {
 	restarts    *prometheus.CounterVec // by reason
 	events      *prometheus.CounterVec // by type
+	fresh       *prometheus.CounterVec // by way
 	syncSeconds prometheus.Observer
 }
 
@@ -34,6 +35,10 @@ func newMetrics() *metrics {
 			Name: "kubeweir_cache_feed_events_total",
 			Help: "Events received from upstream watches, by type; bookmarks and initial lists are not counted.",
 		}, []string{"group", "resource", "encoding", "type"}),
+		fresh: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubeweir_cache_fresh_rounds_total",
+			Help: "Rounds that asked the upstream for its version, by how the cache reached that: held, fed (within 20 ms), probed, failed.",
+		}, []string{"group", "resource", "encoding", "way"}),
 		syncSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "kubeweir_cache_start_seconds",
 			Help:    "Time from the first use of a collection until it was complete.",
@@ -51,6 +56,7 @@ func (m *metrics) feed(res *Resource, enc api.Encoding) *feedMetrics {
 	return &feedMetrics{
 		restarts:    m.restarts.MustCurryWith(labels),
 		events:      m.events.MustCurryWith(labels),
+		fresh:       m.fresh.MustCurryWith(labels),
 		syncSeconds: m.syncSeconds.With(labels),
 	}
 }
@@ -59,7 +65,7 @@ func (m *metrics) feed(res *Resource, enc api.Encoding) *feedMetrics {
 // state.
 func (m *Manager) register(r prometheus.Registerer) error {
 	c := m.parts.metrics
-	for _, collector := range []prometheus.Collector{c.restarts, c.events, c.syncSeconds, c.refused, newStateCollector(m)} {
+	for _, collector := range []prometheus.Collector{c.restarts, c.events, c.fresh, c.syncSeconds, c.refused, newStateCollector(m)} {
 		if err := r.Register(collector); err != nil {
 			return err
 		}
