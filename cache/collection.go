@@ -177,7 +177,17 @@ func (c *Collection) ListKind() (kind, apiVersion string) {
 	if k == nil {
 		return "", "" // not synced: nobody has the collection yet
 	}
-	return k.kind, k.apiVersion
+	return k.Kind, k.APIVersion
+}
+
+// Warnings are the values of the Warning headers that the upstream sends with
+// every answer of the resource: that its version is deprecated. They must not be
+// modified.
+func (c *Collection) Warnings() []string {
+	if k := c.feed.kind.Load(); k != nil {
+		return k.Warnings
+	}
+	return nil
 }
 
 // RV is the version that the collection holds.

@@ -69,11 +69,9 @@ type feed struct {
 	last     uint64 // version on the open watch
 	backoff  backoff
 
-	kind     atomic.Pointer[listKind]
+	kind     atomic.Pointer[ListMeta]
 	bookmark atomic.Pointer[[]byte]
 }
-
-type listKind struct{ kind, apiVersion string }
 
 const (
 	// pageSize is the limit of a paged list.
@@ -211,7 +209,8 @@ func (f *feed) stream(ctx context.Context) error {
 	return f.watch(ctx, WatchOptions{ResourceVersion: rv}, nil)
 }
 
-// learnKind asks the source once what its lists call themselves.
+// learnKind asks the source once what its lists call themselves, and what the
+// answers of the resource warn of.
 func (f *feed) learnKind(ctx context.Context) error {
 	if f.kind.Load() != nil {
 		return nil
@@ -220,7 +219,7 @@ func (f *feed) learnKind(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("asking for the list's kind: %w", err)
 	}
-	f.kind.Store(&listKind{kind: meta.Kind, apiVersion: meta.APIVersion})
+	f.kind.Store(&ListMeta{Kind: meta.Kind, APIVersion: meta.APIVersion, Warnings: meta.Warnings})
 	return nil
 }
 

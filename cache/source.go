@@ -45,6 +45,9 @@ type ListMeta struct {
 	// Kind and APIVersion of the list itself (PodList, v1): asked of the source,
 	// never guessed.
 	Kind, APIVersion string
+	// Warnings are the values of the answer's Warning headers: a deprecated
+	// version of a resource has one on every answer.
+	Warnings []string
 }
 
 // WatchOptions says where a Source's watch begins.

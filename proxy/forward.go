@@ -24,10 +24,6 @@ func (g *Gateway) forward(ctx context.Context, x *exchange) *api.Response {
 
 // credentials says how a request of s is forwarded, and completes its header.
 func credentials(s *identity.Subject, h *api.Header) (upstream.Credentials, error) {
-	if s.Identity.Source == identity.Anonymous && !s.Impersonated {
-		// Anonymous upstream as well, which may allow it something or not.
-		return upstream.Credentials{As: upstream.AsClient}, nil
-	}
 	if err := s.SetUpstreamHeader(h); err != nil {
 		return upstream.Credentials{}, err
 	}

@@ -109,15 +109,15 @@ type exchange struct {
 func (g *Gateway) Serve(ctx context.Context, r *api.Request) *api.Response {
 	x := &exchange{request: r, began: time.Now(), source: fromGateway}
 	x.info = api.ParseRequestInfo(r.Method, r.Path, r.RawQuery)
-	if resp := g.Health.Serve(r, false); resp != nil {
-		return resp
-	}
 	x.auditID = r.Header.Get("Audit-Id")
 	if x.auditID == "" {
 		x.auditID = uuid.NewString()
 		r.Header.Add("Audit-Id", x.auditID)
 	}
 	x.pretty = api.Pretty(r.RawQuery, r.Header.Get("User-Agent"))
+	if resp := g.Health.Serve(r, false); resp != nil {
+		return g.answer(x, resp, nil)
+	}
 	long := isLongRunning(&x.info, r)
 	limit := &g.inFlight
 	if long {
@@ -159,8 +159,8 @@ func (x *exchange) fail(err error) *api.Response {
 
 // route decides how a request is answered.
 func (g *Gateway) route(ctx context.Context, x *exchange) *api.Response {
-	if err := g.identify(ctx, x); err != nil {
-		return x.fail(identity.StatusError(err))
+	if resp := g.identify(ctx, x); resp != nil {
+		return resp
 	}
 	if res, ok := g.cacheable(x); ok && !x.subject.UpstreamDecides {
 		if resp := g.read(ctx, x, res); resp != nil {

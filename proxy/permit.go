@@ -8,14 +8,21 @@ import (
 )
 
 // identify finds out who asks and as whom, and takes every credential out of
-// the request's header.
-func (g *Gateway) identify(ctx context.Context, x *exchange) error {
+// the request's header. nil means that it is known, else it is the refusal.
+func (g *Gateway) identify(ctx context.Context, x *exchange) *api.Response {
 	id, err := g.Authenticator.Authenticate(ctx, x.request)
-	if err != nil {
-		return err
+	if err == nil {
+		x.subject, err = g.Authorizer.Impersonate(ctx, id, x.request)
 	}
-	x.subject, err = g.Authorizer.Impersonate(ctx, id, x.request)
-	return err
+	if err == nil {
+		return nil
+	}
+	resp := x.fail(identity.StatusError(err))
+	if resp.Status == 400 {
+		// Upstream refuses malformed impersonation by a way of its own.
+		resp.Header.Add("X-Content-Type-Options", "nosniff")
+	}
+	return resp
 }
 
 // permit asks whether the read may be answered here; nil means yes, else it is

@@ -3,7 +3,9 @@ package proxy
 import (
 	"context"
 	"errors"
+	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,7 +21,7 @@ import (
 // as upstream would, errors in the parameters included, is upstream's to answer.
 func (g *Gateway) read(ctx context.Context, x *exchange, res *cache.Resource) *api.Response {
 	form, ok := negotiate(x, res)
-	if !ok {
+	if !ok || x.info.Verb != "watch" && !validTimeout(x.request.RawQuery) {
 		return nil
 	}
 	q, ok := parseRead(x, res)
@@ -47,12 +49,16 @@ type readQuery struct {
 }
 
 // mostRecent reports whether the read asks for the latest state.
-func (q *readQuery) mostRecent() bool {
-	return q.options.ResourceVersion == "" && q.options.Continue == ""
-}
+func (q *readQuery) mostRecent() bool { return q.options.MostRecent() }
 
 func negotiate(x *exchange, res *cache.Resource) (api.Representation, bool) {
-	rep, verdict := api.Negotiate(x.request.Header.Get("Accept"), api.Capabilities{
+	accept := x.request.Header.Get("Accept")
+	if strings.Contains(accept, "application/*") {
+		// go-restful, which looks before the handlers of built-in resources do,
+		// knows exact types and */* only.
+		return api.Representation{}, false
+	}
+	rep, verdict := api.Negotiate(accept, api.Capabilities{
 		List:     x.info.Verb == "list",
 		Protobuf: !res.Custom,
 		Table:    res.Printer != nil && !res.Printer.Traits().NoTables,
@@ -94,6 +100,24 @@ func parseRead(x *exchange, res *cache.Resource) (q readQuery, ok bool) {
 	q.options = opts
 	q.filter, err = object.NewFilter(res.Schema, namespace, "", opts.LabelSelector, opts.FieldSelector)
 	return q, err == nil
+}
+
+// validTimeout reports whether the timeout parameter, which upstream parses for
+// all but long-running requests, is absent or well-formed.
+func validTimeout(query string) bool {
+	if !strings.Contains(query, "timeout=") {
+		return true
+	}
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return false
+	}
+	timeout := values.Get("timeout")
+	if timeout == "" {
+		return true
+	}
+	_, err = time.ParseDuration(timeout)
+	return err == nil
 }
 
 func validVersion(rv string) bool {
@@ -152,8 +176,16 @@ func (g *Gateway) cached(ctx context.Context, x *exchange, res *cache.Resource, 
 		return x.fail(err)
 	}
 	x.source = fromCache
+	warn(resp, c)
 	markStale(resp, c)
 	return resp
+}
+
+// warn adds what the upstream warns of in every answer of the resource.
+func warn(resp *api.Response, c *cache.Collection) {
+	for _, w := range c.Warnings() {
+		resp.Header.Add("Warning", w)
+	}
 }
 
 // holds reports whether c may answer a most-recent read in session mode.
@@ -224,6 +256,7 @@ func (g *Gateway) watch(ctx context.Context, x *exchange, res *cache.Resource, q
 	})
 	close(registered)
 	x.source = fromCache
+	warn(resp, c)
 	return resp
 }
 

@@ -54,6 +54,7 @@ type Resources struct {
 	printers  Printers
 	manager   *cache.Manager
 	log       *slog.Logger
+	dropping  sync.WaitGroup // what removeSlowly still has to do; Run waits for it
 
 	mu struct {
 		sync.RWMutex
@@ -70,7 +71,7 @@ type Resources struct {
 // definition is what kubeweir keeps of one CustomResourceDefinition.
 type definition struct {
 	uid         string
-	generation  int64
+	spec        string // JSON
 	established bool
 	resources   []*cache.Resource
 }
@@ -136,6 +137,7 @@ func (r *Resources) lookupBuiltin(gvr schema.GroupVersionResource, synced bool) 
 // Run keeps the custom resources in step with their definitions until ctx ends.
 // Failures are retried; meanwhile custom resources are forwarded.
 func (r *Resources) Run(ctx context.Context) {
+	defer r.dropping.Wait()
 	for ctx.Err() == nil {
 		err := r.follow(ctx)
 		r.forgetCustom()
@@ -176,7 +178,7 @@ func (r *Resources) follow(ctx context.Context) error {
 		r.setSynced()
 	}, func(d watchmux.Delivery) {
 		if d.Type == api.Deleted {
-			r.remove(d.Object.Name, errDefinitionDeleted)
+			r.removeSlowly(ctx, d.Object.Name)
 		} else {
 			r.apply(d.Object)
 		}
@@ -193,15 +195,16 @@ func (r *Resources) refreshDiscovery(ctx context.Context) {
 
 func (r *Resources) apply(o *object.Object) {
 	var crd apiextensionsv1.CustomResourceDefinition
-	if err := json.Unmarshal(o.Raw, &crd); err != nil {
+	var raw struct{ Spec json.RawMessage }
+	if err := errors.Join(json.Unmarshal(o.Raw, &crd), json.Unmarshal(o.Raw, &raw)); err != nil {
 		r.log.Error("definition is not readable, its resources are forwarded", "definition", o.Name, "error", err)
 		r.remove(o.Name, errDefinitionUnknown)
 		return
 	}
-	next := r.define(&crd)
+	next := r.define(&crd, string(raw.Spec))
 	r.mu.Lock()
 	last := r.mu.definitions[o.Name]
-	if last != nil && last.uid == next.uid && last.generation == next.generation && last.established == next.established {
+	if last != nil && last.uid == next.uid && last.spec == next.spec && last.established == next.established {
 		r.mu.Unlock()
 		return
 	}
@@ -209,18 +212,22 @@ func (r *Resources) apply(o *object.Object) {
 	r.replaceLocked(last, next)
 	r.mu.Unlock()
 	r.drop(last, errDefinitionChanged)
+	if last == nil {
+		r.drop(next, errDefinitionChanged) // what is left of one of the same name
+	}
 }
 
 // define makes the resources of one definition; none unless it is established.
-func (r *Resources) define(crd *apiextensionsv1.CustomResourceDefinition) *definition {
-	d := &definition{uid: string(crd.UID), generation: crd.Generation}
+// One that is being deleted counts until it is gone: its objects go first, and
+// watches see them go.
+func (r *Resources) define(crd *apiextensionsv1.CustomResourceDefinition, spec string) *definition {
+	d := &definition{uid: string(crd.UID), spec: spec}
 	for _, c := range crd.Status.Conditions {
 		if c.Type == apiextensionsv1.Established && c.Status == apiextensionsv1.ConditionTrue {
 			d.established = true
 		}
 	}
-	if !d.established || crd.DeletionTimestamp != nil {
-		d.established = false
+	if !d.established {
 		return d
 	}
 	for i := range crd.Spec.Versions {
@@ -256,12 +263,34 @@ func (r *Resources) customResource(crd *apiextensionsv1.CustomResourceDefinition
 }
 
 func (r *Resources) remove(name string, reason error) {
+	r.drop(r.forget(name), reason)
+}
+
+// forget takes a definition out, so that requests for its resources are
+// forwarded from now on.
+func (r *Resources) forget(name string) *definition {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	last := r.mu.definitions[name]
 	delete(r.mu.definitions, name)
 	r.replaceLocked(last, nil)
-	r.mu.Unlock()
-	r.drop(last, reason)
+	return last
+}
+
+// feedEnd is how long the feed of a deleted resource has to bring the last
+// deletions, which happened before that of the definition; then upstream ends
+// its watch and so do we.
+const feedEnd = 2 * time.Second
+
+func (r *Resources) removeSlowly(ctx context.Context, name string) {
+	last := r.forget(name)
+	r.dropping.Go(func() {
+		select {
+		case <-ctx.Done():
+		case <-time.After(feedEnd):
+		}
+		r.drop(last, errDefinitionDeleted)
+	})
 }
 
 func (r *Resources) replaceLocked(last, next *definition) {

@@ -13,14 +13,20 @@ import (
 
 // GatewayCredentials tells whose credentials the connection to the upstream must
 // carry for a forwarded request of s: the gateway's own (true), or none at all,
-// because the client's token is in the header. The two must not be mixed:
+// because the client's token is in the header or the client is nobody. The two must not be mixed:
 // kube-apiserver prefers a client certificate to a token, and would take the
 // request for the gateway's.
-func (s *Subject) GatewayCredentials() bool { return s.Identity.Source != BearerToken }
+func (s *Subject) GatewayCredentials() bool { return !s.asItself() }
+
+// asItself reports whether the client can be forwarded with what it came with:
+// its token, or nothing.
+func (s *Subject) asItself() bool {
+	return s.Identity.Source == BearerToken || s.Identity.Source == Anonymous && !s.Impersonated
+}
 
 // SetUpstreamHeader sets in h, from which Authenticate and Impersonate took all
 // credentials, what a forwarded request of s must carry: the client's own token
-// and impersonation as it asked for them, or, for a client without a token, the
+// and impersonation as it asked for them, or, for a client known by other means, the
 // impersonation of User with the gateway's credentials. For the gateway's own
 // identity it sets nothing.
 //
@@ -30,17 +36,19 @@ func (s *Subject) SetUpstreamHeader(h *api.Header) error {
 	*h = slices.DeleteFunc(*h, func(f api.HeaderField) bool {
 		return isImpersonation(f.Name) || strings.EqualFold(f.Name, "Authorization")
 	})
-	switch s.Identity.Source {
-	case Gateway:
+	switch {
+	case s.Identity.Source == Gateway:
 		return nil
-	case BearerToken:
-		h.Add("Authorization", "Bearer "+string(s.Identity.Token))
-		if s.wanted == nil {
-			return nil
-		}
-		return addImpersonation(h, s.wanted)
+	case !s.asItself():
+		return addImpersonation(h, &s.User.info)
 	}
-	return addImpersonation(h, &s.User.info)
+	if s.Identity.Token != "" {
+		h.Add("Authorization", "Bearer "+string(s.Identity.Token))
+	}
+	if s.wanted == nil {
+		return nil
+	}
+	return addImpersonation(h, s.wanted)
 }
 
 func addImpersonation(h *api.Header, u *user.DefaultInfo) error {

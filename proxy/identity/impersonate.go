@@ -84,15 +84,31 @@ func (a *Authorizer) Impersonate(ctx context.Context, id *Identity, r *api.Reque
 		switch {
 		case err != nil:
 			return nil, err
-		case !d.Allowed && id.Token != "":
+		case !d.Allowed && (id.Token != "" || id.Source == Anonymous):
 			return s.undecided(), nil
 		case !d.Allowed:
-			return nil, Forbidden(id.User, attributes, d.Reason)
+			info := api.ParseRequestInfo(r.Method, r.Path, r.RawQuery)
+			return nil, Forbidden(id.User, constrained(AttributesOf(&info), wanted), d.Reason)
 		}
 	}
 	s.Impersonated = true
 	s.User = impersonatedUser(wanted)
 	return s, nil
+}
+
+// constrained is the permission that kube-apiserver 1.36 names when it refuses an
+// impersonation: to impersonate such a user while doing what the request does
+// (k8s.io/apiserver/pkg/endpoints/filters/impersonation/mode.go).
+func constrained(a Attributes, wanted *user.DefaultInfo) Attributes {
+	mode := "user-info"
+	switch {
+	case strings.HasPrefix(wanted.Name, nodeUserPrefix):
+		mode = "arbitrary-node"
+	case strings.HasPrefix(wanted.Name, serviceaccount.ServiceAccountUsernamePrefix):
+		mode = "serviceaccount"
+	}
+	a.Verb = "impersonate-on:" + mode + ":" + a.Verb
+	return a
 }
 
 func (s *Subject) undecided() *Subject {

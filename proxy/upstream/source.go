@@ -121,7 +121,10 @@ func (s *Source) readList(a *answer, res *cache.Resource, enc api.Encoding, visi
 	if err != nil {
 		return cache.ListMeta{}, fmt.Errorf("list of %s: resourceVersion: %w", res.GroupResource(), err)
 	}
-	return cache.ListMeta{ResourceVersion: rv, Continue: meta.Continue, Kind: meta.Kind, APIVersion: meta.APIVersion}, nil
+	return cache.ListMeta{
+		ResourceVersion: rv, Continue: meta.Continue, Kind: meta.Kind, APIVersion: meta.APIVersion,
+		Warnings: a.Header.Values("Warning"),
+	}, nil
 }
 
 // plain undoes the compression of a body.
