@@ -41,7 +41,11 @@ e2e: ## End-to-end tests against a real kube-apiserver, which is built first if 
 	$(GO) test -count=1 -p 1 -timeout 25m $(E2E)
 
 .PHONY: bench
-bench: ## Benchmarks. BENCH=regexp chooses, BENCHFLAGS="-count=6" and the like are passed on.
+bench: build ## kubeweir beside kube-apiserver, as a table. BENCHARGS="-row get,list-json" and the like are passed on.
+	$(GO) run ./test/bench/cmd/bench -gateway bin/kubeweir $(BENCHARGS)
+
+.PHONY: bench-go
+bench-go: ## Go benchmarks of the parts. BENCH=regexp chooses, BENCHFLAGS="-count=6" and the like are passed on.
 	$(GO) test -run '^$$' -bench '$(BENCH)' $(BENCHFLAGS) -p 1 -timeout 60m $(LIGHT) $(HEAVY) $(E2E)
 
 .PHONY: help

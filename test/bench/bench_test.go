@@ -1,0 +1,152 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestMain(m *testing.M) {
+	ServeFloor()
+	os.Exit(m.Run())
+}
+
+// TestSmoke runs the driver over every row, with few repetitions: that it works, not how fast anything is.
+func TestSmoke(t *testing.T) {
+	// Building what is measured can take minutes, the first time.
+	ctx, cancel := context.WithTimeout(t.Context(), 25*time.Minute)
+	defer cancel()
+	report, err := Run(ctx, Options{Short: true, Binary: os.Getenv("KUBEWEIR_BINARY"), Progress: t.Logf})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := Rows()
+	if len(report.Results) != len(rows) {
+		t.Fatalf("%d results of %d rows", len(report.Results), len(rows))
+	}
+	for i, r := range report.Results {
+		row := rows[i]
+		if r.Row != row.Name || r.Kubeweir == nil || r.KubeAPIServer == nil && !row.Plaintext {
+			t.Errorf("%s: %+v", row.Name, r)
+			continue
+		}
+		if r.Quantity == CPU && (r.Kubeweir.Count == 0 || r.KubeAPIServer.Count == 0 || r.Kubeweir.P50 == 0 && row.Name != "watch-fast") {
+			t.Errorf("%s measured nothing: %+v, %+v", row.Name, r.KubeAPIServer, r.Kubeweir)
+		}
+		for _, note := range r.Notes {
+			// Rows' ages and writes between two answers move a body's size by less than is noted.
+			if strings.HasPrefix(note, "bytes differ") || strings.HasPrefix(note, "kubeweir ended") {
+				t.Errorf("%s: %s", row.Name, note)
+			}
+		}
+	}
+	checkOutputs(t, report)
+}
+
+// checkOutputs: the report can be read back, and holds every row.
+func checkOutputs(t *testing.T, r *Report) {
+	t.Helper()
+	var table, asJSON, svg bytes.Buffer
+	if err := errors.Join(r.WriteTable(&table), r.WriteJSON(&asJSON), r.WriteSVG(&svg)); err != nil {
+		t.Fatal(err)
+	}
+	t.Log("\n" + table.String())
+	var back Report
+	if err := json.Unmarshal(asJSON.Bytes(), &back); err != nil || len(back.Results) != len(r.Results) {
+		t.Errorf("JSON: %d results, %v", len(back.Results), err)
+	}
+	for d := xml.NewDecoder(&svg); ; {
+		if _, err := d.Token(); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatalf("SVG: %v", err)
+		}
+	}
+	for _, res := range r.Results {
+		if !strings.Contains(table.String(), res.Row) {
+			t.Errorf("%s is not in the table", res.Row)
+		}
+	}
+}
+
+func TestChoose(t *testing.T) {
+	rows, err := Choose(Rows(), []string{"get", "list-json"})
+	if err != nil || !slices.Equal(rowNames(rows), []string{"list-json", "get"}) {
+		t.Errorf("%v, %v", rowNames(rows), err)
+	}
+	if _, err := Choose(Rows(), []string{"nothing"}); err == nil || !strings.Contains(err.Error(), "list-json") {
+		t.Errorf("a row that is not there: %v", err)
+	}
+	names := rowNames(Rows())
+	slices.Sort(names)
+	if len(slices.Compact(names)) != len(Rows()) {
+		t.Error("two rows have one name")
+	}
+}
+
+func TestParseStat(t *testing.T) {
+	const tail = "S 1 2 3 4 5 6 7 8 9 10 120 34 0 0 20 0"
+	for _, name := range []string{"(kubeweir)", "(a b) c)", "()"} {
+		got, err := parseStat([]byte("42 " + name + " " + tail + "\n"))
+		if err != nil || got != 154*clockTick {
+			t.Errorf("%s: %s, %v", name, got, err)
+		}
+	}
+	for _, bad := range []string{"", "42 (x) S 1", "42 x S 1 2 3 4 5 6 7 8 9 10 120 34 0 0"} {
+		if got, err := parseStat([]byte(bad)); err == nil {
+			t.Errorf("%q: %s", bad, got)
+		}
+	}
+}
+
+func TestPercentile(t *testing.T) {
+	var all []time.Duration
+	for i := range 100 {
+		all = append(all, time.Duration(100-i))
+	}
+	for p, want := range map[float64]time.Duration{0: 1, 0.5: 51, 0.99: 100, 1: 100} {
+		if got := percentile(all, p); got != want {
+			t.Errorf("%v: %d, want %d", p, got, want)
+		}
+	}
+	if percentile(nil, 0.5) != 0 {
+		t.Error("of nothing")
+	}
+}
+
+func TestJudge(t *testing.T) {
+	side := func(v float64) *Side { return &Side{Value: v} }
+	earlier := []Result{{Row: "few", Kubeweir: side(100)}}
+	for _, test := range []struct {
+		name   string
+		result Result
+		target Target
+		met    string
+	}{
+		{"ratio", Result{Ratio: 16, Kubeweir: side(1)}, Target{Ratio: 16}, "met"},
+		{"ratio missed", Result{Ratio: 15.9, Kubeweir: side(1)}, Target{Ratio: 16}, "missed"},
+		{"no target", Result{Ratio: 1, Kubeweir: side(1)}, Target{}, ""},
+		{"most", Result{Quantity: Memory, Kubeweir: side(160)}, Target{Max: 10, PerRaw: 1.5}, "met"},
+		{"most missed", Result{Quantity: Memory, Kubeweir: side(161)}, Target{Max: 10, PerRaw: 1.5}, "missed"},
+		{"both", Result{Ratio: 9, Kubeweir: side(140)}, Target{Ratio: 8, Above: "few", MostAbove: 1.5}, "met"},
+		{"one of both", Result{Ratio: 9, Kubeweir: side(160)}, Target{Ratio: 8, Above: "few", MostAbove: 1.5}, "missed"},
+		{"the other was not measured", Result{Ratio: 9, Kubeweir: side(160)}, Target{Ratio: 8, Above: "many", MostAbove: 1.5}, "met"},
+	} {
+		test.result.judge(test.target, 100, earlier)
+		got := ""
+		if test.result.Met != nil {
+			got = map[bool]string{true: "met", false: "missed"}[*test.result.Met]
+		}
+		if got != test.met {
+			t.Errorf("%s: %q (%s), want %q", test.name, got, test.result.Target, test.met)
+		}
+	}
+}

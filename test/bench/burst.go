@@ -1,0 +1,107 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// bursts measures a row of kind Burst.
+func (m *measurer) bursts(ctx context.Context, r *Row) (*measured, error) {
+	gw, done, err := m.gatewayFor(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	path, err := m.bed.path(ctx, r, gw)
+	if err != nil {
+		return nil, err
+	}
+	spec := requestSpec{path: path, accept: r.Accept, gzip: r.Gzip}
+	out := &measured{}
+	servers := []*server{m.bed.apiserver, m.counted(gw.server, r)}
+	totals := []*tally{&out.apiserver, &out.kubeweir}
+	if m.profile != "" {
+		servers, totals = servers[1:], totals[1:]
+	}
+	err = m.profiled(ctx, r, func() error {
+		for range m.effort.bursts {
+			for i, s := range servers {
+				t, err := m.burst(ctx, r, s, spec)
+				if err != nil {
+					return fmt.Errorf("%s: %w", s.name, err)
+				}
+				totals[i].add(t)
+			}
+		}
+		return nil
+	})
+	out.compareBytes()
+	return out, err
+}
+
+// burst opens the clients' connections and lets them all ask at once. What writes cost meanwhile is counted for
+// either server, since both need it for the same thing.
+func (m *measurer) burst(ctx context.Context, r *Row, s *server, spec requestSpec) (tally, error) {
+	var t tally
+	conns := make([]*conn, min(r.Clients, m.effort.clients))
+	for i := range conns {
+		c, err := dial(ctx, s, 64<<10)
+		if err != nil {
+			return t, err
+		}
+		defer c.close()
+		conns[i] = c
+	}
+	// One answer before, as every client has had one.
+	if _, err := conns[0].get(s.encode(spec), 200); err != nil {
+		return t, err
+	}
+	if err := quiet(ctx, s.pids...); err != nil {
+		return t, err
+	}
+	through := m.bed.apiserver
+	if r.WritesThrough {
+		through = s
+	}
+	_, err := m.churning(ctx, through, r.Churn, func() error {
+		before, err := cpuTime(s.pids...)
+		if err != nil {
+			return err
+		}
+		if err := together(conns, s.encode(spec), &t); err != nil {
+			return err
+		}
+		after, err := cpuTime(s.pids...)
+		t.cpu = after - before
+		return err
+	})
+	return t, err
+}
+
+// together sends a request on all connections at once and waits for all answers.
+func together(conns []*conn, request []byte, t *tally) error {
+	responses := make([]response, len(conns))
+	errs := make([]error, len(conns))
+	t.latencies = make([]time.Duration, len(conns))
+	start := make(chan struct{})
+	var wg sync.WaitGroup
+	for i, c := range conns {
+		wg.Go(func() {
+			<-start
+			begin := time.Now()
+			responses[i], errs[i] = c.get(request, 200)
+			t.latencies[i] = time.Since(begin)
+		})
+	}
+	begin := time.Now()
+	close(start)
+	wg.Wait()
+	t.wall, t.count = time.Since(begin), int64(len(conns))
+	for _, r := range responses {
+		t.bytes += r.bytes
+	}
+	return errors.Join(errs...)
+}

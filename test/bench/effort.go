@@ -1,0 +1,48 @@
+package bench
+
+import "time"
+
+// An effort says how much is measured. More makes figures steadier: the kernel tells processor time in steps of 10 ms.
+type effort struct {
+	// pods in the cluster, and the most watchers of a row.
+	pods, watchers int
+	// rounds is how often each server is measured in turn.
+	rounds int
+	// The processor time that each server is to spend on a row's requests, over all rounds.
+	apiserver, gateway, floor time.Duration
+	// requests are the fewest in a slice.
+	requests int
+	// bursts of each server in a row, and the most clients of one.
+	bursts, clients int
+	// watching is how long events are sent in one slice, and fastEvents how many are sent as fast as possible.
+	watching   time.Duration
+	fastEvents int
+	// labelWatching is watching of rows with few deliveries.
+	labelWatching time.Duration
+	// writes are those whose latency is compared.
+	writes int
+	// settle is how long a process is left alone before its memory is read.
+	settle time.Duration
+	// restart begins with a new kube-apiserver after the pods are written, so that its memory is not that of writing.
+	restart bool
+}
+
+func fullEffort() effort {
+	return effort{
+		pods: 5000, watchers: 10000, rounds: 4,
+		apiserver: 3 * time.Second, gateway: 1500 * time.Millisecond, floor: 800 * time.Millisecond,
+		requests: 2, bursts: 2, clients: 50,
+		watching: 5 * time.Second, fastEvents: 400, labelWatching: 15 * time.Second,
+		writes: 1000, settle: 15 * time.Second, restart: true,
+	}
+}
+
+func shortEffort() effort {
+	return effort{
+		pods: 1000, watchers: 100, rounds: 2,
+		apiserver: 100 * time.Millisecond, gateway: 40 * time.Millisecond, floor: 20 * time.Millisecond,
+		requests: 1, bursts: 1, clients: 10,
+		watching: 250 * time.Millisecond, fastEvents: 20, labelWatching: 250 * time.Millisecond,
+		writes: 20, settle: 200 * time.Millisecond,
+	}
+}

@@ -1,0 +1,195 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// fanOut measures a row of kind FanOut or LabelWatch: in turn kube-apiserver with nobody watching (what the writes
+// cost anyway), kube-apiserver with the watchers, kubeweir with the watchers, and the floor.
+func (m *measurer) fanOut(ctx context.Context, r *Row) (*measured, error) {
+	gw, done, err := m.gatewayFor(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	out := &measured{}
+	ws := m.eventsOf(r)
+	for range min(2, m.rounds()) {
+		if m.profile == "" {
+			cost, err := m.writeCost(ctx, m.bed.apiserver, ws)
+			if err != nil {
+				return nil, err
+			}
+			t, err := m.fanOutSlice(ctx, r, m.bed.apiserver, ws)
+			if err != nil {
+				return nil, fmt.Errorf("kube-apiserver: %w", err)
+			}
+			t.deducted = min(t.cpu, time.Duration(ws.n)*cost)
+			out.apiserver.add(t)
+		}
+		t, err := m.fanOutSlice(ctx, r, gw.server, ws)
+		if err != nil {
+			return nil, fmt.Errorf("kubeweir: %w", err)
+		}
+		out.kubeweir.add(t)
+		if m.profile == "" {
+			if t, err = m.fanOutSlice(ctx, r, m.bed.floor.server, ws); err != nil {
+				return nil, fmt.Errorf("floor: %w", err)
+			}
+			out.floor.add(t)
+		}
+	}
+	out.noteWatches()
+	return out, nil
+}
+
+// eventsOf says what is written in one slice.
+func (m *measurer) eventsOf(r *Row) writes {
+	watching := m.effort.watching
+	if r.Kind == LabelWatch {
+		watching = m.effort.labelWatching
+	}
+	if m.profile != "" {
+		watching = profileTime
+	}
+	if r.Rate == 0 {
+		return writes{n: m.effort.fastEvents, workers: churnWorkers}
+	}
+	// One writer, so that the k-th event of every watcher comes from the k-th write.
+	return writes{n: max(1, int(watching.Seconds()*float64(r.Rate))), rate: r.Rate, workers: 1}
+}
+
+// fanOutSlice opens watchers, writes, and waits for what they are due.
+func (m *measurer) fanOutSlice(ctx context.Context, r *Row, s *server, ws writes) (tally, error) {
+	var t tally
+	n := min(r.Clients, m.effort.watchers, m.effort.pods)
+	// When the k-th write, or the last one to a pod, began, in nanoseconds since base.
+	begun, base := make([]atomic.Int64, max(ws.n, m.effort.pods)+1), time.Now()
+	options, err := m.watchOptionsFor(ctx, r, s, n)
+	if err != nil {
+		return t, err
+	}
+	options.begun = func(watcher, k int) time.Time {
+		if r.Kind == LabelWatch {
+			k = watcher
+		}
+		if ws.workers > 1 || watcher%20 != 0 && r.Kind != LabelWatch || k >= len(begun) {
+			return time.Time{}
+		}
+		return base.Add(time.Duration(begun[k].Load()))
+	}
+	w, err := openWatchers(ctx, options)
+	if err != nil {
+		return t, err
+	}
+	defer w.close()
+	if err := quiet(ctx, s.pids...); err != nil {
+		return t, err
+	}
+	due := int64(ws.n)
+	if r.Kind == FanOut {
+		due *= int64(n)
+	}
+	writer := m.writer(m.bed.apiserver)
+	if r.Kind == LabelWatch {
+		writer.pods = n // others have no watcher
+	}
+	var written atomic.Int64
+	writer.before = func(pod int, at time.Time) {
+		k := int(written.Add(1)) - 1
+		if r.Kind == LabelWatch {
+			k = pod
+		}
+		begun[k].Store(int64(at.Sub(base)))
+	}
+	err = m.profiled(ctx, r, func() error {
+		before, err := cpuTime(s.pids...)
+		if err != nil {
+			return err
+		}
+		begin := time.Now()
+		if s.name == "floor" {
+			err = m.emit(ctx, r, s, ws, n, writer.before)
+		} else {
+			_, err = writer.run(ctx, ws)
+		}
+		if err != nil {
+			return err
+		}
+		if t.count, err = w.await(ctx, due); err != nil {
+			return err
+		}
+		t.wall = time.Since(begin)
+		after, err := cpuTime(s.pids...)
+		t.cpu, t.closed, t.short, t.bytes = after-before, w.closed.Load(), due-t.count, w.bytes.Load()
+		return err
+	})
+	w.close()
+	t.latencies = w.latencies()
+	return t, err
+}
+
+// watchOptionsFor are the watches of a row.
+func (m *measurer) watchOptionsFor(ctx context.Context, r *Row, s *server, n int) (watchOptions, error) {
+	o := watchOptions{server: s, n: n, buffer: 32 << 10}
+	if r.Kind == LabelWatch {
+		o.buffer = 8 << 10
+	}
+	if s.name == "floor" {
+		o.request = func(int) []byte { return s.encode(requestSpec{path: "/watch"}) }
+		return o, nil
+	}
+	version, err := m.bed.version(ctx)
+	if err != nil {
+		return o, err
+	}
+	o.request = func(i int) []byte {
+		path := "/api/v1/pods?watch=1&resourceVersion=" + version
+		if r.Kind == LabelWatch {
+			path += fmt.Sprintf("&labelSelector=%s%%3D%d", podLabel, i)
+		}
+		return s.encode(requestSpec{path: path})
+	}
+	return o, nil
+}
+
+// emit makes the floor send events as the writer would make kube-apiserver send them.
+func (m *measurer) emit(ctx context.Context, r *Row, s *server, ws writes, n int, before func(int, time.Time)) error {
+	_, pod, err := fetch(ctx, m.bed.apiserver, requestSpec{path: podPath(0)})
+	if err != nil {
+		return err
+	}
+	event := fmt.Appendf(nil, "{\"type\":\"MODIFIED\",\"object\":%s}\n", trimNewline(pod))
+	c, err := dial(ctx, s, 16<<10)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	begin := time.Now()
+	for k := range ws.n {
+		if ws.rate > 0 {
+			if err := sleep(ctx, time.Until(begin.Add(time.Duration(k)*time.Second/time.Duration(ws.rate)))); err != nil {
+				return err
+			}
+		}
+		path := "/emit"
+		if r.Kind == LabelWatch {
+			path = fmt.Sprintf("/emit?to=%d", k%n)
+		}
+		before(k%n, time.Now())
+		if _, err := c.get(s.encode(requestSpec{method: "POST", path: path, body: event}), 200); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func trimNewline(b []byte) []byte {
+	for len(b) > 0 && b[len(b)-1] == '\n' {
+		b = b[:len(b)-1]
+	}
+	return b
+}

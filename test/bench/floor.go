@@ -1,0 +1,218 @@
+package bench
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/valyala/fasthttp"
+)
+
+// floorEnv, set in the environment, makes a process that calls ServeFloor the floor.
+const floorEnv = "KUBEWEIR_BENCH_FLOOR"
+
+// A floor is a fasthttp server in a process of its own. It sends back what it was given: PUT stores a body under a
+// path, GET returns it, GET with If-None-Match is answered 304. GET /watch opens a stream, to which POST /emit writes
+// its body: to all, or to number N with ?to=N.
+type floor struct {
+	cmd    *exec.Cmd
+	stdin  io.Closer // the process ends when it is closed
+	server *server
+}
+
+// startFloor runs this program again as the floor, with a certificate that clients trust.
+func startFloor(certFile, keyFile string, tlsConfig *tls.Config) (*floor, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), floorEnv+"="+certFile+":"+keyFile)
+	cmd.Stderr = os.Stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start the floor: %w", err)
+	}
+	f := &floor{cmd: cmd, stdin: stdin}
+	addr, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		f.close()
+		return nil, fmt.Errorf("the floor does not tell its address: %w", err)
+	}
+	pid := cmd.Process.Pid
+	f.server = &server{name: "floor", addr: strings.TrimSpace(addr), tls: tlsConfig, pids: []int{pid}, pid: pid}
+	return f, nil
+}
+
+func (f *floor) close() {
+	_ = f.stdin.Close()
+	_ = f.cmd.Process.Kill()
+	_ = f.cmd.Wait()
+}
+
+// store gives the floor a body to answer path with.
+func (f *floor) store(ctx context.Context, path string, like response, body []byte) error {
+	_, _, err := fetch(ctx, f.server, requestSpec{
+		method: "PUT", path: path, body: body, contentType: like.contentType, contentEncoding: like.encoding,
+	})
+	return err
+}
+
+// ServeFloor makes this process the floor, until its standard input ends, if its environment says so. Programs and
+// tests that call Run call it first.
+func ServeFloor() {
+	files, ok := os.LookupEnv(floorEnv)
+	if !ok {
+		return
+	}
+	if err := serveFloor(files); err != nil {
+		fmt.Fprintln(os.Stderr, "floor:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func serveFloor(files string) error {
+	certFile, keyFile, _ := strings.Cut(files, ":")
+	cert, err := tls.LoadX509KeyPair(certFile, keyFile)
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	h := &floorHandler{bodies: make(map[string]floorBody)}
+	s := &fasthttp.Server{
+		Handler: h.serve, NoDefaultServerHeader: true, ReadBufferSize: 16 << 10,
+		MaxRequestBodySize: 1 << 30, Concurrency: 100_000,
+	}
+	failed := make(chan error, 1)
+	go func() {
+		failed <- s.Serve(tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{cert}}))
+	}()
+	fmt.Println(l.Addr())
+	ended := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		close(ended)
+	}()
+	select {
+	case err := <-failed:
+		return err
+	case <-ended:
+		return nil
+	}
+}
+
+type floorBody struct {
+	contentType, encoding string
+	body                  []byte
+}
+
+// floorHandler is the floor's state. mu guards it, and writing to watchers.
+type floorHandler struct {
+	mu       sync.RWMutex
+	bodies   map[string]floorBody
+	watchers []*floorWatcher
+	frame    []byte
+}
+
+// A floorWatcher is an open stream.
+type floorWatcher struct {
+	nc     net.Conn
+	failed bool // its client has left
+}
+
+func (h *floorHandler) serve(ctx *fasthttp.RequestCtx) {
+	path := string(ctx.Path())
+	switch {
+	case ctx.IsPut():
+		h.mu.Lock()
+		h.bodies[path] = floorBody{
+			contentType: string(ctx.Request.Header.ContentType()),
+			encoding:    string(ctx.Request.Header.ContentEncoding()),
+			body:        bytes.Clone(ctx.PostBody()),
+		}
+		h.mu.Unlock()
+	case path == "/emit":
+		h.emit(ctx.PostBody(), string(ctx.QueryArgs().Peek("to")))
+	case path == "/watch":
+		ctx.HijackSetNoResponse(true)
+		ctx.Hijack(h.watch)
+	case len(ctx.Request.Header.Peek("If-None-Match")) > 0:
+		ctx.SetStatusCode(fasthttp.StatusNotModified)
+	default:
+		h.get(ctx, path)
+	}
+}
+
+func (h *floorHandler) get(ctx *fasthttp.RequestCtx, path string) {
+	h.mu.RLock()
+	b, ok := h.bodies[path]
+	h.mu.RUnlock()
+	if !ok {
+		ctx.SetStatusCode(fasthttp.StatusNotFound)
+		return
+	}
+	ctx.SetContentType(b.contentType)
+	if b.encoding != "" {
+		ctx.Response.Header.SetContentEncoding(b.encoding)
+	}
+	ctx.Response.SetBodyRaw(b.body)
+}
+
+// watch keeps a connection, which fasthttp closes when watch returns.
+func (h *floorHandler) watch(nc net.Conn) {
+	w := &floorWatcher{nc: nc}
+	_, err := io.WriteString(nc, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
+	if err != nil {
+		return
+	}
+	h.mu.Lock()
+	h.watchers = append(h.watchers, w)
+	h.mu.Unlock()
+	// Clients send nothing; what comes is their leaving.
+	_, _ = nc.Read(make([]byte, 1))
+	h.mu.Lock()
+	w.failed = true
+	h.mu.Unlock()
+}
+
+// emit writes one event to watchers, one after the other.
+func (h *floorHandler) emit(event []byte, to string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	live := h.watchers[:0]
+	for _, w := range h.watchers {
+		if !w.failed {
+			live = append(live, w)
+		}
+	}
+	clear(h.watchers[len(live):])
+	h.watchers = live
+	h.frame = fmt.Appendf(h.frame[:0], "%x\r\n%s\r\n", len(event), event)
+	chosen := h.watchers
+	if n, err := strconv.Atoi(to); err == nil && n < len(h.watchers) {
+		chosen = h.watchers[n : n+1]
+	}
+	for _, w := range chosen {
+		_, _ = w.nc.Write(h.frame)
+	}
+}

@@ -1,0 +1,110 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+)
+
+// measured is what measuring a row gave.
+type measured struct {
+	apiserver, kubeweir, floor    tally
+	apiserverBytes, kubeweirBytes int64 // rows of memory
+	notes                         []string
+}
+
+// A measurer measures rows of a testbed, one at a time.
+type measurer struct {
+	bed     *testbed
+	effort  effort
+	profile string // folder of profiles; empty to measure
+	written atomic.Int64
+	current *gateway // of the row that is measured
+}
+
+// measure measures one row.
+func (m *measurer) measure(ctx context.Context, r *Row) (*measured, error) {
+	kinds := map[Kind]func(context.Context, *Row) (*measured, error){
+		Requests: m.requests, Pages: m.requests, Burst: m.bursts,
+		FanOut: m.fanOut, LabelWatch: m.fanOut, Write: m.forwarded,
+		Resident: m.resident, IdleWatch: m.idleWatches,
+	}
+	f, ok := kinds[r.Kind]
+	if !ok {
+		return nil, fmt.Errorf("row %s: unknown kind %q", r.Name, r.Kind)
+	}
+	out, err := f(ctx, r)
+	if err != nil {
+		return nil, fmt.Errorf("row %s: %w", r.Name, err)
+	}
+	return out, nil
+}
+
+func (m *measurer) rounds() int {
+	if m.profile != "" {
+		return 1
+	}
+	return m.effort.rounds
+}
+
+func (m *measurer) writer(s *server) *writer {
+	return &writer{server: s, pods: m.effort.pods, last: &m.written}
+}
+
+// gatewayFor is the gateway that a row measures, and what ends it if it is this row's alone.
+func (m *measurer) gatewayFor(ctx context.Context, r *Row) (*gateway, func(), error) {
+	if err := m.bed.common(ctx); err != nil {
+		return nil, nil, err
+	}
+	m.current = m.bed.gateway
+	if !r.Session {
+		return m.current, func() {}, nil
+	}
+	g, err := m.bed.startGateway(ctx, "--consistency=session")
+	if err != nil {
+		return nil, nil, err
+	}
+	// Its cache fills with the first list.
+	for range 3 {
+		if _, _, err := fetch(ctx, g.server, requestSpec{path: "/api/v1/pods?resourceVersion=0"}); err != nil {
+			g.process.Close()
+			return nil, nil, err
+		}
+	}
+	m.current = g
+	return g, g.process.Close, nil
+}
+
+// counted is s with the upstream's processor time counted too if the row wants it.
+func (m *measurer) counted(s *server, r *Row) *server {
+	if !r.Upstream {
+		return s
+	}
+	both := *s
+	both.pids = append([]int{s.pid}, m.bed.apiserver.pids...)
+	return &both
+}
+
+// compareBytes notes when the servers do not send the same amount.
+func (d *measured) compareBytes() {
+	if d.apiserver.count == 0 || d.kubeweir.count == 0 {
+		return
+	}
+	a := float64(d.apiserver.bytes) / float64(d.apiserver.count)
+	b := float64(d.kubeweir.bytes) / float64(d.kubeweir.count)
+	if a > 1.01*b || b > 1.01*a {
+		d.notes = append(d.notes, fmt.Sprintf("bytes differ: kube-apiserver %.0f, kubeweir %.0f", a, b))
+	}
+}
+
+// noteWatches notes watches that ended or fell short.
+func (d *measured) noteWatches() {
+	for _, s := range []struct {
+		name string
+		t    *tally
+	}{{"kube-apiserver", &d.apiserver}, {"kubeweir", &d.kubeweir}, {"the floor", &d.floor}} {
+		if s.t.closed > 0 || s.t.short > 0 {
+			d.notes = append(d.notes, fmt.Sprintf("%s ended %d watches and left out %d events", s.name, s.t.closed, s.t.short))
+		}
+	}
+}

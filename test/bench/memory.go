@@ -1,0 +1,112 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+)
+
+// resident measures a row of kind Resident: a fresh gateway's memory once it has served the list, and kube-apiserver's.
+func (m *measurer) resident(ctx context.Context, r *Row) (*measured, error) {
+	out := &measured{}
+	g, err := m.bed.startGateway(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer g.process.Close()
+	path, err := m.bed.path(ctx, r, g)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range []*server{m.bed.apiserver, g.server} {
+		// The gateway's first list may be forwarded.
+		for range 2 {
+			if _, _, err := fetch(ctx, s, requestSpec{path: path}); err != nil {
+				return nil, fmt.Errorf("%s: %w", s.name, err)
+			}
+		}
+	}
+	if err := sleep(ctx, m.effort.settle); err != nil {
+		return nil, err
+	}
+	if err := m.heapProfile(ctx, r, g); err != nil {
+		return nil, err
+	}
+	if out.apiserverBytes, _, err = residentMemory(m.bed.apiserver.pid); err != nil {
+		return nil, err
+	}
+	var peak int64
+	out.kubeweirBytes, peak, err = residentMemory(g.pid)
+	out.notes = append(out.notes, fmt.Sprintf("raw JSON %.1f MB; kubeweir's most was %.0f MB", mega(m.bed.rawBytes), mega(peak)))
+	return out, err
+}
+
+// idleWatches measures a row of kind IdleWatch: how much memory grows with watches that get no events.
+func (m *measurer) idleWatches(ctx context.Context, r *Row) (*measured, error) {
+	out := &measured{}
+	g, err := m.bed.startGateway(ctx, "--insecure-listen=127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	defer g.process.Close()
+	n := min(r.Clients, m.effort.watchers)
+	s := g.server
+	if r.Plaintext {
+		if s = g.plaintext; s == nil {
+			return nil, fmt.Errorf("the gateway tells no plaintext address:\n%s", g.process.Log())
+		}
+	}
+	out.kubeweirBytes, err = m.idleMemory(ctx, s, n, func() error { return m.heapProfile(ctx, r, g) })
+	if err != nil {
+		return nil, fmt.Errorf("kubeweir: %w", err)
+	}
+	if r.Plaintext || m.profile != "" {
+		return out, nil
+	}
+	out.apiserverBytes, err = m.idleMemory(ctx, m.bed.apiserver, n, nil)
+	if err != nil {
+		return nil, fmt.Errorf("kube-apiserver: %w", err)
+	}
+	out.notes = append(out.notes, fmt.Sprintf("%d open; kube-apiserver's heap may have had room for them", n))
+	return out, nil
+}
+
+// idleMemory is the memory of one of n watches, of a server that has the pods in its cache.
+func (m *measurer) idleMemory(ctx context.Context, s *server, n int, while func() error) (int64, error) {
+	for range 2 {
+		if _, _, err := fetch(ctx, s, requestSpec{path: "/api/v1/pods?resourceVersion=0"}); err != nil {
+			return 0, err
+		}
+	}
+	if err := sleep(ctx, m.effort.settle); err != nil {
+		return 0, err
+	}
+	before, _, err := residentMemory(s.pid)
+	if err != nil {
+		return 0, err
+	}
+	version, err := m.bed.version(ctx)
+	if err != nil {
+		return 0, err
+	}
+	request := s.encode(requestSpec{path: "/api/v1/pods?watch=1&allowWatchBookmarks=1&resourceVersion=" + version})
+	w, err := openWatchers(ctx, watchOptions{server: s, n: n, buffer: 512, request: func(int) []byte { return request }})
+	if err != nil {
+		return 0, err
+	}
+	defer w.close()
+	if err := sleep(ctx, m.effort.settle); err != nil {
+		return 0, err
+	}
+	if while != nil {
+		if err := while(); err != nil {
+			return 0, err
+		}
+	}
+	after, _, err := residentMemory(s.pid)
+	if closed := w.closed.Load(); err == nil && closed > 0 {
+		err = fmt.Errorf("%d of %d idle watches were closed", closed, n)
+	}
+	return (after - before) / int64(n), err
+}
+
+func mega(bytes int64) float64 { return float64(bytes) / 1e6 }

@@ -1,0 +1,132 @@
+package bench
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// A Report is what one run measured, and on what.
+type Report struct {
+	Date     time.Time `json:"date"`
+	Machine  string    `json:"machine"`
+	Cores    int       `json:"cores"`
+	Go       string    `json:"go"`
+	Kernel   string    `json:"kernel"`
+	Load     string    `json:"loadAverage"` // when the run began
+	LoadEnd  string    `json:"loadAverageAtEnd"`
+	Short    bool      `json:"short"`
+	Pods     int       `json:"pods"`
+	PodBytes int64     `json:"bytesOfPod"` // of one pod's JSON
+	Results  []Result  `json:"results"`
+}
+
+func newReport(short bool, pods int, raw int64) *Report {
+	return &Report{
+		Date: time.Now().UTC().Truncate(time.Second), Machine: cpuModel(), Cores: runtime.NumCPU(), Go: runtime.Version(),
+		Kernel: firstLine("/proc/sys/kernel/osrelease"), Load: firstLine("/proc/loadavg"),
+		Short: short, Pods: pods, PodBytes: raw / int64(pods),
+	}
+}
+
+func firstLine(file string) string {
+	b, _ := os.ReadFile(file)
+	line, _, _ := strings.Cut(string(b), "\n")
+	return line
+}
+
+func cpuModel() string {
+	b, _ := os.ReadFile("/proc/cpuinfo")
+	for line := range strings.Lines(string(b)) {
+		if name, value, _ := strings.Cut(line, ":"); strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return runtime.GOARCH
+}
+
+// WriteJSON writes the report for programs.
+func (r *Report) WriteJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(r)
+}
+
+// WriteTable writes the report for people.
+func (r *Report) WriteTable(w io.Writer) error {
+	if _, err := fmt.Fprintf(w, "%s  %s, %d cores, Linux %s, %s\n%d pods of %d bytes JSON; load average %s at the beginning, %s at the end\n\n",
+		r.Date.Format(time.DateTime+" MST"), r.Machine, r.Cores, r.Kernel, r.Go, r.Pods, r.PodBytes, r.Load, r.LoadEnd); err != nil {
+		return err
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "row\tby\tkube-apiserver\tkubeweir\tfloor\tkube:weir\tweir:floor\ttarget\t\tp50/p99 kube\tp50/p99 weir\tper s kube/weir\tbytes\tRSS kube/weir")
+	for i := range r.Results {
+		fmt.Fprintln(t, strings.Join(r.Results[i].cells(), "\t"))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, res := range r.Results {
+		for _, note := range res.Notes {
+			if _, err := fmt.Fprintf(w, "%s: %s\n", res.Row, note); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (r *Result) cells() []string {
+	value := func(s *Side) string {
+		if s == nil {
+			return "-"
+		}
+		return r.Quantity.Format(s.Value)
+	}
+	latencies := func(s *Side) string {
+		if s == nil || s.P50 == 0 {
+			return "-"
+		}
+		return fmt.Sprintf("%.*f/%.*f ms", decimals(s.P50), s.P50, decimals(s.P99), s.P99)
+	}
+	times := func(x float64) string {
+		if x == 0 {
+			return "-"
+		}
+		return fmt.Sprintf("%.*f", decimals(x), x)
+	}
+	met := ""
+	if r.Met != nil {
+		met = "MISSED"
+		if *r.Met {
+			met = "met"
+		}
+	}
+	return []string{
+		r.Row, r.Unit, value(r.KubeAPIServer), value(r.Kubeweir), value(r.Floor), times(r.Ratio), times(r.OverFloor),
+		r.Target, met, latencies(r.KubeAPIServer), latencies(r.Kubeweir),
+		pair(r, "%.0f", func(s *Side) float64 { return s.PerSecond }),
+		pair(r, "%.0f", func(s *Side) float64 { return s.Bytes }),
+		pair(r, "%.0f MB", func(s *Side) float64 { return mega(s.Resident) }),
+	}
+}
+
+// pair writes a figure of kube-apiserver and of kubeweir, once if they are the same.
+func pair(r *Result, format string, get func(*Side) float64) string {
+	figure := func(s *Side) string {
+		if s == nil || get(s) == 0 {
+			return "-"
+		}
+		return fmt.Sprintf(format, get(s))
+	}
+	a, b := figure(r.KubeAPIServer), figure(r.Kubeweir)
+	if a == b {
+		return a
+	}
+	return a + "/" + b
+}

@@ -1,0 +1,174 @@
+package bench
+
+import (
+	"fmt"
+	"time"
+)
+
+// A Quantity is what a row compares.
+type Quantity string
+
+// The quantities, with their units in results.
+const (
+	CPU     Quantity = "cpu_us"     // microseconds of the server's processor time
+	Latency Quantity = "latency_ms" // milliseconds
+	Memory  Quantity = "bytes"      // resident bytes
+)
+
+// A Side is what one server took.
+type Side struct {
+	// Value is the row's quantity, by unit. For a row of kind Write kubeweir's is what is added to kube-apiserver's.
+	Value float64 `json:"value"`
+	// GrossCPU is the processor time by unit before what the writes cost anyway was taken off, microseconds.
+	GrossCPU float64 `json:"grossCPU,omitempty"`
+	Count    int64   `json:"count,omitempty"`
+	// CPUSeconds is what Value was computed from.
+	CPUSeconds float64 `json:"cpuSeconds,omitempty"`
+	// P50 and P99 are latencies in milliseconds: of requests to the end of the body, of events from the beginning of
+	// the write to the watcher.
+	P50 float64 `json:"p50_ms,omitempty"`
+	P99 float64 `json:"p99_ms,omitempty"`
+	// PerSecond is how many units a second there were, by this client on this machine.
+	PerSecond float64 `json:"perSecond,omitempty"`
+	// Bytes of a unit, as sent, without chunks' framing (watches: with it).
+	Bytes float64 `json:"bytesPerUnit,omitempty"`
+	// Resident is the process's memory right after the row, bytes.
+	Resident int64 `json:"residentBytes,omitempty"`
+}
+
+// A Result is one line of the table.
+type Result struct {
+	Row      string   `json:"row"`
+	Title    string   `json:"title"`
+	Unit     string   `json:"unit"`
+	Quantity Quantity `json:"quantity"`
+
+	KubeAPIServer *Side `json:"kubeAPIServer,omitempty"`
+	Kubeweir      *Side `json:"kubeweir,omitempty"`
+	Floor         *Side `json:"floor,omitempty"`
+
+	// Ratio is kube-apiserver : kubeweir, OverFloor kubeweir : floor; 0 where there is no such thing.
+	Ratio     float64 `json:"ratio,omitempty"`
+	OverFloor float64 `json:"overFloor,omitempty"`
+	// Target in words, and whether it is met; nil without one, or where it cannot be told.
+	Target string   `json:"target,omitempty"`
+	Met    *bool    `json:"met,omitempty"`
+	Notes  []string `json:"notes,omitempty"`
+}
+
+// resultOf makes a line of what was measured. earlier are the lines before.
+func (m *measurer) resultOf(r *Row, d *measured, earlier []Result) Result {
+	out := Result{Row: r.Name, Title: r.Title, Unit: r.unit(), Quantity: r.quantity(), Notes: d.notes}
+	switch out.Quantity {
+	case Memory:
+		out.KubeAPIServer, out.Kubeweir = memorySide(d.apiserverBytes), memorySide(d.kubeweirBytes)
+	default:
+		out.KubeAPIServer, out.Kubeweir, out.Floor = sideOf(&d.apiserver), sideOf(&d.kubeweir), sideOf(&d.floor)
+		if out.Quantity == Latency && out.KubeAPIServer != nil && out.Kubeweir != nil {
+			out.KubeAPIServer.Value = out.KubeAPIServer.P50
+			out.Kubeweir.Value = out.Kubeweir.P50 - out.KubeAPIServer.P50
+		}
+		m.remember(out.KubeAPIServer, m.bed.apiserver)
+		if m.current != nil {
+			m.remember(out.Kubeweir, m.current.server)
+		}
+	}
+	if out.Quantity != Latency {
+		out.Ratio = ratio(out.KubeAPIServer, out.Kubeweir)
+		out.OverFloor = ratio(out.Kubeweir, out.Floor)
+	}
+	out.judge(r.Target, m.bed.rawBytes, earlier)
+	return out
+}
+
+// remember notes a process's memory; one that has ended meanwhile has none.
+func (m *measurer) remember(s *Side, of *server) {
+	if s != nil {
+		s.Resident, _, _ = residentMemory(of.pid)
+	}
+}
+
+func memorySide(bytes int64) *Side {
+	if bytes == 0 {
+		return nil
+	}
+	return &Side{Value: float64(bytes)}
+}
+
+func sideOf(t *tally) *Side {
+	if t.count == 0 {
+		return nil
+	}
+	n := float64(t.count)
+	return &Side{
+		Value: micro(t.cpu-t.deducted) / n, GrossCPU: micro(t.cpu) / n,
+		Count: t.count, CPUSeconds: (t.cpu - t.deducted).Seconds(),
+		P50: milli(percentile(t.latencies, 0.50)), P99: milli(percentile(t.latencies, 0.99)),
+		PerSecond: n / t.wall.Seconds(), Bytes: float64(t.bytes) / n,
+	}
+}
+
+// ratio is a : b, 0 when either is not there or too small to be seen.
+func ratio(a, b *Side) float64 {
+	if a == nil || b == nil || a.Value <= 0 || b.Value <= 0 {
+		return 0
+	}
+	return a.Value / b.Value
+}
+
+// judge compares with the target.
+func (r *Result) judge(t Target, raw int64, earlier []Result) {
+	met := func(ok bool, format string, args ...any) {
+		if r.Target != "" {
+			r.Target += ", "
+		}
+		r.Target += fmt.Sprintf(format, args...)
+		if r.Met != nil {
+			ok = ok && *r.Met
+		}
+		r.Met = &ok
+	}
+	if t.Ratio > 0 && r.Ratio > 0 {
+		met(r.Ratio >= t.Ratio, ">= %g x", t.Ratio)
+	}
+	if most := t.Max + t.PerRaw*float64(raw); most > 0 && r.Kubeweir != nil {
+		met(r.Kubeweir.Value <= most, "<= %s", r.Quantity.Format(most))
+	}
+	for _, e := range earlier {
+		if e.Row == t.Above && r.Kubeweir != nil && e.Kubeweir != nil {
+			x := ratio(r.Kubeweir, e.Kubeweir)
+			met(x <= t.MostAbove, "<= %g x of %s (is %.2f)", t.MostAbove, e.Row, x)
+		}
+	}
+}
+
+// Format writes a value of the quantity with a unit.
+func (q Quantity) Format(v float64) string {
+	switch q {
+	case Memory:
+		if v < 1<<20 {
+			return fmt.Sprintf("%.1f KiB", v/(1<<10))
+		}
+		return fmt.Sprintf("%.0f MB", v/1e6)
+	case Latency:
+		return fmt.Sprintf("%.2f ms", v)
+	}
+	if v >= 1000 {
+		return fmt.Sprintf("%.*f ms", decimals(v/1000), v/1000)
+	}
+	return fmt.Sprintf("%.*f us", decimals(v), v)
+}
+
+// decimals shows about three digits.
+func decimals(v float64) int {
+	switch {
+	case v >= 100:
+		return 0
+	case v >= 10:
+		return 1
+	}
+	return 2
+}
+
+func micro(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+func milli(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

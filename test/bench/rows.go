@@ -1,0 +1,177 @@
+package bench
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A Kind says how a row is measured.
+type Kind string
+
+// The kinds of rows.
+const (
+	// Requests: one client sends the same request again and again.
+	Requests Kind = "requests"
+	// Pages: one client reads a list in pages, again and again. A page is the unit.
+	Pages Kind = "pages"
+	// Burst: many clients send the same request at the same moment.
+	Burst Kind = "burst"
+	// FanOut: every event goes to every watcher. A delivery is the unit.
+	FanOut Kind = "fan-out"
+	// LabelWatch: each watcher has its own label selector and every event goes to one of them. An event is the unit.
+	LabelWatch Kind = "label watch"
+	// Write: what a write takes longer when it goes through the gateway, at the median.
+	Write Kind = "write"
+	// Resident: memory with all pods in the cache.
+	Resident Kind = "resident memory"
+	// IdleWatch: memory of an open watch without events.
+	IdleWatch Kind = "idle watch"
+)
+
+// A Target is what a row is to reach. Zero fields ask for nothing.
+type Target struct {
+	// Ratio is the least kube-apiserver:kubeweir.
+	Ratio float64
+	// Max is the most that kubeweir may take, in the unit of the row's quantity.
+	Max float64
+	// PerRaw is added to Max for every byte of JSON of the pods.
+	PerRaw float64
+	// Above, with MostAbove: kubeweir takes at most so many times what it takes in the row of that name.
+	Above     string
+	MostAbove float64
+}
+
+// A Row is one line of the table. What is not said is zero: no churn, identity encoding, one client.
+type Row struct {
+	// Name selects the row on the command line, Title stands in the table.
+	Name, Title string
+	Kind        Kind
+	// Path is the request's path and query. {namespace}, {node}, {pod} and {version} stand for those of the testbed.
+	Path string
+	// Accept is the media type asked for; empty for JSON.
+	Accept string
+	// Gzip accepts gzip.
+	Gzip bool
+	// Conditional sends the ETag of an earlier answer of kubeweir's as If-None-Match.
+	Conditional bool
+	// Clients is how many clients or watchers there are. Zero for one.
+	Clients int
+	// Churn is how many pods are updated a second while the row is measured, behind the gateway's back.
+	Churn int
+	// WritesThrough makes the updates of Churn go through the server that is measured.
+	WritesThrough bool
+	// Session measures a gateway with --consistency=session.
+	Session bool
+	// Upstream counts kube-apiserver's processor time for kubeweir too, because kubeweir makes use of it.
+	Upstream bool
+	// Rate is how many events a second watchers are sent; zero for as many as the server takes.
+	Rate int
+	// Plaintext measures the gateway's plaintext listener.
+	Plaintext bool
+
+	Target Target
+}
+
+const (
+	protobufType = "application/vnd.kubernetes.protobuf"
+	tableType    = "application/json;as=Table;v=v1;g=meta.k8s.io"
+	metadataType = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+)
+
+// Rows returns all rows, in the order in which they are measured and shown. Rows of memory come first, before other
+// rows have left their traces.
+func Rows() []Row {
+	const allPods = "/api/v1/pods?resourceVersion=0"
+	return []Row{
+		{Name: "memory-pods", Title: "resident with all pods cached as JSON", Kind: Resident, Path: allPods,
+			Target: Target{Max: 60 << 20, PerRaw: 1.5}},
+		{Name: "memory-watch-tls", Title: "idle watch, TLS", Kind: IdleWatch, Clients: 10000, Target: Target{Max: 45 << 10}},
+		{Name: "memory-watch-plain", Title: "idle watch, plaintext", Kind: IdleWatch, Clients: 10000, Plaintext: true,
+			Target: Target{Max: 12 << 10}},
+
+		{Name: "list-json", Title: "list rv=0 JSON", Kind: Requests, Path: allPods, Target: Target{Ratio: 16}},
+		{Name: "list-protobuf", Title: "list rv=0 protobuf", Kind: Requests, Path: allPods, Accept: protobufType, Target: Target{Ratio: 10}},
+		{Name: "list-table", Title: "list rv=0 Table", Kind: Requests, Path: allPods, Accept: tableType, Target: Target{Ratio: 15}},
+		{Name: "list-metadata", Title: "list rv=0 PartialObjectMetadataList", Kind: Requests, Path: allPods, Accept: metadataType, Target: Target{Ratio: 9}},
+		{Name: "list-json-gzip", Title: "list rv=0 JSON, gzip", Kind: Requests, Path: allPods, Gzip: true, Target: Target{Ratio: 100}},
+		{Name: "list-json-churn", Title: "list rv=0 JSON, 100 updates/s", Kind: Requests, Path: allPods, Churn: 100, Target: Target{Ratio: 14}},
+		{Name: "list-json-gzip-churn", Title: "list rv=0 JSON, gzip, 100 updates/s", Kind: Requests, Path: allPods, Gzip: true, Churn: 100, Target: Target{Ratio: 20}},
+		{Name: "list-namespace", Title: "list one namespace of 20", Kind: Requests, Path: "/api/v1/namespaces/{namespace}/pods?resourceVersion=0", Target: Target{Ratio: 12}},
+		{Name: "list-label", Title: "list labelSelector, 1 of 50 matches", Kind: Requests, Path: allPods + "&labelSelector=shard%3D7", Target: Target{Ratio: 14}},
+		{Name: "list-field", Title: "list fieldSelector spec.nodeName, 1 of 200", Kind: Requests, Path: allPods + "&fieldSelector=spec.nodeName%3D{node}", Target: Target{Ratio: 8}},
+		{Name: "list-pages", Title: "list limit=500, all pages", Kind: Pages, Path: "/api/v1/pods?limit=500&resourceVersion={version}&resourceVersionMatch=NotOlderThan", Target: Target{Ratio: 10}},
+		{Name: "list-pages-unset", Title: "list limit=500, all pages, unset rv (first page forwarded)", Kind: Pages, Path: "/api/v1/pods?limit=500", Upstream: true},
+		{Name: "get", Title: "get one pod rv=0", Kind: Requests, Path: "{pod}?resourceVersion=0", Target: Target{Ratio: 8}},
+		{Name: "list-unchanged", Title: "list rv=0 JSON with If-None-Match, unchanged", Kind: Requests, Path: allPods, Conditional: true, Target: Target{Ratio: 1000}},
+
+		{Name: "burst-strict", Title: "list unset rv by 50 clients at once, strict", Kind: Burst, Path: "/api/v1/pods", Clients: 50, Upstream: true, Target: Target{Ratio: 10}},
+		{Name: "burst-session", Title: "same, session, 20 writes/s through the gateway", Kind: Burst, Path: "/api/v1/pods", Clients: 50, Upstream: true,
+			Session: true, Churn: 20, WritesThrough: true, Target: Target{Ratio: 14}},
+
+		{Name: "watch-paced", Title: "watch, 40 events/s to 1,000 watchers", Kind: FanOut, Clients: 1000, Rate: 40, Target: Target{Ratio: 2.2}},
+		{Name: "watch-fast", Title: "watch, events as fast as possible to 1,000 watchers", Kind: FanOut, Clients: 1000, Target: Target{Ratio: 4}},
+		{Name: "watch-labels-10", Title: "watch, 10 watchers by label, 100 events/s", Kind: LabelWatch, Clients: 10, Rate: 100},
+		{Name: "watch-labels", Title: "watch, 5,000 watchers by label, 100 events/s", Kind: LabelWatch, Clients: 5000, Rate: 100,
+			Target: Target{Ratio: 8, Above: "watch-labels-10", MostAbove: 1.5}},
+
+		{Name: "write-forwarded", Title: "write through the gateway, added at the median", Kind: Write, Target: Target{Max: 0.3}},
+	}
+}
+
+// Choose returns the rows with the given names, in the order of all; no names chooses all of them.
+func Choose(all []Row, names []string) ([]Row, error) {
+	if len(names) == 0 {
+		return all, nil
+	}
+	var out []Row
+	for _, r := range all {
+		if slices.Contains(names, r.Name) {
+			out = append(out, r)
+		}
+	}
+	for _, name := range names {
+		if !slices.ContainsFunc(all, func(r Row) bool { return r.Name == name }) {
+			return nil, fmt.Errorf("no row is named %q; there are %s", name, strings.Join(rowNames(all), ", "))
+		}
+	}
+	return out, nil
+}
+
+func rowNames(rows []Row) []string {
+	var out []string
+	for _, r := range rows {
+		out = append(out, r.Name)
+	}
+	return out
+}
+
+// unit is what the row's quantity is counted by.
+func (r *Row) unit() string {
+	switch r.Kind {
+	case Pages:
+		return "page"
+	case FanOut:
+		return "delivery"
+	case LabelWatch:
+		return "event"
+	case Write:
+		return "write"
+	case Resident:
+		return "process"
+	case IdleWatch:
+		return "watch"
+	}
+	return "request"
+}
+
+// quantity is what the row compares.
+func (r *Row) quantity() Quantity {
+	switch r.Kind {
+	case Write:
+		return Latency
+	case Resident, IdleWatch:
+		return Memory
+	}
+	return CPU
+}

@@ -1,0 +1,102 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+)
+
+// Options say what Run measures. The zero value measures everything, as exactly as the published table.
+type Options struct {
+	// Rows are names of rows. None means all.
+	Rows []string
+	// Short measures little, with fewer pods: to see that the driver works, not how fast anything is.
+	Short bool
+	// Pods in the cluster. 0 for 5,000, or 1,000 in short.
+	Pods int
+	// Binary is the path of kubeweir. Empty: built first.
+	Binary string
+	// Profile is a folder into which the gateway's profiles are written, one a row, instead of measuring.
+	Profile string
+	// Progress is told what is going on, in the terms of fmt.Printf. nil for nobody.
+	Progress func(format string, args ...any)
+}
+
+// Run starts everything, measures the rows and stops everything. What was measured before an error is in the report,
+// which is nil only if nothing was started. ServeFloor must have been called before.
+func Run(ctx context.Context, o Options) (_ *Report, err error) {
+	rows, err := Choose(Rows(), o.Rows)
+	if err != nil {
+		return nil, err
+	}
+	e := fullEffort()
+	if o.Short {
+		e = shortEffort()
+	}
+	if o.Pods > 0 {
+		e.pods = o.Pods
+	}
+	progress := o.Progress
+	if progress == nil {
+		progress = func(string, ...any) {}
+	}
+	if err := raiseFileLimit(); err != nil {
+		return nil, err
+	}
+	if o.Profile != "" {
+		if err := os.MkdirAll(o.Profile, 0o755); err != nil {
+			return nil, err
+		}
+	}
+	bed, err := newTestbed(ctx, o.Binary, e, progress)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, bed.close()) }()
+	m := &measurer{bed: bed, effort: e, profile: o.Profile}
+	report := newReport(o.Short, e.pods, bed.rawBytes)
+	for i := range rows {
+		begin := time.Now()
+		d, err := m.measure(ctx, &rows[i])
+		if err != nil {
+			return report, err
+		}
+		r := m.resultOf(&rows[i], d, report.Results)
+		report.Results = append(report.Results, r)
+		progress("%s", r.line(time.Since(begin)))
+	}
+	report.LoadEnd = firstLine("/proc/loadavg")
+	return report, nil
+}
+
+// line says in short what a row gave.
+func (r *Result) line(took time.Duration) string {
+	out := fmt.Sprintf("%-22s", r.Row)
+	for i, name := range []string{"kube", "weir", "floor"} {
+		if s := r.sides()[i]; s != nil {
+			out += fmt.Sprintf(" %s %s", name, r.Quantity.Format(s.Value))
+		}
+	}
+	if r.Ratio > 0 {
+		out += fmt.Sprintf(", %.1f x", r.Ratio)
+	}
+	return out + fmt.Sprintf(" (%s)", took.Round(time.Second/10))
+}
+
+// raiseFileLimit allows as many open files as the system lets this process have: every watch is one.
+func raiseFileLimit() error {
+	var l syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
+		return fmt.Errorf("limit of open files: %w", err)
+	}
+	const wanted = 65536
+	l.Max = max(l.Max, l.Cur)
+	l.Cur = min(l.Max, wanted)
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
+		return fmt.Errorf("limit of open files: %w", err)
+	}
+	return nil
+}

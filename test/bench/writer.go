@@ -1,0 +1,125 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A writer updates pods through a server, one after the other, each time with another value of an annotation.
+type writer struct {
+	server *server
+	pods   int
+	// last is the number of the last write, shared by all writers so that no write is without effect.
+	last *atomic.Int64
+	// before, if set, is called with the pod's number before each write.
+	before func(pod int, at time.Time)
+}
+
+// writes says how a writer writes.
+type writes struct {
+	// n is how many writes there are, 0 for as many as there is time for.
+	n int
+	// rate is how many a second, 0 for as many as the server takes.
+	rate int
+	// workers is how many are under way at most.
+	workers int
+}
+
+// run writes until n are done or ctx ends, which is no error, and returns how many were done.
+func (w *writer) run(ctx context.Context, ws writes) (int64, error) {
+	// The connections outlive ctx, so that the last writes are not cut and uncounted.
+	live, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	var next, done atomic.Int64
+	begin := time.Now()
+	errs := make([]error, ws.workers)
+	var wg sync.WaitGroup
+	for i := range errs {
+		wg.Go(func() {
+			c, err := dial(live, w.server, 16<<10)
+			if err != nil {
+				errs[i] = err
+				return
+			}
+			defer c.close()
+			for {
+				k := next.Add(1) - 1
+				if ws.n > 0 && k >= int64(ws.n) {
+					return
+				}
+				if ws.rate > 0 && sleep(ctx, time.Until(begin.Add(time.Duration(k)*time.Second/time.Duration(ws.rate)))) != nil {
+					return
+				}
+				if ctx.Err() != nil {
+					return
+				}
+				if errs[i] = w.write(c); errs[i] != nil {
+					return
+				}
+				done.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	return done.Load(), errors.Join(errs...)
+}
+
+// write updates the next pod.
+func (w *writer) write(c *conn) error {
+	k := w.last.Add(1)
+	pod := int(k % int64(w.pods))
+	request := w.server.encode(requestSpec{
+		method: "PATCH", path: podPath(pod) + "?fieldManager=bench", contentType: "application/merge-patch+json",
+		body: fmt.Appendf(nil, `{"metadata":{"annotations":{"bench.example.com/write":"%012d"}}}`, k),
+	})
+	if w.before != nil {
+		w.before(pod, time.Now())
+	}
+	_, err := c.get(request, 200)
+	return err
+}
+
+// writeCost is the processor time that one write costs kube-apiserver when nobody reads.
+func (m *measurer) writeCost(ctx context.Context, s *server, ws writes) (time.Duration, error) {
+	if err := quiet(ctx, s.pids...); err != nil {
+		return 0, err
+	}
+	before, err := cpuTime(s.pids...)
+	if err != nil {
+		return 0, err
+	}
+	done, err := m.writer(s).run(ctx, ws)
+	if err != nil || done == 0 {
+		return 0, errors.Join(err, ctx.Err())
+	}
+	after, err := cpuTime(s.pids...)
+	return (after - before) / time.Duration(done), err
+}
+
+// churnWorkers are enough to keep up a rate of updates on a busy machine.
+const churnWorkers = 4
+
+// churning calls f while pods are updated through s at a rate, and returns how many were.
+func (m *measurer) churning(ctx context.Context, s *server, rate int, f func() error) (int64, error) {
+	if rate == 0 {
+		return 0, f()
+	}
+	writing, stop := context.WithCancel(ctx)
+	type result struct {
+		done int64
+		err  error
+	}
+	ended := make(chan result, 1)
+	go func() {
+		done, err := m.writer(s).run(writing, writes{rate: rate, workers: churnWorkers})
+		ended <- result{done, err}
+	}()
+	err := f()
+	stop()
+	r := <-ended
+	return r.done, errors.Join(err, r.err)
+}
