@@ -299,16 +299,9 @@ func (c *Collection) Fresh(ctx context.Context) (uint64, error) {
 	return rv, err
 }
 
-// Watch is Mux().Watch, but refuses versions at which a watch cannot begin
-// because a relist jumped over them: what was true then is not known, so the
-// changes since are not either. The error is then a *watchmux.ExpiredError too.
+// Watch is Mux().Watch.
 func (c *Collection) Watch(from uint64, f *object.Filter, notify func()) (*watchmux.Watcher, error) {
-	w, err := c.store.mux.Watch(from, f, notify)
-	if err == nil && c.store.inGap(from) {
-		w.Stop()
-		return nil, &watchmux.ExpiredError{From: from, Oldest: c.RV()}
-	}
-	return w, err
+	return c.store.mux.Watch(from, f, notify)
 }
 
 // Mux fans out the collection's events.

@@ -58,6 +58,7 @@ func (s *store) replace(tree *objectTree, rv uint64) error {
 	if !s.enter(events, d.recoded, rv) {
 		return nil
 	}
+	s.mux.Skip(rv)
 	s.mux.Append(events...)
 	s.mux.Progress(rv)
 	s.waits.reached(rv)

@@ -118,7 +118,6 @@ func (s *session) wroteUnknown(gr schema.GroupResource) {
 // pending is what a collection must still hold.
 type pending struct {
 	version uint64
-	deleted map[string]deletion
 	unknown uint64 // 0 when proven
 }
 
@@ -133,16 +132,28 @@ func (s *session) pending(gr schema.GroupResource, c *cache.Collection) pending 
 	if w.unknown > w.proven[c] {
 		p.unknown = w.unknown
 	}
+	return p
+}
+
+// visible returns the deletions whose objects c still shows.
+func (s *session) visible(gr schema.GroupResource, c *cache.Collection) map[string]deletion {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := s.mu.resources[storageOf(gr)]
+	if w == nil {
+		return nil
+	}
+	var shown map[string]deletion
 	view := c.View()
 	for key, d := range w.deleted {
 		if o := view.Get(key); o != nil && o.UID == d.uid {
-			if p.deleted == nil {
-				p.deleted = make(map[string]deletion)
+			if shown == nil {
+				shown = make(map[string]deletion)
 			}
-			p.deleted[key] = d
+			shown[key] = d
 		}
 	}
-	return p
+	return shown
 }
 
 // proved records that c holds everything up to the unknown-th write.
@@ -176,7 +187,9 @@ func (s *session) hold(ctx context.Context, c *cache.Collection) error {
 		}
 		s.proved(gr, c, p.unknown)
 	}
-	return s.holdDeletions(ctx, c, p.deleted)
+	// Only now: an object that was created and deleted here may have come just
+	// before.
+	return s.holdDeletions(ctx, c, s.visible(gr, c))
 }
 
 // holdDeletions waits until c shows none of the deleted objects.

@@ -79,7 +79,7 @@ func setDefault[T time.Duration | int64 | int](v *T, def T) {
 
 // Mux is the ring and the watchers of one collection.
 //
-// One goroutine, the feed, calls Start, Append, Progress and Close. All other
+// One goroutine, the feed, calls Start, Append, Progress, Skip and Close. All other
 // methods, and those of the watchers, are safe for concurrent use.
 type Mux struct {
 	options    Options
@@ -97,6 +97,7 @@ type Mux struct {
 		// rv is the version up to which the ring knows everything; oldest is the
 		// version after which it knows everything.
 		rv, oldest uint64
+		gaps       []gap // rising
 		index      index
 		watchers   map[*Watcher]struct{}
 		closed     error
@@ -184,6 +185,7 @@ func (m *Mux) trim(now int64) {
 		}
 		m.mu.oldest = r.pop().RV
 	}
+	m.forget()
 	for r.frames < r.head && m.frames.used.Load() > m.frames.max/2 {
 		r.at(r.frames).frames.retire()
 		r.frames++
@@ -273,7 +275,8 @@ func (m *Mux) Since(rv uint64, visit func(*Event) bool) error {
 
 // Watch starts a watcher at the exclusive version from; one above RV is silent
 // until that is passed. A nil filter matches everything. It returns an
-// *ExpiredError when from is older than the history, or the Close reason.
+// *ExpiredError when from is older than the history or in a gap of it (see Skip),
+// or the Close reason.
 //
 // The caller must call Next first. notify is called when Next has reached the end
 // of the ring and there is something to read (or the end) again; see Watcher.
@@ -290,6 +293,9 @@ func (m *Mux) Watch(from uint64, f *object.Filter, notify func()) (*Watcher, err
 	}
 	if from < m.mu.oldest {
 		return nil, &ExpiredError{From: from, Oldest: m.mu.oldest}
+	}
+	if to := m.beyond(from); to > 0 {
+		return nil, &ExpiredError{From: from, Oldest: to}
 	}
 	w.cursor = m.mu.ring.after(from)
 	m.mu.index.register(w, terms)

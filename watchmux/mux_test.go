@@ -316,6 +316,68 @@ func TestFuture(t *testing.T) {
 
 // TestBounds: events leave by count, bytes and age, and what needs them gets
 // ErrExpired with kube-apiserver's words.
+func TestSkip(t *testing.T) {
+	m := watchmux.New(watchmux.Options{MaxEvents: 3})
+	m.Start(10)
+	s := schema()
+	event := func(key string, rv uint64) *watchmux.Event {
+		return &watchmux.Event{Type: api.Added, RV: rv, Object: build(t, s, state{key: key}, rv)}
+	}
+	notified := map[uint64]int{}
+	watchers := map[uint64]*watchmux.Watcher{}
+	for _, from := range []uint64{10, 15, 16, 20, 25} {
+		w, err := m.Watch(from, nil, func() { notified[from]++ })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if from != 16 { // not armed: it reads later
+			if _, _, err := w.Next(nil, 10); err != nil {
+				t.Fatal(err)
+			}
+		}
+		watchers[from] = w
+	}
+	m.Skip(20)
+	m.Append(event("a/1", 11), event("a/2", 18))
+	m.Progress(20)
+	for from, want := range map[uint64]struct{ notified, events int }{10: {1, 2}, 20: {0, 0}, 25: {0, 0}} {
+		events, rv, err := watchers[from].Next(nil, 10)
+		if err != nil || len(events) != want.events || rv != max(20, from) {
+			t.Errorf("from %d: %d events up to %d, %v", from, len(events), rv, err)
+		}
+		if want.events > 0 && notified[from] != want.notified {
+			t.Errorf("from %d: notified %d times", from, notified[from])
+		}
+	}
+	for from, times := range map[uint64]int{15: 1, 16: 0} {
+		var expired *watchmux.ExpiredError
+		if _, _, err := watchers[from].Next(nil, 10); !errors.As(err, &expired) || expired.Oldest != 20 || notified[from] != times {
+			t.Errorf("from %d: notified %d times, %v", from, notified[from], err)
+		}
+	}
+	for from, ok := range map[uint64]bool{10: true, 11: false, 19: false, 20: true, 30: true} {
+		w, err := m.Watch(from, nil, func() {})
+		if (err == nil) != ok || err != nil && !errors.Is(err, watchmux.ErrExpired) {
+			t.Errorf("watch from %d: %v", from, err)
+		}
+		if err == nil {
+			w.Stop()
+		}
+	}
+	if got := m.Stats(); got.Watchers != 3 || got.Ended.Expired != 2 {
+		t.Errorf("stats: %+v", got)
+	}
+	// The gap is forgotten with its events, and nothing is skipped backwards.
+	m.Append(event("b/1", 21), event("b/2", 22), event("b/3", 23), event("b/4", 24))
+	m.Skip(24)
+	m.Skip(25)
+	if w, err := m.Watch(24, nil, func() {}); err != nil {
+		t.Error(err)
+	} else {
+		w.Stop()
+	}
+}
+
 func TestBounds(t *testing.T) {
 	now := int64(0)
 	clock := func() int64 { return now }
