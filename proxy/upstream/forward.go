@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeweir/kubeweir/internal/api"
 )
@@ -33,7 +34,7 @@ import (
 // that has left gets nothing: the response has status 499 and no body.
 //
 // Watches, followed logs and proxied responses of unknown length are returned as a
-// Stream. The end of a Stream is clean only if the upstream's was; otherwise it is
+// Stream, or as a BodyTo while the request's own body is still under way. The end of a Stream is clean only if the upstream's was; otherwise it is
 // aborted, if the StreamWriter has a method Abort().
 func (c *Client) Forward(ctx context.Context, r *api.Request, cred Credentials) *api.Response {
 	if IsUpgrade(r) {
@@ -182,10 +183,18 @@ func hasDotSegment(path string) bool {
 	return false
 }
 
+// errMethod is kube-apiserver's answer to methods that it knows of no handler for.
+func errMethod() error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusMethodNotAllowed, Reason: metav1.StatusReasonMethodNotAllowed,
+		Message: "the server does not allow this method on the requested resource", Details: &metav1.StatusDetails{},
+	}}
+}
+
 // roundTrip sends the request and waits for the head of the response.
 func (x *exchange) roundTrip(rt http.RoundTripper, req *http.Request) (*http.Response, error) {
 	if x.r.Method == http.MethodConnect || x.r.Method == http.MethodTrace {
-		return nil, apierrors.NewMethodNotSupported(x.resource(), x.r.Method)
+		return nil, errMethod()
 	}
 	if !x.longRunning {
 		timeout := time.AfterFunc(x.c.limits.RequestTimeout, func() { x.cancel(errHeadTimeout) })

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -170,6 +171,28 @@ func TestResponsesAsTheyAre(t *testing.T) {
 	})
 }
 
+// TestShortResponses come with a length, also when the upstream did not tell it.
+func TestShortResponses(t *testing.T) {
+	bothProtocols(t, func(t *testing.T, options ...serverOption) {
+		s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
+			size, _ := strconv.Atoi(r.URL.RawQuery)
+			_, _ = io.WriteString(w, strings.Repeat("x", size/2))
+			w.(http.Flusher).Flush()
+			_, _ = io.WriteString(w, strings.Repeat("x", size-size/2))
+		}, options...)
+		c := s.client(t)
+		for _, size := range []int{1, 6000, copyBuffer - 1, copyBuffer, copyBuffer + 1, 5 * copyBuffer} {
+			resp := c.Forward(testContext(t), request("GET", fmt.Sprintf("/api/v1/pods?%d", size)), Credentials{})
+			if short := size < copyBuffer; size != copyBuffer && short != (resp.BodyTo == nil) || short && resp.Length != int64(size) {
+				t.Errorf("%d bytes: length %d, BodyTo %v", size, resp.Length, resp.BodyTo)
+			}
+			if got := len(finish(t, resp)); got != size {
+				t.Errorf("%d bytes, want %d", got, size)
+			}
+		}
+	})
+}
+
 // TestTruncatedResponses: none may look whole.
 func TestTruncatedResponses(t *testing.T) {
 	bothProtocols(t, func(t *testing.T, options ...serverOption) {
@@ -184,7 +207,7 @@ func TestTruncatedResponses(t *testing.T) {
 		c := s.client(t)
 		for target, status := range map[string]int{
 			"/api/v1/pods?length=100000":                      200, // the head was passed on
-			"/api/v1/pods":                                    200,
+			"/api/v1/pods":                                    503, // nothing was passed on
 			"/api/v1/pods?length=100":                         503,
 			"/api/v1/pods?watch=1":                            200,
 			"/api/v1/namespaces/n/pods/p/log?follow=true":     200,
@@ -303,6 +326,7 @@ func TestClientLeaves(t *testing.T) {
 		arrived, gone := make(chan struct{}, 1), make(chan struct{}, 1)
 		s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Query().Has("head") {
+				w.Header().Set("Content-Length", "100000")
 				w.(http.Flusher).Flush()
 			}
 			arrived <- struct{}{}

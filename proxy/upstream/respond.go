@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"bytes"
 	"io"
 	"net/http"
 
@@ -24,26 +25,50 @@ func (x *exchange) respond(resp *http.Response) *api.Response {
 	switch length := resp.ContentLength; {
 	case length == 0 || x.r.Method == http.MethodHead || resp.StatusCode == 204 || resp.StatusCode == 304:
 		x.end()
-	case length > 0 && length <= smallBody:
-		out.Body = make([]byte, length)
-		_, err := io.ReadFull(body, out.Body)
-		x.end()
-		if err != nil {
-			if x.left() {
-				return &api.Response{Status: statusClientLeft}
-			}
-			x.c.logFailure(x.broke(err), x.r)
-			return x.broken()
-		}
-		out.Length = length
-	case length < 0 && x.streams():
+	case length < 0 && x.streams() && x.upload.sent():
+		// A Stream may not read the rest of the request; a BodyTo may, and is
+		// passed on as it comes, too.
 		out.Stream = newStream(x, body)
 		out.Done = func(int64, error) { x.end() }
+	case length > smallBody || x.longRunning:
+		x.download(out, body, nil, 0)
 	default:
-		out.BodyTo, out.Length = &download{x, body}, length
-		out.Done = func(int64, error) { x.end() }
+		return x.small(out, body)
 	}
 	return out
+}
+
+// small answers with a body that may turn out small: kube-apiserver tells the
+// length of hardly any.
+func (x *exchange) small(out *api.Response, body io.Reader) *api.Response {
+	buf := x.c.buffers.Get().(*[]byte)
+	n, err := fill(body, *buf)
+	if err == nil {
+		x.download(out, body, buf, n)
+		return out
+	}
+	defer x.c.buffers.Put(buf)
+	x.end()
+	switch {
+	case err == io.EOF: //nolint:errorlint // Readers return it bare.
+		out.Body, out.Length = bytes.Clone((*buf)[:n]), int64(n)
+		return out
+	case x.left():
+		return &api.Response{Status: statusClientLeft}
+	}
+	x.c.logFailure(x.broke(err), x.r)
+	return x.broken()
+}
+
+// fill reads until buf is full. Unlike that of io.ReadFull, its error tells a body
+// that ended from one that broke off.
+func fill(r io.Reader, buf []byte) (n int, err error) {
+	for n < len(buf) && err == nil {
+		var m int
+		m, err = r.Read(buf[n:])
+		n += m
+	}
+	return n, err
 }
 
 // streams reports whether the response is to be passed on byte by byte as it comes.
@@ -54,19 +79,32 @@ func (x *exchange) streams() bool {
 	return x.longRunning
 }
 
+// download answers with a body that is passed on as it comes, after the n bytes in
+// buf that were read of it.
+func (x *exchange) download(out *api.Response, body io.Reader, buf *[]byte, n int) {
+	out.BodyTo, out.Length = &download{x, body, buf, n}, x.resp.ContentLength
+	out.Done = func(int64, error) { x.end() }
+}
+
 // download passes a body on.
 type download struct {
 	x    *exchange
 	body io.Reader
+	buf  *[]byte // nil: none yet
+	n    int     // bytes in it to begin with
 }
 
 // WriteTo implements io.WriterTo. An error means that the response is not
 // complete, whichever side broke it off.
 func (d *download) WriteTo(w io.Writer) (written int64, err error) {
-	buf := d.x.c.buffers.Get().(*[]byte)
+	buf, n := d.buf, d.n
+	if buf == nil {
+		buf = d.x.c.buffers.Get().(*[]byte)
+	}
+	d.buf, d.n = nil, 0
 	defer d.x.c.buffers.Put(buf)
+	var readErr error
 	for {
-		n, err := d.body.Read(*buf)
 		if n > 0 {
 			m, err := w.Write((*buf)[:n])
 			written += int64(m)
@@ -75,10 +113,11 @@ func (d *download) WriteTo(w io.Writer) (written int64, err error) {
 			}
 		}
 		switch {
-		case err == io.EOF: //nolint:errorlint // Readers return it bare.
+		case readErr == io.EOF: //nolint:errorlint // Readers return it bare.
 			return written, nil
-		case err != nil:
-			return written, d.x.broke(err)
+		case readErr != nil:
+			return written, d.x.broke(readErr)
 		}
+		n, readErr = d.body.Read(*buf)
 	}
 }

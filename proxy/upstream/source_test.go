@@ -24,6 +24,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/client-go/kubernetes/scheme"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/proxy/upstream/wire"
@@ -101,6 +103,7 @@ func TestList(t *testing.T) {
 	forEncodings(t, func(t *testing.T, enc api.Encoding) {
 		for _, compression := range []Compression{CompressNever, CompressAlways} {
 			s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
+				w.Header()["Warning"] = []string{`299 - "one"`, `299 - "two"`}
 				if r.Header.Get("Accept-Encoding") != "gzip" {
 					_, _ = w.Write(encode(t, enc, list))
 					return
@@ -121,8 +124,9 @@ func TestList(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want := (cache.ListMeta{ResourceVersion: 77, Continue: "next", Kind: "PodList", APIVersion: "v1"}); meta != want {
-				t.Errorf("%+v, want %+v", meta, want)
+			want := cache.ListMeta{ResourceVersion: 77, Continue: "next", Kind: "PodList", APIVersion: "v1", Warnings: []string{`299 - "one"`, `299 - "two"`}}
+			if diff := cmp.Diff(want, meta); diff != "" {
+				t.Error(diff)
 			}
 			if len(items) != 100 || !bytes.Equal(items[7], bare(t, enc, pod("p7", "8"))) {
 				t.Errorf("%d items, %s", len(items), items[7])

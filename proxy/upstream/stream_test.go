@@ -161,3 +161,47 @@ func TestErrorsOfStreams(t *testing.T) {
 		t.Errorf("%+v", resp)
 	}
 }
+
+// TestBidirectional: a proxied request may send and receive at the same time.
+func TestBidirectional(t *testing.T) {
+	bothProtocols(t, func(t *testing.T, options ...serverOption) {
+		s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
+			control := http.NewResponseController(w)
+			_ = control.EnableFullDuplex()
+			_ = control.Flush()
+			buf := make([]byte, 10)
+			for {
+				n, err := r.Body.Read(buf)
+				_, _ = w.Write(buf[:n])
+				_ = control.Flush()
+				if err != nil {
+					return
+				}
+			}
+		}, options...)
+		reader, writer := io.Pipe()
+		r := request("POST", "/api/v1/nodes/n/proxy/echo")
+		r.Body, r.ContentLength = reader, -1
+		resp := s.client(t).Forward(testContext(t), r, Credentials{})
+		if resp.BodyTo == nil {
+			t.Fatalf("%+v", resp)
+		}
+		back, w := io.Pipe()
+		go func() {
+			n, err := resp.BodyTo.WriteTo(w)
+			resp.Done(n, err)
+			_ = w.CloseWithError(err)
+		}()
+		for _, word := range []string{"one", "two", "three"} {
+			_, _ = io.WriteString(writer, word)
+			got := make([]byte, len(word))
+			if _, err := io.ReadFull(back, got); err != nil || string(got) != word {
+				t.Fatalf("%q, %v", got, err)
+			}
+		}
+		writer.Close()
+		if rest, err := io.ReadAll(back); len(rest) != 0 || err != nil {
+			t.Errorf("%q, %v", rest, err)
+		}
+	})
+}

@@ -35,6 +35,9 @@ func (u *upload) Close() error {
 	return nil
 }
 
+// sent reports whether nothing will be read any more.
+func (u *upload) sent() bool { return u == nil || u.over.Load() }
+
 // err is why the client's body could not be read.
 func (u *upload) err() error {
 	if u == nil {
