@@ -4,6 +4,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"time"
 )
 
 // Who a request is from. Env.Users holds the credentials.
@@ -47,6 +48,8 @@ type Case struct {
 	Mask       []*regexp.Regexp // parts of the body that are replaced before it is compared
 	IgnoreBody bool             // only the status and headers are compared
 
+	// Timeout bounds the exchange; requestTimeout when 0.
+	Timeout time.Duration
 	// Slow cases wait for seconds at the server; they are asked of everybody at once and run beside each other.
 	Slow bool
 
@@ -60,6 +63,9 @@ type Case struct {
 	Watch    bool
 	Count    int
 	UntilEOF bool
+	// Far watches begin at Versions.Start. A server that has begun to follow the state since then may say that this
+	// is too old.
+	Far bool
 	// WebSocket asks for the watch by an upgrade, with these subprotocols.
 	WebSocket    bool
 	Subprotocols []string
@@ -176,6 +182,11 @@ func (c Case) mask(pattern string) Case {
 
 func (c Case) count(n int) Case {
 	c.Count = n
+	return c
+}
+
+func (c Case) far() Case {
+	c.Far = true
 	return c
 }
 

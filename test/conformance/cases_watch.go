@@ -39,7 +39,7 @@ func historyCases(v Versions) []Case {
 	return []Case{
 		watch("watch/1 all events after a version, in order", since(podsPath, v.Middle, ""), changed...),
 		watch("watch/1 in all namespaces", since(allPods, v.Middle, ""), all...),
-		watch("watch/1 from further back", since(allPods, v.Start, "")).count(100),
+		watch("watch/1 from further back", since(allPods, v.Start, "")).count(100).far(),
 		watch("watch/1 the start version is exclusive", since(allPods, v.Middle+1, ""), all[1:]...),
 		watch("watch/1 no more than that", since(podsPath, v.Middle, "&timeoutSeconds=2"), changed...).toEOF().slow(),
 		watch("watch/8 ends cleanly in time", since(podsPath, v.Seeded, "&timeoutSeconds=2")).toEOF().slow(),
@@ -58,8 +58,8 @@ func historyCases(v Versions) []Case {
 		watch("watch/7 deletion within a selector", since(allPods, v.Middle, "&labelSelector=app%3Ddb"), gone...),
 		watch("watch/55 by name", since(podsPath, v.Middle, "&fieldSelector=metadata.name%3Dweb-02"), modified),
 		watch("watch/56 by node", since(allPods, v.Middle, "&fieldSelector=spec.nodeName%3Dnode-1"), modified, modified),
-		watch("watch/56 by phase", since(allPods, v.Start, "&fieldSelector=status.phase%3DRunning")).count(30),
-		watch("watch/56 by phase, seen leaving", since(allPods, v.Start, "&fieldSelector=status.phase%3DPending")).count(60),
+		watch("watch/56 by phase", since(allPods, v.Start, "&fieldSelector=status.phase%3DRunning")).count(30).far(),
+		watch("watch/56 by phase, seen leaving", since(allPods, v.Start, "&fieldSelector=status.phase%3DPending")).count(60).far(),
 		watch("watch/deprecated path", fmt.Sprintf("/api/v1/watch/namespaces/alpha/pods?resourceVersion=%d", v.Middle), changed...),
 		watch("watch/deprecated path, all namespaces", fmt.Sprintf("/api/v1/watch/pods?resourceVersion=%d", v.Middle), all...),
 		watch("watch/deprecated path of one object", fmt.Sprintf("/api/v1/watch/namespaces/alpha/pods/web-02?resourceVersion=%d", v.Middle), modified),
@@ -68,8 +68,8 @@ func historyCases(v Versions) []Case {
 		watch("watch/watch=1", fmt.Sprintf("%s?watch=1&resourceVersion=%d", podsPath, v.Middle), changed...),
 		watch("watch/an empty word is true", fmt.Sprintf("%s?watch&resourceVersion=%d", podsPath, v.Middle), changed...),
 		fresh("watch/watch=0 is a list", podsPath+"?watch=0&resourceVersion=0").says(`"kind":"PodList"`),
-		watch("watch/68 is never compressed", since(allPods, v.Start, ""), "").count(100).header("Accept-Encoding", "gzip"),
-		watch("watch/pretty means nothing", since(widgetsPath, v.Start-60, "&pretty=true")).count(1),
+		watch("watch/68 is never compressed", since(allPods, v.Start, ""), "").count(100).far().header("Accept-Encoding", "gzip"),
+		watch("watch/pretty means nothing", since(podsPath, v.Middle, "&pretty=true"), changed...),
 	}
 }
 

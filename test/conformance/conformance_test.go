@@ -3,6 +3,8 @@ package conformance
 import (
 	"context"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,11 +14,12 @@ import (
 // startTime covers building etcd and kube-apiserver, the first time.
 const startTime = 25 * time.Minute
 
-func startOracle(t *testing.T) *Oracle {
+func startOracle(t *testing.T, opts realkube.Options) *Oracle {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startTime)
 	defer cancel()
-	o, err := StartOracle(ctx, realkube.Options{Dir: filepath.Join(t.TempDir(), "oracle")})
+	opts.Dir = filepath.Join(t.TempDir(), "oracle")
+	o, err := StartOracle(ctx, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,6 +28,30 @@ func startOracle(t *testing.T) *Oracle {
 		t.Fatal(err)
 	}
 	return o
+}
+
+func startGateway(t *testing.T, o *Oracle, args ...string) *realkube.Gateway {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), startTime)
+	defer cancel()
+	g, err := realkube.StartGateway(ctx, o.Cluster, append([]string{"--anonymous-auth"}, args...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if g.Panicked() {
+			t.Errorf("the gateway panicked:\n%s", g.Log())
+		} else if t.Failed() {
+			t.Logf("the end of the gateway's log:\n%s", tail(g.Log()))
+		}
+		g.Close()
+	})
+	return g
+}
+
+func tail(log string) string {
+	const size = 6000
+	return log[max(0, len(log)-size):]
 }
 
 func target(t *testing.T, make func(http2 bool) (*Target, error), http2 bool) *Target {
@@ -37,21 +64,106 @@ func target(t *testing.T, make func(http2 bool) (*Target, error), http2 bool) *T
 	return out
 }
 
-// TestOracle compares kube-apiserver with itself, over HTTP/1.1 and HTTP/2: the cases must be what they say they are,
-// and steady.
-func TestOracle(t *testing.T) {
-	o := startOracle(t)
-	ctx := t.Context()
-	if err := o.Seed(ctx); err != nil {
-		t.Fatal(err)
-	}
-	cases, err := o.Reads(ctx)
+func gatewayTarget(t *testing.T, o *Oracle, g *realkube.Gateway, http2 bool) *Target {
+	t.Helper()
+	return target(t, func(http2 bool) (*Target, error) { return o.Gateway(g, http2) }, http2)
+}
+
+func must[T any](t *testing.T, f func(context.Context) (T, error)) T {
+	t.Helper()
+	out, err := f(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d read cases", len(cases))
-	oracle, itself := target(t, o.Target, false), target(t, o.Target, true)
+	return out
+}
+
+func do(t *testing.T, f func(context.Context) error) {
+	t.Helper()
+	if err := f(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestOracle compares kube-apiserver with itself, over HTTP/1.1 and HTTP/2: the cases must be what they say they are,
+// and steady.
+func TestOracle(t *testing.T) {
+	o := startOracle(t, realkube.Options{})
+	do(t, o.Seed)
+	do(t, o.Change)
+	cases := must(t, o.Reads)
+	ctx, oracle, itself := t.Context(), target(t, o.Target, false), target(t, o.Target, true)
+	t.Logf("%d reads, %d live watches, %d scenarios", len(cases), len(LiveCases()), len(Scenarios()))
 	RunReads(ctx, t, o.Env, oracle, itself, cases)
 	RunLive(ctx, t, o.Env, oracle, itself, "live", LiveCases())
 	RunScenarios(ctx, t, o.Env, oracle, itself, "written", Scenarios())
+}
+
+// TestGateway compares gateways with the kube-apiserver behind them: one whose caches were there before the objects
+// and learned them from watches, one that listed them, and one that answers most-recent reads from its cache.
+func TestGateway(t *testing.T) {
+	o := startOracle(t, realkube.Options{})
+	ctx, oracle := t.Context(), target(t, o.Target, false)
+
+	fed := startGateway(t, o)
+	warm := func(g *realkube.Gateway) {
+		do(t, func(ctx context.Context) error {
+			return Warm(ctx, o.Env, gatewayTarget(t, o, g, false), must(t, o.Resources))
+		})
+	}
+	warm(fed)
+	do(t, o.Seed)
+	listed, session := startGateway(t, o), startGateway(t, o, "--consistency", "session")
+	for _, g := range []*realkube.Gateway{fed, listed, session} {
+		warm(g) // the first has new resources to learn
+	}
+	do(t, o.Change)
+	cases := must(t, o.Reads)
+	for _, g := range []*realkube.Gateway{fed, listed, session} {
+		unsettled := must(t, func(ctx context.Context) ([]string, error) {
+			return Settle(ctx, o.Env, oracle, gatewayTarget(t, o, g, false), must(t, o.Resources))
+		})
+		if len(unsettled) > 0 {
+			t.Errorf("%s does not show what kube-apiserver shows: %v", g.URL(), unsettled)
+		}
+	}
+
+	idle := StartIdle(ctx, o.Env, oracle, gatewayTarget(t, o, fed, false))
+
+	t.Run("fed", func(t *testing.T) {
+		RunReads(ctx, t, o.Env, oracle, gatewayTarget(t, o, fed, false), cases)
+	})
+	t.Run("listed", func(t *testing.T) {
+		RunReads(ctx, t, o.Env, oracle, gatewayTarget(t, o, listed, true), near(cases))
+	})
+	t.Run("session", func(t *testing.T) {
+		gateway := gatewayTarget(t, o, session, false)
+		RunReads(ctx, t, o.Env, oracle, gateway, loosened(near(cases)))
+		RunScenarios(ctx, t, o.Env, oracle, gateway, "session", Scenarios())
+	})
+	t.Run("live", func(t *testing.T) {
+		RunLive(ctx, t, o.Env, oracle, gatewayTarget(t, o, fed, false), "live", LiveCases())
+		RunLive(ctx, t, o.Env, oracle, gatewayTarget(t, o, listed, true), "multiplexed", LiveCases())
+	})
+	t.Run("written", func(t *testing.T) {
+		RunScenarios(ctx, t, o.Env, oracle, gatewayTarget(t, o, fed, true), "written", Scenarios())
+	})
+	t.Run("idle/5 bookmarks", idle)
+}
+
+// near are the cases for a server that does not know the whole history of the objects.
+func near(cases []Case) []Case {
+	return slices.DeleteFunc(slices.Clone(cases), func(c Case) bool { return c.Far })
+}
+
+// loosened are cases for a server that answers most-recent reads from a cache: their versions are its own.
+func loosened(cases []Case) []Case {
+	out := make([]Case, len(cases))
+	for i, c := range cases {
+		if !strings.Contains(c.Path, "resourceVersion=") {
+			c.Version = anyVersion
+		}
+		out[i] = c
+	}
+	return out
 }

@@ -27,7 +27,7 @@ const maxPages = 100
 
 // exchange plays a case against a target.
 func exchange(ctx context.Context, t *Target, c Case, as Credentials) (answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, max(c.Timeout, requestTimeout))
 	defer cancel()
 	switch {
 	case c.WebSocket:
@@ -122,6 +122,7 @@ func collect(frames *[]Frame, c Case, next func() (Frame, error)) (end string, e
 		if f.Type == "BOOKMARK" && !f.marksInitialEnd() && !slices.Contains(c.Events, "BOOKMARK") {
 			continue
 		}
+		f.At = time.Now()
 		*frames = append(*frames, f)
 	}
 	return "", nil

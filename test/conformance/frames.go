@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -17,6 +19,7 @@ import (
 type Frame struct {
 	Type  string // ADDED, MODIFIED, DELETED, BOOKMARK, ERROR
 	Bytes []byte
+	At    time.Time // when it was read
 	proto bool
 }
 
@@ -71,6 +74,28 @@ func protoFrame(b []byte) (Frame, error) {
 		return Frame{}, fmt.Errorf("not a protobuf watch event: %q", b)
 	}
 	return f, nil
+}
+
+// version is the resourceVersion of the event's object.
+func (f Frame) version() (uint64, error) {
+	if f.proto {
+		object, ok := bytes.CutPrefix(field(f.Bytes, eventObject, extensionRaw), protoMagic)
+		if !ok {
+			return 0, errors.New("no protobuf object")
+		}
+		return strconv.ParseUint(string(field(object, unknownRaw, objectMeta, objectVersion)), 10, 64)
+	}
+	var e struct {
+		Object struct {
+			Metadata struct {
+				ResourceVersion string `json:"resourceVersion"`
+			} `json:"metadata"`
+		} `json:"object"`
+	}
+	if err := json.Unmarshal(f.Bytes, &e); err != nil {
+		return 0, err
+	}
+	return strconv.ParseUint(e.Object.Metadata.ResourceVersion, 10, 64)
 }
 
 // marksInitialEnd tells whether a bookmark ends the initial events.

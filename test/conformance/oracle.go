@@ -117,7 +117,7 @@ func (o *Oracle) Age(ctx context.Context) error {
 	return o.Cluster.StartAPIServer(ctx)
 }
 
-// Seed writes the state that the cases read. Age comes first.
+// Seed writes the objects that the cases read. Age comes first, Change follows.
 func (o *Oracle) Seed(ctx context.Context) error {
 	v := &o.Env.Versions
 	request, err := csr()
@@ -130,14 +130,20 @@ func (o *Oracle) Seed(ctx context.Context) error {
 		func() error { return o.version(ctx, &v.Start) },
 		func() error { return o.seeder.pods(ctx) },
 		func() error { return o.version(ctx, &v.Middle) },
-		func() error { return o.seeder.changePods(ctx) },
-		func() error { return o.version(ctx, &v.Seeded) },
 	} {
 		if err := step(); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// Change changes and deletes some of the objects, which are the events that watches from Versions.Middle see.
+func (o *Oracle) Change(ctx context.Context) error {
+	if err := o.seeder.changePods(ctx); err != nil {
+		return err
+	}
+	return o.version(ctx, &o.Env.Versions.Seeded)
 }
 
 func (o *Oracle) version(ctx context.Context, to *int64) (err error) {

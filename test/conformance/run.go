@@ -83,26 +83,25 @@ func ask(ctx context.Context, c Case, as Credentials, servers ...*Target) ([]ans
 
 // crossTokens reads the second page of each server with the token that the other one gave.
 func crossTokens(ctx context.Context, t *testing.T, c Case, as Credentials, oracle, target *Target, fromOracle, fromTarget answer) {
-	for _, x := range []struct {
-		server *Target
-		token  string
-		want   answer
-	}{
-		{target, continueToken(fromOracle.pages[0].Body), fromOracle},
-		{oracle, continueToken(fromTarget.pages[0].Body), fromTarget},
-	} {
-		if len(x.want.pages) < 2 {
-			continue // reported as a difference already
-		}
+	if len(fromOracle.pages) < 2 || len(fromTarget.pages) < 2 {
+		return // reported as a difference already
+	}
+	page := func(server *Target, token string) Response {
 		req := c.Request
-		req.Path = nextPage(c.Path, x.token)
-		got, err := x.server.Send(ctx, req, as)
+		req.Path = nextPage(c.Path, token)
+		r, err := server.Send(ctx, req, as)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, d := range responseDifferences(c, x.want.pages[1], got) {
-			t.Errorf("page 2 of %s with the other server's token: %s", x.server.Name, d)
-		}
+		return r
+	}
+	atTarget := page(target, continueToken(fromOracle.pages[0].Body))
+	for _, d := range responseDifferences(c, fromOracle.pages[1], atTarget) {
+		t.Errorf("page 2 of %s with the token of %s: %s", target.Name, oracle.Name, d)
+	}
+	atOracle := page(oracle, continueToken(fromTarget.pages[0].Body))
+	for _, d := range responseDifferences(c, atOracle, fromTarget.pages[1]) {
+		t.Errorf("page 2 of %s with the token of %s, want what %s says: %s", oracle.Name, target.Name, oracle.Name, d)
 	}
 }
 

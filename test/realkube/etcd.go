@@ -55,6 +55,7 @@ func (c *Cluster) StartEtcd(ctx context.Context) error {
 		"--listen-peer-urls=" + peerURL, "--initial-advertise-peer-urls=" + peerURL,
 		"--initial-cluster=kubeweir-test=" + peerURL,
 		"--log-level=info",
+		"--watch-progress-notify-interval=5s", // as clusters are set up; bookmarks of quiet resources come from it
 	}
 	if !c.opts.Fsync {
 		args = append(args, "--unsafe-no-fsync")

@@ -110,6 +110,8 @@ func (g *Gateway) Start(ctx context.Context) error {
 		"--listen", g.listen, "--admin-listen", g.admin,
 		"--tls-cert-file", g.serving.CertFile, "--tls-private-key-file", g.serving.KeyFile,
 		"--client-ca-file", g.cluster.ClientCAFile(),
+		"--requestheader-client-ca-file", g.cluster.FrontProxyCAFile(),
+		"--requestheader-allowed-names", g.cluster.FrontProxyName(),
 	}
 	p, err := startProcess("kubeweir gateway", g.logFile, g.path, append(args, g.extraArgs...)...)
 	if err != nil {

@@ -1,0 +1,77 @@
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// settleTime is how long a target may take to learn what was written before the cases begin.
+const settleTime = 20 * time.Second
+
+// anyList reads a resource from the cache.
+func anyList(r Resource, mediaType string) Case {
+	return fresh("", r.Path+"?resourceVersion=0").accept(mediaType)
+}
+
+// forms are the representations that a caching target follows separately.
+func forms(r Resource) []string {
+	if r.Custom {
+		return []string{typeJSON}
+	}
+	return []string{typeJSON, typeProto}
+}
+
+// Warm reads every resource until the target answers from its cache, which it then keeps up to date. A target that
+// forwards a resource for longer than settleTime is an error: everything that can be listed and watched is cached.
+func Warm(ctx context.Context, env *Env, target *Target, resources []Resource) error {
+	ctx, cancel := context.WithTimeout(ctx, settleTime)
+	defer cancel()
+	for _, r := range resources {
+		for _, form := range forms(r) {
+			err := poll(ctx, func() (bool, error) {
+				a, err := target.Send(ctx, anyList(r, form).Request, env.Users[admin])
+				if err == nil && a.Status != http.StatusOK {
+					err = fmt.Errorf("%d: %.300s", a.Status, a.Body)
+				}
+				return !forwarded(a), err
+			})
+			if err != nil {
+				return fmt.Errorf("%s: %s in %s is not cached: %w", target.Name, r.Path, form, err)
+			}
+		}
+	}
+	return nil
+}
+
+// forwarded tells whether an answer comes from kube-apiserver, which says how it has queued the request.
+func forwarded(r Response) bool { return r.Header.Get("X-Kubernetes-Pf-Flowschema-Uid") != "" }
+
+// Settle waits until the target's cache shows what the oracle shows, and returns the resources for which it did not in
+// settleTime: the cases then say how they differ.
+func Settle(ctx context.Context, env *Env, oracle, target *Target, resources []Resource) (unsettled []string, err error) {
+	wait, cancel := context.WithTimeout(ctx, settleTime)
+	defer cancel()
+	for _, r := range resources {
+		for _, form := range forms(r) {
+			c := anyList(r, form)
+			err := poll(wait, func() (bool, error) {
+				asked, err := ask(ctx, c, env.Users[admin], oracle, target)
+				if err != nil {
+					return false, err
+				}
+				want, got := asked[0].pages[0].Body, asked[1].pages[0].Body
+				return bytes.Equal(masked(c, want), masked(c, got)), nil
+			})
+			if err != nil && wait.Err() == nil {
+				return nil, err
+			}
+			if err != nil {
+				unsettled = append(unsettled, r.Path+" in "+form)
+			}
+		}
+	}
+	return unsettled, ctx.Err()
+}

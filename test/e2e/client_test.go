@@ -1,0 +1,191 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kubeweir/kubeweir/test/realkube"
+)
+
+// Media types that clients ask for.
+const (
+	typeJSON     = "application/json"
+	typeProto    = "application/vnd.kubernetes.protobuf"
+	typeTable    = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+	typeMeta     = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+	typeMetaList = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+	typeMetaPB   = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+)
+
+// A client sends plain HTTP requests to one server as one user, so that a test sees every byte and header.
+type client struct {
+	name   string // of the server, for messages
+	url    string
+	header http.Header // sent with every request
+	http   *http.Client
+}
+
+// identity is how a client proves who it is.
+type identity struct {
+	token string
+	cert  *realkube.KeyPair
+}
+
+func as(user string) identity { return identity{token: kube.Token(user)} }
+
+// newClient returns a client with connections of its own; they end with the test.
+func newClient(t *testing.T, name, url string, who identity, http2 bool) *client {
+	t.Helper()
+	ca, err := os.ReadFile(kube.ServingCAFile())
+	must(t, err)
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(ca) {
+		t.Fatal("no certificate in the serving authority's file")
+	}
+	cfg := &tls.Config{RootCAs: pool}
+	if who.cert != nil {
+		pair, err := tls.X509KeyPair(who.cert.CertPEM, who.cert.KeyPEM)
+		must(t, err)
+		cfg.Certificates = []tls.Certificate{pair}
+	}
+	c := &client{name: name, url: url, header: http.Header{}, http: &http.Client{Transport: &http.Transport{
+		TLSClientConfig: cfg, ForceAttemptHTTP2: http2, DisableCompression: true, MaxIdleConnsPerHost: 16,
+	}}}
+	if who.token != "" {
+		c.header.Set("Authorization", "Bearer "+who.token)
+	}
+	t.Cleanup(c.http.CloseIdleConnections)
+	return c
+}
+
+// direct is a client of kube-apiserver itself.
+func direct(t *testing.T, who identity) *client {
+	t.Helper()
+	return newClient(t, "kube-apiserver", kube.URL(), who, true)
+}
+
+// through is a client of the gateway.
+func through(t *testing.T, g *realkube.Gateway, who identity) *client {
+	t.Helper()
+	return newClient(t, "gateway", g.URL(), who, true)
+}
+
+// with returns the same client that also sends a header.
+func (c *client) with(key, value string) *client {
+	out := *c
+	out.header = c.header.Clone()
+	out.header.Add(key, value)
+	return &out
+}
+
+// A request is sent alike to kube-apiserver and to the gateway.
+type request struct {
+	method string // GET when empty
+	path   string // with query
+	accept string
+	typ    string // Content-Type
+	body   string
+}
+
+func (r request) String() string { return fmt.Sprintf("%s %s (%s)", r.verb(), r.path, r.accept) }
+
+func (r request) verb() string {
+	if r.method == "" {
+		return http.MethodGet
+	}
+	return r.method
+}
+
+// An answer is a response whose body was read to its end.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+func (a answer) String() string { return fmt.Sprintf("%d %.500s", a.status, a.body) }
+
+// open sends a request and returns the response with its body unread.
+func (c *client) open(ctx context.Context, r request) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, r.verb(), c.url+r.path, strings.NewReader(r.body))
+	if err != nil {
+		return nil, err
+	}
+	if r.body == "" {
+		req.Body, req.ContentLength = http.NoBody, 0
+	}
+	req.Header = c.header.Clone()
+	req.Header.Set("User-Agent", "e2e")
+	if r.accept != "" {
+		req.Header.Set("Accept", r.accept)
+	}
+	if r.typ != "" {
+		req.Header.Set("Content-Type", r.typ)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.name, err)
+	}
+	return resp, nil
+}
+
+// requestTimeout bounds one request that is no watch.
+const requestTimeout = 30 * time.Second
+
+// send sends a request and reads the whole answer.
+func (c *client) send(ctx context.Context, r request) (answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	resp, err := c.open(ctx, r)
+	if err != nil {
+		return answer{}, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return answer{}, fmt.Errorf("%s: %s: %w", c.name, r, err)
+	}
+	return answer{status: resp.StatusCode, header: resp.Header, body: string(b)}, nil
+}
+
+// get sends a GET and fails the test when there is no answer at all.
+func (c *client) get(ctx context.Context, t *testing.T, path, accept string) answer {
+	t.Helper()
+	a, err := c.send(ctx, request{path: path, accept: accept})
+	must(t, err)
+	return a
+}
+
+// sameAnswer sends a request to both servers and reports where the gateway's answer differs in status, type or body.
+func sameAnswer(ctx context.Context, t *testing.T, up, gw *client, r request, wantStatus int) {
+	t.Helper()
+	want, err := up.send(ctx, r)
+	must(t, err)
+	if want.status != wantStatus {
+		t.Errorf("%s: kube-apiserver answers %s, the test expects %d", r, want, wantStatus)
+	}
+	got, err := gw.send(ctx, r)
+	must(t, err)
+	compareAnswers(t, r, want, got)
+}
+
+func compareAnswers(t *testing.T, r request, want, got answer) {
+	t.Helper()
+	if got.status != want.status || !bytes.Equal([]byte(got.body), []byte(want.body)) {
+		t.Errorf("%s:\n gateway        %s\n kube-apiserver %s", r, got, want)
+	}
+	for _, key := range []string{"Content-Type", "Retry-After", "Www-Authenticate"} {
+		if got.header.Get(key) != want.header.Get(key) {
+			t.Errorf("%s: %s is %q, want %q", r, key, got.header.Get(key), want.header.Get(key))
+		}
+	}
+}

@@ -1,0 +1,335 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/test/realkube"
+	"github.com/kubeweir/kubeweir/watchmux/watchtest"
+)
+
+// A view is a selection of pods in a representation, as a watch asks for it.
+type view struct {
+	name     string
+	path     string // of the collection
+	query    url.Values
+	accept   string
+	http1    bool
+	initial  bool // the watch begins with the present state
+	selected func(*corev1.Pod) bool
+}
+
+func (v view) request(from uint64, extra ...string) request {
+	q := url.Values{"watch": {"true"}, "allowWatchBookmarks": {"true"}}
+	for key, values := range v.query {
+		q[key] = values
+	}
+	if from > 0 {
+		q.Set("resourceVersion", fmt.Sprint(from))
+		q.Del("sendInitialEvents")
+		q.Del("resourceVersionMatch")
+	}
+	for i := 0; i < len(extra); i += 2 {
+		q.Set(extra[i], extra[i+1])
+	}
+	return request{path: v.path + "?" + q.Encode(), accept: v.accept}
+}
+
+const (
+	allPods = "/api/v1/pods"
+	onePods = "/api/v1/namespaces/guarantees-1/pods"
+)
+
+// views are the watches whose guarantees are checked.
+func views() []view {
+	every := func(*corev1.Pod) bool { return true }
+	inOne := func(p *corev1.Pod) bool { return p.Namespace == "guarantees-1" }
+	red := func(p *corev1.Pod) bool { return p.Labels["color"] == "red" }
+	stream := url.Values{"sendInitialEvents": {"true"}, "resourceVersionMatch": {"NotOlderThan"}}
+	with := func(key, value string) url.Values { return url.Values{key: {value}} }
+	return []view{
+		{name: "all", path: allPods, selected: every},
+		{name: "all, HTTP/1.1", path: allPods, http1: true, selected: every},
+		{name: "protobuf", path: allPods, accept: typeProto, selected: every},
+		{name: "table", path: allPods, accept: typeTable, selected: every},
+		{name: "metadata", path: allPods, accept: typeMeta, selected: every},
+		{name: "metadata in protobuf, HTTP/1.1", path: allPods, accept: typeMetaPB, http1: true, selected: every},
+		{name: "one namespace", path: onePods, selected: inOne},
+		{name: "label", path: allPods, query: with("labelSelector", "color=red"), selected: red},
+		{name: "label in one namespace", path: onePods, query: with("labelSelector", "color in (red,green),writer!=w0"),
+			selected: func(p *corev1.Pod) bool {
+				return inOne(p) && (red(p) || p.Labels["color"] == "green") && p.Labels["writer"] != "w0"
+			}},
+		{name: "phase", path: allPods, query: with("fieldSelector", "status.phase=Running"),
+			selected: func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning }},
+		{name: "node in protobuf", path: allPods, query: with("fieldSelector", "spec.nodeName=node-1"), accept: typeProto,
+			selected: func(p *corev1.Pod) bool { return p.Spec.NodeName == "node-1" }},
+		{name: "name", path: onePods, query: with("fieldSelector", "metadata.name=w1-1"),
+			selected: func(p *corev1.Pod) bool { return inOne(p) && p.Name == "w1-1" }},
+		{name: "streamed list", path: allPods, query: stream, initial: true, selected: every},
+		{name: "streamed list in protobuf", path: allPods, query: stream, accept: typeProto, initial: true, selected: every},
+		{name: "streamed table", path: allPods, query: stream, accept: typeTable, initial: true, selected: every},
+		{name: "any version", path: allPods, query: with("resourceVersion", "0"), initial: true, selected: every},
+	}
+}
+
+// TestRawWatchGuarantees compares what raw watches bring with etcd's history: every event once, in order, none
+// missing, bookmarks right, while kube-apiserver is killed. No watch may end.
+func TestRawWatchGuarantees(t *testing.T) {
+	ctx := deadline(t, 4*time.Minute)
+	createNamespaces(ctx, t, "guarantees-1", "guarantees-2")
+	_, generic := directClients(t)
+	must(t, emptyEverywhere(ctx, generic, podsResource))
+	began, err := kube.Revision(ctx)
+	must(t, err)
+	g := startGateway(t)
+	cfg := kube.AdminConfig()
+	all := newWriters(t, rand.Uint64(), []schema.GroupVersionResource{podsResource},
+		[]string{"guarantees-1", "guarantees-2"}, cfg, cfg, cfg, g.AdminConfig())
+
+	// Half of the watches begin with an empty collection, the others find one.
+	var open []*watched
+	for _, v := range views() {
+		open = append(open, watchView(ctx, t, g, v, uint64(began)))
+	}
+	must(t, all.write(ctx, 400))
+	middle, err := kube.Revision(ctx)
+	must(t, err)
+	for _, v := range views() {
+		open = append(open, watchView(ctx, t, g, v, uint64(middle)))
+	}
+	restless := followChains(ctx, t, g, uint64(began))
+	must(t, all.write(ctx, 1200))
+	killGently(ctx, t, g, all)
+	must(t, all.write(ctx, 1200))
+
+	history := settle(ctx, t, began)
+	soon, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	for _, w := range open {
+		want := truth(uint64(began), history, w.view.selected)
+		if err := poll(soon, 20*time.Second, func() error { return w.caughtUp(want) }); err != nil {
+			t.Errorf("%s: %v", w, err)
+		}
+		w.check(t, want)
+	}
+	restless.check(ctx, t, history, uint64(began))
+	checkResumes(ctx, t, g, open, uint64(began), history)
+	t.Logf("%d watches and %d chains saw %d changes", len(open), len(restless.chains), len(history))
+}
+
+// watched is an open watch of a view.
+type watched struct {
+	view   view
+	stream *stream
+}
+
+func (w *watched) String() string {
+	return fmt.Sprintf("watch %q from %d", w.view.name, w.stream.seen().From)
+}
+
+func watchView(ctx context.Context, t *testing.T, g *realkube.Gateway, v view, from uint64) *watched {
+	t.Helper()
+	c := newClient(t, "gateway", g.URL(), as(realkube.Admin), !v.http1)
+	if v.initial {
+		from = 0
+	}
+	return &watched{view: v, stream: c.mustWatch(ctx, t, v.request(from), from, v.initial)}
+}
+
+// caughtUp tells whether the last event there is has come.
+func (w *watched) caughtUp(want watchtest.Truth) error {
+	if len(want.Events) == 0 {
+		return errors.New("nothing was written that the watch selects")
+	}
+	last, seen := want.Events[len(want.Events)-1], w.stream.seen()
+	if seen.Last() < last.RV {
+		return fmt.Errorf("it is at version %d, the last event is %s", seen.Last(), last)
+	}
+	return nil
+}
+
+// check holds the watch against the truth.
+func (w *watched) check(t *testing.T, want watchtest.Truth) {
+	t.Helper()
+	if !w.stream.open() {
+		t.Errorf("%s: has ended: %v, %v", w, w.stream.ended, w.stream.status())
+	}
+	if err := watchtest.Check(w.stream.seen(), want); err != nil {
+		t.Errorf("%s: %v", w, err)
+	}
+}
+
+// killGently kills kube-apiserver and starts it again while objects are written, each at most once. Events that
+// kube-apiserver had not sent when it died are then the same when they are found out by a list.
+func killGently(ctx context.Context, t *testing.T, g *realkube.Gateway, all *writers) {
+	t.Helper()
+	all.setGentle(true)
+	must(t, all.write(ctx, 60))
+	must(t, disturb(ctx, g, all, 120, killUpstream()))
+	must(t, all.write(ctx, 60))
+	// Whoever follows kube-apiserver is past its failure once the last of these writes has arrived there.
+	c := through(t, g, as(realkube.Admin))
+	now, err := kube.Revision(ctx)
+	must(t, err)
+	eventually(ctx, t, catchUp, func() error {
+		a, err := c.send(ctx, request{path: fmt.Sprintf("%s?resourceVersion=%d&limit=1&resourceVersionMatch=NotOlderThan", allPods, now)})
+		if err != nil {
+			return err
+		}
+		if a.status != 200 {
+			return fmt.Errorf("list at version %d: %s", now, a)
+		}
+		return nil
+	})
+	all.setGentle(false)
+}
+
+// settle returns the history up to now.
+func settle(ctx context.Context, t *testing.T, began int64) []change {
+	t.Helper()
+	now, err := kube.Revision(ctx)
+	must(t, err)
+	history, err := podHistory(ctx, began, now)
+	must(t, err)
+	return history
+}
+
+// chains are clients that watch for a few seconds, and go on where the last watch ended.
+type chains struct {
+	ctx     context.Context
+	stop    context.CancelFunc
+	running sync.WaitGroup
+	chains  []*chain
+}
+
+type chain struct {
+	view    view
+	client  *client
+	watches []watchtest.Watch // owned by the goroutine that runs it
+	refused int
+	err     error
+}
+
+// chainSeconds is the length of the watches of a chain. A bookmark comes two seconds before the end.
+const chainSeconds = "3"
+
+func followChains(ctx context.Context, t *testing.T, g *realkube.Gateway, from uint64) *chains {
+	t.Helper()
+	cs := &chains{}
+	cs.ctx, cs.stop = context.WithCancel(ctx)
+	for _, v := range views() {
+		if v.initial {
+			continue
+		}
+		c := &chain{view: v, client: newClient(t, "gateway", g.URL(), as(realkube.Admin), !v.http1)}
+		cs.chains = append(cs.chains, c)
+		cs.running.Go(func() { c.run(cs.ctx, from) })
+	}
+	t.Cleanup(func() {
+		cs.stop()
+		cs.running.Wait()
+	})
+	return cs
+}
+
+// run watches until ctx ends.
+func (c *chain) run(ctx context.Context, from uint64) {
+	for ctx.Err() == nil {
+		s, refused, err := c.client.watch(ctx, c.view.request(from, "timeoutSeconds", chainSeconds), from, false)
+		if ctx.Err() != nil {
+			if s != nil {
+				s.close()
+			}
+			return
+		}
+		if err != nil || s == nil {
+			c.refused++
+			if c.refused > 20 {
+				c.err = fmt.Errorf("cannot watch: %v %s", err, refused)
+				return
+			}
+			wait(ctx, 100*time.Millisecond)
+			continue
+		}
+		<-s.done
+		seen := s.seen()
+		c.watches = append(c.watches, seen)
+		from = seen.Last()
+		if status := s.status(); s.ended != nil && ctx.Err() == nil || status != nil {
+			c.err = fmt.Errorf("the watch from %d ended: %v, %v", seen.From, s.ended, status)
+			return
+		}
+	}
+}
+
+// check ends the chains once they have seen everything, and holds each against the truth.
+func (cs *chains) check(ctx context.Context, t *testing.T, history []change, began uint64) {
+	t.Helper()
+	// The watches under way when the last event came end in time; two more seconds are for the clients.
+	wait(ctx, 5*time.Second)
+	cs.stop()
+	cs.running.Wait()
+	for _, c := range cs.chains {
+		want := truth(began, history, c.view.selected)
+		if c.err != nil {
+			t.Errorf("chain %q: %v", c.view.name, c.err)
+			continue
+		}
+		if err := watchtest.Resumable(c.watches, want); err != nil {
+			t.Errorf("chain %q: %v", c.view.name, err)
+		}
+		last, bookmarks := uint64(0), 0
+		for _, w := range c.watches {
+			last = w.Last()
+			for _, e := range w.Events {
+				if e.Type == api.Bookmark {
+					bookmarks++
+				}
+			}
+		}
+		if end := want.Events[len(want.Events)-1]; last < end.RV {
+			t.Errorf("chain %q: ended at version %d, before %s", c.view.name, last, end)
+		}
+		if bookmarks == 0 {
+			t.Errorf("chain %q: no bookmark in %d watches", c.view.name, len(c.watches))
+		}
+		if c.refused > 0 {
+			t.Logf("chain %q: %d watches were refused while kube-apiserver was away", c.view.name, c.refused)
+		}
+	}
+}
+
+// checkResumes cuts watches at a random version and goes on from there in a new one.
+func checkResumes(ctx context.Context, t *testing.T, g *realkube.Gateway, open []*watched, began uint64, history []change) {
+	t.Helper()
+	for _, w := range open {
+		if w.view.initial {
+			continue
+		}
+		want := truth(began, history, w.view.selected)
+		first := w.stream.seen()
+		if len(first.Events) == 0 {
+			continue
+		}
+		first.Events = first.Events[:1+rand.IntN(len(first.Events))]
+		next := watchView(ctx, t, g, w.view, first.Last())
+		eventually(ctx, t, 10*time.Second, func() error { return next.caughtUp(want) })
+		second := next.stream.seen()
+		next.stream.close()
+		if err := watchtest.Resumable([]watchtest.Watch{first, second}, want); err != nil {
+			t.Errorf("%s, cut at %d: %v", w, first.Last(), err)
+		}
+	}
+}

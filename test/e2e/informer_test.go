@@ -1,0 +1,290 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+)
+
+// versions is what a client holds of a collection: resourceVersion by key.
+type versions map[string]string
+
+// firstDifference names a key at which two states differ, or "".
+func (v versions) firstDifference(want versions) string {
+	for _, key := range slices.Sorted(maps.Keys(want)) {
+		if v[key] != want[key] {
+			return fmt.Sprintf("%s at version %q, want %q", key, v[key], want[key])
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(v)) {
+		if _, ok := want[key]; !ok {
+			return fmt.Sprintf("%s at version %q should not be there", key, v[key])
+		}
+	}
+	return ""
+}
+
+// versionsOf reads a collection from kube-apiserver itself, at its most recent version.
+func versionsOf(ctx context.Context, client metadata.Interface, resource schema.GroupVersionResource) (versions, error) {
+	list, err := client.Resource(resource).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	out := versions{}
+	for i := range list.Items {
+		out[objectKey(list.Items[i].Namespace, list.Items[i].Name)] = list.Items[i].ResourceVersion
+	}
+	return out, nil
+}
+
+// A follower is an informer under observation.
+type follower struct {
+	name     string
+	resource schema.GroupVersionResource
+	informer cache.SharedIndexInformer
+	calls    *callCounter
+	streamed bool // its lists are streams
+
+	mu struct {
+		sync.Mutex
+		last      map[string]uint64 // highest version seen, by key
+		backwards []string
+	}
+}
+
+// callCounter counts the requests of a client by how they read.
+type callCounter struct {
+	lists, watchLists, watches atomic.Int64
+
+	mu struct {
+		sync.Mutex
+		failures map[string]int // by status or error
+	}
+}
+
+// failed is how often requests failed, and how.
+func (c *callCounter) failed() map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.mu.failures)
+}
+
+func (c *callCounter) note(resp *http.Response, err error) {
+	if err == nil && resp.StatusCode == http.StatusOK {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.failures == nil {
+		c.mu.failures = map[string]int{}
+	}
+	if err != nil {
+		c.mu.failures[time.Now().Format("04:05 ")+err.Error()]++
+	} else {
+		c.mu.failures[time.Now().Format("04:05 ")+resp.Status]++
+	}
+}
+
+func (c *callCounter) wrap(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		switch q := r.URL.Query(); {
+		case q.Get("sendInitialEvents") == "true":
+			c.watchLists.Add(1)
+		case q.Get("watch") != "":
+			c.watches.Add(1)
+		default:
+			c.lists.Add(1)
+		}
+		resp, err := next.RoundTrip(r)
+		c.note(resp, err)
+		return resp, err
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// listWatch is a ListWatch that says whether it can stream lists.
+type listWatch struct {
+	*cache.ListWatch
+	noWatchList bool
+}
+
+// IsWatchListSemanticsUnSupported is what reflectors ask.
+func (l listWatch) IsWatchListSemanticsUnSupported() bool { return l.noWatchList }
+
+// A reader makes the calls of one kind of client.
+type reader struct {
+	list  func(context.Context, metav1.ListOptions) (runtime.Object, error)
+	watch func(context.Context, metav1.ListOptions) (watch.Interface, error)
+	of    runtime.Object
+}
+
+// kinds of clients that informers are made of.
+var kinds = []struct {
+	name string
+	// typed clients know built-in types only.
+	typed bool
+	make  func(*rest.Config, schema.GroupVersionResource) (reader, error)
+}{
+	{"typed json", true, typedReader(typeJSON)},
+	{"typed protobuf", true, typedReader(typeProto)},
+	{"dynamic", false, dynamicReader},
+	{"metadata", false, metadataReader},
+}
+
+func typedReader(contentType string) func(*rest.Config, schema.GroupVersionResource) (reader, error) {
+	return func(cfg *rest.Config, resource schema.GroupVersionResource) (reader, error) {
+		cfg.ContentType = contentType
+		client, err := kubernetes.NewForConfig(cfg)
+		if err != nil {
+			return reader{}, err
+		}
+		if resource == podsResource {
+			pods := client.CoreV1().Pods("")
+			return reader{
+				list:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return pods.List(ctx, o) },
+				watch: pods.Watch, of: &corev1.Pod{},
+			}, nil
+		}
+		maps := client.CoreV1().ConfigMaps("")
+		return reader{
+			list:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return maps.List(ctx, o) },
+			watch: maps.Watch, of: &corev1.ConfigMap{},
+		}, nil
+	}
+}
+
+func dynamicReader(cfg *rest.Config, resource schema.GroupVersionResource) (reader, error) {
+	client, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		return reader{}, err
+	}
+	objects := client.Resource(resource)
+	return reader{
+		list:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return objects.List(ctx, o) },
+		watch: objects.Watch, of: &unstructured.Unstructured{},
+	}, nil
+}
+
+func metadataReader(cfg *rest.Config, resource schema.GroupVersionResource) (reader, error) {
+	client, err := metadata.NewForConfig(cfg)
+	if err != nil {
+		return reader{}, err
+	}
+	objects := client.Resource(resource)
+	return reader{
+		list:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return objects.List(ctx, o) },
+		watch: objects.Watch, of: &metav1.PartialObjectMetadata{},
+	}, nil
+}
+
+// newFollowers makes an informer of every kind of client for each resource, with streamed lists over HTTP/2 and
+// without over HTTP/1.1.
+func newFollowers(t *testing.T, base *rest.Config, resources ...schema.GroupVersionResource) []*follower {
+	t.Helper()
+	var out []*follower
+	for _, resource := range resources {
+		for _, kind := range kinds {
+			if kind.typed && resource == widgetsResource {
+				continue
+			}
+			for _, streamed := range []bool{true, false} {
+				cfg, how := rest.CopyConfig(base), "streamed lists"
+				if !streamed {
+					cfg, how = http1(base), "plain lists"
+				}
+				f := &follower{
+					name:     fmt.Sprintf("%s of %s, %s", kind.name, resource.Resource, how),
+					resource: resource, calls: &callCounter{}, streamed: streamed,
+				}
+				f.mu.last = map[string]uint64{}
+				cfg.Wrap(f.calls.wrap)
+				r, err := kind.make(cfg, resource)
+				must(t, err)
+				lw := listWatch{noWatchList: !streamed, ListWatch: &cache.ListWatch{
+					ListWithContextFunc: r.list, WatchFuncWithContext: r.watch,
+				}}
+				f.informer = cache.NewSharedIndexInformer(lw, r.of, 0, cache.Indexers{})
+				_, err = f.informer.AddEventHandler(f.handler())
+				must(t, err)
+				out = append(out, f)
+			}
+		}
+	}
+	return out
+}
+
+// handler watches the versions that the informer tells.
+func (f *follower) handler() cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { f.note("added", obj) },
+		UpdateFunc: func(_, obj any) { f.note("updated", obj) },
+		DeleteFunc: func(obj any) {
+			// Of an object whose deletion it missed, the informer tells the last state that it knew.
+			if _, missed := obj.(cache.DeletedFinalStateUnknown); !missed {
+				f.note("deleted", obj)
+			}
+		},
+	}
+}
+
+func (f *follower) note(what string, obj any) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		f.mu.backwards = append(f.mu.backwards, err.Error())
+		return
+	}
+	key := objectKey(m.GetNamespace(), m.GetName())
+	rv, err := api.ParseResourceVersion(m.GetResourceVersion())
+	if last := f.mu.last[key]; err != nil || rv < last {
+		f.mu.backwards = append(f.mu.backwards, fmt.Sprintf("%s %s at version %s after %d", what, key, m.GetResourceVersion(), last))
+	}
+	f.mu.last[key] = max(f.mu.last[key], rv)
+}
+
+// wentBackwards are the versions that were lower than one seen before.
+func (f *follower) wentBackwards() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.mu.backwards)
+}
+
+// held is what the informer's store holds.
+func (f *follower) held() versions {
+	out := versions{}
+	for _, obj := range f.informer.GetStore().List() {
+		m, err := meta.Accessor(obj)
+		if err != nil {
+			out[err.Error()] = "?"
+			continue
+		}
+		out[objectKey(m.GetNamespace(), m.GetName())] = m.GetResourceVersion()
+	}
+	return out
+}
