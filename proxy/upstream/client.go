@@ -90,7 +90,11 @@ func New(opts Options) (*Client, error) {
 		return nil, err
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	return c, c.watchFiles(factory)
+	if err := c.watchFiles(factory); err != nil {
+		c.cancel()
+		return nil, err
+	}
+	return c, nil
 }
 
 // open makes the pools.
@@ -100,8 +104,8 @@ func (c *Client) open(f *factory) (err error) {
 		style style
 		rt    *http.RoundTripper
 	}{
-		{style{pingAfter: quiet}, &c.own},
-		{style{pingAfter: quiet, anonymous: true}, &c.anonymous},
+		{style{pingAfter: quiet, window: forwardWindow}, &c.own},
+		{style{pingAfter: quiet, window: forwardWindow, anonymous: true}, &c.anonymous},
 		{style{http1: true}, &c.ownUpgrade},
 		{style{http1: true, anonymous: true}, &c.anonymousUpgrade},
 		{style{pingAfter: c.limits.PingInterval, track: c.contacts.track}, &c.feed},
@@ -129,7 +133,6 @@ func (c *Client) watchFiles(f *factory) error {
 	}
 	seen, err := fingerprint(files)
 	if err != nil {
-		c.cancel()
 		return fmt.Errorf("upstream TLS: %w", err)
 	}
 	r := &rotator{factory: f, pools: c.pools, log: c.log, reloads: c.metrics.reloads, seen: seen}

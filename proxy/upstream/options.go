@@ -114,9 +114,7 @@ func (o *Options) restConfig() (*rest.Config, error) {
 			return nil, errors.New("no kubeconfig is given, and this is not a pod with a service account")
 		}
 	default:
-		rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: o.Kubeconfig}
-		overrides := &clientcmd.ConfigOverrides{CurrentContext: o.Context}
-		cfg, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
+		cfg, err = o.fromFile()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("upstream configuration: %w", err)
@@ -133,6 +131,17 @@ func (o *Options) restConfig() (*rest.Config, error) {
 	// Absent User-Agents of clients stay absent, and nothing is decompressed.
 	cfg.UserAgent, cfg.DisableCompression, cfg.NextProtos = "", true, nil
 	return cfg, nil
+}
+
+// fromFile loads the kubeconfig. Unlike client-go's deferred loading it never falls
+// back to the in-cluster configuration, for instance when the file is empty.
+func (o *Options) fromFile() (*rest.Config, error) {
+	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: o.Kubeconfig}
+	loaded, err := rules.Load()
+	if err != nil {
+		return nil, err
+	}
+	return clientcmd.NewNonInteractiveClientConfig(*loaded, o.Context, &clientcmd.ConfigOverrides{}, rules).ClientConfig()
 }
 
 // compresses decides Compression for the server at base.

@@ -84,7 +84,13 @@ type style struct {
 	track func(net.Conn) net.Conn
 	// pingAfter is the silence after which an HTTP/2 connection is pinged.
 	pingAfter time.Duration
+	// window is how many bytes of one HTTP/2 response are buffered for a slow
+	// reader, 0 for the default of 4 MiB.
+	window int
 }
+
+// forwardWindow bounds what each slow client of a large forwarded response costs.
+const forwardWindow = 1 << 20
 
 // transport makes one transport. TLS sessions are not resumed: that of another
 // transport would bring that transport's certificate with it.
@@ -110,10 +116,11 @@ func (f *factory) transport(s style) (*http.Transport, error) {
 		TLSHandshakeTimeout: f.limits.DialTimeout,
 		Protocols:           &protocols,
 		HTTP2: &http.HTTP2Config{
-			SendPingTimeout:  s.pingAfter,
-			PingTimeout:      f.limits.PingTimeout,
-			WriteByteTimeout: 30 * time.Second,
-			MaxReadFrameSize: 256 << 10,
+			SendPingTimeout:           s.pingAfter,
+			PingTimeout:               f.limits.PingTimeout,
+			WriteByteTimeout:          30 * time.Second,
+			MaxReadFrameSize:          256 << 10,
+			MaxReceiveBufferPerStream: s.window,
 		},
 		DisableCompression:  true,
 		MaxIdleConnsPerHost: 100,

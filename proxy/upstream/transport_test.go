@@ -184,6 +184,24 @@ func TestCertificateFilesAreReloaded(t *testing.T) {
 	}
 }
 
+func TestCAFileIsReloaded(t *testing.T) {
+	s := newServer(t, func(http.ResponseWriter, *http.Request) {})
+	other, _ := certificate(t, "another CA")
+	caFile := writeFile(t, filepath.Join(t.TempDir(), "ca.pem"), other)
+	c := s.client(t, func(o *Options) { o.Config.CAData, o.Config.CAFile = nil, caFile })
+	rotate := &rotator{factory: testFactory(t, c), pools: c.pools, log: c.log, reloads: c.metrics.reloads}
+	rotate.seen, _ = fingerprint(rotate.factory.files())
+	for _, want := range []int{503, 200} {
+		rotate.check()
+		for _, as := range []As{AsClient, AsGateway} {
+			if resp := c.Forward(testContext(t), request("GET", "/"), Credentials{As: as}); resp.Status != want {
+				t.Errorf("status %d, want %d: %s", resp.Status, want, resp.Body)
+			}
+		}
+		writeFile(t, caFile, s.config().CAData)
+	}
+}
+
 func testFactory(t *testing.T, c *Client) *factory {
 	t.Helper()
 	f, err := newFactory(c.config, c.limits)
@@ -193,11 +211,12 @@ func testFactory(t *testing.T, c *Client) *factory {
 	return f
 }
 
-func TestNewFromKubeconfig(t *testing.T) {
-	s := newServer(t, func(http.ResponseWriter, *http.Request) {})
+// kubeconfigFile has two contexts: one, the current one, and two.
+func kubeconfigFile(t *testing.T, url string, ca ...byte) string {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	kubeconfig := clientcmdapi.Config{
-		Clusters: map[string]*clientcmdapi.Cluster{"c": {Server: s.URL + "/prefix/", CertificateAuthorityData: s.config().CAData}},
+		Clusters: map[string]*clientcmdapi.Cluster{"c": {Server: url, CertificateAuthorityData: ca}},
 		AuthInfos: map[string]*clientcmdapi.AuthInfo{
 			"one": {Token: "one"}, "two": {Token: "two", Impersonate: "boss", ImpersonateGroups: []string{"g"}},
 		},
@@ -207,6 +226,12 @@ func TestNewFromKubeconfig(t *testing.T) {
 	if err := clientcmd.WriteToFile(kubeconfig, file); err != nil {
 		t.Fatal(err)
 	}
+	return file
+}
+
+func TestNewFromKubeconfig(t *testing.T) {
+	s := newServer(t, func(http.ResponseWriter, *http.Request) {})
+	file := kubeconfigFile(t, s.URL+"/prefix/", s.config().CAData...)
 	for context, token := range map[string]string{"": "one", "one": "one", "two": "two"} {
 		c, err := New(Options{Kubeconfig: file, Context: context})
 		if err != nil {
@@ -226,9 +251,12 @@ func TestNewFromKubeconfig(t *testing.T) {
 
 func TestNewRefuses(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	empty := writeFile(t, filepath.Join(t.TempDir(), "empty"), nil)
 	for name, opts := range map[string]Options{
 		"nothing":         {},
 		"no such file":    {Kubeconfig: "/does/not/exist"},
+		"empty file":      {Kubeconfig: empty},
+		"no such context": {Kubeconfig: kubeconfigFile(t, "https://x"), Context: "nonsense"},
 		"bad address":     {Config: &rest.Config{Host: "https://a b"}},
 		"no such CA":      {Config: &rest.Config{Host: "https://x", TLSClientConfig: rest.TLSClientConfig{CAFile: "/does/not/exist"}}},
 		"bad certificate": {Config: &rest.Config{Host: "https://x", TLSClientConfig: rest.TLSClientConfig{CertData: []byte("x"), KeyData: []byte("y")}}},
