@@ -1,0 +1,77 @@
+package e2e
+
+import (
+	"context"
+	"io"
+	"net"
+	"sync"
+	"testing"
+)
+
+// A relay passes connections on to a server that may be away for a while, as a Service with several replicas behind it
+// would: a new connection waits until somebody answers. Without it client-go's waits between attempts, up to a minute,
+// would make up most of a test that restarts the server.
+type relay struct {
+	listener net.Listener
+	to       string
+	ctx      context.Context
+	stop     context.CancelFunc
+	running  sync.WaitGroup
+}
+
+// startRelay listens on a loopback port until the test ends.
+func startRelay(t *testing.T, to string) *relay {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	r := &relay{listener: l, to: to}
+	r.ctx, r.stop = context.WithCancel(context.Background())
+	r.running.Go(r.accept)
+	t.Cleanup(func() {
+		r.stop()
+		_ = l.Close()
+		r.running.Wait()
+	})
+	return r
+}
+
+func (r *relay) url() string { return "https://" + r.listener.Addr().String() }
+
+func (r *relay) accept() {
+	for {
+		conn, err := r.listener.Accept()
+		if err != nil {
+			return
+		}
+		r.running.Go(func() { r.pass(conn) })
+	}
+}
+
+// pass joins one connection with one to the server, until either side closes.
+func (r *relay) pass(client net.Conn) {
+	defer func() { _ = client.Close() }()
+	var server net.Conn
+	for server == nil {
+		conn, err := (&net.Dialer{}).DialContext(r.ctx, "tcp", r.to)
+		if r.ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			wait(r.ctx, pollPeriod)
+			continue
+		}
+		server = conn
+	}
+	defer func() { _ = server.Close() }()
+	ended := make(chan struct{}, 2)
+	join := func(to, from net.Conn) {
+		_, _ = io.Copy(to, from)
+		ended <- struct{}{}
+	}
+	r.running.Go(func() { join(server, client) })
+	r.running.Go(func() { join(client, server) })
+	select {
+	case <-ended:
+	case <-r.ctx.Done():
+	}
+}
