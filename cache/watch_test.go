@@ -56,6 +56,8 @@ func (c *watchClient) Close() {
 	c.closed = true
 }
 
+func (c *watchClient) Abort() { c.Close() }
+
 // lines returns what came since the last call, an event a line in short form:
 // "ADDED default/a@101", with "$" for a closed stream.
 func (c *watchClient) lines(t *testing.T) []string {

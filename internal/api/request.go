@@ -102,4 +102,7 @@ type StreamWriter interface {
 	// Close ends the response cleanly (EOF); later writes fail. It does not
 	// block and may be called more than once.
 	Close()
+	// Abort ends the response so that the client sees that it is not complete: the
+	// connection or HTTP/2 stream breaks. Otherwise it is like Close.
+	Abort()
 }

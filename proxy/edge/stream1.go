@@ -190,3 +190,11 @@ func (s *stream1) Close() {
 		s.c.in.interrupt()
 	}
 }
+
+// Abort implements api.StreamWriter: without the last chunk the client knows
+// that something is missing.
+func (s *stream1) Abort() {
+	if s.closing.CompareAndSwap(false, true) {
+		s.c.abort() // wakes wait, which finds that this was no interrupt
+	}
+}

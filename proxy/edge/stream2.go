@@ -1,8 +1,10 @@
 package edge
 
 import (
+	"errors"
 	"net/http"
 	"sync"
+	"sync/atomic"
 
 	"github.com/kubeweir/kubeweir/internal/api"
 )
@@ -16,6 +18,7 @@ type stream2 struct {
 	// closing is closed by Close or by a failed write; later writes fail.
 	closing chan struct{}
 	once    sync.Once
+	aborted atomic.Bool
 
 	// mu is held while writing and guards what follows.
 	mu      sync.Mutex
@@ -35,6 +38,9 @@ func (c *conn) serveStream2(hr *http.Request, sw *streamWriter, resp *api.Respon
 			select {
 			case <-hr.Context().Done():
 			case <-s.closing:
+			}
+			if s.aborted.Load() {
+				sw.reset() // a write that is under way ends
 			}
 		} else {
 			sw.reset() // a write that is under way ends
@@ -58,6 +64,9 @@ func (s *stream2) finish() (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.over = true
+	if s.err == nil && s.aborted.Load() {
+		s.err = errAborted
+	}
 	return s.written, s.err
 }
 
@@ -98,6 +107,16 @@ func (s *stream2) WriteFrames(frames [][]byte) error {
 
 // Close implements api.StreamWriter.
 func (s *stream2) Close() { s.once.Do(func() { close(s.closing) }) }
+
+var errAborted = errors.New("the stream was aborted")
+
+// Abort implements api.StreamWriter: the client gets a RST_STREAM.
+func (s *stream2) Abort() {
+	s.once.Do(func() {
+		s.aborted.Store(true)
+		close(s.closing)
+	})
+}
 
 func (s *stream2) isClosing() bool {
 	select {

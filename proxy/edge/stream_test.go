@@ -83,6 +83,36 @@ func startStreams(t *testing.T, change ...func(*Options)) (*testServer, chan *re
 	return ts, streams
 }
 
+// TestStreamAbort: the client must not take what it has for everything.
+func TestStreamAbort(t *testing.T) {
+	ts, streams := startStreams(t)
+	over(t, ts, func(t *testing.T, c *http.Client, url string) {
+		resp, err := c.Get(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		s := receive(t, streams, "stream")
+		w := receive(t, s.writer, "writer")
+		if err := w.WriteFrames(frames("half")); err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, 4)
+		if _, err := io.ReadFull(resp.Body, got); err != nil {
+			t.Fatal(err)
+		}
+		w.Abort()
+		w.Abort()
+		if rest, err := io.ReadAll(resp.Body); err == nil || len(rest) > 0 {
+			t.Errorf("rest %q, %v: a clean end", rest, err)
+		}
+		if err := w.WriteFrames(frames("more")); err == nil {
+			t.Error("a write after Abort succeeded")
+		}
+		s.over(t)
+	})
+}
+
 func TestStream(t *testing.T) {
 	ts, streams := startStreams(t)
 	over(t, ts, func(t *testing.T, c *http.Client, url string) {

@@ -34,8 +34,8 @@ import (
 // that has left gets nothing: the response has status 499 and no body.
 //
 // Watches, followed logs and proxied responses of unknown length are returned as a
-// Stream, or as a BodyTo while the request's own body is still under way. The end of a Stream is clean only if the upstream's was; otherwise it is
-// aborted, if the StreamWriter has a method Abort().
+// Stream, or as a BodyTo while the request's own body is still under way. The end
+// of a Stream is clean only if the upstream's was; otherwise it is aborted.
 func (c *Client) Forward(ctx context.Context, r *api.Request, cred Credentials) *api.Response {
 	if IsUpgrade(r) {
 		return c.Upgrade(ctx, r, cred)

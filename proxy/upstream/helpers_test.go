@@ -232,7 +232,6 @@ func (w *recorder) WriteFrames(frames [][]byte) error {
 
 func (w *recorder) Close() { w.once.Do(func() { close(w.ended) }) }
 
-// Abort is what a transport offers beyond StreamWriter.
 func (w *recorder) Abort() {
 	w.once.Do(func() {
 		w.aborted = true

@@ -51,7 +51,7 @@ func (s *stream) Start(w api.StreamWriter) {
 	started := s.mu.started
 	s.mu.Unlock()
 	if !started {
-		abort(w) // stopped before it began, or the client is closed
+		w.Abort() // stopped before it began, or the client is closed
 	}
 }
 
@@ -65,7 +65,7 @@ func (s *stream) run(w api.StreamWriter) {
 	if err == io.EOF { //nolint:errorlint // Readers return it bare.
 		w.Close()
 	} else {
-		abort(w)
+		w.Abort()
 	}
 }
 
@@ -109,15 +109,6 @@ func (s *stream) Stop() {
 	if started {
 		<-s.over
 	}
-}
-
-// abort ends a response so that the client sees it broken, if the transport can.
-func abort(w api.StreamWriter) {
-	if a, ok := w.(interface{ Abort() }); ok {
-		a.Abort()
-		return
-	}
-	w.Close()
 }
 
 // follows reports whether a log is asked to be followed.
