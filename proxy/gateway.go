@@ -7,7 +7,6 @@ package proxy
 import (
 	"context"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -118,9 +117,8 @@ func (g *Gateway) Serve(ctx context.Context, r *api.Request) *api.Response {
 	if resp := g.Health.Serve(r, false); resp != nil {
 		return g.answer(x, resp, nil)
 	}
-	long := isLongRunning(&x.info, r)
 	limit := &g.inFlight
-	if long {
+	if x.info.LongRunning() || r.Header.Has("Upgrade") {
 		limit = &g.longRunning
 	}
 	if !limit.acquire() {
@@ -189,20 +187,4 @@ func (g *Gateway) cacheable(x *exchange) (*cache.Resource, bool) {
 		return nil, false
 	}
 	return res, true
-}
-
-// longRunningSubresources are those without the 60 s limit, as kube-apiserver
-// has them (k8s.io/kubernetes/cmd/kube-apiserver/app/server.go).
-var longRunningSubresources = []string{"attach", "exec", "proxy", "log", "portforward"}
-
-func isLongRunning(info *api.RequestInfo, r *api.Request) bool {
-	if info.Verb == "watch" || info.Verb == "proxy" || r.Header.Has("Upgrade") {
-		return true
-	}
-	for _, s := range longRunningSubresources {
-		if info.Subresource == s {
-			return true
-		}
-	}
-	return strings.HasPrefix(info.Path, "/api/v1/proxy/")
 }

@@ -179,3 +179,20 @@ func splitPath(path string) []string {
 	}
 	return strings.Split(path, "/")
 }
+
+// LongRunning reports whether the request may take as long as it likes: it is
+// not under the 60 s limit and counts against other limits than the rest
+// (k8s.io/kubernetes/cmd/kube-apiserver/app, BuildGenericConfig).
+func (info *RequestInfo) LongRunning() bool {
+	switch {
+	case info.Verb == "watch", info.Verb == "proxy":
+		return true
+	case !info.IsResourceRequest:
+		return strings.HasPrefix(info.Path, "/debug/pprof/")
+	}
+	switch info.Subresource {
+	case "attach", "exec", "proxy", "log", "portforward":
+		return true
+	}
+	return false
+}

@@ -87,27 +87,11 @@ type exchange struct {
 func (c *Client) newExchange(ctx context.Context, r *api.Request, cred *Credentials) *exchange {
 	x := &exchange{c: c, r: r, cred: cred, client: ctx, purpose: cred.purpose()}
 	x.info = api.ParseRequestInfo(r.Method, r.Path, r.RawQuery)
-	x.longRunning = longRunning(&x.info)
+	x.longRunning = x.info.LongRunning()
 	x.ctx, x.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	x.detach = context.AfterFunc(ctx, func() { x.cancel(context.Cause(ctx)) })
 	x.unlink = context.AfterFunc(c.ctx, func() { x.cancel(errClosed) })
 	return x
-}
-
-// longRunning is kube-apiserver's check
-// (k8s.io/kubernetes/cmd/kube-apiserver/app.BuildGenericConfig).
-func longRunning(info *api.RequestInfo) bool {
-	switch {
-	case info.Verb == "watch", info.Verb == "proxy":
-		return true
-	case !info.IsResourceRequest:
-		return strings.HasPrefix(info.Path, "/debug/pprof/")
-	}
-	switch info.Subresource {
-	case "attach", "exec", "proxy", "log", "portforward":
-		return true
-	}
-	return false
 }
 
 // request is what is sent upstream.

@@ -89,9 +89,6 @@ func requestHeader(r *api.Request, cred *Credentials) (http.Header, error) {
 	if cred.As != AsClient {
 		dropTokenProtocol(h)
 	}
-	if cred.As == AsUser {
-		return h, cred.impersonate(h)
-	}
 	return h, nil
 }
 
@@ -105,7 +102,7 @@ func passes(name string, cred *Credentials) bool {
 		return cred.As == AsClient
 	}
 	if strings.HasPrefix(name, impersonatePrefix) {
-		return cred.KeepImpersonation && cred.As != AsUser
+		return cred.KeepImpersonation
 	}
 	return !strings.HasPrefix(name, remotePrefix)
 }

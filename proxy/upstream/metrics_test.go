@@ -25,7 +25,7 @@ func TestMetrics(t *testing.T) {
 	ctx := testContext(t)
 	c.Forward(ctx, request("GET", "/"), Credentials{})
 	c.Forward(ctx, request("MADE-UP", "/"), Credentials{As: AsGateway})
-	c.Forward(ctx, request("POST", "/gone"), Credentials{As: AsUser, User: "a"})
+	c.Forward(ctx, request("POST", "/gone"), Credentials{As: AsGateway, KeepImpersonation: true})
 	_, _ = c.Source().List(ctx, pods(), api.JSON, cache.ListOptions{}, nil)
 	want := `
 # HELP kubeweir_upstream_requests_total Requests to the upstream by purpose, method and status code; code is 0 without an answer.

@@ -106,7 +106,7 @@ func TestCredentials(t *testing.T) {
 					}{
 						{Credentials{As: AsGateway}, "", kind.authorization, kind.peer},
 						{Credentials{As: AsGateway}, "client-token", kind.authorization, kind.peer},
-						{Credentials{As: AsUser, User: "jane"}, "client-token", kind.authorization, kind.peer},
+						{Credentials{As: AsGateway, KeepImpersonation: true}, "client-token", kind.authorization, kind.peer},
 						{Credentials{}, "client-token", "Bearer client-token", ""},
 						{Credentials{As: AsClient, KeepImpersonation: true}, "client-token", "Bearer client-token", ""},
 						{Credentials{}, "", "", ""},

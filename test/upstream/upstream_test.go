@@ -372,8 +372,11 @@ func testIdentities(t *testing.T, c *realkube.Cluster, client *upstream.Client) 
 		"gateway":           {upstream.Credentials{As: upstream.AsGateway}, nil, 201, realkube.GatewayUser, nil, ""},
 		"gateway, spoofing": {upstream.Credentials{As: upstream.AsGateway}, append([]string{"Authorization", alice}, spoof...), 201, realkube.GatewayUser, nil, ""},
 		"impersonated": {
-			upstream.Credentials{As: upstream.AsUser, User: "jane é", UID: "u7", Groups: []string{"dev", "system:authenticated"}, Extra: map[string][]string{"example.com/scope": {"a", "b c"}}},
-			append([]string{"Authorization", alice}, spoof...), 201, "jane é", []string{"dev", "system:authenticated"}, "example.com/scope",
+			upstream.Credentials{As: upstream.AsGateway, KeepImpersonation: true},
+			[]string{
+				"Authorization", alice, "Impersonate-User", "jane é", "Impersonate-Uid", "u7", "Impersonate-Group", "dev",
+				"Impersonate-Group", "system:authenticated", "Impersonate-Extra-example.com%2Fscope", "a", "Impersonate-Extra-example.com%2Fscope", "b c",
+			}, 201, "jane é", []string{"dev", "system:authenticated"}, "example.com/scope",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
