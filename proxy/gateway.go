@@ -74,6 +74,7 @@ func New(o Options) *Gateway {
 		observesWrites: o.Consistency.usesSession(),
 	}
 	g.inFlight.max, g.longRunning.max = o.Limits.InFlight, o.Limits.LongRunning
+	watchLimits(o.Registerer, &g.inFlight, &g.longRunning)
 	g.collapser = newCollapser(o.Limits.CollapsedBytes, time.Now, func(ctx context.Context, r *api.Request) *api.Response {
 		return o.Forwarder.Forward(ctx, r, upstream.Credentials{As: upstream.AsGateway})
 	})

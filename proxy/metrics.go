@@ -61,6 +61,26 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 	return m
 }
 
+// watchLimits shows how much of the limits is in use.
+func watchLimits(registerer prometheus.Registerer, inFlight, longRunning *gauge) {
+	if registerer == nil {
+		return
+	}
+	for kind, g := range map[string]*gauge{"short": inFlight, "long": longRunning} {
+		labels := prometheus.Labels{"kind": kind}
+		registerer.MustRegister(
+			prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+				Name: "kubeweir_requests_in_flight", ConstLabels: labels,
+				Help: "Requests under way; long ones are watches, followed logs and upgraded connections.",
+			}, func() float64 { return float64(g.now.Load()) }),
+			prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+				Name: "kubeweir_requests_in_flight_limit", ConstLabels: labels,
+				Help: "The most requests under way before more are answered with 429; 0 is no limit.",
+			}, func() float64 { return float64(g.max) }),
+		)
+	}
+}
+
 // observe counts one finished request.
 func (m *metrics) observe(x *exchange, code int, n int64) {
 	l := requestLabels{verb: x.info.Verb, source: x.source, code: code}
