@@ -202,7 +202,8 @@ func (s *watchStream) failed(err error) error {
 }
 
 // Drain ends all watches, spread evenly over the given time, and those that
-// still begin at once. It returns when they have ended or ctx has.
+// still begin at once. It returns when all have been told to end; once ctx has
+// ended it tells the rest at once.
 func (ws *Watches) Drain(ctx context.Context, over time.Duration) {
 	ws.mu.Lock()
 	ws.mu.draining = true

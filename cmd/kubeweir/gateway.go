@@ -53,7 +53,8 @@ func runGateway(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	g.announce(stderr)
 	<-ctx.Done()
 	log.Info("draining")
-	return g.drain()
+	g.drain()
+	return nil
 }
 
 // gateway is the running program: the parts and who owns them.
@@ -227,10 +228,12 @@ func (g *gateway) checks() []proxy.Check {
 
 // drain ends everything in an orderly way; what takes longer than the drain
 // duration and a little is cut.
-func (g *gateway) drain() error {
+func (g *gateway) drain() {
 	ctx, cancel := context.WithTimeout(context.Background(), g.cfg.Shutdown.Drain+10*time.Second)
 	defer cancel()
-	return g.edge.Shutdown(ctx)
+	if err := g.edge.Shutdown(ctx); err != nil {
+		g.log.Warn("connections were cut", "error", err)
+	}
 }
 
 // close releases what is left, in the reverse order of its making.
