@@ -1,0 +1,43 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestCommandLine(t *testing.T) {
+	bad := filepath.Join(t.TempDir(), "bad.yaml")
+	if err := os.WriteFile(bad, []byte("limits:\n  historyAge: soon\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args   []string
+		code   int
+		stdout string // what it begins with
+		stderr string // what it contains; one line
+	}{
+		{[]string{"version"}, 0, "kubeweir ", ""},
+		{[]string{"help"}, 0, "kubeweir is a caching gateway", ""},
+		{[]string{"gateway", "--help"}, 0, "Usage: kubeweir gateway", ""},
+		{[]string{"serve"}, 2, "", `kubeweir: unknown command "serve"`},
+		{[]string{"gateway", "--lisen", "x"}, 2, "", "kubeweir: --lisen is not a flag; did you mean --listen?"},
+		{[]string{"gateway", "--config", bad}, 2, "", "bad.yaml:2: limits.historyAge "},
+		{[]string{"gateway", "--kubeconfig", "/nonexistent"}, 2, "", "--kubeconfig"},
+	} {
+		var stdout, stderr bytes.Buffer
+		code := run(t.Context(), c.args, &stdout, &stderr)
+		if code != c.code || !strings.HasPrefix(stdout.String(), c.stdout) || !strings.Contains(stderr.String(), c.stderr) {
+			t.Errorf("%v: code %d\n%s\n%s", c.args, code, stdout.String(), stderr.String())
+		}
+		if strings.Count(stderr.String(), "\n") > 1 {
+			t.Errorf("%v: more than one line: %s", c.args, stderr.String())
+		}
+	}
+	var stderr bytes.Buffer
+	if code := run(t.Context(), nil, &bytes.Buffer{}, &stderr); code != 2 || !strings.Contains(stderr.String(), "Usage:") {
+		t.Errorf("no command: %d %s", code, stderr.String())
+	}
+}
