@@ -115,7 +115,7 @@ func TestInformersStayEqual(t *testing.T) {
 	}
 	for i, d := range plan {
 		began := time.Now()
-		must(t, disturb(ctx, g, all, 1000, d))
+		must(t, disturb(ctx, g, all, int64(informerWrites/len(plan)), d))
 		wrote := time.Since(began)
 		want := map[schema.GroupVersionResource]versions{}
 		for _, resource := range resources {

@@ -1,0 +1,129 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/test/realkube"
+)
+
+const (
+	fanoutNamespace = "fanout"
+	plainWatches    = 900
+	labelWatches    = 100
+	// watchesPerConnection over HTTP/2; every tenth watch has an HTTP/1.1 connection of its own.
+	watchesPerConnection = 90
+)
+
+// TestOneUpstreamWatch opens 1,000 watches of one resource: kube-apiserver must see one, and all must see an event.
+func TestOneUpstreamWatch(t *testing.T) {
+	ctx := deadline(t, 2*time.Minute)
+	createNamespaces(ctx, t, fanoutNamespace)
+	before, err := upstreamWatches(ctx)
+	must(t, err)
+	g := startGateway(t)
+	typed, _ := directClients(t)
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "one", Labels: map[string]string{"shard": "3"}}}
+	created, err := typed.CoreV1().ConfigMaps(fanoutNamespace).Create(ctx, cm, metav1.CreateOptions{})
+	must(t, err)
+
+	watches := openManyWatches(ctx, t, g, created.ResourceVersion)
+	eventually(ctx, t, 10*time.Second, func() error { return oneMoreWatch(ctx, before) })
+
+	began := time.Now()
+	created.Data = map[string]string{"now": "changed"}
+	_, err = typed.CoreV1().ConfigMaps(fanoutNamespace).Update(ctx, created, metav1.UpdateOptions{})
+	must(t, err)
+	key := objectKey(fanoutNamespace, "one")
+	for i, w := range watches {
+		eventually(ctx, t, 10*time.Second, func() error {
+			if selects(i) && !w.has(api.Modified, key) {
+				return fmt.Errorf("watch %d, %s: no event", i, w.request)
+			}
+			return nil
+		})
+	}
+	t.Logf("all watches had the event %s after the write began", time.Since(began).Round(time.Millisecond))
+	for i, w := range watches {
+		if n := len(w.seen().Events); !selects(i) && n > 0 {
+			t.Errorf("watch %d, %s: an event of an object that it does not select", i, w.request)
+		}
+		if !w.open() {
+			t.Errorf("watch %d, %s: has ended: %v", i, w.request, w.ended)
+		}
+	}
+	must(t, oneMoreWatch(ctx, before))
+}
+
+// selects tells whether the object of the test has the label that a watch asks for.
+func selects(i int) bool { return i < plainWatches || i%10 == 3 }
+
+func openManyWatches(ctx context.Context, t *testing.T, g *realkube.Gateway, from string) []*stream {
+	t.Helper()
+	watches := make([]*stream, plainWatches+labelWatches)
+	var connection *client
+	rv, err := api.ParseResourceVersion(from)
+	must(t, err)
+	var opening sync.WaitGroup
+	errs := make([]error, len(watches))
+	for i := range watches {
+		if i%watchesPerConnection == 0 {
+			connection = newClient(t, "gateway", g.URL(), as(realkube.Admin), true)
+		}
+		c := connection
+		if i%10 == 9 {
+			c = newClient(t, "gateway", g.URL(), as(realkube.Admin), false)
+		}
+		r := request{path: "/api/v1/configmaps?watch=true&allowWatchBookmarks=true&resourceVersion=" + from}
+		if i >= plainWatches {
+			r.path += fmt.Sprintf("&labelSelector=shard=%d", i%10)
+		}
+		opening.Go(func() {
+			var refused answer
+			watches[i], refused, errs[i] = c.watch(ctx, r, rv, false)
+			if watches[i] == nil && errs[i] == nil {
+				errs[i] = fmt.Errorf("%s: %s", r, refused)
+			}
+		})
+	}
+	opening.Wait()
+	t.Cleanup(func() {
+		for _, w := range watches {
+			if w != nil {
+				w.close()
+			}
+		}
+	})
+	for _, err := range errs {
+		must(t, err)
+	}
+	return watches
+}
+
+// upstreamWatches is how many watches of all ConfigMaps kube-apiserver serves, by its own count.
+func upstreamWatches(ctx context.Context) (float64, error) {
+	m, err := kube.Metrics(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return m.Sum("apiserver_longrunning_requests", map[string]string{"verb": "WATCH", "resource": "configmaps", "scope": "cluster"}), nil
+}
+
+func oneMoreWatch(ctx context.Context, before float64) error {
+	now, err := upstreamWatches(ctx)
+	if err != nil {
+		return err
+	}
+	if now != before+1 {
+		return fmt.Errorf("kube-apiserver serves %v watches of ConfigMaps, %v before", now, before)
+	}
+	return nil
+}
