@@ -27,23 +27,26 @@ func forms(r Resource) []string {
 // Warm reads every resource until the target answers from its cache, which it then keeps up to date. A target that
 // forwards a resource for longer than settleTime is an error: everything that can be listed and watched is cached.
 func Warm(ctx context.Context, env *Env, target *Target, resources []Resource) error {
-	ctx, cancel := context.WithTimeout(ctx, settleTime)
-	defer cancel()
 	for _, r := range resources {
 		for _, form := range forms(r) {
-			err := poll(ctx, func() (bool, error) {
-				a, err := target.Send(ctx, anyList(r, form).Request, env.Users[admin])
-				if err == nil && a.Status != http.StatusOK {
-					err = fmt.Errorf("%d: %.300s", a.Status, a.Body)
-				}
-				return !forwarded(a), err
-			})
-			if err != nil {
+			if err := warmOne(ctx, env, target, anyList(r, form)); err != nil {
 				return fmt.Errorf("%s: %s in %s is not cached: %w", target.Name, r.Path, form, err)
 			}
 		}
 	}
 	return nil
+}
+
+func warmOne(ctx context.Context, env *Env, target *Target, c Case) error {
+	ctx, cancel := context.WithTimeout(ctx, settleTime)
+	defer cancel()
+	return poll(ctx, func() (bool, error) {
+		a, err := target.Send(ctx, c.Request, env.Users[admin])
+		if err == nil && a.Status != http.StatusOK {
+			err = fmt.Errorf("%d: %.300s", a.Status, a.Body)
+		}
+		return !forwarded(a), err
+	})
 }
 
 // forwarded tells whether an answer comes from kube-apiserver, which says how it has queued the request.

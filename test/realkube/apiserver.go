@@ -68,6 +68,8 @@ func (c *Cluster) apiServerArgs() []string {
 		// Pods can be made without a controller manager that makes service accounts.
 		"--disable-admission-plugins=ServiceAccount",
 		"--allow-privileged=true",
+		// Without it a shutdown waits for a minute for open watches.
+		"--shutdown-watch-termination-grace-period=5s",
 	}
 	if len(c.opts.FeatureGates) > 0 {
 		var gates []string

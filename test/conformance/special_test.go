@@ -1,0 +1,287 @@
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kubeweir/kubeweir/test/realkube"
+)
+
+// TestWithoutWatchList puts the gateway in front of a kube-apiserver that knows no streaming lists.
+func TestWithoutWatchList(t *testing.T) {
+	o := startOracle(t, realkube.Options{FeatureGates: map[string]bool{"WatchList": false}})
+	do(t, o.Seed)
+	do(t, o.Change)
+	g := startGateway(t, o)
+	ctx, oracle, gateway := t.Context(), target(t, o.Target, false), gatewayTarget(t, o, g, false)
+	do(t, func(ctx context.Context) error { return Warm(ctx, o.Env, gateway, must(t, o.Resources)) })
+
+	t.Run("old/15 without WatchList", func(t *testing.T) {
+		c := watch("", podsPath+"?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true",
+			append(repeat(added, podsPerApp), bookmark)...)
+		asked, err := ask(ctx, c, o.Env.Users[admin], oracle, gateway)
+		if err != nil {
+			t.Fatal(err)
+		}
+		refusal := c.status(422).says("sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled")
+		refusal.Count = 1
+		if s := surprises(refusal, asked[0]); len(s) > 0 {
+			t.Fatalf("kube-apiserver does not refuse:\n%s", lines(s))
+		}
+		// Clients fall back when they are refused. A gateway that can do more than its upstream may do it, in full.
+		if asked[1].pages[0].Status == 200 {
+			if s := surprises(c, asked[1]); len(s) > 0 {
+				t.Errorf("the gateway neither refuses nor sends all initial events and their end:\n%s", lines(s))
+			}
+		} else if d := differences(c, asked[0], asked[1]); len(d) > 0 {
+			t.Error(lines(d))
+		}
+	})
+	reads := slices.Concat(getCases(o.Env), selectorCases(o.Env), []Case{
+		get("old/list", allPods), fresh("old/list any", allPods+"?resourceVersion=0"), get("old/17 pages", allPods+"?limit=20").walk(),
+		watch("old/no version starts with what is there", widgetsPath+"?watch=1", added, added),
+		watch("old/any version, pods", podsPath+"?watch=1&resourceVersion=0", repeat(added, podsPerApp)...),
+	})
+	RunReads(ctx, t, o.Env, oracle, gateway, reads)
+	RunLive(ctx, t, o.Env, oracle, gateway, "live", slices.DeleteFunc(LiveCases(), func(c Live) bool {
+		return strings.Contains(c.Case.Path, "sendInitialEvents")
+	}))
+}
+
+// TestUpstreamLost kills and restarts kube-apiserver under open watches of the gateway. Each watch goes on or ends.
+// A client that watches again where it ended, and lists again where it is told to, must see every change once and in
+// order, and never be told by a bookmark that it is further than it is.
+func TestUpstreamLost(t *testing.T) {
+	o := startOracle(t, realkube.Options{})
+	g := startGateway(t, o)
+	oracle, gateway := target(t, o.Target, false), gatewayTarget(t, o, g, true)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	v := vars{"ns": "lost"}
+	change := func(i int) Step {
+		return post(configMaps, named(configMap, fmt.Sprintf("change-%02d", i))).as(fmt.Sprintf("change-%02d", i))
+	}
+	if err := write(ctx, o.Env, oracle, v, []Step{change(0)}); err != nil {
+		t.Fatal(err)
+	}
+	const changes = 12
+	for _, form := range []string{typeJSON, typeProto} {
+		if err := warmOne(ctx, o.Env, gateway, anyList(Resource{Path: v.fill(configMaps)}, form)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	followed := make(map[string]chan error)
+	for name, mediaType := range map[string]string{"JSON": typeJSON, "protobuf": typeProto, "metadata": typeMeta} {
+		followed[name] = make(chan error, 1)
+		go func() {
+			f := follower{server: gateway, as: o.Env.Users[admin], path: v.fill(configMaps), accept: mediaType}
+			followed[name] <- f.follow(ctx, v["rv:change-00"], changes-1)
+		}()
+	}
+	n := 1
+	for _, outage := range []func() error{
+		o.Cluster.KillAPIServer, func() error { return o.Cluster.StopAPIServer(ctx) }, o.Cluster.KillAPIServer,
+	} {
+		steps := []Step{change(n), change(n + 1)}
+		if err := write(ctx, o.Env, oracle, v, steps); err != nil {
+			t.Fatal(err)
+		}
+		if err := outage(); err != nil {
+			t.Fatal(err)
+		}
+		if err := o.Cluster.StartAPIServer(ctx); err != nil {
+			t.Fatal(err)
+		}
+		n += len(steps)
+	}
+	for ; n < changes; n++ {
+		if err := write(ctx, o.Env, oracle, v, []Step{change(n)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, err := range followed {
+		t.Run("fault/74 the upstream is lost, "+name, func(t *testing.T) {
+			if err := <-err; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A follower watches as a client does that must not miss anything.
+type follower struct {
+	server       *Target
+	as           Credentials
+	path, accept string
+
+	version uint64 // of the last event, bookmark or list
+	seen    []string
+	lists   int // made because a watch was told that it is too old
+}
+
+// follow reads until it has seen so many new objects in order of their names.
+func (f *follower) follow(ctx context.Context, since string, objects int) error {
+	var err error
+	if f.version, err = strconv.ParseUint(since, 10, 64); err != nil {
+		return err
+	}
+	for len(f.seen) < objects {
+		c := watch("", fmt.Sprintf("%s?watch=1&allowWatchBookmarks=true&resourceVersion=%d", f.path, f.version)).accept(f.accept)
+		c.Count, c.Timeout = objects-len(f.seen), time.Minute
+		a, _ := exchange(ctx, f.server, c, f.as) // a watch that breaks is watched again
+		for _, frame := range a.frames {
+			if err := f.take(ctx, frame); err != nil {
+				return fmt.Errorf("after %v: %w", f.seen, err)
+			}
+		}
+		asked := 0
+		if err := poll(ctx, func() (bool, error) { // a moment's rest after a watch that brought nothing
+			asked++
+			return len(a.frames) > 0 || asked > 1, ctx.Err()
+		}); err != nil {
+			return fmt.Errorf("after %v: %w", f.seen, err)
+		}
+	}
+	return nil
+}
+
+func (f *follower) take(ctx context.Context, frame Frame) error {
+	if frame.Type == failed {
+		if !bytes.Contains(frame.Bytes, []byte("too old resource version")) {
+			return fmt.Errorf("%q", frame.Bytes)
+		}
+		return f.list(ctx)
+	}
+	version, err := frame.version()
+	if err != nil || frame.Type != added && frame.Type != bookmark {
+		return fmt.Errorf("%s %q (%w)", frame.Type, frame.Bytes, err)
+	}
+	if version < f.version || frame.Type == added && version == f.version {
+		return fmt.Errorf("after version %d came a %s at %d", f.version, frame.Type, version)
+	}
+	f.version = version
+	if frame.Type == bookmark {
+		return nil
+	}
+	want := fmt.Sprintf("change-%02d", len(f.seen)+1)
+	if !bytes.Contains(frame.Bytes, []byte(want)) {
+		return fmt.Errorf("came %q, want %s", frame.Bytes, want)
+	}
+	f.seen = append(f.seen, want)
+	return nil
+}
+
+// list starts over: everything up to the list's version counts as seen, in order, and nothing may be missing.
+func (f *follower) list(ctx context.Context) error {
+	f.lists++
+	r, err := f.server.Send(ctx, Request{Path: f.path + "?resourceVersion=0"}, f.as)
+	if err != nil {
+		return err
+	}
+	version, err := strconv.ParseUint(listVersion(r.Body), 10, 64)
+	if err != nil || version < f.version {
+		return fmt.Errorf("a list at %q after version %d: %.300s", listVersion(r.Body), f.version, r.Body)
+	}
+	f.version = version
+	listed := bytes.Count(r.Body, []byte(`"name":"change-`)) - 1 // change-00 was there before
+	if listed < len(f.seen) {
+		return fmt.Errorf("a list at %d holds %d changes", version, listed)
+	}
+	for len(f.seen) < listed {
+		f.seen = append(f.seen, fmt.Sprintf("change-%02d", len(f.seen)+1))
+	}
+	return nil
+}
+
+// TestFrontProxy lets an authenticating proxy name users to the gateway.
+func TestFrontProxy(t *testing.T) {
+	o := startOracle(t, realkube.Options{})
+	do(t, o.Seed)
+	do(t, o.Change)
+	g := startGateway(t, o)
+	for name, commonName := range map[string]string{"proxy": o.Cluster.FrontProxyName(), "stranger": "somebody-else"} {
+		pair, err := o.Cluster.IssueFrontProxyCertFor(commonName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cert, err := tls.X509KeyPair(pair.CertPEM, pair.KeyPEM)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Env.Users[name] = Credentials{Cert: &cert}
+	}
+	var cases []Case
+	for _, rv := range []string{"", "?resourceVersion=0"} {
+		named := func(c Case, user string) Case { return c.header("X-Remote-User", user) }
+		cases = append(cases,
+			named(either("proxy/allowed"+rv, podsPath+rv).status(200).from("proxy"), bob),
+			named(fails("proxy/63 refused"+rv, podsPath+rv, 403, `User \"alice\"`).from("proxy"), alice),
+			named(get("proxy/by group"+rv, "/api/v1/namespaces/alpha/configmaps/shared"+rv).from("proxy"), "x").header("X-Remote-Group", "dev"),
+			named(either("proxy/masters"+rv, "/api/v1/secrets"+rv).status(200).from("proxy"), "x").header("X-Remote-Group", "system:masters"),
+			named(either("proxy/headers of a name that is not allowed"+rv, podsPath+rv).from("stranger"), bob),
+			either("proxy/no user named"+rv, podsPath+rv).from("proxy"),
+			named(either("proxy/65 and impersonates"+rv, podsPath+rv).status(200).from("proxy"), "impostor").header("Impersonate-User", bob),
+		)
+	}
+	review := reviewCase("proxy/61 SelfSubjectReview", "authentication.k8s.io/v1", "selfsubjectreviews", "SelfSubjectReview", `{}`).from("proxy").
+		header("X-Remote-User", "zoe").header("X-Remote-Uid", "u1").header("X-Remote-Group", "g").header("X-Remote-Extra-Some%2fKey", "v").says(`"zoe"`)
+	RunReads(t.Context(), t, o.Env, target(t, o.Target, false), gatewayTarget(t, o, g, false), append(cases, review))
+}
+
+var (
+	ages   = regexp.MustCompile(`\b([0-9]+[smhdy])+\b`)
+	blanks = regexp.MustCompile(` +`)
+)
+
+// TestKubectl runs the same commands at kube-apiserver and through the gateway.
+func TestKubectl(t *testing.T) {
+	o := startOracle(t, realkube.Options{})
+	do(t, o.Seed)
+	do(t, o.Change)
+	g := startGateway(t, o)
+	ctx, dir := t.Context(), t.TempDir()
+	direct, through := filepath.Join(dir, "direct"), filepath.Join(dir, "through")
+	if err := o.Cluster.WriteKubeconfig(direct, o.Cluster.URL(), o.Cluster.ServingCAFile(), o.Cluster.AdminToken()); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.WriteKubeconfig(through, o.Cluster.AdminToken()); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []string{
+		"get pods -A", "get pods -n alpha -o wide", "get pods -n alpha -o yaml", "get pods -A -o json", "get pod web-02 -n alpha -o name",
+		"get pods -A --chunk-size=7", "get pods -A -l tier=moved --show-labels", "get pods -A --field-selector=spec.nodeName=node-1",
+		"get all -A", "get nodes -o wide", "get events -A", "get widgets -A", "get wg red -n alpha -o jsonpath={.spec}", "get gadgets",
+		"get deployments,services -A", "get pods -A --sort-by=.metadata.name -o custom-columns=N:.metadata.name,P:.status.phase",
+		"get pods -n alpha --watch --request-timeout=2s", "get pods -n alpha --watch-only --request-timeout=2s", "get --raw /api/v1/namespaces/alpha/configmaps/shared",
+		"describe pod web-02 -n alpha", "describe node node-1", "describe deployment web -n alpha", "describe widget red -n alpha",
+		"explain pods.spec.containers", "explain widgets.spec", "api-resources", "api-versions", "version", "cluster-info",
+		"auth can-i list pods -A", "auth whoami", "auth can-i --list", "get pods none", "get nonsense", "get pods -A -l a=b=c",
+	} {
+		t.Run("kubectl/"+command, func(t *testing.T) {
+			run := func(kubeconfig string) string {
+				out, err := o.Cluster.Kubectl(ctx, kubeconfig, strings.Fields(command)...)
+				if err != nil {
+					out += "\n" + err.Error()
+				}
+				for _, server := range []string{o.Cluster.URL(), g.URL()} {
+					out = strings.ReplaceAll(out, server, "https://SERVER")
+				}
+				// A command takes so long that ages are seldom the same.
+				out = blanks.ReplaceAllString(ages.ReplaceAllString(out, "AGE"), " ")
+				return strings.ReplaceAll(out, kubeconfig, "KUBECONFIG")
+			}
+			if d := diffBytes([]byte(run(direct)), []byte(run(through))); d != "" {
+				t.Errorf("kubectl %s: %s", command, d)
+			}
+		})
+	}
+}
