@@ -4,7 +4,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -162,13 +161,4 @@ func http1(cfg *rest.Config) *rest.Config {
 	cfg = rest.CopyConfig(cfg)
 	cfg.NextProtos = []string{"http/1.1"}
 	return cfg
-}
-
-// hostPort is the address of a base URL.
-func hostPort(t *testing.T, url string) (string, string) {
-	t.Helper()
-	_, addr, _ := strings.Cut(url, "://")
-	host, port, err := net.SplitHostPort(addr)
-	must(t, err)
-	return host, port
 }
