@@ -242,11 +242,15 @@ func TestKubectl(t *testing.T) {
 		}
 	})
 	t.Run("read from the cache", func(t *testing.T) {
-		k := newKubectl(ctx, t, startGateway(t, "--consistency=session"))
+		g := startGateway(t, "--consistency=session")
+		k := newKubectl(ctx, t, g)
 		for _, args := range commands(readCommands) {
 			if args[0] == "get" {
 				k.compareRead(ctx, t, args)
 			}
+		}
+		if n := readsFrom(ctx, t, g, "cached"); n < 30 {
+			t.Errorf("only %v reads were answered from the cache", n)
 		}
 	})
 	t.Run("write", func(t *testing.T) {
