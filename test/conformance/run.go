@@ -25,44 +25,92 @@ type Versions struct {
 // target's: relative times in tables move on every second.
 const steadyTries = 10
 
+// slowAtOnce is how many cases that wait at the server are asked at a time.
+const slowAtOnce = 12
+
 // RunReads runs cases that change nothing, each as a subtest: the oracle is asked, the target, and the oracle once
-// more. The two answers of the oracle must be alike, or the comparison would mean nothing.
+// more. The two answers of the oracle must be alike, or the comparison would mean nothing. Slow cases are asked beside
+// the others and reported after them.
 func RunReads(ctx context.Context, t *testing.T, env *Env, oracle, target *Target, cases []Case) {
 	t.Helper()
+	var slow errgroup.Group
+	slow.SetLimit(slowAtOnce + 1) // and the one that feeds them
+	defer func() { _ = slow.Wait() }()
+	var waiting []Case
+	answers := make(map[string]chan asked)
 	for _, c := range cases {
-		t.Run(c.Name, func(t *testing.T) { runRead(ctx, t, env, oracle, target, c) })
+		if c.Slow {
+			waiting = append(waiting, c)
+			answers[c.Name] = make(chan asked, 1)
+		}
+	}
+	slow.Go(func() error {
+		for _, c := range waiting {
+			slow.Go(func() error {
+				answers[c.Name] <- askAll(ctx, c, env.Users[c.as()], oracle, target, oracle)
+				return nil
+			})
+		}
+		return nil
+	})
+	run := func(c Case, first func() asked) {
+		t.Run(c.Name, func(t *testing.T) {
+			if _, ok := env.Users[c.as()]; !ok {
+				t.Fatalf("no user %q", c.as())
+			}
+			runRead(ctx, t, c, env.Users[c.as()], oracle, target, first)
+		})
+	}
+	for _, c := range cases {
+		if !c.Slow {
+			run(c, func() asked { return askAll(ctx, c, env.Users[c.as()], oracle, target, oracle) })
+		}
+	}
+	for _, c := range waiting {
+		run(c, func() asked { return <-answers[c.Name] })
 	}
 }
 
-func runRead(ctx context.Context, t *testing.T, env *Env, oracle, target *Target, c Case) {
-	as, ok := env.Users[c.as()]
-	if !ok {
-		t.Fatalf("no user %q", c.as())
-	}
-	if c.Slow {
-		t.Parallel()
-	}
+// runRead compares what first says, and while the oracle contradicts itself asks again.
+func runRead(ctx context.Context, t *testing.T, c Case, as Credentials, oracle, target *Target, first func() asked) {
 	var unsteady []string
-	for range steadyTries {
-		asked, err := ask(ctx, c, as, oracle, target, oracle)
-		if err != nil {
-			t.Fatalf("%s: %v", c.Path, err)
+	for try := range steadyTries {
+		var got asked
+		if try == 0 {
+			got = first()
+		} else {
+			got = askAll(ctx, c, as, oracle, target, oracle)
 		}
-		if s := surprises(c, asked[0]); len(s) > 0 {
+		if got.err != nil {
+			t.Fatalf("%s: %v", c.Path, got.err)
+		}
+		a := got.answers
+		if s := surprises(c, a[0]); len(s) > 0 {
 			t.Fatalf("the oracle's answer to %s is not what the case says:\n%s", c.Path, lines(s))
 		}
-		if unsteady = differences(c, asked[0], asked[2]); len(unsteady) > 0 {
+		if unsteady = differences(c, a[0], a[2]); len(unsteady) > 0 {
 			continue
 		}
-		if d := differences(c, asked[0], asked[1]); len(d) > 0 {
+		if d := differences(c, a[0], a[1]); len(d) > 0 {
 			t.Errorf("%s %s as %s:\n%s", c.Method, c.Path, c.as(), lines(d))
 		}
 		if c.Walk {
-			crossTokens(ctx, t, c, as, oracle, target, asked[0], asked[1])
+			crossTokens(ctx, t, c, as, oracle, target, a[0], a[1])
 		}
 		return
 	}
 	t.Fatalf("the oracle answers %s differently each time:\n%s", c.Path, lines(unsteady))
+}
+
+// asked are the answers of some servers to one case, in their order.
+type asked struct {
+	answers []answer
+	err     error
+}
+
+func askAll(ctx context.Context, c Case, as Credentials, servers ...*Target) asked {
+	a, err := ask(ctx, c, as, servers...)
+	return asked{a, err}
 }
 
 // ask plays a case against one server after the other, or, if it is slow, against all at the same time.
