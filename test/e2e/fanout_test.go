@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -27,7 +28,7 @@ const (
 func TestOneUpstreamWatch(t *testing.T) {
 	ctx := deadline(t, 2*time.Minute)
 	createNamespaces(ctx, t, fanoutNamespace)
-	before, err := upstreamWatches(ctx)
+	before, err := upstreamWatches(ctx, "configmaps")
 	must(t, err)
 	g := startGateway(t)
 	typed, _ := directClients(t)
@@ -36,7 +37,7 @@ func TestOneUpstreamWatch(t *testing.T) {
 	must(t, err)
 
 	watches := openManyWatches(ctx, t, g, created.ResourceVersion)
-	eventually(ctx, t, 10*time.Second, func() error { return oneMoreWatch(ctx, before) })
+	eventually(ctx, t, 10*time.Second, func() error { return oneMoreWatch(ctx, "configmaps", before) })
 
 	began := time.Now()
 	created.Data = map[string]string{"now": "changed"}
@@ -60,7 +61,33 @@ func TestOneUpstreamWatch(t *testing.T) {
 			t.Errorf("watch %d, %s: has ended: %v", i, w.request, w.ended)
 		}
 	}
-	must(t, oneMoreWatch(ctx, before))
+	must(t, oneMoreWatch(ctx, "configmaps", before))
+}
+
+// TestOneUpstreamWatchAtStart: clients that lost their watches in a restart come back all at once. They must share one
+// upstream watch from the beginning, of a custom resource too.
+func TestOneUpstreamWatchAtStart(t *testing.T) {
+	ctx := deadline(t, 2*time.Minute)
+	before, err := upstreamWatches(ctx, "widgets")
+	must(t, err)
+	g := startGateway(t)
+	waiting := startRelay(t, strings.TrimPrefix(g.URL(), "https://"))
+	must(t, g.Stop(ctx))
+	var opening sync.WaitGroup
+	for range 50 {
+		c := newClient(t, "gateway", waiting.url(), as(realkube.Admin), false)
+		opening.Go(func() {
+			s, refused, err := c.watch(ctx, request{path: "/apis/example.com/v1/widgets?watch=true"}, 0, true)
+			if s == nil {
+				t.Errorf("%s, %v", refused, err)
+				return
+			}
+			t.Cleanup(s.close)
+		})
+	}
+	must(t, g.Start(ctx))
+	opening.Wait()
+	eventually(ctx, t, 10*time.Second, func() error { return oneMoreWatch(ctx, "widgets", before) })
 }
 
 // selects tells whether the object of the test has the label that a watch asks for.
@@ -108,22 +135,22 @@ func openManyWatches(ctx context.Context, t *testing.T, g *realkube.Gateway, fro
 	return watches
 }
 
-// upstreamWatches is how many watches of all ConfigMaps kube-apiserver serves, by its own count.
-func upstreamWatches(ctx context.Context) (float64, error) {
+// upstreamWatches is how many watches of all objects of a resource kube-apiserver serves, by its own count.
+func upstreamWatches(ctx context.Context, resource string) (float64, error) {
 	m, err := kube.Metrics(ctx)
 	if err != nil {
 		return 0, err
 	}
-	return m.Sum("apiserver_longrunning_requests", map[string]string{"verb": "WATCH", "resource": "configmaps", "scope": "cluster"}), nil
+	return m.Sum("apiserver_longrunning_requests", map[string]string{"verb": "WATCH", "resource": resource, "scope": "cluster"}), nil
 }
 
-func oneMoreWatch(ctx context.Context, before float64) error {
-	now, err := upstreamWatches(ctx)
+func oneMoreWatch(ctx context.Context, resource string, before float64) error {
+	now, err := upstreamWatches(ctx, resource)
 	if err != nil {
 		return err
 	}
 	if now != before+1 {
-		return fmt.Errorf("kube-apiserver serves %v watches of ConfigMaps, %v before", now, before)
+		return fmt.Errorf("kube-apiserver serves %v watches of %s, %v before", now, resource, before)
 	}
 	return nil
 }
