@@ -152,8 +152,3 @@ func crossTokens(ctx context.Context, t *testing.T, c Case, as Credentials, orac
 		t.Errorf("page 2 of %s with the token of %s, want what %s says: %s", oracle.Name, target.Name, oracle.Name, d)
 	}
 }
-
-// dedicated are the cases that have a test function of their own.
-var dedicated = []string{
-	"idle/5 bookmarks", "old/15 without WatchList", "stream/70 exec, port-forward", "stream/71 log follow", "fault/74 the upstream is lost",
-}

@@ -5,8 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
-	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -235,53 +233,4 @@ func TestFrontProxy(t *testing.T) {
 	review := reviewCase("proxy/61 SelfSubjectReview", "authentication.k8s.io/v1", "selfsubjectreviews", "SelfSubjectReview", `{}`).from("proxy").
 		header("X-Remote-User", "zoe").header("X-Remote-Uid", "u1").header("X-Remote-Group", "g").header("X-Remote-Extra-Some%2fKey", "v").says(`"zoe"`)
 	RunReads(t.Context(), t, o.Env, target(t, o.Target, false), gatewayTarget(t, o, g, false), append(cases, review))
-}
-
-var (
-	ages   = regexp.MustCompile(`\b([0-9]+[smhdy])+\b`)
-	blanks = regexp.MustCompile(` +`)
-)
-
-// TestKubectl runs the same commands at kube-apiserver and through the gateway.
-func TestKubectl(t *testing.T) {
-	o := startOracle(t, realkube.Options{})
-	do(t, o.Seed)
-	do(t, o.Change)
-	g := startGateway(t, o)
-	ctx, dir := t.Context(), t.TempDir()
-	direct, through := filepath.Join(dir, "direct"), filepath.Join(dir, "through")
-	if err := o.Cluster.WriteKubeconfig(direct, o.Cluster.URL(), o.Cluster.ServingCAFile(), o.Cluster.AdminToken()); err != nil {
-		t.Fatal(err)
-	}
-	if err := g.WriteKubeconfig(through, o.Cluster.AdminToken()); err != nil {
-		t.Fatal(err)
-	}
-	for _, command := range []string{
-		"get pods -A", "get pods -n alpha -o wide", "get pods -n alpha -o yaml", "get pods -A -o json", "get pod web-02 -n alpha -o name",
-		"get pods -A --chunk-size=7", "get pods -A -l tier=moved --show-labels", "get pods -A --field-selector=spec.nodeName=node-1",
-		"get all -A", "get nodes -o wide", "get events -A", "get widgets -A", "get wg red -n alpha -o jsonpath={.spec}", "get gadgets",
-		"get deployments,services -A", "get pods -A --sort-by=.metadata.name -o custom-columns=N:.metadata.name,P:.status.phase",
-		"get pods -n alpha --watch --request-timeout=2s", "get pods -n alpha --watch-only --request-timeout=2s", "get --raw /api/v1/namespaces/alpha/configmaps/shared",
-		"describe pod web-02 -n alpha", "describe node node-1", "describe deployment web -n alpha", "describe widget red -n alpha",
-		"explain pods.spec.containers", "explain widgets.spec", "api-resources", "api-versions", "version", "cluster-info",
-		"auth can-i list pods -A", "auth whoami", "auth can-i --list", "get pods none", "get nonsense", "get pods -A -l a=b=c",
-	} {
-		t.Run("kubectl/"+command, func(t *testing.T) {
-			run := func(kubeconfig string) string {
-				out, err := o.Cluster.Kubectl(ctx, kubeconfig, strings.Fields(command)...)
-				if err != nil {
-					out += "\n" + err.Error()
-				}
-				for _, server := range []string{o.Cluster.URL(), g.URL()} {
-					out = strings.ReplaceAll(out, server, "https://SERVER")
-				}
-				// A command takes so long that ages are seldom the same.
-				out = blanks.ReplaceAllString(ages.ReplaceAllString(out, "AGE"), " ")
-				return strings.ReplaceAll(out, kubeconfig, "KUBECONFIG")
-			}
-			if d := diffBytes([]byte(run(direct)), []byte(run(through))); d != "" {
-				t.Errorf("kubectl %s: %s", command, d)
-			}
-		})
-	}
 }
