@@ -32,7 +32,7 @@ func fullEffort() effort {
 		pods: 5000, watchers: 10000, rounds: 4,
 		apiserver: 3 * time.Second, gateway: 1500 * time.Millisecond, floor: 800 * time.Millisecond,
 		requests: 2, bursts: 2, clients: 50,
-		watching: 5 * time.Second, fastEvents: 400, labelWatching: 15 * time.Second,
+		watching: 5 * time.Second, fastEvents: 600, labelWatching: 10 * time.Second,
 		writes: 1000, settle: 15 * time.Second, restart: true,
 	}
 }

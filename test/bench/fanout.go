@@ -56,7 +56,8 @@ func (m *measurer) eventsOf(r *Row) writes {
 		watching = profileTime
 	}
 	if r.Rate == 0 {
-		return writes{n: m.effort.fastEvents, workers: churnWorkers}
+		// As fast as the server can: many at a time, kept back while watchers are behind.
+		return writes{n: m.effort.fastEvents, workers: fastWorkers}
 	}
 	// One writer, so that the k-th event of every watcher comes from the k-th write.
 	return writes{n: max(1, int(watching.Seconds()*float64(r.Rate))), rate: r.Rate, workers: 1}
@@ -96,6 +97,8 @@ func (m *measurer) fanOutSlice(ctx context.Context, r *Row, s *server, ws writes
 	writer := m.writer(m.bed.apiserver)
 	if r.Kind == LabelWatch {
 		writer.pods = n // others have no watcher
+	} else if r.Rate == 0 {
+		writer.hold = w.keepUp
 	}
 	var written atomic.Int64
 	writer.before = func(pod int, at time.Time) {

@@ -57,10 +57,13 @@ func (m *measurer) gatewayFor(ctx context.Context, r *Row) (*gateway, func(), er
 		return nil, nil, err
 	}
 	m.current = m.bed.gateway
-	if !r.Session {
+	var args []string
+	if r.Session {
+		args = append(args, "--consistency=session")
+	} else if !r.Own {
 		return m.current, func() {}, nil
 	}
-	g, err := m.bed.startGateway(ctx, "--consistency=session")
+	g, err := m.bed.startGateway(ctx, args...)
 	if err != nil {
 		return nil, nil, err
 	}

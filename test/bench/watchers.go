@@ -101,13 +101,19 @@ func (w *watchers) read(one *watcher) {
 		if n > 0 {
 			w.events(one, buf[:n])
 		}
-		if err != nil {
+		if err != nil || lastChunk(buf[:n]) {
 			if !w.ending.Load() {
 				w.closed.Add(1)
 			}
 			return
 		}
 	}
+}
+
+// lastChunk tells whether a read ends with the end of the stream, after which the connection may stay open.
+func lastChunk(p []byte) bool {
+	const end = "0\r\n\r\n"
+	return string(p) == end || bytes.HasSuffix(p, []byte("\r\n"+end))
 }
 
 func (w *watchers) events(one *watcher, p []byte) {
@@ -135,7 +141,7 @@ func (w *watchers) events(one *watcher, p []byte) {
 
 // await returns once n events were delivered in all, or none has come for long, and how many were.
 func (w *watchers) await(ctx context.Context, n int64) (int64, error) {
-	const patience = 20 * time.Second
+	const patience, lessPatience = 20 * time.Second, 2 * time.Second
 	seen, at := w.delivered.Load(), time.Now()
 	for {
 		now := w.delivered.Load()
@@ -145,16 +151,27 @@ func (w *watchers) await(ctx context.Context, n int64) (int64, error) {
 		if now != seen {
 			seen, at = now, time.Now()
 		}
-		if time.Since(at) > patience {
-			return now, nil
-		}
-		if w.closed.Load() == int64(w.options.n) {
+		if since := time.Since(at); since > patience || since > lessPatience && w.closed.Load() > 0 {
 			return now, nil
 		}
 		if err := sleep(ctx, 5*time.Millisecond); err != nil {
 			return now, err
 		}
 	}
+}
+
+// fastWindow is how many events watchers may be behind, on average, when events come as fast as possible. With more,
+// kube-apiserver ends the watches of those who are slower than others.
+const fastWindow = 8
+
+// keepUp waits while the k-th event would be more ahead of the watchers than that.
+func (w *watchers) keepUp(ctx context.Context, k int64) error {
+	for k-w.delivered.Load()/int64(w.options.n) > fastWindow && w.closed.Load() == 0 {
+		if err := sleep(ctx, time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
 }
 
 // close ends all watches. Latencies may be read afterwards.

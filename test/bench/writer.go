@@ -17,6 +17,8 @@ type writer struct {
 	last *atomic.Int64
 	// before, if set, is called with the pod's number before each write.
 	before func(pod int, at time.Time)
+	// hold, if set, keeps back the k-th write until it returns; an error ends the writing.
+	hold func(ctx context.Context, k int64) error
 }
 
 // writes says how a writer writes.
@@ -54,7 +56,7 @@ func (w *writer) run(ctx context.Context, ws writes) (int64, error) {
 				if ws.rate > 0 && sleep(ctx, time.Until(begin.Add(time.Duration(k)*time.Second/time.Duration(ws.rate)))) != nil {
 					return
 				}
-				if ctx.Err() != nil {
+				if w.hold != nil && w.hold(ctx, k) != nil || ctx.Err() != nil {
 					return
 				}
 				if errs[i] = w.write(c); errs[i] != nil {
@@ -100,8 +102,12 @@ func (m *measurer) writeCost(ctx context.Context, s *server, ws writes) (time.Du
 	return (after - before) / time.Duration(done), err
 }
 
-// churnWorkers are enough to keep up a rate of updates on a busy machine.
-const churnWorkers = 4
+const (
+	// churnWorkers are enough to keep up a rate of updates on a busy machine.
+	churnWorkers = 4
+	// fastWorkers are enough that kube-apiserver without watchers is busy.
+	fastWorkers = 16
+)
 
 // churning calls f while pods are updated through s at a rate, and returns how many were.
 func (m *measurer) churning(ctx context.Context, s *server, rate int, f func() error) (int64, error) {
