@@ -26,7 +26,7 @@ test: check unit e2e ## Everything that must pass: check, unit, e2e.
 
 .PHONY: check
 check: ## Formatting, go vet, staticcheck, import rules.
-	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not gofmt-ed:"; echo "$$unformatted"; exit 1; fi
+	@unformatted=$$(find . -path './.*' -prune -o -name '*.go' -exec gofmt -l {} +); if [ -n "$$unformatted" ]; then echo "not gofmt-ed:"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
 	$(GO) test ./internal/archtest
