@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -111,7 +113,8 @@ func TestRawWatchGuarantees(t *testing.T) {
 	}
 	restless := followChains(ctx, t, g, uint64(began))
 	must(t, all.write(ctx, 1200))
-	killGently(ctx, t, g, all)
+	gap := killGently(ctx, t, g, all)
+	restless.expectGap(gap)
 	must(t, all.write(ctx, 1200))
 
 	history := settle(ctx, t, began)
@@ -125,7 +128,7 @@ func TestRawWatchGuarantees(t *testing.T) {
 		w.check(t, want)
 	}
 	restless.check(ctx, t, history, uint64(began))
-	checkResumes(ctx, t, g, open, uint64(began), history)
+	checkResumes(ctx, t, g, open, uint64(began), history, gap)
 	t.Logf("%d watches and %d chains saw %d changes", len(open), len(restless.chains), len(history))
 }
 
@@ -171,11 +174,19 @@ func (w *watched) check(t *testing.T, want watchtest.Truth) {
 	}
 }
 
+// A gap is the time around the death of kube-apiserver, in versions. What happened in it is found out by a list, and
+// whether somebody who begins within it has seen everything up to there, nobody can tell: it may be told to list again.
+type gap struct{ from, to uint64 }
+
+func (g gap) holds(rv uint64) bool { return g.from <= rv && rv <= g.to }
+
 // killGently kills kube-apiserver and starts it again while objects are written, each at most once. Events that
 // kube-apiserver had not sent when it died are then the same when they are found out by a list.
-func killGently(ctx context.Context, t *testing.T, g *realkube.Gateway, all *writers) {
+func killGently(ctx context.Context, t *testing.T, g *realkube.Gateway, all *writers) gap {
 	t.Helper()
 	all.setGentle(true)
+	from, err := kube.Revision(ctx)
+	must(t, err)
 	must(t, all.write(ctx, 60))
 	must(t, disturb(ctx, g, all, 120, killUpstream()))
 	must(t, all.write(ctx, 60))
@@ -194,6 +205,7 @@ func killGently(ctx context.Context, t *testing.T, g *realkube.Gateway, all *wri
 		return nil
 	})
 	all.setGentle(false)
+	return gap{uint64(from), uint64(now)}
 }
 
 // settle returns the history up to now.
@@ -212,13 +224,18 @@ type chains struct {
 	stop    context.CancelFunc
 	running sync.WaitGroup
 	chains  []*chain
+	gap     gap // set before the chains are checked
 }
 
+func (cs *chains) expectGap(g gap) { cs.gap = g }
+
 type chain struct {
-	view    view
-	client  *client
-	watches []watchtest.Watch // owned by the goroutine that runs it
+	view   view
+	client *client
+	// What follows is owned by the goroutine that runs the chain.
+	watches []watchtest.Watch
 	refused int
+	expired []uint64 // versions from which it could not go on
 	err     error
 }
 
@@ -247,7 +264,12 @@ func followChains(ctx context.Context, t *testing.T, g *realkube.Gateway, from u
 // run watches until ctx ends.
 func (c *chain) run(ctx context.Context, from uint64) {
 	for ctx.Err() == nil {
-		s, refused, err := c.client.watch(ctx, c.view.request(from, "timeoutSeconds", chainSeconds), from, false)
+		r := c.view.request(from, "timeoutSeconds", chainSeconds)
+		initial := from == 0
+		if initial {
+			r = c.view.request(0, "timeoutSeconds", chainSeconds, "sendInitialEvents", "true", "resourceVersionMatch", "NotOlderThan")
+		}
+		s, refused, err := c.client.watch(ctx, r, from, initial)
 		if ctx.Err() != nil {
 			if s != nil {
 				s.close()
@@ -265,6 +287,10 @@ func (c *chain) run(ctx context.Context, from uint64) {
 		}
 		<-s.done
 		seen := s.seen()
+		if status := s.status(); status != nil && status.Code == http.StatusGone && len(seen.Events) == 0 {
+			c.expired, from = append(c.expired, from), 0
+			continue
+		}
 		c.watches = append(c.watches, seen)
 		from = seen.Last()
 		if status := s.status(); s.ended != nil && ctx.Err() == nil || status != nil {
@@ -305,31 +331,61 @@ func (cs *chains) check(ctx context.Context, t *testing.T, history []change, beg
 		if bookmarks == 0 {
 			t.Errorf("chain %q: no bookmark in %d watches", c.view.name, len(c.watches))
 		}
+		for _, rv := range c.expired {
+			if !cs.gap.holds(rv) {
+				t.Errorf("chain %q: cannot go on from version %d", c.view.name, rv)
+			}
+		}
 		if c.refused > 0 {
 			t.Logf("chain %q: %d watches were refused while kube-apiserver was away", c.view.name, c.refused)
 		}
 	}
 }
 
-// checkResumes cuts watches at a random version and goes on from there in a new one.
-func checkResumes(ctx context.Context, t *testing.T, g *realkube.Gateway, open []*watched, began uint64, history []change) {
+// checkResumes cuts watches at random versions, one of them in the gap, and goes on from there in new ones.
+func checkResumes(ctx context.Context, t *testing.T, g *realkube.Gateway, open []*watched, began uint64, history []change, around gap) {
 	t.Helper()
+	told := 0
 	for _, w := range open {
-		if w.view.initial {
+		seen := w.stream.seen()
+		if w.view.initial || len(seen.Events) == 0 {
 			continue
 		}
-		want := truth(began, history, w.view.selected)
-		first := w.stream.seen()
-		if len(first.Events) == 0 {
-			continue
+		cuts := []int{1 + rand.IntN(len(seen.Events))}
+		if i := slices.IndexFunc(seen.Events, func(e watchtest.WireEvent) bool { return e.RV > around.from }); i > 0 {
+			cuts = append(cuts, min(len(seen.Events), i+rand.IntN(60)))
 		}
-		first.Events = first.Events[:1+rand.IntN(len(first.Events))]
-		next := watchView(ctx, t, g, w.view, first.Last())
-		eventually(ctx, t, 10*time.Second, func() error { return next.caughtUp(want) })
-		second := next.stream.seen()
-		next.stream.close()
-		if err := watchtest.Resumable([]watchtest.Watch{first, second}, want); err != nil {
-			t.Errorf("%s, cut at %d: %v", w, first.Last(), err)
+		for _, cut := range cuts {
+			first := seen
+			first.Events = seen.Events[:cut]
+			if !resume(ctx, t, g, w.view, first, truth(began, history, w.view.selected), around) {
+				told++
+			}
 		}
 	}
+	t.Logf("%d resumed watches were told to list again", told)
+}
+
+// resume goes on where a watch was cut. It returns false when it is told to list again, as it may be in the gap.
+func resume(ctx context.Context, t *testing.T, g *realkube.Gateway, v view, first watchtest.Watch, want watchtest.Truth, around gap) bool {
+	t.Helper()
+	next := watchView(ctx, t, g, v, first.Last())
+	defer next.stream.close()
+	err := poll(ctx, 10*time.Second, func() error {
+		if !next.stream.open() {
+			return nil
+		}
+		return next.caughtUp(want)
+	})
+	if status := next.stream.status(); status != nil && status.Code == http.StatusGone && around.holds(first.Last()) {
+		return false
+	}
+	if err != nil || next.stream.status() != nil {
+		t.Errorf("%s: %v, %v", next, err, next.stream.status())
+		return true
+	}
+	if err := watchtest.Resumable([]watchtest.Watch{first, next.stream.seen()}, want); err != nil {
+		t.Errorf("%s: %v", next, err)
+	}
+	return true
 }
