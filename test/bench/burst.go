@@ -39,6 +39,7 @@ func (m *measurer) bursts(ctx context.Context, r *Row) (*measured, error) {
 		return nil
 	})
 	out.compareBytes()
+	out.noteOwn(r)
 	return out, err
 }
 
@@ -71,12 +72,17 @@ func (m *measurer) burst(ctx context.Context, r *Row, s *server, spec requestSpe
 		if err != nil {
 			return err
 		}
+		own, err := cpuTime(s.pid)
+		if err != nil {
+			return err
+		}
 		if err := together(conns, s.encode(spec), &t); err != nil {
 			return err
 		}
 		after, err := cpuTime(s.pids...)
-		t.cpu = after - before
-		return err
+		ownAfter, err2 := cpuTime(s.pid)
+		t.cpu, t.own = after-before, ownAfter-own
+		return errors.Join(err, err2)
 	})
 	return t, err
 }

@@ -25,6 +25,8 @@ type effort struct {
 	settle time.Duration
 	// restart begins with a new kube-apiserver after the pods are written, so that its memory is not that of writing.
 	restart bool
+	// judged compares results with targets.
+	judged bool
 }
 
 func fullEffort() effort {
@@ -33,7 +35,7 @@ func fullEffort() effort {
 		apiserver: 3 * time.Second, gateway: 1500 * time.Millisecond, floor: 800 * time.Millisecond,
 		requests: 2, bursts: 2, clients: 50,
 		watching: 5 * time.Second, fastEvents: 600, labelWatching: 10 * time.Second,
-		writes: 1000, settle: 15 * time.Second, restart: true,
+		writes: 1000, settle: 15 * time.Second, restart: true, judged: true,
 	}
 }
 

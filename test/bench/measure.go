@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"sync/atomic"
+	"time"
 )
 
 // measured is what measuring a row gave.
 type measured struct {
-	apiserver, kubeweir, floor    tally
-	apiserverBytes, kubeweirBytes int64 // rows of memory
+	apiserver, kubeweir, floor tally
+	// In rows of memory, nil for one that is not measured.
+	apiserverBytes, kubeweirBytes *int64
 	notes                         []string
 }
 
@@ -97,6 +99,14 @@ func (d *measured) compareBytes() {
 	b := float64(d.kubeweir.bytes) / float64(d.kubeweir.count)
 	if a > 1.01*b || b > 1.01*a {
 		d.notes = append(d.notes, fmt.Sprintf("bytes differ: kube-apiserver %.0f, kubeweir %.0f", a, b))
+	}
+}
+
+// noteOwn notes how much of the processor time is kubeweir's, where the upstream's is counted as well.
+func (d *measured) noteOwn(r *Row) {
+	if n := time.Duration(d.kubeweir.count); r.Upstream && n > 0 {
+		d.notes = append(d.notes, fmt.Sprintf("of kubeweir's figure %s are its own and %s the upstream's",
+			(d.kubeweir.own/n).Round(10*time.Microsecond), ((d.kubeweir.cpu-d.kubeweir.own)/n).Round(10*time.Microsecond)))
 	}
 }
 

@@ -31,11 +31,12 @@ func (m *measurer) resident(ctx context.Context, r *Row) (*measured, error) {
 	if err := m.heapProfile(ctx, r, g); err != nil {
 		return nil, err
 	}
-	if out.apiserverBytes, _, err = residentMemory(m.bed.apiserver.pid); err != nil {
+	kube, _, err := residentMemory(m.bed.apiserver.pid)
+	if err != nil {
 		return nil, err
 	}
-	var peak int64
-	out.kubeweirBytes, peak, err = residentMemory(g.pid)
+	weir, peak, err := residentMemory(g.pid)
+	out.apiserverBytes, out.kubeweirBytes = &kube, &weir
 	out.notes = append(out.notes, fmt.Sprintf("raw JSON %.1f MB; kubeweir's most was %.0f MB", mega(m.bed.rawBytes), mega(peak)))
 	return out, err
 }
@@ -55,17 +56,19 @@ func (m *measurer) idleWatches(ctx context.Context, r *Row) (*measured, error) {
 			return nil, fmt.Errorf("the gateway tells no plaintext address:\n%s", g.process.Log())
 		}
 	}
-	out.kubeweirBytes, err = m.idleMemory(ctx, s, n, func() error { return m.heapProfile(ctx, r, g) })
+	weir, err := m.idleMemory(ctx, s, n, func() error { return m.heapProfile(ctx, r, g) })
 	if err != nil {
 		return nil, fmt.Errorf("kubeweir: %w", err)
 	}
+	out.kubeweirBytes = &weir
 	if r.Plaintext || m.profile != "" {
 		return out, nil
 	}
-	out.apiserverBytes, err = m.idleMemory(ctx, m.bed.apiserver, n, nil)
+	kube, err := m.idleMemory(ctx, m.bed.apiserver, n, nil)
 	if err != nil {
 		return nil, fmt.Errorf("kube-apiserver: %w", err)
 	}
+	out.apiserverBytes = &kube
 	out.notes = append(out.notes, fmt.Sprintf("%d open; kube-apiserver's heap may have had room for them", n))
 	return out, nil
 }

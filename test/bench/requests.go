@@ -53,6 +53,7 @@ func (m *measurer) requests(ctx context.Context, r *Row) (*measured, error) {
 	if !r.Conditional && !r.Gzip {
 		out.compareBytes()
 	}
+	out.noteOwn(r)
 	return out, nil
 }
 

@@ -77,7 +77,7 @@ func (m *measurer) resultOf(r *Row, d *measured, earlier []Result) Result {
 		out.Ratio = ratio(out.KubeAPIServer, out.Kubeweir)
 		out.OverFloor = ratio(out.Kubeweir, out.Floor)
 	}
-	if m.profile == "" {
+	if m.profile == "" && m.effort.judged {
 		out.judge(r.Target, m.bed.rawBytes, earlier)
 	}
 	return out
@@ -90,11 +90,11 @@ func (m *measurer) remember(s *Side, of *server) {
 	}
 }
 
-func memorySide(bytes int64) *Side {
-	if bytes == 0 {
+func memorySide(bytes *int64) *Side {
+	if bytes == nil {
 		return nil
 	}
-	return &Side{Value: float64(bytes)}
+	return &Side{Value: float64(*bytes)}
 }
 
 func sideOf(t *tally) *Side {

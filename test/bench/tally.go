@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 )
@@ -10,7 +11,8 @@ import (
 type tally struct {
 	count     int64 // units: requests, pages, deliveries, events
 	bytes     int64
-	cpu       time.Duration // all that the server used
+	cpu       time.Duration // all that the server used, of all processes that count
+	own       time.Duration // what its own process used
 	deducted  time.Duration // of it, what writes would have cost anyway
 	wall      time.Duration
 	latencies []time.Duration // of single units, in no order
@@ -22,6 +24,7 @@ func (t *tally) add(u tally) {
 	t.count += u.count
 	t.bytes += u.bytes
 	t.cpu += u.cpu
+	t.own += u.own
 	t.deducted += u.deducted
 	t.wall += u.wall
 	t.latencies = append(t.latencies, u.latencies...)
@@ -65,6 +68,10 @@ func sliceNow(ctx context.Context, s *server, lim limits, step func() (response,
 	if err != nil {
 		return t, err
 	}
+	own, err := cpuTime(s.pid)
+	if err != nil {
+		return t, err
+	}
 	begin := time.Now()
 	checked := begin
 	for at := begin; ; {
@@ -87,7 +94,9 @@ func sliceNow(ctx context.Context, s *server, lim limits, step func() (response,
 		}
 		if lim.wall > 0 && now.Sub(begin) >= lim.wall || lim.wall == 0 && used-before >= lim.cpu {
 			t.cpu, t.wall = used-before, now.Sub(begin)
-			return t, ctx.Err()
+			ownNow, err := cpuTime(s.pid)
+			t.own = ownNow - own
+			return t, errors.Join(err, ctx.Err())
 		}
 	}
 }
