@@ -53,7 +53,7 @@ func TestSlowConsumer(t *testing.T) {
 		want.Events = append(want.Events, watchtest.WireEvent{Type: api.Modified, Key: slowNamespace + "/big", RV: rv})
 		eventually(ctx, t, 5*time.Second, func() error {
 			if last := fast.seen().Last(); last < rv {
-				return fmt.Errorf("a client that reads is at %d, the last event at %d", last, rv)
+				return fmt.Errorf("a client that reads is at %d, the last event at %d; open: %t, %v", last, rv, fast.open(), fast.status())
 			}
 			return nil
 		})
