@@ -26,6 +26,9 @@ type WatchRequest struct {
 	// begins when Options.ResourceVersion is unset. The caller has proved it
 	// current.
 	MostRecent uint64
+	// ForwardExpired makes a watch from a version older than history end in
+	// ErrForward instead of an ERROR event: the upstream may still know it.
+	ForwardExpired bool
 	// Ended is called once when the watch is over, with the reason. May be nil.
 	Ended func(EndReason)
 }
@@ -185,10 +188,13 @@ func (s *watchStream) attach(start uint64) error {
 	return nil
 }
 
-// failed turns an error of the multiplexer into what the client is told.
+// failed turns an error of the multiplexer into what the client is told. Its own
+// error, before Start only, is for the caller of Watch.
 func (s *watchStream) failed(err error) error {
 	var expired *watchmux.ExpiredError
 	switch {
+	case errors.As(err, &expired) && s.w == nil && s.req.ForwardExpired:
+		return fmt.Errorf("%w: %w", ErrForward, err)
 	case errors.As(err, &expired):
 		s.fail(api.NewExpiredWatch(s.from, expired.Oldest), EndExpired)
 	case errors.Is(err, ErrRewound):

@@ -146,6 +146,9 @@ type Limits struct {
 	// follows and upgraded connections; one more is answered 429. 0 for no limit.
 	MaxInFlight int `json:"maxInFlight"`
 	MaxWatches  int `json:"maxWatches"`
+	// MaxResumedWatches is the most watches that the cluster continues because they
+	// begin before what the cache remembers; one more is told to list again.
+	MaxResumedWatches int `json:"maxResumedWatches"`
 	// MaxConnections is the most open connections over all listeners.
 	MaxConnections int `json:"maxConnections"`
 	// MaxStreams is the most concurrent requests on one HTTP/2 connection.
@@ -311,6 +314,7 @@ func Default() *Gateway {
 		Limits: Limits{
 			MaxInFlight:           2000,
 			MaxWatches:            20000,
+			MaxResumedWatches:     100,
 			MaxConnections:        32768,
 			MaxStreams:            1000,
 			MaxHeaderBytes:        64 << 10,

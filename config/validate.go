@@ -233,6 +233,7 @@ func checkNumbers(g *Gateway, o *origins) error {
 		count("authorization.cacheSize", g.Authorization.CacheSize, 1, 10_000_000),
 		count("limits.maxInFlight", l.MaxInFlight, 0, 0),
 		count("limits.maxWatches", l.MaxWatches, 0, 0),
+		count("limits.maxResumedWatches", l.MaxResumedWatches, 0, 0),
 		count("limits.maxConnections", l.MaxConnections, 1, 0),
 		count("limits.maxStreams", l.MaxStreams, 1, 1<<31-1),
 		size("limits.maxHeaderBytes", l.MaxHeaderBytes, 4<<10, 16<<20),

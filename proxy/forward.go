@@ -16,6 +16,9 @@ func (g *Gateway) forward(ctx context.Context, x *exchange) *api.Response {
 	}
 	x.source = fromUpstream
 	resp := g.Forwarder.Forward(ctx, x.request, as)
+	if resp.Stream != nil {
+		resp.Stream = g.forwarded.wrap(resp.Stream)
+	}
 	if g.observesWrites && isWrite(x.info.Verb) && x.info.IsResourceRequest {
 		return g.session.observeWrite(&x.info, resp)
 	}

@@ -51,6 +51,9 @@ type Limits struct {
 	// InFlight is the most requests at a time that are not long-running,
 	// LongRunning the most watches, log follows, upgrades. 0 means no limit.
 	InFlight, LongRunning int64
+	// Resumed is the most watches at a time that go on at the upstream from a
+	// version older than the cache's history; one more is told to list again.
+	Resumed int64
 	// CollapsedBytes is the largest answer that is shared between callers.
 	CollapsedBytes int64
 }
@@ -60,6 +63,8 @@ type Gateway struct {
 	Options
 	inFlight    gauge
 	longRunning gauge
+	resumed     gauge
+	forwarded   forwardedStreams
 	collapser   *collapser
 	session     *session
 	metrics     *metrics
@@ -74,7 +79,8 @@ func New(o Options) *Gateway {
 		observesWrites: o.Consistency.usesSession(),
 	}
 	g.inFlight.max, g.longRunning.max = o.Limits.InFlight, o.Limits.LongRunning
-	watchLimits(o.Registerer, &g.inFlight, &g.longRunning)
+	g.resumed.max = o.Limits.Resumed
+	watchLimits(o.Registerer, map[string]*gauge{"short": &g.inFlight, "long": &g.longRunning, "resumed": &g.resumed})
 	g.collapser = newCollapser(o.Limits.CollapsedBytes, time.Now, func(ctx context.Context, r *api.Request) *api.Response {
 		return o.Forwarder.Forward(ctx, r, upstream.Credentials{As: upstream.AsGateway})
 	})

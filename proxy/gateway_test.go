@@ -390,3 +390,66 @@ func TestStaleAnswersSaySo(t *testing.T) {
 		}
 	})
 }
+
+func TestWatchBeforeHistoryGoesOnUpstream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newGatewayBench(t, func(o *Options) { o.Limits.Resumed = 2 })
+		b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
+		b.source.Bump(10)
+		const old = "GET /api/v1/pods?watch=true&resourceVersion=101"
+		first := b.gateway.Serve(t.Context(), request(old))
+		second := b.gateway.Serve(t.Context(), request(old))
+		if b.upstream.count() != 2 {
+			t.Fatalf("%d watches went upstream, want 2", b.upstream.count())
+		}
+		third := b.gateway.Serve(t.Context(), request(old))
+		if third.Stream == nil || b.upstream.count() != 2 {
+			t.Errorf("over the limit: %d upstream, %+v", b.upstream.count(), third)
+		}
+		third.Stream.Stop()
+		third.Done(0, nil)
+		first.Done(0, nil)
+		b.gateway.Serve(t.Context(), request(old)).Done(0, nil)
+		if b.upstream.count() != 3 {
+			t.Errorf("after the end of one: %d upstream", b.upstream.count())
+		}
+		second.Done(0, nil)
+		if n := b.gateway.resumed.now.Load(); n != 0 {
+			t.Errorf("%d places are not given back", n)
+		}
+		now := b.gateway.Serve(t.Context(), request("GET /api/v1/pods?watch=true&resourceVersion=111"))
+		if now.Stream == nil || b.upstream.count() != 3 || b.gateway.resumed.now.Load() != 0 {
+			t.Errorf("a watch within history: %d upstream", b.upstream.count())
+		}
+		now.Stream.Stop()
+		now.Done(0, nil)
+	})
+}
+
+// endlessStream is a forwarded response that does not end by itself.
+type endlessStream struct{ stopped bool }
+
+func (s *endlessStream) Start(api.StreamWriter) {}
+func (s *endlessStream) Stop()                  { s.stopped = true }
+
+type closeRecorder struct{ closed bool }
+
+func (w *closeRecorder) WriteFrames([][]byte) error { return nil }
+func (w *closeRecorder) Close()                     { w.closed = true }
+func (w *closeRecorder) Abort()                     { w.closed = true }
+
+func TestDrainEndsForwardedStreams(t *testing.T) {
+	b := newGatewayBench(t, nil)
+	b.upstream.answer = func(*api.Request) *api.Response { return &api.Response{Status: 200, Stream: &endlessStream{}} }
+	var open, left, late closeRecorder
+	a := b.gateway.Serve(t.Context(), request("GET /api/v1/namespaces/default/pods/a/log?follow=true"))
+	a.Stream.Start(&open)
+	gone := b.gateway.Serve(t.Context(), request("GET /api/v1/namespaces/default/pods/a/log?follow=true"))
+	gone.Stream.Start(&left)
+	gone.Stream.Stop()
+	b.gateway.Drain(t.Context(), 0)
+	b.gateway.Serve(t.Context(), request("GET /api/v1/namespaces/default/pods/a/log?follow=true")).Stream.Start(&late)
+	if !open.closed || left.closed || !late.closed {
+		t.Errorf("open %v, left before %v, begun after %v", open.closed, left.closed, late.closed)
+	}
+}

@@ -62,20 +62,20 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 }
 
 // watchLimits shows how much of the limits is in use.
-func watchLimits(registerer prometheus.Registerer, inFlight, longRunning *gauge) {
+func watchLimits(registerer prometheus.Registerer, gauges map[string]*gauge) {
 	if registerer == nil {
 		return
 	}
-	for kind, g := range map[string]*gauge{"short": inFlight, "long": longRunning} {
+	for kind, g := range gauges {
 		labels := prometheus.Labels{"kind": kind}
 		registerer.MustRegister(
 			prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 				Name: "kubeweir_requests_in_flight", ConstLabels: labels,
-				Help: "Requests under way; long ones are watches, followed logs and upgraded connections.",
+				Help: "Requests under way; long ones are watches, followed logs and upgraded connections, resumed ones the watches among them that the upstream continues from before the cache's history.",
 			}, func() float64 { return float64(g.now.Load()) }),
 			prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 				Name: "kubeweir_requests_in_flight_limit", ConstLabels: labels,
-				Help: "The most requests under way before more are answered with 429; 0 is no limit.",
+				Help: "The most requests under way before more are refused; 0 is no limit.",
 			}, func() float64 { return float64(g.max) }),
 		)
 	}
@@ -84,7 +84,9 @@ func watchLimits(registerer prometheus.Registerer, inFlight, longRunning *gauge)
 // observe counts one finished request.
 func (m *metrics) observe(x *exchange, code int, n int64) {
 	l := requestLabels{verb: x.info.Verb, source: x.source, code: code}
-	if x.info.IsResourceRequest && code != 404 {
+	// Whatever the cache or the upstream answers exists; other names a client may
+	// have made up.
+	if x.info.IsResourceRequest && (code != 404 || x.source == fromCache) {
 		l.group, l.resource = x.info.APIGroup, x.info.Resource
 	}
 	c := m.child(l)

@@ -14,6 +14,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/object"
 	"github.com/kubeweir/kubeweir/proxy/identity"
+	"github.com/kubeweir/kubeweir/watchmux"
 )
 
 // read answers a get, list or watch of res from the cache or collapsed. nil
@@ -173,7 +174,7 @@ func (g *Gateway) cached(ctx context.Context, x *exchange, res *cache.Resource, 
 	case errors.Is(err, cache.ErrForward):
 		return nil
 	case err != nil:
-		return x.fail(err)
+		resp = x.fail(err)
 	}
 	x.source = fromCache
 	warn(resp, c)
@@ -244,7 +245,14 @@ func (g *Gateway) watch(ctx context.Context, x *exchange, res *cache.Resource, q
 		<-registered
 		registration.Close()
 	}
+	req.ForwardExpired = g.resumed.acquire()
 	resp, open, err := g.Watches.Watch(ctx, c, req)
+	if req.ForwardExpired && errors.Is(err, watchmux.ErrExpired) {
+		return g.resume(ctx, x)
+	}
+	if req.ForwardExpired {
+		g.resumed.release()
+	}
 	if err != nil {
 		if ctx.Err() != nil {
 			return x.fail(err)
@@ -257,6 +265,21 @@ func (g *Gateway) watch(ctx context.Context, x *exchange, res *cache.Resource, q
 	close(registered)
 	x.source = fromCache
 	warn(resp, c)
+	return resp
+}
+
+// resume lets the upstream continue a watch from a version before the cache's
+// history. A collection that has just begun has none, and whoever listed before
+// that must not be told to list again.
+func (g *Gateway) resume(ctx context.Context, x *exchange) *api.Response {
+	resp := g.forward(ctx, x)
+	done := resp.Done
+	resp.Done = func(n int64, err error) {
+		g.resumed.release()
+		if done != nil {
+			done(n, err)
+		}
+	}
 	return resp
 }
 

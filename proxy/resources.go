@@ -55,6 +55,8 @@ type Resources struct {
 	manager   *cache.Manager
 	log       *slog.Logger
 	dropping  sync.WaitGroup // what removeSlowly still has to do; Run waits for it
+	first     chan struct{}  // closed when the definitions are known for the first time
+	firstOnce sync.Once
 
 	mu struct {
 		sync.RWMutex
@@ -79,7 +81,7 @@ type definition struct {
 // NewResources returns a registry; it serves no custom resource before Run has
 // read the definitions.
 func NewResources(discovery Discovery, printers Printers, manager *cache.Manager, log *slog.Logger) *Resources {
-	r := &Resources{discovery: discovery, printers: printers, manager: manager, log: log}
+	r := &Resources{discovery: discovery, printers: printers, manager: manager, log: log, first: make(chan struct{})}
 	r.mu.builtin = make(map[schema.GroupVersionResource]*cache.Resource)
 	r.mu.custom = make(map[schema.GroupVersionResource]*cache.Resource)
 	r.mu.definitions = make(map[string]*definition)
@@ -340,6 +342,7 @@ func (r *Resources) setSynced() {
 	r.mu.Lock()
 	r.mu.synced = true
 	r.mu.Unlock()
+	r.firstOnce.Do(func() { close(r.first) })
 }
 
 // forgetCustom stops serving custom resources whose definitions nobody watches.
@@ -354,6 +357,17 @@ func (r *Resources) forgetCustom() {
 	r.mu.Unlock()
 	for _, d := range all {
 		r.drop(d, errDefinitionUnknown)
+	}
+}
+
+// WaitSynced waits until the definitions are known for the first time, or ctx
+// ends, and reports which.
+func (r *Resources) WaitSynced(ctx context.Context) bool {
+	select {
+	case <-r.first:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

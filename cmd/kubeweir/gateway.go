@@ -27,8 +27,9 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
 
-// discoveryWait is how long the start waits for the upstream's discovery. After
-// it the gateway serves all the same: what it does not know is forwarded.
+// discoveryWait is how long the start waits for the upstream's discovery and
+// definitions. After it the gateway serves all the same: what it does not know is
+// forwarded.
 const discoveryWait = 10 * time.Second
 
 // runGateway is `kubeweir gateway`: it serves until ctx ends, then drains.
@@ -143,7 +144,7 @@ func (g *gateway) newServer() error {
 	})
 	options := edgeOptions(g.cfg, g.log, g.registry)
 	options.Handler = handler
-	options.OnDrain = func(ctx context.Context) { g.watches.Drain(ctx, g.cfg.Shutdown.Drain) }
+	options.OnDrain = func(ctx context.Context) { handler.Drain(ctx, g.cfg.Shutdown.Drain) }
 	g.edge, err = edge.New(options)
 	return err
 }
@@ -164,6 +165,9 @@ func (g *gateway) start(ctx context.Context) error {
 		proxy.FollowRBAC(background, g.resources, g.manager, g.authorizer.Invalidate, g.log)
 	})
 	g.background.Go(func() { g.reopenOnHangup(background) })
+	if !g.resources.WaitSynced(first) {
+		g.log.Warn("custom resource definitions are not known yet, custom resources are forwarded until they are")
+	}
 	var err error
 	if g.cfg.AdminListen != "" {
 		if g.admin, err = admin.Start(g.cfg.AdminListen, g.registry, g.health, g.log); err != nil {
@@ -226,10 +230,13 @@ func (g *gateway) checks() []proxy.Check {
 	}
 }
 
-// drain ends everything in an orderly way; what takes longer than the drain
-// duration and a little is cut.
+// cutAfter is how long after the drain what is left is cut: upgraded connections,
+// clients that do not read.
+const cutAfter = 3 * time.Second
+
+// drain ends everything in an orderly way.
 func (g *gateway) drain() {
-	ctx, cancel := context.WithTimeout(context.Background(), g.cfg.Shutdown.Drain+10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), g.cfg.Shutdown.Drain+cutAfter)
 	defer cancel()
 	if err := g.edge.Shutdown(ctx); err != nil {
 		g.log.Warn("connections were cut", "error", err)

@@ -94,6 +94,7 @@ func consistency(c *config.Gateway) proxy.Consistency {
 func proxyLimits(c *config.Gateway) proxy.Limits {
 	return proxy.Limits{
 		InFlight: int64(c.Limits.MaxInFlight), LongRunning: int64(c.Limits.MaxWatches),
+		Resumed:        int64(c.Limits.MaxResumedWatches),
 		CollapsedBytes: int64(c.Limits.CollapsedBodyBytes),
 	}
 }
