@@ -227,7 +227,9 @@ func (r *Reader) resolveContinue(ctx context.Context, c readable, q *query) (*se
 func (r *Reader) exact(ctx context.Context, c readable, q *query, rv uint64, from string) (*selection, error) {
 	v, err := c.ViewAt(rv)
 	var tooLarge *TooLargeError
-	if errors.As(err, &tooLarge) {
+	// A token above the collection's version is from the upstream, where the list
+	// began; on a quiet resource the feed would not get there, page after page.
+	if errors.As(err, &tooLarge) && from == "" {
 		if err := r.waitFor(ctx, c, rv); err != nil {
 			return nil, err
 		}
