@@ -10,18 +10,19 @@ import (
 
 // bursts measures a row of kind Burst.
 func (m *measurer) bursts(ctx context.Context, r *Row) (*measured, error) {
-	gw, done, err := m.gatewayFor(ctx, r)
+	c, err := m.contestFor(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	defer done()
+	defer c.close()
+	gw := c.kubeweir
 	path, err := m.bed.path(ctx, r, gw)
 	if err != nil {
 		return nil, err
 	}
 	spec := requestSpec{path: path, accept: r.Accept, gzip: r.Gzip}
 	out := &measured{}
-	servers := []*server{m.bed.apiserver, m.counted(gw.server, r)}
+	servers := []*server{c.rival, m.counted(gw.server, r)}
 	totals := []*tally{&out.apiserver, &out.kubeweir}
 	if m.profile != "" {
 		servers, totals = servers[1:], totals[1:]

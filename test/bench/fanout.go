@@ -10,22 +10,25 @@ import (
 // fanOut measures a row of kind FanOut or LabelWatch: in turn kube-apiserver with nobody watching (what the writes
 // cost anyway), kube-apiserver with the watchers, kubeweir with the watchers, and the floor.
 func (m *measurer) fanOut(ctx context.Context, r *Row) (*measured, error) {
-	gw, done, err := m.gatewayFor(ctx, r)
+	c, err := m.contestFor(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	defer done()
+	defer c.close()
+	gw := c.kubeweir
 	out := &measured{}
 	ws := m.eventsOf(r)
 	for range min(2, m.rounds()) {
 		if m.profile == "" {
-			cost, err := m.writeCost(ctx, m.bed.apiserver, ws)
-			if err != nil {
-				return nil, err
+			var cost time.Duration
+			if m.deducts(c.rival) {
+				if cost, err = m.writeCost(ctx, c.rival, ws); err != nil {
+					return nil, err
+				}
 			}
-			t, err := m.fanOutSlice(ctx, r, m.bed.apiserver, ws)
+			t, err := m.fanOutSlice(ctx, r, c.rival, ws)
 			if err != nil {
-				return nil, fmt.Errorf("kube-apiserver: %w", err)
+				return nil, fmt.Errorf("%s: %w", c.rival.name, err)
 			}
 			t.deducted = min(t.cpu, time.Duration(ws.n)*cost)
 			out.apiserver.add(t)

@@ -8,13 +8,14 @@ import (
 
 // forwarded measures a row of kind Write: the same writes directly and through the gateway, one by one in turn.
 func (m *measurer) forwarded(ctx context.Context, r *Row) (*measured, error) {
-	gw, done, err := m.gatewayFor(ctx, r)
+	c, err := m.contestFor(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	defer done()
+	defer c.close()
+	gw := c.kubeweir
 	out := &measured{}
-	writers := []*writer{m.writer(m.bed.apiserver), m.writer(gw.server)}
+	writers := []*writer{m.writer(c.rival), m.writer(gw.server)}
 	totals := []*tally{&out.apiserver, &out.kubeweir}
 	if m.profile != "" {
 		writers, totals = writers[1:], totals[1:]

@@ -20,8 +20,9 @@ type measurer struct {
 	bed     *testbed
 	effort  effort
 	profile string // folder of profiles; empty to measure
+	against string // program of the rival; empty for kube-apiserver
 	written atomic.Int64
-	current *gateway // of the row that is measured
+	current *contest // of the row that is measured or was last
 }
 
 // measure measures one row.
@@ -53,32 +54,76 @@ func (m *measurer) writer(s *server) *writer {
 	return &writer{server: s, pods: m.effort.pods, last: &m.written}
 }
 
-// gatewayFor is the gateway that a row measures, and what ends it if it is this row's alone.
-func (m *measurer) gatewayFor(ctx context.Context, r *Row) (*gateway, func(), error) {
-	if err := m.bed.common(ctx); err != nil {
-		return nil, nil, err
+// A contest is the two servers that a row compares.
+type contest struct {
+	kubeweir *gateway
+	// rival is kube-apiserver, or another build of kubeweir's (Options.Against).
+	rival *server
+	// closers end what is this row's alone.
+	closers []func()
+}
+
+func (c *contest) close() {
+	for _, f := range c.closers {
+		f()
 	}
-	m.current = m.bed.gateway
-	var args []string
+}
+
+// contestFor starts what a row compares, if it does not run already. The caller closes it.
+func (m *measurer) contestFor(ctx context.Context, r *Row) (_ *contest, err error) {
+	if err := m.bed.common(ctx, m.against); err != nil {
+		return nil, err
+	}
+	c := &contest{kubeweir: m.bed.gateway, rival: m.bed.apiserver}
+	if m.bed.rival != nil {
+		c.rival = m.bed.rival.server
+	}
+	if args, own := r.gatewayArgs(); own {
+		if c.kubeweir, err = m.ownGateway(ctx, c, m.bed.binary, args); err == nil && m.against != "" {
+			var rival *gateway
+			if rival, err = m.ownGateway(ctx, c, m.against, args); err == nil {
+				c.rival = rival.server
+			}
+		}
+		if err != nil {
+			c.close()
+			return nil, err
+		}
+	}
+	if c.rival != m.bed.apiserver {
+		c.rival = m.counted(c.rival, r)
+	}
+	m.current = c
+	return c, nil
+}
+
+// gatewayArgs are the flags of a row's own gateway, if it wants one.
+func (r *Row) gatewayArgs() (args []string, own bool) {
 	if r.Session {
 		args = append(args, "--consistency=session")
-	} else if !r.Own {
-		return m.current, func() {}, nil
 	}
-	g, err := m.bed.startGateway(ctx, args...)
+	return args, r.Own || r.Session
+}
+
+// ownGateway starts a gateway that ends with c.
+func (m *measurer) ownGateway(ctx context.Context, c *contest, binary string, args []string) (*gateway, error) {
+	g, err := m.bed.startGateway(ctx, binary, args...)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
+	c.closers = append(c.closers, g.process.Close)
 	// Its cache fills with the first list.
 	for range 3 {
 		if _, _, err := fetch(ctx, g.server, requestSpec{path: "/api/v1/pods?resourceVersion=0"}); err != nil {
-			g.process.Close()
-			return nil, nil, err
+			return nil, err
 		}
 	}
-	m.current = g
-	return g, g.process.Close, nil
+	return g, nil
 }
+
+// deducts tells whether writes cost the server processor time that has nothing to do with readers: kube-apiserver,
+// which does them.
+func (m *measurer) deducts(s *server) bool { return s == m.bed.apiserver }
 
 // counted is s with the upstream's processor time counted too if the row wants it.
 func (m *measurer) counted(s *server, r *Row) *server {

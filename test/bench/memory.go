@@ -8,7 +8,7 @@ import (
 // resident measures a row of kind Resident: a fresh gateway's memory once it has served the list, and kube-apiserver's.
 func (m *measurer) resident(ctx context.Context, r *Row) (*measured, error) {
 	out := &measured{}
-	g, err := m.bed.startGateway(ctx)
+	g, err := m.bed.startGateway(ctx, m.bed.binary)
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func (m *measurer) resident(ctx context.Context, r *Row) (*measured, error) {
 // idleWatches measures a row of kind IdleWatch: how much memory grows with watches that get no events.
 func (m *measurer) idleWatches(ctx context.Context, r *Row) (*measured, error) {
 	out := &measured{}
-	g, err := m.bed.startGateway(ctx, "--insecure-listen=127.0.0.1:0")
+	g, err := m.bed.startGateway(ctx, m.bed.binary, "--insecure-listen=127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}

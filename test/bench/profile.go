@@ -18,7 +18,7 @@ func (m *measurer) profiled(ctx context.Context, r *Row, f func() error) error {
 	if m.profile == "" {
 		return f()
 	}
-	url := m.current.process.AdminURL() + fmt.Sprintf("/debug/pprof/profile?seconds=%d", int(profileTime.Seconds()))
+	url := m.current.kubeweir.process.AdminURL() + fmt.Sprintf("/debug/pprof/profile?seconds=%d", int(profileTime.Seconds()))
 	written := make(chan error, 1)
 	go func() { written <- download(ctx, url, filepath.Join(m.profile, r.Name+".cpu.pprof")) }()
 	err := f()

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -13,17 +14,19 @@ import (
 
 // A Report is what one run measured, and on what.
 type Report struct {
-	Date     time.Time `json:"date"`
-	Machine  string    `json:"machine"`
-	Cores    int       `json:"cores"`
-	Go       string    `json:"go"`
-	Kernel   string    `json:"kernel"`
-	Load     string    `json:"loadAverage"` // when the run began
-	LoadEnd  string    `json:"loadAverageAtEnd"`
-	Short    bool      `json:"short"`
-	Pods     int       `json:"pods"`
-	PodBytes int64     `json:"bytesOfPod"` // of one pod's JSON
-	Results  []Result  `json:"results"`
+	Date    time.Time `json:"date"`
+	Machine string    `json:"machine"`
+	Cores   int       `json:"cores"`
+	Go      string    `json:"go"`
+	Kernel  string    `json:"kernel"`
+	Load    string    `json:"loadAverage"` // when the run began
+	LoadEnd string    `json:"loadAverageAtEnd"`
+	Short   bool      `json:"short"`
+	// Rival stands in the tables in place of kube-apiserver when something else was measured in its place.
+	Rival    string   `json:"rival,omitempty"`
+	Pods     int      `json:"pods"`
+	PodBytes int64    `json:"bytesOfPod"` // of one pod's JSON
+	Results  []Result `json:"results"`
 }
 
 func newReport(short bool, pods int, raw int64) *Report {
@@ -64,7 +67,8 @@ func (r *Report) WriteTable(w io.Writer) error {
 		return err
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "row\tby\tkube-apiserver\tkubeweir\tfloor\tkube:weir\tweir:floor\ttarget\t\tp50/p99 kube\tp50/p99 weir\tper s kube/weir\tbytes\tRSS kube/weir")
+	rival := cmp.Or(r.Rival, "kube-apiserver")
+	fmt.Fprintln(t, "row\tby\t"+rival+"\tkubeweir\tfloor\t"+rival[:4]+":weir\tweir:floor\ttarget\t\tp50/p99 kube\tp50/p99 weir\tper s kube/weir\tbytes\tRSS kube/weir")
 	for i := range r.Results {
 		fmt.Fprintln(t, strings.Join(r.Results[i].cells(), "\t"))
 	}

@@ -11,11 +11,12 @@ import (
 
 // requests measures a row of kind Requests or Pages.
 func (m *measurer) requests(ctx context.Context, r *Row) (*measured, error) {
-	gw, done, err := m.gatewayFor(ctx, r)
+	c, err := m.contestFor(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	defer done()
+	defer c.close()
+	gw := c.kubeweir
 	path, err := m.bed.path(ctx, r, gw)
 	if err != nil {
 		return nil, err
@@ -28,7 +29,7 @@ func (m *measurer) requests(ctx context.Context, r *Row) (*measured, error) {
 	}
 	out := &measured{}
 	sides := []*side{
-		{server: m.bed.apiserver, total: &out.apiserver, cpu: m.effort.apiserver, warmUp: 1},
+		{server: c.rival, total: &out.apiserver, cpu: m.effort.apiserver, warmUp: 2},
 		{server: m.counted(gw.server, r), total: &out.kubeweir, cpu: m.effort.gateway, warmUp: 3},
 		{server: m.bed.floor.server, total: &out.floor, cpu: m.effort.floor, warmUp: 1},
 	}
@@ -129,7 +130,7 @@ func (m *measurer) requestSlice(ctx context.Context, r *Row, s *side) error {
 		})
 	}
 	var cost time.Duration
-	if s.server == m.bed.apiserver {
+	if m.deducts(s.server) {
 		var err error
 		n := max(1, int(m.effort.watching.Seconds()*float64(r.Churn)))
 		if cost, err = m.writeCost(ctx, m.bed.apiserver, writes{n: n, rate: r.Churn, workers: churnWorkers}); err != nil {

@@ -19,6 +19,9 @@ type Options struct {
 	Pods int
 	// Binary is the path of kubeweir. Empty: built first.
 	Binary string
+	// Against is the path of another build of kubeweir's that is measured in kube-apiserver's place, to see what a
+	// change does. Rows of memory have no use for it.
+	Against string
 	// Profile is a folder into which the gateway's profiles are written, one a row, instead of measuring.
 	Profile string
 	// Progress is told what is going on, in the terms of fmt.Printf. nil for nobody.
@@ -56,8 +59,11 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, bed.close()) }()
-	m := &measurer{bed: bed, effort: e, profile: o.Profile}
+	m := &measurer{bed: bed, effort: e, profile: o.Profile, against: o.Against}
 	report := newReport(o.Short, e.pods, bed.rawBytes)
+	if o.Against != "" {
+		report.Rival = "against"
+	}
 	for i := range rows {
 		begin := time.Now()
 		d, err := m.measure(ctx, &rows[i])

@@ -22,6 +22,7 @@ type testbed struct {
 
 	apiserver *server
 	gateway   *gateway // with default settings
+	rival     *gateway // another build of it, nil without one
 	floor     *floor
 
 	rawBytes int64 // of all pods as JSON
@@ -75,8 +76,10 @@ func newTestbed(ctx context.Context, binary string, e effort, progress func(stri
 }
 
 func (b *testbed) close() error {
-	if b.gateway != nil {
-		b.gateway.process.Close()
+	for _, g := range []*gateway{b.gateway, b.rival} {
+		if g != nil {
+			g.process.Close()
+		}
 	}
 	if b.floor != nil {
 		b.floor.close()
@@ -91,8 +94,8 @@ func (b *testbed) close() error {
 var sidecarLine = regexp.MustCompile(`(?m)^kubeweir: sidecar on (\S+)$`)
 
 // startGateway starts another gateway, which the caller closes.
-func (b *testbed) startGateway(ctx context.Context, args ...string) (*gateway, error) {
-	p, err := realkube.StartGatewayWith(ctx, b.cluster, realkube.GatewayOptions{Path: b.binary, ExtraArgs: args})
+func (b *testbed) startGateway(ctx context.Context, binary string, args ...string) (*gateway, error) {
+	p, err := realkube.StartGatewayWith(ctx, b.cluster, realkube.GatewayOptions{Path: binary, ExtraArgs: args})
 	if err != nil {
 		return nil, err
 	}
@@ -108,11 +111,16 @@ func (b *testbed) startGateway(ctx context.Context, args ...string) (*gateway, e
 	return g, nil
 }
 
-// common starts the gateway with default settings and the floor, once.
-func (b *testbed) common(ctx context.Context) error {
+// common starts the gateway with default settings, its rival if there is a program of one, and the floor, once.
+func (b *testbed) common(ctx context.Context, rival string) error {
 	var err error
 	if b.gateway == nil {
-		if b.gateway, err = b.startGateway(ctx); err != nil {
+		if b.gateway, err = b.startGateway(ctx, b.binary); err != nil {
+			return err
+		}
+	}
+	if b.rival == nil && rival != "" {
+		if b.rival, err = b.startGateway(ctx, rival); err != nil {
 			return err
 		}
 	}
