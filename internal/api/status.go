@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -164,42 +163,6 @@ func protobufStatus(status *metav1.Status) []byte {
 		panic(err)
 	}
 	return append([]byte{'k', '8', 's', 0}, body...)
-}
-
-// NewUnauthorized is the 401 for credentials that are missing or wrong.
-func NewUnauthorized() *apierrors.StatusError { return apierrors.NewUnauthorized("Unauthorized") }
-
-// NewForbidden is the 403 for a user whom authorization refused what info asks
-// for; reason is the authorizer's, may be empty
-// (responsewriters.ForbiddenStatusError).
-func NewForbidden(user string, info *RequestInfo, reason string) *apierrors.StatusError {
-	message := htmlSanitizer().Replace(forbiddenMessage(user, info))
-	if reason != "" {
-		message += ": " + reason
-	}
-	group := schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
-	return apierrors.NewForbidden(group, info.Name, errors.New(message))
-}
-
-func forbiddenMessage(user string, info *RequestInfo) string {
-	if !info.IsResourceRequest {
-		return fmt.Sprintf("User %q cannot %s path %q", user, info.Verb, info.Path)
-	}
-	resource := info.Resource
-	if info.Subresource != "" {
-		resource += "/" + info.Subresource
-	}
-	if info.Namespace != "" {
-		return fmt.Sprintf("User %q cannot %s resource %q in API group %q in the namespace %q",
-			user, info.Verb, resource, info.APIGroup, info.Namespace)
-	}
-	return fmt.Sprintf("User %q cannot %s resource %q in API group %q at the cluster scope",
-		user, info.Verb, resource, info.APIGroup)
-}
-
-// htmlSanitizer keeps errors from looking like HTML.
-func htmlSanitizer() *strings.Replacer {
-	return strings.NewReplacer(`&`, "&amp;", `<`, "&lt;", `>`, "&gt;")
 }
 
 // NewNotFound is the 404 for an object that does not exist.
