@@ -206,6 +206,7 @@ func (f *feed) stream(ctx context.Context) error {
 	if err := f.complete(l, rv); err != nil {
 		return err
 	}
+	l.release() // the watch may last for hours
 	return f.watch(ctx, WatchOptions{ResourceVersion: rv}, nil)
 }
 

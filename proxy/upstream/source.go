@@ -111,7 +111,10 @@ func (s *Source) readList(a *answer, res *cache.Resource, enc api.Encoding, visi
 	if enc == api.Protobuf {
 		meta, err = wire.ReadProtobufList(body, s.c.limits.MaxObjectBytes, visit)
 	} else {
-		head := wire.ItemHead(res.GroupVersion().String(), res.Kind)
+		var head []byte
+		if !res.Custom { // those carry both, wherever their sorted keys put them
+			head = wire.ItemHead(res.GroupVersion().String(), res.Kind)
+		}
 		meta, err = wire.ReadJSONList(body, head, s.c.limits.MaxObjectBytes, visit)
 	}
 	if err != nil {
