@@ -1,0 +1,175 @@
+// Package storage declares the revisioned key-value store that the origin keeps
+// its objects in. storage/embedded is a store in the same process, storage/etcd a
+// real etcd cluster; storage/storagetest is the suite that both pass.
+//
+// The model is etcd's (api/v3rpc): one revision counter for all keys, raised by
+// every change, so that the revision of a change is the resourceVersion of the
+// object it wrote. Keys are "/"-separated and ordered bytewise.
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// KeyValue is one key as it was after one change.
+type KeyValue struct {
+	Key   string
+	Value []byte // not to be changed by anyone
+	// Revision is that of the change that wrote the value (etcd's ModRevision).
+	Revision uint64
+}
+
+// EventType says what a change did.
+type EventType uint8
+
+const (
+	// Created: the key did not exist before.
+	Created EventType = iota + 1
+	// Updated: the key had another value.
+	Updated
+	// Deleted: the key is gone, also because its time to live ended.
+	Deleted
+)
+
+// Event is one change. Its Key's Revision is that of the change; of a deletion
+// the value is nil.
+type Event struct {
+	Type EventType
+	KV   KeyValue
+	// Previous is what the key held before the change, nil when it was created.
+	Previous *KeyValue
+}
+
+// Batch is what a Watcher delivers at a time.
+type Batch struct {
+	// Events are in the order of their revisions; those of one revision are in one
+	// batch. A batch without events tells progress only.
+	Events []Event
+	// Revision is the newest revision that is delivered completely: no event of
+	// this or an older one is still to come.
+	Revision uint64
+}
+
+// RangeOptions says what to read.
+type RangeOptions struct {
+	// Prefix is that of all keys asked for. A Prefix that is a whole key and Exact
+	// ask for that key alone.
+	Prefix string
+	Exact  bool
+	// From is the first key to read, inclusive, "" for the first of the prefix.
+	From string
+	// Revision is the revision to read at, 0 for the current one. A newer one than
+	// the current is a *FutureError, one that was compacted ErrCompacted.
+	Revision uint64
+	// Limit is the most keys to return, 0 for all.
+	Limit int64
+	// Count asks for the number of all matching keys from From on.
+	Count bool
+	// KeysOnly leaves the values out.
+	KeysOnly bool
+}
+
+// RangeResult is what was read.
+type RangeResult struct {
+	KVs []KeyValue
+	// Revision is the revision read at.
+	Revision uint64
+	// More is true when Limit cut the answer off.
+	More bool
+	// Count is the number of matching keys from From on, whatever the limit; only
+	// if it was asked for.
+	Count int64
+}
+
+// WatchOptions says what to watch.
+type WatchOptions struct {
+	Prefix string
+	// After is exclusive: the first event is of a later revision. A revision that
+	// is not reached yet is no error, nothing comes before it is passed. One that
+	// was compacted (After+1 is needed and gone) is ErrCompacted from Next.
+	After uint64
+}
+
+// Watcher is an open watch. Next is called by one goroutine at a time, the other
+// methods by any.
+type Watcher interface {
+	// Next waits for what comes next. The batch is the caller's until it calls Next
+	// again; values in it are never changed. Errors are final: ErrCompacted when the
+	// watcher fell behind the history, ErrClosed, ctx.Err().
+	Next(ctx context.Context) (Batch, error)
+	// RequestProgress makes Next return soon with a Revision of at least the
+	// engine's current revision at the time of the call, even if without events.
+	// It does not block; several calls may be answered at once.
+	RequestProgress()
+	// Close ends the watch and Next; it may be called more than once.
+	Close()
+}
+
+// Precondition of a change.
+type Precondition struct {
+	// Revision that the key must have, 0 when it must not exist.
+	Revision uint64
+}
+
+// Engine is a revisioned key-value store. It is safe for concurrent use. A change
+// is durable when the call returns without an error; when it returns another
+// error than a *ConflictError or ErrTooLarge, the change may or may not have
+// happened.
+type Engine interface {
+	// Put writes key if the precondition holds, and returns the revision of the
+	// change. A ttl above 0 deletes the key that long afterwards, with an event, as
+	// exactly as seconds allow; a later Put sets it anew.
+	Put(ctx context.Context, key string, value []byte, expect Precondition, ttl time.Duration) (uint64, error)
+	// Delete removes key if the precondition holds; its Revision must not be 0.
+	Delete(ctx context.Context, key string, expect Precondition) (uint64, error)
+	// Range reads keys in order.
+	Range(ctx context.Context, opts RangeOptions) (RangeResult, error)
+	// Watch begins a watch. Events of revisions after opts.After arrive exactly
+	// once and in order.
+	Watch(ctx context.Context, opts WatchOptions) (Watcher, error)
+	// CurrentRevision is the revision of the last change, read linearizably: at
+	// least that of every change acknowledged before the call. It is at least 1.
+	CurrentRevision(ctx context.Context) (uint64, error)
+	// Compact forgets the history before revision: ranges at and watches from
+	// older revisions fail afterwards. Compacting what is compacted is no error.
+	Compact(ctx context.Context, revision uint64) error
+	// Close ends watches and waits for the engine's goroutines.
+	Close() error
+}
+
+// Errors of every engine.
+var (
+	// ErrCompacted: the history does not go back that far.
+	ErrCompacted = errors.New("the revision was compacted")
+	// ErrClosed: the engine or the watcher was closed.
+	ErrClosed = errors.New("the store is closed")
+	// ErrTooLarge: the value is larger than the engine takes (1.5 MiB, as etcd).
+	ErrTooLarge = errors.New("the value is too large")
+	// ErrUnavailable: the store cannot be written or reached now (disk full, no
+	// quorum); wrapped with the reason.
+	ErrUnavailable = errors.New("the store is unavailable")
+)
+
+// ConflictError: the precondition of a change did not hold.
+type ConflictError struct {
+	Key string
+	// Current is what the key holds, nil when it does not exist.
+	Current *KeyValue
+}
+
+func (e *ConflictError) Error() string {
+	if e.Current == nil {
+		return fmt.Sprintf("%s does not exist", e.Key)
+	}
+	return fmt.Sprintf("%s exists at revision %d", e.Key, e.Current.Revision)
+}
+
+// FutureError: a range at a revision that is not reached yet.
+type FutureError struct{ Current uint64 }
+
+func (e *FutureError) Error() string {
+	return fmt.Sprintf("the revision is newer than the current one, %d", e.Current)
+}
