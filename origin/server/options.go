@@ -1,0 +1,81 @@
+package server
+
+import (
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubeweir/kubeweir/origin/storage"
+)
+
+// Options of a Server. The zero value of a field means the default that is named
+// with it; Engine and Identity.ServiceAccountKey have none.
+type Options struct {
+	// Engine holds the objects. The server does not close it.
+	Engine storage.Engine
+	// Identity is what requests are authenticated by.
+	Identity Identity
+	// AdvertiseAddress is the address and port at which clients reach the server:
+	// discovery and the endpoint of the service default/kubernetes name it.
+	// Default: 127.0.0.1:6443.
+	AdvertiseAddress netip.AddrPort
+	// ServiceCIDR is the range of cluster IPs; the first one is that of the service
+	// default/kubernetes. Default: 10.0.0.0/24, kube-apiserver's.
+	ServiceCIDR netip.Prefix
+	// NodePorts is the range of node ports. Default: 30000-32767.
+	NodePorts PortRange
+	// StoragePrefix begins every key. Default: "/registry", kube-apiserver's.
+	StoragePrefix string
+	// EventTTL is how long events are kept. Default: 1 h.
+	EventTTL time.Duration
+	// Kubelet is what kubelets are asked with: log, exec, attach, port-forward and
+	// the proxy of nodes.
+	Kubelet KubeletClient
+	// ProxyClientCert and ProxyClientKey, in PEM, are what aggregated API servers
+	// know this one by. Without them they are asked without a certificate.
+	ProxyClientCert, ProxyClientKey []byte
+	// Logger, default: slog.Default().
+	Logger *slog.Logger
+	// Registerer takes the server's metrics; without one they are not collected.
+	Registerer prometheus.Registerer
+}
+
+// PortRange is a range of ports: Size ones from Base on.
+type PortRange struct{ Base, Size int }
+
+// Identity is what requests are authenticated by. A method without its material is
+// off.
+type Identity struct {
+	// ClientCA, in PEM: a client certificate in req.TLS that it signed tells the user
+	// (CN) and the groups (O).
+	ClientCA []byte
+	// RequestHeaderCA, in PEM: a client certificate that it signed, with one of
+	// RequestHeaderAllowedNames (any if empty) as its CN, may name the user in
+	// X-Remote-User, X-Remote-Group and X-Remote-Extra- headers.
+	RequestHeaderCA           []byte
+	RequestHeaderAllowedNames []string
+	// TokenFile is the path of a CSV file of tokens (token,user,uid,"group1,group2").
+	TokenFile string
+	// DisableAnonymous answers 401 to requests without credentials, instead of
+	// serving them as system:anonymous.
+	DisableAnonymous bool
+	// ServiceAccountKey signs service-account tokens: *rsa.PrivateKey or *ecdsa.PrivateKey.
+	ServiceAccountKey any
+	// ServiceAccountPublicKeys verify them besides the signing key's own.
+	ServiceAccountPublicKeys []any
+	// Issuer of service-account tokens. Default: https://kubernetes.default.svc.cluster.local.
+	Issuer string
+	// Audiences of the server. Default: the issuer.
+	Audiences []string
+}
+
+// KubeletClient is what kubelets are asked with, in PEM.
+type KubeletClient struct {
+	// Cert and Key are the client certificate shown to kubelets.
+	Cert, Key []byte
+	// CA verifies their serving certificates; without one they are not verified, as
+	// kube-apiserver does it without --kubelet-certificate-authority.
+	CA []byte
+}
