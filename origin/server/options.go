@@ -71,11 +71,12 @@ type Identity struct {
 	Audiences []string
 }
 
-// KubeletClient is what kubelets are asked with, in PEM.
+// KubeletClient is what kubelets are asked with: paths of PEM files, which are read
+// again when they change.
 type KubeletClient struct {
-	// Cert and Key are the client certificate shown to kubelets.
-	Cert, Key []byte
-	// CA verifies their serving certificates; without one they are not verified, as
-	// kube-apiserver does it without --kubelet-certificate-authority.
-	CA []byte
+	// CertFile and KeyFile are the client certificate shown to kubelets.
+	CertFile, KeyFile string
+	// CAFile verifies their serving certificates; without one they are not verified,
+	// as kube-apiserver does it without --kubelet-certificate-authority.
+	CAFile string
 }
