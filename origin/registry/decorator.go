@@ -1,0 +1,97 @@
+package registry
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
+	"k8s.io/client-go/tools/cache"
+
+	engine "github.com/kubeweir/kubeweir/origin/storage"
+)
+
+// deleteCollectionWorkers is kube-apiserver's default of --delete-collection-workers
+// (apiserver, server/options/etcd.go).
+const deleteCollectionWorkers = 1
+
+// Options of the Stores that a Decorator makes.
+type Options struct {
+	// Engine holds the objects of all of them. It is not closed by a Store.
+	Engine engine.Engine
+	// Progress gets to know the open watches of all of them. Default: one of each
+	// Store's own.
+	Progress *Progress
+	// BookmarkPeriod is how often a watch that allows bookmarks gets one at least.
+	// Default: 1 min, kube-apiserver's.
+	BookmarkPeriod time.Duration
+}
+
+// Decorator returns what generic registries make their storage.Interface with: a
+// Store. Of the resource's config it uses Codec, Transformer, Prefix and
+// GroupResource; there is nothing to be destroyed.
+func Decorator(opts Options) generic.StorageDecorator {
+	return func(
+		config *storagebackend.ConfigForResource,
+		resourcePrefix string,
+		_ func(obj runtime.Object) (string, error),
+		newFunc, _ func() runtime.Object,
+		_ storage.AttrFunc,
+		_ storage.IndexerFuncs,
+		_ *cache.Indexers,
+	) (storage.Interface, factory.DestroyFunc, error) {
+		store, err := NewStore(StoreOptions{
+			Options:        opts,
+			Codec:          config.Codec,
+			Transformer:    config.Transformer,
+			Prefix:         config.Prefix,
+			ResourcePrefix: resourcePrefix,
+			GroupResource:  config.GroupResource,
+			NewFunc:        newFunc,
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+		return store, func() {}, nil
+	}
+}
+
+// ConfigSource says how a resource is stored: its codec and the part of its keys
+// after the prefix ("pods", "apps/deployments" or with a "/" in front). example is an
+// object of the type that the registry works with; its kind may decide the stored
+// version. Resources that are one in the store (events of both groups) are the
+// source's business: it answers with the same codec and prefix.
+type ConfigSource func(resource schema.GroupResource, example runtime.Object) (config *storagebackend.ConfigForResource, resourcePrefix string, err error)
+
+// NewRESTOptionsGetter returns a getter that answers from source and makes storage by
+// the decorator, otherwise with kube-apiserver's defaults: garbage collection on, one
+// worker to delete a collection. Objects are not counted periodically, since nothing
+// here reads the count.
+func NewRESTOptionsGetter(decorator generic.StorageDecorator, source ConfigSource) generic.RESTOptionsGetter {
+	return restOptionsGetter{decorator: decorator, source: source}
+}
+
+type restOptionsGetter struct {
+	decorator generic.StorageDecorator
+	source    ConfigSource
+}
+
+// GetRESTOptions implements generic.RESTOptionsGetter.
+func (g restOptionsGetter) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
+	config, prefix, err := g.source(resource, example)
+	if err != nil {
+		return generic.RESTOptions{}, fmt.Errorf("how %s is stored: %w", resource, err)
+	}
+	return generic.RESTOptions{
+		StorageConfig:             config,
+		Decorator:                 g.decorator,
+		EnableGarbageCollection:   true,
+		DeleteCollectionWorkers:   deleteCollectionWorkers,
+		ResourcePrefix:            prefix,
+		StorageObjectCountTracker: config.StorageObjectCountTracker,
+	}, nil
+}

@@ -1,0 +1,306 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/util/flowcontrol"
+
+	engine "github.com/kubeweir/kubeweir/origin/storage"
+)
+
+const (
+	// resultBuffer is how many events wait for their reader, so that few of them cost
+	// a change of goroutines. What does not fit waits in the engine, which gives a
+	// watch up that falls behind its history.
+	resultBuffer = 16
+	// initialPage is how many objects are read at a time for the initial events.
+	initialPage = 1000
+	// lastBookmark is how long before its deadline a watch gets one more bookmark, as
+	// those of kube-apiserver's watch cache do.
+	lastBookmark = 2 * time.Second
+)
+
+// Watch implements storage.Interface. Besides what apiserver's storage/etcd3 sends, a
+// watch with Predicate.AllowWatchBookmarks or ProgressNotify gets bookmarks: whenever
+// the engine reports progress, when Progress or RequestWatchProgress asks for it, once
+// a bookmark period, and shortly before the deadline of ctx.
+//
+// The watch belongs to ctx and to the caller, who reads its events or calls Stop; its
+// goroutine ends with either, and the channel of results is closed after it.
+func (s *Store) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+	key, err := s.key(key, opts.Recursive)
+	if err != nil {
+		return nil, err
+	}
+	revision, err := s.versioner.ParseResourceVersion(opts.ResourceVersion)
+	if err != nil {
+		return nil, err
+	}
+	if opts.ProgressNotify && s.newFunc == nil {
+		return nil, apierrors.NewInternalError(errors.New("progressNotify for watch is unsupported because no newFunc was provided"))
+	}
+	w := &watcher{
+		store:     s,
+		key:       key,
+		opts:      opts,
+		all:       opts.Predicate.Empty() && (opts.Predicate.ShardSelector == nil || opts.Predicate.ShardSelector.Empty()),
+		bookmarks: s.newFunc != nil && (opts.Predicate.AllowWatchBookmarks || opts.ProgressNotify),
+		after:     revision,
+		results:   make(chan watch.Event, resultBuffer),
+	}
+	// With neither a version nor initial events a watch begins at this moment, which
+	// is over when Watch returns.
+	if revision == 0 && !w.initialEvents() {
+		if w.after, err = s.engine.CurrentRevision(ctx); err != nil {
+			return nil, engineError(err)
+		}
+	}
+	w.ctx, w.cancel = context.WithCancel(ctx)
+	go w.run()
+	flowcontrol.WatchInitialized(ctx)
+	return w, nil
+}
+
+// watcher is one watch of a Store. Its fields but cancel belong to the goroutine of run.
+type watcher struct {
+	store     *Store
+	key       string
+	opts      storage.ListOptions
+	all       bool // every object matches
+	bookmarks bool
+	after     uint64 // events are of later revisions
+	ctx       context.Context
+	cancel    context.CancelFunc
+	results   chan watch.Event
+	progress  progress
+}
+
+// Stop implements watch.Interface.
+func (w *watcher) Stop() { w.cancel() }
+
+// ResultChan implements watch.Interface.
+func (w *watcher) ResultChan() <-chan watch.Event { return w.results }
+
+// initialEvents reports whether what exists comes first, as ADDED events. Without the
+// option it does for a watch from no version or 0.
+func (w *watcher) initialEvents() bool {
+	if w.opts.SendInitialEvents == nil {
+		return w.opts.ResourceVersion == "" || w.opts.ResourceVersion == "0"
+	}
+	return *w.opts.SendInitialEvents
+}
+
+func (w *watcher) run() {
+	defer close(w.results)
+	defer w.cancel()
+	if w.bookmarks {
+		w.store.progress.add(w.store.resource.Resource, &w.progress)
+		defer w.store.progress.remove(w.store.resource.Resource, &w.progress)
+	}
+	err := w.initial()
+	if err == nil {
+		err = w.follow()
+	}
+	if w.ctx.Err() != nil {
+		return
+	}
+	if status := watchStatus(err); status != nil {
+		w.send(watch.Event{Type: watch.Error, Object: status})
+	}
+}
+
+// initial sends what exists, and where it ends if the client asked for that.
+func (w *watcher) initial() error {
+	if !w.initialEvents() {
+		w.progress.told.Store(w.after)
+		return nil
+	}
+	read := engine.RangeOptions{Prefix: w.key, Exact: !w.opts.Recursive}
+	if w.opts.Recursive {
+		read.Limit = initialPage
+	}
+	for {
+		result, err := w.store.engine.Range(w.ctx, read)
+		if err != nil {
+			return listError(err, true, read.From, w.key, read.Revision)
+		}
+		if result.Revision < w.after {
+			return notReachedError(w.after, result.Revision)
+		}
+		for i := range result.KVs {
+			if err := w.sendChange(engine.Event{Type: engine.Created, KV: result.KVs[i]}); err != nil {
+				return err
+			}
+		}
+		read.Revision = result.Revision
+		if !result.More {
+			break
+		}
+		if len(result.KVs) == 0 {
+			return fmt.Errorf("no keys from %q on, though there were to be more", read.From)
+		}
+		read.From = result.KVs[len(result.KVs)-1].Key + "\x00"
+	}
+	w.after = read.Revision
+	w.progress.told.Store(w.after)
+	if w.opts.SendInitialEvents != nil && w.opts.Predicate.AllowWatchBookmarks && w.bookmarks {
+		return w.sendBookmark(w.after, true)
+	}
+	return nil
+}
+
+// follow sends what happens from then on; it returns with an error only.
+func (w *watcher) follow() error {
+	changes, err := w.store.engine.Watch(w.ctx, engine.WatchOptions{Prefix: w.key, After: w.after})
+	if err != nil {
+		return err
+	}
+	defer changes.Close()
+	if w.bookmarks {
+		w.progress.open(changes)
+		defer w.remind().Stop()
+	}
+	for {
+		batch, err := changes.Next(w.ctx)
+		if err != nil {
+			return err
+		}
+		for i := range batch.Events {
+			event := &batch.Events[i]
+			if !w.opts.Recursive && event.KV.Key != w.key {
+				continue
+			}
+			if err := w.sendChange(*event); err != nil {
+				return err
+			}
+		}
+		if w.bookmarks && w.progress.due(batch) {
+			if err := w.sendBookmark(batch.Revision, false); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// remind asks for progress once a period and before the deadline, until the timer is
+// stopped; one that fires meanwhile sees the end of the context.
+func (w *watcher) remind() *time.Timer {
+	deadline, limited := w.ctx.Deadline()
+	next := func() time.Duration {
+		if last := time.Until(deadline) - lastBookmark; limited && last > 0 {
+			return min(last, w.store.bookmarkPeriod)
+		}
+		return w.store.bookmarkPeriod
+	}
+	ready := make(chan struct{}) // closed once timer is set
+	var timer *time.Timer
+	timer = time.AfterFunc(next(), func() {
+		<-ready
+		if w.ctx.Err() == nil {
+			w.progress.request(w.progress.told.Load() + 1)
+			timer.Reset(next())
+		}
+	})
+	close(ready)
+	return timer
+}
+
+// sendChange sends what a change means to this watch, if anything.
+func (w *watcher) sendChange(change engine.Event) error {
+	event, err := w.event(change)
+	if err != nil || event.Object == nil {
+		return err
+	}
+	if !w.send(event) {
+		return w.ctx.Err()
+	}
+	w.progress.told.Store(change.KV.Revision)
+	return nil
+}
+
+// event is the watch event of a change: what enters the selection is ADDED, what
+// leaves it DELETED with its last state in it. All carry the change's revision. The
+// zero Event stands for a change outside the selection.
+func (w *watcher) event(change engine.Event) (watch.Event, error) {
+	var before, now runtime.Object
+	var err error
+	if change.Type != engine.Deleted {
+		if now, err = w.decode(change.KV.Key, change.KV.Value, change.KV.Revision); err != nil {
+			return watch.Event{}, err
+		}
+	}
+	if change.Type == engine.Updated && w.all {
+		return watch.Event{Type: watch.Modified, Object: now}, nil
+	}
+	if change.Type != engine.Created {
+		if change.Previous == nil {
+			return watch.Event{}, fmt.Errorf("the state of %q before revision %d is unknown", change.KV.Key, change.KV.Revision)
+		}
+		if before, err = w.decode(change.KV.Key, change.Previous.Value, change.KV.Revision); err != nil {
+			return watch.Event{}, err
+		}
+	}
+	was, is := w.matches(before), w.matches(now)
+	switch {
+	case was && is:
+		return watch.Event{Type: watch.Modified, Object: now}, nil
+	case is:
+		return watch.Event{Type: watch.Added, Object: now}, nil
+	case was:
+		return watch.Event{Type: watch.Deleted, Object: before}, nil
+	default:
+		return watch.Event{}, nil
+	}
+}
+
+func (w *watcher) decode(key string, value []byte, revision uint64) (runtime.Object, error) {
+	data, _, err := w.store.transformer.TransformFromStorage(w.ctx, value, dataContext(key))
+	if err != nil {
+		return nil, err
+	}
+	return w.store.decode(data, revision)
+}
+
+// matches reports whether obj, nil for none, is selected. What has no attributes is not.
+func (w *watcher) matches(obj runtime.Object) bool {
+	if obj == nil {
+		return false
+	}
+	matched, err := w.opts.Predicate.Matches(obj)
+	return err == nil && matched
+}
+
+// sendBookmark tells that everything up to revision was delivered.
+func (w *watcher) sendBookmark(revision uint64, endOfInitialEvents bool) error {
+	obj := w.store.newFunc()
+	if err := w.store.versioner.UpdateObject(obj, revision); err != nil {
+		return fmt.Errorf("set resourceVersion %d of a bookmark: %w", revision, err)
+	}
+	if endOfInitialEvents {
+		if err := storage.AnnotateInitialEventsEndBookmark(obj); err != nil {
+			return fmt.Errorf("annotate a bookmark: %w", err)
+		}
+	}
+	if !w.send(watch.Event{Type: watch.Bookmark, Object: obj}) {
+		return w.ctx.Err()
+	}
+	w.progress.told.Store(revision)
+	return nil
+}
+
+// send waits for the reader; false means that the watch is over.
+func (w *watcher) send(event watch.Event) bool {
+	select {
+	case w.results <- event:
+		return true
+	case <-w.ctx.Done():
+		return false
+	}
+}
