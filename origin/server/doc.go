@@ -79,7 +79,7 @@
 //	type Config struct {
 //		Generic             genericapiserver.Config
 //		Informers           informers.SharedInformerFactory
-//		Engine              storage.Engine
+//		Registry            registry.Options // of registry.Decorator: Engine and the shared Progress
 //		Prefix              string // of all keys, "/registry"
 //		Delegate            genericapiserver.DelegationTarget // 404
 //		ServiceResolver     webhook.ServiceResolver
@@ -96,7 +96,7 @@
 //	type Config struct {
 //		Generic                    genericapiserver.Config
 //		Informers                  informers.SharedInformerFactory
-//		Engine                     storage.Engine
+//		Registry                   registry.Options
 //		Prefix                     string
 //		Delegate                   *genericapiserver.GenericAPIServer // the built-in groups; serves its own /openapi/v2 and /openapi/v3
 //		CRDs                       apiextensionsinformers.CustomResourceDefinitionInformer
