@@ -1,0 +1,233 @@
+// Package access decides who asks and what they may do, as kube-apiserver does
+// with --authorization-mode=RBAC: its authenticators in its order, members of
+// system:masters first and RBAC then, with its words.
+//
+// RBAC objects are read from informers, so that a change is effective as soon as
+// an informer has seen it, as in kube-apiserver. What a service-account token is
+// bound to (account, secret, pod, node) is read when the token is first seen and
+// again ten seconds later, instead of being kept in informers: tokens are few,
+// pods and nodes many.
+//
+// The Node authorizer is left out; it would keep a graph of all pods, volumes and
+// claims. Kubelets need a binding to ClusterRole system:node.
+package access
+
+import (
+	"context"
+	"crypto"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
+	authenticationunion "k8s.io/apiserver/pkg/authentication/request/union"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	"k8s.io/apiserver/pkg/authorization/union"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	kubeauthenticator "k8s.io/kubernetes/pkg/kubeapiserver/authenticator"
+	"k8s.io/kubernetes/pkg/serviceaccount"
+	"k8s.io/kubernetes/plugin/pkg/auth/authenticator/token/bootstrap"
+	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac"
+)
+
+// tokenCacheTTL is how long a token once found good is taken for good
+// (pkg/kubeapiserver/options: TokenSuccessCacheTTL). Bad ones are asked again.
+const tokenCacheTTL = 10 * time.Second
+
+// Config is what to authenticate by.
+type Config struct {
+	// ClientCA, in PEM, signs client certificates. Empty: they are not looked at.
+	ClientCA []byte
+	// RequestHeaderCA, in PEM, signs front proxies, who name the user in X-Remote-*
+	// headers if their CN is one of RequestHeaderAllowedNames (any if empty). Empty:
+	// such headers mean nothing.
+	RequestHeaderCA           []byte
+	RequestHeaderAllowedNames []string
+	// TokenFile is the path of a CSV file: token,user,uid,"group1,group2". It is read
+	// once. Empty: none.
+	TokenFile string
+	// Anonymous serves requests without credentials as system:anonymous.
+	Anonymous bool
+	// BootstrapTokens accepts the tokens of secrets of type
+	// bootstrap.kubernetes.io/token in kube-system.
+	BootstrapTokens bool
+	// Issuer of service-account tokens. Audiences of the server, the issuer if empty.
+	Issuer    string
+	Audiences []string
+	// SigningKey signs service-account tokens: *rsa.PrivateKey or *ecdsa.PrivateKey.
+	// Nil: none are made.
+	SigningKey any
+	// PublicKeys verify them besides the signing key's own, which need not be among
+	// them.
+	PublicKeys []any
+	// Client is privileged and must not authenticate by a service-account token. It
+	// may be unusable until the server serves.
+	Client kubernetes.Interface
+	// Informers are those of the RBAC types; the caller starts them.
+	Informers informers.SharedInformerFactory
+	// Logger is told of what is left out.
+	Logger *slog.Logger
+}
+
+// Access is who asks and what they may do. All of it is safe for concurrent use.
+type Access struct {
+	// Authenticator is never nil: without any method it knows nobody.
+	Authenticator authenticator.Request
+	// Audiences that a token has to be meant for, one of them.
+	Audiences authenticator.Audiences
+	// RequestHeader is how front proxies name users; nil without a RequestHeaderCA.
+	RequestHeader *authenticatorfactory.RequestHeaderConfig
+	// Authorizer permits system:masters everything, then asks RBAC.
+	Authorizer   authorizer.Authorizer
+	RuleResolver authorizer.RuleResolver
+	// Tokens makes service-account tokens; nil without a SigningKey.
+	Tokens serviceaccount.TokenGenerator
+	// PublicKeys are what service-account tokens are verified with; nil without any.
+	PublicKeys serviceaccount.PublicKeysGetter
+}
+
+// New builds an Access. It starts no goroutines; the authorizer permits only
+// system:masters until the informers have synced.
+func New(ctx context.Context, cfg Config) (*Access, error) {
+	a := &Access{Audiences: cfg.Audiences}
+	if len(a.Audiences) == 0 && cfg.Issuer != "" {
+		a.Audiences = authenticator.Audiences{cfg.Issuer}
+	}
+	if err := a.addTokens(cfg); err != nil {
+		return nil, err
+	}
+	if err := a.addAuthenticator(ctx, cfg); err != nil {
+		return nil, err
+	}
+	a.addAuthorizer(cfg.Informers)
+	return a, nil
+}
+
+// addTokens sets up what makes and verifies service-account tokens.
+func (a *Access) addTokens(cfg Config) error {
+	keys := cfg.PublicKeys
+	if cfg.SigningKey != nil {
+		signer, ok := cfg.SigningKey.(crypto.Signer)
+		if !ok {
+			return fmt.Errorf("service-account signing key: a %T cannot sign", cfg.SigningKey)
+		}
+		if cfg.Issuer == "" {
+			return errors.New("service-account signing key: an issuer is needed with it")
+		}
+		var err error
+		if a.Tokens, err = serviceaccount.JWTTokenGenerator(cfg.Issuer, cfg.SigningKey); err != nil {
+			return fmt.Errorf("service-account signing key: %w", err)
+		}
+		keys = withKey(keys, signer.Public())
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	var err error
+	if a.PublicKeys, err = serviceaccount.StaticPublicKeysGetter(keys); err != nil {
+		return fmt.Errorf("service-account public keys: %w", err)
+	}
+	return nil
+}
+
+// withKey puts a key first among others, once.
+func withKey(keys []any, key crypto.PublicKey) []any {
+	out := []any{key}
+	for _, k := range keys {
+		if same, ok := k.(interface{ Equal(crypto.PublicKey) bool }); ok && same.Equal(key) {
+			continue
+		}
+		out = append(out, k)
+	}
+	return out
+}
+
+func (a *Access) addAuthenticator(ctx context.Context, cfg Config) error {
+	kube := kubeauthenticator.Config{
+		Anonymous:                 apiserver.AnonymousAuthConfig{Enabled: cfg.Anonymous},
+		BootstrapToken:            cfg.BootstrapTokens,
+		TokenAuthFile:             cfg.TokenFile,
+		APIAudiences:              a.Audiences,
+		TokenSuccessCacheTTL:      tokenCacheTTL,
+		ServiceAccountLookup:      true,
+		ServiceAccountTokenGetter: live{cfg.Client},
+		SecretsWriter:             cfg.Client.CoreV1(),
+
+		ServiceAccountPublicKeysGetter: a.PublicKeys,
+	}
+	if cfg.Issuer != "" {
+		kube.ServiceAccountIssuers = []string{cfg.Issuer}
+	}
+	if cfg.BootstrapTokens {
+		kube.BootstrapTokenAuthenticator = bootstrap.NewTokenAuthenticator(secrets{cfg.Client})
+	}
+	if len(cfg.ClientCA) > 0 {
+		ca, err := dynamiccertificates.NewStaticCAContent("client-ca", cfg.ClientCA)
+		if err != nil {
+			return fmt.Errorf("client CA: %w", err)
+		}
+		kube.ClientCAContentProvider = ca
+	}
+	if len(cfg.RequestHeaderCA) > 0 {
+		ca, err := dynamiccertificates.NewStaticCAContent("request-header", cfg.RequestHeaderCA)
+		if err != nil {
+			return fmt.Errorf("front proxies' CA: %w", err)
+		}
+		a.RequestHeader = requestHeader(ca, cfg.RequestHeaderAllowedNames)
+		kube.RequestHeaderConfig = a.RequestHeader
+	}
+	built, _, _, _, err := kube.New(ctx)
+	if err != nil {
+		return fmt.Errorf("authenticators: %w", err)
+	}
+	if built == nil {
+		// To the server, nil would mean that nobody has to authenticate.
+		built = authenticationunion.New()
+	}
+	a.Authenticator = built
+	return nil
+}
+
+// requestHeader names the headers that kubeadm configures and aggregated API
+// servers expect.
+func requestHeader(ca dynamiccertificates.CAContentProvider, names []string) *authenticatorfactory.RequestHeaderConfig {
+	return &authenticatorfactory.RequestHeaderConfig{
+		UsernameHeaders:     headerrequest.StaticStringSlice{"X-Remote-User"},
+		UIDHeaders:          headerrequest.StaticStringSlice{"X-Remote-Uid"},
+		GroupHeaders:        headerrequest.StaticStringSlice{"X-Remote-Group"},
+		ExtraHeaderPrefixes: headerrequest.StaticStringSlice{"X-Remote-Extra-"},
+		CAContentProvider:   ca,
+		AllowedClientNames:  headerrequest.StaticStringSlice(names),
+	}
+}
+
+// addAuthorizer does what pkg/kubeapiserver/authorizer does for mode RBAC.
+func (a *Access) addAuthorizer(f informers.SharedInformerFactory) {
+	v1 := f.Rbac().V1()
+	byRole := rbac.New(
+		&rbac.RoleGetter{Lister: v1.Roles().Lister()},
+		&rbac.RoleBindingLister{Lister: v1.RoleBindings().Lister()},
+		&rbac.ClusterRoleGetter{Lister: v1.ClusterRoles().Lister()},
+		&rbac.ClusterRoleBindingLister{Lister: v1.ClusterRoleBindings().Lister()},
+	)
+	a.Authorizer = union.New(authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup), byRole)
+	a.RuleResolver = union.NewRuleResolvers(byRole)
+}
+
+// OpenIDMetadata is what /.well-known/openid-configuration and /openid/v1/jwks
+// answer; address is that under which clients reach the server, "host:port". It is
+// an error if there is nothing to answer: no keys, or an issuer that is no https URL.
+func (a *Access) OpenIDMetadata(issuer, address string) (serviceaccount.OpenIDMetadataProvider, error) {
+	if a.PublicKeys == nil {
+		return nil, errors.New("no public keys of service-account tokens")
+	}
+	return serviceaccount.NewOpenIDMetadataProvider(issuer, "", address, a.PublicKeys)
+}
