@@ -1,0 +1,116 @@
+package storagetest
+
+import (
+	"fmt"
+
+	"github.com/kubeweir/kubeweir/origin/storage"
+)
+
+func progressCases() []Case {
+	return []Case{
+		{Name: "ProgressIdle", run: testProgressIdle},
+		{Name: "ProgressOfOthersWrites", run: testProgressOthers},
+		{Name: "ProgressBehindEvents", run: testProgressBehindEvents},
+		{Name: "ProgressWhileWriting", run: testProgressWhileWriting},
+		{Name: "ProgressOfMany", run: testProgressOfMany},
+	}
+}
+
+// wantProgress asks for progress and reads until it has come. It expects no events.
+func (s *session) wantProgress(w storage.Watcher, least uint64) {
+	s.Helper()
+	w.RequestProgress()
+	for {
+		b := s.next(w)
+		if len(b.Events) > 0 {
+			s.Fatalf("events %q", showEvents(b.Events))
+		}
+		if b.Revision >= least {
+			return
+		}
+	}
+}
+
+// Every request is answered, also when nothing changed since the last.
+func testProgressIdle(s *session) {
+	s.put("other", "v", 0)
+	w := s.watch(s.key("a/"), s.current())
+	for range 20 {
+		s.wantProgress(w, s.current())
+	}
+}
+
+func testProgressOthers(s *session) {
+	w := s.watch(s.key("a/"), s.current())
+	for i := range 50 {
+		s.wantProgress(w, s.put(fmt.Sprint("b", i), "v", 0))
+	}
+}
+
+// Progress asked for while history is being delivered does not overtake it.
+func testProgressBehindEvents(s *session) {
+	start := s.current()
+	h := newHistory(s.prefix)
+	rev := uint64(0)
+	for i := range 800 {
+		rev = s.put("a", fmt.Sprint(i), rev)
+		h.add(*s.kv("a", fmt.Sprint(i), rev))
+	}
+	target := s.put("b", "last", 0)
+	h.add(*s.kv("b", "last", target))
+	for range 5 {
+		log, err := s.record(s.engine, s.key("a"), start, 0, nil).finish(target)
+		if err != nil {
+			s.Fatal(err)
+		}
+		for _, err := range log.check(h) {
+			s.Error(err)
+		}
+	}
+}
+
+// Progress and events of the same moment.
+func testProgressWhileWriting(s *session) {
+	start := s.current()
+	r := s.record(s.engine, s.key("a"), start, 0, nil)
+	resumed := s.record(s.engine, s.key("a"), start, 3, nil)
+	h := newHistory(s.prefix)
+	rev := map[string]uint64{}
+	for i := range 400 {
+		name := []string{"a", "b"}[i%2]
+		rev[name] = s.put(name, fmt.Sprint(i), rev[name])
+		h.add(*s.kv(name, fmt.Sprint(i), rev[name]))
+		for _, r := range []*recorder{r, resumed} {
+			r.mu.Lock()
+			r.w.RequestProgress()
+			r.mu.Unlock()
+		}
+	}
+	for _, r := range []*recorder{r, resumed} {
+		log, err := r.finish(h.last())
+		if err != nil {
+			s.Fatal(err)
+		}
+		for _, err := range log.check(h) {
+			s.Error(err)
+		}
+	}
+}
+
+// One asks for all, as a server does for all its watches.
+func testProgressOfMany(s *session) {
+	watchers := make([]storage.Watcher, 60)
+	for i := range watchers {
+		watchers[i] = s.watch(s.key(fmt.Sprintf("kind%d/", i)), s.current())
+	}
+	for i := range 5 {
+		rev := s.put(fmt.Sprint("x", i), "v", 0)
+		for _, w := range watchers {
+			w.RequestProgress()
+		}
+		for _, w := range watchers {
+			for s.next(w).Revision < rev {
+			}
+		}
+	}
+}

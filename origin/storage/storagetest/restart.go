@@ -1,0 +1,109 @@
+package storagetest
+
+import (
+	"fmt"
+
+	"github.com/kubeweir/kubeweir/origin/storage"
+)
+
+func restartCases() []Case {
+	return []Case{
+		{Name: "ReopenKeepsAll", run: testReopen, need: needReopen, time: faultTime},
+		{Name: "ReopenUnderLoad", run: testReopenUnderLoad, need: needReopen, time: faultTime},
+		{Name: "ReopenKeepsCompaction", run: testReopenCompaction, need: needReopen, time: faultTime},
+		{Name: "BesideSeesAll", run: testBeside, need: needBeside},
+	}
+}
+
+// State, history and the counter are as they were.
+func testReopen(s *session) {
+	start := s.current()
+	want := s.story()
+	last := want[len(want)-1].KV.Revision
+	for range 3 {
+		s.reopen()
+		if now := s.current(); now < last {
+			s.Fatalf("the revision is %d, it was %d", now, last)
+		}
+		s.wantEvents(s.watch(s.prefix, start), want...)
+		old := s.scan(storage.RangeOptions{Prefix: s.prefix, Revision: want[4].KV.Revision})
+		if showKVs(old.KVs) != showKVs([]storage.KeyValue{*s.kv("a", "two", want[2].KV.Revision), *s.kv("b", "again", want[4].KV.Revision)}) {
+			s.Errorf("at %d: %s", old.Revision, showKVs(old.KVs))
+		}
+		name := fmt.Sprint("after", len(want))
+		rev := s.put(name, "v", 0)
+		if rev <= last {
+			s.Fatalf("a change at %d, the last before was at %d", rev, last)
+		}
+		want, last = append(want, s.created(name, "v", rev)), rev
+	}
+}
+
+// What is acknowledged while the engine is torn away is there; what is not, is there or not.
+func testReopenUnderLoad(s *session) {
+	start := s.current()
+	wl := newWorkload(s, []storage.Engine{s.engine}, 4)
+	wl.faults = true
+	for round := range 3 {
+		stop := make(chan struct{})
+		before := wl.acked.Load()
+		enough := make(chan struct{})
+		go func() {
+			defer close(stop)
+			select {
+			case <-enough:
+				s.reopen()
+			case <-s.ctx.Done():
+			}
+		}()
+		s.parallel(5, 5, func(i int) {
+			for n := 1; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				wl.run(100*(round+1)+i+5*1000*n, 1, nil)
+				if i == 0 && n > 1 && wl.acked.Load() > before+60 {
+					select {
+					case <-enough:
+					default:
+						close(enough)
+					}
+				}
+				if s.Failed() {
+					return
+				}
+			}
+		})
+		wl.engines = []storage.Engine{s.engine}
+	}
+	wl.verify(s.told(s.engine, start))
+}
+
+func testReopenCompaction(s *session) {
+	first := s.put("a", "one", 0)
+	second := s.put("a", "two", first)
+	s.compact(second)
+	s.reopen()
+	s.wantCompacted(storage.RangeOptions{Prefix: s.prefix, Revision: first})
+	s.mustHold("a", "two", second)
+	third := s.put("a", "three", second)
+	s.wantEvents(s.watch(s.prefix, second), s.updated("a", "three", third, s.kv("a", "two", second)))
+}
+
+// What one engine writes, another reads and watches at once.
+func testBeside(s *session) {
+	other := s.beside()
+	start := s.current()
+	w := s.watchOn(other, s.prefix, start)
+	want := s.story()
+	s.wantEvents(w, want...)
+	first := s.put("c", "one", 0)
+	s.compact(first)
+	s.put("c", "two", first)
+	if now, err := other.CurrentRevision(s.ctx); err != nil || now <= first {
+		s.Errorf("current revision %d, %v", now, err)
+	}
+	s.wantState(other, s.told(s.engine, first-1))
+}

@@ -1,0 +1,176 @@
+// Package storagetest is the suite that every storage.Engine passes: what its
+// contract says in calm weather, under concurrent use, over restarts and, for a
+// store outside the process, while that store fails and comes back.
+//
+// Nothing in it sleeps to be right. That "nothing else comes" is shown by a fence:
+// a change made later arrives, so all before it has.
+package storagetest
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/kubeweir/kubeweir/origin/storage"
+)
+
+const (
+	// caseTime bounds a case that waits for the engine only.
+	caseTime = 60 * time.Second
+	// faultTime bounds a case in which stores die and are started again.
+	faultTime = 5 * time.Minute
+)
+
+// A Store is what a case works on. The store may hold other keys and be written
+// by others: a case uses keys below a prefix of its own and expects no revision to
+// follow directly on another.
+type Store struct {
+	// Engine is open; the suite closes it, and those that the functions below return.
+	Engine storage.Engine
+	// Reopen ends e as roughly as can be had (for a store in this process: without
+	// Close, as a crash does) and opens the same data again. Where only Close will do, e may be closed. Nil: the
+	// data do not outlive the engine, and the cases of it are left out.
+	Reopen func(e storage.Engine) storage.Engine
+	// Beside opens one more engine on the same data, as another process has it. Nil:
+	// there can be one only.
+	Beside func() storage.Engine
+	// Fault breaks the store below the open engines and repairs it before it returns;
+	// calls made meanwhile may fail. Nil: there is nothing below.
+	Fault func()
+	// ShortestTTL is the least time to live that the store keeps exactly; 0 means a second.
+	ShortestTTL time.Duration
+	// NotLeaks are goroutines that Reopen, Beside or Fault leave behind on purpose.
+	NotLeaks []goleak.Option
+}
+
+// A Case is one test of the suite.
+type Case struct {
+	Name string
+	run  func(*session)
+	time time.Duration        // 0 means caseTime
+	need func(s *Store) error // why the case cannot run on this store
+}
+
+// Run runs every case on a store of its own: open is called once for each. Cases that a
+// store cannot run by what it is (see Store) are left out, not skipped.
+func Run(t *testing.T, open func(t *testing.T) Store) {
+	for _, c := range Cases() {
+		t.Run(c.Name, func(t *testing.T) { c.Run(t, open) })
+	}
+}
+
+// Cases are those of the suite, for callers that want some of them.
+func Cases() []Case {
+	groups := [][]Case{writeCases(), readCases(), watchCases(), progressCases(), compactCases(), ttlCases(), concurrentCases(), lifecycleCases(), restartCases(), faultCases()}
+	var all []Case
+	for _, g := range groups {
+		all = append(all, g...)
+	}
+	return all
+}
+
+// errNotForStore: a case needs what the store does not have.
+var errNotForStore = errors.New("not for this store")
+
+func needReopen(s *Store) error {
+	if s.Reopen == nil {
+		return errNotForStore
+	}
+	return nil
+}
+
+func needBeside(s *Store) error {
+	if s.Beside == nil {
+		return errNotForStore
+	}
+	return nil
+}
+
+func needFault(s *Store) error {
+	if s.Fault == nil {
+		return errNotForStore
+	}
+	return nil
+}
+
+// Run runs the case. A goroutine that outlives the closed engine fails it.
+func (c Case) Run(t *testing.T, open func(t *testing.T) Store) {
+	before := goleak.IgnoreCurrent()
+	var s *session
+	// Registered first, so it comes last: after the engine was closed and open's own cleanup.
+	t.Cleanup(func() {
+		if t.Failed() || s == nil {
+			return
+		}
+		if err := goleak.Find(append([]goleak.Option{before}, s.store.NotLeaks...)...); err != nil {
+			t.Error(err)
+		}
+	})
+	limit := c.time
+	if limit == 0 {
+		limit = caseTime
+	}
+	store := open(t)
+	if store.ShortestTTL == 0 {
+		store.ShortestTTL = time.Second
+	}
+	s = newSession(t, store, limit)
+	if c.need != nil && c.need(&store) != nil {
+		return
+	}
+	c.run(s)
+}
+
+// A session is one case at work.
+type session struct {
+	*testing.T
+	ctx    context.Context // ends with the case's time
+	store  Store
+	engine storage.Engine // the one open now; reopen replaces it
+	prefix string         // ends in "/"; all keys of the case are below it
+}
+
+func newSession(t *testing.T, store Store, limit time.Duration) *session {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	s := &session{T: t, ctx: ctx, store: store, engine: store.Engine}
+	_, name, _ := strings.Cut(t.Name(), "/")
+	s.prefix = "/registry/storagetest/" + strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(name)) + "-" + strings.ToLower(rand.Text()[:10]) + "/"
+	t.Cleanup(func() {
+		defer cancel()
+		if err := s.engine.Close(); err != nil && !errors.Is(err, storage.ErrClosed) {
+			t.Errorf("close the engine: %v", err)
+		}
+	})
+	return s
+}
+
+// reopen ends the engine and opens its data again.
+func (s *session) reopen() {
+	s.engine = s.store.Reopen(s.engine)
+}
+
+// beside opens one more engine, closed with the case.
+func (s *session) beside() storage.Engine {
+	e := s.store.Beside()
+	s.Cleanup(func() {
+		if err := e.Close(); err != nil && !errors.Is(err, storage.ErrClosed) {
+			s.Errorf("close the second engine: %v", err)
+		}
+	})
+	return e
+}
+
+// engines are all the case may use at the same time: two where there can be two.
+func (s *session) engines() []storage.Engine {
+	if s.store.Beside == nil {
+		return []storage.Engine{s.engine}
+	}
+	return []storage.Engine{s.engine, s.beside()}
+}
+
+func (s *session) key(name string) string { return s.prefix + name }
