@@ -1,0 +1,12 @@
+package registry
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// klog's flusher is apiserver's own.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("k8s.io/klog/v2.(*flushDaemon).run.func1"))
+}

@@ -1,0 +1,444 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/apis/example"
+	"k8s.io/apiserver/pkg/storage"
+
+	engine "github.com/kubeweir/kubeweir/origin/storage"
+)
+
+// scriptedEngine watches by what the test sends: a batch is delivered for each value of
+// batches, and asked counts requests for progress.
+type scriptedEngine struct {
+	engine.Engine
+	current uint64
+	batches chan engine.Batch
+	failure chan error
+	asked   chan struct{}
+}
+
+func newScripted() *scriptedEngine {
+	return &scriptedEngine{
+		current: 10,
+		batches: make(chan engine.Batch),
+		failure: make(chan error),
+		asked:   make(chan struct{}, 100),
+	}
+}
+
+func (e *scriptedEngine) CurrentRevision(context.Context) (uint64, error) { return e.current, nil }
+
+func (e *scriptedEngine) Range(context.Context, engine.RangeOptions) (engine.RangeResult, error) {
+	return engine.RangeResult{Revision: e.current}, nil
+}
+
+func (e *scriptedEngine) Watch(context.Context, engine.WatchOptions) (engine.Watcher, error) {
+	return scriptedWatcher{e}, nil
+}
+
+type scriptedWatcher struct{ *scriptedEngine }
+
+func (e scriptedWatcher) Next(ctx context.Context) (engine.Batch, error) {
+	select {
+	case b := <-e.batches:
+		return b, nil
+	case err := <-e.failure:
+		return engine.Batch{}, err
+	case <-ctx.Done():
+		return engine.Batch{}, ctx.Err()
+	}
+}
+
+func (e scriptedWatcher) RequestProgress() { e.asked <- struct{}{} }
+func (e scriptedWatcher) Close()           {}
+
+func scripted(t *testing.T, change ...func(*StoreOptions)) (*testStore, *scriptedEngine) {
+	t.Helper()
+	e := newScripted()
+	s := newTestStore(t, append(change, func(o *StoreOptions) { o.Engine = e })...)
+	return s, e
+}
+
+func watchAll(t *testing.T, s *testStore, opts storage.ListOptions) watch.Interface {
+	t.Helper()
+	opts.Recursive = true
+	if opts.Predicate.Label == nil {
+		opts.Predicate.Label, opts.Predicate.Field = labels.Everything(), fields.Everything()
+	}
+	w, err := s.Watch(t.Context(), "/pods", opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func bookmarks() storage.ListOptions {
+	return storage.ListOptions{
+		ResourceVersion: "10",
+		Predicate:       storage.SelectionPredicate{AllowWatchBookmarks: true},
+	}
+}
+
+// expect reads what comes next: "TYPE version".
+func expect(t *testing.T, w watch.Interface, want string) watch.Event {
+	t.Helper()
+	event, open := <-w.ResultChan()
+	got := "end"
+	if open {
+		got = string(event.Type)
+		if pod, ok := event.Object.(*example.Pod); ok {
+			got += " " + pod.ResourceVersion
+		}
+		if status, ok := event.Object.(*metav1.Status); ok {
+			got += fmt.Sprintf(" %d %s", status.Code, status.Message)
+		}
+	}
+	if got != want {
+		t.Fatalf("got %q, want %q", got, want)
+	}
+	return event
+}
+
+func (s *testStore) value(t *testing.T, pod *example.Pod) []byte {
+	t.Helper()
+	data, err := runtime.Encode(s.codec, pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append([]byte(valuePrefix), data...)
+}
+
+func (s *testStore) created(t *testing.T, name string, revision uint64) engine.Event {
+	t.Helper()
+	pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns"}}
+	return engine.Event{Type: engine.Created, KV: engine.KeyValue{
+		Key: "/registry/pods/ns/" + name, Value: s.value(t, pod), Revision: revision,
+	}}
+}
+
+func TestBookmarksOfProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, e := scripted(t)
+		w := watchAll(t, s, bookmarks())
+		defer w.Stop()
+		e.batches <- engine.Batch{Revision: 12}
+		expect(t, w, "BOOKMARK 12")
+		e.batches <- engine.Batch{Revision: 12} // alive, though nothing changed
+		expect(t, w, "BOOKMARK 12")
+
+		// Nobody asked: the event says enough.
+		e.batches <- engine.Batch{Events: []engine.Event{s.created(t, "a", 13)}, Revision: 15}
+		expect(t, w, "ADDED 13")
+
+		// Asked for 20: batches of events do not hide the answer.
+		s.progress.Request(schema.GroupResource{Group: "other", Resource: "pods"}, 20)
+		<-e.asked
+		e.batches <- engine.Batch{Events: []engine.Event{s.created(t, "b", 18)}, Revision: 18}
+		expect(t, w, "ADDED 18")
+		e.batches <- engine.Batch{Events: []engine.Event{s.created(t, "c", 19)}, Revision: 21}
+		expect(t, w, "ADDED 19")
+		expect(t, w, "BOOKMARK 21")
+		e.batches <- engine.Batch{Events: []engine.Event{s.created(t, "d", 22)}, Revision: 25}
+		expect(t, w, "ADDED 22")
+
+		// The event itself can be the answer.
+		s.progress.Request(schema.GroupResource{Resource: "pods"}, 26)
+		e.batches <- engine.Batch{Events: []engine.Event{s.created(t, "e", 26)}, Revision: 26}
+		expect(t, w, "ADDED 26")
+		e.batches <- engine.Batch{Events: []engine.Event{s.created(t, "f", 27)}, Revision: 27}
+		expect(t, w, "ADDED 27")
+	})
+}
+
+func TestNoBookmarksUnasked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, e := scripted(t)
+		w := watchAll(t, s, storage.ListOptions{ResourceVersion: "10"})
+		defer w.Stop()
+		s.progress.Request(schema.GroupResource{Resource: "pods"}, 20)
+		e.batches <- engine.Batch{Revision: 20}
+		e.batches <- engine.Batch{Events: []engine.Event{s.created(t, "a", 21)}, Revision: 25}
+		expect(t, w, "ADDED 21")
+		time.Sleep(time.Hour)
+		if len(e.asked) > 0 {
+			t.Error("the engine was asked for progress")
+		}
+	})
+}
+
+// No bookmark is older than what was asked for or sent.
+func TestBookmarksNeverGoBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, e := scripted(t)
+		opts := bookmarks()
+		opts.ResourceVersion = "100" // not reached yet
+		w := watchAll(t, s, opts)
+		defer w.Stop()
+		e.batches <- engine.Batch{Revision: 12}
+		e.batches <- engine.Batch{Revision: 100}
+		expect(t, w, "BOOKMARK 100")
+	})
+}
+
+func TestBookmarkPeriod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, e := scripted(t)
+		start := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 150*time.Second)
+		defer cancel()
+		opts := bookmarks()
+		opts.Recursive = true
+		opts.Predicate.Label, opts.Predicate.Field = labels.Everything(), fields.Everything()
+		w, err := s.Watch(ctx, "/pods", opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, at := range []time.Duration{60, 120, 148} {
+			<-e.asked
+			if got := time.Since(start); got != at*time.Second {
+				t.Fatalf("asked after %s, want %d s", got, at)
+			}
+			e.batches <- engine.Batch{Revision: 10}
+			expect(t, w, "BOOKMARK 10")
+		}
+		expect(t, w, "end")
+		time.Sleep(time.Hour)
+		if len(e.asked) > 0 {
+			t.Error("asked after the end")
+		}
+	})
+}
+
+// Progress that was asked for while the initial events are read is not forgotten.
+func TestProgressAskedDuringInitialEvents(t *testing.T) {
+	p := new(progress)
+	p.request(20)
+	e := newScripted()
+	p.told.Store(10)
+	p.open(scriptedWatcher{e})
+	if len(e.asked) != 1 {
+		t.Error("the watcher was not asked when it opened")
+	}
+	if !p.due(engine.Batch{Events: make([]engine.Event, 1), Revision: 20}) {
+		t.Error("no bookmark is due")
+	}
+}
+
+func TestRequestWatchProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, e := scripted(t)
+		w := watchAll(t, s, bookmarks())
+		synctest.Wait()
+		e.current = 17
+		if err := s.RequestWatchProgress(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		<-e.asked
+		e.batches <- engine.Batch{Events: []engine.Event{s.created(t, "a", 16)}, Revision: 17}
+		expect(t, w, "ADDED 16")
+		expect(t, w, "BOOKMARK 17")
+		w.Stop()
+		expect(t, w, "end")
+		synctest.Wait()
+		if len(s.progress.mu.watches) != 0 {
+			t.Error("an ended watch is still known")
+		}
+	})
+}
+
+func TestWatchEnds(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		want string
+	}{
+		"history gone":  {engine.ErrCompacted, "ERROR 410 The resourceVersion for the provided watch is too old."},
+		"engine closed": {engine.ErrClosed, "end"},
+		"unavailable":   {fmt.Errorf("%w: no quorum", engine.ErrUnavailable), "ERROR 503 the store is unavailable: no quorum"},
+		"other":         {errors.New("disk"), "ERROR 500 Internal error occurred: disk"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, e := scripted(t)
+				w := watchAll(t, s, storage.ListOptions{ResourceVersion: "10"})
+				e.failure <- c.err
+				event := expect(t, w, c.want)
+				if status, ok := event.Object.(*metav1.Status); ok && status.Code == http.StatusGone && status.Reason != metav1.StatusReasonExpired {
+					t.Errorf("reason %s", status.Reason)
+				}
+				if c.want != "end" {
+					expect(t, w, "end")
+				}
+			})
+		})
+	}
+}
+
+// A reader that stops reading holds up its own watch only, and the engine's watcher
+// with it: nothing is piled up.
+func TestWatchBackpressure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, e := scripted(t)
+		w := watchAll(t, s, storage.ListOptions{ResourceVersion: "10"})
+		sent := 0
+		for blocked := false; !blocked; {
+			revision := uint64(11 + sent)
+			select {
+			case e.batches <- engine.Batch{Events: []engine.Event{s.created(t, strconv.Itoa(sent), revision)}, Revision: revision}:
+				sent++
+			case <-time.After(time.Second):
+				blocked = true
+			}
+		}
+		if sent != resultBuffer+1 {
+			t.Errorf("%d batches were taken, want %d", sent, resultBuffer+1)
+		}
+		for i := range sent {
+			expect(t, w, "ADDED "+strconv.Itoa(11+i))
+		}
+		w.Stop()
+		expect(t, w, "end")
+	})
+}
+
+func TestWatchSelection(t *testing.T) {
+	pod := func(phase string) *example.Pod {
+		return &example.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "ns"},
+			Status:     example.PodStatus{Phase: example.PodPhase(phase)},
+		}
+	}
+	selected := storage.ListOptions{ResourceVersion: "10", Predicate: storage.SelectionPredicate{
+		Label: labels.Everything(),
+		Field: fields.ParseSelectorOrDie("status.phase=Running"),
+		GetAttrs: func(obj runtime.Object) (labels.Set, fields.Set, error) {
+			phase := string(obj.(*example.Pod).Status.Phase)
+			if phase == "Unknown" {
+				return nil, nil, errors.New("no attributes")
+			}
+			return nil, fields.Set{"status.phase": phase}, nil
+		},
+	}}
+	for name, c := range map[string]struct {
+		before, now string // phases, "" for no object
+		want        string
+		phase       string // of the object in the event
+	}{
+		"created inside":   {"", "Running", "ADDED 11", "Running"},
+		"created outside":  {"", "Pending", "", ""},
+		"enters":           {"Pending", "Running", "ADDED 11", "Running"},
+		"stays":            {"Running", "Running", "MODIFIED 11", "Running"},
+		"leaves":           {"Running", "Failed", "DELETED 11", "Running"},
+		"stays outside":    {"Pending", "Failed", "", ""},
+		"deleted inside":   {"Running", "", "DELETED 11", "Running"},
+		"deleted outside":  {"Failed", "", "", ""},
+		"no attributes":    {"", "Unknown", "", ""},
+		"leaves attribute": {"Running", "Unknown", "DELETED 11", "Running"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, e := scripted(t)
+				w := watchAll(t, s, selected)
+				defer w.Stop()
+				change := engine.Event{Type: engine.Updated, KV: engine.KeyValue{Key: "/registry/pods/ns/a", Revision: 11}}
+				if c.before == "" {
+					change.Type = engine.Created
+				} else {
+					change.Previous = &engine.KeyValue{Key: change.KV.Key, Value: s.value(t, pod(c.before)), Revision: 5}
+				}
+				if c.now == "" {
+					change.Type = engine.Deleted
+				} else {
+					change.KV.Value = s.value(t, pod(c.now))
+				}
+				e.batches <- engine.Batch{Events: []engine.Event{change}, Revision: 11}
+				if c.want != "" {
+					event := expect(t, w, c.want)
+					if phase := string(event.Object.(*example.Pod).Status.Phase); phase != c.phase {
+						t.Errorf("phase %q, want %q", phase, c.phase)
+					}
+				}
+				// The fence: what comes next is next.
+				fence := engine.Event{Type: engine.Created, KV: engine.KeyValue{Key: "/registry/pods/ns/b", Value: s.value(t, pod("Running")), Revision: 12}}
+				e.batches <- engine.Batch{Events: []engine.Event{fence}, Revision: 12}
+				expect(t, w, "ADDED 12")
+			})
+		})
+	}
+}
+
+// A watch of one key shares its prefix with longer ones.
+func TestWatchOneKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, e := scripted(t)
+		w, err := s.Watch(t.Context(), "/pods/ns/a", storage.ListOptions{ResourceVersion: "10", Predicate: storage.Everything})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Stop()
+		e.batches <- engine.Batch{Events: []engine.Event{s.created(t, "ab", 11), s.created(t, "a", 12)}, Revision: 12}
+		expect(t, w, "ADDED 12")
+	})
+}
+
+func TestWatchOfWhatIsNotReached(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := scripted(t)
+		yes := true
+		opts := bookmarks()
+		opts.ResourceVersion, opts.SendInitialEvents = "102", &yes
+		w := watchAll(t, s, opts)
+		event := expect(t, w, "ERROR 504 Timeout: Too large resource version: 102, current: 10")
+		if details := event.Object.(*metav1.Status).Details; details.RetryAfterSeconds < 1 || details.RetryAfterSeconds > 3 {
+			t.Errorf("retry after %d s", details.RetryAfterSeconds)
+		}
+		expect(t, w, "end")
+	})
+}
+
+func TestWatchInitialPages(t *testing.T) {
+	s := newTestStore(t)
+	const n = initialPage + 10
+	for i := range n {
+		name := fmt.Sprintf("pod-%05d", i)
+		if err := s.Create(t.Context(), "/pods/ns/"+name, &example.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns"}}, nil, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	current, err := s.GetCurrentResourceVersion(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	yes := true
+	opts := bookmarks()
+	opts.ResourceVersion, opts.SendInitialEvents = "", &yes
+	w := watchAll(t, s, opts)
+	defer w.Stop()
+	for i := range n {
+		event := <-w.ResultChan()
+		if pod, ok := event.Object.(*example.Pod); !ok || event.Type != watch.Added || pod.Name != fmt.Sprintf("pod-%05d", i) {
+			t.Fatalf("event %d: %s %v", i, event.Type, event.Object)
+		}
+	}
+	event := expect(t, w, "BOOKMARK "+strconv.FormatUint(current, 10))
+	if end, err := storage.HasInitialEventsEndBookmarkAnnotation(event.Object); err != nil || !end {
+		t.Errorf("the bookmark does not end the initial events: %v", err)
+	}
+	if reads := s.engine.ranges.Load(); reads != 2 {
+		t.Errorf("%d reads, want 2", reads)
+	}
+}
