@@ -1,0 +1,191 @@
+package aggregator
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/client-go/tools/cache"
+	apiregistration "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	"k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
+	library "k8s.io/kube-aggregator/pkg/apiserver"
+	"k8s.io/kube-aggregator/pkg/controllers/autoregister"
+	localstatus "k8s.io/kube-aggregator/pkg/controllers/status/local"
+)
+
+// workers of the controllers that have several (the library's number).
+const workers = 5
+
+// addHooks lets run what kube-apiserver runs, under the names that its health endpoints
+// know.
+func (s *Server) addHooks() error {
+	routed := make(chan struct{})
+	if err := s.Generic.RegisterMuxAndDiscoveryCompleteSignal("APIServiceRegistrationControllerInitiated", routed); err != nil {
+		return err
+	}
+	routing := library.NewAPIServiceRegistrationController(s.APIServices, s)
+	local, err := localstatus.New(s.APIServices, s.clients.ApiregistrationV1(), s.metrics)
+	if err != nil {
+		return err
+	}
+	register := autoregister.NewAutoRegisterController(s.APIServices, s.clients.ApiregistrationV1())
+	own := s.registerOwn(register)
+	custom := newCustomGroups(s.cfg.CRDs, register)
+	if err := s.Generic.AddBootSequenceHealthChecks(s.registered(own)); err != nil {
+		return err
+	}
+
+	hooks := []struct {
+		name string
+		run  genericapiserver.PostStartHookFunc
+	}{
+		{"start-kube-aggregator-informers", func(ctx genericapiserver.PostStartHookContext) error {
+			s.informers.Start(ctx.Done())
+			return nil
+		}},
+		{"apiservice-registration-controller", func(ctx genericapiserver.PostStartHookContext) error {
+			go routing.Run(ctx.Done(), routed)
+			wait(ctx, routed)
+			return nil
+		}},
+		{"apiservice-status-local-available-controller", func(ctx genericapiserver.PostStartHookContext) error {
+			go local.Run(workers, ctx.Done())
+			return nil
+		}},
+		{"apiservice-status-remote-available-controller", func(ctx genericapiserver.PostStartHookContext) error {
+			s.remote.start(ctx)
+			return nil
+		}},
+		{"apiservice-discovery-controller", func(ctx genericapiserver.PostStartHookContext) error {
+			// It looks at the APIServices that have a route.
+			if !wait(ctx, routed) {
+				return nil
+			}
+			synced := make(chan struct{})
+			go s.discovery.Run(ctx.Done(), synced)
+			wait(ctx, synced)
+			return nil
+		}},
+		{"kube-apiserver-autoregistration", func(ctx genericapiserver.PostStartHookContext) error {
+			go custom.run(ctx)
+			go func() {
+				// Before the groups of the definitions are known, their APIServices
+				// would be taken for leftovers and deleted.
+				if wait(ctx, custom.synced) {
+					register.Run(workers, ctx.Done())
+				}
+			}()
+			return nil
+		}},
+		// One hook here for two there: apiservice-openapiv3-controller is in it.
+		{"apiservice-openapi-controller", func(ctx genericapiserver.PostStartHookContext) error {
+			s.documents.start(ctx)
+			return nil
+		}},
+		{"apiservice-openapiv3-controller", func(genericapiserver.PostStartHookContext) error { return nil }},
+	}
+	for _, hook := range hooks {
+		if err := s.Generic.AddPostStartHook(hook.name, hook.run); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wait returns whether done was closed before ctx ended.
+func wait(ctx genericapiserver.PostStartHookContext, done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// registerOwn has an APIService made for every group and version that the next servers
+// serve themselves, and returns their names. The manager of aggregated discovery is told
+// the priorities.
+func (s *Server) registerOwn(register autoregister.AutoAPIServiceRegistration) []string {
+	known := priorities()
+	for gv, p := range known {
+		s.Generic.AggregatedDiscoveryGroupManager.SetGroupVersionPriority(metav1.GroupVersion(gv), int(p.group), int(p.version))
+	}
+	var names []string
+	for _, path := range s.cfg.Delegate.ListedPaths() {
+		gv, ok := groupVersionOf(path)
+		if !ok {
+			continue
+		}
+		p, ok := known[gv]
+		if !ok {
+			continue
+		}
+		service := apiServiceOf(gv, p)
+		register.AddAPIServiceToSyncOnStart(service)
+		names = append(names, service.Name)
+	}
+	return names
+}
+
+// groupVersionOf is the group and version that a path is the root of.
+func groupVersionOf(path string) (schema.GroupVersion, bool) {
+	if path == "/api/v1" {
+		return schema.GroupVersion{Version: "v1"}, true
+	}
+	parts := strings.Split(path, "/") // "", "apis", group, version
+	if len(parts) != 4 || parts[1] != "apis" {
+		return schema.GroupVersion{}, false
+	}
+	return schema.GroupVersion{Group: parts[2], Version: parts[3]}, true
+}
+
+// apiServiceOf is the APIService of a group and version served here.
+func apiServiceOf(gv schema.GroupVersion, p priority) *apiregistration.APIService {
+	return &apiregistration.APIService{
+		ObjectMeta: metav1.ObjectMeta{Name: gv.Version + "." + gv.Group},
+		Spec: apiregistration.APIServiceSpec{
+			Group:                gv.Group,
+			Version:              gv.Version,
+			GroupPriorityMinimum: p.group,
+			VersionPriority:      p.version,
+		},
+	}
+}
+
+// registered is a health check that fails until each of the APIServices was seen to be
+// available once.
+func (s *Server) registered(names []string) healthz.HealthChecker {
+	var mu sync.Mutex
+	missing := make(map[string]bool, len(names))
+	for _, name := range names {
+		missing[name] = true
+	}
+	seen := func(obj any) {
+		service, ok := obj.(*apiregistration.APIService)
+		if ok && helper.IsAPIServiceConditionTrue(service, apiregistration.Available) {
+			mu.Lock()
+			delete(missing, service.Name)
+			mu.Unlock()
+		}
+	}
+	// The informer is not stopped yet, the only reason for an error.
+	_, _ = s.APIServices.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    seen,
+		UpdateFunc: func(_, obj any) { seen(obj) },
+	})
+	return healthz.NamedCheck("autoregister-completion", func(*http.Request) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if len(missing) > 0 {
+			return fmt.Errorf("missing APIService: %v", slices.Sorted(maps.Keys(missing)))
+		}
+		return nil
+	})
+}

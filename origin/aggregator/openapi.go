@@ -1,0 +1,246 @@
+package aggregator
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apiserver/pkg/server/mux"
+	apiregistration "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	"k8s.io/kube-aggregator/pkg/controllers/openapi"
+	aggregator2 "k8s.io/kube-aggregator/pkg/controllers/openapi/aggregator"
+	"k8s.io/kube-aggregator/pkg/controllers/openapiv3"
+	aggregator3 "k8s.io/kube-aggregator/pkg/controllers/openapiv3/aggregator"
+	"k8s.io/kube-openapi/pkg/common"
+)
+
+// firstDownload is how long the first request for a document waits for the API servers
+// elsewhere. Those that take longer are in later answers.
+const firstDownload = 2 * time.Second
+
+// documents serves /openapi/v2 and /openapi/v3 of all servers, merged by the library's
+// aggregators. These are made by the first request for a document: making one asks every
+// server of the chain for its own, which it builds then.
+//
+// The library looks every second whether the local servers' documents have changed.
+// Here each request looks, so that nothing runs when nobody asks, and a custom resource
+// is in the answer as soon as its definition is established.
+type documents struct {
+	server *Server
+	v2     *common.Config
+	v3     *common.OpenAPIV3Config
+
+	// building is held while merged documents are made, which takes seconds; it is
+	// locked before mu.
+	building sync.Mutex
+	mu       struct {
+		sync.Mutex
+		// ctx is nil before the post-start hook.
+		ctx context.Context
+		// remotes by the name of the APIService.
+		remotes map[string]remoteDocuments
+		two     *merged2
+		three   *merged3
+	}
+}
+
+// remoteDocuments is an APIService whose documents come from another API server.
+type remoteDocuments struct {
+	service *apiregistration.APIService
+	handler http.Handler
+}
+
+type merged2 struct {
+	handler    http.Handler
+	controller *openapi.AggregationController
+}
+
+type merged3 struct {
+	handler    http.Handler
+	specs      aggregator3.SpecProxier
+	controller *openapiv3.AggregationController
+}
+
+func (d *documents) install(m *mux.PathRecorderMux) {
+	m.Handle("/openapi/v2", d.serve(d.handler2))
+	m.Handle("/openapi/v3", d.serve(d.handler3))
+	m.HandlePrefix("/openapi/v3/", d.serve(d.handler3))
+}
+
+func (d *documents) serve(current func() (http.Handler, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		h, err := current()
+		if err != nil {
+			d.server.cfg.Logger.Error("building an OpenAPI document failed", "path", req.URL.Path, "err", err)
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		h.ServeHTTP(w, req)
+	})
+}
+
+// start is the post-start hook: what asks other API servers again runs until ctx ends.
+func (d *documents) start(ctx context.Context) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.mu.ctx = ctx
+	if d.mu.two != nil {
+		go d.mu.two.controller.RunWithContext(ctx)
+	}
+	if d.mu.three != nil {
+		go d.mu.three.controller.RunWithContext(ctx)
+	}
+}
+
+// add makes the documents of an APIService part of the merged ones, or renews them.
+func (d *documents) add(service *apiregistration.APIService, handler http.Handler) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, known := d.mu.remotes[service.Name]
+	if d.mu.remotes == nil {
+		d.mu.remotes = map[string]remoteDocuments{}
+	}
+	d.mu.remotes[service.Name] = remoteDocuments{service, handler}
+	if d.mu.two != nil {
+		if known {
+			d.mu.two.controller.UpdateAPIService(handler, service)
+		} else {
+			d.mu.two.controller.AddAPIService(handler, service)
+		}
+	}
+	if d.mu.three != nil {
+		if known {
+			d.mu.three.controller.UpdateAPIService(handler, service)
+		} else {
+			d.mu.three.controller.AddAPIService(handler, service)
+		}
+	}
+}
+
+// remove takes the documents of an APIService out, if it has any.
+func (d *documents) remove(name string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, known := d.mu.remotes[name]; !known {
+		return
+	}
+	delete(d.mu.remotes, name)
+	if d.mu.two != nil {
+		d.mu.two.controller.RemoveAPIService(name)
+	}
+	if d.mu.three != nil {
+		d.mu.three.controller.RemoveAPIService(name)
+	}
+}
+
+func (d *documents) handler2() (http.Handler, error) {
+	d.building.Lock()
+	defer d.building.Unlock()
+	d.mu.Lock()
+	two := d.mu.two
+	d.mu.Unlock()
+	if two != nil {
+		return two.handler, nil
+	}
+	generic := d.server.Generic
+	own := mux.NewPathRecorderMux("origin/aggregator openapi v2")
+	downloader := aggregator2.NewDownloader()
+	specs, err := aggregator2.BuildAndRegisterAggregator(&downloader, generic.NextDelegate(),
+		generic.Handler.GoRestfulContainer.RegisteredWebServices(), d.v2, own)
+	if err != nil {
+		return nil, fmt.Errorf("OpenAPI v2: %w", err)
+	}
+	two = &merged2{handler: own, controller: openapi.NewAggregationController(&downloader, specs)}
+	d.mu.Lock()
+	d.mu.two = two
+	remotes := slices.Collect(maps.Keys(d.mu.remotes))
+	for _, remote := range d.mu.remotes {
+		two.controller.AddAPIService(remote.handler, remote.service)
+	}
+	if d.mu.ctx != nil {
+		go two.controller.RunWithContext(d.mu.ctx)
+	}
+	d.mu.Unlock()
+	downloadFirst(remotes, specs.UpdateAPIServiceSpec)
+	return two.handler, nil
+}
+
+func (d *documents) handler3() (http.Handler, error) {
+	three, err := d.built3()
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range three.specs.GetAPIServiceNames() {
+		if !aggregator3.IsLocalAPIService(name) {
+			continue
+		}
+		if err := three.specs.UpdateAPIServiceSpec(name); err != nil {
+			return nil, fmt.Errorf("OpenAPI v3 of %s: %w", name, err)
+		}
+	}
+	return three.handler, nil
+}
+
+func (d *documents) built3() (*merged3, error) {
+	d.building.Lock()
+	defer d.building.Unlock()
+	d.mu.Lock()
+	three := d.mu.three
+	d.mu.Unlock()
+	if three != nil {
+		return three, nil
+	}
+	generic := d.server.Generic
+	own := mux.NewPathRecorderMux("origin/aggregator openapi v3")
+	specs, err := aggregator3.BuildAndRegisterAggregator(aggregator3.NewDownloader(), generic.NextDelegate(),
+		generic.Handler.GoRestfulContainer, d.v3, own)
+	if err != nil {
+		return nil, fmt.Errorf("OpenAPI v3: %w", err)
+	}
+	three = &merged3{handler: own, specs: specs, controller: openapiv3.NewAggregationController(remotesOnly{specs})}
+	d.mu.Lock()
+	d.mu.three = three
+	remotes := slices.Collect(maps.Keys(d.mu.remotes))
+	for _, remote := range d.mu.remotes {
+		three.controller.AddAPIService(remote.handler, remote.service)
+	}
+	if d.mu.ctx != nil {
+		go three.controller.RunWithContext(d.mu.ctx)
+	}
+	d.mu.Unlock()
+	downloadFirst(remotes, specs.UpdateAPIServiceSpec)
+	return three, nil
+}
+
+// downloadFirst asks all API servers elsewhere, and waits for them, but not for long.
+// Errors are the controller's to see, which asks again.
+func downloadFirst(names []string, download func(name string) error) {
+	var all sync.WaitGroup
+	for _, name := range names {
+		all.Go(func() { _ = download(name) })
+	}
+	done := make(chan struct{})
+	go func() {
+		all.Wait()
+		close(done)
+	}()
+	late := time.NewTimer(firstDownload)
+	defer late.Stop()
+	select {
+	case <-done:
+	case <-late.C:
+	}
+}
+
+// remotesOnly hides the local servers from the library's controller, which would look at
+// them every second.
+type remotesOnly struct {
+	aggregator3.SpecProxier
+}
+
+// GetAPIServiceNames implements aggregator3.SpecProxier.
+func (remotesOnly) GetAPIServiceNames() []string { return nil }

@@ -1,0 +1,65 @@
+package aggregator
+
+import (
+	"context"
+	"sync"
+
+	remotestatus "k8s.io/kube-aggregator/pkg/controllers/status/remote"
+)
+
+// remote keeps the Available condition of the APIServices that name a service. It
+// watches all services and endpoint slices for that, so it begins with the first such
+// APIService.
+type remote struct {
+	server *Server
+
+	mu struct {
+		sync.Mutex
+		// ctx is nil before the post-start hook.
+		ctx context.Context
+		// wanted is set by the first APIService with a service.
+		wanted bool
+		begun  bool
+	}
+}
+
+// start is the post-start hook: what is needed, or will be, ends with ctx.
+func (r *remote) start(ctx context.Context) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.ctx = ctx
+	r.begin()
+}
+
+// needed says that there is an APIService with a service.
+func (r *remote) needed() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.wanted = true
+	r.begin()
+}
+
+// begin is called with mu locked.
+func (r *remote) begin() {
+	if r.mu.begun || !r.mu.wanted || r.mu.ctx == nil {
+		return
+	}
+	r.mu.begun = true
+	s := r.server
+	controller, err := remotestatus.New(
+		s.APIServices,
+		s.cfg.Informers.Core().V1().Services(),
+		s.cfg.Informers.Discovery().V1().EndpointSlices(),
+		s.clients.ApiregistrationV1(),
+		s.dial,
+		func() ([]byte, []byte) { return s.cfg.ProxyClientCert, s.cfg.ProxyClientKey },
+		s.cfg.ServiceResolver,
+		s.metrics,
+	)
+	if err != nil {
+		s.cfg.Logger.Error("the availability of APIServices is not looked at", "err", err)
+		return
+	}
+	s.cfg.Informers.Start(r.mu.ctx.Done())
+	go controller.Run(workers, r.mu.ctx.Done())
+}

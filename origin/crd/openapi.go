@@ -1,0 +1,275 @@
+package crd
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/emicklei/go-restful/v3"
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	listers "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/controller/openapi/builder"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apiserver/pkg/server/mux"
+	"k8s.io/apiserver/pkg/server/routes"
+	builder2 "k8s.io/kube-openapi/pkg/builder"
+	"k8s.io/kube-openapi/pkg/cached"
+	"k8s.io/kube-openapi/pkg/common"
+	"k8s.io/kube-openapi/pkg/common/restfuladapter"
+	"k8s.io/kube-openapi/pkg/handler"
+	"k8s.io/kube-openapi/pkg/handler3"
+	"k8s.io/kube-openapi/pkg/spec3"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+)
+
+// documents serves /openapi/v2 and /openapi/v3 of this server: its own group and every
+// established definition.
+//
+// A request compares the definitions with what the documents were made of and renews
+// what is out of date, so that a document is as new as the definitions are known
+// (kube-apiserver's controllers do so at every change, after which it takes a second
+// and more until the aggregator has looked). Whoever asks for nothing pays nothing.
+type documents struct {
+	crds      listers.CustomResourceDefinitionLister
+	container *restful.Container
+	v2        *common.Config
+	v3        *common.OpenAPIV3Config
+	logger    *slog.Logger
+
+	// mu is held while documents are compared and renewed, not while they are sent.
+	mu struct {
+		sync.Mutex
+		two   *version2
+		three *version3
+	}
+}
+
+// version2 is /openapi/v2.
+type version2 struct {
+	handler http.Handler
+	service *handler.OpenAPIService
+	static  *spec.Swagger
+	// made holds what each definition contributes.
+	made map[string]contribution
+}
+
+// contribution is what one definition adds to /openapi/v2.
+type contribution struct {
+	stamp   string
+	swagger *spec.Swagger
+}
+
+// version3 is /openapi/v3.
+type version3 struct {
+	handler http.Handler
+	service *handler3.OpenAPIService
+	// made holds of which definitions the document of a path was made.
+	made map[string]string
+}
+
+func (d *documents) install(m *mux.PathRecorderMux) {
+	m.Handle("/openapi/v2", d.serve(d.handler2))
+	m.Handle("/openapi/v3", d.serve(d.handler3))
+	m.HandlePrefix("/openapi/v3/", d.serve(d.handler3))
+}
+
+// serve answers by the handler that current returns.
+func (d *documents) serve(current func() (http.Handler, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		h, err := current()
+		if err != nil {
+			d.logger.Error("building an OpenAPI document failed", "path", req.URL.Path, "err", err)
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		h.ServeHTTP(w, req)
+	})
+}
+
+// stamp changes whenever the documents of a definition do.
+func stamp(crd *apiextensions.CustomResourceDefinition) string {
+	return fmt.Sprintf("%s,%d", crd.UID, crd.Generation)
+}
+
+// established returns the definitions that documents are made of, by name.
+func (d *documents) established() (map[string]*apiextensions.CustomResourceDefinition, error) {
+	all, err := d.crds.List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("listing definitions: %w", err)
+	}
+	found := make(map[string]*apiextensions.CustomResourceDefinition, len(all))
+	for _, crd := range all {
+		if apihelpers.IsCRDConditionTrue(crd, apiextensions.Established) {
+			found[crd.Name] = crd
+		}
+	}
+	return found, nil
+}
+
+func (d *documents) handler2() (http.Handler, error) {
+	crds, err := d.established()
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.mu.two == nil {
+		two, err := d.newVersion2()
+		if err != nil {
+			return nil, err
+		}
+		d.mu.two = two
+	}
+	d.mu.two.renew(crds, d.logger)
+	return d.mu.two.handler, nil
+}
+
+func (d *documents) newVersion2() (*version2, error) {
+	static, err := builder2.BuildOpenAPISpecFromRoutes(restfuladapter.AdaptWebServices(d.container.RegisteredWebServices()), d.v2)
+	if err != nil {
+		return nil, fmt.Errorf("OpenAPI v2 of the group: %w", err)
+	}
+	static.Definitions = handler.PruneDefaults(static.Definitions)
+	own := mux.NewPathRecorderMux("origin/crd openapi v2")
+	two := &version2{handler: own, static: static, service: handler.NewOpenAPIService(static), made: map[string]contribution{}}
+	two.service.RegisterOpenAPIVersionedService("/openapi/v2", own)
+	return two, nil
+}
+
+// renew makes the document one of crds. A definition whose schema cannot be shown is
+// left out, and others are not affected.
+func (v *version2) renew(crds map[string]*apiextensions.CustomResourceDefinition, logger *slog.Logger) {
+	changed := false
+	for name := range v.made {
+		if crds[name] == nil {
+			delete(v.made, name)
+			changed = true
+		}
+	}
+	for name, crd := range crds {
+		if v.made[name].stamp == stamp(crd) {
+			continue
+		}
+		swagger, err := swaggerOf(crd)
+		if err != nil {
+			logger.Error("a definition is left out of OpenAPI v2", "crd", name, "err", err)
+		}
+		v.made[name] = contribution{stamp: stamp(crd), swagger: swagger}
+		changed = true
+	}
+	if !changed {
+		return
+	}
+	parts := make([]*spec.Swagger, 0, len(v.made))
+	tag := make([]string, 0, len(v.made))
+	for _, name := range slices.Sorted(maps.Keys(v.made)) {
+		tag = append(tag, v.made[name].stamp)
+		if made := v.made[name]; made.swagger != nil {
+			parts = append(parts, made.swagger)
+		}
+	}
+	static := v.static
+	v.service.UpdateSpecLazy(cached.Once(cached.Func(func() (*spec.Swagger, string, error) {
+		merged, err := builder.MergeSpecs(static, parts...)
+		return merged, strings.Join(tag, ";"), err
+	})))
+}
+
+// swaggerOf is what a definition adds to /openapi/v2: all its served versions.
+func swaggerOf(crd *apiextensions.CustomResourceDefinition) (*spec.Swagger, error) {
+	merged := &spec.Swagger{}
+	for _, version := range crd.Spec.Versions {
+		if !version.Served {
+			continue
+		}
+		one, err := builder.BuildOpenAPIV2(crd, version.Name, builder.Options{V2: true, IncludeSelectableFields: true})
+		if err != nil {
+			return nil, fmt.Errorf("version %s: %w", version.Name, err)
+		}
+		one.Definitions = handler.PruneDefaults(one.Definitions)
+		if merged, err = builder.MergeSpecs(merged, one); err != nil {
+			return nil, fmt.Errorf("version %s: %w", version.Name, err)
+		}
+	}
+	return merged, nil
+}
+
+func (d *documents) handler3() (http.Handler, error) {
+	crds, err := d.established()
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.mu.three == nil {
+		own := mux.NewPathRecorderMux("origin/crd openapi v3")
+		service := routes.OpenAPI{V3Config: d.v3}.InstallV3(d.container, own)
+		d.mu.three = &version3{handler: own, service: service, made: map[string]string{}}
+	}
+	d.mu.three.renew(crds, d.logger)
+	return d.mu.three.handler, nil
+}
+
+// versionOf is one version of a definition.
+type versionOf struct {
+	crd  *apiextensions.CustomResourceDefinition
+	name string
+}
+
+// renew makes the documents those of crds.
+func (v *version3) renew(crds map[string]*apiextensions.CustomResourceDefinition, logger *slog.Logger) {
+	parts := map[string][]versionOf{}
+	stamps := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(crds)) {
+		crd := crds[name]
+		for _, version := range crd.Spec.Versions {
+			if !version.Served {
+				continue
+			}
+			path := "apis/" + crd.Spec.Group + "/" + version.Name
+			parts[path] = append(parts[path], versionOf{crd, version.Name})
+			stamps[path] += stamp(crd) + ";"
+		}
+	}
+	for path := range v.made {
+		if _, wanted := stamps[path]; !wanted {
+			v.service.DeleteGroupVersion(path)
+			delete(v.made, path)
+		}
+	}
+	for path, tag := range stamps {
+		if v.made[path] == tag {
+			continue
+		}
+		v.made[path] = tag
+		of := parts[path]
+		v.service.UpdateGroupVersionLazy(path, cached.Once(cached.Func(func() (*spec3.OpenAPI, string, error) {
+			return openAPIOf(of, logger), tag, nil
+		})))
+	}
+}
+
+// openAPIOf is the document of one group and version, which several definitions may be
+// in. What cannot be shown is left out, and others are not affected.
+func openAPIOf(parts []versionOf, logger *slog.Logger) *spec3.OpenAPI {
+	merged := &spec3.OpenAPI{}
+	var shown []*spec3.OpenAPI
+	for _, part := range parts {
+		one, err := builder.BuildOpenAPIV3(part.crd, part.name, builder.Options{IncludeSelectableFields: true})
+		var with *spec3.OpenAPI
+		if err == nil {
+			with, err = builder.MergeSpecsV3(append(shown, one)...)
+		}
+		if err != nil {
+			logger.Error("a definition is left out of OpenAPI v3", "crd", part.crd.Name, "version", part.name, "err", err)
+			continue
+		}
+		shown, merged = append(shown, one), with
+	}
+	return merged
+}

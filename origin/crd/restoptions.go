@@ -1,0 +1,44 @@
+package crd
+
+import (
+	v1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1beta1"
+	apiextensionsserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured/unstructuredscheme"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor"
+	"k8s.io/apimachinery/pkg/runtime/serializer/recognizer"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
+
+	"github.com/kubeweir/kubeweir/origin/registry"
+)
+
+// definitionsGetter says how definitions are stored: JSON of v1beta1, because that of
+// v1, which repeats the schema in every version, is larger than some objects may be
+// (CreateAPIExtensionsConfig).
+func definitionsGetter(cfg Config) generic.RESTOptionsGetter {
+	codec := apiextensionsserver.Codecs.LegacyCodec(v1beta1.SchemeGroupVersion, v1.SchemeGroupVersion)
+	return registry.NewRESTOptionsGetter(registry.Decorator(cfg.Registry), source(cfg, codec))
+}
+
+// instancesGetter says how custom resources are stored: JSON. What another server has
+// stored as CBOR is read (apiextensions-apiserver, pkg/cmd/server/options,
+// NewCRDRESTOptionsGetter). The handler of custom resources puts the conversion
+// between versions around the codec.
+func instancesGetter(cfg Config) generic.RESTOptionsGetter {
+	binary := cbor.NewSerializer(unstructuredscheme.NewUnstructuredCreator(), unstructuredscheme.NewUnstructuredObjectTyper())
+	codec := runtime.NewCodec(unstructured.UnstructuredJSONScheme,
+		recognizer.NewDecoder(binary, unstructured.UnstructuredJSONScheme))
+	return registry.NewRESTOptionsGetter(endingWatches(registry.Decorator(cfg.Registry)), source(cfg, codec))
+}
+
+func source(cfg Config, codec runtime.Codec) registry.ConfigSource {
+	return func(resource schema.GroupResource, _ runtime.Object) (*storagebackend.ConfigForResource, string, error) {
+		config := storagebackend.Config{Prefix: cfg.Prefix, Codec: codec, Transformer: identity.NewEncryptCheckTransformer()}
+		return config.ForResource(resource), resource.Group + "/" + resource.Resource, nil
+	}
+}

@@ -1,0 +1,135 @@
+// Package crd serves CustomResourceDefinitions and the resources they define: the
+// library's own server (k8s.io/apiextensions-apiserver) on a storage.Engine.
+//
+// What differs from the server inside kube-apiserver is when things are done. The
+// definitions are read by Sync before the post-start hooks run, because the hooks
+// would look for them every 100 ms only; and no OpenAPI document is built before
+// someone asks for one (openapi.go), because kube-apiserver's controllers build
+// them at every change of a definition, read or not.
+//
+// Keys and values are kube-apiserver's (pkg/controlplane/apiserver,
+// CreateAPIExtensionsConfig): definitions as JSON of v1beta1, custom resources as
+// JSON of their storage version under /registry/<group>/<plural>/.
+package crd
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+
+	apiextensionsserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	clientinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions"
+	crdinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
+	generatedopenapi "k8s.io/apiextensions-apiserver/pkg/generated/openapi"
+	openapinamer "k8s.io/apiserver/pkg/endpoints/openapi"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/util/openapi"
+	"k8s.io/apiserver/pkg/util/webhook"
+	kubeinformers "k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kubeweir/kubeweir/origin/registry"
+)
+
+// Config is what a Server is built from.
+type Config struct {
+	// Generic is the configuration shared by all servers of the chain; New changes
+	// its own copy. Of its OpenAPI configs the heading and the security are used.
+	Generic genericapiserver.Config
+	// Informers are those of the built-in types.
+	Informers kubeinformers.SharedInformerFactory
+	// Registry says where definitions and custom resources are kept, Prefix ("/registry") begins
+	// their keys.
+	Registry registry.Options
+	Prefix   string
+	// Delegate answers what is no custom resource.
+	Delegate genericapiserver.DelegationTarget
+	// ServiceResolver and AuthResolverWrapper are what conversion webhooks are called
+	// with.
+	ServiceResolver     webhook.ServiceResolver
+	AuthResolverWrapper webhook.AuthenticationInfoResolverWrapper
+	// Logger, default: slog.Default().
+	Logger *slog.Logger
+}
+
+// Server serves apiextensions.k8s.io and all custom resources.
+type Server struct {
+	// Generic is the server; its post-start hooks run the controllers.
+	Generic *genericapiserver.GenericAPIServer
+	// CRDs are the definitions. They are not read before Sync.
+	CRDs crdinformers.CustomResourceDefinitionInformer
+
+	informers clientinformers.SharedInformerFactory
+}
+
+// New builds a server. Nothing runs before Sync and the post-start hooks of Generic.
+func New(cfg Config) (*Server, error) {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	config := genericConfig(cfg)
+	library := apiextensionsserver.Config{
+		GenericConfig: &genericapiserver.RecommendedConfig{Config: config, SharedInformerFactory: cfg.Informers},
+		ExtraConfig: apiextensionsserver.ExtraConfig{
+			CRDRESTOptionsGetter: instancesGetter(cfg),
+			MasterCount:          1, // establishing does not wait for other servers
+			ServiceResolver:      cfg.ServiceResolver,
+			AuthResolverWrapper:  cfg.AuthResolverWrapper,
+		},
+	}
+	built, err := library.Complete().New(cfg.Delegate)
+	if err != nil {
+		return nil, fmt.Errorf("origin/crd: %w", err)
+	}
+	s := &Server{
+		Generic:   built.GenericAPIServer,
+		CRDs:      built.Informers.Apiextensions().V1().CustomResourceDefinitions(),
+		informers: built.Informers,
+	}
+	docs := &documents{
+		crds:      s.CRDs.Lister(),
+		container: s.Generic.Handler.GoRestfulContainer,
+		v2:        config.OpenAPIConfig,
+		v3:        config.OpenAPIV3Config,
+		logger:    cfg.Logger,
+	}
+	docs.install(s.Generic.Handler.NonGoRestfulMux)
+	return s, nil
+}
+
+// genericConfig is cfg.Generic as CreateAPIExtensionsConfig changes it.
+func genericConfig(cfg Config) genericapiserver.Config {
+	config := cfg.Generic
+	config.PostStartHooks = map[string]genericapiserver.PostStartHookConfigEntry{}
+	config.RESTOptionsGetter = definitionsGetter(cfg)
+	config.MergedResourceConfig = apiextensionsserver.DefaultAPIResourceConfigSource()
+	// The outermost server's chain of filters is the one that requests pass.
+	config.BuildHandlerChainFunc = func(handler http.Handler, _ *genericapiserver.Config) http.Handler { return handler }
+
+	// The schema of one group of types, where cfg.Generic's would be that of all.
+	definitions := openapi.GetOpenAPIDefinitionsWithoutDisabledFeatures(generatedopenapi.GetOpenAPIDefinitions)
+	namer := openapinamer.NewDefinitionNamer(apiextensionsserver.Scheme)
+	config.SkipOpenAPIInstallation = true
+	config.OpenAPIConfig = genericapiserver.DefaultOpenAPIConfig(definitions, namer)
+	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(definitions, namer)
+	if from := cfg.Generic.OpenAPIConfig; from != nil && from.Info != nil {
+		config.OpenAPIConfig.Info, config.OpenAPIConfig.SecurityDefinitions = from.Info, from.SecurityDefinitions
+	}
+	if from := cfg.Generic.OpenAPIV3Config; from != nil && from.Info != nil {
+		config.OpenAPIV3Config.Info, config.OpenAPIV3Config.SecuritySchemes = from.Info, from.SecuritySchemes
+	}
+	return config
+}
+
+// Sync reads the definitions and returns when they are known. It is called once,
+// when Generic's LoopbackClientConfig can be used and before the post-start hooks
+// run: these then find the definitions at once, instead of looking again 100 ms
+// later. ctx ends what it begins, too.
+func (s *Server) Sync(ctx context.Context) error {
+	s.informers.Start(ctx.Done())
+	if !cache.WaitFor(ctx, "", s.CRDs.Informer().HasSyncedChecker()) {
+		return fmt.Errorf("origin/crd: reading the definitions: %w", context.Cause(ctx))
+	}
+	return nil
+}
