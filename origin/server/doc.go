@@ -71,15 +71,15 @@
 // built-in groups, as kube-apiserver does it, to be changed at will: its
 // RESTOptionsGetter, MergedResourceConfig, Serializer and PostStartHooks must be
 // (CreateAPIExtensionsConfig, CreateAggregatorConfig). SkipOpenAPIInstallation is
-// true and OpenAPIConfig and OpenAPIV3Config are nil: nothing builds a schema before
-// it is asked for. groups.OpenAPIConfig and groups.OpenAPIV3Config (origin/builtin)
+// true, OpenAPIConfig and OpenAPIV3Config have the title and the security schemes
+// but no definitions: nothing builds a schema before it is asked for. groups.OpenAPIConfig and groups.OpenAPIV3Config (origin/builtin)
 // build those of kube-apiserver; they take tens of milliseconds.
 //
 //	package crd
 //	type Config struct {
 //		Generic             genericapiserver.Config
 //		Informers           informers.SharedInformerFactory
-//		Registry            registry.Options // of registry.Decorator: Engine and the shared Progress
+//		Registry            registry.Options // where definitions and custom resources are kept
 //		Prefix              string // of all keys, "/registry"
 //		Delegate            genericapiserver.DelegationTarget // 404
 //		ServiceResolver     webhook.ServiceResolver
@@ -91,6 +91,7 @@
 //		CRDs    apiextensionsinformers.CustomResourceDefinitionInformer // .../externalversions/apiextensions/v1
 //	}
 //	func New(cfg Config) (*Server, error)
+//	func (*Server) Sync(ctx context.Context) error // reads the definitions; before the hooks run
 //
 //	package aggregator
 //	type Config struct {
@@ -111,4 +112,5 @@
 //	func New(cfg Config) (*Server, error)
 //	// Prepare installs what PrepareRun of the libraries would (OpenAPI, health); after it the handler serves.
 //	func (*Server) Prepare() error
+//	func (*Server) Sync(ctx context.Context) error // reads the APIServices; before the hooks run
 package server

@@ -3,75 +3,128 @@ package server
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
+	"net/netip"
+	"sync"
+	"time"
 
-	"k8s.io/apiserver/pkg/authentication/user"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-)
 
-// errUnfinished is what the parts of this package answer that are not written yet.
-var errUnfinished = errors.New("origin/server: not finished")
+	"github.com/kubeweir/kubeweir/origin/aggregator"
+	"github.com/kubeweir/kubeweir/origin/builtin/groups"
+	"github.com/kubeweir/kubeweir/origin/crd"
+	"github.com/kubeweir/kubeweir/origin/registry"
+)
 
 // Server is the API server. Its methods are safe for concurrent use.
 type Server struct {
-	opts Options
+	opts      Options
+	loopback  *loopback
+	client    *kubernetes.Clientset
+	informers informers.SharedInformerFactory
+	progress  *registry.Progress
+	// crds and aggregator are nil until they are built.
+	crds       *crd.Server
+	aggregator *aggregator.Server
+	requests   requests
+
+	// complete is closed when every path is served.
+	complete chan struct{}
+	// stopped ends what Start begins.
+	stopped context.Context
+	stop    context.CancelFunc
+	close   func() error
+	// running waits for what bootstrap began.
+	running func()
 }
+
+// resync is how often informers tell their handlers about everything again, which
+// is kube-apiserver's interval.
+const resync = 10 * time.Minute
 
 // New builds a server; nothing of it runs, and nothing is written, before Start.
-// ctx bounds the building only.
-func New(ctx context.Context, opts Options) (*Server, error) {
-	return nil, errUnfinished
+func New(opts Options) (*Server, error) {
+	if err := opts.complete(); err != nil {
+		return nil, err
+	}
+	s := &Server{
+		opts:     opts,
+		loopback: newLoopback(opts),
+		progress: &registry.Progress{},
+		complete: make(chan struct{}),
+	}
+	s.stopped, s.stop = context.WithCancel(context.Background())
+	s.requests.stopped = s.stopped
+	s.close = sync.OnceValue(s.shutdown)
+	if err := s.build(); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	handler := s.Handler()
+	s.loopback.handler.Store(&handler)
+	return s, nil
 }
 
-// Start runs the server: it writes what has to exist (namespaces, roles, ...) and
-// returns when requests are served completely. ctx bounds the starting only; what
-// runs afterwards ends with Close.
-func (s *Server) Start(ctx context.Context) error {
-	return errUnfinished
+func (opts *Options) complete() error {
+	switch {
+	case opts.Engine == nil:
+		return errors.New("origin/server: Options.Engine is missing")
+	case opts.Identity.ServiceAccountKey == nil:
+		return errors.New("origin/server: Options.Identity.ServiceAccountKey is missing")
+	}
+	if !opts.AdvertiseAddress.IsValid() {
+		opts.AdvertiseAddress = netip.MustParseAddrPort("127.0.0.1:6443")
+	}
+	if !opts.ServiceCIDR.IsValid() {
+		opts.ServiceCIDR = netip.MustParsePrefix("10.0.0.0/24")
+	}
+	if opts.NodePorts.Size == 0 {
+		opts.NodePorts = PortRange(groups.DefaultNodePorts())
+	}
+	if opts.StoragePrefix == "" {
+		opts.StoragePrefix = registry.DefaultPrefix
+	}
+	if opts.EventTTL == 0 {
+		opts.EventTTL = time.Hour
+	}
+	if opts.Identity.Issuer == "" {
+		opts.Identity.Issuer = "https://kubernetes.default.svc.cluster.local"
+	}
+	if len(opts.Identity.Audiences) == 0 {
+		opts.Identity.Audiences = []string{opts.Identity.Issuer}
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.Default()
+	}
+	return nil
 }
+
+// nodePorts as the library has them.
+func (r PortRange) library() utilnet.PortRange { return utilnet.PortRange(r) }
 
 // Handler is the complete API: authentication, impersonation, authorization,
 // deadlines, warnings and all groups. It may be served before Start has returned
 // and then answers as kube-apiserver does before it is ready.
 //
-// It authenticates by, in this order: the Authorization header, the client
+// It authenticates by, in this order: the Authorization header or the client
 // certificate in req.TLS, then the user that the request's context holds (WithUser),
 // and else takes the request for an anonymous one. A context's user is thus what
-// an in-process connection vouches for, and a client's own token wins over it.
+// an in-process connection vouches for, and a client's own credentials win over it.
 //
 // Watches need a ResponseWriter that flushes; exec, attach, port-forward and proxied
 // upgrades one that hijacks.
-func (s *Server) Handler() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, errUnfinished.Error(), http.StatusServiceUnavailable)
-	})
-}
+func (s *Server) Handler() http.Handler { return s.requests.handler(s.aggregator.Generic.Handler) }
 
 // Loopback is a configuration for clients in this process: they call the Handler
-// without a socket, as system:apiserver in system:masters. Streams other than
-// watches and logs (upgrades) cannot be made through it.
-func (s *Server) Loopback() *rest.Config {
-	return nil
-}
+// without a socket, as system:apiserver in system:masters.
+func (s *Server) Loopback() *rest.Config { return rest.CopyConfig(s.loopback.config(s.opts)) }
+
+// Progress asks open watches of a resource to tell how far they are.
+func (s *Server) Progress() *registry.Progress { return s.progress }
 
 // Close ends watches and everything that runs, and waits for it. The engine stays
 // open.
-func (s *Server) Close() error {
-	return nil
-}
-
-type userKey struct{}
-
-// WithUser returns a context whose requests are made by u, unless they carry
-// credentials of their own. Only code of this process can make one.
-func WithUser(ctx context.Context, u user.Info) context.Context {
-	return context.WithValue(ctx, userKey{}, u)
-}
-
-// Privileged is the user of Loopback: system:apiserver in system:masters.
-func Privileged() user.Info {
-	return &user.DefaultInfo{
-		Name:   user.APIServerUser,
-		Groups: []string{user.AllAuthenticated, user.SystemPrivilegedGroup},
-	}
-}
+func (s *Server) Close() error { return s.close() }

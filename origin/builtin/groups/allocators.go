@@ -1,0 +1,120 @@
+package groups
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	api "k8s.io/kubernetes/pkg/apis/core"
+	"k8s.io/kubernetes/pkg/controlplane/controller/defaultservicecidr"
+	"k8s.io/kubernetes/pkg/registry/core/service/allocator"
+	"k8s.io/kubernetes/pkg/registry/core/service/ipallocator"
+	ipallocatorcontroller "k8s.io/kubernetes/pkg/registry/core/service/ipallocator/controller"
+	"k8s.io/kubernetes/pkg/registry/core/service/portallocator"
+	portallocatorcontroller "k8s.io/kubernetes/pkg/registry/core/service/portallocator/controller"
+	"k8s.io/kubernetes/pkg/util/async"
+
+	"net"
+)
+
+// repairInterval is how often cluster IPs and node ports are compared with the
+// services that hold them (pkg/controlplane, repairLoopInterval).
+const repairInterval = 3 * time.Minute
+
+// allocators hand out cluster IPs, which are IPAddress objects in the ranges of the
+// ServiceCIDR objects, and node ports, which are bits in one object of the store.
+type allocators struct {
+	cfg         Config
+	serviceCIDR net.IPNet
+	primary     ipallocator.Interface
+	nodePorts   *portallocator.PortAllocator
+	ports       *portRegistry
+}
+
+func newAllocators(cfg Config) (*allocators, error) {
+	a := &allocators{cfg: cfg, serviceCIDR: ipNet(cfg.ServiceCIDR)}
+	var err error
+	a.nodePorts, err = portallocator.New(cfg.NodePorts, func(size int, spec string, offset int) (allocator.Interface, error) {
+		a.ports, err = newPortRegistry(cfg.RESTOptions, allocator.NewAllocationMapWithOffset(size, spec, offset))
+		return a.ports, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("node ports: %w", err)
+	}
+	a.primary, err = ipallocator.NewMetaAllocator(
+		cfg.Client.NetworkingV1(),
+		cfg.Informers.Networking().V1().ServiceCIDRs(),
+		cfg.Informers.Networking().V1().IPAddresses(),
+		cfg.ServiceCIDR.Addr().Is6(),
+		nil, // no bitmap beside the objects: DisableAllocatorDualWrite is the default
+	)
+	if err != nil {
+		return nil, fmt.Errorf("cluster IPs: %w", err)
+	}
+	return a, nil
+}
+
+func (a *allocators) family() api.IPFamily { return a.primary.IPFamily() }
+
+func (a *allocators) clusterIPs() map[api.IPFamily]ipallocator.Interface {
+	return map[api.IPFamily]ipallocator.Interface{a.primary.IPFamily(): a.primary}
+}
+
+// destroy ends what the allocators run.
+func (a *allocators) destroy() {
+	a.primary.Destroy()
+	a.ports.Destroy()
+}
+
+// addHooks lets the server run what keeps the allocations true, under the names
+// that kube-apiserver's health checks have.
+func (a *allocators) addHooks(s *genericapiserver.GenericAPIServer) error {
+	if err := s.AddPostStartHook("start-kubernetes-service-cidr-controller", func(ctx genericapiserver.PostStartHookContext) error {
+		// Start returns when the default range exists: without one no service gets an IP.
+		defaultservicecidr.NewController(a.serviceCIDR, net.IPNet{}, a.cfg.Client).Start(ctx)
+		return nil
+	}); err != nil {
+		return err
+	}
+	ips := ipallocatorcontroller.NewRepairIPAddress(repairInterval, a.cfg.Client,
+		a.cfg.Informers.Core().V1().Services(),
+		a.cfg.Informers.Networking().V1().ServiceCIDRs(),
+		a.cfg.Informers.Networking().V1().IPAddresses())
+	ports := portallocatorcontroller.NewRepair(repairInterval, a.cfg.Client.CoreV1(), a.cfg.Client.EventsV1(), a.cfg.NodePorts, a.ports)
+	return s.AddPostStartHook("start-service-ip-repair-controllers", func(ctx genericapiserver.PostStartHookContext) error {
+		return repair(ctx, ips.RunUntil, ports.RunUntil)
+	})
+}
+
+// repair runs loops until ctx ends and returns when each has succeeded once.
+func repair(ctx context.Context, loops ...func(onFirstSuccess func(), stop chan struct{})) error {
+	first := make(chan struct{}, len(loops))
+	run := make([]func(chan struct{}), len(loops))
+	for i, loop := range loops {
+		run[i] = func(stop chan struct{}) { loop(func() { first <- struct{}{} }, stop) }
+	}
+	runner := async.NewRunner(run...)
+	runner.Start()
+	go func() {
+		<-ctx.Done()
+		runner.Stop()
+	}()
+	timeout := time.NewTimer(time.Minute)
+	defer timeout.Stop()
+	for range loops {
+		select {
+		case <-first:
+		case <-ctx.Done():
+			return nil
+		case <-timeout.C:
+			return errors.New("unable to perform initial IP and Port allocation check")
+		}
+	}
+	return nil
+}
+
+// DefaultNodePorts is kube-apiserver's range of node ports.
+func DefaultNodePorts() utilnet.PortRange { return utilnet.PortRange{Base: 30000, Size: 2768} }

@@ -1,0 +1,181 @@
+package groups
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/sets"
+	apimachineryversion "k8s.io/apimachinery/pkg/version"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/discovery"
+	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
+	"k8s.io/apiserver/pkg/registry/generic"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/filters"
+	serverstorage "k8s.io/apiserver/pkg/server/storage"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	basecompatibility "k8s.io/component-base/compatibility"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	"k8s.io/kubernetes/pkg/capabilities"
+	"k8s.io/kubernetes/pkg/serviceaccount"
+)
+
+// Version is the release of Kubernetes whose behaviour is served.
+const Version = "1.36.3"
+
+// ServicePort is the port of the service default/kubernetes.
+const ServicePort = 443
+
+// Config is what the groups are installed with. All fields are required but for
+// those that say otherwise.
+type Config struct {
+	// RESTOptions says where objects are kept; see NewRESTOptions.
+	RESTOptions generic.RESTOptionsGetter
+	// Storage is the factory that RESTOptions were made from.
+	Storage serverstorage.StorageFactory
+	// Client, Informers and Loopback are privileged and call this very server.
+	// Nothing is asked of them before the post-start hooks run.
+	Client    kubernetes.Interface
+	Informers informers.SharedInformerFactory
+	Loopback  *rest.Config
+
+	Authenticator authenticator.Request
+	Audiences     authenticator.Audiences
+	Authorizer    authorizer.Authorizer
+	RuleResolver  authorizer.RuleResolver
+
+	// Tokens issues service-account tokens; nil: serviceaccounts/token is not served.
+	Tokens serviceaccount.TokenGenerator
+	// PublicKeys verify them; Issuer is named in them. Both are published under
+	// /.well-known/openid-configuration and /openid/v1/jwks.
+	PublicKeys serviceaccount.PublicKeysGetter
+	Issuer     string
+
+	// EventTTL is how long events are kept.
+	EventTTL time.Duration
+	// ServiceCIDR is the range of cluster IPs.
+	ServiceCIDR netip.Prefix
+	// NodePorts is the range of node ports.
+	NodePorts utilnet.PortRange
+	// ProxyTransport reaches pods and services.
+	ProxyTransport *http.Transport
+	// KubeletCertFile, KubeletKeyFile and KubeletCAFile are paths, all optional.
+	KubeletCertFile, KubeletKeyFile, KubeletCAFile string
+}
+
+// capabilitiesOnce: k8s.io/kubernetes keeps what pods may ask for in a variable of
+// the process, which may be set once.
+var capabilitiesOnce = sync.OnceFunc(func() { capabilities.Setup(true, 0) })
+
+// NewGenericConfig is the base that the built-in groups, custom resources and the
+// aggregator share: kube-apiserver's defaults, with neither a schema (see
+// OpenAPIConfig) nor anything that listens. advertise is told to clients in
+// discovery, serviceCIDR to those in it.
+func NewGenericConfig(advertise netip.AddrPort, serviceCIDR netip.Prefix) *genericapiserver.Config {
+	capabilitiesOnce()
+	c := genericapiserver.NewConfig(legacyscheme.Codecs)
+	c.EffectiveVersion = version()
+	c.MergedResourceConfig = DefaultResources()
+	c.ExternalAddress = advertise.String()
+	c.PublicAddress = net.IP(advertise.Addr().AsSlice())
+	c.DiscoveryAddresses = discovery.DefaultAddresses{
+		DefaultAddress: c.ExternalAddress,
+		CIDRRules: []discovery.CIDRRule{{
+			IPRange: ipNet(serviceCIDR),
+			Address: net.JoinHostPort(FirstServiceIP(serviceCIDR).String(), strconv.Itoa(ServicePort)),
+		}},
+	}
+	c.LongRunningFunc = filters.BasicLongRunningRequestCheck(
+		sets.NewString("watch", "proxy"),
+		sets.NewString("attach", "exec", "proxy", "log", "portforward"),
+	)
+	c.AggregatedDiscoveryGroupManager = aggregated.NewResourceManager("apis")
+	c.OpenAPIConfig, c.OpenAPIV3Config = openAPIFrame(), openAPIV3Frame()
+	c.SkipOpenAPIInstallation = true
+	// Profiles are taken on the admin listener, not through the API.
+	c.EnableProfiling = false
+	return c
+}
+
+// FirstServiceIP is the cluster IP of the service default/kubernetes: the first of
+// the range.
+func FirstServiceIP(cidr netip.Prefix) netip.Addr {
+	return cidr.Masked().Addr().Next()
+}
+
+func ipNet(p netip.Prefix) net.IPNet {
+	p = p.Masked()
+	return net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+// An effectiveVersion is the library's, with the name of this server in what
+// /version tells.
+type effectiveVersion struct {
+	basecompatibility.EffectiveVersion
+}
+
+func version() basecompatibility.EffectiveVersion {
+	return effectiveVersion{basecompatibility.NewEffectiveVersionFromString(Version, "1.33", "1.33")}
+}
+
+func (v effectiveVersion) Info() *apimachineryversion.Info {
+	info := v.EffectiveVersion.Info()
+	info.GitVersion = "v" + Version + "+kubeweir"
+	info.GitCommit, info.GitTreeState, info.BuildDate = "", "", ""
+	return info
+}
+
+// DefaultResources are the groups and versions that kube-apiserver serves by
+// default: the stable ones (k8s.io/kubernetes/pkg/controlplane,
+// DefaultAPIResourceConfigSource).
+func DefaultResources() *serverstorage.ResourceConfig {
+	c := serverstorage.NewResourceConfig()
+	for _, gv := range []string{
+		"v1",
+		"admissionregistration.k8s.io/v1",
+		"apps/v1",
+		"authentication.k8s.io/v1",
+		"authorization.k8s.io/v1",
+		"autoscaling/v1",
+		"autoscaling/v2",
+		"batch/v1",
+		"certificates.k8s.io/v1",
+		"coordination.k8s.io/v1",
+		"discovery.k8s.io/v1",
+		"events.k8s.io/v1",
+		"flowcontrol.apiserver.k8s.io/v1",
+		"networking.k8s.io/v1",
+		"node.k8s.io/v1",
+		"policy/v1",
+		"rbac.authorization.k8s.io/v1",
+		"resource.k8s.io/v1",
+		"scheduling.k8s.io/v1",
+		"storage.k8s.io/v1",
+	} {
+		parsed, err := schema.ParseGroupVersion(gv)
+		if err != nil {
+			panic(fmt.Sprintf("groups: %v", err)) // a mistake in the list above
+		}
+		c.EnableVersions(parsed)
+	}
+	return c
+}
+
+// NewProxyTransport reaches pods, services and what is named by them: by address,
+// so that certificates, which name hosts, are not verified.
+func NewProxyTransport() *http.Transport {
+	return utilnet.SetTransportDefaults(&http.Transport{
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+	})
+}

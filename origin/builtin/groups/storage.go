@@ -1,0 +1,43 @@
+package groups
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/generic"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	serveroptions "k8s.io/apiserver/pkg/server/options"
+	serverstorage "k8s.io/apiserver/pkg/server/storage"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/kubernetes/pkg/kubeapiserver"
+
+	"github.com/kubeweir/kubeweir/origin/registry"
+)
+
+// NewStorageFactory says under which keys and in which encoding objects are kept:
+// as kube-apiserver does it, so that the two can read each other's data. prefix
+// begins every key.
+func NewStorageFactory(c *genericapiserver.Config, prefix string) (serverstorage.StorageFactory, error) {
+	backend := storagebackend.NewDefaultConfig(prefix, nil)
+	backend.StorageObjectCountTracker = c.StorageObjectCountTracker
+	config := kubeapiserver.NewStorageFactoryConfigEffectiveVersion(c.EffectiveVersion)
+	config.APIResourceConfig = c.MergedResourceConfig
+	factory, err := config.Complete(&serveroptions.EtcdOptions{
+		StorageConfig:           *backend,
+		DefaultStorageMediaType: runtime.ContentTypeProtobuf,
+	}).New()
+	if err != nil {
+		return nil, fmt.Errorf("storage encodings of the built-in groups: %w", err)
+	}
+	return factory, nil
+}
+
+// NewRESTOptions says where the storages of the built-in groups keep objects: by
+// the factory's keys and encodings in what decorator opens.
+func NewRESTOptions(factory serverstorage.StorageFactory, decorator generic.StorageDecorator) generic.RESTOptionsGetter {
+	return registry.NewRESTOptionsGetter(decorator, func(resource schema.GroupResource, example runtime.Object) (*storagebackend.ConfigForResource, string, error) {
+		config, err := factory.NewConfig(resource, example)
+		return config, factory.ResourcePrefix(resource), err
+	})
+}

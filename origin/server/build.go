@@ -1,0 +1,191 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	genericapifilters "k8s.io/apiserver/pkg/endpoints/filters"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	serverstorage "k8s.io/apiserver/pkg/server/storage"
+	"k8s.io/apiserver/pkg/util/notfoundhandler"
+	"k8s.io/apiserver/pkg/util/webhook"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubeweir/kubeweir/origin/aggregator"
+	"github.com/kubeweir/kubeweir/origin/builtin/access"
+	"github.com/kubeweir/kubeweir/origin/builtin/groups"
+	"github.com/kubeweir/kubeweir/origin/crd"
+	"github.com/kubeweir/kubeweir/origin/registry"
+)
+
+// A builder makes the links of the chain, from the last to the first.
+type builder struct {
+	*Server
+	config   *rest.Config
+	dynamic  dynamic.Interface
+	generic  *genericapiserver.Config
+	storage  serverstorage.StorageFactory
+	registry registry.Options
+	access   *access.Access
+	resolver resolver
+	// proxy reaches pods, services and webhooks: by address, so that a name in a
+	// certificate proves nothing.
+	proxy *http.Transport
+}
+
+func (s *Server) build() error {
+	b := &builder{Server: s, config: s.loopback.config(s.opts), proxy: groups.NewProxyTransport()}
+	for _, step := range []func() error{b.addClients, b.addConfig, b.addAccess, b.addAdmission, b.addChain} {
+		if err := step(); err != nil {
+			return fmt.Errorf("origin/server: %w", err)
+		}
+	}
+	return nil
+}
+
+// addClients makes the clients of this process and its informers, in which managed
+// fields are left out: nothing in here reads them, and they are a third of an object.
+func (b *builder) addClients() error {
+	var err error
+	if b.client, err = kubernetes.NewForConfig(b.config); err != nil {
+		return fmt.Errorf("client: %w", err)
+	}
+	untyped := rest.CopyConfig(b.config)
+	untyped.ContentConfig = rest.ContentConfig{}
+	if b.dynamic, err = dynamic.NewForConfig(untyped); err != nil {
+		return fmt.Errorf("client of any type: %w", err)
+	}
+	b.informers = informers.NewSharedInformerFactoryWithOptions(b.client, resync, informers.WithTransform(
+		func(object any) (any, error) {
+			if accessor, err := meta.Accessor(object); err == nil && accessor.GetManagedFields() != nil {
+				accessor.SetManagedFields(nil)
+			}
+			return object, nil
+		}))
+	b.resolver = resolver{b.client, b.opts.AdvertiseAddress}
+	return nil
+}
+
+// addConfig makes what the links share.
+func (b *builder) addConfig() error {
+	c := groups.NewGenericConfig(b.opts.AdvertiseAddress, b.opts.ServiceCIDR)
+	c.LoopbackClientConfig = b.config
+	c.BuildHandlerChainFunc = func(handler http.Handler, c *genericapiserver.Config) http.Handler {
+		return chain(handler, c, b.complete)
+	}
+	b.registry = registry.Options{Engine: b.opts.Engine, Progress: b.progress}
+	var err error
+	if b.storage, err = groups.NewStorageFactory(c, b.opts.StoragePrefix); err != nil {
+		return err
+	}
+	c.RESTOptionsGetter = groups.NewRESTOptions(b.storage, registry.Decorator(b.registry))
+	b.generic = c
+	return nil
+}
+
+func (b *builder) addAccess() error {
+	id := b.opts.Identity
+	var err error
+	b.access, err = access.New(b.stopped, access.Config{
+		ClientCA:                  id.ClientCA,
+		RequestHeaderCA:           id.RequestHeaderCA,
+		RequestHeaderAllowedNames: id.RequestHeaderAllowedNames,
+		TokenFile:                 id.TokenFile,
+		Anonymous:                 !id.DisableAnonymous,
+		Issuer:                    id.Issuer,
+		Audiences:                 id.Audiences,
+		SigningKey:                id.ServiceAccountKey,
+		PublicKeys:                id.ServiceAccountPublicKeys,
+		Client:                    b.client,
+		Informers:                 b.informers,
+		Logger:                    b.opts.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	b.generic.Authentication = genericapiserver.AuthenticationInfo{
+		APIAudiences:        b.access.Audiences,
+		Authenticator:       vouched(b.access.Authenticator, b.access.Audiences),
+		RequestHeaderConfig: b.access.RequestHeader,
+	}
+	b.generic.Authorization.Authorizer = b.access.Authorizer
+	b.generic.RuleResolver = b.access.RuleResolver
+	return nil
+}
+
+// addAdmission is not finished: nothing is checked or changed on admission yet.
+func (b *builder) addAdmission() error { return nil }
+
+// addChain makes the links: 404, custom resources, the built-in groups, the
+// aggregator (k8s.io/kubernetes/cmd/kube-apiserver/app, CreateServerChain).
+func (b *builder) addChain() error {
+	notFound := notfoundhandler.New(b.generic.Serializer, genericapifilters.NoMuxAndDiscoveryIncompleteKey)
+	crds, err := crd.New(crd.Config{
+		Generic:             *b.generic,
+		Informers:           b.informers,
+		Registry:            b.registry,
+		Prefix:              b.opts.StoragePrefix,
+		Delegate:            genericapiserver.NewEmptyDelegateWithCustomHandler(notFound),
+		ServiceResolver:     b.resolver,
+		AuthResolverWrapper: webhook.NewDefaultAuthenticationInfoResolverWrapper(b.proxy, nil, b.config, b.generic.TracerProvider),
+		Logger:              b.opts.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	b.crds = crds
+	kube, err := b.builtin(crds.Generic)
+	if err != nil {
+		return err
+	}
+	b.aggregator, err = aggregator.New(aggregator.Config{
+		Generic:         *b.generic,
+		Informers:       b.informers,
+		Registry:        b.registry,
+		Prefix:          b.opts.StoragePrefix,
+		Delegate:        kube,
+		CRDs:            crds.CRDs,
+		ServiceResolver: b.resolver,
+		ProxyTransport:  b.proxy,
+		ProxyClientCert: b.opts.ProxyClientCert,
+		ProxyClientKey:  b.opts.ProxyClientKey,
+		Logger:          b.opts.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	return b.aggregator.Prepare()
+}
+
+func (b *builder) builtin(delegate genericapiserver.DelegationTarget) (*genericapiserver.GenericAPIServer, error) {
+	config := *b.generic
+	kube, err := config.Complete(b.informers).New("kube-apiserver", delegate)
+	if err != nil {
+		return nil, err
+	}
+	return kube, groups.Install(kube, &config, groups.Config{
+		RESTOptions:     config.RESTOptionsGetter,
+		Storage:         b.storage,
+		Client:          b.client,
+		Informers:       b.informers,
+		Loopback:        b.config,
+		Authenticator:   config.Authentication.Authenticator,
+		Audiences:       b.access.Audiences,
+		Authorizer:      b.access.Authorizer,
+		RuleResolver:    b.access.RuleResolver,
+		Tokens:          b.access.Tokens,
+		PublicKeys:      b.access.PublicKeys,
+		Issuer:          b.opts.Identity.Issuer,
+		EventTTL:        b.opts.EventTTL,
+		ServiceCIDR:     b.opts.ServiceCIDR,
+		NodePorts:       b.opts.NodePorts.library(),
+		ProxyTransport:  b.proxy,
+		KubeletCertFile: b.opts.Kubelet.CertFile,
+		KubeletKeyFile:  b.opts.Kubelet.KeyFile,
+		KubeletCAFile:   b.opts.Kubelet.CAFile,
+	}, b.opts.Logger)
+}

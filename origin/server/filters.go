@@ -1,0 +1,66 @@
+package server
+
+import (
+	"context"
+	"net/http"
+
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+	genericapifilters "k8s.io/apiserver/pkg/endpoints/filters"
+	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	genericfilters "k8s.io/apiserver/pkg/server/filters"
+)
+
+// chain is genericapiserver.DefaultBuildHandlerChain, from the inside out, without
+// what this server has no use for: priority and fairness, whose queues would stand
+// behind those of the gateway in front, auditing, tracing, CORS and HSTS. complete is
+// closed when all paths are known; until then what is not found is answered 503.
+func chain(handler http.Handler, c *genericapiserver.Config, complete <-chan struct{}) http.Handler {
+	handler = genericapifilters.WithAuthorization(handler, c.Authorization.Authorizer, c.Serializer)
+	handler = genericfilters.WithMaxInFlightLimit(handler, c.MaxRequestsInFlight, c.MaxMutatingRequestsInFlight, c.LongRunningFunc)
+	handler = impersonation.WithConstrainedImpersonation(handler, c.Authorization.Authorizer, c.Serializer)
+	handler = genericapifilters.WithAudit(handler, nil, nil, c.LongRunningFunc)
+	handler = genericapifilters.WithAuthentication(handler, c.Authentication.Authenticator,
+		genericapifilters.Unauthorized(c.Serializer), c.Authentication.APIAudiences, c.Authentication.RequestHeaderConfig)
+	// Within the timeout, which makes adding warnings safe.
+	handler = genericapifilters.WithWarningRecorder(handler)
+	handler = genericfilters.WithTimeoutForNonLongRunningRequests(handler, c.LongRunningFunc)
+	handler = genericapifilters.WithRequestDeadline(handler, nil, nil, c.LongRunningFunc, c.Serializer, c.RequestTimeout)
+	handler = genericfilters.WithWaitGroup(handler, c.LongRunningFunc, c.NonLongRunningRequestWaitGroup)
+	handler = genericapifilters.WithCacheControl(handler)
+	handler = genericapifilters.WithLatencyTrackers(handler)
+	handler = genericapifilters.WithRequestInfo(handler, c.RequestInfoResolver)
+	handler = genericapifilters.WithRequestReceivedTimestamp(handler)
+	handler = genericapifilters.WithMuxAndDiscoveryComplete(handler, complete)
+	handler = genericfilters.WithPanicRecovery(handler, c.RequestInfoResolver)
+	return genericapifilters.WithAuditInit(handler)
+}
+
+type userKey struct{}
+
+// WithUser returns a context whose requests are made by u, unless they carry
+// credentials of their own. Only code of this process can make one.
+func WithUser(ctx context.Context, u user.Info) context.Context {
+	return context.WithValue(ctx, userKey{}, u)
+}
+
+// Privileged is the user of Loopback: system:apiserver in system:masters.
+func Privileged() user.Info {
+	return &user.DefaultInfo{
+		Name:   user.APIServerUser,
+		Groups: []string{user.AllAuthenticated, user.SystemPrivilegedGroup},
+	}
+}
+
+// vouched authenticates requests without credentials as the user of their context
+// (WithUser), all others by next.
+func vouched(next authenticator.Request, audiences authenticator.Audiences) authenticator.Request {
+	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
+		u, ok := req.Context().Value(userKey{}).(user.Info)
+		if !ok || req.Header.Get("Authorization") != "" || req.TLS != nil && len(req.TLS.PeerCertificates) > 0 {
+			return next.AuthenticateRequest(req)
+		}
+		return &authenticator.Response{User: u, Audiences: audiences}, true, nil
+	})
+}

@@ -1,0 +1,148 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+// hookPrefix begins the names of the health checks that tell whether a post-start
+// hook is done (genericapiserver, AddPostStartHook).
+const hookPrefix = "poststarthook/"
+
+// hookPoll is how often hooks are looked at: the library tells only by health checks.
+const hookPoll = 2 * time.Millisecond
+
+// Start runs the server: it writes what has to exist (namespaces, roles, ...) and
+// returns when requests are served completely. ctx bounds the starting only; what
+// runs afterwards ends with Close. It is called once.
+func (s *Server) Start(ctx context.Context) error {
+	started, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(s.stopped, func() { cancel(errClosed) })()
+
+	// Definitions and APIServices are read before the hooks look for them.
+	if err := s.sync(started); err != nil {
+		return fmt.Errorf("origin/server: starting: %w", err)
+	}
+	s.informers.Start(s.stopped.Done())
+	s.aggregator.Generic.RunPostStartHooks(s.stopped)
+	if err := s.hooks(started); err != nil {
+		return fmt.Errorf("origin/server: starting: %w", err)
+	}
+	for name, signal := range s.aggregator.Generic.MuxAndDiscoveryCompleteSignals() {
+		select {
+		case <-signal:
+		case <-started.Done():
+			return fmt.Errorf("origin/server: waiting for %s: %w", name, context.Cause(started))
+		}
+	}
+	close(s.complete)
+	return nil
+}
+
+var errClosed = errors.New("the server was closed")
+
+// sync reads what the hooks would wait for. What it begins goes on until the server
+// is closed.
+func (s *Server) sync(ctx context.Context) error {
+	done := make(chan error, 2)
+	go func() { done <- s.crds.Sync(s.stopped) }()
+	go func() { done <- s.aggregator.Sync(s.stopped) }()
+	for range cap(done) {
+		select {
+		case err := <-done:
+			if err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// hooks waits until all post-start hooks have returned.
+func (s *Server) hooks(ctx context.Context) error {
+	ticker := time.NewTicker(hookPoll)
+	defer ticker.Stop()
+	for {
+		waiting := s.unfinishedHooks()
+		if len(waiting) == 0 {
+			return nil
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for %s: %w", strings.Join(waiting, ", "), context.Cause(ctx))
+		}
+	}
+}
+
+func (s *Server) unfinishedHooks() []string {
+	var names []string
+	for _, check := range s.aggregator.Generic.HealthzChecks() {
+		if strings.HasPrefix(check.Name(), hookPrefix) && check.Check(nil) != nil {
+			names = append(names, check.Name())
+		}
+	}
+	return names
+}
+
+// shutdown is Close, once.
+func (s *Server) shutdown() error {
+	s.stop()
+	s.requests.wait()
+	s.loopback.transport.Close()
+	s.informers.Shutdown()
+	if s.aggregator != nil {
+		s.aggregator.Generic.Destroy()
+	}
+	return nil
+}
+
+// requests are those being served.
+type requests struct {
+	stopped context.Context
+	mu      sync.Mutex
+	closed  bool // nothing is added to running any more
+	running sync.WaitGroup
+}
+
+// handler serves by next, ends requests that are still served when the server is
+// closed, and lets wait wait for them.
+func (r *requests) handler(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if !r.begin() {
+			http.Error(w, "the server is shutting down", http.StatusServiceUnavailable)
+			return
+		}
+		defer r.running.Done()
+		ctx, cancel := context.WithCancel(req.Context())
+		defer cancel()
+		defer context.AfterFunc(r.stopped, cancel)()
+		next.ServeHTTP(w, req.WithContext(ctx))
+	})
+}
+
+func (r *requests) begin() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return false
+	}
+	r.running.Add(1)
+	return true
+}
+
+// wait refuses further requests and waits for those being served.
+func (r *requests) wait() {
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	r.running.Wait()
+}
