@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
 
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
@@ -136,6 +137,16 @@ func (o *Oracle) Seed(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// SeedObjects writes the objects of the seed, pods apart, through another server, so that users have the same rights
+// there and the same definitions exist.
+func SeedObjects(ctx context.Context, cfg *rest.Config) error {
+	s, err := newSeeder(cfg)
+	if err != nil {
+		return err
+	}
+	return s.documents(ctx, seedYAML)
 }
 
 // Change changes and deletes some of the objects, which are the events that watches from Versions.Middle see.

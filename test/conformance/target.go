@@ -29,6 +29,8 @@ type Target struct {
 	TLS *tls.Config
 	// HTTP2 offers HTTP/2 by ALPN; without it HTTP/1.1 is spoken.
 	HTTP2 bool
+	// WithoutPriority servers have no priority and fairness, so their answers do not name flow schemas.
+	WithoutPriority bool
 
 	mu      sync.Mutex
 	clients map[*tls.Certificate]*http.Client // guarded by mu
