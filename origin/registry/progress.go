@@ -1,6 +1,8 @@
 package registry
 
 import (
+	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -59,53 +61,153 @@ func (p *Progress) remove(resource string, w *progress) {
 // answers it is therefore returned after wanted was raised, and due sees that. Batches
 // of other events that come in between neither answer it nor make it forgotten.
 type progress struct {
-	// told is the revision of the last event or bookmark; written by the watch.
-	told atomic.Uint64
-	// wanted is the newest revision that was asked for.
-	wanted atomic.Uint64
-
 	mu struct {
 		sync.Mutex
-		// watcher is nil until the initial events are delivered.
+		// watcher is nil until the initial events are delivered, and after the end.
 		watcher engine.Watcher
+		// told is the revision of the last event or bookmark.
+		told uint64
+		// reached is the newest revision up to which nothing is missing.
+		reached uint64
+		// wanted is the newest revision of which a bookmark was asked for.
+		wanted uint64
+		// advanced is closed when reached grows and when the watch ends; nil if
+		// nobody waits.
+		advanced chan struct{}
 	}
 }
 
-// open tells from where on the watcher can be asked.
-func (p *progress) open(w engine.Watcher) {
+// open tells that everything up to revision is delivered, and whom to ask for more.
+func (p *progress) open(w engine.Watcher, revision uint64) {
 	p.mu.Lock()
-	p.mu.watcher = w
-	p.mu.Unlock()
-	if p.wanted.Load() > p.told.Load() {
+	defer p.mu.Unlock()
+	p.mu.watcher, p.mu.told, p.mu.reached = w, revision, revision
+	if p.mu.wanted > revision {
 		w.RequestProgress()
 	}
 }
 
-func (p *progress) request(revision uint64) {
-	for {
-		old := p.wanted.Load()
-		if revision <= old || p.wanted.CompareAndSwap(old, revision) {
-			break
-		}
+// end tells that nothing comes any more.
+func (p *progress) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.watcher = nil
+	p.wake()
+}
+
+func (p *progress) wake() {
+	if p.mu.advanced != nil {
+		close(p.mu.advanced)
+		p.mu.advanced = nil
 	}
+}
+
+// request asks for a bookmark of at least revision.
+func (p *progress) request(revision uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.wanted = max(p.mu.wanted, revision)
 	p.ask()
 }
 
-// ask makes the watcher report, be it the same revision again.
 func (p *progress) ask() {
-	p.mu.Lock()
-	w := p.mu.watcher
-	p.mu.Unlock()
-	if w != nil {
-		w.RequestProgress()
+	if p.mu.watcher != nil {
+		p.mu.watcher.RequestProgress()
 	}
 }
 
-// due reports whether a bookmark of the batch's revision follows its events.
-func (p *progress) due(batch engine.Batch) bool {
-	told := p.told.Load()
-	if len(batch.Events) == 0 {
-		return batch.Revision >= told
+// remind asks for one of any revision.
+func (p *progress) remind() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.wanted = max(p.mu.wanted, p.mu.told+1)
+	p.ask()
+}
+
+// sent tells of an event or bookmark that the watch's reader will get.
+func (p *progress) sent(revision uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.told = revision
+}
+
+// done tells that all events of a batch were sent, and reports whether a bookmark of
+// its revision follows: if one is wanted, or, unless it answers a Tracker only, if the
+// batch is there for the sake of progress.
+func (p *progress) done(batch engine.Batch, tracked bool) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if batch.Revision > p.mu.reached {
+		p.mu.reached = batch.Revision
 	}
-	return batch.Revision > told && p.wanted.Load() > told
+	p.wake()
+	if len(batch.Events) == 0 {
+		return batch.Revision >= p.mu.told && (!tracked || p.mu.wanted > p.mu.told)
+	}
+	return batch.Revision > p.mu.told && p.mu.wanted > p.mu.told
+}
+
+// reach waits until the watch has reached revision. told is as of the same moment.
+func (p *progress) reach(ctx context.Context, revision uint64) (told, reached uint64, err error) {
+	for {
+		p.mu.Lock()
+		told, reached = p.mu.told, p.mu.reached
+		if p.mu.watcher == nil || reached >= revision {
+			open := p.mu.watcher != nil
+			p.mu.Unlock()
+			if !open {
+				return 0, 0, ErrNotWatching
+			}
+			return told, reached, nil
+		}
+		if p.mu.advanced == nil {
+			p.mu.advanced = make(chan struct{})
+		}
+		advanced := p.mu.advanced
+		p.ask()
+		p.mu.Unlock()
+		select {
+		case <-advanced:
+		case <-ctx.Done():
+			return 0, 0, ctx.Err()
+		}
+	}
+}
+
+// ErrNotWatching: the watch has not sent all of its initial events yet, or is over.
+var ErrNotWatching = errors.New("there is no open watch")
+
+// Tracker knows how far one watch is, without a bookmark to be sent. It is safe for
+// concurrent use.
+type Tracker struct {
+	watch atomic.Pointer[watcher]
+}
+
+type trackerKey struct{}
+
+// Track returns a context and who will know how far the watch is that a Store begins
+// with it; the last one if there are several. A tracked watch gets bookmarks only once
+// a period and when they are asked for, not of each progress that the engine reports.
+func Track(ctx context.Context) (context.Context, *Tracker) {
+	t := new(Tracker)
+	return context.WithValue(ctx, trackerKey{}, t), t
+}
+
+// Current tells how far the watch's reader has to be to be current. current is at
+// least the engine's revision at the time of the call. last is that of the newest
+// event or bookmark up to current, or of the watch's beginning if there was none: who
+// has read up to last has missed nothing up to current. It does not wait if the watch
+// has reached the engine's revision already.
+//
+// The error is ErrNotWatching, that of ctx or one of the engine.
+func (t *Tracker) Current(ctx context.Context) (last, current uint64, err error) {
+	w := t.watch.Load()
+	if w == nil {
+		return 0, 0, ErrNotWatching
+	}
+	revision, err := w.store.engine.CurrentRevision(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	return w.progress.reach(ctx, revision)
 }

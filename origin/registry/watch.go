@@ -62,6 +62,10 @@ func (s *Store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 			return nil, engineError(err)
 		}
 	}
+	if t, ok := ctx.Value(trackerKey{}).(*Tracker); ok {
+		w.tracked = true
+		t.watch.Store(w)
+	}
 	w.ctx, w.cancel = context.WithCancel(ctx)
 	go w.run()
 	flowcontrol.WatchInitialized(ctx)
@@ -75,6 +79,7 @@ type watcher struct {
 	opts      storage.ListOptions
 	all       bool // every object matches
 	bookmarks bool
+	tracked   bool   // by a Tracker
 	after     uint64 // events are of later revisions
 	ctx       context.Context
 	cancel    context.CancelFunc
@@ -119,7 +124,6 @@ func (w *watcher) run() {
 // initial sends what exists, and where it ends if the client asked for that.
 func (w *watcher) initial() error {
 	if !w.initialEvents() {
-		w.progress.told.Store(w.after)
 		return nil
 	}
 	read := engine.RangeOptions{Prefix: w.key, Exact: !w.opts.Recursive}
@@ -149,7 +153,6 @@ func (w *watcher) initial() error {
 		read.From = result.KVs[len(result.KVs)-1].Key + "\x00"
 	}
 	w.after = read.Revision
-	w.progress.told.Store(w.after)
 	if w.opts.SendInitialEvents != nil && w.opts.Predicate.AllowWatchBookmarks && w.bookmarks {
 		return w.sendBookmark(w.after, true)
 	}
@@ -163,8 +166,9 @@ func (w *watcher) follow() error {
 		return err
 	}
 	defer changes.Close()
+	w.progress.open(changes, w.after)
+	defer w.progress.end()
 	if w.bookmarks {
-		w.progress.open(changes)
 		defer w.remind().Stop()
 	}
 	for {
@@ -181,7 +185,7 @@ func (w *watcher) follow() error {
 				return err
 			}
 		}
-		if w.bookmarks && w.progress.due(batch) {
+		if w.progress.done(batch, w.tracked) && w.bookmarks {
 			if err := w.sendBookmark(batch.Revision, false); err != nil {
 				return err
 			}
@@ -204,7 +208,7 @@ func (w *watcher) remind() *time.Timer {
 	timer = time.AfterFunc(next(), func() {
 		<-ready
 		if w.ctx.Err() == nil {
-			w.progress.request(w.progress.told.Load() + 1)
+			w.progress.remind()
 			timer.Reset(next())
 		}
 	})
@@ -221,7 +225,7 @@ func (w *watcher) sendChange(change engine.Event) error {
 	if !w.send(event) {
 		return w.ctx.Err()
 	}
-	w.progress.told.Store(change.KV.Revision)
+	w.progress.sent(change.KV.Revision)
 	return nil
 }
 
@@ -291,7 +295,7 @@ func (w *watcher) sendBookmark(revision uint64, endOfInitialEvents bool) error {
 	if !w.send(watch.Event{Type: watch.Bookmark, Object: obj}) {
 		return w.ctx.Err()
 	}
-	w.progress.told.Store(revision)
+	w.progress.sent(revision)
 	return nil
 }
 

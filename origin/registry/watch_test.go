@@ -229,14 +229,74 @@ func TestProgressAskedDuringInitialEvents(t *testing.T) {
 	p := new(progress)
 	p.request(20)
 	e := newScripted()
-	p.told.Store(10)
-	p.open(scriptedWatcher{e})
+	p.open(scriptedWatcher{e}, 10)
 	if len(e.asked) != 1 {
 		t.Error("the watcher was not asked when it opened")
 	}
-	if !p.due(engine.Batch{Events: make([]engine.Event, 1), Revision: 20}) {
+	if !p.done(engine.Batch{Events: make([]engine.Event, 1), Revision: 20}, false) {
 		t.Error("no bookmark is due")
 	}
+}
+
+func TestTracker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, e := scripted(t)
+		ctx, tracker := Track(t.Context())
+		current := func(wantLast, wantCurrent uint64) {
+			t.Helper()
+			last, current, err := tracker.Current(t.Context())
+			if err != nil || last != wantLast || current != wantCurrent {
+				t.Errorf("%d, %d, %v; want %d, %d", last, current, err, wantLast, wantCurrent)
+			}
+		}
+		if _, _, err := tracker.Current(t.Context()); !errors.Is(err, ErrNotWatching) {
+			t.Errorf("before the watch: %v", err)
+		}
+		opts := bookmarks()
+		opts.Recursive = true
+		opts.Predicate.Label, opts.Predicate.Field = labels.Everything(), fields.Everything()
+		w, err := s.Watch(ctx, "/pods", opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		current(10, 10)
+		if len(e.asked) > 0 {
+			t.Error("asked for what is known")
+		}
+		// Others' changes: the engine is asked, the reader is told nothing.
+		e.current = 15
+		go func() { <-e.asked; e.batches <- engine.Batch{Revision: 16} }()
+		current(10, 16)
+		// A change of ours is underway: the reader has to read it first.
+		e.current = 18
+		go func() {
+			<-e.asked
+			e.batches <- engine.Batch{Events: []engine.Event{s.created(t, "a", 17)}, Revision: 17}
+			<-e.asked
+			e.batches <- engine.Batch{Revision: 18}
+		}()
+		current(17, 18)
+		expect(t, w, "ADDED 17")
+		// Who asks for a bookmark gets one.
+		s.progress.Request(schema.GroupResource{Resource: "pods"}, 18)
+		<-e.asked
+		e.batches <- engine.Batch{Revision: 18}
+		expect(t, w, "BOOKMARK 18")
+		current(18, 18)
+		// The engine does not answer.
+		e.current = 20
+		impatient, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, _, err := tracker.Current(impatient); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("an engine that is silent: %v", err)
+		}
+		// The watch ends while somebody waits.
+		time.AfterFunc(time.Second, w.Stop)
+		if _, _, err := tracker.Current(t.Context()); !errors.Is(err, ErrNotWatching) {
+			t.Errorf("after the watch: %v", err)
+		}
+	})
 }
 
 func TestRequestWatchProgress(t *testing.T) {
