@@ -171,7 +171,6 @@ func accessScenarios() []Scenario {
 		return `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"` + user + `",` + attributes + `}}`
 	}
 	self := `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":{"verb":"get","resource":"pods","namespace":"{ns}"}}}`
-	rulesReview := `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectRulesReview","spec":{"namespace":"{ns}"}}`
 	return []Scenario{
 		{"access/61 reviews", []Step{
 			post(reviews+"/subjectaccessreviews", sar("alice", `"resourceAttributes":{"verb":"get","resource":"pods","namespace":"{ns}"}`)).says(`"allowed":false`),
@@ -183,7 +182,6 @@ func accessScenarios() []Scenario {
 			post(reviews+"/selfsubjectaccessreviews", self).by(alice),
 			post(reviews+"/selfsubjectaccessreviews", self).by(anonymous).status(403),
 			post(reviews+"/selfsubjectaccessreviews", self).by(alice).accept(typeProto),
-			post(reviews+"/selfsubjectrulesreviews", rulesReview).by(alice),
 			post(reviews+"/namespaces/{ns}/localsubjectaccessreviews", `{"apiVersion":"authorization.k8s.io/v1","kind":"LocalSubjectAccessReview","metadata":{"namespace":"{ns}"},"spec":{"user":"alice","resourceAttributes":{"verb":"get","resource":"pods","namespace":"{ns}"}}}`),
 			post("/apis/authentication.k8s.io/v1/selfsubjectreviews", `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`).by(jane),
 			post("/apis/authentication.k8s.io/v1/selfsubjectreviews", `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`).by(carol),

@@ -12,7 +12,8 @@ func startStandalone(t *testing.T, o *Oracle, opts realkube.StandaloneOptions) (
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startTime)
 	defer cancel()
-	s, err := realkube.StartStandalone(ctx, o.Cluster, opts)
+	opts.Cluster, opts.Dir = o.Cluster, t.TempDir()
+	s, err := realkube.StartStandalone(ctx, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,6 +83,12 @@ func TestStandalone(t *testing.T) {
 	do(t, o.Seed)
 	ctx, oracle := t.Context(), target(t, o.Target, false)
 	s, ours := startStandalone(t, o, realkube.StandaloneOptions{})
-	do(t, func(ctx context.Context) error { return SeedObjects(ctx, s.AdminConfig()) })
+	do(t, func(ctx context.Context) error {
+		cfg, err := s.AdminConfig()
+		if err != nil {
+			return err
+		}
+		return SeedObjects(ctx, cfg)
+	})
 	RunScenarios(ctx, t, o.Env, oracle, ours, "w", allScenarios(t, o))
 }

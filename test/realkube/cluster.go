@@ -52,6 +52,8 @@ type Options struct {
 	Fsync bool
 	// Users are added to those that every cluster has.
 	Users []User
+	// EtcdOnly starts no kube-apiserver; StartAPIServer does later.
+	EtcdOnly bool
 }
 
 // A Cluster is a running etcd and kube-apiserver. Its methods may be called at the same time from many goroutines;
@@ -75,7 +77,7 @@ type Cluster struct {
 	}
 }
 
-// Start builds what is missing, starts etcd and kube-apiserver, and returns when kube-apiserver is ready. ctx bounds
+// Start builds what is missing, starts etcd and kube-apiserver, and returns when they are ready. ctx bounds
 // the start only; Close ends the cluster.
 func Start(ctx context.Context, opts Options) (*Cluster, error) {
 	paths, err := Binaries(ctx)
@@ -88,6 +90,12 @@ func Start(ctx context.Context, opts Options) (*Cluster, error) {
 	}
 	if err := c.startFirstEtcd(ctx); err != nil {
 		return nil, errors.Join(err, c.Close())
+	}
+	if opts.EtcdOnly {
+		if c.apiPort, err = reservePort(); err != nil {
+			return nil, errors.Join(err, c.Close())
+		}
+		return c, nil
 	}
 	if err := c.startFirstAPIServer(ctx); err != nil {
 		return nil, errors.Join(err, c.Close())

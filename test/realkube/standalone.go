@@ -4,31 +4,31 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"path/filepath"
 
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 )
 
 // StandaloneOptions say how a standalone kubeweir is started.
 type StandaloneOptions struct {
 	// Path of the kubeweir program. Empty: cmd/kubeweir is built first.
 	Path string
-	// DataDir of the embedded store. Empty: a folder of its own below the cluster's.
-	DataDir string
-	// SharedStore makes it an API server on the cluster's etcd instead.
+	// Dir takes data and logs.
+	Dir string
+	// Cluster, if given, is one whose users and authorities it knows, so that the same credentials work at both.
+	Cluster *Cluster
+	// SharedStore makes it an API server on the cluster's etcd instead of a store of its own.
 	SharedStore bool
 	// ExtraArgs are appended to the flags.
 	ExtraArgs []string
 }
 
-// A Standalone is a running `kubeweir standalone` that knows the users and authorities of a Cluster, so that the same
-// credentials work at both. Starting and stopping it must not overlap; everything else may be called from many
+// A Standalone is a running `kubeweir standalone`. Starting and stopping it must not overlap; everything else may be called from many
 // goroutines.
 type Standalone struct {
-	cluster *Cluster
 	opts    StandaloneOptions
-	serving KeyPair
+	serving KeyPair // of the cluster, if there is one
 	logFile string
 	listen  string
 	admin   string
@@ -38,16 +38,18 @@ type Standalone struct {
 }
 
 // StartStandalone starts `kubeweir standalone` on free ports and returns when it is ready.
-func StartStandalone(ctx context.Context, c *Cluster, opts StandaloneOptions) (*Standalone, error) {
-	s := &Standalone{cluster: c, opts: opts}
+func StartStandalone(ctx context.Context, opts StandaloneOptions) (*Standalone, error) {
+	s := &Standalone{opts: opts}
 	var err error
 	if s.opts.Path == "" {
 		if s.opts.Path, err = buildGateway(ctx); err != nil {
 			return nil, err
 		}
 	}
-	if s.serving, err = c.IssueServingCert("127.0.0.1", "localhost"); err != nil {
-		return nil, err
+	if opts.Cluster != nil {
+		if s.serving, err = opts.Cluster.IssueServingCert("127.0.0.1", "localhost"); err != nil {
+			return nil, err
+		}
 	}
 	for try := 1; ; try++ {
 		err := s.startOnNewPorts(ctx)
@@ -75,29 +77,22 @@ func (s *Standalone) startOnNewPorts(ctx context.Context) error {
 		s.ports = append(s.ports, p)
 		*addr = p.addr()
 	}
-	_, number, err := net.SplitHostPort(s.listen)
-	if err != nil {
-		return err
-	}
-	name := "standalone-" + number
-	s.logFile = filepath.Join(s.cluster.dir, name+".log")
-	if s.opts.DataDir == "" {
-		s.opts.DataDir = filepath.Join(s.cluster.dir, name)
-	}
+	s.logFile = filepath.Join(s.opts.Dir, "standalone.log")
 	return s.Start(ctx)
 }
 
 // Start starts it again, on the same addresses and data, after it was stopped or killed, and returns when it is ready.
 func (s *Standalone) Start(ctx context.Context) error {
-	c := s.cluster
-	args := []string{
-		"standalone", "--data-dir", s.opts.DataDir, "--listen", s.listen, "--admin-listen", s.admin,
-		"--tls-cert-file", s.serving.CertFile, "--tls-private-key-file", s.serving.KeyFile,
-		"--client-ca-file", c.ClientCAFile(), "--token-auth-file", c.tokenFile,
-		"--disable-admission-plugins", "ServiceAccount", // as the cluster has it
+	args := []string{"standalone", "--data-dir", s.DataDir(), "--listen", s.listen, "--admin-listen", s.admin}
+	if c := s.opts.Cluster; c != nil {
+		args = append(args,
+			"--tls-cert-file", s.serving.CertFile, "--tls-private-key-file", s.serving.KeyFile,
+			"--client-ca-file", c.ClientCAFile(), "--token-auth-file", c.tokenFile,
+			"--disable-admission-plugins", "ServiceAccount", // as the cluster has it
+		)
 	}
 	if s.opts.SharedStore {
-		args = append(args, "--etcd-servers", c.EtcdURL())
+		args = append(args, "--etcd-servers", s.opts.Cluster.EtcdURL())
 	}
 	p, err := startProcess("kubeweir standalone", s.logFile, s.opts.Path, append(args, s.opts.ExtraArgs...)...)
 	if err != nil {
@@ -113,8 +108,11 @@ func (s *Standalone) URL() string { return "https://" + s.listen }
 // AdminURL is the address of the admin listener, in plain HTTP.
 func (s *Standalone) AdminURL() string { return "http://" + s.admin }
 
-// DataDir is where its data is.
-func (s *Standalone) DataDir() string { return s.opts.DataDir }
+// DataDir is where its data is, the key material in the folder pki below it.
+func (s *Standalone) DataDir() string { return filepath.Join(s.opts.Dir, "data") }
+
+// Kubeconfig is the path of the administrator's kubeconfig that it has written.
+func (s *Standalone) Kubeconfig() string { return filepath.Join(s.DataDir(), "kubeconfig") }
 
 // PID is the process id of the one that was started last.
 func (s *Standalone) PID() int { return s.proc.pid() }
@@ -122,19 +120,20 @@ func (s *Standalone) PID() int { return s.proc.pid() }
 // Log is what the one that was started last has printed.
 func (s *Standalone) Log() string { return string(s.proc.log()) }
 
-// ConfigFor is a client configuration for a bearer token of the cluster's.
-func (s *Standalone) ConfigFor(token string) *rest.Config {
-	cfg := s.cluster.ConfigFor(token)
-	cfg.Host = s.URL()
-	return cfg
-}
-
-// AdminConfig is ConfigFor the cluster's administrator.
-func (s *Standalone) AdminConfig() *rest.Config { return s.ConfigFor(s.cluster.AdminToken()) }
-
-// WriteKubeconfig writes a kubeconfig for one bearer token.
-func (s *Standalone) WriteKubeconfig(path, token string) error {
-	return s.cluster.WriteKubeconfig(path, s.URL(), s.cluster.ServingCAFile(), token)
+// AdminConfig is a client configuration for the administrator, the cluster's if there is one, without client-side rate
+// limits.
+func (s *Standalone) AdminConfig() (*rest.Config, error) {
+	if c := s.opts.Cluster; c != nil {
+		cfg := c.AdminConfig()
+		cfg.Host = s.URL()
+		return cfg, nil
+	}
+	cfg, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig())
+	if err != nil {
+		return nil, err
+	}
+	cfg.QPS = -1
+	return cfg, nil
 }
 
 // Stop asks it to end (SIGTERM) and waits. One that does not end, or ends with a failure, is an error.
