@@ -221,13 +221,3 @@ func (a *Access) addAuthorizer(f informers.SharedInformerFactory) {
 	a.Authorizer = union.New(authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup), byRole)
 	a.RuleResolver = union.NewRuleResolvers(byRole)
 }
-
-// OpenIDMetadata is what /.well-known/openid-configuration and /openid/v1/jwks
-// answer; address is that under which clients reach the server, "host:port". It is
-// an error if there is nothing to answer: no keys, or an issuer that is no https URL.
-func (a *Access) OpenIDMetadata(issuer, address string) (serviceaccount.OpenIDMetadataProvider, error) {
-	if a.PublicKeys == nil {
-		return nil, errors.New("no public keys of service-account tokens")
-	}
-	return serviceaccount.NewOpenIDMetadataProvider(issuer, "", address, a.PublicKeys)
-}

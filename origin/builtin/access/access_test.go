@@ -260,7 +260,7 @@ func TestServiceAccountTokens(t *testing.T) {
 			}
 		})
 	}
-	metadata, err := f.OpenIDMetadata(issuer, "127.0.0.1:6443")
+	metadata, err := serviceaccount.NewOpenIDMetadataProvider(issuer, "", "127.0.0.1:6443", f.PublicKeys)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,172 @@
+package admit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/openapi"
+	"k8s.io/client-go/tools/cache"
+)
+
+// policiesSkipper wraps the two plugins of admission policies: as long as there is
+// no binding of a policy they are not asked. Without one they would do nothing, but
+// only after the policies were compiled for the first time, which they notice once
+// in 100 ms, twice over: too long for a server that is to be ready in less.
+func policiesSkipper(f informers.SharedInformerFactory) admission.Decorator {
+	v1 := f.Admissionregistration().V1()
+	return admission.DecoratorFunc(func(plugin admission.Interface, name string) admission.Interface {
+		switch name {
+		case mutating.PluginName:
+			if p, ok := plugin.(admission.MutationInterface); ok {
+				return mutator{p, noneIn(v1.MutatingAdmissionPolicyBindings().Informer())}
+			}
+		case validating.PluginName:
+			if p, ok := plugin.(admission.ValidationInterface); ok {
+				return validator{p, noneIn(v1.ValidatingAdmissionPolicyBindings().Informer())}
+			}
+		}
+		return plugin
+	})
+}
+
+// noneIn tells whether an informer is sure to know of no object.
+func noneIn(informer cache.SharedIndexInformer) func() bool {
+	store := informer.GetStore()
+	return func() bool { return informer.HasSynced() && len(store.ListKeys()) == 0 }
+}
+
+type mutator struct {
+	admission.MutationInterface
+	none func() bool
+}
+
+func (m mutator) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	if m.none() {
+		return nil
+	}
+	return m.MutationInterface.Admit(ctx, a, o)
+}
+
+type validator struct {
+	admission.ValidationInterface
+	none func() bool
+}
+
+func (v validator) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	if v.none() {
+		return nil
+	}
+	return v.ValidationInterface.Validate(ctx, a, o)
+}
+
+// policyClient is a client whose OpenAPI paths come from discovery while there are
+// no mutating policies. Their plugin asks for the paths every five seconds from the
+// start on, and making them means making the schema of every type.
+type policyClient struct {
+	kubernetes.Interface
+	discovery policyDiscovery
+}
+
+func newPolicyClient(client kubernetes.Interface, f informers.SharedInformerFactory, drained <-chan struct{}) policyClient {
+	plain, policies := client.Discovery(), f.Admissionregistration().V1().MutatingAdmissionPolicies().Informer()
+	return policyClient{client, policyDiscovery{plain, &policyPaths{
+		discovery: plain,
+		synced:    policies.HasSyncedChecker().Done(),
+		drained:   drained,
+		none:      noneIn(policies),
+		now:       time.Now,
+	}}}
+}
+
+func (c policyClient) Discovery() discovery.DiscoveryInterface { return c.discovery }
+
+type policyDiscovery struct {
+	discovery.DiscoveryInterface
+	paths *policyPaths
+}
+
+func (d policyDiscovery) OpenAPIV3() openapi.Client { return d.paths }
+
+var errDrained = errors.New("no request is served any more")
+
+// pathsTTL is how old the paths may be that wait for a first policy.
+const pathsTTL = time.Minute
+
+// policyPaths is an openapi.Client: the real one once there are policies, before
+// that one that knows the served groups and asks the real one for what is fetched.
+type policyPaths struct {
+	discovery discovery.DiscoveryInterface
+	synced    <-chan struct{} // closed when none can tell
+	drained   <-chan struct{} // closed when nobody waits for that any more
+	none      func() bool
+	now       func() time.Time
+
+	mu    sync.Mutex
+	known map[string]openapi.GroupVersion // guarded by mu
+	until time.Time                       // guarded by mu: when known is to be made anew
+}
+
+// Paths waits until it is known whether there are policies: it is called as soon as
+// there is a server, for the first time, and then after five seconds.
+func (p *policyPaths) Paths() (map[string]openapi.GroupVersion, error) {
+	select {
+	case <-p.synced:
+	case <-p.drained:
+		return nil, errDrained
+	}
+	if !p.none() {
+		return p.discovery.OpenAPIV3().Paths()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now := p.now(); p.known == nil || now.After(p.until) {
+		groups, err := p.discovery.ServerGroups()
+		if err != nil {
+			return nil, err
+		}
+		p.known = make(map[string]openapi.GroupVersion)
+		for _, group := range groups.Groups {
+			for _, version := range group.Versions {
+				path := "apis/" + version.GroupVersion
+				if !strings.Contains(version.GroupVersion, "/") {
+					path = "api/" + version.GroupVersion
+				}
+				p.known[path] = unfetched{p, path}
+			}
+		}
+		p.until = now.Add(pathsTTL)
+	}
+	return p.known, nil
+}
+
+// unfetched is a group version whose schema nobody has asked for.
+type unfetched struct {
+	paths *policyPaths
+	path  string
+}
+
+// ServerRelativeURL lacks the schema's hash, so the schema is fetched again when
+// the real path with its hash is known.
+func (u unfetched) ServerRelativeURL() string { return "/openapi/v3/" + u.path }
+
+func (u unfetched) Schema(contentType string) ([]byte, error) {
+	paths, err := u.paths.discovery.OpenAPIV3().Paths()
+	if err != nil {
+		return nil, err
+	}
+	path, ok := paths[u.path]
+	if !ok {
+		return nil, fmt.Errorf("no schema of %s", u.path)
+	}
+	return path.Schema(contentType)
+}
