@@ -25,6 +25,7 @@ type Collection struct {
 	limits   *Limits
 	store    *store
 	feed     *feed
+	prompt   PromptSource // nil if the source is not one
 	fresh    flight.Group[struct{}, uint64]
 
 	ctx    context.Context // ends with the reason for stopping
@@ -83,6 +84,10 @@ func newCollection(ctx context.Context, p *collectionParts, res *Resource, enc a
 		backoff:  backoff{jitter: p.jitter},
 		ready:    c.synced,
 		failed:   c.attemptFailed,
+	}
+	if prompt, ok := p.source.(PromptSource); ok {
+		c.prompt = prompt
+		c.feed.metrics.told = c.feed.metrics.fresh.WithLabelValues("told")
 	}
 	return c
 }
@@ -221,6 +226,18 @@ func (c *Collection) WaitFor(ctx context.Context, rv uint64, timeout time.Durati
 	if c.RV() >= rv {
 		return nil
 	}
+	if c.prompt != nil && timeout > 0 {
+		// Maybe nothing of this resource is missing.
+		_ = c.advance(ctx, timeout)
+	}
+	return c.waitFor(ctx, rv, timeout)
+}
+
+// waitFor is WaitFor for what the feed is bound to bring.
+func (c *Collection) waitFor(ctx context.Context, rv uint64, timeout time.Duration) error {
+	if c.RV() >= rv {
+		return nil
+	}
 	if timeout <= 0 {
 		return &TooLargeError{RV: rv, Current: c.RV()}
 	}
@@ -295,6 +312,9 @@ func (c *Collection) WaitDeleted(ctx context.Context, key, uid string, rv uint64
 // ErrUnsupported when the source cannot tell its version; it is a *TooLargeError
 // when the feed does not bring it in time.
 func (c *Collection) Fresh(ctx context.Context) (uint64, error) {
+	if rv, err := c.FreshAtOnce(ctx); !errors.Is(err, ErrUnsupported) {
+		return rv, err
+	}
 	rv, _, err := c.fresh.Do(ctx, struct{}{}, c.freshRound)
 	return rv, err
 }

@@ -79,6 +79,38 @@ func (c *Collection) catchUp(ctx context.Context) (rv uint64, way string, err er
 	return c.RV(), way, nil
 }
 
+// FreshAtOnce is Fresh for a PromptSource, which needs no request and nobody to
+// share it with. With any other source the error is ErrUnsupported.
+func (c *Collection) FreshAtOnce(ctx context.Context) (uint64, error) {
+	if err := c.advance(ctx, catchUpLimit); err != nil {
+		return 0, err
+	}
+	return c.RV(), nil
+}
+
+// advance lets the collection hold the source's current version.
+func (c *Collection) advance(ctx context.Context, timeout time.Duration) error {
+	if c.prompt == nil {
+		return ErrUnsupported
+	}
+	last, current, err := c.prompt.Progress(ctx, c.resource, c.encoding)
+	if err == nil {
+		err = c.waitFor(ctx, last, timeout)
+	}
+	switch {
+	case errors.Is(err, ErrUnsupported):
+		return err
+	case err != nil:
+		c.feed.metrics.fresh.WithLabelValues("failed").Inc()
+		return fmt.Errorf("asking for the current version: %w", err)
+	}
+	c.feed.metrics.told.Inc()
+	if c.RV() < current { // there was no change between the two
+		c.store.progress(current)
+	}
+	return nil
+}
+
 func isTooLargeError(err error) bool {
 	var tooLarge *TooLargeError
 	return errors.As(err, &tooLarge)

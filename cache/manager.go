@@ -161,6 +161,12 @@ func NewManager(o Options) (*Manager, error) {
 	return m, nil
 }
 
+// Prompt reports whether the source is a PromptSource.
+func (m *Manager) Prompt() bool {
+	_, ok := m.parts.source.(PromptSource)
+	return ok
+}
+
 // Collection returns the collection of res in enc, synced, starting it when
 // nobody used it before; simultaneous first callers share one start. Call it
 // for every request: the call is cheap, and it is what keeps a collection from

@@ -22,6 +22,7 @@ type feedMetrics struct {
 	restarts    *prometheus.CounterVec // by reason
 	events      *prometheus.CounterVec // by type
 	fresh       *prometheus.CounterVec // by way
+	told        prometheus.Counter     // of fresh; with a PromptSource only
 	syncSeconds prometheus.Observer
 }
 
@@ -37,7 +38,7 @@ func newMetrics() *metrics {
 		}, []string{"group", "resource", "encoding", "type"}),
 		fresh: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubeweir_cache_fresh_rounds_total",
-			Help: "Rounds that asked the upstream for its version, by how the cache reached that: held, fed (within 20 ms), probed, failed.",
+			Help: "Rounds that asked the upstream for its version, by how the cache reached that: held, fed (within 20 ms), probed, failed; told by an upstream in this process, which needs no round.",
 		}, []string{"group", "resource", "encoding", "way"}),
 		syncSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "kubeweir_cache_start_seconds",

@@ -104,3 +104,18 @@ type Source interface {
 	// that feeds come through last gave a sign of life.
 	LastContact() int64
 }
+
+// PromptSource is a Source that can tell at once how far its watches are: one in
+// this process. With it most-recent reads are answered from the cache.
+type PromptSource interface {
+	Source
+	// Progress tells how far the collection that is fed by the open watch of res in
+	// enc has to be to be current. current is at least the store's version at the
+	// time of the call; last is the version of the newest change of the resource up
+	// to current, or an older version than which none is missing: a collection that
+	// holds last holds everything up to current.
+	//
+	// The error is ErrUnsupported (wrapped) when it cannot tell: there is no such
+	// watch at present, or what res names is not kept in this store.
+	Progress(ctx context.Context, res *Resource, enc api.Encoding) (last, current uint64, err error)
+}

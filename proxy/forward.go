@@ -10,7 +10,7 @@ import (
 
 // forward sends the request to the upstream as its client.
 func (g *Gateway) forward(ctx context.Context, x *exchange) *api.Response {
-	as, err := credentials(x.subject, &x.request.Header)
+	as, err := g.credentials(x.subject, &x.request.Header)
 	if err != nil {
 		return x.fail(identity.StatusError(err))
 	}
@@ -26,7 +26,11 @@ func (g *Gateway) forward(ctx context.Context, x *exchange) *api.Response {
 }
 
 // credentials says how a request of s is forwarded, and completes its header.
-func credentials(s *identity.Subject, h *api.Header) (upstream.Credentials, error) {
+func (g *Gateway) credentials(s *identity.Subject, h *api.Header) (upstream.Credentials, error) {
+	if g.InProcess && s.Identity.Source != identity.Gateway {
+		err := s.SetTrustedHeader(h)
+		return upstream.Credentials{As: upstream.AsClient, User: s.Identity.User, KeepImpersonation: true}, err
+	}
 	if err := s.SetUpstreamHeader(h); err != nil {
 		return upstream.Credentials{}, err
 	}

@@ -28,7 +28,10 @@ type Forwarder interface {
 
 // Options are the parts of a Gateway. All are required but where said.
 type Options struct {
-	Forwarder     Forwarder
+	Forwarder Forwarder
+	// InProcess tells that the Forwarder's upstream is in this process and believes
+	// who a request is from (upstream.Credentials.User).
+	InProcess     bool
 	Resources     *Resources
 	Manager       *cache.Manager
 	Reader        *cache.Reader

@@ -36,10 +36,15 @@ func (g *Gateway) read(ctx context.Context, x *exchange, res *cache.Resource) *a
 	switch {
 	case x.info.Verb == "watch":
 		return g.watch(ctx, x, res, q)
-	case q.mostRecent() && g.Consistency.modeFor(x.subject.User, x.request.Header.Get("User-Agent"), res) == ModeStrict:
+	case q.mostRecent() && !g.Manager.Prompt() && g.mode(x, res) == ModeStrict:
 		return g.collapse(ctx, x)
 	}
 	return g.cached(ctx, x, res, q)
+}
+
+// mode says how a most-recent read of res is answered.
+func (g *Gateway) mode(x *exchange, res *cache.Resource) Mode {
+	return g.Consistency.modeFor(x.subject.User, x.request.Header.Get("User-Agent"), res)
 }
 
 // readQuery is a read as its parameters say.
@@ -160,7 +165,7 @@ func (g *Gateway) cached(ctx context.Context, x *exchange, res *cache.Resource, 
 		IfNoneMatch: x.request.Header.Get("If-None-Match"),
 	}
 	if q.mostRecent() {
-		if !g.holds(ctx, c) {
+		if !g.holds(ctx, x, c) {
 			return g.collapse(ctx, x)
 		}
 		req.MostRecent = true
@@ -189,8 +194,15 @@ func warn(resp *api.Response, c *cache.Collection) {
 	}
 }
 
-// holds reports whether c may answer a most-recent read in session mode.
-func (g *Gateway) holds(ctx context.Context, c *cache.Collection) bool {
+// holds reports whether c may answer a most-recent read: it is known to hold the
+// most recent state, or the read is in session mode and c holds what that asks for.
+func (g *Gateway) holds(ctx context.Context, x *exchange, c *cache.Collection) bool {
+	if _, err := c.FreshAtOnce(ctx); !errors.Is(err, cache.ErrUnsupported) {
+		return err == nil
+	}
+	if g.mode(x, c.Resource()) == ModeStrict {
+		return false
+	}
 	state := c.State()
 	if state.Phase != cache.Synced {
 		return false
@@ -231,7 +243,7 @@ func (g *Gateway) watch(ctx context.Context, x *exchange, res *cache.Resource, q
 	}
 	req := &cache.WatchRequest{Filter: q.filter, Options: q.options, Rep: q.rep}
 	if q.options.ResourceVersion == "" {
-		version, err := g.current(ctx, x, c, res)
+		version, err := g.current(ctx, x, c)
 		if err != nil {
 			return nil
 		}
@@ -285,8 +297,8 @@ func (g *Gateway) resume(ctx context.Context, x *exchange) *api.Response {
 
 // current returns a version that the collection must hold for a watch from the
 // most recent state.
-func (g *Gateway) current(ctx context.Context, x *exchange, c *cache.Collection, res *cache.Resource) (uint64, error) {
-	if g.Consistency.modeFor(x.subject.User, x.request.Header.Get("User-Agent"), res) == ModeSession && g.holds(ctx, c) {
+func (g *Gateway) current(ctx context.Context, x *exchange, c *cache.Collection) (uint64, error) {
+	if g.holds(ctx, x, c) {
 		return c.RV(), nil
 	}
 	return c.Fresh(ctx)

@@ -26,8 +26,10 @@ type AuthenticatorOptions struct {
 	// Audiences that a token must be meant for, as in TokenReviewSpec; nil are
 	// the upstream's own.
 	Audiences []string
-	// ClientCAFile holds the CAs of client certificates, in PEM.
+	// ClientCAFile holds the CAs of client certificates, in PEM; ClientCAs are more
+	// of them, in PEM as well.
 	ClientCAFile string
+	ClientCAs    []byte
 	// RequestHeader describes authenticating front proxies.
 	RequestHeader RequestHeaderOptions
 	// Anonymous lets requests without credentials in as system:anonymous.
@@ -84,7 +86,7 @@ func setDefault[T comparable](v *T, to T) {
 type Authenticator struct {
 	opts        AuthenticatorOptions
 	frontProxy  *frontProxy // nil when none is trusted
-	clientCerts *verifier   // nil without --client-ca-file
+	clientCerts *verifier   // nil without CAs of clients
 	tokens      *tokens     // nil when tokens are refused
 	stripper    stripper
 	metrics     *authenticationMetrics
@@ -99,14 +101,14 @@ func NewAuthenticator(opts AuthenticatorOptions) (*Authenticator, error) {
 	opts.RequestHeader.setDefaults()
 	a := &Authenticator{opts: opts, metrics: newAuthenticationMetrics(opts.Registerer)}
 	if opts.RequestHeader.CAFile != "" {
-		ca, err := openCAFile(opts.RequestHeader.CAFile, opts.Log)
+		ca, err := openCAFile(opts.RequestHeader.CAFile, nil, opts.Log)
 		if err != nil {
 			return nil, err
 		}
 		a.frontProxy = &frontProxy{opts: opts.RequestHeader, verifier: newVerifier(ca, opts.CacheSize)}
 	}
-	if opts.ClientCAFile != "" {
-		ca, err := openCAFile(opts.ClientCAFile, opts.Log)
+	if opts.ClientCAFile != "" || len(opts.ClientCAs) > 0 {
+		ca, err := openCAFile(opts.ClientCAFile, opts.ClientCAs, opts.Log)
 		if err != nil {
 			return nil, err
 		}

@@ -501,3 +501,20 @@ func BenchmarkAuthenticateCertificate(b *testing.B) {
 		}
 	}
 }
+
+// TestFixedClientCAs: those of the options count beside those of the file.
+func TestFixedClientCAs(t *testing.T) {
+	fixed, filed, other := newTestCA(t, "fixed"), newTestCA(t, "filed"), newTestCA(t, "other")
+	for _, file := range []string{"", filed.file()} {
+		a, err := NewAuthenticator(AuthenticatorOptions{ClientCAFile: file, ClientCAs: fixed.pem()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for ca, good := range map[*testCA]bool{fixed: true, filed: file != "", other: false} {
+			r := &api.Request{PeerCertificates: ca.client(pkix.Name{CommonName: "bob"})}
+			if id, err := a.Authenticate(t.Context(), r); (err == nil) != good {
+				t.Errorf("file %q, %s: %v, %v", file, ca.cert.Subject, id, err)
+			}
+		}
+	}
+}

@@ -20,11 +20,24 @@ type AccessReviewer interface {
 	Create(ctx context.Context, review *authorizationv1.SubjectAccessReview, opts metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error)
 }
 
+// Decider decides what an upstream in this process would decide, by what is true
+// at the moment. It is safe for concurrent use.
+type Decider interface {
+	// Decide tells whether u may do what a says, and the reason if there is one. An
+	// error allows nothing.
+	Decide(ctx context.Context, u user.Info, a Attributes) (allowed bool, reason string, err error)
+}
+
 // AuthorizerOptions say how decisions are made and remembered. Zero values stand
 // for the defaults.
 type AuthorizerOptions struct {
-	// AccessReviewer decides. Required.
+	// AccessReviewer decides. Required without a Decider.
 	AccessReviewer AccessReviewer
+	// Decider, if set, is asked every time instead: nothing is remembered.
+	Decider Decider
+	// TrustedByUpstream tells that the upstream takes the gateway's word for who a
+	// client is, so that every client can be forwarded as itself; see Impersonate.
+	TrustedByUpstream bool
 	// AllowedTTL is how long a permission is remembered (default 10 s), DeniedTTL
 	// how long a refusal (default 5 s).
 	AllowedTTL, DeniedTTL time.Duration
@@ -112,6 +125,9 @@ func (a *Authorizer) Authorize(ctx context.Context, u user.Info, attributes Attr
 	if who.undecided {
 		return Decision{}, ErrUpstreamDecides
 	}
+	if a.opts.Decider != nil {
+		return a.decide(ctx, who, attributes)
+	}
 	key := decisionKey{user: who.digest, a: attributes}
 	if d, ok := a.decisions.get(key); ok {
 		if d.Allowed {
@@ -122,6 +138,18 @@ func (a *Authorizer) Authorize(ctx context.Context, u user.Info, attributes Attr
 		return d, nil
 	}
 	return a.ask(ctx, who, key)
+}
+
+// decide asks the Decider.
+func (a *Authorizer) decide(ctx context.Context, u *User, attributes Attributes) (Decision, error) {
+	d := Decision{Generation: a.decisions.generation()}
+	var err error
+	if d.Allowed, d.Reason, err = a.opts.Decider.Decide(ctx, u, attributes); err != nil {
+		a.metrics.failed.Inc()
+		return Decision{}, reviewError("reviewing access", err)
+	}
+	a.metrics.count(d.Allowed)
+	return d, nil
 }
 
 // ask decides what is not remembered. Simultaneous callers share a review, but

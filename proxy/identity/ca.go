@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,11 +24,12 @@ const caReload = 5 * time.Second
 //
 // It is safe for concurrent use.
 type caFile struct {
-	path string
-	log  *slog.Logger
-	base time.Time    // the clock of next counts from here
-	next atomic.Int64 // when to read the file again, in nanoseconds
-	now  atomic.Pointer[caCerts]
+	path  string // "" for only the fixed ones
+	fixed []byte // PEM, in force whatever is in the file
+	log   *slog.Logger
+	base  time.Time    // the clock of next counts from here
+	next  atomic.Int64 // when to read the file again, in nanoseconds
+	now   atomic.Pointer[caCerts]
 
 	mu      sync.Mutex // held while reading
 	content []byte     // of the last reading, good or bad; guarded by mu
@@ -39,9 +41,11 @@ type caCerts struct {
 	pool  *x509.CertPool
 }
 
-// openCAFile reads path for the first time, which must succeed.
-func openCAFile(path string, log *slog.Logger) (*caFile, error) {
-	content, err := os.ReadFile(path)
+// openCAFile reads path for the first time, which must succeed. The fixed
+// certificates, in PEM, are added to those of the file; without a path they are all.
+func openCAFile(path string, fixed []byte, log *slog.Logger) (*caFile, error) {
+	f := &caFile{path: path, fixed: fixed, log: log, base: time.Now()}
+	content, err := f.read()
 	if err != nil {
 		return nil, fmt.Errorf("reading CA certificates: %w", err)
 	}
@@ -49,10 +53,22 @@ func openCAFile(path string, log *slog.Logger) (*caFile, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading CA certificates of %s: %w", path, err)
 	}
-	f := &caFile{path: path, log: log, base: time.Now(), content: content}
+	f.content = content
 	f.now.Store(certs)
 	f.next.Store(int64(caReload))
 	return f, nil
+}
+
+// read returns the PEM text of all certificates.
+func (f *caFile) read() ([]byte, error) {
+	if f.path == "" {
+		return f.fixed, nil
+	}
+	content, err := os.ReadFile(f.path)
+	if err != nil || len(f.fixed) == 0 {
+		return content, err
+	}
+	return slices.Concat(f.fixed, []byte("\n"), content), nil
 }
 
 func parseCACerts(content []byte) (*caCerts, error) {
@@ -84,7 +100,7 @@ func (f *caFile) current() *caCerts {
 func (f *caFile) reload() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	content, err := os.ReadFile(f.path)
+	content, err := f.read()
 	if err == nil && bytes.Equal(content, f.content) {
 		return
 	}

@@ -33,9 +33,7 @@ func (s *Subject) asItself() bool {
 // It fails for a user that cannot be named in a header without becoming another
 // one, for instance by a name with a space at its end.
 func (s *Subject) SetUpstreamHeader(h *api.Header) error {
-	*h = slices.DeleteFunc(*h, func(f api.HeaderField) bool {
-		return isImpersonation(f.Name) || strings.EqualFold(f.Name, "Authorization")
-	})
+	removeCredentials(h)
 	switch {
 	case s.Identity.Source == Gateway:
 		return nil
@@ -45,6 +43,23 @@ func (s *Subject) SetUpstreamHeader(h *api.Header) error {
 	if s.Identity.Token != "" {
 		h.Add("Authorization", "Bearer "+string(s.Identity.Token))
 	}
+	return s.addWanted(h)
+}
+
+// SetTrustedHeader is SetUpstreamHeader for an upstream that takes Identity.User
+// from elsewhere: it sets the impersonation that the client asked for.
+func (s *Subject) SetTrustedHeader(h *api.Header) error {
+	removeCredentials(h)
+	return s.addWanted(h)
+}
+
+func removeCredentials(h *api.Header) {
+	*h = slices.DeleteFunc(*h, func(f api.HeaderField) bool {
+		return isImpersonation(f.Name) || strings.EqualFold(f.Name, "Authorization")
+	})
+}
+
+func (s *Subject) addWanted(h *api.Header) error {
 	if s.wanted == nil {
 		return nil
 	}

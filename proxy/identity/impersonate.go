@@ -58,7 +58,7 @@ type Subject struct {
 // users, groups, serviceaccounts, uids and userextras). Since 1.36 it knows
 // others, constrained to what the request does, which cannot be asked for
 // truthfully from outside. So a client that these rules do not allow gets
-// UpstreamDecides if it has a token to be forwarded with, else 403. Likewise for
+// UpstreamDecides if it can be forwarded as itself, else 403. Likewise for
 // nodes named without groups, whom the two kinds of rules put in different
 // groups.
 func (a *Authorizer) Impersonate(ctx context.Context, id *Identity, r *api.Request) (*Subject, error) {
@@ -75,7 +75,8 @@ func (a *Authorizer) Impersonate(ctx context.Context, id *Identity, r *api.Reque
 		return s, nil
 	}
 	s.wanted = wanted
-	if id.Token != "" && strings.HasPrefix(wanted.Name, nodeUserPrefix) && onlyName(wanted) {
+	asItself := id.Token != "" || a.opts.TrustedByUpstream
+	if asItself && strings.HasPrefix(wanted.Name, nodeUserPrefix) && onlyName(wanted) {
 		return s.undecided(), nil
 	}
 	s.needed = impersonationAttributes(wanted)
@@ -84,7 +85,7 @@ func (a *Authorizer) Impersonate(ctx context.Context, id *Identity, r *api.Reque
 		switch {
 		case err != nil:
 			return nil, err
-		case !d.Allowed && (id.Token != "" || id.Source == Anonymous):
+		case !d.Allowed && (asItself || id.Source == Anonymous):
 			return s.undecided(), nil
 		case !d.Allowed:
 			info := api.ParseRequestInfo(r.Method, r.Path, r.RawQuery)

@@ -31,6 +31,7 @@ type Client struct {
 	log      *slog.Logger
 	metrics  *metrics
 	contacts *contacts
+	local    *local // set when the upstream is in this process
 
 	own, anonymous               http.RoundTripper
 	ownUpgrade, anonymousUpgrade http.RoundTripper
@@ -55,20 +56,7 @@ type Client struct {
 // does not connect. Close releases it.
 func New(opts Options) (*Client, error) {
 	opts.Limits.setDefaults()
-	cfg, err := opts.restConfig()
-	if err != nil {
-		return nil, err
-	}
-	base, _, err := rest.DefaultServerUrlFor(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("upstream address %q: %w", cfg.Host, err)
-	}
-	base.Path, base.RawPath = strings.TrimRight(base.Path, "/"), strings.TrimRight(base.RawPath, "/")
-	c := &Client{
-		base: base, config: cfg, limits: opts.Limits,
-		agent: opts.UserAgent, log: opts.Logger, compress: opts.Compression.compresses(base),
-		contacts: newContacts(time.Now),
-	}
+	c := &Client{limits: opts.Limits, agent: opts.UserAgent, log: opts.Logger, contacts: newContacts(time.Now)}
 	c.buffers.New = func() any { b := make([]byte, copyBuffer); return &b }
 	if c.agent == "" {
 		c.agent = "kubeweir"
@@ -76,25 +64,45 @@ func New(opts Options) (*Client, error) {
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
-	factory, err := newFactory(cfg, opts.Limits)
-	if err != nil {
-		return nil, err
-	}
-	if c.absolute, err = factory.absolute(base); err != nil {
-		return nil, err
-	}
-	if err := c.open(factory); err != nil {
-		return nil, err
-	}
+	var err error
 	if c.metrics, err = newMetrics(opts.Registerer, c.contacts); err != nil {
 		return nil, err
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	if err := c.watchFiles(factory); err != nil {
+	if opts.InProcess != nil {
+		c.openLocal(opts.InProcess)
+	} else {
+		err = c.openRemote(&opts)
+	}
+	if err != nil {
 		c.cancel()
 		return nil, err
 	}
 	return c, nil
+}
+
+// openRemote makes what it takes to talk to a server.
+func (c *Client) openRemote(opts *Options) (err error) {
+	if c.config, err = opts.restConfig(); err != nil {
+		return err
+	}
+	base, _, err := rest.DefaultServerUrlFor(c.config)
+	if err != nil {
+		return fmt.Errorf("upstream address %q: %w", c.config.Host, err)
+	}
+	base.Path, base.RawPath = strings.TrimRight(base.Path, "/"), strings.TrimRight(base.RawPath, "/")
+	c.base, c.compress = base, opts.Compression.compresses(base)
+	factory, err := newFactory(c.config, c.limits)
+	if err != nil {
+		return err
+	}
+	if c.absolute, err = factory.absolute(base); err != nil {
+		return err
+	}
+	if err := c.open(factory); err != nil {
+		return err
+	}
+	return c.watchFiles(factory)
 }
 
 // open makes the pools.
@@ -163,6 +171,9 @@ func (c *Client) Close() {
 	c.running.Wait()
 	for _, p := range c.pools {
 		p.CloseIdleConnections()
+	}
+	if c.local != nil {
+		c.local.transport.Close()
 	}
 }
 

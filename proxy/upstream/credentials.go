@@ -1,5 +1,7 @@
 package upstream
 
+import "k8s.io/apiserver/pkg/authentication/user"
+
 // Credentials say as whom a request is forwarded. The zero value is the safest:
 // the client's own token, or nobody.
 type Credentials struct {
@@ -10,6 +12,11 @@ type Credentials struct {
 	// say who a client is that is known by its certificate or front proxy, and
 	// must not be the client's own.
 	KeepImpersonation bool
+	// User is the client, for an upstream in this process, which takes the
+	// caller's word for it and authorizes KeepImpersonation against it. No
+	// credential of the client is passed on then. It must be nil for any other
+	// upstream, and with AsGateway.
+	User user.Info
 }
 
 // As tells apart whose credentials a forwarded request carries.
@@ -17,7 +24,7 @@ type As uint8
 
 const (
 	// AsClient sends the client's own bearer token, or none, on a connection
-	// without the gateway's credentials.
+	// without the gateway's credentials; or whom User names.
 	AsClient As = iota
 	// AsGateway sends the gateway's own credentials.
 	AsGateway

@@ -103,7 +103,7 @@ func (x *exchange) request() (*http.Request, error) {
 	if !httpguts.ValidHeaderFieldName(x.r.Method) { // a token, too
 		return nil, apierrors.NewBadRequest("the request has a malformed method")
 	}
-	header, err := requestHeader(x.r, x.cred)
+	header, err := x.header()
 	if err != nil {
 		return nil, err
 	}
@@ -115,11 +115,25 @@ func (x *exchange) request() (*http.Request, error) {
 		x.upload = &upload{r: x.r.Body}
 		req.Body, req.ContentLength = x.upload, x.r.ContentLength
 	}
+	if x.c.local != nil {
+		return x.c.local.request(x, req), nil
+	}
 	trace := &httptrace.ClientTrace{
 		GotConn:      func(info httptrace.GotConnInfo) { x.reused.Store(info.Reused) },
 		WroteHeaders: func() { x.sent.Store(true) },
 	}
 	return req.WithContext(httptrace.WithClientTrace(x.ctx, trace)), nil
+}
+
+// header is the request's for the upstream. One in this process sees the client's
+// address by itself.
+func (x *exchange) header() (http.Header, error) {
+	if x.c.local == nil {
+		return requestHeader(x.r, x.cred)
+	}
+	r := *x.r
+	r.RemoteAddr = ""
+	return requestHeader(&r, x.cred)
 }
 
 // url is the URL of the request at the upstream, with path and query as they came.

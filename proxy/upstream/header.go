@@ -86,7 +86,7 @@ func requestHeader(r *api.Request, cred *Credentials) (http.Header, error) {
 		h["Te"] = []string{"trailers"}
 	}
 	appendForwardedFor(h, r.RemoteAddr)
-	if cred.As != AsClient {
+	if cred.As != AsClient || cred.User != nil {
 		dropTokenProtocol(h)
 	}
 	return h, nil
@@ -99,7 +99,7 @@ func passes(name string, cred *Credentials) bool {
 	case "Host", "Content-Length", "Expect":
 		return false
 	case "Authorization":
-		return cred.As == AsClient
+		return cred.As == AsClient && cred.User == nil
 	}
 	if strings.HasPrefix(name, impersonatePrefix) {
 		return cred.KeepImpersonation

@@ -23,6 +23,9 @@ type Options struct {
 	// Config is used instead of Kubeconfig when set. It is not modified. Its
 	// limits (QPS, Timeout) do not count, nor does its Transport.
 	Config *rest.Config
+	// InProcess is used instead of both when set: the upstream is a part of this
+	// process.
+	InProcess *InProcess
 	// UserAgent of the gateway's own requests; "kubeweir" by default. Forwarded
 	// requests keep their client's.
 	UserAgent string

@@ -75,7 +75,12 @@ func (s *Source) CurrentVersion(ctx context.Context, res *cache.Resource) (uint6
 
 // LastContact implements cache.Source: of the connections that carry watches, the
 // one that was silent longest counts.
-func (s *Source) LastContact() int64 { return s.c.contacts.oldest() }
+func (s *Source) LastContact() int64 {
+	if s.c.local != nil {
+		return time.Now().UnixNano() // there is no connection that could be lost
+	}
+	return s.c.contacts.oldest()
+}
 
 // get lists res; an answer other than 200 is an error.
 func (s *Source) get(ctx context.Context, res *cache.Resource, p purpose, accept string, query url.Values) (*answer, error) {
@@ -160,6 +165,9 @@ func (s *Source) Watch(ctx context.Context, res *cache.Resource, enc api.Encodin
 	defer a.close()
 	defer s.c.contacts.begin(a.conn)()
 	a.body.limit = s.c.limits.FeedReadTimeout
+	if s.c.local != nil {
+		a.body.limit = 0
+	}
 	if a.conn != nil {
 		a.body.alive = func() time.Time { return time.Unix(0, a.conn.last.Load()) }
 	}

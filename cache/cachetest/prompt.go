@@ -1,0 +1,34 @@
+package cachetest
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/internal/api"
+)
+
+// PromptSource is a Source that is a cache.PromptSource, too.
+type PromptSource struct {
+	*Source
+	// Deaf makes Progress unsupported: nothing that it knows of is watched.
+	Deaf atomic.Bool
+	// Asked counts calls of Progress.
+	Asked atomic.Int64
+}
+
+var _ cache.PromptSource = (*PromptSource)(nil)
+
+// Progress implements cache.PromptSource.
+func (s *PromptSource) Progress(_ context.Context, res *cache.Resource, _ api.Encoding) (last, current uint64, err error) {
+	s.Asked.Add(1)
+	if s.Deaf.Load() {
+		return 0, 0, cache.ErrUnsupported
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if log := s.resourceLocked(res.GroupVersionResource).log; len(log) > 0 {
+		last = log[len(log)-1].rev
+	}
+	return last, s.mu.rev, nil
+}
