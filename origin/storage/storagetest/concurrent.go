@@ -212,10 +212,11 @@ func testWatchesOfAll(s *session) {
 	}
 	wl := newWorkload(s, engines, 24)
 	s.parallel(6, 6, func(i int) {
-		wl.run(i, 150, func(done int) {
+		wl.run(i, 150, func(done int) bool {
 			if i == 0 && done == 75 {
 				close(late)
 			}
+			return true
 		})
 	})
 	target := s.current()

@@ -102,7 +102,11 @@ func (h *history) events(prefix string, after, upTo uint64) []storage.Event {
 func historyOf(prefix string, events []storage.Event) *history {
 	h := newHistory(prefix)
 	for _, ev := range events {
-		h.add(ev.KV)
+		kv := ev.KV
+		if ev.Type != storage.Deleted && kv.Value == nil {
+			kv.Value = []byte{} // an empty value is one
+		}
+		h.add(kv)
 	}
 	return h
 }

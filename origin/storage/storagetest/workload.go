@@ -77,7 +77,7 @@ func newWorkload(s *session, engines []storage.Engine, keys int) *workload {
 }
 
 // run is one client: n calls, or, with n 0, calls until each says to stop. each is told how many were made.
-func (w *workload) run(client, n int, each func(done int)) {
+func (w *workload) run(client, n int, each func(done int) bool) {
 	random := rand.New(rand.NewPCG(11, uint64(client)))
 	known := map[string]uint64{} // what the client believes to be the revisions of keys
 	for i := 0; n == 0 || i < n; i++ {
@@ -96,8 +96,8 @@ func (w *workload) run(client, n int, each func(done int)) {
 		if !w.do(w.engines[client%len(w.engines)], &o, known) {
 			return
 		}
-		if each != nil {
-			each(i + 1)
+		if each != nil && !each(i+1) {
+			return
 		}
 	}
 }

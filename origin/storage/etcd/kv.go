@@ -1,0 +1,261 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/kubeweir/kubeweir/origin/storage"
+)
+
+const (
+	// pageSize is how many keys a request to etcd reads at most. A range of more is several requests at one
+	// revision: neither side then holds the whole answer once more as a message.
+	pageSize = 1000
+	// rangeTries is how often a range of the current revision is begun again when that was compacted meanwhile.
+	rangeTries = 3
+)
+
+// Put is a transaction: the key's revision is compared, the value written or, in the same step, what is there read.
+func (e *Engine) Put(ctx context.Context, key string, value []byte, expect storage.Precondition, ttl time.Duration) (uint64, error) {
+	rev, id, err := e.put(ctx, key, value, expect, ttl)
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		// The remembered lease is gone from etcd (restored, revoked by hand); nothing was written.
+		e.leases.forgetID(id)
+		rev, _, err = e.put(ctx, key, value, expect, ttl)
+	}
+	return rev, err
+}
+
+func (e *Engine) put(ctx context.Context, key string, value []byte, expect storage.Precondition, ttl time.Duration) (uint64, clientv3.LeaseID, error) {
+	call, end, err := e.begin(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer end()
+	var opts []clientv3.OpOption
+	var id clientv3.LeaseID
+	started := time.Now()
+	if ttl > 0 {
+		if id, err = e.leases.get(call, ttl, started); err != nil {
+			return 0, 0, e.done(ctx, "put", started, err)
+		}
+		opts = append(opts, clientv3.WithLease(id))
+	}
+	rev, err := e.change(call, key, expect, clientv3.OpPut(key, string(value), opts...))
+	return rev, id, e.answer(ctx, "put", started, err)
+}
+
+// Delete is a transaction like Put.
+func (e *Engine) Delete(ctx context.Context, key string, expect storage.Precondition) (uint64, error) {
+	if expect.Revision == 0 {
+		return 0, errors.New("etcd: delete without a revision")
+	}
+	call, end, err := e.begin(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer end()
+	started := time.Now()
+	rev, err := e.change(call, key, expect, clientv3.OpDelete(key))
+	return rev, e.answer(ctx, "delete", started, err)
+}
+
+// answer is done for changes, to which a conflict is no failure.
+func (e *Engine) answer(ctx context.Context, operation string, started time.Time, err error) error {
+	var conflict *storage.ConflictError
+	if errors.As(err, &conflict) {
+		_ = e.done(ctx, operation, started, nil)
+		return err
+	}
+	return e.done(ctx, operation, started, err)
+}
+
+func (e *Engine) change(ctx context.Context, key string, expect storage.Precondition, op clientv3.Op) (uint64, error) {
+	if expect.Revision > math.MaxInt64 {
+		expect.Revision = math.MaxInt64 // no key has it
+	}
+	resp, err := e.client.Txn(ctx).
+		If(clientv3.Compare(clientv3.ModRevision(key), "=", int64(expect.Revision))).
+		Then(op).
+		Else(clientv3.OpGet(key)).
+		Commit()
+	if err != nil {
+		return 0, err
+	}
+	if resp.Succeeded {
+		return uint64(resp.Header.Revision), nil
+	}
+	conflict := &storage.ConflictError{Key: key}
+	if kvs := resp.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
+		kv := keyValue(kvs[0])
+		conflict.Current = &kv
+	}
+	return 0, conflict
+}
+
+// keyValue takes over what etcd's client has decoded; nobody else holds it.
+func keyValue(kv *mvccpb.KeyValue) storage.KeyValue {
+	return storage.KeyValue{Key: string(kv.Key), Value: kv.Value, Revision: uint64(kv.ModRevision)}
+}
+
+// Range reads linearizably, in pages of one revision.
+func (e *Engine) Range(ctx context.Context, opts storage.RangeOptions) (storage.RangeResult, error) {
+	call, end, err := e.begin(ctx)
+	if err != nil {
+		return storage.RangeResult{}, err
+	}
+	defer end()
+	started := time.Now()
+	for try := 1; ; try++ {
+		res, err := e.readRange(call, opts)
+		switch {
+		case err == nil:
+			return res, e.done(ctx, "range", started, nil)
+		case errors.Is(err, rpctypes.ErrCompacted) && opts.Revision == 0 && try < rangeTries:
+			// The revision of the first page was compacted before the last was read.
+		case errors.Is(err, rpctypes.ErrFutureRev):
+			res, err = e.fromTheFuture(ctx, opts)
+			return res, err
+		default:
+			return storage.RangeResult{}, e.done(ctx, "range", started, err)
+		}
+	}
+}
+
+// fromTheFuture finds out which revision is current. It may have been reached meanwhile.
+func (e *Engine) fromTheFuture(ctx context.Context, opts storage.RangeOptions) (storage.RangeResult, error) {
+	now, err := e.CurrentRevision(ctx)
+	switch {
+	case err != nil:
+		return storage.RangeResult{}, err
+	case now >= opts.Revision:
+		return e.Range(ctx, opts)
+	}
+	e.metrics.errors.WithLabelValues("range", "future").Inc()
+	return storage.RangeResult{}, &storage.FutureError{Current: now}
+}
+
+func (e *Engine) readRange(ctx context.Context, opts storage.RangeOptions) (storage.RangeResult, error) {
+	from, to := bounds(opts)
+	rev := int64(min(opts.Revision, math.MaxInt64))
+	if from == "" {
+		// No key can match, but the revision must be one that can be read.
+		resp, err := e.client.Get(ctx, compactRevKey, clientv3.WithRev(rev), clientv3.WithCountOnly())
+		if err != nil {
+			return storage.RangeResult{}, err
+		}
+		return storage.RangeResult{Revision: revisionRead(resp, rev)}, nil
+	}
+	var res storage.RangeResult
+	for {
+		limit := int64(pageSize)
+		if left := opts.Limit - int64(len(res.KVs)); opts.Limit > 0 && left < limit {
+			limit = left
+		}
+		resp, err := e.client.Get(ctx, from, pageOptions(opts, to, rev, limit)...)
+		if err != nil {
+			return storage.RangeResult{}, err
+		}
+		if res.KVs == nil {
+			res.Revision = revisionRead(resp, rev)
+			rev = int64(res.Revision)
+			if opts.Count {
+				res.Count = resp.Count
+			}
+			res.KVs = make([]storage.KeyValue, 0, sizeOf(resp.Count, opts.Limit))
+		}
+		for _, kv := range resp.Kvs {
+			res.KVs = append(res.KVs, keyValue(kv))
+		}
+		if !resp.More || opts.Limit > 0 && int64(len(res.KVs)) >= opts.Limit {
+			res.More = resp.More
+			return res, nil
+		}
+		if len(resp.Kvs) == 0 {
+			return storage.RangeResult{}, fmt.Errorf("etcd: an empty page of a range from %q, with more to come", from)
+		}
+		from = res.KVs[len(res.KVs)-1].Key + "\x00"
+	}
+}
+
+func pageOptions(opts storage.RangeOptions, to string, rev, limit int64) []clientv3.OpOption {
+	out := []clientv3.OpOption{clientv3.WithRev(rev), clientv3.WithLimit(limit)}
+	if to != "" {
+		out = append(out, clientv3.WithRange(to))
+	}
+	if opts.KeysOnly {
+		out = append(out, clientv3.WithKeysOnly())
+	}
+	return out
+}
+
+// revisionRead is the revision of an answer: the one asked for, or that of the store.
+func revisionRead(resp *clientv3.GetResponse, asked int64) uint64 {
+	if asked > 0 {
+		return uint64(asked)
+	}
+	return uint64(resp.Header.Revision)
+}
+
+func sizeOf(count, limit int64) int64 {
+	if limit > 0 {
+		return min(count, limit)
+	}
+	return count
+}
+
+// endOfAll is etcd's range end for "all keys from the first on".
+const endOfAll = "\x00"
+
+// bounds is a range in etcd's terms: the first key, "" when no key can match, and
+// the end, exclusive, "" for the one key only.
+func bounds(opts storage.RangeOptions) (from, to string) {
+	if opts.Exact {
+		if opts.From > opts.Prefix {
+			return "", ""
+		}
+		return opts.Prefix, ""
+	}
+	from, to = opts.Prefix, clientv3.GetPrefixRangeEnd(opts.Prefix)
+	from = max(from, opts.From)
+	if from == "" {
+		from = "\x00" // etcd has no empty key
+	}
+	if to != endOfAll && from >= to {
+		return "", ""
+	}
+	return from, to
+}
+
+// Compact drops history. Revisions not reached yet cannot be compacted: *storage.FutureError.
+func (e *Engine) Compact(ctx context.Context, revision uint64) error {
+	call, end, err := e.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	started := time.Now()
+	_, err = e.client.Compact(call, int64(min(revision, math.MaxInt64)))
+	switch {
+	case errors.Is(err, rpctypes.ErrCompacted):
+		return e.done(ctx, "compact", started, nil)
+	case errors.Is(err, rpctypes.ErrFutureRev):
+		now, err := e.CurrentRevision(ctx)
+		if err != nil {
+			return err
+		}
+		return &storage.FutureError{Current: now}
+	}
+	err = e.done(ctx, "compact", started, err)
+	if err == nil {
+		e.metrics.compacted.Set(float64(revision))
+	}
+	return err
+}

@@ -1,0 +1,284 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	"github.com/kubeweir/kubeweir/origin/storage"
+)
+
+const (
+	// Between attempts to open a stream.
+	shortestPause = 10 * time.Millisecond
+	longestPause  = time.Second
+	// Between requests for progress: etcd gives no answer while the watch is behind, which it looks after every 100 ms.
+	firstRepeat = 5 * time.Millisecond
+	lastRepeat  = 100 * time.Millisecond
+)
+
+// A sender is the sending half of a stream. One goroutine at a time uses it.
+type sender interface{ Send(*pb.WatchRequest) error }
+
+// pauses are the waits between attempts, each twice as long as the last.
+type pauses struct{ last time.Duration }
+
+func (p *pauses) reset() { p.last = 0 }
+
+func (p *pauses) wait(ctx context.Context) {
+	p.last = min(max(2*p.last, shortestPause), longestPause)
+	timer := time.NewTimer(p.last)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// follow opens a stream behind the watch's position and hands over what it brings, until it ends. confirmed tells
+// whether etcd has accepted the watch.
+func (w *watcher) follow() (confirmed bool, err error) {
+	ctx, cancel := context.WithCancel(w.ctx)
+	defer cancel()
+	// A member that is cut off from the others ends the stream then, instead of staying silent.
+	stream, err := pb.NewWatchClient(w.engine.client.ActiveConnection()).
+		Watch(clientv3.WithRequireLeader(ctx), grpc.MaxCallRecvMsgSize(math.MaxInt32))
+	if err != nil {
+		return false, w.ended(err)
+	}
+	err = stream.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{
+		Key: w.key, RangeEnd: w.end, StartRevision: int64(w.position()) + 1,
+		PrevKv: true, Fragment: true, ProgressNotify: true,
+	}}})
+	if err != nil {
+		_, err = stream.Recv() // Send's error is only that there is one
+		return false, w.ended(err)
+	}
+	for {
+		resp, err := stream.Recv()
+		if err != nil {
+			return confirmed, w.ended(err)
+		}
+		if resp.Canceled || resp.CompactRevision != 0 {
+			return confirmed, w.cancelled(resp)
+		}
+		if resp.Created {
+			if err := w.created(ctx, resp.Header); err != nil {
+				return false, err
+			}
+			confirmed = true
+			// Not before: etcd would send the answer ahead of events that wait for this confirmation.
+			w.setStream(stream)
+			continue
+		}
+		if err := w.deliver(resp); err != nil {
+			return confirmed, err
+		}
+	}
+}
+
+func (w *watcher) setStream(s sender) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.stream = s
+	w.change()
+}
+
+// ended says what the end of a stream means.
+func (w *watcher) ended(err error) error {
+	err = rpctypes.Error(err)
+	if w.ctx.Err() == nil {
+		if errors.Is(err, rpctypes.ErrPermissionDenied) || codeOf(err) == codes.Unimplemented {
+			return &endOfWatch{w.engine.translate(w.ctx, err)}
+		}
+		w.engine.metrics.errors.WithLabelValues("watch", reason(w.engine.translate(w.ctx, err))).Inc()
+	}
+	return err
+}
+
+// cancelled says why etcd refused or ended the watch.
+func (w *watcher) cancelled(resp *pb.WatchResponse) error {
+	if resp.CompactRevision != 0 {
+		return &endOfWatch{fmt.Errorf("%w: at %d, the watch needs %d", storage.ErrCompacted, resp.CompactRevision, w.position()+1)}
+	}
+	switch resp.CancelReason {
+	case rpctypes.ErrGRPCPermissionDenied.Error():
+		return &endOfWatch{fmt.Errorf("etcd %s: %w", w.engine.endpoints, rpctypes.ErrPermissionDenied)}
+	case rpctypes.ErrCompacted.Error(), rpctypes.ErrGRPCCompacted.Error():
+		return &endOfWatch{storage.ErrCompacted}
+	}
+	return fmt.Errorf("etcd ended the watch: %s", resp.CancelReason) // a token that has run out, for one: the next stream has a new one
+}
+
+// created looks whether this is still the store of before: a restored one has gone back, and the changes that it
+// makes again under old revisions would never come. The watcher has fallen out of history then.
+func (w *watcher) created(ctx context.Context, header *pb.ResponseHeader) error {
+	if w.cluster != 0 && w.cluster != header.ClusterId {
+		return &endOfWatch{fmt.Errorf("%w: etcd is another cluster", storage.ErrCompacted)}
+	}
+	w.cluster = header.ClusterId
+	if uint64(header.Revision) < w.seen {
+		// Or this member is behind the others.
+		now, err := w.engine.CurrentRevision(ctx)
+		if err != nil {
+			return err
+		}
+		if now < w.seen {
+			return &endOfWatch{fmt.Errorf("%w: etcd went back from revision %d to %d", storage.ErrCompacted, w.seen, now)}
+		}
+	}
+	w.seen = max(w.seen, uint64(header.Revision))
+	return nil
+}
+
+// deliver hands over a message, but for what its continuation must complete.
+func (w *watcher) deliver(resp *pb.WatchResponse) error {
+	events := w.held
+	w.held = nil
+	for _, ev := range resp.Events {
+		one, err := event((*clientv3.Event)(ev))
+		if err != nil {
+			return &endOfWatch{err}
+		}
+		events = append(events, one)
+	}
+	var b storage.Batch
+	switch {
+	case resp.Fragment:
+		// The message was too long; the revision it was cut in may go on in the next.
+		first := len(events)
+		for first > 0 && events[first-1].KV.Revision == events[len(events)-1].KV.Revision {
+			first--
+		}
+		events, w.held = events[:first:first], events[first:]
+		if len(events) == 0 {
+			return nil
+		}
+	case len(events) == 0:
+		// Progress. Some stores that speak etcd's protocol answer with revision 0; what is old tells nothing.
+		if resp.Header == nil || uint64(resp.Header.Revision) < w.position() || resp.Header.Revision == 0 {
+			return nil
+		}
+		b.Revision = uint64(resp.Header.Revision)
+	}
+	if len(events) > 0 {
+		// The header's revision is beyond the events when etcd cuts a long history.
+		b = storage.Batch{Events: events, Revision: events[len(events)-1].KV.Revision}
+	}
+	w.seen = max(w.seen, b.Revision)
+	w.turn.Lock()
+	defer w.turn.Unlock()
+	if !w.hand(b) {
+		return storage.ErrClosed
+	}
+	return nil
+}
+
+// progress answers RequestProgress until the watcher ends.
+func (w *watcher) progress() {
+	for {
+		select {
+		case <-w.ask:
+			w.report()
+		case <-w.ctx.Done():
+			return
+		case <-w.done:
+			return
+		}
+	}
+}
+
+// report makes etcd tell how far it is until Next has returned a batch of at least the revision that was current at
+// the beginning. A member of the cluster may be behind, one request may get no answer.
+func (w *watcher) report() {
+	w.mu.Lock()
+	from := w.mu.handed
+	w.mu.Unlock()
+	asked := w.request(nil)
+	target, ok := w.target()
+	if !ok {
+		return
+	}
+	repeat := firstRepeat
+	timer := time.NewTimer(repeat)
+	defer timer.Stop()
+	for {
+		w.mu.Lock()
+		handed, position, changed := w.mu.handed, w.mu.position, w.mu.changed
+		reopened := w.mu.stream != nil && w.mu.stream != asked
+		w.mu.Unlock()
+		switch {
+		case handed > from && position >= target:
+			return
+		case position == target:
+			// Nothing has changed behind the position. etcd says so only once something has since the watch began.
+			w.reportIdle(target, handed)
+			return
+		case reopened:
+			asked = w.request(nil)
+		}
+		select {
+		case <-changed:
+		case <-timer.C:
+			asked = w.request(asked)
+			repeat = min(2*repeat, lastRepeat)
+			timer.Reset(repeat)
+		case <-w.ctx.Done():
+			return
+		case <-w.done:
+			return
+		}
+	}
+}
+
+// reportIdle hands over that nothing happened up to the position, unless something was handed over since.
+func (w *watcher) reportIdle(position, handed uint64) {
+	w.turn.Lock()
+	defer w.turn.Unlock()
+	w.mu.Lock()
+	still := w.mu.handed == handed
+	w.mu.Unlock()
+	if still {
+		w.hand(storage.Batch{Revision: position})
+	}
+}
+
+// request asks etcd for the watch's progress and returns the stream that was asked, last if none was. While Next does
+// not take what is there, no more is asked for.
+func (w *watcher) request(last sender) sender {
+	w.mu.Lock()
+	stream := w.mu.stream
+	if w.mu.handing {
+		stream = nil
+	}
+	w.mu.Unlock()
+	if stream == nil {
+		return last
+	}
+	// An error is told by the stream's end, which run sees.
+	_ = stream.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{ProgressRequest: &pb.WatchProgressRequest{}}})
+	return stream
+}
+
+// target is the store's revision, waited for while it cannot be read.
+func (w *watcher) target() (uint64, bool) {
+	var pause pauses
+	for {
+		rev, err := w.engine.CurrentRevision(w.ctx)
+		if err == nil {
+			return rev, true
+		}
+		pause.wait(w.ctx)
+		if w.ctx.Err() != nil {
+			return 0, false
+		}
+	}
+}

@@ -1,0 +1,89 @@
+package etcd
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/kubeweir/kubeweir/origin/storage"
+	"github.com/kubeweir/kubeweir/origin/storage/etcd"
+	"github.com/kubeweir/kubeweir/origin/storage/storagetest"
+	"github.com/kubeweir/kubeweir/test/realkube"
+)
+
+// startTime covers building etcd and kube-apiserver, the first time.
+const startTime = 25 * time.Minute
+
+// shared is the etcd of all tests but those that start one of their own. TestMain starts it.
+var shared *realkube.Cluster
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "etcd:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (code int, err error) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	shared, err = realkube.Start(ctx, realkube.Options{EtcdOnly: true})
+	if err != nil {
+		return 1, err
+	}
+	defer func() { _ = shared.Close() }()
+	return m.Run(), nil
+}
+
+func openEngine(t testing.TB, c *realkube.Cluster) storage.Engine {
+	t.Helper()
+	e, err := etcd.Open(t.Context(), etcd.Options{Endpoints: []string{c.EtcdURL()}, CompactionInterval: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// killAndStart ends etcd with SIGKILL and starts it on its data again.
+func killAndStart(t *testing.T, c *realkube.Cluster) {
+	t.Helper()
+	if err := c.KillEtcd(); err != nil {
+		t.Error(err)
+	}
+	if err := c.StartEtcd(context.WithoutCancel(t.Context())); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSuite runs the suite of all engines. A reopening is a new engine on an etcd that was killed meanwhile.
+func TestSuite(t *testing.T) {
+	storagetest.Run(t, func(t *testing.T) storagetest.Store {
+		return storagetest.Store{
+			Engine: openEngine(t, shared),
+			Reopen: func(e storage.Engine) storage.Engine {
+				killAndStart(t, shared)
+				if err := e.Close(); err != nil {
+					t.Error(err)
+				}
+				return openEngine(t, shared)
+			},
+			Beside: func() storage.Engine { return openEngine(t, shared) },
+			Fault:  func() { killAndStart(t, shared) },
+			// Half of etcd's election timeouts, rounded up.
+			ShortestTTL: 2 * time.Second,
+			NotLeaks:    []goleak.Option{goleak.IgnoreAnyFunction("github.com/kubeweir/kubeweir/test/realkube.(*process).run")},
+		}
+	})
+}
