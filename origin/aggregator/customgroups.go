@@ -27,7 +27,7 @@ type customGroups struct {
 	have map[schema.GroupVersion]bool
 }
 
-func newCustomGroups(crds crdinformers.CustomResourceDefinitionInformer, register autoregister.AutoAPIServiceRegistration) *customGroups {
+func newCustomGroups(crds crdinformers.CustomResourceDefinitionInformer, register autoregister.AutoAPIServiceRegistration) (*customGroups, error) {
 	c := &customGroups{
 		crds:     crds,
 		register: register,
@@ -35,8 +35,7 @@ func newCustomGroups(crds crdinformers.CustomResourceDefinitionInformer, registe
 		synced:   make(chan struct{}),
 		have:     map[schema.GroupVersion]bool{},
 	}
-	// The informer is not stopped yet, the only reason for an error.
-	_, _ = crds.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+	_, err := crds.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { c.look() },
 		UpdateFunc: func(old, now any) {
 			before, ok1 := old.(*apiextensions.CustomResourceDefinition)
@@ -47,7 +46,7 @@ func newCustomGroups(crds crdinformers.CustomResourceDefinitionInformer, registe
 		},
 		DeleteFunc: func(any) { c.look() },
 	})
-	return c
+	return c, err
 }
 
 func (c *customGroups) look() {

@@ -16,6 +16,7 @@ import (
 	apiregistration "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
 	library "k8s.io/kube-aggregator/pkg/apiserver"
+	apiserviceinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions/apiregistration/v1"
 	"k8s.io/kube-aggregator/pkg/controllers/autoregister"
 	localstatus "k8s.io/kube-aggregator/pkg/controllers/status/local"
 )
@@ -36,9 +37,19 @@ func (s *Server) addHooks() error {
 		return err
 	}
 	register := autoregister.NewAutoRegisterController(s.APIServices, s.clients.ApiregistrationV1())
-	own := s.registerOwn(register)
-	custom := newCustomGroups(s.cfg.CRDs, register)
-	if err := s.Generic.AddBootSequenceHealthChecks(s.registered(own)); err != nil {
+	own := newOwnServices(s.registerOwn(register))
+	if err := own.watch(s.APIServices); err != nil {
+		return err
+	}
+	// Before that /apis does not list all groups.
+	if err := s.Generic.RegisterMuxAndDiscoveryCompleteSignal("APIServicesRegistered", own.complete); err != nil {
+		return err
+	}
+	if err := s.Generic.AddBootSequenceHealthChecks(healthz.NamedCheck("autoregister-completion", own.check)); err != nil {
+		return err
+	}
+	custom, err := newCustomGroups(s.cfg.CRDs, register)
+	if err != nil {
 		return err
 	}
 
@@ -159,33 +170,55 @@ func apiServiceOf(gv schema.GroupVersion, p priority) *apiregistration.APIServic
 	}
 }
 
-// registered is a health check that fails until each of the APIServices was seen to be
-// available once.
-func (s *Server) registered(names []string) healthz.HealthChecker {
-	var mu sync.Mutex
-	missing := make(map[string]bool, len(names))
+// ownServices are the APIServices of what is served here.
+type ownServices struct {
+	// complete is closed when each of them was seen to be available once.
+	complete chan struct{}
+	mu       sync.Mutex
+	missing  map[string]bool
+}
+
+func newOwnServices(names []string) *ownServices {
+	o := &ownServices{complete: make(chan struct{}), missing: make(map[string]bool, len(names))}
 	for _, name := range names {
-		missing[name] = true
+		o.missing[name] = true
 	}
-	seen := func(obj any) {
-		service, ok := obj.(*apiregistration.APIService)
-		if ok && helper.IsAPIServiceConditionTrue(service, apiregistration.Available) {
-			mu.Lock()
-			delete(missing, service.Name)
-			mu.Unlock()
-		}
+	if len(names) == 0 {
+		close(o.complete)
 	}
-	// The informer is not stopped yet, the only reason for an error.
-	_, _ = s.APIServices.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    seen,
-		UpdateFunc: func(_, obj any) { seen(obj) },
+	return o
+}
+
+func (o *ownServices) watch(services apiserviceinformers.APIServiceInformer) error {
+	_, err := services.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    o.see,
+		UpdateFunc: func(_, obj any) { o.see(obj) },
 	})
-	return healthz.NamedCheck("autoregister-completion", func(*http.Request) error {
-		mu.Lock()
-		defer mu.Unlock()
-		if len(missing) > 0 {
-			return fmt.Errorf("missing APIService: %v", slices.Sorted(maps.Keys(missing)))
-		}
-		return nil
-	})
+	return err
+}
+
+func (o *ownServices) see(obj any) {
+	service, ok := obj.(*apiregistration.APIService)
+	if !ok || !helper.IsAPIServiceConditionTrue(service, apiregistration.Available) {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.missing[service.Name] {
+		return
+	}
+	delete(o.missing, service.Name)
+	if len(o.missing) == 0 {
+		close(o.complete)
+	}
+}
+
+// check fails until all are complete.
+func (o *ownServices) check(*http.Request) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.missing) > 0 {
+		return fmt.Errorf("missing APIService: %v", slices.Sorted(maps.Keys(o.missing)))
+	}
+	return nil
 }

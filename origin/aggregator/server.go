@@ -80,7 +80,8 @@ type Config struct {
 // Server is the aggregator.
 type Server struct {
 	// Generic is the outermost server: its Handler is the whole chain, its
-	// post-start hooks are those of all servers.
+	// post-start hooks are those of all servers. Destroy waits for the informers that
+	// Sync began, after their context has ended.
 	Generic *genericapiserver.GenericAPIServer
 	// APIServices are not read before Sync.
 	APIServices apiserviceinformers.APIServiceInformer
@@ -135,6 +136,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.ProxyTransport != nil && cfg.ProxyTransport.DialContext != nil {
 		s.dial = &transport.DialHolder{Dial: cfg.ProxyTransport.DialContext}
 	}
+	generic.RegisterDestroyFunc(s.informers.Shutdown)
 	s.remote = &remote{server: s}
 	s.documents = &documents{server: s, v2: config.OpenAPIConfig, v3: config.OpenAPIV3Config}
 

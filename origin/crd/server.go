@@ -55,7 +55,8 @@ type Config struct {
 
 // Server serves apiextensions.k8s.io and all custom resources.
 type Server struct {
-	// Generic is the server; its post-start hooks run the controllers.
+	// Generic is the server; its post-start hooks run the controllers. Destroy waits
+	// for the informers that Sync began, after their context has ended.
 	Generic *genericapiserver.GenericAPIServer
 	// CRDs are the definitions. They are not read before Sync.
 	CRDs crdinformers.CustomResourceDefinitionInformer
@@ -87,6 +88,7 @@ func New(cfg Config) (*Server, error) {
 		CRDs:      built.Informers.Apiextensions().V1().CustomResourceDefinitions(),
 		informers: built.Informers,
 	}
+	s.Generic.RegisterDestroyFunc(s.informers.Shutdown)
 	docs := &documents{
 		crds:      s.CRDs.Lister(),
 		container: s.Generic.Handler.GoRestfulContainer,
