@@ -42,6 +42,7 @@ type conn struct {
 	listener api.Listener
 	// raw is the accepted connection, nc what HTTP is spoken over: raw, or TLS on it.
 	raw, nc net.Conn
+	records *records // between the two, nil without TLS
 	remote  string
 	certs   []*x509.Certificate
 	proto   string
@@ -68,7 +69,8 @@ func (c *conn) run() {
 		go c.serveHTTP1()
 		return
 	}
-	tc := tls.Server(c.raw, c.srv.tls)
+	c.records = &records{Conn: c.raw}
+	tc := tls.Server(c.records, c.srv.tls)
 	if err := c.handshake(tc); err != nil {
 		c.srv.metrics.rejected.WithLabelValues(listenerName(c.listener), "handshake").Inc()
 		c.end()

@@ -10,19 +10,23 @@ import (
 )
 
 const (
+	// recordSize is the most that a TLS record holds.
+	recordSize = 16 << 10
 	// smallBuffer holds a head and a small body, which then go out in one TLS record.
 	smallBuffer = 16 << 10
 	// largeBuffer collects what a BodyTo writes in small pieces: four TLS records.
 	largeBuffer = 64 << 10
+	// recordsBuffer gathers eight TLS records; its overhead is that of AEAD ciphers.
+	recordsBuffer = 8 * (recordSize + 32)
 	// writeSlice is how much is written between two looks at the write deadline, and
 	// so what a client must take within WriteTimeout.
 	writeSlice = 256 << 10
 )
 
-// A buffer is pooled scratch space of one of two sizes.
+// A buffer is pooled scratch space of one of three sizes.
 type buffer struct{ b []byte }
 
-type buffers struct{ small, large sync.Pool }
+type buffers struct{ small, large, records sync.Pool }
 
 func (p *buffers) get(size int) *buffer {
 	pool, size := p.of(size)
@@ -39,10 +43,13 @@ func (p *buffers) put(b *buffer) {
 }
 
 func (p *buffers) of(size int) (*sync.Pool, int) {
-	if size > smallBuffer {
+	switch {
+	case size <= smallBuffer:
+		return &p.small, smallBuffer
+	case size < recordsBuffer:
 		return &p.large, largeBuffer
 	}
-	return &p.small, smallBuffer
+	return &p.records, recordsBuffer
 }
 
 // output is the writing side of an HTTP/1.1 connection, used by one goroutine at
@@ -50,6 +57,7 @@ func (p *buffers) of(size int) (*sync.Pool, int) {
 type output struct {
 	c        *conn
 	nc       net.Conn
+	records  *records // under nc; nil without TLS
 	deadline time.Time
 
 	// mu keeps an interim response out of a final one.
@@ -58,7 +66,7 @@ type output struct {
 	final bool
 }
 
-func (o *output) init(c *conn) { o.c, o.nc = c, c.nc }
+func (o *output) init(c *conn) { o.c, o.nc, o.records = c, c.nc, c.records }
 
 // Write writes all of p, within WriteTimeout for each writeSlice. After an error
 // the connection is of no use any more.
@@ -67,7 +75,7 @@ func (o *output) Write(p []byte) (n int, err error) {
 		if err := o.arm(); err != nil {
 			return n, err
 		}
-		m, err := o.nc.Write(p[:min(len(p), writeSlice)])
+		m, err := o.writeRecords(p[:min(len(p), writeSlice)])
 		n += m
 		if err != nil {
 			return n, err
@@ -76,6 +84,21 @@ func (o *output) Write(p []byte) (n int, err error) {
 			return n, nil
 		}
 	}
+}
+
+// writeRecords writes p within one deadline; of several TLS records many at a time.
+func (o *output) writeRecords(p []byte) (n int, err error) {
+	if o.records == nil || len(p) <= recordSize {
+		return o.nc.Write(p)
+	}
+	buf := o.c.srv.buffers.get(recordsBuffer)
+	o.records.gather(buf)
+	n, err = o.nc.Write(p)
+	if releaseErr := o.records.release(); err == nil && releaseErr != nil {
+		n, err = 0, releaseErr
+	}
+	o.c.srv.buffers.put(buf)
+	return n, err
 }
 
 // arm pushes the deadline ahead when less than three quarters of it are left.

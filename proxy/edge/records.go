@@ -1,0 +1,72 @@
+package edge
+
+import (
+	"net"
+	"sync"
+)
+
+// records is the socket under a TLS connection. crypto/tls writes every record of
+// 16 KiB by itself, which is a system call and most often a wake-up of the reader
+// each. Between gather and release records are collected and go out several at a
+// time.
+//
+// It is safe for concurrent use, as TLS needs it: reading may write, too (alerts,
+// key updates).
+type records struct {
+	net.Conn
+
+	mu struct {
+		sync.Mutex
+		buf *buffer // nil while nothing is gathered
+		// err is that of a write whose records TLS takes for written: nothing may
+		// follow them.
+		err error
+	}
+}
+
+// Write implements net.Conn.
+func (r *records) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mu.err != nil {
+		return 0, r.mu.err
+	}
+	if r.mu.buf == nil {
+		return r.Conn.Write(p)
+	}
+	for n := 0; ; {
+		b := r.mu.buf.b
+		k := min(len(p)-n, cap(b)-len(b))
+		r.mu.buf.b = append(b, p[n:n+k]...)
+		if n += k; n == len(p) {
+			return n, nil
+		}
+		if err := r.flushLocked(); err != nil {
+			return n, err
+		}
+	}
+}
+
+// gather collects what is written from now on in buf, until release.
+func (r *records) gather(buf *buffer) {
+	r.mu.Lock()
+	r.mu.buf = buf
+	r.mu.Unlock()
+}
+
+// release writes what was gathered and ends the gathering.
+func (r *records) release() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	err := r.flushLocked()
+	r.mu.buf = nil
+	return err
+}
+
+func (r *records) flushLocked() error {
+	if r.mu.err == nil && len(r.mu.buf.b) > 0 {
+		_, r.mu.err = r.Conn.Write(r.mu.buf.b)
+		r.mu.buf.b = r.mu.buf.b[:0]
+	}
+	return r.mu.err
+}

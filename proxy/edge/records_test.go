@@ -1,0 +1,75 @@
+package edge
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"testing"
+)
+
+// socket counts writes and keeps what was written, until it fails.
+type socket struct {
+	net.Conn
+	writes int
+	all    bytes.Buffer
+	err    error
+}
+
+func (s *socket) Write(p []byte) (int, error) {
+	if s.err != nil {
+		return 0, s.err
+	}
+	s.writes++
+	return s.all.Write(p)
+}
+
+func TestRecordsAreGathered(t *testing.T) {
+	s := &socket{}
+	r := &records{Conn: s}
+	record := bytes.Repeat([]byte("0123456789abcdef"), recordSize/16)
+	write := func(p []byte) {
+		t.Helper()
+		if n, err := r.Write(p); n != len(p) || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	write(record[:100])
+	if s.writes != 1 {
+		t.Fatalf("%d writes without gathering", s.writes)
+	}
+	want := bytes.Clone(record[:100])
+	buf := (&buffers{}).get(recordsBuffer)
+	r.gather(buf)
+	for range 20 {
+		write(record)
+		want = append(want, record...)
+	}
+	if err := r.release(); err != nil {
+		t.Fatal(err)
+	}
+	if s.writes != 1+3 {
+		t.Errorf("%d writes of 20 records", s.writes-1)
+	}
+	write(record[:1]) // at once again
+	if !bytes.Equal(s.all.Bytes(), append(want, record[0])) {
+		t.Error("not what was written")
+	}
+}
+
+// What is gathered counts as written for TLS, so that nothing may follow once it
+// was lost.
+func TestRecordsFailForGood(t *testing.T) {
+	s := &socket{err: errors.New("broken")}
+	r := &records{Conn: s}
+	r.gather((&buffers{}).get(recordsBuffer))
+	if _, err := r.Write([]byte("lost")); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.release(); !errors.Is(err, s.err) {
+		t.Fatalf("release: %v", err)
+	}
+	s.err = nil
+	if _, err := r.Write([]byte("late")); err == nil || s.writes > 0 {
+		t.Errorf("written after a loss: %v", err)
+	}
+}
