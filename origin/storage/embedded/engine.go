@@ -1,0 +1,333 @@
+package embedded
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/utils/clock"
+
+	"github.com/kubeweir/kubeweir/origin/storage"
+)
+
+// DefaultHistoryAge is for how long history is kept at least, as kube-apiserver keeps it in etcd.
+const DefaultHistoryAge = 5 * time.Minute
+
+// Options of an Engine.
+type Options struct {
+	// Dir is the data folder, made (0700) if it does not exist. One Engine at a time
+	// uses it.
+	Dir string
+	// FS holds Dir; nil is the machine's. vfs.NewMem() makes a store in memory that
+	// ends with the process: for tests.
+	FS vfs.FS
+	// Logger, nil for none.
+	Logger *slog.Logger
+	// Registerer of the metrics, nil for none. They are taken back by Close.
+	Registerer prometheus.Registerer
+	// HistoryAge is for how long old revisions can be read and watched from at least;
+	// 0 means DefaultHistoryAge, less than 0 that only Compact forgets any.
+	HistoryAge time.Duration
+	// Clock, nil for the machine's. It tells when history and times to live end.
+	Clock clock.Clock
+}
+
+func (o *Options) setDefaults() error {
+	if o.Dir == "" {
+		return errors.New("a data folder is needed")
+	}
+	if o.FS == nil {
+		o.FS = vfs.Default
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.HistoryAge == 0 {
+		o.HistoryAge = DefaultHistoryAge
+	}
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	return nil
+}
+
+// An Engine is a storage.Engine in a folder. It is safe for concurrent use.
+type Engine struct {
+	dir     string
+	log     *slog.Logger
+	clock   clock.Clock
+	age     time.Duration
+	guard   *guard
+	db      *pebble.DB
+	metrics *metrics
+
+	queue  queue
+	writer writer // the commit loop's own
+	expiry expiry
+
+	closing   chan struct{} // closed by Close
+	closeOnce sync.Once
+	closeErr  error
+	loops     sync.WaitGroup // expiry and history
+	committed chan struct{}  // closed when the commit loop has ended
+
+	// life is held for reading while db is used by anyone but the loops, and for
+	// writing when it is closed.
+	life sync.RWMutex
+
+	// mu guards what is visible to readers: all of it changes at once, when a group
+	// of changes is on disk. Only the commit loop changes it, but for watchers and
+	// compacted. Nothing waits with mu held.
+	mu struct {
+		sync.RWMutex
+		revision  uint64 // of the newest change on disk
+		compacted uint64 // the oldest revision that can be read
+		index     index
+		ring      ring
+		watchers  watchers
+	}
+
+	history history // the history loop's own, but for wake
+}
+
+var _ storage.Engine = (*Engine)(nil)
+
+// Open opens the store in a folder, or makes one. Its errors are one sentence for
+// the user: the folder is in use by another process, cannot be written, is damaged,
+// full, or was written by a newer version.
+func Open(opts Options) (*Engine, error) {
+	if err := opts.setDefaults(); err != nil {
+		return nil, err
+	}
+	e := &Engine{
+		dir: opts.Dir, log: opts.Logger, clock: opts.Clock, age: opts.HistoryAge,
+		guard:   newGuard(opts.FS, opts.Dir, opts.Logger),
+		closing: make(chan struct{}), committed: make(chan struct{}),
+	}
+	e.queue.init()
+	e.expiry.init()
+	e.mu.watchers.init()
+	if err := openPebble(e.guard, opts.Dir, e.load); err != nil {
+		return nil, openError(opts.Dir, err)
+	}
+	e.metrics = newMetrics(e)
+	if opts.Registerer != nil {
+		if err := opts.Registerer.Register(e.metrics); err != nil {
+			return nil, errors.Join(fmt.Errorf("metrics: %w", err), e.db.Close())
+		}
+		e.metrics.registerer = opts.Registerer
+	}
+	e.guard.guarding.Store(true)
+	go e.commitLoop()
+	e.loops.Go(e.expiryLoop)
+	e.loops.Go(e.historyLoop)
+	return e, nil
+}
+
+// load reads what is kept in memory: the index, the times to live, the marks of history.
+func (e *Engine) load(db *pebble.DB) error {
+	e.db = db
+	if err := e.loadMeta(); err != nil {
+		return err
+	}
+	last, err := e.lastRevision()
+	if err != nil {
+		return err
+	}
+	e.mu.revision = max(last, e.mu.compacted, 1)
+	e.mu.ring.init(e.mu.revision + 1)
+	if e.mu.index, err = e.loadIndex(); err != nil {
+		return err
+	}
+	if err := e.loadExpiry(); err != nil {
+		return err
+	}
+	return e.loadMarks()
+}
+
+// loadMeta checks the format, writes it into an empty store, and reads up to where
+// history was forgotten.
+func (e *Engine) loadMeta() error {
+	v, err := e.value(metaFormat)
+	switch {
+	case errors.Is(err, pebble.ErrNotFound):
+		if err := e.checkEmpty(); err != nil {
+			return err
+		}
+		return e.db.Set(metaFormat, binary.AppendUvarint(nil, format), pebble.Sync)
+	case err != nil:
+		return err
+	}
+	has, n := binary.Uvarint(v)
+	if n <= 0 {
+		return corrupt("the format", v)
+	}
+	if has > format {
+		return &formatError{has: has}
+	}
+	v, err = e.value(metaCompacted)
+	switch {
+	case errors.Is(err, pebble.ErrNotFound):
+		return nil
+	case err != nil:
+		return err
+	case len(v) != 8:
+		return corrupt("the oldest revision", v)
+	}
+	e.mu.compacted = binary.BigEndian.Uint64(v)
+	return nil
+}
+
+// checkEmpty: a store without a format is new, or somebody else's.
+func (e *Engine) checkEmpty() error {
+	iter, err := e.db.NewIter(nil)
+	if err != nil {
+		return err
+	}
+	if iter.First() {
+		return errors.Join(corrupt("a key of no format", iter.Key()), iter.Close())
+	}
+	return iter.Close()
+}
+
+// lastRevision is that of the last change in the log. It is never compacted away:
+// a change is only when a later one replaced it, or when it is a deletion below a
+// revision that another change has.
+func (e *Engine) lastRevision() (uint64, error) {
+	var last uint64
+	err := e.scan([]byte{spaceLog}, []byte{spaceLog + 1}, func(iter *pebble.Iterator) error {
+		if !iter.Last() {
+			return nil
+		}
+		var err error
+		last, err = number(iter.Key())
+		return err
+	})
+	return last, err
+}
+
+func (e *Engine) loadIndex() (index, error) {
+	x := newIndex()
+	err := e.scan([]byte{spaceKeys}, []byte{spaceKeys + 1}, func(iter *pebble.Iterator) error {
+		var last []byte
+		for ok := iter.First(); ok; ok = iter.Next() {
+			escaped, rev, err := splitVersionKey(iter.Key())
+			if err != nil {
+				return err
+			}
+			if last != nil && string(escaped) == string(last) {
+				continue
+			}
+			last = append(last[:0], escaped...)
+			if rev > e.mu.revision {
+				return corrupt("a version without its change", iter.Key())
+			}
+			if v, err := iter.ValueAndErr(); err != nil {
+				return err
+			} else if len(v) == 0 {
+				x.load(unescape(escaped), rev)
+			}
+		}
+		return nil
+	})
+	return x, err
+}
+
+// scan runs f over an iterator.
+func (e *Engine) scan(lower, upper []byte, f func(*pebble.Iterator) error) error {
+	iter, err := e.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	if err != nil {
+		return err
+	}
+	err = f(iter)
+	return errors.Join(err, iter.Error(), iter.Close())
+}
+
+// value is a copy of what Pebble holds at a key, or pebble.ErrNotFound.
+func (e *Engine) value(key []byte) ([]byte, error) {
+	v, closer, err := e.db.Get(key)
+	if err != nil {
+		return nil, err
+	}
+	v = append([]byte{}, v...)
+	return v, closer.Close()
+}
+
+// Err says why changes are refused now: an error that is storage.ErrUnavailable or
+// storage.ErrClosed, nil if they are not. It is what readiness is to be made of.
+func (e *Engine) Err() error {
+	if err := e.closed(context.Background()); err != nil {
+		return err
+	}
+	err, _ := e.guard.unavailable()
+	return err
+}
+
+// CurrentRevision implements storage.Engine. There is no other writer, so what is
+// visible here is all there is.
+func (e *Engine) CurrentRevision(ctx context.Context) (uint64, error) {
+	if err := e.closed(ctx); err != nil {
+		return 0, err
+	}
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	return e.mu.revision, nil
+}
+
+// Close implements storage.Engine. Changes under way are finished, those that wait
+// get storage.ErrClosed. A store that stopped writing is left as a crash would leave
+// it: what Pebble does in it stays blocked until the process ends.
+func (e *Engine) Close() error {
+	e.closeOnce.Do(func() { e.closeErr = e.close() })
+	return e.closeErr
+}
+
+func (e *Engine) close() error {
+	close(e.closing)
+	e.guard.close()
+	if e.metrics.registerer != nil {
+		e.metrics.registerer.Unregister(e.metrics)
+	}
+	closed := make(chan error, 1)
+	go func() { // ends, or is parked for ever by a frozen guard
+		<-e.committed
+		e.loops.Wait()
+		e.life.Lock()
+		defer e.life.Unlock()
+		closed <- e.db.Close()
+	}()
+	select {
+	case err := <-closed:
+		return err
+	case <-e.guard.frozen:
+		reason, _ := e.guard.unavailable()
+		return errors.Join(reason, e.guard.unlock())
+	}
+}
+
+// closed returns why nothing can be asked of the engine.
+func (e *Engine) closed(ctx context.Context) error {
+	select {
+	case <-e.closing:
+		return storage.ErrClosed
+	default:
+		return ctx.Err()
+	}
+}
+
+// use keeps db open until the returned function is called.
+func (e *Engine) use() (func(), error) {
+	e.life.RLock()
+	if err := e.closed(context.Background()); err != nil {
+		e.life.RUnlock()
+		return nil, err
+	}
+	return e.life.RUnlock, nil
+}

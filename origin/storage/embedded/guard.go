@@ -1,0 +1,340 @@
+package embedded
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/kubeweir/kubeweir/origin/storage"
+)
+
+// retryEvery is how often a write that found the disk full is tried again.
+const retryEvery = 250 * time.Millisecond
+
+// A guard stands between Pebble and the file system, because Pebble takes a write
+// that fails for the end of the process: it calls Fatalf, or panics with locks held.
+//
+//	        full                    any other failure of a write, a failed sync
+//	ok ─────────────▶ full ──────────────────────────▶ frozen
+//	 ▲                 │                                  ▲
+//	 └── space is back ┘        ok ───────────────────────┘
+//
+// full: the disk (or the quota, or the table of open files) is full. The write
+// that found out waits and is tried again; Pebble sees a slow disk. Changes are
+// refused meanwhile; reads go on.
+//
+// frozen: what is on disk is unknown (pages of a failed fsync are not written
+// again), so nothing may be written any more: every write waits for ever, as if the
+// process had been killed at that instruction. What holds for a crash holds for
+// this: everything acknowledged is there when the folder is opened again. Reads go on.
+type guard struct {
+	vfs.FS
+	log *slog.Logger
+	dir string
+
+	// guarding is set once Pebble is open: before, errors are passed on.
+	guarding atomic.Bool
+	// frozen is closed by the change to that state.
+	frozen chan struct{}
+	// unlock gives the folder's lock back; nil until Pebble took it. Set before open ends.
+	unlock func() error
+
+	mu struct {
+		sync.Mutex
+		reason  error         // nil while ok
+		waiting int           // writes that wait for space
+		down    chan struct{} // closed while there is a reason
+		closing bool          // nobody waits for space any more
+		stopped bool          // reason is final, frozen is closed
+	}
+}
+
+func newGuard(fs vfs.FS, dir string, log *slog.Logger) *guard {
+	g := &guard{FS: fs, dir: dir, log: log, frozen: make(chan struct{})}
+	g.mu.down = make(chan struct{})
+	return g
+}
+
+// Unwrap returns the file system behind the guard.
+func (g *guard) Unwrap() vfs.FS { return g.FS }
+
+// unavailable returns why changes are refused, nil if they are not, and a channel
+// that is closed when they are.
+func (g *guard) unavailable() (error, <-chan struct{}) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.mu.reason, g.mu.down
+}
+
+// freeze ends all writing, for ever.
+func (g *guard) freeze(reason error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.mu.stopped {
+		return
+	}
+	g.mu.stopped = true
+	if g.mu.reason == nil {
+		close(g.mu.down)
+	}
+	g.mu.reason = reason
+	close(g.frozen)
+	if !errors.Is(reason, storage.ErrClosed) {
+		g.log.Error("Store stopped writing", "dir", g.dir, "error", reason)
+	}
+}
+
+// wait and resume count the writes that wait for space. wait returns false if
+// there is no use in it.
+func (g *guard) wait(err error) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.mu.closing || g.mu.stopped {
+		return false
+	}
+	g.mu.waiting++
+	if g.mu.waiting == 1 {
+		g.mu.reason = fmt.Errorf("%w: %s cannot be written now (%s); it goes on when there is room", storage.ErrUnavailable, g.dir, plain(err))
+		close(g.mu.down)
+		g.log.Warn("Store waits for room on its disk", "dir", g.dir, "error", plain(err))
+	}
+	return true
+}
+
+func (g *guard) resume() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.mu.waiting--
+	if g.mu.waiting == 0 && !g.mu.stopped {
+		g.mu.reason, g.mu.down = nil, make(chan struct{})
+		g.log.Info("Store goes on", "dir", g.dir)
+	}
+}
+
+// close makes that a write which finds the disk full, or has, freezes the guard:
+// the engine closes and waits for nobody.
+func (g *guard) close() {
+	g.mu.Lock()
+	g.mu.closing = true
+	waiting := g.mu.waiting > 0
+	g.mu.Unlock()
+	if waiting {
+		g.freeze(fmt.Errorf("%w while its disk was full", storage.ErrClosed))
+	}
+}
+
+// park never returns: the process is dead as far as the disk is concerned.
+func (g *guard) park() { select {} }
+
+// do runs a write until it succeeds.
+func (g *guard) do(op func() error) error { return g.run(op, full) }
+
+// sync runs a sync: it is never tried again.
+func (g *guard) sync(op func() error) error { return g.run(op, func(error) bool { return false }) }
+
+func (g *guard) run(op func() error, again func(error) bool) error {
+	waits := false
+	for {
+		if g.isFrozen() {
+			g.park()
+		}
+		err := op()
+		if err == nil {
+			if waits {
+				g.resume()
+			}
+			return nil
+		}
+		if !g.guarding.Load() {
+			return err
+		}
+		if again(err) && (waits || g.wait(err)) {
+			waits = true
+			g.pause()
+			continue
+		}
+		g.freeze(fmt.Errorf("%w: writing to %s failed (%s); nothing more is written until a restart", storage.ErrUnavailable, g.dir, plain(err)))
+	}
+}
+
+func (g *guard) isFrozen() bool {
+	select {
+	case <-g.frozen:
+		return true
+	default:
+		return false
+	}
+}
+
+func (g *guard) pause() {
+	timer := time.NewTimer(retryEvery)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-g.frozen:
+	}
+}
+
+// full: the write failed for want of something that may come back, and left
+// nothing undone that trying again does not do.
+func full(err error) bool {
+	for _, e := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EMFILE, syscall.ENFILE} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// plain is the innermost reason of an error: "no space left on device".
+func plain(err error) string {
+	var path *os.PathError
+	var link *os.LinkError
+	var errno syscall.Errno
+	switch {
+	case errors.As(err, &errno):
+		return errno.Error()
+	case errors.As(err, &path):
+		return path.Err.Error()
+	case errors.As(err, &link):
+		return link.Err.Error()
+	}
+	return err.Error()
+}
+
+// errInUse: another process, or another engine of this one, has the lock.
+var errInUse = errors.New("in use by another process")
+
+// Lock locks the folder. The engine gives the lock back itself when it has to
+// leave Pebble as it is.
+func (g *guard) Lock(name string) (io.Closer, error) {
+	lock, err := g.FS.Lock(name)
+	if err != nil {
+		var path *os.PathError
+		inUse := !errors.As(err, &path) && (errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EACCES)) ||
+			err.Error() == "lock held by current process" // Pebble has no value for it
+		if inUse {
+			return nil, fmt.Errorf("%w: %w", errInUse, err)
+		}
+		return nil, err
+	}
+	g.unlock = sync.OnceValue(lock.Close)
+	return closer(g.unlock), nil
+}
+
+type closer func() error
+
+func (c closer) Close() error { return c() }
+
+// file guards what open returns.
+func (g *guard) file(open func() (vfs.File, error)) (vfs.File, error) {
+	var f vfs.File
+	err := g.do(func() (err error) {
+		f, err = open()
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &guardedFile{File: f, guard: g}, nil
+}
+
+func (g *guard) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	return g.file(func() (vfs.File, error) { return g.FS.Create(name, category) })
+}
+
+func (g *guard) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+	return g.file(func() (vfs.File, error) { return g.FS.OpenReadWrite(name, category, opts...) })
+}
+
+func (g *guard) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	tried := false
+	return g.file(func() (vfs.File, error) {
+		// What failed may have renamed the file. A new one will do.
+		if tried {
+			return g.FS.Create(newname, category)
+		}
+		tried = true
+		return g.FS.ReuseForWrite(oldname, newname, category)
+	})
+}
+
+func (g *guard) OpenDir(name string) (vfs.File, error) {
+	return g.file(func() (vfs.File, error) { return g.FS.OpenDir(name) })
+}
+
+func (g *guard) Rename(oldname, newname string) error {
+	return g.do(func() error { return g.FS.Rename(oldname, newname) })
+}
+
+func (g *guard) Link(oldname, newname string) error {
+	return g.do(func() error { return g.FS.Link(oldname, newname) })
+}
+
+// MkdirAll makes folders for nobody else: there are Secrets in them.
+func (g *guard) MkdirAll(dir string, _ os.FileMode) error {
+	return g.do(func() error { return g.FS.MkdirAll(dir, 0o700) })
+}
+
+// Remove and RemoveAll fail without harm, but a frozen store keeps its files:
+// another one may be reading them.
+func (g *guard) Remove(name string) error {
+	if g.isFrozen() {
+		g.park()
+	}
+	return g.FS.Remove(name)
+}
+
+func (g *guard) RemoveAll(name string) error {
+	if g.isFrozen() {
+		g.park()
+	}
+	return g.FS.RemoveAll(name)
+}
+
+// A guardedFile is a file open for writing. Closing it and reserving room for it
+// may fail without harm.
+type guardedFile struct {
+	vfs.File
+	guard *guard
+}
+
+func (f *guardedFile) Write(p []byte) (int, error) {
+	written := 0
+	err := f.guard.do(func() error {
+		n, err := f.File.Write(p[written:])
+		written += n
+		return err
+	})
+	return written, err
+}
+
+func (f *guardedFile) WriteAt(p []byte, off int64) (int, error) {
+	n := 0
+	err := f.guard.do(func() (err error) {
+		n, err = f.File.WriteAt(p, off)
+		return err
+	})
+	return n, err
+}
+
+func (f *guardedFile) Sync() error { return f.guard.sync(f.File.Sync) }
+
+func (f *guardedFile) SyncData() error { return f.guard.sync(f.File.SyncData) }
+
+func (f *guardedFile) SyncTo(length int64) (bool, error) {
+	all := false
+	err := f.guard.sync(func() (err error) {
+		all, err = f.File.SyncTo(length)
+		return err
+	})
+	return all, err
+}

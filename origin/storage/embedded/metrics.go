@@ -1,0 +1,128 @@
+package embedded
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics is a prometheus.Collector of one engine.
+type metrics struct {
+	engine     *Engine
+	registerer prometheus.Registerer // nil: not registered
+
+	groups      prometheus.Histogram
+	latency     prometheus.Histogram
+	compactions prometheus.Counter
+	expired     prometheus.Counter
+	gauges      []gauge
+}
+
+// A gauge is read when it is asked for.
+type gauge struct {
+	desc *prometheus.Desc
+	read func(*state) float64
+}
+
+// state is what the gauges are read from.
+type state struct {
+	revision, compacted        uint64
+	keys, indexBytes, watchers int
+	ringBytes                  int
+	waiting                    int
+	disk                       uint64
+	available                  bool
+}
+
+func newMetrics(e *Engine) *metrics {
+	m := &metrics{
+		engine: e,
+		groups: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "kubeweir_store_commit_changes", Help: "Changes made durable by one write to disk.",
+			Buckets: prometheus.ExponentialBuckets(1, 2, 10),
+		}),
+		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "kubeweir_store_commit_seconds", Help: "Time to make a group of changes durable and visible.",
+			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16),
+		}),
+		compactions: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "kubeweir_store_compactions_total", Help: "Times that history was forgotten up to a later revision.",
+		}),
+		expired: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "kubeweir_store_expired_total", Help: "Keys deleted because their time to live ended.",
+		}),
+	}
+	add := func(name, help string, read func(*state) float64) {
+		m.gauges = append(m.gauges, gauge{
+			desc: prometheus.NewDesc("kubeweir_store_"+name, help, nil, nil),
+			read: read,
+		})
+	}
+	add("revision", "Revision of the newest change.", func(s *state) float64 { return float64(s.revision) })
+	add("compacted_revision", "Oldest revision that can be read.", func(s *state) float64 { return float64(s.compacted) })
+	add("keys", "Keys that exist.", func(s *state) float64 { return float64(s.keys) })
+	add("index_bytes", "Memory for the index of keys.", func(s *state) float64 { return float64(s.indexBytes) })
+	add("ring_bytes", "Values of recent changes in memory.", func(s *state) float64 { return float64(s.ringBytes) })
+	add("watchers", "Open watches.", func(s *state) float64 { return float64(s.watchers) })
+	add("queued_changes", "Changes that wait for the disk.", func(s *state) float64 { return float64(s.waiting) })
+	add("disk_bytes", "Size of the data folder.", func(s *state) float64 { return float64(s.disk) })
+	add("available", "1 while changes are accepted, 0 while the disk is full or has failed.", func(s *state) float64 {
+		if s.available {
+			return 1
+		}
+		return 0
+	})
+	return m
+}
+
+func (m *metrics) commit(changes int, took time.Duration) {
+	m.groups.Observe(float64(changes))
+	m.latency.Observe(took.Seconds())
+}
+
+// Describe implements prometheus.Collector.
+func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
+	m.groups.Describe(ch)
+	m.latency.Describe(ch)
+	m.compactions.Describe(ch)
+	m.expired.Describe(ch)
+	for _, g := range m.gauges {
+		ch <- g.desc
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (m *metrics) Collect(ch chan<- prometheus.Metric) {
+	m.groups.Collect(ch)
+	m.latency.Collect(ch)
+	m.compactions.Collect(ch)
+	m.expired.Collect(ch)
+	s, err := m.engine.state()
+	if err != nil { // closed
+		return
+	}
+	for _, g := range m.gauges {
+		ch <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, g.read(s))
+	}
+}
+
+func (e *Engine) state() (*state, error) {
+	release, err := e.use()
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	s := &state{available: e.Err() == nil}
+	if s.available { // Pebble's lock may be held for ever by what is parked
+		s.disk = e.db.Metrics().DiskSpaceUsage()
+	}
+	e.queue.mu.Lock()
+	s.waiting = len(e.queue.mu.changes)
+	e.queue.mu.Unlock()
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	s.revision, s.compacted = e.mu.revision, e.mu.compacted
+	s.keys, s.indexBytes = e.mu.index.tree.Len(), e.mu.index.size()
+	s.ringBytes, s.watchers = e.mu.ring.bytes, e.mu.watchers.count
+	return s, nil
+}

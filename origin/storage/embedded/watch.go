@@ -1,0 +1,396 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/kubeweir/kubeweir/origin/storage"
+)
+
+// Limits of a batch: a watcher that is behind gets several.
+const (
+	batchEvents = 256
+	batchBytes  = 1 << 20 // and one event
+	// batchScan is the most changes of others to pass by before looking up.
+	batchScan = 10000
+)
+
+// A watcher is a cursor, and nothing is kept for it: while no change concerns it, its
+// next is 0 and its place is wherever the engine is. The first change that does
+// sets next, and wakes it; Next goes on from there by the ring, or by the log if the
+// ring has moved on.
+type watcher struct {
+	engine *Engine
+	prefix string
+	after  uint64        // no event of this or an older revision is wanted
+	wake   chan struct{} // has room for one
+	ended  chan struct{} // closed by Close
+
+	// Guarded by engine.mu:
+	next   uint64 // the first revision that may concern it and is not delivered, 0: none
+	asked  uint64 // the revision that progress was asked for, 0: none
+	closed bool
+
+	// Used by Next alone:
+	events   []storage.Event
+	previous []storage.KeyValue // of events
+	missing  []int              // events whose previous value is to be read
+	err      error              // final
+}
+
+// watchers finds those that a key concerns: by each length that a prefix has, the
+// key cut to it. There are as many lengths as kinds of resource, at most.
+type watchers struct {
+	byPrefix map[string][]*watcher
+	lengths  []int       // of prefixes, rising
+	users    map[int]int // of each length
+	ahead    map[*watcher]struct{}
+	count    int
+}
+
+func (ws *watchers) init() {
+	ws.byPrefix, ws.users, ws.ahead = map[string][]*watcher{}, map[int]int{}, map[*watcher]struct{}{}
+}
+
+func (ws *watchers) add(w *watcher) {
+	n := len(w.prefix)
+	if ws.users[n]++; ws.users[n] == 1 {
+		i, _ := slices.BinarySearch(ws.lengths, n)
+		ws.lengths = slices.Insert(ws.lengths, i, n)
+	}
+	ws.byPrefix[w.prefix] = append(ws.byPrefix[w.prefix], w)
+	ws.count++
+}
+
+func (ws *watchers) remove(w *watcher) {
+	all := ws.byPrefix[w.prefix]
+	i := slices.Index(all, w)
+	if i < 0 {
+		return
+	}
+	all[i] = all[len(all)-1]
+	all[len(all)-1] = nil
+	if all = all[:len(all)-1]; len(all) == 0 {
+		delete(ws.byPrefix, w.prefix)
+	} else {
+		ws.byPrefix[w.prefix] = all
+	}
+	n := len(w.prefix)
+	if ws.users[n]--; ws.users[n] == 0 {
+		delete(ws.users, n)
+		i, _ := slices.BinarySearch(ws.lengths, n)
+		ws.lengths = slices.Delete(ws.lengths, i, i+1)
+	}
+	delete(ws.ahead, w)
+	ws.count--
+}
+
+// concern tells those that watch key of its change.
+func (ws *watchers) concern(key string, rev uint64) {
+	for _, n := range ws.lengths {
+		if n > len(key) {
+			return
+		}
+		for _, w := range ws.byPrefix[key[:n]] {
+			if w.next == 0 && rev > w.after {
+				w.next = rev
+				signal(w.wake)
+			}
+		}
+	}
+}
+
+// reached wakes those that began ahead of the engine and owe an answer about progress.
+func (ws *watchers) reached(rev uint64) {
+	for w := range ws.ahead {
+		if w.after <= rev {
+			delete(ws.ahead, w)
+			signal(w.wake)
+		}
+	}
+}
+
+// Watch implements storage.Engine. ctx bounds the opening alone.
+func (e *Engine) Watch(ctx context.Context, opts storage.WatchOptions) (storage.Watcher, error) {
+	if err := e.closed(ctx); err != nil {
+		return nil, err
+	}
+	w := &watcher{
+		engine: e, prefix: strings.Clone(opts.Prefix), after: opts.After,
+		wake: make(chan struct{}, 1), ended: make(chan struct{}),
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case opts.After < e.mu.revision:
+		w.next = opts.After + 1
+	case opts.After > e.mu.revision:
+		e.mu.watchers.ahead[w] = struct{}{}
+	}
+	e.mu.watchers.add(w)
+	return w, nil
+}
+
+// RequestProgress implements storage.Watcher.
+func (w *watcher) RequestProgress() {
+	e := w.engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	w.asked = e.mu.revision
+	signal(w.wake)
+}
+
+// Close implements storage.Watcher.
+func (w *watcher) Close() {
+	e := w.engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !w.closed {
+		w.closed = true
+		close(w.ended)
+		e.mu.watchers.remove(w)
+	}
+}
+
+// Next implements storage.Watcher.
+func (w *watcher) Next(ctx context.Context) (storage.Batch, error) {
+	if w.err != nil {
+		return storage.Batch{}, w.err
+	}
+	for {
+		if err := w.over(ctx); err != nil {
+			return storage.Batch{}, w.end(err)
+		}
+		rev, err := w.collect()
+		if err != nil {
+			return storage.Batch{}, w.end(err)
+		}
+		if rev != 0 {
+			return storage.Batch{Events: w.events, Revision: rev}, nil
+		}
+		select {
+		case <-w.wake:
+		case <-ctx.Done():
+		case <-w.ended:
+		case <-w.engine.closing:
+		}
+	}
+}
+
+func (w *watcher) over(ctx context.Context) error {
+	select {
+	case <-w.ended:
+		return storage.ErrClosed
+	case <-w.engine.closing:
+		return storage.ErrClosed
+	default:
+		return ctx.Err()
+	}
+}
+
+// end makes an error final: nothing is kept for the watcher any more.
+func (w *watcher) end(err error) error {
+	w.err = err
+	w.Close()
+	return err
+}
+
+// collect sets events to what comes next, and returns up to which revision that
+// is all; 0 if there is nothing to tell yet.
+func (w *watcher) collect() (uint64, error) {
+	w.reset()
+	e := w.engine
+	for {
+		e.mu.Lock()
+		switch {
+		case w.next == 0:
+			rev := w.progress()
+			e.mu.Unlock()
+			return rev, nil
+		case w.next < e.mu.compacted:
+			e.mu.Unlock()
+			return 0, storage.ErrCompacted
+		case e.mu.ring.holds(w.next):
+			rev := w.fromRing()
+			e.mu.Unlock()
+			if err := w.readPrevious(); err != nil {
+				return 0, err
+			}
+			if len(w.events) > 0 {
+				return rev, nil
+			}
+		default:
+			from, to := w.next, e.mu.revision
+			e.mu.Unlock()
+			rev, err := w.fromLog(from, to)
+			if err != nil || len(w.events) > 0 {
+				return rev, err
+			}
+			if err := w.over(context.Background()); err != nil {
+				return 0, err
+			}
+		}
+	}
+}
+
+func (w *watcher) reset() {
+	clear(w.events)
+	clear(w.previous)
+	w.events, w.previous, w.missing = w.events[:0], w.previous[:0], w.missing[:0]
+}
+
+// progress is the revision to tell if progress was asked for and all up to it is
+// delivered. A watcher that began ahead has nothing to tell before it is reached.
+func (w *watcher) progress() uint64 {
+	e := w.engine
+	if w.asked == 0 || e.mu.revision < w.after {
+		return 0
+	}
+	w.asked = 0
+	return e.mu.revision
+}
+
+// advance notes that all up to rev is delivered. engine.mu is held.
+func (w *watcher) advance(rev uint64) {
+	w.next = 0
+	if rev < w.engine.mu.revision {
+		w.next = rev + 1
+	}
+	if w.asked != 0 && w.asked <= rev && len(w.events) > 0 {
+		w.asked = 0
+	}
+}
+
+// fromRing takes events from the ring. engine.mu is held.
+func (w *watcher) fromRing() uint64 {
+	e := w.engine
+	rev, size := w.next-1, 0
+	for rev < e.mu.revision && len(w.events) < batchEvents && size < batchBytes {
+		rev++
+		ev := e.mu.ring.at(rev)
+		if !strings.HasPrefix(ev.key, w.prefix) {
+			continue
+		}
+		size += len(ev.value)
+		w.add(ev.kind, storage.KeyValue{Key: ev.key, Value: ev.value, Revision: rev}, ev.previous)
+		if e.mu.ring.holds(ev.previous) {
+			w.previous[len(w.previous)-1].Value = e.mu.ring.at(ev.previous).value
+		} else if ev.previous != 0 {
+			w.missing = append(w.missing, len(w.events)-1)
+		}
+	}
+	w.advance(rev)
+	w.link()
+	return rev
+}
+
+func (w *watcher) add(kind storage.EventType, kv storage.KeyValue, previous uint64) {
+	w.events = append(w.events, storage.Event{Type: kind, KV: kv})
+	w.previous = append(w.previous, storage.KeyValue{Key: kv.Key, Revision: previous})
+}
+
+// link sets the events' pointers, now that previous does not move any more.
+func (w *watcher) link() {
+	for i := range w.events {
+		if w.previous[i].Revision != 0 {
+			w.events[i].Previous = &w.previous[i]
+		}
+	}
+}
+
+// readPrevious reads the previous values that the ring does not have.
+func (w *watcher) readPrevious() error {
+	for _, i := range w.missing {
+		kv, err := w.engine.at(w.previous[i].Key, w.previous[i].Revision)
+		if err != nil {
+			return err
+		}
+		w.previous[i] = *kv
+	}
+	return nil
+}
+
+// fromLog takes events of the revisions in [from, to] from the log.
+func (w *watcher) fromLog(from, to uint64) (uint64, error) {
+	e := w.engine
+	release, err := e.use()
+	if err != nil {
+		return 0, err
+	}
+	rev, err := w.readLog(from, to)
+	release()
+	if err == nil {
+		w.link()
+		err = w.readPrevious()
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if from < e.mu.compacted { // some of it may have been missing
+		return 0, storage.ErrCompacted
+	}
+	if err != nil {
+		return 0, e.readError(err)
+	}
+	w.advance(rev)
+	return rev, nil
+}
+
+// readLog returns the last revision that was read, to if all were.
+func (w *watcher) readLog(from, to uint64) (uint64, error) {
+	iter, err := w.engine.db.NewIter(&pebble.IterOptions{LowerBound: logKey(from), UpperBound: logKey(min(to, math.MaxUint64-1) + 1)})
+	if err != nil {
+		return 0, err
+	}
+	rev, size, scanned := from-1, 0, 0
+	for ok := iter.First(); ok && err == nil; ok = iter.Next() {
+		if len(w.events) >= batchEvents || size >= batchBytes || scanned >= batchScan {
+			return rev, errors.Join(iter.Error(), iter.Close())
+		}
+		var n int
+		n, err = w.readEntry(iter, rev+1)
+		size += n
+		scanned++
+		rev++
+	}
+	if err == nil && iter.Error() == nil && rev != to {
+		err = corrupt("a gap in the log", logKey(rev+1))
+	}
+	return rev, errors.Join(err, iter.Error(), iter.Close())
+}
+
+// readEntry adds the change that iter is at, if it concerns the watcher.
+func (w *watcher) readEntry(iter *pebble.Iterator, want uint64) (int, error) {
+	rev, err := number(iter.Key())
+	if err != nil {
+		return 0, err
+	}
+	if rev != want {
+		return 0, corrupt("a gap in the log", iter.Key())
+	}
+	v, err := iter.ValueAndErr()
+	if err != nil {
+		return 0, err
+	}
+	ent, err := parseEntry(v)
+	if err != nil {
+		return 0, fmt.Errorf("revision %d: %w", rev, err)
+	}
+	if len(ent.key) < len(w.prefix) || string(ent.key[:len(w.prefix)]) != w.prefix {
+		return 0, nil
+	}
+	kv := storage.KeyValue{Key: string(ent.key), Revision: rev}
+	if ent.kind != storage.Deleted {
+		kv.Value = append([]byte{}, ent.value...)
+	}
+	w.add(ent.kind, kv, ent.previous)
+	if ent.previous != 0 {
+		w.missing = append(w.missing, len(w.events)-1)
+	}
+	return len(ent.value), nil
+}
