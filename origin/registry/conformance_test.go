@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"strconv"
 	"testing"
 
 	"k8s.io/apiserver/pkg/storage"
@@ -103,7 +104,15 @@ func TestStorage(t *testing.T) {
 			storagetesting.RunTestStats(ctx, t, s, s.codec, s.transformer, true)
 		},
 		"WatchFromZero": func(ctx context.Context, t *testing.T, s *testStore) {
-			storagetesting.RunTestWatchFromZero(ctx, t, s, s.compact)
+			// The test counts on etcd's inability to tell what the key of the oldest event
+			// left held before. An engine that can has to forget the event as well.
+			storagetesting.RunTestWatchFromZero(ctx, t, s, func(ctx context.Context, t *testing.T, resourceVersion string) {
+				revision, err := strconv.Atoi(resourceVersion)
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.compact(ctx, t, strconv.Itoa(revision+1))
+			})
 		},
 		"WatchError": func(ctx context.Context, t *testing.T, s *testStore) {
 			storagetesting.RunTestWatchError(ctx, t, s)

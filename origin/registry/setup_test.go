@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"k8s.io/apimachinery/pkg/api/apitesting"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/value"
 
 	engine "github.com/kubeweir/kubeweir/origin/storage"
+	"github.com/kubeweir/kubeweir/origin/storage/embedded"
 )
 
 // testCodec encodes as apiserver's own storage tests do: example.k8s.io/v1, in JSON.
@@ -75,7 +77,16 @@ func newTestStore(t testing.TB, change ...func(*StoreOptions)) *testStore {
 // newEngine is an engine without files.
 func newEngine(t testing.TB) engine.Engine {
 	t.Helper()
-	return newMem()
+	e, err := embedded.Open(embedded.Options{Dir: "data", FS: vfs.NewMem()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return e
 }
 
 // UpdatePrefixTransformer implements storagetesting.InterfaceWithPrefixTransformer.
@@ -128,8 +139,8 @@ func (s *testStore) stored(ctx context.Context, t *testing.T, key string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if pod := obj.(*example.Pod); pod.ResourceVersion != "" || pod.SelfLink != "" {
-		t.Errorf("%s: resourceVersion %q and selfLink %q are stored", key, pod.ResourceVersion, pod.SelfLink)
+	if pod := obj.(*example.Pod); pod.ResourceVersion != "" || pod.GetSelfLink() != "" {
+		t.Errorf("%s: resourceVersion %q and selfLink %q are stored", key, pod.ResourceVersion, pod.GetSelfLink())
 	}
 }
 

@@ -145,6 +145,7 @@ func TestBookmarksOfProgress(t *testing.T) {
 		e.batches <- engine.Batch{Events: []engine.Event{s.created(t, "a", 13)}, Revision: 15}
 		expect(t, w, "ADDED 13")
 
+		synctest.Wait()
 		// Asked for 20: batches of events do not hide the answer.
 		s.progress.Request(schema.GroupResource{Group: "other", Resource: "pods"}, 20)
 		<-e.asked
@@ -156,6 +157,7 @@ func TestBookmarksOfProgress(t *testing.T) {
 		e.batches <- engine.Batch{Events: []engine.Event{s.created(t, "d", 22)}, Revision: 25}
 		expect(t, w, "ADDED 22")
 
+		synctest.Wait()
 		// The event itself can be the answer.
 		s.progress.Request(schema.GroupResource{Resource: "pods"}, 26)
 		e.batches <- engine.Batch{Events: []engine.Event{s.created(t, "e", 26)}, Revision: 26}
