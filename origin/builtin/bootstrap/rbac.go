@@ -2,8 +2,11 @@ package bootstrap
 
 import (
 	"context"
+	"maps"
+	"sync"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/auth/rbac/reconciliation"
@@ -17,11 +20,14 @@ import (
 func (b *bootstrapper) clusterPolicy() []task {
 	v1, known := b.Client.RbacV1(), b.Informers.Rbac().V1()
 	roles := append(bootstrappolicy.ClusterRoles(), bootstrappolicy.ControllerRoles()...)
-	aggregated := aggregateAll(roles)
+	// Worked out when a role has to be created, which on most starts none has.
+	aggregated := sync.OnceValue(func() map[string][]rbacv1.PolicyRule {
+		return aggregateAll(append(bootstrappolicy.ClusterRoles(), bootstrappolicy.ControllerRoles()...))
+	})
 	var tasks []task
 	for i := range roles {
 		role := reconciliation.ClusterRoleRuleOwner{ClusterRole: &roles[i]}
-		tasks = append(tasks, reconcileRole("ClusterRole", role, aggregated[roles[i].Name],
+		tasks = append(tasks, reconcileRole("ClusterRole", role, func() []rbacv1.PolicyRule { return aggregated()[roles[i].Name] },
 			&stored[*rbacv1.ClusterRole]{known: known.ClusterRoles().Lister(), client: v1.ClusterRoles()},
 			func(r *rbacv1.ClusterRole) reconciliation.RuleOwner {
 				return reconciliation.ClusterRoleRuleOwner{ClusterRole: r}
@@ -45,7 +51,7 @@ func (b *bootstrapper) namespacePolicy() []task {
 	var tasks []task
 	for namespace, roles := range bootstrappolicy.NamespaceRoles() {
 		for i := range roles {
-			tasks = append(tasks, reconcileRole("Role", reconciliation.RoleRuleOwner{Role: roles[i].DeepCopy()}, nil,
+			tasks = append(tasks, reconcileRole("Role", reconciliation.RoleRuleOwner{Role: roles[i].DeepCopy()}, noRules,
 				&stored[*rbacv1.Role]{known: known.Roles().Lister().Roles(namespace), client: v1.Roles(namespace)},
 				func(r *rbacv1.Role) reconciliation.RuleOwner { return reconciliation.RoleRuleOwner{Role: r} }))
 		}
@@ -62,15 +68,29 @@ func (b *bootstrapper) namespacePolicy() []task {
 	return tasks
 }
 
+func noRules() []rbacv1.PolicyRule { return nil }
+
 // reconcileRole makes a role what the policy says. If it has to be created it is
-// given rules, besides its own, from the start.
-func reconcileRole[T runtime.Object](kind string, role reconciliation.RuleOwner, rules []rbacv1.PolicyRule, s *stored[T], owner func(T) reconciliation.RuleOwner) task {
+// given the rules, besides its own, from the start.
+func reconcileRole[T runtime.Object](kind string, role reconciliation.RuleOwner, rules func() []rbacv1.PolicyRule, s *stored[T], owner func(T) reconciliation.RuleOwner) task {
 	return task{named(kind, role.GetNamespace(), role.GetName()), func(ctx context.Context) error {
 		s.ctx = ctx
-		o := reconciliation.ReconcileRoleOptions{Role: role, Confirm: true, Client: roles[T]{s, owner, rules}}
+		client := roles[T]{s, owner, rules}
+		if existing, err := client.Get(role.GetNamespace(), role.GetName()); err == nil && untouched(existing, role) {
+			return nil
+		}
+		o := reconciliation.ReconcileRoleOptions{Role: role, Confirm: true, Client: client}
 		_, err := o.Run()
 		return err
 	}}
+}
+
+// untouched tells of most roles on most starts that nothing is to be done, more
+// cheaply than the reconciliation, which asks of each rule what covers it.
+func untouched(existing, wanted reconciliation.RuleOwner) bool {
+	return maps.Equal(existing.GetLabels(), wanted.GetLabels()) && maps.Equal(existing.GetAnnotations(), wanted.GetAnnotations()) &&
+		equality.Semantic.DeepEqual(existing.GetRules(), wanted.GetRules()) &&
+		equality.Semantic.DeepEqual(existing.GetAggregationRule(), wanted.GetAggregationRule())
 }
 
 func reconcileBinding[T runtime.Object](kind string, binding reconciliation.RoleBinding, s *stored[T], adapter func(T) reconciliation.RoleBinding) task {
@@ -93,7 +113,7 @@ func named(kind, namespace, name string) string {
 type roles[T runtime.Object] struct {
 	*stored[T]
 	owner func(T) reconciliation.RuleOwner
-	rules []rbacv1.PolicyRule
+	rules func() []rbacv1.PolicyRule
 }
 
 func (r roles[T]) Get(_, name string) (reconciliation.RuleOwner, error) {
@@ -101,9 +121,9 @@ func (r roles[T]) Get(_, name string) (reconciliation.RuleOwner, error) {
 }
 
 func (r roles[T]) Create(in reconciliation.RuleOwner) (reconciliation.RuleOwner, error) {
-	if len(r.rules) > 0 {
+	if rules := r.rules(); len(rules) > 0 {
 		in = in.DeepCopyRuleOwner()
-		in.SetRules(append(in.GetRules(), r.rules...))
+		in.SetRules(append(in.GetRules(), rules...))
 	}
 	return through(r.owner)(r.create(in.GetObject().(T)))
 }
