@@ -103,7 +103,7 @@ func (e *Engine) change(ctx context.Context, c *change) (uint64, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	err, down := e.guard.unavailable()
+	down, err := e.guard.unavailable()
 	if err != nil {
 		return 0, err
 	}
@@ -120,7 +120,7 @@ func (e *Engine) change(ctx context.Context, c *change) (uint64, error) {
 	case <-ctx.Done():
 		err = ctx.Err()
 	case <-down:
-		err, _ = e.guard.unavailable()
+		_, err = e.guard.unavailable()
 		if err == nil {
 			err = fmt.Errorf("%w for a moment", storage.ErrUnavailable)
 		}

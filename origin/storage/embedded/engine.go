@@ -266,7 +266,7 @@ func (e *Engine) Err() error {
 	if err := e.closed(context.Background()); err != nil {
 		return err
 	}
-	err, _ := e.guard.unavailable()
+	_, err := e.guard.unavailable()
 	return err
 }
 
@@ -307,7 +307,7 @@ func (e *Engine) close() error {
 	case err := <-closed:
 		return err
 	case <-e.guard.frozen:
-		reason, _ := e.guard.unavailable()
+		_, reason := e.guard.unavailable()
 		return errors.Join(reason, e.guard.unlock())
 	}
 }

@@ -154,7 +154,7 @@ func (e *Engine) expiryLoop() {
 
 // expire deletes keys in as few groups as possible, and returns whether all are gone.
 func (e *Engine) expire(deletions []*change) bool {
-	err, down := e.guard.unavailable()
+	down, err := e.guard.unavailable()
 	if err != nil {
 		return false
 	}

@@ -68,10 +68,10 @@ func (g *guard) Unwrap() vfs.FS { return g.FS }
 
 // unavailable returns why changes are refused, nil if they are not, and a channel
 // that is closed when they are.
-func (g *guard) unavailable() (error, <-chan struct{}) {
+func (g *guard) unavailable() (<-chan struct{}, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.mu.reason, g.mu.down
+	return g.mu.down, g.mu.reason
 }
 
 // freeze ends all writing, for ever.

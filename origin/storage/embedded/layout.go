@@ -99,11 +99,6 @@ func appendVersionKey(buf []byte, key string, rev uint64) []byte {
 	return binary.BigEndian.AppendUint64(append(buf, escape, terminator), ^rev)
 }
 
-// versionKeyLen is the length of what appendVersionKey appends.
-func versionKeyLen(key string) int {
-	return 1 + len(key) + strings.Count(key, "\x00") + 2 + 8
-}
-
 // splitVersionKey returns the escaped key and the revision.
 func splitVersionKey(at []byte) (escaped []byte, rev uint64, err error) {
 	n := len(at) - 10
@@ -150,10 +145,6 @@ type entry struct {
 	previous uint64
 	key      []byte
 	value    []byte
-}
-
-func entryLen(key string, valueLen int) int {
-	return 1 + binary.MaxVarintLen64 + binary.MaxVarintLen32 + len(key) + valueLen
 }
 
 func appendEntry(buf []byte, kind storage.EventType, previous uint64, key string, value []byte) []byte {

@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -65,7 +66,7 @@ func openPebble(g *guard, dir string, load func(*pebble.DB) error) error {
 	case err := <-opened:
 		return err
 	case <-g.frozen:
-		err, _ := g.unavailable()
+		_, err := g.unavailable()
 		return errors.Join(err, g.unlock())
 	}
 }
@@ -98,7 +99,8 @@ func openError(dir string, err error) error {
 // readError words why a read failed.
 func (e *Engine) readError(err error) error {
 	switch {
-	case err == nil, errors.Is(err, storage.ErrCompacted), errors.Is(err, storage.ErrClosed):
+	case err == nil, errors.Is(err, storage.ErrCompacted), errors.Is(err, storage.ErrClosed),
+		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	case pebble.IsCorruptionError(err), errors.Is(err, errCorrupt):
 		return fmt.Errorf("%w: the data folder %s is damaged: %w", storage.ErrUnavailable, e.dir, err)

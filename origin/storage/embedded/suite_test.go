@@ -46,12 +46,3 @@ func TestSuite(t *testing.T) {
 		})
 	})
 }
-
-func openAt(t testing.TB, opts Options) *Engine {
-	t.Helper()
-	e, err := Open(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e
-}
