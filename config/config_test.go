@@ -35,13 +35,20 @@ func TestGoodFiles(t *testing.T) {
 // TestBadFiles: beside each X.bad.yaml is the message in X.bad.txt.
 func TestBadFiles(t *testing.T) {
 	inPod(t)
-	files, err := filepath.Glob("testdata/*.bad.yaml")
-	if err != nil || len(files) < 20 {
+	badFiles(t, "testdata/*.bad.yaml", 20, func(args []string) error {
+		_, err := Parse(args)
+		return err
+	})
+}
+
+func badFiles(t *testing.T, pattern string, least int, parse func(args []string) error) {
+	files, err := filepath.Glob(pattern)
+	if err != nil || len(files) < least {
 		t.Fatal(len(files), err)
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".bad.yaml"), func(t *testing.T) {
-			_, err := Parse([]string{"--config", file})
+			err := parse([]string{"--config", file})
 			if err == nil {
 				t.Fatal("accepted")
 			}
@@ -162,35 +169,43 @@ func TestDefaults(t *testing.T) {
 
 // TestEveryFieldHasAFlag, but rules, which flags cannot say.
 func TestEveryFieldHasAFlag(t *testing.T) {
-	g := Default()
-	all := settings(g)
+	for _, c := range []configuration{Default(), DefaultStandalone()} {
+		everyFieldHasAFlag(t, c.program())
+	}
+}
+
+func everyFieldHasAFlag(t *testing.T, p *program) {
 	var walk func(v reflect.Value, path string)
 	walk = func(v reflect.Value, path string) {
 		if v.Kind() == reflect.Struct {
 			for i := range v.NumField() {
-				name := fieldName(v.Type().Field(i))
-				if name == "" {
-					t.Errorf("%s.%s has no name", path, v.Type().Field(i).Name)
+				f := v.Type().Field(i)
+				if f.Anonymous {
+					walk(v.Field(i), path)
+					continue
 				}
-				walk(v.Field(i), join(path, name))
+				if fieldName(f) == "" {
+					t.Errorf("%s.%s has no name", path, f.Name)
+				}
+				walk(v.Field(i), join(path, fieldName(f)))
 			}
 			return
 		}
 		if path == "consistency.rules" {
 			return
 		}
-		i := slices.IndexFunc(all, func(s setting) bool { return s.path == path })
+		i := slices.IndexFunc(p.settings, func(s setting) bool { return s.path == path })
 		if i < 0 {
-			t.Errorf("%s has no flag", path)
-		} else if all[i].value != v.Addr().Interface() {
-			t.Errorf("--%s sets another field than %s", all[i].flag, path)
+			t.Errorf("%s: %s has no flag", p.name, path)
+		} else if p.settings[i].value != v.Addr().Interface() {
+			t.Errorf("%s: --%s sets another field than %s", p.name, p.settings[i].flag, path)
 		}
 	}
-	walk(reflect.ValueOf(g).Elem(), "")
+	walk(reflect.ValueOf(p.document).Elem(), "")
 	flags := make(map[string]bool)
-	for _, s := range all {
+	for _, s := range p.settings {
 		if flags[s.flag] {
-			t.Errorf("--%s twice", s.flag)
+			t.Errorf("%s: --%s twice", p.name, s.flag)
 		}
 		flags[s.flag] = true
 	}
@@ -204,8 +219,8 @@ func TestFullFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	def := settings(Default())
-	for i, s := range settings(g) {
+	def := Default().settings()
+	for i, s := range g.settings() {
 		if reflect.DeepEqual(s.value, def[i].value) {
 			t.Errorf("%s is %v, the default", s.path, getText(reflect.ValueOf(s.value).Elem()))
 		}
@@ -240,7 +255,7 @@ func TestFullFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, s := range settings(g) {
+	for i, s := range g.settings() {
 		switch s.path {
 		case "kubeconfig", "context", "sidecarHosts", "authentication.requestHeader.allowedNames", "authentication.requestHeader.caFile":
 			continue
@@ -278,7 +293,7 @@ func TestHelp(t *testing.T) {
 		t.Errorf("err = %v", err)
 	}
 	help := Help()
-	for _, s := range settings(Default()) {
+	for _, s := range Default().settings() {
 		if !strings.Contains(help, "--"+s.flag+" ") {
 			t.Errorf("--%s is not in the help", s.flag)
 		}
@@ -298,7 +313,7 @@ func TestBytesString(t *testing.T) {
 
 // FuzzFile: any file is read or refused in one sentence.
 func FuzzFile(f *testing.F) {
-	for _, pattern := range []string{"testdata/*.good.yaml", "testdata/*.bad.yaml"} {
+	for _, pattern := range []string{"testdata/*.good.yaml", "testdata/*.bad.yaml", "testdata/standalone/*.yaml"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
 			f.Fatal(err)
@@ -317,18 +332,18 @@ func FuzzFile(f *testing.F) {
 	f.Add([]byte("log: {level: !x \"a\\nb\"}"))
 	f.Fuzz(func(t *testing.T, content []byte) {
 		inPod(t)
-		g := Default()
-		r := &fileReader{name: "f", lines: make(map[string]int)}
-		err := r.parse(content, g)
-		if err == nil {
-			o := origins{flags: make(map[string]string), given: func(string) bool { return false }, file: r}
-			for _, s := range settings(g) {
-				o.flags[s.path] = s.flag
+		for _, c := range []configuration{Default(), DefaultStandalone()} {
+			p := c.program()
+			r := &fileReader{name: "f", lines: make(map[string]int)}
+			err := r.parse(content, p)
+			if err == nil {
+				o := origins{flags: make(map[string]string), given: func(string) bool { return false }, file: r}
+				for _, s := range p.settings {
+					o.flags[s.path] = s.flag
+				}
+				err = p.validate(&o)
 			}
-			err = validate(g, &o)
-		}
-		if err != nil {
-			if strings.Contains(err.Error(), "\n") {
+			if err != nil && strings.Contains(err.Error(), "\n") {
 				t.Errorf("%q", err)
 			}
 		}

@@ -31,14 +31,15 @@ func (r *fileReader) errorf(line int, format string, args ...any) error {
 	return fmt.Errorf("%s:%d: %s", r.name, line, fmt.Sprintf(format, args...))
 }
 
-// readFile sets the fields of g that the file has, and returns their lines.
-func readFile(name string, g *Gateway) (*fileReader, error) {
+// readFile sets the fields of p's document that the file has, and returns their
+// lines.
+func readFile(name string, p *program) (*fileReader, error) {
 	content, err := readLimited(name)
 	if err != nil {
 		return nil, fmt.Errorf("--config: %w", err)
 	}
 	r := &fileReader{name: name, lines: make(map[string]int)}
-	if err := r.parse(content, g); err != nil {
+	if err := r.parse(content, p); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -60,7 +61,7 @@ func readLimited(name string) ([]byte, error) {
 	return content, nil
 }
 
-func (r *fileReader) parse(content []byte, g *Gateway) error {
+func (r *fileReader) parse(content []byte, p *program) error {
 	decoder := yaml.NewDecoder(strings.NewReader(string(content)))
 	var document, second yaml.Node
 	switch err := decoder.Decode(&document); {
@@ -79,7 +80,7 @@ func (r *fileReader) parse(content []byte, g *Gateway) error {
 	if isNull(root) {
 		return nil
 	}
-	return r.decode(root, reflect.ValueOf(g).Elem(), "")
+	return r.decode(root, reflect.ValueOf(p.document).Elem(), "")
 }
 
 var yamlErrorLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
@@ -230,9 +231,15 @@ func join(path, name string) string {
 
 func fieldName(f reflect.StructField) string { return f.Tag.Get("json") }
 
+// fieldNames are the names of a struct's fields, those of embedded structs among
+// them.
 func fieldNames(t reflect.Type) (names []string) {
 	for i := range t.NumField() {
-		names = append(names, fieldName(t.Field(i)))
+		if f := t.Field(i); f.Anonymous {
+			names = append(names, fieldNames(f.Type)...)
+		} else {
+			names = append(names, fieldName(f))
+		}
 	}
 	slices.Sort(names)
 	return names
@@ -240,7 +247,12 @@ func fieldNames(t reflect.Type) (names []string) {
 
 func fieldNamed(v reflect.Value, name string) (reflect.Value, bool) {
 	for i := range v.NumField() {
-		if fieldName(v.Type().Field(i)) == name {
+		switch f := v.Type().Field(i); {
+		case f.Anonymous:
+			if field, ok := fieldNamed(v.Field(i), name); ok {
+				return field, true
+			}
+		case fieldName(f) == name:
 			return v.Field(i), true
 		}
 	}
@@ -248,22 +260,10 @@ func fieldNamed(v reflect.Value, name string) (reflect.Value, bool) {
 }
 
 // resolvePaths makes the relative paths that the file has relative to it.
-func (r *fileReader) resolvePaths(g *Gateway) {
-	for path, file := range filesOf(g) {
+func (r *fileReader) resolvePaths(p *program) {
+	for path, file := range p.files {
 		if _, set := r.lines[path]; set && *file != "" && *file != "-" && !filepath.IsAbs(*file) {
 			*file = filepath.Join(filepath.Dir(r.name), *file)
 		}
-	}
-}
-
-// filesOf lists the fields that are paths of files.
-func filesOf(g *Gateway) map[string]*string {
-	return map[string]*string{
-		"kubeconfig":                          &g.Kubeconfig,
-		"tls.certFile":                        &g.TLS.CertFile,
-		"tls.privateKeyFile":                  &g.TLS.PrivateKeyFile,
-		"authentication.clientCAFile":         &g.Authentication.ClientCAFile,
-		"authentication.requestHeader.caFile": &g.Authentication.RequestHeader.CAFile,
-		"audit.path":                          &g.Audit.Path,
 	}
 }

@@ -1,10 +1,6 @@
 package config
 
-import (
-	"log/slog"
-	"strconv"
-	"time"
-)
+import "time"
 
 // Gateway configures `kubeweir gateway`. What Parse returns is valid.
 type Gateway struct {
@@ -35,14 +31,6 @@ type Gateway struct {
 	Audit          Audit          `json:"audit"`
 	Log            Log            `json:"log"`
 	Shutdown       Shutdown       `json:"shutdown"`
-}
-
-// TLS is the serving certificate. Both files or none; with none a certificate is
-// generated at every start. The files are read again when they change.
-type TLS struct {
-	// CertFile holds the certificate and its chain, PrivateKeyFile its key; PEM.
-	CertFile       string `json:"certFile"`
-	PrivateKeyFile string `json:"privateKeyFile"`
 }
 
 // Authentication says who is believed. Bearer tokens always are what the cluster
@@ -140,66 +128,9 @@ type Rule struct {
 	Mode Mode `json:"mode"`
 }
 
-// Limits bound what the gateway keeps and does at a time. Each has a metric.
-type Limits struct {
-	// MaxInFlight is the most requests under way, MaxWatches the most watches, log
-	// follows and upgraded connections; one more is answered 429. 0 for no limit.
-	MaxInFlight int `json:"maxInFlight"`
-	MaxWatches  int `json:"maxWatches"`
-	// MaxResumedWatches is the most watches that the cluster continues because they
-	// begin before what the cache remembers; one more is told to list again.
-	MaxResumedWatches int `json:"maxResumedWatches"`
-	// MaxConnections is the most open connections over all listeners.
-	MaxConnections int `json:"maxConnections"`
-	// MaxStreams is the most concurrent requests on one HTTP/2 connection.
-	MaxStreams int `json:"maxStreams"`
-	// MaxHeaderBytes is the most bytes of a request line and its header.
-	MaxHeaderBytes Bytes `json:"maxHeaderBytes"`
-	// HistoryAge, HistoryBytes and HistoryEvents bound the events that each
-	// collection keeps for watches that resume and for reads at old versions.
-	HistoryAge    time.Duration `json:"historyAge"`
-	HistoryBytes  Bytes         `json:"historyBytes"`
-	HistoryEvents int           `json:"historyEvents"`
-	// SnapshotAge and SnapshotBytes bound the retained states of a collection, by
-	// which lists are continued: how long one stays unused, and the bytes that all
-	// of them keep from being freed.
-	SnapshotAge   time.Duration `json:"snapshotAge"`
-	SnapshotBytes Bytes         `json:"snapshotBytes"`
-	// DerivedCacheBytes bounds what is kept of compressed lists, tables and
-	// metadata, over all collections.
-	DerivedCacheBytes Bytes `json:"derivedCacheBytes"`
-	// CollapsedBodyBytes is the largest answer of the cluster that is shared
-	// between callers; larger ones are fetched by each caller.
-	CollapsedBodyBytes Bytes `json:"collapsedBodyBytes"`
-	// MaxObjectBytes is the largest object that is cached.
-	MaxObjectBytes Bytes `json:"maxObjectBytes"`
-	// MaxColdStarts is how many collections may read their first list at a time,
-	// MaxStartWaiters how many requests may wait for collections to start.
-	MaxColdStarts   int `json:"maxColdStarts"`
-	MaxStartWaiters int `json:"maxStartWaiters"`
-	// MaxIndexes is how many labels and fields of a collection are indexed.
-	MaxIndexes int `json:"maxIndexes"`
-	// IdleCollectionTimeout is after which time without a read or a watch a
-	// collection is dropped.
-	IdleCollectionTimeout time.Duration `json:"idleCollectionTimeout"`
-}
-
 // Timeouts bound how long the gateway waits for others.
 type Timeouts struct {
-	// Handshake bounds a client's TLS handshake, ReadHeader the reading of a
-	// request's header.
-	Handshake  time.Duration `json:"handshake"`
-	ReadHeader time.Duration `json:"readHeader"`
-	// Idle is how long a client's connection without a request stays open.
-	Idle time.Duration `json:"idle"`
-	// BodyIdle is how long a request's body may bring nothing, Write how long a
-	// client may take nothing of a response.
-	BodyIdle time.Duration `json:"bodyIdle"`
-	Write    time.Duration `json:"write"`
-	// Ping is after which silence an HTTP/2 client is pinged, PingAnswer how long
-	// it may take to answer.
-	Ping       time.Duration `json:"ping"`
-	PingAnswer time.Duration `json:"pingAnswer"`
+	ServingTimeouts
 	// Review bounds one TokenReview or SubjectAccessReview.
 	Review time.Duration `json:"review"`
 
@@ -217,74 +148,6 @@ type Timeouts struct {
 	// feed is reported as stale.
 	FeedRead  time.Duration `json:"feedRead"`
 	FeedStale time.Duration `json:"feedStale"`
-}
-
-// Audit says where reads that the gateway answers itself are recorded.
-type Audit struct {
-	// Path is the file, "-" for standard output, "" for nowhere.
-	Path string `json:"path"`
-	// MaxSize is the size at which the file is put aside, 0 for never; MaxBackups
-	// how many files put aside are kept.
-	MaxSize    Bytes `json:"maxSize"`
-	MaxBackups int   `json:"maxBackups"`
-}
-
-// Log says what is written to standard error.
-type Log struct {
-	Level  Level  `json:"level"`
-	Format Format `json:"format"`
-}
-
-// Level is the least severity that is logged.
-type Level string
-
-func (Level) choices() []string { return []string{"debug", "info", "warn", "error"} }
-
-// Slog is the level in terms of log/slog.
-func (l Level) Slog() slog.Level {
-	switch l {
-	case "debug":
-		return slog.LevelDebug
-	case "warn":
-		return slog.LevelWarn
-	case "error":
-		return slog.LevelError
-	}
-	return slog.LevelInfo
-}
-
-// Format is how log lines are written.
-type Format string
-
-// The formats.
-const (
-	Text Format = "text"
-	JSON Format = "json"
-)
-
-func (Format) choices() []string { return []string{string(Text), string(JSON)} }
-
-// Shutdown says how the gateway ends.
-type Shutdown struct {
-	// Drain is the time over which open watches and connections are ended after
-	// SIGTERM. It should be shorter than the pod's terminationGracePeriodSeconds.
-	Drain time.Duration `json:"drain"`
-}
-
-// Bytes is a size in bytes.
-type Bytes int64
-
-// String writes whole multiples of 1,024 with a suffix.
-func (b Bytes) String() string {
-	for _, unit := range []struct {
-		size Bytes
-		name string
-	}{{1 << 30, "Gi"}, {1 << 20, "Mi"}, {1 << 10, "Ki"}} {
-		if b != 0 && b%unit.size == 0 {
-			return strconv.FormatInt(int64(b/unit.size), 10) + unit.name
-		}
-	}
-	return strconv.FormatInt(int64(b), 10)
 }
 
 // Default is the configuration without any file or flag.
@@ -311,34 +174,9 @@ func Default() *Gateway {
 			WatchGrace:         5 * time.Minute,
 		},
 		Consistency: Consistency{Default: Strict, MaxStaleness: 30 * time.Second},
-		Limits: Limits{
-			MaxInFlight:           2000,
-			MaxWatches:            20000,
-			MaxResumedWatches:     100,
-			MaxConnections:        32768,
-			MaxStreams:            1000,
-			MaxHeaderBytes:        64 << 10,
-			HistoryAge:            10 * time.Minute,
-			HistoryBytes:          64 << 20,
-			HistoryEvents:         102400,
-			SnapshotAge:           10 * time.Minute,
-			SnapshotBytes:         64 << 20,
-			DerivedCacheBytes:     64 << 20,
-			CollapsedBodyBytes:    64 << 20,
-			MaxObjectBytes:        32 << 20,
-			MaxColdStarts:         4,
-			MaxStartWaiters:       1000,
-			MaxIndexes:            16,
-			IdleCollectionTimeout: 10 * time.Minute,
-		},
+		Limits:      defaultLimits(),
 		Timeouts: Timeouts{
-			Handshake:          10 * time.Second,
-			ReadHeader:         32 * time.Second,
-			Idle:               90 * time.Second,
-			BodyIdle:           5 * time.Minute,
-			Write:              30 * time.Second,
-			Ping:               30 * time.Second,
-			PingAnswer:         15 * time.Second,
+			ServingTimeouts:    defaultServingTimeouts(),
 			Review:             10 * time.Second,
 			UpstreamDial:       10 * time.Second,
 			UpstreamRequest:    70 * time.Second,
@@ -348,8 +186,8 @@ func Default() *Gateway {
 			FeedRead:           150 * time.Second,
 			FeedStale:          30 * time.Second,
 		},
-		Audit:    Audit{MaxSize: 100 << 20, MaxBackups: 10},
-		Log:      Log{Level: "info", Format: Text},
-		Shutdown: Shutdown{Drain: 20 * time.Second},
+		Audit:    defaultAudit(),
+		Log:      defaultLog(),
+		Shutdown: defaultShutdown(),
 	}
 }

@@ -15,42 +15,69 @@ var ErrHelp = pflag.ErrHelp
 // Parse makes the configuration of the arguments after "gateway": defaults, then
 // the file of --config, then the other flags. It reads files to check that they
 // are there. An error is one sentence.
-func Parse(args []string) (*Gateway, error) {
-	g := Default()
+func Parse(args []string) (*Gateway, error) { return parse(args, Default) }
+
+// Help lists the flags of the gateway with their defaults.
+func Help() string { return Default().program().help() }
+
+// ParseStandalone is Parse for "standalone".
+func ParseStandalone(args []string) (*Standalone, error) { return parse(args, DefaultStandalone) }
+
+// HelpStandalone is Help for "standalone".
+func HelpStandalone() string { return DefaultStandalone().program().help() }
+
+// program is a command's configuration as a document, as flags and as something
+// that can be wrong.
+type program struct {
+	name        string // of the command
+	configUsage string // of --config
+	document    any    // pointer to the struct that the file is read into
+	settings    []setting
+	files       map[string]*string // the fields that are paths of files, by path
+	validate    func(o *origins) error
+}
+
+type configuration interface{ program() *program }
+
+func parse[C configuration](args []string, defaults func() C) (C, error) {
+	var none C
 	var file string
+	c := defaults()
 	// The flags are parsed twice: first to learn of the file, then to win over it.
-	first := newFlagSet(g, &file)
+	first := newFlagSet(c.program(), &file)
 	if err := first.Parse(args); err != nil {
-		return nil, flagError(err, first)
+		return none, flagError(err, first)
 	}
 	if first.NArg() > 0 {
-		return nil, fmt.Errorf("unexpected argument %q; settings are given as flags, see kubeweir gateway --help", first.Arg(0))
+		return none, fmt.Errorf("unexpected argument %q; settings are given as flags, see %s --help", first.Arg(0), first.Name())
 	}
 	o := origins{flags: make(map[string]string)}
 	if first.Changed("config") {
 		if file == "" {
-			return nil, errors.New("--config must name a file")
+			return none, errors.New("--config must name a file")
 		}
-		g = Default()
-		read, err := readFile(file, g)
+		c = defaults()
+		p := c.program()
+		read, err := readFile(file, p)
 		if err != nil {
-			return nil, err
+			return none, err
 		}
-		read.resolvePaths(g)
+		read.resolvePaths(p)
 		o.file = read
-		second := newFlagSet(g, &file)
+		second := newFlagSet(p, &file)
 		if err := second.Parse(args); err != nil {
-			return nil, flagError(err, second)
+			return none, flagError(err, second)
 		}
 	}
-	for _, s := range settings(g) {
+	p := c.program()
+	for _, s := range p.settings {
 		o.flags[s.path] = s.flag
 	}
 	o.given = first.Changed
-	if err := validate(g, &o); err != nil {
-		return nil, err
+	if err := p.validate(&o); err != nil {
+		return none, err
 	}
-	return g, nil
+	return c, nil
 }
 
 // origins knows where the value of a field came from, to name it in an error as

@@ -1,0 +1,86 @@
+package config
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestStandaloneFiles(t *testing.T) {
+	for _, file := range []string{"minimal", "full"} {
+		if _, err := ParseStandalone([]string{"--config", "testdata/standalone/" + file + ".good.yaml"}); err != nil {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+	badFiles(t, "testdata/standalone/*.bad.yaml", 15, func(args []string) error {
+		_, err := ParseStandalone(args)
+		return err
+	})
+}
+
+func TestStandaloneDefaults(t *testing.T) {
+	s, err := ParseStandalone(nil)
+	if err != nil || !reflect.DeepEqual(s, DefaultStandalone()) {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+func TestStandaloneBadFlags(t *testing.T) {
+	for args, want := range map[string]string{
+		"--data-dir=":                              "--data-dir must name a folder",
+		"--listen=6443":                            "--listen must be a host:port such as 127.0.0.1:8443 or [::]:8443, not \"6443\"",
+		"--kubeconfig=x":                           "--kubeconfig is not a flag; see kubeweir standalone --help",
+		"--etcd-server=x":                          "--etcd-server is not a flag; did you mean --etcd-servers?",
+		"--etcd-servers=x":                         "--etcd-servers must be a URL such as https://127.0.0.1:2379, not \"x\"",
+		"--etcd-certfile=/none":                    "--etcd-certfile is a file that cannot be used: /none does not exist",
+		"--service-cluster-ip-range=10.0.0.0/8":    "--service-cluster-ip-range must have at least 8 addresses, and with IPv4 at most a million (/12), unlike 10.0.0.0/8",
+		"--service-node-port-range=1":              "--service-node-port-range must be a range of ports such as 30000-32767, not \"1\"",
+		"--enable-admission-plugins=":              "--enable-admission-plugins must not be empty; name plugins, for instance LimitRanger",
+		"start":                                    "unexpected argument \"start\"; settings are given as flags, see kubeweir standalone --help",
+		"--tls-private-key-file=testdata/files/ca": "--tls-private-key-file is a file that cannot be used: testdata/files/ca does not exist",
+	} {
+		_, err := ParseStandalone([]string{args})
+		if err == nil || err.Error() != want {
+			t.Errorf("%s\ngot  %v\nwant %s", args, err, want)
+			continue
+		}
+		checkSentence(t, err)
+	}
+}
+
+// TestStandaloneFullFile: the file sets every field, to something else than the
+// default, and relative to itself.
+func TestStandaloneFullFile(t *testing.T) {
+	s, err := ParseStandalone([]string{"--config", "testdata/standalone/full.good.yaml", "--event-ttl=2h"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	def := DefaultStandalone().settings()
+	for i, setting := range s.settings() {
+		if reflect.DeepEqual(setting.value, def[i].value) {
+			t.Errorf("%s is %v, the default", setting.path, getText(reflect.ValueOf(setting.value).Elem()))
+		}
+	}
+	if s.DataDir != "testdata/standalone/data" || s.Authentication.TokenAuthFile != "testdata/standalone/tokens.csv" || s.EventTTL.Hours() != 2 {
+		t.Errorf("%+v", s)
+	}
+	if !slices.Equal(s.Admission.DisablePlugins, []string{"ServiceAccount", "Priority"}) || len(s.Etcd.Servers) != 2 {
+		t.Errorf("%+v, %+v", s.Admission, s.Etcd)
+	}
+}
+
+func TestStandaloneHelp(t *testing.T) {
+	help := HelpStandalone()
+	for _, s := range DefaultStandalone().settings() {
+		if !strings.Contains(help, "--"+s.flag+" ") {
+			t.Errorf("--%s is not in the help", s.flag)
+		}
+	}
+}
+
+func TestParsePortRange(t *testing.T) {
+	if from, to, err := ParsePortRange("30000-32767"); from != 30000 || to != 32767 || err != nil {
+		t.Errorf("%d, %d, %v", from, to, err)
+	}
+}
