@@ -74,7 +74,8 @@ func startWith(t *testing.T, e *extension) *chaintest.Chain {
 			if namespace != "ext" || name != "api" {
 				return nil, fmt.Errorf("no service %s/%s", namespace, name)
 			}
-			return address, nil
+			found := *address // the caller changes it
+			return &found, nil
 		},
 		Objects: []runtime.Object{
 			&corev1.Service{
