@@ -2,6 +2,7 @@ package edge
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -44,9 +45,12 @@ type Options struct {
 	// SocketMode is the permission of a unix socket, 0600 by default.
 	SocketMode fs.FileMode
 	// CertFile and KeyFile hold the serving certificate (with its chain) and its
-	// key, PEM. They are read again when they change. When both are empty, a CA and
-	// a certificate are generated: see Server.CAPEM.
+	// key, PEM. They are read again when they change. When both are empty and there
+	// is no GetCertificate, a CA and a certificate are generated: see Server.CAPEM.
 	CertFile, KeyFile string
+	// GetCertificate gives the serving certificate where it is kept elsewhere; it is
+	// asked for each handshake.
+	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
 	// MaxConnections is the most open connections over all listeners; one more is
 	// closed at once.
@@ -91,6 +95,9 @@ type Options struct {
 func (o Options) withDefaults() (Options, error) {
 	if o.Handler == nil {
 		return o, errors.New("edge: no handler")
+	}
+	if o.CertFile != "" && o.GetCertificate != nil {
+		return o, errors.New("a certificate is given by files and by a function")
 	}
 	if (o.CertFile == "") != (o.KeyFile == "") {
 		return o, errors.New("a certificate file and a private key file belong together; only one is given")

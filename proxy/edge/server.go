@@ -69,25 +69,34 @@ func New(o Options) (*Server, error) {
 	s.base, s.cut = context.WithCancel(context.Background())
 	s.mu.conns = make(map[*conn]struct{})
 	s.http2 = newHTTP2Server(s)
-	var source certificateSource
-	if o.CertFile != "" {
-		source, err = newFileCertificate(o.CertFile, o.KeyFile, time.Now, s.log, s.metrics)
-	} else {
-		host, _, _ := net.SplitHostPort(o.Listen)
-		var generated *generatedCertificate
-		if generated, err = newGeneratedCertificate(host, time.Now); err == nil {
-			source, s.caPEM = generated, generated.caPEM
+	get := o.GetCertificate
+	if get == nil {
+		source, err := s.certificateSource()
+		if err != nil {
+			return nil, err
 		}
+		get = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return source.certificate() }
 	}
-	if err != nil {
-		return nil, err
-	}
-	s.tls = tlsConfig(source)
+	s.tls = tlsConfig(get)
 	return s, nil
 }
 
+// certificateSource reads the certificate's files or generates one.
+func (s *Server) certificateSource() (certificateSource, error) {
+	if s.o.CertFile != "" {
+		return newFileCertificate(s.o.CertFile, s.o.KeyFile, time.Now, s.log, s.metrics)
+	}
+	host, _, _ := net.SplitHostPort(s.o.Listen)
+	generated, err := newGeneratedCertificate(host, time.Now)
+	if err != nil {
+		return nil, err
+	}
+	s.caPEM = generated.caPEM
+	return generated, nil
+}
+
 // CAPEM is the certificate of the generated CA that signed the serving
-// certificate, or nil when certificate files were given.
+// certificate, or nil when a certificate was given.
 func (s *Server) CAPEM() []byte { return s.caPEM }
 
 // Start opens the listeners of the options and serves them until Shutdown. On an

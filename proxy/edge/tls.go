@@ -24,14 +24,12 @@ type certificateSource interface {
 
 // tlsConfig is the configuration of the TLS listener. Client certificates are
 // asked for and passed on; who trusts them is identity's matter.
-func tlsConfig(source certificateSource) *tls.Config {
+func tlsConfig(get func(*tls.ClientHelloInfo) (*tls.Certificate, error)) *tls.Config {
 	return &tls.Config{
-		MinVersion: tls.VersionTLS12,
-		NextProtos: []string{"h2", "http/1.1"},
-		ClientAuth: tls.RequestClientCert,
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-			return source.certificate()
-		},
+		MinVersion:     tls.VersionTLS12,
+		NextProtos:     []string{"h2", "http/1.1"},
+		ClientAuth:     tls.RequestClientCert,
+		GetCertificate: get,
 		// Small records at the start of a connection are for browsers that render
 		// while they load; here they only cost system calls.
 		DynamicRecordSizingDisabled: true,

@@ -206,3 +206,25 @@ func TestPeerCertificates(t *testing.T) {
 		}
 	}
 }
+
+func TestGetCertificate(t *testing.T) {
+	cert, key := selfSigned(t, "localhost")
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ts := startServer(t, func(context.Context, *api.Request) *api.Response { return text("x") },
+		func(o *Options) {
+			o.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &pair, nil }
+		})
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(cert)
+	nc, err := tls.Dial("tcp", ts.secure, &tls.Config{RootCAs: pool, ServerName: "localhost", MinVersion: tls.VersionTLS12})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = nc.Close()
+	if _, err := New(Options{Handler: ts.o.Handler, CertFile: "x", KeyFile: "y", GetCertificate: ts.o.GetCertificate}); err == nil || ts.CAPEM() != nil {
+		t.Errorf("both kinds: %v", err)
+	}
+}
