@@ -53,11 +53,16 @@ func (s *Store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 		all:       opts.Predicate.Empty() && (opts.Predicate.ShardSelector == nil || opts.Predicate.ShardSelector.Empty()),
 		bookmarks: s.newFunc != nil && (opts.Predicate.AllowWatchBookmarks || opts.ProgressNotify),
 		after:     revision,
-		results:   make(chan watch.Event, resultBuffer),
+		// Without the option what exists comes first in a watch from no version or 0.
+		initialEvents: revision == 0,
+		results:       make(chan watch.Event, resultBuffer),
+	}
+	if opts.SendInitialEvents != nil {
+		w.initialEvents = *opts.SendInitialEvents
 	}
 	// With neither a version nor initial events a watch begins at this moment, which
 	// is over when Watch returns.
-	if revision == 0 && !w.initialEvents() {
+	if revision == 0 && !w.initialEvents {
 		if w.after, err = s.engine.CurrentRevision(ctx); err != nil {
 			return nil, engineError(err)
 		}
@@ -81,10 +86,12 @@ type watcher struct {
 	bookmarks bool
 	tracked   bool   // by a Tracker
 	after     uint64 // events are of later revisions
-	ctx       context.Context
-	cancel    context.CancelFunc
-	results   chan watch.Event
-	progress  progress
+	// initialEvents: what exists comes first, as ADDED events.
+	initialEvents bool
+	ctx           context.Context
+	cancel        context.CancelFunc
+	results       chan watch.Event
+	progress      progress
 }
 
 // Stop implements watch.Interface.
@@ -92,15 +99,6 @@ func (w *watcher) Stop() { w.cancel() }
 
 // ResultChan implements watch.Interface.
 func (w *watcher) ResultChan() <-chan watch.Event { return w.results }
-
-// initialEvents reports whether what exists comes first, as ADDED events. Without the
-// option it does for a watch from no version or 0.
-func (w *watcher) initialEvents() bool {
-	if w.opts.SendInitialEvents == nil {
-		return w.opts.ResourceVersion == "" || w.opts.ResourceVersion == "0"
-	}
-	return *w.opts.SendInitialEvents
-}
 
 func (w *watcher) run() {
 	defer close(w.results)
@@ -123,7 +121,7 @@ func (w *watcher) run() {
 
 // initial sends what exists, and where it ends if the client asked for that.
 func (w *watcher) initial() error {
-	if !w.initialEvents() {
+	if !w.initialEvents {
 		return nil
 	}
 	read := engine.RangeOptions{Prefix: w.key, Exact: !w.opts.Recursive}
