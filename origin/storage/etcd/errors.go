@@ -41,6 +41,8 @@ func (e *Engine) translate(ctx context.Context, err error) error {
 	}
 	err = rpctypes.Error(err)
 	switch {
+	case isTimeout(err) && atDeadline(ctx):
+		return context.DeadlineExceeded
 	case errors.Is(err, rpctypes.ErrCompacted):
 		return storage.ErrCompacted
 	case isTooLarge(err):
@@ -51,6 +53,17 @@ func (e *Engine) translate(ctx context.Context, err error) error {
 		return fmt.Errorf("etcd %s: %w", e.endpoints, err)
 	}
 	return fmt.Errorf("%w: etcd %s: %w", storage.ErrUnavailable, e.endpoints, err)
+}
+
+// isTimeout tells whether etcd or gRPC gave up because of the time.
+func isTimeout(err error) bool {
+	return errors.Is(err, rpctypes.ErrTimeout) || codeOf(err) == codes.DeadlineExceeded
+}
+
+// atDeadline tells whether a context is about to end: etcd knows its deadline and may be first to notice.
+func atDeadline(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ok && time.Until(deadline) < 20*time.Millisecond
 }
 
 // isTooLarge tells the error of etcd's limit (1.5 MiB unless configured) from

@@ -21,7 +21,7 @@ const (
 	shortestPause = 10 * time.Millisecond
 	longestPause  = time.Second
 	// Between requests for progress: etcd gives no answer while the watch is behind, which it looks after every 100 ms.
-	firstRepeat = 5 * time.Millisecond
+	firstRepeat = time.Millisecond
 	lastRepeat  = 100 * time.Millisecond
 )
 
@@ -202,17 +202,17 @@ func (w *watcher) report() {
 	w.mu.Lock()
 	from := w.mu.handed
 	w.mu.Unlock()
-	asked := w.request(nil)
+	asked := w.request()
 	target, ok := w.target()
 	if !ok {
 		return
 	}
-	repeat := firstRepeat
+	repeat, again := firstRepeat, false
 	timer := time.NewTimer(repeat)
 	defer timer.Stop()
 	for {
 		w.mu.Lock()
-		handed, position, changed := w.mu.handed, w.mu.position, w.mu.changed
+		handed, handing, position, changed := w.mu.handed, w.mu.handing, w.mu.position, w.mu.changed
 		reopened := w.mu.stream != nil && w.mu.stream != asked
 		w.mu.Unlock()
 		switch {
@@ -222,13 +222,18 @@ func (w *watcher) report() {
 			// Nothing has changed behind the position. etcd says so only once something has since the watch began.
 			w.reportIdle(target, handed)
 			return
-		case reopened:
-			asked = w.request(nil)
+		case reopened || handed > from && !again:
+			// What was handed over was an answer to somebody earlier, or events of before.
+			again = again || !reopened
+			asked = w.request()
 		}
 		select {
 		case <-changed:
 		case <-timer.C:
-			asked = w.request(asked)
+			// While Next does not take what is there, the answer may be behind that, and no more are asked for.
+			if !handing {
+				asked = w.request()
+			}
 			repeat = min(2*repeat, lastRepeat)
 			timer.Reset(repeat)
 		case <-w.ctx.Done():
@@ -251,17 +256,13 @@ func (w *watcher) reportIdle(position, handed uint64) {
 	}
 }
 
-// request asks etcd for the watch's progress and returns the stream that was asked, last if none was. While Next does
-// not take what is there, no more is asked for.
-func (w *watcher) request(last sender) sender {
+// request asks etcd for the watch's progress and returns the stream it asked on, nil while there is none.
+func (w *watcher) request() sender {
 	w.mu.Lock()
 	stream := w.mu.stream
-	if w.mu.handing {
-		stream = nil
-	}
 	w.mu.Unlock()
 	if stream == nil {
-		return last
+		return nil
 	}
 	// An error is told by the stream's end, which run sees.
 	_ = stream.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{ProgressRequest: &pb.WatchProgressRequest{}}})
