@@ -30,7 +30,6 @@ type builder struct {
 	generic  *genericapiserver.Config
 	storage  serverstorage.StorageFactory
 	registry registry.Options
-	access   *access.Access
 	resolver resolver
 	// proxy reaches pods, services and webhooks: by address, so that a name in a
 	// certificate proves nothing.

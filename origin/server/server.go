@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeweir/kubeweir/origin/aggregator"
+	"github.com/kubeweir/kubeweir/origin/builtin/access"
 	"github.com/kubeweir/kubeweir/origin/builtin/groups"
 	"github.com/kubeweir/kubeweir/origin/crd"
 	"github.com/kubeweir/kubeweir/origin/registry"
@@ -27,6 +28,7 @@ type Server struct {
 	client    *kubernetes.Clientset
 	informers informers.SharedInformerFactory
 	progress  *registry.Progress
+	access    *access.Access
 	// crds and aggregator are nil until they are built.
 	crds       *crd.Server
 	aggregator *aggregator.Server
