@@ -15,7 +15,8 @@ import (
 	aggregator2 "k8s.io/kube-aggregator/pkg/controllers/openapi/aggregator"
 	"k8s.io/kube-aggregator/pkg/controllers/openapiv3"
 	aggregator3 "k8s.io/kube-aggregator/pkg/controllers/openapiv3/aggregator"
-	"k8s.io/kube-openapi/pkg/common"
+
+	"github.com/kubeweir/kubeweir/origin/internal/schemas"
 )
 
 // firstDownload is how long the first request for a document waits for the API servers
@@ -31,8 +32,7 @@ const firstDownload = 2 * time.Second
 // is in the answer as soon as its definition is established.
 type documents struct {
 	server *Server
-	v2     *common.Config
-	v3     *common.OpenAPIV3Config
+	group  schemas.Group
 
 	// building is held while merged documents are made, which takes seconds; it is
 	// locked before mu.
@@ -150,7 +150,7 @@ func (d *documents) handler2() (http.Handler, error) {
 	own := mux.NewPathRecorderMux("origin/aggregator openapi v2")
 	downloader := aggregator2.NewDownloader()
 	specs, err := aggregator2.BuildAndRegisterAggregator(&downloader, generic.NextDelegate(),
-		generic.Handler.GoRestfulContainer.RegisteredWebServices(), d.v2, own)
+		generic.Handler.GoRestfulContainer.RegisteredWebServices(), d.group.V2(), own)
 	if err != nil {
 		return nil, fmt.Errorf("OpenAPI v2: %w", err)
 	}
@@ -197,7 +197,7 @@ func (d *documents) built3() (*merged3, error) {
 	generic := d.server.Generic
 	own := mux.NewPathRecorderMux("origin/aggregator openapi v3")
 	specs, err := aggregator3.BuildAndRegisterAggregator(aggregator3.NewDownloader(), generic.NextDelegate(),
-		generic.Handler.GoRestfulContainer, d.v3, own)
+		generic.Handler.GoRestfulContainer, d.group.V3(), own)
 	if err != nil {
 		return nil, fmt.Errorf("OpenAPI v3: %w", err)
 	}

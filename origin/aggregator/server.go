@@ -23,11 +23,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
-	openapinamer "k8s.io/apiserver/pkg/endpoints/openapi"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
-	"k8s.io/apiserver/pkg/util/openapi"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/transport"
@@ -41,7 +39,9 @@ import (
 	availabilitymetrics "k8s.io/kube-aggregator/pkg/controllers/status/metrics"
 	generatedopenapi "k8s.io/kube-aggregator/pkg/generated/openapi"
 	apiservicerest "k8s.io/kube-aggregator/pkg/registry/apiservice/rest"
+	"k8s.io/kube-openapi/pkg/common"
 
+	"github.com/kubeweir/kubeweir/origin/internal/schemas"
 	"github.com/kubeweir/kubeweir/origin/registry"
 )
 
@@ -138,12 +138,13 @@ func New(cfg Config) (*Server, error) {
 	}
 	generic.RegisterDestroyFunc(s.informers.Shutdown)
 	s.remote = &remote{server: s}
-	s.documents = &documents{server: s, v2: config.OpenAPIConfig, v3: config.OpenAPIV3Config}
+	s.documents = &documents{server: s, group: group(cfg)}
 
-	group := apiservicerest.NewRESTStorage(config.MergedResourceConfig, config.RESTOptionsGetter, false)
-	if err := generic.InstallAPIGroup(&group); err != nil {
+	installed := apiservicerest.NewRESTStorage(config.MergedResourceConfig, config.RESTOptionsGetter, false)
+	if err := generic.InstallAPIGroup(&installed); err != nil {
 		return nil, fmt.Errorf("origin/aggregator: %w", err)
 	}
+	*config.OpenAPIV3Config = common.OpenAPIV3Config{}
 	s.installRoot()
 	s.discovery = library.NewDiscoveryManager(generic.AggregatedDiscoveryGroupManager.WithSource(aggregated.AggregatorSource))
 	if err := s.addHooks(); err != nil {
@@ -164,19 +165,16 @@ func genericConfig(cfg Config) genericapiserver.Config {
 			return stored.ForResource(resource), resource.Group + "/" + resource.Resource, nil
 		})
 
-	// The schema of one group of types, where cfg.Generic's would be that of all.
-	definitions := openapi.GetOpenAPIDefinitionsWithoutDisabledFeatures(generatedopenapi.GetOpenAPIDefinitions)
-	namer := openapinamer.NewDefinitionNamer(scheme.Scheme)
+	// The types of one group, where the schema of cfg.Generic would be of all. It is
+	// dropped when the group is installed.
 	config.SkipOpenAPIInstallation = true
-	config.OpenAPIConfig = genericapiserver.DefaultOpenAPIConfig(definitions, namer)
-	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(definitions, namer)
-	if from := cfg.Generic.OpenAPIConfig; from != nil && from.Info != nil {
-		config.OpenAPIConfig.Info, config.OpenAPIConfig.SecurityDefinitions = from.Info, from.SecurityDefinitions
-	}
-	if from := cfg.Generic.OpenAPIV3Config; from != nil && from.Info != nil {
-		config.OpenAPIV3Config.Info, config.OpenAPIV3Config.SecuritySchemes = from.Info, from.SecuritySchemes
-	}
+	config.OpenAPIConfig = nil
+	config.OpenAPIV3Config = group(cfg).V3()
 	return config
+}
+
+func group(cfg Config) schemas.Group {
+	return schemas.Group{Definitions: generatedopenapi.GetOpenAPIDefinitions, Scheme: scheme.Scheme, Config: &cfg.Generic}
 }
 
 // Prepare installs what PrepareRun of the libraries would: OpenAPI and the health

@@ -19,12 +19,13 @@ import (
 	"k8s.io/apiserver/pkg/server/routes"
 	builder2 "k8s.io/kube-openapi/pkg/builder"
 	"k8s.io/kube-openapi/pkg/cached"
-	"k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kube-openapi/pkg/common/restfuladapter"
 	"k8s.io/kube-openapi/pkg/handler"
 	"k8s.io/kube-openapi/pkg/handler3"
 	"k8s.io/kube-openapi/pkg/spec3"
 	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"github.com/kubeweir/kubeweir/origin/internal/schemas"
 )
 
 // documents serves /openapi/v2 and /openapi/v3 of this server: its own group and every
@@ -37,8 +38,7 @@ import (
 type documents struct {
 	crds      listers.CustomResourceDefinitionLister
 	container *restful.Container
-	v2        *common.Config
-	v3        *common.OpenAPIV3Config
+	group     schemas.Group
 	logger    *slog.Logger
 
 	// mu is held while documents are compared and renewed, not while they are sent.
@@ -130,7 +130,7 @@ func (d *documents) handler2() (http.Handler, error) {
 }
 
 func (d *documents) newVersion2() (*version2, error) {
-	static, err := builder2.BuildOpenAPISpecFromRoutes(restfuladapter.AdaptWebServices(d.container.RegisteredWebServices()), d.v2)
+	static, err := builder2.BuildOpenAPISpecFromRoutes(restfuladapter.AdaptWebServices(d.container.RegisteredWebServices()), d.group.V2())
 	if err != nil {
 		return nil, fmt.Errorf("OpenAPI v2 of the group: %w", err)
 	}
@@ -208,7 +208,7 @@ func (d *documents) handler3() (http.Handler, error) {
 	defer d.mu.Unlock()
 	if d.mu.three == nil {
 		own := mux.NewPathRecorderMux("origin/crd openapi v3")
-		service := routes.OpenAPI{V3Config: d.v3}.InstallV3(d.container, own)
+		service := routes.OpenAPI{V3Config: d.group.V3()}.InstallV3(d.container, own)
 		d.mu.three = &version3{handler: own, service: service, made: map[string]string{}}
 	}
 	d.mu.three.renew(crds, d.logger)

@@ -22,13 +22,13 @@ import (
 	clientinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions"
 	crdinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
 	generatedopenapi "k8s.io/apiextensions-apiserver/pkg/generated/openapi"
-	openapinamer "k8s.io/apiserver/pkg/endpoints/openapi"
 	genericapiserver "k8s.io/apiserver/pkg/server"
-	"k8s.io/apiserver/pkg/util/openapi"
 	"k8s.io/apiserver/pkg/util/webhook"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/kube-openapi/pkg/common"
 
+	"github.com/kubeweir/kubeweir/origin/internal/schemas"
 	"github.com/kubeweir/kubeweir/origin/registry"
 )
 
@@ -83,6 +83,7 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("origin/crd: %w", err)
 	}
+	*config.OpenAPIV3Config = common.OpenAPIV3Config{}
 	s := &Server{
 		Generic:   built.GenericAPIServer,
 		CRDs:      built.Informers.Apiextensions().V1().CustomResourceDefinitions(),
@@ -92,8 +93,7 @@ func New(cfg Config) (*Server, error) {
 	docs := &documents{
 		crds:      s.CRDs.Lister(),
 		container: s.Generic.Handler.GoRestfulContainer,
-		v2:        config.OpenAPIConfig,
-		v3:        config.OpenAPIV3Config,
+		group:     group(cfg),
 		logger:    cfg.Logger,
 	}
 	docs.install(s.Generic.Handler.NonGoRestfulMux)
@@ -109,19 +109,16 @@ func genericConfig(cfg Config) genericapiserver.Config {
 	// The outermost server's chain of filters is the one that requests pass.
 	config.BuildHandlerChainFunc = func(handler http.Handler, _ *genericapiserver.Config) http.Handler { return handler }
 
-	// The schema of one group of types, where cfg.Generic's would be that of all.
-	definitions := openapi.GetOpenAPIDefinitionsWithoutDisabledFeatures(generatedopenapi.GetOpenAPIDefinitions)
-	namer := openapinamer.NewDefinitionNamer(apiextensionsserver.Scheme)
+	// The types of one group, where the schema of cfg.Generic would be of all. It is
+	// dropped when the group is installed.
 	config.SkipOpenAPIInstallation = true
-	config.OpenAPIConfig = genericapiserver.DefaultOpenAPIConfig(definitions, namer)
-	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(definitions, namer)
-	if from := cfg.Generic.OpenAPIConfig; from != nil && from.Info != nil {
-		config.OpenAPIConfig.Info, config.OpenAPIConfig.SecurityDefinitions = from.Info, from.SecurityDefinitions
-	}
-	if from := cfg.Generic.OpenAPIV3Config; from != nil && from.Info != nil {
-		config.OpenAPIV3Config.Info, config.OpenAPIV3Config.SecuritySchemes = from.Info, from.SecuritySchemes
-	}
+	config.OpenAPIConfig = nil
+	config.OpenAPIV3Config = group(cfg).V3()
 	return config
+}
+
+func group(cfg Config) schemas.Group {
+	return schemas.Group{Definitions: generatedopenapi.GetOpenAPIDefinitions, Scheme: apiextensionsserver.Scheme, Config: &cfg.Generic}
 }
 
 // Sync reads the definitions and returns when they are known. It is called once,
