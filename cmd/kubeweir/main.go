@@ -1,4 +1,5 @@
-// Command kubeweir is a caching gateway for the Kubernetes API.
+// Command kubeweir serves the Kubernetes API: as a caching gateway in front of a
+// cluster, or, with no cluster, by itself.
 package main
 
 import (
@@ -20,18 +21,19 @@ const (
 	exitUsage = 2 // it was asked wrongly
 )
 
-const usage = `kubeweir is a caching gateway for the Kubernetes API.
+const usage = `kubeweir serves the Kubernetes API.
 
 Usage:
-  kubeweir gateway --kubeconfig FILE [flags]   serve a cluster through a cache
-  kubeweir version                             print the version
+  kubeweir standalone [--data-dir DIR] [flags]   serve an API of its own, no cluster needed
+  kubeweir gateway --kubeconfig FILE [flags]     serve a cluster through a cache
+  kubeweir version                               print the version
 
-'kubeweir gateway --help' lists the flags.
+'kubeweir standalone --help' and 'kubeweir gateway --help' list the flags.
 `
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	code := command(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
 }
@@ -42,14 +44,16 @@ type usageError struct{ err error }
 func (e usageError) Error() string { return e.err.Error() }
 func (e usageError) Unwrap() error { return e.err }
 
-// run is the program; it returns the exit code.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+// command is the program; it returns the exit code.
+func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if len(args) == 0 {
 		fmt.Fprint(stderr, usage)
 		return exitUsage
 	}
 	var err error
 	switch args[0] {
+	case "standalone":
+		err = runStandalone(ctx, args[1:], stdout, stderr)
 	case "gateway":
 		err = runGateway(ctx, args[1:], stdout, stderr)
 	case "version", "--version":
@@ -57,7 +61,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case "help", "--help", "-h":
 		fmt.Fprint(stdout, usage)
 	default:
-		err = usageError{fmt.Errorf("unknown command %q: use gateway or version", args[0])}
+		err = usageError{fmt.Errorf("unknown command %q: use standalone, gateway or version", args[0])}
 	}
 	if err == nil || errors.Is(err, pflag.ErrHelp) {
 		return exitOK

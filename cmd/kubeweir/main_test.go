@@ -20,15 +20,19 @@ func TestCommandLine(t *testing.T) {
 		stderr string // what it contains; one line
 	}{
 		{[]string{"version"}, 0, "kubeweir ", ""},
-		{[]string{"help"}, 0, "kubeweir is a caching gateway", ""},
+		{[]string{"help"}, 0, "kubeweir serves the Kubernetes API", ""},
 		{[]string{"gateway", "--help"}, 0, "Usage: kubeweir gateway", ""},
+		{[]string{"standalone", "--help"}, 0, "Usage: kubeweir standalone", ""},
+		{[]string{"standalone", "--data-dri", "x"}, 2, "", "kubeweir: --data-dri is not a flag; did you mean --data-dir?"},
+		{[]string{"standalone", "--config", bad}, 2, "", "bad.yaml:2: limits.historyAge "},
+		{[]string{"standalone", "--data-dir", bad}, 1, "", "kubeweir: --data-dir: "},
 		{[]string{"serve"}, 2, "", `kubeweir: unknown command "serve"`},
 		{[]string{"gateway", "--lisen", "x"}, 2, "", "kubeweir: --lisen is not a flag; did you mean --listen?"},
 		{[]string{"gateway", "--config", bad}, 2, "", "bad.yaml:2: limits.historyAge "},
 		{[]string{"gateway", "--kubeconfig", "/nonexistent"}, 2, "", "--kubeconfig"},
 	} {
 		var stdout, stderr bytes.Buffer
-		code := run(t.Context(), c.args, &stdout, &stderr)
+		code := command(t.Context(), c.args, &stdout, &stderr)
 		if code != c.code || !strings.HasPrefix(stdout.String(), c.stdout) || !strings.Contains(stderr.String(), c.stderr) {
 			t.Errorf("%v: code %d\n%s\n%s", c.args, code, stdout.String(), stderr.String())
 		}
@@ -37,7 +41,7 @@ func TestCommandLine(t *testing.T) {
 		}
 	}
 	var stderr bytes.Buffer
-	if code := run(t.Context(), nil, &bytes.Buffer{}, &stderr); code != 2 || !strings.Contains(stderr.String(), "Usage:") {
+	if code := command(t.Context(), nil, &bytes.Buffer{}, &stderr); code != 2 || !strings.Contains(stderr.String(), "Usage:") {
 		t.Errorf("no command: %d %s", code, stderr.String())
 	}
 }

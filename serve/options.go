@@ -1,7 +1,6 @@
-package main
+package serve
 
 import (
-	"io"
 	"log/slog"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,17 +17,9 @@ import (
 
 // This file turns the configuration into the options of the parts.
 
-func newLogger(c config.Log, out io.Writer) *slog.Logger {
-	options := &slog.HandlerOptions{Level: c.Level.Slog()}
-	if c.Format == config.JSON {
-		return slog.New(slog.NewJSONHandler(out, options))
-	}
-	return slog.New(slog.NewTextHandler(out, options))
-}
-
-func upstreamOptions(c *config.Gateway, log *slog.Logger, registerer prometheus.Registerer) upstream.Options {
+func upstreamOptions(c *config.Gateway, userAgent string, log *slog.Logger, registerer prometheus.Registerer) upstream.Options {
 	return upstream.Options{
-		Kubeconfig: c.Kubeconfig, Context: c.Context, UserAgent: "kubeweir/" + buildVersion(),
+		Kubeconfig: c.Kubeconfig, Context: c.Context, UserAgent: userAgent,
 		Logger: log, Registerer: registerer,
 		Limits: upstream.Limits{
 			DialTimeout: c.Timeouts.UpstreamDial, RequestTimeout: c.Timeouts.UpstreamRequest, StallTimeout: c.Timeouts.UpstreamStall,
@@ -38,21 +29,21 @@ func upstreamOptions(c *config.Gateway, log *slog.Logger, registerer prometheus.
 	}
 }
 
-func cacheOptions(c *config.Gateway, source cache.Source, log *slog.Logger, registerer prometheus.Registerer) cache.Options {
+func cacheOptions(l *config.Limits, source cache.Source, log *slog.Logger, registerer prometheus.Registerer) cache.Options {
 	return cache.Options{
 		Source: source, Logger: log, Registerer: registerer,
 		Limits: cache.Limits{
-			HistoryAge: c.Limits.HistoryAge, HistoryBytes: int64(c.Limits.HistoryBytes), HistoryEvents: c.Limits.HistoryEvents,
-			SnapshotAge: c.Limits.SnapshotAge, SnapshotBytes: int64(c.Limits.SnapshotBytes),
-			IdleAfter: c.Limits.IdleCollectionTimeout, ColdStarts: c.Limits.MaxColdStarts, StartWaiters: c.Limits.MaxStartWaiters,
-			StaleAfter: c.Timeouts.FeedStale, Indexes: c.Limits.MaxIndexes,
+			HistoryAge: l.HistoryAge, HistoryBytes: int64(l.HistoryBytes), HistoryEvents: l.HistoryEvents,
+			SnapshotAge: l.SnapshotAge, SnapshotBytes: int64(l.SnapshotBytes),
+			IdleAfter: l.IdleCollectionTimeout, ColdStarts: l.MaxColdStarts, StartWaiters: l.MaxStartWaiters,
+			Indexes: l.MaxIndexes,
 		},
 	}
 }
 
-func auditOptions(c *config.Gateway, log *slog.Logger, registerer prometheus.Registerer) audit.Options {
+func auditOptions(c *config.Audit, log *slog.Logger, registerer prometheus.Registerer) audit.Options {
 	return audit.Options{
-		Path: c.Audit.Path, MaxSize: int64(c.Audit.MaxSize), MaxBackups: c.Audit.MaxBackups,
+		Path: c.Path, MaxSize: int64(c.MaxSize), MaxBackups: c.MaxBackups,
 		Logger: log, Registerer: registerer,
 	}
 }
@@ -91,21 +82,20 @@ func consistency(c *config.Gateway) proxy.Consistency {
 	return out
 }
 
-func proxyLimits(c *config.Gateway) proxy.Limits {
+func proxyLimits(l *config.Limits) proxy.Limits {
 	return proxy.Limits{
-		InFlight: int64(c.Limits.MaxInFlight), LongRunning: int64(c.Limits.MaxWatches),
-		Resumed:        int64(c.Limits.MaxResumedWatches),
-		CollapsedBytes: int64(c.Limits.CollapsedBodyBytes),
+		InFlight: int64(l.MaxInFlight), LongRunning: int64(l.MaxWatches),
+		Resumed:        int64(l.MaxResumedWatches),
+		CollapsedBytes: int64(l.CollapsedBodyBytes),
 	}
 }
 
-func edgeOptions(c *config.Gateway, log *slog.Logger, registerer prometheus.Registerer) edge.Options {
+func edgeOptions(l *config.Limits, t *config.ServingTimeouts, log *slog.Logger, registerer prometheus.Registerer) edge.Options {
 	return edge.Options{
-		Listen: c.Listen, SidecarListen: c.InsecureListen, CertFile: c.TLS.CertFile, KeyFile: c.TLS.PrivateKeyFile,
-		MaxConnections: c.Limits.MaxConnections, MaxHeaderBytes: int(c.Limits.MaxHeaderBytes), MaxStreams: uint32(c.Limits.MaxStreams),
-		HandshakeTimeout: c.Timeouts.Handshake, ReadHeaderTimeout: c.Timeouts.ReadHeader, IdleTimeout: c.Timeouts.Idle,
-		BodyIdleTimeout: c.Timeouts.BodyIdle, WriteTimeout: c.Timeouts.Write,
-		PingInterval: c.Timeouts.Ping, PingTimeout: c.Timeouts.PingAnswer,
+		MaxConnections: l.MaxConnections, MaxHeaderBytes: int(l.MaxHeaderBytes), MaxStreams: uint32(l.MaxStreams),
+		HandshakeTimeout: t.Handshake, ReadHeaderTimeout: t.ReadHeader, IdleTimeout: t.Idle,
+		BodyIdleTimeout: t.BodyIdle, WriteTimeout: t.Write,
+		PingInterval: t.Ping, PingTimeout: t.PingAnswer,
 		Logger: log, Registerer: registerer,
 	}
 }
