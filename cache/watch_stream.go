@@ -28,6 +28,9 @@ type watchStream struct {
 	deadline time.Time
 
 	state atomic.Uint32
+	// served is when it was delivered to last; it belongs to whoever has made the
+	// state queued.
+	served time.Time
 	// reason is why the watch is to end, nil while it is not.
 	reason atomic.Pointer[EndReason]
 
@@ -43,6 +46,7 @@ type watchStream struct {
 	failure  *apierrors.StatusError
 	bookmark time.Time // when the next one is due; zero for never
 	timer    *time.Timer
+	wake     time.Time // when timer is due
 	ended    EndReason
 }
 
@@ -60,7 +64,8 @@ func (s *watchStream) Start(w api.StreamWriter) {
 	if s.req.Options.AllowWatchBookmarks {
 		s.bookmark = nextBookmark(now, s.deadline)
 	}
-	s.timer = time.AfterFunc(s.nextWake(now), s.kick)
+	s.wake = s.nextWake()
+	s.timer = time.AfterFunc(s.wake.Sub(now), s.kick)
 	s.mu.Unlock()
 	s.owner.add(s)
 	s.kick()
@@ -121,14 +126,13 @@ func (s *watchStream) kick() {
 	}
 }
 
-// run delivers until there was no kick during a delivery.
+// run delivers once. A stream that was kicked meanwhile is queued again.
 func (s *watchStream) run(sc *scratch) {
-	for {
-		s.state.Store(streamQueued)
-		s.deliver(sc)
-		if s.state.CompareAndSwap(streamQueued, streamIdle) {
-			return
-		}
+	s.state.Store(streamQueued)
+	s.deliver(sc)
+	s.served = time.Now()
+	if !s.state.CompareAndSwap(streamQueued, streamIdle) {
+		s.owner.writers.submit(s)
 	}
 }
 
@@ -173,7 +177,10 @@ func (s *watchStream) deliver(sc *scratch) {
 		s.finish(*reason)
 		return
 	}
-	s.timer.Reset(s.nextWake(now))
+	if next := s.nextWake(); !next.Equal(s.wake) {
+		s.wake = next
+		s.timer.Reset(max(next.Sub(now), time.Millisecond))
+	}
 }
 
 // deliverInitial sends the objects that were there when the watch began, and
@@ -301,13 +308,12 @@ func (s *watchStream) finish(reason EndReason) {
 	s.w.Close()
 }
 
-// nextWake is how long the stream may sleep.
-func (s *watchStream) nextWake(now time.Time) time.Duration {
-	next := s.deadline
-	if !s.bookmark.IsZero() && s.bookmark.Before(next) {
-		next = s.bookmark
+// nextWake is until when the stream may sleep.
+func (s *watchStream) nextWake() time.Time {
+	if !s.bookmark.IsZero() && s.bookmark.Before(s.deadline) {
+		return s.bookmark
 	}
-	return max(next.Sub(now), time.Millisecond)
+	return s.deadline
 }
 
 // nextBookmark is when the next bookmark is due: in a minute, but once shortly

@@ -30,6 +30,7 @@ type watchClient struct {
 	// blocked makes writes wait until it is closed.
 	blocked chan struct{}
 	fail    error
+	writes  int
 }
 
 func (c *watchClient) WriteFrames(frames [][]byte) error {
@@ -47,6 +48,7 @@ func (c *watchClient) WriteFrames(frames [][]byte) error {
 	for _, f := range frames {
 		c.data = append(c.data, f...)
 	}
+	c.writes++
 	return nil
 }
 
@@ -350,6 +352,7 @@ func TestSlowWatcherDelaysNobody(t *testing.T) {
 			t.Errorf("the fast watcher got %d events", n)
 		}
 		close(gate)
+		time.Sleep(100 * time.Millisecond) // so many at once wait for their second write
 		for _, w := range slow {
 			lines := w.lines(t)
 			if last := lines[len(lines)-2:]; !slices.Equal(last, []string{"ERROR 410 Expired", "$"}) {

@@ -12,23 +12,39 @@ import (
 // of its own, so when events come its stream is queued here and served by one of
 // a few goroutines, whose stacks have grown to what a TLS write needs.
 //
+//	submit ---> ready ---> served
+//	   \          ^
+//	    > pacing -+  written to a moment ago, and many are
+//
 // A client that does not read blocks the goroutine that writes to it. Then the
 // queue stands still, which is noticed after stall, and more goroutines start:
 // slow clients cost a goroutine each and delay the others by stall at most.
+//
+// A write costs about as much as what it carries. When many streams are written
+// to again and again, one that has just been waits a little, and its next write
+// carries all that came meanwhile; see pace.
 //
 // It is safe for concurrent use. All goroutines end by themselves when there is
 // nothing to do.
 type writers struct {
 	mu struct {
 		sync.Mutex
-		queue   []*watchStream // waiting, oldest first
-		head    int            // index of the oldest
-		served  uint64         // streams taken from the queue so far
-		active  int            // goroutines
-		watched bool           // the stall timer is set
+		ready   fifo[*watchStream]
+		pacing  fifo[pacedStream]
+		pace    pace
+		alarmed bool   // a timer will look at pacing
+		served  uint64 // streams taken from ready so far
+		active  int    // goroutines
+		watched bool   // the stall timer is set
 	}
 	stall time.Duration
 	base  int // goroutines that start without a stall
+}
+
+// pacedStream is a stream that is not to be served before due.
+type pacedStream struct {
+	*watchStream
+	due time.Time
 }
 
 // scratch is what one goroutine needs for a delivery, kept from one to the next.
@@ -45,18 +61,53 @@ func newWriters() *writers {
 // submit queues s; it never blocks.
 func (p *writers) submit(s *watchStream) {
 	p.mu.Lock()
-	p.mu.queue = append(p.mu.queue, s)
-	if p.mu.active < p.base {
+	defer p.mu.Unlock()
+	now := time.Now()
+	if due := p.mu.pace.due(now, s.served); due.After(now) {
+		p.mu.pacing.push(pacedStream{s, due})
+		p.alarmLocked(now)
+		return
+	}
+	p.mu.ready.push(s)
+	p.startLocked(1)
+}
+
+// startLocked starts up to n goroutines, as far as they may start by themselves.
+func (p *writers) startLocked(n int) {
+	for range n {
+		if p.mu.active >= p.base {
+			p.watchLocked()
+			return
+		}
 		p.mu.active++
 		go p.run()
-	} else if !p.mu.watched {
-		p.watchLocked()
 	}
-	p.mu.Unlock()
+}
+
+// alarmLocked sees to it that the streams of pacing are served when they are due.
+func (p *writers) alarmLocked(now time.Time) {
+	if p.mu.alarmed || p.mu.pacing.len() == 0 {
+		return
+	}
+	p.mu.alarmed = true
+	time.AfterFunc(p.mu.pacing.first().due.Sub(now), func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.mu.alarmed = false
+		now := time.Now()
+		for p.mu.pacing.len() > 0 && !p.mu.pacing.first().due.After(now) {
+			p.mu.ready.push(p.mu.pacing.pop().watchStream)
+		}
+		p.startLocked(min(p.base, p.mu.ready.len()))
+		p.alarmLocked(now)
+	})
 }
 
 // watchLocked looks after stall whether anything was taken from the queue.
 func (p *writers) watchLocked() {
+	if p.mu.watched {
+		return
+	}
 	p.mu.watched = true
 	served := p.mu.served
 	time.AfterFunc(p.stall, func() { p.relieve(served) })
@@ -66,13 +117,13 @@ func (p *writers) relieve(served uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mu.watched = false
-	if p.mu.head == len(p.mu.queue) {
+	if p.mu.ready.len() == 0 {
 		return
 	}
 	if p.mu.served == served {
 		// All are blocked, by as many slow clients. Doubling finds room for the
 		// rest in a few steps, however many more there are.
-		for range min(p.mu.active, len(p.mu.queue)-p.mu.head) {
+		for range min(p.mu.active, p.mu.ready.len()) {
 			p.mu.active++
 			go p.run()
 		}
@@ -93,22 +144,83 @@ func (p *writers) run() {
 }
 
 func (p *writers) take() *watchStream {
+	now := time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.mu.head == len(p.mu.queue) {
-		p.mu.queue, p.mu.head = p.mu.queue[:0], 0
+	if p.mu.ready.len() == 0 {
 		p.mu.active--
 		return nil
 	}
-	s := p.mu.queue[p.mu.head]
-	p.mu.queue[p.mu.head] = nil
-	p.mu.head++
+	s := p.mu.ready.pop()
 	p.mu.served++
-	if p.mu.head > 1024 && p.mu.head > len(p.mu.queue)/2 {
-		// A stream is queued once at most, so what is left is bounded by their number.
-		n := copy(p.mu.queue, p.mu.queue[p.mu.head:])
-		clear(p.mu.queue[n:])
-		p.mu.queue, p.mu.head = p.mu.queue[:n], 0
-	}
+	p.mu.pace.count(now, s.served)
 	return s
+}
+
+// pace says how long a stream that was just served waits before it is served
+// again: the more streams are served at the time, the longer, so that there is no
+// more than one write in paceWrite on average, up to pacePause. A few watchers
+// never wait, however fast events come; a thousand get what comes within
+// pacePause together, and only when it comes faster than every half of that.
+type pace struct {
+	begun        time.Time // of the current window, pacePause long
+	served, last int       // streams served in it and in the one before
+}
+
+const (
+	paceWrite = 40 * time.Microsecond
+	pacePause = 40 * time.Millisecond
+	// paceLeast is the shortest wait worth a timer.
+	paceLeast = time.Millisecond
+)
+
+// count notes that a stream is served which was last served at last.
+func (p *pace) count(now, last time.Time) {
+	if since := now.Sub(p.begun); since >= pacePause {
+		p.last = p.served
+		if since >= 2*pacePause {
+			p.last = 0
+		}
+		p.served, p.begun = 0, now
+	}
+	if last.Before(p.begun) {
+		p.served++
+	}
+}
+
+// due is when a stream may be served that was last served at last.
+func (p *pace) due(now, last time.Time) time.Time {
+	pause := min(time.Duration(max(p.served, p.last))*paceWrite, pacePause)
+	if pause < paceLeast || now.Sub(last) >= pause/2 {
+		return now
+	}
+	return last.Add(pause)
+}
+
+// fifo is a queue whose room is used again.
+type fifo[T any] struct {
+	items []T
+	head  int
+}
+
+func (q *fifo[T]) len() int { return len(q.items) - q.head }
+
+func (q *fifo[T]) first() *T { return &q.items[q.head] }
+
+func (q *fifo[T]) push(v T) { q.items = append(q.items, v) }
+
+func (q *fifo[T]) pop() T {
+	var zero T
+	v := q.items[q.head]
+	q.items[q.head] = zero
+	q.head++
+	switch {
+	case q.head == len(q.items):
+		q.items, q.head = q.items[:0], 0
+	case q.head > 1024 && q.head > len(q.items)/2:
+		n := copy(q.items, q.items[q.head:])
+		clear(q.items[n:])
+		q.items, q.head = q.items[:n], 0
+	}
+	return v
 }
