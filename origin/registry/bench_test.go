@@ -22,7 +22,6 @@ func benchStore(b *testing.B) *testStore {
 	serializer := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme)
 	return newTestStore(b, func(o *StoreOptions) {
 		o.Codec = scheme.Codecs.CodecForVersions(serializer, serializer, corev1.SchemeGroupVersion, corev1.SchemeGroupVersion)
-		o.Transformer = nil
 		o.ResourcePrefix = "/pods"
 		o.GroupResource = schema.GroupResource{Resource: "pods"}
 		o.NewFunc = func() runtime.Object { return &corev1.Pod{} }

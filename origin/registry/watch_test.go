@@ -120,7 +120,7 @@ func (s *testStore) value(t *testing.T, pod *example.Pod) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return append([]byte(valuePrefix), data...)
+	return data
 }
 
 func (s *testStore) created(t *testing.T, name string, revision uint64) engine.Event {

@@ -1,23 +1,43 @@
-package registry
+// Package registrytest runs apiserver's own tests of storage.Interface against
+// registry.Store on any engine.
+package registrytest
 
 import (
 	"context"
 	"strconv"
 	"testing"
+	"time"
 
 	"k8s.io/apiserver/pkg/storage"
 	storagetesting "k8s.io/apiserver/pkg/storage/testing"
+
+	engine "github.com/kubeweir/kubeweir/origin/storage"
 )
 
-// TestStorage runs apiserver's own tests of storage.Interface, as its storage/etcd3
-// does. Of those that are exported, these are not among them:
+// Run runs apiserver's tests as its storage/etcd3 does, each on an engine of its own
+// that open makes, without keys, and closes when the test ends. Of the exported tests
+// these are not among them:
 //
 //   - RunTestCompactRevision: only apiserver's watch cache, which does not exist here,
 //     asks for the compacted revision; CompactRevision says that none was observed.
 //   - RunTestWatchWithUnsafeDelete: belongs to the feature gate
 //     AllowUnsafeMalformedObjectDeletion, which is alpha and off.
-func TestStorage(t *testing.T) {
-	for name, run := range map[string]func(context.Context, *testing.T, storage.Interface){
+func Run(t *testing.T, open func(t *testing.T) engine.Engine) {
+	for name, run := range plain() {
+		t.Run(name, func(t *testing.T) { run(t.Context(), t, newStore(t, open(t), 0)) })
+	}
+	for name, run := range withStore() {
+		t.Run(name, func(t *testing.T) { run(t.Context(), t, newStore(t, open(t), 0)) })
+	}
+	t.Run("ProgressNotify", func(t *testing.T) {
+		s := newStore(t, open(t), 10*time.Millisecond)
+		storagetesting.RunOptionalTestProgressNotify(t.Context(), t, s, s.increaseRevision)
+	})
+}
+
+// plain are the tests that need nothing but a storage.Interface.
+func plain() map[string]func(context.Context, *testing.T, storage.Interface) {
+	return map[string]func(context.Context, *testing.T, storage.Interface){
 		"CreateWithTTL":                          storagetesting.RunTestCreateWithTTL,
 		"CreateWithKeyExist":                     storagetesting.RunTestCreateWithKeyExist,
 		"Get":                                    storagetesting.RunTestGet,
@@ -54,56 +74,58 @@ func TestStorage(t *testing.T) {
 		"WatchSemantics":                      storagetesting.RunWatchSemantics,
 		"WatchSemanticInitialEventsExtended":  storagetesting.RunWatchSemanticInitialEventsExtended,
 		"WatchListMatchSingle":                storagetesting.RunWatchListMatchSingle,
-	} {
-		t.Run(name, func(t *testing.T) { run(t.Context(), t, newTestStore(t)) })
 	}
-	for name, run := range map[string]func(context.Context, *testing.T, *testStore){
-		"Create": func(ctx context.Context, t *testing.T, s *testStore) {
+}
+
+// withStore are those that look behind it.
+func withStore() map[string]func(context.Context, *testing.T, *store) {
+	return map[string]func(context.Context, *testing.T, *store){
+		"Create": func(ctx context.Context, t *testing.T, s *store) {
 			storagetesting.RunTestCreate(ctx, t, s, s.stored)
 		},
-		"GetListNonRecursive": func(ctx context.Context, t *testing.T, s *testStore) {
+		"GetListNonRecursive": func(ctx context.Context, t *testing.T, s *store) {
 			storagetesting.RunTestGetListNonRecursive(ctx, t, s.increaseRevision, s)
 		},
-		"List": func(ctx context.Context, t *testing.T, s *testStore) {
+		"List": func(ctx context.Context, t *testing.T, s *store) {
 			storagetesting.RunTestList(ctx, t, s, s.compact, false, nil)
 		},
-		"ConsistentList": func(ctx context.Context, t *testing.T, s *testStore) {
+		"ConsistentList": func(ctx context.Context, t *testing.T, s *store) {
 			storagetesting.RunTestConsistentList(ctx, t, s, s.increaseRevision, false, true, false)
 		},
-		"ListContinuation": func(ctx context.Context, t *testing.T, s *testStore) {
+		"ListContinuation": func(ctx context.Context, t *testing.T, s *store) {
 			storagetesting.RunTestListContinuation(ctx, t, s, s.reads)
 		},
-		"ListPaginationRareObject": func(ctx context.Context, t *testing.T, s *testStore) {
+		"ListPaginationRareObject": func(ctx context.Context, t *testing.T, s *store) {
 			storagetesting.RunTestListPaginationRareObject(ctx, t, s, s.reads)
 		},
-		"ListContinuationWithFilter": func(ctx context.Context, t *testing.T, s *testStore) {
+		"ListContinuationWithFilter": func(ctx context.Context, t *testing.T, s *store) {
 			storagetesting.RunTestListContinuationWithFilter(ctx, t, s, s.reads)
 		},
-		"ListInconsistentContinuation": func(ctx context.Context, t *testing.T, s *testStore) {
+		"ListInconsistentContinuation": func(ctx context.Context, t *testing.T, s *store) {
 			storagetesting.RunTestListInconsistentContinuation(ctx, t, s, s.compact)
 		},
-		"ListResourceVersionMatch": func(ctx context.Context, t *testing.T, s *testStore) {
+		"ListResourceVersionMatch": func(ctx context.Context, t *testing.T, s *store) {
 			storagetesting.RunTestListResourceVersionMatch(ctx, t, s)
 		},
-		"GuaranteedUpdate": func(ctx context.Context, t *testing.T, s *testStore) {
+		"GuaranteedUpdate": func(ctx context.Context, t *testing.T, s *store) {
 			storagetesting.RunTestGuaranteedUpdate(ctx, t, s, s.stored)
 		},
-		"GuaranteedUpdateChecksStoredData": func(ctx context.Context, t *testing.T, s *testStore) {
+		"GuaranteedUpdateChecksStoredData": func(ctx context.Context, t *testing.T, s *store) {
 			storagetesting.RunTestGuaranteedUpdateChecksStoredData(ctx, t, s)
 		},
-		"TransformationFailure": func(ctx context.Context, t *testing.T, s *testStore) {
+		"TransformationFailure": func(ctx context.Context, t *testing.T, s *store) {
 			storagetesting.RunTestTransformationFailure(ctx, t, s)
 		},
-		"Stats": func(ctx context.Context, t *testing.T, s *testStore) {
+		"Stats": func(ctx context.Context, t *testing.T, s *store) {
 			storagetesting.RunTestStats(ctx, t, s, s.codec, s.transformer, false)
 		},
-		"StatsWithSizes": func(ctx context.Context, t *testing.T, s *testStore) {
+		"StatsWithSizes": func(ctx context.Context, t *testing.T, s *store) {
 			if err := s.EnableResourceSizeEstimation(func(context.Context) ([]string, error) { return nil, nil }); err != nil {
 				t.Fatal(err)
 			}
 			storagetesting.RunTestStats(ctx, t, s, s.codec, s.transformer, true)
 		},
-		"WatchFromZero": func(ctx context.Context, t *testing.T, s *testStore) {
+		"WatchFromZero": func(ctx context.Context, t *testing.T, s *store) {
 			// The test counts on etcd's inability to tell what the key of the oldest event
 			// left held before. An engine that can has to forget the event as well.
 			storagetesting.RunTestWatchFromZero(ctx, t, s, func(ctx context.Context, t *testing.T, resourceVersion string) {
@@ -114,20 +136,14 @@ func TestStorage(t *testing.T) {
 				s.compact(ctx, t, strconv.Itoa(revision+1))
 			})
 		},
-		"WatchError": func(ctx context.Context, t *testing.T, s *testStore) {
+		"WatchError": func(ctx context.Context, t *testing.T, s *store) {
 			storagetesting.RunTestWatchError(ctx, t, s)
 		},
-		"WatchErrorIsBlockingFurtherEvents": func(ctx context.Context, t *testing.T, s *testStore) {
+		"WatchErrorIsBlockingFurtherEvents": func(ctx context.Context, t *testing.T, s *store) {
 			storagetesting.RunWatchErrorIsBlockingFurtherEvents(ctx, t, s)
 		},
-		"WatchDispatchBookmarkEvents": func(ctx context.Context, t *testing.T, s *testStore) {
+		"WatchDispatchBookmarkEvents": func(ctx context.Context, t *testing.T, s *store) {
 			storagetesting.RunTestWatchDispatchBookmarkEvents(ctx, t, s, true)
 		},
-	} {
-		t.Run(name, func(t *testing.T) { run(t.Context(), t, newTestStore(t)) })
 	}
-	t.Run("ProgressNotify", func(t *testing.T) {
-		s := newTestStore(t, func(o *StoreOptions) { o.BookmarkPeriod = 1e7 })
-		storagetesting.RunOptionalTestProgressNotify(t.Context(), t, s, s.increaseRevision)
-	})
 }
