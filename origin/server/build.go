@@ -17,6 +17,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/origin/aggregator"
 	"github.com/kubeweir/kubeweir/origin/builtin/access"
+	"github.com/kubeweir/kubeweir/origin/builtin/admit"
 	"github.com/kubeweir/kubeweir/origin/builtin/groups"
 	"github.com/kubeweir/kubeweir/origin/crd"
 	"github.com/kubeweir/kubeweir/origin/registry"
@@ -116,8 +117,22 @@ func (b *builder) addAccess() error {
 	return nil
 }
 
-// addAdmission is not finished: nothing is checked or changed on admission yet.
-func (b *builder) addAdmission() error { return nil }
+func (b *builder) addAdmission() error {
+	var err error
+	b.generic.AdmissionControl, err = admit.New(b.stopped, admit.Config{
+		Loopback:        b.config,
+		Client:          b.client,
+		Dynamic:         b.dynamic,
+		Informers:       b.informers,
+		Authorizer:      b.access.Authorizer,
+		ServiceResolver: b.resolver,
+		ProxyTransport:  b.proxy,
+		Drained:         b.stopped.Done(),
+		APIResources:    b.generic.MergedResourceConfig,
+		Logger:          b.opts.Logger,
+	})
+	return err
+}
 
 // addChain makes the links: 404, custom resources, the built-in groups, the
 // aggregator (k8s.io/kubernetes/cmd/kube-apiserver/app, CreateServerChain).

@@ -8,6 +8,9 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/kubeweir/kubeweir/origin/builtin/bootstrap"
+	"github.com/kubeweir/kubeweir/origin/builtin/groups"
 )
 
 // hookPrefix begins the names of the health checks that tell whether a post-start
@@ -31,6 +34,9 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	s.informers.Start(s.stopped.Done())
 	s.aggregator.Generic.RunPostStartHooks(s.stopped)
+	if err := s.bootstrap(started); err != nil {
+		return fmt.Errorf("origin/server: starting: %w", err)
+	}
 	if err := s.hooks(started); err != nil {
 		return fmt.Errorf("origin/server: starting: %w", err)
 	}
@@ -66,6 +72,25 @@ func (s *Server) sync(ctx context.Context) error {
 	return nil
 }
 
+// bootstrap writes what has to exist, while the hooks run. What it keeps in place
+// afterwards ends when the server is closed.
+func (s *Server) bootstrap(started context.Context) error {
+	ctx, cancel := context.WithCancelCause(s.stopped)
+	defer context.AfterFunc(started, func() { cancel(context.Cause(started)) })()
+	wait, err := bootstrap.Run(ctx, bootstrap.Config{
+		Client:                    s.client,
+		ClientCA:                  s.opts.Identity.ClientCA,
+		RequestHeaderCA:           s.opts.Identity.RequestHeaderCA,
+		RequestHeaderAllowedNames: s.opts.Identity.RequestHeaderAllowedNames,
+		Informers:                 s.informers,
+		AdvertiseAddress:          s.opts.AdvertiseAddress,
+		ServiceIP:                 groups.FirstServiceIP(s.opts.ServiceCIDR),
+		Logger:                    s.opts.Logger,
+	})
+	s.running = wait
+	return err
+}
+
 // hooks waits until all post-start hooks have returned.
 func (s *Server) hooks(ctx context.Context) error {
 	ticker := time.NewTicker(hookPoll)
@@ -97,6 +122,9 @@ func (s *Server) unfinishedHooks() []string {
 func (s *Server) shutdown() error {
 	s.stop()
 	s.requests.wait()
+	if s.running != nil {
+		s.running()
+	}
 	s.loopback.transport.Close()
 	s.informers.Shutdown()
 	if s.aggregator != nil {
