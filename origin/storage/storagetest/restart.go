@@ -50,6 +50,7 @@ func testReopenUnderLoad(s *session) {
 		go func() {
 			defer close(torn)
 			if s.awaitAcks(wl, enough) {
+				wl.torn.Store(true)
 				s.reopen()
 			}
 		}()
@@ -64,6 +65,7 @@ func testReopenUnderLoad(s *session) {
 			})
 		})
 		<-torn
+		wl.torn.Store(false)
 		wl.engines = []storage.Engine{s.engine}
 	}
 	wl.verify(s.told(s.engine, start))

@@ -66,6 +66,7 @@ type workload struct {
 	begun   time.Time
 	faults  bool // errors are expected
 	ended   atomic.Int32
+	torn    atomic.Bool  // the engine is being torn away: no answer counts any more, it may be from beyond the crash
 	acked   atomic.Int64 // changes that were acknowledged
 
 	mu  sync.Mutex
@@ -136,9 +137,12 @@ func (w *workload) do(e storage.Engine, o *op, known map[string]uint64) bool {
 		w.s.Errorf("%s: %v", o, err)
 		return false
 	case err != nil:
-		o.unknown, o.ret = true, math.MaxInt64
+		o.unknown = true
 	case o.kind < opGet:
 		w.acked.Add(1)
+	}
+	if o.unknown || w.torn.Load() {
+		o.unknown, o.conflict, o.ret = true, false, math.MaxInt64
 	}
 	switch {
 	case o.unknown:
