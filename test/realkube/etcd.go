@@ -95,6 +95,15 @@ func (c *Cluster) KillEtcd() error {
 	return nil
 }
 
+// EtcdPID is the process id of the etcd that was started last, 0 before.
+func (c *Cluster) EtcdPID() int {
+	p, err := c.etcd()
+	if err != nil {
+		return 0
+	}
+	return p.pid()
+}
+
 func (c *Cluster) etcd() (*process, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
