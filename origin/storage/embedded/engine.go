@@ -124,7 +124,7 @@ func Open(opts Options) (*Engine, error) {
 		}
 		e.metrics.registerer = opts.Registerer
 	}
-	e.guard.guarding.Store(true)
+	e.guard.opened.Store(true)
 	go e.commitLoop()
 	e.loops.Go(e.expiryLoop)
 	e.loops.Go(e.historyLoop)

@@ -35,16 +35,20 @@ const retryEvery = 250 * time.Millisecond
 // again), so nothing may be written any more: every write waits for ever, as if the
 // process had been killed at that instruction. What holds for a crash holds for
 // this: everything acknowledged is there when the folder is opened again. Reads go on.
+// A store that is being opened has the same two ends: Pebble cannot be trusted to
+// clean up after itself either.
 type guard struct {
 	vfs.FS
 	log *slog.Logger
 	dir string
 
-	// guarding is set once Pebble is open: before, errors are passed on.
+	// guarding is set when Pebble has locked the folder: before, errors are passed on.
 	guarding atomic.Bool
+	// opened is set when the store is open: before, nobody waits for space.
+	opened atomic.Bool
 	// frozen is closed by the change to that state.
 	frozen chan struct{}
-	// unlock gives the folder's lock back; nil until Pebble took it. Set before open ends.
+	// unlock gives the folder's lock back. Set when Pebble takes it.
 	unlock func() error
 
 	mu struct {
@@ -58,7 +62,7 @@ type guard struct {
 }
 
 func newGuard(fs vfs.FS, dir string, log *slog.Logger) *guard {
-	g := &guard{FS: fs, dir: dir, log: log, frozen: make(chan struct{})}
+	g := &guard{FS: fs, dir: dir, log: log, frozen: make(chan struct{}), unlock: func() error { return nil }}
 	g.mu.down = make(chan struct{})
 	return g
 }
@@ -137,8 +141,8 @@ func (g *guard) park() { select {} }
 // do runs a write until it succeeds.
 func (g *guard) do(op func() error) error { return g.run(op, full) }
 
-// sync runs a sync: it is never tried again.
-func (g *guard) sync(op func() error) error { return g.run(op, func(error) bool { return false }) }
+// sync runs a sync. It is never tried again: after it has failed, nobody knows what is on disk.
+func (g *guard) sync(op func() error) error { return g.run(op, nil) }
 
 func (g *guard) run(op func() error, again func(error) bool) error {
 	waits := false
@@ -156,12 +160,12 @@ func (g *guard) run(op func() error, again func(error) bool) error {
 		if !g.guarding.Load() {
 			return err
 		}
-		if again(err) && (waits || g.wait(err)) {
+		if again != nil && again(err) && g.opened.Load() && (waits || g.wait(err)) {
 			waits = true
 			g.pause()
 			continue
 		}
-		g.freeze(fmt.Errorf("%w: writing to %s failed (%s); nothing more is written until a restart", storage.ErrUnavailable, g.dir, plain(err)))
+		g.freeze(&diskError{dir: g.dir, err: err})
 	}
 }
 
@@ -213,6 +217,18 @@ func plain(err error) string {
 // errInUse: another process, or another engine of this one, has the lock.
 var errInUse = errors.New("in use by another process")
 
+// A diskError is a write that failed for good. It is a storage.ErrUnavailable.
+type diskError struct {
+	dir string
+	err error
+}
+
+func (e *diskError) Error() string {
+	return fmt.Sprintf("%v: writing to %s failed (%s); nothing more is written until a restart", storage.ErrUnavailable, e.dir, plain(e.err))
+}
+
+func (e *diskError) Unwrap() []error { return []error{storage.ErrUnavailable, e.err} }
+
 // Lock locks the folder. The engine gives the lock back itself when it has to
 // leave Pebble as it is.
 func (g *guard) Lock(name string) (io.Closer, error) {
@@ -227,6 +243,7 @@ func (g *guard) Lock(name string) (io.Closer, error) {
 		return nil, err
 	}
 	g.unlock = sync.OnceValue(lock.Close)
+	g.guarding.Store(true)
 	return closer(g.unlock), nil
 }
 

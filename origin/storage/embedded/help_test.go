@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"context"
+	"log/slog"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -36,3 +37,5 @@ func mustPut(t testing.TB, e *Engine, key, value string, expect uint64) uint64 {
 	}
 	return rev
 }
+
+func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }

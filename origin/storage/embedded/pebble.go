@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 	"syscall"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -38,7 +39,7 @@ func pebbleOptions(g *guard) *pebble.Options {
 		L0CompactionThreshold:       4,
 		L0StopWritesThreshold:       32,
 		LBaseMaxBytes:               64 << 20,
-		EventListener:               &pebble.EventListener{BackgroundError: log.backgroundError, FlushEnd: log.flushEnd},
+		EventListener:               &pebble.EventListener{BackgroundError: log.backgroundError, DataCorruption: log.corruption},
 	}
 	for i := range opts.Levels {
 		opts.Levels[i].BlockSize = blockSize
@@ -54,7 +55,7 @@ func pebbleOptions(g *guard) *pebble.Options {
 func openPebble(g *guard, dir string, load func(*pebble.DB) error) error {
 	opened := make(chan error, 1)
 	go func() { // ends, or is parked for ever by a frozen guard
-		db, err := pebble.Open(dir, pebbleOptions(g))
+		db, err := pebbleOpen(dir, g)
 		if err == nil {
 			if err = load(db); err != nil {
 				err = errors.Join(err, db.Close())
@@ -71,6 +72,20 @@ func openPebble(g *guard, dir string, load func(*pebble.DB) error) error {
 	}
 }
 
+// pebbleOpen makes errors of Pebble's panics.
+func pebbleOpen(dir string, g *guard) (db *pebble.DB, err error) {
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case error:
+			err = r
+		default:
+			err = fmt.Errorf("%v", r)
+		}
+	}()
+	return pebble.Open(dir, pebbleOptions(g))
+}
+
 // A formatError is a store written by a newer version.
 type formatError struct{ has uint64 }
 
@@ -81,20 +96,31 @@ func (e *formatError) Error() string {
 // openError words why a store cannot be opened, for the user.
 func openError(dir string, err error) error {
 	var newer *formatError
+	var disk *diskError
 	switch {
 	case errors.Is(err, errInUse):
 		return fmt.Errorf("the data folder %s is in use by another process", dir)
 	case errors.As(err, &newer):
 		return fmt.Errorf("the data folder %s was written by a newer version of kubeweir (%w)", dir, newer)
-	case full(err):
-		return fmt.Errorf("%w: the data folder %s cannot be opened (%s)", storage.ErrUnavailable, dir, plain(err))
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
 		return fmt.Errorf("the data folder %s cannot be written (%s)", dir, plain(err))
+	case errors.As(err, &disk), full(err):
+		return fmt.Errorf("%w: the data folder %s cannot be opened (%s)", storage.ErrUnavailable, dir, plain(err))
 	case pebble.IsCorruptionError(err), errors.Is(err, errCorrupt):
-		return fmt.Errorf("the data folder %s is damaged and was left as it is: %w", dir, err)
+		return fmt.Errorf("the data folder %s is damaged and was left as it is: %w", dir, firstLine{err})
 	}
-	return fmt.Errorf("the data folder %s cannot be opened: %w", dir, err)
+	return fmt.Errorf("the data folder %s cannot be opened: %w", dir, firstLine{err})
 }
+
+// firstLine is an error without what Pebble adds for its developers.
+type firstLine struct{ error }
+
+func (e firstLine) Error() string {
+	line, _, _ := strings.Cut(e.error.Error(), "\n")
+	return line
+}
+
+func (e firstLine) Unwrap() error { return e.error }
 
 // readError words why a read failed.
 func (e *Engine) readError(err error) error {
@@ -103,9 +129,9 @@ func (e *Engine) readError(err error) error {
 		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	case pebble.IsCorruptionError(err), errors.Is(err, errCorrupt):
-		return fmt.Errorf("%w: the data folder %s is damaged: %w", storage.ErrUnavailable, e.dir, err)
+		return fmt.Errorf("%w: the data folder %s is damaged: %w", storage.ErrUnavailable, e.dir, firstLine{err})
 	}
-	return fmt.Errorf("%w: reading %s failed: %w", storage.ErrUnavailable, e.dir, err)
+	return fmt.Errorf("%w: reading %s failed: %w", storage.ErrUnavailable, e.dir, firstLine{err})
 }
 
 // pebbleLog passes on what Pebble has to say.
@@ -120,7 +146,7 @@ func (l *pebbleLog) Errorf(format string, args ...any) {
 
 // Fatalf is called where Pebble does not know how to go on, and must not return.
 func (l *pebbleLog) Fatalf(format string, args ...any) {
-	l.guard.freeze(fmt.Errorf("%w: %s: %w; nothing more is written until a restart", storage.ErrUnavailable, l.guard.dir, fatal(format, args)))
+	l.guard.freeze(&diskError{dir: l.guard.dir, err: fatal(format, args)})
 	l.guard.park()
 }
 
@@ -134,15 +160,13 @@ func fatal(format string, args []any) error {
 	return fmt.Errorf(format, args...)
 }
 
-// backgroundError: reading failed. Pebble leaves out what it cannot read for a while.
+// backgroundError: something could not be read, which Pebble leaves out for a while. No
+// write fails, because the guard does not let it.
 func (l *pebbleLog) backgroundError(err error) {
-	l.guard.log.Error("Store cannot read", "dir", l.guard.dir, "error", err)
+	l.guard.log.Error("Store has trouble in the background", "dir", l.guard.dir, "error", err)
 }
 
-// flushEnd: Pebble would try a flush that fails again at once, for ever. Once the
-// store is open none fails, because the guard does not let it.
-func (l *pebbleLog) flushEnd(info pebble.FlushInfo) {
-	if info.Err != nil {
-		l.guard.freeze(fmt.Errorf("%w: %s: %w", storage.ErrUnavailable, l.guard.dir, info.Err))
-	}
+// corruption: a reader found damaged data, and gets an error.
+func (l *pebbleLog) corruption(info pebble.DataCorruptionInfo) {
+	l.guard.log.Error("Store found damaged data", "dir", l.guard.dir, "path", info.Path, "error", info.Details)
 }
