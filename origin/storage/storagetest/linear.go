@@ -1,7 +1,9 @@
 package storagetest
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/anishathalye/porcupine"
@@ -13,22 +15,26 @@ import (
 // acknowledged, nobody else's is, no order of calls is contradicted by revisions, and each key is a linearizable register.
 func (w *workload) verify(h *history) {
 	w.s.Helper()
-	ops := w.settle(h)
-	w.checkOrder(ops)
-	w.checkRegisters(ops)
+	for _, err := range verifyOps(w.ops, h) {
+		w.s.Error(err)
+	}
+}
+
+func verifyOps(ops []op, h *history) []error {
+	ops, broken := settle(ops, h)
+	broken = append(broken, checkOrder(ops)...)
+	return append(broken, checkRegisters(ops)...)
 }
 
 // settle finds out about the calls whose end nobody saw, and returns those that happened.
-func (w *workload) settle(h *history) []op {
-	w.s.Helper()
+func settle(ops []op, h *history) (settled []op, broken []error) {
 	type change struct {
 		key string
 		rev uint64
 	}
 	acked := map[change]op{}
 	var unknown []op
-	var settled []op
-	for _, o := range w.ops {
+	for _, o := range ops {
 		switch {
 		case o.kind < opGet && o.unknown:
 			unknown = append(unknown, o)
@@ -37,7 +43,7 @@ func (w *workload) settle(h *history) []op {
 			continue // a read that failed
 		case o.kind < opGet && !o.conflict:
 			if other, twice := acked[change{o.key, o.rev}]; twice {
-				w.s.Errorf("%s and %s", o, other)
+				broken = append(broken, fmt.Errorf("one change for two: %s and %s", o, other))
 			}
 			acked[change{o.key, o.rev}] = o
 		}
@@ -45,18 +51,18 @@ func (w *workload) settle(h *history) []op {
 	}
 	// The earliest that can have made a change is as good as any: its end is open.
 	slices.SortStableFunc(unknown, func(a, b op) int { return int(a.call - b.call) })
-	for _, ev := range h.events(w.s.prefix, 0, h.last()) {
+	for _, ev := range h.events(h.prefix, 0, h.last()) {
 		c := change{ev.KV.Key, ev.KV.Revision}
 		if o, ok := acked[c]; ok {
 			if !o.made(ev) {
-				w.s.Errorf("%s, but the store has %s", o, showEvents([]storage.Event{ev}))
+				broken = append(broken, fmt.Errorf("changed: %s, but the store has %s", o, showEvents([]storage.Event{ev})))
 			}
 			delete(acked, c)
 			continue
 		}
 		i := slices.IndexFunc(unknown, func(o op) bool { return o.made(ev) })
 		if i < 0 {
-			w.s.Errorf("nobody made %s", showEvents([]storage.Event{ev}))
+			broken = append(broken, fmt.Errorf("nobody made %s", showEvents([]storage.Event{ev})))
 			continue
 		}
 		o := unknown[i]
@@ -65,9 +71,9 @@ func (w *workload) settle(h *history) []op {
 		unknown = slices.Delete(unknown, i, i+1)
 	}
 	for _, o := range acked {
-		w.s.Errorf("lost: %s", o)
+		broken = append(broken, fmt.Errorf("lost: %s", o))
 	}
-	return settled
+	return settled, broken
 }
 
 // made tells whether an event can be what the call did.
@@ -86,8 +92,7 @@ func (o op) made(ev storage.Event) bool {
 }
 
 // checkOrder: what begins after something else has ended has a later revision, or, of reads, no older one.
-func (w *workload) checkOrder(ops []op) {
-	w.s.Helper()
+func checkOrder(ops []op) (broken []error) {
 	var timed []op
 	for _, o := range ops {
 		if !o.conflict {
@@ -115,14 +120,14 @@ func (w *workload) checkOrder(ops []op) {
 			ended++
 		}
 		if o.rev < newest.rev || o.kind < opGet && o.rev == newest.rev && newest.rev != 0 {
-			w.s.Errorf("%s (revision %d) began after the end of: %s (revision %d)", o, o.rev, newest, newest.rev)
+			broken = append(broken, fmt.Errorf("order: %s (revision %d) began after the end of %s (revision %d)", o, o.rev, newest, newest.rev))
 		}
 	}
+	return broken
 }
 
 // checkRegisters asks porcupine for an order of the calls on each key.
-func (w *workload) checkRegisters(ops []op) {
-	w.s.Helper()
+func checkRegisters(ops []op) (broken []error) {
 	byKey := map[string][]porcupine.Operation{}
 	for _, o := range ops {
 		if o.kind == opCurrent {
@@ -134,14 +139,16 @@ func (w *workload) checkRegisters(ops []op) {
 		switch porcupine.CheckOperationsTimeout(register(), history, 30*time.Second) {
 		case porcupine.Ok:
 		case porcupine.Unknown:
-			w.s.Errorf("%s: no verdict about %d calls in time", key, len(history))
+			broken = append(broken, fmt.Errorf("%s: no verdict about %d calls in time", key, len(history)))
 		default:
-			for _, o := range history {
-				w.s.Logf("%d..%d %s", o.Call, o.Return, o.Input.(op))
+			lines := make([]string, len(history))
+			for i, o := range history {
+				lines[i] = fmt.Sprintf("\n  %d..%d %s", o.Call, o.Return, o.Input.(op))
 			}
-			w.s.Errorf("%s is not linearizable (%d calls, above)", key, len(history))
+			broken = append(broken, fmt.Errorf("%s is not linearizable:%s", key, strings.Join(lines, "")))
 		}
 	}
+	return broken
 }
 
 // value is what a register holds; the zero value is nothing.
