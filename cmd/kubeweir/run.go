@@ -33,7 +33,39 @@ func newLogger(c config.Log, out io.Writer) *slog.Logger {
 }
 
 // quietLibraries lets what the libraries of Kubernetes log go the same way as
-// everything else. They log to klog, of which there is one in a process.
-func quietLibraries(log *slog.Logger) { klog.SetSlogLogger(log) }
+// everything else. They log to klog, of which there is one in a process, and much of
+// it is about every step that they take.
+func quietLibraries(log *slog.Logger) {
+	klog.SetSlogLogger(slog.New(lowered{log.Handler()}).With("from", "kubernetes"))
+}
+
+// lowered is a handler for whom what is information elsewhere is debugging here.
+type lowered struct{ slog.Handler }
+
+func (l lowered) level(level slog.Level) slog.Level {
+	if level < slog.LevelWarn {
+		return min(level, slog.LevelDebug)
+	}
+	return level
+}
+
+// Enabled implements slog.Handler.
+func (l lowered) Enabled(ctx context.Context, level slog.Level) bool {
+	return l.Handler.Enabled(ctx, l.level(level))
+}
+
+// Handle implements slog.Handler.
+func (l lowered) Handle(ctx context.Context, r slog.Record) error {
+	r.Level = l.level(r.Level)
+	return l.Handler.Handle(ctx, r)
+}
+
+// WithAttrs implements slog.Handler.
+func (l lowered) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return lowered{l.Handler.WithAttrs(attrs)}
+}
+
+// WithGroup implements slog.Handler.
+func (l lowered) WithGroup(name string) slog.Handler { return lowered{l.Handler.WithGroup(name)} }
 
 func userAgent() string { return "kubeweir/" + buildVersion() }

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package serve
+
+// releaseProgram does nothing where the pages are not known.
+func releaseProgram() {}
