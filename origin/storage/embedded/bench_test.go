@@ -151,3 +151,17 @@ func BenchmarkWatch(b *testing.B) {
 	_ = e.Close()
 	wg.Wait()
 }
+
+// BenchmarkOpen opens a store of 10,000 objects, as it was left by a crash and again after that.
+func BenchmarkOpen(b *testing.B) {
+	dir := b.TempDir()
+	e := openAt(b, Options{Dir: dir})
+	fill(b, e, 10000)
+	_ = e.Close()
+	for b.Loop() {
+		e := openAt(b, Options{Dir: dir})
+		b.StopTimer()
+		_ = e.Close()
+		b.StartTimer()
+	}
+}
