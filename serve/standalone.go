@@ -252,6 +252,7 @@ func (a *standalone) build(c *config.Standalone, o StandaloneOptions, advertised
 		AdvertiseAddress: advertised, ServiceCIDR: services,
 		NodePorts:     server.PortRange{Base: from, Size: to - from + 1},
 		StoragePrefix: c.Etcd.Prefix, EventTTL: c.EventTTL,
+		EnableAdmission: c.Admission.EnablePlugins, DisableAdmission: c.Admission.DisablePlugins,
 		Kubelet:         server.KubeletClient{CertFile: kubeletCert, KeyFile: kubeletKey},
 		ProxyClientCert: a.material.FrontProxyClient.CertPEM, ProxyClientKey: a.material.FrontProxyClient.KeyPEM,
 		Logger: o.Logger, Registerer: registerer,

@@ -129,6 +129,8 @@ func (b *builder) addAdmission() error {
 		ProxyTransport:  b.proxy,
 		Drained:         b.stopped.Done(),
 		APIResources:    b.generic.MergedResourceConfig,
+		Enable:          b.opts.EnableAdmission,
+		Disable:         b.opts.DisableAdmission,
 		Logger:          b.opts.Logger,
 	})
 	return err

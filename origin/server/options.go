@@ -30,6 +30,9 @@ type Options struct {
 	StoragePrefix string
 	// EventTTL is how long events are kept. Default: 1 h.
 	EventTTL time.Duration
+	// EnableAdmission and DisableAdmission name admission plugins that are on, or off,
+	// against the default.
+	EnableAdmission, DisableAdmission []string
 	// Kubelet is what kubelets are asked with: log, exec, attach, port-forward and
 	// the proxy of nodes.
 	Kubelet KubeletClient
