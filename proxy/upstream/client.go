@@ -33,10 +33,13 @@ type Client struct {
 	contacts *contacts
 	local    *local // set when the upstream is in this process
 
-	own, anonymous               http.RoundTripper
-	ownUpgrade, anonymousUpgrade http.RoundTripper
-	feed                         http.RoundTripper
-	pools                        []*pool
+	// Over HTTP/2 where the upstream offers it; direct ones over HTTP/1.1, a
+	// connection for each request. With and without the gateway's credentials.
+	own, anonymous             http.RoundTripper
+	ownDirect, anonymousDirect http.RoundTripper
+	feed                       http.RoundTripper
+	pools                      []*pool
+	direct                     atomic.Int64 // forwarded requests on direct connections
 
 	buffers     sync.Pool    // *[]byte of copyBuffer
 	lastFailure atomic.Int64 // when a failure was logged, unix nanoseconds
@@ -114,8 +117,8 @@ func (c *Client) open(f *factory) (err error) {
 	}{
 		{style{pingAfter: quiet, window: forwardWindow}, &c.own},
 		{style{pingAfter: quiet, window: forwardWindow, anonymous: true}, &c.anonymous},
-		{style{http1: true}, &c.ownUpgrade},
-		{style{http1: true, anonymous: true}, &c.anonymousUpgrade},
+		{style{http1: true}, &c.ownDirect},
+		{style{http1: true, anonymous: true}, &c.anonymousDirect},
 		{style{pingAfter: c.limits.PingInterval, track: c.contacts.track}, &c.feed},
 	} {
 		pool, err := f.pool(p.style)

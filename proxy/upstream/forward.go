@@ -45,10 +45,7 @@ func (c *Client) Forward(ctx context.Context, r *api.Request, cred Credentials) 
 	if err != nil {
 		return x.refuse(err)
 	}
-	rt := c.own
-	if cred.As == AsClient {
-		rt = c.anonymous
-	}
+	rt := x.transport()
 	resp, err := x.roundTrip(rt, req)
 	if err != nil && x.mayRepeat() {
 		resp, err = x.roundTrip(rt, req)
@@ -68,6 +65,7 @@ type exchange struct {
 	purpose purpose
 	// longRunning requests may take as long as they like.
 	longRunning bool
+	direct      bool // on a connection of its own
 
 	client context.Context // the client's
 	// ctx is that of the request upstream. It ends with the client's context until
@@ -92,6 +90,32 @@ func (c *Client) newExchange(ctx context.Context, r *api.Request, cred *Credenti
 	x.detach = context.AfterFunc(ctx, func() { x.cancel(context.Cause(ctx)) })
 	x.unlink = context.AfterFunc(c.ctx, func() { x.cancel(errClosed) })
 	return x
+}
+
+// directRequests is how many forwarded requests at a time may have connections of
+// their own.
+const directRequests = 32
+
+// transport chooses how a request is sent. One that is soon over gets a connection
+// of its own over HTTP/1.1: over HTTP/2 it would pass through more goroutines on
+// both sides, which costs a small one latency and a large list a fifth more of
+// kube-apiserver's processor time. Those that last share HTTP/2 connections, and
+// so does what exceeds directRequests.
+func (x *exchange) transport() http.RoundTripper {
+	if !x.longRunning {
+		if x.direct = x.c.direct.Add(1) <= directRequests; !x.direct {
+			x.c.direct.Add(-1)
+		}
+	}
+	switch asClient := x.cred.As == AsClient; {
+	case asClient && x.direct:
+		return x.c.anonymousDirect
+	case asClient:
+		return x.c.anonymous
+	case x.direct:
+		return x.c.ownDirect
+	}
+	return x.c.own
 }
 
 // request is what is sent upstream.
@@ -220,6 +244,9 @@ func (x *exchange) end() {
 		x.detach()
 		x.unlink()
 		x.cancel(nil)
+		if x.direct {
+			x.c.direct.Add(-1)
+		}
 		if x.upload != nil {
 			x.upload.over.Store(true)
 		}

@@ -47,8 +47,8 @@ func (c *Client) openLocal(p *InProcess) {
 	c.base = &url.URL{Scheme: "https", Host: localHost}
 	c.local = &local{p, inprocess.New(p.Handler, c.log)}
 	own := ownTransport{c.local}
-	c.own, c.ownUpgrade, c.feed = own, own, own
-	c.anonymous, c.anonymousUpgrade = c.local.transport, c.local.transport
+	c.own, c.ownDirect, c.feed = own, own, own
+	c.anonymous, c.anonymousDirect = c.local.transport, c.local.transport
 }
 
 // request completes a forwarded request: of a connection the handler sees what it

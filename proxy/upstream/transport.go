@@ -78,7 +78,8 @@ func (f *factory) anonymous() transport.Config {
 // style is what tells the transports of one upstream apart.
 type style struct {
 	anonymous bool
-	// http1 is for upgrades, which HTTP/2 does not have.
+	// http1 is for requests with a connection of their own; upgrades have no other
+	// way.
 	http1 bool
 	// track, if set, sees each connection that is opened.
 	track func(net.Conn) net.Conn
@@ -109,6 +110,12 @@ func (f *factory) transport(s style) (*http.Transport, error) {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(!s.http1)
+	idle := 90 * time.Second
+	if s.http1 {
+		// kube-apiserver closes idle connections after 90 s. A write that meets the
+		// close of a connection fails: better that this end is the first to close.
+		idle = 30 * time.Second
+	}
 	return &http.Transport{
 		Proxy:               f.proxy,
 		DialContext:         trackedDial(cfg.DialHolder.Dial, s.track),
@@ -124,7 +131,7 @@ func (f *factory) transport(s style) (*http.Transport, error) {
 		},
 		DisableCompression:  true,
 		MaxIdleConnsPerHost: 100,
-		IdleConnTimeout:     90 * time.Second,
+		IdleConnTimeout:     idle,
 	}, nil
 }
 

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"k8s.io/client-go/rest"
@@ -111,34 +113,71 @@ func TestCredentials(t *testing.T) {
 						{Credentials{As: AsClient, KeepImpersonation: true}, "client-token", "Bearer client-token", ""},
 						{Credentials{}, "", "", ""},
 					} {
-						for _, upgrade := range []bool{false, true} {
+						for kind, want := range map[string]struct {
+							proto  string
+							status int
+						}{"list": {"HTTP/1.1", 200}, "watch": {proto.name, 200}, "upgrade": {"HTTP/1.1", 403}} {
 							r := request("GET", "/api/v1/pods")
+							if kind == "watch" {
+								r.RawQuery = "watch=1"
+							}
 							if tt.token != "" {
 								r.Header.Add("Authorization", "Bearer "+tt.token)
 							}
-							if upgrade {
+							if kind == "upgrade" {
 								r.Header = append(r.Header, request("GET", "/", "Connection", "Upgrade", "Upgrade", "websocket").Header...)
 							}
 							resp := c.Forward(testContext(t), r, tt.cred)
 							finish(t, resp)
-							if want := map[bool]int{false: 200, true: 403}[upgrade]; resp.Status != want {
-								t.Fatalf("status %d, want %d", resp.Status, want)
+							if resp.Status != want.status {
+								t.Fatalf("status %d, want %d", resp.Status, want.status)
 							}
 							seen := s.last(t)
 							if got := seen.Header.Values("Authorization"); len(got) > 1 || seen.Header.Get("Authorization") != tt.authorization {
-								t.Errorf("%+v, upgrade %v: Authorization %q, want %q", tt.cred, upgrade, got, tt.authorization)
+								t.Errorf("%+v, %s: Authorization %q, want %q", tt.cred, kind, got, tt.authorization)
 							}
 							if got := peer(seen); got != tt.peer {
-								t.Errorf("%+v, upgrade %v: client certificate %q, want %q", tt.cred, upgrade, got, tt.peer)
+								t.Errorf("%+v, %s: client certificate %q, want %q", tt.cred, kind, got, tt.peer)
 							}
-							if want := map[bool]string{false: proto.name, true: "HTTP/1.1"}[upgrade]; seen.Proto != want {
-								t.Errorf("upgrade %v: protocol %s, want %s", upgrade, seen.Proto, want)
+							if seen.Proto != want.proto {
+								t.Errorf("%s: protocol %s, want %s", kind, seen.Proto, want.proto)
 							}
 						}
 					}
 				}
 			})
 		}
+	}
+}
+
+// TestDirectRequestsAreBounded: what is above directRequests shares HTTP/2
+// connections, and each request that is over makes room for another.
+func TestDirectRequestsAreBounded(t *testing.T) {
+	const n = directRequests + 8
+	var protos sync.Map
+	var arrived atomic.Int64
+	all := make(chan struct{})
+	s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
+		count, _ := protos.LoadOrStore(r.Proto, new(atomic.Int64))
+		count.(*atomic.Int64).Add(1)
+		if arrived.Add(1) == n {
+			close(all)
+		}
+		<-all
+	})
+	c := s.client(t)
+	var wg sync.WaitGroup
+	for range n {
+		wg.Go(func() { finish(t, c.Forward(testContext(t), request("GET", "/api/v1/pods"), Credentials{})) })
+	}
+	wg.Wait()
+	for proto, want := range map[string]int64{"HTTP/1.1": directRequests, "HTTP/2.0": n - directRequests} {
+		if count, ok := protos.Load(proto); !ok || count.(*atomic.Int64).Load() != want {
+			t.Errorf("not %d requests over %s", want, proto)
+		}
+	}
+	if left := c.direct.Load(); left != 0 {
+		t.Errorf("%d places were not given back", left)
 	}
 }
 

@@ -41,9 +41,9 @@ func (c *Client) Upgrade(ctx context.Context, r *api.Request, cred Credentials) 
 	}
 	req.Header["Connection"] = []string{"Upgrade"}
 	req.Header["Upgrade"] = r.Header.Values("Upgrade")
-	rt := c.ownUpgrade
+	rt := c.ownDirect
 	if cred.As == AsClient {
-		rt = c.anonymousUpgrade
+		rt = c.anonymousDirect
 	}
 	// Dialling a node may take the upstream its time, but not forever.
 	timeout := time.AfterFunc(c.limits.RequestTimeout, func() { x.cancel(errHeadTimeout) })
