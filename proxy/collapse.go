@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"io"
 	"sync"
 	"time"
 
@@ -48,7 +49,22 @@ type collapseKey struct {
 type collapsed struct {
 	status int
 	header api.Header
-	body   []byte
+	body   pieces
+}
+
+// response is the answer for one of those who share it.
+func (a *collapsed) response() *api.Response {
+	header := make(api.Header, len(a.header))
+	copy(header, a.header)
+	resp := &api.Response{Status: a.status, Header: header}
+	switch len(a.body.all) {
+	case 0:
+	case 1:
+		resp.Body = a.body.all[0]
+	default:
+		resp.BodyTo, resp.Length = &a.body, a.body.size
+	}
+	return resp
 }
 
 var errNotCollapsible = errors.New("the answer is too large to share")
@@ -77,9 +93,7 @@ func (c *collapser) do(ctx context.Context, r *api.Request, pretty bool) (*api.R
 	if err != nil {
 		return nil, err
 	}
-	header := make(api.Header, len(answer.header))
-	copy(header, answer.header)
-	return &api.Response{Status: answer.status, Header: header, Body: answer.body}, nil
+	return answer.response(), nil
 }
 
 // collapsedRequest is r without anything of the one who sent it: the answer
@@ -99,7 +113,7 @@ func collapsedRequest(r *api.Request) *api.Request {
 
 // read takes the whole answer, up to the bound.
 func (c *collapser) read(resp *api.Response) (*collapsed, error) {
-	answer := &collapsed{status: resp.Status, body: resp.Body}
+	answer := &collapsed{status: resp.Status, body: pieces{max: c.maxBody}}
 	for _, f := range resp.Header {
 		// Each client gets an Audit-Id of its own.
 		if f.Name != "Audit-Id" && f.Name != "Content-Length" && f.Name != "Date" {
@@ -112,23 +126,22 @@ func (c *collapser) read(resp *api.Response) (*collapsed, error) {
 		return nil, errNotCollapsible
 	}
 	if resp.BodyTo == nil {
+		answer.body.all = [][]byte{resp.Body}
 		finish(resp, int64(len(resp.Body)), nil)
 		return answer, nil
 	}
-	buf := boundedBuffer{max: c.maxBody}
 	if resp.Length > c.maxBody {
 		finish(resp, 0, errNotCollapsible)
 		return nil, errNotCollapsible
 	}
 	if resp.Length > 0 {
-		buf.b = make([]byte, 0, resp.Length)
+		answer.body.all = [][]byte{make([]byte, 0, resp.Length)}
 	}
-	n, err := resp.BodyTo.WriteTo(&buf)
+	n, err := resp.BodyTo.WriteTo(&answer.body)
 	finish(resp, n, err)
 	if err != nil {
 		return nil, err
 	}
-	answer.body = buf.b
 	return answer, nil
 }
 
@@ -158,16 +171,52 @@ func (c *collapser) rememberLarge(key collapseKey) {
 	c.mu.large[key] = c.now().Add(largeFor)
 }
 
-// boundedBuffer collects up to max bytes and fails beyond.
-type boundedBuffer struct {
-	b   []byte
-	max int64
+// pieces collects up to max bytes and fails beyond. Upstream tells the length of
+// hardly any list, and a slice that grows to tens of megabytes is copied several
+// times on the way.
+type pieces struct {
+	all  [][]byte
+	size int64
+	max  int64
 }
 
-func (w *boundedBuffer) Write(p []byte) (int, error) {
-	if int64(len(w.b)+len(p)) > w.max {
+const (
+	firstPiece   = 32 << 10
+	largestPiece = 1 << 20
+)
+
+// Write implements io.Writer.
+func (w *pieces) Write(p []byte) (int, error) {
+	if w.size+int64(len(p)) > w.max {
 		return 0, errNotCollapsible
 	}
-	w.b = append(w.b, p...)
-	return len(p), nil
+	w.size += int64(len(p))
+	for n := len(p); ; {
+		if last := len(w.all) - 1; last >= 0 {
+			piece := w.all[last]
+			k := min(len(p), cap(piece)-len(piece))
+			w.all[last] = append(piece, p[:k]...)
+			p = p[k:]
+		}
+		if len(p) == 0 {
+			return n, nil
+		}
+		next := firstPiece
+		if last := len(w.all) - 1; last >= 0 {
+			next = min(2*cap(w.all[last]), largestPiece)
+		}
+		w.all = append(w.all, make([]byte, 0, next))
+	}
+}
+
+// WriteTo implements io.WriterTo. It may be called any number of times at once.
+func (w *pieces) WriteTo(dst io.Writer) (written int64, err error) {
+	for _, piece := range w.all {
+		n, err := dst.Write(piece)
+		written += int64(n)
+		if err != nil {
+			return written, err
+		}
+	}
+	return written, nil
 }

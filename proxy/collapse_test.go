@@ -96,6 +96,51 @@ func TestCollapseGivesUpOnLargeAnswers(t *testing.T) {
 	}
 }
 
+// TestCollapseSharesLargeAnswers: a body that comes in portions is whole for all
+// who share it.
+func TestCollapseSharesLargeAnswers(t *testing.T) {
+	body := make([]byte, 5<<20+1234)
+	for i := range body {
+		body[i] = byte(i * 7919 >> 8)
+	}
+	for _, size := range []int{0, 1, firstPiece, firstPiece + 1, len(body)} {
+		c := newCollapser(int64(size), time.Now, func(context.Context, *api.Request) *api.Response {
+			return &api.Response{Status: 200, Length: -1, BodyTo: portions(body[:size])}
+		})
+		resp, err := c.do(t.Context(), listRequest(""), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			var got bytes.Buffer
+			if resp.BodyTo == nil {
+				got.Write(resp.Body)
+			} else if n, err := resp.BodyTo.WriteTo(&got); err != nil || n != resp.Length {
+				t.Fatal(n, err)
+			}
+			if !bytes.Equal(got.Bytes(), body[:size]) {
+				t.Errorf("%d bytes: not the same", size)
+			}
+		}
+	}
+}
+
+// portions is a body that is written in portions of odd sizes.
+type portions []byte
+
+func (p portions) WriteTo(w io.Writer) (written int64, err error) {
+	for n := 1; len(p) > 0; n = n*3%40_000 + 1 {
+		k := min(len(p), n)
+		m, err := w.Write(p[:k])
+		written += int64(m)
+		if err != nil {
+			return written, err
+		}
+		p = p[k:]
+	}
+	return written, nil
+}
+
 // failing is a body that breaks off.
 type failing struct{}
 
