@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 
 	corev1 "k8s.io/api/core/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -178,17 +179,37 @@ func TestAggregatedRoles(t *testing.T) {
 	})
 }
 
+// TestFlowSchemasKnowTheirLevels: kubectl shows whether they do.
+func TestFlowSchemasKnowTheirLevels(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		defer run(t, config(client))()
+		schema := &flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: "own"}}
+		schema.Spec.PriorityLevelConfiguration.Name = "nowhere"
+		_, err := client.FlowcontrolV1().FlowSchemas().Create(t.Context(), schema, metav1.CreateOptions{})
+		must(t, err)
+		timeout(t, upkeepInterval+serviceInterval)
+		for name, want := range map[string]flowcontrolv1.ConditionStatus{"probes": flowcontrolv1.ConditionFalse, "own": flowcontrolv1.ConditionTrue} {
+			schema, err := client.FlowcontrolV1().FlowSchemas().Get(t.Context(), name, metav1.GetOptions{})
+			must(t, err)
+			if c := schema.Status.Conditions; len(c) != 1 || c[0].Type != flowcontrolv1.FlowSchemaConditionDangling || c[0].Status != want {
+				t.Errorf("%s: %v", name, c)
+			}
+		}
+	})
+}
+
 // TestPopulatedStore: a second start changes nothing.
 func TestPopulatedStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := newClient()
+		client := fake.NewClientset()
 		run(t, config(client))()
 		client.ClearActions()
 		run(t, config(client))()
 		if w := writes(client); len(w) > 0 {
 			t.Errorf("wrote %q", w)
 		}
-		if n := len(client.Actions()); n > 40 {
+		if n := len(client.Actions()); n > 60 {
 			t.Errorf("%d calls", n)
 		}
 	})

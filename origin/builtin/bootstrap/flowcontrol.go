@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	flowbootstrap "k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
+	flowapply "k8s.io/client-go/applyconfigurations/flowcontrol/v1"
 	"k8s.io/kubernetes/pkg/registry/flowcontrol/ensurer"
 )
 
@@ -46,6 +47,55 @@ func (b *bootstrapper) flowcontrol(ctx context.Context) ([]task, error) {
 			}},
 		},
 	), nil
+}
+
+// flowStatusManager owns the condition that says whether a flow schema's priority
+// level exists; it is kube-apiserver's name for its part that does.
+const flowStatusManager = "api-priority-and-fairness-config-consumer-v1"
+
+// flowStatus sets that condition where it is missing or wrong. Requests are not
+// queued by priority here; the condition is what kubectl shows.
+func (b *bootstrapper) flowStatus(ctx context.Context) error {
+	v1 := b.Client.FlowcontrolV1()
+	levels, err := v1.PriorityLevelConfigurations().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("listing priority levels: %w", err)
+	}
+	schemas, err := v1.FlowSchemas().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("listing flow schemas: %w", err)
+	}
+	for i := range schemas.Items {
+		schema := &schemas.Items[i]
+		want := dangling(schema.Spec.PriorityLevelConfiguration.Name, levels.Items)
+		if slices.ContainsFunc(schema.Status.Conditions, func(have flowcontrolv1.FlowSchemaCondition) bool {
+			have.LastTransitionTime = want.LastTransitionTime
+			return have == want
+		}) {
+			continue
+		}
+		apply := flowapply.FlowSchema(schema.Name).WithStatus(flowapply.FlowSchemaStatus().WithConditions(flowapply.FlowSchemaCondition().
+			WithType(want.Type).WithStatus(want.Status).WithReason(want.Reason).WithMessage(want.Message).WithLastTransitionTime(metav1.Now())))
+		if _, err := v1.FlowSchemas().ApplyStatus(ctx, apply, metav1.ApplyOptions{FieldManager: flowStatusManager, Force: true}); err != nil {
+			return fmt.Errorf("status of flow schema %s: %w", schema.Name, err)
+		}
+	}
+	return nil
+}
+
+// dangling is the condition of a flow schema of a priority level
+// (k8s.io/apiserver/pkg/util/flowcontrol).
+func dangling(level string, levels []flowcontrolv1.PriorityLevelConfiguration) flowcontrolv1.FlowSchemaCondition {
+	if slices.ContainsFunc(levels, func(l flowcontrolv1.PriorityLevelConfiguration) bool { return l.Name == level }) {
+		return flowcontrolv1.FlowSchemaCondition{
+			Type: flowcontrolv1.FlowSchemaConditionDangling, Status: flowcontrolv1.ConditionFalse, Reason: "Found",
+			Message: fmt.Sprintf("This FlowSchema references the PriorityLevelConfiguration object named %q and it exists", level),
+		}
+	}
+	return flowcontrolv1.FlowSchemaCondition{
+		Type: flowcontrolv1.FlowSchemaConditionDangling, Status: flowcontrolv1.ConditionTrue, Reason: "NotFound",
+		Message: fmt.Sprintf("This FlowSchema references the PriorityLevelConfiguration object named %q but there is no such object", level),
+	}
 }
 
 // flowObject is what the ensurer deals with.

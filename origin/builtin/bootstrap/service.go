@@ -32,6 +32,9 @@ const (
 func (b *bootstrapper) keep(ctx context.Context) {
 	endpoints := b.endpoints(ctx)
 	began, upkept, pause, first := time.Now(), time.Now(), firstRetry, true
+	if err := b.flowStatus(ctx); err != nil && ctx.Err() == nil {
+		b.Logger.DebugContext(ctx, "flow schemas are told of their levels in a minute", "error", err)
+	}
 	for {
 		err := b.service(ctx)
 		if err == nil && endpoints != nil {
@@ -67,6 +70,9 @@ func (b *bootstrapper) upkeep(ctx context.Context) {
 	tasks, err := b.flowcontrol(ctx)
 	if err == nil {
 		err = perform(ctx, append(append(b.namespaces(), tasks...), b.extensionAuthentication()))
+	}
+	if err == nil {
+		err = b.flowStatus(ctx)
 	}
 	if err != nil && ctx.Err() == nil {
 		b.Logger.WarnContext(ctx, "system objects could not be brought up to date", "error", err)
