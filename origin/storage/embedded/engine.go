@@ -20,13 +20,16 @@ import (
 // DefaultHistoryAge is for how long history is kept at least, as kube-apiserver keeps it in etcd.
 const DefaultHistoryAge = 5 * time.Minute
 
+// firstRevision is that of an empty store; the first change has the next.
+const firstRevision = 1
+
 // Options of an Engine.
 type Options struct {
 	// Dir is the data folder, made (0700) if it does not exist. One Engine at a time
 	// uses it.
 	Dir string
-	// FS holds Dir; nil is the machine's. vfs.NewMem() makes a store in memory that
-	// ends with the process: for tests.
+	// FS holds Dir; nil is the machine's. InMemory() makes a store that ends with the
+	// process: for tests.
 	FS vfs.FS
 	// Logger, nil for none.
 	Logger *slog.Logger
@@ -38,6 +41,10 @@ type Options struct {
 	// Clock, nil for the machine's. It tells when history and times to live end.
 	Clock clock.Clock
 }
+
+// InMemory is an Options.FS that is empty and has no disk. A store in it can be closed and
+// opened again for as long as the value is kept.
+func InMemory() vfs.FS { return vfs.NewMem() }
 
 func (o *Options) setDefaults() error {
 	if o.Dir == "" {
@@ -141,7 +148,7 @@ func (e *Engine) load(db *pebble.DB) error {
 	if err != nil {
 		return err
 	}
-	e.mu.revision = max(last, e.mu.compacted, 1)
+	e.mu.revision = max(last, e.mu.compacted, firstRevision)
 	e.mu.ring.init(e.mu.revision + 1)
 	if e.mu.index, err = e.loadIndex(); err != nil {
 		return err

@@ -179,8 +179,7 @@ func (e *Engine) background(what string, err error) {
 	}
 }
 
-// collect removes a step's worth of what was compacted, and returns whether there may
-// be more. What is removed twice, after a crash, is removed once.
+// collect removes a step's worth of what was compacted, and returns whether there is more.
 func (e *Engine) collect() bool {
 	e.mu.RLock()
 	compacted := e.mu.compacted
@@ -189,21 +188,26 @@ func (e *Engine) collect() bool {
 		return false
 	}
 	batch := e.db.NewBatch()
-	n := 0
+	n, next := 0, compacted
 	err := e.scan(garbageKey(e.history.collected), garbageKey(compacted), func(iter *pebble.Iterator) error {
-		for ok := iter.First(); ok && n < collectStep; ok = iter.Next() {
-			if err := remove(batch, iter); err != nil {
+		for ok := iter.First(); ok; ok = iter.Next() {
+			rev, err := number(iter.Key())
+			if err != nil {
+				return err
+			}
+			if n == collectStep {
+				next = rev
+				return nil
+			}
+			if err := remove(batch, iter, rev); err != nil {
 				return err
 			}
 			n++
 		}
 		return nil
 	})
-	next := compacted
 	if err == nil && n > 0 {
-		if n == collectStep {
-			next = e.history.collected // its garbage is gone, so the next step begins behind it
-		}
+		// Not synced: what comes back after a crash is removed again.
 		err = e.db.Apply(batch, pebble.NoSync)
 	}
 	e.background("collect", err)
@@ -217,11 +221,7 @@ func (e *Engine) collect() bool {
 
 // remove adds to batch what the change that left the garbage made superfluous: the
 // version that it replaced, and if it is a deletion, itself.
-func remove(batch *pebble.Batch, iter *pebble.Iterator) error {
-	rev, err := number(iter.Key())
-	if err != nil {
-		return err
-	}
+func remove(batch *pebble.Batch, iter *pebble.Iterator, rev uint64) error {
 	v, err := iter.ValueAndErr()
 	if err != nil {
 		return err

@@ -122,15 +122,15 @@ func (e *Engine) Watch(ctx context.Context, opts storage.WatchOptions) (storage.
 		return nil, err
 	}
 	w := &watcher{
-		engine: e, prefix: strings.Clone(opts.Prefix), after: opts.After,
+		engine: e, prefix: strings.Clone(opts.Prefix), after: max(opts.After, firstRevision),
 		wake: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
-	case opts.After < e.mu.revision:
-		w.next = opts.After + 1
-	case opts.After > e.mu.revision:
+	case w.after < e.mu.revision:
+		w.next = w.after + 1
+	case w.after > e.mu.revision:
 		e.mu.watchers.ahead[w] = struct{}{}
 	}
 	e.mu.watchers.add(w)
