@@ -5,7 +5,7 @@ GO ?= go
 # No package below these folders depends on k8s.io/kubernetes (internal/archtest sees to it), so building them a
 # second time for the race detector is cheap. What does depend on it is tested without.
 LIGHT = ./internal/... ./watchmux/... ./cache/... ./proxy/... ./config/...
-HEAVY = ./origin/... ./cmd/...
+HEAVY = ./origin/... ./serve/... ./cmd/...
 E2E   = ./test/...
 
 BENCH      ?= .
@@ -13,9 +13,20 @@ BENCHFLAGS ?= -benchmem
 
 .DEFAULT_GOAL := help
 
+# Where `make run` keeps what is written.
+DATA_DIR ?= .cache/standalone
+
 .PHONY: run
-run: build ## Run a real etcd and kube-apiserver with the gateway in front; Ctrl-C stops them.
+run: build ## Run a Kubernetes API of kubeweir's own; Ctrl-C stops it, and the next run has the same objects.
+	bin/kubeweir standalone --data-dir $(DATA_DIR)
+
+.PHONY: run-gateway
+run-gateway: build ## Run a real etcd and kube-apiserver with the gateway in front; Ctrl-C stops them.
 	$(GO) run ./test/realkube/cmd/up --gateway bin/kubeweir
+
+.PHONY: kubectl
+kubectl: ## Build bin/kubectl, of the version that kubeweir serves.
+	$(GO) build -o bin/kubectl k8s.io/kubernetes/cmd/kubectl
 
 .PHONY: build
 build: ## Build bin/kubeweir.
@@ -50,4 +61,4 @@ bench-go: ## Go benchmarks of the parts. BENCH=regexp chooses, BENCHFLAGS="-coun
 
 .PHONY: help
 help: ## Show this list.
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -1,0 +1,213 @@
+// Package standalone runs the program `kubeweir standalone` as its users do.
+package standalone
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kubeweir/kubeweir/test/realkube"
+)
+
+// programs are kubeweir and kubectl, built once.
+type programs struct{ kubeweir, kubectl string }
+
+var built = sync.OnceValues(func() (programs, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
+	defer cancel()
+	root, err := realkube.RepoRoot()
+	if err != nil {
+		return programs{}, err
+	}
+	paths, err := realkube.Binaries(ctx)
+	if err != nil {
+		return programs{}, err
+	}
+	p := programs{kubeweir: filepath.Join(filepath.Dir(paths.Kubectl), "kubeweir-standalone"), kubectl: paths.Kubectl}
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", p.kubeweir, "./cmd/kubeweir")
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return programs{}, fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return p, nil
+})
+
+func tools(t *testing.T) programs {
+	t.Helper()
+	p, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// process is a running kubeweir.
+type process struct {
+	t          *testing.T
+	cmd        *exec.Cmd
+	stderr     *output
+	done       chan error
+	kubeconfig string
+	ready      time.Duration // from the start of the process
+}
+
+// output collects what a process prints and tells when a line is there.
+type output struct {
+	mu    sync.Mutex
+	text  bytes.Buffer
+	grown chan struct{}
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.text.Write(p)
+	select {
+	case o.grown <- struct{}{}:
+	default:
+	}
+	return len(p), nil
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+var (
+	readyLine      = regexp.MustCompile(`(?m)^kubeweir: ready on https://127\.0\.0\.1:\d+$`)
+	kubeconfigLine = regexp.MustCompile(`(?m)^kubeweir: export KUBECONFIG=(\S+)$`)
+)
+
+// start starts kubeweir on a data folder and waits until it is ready.
+func start(t *testing.T, dataDir string, args ...string) *process {
+	t.Helper()
+	p := launch(t, dataDir, args...)
+	began := time.Now()
+	deadline := time.NewTimer(time.Minute)
+	defer deadline.Stop()
+	for !readyLine.MatchString(p.stderr.String()) {
+		select {
+		case <-p.stderr.grown:
+		case err := <-p.done:
+			p.done <- err
+			t.Fatalf("it ended: %v\n%s", err, p.stderr)
+		case <-deadline.C:
+			t.Fatalf("it is not ready\n%s", p.stderr)
+		}
+	}
+	p.ready = time.Since(began)
+	p.kubeconfig = kubeconfigLine.FindStringSubmatch(p.stderr.String())[1]
+	return p
+}
+
+// launch starts kubeweir and does not wait.
+func launch(t *testing.T, dataDir string, args ...string) *process {
+	t.Helper()
+	p := &process{t: t, stderr: &output{grown: make(chan struct{}, 1)}, done: make(chan error, 1)}
+	args = append([]string{"standalone", "--data-dir", dataDir, "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--shutdown-drain", "1s"}, args...)
+	p.cmd = exec.Command(tools(t).kubeweir, args...)
+	p.cmd.Stderr = p.stderr
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { p.done <- p.cmd.Wait() }()
+	t.Cleanup(p.kill)
+	return p
+}
+
+// exit waits for the end and returns the exit code.
+func (p *process) exit() int {
+	p.t.Helper()
+	select {
+	case err := <-p.done:
+		p.done <- err
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			return exit.ExitCode()
+		}
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		return 0
+	case <-time.After(30 * time.Second):
+		p.t.Fatalf("it does not end\n%s", p.stderr)
+		return 0
+	}
+}
+
+// stop ends it as an operator does.
+func (p *process) stop() {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		p.t.Fatal(err)
+	}
+	if code := p.exit(); code != 0 {
+		p.t.Errorf("exit code %d\n%s", code, p.stderr)
+	}
+}
+
+// kill ends it as a power cut does.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	err := <-p.done
+	p.done <- err
+}
+
+// kubectl runs one command line and returns what it prints.
+func (p *process) kubectl(line string) string {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "sh", "-c", line)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+p.kubeconfig, "PATH="+filepath.Dir(tools(p.t).kubectl)+":"+os.Getenv("PATH"), "HOME="+p.t.TempDir())
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		p.t.Fatalf("%s: %v\n%s\n%s", line, err, out, p.stderr)
+	}
+	return string(out)
+}
+
+func (p *process) client() *kubernetes.Clientset {
+	p.t.Helper()
+	c, err := clientcmd.BuildConfigFromFlags("", p.kubeconfig)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	c.QPS = -1
+	k, err := kubernetes.NewForConfig(c)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return k
+}
+
+// resident is the resident memory in MiB, 0 where it cannot be known.
+func (p *process) resident() int {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(status)) {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "VmRSS:" {
+			kib, _ := strconv.Atoi(fields[1])
+			return kib >> 10
+		}
+	}
+	return 0
+}
