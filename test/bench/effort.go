@@ -19,6 +19,8 @@ type effort struct {
 	fastEvents int
 	// labelWatching is watching of rows with few deliveries.
 	labelWatching time.Duration
+	// objects are the most pods of a synthetic API server, updates the events of a row of kind Growth.
+	objects, updates int
 	// writes are those whose latency is compared.
 	writes int
 	// settle is how long a process is left alone before its memory is read.
@@ -35,6 +37,7 @@ func fullEffort() effort {
 		apiserver: 3 * time.Second, gateway: 1500 * time.Millisecond, floor: 800 * time.Millisecond,
 		requests: 2, bursts: 2, clients: 50,
 		watching: 5 * time.Second, fastEvents: 600, labelWatching: 10 * time.Second,
+		objects: 100_000, updates: 360_000,
 		writes: 1000, settle: 15 * time.Second, restart: true, judged: true,
 	}
 }
@@ -45,6 +48,7 @@ func shortEffort() effort {
 		apiserver: 100 * time.Millisecond, gateway: 40 * time.Millisecond, floor: 20 * time.Millisecond,
 		requests: 1, bursts: 1, clients: 10,
 		watching: 250 * time.Millisecond, fastEvents: 20, labelWatching: 250 * time.Millisecond,
+		objects: 1000, updates: 3000,
 		writes: 20, settle: 200 * time.Millisecond,
 	}
 }

@@ -12,7 +12,9 @@ type measured struct {
 	apiserver, kubeweir, floor tally
 	// In rows of memory, nil for one that is not measured.
 	apiserverBytes, kubeweirBytes *int64
-	notes                         []string
+	// raw is the JSON of all pods, if they are not the testbed's.
+	raw   int64
+	notes []string
 }
 
 // A measurer measures rows of a testbed, one at a time.
@@ -31,6 +33,11 @@ func (m *measurer) measure(ctx context.Context, r *Row) (*measured, error) {
 		Requests: m.requests, Pages: m.requests, Burst: m.bursts,
 		FanOut: m.fanOut, LabelWatch: m.fanOut, Write: m.forwarded,
 		Resident: m.resident, IdleWatch: m.idleWatches,
+	}
+	if r.Objects > 0 {
+		kinds = map[Kind]func(context.Context, *Row) (*measured, error){
+			Resident: m.scaledMemory, ColdSync: m.coldSync, Growth: m.growth, ScaledList: m.scaledList, ScaledWatch: m.scaledWatch,
+		}
 	}
 	f, ok := kinds[r.Kind]
 	if !ok {

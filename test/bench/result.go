@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
@@ -68,15 +69,17 @@ func (m *measurer) resultOf(r *Row, d *measured, earlier []Result) Result {
 			out.KubeAPIServer.Value = out.KubeAPIServer.P50
 			out.Kubeweir.Value = out.Kubeweir.P50 - out.KubeAPIServer.P50
 		}
-		m.remember(out.KubeAPIServer, m.current.rival)
-		m.remember(out.Kubeweir, m.current.kubeweir.server)
+		if m.current != nil {
+			m.remember(out.KubeAPIServer, m.current.rival)
+			m.remember(out.Kubeweir, m.current.kubeweir.server)
+		}
 	}
 	if out.Quantity != Latency {
 		out.Ratio = ratio(out.KubeAPIServer, out.Kubeweir)
 		out.OverFloor = ratio(out.Kubeweir, out.Floor)
 	}
 	if m.profile == "" && m.against == "" && m.effort.judged {
-		out.judge(r.Target, m.bed.rawBytes, earlier)
+		out.judge(r.Target, cmp.Or(d.raw, m.bed.rawBytes), earlier)
 	}
 	return out
 }

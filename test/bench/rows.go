@@ -27,6 +27,17 @@ const (
 	Resident Kind = "resident memory"
 	// IdleWatch: memory of an open watch without events.
 	IdleWatch Kind = "idle watch"
+
+	// The following need a number of Objects, which a synthetic API server makes up.
+
+	// ColdSync: what it takes to fill an empty cache. A megabyte of JSON is the unit.
+	ColdSync Kind = "cold sync"
+	// Growth: how much memory grows while events come, after the first sixth of them.
+	Growth Kind = "growth of memory"
+	// ScaledList is Requests with a megabyte of the answer as the unit.
+	ScaledList Kind = "scaled list"
+	// ScaledWatch is LabelWatch.
+	ScaledWatch Kind = "scaled watch"
 )
 
 // A Target is what a row is to reach. Zero fields ask for nothing.
@@ -55,6 +66,8 @@ type Row struct {
 	Gzip bool
 	// Conditional sends the ETag of an earlier answer of kubeweir's as If-None-Match.
 	Conditional bool
+	// Objects is how many pods a synthetic API server has; zero for the testbed's kube-apiserver.
+	Objects int
 	// Clients is how many clients or watchers there are. Zero for one.
 	Clients int
 	// Churn is how many pods are updated a second while the row is measured, behind the gateway's back.
@@ -117,6 +130,17 @@ func Rows() []Row {
 		{Name: "watch-labels", Title: "watch, 5,000 watchers by label, 100 events/s", Kind: LabelWatch, Clients: 5000, Rate: 100,
 			Target: Target{Ratio: 8, Above: "watch-labels-10", MostAbove: 1.5}},
 
+		{Name: "memory-50k", Title: "resident with 50,000 pods cached as JSON, listed once", Kind: Resident, Objects: 50_000, Path: allPods,
+			Target: Target{Max: 60e6, PerRaw: 1.5}},
+		{Name: "growth", Title: "growth in 360,000 updates (an hour of 100/s), 5,000 pods", Kind: Growth, Objects: 5000, Target: Target{Max: 16e6}},
+		{Name: "cold-sync", Title: "cold sync of 100,000 pods", Kind: ColdSync, Objects: 100_000, Target: Target{Max: 10_000}},
+		{Name: "scale-list-1k", Title: "list rv=0 JSON of 1,000 pods", Kind: ScaledList, Objects: 1000, Path: allPods},
+		{Name: "scale-list-100k", Title: "list rv=0 JSON of 100,000 pods", Kind: ScaledList, Objects: 100_000, Path: allPods,
+			Target: Target{Above: "scale-list-1k", MostAbove: 1.5}},
+		{Name: "scale-watch-1k", Title: "watch, 1,000 watchers by label, 1,000 pods", Kind: ScaledWatch, Objects: 1000, Clients: 1000, Rate: 200},
+		{Name: "scale-watch-100k", Title: "watch, 1,000 watchers by label, 100,000 pods", Kind: ScaledWatch, Objects: 100_000, Clients: 1000, Rate: 200,
+			Target: Target{Above: "scale-watch-1k", MostAbove: 1.5}},
+
 		{Name: "write-forwarded", Title: "write through the gateway, added at the median", Kind: Write, Target: Target{Max: 0.3}},
 	}
 }
@@ -155,11 +179,13 @@ func (r *Row) unit() string {
 		return "page"
 	case FanOut:
 		return "delivery"
-	case LabelWatch:
+	case LabelWatch, ScaledWatch:
 		return "event"
+	case ColdSync, ScaledList:
+		return "MB"
 	case Write:
 		return "write"
-	case Resident:
+	case Resident, Growth:
 		return "process"
 	case IdleWatch:
 		return "watch"
@@ -172,7 +198,7 @@ func (r *Row) quantity() Quantity {
 	switch r.Kind {
 	case Write:
 		return Latency
-	case Resident, IdleWatch:
+	case Resident, IdleWatch, Growth:
 		return Memory
 	}
 	return CPU

@@ -95,7 +95,11 @@ var sidecarLine = regexp.MustCompile(`(?m)^kubeweir: sidecar on (\S+)$`)
 
 // startGateway starts another gateway, which the caller closes.
 func (b *testbed) startGateway(ctx context.Context, binary string, args ...string) (*gateway, error) {
-	p, err := realkube.StartGatewayWith(ctx, b.cluster, realkube.GatewayOptions{Path: binary, ExtraArgs: args})
+	return b.startGatewayWith(ctx, realkube.GatewayOptions{Path: binary, ExtraArgs: args})
+}
+
+func (b *testbed) startGatewayWith(ctx context.Context, o realkube.GatewayOptions) (*gateway, error) {
+	p, err := realkube.StartGatewayWith(ctx, b.cluster, o)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package realkube
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,8 @@ type GatewayOptions struct {
 	Path string
 	// Listen and AdminListen are loopback addresses with port. Empty: free ports.
 	Listen, AdminListen string
+	// Upstream is the URL of the API server in front of which the gateway stands. Empty: that of the Cluster.
+	Upstream string
 	// ExtraArgs are appended to the gateway's flags.
 	ExtraArgs []string
 }
@@ -99,7 +102,7 @@ func (g *Gateway) place(opts GatewayOptions) error {
 	name := "gateway-" + portNumber
 	g.logFile = filepath.Join(g.cluster.dir, name+".log")
 	g.kubeconfig = filepath.Join(g.cluster.dir, name+".upstream.kubeconfig")
-	return g.cluster.WriteKubeconfig(g.kubeconfig, g.cluster.URL(), g.cluster.ServingCAFile(), g.cluster.Token(GatewayUser))
+	return g.cluster.WriteKubeconfig(g.kubeconfig, cmp.Or(opts.Upstream, g.cluster.URL()), g.cluster.ServingCAFile(), g.cluster.Token(GatewayUser))
 }
 
 // Start starts the gateway again, on the same addresses, after it was stopped or killed, and returns when it is

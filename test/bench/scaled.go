@@ -1,0 +1,236 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/kubeweir/kubeweir/test/realkube"
+)
+
+// A scaled is a gateway in front of a synthetic API server.
+type scaled struct {
+	*gateway
+	upstream *synthetic
+}
+
+// startScaled starts both, with as many pods as the row says. Nothing is in the gateway's cache yet.
+func (m *measurer) startScaled(ctx context.Context, r *Row) (*scaled, error) {
+	m.current = nil
+	upstream, err := m.bed.startSynthetic(ctx, min(r.Objects, m.effort.objects))
+	if err != nil {
+		return nil, err
+	}
+	g, err := m.bed.startGatewayWith(ctx, realkube.GatewayOptions{Path: m.bed.binary, Upstream: upstream.url})
+	if err != nil {
+		upstream.close()
+		return nil, err
+	}
+	m.current = &contest{kubeweir: g, rival: m.bed.apiserver}
+	return &scaled{g, upstream}, nil
+}
+
+func (s *scaled) close() {
+	s.process.Close()
+	s.upstream.close()
+}
+
+// sync returns when the gateway's cache holds all that its upstream has sent.
+func (s *scaled) sync(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTime)
+	defer cancel()
+	for {
+		version, err := versionOf(ctx, s.server, "/api/v1/pods?resourceVersion=0&fieldSelector=metadata.name%3Dnone")
+		if err == nil && s.upstream.rawBytes() > 0 && version == strconv.FormatInt(s.upstream.current(), 10) {
+			return nil
+		}
+		if sleep(ctx, 20*time.Millisecond) != nil {
+			return fmt.Errorf("the cache does not come to its upstream's version: %w", errors.Join(err, ctx.Err()))
+		}
+	}
+}
+
+// read takes an answer off the wire without keeping it.
+func (s *scaled) read(ctx context.Context, spec requestSpec) error {
+	c, err := dial(ctx, s.server, 64<<10)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	_, err = c.get(s.encode(spec), 200)
+	return err
+}
+
+// rest is the gateway's memory once it has been left alone.
+func (m *measurer) rest(ctx context.Context, s *scaled) (now, peak int64, err error) {
+	if err := sleep(ctx, m.effort.settle); err != nil {
+		return 0, 0, err
+	}
+	return residentMemory(s.pid)
+}
+
+// scaledMemory measures a row of kind Resident.
+func (m *measurer) scaledMemory(ctx context.Context, r *Row) (*measured, error) {
+	s, err := m.startScaled(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	if err := errors.Join(s.sync(ctx), s.read(ctx, requestSpec{path: r.Path})); err != nil {
+		return nil, err
+	}
+	now, peak, err := m.rest(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	out := &measured{kubeweirBytes: &now, raw: s.upstream.rawBytes()}
+	out.notes = append(out.notes, fmt.Sprintf("raw JSON %.1f MB; kubeweir's most was %.0f MB", mega(out.raw), mega(peak)))
+	return out, m.heapProfile(ctx, r, s.gateway)
+}
+
+// growth measures a row of kind Growth. What a gateway keeps is bounded by size as well as by age, so that events may
+// come faster than they would; lists in between keep rendered forms in use.
+func (m *measurer) growth(ctx context.Context, r *Row) (*measured, error) {
+	s, err := m.startScaled(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	if err := s.sync(ctx); err != nil {
+		return nil, err
+	}
+	const lists = 12
+	var early int64
+	samples := "after each twelfth"
+	for k := range lists {
+		for i := range m.effort.updates / lists {
+			s.upstream.update(i * 7 % s.upstream.pods)
+		}
+		err := errors.Join(s.sync(ctx), s.read(ctx, requestSpec{path: "/api/v1/pods?resourceVersion=0", gzip: true}),
+			s.read(ctx, requestSpec{path: "/api/v1/pods?resourceVersion=0", accept: tableType}))
+		if err == nil && k+1 == lists/6 {
+			early, _, err = m.rest(ctx, s)
+		}
+		if err != nil {
+			return nil, err
+		}
+		now, _, _ := residentMemory(s.pid)
+		samples += fmt.Sprintf(" %.0f", mega(now))
+	}
+	late, peak, err := m.rest(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	grown := late - early
+	out := &measured{kubeweirBytes: &grown}
+	out.notes = append(out.notes, fmt.Sprintf("%.0f MB after a sixth, %.0f MB at the end, %.0f MB at most; %s", mega(early), mega(late), mega(peak), samples))
+	return out, m.heapProfile(ctx, r, s.gateway)
+}
+
+// coldSync measures a row of kind ColdSync.
+func (m *measurer) coldSync(ctx context.Context, r *Row) (*measured, error) {
+	s, err := m.startScaled(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	if err := quiet(ctx, s.pid); err != nil {
+		return nil, err
+	}
+	out := &measured{}
+	before, err := cpuTime(s.pid)
+	if err != nil {
+		return nil, err
+	}
+	begin := time.Now()
+	err = m.profiled(ctx, r, func() error { return s.sync(ctx) })
+	if err != nil {
+		return nil, err
+	}
+	after, err := cpuTime(s.pid)
+	out.kubeweir = tally{cpu: after - before, wall: time.Since(begin), bytes: s.upstream.rawBytes()}
+	out.kubeweir.byMegabyte()
+	out.notes = append(out.notes, fmt.Sprintf("%.0f MB in %s, %.0f MB a second of processor time", mega(s.upstream.rawBytes()),
+		out.kubeweir.wall.Round(time.Millisecond), mega(s.upstream.rawBytes())/(after-before).Seconds()))
+	return out, err
+}
+
+// byMegabyte makes megabytes the unit.
+func (t *tally) byMegabyte() { t.count = max(1, t.bytes/1e6) }
+
+// scaledList measures a row of kind ScaledList.
+func (m *measurer) scaledList(ctx context.Context, r *Row) (*measured, error) {
+	s, err := m.startScaled(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	if err := s.sync(ctx); err != nil {
+		return nil, err
+	}
+	c, err := dial(ctx, s.server, 64<<10)
+	if err != nil {
+		return nil, err
+	}
+	defer c.close()
+	request := s.encode(requestSpec{path: r.Path})
+	out := &measured{}
+	err = m.profiled(ctx, r, func() (err error) {
+		out.kubeweir, err = slice(ctx, s.server, limits{cpu: m.effort.gateway, requests: 2 * m.effort.requests}, func() (response, error) {
+			return c.get(request, 200)
+		})
+		return err
+	})
+	out.kubeweir.byMegabyte()
+	return out, err
+}
+
+// scaledWatch measures a row of kind ScaledWatch.
+func (m *measurer) scaledWatch(ctx context.Context, r *Row) (*measured, error) {
+	s, err := m.startScaled(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	if err := s.sync(ctx); err != nil {
+		return nil, err
+	}
+	n := min(r.Clients, m.effort.watchers, s.upstream.pods)
+	version := s.upstream.current()
+	w, err := openWatchers(ctx, watchOptions{server: s.server, n: n, buffer: 8 << 10, request: func(i int) []byte {
+		return s.encode(requestSpec{path: fmt.Sprintf("/api/v1/pods?watch=1&resourceVersion=%d&labelSelector=%s%%3D%d", version, podLabel, i)})
+	}})
+	if err != nil {
+		return nil, err
+	}
+	defer w.close()
+	if err := quiet(ctx, s.pid); err != nil {
+		return nil, err
+	}
+	out := &measured{}
+	err = m.profiled(ctx, r, func() error {
+		before, err := cpuTime(s.pid)
+		if err != nil {
+			return err
+		}
+		begin := time.Now()
+		events := int(m.effort.labelWatching.Seconds() * float64(r.Rate))
+		for k := range events {
+			if err := sleep(ctx, time.Until(begin.Add(time.Duration(k)*time.Second/time.Duration(r.Rate)))); err != nil {
+				return err
+			}
+			s.upstream.update(k % n)
+		}
+		if out.kubeweir.count, err = w.await(ctx, int64(events)); err != nil {
+			return err
+		}
+		after, err := cpuTime(s.pid)
+		out.kubeweir.cpu, out.kubeweir.wall = after-before, time.Since(begin)
+		out.kubeweir.closed, out.kubeweir.short = w.closed.Load(), int64(events)-out.kubeweir.count
+		return err
+	})
+	out.noteWatches()
+	return out, err
+}

@@ -1,0 +1,230 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"regexp"
+	"strconv"
+	"sync"
+)
+
+// A synthetic is an API server with any number of pods. It makes them up while it sends them and leaves everything
+// but lists and watches of all pods to a kube-apiserver, so that tens of thousands need neither be written nor kept.
+type synthetic struct {
+	url      string
+	pods     int
+	template podTemplate
+	server   *http.Server
+	served   sync.WaitGroup
+
+	// mu guards what follows, and sending: a watch gets events in the order of their versions.
+	mu      sync.Mutex
+	version int64
+	watches map[*syntheticWatch]struct{}
+	sent    int64 // bytes of the last watch's initial pods
+}
+
+// A syntheticWatch is an open watch. Its handler writes what is sent to events.
+type syntheticWatch struct {
+	events chan []byte
+	gone   <-chan struct{}
+}
+
+// syntheticVersion is the version before the first pod: above all that kube-apiserver gives out meanwhile.
+const syntheticVersion = 1_000_000_000
+
+// startSynthetic makes an API server with n pods like the testbed's.
+func (b *testbed) startSynthetic(ctx context.Context, n int) (*synthetic, error) {
+	_, pod, err := fetch(ctx, b.apiserver, requestSpec{path: podPath(0)})
+	if err != nil {
+		return nil, err
+	}
+	pair, err := b.cluster.IssueServingCert("127.0.0.1")
+	if err != nil {
+		return nil, err
+	}
+	behind, err := url.Parse(b.cluster.URL())
+	if err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	s := &synthetic{url: "https://" + l.Addr().String(), pods: n, watches: make(map[*syntheticWatch]struct{}),
+		template: newPodTemplate(trimNewline(pod)), version: syntheticVersion + int64(n)}
+	proxy := httputil.NewSingleHostReverseProxy(behind)
+	proxy.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: b.tls.RootCAs}, ForceAttemptHTTP2: true}
+	proxy.FlushInterval = -1
+	quiet := log.New(io.Discard, "", 0) // of connections that end with the gateways
+	proxy.ErrorLog = quiet
+	mux := http.NewServeMux()
+	mux.Handle("/", proxy)
+	mux.HandleFunc("GET /api/v1/pods", s.servePods)
+	s.server = &http.Server{Handler: mux, ErrorLog: quiet}
+	s.served.Go(func() { _ = s.server.ServeTLS(l, pair.CertFile, pair.KeyFile) })
+	return s, nil
+}
+
+func (s *synthetic) close() {
+	_ = s.server.Close()
+	s.served.Wait()
+}
+
+// servePods answers a list, which is always empty: nobody asks for more than its version.
+func (s *synthetic) servePods(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	query := r.URL.Query()
+	if query.Get("watch") == "true" {
+		s.watch(w, r, query.Get("sendInitialEvents") == "true")
+		return
+	}
+	s.mu.Lock()
+	version := s.version
+	s.mu.Unlock()
+	fmt.Fprintf(w, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"%d"},"items":[]}`, version)
+}
+
+// watch sends all pods, if asked to, and then events.
+func (s *synthetic) watch(w http.ResponseWriter, r *http.Request, initial bool) {
+	watch := &syntheticWatch{events: make(chan []byte, 64), gone: r.Context().Done()}
+	s.mu.Lock()
+	version := s.version
+	s.watches[watch] = struct{}{}
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		delete(s.watches, watch)
+		s.mu.Unlock()
+	}()
+	out := bufio.NewWriterSize(w, 64<<10)
+	if initial {
+		s.initial(out, version)
+	}
+	flush := func() {
+		_ = out.Flush()
+		_ = http.NewResponseController(w).Flush()
+	}
+	flush()
+	for {
+		select {
+		case event := <-watch.events:
+			_, _ = out.Write(event)
+			if len(watch.events) == 0 {
+				flush()
+			}
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// initial sends the pods in the order of their keys and the bookmark that ends them.
+func (s *synthetic) initial(out *bufio.Writer, version int64) {
+	var event []byte
+	var sent int64
+	for ns := range seedNamespaces {
+		for i := ns; i < s.pods; i += seedNamespaces {
+			event = s.event(event[:0], "ADDED", i, syntheticVersion+int64(i)+1)
+			sent += int64(len(event) - len(`{"type":"ADDED","object":}`+"\n"))
+			_, _ = out.Write(event)
+		}
+	}
+	s.mu.Lock()
+	s.sent = sent
+	s.mu.Unlock()
+	fmt.Fprintf(out, `{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"%d",`+
+		`"annotations":{"k8s.io/initial-events-end":"true"}},"spec":{"containers":null},"status":{}}}`+"\n", version)
+}
+
+// update sends a new version of pod i to all watches, which may take it their time.
+func (s *synthetic) update(i int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version++
+	event := s.event(nil, "MODIFIED", i, s.version)
+	for w := range s.watches {
+		select {
+		case w.events <- event:
+		case <-w.gone:
+		}
+	}
+}
+
+func (s *synthetic) event(dst []byte, kind string, i int, version int64) []byte {
+	dst = append(append(append(dst, `{"type":"`...), kind...), `","object":`...)
+	dst = s.template.append(dst, i, version)
+	return append(dst, "}\n"...)
+}
+
+// rawBytes is the size of all pods as they were sent.
+func (s *synthetic) rawBytes() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sent
+}
+
+// current is the version of the newest event.
+func (s *synthetic) current() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.version
+}
+
+// A podTemplate is a pod with holes for what tells pods apart.
+type podTemplate []podPiece
+
+// A podPiece is some literal JSON and what follows it; nil after the last.
+type podPiece struct {
+	literal string
+	fill    podFill
+}
+
+// A podFill appends what pod i at a version has in a hole.
+type podFill = func(dst []byte, i int, version int64) []byte
+
+// podHoles has a group for each hole.
+var podHoles = regexp.MustCompile(`"uid":"([^"]+)","resourceVersion":"(\d+)"` +
+	`|"` + podLabel + `":"(\d+)"|"name":"(` + podName(0) + `)"|"namespace":"(` + namespaceName(0) + `)"|"nodeName":"(` + nodeName(0) + `)"`)
+
+// newPodTemplate makes a template of the JSON of pod 0.
+func newPodTemplate(pod []byte) podTemplate {
+	fills := []podFill{
+		func(dst []byte, i int, _ int64) []byte { return fmt.Appendf(dst, "7b1f6e0a-0000-4000-8000-%012d", i) },
+		func(dst []byte, _ int, version int64) []byte { return strconv.AppendInt(dst, version, 10) },
+		func(dst []byte, i int, _ int64) []byte { return strconv.AppendInt(dst, int64(i), 10) },
+		func(dst []byte, i int, _ int64) []byte { return append(dst, podName(i)...) },
+		func(dst []byte, i int, _ int64) []byte { return append(dst, namespaceName(i)...) },
+		func(dst []byte, i int, _ int64) []byte { return append(dst, nodeName(i)...) },
+	}
+	var t podTemplate
+	at := 0
+	for _, m := range podHoles.FindAllSubmatchIndex(pod, -1) {
+		for hole, fill := range fills {
+			if from, to := m[2*hole+2], m[2*hole+3]; from >= 0 {
+				t = append(t, podPiece{string(pod[at:from]), fill})
+				at = to
+			}
+		}
+	}
+	return append(t, podPiece{literal: string(pod[at:])})
+}
+
+// append appends pod i at a version.
+func (t podTemplate) append(dst []byte, i int, version int64) []byte {
+	for _, p := range t {
+		dst = append(dst, p.literal...)
+		if p.fill != nil {
+			dst = p.fill(dst, i, version)
+		}
+	}
+	return dst
+}
