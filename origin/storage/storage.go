@@ -89,7 +89,8 @@ type WatchOptions struct {
 	Prefix string
 	// After is exclusive: the first event is of a later revision. A revision that
 	// is not reached yet is no error, nothing comes before it is passed. One that
-	// was compacted (After+1 is needed and gone) is ErrCompacted from Next.
+	// was compacted (After+1 is needed and gone) is ErrCompacted from Next; so may
+	// be a change at the compacted revision itself, whose Previous is gone.
 	After uint64
 }
 
@@ -128,7 +129,7 @@ type Engine interface {
 	// Range reads keys in order.
 	Range(ctx context.Context, opts RangeOptions) (RangeResult, error)
 	// Watch begins a watch. Events of revisions after opts.After arrive exactly
-	// once and in order.
+	// once and in order. ctx bounds the beginning only; Close ends the watch.
 	Watch(ctx context.Context, opts WatchOptions) (Watcher, error)
 	// CurrentRevision is the revision of the last change, read linearizably: at
 	// least that of every change acknowledged before the call. It is at least 1.

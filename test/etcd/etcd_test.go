@@ -89,9 +89,12 @@ func TestAuth(t *testing.T) {
 	} {
 		o := opts
 		change(&o)
-		if e, err := etcd.Open(ctx, o); err == nil {
-			t.Errorf("%s: opened", name)
+		e, err := etcd.Open(ctx, o)
+		if err == nil {
 			_ = e.Close()
+		}
+		if err == nil || errors.Is(err, storage.ErrUnavailable) {
+			t.Errorf("%s: opened with %v", name, err)
 		}
 	}
 	opts.Username, opts.Password = "kubeweir", "password"

@@ -101,12 +101,13 @@ func Open(ctx context.Context, opts Options) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{endpoints: strings.Join(opts.Endpoints, ","), log: opts.Logger, metrics: m}
-	e.client, err = clientv3.New(cfg)
-	if err != nil {
-		m.unregister()
-		return nil, fmt.Errorf("%w: etcd %s: %w", storage.ErrUnavailable, e.endpoints, err)
-	}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
+	e.client, err = clientv3.New(cfg) // asks for a token, if there is a user
+	if err != nil {
+		e.cancel()
+		m.unregister()
+		return nil, e.translate(ctx, err)
+	}
 	e.leases.grant = e.grantLease
 	if err := e.greet(ctx, opts); err != nil {
 		return nil, errors.Join(err, e.Close())
