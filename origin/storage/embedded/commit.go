@@ -386,4 +386,5 @@ func (e *Engine) publish() {
 	e.mu.revision += uint64(len(w.changed))
 	e.mu.compacted = max(e.mu.compacted, w.compacted)
 	e.mu.watchers.reached(e.mu.revision)
+	signal(e.highWater.wake)
 }

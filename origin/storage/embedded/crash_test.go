@@ -122,12 +122,28 @@ func crashUnderLoad(t *testing.T, e *Engine, fs *vfs.MemFS, r *record, random *r
 
 // hook calls f before each operation that changes a file system.
 func hook(fs vfs.FS, f func(op errorfs.Op) error) vfs.FS {
-	return errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+	return inject(fs, func(op errorfs.Op) error {
 		if op.Kind.ReadOrWrite() == errorfs.OpIsRead || op.Kind == errorfs.OpFileClose || op.Kind == errorfs.OpFilePreallocate {
 			return nil
 		}
 		return f(op)
-	}))
+	})
+}
+
+// An injected file system is an errorfs.FS whose reused files are looked at as well.
+type injected struct {
+	*errorfs.FS
+	injector errorfs.Injector
+}
+
+func inject(fs vfs.FS, f errorfs.InjectorFunc) vfs.FS { return injected{errorfs.Wrap(fs, f), f} }
+
+func (fs injected) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := fs.FS.ReuseForWrite(oldname, newname, category)
+	if err != nil {
+		return nil, err
+	}
+	return errorfs.WrapFile(f, fs.injector), nil
 }
 
 // script is a fixed run of changes that fills several memtables, with compactions in between.

@@ -19,6 +19,9 @@
 // memory there are the index (each existing key and its revision), the keys with a
 // time to live, and a ring of recent changes with their values for watches of now.
 //
+// Beside Pebble's files is REVISION, the newest revision of a moment ago: a store with
+// less than that has lost something, and is not opened (see highWater).
+//
 // # Invariants
 //
 //  1. One write to Pebble, synced, holds a whole group of changes, each in all spaces.

@@ -101,7 +101,8 @@ type Engine struct {
 		watchers  watchers
 	}
 
-	history history // the history loop's own, but for wake
+	history   history   // the history loop's own, but for wake
+	highWater highWater // its loop's own, but for wake
 }
 
 var _ storage.Engine = (*Engine)(nil)
@@ -131,10 +132,11 @@ func Open(opts Options) (*Engine, error) {
 		}
 		e.metrics.registerer = opts.Registerer
 	}
-	e.guard.opened.Store(true)
+	e.guard.open()
 	go e.commitLoop()
 	e.loops.Go(e.expiryLoop)
 	e.loops.Go(e.historyLoop)
+	e.loops.Go(e.highWaterLoop)
 	return e, nil
 }
 
@@ -156,7 +158,10 @@ func (e *Engine) load(db *pebble.DB) error {
 	if err := e.loadExpiry(); err != nil {
 		return err
 	}
-	return e.loadMarks()
+	if err := e.loadMarks(); err != nil {
+		return err
+	}
+	return e.loadHighWater()
 }
 
 // loadMeta checks the format, writes it into an empty store, and reads up to where
@@ -168,7 +173,11 @@ func (e *Engine) loadMeta() error {
 		if err := e.checkEmpty(); err != nil {
 			return err
 		}
-		return e.db.Set(metaFormat, binary.AppendUvarint(nil, format), pebble.Sync)
+		if err := e.db.Set(metaFormat, binary.AppendUvarint(nil, format), pebble.Sync); err != nil {
+			return err
+		}
+		// The first log is of an older format of Pebble's, in which damage is not found.
+		return e.db.Flush()
 	case err != nil:
 		return err
 	}
@@ -308,7 +317,8 @@ func (e *Engine) close() error {
 		e.loops.Wait()
 		e.life.Lock()
 		defer e.life.Unlock()
-		closed <- e.db.Close()
+		// Tables are opened faster than the log, and damage to them is always found.
+		closed <- errors.Join(e.db.Flush(), e.db.Close())
 	}()
 	select {
 	case err := <-closed:

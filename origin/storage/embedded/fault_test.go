@@ -1,7 +1,6 @@
 package embedded
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -103,7 +102,7 @@ func TestDiskFullAnywhere(t *testing.T) {
 		var ops int
 		var armed atomic.Bool
 		last := ""
-		e := openAt(t, Options{Dir: "data", HistoryAge: -1, FS: errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		e := openAt(t, Options{Dir: "data", HistoryAge: -1, FS: inject(mem, func(op errorfs.Op) error {
 			if !armed.Load() || op.Kind.ReadOrWrite() == errorfs.OpIsRead || isSync(op) || op.Kind == errorfs.OpFileClose {
 				return nil
 			}
@@ -115,7 +114,7 @@ func TestDiskFullAnywhere(t *testing.T) {
 				return syscall.EDQUOT
 			}
 			return nil
-		}))})
+		})})
 		defer e.Close()
 		armed.Store(true)
 		defer armed.Store(false)
@@ -195,7 +194,8 @@ func TestDiskFails(t *testing.T) {
 		n.Store(0)
 		r := newRecord()
 		err := script(e, r, 60)
-		if err == nil {
+		closed := err == nil
+		if closed {
 			err = e.Close() // what fails in the background fails later
 		}
 		if err == nil {
@@ -209,11 +209,11 @@ func TestDiskFails(t *testing.T) {
 		if !errors.Is(err, storage.ErrUnavailable) || !strings.Contains(err.Error(), "nothing more is written until a restart") {
 			t.Fatalf("write %d: %v", at, err)
 		}
-		if _, err := e.Range(context.Background(), storage.RangeOptions{Prefix: "/"}); err != nil && !errors.Is(err, storage.ErrClosed) {
-			t.Errorf("write %d: range: %v", at, err)
-		}
-		if err := r.check(e, r.acked); err != nil {
-			t.Errorf("write %d: %v", at, err)
+		if !closed {
+			_, err := e.Range(context.Background(), storage.RangeOptions{Prefix: "/"})
+			if err = errors.Join(err, r.check(e, r.acked)); err != nil {
+				t.Errorf("write %d: reading: %v", at, err)
+			}
 		}
 		crashed := mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50, RNG: rand.New(rand.NewPCG(uint64(at), 5))})
 		if err := e.Close(); !errors.Is(err, storage.ErrUnavailable) {
@@ -331,9 +331,24 @@ func TestOpenErrors(t *testing.T) {
 			fs := vfs.NewMem()
 			edit(t, fs, func(db *pebble.DB) error { return db.Set([]byte("x"), []byte("y"), pebble.Sync) })
 			return fs
-		}, "the data folder data is damaged and was left as it is"},
-		{"damaged manifest", func(t *testing.T) vfs.FS { return damage(t, used(t), "MANIFEST") }, "the data folder data is damaged and was left as it is"},
-		{"damaged table", func(t *testing.T) vfs.FS { return damage(t, used(t), ".sst") }, "the data folder data is damaged and was left as it is"},
+		}, "the data folder data is damaged: "},
+		{"damaged manifest", func(t *testing.T) vfs.FS { return damage(t, used(t), "MANIFEST") }, "the data folder data is damaged: "},
+		{"damaged log", func(t *testing.T) vfs.FS {
+			fs := crashed(t)
+			flip(t, fs, ".log", 10000)
+			return fs
+		}, "the data folder data is damaged: "},
+		{"damaged end of log", func(t *testing.T) vfs.FS {
+			fs := crashed(t)
+			flip(t, fs, ".log", 190000)
+			return fs
+		}, "the data folder data is damaged: changes up to revision 41 were acknowledged, those after 38 are missing; restore it, or remove data/REVISION to go on without them"},
+		{"lost log", func(t *testing.T) vfs.FS {
+			fs := crashed(t)
+			each(t, fs, ".log", func(path string) error { return fs.Remove(path) })
+			return fs
+		}, "the data folder data is damaged: changes up to revision 41 were acknowledged, those after 1 are missing; restore it, or remove data/REVISION to go on without them"},
+		{"damaged table", func(t *testing.T) vfs.FS { return damage(t, used(t), ".sst") }, "the data folder data is damaged: "},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			opts := Options{Dir: "data", FS: tc.fs(t)}
@@ -364,38 +379,74 @@ func edit(t *testing.T, fs vfs.FS, f func(*pebble.DB) error) {
 	}
 }
 
-// damage flips bytes all over the files whose names contain part.
-func damage(t *testing.T, fs vfs.FS, part string) vfs.FS {
+// crashed is the disk of a store that was killed a while after its last change.
+func crashed(t *testing.T) (fs *vfs.MemFS) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := vfs.NewCrashableMem()
+		e := openAt(t, Options{Dir: "data", FS: mem})
+		for i := range 40 {
+			mustPut(t, e, fmt.Sprint("key", i), strings.Repeat("v", 5000), 0)
+		}
+		time.Sleep(2 * highWaterEvery)
+		fs = mem.CrashClone(vfs.CrashCloneCfg{})
+		mustClose(t, e)
+	})
+	return fs
+}
+
+// each calls f for the files whose names contain part; there must be one.
+func each(t *testing.T, fs vfs.FS, part string, f func(path string) error) {
 	t.Helper()
 	names, err := fs.List("data")
 	if err != nil {
 		t.Fatal(err)
 	}
-	damaged := 0
+	found := false
 	for _, name := range names {
 		if !strings.Contains(name, part) || strings.HasPrefix(name, "marker") {
 			continue
 		}
-		path := fs.PathJoin("data", name)
-		f, err := fs.OpenReadWrite(path, vfs.WriteCategoryUnspecified)
-		if err != nil {
+		found = true
+		if err := f(fs.PathJoin("data", name)); err != nil {
 			t.Fatal(err)
 		}
-		info, err := f.Stat()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for at := int64(0); at < info.Size()-100; at += 97 {
-			if _, err := f.WriteAt(bytes.Repeat([]byte{0xa5}, 3), at); err != nil {
-				t.Fatal(err)
-			}
-		}
-		_ = f.Close()
-		damaged++
 	}
-	if damaged == 0 {
+	if !found {
 		t.Fatalf("no %s among %v", part, names)
 	}
+}
+
+// flip changes one byte of the files whose names contain part.
+func flip(t *testing.T, fs vfs.FS, part string, at int64) {
+	t.Helper()
+	each(t, fs, part, func(path string) error {
+		f, err := fs.OpenReadWrite(path, vfs.WriteCategoryUnspecified)
+		if err != nil {
+			return err
+		}
+		var b [1]byte
+		if n, _ := f.ReadAt(b[:], at); n == 1 {
+			b[0] ^= 0x10
+			_, err = f.WriteAt(b[:], at)
+		}
+		return errors.Join(err, f.Close())
+	})
+}
+
+// damage flips bytes all over the files whose names contain part.
+func damage(t *testing.T, fs vfs.FS, part string) vfs.FS {
+	t.Helper()
+	each(t, fs, part, func(path string) error {
+		info, err := fs.Stat(path)
+		if err != nil {
+			return err
+		}
+		f, err := fs.OpenReadWrite(path, vfs.WriteCategoryUnspecified)
+		for at := int64(0); err == nil && at < info.Size()-100; at += 97 {
+			_, err = f.WriteAt([]byte{0xa5, 0xa5, 0xa5}, at)
+		}
+		return errors.Join(err, f.Close())
+	})
 	return fs
 }
 

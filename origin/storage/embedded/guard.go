@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -58,6 +59,9 @@ type guard struct {
 		down    chan struct{} // closed while there is a reason
 		closing bool          // nobody waits for space any more
 		stopped bool          // reason is final, frozen is closed
+		// spared are logs that Pebble is done with, kept until it is known that it read
+		// all that was in them: until the store is open.
+		spared []string
 	}
 }
 
@@ -307,7 +311,26 @@ func (g *guard) Remove(name string) error {
 	if g.isFrozen() {
 		g.park()
 	}
+	if !g.opened.Load() && strings.HasSuffix(name, ".log") {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.mu.spared = append(g.mu.spared, name)
+		return nil
+	}
 	return g.FS.Remove(name)
+}
+
+// open ends the opening of the store: all in the logs was found.
+func (g *guard) open() {
+	g.opened.Store(true)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, name := range g.mu.spared {
+		if err := g.FS.Remove(name); err != nil { // the next opening finds it
+			g.log.Warn("Store could not remove an old log", "dir", g.dir, "error", err)
+		}
+	}
+	g.mu.spared = nil
 }
 
 func (g *guard) RemoveAll(name string) error {

@@ -97,6 +97,7 @@ func (e *formatError) Error() string {
 func openError(dir string, err error) error {
 	var newer *formatError
 	var disk *diskError
+	var lost *lostError
 	switch {
 	case errors.Is(err, errInUse):
 		return fmt.Errorf("the data folder %s is in use by another process", dir)
@@ -106,8 +107,8 @@ func openError(dir string, err error) error {
 		return fmt.Errorf("the data folder %s cannot be written (%s)", dir, plain(err))
 	case errors.As(err, &disk), full(err):
 		return fmt.Errorf("%w: the data folder %s cannot be opened (%s)", storage.ErrUnavailable, dir, plain(err))
-	case pebble.IsCorruptionError(err), errors.Is(err, errCorrupt):
-		return fmt.Errorf("the data folder %s is damaged and was left as it is: %w", dir, firstLine{err})
+	case errors.As(err, &lost), pebble.IsCorruptionError(err), errors.Is(err, errCorrupt):
+		return fmt.Errorf("the data folder %s is damaged: %w", dir, firstLine{err})
 	}
 	return fmt.Errorf("the data folder %s cannot be opened: %w", dir, firstLine{err})
 }
