@@ -1,6 +1,7 @@
 package crd
 
 import (
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -16,12 +17,10 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/controller/openapi/builder"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apiserver/pkg/server/mux"
-	"k8s.io/apiserver/pkg/server/routes"
 	builder2 "k8s.io/kube-openapi/pkg/builder"
 	"k8s.io/kube-openapi/pkg/cached"
 	"k8s.io/kube-openapi/pkg/common/restfuladapter"
 	"k8s.io/kube-openapi/pkg/handler"
-	"k8s.io/kube-openapi/pkg/handler3"
 	"k8s.io/kube-openapi/pkg/spec3"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
@@ -45,7 +44,9 @@ type documents struct {
 	mu struct {
 		sync.Mutex
 		two   *version2
-		three *version3
+		three *schemas.Documents
+		// paths of the definitions' documents.
+		paths map[string]bool
 	}
 }
 
@@ -62,14 +63,6 @@ type version2 struct {
 type contribution struct {
 	stamp   string
 	swagger *spec.Swagger
-}
-
-// version3 is /openapi/v3.
-type version3 struct {
-	handler http.Handler
-	service *handler3.OpenAPIService
-	// made holds of which definitions the document of a path was made.
-	made map[string]string
 }
 
 func (d *documents) install(m *mux.PathRecorderMux) {
@@ -207,12 +200,11 @@ func (d *documents) handler3() (http.Handler, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.mu.three == nil {
-		own := mux.NewPathRecorderMux("origin/crd openapi v3")
-		service := routes.OpenAPI{V3Config: d.group.V3()}.InstallV3(d.container, own)
-		d.mu.three = &version3{handler: own, service: service, made: map[string]string{}}
+		d.mu.three = &schemas.Documents{}
+		d.mu.three.SetRoutes(d.container, d.group.Config.EffectiveVersion.String(), d.group.V3)
 	}
-	d.mu.three.renew(crds, d.logger)
-	return d.mu.three.handler, nil
+	d.renew3(crds)
+	return d.mu.three, nil
 }
 
 // versionOf is one version of a definition.
@@ -221,8 +213,8 @@ type versionOf struct {
 	name string
 }
 
-// renew makes the documents those of crds.
-func (v *version3) renew(crds map[string]*apiextensions.CustomResourceDefinition, logger *slog.Logger) {
+// renew3 makes the documents those of crds. It is called with mu locked.
+func (d *documents) renew3(crds map[string]*apiextensions.CustomResourceDefinition) {
 	parts := map[string][]versionOf{}
 	stamps := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(crds)) {
@@ -236,21 +228,15 @@ func (v *version3) renew(crds map[string]*apiextensions.CustomResourceDefinition
 			stamps[path] += stamp(crd) + ";"
 		}
 	}
-	for path := range v.made {
-		if _, wanted := stamps[path]; !wanted {
-			v.service.DeleteGroupVersion(path)
-			delete(v.made, path)
+	for path := range d.mu.paths {
+		if _, wanted := parts[path]; !wanted {
+			d.mu.three.Delete(path)
 		}
 	}
-	for path, tag := range stamps {
-		if v.made[path] == tag {
-			continue
-		}
-		v.made[path] = tag
-		of := parts[path]
-		v.service.UpdateGroupVersionLazy(path, cached.Once(cached.Func(func() (*spec3.OpenAPI, string, error) {
-			return openAPIOf(of, logger), tag, nil
-		})))
+	d.mu.paths = make(map[string]bool, len(parts))
+	for path, of := range parts {
+		d.mu.paths[path] = true
+		d.mu.three.Set(path, stamps[path], func() ([]byte, error) { return json.Marshal(openAPIOf(of, d.logger)) })
 	}
 }
 

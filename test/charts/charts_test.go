@@ -196,6 +196,8 @@ get -f $C/templates.yaml
 get -f $C/templates.yaml -o wide
 describe -f $C/crds.yaml
 get --raw /apis/$G
+get --raw /apis/$G/v1
+get --raw /openapi/v3/apis/$G/v1
 `
 
 const remove = `

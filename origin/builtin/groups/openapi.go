@@ -2,6 +2,7 @@ package groups
 
 import (
 	"net/http"
+	"strings"
 	"sync"
 
 	"github.com/emicklei/go-restful/v3"
@@ -17,6 +18,8 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	generatedopenapi "k8s.io/kubernetes/pkg/generated/openapi"
+
+	"github.com/kubeweir/kubeweir/origin/internal/schemas"
 )
 
 // OpenAPIConfig is what kube-apiserver's /openapi/v2 is built with: the definitions
@@ -49,8 +52,10 @@ func openAPIV3Frame() *common.OpenAPIV3Config {
 	}}
 }
 
+// info tells the version as kube-apiserver does, without the patch release.
 func info() *spec.Info {
-	return &spec.Info{InfoProps: spec.InfoProps{Title: "Kubernetes", Version: "v" + Version}}
+	minor := Version[:strings.LastIndexByte(Version, '.')]
+	return &spec.Info{InfoProps: spec.InfoProps{Title: "Kubernetes", Version: minor}}
 }
 
 func defaultSecurity() []map[string][]string { return []map[string][]string{{"BearerToken": {}}} }
@@ -74,14 +79,18 @@ func namer() *openapinamer.DefinitionNamer {
 	return openapinamer.NewDefinitionNamer(legacyscheme.Scheme, apiextensionsapiserver.Scheme, aggregatorscheme.Scheme)
 }
 
-// installOpenAPI serves the documents of what a container holds; each of the two is
-// built when it is first asked for, which takes a second or so.
+// installOpenAPI serves the documents of what a container holds. They are built when
+// they are asked for: that of /openapi/v2 takes a second or so, each of /openapi/v3
+// some tens of milliseconds.
 func installOpenAPI(s *genericapiserver.GenericAPIServer, container *restful.Container) {
 	v2 := lazily(func(m *mux.PathRecorderMux) {
 		routes.OpenAPI{Config: OpenAPIConfig()}.InstallV2(container, m)
 	})
 	v3 := lazily(func(m *mux.PathRecorderMux) {
-		routes.OpenAPI{V3Config: OpenAPIV3Config()}.InstallV3(container, m)
+		documents := &schemas.Documents{}
+		documents.SetRoutes(container, Version, OpenAPIV3Config)
+		m.Handle("/openapi/v3", documents)
+		m.HandlePrefix("/openapi/v3/", documents)
 	})
 	s.Handler.NonGoRestfulMux.Handle("/openapi/v2", v2)
 	s.Handler.NonGoRestfulMux.Handle("/openapi/v3", v3)
