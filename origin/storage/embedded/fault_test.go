@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -98,15 +99,16 @@ func mustRevision(t testing.TB, e *Engine) uint64 {
 func TestDiskFullAnywhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := vfs.NewCrashableMem()
-		failed := map[string]bool{}
-		var ops int
 		var armed atomic.Bool
-		last := ""
+		var mu sync.Mutex // guards the next three
+		failed, ops, last := map[string]bool{}, 0, ""
 		e := openAt(t, Options{Dir: "data", HistoryAge: -1, FS: inject(mem, func(op errorfs.Op) error {
 			if !armed.Load() || op.Kind.ReadOrWrite() == errorfs.OpIsRead || isSync(op) || op.Kind == errorfs.OpFileClose {
 				return nil
 			}
 			// Each second write of each file, so that none fails for ever.
+			mu.Lock()
+			defer mu.Unlock()
 			key := fmt.Sprint(op.Kind, op.Path)
 			if failed[key] = !failed[key]; failed[key] {
 				ops++
@@ -122,16 +124,20 @@ func TestDiskFullAnywhere(t *testing.T) {
 		c := newClient("c", 2, r, 20000)
 		for range 150 {
 			if err := c.step(e); err != nil && !errors.Is(err, storage.ErrUnavailable) {
+				mu.Lock()
+				defer mu.Unlock()
 				t.Fatalf("after %s: %v", last, err)
 			}
 			time.Sleep(2 * retryEvery) // for what is under way
 			c.known = known(t, e)
 		}
+		armed.Store(false)
+		time.Sleep(2 * retryEvery)
+		mu.Lock()
+		defer mu.Unlock()
 		if ops < 100 {
 			t.Errorf("only %d writes found the disk full", ops)
 		}
-		armed.Store(false)
-		time.Sleep(2 * retryEvery)
 		if err := errors.Join(e.Err(), verify(e), r.check(e, r.acked)); err != nil {
 			t.Error(err)
 		}
