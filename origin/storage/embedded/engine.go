@@ -82,7 +82,7 @@ type Engine struct {
 	closing   chan struct{} // closed by Close
 	closeOnce sync.Once
 	closeErr  error
-	loops     sync.WaitGroup // expiry and history
+	loops     sync.WaitGroup // of expiry, history and high water
 	committed chan struct{}  // closed when the commit loop has ended
 
 	// life is held for reading while db is used by anyone but the loops, and for
@@ -90,8 +90,8 @@ type Engine struct {
 	life sync.RWMutex
 
 	// mu guards what is visible to readers: all of it changes at once, when a group
-	// of changes is on disk. Only the commit loop changes it, but for watchers and
-	// compacted. Nothing waits with mu held.
+	// of changes is on disk. Only the commit loop changes it, but for the watchers, so
+	// it alone may read revision and compacted without mu. Nothing waits with mu held.
 	mu struct {
 		sync.RWMutex
 		revision  uint64 // of the newest change on disk
@@ -128,7 +128,7 @@ func Open(opts Options) (*Engine, error) {
 	e.metrics = newMetrics(e)
 	if opts.Registerer != nil {
 		if err := opts.Registerer.Register(e.metrics); err != nil {
-			return nil, errors.Join(fmt.Errorf("metrics: %w", err), e.db.Close())
+			return nil, errors.Join(fmt.Errorf("metrics: %w", err), e.highWater.file.Close(), e.db.Close())
 		}
 		e.metrics.registerer = opts.Registerer
 	}
