@@ -45,6 +45,9 @@ func (c *Client) Forward(ctx context.Context, r *api.Request, cred Credentials) 
 	if err != nil {
 		return x.refuse(err)
 	}
+	if err := x.collect(req); err != nil {
+		return x.failed(err)
+	}
 	rt := x.transport()
 	resp, err := x.roundTrip(rt, req)
 	if err != nil && x.mayRepeat() {

@@ -369,16 +369,50 @@ func TestClientBodyFails(t *testing.T) {
 			whole <- err == nil
 		}, options...)
 		c := s.client(t)
-		for _, length := range []int64{100, -1} {
+		for _, length := range []int64{100, smallUpload + 1, -1} {
 			r := request("POST", "/api/v1/pods")
 			r.Body, r.ContentLength = io.MultiReader(strings.NewReader("part"), iotest.ErrReader(errors.New("client is gone"))), length
 			resp := c.Forward(testContext(t), r, Credentials{})
 			if body := finish(t, resp); resp.Status != 400 || !strings.Contains(body, "body could not be read") {
 				t.Errorf("length %d: %d %s", length, resp.Status, body)
 			}
+			if length == 100 {
+				continue // a small body is read before anything is sent
+			}
 			if within(t, whole, "the request") {
 				t.Errorf("length %d: the upstream took half a body for a whole", length)
 			}
+		}
+	})
+}
+
+// TestSmallBody: it is sent with its head, whole or not at all, and a client that
+// does not send it has as much time as an upstream that does not answer.
+func TestSmallBody(t *testing.T) {
+	bothProtocols(t, func(t *testing.T, options ...serverOption) {
+		s := newServer(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }, options...)
+		c := s.client(t)
+		for _, body := range []struct {
+			r      io.Reader
+			status int
+		}{
+			{strings.NewReader("whole"), 200},
+			{iotest.OneByteReader(strings.NewReader("whole")), 200},
+			{iotest.DataErrReader(strings.NewReader("whole")), 200},
+			{strings.NewReader("half"), 400},
+		} {
+			r := request("POST", "/api/v1/pods")
+			r.Body, r.ContentLength = body.r, int64(len("whole"))
+			resp := c.Forward(testContext(t), r, Credentials{})
+			if got := finish(t, resp); resp.Status != body.status || body.status == 200 && got != "whole" {
+				t.Errorf("%d %s, want %d", resp.Status, got, body.status)
+			}
+		}
+		c.limits.RequestTimeout = 0
+		r := request("POST", "/api/v1/pods")
+		r.Body, r.ContentLength = iotest.OneByteReader(strings.NewReader("slow")), int64(len("slow"))
+		if resp := c.Forward(testContext(t), r, Credentials{}); resp.Status != 504 {
+			t.Errorf("a slow body: %d", resp.Status)
 		}
 	})
 }
