@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -14,13 +15,18 @@ import (
 	"github.com/kubeweir/kubeweir/origin/storage"
 )
 
-// object is about what a small Pod is in protobuf, and not to be compressed to nothing.
+// object is as large and about as hard to compress as a small Pod in protobuf: words, and names and
+// numbers of its own.
 func object() []byte {
-	b := make([]byte, 3000)
-	for i := range b {
-		b[i] = byte(rand.IntN(64))
+	words := strings.Fields("metadata spec containers image imagePullPolicy IfNotPresent ports containerPort protocol TCP resources limits cpu memory requests volumeMounts mountPath /var/run/secrets/kubernetes.io/serviceaccount terminationMessagePath /dev/termination-log livenessProbe httpGet kube-root-ca.crt ownerReferences ReplicaSet managedFields kube-controller-manager f:spec f:containers f:terminationGracePeriodSeconds status conditions lastTransitionTime")
+	var b strings.Builder
+	for b.Len() < 3000 {
+		if rand.IntN(4) == 0 {
+			fmt.Fprintf(&b, "%x", rand.Uint64())
+		}
+		b.WriteString(words[rand.IntN(len(words))])
 	}
-	return b
+	return []byte(b.String()[:3000])
 }
 
 func cpuTime() time.Duration {

@@ -44,8 +44,10 @@ func pebbleOptions(g *guard) *pebble.Options {
 	for i := range opts.Levels {
 		opts.Levels[i].BlockSize = blockSize
 	}
-	// Values are written in the order of the log, so compactions move most files
-	// without reading them: compressing would be most of their cost, and most of a read's.
+	// Values are in the order of the log, so compactions move most files without reading
+	// them, and little is left but compression. BenchmarkPut/clients=32, CPU per change,
+	// six runs each: 28-35 us without it, 37-43 us with the fastest; a range of 5,000 objects
+	// is a fifth slower with it. etcd does not compress either.
 	opts.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.DBCompressionNone })
 	return opts
 }
