@@ -1,6 +1,6 @@
-// Package charts installs what Helm charts install (definitions of resources, and objects of them) by kubectl, at a
-// standalone kubeweir and at a real kube-apiserver. What they print, and what is there afterwards, must be the same.
-// The charts are written for the purpose, in the manner of widely used ones.
+// Package charts extends the API, at a standalone kubeweir and at a real kube-apiserver, and finds no difference: what
+// Helm charts install (definitions of resources, and objects of them), an operator with webhooks, API servers elsewhere,
+// and the schemas that tell of all this. The charts are written for the purpose, in the manner of widely used ones.
 package charts
 
 import (
