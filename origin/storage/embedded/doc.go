@@ -27,8 +27,9 @@
 //  1. One write to Pebble, synced, holds a whole group of changes, each in all spaces.
 //     So after a crash a change is there or not, and of two the earlier is there if
 //     the later is.
-//  2. Revisions follow on one another: every revision in (compacted, current] is in
-//     the log, none above. Below, those are left that are some key's newest.
+//  2. Revisions follow on one another from 2 on: every one in [compacted, current] is in
+//     the log, none above. Below, those are left that are some key's newest, and those
+//     that a change in that range replaced.
 //  3. Index, ring and current revision change together, after the sync and before
 //     any caller of the group is told. Reads look at Pebble only for revisions that
 //     they found visible; what is written but not yet synced is not found.

@@ -53,7 +53,7 @@ func pebbleOptions(g *guard) *pebble.Options {
 }
 
 // openPebble opens Pebble, and closes it again if load fails. It does so beside
-// the caller, because Pebble tries a flush that fails again without end.
+// the caller, because a write that fails does not return (see guard).
 func openPebble(g *guard, dir string, load func(*pebble.DB) error) error {
 	opened := make(chan error, 1)
 	go func() { // ends, or is parked for ever by a frozen guard
