@@ -2,53 +2,224 @@ package server
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/rsa"
+	"io"
 	"log/slog"
+	"net"
+	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/kubeweir/kubeweir/origin/storage/embedded"
 )
 
-// start runs a server on a store in memory and returns it with a client config that
-// reaches it over the loopback interface as a cluster administrator.
-func start(t testing.TB) (*Server, *rest.Config) {
+// patience bounds what a test waits for; nothing takes nearly as long.
+const patience = 30 * time.Second
+
+// build makes a server on a store in memory.
+func build(t testing.TB) *Server {
 	t.Helper()
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	log := slog.New(slog.DiscardHandler)
+	engine, err := embedded.Open(embedded.Options{Dir: "store", FS: vfs.NewMem(), Logger: log})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t0 := time.Now()
-	s, err := New(Options{
-		Engine:   newMem(),
-		Identity: Identity{ServiceAccountKey: key},
-		Logger:   slog.New(slog.NewTextHandler(t.Output(), nil)),
+	t.Cleanup(func() {
+		if err := engine.Close(); err != nil {
+			t.Error(err)
+		}
 	})
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Log("built in", time.Since(t0))
+	s, err := New(Options{Engine: engine, Identity: Identity{ServiceAccountKey: key}, Logger: log})
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	listener := httptest.NewServer(s.Handler())
-	t.Cleanup(listener.Close)
+	return s
+}
+
+// listen serves s on the loopback interface; whoever brings no credentials is u, or
+// anonymous if that is nil.
+func listen(t testing.TB, s *Server, u user.Info) *rest.Config {
+	t.Helper()
+	l := httptest.NewUnstartedServer(s.Handler())
+	l.Config.BaseContext = func(net.Listener) context.Context {
+		if u == nil {
+			return context.Background()
+		}
+		return WithUser(context.Background(), u)
+	}
+	l.Start()
+	t.Cleanup(l.Close)
+	// Before the listener is closed, which waits for watches.
 	t.Cleanup(func() { _ = s.Close() })
-	t1 := time.Now()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
+	return &rest.Config{Host: l.URL, QPS: -1}
+}
+
+// start runs a server that is complete, and returns what reaches it as a member of
+// system:masters.
+func start(t testing.TB) (context.Context, *Server, *rest.Config) {
+	t.Helper()
+	s := build(t)
+	config := listen(t, s, Privileged())
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
 	if err := s.Start(ctx); err != nil {
 		t.Fatal(err)
 	}
-	t.Log("started in", time.Since(t1))
-	return s, &rest.Config{Host: listener.URL, QPS: -1}
+	return ctx, s, config
 }
 
-func TestStart(t *testing.T) {
-	s, _ := start(t)
-	_ = s
+func client(t testing.TB, config *rest.Config) *kubernetes.Clientset {
+	t.Helper()
+	k, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// get asks for a path and returns status and body.
+func get(t testing.TB, config *rest.Config, path string, header ...string) (int, http.Header, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, config.Host+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, resp.Header, string(body)
+}
+
+// TestBeforeStart: a server that is not ready says so, and does not deny that there
+// are resources it knows nothing of yet.
+func TestBeforeStart(t *testing.T) {
+	config := listen(t, build(t), Privileged())
+	if status, _, body := get(t, config, "/readyz"); status != http.StatusInternalServerError {
+		t.Errorf("/readyz: %d %s", status, body)
+	}
+	if status, _, body := get(t, config, "/apis/example.com/v1/foos"); status != http.StatusServiceUnavailable || !strings.Contains(body, "before all known HTTP paths have been installed") {
+		t.Errorf("a path that may come: %d %s", status, body)
+	}
+	if status, _, body := get(t, config, "/api/v1/namespaces/default/configmaps"); status != http.StatusOK {
+		t.Errorf("a built-in resource: %d %s", status, body)
+	}
+}
+
+// TestBootstrap: after Start there is what clients rely on.
+func TestBootstrap(t *testing.T) {
+	ctx, _, config := start(t)
+	k := client(t, config)
+	for _, name := range []string{"default", "kube-system", "kube-public", "kube-node-lease"} {
+		if _, err := k.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{}); err != nil {
+			t.Error(err)
+		}
+	}
+	// The service comes when the server is ready.
+	w, err := k.CoreV1().Services("default").Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=kubernetes"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	if e := <-w.ResultChan(); e.Object == nil || e.Object.(*corev1.Service).Spec.ClusterIP != "10.0.0.1" {
+		t.Errorf("service default/kubernetes: %v", e)
+	}
+	if _, err := k.RbacV1().ClusterRoles().Get(ctx, "cluster-admin", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+	if _, err := k.SchedulingV1().PriorityClasses().Get(ctx, "system-node-critical", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+	if _, err := k.NetworkingV1().ServiceCIDRs().Get(ctx, "kubernetes", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+	for _, path := range []string{"/readyz", "/livez", "/healthz"} {
+		if status, _, body := get(t, config, path); status != http.StatusOK || body != "ok" {
+			t.Errorf("%s: %d %s", path, status, body)
+		}
+	}
+}
+
+// TestRestart: what was written is there after a server on the same store was closed,
+// and a second start leaves alone what is right.
+func TestRestart(t *testing.T) {
+	ctx, first, config := start(t)
+	if _, err := client(t, config).CoreV1().ConfigMaps("default").Create(ctx, configMap("kept"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	before, err := client(t, config).RbacV1().ClusterRoles().Get(ctx, "cluster-admin", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	second, err := New(first.opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	if err := second.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	k := client(t, second.Loopback())
+	if _, err := k.CoreV1().ConfigMaps("default").Get(ctx, "kept", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+	after, err := k.RbacV1().ClusterRoles().Get(ctx, "cluster-admin", metav1.GetOptions{})
+	if err != nil || after.ResourceVersion != before.ResourceVersion {
+		t.Errorf("cluster-admin at %s, was at %s, %v", after.ResourceVersion, before.ResourceVersion, err)
+	}
+}
+
+// TestClose ends watches, and answers 503 afterwards.
+func TestClose(t *testing.T) {
+	ctx, s, config := start(t)
+	w, err := client(t, config).CoreV1().ConfigMaps("").Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range w.ResultChan() { // until it is closed
+	}
+	if ctx.Err() != nil {
+		t.Error("the watch did not end")
+	}
+	if status, _, body := get(t, config, "/version"); status != http.StatusServiceUnavailable {
+		t.Errorf("after Close: %d %s", status, body)
+	}
+}
+
+func configMap(name string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"a": "1"}}
 }
