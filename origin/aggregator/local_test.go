@@ -3,7 +3,9 @@ package aggregator_test
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -141,4 +143,36 @@ spec: {group: `+left+`.example.com, version: v1, groupPriorityMinimum: 1, versio
 			t.Errorf("APIServices: %v", found)
 		}
 	})
+}
+
+// stuckWriter is a client that takes no byte before it is released.
+type stuckWriter struct {
+	http.ResponseWriter
+	reached, release chan struct{}
+	once             sync.Once
+}
+
+func (w *stuckWriter) Write(b []byte) (int, error) {
+	w.once.Do(func() { close(w.reached) })
+	<-w.release
+	return w.ResponseWriter.Write(b)
+}
+
+// A client that reads slowly does not keep others from the documents.
+func TestSlowReader(t *testing.T) {
+	t.Parallel()
+	c := chaintest.Start(t, chaintest.Options{})
+	slow := &stuckWriter{ResponseWriter: httptest.NewRecorder(), reached: make(chan struct{}), release: make(chan struct{})}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		c.Handler.ServeHTTP(slow, httptest.NewRequest(http.MethodGet, "https://chain.test/openapi/v3/apis/apiextensions.k8s.io/v1", nil))
+	}()
+	<-slow.reached
+	c.Define(t, bolts)
+	if chaintest.Field(c.Get(t, "/openapi/v3"), "paths", "apis/example.com/v1") == nil {
+		t.Error("the definition is not told of")
+	}
+	close(slow.release)
+	<-served
 }

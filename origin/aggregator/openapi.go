@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"k8s.io/apiserver/pkg/server/mux"
+	"k8s.io/apiserver/pkg/util/responsewriter"
 	apiregistration "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/kube-aggregator/pkg/controllers/openapi"
 	aggregator2 "k8s.io/kube-aggregator/pkg/controllers/openapi/aggregator"
@@ -201,7 +202,7 @@ func (d *documents) built3() (*merged3, error) {
 	if err != nil {
 		return nil, fmt.Errorf("OpenAPI v3: %w", err)
 	}
-	three = &merged3{handler: own, specs: specs, controller: openapiv3.NewAggregationController(remotesOnly{specs})}
+	three = &merged3{handler: unlocked(own), specs: specs, controller: openapiv3.NewAggregationController(remotesOnly{specs})}
 	d.mu.Lock()
 	d.mu.three = three
 	remotes := slices.Collect(maps.Keys(d.mu.remotes))
@@ -214,6 +215,20 @@ func (d *documents) built3() (*merged3, error) {
 	d.mu.Unlock()
 	downloadFirst(remotes, specs.UpdateAPIServiceSpec)
 	return three, nil
+}
+
+// unlocked answers from memory: the library's handler of documents holds a lock until
+// the last byte is taken, and one client that reads slowly would stop all the others.
+func unlocked(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		answer := responsewriter.NewInMemoryResponseWriter()
+		h.ServeHTTP(answer, req)
+		maps.Copy(w.Header(), answer.Header())
+		if code := answer.RespCode(); code != 0 {
+			w.WriteHeader(code)
+		}
+		_, _ = w.Write(answer.Data()) // an error is the client's leaving
+	})
 }
 
 // downloadFirst asks all API servers elsewhere, and waits for them, but not for long.
