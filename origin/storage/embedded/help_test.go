@@ -3,6 +3,8 @@ package embedded
 import (
 	"context"
 	"log/slog"
+	"os"
+	"os/exec"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -39,3 +41,23 @@ func mustPut(t testing.TB, e *Engine, key, value string, expect uint64) uint64 {
 }
 
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// envAlone is the test that a process was started for by alone.
+const envAlone = "KUBEWEIR_ALONE"
+
+// alone runs a test in a process of its own, because it leaves stores behind that have stopped: what Pebble
+// does in them never ends, and other tests look for that. It returns whether it did, in the caller's process.
+func alone(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(envAlone) == t.Name() {
+		return false
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=5m")
+	cmd.Env = append(os.Environ(), envAlone+"="+t.Name())
+	out, err := cmd.CombinedOutput()
+	t.Logf("%s", out)
+	if err != nil {
+		t.Error(err)
+	}
+	return true
+}
