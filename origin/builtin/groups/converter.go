@@ -1,69 +1,90 @@
 package groups
 
 import (
+	"bytes"
+	_ "embed"
+	"encoding/gob"
 	"fmt"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
-	"k8s.io/kube-openapi/pkg/builder3"
-	"k8s.io/kube-openapi/pkg/util"
 	"k8s.io/kube-openapi/pkg/validation/spec"
-	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	smd "sigs.k8s.io/structured-merge-diff/v6/schema"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 )
 
-// A typeConverter gives server-side apply the structure of built-in types. It is
-// what genericapiserver builds before it installs a group, built at first use.
-type typeConverter struct {
-	build func() (managedfields.TypeConverter, error)
+// structureFile is the structure of all built-in types as server-side apply sees it:
+// what kube-apiserver derives from its OpenAPI definitions whenever it starts, in a
+// tenth of a second and with 20 MB of garbage. TestStructureFile derives it and
+// compares; with -update it writes the file.
+//
+//go:embed structure.gob
+var structureFile []byte
+
+// A structure is what structureFile holds, sorted: the types, and which one a kind is.
+type structure struct {
+	Kinds []kind
+	Types []smd.TypeDef
 }
 
-func newTypeConverter() managedfields.TypeConverter {
-	return typeConverter{sync.OnceValues(buildTypeConverter)}
+type kind struct {
+	Kind schema.GroupVersionKind
+	Type string
+}
+
+// A typeConverter gives server-side apply and the managers of fields the structure
+// of built-in types. It reads structureFile at first use.
+type typeConverter struct {
+	parsers func() (parsers, error)
+	// unknown answers for kinds that have no structure, in the library's words.
+	unknown managedfields.TypeConverter
+}
+
+type parsers struct {
+	kinds  map[schema.GroupVersionKind]string
+	parser *typed.Parser
+}
+
+func newTypeConverter() (managedfields.TypeConverter, error) {
+	unknown, err := managedfields.NewTypeConverter(map[string]*spec.Schema{}, false)
+	if err != nil {
+		return nil, fmt.Errorf("structure of unknown types: %w", err)
+	}
+	return typeConverter{parsers: sync.OnceValues(readStructure), unknown: unknown}, nil
+}
+
+func readStructure() (parsers, error) {
+	gob.Register(map[string]any{}) // of defaults; registering it again does nothing
+	var s structure
+	if err := gob.NewDecoder(bytes.NewReader(structureFile)).Decode(&s); err != nil {
+		return parsers{}, fmt.Errorf("structure of the built-in types: %w", err)
+	}
+	p := parsers{make(map[schema.GroupVersionKind]string, len(s.Kinds)), &typed.Parser{Schema: smd.Schema{Types: s.Types}}}
+	for _, k := range s.Kinds {
+		p.kinds[k.Kind] = k.Type
+	}
+	return p, nil
 }
 
 func (c typeConverter) ObjectToTyped(o runtime.Object, opts ...typed.ValidationOptions) (*typed.TypedValue, error) {
-	built, err := c.build()
+	p, err := c.parsers()
 	if err != nil {
 		return nil, err
 	}
-	return built.ObjectToTyped(o, opts...)
+	name, ok := p.kinds[o.GetObjectKind().GroupVersionKind()]
+	if !ok {
+		return c.unknown.ObjectToTyped(o, opts...)
+	}
+	parser := p.parser.Type(name)
+	if u, ok := o.(*unstructured.Unstructured); ok {
+		return parser.FromUnstructured(u.UnstructuredContent(), opts...)
+	}
+	return parser.FromStructured(o, opts...)
 }
 
 func (c typeConverter) TypedToObject(v *typed.TypedValue) (runtime.Object, error) {
-	built, err := c.build()
-	if err != nil {
-		return nil, err
-	}
-	return built.TypedToObject(v)
-}
-
-func buildTypeConverter() (managedfields.TypeConverter, error) {
-	specs, err := builder3.BuildOpenAPIDefinitionsForResources(OpenAPIV3Config(), storedTypes()...)
-	if err != nil {
-		return nil, fmt.Errorf("schemas of the built-in types: %w", err)
-	}
-	return newConverter(specs)
-}
-
-func newConverter(specs map[string]*spec.Schema) (managedfields.TypeConverter, error) {
-	built, err := managedfields.NewTypeConverter(specs, false)
-	if err != nil {
-		return nil, fmt.Errorf("structure of the built-in types: %w", err)
-	}
-	return built, nil
-}
-
-// storedTypes are the names of all types of the served versions.
-func storedTypes() []string {
-	var names []string
-	for gv := range DefaultResources().GroupVersionConfigs {
-		for kind := range legacyscheme.Scheme.KnownTypes(gv) {
-			if object, err := legacyscheme.Scheme.New(gv.WithKind(kind)); err == nil {
-				names = append(names, util.GetCanonicalTypeName(object))
-			}
-		}
-	}
-	return names
+	return c.unknown.TypedToObject(v)
 }

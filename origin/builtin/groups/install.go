@@ -34,13 +34,17 @@ func Install(s *genericapiserver.GenericAPIServer, generic *genericapiserver.Con
 	if err != nil {
 		return err
 	}
+	types, err := newTypeConverter()
+	if err != nil {
+		return err
+	}
 	in := installer{
 		server:    s,
 		admit:     generic.AdmissionControl,
 		addresses: generic.DiscoveryAddresses,
 		minWatch:  time.Duration(generic.MinRequestTimeout) * time.Second,
 		maxBody:   generic.MaxRequestBodyBytes,
-		types:     newTypeConverter(),
+		types:     types,
 	}
 	for _, info := range infos {
 		if err := in.install(info); err != nil {
