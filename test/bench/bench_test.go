@@ -54,8 +54,8 @@ func TestSmoke(t *testing.T) {
 // checkOutputs: the report can be read back, and holds every row.
 func checkOutputs(t *testing.T, r *Report) {
 	t.Helper()
-	var table, asJSON, svg bytes.Buffer
-	if err := errors.Join(r.WriteTable(&table), r.WriteJSON(&asJSON), r.WriteSVG(&svg)); err != nil {
+	var table, asJSON, svg, page bytes.Buffer
+	if err := errors.Join(r.WriteTable(&table), r.WriteJSON(&asJSON), r.WriteSVG(&svg), r.WriteMarkdown(&page)); err != nil {
 		t.Fatal(err)
 	}
 	t.Log("\n" + table.String())
@@ -71,8 +71,8 @@ func checkOutputs(t *testing.T, r *Report) {
 		}
 	}
 	for _, res := range r.Results {
-		if !strings.Contains(table.String(), res.Row) {
-			t.Errorf("%s is not in the table", res.Row)
+		if !strings.Contains(table.String(), res.Row) || !strings.Contains(page.String(), "| "+res.Title+" |") {
+			t.Errorf("%s is not in the tables", res.Row)
 		}
 	}
 }

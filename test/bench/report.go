@@ -60,6 +60,46 @@ func (r *Report) WriteJSON(w io.Writer) error {
 	return e.Encode(r)
 }
 
+// markdownHead says what the table is about and how to get it.
+const markdownHead = `# Benchmarks
+
+%s, %d cores, Linux %s, %s, %s. Written by
+
+    make bench BENCHARGS="-out docs/bench"
+
+which starts a real etcd and kube-apiserver with %d pods of %.1f KB, kubeweir in front of it, and a *floor*: a bare
+fasthttp server that only sends the same bytes. They are measured in turn, in one run, over TLS, by the same client.
+Figures are processor time of the server where nothing else is said, so that what clients cost does not count; the
+ratio is kube-apiserver : kubeweir. [bench.txt](bench.txt) has latencies, rates and sizes.
+
+![Processor time beside kube-apiserver](bench.svg)
+
+| | by | kube-apiserver | kubeweir | floor | ratio | target |
+|---|---|--:|--:|--:|--:|---|
+`
+
+// WriteMarkdown writes the report as a page that shows the picture, too.
+func (r *Report) WriteMarkdown(w io.Writer) error {
+	_, err := fmt.Fprintf(w, markdownHead, r.Machine, r.Cores, r.Kernel, r.Go, r.Date.Format(time.DateOnly), r.Pods, float64(r.PodBytes)/1e3)
+	for _, res := range r.Results {
+		c := res.cells()
+		if err == nil {
+			_, err = fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s | %s |\n", res.Title, c[1], c[2], c[3], c[4], c[5], strings.TrimSpace(c[7]+" "+c[8]))
+		}
+	}
+	if err == nil {
+		_, err = fmt.Fprintln(w)
+	}
+	for _, res := range r.Results {
+		for _, note := range res.Notes {
+			if err == nil {
+				_, err = fmt.Fprintf(w, "- %s: %s\n", res.Title, note)
+			}
+		}
+	}
+	return err
+}
+
 // WriteTable writes the report for people.
 func (r *Report) WriteTable(w io.Writer) error {
 	if _, err := fmt.Fprintf(w, "%s  %s, %d cores, Linux %s, %s\n%d pods of %d bytes JSON; load average %s at the beginning, %s at the end\n\n",

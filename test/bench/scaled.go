@@ -110,7 +110,7 @@ func (m *measurer) growth(ctx context.Context, r *Row) (*measured, error) {
 		}
 		err := errors.Join(s.sync(ctx), s.read(ctx, requestSpec{path: "/api/v1/pods?resourceVersion=0", gzip: true}),
 			s.read(ctx, requestSpec{path: "/api/v1/pods?resourceVersion=0", accept: tableType}))
-		if err == nil && k+1 == lists/6 {
+		if err == nil && k+1 == lists/2 {
 			early, _, err = m.rest(ctx, s)
 		}
 		if err != nil {
@@ -125,7 +125,7 @@ func (m *measurer) growth(ctx context.Context, r *Row) (*measured, error) {
 	}
 	grown := late - early
 	out := &measured{kubeweirBytes: &grown}
-	out.notes = append(out.notes, fmt.Sprintf("%.0f MB after a sixth, %.0f MB at the end, %.0f MB at most; %s", mega(early), mega(late), mega(peak), samples))
+	out.notes = append(out.notes, fmt.Sprintf("%.0f MB after half of them, %.0f MB at the end, %.0f MB at most; %s", mega(early), mega(late), mega(peak), samples))
 	return out, m.heapProfile(ctx, r, s.gateway)
 }
 

@@ -15,8 +15,8 @@ const (
 	chartLeft   = 330 // of the bars
 	chartRight  = 90  // room for the longest bar's value
 	chartTop    = 84
-	barHeight   = 9
-	rowHeight   = 3*barHeight + 15
+	barHeight   = 8
+	rowHeight   = 3*barHeight + 10
 	chartBottom = 46
 )
 
@@ -79,7 +79,7 @@ func (r *Result) draw(b *strings.Builder, scale logScale, y int) {
 		if i == 1 && r.Ratio > 0 {
 			label += fmt.Sprintf(" [%.*f x]", decimals(r.Ratio), r.Ratio)
 		}
-		text(b, int(end)+5, y+i*barHeight+8, `font-size="9" fill="#344054"`, label)
+		text(b, int(end)+5, y+i*barHeight+7, `font-size="8" fill="#344054"`, label)
 	}
 }
 

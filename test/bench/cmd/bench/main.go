@@ -41,7 +41,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.StringVar(&o.Binary, "gateway", "", "`path` of the kubeweir program (default: built from cmd/kubeweir)")
 	flags.StringVar(&o.Against, "against", "", "`path` of another build of kubeweir to measure in kube-apiserver's place")
 	flags.StringVar(&o.Profile, "profile", "", "write profiles of kubeweir's to this `folder`, one a row, instead of measuring")
-	out := flags.String("out", filepath.Join(".cache", "bench"), "`folder` for bench.json, bench.svg and bench.txt")
+	out := flags.String("out", filepath.Join(".cache", "bench"), "`folder` for bench.json, bench.svg, bench.txt and README.md")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -63,13 +63,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return errors.Join(err, report.WriteTable(stdout), save(report, *out))
 }
 
-// save writes the report's three forms.
+// save writes the report's forms.
 func save(r *bench.Report, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
 	for name, write := range map[string]func(io.Writer) error{
-		"bench.json": r.WriteJSON, "bench.svg": r.WriteSVG, "bench.txt": r.WriteTable,
+		"bench.json": r.WriteJSON, "bench.svg": r.WriteSVG, "bench.txt": r.WriteTable, "README.md": r.WriteMarkdown,
 	} {
 		f, err := os.Create(filepath.Join(dir, name))
 		if err != nil {
