@@ -8,20 +8,38 @@ import (
 	"time"
 )
 
-// settled is how long after the start nothing of it goes on any more.
-const settled = 3 * time.Second
+const (
+	// settled is how long after the start nothing of it goes on any more.
+	settled = 3 * time.Second
+	// idlePeriod is how often is looked whether the process is idle: when it has used
+	// less than idleShare of one processor since.
+	idlePeriod = 30 * time.Second
+	idleShare  = 0.01
+)
 
-// releaseStart gives back the memory that only the start needed: what the garbage
-// collector finds, and the pages of the program itself, which it touched all over.
-// What is needed again comes back from the page cache.
-func releaseStart(ctx context.Context) {
-	select {
-	case <-time.After(settled):
-	case <-ctx.Done():
-		return
+// releaseMemory gives back what is not needed while nobody asks for anything: what
+// the garbage collector finds, and the mapped pages of the program itself, which the
+// start touches all over. It does so after the start, and then whenever the process
+// has been idle, until ctx ends. What is needed again comes back from the page cache;
+// both cost some ten milliseconds.
+func releaseMemory(ctx context.Context) {
+	wait, idle := settled, true
+	for {
+		before, known := processorTime()
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return
+		}
+		if after, _ := processorTime(); wait == idlePeriod {
+			idle = known && float64(after-before) < idleShare*float64(idlePeriod)
+		}
+		if idle {
+			debug.FreeOSMemory()
+			releaseProgram()
+		}
+		wait = idlePeriod
 	}
-	debug.FreeOSMemory()
-	releaseProgram()
 }
 
 // programPages reads one line of /proc/self/maps; ok is true for what the program

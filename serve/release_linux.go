@@ -5,7 +5,17 @@ import (
 	"os"
 	"strings"
 	"syscall"
+	"time"
 )
+
+// processorTime is what the process has used up to now, if that is known.
+func processorTime() (time.Duration, bool) {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		return 0, false
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano()), true
+}
 
 // releaseProgram unmaps the pages of the program file. They stay in the page cache.
 //

@@ -2,5 +2,10 @@
 
 package serve
 
+import "time"
+
+// processorTime is not known.
+func processorTime() (time.Duration, bool) { return 0, false }
+
 // releaseProgram does nothing where the pages are not known.
 func releaseProgram() {}

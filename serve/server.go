@@ -131,7 +131,7 @@ func (s *Server) Start(ctx context.Context) error {
 		}
 	}
 	if s.standalone != nil {
-		s.background.Go(func() { releaseStart(background) })
+		s.background.Go(func() { releaseMemory(background) })
 		s.addresses = edge.Addresses{Secure: s.standalone.listener.Addr()}
 		return s.edge.Serve(s.standalone.listener, api.ListenerSecure)
 	}

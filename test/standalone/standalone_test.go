@@ -176,10 +176,11 @@ func TestStartAndSize(t *testing.T) {
 	}
 }
 
-// idle waits until nothing of the start goes on any more.
+// idle waits until nothing of the start goes on any more, and what is done
+// periodically was.
 func idle(p *process) {
 	select {
-	case <-time.After(5 * time.Second):
+	case <-time.After(20 * time.Second):
 	case err := <-p.done:
 		p.done <- err
 	}
