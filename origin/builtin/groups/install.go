@@ -38,7 +38,7 @@ func Install(s *genericapiserver.GenericAPIServer, generic *genericapiserver.Con
 	if err != nil {
 		return err
 	}
-	in := installer{
+	in := &installer{
 		server:    s,
 		admit:     generic.AdmissionControl,
 		addresses: generic.DiscoveryAddresses,
@@ -52,7 +52,7 @@ func Install(s *genericapiserver.GenericAPIServer, generic *genericapiserver.Con
 		}
 	}
 	installIssuer(s, cfg, log)
-	installOpenAPI(s, s.Handler.GoRestfulContainer)
+	installOpenAPI(s, in.versions)
 	return allocators.addHooks(s)
 }
 
@@ -65,9 +65,11 @@ type installer struct {
 	minWatch  time.Duration
 	maxBody   int64
 	types     managedfields.TypeConverter
+	// versions are what was installed.
+	versions []*genericapi.APIGroupVersion
 }
 
-func (in installer) install(info *genericapiserver.APIGroupInfo) error {
+func (in *installer) install(info *genericapiserver.APIGroupInfo) error {
 	group := info.PrioritizedVersions[0].Group
 	prefix, aggregator := genericapiserver.APIGroupPrefix, in.server.AggregatedDiscoveryGroupManager
 	if group == "" {
@@ -98,7 +100,7 @@ func (in installer) install(info *genericapiserver.APIGroupInfo) error {
 }
 
 // version registers the routes of one group and version.
-func (in installer) version(info *genericapiserver.APIGroupInfo, gv schema.GroupVersion, prefix string) ([]apidiscoveryv2.APIResourceDiscovery, error) {
+func (in *installer) version(info *genericapiserver.APIGroupInfo, gv schema.GroupVersion, prefix string) ([]apidiscoveryv2.APIResourceDiscovery, error) {
 	scheme := info.Scheme
 	v := &genericapi.APIGroupVersion{
 		Root:                        prefix,
@@ -123,8 +125,15 @@ func (in installer) version(info *genericapiserver.APIGroupInfo, gv schema.Group
 		MinRequestTimeout:           in.minWatch,
 		MaxRequestBodyBytes:         in.maxBody,
 	}
-	resources, _, err := v.InstallREST(in.server.Handler.GoRestfulContainer)
-	return resources, err
+	container := in.server.Handler.GoRestfulContainer
+	resources, _, err := v.InstallREST(container)
+	if err != nil {
+		return nil, err
+	}
+	in.versions = append(in.versions, v)
+	services := container.RegisteredWebServices()
+	forgetDescriptions(services[len(services)-1])
+	return resources, nil
 }
 
 func servedVersions(info *genericapiserver.APIGroupInfo, group string) map[string][]string {
@@ -138,7 +147,7 @@ func servedVersions(info *genericapiserver.APIGroupInfo, group string) map[strin
 }
 
 // discovery answers /api for the core group, /apis/GROUP for another.
-func (in installer) discovery(group metav1.APIGroup) {
+func (in *installer) discovery(group metav1.APIGroup) {
 	container := in.server.Handler.GoRestfulContainer
 	if group.Name != "" {
 		in.server.DiscoveryGroupManager.AddGroup(group)

@@ -1,12 +1,16 @@
 package groups
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"sync"
+	"weak"
 
 	"github.com/emicklei/go-restful/v3"
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	"k8s.io/apimachinery/pkg/runtime"
+	genericapi "k8s.io/apiserver/pkg/endpoints"
 	openapinamer "k8s.io/apiserver/pkg/endpoints/openapi"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/mux"
@@ -79,30 +83,123 @@ func namer() *openapinamer.DefinitionNamer {
 	return openapinamer.NewDefinitionNamer(legacyscheme.Scheme, apiextensionsapiserver.Scheme, aggregatorscheme.Scheme)
 }
 
-// installOpenAPI serves the documents of what a container holds. They are built when
-// they are asked for: that of /openapi/v2 takes a second or so, each of /openapi/v3
-// some tens of milliseconds.
-func installOpenAPI(s *genericapiserver.GenericAPIServer, container *restful.Container) {
-	v2 := lazily(func(m *mux.PathRecorderMux) {
-		routes.OpenAPI{Config: OpenAPIConfig()}.InstallV2(container, m)
+// forgetDescriptions drops from routes what only documents tell of them: descriptions
+// of parameters, examples. That is several megabytes, and most clients never ask.
+func forgetDescriptions(service *restful.WebService) {
+	// The slice is the service's own as long as its routes are not dynamic.
+	served := service.Routes()
+	for i := range served {
+		r := &served[i]
+		r.ParameterDocs, r.ResponseErrors, r.DefaultResponse = nil, nil, nil
+		r.ReadSample, r.WriteSample, r.WriteSamples, r.Metadata = nil, nil, nil, nil
+		r.Doc, r.Notes = "", ""
+	}
+}
+
+// described makes the routes anew, with their descriptions, which takes some tens of
+// milliseconds. Nothing is served by them. What is in the live container besides the
+// versions is taken from there.
+func described(live *restful.Container, versions []*genericapi.APIGroupVersion) (*restful.Container, error) {
+	container := restful.NewContainer()
+	made := map[string]bool{}
+	for _, v := range versions {
+		described := *v
+		described.EquivalentResourceRegistry = runtime.NewEquivalentResourceRegistry()
+		if _, _, err := described.InstallREST(container); err != nil {
+			return nil, fmt.Errorf("routes of %s: %w", v.GroupVersion, err)
+		}
+	}
+	for _, service := range container.RegisteredWebServices() {
+		made[service.RootPath()] = true
+	}
+	for _, service := range live.RegisteredWebServices() {
+		if !made[service.RootPath()] {
+			container.Add(service)
+		}
+	}
+	return container, nil
+}
+
+// installOpenAPI serves the documents of what a server's container holds. They are
+// built when they are asked for: that of /openapi/v2 takes a second or so, each of
+// /openapi/v3 a tenth of it.
+func installOpenAPI(s *genericapiserver.GenericAPIServer, versions []*genericapi.APIGroupVersion) {
+	live := s.Handler.GoRestfulContainer
+	v2 := lazily(func(m *mux.PathRecorderMux) error {
+		container, err := described(live, versions)
+		if err == nil {
+			routes.OpenAPI{Config: OpenAPIConfig()}.InstallV2(container, m)
+		}
+		return err
 	})
-	v3 := lazily(func(m *mux.PathRecorderMux) {
-		documents := &schemas.Documents{}
-		documents.SetRoutes(container, Version, OpenAPIV3Config)
+	v3 := lazily(func(m *mux.PathRecorderMux) error {
+		documents := newDocuments(live, versions)
 		m.Handle("/openapi/v3", documents)
 		m.HandlePrefix("/openapi/v3/", documents)
+		return nil
 	})
 	s.Handler.NonGoRestfulMux.Handle("/openapi/v2", v2)
 	s.Handler.NonGoRestfulMux.Handle("/openapi/v3", v3)
 	s.Handler.NonGoRestfulMux.HandlePrefix("/openapi/v3/", v3)
 }
 
+// sources are what documents are made from.
+type sources struct {
+	config   *common.OpenAPIV3Config
+	services map[string]*restful.WebService // by root path
+}
+
+// newDocuments are the documents of /openapi/v3, one for each web service. Their
+// sources are kept from one document to the next until memory is collected.
+func newDocuments(live *restful.Container, versions []*genericapi.APIGroupVersion) *schemas.Documents {
+	documents := &schemas.Documents{}
+	// building is held while a document is made: the library writes to the config.
+	var building sync.Mutex
+	var last weak.Pointer[sources]
+	for _, service := range live.RegisteredWebServices() {
+		root := service.RootPath()
+		path := strings.TrimPrefix(root, "/")
+		documents.Set(path, Version, func() ([]byte, error) {
+			building.Lock()
+			defer building.Unlock()
+			from := last.Value()
+			if from == nil {
+				var err error
+				if from, err = newSources(live, versions); err != nil {
+					return nil, err
+				}
+				last = weak.Make(from)
+			}
+			return schemas.RoutesDocument(path, from.services[root], from.config)
+		})
+	}
+	return documents
+}
+
+func newSources(live *restful.Container, versions []*genericapi.APIGroupVersion) (*sources, error) {
+	container, err := described(live, versions)
+	if err != nil {
+		return nil, err
+	}
+	s := &sources{OpenAPIV3Config(), map[string]*restful.WebService{}}
+	for _, service := range container.RegisteredWebServices() {
+		s.services[service.RootPath()] = service
+	}
+	return s, nil
+}
+
 // lazily is a handler whose routes are installed at the first request.
-func lazily(install func(*mux.PathRecorderMux)) http.Handler {
-	routes := sync.OnceValue(func() *mux.PathRecorderMux {
+func lazily(install func(*mux.PathRecorderMux) error) http.Handler {
+	routes := sync.OnceValues(func() (*mux.PathRecorderMux, error) {
 		m := mux.NewPathRecorderMux("openapi")
-		install(m)
-		return m
+		return m, install(m)
 	})
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { routes().ServeHTTP(w, r) })
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		m, err := routes()
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		m.ServeHTTP(w, r)
+	})
 }

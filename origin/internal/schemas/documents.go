@@ -227,13 +227,14 @@ func (d *Documents) SetRoutes(container *restful.Container, source string, confi
 				with = config()
 				last = weak.Make(with)
 			}
-			return routesDocument(path, service, with)
+			return RoutesDocument(path, service, with)
 		})
 	}
 }
 
-// routesDocument has the library make the document of one web service.
-func routesDocument(path string, service *restful.WebService, config *common.OpenAPIV3Config) ([]byte, error) {
+// RoutesDocument has the library make the document of one web service, as JSON. The
+// config is written to.
+func RoutesDocument(path string, service *restful.WebService, config *common.OpenAPIV3Config) ([]byte, error) {
 	only := restful.NewContainer()
 	only.Add(service)
 	served := mux.NewPathRecorderMux("openapi of " + path)
