@@ -34,7 +34,7 @@ import (
 const discoveryWait = 10 * time.Second
 
 // Server is kubeweir in either form: the parts and who owns them. Start is called
-// once, then Drain, then Close; Close also without the others.
+// once, then Drain or Cut, then Close; Close also without the others.
 type Server struct {
 	log      *slog.Logger
 	registry *prometheus.Registry
@@ -231,6 +231,13 @@ func (s *Server) Drain() {
 	if err := s.edge.Shutdown(ctx); err != nil {
 		s.log.Warn("connections were cut", "error", err)
 	}
+}
+
+// Cut ends everything at once, without a word to clients: for tests.
+func (s *Server) Cut() {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = s.edge.Shutdown(ctx)
 }
 
 // closeTime is how long Close waits for the audit log and the admin listener.

@@ -20,12 +20,15 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 
 	"github.com/kubeweir/kubeweir/config"
 	"github.com/kubeweir/kubeweir/origin/pki"
@@ -42,7 +45,7 @@ type Options struct {
 	EnableAdmission, DisableAdmission []string
 	// ServiceClusterIPRange is the CIDR of cluster IPs. Default: 10.0.0.0/24.
 	ServiceClusterIPRange string
-	// Log is the least level that is written to the test's output. Default: warnings.
+	// Log is the least level that is written to the test's output. Default: errors.
 	Log slog.Leveler
 }
 
@@ -65,8 +68,9 @@ func Start(t testing.TB) *API {
 func StartWith(t testing.TB, o Options) *API {
 	t.Helper()
 	if o.Log == nil {
-		o.Log = slog.LevelWarn
+		o.Log = slog.LevelError
 	}
+	quietLibraries()
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: o.Log}))
 	s, err := start(t.Context(), o, log)
 	if err != nil {
@@ -92,9 +96,14 @@ func start(ctx context.Context, o Options, log *slog.Logger) (*serve.Server, err
 
 // stop ends the connections, then what serves them.
 func stop(s *serve.Server) {
-	s.Drain()
+	s.Cut()
 	s.Close()
 }
+
+// quietLibraries keeps what is information to them from the output of tests.
+var quietLibraries = sync.OnceFunc(func() {
+	klog.SetSlogLogger(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})))
+})
 
 func configuration(o Options) *config.Standalone {
 	c := config.DefaultStandalone()
