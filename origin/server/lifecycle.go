@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/client-go/tools/cache"
+
 	"github.com/kubeweir/kubeweir/origin/builtin/bootstrap"
 	"github.com/kubeweir/kubeweir/origin/builtin/groups"
 )
@@ -28,11 +30,11 @@ func (s *Server) Start(ctx context.Context) error {
 	defer cancel(nil)
 	defer context.AfterFunc(s.stopped, func() { cancel(errClosed) })()
 
-	// Definitions and APIServices are read before the hooks look for them.
+	// What the hooks wait for is read before they look: they look every 100 ms.
+	s.informers.Start(s.stopped.Done())
 	if err := s.sync(started); err != nil {
 		return fmt.Errorf("origin/server: starting: %w", err)
 	}
-	s.informers.Start(s.stopped.Done())
 	s.aggregator.Generic.RunPostStartHooks(s.stopped)
 	if err := s.bootstrap(started); err != nil {
 		return fmt.Errorf("origin/server: starting: %w", err)
@@ -56,9 +58,10 @@ var errClosed = errors.New("the server was closed")
 // sync reads what the hooks would wait for. What it begins goes on until the server
 // is closed.
 func (s *Server) sync(ctx context.Context) error {
-	done := make(chan error, 2)
+	done := make(chan error, 3)
 	go func() { done <- s.crds.Sync(s.stopped) }()
 	go func() { done <- s.aggregator.Sync(s.stopped) }()
+	go func() { done <- s.services(s.stopped) }()
 	for range cap(done) {
 		select {
 		case err := <-done:
@@ -68,6 +71,18 @@ func (s *Server) sync(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
+	}
+	return nil
+}
+
+// services waits until the services and their addresses are known.
+func (s *Server) services(ctx context.Context) error {
+	if !cache.WaitFor(ctx, "",
+		s.informers.Core().V1().Services().Informer().HasSyncedChecker(),
+		s.informers.Networking().V1().ServiceCIDRs().Informer().HasSyncedChecker(),
+		s.informers.Networking().V1().IPAddresses().Informer().HasSyncedChecker(),
+	) {
+		return fmt.Errorf("reading the services: %w", context.Cause(ctx))
 	}
 	return nil
 }

@@ -4,8 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"net"
 	"time"
 
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	api "k8s.io/kubernetes/pkg/apis/core"
@@ -16,8 +21,6 @@ import (
 	"k8s.io/kubernetes/pkg/registry/core/service/portallocator"
 	portallocatorcontroller "k8s.io/kubernetes/pkg/registry/core/service/portallocator/controller"
 	"k8s.io/kubernetes/pkg/util/async"
-
-	"net"
 )
 
 // repairInterval is how often cluster IPs and node ports are compared with the
@@ -28,14 +31,15 @@ const repairInterval = 3 * time.Minute
 // ServiceCIDR objects, and node ports, which are bits in one object of the store.
 type allocators struct {
 	cfg         Config
+	log         *slog.Logger
 	serviceCIDR net.IPNet
 	primary     ipallocator.Interface
 	nodePorts   *portallocator.PortAllocator
 	ports       *portRegistry
 }
 
-func newAllocators(cfg Config) (*allocators, error) {
-	a := &allocators{cfg: cfg, serviceCIDR: ipNet(cfg.ServiceCIDR)}
+func newAllocators(cfg Config, log *slog.Logger) (*allocators, error) {
+	a := &allocators{cfg: cfg, log: log, serviceCIDR: ipNet(cfg.ServiceCIDR)}
 	var err error
 	a.nodePorts, err = portallocator.New(cfg.NodePorts, func(size int, spec string, offset int) (allocator.Interface, error) {
 		a.ports, err = newPortRegistry(cfg.RESTOptions, allocator.NewAllocationMapWithOffset(size, spec, offset))
@@ -73,8 +77,12 @@ func (a *allocators) destroy() {
 // that kube-apiserver's health checks have.
 func (a *allocators) addHooks(s *genericapiserver.GenericAPIServer) error {
 	if err := s.AddPostStartHook("start-kubernetes-service-cidr-controller", func(ctx genericapiserver.PostStartHookContext) error {
-		// Start returns when the default range exists: without one no service gets an IP.
-		defaultservicecidr.NewController(a.serviceCIDR, net.IPNet{}, a.cfg.Client).Start(ctx)
+		// Without the default range no service gets an IP, so it is not waited for
+		// until the controller has read all ranges, which it looks at every 100 ms.
+		if err := a.ensureRange(ctx); err != nil {
+			a.log.WarnContext(ctx, "The default range of cluster IPs was not created, which is tried again", "error", err)
+		}
+		go defaultservicecidr.NewController(a.serviceCIDR, net.IPNet{}, a.cfg.Client).Start(ctx)
 		return nil
 	}); err != nil {
 		return err
@@ -87,6 +95,19 @@ func (a *allocators) addHooks(s *genericapiserver.GenericAPIServer) error {
 	return s.AddPostStartHook("start-service-ip-repair-controllers", func(ctx genericapiserver.PostStartHookContext) error {
 		return repair(ctx, ips.RunUntil, ports.RunUntil)
 	})
+}
+
+// ensureRange creates the default range if there is none. Its status and all else is
+// the controller's.
+func (a *allocators) ensureRange(ctx context.Context) error {
+	_, err := a.cfg.Client.NetworkingV1().ServiceCIDRs().Create(ctx, &networkingv1.ServiceCIDR{
+		ObjectMeta: metav1.ObjectMeta{Name: defaultservicecidr.DefaultServiceCIDRName},
+		Spec:       networkingv1.ServiceCIDRSpec{CIDRs: []string{a.serviceCIDR.String()}},
+	}, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
 }
 
 // repair runs loops until ctx ends and returns when each has succeeded once.

@@ -25,7 +25,7 @@ import (
 // (NewGenericConfig), and adds what keeps cluster IPs and node ports true to its
 // post-start hooks.
 func Install(s *genericapiserver.GenericAPIServer, generic *genericapiserver.Config, cfg Config, log *slog.Logger) error {
-	allocators, err := newAllocators(cfg)
+	allocators, err := newAllocators(cfg, log)
 	if err != nil {
 		return err
 	}
