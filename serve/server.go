@@ -122,6 +122,9 @@ func (s *Server) Start(ctx context.Context) error {
 		if err := s.standalone.start(ctx); err != nil {
 			return err
 		}
+		if s.standalone.accounts != nil {
+			s.background.Go(func() { s.standalone.accounts.Run(background) })
+		}
 	}
 	s.startProxy(ctx, background)
 	var err error

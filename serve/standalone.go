@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/config"
+	"github.com/kubeweir/kubeweir/origin/builtin/accounts"
 	"github.com/kubeweir/kubeweir/origin/pki"
 	"github.com/kubeweir/kubeweir/origin/registry"
 	"github.com/kubeweir/kubeweir/origin/server"
@@ -46,6 +48,7 @@ type standalone struct {
 	material   *pki.Material
 	engine     storage.Engine
 	server     *server.Server
+	accounts   *accounts.Controller // nil where Pods need no service account
 	listener   net.Listener
 	kubeconfig string // absolute path, "" in memory
 	url        string // for clients on this machine
@@ -257,6 +260,10 @@ func (a *standalone) build(c *config.Standalone, o StandaloneOptions, advertised
 		ProxyClientCert: a.material.FrontProxyClient.CertPEM, ProxyClientKey: a.material.FrontProxyClient.KeyPEM,
 		Logger: o.Logger, Registerer: registerer,
 	})
+	if err != nil || slices.Contains(c.Admission.DisablePlugins, "ServiceAccount") {
+		return err
+	}
+	a.accounts, err = accounts.New(a.server.Loopback())
 	return err
 }
 

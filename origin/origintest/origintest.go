@@ -12,8 +12,8 @@
 // installed, and any number of them may run at a time.
 //
 // As with envtest of controller-runtime there are no controllers: a Deployment has no
-// Pods, a namespace that is deleted stays Terminating. Pods need no service account,
-// as nobody makes one in a new namespace (see Options.ServiceAccounts).
+// Pods, a namespace that is deleted stays Terminating. Pods need no service account
+// (see Options.ServiceAccounts).
 package origintest
 
 import (
@@ -38,7 +38,8 @@ import (
 // Options say how an API differs from the usual one. The zero value is a good one.
 type Options struct {
 	// ServiceAccounts turns the admission plugin ServiceAccount on: a Pod's service
-	// account must exist, and its token is mounted.
+	// account must exist, and its token is mounted. Every namespace has one named
+	// default then.
 	ServiceAccounts bool
 	// EnableAdmission and DisableAdmission name admission plugins that are on, or off,
 	// against the default.

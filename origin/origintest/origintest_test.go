@@ -118,8 +118,14 @@ func eventually(t *testing.T, what func() bool) {
 
 func TestServiceAccounts(t *testing.T) {
 	api := origintest.StartWith(t, origintest.Options{ServiceAccounts: true})
-	_, err := client(t, api.Config()).CoreV1().Pods("default").Create(t.Context(), pod("a"), metav1.CreateOptions{})
-	if !apierrors.IsForbidden(err) {
+	k := client(t, api.Config())
+	created, err := k.CoreV1().Pods("default").Create(t.Context(), pod("a"), metav1.CreateOptions{})
+	if err != nil || created.Spec.ServiceAccountName != "default" || len(created.Spec.Volumes) != 1 {
+		t.Errorf("a pod with the default service account: %+v, %v", created.Spec, err)
+	}
+	other := pod("b")
+	other.Spec.ServiceAccountName = "nobody"
+	if _, err := k.CoreV1().Pods("default").Create(t.Context(), other, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("a pod without its service account: %v", err)
 	}
 }
