@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/client-go/tools/cache"
@@ -26,6 +27,9 @@ const hookPoll = 2 * time.Millisecond
 // returns when requests are served completely. ctx bounds the starting only; what
 // runs afterwards ends with Close. It is called once.
 func (s *Server) Start(ctx context.Context) error {
+	s.starting.Lock()
+	defer s.starting.Unlock()
+	began := time.Now()
 	started, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(s.stopped, func() { cancel(errClosed) })()
@@ -50,6 +54,7 @@ func (s *Server) Start(ctx context.Context) error {
 		}
 	}
 	close(s.complete)
+	s.startSeconds.Set(time.Since(began).Seconds())
 	return nil
 }
 
@@ -136,12 +141,16 @@ func (s *Server) unfinishedHooks() []string {
 // shutdown is Close, once.
 func (s *Server) shutdown() error {
 	s.stop()
+	s.starting.Lock() // until Start has given up
+	defer s.starting.Unlock()
 	s.requests.wait()
 	if s.running != nil {
 		s.running()
 	}
 	s.loopback.transport.Close()
-	s.informers.Shutdown()
+	if s.informers != nil {
+		s.informers.Shutdown()
+	}
 	if s.aggregator != nil {
 		s.aggregator.Generic.Destroy()
 	}
@@ -154,6 +163,7 @@ type requests struct {
 	mu      sync.Mutex
 	closed  bool // nothing is added to running any more
 	running sync.WaitGroup
+	open    atomic.Int64 // of running
 }
 
 // handler serves by next, ends requests that are still served when the server is
@@ -165,6 +175,8 @@ func (r *requests) handler(next http.Handler) http.Handler {
 			return
 		}
 		defer r.running.Done()
+		r.open.Add(1)
+		defer r.open.Add(-1)
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()
 		defer context.AfterFunc(r.stopped, cancel)()

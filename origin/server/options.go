@@ -41,7 +41,8 @@ type Options struct {
 	ProxyClientCert, ProxyClientKey []byte
 	// Logger, default: slog.Default().
 	Logger *slog.Logger
-	// Registerer takes the server's metrics; without one they are not collected.
+	// Registerer takes the server's own metrics; without one they are not collected.
+	// Those of kube-apiserver are answered at /metrics of the Handler.
 	Registerer prometheus.Registerer
 }
 

@@ -3,12 +3,14 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/netip"
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -34,6 +36,9 @@ type Server struct {
 	aggregator *aggregator.Server
 	requests   requests
 
+	startSeconds prometheus.Gauge
+	// starting is held while Start runs.
+	starting sync.Mutex
 	// complete is closed when every path is served.
 	complete chan struct{}
 	// stopped ends what Start begins.
@@ -62,6 +67,9 @@ func New(opts Options) (*Server, error) {
 	s.stopped, s.stop = context.WithCancel(context.Background())
 	s.requests.stopped = s.stopped
 	s.close = sync.OnceValue(s.shutdown)
+	if err := s.register(opts.Registerer); err != nil {
+		return nil, err
+	}
 	if err := s.build(); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -127,6 +135,27 @@ func (s *Server) Loopback() *rest.Config { return rest.CopyConfig(s.loopback.con
 // Progress asks open watches of a resource to tell how far they are.
 func (s *Server) Progress() *registry.Progress { return s.progress }
 
-// Close ends watches and everything that runs, and waits for it. The engine stays
-// open.
+// register makes the metrics known to r, which may be nil.
+func (s *Server) register(r prometheus.Registerer) error {
+	s.startSeconds = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "kubeweir_origin_start_seconds", Help: "How long the origin took from its start until it served completely.",
+	})
+	if r == nil {
+		return nil
+	}
+	open := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "kubeweir_origin_requests_in_flight", Help: "Requests that the origin is serving, watches and its own included.",
+	}, func() float64 { return float64(s.requests.open.Load()) })
+	for _, c := range []prometheus.Collector{s.startSeconds, open} {
+		if err := r.Register(c); err != nil {
+			return fmt.Errorf("origin/server: metrics: %w", err)
+		}
+	}
+	return nil
+}
+
+// Close ends watches and all other requests and waits for them, for informers and
+// for what keeps things in place (bootstrap). The controllers of the libraries end by
+// themselves soon afterwards; they reach the engine only by requests, of which none is
+// served any more. The engine stays open. A Start that is under way fails.
 func (s *Server) Close() error { return s.close() }

@@ -5,6 +5,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -15,6 +16,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -217,6 +220,51 @@ func TestClose(t *testing.T) {
 	}
 	if status, _, body := get(t, config, "/version"); status != http.StatusServiceUnavailable {
 		t.Errorf("after Close: %d %s", status, body)
+	}
+}
+
+// TestCloseWhileStarting at any point of it: Start fails, Close waits for that, and
+// nothing ends the process.
+func TestCloseWhileStarting(t *testing.T) {
+	for _, after := range []time.Duration{0, time.Millisecond, 5 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond} {
+		s := build(t)
+		closed := make(chan error, 1)
+		time.AfterFunc(after, func() { closed <- s.Close() })
+		err := s.Start(t.Context())
+		if err == nil {
+			t.Logf("started within %v", after)
+		} else if !errors.Is(err, errClosed) && !errors.Is(err, context.Canceled) {
+			t.Errorf("closed after %v: %v", after, err)
+		}
+		if err := <-closed; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestMetrics are those of the options and those of the library.
+func TestMetrics(t *testing.T) {
+	s := build(t)
+	registry := prometheus.NewPedanticRegistry()
+	s.opts.Registerer = registry
+	other, err := New(s.opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := other.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"kubeweir_origin_start_seconds", "kubeweir_origin_requests_in_flight"} {
+		if n, err := testutil.GatherAndCount(registry, name); err != nil || n != 1 {
+			t.Errorf("%s: %d, %v", name, n, err)
+		}
+	}
+	config := listen(t, other, Privileged())
+	if status, _, body := get(t, config, "/metrics"); status != http.StatusOK || !strings.Contains(body, "apiserver_request_total") {
+		t.Errorf("/metrics: %d", status)
 	}
 }
 

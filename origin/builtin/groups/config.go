@@ -103,6 +103,10 @@ func NewGenericConfig(advertise netip.AddrPort, serviceCIDR netip.Prefix) *gener
 	c.AggregatedDiscoveryGroupManager = aggregated.NewResourceManager("apis")
 	c.OpenAPIConfig, c.OpenAPIV3Config = openAPIFrame(), openAPIV3Frame()
 	c.SkipOpenAPIInstallation = true
+	// kube-apiserver serves 600 requests at a time and lets others queue (priority and
+	// fairness). Without queues the excess is refused with 429, so that these are for
+	// what no client in its right mind does; the gateway in front has limits, too.
+	c.MaxRequestsInFlight, c.MaxMutatingRequestsInFlight = 3000, 1000
 	// Profiles are taken on the admin listener, not through the API.
 	c.EnableProfiling = false
 	return c
