@@ -93,9 +93,13 @@ func TestRawWatchGuarantees(t *testing.T) {
 	createNamespaces(ctx, t, "guarantees-1", "guarantees-2")
 	_, generic := directClients(t)
 	must(t, emptyEverywhere(ctx, generic, podsResource))
+	g := startGateway(t)
+	// A watch from before the cache's history goes on upstream, and ends with it.
+	admin := through(t, g, as(realkube.Admin))
+	admin.get(ctx, t, "/api/v1/pods?resourceVersion=0", typeJSON)
+	admin.get(ctx, t, "/api/v1/pods?resourceVersion=0", typeProto)
 	began, err := kube.Revision(ctx)
 	must(t, err)
-	g := startGateway(t)
 	cfg := kube.AdminConfig()
 	all := newWriters(t, rand.Uint64(), []schema.GroupVersionResource{podsResource},
 		[]string{"guarantees-1", "guarantees-2"}, cfg, cfg, cfg, g.AdminConfig())
