@@ -159,9 +159,11 @@ func genericConfig(cfg Config) genericapiserver.Config {
 	config.PostStartHooks = map[string]genericapiserver.PostStartHookConfigEntry{}
 	config.MergedResourceConfig = library.DefaultAPIResourceConfigSource()
 	codec := scheme.Codecs.LegacyCodec(apiregistration.SchemeGroupVersion, v1beta1.SchemeGroupVersion)
+	// Discovery tells a hash of the stored version.
+	version := runtime.NewMultiGroupVersioner(apiregistration.SchemeGroupVersion, schema.GroupKind{Group: v1beta1.GroupName})
 	config.RESTOptionsGetter = registry.NewRESTOptionsGetter(registry.Decorator(cfg.Registry),
 		func(resource schema.GroupResource, _ runtime.Object) (*storagebackend.ConfigForResource, string, error) {
-			stored := storagebackend.Config{Prefix: cfg.Prefix, Codec: codec, Transformer: identity.NewEncryptCheckTransformer()}
+			stored := storagebackend.Config{Prefix: cfg.Prefix, Codec: codec, EncodeVersioner: version, Transformer: identity.NewEncryptCheckTransformer()}
 			return stored.ForResource(resource), resource.Group + "/" + resource.Resource, nil
 		})
 

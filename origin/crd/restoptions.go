@@ -22,7 +22,9 @@ import (
 // (CreateAPIExtensionsConfig).
 func definitionsGetter(cfg Config) generic.RESTOptionsGetter {
 	codec := apiextensionsserver.Codecs.LegacyCodec(v1beta1.SchemeGroupVersion, v1.SchemeGroupVersion)
-	return registry.NewRESTOptionsGetter(registry.Decorator(cfg.Registry), source(cfg, codec))
+	// Discovery tells a hash of the stored version.
+	stored := runtime.NewMultiGroupVersioner(v1beta1.SchemeGroupVersion, schema.GroupKind{Group: v1beta1.GroupName})
+	return registry.NewRESTOptionsGetter(registry.Decorator(cfg.Registry), source(cfg, codec, stored))
 }
 
 // instancesGetter says how custom resources are stored: JSON. What another server has
@@ -33,12 +35,12 @@ func instancesGetter(cfg Config) generic.RESTOptionsGetter {
 	binary := cbor.NewSerializer(unstructuredscheme.NewUnstructuredCreator(), unstructuredscheme.NewUnstructuredObjectTyper())
 	codec := runtime.NewCodec(unstructured.UnstructuredJSONScheme,
 		recognizer.NewDecoder(binary, unstructured.UnstructuredJSONScheme))
-	return registry.NewRESTOptionsGetter(endingWatches(registry.Decorator(cfg.Registry)), source(cfg, codec))
+	return registry.NewRESTOptionsGetter(endingWatches(registry.Decorator(cfg.Registry)), source(cfg, codec, nil))
 }
 
-func source(cfg Config, codec runtime.Codec) registry.ConfigSource {
+func source(cfg Config, codec runtime.Codec, stored runtime.GroupVersioner) registry.ConfigSource {
 	return func(resource schema.GroupResource, _ runtime.Object) (*storagebackend.ConfigForResource, string, error) {
-		config := storagebackend.Config{Prefix: cfg.Prefix, Codec: codec, Transformer: identity.NewEncryptCheckTransformer()}
+		config := storagebackend.Config{Prefix: cfg.Prefix, Codec: codec, EncodeVersioner: stored, Transformer: identity.NewEncryptCheckTransformer()}
 		return config.ForResource(resource), resource.Group + "/" + resource.Resource, nil
 	}
 }

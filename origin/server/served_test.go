@@ -118,6 +118,9 @@ func TestDiscovery(t *testing.T) {
 		"/.well-known/openid-configuration": `"jwks_uri"`,
 		"/openid/v1/jwks":                   `"keys"`,
 		"/apis/apps/v1":                     `"deployments/scale"`,
+		"/apis/apps/v1/":                    `"storageVersionHash":"8aSe+NMegvE="`,
+		"/apis/apiregistration.k8s.io/v1":   `"storageVersionHash":"InPBPD7+PqM="`,
+		"/apis/apiextensions.k8s.io/v1":     `"storageVersionHash":"jfWCUB31mvA="`,
 	} {
 		if status, _, body := get(t, config, path); status != http.StatusOK || !strings.Contains(body, part) {
 			t.Errorf("%s: %d %.200s", path, status, body)
