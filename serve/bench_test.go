@@ -12,9 +12,11 @@ import (
 	"sync"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeweir/kubeweir/config"
+	"github.com/kubeweir/kubeweir/internal/api"
 )
 
 // running starts a standalone server in memory, or in the given folder, and returns
@@ -108,6 +110,26 @@ func BenchmarkRead(b *testing.B) {
 					call(b, client, "GET", read.url+query, "", 200)
 				}
 			})
+		}
+	}
+}
+
+// BenchmarkFresh is what it adds to a read to know that the cache is current.
+func BenchmarkFresh(b *testing.B) {
+	s, client := running(b, "")
+	call(b, client, "GET", s.URL()+"/api/v1/configmaps", "", 200)
+	res, ok := s.resources.Lookup(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"})
+	if !ok {
+		b.Fatal("no config maps")
+	}
+	c, err := s.manager.Collection(b.Context(), res, api.JSON)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := c.FreshAtOnce(b.Context()); err != nil {
+			b.Fatal(err)
 		}
 	}
 }

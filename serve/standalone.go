@@ -294,9 +294,9 @@ type progress struct{ tracker *registry.Tracker }
 // Current implements upstream.Progress. A watch that no store of the origin knows is
 // that of an aggregated API server.
 func (p progress) Current(ctx context.Context) (last, current uint64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, progressWait)
-	defer cancel()
-	last, current, err = p.tracker.Current(ctx)
+	patient := patience{Context: ctx, limit: progressWait}
+	defer patient.end()
+	last, current, err = p.tracker.Current(&patient)
 	if errors.Is(err, registry.ErrNotWatching) {
 		err = fmt.Errorf("%w: %w", cache.ErrUnsupported, err)
 	}

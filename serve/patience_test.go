@@ -1,0 +1,34 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestPatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &patience{Context: t.Context(), limit: time.Second}
+		time.Sleep(time.Minute) // nobody waits
+		began := time.Now()
+		<-p.Done()
+		if took := time.Since(began); took != time.Second || !errors.Is(p.Err(), context.DeadlineExceeded) {
+			t.Errorf("ended after %v: %v", took, p.Err())
+		}
+		p.end()
+
+		ctx, cancel := context.WithCancel(t.Context())
+		p = &patience{Context: ctx, limit: time.Hour}
+		cancel()
+		<-p.Done()
+		p.end()
+
+		p = &patience{Context: t.Context(), limit: time.Hour}
+		p.end()
+		if p.Err() != nil {
+			t.Errorf("ended without a wait: %v", p.Err())
+		}
+	})
+}
