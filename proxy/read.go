@@ -94,6 +94,11 @@ func parseRead(x *exchange, res *cache.Resource) (q readQuery, ok bool) {
 	if err != nil || opts.ShardSelector != "" || !validVersion(opts.ResourceVersion) {
 		return q, false
 	}
+	// The options of a deprecated /watch/ request need not say that it is a watch, and
+	// then are not defaulted as those of one: initial events are upstream's to send.
+	if x.info.Verb == "watch" && !opts.Watch && (opts.ResourceVersion == "" || opts.ResourceVersion == "0") {
+		return q, false
+	}
 	// A name in the path of a deprecated /watch/ request; in other lists it
 	// comes from the field selector, which is in the options already.
 	if x.info.Name != "" && opts.RequireName(x.info.Name) != nil {
