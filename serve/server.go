@@ -133,8 +133,8 @@ func (s *Server) Start(ctx context.Context) error {
 			return fmt.Errorf("--admin-listen: %w", err)
 		}
 	}
+	s.background.Go(func() { releaseMemory(background) })
 	if s.standalone != nil {
-		s.background.Go(func() { releaseMemory(background) })
 		s.addresses = edge.Addresses{Secure: s.standalone.listener.Addr()}
 		return s.edge.Serve(s.standalone.listener, api.ListenerSecure)
 	}
