@@ -1,6 +1,7 @@
 package aggregator_test
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -80,6 +81,12 @@ func TestGroupsOfDefinitions(t *testing.T) {
 	chaintest.Expect(t, found["v1.example.com"], "true", "metadata", "labels", "kube-aggregator.kubernetes.io/automanaged")
 	chaintest.Expect(t, found["v1.example.com"], 1000, "spec", "groupPriorityMinimum")
 	chaintest.Expect(t, found["v1.example.com"], 100, "spec", "versionPriority")
+	chaintest.Within(t, 2*time.Second, func() error { // discovery follows the APIServices
+		if response, body := c.Do(t, http.MethodGet, "/apis/example.com", ""); response.StatusCode != http.StatusOK {
+			return fmt.Errorf("the group: %d %s", response.StatusCode, body)
+		}
+		return nil
+	})
 	group := c.Get(t, "/apis/example.com")
 	chaintest.Expect(t, group, "v1", "preferredVersion", "version")
 
@@ -170,9 +177,12 @@ func TestSlowReader(t *testing.T) {
 	}()
 	<-slow.reached
 	c.Define(t, bolts)
-	if chaintest.Field(c.Get(t, "/openapi/v3"), "paths", "apis/example.com/v1") == nil {
-		t.Error("the definition is not told of")
-	}
+	chaintest.Within(t, 2*time.Second, func() error {
+		if chaintest.Field(c.Get(t, "/openapi/v3"), "paths", "apis/example.com/v1") == nil {
+			return errors.New("the definition is not told of")
+		}
+		return nil
+	})
 	close(slow.release)
 	<-served
 }

@@ -30,6 +30,10 @@ const (
 		"and now may show up in the list."
 )
 
+// tooLargeRetry is how many seconds a client is told to wait for a revision that is yet to come, as kube-apiserver's
+// watch cache says (apiserver, storage/cacher/watch_cache.go, resourceVersionTooHighRetrySeconds).
+const tooLargeRetry = 1
+
 // tooLargeError is what an object above the engine's limit is refused with: 500 with
 // the message that kube-apiserver passes on from etcd. The endpoint handlers know it
 // by code and text (apiserver, endpoints/handlers/rest.go, isTooLargeError) and try
@@ -65,7 +69,7 @@ func listError(err error, paging bool, from, prefix string, revision uint64) err
 	case errors.Is(err, engine.ErrCompacted):
 		return apierrors.NewResourceExpired(listExpired)
 	case errors.As(err, &future):
-		return storage.NewTooLargeResourceVersionError(revision, future.Current, 0)
+		return storage.NewTooLargeResourceVersionError(revision, future.Current, tooLargeRetry)
 	default:
 		return engineError(err)
 	}

@@ -214,7 +214,7 @@ func (s *Store) notOlderThan(resourceVersion string, revision uint64) error {
 		return apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
 	}
 	if minimum > revision {
-		return storage.NewTooLargeResourceVersionError(minimum, revision, 0)
+		return storage.NewTooLargeResourceVersionError(minimum, revision, tooLargeRetry)
 	}
 	return nil
 }

@@ -180,7 +180,7 @@ func accessScenarios() []Scenario {
 		{"access/61 reviews", []Step{
 			post(reviews+"/subjectaccessreviews", sar("alice", `"resourceAttributes":{"verb":"get","resource":"pods","namespace":"{ns}"}`)).says(`"allowed":false`),
 			post(reviews+"/subjectaccessreviews", sar("bob", `"resourceAttributes":{"verb":"list","resource":"pods","namespace":"alpha"}`)).says(`"allowed":true`),
-			post(reviews+"/subjectaccessreviews", sar("x", `"groups":["system:authenticated"],"nonResourceAttributes":{"verb":"get","path":"/healthz"}`)).says(`"allowed":true`),
+			post(reviews+"/subjectaccessreviews", sar("x", `"groups":["system:authenticated"],"nonResourceAttributes":{"verb":"get","path":"/openapi/v2"}`)).says(`"allowed":true`),
 			post(reviews+"/subjectaccessreviews", sar("x", `"nonResourceAttributes":{"verb":"get","path":"/healthz"}`)),
 			post(reviews+"/subjectaccessreviews", `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{}}`).status(422),
 			post(reviews+"/selfsubjectaccessreviews", self),

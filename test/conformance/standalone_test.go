@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"regexp"
 	"slices"
 	"testing"
 
@@ -73,8 +74,33 @@ func TestStandaloneOnSharedStore(t *testing.T) {
 	if len(unsettled) > 0 {
 		t.Errorf("the standalone server does not show what kube-apiserver shows: %v", unsettled)
 	}
-	RunReads(ctx, t, o.Env, oracle, ours, cases)
-	RunLive(ctx, t, o.Env, oracle, ours, "live", LiveCases())
+	differs := func(name string) bool {
+		return slices.ContainsFunc(knownDifferences, func(d difference) bool { return d.name.MatchString(name) })
+	}
+	compared := slices.DeleteFunc(cases, func(c Case) bool { return differs(c.Name) })
+	t.Logf("%d reads compared", len(compared))
+	RunReads(ctx, t, o.Env, oracle, ours, compared)
+	RunLive(ctx, t, o.Env, oracle, ours, "live", slices.DeleteFunc(LiveCases(), func(l Live) bool { return differs(l.Name) }))
+}
+
+// A difference is one that a right answer may have, and why.
+type difference struct {
+	name   *regexp.Regexp // of the cases
+	reason string
+}
+
+// knownDifferences are those of an API server of ours to kube-apiserver on the same store. What the two servers are set
+// up with (addresses, keys, issuer, version) they cannot have in common.
+var knownDifferences = []difference{
+	{regexp.MustCompile(`^get/(version no number|negative version)`), "400, as lists are answered, for kube-apiserver's 500 (kubernetes#139485)"},
+	{regexp.MustCompile(`^(discovery|error)/.*( /api$|version|trailing slash)`), "the server's own address and version"},
+	{regexp.MustCompile(`^error/root`), "health checks that only one of them has"},
+	{regexp.MustCompile(`^discovery//(version|openid|\.well-known)`), "the version, the issuer and its keys"},
+	{regexp.MustCompile(`^discovery/.*OpenAPI v3 by|^discovery//openapi/v3`), "ETags of documents that are equal (TestStandalone compares them)"},
+	{regexp.MustCompile(`^discovery//apis/conf.example.com/v1$`), "kube-apiserver lists custom resources of a group in no order"},
+	{regexp.MustCompile(`^(watch|socket)/3 too old`), "the store's words instead of the watch cache's"},
+	{regexp.MustCompile(`^auth/65 impostor as (admin|bob in a group)`), "which of two refusals is told depends on what the user was permitted before"},
+	{regexp.MustCompile(`^auth/77 TokenReview of a good token`), "the audience is the issuer"},
 }
 
 // TestStandalone compares writes, errors, definitions and apply with kube-apiserver's, each on a store of its own.

@@ -8,8 +8,19 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
+
+	nodestages "sigs.k8s.io/kwok/kustomize/stage/node/fast"
+	heartbeat "sigs.k8s.io/kwok/kustomize/stage/node/heartbeat-with-lease"
+	podstages "sigs.k8s.io/kwok/kustomize/stage/pod/fast"
 )
+
+// kwokStages is how kwok's nodes and pods live: they are ready at once, pods of jobs end, what is deleted goes.
+var kwokStages = strings.Join([]string{
+	nodestages.DefaultNodeInit, heartbeat.DefaultNodeHeartbeatWithLease,
+	podstages.DefaultPodReady, podstages.DefaultPodComplete, podstages.DefaultPodDelete,
+}, "\n---\n")
 
 // ControllerOptions say whose controllers are started and where their files go.
 type ControllerOptions struct {
@@ -32,6 +43,10 @@ type Controllers struct {
 func StartControllers(ctx context.Context, opts ControllerOptions) (*Controllers, error) {
 	dir, err := buildControllers(ctx)
 	if err != nil {
+		return nil, err
+	}
+	stages := filepath.Join(opts.Dir, "stages.yaml")
+	if err := os.WriteFile(stages, []byte(kwokStages), 0o600); err != nil {
 		return nil, err
 	}
 	c := &Controllers{processes: make(map[string]*process)}
@@ -58,7 +73,7 @@ func StartControllers(ctx context.Context, opts ControllerOptions) (*Controllers
 		},
 		func() error {
 			return c.start(ctx, opts, filepath.Join(dir, "kwok"), "http", func(port string) []string {
-				return []string{"--kubeconfig", opts.Kubeconfig, "--manage-all-nodes", "--server-address", "127.0.0.1:" + port}
+				return []string{"--kubeconfig", opts.Kubeconfig, "--config", stages, "--manage-all-nodes", "--server-address", "127.0.0.1:" + port}
 			})
 		},
 	} {
