@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -183,18 +184,27 @@ func testJob(t *testing.T, client kubernetes.Interface) {
 func testQuota(t *testing.T, client kubernetes.Interface) {
 	ctx := t.Context()
 	namespace(t, client, "quota")
-	_, err := client.CoreV1().ResourceQuotas("quota").Create(ctx, &corev1.ResourceQuota{
-		ObjectMeta: metav1.ObjectMeta{Name: "q"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"pods": resource.MustParse("1")}},
+	quotas := client.CoreV1().ResourceQuotas("quota")
+	_, err := quotas.Create(ctx, &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Name: "q"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"pods": resource.MustParse("0")}},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	pod := func(name string) error {
-		_, err := client.CoreV1().Pods("quota").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: template("x").Spec}, metav1.CreateOptions{})
+	pod := func(name string, dryRun ...string) error {
+		_, err := client.CoreV1().Pods("quota").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: template("x").Spec}, metav1.CreateOptions{DryRun: dryRun})
 		return err
 	}
+	// Admission follows quotas by a watch: from when it refuses by this one, it knows it.
+	eventually(t, "the quota is kept", func(context.Context) (bool, string) {
+		err := pod("none", metav1.DryRunAll)
+		return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota: q"), fmt.Sprint(err)
+	})
+	if _, err := quotas.Patch(ctx, "q", types.MergePatchType, []byte(`{"spec":{"hard":{"pods":"1"}}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	eventually(t, "the first pod", func(context.Context) (bool, string) {
-		err := pod("one") // until the quota's status is known
+		err := pod("one")
 		return err == nil, fmt.Sprint(err)
 	})
 	if err := pod("two"); !apierrors.IsForbidden(err) {
