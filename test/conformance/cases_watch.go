@@ -40,7 +40,7 @@ func historyCases(v Versions) []Case {
 		watch("watch/1 all events after a version, in order", since(podsPath, v.Middle, ""), changed...),
 		watch("watch/1 in all namespaces", since(allPods, v.Middle, ""), all...),
 		watch("watch/1 from further back", since(allPods, v.Start, "")).count(100).far(),
-		watch("watch/1 the start version is exclusive", since(allPods, v.Middle+1, ""), all[1:]...),
+		watch("watch/1 the start version is exclusive", since(allPods, v.Changed, ""), all[1:]...),
 		watch("watch/1 no more than that", since(podsPath, v.Middle, "&timeoutSeconds=2"), changed...).toEOF().slow(),
 		watch("watch/8 ends cleanly in time", since(podsPath, v.Seeded, "&timeoutSeconds=2")).toEOF().slow(),
 		watch("watch/8 ends cleanly in time, custom", since(widgetsPath, v.Seeded, "&timeoutSeconds=2")).toEOF().slow(),

@@ -151,7 +151,7 @@ func SeedObjects(ctx context.Context, cfg *rest.Config) error {
 
 // Change changes and deletes some of the objects, which are the events that watches from Versions.Middle see.
 func (o *Oracle) Change(ctx context.Context) error {
-	if err := o.seeder.changePods(ctx); err != nil {
+	if err := o.seeder.changePods(ctx, &o.Env.Versions.Changed); err != nil {
 		return err
 	}
 	return o.version(ctx, &o.Env.Versions.Seeded)

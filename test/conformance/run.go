@@ -18,6 +18,7 @@ type Versions struct {
 	Expired int64 // compacted away, and from before the oracle's start
 	Start   int64 // before the objects that the cases read
 	Middle  int64 // with the pods, before some of them were changed and deleted
+	Changed int64 // of the first of these changes
 	Seeded  int64 // the newest
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -33,11 +34,18 @@ func (s *seeder) pods(ctx context.Context) error {
 }
 
 // changePods changes and deletes some pods again, so that the store has a history of them.
-func (s *seeder) changePods(ctx context.Context) error {
+func (s *seeder) changePods(ctx context.Context, first *int64) error {
 	alpha, beta := s.client.Resource(podResource).Namespace("alpha"), s.client.Resource(podResource).Namespace("beta")
 	for i := range 5 {
 		patch := fmt.Appendf(nil, `{"metadata":{"labels":{"tier":"moved","round":"%d"}}}`, i)
-		if _, err := alpha.Patch(ctx, fmt.Sprintf("web-%02d", i), types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		changed, err := alpha.Patch(ctx, fmt.Sprintf("web-%02d", i), types.MergePatchType, patch, metav1.PatchOptions{})
+		if err != nil {
+			return err
+		}
+		if i > 0 {
+			continue
+		}
+		if *first, err = strconv.ParseInt(changed.GetResourceVersion(), 10, 64); err != nil {
 			return err
 		}
 	}
