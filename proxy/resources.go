@@ -172,6 +172,8 @@ func (r *Resources) follow(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("definitions: %w", err)
 	}
+	refresh, end := r.refresher(ctx)
+	defer end()
 	return followCollection(ctx, c, func(initial []*object.Object) {
 		for _, o := range initial {
 			r.apply(o)
@@ -184,15 +186,35 @@ func (r *Resources) follow(ctx context.Context) error {
 		} else {
 			r.apply(d.Object)
 		}
-		r.refreshDiscovery(ctx)
+		refresh()
 	})
 }
 
-// refreshDiscovery lets the next lookups see a changed set of resources.
-func (r *Resources) refreshDiscovery(ctx context.Context) {
-	if err := r.discovery.Refresh(ctx); err != nil && ctx.Err() == nil {
-		r.log.Warn("discovery is not refreshed", "error", err)
+// refresher lets later lookups see a changed set of resources: discovery is read after every call of refresh. Nobody
+// waits for that: many definitions change at once, readings are far between, and what a definition says counts at once.
+func (r *Resources) refresher(ctx context.Context) (refresh, end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	changed := make(chan struct{}, 1)
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return
+			}
+			if err := r.discovery.Refresh(ctx); err != nil && ctx.Err() == nil {
+				r.log.Warn("discovery is not refreshed", "error", err)
+			}
+		}
+	})
+	refresh = func() {
+		select {
+		case changed <- struct{}{}:
+		default: // the reading that is asked for already comes after this
+		}
 	}
+	return refresh, func() { cancel(); running.Wait() }
 }
 
 func (r *Resources) apply(o *object.Object) {

@@ -123,10 +123,15 @@ func (k *kubectl) run(ctx context.Context, config, line string) string {
 var mask = regexp.MustCompile(`\d{4}-\d\d-\d\dT[0-9:]+Z|(resourceVersion|uid): \S+|(UID|Resource Version): +\S+|127\.0\.0\.1:\d+|` +
 	`/tmp/\S+|diff -u\S* .*|(---|\+\+\+) /\S+.*|\b(\d+m)?\d+s\b`)
 
-// sorted puts the reasons why an object is refused in order: the libraries find them by walking maps.
+// sorted puts in order what the libraries find by walking maps: the reasons why an object is refused, and the custom
+// resources of a group.
 func sorted(out string) string {
 	lines := strings.Split(out, "\n")
 	for i, line := range lines {
+		if strings.HasPrefix(line, `{"kind":"APIResourceList"`) {
+			lines[i] = sortedResources(line)
+			continue
+		}
 		if before, reasons, ok := strings.Cut(line, " is invalid: ["); ok {
 			parts := strings.Split(strings.TrimSuffix(reasons, "]"), ", ")
 			slices.Sort(parts)
@@ -137,6 +142,19 @@ func sorted(out string) string {
 		slices.Sort(lines)
 	}
 	return strings.Join(lines, "\n")
+}
+
+func sortedResources(document string) string {
+	var list metav1.APIResourceList
+	if err := json.Unmarshal([]byte(document), &list); err != nil {
+		return document
+	}
+	slices.SortFunc(list.APIResources, func(a, b metav1.APIResource) int { return strings.Compare(a.Name, b.Name) })
+	out, err := json.Marshal(list)
+	if err != nil {
+		return document
+	}
+	return string(out)
 }
 
 // same runs a command line at both servers and compares what it prints. What kube-apiserver's prints is returned.
