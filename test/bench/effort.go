@@ -23,6 +23,8 @@ type effort struct {
 	objects, updates int
 	// writes are those whose latency is compared.
 	writes int
+	// creating is how long clients create objects in one slice.
+	creating time.Duration
 	// settle is how long a process is left alone before its memory is read.
 	settle time.Duration
 	// restart begins with a new kube-apiserver after the pods are written, so that its memory is not that of writing.
@@ -38,7 +40,7 @@ func fullEffort() effort {
 		requests: 2, bursts: 2, clients: 50,
 		watching: 5 * time.Second, fastEvents: 600, labelWatching: 10 * time.Second,
 		objects: 100_000, updates: 360_000,
-		writes: 1000, settle: 15 * time.Second, restart: true, judged: true,
+		writes: 1000, creating: 5 * time.Second, settle: 15 * time.Second, restart: true, judged: true,
 	}
 }
 
@@ -49,6 +51,6 @@ func shortEffort() effort {
 		requests: 1, bursts: 1, clients: 10,
 		watching: 250 * time.Millisecond, fastEvents: 20, labelWatching: 250 * time.Millisecond,
 		objects: 1000, updates: 3000,
-		writes: 20, settle: 200 * time.Millisecond,
+		writes: 20, creating: 200 * time.Millisecond, settle: 200 * time.Millisecond,
 	}
 }

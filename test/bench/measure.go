@@ -33,6 +33,7 @@ func (m *measurer) measure(ctx context.Context, r *Row) (*measured, error) {
 		Requests: m.requests, Pages: m.requests, Burst: m.bursts,
 		FanOut: m.fanOut, LabelWatch: m.fanOut, Write: m.forwarded,
 		Resident: m.resident, IdleWatch: m.idleWatches,
+		Start: m.starts, StoreMemory: m.storeMemory, Create: m.creates,
 	}
 	if r.Objects > 0 {
 		kinds = map[Kind]func(context.Context, *Row) (*measured, error){

@@ -13,6 +13,7 @@ type Quantity string
 const (
 	CPU     Quantity = "cpu_us"     // microseconds of the server's processor time
 	Latency Quantity = "latency_ms" // milliseconds
+	Elapsed Quantity = "elapsed_ms" // milliseconds, too, but not kubeweir's beyond kube-apiserver's
 	Memory  Quantity = "bytes"      // resident bytes
 )
 
@@ -68,6 +69,9 @@ func (m *measurer) resultOf(r *Row, d *measured, earlier []Result) Result {
 		if out.Quantity == Latency && out.KubeAPIServer != nil && out.Kubeweir != nil {
 			out.KubeAPIServer.Value = out.KubeAPIServer.P50
 			out.Kubeweir.Value = out.Kubeweir.P50 - out.KubeAPIServer.P50
+		}
+		if out.Quantity == Elapsed {
+			out.KubeAPIServer.Value, out.Kubeweir.Value = out.KubeAPIServer.P50, out.Kubeweir.P50
 		}
 		if m.current != nil {
 			m.remember(out.KubeAPIServer, m.current.rival)
@@ -134,6 +138,10 @@ func (r *Result) judge(t Target, raw int64, earlier []Result) {
 	if t.Ratio > 0 && r.Ratio > 0 {
 		met(r.Ratio >= t.Ratio, ">= %g x", t.Ratio)
 	}
+	if t.Rate > 0 && r.KubeAPIServer != nil && r.Kubeweir != nil {
+		x := r.Kubeweir.PerSecond / r.KubeAPIServer.PerSecond
+		met(x >= t.Rate, ">= %g x the rate (is %.2f)", t.Rate, x)
+	}
 	if most := t.Max + t.PerRaw*float64(raw); most > 0 && r.Kubeweir != nil {
 		met(r.Kubeweir.Value <= most, "<= %s", r.Quantity.Format(most))
 	}
@@ -153,7 +161,7 @@ func (q Quantity) Format(v float64) string {
 			return fmt.Sprintf("%.1f KiB", v/(1<<10))
 		}
 		return fmt.Sprintf("%.0f MB", v/1e6)
-	case Latency:
+	case Latency, Elapsed:
 		return fmt.Sprintf("%.2f ms", v)
 	}
 	if v >= 1000 {

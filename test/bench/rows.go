@@ -28,6 +28,15 @@ const (
 	// IdleWatch: memory of an open watch without events.
 	IdleWatch Kind = "idle watch"
 
+	// The following compare a standalone kubeweir with kube-apiserver and etcd, whose processes count together.
+
+	// Start: how long it takes to be ready, on the data that there is.
+	Start Kind = "start"
+	// StoreMemory: memory of the processes, left alone.
+	StoreMemory Kind = "memory of a store"
+	// Create: clients create objects, each of which is on disk before the answer.
+	Create Kind = "create"
+
 	// The following need a number of Objects, which a synthetic API server makes up.
 
 	// ColdSync: what it takes to fill an empty cache. A megabyte of JSON is the unit.
@@ -44,6 +53,8 @@ const (
 type Target struct {
 	// Ratio is the least kube-apiserver:kubeweir.
 	Ratio float64
+	// Rate is the least kubeweir:kube-apiserver of units per second.
+	Rate float64
 	// Max is the most that kubeweir may take, in the unit of the row's quantity.
 	Max float64
 	// PerRaw is added to Max for every byte of JSON of the pods.
@@ -142,6 +153,12 @@ func Rows() []Row {
 			Target: Target{Above: "scale-watch-1k", MostAbove: 1.5}},
 
 		{Name: "write-forwarded", Title: "write through the gateway, added at the median", Kind: Write, Target: Target{Max: 0.3}},
+
+		{Name: "standalone-start", Title: "standalone: ready, with little data", Kind: Start, Target: Target{Max: 1000}},
+		{Name: "standalone-memory", Title: "standalone: idle memory", Kind: StoreMemory, Target: Target{Max: 120e6}},
+		{Name: "standalone-create-1", Title: "standalone: durable creates, 1 client", Kind: Create, Target: Target{Ratio: 2, Rate: 3}},
+		{Name: "standalone-create-32", Title: "standalone: durable creates, 32 clients", Kind: Create, Clients: 32, Target: Target{Ratio: 2, Rate: 3}},
+		{Name: "standalone-start-full", Title: "standalone: ready, with what was created", Kind: Start, Target: Target{Max: 1000}},
 	}
 }
 
@@ -185,8 +202,12 @@ func (r *Row) unit() string {
 		return "MB"
 	case Write:
 		return "write"
-	case Resident, Growth:
+	case Resident, Growth, StoreMemory:
 		return "process"
+	case Start:
+		return "start"
+	case Create:
+		return "create"
 	case IdleWatch:
 		return "watch"
 	}
@@ -198,8 +219,10 @@ func (r *Row) quantity() Quantity {
 	switch r.Kind {
 	case Write:
 		return Latency
-	case Resident, IdleWatch, Growth:
+	case Resident, IdleWatch, Growth, StoreMemory:
 		return Memory
+	case Start:
+		return Elapsed
 	}
 	return CPU
 }

@@ -23,6 +23,7 @@ type testbed struct {
 	apiserver *server
 	gateway   *gateway // with default settings
 	rival     *gateway // another build of it, nil without one
+	stores    *storeBed
 	floor     *floor
 
 	rawBytes int64 // of all pods as JSON
@@ -75,7 +76,7 @@ func newTestbed(ctx context.Context, binary string, e effort, progress func(stri
 	return b, err
 }
 
-func (b *testbed) close() error {
+func (b *testbed) close() (err error) {
 	for _, g := range []*gateway{b.gateway, b.rival} {
 		if g != nil {
 			g.process.Close()
@@ -83,6 +84,9 @@ func (b *testbed) close() error {
 	}
 	if b.floor != nil {
 		b.floor.close()
+	}
+	if b.stores != nil {
+		defer func() { err = errors.Join(err, b.stores.close()) }()
 	}
 	if b.cluster != nil {
 		return b.cluster.Close()
