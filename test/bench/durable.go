@@ -2,8 +2,6 @@ package bench
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
@@ -40,13 +38,10 @@ func newStoreBed(ctx context.Context, binary string) (_ *storeBed, err error) {
 	if b.standalone, err = realkube.StartStandalone(ctx, realkube.StandaloneOptions{Path: binary, Dir: b.dir, Cluster: b.cluster}); err != nil {
 		return nil, err
 	}
-	ca, err := os.ReadFile(b.cluster.ServingCAFile())
+	config, err := clientTLS(b.cluster)
 	if err != nil {
 		return nil, err
 	}
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(ca)
-	config := &tls.Config{RootCAs: pool, NextProtos: []string{"http/1.1"}, ServerName: "127.0.0.1"}
 	b.kube = &server{name: "kube-apiserver", addr: strings.TrimPrefix(b.cluster.URL(), "https://"), tls: config, token: b.cluster.AdminToken()}
 	b.weir = &server{name: "kubeweir", addr: strings.TrimPrefix(b.standalone.URL(), "https://"), tls: config, token: b.cluster.AdminToken()}
 	b.find()

@@ -69,6 +69,7 @@ const markdownHead = `# Benchmarks
 
 which starts a real etcd and kube-apiserver with %d pods of %.1f KB, kubeweir in front of it, and a *floor*: a bare
 fasthttp server that only sends the same bytes. They are measured in turn, in one run, over TLS, by the same client.
+Rows of *standalone* compare kubeweir's own store with kube-apiserver and an etcd that syncs to disk, counted together.
 Figures are processor time of the server where nothing else is said, so that what clients cost does not count; the
 ratio is kube-apiserver : kubeweir. [bench.txt](bench.txt) has latencies, rates and sizes.
 

@@ -20,7 +20,7 @@ type Options struct {
 	// Binary is the path of kubeweir. Empty: built first.
 	Binary string
 	// Against is the path of another build of kubeweir's that is measured in kube-apiserver's place, to see what a
-	// change does. Rows of memory have no use for it.
+	// change does. Rows of memory and of standalone have no use for it.
 	Against string
 	// Profile is a folder into which the gateway's profiles are written, one a row, instead of measuring.
 	Profile string

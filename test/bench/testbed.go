@@ -49,13 +49,9 @@ func newTestbed(ctx context.Context, binary string, e effort, progress func(stri
 	if b.cluster, err = realkube.Start(ctx, realkube.Options{}); err != nil {
 		return nil, err
 	}
-	pool := x509.NewCertPool()
-	ca, err := os.ReadFile(b.cluster.ServingCAFile())
-	if err != nil {
+	if b.tls, err = clientTLS(b.cluster); err != nil {
 		return nil, err
 	}
-	pool.AppendCertsFromPEM(ca)
-	b.tls = &tls.Config{RootCAs: pool, NextProtos: []string{"http/1.1"}, ServerName: "127.0.0.1"}
 	progress("writing %d pods", e.pods)
 	if err := seed(ctx, b.cluster.AdminConfig(), e.pods); err != nil {
 		return nil, err
@@ -74,6 +70,17 @@ func newTestbed(ctx context.Context, binary string, e effort, progress func(stri
 	r, _, err := fetch(ctx, b.apiserver, requestSpec{path: "/api/v1/pods?resourceVersion=0"})
 	b.rawBytes = r.bytes
 	return b, err
+}
+
+// clientTLS is how clients reach a cluster, and what has its certificates from it: by HTTP/1.1.
+func clientTLS(c *realkube.Cluster) (*tls.Config, error) {
+	ca, err := os.ReadFile(c.ServingCAFile())
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(ca)
+	return &tls.Config{RootCAs: pool, NextProtos: []string{"http/1.1"}, ServerName: "127.0.0.1"}, nil
 }
 
 func (b *testbed) close() (err error) {

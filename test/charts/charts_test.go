@@ -144,17 +144,21 @@ func sorted(out string) string {
 	return strings.Join(lines, "\n")
 }
 
+// sortedResources leaves every other byte of a discovery document as it is.
 func sortedResources(document string) string {
-	var list metav1.APIResourceList
-	if err := json.Unmarshal([]byte(document), &list); err != nil {
+	var list struct {
+		Resources json.RawMessage `json:"resources"`
+	}
+	var resources []json.RawMessage
+	if json.Unmarshal([]byte(document), &list) != nil || json.Unmarshal(list.Resources, &resources) != nil {
 		return document
 	}
-	slices.SortFunc(list.APIResources, func(a, b metav1.APIResource) int { return strings.Compare(a.Name, b.Name) })
-	out, err := json.Marshal(list)
-	if err != nil {
-		return document
+	sorted := make([]string, 0, len(resources))
+	for _, r := range resources {
+		sorted = append(sorted, string(r))
 	}
-	return string(out)
+	slices.Sort(sorted)
+	return strings.Replace(document, string(list.Resources), "["+strings.Join(sorted, ",")+"]", 1)
 }
 
 // same runs a command line at both servers and compares what it prints. What kube-apiserver's prints is returned.

@@ -291,21 +291,23 @@ func (m *invented) header(h http.Header, priority bool) http.Header {
 // customGroup is the discovery of the definitions of the seed.
 const customGroup = "/apis/conf.example.com/v1"
 
-// sortResources puts the resources of a discovery document in order, and leaves everything else as it is.
+// sortResources puts the resources of a discovery document in order, and leaves every other byte as it is.
 func sortResources(body []byte) []byte {
 	var list struct {
-		Kind         string            `json:"kind"`
-		APIVersion   string            `json:"apiVersion"`
-		GroupVersion string            `json:"groupVersion"`
-		Resources    []json.RawMessage `json:"resources"`
+		Kind      string          `json:"kind"`
+		Resources json.RawMessage `json:"resources"`
 	}
-	if json.Unmarshal(body, &list) != nil || list.Kind != "APIResourceList" {
+	var resources []json.RawMessage
+	if json.Unmarshal(body, &list) != nil || list.Kind != "APIResourceList" || json.Unmarshal(list.Resources, &resources) != nil {
 		return body
 	}
-	slices.SortFunc(list.Resources, func(a, b json.RawMessage) int { return bytes.Compare(a, b) })
-	sorted, err := json.Marshal(list)
-	if err != nil {
-		return body
+	slices.SortFunc(resources, func(a, b json.RawMessage) int { return bytes.Compare(a, b) })
+	sorted := []byte("[")
+	for i, r := range resources {
+		if i > 0 {
+			sorted = append(sorted, ',')
+		}
+		sorted = append(sorted, r...)
 	}
-	return append(sorted, '\n')
+	return bytes.Replace(body, list.Resources, append(sorted, ']'), 1)
 }
