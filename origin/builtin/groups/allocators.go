@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"sync"
 	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
@@ -34,6 +35,7 @@ type allocators struct {
 	log         *slog.Logger
 	serviceCIDR net.IPNet
 	primary     ipallocator.Interface
+	ranges      sync.Once // the wait for the first
 	nodePorts   *portallocator.PortAllocator
 	ports       *portRegistry
 }

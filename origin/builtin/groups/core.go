@@ -134,6 +134,7 @@ func (p *coreProvider) addServices(storages map[string]rest.Storage, opts generi
 	if err != nil {
 		return fmt.Errorf("services: %w", err)
 	}
+	p.allocators.awaitedBy(services.Store)
 	storages["endpoints"] = endpoints
 	storages["services"] = services
 	storages["services/proxy"] = proxy
