@@ -71,6 +71,9 @@ type progress struct {
 		reached uint64
 		// wanted is the newest revision of which a bookmark was asked for.
 		wanted uint64
+		// due tells that a bookmark of any revision is to come, even behind an event
+		// of the same.
+		due bool
 		// advanced is closed when reached grows and when the watch ends; nil if
 		// nobody waits.
 		advanced chan struct{}
@@ -120,7 +123,7 @@ func (p *progress) ask() {
 func (p *progress) remind() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.mu.wanted = max(p.mu.wanted, p.mu.told+1)
+	p.mu.due = true
 	p.ask()
 }
 
@@ -132,7 +135,7 @@ func (p *progress) sent(revision uint64) {
 }
 
 // done tells that all events of a batch were sent, and reports whether a bookmark of
-// its revision follows: if one is wanted, or, unless it answers a Tracker only, if the
+// its revision follows: if one is due or wanted, or, unless it answers a Tracker only, if the
 // batch is there for the sake of progress.
 func (p *progress) done(batch engine.Batch, tracked bool) bool {
 	p.mu.Lock()
@@ -141,6 +144,10 @@ func (p *progress) done(batch engine.Batch, tracked bool) bool {
 		p.mu.reached = batch.Revision
 	}
 	p.wake()
+	if p.mu.due && batch.Revision >= p.mu.told {
+		p.mu.due = false
+		return true
+	}
 	if len(batch.Events) == 0 {
 		return batch.Revision >= p.mu.told && (!tracked || p.mu.wanted > p.mu.told)
 	}

@@ -215,8 +215,11 @@ func TestBookmarkPeriod(t *testing.T) {
 			if got := time.Since(start); got != at*time.Second {
 				t.Fatalf("asked after %s, want %d s", got, at)
 			}
-			e.batches <- engine.Batch{Revision: 10}
-			expect(t, w, "BOOKMARK 10")
+			// The event that comes meanwhile does not stand for it.
+			revision := uint64(10 + at)
+			e.batches <- engine.Batch{Events: []engine.Event{s.created(t, "a", revision)}, Revision: revision}
+			expect(t, w, fmt.Sprintf("ADDED %d", revision))
+			expect(t, w, fmt.Sprintf("BOOKMARK %d", revision))
 		}
 		expect(t, w, "end")
 		time.Sleep(time.Hour)
