@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -34,12 +35,16 @@ func TestSlowConsumer(t *testing.T) {
 	cm, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "big"}}, metav1.CreateOptions{})
 	must(t, err)
 	g := startGateway(t, "--history-bytes=2Mi", "--write-timeout=1m")
-	path := fmt.Sprintf("%s?watch=true&resourceVersion=%s", configMapsIn(slowNamespace), cm.ResourceVersion)
+	// Listed first, as any client does: from before the cache's beginning a watch is
+	// the upstream's, which has an end of its own for slow clients.
+	var list metav1.List
+	must(t, json.Unmarshal([]byte(through(t, g, as(realkube.Admin)).get(ctx, t, configMapsIn(slowNamespace)+"?resourceVersion="+cm.ResourceVersion, "").body), &list))
+	path := fmt.Sprintf("%s?watch=true&resourceVersion=%s", configMapsIn(slowNamespace), list.ResourceVersion)
 	slow := map[string]*http.Response{"HTTP/1.1": startSlowList(ctx, t, g, path).resp}
 	slow["HTTP/2"], err = through(t, g, as(realkube.Admin)).open(ctx, request{path: path})
 	must(t, err)
 	defer func() { _ = slow["HTTP/2"].Body.Close() }()
-	from, err := api.ParseResourceVersion(cm.ResourceVersion)
+	from, err := api.ParseResourceVersion(list.ResourceVersion)
 	must(t, err)
 	fast := through(t, g, as(realkube.Admin)).mustWatch(ctx, t, request{path: path}, from, false)
 
