@@ -22,49 +22,62 @@ type requestBody struct {
 	// length is the Content-Length, -1 for a chunked body.
 	length int64
 
-	// mu is held while reading and guards what follows.
-	mu      sync.Mutex
+	// reading is held while the body is read, and guards what reads it.
+	reading sync.Mutex
 	req     *fasthttp.Request // pooled: given back by discard
 	started bool
-	read    int64
-	err     error // final, io.EOF at the end
-	sealed  bool
+
+	// mu is held for moments, and guards how far reading is. It is taken last.
+	mu   sync.Mutex
+	read int64
+	err  error // final, io.EOF at the end
 	// onEOF is called once, when the body was read to its end.
-	onEOF func()
+	onEOF  func()
+	sealed bool
 }
 
 // Read implements io.Reader.
 func (b *requestBody) Read(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	switch {
-	case b.sealed:
-		return 0, errBodyClosed
-	case b.err != nil:
-		return 0, b.err
-	case len(p) == 0:
-		return 0, nil
+	b.reading.Lock()
+	defer b.reading.Unlock()
+	if err := b.ended(); err != nil || len(p) == 0 {
+		return 0, err
 	}
-	n, err := b.advance(p)
-	if b.err == io.EOF && b.onEOF != nil { //nolint:errorlint // Readers return it bare.
-		b.onEOF()
-		b.onEOF = nil
-	}
-	return n, err
+	return b.advance(p)
 }
 
-// advance reads on and notes how far it came. The caller holds mu.
+// ended is why nothing can be read any more, nil while something can.
+func (b *requestBody) ended() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.sealed {
+		return errBodyClosed
+	}
+	return b.err
+}
+
+// advance reads on and notes how far it came. The caller holds reading.
 func (b *requestBody) advance(p []byte) (int, error) {
-	n, err := b.readLocked(p)
+	n, err := b.readOn(p)
+	b.mu.Lock()
 	b.read += int64(n)
 	if errors.Is(err, io.EOF) && b.length >= 0 && b.read < b.length {
 		err = io.ErrUnexpectedEOF // fasthttp takes a lost client for the end of the body
 	}
 	b.err = err
+	var onEOF func()
+	if err == io.EOF { //nolint:errorlint // Readers return it bare.
+		onEOF, b.onEOF = b.onEOF, nil
+	}
+	b.mu.Unlock()
+	if onEOF != nil {
+		onEOF()
+	}
 	return n, err
 }
 
-func (b *requestBody) readLocked(p []byte) (int, error) {
+// readOn reads from the connection. The caller holds reading.
+func (b *requestBody) readOn(p []byte) (int, error) {
 	if !b.started {
 		b.started = true
 		if b.x.expects {
@@ -87,25 +100,30 @@ func (b *requestBody) readLocked(p []byte) (int, error) {
 // whenRead calls f when the body has been read to its end, at once if it has.
 func (b *requestBody) whenRead(f func()) {
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.err == io.EOF { //nolint:errorlint // Readers return it bare.
-		f()
-		return
+	over := b.err == io.EOF //nolint:errorlint // Readers return it bare.
+	if !over {
+		b.onEOF = f
 	}
-	b.onEOF = f
+	b.mu.Unlock()
+	if over {
+		f()
+	}
 }
 
 // remaining says how much the client may still send: 0 when the body was read, -1
 // when that is not known, or when it waits for a 100 that will not come.
 func (b *requestBody) remaining() int64 {
-	if !b.mu.TryLock() {
+	if !b.reading.TryLock() {
 		return -1 // another goroutine is reading
 	}
-	defer b.mu.Unlock()
-	return b.remainingLocked()
+	defer b.reading.Unlock()
+	return b.left()
 }
 
-func (b *requestBody) remainingLocked() int64 {
+// left is remaining for who holds reading.
+func (b *requestBody) left() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	switch {
 	case b.err == io.EOF: //nolint:errorlint // Readers return it bare.
 		return 0
@@ -117,11 +135,13 @@ func (b *requestBody) remainingLocked() int64 {
 
 // seal ends all reading by others, also a read that is under way.
 func (b *requestBody) seal() {
-	if !b.mu.TryLock() {
+	if !b.reading.TryLock() {
 		b.x.c.in.interrupt()
-		b.mu.Lock()
+		b.reading.Lock()
 		_ = b.x.c.in.resume()
 	}
+	defer b.reading.Unlock()
+	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.sealed, b.onEOF = true, nil
 }
@@ -130,16 +150,17 @@ func (b *requestBody) seal() {
 // connection is to be kept, and gives back what reading took. It says how much may
 // still come, as remaining does.
 func (b *requestBody) discard(keep bool) (left int64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if keep && b.remainingLocked() > 0 {
+	b.reading.Lock()
+	defer b.reading.Unlock()
+	left = b.left()
+	if keep && left > 0 {
 		buf := b.x.c.srv.buffers.get(smallBuffer)
 		defer b.x.c.srv.buffers.put(buf)
-		for b.err == nil && b.remainingLocked() > 0 {
+		for left > 0 {
 			_, _ = b.advance(buf.b[:cap(buf.b)])
+			left = b.left()
 		}
 	}
-	left = b.remainingLocked()
 	if b.req != nil {
 		_ = b.req.CloseBodyStream()
 		fasthttp.ReleaseRequest(b.req)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -172,6 +173,30 @@ func TestDoneBeforeRest(t *testing.T) {
 	receive(t, done, "Done")
 	c.send("defghijPOST / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
 	c.response("POST")
+}
+
+// TestWatchedAndRead keeps connections whose requests watch for the client's leaving
+// and have read their bodies, whichever of the two comes first.
+func TestWatchedAndRead(t *testing.T) {
+	ts := startServer(t, func(ctx context.Context, r *api.Request) *api.Response {
+		_ = ctx.Done()
+		_, _ = io.ReadAll(r.Body)
+		return text("ok")
+	})
+	var clients sync.WaitGroup
+	for range 16 {
+		c := ts.dial()
+		clients.Go(func() {
+			for i := range 500 {
+				c.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc")
+				if resp, _ := c.response("POST"); resp.Close {
+					t.Errorf("the connection is closed after %d requests", i)
+					return
+				}
+			}
+		})
+	}
+	clients.Wait()
 }
 
 func TestBrokenUploads(t *testing.T) {

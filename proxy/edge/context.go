@@ -77,7 +77,7 @@ func (r *requestContext) watchLocked() {
 		r.startLocked()
 		return
 	}
-	// Not under mu: Read holds the body's lock and comes here for this one.
+	// Not under mu: a body that was read to its end calls back at once, for mu.
 	go r.x.body.whenRead(func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
