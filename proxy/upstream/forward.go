@@ -75,7 +75,8 @@ type exchange struct {
 	// detach, and with the Client's.
 	ctx            context.Context
 	cancel         context.CancelCauseFunc
-	detach, unlink func() bool
+	detach func()
+	unlink func() bool
 
 	upload *upload // nil without a body
 	// sent is true once the head may have left this process, reused when that was
@@ -90,7 +91,7 @@ func (c *Client) newExchange(ctx context.Context, r *api.Request, cred *Credenti
 	x.info = api.ParseRequestInfo(r.Method, r.Path, r.RawQuery)
 	x.longRunning = x.info.LongRunning()
 	x.ctx, x.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	x.detach = context.AfterFunc(ctx, func() { x.cancel(context.Cause(ctx)) })
+	x.detach = whenLeft(ctx, func() { x.cancel(context.Cause(ctx)) })
 	x.unlink = context.AfterFunc(c.ctx, func() { x.cancel(errClosed) })
 	return x
 }
