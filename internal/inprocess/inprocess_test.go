@@ -180,6 +180,53 @@ func TestRequest(t *testing.T) {
 	}
 }
 
+// TestWhole: the handler runs in the goroutine that asks, and its response is
+// collected, what it flushes as well, up to a limit.
+func TestWhole(t *testing.T) {
+	transport, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/flushed":
+			for range 3 {
+				_, _ = w.Write(make([]byte, pipeLimit))
+				w.(http.Flusher).Flush()
+			}
+		case "/too-large":
+			for range wholeMax/pipeLimit + 1 {
+				_, _ = w.Write(make([]byte, pipeLimit))
+			}
+		case "/taken-over":
+			if _, _, err := w.(http.Hijacker).Hijack(); err == nil {
+				t.Error("taken over")
+			}
+		case "/aborted":
+			panic(http.ErrAbortHandler)
+		case "/left":
+			<-r.Context().Done()
+		}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	for path, want := range map[string]seen{
+		"/flushed":    {Status: 200, ContentType: "application/octet-stream", Length: 3 * pipeLimit, Body: string(make([]byte, 3*pipeLimit))},
+		"/too-large":  {Err: true},
+		"/taken-over": {Status: 200},
+		"/aborted":    {Err: true},
+		"/left":       {Status: 200},
+	} {
+		req := request(t, "POST", "http://x"+path, nil)
+		if path == "/left" {
+			req = req.WithContext(ctx)
+		}
+		if got := see(t, transport.Whole(), req); got != want {
+			t.Errorf("%s: %+.100v", path, got)
+		}
+	}
+	transport.Close()
+	if got := see(t, transport.Whole(), request(t, "POST", "http://x/", nil)); !got.Err {
+		t.Errorf("closed: %+v", got)
+	}
+}
+
 // TestStream: what is flushed arrives while the handler goes on; a client that
 // leaves ends the handler's context and its writes.
 func TestStream(t *testing.T) {
@@ -229,8 +276,10 @@ func TestContext(t *testing.T) {
 				//lint:ignore SA1019 k8s.io/apiserver asks for it.
 				<-w.(http.CloseNotifier).CloseNotify()
 				<-r.Context().Done()
-				// Nobody takes this, and it must not block.
-				_, _ = w.Write(make([]byte, 2*pipeLimit))
+				// Nobody takes this for long, and it must not block.
+				for err := error(nil); err == nil; {
+					_, err = w.Write(make([]byte, 2*pipeLimit))
+				}
 			})
 			req := request(t, "GET", "http://x/", nil)
 			cause := errors.New("enough")
@@ -244,7 +293,7 @@ func TestContext(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				_, err = resp.Body.Read(make([]byte, 1))
+				_, err = io.Copy(io.Discard, resp.Body) // what was written meanwhile may come first
 			}
 			if !errors.Is(err, cause) {
 				t.Errorf("err = %v", err)

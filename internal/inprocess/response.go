@@ -18,8 +18,14 @@ import (
 // client in one piece, with its length.
 const wholeLimit = 32 << 10
 
+// wholeMax is the most bytes of a response that Whole collects.
+const wholeMax = 64 << 20
+
 // sniffed is how much of a body http.DetectContentType looks at.
 const sniffed = 512
+
+// errTooLarge is the error of a response larger than wholeMax.
+var errTooLarge = fmt.Errorf("in-process connection: the response is larger than %d bytes", wholeMax)
 
 // errOver is the error of writes after the handler has returned.
 var errOver = errors.New("in-process connection: the handler has returned")
@@ -43,6 +49,7 @@ type responseWriter struct {
 	begun    []byte      // what is collected
 	stream   *pipe       // once streaming
 	hijacked bool
+	tooLarge bool
 	over     atomic.Bool // the handler has returned
 }
 
@@ -100,6 +107,10 @@ func (w *responseWriter) Write(p []byte) (int, error) {
 	case w.bodyless():
 		return 0, http.ErrBodyNotAllowed
 	}
+	if w.x.whole && w.offered+int64(len(p)) > wholeMax {
+		w.tooLarge = true
+		return 0, errTooLarge
+	}
 	w.offered += int64(len(p))
 	if w.declared >= 0 && w.offered > w.declared {
 		return 0, http.ErrContentLength
@@ -112,7 +123,7 @@ func (w *responseWriter) Write(p []byte) (int, error) {
 		return len(p), nil
 	}
 	if w.stream == nil {
-		if len(w.begun)+len(p) <= wholeLimit {
+		if w.x.whole || len(w.begun)+len(p) <= wholeLimit {
 			w.begun = append(w.begun, p...)
 			return len(p), nil
 		}
@@ -138,7 +149,10 @@ func (w *responseWriter) FlushError() error {
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
-	if w.stream == nil {
+	switch {
+	case w.x.whole:
+		return nil
+	case w.stream == nil:
 		w.begin(nil)
 		return nil
 	}
@@ -195,6 +209,9 @@ func (w *responseWriter) finish() {
 	switch {
 	case w.hijacked:
 		return
+	case w.tooLarge:
+		w.x.answer(nil, errTooLarge)
+		return
 	case w.status == 0:
 		w.WriteHeader(http.StatusOK)
 	}
@@ -244,8 +261,8 @@ func (w *responseWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	switch {
 	case w.hijacked:
 		return nil, nil, http.ErrHijacked
-	case w.over.Load(), w.stream != nil, w.status != 0 && w.status != http.StatusSwitchingProtocols:
-		return nil, nil, errors.New("in-process connection: it cannot be taken over, the response has begun")
+	case w.over.Load(), w.x.whole, w.stream != nil, w.status != 0 && w.status != http.StatusSwitchingProtocols:
+		return nil, nil, errors.New("in-process connection: it cannot be taken over")
 	}
 	w.hijacked = true
 	client, server := newConns(w.x.client.RemoteAddr)

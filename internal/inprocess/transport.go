@@ -49,11 +49,12 @@ func (t *Transport) Close() {
 	t.running.Wait()
 }
 
-func (t *Transport) spawn(f func()) bool {
+// begin counts a call of the handler, unless the transport is closed.
+func (t *Transport) begin() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.mu.closed {
-		t.running.Go(f)
+		t.running.Add(1)
 	}
 	return !t.mu.closed
 }
@@ -63,19 +64,11 @@ func (t *Transport) spawn(f func()) bool {
 // certificates of whoever the request is passed on for). The body of the response,
 // also when it is an upgraded connection, ends at the latest with that context.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	x := &exchange{t: t, client: req, ready: make(chan struct{})}
-	x.ctx, x.cancel = context.WithCancel(req.Context())
-	served, err := x.request()
+	x, served, err := t.open(req)
 	if err != nil {
-		x.cancel()
-		x.closeBody()
 		return nil, err
 	}
-	if !t.spawn(func() { x.serve(served) }) {
-		x.cancel()
-		x.closeBody()
-		return nil, ErrClosed
-	}
+	go x.serve(served)
 	select {
 	case <-x.ready:
 	case <-req.Context().Done():
@@ -88,6 +81,42 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return x.resp, x.err
 }
 
+// Whole returns a transport to the same handler for requests that are soon over and
+// whose response is not large. It calls the handler in the goroutine of its caller,
+// which spares a goroutine whose stack would have to grow, and so waits for the
+// handler, also when the request's context ends; what the handler flushes is
+// collected with the rest, up to 64 MiB, and it cannot take the connection over.
+func (t *Transport) Whole() http.RoundTripper { return whole{t} }
+
+type whole struct{ t *Transport }
+
+// RoundTrip implements http.RoundTripper.
+func (w whole) RoundTrip(req *http.Request) (*http.Response, error) {
+	x, served, err := w.t.open(req)
+	if err != nil {
+		return nil, err
+	}
+	x.whole = true
+	x.serve(served)
+	return x.resp, x.err
+}
+
+// open begins a call of the handler, which serve makes and ends.
+func (t *Transport) open(req *http.Request) (*exchange, *http.Request, error) {
+	x := &exchange{t: t, client: req, ready: make(chan struct{})}
+	x.ctx, x.cancel = context.WithCancel(req.Context())
+	served, err := x.request()
+	if err == nil && !t.begin() {
+		err = ErrClosed
+	}
+	if err != nil {
+		x.cancel()
+		x.closeBody()
+		return nil, nil, err
+	}
+	return x, served, nil
+}
+
 // exchange is one call of the handler.
 type exchange struct {
 	t      *Transport
@@ -95,6 +124,7 @@ type exchange struct {
 	ctx    context.Context // the handler's
 	cancel context.CancelFunc
 	body   sync.Once // closes the request's body
+	whole  bool      // the response is collected whole
 
 	// ready is closed when one of these is set, and they do not change any more.
 	ready    chan struct{}
@@ -190,6 +220,7 @@ var errAborted = fmt.Errorf("in-process connection: the handler aborted: %w", io
 
 // serve calls the handler.
 func (x *exchange) serve(req *http.Request) {
+	defer x.t.running.Done()
 	w := &responseWriter{x: x, header: make(http.Header), head: req.Method == http.MethodHead, declared: -1}
 	defer x.cancel()
 	defer func() { _ = req.Body.Close() }()

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/proxy"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	genericfilters "k8s.io/apiserver/pkg/server/filters"
 	"k8s.io/apiserver/pkg/util/flowcontrol"
 	apiserverproxy "k8s.io/apiserver/pkg/util/proxy"
 	"k8s.io/client-go/transport"
@@ -24,10 +25,11 @@ import (
 // server behind the service that it names, as the user who asks. What it answers when
 // it cannot is worded as kube-aggregator's (pkg/apiserver/handler_proxy.go).
 type proxyHandler struct {
-	local    http.Handler
-	resolver library.ServiceResolver
-	logger   *slog.Logger
-	target   atomic.Pointer[target]
+	local       http.Handler
+	resolver    library.ServiceResolver
+	longRunning request.LongRunningRequestCheck
+	logger      *slog.Logger
+	target      atomic.Pointer[target]
 }
 
 // target is where an APIService is served. It is never changed.
@@ -66,7 +68,7 @@ func (p *proxyHandler) update(service *apiregistration.APIService, dial *transpo
 func (p *proxyHandler) available() http.Handler {
 	to := *p.target.Load()
 	to.available = true
-	always := &proxyHandler{local: p.local, resolver: p.resolver, logger: p.logger}
+	always := &proxyHandler{local: p.local, resolver: p.resolver, longRunning: p.longRunning, logger: p.logger}
 	always.target.Store(&to)
 	return always
 }
@@ -85,6 +87,14 @@ func (p *proxyHandler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		http.Error(w, to.err.Error(), http.StatusInternalServerError)
 		return
 	}
+	// Requests that change objects end at their deadline by themselves, here alone not.
+	genericfilters.WithTimeoutForNonLongRunningRequests(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		p.forward(to, w, req)
+	}), p.longRunning).ServeHTTP(w, req)
+}
+
+// forward serves a request by the API server behind to.
+func (p *proxyHandler) forward(to *target, w http.ResponseWriter, req *http.Request) {
 	user, ok := request.UserFrom(req.Context())
 	if !ok {
 		http.Error(w, "missing user", http.StatusInternalServerError)

@@ -29,7 +29,10 @@ func (s *Server) AddAPIService(service *apiregistration.APIService) error {
 	s.routes.Lock()
 	proxy, known := s.routes.proxies[service.Name]
 	if !known {
-		proxy = &proxyHandler{local: s.delegate(), resolver: s.cfg.ServiceResolver, logger: s.cfg.Logger}
+		proxy = &proxyHandler{
+			local: s.delegate(), resolver: s.cfg.ServiceResolver,
+			longRunning: s.cfg.Generic.LongRunningFunc, logger: s.cfg.Logger,
+		}
 		s.routes.proxies[service.Name] = proxy
 	}
 	proxy.update(service, s.dial, s.cfg.ProxyClientCert, s.cfg.ProxyClientKey)

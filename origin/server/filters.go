@@ -8,6 +8,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	genericapifilters "k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericfilters "k8s.io/apiserver/pkg/server/filters"
 )
@@ -25,7 +26,7 @@ func chain(handler http.Handler, c *genericapiserver.Config, complete <-chan str
 		genericapifilters.Unauthorized(c.Serializer), c.Authentication.APIAudiences, c.Authentication.RequestHeaderConfig)
 	// Within the timeout, which makes adding warnings safe.
 	handler = genericapifilters.WithWarningRecorder(handler)
-	handler = genericfilters.WithTimeoutForNonLongRunningRequests(handler, c.LongRunningFunc)
+	handler = genericfilters.WithTimeoutForNonLongRunningRequests(handler, endsByItself(c.LongRunningFunc))
 	handler = genericapifilters.WithRequestDeadline(handler, nil, nil, c.LongRunningFunc, c.Serializer, c.RequestTimeout)
 	handler = genericfilters.WithWaitGroup(handler, c.LongRunningFunc, c.NonLongRunningRequestWaitGroup)
 	handler = genericapifilters.WithCacheControl(handler)
@@ -35,6 +36,19 @@ func chain(handler http.Handler, c *genericapiserver.Config, complete <-chan str
 	handler = genericapifilters.WithMuxAndDiscoveryComplete(handler, complete)
 	handler = genericfilters.WithPanicRecovery(handler, c.RequestInfoResolver)
 	return genericapifilters.WithAuditInit(handler)
+}
+
+// endsByItself adds to those that are longRunning the requests that change objects:
+// their handlers end at the deadline without a goroutine of the timeout's own
+// (finisher.FinishRequest).
+func endsByItself(longRunning apirequest.LongRunningRequestCheck) apirequest.LongRunningRequestCheck {
+	return func(req *http.Request, info *apirequest.RequestInfo) bool {
+		switch info.Verb {
+		case "create", "update", "patch", "delete", "deletecollection":
+			return info.IsResourceRequest || longRunning(req, info)
+		}
+		return longRunning(req, info)
+	}
 }
 
 type userKey struct{}

@@ -106,6 +106,9 @@ const directRequests = 32
 // kube-apiserver's processor time. Those that last share HTTP/2 connections, and
 // so does what exceeds directRequests.
 func (x *exchange) transport() http.RoundTripper {
+	if x.c.local != nil && !x.longRunning && isWrite(&x.info) {
+		return x.c.local.whole
+	}
 	if !x.longRunning {
 		if x.direct = x.c.direct.Add(1) <= directRequests; !x.direct {
 			x.c.direct.Add(-1)

@@ -40,12 +40,14 @@ const localHost = "in-process"
 type local struct {
 	*InProcess
 	transport *inprocess.Transport
+	whole     http.RoundTripper // transport.Whole
 }
 
 // openLocal makes what it takes to talk to an upstream in this process.
 func (c *Client) openLocal(p *InProcess) {
 	c.base = &url.URL{Scheme: "https", Host: localHost}
-	c.local = &local{p, inprocess.New(p.Handler, c.log)}
+	transport := inprocess.New(p.Handler, c.log)
+	c.local = &local{p, transport, transport.Whole()}
 	own := ownTransport{c.local}
 	c.own, c.ownDirect, c.feed = own, own, own
 	c.anonymous, c.anonymousDirect = c.local.transport, c.local.transport
@@ -65,6 +67,16 @@ func (l *local) request(x *exchange, req *http.Request) *http.Request {
 		ctx = l.WithUser(ctx, x.cred.User)
 	}
 	return req.WithContext(ctx)
+}
+
+// isWrite reports whether a request changes one object, by which it is soon over and
+// answered with that.
+func isWrite(info *api.RequestInfo) bool {
+	switch info.Verb {
+	case "create", "update", "patch", "delete":
+		return info.IsResourceRequest
+	}
+	return false
 }
 
 // ownTransport sends requests as the gateway.
