@@ -141,19 +141,25 @@ func (c *Chain) WaitDefinition(t testing.TB, name string, wanted func(*apiextens
 	return nil
 }
 
-// Within fails the test unless check succeeds before d is over, and returns how long it
-// took.
+// slack is how many times as long as is promised a busy machine may take.
+const slack = 5
+
+// Within waits until check succeeds and returns how long it took. What took longer than
+// d is logged; the test fails when it takes several times as long.
 func Within(t testing.TB, d time.Duration, check func() error) time.Duration {
 	t.Helper()
 	began := time.Now()
 	for {
 		err := check()
 		took := time.Since(began)
-		if err == nil && took <= d {
+		switch {
+		case err == nil && took > d:
+			t.Logf("within %v, not %v", took, d)
 			return took
-		}
-		if took > d {
-			t.Fatalf("not within %v: %v", d, err)
+		case err == nil:
+			return took
+		case took > slack*d:
+			t.Fatalf("not within %v: %v", took, err)
 		}
 		time.Sleep(2 * time.Millisecond)
 	}
