@@ -73,8 +73,8 @@ type exchange struct {
 	client context.Context // the client's
 	// ctx is that of the request upstream. It ends with the client's context until
 	// detach, and with the Client's.
-	ctx            context.Context
-	cancel         context.CancelCauseFunc
+	ctx    context.Context
+	cancel context.CancelCauseFunc
 	detach func()
 	unlink func() bool
 
