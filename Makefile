@@ -26,7 +26,8 @@ run-gateway: build ## Run a real etcd and kube-apiserver with the gateway in fro
 
 .PHONY: kubectl
 kubectl: ## Build bin/kubectl, of the version that kubeweir serves.
-	$(GO) build -o bin/kubectl k8s.io/kubernetes/cmd/kubectl
+	$(GO) build -ldflags "-X k8s.io/component-base/version.gitVersion=$$($(GO) list -m -f '{{.Version}}' k8s.io/kubernetes)" \
+		-o bin/kubectl k8s.io/kubernetes/cmd/kubectl
 
 .PHONY: build
 build: ## Build bin/kubeweir.

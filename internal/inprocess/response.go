@@ -341,7 +341,7 @@ func (b *streamBody) Read(p []byte) (int, error) { return b.pipe.read(p) }
 // Close implements io.Closer: the handler's context ends, and its writes fail.
 func (b *streamBody) Close() error {
 	b.unlink()
+	b.pipe.endRead(errReaderGone) // who learns of the context's end finds this
 	b.x.cancel()
-	b.pipe.endRead(errReaderGone)
 	return nil
 }
