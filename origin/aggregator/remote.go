@@ -2,6 +2,7 @@ package aggregator
 
 import (
 	"context"
+	"fmt"
 	"sync"
 
 	remotestatus "k8s.io/kube-aggregator/pkg/controllers/status/remote"
@@ -46,7 +47,27 @@ func (r *remote) begin() {
 	}
 	r.mu.begun = true
 	s := r.server
-	controller, err := remotestatus.New(
+	controller, err := s.availability()
+	switch {
+	case r.mu.ctx.Err() != nil:
+		return
+	case err != nil:
+		s.cfg.Logger.Error("the availability of APIServices is not looked at", "err", err)
+		return
+	}
+	s.cfg.Informers.Start(r.mu.ctx.Done())
+	go controller.Run(workers, r.mu.ctx.Done())
+}
+
+// availability makes the library's controller, which panics when the informers, and so
+// the server, have stopped meanwhile.
+func (s *Server) availability() (c *remotestatus.AvailableConditionController, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("making the controller: %v", p)
+		}
+	}()
+	return remotestatus.New(
 		s.APIServices,
 		s.cfg.Informers.Core().V1().Services(),
 		s.cfg.Informers.Discovery().V1().EndpointSlices(),
@@ -56,10 +77,4 @@ func (r *remote) begin() {
 		s.cfg.ServiceResolver,
 		s.metrics,
 	)
-	if err != nil {
-		s.cfg.Logger.Error("the availability of APIServices is not looked at", "err", err)
-		return
-	}
-	s.cfg.Informers.Start(r.mu.ctx.Done())
-	go controller.Run(workers, r.mu.ctx.Done())
 }
