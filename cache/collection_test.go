@@ -143,6 +143,7 @@ func TestWaitDeleted(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
+		synctest.Wait() // until its successor was seen, too
 		if c.HasSeenDelete("a/1", "", 0) {
 			t.Error("another object took its place")
 		}
