@@ -71,8 +71,8 @@ type exchange struct {
 	direct      bool // on a connection of its own
 
 	client context.Context // the client's
-	// ctx is that of the request upstream. It ends with the client's context until
-	// detach, and with the Client's.
+	// ctx is that of the request upstream. It ends with the client's context, watchAfter
+	// later at most, until detach, and with the Client's.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	detach func()
@@ -106,7 +106,8 @@ const directRequests = 32
 // kube-apiserver's processor time. Those that last share HTTP/2 connections, and
 // so does what exceeds directRequests.
 func (x *exchange) transport() http.RoundTripper {
-	if x.c.local != nil && !x.longRunning && isWrite(&x.info) {
+	// A handler that still waits for its client's body is not waited for in turn.
+	if x.c.local != nil && !x.longRunning && isWrite(&x.info) && x.upload.sent() {
 		return x.c.local.whole
 	}
 	if !x.longRunning {

@@ -48,6 +48,21 @@ func localClient(t testing.TB, handler http.HandlerFunc, change ...func(*InProce
 	return c
 }
 
+// TestInProcessStalledUpload: a client that stops sending a large body gets its answer
+// at the timeout, though the handler waits for the rest.
+func TestInProcessStalledUpload(t *testing.T) {
+	c := localClient(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.ReadAll(r.Body) })
+	c.limits.RequestTimeout = 10 * time.Millisecond
+	body, client := io.Pipe()
+	t.Cleanup(func() { _ = client.Close() })
+	r := request("POST", "/api/v1/namespaces/n/pods")
+	r.Body, r.ContentLength = body, smallUpload+1
+	resp := c.Forward(testContext(t), r, Credentials{As: AsGateway})
+	if finish(t, resp); resp.Status != http.StatusGatewayTimeout {
+		t.Errorf("got %d", resp.Status)
+	}
+}
+
 // TestInProcess: what the handler sees of a client's request and of the gateway's.
 func TestInProcess(t *testing.T) {
 	var seen *http.Request
