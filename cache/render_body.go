@@ -130,7 +130,7 @@ func (r *Reader) respond(req *ReadRequest, b *readBody, p *place, tag string) (*
 		r.metrics.wrote(req.Rep, api.Identity, resp.Length)
 		return resp, nil
 	}
-	resp.BodyTo = b
+	resp.BodyTo, resp.Ready = b, true
 	return resp, nil
 }
 
@@ -143,7 +143,7 @@ func (r *Reader) respondCompressed(req *ReadRequest, b *readBody, p *place, resp
 	z.before, z.after = r.coder.enclose(req.Compression, b.head, b.tail, items)
 	resp.Header.Add("Content-Encoding", req.Compression.String())
 	resp.Header.Add("Vary", "Accept-Encoding")
-	resp.BodyTo, resp.Length = z, int64(len(z.before)+len(z.after))+items.size
+	resp.BodyTo, resp.Ready, resp.Length = z, true, int64(len(z.before)+len(z.after))+items.size
 	return resp, nil
 }
 

@@ -45,7 +45,7 @@ func servingSettings(timeouts *ServingTimeouts) []setting {
 		{"timeouts.readHeader", "read-header-timeout", &timeouts.ReadHeader, "`time` for reading a request's header"},
 		{"timeouts.idle", "idle-timeout", &timeouts.Idle, "`time` for which a client's idle connection stays open"},
 		{"timeouts.bodyIdle", "body-idle-timeout", &timeouts.BodyIdle, "`time` for which a request's body may bring nothing"},
-		{"timeouts.write", "write-timeout", &timeouts.Write, "`time` for which a client may take nothing of a response"},
+		{"timeouts.write", "write-timeout", &timeouts.Write, "`time` that a client may take for each half MiB of a response"},
 		{"timeouts.ping", "ping-interval", &timeouts.Ping, "`time` of silence after which an HTTP/2 client is pinged"},
 		{"timeouts.pingAnswer", "ping-timeout", &timeouts.PingAnswer, "`time` for a client's answer to a ping"},
 	}

@@ -69,7 +69,7 @@ type ServingTimeouts struct {
 	// Idle is how long a client's connection without a request stays open.
 	Idle time.Duration `json:"idle"`
 	// BodyIdle is how long a request's body may bring nothing, Write how long a
-	// client may take nothing of a response.
+	// client may take for each half MiB of a response.
 	BodyIdle time.Duration `json:"bodyIdle"`
 	Write    time.Duration `json:"write"`
 	// Ping is after which silence an HTTP/2 client is pinged, PingAnswer how long

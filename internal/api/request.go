@@ -68,6 +68,9 @@ type Response struct {
 	// not called for HEAD.
 	BodyTo io.WriterTo
 	Length int64
+	// Ready says that BodyTo waits for nothing, so that what it writes may be held
+	// back until there is much of it, with or without a length.
+	Ready bool
 	// Stream is a long-running body (watch, log follow).
 	Stream Stream
 	// Upgrade takes over the connection of a client that asked for a protocol

@@ -185,9 +185,9 @@ func BenchmarkBodyTo30MB(b *testing.B) {
 	ts := startServer(b, func(_ context.Context, r *api.Request) *api.Response {
 		switch r.Path {
 		case "/pieces":
-			return &api.Response{Status: 200, Header: benchHeader, BodyTo: list, Length: size}
+			return &api.Response{Status: 200, Header: benchHeader, BodyTo: list, Length: size, Ready: true}
 		case "/chunked":
-			return &api.Response{Status: 200, Header: benchHeader, BodyTo: pieces{whole[:32<<10], int(size) / (32 << 10)}, Length: -1}
+			return &api.Response{Status: 200, Header: benchHeader, BodyTo: pieces{whole[:32<<10], int(size) / (32 << 10)}, Length: -1, Ready: true}
 		}
 		return &api.Response{Status: 200, Header: benchHeader, Body: whole}
 	})

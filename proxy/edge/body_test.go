@@ -298,6 +298,7 @@ func TestBodyTo(t *testing.T) {
 	outcomes := make(chan outcome, 1)
 	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
 		resp := *responses[r.Path]
+		resp.Ready = r.RawQuery == "ready"
 		if r, ok := resp.BodyTo.(*bytes.Reader); ok {
 			_, _ = r.Seek(0, io.SeekStart)
 		}
@@ -306,8 +307,9 @@ func TestBodyTo(t *testing.T) {
 	})
 	over(t, ts, func(t *testing.T, c *http.Client, url string) {
 		for path, r := range responses {
-			for _, method := range []string{"GET", "HEAD"} {
-				req, _ := http.NewRequest(method, url+path, nil)
+			for _, tc := range []struct{ method, query string }{{"GET", ""}, {"GET", "?ready"}, {"HEAD", ""}} {
+				method := tc.method
+				req, _ := http.NewRequest(method, url+path+tc.query, nil)
 				resp, err := c.Do(req)
 				if err != nil {
 					t.Fatalf("%s: %v", path, err)
@@ -326,16 +328,16 @@ func TestBodyTo(t *testing.T) {
 						t.Errorf("HEAD %s: %d bytes, %v, length %d, done %v", path, len(body), err, resp.ContentLength, got)
 					}
 				case good:
-					if err != nil || int64(len(body)) != want || resp.ContentLength != r.Length || got.n != want || got.err != nil {
-						t.Errorf("%s: %d bytes, %v, length %d, done %v", path, len(body), err, resp.ContentLength, got)
+					if err != nil || int64(len(body)) != want || resp.ContentLength != r.Length && resp.ContentLength != want || got.n != want || got.err != nil {
+						t.Errorf("%s: %d bytes, %v, length %d, done %v", path+tc.query, len(body), err, resp.ContentLength, got)
 					}
 				case path == "/shortsmall" || path == "/failsearly":
 					if resp.StatusCode != 500 || err != nil || !strings.Contains(string(body), `"reason":"InternalError"`) || got.err == nil {
-						t.Errorf("%s: %d %q %v", path, resp.StatusCode, body, err)
+						t.Errorf("%s: %d %q %v", path+tc.query, resp.StatusCode, body, err)
 					}
 				default:
 					if err == nil || got.err == nil {
-						t.Errorf("%s: %d bytes, %v, done %v", path, len(body), err, got)
+						t.Errorf("%s: %d bytes, %v, done %v", path+tc.query, len(body), err, got)
 					}
 				}
 			}
@@ -391,6 +393,38 @@ func TestNoBody(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestReadyBody sees that a body that waits for nothing leaves in few writes, and any other at once.
+func TestReadyBody(t *testing.T) {
+	const pieces, size = 100, 10_000
+	s := &socket{}
+	for _, tc := range []struct {
+		ready, known bool
+		most         int
+	}{{true, true, 3}, {true, false, 3}, {false, true, 40}, {false, false, 2*pieces + 2}} {
+		c := &conn{srv: &Server{o: Options{WriteTimeout: time.Minute}}, nc: s}
+		c.records = &records{Conn: s}
+		c.nc = c.records
+		c.out.init(c)
+		resp := &api.Response{Status: 200, Length: -1, Ready: tc.ready, BodyTo: writerTo(func(w io.Writer) (int64, error) {
+			for range pieces {
+				if _, err := w.Write(make([]byte, size)); err != nil {
+					return 0, err
+				}
+			}
+			return pieces * size, nil
+		})}
+		f := framing{length: -1, chunked: true}
+		if tc.known {
+			f = framing{length: pieces * size}
+		}
+		s.writes = 0
+		n, err := c.writeBodyTo(&exchange{c: c}, resp, f)
+		if n != pieces*size || err != nil || s.writes > tc.most || !tc.ready && s.writes < 10 {
+			t.Errorf("%+v: %d bytes in %d writes, %v", tc, n, s.writes, err)
+		}
+	}
 }
 
 // endless writes until it cannot.

@@ -192,10 +192,19 @@ func (c *conn) writeBytes(x *exchange, resp *api.Response, f framing, body []byt
 // anything was sent, the client gets a 500 instead; afterwards only the end of the
 // connection can tell it.
 func (c *conn) writeBodyTo(x *exchange, resp *api.Response, f framing) (written int64, err error) {
-	w := &bodyWriter{dst: &c.out, buf: c.srv.buffers.get(largeBuffer), known: f.length >= 0, left: f.length, chunked: f.chunked}
+	known := f.length >= 0
+	w := &bodyWriter{dst: &c.out, buf: c.srv.buffers.get(largeBuffer), known: known, left: f.length, chunked: f.chunked, urgent: !known && !resp.Ready}
 	defer func() { c.srv.buffers.put(w.buf) }()
+	if resp.Ready {
+		c.out.gather()
+		defer func() {
+			if releaseErr := c.out.release(); err == nil {
+				err = releaseErr
+			}
+		}()
+	}
 	w.buf.b = c.appendHead(w.buf.b, x, resp.Status, resp.Header, f)
-	if !w.known {
+	if w.urgent {
 		// Its first byte may take long, and the client should know meanwhile.
 		if err := w.flush(); err != nil {
 			return 0, err

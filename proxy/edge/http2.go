@@ -142,9 +142,9 @@ func (c *conn) respondHTTP2(hr *http.Request, sw *streamWriter, resp *api.Respon
 		n, err := sw.Write(resp.Body)
 		return int64(n), err != nil, err
 	}
-	w := bodyWriter{dst: sw, buf: c.srv.buffers.get(largeBuffer), known: length >= 0, left: length}
+	w := bodyWriter{dst: sw, buf: c.srv.buffers.get(largeBuffer), known: length >= 0, left: length, urgent: length < 0 && !resp.Ready}
 	defer func() { c.srv.buffers.put(w.buf) }()
-	if !w.known {
+	if w.urgent {
 		sw.flushing = true
 		if err := sw.Flush(); err != nil {
 			return 0, true, err

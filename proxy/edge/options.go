@@ -72,8 +72,8 @@ type Options struct {
 	// BodyIdleTimeout is how long a request body may bring no byte while it is read
 	// (HTTP/1.1). The time for a whole body is the handler's matter.
 	BodyIdleTimeout time.Duration
-	// WriteTimeout is how long a client may take no byte of a response. It is a
-	// limit on standing still, not on the whole response. It may fire up to a
+	// WriteTimeout is how long a client may take for half a MiB of a response. It is
+	// a limit on standing still, not on the whole response. It may fire up to a
 	// quarter early, because deadlines are not set again for each write.
 	WriteTimeout time.Duration
 	// PingInterval is after which silence an HTTP/2 client is asked whether it is

@@ -16,11 +16,12 @@ const (
 	smallBuffer = 16 << 10
 	// largeBuffer collects what a BodyTo writes in small pieces: four TLS records.
 	largeBuffer = 64 << 10
-	// recordsBuffer gathers eight TLS records; its overhead is that of AEAD ciphers.
-	recordsBuffer = 8 * (recordSize + 32)
 	// writeSlice is how much is written between two looks at the write deadline, and
 	// so what a client must take within WriteTimeout.
-	writeSlice = 256 << 10
+	writeSlice = 512 << 10
+	// recordsBuffer gathers the TLS records of a writeSlice; 32 bytes more for each
+	// are enough for AEAD ciphers.
+	recordsBuffer = writeSlice / recordSize * (recordSize + 32)
 )
 
 // A buffer is pooled scratch space of one of three sizes.
@@ -59,6 +60,8 @@ type output struct {
 	nc       net.Conn
 	records  *records // under nc; nil without TLS
 	deadline time.Time
+	// gathered holds TLS records between gather and release.
+	gathered *buffer
 
 	// mu keeps an interim response out of a final one.
 	mu sync.Mutex
@@ -75,7 +78,7 @@ func (o *output) Write(p []byte) (n int, err error) {
 		if err := o.arm(); err != nil {
 			return n, err
 		}
-		m, err := o.writeRecords(p[:min(len(p), writeSlice)])
+		m, err := o.writePart(p[:min(len(p), writeSlice)])
 		n += m
 		if err != nil {
 			return n, err
@@ -86,19 +89,37 @@ func (o *output) Write(p []byte) (n int, err error) {
 	}
 }
 
-// writeRecords writes p within one deadline; of several TLS records many at a time.
-func (o *output) writeRecords(p []byte) (n int, err error) {
-	if o.records == nil || len(p) <= recordSize {
+// writePart writes p within one deadline; of several TLS records many at a time.
+func (o *output) writePart(p []byte) (n int, err error) {
+	if o.gathered != nil || len(p) <= recordSize {
 		return o.nc.Write(p)
 	}
-	buf := o.c.srv.buffers.get(recordsBuffer)
-	o.records.gather(buf)
+	o.gather()
 	n, err = o.nc.Write(p)
-	if releaseErr := o.records.release(); err == nil && releaseErr != nil {
+	if releaseErr := o.release(); err == nil && releaseErr != nil {
 		n, err = 0, releaseErr
 	}
-	o.c.srv.buffers.put(buf)
 	return n, err
+}
+
+// gather has TLS records written many at a time from now on, until release.
+func (o *output) gather() {
+	if o.records == nil || o.gathered != nil {
+		return
+	}
+	o.gathered = o.c.srv.buffers.get(recordsBuffer)
+	o.records.gather(o.gathered)
+}
+
+// release writes what is gathered.
+func (o *output) release() error {
+	if o.gathered == nil {
+		return nil
+	}
+	err := o.records.release()
+	o.c.srv.buffers.put(o.gathered)
+	o.gathered = nil
+	return err
 }
 
 // arm pushes the deadline ahead when less than three quarters of it are left.
@@ -155,8 +176,10 @@ type bodyWriter struct {
 	// left is how much may still be written, for a body of known length.
 	left  int64
 	known bool
-	// chunked frames every Write as a chunk and sends it at once.
+	// chunked frames every Write as a chunk.
 	chunked bool
+	// urgent sends every Write at once.
+	urgent bool
 	// sent says that something left for the client, so that there is no way back.
 	sent bool
 	// written counts body bytes.
@@ -208,9 +231,12 @@ func (w *bodyWriter) Write(p []byte) (int, error) {
 func (w *bodyWriter) writeNow(p []byte) (int, error) {
 	w.written += int64(len(p))
 	if w.chunked {
+		if len(w.buf.b)+chunkOverhead > cap(w.buf.b) && w.flush() != nil {
+			return 0, w.err
+		}
 		w.buf.b = appendChunkHead(w.buf.b, len(p))
 	}
-	if len(p)+len(w.buf.b)+2 <= cap(w.buf.b) {
+	if len(p)+len(w.buf.b)+chunkOverhead <= cap(w.buf.b) {
 		w.buf.b = append(w.buf.b, p...)
 	} else if w.flush() != nil || w.send(p) != nil {
 		return 0, w.err
@@ -218,7 +244,7 @@ func (w *bodyWriter) writeNow(p []byte) (int, error) {
 	if w.chunked {
 		w.buf.b = append(w.buf.b, "\r\n"...)
 	}
-	if w.flush() != nil {
+	if w.urgent && w.flush() != nil {
 		return 0, w.err
 	}
 	return len(p), nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"testing"
+	"time"
 )
 
 // socket counts writes and keeps what was written, until it fails.
@@ -23,6 +24,8 @@ func (s *socket) Write(p []byte) (int, error) {
 	return s.all.Write(p)
 }
 
+func (s *socket) SetWriteDeadline(time.Time) error { return nil }
+
 func TestRecordsAreGathered(t *testing.T) {
 	s := &socket{}
 	r := &records{Conn: s}
@@ -40,7 +43,7 @@ func TestRecordsAreGathered(t *testing.T) {
 	want := bytes.Clone(record[:100])
 	buf := (&buffers{}).get(recordsBuffer)
 	r.gather(buf)
-	for range 20 {
+	for range 80 {
 		write(record)
 		want = append(want, record...)
 	}
@@ -48,7 +51,7 @@ func TestRecordsAreGathered(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s.writes != 1+3 {
-		t.Errorf("%d writes of 20 records", s.writes-1)
+		t.Errorf("%d writes of 80 records", s.writes-1)
 	}
 	write(record[:1]) // at once again
 	if !bytes.Equal(s.all.Bytes(), append(want, record[0])) {
