@@ -106,7 +106,7 @@ const (
 )
 
 // Rows returns all rows, in the order in which they are measured and shown. Rows of memory come first, before other
-// rows have left their traces.
+// rows have left their traces; after the idle watches both servers begin anew.
 func Rows() []Row {
 	const allPods = "/api/v1/pods?resourceVersion=0"
 	return []Row{

@@ -56,20 +56,34 @@ func newTestbed(ctx context.Context, binary string, e effort, progress func(stri
 	if err := seed(ctx, b.cluster.AdminConfig(), e.pods); err != nil {
 		return nil, err
 	}
+	b.apiserver = b.upstream()
 	if e.restart {
 		progress("restarting kube-apiserver")
-		if err := errors.Join(b.cluster.StopAPIServer(ctx), b.cluster.StartAPIServer(ctx)); err != nil {
+		if err := b.restart(ctx); err != nil {
 			return nil, err
 		}
-	}
-	pid := b.cluster.APIServerPID()
-	b.apiserver = &server{
-		name: "kube-apiserver", addr: strings.TrimPrefix(b.cluster.URL(), "https://"), tls: b.tls,
-		token: b.cluster.AdminToken(), pids: []int{pid}, pid: pid,
 	}
 	r, _, err := fetch(ctx, b.apiserver, requestSpec{path: "/api/v1/pods?resourceVersion=0"})
 	b.rawBytes = r.bytes
 	return b, err
+}
+
+// restart begins with a new kube-apiserver, in whose memory there is nothing of what was done before. No gateway may
+// run that is measured afterwards.
+func (b *testbed) restart(ctx context.Context) error {
+	if err := errors.Join(b.cluster.StopAPIServer(ctx), b.cluster.StartAPIServer(ctx)); err != nil {
+		return err
+	}
+	*b.apiserver = *b.upstream()
+	return nil
+}
+
+func (b *testbed) upstream() *server {
+	pid := b.cluster.APIServerPID()
+	return &server{
+		name: "kube-apiserver", addr: strings.TrimPrefix(b.cluster.URL(), "https://"), tls: b.tls,
+		token: b.cluster.AdminToken(), pids: []int{pid}, pid: pid,
+	}
 }
 
 // clientTLS is how clients reach a cluster, and what has its certificates from it: by HTTP/1.1.
