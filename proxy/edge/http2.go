@@ -55,12 +55,27 @@ func (h *http2Server) drain() {
 	_ = h.base.Shutdown(context.Background()) // it has no listeners or connections of its own
 }
 
+// http2Conn writes a DATA frame, which is a little more than a TLS record holds, at
+// once. It is written to by one goroutine at a time.
+type http2Conn struct {
+	*tls.Conn
+	c *conn
+}
+
+// Write implements net.Conn.
+func (hc *http2Conn) Write(p []byte) (int, error) {
+	if len(p) <= recordSize {
+		return hc.Conn.Write(p)
+	}
+	return hc.c.records.through(hc.Conn, &hc.c.srv.buffers, p)
+}
+
 // serveHTTP2 serves a connection until it ends.
 func (c *conn) serveHTTP2(tc *tls.Conn) {
 	defer c.contain()
 	if !c.srv.draining.Load() {
 		h := c.srv.http2
-		h.h2.ServeConn(tc, &http2.ServeConnOpts{
+		h.h2.ServeConn(&http2Conn{Conn: tc, c: c}, &http2.ServeConnOpts{
 			Context:    c.srv.base,
 			BaseConfig: h.base,
 			Handler:    http.HandlerFunc(c.serveStream),

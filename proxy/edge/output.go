@@ -91,15 +91,10 @@ func (o *output) Write(p []byte) (n int, err error) {
 
 // writePart writes p within one deadline; of several TLS records many at a time.
 func (o *output) writePart(p []byte) (n int, err error) {
-	if o.gathered != nil || len(p) <= recordSize {
+	if o.records == nil || o.gathered != nil || len(p) <= recordSize {
 		return o.nc.Write(p)
 	}
-	o.gather()
-	n, err = o.nc.Write(p)
-	if releaseErr := o.release(); err == nil && releaseErr != nil {
-		n, err = 0, releaseErr
-	}
-	return n, err
+	return o.records.through(o.nc, &o.c.srv.buffers, p)
 }
 
 // gather has TLS records written many at a time from now on, until release.

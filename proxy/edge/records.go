@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"io"
 	"net"
 	"sync"
 )
@@ -61,6 +62,22 @@ func (r *records) release() error {
 	err := r.flushLocked()
 	r.mu.buf = nil
 	return err
+}
+
+// through writes p to the TLS connection over r, its records many at a time.
+func (r *records) through(tc io.Writer, pool *buffers, p []byte) (n int, err error) {
+	size := largeBuffer
+	if len(p) > 3*recordSize {
+		size = recordsBuffer
+	}
+	buf := pool.get(size)
+	defer pool.put(buf)
+	r.gather(buf)
+	n, err = tc.Write(p)
+	if releaseErr := r.release(); err == nil && releaseErr != nil {
+		n, err = 0, releaseErr
+	}
+	return n, err
 }
 
 func (r *records) flushLocked() error {
