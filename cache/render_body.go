@@ -122,6 +122,10 @@ func (r *Reader) respond(req *ReadRequest, b *readBody, p *place, tag string) (*
 		}
 		resp.Body, resp.Length = whole, int64(len(whole))
 	}
+	if resp.Body == nil && b.verbatim() {
+		resp.BodyTo = b
+		return resp, nil
+	}
 	if resp.Body == nil && b.atLeast() <= smallBody && (b.exact || b.set.len() <= 16) {
 		resp.Body = b.bytes()
 		resp.Length = int64(len(resp.Body))
@@ -184,8 +188,26 @@ func (b *readBody) bytes() []byte {
 	return c.buf
 }
 
+// verbatim says whether the body is the bytes of one object between head and tail.
+func (b *readBody) verbatim() bool { return b.form.single && b.exact && b.form.verbatim() }
+
+// writeVerbatim leaves collecting the parts to w.
+func (b *readBody) writeVerbatim(w io.Writer) (written int64, err error) {
+	for _, p := range [][]byte{b.head, b.set.(oneObject).o.Raw, b.tail} {
+		n, err := w.Write(p)
+		if written += int64(n); err != nil {
+			return written, err
+		}
+	}
+	b.r.metrics.wrote(b.form.rep, api.Identity, written)
+	return written, nil
+}
+
 // WriteTo implements io.WriterTo.
 func (b *readBody) WriteTo(w io.Writer) (int64, error) {
+	if b.verbatim() {
+		return b.writeVerbatim(w)
+	}
 	buf := b.r.buffers.get()
 	defer b.r.buffers.put(buf)
 	c := chunks{w: w, buf: (*buf)[:0]}
