@@ -55,7 +55,9 @@ type scratch struct {
 }
 
 func newWriters() *writers {
-	return &writers{stall: 5 * time.Millisecond, base: 2 * runtime.GOMAXPROCS(0)}
+	// Half of the processors: a write wakes a client, which may run here as well,
+	// and the feed that brings the events wants one, too.
+	return &writers{stall: 5 * time.Millisecond, base: max(1, runtime.GOMAXPROCS(0)/2)}
 }
 
 // submit queues s; it never blocks.
