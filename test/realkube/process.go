@@ -125,14 +125,16 @@ func (p *process) failure() error {
 	if len(b) > tail {
 		b = b[len(b)-tail:]
 	}
-	if bytes.Contains(b, []byte("address already in use")) {
-		return fmt.Errorf("%s: %w", p.name, errPortTaken)
+	for line := range bytes.Lines(b) {
+		if bytes.Contains(line, []byte("address already in use")) {
+			return fmt.Errorf("%s: %w: %s", p.name, errPortTaken, bytes.TrimSpace(line))
+		}
 	}
 	return fmt.Errorf("%s ended too early: %s\n%s", p.name, p.cmd.ProcessState, b)
 }
 
 // errPortTaken says that another program took a port between its choice and its use.
-var errPortTaken = errors.New("address already in use")
+var errPortTaken = errors.New("a port is taken")
 
 // await polls ready until it is true, the process ends, or ctx does.
 func (p *process) await(ctx context.Context, ready func(context.Context) (bool, error)) error {
