@@ -47,12 +47,12 @@ func (f *form) singleSize(o *object.Object) (n int, exact bool) {
 	return f.itemSize(0, o)
 }
 
-// writeSingle writes the object between the parts of singleFrame.
 // verbatim says whether a get's body holds the object's bytes as they are.
 func (f *form) verbatim() bool {
 	return f.kind == formProtobuf || f.kind == formJSON && !f.rep.Pretty
 }
 
+// writeSingle writes the object between the parts of singleFrame.
 func (f *form) writeSingle(w *chunks, o *object.Object) {
 	switch f.kind {
 	case formJSON, formProtobuf:
