@@ -195,7 +195,7 @@ func (c *conn) writeBodyTo(x *exchange, resp *api.Response, f framing) (written 
 	known := f.length >= 0
 	w := &bodyWriter{dst: &c.out, buf: c.srv.buffers.get(largeBuffer), known: known, left: f.length, chunked: f.chunked, urgent: !known && !resp.Ready}
 	defer func() { c.srv.buffers.put(w.buf) }()
-	if resp.Ready {
+	if resp.Ready && (!known || f.length > recordSize) {
 		c.out.gather()
 		defer func() {
 			if releaseErr := c.out.release(); err == nil {

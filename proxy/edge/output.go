@@ -99,19 +99,23 @@ func (o *output) writePart(p []byte) (n int, err error) {
 
 // gather has TLS records written many at a time from now on, until release.
 func (o *output) gather() {
-	if o.records == nil || o.gathered != nil {
+	if o.records == nil {
 		return
 	}
 	o.gathered = o.c.srv.buffers.get(recordsBuffer)
 	o.records.gather(o.gathered)
 }
 
-// release writes what is gathered.
+// release writes what is gathered, at most a writeSlice, for which the client has
+// WriteTimeout once more.
 func (o *output) release() error {
 	if o.gathered == nil {
 		return nil
 	}
-	err := o.records.release()
+	err := o.arm()
+	if releaseErr := o.records.release(); err == nil {
+		err = releaseErr
+	}
 	o.c.srv.buffers.put(o.gathered)
 	o.gathered = nil
 	return err

@@ -12,8 +12,10 @@ import (
 type socket struct {
 	net.Conn
 	writes int
-	all    bytes.Buffer
-	err    error
+	// deadline is the last that was set.
+	deadline time.Time
+	all      bytes.Buffer
+	err      error
 }
 
 func (s *socket) Write(p []byte) (int, error) {
@@ -24,7 +26,10 @@ func (s *socket) Write(p []byte) (int, error) {
 	return s.all.Write(p)
 }
 
-func (s *socket) SetWriteDeadline(time.Time) error { return nil }
+func (s *socket) SetWriteDeadline(t time.Time) error {
+	s.deadline = t
+	return nil
+}
 
 func TestRecordsAreGathered(t *testing.T) {
 	s := &socket{}
@@ -56,6 +61,26 @@ func TestRecordsAreGathered(t *testing.T) {
 	write(record[:1]) // at once again
 	if !bytes.Equal(s.all.Bytes(), append(want, record[0])) {
 		t.Error("not what was written")
+	}
+}
+
+// What is written last has the time of any other piece, however long those before it
+// took.
+func TestReleaseHasItsTime(t *testing.T) {
+	s := &socket{}
+	c := &conn{srv: &Server{o: Options{WriteTimeout: time.Minute}}, records: &records{Conn: s}}
+	c.nc = c.records
+	c.out.init(c)
+	c.out.gather()
+	if _, err := c.out.Write([]byte("late")); err != nil {
+		t.Fatal(err)
+	}
+	c.out.deadline, s.deadline = time.Now(), time.Time{} // the minute is over
+	if err := c.out.release(); err != nil || s.all.String() != "late" {
+		t.Fatalf("%q, %v", s.all.String(), err)
+	}
+	if left := time.Until(s.deadline); left < 30*time.Second {
+		t.Errorf("%v left", left)
 	}
 }
 
