@@ -27,6 +27,7 @@ type Collection struct {
 	feed     *feed
 	prompt   PromptSource // nil if the source is not one
 	fresh    flight.Group[struct{}, uint64]
+	referrer referrer
 
 	ctx    context.Context // ends with the reason for stopping
 	cancel context.CancelCauseFunc
@@ -37,6 +38,7 @@ type Collection struct {
 	began  time.Time
 
 	isReady, isStopped atomic.Bool // ready or closed is closed
+	noReferences       atomic.Bool // the source has none of this resource
 	used               atomic.Bool // since the manager last looked
 
 	mu struct {
@@ -88,6 +90,8 @@ func newCollection(ctx context.Context, p *collectionParts, res *Resource, enc a
 	if prompt, ok := p.source.(PromptSource); ok {
 		c.prompt = prompt
 		c.feed.metrics.told = c.feed.metrics.fresh.WithLabelValues("told")
+	} else {
+		c.referrer.source, _ = p.source.(ReferenceSource)
 	}
 	return c
 }

@@ -94,6 +94,7 @@ type Manager struct {
 		sync.RWMutex
 		collections map[collectionKey]*entry
 		rewound     map[collectionKey]time.Time // when that last stopped a collection
+		wanted      map[collectionKey]time.Time // see Wanted; at most one for each resource and encoding
 		closed      bool
 	}
 }
@@ -151,6 +152,7 @@ func NewManager(o Options) (*Manager, error) {
 	}}
 	m.mu.collections = make(map[collectionKey]*entry)
 	m.mu.rewound = make(map[collectionKey]time.Time)
+	m.mu.wanted = make(map[collectionKey]time.Time)
 	if o.Registerer != nil {
 		if err := m.register(o.Registerer); err != nil {
 			return nil, fmt.Errorf("cache metrics: %w", err)
@@ -194,6 +196,41 @@ func (m *Manager) Collection(ctx context.Context, res *Resource, enc api.Encodin
 		return e.Collection, nil
 	}
 }
+
+// Wanted returns the collection of res in enc if it is synced, and marks it as used.
+// Otherwise it returns nil, and a second call within a minute starts the collection
+// without waiting for it: what is read again and again is worth a watch, what
+// somebody reads once is not.
+func (m *Manager) Wanted(res *Resource, enc api.Encoding) *Collection {
+	key := collectionKey{res.GroupVersionResource, enc}
+	m.mu.RLock()
+	e := m.mu.collections[key]
+	if e != nil && !e.used.Load() {
+		e.used.Store(true)
+	}
+	m.mu.RUnlock()
+	switch {
+	case e == nil && m.wantedAgain(key):
+		_, _ = m.find(key, res)
+		return nil
+	case e == nil || e.State().Phase != Synced:
+		return nil
+	}
+	return e.Collection
+}
+
+// wantedAgain notes that key was wanted and reports whether it was within wantedFor.
+func (m *Manager) wantedAgain(key collectionKey) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	last, ok := m.mu.wanted[key]
+	m.mu.wanted[key] = now
+	return ok && now.Sub(last) < wantedFor
+}
+
+// wantedFor is how long a collection that was wanted once is remembered.
+const wantedFor = time.Minute
 
 // startAttempts bounds how often a caller waits anew because the collection that
 // it waited for was stopped.

@@ -120,6 +120,7 @@ type readable interface {
 	Retain(v *View)
 	Select(f *object.Filter) (objs []*object.Object, rv uint64, ok bool)
 	WaitFor(ctx context.Context, rv uint64, timeout time.Duration) error
+	references(ctx context.Context, opts ReferenceOptions) (*references, error)
 }
 
 var _ readable = (*Collection)(nil)

@@ -46,6 +46,15 @@ type query struct {
 	// single is the key of the one object that the list can have, "" for
 	// ordinary lists.
 	single string
+	// onePage is set when the pages after this one are not made from its view.
+	onePage bool
+}
+
+// unretained is q for a view that need not be kept.
+func (q *query) unretained() *query {
+	other := *q
+	other.onePage = true
+	return &other
 }
 
 func newQuery(c readable, req *ReadRequest) (*query, error) {
@@ -210,10 +219,7 @@ func (r *Reader) resolveContinue(ctx context.Context, c readable, q *query) (*se
 	if rv := q.Options.ResourceVersion; rv != "" && rv != "0" {
 		return nil, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
 	}
-	from := token.Start
-	if q.namespace != "" {
-		from = q.namespace + "/" + from
-	}
+	from := q.fromKey(token.Start)
 	if token.ResourceVersion > 0 {
 		return r.exact(ctx, c, q, uint64(token.ResourceVersion), from)
 	}
@@ -221,6 +227,14 @@ func (r *Reader) resolveContinue(ctx context.Context, c readable, q *query) (*se
 		return nil, ErrForward
 	}
 	return r.latest(c, q, c.View(), from)
+}
+
+// fromKey is the key at which a page begins.
+func (q *query) fromKey(start string) string {
+	if q.namespace != "" {
+		return q.namespace + "/" + start
+	}
+	return start
 }
 
 // exact answers from the state at rv.
@@ -343,6 +357,9 @@ func (q *query) selectRun(c readable, s *selection) {
 
 // page makes s a page that is not the last one and keeps its state for the rest.
 func (q *query) page(c readable, s *selection, last string) {
+	if q.onePage {
+		return
+	}
 	if q.namespace != "" {
 		last = last[len(q.namespace)+1:]
 	}

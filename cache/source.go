@@ -38,10 +38,22 @@ type ListOptions struct {
 	Continue string
 }
 
+// ReferenceOptions says which objects a ReferenceSource is asked for: the parameters
+// of a list of the most recent state, or of a page after the first, as a client
+// spells them.
+type ReferenceOptions struct {
+	Namespace                    string // "" for all
+	LabelSelector, FieldSelector string
+	Limit                        int64
+	Continue                     string
+}
+
 // ListMeta is what a list says of itself.
 type ListMeta struct {
 	ResourceVersion uint64
 	Continue        string
+	// RemainingItemCount is nil when the list does not say it.
+	RemainingItemCount *int64
 	// Kind and APIVersion of the list itself (PodList, v1): asked of the source,
 	// never guessed.
 	Kind, APIVersion string
@@ -103,6 +115,16 @@ type Source interface {
 	// LastContact tells the unix time in nanoseconds at which the connection
 	// that feeds come through last gave a sign of life.
 	LastContact() int64
+}
+
+// ReferenceSource is a Source that can tell which objects there are, and in which
+// versions, for less than a list of the objects costs it.
+type ReferenceSource interface {
+	Source
+	// References calls visit for each object of a list, in its order, with the
+	// object's key (see View.Get) and version. The error is ErrUnsupported (wrapped)
+	// when the server has no such list of res, otherwise as that of Source.List.
+	References(ctx context.Context, res *Resource, opts ReferenceOptions, visit func(key string, rv uint64) error) (ListMeta, error)
 }
 
 // PromptSource is a Source that can tell at once how far its watches are: one in

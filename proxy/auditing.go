@@ -30,6 +30,8 @@ func (g *Gateway) audit(x *exchange, stage auditv1.Stage, code int) {
 		e.Source = audit.Cached
 	case fromCollapsed:
 		e.Source = audit.Collapsed
+	case fromRevalidated:
+		e.Source = audit.Revalidated
 	}
 	g.Audit.Record(e)
 }

@@ -98,6 +98,8 @@ const (
 	fromCache     source = "cached"
 	fromCollapsed source = "collapsed"
 	fromUpstream  source = "forwarded"
+	// fromRevalidated is the cache after the upstream told which versions are current.
+	fromRevalidated source = "revalidated"
 )
 
 // exchange is one request with what is learned about it on its way.

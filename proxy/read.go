@@ -37,7 +37,7 @@ func (g *Gateway) read(ctx context.Context, x *exchange, res *cache.Resource) *a
 	case x.info.Verb == "watch":
 		return g.watch(ctx, x, res, q)
 	case q.mostRecent() && !g.Manager.Prompt() && g.mode(x, res) == ModeStrict:
-		return g.collapse(ctx, x)
+		return g.strict(ctx, x, res, q)
 	}
 	return g.cached(ctx, x, res, q)
 }
@@ -136,14 +136,18 @@ func validVersion(rv string) bool {
 	return err == nil
 }
 
+// encodingOf is the encoding of the collection that serves rep.
+func encodingOf(res *cache.Resource, rep api.Representation) api.Encoding {
+	if res.Custom {
+		return api.JSON
+	}
+	return rep.Encoding
+}
+
 // collection returns the collection that serves rep; nil means forward, an
 // answer means refuse.
 func (g *Gateway) collection(ctx context.Context, x *exchange, res *cache.Resource, rep api.Representation) (*cache.Collection, *api.Response) {
-	encoding := rep.Encoding
-	if res.Custom {
-		encoding = api.JSON
-	}
-	c, err := g.Manager.Collection(ctx, res, encoding)
+	c, err := g.Manager.Collection(ctx, res, encodingOf(res, rep))
 	if err == nil {
 		return c, nil
 	}
@@ -160,18 +164,10 @@ func (g *Gateway) cached(ctx context.Context, x *exchange, res *cache.Resource, 
 	if c == nil {
 		return refusal
 	}
-	req := &cache.ReadRequest{
-		Namespace:   x.info.Namespace,
-		Name:        x.info.Name,
-		Options:     q.options,
-		Filter:      q.filter,
-		Rep:         q.rep,
-		Compression: api.NegotiateCompression(x.request.Header.Get("Accept-Encoding")),
-		IfNoneMatch: x.request.Header.Get("If-None-Match"),
-	}
+	req := readRequest(x, q)
 	if q.mostRecent() {
 		if !g.holds(ctx, x, c) {
-			return g.collapse(ctx, x)
+			return g.strict(ctx, x, res, q)
 		}
 		req.MostRecent = true
 	}
@@ -181,6 +177,8 @@ func (g *Gateway) cached(ctx context.Context, x *exchange, res *cache.Resource, 
 	}
 	resp, err := read(ctx, c, req)
 	switch {
+	case errors.Is(err, cache.ErrForward) && q.options.Continue != "":
+		return g.revalidate(ctx, x, res, q)
 	case errors.Is(err, cache.ErrForward):
 		return nil
 	case err != nil:
@@ -190,6 +188,57 @@ func (g *Gateway) cached(ctx context.Context, x *exchange, res *cache.Resource, 
 	warn(resp, c)
 	markStale(resp, c)
 	return resp
+}
+
+func readRequest(x *exchange, q readQuery) *cache.ReadRequest {
+	return &cache.ReadRequest{
+		Namespace:   x.info.Namespace,
+		Name:        x.info.Name,
+		Options:     q.options,
+		Filter:      q.filter,
+		Rep:         q.rep,
+		Compression: api.NegotiateCompression(x.request.Header.Get("Accept-Encoding")),
+		IfNoneMatch: x.request.Header.Get("If-None-Match"),
+	}
+}
+
+// strict answers a most-recent read that the upstream has to be asked for.
+func (g *Gateway) strict(ctx context.Context, x *exchange, res *cache.Resource, q readQuery) *api.Response {
+	if resp := g.revalidate(ctx, x, res, q); resp != nil {
+		return resp
+	}
+	return g.collapse(ctx, x)
+}
+
+// revalidate answers a list from the cache once the upstream has told which objects
+// are current; nil when that cannot be.
+func (g *Gateway) revalidate(ctx context.Context, x *exchange, res *cache.Resource, q readQuery) *api.Response {
+	if x.info.Verb != "list" || !revalidates(res, q.rep) {
+		return nil
+	}
+	c := g.Manager.Wanted(res, encodingOf(res, q.rep))
+	if c == nil {
+		return nil
+	}
+	resp, err := g.Reader.Revalidate(ctx, c, readRequest(x, q))
+	if err != nil {
+		if ctx.Err() != nil {
+			return x.fail(err)
+		}
+		g.Logger.Debug("list cannot be revalidated", "resource", res.String(), "error", err)
+		return nil
+	}
+	x.source = fromRevalidated
+	warn(resp, c)
+	return resp
+}
+
+// revalidates reports whether names and versions are what the upstream can be asked
+// for instead of rep. Metadata is what they are taken from, and rows alone cost it
+// even less. What an aggregated API server means by a version is its own affair.
+func revalidates(res *cache.Resource, rep api.Representation) bool {
+	rowsAlone := rep.Transform == api.Table && rep.IncludeObject == api.IncludeNone
+	return rep.Transform != api.PartialMetadata && !rowsAlone && (res.Custom || res.Printer != nil)
 }
 
 // warn adds what the upstream warns of in every answer of the resource.

@@ -18,8 +18,9 @@ type Source string
 
 // The sources.
 const (
-	Cached    Source = "cached"
-	Collapsed Source = "collapsed"
+	Cached      Source = "cached"
+	Collapsed   Source = "collapsed"
+	Revalidated Source = "revalidated"
 )
 
 // The annotations of an event. The first two are kube-apiserver's.

@@ -84,7 +84,7 @@ func BenchmarkList(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
 					if drop {
-						a, err := source.get(b.Context(), pods(), forList, enc.MediaType(), nil)
+						a, err := source.get(b.Context(), pods(), forList, enc.MediaType(), collectionPath(pods(), ""), nil)
 						if err != nil {
 							b.Fatal(err)
 						}

@@ -12,14 +12,15 @@ import (
 type purpose string
 
 const (
-	forClient    purpose = "client"      // forwarded with the client's own token
-	forIdentity  purpose = "impersonate" // forwarded by impersonation
-	forOwn       purpose = "own"         // forwarded as the gateway itself
-	forList      purpose = "list"
-	forWatch     purpose = "watch"
-	forVersion   purpose = "version"
-	forDiscovery purpose = "discovery"
-	forReview    purpose = "review"
+	forClient     purpose = "client"      // forwarded with the client's own token
+	forIdentity   purpose = "impersonate" // forwarded by impersonation
+	forOwn        purpose = "own"         // forwarded as the gateway itself
+	forList       purpose = "list"
+	forReferences purpose = "references"
+	forWatch      purpose = "watch"
+	forVersion    purpose = "version"
+	forDiscovery  purpose = "discovery"
+	forReview     purpose = "review"
 )
 
 type metrics struct {

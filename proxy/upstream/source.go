@@ -30,7 +30,7 @@ type Source struct {
 	c *Client
 }
 
-var _ cache.Source = (*Source)(nil)
+var _ cache.ReferenceSource = (*Source)(nil)
 
 // Source returns the source of the client's upstream. Its watches end with
 // Client.Close.
@@ -45,7 +45,7 @@ func (s *Source) List(ctx context.Context, res *cache.Resource, enc api.Encoding
 	if opts.Limit > 0 {
 		query.Set("limit", strconv.FormatInt(opts.Limit, 10))
 	}
-	a, err := s.get(ctx, res, forList, enc.MediaType(), query)
+	a, err := s.get(ctx, res, forList, enc.MediaType(), collectionPath(res, ""), query)
 	if err != nil {
 		return cache.ListMeta{}, err
 	}
@@ -58,7 +58,7 @@ func (s *Source) List(ctx context.Context, res *cache.Resource, enc api.Encoding
 func (s *Source) CurrentVersion(ctx context.Context, res *cache.Resource) (uint64, error) {
 	// The second form is for API servers without metadata-only lists.
 	const accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
-	a, err := s.get(ctx, res, forVersion, accept, url.Values{"limit": {"1"}})
+	a, err := s.get(ctx, res, forVersion, accept, collectionPath(res, ""), url.Values{"limit": {"1"}})
 	if err != nil {
 		return 0, err
 	}
@@ -82,15 +82,15 @@ func (s *Source) LastContact() int64 {
 	return s.c.contacts.oldest()
 }
 
-// get lists res; an answer other than 200 is an error.
-func (s *Source) get(ctx context.Context, res *cache.Resource, p purpose, accept string, query url.Values) (*answer, error) {
+// get lists res at path; an answer other than 200 is an error.
+func (s *Source) get(ctx context.Context, res *cache.Resource, p purpose, accept, path string, query url.Values) (*answer, error) {
 	encoding := "identity"
-	if p == forList && s.c.compress {
+	if (p == forList || p == forReferences) && s.c.compress {
 		encoding = "gzip"
 	}
 	a, err := s.c.do(ctx, &call{
 		purpose: p, rt: s.c.feed, method: http.MethodGet, accept: accept, encoding: encoding,
-		url: s.c.resourceURL(collectionPath(res), query),
+		url: s.c.resourceURL(path, query),
 	})
 	if err != nil {
 		return nil, err
@@ -125,13 +125,17 @@ func (s *Source) readList(a *answer, res *cache.Resource, enc api.Encoding, visi
 	if err != nil {
 		return cache.ListMeta{}, fmt.Errorf("list of %s: %w", res.GroupResource(), err)
 	}
+	return listMeta(res, a, &meta)
+}
+
+func listMeta(res *cache.Resource, a *answer, meta *wire.ListMeta) (cache.ListMeta, error) {
 	rv, err := api.ParseResourceVersion(meta.ResourceVersion)
 	if err != nil {
 		return cache.ListMeta{}, fmt.Errorf("list of %s: resourceVersion: %w", res.GroupResource(), err)
 	}
 	return cache.ListMeta{
-		ResourceVersion: rv, Continue: meta.Continue, Kind: meta.Kind, APIVersion: meta.APIVersion,
-		Warnings: a.Header.Values("Warning"),
+		ResourceVersion: rv, Continue: meta.Continue, RemainingItemCount: meta.RemainingItemCount,
+		Kind: meta.Kind, APIVersion: meta.APIVersion, Warnings: a.Header.Values("Warning"),
 	}, nil
 }
 
@@ -158,7 +162,7 @@ func (s *Source) Watch(ctx context.Context, res *cache.Resource, enc api.Encodin
 	if enc == api.Protobuf {
 		accept += ";stream=watch"
 	}
-	a, err := s.get(ctx, res, forWatch, accept, watchQuery(opts))
+	a, err := s.get(ctx, res, forWatch, accept, collectionPath(res, ""), watchQuery(opts))
 	if err != nil {
 		return err
 	}
@@ -235,12 +239,17 @@ func watchError(res *cache.Resource, enc api.Encoding, object []byte, initialEve
 	return unsupported(&apierrors.StatusError{ErrStatus: *status}, initialEvents)
 }
 
-// collectionPath is the path of all objects of a resource.
-func collectionPath(res *cache.Resource) string {
+// collectionPath is the path of the objects of a resource, of one namespace or, with
+// "", of all.
+func collectionPath(res *cache.Resource, namespace string) string {
+	path := "/apis/" + res.Group + "/" + res.Version + "/"
 	if res.Group == "" {
-		return "/api/" + res.Version + "/" + res.Resource
+		path = "/api/" + res.Version + "/"
 	}
-	return "/apis/" + res.Group + "/" + res.Version + "/" + res.Resource
+	if namespace != "" {
+		path += "namespaces/" + namespace + "/"
+	}
+	return path + res.Resource
 }
 
 func set(query url.Values, name, value string) {

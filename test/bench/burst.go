@@ -57,9 +57,11 @@ func (m *measurer) burst(ctx context.Context, r *Row, s *server, spec requestSpe
 		defer c.close()
 		conns[i] = c
 	}
-	// One answer before, as every client has had one.
-	if _, err := conns[0].get(s.encode(spec), 200); err != nil {
-		return t, err
+	// Answers before, as every client has had one: what is read again and again is cached.
+	for _, c := range conns[:min(2, len(conns))] {
+		if _, err := c.get(s.encode(spec), 200); err != nil {
+			return t, err
+		}
 	}
 	if err := quiet(ctx, s.pids...); err != nil {
 		return t, err

@@ -133,6 +133,16 @@ func TestGateway(t *testing.T) {
 	t.Run("fed", func(t *testing.T) {
 		RunReads(ctx, t, o.Env, oracle, gatewayTarget(t, o, fed, false), cases)
 	})
+	t.Run("latest", func(t *testing.T) {
+		before := answered(t, fed, "revalidated")
+		cases := latest(cases)
+		RunReads(ctx, t, o.Env, oracle, gatewayTarget(t, o, fed, false), cases)
+		n := answered(t, fed, "revalidated") - before
+		t.Logf("%v of %d most-recent reads were answered by lists that were revalidated", n, len(cases))
+		if n < 100 {
+			t.Errorf("only %v lists were revalidated", n)
+		}
+	})
 	t.Run("listed", func(t *testing.T) {
 		RunReads(ctx, t, o.Env, oracle, gatewayTarget(t, o, listed, true), near(cases))
 	})
@@ -149,6 +159,33 @@ func TestGateway(t *testing.T) {
 		RunScenarios(ctx, t, o.Env, oracle, gatewayTarget(t, o, fed, true), "written", Scenarios())
 	})
 	t.Run("idle/5 bookmarks", idle)
+}
+
+// latest are the cases that read any version, asking for the most recent one.
+func latest(cases []Case) []Case {
+	var out []Case
+	for _, c := range cases {
+		u, err := url.Parse(c.Path)
+		if err != nil || c.Watch || c.want() != 200 || u.RawQuery == "" {
+			continue
+		}
+		query := u.Query()
+		if query.Get("resourceVersion") != "0" || query.Has("watch") || query.Has("resourceVersionMatch") {
+			continue
+		}
+		query.Del("resourceVersion")
+		u.RawQuery = query.Encode()
+		c.Path, c.Version, c.WantText, c.Then = u.String(), sameVersion, nil, nil
+		out = append(out, c)
+	}
+	return out
+}
+
+// answered counts the lists that g answered from a source.
+func answered(t *testing.T, g *realkube.Gateway, source string) float64 {
+	t.Helper()
+	m := must(t, g.Metrics)
+	return m.Sum("kubeweir_requests_total", map[string]string{"verb": "list", "source": source})
 }
 
 // near are the cases for a server that does not know the whole history of the objects.

@@ -60,7 +60,7 @@ func TestSessionConsistency(t *testing.T) {
 		reads += s.read(ctx)
 	}
 	other()
-	cached, asked := readsFrom(ctx, t, g, "cached"), readsFrom(ctx, t, g, "forwarded", "collapsed")
+	cached, asked := readsFrom(ctx, t, g, "cached"), readsFrom(ctx, t, g, "forwarded", "collapsed", "revalidated")
 	t.Logf("%d reads, %v from the cache, %v from kube-apiserver", reads, cached, asked)
 	// What a deletecollection did is not known from its answer: a read after it may have to ask.
 	if cached < float64(reads)/2 || asked > float64(reads)/20 {

@@ -22,6 +22,8 @@ var ErrTooLarge = errors.New("object is larger than the limit")
 type ListMeta struct {
 	Kind, APIVersion          string
 	ResourceVersion, Continue string
+	// RemainingItemCount is nil when the list does not say it.
+	RemainingItemCount *int64
 }
 
 // Event is one event of a watch.

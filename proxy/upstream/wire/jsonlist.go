@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // listBuffer is the size of what a list is read through. It grows for objects
@@ -98,14 +100,11 @@ func (l *jsonList) member(key string) error {
 }
 
 func (l *jsonList) readMeta(value []byte) error {
-	var meta struct {
-		ResourceVersion string `json:"resourceVersion"`
-		Continue        string `json:"continue"`
-	}
+	var meta metav1.ListMeta
 	if err := json.Unmarshal(value, &meta); err != nil {
 		return err
 	}
-	l.meta.ResourceVersion, l.meta.Continue = meta.ResourceVersion, meta.Continue
+	l.meta.take(&meta)
 	return nil
 }
 

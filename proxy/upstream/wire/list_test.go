@@ -84,7 +84,7 @@ func TestReadJSONListOfTypedItems(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want := (ListMeta{"PodList", "v1", "4711", "abc"}); meta != want {
+			if want := (ListMeta{Kind: "PodList", APIVersion: "v1", ResourceVersion: "4711", Continue: "abc"}); meta != want {
 				t.Errorf("meta = %+v, want %+v", meta, want)
 			}
 			if len(items) != len(list.Items) {
@@ -110,7 +110,7 @@ func TestReadJSONListForms(t *testing.T) {
 	}{
 		"custom resources, sorted members": {
 			`{"apiVersion":"ex.com/v1","items":[{"apiVersion":"ex.com/v1","kind":"Widget","spec":{}}],"kind":"WidgetList","metadata":{"continue":"","resourceVersion":"12"}}` + "\n",
-			ListMeta{"WidgetList", "ex.com/v1", "12", ""}, []string{`{"apiVersion":"ex.com/v1","kind":"Widget","spec":{}}`},
+			ListMeta{Kind: "WidgetList", APIVersion: "ex.com/v1", ResourceVersion: "12", Continue: ""}, []string{`{"apiVersion":"ex.com/v1","kind":"Widget","spec":{}}`},
 		},
 		"items null":  {`{"kind":"PodList","items":null,"metadata":{"resourceVersion":"1"}}`, ListMeta{Kind: "PodList", ResourceVersion: "1"}, nil},
 		"items empty": {`{"items": [ ] }`, ListMeta{}, nil},
@@ -193,7 +193,7 @@ func TestReadProtobufList(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want := (ListMeta{"PodList", "v1", "4711", "abc"}); meta != want {
+			if want := (ListMeta{Kind: "PodList", APIVersion: "v1", ResourceVersion: "4711", Continue: "abc"}); meta != want {
 				t.Errorf("meta = %+v, want %+v", meta, want)
 			}
 			if len(items) != len(list.Items) {

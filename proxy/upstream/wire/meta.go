@@ -10,6 +10,10 @@ import (
 	"github.com/kubeweir/kubeweir/internal/api"
 )
 
+func (m *ListMeta) take(from *metav1.ListMeta) {
+	m.ResourceVersion, m.Continue, m.RemainingItemCount = from.ResourceVersion, from.Continue, from.RemainingItemCount
+}
+
 // BookmarkMeta is what a bookmark says.
 type BookmarkMeta struct {
 	ResourceVersion uint64

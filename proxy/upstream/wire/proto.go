@@ -25,15 +25,14 @@ const (
 	listMetadata = 1 // every list
 	listItems    = 2
 
-	listMetaResourceVersion = 2 // meta.v1.ListMeta
-	listMetaContinue        = 3
-
 	watchEventType   = 1 // meta.v1.WatchEvent
 	watchEventObject = 2
 	rawExtensionRaw  = 1 // runtime.RawExtension
 
 	objectMetadata            = 1 // every object
-	objectMetaResourceVersion = 6 // meta.v1.ObjectMeta
+	objectMetaName            = 1 // meta.v1.ObjectMeta
+	objectMetaNamespace       = 3
+	objectMetaResourceVersion = 6
 	objectMetaAnnotations     = 12
 	mapKey, mapValue          = 1, 2
 )

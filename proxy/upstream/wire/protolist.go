@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // ReadProtobufList reads a list in its envelope and calls visit for the bare
@@ -26,6 +28,9 @@ type protobufList struct {
 	visit func(item []byte) error
 	meta  ListMeta
 	raw   bool // the envelope has contents
+
+	borrow  bool // items are visit's only until it returns
+	scratch []byte
 }
 
 // unbounded stands for the length of a message that ends with the stream.
@@ -79,23 +84,27 @@ func (l *protobufList) listField(num protowire.Number, size int64) error {
 	case num != listMetadata:
 		return nil
 	}
-	return fields(content, func(num protowire.Number, content []byte) error {
-		switch num {
-		case listMetaResourceVersion:
-			l.meta.ResourceVersion = string(content)
-		case listMetaContinue:
-			l.meta.Continue = string(content)
-		}
-		return nil
-	})
+	var meta metav1.ListMeta
+	if err := meta.Unmarshal(content); err != nil {
+		return fmt.Errorf("%w: metadata of the list: %w", errProto, err)
+	}
+	l.meta.take(&meta)
+	return nil
 }
 
-// take reads size bytes into an allocation of that size.
+// take reads size bytes into an allocation of that size, or, with borrow, into one
+// that the next call uses again.
 func (l *protobufList) take(size int64) ([]byte, error) {
 	if size > int64(l.limit) {
 		return nil, tooLarge("item of the list", l.limit)
 	}
-	content := make([]byte, size)
+	var content []byte
+	if l.borrow {
+		l.scratch = slices.Grow(l.scratch[:0], int(size))
+		content = l.scratch[:size]
+	} else {
+		content = make([]byte, size)
+	}
 	if _, err := io.ReadFull(l.r, content); err != nil {
 		return nil, inside(err)
 	}

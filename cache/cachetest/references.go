@@ -1,0 +1,84 @@
+package cachetest
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/object"
+)
+
+// ReferenceSource is a Source that is a cache.ReferenceSource, too. Its continue
+// tokens are kube-apiserver's.
+type ReferenceSource struct{ *Source }
+
+var _ cache.ReferenceSource = ReferenceSource{}
+
+// References implements cache.ReferenceSource.
+func (s ReferenceSource) References(ctx context.Context, res *cache.Resource, opts cache.ReferenceOptions, visit func(key string, rv uint64) error) (cache.ListMeta, error) {
+	if err := s.enter(ctx, "references", fmt.Sprintf("references %s limit=%d", res.Resource, opts.Limit)); err != nil {
+		return cache.ListMeta{}, err
+	}
+	matching, meta, err := s.matching(res, opts)
+	if err != nil {
+		return cache.ListMeta{}, err
+	}
+	if n := int(opts.Limit); n > 0 && len(matching) > n {
+		remaining := int64(len(matching) - n)
+		matching = matching[:n]
+		start := strings.TrimPrefix(matching[n-1].Key, opts.Namespace+"/") + "\x00"
+		meta.Continue = api.ContinueToken{ResourceVersion: int64(meta.ResourceVersion), Start: start}.Encode()
+		if opts.LabelSelector == "" && opts.FieldSelector == "" {
+			meta.RemainingItemCount = &remaining
+		}
+	}
+	for _, o := range matching {
+		if err := visit(o.Key, o.RV); err != nil {
+			return cache.ListMeta{}, err
+		}
+	}
+	return meta, ctx.Err()
+}
+
+// matching are the objects of a list without its limit.
+func (s ReferenceSource) matching(res *cache.Resource, opts cache.ReferenceOptions) ([]*object.Object, cache.ListMeta, error) {
+	l, err := labels.Parse(opts.LabelSelector)
+	if err != nil {
+		return nil, cache.ListMeta{}, err
+	}
+	f, err := fields.ParseSelector(opts.FieldSelector)
+	if err != nil {
+		return nil, cache.ListMeta{}, err
+	}
+	filter, err := object.NewFilter(res.Schema, opts.Namespace, "", l, f)
+	if err != nil {
+		return nil, cache.ListMeta{}, err
+	}
+	meta, from := cache.ListMeta{ResourceVersion: s.Revision()}, ""
+	if opts.Continue != "" {
+		token, err := api.DecodeContinue(opts.Continue)
+		if err != nil {
+			return nil, cache.ListMeta{}, err
+		}
+		meta.ResourceVersion, from = uint64(token.ResourceVersion), token.Start
+		if opts.Namespace != "" {
+			from = opts.Namespace + "/" + from
+		}
+	}
+	var matching []*object.Object
+	for _, obj := range s.ObjectsAt(res.GroupVersionResource, meta.ResourceVersion) {
+		o, err := res.Schema.Decode(api.JSON, Encode(obj, api.JSON))
+		if err != nil {
+			return nil, cache.ListMeta{}, err
+		}
+		if o.Key >= from && filter.Matches(o) {
+			matching = append(matching, o)
+		}
+	}
+	return matching, meta, nil
+}

@@ -1,0 +1,85 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/kubeweir/kubeweir/internal/flight"
+)
+
+// references are the objects of a list by name and version. They are immutable and
+// shared by all who asked for them.
+type references struct {
+	meta  ListMeta
+	items []reference
+	// newest is the highest version among items.
+	newest uint64
+}
+
+type reference struct {
+	key string
+	rv  uint64
+}
+
+// referrer asks a ReferenceSource on behalf of one collection.
+type referrer struct {
+	source  ReferenceSource // nil if the source is not one, or a PromptSource, which is not asked
+	flights flight.Group[ReferenceOptions, *references]
+}
+
+// maxUnseen is by how many objects a list of references may exceed what the
+// collection holds: one that is so far behind proves nothing, and the bound keeps a
+// list from being collected for nothing.
+const maxUnseen = 1000
+
+var errUnseen = errors.New("the cache is too far behind the upstream")
+
+// references lists what the upstream has now. Callers share a list that began after
+// all of them had come. The error wraps ErrUnsupported when there is no such list.
+func (c *Collection) references(ctx context.Context, opts ReferenceOptions) (*references, error) {
+	if c.referrer.source == nil || c.noReferences.Load() {
+		return nil, ErrUnsupported
+	}
+	refs, _, err := c.referrer.flights.Do(ctx, opts, func(ctx context.Context) (*references, error) {
+		return c.listReferences(ctx, opts)
+	})
+	if errors.Is(err, ErrUnsupported) {
+		c.noReferences.Store(true)
+	}
+	return refs, err
+}
+
+func (c *Collection) listReferences(ctx context.Context, opts ReferenceOptions) (*references, error) {
+	held, limit := c.RV(), c.View().Len()+maxUnseen
+	refs := &references{items: make([]reference, 0, min(c.View().Count(opts.Namespace), pageCapacity(opts.Limit)))}
+	var err error
+	refs.meta, err = c.referrer.source.References(ctx, c.resource, opts, func(key string, rv uint64) error {
+		if len(refs.items) == limit {
+			return errUnseen
+		}
+		refs.items = append(refs.items, reference{key, rv})
+		refs.newest = max(refs.newest, rv)
+		return nil
+	})
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("asking for names and versions: %w", err)
+	case refs.meta.ResourceVersion == 0:
+		return nil, fmt.Errorf("%w: the list has no resourceVersion", ErrUnsupported)
+	case refs.meta.ResourceVersion < held && opts.Continue == "":
+		// Ours was read first. The feed finds out what that means.
+		c.feed.health.restart(errSuspect)
+		return nil, fmt.Errorf("%w: from %d to %d", errSuspect, held, refs.meta.ResourceVersion)
+	}
+	return refs, nil
+}
+
+// pageCapacity is the room for a page of limit objects, 0 being no limit.
+func pageCapacity(limit int64) int {
+	const most = 1 << 20
+	if limit <= 0 {
+		return most
+	}
+	return int(min(limit, most))
+}

@@ -1,0 +1,109 @@
+package cache
+
+import (
+	"context"
+	"time"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/object"
+)
+
+// Revalidate answers a list of the most recent state, or a page after the first of
+// one, from a collection that is not known to hold that state. The upstream is asked
+// which objects the list has, in which versions, after the call began; where the
+// collection holds just those, its bytes are the answer, with the version of the
+// upstream's list. It is linearizable without the upstream encoding the objects.
+//
+// A version of an object names its content, so equal names and versions are equal
+// objects, whatever version the collection itself is at. Where they differ the feed
+// is a little behind and is waited for, ReaderOptions.Wait at most; when it has come
+// past the upstream's list, the collection holds the most recent state by itself.
+//
+// The errors are those of List.
+func (r *Reader) Revalidate(ctx context.Context, c *Collection, req *ReadRequest) (*api.Response, error) {
+	return r.revalidate(ctx, c, req)
+}
+
+func (r *Reader) revalidate(ctx context.Context, c readable, req *ReadRequest) (*api.Response, error) {
+	if !servable(c, req.Rep) || req.Options.ShardSelector != "" || req.Options.ResourceVersion != "" {
+		return nil, ErrForward
+	}
+	q, err := newQuery(c, req)
+	if err != nil {
+		return nil, err
+	}
+	from := ""
+	if req.Options.Continue != "" {
+		token, err := api.DecodeContinue(req.Options.Continue)
+		if err != nil || token.ResourceVersion <= 0 {
+			return nil, ErrForward
+		}
+		from = q.fromKey(token.Start)
+	}
+	refs, err := c.references(ctx, q.referenceOptions())
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, &forwardError{err}
+	}
+	sel, err := r.confirm(ctx, c, q, from, refs)
+	if err != nil {
+		return nil, err
+	}
+	return r.render(c, req, sel)
+}
+
+// referenceOptions are the parameters of the list in the upstream's terms.
+func (q *query) referenceOptions() ReferenceOptions {
+	o := ReferenceOptions{Namespace: q.Namespace, Limit: q.Options.Limit, Continue: q.Options.Continue}
+	if s := q.Options.LabelSelector; s != nil {
+		o.LabelSelector = s.String()
+	}
+	if s := q.Options.FieldSelector; s != nil {
+		o.FieldSelector = s.String()
+	}
+	return o
+}
+
+// confirm finds the state that refs describe.
+func (r *Reader) confirm(ctx context.Context, c readable, q *query, from string, refs *references) (*selection, error) {
+	deadline := time.Now().Add(r.wait)
+	for {
+		v := c.View()
+		if v.RV() >= refs.meta.ResourceVersion {
+			if from != "" {
+				return r.exact(ctx, c, q, refs.meta.ResourceVersion, from)
+			}
+			return r.latest(c, q, v, "")
+		}
+		sel, err := r.latest(c, q.unretained(), v, from)
+		if err != nil {
+			return nil, err
+		}
+		if refs.match(sel) {
+			sel.rv, sel.token, sel.remaining = refs.meta.ResourceVersion, refs.meta.Continue, refs.meta.RemainingItemCount
+			return sel, nil
+		}
+		// What is missing has at least the next version.
+		next := max(refs.newest, v.RV()+1)
+		if err := c.WaitFor(ctx, next, time.Until(deadline)); err != nil {
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
+			return nil, &forwardError{err}
+		}
+	}
+}
+
+// match reports whether sel has just the objects of refs, in their order.
+func (refs *references) match(sel *selection) bool {
+	if sel.len() != len(refs.items) {
+		return false
+	}
+	same := true
+	sel.each(func(i int, o *object.Object) {
+		same = same && refs.items[i].rv == o.RV && refs.items[i].key == o.Key
+	})
+	return same
+}

@@ -1,0 +1,62 @@
+package upstream
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strconv"
+
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/object"
+	"github.com/kubeweir/kubeweir/proxy/upstream/wire"
+)
+
+// References implements cache.ReferenceSource. It asks for the objects' metadata, which
+// kube-apiserver encodes without the objects, and in protobuf, which custom resources
+// have for their metadata, too: of 5,000 pods a quarter of the processor time of a list
+// in JSON, half of one in protobuf.
+func (s *Source) References(ctx context.Context, res *cache.Resource, opts cache.ReferenceOptions, visit func(key string, rv uint64) error) (cache.ListMeta, error) {
+	const accept = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+	query := url.Values{}
+	set(query, "labelSelector", opts.LabelSelector)
+	set(query, "fieldSelector", opts.FieldSelector)
+	set(query, "continue", opts.Continue)
+	if opts.Limit > 0 {
+		query.Set("limit", strconv.FormatInt(opts.Limit, 10))
+	}
+	a, err := s.get(ctx, res, forReferences, accept, collectionPath(res, opts.Namespace), query)
+	if err != nil {
+		return cache.ListMeta{}, err
+	}
+	defer a.close()
+	body, err := plain(a)
+	if err != nil {
+		return cache.ListMeta{}, err
+	}
+	meta, err := wire.ReadReferences(body, s.c.limits.MaxObjectBytes, func(ref wire.Reference) error {
+		key, rv, err := referenced(res, ref)
+		if err != nil {
+			return err
+		}
+		return visit(key, rv)
+	})
+	if err != nil {
+		return cache.ListMeta{}, fmt.Errorf("metadata of %s: %w", res.GroupResource(), err)
+	}
+	if meta.Kind != object.PartialListKind {
+		return cache.ListMeta{}, fmt.Errorf("%w: asked for metadata of %s, the upstream sends a %s", cache.ErrUnsupported, res.GroupResource(), meta.Kind)
+	}
+	return listMeta(res, a, &meta)
+}
+
+func referenced(res *cache.Resource, ref wire.Reference) (key string, rv uint64, err error) {
+	rv, err = api.ParseResourceVersion(string(ref.ResourceVersion))
+	if err != nil || rv == 0 {
+		return "", 0, fmt.Errorf("%s has the resourceVersion %q", ref.Name, ref.ResourceVersion)
+	}
+	if !res.Namespaced {
+		return string(ref.Name), rv, nil
+	}
+	return string(ref.Namespace) + "/" + string(ref.Name), rv, nil
+}
