@@ -95,11 +95,11 @@ func (c *Client) openRemote(opts *Options) (err error) {
 	}
 	base.Path, base.RawPath = strings.TrimRight(base.Path, "/"), strings.TrimRight(base.RawPath, "/")
 	c.base, c.compress = base, opts.Compression.compresses(base)
-	factory, err := newFactory(c.config, c.limits)
+	factory, err := newFactory(base, c.config, c.limits)
 	if err != nil {
 		return err
 	}
-	if c.absolute, err = factory.absolute(base); err != nil {
+	if c.absolute, err = factory.absolute(); err != nil {
 		return err
 	}
 	if err := c.open(factory); err != nil {

@@ -76,7 +76,7 @@ func (r *rotator) reload() error {
 		}
 	}
 	for _, p := range r.pools {
-		t, err := r.factory.transport(p.style)
+		t, err := r.factory.transports(p.style)
 		if err != nil {
 			return err
 		}

@@ -23,12 +23,16 @@ type factory struct {
 	// own is never passed to client-go itself: that would load files into it,
 	// and later changes of the files would go unseen.
 	own    transport.Config
+	base   *url.URL
 	dial   dialFunc
 	proxy  func(*http.Request) (*url.URL, error)
 	limits Limits
+	// ownDial is set when connections are made as net.Dialer does; those of an exec
+	// plugin belong to that, with the gateway's credentials.
+	ownDial, plugin bool
 }
 
-func newFactory(cfg *rest.Config, limits Limits) (*factory, error) {
+func newFactory(base *url.URL, cfg *rest.Config, limits Limits) (*factory, error) {
 	dial := cfg.Dial
 	if dial == nil {
 		dial = (&net.Dialer{
@@ -36,7 +40,7 @@ func newFactory(cfg *rest.Config, limits Limits) (*factory, error) {
 			KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3},
 		}).DialContext
 	}
-	f := &factory{dial: dial, proxy: cfg.Proxy, limits: limits}
+	f := &factory{base: base, dial: dial, proxy: cfg.Proxy, limits: limits, ownDial: cfg.Dial == nil, plugin: cfg.ExecProvider != nil}
 	if f.proxy == nil {
 		f.proxy = utilnet.NewProxierWithNoProxyCIDR(http.ProxyFromEnvironment)
 	}
@@ -53,15 +57,21 @@ func newFactory(cfg *rest.Config, limits Limits) (*factory, error) {
 }
 
 // absolute reports whether requests go through an HTTP proxy in plain text.
-func (f *factory) absolute(base *url.URL) (bool, error) {
-	if base.Scheme != "http" {
+func (f *factory) absolute() (bool, error) {
+	if f.base.Scheme != "http" {
 		return false, nil
 	}
-	proxy, err := f.proxy(&http.Request{URL: base})
+	proxy, err := f.proxied()
+	return proxy != nil && (proxy.Scheme == "http" || proxy.Scheme == "https"), err
+}
+
+// proxied is the proxy between here and the upstream, if there is one.
+func (f *factory) proxied() (*url.URL, error) {
+	proxy, err := f.proxy(&http.Request{URL: f.base})
 	if err != nil {
-		return false, fmt.Errorf("upstream proxy: %w", err)
+		return nil, fmt.Errorf("upstream proxy: %w", err)
 	}
-	return proxy != nil && (proxy.Scheme == "http" || proxy.Scheme == "https"), nil
+	return proxy, nil
 }
 
 // anonymous is the configuration without anything that says who we are.
@@ -93,9 +103,32 @@ type style struct {
 // forwardWindow bounds what each slow client of a large forwarded response costs.
 const forwardWindow = 1 << 20
 
-// transport makes one transport. TLS sessions are not resumed: that of another
+// transports are what requests of one style go through.
+type transports struct {
+	*http.Transport
+	// direct, if set, is for those that it takes.
+	direct *direct
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t *transports) RoundTrip(req *http.Request) (*http.Response, error) {
+	if t.direct != nil && t.direct.takes(req) {
+		return t.direct.RoundTrip(req)
+	}
+	return t.Transport.RoundTrip(req)
+}
+
+// CloseIdleConnections closes those that are not in use now.
+func (t *transports) CloseIdleConnections() {
+	t.Transport.CloseIdleConnections()
+	if t.direct != nil {
+		t.direct.CloseIdleConnections()
+	}
+}
+
+// transports makes those of one style. TLS sessions are not resumed: that of another
 // transport would bring that transport's certificate with it.
-func (f *factory) transport(s style) (*http.Transport, error) {
+func (f *factory) transports(s style) (*transports, error) {
 	cfg := f.own
 	if s.anonymous {
 		cfg = f.anonymous()
@@ -107,16 +140,24 @@ func (f *factory) transport(s style) (*http.Transport, error) {
 	if tlsConfig == nil {
 		tlsConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
+	t := &transports{}
+	if s.http1 && f.ownDial && (s.anonymous || !f.plugin) {
+		proxy, err := f.proxied()
+		if err != nil {
+			return nil, err
+		}
+		if proxy == nil {
+			t.direct = newDirect(f.base, f.dial, tlsConfig, f.limits.DialTimeout)
+		}
+	}
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(!s.http1)
 	idle := 90 * time.Second
 	if s.http1 {
-		// kube-apiserver closes idle connections after 90 s. A write that meets the
-		// close of a connection fails: better that this end is the first to close.
-		idle = 30 * time.Second
+		idle = directIdle
 	}
-	return &http.Transport{
+	t.Transport = &http.Transport{
 		Proxy:               f.proxy,
 		DialContext:         trackedDial(cfg.DialHolder.Dial, s.track),
 		TLSClientConfig:     tlsConfig,
@@ -132,7 +173,8 @@ func (f *factory) transport(s style) (*http.Transport, error) {
 		DisableCompression:  true,
 		MaxIdleConnsPerHost: 100,
 		IdleConnTimeout:     idle,
-	}, nil
+	}
+	return t, nil
 }
 
 func trackedDial(dial dialFunc, track func(net.Conn) net.Conn) dialFunc {
@@ -152,11 +194,11 @@ func trackedDial(dial dialFunc, track func(net.Conn) net.Conn) dialFunc {
 // way stay on the old one, whose connections end when they are idle.
 type pool struct {
 	style   style
-	current atomic.Pointer[http.Transport]
+	current atomic.Pointer[transports]
 }
 
 func (f *factory) pool(s style) (*pool, error) {
-	t, err := f.transport(s)
+	t, err := f.transports(s)
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +212,7 @@ func (p *pool) RoundTrip(req *http.Request) (*http.Response, error) {
 	return p.current.Load().RoundTrip(req)
 }
 
-func (p *pool) replace(t *http.Transport) {
+func (p *pool) replace(t *transports) {
 	p.current.Swap(t).CloseIdleConnections()
 }
 

@@ -243,7 +243,7 @@ func TestCAFileIsReloaded(t *testing.T) {
 
 func testFactory(t *testing.T, c *Client) *factory {
 	t.Helper()
-	f, err := newFactory(c.config, c.limits)
+	f, err := newFactory(c.base, c.config, c.limits)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,7 +48,9 @@ func (x *exchange) collect(req *http.Request) error {
 		}
 	}
 	x.upload.over.Store(true)
-	req.Body = io.NopCloser(bytes.NewReader(body)) // which net/http knows not to block
+	// Readers that net/http knows not to block.
+	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+	req.Body, _ = req.GetBody()
 	return nil
 }
 
