@@ -17,7 +17,8 @@ import (
 // A version of an object names its content, so equal names and versions are equal
 // objects, whatever version the collection itself is at. Where they differ the feed
 // is a little behind and is waited for, ReaderOptions.Wait at most; when it has come
-// past the upstream's list, the collection holds the most recent state by itself.
+// past the upstream's list, the collection holds the most recent state by itself. On a
+// busy resource that is tried first, with the upstream's version alone.
 //
 // The errors are those of List.
 func (r *Reader) Revalidate(ctx context.Context, c *Collection, req *ReadRequest) (*api.Response, error) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -230,6 +231,45 @@ func TestRevalidateIsShared(t *testing.T) {
 		if calls := b.source.Calls(); len(calls) != 2 {
 			t.Errorf("one caller and nine late ones made %v", calls)
 		}
+	})
+}
+
+// TestRevalidateBusy: where events come again and again the next one shows what the names would.
+func TestRevalidateBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newRevalidateBench(t, 300)
+		busy, calm := context.WithCancel(t.Context())
+		asked := func(want string) {
+			t.Helper()
+			b.source.Calls()
+			rv := b.source.Bump(1)
+			l, err := b.read(t.Context(), "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if shown, _ := strconv.ParseUint(l.Metadata.ResourceVersion, 10, 64); shown < rv || len(l.Items) != 300 {
+				t.Errorf("%d objects at %d, asked for at %d", len(l.Items), shown, rv)
+			}
+			calls := b.source.Calls()
+			if got, _, _ := strings.Cut(strings.Join(calls, ", "), " pods"); got != want {
+				t.Errorf("asked for %v, want %s first", calls, want)
+			}
+		}
+		asked("references")
+		var writer sync.WaitGroup
+		writer.Go(func() {
+			for i := 0; busy.Err() == nil; i++ {
+				b.source.Update(cachetest.Pods, cachetest.Pod(fmt.Sprintf("ns-0/pod-%03d", i%10*3), "", fmt.Sprint("n=", i)))
+				time.Sleep(15 * time.Millisecond)
+			}
+		})
+		time.Sleep(time.Second)
+		asked("version")
+		calm()
+		writer.Wait()
+		asked("version") // and then for the names, as no event comes
+		time.Sleep(time.Second)
+		asked("references")
 	})
 }
 

@@ -239,6 +239,14 @@ func (m *Mux) Oldest() uint64 {
 	return m.mu.oldest
 }
 
+// Recent reports whether n events at least came within the last window nanoseconds.
+func (m *Mux) Recent(n int, window int64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := &m.mu.ring
+	return r.len() >= n && r.at(r.head-uint64(n)).Appended > m.options.Clock()-window
+}
+
 // Since visits the events above rv from the newest at the time of the call down
 // to the oldest, until visit returns false: what must be undone to come from the
 // present state to the one at rv. It returns an *ExpiredError when the ring does

@@ -73,18 +73,31 @@ func (d *direct) takes(req *http.Request) bool {
 }
 
 // RoundTrip implements http.RoundTripper. Of the context's httptrace.ClientTrace it calls
-// GotConn and WroteHeaders.
+// GotConn and WroteHeaders. A read that fails on a connection used before, which the
+// server may have closed at that moment, is sent once more on a new one.
 func (d *direct) RoundTrip(req *http.Request) (*http.Response, error) {
-	ctx := req.Context()
-	if err := ctx.Err(); err != nil {
+	if err := req.Context().Err(); err != nil {
 		return nil, err
 	}
-	c, err := d.get(ctx)
+	c, err := d.get(req.Context())
 	if err != nil {
 		return nil, err
 	}
-	trace := httptrace.ContextClientTrace(ctx)
-	if trace != nil && trace.GotConn != nil {
+	again := c.used && safe(req.Method) && req.GetBody == nil
+	resp, err := d.send(c, req)
+	if err == nil || !again || req.Context().Err() != nil {
+		return resp, err
+	}
+	if c, err = d.open(req.Context()); err != nil {
+		return nil, err
+	}
+	return d.send(c, req)
+}
+
+// send makes the exchange on c.
+func (d *direct) send(c *directConn, req *http.Request) (*http.Response, error) {
+	ctx := req.Context()
+	if trace := httptrace.ContextClientTrace(ctx); trace != nil && trace.GotConn != nil {
 		trace.GotConn(httptrace.GotConnInfo{Conn: c.Conn, Reused: c.used})
 	}
 	c.used = true

@@ -192,6 +192,25 @@ func TestDirectNoticesClosedConnections(t *testing.T) {
 	}
 }
 
+// TestDirectRepeatsReads: a read outlives the connection that it went to, a write does not.
+func TestDirectRepeatsReads(t *testing.T) {
+	for method, repeated := range map[string]bool{"GET": true, "DELETE": false, "POST": false} {
+		s := newScriptedServer(t, length("first"), closeMark, length("again"))
+		d := s.direct(t)
+		if _, _, err := send(t.Context(), d, "GET"); err != nil {
+			t.Fatal(err)
+		}
+		_, body, err := send(t.Context(), d, method)
+		if (err == nil) != repeated || repeated && body != "again" {
+			t.Errorf("%s: %q, %v", method, body, err)
+		}
+	}
+	s := newScriptedServer(t, closeMark, length("again"))
+	if _, body, err := send(t.Context(), s.direct(t), "GET"); err == nil {
+		t.Errorf("repeated on a new connection: %q", body)
+	}
+}
+
 // TestDirectGivesUp: the end of the context ends whatever is waited for, and the connection with it.
 func TestDirectGivesUp(t *testing.T) {
 	for name, answer := range map[string]string{"head": "", "body": "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi"} {

@@ -88,8 +88,12 @@ func (s *Source) get(ctx context.Context, res *cache.Resource, p purpose, accept
 	if (p == forList || p == forReferences) && s.c.compress {
 		encoding = "gzip"
 	}
+	rt := s.c.feed
+	if p == forReferences || p == forVersion {
+		rt = s.c.ownDirect // somebody waits
+	}
 	a, err := s.c.do(ctx, &call{
-		purpose: p, rt: s.c.feed, method: http.MethodGet, accept: accept, encoding: encoding,
+		purpose: p, rt: rt, method: http.MethodGet, accept: accept, encoding: encoding,
 		url: s.c.resourceURL(path, query),
 	})
 	if err != nil {
