@@ -58,10 +58,8 @@ func (c *Collection) catchUp(ctx context.Context) (rv uint64, way string, err er
 	if err != nil {
 		return 0, "failed", fmt.Errorf("asking for the current version: %w", err)
 	}
-	if v < held {
-		// Ours was read first. The feed finds out what that means.
-		c.feed.health.restart(errSuspect)
-		return 0, "failed", fmt.Errorf("%w: from %d to %d", errSuspect, held, v)
+	if err := c.expect(held, v); err != nil {
+		return 0, "failed", err
 	}
 	if rv := c.RV(); rv >= v {
 		return rv, "held", nil
@@ -77,6 +75,16 @@ func (c *Collection) catchUp(ctx context.Context) (rv uint64, way string, err er
 		return 0, "failed", err
 	}
 	return c.RV(), way, nil
+}
+
+// expect is an error if the upstream's most recent version is below what the collection
+// held before it was asked for. The feed finds out what that means.
+func (c *Collection) expect(held, version uint64) error {
+	if version >= held {
+		return nil
+	}
+	c.feed.health.restart(errSuspect)
+	return fmt.Errorf("%w: from %d to %d", errSuspect, held, version)
 }
 
 // FreshAtOnce is Fresh for a PromptSource, which needs no request and nobody to

@@ -58,22 +58,23 @@ const busyEvents = 3
 // noticeably more than its version.
 const busyObjects = 200
 
-// overtaken asks for the upstream's version alone, and returns it if the feed comes past
-// it at once; 0 if not. On a busy resource it does, and the names are not needed.
-func (c *Collection) overtaken(ctx context.Context, opts ReferenceOptions) uint64 {
-	if opts.Continue != "" || c.View().Len() < busyObjects || !c.store.mux.Recent(busyEvents, int64(busyEvents*feedHeadStart)) {
-		return 0
-	}
+func (c *Collection) isBusy() bool {
+	return c.View().Len() >= busyObjects && c.store.mux.Recent(busyEvents, int64(busyEvents*feedHeadStart))
+}
+
+// overtaken asks for the upstream's version alone and tells whether the feed comes past
+// it at once. On a busy resource it does, and the names are not needed.
+func (c *Collection) overtaken(ctx context.Context) (rv uint64, ok bool) {
+	held := c.RV()
 	rv, err := c.feed.source.CurrentVersion(ctx, c.resource)
-	if err != nil || c.WaitFor(ctx, rv, feedHeadStart) != nil {
-		return 0
-	}
-	return rv
+	return rv, err == nil && c.expect(held, rv) == nil && c.WaitFor(ctx, rv, feedHeadStart) == nil
 }
 
 func (c *Collection) listReferences(ctx context.Context, opts ReferenceOptions) (*references, error) {
-	if rv := c.overtaken(ctx, opts); rv > 0 {
-		return &references{meta: ListMeta{ResourceVersion: rv}}, nil
+	if opts.Continue == "" && c.isBusy() {
+		if rv, ok := c.overtaken(ctx); ok {
+			return &references{meta: ListMeta{ResourceVersion: rv}}, nil
+		}
 	}
 	held, limit := c.RV(), c.View().Len()+maxUnseen
 	refs := &references{items: make([]reference, 0, min(c.View().Count(opts.Namespace), pageCapacity(opts.Limit)))}
@@ -91,12 +92,10 @@ func (c *Collection) listReferences(ctx context.Context, opts ReferenceOptions) 
 		return nil, fmt.Errorf("asking for names and versions: %w", err)
 	case refs.meta.ResourceVersion == 0:
 		return nil, fmt.Errorf("%w: the list has no resourceVersion", ErrUnsupported)
-	case refs.meta.ResourceVersion < held && opts.Continue == "":
-		// Ours was read first. The feed finds out what that means.
-		c.feed.health.restart(errSuspect)
-		return nil, fmt.Errorf("%w: from %d to %d", errSuspect, held, refs.meta.ResourceVersion)
+	case opts.Continue == "":
+		err = c.expect(held, refs.meta.ResourceVersion)
 	}
-	return refs, nil
+	return refs, err
 }
 
 // pageCapacity is the room for a page of limit objects, 0 being no limit.

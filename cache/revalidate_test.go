@@ -271,6 +271,18 @@ func TestRevalidateBusy(t *testing.T) {
 		time.Sleep(time.Second)
 		asked("references")
 	})
+	synctest.Test(t, func(t *testing.T) {
+		b := newRevalidateBench(t, 300)
+		backup := b.source.Backup()
+		for i := range 5 {
+			b.source.Update(cachetest.Pods, cachetest.Pod("ns-0/pod-000", "", fmt.Sprint("n=", i)))
+		}
+		synctest.Wait()
+		b.source.RewindSilently(backup)
+		if _, err := b.read(t.Context(), ""); !errors.Is(err, cache.ErrForward) {
+			t.Errorf("from a server that went back: %v", err)
+		}
+	})
 }
 
 // TestRevalidateCannot: everything that cannot be shown is forwarded.
