@@ -18,7 +18,11 @@ const (
 
 // routes is a restful.RouteSelector that remembers where a write led to. CurlyRouter
 // compares a path with every route of its group, a twentieth of what a small write
-// costs; but of a request for a resource only what is in a routeKey decides.
+// costs; but for a path in its plain form only what is in a routeKey decides.
+//
+// The request was authorized before, by what RequestInfo says of it. Other forms of a
+// path, above all one with "watch" before the resource, which is a watch whatever the
+// method, must not get the route of the plain one: they are left to CurlyRouter.
 //
 // It is safe for concurrent use.
 type routes struct {
@@ -31,11 +35,11 @@ type routes struct {
 
 // routeKey is what the route of a request for a resource depends on.
 type routeKey struct {
-	method                 string
+	method, verb           string
 	prefix, group, version string
 	resource, subresource  string
-	namespaced, named      bool
-	segments               int // of the path
+	namespaced             bool
+	parts                  int // of the path from the resource on
 	services               int // of the container
 	contentType, accept    string
 }
@@ -74,7 +78,7 @@ func (r *routes) remember(key routeKey, found route) {
 		r.mu.known = make(map[routeKey]route)
 	}
 	// The strings may be part of a request.
-	for _, s := range []*string{&key.method, &key.prefix, &key.group, &key.version, &key.resource, &key.subresource, &key.contentType, &key.accept} {
+	for _, s := range []*string{&key.method, &key.verb, &key.prefix, &key.group, &key.version, &key.resource, &key.subresource, &key.contentType, &key.accept} {
 		*s = strings.Clone(*s)
 	}
 	r.mu.known[key] = found
@@ -82,20 +86,33 @@ func (r *routes) remember(key routeKey, found route) {
 
 // routeKeyOf is the key of a write; ok is false for everything else.
 func routeKeyOf(services []*restful.WebService, req *http.Request) (key routeKey, ok bool) {
-	switch req.Method {
-	case http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete:
+	info, ok := apirequest.RequestInfoFrom(req.Context())
+	if !ok || !info.IsResourceRequest || !plainPath(req.URL.Path, info) {
+		return key, false
+	}
+	switch info.Verb {
+	case "create", "update", "patch", "delete", "deletecollection":
 	default:
 		return key, false
 	}
-	info, ok := apirequest.RequestInfoFrom(req.Context())
-	if !ok || !info.IsResourceRequest || len(info.Parts) > 3 {
-		return key, false
-	}
 	key = routeKey{
-		method: req.Method, prefix: info.APIPrefix, group: info.APIGroup, version: info.APIVersion,
-		resource: info.Resource, subresource: info.Subresource, namespaced: info.Namespace != "", named: len(info.Parts) > 1,
-		segments: strings.Count(req.URL.Path, "/"), services: len(services),
-		contentType: req.Header.Get("Content-Type"), accept: req.Header.Get("Accept"),
+		method: req.Method, verb: info.Verb, prefix: info.APIPrefix, group: info.APIGroup, version: info.APIVersion,
+		resource: info.Resource, subresource: info.Subresource, namespaced: info.Namespace != "", parts: len(info.Parts),
+		services: len(services), contentType: req.Header.Get("Content-Type"), accept: req.Header.Get("Accept"),
 	}
 	return key, len(key.contentType) <= maxRouteHeader && len(key.accept) <= maxRouteHeader
+}
+
+// plainPath reports whether path has nothing but what info says of it, each once:
+// /PREFIX[/GROUP]/VERSION[/namespaces/NAMESPACE]/RESOURCE[/NAME[/SUBRESOURCE]].
+func plainPath(path string, info *apirequest.RequestInfo) bool {
+	segments := 2 + len(info.Parts)
+	if info.APIGroup != "" {
+		segments++
+	}
+	if info.Namespace != "" && info.Resource != "namespaces" {
+		segments += 2
+	}
+	return len(info.Parts) <= 3 && strings.Count(path, "/") == segments &&
+		!strings.HasSuffix(path, "/") && !strings.Contains(path, "//")
 }
