@@ -38,7 +38,6 @@ type Collection struct {
 	began  time.Time
 
 	isReady, isStopped atomic.Bool // ready or closed is closed
-	noReferences       atomic.Bool // the source has none of this resource
 	used               atomic.Bool // since the manager last looked
 
 	mu struct {

@@ -203,12 +203,7 @@ func (m *Manager) Collection(ctx context.Context, res *Resource, enc api.Encodin
 // somebody reads once is not.
 func (m *Manager) Wanted(res *Resource, enc api.Encoding) *Collection {
 	key := collectionKey{res.GroupVersionResource, enc}
-	m.mu.RLock()
-	e := m.mu.collections[key]
-	if e != nil && !e.used.Load() {
-		e.used.Store(true)
-	}
-	m.mu.RUnlock()
+	e := m.lookup(key)
 	switch {
 	case e == nil && m.wantedAgain(key):
 		_, _ = m.find(key, res)
@@ -236,15 +231,20 @@ const wantedFor = time.Minute
 // it waited for was stopped.
 const startAttempts = 3
 
-// find returns the collection, made if necessary, and marks it as used.
-func (m *Manager) find(key collectionKey, res *Resource) (*entry, error) {
+// lookup returns the collection, nil if there is none, and marks it as used.
+func (m *Manager) lookup(key collectionKey) *entry {
 	m.mu.RLock()
+	defer m.mu.RUnlock()
 	e := m.mu.collections[key]
 	if e != nil && !e.used.Load() {
 		e.used.Store(true) // under the lock, so that the janitor sees it
 	}
-	m.mu.RUnlock()
-	if e != nil {
+	return e
+}
+
+// find is lookup, but that it makes the collection if there is none.
+func (m *Manager) find(key collectionKey, res *Resource) (*entry, error) {
+	if e := m.lookup(key); e != nil {
 		return e, nil
 	}
 	m.mu.Lock()
@@ -252,10 +252,10 @@ func (m *Manager) find(key collectionKey, res *Resource) (*entry, error) {
 	if m.mu.closed {
 		return nil, ErrManagerClosed
 	}
-	if e = m.mu.collections[key]; e != nil { // another caller was faster
+	if e := m.mu.collections[key]; e != nil { // another caller was faster
 		return e, nil
 	}
-	e = &entry{Collection: newCollection(m.ctx, &m.parts, res, key.encoding), lastUsed: time.Now()}
+	e := &entry{Collection: newCollection(m.ctx, &m.parts, res, key.encoding), lastUsed: time.Now()}
 	e.used.Store(true)
 	m.mu.collections[key] = e
 	m.work.Go(func() { m.run(key, e) })

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/kubeweir/kubeweir/internal/flight"
 )
@@ -25,6 +26,7 @@ type reference struct {
 // referrer asks a ReferenceSource on behalf of one collection.
 type referrer struct {
 	source  ReferenceSource // nil if the source is not one, or a PromptSource, which is not asked
+	none    atomic.Bool     // the source has no such lists of the resource
 	flights flight.Group[ReferenceOptions, *references]
 }
 
@@ -38,14 +40,14 @@ var errUnseen = errors.New("the cache is too far behind the upstream")
 // references lists what the upstream has now. Callers share a list that began after
 // all of them had come. The error wraps ErrUnsupported when there is no such list.
 func (c *Collection) references(ctx context.Context, opts ReferenceOptions) (*references, error) {
-	if c.referrer.source == nil || c.noReferences.Load() {
+	if c.referrer.source == nil || c.referrer.none.Load() {
 		return nil, ErrUnsupported
 	}
 	refs, _, err := c.referrer.flights.Do(ctx, opts, func(ctx context.Context) (*references, error) {
 		return c.listReferences(ctx, opts)
 	})
 	if errors.Is(err, ErrUnsupported) {
-		c.noReferences.Store(true)
+		c.referrer.none.Store(true)
 	}
 	return refs, err
 }

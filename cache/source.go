@@ -40,7 +40,7 @@ type ListOptions struct {
 
 // ReferenceOptions says which objects a ReferenceSource is asked for: the parameters
 // of a list of the most recent state, or of a page after the first, as a client
-// spells them.
+// may spell them.
 type ReferenceOptions struct {
 	Namespace                    string // "" for all
 	LabelSelector, FieldSelector string

@@ -1,0 +1,65 @@
+package upstream
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/object"
+	"github.com/kubeweir/kubeweir/proxy/upstream"
+)
+
+// testReferences compares names and versions with those of the objects, whole and in pages, for every resource.
+func testReferences(t *testing.T, client *upstream.Client, discovery *upstream.Discovery) {
+	source := client.Source()
+	compared := 0
+	for _, r := range discovery.Resources() {
+		if !r.Supports("list") || !r.Supports("watch") || r.Resource == "leases" || r.Resource == "events" {
+			continue // leases change all the time
+		}
+		res := &cache.Resource{
+			GroupVersionResource: r.GroupVersionResource, Kind: r.Kind, Namespaced: r.Namespaced, Custom: r.Group == "ex.com",
+			Schema: object.SchemaFor(r.GroupVersionResource),
+		}
+		var want, got []string
+		meta, err := source.List(testContext(t), res, api.JSON, cache.ListOptions{}, func(item []byte) error {
+			o, err := res.Schema.Decode(api.JSON, item)
+			if err == nil {
+				want = append(want, fmt.Sprint(o.Key, "@", o.RV))
+			}
+			return err
+		})
+		if err != nil {
+			t.Errorf("%s: %v", res, err)
+			continue
+		}
+		opts := cache.ReferenceOptions{Limit: 7}
+		for {
+			page, err := source.References(testContext(t), res, opts, func(key string, rv uint64) error {
+				got = append(got, fmt.Sprint(key, "@", rv))
+				return nil
+			})
+			if err != nil || page.ResourceVersion < meta.ResourceVersion || (page.RemainingItemCount == nil) != (page.Continue == "") {
+				t.Errorf("%s: %+v, %v", res, page, err)
+				break
+			}
+			if opts.Continue = page.Continue; opts.Continue == "" {
+				break
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", res, got, want)
+		}
+		compared += len(got)
+	}
+	if compared < 150 {
+		t.Errorf("only %d objects were compared", compared)
+	}
+	n := 0
+	opts := cache.ReferenceOptions{Namespace: "default", FieldSelector: "metadata.name=c7"}
+	if _, err := source.References(testContext(t), configMaps(), opts, func(string, uint64) error { n++; return nil }); err != nil || n != 1 {
+		t.Errorf("one of a namespace: %d, %v", n, err)
+	}
+}
