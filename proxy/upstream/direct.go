@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"os"
 	"sync"
 	"time"
 )
@@ -166,7 +167,7 @@ func (d *direct) open(ctx context.Context) (*directConn, error) {
 
 // put takes back the connection whose response has ended.
 func (d *direct) put(c *directConn, resp *http.Response) {
-	if !c.unlink() || resp.Close || resp.Request.Close || c.probe == nil || c.br.Buffered() > 0 {
+	if !c.unlink() || resp.Close || resp.Request.Close || c.probe == nil {
 		_ = c.Close()
 		return
 	}
@@ -238,8 +239,20 @@ func (c *directConn) drop() {
 }
 
 // quiet reports whether the server has neither closed the idle connection nor sent
-// anything: what it says unasked is that it will close.
-func (c *directConn) quiet() bool { return time.Since(c.since) < directIdle && c.probe() }
+// anything: what it says unasked is that it will close, or the answer to nobody.
+func (c *directConn) quiet() bool {
+	return time.Since(c.since) < directIdle && c.probe() && !c.holds()
+}
+
+// holds reports whether something was received already, with the last response, that is
+// not read yet: in the buffer here, or in the TLS record that it came in.
+func (c *directConn) holds() bool {
+	if err := c.SetReadDeadline(time.Unix(1, 0)); err != nil { // nothing is waited for
+		return true
+	}
+	_, err := c.br.Peek(1)
+	return !errors.Is(err, os.ErrDeadlineExceeded) || c.SetReadDeadline(time.Time{}) != nil
+}
 
 // exchange sends req and reads the head of its response.
 func (c *directConn) exchange(req *http.Request) (*http.Response, error) {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/http/httptrace"
 	"net/url"
 	"strings"
@@ -189,6 +190,53 @@ func TestDirectNoticesClosedConnections(t *testing.T) {
 		}
 		s.CloseClientConnections()
 		awaitNoise(t, d)
+	}
+}
+
+// TestDirectKeepsAnswersApart: what a server sends beyond its answer, in the same TLS record even, is nobody's.
+func TestDirectKeepsAnswersApart(t *testing.T) {
+	body := strings.Repeat("x", 9000) // the rest of which is read past the buffer
+	var first atomic.Bool
+	s := newServer(t, func(w http.ResponseWriter, _ *http.Request) {
+		if first.Swap(true) {
+			_, _ = io.WriteString(w, "mine")
+			return
+		}
+		c, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		_, _ = io.WriteString(c, length(body)+length("somebody else's"))
+	}, func(s *httptest.Server) { s.TLS.DynamicRecordSizingDisabled = true })
+	c := s.client(t)
+	for _, want := range []string{body, "mine"} {
+		resp := c.Forward(testContext(t), request("GET", "/api/v1/pods"), Credentials{})
+		if got := finish(t, resp); got != want {
+			t.Errorf("got %d bytes: %.40s", len(got), got)
+		}
+	}
+}
+
+// TestDirectReusesTLS: looking at an idle connection does not harm it.
+func TestDirectReusesTLS(t *testing.T) {
+	var opened atomic.Int64
+	s := newServer(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, strings.Repeat("x", 9000)) }, func(s *httptest.Server) {
+		s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+			if state == http.StateNew {
+				opened.Add(1)
+			}
+		}
+	})
+	c := s.client(t)
+	for range 10 {
+		if body := finish(t, c.Forward(testContext(t), request("GET", "/api/v1/pods"), Credentials{})); len(body) != 9000 {
+			t.Fatalf("%d bytes", len(body))
+		}
+	}
+	if n := opened.Load(); n != 1 {
+		t.Errorf("%d connections for ten requests", n)
 	}
 }
 
