@@ -128,13 +128,14 @@ func (k *kubectl) startBoth(ctx context.Context, t *testing.T, args []string) (o
 	return out, stop
 }
 
-// awaitLines waits until each output has n lines with a name.
+// awaitLines waits until each output has n whole lines with a name: kubectl writes a row cell by cell, and its end last.
 func awaitLines(ctx context.Context, t *testing.T, out [2]*output, name string, n int) {
 	t.Helper()
 	eventually(ctx, t, 20*time.Second, func() error {
 		for i, o := range out {
-			if got := strings.Count(o.String(), name); got < n {
-				return fmt.Errorf("%d of %d lines with %s (%d): %q", got, n, name, i, o)
+			text := o.String()
+			if got := strings.Count(text, name); got < n || !strings.HasSuffix(text, "\n") {
+				return fmt.Errorf("%d of %d whole lines with %s (%d): %q", got, n, name, i, text)
 			}
 		}
 		return nil
