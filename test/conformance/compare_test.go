@@ -188,6 +188,30 @@ func TestInvented(t *testing.T) {
 	}
 }
 
+// TestSortManagers: the second that a write fell into has no part in the order of managers, but a wrong order shows.
+func TestSortManagers(t *testing.T) {
+	entry := func(manager, second string) string {
+		return `{"manager":"` + manager + `","operation":"Update","time":"2024-01-01T00:00:0` + second + `Z"}`
+	}
+	object := func(entries ...string) string {
+		return `{"metadata":{"managedFields":[` + strings.Join(entries, ",") + `]}} `
+	}
+	a1, a2, b1, b2 := entry("a", "1"), entry("a", "2"), entry("b", "1"), entry("b", "2")
+	for _, tc := range [][2]string{
+		{object(a1, b1), object(a1, b1)},
+		{object(b1, a2), object(a2, b1)},
+		{object(a1, b2) + object(b1, a2), object(a1, b2) + object(a2, b1)},
+		{object(b1, a1), object(b1, a1)}, // no server's order
+		{object(b2, a1), object(b2, a1)},
+		{`"managedFields":[x`, `"managedFields":[x`},
+		{`"managedFields":[1,2]`, `"managedFields":[1,2]`},
+	} {
+		if got := string(sortManagers([]byte(tc[0]))); got != tc[1] {
+			t.Errorf("sorted %s\n  got %s\n want %s", tc[0], got, tc[1])
+		}
+	}
+}
+
 func TestTopLevel(t *testing.T) {
 	body := []byte(`{"items":[{"metadata":{"no":1}}], "metadata": {"yes": 1}}`)
 	from, to, ok := topLevel(body, "metadata")

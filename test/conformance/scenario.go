@@ -224,6 +224,7 @@ func (m *invented) mask(body []byte) []byte {
 	if bytes.Contains(body, []byte(m.namespace)) {
 		body = anyTypeHash.ReplaceAll(body, []byte("HASH")) // of the name of a group
 	}
+	body = sortManagers(body)
 	body = bytes.ReplaceAll(body, []byte(m.namespace), []byte("NS"))
 	body = anyServer.ReplaceAll(body, []byte("SERVER"))
 	body = m.number(body, anyUID, "UID")
