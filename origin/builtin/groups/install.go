@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apiserver/pkg/admission"
 	genericapi "k8s.io/apiserver/pkg/endpoints"
 	"k8s.io/apiserver/pkg/endpoints/discovery"
@@ -64,7 +63,7 @@ type installer struct {
 	addresses discovery.Addresses
 	minWatch  time.Duration
 	maxBody   int64
-	types     managedfields.TypeConverter
+	types     typeConverter
 	// versions are what was installed.
 	versions []*genericapi.APIGroupVersion
 }
@@ -132,7 +131,11 @@ func (in *installer) version(info *genericapiserver.APIGroupInfo, gv schema.Grou
 	}
 	in.versions = append(in.versions, v)
 	services := container.RegisteredWebServices()
-	forgetDescriptions(services[len(services)-1])
+	service := services[len(services)-1]
+	if err := in.creations(v, service); err != nil {
+		return nil, err
+	}
+	forgetDescriptions(service)
 	return resources, nil
 }
 

@@ -1,0 +1,169 @@
+package create
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metainternalversionscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
+	"k8s.io/apiserver/pkg/registry/rest"
+)
+
+// largest is up to how many bytes a body is looked at here. What is larger may not fit
+// into the store with its managed fields, and be stored without.
+const largest = 512 << 10
+
+var namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
+
+// prepare decodes a request; ok is false for what the library has to answer, from whose
+// view the request is as it was.
+func (r *Resource) prepare(req *http.Request) (_ *creation, ok bool) {
+	fields, err := r.Fields()
+	if err != nil || fields == nil {
+		return nil, false
+	}
+	output, _, err := negotiation.NegotiateOutputMediaType(req, r.Scope.Serializer, r.Scope)
+	if err != nil || output.Convert != nil {
+		return nil, false
+	}
+	c := &creation{req: req, options: &metav1.CreateOptions{}}
+	if !r.prepareOptions(c) {
+		return nil, false
+	}
+	body, again, err := readBody(req)
+	defer func() {
+		if !ok {
+			req.Body = again
+		}
+	}()
+	if err != nil || len(body) > largest || r.Scope.MaxRequestBodyBytes > 0 && int64(len(body)) > r.Scope.MaxRequestBodyBytes {
+		return nil, false
+	}
+	c.bodyBytes = len(body)
+	if !r.prepareObject(c, body) {
+		return nil, false
+	}
+	// The versioned form shares the object's memory, and is not kept.
+	versioned, err := r.Scope.UnsafeConvertor.ConvertToVersion(c.object, r.Scope.Kind.GroupVersion())
+	if err != nil {
+		return nil, false
+	}
+	managed, ok := fields.Fields(versioned)
+	if !ok {
+		return nil, false
+	}
+	c.managed = metav1.ManagedFieldsEntry{
+		Manager:    manager(c.options.FieldManager, req.UserAgent()),
+		Operation:  metav1.ManagedFieldsOperationUpdate,
+		APIVersion: r.Scope.Kind.GroupVersion().String(),
+		Time:       &metav1.Time{Time: time.Now().UTC()},
+		FieldsType: "FieldsV1",
+		FieldsV1:   metav1.NewFieldsV1(string(managed)),
+	}
+	return c, true
+}
+
+// prepareOptions reads the parameters of the query.
+func (r *Resource) prepareOptions(c *creation) bool {
+	if c.req.URL.RawQuery != "" {
+		if err := metainternalversionscheme.ParameterCodec.DecodeParameters(c.req.URL.Query(), r.Scope.MetaGroupVersion, c.options); err != nil {
+			return false
+		}
+		if len(metav1validation.ValidateCreateOptions(c.options)) > 0 {
+			return false
+		}
+	}
+	c.options.SetGroupVersionKind(metav1.SchemeGroupVersion.WithKind("CreateOptions"))
+	return true
+}
+
+// prepareObject decodes the object and takes from it what creators do not say.
+func (r *Resource) prepareObject(c *creation, body []byte) bool {
+	input, err := negotiation.NegotiateInputSerializer(c.req, false, r.Scope.Serializer)
+	if err != nil {
+		return false
+	}
+	decoder := input.StrictSerializer // complaints may be errors, or warnings, which is the default
+	if c.options.FieldValidation == metav1.FieldValidationIgnore {
+		decoder = input.Serializer
+	}
+	kind := r.Scope.Kind
+	object, decoded, err := r.Scope.Serializer.DecoderToVersion(decoder, r.Scope.HubGroupVersion).Decode(body, &kind, r.Storage.New())
+	if err != nil || !r.Scope.AcceptsGroupVersion(decoded.GroupVersion()) {
+		return false
+	}
+	if c.meta, err = meta.Accessor(object); err != nil || c.meta.GetManagedFields() != nil {
+		return false
+	}
+	c.object = object
+	return r.prepareNames(c, object)
+}
+
+func (r *Resource) prepareNames(c *creation, object runtime.Object) bool {
+	namespace, err := r.Scope.Namer.Namespace(c.req)
+	if err != nil {
+		return false
+	}
+	_, c.name, _ = r.Scope.Namer.ObjectName(object)
+	if namespace == "" && r.Scope.Resource == namespaces {
+		namespace = c.name
+	}
+	c.namespace = namespace
+	rest.WipeObjectMetaSystemFields(c.meta)
+	return rest.EnsureObjectNamespaceMatchesRequestNamespace(rest.ExpectedNamespaceForResource(namespace, r.Scope.Resource), c.meta) == nil
+}
+
+// readBody reads a body, but not more than a byte above largest; again is all of it.
+func readBody(req *http.Request) (body []byte, again io.ReadCloser, err error) {
+	if n := req.ContentLength; n >= 0 && n < largest {
+		body = make([]byte, 0, n+1)
+	}
+	buf := bytes.NewBuffer(body)
+	_, err = buf.ReadFrom(io.LimitReader(req.Body, largest+1))
+	body = buf.Bytes()
+	rest := io.MultiReader(bytes.NewReader(body), req.Body)
+	if err != nil {
+		rest = io.MultiReader(bytes.NewReader(body), failing{err})
+	}
+	return body, struct {
+		io.Reader
+		io.Closer
+	}{rest, req.Body}, err
+}
+
+// A failing reader gives the error again that reading a body gave.
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+// manager is the name of who creates, by default the first word of the User-Agent.
+func manager(asked, userAgent string) string {
+	if asked != "" {
+		return asked
+	}
+	agent, _, _ := strings.Cut(userAgent, "/")
+	var name strings.Builder
+	for _, c := range agent {
+		if !unicode.IsPrint(c) {
+			continue
+		}
+		if name.Len()+utf8.RuneLen(c) > metav1validation.FieldManagerMaxLength {
+			break
+		}
+		name.WriteRune(c)
+	}
+	if name.Len() == 0 {
+		return "unknown"
+	}
+	return name.String()
+}
