@@ -13,7 +13,7 @@ const (
 	settled = 3 * time.Second
 	// idlePeriod is how often is looked whether the process is idle: when it has used
 	// less than idleShare of one processor since.
-	idlePeriod = 30 * time.Second
+	idlePeriod = 10 * time.Second
 	idleShare  = 0.01
 )
 

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 )
 
 const definition = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"foos.example.com"},
@@ -53,8 +54,12 @@ func TestCustomResources(t *testing.T) {
 	foo := func(name string, spec map[string]any) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Foo", "metadata": map[string]any{"name": name}, "spec": spec}}
 	}
-	made, err := foos.Create(ctx, foo("a", map[string]any{}), metav1.CreateOptions{})
-	if err != nil {
+	var made *unstructured.Unstructured
+	// Who hears at once that a definition is established may be ahead of the server's own watch, as at kube-apiserver.
+	if err := retry.OnError(retry.DefaultBackoff, apierrors.IsNotFound, func() (err error) {
+		made, err = foos.Create(ctx, foo("a", map[string]any{}), metav1.CreateOptions{})
+		return err
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if size, _, _ := unstructured.NestedInt64(made.Object, "spec", "size"); size != 2 || made.GetGeneration() != 1 {

@@ -99,6 +99,7 @@ func (b *bootstrapper) sync(ctx context.Context) error {
 		b.Informers.Core().V1().Namespaces().Informer(), b.Informers.Scheduling().V1().PriorityClasses().Informer(),
 		rbac.ClusterRoles().Informer(), rbac.ClusterRoleBindings().Informer(), rbac.Roles().Informer(), rbac.RoleBindings().Informer(),
 	}
+	b.Informers.Core().V1().Services().Informer() // for later
 	b.Informers.Start(ctx.Done())
 	for _, informer := range needed {
 		select {

@@ -80,8 +80,13 @@ func (b *bootstrapper) upkeep(ctx context.Context) {
 }
 
 // service makes the service if it is missing. One that is there is let alone, as
-// kube-apiserver does it.
+// kube-apiserver does it, and nobody is asked for one that is known to be there: a
+// request would be all that an idle server does.
 func (b *bootstrapper) service(ctx context.Context) error {
+	known := b.Informers.Core().V1().Services().Lister().Services(metav1.NamespaceDefault)
+	if _, err := known.Get(serviceName); err == nil {
+		return nil
+	}
 	services := b.Client.CoreV1().Services(metav1.NamespaceDefault)
 	_, err := services.Get(ctx, serviceName, metav1.GetOptions{})
 	if !apierrors.IsNotFound(err) {
