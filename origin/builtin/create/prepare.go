@@ -2,6 +2,7 @@ package create
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -17,11 +18,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 	"k8s.io/apiserver/pkg/registry/rest"
+	"sigs.k8s.io/json"
 )
 
 // largest is up to how many bytes a body is looked at here. What is larger may not fit
 // into the store with its managed fields, and be stored without.
 const largest = 512 << 10
+
+// errUnforeseen is for the library to tell.
+var errUnforeseen = errors.New("unforeseen")
 
 var namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 
@@ -93,13 +98,11 @@ func (r *Resource) prepareObject(c *creation, body []byte) bool {
 	if err != nil {
 		return false
 	}
-	decoder := input.StrictSerializer // complaints may be errors, or warnings, which is the default
-	if c.options.FieldValidation == metav1.FieldValidationIgnore {
-		decoder = input.Serializer
+	object := r.decodeJSON(c, input, body)
+	if object == nil {
+		object, err = r.decode(c, input, body)
 	}
-	kind := r.Scope.Kind
-	object, decoded, err := r.Scope.Serializer.DecoderToVersion(decoder, r.Scope.HubGroupVersion).Decode(body, &kind, r.Storage.New())
-	if err != nil || !r.Scope.AcceptsGroupVersion(decoded.GroupVersion()) {
+	if err != nil {
 		return false
 	}
 	if c.meta, err = meta.Accessor(object); err != nil || c.meta.GetManagedFields() != nil {
@@ -107,6 +110,45 @@ func (r *Resource) prepareObject(c *creation, body []byte) bool {
 	}
 	c.object = object
 	return r.prepareNames(c, object)
+}
+
+// decodeJSON does for objects that are named in full what decode does, without looking
+// through their JSON for the name first; nil if there is more to it.
+func (r *Resource) decodeJSON(c *creation, input runtime.SerializerInfo, body []byte) runtime.Object {
+	if input.MediaType != runtime.ContentTypeJSON || c.options.FieldValidation == metav1.FieldValidationIgnore {
+		return nil
+	}
+	versioned, err := r.Scope.Creater.New(r.Scope.Kind)
+	if err != nil {
+		return nil
+	}
+	if _, nests := versioned.(runtime.NestedObjectDecoder); nests {
+		return nil
+	}
+	strict, err := json.UnmarshalStrict(body, versioned)
+	if err != nil || len(strict) > 0 || versioned.GetObjectKind().GroupVersionKind() != r.Scope.Kind {
+		return nil
+	}
+	r.Scope.Defaulter.Default(versioned)
+	object := r.Storage.New()
+	if err := r.Scope.UnsafeConvertor.Convert(versioned, object, r.Scope.HubGroupVersion); err != nil {
+		return nil
+	}
+	return object
+}
+
+// decode is for what comes in other encodings, or is to be understood by its path.
+func (r *Resource) decode(c *creation, input runtime.SerializerInfo, body []byte) (runtime.Object, error) {
+	decoder := input.StrictSerializer // complaints may be errors, or warnings, which is the default
+	if c.options.FieldValidation == metav1.FieldValidationIgnore {
+		decoder = input.Serializer
+	}
+	kind := r.Scope.Kind
+	decoded, found, err := r.Scope.Serializer.DecoderToVersion(decoder, r.Scope.HubGroupVersion).Decode(body, &kind, r.Storage.New())
+	if err == nil && !r.Scope.AcceptsGroupVersion(found.GroupVersion()) {
+		err = errUnforeseen
+	}
+	return decoded, err
 }
 
 func (r *Resource) prepareNames(c *creation, object runtime.Object) bool {
