@@ -99,7 +99,7 @@ func New(ctx context.Context, cfg Config) (admission.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
-	chain, err := plugins.NewFromPlugins(names, plugged, initializers, policiesSkipper(cfg.Informers))
+	chain, err := plugins.NewFromPlugins(names, plugged, initializers, skipper(cfg.Informers))
 	if err != nil {
 		return nil, fmt.Errorf("admission plugins: %w", err)
 	}

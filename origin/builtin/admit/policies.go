@@ -1,73 +1,17 @@
 package admit
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"time"
 
-	"k8s.io/apiserver/pkg/admission"
-	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating"
-	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/openapi"
-	"k8s.io/client-go/tools/cache"
 )
-
-// policiesSkipper wraps the two plugins of admission policies: as long as there is
-// no binding of a policy they are not asked. Without one they would do nothing, but
-// only after the policies were compiled for the first time, which they notice once
-// in 100 ms, twice over: too long for a server that is to be ready in less.
-func policiesSkipper(f informers.SharedInformerFactory) admission.Decorator {
-	v1 := f.Admissionregistration().V1()
-	return admission.DecoratorFunc(func(plugin admission.Interface, name string) admission.Interface {
-		switch name {
-		case mutating.PluginName:
-			if p, ok := plugin.(admission.MutationInterface); ok {
-				return mutator{p, noneIn(v1.MutatingAdmissionPolicyBindings().Informer())}
-			}
-		case validating.PluginName:
-			if p, ok := plugin.(admission.ValidationInterface); ok {
-				return validator{p, noneIn(v1.ValidatingAdmissionPolicyBindings().Informer())}
-			}
-		}
-		return plugin
-	})
-}
-
-// noneIn tells whether an informer is sure to know of no object.
-func noneIn(informer cache.SharedIndexInformer) func() bool {
-	store := informer.GetStore()
-	return func() bool { return informer.HasSynced() && len(store.ListKeys()) == 0 }
-}
-
-type mutator struct {
-	admission.MutationInterface
-	none func() bool
-}
-
-func (m mutator) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	if m.none() {
-		return nil
-	}
-	return m.MutationInterface.Admit(ctx, a, o)
-}
-
-type validator struct {
-	admission.ValidationInterface
-	none func() bool
-}
-
-func (v validator) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	if v.none() {
-		return nil
-	}
-	return v.ValidationInterface.Validate(ctx, a, o)
-}
 
 // policyClient is a client whose OpenAPI paths come from discovery while there are
 // no mutating policies. Their plugin asks for the paths every five seconds from the
