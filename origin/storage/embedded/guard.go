@@ -269,7 +269,8 @@ func (g *guard) file(open func() (vfs.File, error)) (vfs.File, error) {
 }
 
 func (g *guard) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	return g.file(func() (vfs.File, error) { return g.FS.Create(name, category) })
+	f, err := g.file(func() (vfs.File, error) { return g.FS.Create(name, category) })
+	return aheadOf(name, f), err
 }
 
 func (g *guard) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
@@ -278,7 +279,7 @@ func (g *guard) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts 
 
 func (g *guard) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	tried := false
-	return g.file(func() (vfs.File, error) {
+	f, err := g.file(func() (vfs.File, error) {
 		// What failed may have renamed the file. A new one will do.
 		if tried {
 			return g.FS.Create(newname, category)
@@ -286,6 +287,7 @@ func (g *guard) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCat
 		tried = true
 		return g.FS.ReuseForWrite(oldname, newname, category)
 	})
+	return aheadOf(newname, f), err
 }
 
 func (g *guard) OpenDir(name string) (vfs.File, error) {

@@ -1,0 +1,92 @@
+package create
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/warning"
+)
+
+// TestManager: the words of k8s.io/apiserver/pkg/endpoints/handlers (managerOrUserAgent, prefixFromUserAgent).
+func TestManager(t *testing.T) {
+	for _, tc := range []struct{ asked, agent, want string }{
+		{"", "kubectl/v1.36 (linux)", "kubectl"},
+		{"me", "kubectl/v1.36", "me"},
+		{"", "", "unknown"},
+		{"", "/", "unknown"},
+		{"", "a\x01b\u00e4/", "ab\u00e4"},
+		{"", strings.Repeat("a", 200), strings.Repeat("a", 128)},
+		{"", strings.Repeat("a", 127) + "\u00e4b", strings.Repeat("a", 127)},
+	} {
+		if got := manager(tc.asked, tc.agent); got != tc.want {
+			t.Errorf("manager(%q, %q) = %q, want %q", tc.asked, tc.agent, got, tc.want)
+		}
+	}
+}
+
+// TestReadBody: whatever was read of a body, all of it can be read again, and fails where it failed.
+func TestReadBody(t *testing.T) {
+	broken := errors.New("broken")
+	large := strings.Repeat("x", largest+1000)
+	for name, tc := range map[string]struct {
+		body   io.Reader
+		length int64
+		read   int
+		whole  string
+		err    error
+	}{
+		"small":          {strings.NewReader("abc"), 3, 3, "abc", nil},
+		"unknown length": {strings.NewReader("abc"), -1, 3, "abc", nil},
+		"empty":          {strings.NewReader(""), 0, 0, "", nil},
+		"large":          {strings.NewReader(large), int64(len(large)), largest + 1, large, nil},
+		"breaks off":     {io.MultiReader(strings.NewReader("abc"), iotest.ErrReader(broken)), 10, 3, "abc", broken},
+	} {
+		t.Run(name, func(t *testing.T) {
+			req := &http.Request{Body: io.NopCloser(tc.body), ContentLength: tc.length}
+			body, again, err := readBody(req)
+			if len(body) != tc.read || !errors.Is(err, tc.err) {
+				t.Errorf("%d bytes, %v", len(body), err)
+			}
+			whole, err := io.ReadAll(again)
+			if string(whole) != tc.whole || !errors.Is(err, tc.err) {
+				t.Errorf("again: %d bytes, %v", len(whole), err)
+			}
+		})
+	}
+}
+
+type warnings []string
+
+func (w *warnings) AddWarning(_, text string) { *w = append(*w, text) }
+
+func TestDropRepeatedOwners(t *testing.T) {
+	yes := true
+	a := metav1.OwnerReference{Kind: "A", Name: "a", UID: "1", Controller: &yes}
+	other := metav1.OwnerReference{Kind: "A", Name: "other", UID: "1"}
+	also := true
+	same := a
+	same.Controller = &also
+	for _, tc := range []struct {
+		owners   []metav1.OwnerReference
+		kept     int
+		warnings int
+	}{
+		{nil, 0, 0},
+		{[]metav1.OwnerReference{a}, 1, 0},
+		{[]metav1.OwnerReference{a, other}, 2, 0},
+		{[]metav1.OwnerReference{a, same, other, a}, 2, 1},
+	} {
+		var told warnings
+		object := &metav1.ObjectMeta{OwnerReferences: tc.owners}
+		dropRepeatedOwners(warning.WithWarningRecorder(context.Background(), &told), object)
+		if len(object.OwnerReferences) != tc.kept || len(told) != tc.warnings {
+			t.Errorf("of %d owners %d are kept, told %q", len(tc.owners), len(object.OwnerReferences), told)
+		}
+	}
+}
