@@ -22,8 +22,9 @@ import (
 )
 
 // largest is up to how many bytes a body is looked at here. What is larger may not fit
-// into the store with its managed fields, and be stored without.
-const largest = 512 << 10
+// into the store with its managed fields, which are three times as large at most, and be
+// stored without.
+const largest = 256 << 10
 
 // errUnforeseen is for the library to tell.
 var errUnforeseen = errors.New("unforeseen")
@@ -49,7 +50,9 @@ func (r *Resource) prepare(req *http.Request) (_ *creation, ok bool) {
 	defer func() {
 		if !ok {
 			req.Body = again
+			return
 		}
+		_ = req.Body.Close() // it was read to its end
 	}()
 	if err != nil || len(body) > largest || r.Scope.MaxRequestBodyBytes > 0 && int64(len(body)) > r.Scope.MaxRequestBodyBytes {
 		return nil, false
