@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -58,8 +60,16 @@ type standalone struct {
 // garbageSlack is how many bytes of garbage may pile up besides as much as there is in
 // use, before it is collected. Of a server that keeps little in memory, whose writes
 // leave a hundred times as much behind, the collector takes an eighth of the processor.
-// It is nothing but a claim: memory that is never touched is never there.
+// It is nothing but a claim to memory, which is never touched and so never there; the
+// runtime counts it all the same, so there is none where GOMEMLIMIT is set.
 const garbageSlack = 64 << 20
+
+func newSlack() []byte {
+	if debug.SetMemoryLimit(-1) != math.MaxInt64 {
+		return nil
+	}
+	return make([]byte, garbageSlack)
+}
 
 // Names in the data folder.
 const (
@@ -73,7 +83,7 @@ const (
 // Start. ctx bounds the making only.
 func NewStandalone(ctx context.Context, c *config.Standalone, o StandaloneOptions) (_ *Server, err error) {
 	s := newServer(o.Logger, c.AdminListen, c.Shutdown)
-	s.standalone = &standalone{slack: make([]byte, garbageSlack)}
+	s.standalone = &standalone{slack: newSlack()}
 	defer func() {
 		if err != nil {
 			s.Close()

@@ -43,6 +43,12 @@ type tooLargeError struct{}
 func (tooLargeError) Error() string    { return "etcdserver: request is too large" }
 func (tooLargeError) Code() codes.Code { return codes.InvalidArgument }
 
+// IsTooLarge reports whether err says that an object is above the engine's limit.
+func IsTooLarge(err error) bool {
+	_, ok := err.(tooLargeError)
+	return ok
+}
+
 // engineError is what an error of the engine means to the callers of a Store. What
 // concerns one verb only (conflicts, compaction, revisions to come) is treated there.
 func engineError(err error) error {

@@ -161,6 +161,21 @@ func objectScenarios() []Scenario {
 			merge(configMaps+"/two", `{"data":{"k":"w"}}`).accept(typeYAML),
 			read(configMaps).accept(typeMetaList),
 		}},
+		{"write/unusual creations", []Step{
+			post(configMaps, configMap).accept(typeKubectl),
+			post(configMaps+"?fieldManager=%ff", named(configMap, "two")),
+			post(configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"three"},"data":{"k":"`+strings.Repeat("v", 300<<10)+`"}}`),
+			post(configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"four","ownerReferences":[`+
+				`{"apiVersion":"v1","kind":"Pod","name":"p","uid":"u"},{"apiVersion":"v1","kind":"Pod","name":"p","uid":"u"}]}}`),
+			post(configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"five","finalizers":["e.com/\u0026","e.com/a"],"annotations":{"k":"v"}}}`).whatever(),
+			post(configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"six","managedFields":[{"manager":"m","operation":"Update","apiVersion":"v1",`+
+				`"time":"2024-01-01T00:00:00Z","fieldsType":"FieldsV1","fieldsV1":{"f:data":{"f:k":{}}}}]},"data":{"k":"v","l":"v"}}`),
+			post(configMaps, `{"kind":"ConfigMap","metadata":{"name":"seven"},"immutable":false}`).whatever(),
+			post(configMaps, `{"metadata":{"name":"eight"},"binaryData":{"k":"AAAA"}}`).whatever(),
+			post(configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"nine"},"date":{}}`).accept(typeKubectl),
+			post(configMaps+"?fieldValidation=Ignore", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"ten"},"date":{}}`),
+			read(configMaps).accept(typeMetaList),
+		}},
 		{"write/without rights", []Step{
 			{Request: Request{Method: "POST", Path: configMaps, Type: typeJSON, Body: configMap}, As: alice, Want: 403},
 			{Request: Request{Method: "DELETE", Path: configMaps + "/one"}, As: alice, Want: 403},

@@ -5,7 +5,7 @@
 // not in what it decides. Plugins that want to look up pods and nodes read them
 // from the server when they do (lean.go), instead of from informers that hold a
 // copy of each. Admission policies cost nothing as long as there are no bindings
-// of them (policies.go).
+// of them, webhooks none as long as none are configured (skip.go, policies.go).
 package admit
 
 import (

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/kubeweir/kubeweir/origin/managedfields"
+	"github.com/kubeweir/kubeweir/origin/registry"
 )
 
 // longest is how long a creation may take (requestTimeoutUpperBound of k8s.io/apiserver).
@@ -94,7 +95,12 @@ func (r *Resource) create(ctx context.Context, c *creation) (runtime.Object, err
 	err := r.mutate(ctx, c, attributes)
 	var result runtime.Object
 	if err == nil {
-		result, err = r.Storage.Create(ctx, c.object, rest.AdmissionToValidateObjectFunc(r.Admit, attributes, r.Scope), c.options)
+		validate := rest.AdmissionToValidateObjectFunc(r.Admit, attributes, r.Scope)
+		result, err = r.Storage.Create(ctx, c.object, validate, c.options)
+		if registry.IsTooLarge(err) { // it may fit without
+			c.meta.SetManagedFields(nil)
+			result, err = r.Storage.Create(ctx, c.object, validate, c.options)
+		}
 	}
 	if err != nil && ctx.Err() != nil { // finisher.FinishRequest
 		return nil, apierrors.NewTimeoutError(fmt.Sprintf("request did not complete within requested timeout - %s", ctx.Err()), 0)

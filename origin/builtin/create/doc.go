@@ -7,5 +7,6 @@
 // anything was done about it. What the library pays for each object and is saved here are
 // a comparison with an empty object to tell what its creator manages (managedfields), and
 // a goroutine with a new stack, which has to grow, to answer at the deadline: storing and
-// admission end at it by themselves.
+// webhooks end at it by themselves, and what plugins read when it is not in their caches
+// ends with the time of a request of its own.
 package create

@@ -21,9 +21,8 @@ import (
 	"sigs.k8s.io/json"
 )
 
-// largest is up to how many bytes a body is looked at here. What is larger may not fit
-// into the store with its managed fields, which are three times as large at most, and be
-// stored without.
+// largest is up to how many bytes a body is read here. Larger ones are rare, and are not
+// to be in memory twice.
 const largest = 256 << 10
 
 // errUnforeseen is for the library to tell.
@@ -87,7 +86,7 @@ func (r *Resource) prepareOptions(c *creation) bool {
 		if err := metainternalversionscheme.ParameterCodec.DecodeParameters(c.req.URL.Query(), r.Scope.MetaGroupVersion, c.options); err != nil {
 			return false
 		}
-		if len(metav1validation.ValidateCreateOptions(c.options)) > 0 {
+		if len(metav1validation.ValidateCreateOptions(c.options)) > 0 || !utf8.ValidString(c.options.FieldManager) {
 			return false
 		}
 	}

@@ -20,14 +20,16 @@ import (
 )
 
 // creations puts create.Resource before the routes that create objects. Left alone are
-// those of subresources, of what is not stored, and of types whose use is warned of.
+// those of subresources, of what is not stored, of types whose use is warned of, and of
+// services, whose addresses and ports are allocated in contexts of their own: only the
+// library's handler leaves them to themselves when the time of the request is over.
 func (in *installer) creations(v *genericapi.APIGroupVersion, service *restful.WebService) error {
 	routes := service.Routes() // the service's own slice, as forgetDescriptions has it
 	for i := range routes {
 		r := &routes[i]
 		resource := r.Path[strings.LastIndexByte(r.Path, '/')+1:]
 		storage, ok := v.Storage[resource].(rest.Creater)
-		if r.Method != http.MethodPost || !ok || strings.Contains(r.Path, "{name}") {
+		if r.Method != http.MethodPost || !ok || resource == "services" || strings.Contains(r.Path, "{name}") {
 			continue
 		}
 		made, err := in.creation(v, resource, storage)
@@ -76,7 +78,8 @@ const deprecatedMajor, deprecatedMinor = 1, 1 << 20
 // what creation has no use for.
 func (in *installer) scope(v *genericapi.APIGroupVersion, resource string, kind schema.GroupVersionKind, scoped rest.Scoper) *handlers.RequestScope {
 	acceptor, _ := v.Storage[resource].(rest.GroupVersionAcceptor)
-	scope := &handlers.RequestScope{
+	tables, _ := v.Storage[resource].(rest.TableConvertor) // a Table is what some would rather have
+	return &handlers.RequestScope{
 		Namer:                       handlers.ContextBasedNaming{Namer: v.Namer, ClusterScoped: !scoped.NamespaceScoped()},
 		Serializer:                  v.Serializer,
 		ParameterCodec:              v.ParameterCodec,
@@ -87,6 +90,7 @@ func (in *installer) scope(v *genericapi.APIGroupVersion, resource string, kind 
 		UnsafeConvertor:             v.UnsafeConvertor,
 		Authorizer:                  v.Authorizer,
 		EquivalentResourceMapper:    v.EquivalentResourceRegistry,
+		TableConvertor:              tables,
 		Resource:                    v.GroupVersion.WithResource(resource),
 		Kind:                        kind,
 		AcceptsGroupVersionDelegate: acceptor,
@@ -94,7 +98,6 @@ func (in *installer) scope(v *genericapi.APIGroupVersion, resource string, kind 
 		MetaGroupVersion:            metaGroupVersion(v),
 		MaxRequestBodyBytes:         v.MaxRequestBodyBytes,
 	}
-	return scope
 }
 
 func metaGroupVersion(v *genericapi.APIGroupVersion) schema.GroupVersion {
