@@ -26,6 +26,9 @@ func (r *Reader) Revalidate(ctx context.Context, c *Collection, req *ReadRequest
 }
 
 func (r *Reader) revalidate(ctx context.Context, c readable, req *ReadRequest) (*api.Response, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err // the upstream need not be asked for a client that has left
+	}
 	if !servable(c, req.Rep) || req.Options.ShardSelector != "" || req.Options.ResourceVersion != "" {
 		return nil, ErrForward
 	}
