@@ -5,11 +5,13 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/warning"
 )
 
@@ -88,5 +90,50 @@ func TestDropRepeatedOwners(t *testing.T) {
 		if len(object.OwnerReferences) != tc.kept || len(told) != tc.warnings {
 			t.Errorf("of %d owners %d are kept, told %q", len(tc.owners), len(object.OwnerReferences), told)
 		}
+	}
+}
+
+// A plugin changes objects.
+type plugin struct{ change func() }
+
+func (plugin) Handles(admission.Operation) bool { return true }
+
+func (p plugin) Admit(context.Context, admission.Attributes, admission.ObjectInterfaces) error {
+	p.change()
+	return nil
+}
+
+// TestManagersAfterAdmission: admission may change managed fields, but not into what nobody can read.
+func TestManagersAfterAdmission(t *testing.T) {
+	entry := func(manager string, operation metav1.ManagedFieldsOperationType) metav1.ManagedFieldsEntry {
+		return metav1.ManagedFieldsEntry{
+			Manager: manager, Operation: operation, APIVersion: "v1", FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:data":{}}`),
+		}
+	}
+	own, valid, invalid := entry("own", "Update"), entry("plugin", "Update"), entry("plugin", "Nothing")
+	for name, tc := range map[string]struct {
+		after    []metav1.ManagedFieldsEntry
+		want     []string
+		warnings int
+	}{
+		"as they were": {[]metav1.ManagedFieldsEntry{own}, []string{"own"}, 0},
+		"others":       {[]metav1.ManagedFieldsEntry{own, valid}, []string{"own", "plugin"}, 0},
+		"none":         {nil, nil, 0},
+		"invalid":      {[]metav1.ManagedFieldsEntry{own, invalid}, []string{"own"}, 1},
+		"replaced":     {[]metav1.ManagedFieldsEntry{invalid}, []string{"own"}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			object := &metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{own}}
+			r := &Resource{Admit: plugin{func() { object.ManagedFields = tc.after }}}
+			var told warnings
+			err := r.mutate(warning.WithWarningRecorder(context.Background(), &told), &creation{meta: object, managed: own}, nil)
+			var got []string
+			for _, e := range object.ManagedFields {
+				got = append(got, e.Manager)
+			}
+			if err != nil || !slices.Equal(got, tc.want) || len(told) != tc.warnings {
+				t.Errorf("managers %v, told %q, %v", got, told, err)
+			}
+		})
 	}
 }

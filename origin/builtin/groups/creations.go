@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/emicklei/go-restful/v3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	genericapi "k8s.io/apiserver/pkg/endpoints"
@@ -104,7 +105,7 @@ func metaGroupVersion(v *genericapi.APIGroupVersion) schema.GroupVersion {
 	if v.MetaGroupVersion != nil {
 		return *v.MetaGroupVersion
 	}
-	return schema.GroupVersion{Version: "v1"}
+	return metav1.SchemeGroupVersion
 }
 
 // resetFields are those that the creator of an object cannot set.
