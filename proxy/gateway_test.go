@@ -3,8 +3,6 @@ package proxy
 import (
 	"context"
 	"encoding/json"
-	"fmt"
-	"io"
 	"log/slog"
 	"strings"
 	"sync"
@@ -282,98 +280,6 @@ func TestOverloadIsRetryable(t *testing.T) {
 		t.Errorf("after the end of the other: %d", status)
 	}
 }
-
-func TestSessionSeesWritesMadeHere(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newGatewayBench(t, func(o *Options) { o.Consistency = Consistency{Default: ModeSession, MaxStaleness: time.Minute} })
-		b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
-		list := func() (string, bool) {
-			before := b.upstream.count()
-			_, body, _ := b.do("GET /api/v1/pods")
-			if b.upstream.count() != before {
-				return "", false
-			}
-			return names(t, body), true
-		}
-		if got, cached := list(); !cached || got != "a" {
-			t.Fatalf("%q, cached %v", got, cached)
-		}
-		// A write that the feed brings late: the read waits for it.
-		b.source.Hold()
-		b.upstream.answer = func(*api.Request) *api.Response {
-			o := b.source.Create(cachetest.Pods, cachetest.Pod("default/b", ""))
-			return &api.Response{Status: 201, Length: -1, BodyTo: strings.NewReader(
-				fmt.Sprintf(`{"kind":"Pod","metadata":{"name":"b","resourceVersion":%q}}`, o.GetResourceVersion()))}
-		}
-		if status, _, _ := b.do("POST /api/v1/namespaces/default/pods"); status != 201 {
-			t.Fatal(status)
-		}
-		go func() {
-			time.Sleep(100 * time.Millisecond)
-			b.source.Release()
-		}()
-		if got, cached := list(); !cached || got != "a b" {
-			t.Errorf("after a create: %q, cached %v", got, cached)
-		}
-		// A deletion whose answer tells the uid alone.
-		b.source.Hold()
-		b.upstream.answer = func(*api.Request) *api.Response {
-			o := b.source.Delete(cachetest.Pods, "default/a")
-			return &api.Response{Status: 200, Body: fmt.Appendf(nil, `{"kind":"Status","details":{"name":"a","uid":%q}}`, o.GetUID())}
-		}
-		b.do("DELETE /api/v1/namespaces/default/pods/a")
-		go func() {
-			time.Sleep(100 * time.Millisecond)
-			b.source.Release()
-		}()
-		if got, cached := list(); !cached || got != "b" {
-			t.Errorf("after a delete: %q, cached %v", got, cached)
-		}
-		// A feed that does not come: the upstream answers.
-		b.source.Hold()
-		b.upstream.answer = func(*api.Request) *api.Response {
-			o := b.source.Create(cachetest.Pods, cachetest.Pod("default/c", ""))
-			return &api.Response{Status: 201, Body: fmt.Appendf(nil, `{"kind":"Pod","metadata":{"name":"c","resourceVersion":%q}}`, o.GetResourceVersion())}
-		}
-		b.do("POST /api/v1/namespaces/default/pods")
-		b.upstream.answer = nil
-		if got, cached := list(); cached {
-			t.Errorf("answered %q from a cache that lacks a write", got)
-		}
-		b.source.Release()
-	})
-}
-
-func TestWriteIsRecordedBeforeItsAnswerGoesOut(t *testing.T) {
-	s := newSession(time.Now)
-	info := api.ParseRequestInfo("POST", "/api/v1/namespaces/default/pods", "")
-	body := `{"kind":"Pod","metadata":{"resourceVersion":"42"}}`
-	resp := s.observeWrite(&info, &api.Response{Status: 201, Length: -1, BodyTo: strings.NewReader(body)})
-	gr := schema.GroupResource{Resource: "pods"}
-	var got strings.Builder
-	w := writerFunc(func(p []byte) (int, error) {
-		if v := s.mu.resources[gr].version; v != 42 {
-			t.Errorf("bytes go out at recorded version %d", v)
-		}
-		return got.Write(p)
-	})
-	if _, err := resp.BodyTo.WriteTo(w); err != nil || got.String() != body {
-		t.Errorf("%q, %v", got.String(), err)
-	}
-	resp.Done(int64(len(body)), nil)
-	if n := s.mu.resources[gr].unknown; n != 0 {
-		t.Errorf("%d writes of unknown effect", n)
-	}
-	lost := s.observeWrite(&info, &api.Response{Status: 201, Length: -1, BodyTo: strings.NewReader(body)})
-	lost.Done(0, io.ErrClosedPipe) // the client left before the answer was read
-	if n := s.mu.resources[gr].unknown; n != 1 {
-		t.Errorf("%d writes of unknown effect after a lost answer", n)
-	}
-}
-
-type writerFunc func([]byte) (int, error)
-
-func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 func TestStaleAnswersSaySo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

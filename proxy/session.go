@@ -189,15 +189,34 @@ func (s *session) hold(ctx context.Context, c *cache.Collection) error {
 	}
 	// Only now: an object that was created and deleted here may have come just
 	// before.
-	return s.holdDeletions(ctx, c, s.visible(gr, c))
+	return s.holdDeletions(ctx, gr, c)
 }
 
 // holdDeletions waits until c shows none of the deleted objects.
-func (s *session) holdDeletions(ctx context.Context, c *cache.Collection, deleted map[string]deletion) error {
+func (s *session) holdDeletions(ctx context.Context, gr schema.GroupResource, c *cache.Collection) error {
+	deleted := s.visible(gr, c)
 	deadline := s.now().Add(sessionWait)
 	for key, d := range deleted {
 		if err := c.WaitDeleted(ctx, key, d.uid, 0, deadline.Sub(s.now())); err != nil {
-			return fmt.Errorf("%w: %w", errNotHeld, err)
+			return s.proveDeletions(ctx, gr, c, deleted)
+		}
+	}
+	return nil
+}
+
+// proveDeletions asks the upstream how new c must be to hold every write. What
+// c shows of deleted then is there still: nothing deleted it, as in a dry run
+// whose options came in the body.
+func (s *session) proveDeletions(ctx context.Context, gr schema.GroupResource, c *cache.Collection, deleted map[string]deletion) error {
+	if _, err := c.Fresh(ctx); err != nil {
+		return fmt.Errorf("%w: %w", errNotHeld, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := s.lockedWrites(gr)
+	for key, d := range deleted {
+		if w.deleted[key] == d && !c.HasSeenDelete(key, d.uid, 0) {
+			delete(w.deleted, key)
 		}
 	}
 	return nil

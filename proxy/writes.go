@@ -7,7 +7,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/object"
@@ -110,25 +109,30 @@ func (b *observedBody) flush() error {
 
 // answered is the part of a write's answer that tells what it did.
 type answered struct {
-	Kind     string `json:"kind"`
-	Metadata struct {
-		UID             types.UID `json:"uid"`
-		ResourceVersion string    `json:"resourceVersion"`
-	} `json:"metadata"`
-	Details *metav1.StatusDetails `json:"details"`
+	Kind     string                `json:"kind"`
+	Metadata answeredMeta          `json:"metadata"`
+	Details  *metav1.StatusDetails `json:"details"`
+}
+
+type answeredMeta struct {
+	ResourceVersion            string       `json:"resourceVersion"`
+	DeletionTimestamp          *metav1.Time `json:"deletionTimestamp"`
+	DeletionGracePeriodSeconds *int64       `json:"deletionGracePeriodSeconds"`
+	Finalizers                 []string     `json:"finalizers"`
+}
+
+// leaves says that an update which was answered with m may have deleted the
+// object: the last finalizer of an object that is being deleted was taken away.
+// The answer carries the version from before then (ShouldDeleteDuringUpdate and
+// deleteWithoutFinalizers in k8s.io/apiserver/pkg/registry/generic/registry).
+func (m *answeredMeta) leaves() bool {
+	return m.DeletionTimestamp != nil && len(m.Finalizers) == 0 &&
+		(m.DeletionGracePeriodSeconds == nil || *m.DeletionGracePeriodSeconds == 0)
 }
 
 func (s *session) record(gr schema.GroupResource, info *api.RequestInfo, body []byte) {
-	if bytes.HasPrefix(body, []byte("k8s\x00")) {
-		if version := protobufVersion(body); version > 0 {
-			s.wrote(gr, version)
-		} else {
-			s.wroteUnknown(gr)
-		}
-		return
-	}
-	var a answered
-	if err := json.Unmarshal(body, &a); err != nil {
+	a, err := readAnswer(body)
+	if err != nil {
 		s.wroteUnknown(gr)
 		return
 	}
@@ -138,6 +142,9 @@ func (s *session) record(gr schema.GroupResource, info *api.RequestInfo, body []
 		// Also a deletion's: the object in its answer carries the version of
 		// the deletion (k8s.io/apiserver/pkg/storage/etcd3/store.go).
 		s.wrote(gr, version)
+		if info.Verb != "delete" && a.Metadata.leaves() {
+			s.wroteUnknown(gr)
+		}
 	case info.Verb == "delete" && info.Subresource == "" && a.Kind == "Status" && a.Details != nil && a.Details.UID != "":
 		s.deleted(gr, objectKey(info.Namespace, info.Name), string(a.Details.UID))
 	default:
@@ -145,18 +152,27 @@ func (s *session) record(gr schema.GroupResource, info *api.RequestInfo, body []
 	}
 }
 
-// protobufVersion is the resourceVersion of an object in a protobuf body, 0 for
-// what is no object.
-func protobufVersion(body []byte) uint64 {
+func readAnswer(body []byte) (answered, error) {
+	var a answered
+	if !bytes.HasPrefix(body, []byte("k8s\x00")) {
+		err := json.Unmarshal(body, &a)
+		return a, err
+	}
 	_, kind, raw, err := object.ParseProtobufObject(body)
-	if err != nil || kind == "Status" {
-		return 0
-	}
-	o, err := object.DefaultSchema().Decode(api.Protobuf, raw)
 	if err != nil {
-		return 0
+		return a, err
 	}
-	return o.RV
+	if kind == "Status" {
+		var status metav1.Status
+		err := status.Unmarshal(raw)
+		return answered{Kind: kind, Details: status.Details}, err
+	}
+	var o metav1.PartialObjectMetadata // metadata is the first field of every object
+	if err := o.Unmarshal(raw); err != nil {
+		return a, err
+	}
+	a.Metadata = answeredMeta{o.ResourceVersion, o.DeletionTimestamp, o.DeletionGracePeriodSeconds, o.Finalizers}
+	return a, nil
 }
 
 // objectKey is the key under which the cache holds an object.

@@ -270,7 +270,8 @@ func serviceScenarios() []Scenario {
 			post(services, service("two-names", `{"ports":[{"port":80},{"port":81}]}`)).status(422),
 			post(services, service("headless", `{"clusterIP":"None","ports":[{"port":80}]}`)),
 			post(services, service("external", `{"type":"ExternalName","externalName":"x.example.com"}`)),
-			merge(services+"/plain", `{"spec":{"clusterIP":"10.0.0.77"}}`).refused(422, "may not change once set"),
+			// The address of the service "kubernetes", which "plain" can never have been given.
+			merge(services+"/plain", `{"spec":{"clusterIP":"10.0.0.1"}}`).refused(422, "may not change once set"),
 			merge(services+"/plain", `{"spec":{"type":"NodePort"}}`).says("nodePort"),
 			merge(services+"/plain", `{"spec":{"type":"ClusterIP","ports":[{"port":80}]}}`).whatever(),
 			merge(services+"/balanced/status", `{"status":{"loadBalancer":{"ingress":[{"ip":"1.2.3.4"}]}}}`),
