@@ -34,20 +34,16 @@ const (
 // watch cache says (apiserver, storage/cacher/watch_cache.go, resourceVersionTooHighRetrySeconds).
 const tooLargeRetry = 1
 
-// tooLargeError is what an object above the engine's limit is refused with: 500 with
+// ErrTooLarge is what an object above the engine's limit is refused with: 500 with
 // the message that kube-apiserver passes on from etcd. The endpoint handlers know it
 // by code and text (apiserver, endpoints/handlers/rest.go, isTooLargeError) and try
 // again without managedFields.
+var ErrTooLarge error = tooLargeError{}
+
 type tooLargeError struct{}
 
 func (tooLargeError) Error() string    { return "etcdserver: request is too large" }
 func (tooLargeError) Code() codes.Code { return codes.InvalidArgument }
-
-// IsTooLarge reports whether err says that an object is above the engine's limit.
-func IsTooLarge(err error) bool {
-	_, ok := err.(tooLargeError)
-	return ok
-}
 
 // engineError is what an error of the engine means to the callers of a Store. What
 // concerns one verb only (conflicts, compaction, revisions to come) is treated there.
@@ -56,7 +52,7 @@ func engineError(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, engine.ErrTooLarge):
-		return tooLargeError{}
+		return ErrTooLarge
 	case errors.Is(err, engine.ErrUnavailable), errors.Is(err, engine.ErrClosed):
 		// No Retry-After: clients would repeat writes that may have happened.
 		return apierrors.NewServiceUnavailable(err.Error())

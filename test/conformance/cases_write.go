@@ -1,6 +1,9 @@
 package conformance
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // Requests that write, for scenarios and live watches.
 
@@ -174,6 +177,7 @@ func objectScenarios() []Scenario {
 			post(configMaps, `{"metadata":{"name":"eight"},"binaryData":{"k":"AAAA"}}`).whatever(),
 			post(configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"nine"},"date":{}}`).accept(typeKubectl),
 			post(configMaps+"?fieldValidation=Ignore", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"ten"},"date":{}}`),
+			post(configMaps, manyKeys("eleven", 30_000)), // too large for the store with its managedFields
 			read(configMaps).accept(typeMetaList),
 		}},
 		{"write/without rights", []Step{
@@ -186,6 +190,17 @@ func objectScenarios() []Scenario {
 			{Request: Request{Method: "POST", Path: configMaps, Type: typeJSON, Body: configMap, Header: map[string]string{"Impersonate-User": "system:admin", "Impersonate-Group": "system:masters"}}, Want: 201},
 		}},
 	}
+}
+
+// manyKeys is a ConfigMap of n keys of 24 letters without values.
+func manyKeys(name string, n int) string {
+	var b strings.Builder
+	b.WriteString(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"` + name + `"},"data":{"k":""`)
+	for i := range n {
+		fmt.Fprintf(&b, `,"key-%020d":""`, i)
+	}
+	b.WriteString("}}")
+	return b.String()
 }
 
 func patchScenarios() []Scenario {

@@ -2,6 +2,7 @@ package create
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -97,7 +98,7 @@ func (r *Resource) create(ctx context.Context, c *creation) (runtime.Object, err
 	if err == nil {
 		validate := rest.AdmissionToValidateObjectFunc(r.Admit, attributes, r.Scope)
 		result, err = r.Storage.Create(ctx, c.object, validate, c.options)
-		if registry.IsTooLarge(err) { // it may fit without
+		if errors.Is(err, registry.ErrTooLarge) { // it may fit without
 			c.meta.SetManagedFields(nil)
 			result, err = r.Storage.Create(ctx, c.object, validate, c.options)
 		}

@@ -10,9 +10,15 @@ import (
 	"testing"
 	"testing/iotest"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/endpoints/handlers"
+	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/warning"
+
+	"github.com/kubeweir/kubeweir/origin/registry"
 )
 
 // TestManager: the words of k8s.io/apiserver/pkg/endpoints/handlers (managerOrUserAgent, prefixFromUserAgent).
@@ -133,6 +139,46 @@ func TestManagersAfterAdmission(t *testing.T) {
 			}
 			if err != nil || !slices.Equal(got, tc.want) || len(told) != tc.warnings {
 				t.Errorf("managers %v, told %q, %v", got, told, err)
+			}
+		})
+	}
+}
+
+// A store takes objects that have at most so many managers.
+type store struct {
+	managers int
+	asked    int
+}
+
+func (*store) New() runtime.Object { return &corev1.ConfigMap{} }
+func (*store) Destroy()            {}
+
+func (s *store) Create(_ context.Context, object runtime.Object, _ rest.ValidateObjectFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
+	s.asked++
+	if len(object.(*corev1.ConfigMap).ManagedFields) > s.managers {
+		return nil, registry.ErrTooLarge
+	}
+	return object, nil
+}
+
+// TestTooLarge: an object that is too large with its managed fields is stored without.
+func TestTooLarge(t *testing.T) {
+	for name, tc := range map[string]struct {
+		managers     int
+		asked, known int
+		err          error
+	}{
+		"fits":         {1, 1, 1, nil},
+		"fits without": {0, 2, 0, nil},
+		"does not fit": {-1, 2, 0, registry.ErrTooLarge},
+	} {
+		t.Run(name, func(t *testing.T) {
+			object, s := &corev1.ConfigMap{}, &store{managers: tc.managers}
+			r := &Resource{Scope: &handlers.RequestScope{}, Storage: s, Admit: plugin{func() {}}}
+			managed := metav1.ManagedFieldsEntry{Manager: "own"}
+			_, err := r.create(t.Context(), &creation{object: object, meta: object, managed: managed, options: &metav1.CreateOptions{}})
+			if !errors.Is(err, tc.err) || s.asked != tc.asked || len(object.ManagedFields) != tc.known {
+				t.Errorf("%v after %d times, %d managers", err, s.asked, len(object.ManagedFields))
 			}
 		})
 	}
