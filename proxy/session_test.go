@@ -180,7 +180,7 @@ func TestLeaves(t *testing.T) {
 		pod := &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: c.meta}
 		for _, body := range []string{encodeJSON(t, pod), encodeProtobuf(t, pod)} {
 			a, err := readAnswer([]byte(body))
-			if err != nil || a.Metadata.ResourceVersion != "7" || a.Metadata.leaves() != c.want {
+			if err != nil || a.Metadata.ResourceVersion != "7" || a.leaves() != c.want {
 				t.Errorf("%s: %+v, %v", name, a, err)
 			}
 		}

@@ -121,12 +121,14 @@ type answeredMeta struct {
 	Finalizers                 []string     `json:"finalizers"`
 }
 
-// leaves says that an update which was answered with m may have deleted the
-// object: the last finalizer of an object that is being deleted was taken away.
-// The answer carries the version from before then (ShouldDeleteDuringUpdate and
-// deleteWithoutFinalizers in k8s.io/apiserver/pkg/registry/generic/registry).
-func (m *answeredMeta) leaves() bool {
-	return m.DeletionTimestamp != nil && len(m.Finalizers) == 0 &&
+// leaves says that an update which was answered so may have deleted the object:
+// the last finalizer of an object that is being deleted was taken away. The answer
+// carries the version from before then (ShouldDeleteDuringUpdate and
+// deleteWithoutFinalizers in k8s.io/apiserver/pkg/registry/generic/registry). A
+// Table does not show it.
+func (a *answered) leaves() bool {
+	m := &a.Metadata
+	return a.Kind == "Table" || m.DeletionTimestamp != nil && len(m.Finalizers) == 0 &&
 		(m.DeletionGracePeriodSeconds == nil || *m.DeletionGracePeriodSeconds == 0)
 }
 
@@ -142,7 +144,7 @@ func (s *session) record(gr schema.GroupResource, info *api.RequestInfo, body []
 		// Also a deletion's: the object in its answer carries the version of
 		// the deletion (k8s.io/apiserver/pkg/storage/etcd3/store.go).
 		s.wrote(gr, version)
-		if info.Verb != "delete" && a.Metadata.leaves() {
+		if info.Verb != "delete" && a.leaves() {
 			s.wroteUnknown(gr)
 		}
 	case info.Verb == "delete" && info.Subresource == "" && a.Kind == "Status" && a.Details != nil && a.Details.UID != "":
