@@ -142,9 +142,14 @@ func (s *session) write(ctx context.Context) {
 	case n < 12:
 		patch := fmt.Sprintf(`{"metadata":{"labels":{"color":%q}},"data":{"round":"%d"}}`, color, s.round)
 		s.wrote(ctx, name, color, request{method: http.MethodPatch, path: path + "/" + name, typ: "application/merge-patch+json", body: patch})
-	case n < 19:
+	case n < 17:
 		s.must(ctx, request{method: http.MethodDelete, path: path + "/" + name})
 		delete(s.present, name)
+	case n < 19:
+		s.finalize(ctx, path+"/"+name)
+		delete(s.present, name)
+	case s.random.IntN(2) == 0: // a dry run deletes nothing
+		s.must(ctx, request{method: http.MethodDelete, path: path + "/" + name, body: `{"apiVersion":"v1","kind":"DeleteOptions","dryRun":["All"]}`})
 	default:
 		s.touched = "all that are " + color
 		s.must(ctx, request{method: http.MethodDelete, path: path + "?labelSelector=" + url.QueryEscape("session=mine,color="+color)})
@@ -154,6 +159,17 @@ func (s *session) write(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// finalize deletes an object in three steps, of which the last, an update, lets it go.
+func (s *session) finalize(ctx context.Context, path string) {
+	s.t.Helper()
+	patch := request{method: http.MethodPatch, path: path, typ: "application/merge-patch+json"}
+	patch.body = `{"metadata":{"finalizers":["example.com/kept"]}}`
+	s.must(ctx, patch)
+	s.must(ctx, request{method: http.MethodDelete, path: path})
+	patch.body = `{"metadata":{"finalizers":null}}`
+	s.must(ctx, patch)
 }
 
 func (s *session) must(ctx context.Context, r request) answer {
