@@ -87,6 +87,7 @@ func (c *conn) serveHTTP2(tc *tls.Conn) {
 // serveStream serves one request of an HTTP/2 connection.
 func (c *conn) serveStream(w http.ResponseWriter, hr *http.Request) {
 	r := c.ownHTTP2(hr)
+	c.srv.alone(nil)
 	resp := c.srv.call(hr.Context(), r)
 	if resp.Upgrade != nil {
 		c.srv.log.Error("the handler upgrades an HTTP/2 request", "method", r.Method, "path", r.Path)

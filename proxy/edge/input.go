@@ -76,6 +76,7 @@ type input struct {
 	fill   func(fd uintptr) bool
 	direct bool // while fill reads, from fd
 	fd     int
+	prompt prompt
 
 	// mu guards what follows, so that an interrupt is not lost to a deadline that is
 	// set at the same moment.
@@ -86,6 +87,9 @@ type input struct {
 
 func (in *input) init(c *conn) {
 	in.c, in.nc = c, c.nc
+	if c.srv.o.ThreadWait {
+		in.prompt.init(c.raw)
+	}
 	if c.nc == c.raw {
 		in.initRaw(c.raw)
 	}
@@ -126,9 +130,18 @@ func (in *input) wait() (ok bool) {
 		}
 		in.release()
 	}
+	began := time.Now()
 	if err := in.keep(in.c.srv.o.IdleTimeout); err != nil {
 		return false
 	}
+	in.prompt.await()
+	ok = in.waitRead()
+	in.prompt.waited(time.Since(began), in.c.srv.alone(in.c))
+	return ok
+}
+
+// waitRead blocks until there is a byte, and no longer than the deadline.
+func (in *input) waitRead() (ok bool) {
 	if in.raw != nil {
 		if err := in.raw.Read(in.fill); err != nil || in.br == nil {
 			return false

@@ -163,6 +163,7 @@ func (s *stream1) WriteFrames(frames [][]byte) error {
 	case size == 0:
 		return nil
 	}
+	s.c.srv.alone(nil)
 	w := frameWriter{dst: &s.c.out, buf: s.c.srv.buffers.get(size + chunkOverhead)}
 	defer s.c.srv.buffers.put(w.buf)
 	if s.chunked {

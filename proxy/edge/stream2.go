@@ -87,6 +87,7 @@ func (s *stream2) WriteFrames(frames [][]byte) error {
 	case size == 0:
 		return nil
 	}
+	s.c.srv.alone(nil)
 	w := frameWriter{dst: s.sw, buf: s.c.srv.buffers.get(size)}
 	defer s.c.srv.buffers.put(w.buf)
 	for _, f := range frames {

@@ -1,0 +1,30 @@
+package edge
+
+import (
+	"net"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// init prepares waiting for nc, the socket.
+func (p *prompt) init(nc net.Conn) {
+	sc, ok := nc.(syscall.Conn)
+	if !ok {
+		return
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return
+	}
+	p.raw, p.poll = raw, p.wait
+}
+
+// wait blocks until fd can be read, promptly has passed or a signal comes.
+func (p *prompt) wait(fd uintptr) bool {
+	fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}} //nolint:gosec // a descriptor
+	timeout := unix.NsecToTimespec(promptly.Nanoseconds())
+	n, err := unix.Ppoll(fds[:], &timeout, nil)
+	p.came = n > 0 || err != nil // what was interrupted was not in vain
+	return true
+}
