@@ -19,6 +19,10 @@
 // keeps the context and the buffers of its request, where ours keeps a goroutine
 // with a small stack.
 //
+// A connection whose client asks again as soon as it is answered, alone, waits for
+// the next request in a system call of its thread instead of being parked; see
+// Options.ThreadWait.
+//
 // What a handler gets is owned by it: no byte of it is a transport's buffer.
 // Panics of a handler, a body or a stream end one response, never the process.
 package edge
