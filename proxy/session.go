@@ -52,6 +52,9 @@ const (
 	deletionsFor = 5 * time.Minute
 	// sessionWait is how long a read waits for the feed to bring the writes.
 	sessionWait = time.Second
+	// deletionWait is how long a read waits for deletions before the upstream is
+	// asked: they may have been a dry run's.
+	deletionWait = 100 * time.Millisecond
 )
 
 // errNotHeld says that the cache does not hold all writes yet.
@@ -195,7 +198,7 @@ func (s *session) hold(ctx context.Context, c *cache.Collection) error {
 // holdDeletions waits until c shows none of the deleted objects.
 func (s *session) holdDeletions(ctx context.Context, gr schema.GroupResource, c *cache.Collection) error {
 	deleted := s.visible(gr, c)
-	deadline := s.now().Add(sessionWait)
+	deadline := s.now().Add(deletionWait)
 	for key, d := range deleted {
 		if err := c.WaitDeleted(ctx, key, d.uid, 0, deadline.Sub(s.now())); err != nil {
 			return s.proveDeletions(ctx, gr, c, deleted)
