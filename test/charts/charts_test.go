@@ -119,9 +119,10 @@ func (k *kubectl) run(ctx context.Context, config, line string) string {
 	return stdout.String() + "\n---\n" + stderr.String() + end
 }
 
-// mask hides what no two servers share: times, ages, versions, addresses, names of temporary files.
+// mask hides what no two servers share: times, ages with the spaces after them (9s is shorter than 10s), versions,
+// addresses, names of temporary files.
 var mask = regexp.MustCompile(`\d{4}-\d\d-\d\dT[0-9:]+Z|(resourceVersion|uid): \S+|(UID|Resource Version): +\S+|127\.0\.0\.1:\d+|` +
-	`/tmp/\S+|diff -u\S* .*|(---|\+\+\+) /\S+.*|\b(\d+m)?\d+s\b`)
+	`/tmp/\S+|diff -u\S* .*|(---|\+\+\+) /\S+.*|\b(\d+m)?\d+s\b *|\bAGE +`)
 
 // sorted puts in order what the libraries find by walking maps: the reasons why an object is refused, and the custom
 // resources of a group.

@@ -211,7 +211,7 @@ var (
 	anyServer    = regexp.MustCompile(`127\.0\.0\.1:[0-9]+`)
 	isList       = regexp.MustCompile(`"kind":"([A-Za-z]*List|Table)"`)
 	anyTypeHash  = regexp.MustCompile(`"storageVersionHash":"[^"]+"`)
-	anyAge       = regexp.MustCompile(`"[0-9]+s"|"<invalid>"`)
+	anyAge       = regexp.MustCompile(ages)
 )
 
 func (m *invented) mask(body []byte) []byte {
