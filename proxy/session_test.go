@@ -35,11 +35,11 @@ func (b *gatewayBench) list() (string, bool) {
 	return names(b.t, body), true
 }
 
-// lateFeed holds the feed back for 100 ms from now.
+// lateFeed holds the feed back for half as long as deletions are waited for.
 func (b *gatewayBench) lateFeed() {
 	b.source.Hold()
 	go func() {
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(deletionWait / 2)
 		b.source.Release()
 	}()
 }

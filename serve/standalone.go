@@ -120,12 +120,15 @@ func NewStandalone(ctx context.Context, c *config.Standalone, o StandaloneOption
 	})
 	return s, s.addHandler(authenticator, identity.WatchesOptions{},
 		proxy.Options{InProcess: true, Consistency: proxy.Consistency{Default: proxy.ModeStrict}, Limits: proxyLimits(&c.Limits)},
-		s.standaloneEdgeOptions(c),
+		s.standaloneEdgeOptions(c, &o),
 	)
 }
 
-func (s *Server) standaloneEdgeOptions(c *config.Standalone) edge.Options {
+func (s *Server) standaloneEdgeOptions(c *config.Standalone, so *StandaloneOptions) edge.Options {
 	o := edgeOptions(&c.Limits, &c.Timeouts, s.log, s.registry)
+	if so.InMemory {
+		o.ThreadWait = false // the clients of a test are in its process
+	}
 	if c.TLS.CertFile != "" {
 		o.CertFile, o.KeyFile = c.TLS.CertFile, c.TLS.PrivateKeyFile
 	} else {

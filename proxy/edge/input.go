@@ -87,12 +87,29 @@ type input struct {
 
 func (in *input) init(c *conn) {
 	in.c, in.nc = c, c.nc
+	raw := socketOf(c.raw)
+	if raw == nil {
+		return
+	}
 	if c.srv.o.ThreadWait {
-		in.prompt.init(c.raw)
+		in.prompt.init(raw)
 	}
 	if c.nc == c.raw {
-		in.initRaw(c.raw)
+		in.initRaw(raw)
 	}
+}
+
+// socketOf gives access to the descriptor of a socket, nil if nc is none.
+func socketOf(nc net.Conn) syscall.RawConn {
+	sc, ok := nc.(syscall.Conn)
+	if !ok {
+		return nil
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	return raw
 }
 
 // Read implements io.Reader for the bufio.Reader.
@@ -131,12 +148,14 @@ func (in *input) wait() (ok bool) {
 		in.release()
 	}
 	began := time.Now()
-	if err := in.keep(in.c.srv.o.IdleTimeout); err != nil {
+	if err := in.keep(began, in.c.srv.o.IdleTimeout); err != nil {
 		return false
 	}
 	in.prompt.await()
 	ok = in.waitRead()
-	in.prompt.waited(time.Since(began), in.c.srv.alone(in.c))
+	if in.prompt.poll != nil {
+		in.prompt.waited(time.Since(began), in.c.srv.alone(in.c))
+	}
 	return ok
 }
 
@@ -214,7 +233,7 @@ func (in *input) arm() error {
 			return in.set(time.Now().Add(in.c.srv.o.ReadHeaderTimeout))
 		}
 	case readBody:
-		return in.keep(in.c.srv.o.BodyIdleTimeout)
+		return in.keep(time.Now(), in.c.srv.o.BodyIdleTimeout)
 	case readWait:
 	}
 	return nil
@@ -222,8 +241,7 @@ func (in *input) arm() error {
 
 // keep pushes the deadline ahead so that between three quarters and all of
 // timeout is left: setting it costs more than looking at the clock.
-func (in *input) keep(timeout time.Duration) error {
-	now := time.Now()
+func (in *input) keep(now time.Time, timeout time.Duration) error {
 	in.mu.Lock()
 	left := in.deadline.Sub(now)
 	in.mu.Unlock()

@@ -2,9 +2,9 @@
 
 package edge
 
-import "net"
+import "syscall"
 
 // initRaw leaves the connection to wait with a read of one byte.
-func (in *input) initRaw(net.Conn) {}
+func (in *input) initRaw(syscall.RawConn) {}
 
 func readNow(int, []byte) (int, error) { panic("not reached") }

@@ -5,21 +5,12 @@ package edge
 import (
 	"errors"
 	"io"
-	"net"
 	"syscall"
 )
 
 // initRaw prepares waiting for readability, with which an idle plaintext
 // connection needs no buffer and its first read no second system call.
-func (in *input) initRaw(nc net.Conn) {
-	sc, ok := nc.(syscall.Conn)
-	if !ok {
-		return
-	}
-	raw, err := sc.SyscallConn()
-	if err != nil {
-		return
-	}
+func (in *input) initRaw(raw syscall.RawConn) {
 	in.raw, in.fill = raw, in.tryFill
 }
 

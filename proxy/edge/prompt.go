@@ -6,7 +6,7 @@ import (
 )
 
 // While one client asks again and again as soon as it is answered, and nobody else
-// asks, parking its goroutine between two requests costs as much as a small request:
+// asks, parking its goroutine between two requests costs a fifth of a small request:
 // the thread looks for other work and sleeps, the poller's wakes, runs the goroutine
 // and wakes another to look for more, and so on. Such a connection waits in a system
 // call of its own thread for a moment before it is parked; the runtime hands the

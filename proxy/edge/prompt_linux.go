@@ -1,22 +1,13 @@
 package edge
 
 import (
-	"net"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-// init prepares waiting for nc, the socket.
-func (p *prompt) init(nc net.Conn) {
-	sc, ok := nc.(syscall.Conn)
-	if !ok {
-		return
-	}
-	raw, err := sc.SyscallConn()
-	if err != nil {
-		return
-	}
+// init prepares waiting for the socket.
+func (p *prompt) init(raw syscall.RawConn) {
 	p.raw, p.poll = raw, p.wait
 }
 

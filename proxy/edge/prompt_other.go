@@ -2,6 +2,6 @@
 
 package edge
 
-import "net"
+import "syscall"
 
-func (p *prompt) init(net.Conn) {}
+func (p *prompt) init(syscall.RawConn) {}
