@@ -78,7 +78,7 @@ type Gateway struct {
 // New returns a Gateway made of the given parts.
 func New(o Options) *Gateway {
 	g := &Gateway{
-		Options: o, session: newSession(time.Now), metrics: newMetrics(o.Registerer),
+		Options: o, session: newSession(time.Now), metrics: newMetrics(o.Registerer, o.Resources.Known),
 		observesWrites: o.Consistency.usesSession(),
 	}
 	g.inFlight.max, g.longRunning.max = o.Limits.InFlight, o.Limits.LongRunning

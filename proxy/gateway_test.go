@@ -79,6 +79,9 @@ func (d fakeDiscovery) Lookup(gvr schema.GroupVersionResource) (upstream.ServerR
 	r, ok := d[gvr]
 	return r, ok
 }
+func (d fakeDiscovery) Known(gvr schema.GroupVersionResource) (upstream.ServerResource, bool) {
+	return d.Lookup(gvr)
+}
 func (fakeDiscovery) Refresh(context.Context) error { return nil }
 
 type defaultPrinters struct{}

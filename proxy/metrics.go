@@ -6,17 +6,23 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeweir/kubeweir/internal/api"
 )
 
-// metrics counts requests. The label sets are resources and verbs of the
-// cluster, never names or namespaces of objects.
+// metrics counts requests. The label sets are resources and verbs of the cluster,
+// never what only a client says: names that discovery does not know have no label.
 type metrics struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 	bytes    *prometheus.CounterVec
+	// known returns discovery's own spelling of a resource that it knows.
+	known func(schema.GroupVersionResource) (schema.GroupResource, bool)
 
 	// children keeps the metrics of a label set at hand, so that a request does
-	// not hash its labels three times.
+	// not hash its labels three times. At most maxLabelSets; their strings are not
+	// the requests' own.
 	mu       sync.RWMutex
 	children map[requestLabels]*requestMetrics
 }
@@ -33,16 +39,19 @@ type requestMetrics struct {
 	bytes    prometheus.Counter
 }
 
-// maxLabelSets bounds the label sets: a client can ask for resources that do
-// not exist, and those must not grow the process. Beyond it they are "other".
-const maxLabelSets = 10_000
+// maxLabelSets bounds the label sets, for clusters whose resources come and go.
+// Beyond it they are "other".
+const maxLabelSets = 4096
 
-func newMetrics(registerer prometheus.Registerer) *metrics {
+const otherLabel = "other"
+
+func newMetrics(registerer prometheus.Registerer, known func(schema.GroupVersionResource) (schema.GroupResource, bool)) *metrics {
 	labels := []string{"verb", "group", "resource", "source", "code"}
 	m := &metrics{
+		known: known,
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubeweir_requests_total",
-			Help: "Requests by verb, resource, where the answer came from (cached, collapsed, forwarded, gateway) and status code.",
+			Help: "Requests by verb, resource, status code and where the answer came from: cached (the upstream was not asked), revalidated (from the cache, after the upstream named the current versions), collapsed (one request to the upstream, shared with whoever asked the same meanwhile, if anybody did), forwarded (a request to the upstream as the client), gateway (its own: refusals, health).",
 		}, labels),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "kubeweir_request_duration_seconds",
@@ -56,7 +65,14 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 		children: make(map[requestLabels]*requestMetrics),
 	}
 	if registerer != nil {
-		registerer.MustRegister(m.requests, m.duration, m.bytes)
+		registerer.MustRegister(m.requests, m.duration, m.bytes, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "kubeweir_request_label_sets",
+			Help: "Label sets of the metrics of requests; beyond 4096 further ones are \"other\".",
+		}, func() float64 {
+			m.mu.RLock()
+			defer m.mu.RUnlock()
+			return float64(len(m.children))
+		}))
 	}
 	return m
 }
@@ -83,13 +99,7 @@ func watchLimits(registerer prometheus.Registerer, gauges map[string]*gauge) {
 
 // observe counts one finished request.
 func (m *metrics) observe(x *exchange, code int, n int64) {
-	l := requestLabels{verb: x.info.Verb, source: x.source, code: code}
-	// Whatever the cache or the upstream answers exists; other names a client may
-	// have made up.
-	if x.info.IsResourceRequest && (code != 404 || x.source == fromCache) {
-		l.group, l.resource = x.info.APIGroup, x.info.Resource
-	}
-	c := m.child(l)
+	c := m.of(&x.info, x.source, code)
 	c.requests.Inc()
 	c.bytes.Add(float64(n))
 	if x.info.Verb != "watch" {
@@ -97,24 +107,60 @@ func (m *metrics) observe(x *exchange, code int, n int64) {
 	}
 }
 
-func (m *metrics) child(l requestLabels) *requestMetrics {
+// of finds the metrics of a request. One whose names are labels already needs no
+// second look.
+func (m *metrics) of(info *api.RequestInfo, from source, code int) *requestMetrics {
+	l := requestLabels{verb: info.Verb, source: from, code: code}
+	if info.IsResourceRequest {
+		l.group, l.resource = info.APIGroup, info.Resource
+	}
 	m.mu.RLock()
 	c := m.children[l]
-	full := len(m.children) >= maxLabelSets
 	m.mu.RUnlock()
 	if c != nil {
 		return c
 	}
-	if full {
-		l = requestLabels{verb: "other", group: "other", resource: "other", source: l.source, code: l.code}
+	l.verb, l.group, l.resource = verbLabel(info.Verb), "", ""
+	if info.IsResourceRequest {
+		gvr := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
+		if gr, ok := m.known(gvr); ok {
+			l.group, l.resource = gr.Group, gr.Resource
+		}
 	}
-	c = &requestMetrics{
+	return m.child(l)
+}
+
+// verbLabel returns one of a few constants.
+func verbLabel(verb string) string {
+	for _, known := range [...]string{
+		"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection",
+		"post", "put", "head", "options", "proxy", "",
+	} {
+		if verb == known {
+			return known
+		}
+	}
+	return otherLabel
+}
+
+// child returns the metrics of labels that are not the request's own strings.
+func (m *metrics) child(l requestLabels) *requestMetrics {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if c := m.children[l]; c != nil {
+		return c
+	}
+	if len(m.children) >= maxLabelSets {
+		l = requestLabels{verb: otherLabel, group: otherLabel, resource: otherLabel, source: l.source, code: l.code / 100 * 100}
+		if c := m.children[l]; c != nil {
+			return c
+		}
+	}
+	c := &requestMetrics{
 		requests: m.requests.WithLabelValues(l.verb, l.group, l.resource, string(l.source), strconv.Itoa(l.code)),
 		duration: m.duration.WithLabelValues(l.verb, l.group, l.resource, string(l.source)),
 		bytes:    m.bytes.WithLabelValues(l.verb, l.group, l.resource, string(l.source)),
 	}
-	m.mu.Lock()
 	m.children[l] = c
-	m.mu.Unlock()
 	return c
 }

@@ -24,6 +24,8 @@ import (
 type Discovery interface {
 	// Lookup is cheap and safe for concurrent use; a miss may start a refresh.
 	Lookup(gvr schema.GroupVersionResource) (upstream.ServerResource, bool)
+	// Known is Lookup that never starts anything.
+	Known(gvr schema.GroupVersionResource) (upstream.ServerResource, bool)
 	// Refresh reads discovery anew.
 	Refresh(ctx context.Context) error
 }
@@ -111,6 +113,7 @@ func (r *Resources) lookupBuiltin(gvr schema.GroupVersionResource, synced bool) 
 	if !ok || !server.Supports("list") || !server.Supports("watch") {
 		return nil, false
 	}
+	gvr = server.GroupVersionResource // strings that keep no request alive
 	printer, known := r.printers.For(gvr.GroupVersion().WithKind(server.Kind))
 	if !synced && !known {
 		return nil, false

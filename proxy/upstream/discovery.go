@@ -91,14 +91,22 @@ func (c *Client) Discovery(opts DiscoveryOptions) *Discovery {
 // nothing, a refresh may begin, so that a later call finds it. The result is
 // shared and must not be modified.
 func (d *Discovery) Lookup(gvr schema.GroupVersionResource) (ServerResource, bool) {
-	if r, ok := d.known.Load().resources[gvr]; ok {
-		return *r, true
+	if r, ok := d.Known(gvr); ok {
+		return r, true
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if now := time.Now(); now.Sub(d.mu.missed) >= d.opts.MissPeriod {
 		d.mu.missed = now
 		d.joinLocked()
+	}
+	return ServerResource{}, false
+}
+
+// Known is Lookup for those who only look: nothing is read because of it.
+func (d *Discovery) Known(gvr schema.GroupVersionResource) (ServerResource, bool) {
+	if r, ok := d.known.Load().resources[gvr]; ok {
+		return *r, true
 	}
 	return ServerResource{}, false
 }
