@@ -217,9 +217,9 @@ func (c *Collection) Retain(v *View) { c.store.retain.put(v, time.Now()) }
 
 // Select returns the objects that f matches, in key order, and the version at
 // which they are the whole answer. ok is false when no index helps: the caller
-// then scans a View.
-func (c *Collection) Select(f *object.Filter) (objs []*object.Object, rv uint64, ok bool) {
-	return c.store.selectIndexed(f, c.resource.Namespaced, time.Now())
+// then scans a View; and when ctx has ended.
+func (c *Collection) Select(ctx context.Context, f *object.Filter) (objs []*object.Object, rv uint64, ok bool) {
+	return c.store.selectIndexed(ctx, f, c.resource.Namespaced, time.Now())
 }
 
 // WaitFor returns when the collection holds rv. The error is a *TooLargeError

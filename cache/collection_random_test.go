@@ -322,7 +322,7 @@ func (w *world) check() {
 	}
 
 	f := w.randomFilter()
-	if objs, rv, ok := w.c.Select(f); ok {
+	if objs, rv, ok := w.c.Select(w.t.Context(), f); ok {
 		w.compare("select", rv, names(objs), f)
 	}
 	if w.rand.IntN(4) == 0 {

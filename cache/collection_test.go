@@ -352,7 +352,7 @@ func TestIndexes(t *testing.T) {
 		use := func(namespace, label, field string) bool {
 			t.Helper()
 			f := filter(t, c.Resource(), namespace, label, field)
-			objs, rv, ok := c.Select(f)
+			objs, rv, ok := c.Select(t.Context(), f)
 			synctest.Wait()
 			if !ok {
 				return false

@@ -252,12 +252,15 @@ func (p *postings) end(value string) int {
 }
 
 // selectFrom returns the objects of the ranges that f matches, in key order.
-func (p *postings) selectFrom(f *object.Filter) []*object.Object {
+func (p *postings) selectFrom(s *search, f *object.Filter) []*object.Object {
 	objs := make([]*object.Object, 0, p.count)
 	for _, r := range p.ranges {
 		first, _ := p.tree.GetAt(r.from)
 		left := r.to - r.from
 		p.tree.Ascend(first, func(o *object.Object) bool {
+			if s.abandoned() {
+				return false
+			}
 			if f.Matches(o) {
 				objs = append(objs, o)
 			}

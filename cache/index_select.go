@@ -1,13 +1,14 @@
 package cache
 
 import (
+	"context"
 	"time"
 
 	"github.com/kubeweir/kubeweir/internal/object"
 )
 
 // selectIndexed is Collection.Select.
-func (s *store) selectIndexed(f *object.Filter, namespaced bool, now time.Time) (objs []*object.Object, rv uint64, ok bool) {
+func (s *store) selectIndexed(ctx context.Context, f *object.Filter, namespaced bool, now time.Time) (objs []*object.Object, rv uint64, ok bool) {
 	terms := f.Equalities()
 	if len(terms) == 0 {
 		return nil, 0, false
@@ -27,19 +28,46 @@ func (s *store) selectIndexed(f *object.Filter, namespaced bool, now time.Time) 
 	}
 	v, found := s.lookUp(terms, now)
 	best := choose(found, terms, namespace)
+	search := search{ctx: ctx}
 	switch {
 	case best != nil && (namespace == "" || best.count <= v.Count(namespace)):
-		return best.selectFrom(f), v.rv, true
+		objs = best.selectFrom(&search, f)
 	case namespace != "":
 		v.Ascend(namespace, "", func(o *object.Object) bool {
+			if search.abandoned() {
+				return false
+			}
 			if f.Matches(o) {
 				objs = append(objs, o)
 			}
 			return true
 		})
-		return objs, v.rv, true
+	default:
+		return nil, 0, false
 	}
-	return nil, 0, false
+	if search.ended {
+		return nil, 0, false
+	}
+	return objs, v.rv, true
+}
+
+// search is a read's way through objects, of which there may be very many, and each
+// of which may cost what a client has chosen: it ends soon after the client has left.
+type search struct {
+	ctx   context.Context
+	seen  int
+	ended bool
+}
+
+// searchStep is the number of objects between two looks at the context.
+const searchStep = 512
+
+// abandoned is asked at each object, and tells whether to leave it.
+func (s *search) abandoned() bool {
+	if s.seen++; s.seen%searchStep == 0 && s.ctx.Err() != nil {
+		s.ended = true
+	}
+	return s.ended
 }
 
 // singleKey is the key of the only object that can match, if the terms name it.

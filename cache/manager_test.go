@@ -315,7 +315,7 @@ func TestConcurrentReaders(t *testing.T) {
 				if old, err := c.ViewAt(v.RV() - 3); err == nil && len(all(old, "", "")) != old.Len() {
 					t.Error("an old view has another length than it says")
 				}
-				if objs, _, ok := c.Select(f); ok && !slices.IsSortedFunc(objs, func(a, b *object.Object) int { return cmp.Compare(a.Key, b.Key) }) {
+				if objs, _, ok := c.Select(t.Context(), f); ok && !slices.IsSortedFunc(objs, func(a, b *object.Object) int { return cmp.Compare(a.Key, b.Key) }) {
 					t.Error("not in order")
 				}
 				if _, err := m.Collection(t.Context(), c.Resource(), api.JSON); err != nil {

@@ -118,7 +118,7 @@ type readable interface {
 	View() *View
 	ViewAt(rv uint64) (*View, error)
 	Retain(v *View)
-	Select(f *object.Filter) (objs []*object.Object, rv uint64, ok bool)
+	Select(ctx context.Context, f *object.Filter) (objs []*object.Object, rv uint64, ok bool)
 	WaitFor(ctx context.Context, rv uint64, timeout time.Duration) error
 	references(ctx context.Context, opts ReferenceOptions) (*references, error)
 }

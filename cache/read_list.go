@@ -185,7 +185,7 @@ func (r *Reader) resolve(ctx context.Context, c readable, q *query) (*selection,
 		if !q.MostRecent {
 			return nil, ErrForward
 		}
-		return r.latest(c, q, c.View(), "")
+		return r.latest(ctx, c, q, c.View(), "")
 	}
 	rv, err := api.ParseResourceVersion(opts.ResourceVersion)
 	if err != nil {
@@ -207,7 +207,7 @@ func (r *Reader) resolve(ctx context.Context, c readable, q *query) (*selection,
 	if err != nil {
 		return nil, err
 	}
-	return r.latest(c, q, v, "")
+	return r.latest(ctx, c, q, v, "")
 }
 
 // resolveContinue answers the pages after the first.
@@ -226,7 +226,7 @@ func (r *Reader) resolveContinue(ctx context.Context, c readable, q *query) (*se
 	if !q.MostRecent {
 		return nil, ErrForward
 	}
-	return r.latest(c, q, c.View(), from)
+	return r.latest(ctx, c, q, c.View(), from)
 }
 
 // fromKey is the key at which a page begins.
@@ -254,13 +254,13 @@ func (r *Reader) exact(ctx context.Context, c readable, q *query, rv uint64, fro
 		// to say that it is gone.
 		return nil, &forwardError{err}
 	}
-	return q.selectFrom(c, v, rv, from, nil), nil
+	return q.selectFrom(ctx, c, v, rv, from, nil)
 }
 
 // latest answers from the current state v.
-func (r *Reader) latest(c readable, q *query, v *View, from string) (*selection, error) {
+func (r *Reader) latest(ctx context.Context, c readable, q *query, v *View, from string) (*selection, error) {
 	if q.filter != nil && q.single == "" && from == "" && q.limit() == 0 {
-		if objs, at := indexed(c, q.filter, v); at != nil {
+		if objs, at := indexed(ctx, c, q.filter, v); at != nil {
 			s := q.newSelection(at, at.RV(), "")
 			s.picked, s.objs = true, objs
 			return s, nil
@@ -270,14 +270,14 @@ func (r *Reader) latest(c readable, q *query, v *View, from string) (*selection,
 	if from == "" {
 		index = upstreamIndex(c.Resource(), q.filter)
 	}
-	return q.selectFrom(c, v, v.RV(), from, index), nil
+	return q.selectFrom(ctx, c, v, v.RV(), from, index)
 }
 
 // indexed asks the collection's index for the answer at v or a newer view, which
 // it returns; nil when no index helps.
-func indexed(c readable, f *object.Filter, v *View) ([]*object.Object, *View) {
+func indexed(ctx context.Context, c readable, f *object.Filter, v *View) ([]*object.Object, *View) {
 	for range 3 {
-		objs, rv, ok := c.Select(f)
+		objs, rv, ok := c.Select(ctx, f)
 		if !ok {
 			return nil, nil
 		}
@@ -303,23 +303,27 @@ func (q *query) newSelection(v *View, rv uint64, from string) *selection {
 }
 
 // selectFrom selects from v, starting at the key from; rv is the version to
-// report.
-func (q *query) selectFrom(c readable, v *View, rv uint64, from string, index *indexTerm) *selection {
+// report. The error is that of ctx.
+func (q *query) selectFrom(ctx context.Context, c readable, v *View, rv uint64, from string, index *indexTerm) (*selection, error) {
 	s := q.newSelection(v, rv, from)
 	if q.filter == nil {
 		q.selectRun(c, s)
-		return s
+		return s, nil
 	}
 	s.picked = true
 	if q.single != "" {
 		if o := v.Get(q.single); o != nil && q.filter.Matches(o) {
 			s.objs = []*object.Object{o}
 		}
-		return s
+		return s, nil
 	}
 	limit := s.limit
 	more := false
+	search := search{ctx: ctx}
 	v.Ascend(q.namespace, from, func(o *object.Object) bool {
+		if search.abandoned() {
+			return false
+		}
 		if limit > 0 && len(s.objs) == limit {
 			// As upstream: something remains if any object does that its scan
 			// would look at, matching or not.
@@ -331,10 +335,13 @@ func (q *query) selectFrom(c readable, v *View, rv uint64, from string, index *i
 		}
 		return true
 	})
+	if search.ended {
+		return nil, ctx.Err()
+	}
 	if more {
 		q.page(c, s, s.objs[limit-1].Key)
 	}
-	return s
+	return s, nil
 }
 
 // selectRun selects without selectors.

@@ -79,9 +79,9 @@ func (r *Reader) confirm(ctx context.Context, c readable, q *query, from string,
 			if from != "" {
 				return r.exact(ctx, c, q, refs.meta.ResourceVersion, from)
 			}
-			return r.latest(c, q, v, "")
+			return r.latest(ctx, c, q, v, "")
 		}
-		sel, err := r.latest(c, q.unretained(), v, from)
+		sel, err := r.latest(ctx, c, q.unretained(), v, from)
 		if err != nil {
 			return nil, err
 		}

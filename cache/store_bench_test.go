@@ -174,7 +174,7 @@ func index(b *testing.B, c *cache.Collection, label, field string) {
 	b.Helper()
 	f := filter(b, c.Resource(), "", label, field)
 	for range 1000 {
-		if _, _, ok := c.Select(f); ok {
+		if _, _, ok := c.Select(b.Context(), f); ok {
 			return
 		}
 		time.Sleep(time.Millisecond)
@@ -223,7 +223,7 @@ func BenchmarkStore(b *testing.B) {
 	} {
 		f := filter(b, res, sel.ns, sel.label, sel.field)
 		run(sel.name, func() {
-			if _, _, ok := c.Select(f); !ok {
+			if _, _, ok := c.Select(b.Context(), f); !ok {
 				b.Fatal("no index")
 			}
 		})

@@ -33,6 +33,9 @@ type watchStream struct {
 	served time.Time
 	// reason is why the watch is to end, nil while it is not.
 	reason atomic.Pointer[EndReason]
+	// leaving is set when Stop was called, which waits for the delivery under way:
+	// one that looks at many objects ends then.
+	leaving atomic.Bool
 
 	// mu makes delivery and Stop exclude each other; what follows is guarded by it.
 	mu       sync.Mutex
@@ -73,11 +76,12 @@ func (s *watchStream) Start(w api.StreamWriter) {
 
 // Stop implements api.Stream.
 func (s *watchStream) Stop() {
-	s.mu.Lock()
-	s.stopped = true
-	if s.watcher != nil {
+	s.leaving.Store(true)
+	if s.watcher != nil { // as it was before Start
 		s.watcher.Stop()
 	}
+	s.mu.Lock()
+	s.stopped = true
 	if s.timer != nil {
 		s.timer.Stop()
 	}
@@ -191,6 +195,9 @@ func (s *watchStream) deliverInitial(sc *scratch) (ok bool) {
 		n, more, now := 0, false, time.Now()
 		var renderErr error
 		s.initial.Ascend(s.initialNamespace(), s.initKey, func(o *object.Object) bool {
+			if s.leaving.Load() {
+				return false
+			}
 			if s.req.Filter != nil && !s.req.Filter.Matches(o) {
 				return true
 			}
@@ -202,6 +209,9 @@ func (s *watchStream) deliverInitial(sc *scratch) (ok bool) {
 			renderErr = s.appendObject(sc, api.Added, o, now)
 			return renderErr == nil
 		})
+		if s.leaving.Load() {
+			return false
+		}
 		if renderErr != nil {
 			s.fail500(sc, renderErr)
 			return false
@@ -246,7 +256,10 @@ func (s *watchStream) deliverEvents(sc *scratch) (rv uint64, ok bool) {
 		if !s.write(sc) {
 			return 0, false
 		}
-		if err != nil {
+		switch {
+		case err != nil && s.leaving.Load():
+			return 0, false
+		case err != nil:
 			_ = s.failed(err)
 			s.finishFailed(sc)
 			return 0, false

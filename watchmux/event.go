@@ -7,7 +7,8 @@
 // most selective equality term and costs nothing until an event concerns it.
 // That event moves its cursor, takes it out of the index and notifies it; until
 // it has caught up again no further event touches it. So an event costs the
-// watchers that it wakes, and nothing is copied per watcher.
+// watchers that it wakes, and nothing is copied per watcher. What a filter costs
+// that a client has made large is paid where its events are read.
 //
 // # Memory
 //

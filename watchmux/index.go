@@ -43,8 +43,23 @@ type membership struct {
 	pos    int
 }
 
-// wake takes the armed watchers that ev concerns out of the index, sets their
-// cursors to seq and appends them to woken.
+// Before a watcher is woken its filter is asked, as far as that surely costs less
+// than waking it in vain: for filters of few terms and objects of few labels. Where
+// clients have chosen many of both, those who watch find out by themselves whether
+// an event concerns them, in Next and without the lock. So what an event costs under
+// the lock is a number of watchers times a small constant, whatever they ask for.
+const (
+	fewTerms  = 8
+	fewLabels = 32
+)
+
+// isSmall reports whether the event's states have few labels.
+func (e *Event) isSmall() bool {
+	return len(e.Object.Labels) <= fewLabels && (e.Prev == nil || len(e.Prev.Labels) <= fewLabels)
+}
+
+// wake takes the armed watchers that ev concerns, or may concern, out of the index,
+// sets their cursors to seq and appends them to woken.
 func (x *index) wake(ev *Event, seq uint64, woken []*Watcher) []*Watcher {
 	o := ev.Object
 	woken = x.wakeBucket(&x.rest, ev, seq, woken)
@@ -60,10 +75,18 @@ func (x *index) wake(ev *Event, seq uint64, woken []*Watcher) []*Watcher {
 }
 
 func (x *index) wakeTerms(o *object.Object, ev *Event, seq uint64, woken []*Watcher) []*Watcher {
-	if len(x.labels) > 0 {
+	switch {
+	case len(x.labels) == 0:
+	case len(o.Labels) <= max(fewLabels, len(x.labels)):
 		for i := range o.Labels {
 			if v := x.labels[o.Labels[i].Key]; v != nil {
 				woken = x.wakeValue(v, o.Labels[i].Value, ev, seq, woken)
+			}
+		}
+	default: // fewer labels are watched than the object has
+		for key, v := range x.labels {
+			if value, ok := o.Labels.Lookup(key); ok {
+				woken = x.wakeValue(v, value, ev, seq, woken)
 			}
 		}
 	}
@@ -86,10 +109,11 @@ func (x *index) wakeValue(v *values, value string, ev *Event, seq uint64, woken 
 }
 
 func (x *index) wakeBucket(b *bucket, ev *Event, seq uint64, woken []*Watcher) []*Watcher {
+	small := ev.isSmall()
 	// Backwards, because disarm moves the last one into the gap.
 	for i := len(b.armed) - 1; i >= 0; i-- {
 		w := b.armed[i].watcher
-		if ev.RV <= w.from || !ev.concerns(w.filter) {
+		if ev.RV <= w.from || w.fewTerms && small && !ev.concerns(w.filter) {
 			continue
 		}
 		x.disarm(w)
@@ -180,6 +204,9 @@ const keyTerm object.TermKind = 255
 // object or the name if it fixes one, else the term whose buckets have the fewest
 // watchers, because all watchers of a bucket are looked at for its events.
 func (x *index) choose(f *object.Filter, terms []object.Equality) (best object.Equality, ok bool) {
+	if n := len(terms); n > fewTerms { // enough to choose from; the last one is the namespace, if any
+		terms = append(terms[:fewTerms-1:fewTerms-1], terms[n-1])
+	}
 	fewest := 0
 	for _, t := range terms {
 		if t.Kind == object.NameTerm {

@@ -91,7 +91,8 @@ type Mux struct {
 
 	mu struct {
 		// The lock is held for copying event pointers and moving watchers in the
-		// index, never for encoding, matching a backlog or calling notify.
+		// index, never for encoding, calling notify or matching a backlog, nor for
+		// matching one event where clients have chosen what that costs (index.wake).
 		sync.Mutex
 		ring ring
 		// rv is the version up to which the ring knows everything; oldest is the
@@ -292,7 +293,7 @@ func (m *Mux) Watch(from uint64, f *object.Filter, notify func()) (*Watcher, err
 	if f.Empty() {
 		f = nil // the fast way through Event.concerns
 	}
-	w := &Watcher{mux: m, filter: f, from: from, seen: from, notify: notify}
+	w := &Watcher{mux: m, filter: f, fewTerms: f.Terms() <= fewTerms, from: from, seen: from, notify: notify}
 	terms := f.Equalities()
 	m.mu.Lock()
 	defer m.mu.Unlock()

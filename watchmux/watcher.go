@@ -25,6 +25,8 @@ const chunkEvents = 64
 type Watcher struct {
 	mux    *Mux
 	filter *object.Filter
+	// fewTerms tells that to ask the filter costs next to nothing, see index.wake.
+	fewTerms bool
 	// from is the exclusive start version.
 	from   uint64
 	notify func()

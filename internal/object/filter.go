@@ -47,9 +47,15 @@ const (
 	indexNamespace = -2
 )
 
+// MaxTerms is how many terms the selectors of a Filter may have together. It
+// bounds what a client can make each object of a list, and each event of a watch,
+// cost: so many look-ups of a label.
+const MaxTerms = 100
+
 // NewFilter compiles a filter for objects of schema. The selectors may be nil.
-// Field labels go through Schema.CanonicalField; one that it refuses makes an
-// error, which the caller answers by forwarding the request.
+// Field labels go through Schema.CanonicalField; one that it refuses, or more
+// terms than MaxTerms, make an error, which the caller answers by forwarding the
+// request.
 func NewFilter(schema *Schema, namespace, name string, labelSel labels.Selector, fieldSel fields.Selector) (*Filter, error) {
 	f := &Filter{Namespace: namespace, Name: name, Labels: labelSel, Fields: fieldSel}
 	if labelSel != nil {
@@ -59,6 +65,9 @@ func NewFilter(schema *Schema, namespace, name string, labelSel labels.Selector,
 		if err := f.addFields(schema, fieldSel); err != nil {
 			return nil, err
 		}
+	}
+	if n := f.Terms(); n > MaxTerms {
+		return nil, fmt.Errorf("selectors of %d terms, more than %d", n, MaxTerms)
 	}
 	return f, nil
 }
@@ -124,7 +133,16 @@ func (f *Filter) Selective() bool {
 	return f != nil && (f.never || len(f.labels) > 0 || len(f.fields) > 0)
 }
 
-// Matches reports whether the filter selects o. It does not allocate.
+// Terms is the number of terms in the selectors.
+func (f *Filter) Terms() int {
+	if f == nil {
+		return 0
+	}
+	return len(f.labels) + len(f.fields)
+}
+
+// Matches reports whether the filter selects o. It does not allocate, and costs
+// the number of terms, hardly more for an object of many labels.
 func (f *Filter) Matches(o *Object) bool {
 	if f == nil {
 		return true

@@ -1,0 +1,58 @@
+package cache_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/api"
+)
+
+// patience is a context that ends when it was looked at so many times.
+type patience struct {
+	context.Context
+	looks, end int
+}
+
+func (p *patience) Err() error {
+	if p.looks++; p.looks > p.end {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestListEndsWithItsClient: a list looks whether its client is still there between
+// objects, not only before the first and after the last of very many.
+func TestListEndsWithItsClient(t *testing.T) {
+	bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+		for i := range 5000 {
+			s.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("a/%d", i), "", "app=web"))
+		}
+		c := pods(t, m)
+		r, err := cache.NewReader(cache.ReaderOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		for _, query := range []struct{ namespace, options string }{
+			{"", "labelSelector=!x"}, {"a", "labelSelector=!x"}, {"a", "labelSelector=app%3Dweb,!x"},
+			{"", "labelSelector=!x&limit=4000"}, {"", "labelSelector=app%3Dweb,!x"},
+		} {
+			opts, err := api.ParseListOptions("resourceVersion=0&" + query.options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx := &patience{Context: t.Context(), end: 3}
+			_, err = r.List(ctx, c, &cache.ReadRequest{Namespace: query.namespace, Options: opts})
+			if !errors.Is(err, context.Canceled) || ctx.looks > 6 {
+				t.Errorf("%+v: looked %d times: %v", query, ctx.looks, err)
+			}
+			if _, err := r.List(&patience{Context: t.Context(), end: 100}, c, &cache.ReadRequest{Namespace: query.namespace, Options: opts}); err != nil {
+				t.Errorf("%+v: %v", query, err)
+			}
+		}
+	})
+}
