@@ -23,11 +23,7 @@ const scanLabels = 16
 // Lookup returns the value of a label and whether the object has it.
 func (l Labels) Lookup(key string) (value string, exists bool) {
 	if len(l) > scanLabels {
-		i, found := slices.BinarySearchFunc(l, key, func(l Label, key string) int { return strings.Compare(l.Key, key) })
-		if !found {
-			return "", false
-		}
-		return l[i].Value, true
+		return l.search(key)
 	}
 	// Objects have a handful of labels: a scan beats a binary search, and
 	// comparing lengths first decides nearly every step.
@@ -37,6 +33,15 @@ func (l Labels) Lookup(key string) (value string, exists bool) {
 		}
 	}
 	return "", false
+}
+
+// search is Lookup by binary search.
+func (l Labels) search(key string) (value string, exists bool) {
+	i, found := slices.BinarySearchFunc(l, key, func(l Label, key string) int { return strings.Compare(l.Key, key) })
+	if !found {
+		return "", false
+	}
+	return l[i].Value, true
 }
 
 // Get returns the value of a label, "" when the object does not have it.
