@@ -3,10 +3,7 @@ package cache
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/kubeweir/kubeweir/internal/api"
@@ -16,160 +13,41 @@ import (
 )
 
 // Collection holds all objects of one resource in one encoding, fed by one
-// upstream watch. It is made and owned by a Manager. All methods are safe for
-// concurrent use. Its version never goes back: when the upstream's does, the
-// collection stops and the Manager makes another.
+// upstream watch. It has been whole from the moment on at which it came to be: it
+// is made of a complete list and in no other way. A Manager makes and owns it. All
+// methods are safe for concurrent use. Its version never goes back: when the
+// upstream's does, the collection stops and the Manager makes another.
 type Collection struct {
 	resource *Resource
 	encoding api.Encoding
 	limits   *Limits
 	store    *store
 	feed     *feed
+	end      *ending
 	prompt   PromptSource // nil if the source is not one
 	fresh    flight.Group[struct{}, uint64]
 	referrer referrer
-
-	ctx    context.Context // ends with the reason for stopping
-	cancel context.CancelCauseFunc
-	builds sync.WaitGroup // of indexes
-	ready  chan struct{}  // closed when the first list is complete
-	closed chan struct{}  // closed when the feed has ended
-	done   chan struct{}  // closed when all goroutines have
-	began  time.Time
-
-	isReady, isStopped atomic.Bool // ready or closed is closed
-	used               atomic.Bool // since the manager last looked
-
-	mu struct {
-		sync.Mutex
-		// attempt is closed, and replaced, when an attempt to start failed.
-		attempt chan struct{}
-		failed  int   // attempts
-		err     error // of the last one, then why the collection stopped
-	}
+	builds   sync.WaitGroup // of indexes
 }
 
-// collectionParts are what a Manager's collections share.
-type collectionParts struct {
-	source  Source
-	limits  *Limits
-	listing chan struct{}
-	content *atomic.Uint64
-	metrics *metrics
-	jitter  func(n int64) int64 // a random number in [0,n)
-	log     *slog.Logger
-}
-
-func newCollection(ctx context.Context, p *collectionParts, res *Resource, enc api.Encoding) *Collection {
+// newCollection makes the collection of e, which is all of first.
+func newCollection(e *entry, first *wholeList) *Collection {
 	c := &Collection{
-		resource: res,
-		encoding: enc,
-		limits:   p.limits,
-		ready:    make(chan struct{}),
-		closed:   make(chan struct{}),
-		done:     make(chan struct{}),
-		began:    time.Now(),
+		resource: e.resource,
+		encoding: e.encoding,
+		limits:   e.parts.limits,
+		feed:     e.feed,
+		end:      &e.end,
 	}
-	c.ctx, c.cancel = context.WithCancelCause(ctx)
-	c.mu.attempt = make(chan struct{})
-	c.used.Store(true)
-	c.store = newStore(enc, p.limits, p.content, c.builds.Go)
-	c.feed = &feed{
-		source:   p.source,
-		resource: res,
-		encoding: enc,
-		store:    c.store,
-		log:      p.log.With("group", res.Group, "resource", res.Resource, "encoding", enc.String()),
-		metrics:  p.metrics.feed(res, enc),
-		listing:  p.listing,
-		backoff:  backoff{jitter: p.jitter},
-		ready:    c.synced,
-		failed:   c.attemptFailed,
-	}
-	if prompt, ok := p.source.(PromptSource); ok {
+	c.store = newStore(e.encoding, e.parts.limits, e.parts.content, c.builds.Go)
+	c.store.install(first.tree, first.rv)
+	if prompt, ok := e.parts.source.(PromptSource); ok {
 		c.prompt = prompt
 		c.feed.metrics.told = c.feed.metrics.fresh.WithLabelValues("told")
 	} else {
-		c.referrer.source, _ = p.source.(ReferenceSource)
+		c.referrer.source, _ = e.parts.source.(ReferenceSource)
 	}
 	return c
-}
-
-// run feeds the collection until it is over and returns the reason.
-func (c *Collection) run() error {
-	err := c.feed.run(c.ctx)
-	c.cancel(err)
-	c.stop(err)
-	return err
-}
-
-// synced is called by the feed when the first list is complete.
-func (c *Collection) synced() {
-	c.feed.metrics.syncSeconds.Observe(time.Since(c.began).Seconds())
-	c.isReady.Store(true)
-	close(c.ready)
-}
-
-// attemptFailed is called by the feed when a list failed before that.
-func (c *Collection) attemptFailed(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.mu.failed++
-	c.mu.err = err
-	close(c.mu.attempt)
-	c.mu.attempt = make(chan struct{})
-}
-
-// stop ends what hangs on the feed, which has ended.
-func (c *Collection) stop(reason error) {
-	c.mu.Lock()
-	c.mu.err = reason
-	c.mu.Unlock()
-	c.isStopped.Store(true)
-	var dropped *droppedError
-	switch {
-	case errors.As(reason, &dropped):
-		c.store.close(dropped.reason)
-	case errors.Is(reason, ErrRewound):
-		c.store.close(fmt.Errorf("%w: %w", watchmux.ErrGone, reason))
-	default:
-		c.store.close(fmt.Errorf("%w: %w", watchmux.ErrStopped, reason))
-	}
-	close(c.closed)
-}
-
-// stoppedError says that a collection stopped while it was waited for.
-type stoppedError struct{ reason error }
-
-func (e *stoppedError) Error() string {
-	return "the cache of this resource stopped: " + e.reason.Error()
-}
-func (e *stoppedError) Unwrap() error { return e.reason }
-
-// await returns when the collection is synced, stopped, or not likely to be
-// synced soon: an attempt failed in a way that another will not change, or two
-// did.
-func (c *Collection) await(ctx context.Context) error {
-	for {
-		c.mu.Lock()
-		attempt, failed, err := c.mu.attempt, c.mu.failed, c.mu.err
-		c.mu.Unlock()
-		switch {
-		case c.isStopped.Load():
-			return &stoppedError{c.reason()}
-		case c.isReady.Load():
-			return nil
-		case failed > 1, failed > 0 && isRefused(err):
-			return err
-		}
-		select {
-		case <-c.ready:
-		case <-attempt:
-		case <-c.closed:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
 }
 
 // Resource is what the collection holds.
@@ -182,9 +60,6 @@ func (c *Collection) Encoding() api.Encoding { return c.encoding }
 // the upstream says them.
 func (c *Collection) ListKind() (kind, apiVersion string) {
 	k := c.feed.kind.Load()
-	if k == nil {
-		return "", "" // not synced: nobody has the collection yet
-	}
 	return k.Kind, k.APIVersion
 }
 
@@ -192,10 +67,7 @@ func (c *Collection) ListKind() (kind, apiVersion string) {
 // every answer of the resource: that its version is deprecated. They must not be
 // modified.
 func (c *Collection) Warnings() []string {
-	if k := c.feed.kind.Load(); k != nil {
-		return k.Warnings
-	}
-	return nil
+	return c.feed.kind.Load().Warnings
 }
 
 // RV is the version that the collection holds.
@@ -263,16 +135,9 @@ func (c *Collection) wait(ctx context.Context, done <-chan struct{}, timeout tim
 		return &TooLargeError{RV: rv, Current: c.RV()}
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-c.closed:
-		return &stoppedError{c.reason()}
+	case <-c.end.closed:
+		return &stoppedError{c.end.reason()}
 	}
-}
-
-// reason is why the last attempt to start failed, or why the collection stopped.
-func (c *Collection) reason() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.mu.err
 }
 
 // HasSeenDelete reports whether the collection holds rv and no object with
@@ -343,15 +208,12 @@ func (c *Collection) BookmarkTemplate() []byte {
 
 // State says how the collection is doing.
 func (c *Collection) State() State {
-	switch {
-	case c.isStopped.Load():
-		return State{Phase: Stopped, Err: c.reason()}
-	case !c.isReady.Load():
-		return State{Phase: Starting, Since: c.began, Err: c.reason()}
+	if reason := c.end.reason(); reason != nil {
+		return State{Phase: Stopped, Err: reason}
 	}
 	return c.feed.health.state(c.feed.source.LastContact(), c.limits.StaleAfter)
 }
 
 // Closed is closed when the collection has stopped for good; State then has the
 // reason. Its views stay readable.
-func (c *Collection) Closed() <-chan struct{} { return c.closed }
+func (c *Collection) Closed() <-chan struct{} { return c.end.closed }

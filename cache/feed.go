@@ -53,17 +53,18 @@ type feed struct {
 	source   Source
 	resource *Resource
 	encoding api.Encoding
-	store    *store
+	store    *store // nil until the first list is complete
 	log      *slog.Logger
 	metrics  *feedMetrics
 	listing  chan struct{} // slots for lists, shared by the manager's feeds
 	health   health
-	ready    func()      // called when the first list is complete
-	failed   func(error) // called when a list failed before that
+	// first is called with the first complete list and returns the store made of it;
+	// failed is called when a list failed before that.
+	first  func(*wholeList) *store
+	failed func(error)
 
 	// The feed's goroutine only:
-	synced   bool   // the store has a state
-	relist   bool   // it has to be replaced
+	relist   bool   // the store's state has to be replaced
 	paged    bool   // the source has no watch with initial events
 	progress bool   // the source is known to send bookmarks
 	last     uint64 // version on the open watch
@@ -71,6 +72,20 @@ type feed struct {
 
 	kind     atomic.Pointer[ListMeta]
 	bookmark atomic.Pointer[[]byte]
+}
+
+func newFeed(p *collectionParts, res *Resource, enc api.Encoding, first func(*wholeList) *store, failed func(error)) *feed {
+	return &feed{
+		source:   p.source,
+		resource: res,
+		encoding: enc,
+		log:      p.log.With("group", res.Group, "resource", res.Resource, "encoding", enc.String()),
+		metrics:  p.metrics.feed(res, enc),
+		listing:  p.listing,
+		backoff:  backoff{jitter: p.jitter},
+		first:    first,
+		failed:   failed,
+	}
 }
 
 const (
@@ -124,11 +139,11 @@ func (f *feed) run(ctx context.Context) error {
 		if final {
 			return err
 		}
-		if !f.synced {
+		if f.store == nil {
 			f.failed(err)
 		}
 		delay := f.backoff.next(err, fed && time.Since(began) >= healthyAfter)
-		f.log.Info("feed restarts", "reason", reason, "error", err, "delay", delay, "resourceVersion", f.store.rv.Load())
+		f.log.Info("feed restarts", "reason", reason, "error", err, "delay", delay)
 		if !sleep(ctx, delay) {
 			return context.Cause(ctx)
 		}
@@ -151,7 +166,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 func (f *feed) after(err error) (reason string, final bool) {
 	var decode *decodeError
 	switch {
-	case err == nil:
+	case errors.Is(err, errEnded):
 		return "ended", false
 	case errors.Is(err, ErrRewound):
 		return "rewound", true
@@ -174,12 +189,13 @@ func (f *feed) after(err error) (reason string, final bool) {
 	return "error", false
 }
 
-// stream lists if necessary and watches until that ends.
+// stream lists if necessary and watches until that ends, which is always an error: of a
+// watch that was ended cleanly errEnded.
 func (f *feed) stream(ctx context.Context) error {
 	if err := f.learnKind(ctx); err != nil {
 		return err
 	}
-	if f.synced && !f.relist {
+	if f.store != nil && !f.relist {
 		if err := f.checkRewound(ctx); err != nil {
 			return err
 		}
@@ -199,15 +215,15 @@ func (f *feed) stream(ctx context.Context) error {
 		f.paged = true
 		l.tree = newTree(byKey)
 	}
-	rv, err := f.listPages(ctx, l)
+	whole, err := f.listPages(ctx, l)
 	if err != nil {
 		return err
 	}
-	if err := f.complete(l, rv); err != nil {
+	if err := f.complete(l, whole); err != nil {
 		return err
 	}
 	l.release() // the watch may last for hours
-	return f.watch(ctx, WatchOptions{ResourceVersion: rv}, nil)
+	return f.watch(ctx, WatchOptions{ResourceVersion: whole.rv}, nil)
 }
 
 // learnKind asks the source once what its lists call themselves, and what the
@@ -252,7 +268,8 @@ func (f *feed) checkRewound(ctx context.Context) error {
 	return nil
 }
 
-// watch reads one stream to its end. l collects the initial events, if asked for.
+// watch reads one stream to its end, see stream. l collects the initial events, if
+// asked for.
 func (f *feed) watch(ctx context.Context, opts WatchOptions, l *listing) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -291,8 +308,10 @@ func (f *feed) watch(ctx context.Context, opts WatchOptions, l *listing) error {
 		return failed
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
+	case err != nil:
+		return err
 	}
-	return err
+	return errEnded
 }
 
 // live takes an event of a watch whose events are applied.

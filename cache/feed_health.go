@@ -2,6 +2,7 @@ package cache
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -74,9 +75,6 @@ func (h *health) lost(err error, contact int64) (fed bool) {
 	h.mu.open = false
 	h.mu.cancel = nil
 	h.mu.err = err
-	if err == nil {
-		h.mu.err = errEnded
-	}
 	return fed
 }
 
@@ -207,7 +205,7 @@ func (b *backoff) reset() { b.failures = 0 }
 func (b *backoff) next(err error, healthy bool) time.Duration {
 	if healthy {
 		b.failures = 0
-		if err == nil {
+		if errors.Is(err, errEnded) {
 			return 0 // its timeout
 		}
 	}

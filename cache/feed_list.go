@@ -23,6 +23,25 @@ type listing struct {
 	release func()
 }
 
+// wholeList is the state of a resource at one version, of which nothing is missing:
+// all events up to the bookmark that ends a streaming list, or all pages of one
+// version.
+type wholeList struct {
+	tree *objectTree
+	rv   uint64
+}
+
+// errNoVersion: what ends a list must say of which version it was.
+var errNoVersion = errors.New("the upstream's list has no resourceVersion")
+
+// whole is called when the source has said that the list is complete, at rv.
+func (l *listing) whole(rv uint64) (*wholeList, error) {
+	if rv == 0 {
+		return nil, errNoVersion
+	}
+	return &wholeList{tree: l.tree, rv: rv}, nil
+}
+
 // startList waits for a slot: each list costs the source and the network much,
 // and after an outage every feed may want one.
 func (f *feed) startList(ctx context.Context) (*listing, error) {
@@ -32,7 +51,7 @@ func (f *feed) startList(ctx context.Context) (*listing, error) {
 		return nil, context.Cause(ctx)
 	}
 	l := &listing{tree: newTree(byKey), began: time.Now(), release: sync.OnceFunc(func() { <-f.listing })}
-	if f.synced {
+	if f.store != nil {
 		l.held = f.store.current()
 	}
 	return l, nil
@@ -64,9 +83,13 @@ func (f *feed) initial(l *listing, ev Event) (done bool, err error) {
 		if !ev.InitialEventsEnd {
 			return false, nil
 		}
-		f.last = ev.ResourceVersion
+		whole, err := l.whole(ev.ResourceVersion)
+		if err != nil {
+			return false, err
+		}
+		f.last = whole.rv
 		f.health.live() // first, for those who have waited for the list look at once
-		return true, f.complete(l, ev.ResourceVersion)
+		return true, f.complete(l, whole)
 	}
 	o, err := f.item(l, ev.Object)
 	if err != nil {
@@ -80,9 +103,9 @@ func (f *feed) initial(l *listing, ev Event) (done bool, err error) {
 	return false, nil
 }
 
-// listPages reads a list in pages of one version and returns that. When the
-// version expires in the middle, the whole is read at once.
-func (f *feed) listPages(ctx context.Context, l *listing) (uint64, error) {
+// listPages reads a list in pages of one version. When that expires in the middle, or
+// a page is of another version, the whole is read at once.
+func (f *feed) listPages(ctx context.Context, l *listing) (*wholeList, error) {
 	visit := func(raw []byte) error {
 		o, err := f.item(l, raw)
 		if err == nil {
@@ -90,22 +113,28 @@ func (f *feed) listPages(ctx context.Context, l *listing) (uint64, error) {
 		}
 		return err
 	}
-	opts := ListOptions{Limit: pageSize}
+	opts, rv := ListOptions{Limit: pageSize}, uint64(0)
 	for {
 		meta, err := f.source.List(ctx, f.resource, f.encoding, opts, visit)
+		first := opts.Continue == ""
 		switch {
-		case err != nil && opts.Continue != "" && isExpired(err):
+		case err != nil && !first && isExpired(err), err == nil && !first && meta.ResourceVersion != rv:
 			l.tree = newTree(byKey)
 			opts = ListOptions{}
 			continue
 		case err != nil:
-			return 0, f.wrapListError(ctx, err)
+			return nil, f.wrapListError(ctx, err)
 		case meta.Continue == "":
-			return meta.ResourceVersion, nil
+			return l.whole(meta.ResourceVersion)
+		case opts.Limit == 0:
+			return nil, f.wrapListError(ctx, errPaged)
 		}
-		opts = ListOptions{Limit: pageSize, Continue: meta.Continue}
+		opts, rv = ListOptions{Limit: pageSize, Continue: meta.Continue}, meta.ResourceVersion
 	}
 }
+
+// errPaged: pages that do not fit together are asked for once, and then the whole.
+var errPaged = errors.New("the upstream divides a list that was asked for in one piece")
 
 func (f *feed) wrapListError(ctx context.Context, err error) error {
 	var decode *decodeError
@@ -115,20 +144,18 @@ func (f *feed) wrapListError(ctx context.Context, err error) error {
 	return fmt.Errorf("listing: %w", err)
 }
 
-// complete makes the listed state, at rv, that of the store.
-func (f *feed) complete(l *listing, rv uint64) error {
+// complete makes the listed state that of the store, which the first one makes.
+func (f *feed) complete(l *listing, list *wholeList) error {
 	l.complete = true
-	if f.synced {
-		if err := f.store.replace(l.tree, rv); err != nil {
-			return err
-		}
-		f.relist = false
+	if f.store == nil {
 		f.health.listed(l.began)
+		f.store = f.first(list)
 		return nil
 	}
-	f.store.install(l.tree, rv)
-	f.synced, f.relist = true, false
+	if err := f.store.replace(list.tree, list.rv); err != nil {
+		return err
+	}
+	f.relist = false
 	f.health.listed(l.began)
-	f.ready()
 	return nil
 }

@@ -166,6 +166,29 @@ func TestOddSources(t *testing.T) {
 		state:   "12: a/2@11",
 		calls:   "watch 0 initial=true, list limit=500 continue=, list limit=500 continue=t1, list limit=0 continue=, watch 12 initial=false",
 	}, {
+		name: "pages that are not of one version",
+		pages: []func() (cache.ListMeta, string, error){
+			page(9, "t1", "a/1@1 a/2@2", nil), page(10, "", "a/3@3", nil), page(12, "", "a/2@11", nil),
+		},
+		version: 12,
+		state:   "12: a/2@11",
+		calls:   "watch 0 initial=true, list limit=500 continue=, list limit=500 continue=t1, list limit=0 continue=, watch 12 initial=false",
+	}, {
+		name: "lists without a version",
+		streams: []stream{
+			{events: "ADDED a/1@5 END @0", end: errEOF},
+			{events: "ADDED a/1@5 END @8"},
+		},
+		version: 8,
+		state:   "8: a/1@5",
+		calls:   "watch 0 initial=true, watch 0 initial=true",
+	}, {
+		name:    "a page without a version",
+		pages:   []func() (cache.ListMeta, string, error){page(0, "", "", nil), page(12, "", "a/2@11", nil)},
+		version: 12,
+		state:   "12: a/2@11",
+		calls:   "watch 0 initial=true, list limit=500 continue=, list limit=500 continue=, watch 12 initial=false",
+	}, {
 		name: "a list that breaks",
 		pages: []func() (cache.ListMeta, string, error){
 			page(9, "t1", "a/1@1 a/2@2", nil), page(0, "", "", errors.New("reset")), page(12, "", "a/2@11", nil),

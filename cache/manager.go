@@ -104,22 +104,6 @@ type collectionKey struct {
 	encoding api.Encoding
 }
 
-// entry is a collection and what the manager knows of it, guarded by Manager.mu:
-// when the janitor last found it used, and when it stopped.
-type entry struct {
-	*Collection
-	lastUsed, stopped time.Time
-	failed            atomic.Bool // see failedForGood
-}
-
-// failedForGood reports that the collection stopped for a reason which another
-// would meet as well. It stays for failedFor, so that its callers are refused
-// without a list each.
-func (e *entry) failedForGood() bool {
-	var decode *decodeError
-	return e.isStopped.Load() && (e.failed.Load() || errors.As(e.reason(), &decode))
-}
-
 const failedFor = time.Minute
 
 // tidyPeriod is how often the janitor looks at the collections.
@@ -182,18 +166,15 @@ func (m *Manager) Collection(ctx context.Context, res *Resource, enc api.Encodin
 		if err != nil {
 			return nil, err
 		}
-		if e.isReady.Load() && !e.isStopped.Load() {
-			return e.Collection, nil
+		if c := e.current(); c != nil {
+			return c, nil
 		}
-		err = m.await(ctx, e.Collection)
+		c, err := m.await(ctx, e)
 		var stopped *stoppedError
 		if errors.As(err, &stopped) && attempt < startAttempts && !e.failedForGood() {
 			continue // dropped while starting, say: the next one
 		}
-		if err != nil {
-			return nil, err
-		}
-		return e.Collection, nil
+		return c, err
 	}
 }
 
@@ -208,10 +189,13 @@ func (m *Manager) Wanted(res *Resource, enc api.Encoding) *Collection {
 	case e == nil && m.wantedAgain(key):
 		_, _ = m.find(key, res)
 		return nil
-	case e == nil || e.State().Phase != Synced:
+	case e == nil:
 		return nil
 	}
-	return e.Collection
+	if c := e.current(); c != nil && c.State().Phase == Synced {
+		return c
+	}
+	return nil
 }
 
 // wantedAgain notes that key was wanted and reports whether it was within wantedFor.
@@ -255,8 +239,7 @@ func (m *Manager) find(key collectionKey, res *Resource) (*entry, error) {
 	if e := m.mu.collections[key]; e != nil { // another caller was faster
 		return e, nil
 	}
-	e := &entry{Collection: newCollection(m.ctx, &m.parts, res, key.encoding), lastUsed: time.Now()}
-	e.used.Store(true)
+	e := newEntry(m.ctx, &m.parts, res, key.encoding)
 	m.mu.collections[key] = e
 	m.work.Go(func() { m.run(key, e) })
 	return e, nil
@@ -265,9 +248,8 @@ func (m *Manager) find(key collectionKey, res *Resource) (*entry, error) {
 // run is the goroutine of a collection.
 func (m *Manager) run(key collectionKey, e *entry) {
 	defer close(e.done)
-	reason := e.Collection.run()
+	reason := e.run()
 	e.feed.log.Info("collection stopped", "reason", reason)
-	e.builds.Wait()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	e.stopped = time.Now()
@@ -283,14 +265,14 @@ func (m *Manager) run(key collectionKey, e *entry) {
 }
 
 // await waits for the collection's start, if not too many do.
-func (m *Manager) await(ctx context.Context, c *Collection) error {
+func (m *Manager) await(ctx context.Context, e *entry) (*Collection, error) {
 	if m.waiting.Add(1) > int64(m.parts.limits.StartWaiters) {
 		m.waiting.Add(-1)
 		m.parts.metrics.refused.Inc()
-		return api.NewTooManyRequests("the cache is starting, please try again later", retrySeconds)
+		return nil, api.NewTooManyRequests("the cache is starting, please try again later", retrySeconds)
 	}
 	defer m.waiting.Add(-1)
-	return c.await(ctx)
+	return e.await(ctx)
 }
 
 // Drop stops the collections of gvr in all encodings and ends their watches with
@@ -330,8 +312,12 @@ func (m *Manager) tidy() {
 		}
 		now := time.Now()
 		for _, e := range m.entries() {
-			e.store.tidy(now)
-			if e.store.mux.Stats().Watchers > 0 {
+			c := e.collection.Load()
+			if c == nil {
+				continue
+			}
+			c.store.tidy(now)
+			if c.store.mux.Stats().Watchers > 0 {
 				e.used.Store(true)
 			}
 		}
@@ -373,16 +359,16 @@ type CollectionStatus struct {
 func (m *Manager) Status() []CollectionStatus {
 	var all []CollectionStatus
 	for _, e := range m.entries() {
-		z := e.store.sizes()
-		all = append(all, CollectionStatus{
+		status := CollectionStatus{
 			Resource: e.resource.GroupVersionResource,
 			Encoding: e.encoding,
-			State:    e.State(),
-			RV:       e.RV(),
-			Objects:  z.objects,
-			Bytes:    z.bytes,
-			Watchers: e.store.mux.Stats().Watchers,
-		})
+			State:    e.state(),
+		}
+		if c := e.collection.Load(); c != nil {
+			z := c.store.sizes()
+			status.RV, status.Objects, status.Bytes, status.Watchers = c.RV(), z.objects, z.bytes, c.store.mux.Stats().Watchers
+		}
+		all = append(all, status)
 	}
 	slices.SortFunc(all, func(a, b CollectionStatus) int {
 		return cmp.Or(

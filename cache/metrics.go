@@ -153,7 +153,10 @@ func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
 func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	values := make(map[collectionLabels][]float64)
 	for _, e := range c.manager.entries() {
-		r := &reading{state: e.State(), sizes: e.store.sizes(), rv: e.RV(), now: time.Now(), mux: e.store.mux.Stats()}
+		r := &reading{state: e.state(), now: time.Now()}
+		if c := e.collection.Load(); c != nil {
+			r.sizes, r.rv, r.mux = c.store.sizes(), c.RV(), c.store.mux.Stats()
+		}
 		labels := collectionLabels{e.resource.Group, e.resource.Resource, e.encoding.String()}
 		before, joined := values[labels]
 		now := make([]float64, len(c.gauges))

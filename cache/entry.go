@@ -1,0 +1,218 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/watchmux"
+)
+
+// entry is one resource in one encoding from its first use to its end. Nothing can be
+// read of an entry. That takes a Collection, and the only one there is comes with the
+// feed's first complete list:
+//
+//	starting ---- first complete list ----> synced: there is a Collection
+//	    \                                      |
+//	     +-------------> stopped <-------------+
+type entry struct {
+	resource *Resource
+	encoding api.Encoding
+	parts    *collectionParts
+	feed     *feed
+	began    time.Time
+
+	ctx    context.Context // ends with the reason for stopping
+	cancel context.CancelCauseFunc
+	synced chan struct{} // closed when there is a collection
+	end    ending
+	done   chan struct{} // closed when all goroutines have ended
+
+	collection atomic.Pointer[Collection]
+	used       atomic.Bool // since the manager last looked
+
+	mu struct {
+		sync.Mutex
+		// attempt is closed, and replaced, when an attempt to start failed.
+		attempt chan struct{}
+		failed  int   // attempts
+		err     error // of the last one
+	}
+
+	// Guarded by Manager.mu: when the janitor last found it used, and when it stopped.
+	lastUsed, stopped time.Time
+	failed            atomic.Bool // see failedForGood
+}
+
+// ending is the end of an entry and of its collection.
+type ending struct {
+	closed chan struct{}
+	over   atomic.Bool // closed is closed
+	err    error       // why; written before that
+}
+
+// reason is why it ended, nil before.
+func (e *ending) reason() error {
+	if !e.over.Load() {
+		return nil
+	}
+	return e.err
+}
+
+// collectionParts are what a Manager's collections share.
+type collectionParts struct {
+	source  Source
+	limits  *Limits
+	listing chan struct{}
+	content *atomic.Uint64
+	metrics *metrics
+	jitter  func(n int64) int64 // a random number in [0,n)
+	log     *slog.Logger
+}
+
+func newEntry(ctx context.Context, p *collectionParts, res *Resource, enc api.Encoding) *entry {
+	now := time.Now()
+	e := &entry{
+		resource: res,
+		encoding: enc,
+		parts:    p,
+		began:    now,
+		synced:   make(chan struct{}),
+		done:     make(chan struct{}),
+		lastUsed: now,
+	}
+	e.end.closed = make(chan struct{})
+	e.ctx, e.cancel = context.WithCancelCause(ctx)
+	e.mu.attempt = make(chan struct{})
+	e.used.Store(true)
+	e.feed = newFeed(p, res, enc, e.firstList, e.attemptFailed)
+	return e
+}
+
+// run feeds the collection until it is over and returns the reason.
+func (e *entry) run() error {
+	e.feed.log.Debug("collection starts")
+	err := e.feed.run(e.ctx)
+	e.cancel(err)
+	e.end.err = err
+	e.end.over.Store(true)
+	c := e.collection.Load()
+	if c != nil {
+		c.store.close(closeReason(err))
+	}
+	close(e.end.closed)
+	if c != nil {
+		c.builds.Wait()
+	}
+	return err
+}
+
+// closeReason is what the watchers of a collection that ended for reason are told.
+func closeReason(reason error) error {
+	var dropped *droppedError
+	switch {
+	case errors.As(reason, &dropped):
+		return dropped.reason
+	case errors.Is(reason, ErrRewound):
+		return fmt.Errorf("%w: %w", watchmux.ErrGone, reason)
+	}
+	return fmt.Errorf("%w: %w", watchmux.ErrStopped, reason)
+}
+
+// firstList makes the collection of the feed's first complete list, and returns the
+// store that the feed is to keep up to date.
+func (e *entry) firstList(first *wholeList) *store {
+	c := newCollection(e, first)
+	took := time.Since(e.began)
+	e.feed.metrics.syncSeconds.Observe(took.Seconds())
+	e.feed.log.Info("collection synced", "objects", first.tree.Len(), "bytes", c.View().Bytes(),
+		"seconds", took.Seconds(), "resourceVersion", first.rv)
+	e.collection.Store(c)
+	close(e.synced)
+	return c.store
+}
+
+// attemptFailed is called by the feed when a list failed before that.
+func (e *entry) attemptFailed(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.mu.failed++
+	e.mu.err = err
+	close(e.mu.attempt)
+	e.mu.attempt = make(chan struct{})
+}
+
+// current is the collection if it can be read: it has synced and not stopped.
+func (e *entry) current() *Collection {
+	if e.end.over.Load() {
+		return nil
+	}
+	return e.collection.Load()
+}
+
+// startError says that a collection cannot be read because its first list failed.
+type startError struct{ reason error }
+
+func (e *startError) Error() string { return fmt.Sprintf("the cache cannot be filled: %v", e.reason) }
+func (e *startError) Unwrap() error { return e.reason }
+
+// stoppedError says that a collection stopped while it was waited for.
+type stoppedError struct{ reason error }
+
+func (e *stoppedError) Error() string {
+	return "the cache of this resource stopped: " + e.reason.Error()
+}
+func (e *stoppedError) Unwrap() error { return e.reason }
+
+// await returns the collection when it is synced. The error says that it has stopped,
+// or is not likely to be synced soon: an attempt failed in a way that another will not
+// change, or two did.
+func (e *entry) await(ctx context.Context) (*Collection, error) {
+	for {
+		e.mu.Lock()
+		attempt, failed, err := e.mu.attempt, e.mu.failed, e.mu.err
+		e.mu.Unlock()
+		if reason := e.end.reason(); reason != nil {
+			return nil, &stoppedError{reason}
+		}
+		if c := e.collection.Load(); c != nil {
+			return c, nil
+		}
+		if failed > 1 || failed > 0 && isRefused(err) {
+			return nil, &startError{err}
+		}
+		select {
+		case <-e.synced:
+		case <-attempt:
+		case <-e.end.closed:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// state says how the entry is doing.
+func (e *entry) state() State {
+	if c := e.collection.Load(); c != nil {
+		return c.State()
+	}
+	if reason := e.end.reason(); reason != nil {
+		return State{Phase: Stopped, Err: reason}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return State{Phase: Starting, Since: e.began, Err: e.mu.err}
+}
+
+// failedForGood reports that the collection stopped for a reason which another
+// would meet as well. It stays for failedFor, so that its callers are refused
+// without a list each.
+func (e *entry) failedForGood() bool {
+	var decode *decodeError
+	return e.end.over.Load() && (e.failed.Load() || errors.As(e.end.err, &decode))
+}
