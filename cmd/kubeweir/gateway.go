@@ -21,6 +21,7 @@ func runGateway(ctx context.Context, args []string, stdout, stderr io.Writer) er
 		return usageError{err}
 	}
 	log := newLogger(cfg.Log, stderr)
+	outlivePanics()
 	s, err := serve.NewGateway(cfg, userAgent(), log)
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
 
 	"github.com/kubeweir/kubeweir/config"
@@ -38,6 +39,14 @@ func newLogger(c config.Log, out io.Writer) *slog.Logger {
 func quietLibraries(log *slog.Logger) {
 	klog.SetSlogLogger(slog.New(lowered{log.Handler()}).With("from", "kubernetes"))
 }
+
+// outlivePanics lets the process outlive a panic that a goroutine of the Kubernetes
+// libraries has recovered from and logged, instead of raising it again. kube-apiserver
+// ends then, and is started again beside others that serve meanwhile; but one process
+// is all there is here, and what made a controller panic, an object mostly, is there
+// again after a start, so that nobody could delete it. The libraries' loops go on with
+// the next item. There is one such setting in a process.
+func outlivePanics() { utilruntime.ReallyCrash = false }
 
 // lowered is a handler for whom what is information elsewhere is debugging here.
 type lowered struct{ slog.Handler }

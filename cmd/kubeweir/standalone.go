@@ -21,6 +21,7 @@ func runStandalone(ctx context.Context, args []string, stdout, stderr io.Writer)
 		return usageError{err}
 	}
 	log := newLogger(cfg.Log, stderr)
+	outlivePanics()
 	quietLibraries(log)
 	s, err := serve.NewStandalone(ctx, cfg, serve.StandaloneOptions{UserAgent: userAgent(), Logger: log})
 	if err != nil {

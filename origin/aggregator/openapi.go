@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apiserver/pkg/server/mux"
@@ -44,9 +45,12 @@ type documents struct {
 		ctx context.Context
 		// remotes by the name of the APIService.
 		remotes map[string]remoteDocuments
-		two     *merged2
-		three   *merged3
 	}
+	// two and three are nil until they are made. They are set with mu locked; a request
+	// reads them without, because mu is held while the library's lock is waited for,
+	// under which it downloads.
+	two   atomic.Pointer[merged2]
+	three atomic.Pointer[merged3]
 }
 
 // remoteDocuments is an APIService whose documents come from another API server.
@@ -89,11 +93,11 @@ func (d *documents) start(ctx context.Context) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.mu.ctx = ctx
-	if d.mu.two != nil {
-		go d.mu.two.controller.RunWithContext(ctx)
+	if two := d.two.Load(); two != nil {
+		go two.controller.RunWithContext(ctx)
 	}
-	if d.mu.three != nil {
-		go d.mu.three.controller.RunWithContext(ctx)
+	if three := d.three.Load(); three != nil {
+		go three.controller.RunWithContext(ctx)
 	}
 }
 
@@ -106,18 +110,15 @@ func (d *documents) add(service *apiregistration.APIService, handler http.Handle
 		d.mu.remotes = map[string]remoteDocuments{}
 	}
 	d.mu.remotes[service.Name] = remoteDocuments{service, handler}
-	if d.mu.two != nil {
-		if known {
-			d.mu.two.controller.UpdateAPIService(handler, service)
-		} else {
-			d.mu.two.controller.AddAPIService(handler, service)
-		}
+	if two := d.two.Load(); two != nil {
+		// Its UpdateAPIService would wait for what the server sends.
+		two.controller.AddAPIService(handler, service)
 	}
-	if d.mu.three != nil {
+	if three := d.three.Load(); three != nil {
 		if known {
-			d.mu.three.controller.UpdateAPIService(handler, service)
+			three.controller.UpdateAPIService(handler, service)
 		} else {
-			d.mu.three.controller.AddAPIService(handler, service)
+			three.controller.AddAPIService(handler, service)
 		}
 	}
 }
@@ -130,21 +131,21 @@ func (d *documents) remove(name string) {
 		return
 	}
 	delete(d.mu.remotes, name)
-	if d.mu.two != nil {
-		d.mu.two.controller.RemoveAPIService(name)
+	if two := d.two.Load(); two != nil {
+		two.controller.RemoveAPIService(name)
 	}
-	if d.mu.three != nil {
-		d.mu.three.controller.RemoveAPIService(name)
+	if three := d.three.Load(); three != nil {
+		three.controller.RemoveAPIService(name)
 	}
 }
 
 func (d *documents) handler2() (http.Handler, error) {
+	if two := d.two.Load(); two != nil {
+		return two.handler, nil
+	}
 	d.building.Lock()
 	defer d.building.Unlock()
-	d.mu.Lock()
-	two := d.mu.two
-	d.mu.Unlock()
-	if two != nil {
+	if two := d.two.Load(); two != nil {
 		return two.handler, nil
 	}
 	generic := d.server.Generic
@@ -155,9 +156,9 @@ func (d *documents) handler2() (http.Handler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("OpenAPI v2: %w", err)
 	}
-	two = &merged2{handler: own, controller: openapi.NewAggregationController(&downloader, specs)}
+	two := &merged2{handler: own, controller: openapi.NewAggregationController(&downloader, specs)}
 	d.mu.Lock()
-	d.mu.two = two
+	d.two.Store(two)
 	remotes := slices.Collect(maps.Keys(d.mu.remotes))
 	for _, remote := range d.mu.remotes {
 		two.controller.AddAPIService(remote.handler, remote.service)
@@ -166,7 +167,7 @@ func (d *documents) handler2() (http.Handler, error) {
 		go two.controller.RunWithContext(d.mu.ctx)
 	}
 	d.mu.Unlock()
-	downloadFirst(remotes, specs.UpdateAPIServiceSpec)
+	d.downloadFirst(remotes, specs.UpdateAPIServiceSpec)
 	return two.handler, nil
 }
 
@@ -187,12 +188,12 @@ func (d *documents) handler3() (http.Handler, error) {
 }
 
 func (d *documents) built3() (*merged3, error) {
+	if three := d.three.Load(); three != nil {
+		return three, nil
+	}
 	d.building.Lock()
 	defer d.building.Unlock()
-	d.mu.Lock()
-	three := d.mu.three
-	d.mu.Unlock()
-	if three != nil {
+	if three := d.three.Load(); three != nil {
 		return three, nil
 	}
 	generic := d.server.Generic
@@ -202,9 +203,9 @@ func (d *documents) built3() (*merged3, error) {
 	if err != nil {
 		return nil, fmt.Errorf("OpenAPI v3: %w", err)
 	}
-	three = &merged3{handler: unlocked(own), specs: specs, controller: openapiv3.NewAggregationController(remotesOnly{specs})}
+	three := &merged3{handler: unlocked(own), specs: specs, controller: openapiv3.NewAggregationController(remotesOnly{specs})}
 	d.mu.Lock()
-	d.mu.three = three
+	d.three.Store(three)
 	remotes := slices.Collect(maps.Keys(d.mu.remotes))
 	for _, remote := range d.mu.remotes {
 		three.controller.AddAPIService(remote.handler, remote.service)
@@ -213,7 +214,7 @@ func (d *documents) built3() (*merged3, error) {
 		go three.controller.RunWithContext(d.mu.ctx)
 	}
 	d.mu.Unlock()
-	downloadFirst(remotes, specs.UpdateAPIServiceSpec)
+	d.downloadFirst(remotes, specs.UpdateAPIServiceSpec)
 	return three, nil
 }
 
@@ -232,11 +233,19 @@ func unlocked(h http.Handler) http.Handler {
 }
 
 // downloadFirst asks all API servers elsewhere, and waits for them, but not for long.
-// Errors are the controller's to see, which asks again.
-func downloadFirst(names []string, download func(name string) error) {
+// Errors are the controller's to see, which asks again. So are panics of the library
+// about what they answered, which its queue recovers from and here nobody would.
+func (d *documents) downloadFirst(names []string, download func(name string) error) {
 	var all sync.WaitGroup
 	for _, name := range names {
-		all.Go(func() { _ = download(name) })
+		all.Go(func() {
+			defer func() {
+				if p := recover(); p != nil {
+					d.server.cfg.Logger.Error("panic while reading an OpenAPI document", "apiservice", name, "panic", p)
+				}
+			}()
+			_ = download(name)
+		})
 	}
 	done := make(chan struct{})
 	go func() {

@@ -1,16 +1,18 @@
 package aggregator
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/url"
 	"sync/atomic"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/proxy"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
-	genericfilters "k8s.io/apiserver/pkg/server/filters"
 	"k8s.io/apiserver/pkg/util/flowcontrol"
 	apiserverproxy "k8s.io/apiserver/pkg/util/proxy"
 	"k8s.io/client-go/transport"
@@ -19,17 +21,18 @@ import (
 	library "k8s.io/kube-aggregator/pkg/apiserver"
 	remotestatus "k8s.io/kube-aggregator/pkg/controllers/status/remote"
 	"k8s.io/streaming/pkg/httpstream"
+
+	"github.com/kubeweir/kubeweir/origin/internal/extension"
 )
 
 // proxyHandler serves one APIService: by the next server of the chain, or by the API
 // server behind the service that it names, as the user who asks. What it answers when
 // it cannot is worded as kube-aggregator's (pkg/apiserver/handler_proxy.go).
 type proxyHandler struct {
-	local       http.Handler
-	resolver    library.ServiceResolver
-	longRunning request.LongRunningRequestCheck
-	logger      *slog.Logger
-	target      atomic.Pointer[target]
+	local    http.Handler
+	resolver library.ServiceResolver
+	logger   *slog.Logger
+	target   atomic.Pointer[target]
 }
 
 // target is where an APIService is served. It is never changed.
@@ -57,7 +60,9 @@ func (p *proxyHandler) update(service *apiregistration.APIService, dial *transpo
 		port:      *service.Spec.Service.Port,
 		available: helper.IsAPIServiceConditionTrue(service, apiregistration.Available),
 	}
-	to.transport, to.err = transport.New(remotestatus.BuildTransportConfig(dial, cert, key, service))
+	config := remotestatus.BuildTransportConfig(dial, cert, key, service)
+	config.Wrap(extension.Statuses)
+	to.transport, to.err = transport.New(config)
 	if to.err != nil {
 		p.logger.Warn("no transport for an APIService", "apiservice", service.Name, "err", to.err)
 	}
@@ -68,7 +73,7 @@ func (p *proxyHandler) update(service *apiregistration.APIService, dial *transpo
 func (p *proxyHandler) available() http.Handler {
 	to := *p.target.Load()
 	to.available = true
-	always := &proxyHandler{local: p.local, resolver: p.resolver, longRunning: p.longRunning, logger: p.logger}
+	always := &proxyHandler{local: p.local, resolver: p.resolver, logger: p.logger}
 	always.target.Store(&to)
 	return always
 }
@@ -87,13 +92,14 @@ func (p *proxyHandler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		http.Error(w, to.err.Error(), http.StatusInternalServerError)
 		return
 	}
-	// Requests that change objects end at their deadline by themselves, here alone not.
-	genericfilters.WithTimeoutForNonLongRunningRequests(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		p.forward(to, w, req)
-	}), p.longRunning).ServeHTTP(w, req)
+	p.forward(to, w, req)
 }
 
-// forward serves a request by the API server behind to.
+// forward serves a request by the API server behind to. It ends at the request's
+// deadline by itself, as the transport does. It must not get a writer with a timeout of
+// its own: httputil.ReverseProxy flushes from a timer, where the panic of a writer that
+// cannot (that of http.TimeoutHandler, by which discovery and OpenAPI are downloaded, in
+// one of genericfilters.WithTimeoutForNonLongRunningRequests) ends the process.
 func (p *proxyHandler) forward(to *target, w http.ResponseWriter, req *http.Request) {
 	user, ok := request.UserFrom(req.Context())
 	if !ok {
@@ -117,6 +123,8 @@ func (p *proxyHandler) forward(to *target, w http.ResponseWriter, req *http.Requ
 	}
 	asUser := transport.NewAuthProxyRoundTripper(user.GetName(), user.GetUID(), user.GetGroups(), user.GetExtra(), to.transport)
 	handler := proxy.NewUpgradeAwareHandler(location, asUser, true, upgrade, &responder{w: w})
+	// Who follows a redirect does so with its credentials (CVE-2022-3172).
+	handler.RejectForwardingRedirects = true
 	flowcontrol.RequestDelegated(req.Context())
 	handler.ServeHTTP(w, forwarded)
 }
@@ -132,6 +140,11 @@ func (r *responder) Object(status int, obj runtime.Object) {
 }
 
 // Error implements rest.Responder and proxy.ErrorResponder.
-func (r *responder) Error(_ http.ResponseWriter, _ *http.Request, err error) {
+func (r *responder) Error(_ http.ResponseWriter, req *http.Request, err error) {
+	if errors.Is(req.Context().Err(), context.DeadlineExceeded) {
+		status := apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0).Status()
+		responsewriters.WriteRawJSON(http.StatusGatewayTimeout, &status, r.w)
+		return
+	}
 	http.Error(r.w, err.Error(), http.StatusServiceUnavailable)
 }

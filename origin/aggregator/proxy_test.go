@@ -19,12 +19,8 @@ import (
 // TestProxyDeadline: a server that does not answer a create is given up at the
 // request's deadline, with what kube-apiserver says then.
 func TestProxyDeadline(t *testing.T) {
-	returned := make(silent)
-	p := &proxyHandler{
-		resolver: somewhere{}, logger: slog.New(slog.DiscardHandler),
-		longRunning: func(*http.Request, *request.RequestInfo) bool { return false },
-	}
-	p.target.Store(&target{remote: true, available: true, transport: returned})
+	p := &proxyHandler{resolver: somewhere{}, logger: slog.New(slog.DiscardHandler)}
+	p.target.Store(&target{remote: true, available: true, transport: silent{}})
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	ctx = request.WithUser(ctx, &user.DefaultInfo{Name: "someone"})
@@ -38,7 +34,6 @@ func TestProxyDeadline(t *testing.T) {
 	if w.Code != http.StatusGatewayTimeout || status.Reason != metav1.StatusReasonTimeout {
 		t.Errorf("%d, %+v", w.Code, status)
 	}
-	close(returned)
 }
 
 type somewhere struct{}
@@ -47,10 +42,10 @@ func (somewhere) ResolveEndpoint(string, string, int32) (*url.URL, error) {
 	return &url.URL{Scheme: "https", Host: "192.0.2.1"}, nil
 }
 
-// silent answers no request before it is closed.
-type silent chan struct{}
+// silent answers no request.
+type silent struct{}
 
-func (s silent) RoundTrip(req *http.Request) (*http.Response, error) {
-	<-s
+func (silent) RoundTrip(req *http.Request) (*http.Response, error) {
+	<-req.Context().Done()
 	return nil, req.Context().Err()
 }

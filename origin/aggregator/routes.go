@@ -6,6 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	apiregistration "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
+
+	"github.com/kubeweir/kubeweir/origin/internal/extension"
 )
 
 // coreService is the name of the APIService of the core group, whose route is /api.
@@ -29,10 +31,7 @@ func (s *Server) AddAPIService(service *apiregistration.APIService) error {
 	s.routes.Lock()
 	proxy, known := s.routes.proxies[service.Name]
 	if !known {
-		proxy = &proxyHandler{
-			local: s.delegate(), resolver: s.cfg.ServiceResolver,
-			longRunning: s.cfg.Generic.LongRunningFunc, logger: s.cfg.Logger,
-		}
+		proxy = &proxyHandler{local: s.delegate(), resolver: s.cfg.ServiceResolver, logger: s.cfg.Logger}
 		s.routes.proxies[service.Name] = proxy
 	}
 	proxy.update(service, s.dial, s.cfg.ProxyClientCert, s.cfg.ProxyClientKey)
@@ -47,9 +46,9 @@ func (s *Server) AddAPIService(service *apiregistration.APIService) error {
 		return nil
 	}
 	s.remote.needed()
-	s.documents.add(service, proxy)
+	s.documents.add(service, extension.Documents(proxy, s.cfg.Logger))
 	// What a server serves is asked for whether or not it is known to be available.
-	s.discovery.AddAPIService(service, proxy.available())
+	s.discovery.AddAPIService(service, extension.Documents(proxy.available(), s.cfg.Logger))
 	return nil
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/kubeweir/kubeweir/origin/builtin/admit"
 	"github.com/kubeweir/kubeweir/origin/builtin/groups"
 	"github.com/kubeweir/kubeweir/origin/crd"
+	"github.com/kubeweir/kubeweir/origin/internal/extension"
 	"github.com/kubeweir/kubeweir/origin/registry"
 )
 
@@ -147,7 +148,7 @@ func (b *builder) addChain() error {
 		Prefix:              b.opts.StoragePrefix,
 		Delegate:            genericapiserver.NewEmptyDelegateWithCustomHandler(notFound),
 		ServiceResolver:     b.resolver,
-		AuthResolverWrapper: webhook.NewDefaultAuthenticationInfoResolverWrapper(b.proxy, nil, b.config, b.generic.TracerProvider),
+		AuthResolverWrapper: b.conversions(),
 		Logger:              b.opts.Logger,
 	})
 	if err != nil {
@@ -175,6 +176,13 @@ func (b *builder) addChain() error {
 		return err
 	}
 	return b.aggregator.Prepare()
+}
+
+// conversions is how conversion webhooks are reached.
+func (b *builder) conversions() webhook.AuthenticationInfoResolverWrapper {
+	reach := webhook.NewDefaultAuthenticationInfoResolverWrapper(b.proxy, nil, b.config, b.generic.TracerProvider)
+	bound := extension.Webhooks(extension.ConversionAnswer)
+	return func(r webhook.AuthenticationInfoResolver) webhook.AuthenticationInfoResolver { return bound(reach(r)) }
 }
 
 func (b *builder) builtin(delegate genericapiserver.DelegationTarget) (*genericapiserver.GenericAPIServer, error) {

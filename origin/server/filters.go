@@ -15,8 +15,11 @@ import (
 
 // chain is genericapiserver.DefaultBuildHandlerChain, from the inside out, without
 // what this server has no use for: priority and fairness, whose queues would stand
-// behind those of the gateway in front, auditing, tracing, CORS and HSTS. complete is
-// closed when all paths are known; until then what is not found is answered 503.
+// behind those of the gateway in front, auditing, tracing, CORS and HSTS; and without
+// its recovery from panics, which after utilruntime.ReallyCrash = false would let a
+// response that was broken off end as if it were whole. Who calls the handler recovers
+// (internal/inprocess, net/http) and breaks it off. complete is closed when all paths
+// are known; until then what is not found is answered 503.
 func chain(handler http.Handler, c *genericapiserver.Config, complete <-chan struct{}) http.Handler {
 	handler = genericapifilters.WithAuthorization(handler, c.Authorization.Authorizer, c.Serializer)
 	handler = genericfilters.WithMaxInFlightLimit(handler, c.MaxRequestsInFlight, c.MaxMutatingRequestsInFlight, c.LongRunningFunc)
@@ -34,7 +37,6 @@ func chain(handler http.Handler, c *genericapiserver.Config, complete <-chan str
 	handler = genericapifilters.WithRequestInfo(handler, c.RequestInfoResolver)
 	handler = genericapifilters.WithRequestReceivedTimestamp(handler)
 	handler = genericapifilters.WithMuxAndDiscoveryComplete(handler, complete)
-	handler = genericfilters.WithPanicRecovery(handler, c.RequestInfoResolver)
 	return genericapifilters.WithAuditInit(handler)
 }
 

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/initializer"
+	webhookinit "k8s.io/apiserver/pkg/admission/plugin/webhook/initializer"
 	apiserverapi "k8s.io/apiserver/pkg/apis/apiserver"
 	apiserverapiv1 "k8s.io/apiserver/pkg/apis/apiserver/v1"
 	apiserverapiv1alpha1 "k8s.io/apiserver/pkg/apis/apiserver/v1alpha1"
@@ -40,6 +41,8 @@ import (
 	"k8s.io/client-go/restmapper"
 	controlplaneadmission "k8s.io/kubernetes/pkg/controlplane/apiserver/admission"
 	kubeoptions "k8s.io/kubernetes/pkg/kubeapiserver/options"
+
+	"github.com/kubeweir/kubeweir/origin/internal/extension"
 )
 
 // Config is what admission is built with. All fields are required but for those
@@ -144,5 +147,7 @@ func initializersFor(cfg Config) (admission.PluginInitializers, error) {
 	generic := initializer.New(
 		newPolicyClient(cfg.Client, cfg.Informers, cfg.Drained), cfg.Dynamic, lean, cfg.Authorizer,
 		utilfeature.DefaultFeatureGate, compatibility.DefaultBuildEffectiveVersion(), cfg.Drained, mapper)
-	return append(admission.PluginInitializers{generic}, kube...), nil
+	// Around what the one before has set.
+	bounded := webhookinit.NewPluginInitializer(extension.Webhooks(extension.AdmissionAnswer), cfg.ServiceResolver)
+	return append(append(admission.PluginInitializers{generic}, kube...), bounded), nil
 }
