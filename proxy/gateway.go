@@ -123,14 +123,13 @@ func (g *Gateway) Serve(ctx context.Context, r *api.Request) *api.Response {
 	x.auditID = r.Header.Get("Audit-Id")
 	if x.auditID == "" {
 		x.auditID = uuid.NewString()
-		r.Header.Add("Audit-Id", x.auditID)
 	}
 	x.pretty = api.Pretty(r.RawQuery, r.Header.Get("User-Agent"))
 	if resp := g.Health.Serve(r, false); resp != nil {
 		return g.answer(x, resp, nil)
 	}
 	limit := &g.inFlight
-	if x.info.LongRunning() || r.Header.Has("Upgrade") {
+	if x.info.LongRunning() || r.Upgrade != "" {
 		limit = &g.longRunning
 	}
 	if !limit.acquire() {
@@ -191,7 +190,7 @@ func (g *Gateway) cacheable(x *exchange) (*cache.Resource, bool) {
 	default:
 		return nil, false
 	}
-	if x.request.Header.Has("Upgrade") {
+	if x.request.Upgrade != "" {
 		return nil, false // a WebSocket watch
 	}
 	res, ok := g.Resources.Lookup(schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource})

@@ -145,6 +145,7 @@ func request(line string, header ...string) *api.Request {
 		name, value, _ := strings.Cut(h, ": ")
 		r.Header.Set(name, value)
 	}
+	r.Upgrade = r.Header.Get("Upgrade")
 	return r
 }
 
@@ -235,6 +236,20 @@ func TestForwardedAsTheClient(t *testing.T) {
 		f := b.upstream.forwarded[i]
 		if f.as.As != w.as || f.request.Header.Get("Authorization") != w.token || f.request.Header.Has("X-Remote-User") {
 			t.Errorf("request %d: as %v with %v", i, f.as, f.request.Header)
+		}
+	}
+}
+
+// TestConnectionNamesTheClientsOwn: what a client names in Connection is dropped before the gateway adds anything, and
+// after it was found out who the client is.
+func TestConnectionNamesTheClientsOwn(t *testing.T) {
+	b := newGatewayBench(t, nil)
+	b.do("POST /api/v1/namespaces/default/pods", "Authorization: Bearer jane", "Impersonate-User: bob", "X-One: 1",
+		"Connection: Authorization, Impersonate-User, Audit-Id, X-One, Upgrade", "Upgrade: h2c", "Audit-Id: mine")
+	f := b.upstream.forwarded[0]
+	for name, want := range map[string]string{"Authorization": "Bearer jane", "Impersonate-User": "bob", "Audit-Id": "mine", "X-One": "", "Connection": "", "Upgrade": ""} {
+		if got := f.request.Header.Get(name); got != want {
+			t.Errorf("%s: %q went upstream, want %q", name, got, want)
 		}
 	}
 }

@@ -7,14 +7,17 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/identity"
 )
 
-// identify finds out who asks and as whom, and takes every credential out of
-// the request's header. nil means that it is known, else it is the refusal.
+// identify finds out who asks and as whom, takes every credential out of the
+// request's header, and then what belongs to the client's connection: from here on
+// lines may be added. nil means that it is known, else it is the refusal.
 func (g *Gateway) identify(ctx context.Context, x *exchange) *api.Response {
 	id, err := g.Authenticator.Authenticate(ctx, x.request)
 	if err == nil {
 		x.subject, err = g.Authorizer.Impersonate(ctx, id, x.request)
 	}
 	if err == nil {
+		x.request.Header.EndToEnd()
+		x.request.Header.Set("Audit-Id", x.auditID)
 		return nil
 	}
 	resp := x.fail(identity.StatusError(err))

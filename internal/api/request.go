@@ -22,6 +22,10 @@ type Request struct {
 	// Header has the lines as they came, names in canonical form, but those about
 	// the message's own framing (Host, Content-Length, Transfer-Encoding, Expect).
 	Header Header
+	// Upgrade is what the client asks to upgrade the connection to ("websocket",
+	// "SPDY/3.1"), "" when it does not: its Upgrade lines count over HTTP/1.1 only,
+	// and only when a Connection line says so.
+	Upgrade string
 	// RemoteAddr is "ip:port" of the peer, or "@" for a unix socket.
 	RemoteAddr string
 	// PeerCertificates is the chain that the TLS client presented (not verified
@@ -75,7 +79,7 @@ type Response struct {
 	Stream Stream
 	// Upgrade takes over the connection of a client that asked for a protocol
 	// upgrade. It writes everything itself, the 101 included; Status and Header
-	// are ignored. Only for HTTP/1.1 requests that carry an Upgrade header.
+	// are ignored. Only for requests with an Upgrade.
 	Upgrade func(conn net.Conn)
 	// Done, when set, is called exactly once after the response was written or
 	// given up, with the number of body bytes written and the write error.

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -8,6 +9,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/valyala/fasthttp"
 
 	"github.com/kubeweir/kubeweir/internal/api"
 )
@@ -236,5 +239,29 @@ func TestHeaderLimit(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestUpgradeIsAskedFor: an Upgrade line counts when a Connection line says so.
+func TestUpgradeIsAskedFor(t *testing.T) {
+	for head, want := range map[string]string{
+		"HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket":                            "websocket",
+		"HTTP/1.1\r\nHost: x\r\nUpgrade: SPDY/3.1\r\nConnection: keep-alive, upgrade":                 "SPDY/3.1",
+		"HTTP/1.1\r\nHost: x\r\nConnection: close\r\nConnection: upgrade\r\nUpgrade: a\r\nUpgrade: b": "a, b",
+		"HTTP/1.1\r\nHost: x\r\nConnection: keep-alive\r\nUpgrade: SPDY/3.1":                          "",
+		"HTTP/1.1\r\nHost: x\r\nConnection: Upgrade":                                                  "",
+		"HTTP/1.1\r\nHost: x\r\nConnection: not-upgrade\r\nUpgrade: websocket":                        "",
+		"HTTP/1.1\r\nHost: x\r\nUpgrade: websocket":                                                   "",
+		"HTTP/1.0\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket":                            "",
+	} {
+		req := fasthttp.AcquireRequest()
+		if err := req.Header.Read(bufio.NewReader(strings.NewReader("GET / " + head + "\r\n\r\n"))); err != nil {
+			t.Fatal(err)
+		}
+		x := &exchange{c: &conn{srv: &Server{}}}
+		if err := x.own(&req.Header); err != nil || x.req.Upgrade != want {
+			t.Errorf("%q: %v, upgrade %q, want %q", head, err, x.req.Upgrade, want)
+		}
+		fasthttp.ReleaseRequest(req)
 	}
 }

@@ -30,6 +30,8 @@ type exchange struct {
 	http10, head, keepAlive bool
 	// expects is set when the client waits for a 100 before it sends its body.
 	expects bool
+	// mayUpgrade is set when a Connection line says that Upgrade lines count.
+	mayUpgrade bool
 
 	fields [inlineFields]api.HeaderField
 }
@@ -113,6 +115,9 @@ func (x *exchange) ownHeader(block string) error {
 			return err
 		}
 	}
+	if x.mayUpgrade && !x.http10 {
+		x.req.Upgrade = strings.Join(x.req.Header.Values("Upgrade"), ", ")
+	}
 	return nil
 }
 
@@ -130,6 +135,7 @@ func (x *exchange) ownField(name, value string) error {
 		} else if x.http10 && hasToken(value, "keep-alive") {
 			x.keepAlive = true
 		}
+		x.mayUpgrade = x.mayUpgrade || hasToken(value, "upgrade")
 	case "Expect":
 		if !strings.EqualFold(value, "100-continue") {
 			return errUnknownExpects

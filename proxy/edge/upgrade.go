@@ -45,7 +45,7 @@ func (u *upgraded) CloseWrite() error {
 // upgrade lets the response take the connection over until it returns.
 func (c *conn) upgrade(x *exchange, resp *api.Response) verdict {
 	x.ctx.stopWatching()
-	if x.http10 || !x.req.Header.Has("Upgrade") {
+	if x.req.Upgrade == "" {
 		c.srv.log.Error("the handler upgrades a request that does not ask for it", "method", x.req.Method, "path", x.req.Path)
 		_, _, _ = c.respond(x, internalError(errNoUpgrade))
 		return x.finish(resp, 0, false, errNoUpgrade)

@@ -238,7 +238,7 @@ func (a *Authenticator) byAuthorization(ctx context.Context, r *api.Request) (*I
 
 // byWebSocket reviews the token among a WebSocket's subprotocols.
 func (a *Authenticator) byWebSocket(ctx context.Context, r *api.Request) (*Identity, error) {
-	token, err := webSocketToken(r.Header)
+	token, err := webSocketToken(r)
 	if err != nil {
 		return nil, err
 	}

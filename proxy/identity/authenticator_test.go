@@ -102,7 +102,7 @@ func TestAuthenticate(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			r := &api.Request{Header: append(api.Header{{Name: "Accept", Value: "a"}}, test.header...), PeerCertificates: test.certs}
+			r := &api.Request{Header: append(api.Header{{Name: "Accept", Value: "a"}}, test.header...), Upgrade: test.header.Get("Upgrade"), PeerCertificates: test.certs}
 			id, err := a.Authenticate(t.Context(), r)
 			if test.source == 0 {
 				if !errors.Is(err, ErrUnauthenticated) || StatusError(err).ErrStatus.Code != 401 {

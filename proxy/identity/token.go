@@ -203,12 +203,12 @@ const (
 // webSocketToken returns the token that a WebSocket handshake carries among its
 // subprotocols, as browsers send it, "" without one
 // (k8s.io/apiserver/pkg/authentication/request/websocket).
-func webSocketToken(h api.Header) (string, error) {
-	if !isWebSocket(h) {
+func webSocketToken(r *api.Request) (string, error) {
+	if !strings.EqualFold(r.Upgrade, "websocket") {
 		return "", nil
 	}
 	token, tokens, others := "", 0, 0
-	for _, line := range h.Values(webSocketProtocols) {
+	for _, line := range r.Header.Values(webSocketProtocols) {
 		for protocol := range strings.SplitSeq(line, ",") {
 			encoded, ok := strings.CutPrefix(strings.TrimSpace(protocol), webSocketTokenPrefix)
 			if !ok {
@@ -230,18 +230,6 @@ func webSocketToken(h api.Header) (string, error) {
 		return "", fmt.Errorf("%w: %s without another subprotocol", ErrUnauthenticated, webSocketTokenProblem)
 	}
 	return token, nil
-}
-
-func isWebSocket(h api.Header) bool {
-	if !strings.EqualFold(h.Get("Upgrade"), "websocket") {
-		return false
-	}
-	for _, v := range h.Values("Connection") {
-		if strings.Contains(strings.ToLower(v), "upgrade") {
-			return true
-		}
-	}
-	return false
 }
 
 // withoutTokens returns a Sec-WebSocket-Protocol line without the subprotocols

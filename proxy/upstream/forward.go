@@ -19,8 +19,9 @@ import (
 )
 
 // Forward passes r on to the upstream with the given credentials and returns its
-// answer, also an error, as it is; a request for a protocol upgrade goes to
-// Upgrade.
+// answer, also an error, as it is; a request for a protocol upgrade, as exec,
+// attach, port-forward and WebSocket watches are, goes to Upgrade. r's header has
+// the lines that are for the upstream, see api.Header.EndToEnd.
 //
 // Path and query arrive byte for byte. Bodies are streamed both ways; nothing is
 // compressed or decompressed on the way, and redirects are handed to the client.
@@ -37,7 +38,7 @@ import (
 // Stream, or as a BodyTo while the request's own body is still under way. The end
 // of a Stream is clean only if the upstream's was; otherwise it is aborted.
 func (c *Client) Forward(ctx context.Context, r *api.Request, cred Credentials) *api.Response {
-	if IsUpgrade(r) {
+	if r.Upgrade != "" {
 		return c.Upgrade(ctx, r, cred)
 	}
 	x := c.newExchange(ctx, r, &cred)

@@ -12,40 +12,6 @@ import (
 	"github.com/kubeweir/kubeweir/internal/api"
 )
 
-// ofConnection reports whether a header line belongs to one connection and is
-// never passed on (RFC 9110, 7.6.1). name is canonical.
-func ofConnection(name string) bool {
-	switch name {
-	case "Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization",
-		"Te", "Trailer", "Transfer-Encoding", "Upgrade", "Http2-Settings":
-		return true
-	}
-	return false
-}
-
-// namedByConnection are the lines that the Connection lines of a message name
-// besides: they belong to the connection, too.
-func namedByConnection(connection []string) []string {
-	var named []string
-	for _, line := range connection {
-		for token := range strings.SplitSeq(line, ",") {
-			if token = textproto.TrimString(token); token != "" {
-				named = append(named, textproto.CanonicalMIMEHeaderKey(token))
-			}
-		}
-	}
-	return named
-}
-
-func contains(names []string, name string) bool {
-	for _, n := range names {
-		if n == name {
-			return true
-		}
-	}
-	return false
-}
-
 // headerError says that a request cannot be passed on as it is.
 type headerError struct{ name string }
 
@@ -54,9 +20,10 @@ func (e *headerError) Error() string {
 }
 
 // requestHeader is the header to send upstream for r: everything but what belongs
-// to the connection or claims an identity that cred does not let through.
+// to the connection or claims an identity that cred does not let through. What the
+// client's Connection lines name besides was dropped before anything was added to
+// the header (api.Header.EndToEnd); here nobody can tell any more whose a line is.
 func requestHeader(r *api.Request, cred *Credentials) (http.Header, error) {
-	named := namedByConnection(r.Header.Values("Connection"))
 	h := make(http.Header, len(r.Header)+4)
 	values := make([]string, 0, len(r.Header))
 	for _, f := range r.Header {
@@ -64,7 +31,7 @@ func requestHeader(r *api.Request, cred *Credentials) (http.Header, error) {
 		if !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(f.Value) {
 			return nil, &headerError{f.Name}
 		}
-		if ofConnection(name) || contains(named, name) || !passes(name, cred) {
+		if api.OfConnection(name) && name != "Te" || !passes(name, cred) {
 			continue
 		}
 		if isIdempotencyKey(name) && !safe(r.Method) {
@@ -81,9 +48,6 @@ func requestHeader(r *api.Request, cred *Credentials) (http.Header, error) {
 	}
 	if _, ok := h["User-Agent"]; !ok {
 		h["User-Agent"] = nil // net/http would put its own
-	}
-	if teTrailers(r.Header) {
-		h["Te"] = []string{"trailers"}
 	}
 	appendForwardedFor(h, r.RemoteAddr)
 	if cred.As != AsClient || cred.User != nil {
@@ -104,7 +68,17 @@ func passes(name string, cred *Credentials) bool {
 	if strings.HasPrefix(name, impersonatePrefix) {
 		return cred.KeepImpersonation
 	}
-	return !strings.HasPrefix(name, remotePrefix)
+	return !strings.HasPrefix(name, remotePrefix) && !disguised(name)
+}
+
+// disguised reports whether a line would claim an identity to a proxy on the way
+// that takes "_" for "-", as CGI does.
+func disguised(name string) bool {
+	if strings.IndexByte(name, '_') < 0 {
+		return false
+	}
+	name = textproto.CanonicalMIMEHeaderKey(strings.ReplaceAll(name, "_", "-"))
+	return strings.HasPrefix(name, impersonatePrefix) || strings.HasPrefix(name, remotePrefix)
 }
 
 func isIdempotencyKey(name string) bool {
@@ -113,17 +87,6 @@ func isIdempotencyKey(name string) bool {
 
 // safe reports whether a method only reads.
 func safe(method string) bool { return method == "GET" || method == "HEAD" || method == "OPTIONS" }
-
-func teTrailers(h api.Header) bool {
-	for _, v := range h.Values("Te") {
-		for token := range strings.SplitSeq(v, ",") {
-			if strings.EqualFold(textproto.TrimString(token), "trailers") {
-				return true
-			}
-		}
-	}
-	return false
-}
 
 // appendForwardedFor adds the client's address to X-Forwarded-For; a client on a
 // unix socket has none.
@@ -168,14 +131,15 @@ func dropTokenProtocol(h http.Header) {
 // responseHeader is what the client gets of the upstream's header. The length is
 // left to the transport, but for HEAD, whose body nobody can measure.
 func responseHeader(h http.Header, method string) api.Header {
-	named := namedByConnection(h["Connection"])
+	named := api.NamedByConnection(h["Connection"])
 	n := 0
 	for _, values := range h {
 		n += len(values)
 	}
 	out := make(api.Header, 0, n)
 	for name, values := range h {
-		if ofConnection(name) || contains(named, name) || name == "Content-Length" && method != http.MethodHead {
+		_, hop := named[name]
+		if hop || api.OfConnection(name) || name == "Content-Length" && method != http.MethodHead {
 			continue
 		}
 		for _, v := range values {

@@ -125,7 +125,7 @@ func TestCredentials(t *testing.T) {
 								r.Header.Add("Authorization", "Bearer "+tt.token)
 							}
 							if kind == "upgrade" {
-								r.Header = append(r.Header, request("GET", "/", "Connection", "Upgrade", "Upgrade", "websocket").Header...)
+								r.Upgrade = "websocket"
 							}
 							resp := c.Forward(testContext(t), r, tt.cred)
 							finish(t, resp)

@@ -15,15 +15,6 @@ import (
 	"github.com/kubeweir/kubeweir/internal/api"
 )
 
-// IsUpgrade reports whether r asks for a protocol upgrade, as exec, attach,
-// port-forward and WebSocket watches do.
-func IsUpgrade(r *api.Request) bool {
-	if !r.Header.Has("Upgrade") || r.Proto == "HTTP/2.0" {
-		return false
-	}
-	return contains(namedByConnection(r.Header.Values("Connection")), "Upgrade")
-}
-
 // Upgrade passes a request for a protocol upgrade on. If the upstream agrees, the
 // response is an Upgrade that hands its 101 to the client, whatever protocol that
 // names, and then passes bytes both ways until both sides have ended; after one
@@ -40,7 +31,7 @@ func (c *Client) Upgrade(ctx context.Context, r *api.Request, cred Credentials) 
 		return x.refuse(err)
 	}
 	req.Header["Connection"] = []string{"Upgrade"}
-	req.Header["Upgrade"] = r.Header.Values("Upgrade")
+	req.Header["Upgrade"] = []string{r.Upgrade}
 	rt := c.ownDirect
 	if cred.As == AsClient {
 		rt = c.anonymousDirect
@@ -110,7 +101,7 @@ func writeSwitch(w io.Writer, header http.Header) error {
 	b := bufio.NewWriter(w)
 	fmt.Fprintf(b, "HTTP/1.1 %d %s\r\n", http.StatusSwitchingProtocols, http.StatusText(http.StatusSwitchingProtocols))
 	for name, values := range header {
-		if ofConnection(name) && name != "Connection" && name != "Upgrade" {
+		if api.OfConnection(name) && name != "Connection" && name != "Upgrade" {
 			continue
 		}
 		for _, v := range values {

@@ -30,6 +30,7 @@ func front(t testing.TB, c *Client, cred Credentials) *httptest.Server {
 		r := &api.Request{
 			Method: in.Method, Path: in.URL.Path, RawPath: in.URL.EscapedPath(), RawQuery: in.URL.RawQuery, Host: in.Host,
 			RemoteAddr: in.RemoteAddr, Proto: in.Proto, Body: in.Body, ContentLength: in.ContentLength,
+			Upgrade: in.Header.Get("Upgrade"),
 		}
 		for name, values := range in.Header {
 			for _, v := range values {
@@ -382,25 +383,5 @@ func echoAgent(t *testing.T) http.HandlerFunc {
 		_, _ = io.WriteString(byType["error"], `{"metadata":{},"status":"Success"}`)
 		_ = byType["error"].Close()
 		<-conn.CloseChan()
-	}
-}
-
-func TestIsUpgrade(t *testing.T) {
-	for _, tt := range []struct {
-		header []string
-		proto  string
-		want   bool
-	}{
-		{[]string{"Connection", "Upgrade", "Upgrade", "websocket"}, "HTTP/1.1", true},
-		{[]string{"Connection", "keep-alive, upgrade", "Upgrade", "SPDY/3.1"}, "HTTP/1.1", true},
-		{[]string{"Connection", "keep-alive", "Upgrade", "SPDY/3.1"}, "HTTP/1.1", false},
-		{[]string{"Connection", "Upgrade"}, "HTTP/1.1", false},
-		{[]string{"Connection", "Upgrade", "Upgrade", "websocket"}, "HTTP/2.0", false},
-	} {
-		r := request("GET", "/", tt.header...)
-		r.Proto = tt.proto
-		if got := IsUpgrade(r); got != tt.want {
-			t.Errorf("%v %s: %v", tt.header, tt.proto, got)
-		}
 	}
 }

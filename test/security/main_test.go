@@ -47,7 +47,7 @@ func run(m *testing.M) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
 	var err error
-	if kube, err = realkube.Start(ctx, realkube.Options{}); err != nil {
+	if kube, err = realkube.Start(ctx, realkube.Options{ExtraArgs: []string{"--authorization-mode=Node"}}); err != nil {
 		return 0, err
 	}
 	defer func() { _ = kube.Close() }()

@@ -80,6 +80,7 @@ func request(method, target string, header ...string) *api.Request {
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Add(header[i], header[i+1])
 	}
+	r.Upgrade = r.Header.Get("Upgrade")
 	return r
 }
 
