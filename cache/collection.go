@@ -140,40 +140,6 @@ func (c *Collection) wait(ctx context.Context, done <-chan struct{}, timeout tim
 	}
 }
 
-// HasSeenDelete reports whether the collection holds rv and no object with
-// that uid at key ("" for any uid).
-func (c *Collection) HasSeenDelete(key, uid string, rv uint64) bool {
-	v := c.View()
-	if v.RV() < rv {
-		return false
-	}
-	o := v.Get(key)
-	return o == nil || uid != "" && o.UID != uid
-}
-
-// WaitDeleted returns when HasSeenDelete does; its errors are those of WaitFor.
-// rv is the newest version of the object that the caller knows of (the one in
-// the delete's response), 0 if none: it keeps an object that the collection has
-// not seen yet from passing as deleted.
-func (c *Collection) WaitDeleted(ctx context.Context, key, uid string, rv uint64, timeout time.Duration) error {
-	deadline := time.Now().Add(timeout)
-	if err := c.WaitFor(ctx, rv, timeout); err != nil {
-		return err
-	}
-	for {
-		w := c.store.waits.key(key)
-		if c.HasSeenDelete(key, uid, rv) {
-			c.store.waits.cancelKey(key, w)
-			return nil
-		}
-		err := c.wait(ctx, w.done, time.Until(deadline), rv)
-		c.store.waits.cancelKey(key, w)
-		if err != nil {
-			return err
-		}
-	}
-}
-
 // Fresh returns a version which the collection holds and which is at least as
 // new as every write that the upstream acknowledged before the call. Callers
 // share rounds, never one that began before they came. The error wraps

@@ -122,44 +122,57 @@ func TestWaitFor(t *testing.T) {
 
 func TestWaitDeleted(t *testing.T) {
 	bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+		before := s.Create(cachetest.Pods, cachetest.Pod("a/0", ""))
+		s.Delete(cachetest.Pods, "a/0")
 		pod := s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
-		uid := string(pod.GetUID())
 		c := pods(t, m)
-		if c.HasSeenDelete("a/1", uid, 0) || c.HasSeenDelete("a/1", "", 0) || !c.HasSeenDelete("a/1", "other", 0) {
-			t.Error("wrong about an object that is there")
+		wait := func(key string, o cachetest.Object, timeout time.Duration) error {
+			return c.WaitDeleted(t.Context(), key, string(o.GetUID()), timeout)
 		}
 		s.Hold()
 		s.Update(cachetest.Pods, cachetest.Pod("a/1", "n")) // wakes the waiter, who waits on
 		s.Delete(cachetest.Pods, "a/1")
 		s.Create(cachetest.Pods, cachetest.Pod("a/1", "")) // by another uid
 		var tooLarge *cache.TooLargeError
-		if err := c.WaitDeleted(t.Context(), "a/1", uid, 0, time.Second); !errors.As(err, &tooLarge) {
-			t.Errorf("got %v", err)
+		if err := wait("a/1", pod, time.Second); !errors.As(err, &tooLarge) {
+			t.Errorf("an object that is there: %v", err)
 		}
 		done := make(chan error, 1)
-		go func() { done <- c.WaitDeleted(t.Context(), "a/1", uid, 0, 3*time.Second) }()
+		go func() { done <- wait("a/1", pod, 3*time.Second) }()
 		synctest.Wait()
 		s.Release()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		synctest.Wait() // until its successor was seen, too
-		if c.HasSeenDelete("a/1", "", 0) {
-			t.Error("another object took its place")
+		synctest.Wait()
+		if err := wait("a/1", pod, 0); err != nil {
+			t.Errorf("with another object in its place: %v", err)
 		}
 
 		// Created and deleted before the feed brought either: absent is not deleted.
 		s.Hold()
-		created := s.Create(cachetest.Pods, cachetest.Pod("a/2", ""))
-		deleted := s.Delete(cachetest.Pods, "a/2")
-		rv := c.RV() + 1
-		if c.HasSeenDelete("a/2", string(created.GetUID()), rv) {
-			t.Error("not even its creation was seen")
+		s.Create(cachetest.Pods, cachetest.Pod("a/2", ""))
+		late := s.Delete(cachetest.Pods, "a/2")
+		if err := wait("a/2", late, time.Second); err == nil || errors.As(err, &tooLarge) {
+			t.Errorf("not even its creation was seen: %v", err)
 		}
-		go func() { done <- c.WaitDeleted(t.Context(), "a/2", string(deleted.GetUID()), rv, 3*time.Second) }()
-		synctest.Wait()
 		s.Release()
-		if err := <-done; err != nil {
+		synctest.Wait()
+		if err := wait("a/2", late, 0); err != nil {
+			t.Error(err)
+		}
+		if err := wait("a/0", before, time.Second); err == nil {
+			t.Error("a deletion before the first list is not remembered")
+		}
+
+		// A deletion that only a list tells of.
+		gone := s.Create(cachetest.Pods, cachetest.Pod("a/3", ""))
+		synctest.Wait()
+		s.SetDown(true)
+		s.Delete(cachetest.Pods, "a/3")
+		s.Compact()
+		s.SetDown(false)
+		if err := wait("a/3", gone, time.Minute); err != nil {
 			t.Error(err)
 		}
 	})

@@ -78,9 +78,13 @@ type Gateway struct {
 // New returns a Gateway made of the given parts.
 func New(o Options) *Gateway {
 	g := &Gateway{
-		Options: o, session: newSession(time.Now), metrics: newMetrics(o.Registerer, o.Resources.Known),
+		Options: o, metrics: newMetrics(o.Registerer, o.Resources.Known),
 		observesWrites: o.Consistency.usesSession(),
 	}
+	g.session = newSession(func(gvr schema.GroupVersionResource) bool {
+		_, ok := o.Resources.Lookup(gvr)
+		return ok
+	}, o.Registerer)
 	g.inFlight.max, g.longRunning.max = o.Limits.InFlight, o.Limits.LongRunning
 	g.resumed.max = o.Limits.Resumed
 	watchLimits(o.Registerer, map[string]*gauge{"short": &g.inFlight, "long": &g.longRunning, "resumed": &g.resumed})

@@ -7,220 +7,224 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/cache"
 )
 
-// session remembers what was written through this gateway, so that a cached read
-// can wait until the cache holds it: whoever reads and writes here sees their
+// session remembers how new the cache of each resource must be to hold what was
+// written through this gateway, so that whoever reads and writes here sees their
 // own writes, whichever client of the gateway made them.
+//
+// That is one version for each resource. A write whose answer tells its version
+// raises it at once. Any other write is settled by the first read after it: the
+// collection that is to answer saw the object go, or it was proved to be as new as
+// the upstream, and the version that it then has is raised to. A version that a
+// fresh collection does not have is none of this upstream (it was restored from a
+// backup, say) and is forgotten. As versions of collections never go back, whoever
+// reads after hold sees what hold saw.
 //
 // It is safe for concurrent use.
 type session struct {
-	now func() time.Time
-	mu  struct {
+	// known tells whether the cache may serve a resource; no others are remembered.
+	known func(schema.GroupVersionResource) bool
+	mu    struct {
 		sync.Mutex
-		resources map[schema.GroupResource]*writes // at most one entry a resource of the cluster
+		resources map[schema.GroupResource]*writes // maxWritten at most
 	}
 }
 
 // writes is what went through this gateway to one resource.
 type writes struct {
-	// version is the highest resourceVersion that a write was answered with.
+	// version is the one that a collection must have.
 	version uint64
-	// deleted are the deletions whose version the answer did not tell, by key.
-	deleted map[string]deletion
-	// unknown counts writes whose effect the answer did not tell (evictions,
-	// deletecollection, lost connections); proven is the count up to which each
-	// collection was proven fresh afterwards.
-	unknown uint64
-	proven  map[*cache.Collection]uint64
+	// coming tells that the feeds are bound to bring version: it is that of a
+	// change. Otherwise a quiet resource gets there by a proof only.
+	coming bool
+	// deleted are deletions whose version the answer did not tell.
+	deleted map[deletion]struct{} // maxDeletions at most
+	// unknown counts writes of which the answer told nothing (deletecollection, a
+	// lost connection), settled is how many of them version covers.
+	unknown, settled uint64
 }
 
-type deletion struct {
-	uid string
-	at  time.Time
-}
+// deletion is an object that was deleted: its key in the cache and its uid.
+type deletion struct{ key, uid string }
 
 const (
-	// maxDeletions bounds the remembered deletions of one resource; beyond it
-	// they count as writes of unknown effect.
-	maxDeletions = 1024
-	// deletionsFor is how long a deletion is remembered. A feed that is later
-	// than this is stale, and stale collections answer no session reads.
-	deletionsFor = 5 * time.Minute
-	// sessionWait is how long a read waits for the feed to bring the writes.
+	// maxWritten bounds the resources that are remembered. A cluster has some
+	// hundreds; those of definitions that are gone stay. Others are not served in
+	// session mode.
+	maxWritten = 10_000
+	// maxDeletions bounds the deletions of a resource that nobody has read since;
+	// beyond it they count as writes of unknown effect.
+	maxDeletions = 64
+	// sessionWait is how long a read waits for a version that the feed is to bring.
 	sessionWait = time.Second
 	// deletionWait is how long a read waits for deletions before the upstream is
 	// asked: they may have been a dry run's.
 	deletionWait = 100 * time.Millisecond
+	// proofWait bounds the proof that a collection is as new as the upstream.
+	proofWait = 3 * time.Second
 )
 
-// errNotHeld says that the cache does not hold all writes yet.
-var errNotHeld = errors.New("the cache does not hold every write made through this gateway yet")
+// errNotHeld says that the cache is not known to hold all writes.
+var errNotHeld = errors.New("the cache is not known to hold every write made through this gateway")
 
-func newSession(now func() time.Time) *session {
-	s := &session{now: now}
+func newSession(known func(schema.GroupVersionResource) bool, registerer prometheus.Registerer) *session {
+	s := &session{known: known}
 	s.mu.resources = make(map[schema.GroupResource]*writes)
+	if registerer != nil {
+		registerer.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "kubeweir_session_resources",
+			Help: fmt.Sprintf("Resources whose writes session reads wait for, of %d at most.", maxWritten),
+		}, func() float64 {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return float64(len(s.mu.resources))
+		}))
+	}
 	return s
 }
 
-// storageOf joins the two names under which Kubernetes serves one storage.
+// storageOf joins the names under which Kubernetes serves one storage.
 func storageOf(gr schema.GroupResource) schema.GroupResource {
-	if gr.Group == "events.k8s.io" {
+	switch {
+	case gr.Group == "events.k8s.io":
 		gr.Group = ""
+	case gr == schema.GroupResource{Resource: "bindings"}:
+		gr.Resource = "pods" // a binding is a write to a pod
 	}
 	return gr
 }
 
-// lockedWrites returns gr's writes; s.mu is held.
-func (s *session) lockedWrites(gr schema.GroupResource) *writes {
-	gr = storageOf(gr)
+// write changes what is remembered of the resource that was written to.
+func (s *session) write(gvr schema.GroupVersionResource, change func(*writes)) {
+	gr := storageOf(gvr.GroupResource())
+	if !s.known(gr.WithVersion(gvr.Version)) {
+		return // there is no collection of it, and one that begins later lists it
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	w := s.mu.resources[gr]
 	if w == nil {
-		w = &writes{deleted: make(map[string]deletion), proven: make(map[*cache.Collection]uint64)}
+		if len(s.mu.resources) >= maxWritten {
+			return // see pending
+		}
+		w = &writes{}
 		s.mu.resources[gr] = w
 	}
-	return w
+	change(w)
 }
 
 // wrote records a write answered with a version.
-func (s *session) wrote(gr schema.GroupResource, version uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	w := s.lockedWrites(gr)
-	w.version = max(w.version, version)
-}
-
-// deleted records that the object key with this uid is gone.
-func (s *session) deleted(gr schema.GroupResource, key, uid string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	w := s.lockedWrites(gr)
-	now := s.now()
-	for k, d := range w.deleted {
-		if now.Sub(d.at) > deletionsFor {
-			delete(w.deleted, k)
-		}
+func (w *writes) wrote(version uint64) {
+	if version > w.version {
+		w.version, w.coming = version, true
 	}
-	if len(w.deleted) >= maxDeletions {
-		w.unknown++
-		return
-	}
-	w.deleted[key] = deletion{uid, now}
 }
 
 // wroteUnknown records a write whose effect is not known.
-func (s *session) wroteUnknown(gr schema.GroupResource) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.lockedWrites(gr).unknown++
+func (w *writes) wroteUnknown() { w.unknown++ }
+
+// wroteDeletion records that an object is gone.
+func (w *writes) wroteDeletion(d deletion) {
+	if len(w.deleted) >= maxDeletions {
+		w.deleted = nil // the proof that is needed now covers them as well
+		w.unknown++
+		return
+	}
+	if w.deleted == nil {
+		w.deleted = make(map[deletion]struct{})
+	}
+	w.deleted[d] = struct{}{}
 }
 
-// pending is what a collection must still hold.
+// pending is what a collection must still show to hold every write.
 type pending struct {
 	version uint64
-	unknown uint64 // 0 when proven
+	coming  bool
+	deleted []deletion
+	unknown uint64 // 0 for none
 }
 
-func (s *session) pending(gr schema.GroupResource, c *cache.Collection) pending {
+// pending returns what was recorded up to now; ok is false when that is not known.
+func (s *session) pending(gr schema.GroupResource) (p pending, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w := s.mu.resources[storageOf(gr)]
+	w := s.mu.resources[gr]
 	if w == nil {
-		return pending{}
+		return pending{}, len(s.mu.resources) < maxWritten
 	}
-	p := pending{version: w.version}
-	if w.unknown > w.proven[c] {
+	p.version, p.coming = w.version, w.coming
+	for d := range w.deleted {
+		p.deleted = append(p.deleted, d)
+	}
+	if w.unknown > w.settled {
 		p.unknown = w.unknown
 	}
-	return p
+	return p, true
 }
 
-// visible returns the deletions whose objects c still shows.
-func (s *session) visible(gr schema.GroupResource, c *cache.Collection) map[string]deletion {
+// settle records that a collection at version rv holds all of p. With proof that is
+// so because it is as new as the upstream was after p.
+func (s *session) settle(gr schema.GroupResource, p pending, rv uint64, proof bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w := s.mu.resources[storageOf(gr)]
+	w := s.mu.resources[gr]
 	if w == nil {
-		return nil
+		return
 	}
-	var shown map[string]deletion
-	view := c.View()
-	for key, d := range w.deleted {
-		if o := view.Get(key); o != nil && o.UID == d.uid {
-			if shown == nil {
-				shown = make(map[string]deletion)
-			}
-			shown[key] = d
-		}
+	for _, d := range p.deleted {
+		delete(w.deleted, d)
 	}
-	return shown
-}
-
-// proved records that c holds everything up to the unknown-th write.
-func (s *session) proved(gr schema.GroupResource, c *cache.Collection, unknown uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	w := s.lockedWrites(gr)
-	for old := range w.proven {
-		select {
-		case <-old.Closed():
-			delete(w.proven, old)
-		default:
-		}
+	w.settled = max(w.settled, p.unknown)
+	switch {
+	case rv > w.version:
+		w.version, w.coming = rv, !proof
+	case proof && w.version == p.version && rv < w.version:
+		w.version, w.coming = rv, false // the version is not one of this upstream's
 	}
-	w.proven[c] = max(w.proven[c], unknown)
 }
 
 // hold waits until c holds every write to its resource that was answered through
 // this gateway before the call. Its error means: ask the upstream.
 func (s *session) hold(ctx context.Context, c *cache.Collection) error {
-	gr := c.Resource().GroupResource()
-	p := s.pending(gr, c)
-	if p.version > c.View().RV() {
-		if err := c.WaitFor(ctx, p.version, sessionWait); err != nil {
-			return fmt.Errorf("%w: %w", errNotHeld, err)
-		}
+	gr := storageOf(c.Resource().GroupResource())
+	p, ok := s.pending(gr)
+	if !ok {
+		return errNotHeld
 	}
-	if p.unknown > 0 {
-		if _, err := c.Fresh(ctx); err != nil {
-			return fmt.Errorf("%w: %w", errNotHeld, err)
+	if p.unknown == 0 && p.fed(ctx, c) {
+		if len(p.deleted) > 0 {
+			s.settle(gr, p, c.RV(), false)
 		}
-		s.proved(gr, c, p.unknown)
+		return nil
 	}
-	// Only now: an object that was created and deleted here may have come just
-	// before.
-	return s.holdDeletions(ctx, gr, c)
-}
-
-// holdDeletions waits until c shows none of the deleted objects.
-func (s *session) holdDeletions(ctx context.Context, gr schema.GroupResource, c *cache.Collection) error {
-	deleted := s.visible(gr, c)
-	deadline := s.now().Add(deletionWait)
-	for key, d := range deleted {
-		if err := c.WaitDeleted(ctx, key, d.uid, 0, deadline.Sub(s.now())); err != nil {
-			return s.proveDeletions(ctx, gr, c, deleted)
-		}
-	}
-	return nil
-}
-
-// proveDeletions asks the upstream how new c must be to hold every write. What
-// c shows of deleted then is there still: nothing deleted it, as in a dry run
-// whose options came in the body.
-func (s *session) proveDeletions(ctx context.Context, gr schema.GroupResource, c *cache.Collection, deleted map[string]deletion) error {
-	if _, err := c.Fresh(ctx); err != nil {
+	ctx, cancel := context.WithTimeout(ctx, proofWait)
+	defer cancel()
+	rv, err := c.Fresh(ctx)
+	if err != nil {
 		return fmt.Errorf("%w: %w", errNotHeld, err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	w := s.lockedWrites(gr)
-	for key, d := range deleted {
-		if w.deleted[key] == d && !c.HasSeenDelete(key, d.uid, 0) {
-			delete(w.deleted, key)
+	s.settle(gr, p, rv, true)
+	return nil
+}
+
+// fed waits until the feed has brought p, and reports whether it has.
+func (p *pending) fed(ctx context.Context, c *cache.Collection) bool {
+	if p.version > c.RV() && (!p.coming || c.WaitFor(ctx, p.version, sessionWait) != nil) {
+		return false
+	}
+	if len(p.deleted) == 0 {
+		return true
+	}
+	deadline := time.Now().Add(deletionWait)
+	for _, d := range p.deleted {
+		if c.WaitDeleted(ctx, d.key, d.uid, time.Until(deadline)) != nil {
+			return false
 		}
 	}
-	return nil
+	return true
 }

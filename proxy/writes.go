@@ -16,30 +16,48 @@ import (
 // version, in bytes: above the 3 MiB that kube-apiserver takes as a request.
 const maxObserved = 4 << 20
 
+// telling is what the answers to writes of a subresource tell of its object.
+type telling int
+
+const (
+	tellsNothing telling = iota // it was written, or not
+	tellsVersion                // they are the storage's own
+	noWrite                     // nothing of it is written
+)
+
+// tellingOf knows the subresources of kube-apiserver; "" is the object itself. What
+// goes through a proxy, or to a kubelet, is answered by anybody.
+func tellingOf(subresource string) telling {
+	switch subresource {
+	case "", "status", "scale", "binding", "eviction", "ephemeralcontainers", "resize", "approval", "finalize":
+		return tellsVersion
+	case "proxy", "exec", "attach", "portforward", "log", "token":
+		return noWrite
+	}
+	return tellsNothing
+}
+
 // observeWrite records in the session what a forwarded write did, before its
 // client sees the answer and can read again.
 func (s *session) observeWrite(info *api.RequestInfo, resp *api.Response) *api.Response {
-	gr := schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
+	gvr := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
+	tells := tellingOf(info.Subresource)
 	switch {
-	case resp.Status >= 400 && resp.Status < 500:
-		return resp // refused: nothing was written
-	case resp.Status < 200 || resp.Status >= 300:
-		s.wroteUnknown(gr)
+	case tells == noWrite, refused(info, resp.Status):
 		return resp
-	case info.Verb == "deletecollection":
-		s.wroteUnknown(gr)
+	case tells == tellsNothing, resp.Status < 200 || resp.Status >= 300, info.Verb == "deletecollection":
+		s.write(gvr, (*writes).wroteUnknown)
 		return resp
-	}
-	if resp.BodyTo == nil {
-		s.record(gr, info, resp.Body)
+	case resp.BodyTo == nil:
+		s.write(gvr, effect(info, resp.Body))
 		return resp
 	}
 	body := &observedBody{from: resp.BodyTo}
 	body.seen = func(answer []byte, whole bool) {
 		if whole {
-			s.record(gr, info, answer)
+			s.write(gvr, effect(info, answer))
 		} else {
-			s.wroteUnknown(gr)
+			s.write(gvr, (*writes).wroteUnknown)
 		}
 	}
 	resp.BodyTo = body
@@ -51,6 +69,21 @@ func (s *session) observeWrite(info *api.RequestInfo, resp *api.Response) *api.R
 		}
 	}
 	return resp
+}
+
+// refused reports whether an answer says that nothing was written.
+func refused(info *api.RequestInfo, status int) bool {
+	switch {
+	case status < 400 || status >= 500:
+		return false
+	case status == 499:
+		return false // the client left, with or without its request sent
+	case info.Verb == "deletecollection":
+		return false // it ends at the first object that is refused
+	case info.Verb == "delete" && status == 409:
+		return false // the object may have been marked as being deleted before
+	}
+	return true
 }
 
 // observedBody holds an answer back until it is whole, or too large to be, and
@@ -132,26 +165,28 @@ func (a *answered) leaves() bool {
 		(m.DeletionGracePeriodSeconds == nil || *m.DeletionGracePeriodSeconds == 0)
 }
 
-func (s *session) record(gr schema.GroupResource, info *api.RequestInfo, body []byte) {
+// effect is what the whole answer to a write tells of what it did.
+func effect(info *api.RequestInfo, body []byte) func(*writes) {
 	a, err := readAnswer(body)
 	if err != nil {
-		s.wroteUnknown(gr)
-		return
+		return (*writes).wroteUnknown
 	}
 	version, err := api.ParseResourceVersion(a.Metadata.ResourceVersion)
 	switch {
 	case err == nil && version > 0:
-		// Also a deletion's: the object in its answer carries the version of
-		// the deletion (k8s.io/apiserver/pkg/storage/etcd3/store.go).
-		s.wrote(gr, version)
-		if info.Verb != "delete" && a.leaves() {
-			s.wroteUnknown(gr)
+		return func(w *writes) {
+			// Also a deletion's: the object in its answer carries the version of
+			// the deletion (k8s.io/apiserver/pkg/storage/etcd3/store.go).
+			w.wrote(version)
+			if info.Verb != "delete" && a.leaves() {
+				w.wroteUnknown()
+			}
 		}
 	case info.Verb == "delete" && info.Subresource == "" && a.Kind == "Status" && a.Details != nil && a.Details.UID != "":
-		s.deleted(gr, objectKey(info.Namespace, info.Name), string(a.Details.UID))
-	default:
-		s.wroteUnknown(gr)
+		d := deletion{objectKey(info), string(a.Details.UID)}
+		return func(w *writes) { w.wroteDeletion(d) }
 	}
+	return (*writes).wroteUnknown
 }
 
 func readAnswer(body []byte) (answered, error) {
@@ -177,10 +212,10 @@ func readAnswer(body []byte) (answered, error) {
 	return a, nil
 }
 
-// objectKey is the key under which the cache holds an object.
-func objectKey(namespace, name string) string {
-	if namespace == "" {
-		return name
+// objectKey is the key under which the cache holds the object that info names.
+func objectKey(info *api.RequestInfo) string {
+	if info.Namespace == "" || info.Resource == "namespaces" {
+		return info.Name // the path of a namespace names it as its own
 	}
-	return namespace + "/" + name
+	return info.Namespace + "/" + info.Name
 }

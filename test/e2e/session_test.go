@@ -61,10 +61,17 @@ func TestSessionConsistency(t *testing.T) {
 	}
 	other()
 	cached, asked := readsFrom(ctx, t, g, "cached"), readsFrom(ctx, t, g, "forwarded", "collapsed", "revalidated")
-	t.Logf("%d reads, %v from the cache, %v from kube-apiserver", reads, cached, asked)
+	m, err := g.Metrics(ctx)
+	must(t, err)
+	proofs := m.Sum("kubeweir_cache_fresh_rounds_total", map[string]string{"resource": "configmaps"})
+	t.Logf("%d reads, %v from the cache after %v proofs, %v from kube-apiserver", reads, cached, proofs, asked)
 	// What a deletecollection did is not known from its answer: a read after it may have to ask.
 	if cached < float64(reads)/2 || asked > float64(reads)/20 {
 		t.Errorf("of %d reads %v were answered from the cache and %v by kube-apiserver", reads, cached, asked)
+	}
+	// Of most writes the answer tells enough, those of deletions included.
+	if proofs > float64(reads)/10 {
+		t.Errorf("kube-apiserver was asked %v times how new the cache is", proofs)
 	}
 }
 
