@@ -18,8 +18,8 @@ func tlsSettings(t *TLS) []setting {
 
 func limitSettings(limits *Limits) []setting {
 	return []setting{
-		{"limits.maxInFlight", "max-requests-inflight", &limits.MaxInFlight, "`number` of requests under way at most, but for long-running ones; 0 for no limit"},
-		{"limits.maxWatches", "max-watches", &limits.MaxWatches, "`number` of watches and other long-running requests at most; 0 for no limit"},
+		{"limits.maxInFlight", "max-requests-inflight", &limits.MaxInFlight, "`number` of requests under way at most, but for long-running ones, of which a user gets three quarters; 0 for no limit"},
+		{"limits.maxWatches", "max-watches", &limits.MaxWatches, "`number` of watches and other long-running requests at most, of which a user gets three quarters; 0 for no limit"},
 		{"limits.maxResumedWatches", "max-resumed-watches", &limits.MaxResumedWatches, "`number` of watches that the cluster continues at most because they begin before the cache's history; 0 for no limit"},
 		{"limits.maxConnections", "max-connections", &limits.MaxConnections, "`number` of open connections at most"},
 		{"limits.maxStreams", "http2-max-streams-per-connection", &limits.MaxStreams, "`number` of concurrent requests on one HTTP/2 connection at most"},

@@ -19,7 +19,8 @@ type TLS struct {
 // Limits bound what the program keeps and does at a time. Each has a metric.
 type Limits struct {
 	// MaxInFlight is the most requests under way, MaxWatches the most watches, log
-	// follows and upgraded connections; one more is answered 429. 0 for no limit.
+	// follows and upgraded connections; one more is answered 429. A user gets at most
+	// three quarters of either. 0 for no limit.
 	MaxInFlight int `json:"maxInFlight"`
 	MaxWatches  int `json:"maxWatches"`
 	// MaxResumedWatches is the most watches that the cluster continues because they

@@ -52,7 +52,9 @@ type Options struct {
 // Limits bound what a Gateway does at the same time.
 type Limits struct {
 	// InFlight is the most requests at a time that are not long-running,
-	// LongRunning the most watches, log follows, upgrades. 0 means no limit.
+	// LongRunning the most watches, log follows, upgrades; a user gets at most three
+	// quarters of them. Of requests whose sender is still to be found out there are as
+	// many as InFlight besides. 0 means no limit.
 	InFlight, LongRunning int64
 	// Resumed is the most watches at a time that go on at the upstream from a
 	// version older than the cache's history; one more is told to list again.
@@ -64,13 +66,14 @@ type Limits struct {
 // Gateway is the handler of the main listeners. It is safe for concurrent use.
 type Gateway struct {
 	Options
-	inFlight    gauge
-	longRunning gauge
-	resumed     gauge
-	forwarded   forwardedStreams
-	collapser   *collapser
-	session     *session
-	metrics     *metrics
+	inFlight     *limiter
+	longRunning  *limiter
+	unidentified gauge
+	resumed      gauge
+	forwarded    forwardedStreams
+	collapser    *collapser
+	session      *session
+	metrics      *metrics
 	// observesWrites is set when some read may be in session mode.
 	observesWrites bool
 }
@@ -85,9 +88,14 @@ func New(o Options) *Gateway {
 		_, ok := o.Resources.Lookup(gvr)
 		return ok
 	}, o.Registerer)
-	g.inFlight.max, g.longRunning.max = o.Limits.InFlight, o.Limits.LongRunning
+	refused := newRefused(o.Registerer)
+	g.inFlight = newLimiter("short", o.Limits.InFlight, refused)
+	g.longRunning = newLimiter("long", o.Limits.LongRunning, refused)
+	g.unidentified.max, g.unidentified.full = o.Limits.InFlight, refused.WithLabelValues("unidentified", "limit")
 	g.resumed.max = o.Limits.Resumed
-	watchLimits(o.Registerer, map[string]*gauge{"short": &g.inFlight, "long": &g.longRunning, "resumed": &g.resumed})
+	watchLimits(o.Registerer, map[string]*gauge{
+		"short": &g.inFlight.gauge, "long": &g.longRunning.gauge, "unidentified": &g.unidentified, "resumed": &g.resumed,
+	})
 	g.collapser = newCollapser(o.Limits.CollapsedBytes, time.Now, func(ctx context.Context, r *api.Request) *api.Response {
 		return o.Forwarder.Forward(ctx, r, upstream.Credentials{As: upstream.AsGateway})
 	})
@@ -118,6 +126,19 @@ type exchange struct {
 	subject  *identity.Subject
 	decision identity.Decision
 	pretty   bool // JSON is to be indented
+	// limit is what the request holds a place of, nil before and afterwards.
+	limit *limiter
+}
+
+// user is who holds the request's place: who authenticated, whomever they act as.
+func (x *exchange) user() string { return x.subject.Identity.User.GetName() }
+
+// leave gives the request's place back.
+func (x *exchange) leave() {
+	if x.limit != nil {
+		x.limit.release(x.user())
+		x.limit = nil
+	}
 }
 
 // Serve implements api.Handler.
@@ -130,29 +151,52 @@ func (g *Gateway) Serve(ctx context.Context, r *api.Request) *api.Response {
 	}
 	x.pretty = api.Pretty(r.RawQuery, r.Header.Get("User-Agent"))
 	if resp := g.Health.Serve(r, false); resp != nil {
-		return g.answer(x, resp, nil)
+		return g.answer(x, resp)
 	}
-	limit := &g.inFlight
-	if x.info.LongRunning() || r.Upgrade != "" {
-		limit = &g.longRunning
+	if resp := g.admit(ctx, x); resp != nil {
+		return g.answer(x, resp)
 	}
-	if !limit.acquire() {
-		return g.answer(x, overloaded(), nil)
+	answered := false
+	defer func() {
+		if !answered {
+			x.leave() // a panic, which the transport contains
+		}
+	}()
+	resp := g.answer(x, g.route(ctx, x))
+	answered = true
+	return resp
+}
+
+// admit finds out who asks and takes a place for the request; an answer is the
+// refusal.
+func (g *Gateway) admit(ctx context.Context, x *exchange) *api.Response {
+	if !g.unidentified.acquire() {
+		return overloaded()
 	}
-	return g.answer(x, g.route(ctx, x), limit)
+	defer g.unidentified.release()
+	if resp := g.identify(ctx, x); resp != nil {
+		return resp
+	}
+	limit := g.inFlight
+	if x.info.LongRunning() || x.request.Upgrade != "" {
+		limit = g.longRunning
+	}
+	if !limit.acquire(x.user()) {
+		return overloaded()
+	}
+	x.limit = limit
+	return nil
 }
 
 // answer completes a response: its Audit-Id, and what is to happen once it was
 // written.
-func (g *Gateway) answer(x *exchange, resp *api.Response, limit *gauge) *api.Response {
+func (g *Gateway) answer(x *exchange, resp *api.Response) *api.Response {
 	if resp.Upgrade == nil && !resp.Header.Has("Audit-Id") {
 		resp.Header.Add("Audit-Id", x.auditID)
 	}
 	done := resp.Done
 	resp.Done = func(n int64, err error) {
-		if limit != nil {
-			limit.release()
-		}
+		x.leave()
 		if done != nil {
 			done(n, err)
 		}
@@ -172,9 +216,6 @@ func (x *exchange) fail(err error) *api.Response {
 
 // route decides how a request is answered.
 func (g *Gateway) route(ctx context.Context, x *exchange) *api.Response {
-	if resp := g.identify(ctx, x); resp != nil {
-		return resp
-	}
 	if res, ok := g.cacheable(x); ok && !x.subject.UpstreamDecides {
 		if resp := g.read(ctx, x, res); resp != nil {
 			return resp

@@ -1,7 +1,10 @@
 package proxy
 
 import (
+	"sync"
 	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeweir/kubeweir/internal/api"
 )
@@ -9,20 +12,88 @@ import (
 // gauge bounds how many of something are under way. max <= 0 means unbounded.
 // It is safe for concurrent use.
 type gauge struct {
-	now atomic.Int64
-	max int64
+	now  atomic.Int64
+	max  int64
+	full prometheus.Counter // requests refused because of max; nil: not counted
 }
 
 // acquire takes a place, or reports that there is none.
 func (g *gauge) acquire() bool {
 	if n := g.now.Add(1); g.max > 0 && n > g.max {
 		g.now.Add(-1)
+		if g.full != nil {
+			g.full.Inc()
+		}
 		return false
 	}
 	return true
 }
 
 func (g *gauge) release() { g.now.Add(-1) }
+
+// userShare is how many places one user may hold for each that is free. A user alone
+// so gets three quarters of all, two of them three sevenths each, and however many
+// want more than there is, somebody who has none yet finds one free.
+const userShare = 3
+
+// limiter is a gauge whose places are shared fairly between users. It is safe for
+// concurrent use.
+type limiter struct {
+	gauge // now is written under mu
+
+	mu    sync.Mutex
+	users map[string]int64 // places by user, without zeros: never more than places. Guarded by mu.
+
+	share prometheus.Counter // requests refused because of userShare
+}
+
+func newLimiter(kind string, limit int64, refused *prometheus.CounterVec) *limiter {
+	l := &limiter{users: make(map[string]int64)}
+	l.max, l.full, l.share = limit, refused.WithLabelValues(kind, "limit"), refused.WithLabelValues(kind, "share")
+	return l
+}
+
+// acquire takes a place for user, or reports that there is none for that one.
+func (l *limiter) acquire(user string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	held := l.users[user]
+	if l.max > 0 {
+		free := l.max - l.now.Load()
+		if free <= 0 {
+			l.full.Inc()
+			return false
+		}
+		if held > 0 && held+1 > userShare*(free-1) {
+			l.share.Inc()
+			return false
+		}
+	}
+	l.users[user] = held + 1
+	l.now.Add(1)
+	return true
+}
+
+// release gives a place of user back.
+func (l *limiter) release(user string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.now.Add(-1)
+	if l.users[user]--; l.users[user] <= 0 {
+		delete(l.users, user)
+	}
+}
+
+func newRefused(registerer prometheus.Registerer) *prometheus.CounterVec {
+	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "kubeweir_requests_refused_total",
+		Help: "Requests answered 429, by kind (see kubeweir_requests_in_flight) and reason: limit (no place is free), share (the user holds too many of them).",
+	}, []string{"kind", "reason"})
+	if registerer != nil {
+		registerer.MustRegister(refused)
+	}
+	return refused
+}
 
 // overloaded is kube-apiserver's answer over its limits
 // (k8s.io/apiserver/pkg/server/filters/maxinflight.go): plain text, retryable.

@@ -87,7 +87,7 @@ func watchLimits(registerer prometheus.Registerer, gauges map[string]*gauge) {
 		registerer.MustRegister(
 			prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 				Name: "kubeweir_requests_in_flight", ConstLabels: labels,
-				Help: "Requests under way; long ones are watches, followed logs and upgraded connections, resumed ones the watches among them that the upstream continues from before the cache's history.",
+				Help: "Requests under way; long ones are watches, followed logs and upgraded connections, unidentified ones those whose sender is being found out, resumed ones the watches among them that the upstream continues from before the cache's history.",
 			}, func() float64 { return float64(g.now.Load()) }),
 			prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 				Name: "kubeweir_requests_in_flight_limit", ConstLabels: labels,

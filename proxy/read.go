@@ -312,12 +312,17 @@ func (g *Gateway) watch(ctx context.Context, x *exchange, res *cache.Resource, q
 		registration.Close()
 	}
 	req.ForwardExpired = g.resumed.acquire()
+	resumed := false
+	defer func() {
+		if req.ForwardExpired && !resumed {
+			g.resumed.release()
+		}
+	}()
 	resp, open, err := g.Watches.Watch(ctx, c, req)
 	if req.ForwardExpired && errors.Is(err, watchmux.ErrExpired) {
-		return g.resume(ctx, x)
-	}
-	if req.ForwardExpired {
-		g.resumed.release()
+		resp := g.resume(ctx, x)
+		resumed = true
+		return resp
 	}
 	if err != nil {
 		if ctx.Err() != nil {

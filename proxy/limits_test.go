@@ -1,0 +1,150 @@
+package proxy
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+)
+
+func TestLimiterSharesFairly(t *testing.T) {
+	for limit, want := range map[int64]int{1: 1, 2: 1, 3: 2, 4: 3, 100: 75, 2000: 1500} {
+		l := newLimiter("short", limit, newRefused(nil))
+		n := 0
+		for l.acquire("greedy") {
+			n++
+		}
+		if n != want {
+			t.Errorf("of %d places one user gets %d, want %d", limit, n, want)
+		}
+		if limit > 1 && !l.acquire("other") {
+			t.Errorf("of %d places one user leaves none for another", limit)
+		}
+	}
+}
+
+func TestLimiterLeavesRoomForOneMore(t *testing.T) {
+	l := newLimiter("short", 2000, newRefused(nil))
+	users := 50
+	for again := true; again; {
+		again = false
+		for u := range users {
+			again = l.acquire(fmt.Sprint("greedy", u)) || again
+		}
+	}
+	if !l.acquire("modest") {
+		t.Error("no place is left for one who has none")
+	}
+	l.release("modest")
+	for u := range users {
+		for name := fmt.Sprint("greedy", u); l.users[name] > 0; {
+			l.release(name)
+		}
+	}
+	if len(l.users) != 0 || l.now.Load() != 0 {
+		t.Errorf("%d users and %d places are left over", len(l.users), l.now.Load())
+	}
+}
+
+func TestOneUserCannotTakeAllPlaces(t *testing.T) {
+	for name, line := range map[string]string{
+		"short": "POST /api/v1/namespaces/default/pods",
+		"long":  "GET /api/v1/namespaces/default/pods/a/log?follow=true",
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newGatewayBench(t, func(o *Options) { o.Limits.InFlight, o.Limits.LongRunning = 8, 8 })
+			serve := func(user string) *api.Response {
+				r := request(line)
+				r.Header.Set("Authorization", "Bearer "+user)
+				return b.gateway.Serve(t.Context(), r)
+			}
+			var held []*api.Response
+			for range 20 {
+				if resp := serve("greedy"); resp.Status != 429 {
+					held = append(held, resp)
+				}
+			}
+			if len(held) != 6 {
+				t.Errorf("one user holds %d of 8 places, want 6", len(held))
+			}
+			modest := serve("modest")
+			if modest.Status == 429 {
+				t.Error("another user is refused")
+			}
+			for _, resp := range append(held, modest) {
+				resp.Done(0, nil)
+			}
+			if n, m := b.gateway.inFlight.now.Load(), b.gateway.longRunning.now.Load(); n != 0 || m != 0 {
+				t.Errorf("%d short and %d long places are not given back", n, m)
+			}
+		})
+	}
+}
+
+// The transport contains a panic of the handler; nothing tells the handler then.
+func TestPanicGivesItsPlacesBack(t *testing.T) {
+	b := newGatewayBench(t, func(o *Options) { o.Limits.InFlight, o.Limits.LongRunning = 4, 4 })
+	b.upstream.answer = func(*api.Request) *api.Response { panic("upstream") }
+	for _, line := range []string{"GET /apis", "GET /api/v1/namespaces/default/pods/a/log?follow=true", "GET /api/v1/pods?watch=1&resourceVersion=1&fieldSelector=x"} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: the panic was not passed on", line)
+				}
+			}()
+			b.gateway.Serve(t.Context(), request(line))
+		}()
+	}
+	g := b.gateway
+	if n, m, u := g.inFlight.now.Load(), g.longRunning.now.Load(), g.unidentified.now.Load(); n != 0 || m != 0 || u != 0 {
+		t.Errorf("%d short, %d long and %d unidentified places are not given back", n, m, u)
+	}
+}
+
+func TestPanicOfResumedWatchGivesItsPlacesBack(t *testing.T) {
+	b := newGatewayBench(t, func(o *Options) { o.Limits.Resumed = 2 })
+	b.upstream.answer = func(*api.Request) *api.Response { panic("upstream") }
+	b.source.Bump(10)
+	func() {
+		defer func() { _ = recover() }()
+		b.gateway.Serve(t.Context(), request("GET /api/v1/pods?watch=true&resourceVersion=50"))
+	}()
+	g := b.gateway
+	if n, m := g.resumed.now.Load(), g.longRunning.now.Load(); n != 0 || m != 0 {
+		t.Errorf("%d resumed and %d long places are not given back", n, m)
+	}
+}
+
+// Who is not known yet waits for the upstream's review: that takes no place of those
+// who are.
+func TestUnidentifiedRequestsHaveTheirOwnPlaces(t *testing.T) {
+	b := newGatewayBench(t, func(o *Options) { o.Limits.InFlight = 4 })
+	g := b.gateway
+	for range 4 {
+		if !g.unidentified.acquire() {
+			t.Fatal("no place")
+		}
+	}
+	if status, _, h := b.do("GET /apis"); status != 429 || h.Get("Retry-After") != "1" {
+		t.Errorf("over the limit of the unidentified: %d %v", status, h)
+	}
+	if n := g.inFlight.now.Load(); n != 0 {
+		t.Errorf("they take %d places of the others", n)
+	}
+	g.unidentified.release()
+	if status, _, _ := b.do("GET /apis"); status != 200 {
+		t.Errorf("below it: %d", status)
+	}
+}
+
+func BenchmarkLimiter(b *testing.B) {
+	l := newLimiter("short", 2000, newRefused(nil))
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if l.acquire("system:serviceaccount:kube-system:generic-garbage-collector") {
+				l.release("system:serviceaccount:kube-system:generic-garbage-collector")
+			}
+		}
+	})
+}
