@@ -153,7 +153,7 @@ func defaultLimits() Limits {
 		MaxWatches:            20000,
 		MaxResumedWatches:     100,
 		MaxConnections:        32768,
-		MaxStreams:            1000,
+		MaxStreams:            250,
 		MaxHeaderBytes:        64 << 10,
 		HistoryAge:            10 * time.Minute,
 		HistoryBytes:          64 << 20,

@@ -133,6 +133,11 @@ type exchange struct {
 // user is who holds the request's place: who authenticated, whomever they act as.
 func (x *exchange) user() string { return x.subject.Identity.User.GetName() }
 
+// anonymous reports whether the request came without credentials and was let in.
+func (x *exchange) anonymous() bool {
+	return x.subject != nil && x.subject.Identity.Source == identity.Anonymous
+}
+
 // leave gives the request's place back.
 func (x *exchange) leave() {
 	if x.limit != nil {
@@ -193,6 +198,11 @@ func (g *Gateway) admit(ctx context.Context, x *exchange) *api.Response {
 func (g *Gateway) answer(x *exchange, resp *api.Response) *api.Response {
 	if resp.Upgrade == nil && !resp.Header.Has("Audit-Id") {
 		resp.Header.Add("Audit-Id", x.auditID)
+	}
+	if x.request.Proto == "HTTP/2.0" && (resp.Status == 401 || x.anonymous()) {
+		// HTTP/2 is too cheap for the client and too dear for the server to be kept open
+		// for anybody; kube-apiserver does the same (CVE-2023-44487).
+		resp.Header.Add("Connection", "close")
 	}
 	done := resp.Done
 	resp.Done = func(n int64, err error) {

@@ -36,7 +36,9 @@ type Request struct {
 	// Listener says which listener took the request.
 	Listener Listener
 	// Body is the request body, nil when there is none. ContentLength is its
-	// length in bytes, -1 when unknown (chunked).
+	// length in bytes, -1 when unknown (chunked). That of a connection has a method
+	// SetReadDeadline(time.Time) error, which bounds the reading of the whole body and
+	// is to be called before it; without, only the time between two bytes is bounded.
 	Body          io.Reader
 	ContentLength int64
 }

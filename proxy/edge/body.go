@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/valyala/fasthttp"
 )
@@ -44,6 +45,13 @@ func (b *requestBody) Read(p []byte) (int, error) {
 		return 0, err
 	}
 	return b.advance(p)
+}
+
+// SetReadDeadline bounds the reading of the whole body, see api.Request. It is for
+// the goroutine that reads.
+func (b *requestBody) SetReadDeadline(t time.Time) error {
+	b.x.c.in.limit = t
+	return nil
 }
 
 // ended is why nothing can be read any more, nil while something can.

@@ -39,9 +39,11 @@ func newHTTP2Server(s *Server) *http2Server {
 	}
 	h.h2 = &http2.Server{
 		MaxConcurrentStreams: s.o.MaxStreams,
-		ReadIdleTimeout:      s.o.PingInterval,
-		PingTimeout:          s.o.PingTimeout,
-		WriteByteTimeout:     s.o.WriteTimeout,
+		// kube-apiserver's, which is enough for most objects at once.
+		MaxUploadBufferPerStream: uploadBuffer,
+		ReadIdleTimeout:          s.o.PingInterval,
+		PingTimeout:              s.o.PingTimeout,
+		WriteByteTimeout:         s.o.WriteTimeout,
 	}
 	// It cannot fail: it complains of cipher suites, and none are configured.
 	if err := http2.ConfigureServer(h.base, h.h2); err != nil {
@@ -49,6 +51,9 @@ func newHTTP2Server(s *Server) *http2Server {
 	}
 	return h
 }
+
+// uploadBuffer is how much of a request's body a client may send before it is read.
+const uploadBuffer = 256 << 10
 
 // drain sends GOAWAY to every connection; each closes when its last stream ends.
 func (h *http2Server) drain() {
@@ -86,7 +91,9 @@ func (c *conn) serveHTTP2(tc *tls.Conn) {
 
 // serveStream serves one request of an HTTP/2 connection.
 func (c *conn) serveStream(w http.ResponseWriter, hr *http.Request) {
-	r := c.ownHTTP2(hr)
+	sw := &streamWriter{c: c, w: w, rc: http.NewResponseController(w)}
+	defer sw.finish()
+	r := c.ownHTTP2(hr, sw)
 	c.srv.alone(nil)
 	resp := c.srv.call(hr.Context(), r)
 	if resp.Upgrade != nil {
@@ -94,8 +101,6 @@ func (c *conn) serveStream(w http.ResponseWriter, hr *http.Request) {
 		c.srv.done(resp, 0, errNoUpgrade)
 		resp = internalError(errNoUpgrade)
 	}
-	sw := newStreamWriter(w, c.srv.o.WriteTimeout)
-	defer sw.finish()
 	if resp.Stream != nil {
 		c.serveStream2(hr, sw, resp)
 		return
@@ -110,7 +115,7 @@ func (c *conn) serveStream(w http.ResponseWriter, hr *http.Request) {
 }
 
 // ownHTTP2 makes a request of what net/http has; its strings are nobody else's.
-func (c *conn) ownHTTP2(hr *http.Request) *api.Request {
+func (c *conn) ownHTTP2(hr *http.Request, sw *streamWriter) *api.Request {
 	r := &api.Request{
 		Method:           hr.Method,
 		Host:             hr.Host,
@@ -123,7 +128,7 @@ func (c *conn) ownHTTP2(hr *http.Request) *api.Request {
 		r.Path = r.RawPath // http2 has refused what cannot be decoded
 	}
 	if hr.Body != nil && hr.Body != http.NoBody && hr.ContentLength != 0 {
-		r.Body, r.ContentLength = hr.Body, hr.ContentLength
+		r.Body, r.ContentLength = &http2Body{r: hr.Body, sw: sw}, hr.ContentLength
 	}
 	n := 0
 	for _, values := range hr.Header {
@@ -205,22 +210,19 @@ func (c *conn) writeHead2(sw *streamWriter, status int, header api.Header, lengt
 // streamWriter writes an HTTP/2 response. Its client is given WriteTimeout for
 // every write; then the stream is reset, which ends the write.
 type streamWriter struct {
+	c        *conn
 	w        http.ResponseWriter
 	rc       *http.ResponseController
-	timeout  time.Duration
 	timer    *time.Timer
 	status   int
 	headSent bool
-	// flushing sends every write at once.
-	flushing bool
+	// flushing sends every write at once; unsent says that net/http may hold back
+	// something that was written.
+	flushing, unsent bool
 
-	// mu keeps the timer off a ResponseWriter whose handler has returned.
+	// mu keeps timers off a ResponseWriter whose handler has returned.
 	mu       sync.Mutex
 	finished bool
-}
-
-func newStreamWriter(w http.ResponseWriter, timeout time.Duration) *streamWriter {
-	return &streamWriter{w: w, timeout: timeout}
 }
 
 // Write implements io.Writer.
@@ -228,14 +230,15 @@ func (s *streamWriter) Write(p []byte) (n int, err error) {
 	s.head()
 	s.arm()
 	defer s.timer.Stop()
+	s.unsent = true
 	for err == nil && n < len(p) {
 		var m int
 		m, err = s.w.Write(p[n:min(len(p), n+writeSlice)])
 		n += m
-		s.timer.Reset(s.timeout)
+		s.timer.Reset(s.c.srv.o.WriteTimeout)
 	}
 	if err == nil && s.flushing {
-		err = s.rc.Flush()
+		err = s.flush()
 	}
 	return n, err
 }
@@ -245,7 +248,16 @@ func (s *streamWriter) Flush() error {
 	s.head()
 	s.arm()
 	defer s.timer.Stop()
-	return s.rc.Flush()
+	return s.flush()
+}
+
+// flush is Flush for who has armed the timer.
+func (s *streamWriter) flush() error {
+	err := s.rc.Flush()
+	if err == nil {
+		s.unsent = false
+	}
+	return err
 }
 
 func (s *streamWriter) head() {
@@ -260,11 +272,10 @@ func (s *streamWriter) clearHeader() { clear(s.w.Header()) }
 
 func (s *streamWriter) arm() {
 	if s.timer == nil {
-		s.rc = http.NewResponseController(s.w)
-		s.timer = time.AfterFunc(s.timeout, s.reset)
+		s.timer = time.AfterFunc(s.c.srv.o.WriteTimeout, s.reset)
 		return
 	}
-	s.timer.Reset(s.timeout)
+	s.timer.Reset(s.c.srv.o.WriteTimeout)
 }
 
 // reset ends the stream, whatever it is doing.
@@ -273,6 +284,15 @@ func (s *streamWriter) reset() {
 	defer s.mu.Unlock()
 	if !s.finished {
 		_ = s.rc.SetWriteDeadline(time.Unix(1, 0))
+	}
+}
+
+// stopReading ends the reading of the request's body, now and for good.
+func (s *streamWriter) stopReading() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.finished {
+		_ = s.rc.SetReadDeadline(time.Unix(1, 0))
 	}
 }
 
@@ -289,6 +309,11 @@ func (s *streamWriter) finish() {
 	}
 	if !s.headSent && s.status != 0 {
 		s.head()
+	}
+	if s.unsent {
+		// net/http sends the rest when the handler has returned, and waits for the
+		// client's window as long as the stream has no deadline.
+		_ = s.rc.SetWriteDeadline(time.Now().Add(s.c.srv.o.WriteTimeout))
 	}
 }
 

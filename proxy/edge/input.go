@@ -70,6 +70,8 @@ type input struct {
 	err      error
 	mode     readMode
 	headDone bool // the head's deadline is set
+	// limit is when the whole body must be there, zero for no such limit.
+	limit time.Time
 
 	// raw lets a plaintext connection wait for its first byte without a buffer.
 	raw    syscall.RawConn
@@ -140,7 +142,7 @@ func (in *input) Read(p []byte) (int, error) {
 // wait blocks until a request begins, the connection ends or the idle timeout
 // passes, and holds no buffer meanwhile. ok says that br has a byte.
 func (in *input) wait() (ok bool) {
-	in.mode, in.headDone, in.err = readWait, false, nil
+	in.mode, in.headDone, in.err, in.limit = readWait, false, nil, time.Time{}
 	if in.br != nil {
 		if in.br.Buffered() > 0 {
 			return true
@@ -233,7 +235,11 @@ func (in *input) arm() error {
 			return in.set(time.Now().Add(in.c.srv.o.ReadHeaderTimeout))
 		}
 	case readBody:
-		return in.keep(time.Now(), in.c.srv.o.BodyIdleTimeout)
+		now, idle := time.Now(), in.c.srv.o.BodyIdleTimeout
+		if !in.limit.IsZero() && in.limit.Sub(now) < idle {
+			return in.set(in.limit)
+		}
+		return in.keep(now, idle)
 	case readWait:
 	}
 	return nil

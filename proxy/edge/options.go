@@ -19,7 +19,7 @@ import (
 const (
 	DefaultMaxConnections    = 32768
 	DefaultMaxHeaderBytes    = 64 << 10
-	DefaultMaxStreams        = 1000
+	DefaultMaxStreams        = 250
 	DefaultHandshakeTimeout  = 10 * time.Second
 	DefaultReadHeaderTimeout = 32 * time.Second
 	DefaultIdleTimeout       = 90 * time.Second
@@ -58,8 +58,9 @@ type Options struct {
 	// MaxHeaderBytes is the most bytes of a request line and its header; a larger
 	// one is answered with 431.
 	MaxHeaderBytes int
-	// MaxStreams is the most concurrent streams of one HTTP/2 connection: client-go
-	// multiplexes all its watches over one.
+	// MaxStreams is the most concurrent streams of one HTTP/2 connection. client-go
+	// multiplexes all its watches over one and opens another when it is full, so 250,
+	// net/http's own, holds every informer of most controllers (kube-apiserver: 100).
 	MaxStreams uint32
 
 	// HandshakeTimeout bounds a TLS handshake.
@@ -69,8 +70,8 @@ type Options struct {
 	ReadHeaderTimeout time.Duration
 	// IdleTimeout is how long a connection without a request stays open.
 	IdleTimeout time.Duration
-	// BodyIdleTimeout is how long a request body may bring no byte while it is read
-	// (HTTP/1.1). The time for a whole body is the handler's matter.
+	// BodyIdleTimeout is how long a request body may bring no byte while it is read.
+	// The time for a whole body is the handler's matter (api.Request.Body).
 	BodyIdleTimeout time.Duration
 	// WriteTimeout is how long a client may take for half a MiB of a response. It is
 	// a limit on standing still, not on the whole response. It may fire up to a

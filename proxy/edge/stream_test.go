@@ -314,7 +314,7 @@ func TestStreamUnderBody(t *testing.T) {
 
 // TestManyStreams writes to many streams of one HTTP/2 connection at once.
 func TestManyStreams(t *testing.T) {
-	const n = 300
+	const n = 200 // on one connection
 	streams := make(chan *recordingStream, n)
 	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
 		if r.Path == "/first" {

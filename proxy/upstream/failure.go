@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"syscall"
 	"time"
 
@@ -48,6 +49,8 @@ func (x *exchange) failed(err error) *api.Response {
 	switch {
 	case errors.As(err, &status):
 		return x.status(err)
+	case errors.Is(x.upload.err(), os.ErrDeadlineExceeded):
+		return x.status(apierrors.NewTimeoutError("the request's body did not come in time", 0))
 	case x.upload.err() != nil:
 		return x.status(apierrors.NewBadRequest("the request's body could not be read"))
 	case errors.Is(err, errHeadTimeout):

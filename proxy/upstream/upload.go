@@ -30,7 +30,11 @@ func (x *exchange) collect(req *http.Request) error {
 	if x.upload == nil || req.ContentLength < 0 || req.ContentLength > smallUpload {
 		return nil
 	}
-	limit := time.Now().Add(x.c.limits.RequestTimeout)
+	if b, ok := x.r.Body.(interface{ SetReadDeadline(time.Time) error }); ok {
+		if err := b.SetReadDeadline(time.Now().Add(x.c.limits.RequestTimeout)); err != nil {
+			return err
+		}
+	}
 	body := make([]byte, req.ContentLength)
 	for n := 0; n < len(body); {
 		m, err := x.upload.Read(body[n:])
@@ -43,8 +47,6 @@ func (x *exchange) collect(req *http.Request) error {
 			return err
 		case err != nil:
 			return err
-		case time.Now().After(limit):
-			return errHeadTimeout
 		}
 	}
 	x.upload.over.Store(true)

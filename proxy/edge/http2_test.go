@@ -1,0 +1,216 @@
+package edge
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+)
+
+// frameConn is an HTTP/2 client that writes frames.
+type frameConn struct {
+	*http2.Framer
+	t       testing.TB
+	conn    *tls.Conn
+	nextID  uint32
+	encoder *hpack.Encoder
+	block   bytes.Buffer
+}
+
+func (ts *testServer) dialFrames(settings ...http2.Setting) *frameConn {
+	ts.t.Helper()
+	conn, err := tls.Dial("tcp", ts.secure, &tls.Config{RootCAs: ts.roots, NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12})
+	if err != nil {
+		ts.t.Fatal(err)
+	}
+	ts.t.Cleanup(func() { _ = conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		ts.t.Fatal(err)
+	}
+	f := &frameConn{Framer: http2.NewFramer(conn, conn), t: ts.t, conn: conn, nextID: 1}
+	f.encoder = hpack.NewEncoder(&f.block)
+	f.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
+		ts.t.Fatal(err)
+	}
+	if err := f.WriteSettings(settings...); err != nil {
+		ts.t.Fatal(err)
+	}
+	return f
+}
+
+// request begins one and returns its stream; without a body it is complete.
+func (f *frameConn) request(method, path string, body bool, header ...string) uint32 {
+	f.t.Helper()
+	f.block.Reset()
+	fields := append([]string{":method", method, ":scheme", "https", ":authority", "x", ":path", path}, header...)
+	for i := 0; i < len(fields); i += 2 {
+		if err := f.encoder.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+	id := f.nextID
+	f.nextID += 2
+	if err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: f.block.Bytes(), EndHeaders: true, EndStream: !body}); err != nil {
+		f.t.Fatal(err)
+	}
+	return id
+}
+
+// until reads frames until want is satisfied with one.
+func (f *frameConn) until(want func(http2.Frame) bool) {
+	f.t.Helper()
+	for {
+		frame, err := f.ReadFrame()
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		if want(frame) {
+			return
+		}
+		if s, ok := frame.(*http2.SettingsFrame); ok && !s.IsAck() {
+			if err := f.WriteSettingsAck(); err != nil {
+				f.t.Fatal(err)
+			}
+		}
+	}
+}
+
+// isReset says whether a frame resets a stream.
+func isReset(id uint32) func(http2.Frame) bool {
+	return func(frame http2.Frame) bool {
+		_, ok := frame.(*http2.RSTStreamFrame)
+		return ok && frame.Header().StreamID == id
+	}
+}
+
+// TestHTTP2ClosedWindow: what net/http sends when the handler has returned waits no
+// longer for the client than the rest.
+func TestHTTP2ClosedWindow(t *testing.T) {
+	for name, resp := range map[string]func() *api.Response{
+		"small":   func() *api.Response { return text("not for you") },
+		"written": func() *api.Response { return &api.Response{Status: 200, BodyTo: writerTo(hello), Length: 5} },
+		"urgent":  func() *api.Response { return &api.Response{Status: 200, BodyTo: writerTo(hello), Length: -1} },
+		"large":   func() *api.Response { return text(strings.Repeat("x", 1<<20)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			ts := startServer(t, func(context.Context, *api.Request) *api.Response { return resp() },
+				func(o *Options) { o.WriteTimeout = 50 * time.Millisecond })
+			c := ts.dialFrames(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+			id := c.request("GET", "/", false)
+			c.until(isReset(id))
+		})
+	}
+}
+
+func hello(w io.Writer) (int64, error) {
+	n, err := io.WriteString(w, "hello")
+	return int64(n), err
+}
+
+// TestHTTP2BodyThatNeverComes: reading a body ends by the idle timeout, or by the
+// deadline that the handler has set, whichever is first.
+func TestHTTP2BodyThatNeverComes(t *testing.T) {
+	const moment = 50 * time.Millisecond
+	for name, idle := range map[string]time.Duration{"idle": moment, "deadline": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			errs := make(chan error, 1)
+			ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
+				if idle > moment {
+					d := r.Body.(interface{ SetReadDeadline(time.Time) error })
+					_ = d.SetReadDeadline(time.Now().Add(moment))
+				}
+				_, err := io.ReadAll(r.Body)
+				errs <- err
+				return text("late")
+			}, func(o *Options) { o.BodyIdleTimeout = idle })
+			c := ts.dialFrames()
+			id := c.request("POST", "/", true, "content-length", "10")
+			if err := c.WriteData(id, false, []byte("half")); err != nil {
+				t.Fatal(err)
+			}
+			if err := receive(t, errs, "error"); !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("reading: %v", err)
+			}
+			c.until(func(frame http2.Frame) bool {
+				h, ok := frame.(*http2.MetaHeadersFrame)
+				return ok && h.PseudoValue("status") == "200"
+			})
+		})
+	}
+}
+
+// TestBodyDeadline is the same over HTTP/1.1.
+func TestBodyDeadline(t *testing.T) {
+	errs := make(chan error, 1)
+	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
+		d := r.Body.(interface{ SetReadDeadline(time.Time) error })
+		_ = d.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+		_, err := io.ReadAll(r.Body)
+		errs <- err
+		return text("late")
+	})
+	for _, dial := range []func() *rawConn{ts.dial, ts.dialTLS} {
+		for _, framing := range []string{"Content-Length: 10\r\n\r\nhalf", "Transfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n"} {
+			c := dial()
+			c.send("%s", "POST / HTTP/1.1\r\nHost: x\r\n"+framing)
+			if err := receive(t, errs, "error"); !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("reading: %v", err)
+			}
+			if _, body := c.response("POST"); body != "late" {
+				t.Errorf("got %q", body)
+			}
+			c.ended()
+		}
+	}
+	// The deadline was that body's own.
+	c := ts.dial()
+	for range 2 {
+		c.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody")
+		if err := receive(t, errs, "error"); err != nil {
+			t.Error(err)
+		}
+		c.response("POST")
+	}
+}
+
+// TestHTTP2SlowButSteady: a client that takes or sends something in time may take
+// longer than the timeouts for all.
+func TestHTTP2SlowButSteady(t *testing.T) {
+	const timeout = time.Second
+	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
+		if _, err := io.ReadAll(r.Body); err != nil {
+			return text(err.Error())
+		}
+		return text("all of it")
+	}, func(o *Options) { o.BodyIdleTimeout, o.WriteTimeout = timeout, timeout })
+	r, w := io.Pipe()
+	go func() {
+		tick := time.NewTicker(timeout / 10)
+		defer tick.Stop()
+		for range 20 {
+			<-tick.C
+			_, _ = io.WriteString(w, "x")
+		}
+		_ = w.Close()
+	}()
+	resp, err := ts.client(true).Post("https://"+ts.secure, "text/plain", r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if body, err := io.ReadAll(resp.Body); string(body) != "all of it" || err != nil || resp.StatusCode != http.StatusOK {
+		t.Errorf("%d %q %v", resp.StatusCode, body, err)
+	}
+}
