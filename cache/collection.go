@@ -39,7 +39,7 @@ func newCollection(e *entry, first *wholeList) *Collection {
 		feed:     e.feed,
 		end:      &e.end,
 	}
-	c.store = newStore(e.encoding, e.parts.limits, e.parts.content, c.builds.Go)
+	c.store = newStore(e.encoding, e.parts.limits, e.parts.content, func(f func()) { e.parts.panics.Go(&c.builds, "feed", f) })
 	c.store.install(first.tree, first.rv)
 	if prompt, ok := e.parts.source.(PromptSource); ok {
 		c.prompt = prompt

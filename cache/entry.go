@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/contain"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
@@ -73,6 +74,7 @@ type collectionParts struct {
 	metrics *metrics
 	jitter  func(n int64) int64 // a random number in [0,n)
 	log     *slog.Logger
+	panics  *contain.Panics
 }
 
 func newEntry(ctx context.Context, p *collectionParts, res *Resource, enc api.Encoding) *entry {
@@ -97,7 +99,10 @@ func newEntry(ctx context.Context, p *collectionParts, res *Resource, enc api.En
 // run feeds the collection until it is over and returns the reason.
 func (e *entry) run() error {
 	e.feed.log.Debug("collection starts")
-	err := e.feed.run(e.ctx)
+	var err error
+	if panicked := e.parts.panics.Run("feed", func() { err = e.feed.run(e.ctx) }); panicked != nil {
+		err = panicked
+	}
 	e.cancel(err)
 	e.end.err = err
 	e.end.over.Store(true)
@@ -214,5 +219,6 @@ func (e *entry) state() State {
 // without a list each.
 func (e *entry) failedForGood() bool {
 	var decode *decodeError
-	return e.end.over.Load() && (e.failed.Load() || errors.As(e.end.err, &decode))
+	var panicked *contain.Error
+	return e.end.over.Load() && (e.failed.Load() || errors.As(e.end.err, &decode) || errors.As(e.end.err, &panicked))
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/contain"
 )
 
 // Options configure a Manager.
@@ -133,6 +134,7 @@ func NewManager(o Options) (*Manager, error) {
 		metrics: newMetrics(),
 		jitter:  rand.Int64N,
 		log:     log,
+		panics:  contain.New(o.Registerer, log),
 	}}
 	m.mu.collections = make(map[collectionKey]*entry)
 	m.mu.rewound = make(map[collectionKey]time.Time)
@@ -143,7 +145,7 @@ func NewManager(o Options) (*Manager, error) {
 		}
 	}
 	m.ctx, m.cancel = context.WithCancelCause(context.Background())
-	m.work.Go(m.tidy)
+	m.parts.panics.Keep(&m.work, "background", m.tidy)
 	return m, nil
 }
 
@@ -241,7 +243,7 @@ func (m *Manager) find(key collectionKey, res *Resource) (*entry, error) {
 	}
 	e := newEntry(m.ctx, &m.parts, res, key.encoding)
 	m.mu.collections[key] = e
-	m.work.Go(func() { m.run(key, e) })
+	m.parts.panics.Go(&m.work, "feed", func() { m.run(key, e) })
 	return e, nil
 }
 

@@ -27,12 +27,17 @@ type countingPrinter struct {
 	table.Printer
 	rows   atomic.Int64
 	broken atomic.Bool
+	// fatal is the name of an object whose printing panics; nil is none.
+	fatal atomic.Pointer[string]
 }
 
 func (p *countingPrinter) Row(raw []byte) (*table.Row, error) {
 	p.rows.Add(1)
 	if p.broken.Load() {
 		return nil, errors.New("cannot print this")
+	}
+	if name := p.fatal.Load(); name != nil && bytes.Contains(raw, []byte(*name)) {
+		panic("cannot print " + *name)
 	}
 	return p.Printer.Row(raw)
 }

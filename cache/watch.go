@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/contain"
 	"github.com/kubeweir/kubeweir/internal/object"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
@@ -63,6 +64,7 @@ const (
 type Watches struct {
 	renderer watchRenderer
 	writers  *writers
+	panics   *contain.Panics
 	ended    *prometheus.CounterVec
 
 	mu struct {
@@ -83,7 +85,8 @@ type watchRenderer interface {
 // NewWatches returns a server of watches; reader renders what they share with
 // lists. registerer may be nil.
 func NewWatches(reader *Reader, registerer prometheus.Registerer) *Watches {
-	w := &Watches{renderer: reader, writers: newWriters()}
+	panics := contain.New(registerer, nil)
+	w := &Watches{renderer: reader, writers: newWriters(panics), panics: panics}
 	w.mu.open = make(map[*watchStream]struct{})
 	w.ended = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubeweir_watches_ended_total",

@@ -51,19 +51,20 @@ func (s *watchStream) appendDelivery(sc *scratch, d watchmux.Delivery) error {
 	switch {
 	case d.Object.RV == d.RV && s.sharesBytes():
 		return s.appendObject(sc, d.Type, d.Object, now)
-	case isTable && (s.withColumns() || now.UnixNano()-d.Event.Appended > frameAge):
+	case isTable && (s.withColumns() || s.c.Mux().Age(d.Event) > frameAge):
 		// Column definitions go to each watch once, and relative times must be
 		// right when they are sent: such a frame is nobody else's.
 		return s.appendRestamped(sc, d, now)
 	}
-	var failed error
-	frame := d.Frame(s.req.Rep, 0, func(d watchmux.Delivery) []byte {
+	frame, err := d.Frame(s.req.Rep, 0, func(d watchmux.Delivery) ([]byte, error) {
 		var own scratch
-		failed = s.appendRestamped(&own, d, now)
-		return join(own.frames)
+		if err := s.appendRestamped(&own, d, now); err != nil {
+			return nil, err
+		}
+		return join(own.frames), nil
 	})
-	if failed != nil {
-		return failed
+	if err != nil {
+		return err
 	}
 	sc.frames = append(sc.frames, frame)
 	return nil

@@ -42,6 +42,7 @@ type watchStream struct {
 	w        api.StreamWriter
 	watcher  *watchmux.Watcher
 	stopped  bool
+	writing  bool   // within WriteFrames
 	initial  *View  // objects still to be sent as ADDED, nil when done
 	initKey  string // from which key on
 	markEnd  bool   // the bookmark that ends the initial events is due
@@ -133,10 +134,32 @@ func (s *watchStream) kick() {
 // run delivers once. A stream that was kicked meanwhile is queued again.
 func (s *watchStream) run(sc *scratch) {
 	s.state.Store(streamQueued)
-	s.deliver(sc)
+	if err := s.owner.panics.Run("watch", func() { s.deliver(sc) }); err != nil {
+		s.giveUp(sc, err)
+	}
 	s.served = time.Now()
 	if !s.state.CompareAndSwap(streamQueued, streamIdle) {
 		s.owner.writers.submit(s)
+	}
+}
+
+// giveUp ends a watch whose delivery panicked: as one whose object cannot be
+// rendered, or, when the panic came in the middle of a write, at once.
+func (s *watchStream) giveUp(sc *scratch, err error) {
+	contained := s.owner.panics.Run("watch", func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		switch {
+		case s.stopped || s.ended != "":
+		case s.writing:
+			s.ended = EndFailed
+			s.w.Abort()
+		default:
+			s.fail500(sc, err)
+		}
+	})
+	if contained != nil {
+		*sc = scratch{}
 	}
 }
 
@@ -277,7 +300,9 @@ func (s *watchStream) write(sc *scratch) bool {
 	if len(sc.frames) == 0 {
 		return true
 	}
+	s.writing = true
 	err := s.w.WriteFrames(sc.frames)
+	s.writing = false
 	clear(sc.frames)
 	if err != nil {
 		s.finish(EndClient)

@@ -15,6 +15,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/table"
@@ -115,12 +117,18 @@ type watchBench struct {
 	manager *cache.Manager
 	watches *cache.Watches
 	c       *cache.Collection
+	metrics *prometheus.Registry
 }
 
 func newWatchBench(t *testing.T, limits cache.Limits) *watchBench {
 	t.Helper()
+	return newPrintingWatchBench(t, limits, table.NewDefaultPrinter())
+}
+
+func newPrintingWatchBench(t *testing.T, limits cache.Limits, printer table.Printer) *watchBench {
+	t.Helper()
 	res := cachetest.PodResource()
-	res.Printer = table.NewDefaultPrinter()
+	res.Printer = printer
 	b := &watchBench{t: t, source: cachetest.New(res)}
 	var err error
 	if b.manager, err = cache.NewManager(cache.Options{Source: b.source, Limits: limits, Logger: slog.New(slog.DiscardHandler)}); err != nil {
@@ -132,7 +140,8 @@ func newWatchBench(t *testing.T, limits cache.Limits) *watchBench {
 	}
 	t.Cleanup(reader.Close)
 	t.Cleanup(b.manager.Close)
-	b.watches = cache.NewWatches(reader, nil)
+	b.metrics = prometheus.NewPedanticRegistry()
+	b.watches = cache.NewWatches(reader, b.metrics)
 	if b.c, err = b.manager.Collection(t.Context(), res, api.JSON); err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kubeweir/kubeweir/internal/contain"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
@@ -37,8 +38,9 @@ type writers struct {
 		active  int    // goroutines
 		watched bool   // the stall timer is set
 	}
-	stall time.Duration
-	base  int // goroutines that start without a stall
+	panics *contain.Panics
+	stall  time.Duration
+	base   int // goroutines that start without a stall
 }
 
 // pacedStream is a stream that is not to be served before due.
@@ -54,10 +56,10 @@ type scratch struct {
 	buf        []byte
 }
 
-func newWriters() *writers {
+func newWriters(panics *contain.Panics) *writers {
 	// Half of the processors: a write wakes a client, which may run here as well,
 	// and the feed that brings the events wants one, too.
-	return &writers{stall: 5 * time.Millisecond, base: max(1, runtime.GOMAXPROCS(0)/2)}
+	return &writers{panics: panics, stall: 5 * time.Millisecond, base: max(1, runtime.GOMAXPROCS(0)/2)}
 }
 
 // submit queues s; it never blocks.
@@ -82,7 +84,7 @@ func (p *writers) startLocked(n int) {
 			return
 		}
 		p.mu.active++
-		go p.run()
+		p.panics.Go(nil, "watch", p.run)
 	}
 }
 
@@ -127,7 +129,7 @@ func (p *writers) relieve(served uint64) {
 		// rest in a few steps, however many more there are.
 		for range min(p.mu.active, p.mu.ready.len()) {
 			p.mu.active++
-			go p.run()
+			p.panics.Go(nil, "watch", p.run)
 		}
 	}
 	p.watchLocked()

@@ -113,9 +113,9 @@ func TestDispatchAllocations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	encode := func(watchmux.Delivery) []byte { return nil }
-	ds[0].Frame(jsonRep, 0, encode)
-	if n := testing.AllocsPerRun(100, func() { ds[0].Frame(jsonRep, 0, encode) }); n != 0 {
+	encode := func(watchmux.Delivery) ([]byte, error) { return nil, nil }
+	_, _ = ds[0].Frame(jsonRep, 0, encode)
+	if n := testing.AllocsPerRun(100, func() { _, _ = ds[0].Frame(jsonRep, 0, encode) }); n != 0 {
 		t.Errorf("%v allocations for a frame that is there", n)
 	}
 }

@@ -109,10 +109,10 @@ type Delivery struct {
 
 // Frame returns the wire frame of this delivery in a representation. The first
 // caller makes it with encode, all others (and any number of them at once) share
-// the bytes, which must not be changed. variant tells frames apart that differ
+// the bytes, which must not be changed, or the error. variant tells frames apart that differ
 // in something else than representation and type (0 to 255, the caller's
 // choice). Frames of events that have left the frame budget are encoded anew at
 // each call.
-func (d Delivery) Frame(rep api.Representation, variant uint8, encode func(Delivery) []byte) []byte {
+func (d Delivery) Frame(rep api.Representation, variant uint8, encode func(Delivery) ([]byte, error)) ([]byte, error) {
 	return d.Event.frames.get(frameKey{rep, d.Type, variant}, d, encode)
 }

@@ -1,6 +1,7 @@
 package watchmux
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -30,12 +31,14 @@ type frameKey struct {
 	variant uint8
 }
 
-// frame is one encoded form, made under once.
+// frame is one encoded form, made under once, or the reason why there is none: what
+// cannot be made for one reader is missing for all, and none may take it for nothing.
 type frame struct {
 	key   frameKey
 	next  *frame
 	once  sync.Once
 	bytes []byte
+	err   error
 	// counted is what the budget's use holds of this frame.
 	counted atomic.Int64
 }
@@ -44,13 +47,17 @@ type frame struct {
 // compared with, never changed.
 var retired = &frame{}
 
-func (c *frameCache) get(key frameKey, d Delivery, encode func(Delivery) []byte) []byte {
+// errNoFrame is what is left of a frame whose maker panicked.
+var errNoFrame = errors.New("the event could not be encoded")
+
+func (c *frameCache) get(key frameKey, d Delivery, encode func(Delivery) ([]byte, error)) ([]byte, error) {
 	f := c.entry(key)
 	if f == nil {
 		return encode(d)
 	}
 	f.once.Do(func() {
-		f.bytes = encode(d)
+		f.err = errNoFrame
+		f.bytes, f.err = encode(d)
 		if c.budget == nil {
 			return
 		}
@@ -60,7 +67,7 @@ func (c *frameCache) get(key frameKey, d Delivery, encode func(Delivery) []byte)
 			c.discount(f)
 		}
 	})
-	return f.bytes
+	return f.bytes, f.err
 }
 
 // entry finds or makes the entry for key; nil when the frame is not to be kept.

@@ -1,6 +1,7 @@
 package watchmux_test
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -25,9 +26,9 @@ func TestFrame(t *testing.T) {
 		t.Fatal(show(all), show(entered), show(left))
 	}
 	var made atomic.Int32
-	encode := func(d watchmux.Delivery) []byte {
+	encode := func(d watchmux.Delivery) ([]byte, error) {
 		made.Add(1)
-		return []byte(fmt.Sprint(d.Type, d.Object.RV))
+		return []byte(fmt.Sprint(d.Type, d.Object.RV)), nil
 	}
 	var wg sync.WaitGroup
 	for range 8 {
@@ -37,12 +38,12 @@ func TestFrame(t *testing.T) {
 			for range 100 {
 				for _, d := range []watchmux.Delivery{all[0], entered[0], left[0]} {
 					want := fmt.Sprint(d.Type, d.Object.RV)
-					if got := string(d.Frame(jsonRep, 0, encode)); got != want {
+					if got, err := d.Frame(jsonRep, 0, encode); string(got) != want || err != nil {
 						t.Errorf("got %s, want %s", got, want)
 					}
 				}
-				all[0].Frame(jsonRep, 1, encode)
-				all[0].Frame(api.Representation{Encoding: api.Protobuf}, 0, encode)
+				_, _ = all[0].Frame(jsonRep, 1, encode)
+				_, _ = all[0].Frame(api.Representation{Encoding: api.Protobuf}, 0, encode)
 			}
 		}()
 	}
@@ -62,23 +63,23 @@ func TestFrameBudget(t *testing.T) {
 	m := start(t, watchmux.Options{MaxFrameBytes: 1000, MaxEvents: 20}, 0)
 	feed := newFeeder(t, 0)
 	r := watch(t, m, 0, nil)
-	encode := func(watchmux.Delivery) []byte { return make([]byte, 100) }
+	encode := func(watchmux.Delivery) ([]byte, error) { return make([]byte, 100), nil }
 	var all []watchmux.Delivery
 	for range 50 {
 		m.Append(feed.set(state{key: "a"}))
 		ds, _ := drain(t, r)
-		ds[0].Frame(jsonRep, 0, encode)
-		ds[0].Frame(jsonRep, 1, encode)
+		_, _ = ds[0].Frame(jsonRep, 0, encode)
+		_, _ = ds[0].Frame(jsonRep, 1, encode)
 		all = append(all, ds...)
 		if s := m.Stats(); s.FrameBytes > 1000 {
 			t.Fatalf("%d bytes of frames", s.FrameBytes)
 		}
 	}
 	made := 0
-	count := func(watchmux.Delivery) []byte { made++; return nil }
+	count := func(watchmux.Delivery) ([]byte, error) { made++; return nil, nil }
 	for range 2 { // of a forgotten event, and of one in the ring whose frames are gone
-		all[0].Frame(jsonRep, 0, count)
-		all[35].Frame(jsonRep, 0, count)
+		_, _ = all[0].Frame(jsonRep, 0, count)
+		_, _ = all[35].Frame(jsonRep, 0, count)
 	}
 	if made != 4 {
 		t.Errorf("made %d frames of old events, want each anew", made)
@@ -99,19 +100,19 @@ func TestFrameBudgetOfOneReader(t *testing.T) {
 	for range 100 {
 		m.Append(feed.set(state{key: "a"}))
 	}
-	encode := func(watchmux.Delivery) []byte { return make([]byte, 100) }
+	encode := func(watchmux.Delivery) ([]byte, error) { return make([]byte, 100), nil }
 	ds, _ := drain(t, watch(t, m, 0, nil))
 	for _, d := range ds {
-		d.Frame(jsonRep, 0, encode)
+		_, _ = d.Frame(jsonRep, 0, encode)
 	}
 	if s := m.Stats(); s.FrameBytes != 1000 {
 		t.Errorf("%d bytes of frames", s.FrameBytes)
 	}
 	m.Append(feed.set(state{key: "a"}))
 	ds, _ = drain(t, watch(t, m, feed.rv-1, nil))
-	ds[0].Frame(jsonRep, 0, encode)
+	_, _ = ds[0].Frame(jsonRep, 0, encode)
 	made := false
-	ds[0].Frame(jsonRep, 0, func(watchmux.Delivery) []byte { made = true; return nil })
+	_, _ = ds[0].Frame(jsonRep, 0, func(watchmux.Delivery) ([]byte, error) { made = true; return nil, nil })
 	if s := m.Stats(); made || s.FrameBytes != 600 {
 		t.Errorf("a new frame was not kept: %d bytes of frames", s.FrameBytes)
 	}
@@ -124,9 +125,9 @@ func TestFrameRetiredMeanwhile(t *testing.T) {
 	feed := newFeeder(t, 0)
 	m.Append(feed.set(state{key: "a"}))
 	ds, _ := drain(t, watch(t, m, 0, nil))
-	frame := ds[0].Frame(jsonRep, 0, func(watchmux.Delivery) []byte {
+	frame, _ := ds[0].Frame(jsonRep, 0, func(watchmux.Delivery) ([]byte, error) {
 		m.Append(feed.set(state{key: "a"}))
-		return []byte("frame")
+		return []byte("frame"), nil
 	})
 	if s := m.Stats(); string(frame) != "frame" || s.FrameBytes != 0 {
 		t.Errorf("%q, stats %+v", frame, s)
@@ -137,8 +138,34 @@ func TestFrameRetiredMeanwhile(t *testing.T) {
 func TestFrameOfLooseEvent(t *testing.T) {
 	d := watchmux.Delivery{Event: &watchmux.Event{}, Type: api.Added}
 	for range 2 {
-		if got := d.Frame(jsonRep, 0, func(watchmux.Delivery) []byte { return []byte("x") }); string(got) != "x" {
+		if got, err := d.Frame(jsonRep, 0, func(watchmux.Delivery) ([]byte, error) { return []byte("x"), nil }); string(got) != "x" || err != nil {
 			t.Errorf("got %q", got)
 		}
+	}
+}
+
+// TestFrameThatFails: what cannot be encoded for one reader is an error for all of
+// them, nothing for none; also when encoding it panics.
+func TestFrameThatFails(t *testing.T) {
+	m := start(t, watchmux.Options{}, 0)
+	feed := newFeeder(t, 0)
+	m.Append(feed.set(state{key: "a"}), feed.set(state{key: "b"}))
+	ds, _ := drain(t, watch(t, m, 0, nil))
+	broken := errors.New("cannot print this")
+	for range 3 {
+		if b, err := ds[0].Frame(jsonRep, 0, func(watchmux.Delivery) ([]byte, error) { return nil, broken }); !errors.Is(err, broken) {
+			t.Errorf("%q, %v", b, err)
+		}
+	}
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("no panic")
+			}
+		}()
+		_, _ = ds[1].Frame(jsonRep, 0, func(watchmux.Delivery) ([]byte, error) { panic("bug") })
+	}()
+	if b, err := ds[1].Frame(jsonRep, 0, func(watchmux.Delivery) ([]byte, error) { return []byte("x"), nil }); err == nil {
+		t.Errorf("after a panic %q", b)
 	}
 }

@@ -55,7 +55,8 @@ type Options struct {
 	// LagAfter is how old the next unread event of a watcher must be for the
 	// watcher to count as lagging; default 1 s.
 	LagAfter time.Duration
-	// Clock gives nanoseconds; default time.Now().UnixNano.
+	// Clock gives nanoseconds since some moment and never goes back or jumps, as the
+	// time of day does; default: those since New.
 	Clock func() int64
 }
 
@@ -66,7 +67,8 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.MaxFrameBytes, 8<<20)
 	setDefault(&o.LagAfter, time.Second)
 	if o.Clock == nil {
-		o.Clock = func() int64 { return time.Now().UnixNano() }
+		begun := time.Now()
+		o.Clock = func() int64 { return int64(time.Since(begun)) }
 	}
 	return o
 }
@@ -225,6 +227,9 @@ func (m *Mux) Close(reason error) {
 	m.mu.Unlock()
 	m.notify(woken)
 }
+
+// Age is for how many nanoseconds an event of this ring has been in it.
+func (m *Mux) Age(e *Event) int64 { return m.options.Clock() - e.Appended }
 
 // RV is the version up to which the ring knows everything.
 func (m *Mux) RV() uint64 {

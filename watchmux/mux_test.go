@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -512,4 +513,18 @@ func TestStale(t *testing.T) {
 	if s := m.Stats(); s.Stale != 2 {
 		t.Errorf("stats %+v", s)
 	}
+}
+
+// TestClock: events age by a clock that the time of day does not move.
+func TestClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := start(t, watchmux.Options{}, 0)
+		time.Sleep(time.Hour)
+		e := newFeeder(t, 0).set(state{key: "a"})
+		m.Append(e)
+		time.Sleep(5 * time.Second)
+		if e.Appended != int64(time.Hour) || m.Age(e) != int64(5*time.Second) {
+			t.Errorf("appended at %d, %d old", e.Appended, m.Age(e))
+		}
+	})
 }

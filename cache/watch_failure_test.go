@@ -1,0 +1,205 @@
+package cache_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/table"
+	"github.com/kubeweir/kubeweir/internal/api"
+)
+
+// tableLines are the events of a Table watch since the last call, each by its type
+// and version, with "$" for the end.
+func (c *watchClient) tableLines(t *testing.T) string {
+	t.Helper()
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []string
+	for _, line := range strings.Split(strings.TrimSpace(string(c.data)), "\n") {
+		if line == "" {
+			continue
+		}
+		kind, rest, _ := strings.Cut(strings.TrimPrefix(line, `{"type":"`), `"`)
+		_, rest, _ = strings.Cut(rest, `"resourceVersion":"`)
+		rv, _, _ := strings.Cut(rest, `"`)
+		if kind == "ERROR" {
+			rv = ""
+		}
+		out = append(out, kind+"@"+rv)
+	}
+	c.data = nil
+	if c.closed {
+		out = append(out, "$")
+	}
+	return strings.Join(out, " ")
+}
+
+var tables = api.Representation{Transform: api.Table, IncludeObject: api.IncludeNone}
+
+// TestWatchOfWhatCannotBePrinted: an event that cannot be printed is an error for
+// every watch of Tables. It is left out of none.
+func TestWatchOfWhatCannotBePrinted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		printer := &countingPrinter{Printer: table.NewDefaultPrinter()}
+		b := newPrintingWatchBench(t, cache.Limits{}, printer)
+		var all []*openWatch
+		for range 3 {
+			all = append(all, b.watch("resourceVersion=100", tables))
+		}
+		b.pod("default/a") // columns are out
+		printer.broken.Store(true)
+		b.pod("default/b")
+		printer.broken.Store(false)
+		b.pod("default/c")
+		for i, w := range all {
+			if got, want := w.tableLines(t), "ADDED@101 ERROR@ $"; got != want {
+				t.Errorf("watch %d got %s, want %s", i, got, want)
+			}
+			w.stop()
+		}
+	})
+}
+
+// TestPanicsOfAWatch: what panics while one watch is served ends that watch and
+// nothing else.
+func TestPanicsOfAWatch(t *testing.T) {
+	defer slog.SetDefault(slog.Default())
+	slog.SetDefault(slog.New(slog.NewTextHandler(io.Discard, nil)))
+	synctest.Test(t, func(t *testing.T) {
+		printer := &countingPrinter{Printer: table.NewDefaultPrinter()}
+		b := newPrintingWatchBench(t, cache.Limits{}, printer)
+		fatal := "fatal"
+		printer.fatal.Store(&fatal)
+		watches := []*openWatch{b.watch("resourceVersion=100", tables), b.watch("resourceVersion=100", tables)}
+		plain := b.watch("resourceVersion=100", api.Representation{})
+		elsewhere := b.watch("resourceVersion=100&labelSelector=app%3Dweb", tables)
+		b.pod("default/a", "app=web")
+		b.pod("default/fatal")
+		b.pod("default/c", "app=web")
+		for i, w := range watches {
+			if got, want := w.tableLines(t), "ADDED@101 ERROR@ $"; got != want {
+				t.Errorf("watch %d got %s, want %s", i, got, want)
+			}
+			w.stop()
+			if fmt.Sprint(w.ended) != fmt.Sprint([]cache.EndReason{cache.EndFailed}) {
+				t.Errorf("watch %d ended: %v", i, w.ended)
+			}
+		}
+		expect(t, plain.lines(t), "ADDED default/a@101", "ADDED default/fatal@102", "ADDED default/c@103")
+		if got, want := elsewhere.tableLines(t), "ADDED@101 ADDED@103"; got != want {
+			t.Errorf("a watch that it does not concern got %s, want %s", got, want)
+		}
+		initials := b.watch(initial, tables)
+		if got := initials.tableLines(t); !strings.HasSuffix(got, "ERROR@ $") {
+			t.Errorf("initial events: %s", got)
+		}
+		for _, w := range []*openWatch{plain, elsewhere, initials} {
+			w.stop()
+		}
+		if n, err := testutil.GatherAndCount(b.metrics, "kubeweir_panics_total"); n != 1 || err != nil {
+			t.Errorf("%d places panicked, %v", n, err)
+		}
+	})
+}
+
+// panickingClient panics in the middle of a write.
+type panickingClient struct {
+	*watchClient
+	aborted bool
+}
+
+func (c *panickingClient) WriteFrames([][]byte) error { panic("in the transport") }
+func (c *panickingClient) Abort()                     { c.aborted = true }
+
+// TestPanicsWithinAWrite: nobody knows what of a write the client has then, so
+// nothing may follow, not even an error.
+func TestPanicsWithinAWrite(t *testing.T) {
+	defer slog.SetDefault(slog.Default())
+	slog.SetDefault(slog.New(slog.NewTextHandler(io.Discard, nil)))
+	synctest.Test(t, func(t *testing.T) {
+		b := newWatchBench(t, cache.Limits{})
+		opts, err := api.ParseListOptions("watch=true&resourceVersion=100")
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, _, err := b.watches.Watch(t.Context(), b.c, &cache.WatchRequest{Options: opts})
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := &panickingClient{watchClient: &watchClient{}}
+		resp.Stream.Start(client)
+		b.pod("default/a")
+		b.pod("default/b")
+		synctest.Wait()
+		if !client.aborted || client.closed {
+			t.Errorf("aborted %v, closed %v", client.aborted, client.closed)
+		}
+		resp.Stream.Stop()
+	})
+}
+
+// TestPanicsOfAFeed: a collection whose feed panics stops, its watches end, and the
+// next one is not begun at once, for it would meet the same.
+func TestPanicsOfAFeed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := &panickingSource{Source: cachetest.New(cachetest.PodResource())}
+		m := newManager(t, source, cache.Limits{})
+		defer m.Close()
+		c := pods(t, m)
+		ended := make(chan struct{}, 1)
+		w, err := c.Watch(c.RV(), nil, func() { ended <- struct{}{} })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := w.Next(nil, 1); err != nil {
+			t.Fatal(err)
+		}
+		source.fatal = true
+		source.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
+		<-ended
+		if _, _, err := w.Next(nil, 1); err == nil {
+			t.Error("the watch goes on")
+		}
+		<-c.Closed()
+		calls := len(source.Calls())
+		for range 10 {
+			if _, err := m.Collection(t.Context(), cachetest.PodResource(), api.JSON); err == nil {
+				t.Error("a collection whose feed panicked")
+			}
+		}
+		if n := len(source.Calls()); n > 0 {
+			t.Errorf("%d calls after the panic, %d before", n, calls)
+		}
+		source.fatal = false
+		time.Sleep(90 * time.Second)
+		if v := pods(t, m).View(); v.Get("a/1") == nil {
+			t.Error("the collection did not begin anew")
+		}
+	})
+}
+
+// panickingSource panics while a watch is read.
+type panickingSource struct {
+	*cachetest.Source
+	fatal bool
+}
+
+func (s *panickingSource) Watch(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.WatchOptions, handle func(cache.Event) error) error {
+	return s.Source.Watch(ctx, res, enc, opts, func(ev cache.Event) error {
+		if s.fatal && ev.Type == api.Added {
+			panic("while reading")
+		}
+		return handle(ev)
+	})
+}
