@@ -131,7 +131,7 @@ type Rule struct {
 // Timeouts bound how long the gateway waits for others.
 type Timeouts struct {
 	ServingTimeouts
-	// Review bounds one TokenReview or SubjectAccessReview.
+	// Review is how long a request waits for a TokenReview or SubjectAccessReview.
 	Review time.Duration `json:"review"`
 
 	// UpstreamDial bounds connecting to the cluster, UpstreamRequest the time till

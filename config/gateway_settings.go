@@ -50,7 +50,7 @@ func (g *Gateway) settings() []setting {
 		{"consistency.default", "consistency", &g.Consistency.Default, "how most-recent reads are answered: strict or session (`mode`); the file can have rules"},
 		{"consistency.maxStaleness", "max-staleness", &g.Consistency.MaxStaleness, "`time` since the cluster's last sign of life within which session reads are answered from the cache; 0 for any"},
 	}, limitSettings(&g.Limits), servingSettings(&g.Timeouts.ServingTimeouts), []setting{
-		{"timeouts.review", "review-timeout", &timeouts.Review, "`time` for one TokenReview or SubjectAccessReview"},
+		{"timeouts.review", "review-timeout", &timeouts.Review, "`time` that a request waits for its TokenReview, or for a SubjectAccessReview, at most"},
 		{"timeouts.upstreamDial", "upstream-dial-timeout", &timeouts.UpstreamDial, "`time` for connecting to the cluster"},
 		{"timeouts.upstreamRequest", "upstream-request-timeout", &timeouts.UpstreamRequest, "`time` till an answer of the cluster begins"},
 		{"timeouts.upstreamStall", "upstream-stall-timeout", &timeouts.UpstreamStall, "`time` for which an answer of the cluster may stand still"},

@@ -42,7 +42,7 @@ func NewGateway(c *config.Gateway, userAgent string, log *slog.Logger) (_ *Serve
 	if err != nil {
 		return nil, err
 	}
-	s.authorizer = identity.NewAuthorizer(authorizerOptions(c, reviews.AuthorizationV1().SubjectAccessReviews(), s.registry))
+	s.authorizer = identity.NewAuthorizer(authorizerOptions(c, reviews.AuthorizationV1().SubjectAccessReviews(), log, s.registry))
 	return s, s.addHandler(authenticator,
 		identity.WatchesOptions{RecheckPeriod: c.Authorization.WatchRecheckPeriod, Grace: c.Authorization.WatchGrace},
 		proxy.Options{Consistency: consistency(c), Limits: proxyLimits(&c.Limits)},

@@ -60,16 +60,20 @@ func authenticatorOptions(c *config.Gateway, reviewer identity.TokenReviewer, lo
 		},
 		GatewayUser: &user.DefaultInfo{Name: "kubeweir"}, SidecarHosts: c.SidecarHosts,
 		SuccessTTL: a.TokenTTL, FailureTTL: a.TokenFailureTTL, OfflineTTL: a.OfflineTTL,
-		CacheSize: a.CacheSize, ReviewTimeout: c.Timeouts.Review,
+		CacheSize: a.CacheSize, ReviewTimeout: c.Timeouts.Review, Newcomers: newcomers(&c.Limits),
 		Registerer: registerer, Log: log,
 	}
 }
 
-func authorizerOptions(c *config.Gateway, reviewer identity.AccessReviewer, registerer prometheus.Registerer) identity.AuthorizerOptions {
+// newcomers is how many requests with credentials never seen good may wait to be
+// checked: a quarter of all that may be under way.
+func newcomers(l *config.Limits) int { return max(l.MaxInFlight/4, min(l.MaxInFlight, 16)) }
+
+func authorizerOptions(c *config.Gateway, reviewer identity.AccessReviewer, log *slog.Logger, registerer prometheus.Registerer) identity.AuthorizerOptions {
 	return identity.AuthorizerOptions{
 		AccessReviewer: reviewer,
 		AllowedTTL:     c.Authorization.AllowedTTL, DeniedTTL: c.Authorization.DeniedTTL, OfflineTTL: c.Authentication.OfflineTTL,
-		CacheSize: c.Authorization.CacheSize, ReviewTimeout: c.Timeouts.Review, Registerer: registerer,
+		CacheSize: c.Authorization.CacheSize, ReviewTimeout: c.Timeouts.Review, Log: log, Registerer: registerer,
 	}
 }
 

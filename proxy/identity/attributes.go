@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"crypto/sha256"
 	"slices"
 	"strings"
 
@@ -55,18 +56,32 @@ func AttributesOf(info *api.RequestInfo) Attributes {
 	}
 }
 
-// strings lists the string fields, to measure and to copy them.
+// strings lists the string fields, to hash and to copy them.
 func (a *Attributes) strings() [10]*string {
 	return [...]*string{&a.Verb, &a.APIGroup, &a.APIVersion, &a.Resource, &a.Subresource,
 		&a.Namespace, &a.Name, &a.Path, &a.FieldSelector, &a.LabelSelector}
 }
 
 // size is the number of bytes in all strings.
-func (a *Attributes) size() (n int) {
-	for _, s := range a.strings() {
-		n += len(*s)
+func (a *Attributes) size() int {
+	return len(a.Verb) + len(a.APIGroup) + len(a.APIVersion) + len(a.Resource) + len(a.Subresource) +
+		len(a.Namespace) + len(a.Name) + len(a.Path) + len(a.FieldSelector) + len(a.LabelSelector)
+}
+
+// digest identifies the attributes. Each string is hashed with its length in front,
+// so that no two different ones are hashed alike.
+func (a *Attributes) digest() (d digest) {
+	h := sha256.New()
+	if a.ResourceRequest {
+		writeLen(h, 1)
+	} else {
+		writeLen(h, 0)
 	}
-	return n
+	for _, s := range a.strings() {
+		writeString(h, *s)
+	}
+	h.Sum(d[:0])
+	return d
 }
 
 // clone copies the strings, which may be parts of a request's longer ones.

@@ -51,8 +51,12 @@ type AuthenticatorOptions struct {
 	// CacheSize bounds the remembered tokens, and the remembered certificates
 	// (default 8192 of each).
 	CacheSize int
-	// ReviewTimeout limits one try of a review (default 10 s).
+	// ReviewTimeout is how long a request waits for the review of its token (default
+	// 10 s).
 	ReviewTimeout time.Duration
+	// Newcomers is how many requests at a time wait for the review of a token that was
+	// never seen good; one more is asked to come back (default 500).
+	Newcomers int
 
 	// Registerer takes the metrics; nil leaves them unregistered.
 	Registerer prometheus.Registerer
@@ -65,6 +69,7 @@ func (o *AuthenticatorOptions) setDefaults() {
 	setDefault(&o.FailureTTL, 2*time.Second)
 	setDefault(&o.CacheSize, 8192)
 	setDefault(&o.ReviewTimeout, 10*time.Second)
+	setDefault(&o.Newcomers, defaultNewcomers)
 	if o.GatewayUser == nil {
 		o.GatewayUser = &user.DefaultInfo{Name: "kubeweir"}
 	}
@@ -90,6 +95,7 @@ type Authenticator struct {
 	tokens      *tokens     // nil when tokens are refused
 	stripper    stripper
 	metrics     *authenticationMetrics
+	noClientCA  complaint
 
 	gateway, anonymous *Identity
 	clientCAs          atomic.Pointer[unionOfCAs]
@@ -116,9 +122,10 @@ func NewAuthenticator(opts AuthenticatorOptions) (*Authenticator, error) {
 	}
 	if opts.TokenReviewer != nil {
 		a.tokens = newTokens(opts, a.metrics)
-		a.metrics.cacheSize(opts.Registerer, a.tokens.answers.len)
+		a.metrics.tokens(opts.Registerer, a.tokens)
 	}
 	a.stripper = newStripper(opts.RequestHeader)
+	a.metrics.certificates(opts.Registerer, a.knownCertificates)
 
 	gateway := *NewUser(opts.GatewayUser)
 	gateway.gateway = true
@@ -126,6 +133,17 @@ func NewAuthenticator(opts AuthenticatorOptions) (*Authenticator, error) {
 	a.anonymous = &Identity{Source: Anonymous, User: NewUser(&user.DefaultInfo{
 		Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}})}
 	return a, nil
+}
+
+// knownCertificates is of how many the verification is remembered.
+func (a *Authenticator) knownCertificates() (n int) {
+	if a.frontProxy != nil {
+		n += a.frontProxy.verifier.remembered()
+	}
+	if a.clientCerts != nil {
+		n += a.clientCerts.remembered()
+	}
+	return n
 }
 
 // Authenticate returns who sent r, and takes all credentials out of r's header:
@@ -140,10 +158,21 @@ func (a *Authenticator) Authenticate(ctx context.Context, r *api.Request) (*Iden
 	a.stripper.strip(&r.Header, r.Listener == api.ListenerSidecar)
 	if err != nil {
 		a.metrics.failure(err)
+		a.explain(r)
 		return nil, err
 	}
 	a.metrics.bySource[id.Source].Inc()
 	return id, nil
+}
+
+// explain tells the operator, from time to time, of clients that present a
+// certificate where no CA was named to check it by: they only see a 401.
+func (a *Authenticator) explain(r *api.Request) {
+	if a.clientCerts == nil && len(r.PeerCertificates) > 0 && r.Listener != api.ListenerSidecar && a.noClientCA.due() {
+		a.opts.Log.Warn("a client presented a certificate, which is not looked at; "+
+			"to let clients in by certificate name the authority of the cluster's client certificates with --client-ca-file",
+			"subject", r.PeerCertificates[0].Subject.CommonName, "remote", r.RemoteAddr)
+	}
 }
 
 func (a *Authenticator) authenticate(ctx context.Context, r *api.Request) (*Identity, error) {

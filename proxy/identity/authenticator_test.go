@@ -284,7 +284,7 @@ func TestTokensWithoutUpstream(t *testing.T) {
 		{"down", errDown, 0, 503},
 		{"overloaded", apierrors.NewTooManyRequests("slow down", 1), 0, 503},
 		{"starting", apierrors.NewServiceUnavailable("not yet"), 0, 503},
-		{"not allowed to review", apierrors.NewForbidden(schema.GroupResource{Resource: "tokenreviews"}, "", errors.New("no")), time.Hour, 500},
+		{"not allowed to review", apierrors.NewForbidden(schema.GroupResource{Resource: "tokenreviews"}, "", errors.New("no")), time.Hour, 503},
 		{"down, offline time", errDown, time.Hour, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -3,6 +3,7 @@ package identity
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -46,8 +47,10 @@ type AuthorizerOptions struct {
 	OfflineTTL time.Duration
 	// CacheSize bounds the remembered decisions (default 16384).
 	CacheSize int
-	// ReviewTimeout limits one try of a review (default 10 s).
+	// ReviewTimeout is how long a request waits for a decision (default 10 s).
 	ReviewTimeout time.Duration
+	// Log is told when the upstream refuses to decide. Default: discarded.
+	Log *slog.Logger
 	// Registerer takes the metrics; nil leaves them unregistered.
 	Registerer prometheus.Registerer
 }
@@ -57,6 +60,7 @@ func (o *AuthorizerOptions) setDefaults() {
 	setDefault(&o.DeniedTTL, 5*time.Second)
 	setDefault(&o.CacheSize, 16384)
 	setDefault(&o.ReviewTimeout, 10*time.Second)
+	setDefault(&o.Log, slog.New(slog.DiscardHandler))
 }
 
 // settle is how long after a change the upstream may still decide by the old
@@ -65,9 +69,10 @@ func (o *AuthorizerOptions) setDefaults() {
 // time are not remembered beyond it.
 const settle = time.Second
 
-// maxCachedAttributes is the size in bytes of the attributes, which the client
-// chooses, above which a decision is not remembered.
-const maxCachedAttributes = 2048
+// maxKeyBytes is up to what size the attributes, which the client chooses, are
+// themselves the key under which a decision is remembered. Of larger ones it is a
+// digest, so that what is remembered is bounded in bytes, too.
+const maxKeyBytes = 2048
 
 // Decision is the answer to "may this user do that".
 type Decision struct {
@@ -80,9 +85,19 @@ type Decision struct {
 	Generation uint64
 }
 
+// decisionKey stands for a user and attributes: the attributes themselves, or the
+// digest of large ones.
 type decisionKey struct {
-	user digest
-	a    Attributes
+	user  digest
+	a     Attributes
+	large digest
+}
+
+func keyOf(u *User, a *Attributes) decisionKey {
+	if a.size() > maxKeyBytes {
+		return decisionKey{user: u.digest, large: a.digest()}
+	}
+	return decisionKey{user: u.digest, a: *a}
 }
 
 // Authorizer decides by SubjectAccessReview and remembers the decisions. It fails
@@ -93,6 +108,7 @@ type Authorizer struct {
 	decisions *ttlCache[decisionKey, Decision]
 	flights   flight.Group[decisionKey, Decision]
 	outage    outage
+	setup     complaint
 
 	// invalidated is when Invalidate was last called, on the decisions' clock;
 	// far in the past before the first time.
@@ -128,7 +144,7 @@ func (a *Authorizer) Authorize(ctx context.Context, u user.Info, attributes Attr
 	if a.opts.Decider != nil {
 		return a.decide(ctx, who, attributes)
 	}
-	key := decisionKey{user: who.digest, a: attributes}
+	key := keyOf(who, &attributes)
 	if d, ok := a.decisions.get(key); ok {
 		if d.Allowed {
 			a.metrics.allowedCached.Inc()
@@ -137,7 +153,7 @@ func (a *Authorizer) Authorize(ctx context.Context, u user.Info, attributes Attr
 		}
 		return d, nil
 	}
-	return a.ask(ctx, who, key)
+	return a.ask(ctx, who, attributes)
 }
 
 // decide asks the Decider.
@@ -154,21 +170,22 @@ func (a *Authorizer) decide(ctx context.Context, u *User, attributes Attributes)
 
 // ask decides what is not remembered. Simultaneous callers share a review, but
 // never one that began before they asked.
-func (a *Authorizer) ask(ctx context.Context, u *User, key decisionKey) (Decision, error) {
-	key.a = key.a.clone()
+func (a *Authorizer) ask(ctx context.Context, u *User, attributes Attributes) (Decision, error) {
+	attributes = attributes.clone()
+	key := keyOf(u, &attributes)
 	stale, known := a.decisions.getStale(key)
 	known = known && stale.Allowed
 	if known && !a.outage.ask(a.decisions.now()) {
 		a.metrics.allowedOffline.Inc()
 		return stale, nil
 	}
-	patient, cancel := patience(ctx, known)
+	patient, cancel := patience(ctx, known, a.opts.ReviewTimeout)
 	defer cancel()
 	d, _, err := a.flights.Do(patient, key, func(ctx context.Context) (Decision, error) {
 		if d, ok := a.decisions.get(key); ok { // of the round before this one
 			return d, nil
 		}
-		return a.review(ctx, u, key)
+		return a.review(ctx, u, &attributes, key)
 	})
 	switch {
 	case err == nil:
@@ -182,13 +199,14 @@ func (a *Authorizer) ask(ctx context.Context, u *User, key decisionKey) (Decisio
 	return Decision{}, err
 }
 
-func (a *Authorizer) review(ctx context.Context, u *User, key decisionKey) (Decision, error) {
+func (a *Authorizer) review(ctx context.Context, u *User, attributes *Attributes, key decisionKey) (Decision, error) {
 	gen, begun := a.decisions.generation(), a.decisions.now()
 	result, err := createReview(ctx, a.opts.ReviewTimeout, func(ctx context.Context) (*authorizationv1.SubjectAccessReview, error) {
-		return a.opts.AccessReviewer.Create(ctx, reviewOf(u, &key.a), metav1.CreateOptions{})
+		return a.opts.AccessReviewer.Create(ctx, reviewOf(u, attributes), metav1.CreateOptions{})
 	})
 	if err != nil {
 		a.metrics.failed.Inc()
+		complainOfSetup(&a.setup, a.opts.Log, "subjectaccessreviews", err)
 		return Decision{}, reviewError("reviewing access", err)
 	}
 	d := Decision{
@@ -205,9 +223,7 @@ func (a *Authorizer) review(ctx context.Context, u *User, key decisionKey) (Deci
 		ttl = min(ttl, time.Duration(settled-a.decisions.now()))
 		keep = ttl
 	}
-	if key.a.size() <= maxCachedAttributes {
-		a.decisions.put(key, d, gen, ttl, keep)
-	}
+	a.decisions.put(key, d, gen, ttl, keep)
 	return d, nil
 }
 

@@ -122,20 +122,24 @@ func TestDecisionsAreCached(t *testing.T) {
 		expect(jane, listPods, true, 5)
 
 		huge := listPods
-		huge.LabelSelector = "a=" + strings.Repeat("b", maxCachedAttributes)
+		huge.LabelSelector = "a=" + strings.Repeat("b", maxKeyBytes)
 		expect(jane, huge, true, 6)
-		expect(jane, huge, true, 7)
+		expect(jane, huge, true, 6)
+		larger := huge
+		larger.LabelSelector += "b"
+		expect(jane, larger, true, 7)
+		expect(bob, huge, true, 8)
 
 		if err := testutil.GatherAndCompare(reg, strings.NewReader(`
 # HELP kubeweir_authorization_cache_entries Decisions that are remembered.
 # TYPE kubeweir_authorization_cache_entries gauge
-kubeweir_authorization_cache_entries 3
+kubeweir_authorization_cache_entries 6
 # HELP kubeweir_authorization_reviews_total Permissions decided, by result (allowed, denied, error) and by where the answer came from: the upstream, the cache, or the cache for longer because the upstream could not be asked (offline).
 # TYPE kubeweir_authorization_reviews_total counter
-kubeweir_authorization_reviews_total{from="cache",result="allowed"} 3
+kubeweir_authorization_reviews_total{from="cache",result="allowed"} 4
 kubeweir_authorization_reviews_total{from="cache",result="denied"} 1
 kubeweir_authorization_reviews_total{from="offline",result="allowed"} 0
-kubeweir_authorization_reviews_total{from="upstream",result="allowed"} 5
+kubeweir_authorization_reviews_total{from="upstream",result="allowed"} 6
 kubeweir_authorization_reviews_total{from="upstream",result="denied"} 2
 kubeweir_authorization_reviews_total{from="upstream",result="error"} 0
 `), "kubeweir_authorization_cache_entries", "kubeweir_authorization_reviews_total"); err != nil {
@@ -169,7 +173,7 @@ func TestFailClosed(t *testing.T) {
 		code    int32 // 0: allowed
 	}{
 		{"down", errDown, 0, 503},
-		{"forbidden to ask", apierrors.NewForbidden(schema.GroupResource{Resource: "subjectaccessreviews"}, "", errors.New("no")), time.Hour, 500},
+		{"forbidden to ask", apierrors.NewForbidden(schema.GroupResource{Resource: "subjectaccessreviews"}, "", errors.New("no")), time.Hour, 503},
 		{"down, offline time", errDown, time.Hour, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -121,15 +121,17 @@ func (f *caFile) reload() {
 // those that lead to a CA.
 type certificates []*x509.Certificate
 
-// verifier verifies client certificates against one CA file. What it verified is
-// remembered by the leaf, which crypto/tls parses once a connection, so that a
-// request costs a lookup and not a signature check. Failures are not remembered.
+// verifier verifies client certificates against one CA file. What came of it, good or
+// bad, is remembered by the leaf, which crypto/tls parses once a connection, so that a
+// request costs a lookup and not a signature check.
 //
-// The intermediates are not part of the key: the holder of the leaf's key proved
-// once that the leaf leads to a CA.
+// The intermediates are not part of the key: whoever holds the leaf's key presented
+// them with it, once for the connection.
 type verifier struct {
 	ca       *caFile
 	verified *ttlCache[certKey, verifiedCert]
+	// bad is apart, because anybody can present what is no good.
+	bad *ttlCache[certKey, error]
 }
 
 type certKey struct {
@@ -143,23 +145,62 @@ type verifiedCert struct {
 	expires  time.Time // when the first certificate of the chain expires
 }
 
-// verifiedTTL bounds how long a verified leaf is remembered, and with it how
-// long its memory is held after the connection is gone.
-const verifiedTTL = time.Minute
+const (
+	// verifiedTTL bounds how long a verified leaf is remembered, and with it how
+	// long its memory is held after the connection is gone.
+	verifiedTTL = time.Minute
+	// badTTL is how long one that is no good is remembered; it may only not be good
+	// yet.
+	badTTL = 10 * time.Second
+	// maxBad bounds the bad ones, each of which keeps its certificate in memory.
+	maxBad = 1024
+	// maxPresented and maxPresentedBytes bound what a client presents. Each
+	// certificate beyond the leaf multiplies the ways to a CA that have to be tried.
+	maxPresented      = 5
+	maxPresentedBytes = 16 << 10
+)
 
 func newVerifier(ca *caFile, size int) *verifier {
-	return &verifier{ca: ca, verified: newTTLCache[certKey, verifiedCert](size)}
+	return &verifier{
+		ca: ca, verified: newTTLCache[certKey, verifiedCert](size), bad: newTTLCache[certKey, error](min(size, maxBad)),
+	}
 }
 
 // verify checks that presented, which is not empty, leads to the CA and may be
 // used by clients. identify makes of it, and of the chain that it was verified
 // by, the identity that is returned and remembered.
 func (v *verifier) verify(presented certificates, identify func(presented, chain certificates) (*Identity, error)) (*Identity, error) {
-	key := certKey{leaf: presented[0], pool: v.ca.current().pool}
+	ca := v.ca.current()
+	key := certKey{leaf: presented[0], pool: ca.pool}
 	if c, ok := v.verified.get(key); ok && time.Now().Before(c.expires) {
 		return c.identity, nil
 	}
-	opts := x509.VerifyOptions{Roots: key.pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	if err, ok := v.bad.get(key); ok {
+		return nil, err
+	}
+	if len(presented) > maxPresented || presented.bytes() > maxPresentedBytes {
+		return nil, fmt.Errorf("client certificate: more than %d certificates or %d bytes are presented", maxPresented, maxPresentedBytes)
+	}
+	c, err := check(presented, ca, identify)
+	if err != nil {
+		err = fmt.Errorf("client certificate: %w", err)
+		v.bad.put(key, err, v.bad.generation(), badTTL, 0)
+		return nil, err
+	}
+	v.verified.put(key, c, v.verified.generation(), verifiedTTL, 0)
+	return c.identity, nil
+}
+
+// remembered is of how many certificates the verification is remembered.
+func (v *verifier) remembered() int { return v.verified.len() + v.bad.len() }
+
+// check verifies what verify remembers.
+func check(presented certificates, ca *caCerts, identify func(presented, chain certificates) (*Identity, error)) (c verifiedCert, err error) {
+	if !ca.named(presented) {
+		// What verification would come to after it has tried all other ways.
+		return c, x509.UnknownAuthorityError{Cert: presented[0]}
+	}
+	opts := x509.VerifyOptions{Roots: ca.pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 	if len(presented) > 1 {
 		opts.Intermediates = x509.NewCertPool()
 		for _, c := range presented[1:] {
@@ -168,14 +209,37 @@ func (v *verifier) verify(presented certificates, identify func(presented, chain
 	}
 	chains, err := presented[0].Verify(opts)
 	if err != nil {
-		return nil, fmt.Errorf("client certificate: %w", err)
+		return c, err
 	}
-	id, err := identify(presented, chains[0])
-	if err != nil {
-		return nil, fmt.Errorf("client certificate: %w", err)
+	if c.identity, err = identify(presented, chains[0]); err != nil {
+		return c, err
 	}
-	v.verified.put(key, verifiedCert{identity: id, expires: firstExpiry(chains[0])}, v.verified.generation(), verifiedTTL, 0)
-	return id, nil
+	c.expires = firstExpiry(chains[0])
+	return c, nil
+}
+
+// named reports whether one of the CAs is the issuer that some certificate of
+// presented names, or is the leaf itself. No chain leads to a CA otherwise, and
+// whether one does can be seen without checking a signature.
+func (c *caCerts) named(presented certificates) bool {
+	for _, ca := range c.certs {
+		if ca.Equal(presented[0]) {
+			return true
+		}
+		for _, p := range presented {
+			if bytes.Equal(ca.RawSubject, p.RawIssuer) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (c certificates) bytes() (n int) {
+	for _, cert := range c {
+		n += len(cert.Raw)
+	}
+	return n
 }
 
 func firstExpiry(chain certificates) time.Time {

@@ -3,6 +3,7 @@ package identity
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,6 +19,16 @@ var ErrUnauthenticated = errors.New("unauthenticated")
 // ErrUnavailable is the cause when the upstream could not be asked.
 var ErrUnavailable = errors.New("the upstream could not be asked")
 
+// errMayNotAsk is the cause when the upstream does not let the gateway ask. So does
+// every kube-apiserver that has not read its RBAC objects yet. Unlike ErrUnavailable
+// it lends no older answer a longer life: whoever takes the right to ask away from a
+// gateway wants it to let nobody in.
+var errMayNotAsk = errors.New("the upstream does not let the gateway ask")
+
+// errReviewRefused is the cause when the upstream does not take the gateway's
+// questions. What it says of them is about the gateway: for the log, not for clients.
+var errReviewRefused = errors.New("the upstream refused the question")
+
 // ErrUpstreamDecides is returned by Authorize for the user of a Subject with
 // UpstreamDecides set: the request must be forwarded.
 var ErrUpstreamDecides = errors.New("the impersonation is the upstream's to decide")
@@ -30,10 +41,12 @@ func StatusError(err error) *apierrors.StatusError {
 	switch {
 	case errors.Is(err, ErrUnauthenticated):
 		return apierrors.NewUnauthorized("Unauthorized")
-	case errors.Is(err, ErrUnavailable):
+	case errors.Is(err, ErrUnavailable), errors.Is(err, errMayNotAsk):
 		status = apierrors.NewServiceUnavailable("the upstream could not be asked who you are and what you may do")
 		status.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
 		return status
+	case errors.Is(err, errReviewRefused):
+		return apierrors.NewInternalError(errors.New("the gateway cannot ask the upstream who you are and what you may do; its log says why"))
 	case errors.As(err, &status):
 		return status
 	}
@@ -74,17 +87,32 @@ func escapeHTML(s string) string {
 	return strings.NewReplacer(`&`, "&amp;", `<`, "&lt;", `>`, "&gt;").Replace(s)
 }
 
-// reviewError says what a failed review means. Answers that tell of the
-// upstream's state, and everything that is no answer at all, are ErrUnavailable;
-// the rest (the gateway may not create reviews, say) is a mistake in the setup.
+// reviewError says what a failed review means. Answers that tell of the upstream's
+// state, and everything that is no answer at all, are ErrUnavailable; the rest is
+// about the gateway.
 func reviewError(what string, err error) error {
+	cause := ErrUnavailable
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
-		if code := status.Status().Code; code < 500 && code != 429 {
-			return fmt.Errorf("%s: %w", what, withoutStatus{err})
+		switch code := status.Status().Code; {
+		case code == 401, code == 403:
+			cause = errMayNotAsk
+		case code < 500 && code != 429:
+			cause = errReviewRefused
 		}
 	}
-	return fmt.Errorf("%s: %w: %w", what, ErrUnavailable, withoutStatus{err})
+	return fmt.Errorf("%s: %w: %w", what, cause, withoutStatus{err})
+}
+
+// complainOfSetup tells the operator, from time to time, of an answer to a review
+// that is no answer but a refusal of the gateway.
+func complainOfSetup(c *complaint, log *slog.Logger, resource string, err error) {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || status.Status().Code >= 500 || status.Status().Code == 429 || !c.due() {
+		return
+	}
+	log.Warn("the upstream refuses reviews by the gateway; unless it has just been started, "+
+		"the gateway's identity lacks the right to create them, or is not good any more", "resource", resource, "error", err)
 }
 
 // withoutStatus hides the status of a review's error, which answers the

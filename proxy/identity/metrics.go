@@ -20,6 +20,7 @@ type authenticationMetrics struct {
 	bySource                                                             [sources]prometheus.Counter
 	unauthenticated, unavailable, failed                                 prometheus.Counter
 	reviewValid, reviewInvalid, reviewError, reviewCached, reviewOffline prometheus.Counter
+	reviewLimited                                                        prometheus.Counter
 }
 
 func newAuthenticationMetrics(reg prometheus.Registerer) *authenticationMetrics {
@@ -29,7 +30,7 @@ func newAuthenticationMetrics(reg prometheus.Registerer) *authenticationMetrics 
 	}, []string{"result"}))
 	reviews := register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubeweir_authentication_token_reviews_total",
-		Help: "Bearer tokens authenticated, by the outcome: valid, invalid and error were asked of the upstream, cached was remembered, offline was remembered for longer because the upstream could not be asked.",
+		Help: "Bearer tokens authenticated, by the outcome: valid, invalid and error were asked of the upstream, cached was remembered, offline was remembered for longer because the upstream could not be asked, limited was answered 429 because too many tokens never seen good were being reviewed.",
 	}, []string{"result"}))
 	m := &authenticationMetrics{
 		unauthenticated: requests.WithLabelValues("unauthenticated"),
@@ -40,6 +41,7 @@ func newAuthenticationMetrics(reg prometheus.Registerer) *authenticationMetrics 
 		reviewError:     reviews.WithLabelValues("error"),
 		reviewCached:    reviews.WithLabelValues("cached"),
 		reviewOffline:   reviews.WithLabelValues("offline"),
+		reviewLimited:   reviews.WithLabelValues("limited"),
 	}
 	for s := Gateway; int(s) < sources; s++ {
 		m.bySource[s] = requests.WithLabelValues(s.String())
@@ -58,10 +60,21 @@ func (m *authenticationMetrics) failure(err error) {
 	}
 }
 
-func (m *authenticationMetrics) cacheSize(reg prometheus.Registerer, size func() int) {
+func (m *authenticationMetrics) tokens(reg prometheus.Registerer, t *tokens) {
 	register(reg, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "kubeweir_authentication_cache_entries",
 		Help: "Reviews of bearer tokens that are remembered.",
+	}, func() float64 { return float64(t.remember()) }))
+	register(reg, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "kubeweir_authentication_newcomers",
+		Help: "Requests that wait for the review of a bearer token that was never seen good.",
+	}, func() float64 { return float64(t.newcomers.requests.Load()) }))
+}
+
+func (m *authenticationMetrics) certificates(reg prometheus.Registerer, size func() int) {
+	register(reg, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "kubeweir_authentication_certificate_cache_entries",
+		Help: "Client certificates, good and bad, of which the verification is remembered.",
 	}, func() float64 { return float64(size()) }))
 }
 
@@ -99,7 +112,7 @@ type watchesMetrics struct {
 	ended    map[EndReason]prometheus.Counter
 }
 
-func newWatchesMetrics(reg prometheus.Registerer, open func() int) *watchesMetrics {
+func newWatchesMetrics(reg prometheus.Registerer, open, bytes func() int) *watchesMetrics {
 	rechecks := register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubeweir_authorization_watch_rechecks_total",
 		Help: "Permissions and credentials of open watches reviewed again, by result.",
@@ -112,6 +125,10 @@ func newWatchesMetrics(reg prometheus.Registerer, open func() int) *watchesMetri
 		Name: "kubeweir_authorization_watches",
 		Help: "Open watches whose permission is followed.",
 	}, func() float64 { return float64(open()) }))
+	register(reg, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "kubeweir_authorization_watch_bytes",
+		Help: "Bytes of the attributes, selectors for the most part, that open watches are allowed by; equal ones of one user count once.",
+	}, func() float64 { return float64(bytes()) }))
 	m := &watchesMetrics{rechecks: make(map[recheckResult]prometheus.Counter), ended: make(map[EndReason]prometheus.Counter)}
 	for _, r := range []recheckResult{recheckGood, recheckBad, recheckUnknown} {
 		m.rechecks[r] = rechecks.WithLabelValues(string(r))

@@ -40,10 +40,12 @@ func (o *outage) end() {
 	}
 }
 
-// patience returns ctx limited to staleWait when there is an older answer.
-func patience(ctx context.Context, stale bool) (context.Context, context.CancelFunc) {
-	if !stale {
-		return ctx, func() {}
+// patience returns ctx limited to what an answer of the upstream may take: most, or
+// staleWait when there is an older answer. A review that is under way already, and
+// is waited for before the next can begin, counts.
+func patience(ctx context.Context, stale bool, most time.Duration) (context.Context, context.CancelFunc) {
+	if stale {
+		most = min(most, staleWait)
 	}
-	return context.WithTimeoutCause(ctx, staleWait, errSlow)
+	return context.WithTimeoutCause(ctx, most, errSlow)
 }

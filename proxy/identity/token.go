@@ -46,9 +46,16 @@ type tokens struct {
 
 	secret  [sha256.Size]byte // keys the hash; immutable
 	buffers sync.Pool         // of *[]byte, to hash without allocating
-	answers *ttlCache[credentialKey, tokenAnswer]
-	flights flight.Group[credentialKey, tokenAnswer]
-	outage  outage
+	// answers are those of tokens that were good at some time, seen those tokens for
+	// longer, and refused the answers of all others, whose number is their senders'
+	// choice and may push out nothing else.
+	answers   *ttlCache[credentialKey, tokenAnswer]
+	seen      *ttlCache[credentialKey, struct{}]
+	refused   *ttlCache[credentialKey, tokenAnswer]
+	newcomers *newcomers
+	flights   flight.Group[credentialKey, tokenAnswer]
+	outage    outage
+	setup     complaint
 }
 
 func newTokens(opts AuthenticatorOptions, metrics *authenticationMetrics) *tokens {
@@ -57,6 +64,10 @@ func newTokens(opts AuthenticatorOptions, metrics *authenticationMetrics) *token
 		opts:     opts,
 		metrics:  metrics,
 		answers:  newTTLCache[credentialKey, tokenAnswer](opts.CacheSize),
+		seen:     newTTLCache[credentialKey, struct{}](opts.CacheSize),
+		refused:  newTTLCache[credentialKey, tokenAnswer](opts.CacheSize),
+
+		newcomers: newNewcomers(opts.Newcomers),
 	}
 	t.buffers.New = func() any { return new([]byte) }
 	_, _ = rand.Read(t.secret[:]) // never fails
@@ -82,21 +93,58 @@ func (t *tokens) authenticate(ctx context.Context, token string) (*User, credent
 }
 
 func (t *tokens) lookup(ctx context.Context, key credentialKey, token string) (*User, error) {
-	answer, ok := t.answers.get(key)
-	if ok {
+	if answer, ok := t.remembered(key); ok {
 		t.metrics.reviewCached.Inc()
 		return answer.result()
 	}
+	if t.wasGood(key) {
+		return t.ask(ctx, key, token, false)
+	}
+	if err := t.newcomers.enter(); err != nil {
+		t.metrics.reviewLimited.Inc()
+		return nil, err
+	}
+	defer t.newcomers.leave()
+	return t.ask(ctx, key, token, true)
+}
+
+// wasGood reports whether the upstream accepted the token not long ago.
+func (t *tokens) wasGood(key credentialKey) bool {
+	if _, ok := t.seen.get(key); ok {
+		return true
+	}
+	_, ok := t.answers.getStale(key)
+	return ok
+}
+
+// remembered returns the answer to a question that need not be asked now.
+func (t *tokens) remembered(key credentialKey) (tokenAnswer, bool) {
+	if answer, ok := t.answers.get(key); ok {
+		return answer, true
+	}
+	return t.refused.get(key)
+}
+
+// ask finds out what is not remembered. Simultaneous callers share a review, but
+// never one that began before they asked.
+func (t *tokens) ask(ctx context.Context, key credentialKey, token string, newcomer bool) (*User, error) {
 	stale, known := t.answers.getStale(key)
 	if known && !t.outage.ask(t.answers.now()) {
 		t.metrics.reviewOffline.Inc()
 		return stale.result()
 	}
-	patient, cancel := patience(ctx, known)
+	patient, cancel := patience(ctx, known, t.opts.ReviewTimeout)
 	defer cancel()
 	answer, _, err := t.flights.Do(patient, key, func(ctx context.Context) (tokenAnswer, error) {
-		if answer, ok := t.answers.get(key); ok { // of the round before this one
+		if answer, ok := t.remembered(key); ok { // of the round before this one
 			return answer, nil
+		}
+		if newcomer {
+			if err := t.newcomers.begin(ctx); err != nil {
+				t.metrics.reviewLimited.Inc()
+				return tokenAnswer{}, err
+			}
+			defer t.newcomers.end()
 		}
 		return t.review(ctx, key, token)
 	})
@@ -123,19 +171,34 @@ func (t *tokens) review(ctx context.Context, key credentialKey, token string) (t
 	})
 	if err != nil {
 		t.metrics.reviewError.Inc()
+		complainOfSetup(&t.setup, t.opts.Log, "tokenreviews", err)
 		return tokenAnswer{}, reviewError("reviewing a token", err)
 	}
 	if !result.Status.Authenticated {
 		t.metrics.reviewInvalid.Inc()
 		answer := tokenAnswer{reason: result.Status.Error}
-		t.answers.put(key, answer, gen, t.opts.FailureTTL, 0)
+		t.refuse(key, answer, gen)
 		return answer, nil
 	}
 	t.metrics.reviewValid.Inc()
 	answer := tokenAnswer{user: userOfReview(&result.Status.User)}
+	t.seen.put(key, struct{}{}, t.seen.generation(), seenFor, 0)
 	t.answers.put(key, answer, gen, t.opts.SuccessTTL, t.opts.SuccessTTL+t.opts.OfflineTTL)
 	return answer, nil
 }
+
+// refuse remembers a refusal. That of a token which was good takes the place of what
+// is known of it.
+func (t *tokens) refuse(key credentialKey, answer tokenAnswer, gen uint64) {
+	cache := t.refused
+	if _, known := t.answers.getStale(key); known {
+		cache = t.answers
+	}
+	cache.put(key, answer, gen, t.opts.FailureTTL, 0)
+}
+
+// remember is how many answers are remembered.
+func (t *tokens) remember() int { return t.answers.len() + t.refused.len() }
 
 func (a tokenAnswer) result() (*User, error) {
 	if a.user != nil {
@@ -162,15 +225,12 @@ func userOfReview(info *authenticationv1.UserInfo) *User {
 // retryPause is the time between the two tries of a review.
 const retryPause = 100 * time.Millisecond
 
-// createReview calls create with a time limit for each try, and once more when
-// the upstream could not be asked.
+// createReview calls create, and once more when the upstream could not be asked,
+// within timeout.
 func createReview[R any](ctx context.Context, timeout time.Duration, create func(context.Context) (R, error)) (R, error) {
-	try := func() (R, error) {
-		ctx, cancel := context.WithTimeout(ctx, timeout)
-		defer cancel()
-		return create(ctx)
-	}
-	result, err := try()
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	result, err := create(ctx)
 	if err == nil || ctx.Err() != nil || !errors.Is(reviewError("", err), ErrUnavailable) {
 		return result, err
 	}
@@ -178,7 +238,7 @@ func createReview[R any](ctx context.Context, timeout time.Duration, create func
 	defer pause.Stop()
 	select {
 	case <-pause.C:
-		return try()
+		return create(ctx)
 	case <-ctx.Done():
 		return result, err
 	}

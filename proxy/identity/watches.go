@@ -81,6 +81,7 @@ type Watches struct {
 		sync.Mutex
 		grants map[grantKey]*grant // guarded by mu, as are the grants' fields
 		open   int                 // registrations
+		bytes  int                 // of the grants' attributes
 	}
 }
 
@@ -90,12 +91,13 @@ type grantKey struct {
 	credential credentialKey
 }
 
-// grant is a right that open watches depend on. key, user, identity never
+// grant is a right that open watches depend on. key, user, attributes, identity never
 // change; the rest is guarded by Watches.mu.
 type grant struct {
-	key      grantKey
-	user     *User
-	identity *Identity // for a credential: whose
+	key        grantKey
+	user       *User
+	attributes Attributes // for a permission: of what
+	identity   *Identity  // for a credential: whose
 
 	watches map[*Registration]struct{}
 	due     time.Time // of the next review
@@ -115,7 +117,7 @@ func NewWatches(opts WatchesOptions) *Watches {
 	opts.setDefaults()
 	w := &Watches{opts: opts}
 	w.mu.grants = make(map[grantKey]*grant)
-	w.metrics = newWatchesMetrics(opts.Registerer, w.count)
+	w.metrics = newWatchesMetrics(opts.Registerer, w.count, w.bytes)
 	return w
 }
 
@@ -123,6 +125,12 @@ func (w *Watches) count() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.mu.open
+}
+
+func (w *Watches) bytes() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mu.bytes
 }
 
 // Register follows a watch of s that the decision d on attributes allowed. end
@@ -135,7 +143,6 @@ func (w *Watches) Register(s *Subject, attributes Attributes, d Decision, end fu
 	if s.Identity.Source == Gateway {
 		return r
 	}
-	attributes = attributes.clone()
 	now := time.Now()
 
 	w.mu.Lock()
@@ -146,7 +153,7 @@ func (w *Watches) Register(s *Subject, attributes Attributes, d Decision, end fu
 		w.add(r, now, s.Identity.User, needed)
 	}
 	if s.Identity.credential != (credentialKey{}) {
-		w.enter(r, now, grantKey{credential: s.Identity.credential}, s.Identity.User, s.Identity)
+		w.enter(r, now, &grant{key: grantKey{credential: s.Identity.credential}, user: s.Identity.User, identity: s.Identity})
 	}
 	if d.Generation != w.opts.Authorizer.Generation() {
 		// A change came between the decision and now, and may have been followed
@@ -159,15 +166,22 @@ func (w *Watches) Register(s *Subject, attributes Attributes, d Decision, end fu
 }
 
 func (w *Watches) add(r *Registration, now time.Time, u *User, attributes Attributes) {
-	w.enter(r, now, grantKey{permission: decisionKey{user: u.digest, a: attributes}}, u, nil)
+	w.enter(r, now, &grant{key: grantKey{permission: keyOf(u, &attributes)}, user: u, attributes: attributes})
 }
 
-// enter makes r depend on a grant. The caller holds mu.
-func (w *Watches) enter(r *Registration, now time.Time, key grantKey, u *User, id *Identity) {
-	g := w.mu.grants[key]
+// enter makes r depend on a grant, next unless there is one like it. The caller holds
+// mu.
+func (w *Watches) enter(r *Registration, now time.Time, next *grant) {
+	g := w.mu.grants[next.key]
 	if g == nil {
-		g = &grant{key: key, user: u, identity: id, watches: make(map[*Registration]struct{}), due: now.Add(w.opts.RecheckPeriod)}
-		w.mu.grants[key] = g
+		g = next
+		if g.identity == nil { // the attributes are parts of a request
+			g.attributes = g.attributes.clone()
+			g.key.permission = keyOf(g.user, &g.attributes)
+		}
+		g.watches, g.due = make(map[*Registration]struct{}), now.Add(w.opts.RecheckPeriod)
+		w.mu.grants[g.key] = g
+		w.mu.bytes += g.attributes.size()
 	}
 	g.watches[r] = struct{}{}
 	r.grants = append(r.grants, g)
@@ -186,6 +200,7 @@ func (r *Registration) Close() {
 		delete(g.watches, r)
 		if len(g.watches) == 0 {
 			delete(w.mu.grants, g.key)
+			w.mu.bytes -= g.attributes.size()
 		}
 	}
 	r.grants = nil
@@ -194,8 +209,9 @@ func (r *Registration) Close() {
 
 // Run follows the open watches until ctx is done. It is called once.
 func (w *Watches) Run(ctx context.Context) {
-	ticker := time.NewTicker(tick)
-	defer ticker.Stop()
+	var rechecks sync.WaitGroup
+	rechecks.Go(func() { w.recheck(ctx) })
+	defer rechecks.Wait()
 	sweep := time.NewTimer(time.Hour)
 	sweep.Stop() // until a change
 	defer sweep.Stop()
@@ -220,12 +236,25 @@ func (w *Watches) Run(ctx context.Context) {
 			plan(now.Add(changeDelay))
 		case <-sweep.C:
 			next, last = time.Time{}, time.Now()
-			w.review(ctx, w.permissions())
+			w.review(ctx, w.permissions(), reviewTime)
 			if settled.After(last) {
 				plan(settled)
 			}
+		}
+	}
+}
+
+// recheck reviews the grants that are due, apart from those that a change may have
+// taken away: a revocation does not wait for what comes round anyway.
+func (w *Watches) recheck(ctx context.Context) {
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
 		case <-ticker.C:
-			w.review(ctx, w.dueGrants(time.Now()))
+			w.review(ctx, w.dueGrants(time.Now()), tick)
 		}
 	}
 }
@@ -251,16 +280,21 @@ func (w *Watches) list(want func(*grant) bool) (grants []*grant) {
 }
 
 // review reviews grants, Parallelism at a time, and ends the watches of those
-// that are lost. It returns when all are done.
-func (w *Watches) review(ctx context.Context, grants []*grant) {
+// that are lost. It returns when all are done that could be begun within the time
+// for that; the others stay due. What has no answer after reviewTime is unknown.
+func (w *Watches) review(ctx context.Context, grants []*grant, begin time.Duration) {
 	if len(grants) == 0 {
 		return
 	}
+	last := time.Now().Add(begin)
 	limited, cancel := context.WithTimeout(ctx, reviewTime)
 	defer cancel()
 	var reviews errgroup.Group
 	reviews.SetLimit(w.opts.Parallelism)
-	for _, g := range grants {
+	for _, g := range inTurn(grants) {
+		if limited.Err() == nil && time.Now().After(last) {
+			break
+		}
 		reviews.Go(func() error {
 			result, reason := w.reviewOne(limited, g)
 			if ctx.Err() == nil {
@@ -270,6 +304,33 @@ func (w *Watches) review(ctx context.Context, grants []*grant) {
 		})
 	}
 	_ = reviews.Wait() // its functions return no error
+}
+
+// inTurn orders grants so that the users take turns: one who has thousands delays
+// nobody who has a few.
+func inTurn(grants []*grant) []*grant {
+	byUser := make(map[digest][]*grant)
+	var users []digest
+	for _, g := range grants {
+		of, known := byUser[g.user.digest]
+		if !known {
+			users = append(users, g.user.digest)
+		}
+		byUser[g.user.digest] = append(of, g)
+	}
+	ordered := make([]*grant, 0, len(grants))
+	for turn := 0; len(users) > 0; turn++ {
+		left := users[:0]
+		for _, u := range users {
+			of := byUser[u]
+			ordered = append(ordered, of[turn])
+			if turn+1 < len(of) {
+				left = append(left, u)
+			}
+		}
+		users = left
+	}
+	return ordered
 }
 
 // recheckResult is the outcome of a review. It is a metric's label.
@@ -292,7 +353,7 @@ func (w *Watches) reviewOne(ctx context.Context, g *grant) (recheckResult, EndRe
 		}
 		return recheckUnknown, Unconfirmed
 	}
-	d, err := w.opts.Authorizer.Authorize(ctx, g.user, g.key.permission.a)
+	d, err := w.opts.Authorizer.Authorize(ctx, g.user, g.attributes)
 	switch {
 	case err != nil:
 		return recheckUnknown, Unconfirmed

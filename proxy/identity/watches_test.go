@@ -3,6 +3,7 @@ package identity
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -384,6 +385,46 @@ func TestConcurrentRegistrations(t *testing.T) {
 		wg.Wait()
 		if n := b.watches.count(); n != 0 {
 			b.t.Errorf("%d watches left", n)
+		}
+	})
+}
+
+// TestManyGrantsOfOneUser: one user's thousands of large reviews delay neither the
+// revocation of another's watch nor, for long, that of its own.
+func TestManyGrantsOfOneUser(t *testing.T) {
+	inWatchBed(t, WatchesOptions{}, func(b *watchBed) {
+		var watches []*openWatch
+		for i := range 500 {
+			a := watchPods
+			a.LabelSelector = fmt.Sprintf("app in (%s%d)", strings.Repeat("x", 3000), i)
+			watches = append(watches, b.open(b.subject(named("hog")), a))
+		}
+		bob := b.open(b.subject(named("bob")), watchPods)
+		watches = append(watches, bob)
+		if n := b.watches.bytes(); n < 500*3000 || n > 500*3200 {
+			b.t.Errorf("%d bytes are counted", n)
+		}
+		b.access.mu.Lock()
+		b.access.latency = 600 * time.Millisecond
+		b.access.mu.Unlock()
+		time.Sleep(55 * time.Second) // the periodic reviews, 19 s of them, have begun
+		for range 20 {
+			time.Sleep(time.Second)
+			b.expect(bob, "")
+		}
+		b.access.set(only("hog"))
+		revoked := time.Now()
+		b.a.Invalidate()
+		time.Sleep(time.Second)
+		b.expect(bob, PermissionRevoked)
+		if _, after := bob.state(); after > revoked.Sub(bob.opened)+time.Second {
+			b.t.Errorf("revoked after %v", after)
+		}
+		for _, o := range watches {
+			o.registration.Close()
+		}
+		if n := b.watches.bytes(); n != 0 {
+			b.t.Errorf("%d bytes are left", n)
 		}
 	})
 }
