@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/kubeweir/kubeweir/internal/api"
@@ -28,6 +29,9 @@ type Collection struct {
 	fresh    flight.Group[struct{}, uint64]
 	referrer referrer
 	builds   sync.WaitGroup // of indexes
+	// ahead is the state at a version that the store has not come to yet, see hold; nil,
+	// or not above the store's version, most of the time.
+	ahead atomic.Pointer[View]
 }
 
 // newCollection makes the collection of e, which is all of first.
@@ -71,27 +75,52 @@ func (c *Collection) Warnings() []string {
 }
 
 // RV is the version that the collection holds.
-func (c *Collection) RV() uint64 { return c.store.rv.Load() }
+func (c *Collection) RV() uint64 {
+	rv := c.store.rv.Load()
+	if ahead := c.ahead.Load(); ahead != nil {
+		return max(rv, ahead.rv)
+	}
+	return rv
+}
 
 // View is the current state: O(1), the same pointer while nothing changes.
-func (c *Collection) View() *View { return c.store.current() }
+func (c *Collection) View() *View {
+	v := c.store.current()
+	if ahead := c.ahead.Load(); ahead != nil && ahead.rv > v.rv {
+		return ahead
+	}
+	return v
+}
 
 // ViewAt is the state at exactly rv: the current one, a retained one, or one
 // made by undoing history, which is then retained. The error is an *ExpiredError
 // when that is no longer possible (or never was, between the versions around a
 // relist), a *TooLargeError when rv is above the collection's version (WaitFor
 // first). It must not be called from a mux's notify.
-func (c *Collection) ViewAt(rv uint64) (*View, error) { return c.store.viewAt(rv, time.Now()) }
+func (c *Collection) ViewAt(rv uint64) (*View, error) {
+	if ahead := c.ahead.Load(); ahead != nil && ahead.rv == rv {
+		return ahead, nil
+	}
+	return c.store.viewAt(rv, time.Now())
+}
 
 // Retain keeps v for ViewAt, within the limits of age and bytes, so that a
 // chunked list can go on from the version at which it began.
-func (c *Collection) Retain(v *View) { c.store.retain.put(v, time.Now()) }
+func (c *Collection) Retain(v *View) {
+	if v.rv <= c.store.rv.Load() { // else it is kept anyway, until history reaches it
+		c.store.retain.put(v, time.Now())
+	}
+}
 
 // Select returns the objects that f matches, in key order, and the version at
 // which they are the whole answer. ok is false when no index helps: the caller
 // then scans a View; and when ctx has ended.
 func (c *Collection) Select(ctx context.Context, f *object.Filter) (objs []*object.Object, rv uint64, ok bool) {
-	return c.store.selectIndexed(ctx, f, c.resource.Namespaced, time.Now())
+	objs, rv, ok = c.store.selectIndexed(ctx, f, c.resource.Namespaced, time.Now())
+	if ahead := c.ahead.Load(); ahead != nil && ahead.rv > rv {
+		return nil, 0, false
+	}
+	return objs, rv, ok
 }
 
 // WaitFor returns when the collection holds rv. The error is a *TooLargeError

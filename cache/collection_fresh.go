@@ -11,12 +11,17 @@ import (
 
 const (
 	// feedHeadStart is how long a fresh read leaves it to the feed to bring the
-	// version before it probes: on a resource that changes it nearly always does.
+	// version before it asks for a proof: on a resource that changes it nearly always
+	// does.
 	feedHeadStart = 20 * time.Millisecond
+	// listedObjects is the size up to which a collection is proven by the names and
+	// versions of its objects: those of 2,000 cost kube-apiserver some 20 ms of
+	// processor time, of which a probe costs it nothing but takes a second.
+	listedObjects = 2000
 	// probeSeconds is the timeout of a probe's watch. kube-apiserver sends a
 	// bookmark two seconds before a watch ends, so the answer comes after one.
 	probeSeconds = 3
-	// catchUpLimit is how long the feed may take to bring what a probe has seen.
+	// catchUpLimit is how long the feed may take to bring what a proof has seen.
 	catchUpLimit = 3 * time.Second
 	// probeAttempts bounds the probes of one call: one that was answered by a
 	// server behind the version asked for proves nothing.
@@ -34,17 +39,21 @@ const (
 //  3. If it stays below V, either the feed is a little late, or nothing happened
 //     to this resource since and no bookmark has told us so yet. The first is
 //     much likelier on a resource that changes, so the feed gets a moment.
-//  4. To tell them apart, a second watch is opened at E, the collection's
-//     version. It brings, in order, every change above E and then a bookmark B:
-//     there is no change other than those in (E,B]. Let L be the last of them, E
-//     if there is none. The collection waits to hold L, which the feed is about
-//     to bring just as it was brought here; then it holds all changes up to B,
-//     may call itself B, and if B is V or more that shows 2. As the upstream's
-//     watch cache was at V in step 1 it is now, and B is not below; another
-//     replica's may be, and then the probe is repeated.
+//  4. To tell them apart, the upstream is asked which objects there are now, in which
+//     versions: at L, which is V or more. When the collection holds just those, its
+//     state is that at L (see hold), whatever happened and was undone meanwhile. When
+//     it does not, the feed is about to bring what is missing, and is waited for.
+//  5. Where names cost too much and watches are known to bring bookmarks, a second
+//     watch is opened at E, the collection's version, instead. It brings, in order,
+//     every change above E and then a bookmark B: there is no change other than those
+//     in (E,B]. Let L be the last of them, E if there is none. The collection waits to
+//     hold L, which the feed is about to bring just as it was brought here; then it
+//     holds all changes up to B, may call itself B, and if B is V or more that shows 2.
+//     As the upstream's watch cache was at V in step 1 it is now, and B is not below;
+//     another replica's may be, and then the probe is repeated.
 //
-// The feed itself may be broken meanwhile: the proof does not need it when there
-// was no change.
+// The feed itself may be broken meanwhile: neither proof needs it when there was no
+// change.
 func (c *Collection) freshRound(ctx context.Context) (uint64, error) {
 	rv, way, err := c.catchUp(ctx)
 	c.feed.metrics.fresh.WithLabelValues(way).Inc()
@@ -65,16 +74,88 @@ func (c *Collection) catchUp(ctx context.Context) (rv uint64, way string, err er
 		return rv, "held", nil
 	}
 	way, err = "fed", c.WaitFor(ctx, v, feedHeadStart)
-	for attempt := 0; attempt < probeAttempts && isTooLargeError(err); attempt++ {
-		if err = c.probe(ctx); err != nil {
-			break
-		}
-		way, err = "probed", c.WaitFor(ctx, v, 0)
+	if isTooLargeError(err) {
+		way, err = c.prove(ctx, v)
 	}
-	if err != nil {
+	if err != nil && c.RV() < v { // the feed may have come past it during a proof that failed
 		return 0, "failed", err
 	}
 	return c.RV(), way, nil
+}
+
+// prove finds out whether the collection holds everything up to version.
+func (c *Collection) prove(ctx context.Context, version uint64) (way string, err error) {
+	if c.View().Len() <= listedObjects || !c.feed.progress.Load() {
+		if err := c.compare(ctx, version); !errors.Is(err, ErrUnsupported) {
+			return "listed", err
+		}
+	}
+	err = &TooLargeError{RV: version, Current: c.RV()}
+	for attempt := 0; attempt < probeAttempts && isTooLargeError(err); attempt++ {
+		if err = c.probe(ctx); err == nil {
+			err = c.WaitFor(ctx, version, 0)
+		}
+	}
+	return "probed", err
+}
+
+// compare is step 4 of freshRound.
+func (c *Collection) compare(ctx context.Context, version uint64) error {
+	if c.referrer.lacks() {
+		return ErrUnsupported
+	}
+	refs, err := c.listReferences(ctx, ReferenceOptions{})
+	switch {
+	case err != nil:
+		return err
+	case refs.meta.ResourceVersion < version:
+		return &TooLargeError{RV: version, Current: refs.meta.ResourceVersion}
+	}
+	deadline := time.Now().Add(catchUpLimit)
+	for {
+		v := c.View()
+		switch {
+		case v.rv >= refs.meta.ResourceVersion:
+			return nil
+		case refs.name(v):
+			c.hold(v, refs.meta.ResourceVersion)
+			return nil
+		}
+		// What is missing has at least the next version.
+		next := max(refs.newest, v.rv+1)
+		if err := c.waitFor(ctx, next, time.Until(deadline)); err != nil {
+			return err
+		}
+	}
+}
+
+// hold makes v, which was shown to be the state at rv as well, the collection's.
+//
+// The feed may still bring events up to rv: of objects that came and went again. The
+// watches get them, as they happened. But who reads the state sees none of those
+// objects, which at rv are gone, nor a version below rv: readers are at rv, until
+// the feed has passed it.
+func (c *Collection) hold(v *View, rv uint64) {
+	ahead := *v
+	ahead.rv = rv
+	for {
+		held := c.ahead.Load()
+		if held != nil && held.rv >= rv {
+			return
+		}
+		if c.ahead.CompareAndSwap(held, &ahead) {
+			c.store.waits.reached(rv)
+			return
+		}
+	}
+}
+
+// tidy drops what has been unused for long.
+func (c *Collection) tidy(now time.Time) {
+	if held := c.ahead.Load(); held != nil && held.rv <= c.store.rv.Load() {
+		c.ahead.CompareAndSwap(held, nil)
+	}
+	c.store.tidy(now)
 }
 
 // expect is an error if the upstream's most recent version is below what the collection
@@ -127,13 +208,13 @@ func isTooLargeError(err error) bool {
 // errProbed ends a probe's watch.
 var errProbed = errors.New("probe done")
 
-// probe is step 4 of freshRound.
+// probe is step 5 of freshRound.
 func (c *Collection) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, (probeSeconds+2)*time.Second)
 	defer cancel()
 	last := c.RV()
 	var bookmark uint64
-	opts := WatchOptions{ResourceVersion: last, TimeoutSeconds: probeSeconds}
+	opts := WatchOptions{ResourceVersion: last, TimeoutSeconds: probeSeconds, Probe: true}
 	err := c.feed.source.Watch(ctx, c.resource, c.encoding, opts, func(ev Event) error {
 		switch ev.Type {
 		case WatchAccepted:

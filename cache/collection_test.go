@@ -243,6 +243,12 @@ func TestFresh(t *testing.T) {
 				t.Errorf("got %d %v", rv, err)
 			}
 		},
+		"no bookmarks, but the feed comes past it": func(t *testing.T, s *cachetest.Source, c *cache.Collection) {
+			s.HoldBookmarks(true)
+			s.Bump(10)
+			time.AfterFunc(time.Second, func() { s.Create(cachetest.Pods, cachetest.Pod("a/1", "")) })
+			fresh(t, c, 110)
+		},
 		"unsupported": func(t *testing.T, s *cachetest.Source, c *cache.Collection) {
 			s.NoCurrentVersion()
 			if _, err := c.Fresh(t.Context()); !errors.Is(err, cache.ErrUnsupported) {

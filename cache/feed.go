@@ -64,12 +64,12 @@ type feed struct {
 	failed func(error)
 
 	// The feed's goroutine only:
-	relist   bool   // the store's state has to be replaced
-	paged    bool   // the source has no watch with initial events
-	progress bool   // the source is known to send bookmarks
-	last     uint64 // version on the open watch
-	backoff  backoff
+	relist  bool   // the store's state has to be replaced
+	paged   bool   // the source has no watch with initial events
+	last    uint64 // version on the open watch
+	backoff backoff
 
+	progress atomic.Bool // the source is known to send bookmarks
 	kind     atomic.Pointer[ListMeta]
 	bookmark atomic.Pointer[[]byte]
 }
@@ -295,9 +295,9 @@ func (f *feed) watch(ctx context.Context, opts WatchOptions, l *listing) error {
 		}
 		f.health.sign(ev.Type != WatchAccepted)
 		if ev.Type == api.Bookmark {
-			f.progress = true
+			f.progress.Store(true)
 		}
-		if f.progress {
+		if f.progress.Load() {
 			dog.watch(silenceLimit, errSilent)
 		}
 		failed = f.live(ev)

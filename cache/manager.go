@@ -318,7 +318,7 @@ func (m *Manager) tidy() {
 			if c == nil {
 				continue
 			}
-			c.store.tidy(now)
+			c.tidy(now)
 			if c.store.mux.Stats().Watchers > 0 {
 				e.used.Store(true)
 			}

@@ -38,7 +38,7 @@ func newMetrics() *metrics {
 		}, []string{"group", "resource", "encoding", "type"}),
 		fresh: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubeweir_cache_fresh_rounds_total",
-			Help: "Rounds that asked the upstream for its version, by how the cache reached that: held, fed (within 20 ms), probed, failed; told by an upstream in this process, which needs no round.",
+			Help: "Rounds that asked the upstream for its version, by how the cache reached that: held, fed (within 20 ms), listed (by the names of its objects), probed (by a watch), failed; told by an upstream in this process, which needs no round.",
 		}, []string{"group", "resource", "encoding", "way"}),
 		syncSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "kubeweir_cache_start_seconds",

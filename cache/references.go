@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/kubeweir/kubeweir/internal/flight"
+	"github.com/kubeweir/kubeweir/internal/object"
 )
 
 // references are the objects of a list by name and version. They are immutable and
@@ -40,17 +41,22 @@ var errUnseen = errors.New("the cache is too far behind the upstream")
 // references lists what the upstream has now. Callers share a list that began after
 // all of them had come. The error wraps ErrUnsupported when there is no such list.
 func (c *Collection) references(ctx context.Context, opts ReferenceOptions) (*references, error) {
-	if c.referrer.source == nil || c.referrer.none.Load() {
+	if c.referrer.lacks() {
 		return nil, ErrUnsupported
 	}
 	refs, _, err := c.referrer.flights.Do(ctx, opts, func(ctx context.Context) (*references, error) {
+		if opts.Continue == "" && c.isBusy() {
+			if rv, ok := c.overtaken(ctx); ok {
+				return &references{meta: ListMeta{ResourceVersion: rv}}, nil
+			}
+		}
 		return c.listReferences(ctx, opts)
 	})
-	if errors.Is(err, ErrUnsupported) {
-		c.referrer.none.Store(true)
-	}
 	return refs, err
 }
+
+// lacks reports whether there is nobody to ask.
+func (r *referrer) lacks() bool { return r.source == nil || r.none.Load() }
 
 // A resource is busy when so many events came within busyEvents times feedHeadStart: the
 // next one is about to come.
@@ -73,11 +79,6 @@ func (c *Collection) overtaken(ctx context.Context) (rv uint64, ok bool) {
 }
 
 func (c *Collection) listReferences(ctx context.Context, opts ReferenceOptions) (*references, error) {
-	if opts.Continue == "" && c.isBusy() {
-		if rv, ok := c.overtaken(ctx); ok {
-			return &references{meta: ListMeta{ResourceVersion: rv}}, nil
-		}
-	}
 	held, limit := c.RV(), c.View().Len()+maxUnseen
 	refs := &references{items: make([]reference, 0, min(c.View().Count(opts.Namespace), pageCapacity(opts.Limit)))}
 	var err error
@@ -90,14 +91,34 @@ func (c *Collection) listReferences(ctx context.Context, opts ReferenceOptions) 
 		return nil
 	})
 	switch {
+	case err == nil && refs.meta.ResourceVersion == 0:
+		err = fmt.Errorf("%w: %w", ErrUnsupported, errNoVersion)
+		fallthrough
 	case err != nil:
+		if errors.Is(err, ErrUnsupported) {
+			c.referrer.none.Store(true)
+		}
 		return nil, fmt.Errorf("asking for names and versions: %w", err)
-	case refs.meta.ResourceVersion == 0:
-		return nil, fmt.Errorf("%w: the list has no resourceVersion", ErrUnsupported)
 	case opts.Continue == "":
 		err = c.expect(held, refs.meta.ResourceVersion)
 	}
 	return refs, err
+}
+
+// name reports whether refs name just the objects of v.
+func (refs *references) name(v *View) bool {
+	if v.Len() != len(refs.items) {
+		return false
+	}
+	i := 0
+	v.Ascend("", "", func(o *object.Object) bool {
+		if refs.items[i].rv != o.RV || refs.items[i].key != o.Key {
+			return false
+		}
+		i++
+		return true
+	})
+	return i == len(refs.items)
 }
 
 // pageCapacity is the room for a page of limit objects, 0 being no limit.

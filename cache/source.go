@@ -71,6 +71,8 @@ type WatchOptions struct {
 	SendInitialEvents bool
 	// TimeoutSeconds ends the watch, 0 leaves that to the source.
 	TimeoutSeconds int64
+	// Probe says that the watch is for a look, not one that a collection is fed by.
+	Probe bool
 }
 
 // WatchAccepted is the type of an event without object or version by which a

@@ -39,14 +39,13 @@ type EndReason string
 
 // The reasons.
 const (
-	EndTimeout  EndReason = "timeout"   // its timeoutSeconds are over
-	EndClient   EndReason = "client"    // the client left
-	EndExpired  EndReason = "expired"   // older than history, or too slow
-	EndStopped  EndReason = "stopped"   // the collection was stopped
-	EndRevoked  EndReason = "revoked"   // its user may no longer watch
-	EndDraining EndReason = "draining"  // the gateway shuts down
-	EndFailed   EndReason = "failed"    // an object could not be rendered
-	EndTooLarge EndReason = "too_large" // a future version that did not come
+	EndTimeout  EndReason = "timeout"  // its timeoutSeconds are over
+	EndClient   EndReason = "client"   // the client left
+	EndExpired  EndReason = "expired"  // older than history, or too slow
+	EndStopped  EndReason = "stopped"  // the collection was stopped
+	EndRevoked  EndReason = "revoked"  // its user may no longer watch
+	EndDraining EndReason = "draining" // the gateway shuts down
+	EndFailed   EndReason = "failed"   // an object could not be rendered
 )
 
 // How long watches last and how often they are told the version, as in
@@ -55,7 +54,6 @@ const (
 	bookmarkPeriod      = time.Minute
 	bookmarkBeforeEnd   = 2 * time.Second
 	minWatchDuration    = 30 * time.Minute
-	tooLargeWatchWait   = 3 * time.Second
 	initialFramesAtOnce = 256
 	eventsAtOnce        = 256
 )
@@ -161,12 +159,7 @@ func (s *watchStream) open(ctx context.Context) error {
 		return s.attach(start)
 	}
 	required := max(s.from, s.req.MostRecent)
-	if err := s.c.WaitFor(ctx, required, tooLargeWatchWait); err != nil {
-		var tooLarge *TooLargeError
-		if errors.As(err, &tooLarge) {
-			s.fail(api.NewTooLargeResourceVersion(required, tooLarge.Current, 1), EndTooLarge)
-			return nil
-		}
+	if err := s.reach(ctx, required); err != nil {
 		return err
 	}
 	// The view and the watcher must meet without a gap: a watcher at the view's
@@ -179,6 +172,23 @@ func (s *watchStream) open(ctx context.Context) error {
 	s.initial = view
 	s.from = view.RV()
 	s.markEnd = s.req.Options.AllowWatchBookmarks
+	return nil
+}
+
+// reach returns when the collection holds rv, which may be the version of another
+// resource: a quiet one hears of those once a minute, if at all, so the upstream is
+// asked. What nobody holds yet is the upstream's to wait for, and to refuse.
+func (s *watchStream) reach(ctx context.Context, rv uint64) error {
+	err := s.c.WaitFor(ctx, rv, feedHeadStart)
+	if !isTooLargeError(err) {
+		return err
+	}
+	if _, err := s.c.Fresh(ctx); err != nil {
+		return fmt.Errorf("%w: %w", ErrForward, err)
+	}
+	if err := s.c.WaitFor(ctx, rv, 0); err != nil {
+		return fmt.Errorf("%w: %w", ErrForward, err)
+	}
 	return nil
 }
 

@@ -131,7 +131,7 @@ func newPrintingWatchBench(t *testing.T, limits cache.Limits, printer table.Prin
 	res.Printer = printer
 	b := &watchBench{t: t, source: cachetest.New(res)}
 	var err error
-	if b.manager, err = cache.NewManager(cache.Options{Source: b.source, Limits: limits, Logger: slog.New(slog.DiscardHandler)}); err != nil {
+	if b.manager, err = cache.NewManager(cache.Options{Source: cachetest.ReferenceSource{Source: b.source}, Limits: limits, Logger: slog.New(slog.DiscardHandler)}); err != nil {
 		t.Fatal(err)
 	}
 	reader, err := cache.NewReader(cache.ReaderOptions{})
@@ -332,12 +332,31 @@ func TestWatchExpired(t *testing.T) {
 	})
 }
 
-func TestWatchTooLargeVersion(t *testing.T) {
+// TestWatchForeignVersion: a version from elsewhere, that a quiet resource has not heard
+// of, is no reason to fail a watch or to keep it waiting. What nobody has is for the
+// upstream to answer.
+func TestWatchForeignVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
-		w := b.watch("sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=100000", api.Representation{})
-		expect(t, w.lines(t), "ERROR 504 Timeout", "$")
+		b.pod("default/a")
+		rv := b.source.Bump(7)
+		began := time.Now()
+		w := b.watch(initial+fmt.Sprintf("&resourceVersion=%d", rv), api.Representation{})
+		expect(t, w.lines(t), "ADDED default/a@101", fmt.Sprintf("BOOKMARK end@%d", rv))
+		if took := time.Since(began); took > 100*time.Millisecond {
+			t.Errorf("after %s", took)
+		}
+		b.pod("default/b")
+		expect(t, w.lines(t), fmt.Sprintf("ADDED default/b@%d", rv+1))
 		w.stop()
+		opts, err := api.ParseListOptions("watch=true&" + initial + "&resourceVersion=100000")
+		if err != nil {
+			t.Fatal(err)
+		}
+		began = time.Now()
+		if _, _, err := b.watches.Watch(t.Context(), b.c, &cache.WatchRequest{Options: opts}); !errors.Is(err, cache.ErrForward) || time.Since(began) > 100*time.Millisecond {
+			t.Errorf("a version of the future: %v after %s", err, time.Since(began))
+		}
 	})
 }
 

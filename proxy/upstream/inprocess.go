@@ -113,6 +113,9 @@ func (c *Client) PromptSource() cache.PromptSource {
 
 // Watch implements cache.Source.
 func (s *promptSource) Watch(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.WatchOptions, handle func(cache.Event) error) error {
+	if opts.Probe {
+		return s.Source.Watch(ctx, res, enc, opts, handle)
+	}
 	ctx, progress := s.c.local.Track(ctx)
 	key := feedKey{res.GroupVersionResource, enc}
 	s.mu.Lock()

@@ -174,8 +174,8 @@ func (p fixedProgress) Current(context.Context) (uint64, uint64, error) {
 func TestPromptSource(t *testing.T) {
 	type watchKey struct{}
 	c := localClient(t, func(w http.ResponseWriter, r *http.Request) {
-		if userOf(r) != "gateway" || r.Context().Value(watchKey{}) == nil {
-			t.Errorf("a watch of %q", userOf(r))
+		if feeds := !r.URL.Query().Has("timeoutSeconds"); userOf(r) != "gateway" || (r.Context().Value(watchKey{}) != nil) != feeds {
+			t.Errorf("a watch of %q, a feed's: %v", userOf(r), feeds)
 		}
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()
@@ -192,6 +192,7 @@ func TestPromptSource(t *testing.T) {
 		t.Errorf("last contact %v ago", age)
 	}
 	accepted := errors.New("accepted")
+	probe := cache.WatchOptions{ResourceVersion: 5, TimeoutSeconds: 3, Probe: true}
 	err := source.Watch(testContext(t), pods(), api.JSON, cache.WatchOptions{ResourceVersion: 5}, func(cache.Event) error {
 		last, current, err := source.Progress(t.Context(), pods(), api.JSON)
 		if last != 5 || current != 7 || err != nil {
@@ -199,6 +200,13 @@ func TestPromptSource(t *testing.T) {
 		}
 		if _, _, err := source.Progress(t.Context(), pods(), api.Protobuf); !errors.Is(err, cache.ErrUnsupported) {
 			t.Errorf("of another collection: %v", err)
+		}
+		// A look beside it, begun and ended, changes nothing.
+		if err := source.Watch(testContext(t), pods(), api.JSON, probe, func(cache.Event) error { return accepted }); !errors.Is(err, accepted) {
+			t.Error(err)
+		}
+		if _, _, err := source.Progress(t.Context(), pods(), api.JSON); err != nil {
+			t.Errorf("after a probe: %v", err)
 		}
 		return accepted
 	})

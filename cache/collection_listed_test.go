@@ -1,0 +1,210 @@
+package cache_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/object"
+)
+
+// TestFreshByNames: freshness is proved by the names and versions of the objects, where
+// those are few or where no bookmark would come.
+func TestFreshByNames(t *testing.T) {
+	const names = "references pods limit=0"
+	fresh := func(t *testing.T, s *cachetest.Source, c *cache.Collection, within time.Duration) {
+		t.Helper()
+		want, began := s.Revision(), time.Now()
+		rv, err := c.Fresh(t.Context())
+		if err != nil || rv < want || c.RV() < want || c.View().RV() < want || time.Since(began) > within {
+			t.Errorf("fresh: %d %v after %s, collection at %d, view at %d, want %d", rv, err, time.Since(began), c.RV(), c.View().RV(), want)
+		}
+	}
+	tests := map[string]func(t *testing.T, s *cachetest.Source, c *cache.Collection){
+		"nothing happened to the resource": func(t *testing.T, s *cachetest.Source, c *cache.Collection) {
+			s.Bump(10)
+			fresh(t, s, c, 20*time.Millisecond)
+			if calls := s.Calls(); !slices.Equal(calls, []string{"version pods", names}) {
+				t.Errorf("%q", calls)
+			}
+			if v, err := c.ViewAt(c.RV()); err != nil || v.RV() != c.RV() {
+				t.Errorf("the state that was proven: %v", err)
+			}
+			s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
+			synctest.Wait()
+			if v := c.View(); v.RV() != s.Revision() || v.Get("a/1") == nil {
+				t.Errorf("a later event is not seen: at %d", v.RV())
+			}
+		},
+		"no bookmarks": func(t *testing.T, s *cachetest.Source, c *cache.Collection) {
+			s.HoldBookmarks(true)
+			for i := range 2500 { // however many objects
+				s.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("a/%d", i), ""))
+			}
+			s.Bump(10)
+			fresh(t, s, c, 20*time.Millisecond)
+		},
+		"many objects, and bookmarks": func(t *testing.T, s *cachetest.Source, c *cache.Collection) {
+			for i := range 2500 {
+				s.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("a/%d", i), ""))
+			}
+			time.Sleep(61 * time.Second)
+			s.Bump(10)
+			s.Calls()
+			fresh(t, s, c, 1100*time.Millisecond)
+			if calls := s.Calls(); slices.Contains(calls, names) {
+				t.Errorf("%q", calls)
+			}
+		},
+		"the feed is late": func(t *testing.T, s *cachetest.Source, c *cache.Collection) {
+			s.Hold()
+			s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
+			s.Bump(10)
+			time.AfterFunc(time.Second, s.Release)
+			fresh(t, s, c, time.Second)
+			if c.View().Get("a/1") == nil {
+				t.Error("the object is missing")
+			}
+		},
+		"a deletion is late": func(t *testing.T, s *cachetest.Source, c *cache.Collection) {
+			s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
+			synctest.Wait()
+			s.Hold()
+			s.Delete(cachetest.Pods, "a/1")
+			s.Bump(10)
+			time.AfterFunc(time.Second, s.Release)
+			fresh(t, s, c, time.Second)
+			if c.View().Len() != 0 {
+				t.Error("a deleted object is there")
+			}
+		},
+		"the feed is too late": func(t *testing.T, s *cachetest.Source, c *cache.Collection) {
+			s.Hold()
+			s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
+			var tooLarge *cache.TooLargeError
+			if _, err := c.Fresh(t.Context()); !errors.As(err, &tooLarge) {
+				t.Errorf("got %v", err)
+			}
+			s.Release()
+		},
+		"no such list": func(t *testing.T, s *cachetest.Source, c *cache.Collection) {
+			s.Fail("references", cache.ErrUnsupported)
+			s.Bump(10)
+			fresh(t, s, c, 1100*time.Millisecond)
+		},
+		"the feed is broken": func(t *testing.T, s *cachetest.Source, c *cache.Collection) {
+			s.Fail("watch", errors.New("reset"), errors.New("reset"))
+			s.Break(errors.New("reset"))
+			s.Bump(10)
+			fresh(t, s, c, 20*time.Millisecond)
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			listedBubble(t, func(t *testing.T, s *cachetest.Source, c *cache.Collection) {
+				s.Calls()
+				test(t, s, c)
+			})
+		})
+	}
+}
+
+func listedBubble(t *testing.T, f func(t *testing.T, s *cachetest.Source, c *cache.Collection)) {
+	t.Helper()
+	bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, _ *cache.Manager) {
+		m := newManager(t, cachetest.ReferenceSource{Source: s}, cache.Limits{})
+		defer m.Close()
+		f(t, s, pods(t, m))
+		synctest.Wait()
+	})
+}
+
+// TestComeAndGone: once it is proved that the collection's state is that of a version, no
+// reader sees an older one, though the feed brings what happened before it only then.
+// Watches get it, as it happened.
+func TestComeAndGone(t *testing.T) {
+	listedBubble(t, func(t *testing.T, s *cachetest.Source, c *cache.Collection) {
+		s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
+		synctest.Wait()
+		w, err := c.Watch(c.RV(), nil, func() {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Hold()
+		s.Create(cachetest.Pods, cachetest.Pod("a/2", ""))
+		s.Update(cachetest.Pods, cachetest.Pod("a/2", "n"))
+		s.Delete(cachetest.Pods, "a/2")
+		s.Bump(10)
+		if rv, err := c.Fresh(t.Context()); err != nil || rv != 114 {
+			t.Fatal(rv, err)
+		}
+		held := c.View()
+		later, err := c.Watch(held.RV(), nil, func() {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := filter(t, c.Resource(), "a", "", "")
+		bring := func() {
+			t.Helper()
+			s.Release()
+			synctest.Wait()
+			if v := c.View(); v.RV() != 114 || v.Len() != 1 {
+				t.Errorf("%d objects at %d", v.Len(), v.RV())
+			}
+			if objs, rv, ok := c.Select(t.Context(), f); ok && (rv < 114 || len(objs) != 1) {
+				t.Errorf("selected %d objects at %d", len(objs), rv)
+			}
+		}
+		bring()
+		if got := scriptedDeliveries(w); got != "ADDED a/2@102 MODIFIED a/2@103 DELETED a/2@104" {
+			t.Errorf("the watch got %s", got)
+		}
+		if v, err := c.ViewAt(103); err != nil || v.Len() != 2 {
+			t.Errorf("the state at 103: %v", err)
+		}
+		s.Create(cachetest.Pods, cachetest.Pod("a/3", ""))
+		synctest.Wait()
+		if v := c.View(); v.RV() != 115 || v.Len() != 2 {
+			t.Errorf("%d objects at %d", v.Len(), v.RV())
+		}
+		if got := scriptedDeliveries(later); got != "ADDED a/2@102 MODIFIED a/2@103 DELETED a/2@104 ADDED a/3@115" && got != "ADDED a/3@115" {
+			t.Errorf("the later watch got %s", got)
+		}
+		time.Sleep(time.Minute)
+		if v, err := c.ViewAt(114); err != nil || v.Len() != 1 {
+			t.Errorf("the state at 114: %v", err)
+		}
+		if broken := c.CheckInvariants(); broken != "" {
+			t.Error(broken)
+		}
+	})
+}
+
+// TestListedInProtobuf: the names are the same in every encoding.
+func TestListedInProtobuf(t *testing.T) {
+	bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, _ *cache.Manager) {
+		m := newManager(t, cachetest.ReferenceSource{Source: s}, cache.Limits{})
+		defer m.Close()
+		s.Create(cachetest.Pods, cachetest.Pod("a-b/1", ""))
+		s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
+		c, err := m.Collection(t.Context(), cachetest.PodResource(), api.Protobuf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Bump(3)
+		if rv, err := c.Fresh(t.Context()); err != nil || rv != s.Revision() {
+			t.Errorf("%d %v", rv, err)
+		}
+		n := 0
+		c.View().Ascend("", "", func(*object.Object) bool { n++; return true })
+		if n != 2 {
+			t.Errorf("%d objects", n)
+		}
+	})
+}
