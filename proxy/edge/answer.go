@@ -21,7 +21,7 @@ var (
 func (s *Server) call(ctx context.Context, r *api.Request) (resp *api.Response) {
 	defer func() {
 		if e := recover(); e != nil {
-			s.panicked("handler", e)
+			s.panics.Recovered("handler", e)
 			resp = internalError(errPanicked)
 		}
 	}()
@@ -43,7 +43,7 @@ func (s *Server) call(ctx context.Context, r *api.Request) (resp *api.Response) 
 func (s *Server) writeBody(body io.WriterTo, w io.Writer) (n int64, err error) {
 	defer func() {
 		if e := recover(); e != nil {
-			s.panicked("body", e)
+			s.panics.Recovered("body", e)
 			err = errPanicked
 		}
 	}()
@@ -57,7 +57,7 @@ func (s *Server) done(resp *api.Response, written int64, err error) {
 	}
 	defer func() {
 		if e := recover(); e != nil {
-			s.panicked("done", e)
+			s.panics.Recovered("done", e)
 		}
 	}()
 	resp.Done(written, err)
@@ -67,7 +67,7 @@ func (s *Server) done(resp *api.Response, written int64, err error) {
 func (s *Server) startStream(stream api.Stream, w api.StreamWriter) (err error) {
 	defer func() {
 		if e := recover(); e != nil {
-			s.panicked("stream", e)
+			s.panics.Recovered("stream", e)
 			err = errPanicked
 		}
 	}()
@@ -78,7 +78,7 @@ func (s *Server) startStream(stream api.Stream, w api.StreamWriter) (err error) 
 func (s *Server) stopStream(stream api.Stream) {
 	defer func() {
 		if e := recover(); e != nil {
-			s.panicked("stream", e)
+			s.panics.Recovered("stream", e)
 		}
 	}()
 	stream.Stop()

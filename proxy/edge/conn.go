@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -145,14 +144,7 @@ func (c *conn) closeIfIdle() {
 // contain ends the connection when its goroutine panics in the transport itself.
 func (c *conn) contain() {
 	if e := recover(); e != nil {
-		c.srv.panicked("connection", e)
+		c.srv.panics.Recovered("connection", e)
 		c.end()
 	}
-}
-
-// panicked counts and logs a contained panic. It is called while panicking, so
-// that the stack is that of the panic.
-func (s *Server) panicked(place string, e any) {
-	s.metrics.panics.WithLabelValues(place).Inc()
-	s.log.Error("panic while serving", "place", place, "panic", e, "stack", string(debug.Stack()))
 }

@@ -13,7 +13,6 @@ type metrics struct {
 	accepted     *prometheus.CounterVec // by listener
 	rejected     *prometheus.CounterVec // by listener, reason
 	malformed    *prometheus.CounterVec // by code
-	panics       *prometheus.CounterVec // by place
 	certificates *prometheus.CounterVec // by result
 }
 
@@ -35,17 +34,13 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Name: "kubeweir_malformed_requests_total",
 			Help: "HTTP/1.1 requests refused before they reached the handler, by status code.",
 		}, []string{"code"}),
-		panics: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubeweir_panics_total",
-			Help: "Panics contained while serving, by place (handler, body, stream, upgrade, done, connection).",
-		}, []string{"place"}),
 		certificates: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubeweir_serving_certificate_reloads_total",
 			Help: "Changes of the serving certificate files, by result (ok, error).",
 		}, []string{"result"}),
 	}
 	if r != nil {
-		r.MustRegister(m.connections, m.accepted, m.rejected, m.malformed, m.panics, m.certificates)
+		r.MustRegister(m.connections, m.accepted, m.rejected, m.malformed, m.certificates)
 	}
 	return m
 }

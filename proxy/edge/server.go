@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/contain"
 )
 
 // cutGrace is how long Shutdown waits for goroutines to end once it has closed
@@ -25,6 +26,7 @@ type Server struct {
 	o       Options
 	log     *slog.Logger
 	metrics *metrics
+	panics  *contain.Panics
 	tls     *tls.Config
 	caPEM   []byte
 	http2   *http2Server
@@ -68,7 +70,7 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{o: o, log: o.Logger, metrics: newMetrics(o.Registerer)}
+	s := &Server{o: o, log: o.Logger, metrics: newMetrics(o.Registerer), panics: contain.New(o.Registerer, o.Logger)}
 	s.base, s.cut = context.WithCancel(context.Background())
 	s.mu.conns = make(map[*conn]struct{})
 	s.http2 = newHTTP2Server(s)

@@ -69,7 +69,7 @@ func (c *conn) upgrade(x *exchange, resp *api.Response) verdict {
 func (s *Server) runUpgrade(resp *api.Response, u *upgraded) (err error) {
 	defer func() {
 		if e := recover(); e != nil {
-			s.panicked("upgrade", e)
+			s.panics.Recovered("upgrade", e)
 			err = errPanicked
 		}
 	}()
