@@ -53,7 +53,7 @@ func servingSettings(timeouts *ServingTimeouts) []setting {
 
 func auditSettings(a *Audit) []setting {
 	return []setting{
-		{"audit.path", "audit-log-path", &a.Path, "`file` for audit events of reads served here, - for standard output"},
+		{"audit.path", "audit-log-path", &a.Path, "`file` for an audit event (level Metadata) of every request that is answered or forwarded, - for standard output; events of reads are dropped when they come faster than they are written, those of others never"},
 		{"audit.maxSize", "audit-log-max-size", &a.MaxSize, "`size` at which the audit log is put aside; 0 for never"},
 		{"audit.maxBackups", "audit-log-max-backups", &a.MaxBackups, "`number` of audit logs put aside that are kept"},
 	}

@@ -79,7 +79,7 @@ type ServingTimeouts struct {
 	PingAnswer time.Duration `json:"pingAnswer"`
 }
 
-// Audit says where reads that the gateway answers itself are recorded.
+// Audit says where requests are recorded.
 type Audit struct {
 	// Path is the file, "-" for standard output, "" for nowhere.
 	Path string `json:"path"`

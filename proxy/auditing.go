@@ -6,24 +6,28 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/audit"
 )
 
-// audited reports whether the answer is one that the upstream never sees. What
-// is forwarded is in the upstream's own audit log.
-func (g *Gateway) audited(x *exchange) bool {
-	return g.Audit.Enabled() && x.source != fromUpstream && x.subject != nil
+// audited reports whether the request is recorded: all are but questions after the
+// gateway's own health, which kube-apiserver's usual policies leave out, too, and what
+// was sent away before anything was known of it.
+func (g *Gateway) audited(x *exchange, code int) bool {
+	return g.Audit.Enabled() && (x.subject != nil || code == 401 || code == 403)
 }
 
 // audit records one stage of a request.
 func (g *Gateway) audit(x *exchange, stage auditv1.Stage, code int) {
-	if !g.audited(x) {
+	if !g.audited(x, code) {
 		return
 	}
 	e := &audit.Event{
 		Stage: stage, ID: x.auditID, Request: x.request, Info: &x.info, Received: x.began,
-		User: x.subject.Identity.User, Code: code,
-		Allowed: x.decision.Allowed, Reason: x.decision.Reason,
+		Code: code, Allowed: x.decision.Allowed, Reason: x.decision.Reason,
 	}
-	if x.subject.Impersonated {
-		e.ImpersonatedUser = x.subject.User
+	if x.subject != nil {
+		e.User = x.subject.Identity.User
+		e.Keep = isWrite(x.info.Verb) || !reads(x.request.Method) || x.request.Upgrade != ""
+		if x.subject.Impersonated {
+			e.ImpersonatedUser = x.subject.User
+		}
 	}
 	switch x.source {
 	case fromCache:
@@ -32,6 +36,11 @@ func (g *Gateway) audit(x *exchange, stage auditv1.Stage, code int) {
 		e.Source = audit.Collapsed
 	case fromRevalidated:
 		e.Source = audit.Revalidated
+	case fromUpstream:
+		e.Source = audit.Forwarded
 	}
 	g.Audit.Record(e)
 }
+
+// reads reports whether a method changes nothing.
+func reads(method string) bool { return method == "GET" || method == "HEAD" || method == "OPTIONS" }

@@ -41,7 +41,7 @@ type Options struct {
 	// Revocation ends open watches whose user lost the permission.
 	Revocation  *identity.Watches
 	Consistency Consistency
-	// Audit may be nil: reads served here are then not audited.
+	// Audit may be nil: nothing is audited then.
 	Audit      *audit.Log
 	Health     *Health
 	Registerer prometheus.Registerer
@@ -213,7 +213,7 @@ func (g *Gateway) answer(x *exchange, resp *api.Response) *api.Response {
 		g.metrics.observe(x, resp.Status, n)
 		g.audit(x, auditv1.StageResponseComplete, resp.Status)
 	}
-	if resp.Stream != nil {
+	if resp.Stream != nil || resp.Upgrade != nil {
 		g.audit(x, auditv1.StageResponseStarted, resp.Status)
 	}
 	return resp

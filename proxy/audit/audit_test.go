@@ -49,6 +49,9 @@ func sample() *Event {
 // expected is the event in Kubernetes' own type.
 func expected(e *Event, at time.Time) auditv1.Event {
 	userInfo := func(u user.Info) authenticationv1.UserInfo {
+		if u == nil {
+			return authenticationv1.UserInfo{}
+		}
 		info := authenticationv1.UserInfo{Username: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups()}
 		for k, v := range u.GetExtra() {
 			if info.Extra == nil {
@@ -73,6 +76,9 @@ func expected(e *Event, at time.Time) auditv1.Event {
 	}
 	if e.Source != "" {
 		out.Annotations["kubeweir/source"] = string(e.Source)
+	}
+	if e.Source == Forwarded {
+		out.Annotations = map[string]string{"kubeweir/source": "forwarded"}
 	}
 	if e.ImpersonatedUser != nil {
 		info := userInfo(e.ImpersonatedUser)
@@ -124,6 +130,8 @@ func TestEncoding(t *testing.T) {
 		},
 		"only a group": func(e *Event) { e.User = &user.DefaultInfo{Groups: []string{"g"}} },
 		"nobody":       func(e *Event) { e.User = &user.DefaultInfo{} },
+		"unknown":      func(e *Event) { e.User = nil },
+		"forwarded":    func(e *Event) { e.Source = Forwarded },
 		"forbidden": func(e *Event) {
 			e.Code, e.Allowed, e.Source, e.Stage = 403, false, "", auditv1.StageResponseStarted
 			e.Status = &metav1.Status{Status: "Failure", Reason: "Forbidden", Message: "no \u2028", Code: 403, Details: &metav1.StatusDetails{Kind: "pods"}}
@@ -282,6 +290,72 @@ kubeweir_audit_events_total{result="written"} %d
 			})
 		})
 	}
+}
+
+// TestReadsPushNoWritesOut: events that are to be kept are written however many others
+// come, and whoever records more than there is room for waits.
+func TestReadsPushNoWritesOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out := &blockingWriter{permit: make(chan struct{})}
+		l, err := Open(Options{Path: "-", Stdout: out, QueueEvents: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		read, write := sample(), sample()
+		write.Keep = true
+		l.Record(read)
+		synctest.Wait() // the writer has it and hangs
+		const writes = 2*queueKept + 5
+		recorded := make(chan struct{})
+		go func() {
+			defer close(recorded)
+			for range writes {
+				l.Record(write)
+				l.Record(read)
+			}
+		}()
+		synctest.Wait()
+		select {
+		case <-recorded:
+			t.Error("nobody waited")
+		default:
+		}
+		close(out.permit)
+		<-recorded
+		if err := l.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n := out.lines(); n < writes {
+			t.Errorf("%d events written, want %d writes at least", n, writes)
+		}
+	})
+}
+
+// TestCloseFreesThoseWhoWait: a log that cannot be written does not hold them for ever.
+func TestCloseFreesThoseWhoWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out := &blockingWriter{permit: make(chan struct{})}
+		l, err := Open(Options{Path: "-", Stdout: out})
+		if err != nil {
+			t.Fatal(err)
+		}
+		write := sample()
+		write.Keep = true
+		recorded := make(chan struct{})
+		go func() {
+			defer close(recorded)
+			for range 2 * queueKept {
+				l.Record(write)
+			}
+		}()
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_ = l.Close(ctx)
+		<-recorded
+		close(out.permit)
+		<-l.done
+	})
 }
 
 func TestCloseGivesUp(t *testing.T) {

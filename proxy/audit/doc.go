@@ -1,8 +1,11 @@
-// Package audit records the reads that the gateway answers itself, which the
-// upstream's audit log therefore never sees, as audit.k8s.io/v1 events of level
-// Metadata, one JSON object a line: the form of kube-apiserver's own log.
+// Package audit records the requests that the gateway answers or forwards, as
+// audit.k8s.io/v1 events of level Metadata, one JSON object a line: the form of
+// kube-apiserver's own log, which never sees what is answered here. A forwarded
+// request is in both, under one ID, when the upstream audits it.
 //
-// Recording never waits: events go through a bounded queue to one writer, and
-// those that do not fit are dropped and counted. An auditor has to watch
-// kubeweir_audit_events_total{result="dropped"} and {result="failed"}.
+// Recording does not wait for reads: their events go through a bounded queue to one
+// writer, and those that do not fit are dropped and counted. Events of what may have
+// changed something have a queue of their own and are never dropped for want of room.
+// An auditor has to watch kubeweir_audit_events_total{result="dropped"} and
+// {result="failed"}.
 package audit

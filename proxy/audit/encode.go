@@ -113,6 +113,9 @@ func appendStatus(b []byte, code int, status *metav1.Status) []byte {
 }
 
 func appendAnnotations(b []byte, r *record) []byte {
+	if r.source == Forwarded {
+		return append(b, `,"annotations":{"`+sourceAnnotation+`":"`+string(Forwarded)+`"}`...)
+	}
 	decision := "forbid"
 	if r.allowed {
 		decision = "allow"

@@ -13,7 +13,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/api"
 )
 
-// Source says where the answer to an audited read came from.
+// Source says where the answer to an audited request came from.
 type Source string
 
 // The sources.
@@ -21,6 +21,9 @@ const (
 	Cached      Source = "cached"
 	Collapsed   Source = "collapsed"
 	Revalidated Source = "revalidated"
+	// Forwarded is the upstream's own answer. Whether it allowed the request, and why,
+	// only the upstream knows; its audit log has an event of the same ID.
+	Forwarded Source = "forwarded"
 )
 
 // The annotations of an event. The first two are kube-apiserver's.
@@ -32,9 +35,12 @@ const (
 
 // Event is what there is to say of a request at one stage.
 type Event struct {
-	// Stage is auditv1.StageResponseStarted, for watches, or
+	// Stage is auditv1.StageResponseStarted, for watches and upgraded connections, or
 	// auditv1.StageResponseComplete.
 	Stage auditv1.Stage
+	// Keep tells that the event must not be dropped: it is of a request that may have
+	// changed something.
+	Keep bool
 	// ID is the request's Audit-Id.
 	ID string
 	// Request and Info are the request, read before Record returns and not kept.
@@ -42,14 +48,15 @@ type Event struct {
 	Info    *api.RequestInfo
 	// Received is when the request came.
 	Received time.Time
-	// User is who sent the request, ImpersonatedUser whom it acts as, nil without
-	// impersonation. Both are kept and must not change any more.
+	// User is who sent the request, nil if that could not be found out, and
+	// ImpersonatedUser whom it acts as, nil without impersonation. Both are kept and must not change any more.
 	User, ImpersonatedUser user.Info
 	// Code is the HTTP status of the response. Status is the Status that a
 	// failure was answered with, nil otherwise or when unknown; it is kept.
 	Code   int
 	Status *metav1.Status
-	// Allowed and Reason are the authorizer's decision.
+	// Allowed and Reason are the authorizer's decision, of a request that was not
+	// forwarded.
 	Allowed bool
 	Reason  string
 	// Source is where the answer came from, "" for an answer of the gateway's own

@@ -25,8 +25,9 @@ type Options struct {
 	// MaxBackups is how many files put aside are kept, as Path.1 (the youngest),
 	// Path.2 and so on.
 	MaxBackups int
-	// QueueEvents and QueueBytes bound what waits for the writer (defaults: 8,192
-	// events, 16 MiB); what comes above is dropped.
+	// QueueEvents and QueueBytes bound the events of reads that wait for the writer
+	// (defaults: 8,192 events, 16 MiB); what comes above is dropped. Those of what may
+	// change something wait in a queue of their own, of queueKept events.
 	QueueEvents int
 	QueueBytes  int64
 	// Registerer takes the metrics; nil leaves them unregistered.
@@ -42,7 +43,8 @@ type Log struct {
 	metrics *logMetrics
 
 	queue  chan record
-	queued atomic.Int64 // bytes
+	queued atomic.Int64 // bytes in queue
+	kept   chan record  // what must not be dropped
 	reopen chan struct{}
 
 	closing   chan struct{} // closed by Close
@@ -50,6 +52,10 @@ type Log struct {
 	done      chan struct{} // closed when the writer has ended
 	err       error         // of closing the file; written before done is closed
 }
+
+// queueKept is how many events that must not be dropped wait for the writer, before
+// those who record more wait themselves. None is much larger than a request's head.
+const queueKept = 256
 
 // batchBytes is about how much is written at once.
 const batchBytes = 64 << 10
@@ -83,11 +89,12 @@ func Open(opts Options) (*Log, error) {
 	l := &Log{
 		opts:    opts,
 		queue:   make(chan record, opts.QueueEvents),
+		kept:    make(chan record, queueKept),
 		reopen:  make(chan struct{}, 1),
 		closing: make(chan struct{}),
 		done:    make(chan struct{}),
 	}
-	l.metrics = newLogMetrics(opts.Registerer, func() float64 { return float64(len(l.queue)) })
+	l.metrics = newLogMetrics(opts.Registerer, func() float64 { return float64(len(l.queue) + len(l.kept)) })
 	go l.run(to)
 	return l, nil
 }
@@ -96,8 +103,9 @@ func Open(opts Options) (*Log, error) {
 // gather an Event first.
 func (l *Log) Enabled() bool { return l != nil }
 
-// Record takes an event down. It does not wait; an event that the queue has no
-// room for is dropped and counted.
+// Record takes an event down. One that is to be kept waits for room in the queue, as
+// with kube-apiserver's own log; another that there is no room for is dropped and
+// counted.
 func (l *Log) Record(e *Event) {
 	if l == nil {
 		return
@@ -109,6 +117,14 @@ func (l *Log) Record(e *Event) {
 	default:
 	}
 	r := newRecord(e)
+	if e.Keep {
+		select {
+		case l.kept <- r:
+		case <-l.closing:
+			l.metrics.dropped.Inc()
+		}
+		return
+	}
 	if l.queued.Add(r.size) <= l.opts.QueueBytes {
 		select {
 		case l.queue <- r:
@@ -146,27 +162,46 @@ func (l *Log) Close(ctx context.Context) error {
 	}
 }
 
-// run is the writer. It ends after Close, when the queue is empty.
+// run is the writer. It ends after Close, when the queues are empty.
 func (l *Log) run(to sink) {
 	defer close(l.done)
 	w := batchWriter{log: l, to: to}
 	for {
 		select {
+		case r := <-l.kept:
+			w.writeAll(r)
 		case r := <-l.queue:
+			l.queued.Add(-r.size)
 			w.writeAll(r)
 		case <-l.reopen:
 			if err := to.reopen(); err != nil {
 				w.complain("cannot reopen the audit log", err)
 			}
 		case <-l.closing:
-			select {
-			case r := <-l.queue:
+			if r, ok := l.next(); ok {
 				w.writeAll(r)
-			default:
-				l.err = to.close()
-				return
+				continue
 			}
+			l.err = to.close()
+			return
 		}
+	}
+}
+
+// next returns a queued event, if there is one: those that are kept first, because
+// somebody may wait to be rid of one.
+func (l *Log) next() (record, bool) {
+	select {
+	case r := <-l.kept:
+		return r, true
+	default:
+	}
+	select {
+	case r := <-l.queue:
+		l.queued.Add(-r.size)
+		return r, true
+	default:
+		return record{}, false
 	}
 }
 
@@ -186,13 +221,8 @@ func (w *batchWriter) writeAll(first record) {
 		w.buf = w.buf[:0]
 		for more && len(w.buf) < batchBytes {
 			w.buf = appendEvent(w.buf, &r)
-			w.log.queued.Add(-r.size)
 			events++
-			select {
-			case r = <-w.log.queue:
-			default:
-				more = false
-			}
+			r, more = w.log.next()
 		}
 		written, err := w.to.write(w.buf)
 		if written {

@@ -1,0 +1,75 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net"
+	"strings"
+	"testing"
+
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/proxy/audit"
+)
+
+// TestEveryRequestIsAudited: reads and writes, answered here or forwarded, refused or
+// not, and upgrades when they begin and when they end; not questions after health.
+func TestEveryRequestIsAudited(t *testing.T) {
+	var out bytes.Buffer
+	log, err := audit.Open(audit.Options{Path: "-", Stdout: &out})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newGatewayBench(t, func(o *Options) { o.Audit = log })
+	b.upstream.answer = func(r *api.Request) *api.Response {
+		if r.Upgrade != "" {
+			return &api.Response{Status: 101, Upgrade: func(net.Conn) {}}
+		}
+		return &api.Response{Status: 200, Body: []byte("upstream")}
+	}
+	send := func(r *api.Request) {
+		resp := b.gateway.Serve(t.Context(), r)
+		resp.Done(0, nil)
+	}
+	send(request("GET /readyz"))
+	send(request("POST /api/v1/namespaces/a/pods"))
+	send(request("DELETE /api/v1/namespaces/a/secrets/x"))
+	send(request("GET /api/v1/namespaces/a/secrets/x"))
+	send(request("GET /api/v1/namespaces/a/pods?resourceVersion=0"))
+	exec := request("GET /api/v1/namespaces/a/pods/p/exec")
+	exec.Upgrade = "SPDY/3.1"
+	send(exec)
+	bad := request("DELETE /api/v1/namespaces/a/pods/p")
+	bad.Header.Set("Authorization", "Bearer bad")
+	send(bad)
+	if err := log.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	got := make(map[string]string)
+	for line := range strings.Lines(out.String()) {
+		var e auditv1.Event
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatal(err)
+		}
+		got[e.Verb+" "+e.RequestURI+" "+string(e.Stage)] = e.User.Username + " " + e.Annotations["kubeweir/source"]
+	}
+	want := map[string]string{
+		"create /api/v1/namespaces/a/pods ResponseComplete":                 "admin forwarded",
+		"delete /api/v1/namespaces/a/secrets/x ResponseComplete":            "admin forwarded",
+		"get /api/v1/namespaces/a/secrets/x ResponseComplete":               "admin forwarded",
+		"list /api/v1/namespaces/a/pods?resourceVersion=0 ResponseComplete": "admin cached",
+		"get /api/v1/namespaces/a/pods/p/exec ResponseStarted":              "admin forwarded",
+		"get /api/v1/namespaces/a/pods/p/exec ResponseComplete":             "admin forwarded",
+		"delete /api/v1/namespaces/a/pods/p ResponseComplete":               " ",
+	}
+	for k, v := range want {
+		if got[k] != v {
+			t.Errorf("%s: %q, want %q", k, got[k], v)
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("events: %v", got)
+	}
+}
