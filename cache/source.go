@@ -20,6 +20,9 @@ type Resource struct {
 	// have no protobuf encoding, and their lists carry kind and apiVersion in
 	// every item.
 	Custom bool
+	// Aggregated is true for resources that another API server serves behind the
+	// upstream. What it means by a version is its own affair.
+	Aggregated bool
 	// Schema scans its objects.
 	Schema *object.Schema
 	// Printer renders its tables; nil when kubeweir cannot, and Table requests

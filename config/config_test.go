@@ -119,7 +119,7 @@ func TestBadFlags(t *testing.T) {
 		// Of a field of the file that a flag overrides, the flag is spoken of; of
 		// the other field, as the file has it.
 		{[]string{"--config", "testdata/minimal.good.yaml", "--listen=x"}, `--listen must be a host:port such as 127.0.0.1:8443 or [::]:8443, not "x"`},
-		{[]string{"--config", "testdata/full.good.yaml", "--audit-log-path=-", "--tls-cert-file="}, "testdata/full.good.yaml:10: tls.privateKeyFile is set without --tls-cert-file; give both or none"},
+		{[]string{"--config", "testdata/full.good.yaml", "--audit-log-path=-", "--tls-cert-file="}, "testdata/full.good.yaml:11: tls.privateKeyFile is set without --tls-cert-file; give both or none"},
 	} {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
 			t.Setenv("KUBERNETES_SERVICE_HOST", "")
@@ -249,7 +249,9 @@ func TestFullFile(t *testing.T) {
 		}
 		args = append(args, "--"+def[i].flag+"="+getText(reflect.ValueOf(s.value).Elem()))
 	}
-	args = slices.DeleteFunc(args, func(a string) bool { return strings.HasSuffix(a, "-names=") || strings.HasSuffix(a, "-hosts=") })
+	args = slices.DeleteFunc(args, func(a string) bool {
+		return strings.HasSuffix(a, "-names=") || strings.HasSuffix(a, "-hosts=") || strings.HasSuffix(a, "-groups=")
+	})
 	args = append(args, "--requestheader-client-ca-file=testdata/files/ca.crt")
 	g, err = Parse(args)
 	if err != nil {
@@ -257,7 +259,7 @@ func TestFullFile(t *testing.T) {
 	}
 	for i, s := range g.settings() {
 		switch s.path {
-		case "kubeconfig", "context", "sidecarHosts", "authentication.requestHeader.allowedNames", "authentication.requestHeader.caFile":
+		case "kubeconfig", "context", "sidecarHosts", "cacheAggregatedGroups", "authentication.requestHeader.allowedNames", "authentication.requestHeader.caFile":
 			continue
 		}
 		if !reflect.DeepEqual(s.value, def[i].value) {

@@ -21,6 +21,10 @@ type Gateway struct {
 	SidecarHosts []string `json:"sidecarHosts"`
 	// AdminListen is the host:port of metrics, health and profiles; "" for none.
 	AdminListen string `json:"adminListen"`
+	// CacheAggregatedGroups are API groups that are cached although aggregated API
+	// servers serve them. Others are forwarded, because such a server may answer each
+	// user differently; these must answer everybody alike whom RBAC lets read them.
+	CacheAggregatedGroups []string `json:"cacheAggregatedGroups"`
 
 	TLS            TLS            `json:"tls"`
 	Authentication Authentication `json:"authentication"`

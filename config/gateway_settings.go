@@ -28,6 +28,7 @@ func (g *Gateway) settings() []setting {
 		{"insecureListen", "insecure-listen", &g.InsecureListen, "loopback `host:port` or unix:/path of a plaintext listener, where everyone has the gateway's own identity"},
 		{"sidecarHosts", "sidecar-hosts", &g.SidecarHosts, "host `names` by which --insecure-listen may be called besides localhost"},
 		{"adminListen", "admin-listen", &g.AdminListen, "`host:port` of metrics, health and profiles; \"\" for none"},
+		{"cacheAggregatedGroups", "cache-aggregated-groups", &g.CacheAggregatedGroups, "API `groups` of aggregated API servers that answer everybody alike, to be cached; others are forwarded"},
 	}, tlsSettings(&g.TLS), []setting{
 		{"authentication.anonymous", "anonymous-auth", &authn.Anonymous, "let requests without credentials in as system:anonymous"},
 		{"authentication.clientCAFile", "client-ca-file", &authn.ClientCAFile, "PEM `file` with the CAs of client certificates"},

@@ -13,7 +13,7 @@ import (
 func (g *Gateway) validate(o *origins) error {
 	return firstOf(o, g.checkListeners,
 		func(o *origins) error { return checkFiles(o, g.program().files) },
-		g.checkCluster,
+		g.checkCluster, g.checkAggregatedGroups,
 		func(o *origins) error { return checkTLS(o, &g.TLS) },
 		g.checkRequestHeader, g.checkConsistency, g.checkNumbers, g.checkDurations, g.checkStaleness,
 		func(o *origins) error { return checkAudit(o, &g.Audit) },
@@ -34,6 +34,15 @@ func (g *Gateway) checkListeners(o *origins) error {
 	for i, host := range g.SidecarHosts {
 		if host == "" || strings.ContainsAny(host, "/: ") {
 			return o.errorf(listPath(o, "sidecarHosts", i), "must hold host names without port, not %q", host)
+		}
+	}
+	return nil
+}
+
+func (g *Gateway) checkAggregatedGroups(o *origins) error {
+	for i, group := range g.CacheAggregatedGroups {
+		if !resourceName.MatchString(group) {
+			return o.errorf(listPath(o, "cacheAggregatedGroups", i), "must hold API groups such as projects.example.com, not %q", group)
 		}
 	}
 	return nil

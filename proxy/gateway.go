@@ -85,8 +85,8 @@ func New(o Options) *Gateway {
 		observesWrites: o.Consistency.usesSession(),
 	}
 	g.session = newSession(func(gvr schema.GroupVersionResource) bool {
-		_, ok := o.Resources.Lookup(gvr)
-		return ok
+		res, ok := o.Resources.Lookup(gvr)
+		return ok && !res.Aggregated
 	}, o.Registerer)
 	refused := newRefused(o.Registerer)
 	g.inFlight = newLimiter("short", o.Limits.InFlight, refused)

@@ -44,6 +44,9 @@ func (g *Gateway) read(ctx context.Context, x *exchange, res *cache.Resource) *a
 
 // mode says how a most-recent read of res is answered.
 func (g *Gateway) mode(x *exchange, res *cache.Resource) Mode {
+	if res.Aggregated {
+		return ModeStrict // the answers to writes do not tell how new the cache must be
+	}
 	return g.Consistency.modeFor(x.subject.User, x.request.Header.Get("User-Agent"), res)
 }
 
@@ -149,6 +152,9 @@ func encodingOf(res *cache.Resource, rep api.Representation) api.Encoding {
 func (g *Gateway) collection(ctx context.Context, x *exchange, res *cache.Resource, rep api.Representation) (*cache.Collection, *api.Response) {
 	c, err := g.Manager.Collection(ctx, res, encodingOf(res, rep))
 	if err == nil {
+		if now, ok := g.Resources.Lookup(res.GroupVersionResource); !ok || now != res {
+			return nil, nil // another server's, or defined anew, since the request came
+		}
 		return c, nil
 	}
 	if apierrors.IsTooManyRequests(err) || ctx.Err() != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"sync"
 	"time"
 
@@ -45,8 +46,8 @@ var (
 var crdResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
 // Resources knows which resources may be served from the cache and how: the
-// built-in ones by discovery, custom ones by watching their definitions through
-// the cache itself. A custom resource is served from the cache only while its
+// built-in ones by discovery, unless another server serves them, custom ones by
+// watching their definitions through the cache itself. A custom resource is served from the cache only while its
 // definition is watched, because a changed schema changes what the upstream
 // answers for objects that did not change.
 //
@@ -68,25 +69,29 @@ type Resources struct {
 		// is never taken for a built-in resource.
 		definitions map[string]*definition // by CRD name, "plural.group"
 		// synced is true while the definitions are watched.
-		synced bool
+		synced  bool
+		servers apiServices
 	}
 }
 
 // definition is what kubeweir keeps of one CustomResourceDefinition.
 type definition struct {
 	uid         string
-	spec        string // JSON
+	spec        string                                        // JSON
+	names       apiextensionsv1.CustomResourceDefinitionNames // that were accepted
 	established bool
 	resources   []*cache.Resource
 }
 
 // NewResources returns a registry; it serves no custom resource before Run has
-// read the definitions.
-func NewResources(discovery Discovery, printers Printers, manager *cache.Manager, log *slog.Logger) *Resources {
+// read the definitions. aggregatedGroups are the groups that may be cached although
+// aggregated API servers serve them.
+func NewResources(discovery Discovery, printers Printers, manager *cache.Manager, log *slog.Logger, aggregatedGroups ...string) *Resources {
 	r := &Resources{discovery: discovery, printers: printers, manager: manager, log: log, first: make(chan struct{})}
 	r.mu.builtin = make(map[schema.GroupVersionResource]*cache.Resource)
 	r.mu.custom = make(map[schema.GroupVersionResource]*cache.Resource)
 	r.mu.definitions = make(map[string]*definition)
+	r.mu.servers = newAPIServices(aggregatedGroups)
 	return r
 }
 
@@ -126,23 +131,33 @@ func (r *Resources) lookupBuiltin(gvr schema.GroupVersionResource, synced bool) 
 	if res := r.mu.builtin[gvr]; res != nil {
 		return res, true
 	}
+	if !r.mu.servers.mayCache(gvr.GroupVersion(), known) {
+		return nil, false
+	}
 	res := &cache.Resource{
 		GroupVersionResource: gvr,
 		Kind:                 server.Kind,
 		Namespaced:           server.Namespaced,
+		Aggregated:           r.mu.servers.isElsewhere(gvr.GroupVersion(), known),
 		Schema:               object.SchemaFor(gvr),
 	}
-	if known {
+	if known && !res.Aggregated {
 		res.Printer = printer
 	}
 	r.mu.builtin[gvr] = res
 	return res, true
 }
 
-// Run keeps the custom resources in step with their definitions until ctx ends.
-// Failures are retried; meanwhile custom resources are forwarded.
+// Run keeps the resources in step with the APIServices, and the custom ones with their
+// definitions, until ctx ends. Failures are retried; meanwhile custom resources, or
+// those of groups that are not built in, are forwarded.
 func (r *Resources) Run(ctx context.Context) {
 	defer r.dropping.Wait()
+	var servers sync.WaitGroup
+	defer servers.Wait()
+	tried := make(chan struct{})
+	servers.Go(func() { r.runAPIServices(ctx, tried) })
+	<-tried // before any custom resource is served that another server may have taken over
 	for ctx.Err() == nil {
 		err := r.follow(ctx)
 		r.forgetCustom()
@@ -231,7 +246,7 @@ func (r *Resources) apply(o *object.Object) {
 	next := r.define(&crd, string(raw.Spec))
 	r.mu.Lock()
 	last := r.mu.definitions[o.Name]
-	if last != nil && last.uid == next.uid && last.spec == next.spec && last.established == next.established {
+	if last != nil && last.uid == next.uid && last.spec == next.spec && last.established == next.established && reflect.DeepEqual(last.names, next.names) {
 		r.mu.Unlock()
 		return
 	}
@@ -248,7 +263,7 @@ func (r *Resources) apply(o *object.Object) {
 // One that is being deleted counts until it is gone: its objects go first, and
 // watches see them go.
 func (r *Resources) define(crd *apiextensionsv1.CustomResourceDefinition, spec string) *definition {
-	d := &definition{uid: string(crd.UID), spec: spec}
+	d := &definition{uid: string(crd.UID), spec: spec, names: crd.Status.AcceptedNames}
 	for _, c := range crd.Status.Conditions {
 		if c.Type == apiextensionsv1.Established && c.Status == apiextensionsv1.ConditionTrue {
 			d.established = true
@@ -328,7 +343,9 @@ func (r *Resources) replaceLocked(last, next *definition) {
 	}
 	if next != nil {
 		for _, res := range next.resources {
-			r.mu.custom[res.GroupVersionResource] = res
+			if r.mu.servers.mayCacheCustom(res.GroupVersion()) {
+				r.mu.custom[res.GroupVersionResource] = res
+			}
 			delete(r.mu.builtin, res.GroupVersionResource)
 		}
 	}

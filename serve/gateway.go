@@ -28,7 +28,7 @@ func NewGateway(c *config.Gateway, userAgent string, log *slog.Logger) (_ *Serve
 	s.discovery = s.client.Discovery(upstream.DiscoveryOptions{})
 	cacheOptions := cacheOptions(&c.Limits, s.client.Source(), log, s.registry)
 	cacheOptions.Limits.StaleAfter = c.Timeouts.FeedStale
-	if err := s.addCache(cacheOptions, &c.Limits); err != nil {
+	if err := s.addCache(cacheOptions, &c.Limits, c.CacheAggregatedGroups...); err != nil {
 		return nil, err
 	}
 	if err := s.addAudit(&c.Audit); err != nil {

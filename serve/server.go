@@ -70,7 +70,7 @@ func newServer(log *slog.Logger, adminListen string, shutdown config.Shutdown) *
 }
 
 // addCache makes what reads are answered from.
-func (s *Server) addCache(options cache.Options, limits *config.Limits) (err error) {
+func (s *Server) addCache(options cache.Options, limits *config.Limits, aggregatedGroups ...string) (err error) {
 	if s.manager, err = cache.NewManager(options); err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (s *Server) addCache(options cache.Options, limits *config.Limits) (err err
 		return err
 	}
 	s.watches = cache.NewWatches(s.reader, s.registry)
-	s.resources = proxy.NewResources(s.discovery, builtin.NewPrinters(), s.manager, s.log)
+	s.resources = proxy.NewResources(s.discovery, builtin.NewPrinters(), s.manager, s.log, aggregatedGroups...)
 	return nil
 }
 

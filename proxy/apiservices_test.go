@@ -1,0 +1,262 @@
+package proxy
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/table"
+	"github.com/kubeweir/kubeweir/internal/object"
+	"github.com/kubeweir/kubeweir/proxy/upstream"
+)
+
+// builtinKinds prints the kinds that kube-apiserver itself has, of those in these tests.
+type builtinKinds struct{}
+
+func (builtinKinds) For(gvk schema.GroupVersionKind) (table.Printer, bool) {
+	if slices.Contains([]string{"Pod", "APIService", "CustomResourceDefinition"}, gvk.Kind) {
+		return table.NewDefaultPrinter(), true
+	}
+	return nil, false
+}
+
+var projects = schema.GroupVersionResource{Group: "project.example.com", Version: "v1", Resource: "projects"}
+
+// aggregationBench is a gatewayBench before a source with APIServices and definitions,
+// whose group project.example.com neither knows.
+type aggregationBench struct {
+	*gatewayBench
+	resources *Resources
+}
+
+func newAggregationBench(t *testing.T, change func(*cachetest.Source), aggregatedGroups ...string) *aggregationBench {
+	cluster := func(gvr schema.GroupVersionResource, kind string, custom bool) *cache.Resource {
+		res := &cache.Resource{GroupVersionResource: gvr, Kind: kind, Custom: custom, Schema: object.SchemaFor(gvr)}
+		if custom {
+			res.Schema = object.CustomSchema(nil).ClusterScoped()
+		}
+		return res
+	}
+	source := cachetest.New(cachetest.PodResource(), cluster(apiServiceResource, "APIService", false),
+		cluster(crdResource, "CustomResourceDefinition", false), cluster(projects, "Project", true))
+	discovery := fakeDiscovery{}
+	for gvr, kind := range map[schema.GroupVersionResource]string{
+		cachetest.Pods: "Pod", apiServiceResource: "APIService", crdResource: "CustomResourceDefinition", projects: "Project",
+	} {
+		discovery[gvr] = upstream.ServerResource{
+			GroupVersionResource: gvr, Kind: kind, Namespaced: kind == "Pod", Verbs: []string{"get", "list", "watch"},
+		}
+	}
+	if change != nil {
+		change(source)
+	}
+	b := &aggregationBench{}
+	b.gatewayBench = newGatewayBench(t, func(o *Options) {
+		manager, err := cache.NewManager(cache.Options{Source: source, Logger: o.Logger})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(manager.Close)
+		o.Manager = manager
+		b.resources = NewResources(discovery, builtinKinds{}, manager, o.Logger, aggregatedGroups...)
+		o.Resources = b.resources
+	})
+	b.source = source
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		b.resources.Run(ctx)
+		close(ended)
+	}()
+	t.Cleanup(func() { cancel(); <-ended })
+	source.Create(projects, unstructuredNamed("p", nil))
+	synctest.Wait()
+	return b
+}
+
+func unstructuredNamed(name string, spec map[string]any) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{}}
+	if spec != nil {
+		u.Object["spec"] = spec
+	}
+	u.SetName(name)
+	return u
+}
+
+// apiService is the APIService of projects; service "" is the upstream itself.
+func apiService(service string) *unstructured.Unstructured {
+	spec := map[string]any{"group": projects.Group, "version": projects.Version}
+	if service != "" {
+		spec["service"] = map[string]any{"namespace": "default", "name": service}
+	}
+	return unstructuredNamed("v1."+projects.Group, spec)
+}
+
+// definition is that of projects.
+func projectDefinition(kind string) *unstructured.Unstructured {
+	names := map[string]any{"plural": "projects", "singular": "project", "kind": kind, "listKind": kind + "List"}
+	crd := unstructuredNamed("projects."+projects.Group, map[string]any{
+		"group": projects.Group, "scope": "Cluster", "names": names,
+		"versions": []any{map[string]any{"name": "v1", "served": true, "storage": true}},
+	})
+	crd.Object["status"] = map[string]any{
+		"acceptedNames": names, "conditions": []any{map[string]any{"type": "Established", "status": "True"}},
+	}
+	return crd
+}
+
+// is fails the test unless projects are cached, or not.
+func (b *aggregationBench) is(cached bool, when string) {
+	b.t.Helper()
+	synctest.Wait()
+	for _, line := range []string{
+		"GET /apis/project.example.com/v1/projects?resourceVersion=0", "GET /apis/project.example.com/v1/projects",
+		"GET /apis/project.example.com/v1/projects/p?resourceVersion=0", "GET /apis/project.example.com/v1/projects/p",
+		"GET /apis/project.example.com/v1/projects?watch=1&resourceVersion=0",
+	} {
+		n := b.upstream.count()
+		resp := b.gateway.Serve(b.t.Context(), request(line))
+		asClient := b.upstream.count() > n && b.upstream.forwarded[n].as.As == upstream.AsClient
+		if resp.Stream != nil {
+			resp.Stream.Stop()
+		}
+		resp.Done(0, nil)
+		if asClient == cached {
+			b.t.Errorf("%s: %s: forwarded as the client %v", when, line, asClient)
+		}
+	}
+}
+
+func TestAggregatedGroupsAreForwarded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newAggregationBench(t, nil)
+		b.is(false, "without an APIService")
+		b.source.Create(apiServiceResource, apiService("projects"))
+		b.is(false, "served elsewhere")
+		b.source.Update(apiServiceResource, apiService(""))
+		b.is(true, "served by the upstream")
+		b.source.Update(apiServiceResource, apiService("projects"))
+		b.is(false, "served elsewhere again")
+		if n := len(b.gateway.Manager.Status()); n != 2 {
+			t.Errorf("%d collections, want those of definitions and APIServices", n)
+		}
+		b.source.Delete(apiServiceResource, "v1."+projects.Group)
+		b.is(false, "after its APIService")
+	})
+}
+
+// An open watch ends when another server takes the group version over.
+func TestWatchEndsWhenServedElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newAggregationBench(t, nil)
+		b.source.Create(apiServiceResource, apiService(""))
+		synctest.Wait()
+		resp := b.gateway.Serve(t.Context(), request("GET /apis/project.example.com/v1/projects?watch=1&resourceVersion=0"))
+		if resp.Stream == nil {
+			t.Fatalf("%d %s", resp.Status, resp.Body)
+		}
+		var w closeRecorder
+		resp.Stream.Start(&w)
+		b.source.Update(apiServiceResource, apiService("projects"))
+		synctest.Wait()
+		if !w.closed {
+			t.Error("the watch goes on")
+		}
+		resp.Done(0, nil)
+	})
+}
+
+func TestConfiguredGroupsAreCached(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newAggregationBench(t, nil, "other.example.com", projects.Group)
+		b.source.Create(apiServiceResource, apiService("projects"))
+		b.is(true, "served elsewhere, but named in the configuration")
+		b.source.Update(apiServiceResource, apiService("others"))
+		synctest.Wait()
+		if res, ok := b.resources.Lookup(projects); !ok || !res.Aggregated || res.Printer != nil {
+			t.Errorf("%+v", res)
+		}
+		b.source.Update(apiServiceResource, apiService(""))
+		synctest.Wait()
+		if res, ok := b.resources.Lookup(projects); !ok || res.Aggregated {
+			t.Errorf("served by the upstream: %+v", res)
+		}
+	})
+}
+
+// Without the APIServices only what is certain to be the upstream's own is cached.
+func TestUnreadableAPIServices(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refused := apierrors.NewForbidden(apiServiceResource.GroupResource(), "", nil)
+		b := newAggregationBench(t, func(s *cachetest.Source) {
+			s.Create(apiServiceResource, apiService(""))
+			s.Fail("watch", refused) // nothing is read before the APIServices
+		})
+		b.is(false, "unread")
+		if status, body, _ := b.do("GET /api/v1/pods?resourceVersion=0"); status != 200 || body == "upstream" {
+			t.Errorf("pods: %d %s", status, body)
+		}
+		time.Sleep(2 * apiServiceRetry)
+		b.is(true, "read at last")
+	})
+}
+
+// A definition of a group version that another server serves tells nothing of it.
+func TestDefinitionsOfAggregatedGroups(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newAggregationBench(t, nil)
+		b.source.Create(crdResource, projectDefinition("Project"))
+		b.is(true, "by a definition")
+		b.source.Create(apiServiceResource, apiService(""))
+		b.is(true, "by a definition, with an APIService")
+		b.source.Update(apiServiceResource, apiService("projects"))
+		b.is(false, "served elsewhere")
+		b.source.Update(crdResource, projectDefinition("Undertaking"))
+		b.is(false, "served elsewhere, with another definition")
+		b.source.Delete(apiServiceResource, "v1."+projects.Group)
+		b.is(true, "by the definition again")
+	})
+}
+
+// Other names are another definition, as they are to kube-apiserver.
+func TestAcceptedNamesAreOfTheDefinition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newAggregationBench(t, nil)
+		b.source.Create(crdResource, projectDefinition("Project"))
+		synctest.Wait()
+		changed := projectDefinition("Project")
+		changed.Object["status"].(map[string]any)["acceptedNames"] = map[string]any{
+			"plural": "projects", "singular": "project", "kind": "Undertaking", "listKind": "UndertakingList",
+		}
+		b.source.Update(crdResource, changed)
+		synctest.Wait()
+		if res, ok := b.resources.Lookup(projects); !ok || res.Kind != "Undertaking" {
+			t.Errorf("%+v", res)
+		}
+	})
+}
+
+func TestReadAPIService(t *testing.T) {
+	gv := projects.GroupVersion()
+	for raw, want := range map[string]string{
+		`{"spec":{"group":"project.example.com","version":"v1"}}`:                        "",
+		`{"spec":{"group":"project.example.com","version":"v1","service":null}}`:         "",
+		`{"spec":{"group":"project.example.com","version":"v1","service":{"name":"a"}}}`: `{"name":"a"}`,
+		`{"spec":{"group":"project.example.com","version":"v1","service":{}}}`:           `{}`,
+		`{"spec":{"group":1}}`: "json",
+	} {
+		got, service := readAPIService(&object.Object{Name: "v1.project.example.com", Raw: []byte(raw)})
+		if got != gv || service != want && !(want == "json" && strings.HasPrefix(service, "json")) {
+			t.Errorf("%s: %v %q", raw, got, service)
+		}
+	}
+}
