@@ -308,6 +308,10 @@ func (a *standalone) upstream() *upstream.InProcess {
 // progressWait is how long a read waits for the store to say how far a watch is.
 const progressWait = 3 * time.Second
 
+// readyWait is how long a store elsewhere has to answer before it is said not to be
+// ready: probes wait for a second or a few.
+const readyWait = 800 * time.Millisecond
+
 // progress is a watch of the origin as the proxy knows it.
 type progress struct{ tracker *registry.Tracker }
 
@@ -342,7 +346,7 @@ func (a *standalone) storeError() error {
 	if store, ok := a.engine.(interface{ Err() error }); ok {
 		return store.Err()
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), progressWait)
+	ctx, cancel := context.WithTimeout(context.Background(), readyWait)
 	defer cancel()
 	_, err := a.engine.CurrentRevision(ctx)
 	return err

@@ -34,6 +34,9 @@ const (
 // watch cache says (apiserver, storage/cacher/watch_cache.go, resourceVersionTooHighRetrySeconds).
 const tooLargeRetry = 1
 
+// unavailableRetry is how many seconds a client is told to wait for a store that was not asked, or did not do what it was.
+const unavailableRetry = 1
+
 // ErrTooLarge is what an object above the engine's limit is refused with: 500 with
 // the message that kube-apiserver passes on from etcd. The endpoint handlers know it
 // by code and text (apiserver, endpoints/handlers/rest.go, isTooLargeError) and try
@@ -53,9 +56,15 @@ func engineError(err error) error {
 		return nil
 	case errors.Is(err, engine.ErrTooLarge):
 		return ErrTooLarge
-	case errors.Is(err, engine.ErrUnavailable), errors.Is(err, engine.ErrClosed):
-		// No Retry-After: clients would repeat writes that may have happened.
+	case errors.Is(err, engine.ErrUncertain):
+		// 504, and no Retry-After: clients would repeat writes that may have happened.
+		return apierrors.NewTimeoutError(err.Error(), 0)
+	case errors.Is(err, engine.ErrClosed), errors.Is(err, engine.ErrNoRoom):
 		return apierrors.NewServiceUnavailable(err.Error())
+	case errors.Is(err, engine.ErrUnavailable):
+		unavailable := apierrors.NewServiceUnavailable(err.Error())
+		unavailable.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: unavailableRetry}
+		return unavailable
 	default:
 		return err
 	}

@@ -91,11 +91,15 @@ func TestEngineErrors(t *testing.T) {
 		code    int32
 		reason  metav1.StatusReason
 		message string
+		retry   int32 // Retry-After; 0 where a change may have been made
 	}{
-		"too large":   {engine.ErrTooLarge, http.StatusInternalServerError, "", "etcdserver: request is too large"},
-		"unavailable": {fmt.Errorf("%w: disk full", engine.ErrUnavailable), http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "the store is unavailable: disk full"},
-		"closed":      {engine.ErrClosed, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "the store is closed"},
-		"other":       {errors.New("bits flipped"), http.StatusInternalServerError, "", "bits flipped"},
+		"too large":   {engine.ErrTooLarge, http.StatusInternalServerError, "", "etcdserver: request is too large", 0},
+		"unavailable": {fmt.Errorf("%w: disk full", engine.ErrUnavailable), http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "the store is unavailable: disk full", 1},
+		"uncertain": {engine.Uncertain(fmt.Errorf("%w: disk full", engine.ErrUnavailable)), http.StatusGatewayTimeout, metav1.StatusReasonTimeout,
+			"Timeout: whether the change was made is not known: the store is unavailable: disk full", 0},
+		"no room": {engine.ErrNoRoom, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "the store is unavailable: it has no room", 0},
+		"closed":  {engine.ErrClosed, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "the store is closed", 0},
+		"other":   {errors.New("bits flipped"), http.StatusInternalServerError, "", "bits flipped", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newTestStore(t, func(o *StoreOptions) { o.Engine = failingEngine{fail: c.fail} })
@@ -118,8 +122,12 @@ func TestEngineErrors(t *testing.T) {
 				if status.Code != c.code || status.Reason != c.reason || status.Message != c.message {
 					t.Errorf("%s: %d %q %q", verb, status.Code, status.Reason, status.Message)
 				}
-				if status.Details != nil && status.Details.RetryAfterSeconds != 0 {
-					t.Errorf("%s: may be repeated without harm, it says", verb)
+				retry := int32(0)
+				if status.Details != nil {
+					retry = status.Details.RetryAfterSeconds
+				}
+				if retry != c.retry {
+					t.Errorf("%s: to be repeated after %d s, want %d", verb, retry, c.retry)
 				}
 			}
 		})

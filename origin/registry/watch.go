@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/util/flowcontrol"
+	"k8s.io/klog/v2"
 
 	engine "github.com/kubeweir/kubeweir/origin/storage"
 )
@@ -107,16 +109,29 @@ func (w *watcher) run() {
 		w.store.progress.add(w.store.resource.Resource, &w.progress)
 		defer w.store.progress.remove(w.store.resource.Resource, &w.progress)
 	}
-	err := w.initial()
-	if err == nil {
-		err = w.follow()
-	}
+	err := w.deliver()
 	if w.ctx.Err() != nil {
 		return
 	}
 	if status := watchStatus(err); status != nil {
 		w.send(watch.Event{Type: watch.Error, Object: status})
 	}
+}
+
+// deliver sends everything; it returns with an error only. A panic ends this watch, with
+// an ERROR event, and not the process: objects are decoded and converted here, by code
+// of the libraries and by what definitions and webhooks say.
+func (w *watcher) deliver() (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			klog.FromContext(w.ctx).Error(nil, "panic in a watch", "resource", w.store.resource.String(), "panic", p, "stack", string(debug.Stack()))
+			err = fmt.Errorf("panic in a watch of %s", w.store.resource)
+		}
+	}()
+	if err := w.initial(); err != nil {
+		return err
+	}
+	return w.follow()
 }
 
 // initial sends what exists, and where it ends if the client asked for that.

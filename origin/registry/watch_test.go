@@ -507,3 +507,18 @@ func TestWatchInitialPages(t *testing.T) {
 		t.Errorf("%d reads, want 2", reads)
 	}
 }
+
+// TestPanicEndsOneWatch: what is known to panic for one object ends the watch that met it, with an ERROR event.
+func TestPanicEndsOneWatch(t *testing.T) {
+	s, e := scripted(t)
+	opts := bookmarks()
+	opts.Predicate.Label, opts.Predicate.Field = labels.SelectorFromSet(labels.Set{"a": "b"}), fields.Everything()
+	opts.Predicate.GetAttrs = func(runtime.Object) (labels.Set, fields.Set, error) { panic("odd object") }
+	w := watchAll(t, s, opts)
+	pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
+	e.batches <- engine.Batch{Revision: 11, Events: []engine.Event{{
+		Type: engine.Created, KV: engine.KeyValue{Key: "/registry/pods/p", Value: s.value(t, pod), Revision: 11},
+	}}}
+	expect(t, w, "ERROR 500 Internal error occurred: panic in a watch of pods")
+	expect(t, w, "end")
+}

@@ -116,9 +116,9 @@ type Precondition struct {
 }
 
 // Engine is a revisioned key-value store. It is safe for concurrent use. A change
-// is durable when the call returns without an error; when it returns another
-// error than a *ConflictError or ErrTooLarge, the change may or may not have
-// happened.
+// is durable when the call returns without an error. It has not happened, and will not,
+// when the call returns a *ConflictError, ErrTooLarge, ErrClosed, or an ErrUnavailable
+// that is not ErrUncertain; with any other error, those of ctx too, it may or may not have.
 type Engine interface {
 	// Put writes key if the precondition holds, and returns the revision of the
 	// change. A ttl above 0 deletes the key that long afterwards, with an event, as
@@ -152,7 +152,16 @@ var (
 	// ErrUnavailable: the store cannot be written or reached now (disk full, no
 	// quorum); wrapped with the reason.
 	ErrUnavailable = errors.New("the store is unavailable")
+	// ErrNoRoom: the store accepts deletions only, as its disk is full. It is an
+	// ErrUnavailable, too, of which time alone is no cure.
+	ErrNoRoom = fmt.Errorf("%w: it has no room", ErrUnavailable)
+	// ErrUncertain: the change may have been made, or may still be. It is an
+	// ErrUnavailable, too.
+	ErrUncertain = errors.New("whether the change was made is not known")
 )
+
+// Uncertain makes err, of a change that may have been made, an ErrUncertain.
+func Uncertain(err error) error { return fmt.Errorf("%w: %w", ErrUncertain, err) }
 
 // ConflictError: the precondition of a change did not hold.
 type ConflictError struct {

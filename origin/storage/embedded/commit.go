@@ -104,6 +104,9 @@ func (e *Engine) change(ctx context.Context, c *change) (uint64, error) {
 		return 0, err
 	}
 	down, err := e.guard.unavailable()
+	if err == nil {
+		err = e.refuses(c)
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -126,7 +129,9 @@ func (e *Engine) change(ctx context.Context, c *change) (uint64, error) {
 		}
 	}
 	// If the commit loop did not have it yet, it never will.
-	c.state.CompareAndSwap(changeWaits, changeLeft)
+	if !c.state.CompareAndSwap(changeWaits, changeLeft) && errors.Is(err, storage.ErrUnavailable) {
+		err = storage.Uncertain(err)
+	}
 	return 0, err
 }
 
@@ -300,7 +305,7 @@ func (e *Engine) commit() {
 	// to be known earlier than that.
 	for _, c := range w.group {
 		if err != nil {
-			c.err = fmt.Errorf("%w: %w", storage.ErrUnavailable, err)
+			c.err = storage.Uncertain(fmt.Errorf("%w: %w", storage.ErrUnavailable, err))
 		}
 		close(c.done)
 	}

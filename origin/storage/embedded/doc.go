@@ -20,7 +20,8 @@
 // time to live, and a ring of recent changes with their values for watches of now.
 //
 // Beside Pebble's files is REVISION, the newest revision of a moment ago: a store with
-// less than that has lost something, and is not opened (see highWater).
+// less than that has lost something, and is not opened (see highWater). RESERVE and
+// RESERVE-START hold 32 MiB of room each, and nothing else.
 //
 // # Invariants
 //
@@ -47,9 +48,11 @@
 // is the next group. A caller that leaves takes its change out of the queue if the
 // loop does not have it yet.
 //
-// When the disk is full the write waits inside the file system that Pebble is given
-// (see guard): changes are refused, reads go on, and so does the write when there is
-// room. When the disk fails the store stops as if the process had been killed.
+// When the disk is full a reserve of room is given up for the write that found out
+// (reserve.go): creations are refused from then on, deletions are not. When that is full,
+// too, the write waits inside the file system that Pebble is given (see guard): changes
+// are refused, reads go on, and so does the write when there is room; those in it are
+// storage.ErrUncertain. When the disk fails the store stops as if the process had been killed.
 //
 // # Bounds
 //

@@ -82,7 +82,7 @@ type Engine struct {
 	closing   chan struct{} // closed by Close
 	closeOnce sync.Once
 	closeErr  error
-	loops     sync.WaitGroup // of expiry, history and high water
+	loops     sync.WaitGroup // of expiry, history, high water and reserve
 	committed chan struct{}  // closed when the commit loop has ended
 
 	// life is held for reading while db is used by anyone but the loops, and for
@@ -137,6 +137,7 @@ func Open(opts Options) (*Engine, error) {
 	e.loops.Go(e.expiryLoop)
 	e.loops.Go(e.historyLoop)
 	e.loops.Go(e.highWaterLoop)
+	e.loops.Go(e.reserveLoop)
 	return e, nil
 }
 
@@ -277,7 +278,8 @@ func (e *Engine) value(key []byte) ([]byte, error) {
 }
 
 // Err says why changes are refused now: an error that is storage.ErrUnavailable or
-// storage.ErrClosed, nil if they are not. It is what readiness is to be made of.
+// storage.ErrClosed, nil if they are not, or if deletions are accepted. It is what
+// readiness is to be made of.
 func (e *Engine) Err() error {
 	if err := e.closed(context.Background()); err != nil {
 		return err

@@ -23,14 +23,19 @@ const retryEvery = 250 * time.Millisecond
 // A guard stands between Pebble and the file system, because Pebble takes a write
 // that fails for the end of the process: it calls Fatalf, or panics with locks held.
 //
-//	        full                    any other failure of a write, a failed sync
-//	ok ─────────────▶ full ──────────────────────────▶ frozen
-//	 ▲                 │                                  ▲
-//	 └── space is back ┘        ok ───────────────────────┘
+//	    no space       again, or too many open files     any other failure of a write, a failed sync
+//	ok ──────────▶ low ──────────────────────────────▶ full ─────────▶ frozen
+//	 ▲              │                                   │                 ▲
+//	 ├──────────────┘                                   │                 │
+//	 └────────────────── space is back ─────────────────┘      ok, low ───┘
 //
-// full: the disk (or the quota, or the table of open files) is full. The write
-// that found out waits and is tried again; Pebble sees a slow disk. Changes are
-// refused meanwhile; reads go on.
+// low: the disk (or the quota) was full, and a reserve was given up for the write that
+// found out, which Pebble has not noticed (reserve.go). Creations are refused until the
+// reserve is provided again; deletions and reads go on, and so do updates, for a while.
+//
+// full: there is no reserve left, or it is the table of open files. The write that found
+// out waits and is tried again; Pebble sees a slow disk. Changes are refused meanwhile;
+// reads go on. What became of those in that write is not known until it is done.
 //
 // frozen: what is on disk is unknown (pages of a failed fsync are not written
 // again), so nothing may be written any more: every write waits for ever, as if the
@@ -51,10 +56,14 @@ type guard struct {
 	frozen chan struct{}
 	// unlock gives the folder's lock back. Set when Pebble takes it.
 	unlock func() error
+	// short has room for one: a reserve is missing.
+	short chan struct{}
 
 	mu struct {
 		sync.Mutex
-		reason  error         // nil while ok
+		low     error         // nil unless low
+		updates int           // bytes of those accepted since
+		reason  error         // nil while ok or low
 		waiting int           // writes that wait for space
 		down    chan struct{} // closed while there is a reason
 		closing bool          // nobody waits for space any more
@@ -66,7 +75,7 @@ type guard struct {
 }
 
 func newGuard(fs vfs.FS, dir string, log *slog.Logger) *guard {
-	g := &guard{FS: fs, dir: dir, log: log, frozen: make(chan struct{}), unlock: func() error { return nil }}
+	g := &guard{FS: fs, dir: dir, log: log, frozen: make(chan struct{}), short: make(chan struct{}, 1), unlock: func() error { return nil }}
 	g.mu.down = make(chan struct{})
 	return g
 }
@@ -163,6 +172,9 @@ func (g *guard) run(op func() error, again func(error) bool) error {
 		}
 		if !g.guarding.Load() {
 			return err
+		}
+		if again != nil && g.spend(err) {
+			continue
 		}
 		if again != nil && again(err) && g.opened.Load() && (waits || g.wait(err)) {
 			waits = true
@@ -322,9 +334,11 @@ func (g *guard) Remove(name string) error {
 	return g.FS.Remove(name)
 }
 
-// open ends the opening of the store: all in the logs was found.
+// open ends the opening of the store: all in the logs was found. Their removal makes
+// room for the reserves.
 func (g *guard) open() {
 	g.opened.Store(true)
+	defer g.provide()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, name := range g.mu.spared {

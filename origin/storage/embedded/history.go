@@ -216,6 +216,11 @@ func (e *Engine) collect() bool {
 		return false
 	}
 	e.history.collected = next
+	if next == compacted && e.guard.isLow() {
+		// Tables are made smaller only when they are compacted with what was removed
+		// from them, and that is in memory until enough has come together.
+		e.background("flush", e.db.Flush())
+	}
 	return next < compacted
 }
 

@@ -31,7 +31,7 @@ type state struct {
 	ringBytes                  int
 	waiting                    int
 	disk                       uint64
-	available                  bool
+	available, low             bool
 }
 
 func newMetrics(e *Engine) *metrics {
@@ -66,8 +66,8 @@ func newMetrics(e *Engine) *metrics {
 	add("watchers", "Open watches.", func(s *state) float64 { return float64(s.watchers) })
 	add("queued_changes", "Changes that wait for the disk.", func(s *state) float64 { return float64(s.waiting) })
 	add("disk_bytes", "Size of the data folder.", func(s *state) float64 { return float64(s.disk) })
-	add("available", "1 while changes are accepted, 0 while the disk is full or has failed.", func(s *state) float64 {
-		if s.available {
+	add("available", "1 while changes are accepted, 0 while the disk is full (which deletions may be written to all the same) or has failed.", func(s *state) float64 {
+		if s.available && !s.low {
 			return 1
 		}
 		return 0
@@ -112,7 +112,7 @@ func (e *Engine) state() (*state, error) {
 		return nil, err
 	}
 	defer release()
-	s := &state{available: e.Err() == nil}
+	s := &state{available: e.Err() == nil, low: e.guard.isLow()}
 	if s.available { // Pebble's lock may be held for ever by what is parked
 		s.disk = e.db.Metrics().DiskSpaceUsage()
 	}

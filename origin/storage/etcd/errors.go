@@ -55,6 +55,19 @@ func (e *Engine) translate(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: etcd %s: %w", storage.ErrUnavailable, e.endpoints, err)
 }
 
+// uncertain makes the error of a change storage.ErrUncertain, unless it says that etcd was not asked or has refused.
+func uncertain(err error) error {
+	known := err == nil || !errors.Is(err, storage.ErrUnavailable) && !errors.Is(err, storage.ErrClosed)
+	for _, refused := range []error{rpctypes.ErrNoSpace, rpctypes.ErrTooManyRequests, rpctypes.ErrNoLeader} {
+		known = known || errors.Is(err, refused)
+	}
+	// gRPC says so by its text alone.
+	if known || codeOf(err) == codes.Unavailable && strings.Contains(err.Error(), "Error while dialing") {
+		return err
+	}
+	return storage.Uncertain(err)
+}
+
 // isTimeout tells whether etcd or gRPC gave up because of the time.
 func isTimeout(err error) bool {
 	return errors.Is(err, rpctypes.ErrTimeout) || codeOf(err) == codes.DeadlineExceeded
@@ -80,7 +93,7 @@ func codeOf(err error) codes.Code {
 	if errors.As(err, &etcdErr) {
 		return etcdErr.Code()
 	}
-	return status.Code(err)
+	return status.Code(err) // of what err wraps, too
 }
 
 // reason is an error's label in the metrics.

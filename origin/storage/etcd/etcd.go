@@ -49,10 +49,18 @@ type Options struct {
 
 const (
 	defaultDialTimeout = 10 * time.Second
-	// As kube-apiserver: a connection without an answer for so long is dead
-	// (storage/storagebackend/factory/etcd3.go).
-	keepaliveTime    = 30 * time.Second
-	keepaliveTimeout = 10 * time.Second
+	// A connection without an answer for so long is dead: watches are told of it then. etcd takes pings every 5 s;
+	// kube-apiserver has 30 and 10 s (storage/storagebackend/factory/etcd3.go), and does not say that what it answers
+	// from its cache meanwhile is old.
+	keepaliveTime    = 10 * time.Second
+	keepaliveTimeout = 5 * time.Second
+	// requestTimeout is how long etcd has for one request, outageTimeout if it did not answer the last one either:
+	// clients are told within 10 s, and few of them wait here. kube-apiserver waits for as long as its client.
+	requestTimeout = 7 * time.Second
+	outageTimeout  = 2 * time.Second
+	// watchPatience is for how long a watch waits for an etcd that cannot be reached: its reader must not take
+	// silence for peace.
+	watchPatience = 5 * time.Second
 	// streamWindow bounds what etcd sends on a watch that nobody reads, besides one message. It
 	// also is what a long range may have under way. gRPC's own estimate goes up to 16 MiB a stream.
 	streamWindow = 1 << 20
@@ -201,6 +209,17 @@ func (e *Engine) begin(ctx context.Context) (context.Context, func(), error) {
 	}, nil
 }
 
+// bounded gives one request its time.
+func (e *Engine) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	e.mu.Lock()
+	limit := requestTimeout
+	if e.mu.unreachable {
+		limit = outageTimeout
+	}
+	e.mu.Unlock()
+	return context.WithTimeout(ctx, limit)
+}
+
 // CurrentRevision reads the revision from a quorum. Calls at the same time share
 // a request that begins after each of them.
 func (e *Engine) CurrentRevision(ctx context.Context) (uint64, error) {
@@ -222,7 +241,7 @@ func (e *Engine) readRevision(ctx context.Context) (uint64, error) {
 	defer end()
 	started := time.Now()
 	// Any key does; this one every user of the store may read.
-	resp, err := e.client.Get(call, compactRevKey, clientv3.WithCountOnly())
+	resp, err := e.page(call, compactRevKey, []clientv3.OpOption{clientv3.WithCountOnly()})
 	if err := e.done(ctx, "revision", started, err); err != nil {
 		return 0, err
 	}

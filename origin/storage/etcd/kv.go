@@ -49,7 +49,7 @@ func (e *Engine) put(ctx context.Context, key string, value []byte, expect stora
 		opts = append(opts, clientv3.WithLease(id))
 	}
 	rev, err := e.change(call, key, expect, clientv3.OpPut(key, string(value), opts...))
-	return rev, id, e.answer(ctx, "put", started, err)
+	return rev, id, uncertain(e.answer(ctx, "put", started, err))
 }
 
 // Delete is a transaction like Put.
@@ -64,7 +64,7 @@ func (e *Engine) Delete(ctx context.Context, key string, expect storage.Precondi
 	defer end()
 	started := time.Now()
 	rev, err := e.change(call, key, expect, clientv3.OpDelete(key))
-	return rev, e.answer(ctx, "delete", started, err)
+	return rev, uncertain(e.answer(ctx, "delete", started, err))
 }
 
 // answer is done for changes, to which a conflict is no failure.
@@ -78,6 +78,8 @@ func (e *Engine) answer(ctx context.Context, operation string, started time.Time
 }
 
 func (e *Engine) change(ctx context.Context, key string, expect storage.Precondition, op clientv3.Op) (uint64, error) {
+	ctx, cancel := e.bounded(ctx)
+	defer cancel()
 	if expect.Revision > math.MaxInt64 {
 		expect.Revision = math.MaxInt64 // no key has it
 	}
@@ -147,7 +149,7 @@ func (e *Engine) readRange(ctx context.Context, opts storage.RangeOptions) (stor
 	rev := int64(min(opts.Revision, math.MaxInt64))
 	if from == "" {
 		// No key can match, but the revision must be one that can be read.
-		resp, err := e.client.Get(ctx, compactRevKey, clientv3.WithRev(rev), clientv3.WithCountOnly())
+		resp, err := e.page(ctx, compactRevKey, []clientv3.OpOption{clientv3.WithRev(rev), clientv3.WithCountOnly()})
 		if err != nil {
 			return storage.RangeResult{}, err
 		}
@@ -159,7 +161,7 @@ func (e *Engine) readRange(ctx context.Context, opts storage.RangeOptions) (stor
 		if left := opts.Limit - int64(len(res.KVs)); opts.Limit > 0 && left < limit {
 			limit = left
 		}
-		resp, err := e.client.Get(ctx, from, pageOptions(opts, to, rev, limit)...)
+		resp, err := e.page(ctx, from, pageOptions(opts, to, rev, limit))
 		if err != nil {
 			return storage.RangeResult{}, err
 		}
@@ -183,6 +185,13 @@ func (e *Engine) readRange(ctx context.Context, opts storage.RangeOptions) (stor
 		}
 		from = res.KVs[len(res.KVs)-1].Key + "\x00"
 	}
+}
+
+// page is one request of a range.
+func (e *Engine) page(ctx context.Context, from string, opts []clientv3.OpOption) (*clientv3.GetResponse, error) {
+	ctx, cancel := e.bounded(ctx)
+	defer cancel()
+	return e.client.Get(ctx, from, opts...)
 }
 
 func pageOptions(opts storage.RangeOptions, to string, rev, limit int64) []clientv3.OpOption {

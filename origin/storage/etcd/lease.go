@@ -127,6 +127,8 @@ func (l *leases) forgetID(id clientv3.LeaseID) {
 
 func (e *Engine) grantLease(ctx context.Context, seconds int64) (clientv3.LeaseID, error) {
 	started := time.Now()
+	ctx, cancel := e.bounded(ctx)
+	defer cancel()
 	resp, err := e.client.Grant(ctx, seconds)
 	e.metrics.requests.WithLabelValues("lease").Observe(time.Since(started).Seconds())
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -53,7 +54,7 @@ type watcher struct {
 }
 
 // Watch opens a watch. ctx does not bound its life, Close does; an etcd that cannot be
-// reached is waited for by Next.
+// reached is waited for by Next, for watchPatience.
 func (e *Engine) Watch(ctx context.Context, opts storage.WatchOptions) (storage.Watcher, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -115,6 +116,7 @@ func (w *watcher) Close() {
 func (w *watcher) run() {
 	defer close(w.done)
 	var pause pauses
+	lost := time.Now()
 	for {
 		confirmed, err := w.follow()
 		w.setStream(nil)
@@ -130,6 +132,11 @@ func (w *watcher) run() {
 		}
 		if confirmed {
 			pause.reset()
+			lost = time.Now()
+		}
+		if time.Since(lost) > watchPatience {
+			w.err = fmt.Errorf("%w: etcd %s: %w", storage.ErrUnavailable, w.engine.endpoints, err)
+			return
 		}
 		w.engine.log.Debug("a watch of etcd is resumed", "prefix", string(w.key), "revision", w.position(), "error", err)
 		w.engine.metrics.reopened.Inc()
