@@ -22,7 +22,6 @@ import (
 type frameConn struct {
 	*http2.Framer
 	t       testing.TB
-	conn    *tls.Conn
 	nextID  uint32
 	encoder *hpack.Encoder
 	block   bytes.Buffer
@@ -35,17 +34,22 @@ func (ts *testServer) dialFrames(settings ...http2.Setting) *frameConn {
 		ts.t.Fatal(err)
 	}
 	ts.t.Cleanup(func() { _ = conn.Close() })
+	return newFrameConn(ts.t, conn, settings...)
+}
+
+func newFrameConn(t testing.TB, conn *tls.Conn, settings ...http2.Setting) *frameConn {
+	t.Helper()
 	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
-		ts.t.Fatal(err)
+		t.Fatal(err)
 	}
-	f := &frameConn{Framer: http2.NewFramer(conn, conn), t: ts.t, conn: conn, nextID: 1}
+	f := &frameConn{Framer: http2.NewFramer(conn, conn), t: t, nextID: 1}
 	f.encoder = hpack.NewEncoder(&f.block)
 	f.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
-		ts.t.Fatal(err)
+		t.Fatal(err)
 	}
 	if err := f.WriteSettings(settings...); err != nil {
-		ts.t.Fatal(err)
+		t.Fatal(err)
 	}
 	return f
 }

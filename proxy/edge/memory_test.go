@@ -37,8 +37,9 @@ func TestMain(m *testing.M) {
 
 // serveForMemory serves streams and a report of its memory until its input ends.
 func serveForMemory() {
+	var stalled stalledWrites
 	s, err := New(Options{
-		Listen: "127.0.0.1:0", SidecarListen: "127.0.0.1:0",
+		Listen: "127.0.0.1:0", SidecarListen: "127.0.0.1:0", WriteTimeout: time.Hour,
 		Handler: handlerFunc(func(_ context.Context, r *api.Request) *api.Response {
 			switch r.Path {
 			case "/memory":
@@ -48,8 +49,17 @@ func serveForMemory() {
 				for range 6 { // stacks shrink by half in a collection
 					runtime.GC()
 				}
+				if r.RawQuery == "go" {
+					return text(goMemory())
+				}
 				debug.FreeOSMemory()
 				return text(residentMemory())
+			case "/stalled":
+				return text(strconv.Itoa(stalled.count()))
+			case "/stall":
+				return &api.Response{Status: 200, Stream: &streamFunc{start: func(w api.StreamWriter) { go stalled.stream(w) }}}
+			case "/list":
+				return &api.Response{Status: 200, Length: 1 << 40, Ready: true, BodyTo: writerTo(stalled.list)}
 			case "/watch":
 				return &api.Response{Status: 200, Stream: &streamFunc{start: func(w api.StreamWriter) {
 					_ = w.WriteFrames([][]byte{make([]byte, 6<<10)})
@@ -79,6 +89,13 @@ func residentMemory() string {
 		}
 	}
 	return "0"
+}
+
+// goMemory is what objects and stacks take, in bytes.
+func goMemory() string {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return strconv.FormatUint(m.HeapInuse+m.StackInuse, 10)
 }
 
 // BenchmarkIdleMemory reports the resident memory of a server for each connection
@@ -127,7 +144,7 @@ type memoryServerProcess struct {
 	cancel        context.CancelFunc
 }
 
-func startMemoryServer(b *testing.B) *memoryServerProcess {
+func startMemoryServer(b testing.TB) *memoryServerProcess {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), memoryServer+"=1")
 	cmd.Stderr = os.Stderr
@@ -163,8 +180,14 @@ func (s *memoryServerProcess) stop() {
 	_ = s.cmd.Wait()
 }
 
-func (s *memoryServerProcess) memory(b *testing.B, query string) int {
-	resp, err := http.Get("http://" + s.plain + "/memory" + query)
+func (s *memoryServerProcess) memory(b testing.TB, query string) int {
+	return s.ask(b, "/memory"+query)
+}
+
+// ask returns the number that the server answers with.
+func (s *memoryServerProcess) ask(b testing.TB, path string) int {
+	b.Helper()
+	resp, err := http.Get("http://" + s.plain + path)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -14,6 +14,7 @@ type metrics struct {
 	rejected     *prometheus.CounterVec // by listener, reason
 	malformed    *prometheus.CounterVec // by code
 	certificates *prometheus.CounterVec // by result
+	slow         prometheus.Counter
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -38,11 +39,32 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Name: "kubeweir_serving_certificate_reloads_total",
 			Help: "Changes of the serving certificate files, by result (ok, error).",
 		}, []string{"result"}),
+		slow: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "kubeweir_slow_watches_ended_total",
+			Help: "Watches ended because their client did not read while the memory for such writes was used up (see kubeweir_response_buffer_bytes); those that a write timeout ends are not among them.",
+		}),
 	}
 	if r != nil {
-		r.MustRegister(m.connections, m.accepted, m.rejected, m.malformed, m.certificates)
+		r.MustRegister(m.connections, m.accepted, m.rejected, m.malformed, m.certificates, m.slow)
 	}
 	return m
+}
+
+// watchBuffers shows how much of the budget of write buffers is in use.
+func watchBuffers(r prometheus.Registerer, b *buffers) {
+	if r == nil {
+		return
+	}
+	r.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "kubeweir_response_buffer_bytes",
+			Help: "Bytes of buffers held by responses that are being written: most of them wait for their clients.",
+		}, func() float64 { return float64(b.held.Load()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "kubeweir_response_buffer_bytes_limit",
+			Help: "Bytes of such buffers beyond which watches whose clients do not read are ended.",
+		}, func() float64 { return bufferBudget }),
+	)
 }
 
 func listenerName(l api.Listener) string {

@@ -22,36 +22,10 @@ const (
 	// recordsBuffer gathers the TLS records of a writeSlice; 32 bytes more for each
 	// are enough for AEAD ciphers.
 	recordsBuffer = writeSlice / recordSize * (recordSize + 32)
+	// slowWrite is how long a write takes to a client that is not waited for with much
+	// in hand again.
+	slowWrite = 100 * time.Millisecond
 )
-
-// A buffer is pooled scratch space of one of three sizes.
-type buffer struct{ b []byte }
-
-type buffers struct{ small, large, records sync.Pool }
-
-func (p *buffers) get(size int) *buffer {
-	pool, size := p.of(size)
-	if b, ok := pool.Get().(*buffer); ok {
-		return b
-	}
-	return &buffer{b: make([]byte, 0, size)}
-}
-
-func (p *buffers) put(b *buffer) {
-	pool, _ := p.of(cap(b.b))
-	b.b = b.b[:0]
-	pool.Put(b)
-}
-
-func (p *buffers) of(size int) (*sync.Pool, int) {
-	switch {
-	case size <= smallBuffer:
-		return &p.small, smallBuffer
-	case size < recordsBuffer:
-		return &p.large, largeBuffer
-	}
-	return &p.records, recordsBuffer
-}
 
 // output is the writing side of an HTTP/1.1 connection, used by one goroutine at
 // a time but for continue100.
@@ -62,6 +36,8 @@ type output struct {
 	deadline time.Time
 	// gathered holds TLS records between gather and release.
 	gathered *buffer
+	// slow says that the last write waited for the client.
+	slow bool
 
 	// mu keeps an interim response out of a final one.
 	mu sync.Mutex
@@ -75,11 +51,15 @@ func (o *output) init(c *conn) { o.c, o.nc, o.records = c, c.nc, c.records }
 // the connection is of no use any more.
 func (o *output) Write(p []byte) (n int, err error) {
 	for {
-		if err := o.arm(); err != nil {
+		began, err := o.arm()
+		if err != nil {
 			return n, err
 		}
 		m, err := o.writePart(p[:min(len(p), writeSlice)])
 		n += m
+		if o.slow = time.Since(began) > slowWrite; o.slow && err == nil {
+			err = o.release()
+		}
 		if err != nil {
 			return n, err
 		}
@@ -91,19 +71,21 @@ func (o *output) Write(p []byte) (n int, err error) {
 
 // writePart writes p within one deadline; of several TLS records many at a time.
 func (o *output) writePart(p []byte) (n int, err error) {
-	if o.records == nil || o.gathered != nil || len(p) <= recordSize {
+	if o.records == nil || o.gathered != nil || o.slow || len(p) <= recordSize {
 		return o.nc.Write(p)
 	}
 	return o.records.through(o.nc, &o.c.srv.buffers, p)
 }
 
-// gather has TLS records written many at a time from now on, until release.
+// gather has TLS records written many at a time from now on, until release or until
+// the client proves slow.
 func (o *output) gather() {
-	if o.records == nil {
+	if o.records == nil || o.slow {
 		return
 	}
-	o.gathered = o.c.srv.buffers.get(recordsBuffer)
-	o.records.gather(o.gathered)
+	if o.gathered = o.c.srv.buffers.getLarge(recordsBuffer); o.gathered != nil {
+		o.records.gather(o.gathered)
+	}
 }
 
 // release writes what is gathered, at most a writeSlice, for which the client has
@@ -112,7 +94,7 @@ func (o *output) release() error {
 	if o.gathered == nil {
 		return nil
 	}
-	err := o.arm()
+	_, err := o.arm()
 	if releaseErr := o.records.release(); err == nil {
 		err = releaseErr
 	}
@@ -122,13 +104,20 @@ func (o *output) release() error {
 }
 
 // arm pushes the deadline ahead when less than three quarters of it are left.
-func (o *output) arm() error {
+func (o *output) arm() (now time.Time, err error) {
 	now, timeout := time.Now(), o.c.srv.o.WriteTimeout
 	if o.deadline.Sub(now) >= timeout-timeout/4 {
-		return nil
+		return now, nil
 	}
 	o.deadline = now.Add(timeout)
-	return o.nc.SetWriteDeadline(o.deadline)
+	return now, o.nc.SetWriteDeadline(o.deadline)
+}
+
+// writable reports whether the socket takes something at once, where that can be told.
+func (o *output) writable() bool {
+	raw := socketOf(o.c.raw)
+	ok := true
+	return raw == nil || raw.Control(func(fd uintptr) { ok = writable(fd) }) == nil && ok
 }
 
 // disarm takes the deadline away, for an Upgrade.

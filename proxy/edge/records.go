@@ -70,7 +70,10 @@ func (r *records) through(tc io.Writer, pool *buffers, p []byte) (n int, err err
 	if len(p) > 3*recordSize {
 		size = recordsBuffer
 	}
-	buf := pool.get(size)
+	buf := pool.getLarge(size)
+	if buf == nil {
+		return tc.Write(p)
+	}
 	defer pool.put(buf)
 	r.gather(buf)
 	n, err = tc.Write(p)

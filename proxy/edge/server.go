@@ -74,6 +74,7 @@ func New(o Options) (*Server, error) {
 	s.base, s.cut = context.WithCancel(context.Background())
 	s.mu.conns = make(map[*conn]struct{})
 	s.http2 = newHTTP2Server(s)
+	watchBuffers(o.Registerer, &s.buffers)
 	get := o.GetCertificate
 	if get == nil {
 		source, err := s.certificateSource()

@@ -8,7 +8,10 @@ import (
 	"github.com/kubeweir/kubeweir/internal/api"
 )
 
-var errStreamOver = errors.New("the stream is over")
+var (
+	errStreamOver = errors.New("the stream is over")
+	errSlow       = errors.New("the client does not read while memory for those who do not is short")
+)
 
 // stream1 is a long-running response over HTTP/1.1. Whoever has frames writes
 // them; the only goroutine of an idle one is blocked in a read that ends when the
@@ -164,7 +167,15 @@ func (s *stream1) WriteFrames(frames [][]byte) error {
 		return nil
 	}
 	s.c.srv.alone(nil)
-	w := frameWriter{dst: &s.c.out, buf: s.c.srv.buffers.get(size + chunkOverhead)}
+	if s.c.srv.buffers.short() && !s.c.out.writable() {
+		s.c.srv.metrics.slow.Inc()
+		return s.broken(errSlow)
+	}
+	room := size + chunkOverhead
+	if s.c.out.slow {
+		room = smallBuffer
+	}
+	w := frameWriter{dst: &s.c.out, buf: s.c.srv.buffers.get(room)}
 	defer s.c.srv.buffers.put(w.buf)
 	if s.chunked {
 		w.buf.b = appendChunkHead(w.buf.b, size)
@@ -177,12 +188,17 @@ func (s *stream1) WriteFrames(frames [][]byte) error {
 	}
 	w.flush()
 	if w.err != nil {
-		s.err = w.err
-		s.c.abort() // wakes wait
-		return s.err
+		return s.broken(w.err)
 	}
 	s.written += int64(size)
 	return nil
+}
+
+// broken ends a stream to which nothing can be written any more. The caller holds mu.
+func (s *stream1) broken(err error) error {
+	s.err = err
+	s.c.abort() // wakes wait
+	return err
 }
 
 // Close implements api.StreamWriter.

@@ -25,6 +25,8 @@ type stream2 struct {
 	over    bool
 	written int64
 	err     error
+	// unbuffered has room for nothing, so that frames are passed on one by one.
+	unbuffered buffer
 }
 
 // serveStream2 writes the head, starts the stream and waits for its end.
@@ -88,8 +90,11 @@ func (s *stream2) WriteFrames(frames [][]byte) error {
 		return nil
 	}
 	s.c.srv.alone(nil)
-	w := frameWriter{dst: s.sw, buf: s.c.srv.buffers.get(size)}
-	defer s.c.srv.buffers.put(w.buf)
+	w := frameWriter{dst: s.sw, buf: &s.unbuffered}
+	if !s.c.srv.buffers.short() {
+		w.buf = s.c.srv.buffers.get(size)
+		defer s.c.srv.buffers.put(w.buf)
+	}
 	for _, f := range frames {
 		w.add(f)
 	}

@@ -1,0 +1,245 @@
+package edge
+
+import (
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+)
+
+// stalledWrites writes without end and knows which writes stand still.
+type stalledWrites struct {
+	mu    sync.Mutex
+	begun map[any]time.Time // of each write that is under way
+}
+
+// count is how many writes have stood still for a moment.
+func (s *stalledWrites) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, begun := range s.begun {
+		if time.Since(begun) > 200*time.Millisecond {
+			n++
+		}
+	}
+	return n
+}
+
+func (s *stalledWrites) write(key any, f func() error) error {
+	s.mu.Lock()
+	if s.begun == nil {
+		s.begun = make(map[any]time.Time)
+	}
+	s.begun[key] = time.Now()
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		delete(s.begun, key)
+		s.mu.Unlock()
+	}()
+	return f()
+}
+
+// stream writes as a watch that has much to catch up with.
+func (s *stalledWrites) stream(w api.StreamWriter) {
+	frames := make([][]byte, 256)
+	for i := range frames {
+		frames[i] = stalledPiece
+	}
+	for s.write(w, func() error { return w.WriteFrames(frames) }) == nil {
+	}
+}
+
+func (s *stalledWrites) list(w io.Writer) (n int64, err error) {
+	for err == nil {
+		err = s.write(w, func() error {
+			m, err := w.Write(stalledPiece)
+			n += int64(m)
+			return err
+		})
+	}
+	return n, err
+}
+
+var stalledPiece = make([]byte, 6<<10)
+
+// TestStalledClients: what clients that stop reading cost is bounded over all of them,
+// 120 MiB for the first thousand (30 of them the connections), 60 KiB for each that follows.
+func TestStalledClients(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		open    func(*testing.T, *memoryServerProcess, int)
+		clients int
+		most    int // MiB
+	}{
+		{"watches over TLS", stallTLS("/stall"), 1000, 120},
+		{"more watches over TLS", stallTLS("/stall"), 2000, 190},
+		{"watches over HTTP/2", stallStreams, 1000, 120},
+		{"lists over TLS", stallTLS("/list"), 2000, 170},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if raceEnabled {
+				tc.clients /= 8 // handshakes take long, and the bounds are the same
+			}
+			server := startMemoryServer(t)
+			defer server.stop()
+			before := server.memory(t, "?go")
+			tc.open(t, server, tc.clients)
+			got := (server.memory(t, "?go") - before) >> 20
+			t.Logf("%d stalled clients cost %d MiB", tc.clients, got)
+			if got > tc.most {
+				t.Errorf("%d stalled clients cost %d MiB, more than %d", tc.clients, got, tc.most)
+			}
+		})
+	}
+}
+
+// TestBuffersShrink: the more is held, the less is given, and all comes back.
+func TestBuffersShrink(t *testing.T) {
+	var p buffers
+	sizes := map[int]int{}
+	var all []*buffer
+	for range 2000 {
+		b := p.get(recordsBuffer)
+		sizes[cap(b.b)]++
+		all = append(all, b)
+	}
+	large := (recordsAllowed/recordsBuffer + 1) * recordsBuffer
+	if n := sizes[recordsBuffer]; n != recordsAllowed/recordsBuffer+1 {
+		t.Errorf("%d of the largest", n)
+	}
+	if n := sizes[largeBuffer]; n != (largeAllowed-large)/largeBuffer+1 {
+		t.Errorf("%d large ones", n)
+	}
+	if p.getLarge(largeBuffer) != nil || p.short() {
+		t.Error("not the state between large and short")
+	}
+	for !p.short() {
+		all = append(all, p.get(1))
+	}
+	if held := p.held.Load(); held > bufferBudget+smallBuffer {
+		t.Errorf("%d bytes are held", held)
+	}
+	for _, b := range all {
+		p.put(b)
+	}
+	if held := p.held.Load(); held != 0 {
+		t.Errorf("%d bytes are left over", held)
+	}
+}
+
+// TestShortOfBuffers: then a watch whose client does not read ends at once, and one
+// whose client reads goes on.
+func TestShortOfBuffers(t *testing.T) {
+	ts, streams := startStreams(t)
+	ts.buffers.held.Add(2 * bufferBudget)
+	frame := [][]byte{make([]byte, 100<<10), make([]byte, 10)}
+	over(t, ts, func(t *testing.T, c *http.Client, url string) {
+		resp, err := c.Get(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		s := receive(t, streams, "stream")
+		w := receive(t, s.writer, "writer")
+		for range 20 {
+			if err := w.WriteFrames(frame); err != nil {
+				t.Fatalf("a client that reads: %v", err)
+			}
+			if _, err := io.CopyN(io.Discard, resp.Body, 100<<10+10); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.Close()
+		s.over(t)
+	})
+	if runtime.GOOS != "linux" {
+		return
+	}
+	c := ts.dialTLS()
+	c.send("GET /stall HTTP/1.1\r\nHost: x\r\n\r\n")
+	s := receive(t, streams, "stream")
+	w := receive(t, s.writer, "writer")
+	failed := make(chan error, 1)
+	go func() {
+		for {
+			if err := w.WriteFrames(frame[1:]); err != nil {
+				failed <- err
+				return
+			}
+		}
+	}()
+	if err := receive(t, failed, "error"); !errors.Is(err, errSlow) {
+		t.Errorf("a client that does not: %v", err)
+	}
+	s.over(t)
+}
+
+// await waits until n writes stand still, or are over because memory is short.
+func (s *memoryServerProcess) await(t *testing.T, n int) {
+	t.Helper()
+	for end := time.Now().Add(6 * patience); s.ask(t, "/stalled") < n; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d of %d writes stand still", s.ask(t, "/stalled"), n)
+		}
+	}
+}
+
+// stallTLS opens connections that send one request and never read.
+func stallTLS(path string) func(*testing.T, *memoryServerProcess, int) {
+	return func(t *testing.T, s *memoryServerProcess, n int) {
+		dialer := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
+			return raw.Control(func(fd uintptr) {
+				_ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096)
+			})
+		}}
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		for range 8 {
+			wg.Go(func() {
+				for range n / 8 {
+					nc, err := tls.DialWithDialer(&dialer, "tcp", s.secure, s.tls)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					_, _ = io.WriteString(nc, "GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n")
+					mu.Lock()
+					s.conns = append(s.conns, nc)
+					mu.Unlock()
+				}
+			})
+		}
+		wg.Wait()
+		s.await(t, min(n, 900)/8*8)
+	}
+}
+
+// stallStreams opens watches over HTTP/2 whose windows are never opened.
+func stallStreams(t *testing.T, s *memoryServerProcess, n int) {
+	for range max(1, n/DefaultMaxStreams) {
+		cfg := s.tls.Clone()
+		cfg.NextProtos = []string{"h2"}
+		nc, err := tls.Dial("tcp", s.secure, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.conns = append(s.conns, nc)
+		c := newFrameConn(t, nc, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 16})
+		for range DefaultMaxStreams {
+			c.request("GET", "/stall", false)
+		}
+	}
+	s.await(t, max(1, n/DefaultMaxStreams)*DefaultMaxStreams)
+}

@@ -1,0 +1,5 @@
+//go:build !linux
+
+package edge
+
+func writable(uintptr) bool { return true }
