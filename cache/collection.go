@@ -108,7 +108,7 @@ func (c *Collection) ViewAt(rv uint64) (*View, error) {
 // chunked list can go on from the version at which it began.
 func (c *Collection) Retain(v *View) {
 	if v.rv <= c.store.rv.Load() { // else it is kept anyway, until history reaches it
-		c.store.retain.put(v, time.Now())
+		c.store.keep(v, time.Now())
 	}
 }
 
@@ -185,6 +185,19 @@ func (c *Collection) Fresh(ctx context.Context) (uint64, error) {
 // Watch is Mux().Watch.
 func (c *Collection) Watch(from uint64, f *object.Filter, notify func()) (*watchmux.Watcher, error) {
 	return c.store.mux.Watch(from, f, notify)
+}
+
+// follow is View and a watcher of all that comes after it.
+func (c *Collection) follow(f *object.Filter, notify func()) (*View, *watchmux.Watcher, error) {
+	c.store.publish.Lock() // so that the store and its mux are at the same event
+	defer c.store.publish.Unlock()
+	v := c.View()
+	if v.rv > c.store.rv.Load() { // see hold: it has what is still to come up to there
+		w, err := c.store.mux.Watch(v.rv, f, notify)
+		return v, w, err
+	}
+	w, err := c.store.mux.Follow(f, notify)
+	return v, w, err
 }
 
 // Mux fans out the collection's events.

@@ -115,7 +115,7 @@ func (c *Collection) compare(ctx context.Context, version uint64) error {
 	for {
 		v := c.View()
 		switch {
-		case v.rv >= refs.meta.ResourceVersion:
+		case v.rv > refs.meta.ResourceVersion, c.store.isWhole(refs.meta.ResourceVersion):
 			return nil
 		case refs.name(v):
 			c.hold(v, refs.meta.ResourceVersion)
@@ -212,7 +212,7 @@ var errProbed = errors.New("probe done")
 func (c *Collection) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, (probeSeconds+2)*time.Second)
 	defer cancel()
-	last := c.RV()
+	last, shared := c.whole(), false
 	var bookmark uint64
 	opts := WatchOptions{ResourceVersion: last, TimeoutSeconds: probeSeconds, Probe: true}
 	err := c.feed.source.Watch(ctx, c.resource, c.encoding, opts, func(ev Event) error {
@@ -225,7 +225,7 @@ func (c *Collection) probe(ctx context.Context) error {
 		}
 		o, err := c.feed.decode(ev.Object)
 		if err == nil {
-			last = max(last, o.RV)
+			last, shared = max(last, o.RV), o.RV == last
 		}
 		return err
 	})
@@ -238,9 +238,25 @@ func (c *Collection) probe(ctx context.Context) error {
 	if err := c.WaitFor(ctx, last, catchUpLimit); err != nil {
 		return err
 	}
+	if shared && !c.store.isWhole(last) {
+		return errShared // the feed may be between two of them
+	}
 	c.store.progress(bookmark)
 	return nil
 }
+
+// whole is the version up to which the collection surely holds every change.
+func (c *Collection) whole() uint64 {
+	rv := c.store.resume()
+	if ahead := c.ahead.Load(); ahead != nil {
+		rv = max(rv, ahead.rv)
+	}
+	return rv
+}
+
+// errShared: what a proof has seen last are several changes of one version, and of such
+// a version nobody knows whether all of it has come.
+var errShared = errors.New("the last version has several changes")
 
 // errNoBookmark: the source's watches bring none, so nothing can be proved.
 var errNoBookmark = errors.New("the watch ended without a bookmark")

@@ -52,14 +52,14 @@ type world struct {
 	watches []*follower
 	down    bool
 	live    map[string]bool
-	decoded map[uint64]*object.Object // by version
+	decoded map[string]*object.Object // by key and version
 	compact bool                      // the source's history; the feed may have to list again
 }
 
 func newWorld(t *testing.T, seed uint64, enc api.Encoding) *world {
 	w := &world{
 		t: t, rand: rand.New(rand.NewPCG(seed, 7)), enc: enc,
-		live: map[string]bool{}, decoded: map[uint64]*object.Object{},
+		live: map[string]bool{}, decoded: map[string]*object.Object{},
 	}
 	w.source = cachetest.New(cachetest.PodResource())
 	if w.rand.IntN(2) == 0 {
@@ -116,8 +116,8 @@ func (w *world) run(steps int) {
 // guarantees checks all that a watcher got. A list in between hides changes, so
 // then it is not compared with the history.
 func (w *world) guarantees(fl *follower) {
-	truth := watchtest.Truth{From: 0, Complete: true, Events: w.truth(fl.filter)}
-	checks := []error{watchtest.Ordered(fl.seen), watchtest.Unique(fl.seen), watchtest.Consistent(fl.seen)}
+	truth := watchtest.Truth{From: 0, Complete: true, Shared: true, Events: w.truth(fl.filter)}
+	checks := []error{watchtest.Rising(fl.seen), watchtest.Unique(fl.seen), watchtest.Consistent(fl.seen)}
 	if !w.compact {
 		checks = append(checks, watchtest.Check(fl.seen, truth))
 	}
@@ -164,8 +164,10 @@ func (w *world) step() {
 		if w.compact {
 			w.source.Compact()
 		}
-	case n < 80:
+	case n < 79:
 		w.source.Hold()
+	case n < 81:
+		w.together()
 	case n < 84:
 		w.source.Release()
 	case n < 90:
@@ -198,6 +200,37 @@ func (w *world) write() {
 		delete(w.live, key)
 	default:
 		w.source.Update(cachetest.Pods, pod)
+	}
+}
+
+// together deletes several objects at one version, and sometimes ends the watches
+// between two of them.
+func (w *world) together() {
+	var keys []string
+	for key := range w.live {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	w.rand.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
+	keys = keys[:min(len(keys), 1+w.rand.IntN(6))]
+	if len(keys) == 0 {
+		return
+	}
+	cut := w.rand.IntN(2) == 0
+	if cut {
+		w.source.Release()
+		w.source.Cut(w.rand.IntN(len(keys) + 1))
+	}
+	w.source.DeleteTogether(cachetest.Pods, keys...)
+	for _, key := range keys {
+		delete(w.live, key)
+	}
+	if cut { // until it has gone on
+		synctest.Wait()
+		for _, fl := range w.watches {
+			fl.readNow(w)
+		}
+		time.Sleep(time.Minute)
 	}
 }
 
@@ -270,17 +303,15 @@ func (w *world) want(rv uint64, f *object.Filter) []string {
 }
 
 func (w *world) decode(o cachetest.Object) *object.Object {
-	rv, err := strconv.ParseUint(o.GetResourceVersion(), 10, 64)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	if w.decoded[rv] == nil {
-		w.decoded[rv], err = cachetest.PodResource().Schema.Decode(w.enc, cachetest.Encode(o, w.enc))
+	id := o.GetNamespace() + "/" + o.GetName() + "@" + o.GetResourceVersion()
+	if w.decoded[id] == nil {
+		var err error
+		w.decoded[id], err = cachetest.PodResource().Schema.Decode(w.enc, cachetest.Encode(o, w.enc))
 		if err != nil {
 			w.t.Fatal(err)
 		}
 	}
-	return w.decoded[rv]
+	return w.decoded[id]
 }
 
 func (w *world) compare(what string, rv uint64, got []string, f *object.Filter) {
@@ -381,23 +412,12 @@ func (w *world) follow() {
 }
 
 func (fl *follower) read(w *world) {
-	if fl.ended || w.rand.IntN(3) == 0 {
+	if w.rand.IntN(3) == 0 {
 		return
 	}
-	deliveries, rv, err := fl.watcher.Next(nil, 1<<20)
-	for _, d := range deliveries {
-		fl.apply(w.t, d)
-	}
-	if err != nil {
-		fl.ended = true
-		if !errors.Is(err, watchmux.ErrExpired) {
-			w.t.Errorf("watch ended: %v", err)
-		}
+	rv, ok := fl.readNow(w)
+	if !ok {
 		return
-	}
-	fl.seen.Events = append(fl.seen.Events, watchtest.WireEvent{Type: api.Bookmark, RV: rv})
-	if rv < fl.last {
-		w.t.Errorf("the watcher is at %d after an event at %d", rv, fl.last)
 	}
 	got := names(slices.Collect(maps.Values(fl.state)))
 	slices.Sort(got)
@@ -408,8 +428,31 @@ func (fl *follower) read(w *world) {
 	}
 }
 
+// readNow reads what there is, to the version rv.
+func (fl *follower) readNow(w *world) (rv uint64, ok bool) {
+	if fl.ended {
+		return 0, false
+	}
+	deliveries, rv, err := fl.watcher.Next(nil, 1<<20)
+	for _, d := range deliveries {
+		fl.apply(w.t, d)
+	}
+	if err != nil {
+		fl.ended = true
+		if !errors.Is(err, watchmux.ErrExpired) {
+			w.t.Errorf("watch ended: %v", err)
+		}
+		return 0, false
+	}
+	fl.seen.Events = append(fl.seen.Events, watchtest.WireEvent{Type: api.Bookmark, RV: rv})
+	if rv < fl.last {
+		w.t.Errorf("the watcher is at %d after an event at %d", rv, fl.last)
+	}
+	return rv, true
+}
+
 func (fl *follower) apply(t *testing.T, d watchmux.Delivery) {
-	if d.RV <= fl.last {
+	if d.RV < fl.last {
 		t.Errorf("event %s %s at %d after %d", d.Type, d.Object.Key, d.RV, fl.last)
 	}
 	fl.last = d.RV

@@ -199,7 +199,7 @@ func (f *feed) stream(ctx context.Context) error {
 		if err := f.checkRewound(ctx); err != nil {
 			return err
 		}
-		return f.watch(ctx, WatchOptions{ResourceVersion: f.store.rv.Load()}, nil)
+		return f.watch(ctx, WatchOptions{ResourceVersion: f.store.resume()}, nil)
 	}
 	l, err := f.startList(ctx)
 	if err != nil {

@@ -205,7 +205,7 @@ func TestOddSources(t *testing.T) {
 		version: 13,
 		state:   "13: a/1@12 a/3@11 a/4@13",
 		events:  "MODIFIED a/1@9 ADDED a/3@11 MODIFIED a/1@12 ADDED a/4@13",
-		calls:   "watch 0 initial=true, watch 11 initial=false",
+		calls:   "watch 0 initial=true, watch 10 initial=false",
 	}, {
 		name: "an event out of order is a reason to list again",
 		streams: []stream{
@@ -264,12 +264,73 @@ func TestOddSources(t *testing.T) {
 		},
 		version: 9, stopped: "a/2 at 8 does not fit",
 	}, {
+		name: "a deletion without a version",
+		streams: []stream{
+			{events: "ADDED a/1@5 ADDED a/2@6 ADDED a/3@7 END @8", end: expired},
+			{events: "ADDED a/1@5 ADDED a/2@6 END @8"},
+		},
+		version: 10, stopped: "no version is left for the deletion of a/3",
+	}, {
 		name: "more deletions than versions",
 		streams: []stream{
 			{events: "ADDED a/1@5 ADDED a/2@6 ADDED a/3@7 END @8", end: expired},
 			{events: "ADDED a/1@9 END @10"},
 		},
-		version: 10, stopped: "no version is left for the deletion of a/3",
+		version: 10,
+		state:   "10: a/1@9",
+		events:  "DELETED a/2@9 DELETED a/3@9 MODIFIED a/1@9",
+		calls:   "watch 0 initial=true, watch 0 initial=true",
+	}, {
+		name: "deletions that share a version", // an etcd lease that ends
+		streams: []stream{
+			{events: "ADDED a/1@5 ADDED a/2@6 END @8 DELETED a/1@9 DELETED a/2@9 BOOKMARK @9"},
+		},
+		version: 9,
+		state:   "9:",
+		events:  "DELETED a/1@9 DELETED a/2@9",
+		calls:   "watch 0 initial=true",
+	}, {
+		name: "changes that share a version, and a bookmark between them",
+		streams: []stream{
+			{events: "ADDED a/1@5 ADDED a/2@6 END @8 DELETED a/1@9 BOOKMARK @9 MODIFIED a/2@9 ADDED a/3@9 ADDED a/4@10"},
+		},
+		version: 10,
+		state:   "10: a/2@9 a/3@9 a/4@10",
+		events:  "DELETED a/1@9 MODIFIED a/2@9 ADDED a/3@9 ADDED a/4@10",
+		calls:   "watch 0 initial=true",
+	}, {
+		name: "a watch that breaks between two deletions of a version",
+		streams: []stream{
+			{events: "ADDED a/1@5 ADDED a/2@6 ADDED a/3@7 END @8 DELETED a/1@9", end: errEOF},
+			{events: "DELETED a/1@9 DELETED a/2@9", end: errEOF},
+			{events: "DELETED a/1@9 DELETED a/2@9 DELETED a/3@9 BOOKMARK @9", end: errEOF},
+			{events: "ADDED a/5@10"},
+		},
+		version: 9,
+		state:   "10: a/5@10",
+		events:  "DELETED a/1@9 DELETED a/2@9 DELETED a/3@9 ADDED a/5@10",
+		calls:   "watch 0 initial=true, watch 8 initial=false, watch 8 initial=false, watch 9 initial=false",
+	}, {
+		name: "a list after a watch that broke between two changes of a version",
+		streams: []stream{
+			{events: "ADDED a/1@5 ADDED a/2@6 ADDED a/3@7 END @8 DELETED a/1@9", end: errEOF},
+			{end: expired},
+			{events: "ADDED a/3@7 ADDED a/4@9 END @9"},
+		},
+		version: 9,
+		state:   "9: a/3@7 a/4@9",
+		events:  "DELETED a/1@9 DELETED a/2@9 ADDED a/4@9",
+		calls:   "watch 0 initial=true, watch 8 initial=false, watch 0 initial=true",
+	}, {
+		name: "a change of a version that was passed",
+		streams: []stream{
+			{events: "ADDED a/1@5 ADDED a/2@6 END @8 DELETED a/1@9 ADDED a/3@10 DELETED a/2@9"},
+			{events: "ADDED a/3@10 END @11"},
+		},
+		version: 11,
+		state:   "11: a/3@10",
+		events:  "DELETED a/1@9 ADDED a/3@10 DELETED a/2@11",
+		calls:   "watch 0 initial=true, watch 0 initial=true",
 	}} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

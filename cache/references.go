@@ -17,6 +17,8 @@ type references struct {
 	items []reference
 	// newest is the highest version among items.
 	newest uint64
+	// unnamed: there are no items; the collection has come to the version anyway.
+	unnamed bool
 }
 
 type reference struct {
@@ -47,7 +49,7 @@ func (c *Collection) references(ctx context.Context, opts ReferenceOptions) (*re
 	refs, _, err := c.referrer.flights.Do(ctx, opts, func(ctx context.Context) (*references, error) {
 		if opts.Continue == "" && c.isBusy() {
 			if rv, ok := c.overtaken(ctx); ok {
-				return &references{meta: ListMeta{ResourceVersion: rv}}, nil
+				return &references{meta: ListMeta{ResourceVersion: rv}, unnamed: true}, nil
 			}
 		}
 		return c.listReferences(ctx, opts)

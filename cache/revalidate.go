@@ -75,7 +75,8 @@ func (r *Reader) confirm(ctx context.Context, c readable, q *query, from string,
 	deadline := time.Now().Add(r.wait)
 	for {
 		v := c.View()
-		if v.RV() >= refs.meta.ResourceVersion {
+		// At the list's own version some of several changes may still be to come.
+		if v.RV() > refs.meta.ResourceVersion || refs.unnamed {
 			if from != "" {
 				return r.exact(ctx, c, q, refs.meta.ResourceVersion, from)
 			}

@@ -49,9 +49,14 @@ type store struct {
 	// last copy.
 	mu struct {
 		sync.Mutex
-		tree    *objectTree
-		copy    *objectTree // of tree, shared by views; nil after a change
-		rv      uint64
+		tree *objectTree
+		copy *objectTree // of tree, shared by views; nil after a change
+		rv   uint64
+		// marked is the version up to which nothing is missing: rv, but below it while
+		// more changes of rv may follow, which is as long as nothing but changes of that
+		// version has come.
+		marked  uint64
+		torn    torn
 		content uint64 // of copy
 		bytes   int64
 		churn   int64 // see View.churn
@@ -128,6 +133,7 @@ func (s *store) install(tree *objectTree, rv uint64) {
 		return true
 	})
 	s.advanceLocked(rv, true)
+	s.mu.marked = rv
 	s.mu.Unlock()
 	s.mux.Start(rv)
 	s.waits.reached(rv)
@@ -147,28 +153,15 @@ func (s *store) advanceLocked(rv uint64, changed bool) {
 var errOrder = errors.New("event out of order")
 
 // apply enters one event of the source. An event that the store has already is
-// ignored; errOrder is returned for one at or below its version that it has not.
+// ignored; errOrder is returned for one below its version that it has not. Several
+// changes may have one version, so one at the store's version is entered.
 func (s *store) apply(kind api.EventType, o *object.Object) error {
 	s.publish.Lock()
 	defer s.publish.Unlock()
-	s.mu.Lock()
-	if s.mu.closed {
-		s.mu.Unlock()
-		return nil
+	ev, churn, err := s.applied(kind, o)
+	if err != nil || churn < 0 {
+		return err
 	}
-	if o.RV <= s.mu.rv {
-		known := s.knownLocked(kind, o)
-		s.mu.Unlock()
-		if known {
-			return nil
-		}
-		return errOrder
-	}
-	ev := s.changeLocked(kind, o)
-	s.advanceLocked(o.RV, ev != nil)
-	churn := s.mu.churn
-	s.mu.Unlock()
-
 	if ev != nil {
 		s.mux.Append(ev)
 	} else {
@@ -182,14 +175,81 @@ func (s *store) apply(kind api.EventType, o *object.Object) error {
 	return nil
 }
 
-// knownLocked reports whether an event at or below the store's version is one
-// that it contains.
-func (s *store) knownLocked(kind api.EventType, o *object.Object) bool {
+// applied is apply for the state alone. The event is nil when nothing changed, churn
+// below 0 when the store is closed or knew the event.
+func (s *store) applied(kind api.EventType, o *object.Object) (ev *watchmux.Event, churn int64, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.closed {
+		return nil, -1, nil
+	}
+	if o.RV <= s.mu.rv {
+		known, fits := s.knownLocked(kind, o)
+		switch {
+		case known:
+			return nil, -1, nil
+		case !fits:
+			return nil, -1, errOrder
+		}
+		s.tearLocked()
+	} else {
+		s.mu.marked = max(s.mu.marked, o.RV-1)
+	}
+	ev = s.changeLocked(kind, o)
+	s.advanceLocked(o.RV, ev != nil)
+	return ev, s.mu.churn, nil
+}
+
+// knownLocked reports whether an event at or below the store's version is one that
+// it contains; if not, whether it fits: it is another change of the store's version.
+func (s *store) knownLocked(kind api.EventType, o *object.Object) (known, fits bool) {
 	held, ok := s.mu.tree.Get(o)
 	if kind == api.Deleted {
-		return !ok || held.RV > o.RV
+		return !ok || held.RV > o.RV, o.RV == s.mu.rv && ok && held.RV < o.RV
 	}
-	return ok && held.RV >= o.RV
+	return ok && held.RV >= o.RV, o.RV == s.mu.rv
+}
+
+// torn is the last version of which a view was, or could have been, taken before all
+// its changes had come: one whose content is not above content.
+type torn struct{ rv, content uint64 }
+
+// tearLocked is called before another change of the store's version is entered.
+func (s *store) tearLocked() {
+	s.mu.torn = torn{s.mu.rv, s.content.Load()}
+	s.retain.remove(s.mu.rv)
+}
+
+// keep is Collection.Retain. The state of a version that is not whole is not kept: who
+// asks for it again gets the whole.
+func (s *store) keep(v *View, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if v.rv != s.mu.torn.rv || v.content > s.mu.torn.content {
+		s.retain.put(v, now)
+	}
+}
+
+// resume is the version from which a watch of the source goes on: the store's, but one
+// below while changes of that version may be missing. Those it has come again then.
+func (s *store) resume() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.resumeLocked()
+}
+
+func (s *store) resumeLocked() uint64 {
+	if s.mu.marked >= s.mu.rv {
+		return s.mu.rv
+	}
+	return max(1, s.mu.rv-1) // 0 would be any
+}
+
+// isWhole reports whether no change up to rv is missing.
+func (s *store) isWhole(rv uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return rv <= s.mu.marked
 }
 
 // changeLocked changes the tree and the indexes and returns the event to be
@@ -228,11 +288,12 @@ func (s *store) replacedLocked(prev, next *object.Object) {
 	s.mu.indexes.replaced(prev, next)
 }
 
-// progress says that nothing happened between the store's version and rv.
+// progress says that nothing happened up to rv but what the store holds.
 func (s *store) progress(rv uint64) {
 	s.publish.Lock()
 	defer s.publish.Unlock()
 	s.mu.Lock()
+	s.mu.marked = max(s.mu.marked, rv)
 	if s.mu.closed || rv <= s.mu.rv {
 		s.mu.Unlock()
 		return

@@ -15,21 +15,21 @@ import (
 // E that the store holds. The difference becomes events, so that watches go on:
 //
 //   - An object that is new or has changed has the version of its last change,
-//     which is its event's version: above E, or it would have been held; at most
-//     R; and different from that of every other change.
-//   - The version of a deletion is not known, only that it is in (E,R], and
-//     below the version of the object that took its place if there is one (same
-//     key, another uid). Deletions get the lowest versions that no change has,
-//     the ones with the nearest bound first. As every deletion did take a
-//     version of its own, within its bound, there is always room; when there is
-//     none, the source's versions are not what they are said to be.
+//     which is its event's version: above E, or it would have been held (but E
+//     itself, while changes of E may be missing); and at most R.
+//   - The version of a deletion is not known, only that it is in the same range,
+//     above that of the object, and below that of the object that took its place if
+//     there is one (same key, another uid). Deletions get the lowest version above
+//     E, all the same one, as those have that etcd makes in one transaction; E
+//     itself where there is no other, while changes of E may be missing. If that
+//     does not do either, the source's versions are not what they are said to be.
 //
 // The lowest, because a watcher that has got as far as some change of the
 // relist should not still hold an object whose deletion came before that change:
 // should its client go on somewhere else from that version, nobody would tell it
 // of the deletion. To be told twice, on the other hand, does no harm.
 //
-// So all versions rise and end at R, every object passes through states it had
+// So versions never fall and end at R, every object passes through states it had
 // in the order in which it had them, and nothing is lost that the list could
 // tell. But no version strictly between E and R is one whose state was ever that
 // of the events up to it. Such a version is a gap: the store cannot show the
@@ -51,7 +51,7 @@ func (s *store) replace(tree *objectTree, rv uint64) error {
 	if err != nil {
 		return err
 	}
-	events, err := d.events(s.encoding, old.rv, rv)
+	events, err := d.events(s.encoding, old.rv, s.resume(), rv)
 	if err != nil {
 		return err
 	}
@@ -80,6 +80,9 @@ func (s *store) enter(events []*watchmux.Event, recoded []*object.Object, rv uin
 	if rv > s.mu.rv+1 {
 		s.mu.gaps = append(s.mu.gaps, gap{from: s.mu.rv, to: rv})
 	}
+	if len(events) > 0 && events[0].RV == s.mu.rv {
+		s.tearLocked()
+	}
 	for i, ev := range events {
 		// The same event, but for an object that was replaced: its successor is
 		// now known to be new.
@@ -90,6 +93,7 @@ func (s *store) enter(events []*watchmux.Event, recoded []*object.Object, rv uin
 		s.replacedLocked(prev, o)
 	}
 	s.advanceLocked(rv, len(events)+len(recoded) > 0)
+	s.mu.marked = rv
 	churn := s.mu.churn
 	s.mu.Unlock()
 	s.retain.grown(churn)
@@ -98,7 +102,7 @@ func (s *store) enter(events []*watchmux.Event, recoded []*object.Object, rv uin
 
 // diff is the difference between the state held and a newer list.
 type diff struct {
-	changes []*watchmux.Event // Added and Modified, by rising version after events
+	changes []*watchmux.Event // Added and Modified
 	deletes []deletion
 	// recoded objects have the version that is held but other bytes: a newer
 	// upstream encodes them differently. No event tells of them.
@@ -161,34 +165,25 @@ func (d *diff) same(held, now *object.Object) error {
 	return nil
 }
 
-// events orders the difference between the versions from (exclusive) and to and
-// gives the deletions their versions.
-func (d *diff) events(enc api.Encoding, from, to uint64) ([]*watchmux.Event, error) {
+// events orders the difference between what is held and the version to, all of which is
+// above from, and gives the deletions their versions.
+func (d *diff) events(enc api.Encoding, held, from, to uint64) ([]*watchmux.Event, error) {
 	byRV := func(a, b *watchmux.Event) int { return cmp.Compare(a.RV, b.RV) }
-	slices.SortFunc(d.changes, byRV)
-	last := from
 	for _, ev := range d.changes {
-		if ev.RV <= last || ev.RV > to {
+		if ev.RV <= from || ev.RV > to {
 			return nil, fmt.Errorf("%w: object %s at %d does not fit between %d and %d", ErrRewound, ev.Object.Key, ev.RV, from, to)
 		}
-		last = ev.RV
 	}
-	for i := range d.deletes {
-		if d.deletes[i].bound == 0 {
-			d.deletes[i].bound = to + 1
-		}
-	}
-	slices.SortStableFunc(d.deletes, func(a, b deletion) int { return cmp.Compare(a.bound, b.bound) })
-
 	events := make([]*watchmux.Event, 0, len(d.changes)+len(d.deletes))
-	changes, rv := d.changes, from
 	for _, del := range d.deletes {
-		rv++
-		for len(changes) > 0 && changes[0].RV == rv {
-			changes = changes[1:]
-			rv++
+		rv, bound := held+1, to+1
+		if del.bound > 0 {
+			bound = del.bound
 		}
-		if rv >= del.bound {
+		if rv >= bound {
+			rv = max(from, del.obj.RV) + 1
+		}
+		if rv >= bound {
 			return nil, fmt.Errorf("%w: no version is left for the deletion of %s between %d and %d", ErrRewound, del.obj.Key, from, to)
 		}
 		last, err := del.obj.AtRV(enc, rv)
@@ -198,6 +193,6 @@ func (d *diff) events(enc api.Encoding, from, to uint64) ([]*watchmux.Event, err
 		events = append(events, &watchmux.Event{Type: api.Deleted, RV: rv, Object: last, Prev: del.obj})
 	}
 	events = append(events, d.changes...)
-	slices.SortFunc(events, byRV)
+	slices.SortStableFunc(events, byRV) // deletions first
 	return events, nil
 }

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
@@ -81,19 +80,21 @@ func (s *store) undo(head *View, rv uint64, now time.Time) (*View, error) {
 	return v, nil
 }
 
-// undo takes an event back.
+// undo takes an event back. The view may be without it: then it is one of several of
+// the view's version, and came after the view was taken.
 func (v *View) undo(ev *watchmux.Event) {
 	v.churn -= nodeCost
-	if ev.Type != api.Deleted {
-		v.bytes -= int64(len(ev.Object.Raw))
-	}
 	if ev.Prev == nil {
-		v.tree.Delete(ev.Object)
+		if gone, ok := v.tree.Delete(ev.Object); ok {
+			v.bytes -= int64(len(gone.Raw))
+		}
 		return
 	}
 	v.churn -= int64(len(ev.Prev.Raw))
 	v.bytes += int64(len(ev.Prev.Raw))
-	v.tree.Set(ev.Prev)
+	if replaced, ok := v.tree.Set(ev.Prev); ok {
+		v.bytes -= int64(len(replaced.Raw))
+	}
 }
 
 // retained are views kept for exact reads, oldest version first.
@@ -147,6 +148,16 @@ func (r *retained) get(rv uint64, now time.Time) *View {
 	}
 	r.mu.views[i].used = now
 	return r.mu.views[i].view
+}
+
+// remove drops the view at rv, if it is kept.
+func (r *retained) remove(rv uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if i, ok := r.search(rv); ok {
+		r.mu.views = slices.Delete(r.mu.views, i, i+1)
+		r.trimLocked()
+	}
 }
 
 // above is the lowest view above rv, head if none is retained.

@@ -151,26 +151,26 @@ func watchDuration(timeoutSeconds int64) time.Duration {
 // open finds the point at which the watch begins.
 func (s *watchStream) open(ctx context.Context) error {
 	if !s.req.Options.SendInitialEvents {
-		start := s.from
-		if start == 0 {
-			start = s.c.View().RV()
-			s.from = start
+		if s.from == 0 {
+			_, err := s.follow()
+			return err
 		}
-		return s.attach(start)
+		w, err := s.c.Mux().Watch(s.from, s.req.Filter, s.kick)
+		if err != nil {
+			return s.failed(err)
+		}
+		s.watcher = w
+		return nil
 	}
 	required := max(s.from, s.req.MostRecent)
 	if err := s.reach(ctx, required); err != nil {
 		return err
 	}
-	// The view and the watcher must meet without a gap: a watcher at the view's
-	// version sees everything after it, unless history is shorter than the
-	// moment between the two lines.
-	view := s.c.View()
-	if err := s.attach(view.RV()); err != nil {
+	view, err := s.follow()
+	if err != nil || view == nil {
 		return err
 	}
 	s.initial = view
-	s.from = view.RV()
 	s.markEnd = s.req.Options.AllowWatchBookmarks
 	return nil
 }
@@ -192,13 +192,15 @@ func (s *watchStream) reach(ctx context.Context, rv uint64) error {
 	return nil
 }
 
-func (s *watchStream) attach(start uint64) error {
-	w, err := s.c.Mux().Watch(start, s.req.Filter, s.kick)
+// follow begins the watch at the collection's present state, which it returns; nil if
+// the watch is to end with an event.
+func (s *watchStream) follow() (*View, error) {
+	view, w, err := s.c.follow(s.req.Filter, s.kick)
 	if err != nil {
-		return s.failed(err)
+		return nil, s.failed(err)
 	}
-	s.watcher = w
-	return nil
+	s.watcher, s.from = w, view.RV()
+	return view, nil
 }
 
 // failed turns an error of the multiplexer into what the client is told. Its own

@@ -268,9 +268,6 @@ func (s *watchStream) deliverEvents(sc *scratch) (rv uint64, ok bool) {
 		sc.deliveries, rv, err = s.watcher.Next(sc.deliveries[:0], eventsAtOnce)
 		sc.frames, sc.buf = sc.frames[:0], sc.buf[:0]
 		for _, d := range sc.deliveries {
-			if d.RV <= s.from {
-				continue // a client may begin at a version above the cache's
-			}
 			if err := s.appendDelivery(sc, d); err != nil {
 				s.fail500(sc, err)
 				return 0, false

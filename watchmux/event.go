@@ -10,6 +10,18 @@
 // watchers that it wakes, and nothing is copied per watcher. What a filter costs
 // that a client has made large is paid where its events are read.
 //
+// # Versions
+//
+// As a rule each change has a version of its own, but those that etcd makes in one
+// transaction have one together: all Events whose lease ends, or a prefix that is
+// deleted. They come one after the other, and nobody knows which is the last until
+// something with a higher version comes. So a version can be seen while some of its
+// changes are still to come, by a list as well as by a watch. Who then watches from
+// that version must get them: Watch sends all changes of a version that several share,
+// again to those who have some. To be told twice that an object is gone does no harm.
+// (kube-apiserver sends none, and such a client never hears of the rest.) Next never
+// divides the changes of a version that are there.
+//
 // # Memory
 //
 // The ring is bounded by age, bytes and count, encoded frames by a budget of
@@ -27,7 +39,7 @@ import (
 type Event struct {
 	// Type is Added, Modified or Deleted.
 	Type api.EventType
-	// RV is the version of the change. Events of a ring have rising RVs.
+	// RV is the version of the change. In a ring they never fall.
 	RV uint64
 	// Object is the state after the change; for Deleted the last state, as the
 	// upstream sent it, with the version of the deletion.

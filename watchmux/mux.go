@@ -130,10 +130,11 @@ func (m *Mux) Start(rv uint64) {
 // watchers wait for that many rounds through the index at most.
 const appendEvents = 64
 
-// Append adds events, whose RVs must rise, and wakes the watchers that they
-// concern. Events at or below RV are dropped, and counted in Stats.Stale: the
-// ring has promised its watchers that they know everything up to RV. The events
-// belong to the ring afterwards.
+// Append adds events, whose RVs must not fall, and wakes the watchers that they
+// concern. Events below RV are dropped, and counted in Stats.Stale: the ring has
+// promised its watchers that they know everything below it. One at RV is another
+// change of that version, see the package's comment. The events belong to the ring
+// afterwards.
 func (m *Mux) Append(events ...*Event) {
 	now := m.options.Clock()
 	for len(events) > 0 {
@@ -151,7 +152,7 @@ func (m *Mux) append(events []*Event, now int64) {
 	}
 	woken := m.woken[:0]
 	for _, e := range events {
-		if e.RV <= m.mu.rv {
+		if e.RV < m.mu.rv {
 			m.mu.stale++
 			continue
 		}
@@ -288,18 +289,15 @@ func (m *Mux) Since(rv uint64, visit func(*Event) bool) error {
 }
 
 // Watch starts a watcher at the exclusive version from; one above RV is silent
-// until that is passed. A nil filter matches everything. It returns an
+// until that is passed. When several events have the version from, it gets them all,
+// see the package's comment. A nil filter matches everything. It returns an
 // *ExpiredError when from is older than the history or in a gap of it (see Skip),
 // or the Close reason.
 //
 // The caller must call Next first. notify is called when Next has reached the end
 // of the ring and there is something to read (or the end) again; see Watcher.
 func (m *Mux) Watch(from uint64, f *object.Filter, notify func()) (*Watcher, error) {
-	if f.Empty() {
-		f = nil // the fast way through Event.concerns
-	}
-	w := &Watcher{mux: m, filter: f, fewTerms: f.Terms() <= fewTerms, from: from, seen: from, notify: notify}
-	terms := f.Equalities()
+	w, terms := m.newWatcher(f, notify)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.mu.closed != nil {
@@ -311,8 +309,36 @@ func (m *Mux) Watch(from uint64, f *object.Filter, notify func()) (*Watcher, err
 	if to := m.beyond(from); to > 0 {
 		return nil, &ExpiredError{From: from, Oldest: to}
 	}
-	w.cursor = m.mu.ring.after(from)
+	m.begin(w, terms, from, m.mu.ring.resume(from))
+	return w, nil
+}
+
+// Follow starts a watcher that gets what is appended from now on: for those who know
+// the state at RV otherwise. It is Watch in all else.
+func (m *Mux) Follow(f *object.Filter, notify func()) (*Watcher, error) {
+	w, terms := m.newWatcher(f, notify)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.mu.closed != nil {
+		return nil, m.mu.closed
+	}
+	m.begin(w, terms, m.mu.rv, m.mu.ring.head)
+	return w, nil
+}
+
+func (m *Mux) newWatcher(f *object.Filter, notify func()) (*Watcher, []object.Equality) {
+	if f.Empty() {
+		f = nil // the fast way through Event.concerns
+	}
+	return &Watcher{mux: m, filter: f, fewTerms: f.Terms() <= fewTerms, notify: notify}, f.Equalities()
+}
+
+// begin lets w read from cursor on, at the version from. m.mu is held.
+func (m *Mux) begin(w *Watcher, terms []object.Equality, from, cursor uint64) {
+	w.from, w.seen, w.cursor = from, from, cursor
+	if from > m.mu.rv {
+		w.future = from
+	}
 	m.mu.index.register(w, terms)
 	m.mu.watchers[w] = struct{}{}
-	return w, nil
 }

@@ -63,6 +63,19 @@ func (r *ring) after(rv uint64) uint64 {
 	return r.tail + uint64(sort.Search(r.len(), func(i int) bool { return r.at(r.tail+uint64(i)).RV > rv }))
 }
 
+// resume is where a watch from version rv goes on: after it, but at its first event
+// if there are several.
+func (r *ring) resume(rv uint64) uint64 {
+	seq := r.after(rv)
+	if seq-r.tail < 2 || r.at(seq-2).RV != rv {
+		return seq
+	}
+	for seq > r.tail && r.at(seq-1).RV == rv {
+		seq--
+	}
+	return seq
+}
+
 // copy copies events from seq on into dst and returns how many.
 func (r *ring) copy(dst []*Event, seq uint64) int {
 	n := min(len(dst), int(r.head-seq))

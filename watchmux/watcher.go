@@ -27,9 +27,10 @@ type Watcher struct {
 	filter *object.Filter
 	// fewTerms tells that to ask the filter costs next to nothing, see index.wake.
 	fewTerms bool
-	// from is the exclusive start version.
-	from   uint64
-	notify func()
+	// from is the exclusive start version; future is the same if it was above that of
+	// the ring, else 0: events up to it are not for this watcher.
+	from, future uint64
+	notify       func()
 	// stopped is set by Stop and by the error that ends the watcher.
 	stopped atomic.Bool
 
@@ -46,8 +47,8 @@ type Watcher struct {
 	err error
 }
 
-// Next appends up to max pending deliveries to dst and returns it. It does not
-// block.
+// Next appends up to max pending deliveries to dst and returns it; more only to have
+// all of one version. It does not block.
 //
 // rv is the version up to which the watcher has seen everything, out included: a
 // bookmark may say it once out is written. It is never below the start version
@@ -64,75 +65,81 @@ func (w *Watcher) Next(dst []Delivery, max int) (out []Delivery, rv uint64, err 
 	var chunk [chunkEvents]*Event
 	before := len(dst)
 	out = dst
-	for more := true; more && len(out)-before < max; {
+	torn, last := false, uint64(0)
+	for more := true; more && (torn || len(out)-before < max); {
 		var n int
-		if n, more, rv, err = w.take(chunk[:], before+max-len(out)); err != nil {
+		if n, more, torn, rv, err = w.take(chunk[:], before+max-len(out)); err != nil {
 			break
 		}
 		var read int
-		if out, read = w.read(out, chunk[:n], before+max); read < n {
-			rv = w.giveBack(n-read, chunk[read-1].RV)
+		if out, read, last = w.read(out, chunk[:n], last, before+max); read < n {
+			torn, rv = false, w.giveBack(n-read, last)
 		}
 	}
 	w.mux.deliveries.Add(uint64(len(out) - before))
 	return out, rv, err
 }
 
-// read appends the deliveries that events make to out, until it has limit
-// entries; read is the number of events looked at.
-func (w *Watcher) read(out []Delivery, events []*Event, limit int) (_ []Delivery, read int) {
+// read appends the deliveries that events make to out, until it has limit entries
+// and those of one version are all there; read is the number of events looked at, last
+// the version of the last of them (given: of the one before).
+func (w *Watcher) read(out []Delivery, events []*Event, given uint64, limit int) (_ []Delivery, read int, last uint64) {
+	last = given
 	for i, e := range events {
-		if len(out) == limit {
-			return out, i
+		if len(out) >= limit && e.RV != last {
+			return out, i, last
 		}
-		if e.RV <= w.from {
+		last = e.RV
+		if last <= w.future {
 			continue
 		}
 		if d, ok := e.deliver(w.filter); ok {
 			out = append(out, d)
 		}
 	}
-	return out, len(events)
+	return out, len(events), last
 }
 
 // take copies the next events into chunk and moves the cursor past them. When
 // these reach the end of the ring, and will surely leave some of the room, it arms
-// the watcher at once, and more is false.
-func (w *Watcher) take(chunk []*Event, room int) (n int, more bool, rv uint64, err error) {
+// the watcher at once, and more is false. torn tells that the next event has the
+// version of the last one taken.
+func (w *Watcher) take(chunk []*Event, room int) (n int, more, torn bool, rv uint64, err error) {
 	m := w.mux
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if w.err != nil {
-		return 0, false, w.seen, w.err
+		return 0, false, false, w.seen, w.err
 	}
 	r := &m.mu.ring
 	if w.armed {
 		w.seen = max(w.seen, m.mu.rv)
-		return 0, false, w.seen, nil
+		return 0, false, false, w.seen, nil
 	}
 	if w.cursor < r.tail {
 		err := &ExpiredError{From: w.seen, Oldest: m.mu.oldest}
 		m.end(w, err)
 		m.mu.ended.Expired++
-		return 0, false, w.seen, err
+		return 0, false, false, w.seen, err
 	}
 	n = r.copy(chunk, w.cursor)
 	w.cursor += uint64(n)
 	if w.cursor < r.head || n >= room && n > 0 {
 		w.seen = max(w.seen, chunk[n-1].RV)
-		return n, true, w.seen, nil
+		torn = w.cursor < r.head && r.at(w.cursor).RV == chunk[n-1].RV
+		return n, true, torn, w.seen, nil
 	}
 	w.seen = max(w.seen, m.mu.rv)
 	switch {
 	case m.mu.closed == nil:
 		m.mu.index.arm(w)
-		return n, false, w.seen, nil
+		return n, false, false, w.seen, nil
 	case n == 0:
 		m.end(w, m.mu.closed)
 		m.mu.ended.Closed++
-		return 0, false, w.seen, m.mu.closed
+		return 0, false, false, w.seen, m.mu.closed
 	default: // the reason comes at the next call
-		return n, true, w.seen, nil
+		return n, true, false, w.seen, nil
 	}
 }
 

@@ -73,6 +73,16 @@ func (s *Source) Hold() {
 	}
 }
 
+// Cut ends the watches that are open now with ErrDown when they have delivered n more
+// events, also between two of one version.
+func (s *Source) Cut(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for st := range s.mu.streams {
+		st.cut, st.left = true, n
+	}
+}
+
 // Release ends what Hold began.
 func (s *Source) Release() {
 	s.mu.Lock()

@@ -100,6 +100,8 @@ type stream struct {
 	held   bool
 	broken bool
 	err    error
+	cut    bool // after left events
+	left   int
 	ended  bool // the timeout passed
 	timer  bool // a bookmark is due
 }
@@ -236,6 +238,13 @@ func (s *Source) next(st *stream) (events []cache.Event, done bool, wait <-chan 
 	}
 	for _, c := range s.resourceLocked(st.res.GroupVersionResource).since(st.cursor) {
 		events = append(events, cache.Event{Type: c.kind, Object: Encode(c.obj, st.enc)})
+	}
+	if st.cut {
+		if len(events) >= st.left {
+			st.broken = true
+			return events[:st.left], true, nil, ErrDown
+		}
+		st.left -= len(events)
 	}
 	behind := st.cursor > s.mu.rev // a version of the future: silence until it has passed
 	if !behind {

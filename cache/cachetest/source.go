@@ -143,6 +143,23 @@ func (s *Source) Delete(gvr schema.GroupVersionResource, key string) Object {
 	return s.writeLocked(r, api.Deleted, key, old.obj.DeepCopyObject().(Object))
 }
 
+// DeleteTogether deletes the objects at keys in one transaction, as etcd does when a
+// lease ends: all with the same version.
+func (s *Source) DeleteTogether(gvr schema.GroupVersionResource, keys ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.resourceLocked(gvr)
+	s.mu.rev++
+	for _, key := range keys {
+		old, ok := r.live[key]
+		if !ok {
+			panic(fmt.Sprintf("cachetest: delete: no %s %s", gvr.Resource, key))
+		}
+		s.mu.rev--
+		s.writeLocked(r, api.Deleted, key, old.obj.DeepCopyObject().(Object))
+	}
+}
+
 // Objects are the current objects in key order.
 func (s *Source) Objects(gvr schema.GroupVersionResource) []Object {
 	return s.ObjectsAt(gvr, s.Revision())

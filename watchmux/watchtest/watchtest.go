@@ -1,7 +1,12 @@
 // Package watchtest holds the guarantees of Kubernetes watches as checkers that
 // work on what a client saw on the wire. They follow etcd's
-// tests/robustness/validate/watch.go; Atomic has no counterpart, because every
-// change has a version of its own.
+// tests/robustness/validate/watch.go.
+//
+// As a rule every change has a version of its own. Those that etcd makes in one
+// transaction share one, and neither a server nor a client can tell which of them is
+// the last (Truth.Shared). Then a watch may begin with events of its start version, end
+// between two of a version, and tell of a version before it has sent all of its events;
+// but a client that goes on from where it was cut off must get all of them.
 //
 // A checker gets a Watch (one response) and the Truth (what an unbroken watch
 // with the same selector would have sent) and returns an error that names the
@@ -12,6 +17,7 @@ package watchtest
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 
 	"github.com/kubeweir/kubeweir/internal/api"
@@ -83,7 +89,9 @@ func (w Watch) Last() uint64 {
 type Truth struct {
 	From     uint64
 	Complete bool
-	Events   []WireEvent
+	// Shared: several events may have one version.
+	Shared bool
+	Events []WireEvent
 }
 
 // Between returns the events of versions in (from, to].
@@ -115,15 +123,24 @@ func fold(state map[string]uint64, events []WireEvent) map[string]uint64 {
 
 // Check runs every checker.
 func Check(w Watch, t Truth) error {
-	return errors.Join(Ordered(w), Unique(w), Consistent(w), Initial(w, t), Reliable(w, t), Bookmarkable(w, t))
+	ordered := Ordered
+	if t.Shared {
+		ordered = Rising
+	}
+	return errors.Join(ordered(w), Unique(w), Consistent(w), Initial(w, t), Reliable(w, t), Bookmarkable(w, t))
 }
 
 // Ordered: versions rise strictly from event to event, start above the start
 // version, and bookmarks never go back.
-func Ordered(w Watch) error {
+func Ordered(w Watch) error { return inOrder(w, false) }
+
+// Rising is Ordered where events may share a version: none goes back.
+func Rising(w Watch) error { return inOrder(w, true) }
+
+func inOrder(w Watch, shared bool) error {
 	events, last, _ := w.live()
 	for i, e := range events {
-		if e.RV < last || e.RV == last && e.Type != api.Bookmark {
+		if e.RV < last || e.RV == last && e.Type != api.Bookmark && !shared {
 			return fmt.Errorf("ordered: event %d, %s, after version %d", i, e, last)
 		}
 		last = e.RV
@@ -187,7 +204,23 @@ func Initial(w Watch, t Truth) error {
 		return nil
 	}
 	got := fold(map[string]uint64{}, w.Events[:len(w.Events)-len(live)])
-	want := t.State(end)
+	if !t.Shared {
+		return compare(got, t.State(end), end)
+	}
+	// Any number of the changes at the end's own version may have come.
+	want := t.State(below(end))
+	err := compare(got, want, end)
+	for _, e := range t.Between(below(end), end) {
+		if err == nil {
+			break
+		}
+		err = compare(got, fold(want, []WireEvent{e}), end)
+	}
+	return err
+}
+
+// compare compares initial events with the state at end.
+func compare(got, want map[string]uint64, end uint64) error {
 	for key, rv := range want {
 		if got[key] != rv {
 			return fmt.Errorf("initial: at %d %s has version %d, want %d", end, key, got[key], rv)
@@ -218,6 +251,13 @@ func Reliable(w Watch, t Truth) error {
 		}
 	}
 	want := t.Between(from, w.Last())
+	if t.Shared {
+		got = got[t.repeated(from, got):]
+		// Of the last version some may be missing, at the end.
+		for n := len(want); n > len(got) && want[n-1].RV == w.Last(); n-- {
+			want = want[:n-1]
+		}
+	}
 	for i := 0; i < len(got) || i < len(want); i++ {
 		switch {
 		case i >= len(got):
@@ -231,6 +271,23 @@ func Reliable(w Watch, t Truth) error {
 	return nil
 }
 
+// below is the version before rv.
+func below(rv uint64) uint64 { return max(rv, 1) - 1 }
+
+// repeated is how many of events, with which a watch from that version begins, are of
+// the version itself: all of that version, or its last ones.
+func (t Truth) repeated(from uint64, events []WireEvent) int {
+	n := 0
+	for n < len(events) && events[n].RV == from {
+		n++
+	}
+	at := t.Between(below(from), from)
+	if n > len(at) || !slices.Equal(at[len(at)-n:], events[:n]) {
+		return 0 // they are not in the truth, which Reliable will say
+	}
+	return n
+}
+
 // Bookmarkable: everything up to a bookmark's version came before it. That
 // nothing up to it comes later is Ordered's.
 func Bookmarkable(w Watch, t Truth) error {
@@ -241,10 +298,16 @@ func Bookmarkable(w Watch, t Truth) error {
 	sent := 0 // events before the bookmark
 	for _, e := range live {
 		if e.Type != api.Bookmark {
-			sent++
+			if !t.Shared || e.RV > from {
+				sent++
+			}
 			continue
 		}
-		if want := t.Between(from, e.RV); len(want) != sent {
+		want, least := t.Between(from, e.RV), 0
+		if least = len(want); t.Shared {
+			least = len(t.Between(from, max(from, below(e.RV))))
+		}
+		if sent < least || sent > len(want) {
 			return fmt.Errorf("bookmarkable: %d events before %s, want %d", sent, e, len(want))
 		}
 	}
@@ -269,10 +332,26 @@ func Resumable(watches []Watch, t Truth) error {
 		if i == 0 || w.Initial {
 			joined = Watch{From: w.From, Initial: w.Initial}
 		}
-		joined.Events = append(joined.Events, w.Events...)
+		joined.Events = append(joined.Events, afresh(joined, w, t)...)
 		if err := Check(joined, t); err != nil {
 			return fmt.Errorf("resumable: up to watch %d: %w", i, err)
 		}
 	}
 	return nil
+}
+
+// afresh are the events of w without those at its start that the watches before it,
+// joined, have brought already.
+func afresh(joined, w Watch, t Truth) []WireEvent {
+	if !t.Shared || w.Initial {
+		return w.Events
+	}
+	var events []WireEvent
+	for _, e := range w.Events {
+		if e.RV == w.From && e.Type != api.Bookmark && slices.Contains(joined.Events, e) {
+			continue
+		}
+		events = append(events, e)
+	}
+	return events
 }

@@ -1,6 +1,7 @@
 package watchtest_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -97,6 +98,38 @@ func TestResumable(t *testing.T) {
 		err := watchtest.Resumable(c.watches, truth())
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: got %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+// TestShared: what a watch may and may not do where several changes have one version.
+func TestShared(t *testing.T) {
+	truth := watchtest.Truth{Complete: true, Shared: true, Events: []watchtest.WireEvent{
+		added("a", 2), added("b", 4), added("c", 5), deleted("a", 8), deleted("b", 8), deleted("c", 8), added("d", 9),
+	}}
+	a, b, c, d := deleted("a", 8), deleted("b", 8), deleted("c", 8), added("d", 9)
+	start := []watchtest.WireEvent{added("a", 2), added("b", 4), added("c", 5)}
+	for name, tc := range map[string]struct {
+		watches []watchtest.Watch
+		want    string
+	}{
+		"all":                         {[]watchtest.Watch{watch(5, a, b, c, d)}, ""},
+		"bookmark in between":         {[]watchtest.Watch{watch(5, a, bookmark(8), b, c, bookmark(8), d)}, ""},
+		"all again":                   {[]watchtest.Watch{watch(5, a, b), watch(8, a, b, c, d)}, ""},
+		"the rest":                    {[]watchtest.Watch{watch(5, a, b), watch(8, c, d)}, ""},
+		"nothing again":               {[]watchtest.Watch{watch(5, a, b, c), watch(8, d)}, ""},
+		"initial events before a bit": {[]watchtest.Watch{initial(append(slices.Clone(start[:2]), end(8), b, d)...)}, "initial"},
+		"initial events in between":   {[]watchtest.Watch{initial(added("b", 4), added("c", 5), end(8), b, c, d)}, ""},
+		"one is lost":                 {[]watchtest.Watch{watch(5, a, c, d)}, "reliable"},
+		"the rest is lost":            {[]watchtest.Watch{watch(5, a, b), watch(8, d)}, "resumable"},
+		"twice":                       {[]watchtest.Watch{watch(5, a, b, a)}, "unique"},
+		"the first again":             {[]watchtest.Watch{watch(5, a, b), watch(8, a, d)}, "reliable"},
+		"a bookmark too early":        {[]watchtest.Watch{watch(5, a, bookmark(9), b, c)}, "bookmarkable"},
+		"back":                        {[]watchtest.Watch{watch(5, a, b, c, d, added("e", 8))}, "ordered"},
+	} {
+		err := watchtest.Resumable(tc.watches, truth)
+		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
+			t.Errorf("%s: got %v, want %q", name, err, tc.want)
 		}
 	}
 }
