@@ -23,7 +23,18 @@ const (
 	// Between requests for progress: etcd gives no answer while the watch is behind, which it looks after every 100 ms.
 	firstRepeat = time.Millisecond
 	lastRepeat  = 100 * time.Millisecond
+	// aheadRepeat is the longest while the watch is ahead of the store: there is no answer before the store gets there,
+	// which may be never.
+	aheadRepeat = 5 * time.Second
 )
+
+// repeatAfter is the wait that follows on a wait of d.
+func repeatAfter(d time.Duration, ahead bool) time.Duration {
+	if ahead {
+		return min(2*d, aheadRepeat)
+	}
+	return min(2*d, lastRepeat)
+}
 
 // A sender is the sending half of a stream. One goroutine at a time uses it.
 type sender interface{ Send(*pb.WatchRequest) error }
@@ -234,7 +245,7 @@ func (w *watcher) report() {
 			if !handing {
 				asked = w.request()
 			}
-			repeat = min(2*repeat, lastRepeat)
+			repeat = repeatAfter(repeat, position > target)
 			timer.Reset(repeat)
 		case <-w.ctx.Done():
 			return

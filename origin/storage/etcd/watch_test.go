@@ -276,3 +276,30 @@ func TestBackpressure(t *testing.T) {
 	}
 	<-sent
 }
+
+// A watch that begins ahead of the store does not ask etcd ten times a second until the store gets there.
+func TestProgressAheadOfTheStore(t *testing.T) {
+	asked := func(ahead bool) (requests int) {
+		wait := firstRepeat
+		for at := time.Duration(0); at < time.Minute; at += wait {
+			requests++
+			wait = repeatAfter(wait, ahead)
+		}
+		return requests
+	}
+	if n := asked(true); n > 30 {
+		t.Errorf("%d requests in a minute, ahead of the store", n)
+	}
+	if n := asked(false); n < 500 {
+		t.Errorf("%d requests in a minute, behind it", n)
+	}
+	f := startFake(t, nil)
+	w := watchOf(t, f.open(t, nil), 200)
+	s := f.next(t)
+	s.created(t, 100)
+	w.RequestProgress()
+	<-s.progress
+	s.send(t, &pb.WatchResponse{Header: header(100)}) // tells nothing
+	s.send(t, &pb.WatchResponse{Header: header(201), Events: []*mvccpb.Event{update("/a/1", 201)}})
+	wantBatch(t, w, 201, "/a/1@201")
+}
