@@ -97,28 +97,12 @@ func (p *personalAPI) register(ctx context.Context, t *testing.T) {
 			do(context.WithoutCancel(ctx), t, kube.URL(), kube.AdminToken(), "DELETE", made[0]+"/"+object.Metadata.Name, "")
 		})
 	}
-	within(ctx, t, "the notes are served", func() error {
+	eventually(ctx, t, func() error {
 		if a := admin("GET", personalNotes, ""); a.status != 200 {
 			return fmt.Errorf("%s", a)
 		}
 		return nil
 	})
-}
-
-// within repeats try until it succeeds or the test's time is over.
-func within(ctx context.Context, t *testing.T, what string, try func() error) {
-	t.Helper()
-	for {
-		err := try()
-		if err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("%s: %v", what, err)
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
 }
 
 // personalReads are the reads that kubeweir answers itself where it may.
@@ -157,7 +141,7 @@ func TestAggregatedAnswersAreNotShared(t *testing.T) {
 // discovered waits until the gateway knows of the notes: from then on it could cache them.
 func discovered(ctx context.Context, t *testing.T, g *realkube.Gateway) {
 	t.Helper()
-	within(ctx, t, "the gateway's discovery has the notes", func() error {
+	eventually(ctx, t, func() error {
 		do(ctx, t, g.URL(), kube.AdminToken(), "GET", personalNotes, "")
 		m, err := g.Metrics(ctx)
 		if err == nil && m.Sum("kubeweir_requests_total", map[string]string{"group": personalGroup, "resource": "notes"}) == 0 {
@@ -173,7 +157,7 @@ func TestConfiguredAggregatedGroupIsCached(t *testing.T) {
 	g := startGateway(t, "--cache-aggregated-groups="+personalGroup)
 	newPersonalAPI(t).register(ctx, t)
 	discovered(ctx, t, g)
-	within(ctx, t, "notes come from the cache", func() error {
+	eventually(ctx, t, func() error {
 		a := do(ctx, t, g.URL(), kube.Token(realkube.Alice), "GET", personalNotes+"?resourceVersion=0", "")
 		if a.status != 200 || !strings.Contains(a.body, fmt.Sprintf(`"owner":%q`, realkube.GatewayUser)) {
 			return fmt.Errorf("%s", a)
