@@ -140,9 +140,12 @@ type Timeouts struct {
 
 	// UpstreamDial bounds connecting to the cluster, UpstreamRequest the time till
 	// its answer begins, UpstreamStall how long a body may then stand still.
+	// UpstreamSilence is how long the cluster may give no sign of life to anybody
+	// before it counts as gone.
 	UpstreamDial    time.Duration `json:"upstreamDial"`
 	UpstreamRequest time.Duration `json:"upstreamRequest"`
 	UpstreamStall   time.Duration `json:"upstreamStall"`
+	UpstreamSilence time.Duration `json:"upstreamSilence"`
 	// UpstreamPing is after which silence the connection that feeds the cache is
 	// pinged, UpstreamPingAnswer how long an answer may take before it is given up.
 	UpstreamPing       time.Duration `json:"upstreamPing"`
@@ -185,6 +188,7 @@ func Default() *Gateway {
 			UpstreamDial:       10 * time.Second,
 			UpstreamRequest:    70 * time.Second,
 			UpstreamStall:      time.Minute,
+			UpstreamSilence:    10 * time.Second,
 			UpstreamPing:       5 * time.Second,
 			UpstreamPingAnswer: 10 * time.Second,
 			FeedRead:           150 * time.Second,

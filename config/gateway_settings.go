@@ -55,6 +55,7 @@ func (g *Gateway) settings() []setting {
 		{"timeouts.upstreamDial", "upstream-dial-timeout", &timeouts.UpstreamDial, "`time` for connecting to the cluster"},
 		{"timeouts.upstreamRequest", "upstream-request-timeout", &timeouts.UpstreamRequest, "`time` till an answer of the cluster begins"},
 		{"timeouts.upstreamStall", "upstream-stall-timeout", &timeouts.UpstreamStall, "`time` for which an answer of the cluster may stand still"},
+		{"timeouts.upstreamSilence", "upstream-silence-timeout", &timeouts.UpstreamSilence, "`time` without any sign of life of the cluster after which requests that wait for it end, and new ones are answered 503 at once"},
 		{"timeouts.upstreamPing", "upstream-ping-interval", &timeouts.UpstreamPing, "`time` of silence after which the cluster is pinged"},
 		{"timeouts.upstreamPingAnswer", "upstream-ping-timeout", &timeouts.UpstreamPingAnswer, "`time` for the cluster's answer to a ping"},
 		{"timeouts.feedRead", "feed-read-timeout", &timeouts.FeedRead, "`time` of silence after which a feed without pings is given up"},

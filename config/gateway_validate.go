@@ -147,6 +147,7 @@ func (g *Gateway) checkDurations(o *origins) error {
 		span{"timeouts.upstreamDial", t.UpstreamDial, time.Millisecond, 0},
 		span{"timeouts.upstreamRequest", t.UpstreamRequest, time.Millisecond, 0},
 		span{"timeouts.upstreamStall", t.UpstreamStall, time.Millisecond, 0},
+		span{"timeouts.upstreamSilence", t.UpstreamSilence, 100 * time.Millisecond, 0},
 		span{"timeouts.upstreamPing", t.UpstreamPing, time.Millisecond, 0},
 		span{"timeouts.upstreamPingAnswer", t.UpstreamPingAnswer, time.Millisecond, 0},
 		span{"timeouts.feedRead", t.FeedRead, time.Millisecond, 0},

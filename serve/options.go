@@ -24,7 +24,8 @@ func upstreamOptions(c *config.Gateway, userAgent string, log *slog.Logger, regi
 		Logger: log, Registerer: registerer,
 		Limits: upstream.Limits{
 			DialTimeout: c.Timeouts.UpstreamDial, RequestTimeout: c.Timeouts.UpstreamRequest, StallTimeout: c.Timeouts.UpstreamStall,
-			PingInterval: c.Timeouts.UpstreamPing, PingTimeout: c.Timeouts.UpstreamPingAnswer,
+			SilenceTimeout: c.Timeouts.UpstreamSilence,
+			PingInterval:   c.Timeouts.UpstreamPing, PingTimeout: c.Timeouts.UpstreamPingAnswer,
 			FeedReadTimeout: c.Timeouts.FeedRead, MaxObjectBytes: int(c.Limits.MaxObjectBytes),
 		},
 	}

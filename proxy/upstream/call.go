@@ -41,6 +41,9 @@ var errHeadTimeout = errors.New("the upstream did not answer in time")
 
 // do sends the call and waits for the response head. The answer must be closed.
 func (c *Client) do(ctx context.Context, call *call) (*answer, error) {
+	if call.purpose.urgent() && c.life.isGone() {
+		return nil, fmt.Errorf("%s %s: %w", call.method, call.url.Path, errSilent)
+	}
 	a := &answer{}
 	a.ctx, a.cancel = context.WithCancelCause(ctx)
 	a.unlink = context.AfterFunc(c.ctx, func() { a.cancel(errClosed) })
@@ -59,10 +62,10 @@ func (c *Client) do(ctx context.Context, call *call) (*answer, error) {
 		req.Header.Set("Content-Type", "application/json")
 		req.Body, req.ContentLength = io.NopCloser(strings.NewReader(call.body)), int64(len(call.body))
 	}
-	timeout := time.AfterFunc(c.limits.RequestTimeout, func() { a.cancel(errHeadTimeout) })
 	began := time.Now()
+	waiting := c.life.wait(a.cancel, c.limits.RequestTimeout)
 	resp, err := call.rt.RoundTrip(req)
-	timeout.Stop()
+	waiting.stop(err == nil)
 	if err != nil {
 		err = causeOf(a.ctx, err)
 		a.unlink()
@@ -73,6 +76,9 @@ func (c *Client) do(ctx context.Context, call *call) (*answer, error) {
 	c.metrics.answered(call.purpose, call.method, resp.StatusCode, time.Since(began))
 	a.Response = resp
 	a.body = newGuardedBody(a.ctx, a.cancel, resp.Body, c.limits.StallTimeout)
+	if call.purpose.urgent() {
+		a.body.life = c.life
+	}
 	return a, nil
 }
 

@@ -31,6 +31,7 @@ type Client struct {
 	log      *slog.Logger
 	metrics  *metrics
 	contacts *contacts
+	life     *life
 	local    *local // set when the upstream is in this process
 
 	// Over HTTP/2 where the upstream offers it; direct ones over HTTP/1.1, a
@@ -38,11 +39,14 @@ type Client struct {
 	own, anonymous             http.RoundTripper
 	ownDirect, anonymousDirect http.RoundTripper
 	feed                       http.RoundTripper
+	prober                     http.RoundTripper
 	pools                      []*pool
 	direct                     atomic.Int64 // forwarded requests on direct connections
 
 	buffers     sync.Pool    // *[]byte of copyBuffer
 	lastFailure atomic.Int64 // when a failure was logged, unix nanoseconds
+	// identityRefused is when that was logged.
+	identityRefused seldom
 
 	// ctx ends with Close, and with it all that is under way.
 	ctx     context.Context
@@ -67,8 +71,9 @@ func New(opts Options) (*Client, error) {
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
+	c.life = &life{contacts: c.contacts, now: time.Now, log: c.log, probe: c.probe}
 	var err error
-	if c.metrics, err = newMetrics(opts.Registerer, c.contacts); err != nil {
+	if c.metrics, err = newMetrics(opts.Registerer, c.contacts, c.life); err != nil {
 		return nil, err
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
@@ -105,6 +110,7 @@ func (c *Client) openRemote(opts *Options) (err error) {
 	if err := c.open(factory); err != nil {
 		return err
 	}
+	c.life.limit = c.limits.SilenceTimeout
 	return c.watchFiles(factory)
 }
 
@@ -120,6 +126,7 @@ func (c *Client) open(f *factory) (err error) {
 		{style{http1: true}, &c.ownDirect},
 		{style{http1: true, anonymous: true}, &c.anonymousDirect},
 		{style{pingAfter: c.limits.PingInterval, track: c.contacts.track}, &c.feed},
+		{style{http1: true, once: true}, &c.prober},
 	} {
 		pool, err := f.pool(p.style)
 		if err != nil {

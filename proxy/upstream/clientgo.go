@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"context"
 	"net/http"
 	"time"
 
@@ -28,8 +29,15 @@ func (t countedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		req = req.Clone(req.Context())
 		req.Header.Set("User-Agent", t.c.agent)
 	}
+	if t.c.life.isGone() {
+		return nil, errSilent
+	}
+	// The context of a review ends with the review.
+	ctx, cancel := context.WithCancelCause(req.Context())
 	began := time.Now()
-	resp, err := t.c.own.RoundTrip(req)
+	waiting := t.c.life.wait(cancel, 0)
+	resp, err := t.c.own.RoundTrip(req.WithContext(ctx))
+	waiting.stop(err == nil)
 	if err != nil {
 		t.c.metrics.answered(forReview, req.Method, 0, 0)
 		return nil, err

@@ -55,6 +55,10 @@ func (x *exchange) failed(err error) *api.Response {
 		return x.status(apierrors.NewBadRequest("the request's body could not be read"))
 	case errors.Is(err, errHeadTimeout):
 		return x.status(apierrors.NewTimeoutError("the upstream API server did not answer in time"+x.outcome(), 0))
+	case errors.Is(err, errSilent) && x.outcome() != "":
+		return x.status(apierrors.NewTimeoutError(errSilent.Error()+x.outcome(), 0))
+	case errors.Is(err, errSilent):
+		return x.status(comeBack(errSilent.Error()))
 	case errors.Is(err, errClosed):
 		return x.status(api.NewServiceUnavailable("the gateway is shutting down" + x.outcome()))
 	}
@@ -62,7 +66,14 @@ func (x *exchange) failed(err error) *api.Response {
 	if x.sent.Load() {
 		return x.status(api.NewServiceUnavailable("the connection to the upstream API server broke before it answered" + x.outcome()))
 	}
-	return x.status(api.NewServiceUnavailable("the upstream API server cannot be reached: " + reason(err)))
+	return x.status(comeBack("the upstream API server cannot be reached: " + reason(err)))
+}
+
+// comeBack is the 503 for a request that may be sent again, with Retry-After.
+func comeBack(message string) error {
+	err := api.NewServiceUnavailable(message)
+	err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
+	return err
 }
 
 // outcome says of a write that was sent what can be said.
@@ -115,7 +126,7 @@ func (c *Client) logFailure(err error, r *api.Request) {
 // broken is the answer to a response that broke off before any of it was passed on.
 func (x *exchange) broken() *api.Response {
 	if safe(x.r.Method) {
-		return x.status(api.NewServiceUnavailable("the response of the upstream API server broke off"))
+		return x.status(comeBack("the response of the upstream API server broke off"))
 	}
 	err := api.NewServiceUnavailable("the response of the upstream API server broke off; the request was answered with " + x.resp.Status)
 	err.ErrStatus.Details = &metav1.StatusDetails{Group: x.info.APIGroup, Kind: x.info.Resource, Name: x.info.Name}

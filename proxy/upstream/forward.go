@@ -227,12 +227,17 @@ func (x *exchange) roundTrip(rt http.RoundTripper, req *http.Request) (*http.Res
 	if x.r.Method == http.MethodConnect || x.r.Method == http.MethodTrace {
 		return nil, errMethod()
 	}
-	if !x.longRunning {
-		timeout := time.AfterFunc(x.c.limits.RequestTimeout, func() { x.cancel(errHeadTimeout) })
-		defer timeout.Stop()
+	if x.c.life.isGone() {
+		return nil, errSilent
+	}
+	most := x.c.limits.RequestTimeout
+	if x.longRunning {
+		most = 0
 	}
 	began := time.Now()
+	waiting := x.c.life.wait(x.cancel, most)
 	resp, err := rt.RoundTrip(req)
+	waiting.stop(err == nil)
 	if err != nil {
 		return nil, causeOf(x.ctx, err)
 	}

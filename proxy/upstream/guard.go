@@ -20,6 +20,8 @@ type guardedBody struct {
 	// alive, if set, tells the last sign of life of the connection: while that is
 	// younger than limit, the body may stand still.
 	alive func() time.Time
+	// life, if set, ends the response also when the upstream is gone.
+	life  *life
 	timer *time.Timer
 
 	mu struct {
@@ -51,10 +53,14 @@ func (g *guardedBody) arm(deadline time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.mu.reading, g.mu.deadline = true, deadline
+	first := g.limit
+	if g.life != nil && g.life.limit > 0 {
+		first = min(first, g.life.limit/2)
+	}
 	if g.timer == nil {
-		g.timer = time.AfterFunc(g.limit, g.expired)
+		g.timer = time.AfterFunc(first, g.expired)
 	} else {
-		g.timer.Reset(g.limit)
+		g.timer.Reset(first)
 	}
 }
 
@@ -79,9 +85,15 @@ func (g *guardedBody) expired() {
 			deadline = d
 		}
 	}
-	if left := time.Until(deadline); left > 0 {
+	left, reason := time.Until(deadline), errStalled
+	if g.life != nil && g.life.limit > 0 {
+		if l := g.life.left(g.mu.deadline.Add(-g.limit)); l < left {
+			left, reason = l, errSilent
+		}
+	}
+	if left > 0 {
 		g.timer.Reset(left)
 		return
 	}
-	g.cancel(errStalled)
+	g.cancel(reason)
 }

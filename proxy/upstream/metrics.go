@@ -23,6 +23,10 @@ const (
 	forReview     purpose = "review"
 )
 
+// urgent reports whether a client waits for the answer to such a request of the
+// gateway's own. The others are tried also while the upstream seems gone.
+func (p purpose) urgent() bool { return p == forReferences || p == forVersion }
+
 type metrics struct {
 	requests  *prometheus.CounterVec
 	durations *prometheus.HistogramVec
@@ -32,7 +36,7 @@ type metrics struct {
 	reloads   *prometheus.CounterVec
 }
 
-func newMetrics(reg prometheus.Registerer, contacts *contacts) (*metrics, error) {
+func newMetrics(reg prometheus.Registerer, contacts *contacts, life *life) (*metrics, error) {
 	m := &metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubeweir_upstream_requests_total",
@@ -73,6 +77,15 @@ func newMetrics(reg prometheus.Registerer, contacts *contacts) (*metrics, error)
 			Name: "kubeweir_upstream_last_contact_timestamp_seconds",
 			Help: "When the upstream last gave a sign of life on the feeds' connections.",
 		}, func() float64 { return float64(contacts.oldest()) / 1e9 }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "kubeweir_upstream_gone",
+			Help: "1 while the upstream gives no sign of life, and requests that need it are answered 503 at once.",
+		}, func() float64 {
+			if life.gone.Load() != 0 {
+				return 1
+			}
+			return 0
+		}),
 	} {
 		if err := reg.Register(c); err != nil {
 			return nil, fmt.Errorf("upstream metrics: %w", err)

@@ -59,6 +59,9 @@ type Limits struct {
 	// RequestTimeout bounds the time to the response head, for all requests but
 	// long-running ones. Default 70 s: kube-apiserver gives up after 60.
 	RequestTimeout time.Duration
+	// SilenceTimeout is how long an upstream that is waited for may give no sign of life,
+	// on whatever connection, before it counts as gone. Default 10 s.
+	SilenceTimeout time.Duration
 	// StallTimeout ends a response that is not long-running when its body stands
 	// still for so long. Default 60 s.
 	StallTimeout time.Duration
@@ -88,6 +91,7 @@ func (l *Limits) setDefaults() {
 	}{
 		{&l.DialTimeout, 10 * time.Second},
 		{&l.RequestTimeout, 70 * time.Second},
+		{&l.SilenceTimeout, 10 * time.Second},
 		{&l.StallTimeout, time.Minute},
 		{&l.PingInterval, 5 * time.Second},
 		{&l.PingTimeout, 10 * time.Second},

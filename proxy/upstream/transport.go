@@ -91,6 +91,8 @@ type style struct {
 	// http1 is for requests with a connection of their own; upgrades have no other
 	// way.
 	http1 bool
+	// once is for requests that must not trust a connection that there is already.
+	once bool
 	// track, if set, sees each connection that is opened.
 	track func(net.Conn) net.Conn
 	// pingAfter is the silence after which an HTTP/2 connection is pinged.
@@ -141,7 +143,7 @@ func (f *factory) transports(s style) (*transports, error) {
 		tlsConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
 	t := &transports{}
-	if s.http1 && f.ownDial && (s.anonymous || !f.plugin) {
+	if s.http1 && !s.once && f.ownDial && (s.anonymous || !f.plugin) {
 		proxy, err := f.proxied()
 		if err != nil {
 			return nil, err
@@ -170,6 +172,7 @@ func (f *factory) transports(s style) (*transports, error) {
 			MaxReadFrameSize:          256 << 10,
 			MaxReceiveBufferPerStream: s.window,
 		},
+		DisableKeepAlives:   s.once,
 		DisableCompression:  true,
 		MaxIdleConnsPerHost: 100,
 		IdleConnTimeout:     idle,

@@ -52,9 +52,9 @@ func awaitEvents(ctx context.Context, t *testing.T, path string, want ...string)
 
 // Whatever goes through the gateway is in its audit log: writes, exec, and reads that are forwarded.
 func TestNoRequestGoesUnrecorded(t *testing.T) {
-	ctx := deadline(t, time.Minute)
 	log := filepath.Join(t.TempDir(), "audit.log")
 	g := startGateway(t, "--audit-log-path", log)
+	ctx := deadline(t, time.Minute)
 	token := kube.AdminToken()
 	const maps = "/api/v1/namespaces/default/configmaps"
 	do(ctx, t, g.URL(), token, "POST", maps, `{"metadata":{"name":"recorded"}}`)

@@ -31,8 +31,8 @@ func scrape(ctx context.Context, t *testing.T, g *realkube.Gateway) string {
 // Nobody who has no credentials decides what the gateway's metrics are called, how many there are, or that counting a
 // request panics.
 func TestStrangersDoNotMakeUpMetrics(t *testing.T) {
-	ctx := deadline(t, time.Minute)
 	g := startGateway(t)
+	ctx := deadline(t, time.Minute)
 	conn := dial(t, g.URL(), nil, "http/1.1")
 	send := func(line string) {
 		if a := roundTrip(t, conn, line+" HTTP/1.1\r\nHost: x\r\n\r\n"); a.status >= 500 {

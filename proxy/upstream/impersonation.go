@@ -1,0 +1,72 @@
+package upstream
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/proxy/upstream/wire"
+)
+
+// refusedIdentity answers a request that was sent with the gateway's credentials in a
+// client's name, and refused. A refusal of the client is passed on. One of the gateway
+// (it may not impersonate, as nobody may while kube-apiserver loads its RBAC, or is not
+// known) is no answer to the client, who is not told who the gateway is.
+func (x *exchange) refusedIdentity(out *api.Response, body io.Reader) *api.Response {
+	buf := x.c.buffers.Get().(*[]byte)
+	n, err := fill(body, *buf)
+	if err == nil { // larger than any Status of kube-apiserver's: from a proxied server
+		x.download(out, body, buf, n)
+		return out
+	}
+	content := bytes.Clone((*buf)[:n])
+	x.c.buffers.Put(buf)
+	x.end()
+	switch {
+	case x.left():
+		return &api.Response{Status: statusClientLeft}
+	case err != io.EOF: //nolint:errorlint // Readers return it bare.
+		x.c.logFailure(x.broke(err), x.r)
+		return x.broken()
+	case !aboutGateway(content):
+		out.Body, out.Length = content, int64(n)
+		return out
+	}
+	if x.c.identityRefused.due() {
+		x.c.log.Warn("the upstream refuses the gateway's identity; unless it has just been started, "+
+			"that lacks the right to impersonate, or is not good any more", "status", x.resp.Status, "answer", string(content))
+	}
+	return x.status(comeBack("the gateway cannot ask the upstream in your name at present"))
+}
+
+// aboutGateway reports whether a refusal is kube-apiserver's of the impersonation, or
+// of the credentials. The client's own impersonation was decided before, so that no
+// other can be meant. What is proxied (pods, services) refuses in words of its own.
+func aboutGateway(content []byte) bool {
+	status, err := wire.ParseEnvelopedStatus(content)
+	if err != nil {
+		status = &metav1.Status{}
+		if json.Unmarshal(content, status) != nil || status.Kind != "Status" {
+			// YAML, perhaps.
+			return bytes.Contains(content, []byte("cannot impersonate"))
+		}
+	}
+	return status.Reason == metav1.StatusReasonUnauthorized || bytes.Contains([]byte(status.Message), []byte("cannot impersonate"))
+}
+
+// seldom lets through what the log need not be told each time. It is safe for
+// concurrent use.
+type seldom struct{ next atomic.Int64 } // unix nanoseconds
+
+// seldomPeriod is how often at most.
+const seldomPeriod = 10 * time.Second
+
+func (s *seldom) due() bool {
+	now, next := time.Now().UnixNano(), s.next.Load()
+	return now >= next && s.next.CompareAndSwap(next, now+int64(seldomPeriod))
+}

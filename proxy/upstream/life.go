@@ -1,0 +1,194 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// errSilent says that nothing is heard of the upstream any more.
+var errSilent = errors.New("the upstream gives no sign of life")
+
+// probePause is the least time between two probes.
+const probePause = 200 * time.Millisecond
+
+// life tells an upstream that is slow from one that is gone: a request may take its
+// time as long as the upstream gives signs of life, to it or to others. Any answer is
+// one, and any byte on the connections of feeds, which are pinged. Where there is none
+// for half of limit, it is asked for one; after limit the upstream is gone, requests
+// that wait for it end, and new ones are not sent before it is back.
+//
+// It is safe for concurrent use. With limit 0 the upstream never is gone.
+type life struct {
+	limit    time.Duration
+	contacts *contacts
+	now      func() time.Time
+	log      *slog.Logger
+	// probe asks for a sign of life, in a goroutine of its own.
+	probe func()
+
+	last   atomic.Int64 // answer, unix nanoseconds
+	gone   atomic.Int64 // since when the upstream is known to be gone; 0: it is not
+	probed atomic.Int64 // when the last probe began
+}
+
+// sign records an answer.
+func (l *life) sign() {
+	l.last.Store(l.now().UnixNano())
+	if since := l.gone.Load(); since != 0 {
+		l.back(since)
+	}
+}
+
+// leave records that the upstream is gone.
+func (l *life) leave() {
+	if l.gone.Swap(l.now().UnixNano()) == 0 {
+		l.log.Warn("the upstream gives no sign of life, requests that need it are answered 503 until it does", "silence", l.limit)
+	}
+}
+
+func (l *life) back(since int64) {
+	if l.gone.CompareAndSwap(since, 0) {
+		l.log.Info("the upstream answers again")
+	}
+}
+
+// isGone reports whether the upstream is known to be gone, and looks for it then.
+func (l *life) isGone() bool {
+	since := l.gone.Load()
+	if since == 0 {
+		return false
+	}
+	if l.contacts.last.Load() > since {
+		l.back(since)
+		return false
+	}
+	l.ask()
+	return true
+}
+
+// silence is for how long there was no sign of life, at most since a moment.
+func (l *life) silence(since time.Time) time.Duration {
+	last := max(since.UnixNano(), l.last.Load(), l.contacts.last.Load())
+	return time.Duration(l.now().UnixNano() - last)
+}
+
+// left is how long to wait still before the upstream counts as gone, or is to be asked
+// for a sign of life, for somebody who waits since a moment. It is not positive when
+// the upstream is gone.
+func (l *life) left(since time.Time) time.Duration {
+	silence := l.silence(since)
+	switch {
+	case silence >= l.limit:
+		l.leave()
+		return 0
+	case silence >= l.limit/2:
+		l.ask()
+		return l.limit - silence
+	}
+	return l.limit/2 - silence
+}
+
+// ask sends a probe, unless one was sent just now.
+func (l *life) ask() {
+	now, last := l.now().UnixNano(), l.probed.Load()
+	if now-last >= int64(probePause) && l.probed.CompareAndSwap(last, now) {
+		l.probe()
+	}
+}
+
+// wait ends a request that waits for the head of its answer: by cancel, when the
+// upstream is gone, or after most, unless that is 0. stop must be called when the
+// request is over.
+type wait struct {
+	life   *life
+	cancel context.CancelCauseFunc
+	began  time.Time
+	most   time.Duration
+
+	mu    sync.Mutex
+	timer *time.Timer // nil when there is nothing to wait for; guarded by mu
+	over  bool        // nothing is cancelled any more; guarded by mu
+}
+
+func (l *life) wait(cancel context.CancelCauseFunc, most time.Duration) *wait {
+	w := &wait{life: l, cancel: cancel, began: time.Now(), most: most}
+	first := l.limit / 2
+	if l.limit == 0 || most > 0 && most < first {
+		first = most
+	}
+	if first > 0 {
+		w.mu.Lock() // the timer may run out before it is stored
+		w.timer = time.AfterFunc(first, w.expired)
+		w.mu.Unlock()
+	}
+	return w
+}
+
+func (w *wait) expired() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.over {
+		return
+	}
+	next := w.life.limit
+	if w.most > 0 {
+		left := w.most - time.Since(w.began)
+		if left <= 0 {
+			w.cancel(errHeadTimeout)
+			return
+		}
+		next = left
+	}
+	if w.life.limit > 0 {
+		left := w.life.left(w.began)
+		if left <= 0 {
+			w.cancel(errSilent)
+			return
+		}
+		if w.most == 0 || left < next {
+			next = left
+		}
+	}
+	w.timer.Reset(next)
+}
+
+// stop ends the waiting; answered tells whether the upstream did.
+func (w *wait) stop(answered bool) {
+	w.mu.Lock()
+	w.over = true
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+	w.mu.Unlock()
+	switch l := w.life; {
+	case answered:
+		l.sign()
+	case l.limit > 0 && l.silence(w.began) >= l.limit*3/4:
+		// Whoever asked gave up first, and a probe was in vain.
+		l.leave()
+	}
+}
+
+// probe asks the upstream for anything, on a connection of its own: those that there
+// are may be dead while the way to the upstream is open again.
+func (c *Client) probe() {
+	c.spawn(func() {
+		ctx, cancel := context.WithTimeout(c.ctx, c.limits.SilenceTimeout/2)
+		defer cancel()
+		req := (&http.Request{
+			Method: http.MethodGet, URL: c.resourceURL("/version", nil), Host: c.base.Host,
+			Header: http.Header{"User-Agent": {c.agent}}, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		}).WithContext(ctx)
+		resp, err := c.prober.RoundTrip(req)
+		if err != nil {
+			return
+		}
+		_ = resp.Body.Close()
+		c.life.sign()
+	})
+}

@@ -1,0 +1,142 @@
+package security
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/kubeweir/kubeweir/test/realkube"
+)
+
+// faultyUpstream stands between one gateway and kube, and does what a test wants to go wrong.
+type faultyUpstream struct {
+	url string
+
+	mu      sync.Mutex
+	thaw    chan struct{} // while frozen, else nil
+	instead func(http.ResponseWriter, *http.Request) bool
+	count   int // requests
+}
+
+// newFaultyUpstream starts one that passes everything on at first.
+func newFaultyUpstream(t *testing.T) *faultyUpstream {
+	t.Helper()
+	f := &faultyUpstream{}
+	target, err := url.Parse(kube.URL())
+	must(t, err)
+	transport := &http.Transport{TLSClientConfig: tlsConfig(t, nil), ForceAttemptHTTP2: true}
+	proxy := &httputil.ReverseProxy{
+		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		Transport:     transport,
+		FlushInterval: -1,
+		ErrorHandler:  func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
+	}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f.mu.Lock()
+		instead := f.instead
+		f.count++
+		f.mu.Unlock()
+		if instead == nil || !instead(w, r) {
+			proxy.ServeHTTP(w, r)
+		}
+	}))
+	pair, err := kube.IssueServingCert("127.0.0.1")
+	must(t, err)
+	cert, err := tls.X509KeyPair(pair.CertPEM, pair.KeyPEM)
+	must(t, err)
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
+	server.EnableHTTP2 = true
+	server.Listener = freezingListener{server.Listener, f}
+	server.StartTLS()
+	f.url = server.URL
+	t.Cleanup(func() {
+		f.freeze(false)
+		server.CloseClientConnections()
+		server.Close()
+		transport.CloseIdleConnections()
+	})
+	return f
+}
+
+// insteadOf has requests answered by answer, as long as that returns true.
+func (f *faultyUpstream) insteadOf(answer func(http.ResponseWriter, *http.Request) bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.instead = answer
+}
+
+// freeze stops all connections, or lets them go on: what SIGSTOP does to a server.
+func (f *faultyUpstream) freeze(frozen bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case frozen && f.thaw == nil:
+		f.thaw = make(chan struct{})
+	case !frozen && f.thaw != nil:
+		close(f.thaw)
+		f.thaw = nil
+	}
+}
+
+func (f *faultyUpstream) wait() {
+	f.mu.Lock()
+	thaw := f.thaw
+	f.mu.Unlock()
+	if thaw != nil {
+		<-thaw
+	}
+}
+
+type freezingListener struct {
+	net.Listener
+	f *faultyUpstream
+}
+
+func (l freezingListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	return freezingConn{conn, l.f}, err
+}
+
+type freezingConn struct {
+	net.Conn
+	f *faultyUpstream
+}
+
+func (c freezingConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.f.wait()
+	return n, err
+}
+
+func (c freezingConn) Write(p []byte) (int, error) {
+	c.f.wait()
+	return c.Conn.Write(p)
+}
+
+// startGatewayAt is startGateway in front of another address.
+func startGatewayAt(t *testing.T, upstream string, args ...string) *realkube.Gateway {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), startTime)
+	defer cancel()
+	g, err := realkube.StartGatewayWith(ctx, kube, realkube.GatewayOptions{Upstream: upstream, ExtraArgs: args})
+	must(t, err)
+	t.Cleanup(func() {
+		panicked := g.Panicked()
+		g.Close()
+		if panicked {
+			t.Error("the gateway panicked")
+		}
+		if t.Failed() {
+			lines := strings.Split(strings.TrimRight(g.Log(), "\n"), "\n")
+			t.Logf("end of the gateway's log:\n%s", strings.Join(lines[max(0, len(lines)-60):], "\n"))
+		}
+	})
+	return g
+}
