@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net"
@@ -110,12 +111,10 @@ func (c *conn) readRequest() (x *exchange, refusal int) {
 // number when it could, else the status to refuse with, 0 for none.
 func (c *conn) readHead(h *fasthttp.RequestHeader) int {
 	c.in.mode = readHead
-	err := h.Read(c.in.br)
-	if err != nil && isSmallBuffer(err) && c.in.br.Size() < c.srv.o.MaxHeaderBytes {
-		c.in.grow(c.srv.o.MaxHeaderBytes)
-		err = h.Read(c.in.br)
+	if refusal := c.awaitHead(); refusal >= 0 {
+		return refusal
 	}
-	switch {
+	switch err := h.Read(c.in.br); {
 	case err == nil:
 		return -1
 	case isSmallBuffer(err):
@@ -124,6 +123,57 @@ func (c *conn) readHead(h *fasthttp.RequestHeader) int {
 		return 0
 	}
 	return 400
+}
+
+// awaitHead reads until the buffer has the whole head. The parser begins anew with
+// every read, so that a head in records of one byte would cost it the square of its
+// length.
+func (c *conn) awaitHead() (refusal int) {
+	for seen := 0; ; {
+		b, _ := c.in.br.Peek(c.in.br.Buffered())
+		if len(b) > 0 && (b[0] == '\r' || b[0] == '\n') {
+			_, _ = c.in.br.Discard(1) // an empty line before the request (RFC 9112, 2.2)
+			continue
+		}
+		if bytes.HasSuffix(b, crlfcrlf) {
+			return -1 // as most come; nothing more than this request is here
+		}
+		if end := headEnd(b, seen); end >= 0 {
+			if bytes.HasSuffix(b[:end], crlfcrlf) {
+				return -1
+			}
+			return 400 // lines that end in a line feed alone
+		}
+		seen = max(0, len(b)-2)
+		switch {
+		case len(b) < c.in.br.Size():
+			if _, err := c.in.br.Peek(len(b) + 1); err != nil {
+				return 0
+			}
+		case len(b) >= c.srv.o.MaxHeaderBytes:
+			return 431
+		default:
+			c.in.grow(c.srv.o.MaxHeaderBytes)
+		}
+	}
+}
+
+// headEnd is where the first empty line behind another ends, in any form that a parser
+// might take for one; -1 when there is none. Nothing ends before from.
+func headEnd(b []byte, from int) int {
+	for {
+		i := bytes.IndexByte(b[from:], '\n')
+		if i < 0 {
+			return -1
+		}
+		from += i + 1
+		switch rest := b[from:]; {
+		case bytes.HasPrefix(rest, crlfcrlf[:2]):
+			return from + 2
+		case len(rest) > 0 && rest[0] == '\n':
+			return from + 1
+		}
+	}
 }
 
 func isSmallBuffer(err error) bool {

@@ -1,0 +1,49 @@
+package security
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// A head that comes in TLS records of one byte costs what its bytes cost, not their square. It took the gateway more
+// than six seconds of processor time, before it knew who asks.
+func TestHeadByteByByteDoesNotTakeTheProcessor(t *testing.T) {
+	ctx := deadline(t, time.Minute)
+	g := startGateway(t)
+	used := func() float64 {
+		m, err := g.Metrics(ctx)
+		must(t, err)
+		return m.Sum("process_cpu_seconds_total", nil)
+	}
+	var head strings.Builder
+	head.WriteString("GET /version HTTP/1.1\r\nHost: x\r\n")
+	for i := 0; head.Len() < 60<<10; i++ {
+		fmt.Fprintf(&head, "N%d: v\r\n", i)
+	}
+	head.WriteString("\r\n")
+	before := used()
+	var wg sync.WaitGroup
+	for range 2 {
+		conn := dial(t, g.URL(), nil, "http/1.1")
+		wg.Go(func() {
+			for _, b := range []byte(head.String()) {
+				if _, err := conn.Write([]byte{b}); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+			_ = conn.SetReadDeadline(time.Now().Add(30 * time.Second))
+			if _, err := io.ReadFull(conn, make([]byte, len("HTTP/1.1 401"))); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if took := used() - before; took > 8 {
+		t.Errorf("two heads took %.1f seconds of processor time", took)
+	}
+}
