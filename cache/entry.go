@@ -72,9 +72,12 @@ type collectionParts struct {
 	listing chan struct{}
 	content *atomic.Uint64
 	metrics *metrics
-	jitter  func(n int64) int64 // a random number in [0,n)
-	log     *slog.Logger
-	panics  *contain.Panics
+	outage  *outage
+	// pageSize is the limit of paged lists, which tests make small.
+	pageSize int64
+	jitter   func(n int64) int64 // a random number in [0,n)
+	log      *slog.Logger
+	panics   *contain.Panics
 }
 
 func newEntry(ctx context.Context, p *collectionParts, res *Resource, enc api.Encoding) *entry {

@@ -20,3 +20,6 @@ func (c *Collection) DropSnapshots() { c.store.retain.drop() }
 func (m *Manager) WithoutJitter() {
 	m.parts.jitter = func(n int64) int64 { return n / 2 }
 }
+
+// WithPages makes the feeds of a new manager list in pages of n.
+func (m *Manager) WithPages(n int64) { m.parts.pageSize = n }

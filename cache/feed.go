@@ -57,6 +57,8 @@ type feed struct {
 	log      *slog.Logger
 	metrics  *feedMetrics
 	listing  chan struct{} // slots for lists, shared by the manager's feeds
+	outage   *outage
+	pageSize int64
 	health   health
 	// first is called with the first complete list and returns the store made of it;
 	// failed is called when a list failed before that.
@@ -66,6 +68,8 @@ type feed struct {
 	// The feed's goroutine only:
 	relist  bool   // the store's state has to be replaced
 	paged   bool   // the source has no watch with initial events
+	broken  int    // streaming lists broken off since the last complete list
+	server  string // who answered the last list, see outage
 	last    uint64 // version on the open watch
 	backoff backoff
 
@@ -82,6 +86,8 @@ func newFeed(p *collectionParts, res *Resource, enc api.Encoding, first func(*wh
 		log:      p.log.With("group", res.Group, "resource", res.Resource, "encoding", enc.String()),
 		metrics:  p.metrics.feed(res, enc),
 		listing:  p.listing,
+		outage:   p.outage,
+		pageSize: p.pageSize,
 		backoff:  backoff{jitter: p.jitter},
 		first:    first,
 		failed:   failed,
@@ -89,8 +95,8 @@ func newFeed(p *collectionParts, res *Resource, enc api.Encoding, first func(*wh
 }
 
 const (
-	// pageSize is the limit of a paged list.
-	pageSize = 500
+	// defaultPageSize is the limit of a paged list.
+	defaultPageSize = 500
 	// silenceLimit is how long a watch that has had bookmarks, which come once a
 	// minute, may bring nothing.
 	silenceLimit = 3 * time.Minute
@@ -142,17 +148,34 @@ func (f *feed) run(ctx context.Context) error {
 		if f.store == nil {
 			f.failed(err)
 		}
+		if !fed && reason == "error" {
+			f.outage.suspect()
+		}
 		delay := f.backoff.next(err, fed && time.Since(began) >= healthyAfter)
-		f.log.Info("feed restarts", "reason", reason, "error", err, "delay", delay)
-		if !sleep(ctx, delay) {
+		if !f.pause(ctx, reason, err, delay) {
 			return context.Cause(ctx)
 		}
 	}
 }
 
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
+// pause waits before the next attempt: for delay, but not longer than an outage lasts.
+func (f *feed) pause(ctx context.Context, reason string, err error, delay time.Duration) bool {
+	over := f.outage.over()
+	if f.outage.recovering() {
+		delay = min(delay, recoveryDelay)
+	}
+	f.log.Debug("feed restarts", "reason", reason, "error", err, "delay", delay)
+	t := time.NewTimer(delay)
 	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	case <-over:
+	}
+	f.backoff.reset()
+	t.Reset(time.Duration(f.backoff.jitter(int64(returnSpread))))
 	select {
 	case <-t.C:
 		return true
@@ -199,19 +222,46 @@ func (f *feed) stream(ctx context.Context) error {
 		if err := f.checkRewound(ctx); err != nil {
 			return err
 		}
-		return f.watch(ctx, WatchOptions{ResourceVersion: f.store.resume()}, nil)
+		if !f.otherServer(ctx) {
+			return f.watch(ctx, WatchOptions{ResourceVersion: f.store.resume()}, nil)
+		}
+		f.relist = true
 	}
+	return f.list(ctx)
+}
+
+// otherServer reports whether the objects held come from another program than the one
+// that answers now: after an upgrade of the upstream the same version of an object
+// may read differently.
+func (f *feed) otherServer(ctx context.Context) bool {
+	now := f.outage.now(ctx)
+	return now != "" && f.server != "" && now != f.server
+}
+
+// maxBroken is how many streaming lists in a row may be broken off. A server that is
+// too busy to send one in time may still send pages.
+const maxBroken = 2
+
+// list lists, and watches from there.
+func (f *feed) list(ctx context.Context) error {
+	f.server = f.outage.known(ctx)
 	l, err := f.startList(ctx)
 	if err != nil {
 		return err
 	}
 	defer l.release()
-	if !f.paged {
+	if !f.paged && f.broken < maxBroken {
 		err := f.watch(ctx, WatchOptions{SendInitialEvents: true}, l)
-		if l.complete || !errors.Is(err, ErrUnsupported) && !apierrors.IsInvalid(err) {
+		if l.complete {
 			return err
 		}
-		f.log.Info("no streaming list, listing in pages", "error", err)
+		if !errors.Is(err, ErrUnsupported) && !apierrors.IsInvalid(err) {
+			if l.begun {
+				f.broken++
+			}
+			return err
+		}
+		f.log.Debug("no streaming list, listing in pages", "error", err)
 		f.paged = true
 		l.tree = newTree(byKey)
 	}
@@ -284,6 +334,9 @@ func (f *feed) watch(ctx context.Context, opts WatchOptions, l *listing) error {
 	var failed error // what a source may wrap or replace
 	err := f.source.Watch(ctx, f.resource, f.encoding, opts, func(ev Event) error {
 		dog.alive()
+		if ev.Type == WatchAccepted {
+			f.outage.answered()
+		}
 		if l != nil {
 			var done bool
 			if done, failed = f.initial(l, ev); done {

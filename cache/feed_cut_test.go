@@ -2,11 +2,21 @@ package cache_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/object"
 )
 
 // A streaming list that its server ends before the bookmark that says it is whole is
@@ -17,7 +27,7 @@ func TestListThatEndsEarlyIsNeverServed(t *testing.T) {
 			for _, key := range []string{"a/1", "a/2", "a/3"} {
 				s.Create(cachetest.Pods, cachetest.Pod(key, ""))
 			}
-			m := newManager(t, &endingSource{Source: s, after: after}, cache.Limits{})
+			m := newManager(t, &cutSource{Source: s, phase: "initial", at: after + 1, times: 100}, cache.Limits{})
 			defer m.Close()
 			for range 3 {
 				c, err := m.Collection(t.Context(), cachetest.PodResource(), api.JSON)
@@ -31,27 +41,160 @@ func TestListThatEndsEarlyIsNeverServed(t *testing.T) {
 	}
 }
 
-// endingSource ends its streaming lists cleanly after so many events.
-type endingSource struct {
+// cutSource cuts off what it brings, some times, always at the same point of the same
+// phase, and may bring what it brought already.
+type cutSource struct {
 	*cachetest.Source
-	after int
+	// phase is "initial" (of a streaming list), "live" (events), "list" (the first page)
+	// or "page" (a later one); at counts what comes before the cut.
+	phase string
+	at    int
+	err   error // nil for a clean end
+	// repeat is by how many versions a resumed watch begins too early.
+	repeat uint64
+
+	mu    sync.Mutex
+	times int // guarded by mu
 }
 
-func (s *endingSource) Watch(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.WatchOptions, handle func(cache.Event) error) error {
-	if !opts.SendInitialEvents {
-		return s.Source.Watch(ctx, res, enc, opts, handle)
+var errCut = errors.New("cut")
+
+// cut reports whether to cut here, and counts it.
+func (s *cutSource) cut(phase string, n int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.phase != phase || s.at != n || s.times == 0 {
+		return false
 	}
-	left := s.after
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	_ = s.Source.Watch(ctx, res, enc, opts, func(ev cache.Event) error {
-		if ev.Type == cache.WatchAccepted {
-			return handle(ev)
+	s.times--
+	return true
+}
+
+func (s *cutSource) Watch(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.WatchOptions, handle func(cache.Event) error) error {
+	phase, n := "live", 0
+	if opts.SendInitialEvents {
+		phase = "initial"
+	} else {
+		opts.ResourceVersion -= min(opts.ResourceVersion, s.repeat)
+	}
+	if s.cut(phase, n) {
+		return s.err
+	}
+	err := s.Source.Watch(ctx, res, enc, opts, func(ev cache.Event) error {
+		if err := handle(ev); err != nil {
+			return err
 		}
-		if left--; left < 0 {
-			return context.Canceled
+		n++
+		if ev.InitialEventsEnd {
+			phase, n = "live", 1
 		}
-		return handle(ev)
+		if s.cut(phase, n) {
+			return errCut
+		}
+		return nil
 	})
-	return ctx.Err()
+	if errors.Is(err, errCut) {
+		return s.err
+	}
+	return err
+}
+
+func (s *cutSource) List(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.ListOptions, visit func([]byte) error) (cache.ListMeta, error) {
+	phase, n := "list", 0
+	switch {
+	case opts.Limit == 1:
+		phase = "one"
+	case opts.Continue != "":
+		phase = "page"
+	}
+	meta, err := s.Source.List(ctx, res, enc, opts, func(item []byte) error {
+		if s.cut(phase, n) {
+			return errCut
+		}
+		n++
+		return visit(item)
+	})
+	if err == nil && s.cut(phase, n) || errors.Is(err, errCut) {
+		return cache.ListMeta{}, s.err
+	}
+	return meta, err
+}
+
+// TestCutAnywhere cuts off lists and watches at every point, in every way, again and
+// again, while objects are written: whatever is served at any moment was true at the
+// version that it names, watches miss nothing, and afterwards all is well.
+func TestCutAnywhere(t *testing.T) {
+	gr := cachetest.PodResource().GroupResource()
+	ends := map[string]error{
+		"cleanly":     nil,
+		"mid-frame":   fmt.Errorf("watch of pods: %w", io.ErrUnexpectedEOF),
+		"reset":       errors.New("connection reset by peer"),
+		"expired":     apierrors.NewResourceExpired("too old"),
+		"busy":        apierrors.NewTooManyRequests("busy", 1),
+		"unavailable": apierrors.NewServiceUnavailable("starting"),
+		"forbidden":   apierrors.NewForbidden(gr, "", errors.New("no")),
+	}
+	points := map[string]int{"initial": 6, "live": 5, "list": 2, "page": 2}
+	seed := uint64(0)
+	for phase, last := range points {
+		for at := 0; at <= last; at++ {
+			for end, err := range ends {
+				if err == nil && (phase == "list" || phase == "page") {
+					continue // the readers of lists know their ends
+				}
+				for _, times := range []int{1, 3, 9} {
+					seed++
+					source := &cutSource{phase: phase, at: at, times: times, err: err, repeat: seed % 3}
+					t.Run(fmt.Sprintf("%s-%d-%s-%d", phase, at, end, times), func(t *testing.T) {
+						synctest.Test(t, func(t *testing.T) { runCut(t, source, seed) })
+					})
+				}
+			}
+		}
+	}
+}
+
+func runCut(t *testing.T, s *cutSource, seed uint64) {
+	w := &world{
+		t: t, rand: rand.New(rand.NewPCG(seed, 11)), enc: api.JSON,
+		live: map[string]bool{}, decoded: map[uint64]*object.Object{},
+		source: cachetest.New(cachetest.PodResource()),
+	}
+	// A list in between hides what happened from watches.
+	w.compact = apierrors.IsResourceExpired(s.err)
+	s.Source = w.source
+	if s.phase == "list" || s.phase == "page" {
+		w.source.NoWatchList()
+	}
+	for range 5 {
+		w.write()
+	}
+	w.manager = newManager(t, s, cache.Limits{})
+	w.manager.WithPages(2)
+	defer w.manager.Close()
+	for range 25 {
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		c, err := w.manager.Collection(ctx, cachetest.PodResource(), api.JSON)
+		cancel()
+		if err == nil {
+			w.c = c
+			w.follow()
+			w.check()
+		}
+		w.write()
+		time.Sleep(time.Duration(w.rand.IntN(400)) * time.Millisecond)
+		synctest.Wait()
+	}
+	s.mu.Lock()
+	s.times = 0
+	s.mu.Unlock()
+	time.Sleep(90 * time.Second)
+	synctest.Wait()
+	if w.c = pods(t, w.manager); w.c.RV() != w.source.Revision() || w.c.State().Phase != cache.Synced {
+		t.Errorf("in the end at %d, the source at %d, state %+v", w.c.RV(), w.source.Revision(), w.c.State())
+	}
+	w.check()
+	for _, fl := range w.watches {
+		w.guarantees(fl)
+	}
 }

@@ -17,6 +17,7 @@ type listing struct {
 	held  *View // what a relist is compared with, nil the first time
 	tree  *objectTree
 	began time.Time
+	begun bool // the source has begun to send it
 	// complete is set when the store has taken the list over.
 	complete bool
 	// release gives the slot for lists back; it may be called again.
@@ -75,6 +76,7 @@ func (f *feed) item(l *listing, raw []byte) (*object.Object, error) {
 // are ADDED, and what happened since the server began to send them may follow
 // before the bookmark. done: the list is complete.
 func (f *feed) initial(l *listing, ev Event) (done bool, err error) {
+	l.begun = true
 	if ev.Type == WatchAccepted {
 		return false, nil
 	}
@@ -113,7 +115,7 @@ func (f *feed) listPages(ctx context.Context, l *listing) (*wholeList, error) {
 		}
 		return err
 	}
-	opts, rv := ListOptions{Limit: pageSize}, uint64(0)
+	opts, rv := ListOptions{Limit: f.pageSize}, uint64(0)
 	for {
 		meta, err := f.source.List(ctx, f.resource, f.encoding, opts, visit)
 		first := opts.Continue == ""
@@ -129,7 +131,7 @@ func (f *feed) listPages(ctx context.Context, l *listing) (*wholeList, error) {
 		case opts.Limit == 0:
 			return nil, f.wrapListError(ctx, errPaged)
 		}
-		opts, rv = ListOptions{Limit: pageSize, Continue: meta.Continue}, meta.ResourceVersion
+		opts, rv = ListOptions{Limit: f.pageSize, Continue: meta.Continue}, meta.ResourceVersion
 	}
 }
 
@@ -147,6 +149,7 @@ func (f *feed) wrapListError(ctx context.Context, err error) error {
 // complete makes the listed state that of the store, which the first one makes.
 func (f *feed) complete(l *listing, list *wholeList) error {
 	l.complete = true
+	f.broken = 0
 	if f.store == nil {
 		f.health.listed(l.began)
 		f.store = f.first(list)

@@ -109,6 +109,8 @@ func (s *scriptedSource) CurrentVersion(context.Context, *cache.Resource) (uint6
 	return s.version, nil
 }
 
+func (s *scriptedSource) Server(context.Context) (string, error) { return "", cache.ErrUnsupported }
+
 func (s *scriptedSource) LastContact() int64 { return time.Now().UnixNano() }
 
 // TestOddSources: what a source may, should not or must not do.

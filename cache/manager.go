@@ -127,15 +127,16 @@ func NewManager(o Options) (*Manager, error) {
 		log = slog.Default()
 	}
 	m := &Manager{parts: collectionParts{
-		source:  o.Source,
-		limits:  &limits,
-		listing: make(chan struct{}, limits.ColdStarts),
-		content: new(atomic.Uint64),
-		metrics: newMetrics(),
-		jitter:  rand.Int64N,
-		log:     log,
-		panics:  contain.New(o.Registerer, log),
+		source:   o.Source,
+		limits:   &limits,
+		listing:  make(chan struct{}, limits.ColdStarts),
+		content:  new(atomic.Uint64),
+		metrics:  newMetrics(),
+		log:      log,
+		pageSize: defaultPageSize,
+		panics:   contain.New(o.Registerer, log),
 	}}
+	m.parts.jitter = rand.Int64N
 	m.mu.collections = make(map[collectionKey]*entry)
 	m.mu.rewound = make(map[collectionKey]time.Time)
 	m.mu.wanted = make(map[collectionKey]time.Time)
@@ -145,6 +146,9 @@ func NewManager(o Options) (*Manager, error) {
 		}
 	}
 	m.ctx, m.cancel = context.WithCancelCause(context.Background())
+	spawn := func(f func()) { m.parts.panics.Go(&m.work, "background", f) }
+	jitter := func(n int64) int64 { return m.parts.jitter(n) }
+	m.parts.outage = newOutage(m.ctx, o.Source, spawn, jitter, log)
 	m.parts.panics.Keep(&m.work, "background", m.tidy)
 	return m, nil
 }
@@ -251,7 +255,11 @@ func (m *Manager) find(key collectionKey, res *Resource) (*entry, error) {
 func (m *Manager) run(key collectionKey, e *entry) {
 	defer close(e.done)
 	reason := e.run()
-	e.feed.log.Info("collection stopped", "reason", reason)
+	level := slog.LevelInfo
+	if errors.Is(reason, ErrIdle) || errors.Is(reason, ErrManagerClosed) {
+		level = slog.LevelDebug
+	}
+	e.feed.log.Log(context.Background(), level, "collection stopped", "reason", reason)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	e.stopped = time.Now()

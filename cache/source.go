@@ -117,6 +117,11 @@ type Source interface {
 	// CurrentVersion is the current version of the source's store, read
 	// linearizably: at least that of every write acknowledged before the call.
 	CurrentVersion(ctx context.Context, res *Resource) (uint64, error)
+	// Server names the program that answers at present, for comparison alone: another
+	// program may encode the same objects differently. It is a small request, by which
+	// it is also found out whether the server answers. The error is ErrUnsupported
+	// (wrapped) when the source has no way to ask.
+	Server(ctx context.Context) (string, error)
 	// LastContact tells the unix time in nanoseconds at which the connection
 	// that feeds come through last gave a sign of life.
 	LastContact() int64

@@ -75,6 +75,8 @@ func (s *benchSource) CurrentVersion(context.Context, *cache.Resource) (uint64, 
 	return uint64(len(s.items)), nil
 }
 
+func (s *benchSource) Server(context.Context) (string, error) { return "", cache.ErrUnsupported }
+
 func (s *benchSource) LastContact() int64 { return time.Now().UnixNano() }
 
 func (s *benchSource) collection(tb testing.TB, m *cache.Manager) *cache.Collection {

@@ -44,6 +44,8 @@ type Source struct {
 		faults         faults
 		frozen         time.Time // of the last contact, while silent
 		calls          []string
+		server         string
+		asked          int
 		changed        chan struct{} // closed at each change, then replaced
 	}
 }
@@ -67,6 +69,7 @@ type change struct {
 func New(resources ...*cache.Resource) *Source {
 	s := &Source{BookmarkEvery: time.Minute}
 	s.mu.rev = 100
+	s.mu.server = "1"
 	s.mu.resources = make(map[schema.GroupVersionResource]*resource)
 	s.mu.streams = make(map[*stream]struct{})
 	s.mu.changed = make(chan struct{})
@@ -303,6 +306,32 @@ func (s *Source) CurrentVersion(ctx context.Context, res *cache.Resource) (uint6
 		return 0, fmt.Errorf("current version: %w", cache.ErrUnsupported)
 	}
 	return s.mu.rev, nil
+}
+
+// Server implements cache.Source. It is not among the Calls.
+func (s *Source) Server(ctx context.Context) (string, error) {
+	s.mu.Lock()
+	s.mu.asked++
+	server, down := s.mu.server, s.mu.faults.down
+	s.mu.Unlock()
+	if down {
+		return "", ErrDown
+	}
+	return server, s.whileSilent(ctx)
+}
+
+// SetServer changes what Server tells, "1" at first.
+func (s *Source) SetServer(server string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.server = server
+}
+
+// Asked is the number of calls of Server.
+func (s *Source) Asked() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.asked
 }
 
 // LastContact implements cache.Source.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/internal/api"
@@ -71,6 +72,33 @@ func (s *Source) CurrentVersion(ctx context.Context, res *cache.Resource) (uint6
 		return 0, fmt.Errorf("list of %s has no resourceVersion", res.GroupResource())
 	}
 	return meta.ResourceVersion, nil
+}
+
+// maxVersion bounds the body of /version, in bytes.
+const maxVersion = 64 << 10
+
+// Server implements cache.Source: what /version says, of which the date of the build is
+// a part.
+func (s *Source) Server(ctx context.Context) (string, error) {
+	if s.c.local != nil {
+		return localHost, nil // the same as long as this process lives
+	}
+	a, err := s.c.do(ctx, &call{
+		purpose: forVersion, rt: s.c.ownDirect, method: http.MethodGet, accept: "application/json", encoding: "identity",
+		url: s.c.resourceURL("/version", nil),
+	})
+	if err != nil {
+		return "", err
+	}
+	defer a.close()
+	if a.StatusCode != http.StatusOK {
+		return "", refusal(a.Response, a.body, "get", schema.GroupResource{Resource: "version"})
+	}
+	body, err := io.ReadAll(io.LimitReader(a.body, maxVersion))
+	if err != nil {
+		return "", fmt.Errorf("version of the upstream: %w", err)
+	}
+	return string(body), nil
 }
 
 // LastContact implements cache.Source: of the connections that carry watches, the

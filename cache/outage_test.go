@@ -1,0 +1,226 @@
+package cache_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/api"
+)
+
+// outageBench are collections of many resources, fed by one source.
+type outageBench struct {
+	t      *testing.T
+	source *cachetest.Source
+	feeds  []*cache.Collection
+	logged bytes.Buffer
+}
+
+func newOutageBench(t *testing.T, wrap func(*cachetest.Source) cache.Source) *outageBench {
+	b := &outageBench{t: t}
+	var resources []*cache.Resource
+	for i := range 20 {
+		res := cachetest.PodResource()
+		res.GroupVersionResource = schema.GroupVersionResource{Group: fmt.Sprintf("g%d", i), Version: "v1", Resource: "pods"}
+		resources = append(resources, res)
+	}
+	b.source = cachetest.New(resources...)
+	source := cache.Source(b.source)
+	if wrap != nil {
+		source = wrap(b.source)
+	}
+	m, err := cache.NewManager(cache.Options{Source: source, Logger: slog.New(slog.NewTextHandler(&b.logged, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Close)
+	for _, res := range resources {
+		b.source.Create(res.GroupVersionResource, cachetest.Pod("a/1", ""))
+		c, err := m.Collection(t.Context(), res, api.JSON)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.feeds = append(b.feeds, c)
+	}
+	synctest.Wait()
+	b.source.Calls()
+	b.logged.Reset()
+	return b
+}
+
+// change writes an object of every resource.
+func (b *outageBench) change() {
+	for _, c := range b.feeds {
+		b.source.Update(c.Resource().GroupVersionResource, cachetest.Pod("a/1", "n"))
+	}
+}
+
+// behind are the collections that do not hold the last change.
+func (b *outageBench) behind() (n int) {
+	synctest.Wait()
+	for _, c := range b.feeds {
+		objs := b.source.Objects(c.Resource().GroupVersionResource)
+		if o := c.View().Get("a/1"); fmt.Sprint(o.RV) != objs[0].GetResourceVersion() || c.State().Phase != cache.Synced {
+			n++
+		}
+	}
+	return n
+}
+
+// TestOutageEndsForAll: however long the upstream was away, every feed is current soon
+// after, and the log has a line for the beginning and one for the end.
+func TestOutageEndsForAll(t *testing.T) {
+	for _, away := range []time.Duration{time.Second, 10 * time.Second, 10 * time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newOutageBench(t, nil)
+			b.source.SetDown(true)
+			time.Sleep(away)
+			b.change()
+			if n := b.behind(); n != len(b.feeds) {
+				t.Errorf("%d feeds know", n)
+			}
+			b.source.Calls()
+			b.source.SetDown(false)
+			time.Sleep(2 * time.Second)
+			if n := b.behind(); n > 0 {
+				t.Errorf("away for %s: %d of %d feeds are behind after 2 s", away, n, len(b.feeds))
+			}
+			if calls := b.source.Calls(); len(calls) != 2*len(b.feeds) {
+				t.Errorf("away for %s: %d calls to come back: %q", away, len(calls), calls)
+			}
+			if away > time.Second {
+				log := b.logged.String()
+				if strings.Count(log, "\n") != 2 || strings.Count(log, "does not answer") != 1 || strings.Count(log, "answers again") != 1 {
+					t.Errorf("log:\n%s", log)
+				}
+			}
+		})
+	}
+}
+
+// TestStartingServer: what a server refuses or breaks off while it starts is tried again
+// soon.
+func TestStartingServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newOutageBench(t, nil)
+		b.source.SetDown(true)
+		time.Sleep(time.Minute)
+		b.change()
+		for range 3 * len(b.feeds) {
+			b.source.Fail("version", apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("RBAC is not loaded")))
+		}
+		b.source.SetDown(false)
+		time.Sleep(3 * time.Second)
+		if n := b.behind(); n > 0 {
+			t.Errorf("%d feeds are behind after 3 s", n)
+		}
+	})
+}
+
+// TestLoneFailure: one feed that fails while others do not is not hurried by them.
+func TestLoneFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newOutageBench(t, func(s *cachetest.Source) cache.Source { return &brokenSource{Source: s, group: "g3"} })
+		b.source.Break(errors.New("reset"))
+		time.Sleep(10 * time.Minute)
+		if n := b.behind(); n != 1 {
+			t.Errorf("%d feeds are behind", n)
+		}
+		calls := slices.DeleteFunc(b.source.Calls(), func(c string) bool { return strings.HasPrefix(c, "watch") })
+		if len(calls) > 100 {
+			t.Errorf("%d calls", len(calls))
+		}
+		if b.logged.Len() > 0 {
+			t.Errorf("log:\n%s", b.logged.String())
+		}
+	})
+}
+
+// brokenSource refuses to go on with the watches of one group.
+type brokenSource struct {
+	*cachetest.Source
+	group string
+}
+
+func (s *brokenSource) Watch(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.WatchOptions, handle func(cache.Event) error) error {
+	if res.Group == s.group && !opts.SendInitialEvents {
+		return apierrors.NewServiceUnavailable("no endpoints")
+	}
+	return s.Source.Watch(ctx, res, enc, opts, handle)
+}
+
+// TestStreamingListBrokenOff: after two that were broken off pages are asked for.
+func TestStreamingListBrokenOff(t *testing.T) {
+	bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, _ *cache.Manager) {
+		s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
+		m := newManager(t, &cutSource{Source: s, phase: "initial", at: 2, times: 100}, cache.Limits{})
+		defer m.Close()
+		for range 3 {
+			if c, err := m.Collection(t.Context(), cachetest.PodResource(), api.JSON); err == nil {
+				if c.View().Len() != 1 || c.RV() != 101 {
+					t.Errorf("%d objects at %d", c.View().Len(), c.RV())
+				}
+				break
+			}
+			time.Sleep(time.Second)
+		}
+		want := []string{
+			`list pods rv="" match="" limit=1`, "watch pods rv=0 initial=true timeout=0", "watch pods rv=0 initial=true timeout=0",
+			`list pods rv="" match="" limit=500`, "watch pods rv=101 initial=false timeout=0",
+		}
+		if calls := s.Calls(); !slices.Equal(calls, want) {
+			t.Errorf("calls %q", calls)
+		}
+	})
+}
+
+// TestUpgradedServer: another program behind the source may encode the same versions
+// differently, so everything is listed again; one question finds that out for all.
+func TestUpgradedServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newOutageBench(t, nil)
+		lists := func() (n int) {
+			for _, c := range b.source.Calls() {
+				if strings.Contains(c, "initial=true") {
+					n++
+				}
+			}
+			return n
+		}
+		asked := b.source.Asked()
+		b.source.Break(nil)
+		time.Sleep(5 * time.Second)
+		if n := lists(); n != 0 {
+			t.Errorf("%d lists though the server is the same", n)
+		}
+		if n := b.source.Asked() - asked; n > len(b.feeds) {
+			t.Errorf("asked %d times", n)
+		}
+		b.source.SetServer("2")
+		b.source.Break(nil)
+		time.Sleep(5 * time.Second)
+		if n := lists(); n != len(b.feeds) {
+			t.Errorf("%d lists after an upgrade", n)
+		}
+		if n := b.behind(); n > 0 {
+			t.Errorf("%d are behind", n)
+		}
+		b.source.Break(nil)
+		time.Sleep(5 * time.Second)
+		if n := lists(); n != 0 {
+			t.Errorf("%d lists again", n)
+		}
+	})
+}
