@@ -1,0 +1,379 @@
+package security
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kubeweir/kubeweir/test/realkube"
+)
+
+// fill creates a namespace with n ConfigMaps, directly; it goes with the test.
+func fill(ctx context.Context, t *testing.T, namespace string, n int) {
+	t.Helper()
+	admin := func(method, path, body string) {
+		if a := do(ctx, t, kube.URL(), kube.AdminToken(), method, path, body); a.status >= 300 {
+			t.Fatalf("%s %s: %s", method, path, a)
+		}
+	}
+	admin("POST", "/api/v1/namespaces", fmt.Sprintf(`{"metadata":{"name":%q}}`, namespace))
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		do(ctx, t, kube.URL(), kube.AdminToken(), "DELETE", "/api/v1/namespaces/"+namespace+"/configmaps", "")
+		do(ctx, t, kube.URL(), kube.AdminToken(), "DELETE", "/api/v1/namespaces/"+namespace, "")
+	})
+	for i := range n {
+		admin("POST", "/api/v1/namespaces/"+namespace+"/configmaps", fmt.Sprintf(`{"metadata":{"name":"m%d"}}`, i))
+	}
+}
+
+// gatewayBehind starts a gateway that reaches kube-apiserver through something else.
+func gatewayBehind(ctx context.Context, t *testing.T, upstream string) *realkube.Gateway {
+	t.Helper()
+	g, err := realkube.StartGatewayWith(ctx, kube, realkube.GatewayOptions{Upstream: upstream})
+	must(t, err)
+	t.Cleanup(func() {
+		g.Close()
+		if g.Panicked() {
+			t.Error("the gateway panicked")
+		}
+		if t.Failed() {
+			t.Logf("the gateway's log:\n%s", g.Log())
+		}
+	})
+	return g
+}
+
+// A streaming list that kube-apiserver ends early, cleanly, is not the state of the cluster: informers that believe an
+// empty list delete everything.
+func TestListThatUpstreamEndsEarlyIsNeverServed(t *testing.T) {
+	ctx := deadline(t, time.Minute)
+	const objects = 40
+	fill(ctx, t, "ends-early", objects)
+	g := gatewayBehind(ctx, t, endingProxy(t, "/configmaps", 10))
+	for range 20 {
+		for _, query := range []string{"?resourceVersion=0", "?resourceVersion=0&limit=500"} {
+			a := do(ctx, t, g.URL(), kube.AdminToken(), "GET", "/api/v1/namespaces/ends-early/configmaps"+query, "")
+			var list struct {
+				Metadata struct{ ResourceVersion string }
+				Items    []json.RawMessage
+			}
+			must(t, json.Unmarshal([]byte(a.body), &list))
+			if a.status != 200 || len(list.Items) < objects || list.Metadata.ResourceVersion == "0" {
+				t.Fatalf("%d of %d objects at %q: %s", len(list.Items), objects, list.Metadata.ResourceVersion, a)
+			}
+		}
+		if a := do(ctx, t, g.URL(), kube.AdminToken(), "GET", "/api/v1/namespaces/ends-early/configmaps/m7?resourceVersion=0", ""); a.status != 200 {
+			t.Fatalf("an object that exists: %s", a)
+		}
+		a := do(ctx, t, g.URL(), kube.AdminToken(), "GET", "/api/v1/namespaces/ends-early/configmaps?watch=1&resourceVersion=0&timeoutSeconds=1"+
+			"&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", "")
+		if ended, added := strings.Contains(a.body, "initial-events-end"), strings.Count(a.body, `"ADDED"`); ended && added < objects {
+			t.Fatalf("a watch says that %d objects are all", added)
+		}
+		if source := metricOf(ctx, t, g, `kubeweir_cache_feed_synced{encoding="json",group="",resource="configmaps"}`); source == 1 {
+			return // served from the cache in the end
+		}
+	}
+	t.Error("the cache was never filled")
+}
+
+// metricOf is a sample of the gateway's metrics, 0 if it is not there.
+func metricOf(ctx context.Context, t *testing.T, g *realkube.Gateway, sample string) float64 {
+	t.Helper()
+	req, err := http.NewRequestWithContext(ctx, "GET", g.AdminURL()+"/metrics", nil)
+	must(t, err)
+	resp, err := http.DefaultClient.Do(req)
+	must(t, err)
+	defer func() { _ = resp.Body.Close() }()
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		if rest, ok := strings.CutPrefix(lines.Text(), sample+" "); ok {
+			var v float64
+			_, err := fmt.Sscan(rest, &v)
+			must(t, err)
+			return v
+		}
+	}
+	return 0
+}
+
+// endingProxy is a reverse proxy that ends the streaming lists of one resource cleanly after so many lines.
+func endingProxy(t *testing.T, resource string, lines int) string {
+	t.Helper()
+	pair, err := kube.IssueServingCert("127.0.0.1")
+	must(t, err)
+	cert, err := tls.X509KeyPair(pair.CertPEM, pair.KeyPEM)
+	must(t, err)
+	target, err := url.Parse(kube.URL())
+	must(t, err)
+	proxy := &httputil.ReverseProxy{
+		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		FlushInterval: -1,
+		Transport:     &http.Transport{TLSClientConfig: tlsConfig(t, nil), ForceAttemptHTTP2: true},
+		ModifyResponse: func(resp *http.Response) error {
+			if r := resp.Request; strings.HasSuffix(r.URL.Path, resource) && r.URL.Query().Get("sendInitialEvents") == "true" {
+				resp.Body = &endingBody{ReadCloser: resp.Body, lines: lines}
+			}
+			return nil
+		},
+	}
+	s := httptest.NewUnstartedServer(proxy)
+	s.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	t.Cleanup(s.CloseClientConnections)
+	return s.URL
+}
+
+// endingBody ends after so many lines.
+type endingBody struct {
+	io.ReadCloser
+	lines int
+}
+
+func (b *endingBody) Read(p []byte) (int, error) {
+	if b.lines == 0 {
+		return 0, io.EOF
+	}
+	n, err := b.ReadCloser.Read(p)
+	for i := range n {
+		if p[i] == '\n' {
+			if b.lines--; b.lines == 0 {
+				return i + 1, io.EOF
+			}
+		}
+	}
+	return n, err
+}
+
+// After an outage every feed is current within 3 s: none sleeps on though the upstream answers. The log says that it
+// began and that it ended.
+func TestFeedsDoNotSleepOnAfterAnOutage(t *testing.T) {
+	const outage, limit = 6 * time.Second, 3 * time.Second
+	ctx := deadline(t, time.Minute)
+	fill(ctx, t, "outage", 1)
+	cable := newCable(t)
+	g := gatewayBehind(ctx, t, cable.url)
+	resources := []string{"configmaps", "secrets", "services", "endpoints", "serviceaccounts", "persistentvolumeclaims"}
+	holds := func(resource, name string) bool {
+		a := do(ctx, t, g.URL(), kube.AdminToken(), "GET", "/api/v1/namespaces/outage/"+resource+"/"+name+"?resourceVersion=0", "")
+		return a.status == 200
+	}
+	for _, r := range resources {
+		if a := do(ctx, t, g.URL(), kube.AdminToken(), "GET", "/api/v1/"+r+"?resourceVersion=0", ""); a.status != 200 {
+			t.Fatal(a)
+		}
+	}
+	cable.cut(true)
+	timer := time.NewTimer(outage)
+	for _, r := range []string{"configmaps", "secrets", "serviceaccounts"} {
+		if a := do(ctx, t, kube.URL(), kube.AdminToken(), "POST", "/api/v1/namespaces/outage/"+r, `{"metadata":{"name":"meanwhile"}}`); a.status != 201 {
+			t.Fatal(a)
+		}
+	}
+	<-timer.C
+	cable.cut(false)
+	back := time.Now()
+	for _, r := range []string{"configmaps", "secrets", "serviceaccounts"} {
+		for !holds(r, "meanwhile") {
+			if time.Since(back) > 20*time.Second {
+				t.Fatalf("%s are not fed again", r)
+			}
+		}
+		t.Logf("%s are current %s after the outage", r, time.Since(back))
+	}
+	if took := time.Since(back); took > limit {
+		t.Errorf("it took %s", took)
+	}
+	log := g.Log()
+	if begins, ends := strings.Count(log, "the upstream does not answer"), strings.Count(log, "the upstream answers again"); begins != 1 || ends != 1 {
+		t.Errorf("%d lines say that it began, %d that it ended", begins, ends)
+	}
+	if strings.Contains(log, "feed restarts") {
+		t.Error("the log tells of every feed")
+	}
+}
+
+// cable is a TCP connection to kube-apiserver that can be cut.
+type cable struct {
+	url string
+	mu  sync.Mutex
+	off bool
+	all []net.Conn
+}
+
+func newCable(t *testing.T) *cable {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	c := &cable{url: "https://" + l.Addr().String()}
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			running.Go(func() { c.join(conn) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		c.cut(true)
+		running.Wait()
+	})
+	return c
+}
+
+// join carries one connection until an end is closed.
+func (c *cable) join(client net.Conn) {
+	server, err := net.Dial("tcp", strings.TrimPrefix(kube.URL(), "https://"))
+	c.mu.Lock()
+	refuse := c.off || err != nil
+	if !refuse {
+		c.all = append(c.all, client, server)
+	}
+	c.mu.Unlock()
+	if refuse {
+		_ = client.Close()
+		if err == nil {
+			_ = server.Close()
+		}
+		return
+	}
+	var both sync.WaitGroup
+	for _, way := range [][2]net.Conn{{client, server}, {server, client}} {
+		both.Go(func() {
+			_, _ = io.Copy(way[0], way[1])
+			_ = way[0].Close()
+			_ = way[1].Close()
+		})
+	}
+	both.Wait()
+}
+
+// cut ends all connections and refuses new ones, or ends that.
+func (c *cable) cut(off bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.off = off
+	for _, conn := range c.all {
+		_ = conn.Close()
+	}
+	c.all = nil
+}
+
+// A watch of the most recent state, or from a version of another resource, neither waits for a bookmark nor fails for
+// want of one.
+func TestWatchListDoesNotWaitForABookmark(t *testing.T) {
+	ctx := deadline(t, time.Minute)
+	const objects = 300
+	fill(ctx, t, "watchlist", objects)
+	g := startGateway(t)
+	const initial = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=20"
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: tlsConfig(t, nil), ForceAttemptHTTP2: true}}
+	defer client.CloseIdleConnections()
+	// until is how long it takes until the initial events have ended, after a write elsewhere.
+	until := func(resource, version string) time.Duration {
+		secret := do(ctx, t, kube.URL(), kube.AdminToken(), "PUT", "/api/v1/namespaces/watchlist/secrets/elsewhere",
+			fmt.Sprintf(`{"metadata":{"name":"elsewhere","annotations":{"at":%q}}}`, time.Now()))
+		if secret.status == 404 {
+			secret = do(ctx, t, kube.URL(), kube.AdminToken(), "POST", "/api/v1/namespaces/watchlist/secrets", `{"metadata":{"name":"elsewhere"}}`)
+		}
+		if version == "foreign" {
+			var o struct {
+				Metadata struct{ ResourceVersion string }
+			}
+			must(t, json.Unmarshal([]byte(secret.body), &o))
+			version = "&resourceVersion=" + o.Metadata.ResourceVersion
+		}
+		began := time.Now()
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, "GET", g.URL()+"/api/v1/"+resource+"?"+initial+version, nil)
+		must(t, err)
+		req.Header.Set("Authorization", "Bearer "+kube.AdminToken())
+		resp, err := client.Do(req)
+		must(t, err)
+		defer func() { _ = resp.Body.Close() }()
+		lines := bufio.NewReader(resp.Body)
+		for n := 0; ; n++ {
+			line, err := lines.ReadString('\n')
+			must(t, err)
+			if strings.Contains(line, `"ERROR"`) {
+				t.Fatalf("%s%s: %s", resource, version, line)
+			}
+			if !strings.Contains(line, "initial-events-end") {
+				continue
+			}
+			if resource == "configmaps" && n < objects {
+				t.Errorf("%d objects", n)
+			}
+			return time.Since(began)
+		}
+	}
+	for _, resource := range []string{"configmaps", "events"} {
+		for _, version := range []string{"", "foreign"} {
+			until(resource, version) // fills the cache
+			took := make([]time.Duration, 9)
+			for i := range took {
+				took[i] = until(resource, version)
+			}
+			slices.Sort(took)
+			t.Logf("%s %s: median %s of %v", resource, version, took[len(took)/2], took)
+			if took[len(took)/2] > 700*time.Millisecond {
+				t.Errorf("%s %s: %v", resource, version, took)
+			}
+		}
+	}
+	forwarded := metricOf(ctx, t, g, `kubeweir_requests_total{code="200",resource="events",source="forwarded",verb="watch"}`)
+	if forwarded > 1 {
+		t.Errorf("%v watches were forwarded", forwarded)
+	}
+}
+
+// The deletion of a definition is an ordinary event: nothing fails, and the log says so.
+func TestDeletedDefinitionLogsNoErrors(t *testing.T) {
+	ctx := deadline(t, time.Minute)
+	g := startGateway(t)
+	const crds, gizmos = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "/apis/feeds.example.com/v1/gizmos"
+	a := do(ctx, t, g.URL(), kube.AdminToken(), "POST", crds, `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition",
+		"metadata":{"name":"gizmos.feeds.example.com"},"spec":{"group":"feeds.example.com","scope":"Namespaced","names":{"plural":"gizmos","kind":"Gizmo"},
+		"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`)
+	if a.status != 201 {
+		t.Fatal(a)
+	}
+	synced := func() bool {
+		do(ctx, t, g.URL(), kube.AdminToken(), "GET", gizmos+"?resourceVersion=0", "")
+		return metricOf(ctx, t, g, `kubeweir_cache_feed_synced{encoding="json",group="feeds.example.com",resource="gizmos"}`) == 1
+	}
+	for !synced() {
+		must(t, ctx.Err())
+	}
+	if a := do(ctx, t, g.URL(), kube.AdminToken(), "DELETE", crds+"/gizmos.feeds.example.com", ""); a.status != 200 {
+		t.Fatal(a)
+	}
+	for !strings.Contains(g.Log(), "was deleted") {
+		must(t, ctx.Err())
+	}
+	for _, line := range strings.Split(g.Log(), "\n") {
+		if strings.Contains(line, "gizmos") && !strings.Contains(line, "level=INFO") && !strings.Contains(line, `"level":"INFO"`) {
+			t.Error(line)
+		}
+	}
+}
