@@ -157,7 +157,7 @@ func TestCutAnywhere(t *testing.T) {
 func runCut(t *testing.T, s *cutSource, seed uint64) {
 	w := &world{
 		t: t, rand: rand.New(rand.NewPCG(seed, 11)), enc: api.JSON,
-		live: map[string]bool{}, decoded: map[uint64]*object.Object{},
+		live: map[string]bool{}, decoded: map[string]*object.Object{},
 		source: cachetest.New(cachetest.PodResource()),
 	}
 	// A list in between hides what happened from watches.
