@@ -2,12 +2,12 @@ package security
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -20,12 +20,12 @@ const (
 	personalGroup   = "personal.security.example.com"
 	personalVersion = "/apis/" + personalGroup + "/v1"
 	personalNotes   = personalVersion + "/notes"
-	personalService = "/apis/apiregistration.k8s.io/v1/apiservices"
 )
 
 // A personalAPI is an API server behind kube-apiserver that shows everybody notes of their own.
 type personalAPI struct {
 	*httptest.Server
+	port  string
 	asked sync.Map // users who asked for notes
 }
 
@@ -61,6 +61,9 @@ func newPersonalAPI(t *testing.T) *personalAPI {
 	})
 	p.Server = httptest.NewTLSServer(mux)
 	t.Cleanup(p.Close)
+	_, port, err := net.SplitHostPort(p.Listener.Addr().String())
+	must(t, err)
+	p.port = port
 	return p
 }
 
@@ -70,38 +73,45 @@ func (p *personalAPI) user(r *http.Request) string {
 	return user
 }
 
-// register makes p known to kube-apiserver until the test ends, by way of a service that names this machine.
-func (p *personalAPI) register(ctx context.Context, t *testing.T) {
+// create makes an object at kube-apiserver that goes with the test.
+func (p *personalAPI) create(ctx context.Context, t *testing.T, path, name, rest string) {
 	t.Helper()
-	address, err := url.Parse(p.URL)
-	must(t, err)
-	admin := func(method, path, body string) answer {
-		return do(ctx, t, kube.URL(), kube.AdminToken(), method, path, body)
+	body := fmt.Sprintf(`{"metadata":{"name":%q},%s}`, name, rest)
+	if a := do(ctx, t, kube.URL(), kube.AdminToken(), "POST", path, body); a.status != 201 {
+		t.Fatalf("%s: %s", path, a)
 	}
-	service := fmt.Sprintf(`{"metadata":{"name":"personal"},"spec":{"type":"ExternalName","externalName":"localhost","ports":[{"port":%s}]}}`, address.Port())
-	registration := fmt.Sprintf(`{"metadata":{"name":"v1.%s"},"spec":{"group":%q,"version":"v1","groupPriorityMinimum":1500,"versionPriority":20,
-		"insecureSkipTLSVerify":true,"service":{"namespace":"default","name":"personal","port":%s}}}`, personalGroup, personalGroup, address.Port())
-	rules := fmt.Sprintf(`{"metadata":{"name":"personal"},"rules":[{"apiGroups":[%q],"resources":["*"],"verbs":["*"]}]}`, personalGroup)
-	binding := `{"metadata":{"name":"personal"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"personal"},
-		"subjects":[{"kind":"Group","apiGroup":"rbac.authorization.k8s.io","name":"system:authenticated"}]}`
-	for _, made := range [][2]string{
-		{"/api/v1/namespaces/default/services", service}, {"/apis/rbac.authorization.k8s.io/v1/clusterroles", rules},
-		{"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding}, {personalService, registration},
-	} {
-		if a := admin("POST", made[0], made[1]); a.status != 201 {
-			t.Fatalf("%s: %s", made[0], a)
-		}
-		var object struct{ Metadata struct{ Name string } }
-		must(t, json.Unmarshal([]byte(made[1]), &object))
-		t.Cleanup(func() {
-			do(context.WithoutCancel(ctx), t, kube.URL(), kube.AdminToken(), "DELETE", made[0]+"/"+object.Metadata.Name, "")
-		})
-	}
+	t.Cleanup(func() { do(context.WithoutCancel(ctx), t, kube.URL(), kube.AdminToken(), "DELETE", path+"/"+name, "") })
+}
+
+// place makes what the registration of p needs: everybody's right, and a service that names this machine. kube-apiserver
+// asks a registered server again half a minute later if it did not know of the service yet, so the gateway is started
+// between the two.
+func (p *personalAPI) place(ctx context.Context, t *testing.T) {
+	t.Helper()
+	p.create(ctx, t, "/api/v1/namespaces/default/services", "personal-"+p.port,
+		fmt.Sprintf(`"spec":{"type":"ExternalName","externalName":"localhost","ports":[{"port":%s}]}`, p.port))
+	p.create(ctx, t, "/apis/rbac.authorization.k8s.io/v1/clusterroles", "personal",
+		fmt.Sprintf(`"rules":[{"apiGroups":[%q],"resources":["*"],"verbs":["*"]}]`, personalGroup))
+	p.create(ctx, t, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", "personal",
+		`"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"personal"},
+		"subjects":[{"kind":"Group","apiGroup":"rbac.authorization.k8s.io","name":"system:authenticated"}]`)
+}
+
+// register makes p known to kube-apiserver, and returns when g knows it as well: from then on it could cache the notes.
+func (p *personalAPI) register(ctx context.Context, t *testing.T, g *realkube.Gateway) {
+	t.Helper()
+	p.create(ctx, t, "/apis/apiregistration.k8s.io/v1/apiservices", "v1."+personalGroup,
+		fmt.Sprintf(`"spec":{"group":%q,"version":"v1","groupPriorityMinimum":1500,"versionPriority":20,
+		"insecureSkipTLSVerify":true,"service":{"namespace":"default","name":"personal-%s","port":%s}}`, personalGroup, p.port, p.port))
 	eventually(ctx, t, func() error {
-		if a := admin("GET", personalNotes, ""); a.status != 200 {
+		if a := do(ctx, t, g.URL(), kube.AdminToken(), "GET", personalNotes, ""); a.status != 200 {
 			return fmt.Errorf("%s", a)
 		}
-		return nil
+		m, err := g.Metrics(ctx)
+		if err == nil && m.Sum("kubeweir_requests_total", map[string]string{"group": personalGroup, "resource": "notes"}) == 0 {
+			err = errors.New("the gateway does not know the resource yet")
+		}
+		return err
 	})
 }
 
@@ -114,10 +124,10 @@ var personalReads = []string{
 // What an aggregated API server answers one user is never shown to another, nor what it would answer the gateway (S9).
 func TestAggregatedAnswersAreNotShared(t *testing.T) {
 	ctx := deadline(t, 2*time.Minute)
-	g := startGateway(t)
 	personal := newPersonalAPI(t)
-	personal.register(ctx, t)
-	discovered(ctx, t, g)
+	personal.place(ctx, t)
+	g := startGateway(t)
+	personal.register(ctx, t, g)
 	users := []string{realkube.Alice, realkube.Bob, realkube.Jane}
 	var all sync.WaitGroup
 	for range 3 { // at the same time, so that they could be joined
@@ -138,25 +148,13 @@ func TestAggregatedAnswersAreNotShared(t *testing.T) {
 	}
 }
 
-// discovered waits until the gateway knows of the notes: from then on it could cache them.
-func discovered(ctx context.Context, t *testing.T, g *realkube.Gateway) {
-	t.Helper()
-	eventually(ctx, t, func() error {
-		do(ctx, t, g.URL(), kube.AdminToken(), "GET", personalNotes, "")
-		m, err := g.Metrics(ctx)
-		if err == nil && m.Sum("kubeweir_requests_total", map[string]string{"group": personalGroup, "resource": "notes"}) == 0 {
-			err = fmt.Errorf("no request is labelled with it")
-		}
-		return err
-	})
-}
-
 // A group of the configuration is cached, as its operator said that it answers everybody alike.
 func TestConfiguredAggregatedGroupIsCached(t *testing.T) {
 	ctx := deadline(t, 2*time.Minute)
+	personal := newPersonalAPI(t)
+	personal.place(ctx, t)
 	g := startGateway(t, "--cache-aggregated-groups="+personalGroup)
-	newPersonalAPI(t).register(ctx, t)
-	discovered(ctx, t, g)
+	personal.register(ctx, t, g)
 	eventually(ctx, t, func() error {
 		a := do(ctx, t, g.URL(), kube.Token(realkube.Alice), "GET", personalNotes+"?resourceVersion=0", "")
 		if a.status != 200 || !strings.Contains(a.body, fmt.Sprintf(`"owner":%q`, realkube.GatewayUser)) {
