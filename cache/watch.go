@@ -120,6 +120,9 @@ func (ws *Watches) Watch(ctx context.Context, c *Collection, req *WatchRequest) 
 	if err != nil {
 		return nil, Watch{}, fmt.Errorf("%w: %w", ErrForward, err)
 	}
+	if req.Filter != nil && req.Filter.Namespace != "" && !c.Resource().Namespaced {
+		return nil, Watch{}, ErrForward
+	}
 	s := &watchStream{owner: ws, c: c, req: req, from: from}
 	s.deadline = time.Now().Add(watchDuration(req.Options.TimeoutSeconds))
 	if err := s.open(ctx); err != nil {

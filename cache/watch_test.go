@@ -205,6 +205,26 @@ func expect(t *testing.T, got []string, want ...string) {
 
 const initial = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 
+// TestNoWatchOfClusterScopedInANamespace: as a list of them, it is upstream's to refuse.
+func TestNoWatchOfClusterScopedInANamespace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, res := newWatchBench(t, cache.Limits{}), cachetest.NodeResource()
+		manager, err := cache.NewManager(cache.Options{Source: cachetest.New(res), Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(manager.Close)
+		c, err := manager.Collection(t.Context(), res, api.JSON)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, err = b.watches.Watch(t.Context(), c, &cache.WatchRequest{Filter: &object.Filter{Namespace: "a"}, Options: api.ListOptions{Watch: true, ResourceVersion: "1"}})
+		if !errors.Is(err, cache.ErrForward) {
+			t.Errorf("%v, want ErrForward", err)
+		}
+	})
+}
+
 func TestWatchInitialEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})

@@ -20,7 +20,7 @@ func (g *Gateway) forward(ctx context.Context, x *exchange) *api.Response {
 		resp.Stream = g.forwarded.wrap(resp.Stream)
 	}
 	if g.observesWrites && isWrite(x.info.Verb) && x.info.IsResourceRequest {
-		return g.session.observeWrite(&x.info, resp)
+		return g.session.observeWrite(x.info, resp)
 	}
 	return resp
 }

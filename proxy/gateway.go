@@ -117,7 +117,7 @@ const (
 // exchange is one request with what is learned about it on its way.
 type exchange struct {
 	request *api.Request
-	info    api.RequestInfo
+	info    *api.RequestInfo // of request
 	auditID string
 	began   time.Time
 	source  source
@@ -148,13 +148,12 @@ func (x *exchange) leave() {
 
 // Serve implements api.Handler.
 func (g *Gateway) Serve(ctx context.Context, r *api.Request) *api.Response {
-	x := &exchange{request: r, began: time.Now(), source: fromGateway}
-	x.info = api.ParseRequestInfo(r.Method, r.Path, r.RawQuery)
+	x := &exchange{request: r, info: r.Info(), began: time.Now(), source: fromGateway}
 	x.auditID = r.Header.Get("Audit-Id")
 	if x.auditID == "" {
 		x.auditID = uuid.NewString()
 	}
-	x.pretty = api.Pretty(r.RawQuery, r.Header.Get("User-Agent"))
+	x.pretty = x.info.Pretty(r.Header.Get("User-Agent"))
 	if resp := g.Health.Serve(r, false); resp != nil {
 		return g.answer(x, resp)
 	}
@@ -234,23 +233,29 @@ func (g *Gateway) route(ctx context.Context, x *exchange) *api.Response {
 	return g.forward(ctx, x)
 }
 
-// cacheable returns the resource of a read that the cache may answer.
+// cacheable returns the resource of a read that the cache may answer: an exact one
+// (see api.RequestInfo.Exact) for something that the resource has. The rest of the
+// way reads no more of path and query than what is in the exchange's info.
 func (g *Gateway) cacheable(x *exchange) (*cache.Resource, bool) {
-	info := &x.info
-	if x.request.Method != "GET" || !info.IsResourceRequest || info.Subresource != "" || info.Resource == "" {
+	info := x.info
+	if !info.Exact || x.request.Upgrade != "" { // a WebSocket watch
 		return nil, false
-	}
-	switch info.Verb {
-	case "get", "list", "watch":
-	default:
-		return nil, false
-	}
-	if x.request.Upgrade != "" {
-		return nil, false // a WebSocket watch
 	}
 	res, ok := g.Resources.Lookup(schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource})
-	if !ok || !res.Namespaced && info.Namespace != "" && info.Resource != "namespaces" {
-		return nil, false
+	return res, ok && inScope(info, res)
+}
+
+// inScope reports whether the namespace in the path, or its absence, goes with the
+// resource. The path of a Namespace itself is the only one of a cluster-scoped
+// resource with a namespace in it.
+func inScope(info *api.RequestInfo, res *cache.Resource) bool {
+	switch {
+	case info.Resource == "namespaces" && info.APIGroup != "":
+		return false // objects of such a custom resource have the paths of namespaces
+	case info.Resource == "namespaces" && info.Verb == "get":
+		return info.Namespace == info.Name
+	case res.Namespaced:
+		return info.Namespace != "" || info.Verb != "get"
 	}
-	return res, true
+	return info.Namespace == ""
 }

@@ -206,6 +206,14 @@ func TestRoutes(t *testing.T) {
 			{"GET /api/v1/nodes?resourceVersion=0", "", false},
 			{"GET /apis", "", false},
 			{"GET /api/v1/pods?watch=true&resourceVersion=0", "Upgrade: websocket", false},
+			{"GET /api/v1/namespaces/default/pods/a?resourceVersion=0&watch=1", "", true},
+			{"GET /api/v1/namespaces/default/pods/a//log?resourceVersion=0", "", false},
+			{"GET /api/v1/namespaces/default/pods/a/?resourceVersion=0", "", false},
+			{"GET /api/v1/pods/a?resourceVersion=0", "", false},
+			{"GET /api/v1/watch/pods?resourceVersion=0", "", false},
+			{"GET /api/v1/pods?resourceVersion=0&unknown=1", "", false},
+			{"GET /api/v1/pods?resourceVersion=0&timeout=x", "", false},
+			{"GET /api/v1/pods?resourceVersion=0&shardSelector=x", "", false},
 		} {
 			before := b.upstream.count()
 			header := []string{"X-Test: 1"}
@@ -221,6 +229,25 @@ func TestRoutes(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestInScope(t *testing.T) {
+	pods, nodes := &cache.Resource{Namespaced: true}, &cache.Resource{}
+	for _, c := range []struct {
+		path string
+		res  *cache.Resource
+		want bool
+	}{
+		{"/api/v1/pods", pods, true}, {"/api/v1/namespaces/a/pods", pods, true}, {"/api/v1/namespaces/a/pods/p", pods, true}, {"/api/v1/pods/p", pods, false},
+		{"/api/v1/nodes", nodes, true}, {"/api/v1/nodes/n", nodes, true}, {"/api/v1/namespaces/a/nodes", nodes, false}, {"/api/v1/namespaces/a/nodes/n", nodes, false},
+		{"/api/v1/namespaces", nodes, true}, {"/api/v1/namespaces/a", nodes, true}, {"/api/v1/namespaces?fieldSelector=metadata.name=a", nodes, true},
+		{"/apis/example.com/v1/namespaces", nodes, false}, {"/apis/example.com/v1/namespaces/a", pods, false},
+	} {
+		x := request("GET " + c.path).Info()
+		if got := x.Exact && inScope(x, c.res); got != c.want {
+			t.Errorf("%s: %v", c.path, got)
+		}
+	}
 }
 
 func TestForwardedAsTheClient(t *testing.T) {

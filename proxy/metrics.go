@@ -99,7 +99,7 @@ func watchLimits(registerer prometheus.Registerer, gauges map[string]*gauge) {
 
 // observe counts one finished request.
 func (m *metrics) observe(x *exchange, code int, n int64) {
-	c := m.of(&x.info, x.source, code)
+	c := m.of(x.info, x.source, code)
 	c.requests.Inc()
 	c.bytes.Add(float64(n))
 	if x.info.Verb != "watch" {

@@ -18,7 +18,7 @@ func podsOnly(gvr schema.GroupVersionResource) (schema.GroupResource, bool) {
 }
 
 func counted(m *metrics, method, path string, code int) {
-	x := &exchange{info: api.ParseRequestInfo(method, path, ""), source: fromGateway}
+	x := &exchange{info: (&api.Request{Method: method, Path: path}).Info(), source: fromGateway}
 	m.observe(x, code, 1)
 }
 
@@ -71,7 +71,7 @@ func TestMetricsStayBounded(t *testing.T) {
 
 func BenchmarkObserve(b *testing.B) {
 	m := newMetrics(nil, podsOnly)
-	x := &exchange{info: api.ParseRequestInfo("GET", "/api/v1/pods", ""), source: fromCache}
+	x := &exchange{info: (&api.Request{Method: "GET", Path: "/api/v1/pods"}).Info(), source: fromCache}
 	for b.Loop() {
 		m.observe(x, 200, 1)
 	}

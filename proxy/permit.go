@@ -31,7 +31,7 @@ func (g *Gateway) identify(ctx context.Context, x *exchange) *api.Response {
 // permit asks whether the read may be answered here; nil means yes, else it is
 // the refusal.
 func (g *Gateway) permit(ctx context.Context, x *exchange) *api.Response {
-	attributes := identity.AttributesOf(&x.info)
+	attributes := identity.AttributesOf(x.info)
 	d, err := g.Authorizer.Authorize(ctx, x.subject.User, attributes)
 	if err != nil {
 		return x.fail(identity.StatusError(err))

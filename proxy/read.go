@@ -3,7 +3,6 @@ package proxy
 import (
 	"context"
 	"errors"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -22,10 +21,10 @@ import (
 // as upstream would, errors in the parameters included, is upstream's to answer.
 func (g *Gateway) read(ctx context.Context, x *exchange, res *cache.Resource) *api.Response {
 	form, ok := negotiate(x, res)
-	if !ok || x.info.Verb != "watch" && !validTimeout(x.request.RawQuery) {
+	if !ok {
 		return nil
 	}
-	q, ok := parseRead(x, res)
+	q, ok := parseRead(x.info, res)
 	if !ok {
 		return nil
 	}
@@ -77,61 +76,26 @@ func negotiate(x *exchange, res *cache.Resource) (api.Representation, bool) {
 	}
 	rep.Pretty = x.info.Verb != "watch" && rep.Encoding == api.JSON && (rep.Pretty || x.pretty)
 	if rep.Transform == api.Table {
-		include, err := api.ParseIncludeObject(x.request.RawQuery)
-		if err != nil {
-			return rep, false
-		}
+		include, ok := api.ParseIncludeObject(x.info.IncludeObject)
 		rep.IncludeObject = include
+		return rep, ok
 	}
 	return rep, true
 }
 
-// parseRead reads the parameters; ok is false for those that upstream answers.
-func parseRead(x *exchange, res *cache.Resource) (q readQuery, ok bool) {
-	if x.info.Verb == "get" {
-		opts, err := api.ParseGetOptions(x.request.RawQuery)
-		q.options.ResourceVersion = opts.ResourceVersion
-		return q, err == nil && validVersion(opts.ResourceVersion)
-	}
-	opts, err := api.ParseListOptions(x.request.RawQuery)
-	if err != nil || opts.ShardSelector != "" || !validVersion(opts.ResourceVersion) {
+// parseRead compiles what an exact request selects; ok is false for what upstream
+// answers.
+func parseRead(info *api.RequestInfo, res *cache.Resource) (q readQuery, ok bool) {
+	q.options = info.Options
+	if q.options.ShardSelector != "" || !validVersion(q.options.ResourceVersion) {
 		return q, false
 	}
-	// The options of a deprecated /watch/ request need not say that it is a watch, and
-	// then are not defaulted as those of one: initial events are upstream's to send.
-	if x.info.Verb == "watch" && !opts.Watch && (opts.ResourceVersion == "" || opts.ResourceVersion == "0") {
-		return q, false
+	if info.Verb == "get" {
+		return q, true
 	}
-	// A name in the path of a deprecated /watch/ request; in other lists it
-	// comes from the field selector, which is in the options already.
-	if x.info.Name != "" && opts.RequireName(x.info.Name) != nil {
-		return q, false
-	}
-	namespace := x.info.Namespace
-	if !res.Namespaced {
-		namespace = ""
-	}
-	q.options = opts
-	q.filter, err = object.NewFilter(res.Schema, namespace, "", opts.LabelSelector, opts.FieldSelector)
+	var err error
+	q.filter, err = object.NewFilter(res.Schema, info.Namespace, "", q.options.LabelSelector, q.options.FieldSelector)
 	return q, err == nil
-}
-
-// validTimeout reports whether the timeout parameter, which upstream parses for
-// all but long-running requests, is absent or well-formed.
-func validTimeout(query string) bool {
-	if !strings.Contains(query, "timeout=") {
-		return true
-	}
-	values, err := url.ParseQuery(query)
-	if err != nil {
-		return false
-	}
-	timeout := values.Get("timeout")
-	if timeout == "" {
-		return true
-	}
-	_, err = time.ParseDuration(timeout)
-	return err == nil
 }
 
 func validVersion(rv string) bool {
@@ -336,7 +300,7 @@ func (g *Gateway) watch(ctx context.Context, x *exchange, res *cache.Resource, q
 		}
 		return nil
 	}
-	registration = g.Revocation.Register(x.subject, identity.AttributesOf(&x.info), x.decision, func(identity.EndReason) {
+	registration = g.Revocation.Register(x.subject, identity.AttributesOf(x.info), x.decision, func(identity.EndReason) {
 		open.End(cache.EndRevoked)
 	})
 	close(registered)

@@ -10,21 +10,19 @@ import (
 	metainternalversionscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metainternalversionvalidation "k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// ListOptions are the decoded, defaulted and validated parameters of a list,
-// watch or deletecollection.
+// ListOptions are the decoded, defaulted and validated parameters of a list or
+// watch.
 type ListOptions struct {
 	// LabelSelector and FieldSelector are never nil after ParseListOptions.
 	// Labels of the field selector are not converted yet: whether a field can be
 	// selected on depends on the resource.
-	LabelSelector labels.Selector
-	FieldSelector fields.Selector
-	// Watch is the watch parameter; a deprecated /watch/ path does not set it.
+	LabelSelector       labels.Selector
+	FieldSelector       fields.Selector
 	Watch               bool
 	AllowWatchBookmarks bool
 	// ResourceVersion as it came; it need not be a number.
@@ -48,12 +46,20 @@ type ListOptions struct {
 // kube-apiserver does with the WatchList feature on
 // (k8s.io/apiserver/pkg/endpoints/handlers/get.go). The error is the one that
 // upstream answers with: 400 for what cannot be decoded, 422 for what is
-// invalid.
+// invalid. The options of a request that is answered here are in its RequestInfo.
 func ParseListOptions(rawQuery string) (ListOptions, error) {
-	if opts, ok := fastListOptions(rawQuery); ok && opts.setDefaults() {
+	q := parseQuery(rawQuery)
+	return q.listOptions(rawQuery)
+}
+
+// listOptions is ParseListOptions for a query that was read already. With an error
+// the options are what upstream takes the verb and the name of a request from all
+// the same: those that could be decoded, or the watch parameter alone.
+func (q *query) listOptions(raw string) (ListOptions, error) {
+	if opts, ok := q.fastListOptions(); ok && opts.setDefaults() {
 		return opts, nil
 	}
-	return slowListOptions(rawQuery)
+	return q.slowListOptions(raw)
 }
 
 // MostRecent reports whether a list asks for the most recent state: without a
@@ -67,111 +73,16 @@ func (o *ListOptions) MostRecent() bool {
 	return err == nil && token.ResourceVersion < 0
 }
 
-// RequireName restricts the options to one object, for watches that have its
-// name in the path (deprecated /api/v1/watch/...).
-func (o *ListOptions) RequireName(name string) error {
-	if o.FieldSelector == nil || o.FieldSelector.Empty() {
-		o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name)
-		return nil
-	}
-	if selected, ok := o.FieldSelector.RequiresExactMatch("metadata.name"); !ok || selected != name {
-		return apierrors.NewBadRequest("fieldSelector metadata.name doesn't match requested name")
-	}
-	return nil
-}
-
-// decodeListOptions decodes without defaulting and validating. The error is the
-// library's own, not yet a Status.
-func decodeListOptions(rawQuery string) (ListOptions, error) {
-	if opts, ok := fastListOptions(rawQuery); ok {
-		return opts, nil
-	}
-	internal, err := decodeInternal(rawQuery)
-	if err != nil {
-		return ListOptions{}, err
-	}
-	return fromInternal(&internal), nil
-}
-
-// maxFastParameters bounds what the fast path reads; net/url has a limit of its
-// own for longer queries.
-const maxFastParameters = 64
-
-// fastListOptions decodes a query whose parameters are all well-formed; ok is
-// false when the library must have its say. As in the library the first value of
-// a parameter counts and unknown parameters are ignored.
-func fastListOptions(query string) (opts ListOptions, ok bool) {
+// fastListOptions decodes without the library; ok is false when that must have
+// its say.
+func (q *query) fastListOptions() (opts ListOptions, ok bool) {
 	opts = ListOptions{LabelSelector: labels.Everything(), FieldSelector: fields.Everything()}
-	var seen parameterSet
-	for range maxFastParameters {
-		key, value, rest, more := nextParameter(query)
-		if !more {
-			return opts, true
-		}
-		query = rest
-		if p := listParameter(key); p != noParameter && seen.add(p) && !opts.set(p, value) {
+	for p := paramLabelSelector; p <= paramShardSelector; p++ {
+		if q.has(p) && !opts.set(p, q.values[p]) {
 			return ListOptions{}, false
 		}
 	}
-	return ListOptions{}, false
-}
-
-// parameter numbers the parameters of lists and watches.
-type parameter uint
-
-const (
-	noParameter parameter = iota
-	paramLabelSelector
-	paramFieldSelector
-	paramWatch
-	paramAllowWatchBookmarks
-	paramResourceVersion
-	paramResourceVersionMatch
-	paramTimeoutSeconds
-	paramLimit
-	paramContinue
-	paramSendInitialEvents
-	paramShardSelector
-)
-
-func listParameter(name string) parameter {
-	switch name {
-	case "labelSelector":
-		return paramLabelSelector
-	case "fieldSelector":
-		return paramFieldSelector
-	case "watch":
-		return paramWatch
-	case "allowWatchBookmarks":
-		return paramAllowWatchBookmarks
-	case "resourceVersion":
-		return paramResourceVersion
-	case "resourceVersionMatch":
-		return paramResourceVersionMatch
-	case "timeoutSeconds":
-		return paramTimeoutSeconds
-	case "limit":
-		return paramLimit
-	case "continue":
-		return paramContinue
-	case "sendInitialEvents":
-		return paramSendInitialEvents
-	case "shardSelector":
-		return paramShardSelector
-	}
-	return noParameter
-}
-
-// parameterSet is a set of parameters.
-type parameterSet uint
-
-// add reports whether p was not in the set yet.
-func (s *parameterSet) add(p parameter) bool {
-	if *s&(1<<p) != 0 {
-		return false
-	}
-	*s |= 1 << p
-	return true
+	return opts, true
 }
 
 // set decodes one parameter; false means that the library must decode the
@@ -235,28 +146,18 @@ func (o *ListOptions) setDefaults() bool {
 }
 
 // slowListOptions does all of it with the library.
-func slowListOptions(rawQuery string) (ListOptions, error) {
-	opts, err := decodeInternal(rawQuery)
-	if err != nil {
-		return ListOptions{}, apierrors.NewBadRequest(err.Error())
+func (q *query) slowListOptions(raw string) (ListOptions, error) {
+	values, _ := url.ParseQuery(raw) // what is malformed is left out
+	var opts metainternalversion.ListOptions
+	if err := metainternalversionscheme.ParameterCodec.DecodeParameters(values, metav1.SchemeGroupVersion, &opts); err != nil {
+		watch := q.has(paramWatch) && parseBool(q.values[paramWatch])
+		return ListOptions{Watch: watch}, apierrors.NewBadRequest(err.Error())
 	}
 	metainternalversion.SetListOptionsDefaults(&opts, true)
 	if errs := metainternalversionvalidation.ValidateListOptions(&opts, true); len(errs) > 0 {
-		return ListOptions{}, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", errs)
+		return fromInternal(&opts), apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", errs)
 	}
 	return fromInternal(&opts), nil
-}
-
-func decodeInternal(rawQuery string) (metainternalversion.ListOptions, error) {
-	var opts metainternalversion.ListOptions
-	err := metainternalversionscheme.ParameterCodec.DecodeParameters(libraryQuery(rawQuery), metav1.SchemeGroupVersion, &opts)
-	return opts, err
-}
-
-// libraryQuery is url.URL.Query: what is malformed is left out.
-func libraryQuery(rawQuery string) url.Values {
-	values, _ := url.ParseQuery(rawQuery)
-	return values
 }
 
 func fromInternal(in *metainternalversion.ListOptions) ListOptions {
@@ -290,39 +191,16 @@ func parseBool(value string) bool {
 	return value != "0" && !strings.EqualFold(value, "false")
 }
 
-// GetOptions are the parameters of a get.
-type GetOptions struct {
-	// ResourceVersion as it came; it need not be a number.
-	ResourceVersion string
-}
-
-// ParseGetOptions decodes the parameters of a get as kube-apiserver does
-// (handlers.GetResource); an error is a 400.
-func ParseGetOptions(rawQuery string) (GetOptions, error) {
-	if export, ok := queryValue(rawQuery, "export"); ok && parseBool(export) {
-		return GetOptions{}, apierrors.NewBadRequest("the export parameter, deprecated since v1.14, is no longer supported")
-	}
-	version, _ := queryValue(rawQuery, "resourceVersion")
-	return GetOptions{ResourceVersion: version}, nil
-}
-
-// ParseIncludeObject decodes the includeObject parameter of Table requests. The
-// error is the 400 that upstream answers with once it has the objects, so errors
-// of the read itself come first.
-func ParseIncludeObject(rawQuery string) (IncludeObject, error) {
-	value, ok := queryValue(rawQuery, "includeObject")
-	if !ok {
-		return IncludeMetadata, nil
-	}
-	switch opts := (metav1.TableOptions{IncludeObject: metav1.IncludeObjectPolicy(value)}); opts.IncludeObject {
+// ParseIncludeObject reads the includeObject parameter of Table requests; ok is
+// false for what upstream refuses.
+func ParseIncludeObject(value string) (include IncludeObject, ok bool) {
+	switch metav1.IncludeObjectPolicy(value) {
 	case "", metav1.IncludeMetadata:
-		return IncludeMetadata, nil
+		return IncludeMetadata, true
 	case metav1.IncludeObject:
-		return IncludeObjectFull, nil
+		return IncludeObjectFull, true
 	case metav1.IncludeNone:
-		return IncludeNone, nil
-	default:
-		errs := metav1validation.ValidateTableOptions(&opts)
-		return 0, apierrors.NewBadRequest("Unable to convert to Table as requested: " + errs[0].Error())
+		return IncludeNone, true
 	}
+	return 0, false
 }

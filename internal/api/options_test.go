@@ -1,6 +1,7 @@
 package api
 
 import (
+	"math/bits"
 	"net/url"
 	"reflect"
 	"strings"
@@ -112,32 +113,9 @@ func TestListOptionsFastPath(t *testing.T) {
 		"allowWatchBookmarks=true&resourceVersion=5&timeoutSeconds=400&watch=true", "fieldSelector=metadata.name%3Dx&watch=true",
 		"allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&sendInitialEvents=true&watch=true", "limit=500&continue=abc",
 	} {
-		if opts, ok := fastListOptions(query); !ok || !opts.setDefaults() {
+		q := parseQuery(query)
+		if opts, ok := q.fastListOptions(); !ok || !opts.setDefaults() {
 			t.Errorf("%q takes the slow path", query)
-		}
-	}
-}
-
-func TestRequireName(t *testing.T) {
-	for _, test := range []struct{ selector, name, want string }{
-		{"", "x", "metadata.name=x"},
-		{"metadata.name%3Dx", "x", "metadata.name=x"},
-		{"metadata.name%3Dx,spec.nodeName%3Dn", "x", "metadata.name=x,spec.nodeName=n"},
-		{"metadata.name%3Dy", "x", "error"},
-		{"spec.nodeName%3Dn", "x", "error"},
-	} {
-		opts, err := ParseListOptions("fieldSelector=" + test.selector)
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = opts.RequireName(test.name)
-		switch {
-		case test.want == "error":
-			if !apierrors.IsBadRequest(err) || err.Error() != "fieldSelector metadata.name doesn't match requested name" {
-				t.Errorf("%s: %v", test.selector, err)
-			}
-		case err != nil || opts.FieldSelector.String() != test.want:
-			t.Errorf("%s: %v, %v", test.selector, opts.FieldSelector, err)
 		}
 	}
 }
@@ -156,37 +134,14 @@ func TestMostRecent(t *testing.T) {
 	}
 }
 
-func TestParseGetOptions(t *testing.T) {
-	for query, want := range map[string]string{"": "", "resourceVersion=5": "5", "resourceVersion=&resourceVersion=5": "", "resourceVersion=abc": "abc", "export=0&resourceVersion=1": "1"} {
-		got, err := ParseGetOptions(query)
-		var library metav1.GetOptions
-		target := url.URL{RawQuery: query}
-		if libErr := metainternalversionscheme.ParameterCodec.DecodeParameters(target.Query(), metav1.SchemeGroupVersion, &library); libErr != nil {
-			t.Fatal(libErr)
-		}
-		if err != nil || got.ResourceVersion != want || library.ResourceVersion != want {
-			t.Errorf("%q: %+v, %v (library %q)", query, got, err, library.ResourceVersion)
-		}
-	}
-	if _, err := ParseGetOptions("export=true"); !apierrors.IsBadRequest(err) {
-		t.Errorf("export: %v", err)
-	}
-	if _, err := ParseGetOptions("export"); !apierrors.IsBadRequest(err) {
-		t.Errorf("export: %v", err)
-	}
-}
-
 func TestParseIncludeObject(t *testing.T) {
-	for query, want := range map[string]IncludeObject{"": IncludeMetadata, "includeObject=": IncludeMetadata, "includeObject=Metadata": IncludeMetadata,
-		"includeObject=Object": IncludeObjectFull, "includeObject=None": IncludeNone, "includeObject=None&includeObject=x": IncludeNone} {
-		if got, err := ParseIncludeObject(query); err != nil || got != want {
-			t.Errorf("%q: %v, %v", query, got, err)
+	for value, want := range map[string]IncludeObject{"": IncludeMetadata, "Metadata": IncludeMetadata, "Object": IncludeObjectFull, "None": IncludeNone} {
+		if got, ok := ParseIncludeObject(value); !ok || got != want {
+			t.Errorf("%q: %v, %v", value, got, ok)
 		}
 	}
-	_, err := ParseIncludeObject("includeObject=Foo")
-	const text = `Unable to convert to Table as requested: includeObject: Invalid value: "Foo": must be 'Metadata', 'Object', 'None', or empty`
-	if !apierrors.IsBadRequest(err) || err.Error() != text {
-		t.Errorf("%v", err)
+	if _, ok := ParseIncludeObject("Foo"); ok {
+		t.Error("Foo is accepted")
 	}
 }
 
@@ -198,26 +153,40 @@ func TestPretty(t *testing.T) {
 		{"", "", false}, {"", "curl/8", true}, {"", "Wget/1", true}, {"", "Mozilla/5.0 (X11)", true}, {"", "Mozilla/4.0", false}, {"", "kubectl/v1.36", false},
 		{"pretty=true", "", true}, {"pretty=1", "", true}, {"pretty=yes", "curl", false}, {"pretty=false", "curl", false}, {"pretty=", "curl", true}, {"prett%79=t", "", true},
 	} {
-		if got := Pretty(test.query, test.agent); got != test.want {
+		info := ParseRequestInfo("GET", "/", test.query)
+		if got := info.Pretty(test.agent); got != test.want {
 			t.Errorf("%q %q: %v", test.query, test.agent, got)
 		}
 	}
 }
 
-// FuzzQueryValue compares the scanner with net/url.
-func FuzzQueryValue(f *testing.F) {
+// FuzzQuery compares what is known of a query with net/url.
+func FuzzQuery(f *testing.F) {
 	for _, query := range listQueries() {
-		f.Add(query, "watch")
+		f.Add(query)
 	}
-	f.Fuzz(func(t *testing.T, query, name string) {
-		values, err := url.ParseQuery(query)
+	f.Fuzz(func(t *testing.T, raw string) {
+		values, err := url.ParseQuery(raw)
+		q := parseQuery(raw)
+		if q.exact && err != nil {
+			t.Errorf("%q is exact, and net/url says %v", raw, err)
+		}
 		if err != nil && len(values) == 0 {
 			return // also the case of too many parameters
 		}
-		want, ok := values[name]
-		got, found := queryValue(query, name)
-		if found != ok || ok && got != want[0] {
-			t.Errorf("%q of %q: %q %v, want %q", name, query, got, found, want)
+		known := 0
+		for name, v := range values {
+			p := parameterNamed(name)
+			if p == noParameter {
+				continue
+			}
+			known++
+			if !q.has(p) || q.values[p] != v[0] || q.exact && len(v) > 1 {
+				t.Errorf("%q of %q: %q, want %q", name, raw, q.values[p], v)
+			}
+		}
+		if n := bits.OnesCount(q.seen); n != known || q.exact && known != len(values) {
+			t.Errorf("%q: %d parameters, %d known of %d", raw, n, known, len(values))
 		}
 	})
 }
@@ -239,7 +208,8 @@ func BenchmarkParseListOptions(b *testing.B) {
 		b.Run(name+"/library", func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := slowListOptions(query); err != nil {
+				q := parseQuery(query)
+				if _, err := q.slowListOptions(query); err != nil {
 					b.Fatal(err)
 				}
 			}

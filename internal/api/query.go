@@ -2,66 +2,165 @@ package api
 
 import (
 	"net/url"
-	"strconv"
 	"strings"
+	"time"
 )
 
-// nextParameter cuts the first well-formed parameter off a raw query and
-// returns it unescaped, with what follows it. It reads as net/url.ParseQuery
-// does: empty and malformed parameters (bad escapes, semicolons) are passed
-// over. ok is false when none is left.
-func nextParameter(query string) (key, value, rest string, ok bool) {
-	for query != "" {
+// maxParameters is how many parameters, empty ones included, the query of an exact
+// request may have (see RequestInfo.Exact). Kubernetes has some fifteen, each once.
+const maxParameters = 64
+
+// maxSelectorTerms is how many terms, values of sets included, each selector of an
+// exact request may have. What matching costs grows with them, for as long as a
+// watch lasts.
+const maxSelectorTerms = 100
+
+// parameter numbers the parameters that are known.
+type parameter uint
+
+const (
+	noParameter parameter = iota
+	paramLabelSelector
+	paramFieldSelector
+	paramWatch
+	paramAllowWatchBookmarks
+	paramResourceVersion
+	paramResourceVersionMatch
+	paramTimeoutSeconds
+	paramLimit
+	paramContinue
+	paramSendInitialEvents
+	paramShardSelector
+	paramTimeout
+	paramPretty
+	paramIncludeObject
+	numParameters
+)
+
+func parameterNamed(name string) parameter {
+	switch name {
+	case "labelSelector":
+		return paramLabelSelector
+	case "fieldSelector":
+		return paramFieldSelector
+	case "watch":
+		return paramWatch
+	case "allowWatchBookmarks":
+		return paramAllowWatchBookmarks
+	case "resourceVersion":
+		return paramResourceVersion
+	case "resourceVersionMatch":
+		return paramResourceVersionMatch
+	case "timeoutSeconds":
+		return paramTimeoutSeconds
+	case "limit":
+		return paramLimit
+	case "continue":
+		return paramContinue
+	case "sendInitialEvents":
+		return paramSendInitialEvents
+	case "shardSelector":
+		return paramShardSelector
+	case "timeout":
+		return paramTimeout
+	case "pretty":
+		return paramPretty
+	case "includeObject":
+		return paramIncludeObject
+	}
+	return noParameter
+}
+
+// query is a raw query, decoded once. As everywhere in Kubernetes the first value
+// of a parameter counts.
+type query struct {
+	values [numParameters]string
+	seen   uint // bit p is set when values[p] came
+	// exact is set when the query can be read in one way only: every parameter is
+	// known, comes once, is well-formed and has a value in printable ASCII. What an
+	// upstream of another version, or a proxy before it, makes of any other is not
+	// known here.
+	exact bool
+}
+
+// parseQuery reads as net/url.ParseQuery does: empty and malformed parameters (bad
+// escapes, semicolons) are passed over.
+func parseQuery(raw string) (q query) {
+	q.exact = plainQuery(raw) && strings.Count(raw, "&") < maxParameters
+	for raw != "" {
 		var pair string
-		pair, query, _ = strings.Cut(query, "&")
-		if pair == "" || strings.Contains(pair, ";") {
+		pair, raw, _ = strings.Cut(raw, "&")
+		if pair == "" {
 			continue
 		}
-		key, value, _ = strings.Cut(pair, "=")
-		var err error
-		if key, err = url.QueryUnescape(key); err != nil {
+		key, value, ok := decodePair(pair)
+		p := noParameter
+		if ok {
+			p = parameterNamed(key)
+		}
+		if p == noParameter || q.has(p) {
+			q.exact = false
 			continue
 		}
-		if value, err = url.QueryUnescape(value); err != nil {
-			continue
-		}
-		return key, value, query, true
+		q.seen |= 1 << p
+		q.values[p] = value
+		// What is not escaped has been looked at.
+		q.exact = q.exact && (strings.IndexByte(pair, '%') < 0 || printable(value))
 	}
-	return "", "", "", false
+	return q
 }
 
-// queryValue returns the first value of a parameter of a raw query.
-func queryValue(query, name string) (value string, ok bool) {
-	if !mayContainParameter(query, name) {
-		return "", false
+func (q *query) has(p parameter) bool { return q.seen&(1<<p) != 0 }
+
+// decodePair unescapes a parameter; ok is false for malformed ones.
+func decodePair(pair string) (key, value string, ok bool) {
+	if strings.IndexByte(pair, ';') >= 0 {
+		return "", "", false
 	}
-	for {
-		key, value, rest, more := nextParameter(query)
-		if !more {
-			return "", false
-		}
-		if key == name {
-			return value, true
-		}
-		query = rest
+	key, value, _ = strings.Cut(pair, "=")
+	var err error
+	if key, err = url.QueryUnescape(key); err != nil {
+		return "", "", false
 	}
+	if value, err = url.QueryUnescape(value); err != nil {
+		return "", "", false
+	}
+	return key, value, true
 }
 
-// mayContainParameter is a cheap test that is false only for a query that
-// cannot contain the named parameter (which may also be spelled with escapes).
-func mayContainParameter(query, name string) bool {
-	return query != "" && (strings.Contains(query, name) || strings.Contains(query, "%"))
+// plainQuery reports whether a query has none of the characters that should have
+// come escaped, and at which others end it or change it.
+func plainQuery(raw string) bool {
+	for i := range len(raw) {
+		if c := raw[i]; c <= ' ' || c >= 0x7f || c == '#' || c == '\\' {
+			return false
+		}
+	}
+	return true
 }
 
-// Pretty tells whether a JSON body is to be indented: the pretty parameter
-// decides where it is present and not empty, otherwise the user agents of
-// people do (k8s.io/apiserver/pkg/endpoints/handlers/negotiation).
-func Pretty(rawQuery, userAgent string) bool {
-	if value, _ := queryValue(rawQuery, "pretty"); value != "" {
-		pretty, _ := strconv.ParseBool(value)
-		return pretty
+// printable reports whether s is printable ASCII.
+func printable(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] >= 0x7f {
+			return false
+		}
 	}
-	return strings.HasPrefix(userAgent, "curl") ||
-		strings.HasPrefix(userAgent, "Wget") ||
-		strings.HasPrefix(userAgent, "Mozilla/5.0")
+	return true
+}
+
+// fewTerms reports whether the selectors are within maxSelectorTerms.
+func (q *query) fewTerms() bool {
+	return strings.Count(q.values[paramLabelSelector], ",") < maxSelectorTerms &&
+		strings.Count(q.values[paramFieldSelector], ",") < maxSelectorTerms
+}
+
+// validTimeout reports whether the timeout parameter, which upstream parses for
+// all but long-running requests, is absent or well-formed.
+func (q *query) validTimeout() bool {
+	if q.values[paramTimeout] == "" {
+		return true
+	}
+	_, err := time.ParseDuration(q.values[paramTimeout])
+	return err == nil
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"io"
 	"net"
+	"strings"
 )
 
 // Request is one request, owned by the handler: nothing in it aliases a
@@ -41,6 +42,20 @@ type Request struct {
 	// is to be called before it; without, only the time between two bytes is bounded.
 	Body          io.Reader
 	ContentLength int64
+
+	info   RequestInfo
+	parsed bool
+}
+
+// Info is what the request asks for. Method, path and query are read once, at the
+// first call, so that everyone who decides by them has read the same.
+func (r *Request) Info() *RequestInfo {
+	if !r.parsed {
+		r.info, r.parsed = ParseRequestInfo(r.Method, r.Path, r.RawQuery), true
+		// Not everyone takes an escaped slash for one.
+		r.info.Exact = r.info.Exact && (r.Path == r.RawPath || strings.Count(r.Path, "/") == strings.Count(r.RawPath, "/"))
+	}
+	return &r.info
 }
 
 // Listener tells the listeners of one process apart: what they may trust differs.

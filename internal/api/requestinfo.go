@@ -1,6 +1,7 @@
 package api
 
 import (
+	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/validate/content"
@@ -30,21 +31,45 @@ type RequestInfo struct {
 	// Name is the object's name, for a list or watch the one that the field
 	// selector metadata.name demands.
 	Name string
-	// Parts are the path's segments from the resource on.
-	Parts []string
-
 	// FieldSelector and LabelSelector are the selectors of list, watch and
 	// deletecollection as they came; authorization attributes carry them.
 	FieldSelector string
 	LabelSelector string
+
+	// Exact is set for a get, list or watch that can be read in one way only: here,
+	// by kube-apiserver of any version, and by whatever is on the way to it. Its path
+	// is the one that the other fields stand for, with nothing left out or resolved:
+	// no empty or dot segments, nothing after the name, no characters that proxies
+	// disagree about, not the deprecated form with the verb in it. All its parameters
+	// are known and say what Options says.
+	//
+	// Only an exact request may be authorized or answered here, or sent upstream with
+	// another identity than its client's. Any other is forwarded as its client, who
+	// can then get by it what the upstream gives that client, and no more.
+	Exact bool
+	// Options of an exact request; of a get only the ResourceVersion.
+	Options ListOptions
+	// IncludeObject is the parameter of Table requests, see ParseIncludeObject.
+	IncludeObject string
+	// pretty is the parameter, see Pretty.
+	pretty string
 }
+
+// maxParts is how many segments of a path are told apart; what follows is one. The
+// longest path with a meaning is that of a subresource in a namespace with the verb
+// in it: /apis/GROUP/VERSION/watch/namespaces/NAMESPACE/RESOURCE/NAME/SUBRESOURCE.
+const maxParts = 10
 
 // ParseRequestInfo parses a request as kube-apiserver does, with the prefixes
 // api and apis (RequestInfoFactory.NewRequestInfo). path is decoded, query is
 // raw. It never fails; see Resource for what it cannot parse.
 func ParseRequestInfo(method, path, query string) RequestInfo {
-	info := RequestInfo{Path: path, Verb: lowerMethod(method)}
-	parts := splitPath(path)
+	q := parseQuery(query)
+	info := RequestInfo{
+		Path: path, Verb: lowerMethod(method), IncludeObject: q.values[paramIncludeObject], pretty: q.values[paramPretty],
+	}
+	var segments [maxParts]string
+	parts := segments[:splitPath(path, &segments)]
 	if len(parts) < 3 {
 		return info
 	}
@@ -72,20 +97,13 @@ func ParseRequestInfo(method, path, query string) RequestInfo {
 	} else {
 		info.Verb = resourceVerb(method)
 	}
+	info.Exact = method == "GET" && !verbInPath && q.exact && plainPath(path)
 	info.setParts(parts)
-	if info.Name == "" {
-		switch info.Verb {
-		case "get":
-			info.setCollectionVerb(query)
-		case "delete":
-			info.Verb = "deletecollection"
-		}
-	}
+	info.setOptions(&q, query)
 	// Requests with the verb in the path do not authorize by selectors, because
 	// they do not honour them consistently.
 	if !verbInPath && (info.Verb == "list" || info.Verb == "watch" || info.Verb == "deletecollection") {
-		info.FieldSelector, _ = queryValue(query, "fieldSelector")
-		info.LabelSelector, _ = queryValue(query, "labelSelector")
+		info.FieldSelector, info.LabelSelector = q.values[paramFieldSelector], q.values[paramLabelSelector]
 	}
 	return info
 }
@@ -99,9 +117,11 @@ func (info *RequestInfo) setParts(parts []string) {
 		// there is a namespaced resource.
 		if len(parts) > 2 && parts[2] != "status" && parts[2] != "finalize" {
 			parts = parts[2:]
+			// Namespaces are not in a namespace: there is no such path.
+			info.Exact = info.Exact && parts[0] != "namespaces"
 		}
 	}
-	info.Parts = parts
+	info.Exact = info.Exact && len(parts) <= 2
 	info.Resource = parts[0]
 	if len(parts) >= 2 {
 		info.Name = parts[1]
@@ -111,28 +131,88 @@ func (info *RequestInfo) setParts(parts []string) {
 	}
 }
 
-// setCollectionVerb makes a get without a name a list or a watch.
-func (info *RequestInfo) setCollectionVerb(query string) {
+// setOptions takes what the query says of a request whose path has been read.
+func (info *RequestInfo) setOptions(q *query, raw string) {
+	switch {
+	case info.Name != "":
+		info.Options.ResourceVersion = q.values[paramResourceVersion]
+	case info.Verb == "delete":
+		info.Verb = "deletecollection"
+	case info.Verb == "get":
+		info.setCollection(q, raw)
+	}
+	info.Exact = info.Exact && (info.Verb == "watch" || q.validTimeout())
+}
+
+// setCollection makes a get without a name a list or a watch.
+func (info *RequestInfo) setCollection(q *query, raw string) {
 	info.Verb = "list"
-	if !mayContainParameter(query, "watch") && !mayContainParameter(query, "fieldSelector") {
+	if !q.fewTerms() {
+		// Not worth parsing: the upstream will.
+		info.Exact = false
+		if q.has(paramWatch) && parseBool(q.values[paramWatch]) {
+			info.Verb = "watch"
+		}
 		return
 	}
-	opts, err := decodeListOptions(query)
-	if err != nil {
-		// As upstream: nothing of options that cannot be decoded counts, except
-		// a watch parameter.
-		value, ok := queryValue(query, "watch")
-		opts = ListOptions{Watch: ok && parseBool(value)}
-	}
-	if opts.Watch {
+	var err error
+	info.Options, err = q.listOptions(raw)
+	info.Exact = info.Exact && err == nil
+	if info.Options.Watch {
 		info.Verb = "watch"
 	}
-	if opts.FieldSelector == nil {
+	if info.Options.FieldSelector == nil {
 		return
 	}
-	if name, ok := opts.FieldSelector.RequiresExactMatch("metadata.name"); ok && len(content.IsPathSegmentName(name)) == 0 {
+	if name, ok := info.Options.FieldSelector.RequiresExactMatch("metadata.name"); ok && len(content.IsPathSegmentName(name)) == 0 {
 		info.Name = name
 	}
+}
+
+// Pretty tells whether a JSON body is to be indented: the pretty parameter
+// decides where it is present and not empty, otherwise the user agents of
+// people do (k8s.io/apiserver/pkg/endpoints/handlers/negotiation).
+func (info *RequestInfo) Pretty(userAgent string) bool {
+	if info.pretty != "" {
+		pretty, _ := strconv.ParseBool(info.pretty)
+		return pretty
+	}
+	return strings.HasPrefix(userAgent, "curl") ||
+		strings.HasPrefix(userAgent, "Wget") ||
+		strings.HasPrefix(userAgent, "Mozilla/5.0")
+}
+
+// plainPath reports whether a decoded path means the same to everyone: proxies
+// merge slashes, resolve dot segments, decode twice, and cut segments at semicolons.
+func plainPath(path string) bool {
+	if path == "" || path[0] != '/' {
+		return false
+	}
+	for i := range len(path) {
+		switch c := path[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		case c == '/':
+			if !plainSegment(path[i+1:]) {
+				return false
+			}
+		case c == '-', c == '.', c == ':', strings.IndexByte("_~@!$&'()*+,=", c) >= 0:
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// plainSegment reports whether a path does not begin with an empty or dot segment.
+func plainSegment(path string) bool {
+	if path == "" || path[0] == '/' {
+		return false
+	}
+	if path[0] != '.' {
+		return true
+	}
+	segment, _, _ := strings.Cut(path, "/")
+	return segment != "." && segment != ".."
 }
 
 // resourceVerb is the verb of a method on a resource, "" for unknown methods.
@@ -171,13 +251,21 @@ func lowerMethod(method string) string {
 	return strings.ToLower(method)
 }
 
-// splitPath returns the segments of a path without its outer slashes.
-func splitPath(path string) []string {
+// splitPath puts the segments of a path without its outer slashes into parts, the
+// last of which takes all that follows, and returns how many there are.
+func splitPath(path string, parts *[maxParts]string) (n int) {
 	path = strings.Trim(path, "/")
 	if path == "" {
-		return nil
+		return 0
 	}
-	return strings.Split(path, "/")
+	for n = range maxParts - 1 {
+		var more bool
+		if parts[n], path, more = strings.Cut(path, "/"); !more {
+			return n + 1
+		}
+	}
+	parts[maxParts-1] = path
+	return maxParts
 }
 
 // LongRunning reports whether the request may take as long as it likes: it is

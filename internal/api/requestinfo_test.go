@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/url"
 	"reflect"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -19,7 +20,6 @@ func libraryRequestInfo(method, path, query string) (RequestInfo, error) {
 		Path:              info.Path, Verb: info.Verb,
 		APIPrefix: info.APIPrefix, APIGroup: info.APIGroup, APIVersion: info.APIVersion,
 		Namespace: info.Namespace, Resource: info.Resource, Subresource: info.Subresource, Name: info.Name,
-		Parts:         info.Parts,
 		FieldSelector: info.FieldSelector, LabelSelector: info.LabelSelector,
 	}, err
 }
@@ -64,11 +64,69 @@ func checkRequestInfo(t *testing.T, method, path, query string) {
 	t.Helper()
 	want, err := libraryRequestInfo(method, path, query)
 	got := ParseRequestInfo(method, path, query)
+	exact := got.Exact
+	// What the library does not have is looked at elsewhere.
+	got.Exact, got.Options, got.IncludeObject, got.pretty = false, ListOptions{}, "", ""
+	if !exact && strings.Count(query, ",") >= maxSelectorTerms {
+		got.Name = want.Name // not looked for
+	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%s %s?%s:\n got %+v\nwant %+v", method, path, query, got, want)
 	}
-	if (err != nil) != (got.IsResourceRequest && got.Resource == "" && len(got.Parts) == 0) {
+	unparsed := got.IsResourceRequest && got.Resource == "" && (strings.HasSuffix(strings.TrimRight(path, "/"), "/watch") || strings.HasSuffix(strings.TrimRight(path, "/"), "/proxy"))
+	if (err != nil) != unparsed || exact && err != nil {
 		t.Errorf("%s %s?%s: library error %v, got %+v", method, path, query, err, got)
+	}
+}
+
+// TestExact: what the cache may answer is spelt in the one way that nobody can read differently.
+func TestExact(t *testing.T) {
+	exact := []string{
+		"/api/v1/pods", "/api/v1/namespaces", "/api/v1/namespaces/a", "/api/v1/namespaces/a/pods", "/api/v1/namespaces/a/pods/p",
+		"/apis/apps/v1/deployments", "/apis/apps/v1/namespaces/a/deployments/d", "/api/v1/nodes/ip-10-0-0-1.example.com",
+		"/apis/rbac.authorization.k8s.io/v1/clusterroles/system:controller:job-controller", "/apis/rbac.authorization.k8s.io/v1/clusterroles/a@b,c=d",
+		"/api/v1/namespaces/%61/pods/web%2D0", "/api/v1/namespaces/a/pods/...", "/api/v1/namespaces/a/pods/.a", "/api/v1/pods?",
+		"/api/v1/pods?resourceVersion=0&limit=500", "/api/v1/pods?watch=1&allowWatchBookmarks=true&timeoutSeconds=5&resourceVersion=7&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+		"/api/v1/pods?labelSelector=a+in+%28b%2Cc%29&fieldSelector=spec.nodeName%3Dn&", "/api/v1/pods?timeout=32s&pretty=true&includeObject=Object",
+		"/api/v1/pods?watch=1&timeout=x", "/api/v1/namespaces/a/pods/p?resourceVersion=abc&watch=1", "/api/v1/pods?labelSelector=" + strings.Repeat("a,", 99) + "a",
+		"/api/v1/pods?limit=5" + strings.Repeat("&", 60), "/api/v1/pods?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan",
+	}
+	other := []string{
+		"/", "", "/api", "/api/v1", "/apis/apps/v1", "/version", "*",
+		"/api/v1/namespaces/a/namespaces", "/api/v1/namespaces/a/namespaces/a", "/api/v1/namespaces/a/status", "/api/v1/namespaces/a/status/pods",
+		"/api/v1/namespaces/a/pods/p/log", "/api/v1/namespaces/a/pods/p//log", "/api/v1/pods/p/", "/api/v1/pods/", "//api/v1/pods", "/api//v1/pods",
+		"/api/v1/namespaces//pods", "/api/v1/namespaces/../pods", "/api/v1/namespaces/./pods", "/api/v1/pods/.", "/api/v1/pods/..", "/api/v1/pods/%2e%2E",
+		"/api/v1/watch/pods", "/api/v1/watch/namespaces/a/pods", "/api/v1/proxy/nodes/n", "/api/v1/namespaces/a%2Fpods", "/api/v1/namespaces/a%2fpods/p",
+		"/api/v1/pods/a%252Fb", "/api/v1/pods/a%20b", "/api/v1/pods/a;b", "/api/v1/pods/a%3Bb", "/api/v1/pods/a%5Cb", "/api/v1/pods/%00", "/api/v1/pods/\u00e4", "/api/v1/pods/%FF", "/api/v1/pods/%23", "/api/v1/pods/a%3Fb",
+		"/api/v1/pods?x=1", "/api/v1/pods?export=true", "/api/v1/pods?Watch=1", "/api/v1/pods?limit=1&limit=1", "/api/v1/pods?labelSelector=a&label%53elector=b",
+		"/api/v1/pods?limit=1;watch=1", "/api/v1/pods?limit=%zz", "/api/v1/pods?limit=x", "/api/v1/pods?labelSelector=%21%21", "/api/v1/pods?fieldSelector=a",
+		"/api/v1/pods?limit=1#", "/api/v1/pods?labelSelector=a%00", "/api/v1/pods?fieldSelector=spec.nodeName%3D%FF", "/api/v1/pods?=", "/api/v1/pods??watch=1",
+		"/api/v1/pods?timeout=x", "/api/v1/namespaces/a/pods/p?timeout=1", "/api/v1/pods?resourceVersionMatch=Exact", "/api/v1/pods?watch=1&resourceVersionMatch=Exact",
+		"/api/v1/pods?labelSelector=" + strings.Repeat("a,", 100) + "a", "/api/v1/pods?fieldSelector=" + strings.Repeat("a%3Db,", 100) + "a%3Db",
+		"/api/v1/pods?limit=5" + strings.Repeat("&", 64), "/api/v1/pods?fieldSelector=spec.nodeName%3Dn" + strings.Repeat("&a", 10_001),
+	}
+	info := func(method, target string) *RequestInfo {
+		raw, query, _ := strings.Cut(target, "?")
+		path, err := url.PathUnescape(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return (&Request{Method: method, Path: path, RawPath: raw, RawQuery: query}).Info()
+	}
+	for _, target := range exact {
+		if !info("GET", target).Exact {
+			t.Errorf("%.200s is not exact", target)
+		}
+		for _, method := range []string{"HEAD", "POST", "DELETE", "get", ""} {
+			if info(method, target).Exact {
+				t.Errorf("%s %.200s is exact", method, target)
+			}
+		}
+	}
+	for _, target := range other {
+		if info("GET", target).Exact {
+			t.Errorf("%.200s is exact", target)
+		}
 	}
 }
 

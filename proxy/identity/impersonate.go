@@ -88,8 +88,7 @@ func (a *Authorizer) Impersonate(ctx context.Context, id *Identity, r *api.Reque
 		case !d.Allowed && (asItself || id.Source == Anonymous):
 			return s.undecided(), nil
 		case !d.Allowed:
-			info := api.ParseRequestInfo(r.Method, r.Path, r.RawQuery)
-			return nil, Forbidden(id.User, constrained(AttributesOf(&info), wanted), d.Reason)
+			return nil, Forbidden(id.User, constrained(AttributesOf(r.Info()), wanted), d.Reason)
 		}
 	}
 	s.Impersonated = true

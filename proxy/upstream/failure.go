@@ -85,7 +85,7 @@ func (x *exchange) outcome() string {
 }
 
 func (x *exchange) status(err error) *api.Response {
-	pretty := api.Pretty(x.r.RawQuery, x.r.Header.Get("User-Agent"))
+	pretty := x.info.Pretty(x.r.Header.Get("User-Agent"))
 	return api.StatusResponse(err, api.NegotiateStatus(x.r.Header.Get("Accept"), pretty))
 }
 

@@ -65,7 +65,7 @@ type exchange struct {
 	c       *Client
 	r       *api.Request
 	cred    *Credentials
-	info    api.RequestInfo
+	info    *api.RequestInfo
 	purpose purpose
 	// longRunning requests may take as long as they like.
 	longRunning bool
@@ -88,8 +88,7 @@ type exchange struct {
 }
 
 func (c *Client) newExchange(ctx context.Context, r *api.Request, cred *Credentials) *exchange {
-	x := &exchange{c: c, r: r, cred: cred, client: ctx, purpose: cred.purpose()}
-	x.info = api.ParseRequestInfo(r.Method, r.Path, r.RawQuery)
+	x := &exchange{c: c, r: r, info: r.Info(), cred: cred, client: ctx, purpose: cred.purpose()}
 	x.longRunning = x.info.LongRunning()
 	x.ctx, x.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	x.detach = whenLeft(ctx, func() { x.cancel(context.Cause(ctx)) })
@@ -108,7 +107,7 @@ const directRequests = 32
 // so does what exceeds directRequests.
 func (x *exchange) transport() http.RoundTripper {
 	// A handler that still waits for its client's body is not waited for in turn.
-	if x.c.local != nil && !x.longRunning && isWrite(&x.info) && x.upload.sent() {
+	if x.c.local != nil && !x.longRunning && isWrite(x.info) && x.upload.sent() {
 		return x.c.local.whole
 	}
 	if !x.longRunning {
