@@ -1,5 +1,7 @@
 package conformance
 
+import "strings"
+
 // errorCases are requests that name nothing, or the wrong thing.
 func errorCases(*Env) []Case {
 	out := []Case{
@@ -29,6 +31,15 @@ func errorCases(*Env) []Case {
 		either("error/escaped slash in a name", "/api/v1/namespaces/alpha/pods/a%2Fb?resourceVersion=0"),
 		either("error/escaped name", "/api/v1/namespaces/alpha/pods/web%2D02?resourceVersion=0"),
 		either("error/empty namespace", "/api/v1/namespaces//pods?resourceVersion=0"),
+		fails("error/namespaces in a namespace", "/api/v1/namespaces/alpha/namespaces?resourceVersion=0", 404),
+		fails("error/a namespace in a namespace", "/api/v1/namespaces/alpha/namespaces/alpha?resourceVersion=0", 404),
+		fails("error/watch namespaces in a namespace", "/api/v1/namespaces/alpha/namespaces?watch=1&resourceVersion=0&timeoutSeconds=1", 404),
+		fails("error/path behind a name", podPath+"//log?resourceVersion=0", 404),
+		either("error/slash behind a name", podPath+"/?resourceVersion=0"),
+		either("error/dots as a name", "/api/v1/namespaces/alpha/pods/%2e%2e?resourceVersion=0"),
+		either("error/unknown parameter", podsPath+"?resourceVersion=0&unknown=1"),
+		either("error/many parameters", podsPath+"?resourceVersion=0&limit=2"+strings.Repeat("&a", 100)),
+		either("error/selector of many terms", podsPath+"?resourceVersion=0&labelSelector=app+in+%28"+strings.Repeat("x%2C", 200)+"web%29"),
 		either("error/bad escape in the query", podsPath+"?resourceVersion=0&labelSelector=%zz"),
 		either("error/semicolon in the query", podsPath+"?resourceVersion=0;limit=1"),
 		either("error/parameter given twice", podsPath+"?resourceVersion=0&resourceVersion=abc"),
