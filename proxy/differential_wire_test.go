@@ -129,7 +129,7 @@ func pipeline(conn net.Conn, answers *bufio.Reader, batch []*wireRequest, first 
 	return answered, nil
 }
 
-// overHTTP2 sends the same frames to the transport and to a server of x/net, whose requests are net/http's.
+// overHTTP2 sends the same frames to the transport and to net/http's server.
 func (d *differential) overHTTP2(t *testing.T, _ int) exchanger {
 	h, s, bound := d.edgeServer(t)
 	roots := x509.NewCertPool()
@@ -138,7 +138,8 @@ func (d *differential) overHTTP2(t *testing.T, _ int) exchanger {
 	ours := &http2Peer{dial: func() (net.Conn, error) {
 		return tls.Dial("tcp", bound.Secure.String(), &tls.Config{RootCAs: roots, NextProtos: []string{"h2"}})
 	}}
-	library := &http2Peer{dial: func() (net.Conn, error) { return serveLibrary(&theirs), nil }}
+	address := serveLibrary(t, &theirs)
+	library := &http2Peer{dial: func() (net.Conn, error) { return net.Dial("tcp", address) }}
 	t.Cleanup(ours.close)
 	t.Cleanup(library.close)
 	return func(batch []*wireRequest) error {
@@ -156,14 +157,28 @@ func (d *differential) overHTTP2(t *testing.T, _ int) exchanger {
 	}
 }
 
-// serveLibrary returns a connection to an HTTP/2 server of x/net.
-func serveLibrary(seen *collector[*http.Request]) net.Conn {
-	client, server := net.Pipe()
-	go (&http2.Server{}).ServeConn(server, &http2.ServeConnOpts{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+// serveLibrary starts net/http's server, which speaks HTTP/2 without TLS, and returns its address.
+func serveLibrary(t *testing.T, seen *collector[*http.Request]) string {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	s := &http.Server{Protocols: protocols, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		seen.take(r.Header.Get(numberHeader), r.WithContext(context.Background()))
 		w.WriteHeader(http.StatusNoContent)
-	})})
-	return client
+	})}
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		_ = s.Serve(ln)
+	}()
+	t.Cleanup(func() {
+		_ = s.Close()
+		<-stopped
+	})
+	return ln.Addr().String()
 }
 
 // http2Peer sends requests as frames.
