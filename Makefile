@@ -30,7 +30,8 @@ kubectl: ## Build bin/kubectl, of the version that kubeweir serves.
 		-o bin/kubectl k8s.io/kubernetes/cmd/kubectl
 
 .PHONY: build
-build: ## Build bin/kubeweir.
+build: ## Build bin/kubeweir; the first time takes minutes.
+	@test -e bin/kubeweir || echo "Building kubeweir and what it needs of Kubernetes. The first time this takes minutes."
 	$(GO) build -o bin/kubeweir ./cmd/kubeweir
 
 .PHONY: test

@@ -26,6 +26,10 @@ type Gateway struct {
 	// user differently; these must answer everybody alike whom RBAC lets read them.
 	CacheAggregatedGroups []string `json:"cacheAggregatedGroups"`
 
+	// CertDir is where a generated CA and serving certificate are kept over restarts,
+	// with a kubeconfig; "" for the folder kubeweir in the user's cache folder.
+	CertDir string `json:"certDir"`
+
 	TLS            TLS            `json:"tls"`
 	Authentication Authentication `json:"authentication"`
 	Authorization  Authorization  `json:"authorization"`

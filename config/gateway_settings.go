@@ -10,6 +10,7 @@ func (g *Gateway) program() *program {
 		configUsage: "YAML `file` with the same settings as the flags, and rules of consistency; flags win",
 		files: map[string]*string{
 			"kubeconfig":                          &g.Kubeconfig,
+			"certDir":                             &g.CertDir,
 			"tls.certFile":                        &g.TLS.CertFile,
 			"tls.privateKeyFile":                  &g.TLS.PrivateKeyFile,
 			"authentication.clientCAFile":         &g.Authentication.ClientCAFile,
@@ -29,6 +30,7 @@ func (g *Gateway) settings() []setting {
 		{"sidecarHosts", "sidecar-hosts", &g.SidecarHosts, "host `names` by which --insecure-listen may be called besides localhost"},
 		{"adminListen", "admin-listen", &g.AdminListen, "`host:port` of metrics, health and profiles; \"\" for none"},
 		{"cacheAggregatedGroups", "cache-aggregated-groups", &g.CacheAggregatedGroups, "API `groups` of aggregated API servers that answer everybody alike, to be cached; others are forwarded"},
+		{"certDir", "cert-dir", &g.CertDir, "`folder` where a generated CA and certificate are kept over restarts, with a kubeconfig that knows them (default the folder kubeweir in the user's cache folder)"},
 	}, tlsSettings(&g.TLS), []setting{
 		{"authentication.anonymous", "anonymous-auth", &authn.Anonymous, "let requests without credentials in as system:anonymous"},
 		{"authentication.clientCAFile", "client-ca-file", &authn.ClientCAFile, "PEM `file` with the CAs of client certificates"},

@@ -42,6 +42,9 @@ func NewGateway(c *config.Gateway, userAgent string, log *slog.Logger) (_ *Serve
 	if err != nil {
 		return nil, err
 	}
+	if s.cert, err = newGatewayCert(c, log); err != nil {
+		return nil, err
+	}
 	s.authorizer = identity.NewAuthorizer(authorizerOptions(c, reviews.AuthorizationV1().SubjectAccessReviews(), log, s.registry))
 	return s, s.addHandler(authenticator,
 		identity.WatchesOptions{RecheckPeriod: c.Authorization.WatchRecheckPeriod, Grace: c.Authorization.WatchGrace},
@@ -54,5 +57,8 @@ func gatewayEdgeOptions(c *config.Gateway, log *slog.Logger, s *Server) edge.Opt
 	o := edgeOptions(&c.Limits, &c.Timeouts.ServingTimeouts, log, s.registry)
 	o.Listen, o.SidecarListen = c.Listen, c.InsecureListen
 	o.CertFile, o.KeyFile = c.TLS.CertFile, c.TLS.PrivateKeyFile
+	if s.cert != nil {
+		o.GetCertificate = s.cert.material.ServingCertificate
+	}
 	return o
 }

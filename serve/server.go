@@ -57,6 +57,8 @@ type Server struct {
 
 	// standalone is the origin and what belongs to it; nil in front of a cluster.
 	standalone *standalone
+	// cert is what a gateway serves with that was given no certificate, nil without.
+	cert *gatewayCert
 
 	// background are the goroutines that run until stop.
 	background sync.WaitGroup
@@ -185,6 +187,13 @@ func (s *Server) Addr() net.Addr { return s.addresses.Secure }
 func (s *Server) Announce(stderr io.Writer) {
 	if pem := s.edge.CAPEM(); pem != nil && s.addresses.Secure != nil {
 		fmt.Fprintf(stderr, "kubeweir: serving with a generated certificate, signed by\n%s", pem)
+	}
+	if s.cert != nil && s.addresses.Secure != nil {
+		if list, err := s.cert.kubeconfig(s.addresses.Secure); err != nil {
+			s.log.Warn("no kubeconfig was written", "err", err)
+		} else {
+			fmt.Fprintf(stderr, "kubeweir: export KUBECONFIG=%s\n", list)
+		}
 	}
 	if s.standalone != nil && s.standalone.kubeconfig != "" {
 		fmt.Fprintf(stderr, "kubeweir: export KUBECONFIG=%s\n", s.standalone.kubeconfig)

@@ -139,11 +139,12 @@ func (s *Server) standaloneEdgeOptions(c *config.Standalone, so *StandaloneOptio
 
 // open opens the store, makes the key material, listens and builds the origin.
 func (a *standalone) open(ctx context.Context, c *config.Standalone, o StandaloneOptions, registerer prometheus.Registerer) (err error) {
-	if err := a.openStore(ctx, c, o, registerer); err != nil {
-		return err
-	}
+	// Before anything is made: a port that is in use is to leave nothing behind.
 	if a.listener, err = net.Listen("tcp", c.Listen); err != nil {
 		return fmt.Errorf("--listen: %w", err)
+	}
+	if err := a.openStore(ctx, c, o, registerer); err != nil {
+		return err
 	}
 	advertised, err := advertise(c, a.listener.Addr())
 	if err != nil {

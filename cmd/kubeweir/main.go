@@ -59,6 +59,9 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case "version", "--version":
 		err = printVersion(stdout)
 	case "help", "--help", "-h":
+		if len(args) > 1 && args[0] == "help" {
+			return command(ctx, []string{args[1], "--help"}, stdout, stderr)
+		}
 		fmt.Fprint(stdout, usage)
 	default:
 		err = usageError{fmt.Errorf("unknown command %q: use standalone, gateway or version", args[0])}

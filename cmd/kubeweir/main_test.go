@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,12 @@ func TestCommandLine(t *testing.T) {
 	if err := os.WriteFile(bad, []byte("limits:\n  historyAge: soon\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	unmade := filepath.Join(t.TempDir(), "data")
 	for _, c := range []struct {
 		args   []string
 		code   int
@@ -20,7 +27,11 @@ func TestCommandLine(t *testing.T) {
 		stderr string // what it contains; one line
 	}{
 		{[]string{"version"}, 0, "kubeweir ", ""},
+		{[]string{"standalone", "--data-dir", unmade, "--listen", taken.Addr().String()}, 1, "", "kubeweir: --listen: "},
 		{[]string{"help"}, 0, "kubeweir serves the Kubernetes API", ""},
+		{[]string{"help", "gateway"}, 0, "Usage: kubeweir gateway", ""},
+		{[]string{"help", "standalone"}, 0, "Usage: kubeweir standalone", ""},
+		{[]string{"help", "me"}, 2, "", `kubeweir: unknown command "me"`},
 		{[]string{"gateway", "--help"}, 0, "Usage: kubeweir gateway", ""},
 		{[]string{"standalone", "--help"}, 0, "Usage: kubeweir standalone", ""},
 		{[]string{"standalone", "--data-dri", "x"}, 2, "", "kubeweir: --data-dri is not a flag; did you mean --data-dir?"},
@@ -39,6 +50,13 @@ func TestCommandLine(t *testing.T) {
 		if strings.Count(stderr.String(), "\n") > 1 {
 			t.Errorf("%v: more than one line: %s", c.args, stderr.String())
 		}
+	}
+	if _, err := os.Stat(unmade); err == nil {
+		t.Error("a port in use left a data folder behind")
+	}
+	var stdout bytes.Buffer
+	if err := printVersion(&stdout); err != nil || !strings.Contains(stdout.String(), "serves Kubernetes ") {
+		t.Errorf("%q, %v", stdout.String(), err)
 	}
 	var stderr bytes.Buffer
 	if code := command(t.Context(), nil, &bytes.Buffer{}, &stderr); code != 2 || !strings.Contains(stderr.String(), "Usage:") {

@@ -27,7 +27,13 @@ const (
 // Nothing that cannot be made again is ever overwritten: a CA whose key is missing
 // or does not belong to it, a certificate by another CA, a file that cannot be
 // read or that others may read are errors that name the file and what to do.
-func Open(dir string, o Options) (*Material, error) {
+func Open(dir string, o Options) (*Material, error) { return open(dir, o, assemble) }
+
+// OpenServing is Open for a server that is nothing but one: of the material there are
+// the CA and the serving certificate.
+func OpenServing(dir string, o Options) (*Material, error) { return open(dir, o, assembleServing) }
+
+func open(dir string, o Options, assemble func(Options, kept) (*Material, error)) (*Material, error) {
 	if err := os.MkdirAll(dir, folderMode); err != nil {
 		return nil, fmt.Errorf("pki: making the folder: %w", err)
 	}

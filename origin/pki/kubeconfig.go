@@ -41,6 +41,21 @@ func (m *Material) WriteKubeconfig(path, server string) error {
 	return nil
 }
 
+// WriteClusterKubeconfig writes a kubeconfig of the server at an address whose
+// credentials are those of user in another kubeconfig: kubectl merges the files of
+// KUBECONFIG. user may be "".
+func (m *Material) WriteClusterKubeconfig(path, server, user string) error {
+	config := clientcmdapi.NewConfig()
+	config.Clusters[contextName] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: m.CA.CertPEM}
+	config.Contexts[contextName] = &clientcmdapi.Context{Cluster: contextName, AuthInfo: user}
+	config.CurrentContext = contextName
+	text, err := clientcmd.Write(*config)
+	if err != nil {
+		return fmt.Errorf("pki: encoding a kubeconfig: %w", err)
+	}
+	return WriteFile(path, text)
+}
+
 // RESTConfig is what Kubeconfig says, for client-go in the same process. The caller
 // may change it.
 func (m *Material) RESTConfig(server string, client *KeyPair) *rest.Config {

@@ -175,6 +175,18 @@ func (memory) key(string) (crypto.Signer, []byte, error)   { return nil, nil, ni
 func (memory) save(string, *KeyPair, bool) error           { return nil }
 func (memory) saveKey(string, crypto.Signer, []byte) error { return nil }
 
+// assembleServing is assemble for who only serves: a CA and a certificate.
+func assembleServing(o Options, k kept) (*Material, error) {
+	o.Hosts = slices.Clone(o.Hosts)
+	m := &Material{options: o}
+	var err error
+	if m.CA, err = authority(k, "ca", "kubeweir", o.now()); err != nil {
+		return nil, err
+	}
+	m.Serving, err = leafOf(k, servingSpec(o), m.CA, o.now())
+	return m, err
+}
+
 // assemble takes from k what is there and still good, and makes the rest.
 func assemble(o Options, k kept) (*Material, error) {
 	o.Hosts = slices.Clone(o.Hosts)

@@ -1,0 +1,90 @@
+package serve
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kubeweir/kubeweir/config"
+	"github.com/kubeweir/kubeweir/origin/pki"
+)
+
+// gatewayCert is what a gateway serves with that was given no certificate: one of a CA
+// that is kept, so that clients need to be told of it only once.
+type gatewayCert struct {
+	material *pki.Material
+	dir      string
+	host     string // of the listener
+	upstream *config.Gateway
+}
+
+// newGatewayCert makes or loads the CA and the certificate. It is nil, and the edge makes
+// ones that live as long as the process, where there is no folder for them: a container
+// has no home, or its disk is read-only.
+func newGatewayCert(c *config.Gateway, log *slog.Logger) (*gatewayCert, error) {
+	if c.Listen == "" || c.TLS.CertFile != "" {
+		return nil, nil
+	}
+	host, _, err := net.SplitHostPort(c.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("--listen: %w", err)
+	}
+	g := &gatewayCert{dir: c.CertDir, host: host, upstream: c}
+	if g.dir == "" {
+		cache, err := os.UserCacheDir()
+		if err != nil {
+			log.Info("a generated CA is not kept", "err", err)
+			return nil, nil
+		}
+		g.dir = filepath.Join(cache, "kubeweir")
+	}
+	options := pki.Options{Hosts: []string{host}}
+	if name, err := os.Hostname(); err == nil {
+		options.Hosts = append(options.Hosts, name)
+	}
+	g.material, err = pki.OpenServing(g.dir, options)
+	var path *os.PathError
+	switch {
+	case err == nil:
+		return g, nil
+	case c.CertDir == "" && errors.As(err, &path):
+		log.Info("a generated CA is not kept", "err", err)
+		return nil, nil
+	}
+	return nil, fmt.Errorf("--cert-dir: %w", err)
+}
+
+// kubeconfig writes one that names the gateway, and returns what KUBECONFIG is to be: the
+// credentials stay where they are, in the kubeconfig that the gateway was given.
+func (g *gatewayCert) kubeconfig(listener net.Addr) (string, error) {
+	_, port, err := net.SplitHostPort(listener.String())
+	if err != nil {
+		return "", err
+	}
+	path, err := filepath.Abs(filepath.Join(g.dir, kubeconfig))
+	if err != nil {
+		return "", err
+	}
+	user, list := "", path
+	if file := g.upstream.Kubeconfig; file != "" {
+		if loaded, err := clientcmd.LoadFromFile(file); err == nil {
+			name := g.upstream.Context
+			if name == "" {
+				name = loaded.CurrentContext
+			}
+			if context := loaded.Contexts[name]; context != nil {
+				user = context.AuthInfo
+			}
+		}
+		if file, err = filepath.Abs(file); err != nil {
+			return "", err
+		}
+		list += string(filepath.ListSeparator) + file
+	}
+	return list, g.material.WriteClusterKubeconfig(path, "https://"+net.JoinHostPort(clientHost(g.host), port), user)
+}
