@@ -99,6 +99,14 @@ func newEntry(ctx context.Context, p *collectionParts, res *Resource, enc api.En
 	return e
 }
 
+// of returns e if it has the definition of res.
+func (e *entry) of(res *Resource) (*entry, error) {
+	if !e.resource.is(res) {
+		return nil, ErrRedefined
+	}
+	return e, nil
+}
+
 // run feeds the collection until it is over and returns the reason.
 func (e *entry) run() error {
 	e.feed.log.Debug("collection starts")

@@ -66,12 +66,14 @@ type feed struct {
 	failed func(error)
 
 	// The feed's goroutine only:
-	relist  bool   // the store's state has to be replaced
-	paged   bool   // the source has no watch with initial events
-	broken  int    // streaming lists broken off since the last complete list
-	server  string // who answered the last list, see outage
-	last    uint64 // version on the open watch
-	backoff backoff
+	relist bool // the store's state has to be replaced
+	paged  bool // the source has no watch with initial events
+	// provisional: the last list may have been served by what an old definition left.
+	provisional bool
+	broken      int    // streaming lists broken off since the last complete list
+	server      string // who answered the last list, see outage
+	last        uint64 // version on the open watch
+	backoff     backoff
 
 	progress atomic.Bool // the source is known to send bookmarks
 	kind     atomic.Pointer[ListMeta]
@@ -138,6 +140,7 @@ func (f *feed) run(ctx context.Context) error {
 		}
 		listed := f.relist
 		reason, final := f.after(err)
+		f.relist = f.relist || f.provisional
 		if f.relist && !listed {
 			f.backoff.reset() // it answered; and there is a limit on lists
 		}

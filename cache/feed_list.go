@@ -146,10 +146,16 @@ func (f *feed) wrapListError(ctx context.Context, err error) error {
 	return fmt.Errorf("listing: %w", err)
 }
 
+// redefinitionTime is how long after the change of a definition its server may still
+// answer by the old one. It then ends the watches that it began so, and what was
+// listed with them has to be listed again.
+const redefinitionTime = 30 * time.Second
+
 // complete makes the listed state that of the store, which the first one makes.
 func (f *feed) complete(l *listing, list *wholeList) error {
 	l.complete = true
 	f.broken = 0
+	f.provisional = !f.resource.Changed.IsZero() && l.began.Sub(f.resource.Changed) < redefinitionTime
 	if f.store == nil {
 		f.health.listed(l.began)
 		f.store = f.first(list)

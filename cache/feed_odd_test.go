@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
@@ -393,4 +394,32 @@ func scriptedDeliveries(w *watchmux.Watcher) string {
 		out = append(out, err.Error())
 	}
 	return strings.Join(out, " ")
+}
+
+// TestListedByAnOldDefinition: what was listed while a definition was changing is listed
+// again when its watch ends; later lists are as good as any.
+func TestListedByAnOldDefinition(t *testing.T) {
+	for age, want := range map[time.Duration]string{0: "9: a/1@5!new", time.Minute: "8: a/1@5"} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &scriptedSource{version: 9, streams: []stream{
+				{events: "ADDED a/1@5 END @8", end: errEOF},
+				{events: "ADDED a/1@5!new END @9"},
+			}}
+			if age > 0 {
+				s.streams[1].events = ""
+			}
+			m := newManager(t, s, cache.Limits{})
+			defer m.Close()
+			res := cachetest.PodResource()
+			res.Custom, res.Changed = true, time.Now().Add(-age)
+			c, err := m.Collection(t.Context(), res, api.JSON)
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+			if got := scriptedState(c.View()); got != want {
+				t.Errorf("%s after the change: %s, want %s; %q", age, got, want, s.calls)
+			}
+		})
+	}
 }

@@ -164,7 +164,7 @@ func (m *Manager) Prompt() bool {
 // for every request: the call is cheap, and it is what keeps a collection from
 // being idle. The error is a 429 Status error with a retry delay when too many
 // wait already, the source's own when the start was refused or failed twice (the
-// collection goes on trying), or the context's.
+// collection goes on trying), ErrRedefined, or the context's.
 func (m *Manager) Collection(ctx context.Context, res *Resource, enc api.Encoding) (*Collection, error) {
 	key := collectionKey{res.GroupVersionResource, enc}
 	for attempt := 0; ; attempt++ {
@@ -195,7 +195,7 @@ func (m *Manager) Wanted(res *Resource, enc api.Encoding) *Collection {
 	case e == nil && m.wantedAgain(key):
 		_, _ = m.find(key, res)
 		return nil
-	case e == nil:
+	case e == nil || !e.resource.is(res):
 		return nil
 	}
 	if c := e.current(); c != nil && c.State().Phase == Synced {
@@ -232,10 +232,11 @@ func (m *Manager) lookup(key collectionKey) *entry {
 	return e
 }
 
-// find is lookup, but that it makes the collection if there is none.
+// find is lookup, but that it makes the collection if there is none, and that what it
+// returns has the definition of res.
 func (m *Manager) find(key collectionKey, res *Resource) (*entry, error) {
 	if e := m.lookup(key); e != nil {
-		return e, nil
+		return e.of(res)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -243,7 +244,10 @@ func (m *Manager) find(key collectionKey, res *Resource) (*entry, error) {
 		return nil, ErrManagerClosed
 	}
 	if e := m.mu.collections[key]; e != nil { // another caller was faster
-		return e, nil
+		return e.of(res)
+	}
+	if res.retired.Load() { // under the lock, so that Drop finds what was made before
+		return nil, ErrRedefined
 	}
 	e := newEntry(m.ctx, &m.parts, res, key.encoding)
 	m.mu.collections[key] = e
@@ -286,8 +290,9 @@ func (m *Manager) await(ctx context.Context, e *entry) (*Collection, error) {
 }
 
 // Drop stops the collections of gvr in all encodings and ends their watches with
-// reason (watchmux.ErrGone: as expired; watchmux.ErrStopped: without an error).
-// It returns when they have ended. The next caller of Collection starts anew.
+// reason: those of clients as the upstream ends its own then, without an error. It
+// returns when they have ended. The next caller of Collection starts anew, with a
+// Resource that is not retired.
 func (m *Manager) Drop(gvr schema.GroupVersionResource, reason error) {
 	m.stop(&droppedError{reason}, func(key collectionKey, _ *entry) bool { return key.resource == gvr })
 }

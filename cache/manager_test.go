@@ -428,6 +428,50 @@ func TestDropWhileStarting(t *testing.T) {
 	})
 }
 
+// TestRedefined: nobody gets a collection of another definition than their own, and none
+// is made with one that is no longer true, whoever waited for what.
+func TestRedefined(t *testing.T) {
+	bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+		old := cachetest.WidgetResource()
+		s.SetSilent(true)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if c, err := m.Collection(t.Context(), old, api.JSON); !errors.Is(err, cache.ErrRedefined) {
+				t.Errorf("who waited while the definition changed: %v, %v", c, err)
+			}
+		})
+		synctest.Wait()
+		old.Retire()
+		m.Drop(cachetest.Widgets, errors.New("the definition changed"))
+		s.SetSilent(false)
+		wg.Wait()
+		late := func() {
+			t.Helper()
+			if c, err := m.Collection(t.Context(), old, api.JSON); !errors.Is(err, cache.ErrRedefined) {
+				t.Errorf("who comes late: %v, %v", c, err)
+			}
+			for range 3 {
+				if m.Wanted(old, api.JSON) != nil {
+					t.Error("who comes late, and wants it")
+				}
+			}
+		}
+		late()
+		fresh := cachetest.WidgetResource()
+		fresh.Schema = object.CustomSchema([]string{".spec.size"})
+		c, err := m.Collection(t.Context(), fresh, api.JSON)
+		if err != nil || c.Resource() != fresh {
+			t.Fatalf("a collection of the new definition: %v", err)
+		}
+		late()
+		// Nor the other way round, while the old one is still there.
+		newest := cachetest.WidgetResource()
+		if c, err := m.Collection(t.Context(), newest, api.JSON); !errors.Is(err, cache.ErrRedefined) {
+			t.Errorf("who comes early: %v, %v", c, err)
+		}
+	})
+}
+
 func TestClose(t *testing.T) {
 	bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		c := pods(t, m)

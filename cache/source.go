@@ -3,6 +3,8 @@ package cache
 import (
 	"context"
 	"errors"
+	"sync/atomic"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -28,7 +30,26 @@ type Resource struct {
 	// Printer renders its tables; nil when kubeweir cannot, and Table requests
 	// are then forwarded.
 	Printer table.Printer
+	// Changed is when the definition of a custom resource became this one, if another
+	// was known before, else zero.
+	Changed time.Time
+
+	retired atomic.Bool // see Retire
 }
+
+// Retire says that the definition is no longer this one: no collection is made with it
+// any more. Those that there are end with Manager.Drop, which comes after it.
+func (r *Resource) Retire() { r.retired.Store(true) }
+
+// is reports whether what was compiled for one of two descriptions of a resource, a
+// filter or a printer, is good for the other. Built-in ones are always described alike.
+func (r *Resource) is(other *Resource) bool {
+	return r == other || !r.Custom && !other.Custom && r.Namespaced == other.Namespaced
+}
+
+// ErrRedefined says that the caller's Resource is not that of the collection, because
+// the definition has changed meanwhile: it has to be looked up again.
+var ErrRedefined = errors.New("the definition of the resource has changed")
 
 // ListOptions says which list a Source is asked for.
 type ListOptions struct {

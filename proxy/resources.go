@@ -251,6 +251,11 @@ func (r *Resources) apply(o *object.Object) {
 		return
 	}
 	r.mu.definitions[o.Name] = next
+	if last != nil {
+		for _, res := range next.resources {
+			res.Changed = time.Now()
+		}
+	}
 	r.replaceLocked(last, next)
 	r.mu.Unlock()
 	r.drop(last, errDefinitionChanged)
@@ -338,6 +343,7 @@ func (r *Resources) removeSlowly(ctx context.Context, name string) {
 func (r *Resources) replaceLocked(last, next *definition) {
 	if last != nil {
 		for _, res := range last.resources {
+			res.Retire()
 			delete(r.mu.custom, res.GroupVersionResource)
 		}
 	}
@@ -345,6 +351,9 @@ func (r *Resources) replaceLocked(last, next *definition) {
 		for _, res := range next.resources {
 			if r.mu.servers.mayCacheCustom(res.GroupVersion()) {
 				r.mu.custom[res.GroupVersionResource] = res
+			}
+			if builtin := r.mu.builtin[res.GroupVersionResource]; builtin != nil {
+				builtin.Retire()
 			}
 			delete(r.mu.builtin, res.GroupVersionResource)
 		}
@@ -398,6 +407,9 @@ func (r *Resources) forgetCustom() {
 	clear(r.mu.builtin)
 	r.mu.Unlock()
 	for _, d := range all {
+		for _, res := range d.resources {
+			res.Retire()
+		}
 		r.drop(d, errDefinitionUnknown)
 	}
 }
