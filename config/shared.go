@@ -26,7 +26,8 @@ type Limits struct {
 	// MaxResumedWatches is the most watches that the cluster continues because they
 	// begin before what the cache remembers; one more is told to list again.
 	MaxResumedWatches int `json:"maxResumedWatches"`
-	// MaxConnections is the most open connections over all listeners.
+	// MaxConnections is the most open connections over all listeners, never above half
+	// of the files that the process may open.
 	MaxConnections int `json:"maxConnections"`
 	// MaxStreams is the most concurrent requests on one HTTP/2 connection.
 	MaxStreams int `json:"maxStreams"`

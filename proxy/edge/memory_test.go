@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -38,8 +40,15 @@ func TestMain(m *testing.M) {
 // serveForMemory serves streams and a report of its memory until its input ends.
 func serveForMemory() {
 	var stalled stalledWrites
+	log := &logBuffer{}
+	if files, _ := strconv.ParseUint(os.Getenv(memoryServer), 10, 64); files > 1 {
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: files, Max: files}); err != nil {
+			panic(err)
+		}
+	}
 	s, err := New(Options{
 		Listen: "127.0.0.1:0", SidecarListen: "127.0.0.1:0", WriteTimeout: time.Hour,
+		Logger: slog.New(slog.NewTextHandler(log, nil)),
 		Handler: handlerFunc(func(_ context.Context, r *api.Request) *api.Response {
 			switch r.Path {
 			case "/memory":
@@ -54,6 +63,15 @@ func serveForMemory() {
 				}
 				debug.FreeOSMemory()
 				return text(residentMemory())
+			case "/log":
+				return text(log.String())
+			case "/file":
+				f, err := os.Open(os.DevNull)
+				if err != nil {
+					return text(err.Error())
+				}
+				_ = f.Close()
+				return text("opened")
 			case "/stalled":
 				return text(strconv.Itoa(stalled.count()))
 			case "/stall":
@@ -144,9 +162,12 @@ type memoryServerProcess struct {
 	cancel        context.CancelFunc
 }
 
-func startMemoryServer(b testing.TB) *memoryServerProcess {
+func startMemoryServer(b testing.TB) *memoryServerProcess { return startMemoryServerWith(b, 1) }
+
+// startMemoryServerWith limits the server's open files, if that is more than one.
+func startMemoryServerWith(b testing.TB, files int) *memoryServerProcess {
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), memoryServer+"=1")
+	cmd.Env = append(os.Environ(), memoryServer+"="+strconv.Itoa(files))
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
 	if err != nil {

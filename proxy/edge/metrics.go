@@ -29,7 +29,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		}, []string{"listener"}),
 		rejected: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubeweir_connections_rejected_total",
-			Help: "Client connections closed before any request, by listener and reason (limit, handshake).",
+			Help: "Client connections closed before any request, by listener and reason (limit, handshake; accept counts attempts to accept one that failed).",
 		}, []string{"listener", "reason"}),
 		malformed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubeweir_malformed_requests_total",
@@ -48,6 +48,17 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		r.MustRegister(m.connections, m.accepted, m.rejected, m.malformed, m.certificates, m.slow)
 	}
 	return m
+}
+
+// watchConnections shows how many connections there may be.
+func watchConnections(r prometheus.Registerer, limit int) {
+	if r == nil {
+		return
+	}
+	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "kubeweir_connections_limit",
+		Help: "The most client connections before more are closed at once: what is configured, or half of the files that the process may open.",
+	}, func() float64 { return float64(limit) }))
 }
 
 // watchBuffers shows how much of the budget of write buffers is in use.

@@ -53,7 +53,7 @@ type Options struct {
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
 	// MaxConnections is the most open connections over all listeners; one more is
-	// closed at once.
+	// closed at once. It is never above half of the files that the process may open.
 	MaxConnections int
 	// MaxHeaderBytes is the most bytes of a request line and its header; a larger
 	// one is answered with 431.

@@ -34,6 +34,9 @@ type Server struct {
 	buffers buffers
 	date    dateCache
 
+	// maxConnections is Options.MaxConnections, or what the limit of open files leaves.
+	maxConnections int
+
 	// base is the parent of every request's context; cut ends it, when the server
 	// no longer waits for requests.
 	base context.Context
@@ -48,14 +51,15 @@ type Server struct {
 		sync.Mutex
 		listeners []net.Listener
 		conns     map[*conn]struct{}
+		// full is set from when a connection is refused until a tenth of them is free, so
+		// that one line is logged of it.
+		full bool
 		// empty is closed when the last connection ends while draining; nil before.
 		empty chan struct{}
 	}
 	// latest is the HTTP/1.1 connection that had the last request or frames, nil if it
 	// was another's.
 	latest atomic.Pointer[conn]
-	// lastLimitLog is the second in which the connection limit was last logged.
-	lastLimitLog atomic.Int64
 }
 
 // Addresses are what Start bound; nil for a listener that was not asked for.
@@ -71,10 +75,12 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{o: o, log: o.Logger, metrics: newMetrics(o.Registerer), panics: contain.New(o.Registerer, o.Logger)}
+	s.maxConnections = min(o.MaxConnections, clientDescriptors())
 	s.base, s.cut = context.WithCancel(context.Background())
 	s.mu.conns = make(map[*conn]struct{})
 	s.http2 = newHTTP2Server(s)
 	watchBuffers(o.Registerer, &s.buffers)
+	watchConnections(o.Registerer, s.maxConnections)
 	get := o.GetCertificate
 	if get == nil {
 		source, err := s.certificateSource()
@@ -161,8 +167,11 @@ func (s *Server) accept(ln net.Listener, kind api.Listener) {
 				return
 			}
 			// Out of file descriptors, most often: connections that end free some.
+			s.metrics.rejected.WithLabelValues(listenerName(kind), "accept").Inc()
+			if pause == 0 {
+				s.log.Error("connections cannot be accepted, trying again each second", "listener", listenerName(kind), "error", err)
+			}
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
-			s.log.Error("accepting a connection failed", "listener", listenerName(kind), "error", err)
 			select {
 			case <-time.After(pause):
 			case <-s.base.Done():
@@ -170,7 +179,10 @@ func (s *Server) accept(ln net.Listener, kind api.Listener) {
 			}
 			continue
 		}
-		pause = 0
+		if pause > 0 {
+			pause = 0
+			s.log.Info("connections are accepted again", "listener", listenerName(kind))
+		}
 		s.metrics.accepted.WithLabelValues(listenerName(kind)).Inc()
 		c := newConn(s, nc, kind)
 		if !s.add(c) {
@@ -184,19 +196,20 @@ func (s *Server) accept(ln net.Listener, kind api.Listener) {
 // add takes a connection in, unless the server drains or is full.
 func (s *Server) add(c *conn) bool {
 	s.mu.Lock()
-	n := len(s.mu.conns)
-	ok := !s.draining.Load() && n < s.o.MaxConnections
-	if ok {
+	defer s.mu.Unlock()
+	if s.draining.Load() {
+		return false
+	}
+	if len(s.mu.conns) < s.maxConnections {
 		s.mu.conns[c] = struct{}{}
+		return true
 	}
-	s.mu.Unlock()
-	if !ok && n >= s.o.MaxConnections {
-		s.metrics.rejected.WithLabelValues(listenerName(c.listener), "limit").Inc()
-		if now := time.Now().Unix(); s.lastLimitLog.Swap(now) != now {
-			s.log.Warn("connection refused, too many are open", "maxConnections", s.o.MaxConnections)
-		}
+	s.metrics.rejected.WithLabelValues(listenerName(c.listener), "limit").Inc()
+	if !s.mu.full {
+		s.mu.full = true
+		s.log.Warn("connections are refused, too many are open", "connections", s.maxConnections, "maxConnections", s.o.MaxConnections)
 	}
-	return ok
+	return false
 }
 
 // remove is the last thing that the owner of a connection does with it.
@@ -205,6 +218,9 @@ func (s *Server) remove(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.mu.conns, c)
+	if s.mu.full && len(s.mu.conns) <= s.maxConnections-s.maxConnections/10 {
+		s.mu.full = false
+	}
 	if s.mu.empty != nil && len(s.mu.conns) == 0 {
 		close(s.mu.empty)
 		s.mu.empty = nil

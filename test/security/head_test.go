@@ -12,8 +12,8 @@ import (
 // A head that comes in TLS records of one byte costs what its bytes cost, not their square. It took the gateway more
 // than six seconds of processor time, before it knew who asks.
 func TestHeadByteByByteDoesNotTakeTheProcessor(t *testing.T) {
-	ctx := deadline(t, time.Minute)
 	g := startGateway(t)
+	ctx := deadline(t, time.Minute)
 	used := func() float64 {
 		m, err := g.Metrics(ctx)
 		must(t, err)

@@ -13,8 +13,8 @@ import (
 
 // Announced bodies that never come hold places only for a while, and never all of them, over either protocol.
 func TestBodyThatNeverComesDoesNotStopOthers(t *testing.T) {
-	ctx := deadline(t, time.Minute)
 	g := startGateway(t, "--max-requests-inflight", "40", "--upstream-request-timeout", "3s")
+	ctx := deadline(t, time.Minute)
 	const path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 	alice := kube.Token(realkube.Alice)
 	held := func() float64 {
@@ -43,8 +43,8 @@ func TestBodyThatNeverComesDoesNotStopOthers(t *testing.T) {
 
 // One user's open watches leave room for those of others.
 func TestOneUserCannotTakeAllWatches(t *testing.T) {
-	ctx := deadline(t, time.Minute)
 	g := startGateway(t, "--max-watches", "20")
+	ctx := deadline(t, time.Minute)
 	c := dialFrames(t, g.URL())
 	for range 40 {
 		c.request("GET", "/api/v1/namespaces?watch=1&timeoutSeconds=30", kube.AdminToken(), false)
@@ -66,8 +66,8 @@ func TestOneUserCannotTakeAllWatches(t *testing.T) {
 
 // A client that never opens its window gets its streams reset, whatever the answer is and whoever asks.
 func TestClosedWindowDoesNotHoldStreams(t *testing.T) {
-	deadline(t, time.Minute)
 	g := startGateway(t, "--write-timeout", "1s")
+	deadline(t, time.Minute)
 	c := dialFrames(t, g.URL(), http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 	ids := map[uint32]string{}
 	for _, path := range []string{"/version", "/api/v1/namespaces?resourceVersion=0", "/api/v1/namespaces", "/no/such/path", "/healthz"} {
@@ -90,8 +90,8 @@ func TestClosedWindowDoesNotHoldStreams(t *testing.T) {
 
 // HTTP/2 connections of who is not known end with the answer, as kube-apiserver's do.
 func TestUnauthenticatedHTTP2IsNotKeptOpen(t *testing.T) {
-	deadline(t, time.Minute)
 	g := startGateway(t, "--anonymous-auth")
+	deadline(t, time.Minute)
 	for _, token := range []string{"nobody's", ""} {
 		c := dialFrames(t, g.URL())
 		c.request("GET", "/api/v1/pods", token, false)

@@ -17,8 +17,8 @@ import (
 // What clients hold that stop reading in the midst of a watch or of a list is bounded over all of them, and others
 // notice nothing. How much memory that is, proxy/edge measures.
 func TestClientsThatStopReadingDoNotTakeTheMemory(t *testing.T) {
-	ctx := deadline(t, 2*time.Minute)
 	g := startGateway(t)
+	ctx := deadline(t, 2*time.Minute)
 	const namespace = "/api/v1/namespaces/default/configmaps"
 	for i := range 10 {
 		body := fmt.Sprintf(`{"metadata":{"name":"stalled-%d","labels":{"test":"stalled"}},"data":{"x":%q}}`, i, strings.Repeat("x", 500<<10))
