@@ -139,6 +139,9 @@ func rightTag(n *yaml.Node, v reflect.Value) bool {
 	case reflect.Int:
 		return n.Tag == "!!int"
 	}
+	if v.Type().Implements(choiceType) && n.Tag == "!!bool" {
+		return true // some choices are true and false
+	}
 	return n.Tag == "!!str"
 }
 

@@ -21,6 +21,8 @@ type Gateway struct {
 	SidecarHosts []string `json:"sidecarHosts"`
 	// AdminListen is the host:port of metrics, health and profiles; "" for none.
 	AdminListen string `json:"adminListen"`
+	// Profiling says whether AdminListen has /debug/pprof; "auto": on a loopback address.
+	Profiling Profiling `json:"profiling"`
 	// CacheAggregatedGroups are API groups that are cached although aggregated API
 	// servers serve them. Others are forwarded, because such a server may answer each
 	// user differently; these must answer everybody alike whom RBAC lets read them.
@@ -166,6 +168,7 @@ func Default() *Gateway {
 	return &Gateway{
 		Listen:      "127.0.0.1:8443",
 		AdminListen: "127.0.0.1:9444",
+		Profiling:   ProfilingAuto,
 		Authentication: Authentication{
 			RequestHeader: RequestHeader{
 				UsernameHeaders:     []string{"X-Remote-User"},

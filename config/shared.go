@@ -90,6 +90,14 @@ type Audit struct {
 	MaxBackups int   `json:"maxBackups"`
 }
 
+// Profiling says whether the admin listener serves /debug/pprof.
+type Profiling string
+
+// ProfilingAuto serves profiles where only this machine can ask for them.
+const ProfilingAuto Profiling = "auto"
+
+func (Profiling) choices() []string { return []string{"true", "false", string(ProfilingAuto)} }
+
 // Log says what is written to standard error.
 type Log struct {
 	Level  Level  `json:"level"`

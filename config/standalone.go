@@ -18,6 +18,8 @@ type Standalone struct {
 	Listen string `json:"listen"`
 	// AdminListen is the host:port of metrics, health and profiles; "" for none.
 	AdminListen string `json:"adminListen"`
+	// Profiling says whether AdminListen has /debug/pprof; "auto": on a loopback address.
+	Profiling Profiling `json:"profiling"`
 	// AdvertiseAddress is the IP address at which others reach the API, for the
 	// endpoints of the service kubernetes; "" for that of Listen or else the machine's.
 	AdvertiseAddress string `json:"advertiseAddress"`
@@ -88,6 +90,7 @@ func DefaultStandalone() *Standalone {
 		DataDir:     "kubeweir-data",
 		Listen:      "127.0.0.1:6443",
 		AdminListen: "127.0.0.1:9443",
+		Profiling:   ProfilingAuto,
 		Etcd:        Etcd{Prefix: "/registry"},
 		Authentication: StandaloneAuthentication{
 			Anonymous:       true,
@@ -131,6 +134,7 @@ func (s *Standalone) settings() []setting {
 		{"dataDir", "data-dir", &s.DataDir, "`folder` of the objects, keys and certificates, and the administrator's kubeconfig; made if need be"},
 		{"listen", "listen", &s.Listen, "`host:port` of the API"},
 		{"adminListen", "admin-listen", &s.AdminListen, "`host:port` of metrics, health and profiles; \"\" for none"},
+		{"profiling", "profiling", &s.Profiling, "whether the admin listener serves /debug/pprof (`choice`): true, false, or auto, which is true on a loopback address"},
 		{"advertiseAddress", "advertise-address", &s.AdvertiseAddress, "IP `address` at which others reach the API (default that of --listen, else the machine's)"},
 	}, tlsSettings(&s.TLS), []setting{
 		{"etcd.servers", "etcd-servers", &s.Etcd.Servers, "`URLs` of an etcd cluster that keeps the objects instead of the data folder"},

@@ -39,6 +39,7 @@ type Server struct {
 	log      *slog.Logger
 	registry *prometheus.Registry
 	admin    string // address, "" for none
+	profiles bool   // are served there
 	drain    time.Duration
 
 	client     *upstream.Client
@@ -65,8 +66,9 @@ type Server struct {
 	stop       context.CancelFunc
 }
 
-func newServer(log *slog.Logger, adminListen string, shutdown config.Shutdown) *Server {
+func newServer(log *slog.Logger, adminListen string, profiling config.Profiling, shutdown config.Shutdown) *Server {
 	s := &Server{log: log, registry: prometheus.NewRegistry(), admin: adminListen, drain: shutdown.Drain, stop: func() {}}
+	s.profiles = profiling == "true" || profiling == config.ProfilingAuto && admin.Loopback(adminListen)
 	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return s
 }
@@ -131,7 +133,7 @@ func (s *Server) Start(ctx context.Context) error {
 	s.startProxy(ctx, background)
 	var err error
 	if s.admin != "" {
-		if s.adminEdge, err = admin.Start(s.admin, s.registry, s.health, s.log); err != nil {
+		if s.adminEdge, err = admin.Start(admin.Options{Addr: s.admin, Gatherer: s.registry, Health: s.health, Profiling: s.profiles, Log: s.log}); err != nil {
 			return fmt.Errorf("--admin-listen: %w", err)
 		}
 	}

@@ -4,10 +4,12 @@ package admin
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/proxy"
+	"github.com/kubeweir/kubeweir/proxy/identity"
 )
 
 // Server is the admin listener: plain HTTP, not meant to be reachable by
@@ -25,26 +28,58 @@ type Server struct {
 	done     chan error
 }
 
-// Start listens on addr ("host:port") and serves /metrics, /livez, /readyz,
-// /healthz and /debug/pprof until Close.
-func Start(addr string, gatherer prometheus.Gatherer, health *proxy.Health, log *slog.Logger) (*Server, error) {
-	l, err := net.Listen("tcp", addr)
+// Options say what is served where.
+type Options struct {
+	// Addr is the host:port to listen on.
+	Addr     string
+	Gatherer prometheus.Gatherer
+	Health   *proxy.Health
+	// Profiling serves /debug/pprof: to whoever reaches the listener, the command line
+	// and what it costs the processor included.
+	Profiling bool
+	Log       *slog.Logger
+}
+
+// Loopback reports whether addr ("host:port") is one that only this machine reaches.
+func Loopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	ip := net.ParseIP(host)
+	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
+}
+
+// Start listens, and serves /metrics, /livez, /readyz, /healthz and, if that is asked
+// for, /debug/pprof until Close; / lists them. On a loopback address web pages of other
+// addresses are refused, as on the sidecar listener.
+func Start(o Options) (*Server, error) {
+	l, err := net.Listen("tcp", o.Addr)
 	if err != nil {
 		return nil, err
 	}
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{}))
-	mux.HandleFunc("/debug/pprof/", pprof.Index)
-	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { serveHealth(w, r, health) })
+	paths := []string{"/metrics", "/livez", "/readyz", "/healthz"}
+	mux.Handle("/metrics", promhttp.HandlerFor(o.Gatherer, promhttp.HandlerOpts{}))
+	if o.Profiling {
+		paths = append(paths, "/debug/pprof/")
+		mux.HandleFunc("/debug/pprof/", pprof.Index)
+		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	}
+	mux.HandleFunc("/{$}", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = io.WriteString(w, strings.Join(paths, "\n")+"\n")
+	})
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { serveHealth(w, r, o.Health) })
+	var handler http.Handler = mux
+	if Loopback(o.Addr) {
+		handler = fromHere(mux)
+	}
 	s := &Server{
 		http: &http.Server{
-			Handler:           mux,
+			Handler:           handler,
 			ReadHeaderTimeout: 10 * time.Second,
-			ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+			ErrorLog:          slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
 		},
 		listener: l,
 		done:     make(chan error, 1),
@@ -66,6 +101,18 @@ func (s *Server) Close(ctx context.Context) error {
 		err = errors.Join(err, served)
 	}
 	return err
+}
+
+// fromHere refuses what comes by another name than this machine's, or from web pages
+// of elsewhere.
+func fromHere(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if why := identity.FromElsewhere(r.Host, r.Header.Values); why != "" {
+			http.Error(w, "forbidden: "+why, http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 func serveHealth(w http.ResponseWriter, r *http.Request, health *proxy.Health) {

@@ -160,19 +160,25 @@ func TestSidecar(t *testing.T) {
 	tests := []struct {
 		addr, host, origin string
 		ok                 bool
+		site               string
 	}{
-		{"127.0.0.1:5", "127.0.0.1:8080", "", true},
-		{"127.0.0.1:5", "localhost", "", true},
-		{"[::1]:5", "[::1]:8080", "", true},
-		{"[::1]:5", "[::1]", "", true},
-		{"127.0.0.1:5", "Node.local:8080", "", true},
-		{"127.0.0.1:5", "evil.example:8080", "", false},
-		{"127.0.0.1:5", "10.0.0.1", "", false},
-		{"127.0.0.1:5", "", "", false},
-		{"127.0.0.1:5", "localhost", "http://localhost:3000", true},
-		{"127.0.0.1:5", "localhost", "https://evil.example", false},
-		{"127.0.0.1:5", "localhost", "null", false},
-		{"@", "anything", "https://evil.example", true},
+		{"127.0.0.1:5", "127.0.0.1:8080", "", true, ""},
+		{"127.0.0.1:5", "localhost", "", true, ""},
+		{"[::1]:5", "[::1]:8080", "", true, ""},
+		{"[::1]:5", "[::1]", "", true, ""},
+		{"127.0.0.1:5", "Node.local:8080", "", true, ""},
+		{"127.0.0.1:5", "evil.example:8080", "", false, ""},
+		{"127.0.0.1:5", "10.0.0.1", "", false, ""},
+		{"127.0.0.1:5", "", "", false, ""},
+		{"127.0.0.1:5", "localhost", "http://localhost:3000", true, ""},
+		{"127.0.0.1:5", "localhost", "https://evil.example", false, ""},
+		{"127.0.0.1:5", "localhost", "null", false, ""},
+		{"127.0.0.1:5", "localhost", "", false, "cross-site"},
+		{"127.0.0.1:5", "localhost", "", false, "same-site"},
+		{"127.0.0.1:5", "localhost", "http://localhost:3000", false, "same-site"},
+		{"127.0.0.1:5", "localhost", "http://localhost", true, "same-origin"},
+		{"127.0.0.1:5", "localhost", "", true, "none"},
+		{"@", "anything", "https://evil.example", true, ""},
 	}
 	for _, test := range tests {
 		r := &api.Request{Listener: api.ListenerSidecar, RemoteAddr: test.addr, Host: test.host, Header: api.Header{
@@ -180,6 +186,9 @@ func TestSidecar(t *testing.T) {
 			{Name: "Impersonate-Extra-A", Value: "b"}, {Name: "Accept", Value: "a"}}}
 		if test.origin != "" {
 			r.Header.Add("Origin", test.origin)
+		}
+		if test.site != "" {
+			r.Header.Add("Sec-Fetch-Site", test.site)
 		}
 		id, err := a.Authenticate(t.Context(), r)
 		if !test.ok {
@@ -196,6 +205,7 @@ func TestSidecar(t *testing.T) {
 			t.Errorf("%+v: source = %v", test, id.Source)
 		}
 		r.Header.Del("Origin")
+		r.Header.Del("Sec-Fetch-Site")
 		if len(r.Header) != 1 || r.Header[0].Name != "Accept" {
 			t.Errorf("%+v: left in the header: %v", test, r.Header)
 		}

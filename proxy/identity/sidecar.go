@@ -15,8 +15,9 @@ import (
 // The sidecar listener gives the gateway's own identity to everyone who reaches
 // it. On a loopback address that includes every web page open in a browser of
 // this machine: by a host name that its owner points to 127.0.0.1 (DNS
-// rebinding), and by WebSockets, which browsers let a page open to any address.
-// A browser tells both in headers that a page cannot change, Host and Origin.
+// rebinding), by WebSockets, which browsers let a page open to any address, and by
+// images, forms and links, whose answers the page does not see. A browser tells in
+// headers that a page cannot change: Host, Origin and Sec-Fetch-Site.
 
 // checkSidecar refuses a request that came over TCP by a name that is not this
 // machine's own, or from a web page of elsewhere. A unix socket is out of a
@@ -25,13 +26,34 @@ func (a *Authenticator) checkSidecar(r *api.Request) error {
 	if !strings.Contains(r.RemoteAddr, ":") {
 		return nil
 	}
-	if !a.sidecarHost(r.Host) {
-		return sidecarRefusal("the Host header is not an address of this machine")
-	}
-	if origin := r.Header.Get("Origin"); origin != "" && !a.sidecarOrigin(origin) {
-		return sidecarRefusal("the request comes from a web page of elsewhere")
+	if why := FromElsewhere(r.Host, r.Header.Values, a.opts.SidecarHosts...); why != "" {
+		return sidecarRefusal(why)
 	}
 	return nil
+}
+
+// FromElsewhere tells why a request to a loopback address is not from this machine, or
+// from a web page of another address: "" when it is. values are those of a header;
+// names are host names, without port, that the address may be called by besides
+// loopback ones.
+func FromElsewhere(host string, values func(header string) []string, names ...string) (why string) {
+	if !namesLoopback(host, names) {
+		return "the Host header is not an address of this machine"
+	}
+	for _, origin := range values("Origin") {
+		u, err := url.Parse(origin)
+		if origin != "" && (err != nil || u.Host == "" || !namesLoopback(u.Host, names)) {
+			return "the request comes from a web page of elsewhere"
+		}
+	}
+	for _, site := range values("Sec-Fetch-Site") {
+		// none is what somebody typed into a browser. A page at another port of this
+		// machine is same-site.
+		if site != "same-origin" && site != "none" {
+			return "the request comes from a web page of another address (Sec-Fetch-Site: " + site + ")"
+		}
+	}
+	return ""
 }
 
 func sidecarRefusal(why string) error {
@@ -40,9 +62,9 @@ func sidecarRefusal(why string) error {
 	return err
 }
 
-// sidecarHost reports whether a Host header names this machine's loopback
-// interface, or a host that the options allow.
-func (a *Authenticator) sidecarHost(hostport string) bool {
+// namesLoopback reports whether a Host header names this machine's loopback
+// interface, or one of names.
+func namesLoopback(hostport string, names []string) bool {
 	host, _, err := net.SplitHostPort(hostport)
 	if err != nil {
 		host = strings.TrimSuffix(strings.TrimPrefix(hostport, "["), "]")
@@ -51,10 +73,5 @@ func (a *Authenticator) sidecarHost(hostport string) bool {
 		return true
 	}
 	return strings.EqualFold(host, "localhost") ||
-		slices.ContainsFunc(a.opts.SidecarHosts, func(allowed string) bool { return strings.EqualFold(allowed, host) })
-}
-
-func (a *Authenticator) sidecarOrigin(origin string) bool {
-	u, err := url.Parse(origin)
-	return err == nil && u.Host != "" && a.sidecarHost(u.Host)
+		slices.ContainsFunc(names, func(allowed string) bool { return strings.EqualFold(allowed, host) })
 }

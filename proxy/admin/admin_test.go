@@ -1,0 +1,89 @@
+package admin
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubeweir/kubeweir/proxy"
+)
+
+func start(t *testing.T, addr string, profiling bool) *Server {
+	t.Helper()
+	s, err := Start(Options{
+		Addr: addr, Gatherer: prometheus.NewRegistry(), Health: proxy.NewHealth(), Profiling: profiling,
+		Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close(context.Background()) })
+	return s
+}
+
+func get(t *testing.T, s *Server, path string, change func(*http.Request)) (int, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Addr().String()+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if change != nil {
+		change(r)
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, _ := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(body)
+}
+
+func TestPaths(t *testing.T) {
+	for _, profiling := range []bool{true, false} {
+		s := start(t, "127.0.0.1:0", profiling)
+		for path, want := range map[string]int{
+			"/": 200, "/metrics": 200, "/livez": 200, "/readyz": 200, "/other": 404,
+			"/debug/pprof/": map[bool]int{true: 200, false: 404}[profiling], "/debug/pprof/cmdline": map[bool]int{true: 200, false: 404}[profiling],
+		} {
+			if code, _ := get(t, s, path, nil); code != want {
+				t.Errorf("%s with profiling = %v: %d, want %d", path, profiling, code, want)
+			}
+		}
+		_, list := get(t, s, "/", nil)
+		for path := range strings.Lines(list) {
+			if code, _ := get(t, s, strings.TrimSpace(path), nil); code != 200 {
+				t.Errorf("%s is listed and %d", path, code)
+			}
+		}
+		if strings.Contains(list, "pprof") != profiling {
+			t.Errorf("with profiling = %v the list is %q", profiling, list)
+		}
+	}
+}
+
+// TestWebPagesAreRefused, on a loopback address.
+func TestWebPagesAreRefused(t *testing.T) {
+	s := start(t, "127.0.0.1:0", true)
+	for name, change := range map[string]func(*http.Request){
+		"rebinding": func(r *http.Request) { r.Host = "evil.example" },
+		"no-cors":   func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") },
+		"fetch":     func(r *http.Request) { r.Header.Set("Origin", "https://evil.example") },
+	} {
+		if code, body := get(t, s, "/debug/pprof/cmdline", change); code != 403 {
+			t.Errorf("%s: %d %s", name, code, body)
+		}
+	}
+	if code, _ := get(t, s, "/metrics", func(r *http.Request) { r.Host = "localhost" }); code != 200 {
+		t.Errorf("localhost: %d", code)
+	}
+	open := start(t, "0.0.0.0:0", false)
+	if code, _ := get(t, open, "/metrics", func(r *http.Request) { r.Host = "gateway.monitoring" }); code != 200 {
+		t.Errorf("a listener for others: %d", code)
+	}
+}

@@ -1,0 +1,59 @@
+package security
+
+import (
+	"context"
+	"net/http"
+	"regexp"
+	"testing"
+	"time"
+)
+
+// A web page that is open in a browser of the machine gets nothing from the sidecar listener, which has the gateway's own
+// identity, nor from the admin listener.
+func TestWebPagesReachNothing(t *testing.T) {
+	g := startGateway(t, "--insecure-listen=127.0.0.1:0")
+	ctx := deadline(t, time.Minute)
+	sidecar := regexp.MustCompile(`(?m)^kubeweir: sidecar on (\S+)`).FindStringSubmatch(g.Log())
+	if sidecar == nil {
+		t.Fatal("the gateway does not say where its sidecar listener is")
+	}
+	page := func(url string, change func(*http.Request)) int {
+		t.Helper()
+		return statusOf(ctx, t, url, change)
+	}
+	for _, url := range []string{"http://" + sidecar[1] + "/api/v1/namespaces", g.AdminURL() + "/debug/pprof/cmdline", g.AdminURL() + "/metrics"} {
+		if code := page(url, nil); code != 200 {
+			t.Errorf("%s: %d", url, code)
+		}
+		for name, change := range map[string]func(*http.Request){
+			"an image":         func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") },
+			"of another port":  func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "same-site") },
+			"a foreign origin": func(r *http.Request) { r.Header.Set("Origin", "https://evil.example") },
+			"a rebound name":   func(r *http.Request) { r.Host = "evil.example" },
+		} {
+			if code := page(url, change); code != 403 {
+				t.Errorf("%s: %s: %d, want 403", url, name, code)
+			}
+		}
+	}
+	if code := page(g.AdminURL()+"/", nil); code != 200 {
+		t.Errorf("the list of the admin listener's paths: %d", code)
+	}
+	off := startGateway(t, "--profiling=false")
+	if code := page(off.AdminURL()+"/debug/pprof/cmdline", nil); code != 404 {
+		t.Errorf("profiles that are off: %d", code)
+	}
+}
+
+func statusOf(ctx context.Context, t *testing.T, url string, change func(*http.Request)) int {
+	t.Helper()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	must(t, err)
+	if change != nil {
+		change(req)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	must(t, err)
+	_ = resp.Body.Close()
+	return resp.StatusCode
+}
