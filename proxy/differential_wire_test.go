@@ -146,7 +146,7 @@ func (d *differential) overHTTP2(t *testing.T, _ int) exchanger {
 		h.start(len(batch))
 		theirs.start(len(batch))
 		for _, p := range []*http2Peer{ours, library} {
-			if err := p.exchange(batch); err != nil {
+			if err := p.send(batch); err != nil {
 				return err
 			}
 		}
@@ -215,11 +215,33 @@ func (p *http2Peer) open() (err error) {
 	return p.framer.WriteSettings()
 }
 
-// exchange sends a batch and waits until each stream has ended.
-func (p *http2Peer) exchange(batch []*wireRequest) error {
+// errGoAway is the end of a connection that the server cannot go on with, after a head that is too large.
+var errGoAway = errors.New("the server ends the connection")
+
+// send sends a batch, and when a request in it ends the connection each by itself.
+func (p *http2Peer) send(batch []*wireRequest) error {
+	err := p.exchange(batch, 0)
+	for i := range batch {
+		if !errors.Is(err, errGoAway) {
+			return err
+		}
+		if one := p.exchange(batch[i:i+1], i); !errors.Is(one, errGoAway) && one != nil {
+			return one
+		}
+	}
+	return nil
+}
+
+// exchange sends requests, of which the first has a number, and waits until each stream has ended.
+func (p *http2Peer) exchange(batch []*wireRequest, first int) (err error) {
 	if err := p.open(); err != nil {
 		return err
 	}
+	defer func() {
+		if err != nil {
+			p.close()
+		}
+	}()
 	if err := p.conn.SetDeadline(time.Now().Add(wirePatience)); err != nil {
 		return err
 	}
@@ -234,7 +256,7 @@ func (p *http2Peer) exchange(batch []*wireRequest) error {
 			}
 		default:
 		}
-		if err := p.write(&r.sent, i); err != nil {
+		if err := p.write(&r.sent, first+i); err != nil {
 			return errors.Join(err, <-ended)
 		}
 	}
@@ -266,7 +288,7 @@ func (p *http2Peer) await(n int, settings chan<- struct{}) error {
 				settings <- struct{}{}
 			}
 		case *http2.GoAwayFrame:
-			return fmt.Errorf("the server ends the connection: %v", f)
+			return fmt.Errorf("%w: %v", errGoAway, f.ErrCode)
 		}
 	}
 	return nil
