@@ -135,6 +135,18 @@ func (c *Cluster) Compact(ctx context.Context, revision int64) error {
 	return c.etcdCall(ctx, "kv/compaction", map[string]any{"revision": strconv.FormatInt(revision, 10), "physical": true}, nil)
 }
 
+// DeletePrefix deletes the keys with a prefix in one transaction, so at one revision, behind kube-apiserver's back.
+func (c *Cluster) DeletePrefix(ctx context.Context, prefix string) error {
+	return c.etcdCall(ctx, "kv/deleterange", prefixRange(prefix), nil)
+}
+
+// prefixRange are the keys with a prefix as etcd's requests have them.
+func prefixRange(prefix string) map[string]any {
+	end := []byte(prefix)
+	end[len(end)-1]++
+	return map[string]any{"key": []byte(prefix), "range_end": end}
+}
+
 // etcdCall uses etcd's JSON gateway, which spares the tests etcd's client.
 func (c *Cluster) etcdCall(ctx context.Context, method string, in, out any) error {
 	body, err := json.Marshal(in)
