@@ -153,6 +153,9 @@ func NewManager(o Options) (*Manager, error) {
 	return m, nil
 }
 
+// Panics contains the panics of the collections, and of who works with them.
+func (m *Manager) Panics() *contain.Panics { return m.parts.panics }
+
 // Prompt reports whether the source is a PromptSource.
 func (m *Manager) Prompt() bool {
 	_, ok := m.parts.source.(PromptSource)

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -78,12 +77,11 @@ func (s *apiServices) isElsewhere(gv schema.GroupVersion, itself bool) bool {
 
 // runAPIServices follows the APIServices until ctx ends. It closes tried when they
 // were read, or could not be, for the first time.
-func (r *Resources) runAPIServices(ctx context.Context, tried chan<- struct{}) {
-	once := sync.OnceFunc(func() { close(tried) })
-	defer once()
+func (r *Resources) runAPIServices(ctx context.Context, tried func()) {
+	defer tried()
 	for told := ""; ctx.Err() == nil; {
-		err := r.followAPIServices(ctx, once)
-		once()
+		err := r.followAPIServices(ctx, tried)
+		tried()
 		if ctx.Err() != nil {
 			return
 		}

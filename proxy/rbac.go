@@ -33,7 +33,7 @@ const rbacRetry = 10 * time.Second
 func FollowRBAC(ctx context.Context, resources *Resources, manager *cache.Manager, changed func(), log *slog.Logger) {
 	var wg sync.WaitGroup
 	for _, gvr := range rbacResources() {
-		wg.Go(func() {
+		manager.Panics().Keep(&wg, "background", func() {
 			for ctx.Err() == nil {
 				err := followRBAC(ctx, resources, manager, gvr, changed)
 				changed()

@@ -156,7 +156,8 @@ func (r *Resources) Run(ctx context.Context) {
 	var servers sync.WaitGroup
 	defer servers.Wait()
 	tried := make(chan struct{})
-	servers.Go(func() { r.runAPIServices(ctx, tried) })
+	once := sync.OnceFunc(func() { close(tried) })
+	r.manager.Panics().Keep(&servers, "background", func() { r.runAPIServices(ctx, once) })
 	<-tried // before any custom resource is served that another server may have taken over
 	for ctx.Err() == nil {
 		err := r.follow(ctx)
@@ -214,7 +215,7 @@ func (r *Resources) refresher(ctx context.Context) (refresh, end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	changed := make(chan struct{}, 1)
 	var running sync.WaitGroup
-	running.Go(func() {
+	r.manager.Panics().Keep(&running, "background", func() {
 		for {
 			select {
 			case <-changed:
@@ -331,7 +332,7 @@ const feedEnd = 2 * time.Second
 
 func (r *Resources) removeSlowly(ctx context.Context, name string) {
 	last := r.forget(name)
-	r.dropping.Go(func() {
+	r.manager.Panics().Go(&r.dropping, "background", func() {
 		select {
 		case <-ctx.Done():
 		case <-time.After(feedEnd):

@@ -40,11 +40,8 @@ func New(r prometheus.Registerer, log *slog.Logger) *Panics {
 	if r == nil {
 		return p
 	}
-	if err := r.Register(p.counter); err != nil {
-		var registered prometheus.AlreadyRegisteredError
-		if !errors.As(err, &registered) {
-			panic(err) // a mistake of ours: another metric has the name
-		}
+	var registered prometheus.AlreadyRegisteredError
+	if errors.As(r.Register(p.counter), &registered) {
 		p.counter = registered.ExistingCollector.(*prometheus.CounterVec)
 	}
 	return p
@@ -91,6 +88,24 @@ func (p *Panics) Keep(group *sync.WaitGroup, place string, f func()) {
 			time.Sleep(keepPause)
 		}
 	})
+}
+
+// Func is f, but that a panic of f is its error: for groups that run functions.
+func (p *Panics) Func(place string, f func() error) func() error {
+	return func() error {
+		var err error
+		if panicked := p.Run(place, func() { err = f() }); panicked != nil {
+			return panicked
+		}
+		return err
+	}
+}
+
+// Contain, deferred first of all, does for a goroutine what Go does for its function.
+func (p *Panics) Contain(place string) {
+	if value := recover(); value != nil {
+		p.Recovered(place, value)
+	}
 }
 
 // keepPause keeps what panics each time from taking a processor.

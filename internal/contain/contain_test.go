@@ -65,7 +65,19 @@ func TestGo(t *testing.T) {
 				}
 			})
 			wg.Wait()
+			go func() {
+				defer p.Contain("background")
+				panic("bug")
+			}()
 			synctest.Wait()
+			failed := errors.New("failed")
+			if err := p.Func("background", func() error { return failed })(); !errors.Is(err, failed) {
+				t.Error(err)
+			}
+			var contained *contain.Error
+			if err := p.Func("background", func() error { panic("bug") })(); !errors.As(err, &contained) {
+				t.Error(err)
+			}
 			if runs != 3 {
 				t.Errorf("ran %d times", runs)
 			}

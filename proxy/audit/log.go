@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubeweir/kubeweir/internal/contain"
 )
 
 // Options say where events go.
@@ -41,6 +43,7 @@ type Options struct {
 type Log struct {
 	opts    Options
 	metrics *logMetrics
+	panics  *contain.Panics
 
 	queue  chan record
 	queued atomic.Int64 // bytes in queue
@@ -95,7 +98,8 @@ func Open(opts Options) (*Log, error) {
 		done:    make(chan struct{}),
 	}
 	l.metrics = newLogMetrics(opts.Registerer, func() float64 { return float64(len(l.queue) + len(l.kept)) })
-	go l.run(to)
+	l.panics = contain.New(opts.Registerer, opts.Logger)
+	l.panics.Go(nil, "background", func() { l.run(to) })
 	return l, nil
 }
 
@@ -166,6 +170,14 @@ func (l *Log) Close(ctx context.Context) error {
 func (l *Log) run(to sink) {
 	defer close(l.done)
 	w := batchWriter{log: l, to: to}
+	for l.panics.Run("background", func() { l.write(&w) }) != nil {
+		// What could not be written is gone; the rest can.
+	}
+}
+
+// write is run until an event makes it panic.
+func (l *Log) write(w *batchWriter) {
+	to := w.to
 	for {
 		select {
 		case r := <-l.kept:

@@ -65,7 +65,7 @@ func (c *conn) run() {
 	defer c.contain()
 	if c.listener != api.ListenerSecure {
 		c.become(protoHTTP1)
-		go c.serveHTTP1()
+		c.srv.panics.Go(nil, "connection", c.serveHTTP1)
 		return
 	}
 	c.records = &records{Conn: c.raw}
@@ -80,11 +80,11 @@ func (c *conn) run() {
 	c.certs = state.PeerCertificates
 	if state.NegotiatedProtocol == "h2" {
 		c.become(protoHTTP2)
-		go c.serveHTTP2(tc)
+		c.srv.panics.Go(nil, "connection", func() { c.serveHTTP2(tc) })
 		return
 	}
 	c.become(protoHTTP1)
-	go c.serveHTTP1()
+	c.srv.panics.Go(nil, "connection", c.serveHTTP1)
 }
 
 func (c *conn) handshake(tc *tls.Conn) error {

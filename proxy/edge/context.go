@@ -78,13 +78,16 @@ func (r *requestContext) watchLocked() {
 		return
 	}
 	// Not under mu: a body that was read to its end calls back at once, for mu.
-	go r.x.body.whenRead(func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if !r.stopped {
-			r.startLocked()
-		}
-	})
+	go func() {
+		defer r.x.c.srv.panics.Contain("connection")
+		r.x.body.whenRead(func() {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if !r.stopped {
+				r.startLocked()
+			}
+		})
+	}()
 }
 
 // startLocked starts the goroutine that reads ahead until something comes: the
@@ -100,7 +103,9 @@ func (r *requestContext) startLocked() {
 	done, cancel := make(chan struct{}), r.cancel
 	r.watching = done
 	in.mode = readWait
+	panics := r.x.c.srv.panics
 	go func() {
+		defer panics.Contain("connection")
 		defer close(done)
 		if _, err := br.Peek(n); err != nil && !interrupted(err) {
 			cancel()

@@ -151,14 +151,12 @@ func (s *Server) Serve(ln net.Listener, kind api.Listener) error {
 		return errors.New("the server was shut down")
 	}
 	s.mu.listeners = append(s.mu.listeners, ln)
-	s.wg.Add(1)
-	go s.accept(ln, kind)
+	s.panics.Keep(&s.wg, "connection", func() { s.accept(ln, kind) })
 	return nil
 }
 
 // accept is the loop of one listener.
 func (s *Server) accept(ln net.Listener, kind api.Listener) {
-	defer s.wg.Done()
 	var pause time.Duration
 	for {
 		nc, err := ln.Accept()
@@ -189,7 +187,7 @@ func (s *Server) accept(ln net.Listener, kind api.Listener) {
 			_ = nc.Close()
 			continue
 		}
-		go c.run()
+		s.panics.Go(nil, "connection", c.run)
 	}
 }
 
@@ -259,7 +257,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	drainCtx, drained := context.WithCancel(ctx)
 	defer drained()
 	if s.o.OnDrain != nil {
-		s.wg.Go(func() { s.o.OnDrain(drainCtx) })
+		s.panics.Go(&s.wg, "connection", func() { s.o.OnDrain(drainCtx) })
 	}
 	if !s.awaitEmpty(ctx, empty) {
 		err = errors.Join(err, ctx.Err())

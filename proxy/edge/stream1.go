@@ -61,7 +61,7 @@ func (c *conn) stream(x *exchange, resp *api.Response) verdict {
 			err = c.srv.startStream(resp.Stream, s)
 		}
 		if err == nil {
-			go s.wait()
+			c.srv.panics.Go(nil, "stream", s.wait)
 			return handedOver
 		}
 		s.fail(err)

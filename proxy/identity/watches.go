@@ -8,6 +8,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/kubeweir/kubeweir/internal/contain"
 )
 
 // EndReason says why an open watch was ended. It is a metric's label.
@@ -76,6 +78,7 @@ const (
 type Watches struct {
 	opts    WatchesOptions
 	metrics *watchesMetrics
+	panics  *contain.Panics
 
 	mu struct {
 		sync.Mutex
@@ -117,6 +120,7 @@ func NewWatches(opts WatchesOptions) *Watches {
 	opts.setDefaults()
 	w := &Watches{opts: opts}
 	w.mu.grants = make(map[grantKey]*grant)
+	w.panics = contain.New(opts.Registerer, nil)
 	w.metrics = newWatchesMetrics(opts.Registerer, w.count, w.bytes)
 	return w
 }
@@ -210,7 +214,7 @@ func (r *Registration) Close() {
 // Run follows the open watches until ctx is done. It is called once.
 func (w *Watches) Run(ctx context.Context) {
 	var rechecks sync.WaitGroup
-	rechecks.Go(func() { w.recheck(ctx) })
+	w.panics.Keep(&rechecks, "background", func() { w.recheck(ctx) })
 	defer rechecks.Wait()
 	sweep := time.NewTimer(time.Hour)
 	sweep.Stop() // until a change
@@ -295,15 +299,15 @@ func (w *Watches) review(ctx context.Context, grants []*grant, begin time.Durati
 		if limited.Err() == nil && time.Now().After(last) {
 			break
 		}
-		reviews.Go(func() error {
+		reviews.Go(w.panics.Func("background", func() error {
 			result, reason := w.reviewOne(limited, g)
 			if ctx.Err() == nil {
 				w.conclude(g, result, reason)
 			}
 			return nil
-		})
+		}))
 	}
-	_ = reviews.Wait() // its functions return no error
+	_ = reviews.Wait() // its functions return no error but panics, and those are logged
 }
 
 // inTurn orders grants so that the users take turns: one who has thousands delays

@@ -14,6 +14,8 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/kubeweir/kubeweir/internal/contain"
+
 	// OIDC, and clear errors for the auth providers that were removed.
 	_ "k8s.io/client-go/plugin/pkg/client/auth"
 )
@@ -51,6 +53,7 @@ type Client struct {
 	// ctx ends with Close, and with it all that is under way.
 	ctx     context.Context
 	cancel  context.CancelFunc
+	panics  *contain.Panics
 	running sync.WaitGroup // the rotator, streams and upgrades
 
 	mu struct {
@@ -72,6 +75,7 @@ func New(opts Options) (*Client, error) {
 		c.log = slog.New(slog.DiscardHandler)
 	}
 	c.life = &life{contacts: c.contacts, now: time.Now, log: c.log, probe: c.probe}
+	c.panics = contain.New(opts.Registerer, c.log)
 	var err error
 	if c.metrics, err = newMetrics(opts.Registerer, c.contacts, c.life); err != nil {
 		return nil, err
@@ -167,7 +171,7 @@ func (c *Client) spawn(f func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.mu.closed {
-		c.running.Go(f)
+		c.panics.Go(&c.running, "background", f)
 	}
 	return !c.mu.closed
 }

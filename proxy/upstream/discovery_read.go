@@ -189,7 +189,7 @@ func (c *Client) discoverGroups(ctx context.Context, root string, body []byte, k
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(discoveryParallel)
 	for i, gv := range versions {
-		group.Go(func() error {
+		group.Go(c.panics.Func("background", func() error {
 			list, err := c.discoverVersion(ctx, root, gv)
 			if ctx.Err() != nil {
 				return err
@@ -200,7 +200,7 @@ func (c *Client) discoverGroups(ctx context.Context, root string, body []byte, k
 			}
 			lists[i] = list
 			return nil
-		})
+		}))
 	}
 	if err := group.Wait(); err != nil {
 		return err

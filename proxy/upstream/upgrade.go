@@ -82,10 +82,10 @@ func (x *exchange) splice(client net.Conn, upstream io.ReadWriteCloser, header h
 		return
 	}
 	up := make(chan struct{})
-	go func() {
+	x.c.panics.Go(nil, "upgrade", func() {
 		defer close(up)
 		s.copy(upstream, client)
-	}()
+	})
 	select {
 	case <-up:
 	case <-down:
