@@ -39,7 +39,8 @@ const (
 //  3. If it stays below V, either the feed is a little late, or nothing happened
 //     to this resource since and no bookmark has told us so yet. The first is
 //     much likelier on a resource that changes, so the feed gets a moment.
-//  4. To tell them apart, the upstream is asked which objects there are now, in which
+//  4. To tell them apart, the upstream is asked (at once, instead of step 1, where that
+//     costs little and the feed is not likely to come past V by itself) which objects there are now, in which
 //     versions: at L, which is V or more. When the collection holds just those, its
 //     state is that at L (see hold), whatever happened and was undone meanwhile. When
 //     it does not, the feed is about to bring what is missing, and is waited for.
@@ -62,6 +63,16 @@ func (c *Collection) freshRound(ctx context.Context) (uint64, error) {
 
 // catchUp does the round and tells which way it took.
 func (c *Collection) catchUp(ctx context.Context) (rv uint64, way string, err error) {
+	if c.namesFirst() {
+		// The names tell the version, too, and one linearizable request is what a reader
+		// of a quiet resource waits for.
+		if err := c.compare(ctx, 0); !errors.Is(err, ErrUnsupported) {
+			if err != nil {
+				return 0, "failed", err
+			}
+			return c.RV(), "listed", nil
+		}
+	}
 	held := c.RV()
 	v, err := c.feed.source.CurrentVersion(ctx, c.resource)
 	if err != nil {
@@ -81,6 +92,12 @@ func (c *Collection) catchUp(ctx context.Context) (rv uint64, way string, err er
 		return 0, "failed", err
 	}
 	return c.RV(), way, nil
+}
+
+// namesFirst reports whether the names are asked for at once: they cost little, or the
+// version alone, which the feed is left a moment to bring, is not likely to do.
+func (c *Collection) namesFirst() bool {
+	return c.View().Len() <= listedObjects && !c.isBusy()
 }
 
 // prove finds out whether the collection holds everything up to version.
