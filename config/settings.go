@@ -30,7 +30,7 @@ func limitSettings(limits *Limits) []setting {
 		{"limits.snapshotAge", "snapshot-age", &limits.SnapshotAge, "`time` for which a retained state of a collection stays unused"},
 		{"limits.snapshotBytes", "snapshot-bytes", &limits.SnapshotBytes, "`size` of what retained states of a collection keep from being freed at most"},
 		{"limits.derivedCacheBytes", "derived-cache-bytes", &limits.DerivedCacheBytes, "`size` of the compressed lists, tables and metadata that are kept at most"},
-		{"limits.collapsedBodyBytes", "collapsed-body-bytes", &limits.CollapsedBodyBytes, "`size` of an answer of the cluster that is shared between callers at most"},
+		{"limits.collapsedBodyBytes", "collapsed-body-bytes", &limits.CollapsedBodyBytes, "`size` of an answer of the cluster that is shared between callers at most; all at a time have four times as much"},
 		{"limits.maxObjectBytes", "max-object-bytes", &limits.MaxObjectBytes, "`size` of a cached object at most"},
 		{"limits.maxColdStarts", "max-cold-starts", &limits.MaxColdStarts, "`number` of collections that read their first list at a time at most"},
 		{"limits.maxStartWaiters", "max-start-waiters", &limits.MaxStartWaiters, "`number` of requests that wait for collections to start at most"},

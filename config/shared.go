@@ -47,7 +47,8 @@ type Limits struct {
 	// metadata, over all collections.
 	DerivedCacheBytes Bytes `json:"derivedCacheBytes"`
 	// CollapsedBodyBytes is the largest answer of the cluster that is shared
-	// between callers; larger ones are fetched by each caller.
+	// between callers; larger ones are fetched by each caller, and so is what exceeds
+	// four times as much over all answers that are shared at a time.
 	CollapsedBodyBytes Bytes `json:"collapsedBodyBytes"`
 	// MaxObjectBytes is the largest object that is cached.
 	MaxObjectBytes Bytes `json:"maxObjectBytes"`

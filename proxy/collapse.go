@@ -3,9 +3,13 @@ package proxy
 import (
 	"context"
 	"errors"
+	"hash/maphash"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/flight"
@@ -25,18 +29,25 @@ type collapser struct {
 	// shared.
 	maxBody int64
 	now     func() time.Time
+	// held is how many bytes of answers are being read or written to those who share
+	// them: at most collapsedAnswers times maxBody before no more are read.
+	held atomic.Int64
+	seed maphash.Seed
 
 	mu struct {
 		sync.Mutex
-		// large remembers until when a request is known to have an answer above
-		// maxBody, so that it is not fetched in vain. At most maxLarge keys.
-		large map[collapseKey]time.Time
+		// large remembers, by a hash, until when a request is known to have an answer
+		// above maxBody, so that it is not fetched in vain. At most maxLarge.
+		large map[uint64]time.Time
 	}
 }
 
 const (
 	maxLarge = 1024
 	largeFor = time.Minute
+	// collapsedAnswers is how many answers of the largest size are kept at a time. What
+	// exceeds that is forwarded for each of those who ask, and passed on as it comes.
+	collapsedAnswers = 4
 )
 
 // collapseKey is what two requests must share to get the same bytes.
@@ -47,16 +58,27 @@ type collapseKey struct {
 
 // collapsed is one answer, shared read-only.
 type collapsed struct {
+	c      *collapser
 	status int
 	header api.Header
 	body   pieces
+	bytes  int64        // what body takes
+	users  atomic.Int64 // responses made of it that are not done
 }
 
-// response is the answer for one of those who share it.
+// response is the answer for one of those who share it. Its bytes are counted until
+// the last of them is done.
 func (a *collapsed) response() *api.Response {
+	if a.users.Add(1) == 1 {
+		a.c.held.Add(a.bytes)
+	}
 	header := make(api.Header, len(a.header))
 	copy(header, a.header)
-	resp := &api.Response{Status: a.status, Header: header}
+	resp := &api.Response{Status: a.status, Header: header, Done: func(int64, error) {
+		if a.users.Add(-1) == 0 {
+			a.c.held.Add(-a.bytes)
+		}
+	}}
 	switch len(a.body.all) {
 	case 0:
 	case 1:
@@ -67,12 +89,44 @@ func (a *collapsed) response() *api.Response {
 	return resp
 }
 
-var errNotCollapsible = errors.New("the answer is too large to share")
+var (
+	errNotCollapsible = errors.New("the answer is too large to share")
+	errAllHeld        = errors.New("the answers that are shared already are too large together")
+)
 
 func newCollapser(maxBody int64, now func() time.Time, fetch func(context.Context, *api.Request) *api.Response) *collapser {
-	c := &collapser{fetch: fetch, maxBody: maxBody, now: now}
-	c.mu.large = make(map[collapseKey]time.Time)
+	c := &collapser{fetch: fetch, maxBody: maxBody, now: now, seed: maphash.MakeSeed()}
+	c.mu.large = make(map[uint64]time.Time)
 	return c
+}
+
+// maxHeld bounds the bytes of all answers.
+func (c *collapser) maxHeld() int64 { return collapsedAnswers * max(c.maxBody, firstPiece) }
+
+// reserve counts n more bytes, or reports that there is no room for them.
+func (c *collapser) reserve(n int64) bool {
+	if c.held.Add(n) > c.maxHeld() {
+		c.held.Add(-n)
+		return false
+	}
+	return true
+}
+
+// watch shows how much is held.
+func (c *collapser) watch(registerer prometheus.Registerer) {
+	if registerer == nil {
+		return
+	}
+	registerer.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "kubeweir_collapsed_bytes",
+			Help: "Bytes of the cluster's answers that are held to be shared between callers.",
+		}, func() float64 { return float64(c.held.Load()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "kubeweir_collapsed_bytes_limit",
+			Help: "Bytes of such answers beyond which requests are forwarded one by one.",
+		}, func() float64 { return float64(c.maxHeld()) }),
+	)
 }
 
 // do returns an answer to r that was read upstream after r arrived. An error
@@ -113,7 +167,12 @@ func collapsedRequest(r *api.Request) *api.Request {
 
 // read takes the whole answer, up to the bound.
 func (c *collapser) read(resp *api.Response) (*collapsed, error) {
-	answer := &collapsed{status: resp.Status, body: pieces{max: c.maxBody}}
+	answer := &collapsed{c: c, status: resp.Status, body: pieces{max: c.maxBody, reserve: c.reserve}}
+	// From here on it is counted by those who use it.
+	defer func() {
+		answer.bytes = max(answer.body.size, answer.body.reserved)
+		c.held.Add(-answer.body.reserved)
+	}()
 	for _, f := range resp.Header {
 		// Each client gets an Audit-Id of its own.
 		if f.Name != "Audit-Id" && f.Name != "Content-Length" && f.Name != "Date" {
@@ -126,7 +185,7 @@ func (c *collapser) read(resp *api.Response) (*collapsed, error) {
 		return nil, errNotCollapsible
 	}
 	if resp.BodyTo == nil {
-		answer.body.all = [][]byte{resp.Body}
+		answer.body.all, answer.body.size = [][]byte{resp.Body}, int64(len(resp.Body))
 		finish(resp, int64(len(resp.Body)), nil)
 		return answer, nil
 	}
@@ -134,8 +193,9 @@ func (c *collapser) read(resp *api.Response) (*collapsed, error) {
 		finish(resp, 0, errNotCollapsible)
 		return nil, errNotCollapsible
 	}
-	if resp.Length > 0 {
-		answer.body.all = [][]byte{make([]byte, 0, resp.Length)}
+	if resp.Length > 0 && !answer.body.grow(int(resp.Length)) {
+		finish(resp, 0, errAllHeld)
+		return nil, errAllHeld
 	}
 	n, err := resp.BodyTo.WriteTo(&answer.body)
 	finish(resp, n, err)
@@ -152,11 +212,12 @@ func finish(resp *api.Response, n int64, err error) {
 }
 
 func (c *collapser) knownLarge(key collapseKey) bool {
+	hash := maphash.Comparable(c.seed, key)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	until, ok := c.mu.large[key]
+	until, ok := c.mu.large[hash]
 	if ok && c.now().After(until) {
-		delete(c.mu.large, key)
+		delete(c.mu.large, hash)
 		return false
 	}
 	return ok
@@ -168,7 +229,7 @@ func (c *collapser) rememberLarge(key collapseKey) {
 	if len(c.mu.large) >= maxLarge {
 		clear(c.mu.large)
 	}
-	c.mu.large[key] = c.now().Add(largeFor)
+	c.mu.large[maphash.Comparable(c.seed, key)] = c.now().Add(largeFor)
 }
 
 // pieces collects up to max bytes and fails beyond. Upstream tells the length of
@@ -178,6 +239,19 @@ type pieces struct {
 	all  [][]byte
 	size int64
 	max  int64
+	// reserve is asked for each piece; reserved is what it granted.
+	reserve  func(int64) bool
+	reserved int64
+}
+
+// grow adds room for n bytes, unless there is none.
+func (w *pieces) grow(n int) bool {
+	if !w.reserve(int64(n)) {
+		return false
+	}
+	w.reserved += int64(n)
+	w.all = append(w.all, make([]byte, 0, n))
+	return true
 }
 
 const (
@@ -205,7 +279,9 @@ func (w *pieces) Write(p []byte) (int, error) {
 		if last := len(w.all) - 1; last >= 0 {
 			next = min(2*cap(w.all[last]), largestPiece)
 		}
-		w.all = append(w.all, make([]byte, 0, next))
+		if !w.grow(next) {
+			return n - len(p), errAllHeld
+		}
 	}
 }
 

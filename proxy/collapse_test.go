@@ -157,3 +157,66 @@ func TestCollapseNeverServesHalfAnAnswer(t *testing.T) {
 		t.Errorf("served %q", resp.Body)
 	}
 }
+
+// However many requests differ, what is held of their answers is bounded, and what
+// exceeds that is forwarded.
+func TestCollapsedAnswersAreBoundedTogether(t *testing.T) {
+	const size = firstPiece
+	length := int64(-1)
+	c := newCollapser(size, time.Now, func(context.Context, *api.Request) *api.Response {
+		return &api.Response{Status: 200, Length: length, BodyTo: bytes.NewReader(make([]byte, size-10))}
+	})
+	n := 0
+	get := func() (*api.Response, error) {
+		r := listRequest("application/json")
+		n++
+		r.RawQuery = strings.Repeat("x", n)
+		return c.do(t.Context(), r, false)
+	}
+	for _, length = range []int64{-1, size - 10} {
+		var held []*api.Response
+		for range collapsedAnswers {
+			resp, err := get()
+			if err != nil {
+				t.Fatal(err)
+			}
+			held = append(held, resp)
+		}
+		if _, err := get(); !errors.Is(err, errAllHeld) {
+			t.Errorf("one too many: %v", err)
+		}
+		if len(c.mu.large) != 0 {
+			t.Error("it is remembered as too large")
+		}
+		held[0].Done(0, nil)
+		resp, err := get()
+		if err != nil {
+			t.Fatalf("after one is done: %v", err)
+		}
+		held[0] = resp
+		for _, resp := range held {
+			resp.Done(0, nil)
+		}
+		if got := c.held.Load(); got != 0 {
+			t.Errorf("%d bytes are left over", got)
+		}
+	}
+}
+
+// An answer counts once, until the last of those who share it is done.
+func TestSharedAnswerCountsOnce(t *testing.T) {
+	c := newCollapser(1<<20, time.Now, nil)
+	a, err := c.read(&api.Response{Status: 200, Body: []byte("answer")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, second := a.response(), a.response()
+	first.Done(0, nil)
+	if got := c.held.Load(); got != int64(len("answer")) {
+		t.Errorf("%d bytes are held", got)
+	}
+	second.Done(0, nil)
+	if got := c.held.Load(); got != 0 {
+		t.Errorf("%d bytes are left over", got)
+	}
+}

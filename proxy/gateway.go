@@ -59,7 +59,8 @@ type Limits struct {
 	// Resumed is the most watches at a time that go on at the upstream from a
 	// version older than the cache's history; one more is told to list again.
 	Resumed int64
-	// CollapsedBytes is the largest answer that is shared between callers.
+	// CollapsedBytes is the largest answer that is shared between callers; those that
+	// are shared at a time are four times as large together.
 	CollapsedBytes int64
 }
 
@@ -99,6 +100,7 @@ func New(o Options) *Gateway {
 	g.collapser = newCollapser(o.Limits.CollapsedBytes, time.Now, func(ctx context.Context, r *api.Request) *api.Response {
 		return o.Forwarder.Forward(ctx, r, upstream.Credentials{As: upstream.AsGateway})
 	})
+	g.collapser.watch(o.Registerer)
 	return g
 }
 

@@ -251,8 +251,12 @@ func markStale(resp *api.Response, c *cache.Collection) {
 // collapse answers a most-recent read together with others that want the same.
 func (g *Gateway) collapse(ctx context.Context, x *exchange) *api.Response {
 	resp, err := g.collapser.do(ctx, x.request, x.pretty)
-	if err != nil || resp.Status == 401 || resp.Status == 403 || resp.Status == 429 {
-		// Too large to share, or the gateway itself may not: as the client then.
+	if err != nil {
+		return nil // too large to share
+	}
+	if resp.Status == 401 || resp.Status == 403 || resp.Status == 429 {
+		// The gateway itself may not: as the client then.
+		finish(resp, 0, nil)
 		return nil
 	}
 	x.source = fromCollapsed
