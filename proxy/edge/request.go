@@ -157,6 +157,9 @@ func ownTarget(r *api.Request, target string) error {
 			r.Host = target
 			return nil
 		}
+		if _, err := url.ParseRequestURI(target); err != nil { // a port that is none, for instance
+			return errBadRequest
+		}
 		host := rest
 		if i := strings.IndexAny(rest, "/?"); i >= 0 {
 			host, target = rest[:i], rest[i:]
