@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/kubeweir/kubeweir/internal/api"
@@ -29,9 +28,6 @@ type Collection struct {
 	fresh    flight.Group[struct{}, uint64]
 	referrer referrer
 	builds   sync.WaitGroup // of indexes
-	// ahead is the state at a version that the store has not come to yet, see hold; nil,
-	// or not above the store's version, most of the time.
-	ahead atomic.Pointer[View]
 }
 
 // newCollection makes the collection of e, which is all of first.
@@ -75,22 +71,10 @@ func (c *Collection) Warnings() []string {
 }
 
 // RV is the version that the collection holds.
-func (c *Collection) RV() uint64 {
-	rv := c.store.rv.Load()
-	if ahead := c.ahead.Load(); ahead != nil {
-		return max(rv, ahead.rv)
-	}
-	return rv
-}
+func (c *Collection) RV() uint64 { return c.store.shown() }
 
 // View is the current state: O(1), the same pointer while nothing changes.
-func (c *Collection) View() *View {
-	v := c.store.current()
-	if ahead := c.ahead.Load(); ahead != nil && ahead.rv > v.rv {
-		return ahead
-	}
-	return v
-}
+func (c *Collection) View() *View { return c.store.shownView() }
 
 // ViewAt is the state at exactly rv: the current one, a retained one, or one
 // made by undoing history, which is then retained. The error is an *ExpiredError
@@ -98,7 +82,7 @@ func (c *Collection) View() *View {
 // relist), a *TooLargeError when rv is above the collection's version (WaitFor
 // first). It must not be called from a mux's notify.
 func (c *Collection) ViewAt(rv uint64) (*View, error) {
-	if ahead := c.ahead.Load(); ahead != nil && ahead.rv == rv {
+	if ahead := c.store.ahead.Load(); ahead != nil && ahead.rv == rv {
 		return ahead, nil
 	}
 	return c.store.viewAt(rv, time.Now())
@@ -116,8 +100,9 @@ func (c *Collection) Retain(v *View) {
 // which they are the whole answer. ok is false when no index helps: the caller
 // then scans a View; and when ctx has ended.
 func (c *Collection) Select(ctx context.Context, f *object.Filter) (objs []*object.Object, rv uint64, ok bool) {
+	ahead := c.store.ahead.Load() // first, as in shown
 	objs, rv, ok = c.store.selectIndexed(ctx, f, c.resource.Namespaced, time.Now())
-	if ahead := c.ahead.Load(); ahead != nil && ahead.rv > rv {
+	if ahead != nil && ahead.rv > rv {
 		return nil, 0, false
 	}
 	return objs, rv, ok

@@ -42,7 +42,7 @@ const (
 //  4. To tell them apart, the upstream is asked (at once, instead of step 1, where that
 //     costs little and the feed is not likely to come past V by itself) which objects there are now, in which
 //     versions: at L, which is V or more. When the collection holds just those, its
-//     state is that at L (see hold), whatever happened and was undone meanwhile. When
+//     state is that at L (see store.hold), whatever happened and was undone meanwhile. When
 //     it does not, the feed is about to bring what is missing, and is waited for.
 //  5. Where names cost too much and watches are known to bring bookmarks, a second
 //     watch is opened at E, the collection's version, instead. It brings, in order,
@@ -135,7 +135,7 @@ func (c *Collection) compare(ctx context.Context, version uint64) error {
 		case v.rv > refs.meta.ResourceVersion, c.store.isWhole(refs.meta.ResourceVersion):
 			return nil
 		case refs.name(v):
-			c.hold(v, refs.meta.ResourceVersion)
+			c.store.hold(v, refs.meta.ResourceVersion)
 			return nil
 		}
 		// What is missing has at least the next version.
@@ -146,32 +146,9 @@ func (c *Collection) compare(ctx context.Context, version uint64) error {
 	}
 }
 
-// hold makes v, which was shown to be the state at rv as well, the collection's.
-//
-// The feed may still bring events up to rv: of objects that came and went again. The
-// watches get them, as they happened. But who reads the state sees none of those
-// objects, which at rv are gone, nor a version below rv: readers are at rv, until
-// the feed has passed it.
-func (c *Collection) hold(v *View, rv uint64) {
-	ahead := *v
-	ahead.rv = rv
-	for {
-		held := c.ahead.Load()
-		if held != nil && held.rv >= rv {
-			return
-		}
-		if c.ahead.CompareAndSwap(held, &ahead) {
-			c.store.waits.reached(rv)
-			return
-		}
-	}
-}
-
 // tidy drops what has been unused for long.
 func (c *Collection) tidy(now time.Time) {
-	if held := c.ahead.Load(); held != nil && held.rv <= c.store.rv.Load() {
-		c.ahead.CompareAndSwap(held, nil)
-	}
+	c.store.dropAhead()
 	c.store.tidy(now)
 }
 
@@ -229,7 +206,7 @@ var errProbed = errors.New("probe done")
 func (c *Collection) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, (probeSeconds+2)*time.Second)
 	defer cancel()
-	last, shared := c.whole(), false
+	last, shared := c.store.whole(), false
 	var bookmark uint64
 	opts := WatchOptions{ResourceVersion: last, TimeoutSeconds: probeSeconds, Probe: true}
 	err := c.feed.source.Watch(ctx, c.resource, c.encoding, opts, func(ev Event) error {
@@ -258,17 +235,8 @@ func (c *Collection) probe(ctx context.Context) error {
 	if shared && !c.store.isWhole(last) {
 		return errShared // the feed may be between two of them
 	}
-	c.store.progress(bookmark)
+	c.store.quiet(bookmark)
 	return nil
-}
-
-// whole is the version up to which the collection surely holds every change.
-func (c *Collection) whole() uint64 {
-	rv := c.store.resume()
-	if ahead := c.ahead.Load(); ahead != nil {
-		rv = max(rv, ahead.rv)
-	}
-	return rv
 }
 
 // errShared: what a proof has seen last are several changes of one version, and of such

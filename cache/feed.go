@@ -303,7 +303,7 @@ func (f *feed) listOne(ctx context.Context) (ListMeta, error) {
 // checkRewound asks for the source's version, which may not be below ours. Ours
 // is read first: the source's can only have grown since.
 func (f *feed) checkRewound(ctx context.Context) error {
-	held := f.store.rv.Load()
+	held := f.store.shown()
 	versionCtx, cancel := context.WithTimeout(ctx, smallCallTimeout)
 	defer cancel()
 	current, err := f.source.CurrentVersion(versionCtx, f.resource)

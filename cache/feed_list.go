@@ -14,7 +14,8 @@ import (
 
 // listing is a list on its way in.
 type listing struct {
-	held  *View // what a relist is compared with, nil the first time
+	held  *View  // what a relist is compared with, nil the first time
+	shown uint64 // the version that readers were at when it began
 	tree  *objectTree
 	began time.Time
 	begun bool // the source has begun to send it
@@ -53,7 +54,7 @@ func (f *feed) startList(ctx context.Context) (*listing, error) {
 	}
 	l := &listing{tree: newTree(byKey), began: time.Now(), release: sync.OnceFunc(func() { <-f.listing })}
 	if f.store != nil {
-		l.held = f.store.current()
+		l.held, l.shown = f.store.current(), f.store.shown()
 	}
 	return l, nil
 }
@@ -160,6 +161,9 @@ func (f *feed) complete(l *listing, list *wholeList) error {
 		f.health.listed(l.began)
 		f.store = f.first(list)
 		return nil
+	}
+	if list.rv < l.shown {
+		return fmt.Errorf("%w: from %d to %d", ErrRewound, l.shown, list.rv)
 	}
 	if err := f.store.replace(list.tree, list.rv); err != nil {
 		return err

@@ -69,6 +69,9 @@ type store struct {
 	// finds it in the view too.
 	view atomic.Pointer[View]
 	rv   atomic.Uint64
+	// ahead is the state at a version that the store has not come to yet, see hold; nil,
+	// or not above the store's version, most of the time.
+	ahead atomic.Pointer[View]
 }
 
 // gap is what a relist jumped over: the versions between from and to,

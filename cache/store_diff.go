@@ -37,7 +37,8 @@ import (
 // events of the relist) or at R or after.
 
 // replace makes the objects of tree the state at rv and sends the difference.
-// The error is ErrRewound, wrapped, when they cannot have followed what is held.
+// The error is ErrRewound, wrapped, when they cannot have followed what is held, and
+// errOrder when the list was overtaken: a proof has moved the version on meanwhile.
 func (s *store) replace(tree *objectTree, rv uint64) error {
 	s.publish.Lock()
 	defer s.publish.Unlock()
@@ -45,7 +46,7 @@ func (s *store) replace(tree *objectTree, rv uint64) error {
 	// without mu.
 	old := s.current()
 	if rv < old.rv {
-		return fmt.Errorf("%w: from %d to %d", ErrRewound, old.rv, rv)
+		return fmt.Errorf("%w: listed at %d, known to be at %d since", errOrder, rv, old.rv)
 	}
 	d, err := compare(old, tree)
 	if err != nil {

@@ -1,0 +1,135 @@
+package cache_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/api"
+)
+
+// TestRewoundBelowProof: what was shown to readers is at a proven version, so an upstream that
+// goes back below that has gone back, though the feed has not come to it.
+func TestRewoundBelowProof(t *testing.T) {
+	for name, after := range map[string]func(s *cachetest.Source){
+		"the watch is resumed": func(*cachetest.Source) {},
+		"it lists again":       func(s *cachetest.Source) { s.Compact() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			listedBubble(t, func(t *testing.T, s *cachetest.Source, c *cache.Collection) {
+				s.Bump(5)
+				backup := s.Backup()
+				s.Bump(5)
+				if rv, err := c.Fresh(t.Context()); err != nil || rv != 110 {
+					t.Fatal(rv, err)
+				}
+				s.Rewind(backup)
+				after(s)
+				s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
+				time.Sleep(5 * time.Second)
+				synctest.Wait()
+				if state := c.State(); !errors.Is(state.Err, cache.ErrRewound) {
+					t.Errorf("%s: %v; at %d, the source at %d", state.Phase, state.Err, c.RV(), s.Revision())
+				}
+			})
+		})
+	}
+}
+
+// lateListSource keeps the end of streaming lists back until it is told.
+type lateListSource struct {
+	cachetest.ReferenceSource
+	late chan struct{} // nil: at once
+}
+
+func (s *lateListSource) Watch(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.WatchOptions, handle func(cache.Event) error) error {
+	late := s.late
+	return s.ReferenceSource.Watch(ctx, res, enc, opts, func(ev cache.Event) error {
+		if ev.InitialEventsEnd && late != nil {
+			<-late
+		}
+		return handle(ev)
+	})
+}
+
+// TestProofOvertakesList: that readers were shown a newer version while a list was under
+// way does not mean that the upstream has gone back.
+func TestProofOvertakesList(t *testing.T) {
+	for name, before := range map[string]func(*cachetest.Source){
+		"by names":   func(*cachetest.Source) {},
+		"by a probe": func(s *cachetest.Source) { s.Fail("references", cache.ErrUnsupported) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, _ *cache.Manager) {
+				source := &lateListSource{ReferenceSource: cachetest.ReferenceSource{Source: s}}
+				m := newManager(t, source, cache.Limits{})
+				defer m.Close()
+				c := pods(t, m)
+				synctest.Wait()
+				source.late = make(chan struct{})
+				before(s)
+				s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
+				synctest.Wait()
+				s.Bump(5)
+				s.Fail("watch", apierrors.NewResourceExpired("compacted"))
+				s.Break(errors.New("reset"))
+				time.Sleep(2 * time.Second) // the list is read, but for its end
+				s.Bump(5)
+				if rv, err := c.Fresh(t.Context()); err != nil || rv != 111 {
+					t.Fatal(rv, err)
+				}
+				close(source.late)
+				time.Sleep(5 * time.Second)
+				s.Create(cachetest.Pods, cachetest.Pod("a/2", ""))
+				synctest.Wait()
+				if v := c.View(); c.State().Phase != cache.Synced || v.RV() != 112 || v.Len() != 2 {
+					t.Errorf("%v; %d objects at %d", c.State(), v.Len(), v.RV())
+				}
+				if broken := c.CheckInvariants(); broken != "" {
+					t.Error(broken)
+				}
+			})
+		})
+	}
+}
+
+// TestProbeAfterProofByNames: what came and went before a version that was proved by
+// names is brought to watches, though a probe has shown a later one.
+func TestProbeAfterProofByNames(t *testing.T) {
+	listedBubble(t, func(t *testing.T, s *cachetest.Source, c *cache.Collection) {
+		w, err := c.Watch(c.RV(), nil, func() {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Hold()
+		s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
+		s.Delete(cachetest.Pods, "a/1")
+		s.Bump(8)
+		if rv, err := c.Fresh(t.Context()); err != nil || rv != 110 {
+			t.Fatal(rv, err)
+		}
+		s.Fail("references", cache.ErrUnsupported)
+		s.Bump(10)
+		if rv, err := c.Fresh(t.Context()); err != nil || rv != 120 {
+			t.Fatal(rv, err)
+		}
+		s.Calls()
+		s.Release()
+		time.Sleep(5 * time.Second)
+		if got := scriptedDeliveries(w); got != "ADDED a/1@101 DELETED a/1@102" {
+			t.Errorf("the watch got %q", got)
+		}
+		if calls := s.Calls(); len(calls) > 0 {
+			t.Errorf("the feed did not go on: %q", calls)
+		}
+		if v := c.View(); v.RV() != 120 || v.Len() != 0 {
+			t.Errorf("%d objects at %d", v.Len(), v.RV())
+		}
+	})
+}

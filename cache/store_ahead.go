@@ -1,0 +1,72 @@
+package cache
+
+// A proof (see Collection.freshRound) can show that the state held is that at a version
+// that the store has not come to. The feed may still bring events up to there: of
+// objects that came and went again. The watches get them, as they happened. But who
+// reads the state sees none of those objects, which at that version are gone, nor a
+// version below: readers are ahead of the store, until the feed has passed it.
+//
+// What readers have seen counts wherever versions may not go back, as the store's own
+// version does.
+
+// shown is the version that readers are at.
+func (s *store) shown() uint64 {
+	ahead := s.ahead.Load() // first: what is dropped after that, the store has passed
+	rv := s.rv.Load()
+	if ahead != nil {
+		return max(rv, ahead.rv)
+	}
+	return rv
+}
+
+// shownView is the view at shown.
+func (s *store) shownView() *View {
+	ahead := s.ahead.Load() // first, as in shown
+	v := s.current()
+	if ahead != nil && ahead.rv > v.rv {
+		return ahead
+	}
+	return v
+}
+
+// hold shows v, which was proved to be the state at rv as well, as that.
+func (s *store) hold(v *View, rv uint64) {
+	ahead := *v
+	ahead.rv = rv
+	for {
+		held := s.ahead.Load()
+		if held != nil && held.rv >= rv {
+			return
+		}
+		if s.ahead.CompareAndSwap(held, &ahead) {
+			s.waits.reached(rv)
+			return
+		}
+	}
+}
+
+// quiet says that nothing happened between the version shown, or one below that was
+// shown before, and rv.
+func (s *store) quiet(rv uint64) {
+	if v := s.shownView(); v.rv > s.rv.Load() {
+		s.hold(v, rv) // the feed may not have brought all up to v yet
+		return
+	}
+	s.progress(rv)
+}
+
+// whole is the version up to which readers surely see every change.
+func (s *store) whole() uint64 {
+	rv := s.resume()
+	if ahead := s.ahead.Load(); ahead != nil {
+		rv = max(rv, ahead.rv)
+	}
+	return rv
+}
+
+// dropAhead drops what the store has passed.
+func (s *store) dropAhead() {
+	if held := s.ahead.Load(); held != nil && held.rv <= s.rv.Load() {
+		s.ahead.CompareAndSwap(held, nil)
+	}
+}
