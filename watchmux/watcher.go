@@ -72,7 +72,11 @@ func (w *Watcher) Next(dst []Delivery, max int) (out []Delivery, rv uint64, err 
 			break
 		}
 		var read int
-		if out, read, last = w.read(out, chunk[:n], last, before+max); read < n {
+		out, read = w.read(out, chunk[:n], last, before+max)
+		if read > 0 {
+			last = chunk[read-1].RV
+		}
+		if read < n {
 			torn, rv = false, w.giveBack(n-read, last)
 		}
 	}
@@ -81,23 +85,26 @@ func (w *Watcher) Next(dst []Delivery, max int) (out []Delivery, rv uint64, err 
 }
 
 // read appends the deliveries that events make to out, until it has limit entries
-// and those of one version are all there; read is the number of events looked at, last
-// the version of the last of them (given: of the one before).
-func (w *Watcher) read(out []Delivery, events []*Event, given uint64, limit int) (_ []Delivery, read int, last uint64) {
-	last = given
+// and those of one version are all there; read is the number of events looked at, and
+// last the version of the one before events.
+func (w *Watcher) read(out []Delivery, events []*Event, last uint64, limit int) (_ []Delivery, read int) {
 	for i, e := range events {
-		if len(out) >= limit && e.RV != last {
-			return out, i, last
+		if len(out) >= limit {
+			if i > 0 {
+				last = events[i-1].RV
+			}
+			if e.RV != last {
+				return out, i
+			}
 		}
-		last = e.RV
-		if last <= w.future {
+		if e.RV <= w.future {
 			continue
 		}
 		if d, ok := e.deliver(w.filter); ok {
 			out = append(out, d)
 		}
 	}
-	return out, len(events), last
+	return out, len(events)
 }
 
 // take copies the next events into chunk and moves the cursor past them. When

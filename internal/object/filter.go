@@ -181,7 +181,10 @@ func (o *Object) fieldValue(index int) string {
 
 // matches follows labels.Requirement.Matches.
 func (t *labelTerm) matches(l Labels) bool {
-	value, exists := l.Lookup(t.key)
+	if len(l) > scanLabels {
+		l = l.only(t.key)
+	}
+	value, exists := l.scan(t.key) // Lookup, without its call
 	switch t.op {
 	case selection.In:
 		return exists && t.values.has(value)

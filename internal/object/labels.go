@@ -23,8 +23,13 @@ const scanLabels = 16
 // Lookup returns the value of a label and whether the object has it.
 func (l Labels) Lookup(key string) (value string, exists bool) {
 	if len(l) > scanLabels {
-		return l.search(key)
+		l = l.only(key)
 	}
+	return l.scan(key)
+}
+
+// scan is Lookup for few labels. It is small enough to be inlined.
+func (l Labels) scan(key string) (value string, exists bool) {
 	// Objects have a handful of labels: a scan beats a binary search, and
 	// comparing lengths first decides nearly every step.
 	for i := range l {
@@ -35,13 +40,13 @@ func (l Labels) Lookup(key string) (value string, exists bool) {
 	return "", false
 }
 
-// search is Lookup by binary search.
-func (l Labels) search(key string) (value string, exists bool) {
+// only is the label alone, by binary search; none if it is not there.
+func (l Labels) only(key string) Labels {
 	i, found := slices.BinarySearchFunc(l, key, func(l Label, key string) int { return strings.Compare(l.Key, key) })
 	if !found {
-		return "", false
+		return nil
 	}
-	return l[i].Value, true
+	return l[i : i+1]
 }
 
 // Get returns the value of a label, "" when the object does not have it.
