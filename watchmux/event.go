@@ -19,8 +19,9 @@
 // changes are still to come, by a list as well as by a watch. Who then watches from
 // that version must get them: Watch sends all changes of a version that several share,
 // again to those who have some. To be told twice that an object is gone does no harm.
-// (kube-apiserver sends none, and such a client never hears of the rest.) Next never
-// divides the changes of a version that are there.
+// (kube-apiserver sends none, and such a client never hears of the rest.) Who watches
+// from a version that is still to come has its first change, and gets the others. Next
+// never divides the changes of a version that are there.
 //
 // # Memory
 //
@@ -39,6 +40,8 @@ import (
 type Event struct {
 	// Type is Added, Modified or Deleted.
 	Type api.EventType
+	// shares tells that the event before has the same version. Append sets it.
+	shares bool
 	// RV is the version of the change. In a ring they never fall.
 	RV uint64
 	// Object is the state after the change; for Deleted the last state, as the
@@ -94,6 +97,10 @@ func (e *Event) deliver(f *object.Filter) (d Delivery, ok bool) {
 	}
 	return Delivery{}, false
 }
+
+// isAbove reports whether the event is for who has the state at rv, which was above that
+// of the ring.
+func (e *Event) isAbove(rv uint64) bool { return e.RV > rv || e.shares && e.RV == rv }
 
 // concerns reports whether deliver has something for the filter.
 func (e *Event) concerns(f *object.Filter) bool {

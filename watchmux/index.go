@@ -113,7 +113,7 @@ func (x *index) wakeBucket(b *bucket, ev *Event, seq uint64, woken []*Watcher) [
 	// Backwards, because disarm moves the last one into the gap.
 	for i := len(b.armed) - 1; i >= 0; i-- {
 		w := b.armed[i].watcher
-		if ev.RV <= w.future || w.fewTerms && small && !ev.concerns(w.filter) {
+		if !ev.isAbove(w.future) || w.fewTerms && small && !ev.concerns(w.filter) {
 			continue
 		}
 		x.disarm(w)

@@ -100,7 +100,8 @@ type Mux struct {
 		// rv is the version up to which the ring knows everything; oldest is the
 		// version after which it knows everything.
 		rv, oldest uint64
-		gaps       []gap // rising
+		last       uint64 // version of the newest event there ever was
+		gaps       []gap  // rising
 		index      index
 		watchers   map[*Watcher]struct{}
 		closed     error
@@ -157,6 +158,8 @@ func (m *Mux) append(events []*Event, now int64) {
 			continue
 		}
 		e.Appended = now
+		e.shares = e.RV == m.mu.last
+		m.mu.last = e.RV
 		e.frames.budget = &m.frames
 		m.mu.rv = e.RV
 		seq := m.mu.ring.head
@@ -303,7 +306,7 @@ func (m *Mux) Watch(from uint64, f *object.Filter, notify func()) (*Watcher, err
 	if m.mu.closed != nil {
 		return nil, m.mu.closed
 	}
-	if from < m.mu.oldest {
+	if from < m.mu.oldest || m.mu.ring.isTorn(from) {
 		return nil, &ExpiredError{From: from, Oldest: m.mu.oldest}
 	}
 	if to := m.beyond(from); to > 0 {

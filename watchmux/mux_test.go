@@ -529,3 +529,49 @@ func TestClock(t *testing.T) {
 		}
 	})
 }
+
+// TestFutureShared: who listed at a version of several changes, before the ring came to
+// it, has the first of them and may lack the others.
+func TestFutureShared(t *testing.T) {
+	for name, f := range map[string]*object.Filter{"all": nil, "selected": filter(t, "", "l=x", "")} {
+		t.Run(name, func(t *testing.T) {
+			m := start(t, watchmux.Options{}, 5)
+			feed := newFeeder(t, 5)
+			m.Append(feed.set(state{key: "a", label: "x"}), feed.set(state{key: "b", label: "x"})) // 6, 7
+			armed, pending := watch(t, m, 8, f), watch(t, m, 8, f)
+			drain(t, armed)
+			first := feed.remove("a") // 8
+			m.Append(first)
+			if armed.notified != 0 {
+				t.Error("notified of the first change of the start's version")
+			}
+			feed.rv--
+			m.Append(feed.remove("b"))
+			for name, r := range map[string]*reader{"armed": armed, "pending": pending} {
+				if ds, rv := drain(t, r); show(ds) != "DELETED b@8:8 " || rv != 8 {
+					t.Errorf("%s: %s, %d", name, show(ds), rv)
+				}
+			}
+		})
+	}
+}
+
+// TestTornHistory: no watch begins at a version of several changes of which history has
+// lost some.
+func TestTornHistory(t *testing.T) {
+	m := start(t, watchmux.Options{MaxEvents: 2}, 5)
+	feed := newFeeder(t, 5)
+	m.Append(feed.set(state{key: "a"}))
+	for _, key := range []string{"b", "c"} {
+		feed.rv--
+		m.Append(feed.set(state{key: key}))
+	}
+	if _, err := m.Watch(6, nil, func() {}); !errors.Is(err, watchmux.ErrExpired) {
+		t.Errorf("a watch from the torn version: %v", err)
+	}
+	m.Append(feed.set(state{key: "d"}), feed.set(state{key: "e"}))
+	ds, _ := drain(t, watch(t, m, 6, nil))
+	if show(ds) != "ADDED d@7:7 ADDED e@8:8 " {
+		t.Errorf("%s", show(ds))
+	}
+}

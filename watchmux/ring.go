@@ -76,6 +76,11 @@ func (r *ring) resume(rv uint64) uint64 {
 	return seq
 }
 
+// isTorn reports whether only some of the changes of version rv were dropped.
+func (r *ring) isTorn(rv uint64) bool {
+	return r.len() > 0 && r.at(r.tail).RV == rv && r.at(r.tail).shares
+}
+
 // copy copies events from seq on into dst and returns how many.
 func (r *ring) copy(dst []*Event, seq uint64) int {
 	n := min(len(dst), int(r.head-seq))

@@ -97,7 +97,7 @@ func (w *Watcher) read(out []Delivery, events []*Event, last uint64, limit int) 
 				return out, i
 			}
 		}
-		if e.RV <= w.future {
+		if !e.isAbove(w.future) {
 			continue
 		}
 		if d, ok := e.deliver(w.filter); ok {
