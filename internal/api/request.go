@@ -10,9 +10,10 @@ import (
 
 // Request is one request, owned by the handler: nothing in it aliases a
 // transport's buffers, except Body, which is valid until the response was written
-// (until its Done is called), so that a BodyTo or an Upgrade may go on reading. A
-// Stream may not: what its Request's Body still holds is dropped. Reads of Body
-// come from one goroutine at a time, which may be any, and fail once it is over.
+// (until its Done is called), so that a BodyTo may go on reading. A Stream may not:
+// what its Request's Body still holds is dropped. An Upgrade begins where Body ends:
+// before all of that was read it is refused. Reads of Body come from one goroutine at
+// a time, which may be any, and fail once it is over.
 type Request struct {
 	Method string
 	// Path is the decoded path; RawPath the path as it came on the wire (escaped).

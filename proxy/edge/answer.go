@@ -15,6 +15,7 @@ var (
 	errBodyFailed = errors.New("the response could not be written")
 	errNoResponse = errors.New("the handler gave no response")
 	errNoUpgrade  = errors.New("this connection cannot be upgraded")
+	errEarly      = errors.New("the connection cannot be upgraded before the request's body has been sent")
 )
 
 // call has the handler answer. It always returns a response.
@@ -86,13 +87,20 @@ func (s *Server) stopStream(stream api.Stream) {
 
 // internalError is a 500 with a Status in JSON, in the form of kube-apiserver.
 func internalError(err error) *api.Response {
-	message, _ := json.Marshal(fmt.Sprintf("Internal error occurred: %v", err))
+	return status(500, "InternalError", fmt.Sprintf("Internal error occurred: %v", err))
+}
+
+// badRequest is a 400 in that form.
+func badRequest(err error) *api.Response { return status(400, "BadRequest", err.Error()) }
+
+func status(code int, reason, message string) *api.Response {
+	quoted, _ := json.Marshal(message)
 	return &api.Response{
-		Status: 500,
+		Status: code,
 		Header: api.Header{
 			{Name: "Cache-Control", Value: api.CacheControl},
 			{Name: "Content-Type", Value: "application/json"},
 		},
-		Body: fmt.Appendf(nil, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":%s,"reason":"InternalError","code":500}`+"\n", message),
+		Body: fmt.Appendf(nil, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":%s,"reason":"%s","code":%d}`+"\n", quoted, reason, code),
 	}
 }

@@ -50,6 +50,13 @@ func (c *conn) upgrade(x *exchange, resp *api.Response) verdict {
 		_, _, _ = c.respond(x, internalError(errNoUpgrade))
 		return x.finish(resp, 0, false, errNoUpgrade)
 	}
+	if x.req.Body != nil && x.body.remaining() != 0 {
+		// Whoever passes the body on would read the connection beside the Upgrade.
+		x.body.seal()
+		x.keepAlive = false
+		n, _, _ := c.respond(x, badRequest(errEarly))
+		return x.finish(resp, n, false, errEarly)
+	}
 	c.out.begin()
 	u := &upgraded{Conn: c.nc}
 	if c.in.br != nil {

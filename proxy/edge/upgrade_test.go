@@ -131,3 +131,54 @@ func TestUpgradeHalfClose(t *testing.T) {
 		c.send("more")
 	}
 }
+
+// TestUpgradeBeforeTheBody upgrades a request whose body is still being read, as an
+// upstream may agree to before it has all of it. Two must never read the connection.
+func TestUpgradeBeforeTheBody(t *testing.T) {
+	done := make(chan doneCall, 1)
+	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
+		first := make(chan struct{})
+		go func() {
+			buf := make([]byte, 100)
+			_, _ = r.Body.Read(buf)
+			close(first)
+			for err := error(nil); err == nil; {
+				_, err = r.Body.Read(buf)
+			}
+		}()
+		<-first
+		return &api.Response{
+			Upgrade: func(nc net.Conn) {
+				_, _ = io.WriteString(nc, "HTTP/1.1 101 Switching Protocols\r\n\r\n")
+				_, _ = io.Copy(io.Discard, nc)
+			},
+			Done: func(n int64, err error) { done <- doneCall{n, err} },
+		}
+	})
+	for name, c := range map[string]*rawConn{"plain": ts.dial(), "tls": ts.dialTLS()} {
+		t.Run(name, func(t *testing.T) {
+			c.send("GET /exec HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: x\r\nContent-Length: 1000000\r\n\r\n%s", strings.Repeat("x", 50_000))
+			if resp, body := c.response("GET"); resp.StatusCode != 400 || !strings.Contains(body, "BadRequest") {
+				t.Errorf("got %d %q", resp.StatusCode, body)
+			}
+			if d := receive(t, done, "Done"); d.err == nil {
+				t.Error("Done knows no error")
+			}
+		})
+	}
+	t.Run("afterwards", func(t *testing.T) {
+		ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
+			_, _ = io.Copy(io.Discard, r.Body)
+			return &api.Response{Upgrade: func(nc net.Conn) {
+				_, _ = io.WriteString(nc, "HTTP/1.1 101 Switching Protocols\r\n\r\n")
+				_, _ = io.Copy(nc, io.LimitReader(nc, 4))
+			}}
+		})
+		c := ts.dialTLS()
+		c.send("POST /exec HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: x\r\nContent-Length: 4\r\n\r\nbodyecho")
+		if resp := c.head("POST"); resp.StatusCode != 101 {
+			t.Fatalf("got %v", resp)
+		}
+		c.expect("echo")
+	})
+}
