@@ -10,7 +10,7 @@ import (
 // gateway's own health, which kube-apiserver's usual policies leave out, too, and what
 // was sent away before anything was known of it.
 func (g *Gateway) audited(x *exchange, code int) bool {
-	return g.Audit.Enabled() && (x.subject != nil || code == 401 || code == 403)
+	return g.Audit.Enabled() && (x.sender != nil || code == 401 || code == 403)
 }
 
 // audit records one stage of a request.
@@ -22,10 +22,10 @@ func (g *Gateway) audit(x *exchange, stage auditv1.Stage, code int) {
 		Stage: stage, ID: x.auditID, Request: x.request, Info: x.info, Received: x.began,
 		Code: code, Allowed: x.decision.Allowed, Reason: x.decision.Reason,
 	}
-	if x.subject != nil {
-		e.User = x.subject.Identity.User
+	if x.sender != nil {
+		e.User = x.sender.User
 		e.Keep = isWrite(x.info.Verb) || !reads(x.request.Method) || x.request.Upgrade != ""
-		if x.subject.Impersonated {
+		if x.subject != nil && x.subject.Impersonated {
 			e.ImpersonatedUser = x.subject.User
 		}
 	}

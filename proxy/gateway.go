@@ -123,8 +123,9 @@ type exchange struct {
 	auditID string
 	began   time.Time
 	source  source
-	// subject is who asks and as whom, once that is known; decision what the
+	// sender is who asks, and subject as whom, once that is known; decision what the
 	// authorizer said of a read that the cache may answer.
+	sender   *identity.Identity
 	subject  *identity.Subject
 	decision identity.Decision
 	pretty   bool // JSON is to be indented
@@ -133,11 +134,11 @@ type exchange struct {
 }
 
 // user is who holds the request's place: who authenticated, whomever they act as.
-func (x *exchange) user() string { return x.subject.Identity.User.GetName() }
+func (x *exchange) user() string { return x.sender.User.GetName() }
 
 // anonymous reports whether the request came without credentials and was let in.
 func (x *exchange) anonymous() bool {
-	return x.subject != nil && x.subject.Identity.Source == identity.Anonymous
+	return x.sender != nil && x.sender.Source == identity.Anonymous
 }
 
 // leave gives the request's place back.
@@ -168,13 +169,18 @@ func (g *Gateway) Serve(ctx context.Context, r *api.Request) *api.Response {
 			x.leave() // a panic, which the transport contains
 		}
 	}()
-	resp := g.answer(x, g.route(ctx, x))
+	resp := g.impersonate(ctx, x)
+	if resp == nil {
+		resp = g.route(ctx, x)
+	}
+	resp = g.answer(x, resp)
 	answered = true
 	return resp
 }
 
 // admit finds out who asks and takes a place for the request; an answer is the
-// refusal.
+// refusal. What more there is to find out, by reviews of the upstream's that the
+// client chooses the number of, is done in its own place.
 func (g *Gateway) admit(ctx context.Context, x *exchange) *api.Response {
 	if !g.unidentified.acquire() {
 		return overloaded()
@@ -200,7 +206,7 @@ func (g *Gateway) answer(x *exchange, resp *api.Response) *api.Response {
 	if resp.Upgrade == nil && !resp.Header.Has("Audit-Id") {
 		resp.Header.Add("Audit-Id", x.auditID)
 	}
-	if x.request.Proto == "HTTP/2.0" && (resp.Status == 401 || x.anonymous()) {
+	if x.request.Proto == "HTTP/2.0" && (x.sender == nil && resp.Status == 401 || x.anonymous()) {
 		// HTTP/2 is too cheap for the client and too dear for the server to be kept open
 		// for anybody; kube-apiserver does the same (CVE-2023-44487).
 		resp.Header.Add("Connection", "close")

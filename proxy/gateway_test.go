@@ -404,3 +404,19 @@ func TestDrainEndsForwardedStreams(t *testing.T) {
 		t.Errorf("open %v, left before %v, begun after %v", open.closed, left.closed, late.closed)
 	}
 }
+
+// A 401 of a server behind the upstream (services/proxy) is an answer to somebody who
+// is known, and no reason to end the connection on which the client's watches are.
+func TestUnauthorizedEndsHTTP2ConnectionsOfStrangersOnly(t *testing.T) {
+	b := newGatewayBench(t, nil)
+	b.upstream.answer = func(*api.Request) *api.Response { return &api.Response{Status: 401} }
+	for token, want := range map[string]bool{"admin": false, "bad": true} {
+		r := request("GET /api/v1/namespaces/default/services/s/proxy/", "Authorization: Bearer "+token)
+		r.Proto = "HTTP/2.0"
+		resp := b.gateway.Serve(t.Context(), r)
+		if resp.Status != 401 || resp.Header.Has("Connection") != want {
+			t.Errorf("%s: %d %v", token, resp.Status, resp.Header)
+		}
+		resp.Done(0, nil)
+	}
+}

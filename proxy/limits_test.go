@@ -1,10 +1,17 @@
 package proxy
 
 import (
+	"context"
 	"fmt"
+	"sync"
 	"testing"
+	"testing/synctest"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/proxy/identity"
 )
 
 func TestLimiterSharesFairly(t *testing.T) {
@@ -135,6 +142,45 @@ func TestUnidentifiedRequestsHaveTheirOwnPlaces(t *testing.T) {
 	if status, _, _ := b.do("GET /apis"); status != 200 {
 		t.Errorf("below it: %d", status)
 	}
+}
+
+// stuckReviewer never answers who may impersonate whom.
+type stuckReviewer struct{ accessReviewer }
+
+func (s stuckReviewer) Create(ctx context.Context, r *authorizationv1.SubjectAccessReview, o metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error) {
+	if r.Spec.ResourceAttributes != nil && r.Spec.ResourceAttributes.Verb == "impersonate" {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return s.accessReviewer.Create(ctx, r, o)
+}
+
+// As many users as a client names to impersonate are reviewed. It waits for that in
+// places of its own.
+func TestImpersonatorCannotTakeAllPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newGatewayBench(t, func(o *Options) {
+			o.Limits.InFlight = 8
+			o.Authorizer = identity.NewAuthorizer(identity.AuthorizerOptions{AccessReviewer: stuckReviewer{accessReviewer{&fakeUpstream{}}}})
+		})
+		ctx, leave := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for i := range 20 {
+			wg.Go(func() {
+				r := request("GET /apis", "Authorization: Bearer greedy", fmt.Sprint("Impersonate-User: u", i))
+				b.gateway.Serve(ctx, r).Done(0, nil)
+			})
+		}
+		synctest.Wait()
+		if status, _, _ := b.do("GET /apis", "Authorization: Bearer modest"); status != 200 {
+			t.Errorf("another user: %d", status)
+		}
+		leave()
+		wg.Wait()
+		if n, m := b.gateway.inFlight.now.Load(), b.gateway.unidentified.now.Load(); n != 0 || m != 0 {
+			t.Errorf("%d short and %d unidentified places are not given back", n, m)
+		}
+	})
 }
 
 func BenchmarkLimiter(b *testing.B) {

@@ -7,15 +7,24 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/identity"
 )
 
-// identify finds out who asks and as whom, takes every credential out of the
-// request's header, and then what belongs to the client's connection: from here on
-// lines may be added. nil means that it is known, else it is the refusal.
+// identify finds out who asks, and takes every credential out of the request's
+// header. nil means that it is known, else it is the refusal.
 func (g *Gateway) identify(ctx context.Context, x *exchange) *api.Response {
 	id, err := g.Authenticator.Authenticate(ctx, x.request)
-	if err == nil {
-		x.subject, err = g.Authorizer.Impersonate(ctx, id, x.request)
+	if err != nil {
+		return x.fail(identity.StatusError(err))
 	}
+	x.sender = id
+	return nil
+}
+
+// impersonate finds out as whom the request is made, and takes out of its header what
+// says so, and then what belongs to the client's connection: from here on lines may be
+// added. nil means that it is known, else it is the refusal.
+func (g *Gateway) impersonate(ctx context.Context, x *exchange) *api.Response {
+	subject, err := g.Authorizer.Impersonate(ctx, x.sender, x.request)
 	if err == nil {
+		x.subject = subject
 		x.request.Header.EndToEnd()
 		x.request.Header.Set("Audit-Id", x.auditID)
 		return nil
