@@ -3,7 +3,6 @@ package registry
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 
 	"google.golang.org/grpc/codes"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -96,12 +95,6 @@ func continueExpiredError(from, prefix string) error {
 	expired := apierrors.NewResourceExpired(inconsistentContinue)
 	expired.ErrStatus.Continue = token
 	return expired
-}
-
-// notReachedError refuses a watch whose initial events were to be at least as new as
-// a revision that does not exist yet. Clients are told to wait 1 to 3 s.
-func notReachedError(wanted, current uint64) error {
-	return storage.NewTooLargeResourceVersionError(wanted, current, 1+rand.IntN(3))
 }
 
 // watchStatus is the object of the ERROR event that ends a watch; nil when it ends

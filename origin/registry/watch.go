@@ -149,7 +149,7 @@ func (w *watcher) initial() error {
 			return listError(err, true, read.From, w.key, read.Revision)
 		}
 		if result.Revision < w.after {
-			return notReachedError(w.after, result.Revision)
+			return storage.NewTooLargeResourceVersionError(w.after, result.Revision, tooLargeRetry)
 		}
 		for i := range result.KVs {
 			if err := w.sendChange(engine.Event{Type: engine.Created, KV: result.KVs[i]}); err != nil {
