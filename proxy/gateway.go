@@ -69,6 +69,7 @@ type Gateway struct {
 	Options
 	inFlight     *limiter
 	longRunning  *limiter
+	longBytes    *limiter // what long-running requests keep, see excess
 	unidentified gauge
 	resumed      gauge
 	forwarded    forwardedStreams
@@ -92,11 +93,13 @@ func New(o Options) *Gateway {
 	refused := newRefused(o.Registerer)
 	g.inFlight = newLimiter("short", o.Limits.InFlight, refused)
 	g.longRunning = newLimiter("long", o.Limits.LongRunning, refused)
+	g.longBytes = newLimiter("bytes", maxLongBytes, refused)
 	g.unidentified.max, g.unidentified.full = o.Limits.InFlight, refused.WithLabelValues("unidentified", "limit")
 	g.resumed.max = o.Limits.Resumed
 	watchLimits(o.Registerer, map[string]*gauge{
 		"short": &g.inFlight.gauge, "long": &g.longRunning.gauge, "unidentified": &g.unidentified, "resumed": &g.resumed,
 	})
+	watchLongBytes(o.Registerer, &g.longBytes.gauge)
 	g.collapser = newCollapser(o.Limits.CollapsedBytes, time.Now, func(ctx context.Context, r *api.Request) *api.Response {
 		return o.Forwarder.Forward(ctx, r, upstream.Credentials{As: upstream.AsGateway})
 	})
@@ -129,8 +132,10 @@ type exchange struct {
 	subject  *identity.Subject
 	decision identity.Decision
 	pretty   bool // JSON is to be indented
-	// limit is what the request holds a place of, nil before and afterwards.
+	// limit is what the request holds a place of, nil before and afterwards; bytes is
+	// what it holds of longBytes.
 	limit *limiter
+	bytes int64
 }
 
 // user is who holds the request's place: who authenticated, whomever they act as.
@@ -141,11 +146,15 @@ func (x *exchange) anonymous() bool {
 	return x.sender != nil && x.sender.Source == identity.Anonymous
 }
 
-// leave gives the request's place back.
-func (x *exchange) leave() {
+// leave gives back what the request has of the limits.
+func (g *Gateway) leave(x *exchange) {
 	if x.limit != nil {
-		x.limit.release(x.user())
+		x.limit.release(x.user(), 1)
 		x.limit = nil
+	}
+	if x.bytes > 0 {
+		g.longBytes.release(x.user(), x.bytes)
+		x.bytes = 0
 	}
 }
 
@@ -166,7 +175,7 @@ func (g *Gateway) Serve(ctx context.Context, r *api.Request) *api.Response {
 	answered := false
 	defer func() {
 		if !answered {
-			x.leave() // a panic, which the transport contains
+			g.leave(x) // a panic, which the transport contains
 		}
 	}()
 	resp := g.impersonate(ctx, x)
@@ -190,13 +199,24 @@ func (g *Gateway) admit(ctx context.Context, x *exchange) *api.Response {
 		return resp
 	}
 	limit := g.inFlight
-	if x.info.LongRunning() || x.request.Upgrade != "" {
+	long := x.info.LongRunning() || x.request.Upgrade != ""
+	if long {
 		limit = g.longRunning
 	}
-	if !limit.acquire(x.user()) {
+	if !limit.acquire(x.user(), 1) {
 		return overloaded()
 	}
 	x.limit = limit
+	if !long {
+		return nil
+	}
+	if n := excess(x.request); n > 0 {
+		if !g.longBytes.acquire(x.user(), n) {
+			g.leave(x)
+			return overloaded()
+		}
+		x.bytes = n
+	}
 	return nil
 }
 
@@ -213,7 +233,7 @@ func (g *Gateway) answer(x *exchange, resp *api.Response) *api.Response {
 	}
 	done := resp.Done
 	resp.Done = func(n int64, err error) {
-		x.leave()
+		g.leave(x)
 		if done != nil {
 			done(n, err)
 		}

@@ -36,13 +36,13 @@ func (g *gauge) release() { g.now.Add(-1) }
 // want more than there is, somebody who has none yet finds one free.
 const userShare = 3
 
-// limiter is a gauge whose places are shared fairly between users. It is safe for
-// concurrent use.
+// limiter is a gauge whose places, or bytes, are shared fairly between users. It is safe
+// for concurrent use.
 type limiter struct {
 	gauge // now is written under mu
 
 	mu    sync.Mutex
-	users map[string]int64 // places by user, without zeros: never more than places. Guarded by mu.
+	users map[string]int64 // held by user, without zeros: never more users than places. Guarded by mu.
 
 	share prometheus.Counter // requests refused because of userShare
 }
@@ -53,35 +53,58 @@ func newLimiter(kind string, limit int64, refused *prometheus.CounterVec) *limit
 	return l
 }
 
-// acquire takes a place for user, or reports that there is none for that one.
-func (l *limiter) acquire(user string) bool {
+// acquire takes n > 0 places for user, or reports that there are not as many for that
+// one.
+func (l *limiter) acquire(user string, n int64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	held := l.users[user]
 	if l.max > 0 {
 		free := l.max - l.now.Load()
-		if free <= 0 {
+		if free < n {
 			l.full.Inc()
 			return false
 		}
-		if held > 0 && held+1 > userShare*(free-1) {
+		if held > 0 && held+n > userShare*(free-n) {
 			l.share.Inc()
 			return false
 		}
 	}
-	l.users[user] = held + 1
-	l.now.Add(1)
+	l.users[user] = held + n
+	l.now.Add(n)
 	return true
 }
 
-// release gives a place of user back.
-func (l *limiter) release(user string) {
+// release gives n places of user back.
+func (l *limiter) release(user string, n int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.now.Add(-1)
-	if l.users[user]--; l.users[user] <= 0 {
+	l.now.Add(-n)
+	if l.users[user] -= n; l.users[user] <= 0 {
 		delete(l.users, user)
 	}
+}
+
+// What a request's text and selectors cost while it is open, in bytes.
+const (
+	// maxLongBytes bounds what all long-running requests keep beyond ordinaryBytes each.
+	maxLongBytes = 128 << 20
+	// ordinaryBytes is what a place comes with: the requests of informers have some
+	// hundred bytes, with a token of a service account some two thousand.
+	ordinaryBytes = 4 << 10
+	// selectorCost is how many bytes a byte of a selector is kept as: its text, parsed
+	// and compiled, in the attributes that are reviewed, and in an index.
+	selectorCost = 32
+)
+
+// excess is how many bytes a request keeps beyond ordinaryBytes.
+func excess(r *api.Request) int64 {
+	info := r.Info()
+	n := len(r.RawPath) + len(r.RawQuery) + selectorCost*(len(info.FieldSelector)+len(info.LabelSelector))
+	for _, f := range r.Header {
+		n += len(f.Name) + len(f.Value)
+	}
+	return max(0, int64(n)-ordinaryBytes)
 }
 
 func newRefused(registerer prometheus.Registerer) *prometheus.CounterVec {

@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -18,13 +19,13 @@ func TestLimiterSharesFairly(t *testing.T) {
 	for limit, want := range map[int64]int{1: 1, 2: 1, 3: 2, 4: 3, 100: 75, 2000: 1500} {
 		l := newLimiter("short", limit, newRefused(nil))
 		n := 0
-		for l.acquire("greedy") {
+		for l.acquire("greedy", 1) {
 			n++
 		}
 		if n != want {
 			t.Errorf("of %d places one user gets %d, want %d", limit, n, want)
 		}
-		if limit > 1 && !l.acquire("other") {
+		if limit > 1 && !l.acquire("other", 1) {
 			t.Errorf("of %d places one user leaves none for another", limit)
 		}
 	}
@@ -36,16 +37,16 @@ func TestLimiterLeavesRoomForOneMore(t *testing.T) {
 	for again := true; again; {
 		again = false
 		for u := range users {
-			again = l.acquire(fmt.Sprint("greedy", u)) || again
+			again = l.acquire(fmt.Sprint("greedy", u), 1) || again
 		}
 	}
-	if !l.acquire("modest") {
+	if !l.acquire("modest", 1) {
 		t.Error("no place is left for one who has none")
 	}
-	l.release("modest")
+	l.release("modest", 1)
 	for u := range users {
 		for name := fmt.Sprint("greedy", u); l.users[name] > 0; {
-			l.release(name)
+			l.release(name, 1)
 		}
 	}
 	if len(l.users) != 0 || l.now.Load() != 0 {
@@ -85,6 +86,43 @@ func TestOneUserCannotTakeAllPlaces(t *testing.T) {
 				t.Errorf("%d short and %d long places are not given back", n, m)
 			}
 		})
+	}
+}
+
+// Watches keep their selectors for hours: 20,000 of 60 KiB each would be gigabytes.
+func TestLargeSelectorsOfOneUserAreBounded(t *testing.T) {
+	b := newGatewayBench(t, func(o *Options) { o.Limits.LongRunning = 2000 })
+	g := b.gateway
+	var held []*api.Response
+	watch := func(user, selector string) int {
+		r := request("GET /api/v1/pods?watch=1&resourceVersion=1&labelSelector=" + selector)
+		r.Header.Set("Authorization", "Bearer "+user)
+		resp := g.Serve(t.Context(), r)
+		if resp.Status != 429 {
+			held = append(held, resp)
+		}
+		return resp.Status
+	}
+	large := "app+in+(" + strings.Repeat("x", 30<<10) + ")"
+	for watch("greedy", large) != 429 {
+		if len(held) > 1000 {
+			t.Fatal("no bound")
+		}
+	}
+	if n, most := g.longBytes.now.Load(), int64(maxLongBytes/4*3); n > most {
+		t.Errorf("one user keeps %d bytes, %d at most", n, most)
+	}
+	if status := watch("greedy", "app=web"); status == 429 {
+		t.Error("an ordinary watch of the same user is refused")
+	}
+	if status := watch("modest", large); status == 429 {
+		t.Error("another user is refused")
+	}
+	for _, resp := range held {
+		resp.Done(0, nil)
+	}
+	if n, m := g.longBytes.now.Load(), g.longRunning.now.Load(); n != 0 || m != 0 {
+		t.Errorf("%d bytes and %d places are not given back", n, m)
 	}
 }
 
@@ -188,8 +226,8 @@ func BenchmarkLimiter(b *testing.B) {
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			if l.acquire("system:serviceaccount:kube-system:generic-garbage-collector") {
-				l.release("system:serviceaccount:kube-system:generic-garbage-collector")
+			if l.acquire("system:serviceaccount:kube-system:generic-garbage-collector", 1) {
+				l.release("system:serviceaccount:kube-system:generic-garbage-collector", 1)
 			}
 		}
 	})

@@ -97,6 +97,23 @@ func watchLimits(registerer prometheus.Registerer, gauges map[string]*gauge) {
 	}
 }
 
+// watchLongBytes shows how much long-running requests keep.
+func watchLongBytes(registerer prometheus.Registerer, g *gauge) {
+	if registerer == nil {
+		return
+	}
+	registerer.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "kubeweir_long_request_bytes",
+			Help: "Bytes that watches, followed logs and upgraded connections keep of large requests and selectors, beyond 4 KiB each.",
+		}, func() float64 { return float64(g.now.Load()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "kubeweir_long_request_bytes_limit",
+			Help: "The most bytes of that before such a request is refused.",
+		}, func() float64 { return float64(g.max) }),
+	)
+}
+
 // observe counts one finished request.
 func (m *metrics) observe(x *exchange, code int, n int64) {
 	c := m.of(x.info, x.source, code)
