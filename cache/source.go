@@ -31,7 +31,7 @@ type Resource struct {
 	// are then forwarded.
 	Printer table.Printer
 	// Changed is when the definition of a custom resource became this one, if another
-	// was known before, else zero.
+	// was known before or another server served it, else zero.
 	Changed time.Time
 
 	retired atomic.Bool // see Retire
@@ -40,6 +40,21 @@ type Resource struct {
 // Retire says that the definition is no longer this one: no collection is made with it
 // any more. Those that there are end with Manager.Drop, which comes after it.
 func (r *Resource) Retire() { r.retired.Store(true) }
+
+// Anew is the same description, but none that was retired: it became true again, at the
+// time changed.
+func (r *Resource) Anew(changed time.Time) *Resource {
+	return &Resource{
+		GroupVersionResource: r.GroupVersionResource,
+		Kind:                 r.Kind,
+		Namespaced:           r.Namespaced,
+		Custom:               r.Custom,
+		Aggregated:           r.Aggregated,
+		Schema:               r.Schema,
+		Printer:              r.Printer,
+		Changed:              changed,
+	}
+}
 
 // is reports whether what was compiled for one of two descriptions of a resource, a
 // filter or a printer, is good for the other. Built-in ones are always described alike.

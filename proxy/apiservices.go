@@ -193,6 +193,7 @@ func (r *Resources) changeServer(gv schema.GroupVersion, elsewhere string, local
 		}
 		_, known := r.printers.For(gv.WithKind(res.Kind))
 		if changed || !s.mayCache(gv, known) || res.Aggregated != s.isElsewhere(gv, known) {
+			res.Retire()
 			delete(r.mu.builtin, gvr)
 			ended = append(ended, gvr)
 		}
@@ -212,18 +213,23 @@ func (r *Resources) changeServer(gv schema.GroupVersion, elsewhere string, local
 // moveCustomLocked takes the custom resources of gv out of service, or back into it,
 // and returns them.
 func (r *Resources) moveCustomLocked(gv schema.GroupVersion, out bool) (moved []schema.GroupVersionResource) {
-	for _, d := range r.mu.definitions {
-		for _, res := range d.resources {
+	for name, d := range r.mu.definitions {
+		next := *d
+		next.resources = slices.Clone(d.resources)
+		for i, res := range next.resources {
 			if res.GroupVersion() != gv {
 				continue
 			}
 			moved = append(moved, res.GroupVersionResource)
 			if out {
+				res.Retire() // requests may have it still
 				delete(r.mu.custom, res.GroupVersionResource)
 			} else {
-				r.mu.custom[res.GroupVersionResource] = res
+				next.resources[i] = res.Anew(time.Now())
+				r.mu.custom[res.GroupVersionResource] = next.resources[i]
 			}
 		}
+		r.mu.definitions[name] = &next
 	}
 	return moved
 }

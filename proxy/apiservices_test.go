@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/table"
+	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/object"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
@@ -259,4 +261,85 @@ func TestReadAPIService(t *testing.T) {
 			t.Errorf("%s: %v %q", raw, got, service)
 		}
 	}
+}
+
+// TestRequestsFromBeforeServedElsewhere: what a request learned before another server took
+// the group version over makes no collection of that server's objects.
+func TestRequestsFromBeforeServedElsewhere(t *testing.T) {
+	for name, custom := range map[string]bool{"by discovery": false, "by a definition": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newAggregationBench(t, nil)
+				if custom {
+					b.source.Create(crdResource, projectDefinition("Project"))
+				}
+				b.source.Create(apiServiceResource, apiService(""))
+				b.is(true, "served by the upstream")
+				res, _ := b.resources.Lookup(projects)
+				b.source.Update(apiServiceResource, apiService("projects"))
+				synctest.Wait()
+				if _, err := b.gateway.Manager.Collection(t.Context(), res, api.JSON); !errors.Is(err, cache.ErrRedefined) {
+					t.Errorf("served elsewhere: %v", err)
+				}
+				b.source.Update(apiServiceResource, apiService(""))
+				b.is(true, "served by the upstream again")
+				if now, _ := b.resources.Lookup(projects); now == res {
+					t.Error("the same resource again")
+				}
+			})
+		})
+	}
+}
+
+// TestSharedAnswerOfAnotherServer: an answer to the gateway itself, asked for while the
+// upstream served the group version, is nobody else's once another server may have
+// given it.
+func TestSharedAnswerOfAnotherServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newAggregationBench(t, nil)
+		b.source.Create(apiServiceResource, apiService(""))
+		b.is(true, "served by the upstream")
+		n, late := b.upstream.count(), make(chan struct{})
+		b.upstream.answer = func(*api.Request) *api.Response {
+			<-late
+			return &api.Response{Status: 200, Body: []byte("upstream")}
+		}
+		go func() {
+			time.Sleep(time.Second)
+			b.source.Update(apiServiceResource, apiService("projects"))
+			time.Sleep(time.Second)
+			close(late)
+		}()
+		b.do("GET /apis/project.example.com/v1/projects")
+		b.upstream.mu.Lock()
+		defer b.upstream.mu.Unlock()
+		asked := b.upstream.forwarded[n:]
+		if last := asked[len(asked)-1]; last.as.As != upstream.AsClient {
+			t.Errorf("%d requests, the last of the gateway itself", len(asked))
+		}
+	})
+}
+
+// TestServedElsewhereWhileDefinitionsAreUnknown: a watch of what is not built in ends when
+// nobody knows the definitions, at the latest when another server serves it.
+func TestServedElsewhereWhileDefinitionsAreUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newAggregationBench(t, nil)
+		b.source.Create(apiServiceResource, apiService(""))
+		synctest.Wait()
+		resp := b.gateway.Serve(t.Context(), request("GET /apis/project.example.com/v1/projects?watch=1&resourceVersion=0"))
+		if resp.Stream == nil {
+			t.Fatalf("%d %s", resp.Status, resp.Body)
+		}
+		var w closeRecorder
+		resp.Stream.Start(&w)
+		b.gateway.Manager.Drop(crdResource, errors.New("dropped"))
+		synctest.Wait()
+		b.source.Update(apiServiceResource, apiService("projects"))
+		synctest.Wait()
+		if !w.closed {
+			t.Error("the watch goes on")
+		}
+		resp.Done(0, nil)
+	})
 }

@@ -116,8 +116,8 @@ func encodingOf(res *cache.Resource, rep api.Representation) api.Encoding {
 func (g *Gateway) collection(ctx context.Context, x *exchange, res *cache.Resource, rep api.Representation) (*cache.Collection, *api.Response) {
 	c, err := g.Manager.Collection(ctx, res, encodingOf(res, rep))
 	if err == nil {
-		if now, ok := g.Resources.Lookup(res.GroupVersionResource); !ok || now != res {
-			return nil, nil // another server's, or defined anew, since the request came
+		if !g.isCurrent(res) {
+			return nil, nil
 		}
 		return c, nil
 	}
@@ -126,6 +126,13 @@ func (g *Gateway) collection(ctx context.Context, x *exchange, res *cache.Resour
 	}
 	g.Logger.Debug("collection cannot be used, forwarding", "resource", res.String(), "error", err)
 	return nil, nil
+}
+
+// isCurrent reports whether res is still what the request found when it came: another
+// server may serve it now, or another definition be true of it.
+func (g *Gateway) isCurrent(res *cache.Resource) bool {
+	now, ok := g.Resources.Lookup(res.GroupVersionResource)
+	return ok && now == res
 }
 
 // cached answers a get or list from the cache.
@@ -177,7 +184,13 @@ func (g *Gateway) strict(ctx context.Context, x *exchange, res *cache.Resource, 
 	if resp := g.revalidate(ctx, x, res, q); resp != nil {
 		return resp
 	}
-	return g.collapse(ctx, x)
+	resp := g.collapse(ctx, x)
+	if resp != nil && !g.isCurrent(res) {
+		// Another server may have given the answer, to the gateway itself.
+		finish(resp, 0, nil)
+		return nil
+	}
+	return resp
 }
 
 // revalidate answers a list from the cache once the upstream has told which objects

@@ -397,21 +397,29 @@ func (r *Resources) setSynced() {
 	r.firstOnce.Do(func() { close(r.first) })
 }
 
-// forgetCustom stops serving custom resources whose definitions nobody watches.
+// forgetCustom stops serving custom resources whose definitions nobody watches, and all
+// that is not known to be built in: it may be a custom resource from now on.
 func (r *Resources) forgetCustom() {
 	r.mu.Lock()
 	r.mu.synced = false
-	all := r.mu.definitions
+	var gone []*cache.Resource
+	for _, d := range r.mu.definitions {
+		gone = append(gone, d.resources...)
+	}
 	r.mu.definitions = make(map[string]*definition)
 	clear(r.mu.custom)
-	// What discovery calls a resource may be a custom one from now on.
-	clear(r.mu.builtin)
-	r.mu.Unlock()
-	for _, d := range all {
-		for _, res := range d.resources {
-			res.Retire()
+	for gvr, res := range r.mu.builtin {
+		if _, known := r.printers.For(gvr.GroupVersion().WithKind(res.Kind)); !known {
+			delete(r.mu.builtin, gvr)
+			gone = append(gone, res)
 		}
-		r.drop(d, errDefinitionUnknown)
+	}
+	for _, res := range gone {
+		res.Retire()
+	}
+	r.mu.Unlock()
+	for _, res := range gone {
+		r.manager.Drop(res.GroupVersionResource, errDefinitionUnknown)
 	}
 }
 
