@@ -2,6 +2,9 @@ package main
 
 import (
 	"bytes"
+	"fmt"
+	"io"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -61,5 +64,18 @@ func TestCommandLine(t *testing.T) {
 	var stderr bytes.Buffer
 	if code := command(t.Context(), nil, &bytes.Buffer{}, &stderr); code != 2 || !strings.Contains(stderr.String(), "Usage:") {
 		t.Errorf("no command: %d %s", code, stderr.String())
+	}
+}
+
+func TestClosedConnectionsAreNoErrors(t *testing.T) {
+	var out bytes.Buffer
+	options := &slog.HandlerOptions{Level: slog.LevelInfo}
+	log := slog.New(lowered{slog.NewTextHandler(&out, options)})
+	gone := fmt.Errorf("in-process connection: %w", net.ErrClosed)
+	log.Error("Error on socket receive", "err", gone)
+	log.Error("Failed to encode watch event", "n", 1, "err", gone.Error())
+	log.Error("Failed to decode", "err", io.ErrUnexpectedEOF)
+	if got := out.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "Failed to decode") {
+		t.Errorf("logged: %s", got)
 	}
 }

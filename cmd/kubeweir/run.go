@@ -4,6 +4,8 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"net"
+	"strings"
 
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
@@ -63,10 +65,25 @@ func (l lowered) Enabled(ctx context.Context, level slog.Level) bool {
 	return l.Handler.Enabled(ctx, l.level(level))
 }
 
-// Handle implements slog.Handler.
+// Handle implements slog.Handler. That a client has left is no error: every exec ends
+// so, and many watches do.
 func (l lowered) Handle(ctx context.Context, r slog.Record) error {
 	r.Level = l.level(r.Level)
+	if ofClosedConnection(&r) {
+		if r.Level = slog.LevelDebug; !l.Handler.Enabled(ctx, r.Level) {
+			return nil
+		}
+	}
 	return l.Handler.Handle(ctx, r)
+}
+
+// ofClosedConnection reports whether a record tells of the end of a client's connection.
+func ofClosedConnection(r *slog.Record) (closed bool) {
+	r.Attrs(func(a slog.Attr) bool {
+		closed = a.Key == "err" && strings.Contains(a.Value.String(), net.ErrClosed.Error())
+		return !closed
+	})
+	return closed
 }
 
 // WithAttrs implements slog.Handler.

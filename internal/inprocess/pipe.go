@@ -1,8 +1,9 @@
 package inprocess
 
 import (
-	"errors"
+	"fmt"
 	"io"
+	"net"
 	"os"
 	"sync"
 	"time"
@@ -11,8 +12,9 @@ import (
 // pipeLimit is how many bytes a pipe holds before the writer has to wait.
 const pipeLimit = 256 << 10
 
-// errReaderGone is what a writer gets when nobody reads any more.
-var errReaderGone = errors.New("in-process connection: the reader is gone")
+// errReaderGone is what a writer gets when nobody reads any more. The libraries of
+// Kubernetes know the end of a connection by the text of net.ErrClosed.
+var errReaderGone = fmt.Errorf("in-process connection: the reader is gone: %w", net.ErrClosed)
 
 // pipe carries bytes from one writer to one reader.
 type pipe struct {

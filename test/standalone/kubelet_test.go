@@ -114,6 +114,9 @@ func TestKubelet(t *testing.T) {
 	}
 	p.follow(ctx)
 	p.stop() // though a log is followed
+	if log := p.stderr.String(); strings.Contains(log, "level=ERROR") {
+		t.Errorf("the end of an exec is logged as an error:\n%s", log)
+	}
 }
 
 // follow begins to follow the log, and returns when its first line is here.
