@@ -34,6 +34,9 @@ func newHTTP2Server(s *Server) *http2Server {
 	h.base = &http.Server{
 		MaxHeaderBytes: s.o.MaxHeaderBytes,
 		IdleTimeout:    s.o.IdleTimeout,
+		// Counts from a stream's beginning. It is for what net/http answers by itself
+		// (400, 431); other streams are given more time while they last, see extend.
+		WriteTimeout: 2 * s.o.WriteTimeout,
 		// What it logs is what clients do wrong.
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
@@ -92,6 +95,7 @@ func (c *conn) serveHTTP2(tc *tls.Conn) {
 // serveStream serves one request of an HTTP/2 connection.
 func (c *conn) serveStream(w http.ResponseWriter, hr *http.Request) {
 	sw := &streamWriter{c: c, w: w, rc: http.NewResponseController(w)}
+	sw.extender = time.AfterFunc(c.srv.o.WriteTimeout, sw.extend)
 	defer sw.finish()
 	r := c.ownHTTP2(hr, sw)
 	c.srv.alone(nil)
@@ -214,6 +218,7 @@ type streamWriter struct {
 	w        http.ResponseWriter
 	rc       *http.ResponseController
 	timer    *time.Timer
+	extender *time.Timer // extends
 	status   int
 	headSent bool
 	// flushing sends every write at once; unsent says that net/http may hold back
@@ -223,6 +228,7 @@ type streamWriter struct {
 	// mu keeps timers off a ResponseWriter whose handler has returned.
 	mu       sync.Mutex
 	finished bool
+	extended bool // the stream has no deadline by now
 }
 
 // Write implements io.Writer.
@@ -296,6 +302,18 @@ func (s *streamWriter) stopReading() {
 	}
 }
 
+// extend takes away the deadline that net/http has set when the stream began. It puts
+// one far ahead: where there is none, net/http makes a new timer for finish even of a
+// stream that is over, which holds the stream until it runs out.
+func (s *streamWriter) extend() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.finished {
+		s.extended = true
+		_ = s.rc.SetWriteDeadline(time.Now().AddDate(100, 0, 0))
+	}
+}
+
 // finish is called before the handler returns.
 func (s *streamWriter) finish() {
 	s.mu.Lock()
@@ -304,15 +322,17 @@ func (s *streamWriter) finish() {
 		return
 	}
 	s.finished = true
+	s.extender.Stop()
 	if s.timer != nil {
 		s.timer.Stop()
 	}
 	if !s.headSent && s.status != 0 {
 		s.head()
 	}
-	if s.unsent {
+	if s.unsent && s.extended {
 		// net/http sends the rest when the handler has returned, and waits for the
-		// client's window as long as the stream has no deadline.
+		// client's window as long as the stream has no deadline. One that has begun not
+		// long ago still has that of its beginning.
 		_ = s.rc.SetWriteDeadline(time.Now().Add(s.c.srv.o.WriteTimeout))
 	}
 }

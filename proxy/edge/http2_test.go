@@ -118,6 +118,98 @@ func TestHTTP2ClosedWindow(t *testing.T) {
 	}
 }
 
+// TestHTTP2ClosedWindowOfRefused: what net/http refuses by itself waits no longer for
+// the client either.
+func TestHTTP2ClosedWindowOfRefused(t *testing.T) {
+	var large []string
+	for range 7 {
+		large = append(large, "a", strings.Repeat("x", 10<<10))
+	}
+	for name, header := range map[string][]string{
+		"connection": {"connection", "close"},
+		"te":         {"te", "gzip"},
+		"too large":  large,
+	} {
+		t.Run(name, func(t *testing.T) {
+			ts := startServer(t, func(context.Context, *api.Request) *api.Response { return text("not reached") },
+				func(o *Options) { o.WriteTimeout = 50 * time.Millisecond })
+			c := ts.dialFrames(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+			id := c.requestInFrames("GET", "/", header...)
+			c.until(isReset(id))
+		})
+	}
+}
+
+// TestHTTP2SlowAnswers: an answer may take as long as the handler likes, and so may the
+// time between two parts of it.
+func TestHTTP2SlowAnswers(t *testing.T) {
+	const timeout = 50 * time.Millisecond
+	for name, answer := range map[string]func() *api.Response{
+		"handler": func() *api.Response { time.Sleep(4 * timeout); return text("hello") },
+		"body": func() *api.Response {
+			return &api.Response{Status: 200, Length: -1, BodyTo: writerTo(func(w io.Writer) (int64, error) {
+				_, _ = io.WriteString(w, "hel")
+				time.Sleep(4 * timeout)
+				_, err := io.WriteString(w, "lo")
+				return 5, err
+			})}
+		},
+		"stream": func() *api.Response {
+			return &api.Response{Status: 200, Stream: lateStream(func(w api.StreamWriter) {
+				time.AfterFunc(4*timeout, func() {
+					_ = w.WriteFrames([][]byte{[]byte("hello")})
+					w.Close()
+				})
+			})}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ts := startServer(t, func(context.Context, *api.Request) *api.Response { return answer() },
+				func(o *Options) { o.WriteTimeout = timeout })
+			resp, err := ts.client(true).Get("https://" + ts.secure)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = resp.Body.Close() }()
+			if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "hello" {
+				t.Errorf("%q, %v", b, err)
+			}
+		})
+	}
+}
+
+// lateStream is a stream of what it does when it is started.
+type lateStream func(api.StreamWriter)
+
+func (s lateStream) Start(w api.StreamWriter) { s(w) }
+func (lateStream) Stop()                      {}
+
+// requestInFrames begins a request whose header need not fit a frame.
+func (f *frameConn) requestInFrames(method, path string, header ...string) uint32 {
+	f.t.Helper()
+	f.block.Reset()
+	fields := append([]string{":method", method, ":scheme", "https", ":authority", "x", ":path", path}, header...)
+	for i := 0; i < len(fields); i += 2 {
+		if err := f.encoder.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+	id := f.nextID
+	f.nextID += 2
+	block := f.block.Bytes()
+	first := block[:min(len(block), 16<<10)]
+	err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: first, EndHeaders: len(first) == len(block), EndStream: true})
+	for block = block[len(first):]; err == nil && len(block) > 0; {
+		part := block[:min(len(block), 16<<10)]
+		block = block[len(part):]
+		err = f.WriteContinuation(id, len(block) == 0, part)
+	}
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return id
+}
+
 func hello(w io.Writer) (int64, error) {
 	n, err := io.WriteString(w, "hello")
 	return int64(n), err
