@@ -137,7 +137,7 @@ func (m *metrics) of(info *api.RequestInfo, from source, code int) *requestMetri
 	if c != nil {
 		return c
 	}
-	l.verb, l.group, l.resource = verbLabel(info.Verb), "", ""
+	l.verb, l.group, l.resource, l.code = verbLabel(info.Verb), "", "", api.KnownStatus(code)
 	if info.IsResourceRequest {
 		gvr := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
 		if gr, ok := m.known(gvr); ok {

@@ -76,7 +76,7 @@ func refused(info *api.RequestInfo, status int) bool {
 	switch {
 	case status < 400 || status >= 500:
 		return false
-	case status == 499:
+	case status == api.StatusClientLeft:
 		return false // the client left, with or without its request sent
 	case info.Verb == "deletecollection":
 		return false // it ends at the first object that is refused

@@ -232,3 +232,18 @@ func NewExpiredContinue(start string) *apierrors.StatusError {
 func NewExpiredWatch(requested, oldest uint64) *apierrors.StatusError {
 	return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", requested, oldest-1))
 }
+
+// StatusClientLeft is what a response to nobody carries; never sent.
+const StatusClientLeft = 499
+
+// KnownStatus returns a status code for a metric's label: one that HTTP does not know
+// counts as the first of its class, because a pod or an API server behind a proxy of
+// the upstream may answer with any.
+func KnownStatus(code int) int {
+	switch {
+	case 200 <= code && code <= 208, 300 <= code && code <= 308, 400 <= code && code <= 431, 500 <= code && code <= 511,
+		code == 101, code == 451, code == StatusClientLeft:
+		return code
+	}
+	return code / 100 * 100
+}

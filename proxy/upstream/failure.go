@@ -17,9 +17,6 @@ import (
 	"github.com/kubeweir/kubeweir/internal/api"
 )
 
-// statusClientLeft is what a response to nobody carries; never sent.
-const statusClientLeft = 499
-
 func (x *exchange) resource() schema.GroupResource {
 	return schema.GroupResource{Group: x.info.APIGroup, Resource: x.info.Resource}
 }
@@ -43,7 +40,7 @@ func (x *exchange) failed(err error) *api.Response {
 	x.end()
 	x.c.metrics.answered(x.purpose, x.r.Method, 0, 0)
 	if x.left() {
-		return &api.Response{Status: statusClientLeft}
+		return &api.Response{Status: api.StatusClientLeft}
 	}
 	var status apierrors.APIStatus
 	switch {

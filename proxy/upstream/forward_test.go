@@ -341,7 +341,7 @@ func TestClientLeaves(t *testing.T) {
 		within(t, arrived, "the request")
 		leave()
 		within(t, gone, "the cancellation before the head")
-		if resp := within(t, done, "the response"); resp.Status != statusClientLeft || len(resp.Body) > 0 {
+		if resp := within(t, done, "the response"); resp.Status != api.StatusClientLeft || len(resp.Body) > 0 {
 			t.Errorf("%d %s", resp.Status, resp.Body)
 		}
 

@@ -29,7 +29,7 @@ func (x *exchange) refusedIdentity(out *api.Response, body io.Reader) *api.Respo
 	x.end()
 	switch {
 	case x.left():
-		return &api.Response{Status: statusClientLeft}
+		return &api.Response{Status: api.StatusClientLeft}
 	case err != io.EOF: //nolint:errorlint // Readers return it bare.
 		x.c.logFailure(x.broke(err), x.r)
 		return x.broken()

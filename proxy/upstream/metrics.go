@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubeweir/kubeweir/internal/api"
 )
 
 // purpose says what a request to the upstream is for.
@@ -97,7 +99,7 @@ func newMetrics(reg prometheus.Registerer, contacts *contacts, life *life) (*met
 // answered counts a request; code is 0 without an answer.
 func (m *metrics) answered(p purpose, method string, code int, took time.Duration) {
 	method = knownMethod(method)
-	m.requests.WithLabelValues(string(p), method, strconv.Itoa(code)).Inc()
+	m.requests.WithLabelValues(string(p), method, strconv.Itoa(api.KnownStatus(code))).Inc()
 	if code != 0 {
 		m.durations.WithLabelValues(string(p), method).Observe(took.Seconds())
 	}

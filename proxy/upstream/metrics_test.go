@@ -18,6 +18,10 @@ func TestMetrics(t *testing.T) {
 		if r.URL.Path == "/gone" {
 			panic(http.ErrAbortHandler)
 		}
+		if r.URL.Path == "/odd" {
+			w.WriteHeader(777)
+			return
+		}
 		w.WriteHeader(http.StatusForbidden)
 	})
 	registry := prometheus.NewRegistry()
@@ -26,11 +30,13 @@ func TestMetrics(t *testing.T) {
 	c.Forward(ctx, request("GET", "/"), Credentials{})
 	c.Forward(ctx, request("MADE-UP", "/"), Credentials{As: AsGateway})
 	c.Forward(ctx, request("POST", "/gone"), Credentials{As: AsGateway, KeepImpersonation: true})
+	c.Forward(ctx, request("GET", "/odd"), Credentials{})
 	_, _ = c.Source().List(ctx, pods(), api.JSON, cache.ListOptions{}, nil)
 	want := `
 # HELP kubeweir_upstream_requests_total Requests to the upstream by purpose, method and status code; code is 0 without an answer.
 # TYPE kubeweir_upstream_requests_total counter
 kubeweir_upstream_requests_total{code="403",method="GET",purpose="client"} 1
+kubeweir_upstream_requests_total{code="700",method="GET",purpose="client"} 1
 kubeweir_upstream_requests_total{code="403",method="GET",purpose="list"} 1
 kubeweir_upstream_requests_total{code="403",method="other",purpose="own"} 1
 kubeweir_upstream_requests_total{code="0",method="POST",purpose="impersonate"} 1

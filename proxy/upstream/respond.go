@@ -58,7 +58,7 @@ func (x *exchange) small(out *api.Response, body io.Reader) *api.Response {
 		out.Body, out.Length = bytes.Clone((*buf)[:n]), int64(n)
 		return out
 	case x.left():
-		return &api.Response{Status: statusClientLeft}
+		return &api.Response{Status: api.StatusClientLeft}
 	}
 	x.c.logFailure(x.broke(err), x.r)
 	return x.broken()
