@@ -138,9 +138,15 @@ func (c *Collection) compare(ctx context.Context, version uint64) error {
 			c.store.hold(v, refs.meta.ResourceVersion)
 			return nil
 		}
-		// What is missing has at least the next version.
-		next := max(refs.newest, v.rv+1)
-		if err := c.waitFor(ctx, next, time.Until(deadline)); err != nil {
+		// What is missing has at least the next version; or that of the view, which
+		// nobody is told of, while more changes of it may follow.
+		next, wait := max(refs.newest, v.rv+1), time.Until(deadline)
+		torn := !c.store.isWhole(v.rv)
+		if torn {
+			wait = min(wait, feedHeadStart)
+		}
+		err := c.waitFor(ctx, next, wait)
+		if err != nil && !(torn && isTooLargeError(err) && time.Now().Before(deadline)) {
 			return err
 		}
 	}

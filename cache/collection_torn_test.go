@@ -1,0 +1,62 @@
+package cache_test
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/api"
+)
+
+// tearingSource is late with every second deletion.
+type tearingSource struct {
+	cachetest.ReferenceSource
+	deletions atomic.Int64
+}
+
+func (s *tearingSource) Watch(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.WatchOptions, handle func(cache.Event) error) error {
+	return s.ReferenceSource.Watch(ctx, res, enc, opts, func(ev cache.Event) error {
+		if ev.Type == api.Deleted && s.deletions.Add(1)%2 == 0 {
+			time.Sleep(100 * time.Millisecond)
+		}
+		return handle(ev)
+	})
+}
+
+// TestFreshWithinVersion: a proof that finds the feed between two changes of one version
+// waits for the second, not for a later version.
+func TestFreshWithinVersion(t *testing.T) {
+	for name, others := range map[string]uint64{"the newest version": 0, "an older version": 5} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, _ *cache.Manager) {
+				m := newManager(t, &tearingSource{ReferenceSource: cachetest.ReferenceSource{Source: s}}, cache.Limits{})
+				defer m.Close()
+				c := pods(t, m)
+				s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
+				s.Create(cachetest.Pods, cachetest.Pod("a/2", ""))
+				synctest.Wait()
+				s.DeleteTogether(cachetest.Pods, "a/1", "a/2")
+				s.Bump(others)
+				synctest.Wait()
+				s.Calls()
+				began := time.Now()
+				rv, err := c.Fresh(t.Context())
+				if took := time.Since(began); err != nil || rv != 103+others || took > 200*time.Millisecond {
+					t.Errorf("%d %v after %s", rv, err, took)
+				}
+				if v := c.View(); v.Len() != 0 || v.RV() != 103+others {
+					t.Errorf("%d objects at %d", v.Len(), v.RV())
+				}
+				time.Sleep(5 * time.Second)
+				if calls := s.Calls(); slices.ContainsFunc(calls, func(call string) bool { return call[:5] == "watch" }) {
+					t.Errorf("%q", calls)
+				}
+			})
+		})
+	}
+}
