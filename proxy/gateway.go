@@ -57,7 +57,8 @@ type Limits struct {
 	// many as InFlight besides. 0 means no limit.
 	InFlight, LongRunning int64
 	// Resumed is the most watches at a time that go on at the upstream from a
-	// version older than the cache's history; one more is told to list again.
+	// version older than the cache's history; one more is told to list again. A user
+	// gets at most three quarters of them, too.
 	Resumed int64
 	// CollapsedBytes is the largest answer that is shared between callers; those that
 	// are shared at a time are four times as large together.
@@ -71,7 +72,7 @@ type Gateway struct {
 	longRunning  *limiter
 	longBytes    *limiter // what long-running requests keep, see excess
 	unidentified gauge
-	resumed      gauge
+	resumed      *limiter
 	forwarded    forwardedStreams
 	collapser    *collapser
 	session      *session
@@ -95,9 +96,9 @@ func New(o Options) *Gateway {
 	g.longRunning = newLimiter("long", o.Limits.LongRunning, refused)
 	g.longBytes = newLimiter("bytes", maxLongBytes, refused)
 	g.unidentified.max, g.unidentified.full = o.Limits.InFlight, refused.WithLabelValues("unidentified", "limit")
-	g.resumed.max = o.Limits.Resumed
+	g.resumed = newLimiter("resumed", o.Limits.Resumed, nil)
 	watchLimits(o.Registerer, map[string]*gauge{
-		"short": &g.inFlight.gauge, "long": &g.longRunning.gauge, "unidentified": &g.unidentified, "resumed": &g.resumed,
+		"short": &g.inFlight.gauge, "long": &g.longRunning.gauge, "unidentified": &g.unidentified, "resumed": &g.resumed.gauge,
 	})
 	watchLongBytes(o.Registerer, &g.longBytes.gauge)
 	g.collapser = newCollapser(o.Limits.CollapsedBytes, time.Now, func(ctx context.Context, r *api.Request) *api.Response {

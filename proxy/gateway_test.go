@@ -344,7 +344,7 @@ func TestStaleAnswersSaySo(t *testing.T) {
 
 func TestWatchBeforeHistoryGoesOnUpstream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newGatewayBench(t, func(o *Options) { o.Limits.Resumed = 2 })
+		b := newGatewayBench(t, func(o *Options) { o.Limits.Resumed = 3 }) // two for each user
 		b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
 		b.source.Bump(10)
 		const old = "GET /api/v1/pods?watch=true&resourceVersion=101"

@@ -21,15 +21,20 @@ type gauge struct {
 func (g *gauge) acquire() bool {
 	if n := g.now.Add(1); g.max > 0 && n > g.max {
 		g.now.Add(-1)
-		if g.full != nil {
-			g.full.Inc()
-		}
+		count(g.full)
 		return false
 	}
 	return true
 }
 
 func (g *gauge) release() { g.now.Add(-1) }
+
+// count adds to c, which may be nil.
+func count(c prometheus.Counter) {
+	if c != nil {
+		c.Inc()
+	}
+}
 
 // userShare is how many places one user may hold for each that is free. A user alone
 // so gets three quarters of all, two of them three sevenths each, and however many
@@ -44,12 +49,16 @@ type limiter struct {
 	mu    sync.Mutex
 	users map[string]int64 // held by user, without zeros: never more users than places. Guarded by mu.
 
-	share prometheus.Counter // requests refused because of userShare
+	share prometheus.Counter // requests refused because of userShare; nil: not counted
 }
 
+// newLimiter counts in refused, unless that is nil, who gets no place.
 func newLimiter(kind string, limit int64, refused *prometheus.CounterVec) *limiter {
 	l := &limiter{users: make(map[string]int64)}
-	l.max, l.full, l.share = limit, refused.WithLabelValues(kind, "limit"), refused.WithLabelValues(kind, "share")
+	l.max = limit
+	if refused != nil {
+		l.full, l.share = refused.WithLabelValues(kind, "limit"), refused.WithLabelValues(kind, "share")
+	}
 	return l
 }
 
@@ -62,11 +71,11 @@ func (l *limiter) acquire(user string, n int64) bool {
 	if l.max > 0 {
 		free := l.max - l.now.Load()
 		if free < n {
-			l.full.Inc()
+			count(l.full)
 			return false
 		}
 		if held > 0 && held+n > userShare*(free-n) {
-			l.share.Inc()
+			count(l.share)
 			return false
 		}
 	}

@@ -160,6 +160,35 @@ func TestPanicOfResumedWatchGivesItsPlacesBack(t *testing.T) {
 	}
 }
 
+// Whoever watches from before the cache's history leaves places for others who have to.
+func TestOneUserCannotResumeAllWatches(t *testing.T) {
+	b := newGatewayBench(t, func(o *Options) { o.Limits.Resumed = 4 })
+	b.source.Bump(10)
+	watch := func(user string) *api.Response {
+		return b.gateway.Serve(t.Context(), request("GET /api/v1/pods?watch=true&resourceVersion=50", "Authorization: Bearer "+user))
+	}
+	var held []*api.Response
+	for range 8 {
+		held = append(held, watch("greedy"))
+	}
+	if n := b.upstream.count(); n != 3 {
+		t.Errorf("one user resumes %d watches of 4, want 3", n)
+	}
+	held = append(held, watch("modest"))
+	if n := b.upstream.count(); n != 4 {
+		t.Errorf("%d watches are resumed, want another user's besides", n)
+	}
+	for _, resp := range held {
+		if resp.Stream != nil {
+			resp.Stream.Stop()
+		}
+		resp.Done(0, nil)
+	}
+	if n := b.gateway.resumed.now.Load(); n != 0 {
+		t.Errorf("%d places are not given back", n)
+	}
+}
+
 // Who is not known yet waits for the upstream's review: that takes no place of those
 // who are.
 func TestUnidentifiedRequestsHaveTheirOwnPlaces(t *testing.T) {

@@ -298,11 +298,11 @@ func (g *Gateway) watch(ctx context.Context, x *exchange, res *cache.Resource, q
 		<-registered
 		registration.Close()
 	}
-	req.ForwardExpired = g.resumed.acquire()
+	req.ForwardExpired = g.resumed.acquire(x.user(), 1)
 	resumed := false
 	defer func() {
 		if req.ForwardExpired && !resumed {
-			g.resumed.release()
+			g.resumed.release(x.user(), 1)
 		}
 	}()
 	resp, open, err := g.Watches.Watch(ctx, c, req)
@@ -333,7 +333,7 @@ func (g *Gateway) resume(ctx context.Context, x *exchange) *api.Response {
 	resp := g.forward(ctx, x)
 	done := resp.Done
 	resp.Done = func(n int64, err error) {
-		g.resumed.release()
+		g.resumed.release(x.user(), 1)
 		if done != nil {
 			done(n, err)
 		}
