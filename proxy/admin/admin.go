@@ -47,6 +47,10 @@ func Loopback(addr string) bool {
 	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
 }
 
+// idleTimeout is how long a connection without a request stays open. Without one it
+// would hold a descriptor for good, of those that the gateway's other connections need.
+const idleTimeout = 90 * time.Second
+
 // Start listens, and serves /metrics, /livez, /readyz, /healthz and, if that is asked
 // for, /debug/pprof until Close; / lists them. On a loopback address web pages of other
 // addresses are refused, as on the sidecar listener.
@@ -79,6 +83,7 @@ func Start(o Options) (*Server, error) {
 		http: &http.Server{
 			Handler:           handler,
 			ReadHeaderTimeout: 10 * time.Second,
+			IdleTimeout:       idleTimeout,
 			ErrorLog:          slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
 		},
 		listener: l,

@@ -87,3 +87,9 @@ func TestWebPagesAreRefused(t *testing.T) {
 		t.Errorf("a listener for others: %d", code)
 	}
 }
+
+func TestIdleConnectionsEnd(t *testing.T) {
+	if s := start(t, "127.0.0.1:0", false); s.http.IdleTimeout <= 0 {
+		t.Error("idle connections stay open for ever")
+	}
+}
