@@ -181,7 +181,8 @@ type PromptSource interface {
 	// enc has to be to be current. current is at least the store's version at the
 	// time of the call; last is the version of the newest change of the resource up
 	// to current, or an older version than which none is missing: a collection that
-	// holds last holds everything up to current.
+	// holds last holds everything up to current. Where several changes have last, the
+	// watch has a bookmark behind them, and last is that of the bookmark; or it is current.
 	//
 	// The error is ErrUnsupported (wrapped) when it cannot tell: there is no such
 	// watch at present, or what res names is not kept in this store.

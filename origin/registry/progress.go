@@ -67,6 +67,9 @@ type progress struct {
 		watcher engine.Watcher
 		// told is the revision of the last event or bookmark.
 		told uint64
+		// shared tells that it is that of several events: a reader that has come to it may
+		// have read the first of them alone.
+		shared bool
 		// reached is the newest revision up to which nothing is missing.
 		reached uint64
 		// wanted is the newest revision of which a bookmark was asked for.
@@ -84,7 +87,7 @@ type progress struct {
 func (p *progress) open(w engine.Watcher, revision uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.mu.watcher, p.mu.told, p.mu.reached = w, revision, revision
+	p.mu.watcher, p.mu.told, p.mu.shared, p.mu.reached = w, revision, false, revision
 	if p.mu.wanted > revision {
 		w.RequestProgress()
 	}
@@ -127,11 +130,20 @@ func (p *progress) remind() {
 	p.ask()
 }
 
-// sent tells of an event or bookmark that the watch's reader will get.
-func (p *progress) sent(revision uint64) {
+// sent tells of an event that the watch's reader will get, who may get bookmarks, too.
+func (p *progress) sent(revision uint64, bookmarks bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.mu.told, p.mu.shared = revision, bookmarks && revision == p.mu.told
+}
+
+// sentBookmark tells of a bookmark that the watch's reader will get.
+func (p *progress) sentBookmark(revision uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.shared = p.mu.shared && revision == p.mu.told
 	p.mu.told = revision
+	p.wake()
 }
 
 // done tells that all events of a batch were sent, and reports whether a bookmark of
@@ -154,12 +166,15 @@ func (p *progress) done(batch engine.Batch, tracked bool) bool {
 	return batch.Revision > p.mu.told && p.mu.wanted > p.mu.told
 }
 
-// reach waits until the watch has reached revision. told is as of the same moment.
+// reach waits until the watch has reached revision. told is as of the same moment. Where
+// it is shared there is a bookmark first, so that a reader who has come to told has read
+// all of it; unless the watch is at that very version.
 func (p *progress) reach(ctx context.Context, revision uint64) (told, reached uint64, err error) {
 	for {
 		p.mu.Lock()
 		told, reached = p.mu.told, p.mu.reached
-		if p.mu.watcher == nil || reached >= revision {
+		behind := p.mu.shared && told < reached
+		if p.mu.watcher == nil || reached >= revision && !behind {
 			open := p.mu.watcher != nil
 			p.mu.Unlock()
 			if !open {
@@ -171,6 +186,9 @@ func (p *progress) reach(ctx context.Context, revision uint64) (told, reached ui
 			p.mu.advanced = make(chan struct{})
 		}
 		advanced := p.mu.advanced
+		if behind {
+			p.mu.wanted = max(p.mu.wanted, reached)
+		}
 		p.ask()
 		p.mu.Unlock()
 		select {

@@ -238,7 +238,7 @@ func (w *watcher) sendChange(change engine.Event) error {
 	if !w.send(event) {
 		return w.ctx.Err()
 	}
-	w.progress.sent(change.KV.Revision)
+	w.progress.sent(change.KV.Revision, w.bookmarks)
 	return nil
 }
 
@@ -308,7 +308,7 @@ func (w *watcher) sendBookmark(revision uint64, endOfInitialEvents bool) error {
 	if !w.send(watch.Event{Type: watch.Bookmark, Object: obj}) {
 		return w.ctx.Err()
 	}
-	w.progress.sent(revision)
+	w.progress.sentBookmark(revision)
 	return nil
 }
 

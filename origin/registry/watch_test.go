@@ -289,8 +289,22 @@ func TestTracker(t *testing.T) {
 		e.batches <- engine.Batch{Revision: 18}
 		expect(t, w, "BOOKMARK 18")
 		current(18, 18)
-		// The engine does not answer.
+		// Several changes of one version: a bookmark tells that all are read.
 		e.current = 20
+		go func() {
+			<-e.asked
+			e.batches <- engine.Batch{Events: []engine.Event{s.created(t, "b", 19), s.created(t, "c", 19)}, Revision: 19}
+			for range 2 {
+				<-e.asked
+				e.batches <- engine.Batch{Revision: 20}
+			}
+		}()
+		current(20, 20)
+		for _, want := range []string{"ADDED 19", "ADDED 19", "BOOKMARK 20"} {
+			expect(t, w, want)
+		}
+		// The engine does not answer.
+		e.current = 25
 		impatient, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, _, err := tracker.Current(impatient); !errors.Is(err, context.DeadlineExceeded) {
