@@ -224,6 +224,7 @@ func TestWritesOfUnknownEffect(t *testing.T) {
 		{"DELETE " + pods + "/p", 404, status, 0},
 		{"DELETE " + pods + "/p", 409, status, 1},
 		{"POST " + pods + "/p/eviction", 201, status, 1},
+		{"POST " + pods + "/p/eviction", 409, status, 1},
 		{"POST " + pods + "/p/eviction", 429, status, 0},
 		{"POST " + pods + "/p/binding", 201, status, 1},
 		{"POST /api/v1/namespaces/d/bindings", 201, status, 1},

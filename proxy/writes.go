@@ -82,6 +82,8 @@ func refused(info *api.RequestInfo, status int) bool {
 		return false // it ends at the first object that is refused
 	case info.Verb == "delete" && status == 409:
 		return false // the object may have been marked as being deleted before
+	case info.Subresource == "eviction" && status == 409:
+		return false // the pod is given a condition before
 	}
 	return true
 }
