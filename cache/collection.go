@@ -138,6 +138,23 @@ func (c *Collection) waitFor(ctx context.Context, rv uint64, timeout time.Durati
 	return c.wait(ctx, w.done, timeout, rv)
 }
 
+// waitForAll is waitFor for all changes of rv, where there are several.
+func (c *Collection) waitForAll(ctx context.Context, rv uint64, timeout time.Duration) error {
+	deadline := time.Now().Add(timeout)
+	for !c.store.isWhole(rv) {
+		w := c.store.waits.version(rv)
+		var err error
+		if !c.store.isWhole(rv) { // one that came between the two does not wake
+			err = c.wait(ctx, w.done, time.Until(deadline), rv)
+		}
+		c.store.waits.cancel(w)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // wait waits for done.
 func (c *Collection) wait(ctx context.Context, done <-chan struct{}, timeout time.Duration, rv uint64) error {
 	timer := time.NewTimer(timeout)

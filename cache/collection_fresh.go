@@ -182,8 +182,11 @@ func (c *Collection) advance(ctx context.Context, timeout time.Duration) error {
 	if c.prompt == nil {
 		return ErrUnsupported
 	}
-	last, current, err := c.prompt.Progress(ctx, c.resource, c.encoding)
-	if err == nil {
+	last, current, shared, err := c.prompt.Progress(ctx, c.resource, c.encoding)
+	switch {
+	case err == nil && shared:
+		err = c.waitForAll(ctx, last, timeout)
+	case err == nil:
 		err = c.waitFor(ctx, last, timeout)
 	}
 	switch {

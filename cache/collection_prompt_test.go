@@ -73,6 +73,50 @@ func TestPromptSource(t *testing.T) {
 	})
 }
 
+// TestPromptSourceBetweenTwo: a read that comes while the feed is between two changes of
+// one version waits for the second, which is no reason to list again.
+func TestPromptSourceBetweenTwo(t *testing.T) {
+	for name, others := range map[string]uint64{"the last version": 0, "a version of another resource": 5} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				source := &cachetest.PromptSource{Source: cachetest.New(cachetest.PodResource())}
+				for _, name := range []string{"a", "b", "c"} {
+					source.Create(cachetest.Pods, cachetest.Pod("default/"+name, ""))
+				}
+				manager, err := cache.NewManager(cache.Options{Source: source})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer manager.Close()
+				c, err := manager.Collection(t.Context(), cachetest.PodResource(), api.JSON)
+				if err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				source.Calls()
+				source.HoldAfter(1)
+				source.DeleteTogether(cachetest.Pods, "default/a", "default/b", "default/c")
+				want := source.Bump(others)
+				synctest.Wait()
+				time.AfterFunc(time.Second, source.Release)
+				began := time.Now()
+				rv, err := c.Fresh(t.Context())
+				if took := time.Since(began); err != nil || rv != want || c.View().Len() != 0 || took != time.Second {
+					t.Errorf("fresh at %d after %v, %v, with %d objects; want %d", rv, took, err, c.View().Len(), want)
+				}
+				synctest.Wait()
+				if calls := source.Calls(); len(calls) > 0 {
+					t.Errorf("the source was called: %v", calls)
+				}
+				// What is known to be whole is not waited for.
+				if rv, err = c.Fresh(t.Context()); err != nil || rv != want {
+					t.Errorf("fresh at %d, %v", rv, err)
+				}
+			})
+		})
+	}
+}
+
 func TestNotPrompt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		manager, err := cache.NewManager(cache.Options{Source: cachetest.New(cachetest.PodResource())})

@@ -181,10 +181,11 @@ type PromptSource interface {
 	// enc has to be to be current. current is at least the store's version at the
 	// time of the call; last is the version of the newest change of the resource up
 	// to current, or an older version than which none is missing: a collection that
-	// holds last holds everything up to current. Where several changes have last, the
-	// watch has a bookmark behind them, and last is that of the bookmark; or it is current.
+	// holds last holds everything up to current. With shared, several changes have that
+	// version: the collection has to hold last and to have had the bookmark, of last or
+	// more, which that watch brings after them.
 	//
 	// The error is ErrUnsupported (wrapped) when it cannot tell: there is no such
 	// watch at present, or what res names is not kept in this store.
-	Progress(ctx context.Context, res *Resource, enc api.Encoding) (last, current uint64, err error)
+	Progress(ctx context.Context, res *Resource, enc api.Encoding) (last, current uint64, shared bool, err error)
 }

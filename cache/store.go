@@ -299,6 +299,7 @@ func (s *store) progress(rv uint64) {
 	s.mu.marked = max(s.mu.marked, rv)
 	if s.mu.closed || rv <= s.mu.rv {
 		s.mu.Unlock()
+		s.waits.reached(rv) // who waits for all of it
 		return
 	}
 	s.advanceLocked(rv, false)

@@ -318,14 +318,14 @@ type progress struct{ tracker *registry.Tracker }
 
 // Current implements upstream.Progress. A watch that no store of the origin knows is
 // that of an aggregated API server.
-func (p progress) Current(ctx context.Context) (last, current uint64, err error) {
+func (p progress) Current(ctx context.Context) (last, current uint64, shared bool, err error) {
 	patient := patience{Context: ctx, limit: progressWait}
 	defer patient.end()
-	last, current, err = p.tracker.Current(&patient)
+	last, current, shared, err = p.tracker.Current(&patient)
 	if errors.Is(err, registry.ErrNotWatching) {
 		err = fmt.Errorf("%w: %w", cache.ErrUnsupported, err)
 	}
-	return last, current, err
+	return last, current, shared, err
 }
 
 // start runs the origin and writes the kubeconfig.

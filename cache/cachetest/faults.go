@@ -73,6 +73,16 @@ func (s *Source) Hold() {
 	}
 }
 
+// HoldAfter is Hold when the watches that are open now have delivered n more events, also
+// between two of one version.
+func (s *Source) HoldAfter(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for st := range s.mu.streams {
+		st.hold, st.left = true, n
+	}
+}
+
 // Cut ends the watches that are open now with ErrDown when they have delivered n more
 // events, also between two of one version.
 func (s *Source) Cut(n int) {

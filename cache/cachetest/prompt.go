@@ -20,15 +20,22 @@ type PromptSource struct {
 var _ cache.PromptSource = (*PromptSource)(nil)
 
 // Progress implements cache.PromptSource.
-func (s *PromptSource) Progress(_ context.Context, res *cache.Resource, _ api.Encoding) (last, current uint64, err error) {
+func (s *PromptSource) Progress(_ context.Context, res *cache.Resource, _ api.Encoding) (last, current uint64, shared bool, err error) {
 	s.Asked.Add(1)
 	if s.Deaf.Load() {
-		return 0, 0, cache.ErrUnsupported
+		return 0, 0, false, cache.ErrUnsupported
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if log := s.resourceLocked(res.GroupVersionResource).log; len(log) > 0 {
 		last = log[len(log)-1].rev
+		shared = len(log) > 1 && log[len(log)-2].rev == last
 	}
-	return last, s.mu.rev, nil
+	if shared {
+		for st := range s.mu.streams {
+			st.timer = true
+		}
+		s.wakeLocked()
+	}
+	return last, s.mu.rev, shared, nil
 }

@@ -101,9 +101,11 @@ type stream struct {
 	broken bool
 	err    error
 	cut    bool // after left events
+	hold   bool // after left events
 	left   int
-	ended  bool // the timeout passed
-	timer  bool // a bookmark is due
+	rest   []cache.Event // of before the cursor, while held
+	ended  bool          // the timeout passed
+	timer  bool          // a bookmark is due
 }
 
 // Watch implements cache.Source.
@@ -236,6 +238,7 @@ func (s *Source) next(st *stream) (events []cache.Event, done bool, wait <-chan 
 	if st.held || s.mu.faults.silent {
 		return nil, false, s.mu.changed, nil
 	}
+	events, st.rest = st.rest, nil
 	for _, c := range s.resourceLocked(st.res.GroupVersionResource).since(st.cursor) {
 		events = append(events, cache.Event{Type: c.kind, Object: Encode(c.obj, st.enc)})
 	}
@@ -245,6 +248,11 @@ func (s *Source) next(st *stream) (events []cache.Event, done bool, wait <-chan 
 			return events[:st.left], true, nil, ErrDown
 		}
 		st.left -= len(events)
+	}
+	if st.hold && len(events) >= st.left {
+		st.hold, st.held, st.cursor = false, true, s.mu.rev
+		events, st.rest = events[:st.left:st.left], events[st.left:]
+		return events, false, s.mu.changed, nil
 	}
 	behind := st.cursor > s.mu.rev // a version of the future: silence until it has passed
 	if !behind {

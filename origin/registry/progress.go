@@ -67,8 +67,8 @@ type progress struct {
 		watcher engine.Watcher
 		// told is the revision of the last event or bookmark.
 		told uint64
-		// shared tells that it is that of several events: a reader that has come to it may
-		// have read the first of them alone.
+		// shared tells that several events have had that revision. A bookmark follows
+		// them, as a reader of some cannot know whether there are more.
 		shared bool
 		// reached is the newest revision up to which nothing is missing.
 		reached uint64
@@ -87,7 +87,7 @@ type progress struct {
 func (p *progress) open(w engine.Watcher, revision uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.mu.watcher, p.mu.told, p.mu.shared, p.mu.reached = w, revision, false, revision
+	p.mu.watcher, p.mu.told, p.mu.reached, p.mu.shared = w, revision, revision, false
 	if p.mu.wanted > revision {
 		w.RequestProgress()
 	}
@@ -130,25 +130,18 @@ func (p *progress) remind() {
 	p.ask()
 }
 
-// sent tells of an event that the watch's reader will get, who may get bookmarks, too.
-func (p *progress) sent(revision uint64, bookmarks bool) {
+// sent tells of an event or bookmark that the watch's reader will get. sharing is for an
+// event that a bookmark can follow.
+func (p *progress) sent(revision uint64, sharing bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.mu.told, p.mu.shared = revision, bookmarks && revision == p.mu.told
-}
-
-// sentBookmark tells of a bookmark that the watch's reader will get.
-func (p *progress) sentBookmark(revision uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.mu.shared = p.mu.shared && revision == p.mu.told
+	p.mu.shared = revision == p.mu.told && (sharing || p.mu.shared)
 	p.mu.told = revision
-	p.wake()
 }
 
 // done tells that all events of a batch were sent, and reports whether a bookmark of
-// its revision follows: if one is due or wanted, or, unless it answers a Tracker only, if the
-// batch is there for the sake of progress.
+// its revision follows: if one is due or wanted, if the last events share their revision, or,
+// unless it answers a Tracker only, if the batch is there for the sake of progress.
 func (p *progress) done(batch engine.Batch, tracked bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -156,7 +149,7 @@ func (p *progress) done(batch engine.Batch, tracked bool) bool {
 		p.mu.reached = batch.Revision
 	}
 	p.wake()
-	if p.mu.due && batch.Revision >= p.mu.told {
+	if (p.mu.due || p.mu.shared && len(batch.Events) > 0) && batch.Revision >= p.mu.told {
 		p.mu.due = false
 		return true
 	}
@@ -166,35 +159,30 @@ func (p *progress) done(batch engine.Batch, tracked bool) bool {
 	return batch.Revision > p.mu.told && p.mu.wanted > p.mu.told
 }
 
-// reach waits until the watch has reached revision. told is as of the same moment. Where
-// it is shared there is a bookmark first, so that a reader who has come to told has read
-// all of it; unless the watch is at that very version.
-func (p *progress) reach(ctx context.Context, revision uint64) (told, reached uint64, err error) {
+// reach waits until the watch has reached revision. told and shared are as of the same
+// moment.
+func (p *progress) reach(ctx context.Context, revision uint64) (told, reached uint64, shared bool, err error) {
 	for {
 		p.mu.Lock()
-		told, reached = p.mu.told, p.mu.reached
-		behind := p.mu.shared && told < reached
-		if p.mu.watcher == nil || reached >= revision && !behind {
+		told, reached, shared = p.mu.told, p.mu.reached, p.mu.shared
+		if p.mu.watcher == nil || reached >= revision {
 			open := p.mu.watcher != nil
 			p.mu.Unlock()
 			if !open {
-				return 0, 0, ErrNotWatching
+				return 0, 0, false, ErrNotWatching
 			}
-			return told, reached, nil
+			return told, reached, shared, nil
 		}
 		if p.mu.advanced == nil {
 			p.mu.advanced = make(chan struct{})
 		}
 		advanced := p.mu.advanced
-		if behind {
-			p.mu.wanted = max(p.mu.wanted, reached)
-		}
 		p.ask()
 		p.mu.Unlock()
 		select {
 		case <-advanced:
 		case <-ctx.Done():
-			return 0, 0, ctx.Err()
+			return 0, 0, false, ctx.Err()
 		}
 	}
 }
@@ -221,18 +209,19 @@ func Track(ctx context.Context) (context.Context, *Tracker) {
 // Current tells how far the watch's reader has to be to be current. current is at
 // least the engine's revision at the time of the call. last is that of the newest
 // event or bookmark up to current, or of the watch's beginning if there was none: who
-// has read up to last has missed nothing up to current. It does not wait if the watch
-// has reached the engine's revision already.
+// has read up to last has missed nothing up to current. With shared, several events are
+// of last, and who has read one of them is there when the bookmark that follows them has
+// come. It does not wait if the watch has reached the engine's revision already.
 //
 // The error is ErrNotWatching, that of ctx or one of the engine.
-func (t *Tracker) Current(ctx context.Context) (last, current uint64, err error) {
+func (t *Tracker) Current(ctx context.Context) (last, current uint64, shared bool, err error) {
 	w := t.watch.Load()
 	if w == nil {
-		return 0, 0, ErrNotWatching
+		return 0, 0, false, ErrNotWatching
 	}
 	revision, err := w.store.engine.CurrentRevision(ctx)
 	if err != nil {
-		return 0, 0, err
+		return 0, 0, false, err
 	}
 	return w.progress.reach(ctx, revision)
 }

@@ -31,8 +31,9 @@ const (
 
 // Watch implements storage.Interface. Besides what apiserver's storage/etcd3 sends, a
 // watch with Predicate.AllowWatchBookmarks or ProgressNotify gets bookmarks: whenever
-// the engine reports progress, when Progress or RequestWatchProgress asks for it, once
-// a bookmark period, and shortly before the deadline of ctx.
+// the engine reports progress, after events that share a revision, when Progress or
+// RequestWatchProgress asks for it, once a bookmark period, and shortly before the
+// deadline of ctx.
 //
 // The watch belongs to ctx and to the caller, who reads its events or calls Stop; its
 // goroutine ends with either, and the channel of results is closed after it.
@@ -308,7 +309,7 @@ func (w *watcher) sendBookmark(revision uint64, endOfInitialEvents bool) error {
 	if !w.send(watch.Event{Type: watch.Bookmark, Object: obj}) {
 		return w.ctx.Err()
 	}
-	w.progress.sentBookmark(revision)
+	w.progress.sent(revision, false)
 	return nil
 }
 

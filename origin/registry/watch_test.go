@@ -249,12 +249,12 @@ func TestTracker(t *testing.T) {
 		ctx, tracker := Track(t.Context())
 		current := func(wantLast, wantCurrent uint64) {
 			t.Helper()
-			last, current, err := tracker.Current(t.Context())
-			if err != nil || last != wantLast || current != wantCurrent {
+			last, current, shared, err := tracker.Current(t.Context())
+			if err != nil || last != wantLast || current != wantCurrent || shared {
 				t.Errorf("%d, %d, %v; want %d, %d", last, current, err, wantLast, wantCurrent)
 			}
 		}
-		if _, _, err := tracker.Current(t.Context()); !errors.Is(err, ErrNotWatching) {
+		if _, _, _, err := tracker.Current(t.Context()); !errors.Is(err, ErrNotWatching) {
 			t.Errorf("before the watch: %v", err)
 		}
 		opts := bookmarks()
@@ -289,32 +289,66 @@ func TestTracker(t *testing.T) {
 		e.batches <- engine.Batch{Revision: 18}
 		expect(t, w, "BOOKMARK 18")
 		current(18, 18)
-		// Several changes of one version: a bookmark tells that all are read.
-		e.current = 20
-		go func() {
-			<-e.asked
-			e.batches <- engine.Batch{Events: []engine.Event{s.created(t, "b", 19), s.created(t, "c", 19)}, Revision: 19}
-			for range 2 {
-				<-e.asked
-				e.batches <- engine.Batch{Revision: 20}
-			}
-		}()
-		current(20, 20)
-		for _, want := range []string{"ADDED 19", "ADDED 19", "BOOKMARK 20"} {
-			expect(t, w, want)
-		}
 		// The engine does not answer.
-		e.current = 25
+		e.current = 20
 		impatient, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, _, err := tracker.Current(impatient); !errors.Is(err, context.DeadlineExceeded) {
+		if _, _, _, err := tracker.Current(impatient); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("an engine that is silent: %v", err)
 		}
 		// The watch ends while somebody waits.
 		time.AfterFunc(time.Second, w.Stop)
-		if _, _, err := tracker.Current(t.Context()); !errors.Is(err, ErrNotWatching) {
+		if _, _, _, err := tracker.Current(t.Context()); !errors.Is(err, ErrNotWatching) {
 			t.Errorf("after the watch: %v", err)
 		}
+	})
+}
+
+// Of events that share a revision nobody who has read one knows whether there are more: a
+// bookmark follows them, and the Tracker tells.
+func TestTrackerOfSharedRevisions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, e := scripted(t)
+		ctx, tracker := Track(t.Context())
+		opts := bookmarks()
+		opts.Recursive = true
+		opts.Predicate.Label, opts.Predicate.Field = labels.Everything(), fields.Everything()
+		w, err := s.Watch(ctx, "/pods", opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Stop()
+		current := func(wantLast, wantCurrent uint64, wantShared bool) {
+			t.Helper()
+			synctest.Wait()
+			last, current, shared, err := tracker.Current(t.Context())
+			if err != nil || last != wantLast || current != wantCurrent || shared != wantShared {
+				t.Errorf("%d, %d, %v, %v; want %d, %d, %v", last, current, shared, err, wantLast, wantCurrent, wantShared)
+			}
+		}
+		together := func(revision, upTo uint64, names ...string) {
+			batch := engine.Batch{Revision: upTo}
+			for _, name := range names {
+				batch.Events = append(batch.Events, s.created(t, name, revision))
+			}
+			e.current = upTo
+			e.batches <- batch
+		}
+		together(12, 12, "a", "b", "c")
+		current(12, 12, true)
+		for range 3 {
+			expect(t, w, "ADDED 12")
+		}
+		expect(t, w, "BOOKMARK 12")
+		current(12, 12, true)
+		together(13, 13, "d")
+		current(13, 13, false)
+		expect(t, w, "ADDED 13")
+		together(14, 16, "e", "f") // the bookmark tells more than they do
+		expect(t, w, "ADDED 14")
+		expect(t, w, "ADDED 14")
+		expect(t, w, "BOOKMARK 16")
+		current(16, 16, false)
 	})
 }
 

@@ -30,7 +30,7 @@ type InProcess struct {
 // Progress knows one watch of an upstream in this process.
 type Progress interface {
 	// Current is what cache.PromptSource.Progress returns, of this watch.
-	Current(ctx context.Context) (last, current uint64, err error)
+	Current(ctx context.Context) (last, current uint64, shared bool, err error)
 }
 
 // localHost is the address of an upstream in this process, which nobody dials.
@@ -132,12 +132,12 @@ func (s *promptSource) Watch(ctx context.Context, res *cache.Resource, enc api.E
 }
 
 // Progress implements cache.PromptSource.
-func (s *promptSource) Progress(ctx context.Context, res *cache.Resource, enc api.Encoding) (last, current uint64, err error) {
+func (s *promptSource) Progress(ctx context.Context, res *cache.Resource, enc api.Encoding) (last, current uint64, shared bool, err error) {
 	s.mu.Lock()
 	progress := s.mu.watches[feedKey{res.GroupVersionResource, enc}]
 	s.mu.Unlock()
 	if progress == nil {
-		return 0, 0, cache.ErrUnsupported
+		return 0, 0, false, cache.ErrUnsupported
 	}
 	return progress.Current(ctx)
 }

@@ -166,8 +166,8 @@ func TestInProcessUpgrade(t *testing.T) {
 
 type fixedProgress struct{ last, current uint64 }
 
-func (p fixedProgress) Current(context.Context) (uint64, uint64, error) {
-	return p.last, p.current, nil
+func (p fixedProgress) Current(context.Context) (uint64, uint64, bool, error) {
+	return p.last, p.current, true, nil
 }
 
 // TestPromptSource: progress is that of the collection's open watch.
@@ -185,7 +185,7 @@ func TestPromptSource(t *testing.T) {
 		}
 	})
 	source := c.PromptSource()
-	if _, _, err := source.Progress(t.Context(), pods(), api.JSON); !errors.Is(err, cache.ErrUnsupported) {
+	if _, _, _, err := source.Progress(t.Context(), pods(), api.JSON); !errors.Is(err, cache.ErrUnsupported) {
 		t.Errorf("without a watch: %v", err)
 	}
 	if age := time.Since(time.Unix(0, source.LastContact())); age > time.Minute {
@@ -194,18 +194,18 @@ func TestPromptSource(t *testing.T) {
 	accepted := errors.New("accepted")
 	probe := cache.WatchOptions{ResourceVersion: 5, TimeoutSeconds: 3, Probe: true}
 	err := source.Watch(testContext(t), pods(), api.JSON, cache.WatchOptions{ResourceVersion: 5}, func(cache.Event) error {
-		last, current, err := source.Progress(t.Context(), pods(), api.JSON)
-		if last != 5 || current != 7 || err != nil {
-			t.Errorf("%d, %d, %v", last, current, err)
+		last, current, shared, err := source.Progress(t.Context(), pods(), api.JSON)
+		if last != 5 || current != 7 || !shared || err != nil {
+			t.Errorf("%d, %d, %v, %v", last, current, shared, err)
 		}
-		if _, _, err := source.Progress(t.Context(), pods(), api.Protobuf); !errors.Is(err, cache.ErrUnsupported) {
+		if _, _, _, err := source.Progress(t.Context(), pods(), api.Protobuf); !errors.Is(err, cache.ErrUnsupported) {
 			t.Errorf("of another collection: %v", err)
 		}
 		// A look beside it, begun and ended, changes nothing.
 		if err := source.Watch(testContext(t), pods(), api.JSON, probe, func(cache.Event) error { return accepted }); !errors.Is(err, accepted) {
 			t.Error(err)
 		}
-		if _, _, err := source.Progress(t.Context(), pods(), api.JSON); err != nil {
+		if _, _, _, err := source.Progress(t.Context(), pods(), api.JSON); err != nil {
 			t.Errorf("after a probe: %v", err)
 		}
 		return accepted
@@ -213,7 +213,7 @@ func TestPromptSource(t *testing.T) {
 	if !errors.Is(err, accepted) {
 		t.Error(err)
 	}
-	if _, _, err := source.Progress(t.Context(), pods(), api.JSON); !errors.Is(err, cache.ErrUnsupported) {
+	if _, _, _, err := source.Progress(t.Context(), pods(), api.JSON); !errors.Is(err, cache.ErrUnsupported) {
 		t.Errorf("after the watch: %v", err)
 	}
 }

@@ -152,8 +152,11 @@ func (g *Gateway) WriteKubeconfig(path, token string) error {
 }
 
 // Metrics scrapes the gateway's own metrics.
-func (g *Gateway) Metrics(ctx context.Context) (Metrics, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, g.AdminURL()+"/metrics", nil)
+func (g *Gateway) Metrics(ctx context.Context) (Metrics, error) { return scrape(ctx, g.AdminURL()) }
+
+// scrape reads the metrics of an admin listener.
+func scrape(ctx context.Context, admin string) (Metrics, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, admin+"/metrics", nil)
 	if err != nil {
 		return nil, err
 	}

@@ -108,6 +108,9 @@ func (s *Standalone) URL() string { return "https://" + s.listen }
 // AdminURL is the address of the admin listener, in plain HTTP.
 func (s *Standalone) AdminURL() string { return "http://" + s.admin }
 
+// Metrics scrapes its own metrics.
+func (s *Standalone) Metrics(ctx context.Context) (Metrics, error) { return scrape(ctx, s.AdminURL()) }
+
 // DataDir is where its data is, the key material in the folder pki below it.
 func (s *Standalone) DataDir() string { return filepath.Join(s.opts.Dir, "data") }
 
