@@ -39,11 +39,12 @@ type Client struct {
 	// Over HTTP/2 where the upstream offers it; direct ones over HTTP/1.1, a
 	// connection for each request. With and without the gateway's credentials.
 	own, anonymous             http.RoundTripper
+	ownNarrow, anonymousNarrow http.RoundTripper // with small windows
 	ownDirect, anonymousDirect http.RoundTripper
 	feed                       http.RoundTripper
 	prober                     http.RoundTripper
 	pools                      []*pool
-	direct                     atomic.Int64 // forwarded requests on direct connections
+	direct, shared             atomic.Int64 // forwarded requests on direct connections; on shared ones
 
 	buffers     sync.Pool    // *[]byte of copyBuffer
 	lastFailure atomic.Int64 // when a failure was logged, unix nanoseconds
@@ -127,6 +128,8 @@ func (c *Client) open(f *factory) (err error) {
 	}{
 		{style{pingAfter: quiet, window: forwardWindow}, &c.own},
 		{style{pingAfter: quiet, window: forwardWindow, anonymous: true}, &c.anonymous},
+		{style{pingAfter: quiet, window: narrowWindow}, &c.ownNarrow},
+		{style{pingAfter: quiet, window: narrowWindow, anonymous: true}, &c.anonymousNarrow},
 		{style{http1: true}, &c.ownDirect},
 		{style{http1: true, anonymous: true}, &c.anonymousDirect},
 		{style{pingAfter: c.limits.PingInterval, track: c.contacts.track}, &c.feed},

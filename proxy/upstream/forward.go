@@ -70,6 +70,7 @@ type exchange struct {
 	// longRunning requests may take as long as they like.
 	longRunning bool
 	direct      bool // on a connection of its own
+	shared      bool // on one that others share
 
 	client context.Context // the client's
 	// ctx is that of the request upstream. It ends with the client's context, watchAfter
@@ -100,6 +101,11 @@ func (c *Client) newExchange(ctx context.Context, r *api.Request, cred *Credenti
 // their own.
 const directRequests = 32
 
+// sharedRequests is how many forwarded requests at a time may share connections with
+// large windows, which carry large answers over long distances. More of them, watches
+// then, share others.
+const sharedRequests = 64
+
 // transport chooses how a request is sent. One that is soon over gets a connection
 // of its own over HTTP/1.1: over HTTP/2 it would pass through more goroutines on
 // both sides, which costs a small one latency and a large list a fifth more of
@@ -115,13 +121,19 @@ func (x *exchange) transport() http.RoundTripper {
 			x.c.direct.Add(-1)
 		}
 	}
+	x.shared = !x.direct
+	narrow := x.shared && x.c.shared.Add(1) > sharedRequests
 	switch asClient := x.cred.As == AsClient; {
 	case asClient && x.direct:
 		return x.c.anonymousDirect
+	case asClient && narrow:
+		return x.c.anonymousNarrow
 	case asClient:
 		return x.c.anonymous
 	case x.direct:
 		return x.c.ownDirect
+	case narrow:
+		return x.c.ownNarrow
 	}
 	return x.c.own
 }
@@ -259,6 +271,9 @@ func (x *exchange) end() {
 		x.cancel(nil)
 		if x.direct {
 			x.c.direct.Add(-1)
+		}
+		if x.shared {
+			x.c.shared.Add(-1)
 		}
 		if x.upload != nil {
 			x.upload.over.Store(true)

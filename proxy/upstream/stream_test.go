@@ -6,7 +6,9 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/kubeweir/kubeweir/internal/api"
 )
@@ -147,6 +149,43 @@ func TestLargeStreamsUseLargerBuffers(t *testing.T) {
 	}
 	if n := len(w.frames); n > size/(4<<10) {
 		t.Errorf("%d writes", n)
+	}
+}
+
+// Clients that stop reading hold back what is buffered for them here.
+func TestManyStalledStreamsAreBounded(t *testing.T) {
+	const streams, each = sharedRequests + 200, 1 << 20
+	var sent atomic.Int64
+	stuck := make(chan struct{}, streams)
+	s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
+		line := strings.Repeat("x", 16<<10)
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(time.Second))
+		for range 2 * each / len(line) {
+			n, err := io.WriteString(w, line)
+			sent.Add(int64(n))
+			if err != nil {
+				break
+			}
+		}
+		stuck <- struct{}{}
+	})
+	c := s.client(t)
+	for range streams {
+		resp := c.Forward(testContext(t), request("GET", "/api/v1/pods?watch=1&unknown=1"), Credentials{})
+		if resp.Status != 200 {
+			t.Fatal(resp.Status)
+		}
+		defer resp.Stream.Stop()
+	}
+	for range streams {
+		within(t, stuck, "a stream to stall")
+	}
+	// Besides the windows there is what the server has not passed on.
+	if got, most := sent.Load(), int64(sharedRequests*each+200*(narrowWindow+64<<10)); got > most*5/4 {
+		t.Errorf("%d bytes are held for %d streams that nobody reads, %d at most", got, streams, most)
+	}
+	if n := c.shared.Load(); n != streams {
+		t.Errorf("%d requests share connections, want %d", n, streams)
 	}
 }
 

@@ -102,8 +102,12 @@ type style struct {
 	window int
 }
 
-// forwardWindow bounds what each slow client of a large forwarded response costs.
-const forwardWindow = 1 << 20
+// A slow client of a large forwarded response costs forwardWindow bytes, or, of the
+// many beyond sharedRequests, narrowWindow: a thousand that stop reading cost 125 MiB.
+const (
+	forwardWindow = 1 << 20
+	narrowWindow  = 64 << 10
+)
 
 // transports are what requests of one style go through.
 type transports struct {
