@@ -107,6 +107,7 @@ type Authorizer struct {
 	metrics   *authorizationMetrics
 	decisions *ttlCache[decisionKey, Decision]
 	flights   flight.Group[decisionKey, Decision]
+	turns     turns
 	outage    outage
 	setup     complaint
 
@@ -179,6 +180,11 @@ func (a *Authorizer) ask(ctx context.Context, u *User, attributes Attributes) (D
 		a.metrics.allowedOffline.Inc()
 		return stale, nil
 	}
+	leave, err := a.turns.take(ctx, u.digest)
+	if err != nil {
+		return Decision{}, err
+	}
+	defer leave()
 	patient, cancel := patience(ctx, known, a.opts.ReviewTimeout)
 	defer cancel()
 	d, _, err := a.flights.Do(patient, key, func(ctx context.Context) (Decision, error) {

@@ -13,6 +13,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
 )
 
 // TestUnknownTokensWaitForEachOtherOnly: while reviews hang, those of tokens never
@@ -64,6 +65,49 @@ func TestUnknownTokensWaitForEachOtherOnly(t *testing.T) {
 		cancel()
 		if n := a.tokens.newcomers.requests.Load(); n != 0 {
 			t.Errorf("%d places are not given back", n)
+		}
+	})
+}
+
+// TestReviewsOfOneUserDelayNobodyElse: a user who asks for many objects by name has
+// as many permissions reviewed.
+func TestReviewsOfOneUserDelayNobodyElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		access := &fakeAccess{allow: everything, latency: time.Second}
+		a := NewAuthorizer(AuthorizerOptions{AccessReviewer: access})
+		get := func(who, name string) error {
+			_, err := a.Authorize(t.Context(), &user.DefaultInfo{Name: who}, Attributes{Verb: "get", Resource: "pods", Name: name})
+			return err
+		}
+		codes := make(chan int32, 1000)
+		var flood sync.WaitGroup
+		for i := range 1000 {
+			flood.Go(func() {
+				err := get("greedy", fmt.Sprint("pod-", i))
+				if err == nil {
+					codes <- 200
+				} else {
+					codes <- StatusError(err).ErrStatus.Code
+				}
+			})
+		}
+		synctest.Wait()
+		if n := access.count(); n != userReviews {
+			t.Errorf("%d reviews at a time, want %d", n, userReviews)
+		}
+		began := time.Now()
+		if err := get("modest", "pod"); err != nil || time.Since(began) != time.Second {
+			t.Errorf("another user waited %v: %v", time.Since(began), err)
+		}
+		flood.Wait()
+		close(codes)
+		for code := range codes {
+			if code != 200 && code != 429 {
+				t.Errorf("code %d", code)
+			}
+		}
+		if n := len(a.turns.mu.users); n != 0 {
+			t.Errorf("%d users are left over", n)
 		}
 	})
 }
