@@ -20,7 +20,7 @@ func limitSettings(limits *Limits) []setting {
 	return []setting{
 		{"limits.maxInFlight", "max-requests-inflight", &limits.MaxInFlight, "`number` of requests under way at most, but for long-running ones, of which a user gets three quarters; 0 for no limit"},
 		{"limits.maxWatches", "max-watches", &limits.MaxWatches, "`number` of watches and other long-running requests at most, of which a user gets three quarters; 0 for no limit"},
-		{"limits.maxResumedWatches", "max-resumed-watches", &limits.MaxResumedWatches, "`number` of watches that the cluster continues at most because they begin before the cache's history; 0 for no limit"},
+		{"limits.maxResumedWatches", "max-resumed-watches", &limits.MaxResumedWatches, "`number` of watches that the cluster continues at most because they begin before the cache's history, of which a user gets three quarters; 0 for no limit"},
 		{"limits.maxConnections", "max-connections", &limits.MaxConnections, "`number` of open connections at most, and never above half of the files that the process may open"},
 		{"limits.maxStreams", "http2-max-streams-per-connection", &limits.MaxStreams, "`number` of concurrent requests on one HTTP/2 connection at most"},
 		{"limits.maxHeaderBytes", "max-header-bytes", &limits.MaxHeaderBytes, "`size` of a request's header at most"},
