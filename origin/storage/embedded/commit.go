@@ -129,7 +129,7 @@ func (e *Engine) change(ctx context.Context, c *change) (uint64, error) {
 		}
 	}
 	// If the commit loop did not have it yet, it never will.
-	if !c.state.CompareAndSwap(changeWaits, changeLeft) && errors.Is(err, storage.ErrUnavailable) {
+	if !c.state.CompareAndSwap(changeWaits, changeLeft) && (errors.Is(err, storage.ErrUnavailable) || errors.Is(err, storage.ErrClosed)) {
 		err = storage.Uncertain(err)
 	}
 	return 0, err
@@ -286,10 +286,15 @@ func (e *Engine) commit() {
 	clear(w.changed)
 	w.changed, w.compacted = w.changed[:0], 0
 	next := e.mu.revision + 1 // nobody else changes it
+	noRoom := e.guard.noRoom()
 	for _, c := range w.group {
-		if c.kind == changeCompact {
+		switch {
+		case c.kind == changeCompact:
 			e.stageCompact(c)
-		} else if e.stage(c, next) {
+		case noRoom != nil && c.kind == changePut && c.expect == 0 && e.held(c.key) == 0:
+			// It waited while the disk became full. What waits is more than the reserve.
+			c.err = noRoom
+		case e.stage(c, next):
 			next++
 		}
 	}

@@ -216,12 +216,36 @@ func (e *Engine) collect() bool {
 		return false
 	}
 	e.history.collected = next
-	if next == compacted && e.guard.isLow() {
-		// Tables are made smaller only when they are compacted with what was removed
-		// from them, and that is in memory until enough has come together.
-		e.background("flush", e.db.Flush())
+	if next == compacted && e.guard.noRoom() != nil {
+		e.background("give back", e.giveBack())
 	}
 	return next < compacted
+}
+
+// giveBack makes tables smaller by what was removed from them. Pebble does so when enough
+// has come together, which it never does when no more is written.
+func (e *Engine) giveBack() error {
+	if err := e.db.Flush(); err != nil {
+		return err
+	}
+	size, err := e.db.EstimateDiskUsage([]byte{0}, []byte{0xff})
+	if err != nil {
+		return err
+	}
+	usage, err := e.guard.FS.GetDiskUsage(e.dir)
+	if err != nil || usage.AvailBytes < size+leastReserve {
+		return err // the new tables would fill the disk beside the old ones
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() { // ends with this call
+		select {
+		case <-e.closing:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return e.db.Compact(ctx, []byte{0}, []byte{0xff}, false)
 }
 
 // remove adds to batch what the change that left the garbage made superfluous: the

@@ -112,7 +112,7 @@ func (e *Engine) state() (*state, error) {
 		return nil, err
 	}
 	defer release()
-	s := &state{available: e.Err() == nil, low: e.guard.isLow()}
+	s := &state{available: e.Err() == nil, low: e.guard.noRoom() != nil}
 	if s.available { // Pebble's lock may be held for ever by what is parked
 		s.disk = e.db.Metrics().DiskSpaceUsage()
 	}

@@ -77,6 +77,7 @@ func (g *guard) runLow(err error) {
 // provide makes the reserves that are missing, and returns whether both are there, or
 // cannot be had on this file system.
 func (g *guard) provide() bool {
+	var kept []string
 	for _, name := range []string{startReserve, runningReserve} {
 		err := g.allocate(name, reserveSize)
 		if name == startReserve && err != nil && full(err) {
@@ -85,6 +86,7 @@ func (g *guard) provide() bool {
 		}
 		switch {
 		case err == nil:
+			kept = append(kept, name)
 		case full(err):
 			g.mu.Lock()
 			g.runLow(err)
@@ -96,6 +98,11 @@ func (g *guard) provide() bool {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	for _, name := range kept {
+		if _, err := g.FS.Stat(g.PathJoin(g.dir, name)); err != nil {
+			return false // given up again meanwhile
+		}
+	}
 	if g.mu.low != nil {
 		g.mu.low = nil
 		g.log.Info("Store has room again", "dir", g.dir)
@@ -129,7 +136,7 @@ func (g *guard) allocate(name string, size int64) error {
 // it conflicts with what exists.
 func (e *Engine) refuses(c *change) error {
 	g := e.guard
-	if c.kind != changePut || !g.isLow() || c.expect == 0 && e.held(c.key) != 0 {
+	if c.kind != changePut || g.noRoom() == nil || c.expect == 0 && e.held(c.key) != 0 {
 		return nil
 	}
 	g.mu.Lock()
@@ -141,11 +148,11 @@ func (e *Engine) refuses(c *change) error {
 	return g.mu.low
 }
 
-// isLow reports whether there is no room.
-func (g *guard) isLow() bool {
+// noRoom returns why creations are refused, nil if they are not.
+func (g *guard) noRoom() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.mu.low != nil
+	return g.mu.low
 }
 
 // reserveLoop provides the reserves again when there is room.
