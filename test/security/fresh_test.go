@@ -1,6 +1,7 @@
 package security
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -17,11 +18,12 @@ func TestMostRecentWatchesWaitForNoProbe(t *testing.T) {
 			t.Fatal(a)
 		}
 	}
-	create("/api/v1/namespaces", `{"metadata":{"name":"most-recent"}}`)
-	create("/api/v1/namespaces/most-recent/configmaps", `{"metadata":{"name":"quiet"}}`)
-	const path = "/api/v1/namespaces/most-recent/configmaps?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+	ns := fmt.Sprintf("most-recent-%x", time.Now().UnixNano())
+	create("/api/v1/namespaces", `{"metadata":{"name":"`+ns+`"}}`)
+	create("/api/v1/namespaces/"+ns+"/configmaps", `{"metadata":{"name":"quiet"}}`)
+	path := "/api/v1/namespaces/" + ns + "/configmaps?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 	for range rounds {
-		create("/api/v1/namespaces/most-recent/secrets", `{"metadata":{"generateName":"other-"}}`)
+		create("/api/v1/namespaces/"+ns+"/secrets", `{"metadata":{"generateName":"other-"}}`)
 		before, _ := watch(ctx, t, g, path).until(ctx, t, "")
 		if len(before) != 1 || !strings.HasPrefix(before[0], "ADDED quiet@") {
 			t.Errorf("initial events %v", before)
