@@ -10,16 +10,19 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"math/big"
 	"net"
 	"os"
 	"path/filepath"
+	"sort"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -131,6 +134,35 @@ func TestCurrentRevisionIsShared(t *testing.T) {
 }
 
 // A lease that etcd does not know any more is asked for anew, once.
+// TestSlowPages: an etcd that needs long for a page is asked for less at a time, and is
+// not taken for one that does not answer.
+func TestSlowPages(t *testing.T) {
+	const keys = 500
+	f := startFake(t, nil)
+	e := f.open(t, nil)
+	e.requestTimeout = 300 * time.Millisecond
+	stop := make(chan struct{})
+	t.Cleanup(func() { close(stop) })
+	f.set(func() {
+		f.rangeOf = func(r *pb.RangeRequest) *pb.RangeResponse {
+			if r.Limit > 100 {
+				<-stop // large values over a slow link
+			}
+			resp := &pb.RangeResponse{Header: header(100), Count: keys}
+			first := sort.Search(keys, func(i int) bool { return fmt.Sprintf("/k/%03d", i) >= string(r.Key) })
+			for i := first; i < keys && int64(len(resp.Kvs)) < r.Limit; i++ {
+				resp.Kvs = append(resp.Kvs, &mvccpb.KeyValue{Key: fmt.Appendf(nil, "/k/%03d", i), ModRevision: 50})
+			}
+			resp.More = first+len(resp.Kvs) < keys
+			return resp
+		}
+	})
+	res, err := e.Range(t.Context(), storage.RangeOptions{Prefix: "/k/"})
+	if err != nil || len(res.KVs) != keys {
+		t.Errorf("%d keys, %v", len(res.KVs), err)
+	}
+}
+
 func TestLeaseLost(t *testing.T) {
 	f := startFake(t, nil)
 	e := f.open(t, nil)

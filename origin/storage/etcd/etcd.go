@@ -76,6 +76,8 @@ type Engine struct {
 	leases    leases
 	revisions flight.Group[struct{}, uint64]
 
+	requestTimeout time.Duration // requestTimeout, but in tests
+
 	// ctx ends when the engine is closed; all its goroutines and calls end with it.
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -108,7 +110,7 @@ func Open(ctx context.Context, opts Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{endpoints: strings.Join(opts.Endpoints, ","), log: opts.Logger, metrics: m}
+	e := &Engine{endpoints: strings.Join(opts.Endpoints, ","), log: opts.Logger, metrics: m, requestTimeout: requestTimeout}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	e.client, err = clientv3.New(cfg) // asks for a token, if there is a user
 	if err != nil {
@@ -212,7 +214,7 @@ func (e *Engine) begin(ctx context.Context) (context.Context, func(), error) {
 // bounded gives one request its time.
 func (e *Engine) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	e.mu.Lock()
-	limit := requestTimeout
+	limit := e.requestTimeout
 	if e.mu.unreachable {
 		limit = outageTimeout
 	}

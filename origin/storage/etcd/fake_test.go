@@ -34,6 +34,7 @@ type fake struct {
 	mu       sync.Mutex
 	revision int64                                            // guarded by mu
 	rangeErr error                                            // guarded by mu
+	rangeOf  func(*pb.RangeRequest) *pb.RangeResponse         // guarded by mu; called without it
 	txn      func(*pb.TxnRequest) (*pb.TxnResponse, error)    // guarded by mu
 	ranges   []*pb.RangeRequest                               // guarded by mu
 	grant    func(*pb.LeaseGrantRequest) (clientLease, error) // guarded by mu
@@ -114,8 +115,14 @@ func header(revision int64) *pb.ResponseHeader {
 
 func (f *fake) Range(_ context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	f.ranges = append(f.ranges, r)
+	rangeOf := f.rangeOf
+	f.mu.Unlock()
+	if rangeOf != nil && !r.CountOnly {
+		return rangeOf(r), nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if f.rangeErr != nil {
 		return nil, f.rangeErr
 	}

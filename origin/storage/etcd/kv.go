@@ -156,13 +156,17 @@ func (e *Engine) readRange(ctx context.Context, opts storage.RangeOptions) (stor
 		return storage.RangeResult{Revision: revisionRead(resp, rev)}, nil
 	}
 	var res storage.RangeResult
-	for {
-		limit := int64(pageSize)
+	for size := int64(pageSize); ; {
+		limit := size
 		if left := opts.Limit - int64(len(res.KVs)); opts.Limit > 0 && left < limit {
 			limit = left
 		}
 		resp, err := e.page(ctx, from, pageOptions(opts, to, rev, limit))
-		if err != nil {
+		switch {
+		case err != nil && limit > 1 && e.isSlow(ctx, err):
+			size = max(1, limit/10)
+			continue
+		case err != nil:
 			return storage.RangeResult{}, err
 		}
 		if res.KVs == nil {
@@ -192,6 +196,17 @@ func (e *Engine) page(ctx context.Context, from string, opts []clientv3.OpOption
 	ctx, cancel := e.bounded(ctx)
 	defer cancel()
 	return e.client.Get(ctx, from, opts...)
+}
+
+// isSlow reports whether a page took too long although etcd answers: its values are large, or the way is.
+func (e *Engine) isSlow(ctx context.Context, err error) bool {
+	if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) && !isTimeout(rpctypes.Error(err)) {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, outageTimeout)
+	defer cancel()
+	_, err = e.client.Get(ctx, compactRevKey, clientv3.WithCountOnly())
+	return err == nil
 }
 
 func pageOptions(opts storage.RangeOptions, to string, rev, limit int64) []clientv3.OpOption {
