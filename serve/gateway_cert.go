@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -49,10 +50,11 @@ func newGatewayCert(c *config.Gateway, log *slog.Logger) (*gatewayCert, error) {
 	}
 	g.material, err = pki.OpenServing(g.dir, options)
 	var path *os.PathError
+	var call *os.SyscallError // a file system without locks
 	switch {
 	case err == nil:
 		return g, nil
-	case c.CertDir == "" && errors.As(err, &path):
+	case c.CertDir == "" && (errors.As(err, &path) || errors.As(err, &call)):
 		log.Info("a generated CA is not kept", "err", err)
 		return nil, nil
 	}
@@ -66,7 +68,10 @@ func (g *gatewayCert) kubeconfig(listener net.Addr) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	path, err := filepath.Abs(filepath.Join(g.dir, kubeconfig))
+	address := net.JoinHostPort(clientHost(g.host), port)
+	// Gateways of several clusters may share the folder, and a shell that was told of one
+	// must not be led to another.
+	path, err := filepath.Abs(filepath.Join(g.dir, kubeconfig+"-"+fileName(address)))
 	if err != nil {
 		return "", err
 	}
@@ -86,5 +91,15 @@ func (g *gatewayCert) kubeconfig(listener net.Addr) (string, error) {
 		}
 		list += string(filepath.ListSeparator) + file
 	}
-	return list, g.material.WriteClusterKubeconfig(path, "https://"+net.JoinHostPort(clientHost(g.host), port), user)
+	return list, g.material.WriteClusterKubeconfig(path, "https://"+address, user)
+}
+
+// fileName is an address as a part of a file's name.
+func fileName(address string) string {
+	return strings.Map(func(r rune) rune {
+		if strings.ContainsRune("[]:%/\\", r) {
+			return '-'
+		}
+		return r
+	}, address)
 }

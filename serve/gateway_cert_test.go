@@ -48,8 +48,11 @@ func TestGatewayCert(t *testing.T) {
 	if merged.Host != "https://127.0.0.1:8443" || merged.BearerToken != "secret" || string(merged.CAData) != string(first.material.CA.CertPEM) {
 		t.Errorf("%s, token %q", merged.Host, merged.BearerToken)
 	}
+	if other, err := again.kubeconfig(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 9443}); err != nil || other == list {
+		t.Errorf("a gateway of another address overwrites %s (%v)", other, err)
+	}
 	files, err := filepath.Glob(filepath.Join(dir, "*"))
-	if err != nil || len(files) != 6 { // CA and certificate with their keys, kubeconfig, lock
+	if err != nil || len(files) != 7 { // CA and certificate with their keys, two kubeconfigs, lock
 		t.Errorf("%v, %v", files, err)
 	}
 	for _, file := range files {
