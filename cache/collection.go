@@ -221,7 +221,9 @@ func (c *Collection) State() State {
 	if reason := c.end.reason(); reason != nil {
 		return State{Phase: Stopped, Err: reason}
 	}
-	return c.feed.health.state(c.feed.source.LastContact(), c.limits.StaleAfter)
+	state := c.feed.health.state(c.feed.source.LastContact(), c.limits.StaleAfter)
+	state.Delay = c.feed.source.Delay()
+	return state
 }
 
 // Closed is closed when the collection has stopped for good; State then has the

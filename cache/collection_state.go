@@ -37,6 +37,9 @@ type State struct {
 	// LastContact is the last sign of life of the feed's connection, the zero
 	// time before the first; for a broken feed never after the break.
 	LastContact time.Time
+	// Delay is for how long what the feed brings is under way, at least (see
+	// Source.Delay): a feed may be slow and alive.
+	Delay time.Duration
 	// Err is why it is stale or stopped, while starting why the last attempt
 	// failed, and for a synced collection that is just not being fed why.
 	Err error

@@ -161,6 +161,9 @@ type Source interface {
 	// LastContact tells the unix time in nanoseconds at which the connection
 	// that feeds come through last gave a sign of life.
 	LastContact() int64
+	// Delay is for how long what the source sends is under way, at least, as far as that
+	// was measured lately. It does not wait.
+	Delay() time.Duration
 }
 
 // ReferenceSource is a Source that can tell which objects there are, and in which

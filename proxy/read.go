@@ -244,20 +244,25 @@ func (g *Gateway) holds(ctx context.Context, x *exchange, c *cache.Collection) b
 	if state.Phase != cache.Synced {
 		return false
 	}
-	if age := time.Since(state.LastContact); g.Consistency.MaxStaleness > 0 && age > g.Consistency.MaxStaleness {
+	if age := max(time.Since(state.LastContact), state.Delay); g.Consistency.MaxStaleness > 0 && age > g.Consistency.MaxStaleness {
 		return false
 	}
 	return g.session.hold(ctx, c) == nil
 }
 
-// markStale says how old an answer of a stale collection is (RFC 9111).
+// lateAfter is from which delay on answers from the cache say how old they are.
+const lateAfter = 2 * time.Second
+
+// markStale says how old an answer of a stale or late collection is (RFC 9111).
 func markStale(resp *api.Response, c *cache.Collection) {
 	state := c.State()
-	if state.Phase != cache.Stale {
+	age := state.Delay
+	if state.Phase == cache.Stale {
+		age = max(age, time.Since(state.Since), 0)
+	} else if age < lateAfter {
 		return
 	}
-	age := max(0, int64(time.Since(state.Since)/time.Second))
-	resp.Header.Add("Age", strconv.FormatInt(age, 10))
+	resp.Header.Add("Age", strconv.FormatInt(int64(age/time.Second), 10))
 	resp.Header.Add("Warning", `110 kubeweir "Response is Stale"`)
 }
 

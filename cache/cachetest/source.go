@@ -43,6 +43,7 @@ type Source struct {
 		streams        map[*stream]struct{}
 		faults         faults
 		frozen         time.Time // of the last contact, while silent
+		delay          time.Duration
 		calls          []string
 		server         string
 		asked          int
@@ -332,6 +333,20 @@ func (s *Source) Asked() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mu.asked
+}
+
+// SetDelay says for how long events are under way.
+func (s *Source) SetDelay(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.delay = d
+}
+
+// Delay implements cache.Source.
+func (s *Source) Delay() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.delay
 }
 
 // LastContact implements cache.Source.

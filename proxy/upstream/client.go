@@ -34,6 +34,7 @@ type Client struct {
 	metrics  *metrics
 	contacts *contacts
 	life     *life
+	pulse    *pulse
 	local    *local // set when the upstream is in this process
 
 	// Over HTTP/2 where the upstream offers it; direct ones over HTTP/1.1, a
@@ -76,6 +77,7 @@ func New(opts Options) (*Client, error) {
 		c.log = slog.New(slog.DiscardHandler)
 	}
 	c.life = &life{contacts: c.contacts, now: time.Now, log: c.log, probe: c.probe}
+	c.pulse = &pulse{now: time.Now, ask: c.sendPulse}
 	c.panics = contain.New(opts.Registerer, c.log)
 	var err error
 	if c.metrics, err = newMetrics(opts.Registerer, c.contacts, c.life); err != nil {

@@ -110,6 +110,14 @@ func (s *Source) LastContact() int64 {
 	return s.c.contacts.oldest()
 }
 
+// Delay implements cache.Source.
+func (s *Source) Delay() time.Duration {
+	if s.c.local != nil {
+		return 0
+	}
+	return s.c.pulse.delay()
+}
+
 // get lists res at path; an answer other than 200 is an error.
 func (s *Source) get(ctx context.Context, res *cache.Resource, p purpose, accept, path string, query url.Values) (*answer, error) {
 	encoding := "identity"

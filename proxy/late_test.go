@@ -1,0 +1,18 @@
+package proxy
+
+import (
+	"testing"
+	"time"
+)
+
+// A feed may be slow and alive: every late byte is a sign of life.
+func TestLateAnswersSayHowOldTheyAre(t *testing.T) {
+	b := newGatewayBench(t, nil)
+	for delay, want := range map[time.Duration]string{0: "", time.Second: "", 29 * time.Second: "29"} {
+		b.source.SetDelay(delay)
+		status, _, h := b.do("GET /api/v1/pods?resourceVersion=0")
+		if status != 200 || h.Get("Age") != want || (h.Get("Warning") != "") != (want != "") {
+			t.Errorf("%v late: %d, %v", delay, status, h)
+		}
+	}
+}

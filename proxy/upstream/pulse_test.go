@@ -1,0 +1,52 @@
+package upstream
+
+import (
+	"net/http"
+	"testing"
+	"time"
+)
+
+func TestPulse(t *testing.T) {
+	now, asked := time.Unix(1000, 0), 0
+	p := &pulse{now: func() time.Time { return now }, ask: func() { asked++ }}
+	expect := func(after, want time.Duration, wantAsked int) {
+		t.Helper()
+		now = now.Add(after)
+		if got := p.delay(); got != want || asked != wantAsked {
+			t.Errorf("%v after %d requests, want %v after %d", got, asked, want, wantAsked)
+		}
+	}
+	expect(0, 0, 1)
+	expect(20*time.Second, 20*time.Second, 1) // no answer yet
+	now = now.Add(9 * time.Second)
+	p.ended(true)
+	expect(0, 29*time.Second, 2) // and asked again
+	now = now.Add(time.Millisecond)
+	p.ended(true)
+	expect(time.Second, time.Millisecond, 2)
+	expect(pulsePeriod, time.Millisecond, 3)
+	p.ended(false)
+	expect(0, time.Millisecond, 3)
+	expect(time.Hour, 0, 4) // what was an hour ago says nothing
+}
+
+// TestPulseIsAnswered by Go's server itself, over both protocols.
+func TestPulseIsAnswered(t *testing.T) {
+	for name, options := range map[string][]serverOption{"HTTP/2": nil, "HTTP/1.1": {http1Only}} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t, func(http.ResponseWriter, *http.Request) { t.Error("the handler was asked") }, options...)
+			c := s.client(t)
+			c.pulse.delay()
+			deadline := time.Now().Add(10 * time.Second)
+			for c.pulse.underWay.Load() {
+				if time.Now().After(deadline) {
+					t.Fatal("no answer")
+				}
+				time.Sleep(time.Millisecond)
+			}
+			if c.pulse.took.Load() == 0 {
+				t.Error("the request failed")
+			}
+		})
+	}
+}
