@@ -25,7 +25,8 @@ type Gateway struct {
 	Profiling Profiling `json:"profiling"`
 	// CacheAggregatedGroups are API groups that are cached although aggregated API
 	// servers serve them. Others are forwarded, because such a server may answer each
-	// user differently; these must answer everybody alike whom RBAC lets read them.
+	// user differently; these must answer everybody alike whom RBAC lets read them, and
+	// their lists must be as kube-apiserver's: without kind and apiVersion in the items.
 	CacheAggregatedGroups []string `json:"cacheAggregatedGroups"`
 
 	// CertDir is where a generated CA and serving certificate are kept over restarts,

@@ -30,7 +30,7 @@ func (g *Gateway) settings() []setting {
 		{"sidecarHosts", "sidecar-hosts", &g.SidecarHosts, "host `names` by which --insecure-listen may be called besides localhost"},
 		{"adminListen", "admin-listen", &g.AdminListen, "`host:port` of metrics, health and profiles; \"\" for none"},
 		{"profiling", "profiling", &g.Profiling, "whether the admin listener serves /debug/pprof (`choice`): true, false, or auto, which is true on a loopback address"},
-		{"cacheAggregatedGroups", "cache-aggregated-groups", &g.CacheAggregatedGroups, "API `groups` of aggregated API servers that answer everybody alike, to be cached; others are forwarded"},
+		{"cacheAggregatedGroups", "cache-aggregated-groups", &g.CacheAggregatedGroups, "API `groups` of aggregated API servers that answer everybody alike, and whose lists have no kind in their items, to be cached; others are forwarded"},
 		{"certDir", "cert-dir", &g.CertDir, "`folder` where a generated CA and certificate are kept over restarts, with a kubeconfig that knows them (default the folder kubeweir in the user's cache folder)"},
 	}, tlsSettings(&g.TLS), []setting{
 		{"authentication.anonymous", "anonymous-auth", &authn.Anonymous, "let requests without credentials in as system:anonymous"},
