@@ -1,18 +1,14 @@
 package security
 
 import (
-	"context"
 	"crypto/tls"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"strings"
 	"sync"
 	"testing"
-
-	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
 // faultyUpstream stands between one gateway and kube, and does what a test wants to go wrong.
@@ -118,25 +114,4 @@ func (c freezingConn) Read(p []byte) (int, error) {
 func (c freezingConn) Write(p []byte) (int, error) {
 	c.f.wait()
 	return c.Conn.Write(p)
-}
-
-// startGatewayAt is startGateway in front of another address.
-func startGatewayAt(t *testing.T, upstream string, args ...string) *realkube.Gateway {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), startTime)
-	defer cancel()
-	g, err := realkube.StartGatewayWith(ctx, kube, realkube.GatewayOptions{Upstream: upstream, ExtraArgs: args})
-	must(t, err)
-	t.Cleanup(func() {
-		panicked := g.Panicked()
-		g.Close()
-		if panicked {
-			t.Error("the gateway panicked")
-		}
-		if t.Failed() {
-			lines := strings.Split(strings.TrimRight(g.Log(), "\n"), "\n")
-			t.Logf("end of the gateway's log:\n%s", strings.Join(lines[max(0, len(lines)-60):], "\n"))
-		}
-	})
-	return g
 }

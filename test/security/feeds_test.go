@@ -41,30 +41,13 @@ func fill(ctx context.Context, t *testing.T, namespace string, n int) {
 	}
 }
 
-// gatewayBehind starts a gateway that reaches kube-apiserver through something else.
-func gatewayBehind(ctx context.Context, t *testing.T, upstream string) *realkube.Gateway {
-	t.Helper()
-	g, err := realkube.StartGatewayWith(ctx, kube, realkube.GatewayOptions{Upstream: upstream})
-	must(t, err)
-	t.Cleanup(func() {
-		g.Close()
-		if g.Panicked() {
-			t.Error("the gateway panicked")
-		}
-		if t.Failed() {
-			t.Logf("the gateway's log:\n%s", g.Log())
-		}
-	})
-	return g
-}
-
 // A streaming list that kube-apiserver ends early, cleanly, is not the state of the cluster: informers that believe an
 // empty list delete everything.
 func TestListThatUpstreamEndsEarlyIsNeverServed(t *testing.T) {
 	ctx := deadline(t, time.Minute)
 	const objects = 40
 	fill(ctx, t, "ends-early", objects)
-	g := gatewayBehind(ctx, t, endingProxy(t, "/configmaps", 10))
+	g := startGatewayAt(t, endingProxy(t, "/configmaps", 10))
 	for range 20 {
 		for _, query := range []string{"?resourceVersion=0", "?resourceVersion=0&limit=500"} {
 			a := do(ctx, t, g.URL(), kube.AdminToken(), "GET", "/api/v1/namespaces/ends-early/configmaps"+query, "")
@@ -168,7 +151,7 @@ func TestFeedsDoNotSleepOnAfterAnOutage(t *testing.T) {
 	ctx := deadline(t, time.Minute)
 	fill(ctx, t, "outage", 1)
 	cable := newCable(t)
-	g := gatewayBehind(ctx, t, cable.url)
+	g := startGatewayAt(t, cable.url)
 	resources := []string{"configmaps", "secrets", "services", "endpoints", "serviceaccounts", "persistentvolumeclaims"}
 	holds := func(resource, name string) bool {
 		a := do(ctx, t, g.URL(), kube.AdminToken(), "GET", "/api/v1/namespaces/outage/"+resource+"/"+name+"?resourceVersion=0", "")

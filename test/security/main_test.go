@@ -58,12 +58,16 @@ func run(m *testing.M) (int, error) {
 // when the test fails.
 func startGateway(t *testing.T, args ...string) *realkube.Gateway {
 	t.Helper()
+	return startGatewayAt(t, kube.URL(), args...)
+}
+
+// startGatewayAt is startGateway for what reaches kube at another address.
+func startGatewayAt(t *testing.T, upstream string, args ...string) *realkube.Gateway {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startTime)
 	defer cancel()
-	g, err := realkube.StartGateway(ctx, kube, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g, err := realkube.StartGatewayWith(ctx, kube, realkube.GatewayOptions{Upstream: upstream, ExtraArgs: args})
+	must(t, err)
 	t.Cleanup(func() {
 		panicked := g.Panicked()
 		g.Close()
