@@ -1,0 +1,36 @@
+package rbac
+
+// builtin are the resources that kube-apiserver 1.36 has built in, serves unless told
+// otherwise, and can list and watch. test/deploy/rbac compares them with its discovery.
+func builtin() map[string][]string {
+	return map[string][]string{
+		"": {
+			"configmaps", "endpoints", "events", "limitranges", "namespaces", "nodes", "persistentvolumeclaims",
+			"persistentvolumes", "pods", "podtemplates", "replicationcontrollers", "resourcequotas", "secrets",
+			"serviceaccounts", "services",
+		},
+		"admissionregistration.k8s.io": {
+			"mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "mutatingwebhookconfigurations",
+			"validatingadmissionpolicies", "validatingadmissionpolicybindings", "validatingwebhookconfigurations",
+		},
+		"apiextensions.k8s.io":         {"customresourcedefinitions"},
+		"apiregistration.k8s.io":       {"apiservices"},
+		"apps":                         {"controllerrevisions", "daemonsets", "deployments", "replicasets", "statefulsets"},
+		"autoscaling":                  {"horizontalpodautoscalers"},
+		"batch":                        {"cronjobs", "jobs"},
+		"certificates.k8s.io":          {"certificatesigningrequests"},
+		"coordination.k8s.io":          {"leases"},
+		"discovery.k8s.io":             {"endpointslices"},
+		"events.k8s.io":                {"events"},
+		"flowcontrol.apiserver.k8s.io": {"flowschemas", "prioritylevelconfigurations"},
+		"networking.k8s.io":            {"ingressclasses", "ingresses", "ipaddresses", "networkpolicies", "servicecidrs"},
+		"node.k8s.io":                  {"runtimeclasses"},
+		"policy":                       {"poddisruptionbudgets"},
+		"rbac.authorization.k8s.io":    {"clusterrolebindings", "clusterroles", "rolebindings", "roles"},
+		"resource.k8s.io":              {"deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices"},
+		"scheduling.k8s.io":            {"priorityclasses"},
+		"storage.k8s.io": {
+			"csidrivers", "csinodes", "csistoragecapacities", "storageclasses", "volumeattachments", "volumeattributesclasses",
+		},
+	}
+}

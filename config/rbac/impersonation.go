@@ -1,0 +1,71 @@
+package rbac
+
+import (
+	rbacv1 "k8s.io/api/rbac/v1"
+
+	"github.com/kubeweir/kubeweir/config"
+)
+
+// A client with a token is forwarded with it. Of one that is known by a certificate, or
+// by an authenticating proxy's word, the gateway has nothing to pass on, and names it in
+// Impersonate-* headers: the user, its groups, its UID if it has one, and its extra
+// fields. A certificate always has the extra field credential-id; a proxy may name any,
+// for which RBAC has no wildcard but that of all resources in the API group.
+
+func impersonationRules(c *config.Gateway, constrained bool) []Rule {
+	attributes := []string{"uids", credentialID}
+	if c.Authentication.RequestHeader.CAFile != "" {
+		attributes = []string{"*"}
+	}
+	if constrained {
+		return constrainedRules(attributes)
+	}
+	return []Rule{
+		{policy([]string{"impersonate"}, "", "groups", "serviceaccounts", "users"), []string{
+			"Clients without a token (certificates, authenticating proxies) are forwarded by impersonation.",
+			"Without it what the cache does not answer is 503 for them. It is as good as cluster-admin: whoever has the",
+			"gateway's token can be anybody. Narrow it with resourceNames, or print rules with --constrained-impersonation.",
+		}},
+		{policy([]string{"impersonate"}, authenticationGroup, attributes...), []string{
+			"UID and extra fields of those clients; every certificate has the field credential-id.",
+		}},
+	}
+}
+
+// forwardedVerbs are the verbs of requests to resources, pathVerbs those to other paths.
+func forwardedVerbs() []string {
+	return []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
+}
+
+func pathVerbs() []string { return []string{"get"} }
+
+// constrainedRules are those of KEP-5284: to be such a user at all, and what may be done
+// as one. The mode user-info is for all users but nodes and service accounts, for which
+// the modes of their own take a name without groups and extra fields. Nobody can be in
+// system:masters by it.
+func constrainedRules(attributes []string) []Rule {
+	const mode = "user-info"
+	who := policy([]string{"impersonate:" + mode}, authenticationGroup, attributes...)
+	if attributes[0] != "*" {
+		who.Resources = append([]string{"groups", "users"}, attributes...)
+	}
+	on := func(verbs []string) (out []string) {
+		for _, verb := range verbs {
+			out = append(out, "impersonate-on:"+mode+":"+verb)
+		}
+		return out
+	}
+	return []Rule{
+		{who, []string{
+			"Clients without a token (certificates, authenticating proxies) are forwarded by impersonation, constrained",
+			"(KEP-5284): not of nodes, service accounts and the group system:masters, who have to come with tokens, or",
+			"directly. Without it what the cache does not answer is 503 for those clients.",
+		}},
+		{policy(on(forwardedVerbs()), "*", "*"), []string{
+			"What may be done as one of them; take away what they need not do.",
+		}},
+		{rbacv1.PolicyRule{Verbs: on(pathVerbs()), NonResourceURLs: []string{"*"}}, []string{
+			"The same for paths that are no resources: discovery, OpenAPI, /version, /metrics.",
+		}},
+	}
+}

@@ -1,0 +1,122 @@
+package rbac
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+)
+
+// Names are those of the objects of a manifest.
+type Names struct {
+	// Role is the ClusterRole and the ClusterRoleBinding.
+	Role string
+	// ServiceAccount, in Namespace, is who the gateway is.
+	ServiceAccount, Namespace string
+}
+
+// DefaultNames are the names that `kubeweir rbac` gives, as the manifests of the
+// project do.
+func DefaultNames() Names {
+	return Names{Role: "kubeweir-gateway", ServiceAccount: "kubeweir", Namespace: "kubeweir"}
+}
+
+// WriteYAML writes a ServiceAccount, a ClusterRole of the rules with what each is for,
+// and the binding of the two. It does not write the namespace.
+func WriteYAML(out io.Writer, n Names, rules []Rule) error {
+	w := &yamlWriter{out: out}
+	w.object("v1", "ServiceAccount", n.ServiceAccount, n.Namespace)
+	w.linef("---")
+	w.object(rbacGroup+"/v1", "ClusterRole", n.Role, "")
+	w.linef("rules:")
+	for i := range rules {
+		w.rule(&rules[i])
+	}
+	w.linef("---")
+	w.object(rbacGroup+"/v1", "ClusterRoleBinding", n.Role, "")
+	w.linef("roleRef:")
+	w.linef("  apiGroup: %s", rbacGroup)
+	w.linef("  kind: ClusterRole")
+	w.linef("  name: %s", scalar(n.Role))
+	w.linef("subjects:")
+	w.linef("- kind: ServiceAccount")
+	w.linef("  name: %s", scalar(n.ServiceAccount))
+	w.linef("  namespace: %s", scalar(n.Namespace))
+	return w.err
+}
+
+// yamlWriter writes lines until the first error. Encoders of YAML write no comments.
+type yamlWriter struct {
+	out io.Writer
+	err error
+}
+
+func (w *yamlWriter) linef(format string, args ...any) {
+	if w.err == nil {
+		_, w.err = fmt.Fprintf(w.out, format+"\n", args...)
+	}
+}
+
+func (w *yamlWriter) object(apiVersion, kind, name, namespace string) {
+	w.linef("apiVersion: %s", apiVersion)
+	w.linef("kind: %s", kind)
+	w.linef("metadata:")
+	w.linef("  name: %s", scalar(name))
+	if namespace != "" {
+		w.linef("  namespace: %s", scalar(namespace))
+	}
+	w.linef("  labels:")
+	w.linef("    app.kubernetes.io/name: kubeweir")
+	w.linef("    app.kubernetes.io/component: gateway")
+}
+
+func (w *yamlWriter) rule(r *Rule) {
+	for _, line := range r.For {
+		w.linef("# %s", line)
+	}
+	item := "- "
+	for _, field := range []struct {
+		name   string
+		values []string
+	}{
+		{"apiGroups", r.APIGroups}, {"resources", r.Resources}, {"nonResourceURLs", r.NonResourceURLs}, {"verbs", r.Verbs},
+	} {
+		if len(field.values) > 0 {
+			w.list(item+field.name, field.values)
+			item = "  "
+		}
+	}
+}
+
+// width is how long a list in one line may be.
+const width = 100
+
+// list writes a list in one line, or an item to a line if that is too long.
+func (w *yamlWriter) list(name string, values []string) {
+	quoted := make([]string, len(values))
+	for i, v := range values {
+		quoted[i] = scalar(v)
+	}
+	if line := name + ": [" + strings.Join(quoted, ", ") + "]"; len(line) <= width {
+		w.linef("%s", line)
+		return
+	}
+	w.linef("%s:", name)
+	for _, v := range quoted {
+		w.linef("  - %s", v)
+	}
+}
+
+// scalar quotes what YAML would not read as the same string: nothing, "*", numbers,
+// what has a colon or looks like true.
+func scalar(s string) string {
+	plain := s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789.-/") == "" && s[0] >= 'a' && s[0] <= 'z'
+	switch s {
+	case "true", "false", "null", "yes", "no", "on", "off", "y", "n":
+		plain = false
+	}
+	if plain {
+		return s
+	}
+	return strconv.Quote(s)
+}

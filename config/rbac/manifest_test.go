@@ -1,0 +1,65 @@
+package rbac
+
+import (
+	"errors"
+	"io"
+	"reflect"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubeweir/kubeweir/config"
+)
+
+// TestWriteYAML: what is written is read as what was meant, by a strict reader, and says
+// of each rule what it is for.
+func TestWriteYAML(t *testing.T) {
+	cfg := config.Default()
+	cfg.Authentication.ClientCAFile = "ca.crt"
+	for _, options := range []Options{{}, {Resources: []string{"*", "secrets"}}, {ConstrainedImpersonation: true}} {
+		rules, err := Rules(cfg, options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out strings.Builder
+		names := Names{Role: "true", ServiceAccount: "0", Namespace: "kube-system"}
+		if err := WriteYAML(&out, names, rules); err != nil {
+			t.Fatal(err)
+		}
+		var account corev1.ServiceAccount
+		var role rbacv1.ClusterRole
+		var binding rbacv1.ClusterRoleBinding
+		documents := strings.Split(out.String(), "---\n")
+		for i, object := range []any{&account, &role, &binding} {
+			if err := yaml.UnmarshalStrict([]byte(documents[i]), object); err != nil {
+				t.Fatalf("%v in\n%s", err, documents[i])
+			}
+		}
+		if len(documents) != 3 || account.Name != "0" || account.Namespace != "kube-system" || role.Name != "true" ||
+			!reflect.DeepEqual(role.Rules, Policy(rules)) {
+			t.Errorf("%s", out.String())
+		}
+		if want := []rbacv1.Subject{{Kind: "ServiceAccount", Name: "0", Namespace: "kube-system"}}; !reflect.DeepEqual(binding.Subjects, want) ||
+			binding.RoleRef != (rbacv1.RoleRef{APIGroup: rbacGroup, Kind: "ClusterRole", Name: "true"}) {
+			t.Errorf("%+v", binding)
+		}
+		for line := range strings.Lines(out.String()) {
+			if len(line) > 130 {
+				t.Errorf("a long line: %s", line)
+			}
+		}
+		// The way kubectl divides documents.
+		for decoder := utilyaml.NewYAMLOrJSONDecoder(strings.NewReader(out.String()), 4096); ; {
+			var object map[string]any
+			if err := decoder.Decode(&object); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil || object["kind"] == nil {
+				t.Fatal(object, err)
+			}
+		}
+	}
+}

@@ -1,0 +1,154 @@
+package rbac
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+const (
+	// Default among the resources stands for all that are built into Kubernetes but
+	// Secrets.
+	Default = "default"
+	// Everything is all resources of all groups, Secrets among them.
+	Everything = "*"
+)
+
+// Resources are what is to be cached: plural names by API group, or "*".
+type Resources struct{ byGroup map[string]map[string]bool }
+
+// ParseResources reads names as `kubeweir rbac --resources` takes them: "pods",
+// "deployments.apps", "*.cert-manager.io" for all of a group, Default and Everything.
+// No names are Default.
+func ParseResources(names []string) (*Resources, error) {
+	r := &Resources{byGroup: make(map[string]map[string]bool)}
+	if len(names) == 0 {
+		names = []string{Default}
+	}
+	for _, name := range names {
+		if err := r.parse(name); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// resourceName is a plural with a group or without, or "*" with a group.
+var resourceName = regexp.MustCompile(`^(\*\.|[a-z0-9]([-a-z0-9]*[a-z0-9])?\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
+
+// version is what kubectl allows between resource and group.
+var version = regexp.MustCompile(`^v[0-9]+((alpha|beta)[0-9]+)?(\.|$)`)
+
+func (r *Resources) parse(name string) error {
+	resource, group, grouped := strings.Cut(name, ".")
+	switch {
+	case name == Default:
+		r.addBuiltin()
+		return nil
+	case name == Everything:
+		r.add(Everything, Everything)
+		return nil
+	case strings.Contains(name, "/"):
+		return fmt.Errorf("%q: give the plural name with its group, such as pods or deployments.apps, without version or subresource", name)
+	case !resourceName.MatchString(name):
+		return fmt.Errorf("%q is not a resource; give plural names such as pods, deployments.apps or *.cert-manager.io, %s, or %s for everything", name, Default, Everything)
+	case grouped && version.MatchString(group):
+		return fmt.Errorf("%q names a version, which rights know nothing of; write %s", name, withGroup(resource, version.ReplaceAllString(group, "")))
+	case resource == Everything:
+		r.addGroup(group)
+		return nil
+	}
+	known, builtinGroup := builtin()[group]
+	if builtinGroup && !slices.Contains(known, resource) {
+		return unknownResource(name, resource, group)
+	}
+	r.add(group, resource)
+	return nil
+}
+
+// unknownResource is the error about a name that no built-in group has.
+func unknownResource(name, resource, group string) error {
+	var similar []string
+	for _, g := range slices.Sorted(maps.Keys(builtin())) {
+		for _, plural := range builtin()[g] {
+			if plural == resource || plural == resource+"s" || plural == resource+"es" {
+				similar = append(similar, withGroup(plural, g))
+			}
+		}
+	}
+	where := "the core group has no such resource that can be watched"
+	if group != "" {
+		where = "the group " + group + " has no such resource that can be watched"
+	}
+	if len(similar) > 0 {
+		return fmt.Errorf("%q: %s; did you mean %s?", name, where, strings.Join(similar, " or "))
+	}
+	return fmt.Errorf("%q: %s; those of other groups are written with the group, such as certificates.cert-manager.io", name, where)
+}
+
+func withGroup(resource, group string) string {
+	if group == "" {
+		return resource
+	}
+	return resource + "." + group
+}
+
+func (r *Resources) add(group, resource string) {
+	if r.byGroup[group] == nil {
+		r.byGroup[group] = make(map[string]bool)
+	}
+	r.byGroup[group][resource] = true
+}
+
+func (r *Resources) addGroup(group string) { r.add(group, Everything) }
+
+func (r *Resources) addBuiltin() {
+	for group, resources := range builtin() {
+		for _, resource := range resources {
+			if group != "" || resource != "secrets" {
+				r.add(group, resource)
+			}
+		}
+	}
+}
+
+// covers reports whether all of a group are among r.
+func (r *Resources) covers(group string) bool {
+	return r.byGroup[Everything][Everything] || r.byGroup[group][Everything]
+}
+
+func (r *Resources) has(group, resource string) bool {
+	return r.covers(group) || r.byGroup[group][resource]
+}
+
+// Secrets reports whether Secrets are among r.
+func (r *Resources) Secrets() bool { return r.has("", "secrets") }
+
+// rules are one for each group, or one for everything, without what others have.
+func (r *Resources) rules(others followed) (rules []Rule) {
+	if r.covers(Everything) {
+		return []Rule{{policy(readVerbs(), Everything, Everything), []string{"Everything is cached, Secrets too, and whatever the gateway follows for itself."}}}
+	}
+	for _, group := range slices.Sorted(maps.Keys(r.byGroup)) {
+		names := []string{Everything}
+		if !r.covers(group) {
+			names = slices.DeleteFunc(slices.Sorted(maps.Keys(r.byGroup[group])), func(name string) bool { return others.has(group, name) })
+		}
+		if len(names) == 0 {
+			continue
+		}
+		rule := Rule{PolicyRule: policy(readVerbs(), group, names...)}
+		if len(rules) == 0 {
+			rule.For = []string{
+				"What is cached. Without its rule a resource is forwarded, each request as its client.",
+			}
+		}
+		if group == "" && r.Secrets() {
+			rule.For = append(rule.For, "Secrets are in the gateway's memory then, and whoever has its token can read them all.")
+		}
+		rules = append(rules, rule)
+	}
+	return rules
+}

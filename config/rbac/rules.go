@@ -1,0 +1,169 @@
+package rbac
+
+import (
+	"slices"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+
+	"github.com/kubeweir/kubeweir/config"
+)
+
+// Options say what a gateway's rights are to be, beside its configuration.
+type Options struct {
+	// Resources are what is to be cached, see ParseResources; none stands for Default.
+	Resources []string
+	// ConstrainedImpersonation asks for the rules of KEP-5284 (Kubernetes 1.36, and 1.35
+	// with the feature gate ConstrainedImpersonation) instead of the verb impersonate.
+	ConstrainedImpersonation bool
+}
+
+// Rule is a rule of a ClusterRole, and why it is there.
+type Rule struct {
+	rbacv1.PolicyRule
+	// For says what the rule is for and what happens without it, in one or more lines.
+	For []string
+}
+
+const (
+	authenticationGroup = "authentication.k8s.io"
+	authorizationGroup  = "authorization.k8s.io"
+	rbacGroup           = "rbac.authorization.k8s.io"
+	extensionsGroup     = "apiextensions.k8s.io"
+	registrationGroup   = "apiregistration.k8s.io"
+
+	// credentialID is what an API server adds to everybody who comes with a certificate.
+	credentialID = "userextras/authentication.kubernetes.io/credential-id"
+)
+
+// Rules are the rules of the ClusterRole of a gateway that is configured by c. The
+// error is about Options.Resources.
+//
+// What every authenticated client may do is not among them: a cluster lets them read
+// /version, discovery and OpenAPI (system:discovery, system:public-info-viewer).
+func Rules(c *config.Gateway, o Options) ([]Rule, error) {
+	cached, err := ParseResources(o.Resources)
+	if err != nil {
+		return nil, err
+	}
+	for _, group := range c.CacheAggregatedGroups {
+		cached.addGroup(group)
+	}
+	followed := followedBy(c)
+	rules := cached.rules(followed)
+	rules = append(rules, followed.rules(cached)...)
+	if !asksWhoClientsAre(c) {
+		return rules, nil
+	}
+	rules = append(rules, reviewRules()...)
+	if impersonates(c) {
+		rules = append(rules, impersonationRules(c, o.ConstrainedImpersonation)...)
+	}
+	return rules, nil
+}
+
+// Policy are the rules as a ClusterRole has them.
+func Policy(rules []Rule) []rbacv1.PolicyRule {
+	policy := make([]rbacv1.PolicyRule, 0, len(rules))
+	for i := range rules {
+		policy = append(policy, rules[i].PolicyRule)
+	}
+	return policy
+}
+
+// asksWhoClientsAre reports whether there are clients with identities of their own: on
+// the plaintext listener everybody is the gateway.
+func asksWhoClientsAre(c *config.Gateway) bool { return c.Listen != "" }
+
+// impersonates reports whether there are clients whose credentials cannot be passed on.
+func impersonates(c *config.Gateway) bool {
+	return c.Authentication.ClientCAFile != "" || c.Authentication.RequestHeader.CAFile != ""
+}
+
+// own is a resource that the gateway lists and watches for itself.
+type own struct{ group, resource string }
+
+// ownResources are some of them, with what they are for.
+type ownResources struct {
+	resources []own
+	purpose   []string
+}
+
+// followed is all of them.
+type followed []ownResources
+
+// followedBy are those that a gateway configured by c follows.
+func followedBy(c *config.Gateway) followed {
+	all := followed{
+		{[]own{{extensionsGroup, "customresourcedefinitions"}}, []string{
+			"Which custom resources there are, and how they are served.",
+			"Without it custom resources are forwarded, never cached.",
+		}},
+		{[]own{{registrationGroup, "apiservices"}}, []string{
+			"Which API groups other API servers serve: those are forwarded.",
+			"Without it a custom resource whose group such a server has taken over is still answered from the cache.",
+		}},
+	}
+	if !asksWhoClientsAre(c) {
+		return all // decides nothing
+	}
+	return append(all, ownResources{
+		[]own{{rbacGroup, "clusterrolebindings"}, {rbacGroup, "clusterroles"}, {rbacGroup, "rolebindings"}, {rbacGroup, "roles"}},
+		[]string{
+			"Permissions are remembered; a change of these drops what is remembered, and ends watches.",
+			"Without it a revocation counts after --authorization-allowed-ttl, for watches --authorization-watch-recheck-period.",
+		},
+	})
+}
+
+func (f followed) has(group, resource string) bool {
+	return slices.ContainsFunc(f, func(r ownResources) bool { return slices.Contains(r.resources, own{group, resource}) })
+}
+
+// rules are those of what is followed, with the verb get for what is cached for
+// clients as well, unless a rule for everything has it all.
+func (f followed) rules(cached *Resources) (rules []Rule) {
+	for _, r := range f {
+		byVerbs := map[bool][]string{} // by whether clients are served it, too
+		for _, o := range r.resources {
+			if !cached.covers(o.group) {
+				served := cached.has(o.group, o.resource)
+				byVerbs[served] = append(byVerbs[served], o.resource)
+			}
+		}
+		for _, served := range []bool{true, false} {
+			if names := byVerbs[served]; len(names) > 0 {
+				rules = append(rules, Rule{policy(followVerbs(served), r.resources[0].group, names...), r.purpose})
+			}
+		}
+	}
+	return rules
+}
+
+func followVerbs(served bool) []string {
+	if served {
+		return readVerbs()
+	}
+	return []string{"list", "watch"}
+}
+
+// readVerbs are what is needed of a resource that is cached: list and watch feed the
+// cache, and lists are proven current by list; get is for reads of single objects that
+// ask for the most recent state, of which simultaneous ones share a request.
+func readVerbs() []string { return []string{"get", "list", "watch"} }
+
+func policy(verbs []string, group string, resources ...string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{Verbs: verbs, APIGroups: []string{group}, Resources: resources}
+}
+
+// reviewRules are what the ClusterRole system:auth-delegator has, too. They are spelled
+// out, so that the role can be read, and holds no more when a cluster's own role does.
+func reviewRules() []Rule {
+	return []Rule{
+		{policy([]string{"create"}, authenticationGroup, "tokenreviews"), []string{
+			"Whose token a client came with. Without it clients with tokens are answered 503.",
+		}},
+		{policy([]string{"create"}, authorizationGroup, "subjectaccessreviews"), []string{
+			"Whether a client may have what the cache holds. Without it reads that the cache could answer are 503.",
+		}},
+	}
+}
