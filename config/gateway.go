@@ -33,6 +33,11 @@ type Gateway struct {
 	// with a kubeconfig; "" for the folder kubeweir in the user's cache folder.
 	CertDir string `json:"certDir"`
 
+	// ServiceAccountDir is a folder that the gateway fills with what a program in a pod
+	// reads from its service account's: ca.crt, namespace, and a token, which stands for
+	// the gateway's own identity and is known to nobody else. "" for none.
+	ServiceAccountDir string `json:"serviceAccountDir"`
+
 	TLS            TLS            `json:"tls"`
 	Authentication Authentication `json:"authentication"`
 	Authorization  Authorization  `json:"authorization"`

@@ -11,6 +11,7 @@ func (g *Gateway) program() *program {
 		files: map[string]*string{
 			"kubeconfig":                          &g.Kubeconfig,
 			"certDir":                             &g.CertDir,
+			"serviceAccountDir":                   &g.ServiceAccountDir,
 			"tls.certFile":                        &g.TLS.CertFile,
 			"tls.privateKeyFile":                  &g.TLS.PrivateKeyFile,
 			"authentication.clientCAFile":         &g.Authentication.ClientCAFile,
@@ -32,6 +33,7 @@ func (g *Gateway) settings() []setting {
 		{"profiling", "profiling", &g.Profiling, "whether the admin listener serves /debug/pprof (`choice`): true, false, or auto, which is true on a loopback address"},
 		{"cacheAggregatedGroups", "cache-aggregated-groups", &g.CacheAggregatedGroups, "API `groups` of aggregated API servers that answer everybody alike, and whose lists have no kind in their items, to be cached; others are forwarded"},
 		{"certDir", "cert-dir", &g.CertDir, "`folder` where a generated CA and certificate are kept over restarts, with a kubeconfig that knows them (default the folder kubeweir in the user's cache folder)"},
+		{"serviceAccountDir", "service-account-dir", &g.ServiceAccountDir, "`folder` to fill with ca.crt, namespace and token, by which programs that expect the service account of a pod reach a loopback --listen, with the gateway's own identity"},
 	}, tlsSettings(&g.TLS), []setting{
 		{"authentication.anonymous", "anonymous-auth", &authn.Anonymous, "let requests without credentials in as system:anonymous"},
 		{"authentication.clientCAFile", "client-ca-file", &authn.ClientCAFile, "PEM `file` with the CAs of client certificates"},

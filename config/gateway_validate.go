@@ -14,7 +14,7 @@ func (g *Gateway) validate(o *origins) error {
 	return firstOf(o, g.checkListeners,
 		func(o *origins) error { return checkFiles(o, g.program().files) },
 		g.checkCluster, g.checkAggregatedGroups,
-		func(o *origins) error { return checkTLS(o, &g.TLS) },
+		func(o *origins) error { return checkTLS(o, &g.TLS) }, g.checkServiceAccount,
 		g.checkRequestHeader, g.checkConsistency, g.checkNumbers, g.checkDurations, g.checkStaleness,
 		func(o *origins) error { return checkAudit(o, &g.Audit) },
 	)
@@ -54,6 +54,20 @@ func (g *Gateway) checkCluster(o *origins) error {
 		return o.errorf("context", "chooses a context of a kubeconfig, and %s is not set", o.name("kubeconfig"))
 	case g.Kubeconfig == "" && os.Getenv("KUBERNETES_SERVICE_HOST") == "":
 		return o.errorf("kubeconfig", "is not set and this is not a pod; give the kubeconfig of the cluster")
+	}
+	return nil
+}
+
+// checkServiceAccount: the token in the folder is as good as a way to InsecureListen.
+func (g *Gateway) checkServiceAccount(o *origins) error {
+	const path = "serviceAccountDir"
+	switch {
+	case g.ServiceAccountDir == "":
+		return nil
+	case g.Listen == "" || strings.HasPrefix(g.Listen, "unix:") || checkLoopback(g.Listen) != nil:
+		return o.errorf(path, "needs a loopback address in %s, such as 127.0.0.1:8443, not %q: its token has the gateway's own rights", o.name("listen"), g.Listen)
+	case g.TLS.CertFile != "":
+		return o.errorf(path, "needs a certificate that the gateway makes itself; leave out %s", o.name("tls.certFile"))
 	}
 	return nil
 }

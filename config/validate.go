@@ -99,7 +99,7 @@ func checkLoopback(address string) error {
 func checkFiles(o *origins, files map[string]*string) error {
 	for _, path := range slices.Sorted(maps.Keys(files)) {
 		name := *files[path]
-		if path == "audit.path" || path == "dataDir" || path == "certDir" || name == "" {
+		if path == "audit.path" || path == "dataDir" || path == "certDir" || path == "serviceAccountDir" || name == "" {
 			continue
 		}
 		f, err := os.Open(name)

@@ -38,11 +38,15 @@ func NewGateway(c *config.Gateway, userAgent string, log *slog.Logger) (_ *Serve
 	if err != nil {
 		return nil, fmt.Errorf("client of the upstream: %w", err)
 	}
-	authenticator, err := identity.NewAuthenticator(authenticatorOptions(c, reviews.AuthenticationV1().TokenReviews(), log, s.registry))
-	if err != nil {
+	if s.cert, err = newGatewayCert(c, log); err != nil {
 		return nil, err
 	}
-	if s.cert, err = newGatewayCert(c, log); err != nil {
+	options := authenticatorOptions(c, reviews.AuthenticationV1().TokenReviews(), log, s.registry)
+	if options.GatewayToken, err = fillServiceAccountDir(c, s.cert); err != nil {
+		return nil, err
+	}
+	authenticator, err := identity.NewAuthenticator(options)
+	if err != nil {
 		return nil, err
 	}
 	s.authorizer = identity.NewAuthorizer(authorizerOptions(c, reviews.AuthorizationV1().SubjectAccessReviews(), log, s.registry))

@@ -3,6 +3,7 @@ package identity
 import (
 	"context"
 	"crypto/sha256"
+	"crypto/subtle"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -37,6 +38,9 @@ type AuthenticatorOptions struct {
 	// GatewayUser is whom requests on the sidecar listener are recorded as.
 	// Nothing is decided by it. Default: kubeweir.
 	GatewayUser user.Info
+	// GatewayToken is a bearer token that stands for the gateway's own identity, as the
+	// sidecar listener does; "" for none.
+	GatewayToken Token
 	// SidecarHosts are host names and addresses, without port, that clients of
 	// the sidecar listener may call it by, besides loopback ones.
 	SidecarHosts []string
@@ -97,6 +101,7 @@ type Authenticator struct {
 	metrics     *authenticationMetrics
 	noClientCA  complaint
 
+	gatewayToken       [sha256.Size]byte // hash of GatewayToken
 	gateway, anonymous *Identity
 	clientCAs          atomic.Pointer[unionOfCAs]
 }
@@ -124,6 +129,7 @@ func NewAuthenticator(opts AuthenticatorOptions) (*Authenticator, error) {
 		a.tokens = newTokens(opts, a.metrics)
 		a.metrics.tokens(opts.Registerer, a.tokens)
 	}
+	a.gatewayToken = sha256.Sum256([]byte(opts.GatewayToken))
 	a.stripper = newStripper(opts.RequestHeader)
 	a.metrics.certificates(opts.Registerer, a.knownCertificates)
 
@@ -278,6 +284,9 @@ func (a *Authenticator) byToken(ctx context.Context, token string) (*Identity, e
 	if token == "" {
 		return nil, nil
 	}
+	if a.isGatewayToken(token) {
+		return a.gateway, nil
+	}
 	if a.tokens == nil {
 		return nil, fmt.Errorf("%w: bearer tokens are not accepted", ErrUnauthenticated)
 	}
@@ -286,6 +295,17 @@ func (a *Authenticator) byToken(ctx context.Context, token string) (*Identity, e
 		return nil, err
 	}
 	return &Identity{User: u, Source: BearerToken, Token: Token(token), credential: key}, nil
+}
+
+// isGatewayToken tells whether a client has the gateway's own identity by its token. It is
+// something that a web page does not have, unlike a way to the listener, so that it does
+// not matter by which name the gateway was called.
+func (a *Authenticator) isGatewayToken(token string) bool {
+	if a.opts.GatewayToken == "" {
+		return false
+	}
+	hash := sha256.Sum256([]byte(token))
+	return subtle.ConstantTimeCompare(hash[:], a.gatewayToken[:]) == 1
 }
 
 // Revalidate checks that the credential behind id is still good for the same

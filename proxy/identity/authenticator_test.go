@@ -212,6 +212,33 @@ func TestSidecar(t *testing.T) {
 	}
 }
 
+// TestGatewayToken: it is nobody's else, is not sent to the cluster, and other tokens are reviewed as ever.
+func TestGatewayToken(t *testing.T) {
+	a, reviewer := newTokenAuthenticator(t, AuthenticatorOptions{GatewayToken: "own-token"})
+	for token, want := range map[string]Source{"own-token": Gateway, janeToken: BearerToken} {
+		id, err := byToken(t.Context(), a, token)
+		if err != nil || id.Source != want || want == Gateway && id.Token != "" {
+			t.Errorf("%s: %+v, %v, want %v", token, id, err, want)
+		}
+	}
+	for _, token := range []string{"own-toke", "own-token2"} {
+		if id, err := byToken(t.Context(), a, token); !errors.Is(err, ErrUnauthenticated) {
+			t.Errorf("%s: %+v, %v", token, id, err)
+		}
+	}
+	if n := reviewer.count(); n != 3 {
+		t.Errorf("%d reviews, want 3", n)
+	}
+	r := &api.Request{Header: webSocketHeader("a," + inProtocol("own-token"))}
+	r.Upgrade = r.Header.Get("Upgrade")
+	if id, err := a.Authenticate(t.Context(), r); err != nil || id.Source != Gateway {
+		t.Errorf("WebSocket: %+v, %v", id, err)
+	}
+	if none, _ := newTokenAuthenticator(t, AuthenticatorOptions{}); none.isGatewayToken("") {
+		t.Error("without a token of its own, none is one")
+	}
+}
+
 // newTokenAuthenticator knows janeToken.
 func newTokenAuthenticator(t testing.TB, opts AuthenticatorOptions) (*Authenticator, *fakeTokens) {
 	t.Helper()

@@ -28,7 +28,7 @@ func (s *Subject) asItself() bool {
 // credentials, what a forwarded request of s must carry: the client's own token
 // and impersonation as it asked for them, or, for a client known by other means, the
 // impersonation of User with the gateway's credentials. For the gateway's own
-// identity it sets nothing.
+// identity it sets the impersonation that was asked for, if any.
 //
 // It fails for a user that cannot be named in a header without becoming another
 // one, for instance by a name with a space at its end.
@@ -36,7 +36,7 @@ func (s *Subject) SetUpstreamHeader(h *api.Header) error {
 	removeCredentials(h)
 	switch {
 	case s.Identity.Source == Gateway:
-		return nil
+		return s.addWanted(h)
 	case !s.asItself():
 		return addImpersonation(h, &s.User.info)
 	}

@@ -71,10 +71,15 @@ func (a *Authorizer) Impersonate(ctx context.Context, id *Identity, r *api.Reque
 		return nil, err
 	}
 	r.Header = slices.DeleteFunc(r.Header, func(f api.HeaderField) bool { return isImpersonation(f.Name) })
-	if wanted == nil || id.Source == Gateway {
+	if wanted == nil {
 		return s, nil
 	}
 	s.wanted = wanted
+	if id.Source == Gateway {
+		// Of its own identity the gateway decides nothing, and to do as itself what it
+		// was asked to do as another would be to do too much.
+		return s.undecided(), nil
+	}
 	asItself := id.Token != "" || a.opts.TrustedByUpstream
 	if asItself && strings.HasPrefix(wanted.Name, nodeUserPrefix) && onlyName(wanted) {
 		return s.undecided(), nil
@@ -113,7 +118,7 @@ func constrained(a Attributes, wanted *user.DefaultInfo) Attributes {
 
 func (s *Subject) undecided() *Subject {
 	u := *s.Identity.User
-	u.undecided = true
+	u.gateway, u.undecided = false, true
 	s.User, s.UpstreamDecides, s.needed = &u, true, nil
 	return s
 }

@@ -130,6 +130,7 @@ func TestImpersonationDenied(t *testing.T) {
 			`pods is forbidden: User "jane" cannot impersonate-on:serviceaccount:list resource "pods" in API group "" in the namespace "web"`},
 		{"nobody", &Identity{User: NewUser(&user.DefaultInfo{Name: "system:anonymous"}), Source: Anonymous}, header, nothing, ""},
 		{"token", &Identity{User: jane, Source: BearerToken, Token: "t"}, header, notAdmins, ""},
+		{"gateway", &Identity{User: &User{gateway: true}, Source: Gateway}, header, everything, ""},
 		{"token, node", &Identity{User: jane, Source: BearerToken, Token: "t"}, api.Header{{Name: "Impersonate-User", Value: "system:node:n"}}, everything, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -129,8 +129,8 @@ type Source uint8
 
 // The sources, in the order in which they are tried.
 const (
-	// Gateway is the gateway's own identity, which everyone on the sidecar
-	// listener has.
+	// Gateway is the gateway's own identity, which everyone has on the sidecar
+	// listener, or with the gateway's token.
 	Gateway Source = iota + 1
 	// FrontProxy is an identity that an authenticating proxy vouches for.
 	FrontProxy
