@@ -300,7 +300,7 @@ func TestHelp(t *testing.T) {
 	if _, err := Parse([]string{"--help"}); !errors.Is(err, ErrHelp) || !errors.Is(err, pflag.ErrHelp) {
 		t.Errorf("err = %v", err)
 	}
-	help := Help()
+	help := GatewayFlags().Set().FlagUsages()
 	for _, s := range Default().settings() {
 		if !strings.Contains(help, "--"+s.flag+" ") {
 			t.Errorf("--%s is not in the help", s.flag)

@@ -204,7 +204,7 @@ func (r *fileReader) unknownField(key *yaml.Node, t reflect.Type, path string) e
 	if path != "" {
 		where = "of " + path
 	}
-	if similar := nearest(key.Value, names); similar != "" {
+	if similar := Nearest(key.Value, names); similar != "" {
 		return r.errorf(key.Line, "%q is not a field %s; did you mean %q?", key.Value, where, similar)
 	}
 	return r.errorf(key.Line, "%q is not a field %s; there are %s", short(key.Value), where, strings.Join(names, ", "))

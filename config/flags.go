@@ -14,7 +14,7 @@ import (
 // its flag and extended by the others.
 type flagValue struct {
 	field reflect.Value
-	used  bool
+	given []string // the texts that were set
 }
 
 func (f *flagValue) String() string {
@@ -25,11 +25,11 @@ func (f *flagValue) String() string {
 }
 
 func (f *flagValue) Set(text string) error {
+	defer func() { f.given = append(f.given, text) }()
 	if list, ok := f.field.Addr().Interface().(*[]string); ok {
-		if !f.used {
+		if len(f.given) == 0 {
 			*list = nil
 		}
-		f.used = true
 		for item := range strings.SplitSeq(text, ",") {
 			*list = append(*list, strings.TrimSpace(item))
 		}
@@ -49,6 +49,10 @@ func (f *flagValue) Type() string {
 	return "value"
 }
 
+// SectionAnnotation is the annotation of a flag that has the title of the section of
+// the help that it belongs to.
+const SectionAnnotation = "kubeweir_section"
+
 // newFlagSet binds all flags to p's fields, which hold the defaults.
 func newFlagSet(p *program, file *string) *pflag.FlagSet {
 	fs := pflag.NewFlagSet("kubeweir "+p.name, pflag.ContinueOnError)
@@ -65,13 +69,8 @@ func newFlagSet(p *program, file *string) *pflag.FlagSet {
 	return fs
 }
 
-func (p *program) help() string {
-	var file string
-	return newFlagSet(p, &file).FlagUsagesWrapped(100)
-}
-
-// flagError makes one sentence of an error of pflag.
-func flagError(err error, fs *pflag.FlagSet) error {
+// FlagError makes one sentence of what parsing the flags of a command failed with.
+func FlagError(err error, fs *pflag.FlagSet, command string) error {
 	var (
 		unknown  *pflag.NotExistError
 		noValue  *pflag.ValueRequiredError
@@ -82,40 +81,46 @@ func flagError(err error, fs *pflag.FlagSet) error {
 	case errors.Is(err, pflag.ErrHelp):
 		return err
 	case errors.As(err, &unknown):
-		return unknownFlag(unknown, fs)
+		return unknownFlag(unknown, fs, command)
 	case errors.As(err, &noValue):
 		name := noValue.GetSpecifiedName()
 		return fmt.Errorf("--%s needs a value: %s", name, expectationOfFlag(fs, name))
 	case errors.As(err, &badValue):
-		return fmt.Errorf("--%s %w", badValue.GetFlag().Name, errors.Unwrap(badValue))
+		flag := badValue.GetFlag()
+		if _, ours := flag.Value.(*flagValue); ours {
+			return fmt.Errorf("--%s %w", flag.Name, errors.Unwrap(badValue))
+		}
+		return fmt.Errorf("--%s cannot be %q; see %s --help", flag.Name, short(badValue.GetValue()), command)
 	case errors.As(err, &syntax):
-		return fmt.Errorf("%s is not a flag; see %s --help", syntax.GetSpecifiedFlag(), fs.Name())
+		return fmt.Errorf("%s is not a flag; see %s --help", syntax.GetSpecifiedFlag(), command)
 	}
 	return err
 }
 
-func unknownFlag(err *pflag.NotExistError, fs *pflag.FlagSet) error {
+func unknownFlag(err *pflag.NotExistError, fs *pflag.FlagSet, command string) error {
 	if shorts := err.GetSpecifiedShortnames(); shorts != "" {
-		return fmt.Errorf("-%s is not a flag; flags begin with two dashes, see %s --help", shorts, fs.Name())
+		return fmt.Errorf("-%s is not a flag; flags begin with two dashes, see %s --help", shorts, command)
 	}
 	var names []string
 	fs.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
 	name := err.GetSpecifiedName()
-	if similar := nearest(name, names); similar != "" {
+	if similar := Nearest(name, names); similar != "" {
 		return fmt.Errorf("--%s is not a flag; did you mean --%s?", name, similar)
 	}
-	return fmt.Errorf("--%s is not a flag; see %s --help", name, fs.Name())
+	return fmt.Errorf("--%s is not a flag; see %s --help", name, command)
 }
 
 func expectationOfFlag(fs *pflag.FlagSet, name string) string {
-	if v, ok := fs.Lookup(name).Value.(*flagValue); ok {
+	flag := fs.Lookup(name)
+	if v, ok := flag.Value.(*flagValue); ok {
 		return expectation(v.field.Type())
 	}
-	return "a file"
+	kind, _ := pflag.UnquoteUsage(flag)
+	return "a " + kind
 }
 
-// nearest is the name that differs from s in few letters, "" if none does.
-func nearest(s string, names []string) string {
+// Nearest is the name that differs from s in few letters, "" if none does.
+func Nearest(s string, names []string) string {
 	if len(s) > 64 {
 		return ""
 	}

@@ -15,16 +15,100 @@ var ErrHelp = pflag.ErrHelp
 // Parse makes the configuration of the arguments after "gateway": defaults, then
 // the file of --config, then the other flags. It reads files to check that they
 // are there. An error is one sentence.
-func Parse(args []string) (*Gateway, error) { return parse(args, Default) }
-
-// Help lists the flags of the gateway with their defaults.
-func Help() string { return Default().program().help() }
+func Parse(args []string) (*Gateway, error) { return GatewayFlags().Parse(args) }
 
 // ParseStandalone is Parse for "standalone".
-func ParseStandalone(args []string) (*Standalone, error) { return parse(args, DefaultStandalone) }
+func ParseStandalone(args []string) (*Standalone, error) { return StandaloneFlags().Parse(args) }
 
-// HelpStandalone is Help for "standalone".
-func HelpStandalone() string { return DefaultStandalone().program().help() }
+// Flags are a command's settings as flags, and what makes a configuration of them.
+// Whoever has parsed the flag set, be it Parse or the command line's framework, calls
+// Load.
+type Flags[C configuration] struct {
+	set      *pflag.FlagSet
+	defaults func() C
+	file     string // of --config
+}
+
+// GatewayFlags are the flags of `kubeweir gateway`.
+func GatewayFlags() *Flags[*Gateway] { return newFlags(Default) }
+
+// StandaloneFlags are the flags of `kubeweir standalone`.
+func StandaloneFlags() *Flags[*Standalone] { return newFlags(DefaultStandalone) }
+
+func newFlags[C configuration](defaults func() C) *Flags[C] {
+	f := &Flags[C]{defaults: defaults}
+	f.set = newFlagSet(defaults().program(), &f.file)
+	return f
+}
+
+// Set is the flag set: every setting that has a flag, and --config.
+func (f *Flags[C]) Set() *pflag.FlagSet { return f.set }
+
+// Parse parses the arguments and loads.
+func (f *Flags[C]) Parse(args []string) (C, error) {
+	var none C
+	if err := f.set.Parse(args); err != nil {
+		return none, FlagError(err, f.set, f.set.Name())
+	}
+	if err := f.CheckArgs(f.set.Args()); err != nil {
+		return none, err
+	}
+	return f.Load()
+}
+
+// CheckArgs refuses arguments that are no flags.
+func (f *Flags[C]) CheckArgs(args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("unexpected argument %q; settings are given as flags, see %s --help", args[0], f.set.Name())
+	}
+	return nil
+}
+
+// Load makes the configuration: defaults, then the file of --config, then the flags
+// that were given.
+func (f *Flags[C]) Load() (C, error) {
+	var none C
+	c := f.defaults()
+	p := c.program()
+	o := origins{flags: make(map[string]string), given: f.set.Changed}
+	for _, s := range p.settings {
+		o.flags[s.path] = s.flag
+	}
+	if f.set.Changed("config") {
+		if f.file == "" {
+			return none, errors.New("--config must name a file")
+		}
+		read, err := readFile(f.file, p)
+		if err != nil {
+			return none, err
+		}
+		read.resolvePaths(p)
+		o.file = read
+	}
+	if err := f.apply(p); err != nil {
+		return none, err
+	}
+	if err := p.validate(&o); err != nil {
+		return none, err
+	}
+	return c, nil
+}
+
+// apply sets the fields of p whose flags were given.
+func (f *Flags[C]) apply(p *program) error {
+	var file string
+	fields := newFlagSet(p, &file)
+	var errs []error
+	f.set.VisitAll(func(given *pflag.Flag) { // not Visit: the flags may have been parsed as part of another set
+		if from, ok := given.Value.(*flagValue); ok && given.Changed {
+			into := fields.Lookup(given.Name).Value
+			for _, text := range from.given {
+				errs = append(errs, into.Set(text))
+			}
+		}
+	})
+	return errors.Join(errs...)
+}
 
 // program is a command's configuration as a document, as flags and as something
 // that can be wrong.
@@ -38,47 +122,6 @@ type program struct {
 }
 
 type configuration interface{ program() *program }
-
-func parse[C configuration](args []string, defaults func() C) (C, error) {
-	var none C
-	var file string
-	c := defaults()
-	// The flags are parsed twice: first to learn of the file, then to win over it.
-	first := newFlagSet(c.program(), &file)
-	if err := first.Parse(args); err != nil {
-		return none, flagError(err, first)
-	}
-	if first.NArg() > 0 {
-		return none, fmt.Errorf("unexpected argument %q; settings are given as flags, see %s --help", first.Arg(0), first.Name())
-	}
-	o := origins{flags: make(map[string]string)}
-	if first.Changed("config") {
-		if file == "" {
-			return none, errors.New("--config must name a file")
-		}
-		c = defaults()
-		p := c.program()
-		read, err := readFile(file, p)
-		if err != nil {
-			return none, err
-		}
-		read.resolvePaths(p)
-		o.file = read
-		second := newFlagSet(p, &file)
-		if err := second.Parse(args); err != nil {
-			return none, flagError(err, second)
-		}
-	}
-	p := c.program()
-	for _, s := range p.settings {
-		o.flags[s.path] = s.flag
-	}
-	o.given = first.Changed
-	if err := p.validate(&o); err != nil {
-		return none, err
-	}
-	return c, nil
-}
 
 // origins knows where the value of a field came from, to name it in an error as
 // the user knows it.

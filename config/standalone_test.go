@@ -71,7 +71,7 @@ func TestStandaloneFullFile(t *testing.T) {
 }
 
 func TestStandaloneHelp(t *testing.T) {
-	help := HelpStandalone()
+	help := StandaloneFlags().Set().FlagUsages()
 	for _, s := range DefaultStandalone().settings() {
 		if !strings.Contains(help, "--"+s.flag+" ") {
 			t.Errorf("--%s is not in the help", s.flag)

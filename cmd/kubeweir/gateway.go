@@ -2,24 +2,47 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
+
+	"github.com/spf13/cobra"
 
 	"github.com/kubeweir/kubeweir/config"
 	"github.com/kubeweir/kubeweir/serve"
 )
 
-// runGateway is `kubeweir gateway`: it serves until ctx ends, then drains.
-func runGateway(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	cfg, err := config.Parse(args)
-	if errors.Is(err, config.ErrHelp) {
-		_, err = fmt.Fprintf(stdout, "Usage: kubeweir gateway [flags]\n\n%s", config.Help())
-		return err
+// newGateway is `kubeweir gateway`.
+func newGateway() *cobra.Command {
+	flags := config.GatewayFlags()
+	c := &cobra.Command{
+		Use:   "gateway",
+		Short: "Serve a cluster through a cache.",
+		Long: `Lists, gets and watches are answered from a cache that one list and watch a resource fills,
+each authorized by the cluster; everything else is forwarded. Clients need no change. When it
+is ready it prints one line to stderr. Without --tls-cert-file it makes a CA and a certificate,
+and prints the KUBECONFIG to export. On SIGTERM it drains and ends.`,
+		Example: `  # On this machine, in front of the cluster of the current context.
+  kubeweir gateway --kubeconfig $HOME/.kube/config
+
+  # As a sidecar: local programs share the gateway's identity and need no credentials.
+  kubeweir gateway --kubeconfig $HOME/.kube/config --listen "" --insecure-listen 127.0.0.1:8080
+
+  # With a file. 'kubeweir config defaults gateway' prints one to begin with.
+  kubeweir gateway --kubeconfig $HOME/.kube/config --config gateway.yaml`,
+		Args: func(_ *cobra.Command, args []string) error { return asUsage(flags.CheckArgs(args)) },
+		RunE: func(c *cobra.Command, _ []string) error {
+			cfg, err := flags.Load()
+			if err != nil {
+				return usageError{err}
+			}
+			return runGateway(c.Context(), cfg, c.ErrOrStderr())
+		},
 	}
-	if err != nil {
-		return usageError{err}
-	}
+	c.Flags().AddFlagSet(flags.Set())
+	return c
+}
+
+// runGateway serves until ctx ends, then drains.
+func runGateway(ctx context.Context, cfg *config.Gateway, stderr io.Writer) error {
 	log := newLogger(cfg.Log, stderr)
 	outlivePanics()
 	s, err := serve.NewGateway(cfg, userAgent(), log)

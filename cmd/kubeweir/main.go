@@ -11,7 +11,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 )
 
 // Exit codes of the program.
@@ -20,16 +20,6 @@ const (
 	exitError = 1 // it could not do what it was asked
 	exitUsage = 2 // it was asked wrongly
 )
-
-const usage = `kubeweir serves the Kubernetes API.
-
-Usage:
-  kubeweir standalone [--data-dir DIR] [flags]   serve an API of its own, no cluster needed
-  kubeweir gateway --kubeconfig FILE [flags]     serve a cluster through a cache
-  kubeweir version                               print the version
-
-'kubeweir standalone --help' and 'kubeweir gateway --help' list the flags.
-`
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -44,32 +34,35 @@ type usageError struct{ err error }
 func (e usageError) Error() string { return e.err.Error() }
 func (e usageError) Unwrap() error { return e.err }
 
+// usageErrorf is fmt.Errorf for a usageError.
+func usageErrorf(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// asUsage makes of an error, if there is one, a usageError.
+func asUsage(err error) error {
+	if err == nil {
+		return nil
+	}
+	return usageError{err}
+}
+
+// errTold is a mistake of which the user has been told all.
+var errTold = usageError{errors.New("told")}
+
 // command is the program; it returns the exit code.
 func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	if len(args) == 0 {
-		fmt.Fprint(stderr, usage)
-		return exitUsage
-	}
-	var err error
-	switch args[0] {
-	case "standalone":
-		err = runStandalone(ctx, args[1:], stdout, stderr)
-	case "gateway":
-		err = runGateway(ctx, args[1:], stdout, stderr)
-	case "version", "--version":
-		err = printVersion(stdout)
-	case "help", "--help", "-h":
-		if len(args) > 1 && args[0] == "help" {
-			return command(ctx, []string{args[1], "--help"}, stdout, stderr)
-		}
-		fmt.Fprint(stdout, usage)
-	default:
-		err = usageError{fmt.Errorf("unknown command %q: use standalone, gateway or version", args[0])}
-	}
-	if err == nil || errors.Is(err, pflag.ErrHelp) {
+	root := newRoot()
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	root.SetArgs(append([]string{}, args...)) // never nil, which would be os.Args
+	var helpErr error                         // cobra calls the help without asking for an error
+	root.SetHelpFunc(func(c *cobra.Command, _ []string) { helpErr = help(c) })
+	err := errors.Join(root.ExecuteContext(ctx), helpErr)
+	if err == nil {
 		return exitOK
 	}
-	fmt.Fprintf(stderr, "kubeweir: %v\n", err)
+	if !errors.Is(err, errTold) {
+		fmt.Fprintf(stderr, "kubeweir: %v\n", err)
+	}
 	if errors.As(err, new(usageError)) {
 		return exitUsage
 	}

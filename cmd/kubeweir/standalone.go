@@ -2,24 +2,46 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
+
+	"github.com/spf13/cobra"
 
 	"github.com/kubeweir/kubeweir/config"
 	"github.com/kubeweir/kubeweir/serve"
 )
 
-// runStandalone is `kubeweir standalone`: it serves until ctx ends, then drains.
-func runStandalone(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	cfg, err := config.ParseStandalone(args)
-	if errors.Is(err, config.ErrHelp) {
-		_, err = fmt.Fprintf(stdout, "Usage: kubeweir standalone [flags]\n\n%s", config.HelpStandalone())
-		return err
+// newStandalone is `kubeweir standalone`.
+func newStandalone() *cobra.Command {
+	flags := config.StandaloneFlags()
+	c := &cobra.Command{
+		Use:   "standalone",
+		Short: "Serve an API of its own; no cluster is needed.",
+		Long: `It serves the built-in types of Kubernetes and custom resources, with admission and RBAC, and
+keeps the objects in --data-dir or in etcd. When it is ready it prints one line to stderr, and
+the KUBECONFIG to export. On SIGTERM it drains and ends.`,
+		Example: `  # In the folder kubeweir-data, which is made.
+  kubeweir standalone
+
+  # Objects in etcd; keys and certificates in the data folder.
+  kubeweir standalone --data-dir data --etcd-servers http://127.0.0.1:2379
+
+  # With a file. 'kubeweir config defaults standalone' prints one to begin with.
+  kubeweir standalone --config standalone.yaml`,
+		Args: func(_ *cobra.Command, args []string) error { return asUsage(flags.CheckArgs(args)) },
+		RunE: func(c *cobra.Command, _ []string) error {
+			cfg, err := flags.Load()
+			if err != nil {
+				return usageError{err}
+			}
+			return runStandalone(c.Context(), cfg, c.ErrOrStderr())
+		},
 	}
-	if err != nil {
-		return usageError{err}
-	}
+	c.Flags().AddFlagSet(flags.Set())
+	return c
+}
+
+// runStandalone serves until ctx ends, then drains.
+func runStandalone(ctx context.Context, cfg *config.Standalone, stderr io.Writer) error {
 	log := newLogger(cfg.Log, stderr)
 	outlivePanics()
 	quietLibraries(log)

@@ -5,10 +5,23 @@ import (
 	"io"
 	"runtime"
 	"runtime/debug"
+
+	"github.com/spf13/cobra"
 )
 
 // version is set by the linker for releases; otherwise it comes from the build.
 var version = ""
+
+// newVersion is `kubeweir version`.
+func newVersion() *cobra.Command {
+	return &cobra.Command{
+		Use:     "version",
+		Short:   "Print the version.",
+		Example: "  kubeweir version",
+		Args:    noArgs,
+		RunE:    func(c *cobra.Command, _ []string) error { return printVersion(c.OutOrStdout()) },
+	}
+}
 
 // printVersion says what was built, by which Go, and which Kubernetes is served.
 func printVersion(out io.Writer) error {

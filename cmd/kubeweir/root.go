@@ -1,0 +1,133 @@
+package main
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/kubeweir/kubeweir/config"
+)
+
+// newRoot is the whole command line. A subcommand is a function newX in a file of its
+// own, added here. It reads flags into variables of its own, writes to OutOrStdout and
+// ErrOrStderr, and returns a usageError for what was asked wrongly.
+func newRoot() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "kubeweir",
+		Short: "kubeweir serves the Kubernetes API.",
+		Long: `In front of a cluster it answers lists, gets and watches from a cache that one watch a
+resource keeps current; with no cluster it is an API server with a store of its own.`,
+		Example: `  kubeweir standalone                                 # an API of its own, in ./kubeweir-data
+  kubeweir gateway --kubeconfig $HOME/.kube/config    # a cache in front of that cluster`,
+		SilenceErrors:     true, // command prints them
+		SilenceUsage:      true,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+	}
+	printsVersion := c.Flags().Bool("version", false, "print the version, as the command does")
+	group(c)
+	help := c.RunE
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if *printsVersion {
+			return printVersion(c.OutOrStdout())
+		}
+		return help(c, args)
+	}
+	c.AddCommand(newStandalone(), newGateway(), newVersion())
+	c.SetHelpCommand(newHelp())
+	c.SetFlagErrorFunc(flagError)
+	return c
+}
+
+// flagError words what parsing the flags of c failed with.
+func flagError(c *cobra.Command, err error) error {
+	if unknown := new(pflag.NotExistError); !c.HasParent() && errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() == "" {
+		return usageErrorf("--%s is no flag without a command; see %s --help", unknown.GetSpecifiedName(), c.CommandPath())
+	}
+	return usageError{config.FlagError(err, c.Flags(), c.CommandPath())}
+}
+
+// group makes of c a command that only has commands: it says so when none of them is
+// given.
+func group(c *cobra.Command) {
+	c.Args = func(c *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		return unknownCommand(c, args[0])
+	}
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		return errors.Join(printHelp(c.ErrOrStderr(), c), errTold)
+	}
+}
+
+// unknownCommand is the error of a name that no command of c has.
+func unknownCommand(c *cobra.Command, name string) error {
+	var names []string
+	for _, sub := range c.Commands() {
+		if sub.IsAvailableCommand() || sub.Name() == "help" {
+			names = append(names, sub.Name())
+		}
+	}
+	if len(names) == 0 {
+		return usageErrorf("%s has no command %q; see %s --help", c.CommandPath(), name, c.CommandPath())
+	}
+	if similar := config.Nearest(name, names); similar != "" {
+		return usageErrorf("unknown command %q; did you mean %s %s?", name, c.CommandPath(), similar)
+	}
+	last := len(names) - 1
+	return usageErrorf("unknown command %q: use %s or %s", name, strings.Join(names[:last], ", "), names[last])
+}
+
+// noArgs refuses arguments.
+func noArgs(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return usageErrorf("unexpected argument %q; see %s --help", args[0], c.CommandPath())
+}
+
+// newHelp is `kubeweir help [COMMAND]`.
+func newHelp() *cobra.Command {
+	return &cobra.Command{
+		Use:     "help [COMMAND]",
+		Short:   "Show the help of a command.",
+		Long:    "The same as COMMAND --help.",
+		Example: "  kubeweir help gateway",
+		RunE: func(c *cobra.Command, args []string) error {
+			about := c.Root()
+			for _, name := range args {
+				next := subcommand(about, name)
+				if next == nil {
+					return unknownCommand(about, name)
+				}
+				about = next
+			}
+			return printHelp(c.OutOrStdout(), about)
+		},
+		ValidArgsFunction: func(c *cobra.Command, args []string, _ string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
+			about := c.Root()
+			for _, name := range args {
+				if about = subcommand(about, name); about == nil {
+					return nil, cobra.ShellCompDirectiveNoFileComp
+				}
+			}
+			for _, sub := range about.Commands() {
+				if sub.IsAvailableCommand() {
+					names = append(names, cobra.CompletionWithDesc(sub.Name(), sub.Short))
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+	}
+}
+
+func subcommand(c *cobra.Command, name string) *cobra.Command {
+	for _, sub := range c.Commands() {
+		if sub.Name() == name {
+			return sub
+		}
+	}
+	return nil
+}
