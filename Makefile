@@ -38,11 +38,15 @@ build: ## Build bin/kubeweir; the first time takes minutes.
 test: check unit e2e ## Everything that must pass: check, unit, e2e.
 
 .PHONY: check
-check: ## Formatting, go vet, staticcheck, import rules.
+check: ## Formatting, go vet, staticcheck, import rules, what is generated.
 	@unformatted=$$(find . -path './.*' -prune -o -name '*.go' -exec gofmt -l {} +); if [ -n "$$unformatted" ]; then echo "not gofmt-ed:"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
-	$(GO) test ./internal/archtest
+	$(GO) test ./internal/archtest ./deploy/monitoring
+
+.PHONY: docs
+docs: ## Write what is generated: references and the dashboard.
+	$(GO) test -vet=off ./deploy/monitoring -update
 
 .PHONY: unit
 unit: ## Unit tests (check has vetted), with the race detector where it does not mean building Kubernetes twice.
