@@ -46,7 +46,9 @@ var arrows = []arrow{
 	{"serve", []string{"internal", "watchmux", "cache", "proxy", "origin", "config"}},
 	{"origin/origintest", []string{"serve", "config", "origin"}},
 	{"cmd", []string{"internal", "watchmux", "cache", "proxy", "origin", "config", "serve"}},
-	{"test", []string{"internal", "watchmux", "cache", "proxy", "origin", "config", "serve", "cmd"}},
+	// deploy describes and packs kubeweir; it is no part of it.
+	{"deploy", nil},
+	{"test", []string{"internal", "watchmux", "cache", "proxy", "origin", "config", "serve", "cmd", "deploy"}},
 }
 
 // A fence says who alone may import a library directly.
