@@ -248,6 +248,71 @@ func TestDeletionsMakeRoom(t *testing.T) {
 	creates(t, e)
 }
 
+// crowded is a disk without room for compactions, while crowd is set.
+type crowded struct {
+	vfs.FS
+	crowd    atomic.Bool
+	hindered chan struct{} // has room for one: something was refused
+}
+
+func (d *crowded) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := d.FS.Create(name, c)
+	if c == compaction && err == nil {
+		return &crowdedFile{File: f, disk: d}, nil
+	}
+	return f, err
+}
+
+type crowdedFile struct {
+	vfs.File
+	disk *crowded
+}
+
+func (f *crowdedFile) Write(p []byte) (int, error) {
+	if f.disk.crowd.Load() {
+		signal(f.disk.hindered)
+		return 0, syscall.ENOSPC
+	}
+	return f.File.Write(p)
+}
+
+// TestCompactionsLeaveTheReserve: a compaction that finds no room holds up nothing, and takes nothing of what is kept
+// back for changes.
+func TestCompactionsLeaveTheReserve(t *testing.T) {
+	disk := &crowded{FS: vfs.NewMem(), hindered: make(chan struct{}, 1)}
+	disk.crowd.Store(true)
+	e := openAt(t, Options{Dir: "data", FS: disk, HistoryAge: -1})
+	defer mustClose(t, e)
+	value := []byte(strings.Repeat("v", 10_000))
+	rev := mustPut(t, e, "/registry/pods/a", "v", 0)
+	hindered := false
+	for i := 0; i < 100_000 && !hindered; i++ { // overlapping tables, until Pebble compacts them
+		var err error
+		if rev, err = e.Put(t.Context(), "/registry/pods/a", value, storage.Precondition{Revision: rev}, 0); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-disk.hindered:
+			hindered = true
+		default:
+		}
+	}
+	if !hindered {
+		t.Fatal("no compaction was tried")
+	}
+	if rev, err := e.Put(t.Context(), "/registry/pods/a", value, storage.Precondition{Revision: rev}, 0); err != nil || rev == 0 {
+		t.Errorf("a change beside it: %v", err)
+	}
+	for _, name := range []string{runningReserve, startReserve} {
+		if _, err := disk.Stat(disk.PathJoin("data", name)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	<-disk.hindered // begun again
+	disk.crowd.Store(false)
+	creates(t, e)
+}
+
 // TestUncertain: what is being written when no reserve is left is told apart from what is refused.
 func TestUncertain(t *testing.T) {
 	disk := newLimited(2*reserveSize + reserveMargin + 20<<20)
