@@ -46,6 +46,8 @@ type query struct {
 	// single is the key of the one object that the list can have, "" for
 	// ordinary lists.
 	single string
+	// storeOnly is Resource.storeOnly.
+	storeOnly bool
 	// onePage is set when the pages after this one are not made from its view.
 	onePage bool
 }
@@ -62,7 +64,7 @@ func newQuery(c readable, req *ReadRequest) (*query, error) {
 	if req.Namespace != "" && !res.Namespaced {
 		return nil, ErrForward
 	}
-	q := &query{ReadRequest: req, filter: req.Filter, namespace: req.Namespace}
+	q := &query{ReadRequest: req, filter: req.Filter, namespace: req.Namespace, storeOnly: res.storeOnly()}
 	if q.filter == nil && selective(&req.Options) {
 		var err error
 		q.filter, err = object.NewFilter(res.Schema, req.Namespace, "", req.Options.LabelSelector, req.Options.FieldSelector)
@@ -103,9 +105,10 @@ func (q *query) narrow(res *Resource) {
 	}
 }
 
-// limit is the page size, 0 for none. Lists of any version have no pages.
+// limit is the page size, 0 for none. Lists of any version have no pages, because
+// upstream's watch cache ignores their limit; what has no watch cache there has some.
 func (q *query) limit() int {
-	if q.Options.Limit <= 0 || q.Options.ResourceVersion == "0" {
+	if q.Options.Limit <= 0 || q.Options.ResourceVersion == "0" && !q.storeOnly {
 		return 0
 	}
 	return int(min(q.Options.Limit, 1<<31-1))

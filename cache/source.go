@@ -37,6 +37,13 @@ type Resource struct {
 	retired atomic.Bool // see Retire
 }
 
+// storeOnly reports whether kube-apiserver has no watch cache for the resource and reads
+// it from its store always: Events, by DefaultWatchCacheSizes in
+// k8s.io/kubernetes/pkg/kubeapiserver.
+func (r *Resource) storeOnly() bool {
+	return r.GroupVersionResource.Resource == "events" && (r.Group == "" || r.Group == "events.k8s.io")
+}
+
 // Retire says that the definition is no longer this one: no collection is made with it
 // any more. Those that there are end with Manager.Drop, which comes after it.
 func (r *Resource) Retire() { r.retired.Store(true) }
