@@ -10,12 +10,22 @@ import (
 
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/object"
+	"github.com/kubeweir/kubeweir/internal/reason"
 )
 
 // ErrForward says that a read cannot be answered from the cache exactly as the
-// upstream would answer it, so that the request has to be forwarded. It may be
-// wrapped around the reason.
+// upstream would answer it, so that the request has to be forwarded. The errors
+// returned tell the reason, see ForwardReason.
 var ErrForward = errors.New("not answerable from the cache")
+
+// ForwardReason is the reason that an error which is ErrForward tells.
+func ForwardReason(err error) reason.Forward {
+	var f *forwardError
+	if errors.As(err, &f) {
+		return f.why
+	}
+	return reason.CacheUnavailable
+}
 
 // ReadRequest is one authorized get or list. A Reader does not change or keep it.
 type ReadRequest struct {
@@ -134,11 +144,11 @@ func (r *Reader) Get(ctx context.Context, c *Collection, req *ReadRequest) (*api
 
 func (r *Reader) get(ctx context.Context, c readable, req *ReadRequest) (*api.Response, error) {
 	if !servable(c, req.Rep) {
-		return nil, ErrForward
+		return nil, forward(reason.Unservable, nil)
 	}
 	key, ok := objectKey(c.Resource(), req.Namespace, req.Name)
 	if !ok {
-		return nil, ErrForward
+		return nil, forward(reason.Unservable, nil)
 	}
 	v, err := r.viewForGet(ctx, c, req)
 	if err != nil {
@@ -167,7 +177,7 @@ func objectKey(res *Resource, namespace, name string) (key string, ok bool) {
 func (r *Reader) viewForGet(ctx context.Context, c readable, req *ReadRequest) (*View, error) {
 	if req.Options.ResourceVersion == "" {
 		if !req.MostRecent {
-			return nil, ErrForward
+			return nil, forward(reason.Unproven, nil)
 		}
 		return c.View(), nil
 	}
@@ -200,14 +210,31 @@ func (r *Reader) waitFor(ctx context.Context, c readable, rv uint64) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
-	return &forwardError{err}
+	return forward(reason.VersionAhead, err)
 }
 
-// forwardError is ErrForward with a reason.
-type forwardError struct{ reason error }
+// forwardError is ErrForward with its reason, and the error behind it if there is one.
+type forwardError struct {
+	why reason.Forward
+	err error
+}
 
-func (e *forwardError) Error() string   { return ErrForward.Error() + ": " + e.reason.Error() }
-func (e *forwardError) Unwrap() []error { return []error{ErrForward, e.reason} }
+func forward(why reason.Forward, err error) error { return &forwardError{why, err} }
+
+func (e *forwardError) Error() string {
+	text := ErrForward.Error() + " (" + e.why.String() + ")"
+	if e.err != nil {
+		text += ": " + e.err.Error()
+	}
+	return text
+}
+
+func (e *forwardError) Unwrap() []error {
+	if e.err == nil {
+		return []error{ErrForward}
+	}
+	return []error{ErrForward, e.err}
+}
 
 // servable reports whether objects as c keeps them can be given as rep.
 func servable(c readable, rep api.Representation) bool {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/object"
+	"github.com/kubeweir/kubeweir/internal/reason"
 )
 
 // List answers a list from c. The error is a Status error that upstream would
@@ -21,8 +22,11 @@ func (r *Reader) List(ctx context.Context, c *Collection, req *ReadRequest) (*ap
 }
 
 func (r *Reader) list(ctx context.Context, c readable, req *ReadRequest) (*api.Response, error) {
-	if !servable(c, req.Rep) || req.Options.ShardSelector != "" {
-		return nil, ErrForward
+	switch {
+	case !servable(c, req.Rep):
+		return nil, forward(reason.Unservable, nil)
+	case req.Options.ShardSelector != "":
+		return nil, forward(reason.ShardSelector, nil)
 	}
 	q, err := newQuery(c, req)
 	if err != nil {
@@ -62,14 +66,14 @@ func (q *query) unretained() *query {
 func newQuery(c readable, req *ReadRequest) (*query, error) {
 	res := c.Resource()
 	if req.Namespace != "" && !res.Namespaced {
-		return nil, ErrForward
+		return nil, forward(reason.Unservable, nil)
 	}
 	q := &query{ReadRequest: req, filter: req.Filter, namespace: req.Namespace, storeOnly: res.storeOnly()}
 	if q.filter == nil && selective(&req.Options) {
 		var err error
 		q.filter, err = object.NewFilter(res.Schema, req.Namespace, "", req.Options.LabelSelector, req.Options.FieldSelector)
 		if err != nil {
-			return nil, &forwardError{err}
+			return nil, forward(reason.InvalidSelector, err)
 		}
 	}
 	if !q.filter.Selective() {
@@ -186,7 +190,7 @@ func (r *Reader) resolve(ctx context.Context, c readable, q *query) (*selection,
 	}
 	if opts.ResourceVersion == "" {
 		if !q.MostRecent {
-			return nil, ErrForward
+			return nil, forward(reason.Unproven, nil)
 		}
 		return r.latest(ctx, c, q, c.View(), "")
 	}
@@ -195,14 +199,14 @@ func (r *Reader) resolve(ctx context.Context, c readable, q *query) (*selection,
 		return nil, api.NewInvalidListResourceVersion(opts.ResourceVersion, err)
 	}
 	if rv == 0 && opts.ResourceVersion != "0" {
-		return nil, ErrForward // "00": upstream is of two minds about it
+		return nil, forward(reason.AmbiguousVersion, nil) // "00": upstream is of two minds about it
 	}
 	switch {
 	case opts.ResourceVersionMatch == metav1.ResourceVersionMatchExact:
 		return r.exact(ctx, c, q, rv, "")
 	case opts.ResourceVersionMatch == "" && rv > 0 && opts.Limit > 0:
 		if q.single != "" {
-			return nil, ErrForward // read from the store, at no exact version
+			return nil, forward(reason.AmbiguousVersion, nil) // read from the store, at no exact version
 		}
 		return r.exact(ctx, c, q, rv, "")
 	}
@@ -227,7 +231,7 @@ func (r *Reader) resolveContinue(ctx context.Context, c readable, q *query) (*se
 		return r.exact(ctx, c, q, uint64(token.ResourceVersion), from)
 	}
 	if !q.MostRecent {
-		return nil, ErrForward
+		return nil, forward(reason.Unproven, nil)
 	}
 	return r.latest(ctx, c, q, c.View(), from)
 }
@@ -255,9 +259,17 @@ func (r *Reader) exact(ctx context.Context, c readable, q *query, rv uint64, fro
 	if err != nil {
 		// The upstream may have what is no longer held here, or knows best how
 		// to say that it is gone.
-		return nil, &forwardError{err}
+		return nil, forward(versionReason(err), err)
 	}
 	return q.selectFrom(ctx, c, v, rv, from, nil)
+}
+
+// versionReason tells apart a version that is still to come from one that is not held.
+func versionReason(err error) reason.Forward {
+	if isTooLargeError(err) {
+		return reason.VersionAhead
+	}
+	return reason.VersionGone
 }
 
 // latest answers from the current state v.

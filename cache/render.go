@@ -9,6 +9,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/table"
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/object"
+	"github.com/kubeweir/kubeweir/internal/reason"
 )
 
 // form renders the objects of one response in one representation. What has to be
@@ -73,7 +74,7 @@ func (r *Reader) newForm(c readable, rep api.Representation, objs objectSet, p *
 		f.kind = formJSON
 	}
 	if err != nil {
-		return nil, &forwardError{fmt.Errorf("rendering %s: %w", f.res.Resource, err)}
+		return nil, forward(reason.Unrenderable, fmt.Errorf("rendering %s: %w", f.res.Resource, err))
 	}
 	return f, nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/table"
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/object"
+	"github.com/kubeweir/kubeweir/internal/reason"
 )
 
 // smallBody is the size up to which a body is made at once, in memory of its
@@ -141,7 +142,7 @@ func (r *Reader) respond(req *ReadRequest, b *readBody, p *place, tag string) (*
 func (r *Reader) respondCompressed(req *ReadRequest, b *readBody, p *place, resp *api.Response) (*api.Response, error) {
 	items, err := r.compress(b.form, *p, req.Compression, b.set)
 	if err != nil {
-		return nil, &forwardError{err}
+		return nil, forward(reason.Unrenderable, err)
 	}
 	z := &compressedBody{r: r, rep: req.Rep, coding: req.Compression, items: items, separator: r.coder.literal(req.Compression, b.form.separator())}
 	z.before, z.after = r.coder.enclose(req.Compression, b.head, b.tail, items)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/object"
+	"github.com/kubeweir/kubeweir/internal/reason"
 )
 
 // Revalidate answers a list of the most recent state, or a page after the first of
@@ -29,8 +30,11 @@ func (r *Reader) revalidate(ctx context.Context, c readable, req *ReadRequest) (
 	if err := ctx.Err(); err != nil {
 		return nil, err // the upstream need not be asked for a client that has left
 	}
-	if !servable(c, req.Rep) || req.Options.ShardSelector != "" || req.Options.ResourceVersion != "" {
-		return nil, ErrForward
+	switch {
+	case !servable(c, req.Rep), req.Options.ResourceVersion != "":
+		return nil, forward(reason.Unservable, nil)
+	case req.Options.ShardSelector != "":
+		return nil, forward(reason.ShardSelector, nil)
 	}
 	q, err := newQuery(c, req)
 	if err != nil {
@@ -40,7 +44,7 @@ func (r *Reader) revalidate(ctx context.Context, c readable, req *ReadRequest) (
 	if req.Options.Continue != "" {
 		token, err := api.DecodeContinue(req.Options.Continue)
 		if err != nil || token.ResourceVersion <= 0 {
-			return nil, ErrForward
+			return nil, forward(reason.Unproven, err)
 		}
 		from = q.fromKey(token.Start)
 	}
@@ -49,7 +53,7 @@ func (r *Reader) revalidate(ctx context.Context, c readable, req *ReadRequest) (
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		return nil, &forwardError{err}
+		return nil, forward(reason.Unproven, err)
 	}
 	sel, err := r.confirm(ctx, c, q, from, refs)
 	if err != nil {
@@ -96,7 +100,7 @@ func (r *Reader) confirm(ctx context.Context, c readable, q *query, from string,
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
 			}
-			return nil, &forwardError{err}
+			return nil, forward(reason.Unproven, err)
 		}
 	}
 }

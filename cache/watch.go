@@ -3,7 +3,6 @@ package cache
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/contain"
 	"github.com/kubeweir/kubeweir/internal/object"
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
@@ -118,10 +118,10 @@ func (w Watch) End(reason EndReason) { w.s.end(reason) }
 func (ws *Watches) Watch(ctx context.Context, c *Collection, req *WatchRequest) (*api.Response, Watch, error) {
 	from, err := api.ParseResourceVersion(req.Options.ResourceVersion)
 	if err != nil {
-		return nil, Watch{}, fmt.Errorf("%w: %w", ErrForward, err)
+		return nil, Watch{}, forward(reason.InvalidVersion, err)
 	}
 	if req.Filter != nil && req.Filter.Namespace != "" && !c.Resource().Namespaced {
-		return nil, Watch{}, ErrForward
+		return nil, Watch{}, forward(reason.Unservable, nil)
 	}
 	s := &watchStream{owner: ws, c: c, req: req, from: from}
 	s.deadline = time.Now().Add(watchDuration(req.Options.TimeoutSeconds))
@@ -187,10 +187,10 @@ func (s *watchStream) reach(ctx context.Context, rv uint64) error {
 		return err
 	}
 	if _, err := s.c.Fresh(ctx); err != nil {
-		return fmt.Errorf("%w: %w", ErrForward, err)
+		return forward(reason.VersionAhead, err)
 	}
 	if err := s.c.WaitFor(ctx, rv, 0); err != nil {
-		return fmt.Errorf("%w: %w", ErrForward, err)
+		return forward(reason.VersionAhead, err)
 	}
 	return nil
 }
@@ -212,7 +212,7 @@ func (s *watchStream) failed(err error) error {
 	var expired *watchmux.ExpiredError
 	switch {
 	case errors.As(err, &expired) && s.w == nil && s.req.ForwardExpired:
-		return fmt.Errorf("%w: %w", ErrForward, err)
+		return forward(reason.History, err)
 	case errors.As(err, &expired):
 		s.fail(api.NewExpiredWatch(s.from, expired.Oldest), EndExpired)
 	case errors.Is(err, ErrRewound):

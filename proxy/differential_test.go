@@ -16,6 +16,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/proxy/identity"
 )
 
@@ -103,14 +104,10 @@ type wireRequest struct {
 
 // read takes the way of Gateway.Serve and of read up to the cache.
 func (d *differential) read(r *api.Request) *reading {
-	x := &exchange{request: r, info: r.Info()}
+	x := &exchange{request: r, info: r.Info(), subject: &identity.Subject{}}
 	out := &reading{request: r}
 	r.Header.EndToEnd()
-	res, ok := d.gateway.cacheable(x)
-	if !ok {
-		return out
-	}
-	if q, ok := parseRead(x.info, res); ok {
+	if q, why := d.gateway.qualify(x); why == reason.NotForwarded {
 		out.here, out.attributes, out.read = true, identity.AttributesOf(x.info), readRequest(x, q)
 	}
 	return out

@@ -133,6 +133,7 @@ type exchange struct {
 	subject  *identity.Subject
 	decision identity.Decision
 	pretty   bool // JSON is to be indented
+	resumed  bool // it has a place of Gateway.resumed
 	// limit is what the request holds a place of, nil before and afterwards; bytes is
 	// what it holds of longBytes.
 	limit *limiter
@@ -156,6 +157,10 @@ func (g *Gateway) leave(x *exchange) {
 	if x.bytes > 0 {
 		g.longBytes.release(x.user(), x.bytes)
 		x.bytes = 0
+	}
+	if x.resumed {
+		g.resumed.release(x.user(), 1)
+		x.resumed = false
 	}
 }
 
@@ -254,37 +259,12 @@ func (x *exchange) fail(err error) *api.Response {
 
 // route decides how a request is answered.
 func (g *Gateway) route(ctx context.Context, x *exchange) *api.Response {
-	if res, ok := g.cacheable(x); ok && !x.subject.UpstreamDecides {
-		if resp := g.read(ctx, x, res); resp != nil {
-			return resp
-		}
+	if !isRead(x) {
+		return g.forward(ctx, x)
 	}
-	return g.forward(ctx, x)
-}
-
-// cacheable returns the resource of a read that the cache may answer: an exact one
-// (see api.RequestInfo.Exact) for something that the resource has. The rest of the
-// way reads no more of path and query than what is in the exchange's info.
-func (g *Gateway) cacheable(x *exchange) (*cache.Resource, bool) {
-	info := x.info
-	if !info.Exact || x.request.Upgrade != "" { // a WebSocket watch
-		return nil, false
+	out := g.read(ctx, x)
+	if out.answer != nil {
+		return out.answer
 	}
-	res, ok := g.Resources.Lookup(schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource})
-	return res, ok && inScope(info, res)
-}
-
-// inScope reports whether the namespace in the path, or its absence, goes with the
-// resource. The path of a Namespace itself is the only one of a cluster-scoped
-// resource with a namespace in it.
-func inScope(info *api.RequestInfo, res *cache.Resource) bool {
-	switch {
-	case info.Resource == "namespaces" && info.APIGroup != "":
-		return false // objects of such a custom resource have the paths of namespaces
-	case info.Resource == "namespaces" && info.Verb == "get":
-		return info.Namespace == info.Name
-	case res.Namespaced:
-		return info.Namespace != "" || info.Verb != "get"
-	}
-	return info.Namespace == ""
+	return g.forwardRead(ctx, x, out.why)
 }

@@ -92,13 +92,13 @@ func (defaultPrinters) For(schema.GroupVersionKind) (table.Printer, bool) {
 
 // gatewayBench is a Gateway before a source in memory.
 type gatewayBench struct {
-	t        *testing.T
+	t        testing.TB
 	source   *cachetest.Source
 	upstream *fakeUpstream
 	gateway  *Gateway
 }
 
-func newGatewayBench(t *testing.T, change func(*Options)) *gatewayBench {
+func newGatewayBench(t testing.TB, change func(*Options)) *gatewayBench {
 	t.Helper()
 	b := &gatewayBench{t: t, source: cachetest.New(cachetest.PodResource()), upstream: &fakeUpstream{}}
 	log := slog.New(slog.DiscardHandler)
@@ -165,7 +165,7 @@ func (b *gatewayBench) do(line string, header ...string) (status int, body strin
 	return resp.Status, string(out), resp.Header
 }
 
-func names(t *testing.T, list string) string {
+func names(t testing.TB, list string) string {
 	t.Helper()
 	var l struct {
 		Items []struct {

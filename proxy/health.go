@@ -55,7 +55,7 @@ func (h *Health) single(endpoint, name string, reasons bool) *api.Response {
 			continue
 		}
 		if err := c.Err(); err != nil {
-			return text(500, "internal server error: "+reason(err, reasons)+"\n")
+			return text(500, "internal server error: "+explain(err, reasons)+"\n")
 		}
 		return text(200, "ok")
 	}
@@ -93,7 +93,7 @@ func (h *Health) all(endpoint string, verbose bool, exclude []string, reasons bo
 		}
 		if err := c.Err(); err != nil {
 			failed = true
-			fmt.Fprintf(&out, "[-]%s failed: %s\n", c.Name, reason(err, reasons))
+			fmt.Fprintf(&out, "[-]%s failed: %s\n", c.Name, explain(err, reasons))
 			continue
 		}
 		fmt.Fprintf(&out, "[+]%s ok\n", c.Name)
@@ -107,7 +107,7 @@ func (h *Health) all(endpoint string, verbose bool, exclude []string, reasons bo
 	return text(200, out.String()+endpoint+" check passed\n")
 }
 
-func reason(err error, tell bool) string {
+func explain(err error, tell bool) string {
 	if tell {
 		return err.Error()
 	}

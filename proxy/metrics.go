@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/reason"
 )
 
 // metrics counts requests. The label sets are resources and verbs of the cluster,
@@ -17,6 +18,8 @@ type metrics struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 	bytes    *prometheus.CounterVec
+	// forwarded counts reads by reason.Forward.
+	forwarded []prometheus.Counter
 	// known returns discovery's own spelling of a resource that it knows.
 	known func(schema.GroupVersionResource) (schema.GroupResource, bool)
 
@@ -64,8 +67,16 @@ func newMetrics(registerer prometheus.Registerer, known func(schema.GroupVersion
 		}, []string{"verb", "group", "resource", "source"}),
 		children: make(map[requestLabels]*requestMetrics),
 	}
+	forwarded := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "kubeweir_forwarded_reads_total",
+		Help: "Gets, lists and watches of resources that were forwarded instead of being answered from the cache or collapsed, by reason (docs/reasons.md).",
+	}, []string{"reason"})
+	m.forwarded = make([]prometheus.Counter, len(reason.Forwards())+1)
+	for _, why := range reason.Forwards() {
+		m.forwarded[why] = forwarded.WithLabelValues(why.String())
+	}
 	if registerer != nil {
-		registerer.MustRegister(m.requests, m.duration, m.bytes, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		registerer.MustRegister(m.requests, m.duration, m.bytes, forwarded, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "kubeweir_request_label_sets",
 			Help: "Label sets of the metrics of requests; beyond 4096 further ones are \"other\".",
 		}, func() float64 {

@@ -12,33 +12,28 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/object"
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/proxy/identity"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-// read answers a get, list or watch of res from the cache or collapsed. nil
-// means that the request must be forwarded: whatever cannot be answered exactly
-// as upstream would, errors in the parameters included, is upstream's to answer.
-func (g *Gateway) read(ctx context.Context, x *exchange, res *cache.Resource) *api.Response {
-	form, ok := negotiate(x, res)
-	if !ok {
-		return nil
+// read answers a get, list or watch from the cache or collapsed, or says why it has to
+// be forwarded.
+func (g *Gateway) read(ctx context.Context, x *exchange) outcome {
+	q, why := g.qualify(x)
+	if why != reason.NotForwarded {
+		return forwardedFor(why)
 	}
-	q, ok := parseRead(x.info, res)
-	if !ok {
-		return nil
-	}
-	q.rep = form
-	if resp := g.permit(ctx, x); resp != nil {
-		return resp
+	if refusal := g.permit(ctx, x); refusal != nil {
+		return answeredWith(refusal)
 	}
 	switch {
 	case x.info.Verb == "watch":
-		return g.watch(ctx, x, res, q)
-	case q.mostRecent() && !g.Manager.Prompt() && g.mode(x, res) == ModeStrict:
-		return g.strict(ctx, x, res, q)
+		return g.watch(ctx, x, q)
+	case q.mostRecent() && !g.Manager.Prompt() && g.mode(x, q.res) == ModeStrict:
+		return g.strict(ctx, x, q)
 	}
-	return g.cached(ctx, x, res, q)
+	return g.cached(ctx, x, q)
 }
 
 // mode says how a most-recent read of res is answered.
@@ -51,6 +46,7 @@ func (g *Gateway) mode(x *exchange, res *cache.Resource) Mode {
 
 // readQuery is a read as its parameters say.
 type readQuery struct {
+	res     *cache.Resource
 	rep     api.Representation
 	options api.ListOptions
 	filter  *object.Filter // nil for a get
@@ -83,26 +79,6 @@ func negotiate(x *exchange, res *cache.Resource) (api.Representation, bool) {
 	return rep, true
 }
 
-// parseRead compiles what an exact request selects; ok is false for what upstream
-// answers.
-func parseRead(info *api.RequestInfo, res *cache.Resource) (q readQuery, ok bool) {
-	q.options = info.Options
-	if q.options.ShardSelector != "" || !validVersion(q.options.ResourceVersion) {
-		return q, false
-	}
-	if info.Verb == "get" {
-		return q, true
-	}
-	var err error
-	q.filter, err = object.NewFilter(res.Schema, info.Namespace, "", q.options.LabelSelector, q.options.FieldSelector)
-	return q, err == nil
-}
-
-func validVersion(rv string) bool {
-	_, err := api.ParseResourceVersion(rv)
-	return err == nil
-}
-
 // encodingOf is the encoding of the collection that serves rep.
 func encodingOf(res *cache.Resource, rep api.Representation) api.Encoding {
 	if res.Custom {
@@ -111,21 +87,20 @@ func encodingOf(res *cache.Resource, rep api.Representation) api.Encoding {
 	return rep.Encoding
 }
 
-// collection returns the collection that serves rep; nil means forward, an
-// answer means refuse.
-func (g *Gateway) collection(ctx context.Context, x *exchange, res *cache.Resource, rep api.Representation) (*cache.Collection, *api.Response) {
-	c, err := g.Manager.Collection(ctx, res, encodingOf(res, rep))
-	if err == nil {
-		if !g.isCurrent(res) {
-			return nil, nil
-		}
-		return c, nil
+// collection returns the collection that serves q; without one the outcome says what
+// is done instead.
+func (g *Gateway) collection(ctx context.Context, x *exchange, q readQuery) (*cache.Collection, outcome) {
+	c, err := g.Manager.Collection(ctx, q.res, encodingOf(q.res, q.rep))
+	switch {
+	case err == nil && g.isCurrent(q.res):
+		return c, outcome{}
+	case err == nil, errors.Is(err, cache.ErrRedefined):
+		return nil, forwardedFor(reason.Redefined)
+	case apierrors.IsTooManyRequests(err), ctx.Err() != nil:
+		return nil, answeredWith(x.fail(err))
 	}
-	if apierrors.IsTooManyRequests(err) || ctx.Err() != nil {
-		return nil, x.fail(err)
-	}
-	g.Logger.Debug("collection cannot be used, forwarding", "resource", res.String(), "error", err)
-	return nil, nil
+	g.Logger.Debug("collection cannot be used, forwarding", "resource", q.res.String(), "error", err)
+	return nil, forwardedFor(reason.CacheUnavailable)
 }
 
 // isCurrent reports whether res is still what the request found when it came: another
@@ -136,15 +111,15 @@ func (g *Gateway) isCurrent(res *cache.Resource) bool {
 }
 
 // cached answers a get or list from the cache.
-func (g *Gateway) cached(ctx context.Context, x *exchange, res *cache.Resource, q readQuery) *api.Response {
-	c, refusal := g.collection(ctx, x, res, q.rep)
+func (g *Gateway) cached(ctx context.Context, x *exchange, q readQuery) outcome {
+	c, instead := g.collection(ctx, x, q)
 	if c == nil {
-		return refusal
+		return instead
 	}
 	req := readRequest(x, q)
 	if q.mostRecent() {
 		if !g.holds(ctx, x, c) {
-			return g.strict(ctx, x, res, q)
+			return g.strict(ctx, x, q)
 		}
 		req.MostRecent = true
 	}
@@ -154,17 +129,20 @@ func (g *Gateway) cached(ctx context.Context, x *exchange, res *cache.Resource, 
 	}
 	resp, err := read(ctx, c, req)
 	switch {
-	case errors.Is(err, cache.ErrForward) && q.options.Continue != "":
-		return g.revalidate(ctx, x, res, q)
 	case errors.Is(err, cache.ErrForward):
-		return nil
+		if q.options.Continue != "" {
+			if resp := g.revalidate(ctx, x, q); resp != nil {
+				return answeredWith(resp)
+			}
+		}
+		return forwardedFor(cache.ForwardReason(err))
 	case err != nil:
 		resp = x.fail(err)
 	}
 	x.source = fromCache
 	warn(resp, c)
 	markStale(resp, c)
-	return resp
+	return answeredWith(resp)
 }
 
 func readRequest(x *exchange, q readQuery) *cache.ReadRequest {
@@ -180,26 +158,26 @@ func readRequest(x *exchange, q readQuery) *cache.ReadRequest {
 }
 
 // strict answers a most-recent read that the upstream has to be asked for.
-func (g *Gateway) strict(ctx context.Context, x *exchange, res *cache.Resource, q readQuery) *api.Response {
-	if resp := g.revalidate(ctx, x, res, q); resp != nil {
-		return resp
+func (g *Gateway) strict(ctx context.Context, x *exchange, q readQuery) outcome {
+	if resp := g.revalidate(ctx, x, q); resp != nil {
+		return answeredWith(resp)
 	}
-	resp := g.collapse(ctx, x)
-	if resp != nil && !g.isCurrent(res) {
+	out := g.collapse(ctx, x)
+	if out.answer != nil && !g.isCurrent(q.res) {
 		// Another server may have given the answer, to the gateway itself.
-		finish(resp, 0, nil)
-		return nil
+		finish(out.answer, 0, nil)
+		return forwardedFor(reason.Redefined)
 	}
-	return resp
+	return out
 }
 
 // revalidate answers a list from the cache once the upstream has told which objects
 // are current; nil when that cannot be.
-func (g *Gateway) revalidate(ctx context.Context, x *exchange, res *cache.Resource, q readQuery) *api.Response {
-	if x.info.Verb != "list" || !revalidates(res, q.rep) {
+func (g *Gateway) revalidate(ctx context.Context, x *exchange, q readQuery) *api.Response {
+	if x.info.Verb != "list" || !revalidates(q.res, q.rep) {
 		return nil
 	}
-	c := g.Manager.Wanted(res, encodingOf(res, q.rep))
+	c := g.Manager.Wanted(q.res, encodingOf(q.res, q.rep))
 	if c == nil {
 		return nil
 	}
@@ -208,7 +186,7 @@ func (g *Gateway) revalidate(ctx context.Context, x *exchange, res *cache.Resour
 		if ctx.Err() != nil {
 			return x.fail(err)
 		}
-		g.Logger.Debug("list cannot be revalidated", "resource", res.String(), "error", err)
+		g.Logger.Debug("list cannot be revalidated", "resource", q.res.String(), "error", err)
 		return nil
 	}
 	x.source = fromRevalidated
@@ -267,31 +245,36 @@ func markStale(resp *api.Response, c *cache.Collection) {
 }
 
 // collapse answers a most-recent read together with others that want the same.
-func (g *Gateway) collapse(ctx context.Context, x *exchange) *api.Response {
+func (g *Gateway) collapse(ctx context.Context, x *exchange) outcome {
 	resp, err := g.collapser.do(ctx, x.request, x.pretty)
-	if err != nil {
-		return nil // too large to share
+	switch {
+	case errors.Is(err, errNotCollapsible):
+		return forwardedFor(reason.TooLargeToShare)
+	case errors.Is(err, errAllHeld):
+		return forwardedFor(reason.NoRoomToShare)
+	case err != nil:
+		return forwardedFor(reason.SharedFailed)
 	}
 	if resp.Status == 401 || resp.Status == 403 || resp.Status == 429 {
 		// The gateway itself may not: as the client then.
 		finish(resp, 0, nil)
-		return nil
+		return forwardedFor(reason.GatewayRefused)
 	}
 	x.source = fromCollapsed
-	return resp
+	return answeredWith(resp)
 }
 
 // watch answers a watch from the multiplexer.
-func (g *Gateway) watch(ctx context.Context, x *exchange, res *cache.Resource, q readQuery) *api.Response {
-	c, refusal := g.collection(ctx, x, res, q.rep)
+func (g *Gateway) watch(ctx context.Context, x *exchange, q readQuery) outcome {
+	c, instead := g.collection(ctx, x, q)
 	if c == nil {
-		return refusal
+		return instead
 	}
 	req := &cache.WatchRequest{Filter: q.filter, Options: q.options, Rep: q.rep}
 	if q.options.ResourceVersion == "" {
 		version, err := g.current(ctx, x, c)
 		if err != nil {
-			return nil
+			return forwardedFor(reason.Unproven)
 		}
 		req.MostRecent = version
 	}
@@ -304,23 +287,22 @@ func (g *Gateway) watch(ctx context.Context, x *exchange, res *cache.Resource, q
 		registration.Close()
 	}
 	req.ForwardExpired = g.resumed.acquire(x.user(), 1)
-	resumed := false
-	defer func() {
-		if req.ForwardExpired && !resumed {
-			g.resumed.release(x.user(), 1)
-		}
-	}()
+	x.resumed = req.ForwardExpired
 	resp, open, err := g.Watches.Watch(ctx, c, req)
-	if req.ForwardExpired && errors.Is(err, watchmux.ErrExpired) {
-		resp := g.resume(ctx, x)
-		resumed = true
-		return resp
+	if x.resumed && errors.Is(err, watchmux.ErrExpired) {
+		// The upstream may continue it. A collection that has just begun has no
+		// history, and whoever listed before that must not be told to list again.
+		return forwardedFor(reason.History)
 	}
-	if err != nil {
-		if ctx.Err() != nil {
-			return x.fail(err)
-		}
-		return nil
+	if x.resumed {
+		g.resumed.release(x.user(), 1)
+		x.resumed = false
+	}
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return answeredWith(x.fail(err))
+	case err != nil:
+		return forwardedFor(cache.ForwardReason(err))
 	}
 	registration = g.Revocation.Register(x.subject, identity.AttributesOf(x.info), x.decision, func(identity.EndReason) {
 		open.End(cache.EndRevoked)
@@ -328,22 +310,7 @@ func (g *Gateway) watch(ctx context.Context, x *exchange, res *cache.Resource, q
 	close(registered)
 	x.source = fromCache
 	warn(resp, c)
-	return resp
-}
-
-// resume lets the upstream continue a watch from a version before the cache's
-// history. A collection that has just begun has none, and whoever listed before
-// that must not be told to list again.
-func (g *Gateway) resume(ctx context.Context, x *exchange) *api.Response {
-	resp := g.forward(ctx, x)
-	done := resp.Done
-	resp.Done = func(n int64, err error) {
-		g.resumed.release(x.user(), 1)
-		if done != nil {
-			done(n, err)
-		}
-	}
-	return resp
+	return answeredWith(resp)
 }
 
 // current returns a version that the collection must hold for a watch from the

@@ -17,6 +17,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/table"
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/object"
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
@@ -97,6 +98,12 @@ func NewResources(discovery Discovery, printers Printers, manager *cache.Manager
 
 // Lookup returns the resource if it may be served from the cache.
 func (r *Resources) Lookup(gvr schema.GroupVersionResource) (*cache.Resource, bool) {
+	res, why := r.find(gvr)
+	return res, why == reason.NotForwarded
+}
+
+// find is Lookup that says why the resource may not be.
+func (r *Resources) find(gvr schema.GroupVersionResource) (*cache.Resource, reason.Forward) {
 	r.mu.RLock()
 	res := r.mu.builtin[gvr]
 	if res == nil {
@@ -105,34 +112,40 @@ func (r *Resources) Lookup(gvr schema.GroupVersionResource) (*cache.Resource, bo
 	synced := r.mu.synced
 	r.mu.RUnlock()
 	if res != nil {
-		return res, true
+		return res, reason.NotForwarded
 	}
-	return r.lookupBuiltin(gvr, synced)
+	return r.findBuiltin(gvr, synced)
 }
 
-// lookupBuiltin makes the resource from discovery. While the definitions are not
+// findBuiltin makes the resource from discovery. While the definitions are not
 // known, a custom resource looks like any other in discovery; then only kinds
 // that kubeweir itself knows as built in are taken.
-func (r *Resources) lookupBuiltin(gvr schema.GroupVersionResource, synced bool) (*cache.Resource, bool) {
+func (r *Resources) findBuiltin(gvr schema.GroupVersionResource, synced bool) (*cache.Resource, reason.Forward) {
 	server, ok := r.discovery.Lookup(gvr)
-	if !ok || !server.Supports("list") || !server.Supports("watch") {
-		return nil, false
+	switch {
+	case !ok:
+		return nil, reason.UnknownResource
+	case !server.Supports("list"), !server.Supports("watch"):
+		return nil, reason.Unwatchable
 	}
 	gvr = server.GroupVersionResource // strings that keep no request alive
 	printer, known := r.printers.For(gvr.GroupVersion().WithKind(server.Kind))
 	if !synced && !known {
-		return nil, false
+		return nil, reason.DefinitionsUnknown
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, custom := r.mu.definitions[gvr.Resource+"."+gvr.Group]; custom {
-		return nil, false
+		if !r.mu.servers.mayCacheCustom(gvr.GroupVersion()) {
+			return nil, reason.Aggregated
+		}
+		return nil, reason.Unserved
 	}
 	if res := r.mu.builtin[gvr]; res != nil {
-		return res, true
+		return res, reason.NotForwarded
 	}
 	if !r.mu.servers.mayCache(gvr.GroupVersion(), known) {
-		return nil, false
+		return nil, reason.Aggregated
 	}
 	res := &cache.Resource{
 		GroupVersionResource: gvr,
@@ -145,7 +158,7 @@ func (r *Resources) lookupBuiltin(gvr schema.GroupVersionResource, synced bool) 
 		res.Printer = printer
 	}
 	r.mu.builtin[gvr] = res
-	return res, true
+	return res, reason.NotForwarded
 }
 
 // Run keeps the resources in step with the APIServices, and the custom ones with their
@@ -175,12 +188,12 @@ func (r *Resources) Run(ctx context.Context) {
 
 // follow reads all definitions and applies their changes until the collection ends.
 func (r *Resources) follow(ctx context.Context) error {
-	res, ok := r.lookupBuiltin(crdResource, false)
-	if !ok {
+	res, why := r.findBuiltin(crdResource, false)
+	if why != reason.NotForwarded {
 		if err := r.discovery.Refresh(ctx); err != nil {
 			return err
 		}
-		if res, ok = r.lookupBuiltin(crdResource, false); !ok {
+		if res, why = r.findBuiltin(crdResource, false); why != reason.NotForwarded {
 			// An API server without definitions has no custom resources.
 			r.setSynced()
 			<-ctx.Done()

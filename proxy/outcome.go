@@ -1,0 +1,131 @@
+package proxy
+
+import (
+	"context"
+	"log/slog"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/object"
+	"github.com/kubeweir/kubeweir/internal/reason"
+)
+
+// outcome is what becomes of a read: an answer (a refusal included), or the reason for
+// which it is forwarded.
+type outcome struct {
+	answer *api.Response
+	why    reason.Forward
+}
+
+func answeredWith(resp *api.Response) outcome { return outcome{answer: resp} }
+func forwardedFor(why reason.Forward) outcome { return outcome{why: why} }
+
+// isRead reports whether a request is a get, list or watch of a resource.
+func isRead(x *exchange) bool {
+	if !x.info.IsResourceRequest || !reads(x.request.Method) {
+		return false
+	}
+	switch x.info.Verb {
+	case "get", "list", "watch":
+		return true
+	}
+	return false
+}
+
+// qualify reads a request and says why it cannot be answered here, as far as the
+// request and its resource tell. Whatever cannot be answered exactly as upstream would,
+// errors in the parameters included, is upstream's to answer. The rest of the way reads
+// no more of path and query than what is in the query and the exchange's info.
+func (g *Gateway) qualify(x *exchange) (q readQuery, why reason.Forward) {
+	if why = ambiguity(x); why != reason.NotForwarded {
+		return q, why
+	}
+	info := x.info
+	q.res, why = g.Resources.find(schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource})
+	if why != reason.NotForwarded {
+		return q, why
+	}
+	q.options = info.Options
+	var representable, selectable bool
+	q.rep, representable = negotiate(x, q.res)
+	q.filter, selectable = selection(info, q.res)
+	switch {
+	case !inScope(info, q.res):
+		return q, reason.Scope
+	case x.subject.UpstreamDecides:
+		return q, reason.Impersonated
+	case !representable:
+		return q, reason.Representation
+	case q.options.ShardSelector != "":
+		return q, reason.ShardSelector
+	case !validVersion(q.options.ResourceVersion):
+		return q, reason.InvalidVersion
+	case !selectable:
+		return q, reason.InvalidSelector
+	}
+	return q, reason.NotForwarded
+}
+
+// ambiguity says why a read is not one that the cache knows how to read: an exact one
+// (see api.RequestInfo.Exact) of an object or a collection, over plain HTTP.
+func ambiguity(x *exchange) reason.Forward {
+	switch {
+	case x.info.Exact && x.request.Upgrade == "":
+		return reason.NotForwarded
+	case x.request.Method == "HEAD":
+		return reason.Head
+	case x.info.Subresource != "":
+		return reason.Subresource
+	case x.request.Upgrade != "": // a WebSocket watch
+		return reason.Upgraded
+	}
+	return reason.Inexact
+}
+
+// inScope reports whether the namespace in the path, or its absence, goes with the
+// resource. The path of a Namespace itself is the only one of a cluster-scoped
+// resource with a namespace in it.
+func inScope(info *api.RequestInfo, res *cache.Resource) bool {
+	switch {
+	case info.Resource == "namespaces" && info.APIGroup != "":
+		return false // objects of such a custom resource have the paths of namespaces
+	case info.Resource == "namespaces" && info.Verb == "get":
+		return info.Namespace == info.Name
+	case res.Namespaced:
+		return info.Namespace != "" || info.Verb != "get"
+	}
+	return info.Namespace == ""
+}
+
+// selection compiles what a list or watch selects; ok is false where the resource does
+// not have the selector.
+func selection(info *api.RequestInfo, res *cache.Resource) (filter *object.Filter, ok bool) {
+	if info.Verb == "get" {
+		return nil, true
+	}
+	filter, err := object.NewFilter(res.Schema, info.Namespace, "", info.Options.LabelSelector, info.Options.FieldSelector)
+	return filter, err == nil
+}
+
+func validVersion(rv string) bool {
+	_, err := api.ParseResourceVersion(rv)
+	return err == nil
+}
+
+// forwardedHeader tells, while the log's level is debug, why a read was forwarded.
+const forwardedHeader = "Kubeweir-Forwarded"
+
+// forwardRead forwards a read and tells why.
+func (g *Gateway) forwardRead(ctx context.Context, x *exchange, why reason.Forward) *api.Response {
+	g.metrics.forwarded[why].Inc()
+	resp := g.forward(ctx, x)
+	if g.Logger.Enabled(ctx, slog.LevelDebug) {
+		g.Logger.Debug("read forwarded", "reason", why.String(), "verb", x.info.Verb, "group", x.info.APIGroup, "resource", x.info.Resource)
+		if resp.Upgrade == nil {
+			resp.Header.Set(forwardedHeader, why.String())
+		}
+	}
+	return resp
+}

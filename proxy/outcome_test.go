@@ -1,0 +1,213 @@
+package proxy
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/table"
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/reason"
+	"github.com/kubeweir/kubeweir/proxy/identity"
+)
+
+// noPrinters knows no kind.
+type noPrinters struct{}
+
+func (noPrinters) For(schema.GroupVersionKind) (table.Printer, bool) { return nil, false }
+
+// badPrinters print no row of any kind.
+type badPrinters struct{}
+
+func (badPrinters) For(schema.GroupVersionKind) (table.Printer, bool) {
+	return badPrinter{table.NewDefaultPrinter()}, true
+}
+
+type badPrinter struct{ table.Printer }
+
+func (badPrinter) Row([]byte) (*table.Row, error) { return nil, errors.New("no row") }
+
+// brokenBody is the body of an answer that breaks off.
+type brokenBody struct{}
+
+func (brokenBody) WriteTo(io.Writer) (int64, error) { return 0, errors.New("broke") }
+
+func (b *gatewayBench) answers(resp api.Response) {
+	b.upstream.answer = func(*api.Request) *api.Response { r := resp; return &r }
+}
+
+// withResources replaces what discovery and the printers tell.
+func withResources(o *Options, printers Printers, verbs ...string) {
+	discovery := fakeDiscovery{cachetest.Pods: {GroupVersionResource: cachetest.Pods, Kind: "Pod", Namespaced: true, Verbs: verbs}}
+	o.Resources = NewResources(discovery, printers, o.Manager, o.Logger)
+}
+
+// forwardedCase is a read that is forwarded, and why.
+type forwardedCase struct {
+	why     reason.Forward
+	line    string
+	header  string
+	options func(*Options)
+	before  func(*gatewayBench)
+}
+
+const anyPods = "GET /api/v1/pods?resourceVersion=0"
+
+// forwardedCases has one for each reason but Unservable, which requests do not get to:
+// see TestReasonsOfTheCache.
+var forwardedCases = []forwardedCase{
+	{why: reason.Head, line: "HEAD /api/v1/pods?resourceVersion=0"},
+	{why: reason.Subresource, line: "GET /api/v1/namespaces/default/pods/a/log"},
+	{why: reason.Subresource, line: "GET /api/v1/namespaces/default/pods/a/exec", header: "Upgrade: websocket"},
+	{why: reason.Upgraded, line: "GET /api/v1/pods?watch=true&resourceVersion=0", header: "Upgrade: websocket"},
+	{why: reason.Inexact, line: "GET /api/v1/watch/pods?resourceVersion=0"},
+	{why: reason.Inexact, line: anyPods + "&unknown=1"},
+	{why: reason.UnknownResource, line: "GET /api/v1/nothings"},
+	{why: reason.Unwatchable, line: anyPods, options: func(o *Options) { withResources(o, defaultPrinters{}, "get", "list") }},
+	{why: reason.DefinitionsUnknown, line: anyPods, options: func(o *Options) { withResources(o, noPrinters{}, "get", "list", "watch") }},
+	{why: reason.Unserved, line: anyPods, before: func(b *gatewayBench) {
+		b.gateway.Resources.mu.definitions["pods."] = &definition{}
+	}},
+	{why: reason.Aggregated, line: anyPods, before: func(b *gatewayBench) {
+		b.gateway.Resources.changeServer(cachetest.Pods.GroupVersion(), `{"name":"other"}`, false)
+	}},
+	{why: reason.Scope, line: "GET /api/v1/pods/a?resourceVersion=0"},
+	{why: reason.Representation, line: anyPods, header: "Accept: application/yaml"},
+	{why: reason.Representation, line: anyPods, header: "Accept: application/*"},
+	{why: reason.ShardSelector, line: anyPods + "&shardSelector=x"},
+	{why: reason.InvalidVersion, line: "GET /api/v1/pods?resourceVersion=abc"},
+	{why: reason.InvalidSelector, line: anyPods + "&fieldSelector=spec.foo=x"},
+	{why: reason.CacheUnavailable, line: anyPods, before: func(b *gatewayBench) {
+		failure := apierrors.NewForbidden(cachetest.Pods.GroupResource(), "", nil)
+		b.source.Fail("watch", failure, failure)
+	}},
+	{why: reason.Redefined, line: anyPods, before: func(b *gatewayBench) {
+		res, _ := b.gateway.Resources.Lookup(cachetest.Pods)
+		res.Retire()
+	}},
+	{why: reason.AmbiguousVersion, line: "GET /api/v1/pods?resourceVersion=00"},
+	{why: reason.AmbiguousVersion, line: "GET /api/v1/namespaces/default/pods?resourceVersion=101&limit=1&fieldSelector=metadata.name=a"},
+	{why: reason.VersionAhead, line: "GET /api/v1/pods?resourceVersion=99999"},
+	{why: reason.VersionAhead, line: "GET /api/v1/namespaces/default/pods/a?resourceVersion=99999"},
+	{why: reason.VersionAhead, line: "GET /api/v1/pods?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=99999"},
+	{why: reason.VersionGone, line: "GET /api/v1/pods?resourceVersion=5&resourceVersionMatch=Exact"},
+	{why: reason.Unproven, line: "GET /api/v1/pods?watch=true", before: func(b *gatewayBench) {
+		b.do(anyPods)
+		b.source.NoCurrentVersion()
+	}},
+	{why: reason.Unrenderable, line: anyPods, header: "Accept: application/json;as=Table;v=v1;g=meta.k8s.io",
+		options: func(o *Options) { withResources(o, badPrinters{}, "get", "list", "watch") }},
+	{why: reason.TooLargeToShare, line: "GET /api/v1/pods", before: func(b *gatewayBench) {
+		b.answers(api.Response{Status: 200, Length: 2 << 20, BodyTo: brokenBody{}})
+	}},
+	{why: reason.NoRoomToShare, line: "GET /api/v1/pods", before: func(b *gatewayBench) {
+		b.answers(api.Response{Status: 200, Length: 100, BodyTo: brokenBody{}})
+		b.gateway.collapser.held.Store(b.gateway.collapser.maxHeld())
+	}},
+	{why: reason.GatewayRefused, line: "GET /api/v1/pods", before: func(b *gatewayBench) { b.answers(api.Response{Status: 403}) }},
+	{why: reason.SharedFailed, line: "GET /api/v1/pods", before: func(b *gatewayBench) {
+		b.answers(api.Response{Status: 200, Length: -1, BodyTo: brokenBody{}})
+	}},
+	{why: reason.History, line: "GET /api/v1/pods?watch=true&resourceVersion=101", options: func(o *Options) { o.Limits.Resumed = 4 },
+		before: func(b *gatewayBench) { b.source.Bump(10) }},
+}
+
+// TestForwardedReads has a read for each reason: it is counted, and told to the client
+// while the log's level is debug.
+func TestForwardedReads(t *testing.T) {
+	for _, c := range forwardedCases {
+		t.Run(c.why.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newGatewayBench(t, func(o *Options) {
+					o.Logger = slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelDebug}))
+					if c.options != nil {
+						c.options(o)
+					}
+				})
+				b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
+				if c.before != nil {
+					c.before(b)
+				}
+				counter := b.gateway.metrics.forwarded[c.why]
+				before := testutil.ToFloat64(counter)
+				resp := b.gateway.Serve(t.Context(), request(c.line, "X-Test: 1", orElse(c.header, "X-Test: 1")))
+				resp.Done(0, nil)
+				if n := testutil.ToFloat64(counter) - before; n != 1 {
+					t.Errorf("%s %s: counted %v times, forwarded for %q", c.line, c.header, n, resp.Header.Get(forwardedHeader))
+				}
+				if got := resp.Header.Get(forwardedHeader); got != c.why.String() {
+					t.Errorf("the client is told %q", got)
+				}
+			})
+		})
+	}
+}
+
+func orElse(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}
+
+// TestForwardedReasonIsWithheld: clients are told no reason unless the log's level is debug.
+func TestForwardedReasonIsWithheld(t *testing.T) {
+	b := newGatewayBench(t, nil)
+	for _, line := range []string{"GET /api/v1/nothings", "HEAD /api/v1/pods", "GET /apis", "POST /api/v1/namespaces/default/pods"} {
+		if _, _, h := b.do(line); h.Has(forwardedHeader) {
+			t.Errorf("%s: %v", line, h)
+		}
+	}
+	total := 0.0
+	for _, why := range reason.Forwards() {
+		total += testutil.ToFloat64(b.gateway.metrics.forwarded[why])
+	}
+	if total != 2 { // /apis is no resource, and a creation no read
+		t.Errorf("%v reads were counted as forwarded", total)
+	}
+}
+
+// TestImpersonationDecidedUpstream: a read whose impersonation the upstream decides.
+func TestImpersonationDecidedUpstream(t *testing.T) {
+	b := newGatewayBench(t, nil)
+	r := request(anyPods)
+	x := &exchange{request: r, info: r.Info(), subject: &identity.Subject{UpstreamDecides: true}}
+	if _, why := b.gateway.qualify(x); why != reason.Impersonated {
+		t.Error(why)
+	}
+}
+
+// TestReasonsOfTheCache: what requests do not get to, because they were qualified before.
+func TestReasonsOfTheCache(t *testing.T) {
+	b := newGatewayBench(t, nil)
+	res, _ := b.gateway.Resources.Lookup(cachetest.Pods)
+	c, err := b.gateway.Manager.Collection(t.Context(), res, api.JSON)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.gateway.Reader.Get(t.Context(), c, &cache.ReadRequest{Name: "a", Rep: api.Representation{Encoding: api.Protobuf}})
+	if !errors.Is(err, cache.ErrForward) || cache.ForwardReason(err) != reason.Unservable {
+		t.Error(err)
+	}
+}
+
+// TestEveryForwardReasonHasACase: a new reason needs a read that is forwarded for it.
+func TestEveryForwardReasonHasACase(t *testing.T) {
+	has := map[reason.Forward]bool{reason.Unservable: true, reason.Impersonated: true}
+	for _, c := range forwardedCases {
+		has[c.why] = true
+	}
+	for _, why := range reason.Forwards() {
+		if !has[why] {
+			t.Errorf("no case for %q", why)
+		}
+	}
+}

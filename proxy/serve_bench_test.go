@@ -1,0 +1,33 @@
+package proxy
+
+import (
+	"testing"
+
+	"github.com/kubeweir/kubeweir/cache/cachetest"
+)
+
+// BenchmarkServe is one request's way through the gateway but for its transport.
+func BenchmarkServe(b *testing.B) {
+	bench := newGatewayBench(b, nil)
+	for _, name := range []string{"a", "b", "c"} {
+		bench.source.Create(cachetest.Pods, cachetest.Pod("default/"+name, ""))
+	}
+	for _, c := range []struct{ name, line string }{
+		{"get", "GET /api/v1/namespaces/default/pods/a?resourceVersion=0"},
+		{"list", "GET /api/v1/pods?resourceVersion=0"},
+		{"list-selector", "GET /api/v1/namespaces/default/pods?resourceVersion=0&labelSelector=app%3Dx"},
+		{"watch", "GET /api/v1/pods?watch=true&resourceVersion=0"},
+		{"forwarded", "GET /api/v1/namespaces/default/pods/a/log"},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				resp := bench.gateway.Serve(b.Context(), request(c.line))
+				if resp.Stream != nil {
+					resp.Stream.Stop()
+				}
+				resp.Done(0, nil)
+			}
+		})
+	}
+}
