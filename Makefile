@@ -42,11 +42,12 @@ check: ## Formatting, go vet, staticcheck, import rules, what is generated.
 	@unformatted=$$(find . -path './.*' -prune -o -name '*.go' -exec gofmt -l {} +); if [ -n "$$unformatted" ]; then echo "not gofmt-ed:"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
-	$(GO) test ./internal/archtest ./deploy/monitoring
+	$(GO) test ./internal/archtest ./deploy/monitoring ./test/deploy/chartdocs
 
 .PHONY: docs
 docs: ## Write what is generated: references and the dashboard.
 	$(GO) test -vet=off ./deploy/monitoring -update
+	$(GO) test -vet=off ./test/deploy/chartdocs -update
 
 .PHONY: unit
 unit: ## Unit tests (check has vetted), with the race detector where it does not mean building Kubernetes twice.

@@ -1,0 +1,108 @@
+{{/* What the schema cannot say of values that do not go together. Each message names the value and says what to do. */}}
+{{- define "kubeweir.checks" -}}
+{{- include "kubeweir.checkConfig" . -}}
+{{- include "kubeweir.checkCertificates" . -}}
+{{- include "kubeweir.checkRoutes" . -}}
+{{- include "kubeweir.checkPods" . -}}
+{{- if eq .Values.mode "standalone" }}{{ include "kubeweir.checkStandalone" . }}{{ end -}}
+{{- end -}}
+
+{{- define "kubeweir.checkConfig" -}}
+{{- $config := .Values.config -}}
+{{- if and $config .Values.existingConfigMap -}}
+{{- fail "existingConfigMap: config is given, too; give one of both" -}}
+{{- end -}}
+{{- range $key, $instead := dict "listen" "containerPorts.https" "adminListen" "containerPorts.metrics" "tls" "tls" "certDir" "tls" "kubeconfig" "upstream.existingSecret" "context" "upstream.context" "dataDir" "standalone.persistence" "etcd" "standalone.etcd" -}}
+{{- if hasKey $config $key -}}
+{{- fail (printf "config.%s: the chart sets it; use the value %s" $key $instead) -}}
+{{- end -}}
+{{- end -}}
+{{- range $key := list "insecureListen" "serviceAccountDir" -}}
+{{- if hasKey $config $key -}}
+{{- fail (printf "config.%s: everyone who reaches it has the gateway's own rights; it is for a sidecar, which this chart does not make" $key) -}}
+{{- end -}}
+{{- end -}}
+{{- $authentication := default (dict) $config.authentication -}}
+{{- range $key, $instead := dict "clientCAFile" "clientCA" "tokenAuthFile" "standalone.adminToken" -}}
+{{- if hasKey $authentication $key -}}
+{{- fail (printf "config.authentication.%s: the chart sets it; use the value %s" $key $instead) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "kubeweir.checkCertificates" -}}
+{{- $tls := .Values.tls -}}
+{{- if and (eq $tls.source "existingSecret") (not $tls.existingSecret) -}}
+{{- fail "tls.existingSecret: must name a Secret with tls.crt and tls.key, as tls.source is existingSecret" -}}
+{{- end -}}
+{{- if and $tls.existingSecret (ne $tls.source "existingSecret") -}}
+{{- fail (printf "tls.existingSecret: has no effect with tls.source: %s; set tls.source: existingSecret" $tls.source) -}}
+{{- end -}}
+{{- if and (ne $tls.source "existingSecret") (not (include "kubeweir.dnsNames" . | fromYamlArray)) (not (include "kubeweir.ipAddresses" . | fromYamlArray)) -}}
+{{- fail "tls.dnsNames: must name a host, as tls.serviceNames is false" -}}
+{{- end -}}
+{{- $ca := .Values.clientCA -}}
+{{- if gt (len (compact (list (ternary "x" "" $ca.fromCluster) $ca.existingConfigMap $ca.existingSecret))) 1 -}}
+{{- fail "clientCA: give one of fromCluster, existingConfigMap and existingSecret" -}}
+{{- end -}}
+{{- if eq $ca.existingConfigMap "kube-root-ca.crt" -}}
+{{- fail "clientCA.existingConfigMap: kube-root-ca.crt holds the CA of API servers, not of clients; copy that of kube-system/extension-apiserver-authentication, or set clientCA.fromCluster: true" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "kubeweir.checkRoutes" -}}
+{{- if and .Values.ingress.enabled (not .Values.ingress.hosts) -}}
+{{- fail "ingress.hosts: must name a host, as ingress.enabled is true" -}}
+{{- end -}}
+{{- range $route := list "httpRoute" "tlsRoute" -}}
+{{- $values := index $.Values $route -}}
+{{- if and $values.enabled (not $values.parentRefs) -}}
+{{- fail (printf "%s.parentRefs: must name a Gateway, as %s.enabled is true" $route $route) -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.tlsRoute.enabled (not .Values.tlsRoute.hostnames) -}}
+{{- fail "tlsRoute.hostnames: must name a host, as tlsRoute.enabled is true" -}}
+{{- end -}}
+{{- with .Values.httpRoute -}}
+{{- if and .enabled .backendTLSPolicy.enabled (not .backendTLSPolicy.caConfigMap) (ne $.Values.tls.source "generated") -}}
+{{- fail (printf "httpRoute.backendTLSPolicy.caConfigMap: must name a ConfigMap with the CA as ca.crt, as tls.source is %s" $.Values.tls.source) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "kubeweir.checkPods" -}}
+{{- if and .Values.autoscaling.enabled (ne (include "kubeweir.kind" .) "Deployment") -}}
+{{- fail (printf "autoscaling.enabled: only a Deployment is scaled, and this is a %s" (include "kubeweir.kind" .)) -}}
+{{- end -}}
+{{- if gt (int .Values.autoscaling.minReplicas) (int .Values.autoscaling.maxReplicas) -}}
+{{- fail "autoscaling.minReplicas: must not be above autoscaling.maxReplicas" -}}
+{{- end -}}
+{{- with .Values.podDisruptionBudget -}}
+{{- if not (or (kindIs "invalid" .minAvailable) (kindIs "invalid" .maxUnavailable)) -}}
+{{- fail "podDisruptionBudget.minAvailable: maxUnavailable is given, too; give one of both" -}}
+{{- end -}}
+{{- end -}}
+{{- if eq (include "kubeweir.httpsPort" .) (include "kubeweir.metricsPort" .) -}}
+{{- fail (printf "containerPorts.metrics: is %s, as containerPorts.https is; give each its own" (include "kubeweir.metricsPort" .)) -}}
+{{- end -}}
+{{- $shutdown := default (dict) .Values.config.shutdown -}}
+{{- $then := toDate "2006-01-02" "2000-01-01" -}}
+{{- $drain := sub (mustDateModify (default "20s" $shutdown.drain | toString) $then | unixEpoch | int64) ($then | unixEpoch | int64) -}}
+{{- $least := add $drain .Values.preStopSleepSeconds 8 -}}
+{{- if lt (int64 .Values.terminationGracePeriodSeconds) $least -}}
+{{- fail (printf "terminationGracePeriodSeconds: must be at least %d, the sum of preStopSleepSeconds, config.shutdown.drain and 8, not %d" $least (int64 .Values.terminationGracePeriodSeconds)) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "kubeweir.checkStandalone" -}}
+{{- $etcd := .Values.standalone.etcd -}}
+{{- if and (not $etcd.servers) (gt (include "kubeweir.replicas" . | int) 1) -}}
+{{- fail "replicas: a standalone with a store of its own is one process; give standalone.etcd.servers to have more" -}}
+{{- end -}}
+{{- if and $etcd.existingSecret (not $etcd.servers) -}}
+{{- fail "standalone.etcd.existingSecret: has no effect without standalone.etcd.servers; give that too" -}}
+{{- end -}}
+{{- if or .Values.upstream.existingSecret .Values.upstream.context -}}
+{{- fail "upstream: a standalone has none; set mode: gateway" -}}
+{{- end -}}
+{{- end -}}

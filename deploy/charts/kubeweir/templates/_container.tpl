@@ -1,0 +1,174 @@
+{{/* The container. */}}
+{{- define "kubeweir.container" -}}
+name: kubeweir
+image: {{ include "kubeweir.image" . }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+args:
+  {{- include (printf "kubeweir.%sArgs" .Values.mode) . | trim | nindent 2 }}
+  {{- with .Values.extraArgs }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with include "kubeweir.env" . | trim }}
+env:
+  {{- . | nindent 2 }}
+{{- end }}
+{{- with .Values.extraEnvFrom }}
+envFrom:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+ports:
+  - name: https
+    containerPort: {{ include "kubeweir.httpsPort" . }}
+    {{- with .Values.hostPort }}
+    hostPort: {{ . }}
+    {{- end }}
+    protocol: TCP
+  - name: metrics
+    containerPort: {{ include "kubeweir.metricsPort" . }}
+    protocol: TCP
+{{- include "kubeweir.probes" . }}
+{{- if and .Values.preStopSleepSeconds (semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version) }}
+lifecycle:
+  preStop:
+    sleep:
+      seconds: {{ .Values.preStopSleepSeconds }}
+{{- end }}
+{{- with .Values.resources }}
+resources:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.securityContext }}
+securityContext:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+volumeMounts:
+  {{- include "kubeweir.volumeMounts" . | trim | nindent 2 }}
+{{- end -}}
+
+{{- define "kubeweir.probes" -}}
+{{- $live := "/livez" }}
+{{- if .Values.standalone.etcd.servers }}{{ $live = "/livez?exclude=store" }}{{ end }}
+{{- $ready := ternary "/readyz?exclude=feeds" "/readyz" (eq .Values.mode "gateway") }}
+{{- range $probe, $path := dict "startupProbe" $live "livenessProbe" $live "readinessProbe" $ready }}
+{{- with index $.Values $probe }}
+{{- $usual := or (hasKey . "httpGet") (hasKey . "tcpSocket") (hasKey . "exec") (hasKey . "grpc") | ternary (dict) (dict "httpGet" (dict "path" $path "port" "metrics")) }}
+{{ $probe }}:
+  {{- toYaml (merge (dict) . $usual) | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* What both modes are told. */}}
+{{- define "kubeweir.commonArgs" -}}
+- --listen=:{{ include "kubeweir.httpsPort" . }}
+- --admin-listen=:{{ include "kubeweir.metricsPort" . }}
+- --tls-cert-file={{ include "kubeweir.etc" . }}/tls/tls.crt
+- --tls-private-key-file={{ include "kubeweir.etc" . }}/tls/tls.key
+{{- if include "kubeweir.clientCertificates" . }}
+- --client-ca-file={{ include "kubeweir.etc" . }}/client-ca/ca.crt
+{{- end }}
+{{- if include "kubeweir.configMap" . }}
+- --config={{ include "kubeweir.etc" . }}/config/config.yaml
+{{- end }}
+{{- end -}}
+
+{{- define "kubeweir.gatewayArgs" -}}
+- gateway
+{{ include "kubeweir.commonArgs" . }}
+{{- if .Values.upstream.existingSecret }}
+- --kubeconfig={{ include "kubeweir.etc" . }}/upstream/kubeconfig
+{{- with .Values.upstream.context }}
+- --context={{ . }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "kubeweir.standaloneArgs" -}}
+{{- $etcd := .Values.standalone.etcd -}}
+- standalone
+{{ include "kubeweir.commonArgs" . }}
+- --data-dir={{ include "kubeweir.data" . }}
+- --advertise-address=$(POD_IP)
+{{- if include "kubeweir.tokenSecret" . }}
+- --token-auth-file={{ include "kubeweir.etc" . }}/tokens/tokens.csv
+{{- end }}
+{{- if $etcd.servers }}
+- --etcd-servers={{ join "," $etcd.servers }}
+- --etcd-prefix={{ $etcd.prefix }}
+{{- if $etcd.existingSecret }}
+- --etcd-cafile={{ include "kubeweir.etc" . }}/etcd/ca.crt
+- --etcd-certfile={{ include "kubeweir.etc" . }}/etcd/tls.crt
+- --etcd-keyfile={{ include "kubeweir.etc" . }}/etcd/tls.key
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "kubeweir.env" -}}
+{{- if eq .Values.mode "standalone" }}
+- name: POD_IP
+  valueFrom:
+    fieldRef:
+      fieldPath: status.podIP
+{{- end }}
+{{- with include "kubeweir.memoryLimit" . }}
+- name: GOMEMLIMIT
+  value: {{ . | quote }}
+{{- end }}
+{{- with .Values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* Nine tenths of the limit of memory, in bytes; "" where there is none, or extraEnv has it. */}}
+{{- define "kubeweir.memoryLimit" -}}
+{{- $given := false -}}
+{{- range .Values.extraEnv }}{{ if eq .name "GOMEMLIMIT" }}{{ $given = true }}{{ end }}{{ end -}}
+{{- $limits := default (dict) .Values.resources.limits -}}
+{{- $limit := default "" $limits.memory | toString -}}
+{{- $number := regexFind "^[0-9]+" $limit -}}
+{{- $units := dict "" 1 "k" 1000 "M" 1000000 "G" 1000000000 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 -}}
+{{- $unit := trimPrefix $number $limit -}}
+{{- if and $number (hasKey $units $unit) (not $given) -}}
+{{- div (mul ($number | int64) (index $units $unit | int64) 9) 10 -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "kubeweir.volumeMounts" -}}
+{{- $etc := include "kubeweir.etc" . -}}
+{{- if include "kubeweir.configMap" . }}
+- {name: config, mountPath: {{ $etc }}/config, readOnly: true}
+{{- end }}
+- {name: tls, mountPath: {{ $etc }}/tls, readOnly: true}
+{{- if include "kubeweir.clientCertificates" . }}
+- {name: client-ca, mountPath: {{ $etc }}/client-ca, readOnly: true}
+{{- end }}
+{{- if .Values.upstream.existingSecret }}
+- {name: upstream, mountPath: {{ $etc }}/upstream, readOnly: true}
+{{- end }}
+{{- if eq .Values.mode "standalone" }}
+{{- include "kubeweir.standaloneVolumeMounts" . }}
+{{- end }}
+{{- with .Values.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/*
+The data folder. Its pki is made of what must stay, and be the same in all pods (the CAs, the key of service accounts: files
+of a Secret), in a folder in memory, where certificates below these CAs are made at each start.
+*/}}
+{{- define "kubeweir.standaloneVolumeMounts" -}}
+{{- $etc := include "kubeweir.etc" . }}
+{{- $data := include "kubeweir.data" . }}
+{{- if include "kubeweir.tokenSecret" . }}
+- {name: tokens, mountPath: {{ $etc }}/tokens, readOnly: true}
+{{- end }}
+{{- if .Values.standalone.etcd.existingSecret }}
+- {name: etcd, mountPath: {{ $etc }}/etcd, readOnly: true}
+{{- end }}
+- {name: data, mountPath: {{ $data }}}
+- {name: pki-made, mountPath: {{ $data }}/pki}
+{{- range list "ca.crt" "ca.key" "front-proxy-ca.crt" "front-proxy-ca.key" "sa.key" }}
+- {name: pki, mountPath: {{ $data }}/pki/{{ . }}, subPath: {{ . }}, readOnly: true}
+{{- end }}
+{{- end -}}

@@ -1,0 +1,15 @@
+{{/* An endpoint of a ServiceMonitor or PodMonitor. */}}
+{{- define "kubeweir.endpoint" -}}
+port: metrics
+path: /metrics
+interval: {{ .interval }}
+scrapeTimeout: {{ .scrapeTimeout }}
+{{- with .relabelings }}
+relabelings:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .metricRelabelings }}
+metricRelabelings:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}

@@ -1,0 +1,158 @@
+{{/* The name of most objects: the release's, with the chart's unless it is in it already. */}}
+{{- define "kubeweir.fullname" -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 52 | trimSuffix "-" -}}
+{{- else if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 52 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 52 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "kubeweir.namespace" -}}
+{{- default .Release.Namespace .Values.namespaceOverride -}}
+{{- end -}}
+
+{{/* The name of what has no namespace: with the mode, so that it is known for what it is. */}}
+{{- define "kubeweir.clusterName" -}}
+{{- printf "%s-%s" (include "kubeweir.fullname" .) .Values.mode -}}
+{{- end -}}
+
+{{- define "kubeweir.selectorLabels" -}}
+app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "kubeweir.labels" -}}
+{{ include "kubeweir.selectorLabels" . }}
+app.kubernetes.io/component: {{ .Values.mode }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- with .Values.labels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/*
+Metadata of an object. The argument is a dict: "root", and what is not usual of "name", "namespace", "labels" and
+"annotations".
+*/}}
+{{- define "kubeweir.metadata" -}}
+{{- $root := .root -}}
+name: {{ default (include "kubeweir.fullname" $root) .name }}
+{{- if not .clusterScoped }}
+namespace: {{ default (include "kubeweir.namespace" $root) .namespace }}
+{{- end }}
+labels:
+  {{- $labels := merge (dict) (default (dict) .labels) (include "kubeweir.labels" $root | fromYaml) }}
+  {{- toYaml $labels | nindent 2 }}
+{{- with merge (dict) (default (dict) .annotations) $root.Values.annotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- define "kubeweir.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "kubeweir.fullname" .) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- default "default" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "kubeweir.image" -}}
+{{- $image := .Values.image -}}
+{{- $name := $image.repository -}}
+{{- with $image.registry }}{{ $name = printf "%s/%s" . $name }}{{ end -}}
+{{- if $image.digest -}}
+{{- printf "%s@%s" $name $image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" $name (default (printf "v%s" .Chart.AppVersion) $image.tag) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What runs: Deployment, DaemonSet or StatefulSet. */}}
+{{- define "kubeweir.kind" -}}
+{{- ternary "StatefulSet" .Values.kind (eq .Values.mode "standalone") -}}
+{{- end -}}
+
+{{- define "kubeweir.replicas" -}}
+{{- if kindIs "invalid" .Values.replicas -}}
+{{- ternary 1 2 (eq .Values.mode "standalone") -}}
+{{- else -}}
+{{- .Values.replicas -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "kubeweir.httpsPort" -}}
+{{- default (ternary 6443 8443 (eq .Values.mode "standalone")) .Values.containerPorts.https -}}
+{{- end -}}
+
+{{- define "kubeweir.metricsPort" -}}
+{{- default (ternary 9443 9444 (eq .Values.mode "standalone")) .Values.containerPorts.metrics -}}
+{{- end -}}
+
+{{/* The Secret of the serving certificate. */}}
+{{- define "kubeweir.tlsSecret" -}}
+{{- if eq .Values.tls.source "existingSecret" -}}
+{{- .Values.tls.existingSecret -}}
+{{- else -}}
+{{- include "kubeweir.fullname" . }}-tls
+{{- end -}}
+{{- end -}}
+
+{{- define "kubeweir.configMap" -}}
+{{- if .Values.existingConfigMap -}}
+{{- .Values.existingConfigMap -}}
+{{- else if .Values.config -}}
+{{- include "kubeweir.fullname" . }}
+{{- end -}}
+{{- end -}}
+
+{{- define "kubeweir.pkiSecret" -}}
+{{- default (printf "%s-pki" (include "kubeweir.fullname" .)) .Values.standalone.pki.existingSecret -}}
+{{- end -}}
+
+{{/* The Secret of the bearer tokens of a standalone, "" for none. */}}
+{{- define "kubeweir.tokenSecret" -}}
+{{- if .Values.standalone.adminToken.existingSecret -}}
+{{- .Values.standalone.adminToken.existingSecret -}}
+{{- else if .Values.standalone.adminToken.create -}}
+{{- include "kubeweir.fullname" . }}-admin
+{{- end -}}
+{{- end -}}
+
+{{/* "true" where clients with certificates are let in. */}}
+{{- define "kubeweir.clientCertificates" -}}
+{{- with .Values.clientCA }}{{ if or .fromCluster .existingConfigMap .existingSecret }}true{{ end }}{{ end -}}
+{{- end -}}
+
+{{/* The DNS names of the serving certificate, as YAML. */}}
+{{- define "kubeweir.dnsNames" -}}
+{{- $names := list -}}
+{{- if .Values.tls.serviceNames -}}
+{{- $name := include "kubeweir.fullname" . -}}
+{{- $namespace := include "kubeweir.namespace" . -}}
+{{- $names = list $name (printf "%s.%s" $name $namespace) (printf "%s.%s.svc" $name $namespace) (printf "%s.%s.svc.%s" $name $namespace .Values.clusterDomain) "localhost" -}}
+{{- if eq .Values.mode "standalone" -}}
+{{- $names = concat $names (list "kubernetes" "kubernetes.default" "kubernetes.default.svc" (printf "kubernetes.default.svc.%s" .Values.clusterDomain)) -}}
+{{- end -}}
+{{- end -}}
+{{- $names = concat $names .Values.tls.dnsNames -}}
+{{- if .Values.ingress.enabled }}{{ $names = concat $names .Values.ingress.hosts }}{{ end -}}
+{{- if .Values.httpRoute.enabled }}{{ $names = concat $names .Values.httpRoute.hostnames }}{{ end -}}
+{{- if .Values.tlsRoute.enabled }}{{ $names = concat $names .Values.tlsRoute.hostnames }}{{ end -}}
+{{- uniq $names | toYaml -}}
+{{- end -}}
+
+{{/* The IP addresses of the serving certificate, as YAML. */}}
+{{- define "kubeweir.ipAddresses" -}}
+{{- concat (ternary (list "127.0.0.1") list .Values.tls.serviceNames) .Values.tls.ipAddresses | uniq | toYaml -}}
+{{- end -}}
+
+{{/* "true" where objects of a kind are to be made. The argument is a dict of "root", "enabled" and "api". */}}
+{{- define "kubeweir.monitoring" -}}
+{{- if and .enabled (or (eq .root.Values.metrics.renderMode "always") (.root.Capabilities.APIVersions.Has .api)) -}}true{{- end -}}
+{{- end -}}

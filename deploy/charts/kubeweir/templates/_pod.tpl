@@ -1,0 +1,176 @@
+{{/* The paths in the container. */}}
+{{- define "kubeweir.etc" -}}/etc/kubeweir{{- end -}}
+{{- define "kubeweir.data" -}}/var/lib/kubeweir{{- end -}}
+
+{{/* The pod's template. */}}
+{{- define "kubeweir.pod" -}}
+metadata:
+  labels:
+    {{- toYaml (merge (dict) .Values.podLabels (include "kubeweir.labels" . | fromYaml)) | nindent 4 }}
+  annotations:
+    kubectl.kubernetes.io/default-container: kubeweir
+    {{- if .Values.config }}
+    checksum/config: {{ toYaml .Values.config | sha256sum }}
+    {{- end }}
+    {{- with .Values.podAnnotations }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+spec:
+  serviceAccountName: {{ include "kubeweir.serviceAccountName" . }}
+  automountServiceAccountToken: {{ and .Values.serviceAccount.automount (eq .Values.mode "gateway") (not .Values.upstream.existingSecret) }}
+  {{- with .Values.imagePullSecrets }}
+  imagePullSecrets:
+    {{- range . }}
+    - name: {{ kindIs "string" . | ternary . (get (kindIs "map" . | ternary . (dict)) "name") }}
+    {{- end }}
+  {{- end }}
+  {{- with .Values.podSecurityContext }}
+  securityContext:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  terminationGracePeriodSeconds: {{ .Values.terminationGracePeriodSeconds }}
+  enableServiceLinks: false
+  {{- include "kubeweir.scheduling" . | nindent 2 }}
+  {{- with .Values.initContainers }}
+  initContainers:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  containers:
+    - {{ include "kubeweir.container" . | indent 6 | trim }}
+    {{- with .Values.extraContainers }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  {{- with include "kubeweir.volumes" . | trim }}
+  volumes:
+    {{- . | nindent 4 }}
+  {{- end }}
+{{- end -}}
+
+{{/* Where the pod runs, and its network. */}}
+{{- define "kubeweir.scheduling" -}}
+{{- if .Values.hostNetwork }}
+hostNetwork: true
+{{- end }}
+{{- with default (ternary "ClusterFirstWithHostNet" "" .Values.hostNetwork) .Values.dnsPolicy }}
+dnsPolicy: {{ . }}
+{{- end }}
+{{- with .Values.dnsConfig }}
+dnsConfig:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.hostAliases }}
+hostAliases:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .Values.runtimeClassName }}
+runtimeClassName: {{ . }}
+{{- end }}
+{{- with .Values.schedulerName }}
+schedulerName: {{ . }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- if and .Values.topologySpreadConstraints (ne (include "kubeweir.kind" .) "DaemonSet") }}
+topologySpreadConstraints:
+  {{- range .Values.topologySpreadConstraints }}
+  {{- $selector := default (dict "matchLabels" (include "kubeweir.selectorLabels" $ | fromYaml)) .labelSelector }}
+  {{- $constraint := merge (dict "labelSelector" $selector) (omit . "labelSelector") (dict "maxSkew" 1 "whenUnsatisfiable" "ScheduleAnyway") }}
+  - {{ toYaml $constraint | indent 4 | trim }}
+  {{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Volumes: what the program reads is read-only, and of Secrets only what it needs. */}}
+{{- define "kubeweir.volumes" -}}
+{{- if include "kubeweir.configMap" . }}
+- name: config
+  configMap:
+    name: {{ include "kubeweir.configMap" . }}
+{{- end }}
+- name: tls
+  secret:
+    secretName: {{ include "kubeweir.tlsSecret" . }}
+    defaultMode: 0440
+    items:
+      - {key: tls.crt, path: tls.crt}
+      - {key: tls.key, path: tls.key}
+{{- with .Values.clientCA }}
+{{- if or .fromCluster .existingConfigMap }}
+- name: client-ca
+  configMap:
+    name: {{ default (printf "%s-client-ca" (include "kubeweir.fullname" $)) .existingConfigMap }}
+    items:
+      - {key: {{ .key | quote }}, path: ca.crt}
+{{- else if .existingSecret }}
+- name: client-ca
+  secret:
+    secretName: {{ .existingSecret }}
+    defaultMode: 0440
+    items:
+      - {key: {{ .key | quote }}, path: ca.crt}
+{{- end }}
+{{- end }}
+{{- if .Values.upstream.existingSecret }}
+- name: upstream
+  secret:
+    secretName: {{ .Values.upstream.existingSecret }}
+    defaultMode: 0440
+    items:
+      - {key: {{ .Values.upstream.key | quote }}, path: kubeconfig}
+{{- end }}
+{{- if eq .Values.mode "standalone" }}
+{{- include "kubeweir.standaloneVolumes" . }}
+{{- end }}
+{{- with .Values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "kubeweir.standaloneVolumes" -}}
+{{- $standalone := .Values.standalone }}
+- name: pki
+  secret:
+    secretName: {{ include "kubeweir.pkiSecret" . }}
+    defaultMode: 0440
+- name: pki-made
+  emptyDir: {medium: Memory, sizeLimit: 1Mi}
+{{- with include "kubeweir.tokenSecret" . }}
+- name: tokens
+  secret:
+    secretName: {{ . }}
+    defaultMode: 0440
+    items:
+      - {key: tokens.csv, path: tokens.csv}
+{{- end }}
+{{- with $standalone.etcd.existingSecret }}
+- name: etcd
+  secret:
+    secretName: {{ . }}
+    defaultMode: 0440
+    items:
+      - {key: ca.crt, path: ca.crt}
+      - {key: tls.crt, path: tls.crt}
+      - {key: tls.key, path: tls.key}
+{{- end }}
+{{- if or $standalone.etcd.servers (not $standalone.persistence.enabled) }}
+- name: data
+  emptyDir: {}
+{{- else if $standalone.persistence.existingClaim }}
+- name: data
+  persistentVolumeClaim:
+    claimName: {{ $standalone.persistence.existingClaim }}
+{{- end }}
+{{- end -}}

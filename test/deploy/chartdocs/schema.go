@@ -1,0 +1,169 @@
+package chartdocs
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/kubeweir/kubeweir/config"
+)
+
+// configMark says in an @schema comment that a value is the configuration file.
+const configMark = "$config"
+
+// Schema is the JSON schema of values.yaml. A key that is not there is refused, but in what is handed to Kubernetes as it
+// is, which the comments say by additionalProperties.
+func Schema(valuesYAML []byte) ([]byte, error) {
+	root, err := parse(valuesYAML)
+	if err != nil {
+		return nil, err
+	}
+	schema, err := root.object()
+	if err != nil {
+		return nil, err
+	}
+	schema["$schema"] = "https://json-schema.org/draft-07/schema#"
+	schema["title"] = "Values of the chart kubeweir"
+	gateway, err := configSchema(reflect.TypeFor[config.Gateway]())
+	if err != nil {
+		return nil, err
+	}
+	standalone, err := configSchema(reflect.TypeFor[config.Standalone]())
+	if err != nil {
+		return nil, err
+	}
+	schema["definitions"] = map[string]any{"gatewayConfig": gateway, "standaloneConfig": standalone}
+	schema["if"] = map[string]any{"properties": map[string]any{"mode": map[string]any{"const": "standalone"}}}
+	schema["then"] = configIs("standaloneConfig")
+	schema["else"] = configIs("gatewayConfig")
+
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	err = encoder.Encode(schema)
+	return out.Bytes(), err
+}
+
+func configIs(definition string) map[string]any {
+	return map[string]any{"properties": map[string]any{"config": map[string]any{"$ref": "#/definitions/" + definition}}}
+}
+
+// object is the schema of a group of values.
+func (n *node) object() (map[string]any, error) {
+	properties := map[string]any{}
+	for _, f := range n.fields {
+		schema, err := f.one()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", f.path, err)
+		}
+		properties[f.name] = schema
+	}
+	return map[string]any{"type": "object", "properties": properties, "additionalProperties": false}, nil
+}
+
+// one is the schema of a value or of a group: what its default tells, and over it what its comment says.
+func (n *node) one() (map[string]any, error) {
+	if n.doc == "" {
+		return n.object()
+	}
+	schema := map[string]any{"description": n.doc, "type": map[string]string{
+		"object": "object", "list": "array", "bool": "boolean", "int": "integer", "string": "string",
+	}[typeName(n.yaml)]}
+	maps.Copy(schema, n.schema)
+	if _, ok := schema[configMark]; ok {
+		return map[string]any{"description": n.doc, "type": "object"}, nil
+	}
+	if _, ok := schema["enum"]; ok {
+		delete(schema, "type") // its message would hide that of the enum
+	}
+	switch {
+	case n.yaml.Tag == "!!null" && n.schema["type"] == nil:
+		return nil, fmt.Errorf("has no default, so that @schema has to give the type")
+	case n.yaml.Kind == yaml.MappingNode && n.schema["additionalProperties"] == nil:
+		return nil, fmt.Errorf("is an object, so that @schema has to give additionalProperties")
+	case n.yaml.Kind == yaml.SequenceNode && n.schema["items"] == nil:
+		return nil, fmt.Errorf("is a list, so that @schema has to give items")
+	}
+	return schema, nil
+}
+
+// choices are the values of those types of the configuration that have few.
+func choices() map[reflect.Type][]any {
+	return map[reflect.Type][]any{
+		reflect.TypeFor[config.Mode]():      {config.Strict, config.Session},
+		reflect.TypeFor[config.Level]():     {"debug", "info", "warn", "error"},
+		reflect.TypeFor[config.Format]():    {config.Text, config.JSON},
+		reflect.TypeFor[config.Profiling](): {"true", "false", true, false, config.ProfilingAuto},
+	}
+}
+
+// configSchema is the schema of a part of the configuration file.
+func configSchema(t reflect.Type) (map[string]any, error) {
+	if values, ok := choices()[t]; ok {
+		return map[string]any{"enum": values}, nil
+	}
+	switch t {
+	case reflect.TypeFor[time.Duration]():
+		return map[string]any{"type": []string{"string", "integer"}, "pattern": `^[0-9.]+(ns|us|µs|ms|s|m|h)([0-9.]+(ns|us|µs|ms|s|m|h))*$|^0$`}, nil
+	case reflect.TypeFor[config.Bytes]():
+		return map[string]any{"type": []string{"string", "integer"}, "pattern": `^[0-9.]+(k|M|G|T|Ki|Mi|Gi|Ti|e[0-9]+)?$`}, nil
+	}
+	switch t.Kind() {
+	case reflect.String:
+		if t != reflect.TypeFor[string]() {
+			return nil, fmt.Errorf("which values the type %v has is not known here", t)
+		}
+		return map[string]any{"type": "string"}, nil
+	case reflect.Bool:
+		return map[string]any{"type": "boolean"}, nil
+	case reflect.Int:
+		return map[string]any{"type": "integer"}, nil
+	case reflect.Slice:
+		items, err := configSchema(t.Elem())
+		return map[string]any{"type": "array", "items": items}, err
+	case reflect.Struct:
+		properties := map[string]any{}
+		return map[string]any{"type": "object", "properties": properties, "additionalProperties": false}, addFields(properties, t)
+	}
+	return nil, fmt.Errorf("the type %v is not known here", t)
+}
+
+// addFields adds those of a struct, and of what is embedded in it.
+func addFields(properties map[string]any, t reflect.Type) error {
+	for f := range t.Fields() {
+		if f.Anonymous {
+			if err := addFields(properties, f.Type); err != nil {
+				return err
+			}
+			continue
+		}
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		schema, err := configSchema(f.Type)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		properties[name] = schema
+	}
+	return nil
+}
+
+// paths are all values below an object of a schema, for the test that compares them with values.yaml.
+func paths(schema map[string]any, prefix string) []string {
+	properties, ok := schema["properties"].(map[string]any)
+	if !ok {
+		return []string{strings.TrimSuffix(prefix, ".")}
+	}
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(properties)) {
+		all = append(all, paths(properties[name].(map[string]any), prefix+name+".")...)
+	}
+	return all
+}

@@ -1,0 +1,156 @@
+package charts
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+)
+
+const (
+	chart     = "../../../deploy/charts/kubeweir"
+	namespace = "kubeweir"
+	// kubeVersion is that of the cluster for which charts are rendered unless a value set says otherwise.
+	kubeVersion = "1.36.0"
+)
+
+// helm runs a helm and returns what it printed on standard output. The error is what it printed on standard error.
+func helm(ctx context.Context, name, stdin string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, helms[name], args...)
+	var out, errOut bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &errOut
+	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+work, "HELM_CONFIG_HOME="+work, "HELM_DATA_HOME="+work, "KUBECACHEDIR="+filepath.Join(work, name))
+	if err := cmd.Run(); err != nil {
+		return out.String(), errors.New(strings.TrimSpace(errOut.String()))
+	}
+	return out.String(), nil
+}
+
+// template renders the chart. Values may begin with comments that say how: see settings.
+func template(t *testing.T, name, values string) (string, error) {
+	t.Helper()
+	args := []string{"template", setting(values, "release", "kubeweir"), chart, "--namespace", namespace,
+		"--values", "-", "--kube-version", setting(values, "kube-version", kubeVersion)}
+	for _, api := range strings.Fields(setting(values, "api-versions", "")) {
+		args = append(args, "--api-versions", api)
+	}
+	return helm(t.Context(), name, values, args...)
+}
+
+// setting is what a value set says in a comment of the form "# name: value": release, kube-version, api-versions, or
+// security, the level of the namespace.
+func setting(values, name, otherwise string) string {
+	for line := range strings.Lines(values) {
+		if value, ok := strings.CutPrefix(line, "# "+name+": "); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return otherwise
+}
+
+// valueSets are the names of those in testdata.
+func valueSets(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob("testdata/values/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, file := range files {
+		names = append(names, strings.TrimSuffix(filepath.Base(file), ".yaml"))
+	}
+	return names
+}
+
+func valueSet(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("testdata", "values", name+".yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// render returns the objects that a helm makes of values.
+func render(t *testing.T, name, values string) []*unstructured.Unstructured {
+	t.Helper()
+	text, err := template(t, name, values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := objects(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func objects(text string) (list []*unstructured.Unstructured, err error) {
+	for decoder := utilyaml.NewYAMLOrJSONDecoder(strings.NewReader(text), 4096); ; {
+		o := &unstructured.Unstructured{}
+		switch err := decoder.Decode(&o.Object); {
+		case errors.Is(err, io.EOF):
+			return list, nil
+		case err != nil:
+			return nil, err
+		case len(o.Object) > 0:
+			list = append(list, o)
+		}
+	}
+}
+
+// find is the object of a kind and name.
+func find(t *testing.T, list []*unstructured.Unstructured, kind, name string) *unstructured.Unstructured {
+	t.Helper()
+	i := slices.IndexFunc(list, func(o *unstructured.Unstructured) bool { return o.GetKind() == kind && o.GetName() == name })
+	if i < 0 {
+		t.Fatalf("there is no %s %s", kind, name)
+	}
+	return list[i]
+}
+
+// made are the parts of what is rendered that golden files leave out: keys and certificates, and what is derived of them.
+var made = []*regexp.Regexp{
+	regexp.MustCompile(`(?m)^( +(?:ca\.crt|ca\.key|front-proxy-ca\.crt|front-proxy-ca\.key|sa\.key|tls\.crt|tls\.key|token|tokens\.csv): )[A-Za-z0-9+/=]{40,}$`),
+	regexp.MustCompile(`(?m)^( +kubeweir\.io/(?:certificate|renew-after): ).+$`),
+	regexp.MustCompile(`(?s)( +)-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----`),
+	// Not random, but a copy that TestMonitoring compares.
+	regexp.MustCompile(`(?s)(\nspec:\n  groups:\n    ).*?(\n---\n|\s*$)`),
+	regexp.MustCompile(`(?ms)^(  kubeweir\.json: \|\n    )\{.*?^    \}$`),
+}
+
+// masked is what is rendered without what differs each time. Helm 4 leaves a line between documents.
+func masked(text string) string {
+	for _, m := range made {
+		text = m.ReplaceAllString(text, "${1}(made)${2}")
+	}
+	return strings.TrimSpace(blankLines.ReplaceAllString(text, "\n")) + "\n"
+}
+
+var blankLines = regexp.MustCompile(`\n\s*\n+`)
+
+// both runs a test with each helm.
+func both(t *testing.T, test func(t *testing.T, name string)) {
+	t.Helper()
+	for _, name := range []string{"helm3", "helm4"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, name)
+		})
+	}
+}
+
+func describe(o *unstructured.Unstructured) string {
+	return fmt.Sprintf("%s %s %s", o.GetAPIVersion(), o.GetKind(), o.GetName())
+}

@@ -1,0 +1,236 @@
+package charts
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubeweir/kubeweir/config"
+	"github.com/kubeweir/kubeweir/config/rbac"
+)
+
+// TestLint: both helms find nothing to say of the chart, with any mode.
+func TestLint(t *testing.T) {
+	both(t, func(t *testing.T, name string) {
+		for _, mode := range []string{"gateway", "standalone"} {
+			if out, err := helm(t.Context(), name, "", "lint", "--strict", chart, "--set", "mode="+mode, "--kube-version", kubeVersion); err != nil {
+				t.Errorf("%s: %v\n%s", mode, err, out)
+			}
+		}
+	})
+}
+
+// TestTemplate: what the value sets render to is in the golden files, and the same with both helms. Only that of the
+// defaults of a mode has all objects; the others have those that differ from it.
+func TestTemplate(t *testing.T) {
+	sets := valueSets(t)
+	if len(sets) < 25 {
+		t.Errorf("there are only %d value sets", len(sets))
+	}
+	both(t, func(t *testing.T, name string) {
+		usual := make(map[string][]string)
+		for _, mode := range []string{"gateway", "standalone"} {
+			usual[mode] = documents(t, name, mode+"-defaults")
+		}
+		for _, set := range sets {
+			mode, _, _ := strings.Cut(set, "-")
+			got := strings.Join(usual[mode], "")
+			if !strings.HasSuffix(set, "-defaults") {
+				got = difference(usual[mode], documents(t, name, set))
+			}
+			golden := filepath.Join("testdata", "golden", set+".yaml")
+			if *update && name == "helm4" {
+				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				continue
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil && !*update {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got); diff != "" && !*update {
+				t.Errorf("%s: go test ./test/deploy/charts -run TestTemplate -update writes it if it is meant:\n%s", set, diff)
+			}
+		}
+	})
+}
+
+const separator = "---\n"
+
+// documents are those that a helm makes of a value set, without what is random.
+func documents(t *testing.T, name, set string) []string {
+	t.Helper()
+	text, err := template(t, name, valueSet(t, set))
+	if err != nil {
+		t.Fatalf("%s: %v", set, err)
+	}
+	list := strings.Split(masked(text), separator)[1:]
+	for i := range list {
+		list[i] = separator + strings.TrimSpace(list[i]) + "\n"
+	}
+	return list
+}
+
+// difference is what of a list of documents another has not, and the names of what only that one has.
+func difference(usual, list []string) string {
+	var out strings.Builder
+	for _, document := range usual {
+		if !slices.ContainsFunc(list, func(other string) bool { return heading(other) == heading(document) }) {
+			out.WriteString("# Without " + heading(document) + "\n")
+		}
+	}
+	for _, document := range list {
+		if !slices.Contains(usual, document) {
+			out.WriteString(document)
+		}
+	}
+	return out.String()
+}
+
+// kindAndName finds both in a document.
+var kindAndName = regexp.MustCompile(`(?s)\nkind: (\S+)\nmetadata:\n  name: (\S+)\n`)
+
+func heading(document string) string {
+	m := kindAndName.FindStringSubmatch(document)
+	return strings.Join(m[1:], " ")
+}
+
+// TestRights: the ClusterRole is what `kubeweir rbac` prints for the same configuration.
+func TestRights(t *testing.T) {
+	compared := 0
+	for _, set := range valueSets(t) {
+		var values struct {
+			Mode   string
+			Config struct {
+				CacheAggregatedGroups []string
+				Authentication        struct{ RequestHeader struct{ CAFile string } }
+			}
+			ClientCA map[string]any
+			RBAC     struct {
+				Create        *bool
+				Resources     []string
+				Impersonation string
+				ExtraRules    []rbacv1.PolicyRule
+			}
+		}
+		text := valueSet(t, set)
+		if err := yaml.Unmarshal([]byte(text), &values); err != nil {
+			t.Fatal(err)
+		}
+		if values.Mode == "standalone" || values.RBAC.Create != nil {
+			continue
+		}
+		cfg := config.Default()
+		cfg.CacheAggregatedGroups = values.Config.CacheAggregatedGroups
+		cfg.Authentication.RequestHeader.CAFile = values.Config.Authentication.RequestHeader.CAFile
+		if len(values.ClientCA) > 0 {
+			cfg.Authentication.ClientCAFile = "ca.crt"
+		}
+		constrained := values.RBAC.Impersonation == "constrained" ||
+			values.RBAC.Impersonation == "" && setting(text, "kube-version", kubeVersion) >= "1.36"
+		rules, err := rbac.Rules(cfg, rbac.Options{Resources: values.RBAC.Resources, ConstrainedImpersonation: constrained})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range render(t, "helm4", text) {
+			if o.GetKind() != "ClusterRole" {
+				continue
+			}
+			var role rbacv1.ClusterRole
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &role); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(append(rbac.Policy(rules), values.RBAC.ExtraRules...), role.Rules); diff != "" {
+				t.Errorf("%s:\n%s", set, diff)
+			}
+			compared++
+		}
+	}
+	if compared < 20 {
+		t.Errorf("only %d roles were compared", compared)
+	}
+}
+
+// TestMonitoring: the alerts and the dashboard are those of deploy/monitoring, but for what values change.
+func TestMonitoring(t *testing.T) {
+	const monitoring = "../../../deploy/monitoring/"
+	var want struct {
+		Groups []struct {
+			Name  string
+			Rules []map[string]any
+		}
+	}
+	text, err := os.ReadFile(monitoring + "alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(text, &want); err != nil {
+		t.Fatal(err)
+	}
+	left, total := want.Groups[0].Rules[0]["alert"].(string), 0
+	for i := range want.Groups {
+		want.Groups[i].Rules = slices.DeleteFunc(want.Groups[i].Rules, func(rule map[string]any) bool { return rule["alert"] == left })
+		for _, rule := range want.Groups[i].Rules {
+			rule["labels"].(map[string]any)["team"] = "platform"
+			total++
+		}
+	}
+	list := render(t, "helm4", "metrics: {renderMode: always, dashboard: {enabled: true}, prometheusRule: {alertLabels: {team: platform}, disabled: ["+left+"]}}")
+	got := want
+	spec, err := yaml.Marshal(find(t, list, "PrometheusRule", "kubeweir").Object["spec"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	got.Groups = nil
+	if err := yaml.Unmarshal(spec, &got); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" || total < 5 {
+		t.Errorf("%d alerts\n%s", total, diff)
+	}
+	dashboard, err := os.ReadFile(monitoring + "dashboard.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, _, _ := unstructured.NestedString(find(t, list, "ConfigMap", "kubeweir-dashboard").Object, "data", "kubeweir.json")
+	if strings.TrimSpace(data) != strings.TrimSpace(string(dashboard)) {
+		t.Error("the dashboard is another one")
+	}
+}
+
+// TestRefused: values that are wrong are an error that names the value.
+func TestRefused(t *testing.T) {
+	b, err := os.ReadFile("testdata/refused.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases := strings.Split(string(b), "---\n")
+	for _, values := range cases[1:] {
+		want := setting(values, "want", "")
+		t.Run(want, func(t *testing.T) {
+			both(t, func(t *testing.T, name string) {
+				switch _, err := template(t, name, values); {
+				case want == "":
+					t.Fatalf("the case does not say what it wants:\n%s", values)
+				case err == nil:
+					t.Errorf("accepted:\n%s", values)
+				case !strings.Contains(err.Error(), want):
+					t.Errorf("got %v\nwant %s\nfor\n%s", err, want, values)
+				}
+			})
+		})
+	}
+	if len(cases) < 30 {
+		t.Errorf("there are only %d cases", len(cases)-1)
+	}
+}

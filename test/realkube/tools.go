@@ -1,0 +1,46 @@
+package realkube
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+)
+
+// Tool returns a program of a module of its own below test/tools, as an absolute path, for example Tool(ctx, "helm4",
+// "helm.sh/helm/v4/cmd/helm"). It is built once into .cache/bin at the repository's root, and again only when the module's
+// go.mod or the Go version changes. Parallel callers, in this process or another, build once: the others wait.
+func Tool(ctx context.Context, module, program string) (string, error) {
+	root, err := RepoRoot()
+	if err != nil {
+		return "", err
+	}
+	source := filepath.Join(root, "test", "tools", module)
+	out := filepath.Join(root, ".cache", "bin", module)
+	unlock, err := lockFile(ctx, out+".lock")
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	goMod, err := os.ReadFile(filepath.Join(source, "go.mod"))
+	if err != nil {
+		return "", err
+	}
+	hash := sha256.Sum256(append(goMod, program+runtime.Version()...))
+	stamp := hex.EncodeToString(hash[:])
+	old, err := os.ReadFile(out + ".stamp")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	if string(old) == stamp && allExist(out) {
+		return out, nil
+	}
+	if err := goBuild(ctx, source, out, "-s -w", program); err != nil {
+		return "", err
+	}
+	return out, os.WriteFile(out+".stamp", []byte(stamp), 0o644)
+}
