@@ -74,6 +74,7 @@ type feed struct {
 	server      string // who answered the last list, see outage
 	last        uint64 // version on the open watch
 	backoff     backoff
+	refused     time.Time // since when the source refuses what it allowed, zero while it does not
 
 	progress atomic.Bool // the source is known to send bookmarks
 	kind     atomic.Pointer[ListMeta]
@@ -140,6 +141,9 @@ func (f *feed) run(ctx context.Context) error {
 		}
 		listed := f.relist
 		reason, final := f.after(err)
+		if f.refusedForLong(err) {
+			reason, final = "refused", true
+		}
 		f.relist = f.relist || f.provisional
 		if f.relist && !listed {
 			f.backoff.reset() // it answered; and there is a limit on lists
@@ -213,6 +217,24 @@ func (f *feed) after(err error) (reason string, final bool) {
 		return "too_large", false
 	}
 	return "error", false
+}
+
+// refusedLimit is how long a source may refuse what it allowed before: kube-apiserver
+// refuses everything until it has read its RBAC objects.
+const refusedLimit = time.Minute
+
+// refusedForLong reports whether what is held is not to be had any more, after a stream
+// that ended with err. It would grow old for ever, where a collection that cannot be
+// filled lets its readers be forwarded.
+func (f *feed) refusedForLong(err error) bool {
+	if f.store == nil || !apierrors.IsForbidden(err) {
+		f.refused = time.Time{}
+		return false
+	}
+	if f.refused.IsZero() {
+		f.refused = time.Now()
+	}
+	return time.Since(f.refused) >= refusedLimit
 }
 
 // stream lists if necessary and watches until that ends, which is always an error: of a

@@ -75,6 +75,7 @@ type Gateway struct {
 	resumed      *limiter
 	forwarded    forwardedStreams
 	collapser    *collapser
+	refusals     refusals
 	session      *session
 	metrics      *metrics
 	// observesWrites is set when some read may be in session mode.

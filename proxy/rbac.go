@@ -34,14 +34,19 @@ func FollowRBAC(ctx context.Context, resources *Resources, manager *cache.Manage
 	var wg sync.WaitGroup
 	for _, gvr := range rbacResources() {
 		manager.Panics().Keep(&wg, "background", func() {
-			for ctx.Err() == nil {
-				err := followRBAC(ctx, resources, manager, gvr, changed)
-				changed()
+			for told := ""; ctx.Err() == nil; {
+				followed, err := followRBAC(ctx, resources, manager, gvr, changed)
+				if followed {
+					changed() // unseen from now on; not at each try, for it has everything reviewed anew
+				}
 				if ctx.Err() != nil {
 					return
 				}
-				log.Warn("rbac objects are not watched, revocations take effect when remembered decisions expire",
-					"resource", gvr.Resource, "error", err)
+				if told != err.Error() {
+					told = err.Error()
+					log.Warn("rbac objects are not watched, retrying; revocations take effect when remembered decisions expire",
+						"resource", gvr.Resource, "error", err)
+				}
 				select {
 				case <-ctx.Done():
 				case <-time.After(rbacRetry):
@@ -52,16 +57,17 @@ func FollowRBAC(ctx context.Context, resources *Resources, manager *cache.Manage
 	wg.Wait()
 }
 
-func followRBAC(ctx context.Context, resources *Resources, manager *cache.Manager, gvr schema.GroupVersionResource, changed func()) error {
+// followRBAC reports whether it could follow gvr for some time, and why no longer.
+func followRBAC(ctx context.Context, resources *Resources, manager *cache.Manager, gvr schema.GroupVersionResource, changed func()) (followed bool, err error) {
 	res, ok := resources.Lookup(gvr)
 	if !ok {
-		return errNotServed
+		return false, errNotServed
 	}
 	c, err := manager.Collection(ctx, res, api.JSON)
 	if err != nil {
-		return err
+		return false, err
 	}
-	return followCollection(ctx, c,
+	return true, followCollection(ctx, c,
 		func([]*object.Object) { changed() },
 		func(d watchmux.Delivery) {
 			if decides(d.Event) {

@@ -162,7 +162,7 @@ func (g *Gateway) strict(ctx context.Context, x *exchange, q readQuery) outcome 
 	if resp := g.revalidate(ctx, x, q); resp != nil {
 		return answeredWith(resp)
 	}
-	out := g.collapse(ctx, x)
+	out := g.collapse(ctx, x, q.res)
 	if out.answer != nil && !g.isCurrent(q.res) {
 		// Another server may have given the answer, to the gateway itself.
 		finish(out.answer, 0, nil)
@@ -245,7 +245,11 @@ func markStale(resp *api.Response, c *cache.Collection) {
 }
 
 // collapse answers a most-recent read together with others that want the same.
-func (g *Gateway) collapse(ctx context.Context, x *exchange) outcome {
+func (g *Gateway) collapse(ctx context.Context, x *exchange, res *cache.Resource) outcome {
+	what := refusal{x.info.Verb, res.GroupResource()}
+	if g.refusals.has(what) {
+		return forwardedFor(reason.GatewayRefused)
+	}
 	resp, err := g.collapser.do(ctx, x.request, x.pretty)
 	switch {
 	case errors.Is(err, errNotCollapsible):
@@ -257,6 +261,9 @@ func (g *Gateway) collapse(ctx context.Context, x *exchange) outcome {
 	}
 	if resp.Status == 401 || resp.Status == 403 || resp.Status == 429 {
 		// The gateway itself may not: as the client then.
+		if resp.Status == 403 {
+			g.refusals.add(what)
+		}
 		finish(resp, 0, nil)
 		return forwardedFor(reason.GatewayRefused)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/cache"
@@ -59,7 +60,7 @@ type Resources struct {
 	manager   *cache.Manager
 	log       *slog.Logger
 	dropping  sync.WaitGroup // what removeSlowly still has to do; Run waits for it
-	first     chan struct{}  // closed when the definitions are known for the first time
+	first     chan struct{}  // closed when the definitions are known, or refused, for the first time
 	firstOnce sync.Once
 
 	mu struct {
@@ -69,8 +70,10 @@ type Resources struct {
 		// definitions holds every definition, established or not: what one names
 		// is never taken for a built-in resource.
 		definitions map[string]*definition // by CRD name, "plural.group"
-		// synced is true while the definitions are watched.
+		// synced is true while the definitions are watched, refused when the upstream
+		// last did not let the gateway see them.
 		synced  bool
+		refused bool
 		servers apiServices
 	}
 }
@@ -172,13 +175,19 @@ func (r *Resources) Run(ctx context.Context) {
 	once := sync.OnceFunc(func() { close(tried) })
 	r.manager.Panics().Keep(&servers, "background", func() { r.runAPIServices(ctx, once) })
 	<-tried // before any custom resource is served that another server may have taken over
-	for ctx.Err() == nil {
+	for told := ""; ctx.Err() == nil; {
 		err := r.follow(ctx)
 		r.forgetCustom()
 		if ctx.Err() != nil {
 			return
 		}
-		r.log.Warn("custom resource definitions are not watched, retrying", "error", err)
+		if apierrors.IsForbidden(err) {
+			r.setRefused()
+		}
+		if told != err.Error() {
+			told = err.Error()
+			r.log.Warn("custom resource definitions are not watched, retrying; custom resources are forwarded", "error", err)
+		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(time.Second):
@@ -405,7 +414,16 @@ func (r *Resources) dropMissing(present []*object.Object) {
 
 func (r *Resources) setSynced() {
 	r.mu.Lock()
-	r.mu.synced = true
+	r.mu.synced, r.mu.refused = true, false
+	r.mu.Unlock()
+	r.firstOnce.Do(func() { close(r.first) })
+}
+
+// setRefused says that the definitions are not for the gateway to see: there is nothing
+// to wait for.
+func (r *Resources) setRefused() {
+	r.mu.Lock()
+	r.mu.refused = true
 	r.mu.Unlock()
 	r.firstOnce.Do(func() { close(r.first) })
 }
@@ -436,8 +454,8 @@ func (r *Resources) forgetCustom() {
 	}
 }
 
-// WaitSynced waits until the definitions are known for the first time, or ctx
-// ends, and reports which.
+// WaitSynced waits until the definitions are known, or refused, for the first time, or
+// ctx ends, and reports which.
 func (r *Resources) WaitSynced(ctx context.Context) bool {
 	select {
 	case <-r.first:
@@ -447,9 +465,10 @@ func (r *Resources) WaitSynced(ctx context.Context) bool {
 	}
 }
 
-// Synced reports whether the definitions are known and watched.
-func (r *Resources) Synced() bool {
+// Settled reports whether it is known how custom resources are served: from the cache,
+// or, because the gateway may not see their definitions, forwarded.
+func (r *Resources) Settled() bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return r.mu.synced
+	return r.mu.synced || r.mu.refused
 }

@@ -50,11 +50,13 @@ type Server struct {
 	resources  *proxy.Resources
 	authorizer *identity.Authorizer
 	revocation *identity.Watches
-	audit      *audit.Log
-	health     *proxy.Health
-	edge       *edge.Server
-	adminEdge  *admin.Server
-	addresses  edge.Addresses
+	// decides tells that there are clients with identities of their own.
+	decides   bool
+	audit     *audit.Log
+	health    *proxy.Health
+	edge      *edge.Server
+	adminEdge *admin.Server
+	addresses edge.Addresses
 
 	// standalone is the origin and what belongs to it; nil in front of a cluster.
 	standalone *standalone
@@ -158,9 +160,11 @@ func (s *Server) startProxy(ctx, background context.Context) {
 	s.background.Go(func() { s.discovery.Run(background) })
 	s.background.Go(func() { s.resources.Run(background) })
 	s.background.Go(func() { s.revocation.Run(background) })
-	s.background.Go(func() {
-		proxy.FollowRBAC(background, s.resources, s.manager, s.authorizer.Invalidate, s.log)
-	})
+	if s.decides {
+		s.background.Go(func() {
+			proxy.FollowRBAC(background, s.resources, s.manager, s.authorizer.Invalidate, s.log)
+		})
+	}
 	s.background.Go(func() { s.reopenOnHangup(background) })
 	if !s.resources.WaitSynced(first) {
 		s.log.Warn("custom resource definitions are not known yet, custom resources are forwarded until they are")
@@ -214,7 +218,7 @@ func (s *Server) Announce(stderr io.Writer) {
 func (s *Server) checks() []proxy.Check {
 	checks := []proxy.Check{
 		{Name: "resources", Ready: true, Err: func() error {
-			if !s.resources.Synced() {
+			if !s.resources.Settled() {
 				return errors.New("custom resource definitions are not known yet")
 			}
 			return nil

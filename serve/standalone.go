@@ -98,6 +98,7 @@ func NewStandalone(ctx context.Context, c *config.Standalone, o StandaloneOption
 	}); err != nil {
 		return nil, err
 	}
+	s.decides = true
 	s.discovery = s.client.Discovery(upstream.DiscoveryOptions{})
 	if err := s.addCache(cacheOptions(&c.Limits, s.client.PromptSource(), o.Logger, s.registry), &c.Limits); err != nil {
 		return nil, err

@@ -105,14 +105,13 @@ func reviewError(what string, err error) error {
 }
 
 // complainOfSetup tells the operator, from time to time, of an answer to a review
-// that is no answer but a refusal of the gateway.
+// that is no answer but a refusal of the question. A refusal of the gateway itself is
+// told by who asks, see upstream.
 func complainOfSetup(c *complaint, log *slog.Logger, resource string, err error) {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) || status.Status().Code >= 500 || status.Status().Code == 429 || !c.due() {
+	if !errors.Is(reviewError("", err), errReviewRefused) || !c.due() {
 		return
 	}
-	log.Warn("the upstream refuses reviews by the gateway; unless it has just been started, "+
-		"the gateway's identity lacks the right to create them, or is not good any more", "resource", resource, "error", err)
+	log.Warn("the upstream does not take the gateway's reviews", "resource", resource, "error", err)
 }
 
 // withoutStatus hides the status of a review's error, which answers the

@@ -35,6 +35,7 @@ type Client struct {
 	contacts *contacts
 	life     *life
 	pulse    *pulse
+	rights   *rights
 	local    *local // set when the upstream is in this process
 
 	// Over HTTP/2 where the upstream offers it; direct ones over HTTP/1.1, a
@@ -78,9 +79,10 @@ func New(opts Options) (*Client, error) {
 	}
 	c.life = &life{contacts: c.contacts, now: time.Now, log: c.log, probe: c.probe}
 	c.pulse = &pulse{now: time.Now, ask: c.sendPulse}
+	c.rights = newRights(c.log)
 	c.panics = contain.New(opts.Registerer, c.log)
 	var err error
-	if c.metrics, err = newMetrics(opts.Registerer, c.contacts, c.life); err != nil {
+	if c.metrics, err = newMetrics(opts.Registerer, c.contacts, c.life, c.rights); err != nil {
 		return nil, err
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
@@ -197,6 +199,9 @@ func (c *Client) Close() {
 }
 
 var errClosed = errors.New("the upstream client is closed")
+
+// ownPath is the path of an own request as the server itself sees it.
+func (c *Client) ownPath(u *url.URL) string { return strings.TrimPrefix(u.Path, c.base.Path) }
 
 // resourceURL is the URL of an own request: path begins with a slash and is not
 // escaped.

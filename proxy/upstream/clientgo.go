@@ -43,5 +43,6 @@ func (t countedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	t.c.metrics.answered(forReview, req.Method, resp.StatusCode, time.Since(began))
+	t.c.rights.answered(req.Method, t.c.ownPath(req.URL), req.URL.RawQuery, resp.StatusCode, func() string { return refusalIn(&resp.Body, resp.Body) })
 	return resp, nil
 }

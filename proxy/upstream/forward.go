@@ -254,6 +254,9 @@ func (x *exchange) roundTrip(rt http.RoundTripper, req *http.Request) (*http.Res
 	}
 	x.resp = resp
 	x.c.metrics.answered(x.purpose, x.r.Method, resp.StatusCode, time.Since(began))
+	if x.purpose == forOwn {
+		x.c.rights.answered(x.r.Method, x.r.Path, x.r.RawQuery, resp.StatusCode, nil)
+	}
 	return resp, nil
 }
 

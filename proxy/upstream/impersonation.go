@@ -39,7 +39,8 @@ func (x *exchange) refusedIdentity(out *api.Response, body io.Reader) *api.Respo
 	}
 	if x.c.identityRefused.due() {
 		x.c.log.Warn("the upstream refuses the gateway's identity; unless it has just been started, "+
-			"that lacks the right to impersonate, or is not good any more", "status", x.resp.Status, "answer", string(content))
+			"that lacks the right to impersonate (`kubeweir rbac` prints what it needs), or is not good any more",
+			"status", x.resp.Status, "answer", string(content))
 	}
 	return x.status(comeBack("the gateway cannot ask the upstream in your name at present"))
 }

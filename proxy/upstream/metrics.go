@@ -38,7 +38,7 @@ type metrics struct {
 	reloads   *prometheus.CounterVec
 }
 
-func newMetrics(reg prometheus.Registerer, contacts *contacts, life *life) (*metrics, error) {
+func newMetrics(reg prometheus.Registerer, contacts *contacts, life *life, rights *rights) (*metrics, error) {
 	m := &metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubeweir_upstream_requests_total",
@@ -70,7 +70,7 @@ func newMetrics(reg prometheus.Registerer, contacts *contacts, life *life) (*met
 		return m, nil
 	}
 	for _, c := range []prometheus.Collector{
-		m.requests, m.durations, m.broken, m.upgrades, m.streams, m.reloads,
+		m.requests, m.durations, m.broken, m.upgrades, m.streams, m.reloads, rights.gauge,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "kubeweir_upstream_feed_connections",
 			Help: "Connections to the upstream that carry watches of the cache.",

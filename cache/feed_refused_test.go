@@ -1,0 +1,54 @@
+package cache_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/api"
+)
+
+// TestRefusedFeedStops: what the source does not allow any more is not served for ever as
+// an old state, but a refusal of some seconds, as of a server that is starting, is
+// outlived.
+func TestRefusedFeedStops(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		refusals int
+		stops    bool
+	}{{"for a moment", 7, false}, {"for good", 50, true}} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				res := cachetest.PodResource()
+				source := cachetest.New(res)
+				source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
+				m := newManager(t, source, cache.Limits{})
+				defer m.Close()
+				collection, err := m.Collection(t.Context(), res, api.JSON)
+				if err != nil {
+					t.Fatal(err)
+				}
+				refusal := apierrors.NewForbidden(cachetest.Pods.GroupResource(), "", errors.New("no"))
+				source.Fail("version", slices.Repeat([]error{refusal}, c.refusals)...)
+				source.Break(errors.New("the watch broke"))
+				time.Sleep(3 * time.Minute)
+				synctest.Wait()
+				stopped := false
+				select {
+				case <-collection.Closed():
+					stopped = true
+				default:
+				}
+				if stopped != c.stops {
+					t.Errorf("stopped: %v, want %v", stopped, c.stops)
+				}
+			})
+		})
+	}
+}

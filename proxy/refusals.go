@@ -1,0 +1,50 @@
+package proxy
+
+import (
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// refusals remembers which reads the upstream refused the gateway itself. They are
+// forwarded at once then, or each of them would cost the upstream two requests. The
+// zero value is ready; it is safe for concurrent use.
+type refusals struct {
+	mu    sync.RWMutex
+	until map[refusal]time.Time // of resources of the upstream: two for each at most
+}
+
+// refusal is a verb, get or list, and a resource.
+type refusal struct {
+	verb     string
+	resource schema.GroupResource
+}
+
+// refusedFor is how long a refusal counts. kube-apiserver refuses everything for a moment
+// after its start, when sharing requests matters most.
+const refusedFor = 5 * time.Second
+
+func (r *refusals) has(what refusal) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	until, ok := r.until[what]
+	return ok && time.Now().Before(until)
+}
+
+func (r *refusals) add(what refusal) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.until == nil {
+		r.until = make(map[refusal]time.Time)
+	}
+	what.verb = strings.Clone(what.verb) // a request's own
+	now := time.Now()
+	for other, until := range r.until { // resources come and go
+		if !now.Before(until) {
+			delete(r.until, other)
+		}
+	}
+	r.until[what] = now.Add(refusedFor)
+}
