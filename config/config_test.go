@@ -197,17 +197,17 @@ func everyFieldHasAFlag(t *testing.T, p *program) {
 		if path == "consistency.rules" {
 			return
 		}
-		i := slices.IndexFunc(p.settings, func(s setting) bool { return s.path == path })
+		i := slices.IndexFunc(p.settings(), func(s setting) bool { return s.path == path })
 		if i < 0 {
 			t.Errorf("%s: %s has no flag", p.name, path)
-		} else if p.settings[i].value != v.Addr().Interface() {
-			t.Errorf("%s: --%s sets another field than %s", p.name, p.settings[i].flag, path)
+		} else if p.settings()[i].value != v.Addr().Interface() {
+			t.Errorf("%s: --%s sets another field than %s", p.name, p.settings()[i].flag, path)
 		}
 	}
 	walk(reflect.ValueOf(p.document).Elem(), "")
 	flags := make(map[string]bool)
-	for _, s := range p.settings {
-		if flags[s.flag] {
+	for _, s := range p.settings() {
+		if flags[s.flag] && s.flag != "" {
 			t.Errorf("%s: --%s twice", p.name, s.flag)
 		}
 		flags[s.flag] = true
@@ -222,8 +222,8 @@ func TestFullFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	def := Default().settings()
-	for i, s := range g.settings() {
+	def := Default().program().settings()
+	for i, s := range g.program().settings() {
 		if s.path == "serviceAccountDir" { // goes without a certificate of one's own
 			continue
 		}
@@ -250,7 +250,8 @@ func TestFullFile(t *testing.T) {
 	args := []string{"--config", file}
 	for i, s := range def {
 		switch s.path {
-		case "kubeconfig", "context": // must go together
+		case "kubeconfig", "context", // must go together
+			"consistency.rules": // has no flag
 			continue
 		}
 		args = append(args, "--"+def[i].flag+"="+getText(reflect.ValueOf(s.value).Elem()))
@@ -263,9 +264,9 @@ func TestFullFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, s := range g.settings() {
+	for i, s := range g.program().settings() {
 		switch s.path {
-		case "kubeconfig", "context", "sidecarHosts", "cacheAggregatedGroups", "authentication.requestHeader.allowedNames", "authentication.requestHeader.caFile":
+		case "kubeconfig", "context", "consistency.rules", "sidecarHosts", "cacheAggregatedGroups", "authentication.requestHeader.allowedNames", "authentication.requestHeader.caFile":
 			continue
 		}
 		if !reflect.DeepEqual(s.value, def[i].value) {
@@ -301,8 +302,8 @@ func TestHelp(t *testing.T) {
 		t.Errorf("err = %v", err)
 	}
 	help := GatewayFlags().Set().FlagUsages()
-	for _, s := range Default().settings() {
-		if !strings.Contains(help, "--"+s.flag+" ") {
+	for _, s := range Default().program().settings() {
+		if s.flag != "" && !strings.Contains(help, "--"+s.flag+" ") {
 			t.Errorf("--%s is not in the help", s.flag)
 		}
 	}
@@ -343,16 +344,18 @@ func FuzzFile(f *testing.F) {
 		for _, c := range []configuration{Default(), DefaultStandalone()} {
 			p := c.program()
 			r := &fileReader{name: "f", lines: make(map[string]int)}
-			err := r.parse(content, p)
-			if err == nil {
-				o := origins{flags: make(map[string]string), given: func(string) bool { return false }, file: r}
-				for _, s := range p.settings {
-					o.flags[s.path] = s.flag
-				}
-				err = p.validate(&o)
+			r.parse(content, p)
+			errs := r.errs
+			if len(errs) == 0 {
+				o := newOrigins(p)
+				o.file = r
+				p.check(o)
+				errs = o.errs
 			}
-			if err != nil && strings.Contains(err.Error(), "\n") {
-				t.Errorf("%q", err)
+			for _, err := range errs {
+				if strings.Contains(err.Error(), "\n") {
+					t.Errorf("%q", err)
+				}
 			}
 		}
 	})

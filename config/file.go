@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -23,25 +24,28 @@ const maxFileBytes = 1 << 20
 // line. It works on YAML's own tree, because decoders into structs name Go types
 // in their errors and lose the lines of what is good, which validation needs.
 type fileReader struct {
-	name  string
-	lines map[string]int // by path, of the fields that are set
+	name    string
+	lines   map[string]int // by path, of the fields that are set
+	errs    []error        // maxErrors at most
+	unknown int            // fields that do not exist; twice those like none that does
 }
 
-func (r *fileReader) errorf(line int, format string, args ...any) error {
-	return fmt.Errorf("%s:%d: %s", r.name, line, fmt.Sprintf(format, args...))
+func (r *fileReader) report(line int, format string, args ...any) {
+	if len(r.errs) < maxErrors {
+		r.errs = append(r.errs, fmt.Errorf("%s:%d: %s", r.name, line, fmt.Sprintf(format, args...)))
+	}
 }
 
-// readFile sets the fields of p's document that the file has, and returns their
-// lines.
+// readFile sets the fields of p's document that the file has, and keeps their lines,
+// and what is wrong with it.
 func readFile(name string, p *program) (*fileReader, error) {
 	content, err := readLimited(name)
 	if err != nil {
-		return nil, fmt.Errorf("--config: %w", err)
-	}
-	r := &fileReader{name: name, lines: make(map[string]int)}
-	if err := r.parse(content, p); err != nil {
 		return nil, err
 	}
+	r := &fileReader{name: name, lines: make(map[string]int)}
+	r.parse(content, p)
+	r.resolvePaths(p)
 	return r, nil
 }
 
@@ -61,48 +65,48 @@ func readLimited(name string) ([]byte, error) {
 	return content, nil
 }
 
-func (r *fileReader) parse(content []byte, p *program) error {
+func (r *fileReader) parse(content []byte, p *program) {
 	decoder := yaml.NewDecoder(strings.NewReader(string(content)))
 	var document, second yaml.Node
 	switch err := decoder.Decode(&document); {
 	case errors.Is(err, io.EOF):
-		return nil // empty: all defaults
+		return // empty: all defaults
 	case err != nil:
-		return r.syntaxError(err)
+		r.syntaxError(err)
+		return
 	}
 	switch err := decoder.Decode(&second); {
 	case err == nil:
-		return r.errorf(max(second.Line, 1), "there is a second YAML document; put everything into one")
+		r.report(max(second.Line, 1), "there is a second YAML document; put everything into one")
+		return
 	case !errors.Is(err, io.EOF):
-		return r.syntaxError(err)
+		r.syntaxError(err)
+		return
 	}
-	root := document.Content[0]
-	if isNull(root) {
-		return nil
+	if root := document.Content[0]; !isNull(root) {
+		r.decode(root, reflect.ValueOf(p.document).Elem(), "")
 	}
-	return r.decode(root, reflect.ValueOf(p.document).Elem(), "")
 }
 
 var yamlErrorLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
 // syntaxError puts the line of a YAML error in front.
-func (r *fileReader) syntaxError(err error) error {
+func (r *fileReader) syntaxError(err error) {
 	text, _, _ := strings.Cut(err.Error(), "\n")
-	m := yamlErrorLine.FindStringSubmatch(text)
-	line := "1"
-	if m != nil {
+	line := 1
+	if m := yamlErrorLine.FindStringSubmatch(text); m != nil {
 		text = text[len(m[0]):]
-		if m[1] != "" {
-			line = m[1]
+		if n, err := strconv.Atoi(m[1]); err == nil {
+			line = n
 		}
 	}
-	return fmt.Errorf("%s:%s: not valid YAML: %s", r.name, line, text)
+	r.report(line, "not valid YAML: %s", text)
 }
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
 
 // decode sets v from a node.
-func (r *fileReader) decode(n *yaml.Node, v reflect.Value, path string) error {
+func (r *fileReader) decode(n *yaml.Node, v reflect.Value, path string) {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
@@ -111,17 +115,17 @@ func (r *fileReader) decode(n *yaml.Node, v reflect.Value, path string) error {
 	}
 	switch v.Kind() {
 	case reflect.Struct:
-		return r.decodeStruct(n, v, path)
+		r.decodeStruct(n, v, path)
+		return
 	case reflect.Slice:
-		return r.decodeList(n, v, path)
+		r.decodeList(n, v, path)
+		return
 	}
 	if isNull(n) {
-		return r.errorf(n.Line, "%s has no value; give it one or remove the line", path)
+		r.report(n.Line, "%s has no value; give it one or remove the line", path)
+	} else if n.Kind != yaml.ScalarNode || !rightTag(n, v) || !setText(v, n.Value) {
+		r.report(n.Line, "%s must be %s, not %s", path, expectation(v.Type()), describe(n, v.Type() == stringType))
 	}
-	if n.Kind != yaml.ScalarNode || !rightTag(n, v) || !setText(v, n.Value) {
-		return r.errorf(n.Line, "%s must be %s, not %s", path, expectation(v.Type()), describe(n, v.Type() == stringType))
-	}
-	return nil
 }
 
 // rightTag reports whether YAML takes the scalar for the kind of thing that v is:
@@ -173,56 +177,58 @@ func short(text string) string {
 	return text[:most] + "…"
 }
 
-func (r *fileReader) decodeStruct(n *yaml.Node, v reflect.Value, path string) error {
+func (r *fileReader) decodeStruct(n *yaml.Node, v reflect.Value, path string) {
 	if n.Kind != yaml.MappingNode {
 		if path == "" {
-			return r.errorf(n.Line, "the file must hold fields such as \"listen: 127.0.0.1:8443\", not %s", describe(n, false))
+			r.report(n.Line, "the file must hold fields such as \"listen: 127.0.0.1:8443\", not %s", describe(n, false))
+		} else {
+			r.report(n.Line, "%s must be %s, not %s", path, expectation(v.Type()), describe(n, false))
 		}
-		return r.errorf(n.Line, "%s must be %s, not %s", path, expectation(v.Type()), describe(n, false))
+		return
 	}
 	seen := make(map[string]int)
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
 		field, ok := fieldNamed(v, key.Value)
 		if !ok || key.Kind != yaml.ScalarNode {
-			return r.unknownField(key, v.Type(), path)
+			r.unknownField(key, v.Type(), path)
+			continue
 		}
 		if first, twice := seen[key.Value]; twice {
-			return r.errorf(key.Line, "%s is given twice, first on line %d; remove one", join(path, key.Value), first)
+			r.report(key.Line, "%s is given twice, first on line %d; remove one", join(path, key.Value), first)
+			continue
 		}
 		seen[key.Value] = key.Line
-		if err := r.decode(value, field, join(path, key.Value)); err != nil {
-			return err
-		}
+		r.decode(value, field, join(path, key.Value))
 	}
-	return nil
 }
 
-func (r *fileReader) unknownField(key *yaml.Node, t reflect.Type, path string) error {
+func (r *fileReader) unknownField(key *yaml.Node, t reflect.Type, path string) {
 	names := fieldNames(t)
 	where := "of the file"
 	if path != "" {
 		where = "of " + path
 	}
 	if similar := Nearest(key.Value, names); similar != "" {
-		return r.errorf(key.Line, "%q is not a field %s; did you mean %q?", key.Value, where, similar)
+		r.unknown++
+		r.report(key.Line, "%q is not a field %s; did you mean %q?", key.Value, where, similar)
+		return
 	}
-	return r.errorf(key.Line, "%q is not a field %s; there are %s", short(key.Value), where, strings.Join(names, ", "))
+	r.unknown += 2
+	r.report(key.Line, "%q is not a field %s; there are %s", short(key.Value), where, strings.Join(names, ", "))
 }
 
 // decodeList sets a list; of strings or of structs.
-func (r *fileReader) decodeList(n *yaml.Node, v reflect.Value, path string) error {
+func (r *fileReader) decodeList(n *yaml.Node, v reflect.Value, path string) {
 	if n.Kind != yaml.SequenceNode {
-		return r.errorf(n.Line, "%s must be %s, not %s", path, expectation(v.Type()), describe(n, false))
+		r.report(n.Line, "%s must be %s, not %s", path, expectation(v.Type()), describe(n, false))
+		return
 	}
 	list := reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content))
 	for i, item := range n.Content {
-		if err := r.decode(item, list.Index(i), fmt.Sprintf("%s[%d]", path, i)); err != nil {
-			return err
-		}
+		r.decode(item, list.Index(i), fmt.Sprintf("%s[%d]", path, i))
 	}
 	v.Set(list)
-	return nil
 }
 
 func join(path, name string) string {
@@ -264,8 +270,12 @@ func fieldNamed(v reflect.Value, name string) (reflect.Value, bool) {
 
 // resolvePaths makes the relative paths that the file has relative to it.
 func (r *fileReader) resolvePaths(p *program) {
-	for path, file := range p.files {
-		if _, set := r.lines[path]; set && *file != "" && *file != "-" && !filepath.IsAbs(*file) {
+	for _, s := range p.settings() {
+		file := s.file()
+		if file == nil {
+			continue
+		}
+		if _, set := r.lines[s.path]; set && *file != "" && *file != "-" && !filepath.IsAbs(*file) {
 			*file = filepath.Join(filepath.Dir(r.name), *file)
 		}
 	}

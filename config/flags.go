@@ -49,9 +49,13 @@ func (f *flagValue) Type() string {
 	return "value"
 }
 
-// SectionAnnotation is the annotation of a flag that has the title of the section of
-// the help that it belongs to.
-const SectionAnnotation = "kubeweir_section"
+// Annotations of the flags, for those who show them.
+const (
+	// SectionAnnotation has the title of the section that the flag belongs to.
+	SectionAnnotation = "kubeweir_section"
+	// ChoicesAnnotation has the values of a flag that has few.
+	ChoicesAnnotation = "kubeweir_choices"
+)
 
 // newFlagSet binds all flags to p's fields, which hold the defaults.
 func newFlagSet(p *program, file *string) *pflag.FlagSet {
@@ -59,14 +63,32 @@ func newFlagSet(p *program, file *string) *pflag.FlagSet {
 	fs.SortFlags = false
 	fs.Usage = func() {} // errors are the caller's to print
 	fs.StringVar(file, "config", "", p.configUsage)
-	for _, s := range p.settings {
-		field := reflect.ValueOf(s.value).Elem()
-		flag := fs.VarPF(&flagValue{field: field}, s.flag, "", s.usage)
-		if field.Kind() == reflect.Bool {
-			flag.NoOptDefVal = "true"
+	annotate(fs.Lookup("config"), SectionAnnotation, "Configuration file")
+	for _, section := range p.sections {
+		for _, s := range section.settings {
+			if s.flag == "" {
+				continue
+			}
+			field := reflect.ValueOf(s.value).Elem()
+			flag := fs.VarPF(&flagValue{field: field}, s.flag, "", s.usage)
+			if field.Kind() == reflect.Bool {
+				flag.NoOptDefVal = "true"
+			}
+			annotate(flag, SectionAnnotation, section.title)
+			annotate(flag, ChoicesAnnotation, s.choices()...)
 		}
 	}
 	return fs
+}
+
+func annotate(flag *pflag.Flag, annotation string, values ...string) {
+	if len(values) == 0 {
+		return
+	}
+	if flag.Annotations == nil {
+		flag.Annotations = make(map[string][]string)
+	}
+	flag.Annotations[annotation] = values
 }
 
 // FlagError makes one sentence of what parsing the flags of a command failed with.

@@ -1,69 +1,133 @@
 package config
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
-// program is what Parse needs to know of a Gateway. All fields have a flag but the
-// rules of consistency.
+// program is what Flags needs to know of a Gateway.
 func (g *Gateway) program() *program {
 	return &program{
-		name: "gateway", document: g, settings: g.settings(), validate: g.validate,
+		name: "gateway", document: g, sections: g.sections(), validate: g.validate,
 		configUsage: "YAML `file` with the same settings as the flags, and rules of consistency; flags win",
-		files: map[string]*string{
-			"kubeconfig":                          &g.Kubeconfig,
-			"certDir":                             &g.CertDir,
-			"serviceAccountDir":                   &g.ServiceAccountDir,
-			"tls.certFile":                        &g.TLS.CertFile,
-			"tls.privateKeyFile":                  &g.TLS.PrivateKeyFile,
-			"authentication.clientCAFile":         &g.Authentication.ClientCAFile,
-			"authentication.requestHeader.caFile": &g.Authentication.RequestHeader.CAFile,
-			"audit.path":                          &g.Audit.Path,
-		},
 	}
 }
 
-func (g *Gateway) settings() []setting {
-	var authn, header, authz, timeouts = &g.Authentication, &g.Authentication.RequestHeader, &g.Authorization, &g.Timeouts
-	return slices.Concat([]setting{
-		{"kubeconfig", "kubeconfig", &g.Kubeconfig, "`file` that says where the cluster is and who the gateway is there; without it the service account of the pod"},
-		{"context", "context", &g.Context, "`name` of the kubeconfig's context to use (default its current one)"},
-		{"listen", "listen", &g.Listen, "`host:port` of the TLS listener"},
-		{"insecureListen", "insecure-listen", &g.InsecureListen, "loopback `host:port` or unix:/path of a plaintext listener, where everyone has the gateway's own identity"},
-		{"sidecarHosts", "sidecar-hosts", &g.SidecarHosts, "host `names` by which --insecure-listen may be called besides localhost"},
-		{"adminListen", "admin-listen", &g.AdminListen, "`host:port` of metrics, health and profiles; \"\" for none"},
-		{"profiling", "profiling", &g.Profiling, "whether the admin listener serves /debug/pprof (`choice`): true, false, or auto, which is true on a loopback address"},
-		{"cacheAggregatedGroups", "cache-aggregated-groups", &g.CacheAggregatedGroups, "API `groups` of aggregated API servers that answer everybody alike, and whose lists have no kind in their items, to be cached; others are forwarded"},
-		{"certDir", "cert-dir", &g.CertDir, "`folder` where a generated CA and certificate are kept over restarts, with a kubeconfig that knows them (default the folder kubeweir in the user's cache folder)"},
-		{"serviceAccountDir", "service-account-dir", &g.ServiceAccountDir, "`folder` to fill with ca.crt, namespace and token, by which programs that expect the service account of a pod reach a loopback --listen, with the gateway's own identity"},
-	}, tlsSettings(&g.TLS), []setting{
-		{"authentication.anonymous", "anonymous-auth", &authn.Anonymous, "let requests without credentials in as system:anonymous"},
-		{"authentication.clientCAFile", "client-ca-file", &authn.ClientCAFile, "PEM `file` with the CAs of client certificates"},
-		{"authentication.requestHeader.caFile", "requestheader-client-ca-file", &header.CAFile, "PEM `file` with the CAs of authenticating proxies"},
-		{"authentication.requestHeader.allowedNames", "requestheader-allowed-names", &header.AllowedNames, "common `names` of authenticating proxies (default any)"},
-		{"authentication.requestHeader.usernameHeaders", "requestheader-username-headers", &header.UsernameHeaders, "`headers` of the user's name"},
-		{"authentication.requestHeader.uidHeaders", "requestheader-uid-headers", &header.UIDHeaders, "`headers` of the user's UID"},
-		{"authentication.requestHeader.groupHeaders", "requestheader-group-headers", &header.GroupHeaders, "`headers` of the user's groups"},
-		{"authentication.requestHeader.extraHeaderPrefixes", "requestheader-extra-headers-prefix", &header.ExtraHeaderPrefixes, "`prefixes` of the headers of the user's extra fields"},
-		{"authentication.tokenTTL", "authentication-token-ttl", &authn.TokenTTL, "`time` for which an accepted token is believed without asking again"},
-		{"authentication.tokenFailureTTL", "authentication-token-failure-ttl", &authn.TokenFailureTTL, "`time` for which a refused token is refused without asking again"},
-		{"authentication.offlineTTL", "authentication-offline-ttl", &authn.OfflineTTL, "`time` for which known tokens and permissions count longer while the cluster cannot be asked; 0 for not at all"},
-		{"authentication.cacheSize", "authentication-cache-size", &authn.CacheSize, "`number` of tokens, and of certificates, remembered at most"},
-		{"authorization.allowedTTL", "authorization-allowed-ttl", &authz.AllowedTTL, "`time` for which a permission is remembered"},
-		{"authorization.deniedTTL", "authorization-denied-ttl", &authz.DeniedTTL, "`time` for which a refusal is remembered"},
-		{"authorization.cacheSize", "authorization-cache-size", &authz.CacheSize, "`number` of decisions remembered at most"},
-		{"authorization.watchRecheckPeriod", "authorization-watch-recheck-period", &authz.WatchRecheckPeriod, "`time` between reviews of an open watch's permission and credential"},
-		{"authorization.watchGrace", "authorization-watch-grace", &authz.WatchGrace, "`time` for which an open watch goes on while it cannot be reviewed"},
+const day = 24 * time.Hour
 
-		{"consistency.default", "consistency", &g.Consistency.Default, "how most-recent reads are answered: strict or session (`mode`); the file can have rules"},
-		{"consistency.maxStaleness", "max-staleness", &g.Consistency.MaxStaleness, "`time` since the cluster's last sign of life within which session reads are answered from the cache; 0 for any"},
-	}, limitSettings(&g.Limits), servingSettings(&g.Timeouts.ServingTimeouts), []setting{
-		{"timeouts.review", "review-timeout", &timeouts.Review, "`time` that a request waits for its TokenReview, or for a SubjectAccessReview, at most"},
-		{"timeouts.upstreamDial", "upstream-dial-timeout", &timeouts.UpstreamDial, "`time` for connecting to the cluster"},
-		{"timeouts.upstreamRequest", "upstream-request-timeout", &timeouts.UpstreamRequest, "`time` till an answer of the cluster begins"},
-		{"timeouts.upstreamStall", "upstream-stall-timeout", &timeouts.UpstreamStall, "`time` for which an answer of the cluster may stand still"},
-		{"timeouts.upstreamSilence", "upstream-silence-timeout", &timeouts.UpstreamSilence, "`time` without any sign of life of the cluster after which requests that wait for it end, and new ones are answered 503 at once"},
-		{"timeouts.upstreamPing", "upstream-ping-interval", &timeouts.UpstreamPing, "`time` of silence after which the cluster is pinged"},
-		{"timeouts.upstreamPingAnswer", "upstream-ping-timeout", &timeouts.UpstreamPingAnswer, "`time` for the cluster's answer to a ping"},
-		{"timeouts.feedRead", "feed-read-timeout", &timeouts.FeedRead, "`time` of silence after which a feed without pings is given up"},
-		{"timeouts.feedStale", "feed-stale-after", &timeouts.FeedStale, "`time` of silence after which a feed is reported as stale"},
-	}, auditSettings(&g.Audit), logSettings(&g.Log), shutdownSettings(&g.Shutdown))
+func (g *Gateway) sections() []section {
+	return slices.Concat([]section{{"Cluster", []setting{
+		{"kubeconfig", "kubeconfig", &g.Kubeconfig, nil,
+			"`file` that says where the cluster is and who the gateway is there; without it the service account of the pod", ""},
+		{"context", "context", &g.Context, nil,
+			"`name` of the kubeconfig's context to use (default its current one)", ""},
+		{"cacheAggregatedGroups", "cache-aggregated-groups", &g.CacheAggregatedGroups, nil,
+			"API `groups` of aggregated API servers that answer everybody alike, and whose lists have no kind in their items, to be cached; others are forwarded",
+			"memory and a watch for each of their resources that is read, as of any other"},
+	}}, {"Listening", slices.Concat([]setting{
+		{"listen", "listen", &g.Listen, nil,
+			"`host:port` of the TLS listener; \"\" for none beside --insecure-listen", ""},
+		{"insecureListen", "insecure-listen", &g.InsecureListen, nil,
+			"loopback `host:port` or unix:/path of a plaintext listener, where everyone has the gateway's own identity", ""},
+		{"sidecarHosts", "sidecar-hosts", &g.SidecarHosts, nil,
+			"host `names` by which --insecure-listen may be called besides localhost", ""},
+	}, adminSettings(&g.AdminListen, &g.Profiling))}, {"Certificates", slices.Concat([]setting{
+		{"certDir", "cert-dir", &g.CertDir, nil,
+			"`folder` where a generated CA and certificate are kept over restarts, with a kubeconfig that knows them (default the folder kubeweir in the user's cache folder)", ""},
+		{"serviceAccountDir", "service-account-dir", &g.ServiceAccountDir, nil,
+			"`folder` to fill with ca.crt, namespace and token, by which programs that expect the service account of a pod reach a loopback --listen, with the gateway's own identity", ""},
+	}, tlsSettings(&g.TLS))}},
+		g.identitySections(), limitSettings(&g.Limits), []section{
+			servingSettings(&g.Timeouts.ServingTimeouts), g.upstreamSettings(),
+			auditSettings(&g.Audit, &g.Log), shutdownSettings(&g.Shutdown),
+		})
+}
+
+// identitySections say who is believed, what they may do and how new what they read is.
+func (g *Gateway) identitySections() []section {
+	var authn, header, authz = &g.Authentication, &g.Authentication.RequestHeader, &g.Authorization
+	return []section{{"Authentication", []setting{
+		{"authentication.anonymous", "anonymous-auth", &authn.Anonymous, nil,
+			"let requests without credentials in as system:anonymous", ""},
+		{"authentication.clientCAFile", "client-ca-file", &authn.ClientCAFile, nil,
+			"PEM `file` with the CAs of client certificates, read again when it changes; without it none is accepted", ""},
+		{"authentication.tokenTTL", "authentication-token-ttl", &authn.TokenTTL, between(time.Millisecond, time.Hour),
+			"`time` for which an accepted token is believed without asking again",
+			"a TokenReview for each token in use in this time; a token that is revoked is believed so long"},
+		{"authentication.tokenFailureTTL", "authentication-token-failure-ttl", &authn.TokenFailureTTL, between(time.Millisecond, time.Hour),
+			"`time` for which a refused token is refused without asking again",
+			"a TokenReview for each bad token in this time"},
+		{"authentication.offlineTTL", "authentication-offline-ttl", &authn.OfflineTTL, between(0, 7*day),
+			"`time` for which known tokens and permissions count longer while the cluster cannot be asked; 0 for not at all",
+			"what was revoked during an outage is noticed when it ends"},
+		{"authentication.cacheSize", "authentication-cache-size", &authn.CacheSize, between(1, 10_000_000),
+			"`number` of tokens, and of certificates, remembered at most",
+			"memory of what a token says of its user; a token that is not remembered is reviewed at each request"},
+	}}, {"Authenticating proxies", []setting{
+		{"authentication.requestHeader.caFile", "requestheader-client-ca-file", &header.CAFile, nil,
+			"PEM `file` with the CAs of authenticating proxies, read again when it changes; without it no proxy is trusted", ""},
+		{"authentication.requestHeader.allowedNames", "requestheader-allowed-names", &header.AllowedNames, nil,
+			"common `names` of authenticating proxies (default any)", ""},
+		{"authentication.requestHeader.usernameHeaders", "requestheader-username-headers", &header.UsernameHeaders, nil,
+			"`headers` of the user's name", ""},
+		{"authentication.requestHeader.uidHeaders", "requestheader-uid-headers", &header.UIDHeaders, nil,
+			"`headers` of the user's UID", ""},
+		{"authentication.requestHeader.groupHeaders", "requestheader-group-headers", &header.GroupHeaders, nil,
+			"`headers` of the user's groups", ""},
+		{"authentication.requestHeader.extraHeaderPrefixes", "requestheader-extra-headers-prefix", &header.ExtraHeaderPrefixes, nil,
+			"`prefixes` of the headers of the user's extra fields", ""},
+	}}, {"Authorization", []setting{
+		{"authorization.allowedTTL", "authorization-allowed-ttl", &authz.AllowedTTL, between(time.Millisecond, time.Hour),
+			"`time` for which a permission is remembered",
+			"a SubjectAccessReview for each user and kind of read in this time; where the gateway may watch RBAC objects, a change of one ends it at once, else a revoked right counts so long"},
+		{"authorization.deniedTTL", "authorization-denied-ttl", &authz.DeniedTTL, between(time.Millisecond, time.Hour),
+			"`time` for which a refusal is remembered",
+			"a SubjectAccessReview for each user and refused read in this time"},
+		{"authorization.cacheSize", "authorization-cache-size", &authz.CacheSize, between(1, 10_000_000),
+			"`number` of decisions remembered at most",
+			"memory of a digest and a reason each; what is not remembered is reviewed at each request"},
+		{"authorization.watchRecheckPeriod", "authorization-watch-recheck-period", &authz.WatchRecheckPeriod, between(time.Second, day),
+			"`time` between reviews of an open watch's permission and credential",
+			"in this time a SubjectAccessReview for each user and kind of watch, and a TokenReview for each token"},
+		{"authorization.watchGrace", "authorization-watch-grace", &authz.WatchGrace, between(time.Second, day),
+			"`time` for which an open watch goes on while it cannot be reviewed", ""},
+	}}, {"Consistency", []setting{
+		{"consistency.default", "consistency", &g.Consistency.Default, nil,
+			"how most-recent reads are answered: strict or session (`mode`); the file can have rules",
+			"strict asks the cluster each time, for names and versions where the cache has the bytes, many identical reads as one; session asks nothing"},
+		{"consistency.maxStaleness", "max-staleness", &g.Consistency.MaxStaleness, atLeast(time.Duration(0)),
+			"`time` since the cluster's last sign of life within which session reads are answered from the cache; 0 for any",
+			"a longer outage makes session reads strict; must not be below timeouts.upstreamPing"},
+		{"consistency.rules", "", &g.Consistency.Rules, nil,
+			"rules that are tried in order, the first that matches decides; without a match, consistency.default", ""},
+	}}}
+}
+
+// upstreamSettings say how long the cluster is waited for.
+func (g *Gateway) upstreamSettings() section {
+	t := &g.Timeouts
+	return section{"Timeouts of the cluster", []setting{
+		{"timeouts.review", "review-timeout", &t.Review, atLeast(time.Millisecond),
+			"`time` that a request waits for its TokenReview, or for a SubjectAccessReview, at most",
+			"then it is answered 503"},
+		{"timeouts.upstreamDial", "upstream-dial-timeout", &t.UpstreamDial, atLeast(time.Millisecond),
+			"`time` for connecting to the cluster", ""},
+		{"timeouts.upstreamRequest", "upstream-request-timeout", &t.UpstreamRequest, atLeast(time.Millisecond),
+			"`time` till an answer of the cluster begins", ""},
+		{"timeouts.upstreamStall", "upstream-stall-timeout", &t.UpstreamStall, atLeast(time.Millisecond),
+			"`time` for which an answer of the cluster may stand still", ""},
+		{"timeouts.upstreamSilence", "upstream-silence-timeout", &t.UpstreamSilence, atLeast(100 * time.Millisecond),
+			"`time` without any sign of life of the cluster after which requests that wait for it end, and new ones are answered 503 at once", ""},
+		{"timeouts.upstreamPing", "upstream-ping-interval", &t.UpstreamPing, atLeast(time.Millisecond),
+			"`time` of silence after which the cluster is pinged",
+			"a packet each way in this time while nothing else comes"},
+		{"timeouts.upstreamPingAnswer", "upstream-ping-timeout", &t.UpstreamPingAnswer, atLeast(time.Millisecond),
+			"`time` for the cluster's answer to a ping",
+			"too short a time makes new connections on a slow link, and watches are resumed"},
+		{"timeouts.feedRead", "feed-read-timeout", &t.FeedRead, atLeast(time.Millisecond),
+			"`time` of silence after which a feed without pings is given up",
+			"bookmarks come about once a minute; below that each quiet feed resumes its watch again and again"},
+		{"timeouts.feedStale", "feed-stale-after", &t.FeedStale, atLeast(time.Millisecond),
+			"`time` of silence after which a feed is reported as stale", ""},
+	}}
 }

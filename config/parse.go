@@ -65,31 +65,37 @@ func (f *Flags[C]) CheckArgs(args []string) error {
 }
 
 // Load makes the configuration: defaults, then the file of --config, then the flags
-// that were given.
-func (f *Flags[C]) Load() (C, error) {
+// that were given. What they name must be on this machine.
+func (f *Flags[C]) Load() (C, error) { return f.load(false) }
+
+// LoadElsewhere is Load for a configuration that another machine will run with: it does
+// not look for the files that are named, nor for a cluster.
+func (f *Flags[C]) LoadElsewhere() (C, error) { return f.load(true) }
+
+func (f *Flags[C]) load(elsewhere bool) (C, error) {
 	var none C
 	c := f.defaults()
 	p := c.program()
-	o := origins{flags: make(map[string]string), given: f.set.Changed}
-	for _, s := range p.settings {
-		o.flags[s.path] = s.flag
-	}
+	o := newOrigins(p)
+	o.given, o.elsewhere = f.set.Changed, elsewhere
 	if f.set.Changed("config") {
 		if f.file == "" {
 			return none, errors.New("--config must name a file")
 		}
 		read, err := readFile(f.file, p)
 		if err != nil {
-			return none, err
+			return none, fmt.Errorf("--config: %w", err)
 		}
-		read.resolvePaths(p)
+		if len(read.errs) > 0 {
+			return none, read.errs[0]
+		}
 		o.file = read
 	}
 	if err := f.apply(p); err != nil {
 		return none, err
 	}
-	if err := p.validate(&o); err != nil {
-		return none, err
+	if p.check(o); len(o.errs) > 0 {
+		return none, o.errs[0]
 	}
 	return c, nil
 }
@@ -110,31 +116,70 @@ func (f *Flags[C]) apply(p *program) error {
 	return errors.Join(errs...)
 }
 
-// program is a command's configuration as a document, as flags and as something
+// program is a command's configuration as a document, as settings and as something
 // that can be wrong.
 type program struct {
 	name        string // of the command
 	configUsage string // of --config
 	document    any    // pointer to the struct that the file is read into
-	settings    []setting
-	files       map[string]*string // the fields that are paths of files, by path
-	validate    func(o *origins) error
+	sections    []section
+	validate    func(o *origins) // reports what check does not
 }
 
 type configuration interface{ program() *program }
 
+// settings are those of all sections.
+func (p *program) settings() (all []setting) {
+	for _, section := range p.sections {
+		all = append(all, section.settings...)
+	}
+	return all
+}
+
+// check reports everything that is wrong.
+func (p *program) check(o *origins) {
+	settings := p.settings()
+	for _, s := range settings {
+		s.check(o)
+	}
+	checkFiles(o, settings)
+	p.validate(o)
+}
+
 // origins knows where the value of a field came from, to name it in an error as
-// the user knows it.
+// the user knows it, and collects the errors.
 type origins struct {
-	flags map[string]string // flag of a path
-	given func(flag string) bool
-	file  *fileReader // nil without a file
+	flags     map[string]string // flag of a path
+	given     func(flag string) bool
+	file      *fileReader // nil without a file
+	elsewhere bool        // another machine will run with this
+	alone     bool        // the file is checked without the flags that will come with it
+	errs      []error     // maxErrors at most
+}
+
+// maxErrors is how many mistakes are told at once.
+const maxErrors = 50
+
+func newOrigins(p *program) *origins {
+	o := &origins{flags: make(map[string]string), given: func(string) bool { return false }}
+	for _, s := range p.settings() {
+		o.flags[s.path] = s.flag
+	}
+	return o
+}
+
+// report adds an error about the field at path.
+func (o *origins) report(path, format string, args ...any) {
+	if len(o.errs) < maxErrors {
+		o.errs = append(o.errs, o.errorf(path, format, args...))
+	}
 }
 
 // errorf is an error about the field at path.
 func (o *origins) errorf(path, format string, args ...any) error {
 	text := fmt.Errorf(format, args...)
-	flag, hasFlag := o.flags[path]
+	flag := o.flags[path]
+	hasFlag := flag != ""
 	if o.file != nil && !(hasFlag && o.given(flag)) {
 		if line, ok := o.file.lines[path]; ok {
 			return fmt.Errorf("%s:%d: %s %w", o.file.name, line, path, text)

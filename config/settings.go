@@ -1,73 +1,118 @@
 package config
 
-// setting ties a field of the file to its flag. Names of flags that kube-apiserver
-// has are kube-apiserver's.
+import (
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// setting is what a field of the configuration is to its user: a key of the file, a
+// flag, and words about both. The help, the man pages, `kubeweir config defaults`, the
+// reference and validation are all made of it.
 type setting struct {
 	path  string // in the file: limits.maxInFlight
-	flag  string
-	value any // pointer to the field
+	flag  string // "" for what only the file can say; names that kube-apiserver has are kube-apiserver's
+	value any    // pointer to the field
+	// bounds are those of a number, a size or a duration; nil for others.
+	bounds *bounds
+	// usage says what it is in one phrase; the word in backquotes is what the flag's
+	// value is called, "file" and "folder" of what is a path.
 	usage string
+	// cost says what it costs, whom, and what happens at the bound; "" for nothing.
+	cost string
 }
 
-func tlsSettings(t *TLS) []setting {
-	return []setting{
-		{"tls.certFile", "tls-cert-file", &t.CertFile, "PEM `file` of the serving certificate and its chain; without it one is generated"},
-		{"tls.privateKeyFile", "tls-private-key-file", &t.PrivateKeyFile, "PEM `file` of its private key"},
+// section is the settings under one heading.
+type section struct {
+	title    string
+	settings []setting
+}
+
+// bounds are the least and the most that a number may be; a most of 0 is no bound.
+type bounds struct{ least, most int64 }
+
+func atLeast[T ~int | ~int64](least T) *bounds { return &bounds{least: int64(least)} }
+
+func between[T ~int | ~int64](least, most T) *bounds { return &bounds{int64(least), int64(most)} }
+
+// check reports a number that is out of bounds.
+func (s *setting) check(o *origins) {
+	if s.bounds == nil {
+		return
+	}
+	v := reflect.ValueOf(s.value).Elem()
+	switch n := v.Int(); {
+	case n < s.bounds.least:
+		o.report(s.path, "must be at least %s, not %s", s.show(s.bounds.least), s.show(n))
+	case s.bounds.most > 0 && n > s.bounds.most:
+		o.report(s.path, "must be at most %s, not %s", s.show(s.bounds.most), s.show(n))
 	}
 }
 
-func limitSettings(limits *Limits) []setting {
-	return []setting{
-		{"limits.maxInFlight", "max-requests-inflight", &limits.MaxInFlight, "`number` of requests under way at most, but for long-running ones, of which a user gets three quarters; 0 for no limit"},
-		{"limits.maxWatches", "max-watches", &limits.MaxWatches, "`number` of watches and other long-running requests at most, of which a user gets three quarters; 0 for no limit"},
-		{"limits.maxResumedWatches", "max-resumed-watches", &limits.MaxResumedWatches, "`number` of watches that the cluster continues at most because they begin before the cache's history, of which a user gets three quarters; 0 for no limit"},
-		{"limits.maxConnections", "max-connections", &limits.MaxConnections, "`number` of open connections at most, and never above half of the files that the process may open"},
-		{"limits.maxStreams", "http2-max-streams-per-connection", &limits.MaxStreams, "`number` of concurrent requests on one HTTP/2 connection at most"},
-		{"limits.maxHeaderBytes", "max-header-bytes", &limits.MaxHeaderBytes, "`size` of a request's header at most"},
-		{"limits.historyAge", "history-age", &limits.HistoryAge, "`time` for which each collection keeps events"},
-		{"limits.historyBytes", "history-bytes", &limits.HistoryBytes, "`size` of the events that each collection keeps at most"},
-		{"limits.historyEvents", "history-events", &limits.HistoryEvents, "`number` of events that each collection keeps at most"},
-		{"limits.snapshotAge", "snapshot-age", &limits.SnapshotAge, "`time` for which a retained state of a collection stays unused"},
-		{"limits.snapshotBytes", "snapshot-bytes", &limits.SnapshotBytes, "`size` of what retained states of a collection keep from being freed at most"},
-		{"limits.derivedCacheBytes", "derived-cache-bytes", &limits.DerivedCacheBytes, "`size` of the compressed lists, tables and metadata that are kept at most"},
-		{"limits.collapsedBodyBytes", "collapsed-body-bytes", &limits.CollapsedBodyBytes, "`size` of an answer of the cluster that is shared between callers at most; all at a time have four times as much"},
-		{"limits.maxObjectBytes", "max-object-bytes", &limits.MaxObjectBytes, "`size` of a cached object at most"},
-		{"limits.maxColdStarts", "max-cold-starts", &limits.MaxColdStarts, "`number` of collections that read their first list at a time at most"},
-		{"limits.maxStartWaiters", "max-start-waiters", &limits.MaxStartWaiters, "`number` of requests that wait for collections to start at most"},
-		{"limits.maxIndexes", "max-indexes", &limits.MaxIndexes, "`number` of labels and fields indexed in a collection at most"},
-		{"limits.idleCollectionTimeout", "idle-collection-timeout", &limits.IdleCollectionTimeout, "`time` without reads or watches after which a collection is dropped"},
+// show writes n as the setting's value.
+func (s *setting) show(n int64) string {
+	switch reflect.TypeOf(s.value).Elem() {
+	case durationType:
+		return durationText(time.Duration(n))
+	case bytesType:
+		return Bytes(n).String()
 	}
+	return strconv.FormatInt(n, 10)
 }
 
-func servingSettings(timeouts *ServingTimeouts) []setting {
-	return []setting{
-		{"timeouts.handshake", "tls-handshake-timeout", &timeouts.Handshake, "`time` for a client's TLS handshake"},
-		{"timeouts.readHeader", "read-header-timeout", &timeouts.ReadHeader, "`time` for reading a request's header"},
-		{"timeouts.idle", "idle-timeout", &timeouts.Idle, "`time` for which a client's idle connection stays open"},
-		{"timeouts.bodyIdle", "body-idle-timeout", &timeouts.BodyIdle, "`time` for which a request's body may bring nothing"},
-		{"timeouts.write", "write-timeout", &timeouts.Write, "`time` that a client may take for each half MiB of a response"},
-		{"timeouts.ping", "ping-interval", &timeouts.Ping, "`time` of silence after which an HTTP/2 client is pinged"},
-		{"timeouts.pingAnswer", "ping-timeout", &timeouts.PingAnswer, "`time` for a client's answer to a ping"},
+// allowed says in words what the value may be, "" if its kind says all.
+func (s *setting) allowed() string {
+	t := reflect.TypeOf(s.value).Elem()
+	switch {
+	case s.bounds != nil && s.bounds.most > 0:
+		return "from " + s.show(s.bounds.least) + " to " + s.show(s.bounds.most)
+	case s.bounds != nil:
+		return "at least " + s.show(s.bounds.least)
+	case t.Implements(choiceType):
+		return alternatives(choicesOf(t))
 	}
+	return ""
 }
 
-func auditSettings(a *Audit) []setting {
-	return []setting{
-		{"audit.path", "audit-log-path", &a.Path, "`file` for an audit event (level Metadata) of every request that is answered or forwarded, - for standard output; events of reads are dropped when they come faster than they are written, those of others never"},
-		{"audit.maxSize", "audit-log-max-size", &a.MaxSize, "`size` at which the audit log is put aside; 0 for never"},
-		{"audit.maxBackups", "audit-log-max-backups", &a.MaxBackups, "`number` of audit logs put aside that are kept"},
-	}
+// placeholder is what the value is called: the word in backquotes.
+func (s *setting) placeholder() string {
+	_, after, _ := strings.Cut(s.usage, "`")
+	word, _, _ := strings.Cut(after, "`")
+	return word
 }
 
-func logSettings(l *Log) []setting {
-	return []setting{
-		{"log.level", "log-level", &l.Level, "least `severity` that is logged: debug, info, warn or error"},
-		{"log.format", "log-format", &l.Format, "`format` of log lines: text or json"},
+// file is the path of a file or folder that the setting is, nil if it is none. Other
+// values of it are "" for none, and "-".
+func (s *setting) file() *string {
+	if word := s.placeholder(); word == "file" || word == "folder" {
+		return s.value.(*string)
 	}
+	return nil
 }
 
-func shutdownSettings(s *Shutdown) []setting {
-	return []setting{
-		{"shutdown.drain", "shutdown-drain", &s.Drain, "`time` over which open watches and connections are ended after SIGTERM"},
+// text is the usage as a sentence.
+func (s *setting) text() string { return sentence(strings.ReplaceAll(s.usage, "`", "")) }
+
+// sentence gives a phrase a capital and a full stop.
+func sentence(phrase string) string {
+	if phrase == "" {
+		return ""
 	}
+	phrase = strings.ToUpper(phrase[:1]) + phrase[1:]
+	if strings.HasSuffix(phrase, ".") {
+		return phrase
+	}
+	return phrase + "."
+}
+
+// choices are the values of a flag if there are few.
+func (s *setting) choices() []string {
+	switch t := reflect.TypeOf(s.value).Elem(); {
+	case t.Implements(choiceType):
+		return choicesOf(t)
+	case t.Kind() == reflect.Bool:
+		return []string{"true", "false"}
+	}
+	return nil
 }

@@ -108,113 +108,48 @@ func DefaultStandalone() *Standalone {
 	}
 }
 
-// program is what ParseStandalone needs to know of a Standalone. All fields have a
-// flag.
-func (s *Standalone) program() *program {
-	return &program{
-		name: "standalone", document: s, settings: s.settings(), validate: s.validate,
-		configUsage: "YAML `file` with the same settings as the flags; flags win",
-		files: map[string]*string{
-			"dataDir":                      &s.DataDir,
-			"tls.certFile":                 &s.TLS.CertFile,
-			"tls.privateKeyFile":           &s.TLS.PrivateKeyFile,
-			"etcd.caFile":                  &s.Etcd.CAFile,
-			"etcd.certFile":                &s.Etcd.CertFile,
-			"etcd.keyFile":                 &s.Etcd.KeyFile,
-			"authentication.clientCAFile":  &s.Authentication.ClientCAFile,
-			"authentication.tokenAuthFile": &s.Authentication.TokenAuthFile,
-			"audit.path":                   &s.Audit.Path,
-		},
+// validate reports what is wrong with s, besides its numbers.
+func (s *Standalone) validate(o *origins) {
+	s.checkAddresses(o)
+	checkTLS(o, &s.TLS)
+	s.checkEtcd(o)
+	s.checkServices(o)
+	s.checkAdmission(o)
+	checkAudit(o, &s.Audit)
+}
+
+func (s *Standalone) checkAddresses(o *origins) {
+	if s.DataDir == "" {
+		o.report("dataDir", "must name a folder")
 	}
-}
-
-func (s *Standalone) settings() []setting {
-	authn := &s.Authentication
-	return slices.Concat([]setting{
-		{"dataDir", "data-dir", &s.DataDir, "`folder` of the objects, keys and certificates, and the administrator's kubeconfig; made if need be"},
-		{"listen", "listen", &s.Listen, "`host:port` of the API"},
-		{"adminListen", "admin-listen", &s.AdminListen, "`host:port` of metrics, health and profiles; \"\" for none"},
-		{"profiling", "profiling", &s.Profiling, "whether the admin listener serves /debug/pprof (`choice`): true, false, or auto, which is true on a loopback address"},
-		{"advertiseAddress", "advertise-address", &s.AdvertiseAddress, "IP `address` at which others reach the API (default that of --listen, else the machine's)"},
-	}, tlsSettings(&s.TLS), []setting{
-		{"etcd.servers", "etcd-servers", &s.Etcd.Servers, "`URLs` of an etcd cluster that keeps the objects instead of the data folder"},
-		{"etcd.prefix", "etcd-prefix", &s.Etcd.Prefix, "`prefix` of all keys in it"},
-		{"etcd.caFile", "etcd-cafile", &s.Etcd.CAFile, "PEM `file` with the CAs of its certificates"},
-		{"etcd.certFile", "etcd-certfile", &s.Etcd.CertFile, "PEM `file` of the client certificate for it"},
-		{"etcd.keyFile", "etcd-keyfile", &s.Etcd.KeyFile, "PEM `file` of that one's private key"},
-
-		{"authentication.anonymous", "anonymous-auth", &authn.Anonymous, "let requests without credentials in as system:anonymous"},
-		{"authentication.clientCAFile", "client-ca-file", &authn.ClientCAFile, "PEM `file` with CAs of client certificates besides the one in the data folder"},
-		{"authentication.tokenAuthFile", "token-auth-file", &authn.TokenAuthFile, "CSV `file` of bearer tokens: token,user,uid,\"group1,group2\""},
-		{"authentication.tokenTTL", "authentication-token-ttl", &authn.TokenTTL, "`time` for which an accepted token is believed without looking again"},
-		{"authentication.tokenFailureTTL", "authentication-token-failure-ttl", &authn.TokenFailureTTL, "`time` for which a refused token is refused without looking again"},
-		{"authentication.cacheSize", "authentication-cache-size", &authn.CacheSize, "`number` of tokens, and of certificates, remembered at most"},
-
-		{"services.clusterIPRange", "service-cluster-ip-range", &s.Services.ClusterIPRange, "`CIDR` of the cluster IPs of services"},
-		{"services.nodePortRange", "service-node-port-range", &s.Services.NodePortRange, "`range` of node ports, from-to"},
-		{"admission.enablePlugins", "enable-admission-plugins", &s.Admission.EnablePlugins, "admission `plugins` that are on besides those that are by default"},
-		{"admission.disablePlugins", "disable-admission-plugins", &s.Admission.DisablePlugins, "admission `plugins` that are off though they are on by default"},
-		{"eventTTL", "event-ttl", &s.EventTTL, "`time` for which events are kept"},
-	}, limitSettings(&s.Limits), servingSettings(&s.Timeouts), auditSettings(&s.Audit), logSettings(&s.Log), shutdownSettings(&s.Shutdown))
-}
-
-// validate returns the first thing that is wrong with s.
-func (s *Standalone) validate(o *origins) error {
-	return firstOf(o, s.checkAddresses,
-		func(o *origins) error { return checkFiles(o, s.program().files) },
-		func(o *origins) error { return checkTLS(o, &s.TLS) },
-		s.checkEtcd, s.checkServices, s.checkAdmission,
-		func(o *origins) error {
-			return checkNumbers(o, &s.Limits, &s.Audit, count("authentication.cacheSize", s.Authentication.CacheSize, 1, 10_000_000))
-		},
-		func(o *origins) error {
-			return checkDurations(o, &s.Limits, &s.Timeouts, &s.Shutdown,
-				span{"authentication.tokenTTL", s.Authentication.TokenTTL, time.Millisecond, time.Hour},
-				span{"authentication.tokenFailureTTL", s.Authentication.TokenFailureTTL, time.Millisecond, time.Hour},
-				span{"eventTTL", s.EventTTL, time.Second, 0},
-			)
-		},
-		func(o *origins) error { return checkAudit(o, &s.Audit) },
-	)
-}
-
-func (s *Standalone) checkAddresses(o *origins) error {
-	switch {
-	case s.DataDir == "":
-		return o.errorf("dataDir", "must name a folder")
-	case s.Listen == "":
-		return o.errorf("listen", "must not be empty; give a host:port such as 127.0.0.1:6443")
+	if s.Listen == "" {
+		o.report("listen", "must not be empty; give a host:port such as 127.0.0.1:6443")
 	}
 	if s.AdvertiseAddress != "" {
 		if ip, err := netip.ParseAddr(s.AdvertiseAddress); err != nil || ip.IsUnspecified() || ip.Zone() != "" {
-			return o.errorf("advertiseAddress", "must be an IP address such as 192.0.2.1, not %q", s.AdvertiseAddress)
+			o.report("advertiseAddress", "must be an IP address such as 192.0.2.1, not %q", s.AdvertiseAddress)
 		}
 	}
-	return checkListeners(o, listener{"listen", s.Listen, checkHostPort}, listener{"adminListen", s.AdminListen, checkHostPort})
+	checkListeners(o, listener{"listen", s.Listen, checkHostPort}, listener{"adminListen", s.AdminListen, checkHostPort})
 }
 
-func (s *Standalone) checkEtcd(o *origins) error {
+func (s *Standalone) checkEtcd(o *origins) {
 	e := &s.Etcd
 	for i, server := range e.Servers {
 		scheme, host, ok := strings.Cut(server, "://")
 		if !ok || scheme != "http" && scheme != "https" || checkHostPort(host) != nil {
-			return o.errorf(listPath(o, "etcd.servers", i), "must be a URL such as https://127.0.0.1:2379, not %q", short(server))
+			o.report(listPath(o, "etcd.servers", i), "must be a URL such as https://127.0.0.1:2379, not %q", short(server))
 		}
 	}
-	switch {
-	case !strings.HasPrefix(e.Prefix, "/") || strings.HasSuffix(e.Prefix, "/"):
-		return o.errorf("etcd.prefix", "must begin with a slash and not end with one, as /registry does, not be %q", short(e.Prefix))
-	case e.CertFile != "" && e.KeyFile == "":
-		return o.errorf("etcd.certFile", "is set without %s; give both or none", o.name("etcd.keyFile"))
-	case e.CertFile == "" && e.KeyFile != "":
-		return o.errorf("etcd.keyFile", "is set without %s; give both or none", o.name("etcd.certFile"))
+	if !strings.HasPrefix(e.Prefix, "/") || strings.HasSuffix(e.Prefix, "/") {
+		o.report("etcd.prefix", "must begin with a slash and not end with one, as /registry does, not be %q", short(e.Prefix))
 	}
+	checkPair(o, "etcd.certFile", e.CertFile, "etcd.keyFile", e.KeyFile)
 	for _, f := range []struct{ path, file string }{{"etcd.caFile", e.CAFile}, {"etcd.certFile", e.CertFile}} {
 		if f.file != "" && len(e.Servers) == 0 {
-			return o.errorf(f.path, "has no effect without %s; set that too", o.name("etcd.servers"))
+			o.report(f.path, "has no effect without %s; set that too", o.name("etcd.servers"))
 		}
 	}
-	return nil
 }
 
 // The smallest ranges that are of use: kube-apiserver has the same for cluster IPs.
@@ -223,18 +158,16 @@ const (
 	mostServiceBits  = 20
 )
 
-func (s *Standalone) checkServices(o *origins) error {
+func (s *Standalone) checkServices(o *origins) {
 	prefix, err := netip.ParsePrefix(s.Services.ClusterIPRange)
 	if err != nil || prefix != prefix.Masked() {
-		return o.errorf("services.clusterIPRange", "must be a CIDR such as 10.0.0.0/24, not %q", short(s.Services.ClusterIPRange))
-	}
-	if bits := prefix.Addr().BitLen() - prefix.Bits(); bits < leastServiceBits || prefix.Addr().Is4() && bits > mostServiceBits {
-		return o.errorf("services.clusterIPRange", "must have at least 8 addresses, and with IPv4 at most a million (/12), unlike %s", prefix)
+		o.report("services.clusterIPRange", "must be a CIDR such as 10.0.0.0/24, not %q", short(s.Services.ClusterIPRange))
+	} else if bits := prefix.Addr().BitLen() - prefix.Bits(); bits < leastServiceBits || prefix.Addr().Is4() && bits > mostServiceBits {
+		o.report("services.clusterIPRange", "must have at least 8 addresses, and with IPv4 at most a million (/12), unlike %s", prefix)
 	}
 	if _, _, err := ParsePortRange(s.Services.NodePortRange); err != nil {
-		return o.errorf("services.nodePortRange", "%w", err)
+		o.report("services.nodePortRange", "%w", err)
 	}
-	return nil
 }
 
 // ParsePortRange reads "from-to".
@@ -250,14 +183,13 @@ func ParsePortRange(text string) (from, to int, err error) {
 	return from, to, nil
 }
 
-func (s *Standalone) checkAdmission(o *origins) error {
+func (s *Standalone) checkAdmission(o *origins) {
 	for _, list := range []struct {
 		path  string
 		names []string
 	}{{"admission.enablePlugins", s.Admission.EnablePlugins}, {"admission.disablePlugins", s.Admission.DisablePlugins}} {
 		if i := slices.Index(list.names, ""); i >= 0 {
-			return o.errorf(listPath(o, list.path, i), "must not be empty; name plugins, for instance LimitRanger")
+			o.report(listPath(o, list.path, i), "must not be empty; name plugins, for instance LimitRanger")
 		}
 	}
-	return nil
 }

@@ -56,8 +56,8 @@ func TestStandaloneFullFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	def := DefaultStandalone().settings()
-	for i, setting := range s.settings() {
+	def := DefaultStandalone().program().settings()
+	for i, setting := range s.program().settings() {
 		if reflect.DeepEqual(setting.value, def[i].value) {
 			t.Errorf("%s is %v, the default", setting.path, getText(reflect.ValueOf(setting.value).Elem()))
 		}
@@ -72,8 +72,8 @@ func TestStandaloneFullFile(t *testing.T) {
 
 func TestStandaloneHelp(t *testing.T) {
 	help := StandaloneFlags().Set().FlagUsages()
-	for _, s := range DefaultStandalone().settings() {
-		if !strings.Contains(help, "--"+s.flag+" ") {
+	for _, s := range DefaultStandalone().program().settings() {
+		if s.flag != "" && !strings.Contains(help, "--"+s.flag+" ") {
 			t.Errorf("--%s is not in the help", s.flag)
 		}
 	}

@@ -113,5 +113,20 @@ func getText(v reflect.Value) string {
 	if list, ok := v.Interface().([]string); ok {
 		return strings.Join(list, ",")
 	}
+	if v.Type() == durationType {
+		return durationText(time.Duration(v.Int()))
+	}
 	return fmt.Sprint(v.Interface())
+}
+
+// durationText writes "10m" where time.Duration writes "10m0s".
+func durationText(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
 }

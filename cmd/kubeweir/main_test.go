@@ -8,13 +8,22 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime/debug"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 func TestCommandLine(t *testing.T) {
 	bad := filepath.Join(t.TempDir(), "bad.yaml")
 	if err := os.WriteFile(bad, []byte("limits:\n  historyAge: soon\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	good := filepath.Join(t.TempDir(), "good.yaml")
+	if err := os.WriteFile(good, []byte("dataDir: x\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -51,6 +60,25 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"gateway", "--help=maybe"}, 2, "", `kubeweir: --help cannot be "maybe"; see kubeweir gateway --help`},
 		{[]string{"--listen", "x"}, 2, "", "kubeweir: --listen is no flag without a command; see kubeweir --help"},
 		{[]string{"-x"}, 2, "", "kubeweir: -x is not a flag; flags begin with two dashes, see kubeweir --help"},
+		{[]string{"version", "-o", "json"}, 0, "{\n", ""},
+		{[]string{"version", "-o", "yaml"}, 2, "", `kubeweir: --output must be text or json, not "yaml"`},
+		{[]string{"version", "--output"}, 2, "", "kubeweir: --output needs a value: a format"},
+		{[]string{"config", "chek"}, 2, "", `kubeweir: unknown command "chek"; did you mean kubeweir config check?`},
+		{[]string{"config", "defaults"}, 0, "# Every setting of kubeweir gateway", ""},
+		{[]string{"config", "defaults", "standalone"}, 0, "# Every setting of kubeweir standalone", ""},
+		{[]string{"config", "defaults", "gatway"}, 2, "", `kubeweir: "gatway" has no configuration; did you mean gateway?`},
+		{[]string{"config", "defaults", "gateway", "me"}, 2, "", `kubeweir: unexpected argument "me"`},
+		{[]string{"config", "check"}, 2, "", "kubeweir: which file is to be checked? See kubeweir config check --help"},
+		{[]string{"config", "check", "/nonexistent"}, 2, "", "kubeweir: /nonexistent does not exist"},
+		{[]string{"config", "check", "--mode", "x", bad}, 2, "", `kubeweir: --mode: "x" has no configuration; use gateway or standalone`},
+		{[]string{"config", "check", "--mode=gateway", bad}, 2, "", "bad.yaml:2: limits.historyAge "},
+		{[]string{"config", "check", good}, 0, good + ": ok (standalone)\n", ""},
+		{[]string{"completion"}, 2, "", "kubeweir: of which shell?"},
+		{[]string{"completion", "tcsh"}, 2, "", `kubeweir: there is no completion for "tcsh"; there is for bash, zsh, fish, powershell`},
+		{[]string{"completion", "bash"}, 0, "# bash completion V2 for kubeweir", ""},
+		{[]string{"completion", "zsh"}, 0, "#compdef kubeweir", ""},
+		{[]string{"completion", "fish"}, 0, "# fish completion for kubeweir", ""},
+		{[]string{"completion", "powershell"}, 0, "# powershell completion for kubeweir", ""},
 		{[]string{"serve"}, 2, "", `kubeweir: unknown command "serve"`},
 		{[]string{"gateway", "--lisen", "x"}, 2, "", "kubeweir: --lisen is not a flag; did you mean --listen?"},
 		{[]string{"gateway", "--config", bad}, 2, "", "bad.yaml:2: limits.historyAge "},
@@ -75,6 +103,132 @@ func TestCommandLine(t *testing.T) {
 	var stderr bytes.Buffer
 	if code := command(t.Context(), nil, &bytes.Buffer{}, &stderr); code != 2 || !strings.Contains(stderr.String(), "Usage:") {
 		t.Errorf("no command: %d %s", code, stderr.String())
+	}
+}
+
+// TestHelp: every command says what it is for, how it is called and with which flags.
+func TestHelp(t *testing.T) {
+	var all func(c *cobra.Command)
+	all = func(c *cobra.Command) {
+		var help bytes.Buffer
+		if err := printHelp(&help, c); err != nil {
+			t.Error(err)
+		}
+		for _, want := range []string{"Usage: " + c.CommandPath(), c.Short, "Examples:\n  "} {
+			if !strings.Contains(help.String(), want) {
+				t.Errorf("%s: no %q in the help", c.CommandPath(), want)
+			}
+		}
+		if c.Short == "" || c.Long == "" || !strings.HasSuffix(c.Short, ".") {
+			t.Errorf("%s: %q, %q", c.CommandPath(), c.Short, c.Long)
+		}
+		for line := range strings.Lines(help.String()) {
+			if len(line) > helpWidth+1 {
+				t.Errorf("%s: a long line: %s", c.CommandPath(), line)
+			}
+		}
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			if !strings.Contains(help.String(), "--"+f.Name) && f.Name != "help" {
+				t.Errorf("%s: --%s is not in the help", c.CommandPath(), f.Name)
+			}
+		})
+		if flags := flagSections(c); len(flags) > 2 && slices.ContainsFunc(flags, func(s flagSection) bool { return s.title == "Flags" }) {
+			t.Errorf("%s: a flag without a section", c.CommandPath())
+		}
+		for _, sub := range c.Commands() {
+			all(sub)
+		}
+	}
+	all(newRoot())
+}
+
+// TestExamples: the commands of the examples are those that there are.
+func TestExamples(t *testing.T) {
+	var all func(c *cobra.Command)
+	all = func(c *cobra.Command) {
+		for line := range strings.Lines(c.Example) {
+			_, call, found := strings.Cut(line, "kubeweir ")
+			if !found || strings.HasPrefix(strings.TrimSpace(line), "#") {
+				continue
+			}
+			call, _, _ = strings.Cut(call, "#")
+			for _, end := range []string{" > ", " | ", ")", "\n"} {
+				call, _, _ = strings.Cut(call, end)
+			}
+			args := strings.Fields(strings.ReplaceAll(call, `""`, "''"))
+			called, rest, err := newRoot().Find(args)
+			if err != nil || called.Name() == "kubeweir" {
+				t.Errorf("%s: %s: %v", c.CommandPath(), line, err)
+				continue
+			}
+			called.InitDefaultHelpFlag()
+			if err := called.ParseFlags(rest); err != nil {
+				t.Errorf("%s: %s: %v", c.CommandPath(), line, err)
+			} else if err := called.ValidateArgs(called.Flags().Args()); err != nil {
+				t.Errorf("%s: %s: %v", c.CommandPath(), line, err)
+			}
+		}
+		for _, sub := range c.Commands() {
+			all(sub)
+		}
+	}
+	all(newRoot())
+}
+
+func TestCompletion(t *testing.T) {
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(kubeconfig, []byte("contexts: [{name: b, context: {}}, {name: a, context: {}}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ line, want string }{
+		{"gatew", "gateway Serve a cluster through a cache. :4"},
+		{"gateway --consistency ", "strict session :4"},
+		{"gateway --anonymous-auth=", "true false :4"},
+		{"gateway --log-level ", "debug info warn error :4"},
+		{"gateway --listen ", ":4"},
+		{"gateway --kubeconfig ", ":0"}, // files
+		{"gateway --cert-dir ", ":16"},  // folders
+		{"gateway --kubeconfig " + kubeconfig + " --context ", "a b :4"},
+		{"gateway --context ", ":4"},
+		{"gateway ", ":4"},
+		{"config check ", ":0"},
+		{"config defaults ", "gateway standalone :4"},
+		{"config check --mode ", "gateway standalone :4"},
+		{"completion ", "bash zsh fish powershell :4"},
+		{"version -o ", "text json :4"},
+		{"help config ", "check Say what is wrong with a configuration file. defaults Print a file with every setting at its default. :4"},
+	} {
+		var stdout, stderr bytes.Buffer
+		code := command(t.Context(), append([]string{"__complete"}, strings.Split(c.line, " ")...), &stdout, &stderr)
+		if got := strings.Join(strings.Fields(stdout.String()), " "); code != 0 || got != c.want {
+			t.Errorf("%s: %d %s %s, want %s", c.line, code, got, stderr.String(), c.want)
+		}
+	}
+}
+
+func TestBuild(t *testing.T) {
+	info := &debug.BuildInfo{
+		Main:     debug.Module{Version: "(devel)"},
+		Deps:     []*debug.Module{{Path: "k8s.io/kubernetes", Version: "v1.2.3"}},
+		Settings: []debug.BuildSetting{{Key: "vcs.revision", Value: "0123456789abcdef"}, {Key: "vcs.time", Value: "2026-01-02T03:04:05Z"}, {Key: "vcs.modified", Value: "true"}},
+	}
+	for _, c := range []struct {
+		b    build
+		main string // version of the module
+		want string
+	}{
+		{build{}, "(devel)", "kubeweir devel-0123456789ab-modified (commit 0123456789abcdef 2026-01-02T03:04:05Z, go, p, serves Kubernetes v1.2.3)"},
+		{build{}, "v0.2.0", "kubeweir v0.2.0 (commit 0123456789abcdef 2026-01-02T03:04:05Z, go, p, serves Kubernetes v1.2.3)"},
+		{build{Version: "v0.1.0", Commit: "fedc", Date: "2026-02-02T00:00:00Z"}, "(devel)", "kubeweir v0.1.0 (commit fedc 2026-02-02T00:00:00Z, go, p, serves Kubernetes v1.2.3)"},
+	} {
+		c.b.Go, c.b.Platform = "go", "p"
+		info.Main.Version = c.main
+		if c.b.complete(info); c.b.String() != c.want {
+			t.Errorf("got  %s\nwant %s", c.b, c.want)
+		}
+	}
+	if got := (build{Version: "devel", Go: "go", Platform: "p", Kubernetes: "v1"}).String(); got != "kubeweir devel (commit unknown, go, p, serves Kubernetes v1)" {
+		t.Error(got)
 	}
 }
 

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubeweir/kubeweir/config"
+)
+
+// newConfig is `kubeweir config`.
+func newConfig() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "config",
+		Short: "Print and check configuration files.",
+		Long: `What flags say can be said by a YAML file, too (--config); rules of consistency only by one.
+These commands print a file to begin with, and check one without starting anything.`,
+		Example: `  kubeweir config defaults gateway > gateway.yaml
+  kubeweir config check gateway.yaml`,
+	}
+	group(c)
+	c.AddCommand(newConfigDefaults(), newConfigCheck())
+	return c
+}
+
+func newConfigDefaults() *cobra.Command {
+	return &cobra.Command{
+		Use:   "defaults [gateway|standalone]",
+		Short: "Print a file with every setting at its default.",
+		Long: `Each setting comes with what it does, what it costs and what it may be. The file is that of
+the gateway unless standalone is asked for. A file needs to have only what differs.`,
+		Example: `  kubeweir config defaults gateway > gateway.yaml
+  kubeweir config defaults standalone > standalone.yaml`,
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				if err := checkMode(args[0]); err != nil {
+					return err
+				}
+				args = args[1:]
+			}
+			return noArgs(c, args)
+		},
+		ValidArgsFunction: oneOf(config.Modes()...),
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 && args[0] == "standalone" {
+				return config.StandaloneFlags().WriteDefaults(c.OutOrStdout())
+			}
+			return config.GatewayFlags().WriteDefaults(c.OutOrStdout())
+		},
+	}
+}
+
+func newConfigCheck() *cobra.Command {
+	var mode string
+	var skipFiles bool
+	c := &cobra.Command{
+		Use:   "check FILE",
+		Short: "Say what is wrong with a configuration file.",
+		Long: `All mistakes are told, each with its line, and the exit code is 2. Whether the file is for a
+gateway or for standalone is seen by its settings. The files that it names must be here, unless
+it is for another machine (--skip-files).`,
+		Example: `  kubeweir config check gateway.yaml
+  kubeweir config check --mode standalone --skip-files /etc/kubeweir/standalone.yaml`,
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usageErrorf("which file is to be checked? See %s --help", c.CommandPath())
+			}
+			return noArgs(c, args[1:])
+		},
+		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
+		RunE: func(c *cobra.Command, args []string) error {
+			if c.Flags().Changed("mode") {
+				if err := checkMode(mode); err != nil {
+					return fmt.Errorf("--mode: %w", err)
+				}
+			}
+			return checkConfig(c, args[0], mode, skipFiles)
+		},
+	}
+	c.Flags().StringVar(&mode, "mode", "", "the command that the file is for: gateway or standalone (`mode`)")
+	c.Flags().BoolVar(&skipFiles, "skip-files", false, "do not look for the files that it names")
+	annotateChoices(c, "mode", config.Modes()...)
+	return c
+}
+
+func checkMode(mode string) error {
+	modes := config.Modes()
+	for _, known := range modes {
+		if mode == known {
+			return nil
+		}
+	}
+	if similar := config.Nearest(mode, modes); similar != "" {
+		return usageErrorf("%q has no configuration; did you mean %s?", mode, similar)
+	}
+	return usageErrorf("%q has no configuration; use %s", mode, strings.Join(modes, " or "))
+}
+
+// checkConfig prints what is wrong with a file.
+func checkConfig(c *cobra.Command, file, mode string, skipFiles bool) error {
+	checked, err := config.CheckFile(file, mode, skipFiles)
+	if err != nil {
+		return usageError{err}
+	}
+	if len(checked.Errors) == 0 {
+		_, err = fmt.Fprintf(c.OutOrStdout(), "%s: ok (%s)\n", file, checked.Mode)
+		return err
+	}
+	for _, problem := range checked.Errors {
+		fmt.Fprintln(c.ErrOrStderr(), problem)
+	}
+	if mode == "" {
+		fmt.Fprintf(c.ErrOrStderr(), "%s was read as the configuration of kubeweir %s; --mode says otherwise\n", file, checked.Mode)
+	}
+	return errTold
+}

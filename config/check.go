@@ -1,0 +1,60 @@
+package config
+
+import "fmt"
+
+// Modes are the commands that have a configuration.
+func Modes() []string { return []string{"gateway", "standalone"} }
+
+// Checked is what CheckFile found.
+type Checked struct {
+	Mode   string // the command that the file was read for
+	Errors []error
+}
+
+// CheckFile says what is wrong with a configuration file: everything, each with its
+// line. The mode is that of Modes for which it is; "" takes the one whose settings it
+// has. Elsewhere tells that another machine will run with it, so that the files that it
+// names are not looked for. The error tells that the file cannot be read.
+func CheckFile(name, mode string, elsewhere bool) (Checked, error) {
+	modes := Modes()
+	if mode != "" {
+		modes = []string{mode}
+	}
+	var best Checked
+	var leastUnknown int
+	for i, mode := range modes {
+		p, err := programOf(mode)
+		if err != nil {
+			return Checked{}, err
+		}
+		file, err := readFile(name, p)
+		if err != nil {
+			return Checked{}, err
+		}
+		if i == 0 || file.unknown < leastUnknown {
+			best, leastUnknown = Checked{mode, checkRead(file, p, elsewhere)}, file.unknown
+		}
+	}
+	return best, nil
+}
+
+func programOf(mode string) (*program, error) {
+	switch mode {
+	case "gateway":
+		return Default().program(), nil
+	case "standalone":
+		return DefaultStandalone().program(), nil
+	}
+	return nil, fmt.Errorf("%q is no mode; use %s", mode, alternatives(Modes()))
+}
+
+// checkRead checks what a file was read into.
+func checkRead(file *fileReader, p *program, elsewhere bool) []error {
+	if len(file.errs) > 0 {
+		return file.errs // what was not read would be missed now
+	}
+	o := newOrigins(p)
+	o.file, o.elsewhere, o.alone = file, elsewhere, true
+	p.check(o)
+	return o.errs
+}

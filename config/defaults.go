@@ -1,0 +1,137 @@
+package config
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// WriteDefaults writes a configuration file that has every setting at its default, and
+// says what each is.
+func (f *Flags[C]) WriteDefaults(out io.Writer) error {
+	p := f.defaults().program()
+	w := &defaultsWriter{out: bufio.NewWriter(out)}
+	w.printf("# Every setting of kubeweir %s, at its default.\n", p.name)
+	w.comment("", fmt.Sprintf("kubeweir %s --config FILE reads it; a file needs to have only what differs. Flags win over the file. "+
+		"Relative paths are relative to the file. Durations are written 90s, 10m, 1h30m; sizes 64Mi, 1Gi or as a number of bytes.", p.name))
+	for _, section := range p.sections {
+		w.printf("\n# ---- %s ----\n", section.title)
+		for _, s := range section.settings {
+			if err := w.setting(&s); err != nil {
+				return err
+			}
+		}
+	}
+	return w.out.Flush()
+}
+
+// defaultsWriter writes settings as YAML. Those of a group follow each other. The
+// buffer keeps the first error of writing.
+type defaultsWriter struct {
+	out   *bufio.Writer
+	group []string // that the last setting was in
+}
+
+func (w *defaultsWriter) printf(format string, args ...any) { fmt.Fprintf(w.out, format, args...) }
+
+// commentWidth is where comments are broken.
+const commentWidth = 100
+
+// comment writes a paragraph.
+func (w *defaultsWriter) comment(indent, text string) {
+	line := indent + "#"
+	for _, word := range strings.Fields(text) {
+		if len(line)+1+len(word) > commentWidth {
+			w.printf("%s\n", line)
+			line = indent + "#"
+		}
+		line += " " + word
+	}
+	w.printf("%s\n", line)
+}
+
+func (w *defaultsWriter) setting(s *setting) error {
+	keys := strings.Split(s.path, ".")
+	group, key := keys[:len(keys)-1], keys[len(keys)-1]
+	same := 0
+	for same < min(len(group), len(w.group)) && group[same] == w.group[same] {
+		same++
+	}
+	w.printf("\n")
+	for depth := same; depth < len(group); depth++ {
+		w.printf("%s%s:\n", strings.Repeat("  ", depth), group[depth])
+	}
+	w.group = group
+	indent := strings.Repeat("  ", len(group))
+	w.comment(indent, s.description())
+	if s.path == rulesPath {
+		w.printf("%s# rules:\n", indent)
+		for _, line := range strings.Split(strings.TrimSpace(rulesExample), "\n") {
+			w.printf("%s# %s\n", indent, line)
+		}
+	}
+	value, err := yamlOf(reflect.ValueOf(s.value).Elem())
+	w.printf("%s%s: %s\n", indent, key, value)
+	return err
+}
+
+// description is all there is to say of a setting but its name and its default.
+func (s *setting) description() string {
+	parts := []string{s.text()}
+	if s.cost != "" {
+		parts = append(parts, "Costs: "+s.cost+".")
+	}
+	if s.bounds != nil {
+		parts = append(parts, sentence(s.allowed()))
+	}
+	if s.flag != "" {
+		parts = append(parts, "Flag: --"+s.flag+".")
+	}
+	return strings.Join(parts, " ")
+}
+
+// yamlOf is a value on one line, in quotes where it needs them.
+func yamlOf(v reflect.Value) (string, error) {
+	var value any = getText(v)
+	switch v.Kind() {
+	case reflect.Slice:
+		if v.Len() == 0 {
+			return "[]", nil
+		}
+		list := yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
+		if err := list.Encode(v.Interface()); err != nil {
+			return "", err
+		}
+		list.Style = yaml.FlowStyle
+		value = &list
+	case reflect.Bool:
+		value = v.Bool()
+	case reflect.Int:
+		value = v.Int()
+	case reflect.Int64: // a duration or a size, which may look like a number
+		return getText(v), nil
+	}
+	text, err := yaml.Marshal(value)
+	return strings.TrimSpace(string(text)), err
+}
+
+// rulesPath is the setting that has no flag.
+const rulesPath = "consistency.rules"
+
+// rulesExample are rules for a file.
+const rulesExample = `
+# Dashboards see their own writes at once and others' as fast as the feed brings them.
+- userAgents: ["Headlamp*", "k9s*"]
+  mode: session
+# Whatever reads Leases gets the cluster's own answer, whoever it is.
+- resources: [leases.coordination.k8s.io]
+  mode: strict
+# Agents of a namespace, reading what changes often.
+- users: ["system:serviceaccount:monitoring:*"]
+  resources: [pods, endpointslices.discovery.k8s.io]
+  mode: session
+`

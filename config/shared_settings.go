@@ -1,0 +1,135 @@
+package config
+
+import "time"
+
+// The sections that all commands have.
+
+func tlsSettings(t *TLS) []setting {
+	return []setting{
+		{"tls.certFile", "tls-cert-file", &t.CertFile, nil,
+			"PEM `file` of the serving certificate and its chain, read again when it changes; without it one is generated", ""},
+		{"tls.privateKeyFile", "tls-private-key-file", &t.PrivateKeyFile, nil,
+			"PEM `file` of its private key", ""},
+	}
+}
+
+// adminSettings are the settings of the admin listener.
+func adminSettings(listen *string, profiling *Profiling) []setting {
+	return []setting{
+		{"adminListen", "admin-listen", listen, nil,
+			"`host:port` of metrics, health and profiles, without TLS or credentials; \"\" for none", ""},
+		{"profiling", "profiling", profiling, nil,
+			"whether the admin listener serves /debug/pprof (`choice`): true, false, or auto, which is true on a loopback address",
+			"processor time while a profile is made"},
+	}
+}
+
+func limitSettings(limits *Limits) []section {
+	return []section{{"Limits", []setting{
+		{"limits.maxInFlight", "max-requests-inflight", &limits.MaxInFlight, atLeast(0),
+			"`number` of requests under way at most, but for long-running ones, of which a user gets three quarters; 0 for no limit",
+			"memory and processor time of the requests at their height; one more is answered 429"},
+		{"limits.maxWatches", "max-watches", &limits.MaxWatches, atLeast(0),
+			"`number` of watches and other long-running requests at most, of which a user gets three quarters; 0 for no limit",
+			"about 32 KiB of memory for an open watch over TLS, 9 KiB without; one more is answered 429"},
+		{"limits.maxResumedWatches", "max-resumed-watches", &limits.MaxResumedWatches, atLeast(0),
+			"`number` of watches that the cluster continues at most because they begin before the cache's history, of which a user gets three quarters; 0 for no limit",
+			"each is a watch on the cluster; one more is told to list again (410)"},
+		{"limits.maxConnections", "max-connections", &limits.MaxConnections, atLeast(1),
+			"`number` of open connections at most, and never above half of the files that the process may open",
+			"a file descriptor each, and memory of its own over TLS; one more is closed at once"},
+		{"limits.maxStreams", "http2-max-streams-per-connection", &limits.MaxStreams, between(1, 1<<31-1),
+			"`number` of concurrent requests on one HTTP/2 connection at most",
+			"a client with more of them opens another connection, or waits"},
+		{"limits.maxHeaderBytes", "max-header-bytes", &limits.MaxHeaderBytes, between[Bytes](4<<10, 16<<20),
+			"`size` of a request's header at most",
+			"up to so much memory for a connection while it sends a header; a larger one is answered 431"},
+		{"limits.maxColdStarts", "max-cold-starts", &limits.MaxColdStarts, atLeast(1),
+			"`number` of collections that read their first list at a time at most",
+			"more of them make a start shorter, and put as many full lists on the cluster at once"},
+		{"limits.maxStartWaiters", "max-start-waiters", &limits.MaxStartWaiters, atLeast(1),
+			"`number` of requests that wait for collections to start at most",
+			"one more is answered 429, to come again"},
+	}}, {"Memory", []setting{
+		{"limits.historyAge", "history-age", &limits.HistoryAge, atLeast(time.Second),
+			"`time` for which each collection keeps events",
+			"memory for the events of so long; a client that was away for less resumes its watch instead of listing again"},
+		{"limits.historyBytes", "history-bytes", &limits.HistoryBytes, atLeast[Bytes](1 << 20),
+			"`size` of the events that each collection keeps at most",
+			"up to so much memory for each resource and encoding, only where objects change"},
+		{"limits.historyEvents", "history-events", &limits.HistoryEvents, atLeast(100),
+			"`number` of events that each collection keeps at most",
+			"memory of the events besides their objects, which --history-bytes bounds"},
+		{"limits.snapshotAge", "snapshot-age", &limits.SnapshotAge, atLeast(time.Second),
+			"`time` for which a retained state of a collection stays unused",
+			"memory for what changed since; a list in pages that is continued later than this begins again"},
+		{"limits.snapshotBytes", "snapshot-bytes", &limits.SnapshotBytes, atLeast[Bytes](1 << 20),
+			"`size` of what retained states of a collection keep from being freed at most",
+			"up to so much memory for each resource and encoding, only where lists are read in pages while objects change"},
+		{"limits.derivedCacheBytes", "derived-cache-bytes", &limits.DerivedCacheBytes, atLeast[Bytes](1 << 20),
+			"`size` of the compressed lists, tables and metadata that are kept at most",
+			"up to so much memory in all; what does not fit is made anew by each request, which costs processor time"},
+		{"limits.collapsedBodyBytes", "collapsed-body-bytes", &limits.CollapsedBodyBytes, atLeast[Bytes](1 << 10),
+			"`size` of an answer of the cluster that is shared between callers at most; all at a time have four times as much",
+			"up to four times so much memory while strict reads are shared; a larger answer is one request to the cluster for each caller"},
+		{"limits.maxObjectBytes", "max-object-bytes", &limits.MaxObjectBytes, between[Bytes](4<<20, 1<<30),
+			"`size` of a cached object at most",
+			"up to so much memory for an event while it is read; a resource with a larger object is not cached"},
+		{"limits.maxIndexes", "max-indexes", &limits.MaxIndexes, between(1, 1000),
+			"`number` of labels and fields indexed in a collection at most",
+			"about 12 bytes for each object and index, made when a selector asks a second time; other selectors look at every object"},
+		{"limits.idleCollectionTimeout", "idle-collection-timeout", &limits.IdleCollectionTimeout, atLeast(time.Second),
+			"`time` without reads or watches after which a collection is dropped",
+			"memory for its objects and a watch on the cluster so long; who comes later waits for a full list"},
+	}}}
+}
+
+func servingSettings(timeouts *ServingTimeouts) section {
+	return section{"Timeouts of clients", []setting{
+		{"timeouts.handshake", "tls-handshake-timeout", &timeouts.Handshake, atLeast(time.Millisecond),
+			"`time` for a client's TLS handshake", ""},
+		{"timeouts.readHeader", "read-header-timeout", &timeouts.ReadHeader, atLeast(time.Millisecond),
+			"`time` for reading a request's header", ""},
+		{"timeouts.idle", "idle-timeout", &timeouts.Idle, atLeast(time.Millisecond),
+			"`time` for which a client's idle connection stays open",
+			"a connection so long; a new one is a TLS handshake"},
+		{"timeouts.bodyIdle", "body-idle-timeout", &timeouts.BodyIdle, atLeast(time.Millisecond),
+			"`time` for which a request's body may bring nothing", ""},
+		{"timeouts.write", "write-timeout", &timeouts.Write, atLeast(time.Millisecond),
+			"`time` that a client may take for each half MiB of a response",
+			"a client that reads more slowly is disconnected; what is not yet sent to it stays in memory so long"},
+		{"timeouts.ping", "ping-interval", &timeouts.Ping, atLeast(time.Millisecond),
+			"`time` of silence after which an HTTP/2 client is pinged",
+			"a packet each way for a silent connection in this time"},
+		{"timeouts.pingAnswer", "ping-timeout", &timeouts.PingAnswer, atLeast(time.Millisecond),
+			"`time` for a client's answer to a ping",
+			"a client that does not answer is disconnected, its watches end"},
+	}}
+}
+
+func auditSettings(a *Audit, l *Log) section {
+	return section{"Audit and logging", []setting{
+		{"audit.path", "audit-log-path", &a.Path, nil,
+			"`file` for an audit event (level Metadata) of every request that is answered or forwarded, - for standard output; events of reads are dropped when they come faster than they are written, those of others never",
+			"processor time and a line of JSON, mostly below 1 KB, for each request"},
+		{"audit.maxSize", "audit-log-max-size", &a.MaxSize, atLeast[Bytes](0),
+			"`size` at which the audit log is put aside; 0 for never",
+			"so much of the disk for each file"},
+		{"audit.maxBackups", "audit-log-max-backups", &a.MaxBackups, between(0, 10_000),
+			"`number` of audit logs put aside that are kept",
+			"disk: so many times audit.maxSize"},
+		{"log.level", "log-level", &l.Level, nil,
+			"least `severity` that is logged: debug, info, warn or error",
+			"debug has lines for what is forwarded instead of cached, and all that Kubernetes' libraries tell"},
+		{"log.format", "log-format", &l.Format, nil,
+			"`format` of log lines: text or json", ""},
+	}}
+}
+
+func shutdownSettings(s *Shutdown) section {
+	return section{"Shutdown", []setting{
+		{"shutdown.drain", "shutdown-drain", &s.Drain, between(0, time.Hour),
+			"`time` over which open watches and connections are ended after SIGTERM",
+			"a shorter time lets more clients come to another replica at once; a pod's terminationGracePeriodSeconds must be longer"},
+	}}
+}
