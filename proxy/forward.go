@@ -36,7 +36,7 @@ func (g *Gateway) credentials(s *identity.Subject, h *api.Header) (upstream.Cred
 	}
 	as := upstream.Credentials{As: upstream.AsClient, KeepImpersonation: true}
 	if s.GatewayCredentials() {
-		as.As = upstream.AsGateway
+		as.As, as.OwnImpersonation = upstream.AsGateway, s.Identity.Source == identity.Gateway
 	}
 	return as, nil
 }

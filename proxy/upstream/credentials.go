@@ -12,6 +12,9 @@ type Credentials struct {
 	// say who a client is that is known by its certificate or front proxy, and
 	// must not be the client's own.
 	KeepImpersonation bool
+	// OwnImpersonation tells that the client has the gateway's own identity, and that the
+	// Impersonate-* headers, if any, are what it asked for: a refusal of them is for it.
+	OwnImpersonation bool
 	// User is the client, for an upstream in this process, which takes the
 	// caller's word for it and authorizes KeepImpersonation against it. No
 	// credential of the client is passed on then. It must be nil for any other

@@ -14,7 +14,8 @@ import (
 )
 
 // refusedIdentity answers a request that was sent with the gateway's credentials in a
-// client's name, and refused. A refusal of the client is passed on. One of the gateway
+// client's name, and refused. A refusal of the client is passed on, as is what a client
+// with the gateway's own identity asked for. One of the gateway
 // (it may not impersonate, as nobody may while kube-apiserver loads its RBAC, or is not
 // known) is no answer to the client, who is not told who the gateway is.
 func (x *exchange) refusedIdentity(out *api.Response, body io.Reader) *api.Response {
@@ -33,7 +34,7 @@ func (x *exchange) refusedIdentity(out *api.Response, body io.Reader) *api.Respo
 	case err != io.EOF: //nolint:errorlint // Readers return it bare.
 		x.c.logFailure(x.broke(err), x.r)
 		return x.broken()
-	case !aboutGateway(content):
+	case x.cred.OwnImpersonation && x.resp.StatusCode == 403, !aboutGateway(content):
 		out.Body, out.Length = content, int64(n)
 		return out
 	}

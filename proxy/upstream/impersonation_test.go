@@ -12,7 +12,9 @@ import (
 func TestRefusedIdentity(t *testing.T) {
 	const impersonation = `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"users \"bob\" is forbidden: User \"the-gateway\" cannot impersonate resource \"users\" in API group \"\" at the cluster scope","reason":"Forbidden","code":403}`
 	constrained := strings.ReplaceAll(impersonation, "cannot impersonate resource", "cannot impersonate-on:user-info:list resource")
+	const unauthorized = `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}`
 	asBob := Credentials{As: AsGateway, KeepImpersonation: true}
+	own := Credentials{As: AsGateway, KeepImpersonation: true, OwnImpersonation: true}
 	for _, test := range []struct {
 		name, path, body string
 		code             int
@@ -22,7 +24,9 @@ func TestRefusedIdentity(t *testing.T) {
 		{"impersonation", "/api/v1/pods", impersonation, 403, asBob, 503},
 		{"constrained impersonation", "/api/v1/pods", constrained, 403, asBob, 503},
 		{"a watch", "/api/v1/pods?watch=1", impersonation, 403, asBob, 503},
-		{"credentials", "/api/v1/pods", `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}`, 401, asBob, 503},
+		{"credentials", "/api/v1/pods", unauthorized, 401, asBob, 503},
+		{"a program that is the gateway asks for it", "/api/v1/pods", impersonation, 403, own, 403},
+		{"its credentials", "/api/v1/pods", unauthorized, 401, own, 503},
 		{"YAML", "/api/v1/pods", "kind: Status\nmessage: 'users \"bob\" is forbidden: User \"the-gateway\" cannot impersonate'\n", 403, asBob, 503},
 		{"the client", "/api/v1/pods", `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"pods is forbidden: User \"bob\" cannot list resource \"pods\"","reason":"Forbidden","code":403}`, 403, asBob, 403},
 		{"a pod", "/api/v1/namespaces/a/pods/p/proxy/login", "<html>Unauthorized", 401, asBob, 401},
