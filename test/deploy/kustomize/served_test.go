@@ -1,0 +1,60 @@
+package kustomize
+
+import (
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kubeweir/kubeweir/test/realkube"
+)
+
+// TestGatewaysServe: the gateways of these folders start with the settings and the rights that are rendered, are ready,
+// and ask the cluster who their clients are.
+func TestGatewaysServe(t *testing.T) {
+	for _, folder := range []string{"front", "node", "dashboard"} {
+		t.Run(folder, func(t *testing.T) {
+			ctx := deadline(t)
+			p := newPod(ctx, t, folder, nil)
+			gateway := p.start(ctx)
+			as := func(token string) *rest.Config {
+				config := kube.ConfigFor(token)
+				config.Host = "https://" + p.address(":8443")
+				if folder == "dashboard" {
+					config.CAFile = p.inCluster(p.container("headlamp")).CAFile
+				}
+				return config
+			}
+			if _, err := client(t, as(kube.AdminToken())).CoreV1().Namespaces().List(ctx, metav1.ListOptions{}); err != nil {
+				t.Errorf("the administrator: %v", err)
+			}
+			_, err := client(t, as(kube.Token(realkube.Bob))).CoreV1().Namespaces().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+			if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `User "bob" cannot list resource "namespaces"`) {
+				t.Errorf("bob: %v", err)
+			}
+			if _, err := client(t, as("")).CoreV1().Namespaces().List(ctx, metav1.ListOptions{}); !apierrors.IsUnauthorized(err) {
+				t.Errorf("nobody: %v", err)
+			}
+			for line := range strings.Lines(gateway.Log()) {
+				if strings.Contains(line, "level=ERROR") || strings.Contains(line, "level=WARN") {
+					t.Errorf("the gateway says %s", line)
+				}
+			}
+		})
+	}
+}
+
+// TestStandaloneServes: with a token of the Secret that one makes.
+func TestStandaloneServes(t *testing.T) {
+	ctx := deadline(t)
+	p := newPod(ctx, t, "standalone", nil)
+	p.start(ctx)
+	config := kube.ConfigFor("first")
+	config.Host = "https://" + p.address(":6443")
+	if _, err := client(t, config).CoreV1().Namespaces().Get(ctx, "kube-system", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+}
