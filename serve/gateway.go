@@ -25,7 +25,7 @@ func NewGateway(c *config.Gateway, userAgent string, log *slog.Logger) (_ *Serve
 	if s.client, err = upstream.New(upstreamOptions(c, userAgent, log, s.registry)); err != nil {
 		return nil, err
 	}
-	s.decides = c.Listen != ""
+	s.decides = c.AsksAboutClients()
 	s.discovery = s.client.Discovery(upstream.DiscoveryOptions{})
 	cacheOptions := cacheOptions(&c.Limits, s.client.Source(), log, s.registry)
 	cacheOptions.Limits.StaleAfter = c.Timeouts.FeedStale

@@ -1,10 +1,15 @@
 package rbac
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"strconv"
 	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Names are those of the objects of a manifest.
@@ -21,8 +26,38 @@ func DefaultNames() Names {
 	return Names{Role: "kubeweir-gateway", ServiceAccount: "kubeweir", Namespace: "kubeweir"}
 }
 
-// WriteYAML writes a ServiceAccount, a ClusterRole of the rules with what each is for,
-// and the binding of the two. It does not write the namespace.
+// Objects are the ServiceAccount, the ClusterRole and the ClusterRoleBinding.
+func Objects(n Names, rules []Rule) (*corev1.ServiceAccount, *rbacv1.ClusterRole, *rbacv1.ClusterRoleBinding) {
+	const version = rbacGroup + "/v1"
+	labels := map[string]string{"app.kubernetes.io/name": "kubeweir", "app.kubernetes.io/component": "gateway"}
+	return &corev1.ServiceAccount{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"},
+			ObjectMeta: metav1.ObjectMeta{Name: n.ServiceAccount, Namespace: n.Namespace, Labels: labels},
+		}, &rbacv1.ClusterRole{
+			TypeMeta:   metav1.TypeMeta{APIVersion: version, Kind: "ClusterRole"},
+			ObjectMeta: metav1.ObjectMeta{Name: n.Role, Labels: labels},
+			Rules:      Policy(rules),
+		}, &rbacv1.ClusterRoleBinding{
+			TypeMeta:   metav1.TypeMeta{APIVersion: version, Kind: "ClusterRoleBinding"},
+			ObjectMeta: metav1.ObjectMeta{Name: n.Role, Labels: labels},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacGroup, Kind: "ClusterRole", Name: n.Role},
+			Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Name: n.ServiceAccount, Namespace: n.Namespace}},
+		}
+}
+
+// WriteJSON writes Objects as a list.
+func WriteJSON(out io.Writer, n Names, rules []Rule) error {
+	account, role, binding := Objects(n, rules)
+	list := struct {
+		metav1.TypeMeta `json:",inline"`
+		Items           []any `json:"items"`
+	}{metav1.TypeMeta{APIVersion: "v1", Kind: "List"}, []any{account, role, binding}}
+	encoder := json.NewEncoder(out)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(list)
+}
+
+// WriteYAML writes Objects with what each rule is for.
 func WriteYAML(out io.Writer, n Names, rules []Rule) error {
 	w := &yamlWriter{out: out}
 	w.object("v1", "ServiceAccount", n.ServiceAccount, n.Namespace)

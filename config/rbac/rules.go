@@ -51,11 +51,11 @@ func Rules(c *config.Gateway, o Options) ([]Rule, error) {
 	followed := followedBy(c)
 	rules := cached.rules(followed)
 	rules = append(rules, followed.rules(cached)...)
-	if !asksWhoClientsAre(c) {
+	if !c.AsksAboutClients() {
 		return rules, nil
 	}
 	rules = append(rules, reviewRules()...)
-	if impersonates(c) {
+	if c.Impersonates() {
 		rules = append(rules, impersonationRules(c, o.ConstrainedImpersonation)...)
 	}
 	return rules, nil
@@ -68,15 +68,6 @@ func Policy(rules []Rule) []rbacv1.PolicyRule {
 		policy = append(policy, rules[i].PolicyRule)
 	}
 	return policy
-}
-
-// asksWhoClientsAre reports whether there are clients with identities of their own: on
-// the plaintext listener everybody is the gateway.
-func asksWhoClientsAre(c *config.Gateway) bool { return c.Listen != "" }
-
-// impersonates reports whether there are clients whose credentials cannot be passed on.
-func impersonates(c *config.Gateway) bool {
-	return c.Authentication.ClientCAFile != "" || c.Authentication.RequestHeader.CAFile != ""
 }
 
 // own is a resource that the gateway lists and watches for itself.
@@ -103,7 +94,7 @@ func followedBy(c *config.Gateway) followed {
 			"Without it a custom resource whose group such a server has taken over is still answered from the cache.",
 		}},
 	}
-	if !asksWhoClientsAre(c) {
+	if !c.AsksAboutClients() {
 		return all // decides nothing
 	}
 	return append(all, ownResources{

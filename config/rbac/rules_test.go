@@ -42,6 +42,8 @@ func TestRules(t *testing.T) {
 		{"sidecar with a CA that nobody is asked by", func(c *config.Gateway) {
 			c.Listen, c.InsecureListen, c.Authentication.ClientCAFile = "", "127.0.0.1:8080", "ca.crt"
 		}, []string{"pods"}, false, []string{pods, crds, services}},
+		{"sidecar with a token", func(c *config.Gateway) { c.ServiceAccountDir = "sa" }, []string{"pods"}, false,
+			[]string{pods, crds, services}},
 		{"certificates", func(c *config.Gateway) { c.Authentication.ClientCAFile = "ca.crt" }, []string{"pods"}, false,
 			[]string{pods, crds, services, decides, tokens, access,
 				"impersonate : groups,serviceaccounts,users", "impersonate authentication.k8s.io: uids," + credentialID}},

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"slices"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/validate/content"
+
+	"github.com/kubeweir/kubeweir/config"
+	"github.com/kubeweir/kubeweir/config/rbac"
+)
+
+// rbacSettings are the gateway's flags that its rights depend on.
+func rbacSettings() []string {
+	return []string{
+		"config", "listen", "insecure-listen", "service-account-dir", "client-ca-file", "requestheader-client-ca-file", "cache-aggregated-groups",
+	}
+}
+
+// newRBAC is `kubeweir rbac`.
+func newRBAC() *cobra.Command {
+	var (
+		settings = config.GatewayFlags()
+		names    = rbac.DefaultNames()
+		options  rbac.Options
+		output   string
+	)
+	c := &cobra.Command{
+		Use:   "rbac",
+		Short: "Print the least rights that a gateway needs at its cluster.",
+		Long: `Prints a ServiceAccount, a ClusterRole and a ClusterRoleBinding for a configuration of the
+gateway, given as the gateway is given it, with what each rule is for and what happens without
+it. The namespace has to be there already.
+
+What the gateway may not read it forwards, each request as its client: the answers are the
+same, the cluster has the work. So the default, all that is built into Kubernetes but Secrets,
+costs nothing but speed where more is read. Whoever has the gateway's token can read what is
+in its cache: RBAC cannot say "all but", and Secrets, or everything (*), should be asked for
+because they are needed. Custom resources are named as well: *.cert-manager.io is a group.`,
+		Example: `  # For clients with tokens.
+  kubeweir rbac | kubectl apply -f -
+
+  # For clients with certificates as well, of a gateway with a configuration file.
+  kubeweir rbac --config gateway.yaml --client-ca-file ca.crt
+
+  # Besides what is built in: everything of cert-manager, and Secrets.
+  kubeweir rbac --resources default,*.cert-manager.io,secrets
+
+  # For a sidecar, whose programs add rights for what they write.
+  kubeweir rbac --listen "" --insecure-listen 127.0.0.1:8080 --resources pods --namespace shop`,
+		Args: noArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			cfg, err := settings.LoadElsewhere()
+			if err != nil {
+				return usageError{err}
+			}
+			return printRBAC(c, cfg, names, options, output)
+		},
+	}
+	f := c.Flags()
+	f.StringSliceVar(&options.Resources, "resources", []string{rbac.Default},
+		"what is to be cached: plural `names` such as pods, deployments.apps or *.cert-manager.io; default for all built-in ones but Secrets; * for everything")
+	f.BoolVar(&options.ConstrainedImpersonation, "constrained-impersonation", false,
+		"rules of constrained impersonation (KEP-5284, Kubernetes 1.36) for clients without tokens: never system:masters, nodes or service accounts")
+	f.StringVarP(&names.Namespace, "namespace", "n", names.Namespace, "`namespace` of the ServiceAccount")
+	f.StringVar(&names.ServiceAccount, "service-account", names.ServiceAccount, "`name` of the ServiceAccount that the gateway runs as")
+	f.StringVar(&names.Role, "name", names.Role, "`name` of the ClusterRole and the ClusterRoleBinding")
+	f.StringVarP(&output, "output", "o", "yaml", "`format`: yaml, or json, which has no comments")
+	annotateChoices(c, "output", "yaml", "json")
+	f.VisitAll(func(flag *pflag.Flag) { _ = f.SetAnnotation(flag.Name, config.SectionAnnotation, []string{"Rights"}) })
+	settings.Set().VisitAll(func(flag *pflag.Flag) {
+		if slices.Contains(rbacSettings(), flag.Name) {
+			f.AddFlag(flag)
+		}
+	})
+	return c
+}
+
+func printRBAC(c *cobra.Command, cfg *config.Gateway, names rbac.Names, options rbac.Options, output string) error {
+	if options.ConstrainedImpersonation && !cfg.Impersonates() {
+		return usageErrorf("--constrained-impersonation has no effect without --client-ca-file or --requestheader-client-ca-file: clients with tokens are not impersonated")
+	}
+	if len(options.Resources) == 0 {
+		return usageErrorf("--resources must name what is to be cached, or be %s or %s", rbac.Default, rbac.Everything)
+	}
+	for _, name := range []struct{ flag, value string }{{"namespace", names.Namespace}, {"service-account", names.ServiceAccount}} {
+		if problems := content.IsDNS1123Subdomain(name.value); len(problems) > 0 {
+			return usageErrorf("--%s must be a name of lower case letters, digits and '-', not %q", name.flag, name.value)
+		}
+	}
+	if problems := content.IsPathSegmentName(names.Role); len(problems) > 0 || names.Role == "" {
+		return usageErrorf("--name must be the name of a ClusterRole, not %q", names.Role)
+	}
+	rules, err := rbac.Rules(cfg, options)
+	if err != nil {
+		return usageErrorf("--resources: %w", err)
+	}
+	switch output {
+	case "yaml":
+		return rbac.WriteYAML(c.OutOrStdout(), names, rules)
+	case "json":
+		return rbac.WriteJSON(c.OutOrStdout(), names, rules)
+	}
+	return usageErrorf("--output must be yaml or json, not %q", output)
+}
