@@ -32,7 +32,19 @@ kubectl: ## Build bin/kubectl, of the version that kubeweir serves.
 .PHONY: build
 build: ## Build bin/kubeweir; the first time takes minutes.
 	@test -e bin/kubeweir || echo "Building kubeweir and what it needs of Kubernetes. The first time this takes minutes."
-	$(GO) build -o bin/kubeweir ./cmd/kubeweir
+	$(GO) build -ldflags "-X main.commit=$$(git rev-parse HEAD 2>/dev/null)" -o bin/kubeweir ./cmd/kubeweir
+
+.PHONY: bin/man
+bin/man: build ## Write the man pages to bin/man.
+	bin/kubeweir man --dir bin/man
+
+.PHONY: bin/completions
+bin/completions: build ## Write the completion scripts of all shells to bin/completions.
+	@mkdir -p bin/completions
+	bin/kubeweir completion bash > bin/completions/kubeweir.bash
+	bin/kubeweir completion zsh > bin/completions/_kubeweir
+	bin/kubeweir completion fish > bin/completions/kubeweir.fish
+	bin/kubeweir completion powershell > bin/completions/kubeweir.ps1
 
 .PHONY: test
 test: check unit e2e ## Everything that must pass: check, unit, e2e.
@@ -68,4 +80,4 @@ bench-go: ## Go benchmarks of the parts. BENCH=regexp chooses, BENCHFLAGS="-coun
 
 .PHONY: help
 help: ## Show this list.
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9\/-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
