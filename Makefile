@@ -59,6 +59,7 @@ check: ## Formatting, go vet, staticcheck, import rules, what is generated.
 .PHONY: docs
 docs: ## Write what is generated: references and the dashboard.
 	$(GO) test -vet=off ./deploy/monitoring -update
+	$(GO) test -vet=off ./serve -run TestMetricsReference -update
 	$(GO) test -vet=off ./test/deploy/chartdocs -update
 
 .PHONY: unit

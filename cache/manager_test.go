@@ -530,7 +530,7 @@ kubeweir_cache_feed_restarts_total{encoding="json",group="",reason="ended",resou
 # HELP kubeweir_cache_feed_synced 1 when the collection is complete and fed, 0 when starting, stale or stopped.
 # TYPE kubeweir_cache_feed_synced gauge
 kubeweir_cache_feed_synced{encoding="json",group="",resource="pods"} 0
-# HELP kubeweir_cache_history_events Events held for late watchers and exact reads.
+# HELP kubeweir_cache_history_events Events held for watches that begin in the past and for lists of an exact version.
 # TYPE kubeweir_cache_history_events gauge
 kubeweir_cache_history_events{encoding="json",group="",resource="pods"} 1
 # HELP kubeweir_cache_objects Objects held.

@@ -47,7 +47,7 @@ func newMetrics() *metrics {
 		}, []string{"group", "resource", "encoding"}),
 		refused: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "kubeweir_cache_start_refused_total",
-			Help: "Requests told to retry because too many waited for starting collections.",
+			Help: "Requests told to retry (429) because too many waited for collections that were starting.",
 		}),
 	}
 }
@@ -66,7 +66,14 @@ func (m *metrics) feed(res *Resource, enc api.Encoding) *feedMetrics {
 // state.
 func (m *Manager) register(r prometheus.Registerer) error {
 	c := m.parts.metrics
-	for _, collector := range []prometheus.Collector{c.restarts, c.events, c.fresh, c.syncSeconds, c.refused, newStateCollector(m)} {
+	limit := func(name, help string, bytes int64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(bytes) })
+	}
+	for _, collector := range []prometheus.Collector{
+		c.restarts, c.events, c.fresh, c.syncSeconds, c.refused, newStateCollector(m),
+		limit("kubeweir_cache_history_bytes_limit", "Bytes that the history of each collection may keep from being freed; the oldest events are dropped for others.", m.parts.limits.HistoryBytes),
+		limit("kubeweir_cache_snapshot_bytes_limit", "Bytes that the retained views of each collection may keep from being freed; the oldest are dropped for others.", m.parts.limits.SnapshotBytes),
+	} {
 		if err := r.Register(collector); err != nil {
 			return err
 		}
@@ -112,10 +119,10 @@ func newStateCollector(m *Manager) *stateCollector {
 	level, count := prometheus.GaugeValue, prometheus.CounterValue
 	add("objects", "Objects held.", level, sum, func(r *reading) float64 { return float64(r.sizes.objects) })
 	add("object_bytes", "Encoded size of the objects held.", level, sum, func(r *reading) float64 { return float64(r.sizes.bytes) })
-	add("indexes", "Labels and fields indexed.", level, sum, func(r *reading) float64 { return float64(r.sizes.indexes) })
-	add("snapshots", "Views retained for chunked and exact lists.", level, sum, func(r *reading) float64 { return float64(r.sizes.snapshots) })
+	add("indexes", "Labels and fields that are indexed, because selectors asked for them.", level, sum, func(r *reading) float64 { return float64(r.sizes.indexes) })
+	add("snapshots", "Views retained for lists in pieces and lists of an exact version.", level, sum, func(r *reading) float64 { return float64(r.sizes.snapshots) })
 	add("snapshot_bytes", "Upper bound of what retained views keep from being freed.", level, sum, func(r *reading) float64 { return float64(r.sizes.snapshotBytes) })
-	add("resource_version", "Version held.", level, lowest, func(r *reading) float64 { return float64(r.rv) })
+	add("resource_version", "resourceVersion up to which the collection is current.", level, lowest, func(r *reading) float64 { return float64(r.rv) })
 	add("feed_synced", "1 when the collection is complete and fed, 0 when starting, stale or stopped.", level, lowest, func(r *reading) float64 {
 		if r.state.Phase == Synced {
 			return 1
@@ -123,14 +130,14 @@ func newStateCollector(m *Manager) *stateCollector {
 		return 0
 	})
 	add("feed_lag_seconds", "Time since the feed's connection last gave a sign of life, or since the feed broke.", level, highest, (*reading).lag)
-	add("history_events", "Events held for late watchers and exact reads.", level, sum, func(r *reading) float64 { return float64(r.mux.Events) })
+	add("history_events", "Events held for watches that begin in the past and for lists of an exact version.", level, sum, func(r *reading) float64 { return float64(r.mux.Events) })
 	add("history_bytes", "Bytes that the history keeps from being freed.", level, sum, func(r *reading) float64 { return float64(r.mux.Bytes) })
-	add("history_frame_bytes", "Encoded events kept with the history.", level, sum, func(r *reading) float64 { return float64(r.mux.FrameBytes) })
+	add("history_frame_bytes", "Bytes of events as they were sent, kept with the history for other watches.", level, sum, func(r *reading) float64 { return float64(r.mux.FrameBytes) })
 	add("history_seconds", "Age of the oldest event held.", level, lowest, func(r *reading) float64 { return float64(r.mux.OldestAge) / 1e9 })
 	add("watchers", "Open client watches.", level, sum, func(r *reading) float64 { return float64(r.mux.Watchers) })
 	add("watchers_lagging", "Client watches that have left events unread for longer than a second.", level, sum, func(r *reading) float64 { return float64(r.mux.Lagging) })
 	add("deliveries_total", "Events handed to client watches.", count, sum, func(r *reading) float64 { return float64(r.mux.Deliveries) })
-	add("watchers_expired_total", "Client watches that fell behind the history.", count, sum, func(r *reading) float64 { return float64(r.mux.Ended.Expired) })
+	add("watchers_expired_total", "Client watches that fell behind the history and ended with 410.", count, sum, func(r *reading) float64 { return float64(r.mux.Ended.Expired) })
 	return c
 }
 

@@ -29,8 +29,8 @@ func newReadMetrics(d *derived) readMetrics {
 			Help: "Bytes taken by derived forms: compressed lists, rows of tables, metadata.",
 		}, func() float64 { return float64(d.bytes()) }),
 		max: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "kubeweir_derived_max_bytes",
-			Help: "Bytes that derived forms may take.",
+			Name: "kubeweir_derived_bytes_limit",
+			Help: "Bytes that derived forms may take; the least used are dropped for others.",
 		}, func() float64 { return float64(d.cache.MaxCost()) }),
 		derived: &d.metrics,
 	}

@@ -88,8 +88,11 @@ func NewWatches(reader *Reader, registerer prometheus.Registerer) *Watches {
 	w.mu.open = make(map[*watchStream]struct{})
 	w.ended = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubeweir_watches_ended_total",
-		Help: "Client watches that ended, by reason.",
+		Help: "Client watches served from the cache that ended, by reason.",
 	}, []string{"reason"})
+	for _, reason := range [...]EndReason{EndTimeout, EndClient, EndExpired, EndStopped, EndRevoked, EndDraining, EndFailed} {
+		w.ended.WithLabelValues(string(reason)) // so that the first is a change, too
+	}
 	if registerer != nil {
 		registerer.MustRegister(w.ended, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "kubeweir_watches_open",

@@ -32,7 +32,9 @@ type collapser struct {
 	// held is how many bytes of answers are being read or written to those who share
 	// them: at most collapsedAnswers times maxBody before no more are read.
 	held atomic.Int64
-	seed maphash.Seed
+	// shared counts those who got the answer to somebody else's request.
+	shared prometheus.Counter
+	seed   maphash.Seed
 
 	mu struct {
 		sync.Mutex
@@ -96,6 +98,10 @@ var (
 
 func newCollapser(maxBody int64, now func() time.Time, fetch func(context.Context, *api.Request) *api.Response) *collapser {
 	c := &collapser{fetch: fetch, maxBody: maxBody, now: now, seed: maphash.MakeSeed()}
+	c.shared = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "kubeweir_collapsed_shared_total",
+		Help: "Requests answered with what the upstream answered to somebody else's equal request: those that collapsing saved the upstream.",
+	})
 	c.mu.large = make(map[uint64]time.Time)
 	return c
 }
@@ -118,9 +124,10 @@ func (c *collapser) watch(registerer prometheus.Registerer) {
 		return
 	}
 	registerer.MustRegister(
+		c.shared,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "kubeweir_collapsed_bytes",
-			Help: "Bytes of the cluster's answers that are held to be shared between callers.",
+			Help: "Bytes of the upstream's answers that are held to be shared between callers.",
 		}, func() float64 { return float64(c.held.Load()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "kubeweir_collapsed_bytes_limit",
@@ -137,7 +144,7 @@ func (c *collapser) do(ctx context.Context, r *api.Request, pretty bool) (*api.R
 		return nil, errNotCollapsible
 	}
 	request := collapsedRequest(r)
-	answer, _, err := c.flights.Do(ctx, key, func(ctx context.Context) (*collapsed, error) {
+	answer, shared, err := c.flights.Do(ctx, key, func(ctx context.Context) (*collapsed, error) {
 		answer, err := c.read(c.fetch(ctx, request))
 		if errors.Is(err, errNotCollapsible) {
 			c.rememberLarge(key)
@@ -146,6 +153,9 @@ func (c *collapser) do(ctx context.Context, r *api.Request, pretty bool) (*api.R
 	})
 	if err != nil {
 		return nil, err
+	}
+	if shared {
+		c.shared.Inc()
 	}
 	return answer.response(), nil
 }

@@ -54,16 +54,16 @@ func newMetrics(registerer prometheus.Registerer, known func(schema.GroupVersion
 		known: known,
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubeweir_requests_total",
-			Help: "Requests by verb, resource, status code and where the answer came from: cached (the upstream was not asked), revalidated (from the cache, after the upstream named the current versions), collapsed (one request to the upstream, shared with whoever asked the same meanwhile, if anybody did), forwarded (a request to the upstream as the client), gateway (its own: refusals, health).",
+			Help: "Requests by verb, resource, status code and where the answer came from: cached (the upstream was not asked), revalidated (from the cache, after the upstream named the current versions), collapsed (one request to the upstream, shared with whoever asked the same meanwhile; kubeweir_collapsed_shared_total are those that it saved), forwarded (a request to the upstream as the client), gateway (its own: refusals, health).",
 		}, labels),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "kubeweir_request_duration_seconds",
-			Help:    "Time from a request's header to the end of its response; watches are left out.",
+			Help:    "Time from a request's header to the end of its response, which its client takes part in; watches are left out.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 		}, []string{"verb", "group", "resource", "source"}),
 		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubeweir_response_bytes_total",
-			Help: "Bytes of response bodies.",
+			Help: "Bytes of response bodies sent to clients, compressed ones as they were sent, by verb, resource and where the answer came from.",
 		}, []string{"verb", "group", "resource", "source"}),
 		children: make(map[requestLabels]*requestMetrics),
 	}

@@ -16,7 +16,7 @@ import (
 // NewGateway makes the parts of `kubeweir gateway`; nothing runs or listens yet.
 // userAgent is what the cluster sees of the gateway's own requests.
 func NewGateway(c *config.Gateway, userAgent string, log *slog.Logger) (_ *Server, err error) {
-	s := newServer(log, c.AdminListen, c.Profiling, c.Shutdown)
+	s := newServer(log, c.AdminListen, c.Profiling, c.Shutdown, buildInfo("gateway", userAgent))
 	defer func() {
 		if err != nil {
 			s.Close()

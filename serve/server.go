@@ -9,6 +9,8 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"runtime"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -68,11 +70,20 @@ type Server struct {
 	stop       context.CancelFunc
 }
 
-func newServer(log *slog.Logger, adminListen string, profiling config.Profiling, shutdown config.Shutdown) *Server {
+func newServer(log *slog.Logger, adminListen string, profiling config.Profiling, shutdown config.Shutdown, build prometheus.Collector) *Server {
 	s := &Server{log: log, registry: prometheus.NewRegistry(), admin: adminListen, drain: shutdown.Drain, stop: func() {}}
 	s.profiles = profiling == "true" || profiling == config.ProfilingAuto && admin.Loopback(adminListen)
-	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), build)
 	return s
+}
+
+// buildInfo tells which program this is. userAgent is kubeweir/VERSION.
+func buildInfo(mode, userAgent string) prometheus.Collector {
+	_, version, _ := strings.Cut(userAgent, "/")
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "kubeweir_build_info", Help: "Always 1; the labels say what runs: the version, the Go that built it, and gateway or standalone.",
+		ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version(), "mode": mode},
+	}, func() float64 { return 1 })
 }
 
 // addCache makes what reads are answered from.

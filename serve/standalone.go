@@ -82,7 +82,7 @@ const (
 // listens, so that what is taken already is known at once, but serves nothing before
 // Start. ctx bounds the making only.
 func NewStandalone(ctx context.Context, c *config.Standalone, o StandaloneOptions) (_ *Server, err error) {
-	s := newServer(o.Logger, c.AdminListen, c.Profiling, c.Shutdown)
+	s := newServer(o.Logger, c.AdminListen, c.Profiling, c.Shutdown, buildInfo("standalone", o.UserAgent))
 	s.standalone = &standalone{slack: newSlack()}
 	defer func() {
 		if err != nil {

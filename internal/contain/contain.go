@@ -26,6 +26,9 @@ type Panics struct {
 	}
 }
 
+// places are those that the packages name.
+var places = [...]string{"handler", "body", "stream", "upgrade", "done", "connection", "watch", "feed", "background"}
+
 // logPeriod is how often a panic is logged with its stack for each place: one object
 // that cannot be printed can meet thousands of watches.
 const logPeriod = 10 * time.Second
@@ -35,8 +38,11 @@ const logPeriod = 10 * time.Second
 func New(r prometheus.Registerer, log *slog.Logger) *Panics {
 	p := &Panics{log: log, counter: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubeweir_panics_total",
-		Help: "Panics contained, by place (handler, body, stream, upgrade, done, connection; watch, feed, background).",
+		Help: "Panics contained, by place: each ended one request, watch or background task, and is a bug.",
 	}, []string{"place"})}
+	for _, place := range places {
+		p.counter.WithLabelValues(place) // so that the first panic is a change, too
+	}
 	if r == nil {
 		return p
 	}

@@ -42,9 +42,16 @@ func TestRun(t *testing.T) {
 		}
 		_ = same.Run("feed", func() { panic("other") })
 		if err := testutil.GatherAndCompare(r, strings.NewReader(`
-# HELP kubeweir_panics_total Panics contained, by place (handler, body, stream, upgrade, done, connection; watch, feed, background).
+# HELP kubeweir_panics_total Panics contained, by place: each ended one request, watch or background task, and is a bug.
 # TYPE kubeweir_panics_total counter
+kubeweir_panics_total{place="background"} 0
+kubeweir_panics_total{place="body"} 0
+kubeweir_panics_total{place="connection"} 0
+kubeweir_panics_total{place="done"} 0
 kubeweir_panics_total{place="feed"} 1
+kubeweir_panics_total{place="handler"} 0
+kubeweir_panics_total{place="stream"} 0
+kubeweir_panics_total{place="upgrade"} 0
 kubeweir_panics_total{place="watch"} 4
 `)); err != nil {
 			t.Error(err)

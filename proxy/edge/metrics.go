@@ -1,6 +1,8 @@
 package edge
 
 import (
+	"crypto/tls"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeweir/kubeweir/internal/api"
@@ -44,10 +46,30 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Help: "Watches ended because their client did not read while the memory for such writes was used up (see kubeweir_response_buffer_bytes); those that a write timeout ends are not among them.",
 		}),
 	}
+	for _, result := range [...]string{"ok", "error"} {
+		m.certificates.WithLabelValues(result) // so that the first is a change, too
+	}
 	if r != nil {
 		r.MustRegister(m.connections, m.accepted, m.rejected, m.malformed, m.certificates, m.slow)
 	}
 	return m
+}
+
+// watchCertificate shows how long the serving certificate is good. 0 is none.
+func watchCertificate(r prometheus.Registerer, get func(*tls.ClientHelloInfo) (*tls.Certificate, error)) {
+	if r == nil {
+		return
+	}
+	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "kubeweir_serving_certificate_expiry_timestamp_seconds",
+		Help: "When the serving certificate ends.",
+	}, func() float64 {
+		cert, err := get(&tls.ClientHelloInfo{})
+		if err != nil || cert.Leaf == nil {
+			return 0
+		}
+		return float64(cert.Leaf.NotAfter.Unix())
+	}))
 }
 
 // watchConnections shows how many connections there may be.

@@ -90,6 +90,9 @@ func New(o Options) (*Server, error) {
 		get = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return source.certificate() }
 	}
 	s.tls = tlsConfig(get)
+	if o.Listen != "" || o.GetCertificate != nil {
+		watchCertificate(o.Registerer, get)
+	}
 	return s, nil
 }
 

@@ -126,7 +126,7 @@ func NewAuthorizer(opts AuthorizerOptions) *Authorizer {
 		changed:   make(chan struct{}, 1),
 	}
 	a.invalidated.Store(-int64(settle))
-	a.metrics = newAuthorizationMetrics(opts.Registerer, a.decisions.len)
+	a.metrics = newAuthorizationMetrics(opts.Registerer, a.decisions.len, opts.CacheSize)
 	return a
 }
 

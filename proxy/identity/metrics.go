@@ -14,6 +14,11 @@ func register[C prometheus.Collector](reg prometheus.Registerer, c C) C {
 	return c
 }
 
+// limit registers the bound of what another metric shows.
+func limit(reg prometheus.Registerer, name, help string, most int) {
+	register(reg, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(most) }))
+}
+
 // The counters are looked up once, so that counting costs one atomic addition.
 
 type authenticationMetrics struct {
@@ -65,6 +70,7 @@ func (m *authenticationMetrics) tokens(reg prometheus.Registerer, t *tokens) {
 		Name: "kubeweir_authentication_cache_entries",
 		Help: "Reviews of bearer tokens that are remembered.",
 	}, func() float64 { return float64(t.remember()) }))
+	limit(reg, "kubeweir_authentication_cache_entries_limit", "The most reviews of bearer tokens that are remembered, and the most client certificates.", t.opts.CacheSize)
 	register(reg, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "kubeweir_authentication_newcomers",
 		Help: "Requests that wait for the review of a bearer token that was never seen good.",
@@ -84,7 +90,7 @@ type authorizationMetrics struct {
 	invalidations                               prometheus.Counter
 }
 
-func newAuthorizationMetrics(reg prometheus.Registerer, size func() int) *authorizationMetrics {
+func newAuthorizationMetrics(reg prometheus.Registerer, size func() int, most int) *authorizationMetrics {
 	reviews := register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubeweir_authorization_reviews_total",
 		Help: "Permissions decided, by result (allowed, denied, error) and by where the answer came from: the upstream, the cache, or the cache for longer because the upstream could not be asked (offline).",
@@ -93,6 +99,7 @@ func newAuthorizationMetrics(reg prometheus.Registerer, size func() int) *author
 		Name: "kubeweir_authorization_cache_entries",
 		Help: "Decisions that are remembered.",
 	}, func() float64 { return float64(size()) }))
+	limit(reg, "kubeweir_authorization_cache_entries_limit", "The most decisions that are remembered; further ones push others out.", most)
 	return &authorizationMetrics{
 		allowed:        reviews.WithLabelValues("allowed", "upstream"),
 		denied:         reviews.WithLabelValues("denied", "upstream"),
@@ -115,11 +122,11 @@ type watchesMetrics struct {
 func newWatchesMetrics(reg prometheus.Registerer, open, bytes func() int) *watchesMetrics {
 	rechecks := register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubeweir_authorization_watch_rechecks_total",
-		Help: "Permissions and credentials of open watches reviewed again, by result.",
+		Help: "Reviews of the permission and the credential of open watches, by result: good, lost (the watch ends), unknown (the upstream could not be asked).",
 	}, []string{"result"}))
 	ended := register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubeweir_authorization_watches_ended_total",
-		Help: "Open watches ended for want of permission, by reason.",
+		Help: "Open watches ended because they may not go on, by reason: the permission was revoked, the credential is no longer good, or neither could be confirmed for too long.",
 	}, []string{"reason"}))
 	register(reg, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "kubeweir_authorization_watches",

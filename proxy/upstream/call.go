@@ -76,6 +76,7 @@ func (c *Client) do(ctx context.Context, call *call) (*answer, error) {
 	c.metrics.answered(call.purpose, call.method, resp.StatusCode, time.Since(began))
 	a.Response = resp
 	a.body = newGuardedBody(a.ctx, a.cancel, resp.Body, c.limits.StallTimeout)
+	a.body.received = c.metrics.received[call.purpose]
 	c.rights.answered(call.method, c.ownPath(call.url), call.url.RawQuery, resp.StatusCode, func() string {
 		return refusalIn(&a.body.ReadCloser, a.body)
 	})

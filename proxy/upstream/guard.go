@@ -6,6 +6,8 @@ import (
 	"io"
 	"sync"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 var errStalled = errors.New("the upstream's response stands still")
@@ -20,6 +22,8 @@ type guardedBody struct {
 	// alive, if set, tells the last sign of life of the connection: while that is
 	// younger than limit, the body may stand still.
 	alive func() time.Time
+	// received, if set, counts the bytes that are read.
+	received prometheus.Counter
 	// life, if set, ends the response also when the upstream is gone.
 	life  *life
 	timer *time.Timer
@@ -44,6 +48,9 @@ func (g *guardedBody) Read(p []byte) (int, error) {
 		defer g.disarm()
 	}
 	n, err := g.ReadCloser.Read(p)
+	if g.received != nil {
+		g.received.Add(float64(n))
+	}
 	// Also io.EOF: a server that notices the cancellation may still get the end of
 	// a chunked body through, which would look whole then.
 	return n, causeOf(g.ctx, err)

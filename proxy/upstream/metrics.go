@@ -29,8 +29,13 @@ const (
 // gateway's own. The others are tried also while the upstream seems gone.
 func (p purpose) urgent() bool { return p == forReferences || p == forVersion }
 
+// purposes are all there are.
+var purposes = [...]purpose{forClient, forIdentity, forOwn, forList, forReferences, forWatch, forVersion, forDiscovery, forReview}
+
 type metrics struct {
 	requests  *prometheus.CounterVec
+	bytes     *prometheus.CounterVec
+	received  map[purpose]prometheus.Counter // of bytes
 	durations *prometheus.HistogramVec
 	broken    *prometheus.CounterVec
 	upgrades  prometheus.Gauge
@@ -51,8 +56,13 @@ func newMetrics(reg prometheus.Registerer, contacts *contacts, life *life, right
 		}, []string{"purpose", "method"}),
 		broken: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubeweir_upstream_broken_responses_total",
-			Help: "Responses of the upstream that broke off in their body.",
+			Help: "Forwarded responses of the upstream that broke off in their body.",
 		}, []string{"purpose"}),
+		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubeweir_upstream_response_bytes_total",
+			Help: "Bytes of the upstream's response bodies, as they came (compressed or not), by purpose.",
+		}, []string{"purpose"}),
+		received: make(map[purpose]prometheus.Counter),
 		upgrades: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "kubeweir_upstream_upgraded_connections",
 			Help: "Upgraded connections (exec, attach, port-forward, WebSocket) that are open.",
@@ -63,21 +73,30 @@ func newMetrics(reg prometheus.Registerer, contacts *contacts, life *life, right
 		}),
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubeweir_upstream_certificate_reloads_total",
-			Help: "Changes of the upstream's certificate files that were taken over, by result.",
+			Help: "Changes of the files of the kubeconfig's CA and client certificate, by result: ok (taken over), error (kept the old ones).",
 		}, []string{"result"}),
+	}
+	for _, p := range purposes {
+		m.received[p] = m.bytes.WithLabelValues(string(p))
+	}
+	for _, p := range [...]purpose{forClient, forIdentity, forOwn} {
+		m.broken.WithLabelValues(string(p)) // so that the first is a change, too
+	}
+	for _, result := range [...]string{"ok", "error"} {
+		m.reloads.WithLabelValues(result)
 	}
 	if reg == nil {
 		return m, nil
 	}
 	for _, c := range []prometheus.Collector{
-		m.requests, m.durations, m.broken, m.upgrades, m.streams, m.reloads, rights.gauge,
+		m.requests, m.durations, m.bytes, m.broken, m.upgrades, m.streams, m.reloads, rights.gauge,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "kubeweir_upstream_feed_connections",
 			Help: "Connections to the upstream that carry watches of the cache.",
 		}, func() float64 { return float64(contacts.connections()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "kubeweir_upstream_last_contact_timestamp_seconds",
-			Help: "When the upstream last gave a sign of life on the feeds' connections.",
+			Help: "When the upstream last gave a sign of life on the feeds' connections, of several the one that is silent for longest; 0 before the first.",
 		}, func() float64 { return float64(contacts.oldest()) / 1e9 }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "kubeweir_upstream_gone",

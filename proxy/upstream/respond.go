@@ -19,7 +19,7 @@ const copyBuffer = 32 << 10
 func (x *exchange) respond(resp *http.Response) *api.Response {
 	out := &api.Response{Status: resp.StatusCode, Header: responseHeader(resp.Header, x.r.Method)}
 	body := newGuardedBody(x.ctx, x.cancel, resp.Body, x.c.limits.StallTimeout)
-	body.life = x.c.life
+	body.life, body.received = x.c.life, x.c.metrics.received[x.purpose]
 	if x.purpose == forIdentity && (resp.StatusCode == 401 || resp.StatusCode == 403) && x.r.Method != http.MethodHead {
 		return x.refusedIdentity(out, body)
 	}

@@ -65,7 +65,7 @@ func (r *rotator) check() {
 		return
 	}
 	r.seen = sum
-	r.reloads.WithLabelValues("success").Inc()
+	r.reloads.WithLabelValues("ok").Inc()
 	r.log.Info("upstream certificates reloaded")
 }
 

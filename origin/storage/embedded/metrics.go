@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"math"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -31,6 +32,7 @@ type state struct {
 	ringBytes                  int
 	waiting                    int
 	disk                       uint64
+	free                       float64 // infinite when it is not known
 	available, low             bool
 }
 
@@ -59,13 +61,20 @@ func newMetrics(e *Engine) *metrics {
 		})
 	}
 	add("revision", "Revision of the newest change.", func(s *state) float64 { return float64(s.revision) })
-	add("compacted_revision", "Oldest revision that can be read.", func(s *state) float64 { return float64(s.compacted) })
-	add("keys", "Keys that exist.", func(s *state) float64 { return float64(s.keys) })
-	add("index_bytes", "Memory for the index of keys.", func(s *state) float64 { return float64(s.indexBytes) })
-	add("ring_bytes", "Values of recent changes in memory.", func(s *state) float64 { return float64(s.ringBytes) })
-	add("watchers", "Open watches.", func(s *state) float64 { return float64(s.watchers) })
+	add("compacted_revision", "Oldest revision that can be read or watched from.", func(s *state) float64 { return float64(s.compacted) })
+	add("keys", "Objects that are stored.", func(s *state) float64 { return float64(s.keys) })
+	add("index_bytes", "Bytes of memory for the index of keys.", func(s *state) float64 { return float64(s.indexBytes) })
+	add("ring_bytes", "Bytes of recent changes that are kept in memory for watches.", func(s *state) float64 { return float64(s.ringBytes) })
+	add("watchers", "Open watches of the store: those of the cache, of admission and of RBAC.", func(s *state) float64 { return float64(s.watchers) })
 	add("queued_changes", "Changes that wait for the disk.", func(s *state) float64 { return float64(s.waiting) })
-	add("disk_bytes", "Size of the data folder.", func(s *state) float64 { return float64(s.disk) })
+	add("disk_bytes", "Bytes that the store takes on disk, the reserve apart.", func(s *state) float64 { return float64(s.disk) })
+	add("disk_free_bytes", "Bytes that are left on the disk of the data folder; +Inf when that is not known.", func(s *state) float64 { return s.free })
+	add("reserve_spent", "1 while the disk is so full that creations are refused: room that is kept back was given up for deletions, or cannot be provided.", func(s *state) float64 {
+		if s.low {
+			return 1
+		}
+		return 0
+	})
 	add("available", "1 while changes are accepted, 0 while the disk is full (which deletions may be written to all the same) or has failed.", func(s *state) float64 {
 		if s.available && !s.low {
 			return 1
@@ -112,9 +121,12 @@ func (e *Engine) state() (*state, error) {
 		return nil, err
 	}
 	defer release()
-	s := &state{available: e.Err() == nil, low: e.guard.noRoom() != nil}
+	s := &state{available: e.Err() == nil, low: e.guard.noRoom() != nil, free: math.Inf(1)}
 	if s.available { // Pebble's lock may be held for ever by what is parked
 		s.disk = e.db.Metrics().DiskSpaceUsage()
+		if usage, err := e.guard.GetDiskUsage(e.dir); err == nil {
+			s.free = float64(usage.AvailBytes)
+		}
 	}
 	e.queue.mu.Lock()
 	s.waiting = len(e.queue.mu.changes)

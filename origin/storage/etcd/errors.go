@@ -122,6 +122,11 @@ func (e *Engine) noteReach(err error) {
 	changed := e.mu.unreachable != (err != nil)
 	e.mu.unreachable = err != nil
 	e.mu.Unlock()
+	if err == nil {
+		e.metrics.available.Set(1)
+	} else {
+		e.metrics.available.Set(0)
+	}
 	switch {
 	case !changed:
 	case err != nil:

@@ -14,6 +14,7 @@ type metrics struct {
 	watches    prometheus.Gauge
 	reopened   prometheus.Counter
 	compacted  prometheus.Gauge
+	available  prometheus.Gauge
 }
 
 func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
@@ -40,6 +41,10 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 			Name: "kubeweir_etcd_compacted_revision",
 			Help: "Revision that etcd was compacted at, as far as this process knows.",
 		}),
+		available: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "kubeweir_etcd_available",
+			Help: "1 while etcd answers, 0 since a request to it failed because it did not.",
+		}),
 	}
 	if registerer == nil {
 		return m, nil
@@ -52,7 +57,7 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 }
 
 func (m *metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.requests, m.errors, m.watches, m.reopened, m.compacted}
+	return []prometheus.Collector{m.requests, m.errors, m.watches, m.reopened, m.compacted, m.available}
 }
 
 func (m *metrics) unregister() {

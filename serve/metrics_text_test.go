@@ -1,0 +1,105 @@
+package serve
+
+// This file is what docs/metrics.md says of the metrics besides what their code says.
+
+// section is a heading of docs/metrics.md; prefixes choose its metrics, of all sections the first that fits.
+type section struct {
+	title, intro string
+	prefixes     []string
+}
+
+var sections = []section{
+	{"Process", "", []string{"build_info", "panics"}},
+	{"Requests", "", []string{"requests_", "request_", "response_bytes", "long_request"}},
+	{"Connections", "", []string{"connections", "malformed", "serving_", "response_buffer"}},
+	{"Reads from the cache", "", []string{"read_", "derived_"}},
+	{"Collections", "One is kept of each resource and encoding that is read.", []string{"cache_"}},
+	{"Watches", "", []string{"watches_", "slow_watches"}},
+	{"Most-recent reads", "Reads without a resourceVersion.", []string{"collapsed_", "session_"}},
+	{"Upstream", "Of a standalone this is the API server in the same process.", []string{"upstream_"}},
+	{"Who asks, and what they may do", "", []string{"authentication_", "authorization_"}},
+	{"Audit log", "With `--audit-log-path`.", []string{"audit_"}},
+	{"Standalone's store", "Without `--etcd-servers`.", []string{"store_", "origin_"}},
+	{"etcd", "With `--etcd-servers`.", []string{"etcd_"}},
+}
+
+// everywhere are the labels that mean the same wherever they are.
+var everywhere = []struct{ label, values, bound string }{
+	{"group", "", "the API group, \"\" for the core; as discovery names it"},
+	{"resource", "", "the plural, as discovery names it; \"\" for requests that name none, or one that discovery does not know. The label sets of requests are 4,096 at most; what comes after them has verb, group and resource `other`"},
+	{"verb", "get, list, watch, create, update, patch, delete, deletecollection, post, put, head, options, proxy, other", "of Kubernetes; for requests that are for no resource the method; \"\" where there is none"},
+	{"source", "cached, revalidated, collapsed, forwarded, gateway", "where the answer came from"},
+	{"code", "", "the HTTP status, if it is known: some 60"},
+	{"encoding", "json, protobuf", ""},
+	{"listener", "secure, sidecar", "`--listen`, `--insecure-listen`"},
+	{"purpose", "client, impersonate, own, list, references, watch, version, discovery, review", "client, impersonate, own: forwarded with the client's token, by impersonation, as the gateway; list, watch: feeds; references: names and versions alone; version: how new the upstream is"},
+	{"method", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, other", ""},
+	{"operation", "compact, delete, lease, put, range, revision, watch", ""},
+}
+
+// particular are the values of the other labels, by metric and label.
+var particular = map[string]string{
+	"build_info.version":                        "",
+	"build_info.goversion":                      "",
+	"build_info.mode":                           "gateway, standalone",
+	"panics_total.place":                        "handler, body, stream, upgrade, done, connection, watch, feed, background",
+	"requests_in_flight.kind":                   "short, long, unidentified, resumed",
+	"requests_in_flight_limit.kind":             "short, long, unidentified, resumed",
+	"requests_refused_total.kind":               "short, long, bytes, unidentified",
+	"requests_refused_total.reason":             "limit, share",
+	"connections.protocol":                      "handshake, http/1.1, h2",
+	"connections_rejected_total.reason":         "limit, handshake, accept",
+	"serving_certificate_reloads_total.result":  "ok, error",
+	"upstream_certificate_reloads_total.result": "ok, error",
+	"read_body_bytes_total.transform":           "none, table, metadata",
+	"read_body_bytes_total.coding":              "identity, gzip, zstd",
+	"derived_lookups_total.form":                "row, metadata, rows, metadata_list, table_window, body",
+	"derived_lookups_total.result":              "hit, miss",
+	"cache_feed_restarts_total.reason":          "ended, error, expired, silent, suspect, order, too_large, decode, rewound",
+	"cache_feed_events_total.type":              "ADDED, MODIFIED, DELETED",
+	"cache_fresh_rounds_total.way":              "held, fed, listed, probed, failed, told",
+	"watches_ended_total.reason":                "timeout, client, expired, stopped, revoked, draining, failed",
+	"authentication_requests_total.result":      "gateway, front-proxy, client-certificate, bearer-token, anonymous, unauthenticated, unavailable, error",
+	"authentication_token_reviews_total.result": "valid, invalid, error, cached, offline, limited",
+	"authorization_reviews_total.result":        "allowed, denied, error",
+	"authorization_reviews_total.from":          "upstream, cache, offline",
+	"authorization_watch_rechecks_total.result": "good, lost, unknown",
+	"authorization_watches_ended_total.reason":  "permission-revoked, credential-invalid, unconfirmed",
+	"audit_events_total.result":                 "written, dropped, failed",
+	"etcd_request_errors_total.reason":          "context, closed, compacted, too_large, unavailable, future, other",
+}
+
+// healthy says what a good value looks like, where that is not plain.
+var healthy = map[string]string{
+	"panics_total":                       "0",
+	"requests_total":                     "under session consistency nine reads in ten are cached; under strict, informers' are, and reads without a resourceVersion are revalidated, collapsed or forwarded",
+	"request_duration_seconds":           "cached gets: well below 1 ms; lists: what their clients take to read them",
+	"requests_in_flight":                 "below 80 % of the limit",
+	"requests_refused_total":             "does not grow",
+	"connections":                        "below 80 % of the limit",
+	"malformed_requests_total":           "grows where scanners reach the listener",
+	"response_buffer_bytes":              "some 32 KiB for each response under way",
+	"derived_bytes":                      "at its limit after a while: it is a cache",
+	"cache_feed_synced":                  "1",
+	"cache_feed_lag_seconds":             "a few seconds of a gateway, whose connections are pinged; stale from 30 (`--feed-stale-after`)",
+	"cache_feed_restarts_total":          "reason=ended, two or three an hour for each collection",
+	"cache_fresh_rounds_total":           "failed does not grow",
+	"cache_start_refused_total":          "grows after a restart under many clients only",
+	"cache_history_seconds":              "up to 600 (`--history-age`); less where the budget is used up first, or nothing changes",
+	"cache_watchers_lagging":             "0, for moments more",
+	"cache_watchers_expired_total":       "hardly grows",
+	"watches_ended_total":                "timeout and client; expired hardly grows",
+	"slow_watches_ended_total":           "0",
+	"upstream_requests_total":            "far fewer than kubeweir_requests_total; code 0 does not grow",
+	"upstream_gone":                      "0",
+	"upstream_broken_responses_total":    "does not grow",
+	"authentication_token_reviews_total": "cached for the most part; error does not grow",
+	"authorization_reviews_total":        "cache for the most part; error does not grow",
+	"audit_events_total":                 "dropped and failed are 0",
+	"store_commit_seconds":               "that of a disk's sync: 1 to 10 ms",
+	"store_available":                    "1",
+	"store_reserve_spent":                "0",
+	"store_queued_changes":               "small, or the disk does not keep up",
+	"etcd_available":                     "1",
+	"etcd_watches_reopened_total":        "hardly grows",
+}
