@@ -92,6 +92,7 @@ var healthy = map[string]string{
 	"slow_watches_ended_total":           "0",
 	"upstream_requests_total":            "far fewer than kubeweir_requests_total; code 0 does not grow",
 	"upstream_gone":                      "0",
+	"upstream_missing_rights":            "no series",
 	"upstream_broken_responses_total":    "does not grow",
 	"authentication_token_reviews_total": "cached for the most part; error does not grow",
 	"authorization_reviews_total":        "cache for the most part; error does not grow",
