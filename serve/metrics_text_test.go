@@ -1,5 +1,11 @@
 package serve
 
+import (
+	"strings"
+
+	"github.com/kubeweir/kubeweir/internal/reason"
+)
+
 // This file is what docs/metrics.md says of the metrics besides what their code says.
 
 // section is a heading of docs/metrics.md; prefixes choose its metrics, of all sections the first that fits.
@@ -10,7 +16,7 @@ type section struct {
 
 var sections = []section{
 	{"Process", "", []string{"build_info", "panics"}},
-	{"Requests", "", []string{"requests_", "request_", "response_bytes", "long_request"}},
+	{"Requests", "", []string{"requests_", "request_", "forwarded_", "response_bytes", "long_request"}},
 	{"Connections", "", []string{"connections", "malformed", "serving_", "response_buffer"}},
 	{"Reads from the cache", "", []string{"read_", "derived_"}},
 	{"Collections", "One is kept of each resource and encoding that is read.", []string{"cache_"}},
@@ -43,6 +49,7 @@ var particular = map[string]string{
 	"build_info.goversion":                      "",
 	"build_info.mode":                           "gateway, standalone",
 	"panics_total.place":                        "handler, body, stream, upgrade, done, connection, watch, feed, background",
+	"forwarded_reads_total.reason":              forwards(),
 	"requests_in_flight.kind":                   "short, long, unidentified, resumed",
 	"requests_in_flight_limit.kind":             "short, long, unidentified, resumed",
 	"requests_refused_total.kind":               "short, long, bytes, unidentified",
@@ -67,6 +74,15 @@ var particular = map[string]string{
 	"authorization_watches_ended_total.reason":  "permission-revoked, credential-invalid, unconfirmed",
 	"audit_events_total.result":                 "written, dropped, failed",
 	"etcd_request_errors_total.reason":          "context, closed, compacted, too_large, unavailable, future, other",
+}
+
+// forwards are the reasons for which reads are forwarded.
+func forwards() string {
+	var names []string
+	for _, why := range reason.Forwards() {
+		names = append(names, why.String())
+	}
+	return strings.Join(names, ", ")
 }
 
 // healthy says what a good value looks like, where that is not plain.
