@@ -1,0 +1,142 @@
+package charts
+
+import (
+	"encoding/base64"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubeweir/kubeweir/test/realkube"
+)
+
+// client is one of a container, by the CA that the chart gives clients, under the name of its Service.
+func (c *container) client(list []*unstructured.Unstructured, token string) *kubernetes.Clientset {
+	c.t.Helper()
+	ca, _, _ := unstructured.NestedString(find(c.t, list, "ConfigMap", "kubeweir-ca").Object, "data", "ca.crt")
+	clients, err := kubernetes.NewForConfig(&rest.Config{Host: c.url, BearerToken: token, QPS: -1,
+		TLSClientConfig: rest.TLSClientConfig{CAData: []byte(ca), ServerName: "kubeweir.kubeweir.svc"}})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return clients
+}
+
+// TestGatewayRuns: the program takes the arguments, the configuration and the certificate that are rendered, with the rights
+// that are rendered, and serves.
+func TestGatewayRuns(t *testing.T) {
+	list := render(t, "helm4", strings.ReplaceAll(valueSet(t, "gateway-config"), "[projects.example.com]", "[]"))
+	admin, err := kubernetes.NewForConfig(kube.AdminConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const own = "gateway-runs" // not where another test expects to make things
+	ctx := t.Context()
+	if _, err := admin.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: own}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.CoreV1().ServiceAccounts(own).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "kubeweir"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	var role rbacv1.ClusterRole
+	var binding rbacv1.ClusterRoleBinding
+	for kind, into := range map[string]any{"ClusterRole": &role, "ClusterRoleBinding": &binding} {
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(find(t, list, kind, "kubeweir-gateway").Object, into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	binding.Subjects[0].Namespace = own
+	if _, err := admin.RbacV1().ClusterRoles().Create(ctx, &role, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.RbacV1().ClusterRoleBindings().Create(ctx, &binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	token, err := admin.CoreV1().ServiceAccounts(own).CreateToken(ctx, "kubeweir", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := kube.WriteKubeconfig(kubeconfig, kube.URL(), kube.ServingCAFile(), token.Status.Token); err != nil {
+		t.Fatal(err)
+	}
+
+	c := newContainer(t, list)
+	c.start("--kubeconfig=" + kubeconfig) // a pod has its service account's instead
+	for _, p := range []*corev1.Probe{c.spec.StartupProbe, c.spec.LivenessProbe, c.spec.ReadinessProbe} {
+		c.probe(p)
+	}
+	clients := c.client(list, kube.AdminToken())
+	found, err := clients.CoreV1().Namespaces().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil || len(found.Items) < 4 {
+		t.Errorf("%d namespaces, %v", len(found.Items), err)
+	}
+	if _, err := c.client(list, kube.Token(realkube.Alice)).CoreV1().Namespaces().List(ctx, metav1.ListOptions{}); err == nil || !strings.Contains(err.Error(), `"alice"`) {
+		t.Errorf("alice may list namespaces: %v", err)
+	}
+}
+
+// TestStandaloneRuns: the program takes what is rendered, its administrator comes in with the token that Helm made, and a
+// second one with the same keys, and a store in common, knows whom the first one has let in.
+func TestStandaloneRuns(t *testing.T) {
+	values := fmt.Sprintf("mode: standalone\nreplicas: 2\nstandalone: {etcd: {servers: [%q], prefix: /charts}}\n", kube.EtcdURL())
+	list := render(t, "helm3", values)
+	token, err := base64.StdEncoding.DecodeString(find(t, list, "Secret", "kubeweir-admin").Object["data"].(map[string]any)["token"].(string))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, second := newContainer(t, list), newContainer(t, list)
+	first.start()
+	second.start()
+	ctx := t.Context()
+	for _, c := range []*container{first, second} {
+		for _, p := range []*corev1.Probe{c.spec.StartupProbe, c.spec.LivenessProbe, c.spec.ReadinessProbe} {
+			c.probe(p)
+		}
+		if _, err := c.client(list, string(token)).CoreV1().Namespaces().Get(ctx, "kube-system", metav1.GetOptions{}); err != nil {
+			t.Error(err)
+		}
+	}
+	admin := first.client(list, string(token))
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot"}}
+	if _, err := admin.CoreV1().ServiceAccounts("default").Create(ctx, account, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	robot, err := admin.CoreV1().ServiceAccounts("default").CreateToken(ctx, "robot", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	who, err := second.client(list, robot.Status.Token).AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil || who.Status.UserInfo.Username != "system:serviceaccount:default:robot" {
+		t.Errorf("%v, %v", who, err)
+	}
+}
+
+// TestStandaloneKeeps: with a store of its own the objects, and the keys, are there again when the pod is made anew.
+func TestStandaloneKeeps(t *testing.T) {
+	list := render(t, "helm4", valueSet(t, "standalone-defaults"))
+	token, err := base64.StdEncoding.DecodeString(find(t, list, "Secret", "kubeweir-admin").Object["data"].(map[string]any)["token"].(string))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newContainer(t, list)
+	ctx := t.Context()
+	c.start()
+	if _, err := c.client(list, string(token)).CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kept"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.stop()
+	c.start()
+	if _, err := c.client(list, string(token)).CoreV1().ConfigMaps("default").Get(ctx, "kept", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+}
