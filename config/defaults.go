@@ -82,9 +82,6 @@ func (w *defaultsWriter) setting(s *setting) error {
 // description is all there is to say of a setting but its name and its default.
 func (s *setting) description() string {
 	parts := []string{s.text()}
-	if s.cost != "" {
-		parts = append(parts, "Costs: "+s.cost+".")
-	}
 	if s.bounds != nil {
 		parts = append(parts, sentence(s.allowed()))
 	}

@@ -2,6 +2,7 @@ package config
 
 import (
 	"reflect"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -91,8 +92,17 @@ func (s *setting) file() *string {
 	return nil
 }
 
-// text is the usage as a sentence.
-func (s *setting) text() string { return sentence(strings.ReplaceAll(s.usage, "`", "")) }
+// namedOnly is the name of a flag's value where it is no part of the sentence.
+var namedOnly = regexp.MustCompile(" \\(`[a-z]+`\\)")
+
+// text is the usage, and the cost, as sentences.
+func (s *setting) text() string {
+	text := sentence(strings.ReplaceAll(namedOnly.ReplaceAllString(s.usage, ""), "`", ""))
+	if s.cost != "" {
+		text += " " + sentence(s.cost)
+	}
+	return text
+}
 
 // sentence gives a phrase a capital and a full stop.
 func sentence(phrase string) string {

@@ -17,7 +17,7 @@ func (s *Standalone) sections() []section {
 	return slices.Concat([]section{{"Storage", []setting{
 		{"dataDir", "data-dir", &s.DataDir, nil,
 			"`folder` of the objects, keys and certificates, and the administrator's kubeconfig; made if need be",
-			"disk: the objects, five minutes of history, and 64 MiB kept back for a full disk"},
+			"the disk has the objects, five minutes of history, and 64 MiB kept back for when it is full"},
 		{"etcd.servers", "etcd-servers", &s.Etcd.Servers, nil,
 			"`URLs` of an etcd cluster that keeps the objects instead of the data folder", ""},
 		{"etcd.prefix", "etcd-prefix", &s.Etcd.Prefix, nil,
@@ -45,7 +45,7 @@ func (s *Standalone) sections() []section {
 				"admission `plugins` that are off though they are on by default", ""},
 			{"eventTTL", "event-ttl", &s.EventTTL, atLeast(time.Second),
 				"`time` for which events are kept",
-				"disk and memory for the events of so long"},
+				"the events of so long are on disk, and in memory where they are read"},
 		}}},
 		limitSettings(&s.Limits), []section{
 			servingSettings(&s.Timeouts), auditSettings(&s.Audit, &s.Log), shutdownSettings(&s.Shutdown),
@@ -63,11 +63,11 @@ func (s *Standalone) authenticationSettings() section {
 			"CSV `file` of bearer tokens: token,user,uid,\"group1,group2\"", ""},
 		{"authentication.tokenTTL", "authentication-token-ttl", &authn.TokenTTL, between(time.Millisecond, time.Hour),
 			"`time` for which an accepted token is believed without looking again",
-			"the check of a signature for each token in use in this time"},
+			"each token in use costs the check of a signature in this time"},
 		{"authentication.tokenFailureTTL", "authentication-token-failure-ttl", &authn.TokenFailureTTL, between(time.Millisecond, time.Hour),
 			"`time` for which a refused token is refused without looking again", ""},
 		{"authentication.cacheSize", "authentication-cache-size", &authn.CacheSize, between(1, 10_000_000),
 			"`number` of tokens, and of certificates, remembered at most",
-			"memory of what a token says of its user; a token that is not remembered is checked at each request"},
+			"each has what the token says of its user in memory; a token that is not remembered is checked at each request"},
 	}}
 }

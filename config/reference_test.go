@@ -1,0 +1,160 @@
+package config
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write docs/config.md")
+
+// TestReference: docs/config.md says what the settings are; -update writes it.
+func TestReference(t *testing.T) {
+	const file = "../docs/config.md"
+	want := reference()
+	if *update {
+		if err := os.WriteFile(file, want, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := os.ReadFile(file); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("docs/config.md is not what the settings say (%v); run make docs", err)
+	}
+}
+
+const referenceHead = `<!-- Written by make docs from the settings in config/. -->
+# Configuration
+
+What ` + "`kubeweir gateway`" + ` and ` + "`kubeweir standalone`" + ` can be told, by flags or by a YAML file (` + "`--config FILE`" + `).
+
+- Flags win over the file, the file over the defaults. A file needs to have only what differs.
+- The file is read strictly: an unknown or repeated field, or a value of another kind, is an error with its line, and
+  nothing starts. A string that looks like a number must be in quotes.
+- Durations are written as in Go (` + "`90s`, `10m`, `1h30m`" + `), sizes as Kubernetes quantities (` + "`64Mi`, `1Gi`" + `) or as a number of
+  bytes. A flag takes a list with commas (` + "`--sidecar-hosts a,b`" + `) or given several times.
+- Relative paths in the file are relative to the file, those of flags to the working directory.
+
+` + "```sh" + `
+kubeweir config defaults gateway > gateway.yaml   # every setting at its default, with comments
+kubeweir config check gateway.yaml                # every mistake, with its line; exit code 2
+` + "```" + `
+
+[examples/gateway.yaml](../examples/gateway.yaml) and [examples/standalone.yaml](../examples/standalone.yaml) are files
+to begin with.
+`
+
+const referenceRules = `
+### Rules of consistency
+
+A read of the most recent state (without resourceVersion: what kubectl and most dashboards send) is answered in one of
+two modes:
+
+- ` + "`strict`" + ` (linearizable): the cluster is asked each time. A list that the cache has the bytes of costs it names and
+  versions alone; identical reads at the same time share one request.
+- ` + "`session`" + `: the cache answers as soon as it holds every write that was made through this gateway, to anyone. Writes
+  made elsewhere appear as fast as the feed brings them. It costs the cluster nothing. While the cluster has given no
+  sign of life for ` + "`consistency.maxStaleness`" + `, such reads are strict.
+
+Rules choose between them, in the file only. They are tried in order, and the first that matches decides. A rule matches
+when each of its lists that is not empty has a match:
+
+| Field | Holds |
+|---|---|
+| ` + "`users`, `groups`, `userAgents`" + ` | names in which ` + "`*`" + ` stands for any run of characters |
+| ` + "`resources`" + ` | plural names, with their group unless it is the core group: ` + "`pods`, `deployments.apps`" + ` |
+| ` + "`mode`" + ` | ` + "`strict` or `session`" + `; required |
+
+`
+
+// reference is docs/config.md.
+func reference() []byte {
+	gateway, standalone := Default().program(), DefaultStandalone().program()
+	var b bytes.Buffer
+	b.WriteString(referenceHead)
+	both := func(s section) bool {
+		return slices.ContainsFunc(standalone.sections, func(other section) bool { return reflect.DeepEqual(rows(s), rows(other)) && s.title == other.title })
+	}
+	var shared []section
+	b.WriteString("\n## kubeweir gateway\n\nAnd what [both](#both) have.\n")
+	for _, s := range gateway.sections {
+		if both(s) {
+			shared = append(shared, s)
+			continue
+		}
+		writeSection(&b, s)
+		if s.title == "Consistency" {
+			b.WriteString(referenceRules)
+			example := strings.ReplaceAll(strings.TrimSpace(rulesExample), "\n", "\n  ")
+			fmt.Fprintf(&b, "```yaml\nconsistency:\n  rules:\n  %s\n```\n", example)
+		}
+	}
+	b.WriteString("\n## kubeweir standalone\n\nAnd what [both](#both) have.\n")
+	for _, s := range standalone.sections {
+		if !slices.ContainsFunc(shared, func(other section) bool { return s.title == other.title }) {
+			writeSection(&b, s)
+		}
+	}
+	b.WriteString("\n## Both\n")
+	for _, s := range shared {
+		writeSection(&b, s)
+	}
+	return b.Bytes()
+}
+
+func writeSection(b *bytes.Buffer, s section) {
+	fmt.Fprintf(b, "\n### %s\n\n| In the file, flag | Default | Allowed | What it is, and what it costs |\n|---|---|---|---|\n", s.title)
+	for _, row := range rows(s) {
+		fmt.Fprintf(b, "| %s |\n", strings.Join(row, " | "))
+	}
+}
+
+// rows are the cells of a section's table.
+func rows(s section) (all [][]string) {
+	for _, s := range s.settings {
+		field := reflect.ValueOf(s.value).Elem()
+		name := "`" + s.path + "`"
+		if s.flag != "" {
+			name += "<br>`--" + s.flag + "`"
+		}
+		def := "none"
+		if text := getText(field); text != "" && field.Type() != reflect.TypeFor[[]Rule]() {
+			def = "`" + text + "`"
+		}
+		allowed := s.allowed()
+		if allowed == "" {
+			allowed = kind(&s)
+		}
+		all = append(all, []string{name, def, allowed, strings.ReplaceAll(s.text(), "|", `\|`)})
+	}
+	return all
+}
+
+// kind says what a value without bounds is.
+func kind(s *setting) string {
+	switch reflect.TypeOf(s.value).Elem().Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Slice:
+		if s.path == rulesPath {
+			return "rules, see below"
+		}
+		return "list of " + s.placeholder()
+	}
+	return s.placeholder()
+}
+
+// TestExamples: the files in examples/ are good, and for the command that they say.
+func TestExamples(t *testing.T) {
+	for _, mode := range Modes() {
+		file := "../examples/" + mode + ".yaml"
+		checked, err := CheckFile(file, "", true)
+		if err != nil || checked.Mode != mode || len(checked.Errors) > 0 {
+			t.Errorf("%s: %+v, %v", file, checked, err)
+		}
+	}
+}
