@@ -184,7 +184,7 @@ spec:
 			env[e.Name] = e.Value
 		}
 		i := slices.IndexFunc(app.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == serviceAccountFolder })
-		if env["KUBERNETES_SERVICE_HOST"] != "127.0.0.1" || env["KUBERNETES_SERVICE_PORT"] != "8443" || i < 0 || app.VolumeMounts[i].Name != "kubeweir-service-account" {
+		if env["KUBERNETES_SERVICE_HOST"] != "127.0.0.1" || env["KUBERNETES_SERVICE_PORT"] != "19443" || i < 0 || app.VolumeMounts[i].Name != "kubeweir-service-account" {
 			t.Errorf("%s: %+v", o.GetName(), app)
 		}
 		if o.GetName() == "full" && (env["A"] != "1" || len(app.VolumeMounts) != 2 || len(spec.InitContainers) != 2 ||

@@ -147,7 +147,7 @@ func (p *pod) container(name string) *corev1.Container {
 }
 
 // listenAddress is one that a container of ours listens on.
-var listenAddress = regexp.MustCompile(`(127\.0\.0\.1)?:(8443|9444|6443|9443)\b`)
+var listenAddress = regexp.MustCompile(`(127\.0\.0\.1)?:(8443|9444|6443|9443|19443|19444)\b`)
 
 // local replaces ports, and the paths that are mounted in the container kubeweir, by those of this machine.
 func (p *pod) local(text string) string {

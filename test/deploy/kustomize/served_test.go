@@ -1,13 +1,15 @@
 package kustomize
 
 import (
+	"errors"
+	"io"
+	"net/http"
 	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
@@ -22,9 +24,9 @@ func TestGatewaysServe(t *testing.T) {
 			gateway := p.start(ctx)
 			as := func(token string) *rest.Config {
 				config := kube.ConfigFor(token)
-				config.Host = "https://" + p.address(":8443")
-				if folder == "dashboard" {
-					config.CAFile = p.inCluster(p.container("headlamp")).CAFile
+				if config.Host = "https://" + p.address(":8443"); folder == "dashboard" {
+					headlamp := p.inCluster(p.container("headlamp"))
+					config.Host, config.CAFile = headlamp.Host, headlamp.CAFile
 				}
 				return config
 			}
@@ -45,6 +47,39 @@ func TestGatewaysServe(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestDashboardReadsFromTheCache: what Headlamp's users read, once it is there.
+func TestDashboardReadsFromTheCache(t *testing.T) {
+	ctx := deadline(t)
+	p := newPod(ctx, t, "dashboard", nil)
+	p.start(ctx)
+	config := p.inCluster(p.container("headlamp"))
+	config.BearerTokenFile, config.BearerToken = "", kube.AdminToken() // Headlamp passes on its users' tokens
+	user := client(t, config)
+	eventually(ctx, t, func() error {
+		if _, err := user.CoreV1().Nodes().List(ctx, metav1.ListOptions{}); err != nil {
+			return err
+		}
+		m, err := metrics(p.address(":19444"))
+		if err == nil && m.Sum("kubeweir_requests_total", map[string]string{"resource": "nodes", "source": "cached"}) == 0 {
+			err = errors.New("no list of nodes was answered from the cache")
+		}
+		return err
+	})
+}
+
+func metrics(admin string) (realkube.Metrics, error) {
+	resp, err := http.Get("http://" + admin + "/metrics")
+	if err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(resp.Body)
+	_ = resp.Body.Close()
+	if err != nil {
+		return nil, err
+	}
+	return realkube.ParseMetrics(text)
 }
 
 // TestStandaloneServes: with a token of the Secret that one makes.
