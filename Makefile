@@ -54,13 +54,14 @@ check: ## Formatting, go vet, staticcheck, import rules, what is generated.
 	@unformatted=$$(find . -path './.*' -prune -o -name '*.go' -exec gofmt -l {} +); if [ -n "$$unformatted" ]; then echo "not gofmt-ed:"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
-	$(GO) test ./internal/archtest ./config ./deploy/monitoring ./test/deploy/chartdocs
+	$(GO) test ./internal/archtest ./internal/reason ./config ./deploy/monitoring ./test/deploy/chartdocs
 
 .PHONY: docs
 docs: ## Write what is generated: references and the dashboard.
 	$(GO) test -vet=off ./config -run TestReference -update
 	$(GO) test -vet=off ./deploy/monitoring -update
 	$(GO) test -vet=off ./serve -run TestMetricsReference -update
+	$(GO) test -vet=off ./internal/reason -update
 	$(GO) test -vet=off ./test/deploy/chartdocs -update
 
 .PHONY: unit

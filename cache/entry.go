@@ -133,7 +133,7 @@ func closeReason(reason error) error {
 	var dropped *droppedError
 	switch {
 	case errors.As(reason, &dropped):
-		return dropped.reason
+		return dropped
 	case errors.Is(reason, ErrRewound):
 		return fmt.Errorf("%w: %w", watchmux.ErrGone, reason)
 	}

@@ -31,22 +31,8 @@ type WatchRequest struct {
 	// ErrForward instead of an ERROR event: the upstream may still know it.
 	ForwardExpired bool
 	// Ended is called once when the watch is over, with the reason. May be nil.
-	Ended func(EndReason)
+	Ended func(reason.WatchEnd)
 }
-
-// EndReason says why a watch ended, for metrics and audit.
-type EndReason string
-
-// The reasons.
-const (
-	EndTimeout  EndReason = "timeout"  // its timeoutSeconds are over
-	EndClient   EndReason = "client"   // the client left
-	EndExpired  EndReason = "expired"  // older than history, or too slow
-	EndStopped  EndReason = "stopped"  // the collection was stopped
-	EndRevoked  EndReason = "revoked"  // its user may no longer watch
-	EndDraining EndReason = "draining" // the gateway shuts down
-	EndFailed   EndReason = "failed"   // an object could not be rendered
-)
 
 // How long watches last and how often they are told the version, as in
 // kube-apiserver (k8s.io/apiserver/pkg/storage/cacher, --min-request-timeout).
@@ -63,7 +49,7 @@ type Watches struct {
 	renderer watchRenderer
 	writers  *writers
 	panics   *contain.Panics
-	ended    *prometheus.CounterVec
+	ended    []prometheus.Counter // by reason.WatchEnd
 
 	mu struct {
 		sync.Mutex
@@ -86,15 +72,16 @@ func NewWatches(reader *Reader, registerer prometheus.Registerer) *Watches {
 	panics := contain.New(registerer, nil)
 	w := &Watches{renderer: reader, writers: newWriters(panics), panics: panics}
 	w.mu.open = make(map[*watchStream]struct{})
-	w.ended = prometheus.NewCounterVec(prometheus.CounterOpts{
+	ended := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubeweir_watches_ended_total",
-		Help: "Client watches served from the cache that ended, by reason.",
+		Help: "Client watches served from the cache that ended, by reason (docs/reasons.md).",
 	}, []string{"reason"})
-	for _, reason := range [...]EndReason{EndTimeout, EndClient, EndExpired, EndStopped, EndRevoked, EndDraining, EndFailed} {
-		w.ended.WithLabelValues(string(reason)) // so that the first is a change, too
+	w.ended = make([]prometheus.Counter, len(reason.WatchEnds())+1)
+	for _, why := range reason.WatchEnds() {
+		w.ended[why] = ended.WithLabelValues(why.String())
 	}
 	if registerer != nil {
-		registerer.MustRegister(w.ended, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		registerer.MustRegister(ended, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "kubeweir_watches_open",
 			Help: "Client watches served from the cache now.",
 		}, func() float64 { return float64(w.Open()) }))
@@ -113,7 +100,7 @@ func (ws *Watches) Open() int {
 type Watch struct{ s *watchStream }
 
 // End ends the watch soon, after what it already has; ok when it was not ending.
-func (w Watch) End(reason EndReason) { w.s.end(reason) }
+func (w Watch) End(why reason.WatchEnd) { w.s.end(why) }
 
 // Watch answers a watch. Errors of the watch itself (history gone, a future
 // version) arrive as ERROR events, as upstream sends them; the error is for
@@ -217,15 +204,31 @@ func (s *watchStream) failed(err error) error {
 	case errors.As(err, &expired) && s.w == nil && s.req.ForwardExpired:
 		return forward(reason.History, err)
 	case errors.As(err, &expired):
-		s.fail(api.NewExpiredWatch(s.from, expired.Oldest), EndExpired)
+		why := reason.WatchExpired
+		if s.watcher != nil {
+			why = reason.WatchSlow
+		}
+		s.fail(api.NewExpiredWatch(s.from, expired.Oldest), why)
 	case errors.Is(err, ErrRewound):
-		s.fail(api.NewExpiredWatch(s.from, 0), EndExpired)
+		s.fail(api.NewExpiredWatch(s.from, 0), reason.WatchRewound)
 	default:
 		// The collection stopped: upstream, too, ends its watches without an
 		// error then, and clients come back.
-		s.fail(nil, EndStopped)
+		s.fail(nil, whyStopped(err))
 	}
 	return nil
+}
+
+// whyStopped is why a collection that was closed with err ends its watches.
+func whyStopped(err error) reason.WatchEnd {
+	var dropped *droppedError
+	switch {
+	case errors.As(err, &dropped):
+		return reason.WatchRedefined
+	case errors.Is(err, ErrManagerClosed), errors.Is(err, ErrIdle):
+		return reason.WatchStopped
+	}
+	return reason.WatchFeedLost
 }
 
 // Drain ends all watches, spread evenly over the given time, and those that
@@ -244,7 +247,7 @@ func (ws *Watches) Drain(ctx context.Context, over time.Duration) {
 	}
 	pause := over / time.Duration(len(open))
 	for _, s := range open {
-		s.end(EndDraining)
+		s.end(reason.WatchDraining)
 		if pause > 0 {
 			select {
 			case <-time.After(pause):
@@ -261,7 +264,7 @@ func (ws *Watches) add(s *watchStream) {
 	draining := ws.mu.draining
 	ws.mu.Unlock()
 	if draining {
-		s.end(EndDraining)
+		s.end(reason.WatchDraining)
 	}
 }
 

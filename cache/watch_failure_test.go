@@ -14,6 +14,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/table"
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/reason"
 )
 
 // tableLines are the events of a Table watch since the last call, each by its type
@@ -90,7 +91,7 @@ func TestPanicsOfAWatch(t *testing.T) {
 				t.Errorf("watch %d got %s, want %s", i, got, want)
 			}
 			w.stop()
-			if fmt.Sprint(w.ended) != fmt.Sprint([]cache.EndReason{cache.EndFailed}) {
+			if fmt.Sprint(w.ended) != fmt.Sprint([]reason.WatchEnd{reason.WatchFailed}) {
 				t.Errorf("watch %d ended: %v", i, w.ended)
 			}
 		}

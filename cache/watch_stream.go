@@ -9,6 +9,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/object"
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
@@ -32,7 +33,7 @@ type watchStream struct {
 	// state queued.
 	served time.Time
 	// reason is why the watch is to end, nil while it is not.
-	reason atomic.Pointer[EndReason]
+	reason atomic.Pointer[reason.WatchEnd]
 	// leaving is set when Stop was called, which waits for the delivery under way:
 	// one that looks at many objects ends then.
 	leaving atomic.Bool
@@ -51,7 +52,7 @@ type watchStream struct {
 	bookmark time.Time // when the next one is due; zero for never
 	timer    *time.Timer
 	wake     time.Time // when timer is due
-	ended    EndReason
+	ended    reason.WatchEnd
 }
 
 const (
@@ -89,27 +90,27 @@ func (s *watchStream) Stop() {
 	ended := s.ended
 	s.initial = nil
 	s.mu.Unlock()
-	if ended == "" {
-		ended = EndClient
+	if ended == reason.NotEnded {
+		ended = reason.WatchClient
 	}
 	s.owner.remove(s)
-	s.owner.ended.WithLabelValues(string(ended)).Inc()
+	s.owner.ended[ended].Inc()
 	if s.req.Ended != nil {
 		s.req.Ended(ended)
 	}
 }
 
 // end makes the watch end with what it has seen, a last bookmark included.
-func (s *watchStream) end(reason EndReason) {
-	s.reason.CompareAndSwap(nil, &reason)
+func (s *watchStream) end(why reason.WatchEnd) {
+	s.reason.CompareAndSwap(nil, &why)
 	s.kick()
 }
 
 // fail makes the watch end with an ERROR event, or without one when err is nil.
 // Only before Start.
-func (s *watchStream) fail(err *apierrors.StatusError, reason EndReason) {
+func (s *watchStream) fail(err *apierrors.StatusError, why reason.WatchEnd) {
 	s.failure = err
-	s.reason.Store(&reason)
+	s.reason.Store(&why)
 }
 
 // kick queues the stream unless it is queued already. It never blocks.
@@ -150,9 +151,9 @@ func (s *watchStream) giveUp(sc *scratch, err error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		switch {
-		case s.stopped || s.ended != "":
+		case s.stopped || s.ended != reason.NotEnded:
 		case s.writing:
-			s.ended = EndFailed
+			s.ended = reason.WatchFailed
 			s.w.Abort()
 		default:
 			s.fail500(sc, err)
@@ -167,12 +168,12 @@ func (s *watchStream) giveUp(sc *scratch, err error) {
 func (s *watchStream) deliver(sc *scratch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stopped || s.w == nil || s.ended != "" {
+	if s.stopped || s.w == nil || s.ended != reason.NotEnded {
 		return
 	}
-	if reason := s.reason.Load(); reason != nil && *reason == EndRevoked {
+	if why := s.reason.Load(); why != nil && why.Revoked() {
 		// Nothing more for one who lost the permission.
-		s.finish(*reason)
+		s.finish(*why)
 		return
 	}
 	if s.watcher == nil {
@@ -194,14 +195,14 @@ func (s *watchStream) deliver(sc *scratch) {
 		s.bookmark = nextBookmark(now, s.deadline)
 	}
 	if !now.Before(s.deadline) {
-		s.finish(EndTimeout)
+		s.finish(reason.WatchTimeout)
 		return
 	}
-	if reason := s.reason.Load(); reason != nil {
+	if why := s.reason.Load(); why != nil {
 		if s.req.Options.AllowWatchBookmarks && rv > 0 {
 			s.writeBookmark(sc, rv, false)
 		}
-		s.finish(*reason)
+		s.finish(*why)
 		return
 	}
 	if next := s.nextWake(); !next.Equal(s.wake) {
@@ -302,7 +303,7 @@ func (s *watchStream) write(sc *scratch) bool {
 	s.writing = false
 	clear(sc.frames)
 	if err != nil {
-		s.finish(EndClient)
+		s.finish(reason.WatchClient)
 		return false
 	}
 	return true
@@ -334,12 +335,12 @@ func (s *watchStream) fail500(sc *scratch, err error) {
 	sc.frames, sc.buf = sc.frames[:0], sc.buf[:0]
 	s.appendError(sc, apierrors.NewInternalError(err))
 	if s.write(sc) {
-		s.finish(EndFailed)
+		s.finish(reason.WatchFailed)
 	}
 }
 
-func (s *watchStream) finish(reason EndReason) {
-	s.ended = reason
+func (s *watchStream) finish(why reason.WatchEnd) {
+	s.ended = why
 	s.w.Close()
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/table"
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/object"
+	"github.com/kubeweir/kubeweir/internal/reason"
 )
 
 // watchClient is the far end of a watch: it collects what is written.
@@ -118,6 +119,9 @@ type watchBench struct {
 	watches *cache.Watches
 	c       *cache.Collection
 	metrics *prometheus.Registry
+	// Of TestWatchEnds.
+	printer *countingPrinter
+	garbage *garbageSource
 }
 
 func newWatchBench(t *testing.T, limits cache.Limits) *watchBench {
@@ -130,22 +134,28 @@ func newPrintingWatchBench(t *testing.T, limits cache.Limits, printer table.Prin
 	res := cachetest.PodResource()
 	res.Printer = printer
 	b := &watchBench{t: t, source: cachetest.New(res)}
+	b.start(res, cachetest.ReferenceSource{Source: b.source}, limits)
+	return b
+}
+
+// start makes the collection, fed by source.
+func (b *watchBench) start(res *cache.Resource, source cache.Source, limits cache.Limits) {
+	b.t.Helper()
 	var err error
-	if b.manager, err = cache.NewManager(cache.Options{Source: cachetest.ReferenceSource{Source: b.source}, Limits: limits, Logger: slog.New(slog.DiscardHandler)}); err != nil {
-		t.Fatal(err)
+	if b.manager, err = cache.NewManager(cache.Options{Source: source, Limits: limits, Logger: slog.New(slog.DiscardHandler)}); err != nil {
+		b.t.Fatal(err)
 	}
 	reader, err := cache.NewReader(cache.ReaderOptions{})
 	if err != nil {
-		t.Fatal(err)
+		b.t.Fatal(err)
 	}
-	t.Cleanup(reader.Close)
-	t.Cleanup(b.manager.Close)
+	b.t.Cleanup(reader.Close)
+	b.t.Cleanup(b.manager.Close)
 	b.metrics = prometheus.NewPedanticRegistry()
 	b.watches = cache.NewWatches(reader, b.metrics)
-	if b.c, err = b.manager.Collection(t.Context(), res, api.JSON); err != nil {
-		t.Fatal(err)
+	if b.c, err = b.manager.Collection(b.t.Context(), res, api.JSON); err != nil {
+		b.t.Fatal(err)
 	}
-	return b
 }
 
 func (b *watchBench) pod(key string, labels ...string) uint64 {
@@ -163,7 +173,7 @@ type openWatch struct {
 	*watchClient
 	stream api.Stream
 	watch  cache.Watch
-	ended  []cache.EndReason
+	ended  []reason.WatchEnd
 }
 
 func (w *openWatch) stop() { w.stream.Stop() }
@@ -186,7 +196,7 @@ func (b *watchBench) watchWith(query string, rep api.Representation, client *wat
 	w := &openWatch{watchClient: client}
 	resp, watch, err := b.watches.Watch(b.t.Context(), b.c, &cache.WatchRequest{
 		Filter: filter, Options: opts, Rep: rep, MostRecent: b.c.RV(),
-		Ended: func(r cache.EndReason) { w.ended = append(w.ended, r) },
+		Ended: func(r reason.WatchEnd) { w.ended = append(w.ended, r) },
 	})
 	if err != nil {
 		b.t.Fatal(err)
@@ -331,7 +341,7 @@ func TestWatchBookmarksAndDeadline(t *testing.T) {
 		expect(t, silent.lines(t), "$")
 		w.stop()
 		silent.stop()
-		if !slices.Equal(w.ended, []cache.EndReason{cache.EndTimeout}) {
+		if !slices.Equal(w.ended, []reason.WatchEnd{reason.WatchTimeout}) {
 			t.Errorf("ended: %v", w.ended)
 		}
 	})
@@ -346,7 +356,7 @@ func TestWatchExpired(t *testing.T) {
 		w := b.watch("resourceVersion=101", api.Representation{})
 		expect(t, w.lines(t), "ERROR 410 Expired", "$")
 		w.stop()
-		if !slices.Equal(w.ended, []cache.EndReason{cache.EndExpired}) {
+		if !slices.Equal(w.ended, []reason.WatchEnd{reason.WatchExpired}) {
 			t.Errorf("ended: %v", w.ended)
 		}
 	})
@@ -452,7 +462,7 @@ func TestRevokedWatchGetsNothingMore(t *testing.T) {
 		w := b.watch("resourceVersion=100&allowWatchBookmarks=true", api.Representation{})
 		b.pod("default/a")
 		expect(t, w.lines(t), "ADDED default/a@101")
-		w.watch.End(cache.EndRevoked)
+		w.watch.End(reason.PermissionRevoked)
 		b.pod("default/b")
 		expect(t, w.lines(t), "$")
 		w.stop()

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/proxy/identity"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
@@ -12,7 +13,7 @@ import (
 func (g *Gateway) forward(ctx context.Context, x *exchange) *api.Response {
 	as, err := g.credentials(x.subject, &x.request.Header)
 	if err != nil {
-		return x.fail(identity.StatusError(err))
+		return g.refuse(ctx, x, err, reason.NotSent, reason.UserReviews)
 	}
 	x.source = fromUpstream
 	resp := g.Forwarder.Forward(ctx, x.request, as)

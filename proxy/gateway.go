@@ -16,6 +16,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/proxy/audit"
 	"github.com/kubeweir/kubeweir/proxy/identity"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
@@ -78,6 +79,7 @@ type Gateway struct {
 	refusals     refusals
 	session      *session
 	metrics      *metrics
+	refused      *reason.Counter
 	// observesWrites is set when some read may be in session mode.
 	observesWrites bool
 }
@@ -92,12 +94,13 @@ func New(o Options) *Gateway {
 		res, ok := o.Resources.Lookup(gvr)
 		return ok && !res.Aggregated
 	}, o.Registerer)
-	refused := newRefused(o.Registerer)
-	g.inFlight = newLimiter("short", o.Limits.InFlight, refused)
-	g.longRunning = newLimiter("long", o.Limits.LongRunning, refused)
-	g.longBytes = newLimiter("bytes", maxLongBytes, refused)
-	g.unidentified.max, g.unidentified.full = o.Limits.InFlight, refused.WithLabelValues("unidentified", "limit")
-	g.resumed = newLimiter("resumed", o.Limits.Resumed, nil)
+	g.refused = reason.NewCounter(o.Registerer)
+	over := newOverloads(o.Registerer, g.refused)
+	g.inFlight = newLimiter(o.Limits.InFlight, over.of("short", "limit", reason.ShortLimit), over.of("short", "share", reason.ShortShare))
+	g.longRunning = newLimiter(o.Limits.LongRunning, over.of("long", "limit", reason.LongLimit), over.of("long", "share", reason.LongShare))
+	g.longBytes = newLimiter(maxLongBytes, over.of("bytes", "limit", reason.BytesLimit), over.of("bytes", "share", reason.BytesShare))
+	g.unidentified.max, g.unidentified.full = o.Limits.InFlight, over.of("unidentified", "limit", reason.UnidentifiedLimit)
+	g.resumed = newLimiter(o.Limits.Resumed, overload{}, overload{}) // nobody is refused
 	watchLimits(o.Registerer, map[string]*gauge{
 		"short": &g.inFlight.gauge, "long": &g.longRunning.gauge, "unidentified": &g.unidentified, "resumed": &g.resumed.gauge,
 	})

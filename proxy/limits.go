@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/reason"
 )
 
 // gauge bounds how many of something are under way. max <= 0 means unbounded.
@@ -14,14 +15,14 @@ import (
 type gauge struct {
 	now  atomic.Int64
 	max  int64
-	full prometheus.Counter // requests refused because of max; nil: not counted
+	full overload // of requests refused because of max
 }
 
 // acquire takes a place, or reports that there is none.
 func (g *gauge) acquire() bool {
 	if n := g.now.Add(1); g.max > 0 && n > g.max {
 		g.now.Add(-1)
-		count(g.full)
+		g.full.count()
 		return false
 	}
 	return true
@@ -29,10 +30,18 @@ func (g *gauge) acquire() bool {
 
 func (g *gauge) release() { g.now.Add(-1) }
 
-// count adds to c, which may be nil.
-func count(c prometheus.Counter) {
-	if c != nil {
-		c.Inc()
+// overload counts the requests that are refused for one reason. The zero value counts
+// nothing.
+type overload struct {
+	why      reason.Refusal
+	byKind   prometheus.Counter
+	refusals *reason.Counter
+}
+
+func (o *overload) count() {
+	if o.byKind != nil {
+		o.byKind.Inc()
+		o.refusals.Count(o.why)
 	}
 }
 
@@ -49,16 +58,13 @@ type limiter struct {
 	mu    sync.Mutex
 	users map[string]int64 // held by user, without zeros: never more users than places. Guarded by mu.
 
-	share prometheus.Counter // requests refused because of userShare; nil: not counted
+	share overload // of requests refused because of userShare
 }
 
-// newLimiter counts in refused, unless that is nil, who gets no place.
-func newLimiter(kind string, limit int64, refused *prometheus.CounterVec) *limiter {
-	l := &limiter{users: make(map[string]int64)}
-	l.max = limit
-	if refused != nil {
-		l.full, l.share = refused.WithLabelValues(kind, "limit"), refused.WithLabelValues(kind, "share")
-	}
+// newLimiter counts who gets no place by full and share.
+func newLimiter(limit int64, full, share overload) *limiter {
+	l := &limiter{users: make(map[string]int64), share: share}
+	l.max, l.full = limit, full
 	return l
 }
 
@@ -71,11 +77,11 @@ func (l *limiter) acquire(user string, n int64) bool {
 	if l.max > 0 {
 		free := l.max - l.now.Load()
 		if free < n {
-			count(l.full)
+			l.full.count()
 			return false
 		}
 		if held > 0 && held+n > userShare*(free-n) {
-			count(l.share)
+			l.share.count()
 			return false
 		}
 	}
@@ -116,7 +122,17 @@ func excess(r *api.Request) int64 {
 	return max(0, int64(n)-ordinaryBytes)
 }
 
-func newRefused(registerer prometheus.Registerer) *prometheus.CounterVec {
+// overloads makes the counters of requests that are refused for want of a place.
+type overloads struct {
+	byKind   *prometheus.CounterVec
+	refusals *reason.Counter
+}
+
+func (o *overloads) of(kind, limit string, why reason.Refusal) overload {
+	return overload{why, o.byKind.WithLabelValues(kind, limit), o.refusals}
+}
+
+func newOverloads(registerer prometheus.Registerer, refusals *reason.Counter) *overloads {
 	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubeweir_requests_refused_total",
 		Help: "Requests answered 429, by kind (see kubeweir_requests_in_flight) and reason: limit (no place is free), share (the user holds too many of them).",
@@ -124,7 +140,7 @@ func newRefused(registerer prometheus.Registerer) *prometheus.CounterVec {
 	if registerer != nil {
 		registerer.MustRegister(refused)
 	}
-	return refused
+	return &overloads{refused, refusals}
 }
 
 // overloaded is kube-apiserver's answer over its limits

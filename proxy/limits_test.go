@@ -17,7 +17,7 @@ import (
 
 func TestLimiterSharesFairly(t *testing.T) {
 	for limit, want := range map[int64]int{1: 1, 2: 1, 3: 2, 4: 3, 100: 75, 2000: 1500} {
-		l := newLimiter("short", limit, newRefused(nil))
+		l := newLimiter(limit, overload{}, overload{})
 		n := 0
 		for l.acquire("greedy", 1) {
 			n++
@@ -32,7 +32,7 @@ func TestLimiterSharesFairly(t *testing.T) {
 }
 
 func TestLimiterLeavesRoomForOneMore(t *testing.T) {
-	l := newLimiter("short", 2000, newRefused(nil))
+	l := newLimiter(2000, overload{}, overload{})
 	users := 50
 	for again := true; again; {
 		again = false
@@ -251,7 +251,7 @@ func TestImpersonatorCannotTakeAllPlaces(t *testing.T) {
 }
 
 func BenchmarkLimiter(b *testing.B) {
-	l := newLimiter("short", 2000, newRefused(nil))
+	l := newLimiter(2000, overload{}, overload{})
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {

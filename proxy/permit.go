@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/proxy/identity"
 )
 
@@ -12,7 +13,7 @@ import (
 func (g *Gateway) identify(ctx context.Context, x *exchange) *api.Response {
 	id, err := g.Authenticator.Authenticate(ctx, x.request)
 	if err != nil {
-		return x.fail(identity.StatusError(err))
+		return g.refuse(ctx, x, err, reason.NotLocal, reason.Newcomers)
 	}
 	x.sender = id
 	return nil
@@ -29,7 +30,7 @@ func (g *Gateway) impersonate(ctx context.Context, x *exchange) *api.Response {
 		x.request.Header.Set("Audit-Id", x.auditID)
 		return nil
 	}
-	resp := x.fail(identity.StatusError(err))
+	resp := g.refuse(ctx, x, err, reason.ImpersonationForbidden, reason.UserReviews)
 	if resp.Status == 400 {
 		// Upstream refuses malformed impersonation by a way of its own.
 		resp.Header.Add("X-Content-Type-Options", "nosniff")
@@ -43,11 +44,35 @@ func (g *Gateway) permit(ctx context.Context, x *exchange) *api.Response {
 	attributes := identity.AttributesOf(x.info)
 	d, err := g.Authorizer.Authorize(ctx, x.subject.User, attributes)
 	if err != nil {
-		return x.fail(identity.StatusError(err))
+		return g.refuse(ctx, x, err, reason.Forbidden, reason.UserReviews)
 	}
 	if !d.Allowed {
-		return x.fail(identity.Forbidden(x.subject.User, attributes, d.Reason))
+		return g.refuse(ctx, x, identity.Forbidden(x.subject.User, attributes, d.Reason), reason.Forbidden, reason.UserReviews)
 	}
 	x.decision = d
 	return nil
+}
+
+// refuse answers with an error of package identity, and counts it: as forbidden if it
+// is a 403, as busy if it is a 429, else as what its status stands for.
+func (g *Gateway) refuse(ctx context.Context, x *exchange, err error, forbidden, busy reason.Refusal) *api.Response {
+	resp := x.fail(identity.StatusError(err))
+	if ctx.Err() != nil {
+		return resp // nobody is there to be refused
+	}
+	switch resp.Status {
+	case 400:
+		g.refused.Count(reason.ImpersonationInvalid)
+	case 401:
+		g.refused.Count(reason.Unauthenticated)
+	case 403:
+		g.refused.Count(forbidden)
+	case 429:
+		g.refused.Count(busy)
+	case 503:
+		g.refused.Count(reason.ReviewUnavailable)
+	default:
+		g.refused.Count(reason.ReviewRefused)
+	}
+	return resp
 }

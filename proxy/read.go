@@ -96,7 +96,10 @@ func (g *Gateway) collection(ctx context.Context, x *exchange, q readQuery) (*ca
 		return c, outcome{}
 	case err == nil, errors.Is(err, cache.ErrRedefined):
 		return nil, forwardedFor(reason.Redefined)
-	case apierrors.IsTooManyRequests(err), ctx.Err() != nil:
+	case ctx.Err() != nil:
+		return nil, answeredWith(x.fail(err))
+	case apierrors.IsTooManyRequests(err):
+		g.refused.Count(reason.CacheStarting)
 		return nil, answeredWith(x.fail(err))
 	}
 	g.Logger.Debug("collection cannot be used, forwarding", "resource", q.res.String(), "error", err)
@@ -289,7 +292,7 @@ func (g *Gateway) watch(ctx context.Context, x *exchange, q readQuery) outcome {
 	// the watch to withdraw from being followed whenever it ends.
 	var registration *identity.Registration
 	registered := make(chan struct{})
-	req.Ended = func(cache.EndReason) {
+	req.Ended = func(reason.WatchEnd) {
 		<-registered
 		registration.Close()
 	}
@@ -311,9 +314,7 @@ func (g *Gateway) watch(ctx context.Context, x *exchange, q readQuery) outcome {
 	case err != nil:
 		return forwardedFor(cache.ForwardReason(err))
 	}
-	registration = g.Revocation.Register(x.subject, identity.AttributesOf(x.info), x.decision, func(identity.EndReason) {
-		open.End(cache.EndRevoked)
-	})
+	registration = g.Revocation.Register(x.subject, identity.AttributesOf(x.info), x.decision, open.End)
 	close(registered)
 	x.source = fromCache
 	warn(resp, c)

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/kubeweir/kubeweir/internal/reason"
@@ -16,7 +17,7 @@ type section struct {
 
 var sections = []section{
 	{"Process", "", []string{"build_info", "panics"}},
-	{"Requests", "", []string{"requests_", "request_", "forwarded_", "response_bytes", "long_request"}},
+	{"Requests", "", []string{"requests_", "request_", "forwarded_", "refusals", "response_bytes", "long_request"}},
 	{"Connections", "", []string{"connections", "malformed", "serving_", "response_buffer"}},
 	{"Reads from the cache", "", []string{"read_", "derived_"}},
 	{"Collections", "One is kept of each resource and encoding that is read.", []string{"cache_"}},
@@ -49,7 +50,8 @@ var particular = map[string]string{
 	"build_info.goversion":                      "",
 	"build_info.mode":                           "gateway, standalone",
 	"panics_total.place":                        "handler, body, stream, upgrade, done, connection, watch, feed, background",
-	"forwarded_reads_total.reason":              forwards(),
+	"forwarded_reads_total.reason":              labelsOf(reason.Forwards()),
+	"refusals_total.reason":                     labelsOf(reason.Refusals()),
 	"requests_in_flight.kind":                   "short, long, unidentified, resumed",
 	"requests_in_flight_limit.kind":             "short, long, unidentified, resumed",
 	"requests_refused_total.kind":               "short, long, bytes, unidentified",
@@ -65,7 +67,7 @@ var particular = map[string]string{
 	"cache_feed_restarts_total.reason":          "ended, error, expired, silent, suspect, order, too_large, decode, rewound",
 	"cache_feed_events_total.type":              "ADDED, MODIFIED, DELETED",
 	"cache_fresh_rounds_total.way":              "held, fed, listed, probed, failed, told",
-	"watches_ended_total.reason":                "timeout, client, expired, stopped, revoked, draining, failed",
+	"watches_ended_total.reason":                labelsOf(reason.WatchEnds()),
 	"authentication_requests_total.result":      "gateway, front-proxy, client-certificate, bearer-token, anonymous, unauthenticated, unavailable, error",
 	"authentication_token_reviews_total.result": "valid, invalid, error, cached, offline, limited",
 	"authorization_reviews_total.result":        "allowed, denied, error",
@@ -76,13 +78,13 @@ var particular = map[string]string{
 	"etcd_request_errors_total.reason":          "context, closed, compacted, too_large, unavailable, future, other",
 }
 
-// forwards are the reasons for which reads are forwarded.
-func forwards() string {
-	var names []string
-	for _, why := range reason.Forwards() {
-		names = append(names, why.String())
+// labelsOf are the labels of an enumeration.
+func labelsOf[T fmt.Stringer](reasons []T) string {
+	labels := make([]string, len(reasons))
+	for i, r := range reasons {
+		labels[i] = r.String()
 	}
-	return strings.Join(names, ", ")
+	return strings.Join(labels, ", ")
 }
 
 // healthy says what a good value looks like, where that is not plain.
@@ -104,7 +106,7 @@ var healthy = map[string]string{
 	"cache_history_seconds":              "up to 600 (`--history-age`); less where the budget is used up first, or nothing changes",
 	"cache_watchers_lagging":             "0, for moments more",
 	"cache_watchers_expired_total":       "hardly grows",
-	"watches_ended_total":                "timeout and client; expired hardly grows",
+	"watches_ended_total":                "timeout and client; expired and slow hardly grow",
 	"slow_watches_ended_total":           "0",
 	"upstream_requests_total":            "far fewer than kubeweir_requests_total; code 0 does not grow",
 	"upstream_gone":                      "0",

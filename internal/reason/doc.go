@@ -10,8 +10,19 @@ type Entry struct {
 	When string
 	// Client is what the client sees.
 	Client string
-	// Metric counts it, where not the one of its section does.
+	// Code is the status of a refusal.
+	Code int
+	// Metric counts it too, beside the one of its section.
 	Metric string
 	// Do is what the operator can do about it.
 	Do string
+}
+
+// all returns the values of an enumeration from first on up to end.
+func all[T ~uint8](first, end T) []T {
+	values := make([]T, 0, end-first)
+	for v := first; v < end; v++ {
+		values = append(values, v)
+	}
+	return values
 }

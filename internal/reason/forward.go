@@ -105,7 +105,7 @@ var forwardEntries = [forwards]Entry{
 	},
 	Aggregated: {
 		Label: "aggregated", When: "An APIService hands the group version to another server, or APIServices cannot be read and the kind is not built in.",
-		Do: "Name the group under the settings for aggregated groups if its server answers everybody alike; else nothing. Grant get, list and watch on apiservices.apiregistration.k8s.io.",
+		Do: "Name the group with --cache-aggregated-groups if its server answers everybody alike; else nothing. Grant get, list and watch on apiservices.apiregistration.k8s.io.",
 	},
 	Scope: {
 		Label: "scope", When: "The namespace in the path, or its absence, does not go with the resource.",
@@ -150,7 +150,7 @@ var forwardEntries = [forwards]Entry{
 	},
 	VersionGone: {
 		Label: "version-gone", When: "The exact version, or that of the continue token, is no longer held, and the list could not be revalidated.",
-		Client: "The upstream's page, or its 410 Expired.", Do: "Raise the history's bounds if clients page slowly.",
+		Client: "The upstream's page, or its 410 Expired.", Do: "Raise --history-age or --history-bytes if clients page slowly.",
 	},
 	Unproven: {
 		Label: "unproven", When: "The read asks for the most recent state and the cache could not be shown to hold it: the upstream did not answer in time, or the feed is broken.",
@@ -161,7 +161,7 @@ var forwardEntries = [forwards]Entry{
 	},
 	TooLargeToShare: {
 		Label: "too-large-to-share", When: "The answer to a most-recent read is larger than what is shared between callers; remembered for a minute.",
-		Do: "Raise the bound of collapsed answers, or let clients read with resourceVersion=0 or in session mode.",
+		Do: "Raise --collapsed-body-bytes, or let clients read with resourceVersion=0 or in session mode.",
 	},
 	NoRoomToShare: {
 		Label: "no-room-to-share", When: "The answers that are being shared take all their room (kubeweir_collapsed_bytes_limit).",
@@ -177,7 +177,7 @@ var forwardEntries = [forwards]Entry{
 	},
 	History: {
 		Label: "history", When: "A watch goes on from before the cache's history, and the upstream may still have that.",
-		Client: "The upstream's events, or its 410 Expired.", Do: "Usual just after a start. Otherwise raise the history's bounds.",
+		Client: "The upstream's events, or its 410 Expired.", Do: "Usual just after a start. Otherwise raise --history-age, --history-bytes or --history-events.",
 	},
 }
 
@@ -188,10 +188,4 @@ func (f Forward) Entry() Entry { return forwardEntries[f] }
 func (f Forward) String() string { return forwardEntries[f].Label }
 
 // Forwards are all reasons, in order.
-func Forwards() []Forward {
-	all := make([]Forward, 0, forwards-1)
-	for f := NotForwarded + 1; f < forwards; f++ {
-		all = append(all, f)
-	}
-	return all
-}
+func Forwards() []Forward { return all(NotForwarded+1, forwards) }

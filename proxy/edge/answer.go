@@ -8,6 +8,7 @@ import (
 	"io"
 
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/reason"
 )
 
 var (
@@ -23,18 +24,18 @@ func (s *Server) call(ctx context.Context, r *api.Request) (resp *api.Response) 
 	defer func() {
 		if e := recover(); e != nil {
 			s.panics.Recovered("handler", e)
-			resp = internalError(errPanicked)
+			resp = s.internalError(errPanicked)
 		}
 	}()
 	if resp = s.o.Handler.Serve(ctx, r); resp == nil {
 		s.log.Error("the handler gave no response", "method", r.Method, "path", r.Path)
-		return internalError(errNoResponse)
+		return s.internalError(errNoResponse)
 	}
 	if resp.Status < 200 || resp.Status > 999 {
 		if resp.Upgrade == nil {
 			s.log.Error("the handler gave an impossible status", "method", r.Method, "path", r.Path, "status", resp.Status)
 			s.done(resp, 0, errNoResponse)
-			return internalError(errNoResponse)
+			return s.internalError(errNoResponse)
 		}
 	}
 	return resp
@@ -86,12 +87,20 @@ func (s *Server) stopStream(stream api.Stream) {
 }
 
 // internalError is a 500 with a Status in JSON, in the form of kube-apiserver.
-func internalError(err error) *api.Response {
+func (s *Server) internalError(err error) *api.Response {
+	why := reason.NoResponse
+	if errors.Is(err, errPanicked) {
+		why = reason.Panicked
+	}
+	s.metrics.refusals.Count(why)
 	return status(500, "InternalError", fmt.Sprintf("Internal error occurred: %v", err))
 }
 
-// badRequest is a 400 in that form.
-func badRequest(err error) *api.Response { return status(400, "BadRequest", err.Error()) }
+// badRequest is a 400 in that form, for an upgrade that comes too early.
+func (s *Server) badRequest(err error) *api.Response {
+	s.metrics.refusals.Count(reason.EarlyUpgrade)
+	return status(400, "BadRequest", err.Error())
+}
 
 func status(code int, reason, message string) *api.Response {
 	quoted, _ := json.Marshal(message)

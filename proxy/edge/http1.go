@@ -11,6 +11,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/reason"
 )
 
 // verdict says what becomes of a connection after a request.
@@ -186,9 +187,23 @@ func isSmallBuffer(err error) bool {
 func (c *conn) refuse(status int) {
 	code := strconv.Itoa(status)
 	c.srv.metrics.malformed.WithLabelValues(code).Inc()
+	c.srv.metrics.refusals.Count(refusalOf(status))
 	text := code + " " + fasthttp.StatusMessage(status)
 	_, _ = io.WriteString(&c.out, "HTTP/1.1 "+text+
 		"\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n"+text)
+}
+
+// refusalOf is the reason behind a status that readRequest refuses with.
+func refusalOf(status int) reason.Refusal {
+	switch status {
+	case 417:
+		return reason.Expectation
+	case 431:
+		return reason.HeaderTooLarge
+	case 505:
+		return reason.ProtocolVersion
+	}
+	return reason.Malformed
 }
 
 // respond writes a response with a Body, a BodyTo or neither. keep says whether
@@ -266,7 +281,7 @@ func (c *conn) writeBodyTo(x *exchange, resp *api.Response, f framing) (written 
 	switch {
 	case err == nil:
 	case !w.sent:
-		failed := internalError(errBodyFailed)
+		failed := c.srv.internalError(errBodyFailed)
 		_, _ = c.writeBytes(x, failed, framing{length: int64(len(failed.Body)), close: true}, failed.Body)
 		return 0, err
 	case x.http10 && !w.known:

@@ -103,7 +103,7 @@ func (c *conn) serveStream(w http.ResponseWriter, hr *http.Request) {
 	if resp.Upgrade != nil {
 		c.srv.log.Error("the handler upgrades an HTTP/2 request", "method", r.Method, "path", r.Path)
 		c.srv.done(resp, 0, errNoUpgrade)
-		resp = internalError(errNoUpgrade)
+		resp = c.srv.internalError(errNoUpgrade)
 	}
 	if resp.Stream != nil {
 		c.serveStream2(hr, sw, resp)
@@ -179,7 +179,7 @@ func (c *conn) respondHTTP2(hr *http.Request, sw *streamWriter, resp *api.Respon
 		err = w.finish()
 	}
 	if err != nil && !w.sent && w.known {
-		failed := internalError(errBodyFailed)
+		failed := c.srv.internalError(errBodyFailed)
 		sw.clearHeader()
 		c.writeHead2(sw, failed.Status, failed.Header, int64(len(failed.Body)), false)
 		_, _ = sw.Write(failed.Body)

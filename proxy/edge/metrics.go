@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/reason"
 )
 
 // metrics of one Server. Requests are counted by the handler, which knows what
@@ -17,10 +18,12 @@ type metrics struct {
 	malformed    *prometheus.CounterVec // by code
 	certificates *prometheus.CounterVec // by result
 	slow         prometheus.Counter
+	refusals     *reason.Counter
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
 	m := &metrics{
+		refusals: reason.NewCounter(r),
 		connections: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "kubeweir_connections",
 			Help: "Open client connections by listener (secure, sidecar) and protocol (handshake, http/1.1, h2).",

@@ -47,14 +47,14 @@ func (c *conn) upgrade(x *exchange, resp *api.Response) verdict {
 	x.ctx.stopWatching()
 	if x.req.Upgrade == "" {
 		c.srv.log.Error("the handler upgrades a request that does not ask for it", "method", x.req.Method, "path", x.req.Path)
-		_, _, _ = c.respond(x, internalError(errNoUpgrade))
+		_, _, _ = c.respond(x, c.srv.internalError(errNoUpgrade))
 		return x.finish(resp, 0, false, errNoUpgrade)
 	}
 	if x.req.Body != nil && x.body.remaining() != 0 {
 		// Whoever passes the body on would read the connection beside the Upgrade.
 		x.body.seal()
 		x.keepAlive = false
-		n, _, _ := c.respond(x, badRequest(errEarly))
+		n, _, _ := c.respond(x, c.srv.badRequest(errEarly))
 		return x.finish(resp, n, false, errEarly)
 	}
 	c.out.begin()

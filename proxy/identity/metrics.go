@@ -4,6 +4,8 @@ import (
 	"errors"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubeweir/kubeweir/internal/reason"
 )
 
 // register registers c with reg, if there is one, and returns it.
@@ -116,7 +118,7 @@ func newAuthorizationMetrics(reg prometheus.Registerer, size func() int, most in
 
 type watchesMetrics struct {
 	rechecks map[recheckResult]prometheus.Counter
-	ended    map[EndReason]prometheus.Counter
+	ended    map[reason.WatchEnd]prometheus.Counter
 }
 
 func newWatchesMetrics(reg prometheus.Registerer, open, bytes func() int) *watchesMetrics {
@@ -136,12 +138,12 @@ func newWatchesMetrics(reg prometheus.Registerer, open, bytes func() int) *watch
 		Name: "kubeweir_authorization_watch_bytes",
 		Help: "Bytes of the attributes, selectors for the most part, that open watches are allowed by; equal ones of one user count once.",
 	}, func() float64 { return float64(bytes()) }))
-	m := &watchesMetrics{rechecks: make(map[recheckResult]prometheus.Counter), ended: make(map[EndReason]prometheus.Counter)}
+	m := &watchesMetrics{rechecks: make(map[recheckResult]prometheus.Counter), ended: make(map[reason.WatchEnd]prometheus.Counter)}
 	for _, r := range []recheckResult{recheckGood, recheckBad, recheckUnknown} {
 		m.rechecks[r] = rechecks.WithLabelValues(string(r))
 	}
-	for _, r := range []EndReason{PermissionRevoked, CredentialInvalid, Unconfirmed} {
-		m.ended[r] = ended.WithLabelValues(string(r))
+	for _, r := range []reason.WatchEnd{reason.PermissionRevoked, reason.CredentialInvalid, reason.Unconfirmed} {
+		m.ended[r] = ended.WithLabelValues(r.String())
 	}
 	return m
 }

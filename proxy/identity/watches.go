@@ -10,21 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kubeweir/kubeweir/internal/contain"
-)
-
-// EndReason says why an open watch was ended. It is a metric's label.
-type EndReason string
-
-// The reasons.
-const (
-	// PermissionRevoked: the upstream does not allow the watch any more, or the
-	// impersonation behind it.
-	PermissionRevoked EndReason = "permission-revoked"
-	// CredentialInvalid: the token or certificate is not good any more, or stands
-	// for somebody else.
-	CredentialInvalid EndReason = "credential-invalid"
-	// Unconfirmed: the upstream could not be asked for too long.
-	Unconfirmed EndReason = "unconfirmed"
+	"github.com/kubeweir/kubeweir/internal/reason"
 )
 
 // WatchesOptions say how closely open watches are followed. Zero values stand
@@ -111,7 +97,7 @@ type grant struct {
 type Registration struct {
 	watches *Watches
 	grants  []*grant
-	end     func(EndReason)
+	end     func(reason.WatchEnd)
 	once    sync.Once
 }
 
@@ -142,7 +128,7 @@ func (w *Watches) bytes() int {
 // after Close returned unless it was under way. It must not block.
 //
 // A watch of the gateway's own identity is not followed.
-func (w *Watches) Register(s *Subject, attributes Attributes, d Decision, end func(EndReason)) *Registration {
+func (w *Watches) Register(s *Subject, attributes Attributes, d Decision, end func(reason.WatchEnd)) *Registration {
 	r := &Registration{watches: w, end: end}
 	if s.Identity.Source == Gateway {
 		return r
@@ -346,29 +332,29 @@ const (
 	recheckUnknown recheckResult = "unknown"
 )
 
-func (w *Watches) reviewOne(ctx context.Context, g *grant) (recheckResult, EndReason) {
+func (w *Watches) reviewOne(ctx context.Context, g *grant) (recheckResult, reason.WatchEnd) {
 	if g.identity != nil {
 		err := w.opts.Authenticator.Revalidate(ctx, g.identity)
 		switch {
 		case err == nil:
-			return recheckGood, ""
+			return recheckGood, reason.NotEnded
 		case errors.Is(err, ErrUnauthenticated):
-			return recheckBad, CredentialInvalid
+			return recheckBad, reason.CredentialInvalid
 		}
-		return recheckUnknown, Unconfirmed
+		return recheckUnknown, reason.Unconfirmed
 	}
 	d, err := w.opts.Authorizer.Authorize(ctx, g.user, g.attributes)
 	switch {
 	case err != nil:
-		return recheckUnknown, Unconfirmed
+		return recheckUnknown, reason.Unconfirmed
 	case d.Allowed:
-		return recheckGood, ""
+		return recheckGood, reason.NotEnded
 	}
-	return recheckBad, PermissionRevoked
+	return recheckBad, reason.PermissionRevoked
 }
 
 // conclude acts on the outcome of a review.
-func (w *Watches) conclude(g *grant, result recheckResult, reason EndReason) {
+func (w *Watches) conclude(g *grant, result recheckResult, why reason.WatchEnd) {
 	w.metrics.rechecks[result].Inc()
 	now := time.Now()
 	var lost []*Registration
@@ -390,8 +376,8 @@ func (w *Watches) conclude(g *grant, result recheckResult, reason EndReason) {
 
 	for _, r := range lost {
 		r.once.Do(func() {
-			w.metrics.ended[reason].Inc()
-			r.end(reason)
+			w.metrics.ended[why].Inc()
+			r.end(why)
 		})
 		r.Close()
 	}

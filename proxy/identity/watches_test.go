@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/reason"
 )
 
 var watchPods = Attributes{ResourceRequest: true, Verb: "watch", APIVersion: "v1", Resource: "pods"}
@@ -57,19 +58,19 @@ type openWatch struct {
 	opened       time.Time
 
 	mu     sync.Mutex
-	reason EndReason
+	reason reason.WatchEnd
 	after  time.Duration
 	ends   int
 }
 
-func (o *openWatch) end(reason EndReason) {
+func (o *openWatch) end(reason reason.WatchEnd) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.reason, o.after = reason, time.Since(o.opened)
 	o.ends++
 }
 
-func (o *openWatch) state() (EndReason, time.Duration) {
+func (o *openWatch) state() (reason.WatchEnd, time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.reason, o.after
@@ -90,7 +91,7 @@ func (b *watchBed) open(s *Subject, attributes Attributes) *openWatch {
 	return o
 }
 
-func (b *watchBed) expect(o *openWatch, reason EndReason) {
+func (b *watchBed) expect(o *openWatch, reason reason.WatchEnd) {
 	b.t.Helper()
 	synctest.Wait()
 	if got, after := o.state(); got != reason {
@@ -124,10 +125,10 @@ func TestRevocationEndsWatches(t *testing.T) {
 		b.access.set(only("bob"))
 		b.a.Invalidate()
 		time.Sleep(2 * time.Second)
-		b.expect(a1, PermissionRevoked)
-		b.expect(a2, PermissionRevoked)
-		b.expect(b1, "")
-		b.expect(closed, "")
+		b.expect(a1, reason.PermissionRevoked)
+		b.expect(a2, reason.PermissionRevoked)
+		b.expect(b1, reason.NotEnded)
+		b.expect(closed, reason.NotEnded)
 		// alice once, bob once and once more when the upstream must have settled.
 		if n := b.access.count() - before; n != 3 {
 			b.t.Errorf("%d reviews, want 3", n)
@@ -153,7 +154,7 @@ func TestRevocationSeenLate(t *testing.T) {
 		time.Sleep(900 * time.Millisecond)
 		b.access.set(nothing)
 		time.Sleep(1100 * time.Millisecond)
-		b.expect(o, PermissionRevoked)
+		b.expect(o, reason.PermissionRevoked)
 	})
 }
 
@@ -175,8 +176,8 @@ func TestConstantChanges(t *testing.T) {
 		}
 		b.access.set(only("bob"))
 		churn(2 * time.Second)
-		b.expect(alice, PermissionRevoked)
-		b.expect(bob, "")
+		b.expect(alice, reason.PermissionRevoked)
+		b.expect(bob, reason.NotEnded)
 		bob.registration.Close()
 	})
 }
@@ -196,7 +197,7 @@ func TestRegisteredDuringChange(t *testing.T) {
 		o := &openWatch{opened: time.Now()}
 		o.registration = b.watches.Register(s, watchPods, d, o.end)
 		time.Sleep(2 * time.Second)
-		b.expect(o, PermissionRevoked)
+		b.expect(o, reason.PermissionRevoked)
 	})
 }
 
@@ -206,13 +207,13 @@ func TestPeriodicRecheck(t *testing.T) {
 	inWatchBed(t, WatchesOptions{RecheckPeriod: 30 * time.Second}, func(b *watchBed) {
 		o := b.open(b.subject(named("alice")), watchPods)
 		time.Sleep(5 * time.Minute)
-		b.expect(o, "")
+		b.expect(o, reason.NotEnded)
 		if n := b.access.count(); n < 8 || n > 12 {
 			b.t.Errorf("%d reviews in 5 min", n)
 		}
 		b.access.set(nothing)
 		time.Sleep(31 * time.Second)
-		b.expect(o, PermissionRevoked)
+		b.expect(o, reason.PermissionRevoked)
 	})
 }
 
@@ -230,8 +231,8 @@ func TestRevokedImpersonation(t *testing.T) {
 		})
 		b.a.Invalidate()
 		time.Sleep(2 * time.Second)
-		b.expect(o, PermissionRevoked)
-		b.expect(other, "")
+		b.expect(o, reason.PermissionRevoked)
+		b.expect(other, reason.NotEnded)
 		other.registration.Close()
 	})
 }
@@ -240,19 +241,19 @@ func TestTokenOfAnOpenWatch(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		change func(*watchBed)
-		ends   EndReason
+		ends   reason.WatchEnd
 	}{
-		{"still valid", func(*watchBed) {}, ""},
-		{"revoked", func(b *watchBed) { b.tokens.drop(janeToken) }, CredentialInvalid},
-		{"of another user", func(b *watchBed) { b.tokens.set(janeToken, authenticationv1.UserInfo{Username: "bob"}) }, CredentialInvalid},
+		{"still valid", func(*watchBed) {}, reason.NotEnded},
+		{"revoked", func(b *watchBed) { b.tokens.drop(janeToken) }, reason.CredentialInvalid},
+		{"of another user", func(b *watchBed) { b.tokens.set(janeToken, authenticationv1.UserInfo{Username: "bob"}) }, reason.CredentialInvalid},
 		{"other groups", func(b *watchBed) {
 			b.tokens.set(janeToken, authenticationv1.UserInfo{Username: "jane", Groups: []string{"other"}})
-		}, CredentialInvalid},
+		}, reason.CredentialInvalid},
 		{"groups in another order, other extra", func(b *watchBed) {
 			b.tokens.set(janeToken, authenticationv1.UserInfo{Username: "jane", Groups: []string{"devs", "system:authenticated", "devs"},
 				Extra: map[string]authenticationv1.ExtraValue{"at": {"now"}}})
-		}, ""},
-		{"upstream down", func(b *watchBed) { b.tokens.fail(errDown) }, ""},
+		}, reason.NotEnded},
+		{"upstream down", func(b *watchBed) { b.tokens.fail(errDown) }, reason.NotEnded},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			inWatchBed(t, WatchesOptions{}, func(b *watchBed) {
@@ -283,16 +284,16 @@ func TestUnconfirmedWatches(t *testing.T) {
 		lasting := b.open(b.subject(named("bob")), watchPods)
 		b.access.fail(errDown)
 		time.Sleep(5 * time.Minute) // one minute till the first failure, four of failures
-		b.expect(o, "")
+		b.expect(o, reason.NotEnded)
 		b.access.fail(nil)
 		time.Sleep(2 * time.Second)
 		b.access.fail(errDown)
 		time.Sleep(5 * time.Minute)
-		b.expect(o, "") // the grace began anew
+		b.expect(o, reason.NotEnded) // the grace began anew
 		lasting.registration.Close()
 		time.Sleep(2 * time.Minute)
-		b.expect(o, Unconfirmed)
-		b.expect(lasting, "")
+		b.expect(o, reason.Unconfirmed)
+		b.expect(lasting, reason.NotEnded)
 	})
 }
 
@@ -309,7 +310,7 @@ func TestHangingUpstream(t *testing.T) {
 		b.access.mu.Unlock()
 		time.Sleep(3 * time.Minute)
 		for _, o := range watches {
-			b.expect(o, Unconfirmed)
+			b.expect(o, reason.Unconfirmed)
 		}
 	})
 }
@@ -325,7 +326,7 @@ func TestWatchesOfTheGateway(t *testing.T) {
 		b.access.set(nothing)
 		b.a.Invalidate()
 		time.Sleep(time.Hour)
-		b.expect(o, "")
+		b.expect(o, reason.NotEnded)
 		o.registration.Close()
 		if n := b.access.count(); n != 0 {
 			b.t.Errorf("%d reviews", n)
@@ -358,10 +359,10 @@ func TestManyWatches(t *testing.T) {
 		b.a.Invalidate()
 		time.Sleep(2 * time.Second)
 		for _, o := range gone {
-			b.expect(o, PermissionRevoked)
+			b.expect(o, reason.PermissionRevoked)
 		}
 		for _, o := range stay {
-			b.expect(o, "")
+			b.expect(o, reason.NotEnded)
 			o.registration.Close()
 		}
 		if n := b.access.count() - before; n != 100+50 {
@@ -410,13 +411,13 @@ func TestManyGrantsOfOneUser(t *testing.T) {
 		time.Sleep(55 * time.Second) // the periodic reviews, 19 s of them, have begun
 		for range 20 {
 			time.Sleep(time.Second)
-			b.expect(bob, "")
+			b.expect(bob, reason.NotEnded)
 		}
 		b.access.set(only("hog"))
 		revoked := time.Now()
 		b.a.Invalidate()
 		time.Sleep(time.Second)
-		b.expect(bob, PermissionRevoked)
+		b.expect(bob, reason.PermissionRevoked)
 		if _, after := bob.state(); after > revoked.Sub(bob.opened)+time.Second {
 			b.t.Errorf("revoked after %v", after)
 		}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/reason"
 )
 
 func (x *exchange) resource() schema.GroupResource {
@@ -26,13 +27,14 @@ func (x *exchange) refuse(err error) *api.Response {
 	x.end()
 	var malformed *headerError
 	var status apierrors.APIStatus
+	why := reason.RequestInvalid
 	switch {
 	case errors.As(err, &malformed):
 		err = apierrors.NewBadRequest(err.Error())
 	case !errors.As(err, &status):
-		err = apierrors.NewForbidden(x.resource(), x.info.Name, err)
+		why, err = reason.NotSent, apierrors.NewForbidden(x.resource(), x.info.Name, err)
 	}
-	return x.status(err)
+	return x.refused(why, err)
 }
 
 // failed answers a request that the upstream did not.
@@ -45,25 +47,25 @@ func (x *exchange) failed(err error) *api.Response {
 	var status apierrors.APIStatus
 	switch {
 	case errors.As(err, &status):
-		return x.status(err)
+		return x.refused(reason.RequestInvalid, err)
 	case errors.Is(x.upload.err(), os.ErrDeadlineExceeded):
-		return x.status(apierrors.NewTimeoutError("the request's body did not come in time", 0))
+		return x.refused(reason.BodyTimeout, apierrors.NewTimeoutError("the request's body did not come in time", 0))
 	case x.upload.err() != nil:
-		return x.status(apierrors.NewBadRequest("the request's body could not be read"))
+		return x.refused(reason.BodyBroken, apierrors.NewBadRequest("the request's body could not be read"))
 	case errors.Is(err, errHeadTimeout):
-		return x.status(apierrors.NewTimeoutError("the upstream API server did not answer in time"+x.outcome(), 0))
+		return x.refused(reason.UpstreamTimeout, apierrors.NewTimeoutError("the upstream API server did not answer in time"+x.outcome(), 0))
 	case errors.Is(err, errSilent) && x.outcome() != "":
-		return x.status(apierrors.NewTimeoutError(errSilent.Error()+x.outcome(), 0))
+		return x.refused(reason.UpstreamSilent, apierrors.NewTimeoutError(errSilent.Error()+x.outcome(), 0))
 	case errors.Is(err, errSilent):
-		return x.status(comeBack(errSilent.Error()))
+		return x.refused(reason.UpstreamSilent, comeBack(errSilent.Error()))
 	case errors.Is(err, errClosed):
-		return x.status(api.NewServiceUnavailable("the gateway is shutting down" + x.outcome()))
+		return x.refused(reason.ShuttingDown, api.NewServiceUnavailable("the gateway is shutting down"+x.outcome()))
 	}
 	x.c.logFailure(err, x.r)
 	if x.sent.Load() {
-		return x.status(api.NewServiceUnavailable("the connection to the upstream API server broke before it answered" + x.outcome()))
+		return x.refused(reason.UpstreamBroke, api.NewServiceUnavailable("the connection to the upstream API server broke before it answered"+x.outcome()))
 	}
-	return x.status(comeBack("the upstream API server cannot be reached: " + reason(err)))
+	return x.refused(reason.UpstreamUnreachable, comeBack("the upstream API server cannot be reached: "+cause(err)))
 }
 
 // comeBack is the 503 for a request that may be sent again, with Retry-After.
@@ -81,14 +83,16 @@ func (x *exchange) outcome() string {
 	return "; it is not known whether the request was applied"
 }
 
-func (x *exchange) status(err error) *api.Response {
+// refused counts and words a refusal.
+func (x *exchange) refused(why reason.Refusal, err error) *api.Response {
+	x.c.metrics.refusals.Count(why)
 	pretty := x.info.Pretty(x.r.Header.Get("User-Agent"))
 	return api.StatusResponse(err, api.NegotiateStatus(x.r.Header.Get("Accept"), pretty))
 }
 
-// reason says why a connection failed, without the addresses and file names that
+// cause says why a connection failed, without the addresses and file names that
 // the error itself would tell to anybody.
-func reason(err error) string {
+func cause(err error) string {
 	var certificate *tls.CertificateVerificationError
 	var name *net.DNSError
 	var timeout net.Error
@@ -123,9 +127,9 @@ func (c *Client) logFailure(err error, r *api.Request) {
 // broken is the answer to a response that broke off before any of it was passed on.
 func (x *exchange) broken() *api.Response {
 	if safe(x.r.Method) {
-		return x.status(comeBack("the response of the upstream API server broke off"))
+		return x.refused(reason.UpstreamBroke, comeBack("the response of the upstream API server broke off"))
 	}
 	err := api.NewServiceUnavailable("the response of the upstream API server broke off; the request was answered with " + x.resp.Status)
 	err.ErrStatus.Details = &metav1.StatusDetails{Group: x.info.APIGroup, Kind: x.info.Resource, Name: x.info.Name}
-	return x.status(err)
+	return x.refused(reason.UpstreamBroke, err)
 }

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/proxy/upstream/wire"
 )
 
@@ -43,7 +44,7 @@ func (x *exchange) refusedIdentity(out *api.Response, body io.Reader) *api.Respo
 			"that lacks the right to impersonate (`kubeweir rbac` prints what it needs), or is not good any more",
 			"status", x.resp.Status, "answer", string(content))
 	}
-	return x.status(comeBack("the gateway cannot ask the upstream in your name at present"))
+	return x.refused(reason.GatewayIdentityRefused, comeBack("the gateway cannot ask the upstream in your name at present"))
 }
 
 // aboutGateway reports whether a refusal is kube-apiserver's of the impersonation, or

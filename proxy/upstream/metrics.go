@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/reason"
 )
 
 // purpose says what a request to the upstream is for.
@@ -41,10 +42,12 @@ type metrics struct {
 	upgrades  prometheus.Gauge
 	streams   prometheus.Gauge
 	reloads   *prometheus.CounterVec
+	refusals  *reason.Counter
 }
 
 func newMetrics(reg prometheus.Registerer, contacts *contacts, life *life, rights *rights) (*metrics, error) {
 	m := &metrics{
+		refusals: reason.NewCounter(reg),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubeweir_upstream_requests_total",
 			Help: "Requests to the upstream by purpose, method and status code; code is 0 without an answer.",

@@ -1,0 +1,136 @@
+package cache_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/table"
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/reason"
+)
+
+// garbageSource sends, once it is told to, what is no object.
+type garbageSource struct {
+	cachetest.ReferenceSource
+	on atomic.Bool
+}
+
+func (s *garbageSource) Watch(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.WatchOptions, handle func(cache.Event) error) error {
+	return s.ReferenceSource.Watch(ctx, res, enc, opts, func(ev cache.Event) error {
+		if s.on.Load() {
+			ev.Object = []byte("garbage")
+		}
+		return handle(ev)
+	})
+}
+
+// watchEndCase is a watch that ends.
+type watchEndCase struct {
+	why   reason.WatchEnd
+	query string
+	rep   api.Representation
+	end   func(b *watchBench, w *openWatch)
+	want  string // the last that the client gets
+}
+
+const fromNow = "resourceVersion=100&timeoutSeconds=600"
+
+var watchEndCases = []watchEndCase{
+	{why: reason.WatchTimeout, query: "resourceVersion=100&timeoutSeconds=5", want: "$",
+		end: func(*watchBench, *openWatch) { time.Sleep(6 * time.Second) }},
+	{why: reason.WatchClient, query: fromNow, end: func(*watchBench, *openWatch) {}},
+	{why: reason.WatchClient, query: fromNow, want: "$", end: func(b *watchBench, w *openWatch) {
+		w.fail = errors.New("broken pipe")
+		b.pod("default/a")
+	}},
+	{why: reason.WatchExpired, query: "resourceVersion=50", want: "ERROR 410 Expired $", end: func(*watchBench, *openWatch) {}},
+	{why: reason.WatchSlow, query: fromNow, want: "ERROR 410 Expired $", end: func(b *watchBench, w *openWatch) {
+		w.blocked = make(chan struct{})
+		for i := range 500 {
+			b.pod(fmt.Sprintf("default/p%d", i))
+		}
+		close(w.blocked)
+	}},
+	{why: reason.WatchRewound, query: fromNow, want: "ERROR 410 Expired $", end: func(b *watchBench, _ *openWatch) {
+		backup := b.source.Backup()
+		b.pod("default/a")
+		b.source.Rewind(backup)
+		time.Sleep(time.Minute)
+	}},
+	{why: reason.WatchRedefined, query: fromNow, want: "$", end: func(b *watchBench, _ *openWatch) {
+		b.manager.Drop(cachetest.Pods, errors.New("the definition changed"))
+	}},
+	{why: reason.WatchFeedLost, query: fromNow, want: "$", end: func(b *watchBench, _ *openWatch) {
+		b.garbage.on.Store(true)
+		b.pod("default/a")
+		time.Sleep(time.Minute)
+	}},
+	{why: reason.WatchStopped, query: fromNow, want: "$", end: func(b *watchBench, _ *openWatch) { b.manager.Close() }},
+	{why: reason.PermissionRevoked, query: fromNow, want: "$", end: func(_ *watchBench, w *openWatch) { w.watch.End(reason.PermissionRevoked) }},
+	{why: reason.CredentialInvalid, query: fromNow, want: "$", end: func(_ *watchBench, w *openWatch) { w.watch.End(reason.CredentialInvalid) }},
+	{why: reason.Unconfirmed, query: fromNow, want: "$", end: func(_ *watchBench, w *openWatch) { w.watch.End(reason.Unconfirmed) }},
+	{why: reason.WatchDraining, query: fromNow + "&allowWatchBookmarks=true", want: "BOOKMARK @100 $",
+		end: func(b *watchBench, _ *openWatch) { b.watches.Drain(b.t.Context(), 0) }},
+	{why: reason.WatchFailed, query: fromNow, rep: tables, want: "ERROR 500 InternalError $", end: func(b *watchBench, _ *openWatch) {
+		b.printer.broken.Store(true)
+		b.pod("default/a")
+	}},
+}
+
+// TestWatchEnds has a watch for each reason to end: what its client gets last, and that
+// it is counted.
+func TestWatchEnds(t *testing.T) {
+	covered := make(map[reason.WatchEnd]bool)
+	for _, c := range watchEndCases {
+		covered[c.why] = true
+		t.Run(c.why.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testWatchEnd(t, &c) })
+		})
+	}
+	for _, why := range reason.WatchEnds() {
+		if !covered[why] {
+			t.Errorf("no watch ends for %q", why)
+		}
+	}
+}
+
+func testWatchEnd(t *testing.T, c *watchEndCase) {
+	res, printer := cachetest.PodResource(), &countingPrinter{Printer: table.NewDefaultPrinter()}
+	res.Printer = printer
+	b := &watchBench{t: t, source: cachetest.New(res), printer: printer}
+	b.garbage = &garbageSource{ReferenceSource: cachetest.ReferenceSource{Source: b.source}}
+	b.start(res, b.garbage, cache.Limits{HistoryEvents: 10})
+	w := b.watch(c.query, c.rep)
+	synctest.Wait()
+	c.end(b, w)
+	lines := w.lines(t)
+	if c.want != "" && !strings.HasSuffix(strings.Join(lines, " "), c.want) {
+		t.Errorf("the client got %v, want %s", lines, c.want)
+	}
+	w.stop()
+	if !slices.Equal(w.ended, []reason.WatchEnd{c.why}) {
+		t.Errorf("ended: %v", w.ended)
+	}
+	expected := "# HELP kubeweir_watches_ended_total Client watches served from the cache that ended, by reason (docs/reasons.md).\n# TYPE kubeweir_watches_ended_total counter\n"
+	for _, why := range reason.WatchEnds() {
+		n := 0
+		if why == c.why {
+			n = 1
+		}
+		expected += fmt.Sprintf("kubeweir_watches_ended_total{reason=%q} %d\n", why.String(), n)
+	}
+	if err := testutil.GatherAndCompare(b.metrics, strings.NewReader(expected), "kubeweir_watches_ended_total"); err != nil {
+		t.Error(err)
+	}
+}
