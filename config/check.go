@@ -9,6 +9,9 @@ func Modes() []string { return []string{"gateway", "standalone"} }
 type Checked struct {
 	Mode   string // the command that the file was read for
 	Errors []error
+	// Unsure tells that the mode was chosen though the file has fields that it does not
+	// know.
+	Unsure bool
 }
 
 // CheckFile says what is wrong with a configuration file: everything, each with its
@@ -32,9 +35,10 @@ func CheckFile(name, mode string, elsewhere bool) (Checked, error) {
 			return Checked{}, err
 		}
 		if i == 0 || file.unknown < leastUnknown {
-			best, leastUnknown = Checked{mode, checkRead(file, p, elsewhere)}, file.unknown
+			best, leastUnknown = Checked{Mode: mode, Errors: checkRead(file, p, elsewhere)}, file.unknown
 		}
 	}
+	best.Unsure = mode == "" && leastUnknown > 0
 	return best, nil
 }
 
@@ -50,11 +54,17 @@ func programOf(mode string) (*program, error) {
 
 // checkRead checks what a file was read into.
 func checkRead(file *fileReader, p *program, elsewhere bool) []error {
-	if len(file.errs) > 0 {
-		return file.errs // what was not read would be missed now
-	}
 	o := newOrigins(p)
 	o.file, o.elsewhere, o.alone = file, elsewhere, true
-	p.check(o)
+	if len(file.errs) == 0 {
+		p.check(o)
+		return o.errs
+	}
+	// What was not read has its default, which is within its bounds; but what belongs to
+	// it would be missed by the other checks.
+	o.errs = file.errs
+	for _, s := range p.settings() {
+		s.check(o)
+	}
 	return o.errs
 }

@@ -89,11 +89,12 @@ func TestCheckFile(t *testing.T) {
 		{"told", "kubeconfig: x\nlistn: x\n", "standalone", "standalone", []string{
 			`FILE:1: "kubeconfig" is not a field of the file; there are adminListen, admission, advertiseAddress, audit, authentication, dataDir, etcd, eventTTL, limits, listen, log, profiling, services, shutdown, timeouts, tls`,
 			`FILE:2: "listn" is not a field of the file; did you mean "listen"?`}},
-		{"many", "listen: 8443\nlimits:\n  maxWatchs: 1\n  historyAge: soon\nlog: loud\n", "", "gateway", []string{
+		{"many", "listen: 8443\nlimits:\n  maxWatchs: 1\n  historyAge: soon\n  historyBytes: 1\nlog: loud\n", "", "gateway", []string{
 			`FILE:1: listen must be a string, not the unquoted 8443; put it in quotes`,
 			`FILE:3: "maxWatchs" is not a field of limits; did you mean "maxWatches"?`,
 			`FILE:4: limits.historyAge must be a duration such as "30s" or "10m", not "soon"`,
-			`FILE:5: log must be a group of fields, not "loud"`,
+			`FILE:6: log must be a group of fields, not "loud"`,
+			`FILE:5: limits.historyBytes must be at least 1Mi, not 1`,
 		}},
 		{"rules", "consistency:\n  rules:\n  - mode: session\n  - users: [\"\"]\n    mode: strict\n", "", "gateway", []string{
 			"FILE:3: consistency.rules[0] matches every read; set consistency.default instead, or add users, groups, userAgents or resources",
@@ -108,6 +109,9 @@ func TestCheckFile(t *testing.T) {
 			checked, err := CheckFile(file, test.mode, false)
 			if err != nil || checked.Mode != test.wantMode {
 				t.Errorf("mode %s, %v", checked.Mode, err)
+			}
+			if unsure := test.mode == "" && strings.Contains(strings.Join(test.want, ""), "is not a field"); checked.Unsure != unsure {
+				t.Errorf("unsure: %v", checked.Unsure)
 			}
 			var got []string
 			for _, err := range checked.Errors {

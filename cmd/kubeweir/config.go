@@ -110,7 +110,7 @@ func checkConfig(c *cobra.Command, file, mode string, skipFiles bool) error {
 	for _, problem := range checked.Errors {
 		fmt.Fprintln(c.ErrOrStderr(), problem)
 	}
-	if mode == "" {
+	if checked.Unsure {
 		fmt.Fprintf(c.ErrOrStderr(), "%s was read as the configuration of kubeweir %s; --mode says otherwise\n", file, checked.Mode)
 	}
 	return errTold
