@@ -88,8 +88,8 @@ func RepoRoot() (string, error) {
 	}
 }
 
-// buildGateway builds cmd/kubeweir into .cache/bin and returns its path. go build itself decides what is stale.
-func buildGateway(ctx context.Context) (string, error) {
+// BuildGateway builds cmd/kubeweir into .cache/bin and returns its path. go build itself decides what is stale.
+func BuildGateway(ctx context.Context) (string, error) {
 	root, err := RepoRoot()
 	if err != nil {
 		return "", err

@@ -58,7 +58,7 @@ func StartGatewayWith(ctx context.Context, c *Cluster, opts GatewayOptions) (*Ga
 	g := &Gateway{cluster: c, path: opts.Path, extraArgs: opts.ExtraArgs}
 	var err error
 	if g.path == "" {
-		if g.path, err = buildGateway(ctx); err != nil {
+		if g.path, err = BuildGateway(ctx); err != nil {
 			return nil, err
 		}
 	}

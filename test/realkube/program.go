@@ -15,7 +15,7 @@ type Program struct {
 func StartProgram(ctx context.Context, path, logFile string, args ...string) (*Program, error) {
 	var err error
 	if path == "" {
-		if path, err = buildGateway(ctx); err != nil {
+		if path, err = BuildGateway(ctx); err != nil {
 			return nil, err
 		}
 	}

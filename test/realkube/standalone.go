@@ -42,7 +42,7 @@ func StartStandalone(ctx context.Context, opts StandaloneOptions) (*Standalone, 
 	s := &Standalone{opts: opts}
 	var err error
 	if s.opts.Path == "" {
-		if s.opts.Path, err = buildGateway(ctx); err != nil {
+		if s.opts.Path, err = BuildGateway(ctx); err != nil {
 			return nil, err
 		}
 	}

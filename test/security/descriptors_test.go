@@ -15,12 +15,8 @@ import (
 // Where few files may be open, clients that keep their connections leave enough for the admin listener, for what is
 // forwarded and for the feeds, and others are told at once that there is no room.
 func TestOpenConnectionsDoNotTakeAllDescriptors(t *testing.T) {
-	root, err := realkube.RepoRoot()
-	must(t, err)
 	limited := filepath.Join(t.TempDir(), "kubeweir")
-	program := filepath.Join(root, ".cache", "bin", "kubeweir")
 	must(t, os.WriteFile(limited, []byte("#!/bin/sh\nulimit -n 256\nexec '"+program+"' \"$@\"\n"), 0o700))
-	startGateway(t).Close() // builds the program
 	ctx := deadline(t, time.Minute)
 	g, err := realkube.StartGatewayWith(ctx, kube, realkube.GatewayOptions{Path: limited})
 	must(t, err)

@@ -30,6 +30,7 @@ func startStandalone(t *testing.T, opts realkube.StandaloneOptions) *realkube.St
 	if opts.Dir == "" {
 		opts.Dir = t.TempDir()
 	}
+	opts.Path = program
 	s, err := realkube.StartStandalone(ctx, opts)
 	must(t, err)
 	t.Cleanup(func() {

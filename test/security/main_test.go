@@ -10,9 +10,11 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"os"
 	"os/signal"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -26,8 +28,11 @@ import (
 // startTime covers building etcd, kube-apiserver, kubectl and the gateway, the first time.
 const startTime = 25 * time.Minute
 
-// kube is the cluster of all tests. TestMain starts it and nobody replaces it.
-var kube *realkube.Cluster
+// What TestMain makes and nobody replaces.
+var (
+	kube    *realkube.Cluster // the cluster of all tests
+	program string            // the path of kubeweir
+)
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -47,6 +52,10 @@ func run(m *testing.M) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
 	var err error
+	// Before the tests, whose deadlines are for what they do.
+	if program, err = realkube.BuildGateway(ctx); err != nil {
+		return 0, err
+	}
 	if kube, err = realkube.Start(ctx, realkube.Options{ExtraArgs: []string{"--authorization-mode=Node"}}); err != nil {
 		return 0, err
 	}
@@ -66,7 +75,7 @@ func startGatewayAt(t *testing.T, upstream string, args ...string) *realkube.Gat
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startTime)
 	defer cancel()
-	g, err := realkube.StartGatewayWith(ctx, kube, realkube.GatewayOptions{Upstream: upstream, ExtraArgs: args})
+	g, err := realkube.StartGatewayWith(ctx, kube, realkube.GatewayOptions{Path: program, Upstream: upstream, ExtraArgs: args})
 	must(t, err)
 	t.Cleanup(func() {
 		panicked := g.Panicked()
@@ -164,8 +173,17 @@ func do(ctx context.Context, t *testing.T, url, token, method, path, body string
 	}
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: tlsConfig(t, nil), ForceAttemptHTTP2: true}}
 	defer client.CloseIdleConnections()
-	resp, err := client.Do(req)
-	must(t, err)
+	var reached atomic.Value // how far it came, for when it hangs
+	reached.Store("not connected")
+	resp, err := client.Do(req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		ConnectDone:          func(string, string, error) { reached.Store("connected") },
+		TLSHandshakeDone:     func(tls.ConnectionState, error) { reached.Store("TLS established") },
+		WroteRequest:         func(httptrace.WroteRequestInfo) { reached.Store("request written") },
+		GotFirstResponseByte: func() { reached.Store("answer begun") },
+	})))
+	if err != nil {
+		t.Fatalf("%v (%s)", err, reached.Load())
+	}
 	defer func() { _ = resp.Body.Close() }()
 	b, err := io.ReadAll(resp.Body)
 	must(t, err)

@@ -57,7 +57,7 @@ func newFront(t *testing.T, answer func(w http.ResponseWriter, r *http.Request, 
 	f.StartTLS()
 	t.Cleanup(func() { f.CloseClientConnections(); f.Close() })
 	f.gateway, err = realkube.StartGatewayWith(t.Context(), kube, realkube.GatewayOptions{
-		Upstream: f.URL, ExtraArgs: []string{"--consistency=session"},
+		Path: program, Upstream: f.URL, ExtraArgs: []string{"--consistency=session"},
 	})
 	must(t, err)
 	t.Cleanup(f.gateway.Close)
