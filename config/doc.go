@@ -5,4 +5,9 @@
 // Every field of the file but the gateway's consistency rules has a flag. Durations are
 // written as in Go ("90s", "10m"), sizes as Kubernetes quantities ("64Mi") or
 // plain numbers of bytes. Relative paths in the file are relative to the file.
+//
+// A setting is a field of Gateway or Standalone with its default, and an entry in one of
+// their sections. The flag, the field of the file, the check of its bounds, the help, the
+// man page, the file of `kubeweir config defaults` and docs/config.md (make docs) are made
+// of that.
 package config

@@ -78,7 +78,7 @@ it is for another machine (--skip-files).`,
 			return checkConfig(c, args[0], mode, skipFiles)
 		},
 	}
-	c.Flags().StringVar(&mode, "mode", "", "the command that the file is for: gateway or standalone (`mode`)")
+	c.Flags().StringVar(&mode, "mode", "", "`command` that the file is for: gateway or standalone (default what its settings say)")
 	c.Flags().BoolVar(&skipFiles, "skip-files", false, "do not look for the files that it names")
 	annotateChoices(c, "mode", config.Modes()...)
 	return c
