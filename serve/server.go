@@ -200,6 +200,14 @@ func (s *Server) reopenOnHangup(ctx context.Context) {
 // Addr is where the API is served with TLS; nil without that, and before Start.
 func (s *Server) Addr() net.Addr { return s.addresses.Secure }
 
+// AdminAddr is where metrics and health are served; nil without that, and before Start.
+func (s *Server) AdminAddr() net.Addr {
+	if s.adminEdge == nil {
+		return nil
+	}
+	return s.adminEdge.Addr()
+}
+
 // Announce prints the lines that say where requests are served.
 func (s *Server) Announce(stderr io.Writer) {
 	if pem := s.edge.CAPEM(); pem != nil && s.addresses.Secure != nil {

@@ -1,0 +1,304 @@
+package rbac
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/client-go/discovery"
+
+	"github.com/kubeweir/kubeweir/config"
+	"github.com/kubeweir/kubeweir/config/rbac"
+	"github.com/kubeweir/kubeweir/test/realkube"
+)
+
+// right is one of those that a rule gives: resource has the path of one that is for no resource.
+type right struct{ verb, group, resource string }
+
+func (r right) String() string { return strings.TrimSuffix(r.verb+" "+r.resource+"."+r.group, ".") }
+
+// rightsOf takes rules apart.
+func rightsOf(rules []rbacv1.PolicyRule) (all []right) {
+	for _, rule := range rules {
+		for _, verb := range rule.Verbs {
+			for _, path := range rule.NonResourceURLs {
+				all = append(all, right{verb, "path", path})
+			}
+			for _, group := range rule.APIGroups {
+				for _, resource := range rule.Resources {
+					all = append(all, right{verb, group, resource})
+				}
+			}
+		}
+	}
+	return all
+}
+
+// rulesOf puts rights together.
+func rulesOf(rights []right) (rules []rbacv1.PolicyRule) {
+	for _, r := range rights {
+		rule := rbacv1.PolicyRule{Verbs: []string{r.verb}, APIGroups: []string{r.group}, Resources: []string{r.resource}}
+		if r.group == "path" {
+			rule = rbacv1.PolicyRule{Verbs: []string{r.verb}, NonResourceURLs: []string{r.resource}}
+		}
+		rules = append(rules, rule)
+	}
+	return rules
+}
+
+// without is rights without those that gone chooses.
+func without(rights []right, gone func(right) bool) []right {
+	return slices.DeleteFunc(slices.Clone(rights), gone)
+}
+
+// printed are the rights of a configuration, with custom resources.
+func printed(t *testing.T, constrained bool) []right {
+	t.Helper()
+	rules, err := rbac.Rules(gatewayConfig(t), rbac.Options{
+		Resources: []string{rbac.Default, "widgets." + widgetGroup}, ConstrainedImpersonation: constrained,
+	})
+	must(t, err)
+	return rightsOf(rbac.Policy(rules))
+}
+
+// served is a resource that can be cached, by its preferred version.
+type served struct {
+	group, resource, path string // path is of the list, onePath of an object that is not there
+	onePath               string
+}
+
+// servedResources are those that kube-apiserver can list and watch.
+func servedResources(t *testing.T) (all []served) {
+	t.Helper()
+	lists, err := discovery.NewDiscoveryClientForConfigOrDie(kube.AdminConfig()).ServerPreferredResources()
+	if !discovery.IsGroupDiscoveryFailedError(err) { // that of TestFollowed is served by nobody
+		must(t, err)
+	}
+	for _, list := range lists {
+		group, _, grouped := strings.Cut(list.GroupVersion, "/")
+		root := "/apis/" + list.GroupVersion + "/"
+		if !grouped {
+			group, root = "", "/api/v1/"
+		}
+		for _, r := range list.APIResources {
+			if group == takenGroup || !slices.Contains(r.Verbs, "list") || !slices.Contains(r.Verbs, "watch") {
+				continue
+			}
+			one := root
+			if r.Namespaced {
+				one += "namespaces/default/"
+			}
+			all = append(all, served{group, r.Name, root + r.Name, one + r.Name + "/absent"})
+		}
+	}
+	return all
+}
+
+// TestDefaultResources: the default is what kube-apiserver has built in, but Secrets, and no more.
+func TestDefaultResources(t *testing.T) {
+	rules, err := rbac.Rules(config.Default(), rbac.Options{})
+	must(t, err)
+	var got, want []string
+	for _, r := range rightsOf(rbac.Policy(rules)) {
+		if r.verb == "watch" {
+			got = append(got, r.resource+"."+r.group)
+		}
+	}
+	for _, s := range servedResources(t) {
+		if s.group != widgetGroup && s.resource != "secrets" {
+			want = append(want, s.resource+"."+s.group)
+		}
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("config/rbac/builtin.go has\n%q\nkube-apiserver\n%q", got, want)
+	}
+}
+
+// TestCachedResources takes get, list and watch away from one half of the cached resources, and from the other. What
+// lost its right is forwarded, with the same answers; what has it is not.
+func TestCachedResources(t *testing.T) {
+	t.Parallel()
+	rights := printed(t, false)
+	resources := slices.DeleteFunc(servedResources(t), func(s served) bool { return s.resource == "secrets" && s.group == "" })
+	half := func(s served) int {
+		return slices.IndexFunc(resources, func(o served) bool { return o == s }) % 2
+	}
+	isOwn := func(s served) bool {
+		return slices.Contains([]string{"apiextensions.k8s.io", "apiregistration.k8s.io", rbacv1.GroupName}, s.group)
+	}
+	alice := withToken(t, kube.Token(realkube.Alice))
+	for _, verb := range []string{"get", "list", "watch"} {
+		for gone := range 3 { // the third is that nothing is gone
+			t.Run(fmt.Sprintf("%s/%d", verb, gone), func(t *testing.T) {
+				t.Parallel()
+				lost := func(s served) bool { return half(s) == gone && (verb == "get" || !isOwn(s)) }
+				left := without(rights, func(r right) bool {
+					return r.verb == verb && slices.ContainsFunc(resources, func(s served) bool {
+						return s.group == r.group && s.resource == r.resource && lost(s)
+					})
+				})
+				g := startGateway(t, fmt.Sprintf("cached-%s-%d", verb, gone), rulesOf(left), nil)
+				want := make(map[served]string)
+				for _, s := range resources {
+					path, status, source := s.path+"?resourceVersion=0", 200, "cached"
+					if verb == "get" {
+						path, status, source = s.onePath, 404, "collapsed"
+					}
+					if lost(s) {
+						source = "forwarded"
+					}
+					if got, body := send(t, alice, "GET", g.url+path); got != status {
+						t.Errorf("%s: %d %.200s", path, got, body)
+					}
+					want[s] = source
+				}
+				checkSources(t, g, verb, want)
+			})
+		}
+	}
+}
+
+// checkSources expects that the only read of each came from a source.
+func checkSources(t *testing.T, g *gateway, verb string, want map[served]string) {
+	t.Helper()
+	if verb == "watch" {
+		verb = "list"
+	}
+	metrics := g.metrics(t)
+	for s, source := range want {
+		if n := metrics.Sum("kubeweir_requests_total", map[string]string{
+			"verb": verb, "group": s.group, "resource": s.resource, "source": source,
+		}); n != 1 {
+			t.Errorf("%s of %s.%s was not %s", verb, s.resource, s.group, source)
+		}
+	}
+}
+
+// removal is a right, or one verb on several resources, and what is different without it.
+type removal struct {
+	right  right
+	effect func(t *testing.T, g *gateway)
+}
+
+// answers is an effect: a request is answered with a status and a body that has a text.
+func answers(status int, text string, c *http.Client, method, path string, header ...string) func(*testing.T, *gateway) {
+	return func(t *testing.T, g *gateway) {
+		t.Helper()
+		if got, body := send(t, c, method, g.url+path, header...); got != status || !strings.Contains(body, text) {
+			t.Errorf("%s %s: %d %.300s, want %d with %q", method, path, got, body, status, text)
+		}
+	}
+}
+
+const (
+	configMaps = "/api/v1/namespaces/default/configmaps"
+	notAsked   = "could not be asked who you are"
+	notInName  = "cannot ask the upstream in your name"
+	aConfigMap = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"}}`
+	dryRun     = "?dryRun=All"
+)
+
+// TestEachRight takes one right after the other away, but those on what is cached (TestCachedResources) and followed
+// (TestFollowed).
+func TestEachRight(t *testing.T) {
+	t.Parallel()
+	token := withToken(t, kube.Token(realkube.Alice))
+	certificate := withCertificate(t, carol)
+	write := func(header ...string) func(*testing.T, *gateway) {
+		return answers(503, notInName, certificate, "POST", configMaps+dryRun, append(header, aConfigMap)...)
+	}
+	removals := []removal{
+		{right{"create", "authentication.k8s.io", "tokenreviews"}, answers(503, notAsked, token, "GET", configMaps)},
+		{right{"create", "authorization.k8s.io", "subjectaccessreviews"}, answers(503, notAsked, token, "GET", configMaps+"?resourceVersion=0")},
+		{right{"impersonate", "", "users"}, write()},
+		{right{"impersonate", "", "groups"}, write()},
+		{right{"impersonate", "", "serviceaccounts"}, write("Impersonate-User: system:serviceaccount:default:robot")},
+		{right{"impersonate", "authentication.k8s.io", "uids"}, write("Impersonate-User: alice", "Impersonate-Uid: alice-uid")},
+		{right{"impersonate", "authentication.k8s.io", "userextras/authentication.kubernetes.io/credential-id"}, write()},
+	}
+	tryRemovals(t, "each", printed(t, false), removals, func(r right) bool { return r.verb == "get" || r.verb == "list" || r.verb == "watch" })
+}
+
+// TestEachRightOfConstrainedImpersonation is TestEachRight for the rules of KEP-5284.
+func TestEachRightOfConstrainedImpersonation(t *testing.T) {
+	t.Parallel()
+	certificate := withCertificate(t, carol)
+	const who, group = "impersonate:user-info", "authentication.k8s.io"
+	on := func(verb string) right { return right{"impersonate-on:user-info:" + verb, "*", "*"} }
+	refused := func(method, path string, header ...string) func(*testing.T, *gateway) {
+		return answers(503, notInName, certificate, method, path, header...)
+	}
+	write := func(header ...string) func(*testing.T, *gateway) {
+		return refused("POST", configMaps+dryRun, append(header, aConfigMap)...)
+	}
+	const forwarded = "Accept: application/yaml" // as which nothing is cached
+	removals := []removal{
+		{right{who, group, "users"}, write()}, {right{who, group, "groups"}, write()},
+		{right{who, group, "uids"}, write("Impersonate-User: alice", "Impersonate-Uid: alice-uid")},
+		{right{who, group, "userextras/authentication.kubernetes.io/credential-id"}, write()},
+		{on("create"), write()},
+		{on("get"), refused("GET", configMaps+"/c", forwarded)}, {on("list"), refused("GET", configMaps, forwarded)},
+		{on("watch"), refused("GET", configMaps+"?watch=1&unknown=1")},
+		{on("update"), refused("PUT", configMaps+"/kube-root-ca.crt"+dryRun, aConfigMap)},
+		{on("patch"), refused("PATCH", configMaps+"/c"+dryRun, "{}")},
+		{on("delete"), refused("DELETE", configMaps+"/c"+dryRun)}, {on("deletecollection"), refused("DELETE", configMaps+dryRun)},
+		{right{"impersonate-on:user-info:get", "path", "*"}, refused("GET", "/metrics")},
+	}
+	all := printed(t, true)
+	tryRemovals(t, "narrow", all, removals, func(r right) bool { return !strings.HasPrefix(r.verb, "impersonate") })
+
+	t.Run("nothing taken away", func(t *testing.T) {
+		g := startGateway(t, "narrow-whole", rulesOf(all), nil)
+		for _, c := range []struct {
+			method, path string
+			status       int
+			header       []string
+		}{
+			{"POST", configMaps + dryRun, 201, []string{aConfigMap}},
+			{"POST", configMaps + dryRun, 201, []string{"Impersonate-User: alice", "Impersonate-Uid: alice-uid", aConfigMap}},
+			{"GET", configMaps + "/c", 404, []string{forwarded}}, {"GET", configMaps, 200, []string{forwarded}}, {"GET", configMaps + "?watch=1&unknown=1", 200, nil},
+			{"PATCH", configMaps + "/c" + dryRun, 404, []string{"{}"}}, {"DELETE", configMaps + "/c" + dryRun, 404, nil}, {"DELETE", configMaps + dryRun, 200, nil},
+			{"GET", "/metrics", 200, nil}, {"GET", "/version", 200, nil}, {"GET", "/openapi/v3", 200, nil}, {"GET", "/apis", 200, nil},
+		} {
+			if status, body := send(t, certificate, c.method, g.url+c.path, c.header...); status != c.status {
+				t.Errorf("%s %s: %d %.300s, want %d", c.method, c.path, status, body, c.status)
+			}
+		}
+		// Whom nobody can be by these rules.
+		for _, user := range []*http.Client{withCertificate(t, "root", "system:masters"), withCertificate(t, "system:node:n", "system:nodes")} {
+			answers(503, notInName, user, "POST", configMaps+dryRun, aConfigMap)(t, g)
+		}
+	})
+}
+
+// tryRemovals starts a gateway without each right that elsewhere does not choose; each must be among removals.
+func tryRemovals(t *testing.T, prefix string, rights []right, removals []removal, elsewhere func(right) bool) {
+	for i, r := range rights {
+		if elsewhere(r) {
+			continue
+		}
+		at := slices.IndexFunc(removals, func(o removal) bool { return o.right == r })
+		if at < 0 {
+			t.Errorf("nothing is known to need %v", r)
+			continue
+		}
+		t.Run(r.String(), func(t *testing.T) {
+			t.Parallel()
+			g := startGateway(t, fmt.Sprintf("%s-%d", prefix, i), rulesOf(without(rights, func(o right) bool { return o == r })), nil)
+			removals[at].effect(t, g)
+			if lines := strings.Count(g.log.String(), "kubeweir rbac"); lines != 1 {
+				t.Errorf("the log names the command %d times", lines)
+			}
+		})
+	}
+	for _, r := range removals {
+		if !slices.Contains(rights, r.right) {
+			t.Errorf("%v is not printed", r.right)
+		}
+	}
+}
