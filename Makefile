@@ -2,6 +2,24 @@
 
 GO ?= go
 
+# How everything is compiled, but what the race detector watches: as it is released. With the same flags the program,
+# what vet and staticcheck read, and most tests share one build cache, so that Kubernetes is compiled once. Without cgo
+# the program needs no library of the system that it runs on; without paths and the state of a work tree in it, it is
+# the same wherever it was built.
+export CGO_ENABLED := 0
+export GOFLAGS := -trimpath -buildvcs=false
+RACE = CGO_ENABLED=1 $(GO) test -race
+
+# What is built. A tag of this commit, or the last one and how far it is behind, is the version.
+VERSION ?= $(or $(shell git describe --tags --match 'v*' --dirty 2>/dev/null),v0.1.0-devel)
+COMMIT  ?= $(shell git describe --always --abbrev=40 --dirty --exclude '*' 2>/dev/null)
+# Nothing that is released is younger than its commit (https://reproducible-builds.org/docs/source-date-epoch).
+SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),0)
+DATE = $(shell date -u -d @$(SOURCE_DATE_EPOCH) +%FT%TZ 2>/dev/null || date -u -r $(SOURCE_DATE_EPOCH) +%FT%TZ)
+
+# -s -w leaves out what only a debugger reads, a third of the size.
+LDFLAGS = -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT) -X main.date=$(DATE)
+
 # No package below these folders depends on k8s.io/kubernetes (internal/archtest sees to it), so building them a
 # second time for the race detector is cheap. What does depend on it is tested without.
 LIGHT = ./internal/... ./watchmux/... ./cache/... ./proxy/... ./config/...
@@ -29,10 +47,13 @@ kubectl: ## Build bin/kubectl, of the version that kubeweir serves.
 	$(GO) build -ldflags "-X k8s.io/component-base/version.gitVersion=$$($(GO) list -m -f '{{.Version}}' k8s.io/kubernetes)" \
 		-o bin/kubectl k8s.io/kubernetes/cmd/kubectl
 
+# Where build puts the program.
+BIN ?= bin/kubeweir
+
 .PHONY: build
 build: ## Build bin/kubeweir; the first time takes minutes.
-	@test -e bin/kubeweir || echo "Building kubeweir and what it needs of Kubernetes. The first time this takes minutes."
-	$(GO) build -ldflags "-X main.commit=$$(git rev-parse HEAD 2>/dev/null)" -o bin/kubeweir ./cmd/kubeweir
+	@test -e $(BIN) || echo "Building kubeweir and what it needs of Kubernetes. The first time this takes minutes."
+	$(GO) build -ldflags "$(LDFLAGS)" -o $(BIN) ./cmd/kubeweir
 
 .PHONY: bin/man
 bin/man: build ## Write the man pages to bin/man.
@@ -46,6 +67,20 @@ bin/completions: build ## Write the completion scripts of all shells to bin/comp
 	bin/kubeweir completion fish > bin/completions/kubeweir.fish
 	bin/kubeweir completion powershell > bin/completions/kubeweir.ps1
 
+# For which platforms, and where what is made is put.
+PLATFORMS ?= linux/amd64,linux/arm64,darwin/amd64,darwin/arm64,windows/amd64
+OUT       ?= dist
+RELEASE    = $(GO) -C deploy/release run . -source $(CURDIR) -out $(abspath $(OUT)) -platforms $(PLATFORMS) \
+	-version "$(VERSION)" -commit "$(COMMIT)" -date "$(SOURCE_DATE_EPOCH)" -push "$(PUSH)"
+
+.PHONY: image
+image: ## Container images in dist/, for docker load and as an OCI layout. PUSH=registry/repository:tag pushes them.
+	$(RELEASE) image
+
+.PHONY: dist
+dist: ## Archives for every platform, Debian and RPM packages, checksums, in dist/.
+	$(RELEASE) dist
+
 .PHONY: test
 test: check unit e2e ## Everything that must pass: check, unit, e2e.
 
@@ -54,6 +89,8 @@ check: ## Formatting, go vet, staticcheck, import rules, what is generated.
 	@unformatted=$$(find . -path './.*' -prune -o -name '*.go' -exec gofmt -l {} +); if [ -n "$$unformatted" ]; then echo "not gofmt-ed:"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
+	$(GO) -C deploy/release vet ./...
+	cd deploy/release && $(GO) tool -modfile=../../go.mod staticcheck ./...
 	$(GO) test ./internal/archtest ./internal/reason ./config ./deploy/monitoring ./test/deploy/chartdocs
 
 .PHONY: docs
@@ -66,8 +103,9 @@ docs: ## Write what is generated: references and the dashboard.
 
 .PHONY: unit
 unit: ## Unit tests (check has vetted), with the race detector where it does not mean building Kubernetes twice.
-	$(GO) test -vet=off -race -timeout 10m $(LIGHT)
+	$(RACE) -vet=off -timeout 10m $(LIGHT)
 	$(GO) test -vet=off -timeout 10m $(HEAVY)
+	$(GO) -C deploy/release test -vet=off -timeout 10m ./...
 
 .PHONY: e2e
 e2e: ## End-to-end tests against a real kube-apiserver, which is built first if need be.

@@ -1,0 +1,10 @@
+#!/bin/sh
+# dpkg --purge takes the state, too: the standalone's objects, certificates that were generated. The user stays, so that
+# no other gets its number, and with it whatever files it has left elsewhere.
+set -e
+if [ "${1:-}" = purge ]; then
+	rm -rf "${DPKG_ROOT:-}/var/lib/kubeweir"
+fi
+if [ -z "${DPKG_ROOT:-}" ] && [ -d /run/systemd/system ]; then
+	systemctl daemon-reload || true
+fi

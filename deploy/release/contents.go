@@ -1,0 +1,125 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	cdx "github.com/CycloneDX/cyclonedx-go"
+	"github.com/google/uuid"
+)
+
+// contents is a CycloneDX list of what is in a program: the modules that the program itself says it was linked from,
+// which is what a scanner would find in it, and their licenses. extra is what comes with it besides.
+func (r *release) contents(p program, extra ...cdx.Component) ([]byte, error) {
+	licenses, err := r.licenses(p.platform)
+	if err != nil {
+		return nil, err
+	}
+	data, err := os.ReadFile(p.path)
+	if err != nil {
+		return nil, err
+	}
+	digest := sha256.Sum256(data)
+	bom := cdx.NewBOM()
+	// Of the same program it is the same list.
+	bom.SerialNumber = uuid.NewSHA1(uuid.NameSpaceURL, digest[:]).URN()
+	main := r.component(digest[:])
+	bom.Metadata = &cdx.Metadata{Timestamp: r.date.Format(time.RFC3339), Component: &main}
+	components := append([]cdx.Component{standardLibrary(p.info.GoVersion)}, extra...)
+	for _, m := range p.info.Deps {
+		c, err := module(m, licenses)
+		if err != nil {
+			return nil, err
+		}
+		components = append(components, c)
+	}
+	slices.SortFunc(components, func(a, b cdx.Component) int { return strings.Compare(a.BOMRef, b.BOMRef) })
+	var refs []string
+	for _, c := range components {
+		refs = append(refs, c.BOMRef)
+	}
+	bom.Components = &components
+	bom.Dependencies = &[]cdx.Dependency{{Ref: main.BOMRef, Dependencies: &refs}}
+	var out bytes.Buffer
+	encoder := cdx.NewBOMEncoder(&out, cdx.BOMFileFormatJSON).SetPretty(true).SetEscapeHTML(false)
+	err = encoder.EncodeVersion(bom, cdx.SpecVersion1_6)
+	return out.Bytes(), err
+}
+
+func (r *release) component(digest []byte) cdx.Component {
+	purl := "pkg:golang/github.com/kubeweir/kubeweir@" + r.version
+	return cdx.Component{
+		BOMRef: purl, Type: cdx.ComponentTypeApplication, Name: "kubeweir", Version: r.version, PackageURL: purl,
+		Description: about,
+		Licenses:    licensed(license),
+		Hashes:      &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: hex.EncodeToString(digest)}},
+		ExternalReferences: &[]cdx.ExternalReference{
+			{Type: cdx.ERTypeVCS, URL: homepage, Comment: "commit " + r.commit},
+		},
+	}
+}
+
+func standardLibrary(version string) cdx.Component {
+	version, _, _ = strings.Cut(version, " ") // after a space are experiments
+	purl := "pkg:golang/std@" + strings.TrimPrefix(version, "go")
+	return cdx.Component{
+		BOMRef: purl, Type: cdx.ComponentTypeLibrary, Name: "std", Version: version, PackageURL: purl,
+		Licenses: licensed("BSD-3-Clause"),
+	}
+}
+
+// module is a dependency as it was linked: what replaces it, if anything does.
+func module(m *debug.Module, licenses map[string]terms) (cdx.Component, error) {
+	required := m
+	if m.Replace != nil {
+		m = m.Replace
+	}
+	t, ok := licenses[required.Path+"@"+required.Version]
+	if !ok {
+		return cdx.Component{}, fmt.Errorf("%s@%s is in the program, but go list does not know it", required.Path, required.Version)
+	}
+	sum, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(m.Sum, "h1:"))
+	if err != nil {
+		return cdx.Component{}, fmt.Errorf("the sum of %s: %w", m.Path, err)
+	}
+	purl := "pkg:golang/" + m.Path + "@" + m.Version
+	return cdx.Component{
+		BOMRef: purl, Type: cdx.ComponentTypeLibrary, Name: m.Path, Version: m.Version, PackageURL: purl,
+		Licenses: licensed(t.id),
+		Hashes:   &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: hex.EncodeToString(sum)}},
+	}, nil
+}
+
+func licensed(id string) *cdx.Licenses {
+	if id == "" {
+		return nil
+	}
+	return &cdx.Licenses{{License: &cdx.License{ID: id}}}
+}
+
+// caRoots is the module that the image's certificate authorities come from. It is a dependency of this program.
+func caRoots() cdx.Component {
+	const path = "golang.org/x/crypto/x509roots/fallback"
+	version := ""
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, m := range info.Deps {
+			if m.Path == path {
+				version = m.Version
+			}
+		}
+	}
+	purl := "pkg:golang/" + path + "@" + version
+	return cdx.Component{
+		BOMRef: purl, Type: cdx.ComponentTypeData, Name: path, Version: version, PackageURL: purl,
+		Description: "Mozilla's certificate authorities, in /etc/ssl/certs",
+		Licenses:    licensed("MPL-2.0"),
+	}
+}

@@ -1,0 +1,145 @@
+// Command release makes what kubeweir is released as, from the source alone and without a container engine: images
+// (`release image`), and archives and packages (`release dist`), each with a list of what is in it. The Makefile calls
+// it. What it makes depends on the source, the version, the commit, the date and the Go toolchain, and on nothing else:
+// two runs on two machines give the same bytes.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const usage = `Usage: release [flags] image|dist
+
+  image   OCI images, as a layout and as archives for docker load; with -push, in a registry as well
+  dist    archives, Debian and RPM packages
+
+Flags:
+`
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "release:", err)
+		os.Exit(1)
+	}
+}
+
+// A release is what is made, and from what.
+type release struct {
+	source    string // the repository
+	out       string // where everything is put
+	version   string // a semantic version with a v, as in v0.1.0
+	commit    string
+	date      time.Time // of the commit; no file is younger
+	platforms []platform
+	push      string // registry/repository:tag; empty: nowhere
+}
+
+// A platform is one that Go compiles for.
+type platform struct{ os, arch string }
+
+func (p platform) String() string { return p.os + "/" + p.arch }
+
+// everywhere is where `dist` has an archive for. An image and packages there are for Linux.
+const everywhere = "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64,windows/amd64"
+
+func run(args []string) error {
+	flags := flag.NewFlagSet("release", flag.ContinueOnError)
+	flags.Usage = func() {
+		fmt.Fprint(flags.Output(), usage)
+		flags.PrintDefaults()
+	}
+	source := flags.String("source", ".", "the repository's `folder`")
+	out := flags.String("out", "dist", "`folder` for what is made")
+	version := flags.String("version", "", "`version`, as in v0.1.0")
+	commit := flags.String("commit", "", "`hash` of the commit")
+	date := flags.String("date", "", "of the commit, in `seconds` since 1970")
+	platforms := flags.String("platforms", everywhere, "`list` of systems and processors")
+	push := flags.String("push", "", "push the image, as `registry/repository:tag`")
+	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	r, err := newRelease(*source, *out, *version, *commit, *date, *platforms)
+	if err != nil {
+		return err
+	}
+	r.push = *push
+	switch what := flags.Args(); {
+	case len(what) == 1 && what[0] == "image":
+		return r.image()
+	case len(what) == 1 && what[0] == "dist":
+		return r.dist()
+	default:
+		return fmt.Errorf("say what to make, image or dist, after the flags; got %q", what)
+	}
+}
+
+func newRelease(source, out, version, commit, date, platforms string) (*release, error) {
+	r := &release{version: version, commit: commit}
+	var err error
+	if r.source, err = filepath.Abs(source); err != nil {
+		return nil, err
+	}
+	if r.out, err = filepath.Abs(out); err != nil {
+		return nil, err
+	}
+	if !strings.HasPrefix(version, "v") || strings.Count(version, ".") < 2 || strings.ContainsAny(version, "+/ ") {
+		return nil, fmt.Errorf("-version %q: want a version such as v0.1.0 or v0.1.0-rc.1 (make VERSION=v0.1.0 ...)", version)
+	}
+	seconds, err := strconv.ParseInt(date, 10, 64)
+	if err != nil || seconds < 0 {
+		return nil, fmt.Errorf("-date %q: want seconds since 1970 (make SOURCE_DATE_EPOCH=... ...)", date)
+	}
+	r.date = time.Unix(seconds, 0).UTC()
+	for name := range strings.SplitSeq(platforms, ",") {
+		os, arch, ok := strings.Cut(name, "/")
+		if !ok || !strings.Contains(","+everywhere+",", ","+name+",") {
+			return nil, fmt.Errorf("-platforms: %q is not one of %s", name, everywhere)
+		}
+		r.platforms = append(r.platforms, platform{os, arch})
+	}
+	return r, nil
+}
+
+// path is that of a file of this release. Every one of them begins with the program's name and the version.
+func (r *release) path(rest string) string {
+	return filepath.Join(r.out, r.prefix()+rest)
+}
+
+func (r *release) prefix() string {
+	return "kubeweir_" + strings.TrimPrefix(r.version, "v") + "_"
+}
+
+// linux are the platforms that images and packages are made for.
+func (r *release) linux() []platform {
+	var out []platform
+	for _, p := range r.platforms {
+		if p.os == "linux" {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// relative is a path below the repository as its users write it.
+func (r *release) relative(path string) string {
+	if rel, err := filepath.Rel(r.source, path); err == nil && filepath.IsLocal(rel) {
+		return rel
+	}
+	return path
+}
+
+func writeFile(path string, data []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(path, data, 0o644)
+}

@@ -1,0 +1,149 @@
+// Package release tests what `make image` and `make dist` make: that it can be installed and run.
+package release
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kubeweir/kubeweir/test/realkube"
+)
+
+// What is made is of a version and a time of its own, so that it is not made anew at each commit.
+const (
+	prefix    = "kubeweir_0.0.1-test.1_linux_amd64."
+	layoutDir = "kubeweir_0.0.1-test.1_image"
+)
+
+// made is the folder with what the Makefile makes, for one platform.
+var made = sync.OnceValues(func() (string, error) {
+	root, err := realkube.RepoRoot()
+	if err != nil {
+		return "", err
+	}
+	out := filepath.Join(root, ".cache", "release")
+	return out, makeIn(root, out, "image", "dist")
+})
+
+// makeIn makes targets of a source into a folder.
+func makeIn(source, out string, targets ...string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "make", append([]string{"-C", source, "OUT=" + out, "PLATFORMS=linux/amd64",
+		"VERSION=v0.0.1-test.1", "COMMIT=0123456789abcdef0123456789abcdef01234567", "SOURCE_DATE_EPOCH=1750000000", "PUSH="}, targets...)...)
+	if b, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, b)
+	}
+	return nil
+}
+
+// file is the path of a file of the release.
+func file(t *testing.T, name string) string {
+	t.Helper()
+	dir, err := made()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, name)
+}
+
+func read(t *testing.T, path ...string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(path...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// command runs a program of the system, and returns what it prints.
+func command(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// debian makes sure that a program is there, by installing the package that has it.
+func debian(t *testing.T, program, pkg string) {
+	t.Helper()
+	if _, err := exec.LookPath(program); err == nil {
+		return
+	}
+	install := func() error {
+		cmd := exec.CommandContext(t.Context(), "apt-get", "install", "--yes", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=120", pkg)
+		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%w\n%s", err, out)
+		}
+		return nil
+	}
+	if install() == nil {
+		return
+	}
+	_ = exec.CommandContext(t.Context(), "apt-get", "update").Run() // what it did not do, the next line tells
+	if err := install(); err != nil {
+		t.Fatalf("this test needs %s, of the package %s, which could not be installed: %v", program, pkg, err)
+	}
+}
+
+// TestReproducible makes the image again, from a copy of the source in another folder, which is not a git repository.
+func TestReproducible(t *testing.T) {
+	first := read(t, file(t, layoutDir), "index.json")
+	root, err := realkube.RepoRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied := t.TempDir()
+	if err := copySource(root, copied); err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(copied, "dist")
+	if err := makeIn(copied, out, "image"); err != nil {
+		t.Fatal(err)
+	}
+	if again := read(t, out, layoutDir, "index.json"); !bytes.Equal(first, again) {
+		t.Errorf("the same source in two folders gives two images:\n%s\n%s", first, again)
+	}
+}
+
+// copySource copies what is built from: everything but what git and make keep at the root.
+func copySource(from, to string) error {
+	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		switch {
+		case rel == ".":
+			return nil
+		case d.IsDir() && (strings.HasPrefix(rel, ".") || rel == "bin" || rel == "dist"):
+			return fs.SkipDir
+		case d.IsDir():
+			return os.MkdirAll(filepath.Join(to, rel), 0o755)
+		case !d.Type().IsRegular() || strings.HasPrefix(rel, "."):
+			return nil
+		}
+		data, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // a file that another test has removed meanwhile
+		} else if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(to, rel), data, 0o644)
+	})
+}
