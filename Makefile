@@ -92,6 +92,7 @@ check: ## Formatting, go vet, staticcheck, import rules, what is generated.
 	$(GO) -C deploy/release vet ./...
 	cd deploy/release && $(GO) tool -modfile=../../go.mod staticcheck ./...
 	$(GO) test ./internal/archtest ./internal/reason ./config ./deploy/monitoring ./test/deploy/chartdocs
+	$(GO) test -run TestSemantics ./test/conformance
 
 .PHONY: docs
 docs: ## Write what is generated: references and the dashboard.
@@ -99,6 +100,7 @@ docs: ## Write what is generated: references and the dashboard.
 	$(GO) test -vet=off ./deploy/monitoring -update
 	$(GO) test -vet=off ./serve -run TestMetricsReference -update
 	$(GO) test -vet=off ./internal/reason -update
+	$(GO) test -vet=off ./test/conformance -run TestSemantics -update
 	$(GO) test -vet=off ./test/deploy/chartdocs -update
 
 .PHONY: unit

@@ -31,7 +31,8 @@ const (
 
 // A Case is one request, or one that is followed page by page or read as a watch, that two servers must answer alike.
 type Case struct {
-	// Name is "group/what is shown"; the part after the slash starts with the assertion's number if it has one.
+	// Name is "group/what is shown". By it the case cites what it holds, see Assertions; a number after the slash
+	// groups cases and stands for nothing else.
 	Name string
 	Request
 	// As is who asks; admin when empty.

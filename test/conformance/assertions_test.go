@@ -1,0 +1,164 @@
+package conformance
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write docs/semantics.md")
+
+const semanticsFile = "../../docs/semantics.md"
+
+// ofTheOracle are names of cases that are made with a running oracle, besides those of dedicated.
+var ofTheOracle = []string{"types/every type", "discovery/documents", "discovery/schemas"}
+
+// caseNames are those of all cases, each once, without numbers and paths.
+func caseNames() []string {
+	env := &Env{Users: map[string]Credentials{}}
+	var names []string
+	for _, c := range slices.Concat(
+		getCases(env), listCases(env), chunkCases(env), selectorCases(env), negotiationCases(env),
+		everyResourceCases([]Resource{{Path: "/api/v1/pods"}}), errorCases(env), discoveryCases(env), watchCases(env), authCases(env),
+	) {
+		names = append(names, c.Name)
+	}
+	for _, l := range LiveCases() {
+		names = append(names, l.Name)
+	}
+	for _, s := range slices.Concat(Scenarios(), OriginScenarios()) {
+		names = append(names, s.Name)
+	}
+	names = append(append(names, ofTheOracle...), dedicated...)
+	for i := range names {
+		names[i] = caseName(names[i])
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// TestSemantics: every case holds an assertion, every assertion is held, and docs/semantics.md says so.
+func TestSemantics(t *testing.T) {
+	names, seen := caseNames(), make(map[string]bool)
+	for _, name := range names {
+		if len(Asserts(name)) == 0 {
+			t.Errorf("%q holds no assertion", name)
+		}
+	}
+	for _, a := range Assertions() {
+		if seen[a.ID] {
+			t.Errorf("%s is there twice", a.ID)
+		}
+		seen[a.ID] = true
+		for _, pattern := range a.Cases {
+			one := Assertion{Cases: []string{pattern}}
+			if !slices.ContainsFunc(names, one.cites) {
+				t.Errorf("%s: there is no case %q", a.ID, pattern)
+			}
+		}
+		if len(a.Cases)+len(a.Tests) == 0 {
+			t.Errorf("nothing holds %s", a.ID)
+		}
+		for _, test := range a.Tests {
+			if !testExists(t, test) {
+				t.Errorf("%s: there is no test %s", a.ID, test)
+			}
+		}
+	}
+	want := semantics(names)
+	if *update {
+		if err := os.WriteFile(semanticsFile, want, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(semanticsFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Error("docs/semantics.md is stale: run `make docs`")
+	}
+}
+
+// testExists reports whether the tests of a folder have one of this name.
+func testExists(t *testing.T, test string) bool {
+	t.Helper()
+	folder, name, _ := strings.Cut(test, ".")
+	files, err := filepath.Glob(filepath.Join("../..", folder, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	declared := regexp.MustCompile(`(?m)^func ` + name + `\(`)
+	return slices.ContainsFunc(files, func(file string) bool {
+		content, err := os.ReadFile(file)
+		return err == nil && declared.Match(content)
+	})
+}
+
+// groups are the headings of docs/semantics.md, by the first word of the ids.
+var groups = []struct{ prefixes, title string }{
+	{"get", "Gets"},
+	{"list", "Lists"},
+	{"chunk", "Pages"},
+	{"select", "Selectors"},
+	{"watch", "Watches"},
+	{"form", "Forms: negotiation, protobuf, tables, metadata"},
+	{"error", "Errors and refusals"},
+	{"discovery", "Discovery and health"},
+	{"identity", "Who asks, and what they may do"},
+	{"write", "Writes"},
+	{"fresh session stale order", "Most-recent reads, sessions, staleness"},
+	{"cost aggregated drain upgrade panic", "The gateway itself"},
+}
+
+func semantics(names []string) []byte {
+	var b bytes.Buffer
+	b.WriteString(`# Semantics
+
+<!-- Made of test/conformance by ` + "`make docs`" + `. -->
+
+What kubeweir does, assertion by assertion, and what holds it to that. *Cases* are requests of test/conformance, which
+kube-apiserver answers beside kubeweir, over HTTP/1.1 and HTTP/2, and whose answers must be alike: status, headers,
+bodies, watch events. Their paths and parameters are in the code; a name that ends in "…" stands for several. *Tests* are
+Go tests of the folder that is named.
+
+`)
+	for _, g := range groups {
+		fmt.Fprintf(&b, "## %s\n\n", g.title)
+		for _, a := range Assertions() {
+			group, _, _ := strings.Cut(a.ID, "-")
+			if slices.Contains(strings.Fields(g.prefixes), group) {
+				writeAssertion(&b, &a, names)
+			}
+		}
+		b.WriteString("\n")
+	}
+	return append(bytes.TrimRight(b.Bytes(), "\n"), '\n')
+}
+
+func writeAssertion(b *bytes.Buffer, a *Assertion, names []string) {
+	fmt.Fprintf(b, "- **%s** %s", a.ID, a.Text)
+	var held []string
+	n := 0
+	for _, name := range names {
+		if a.cites(name) {
+			n++
+		}
+	}
+	for _, c := range a.Cases {
+		held = append(held, "`"+strings.Replace(c, "*", "…", 1)+"`")
+	}
+	if n > 0 {
+		fmt.Fprintf(b, "\n  *Cases* (%d): %s.", n, strings.Join(held, ", "))
+	}
+	if len(a.Tests) > 0 {
+		fmt.Fprintf(b, "\n  *Tests*: %s.", strings.Join(a.Tests, ", "))
+	}
+	b.WriteString("\n")
+}
