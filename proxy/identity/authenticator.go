@@ -153,15 +153,15 @@ func (a *Authenticator) knownCertificates() (n int) {
 }
 
 // Authenticate returns who sent r, and takes all credentials out of r's header:
-// Authorization, the front proxy's headers whether honoured or not, tokens in
-// WebSocket subprotocols, and on the sidecar listener Impersonate-* as well.
+// Authorization, the front proxy's headers whether honoured or not, and tokens in
+// WebSocket subprotocols.
 //
 // StatusError tells the answer for an error. A credential that is not valid is
 // an error even where anonymous requests are allowed, unless another credential
 // of the request is.
 func (a *Authenticator) Authenticate(ctx context.Context, r *api.Request) (*Identity, error) {
 	id, err := a.authenticate(ctx, r)
-	a.stripper.strip(&r.Header, r.Listener == api.ListenerSidecar)
+	a.stripper.strip(&r.Header)
 	if err != nil {
 		a.metrics.failure(err)
 		a.explain(r)

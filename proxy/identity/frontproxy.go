@@ -142,12 +142,12 @@ func newStripper(opts RequestHeaderOptions) stripper {
 	}
 }
 
-// strip removes the credentials from h; impersonation tells to remove the
-// Impersonate-* headers as well.
-func (s *stripper) strip(h *api.Header, impersonation bool) {
+// strip removes the credentials from h. Impersonate-* is what a client asks for, not what
+// it has.
+func (s *stripper) strip(h *api.Header) {
 	kept := (*h)[:0]
 	for _, field := range *h {
-		if s.isCredential(field.Name) || impersonation && isImpersonation(field.Name) {
+		if s.isCredential(field.Name) {
 			continue
 		}
 		if strings.EqualFold(field.Name, webSocketProtocols) {

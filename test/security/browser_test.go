@@ -3,7 +3,6 @@ package security
 import (
 	"context"
 	"net/http"
-	"regexp"
 	"testing"
 	"time"
 )
@@ -13,15 +12,11 @@ import (
 func TestWebPagesReachNothing(t *testing.T) {
 	g := startGateway(t, "--insecure-listen=127.0.0.1:0")
 	ctx := deadline(t, time.Minute)
-	sidecar := regexp.MustCompile(`(?m)^kubeweir: sidecar on (\S+)`).FindStringSubmatch(g.Log())
-	if sidecar == nil {
-		t.Fatal("the gateway does not say where its sidecar listener is")
-	}
 	page := func(url string, change func(*http.Request)) int {
 		t.Helper()
 		return statusOf(ctx, t, url, change)
 	}
-	for _, url := range []string{"http://" + sidecar[1] + "/api/v1/namespaces", g.AdminURL() + "/debug/pprof/cmdline", g.AdminURL() + "/metrics"} {
+	for _, url := range []string{"http://" + sidecarAddress(t, g) + "/api/v1/namespaces", g.AdminURL() + "/debug/pprof/cmdline", g.AdminURL() + "/metrics"} {
 		if code := page(url, nil); code != 200 {
 			t.Errorf("%s: %d", url, code)
 		}
