@@ -139,3 +139,73 @@ func TestManyErrorsAreBounded(t *testing.T) {
 		t.Errorf("%d errors, %v", len(checked.Errors), err)
 	}
 }
+
+// TestCheckFileOfSecrets: a file of keys or tokens that is checked by mistake is not
+// shown.
+func TestCheckFileOfSecrets(t *testing.T) {
+	for _, content := range []string{
+		"s3cr3t,admin,1,\"system:masters\"\n",
+		"-----BEGIN PRIVATE KEY-----\ns3cr3t\n-----END PRIVATE KEY-----\n",
+		"root:$6$s3cr3t:20228:0:99999:7::\ndaemon:*:20228:0:99999:7::\n",
+		"- s3cr3t\n",
+		"token: s3cr3t\n",
+	} {
+		file := filepath.Join(t.TempDir(), "secret")
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		checked, err := CheckFile(file, "", false)
+		if err != nil || len(checked.Errors) == 0 {
+			t.Errorf("%q: %v, %v", content, checked.Errors, err)
+		}
+		for _, err := range checked.Errors {
+			if strings.Contains(err.Error(), "s3cr3t") {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// TestHostileFiles: whatever a file has, it is told in short and printable lines.
+func TestHostileFiles(t *testing.T) {
+	long := strings.Repeat("x", 100_000)
+	for _, content := range []string{
+		"listen: " + long,
+		"insecureListen: " + long,
+		"sidecarHosts: [\":" + long + "\"]",
+		"cacheAggregatedGroups: [\":" + long + "\"]",
+		"consistency:\n  rules:\n  - mode: strict\n    resources: [\":" + long + "\"]",
+		"kubeconfig: " + long,
+		"audit:\n  path: " + long + "/" + long,
+		long + ": 1",
+		"dataDir: x\nadvertiseAddress: " + long,
+		"kubeconfig: \"a\\e[31m\\0\"",
+	} {
+		file := filepath.Join(t.TempDir(), "hostile")
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		checked, err := CheckFile(file, "", false)
+		if err != nil || len(checked.Errors) == 0 {
+			t.Errorf("%.60q: %v, %v", content, checked.Errors, err)
+		}
+		for _, err := range checked.Errors {
+			if text := err.Error(); len(text) > 800 || strings.ContainsAny(text, "\n\x1b\x00") {
+				t.Errorf("%.60q: %.900q", content, text)
+			}
+		}
+	}
+}
+
+// TestAliasesAreBounded: a small file that stands for a large one.
+func TestAliasesAreBounded(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "bomb")
+	content := "consistency:\n  rules:\n  - &r {mode: session, users: [" + strings.Repeat("x,", 10_000) + "]}\n" + strings.Repeat("  - *r\n", 10_000)
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	checked, err := CheckFile(file, "", false)
+	if err != nil || len(checked.Errors) != 1 || checked.Errors[0].Error() != file+" has more than 100000 values, which no configuration has" {
+		t.Errorf("%v, %v", checked.Errors, err)
+	}
+}

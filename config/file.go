@@ -16,8 +16,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// maxFileBytes bounds a configuration file.
-const maxFileBytes = 1 << 20
+// maxFileBytes bounds a configuration file, maxValues what its aliases make of it.
+const (
+	maxFileBytes = 1 << 20
+	maxValues    = 100_000
+)
 
 // fileReader reads a YAML file into typed fields, strictly: a field that does not
 // exist, is given twice, or has a value of another kind is an error with its
@@ -28,6 +31,7 @@ type fileReader struct {
 	lines   map[string]int // by path, of the fields that are set
 	errs    []error        // maxErrors at most
 	unknown int            // fields that do not exist; twice those like none that does
+	values  int            // that were read, an alias for all that it stands for
 }
 
 func (r *fileReader) report(line int, format string, args ...any) {
@@ -110,6 +114,12 @@ func (r *fileReader) decode(n *yaml.Node, v reflect.Value, path string) {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
+	if r.values++; r.values >= maxValues {
+		if r.values == maxValues {
+			r.errs = []error{fmt.Errorf("%s has more than %d values, which no configuration has", r.name, maxValues)}
+		}
+		return
+	}
 	if path != "" {
 		r.lines[path] = n.Line
 	}
@@ -180,7 +190,11 @@ func short(text string) string {
 func (r *fileReader) decodeStruct(n *yaml.Node, v reflect.Value, path string) {
 	if n.Kind != yaml.MappingNode {
 		if path == "" {
-			r.report(n.Line, "the file must hold fields such as \"listen: 127.0.0.1:8443\", not %s", describe(n, false))
+			what := "text" // which is not shown: the file may be one of keys or tokens
+			if n.Kind == yaml.SequenceNode {
+				what = "a list"
+			}
+			r.report(n.Line, "the file must hold fields such as \"listen: 127.0.0.1:8443\", not %s", what)
 		} else {
 			r.report(n.Line, "%s must be %s, not %s", path, expectation(v.Type()), describe(n, false))
 		}
@@ -203,6 +217,9 @@ func (r *fileReader) decodeStruct(n *yaml.Node, v reflect.Value, path string) {
 	}
 }
 
+// looksLikeName tells what may be meant as the name of a field.
+var looksLikeName = regexp.MustCompile(`^[\w.<-]{0,64}$`)
+
 func (r *fileReader) unknownField(key *yaml.Node, t reflect.Type, path string) {
 	names := fieldNames(t)
 	where := "of the file"
@@ -215,7 +232,11 @@ func (r *fileReader) unknownField(key *yaml.Node, t reflect.Type, path string) {
 		return
 	}
 	r.unknown += 2
-	r.report(key.Line, "%q is not a field %s; there are %s", short(key.Value), where, strings.Join(names, ", "))
+	shown := "this" // the file may be one of keys or tokens
+	if looksLikeName.MatchString(key.Value) {
+		shown = strconv.Quote(key.Value)
+	}
+	r.report(key.Line, "%s is not a field %s; there are %s", shown, where, strings.Join(names, ", "))
 }
 
 // decodeList sets a list; of strings or of structs.
@@ -224,7 +245,8 @@ func (r *fileReader) decodeList(n *yaml.Node, v reflect.Value, path string) {
 		r.report(n.Line, "%s must be %s, not %s", path, expectation(v.Type()), describe(n, false))
 		return
 	}
-	list := reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content))
+	length := min(len(n.Content), maxValues)
+	list := reflect.MakeSlice(v.Type(), length, length)
 	for i, item := range n.Content {
 		r.decode(item, list.Index(i), fmt.Sprintf("%s[%d]", path, i))
 	}

@@ -105,8 +105,8 @@ func FlagError(err error, fs *pflag.FlagSet, command string) error {
 	case errors.As(err, &unknown):
 		return unknownFlag(unknown, fs, command)
 	case errors.As(err, &noValue):
-		name := noValue.GetSpecifiedName()
-		return fmt.Errorf("--%s needs a value: %s", name, expectationOfFlag(fs, name))
+		flag := noValue.GetFlag()
+		return fmt.Errorf("--%s needs a value: %s", flag.Name, expectationOfFlag(flag))
 	case errors.As(err, &badValue):
 		flag := badValue.GetFlag()
 		if _, ours := flag.Value.(*flagValue); ours {
@@ -120,20 +120,19 @@ func FlagError(err error, fs *pflag.FlagSet, command string) error {
 }
 
 func unknownFlag(err *pflag.NotExistError, fs *pflag.FlagSet, command string) error {
-	if shorts := err.GetSpecifiedShortnames(); shorts != "" {
-		return fmt.Errorf("-%s is not a flag; flags begin with two dashes, see %s --help", shorts, command)
-	}
 	var names []string
 	fs.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	name := err.GetSpecifiedName()
-	if similar := Nearest(name, names); similar != "" {
-		return fmt.Errorf("--%s is not a flag; did you mean --%s?", name, similar)
+	dashes, name := "--", err.GetSpecifiedName()
+	if shorts := err.GetSpecifiedShortnames(); shorts != "" {
+		dashes, name = "-", shorts // -listen is read as -l, -i and so on
 	}
-	return fmt.Errorf("--%s is not a flag; see %s --help", name, command)
+	if similar := Nearest(name, names); similar != "" {
+		return fmt.Errorf("%s%s is not a flag; did you mean --%s?", dashes, name, similar)
+	}
+	return fmt.Errorf("%s%s is not a flag; see %s --help", dashes, name, command)
 }
 
-func expectationOfFlag(fs *pflag.FlagSet, name string) string {
-	flag := fs.Lookup(name)
+func expectationOfFlag(flag *pflag.Flag) string {
 	if v, ok := flag.Value.(*flagValue); ok {
 		return expectation(v.field.Type())
 	}

@@ -34,7 +34,7 @@ func (g *Gateway) checkListeners(o *origins) {
 	)
 	for i, host := range g.SidecarHosts {
 		if host == "" || strings.ContainsAny(host, "/: ") {
-			o.report(listPath(o, "sidecarHosts", i), "must hold host names without port, not %q", host)
+			o.report(listPath(o, "sidecarHosts", i), "must hold host names without port, not %q", short(host))
 		}
 	}
 }
@@ -42,7 +42,7 @@ func (g *Gateway) checkListeners(o *origins) {
 func (g *Gateway) checkAggregatedGroups(o *origins) {
 	for i, group := range g.CacheAggregatedGroups {
 		if !resourceName.MatchString(group) {
-			o.report(listPath(o, "cacheAggregatedGroups", i), "must hold API groups such as projects.example.com, not %q", group)
+			o.report(listPath(o, "cacheAggregatedGroups", i), "must hold API groups such as projects.example.com, not %q", short(group))
 		}
 	}
 }
@@ -97,7 +97,7 @@ func (g *Gateway) checkRequestHeader(o *origins) {
 		}
 		for i, name := range list.names {
 			if !headerName.MatchString(name) {
-				o.report(listPath(o, list.path, i), "must be the name of a header, not %q", name)
+				o.report(listPath(o, list.path, i), "must be the name of a header, not %q", short(name))
 			}
 		}
 	}
@@ -125,7 +125,7 @@ func checkRule(o *origins, rule *Rule, path string) {
 	}
 	for j, name := range rule.Resources {
 		if name != "" && !resourceName.MatchString(name) {
-			o.report(fmt.Sprintf("%s.resources[%d]", path, j), "must be a plural name such as pods or deployments.apps, not %q", name)
+			o.report(fmt.Sprintf("%s.resources[%d]", path, j), "must be a plural name such as pods or deployments.apps, not %q", short(name))
 		}
 	}
 }

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strconv"
+	"strings"
+	"unicode"
 
 	"github.com/spf13/pflag"
 )
@@ -202,6 +205,7 @@ func (o *origins) name(path string) string {
 
 // plainFileError says in a few words why a file cannot be used.
 func plainFileError(name string, err error) error {
+	name = shownPath(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%s does not exist", name)
@@ -213,4 +217,17 @@ func plainFileError(name string, err error) error {
 		err = pathError.Err
 	}
 	return fmt.Errorf("%s cannot be read: %w", name, err)
+}
+
+// shownPath is a path as it is told of: in quotes if it could disturb a terminal, and
+// cut where no file has such a name.
+func shownPath(path string) string {
+	const longest = 4096
+	if len(path) > longest {
+		return short(path)
+	}
+	if path == "" || strings.ContainsFunc(path, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return strconv.Quote(path)
+	}
+	return path
 }

@@ -127,7 +127,7 @@ func (s *Standalone) checkAddresses(o *origins) {
 	}
 	if s.AdvertiseAddress != "" {
 		if ip, err := netip.ParseAddr(s.AdvertiseAddress); err != nil || ip.IsUnspecified() || ip.Zone() != "" {
-			o.report("advertiseAddress", "must be an IP address such as 192.0.2.1, not %q", s.AdvertiseAddress)
+			o.report("advertiseAddress", "must be an IP address such as 192.0.2.1, not %q", short(s.AdvertiseAddress))
 		}
 	}
 	checkListeners(o, listener{"listen", s.Listen, checkHostPort}, listener{"adminListen", s.AdminListen, checkHostPort})

@@ -53,7 +53,7 @@ func splitHostPort(address string) (host string, port int, err error) {
 		port, err = strconv.Atoi(number)
 	}
 	if err != nil || port < 0 || port > 65535 {
-		return "", 0, fmt.Errorf("must be a host:port such as 127.0.0.1:8443 or [::]:8443, not %q", address)
+		return "", 0, fmt.Errorf("must be a host:port such as 127.0.0.1:8443 or [::]:8443, not %q", short(address))
 	}
 	return host, port, nil
 }
@@ -63,16 +63,16 @@ func splitHostPort(address string) (host string, port int, err error) {
 func checkLoopback(address string) error {
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
 		if !filepath.IsAbs(path) {
-			return fmt.Errorf("must name a unix socket by its absolute path, such as unix:/run/kubeweir.sock, not %q", address)
+			return fmt.Errorf("must name a unix socket by its absolute path, such as unix:/run/kubeweir.sock, not %q", short(address))
 		}
 		return nil
 	}
 	host, _, err := splitHostPort(address)
 	if err != nil {
-		return fmt.Errorf("must be a loopback host:port such as 127.0.0.1:8080, or unix:/path, not %q", address)
+		return fmt.Errorf("must be a loopback host:port such as 127.0.0.1:8080, or unix:/path, not %q", short(address))
 	}
 	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return fmt.Errorf("must be a loopback address or a unix socket, not %q: everyone who reaches it has the gateway's own rights", address)
+		return fmt.Errorf("must be a loopback address or a unix socket, not %q: everyone who reaches it has the gateway's own rights", short(address))
 	}
 	return nil
 }
@@ -96,7 +96,7 @@ func checkFiles(o *origins, settings []setting) {
 		if err := errors.Join(err, f.Close()); err != nil {
 			o.report(s.path, "is a file that cannot be used: %w", plainFileError(name, err))
 		} else if info.IsDir() {
-			o.report(s.path, "must be a file, and %s is a directory", name)
+			o.report(s.path, "must be a file, and %s is a directory", shownPath(name))
 		}
 	}
 }
@@ -112,7 +112,7 @@ func checkAudit(o *origins, a *Audit) {
 	}
 	dir := cmp.Or(filepath.Dir(path), ".")
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-		o.report("audit.path", "is in a directory that does not exist; make %s first", dir)
+		o.report("audit.path", "is in a directory that does not exist; make %s first", shownPath(dir))
 	}
 }
 

@@ -30,8 +30,9 @@ func newRBAC() *cobra.Command {
 		Use:   "rbac",
 		Short: "Print the least rights that a gateway needs at its cluster.",
 		Long: `Prints a ServiceAccount, a ClusterRole and a ClusterRoleBinding for a configuration of the
-gateway, given as the gateway is given it, with what each rule is for and what happens without
-it. The namespace has to be there already.
+gateway, with what each rule is for and what happens without it. The gateway's file, and those
+of its flags that its rights depend on, are given as to the gateway. The namespace has to be
+there already.
 
 What the gateway may not read it forwards, each request as its client: the answers are the
 same, the cluster has the work. So the default, all that is built into Kubernetes but Secrets,
@@ -45,7 +46,7 @@ because they are needed. Custom resources are named as well: *.cert-manager.io i
   kubeweir rbac --config gateway.yaml --client-ca-file ca.crt
 
   # Besides what is built in: everything of cert-manager, and Secrets.
-  kubeweir rbac --resources default,*.cert-manager.io,secrets
+  kubeweir rbac --resources 'default,*.cert-manager.io,secrets'
 
   # For a sidecar, whose programs add rights for what they write.
   kubeweir rbac --listen "" --insecure-listen 127.0.0.1:8080 --resources pods --namespace shop`,
@@ -67,6 +68,7 @@ because they are needed. Custom resources are named as well: *.cert-manager.io i
 	f.StringVar(&names.ServiceAccount, "service-account", names.ServiceAccount, "`name` of the ServiceAccount that the gateway runs as")
 	f.StringVar(&names.Role, "name", names.Role, "`name` of the ClusterRole and the ClusterRoleBinding")
 	f.StringVarP(&output, "output", "o", "yaml", "`format`: yaml, or json, which has no comments")
+	f.Lookup("resources").DefValue = rbac.Default // which pflag would put in brackets
 	annotateChoices(c, "output", "yaml", "json")
 	f.VisitAll(func(flag *pflag.Flag) { _ = f.SetAnnotation(flag.Name, config.SectionAnnotation, []string{"Rights"}) })
 	settings.Set().VisitAll(func(flag *pflag.Flag) {
@@ -84,10 +86,11 @@ func printRBAC(c *cobra.Command, cfg *config.Gateway, names rbac.Names, options 
 	if len(options.Resources) == 0 {
 		return usageErrorf("--resources must name what is to be cached, or be %s or %s", rbac.Default, rbac.Everything)
 	}
-	for _, name := range []struct{ flag, value string }{{"namespace", names.Namespace}, {"service-account", names.ServiceAccount}} {
-		if problems := content.IsDNS1123Subdomain(name.value); len(problems) > 0 {
-			return usageErrorf("--%s must be a name of lower case letters, digits and '-', not %q", name.flag, name.value)
-		}
+	if problems := content.IsDNS1123Label(names.Namespace); len(problems) > 0 {
+		return usageErrorf("--namespace must be a name of at most 63 lower case letters, digits and '-', not %q", names.Namespace)
+	}
+	if problems := content.IsDNS1123Subdomain(names.ServiceAccount); len(problems) > 0 {
+		return usageErrorf("--service-account must be a name of lower case letters, digits, '-' and '.', not %q", names.ServiceAccount)
 	}
 	if problems := content.IsPathSegmentName(names.Role); len(problems) > 0 || names.Role == "" {
 		return usageErrorf("--name must be the name of a ClusterRole, not %q", names.Role)
