@@ -59,14 +59,34 @@ func configIs(definition string) map[string]any {
 // object is the schema of a group of values.
 func (n *node) object() (map[string]any, error) {
 	properties := map[string]any{}
+	required := []string{}
 	for _, f := range n.fields {
 		schema, err := f.one()
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", f.path, err)
 		}
 		properties[f.name] = schema
+		if f.required() {
+			required = append(required, f.name)
+		}
 	}
-	return map[string]any{"type": "object", "properties": properties, "additionalProperties": false}, nil
+	return map[string]any{"type": "object", "properties": properties, "required": required, "additionalProperties": false}, nil
+}
+
+// required tells whether templates need the value. Helm takes a default away for a null in somebody's values; in the place
+// of lists, objects and text that may be empty, that is as good as empty.
+func (n *node) required() bool {
+	if n.doc == "" {
+		return true
+	}
+	switch n.yaml.Kind {
+	case yaml.SequenceNode:
+		return n.schema["minItems"] != nil
+	case yaml.ScalarNode:
+		types, _ := n.schema["type"].([]any)
+		return n.yaml.Tag != "!!null" && n.yaml.Value != "" && !slices.Contains(types, "null")
+	}
+	return false
 }
 
 // one is the schema of a value or of a group: what its default tells, and over it what its comment says.

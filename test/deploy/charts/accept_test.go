@@ -57,7 +57,7 @@ var (
 
 // levels are namespaces, by the level of Pod Security that they enforce.
 func levels() map[string]string {
-	return map[string]string{namespace: "restricted", "elsewhere": "restricted", "monitoring": "restricted", "privileged": "privileged"}
+	return map[string]string{namespace: "restricted", "elsewhere": "restricted", "34": "restricted", "monitoring": "restricted", "privileged": "privileged"}
 }
 
 func (j *judge) prepare(ctx context.Context) error {

@@ -1,5 +1,6 @@
 {{/* What the schema cannot say of values that do not go together. Each message names the value and says what to do. */}}
 {{- define "kubeweir.checks" -}}
+{{- include "kubeweir.checkNames" . -}}
 {{- include "kubeweir.checkConfig" . -}}
 {{- include "kubeweir.checkCertificates" . -}}
 {{- include "kubeweir.checkRoutes" . -}}
@@ -7,8 +8,17 @@
 {{- if eq .Values.mode "standalone" }}{{ include "kubeweir.checkStandalone" . }}{{ end -}}
 {{- end -}}
 
+{{- define "kubeweir.checkNames" -}}
+{{- if not (regexMatch "^[a-z]" (include "kubeweir.fullname" .)) -}}
+{{- fail (printf "fullnameOverride: must be given, as the names of Services begin with a letter, and %s does not" (include "kubeweir.fullname" .)) -}}
+{{- end -}}
+{{- if and (include "kubeweir.rbac" .) (not .Values.serviceAccount.create) (not .Values.serviceAccount.name) -}}
+{{- fail "serviceAccount.name: must be given, as serviceAccount.create is false; with that of the namespace, default, all of its pods would have the gateway's rights" -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "kubeweir.checkConfig" -}}
-{{- $config := .Values.config -}}
+{{- $config := default (dict) .Values.config -}}
 {{- if and $config .Values.existingConfigMap -}}
 {{- fail "existingConfigMap: config is given, too; give one of both" -}}
 {{- end -}}
@@ -45,7 +55,10 @@
 {{- if gt (len (compact (list (ternary "x" "" $ca.fromCluster) $ca.existingConfigMap $ca.existingSecret))) 1 -}}
 {{- fail "clientCA: give one of fromCluster, existingConfigMap and existingSecret" -}}
 {{- end -}}
-{{- if eq $ca.existingConfigMap "kube-root-ca.crt" -}}
+{{- if and $ca.fromCluster .Values.upstream.existingSecret -}}
+{{- fail "clientCA.fromCluster: is the CA of this cluster, whose certificates say nothing of who is who in that of upstream.existingSecret; name that one's CA in clientCA.existingConfigMap" -}}
+{{- end -}}
+{{- if eq (default "" $ca.existingConfigMap) "kube-root-ca.crt" -}}
 {{- fail "clientCA.existingConfigMap: kube-root-ca.crt holds the CA of API servers, not of clients; copy that of kube-system/extension-apiserver-authentication, or set clientCA.fromCluster: true" -}}
 {{- end -}}
 {{- end -}}
@@ -67,6 +80,9 @@
 {{- if and .enabled .backendTLSPolicy.enabled (not .backendTLSPolicy.caConfigMap) (ne $.Values.tls.source "generated") -}}
 {{- fail (printf "httpRoute.backendTLSPolicy.caConfigMap: must name a ConfigMap with the CA as ca.crt, as tls.source is %s" $.Values.tls.source) -}}
 {{- end -}}
+{{- if and .enabled .backendTLSPolicy.enabled (not (include "kubeweir.backendHostname" $)) -}}
+{{- fail "httpRoute.backendTLSPolicy.hostname: must be a name that the certificate has" -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 
@@ -74,18 +90,21 @@
 {{- if and .Values.autoscaling.enabled (ne (include "kubeweir.kind" .) "Deployment") -}}
 {{- fail (printf "autoscaling.enabled: only a Deployment is scaled, and this is a %s" (include "kubeweir.kind" .)) -}}
 {{- end -}}
-{{- if gt (int .Values.autoscaling.minReplicas) (int .Values.autoscaling.maxReplicas) -}}
+{{- if and .Values.autoscaling.enabled (gt (int .Values.autoscaling.minReplicas) (int .Values.autoscaling.maxReplicas)) -}}
 {{- fail "autoscaling.minReplicas: must not be above autoscaling.maxReplicas" -}}
 {{- end -}}
 {{- with .Values.podDisruptionBudget -}}
-{{- if not (or (kindIs "invalid" .minAvailable) (kindIs "invalid" .maxUnavailable)) -}}
+{{- if and (toString .minAvailable | replace "<nil>" "") (toString .maxUnavailable | replace "<nil>" "") -}}
 {{- fail "podDisruptionBudget.minAvailable: maxUnavailable is given, too; give one of both" -}}
 {{- end -}}
 {{- end -}}
 {{- if eq (include "kubeweir.httpsPort" .) (include "kubeweir.metricsPort" .) -}}
 {{- fail (printf "containerPorts.metrics: is %s, as containerPorts.https is; give each its own" (include "kubeweir.metricsPort" .)) -}}
 {{- end -}}
-{{- $shutdown := default (dict) .Values.config.shutdown -}}
+{{- if and .Values.hostNetwork .Values.hostPort (ne (toString .Values.hostPort) (include "kubeweir.httpsPort" .)) -}}
+{{- fail (printf "hostPort: must be %s, as containerPorts.https is, with hostNetwork; leave it out" (include "kubeweir.httpsPort" .)) -}}
+{{- end -}}
+{{- $shutdown := default (dict) (default (dict) .Values.config).shutdown -}}
 {{- $then := toDate "2006-01-02" "2000-01-01" -}}
 {{- $drain := sub (mustDateModify (default "20s" $shutdown.drain | toString) $then | unixEpoch | int64) ($then | unixEpoch | int64) -}}
 {{- $least := add $drain .Values.preStopSleepSeconds 8 -}}
@@ -101,6 +120,11 @@
 {{- end -}}
 {{- if and $etcd.existingSecret (not $etcd.servers) -}}
 {{- fail "standalone.etcd.existingSecret: has no effect without standalone.etcd.servers; give that too" -}}
+{{- end -}}
+{{- with .Values.standalone.persistence -}}
+{{- if and .existingClaim (not .enabled) -}}
+{{- fail "standalone.persistence.existingClaim: has no effect, as standalone.persistence.enabled is false" -}}
+{{- end -}}
 {{- end -}}
 {{- if or .Values.upstream.existingSecret .Values.upstream.context -}}
 {{- fail "upstream: a standalone has none; set mode: gateway" -}}

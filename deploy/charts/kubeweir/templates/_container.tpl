@@ -78,7 +78,7 @@ volumeMounts:
 {{- if .Values.upstream.existingSecret }}
 - --kubeconfig={{ include "kubeweir.etc" . }}/upstream/kubeconfig
 {{- with .Values.upstream.context }}
-- --context={{ . }}
+- {{ printf "--context=%s" . | toYaml }}
 {{- end }}
 {{- end }}
 {{- end -}}
@@ -93,8 +93,8 @@ volumeMounts:
 - --token-auth-file={{ include "kubeweir.etc" . }}/tokens/tokens.csv
 {{- end }}
 {{- if $etcd.servers }}
-- --etcd-servers={{ join "," $etcd.servers }}
-- --etcd-prefix={{ $etcd.prefix }}
+- {{ printf "--etcd-servers=%s" (join "," $etcd.servers) | toYaml }}
+- {{ printf "--etcd-prefix=%s" $etcd.prefix | toYaml }}
 {{- if $etcd.existingSecret }}
 - --etcd-cafile={{ include "kubeweir.etc" . }}/etcd/ca.crt
 - --etcd-certfile={{ include "kubeweir.etc" . }}/etcd/tls.crt
@@ -123,13 +123,16 @@ volumeMounts:
 {{- define "kubeweir.memoryLimit" -}}
 {{- $given := false -}}
 {{- range .Values.extraEnv }}{{ if eq .name "GOMEMLIMIT" }}{{ $given = true }}{{ end }}{{ end -}}
-{{- $limits := default (dict) .Values.resources.limits -}}
-{{- $limit := default "" $limits.memory | toString -}}
-{{- $number := regexFind "^[0-9]+" $limit -}}
+{{- $resources := default (dict) .Values.resources -}}
+{{- $limits := default (dict) $resources.limits -}}
+{{- $limit := default "" $limits.memory -}}
+{{- /* A number of Helm's may be 2e+09. */}}
+{{- $limit = kindIs "float64" $limit | ternary (printf "%.0f" (float64 $limit)) (toString $limit) -}}
+{{- $number := regexFind "^[0-9]+([.][0-9]+)?" $limit -}}
 {{- $units := dict "" 1 "k" 1000 "M" 1000000 "G" 1000000000 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 -}}
 {{- $unit := trimPrefix $number $limit -}}
 {{- if and $number (hasKey $units $unit) (not $given) -}}
-{{- div (mul ($number | int64) (index $units $unit | int64) 9) 10 -}}
+{{- mulf (float64 $number) (index $units $unit) 0.9 | printf "%.0f" -}}
 {{- end -}}
 {{- end -}}
 

@@ -2,8 +2,12 @@
 {{- define "kubeweir.endpoint" -}}
 port: metrics
 path: /metrics
-interval: {{ .interval }}
-scrapeTimeout: {{ .scrapeTimeout }}
+{{- with .interval }}
+interval: {{ . }}
+{{- end }}
+{{- with .scrapeTimeout }}
+scrapeTimeout: {{ . }}
+{{- end }}
 {{- with .relabelings }}
 relabelings:
   {{- toYaml . | nindent 2 }}

@@ -1,13 +1,16 @@
-{{/* The name of most objects: the release's, with the chart's unless it is in it already. */}}
+{{/*
+The name of most objects: the release's, with the chart's unless it is in it already. A release may have dots in its name, a
+Service may not.
+*/}}
 {{- define "kubeweir.fullname" -}}
 {{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- $full := .Release.Name -}}
 {{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 52 | trimSuffix "-" -}}
-{{- else if contains $name .Release.Name -}}
-{{- .Release.Name | trunc 52 | trimSuffix "-" -}}
-{{- else -}}
-{{- printf "%s-%s" .Release.Name $name | trunc 52 | trimSuffix "-" -}}
+{{- $full = .Values.fullnameOverride -}}
+{{- else if not (contains $name .Release.Name) -}}
+{{- $full = printf "%s-%s" .Release.Name $name -}}
 {{- end -}}
+{{- $full | replace "." "-" | trunc 52 | trimSuffix "-" -}}
 {{- end -}}
 
 {{- define "kubeweir.namespace" -}}
@@ -20,8 +23,8 @@
 {{- end -}}
 
 {{- define "kubeweir.selectorLabels" -}}
-app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" | toYaml }}
+app.kubernetes.io/instance: {{ .Release.Name | toYaml }}
 {{- end -}}
 
 {{- define "kubeweir.labels" -}}
@@ -41,14 +44,14 @@ Metadata of an object. The argument is a dict: "root", and what is not usual of 
 */}}
 {{- define "kubeweir.metadata" -}}
 {{- $root := .root -}}
-name: {{ default (include "kubeweir.fullname" $root) .name }}
+name: {{ default (include "kubeweir.fullname" $root) .name | toYaml }}
 {{- if not .clusterScoped }}
-namespace: {{ default (include "kubeweir.namespace" $root) .namespace }}
+namespace: {{ default (include "kubeweir.namespace" $root) .namespace | toYaml }}
 {{- end }}
 labels:
   {{- $labels := merge (dict) (default (dict) .labels) (include "kubeweir.labels" $root | fromYaml) }}
   {{- toYaml $labels | nindent 2 }}
-{{- with merge (dict) (default (dict) .annotations) $root.Values.annotations }}
+{{- with merge (dict) (default (dict) .annotations) (default (dict) $root.Values.annotations) }}
 annotations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -94,12 +97,15 @@ annotations:
 {{- default (ternary 9443 9444 (eq .Values.mode "standalone")) .Values.containerPorts.metrics -}}
 {{- end -}}
 
-{{/* The Secret of the serving certificate. */}}
+{{/*
+The Secret of the serving certificate. What cert-manager makes has another name than what Helm makes: Helm would not take it over,
+and would delete it when it is no longer its own.
+*/}}
 {{- define "kubeweir.tlsSecret" -}}
 {{- if eq .Values.tls.source "existingSecret" -}}
 {{- .Values.tls.existingSecret -}}
 {{- else -}}
-{{- include "kubeweir.fullname" . }}-tls
+{{- printf "%s-%s" (include "kubeweir.fullname" .) (ternary "cert" "tls" (eq .Values.tls.source "certManager")) -}}
 {{- end -}}
 {{- end -}}
 
@@ -140,16 +146,32 @@ annotations:
 {{- $names = concat $names (list "kubernetes" "kubernetes.default" "kubernetes.default.svc" (printf "kubernetes.default.svc.%s" .Values.clusterDomain)) -}}
 {{- end -}}
 {{- end -}}
-{{- $names = concat $names .Values.tls.dnsNames -}}
-{{- if .Values.ingress.enabled }}{{ $names = concat $names .Values.ingress.hosts }}{{ end -}}
-{{- if .Values.httpRoute.enabled }}{{ $names = concat $names .Values.httpRoute.hostnames }}{{ end -}}
-{{- if .Values.tlsRoute.enabled }}{{ $names = concat $names .Values.tlsRoute.hostnames }}{{ end -}}
+{{- $names = concat $names (default list .Values.tls.dnsNames) -}}
+{{- if .Values.ingress.enabled }}{{ $names = concat $names (default list .Values.ingress.hosts) }}{{ end -}}
+{{- if .Values.httpRoute.enabled }}{{ $names = concat $names (default list .Values.httpRoute.hostnames) }}{{ end -}}
+{{- if .Values.tlsRoute.enabled }}{{ $names = concat $names (default list .Values.tlsRoute.hostnames) }}{{ end -}}
 {{- uniq $names | toYaml -}}
+{{- end -}}
+
+{{/* A name of the serving certificate, "" where none is known: that of a given one with tls.serviceNames may have others. */}}
+{{- define "kubeweir.backendHostname" -}}
+{{- $first := "" -}}
+{{- range reverse (include "kubeweir.dnsNames" . | fromYamlArray) }}{{ if not (hasPrefix "*" .) }}{{ $first = . }}{{ end }}{{ end -}}
+{{- default $first .Values.httpRoute.backendTLSPolicy.hostname -}}
+{{- end -}}
+
+{{/* The host that what the notes say to type expects in the certificate. */}}
+{{- define "kubeweir.notesHost" -}}
+{{- $name := "localhost" -}}
+{{- if not .Values.tls.serviceNames -}}
+{{- range reverse (include "kubeweir.dnsNames" . | fromYamlArray) }}{{ if not (hasPrefix "*" .) }}{{ $name = . }}{{ end }}{{ end -}}
+{{- end -}}
+{{- $name -}}
 {{- end -}}
 
 {{/* The IP addresses of the serving certificate, as YAML. */}}
 {{- define "kubeweir.ipAddresses" -}}
-{{- concat (ternary (list "127.0.0.1") list .Values.tls.serviceNames) .Values.tls.ipAddresses | uniq | toYaml -}}
+{{- concat (ternary (list "127.0.0.1") list .Values.tls.serviceNames) (default list .Values.tls.ipAddresses) | uniq | toYaml -}}
 {{- end -}}
 
 {{/* "true" where objects of a kind are to be made. The argument is a dict of "root", "enabled" and "api". */}}

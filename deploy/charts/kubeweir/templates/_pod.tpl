@@ -6,7 +6,7 @@
 {{- define "kubeweir.pod" -}}
 metadata:
   labels:
-    {{- toYaml (merge (dict) .Values.podLabels (include "kubeweir.labels" . | fromYaml)) | nindent 4 }}
+    {{- toYaml (merge (dict) (default (dict) .Values.podLabels) (include "kubeweir.labels" . | fromYaml)) | nindent 4 }}
   annotations:
     kubectl.kubernetes.io/default-container: kubeweir
     {{- if .Values.config }}
@@ -16,12 +16,12 @@ metadata:
     {{- toYaml . | nindent 4 }}
     {{- end }}
 spec:
-  serviceAccountName: {{ include "kubeweir.serviceAccountName" . }}
+  serviceAccountName: {{ include "kubeweir.serviceAccountName" . | toYaml }}
   automountServiceAccountToken: {{ and .Values.serviceAccount.automount (eq .Values.mode "gateway") (not .Values.upstream.existingSecret) }}
   {{- with .Values.imagePullSecrets }}
   imagePullSecrets:
     {{- range . }}
-    - name: {{ kindIs "string" . | ternary . (get (kindIs "map" . | ternary . (dict)) "name") }}
+    - name: {{ kindIs "string" . | ternary . (get (kindIs "map" . | ternary . (dict)) "name") | toYaml }}
     {{- end }}
   {{- end }}
   {{- with .Values.podSecurityContext }}
@@ -63,13 +63,13 @@ hostAliases:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .Values.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ toYaml . }}
 {{- end }}
 {{- with .Values.runtimeClassName }}
-runtimeClassName: {{ . }}
+runtimeClassName: {{ toYaml . }}
 {{- end }}
 {{- with .Values.schedulerName }}
-schedulerName: {{ . }}
+schedulerName: {{ toYaml . }}
 {{- end }}
 {{- with .Values.nodeSelector }}
 nodeSelector:
@@ -98,11 +98,11 @@ topologySpreadConstraints:
 {{- if include "kubeweir.configMap" . }}
 - name: config
   configMap:
-    name: {{ include "kubeweir.configMap" . }}
+    name: {{ include "kubeweir.configMap" . | toYaml }}
 {{- end }}
 - name: tls
   secret:
-    secretName: {{ include "kubeweir.tlsSecret" . }}
+    secretName: {{ include "kubeweir.tlsSecret" . | toYaml }}
     defaultMode: 0440
     items:
       - {key: tls.crt, path: tls.crt}
@@ -111,13 +111,13 @@ topologySpreadConstraints:
 {{- if or .fromCluster .existingConfigMap }}
 - name: client-ca
   configMap:
-    name: {{ default (printf "%s-client-ca" (include "kubeweir.fullname" $)) .existingConfigMap }}
+    name: {{ default (printf "%s-client-ca" (include "kubeweir.fullname" $)) .existingConfigMap | toYaml }}
     items:
       - {key: {{ .key | quote }}, path: ca.crt}
 {{- else if .existingSecret }}
 - name: client-ca
   secret:
-    secretName: {{ .existingSecret }}
+    secretName: {{ toYaml .existingSecret }}
     defaultMode: 0440
     items:
       - {key: {{ .key | quote }}, path: ca.crt}
@@ -126,7 +126,7 @@ topologySpreadConstraints:
 {{- if .Values.upstream.existingSecret }}
 - name: upstream
   secret:
-    secretName: {{ .Values.upstream.existingSecret }}
+    secretName: {{ toYaml .Values.upstream.existingSecret }}
     defaultMode: 0440
     items:
       - {key: {{ .Values.upstream.key | quote }}, path: kubeconfig}
@@ -143,14 +143,14 @@ topologySpreadConstraints:
 {{- $standalone := .Values.standalone }}
 - name: pki
   secret:
-    secretName: {{ include "kubeweir.pkiSecret" . }}
+    secretName: {{ include "kubeweir.pkiSecret" . | toYaml }}
     defaultMode: 0440
 - name: pki-made
   emptyDir: {medium: Memory, sizeLimit: 1Mi}
 {{- with include "kubeweir.tokenSecret" . }}
 - name: tokens
   secret:
-    secretName: {{ . }}
+    secretName: {{ toYaml . }}
     defaultMode: 0440
     items:
       - {key: tokens.csv, path: tokens.csv}
@@ -158,7 +158,7 @@ topologySpreadConstraints:
 {{- with $standalone.etcd.existingSecret }}
 - name: etcd
   secret:
-    secretName: {{ . }}
+    secretName: {{ toYaml . }}
     defaultMode: 0440
     items:
       - {key: ca.crt, path: ca.crt}
@@ -171,6 +171,6 @@ topologySpreadConstraints:
 {{- else if $standalone.persistence.existingClaim }}
 - name: data
   persistentVolumeClaim:
-    claimName: {{ $standalone.persistence.existingClaim }}
+    claimName: {{ toYaml $standalone.persistence.existingClaim }}
 {{- end }}
 {{- end -}}

@@ -36,7 +36,12 @@ each is for). files/resources.yaml has what is built into Kubernetes, by API gro
 {{- end -}}
 {{- $rules = append $rules (dict "apiGroups" (list "authentication.k8s.io") "resources" (list "tokenreviews") "verbs" (list "create")) -}}
 {{- $rules = append $rules (dict "apiGroups" (list "authorization.k8s.io") "resources" (list "subjectaccessreviews") "verbs" (list "create")) -}}
-{{- concat $rules (include "kubeweir.impersonation" . | fromYamlArray) .Values.rbac.extraRules | toYaml -}}
+{{- concat $rules (include "kubeweir.impersonation" . | fromYamlArray) (default list .Values.rbac.extraRules) | toYaml -}}
+{{- end -}}
+
+{{/* "true" where the gateway gets its rights from the chart: in this cluster, not in another. */}}
+{{- define "kubeweir.rbac" -}}
+{{- if and (eq .Values.mode "gateway") .Values.rbac.create (not .Values.upstream.existingSecret) }}true{{ end -}}
 {{- end -}}
 
 {{/* What the gateway lists and watches for itself. */}}
@@ -64,13 +69,13 @@ each is for). files/resources.yaml has what is built into Kubernetes, by API gro
 {{- $_ := set $cached $group (append (default list (get $cached $group)) $name) -}}
 {{- end -}}
 {{- end -}}
-{{- range default list .Values.config.cacheAggregatedGroups }}{{ $_ := set $cached . (list "*") }}{{ end -}}
+{{- range default list (default (dict) .Values.config).cacheAggregatedGroups }}{{ $_ := set $cached . (list "*") }}{{ end -}}
 {{- toYaml $cached -}}
 {{- end -}}
 
 {{/* How clients without tokens are forwarded. */}}
 {{- define "kubeweir.impersonation" -}}
-{{- $authentication := default (dict) .Values.config.authentication -}}
+{{- $authentication := default (dict) (default (dict) .Values.config).authentication -}}
 {{- $proxies := default (dict) $authentication.requestHeader -}}
 {{- if not (or (include "kubeweir.clientCertificates" .) $proxies.caFile) -}}
 []
