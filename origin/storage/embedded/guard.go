@@ -37,10 +37,6 @@ const retryEvery = 250 * time.Millisecond
 // out waits and is tried again; Pebble sees a slow disk. Changes are refused meanwhile;
 // reads go on. What became of those in that write is not known until it is done.
 //
-// The tables that a compaction writes are apart from all this: they are a copy, and the
-// room that they take is missing to what must be written. Where they find none, the
-// compaction fails, after a pause; Pebble removes them and begins it again.
-//
 // frozen: what is on disk is unknown (pages of a failed fsync are not written
 // again), so nothing may be written any more: every write waits for ever, as if the
 // process had been killed at that instruction. What holds for a crash holds for
@@ -189,28 +185,6 @@ func (g *guard) run(op func() error, again func(error) bool) error {
 	}
 }
 
-// compaction is what Pebble calls the writing of tables that replace others.
-const compaction vfs.DiskWriteCategory = "pebble-compaction"
-
-// try runs a write of a compaction, which may fail for want of room. It pauses then, as
-// Pebble begins a compaction that failed again at once.
-func (g *guard) try(op func() error) error {
-	var short error
-	err := g.run(func() error {
-		err := op()
-		if err != nil && full(err) && g.opened.Load() {
-			short = err
-			return nil
-		}
-		return err
-	}, nil)
-	if short != nil {
-		g.pause()
-		return short
-	}
-	return err
-}
-
 func (g *guard) isFrozen() bool {
 	select {
 	case <-g.frozen:
@@ -307,17 +281,6 @@ func (g *guard) file(open func() (vfs.File, error)) (vfs.File, error) {
 }
 
 func (g *guard) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	if category == compaction {
-		var f vfs.File
-		err := g.try(func() (err error) {
-			f, err = g.FS.Create(name, category)
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-		return &compactedFile{guardedFile{File: f, guard: g}}, nil
-	}
 	f, err := g.file(func() (vfs.File, error) { return g.FS.Create(name, category) })
 	return aheadOf(name, f), err
 }
@@ -430,15 +393,4 @@ func (f *guardedFile) SyncTo(length int64) (bool, error) {
 		return err
 	})
 	return all, err
-}
-
-// A compactedFile is a guardedFile that a compaction writes.
-type compactedFile struct{ guardedFile }
-
-func (f *compactedFile) Write(p []byte) (written int, err error) {
-	err = f.guard.try(func() (err error) {
-		written, err = f.File.Write(p)
-		return err
-	})
-	return written, err
 }

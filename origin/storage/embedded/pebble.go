@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"strings"
-	"sync/atomic"
 	"syscall"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -140,11 +138,7 @@ func (e *Engine) readError(err error) error {
 }
 
 // pebbleLog passes on what Pebble has to say.
-type pebbleLog struct {
-	guard *guard
-	// short is when it last said that a compaction had no room, in nanoseconds since 1970.
-	short atomic.Int64
-}
+type pebbleLog struct{ guard *guard }
 
 // Infof tells of each flush and compaction.
 func (l *pebbleLog) Infof(string, ...any) {}
@@ -169,17 +163,9 @@ func fatal(format string, args []any) error {
 	return fmt.Errorf(format, args...)
 }
 
-// backgroundError: something could not be read, which Pebble leaves out for a while, or
-// there was no room for a compaction, which it begins again. No other write fails, because
-// the guard does not let it.
+// backgroundError: something could not be read, which Pebble leaves out for a while. No
+// write fails, because the guard does not let it.
 func (l *pebbleLog) backgroundError(err error) {
-	if full(err) {
-		now, last := time.Now().UnixNano(), l.short.Load()
-		if time.Duration(now-last) >= time.Minute && l.short.CompareAndSwap(last, now) {
-			l.guard.log.Warn("Store has no room for a compaction", "dir", l.guard.dir, "error", plain(err))
-		}
-		return
-	}
 	l.guard.log.Error("Store has trouble in the background", "dir", l.guard.dir, "error", err)
 }
 
