@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -28,13 +29,31 @@ type rights struct {
 
 	mu struct {
 		sync.Mutex
-		missing map[right]bool // at most maxMissing
+		missing map[right]*lack // at most maxMissing
 	}
 }
 
 // right is what a rule of RBAC gives. resource has its subresource with it; of a path
 // that is no resource it is the path.
 type right struct{ verb, group, resource string }
+
+// lack is what is known of a right that is missing.
+type lack struct {
+	where scope // of the last refusal, or of one before that covers it
+	last  time.Time
+}
+
+// scope is what a right was needed for: an object, a namespace, or, of two empty names,
+// everything. A role may give a right in one namespace, or for one name, alone.
+type scope struct{ namespace, name string }
+
+// covers reports whether who may do something within s may do it within other.
+func (s scope) covers(other scope) bool {
+	return s == scope{} || s == other || s.name == "" && s.namespace == other.namespace
+}
+
+// lackFor is how long a refusal counts whatever is allowed elsewhere.
+const lackFor = time.Minute
 
 // maxMissing bounds the rights that are remembered. Of more of them nothing is said.
 const maxMissing = 1000
@@ -44,7 +63,7 @@ func newRights(log *slog.Logger) *rights {
 		Name: "kubeweir_upstream_missing_rights",
 		Help: "1 for each right that the cluster last refused the gateway itself: what needs it is forwarded, or refused. `kubeweir rbac` prints the rights that a gateway needs.",
 	}, []string{"verb", "group", "resource"})}
-	r.mu.missing = make(map[right]bool)
+	r.mu.missing = make(map[right]*lack)
 	return r
 }
 
@@ -58,8 +77,9 @@ func (r *rights) answered(method, path, query string, code int, detail func() st
 			r.log.Error("the cluster does not know the gateway's credentials, or does not take them any more; look at --kubeconfig, or the pod's service account")
 		}
 	case code == http.StatusForbidden:
-		r.refused(rightFor(method, path, query), detail)
-	case code < 500 && r.some.Load() > 0:
+		what, where := rightFor(method, path, query)
+		r.refused(what, where, detail)
+	case r.some.Load() > 0 && authorized(code):
 		r.granted(rightFor(method, path, query))
 	}
 	if code != http.StatusUnauthorized && code < 500 && r.unknown.Load() && r.unknown.Swap(false) {
@@ -67,30 +87,45 @@ func (r *rights) answered(method, path, query string, code int, detail func() st
 	}
 }
 
-func rightFor(method, path, query string) right {
+// authorized reports whether a request that was answered with code, which is not 401 or
+// 403, was one that its sender may send: kube-apiserver looks at how busy it is, and at
+// some parameters, before it looks at rights.
+func authorized(code int) bool {
+	return code < 500 && code != http.StatusBadRequest && code != http.StatusTooManyRequests
+}
+
+func rightFor(method, path, query string) (right, scope) {
 	info := api.ParseRequestInfo(method, path, query)
 	what := right{info.Verb, info.APIGroup, info.Resource}
 	switch {
 	case !info.IsResourceRequest:
-		what.resource = path
+		return right{verb: info.Verb, resource: path}, scope{}
 	case info.Subresource != "":
 		what.resource += "/" + info.Subresource
 	}
-	return what
+	return what, scope{info.Namespace, info.Name}
 }
 
-func (r *rights) refused(what right, detail func() string) {
+func (r *rights) refused(what right, where scope, detail func() string) {
+	now := time.Now()
 	r.mu.Lock()
-	known := r.mu.missing[what] || len(r.mu.missing) >= maxMissing
-	if !known {
+	known := r.mu.missing[what]
+	if known != nil {
+		known.last = now
+		if !known.where.covers(where) {
+			known.where = where.clone()
+		}
+	}
+	first := known == nil && len(r.mu.missing) < maxMissing
+	if first {
 		// Of a client's request that is answered to many, perhaps.
 		what = right{strings.Clone(what.verb), strings.Clone(what.group), strings.Clone(what.resource)}
-		r.mu.missing[what] = true
+		r.mu.missing[what] = &lack{where.clone(), now}
 		r.some.Add(1)
 		r.gauge.WithLabelValues(what.verb, what.group, what.resource).Set(1)
 	}
 	r.mu.Unlock()
-	if known {
+	if !first {
 		return
 	}
 	answer := ""
@@ -101,16 +136,21 @@ func (r *rights) refused(what right, detail func() string) {
 		"verb", what.verb, "group", what.group, "resource", what.resource, "answer", answer)
 }
 
-func (r *rights) granted(what right) {
+func (s scope) clone() scope { return scope{strings.Clone(s.namespace), strings.Clone(s.name)} }
+
+// granted takes what was allowed for the end of a refusal where it was at least as much,
+// or when the refusals have ceased.
+func (r *rights) granted(what right, where scope) {
 	r.mu.Lock()
 	was := r.mu.missing[what]
-	if was {
+	over := was != nil && (where.covers(was.where) || time.Since(was.last) >= lackFor)
+	if over {
 		delete(r.mu.missing, what)
 		r.some.Add(-1)
 		r.gauge.DeleteLabelValues(what.verb, what.group, what.resource)
 	}
 	r.mu.Unlock()
-	if was {
+	if over {
 		r.log.Info("the gateway has a right at the cluster that it lacked", "verb", what.verb, "group", what.group, "resource", what.resource)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -99,5 +101,55 @@ func TestMissingRightsAreBounded(t *testing.T) {
 	}
 	if n := len(r.mu.missing); n > maxMissing || int(r.some.Load()) != n {
 		t.Errorf("%d rights, %d counted", n, r.some.Load())
+	}
+}
+
+// TestMissingRightsDoNotFlap: what the cluster allows in another namespace, or for another
+// name, or does not look at because it is busy, does not end a refusal; each change would
+// be two lines of the log, and the metric would say that nothing is missing.
+func TestMissingRightsDoNotFlap(t *testing.T) {
+	const inA, inB, everywhere = "/api/v1/namespaces/a/configmaps/x", "/api/v1/namespaces/b/configmaps/x", "/api/v1/configmaps"
+	for _, c := range []struct {
+		name    string
+		refused string
+		path    string
+		code    int
+		ends    bool
+	}{
+		{"the same", inA, inA, 200, true},
+		{"the same, not there", inA, inA, 404, true},
+		{"the same, busy", inA, inA, 429, false},
+		{"the same, with a bad parameter", inA, inA, 400, false},
+		{"the same, broken", inA, inA, 503, false},
+		{"another name", inA, "/api/v1/namespaces/a/configmaps/y", 200, false},
+		{"another namespace", inA, inB, 200, false},
+		{"all", everywhere, everywhere, 200, true},
+		{"all, then one namespace", everywhere, "/api/v1/namespaces/a/configmaps", 200, false},
+		{"one namespace, then all", "/api/v1/namespaces/a/configmaps", everywhere, 200, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var log bytes.Buffer
+				r := newRights(slog.New(slog.NewTextHandler(&log, nil)))
+				for range 20 {
+					r.answered("GET", c.refused, "", 403, nil)
+					if !c.ends {
+						r.answered("GET", c.path, "", c.code, nil)
+					}
+				}
+				if n := strings.Count(log.String(), "\n"); n != 1 {
+					t.Errorf("%d lines:\n%s", n, log.String())
+				}
+				if c.ends {
+					r.answered("GET", c.path, "", c.code, nil)
+				} else {
+					time.Sleep(lackFor) // nothing was refused for so long
+					r.answered("GET", c.path, "", 200, nil)
+				}
+				if n := testutil.CollectAndCount(r.gauge); n != 0 || r.some.Load() != 0 {
+					t.Errorf("%d rights are missing at the end", n)
+				}
+			})
+		})
 	}
 }
