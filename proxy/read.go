@@ -249,7 +249,7 @@ func markStale(resp *api.Response, c *cache.Collection) {
 
 // collapse answers a most-recent read together with others that want the same.
 func (g *Gateway) collapse(ctx context.Context, x *exchange, res *cache.Resource) outcome {
-	what := refusal{x.info.Verb, res.GroupResource()}
+	what := refusal{x.info.Verb, res.GroupResource(), x.info.Namespace}
 	if g.refusals.has(what) {
 		return forwardedFor(reason.GatewayRefused)
 	}

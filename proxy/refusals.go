@@ -13,14 +13,21 @@ import (
 // zero value is ready; it is safe for concurrent use.
 type refusals struct {
 	mu    sync.RWMutex
-	until map[refusal]time.Time // of resources of the upstream: two for each at most
+	until map[refusal]time.Time // at most maxRefusals
 }
 
-// refusal is a verb, get or list, and a resource.
+// refusal is a verb, get or list, of a resource in a namespace, "" for all: a gateway may
+// have a right in some namespaces only, and what it is refused in one must not make
+// reads of the others cost the upstream a request for each client.
 type refusal struct {
-	verb     string
-	resource schema.GroupResource
+	verb      string
+	resource  schema.GroupResource
+	namespace string
 }
+
+// maxRefusals bounds the refusals that are remembered: there may be any number of
+// namespaces, those in requests included that do not exist.
+const maxRefusals = 1000
 
 // refusedFor is how long a refusal counts. kube-apiserver refuses everything for a moment
 // after its start, when sharing requests matters most.
@@ -39,12 +46,15 @@ func (r *refusals) add(what refusal) {
 	if r.until == nil {
 		r.until = make(map[refusal]time.Time)
 	}
-	what.verb = strings.Clone(what.verb) // a request's own
+	what.verb, what.namespace = strings.Clone(what.verb), strings.Clone(what.namespace) // a request's own
 	now := time.Now()
 	for other, until := range r.until { // resources come and go
 		if !now.Before(until) {
 			delete(r.until, other)
 		}
+	}
+	if len(r.until) >= maxRefusals {
+		return
 	}
 	r.until[what] = now.Add(refusedFor)
 }

@@ -2,6 +2,8 @@ package proxy
 
 import (
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,13 +42,60 @@ func TestReadsRefusedToTheGatewayAreForwarded(t *testing.T) {
 		for range 10 {
 			ask()
 		}
-		if own != 2 || client != 40 {
-			t.Errorf("%d requests as the gateway, want a list and a get; %d as the client, want 40", own, client)
+		if own != 3 || client != 40 {
+			t.Errorf("%d requests as the gateway, want two lists and a get; %d as the client, want 40", own, client)
 		}
 		time.Sleep(refusedFor)
 		ask()
-		if own != 4 {
+		if own != 6 {
 			t.Errorf("%d requests as the gateway, want each to be tried again", own)
+		}
+	})
+}
+
+// TestRefusalInOneNamespace: a read that the upstream does not let the gateway share does
+// not end the sharing of others, whoever asks for it again and again.
+func TestRefusalInOneNamespace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newGatewayBench(t, nil)
+		refusal := apierrors.NewForbidden(cachetest.Pods.GroupResource(), "", nil)
+		b.source.Fail("list", slices.Repeat([]error{refusal}, 50)...)
+		b.upstream.answer = func(r *api.Request) *api.Response {
+			last := b.upstream.forwarded[len(b.upstream.forwarded)-1]
+			if last.as == (upstream.Credentials{As: upstream.AsGateway}) && r.Info().Namespace == "mallory" {
+				return &api.Response{Status: 403, Body: []byte(refusal.Error())}
+			}
+			return &api.Response{Status: 200, Body: []byte("upstream")}
+		}
+		for range 3 {
+			for _, line := range []string{"GET /api/v1/namespaces/%s/pods", "GET /api/v1/namespaces/%s/pods/a"} {
+				if status, _, _ := b.do(strings.ReplaceAll(line, "%s", "mallory")); status != 200 {
+					t.Fatalf("%s: %d", line, status)
+				}
+				b.do(strings.ReplaceAll(line, "%s", "default"))
+				if last := b.upstream.forwarded[len(b.upstream.forwarded)-1]; last.as != (upstream.Credentials{As: upstream.AsGateway}) {
+					t.Errorf("%s: the upstream was asked as %+v, so for this client alone", line, last.as)
+				}
+			}
+		}
+	})
+}
+
+func TestRefusalsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r refusals
+		what := func(i int) refusal {
+			return refusal{"get", cachetest.Pods.GroupResource(), strconv.Itoa(i)}
+		}
+		for i := range 3 * maxRefusals {
+			r.add(what(i))
+		}
+		if len(r.until) != maxRefusals {
+			t.Errorf("%d refusals", len(r.until))
+		}
+		time.Sleep(refusedFor)
+		if r.add(what(-1)); len(r.until) != 1 || !r.has(what(-1)) {
+			t.Errorf("%d refusals after a while", len(r.until))
 		}
 	})
 }
