@@ -38,7 +38,7 @@ func fillServiceAccountDir(c *config.Gateway, cert *gatewayCert) (identity.Token
 	if err != nil {
 		return "", fmt.Errorf("--service-account-dir: %w", err)
 	}
-	token, err := serviceAccountToken(cert.material.CA.KeyPEM, dir)
+	token, err := serviceAccountToken(cert.material.CA.KeyPEM, dir, c.Listen)
 	if err != nil {
 		return "", fmt.Errorf("--service-account-dir: %w", err)
 	}
@@ -64,13 +64,14 @@ func namespaceOf(c *config.Gateway) (string, error) {
 
 // serviceAccountToken makes the token of the CA's key, which is as secret as it and kept:
 // programs read the token again once a minute only, and are not to be refused after a
-// restart. Each folder has its own, because gateways may share a CA.
-func serviceAccountToken(caKeyPEM []byte, dir string) (identity.Token, error) {
+// restart. Each folder and address has its own: gateways may share a CA, those of pods know
+// their folders by the same name, and those of one host's network reach each other.
+func serviceAccountToken(caKeyPEM []byte, dir, listen string) (identity.Token, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return "", err
 	}
-	secret, err := hkdf.Key(sha256.New, caKeyPEM, nil, "kubeweir service account token for "+dir, sha256.Size)
+	secret, err := hkdf.Key(sha256.New, caKeyPEM, nil, "kubeweir service account token for "+dir+" at "+listen, sha256.Size)
 	if err != nil {
 		return "", err
 	}

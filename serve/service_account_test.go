@@ -83,6 +83,11 @@ func TestServiceAccountDir(t *testing.T) {
 	if other == token {
 		t.Error("two folders have one token")
 	}
+	// Gateways of one host's network and CA, in containers whose folders have one name.
+	c.Listen = "127.0.0.1:8444"
+	if neighbour, _ := fill(); neighbour == other {
+		t.Error("two addresses have one token")
+	}
 	c.CertDir = t.TempDir()
 	if replaced, _ := fill(); replaced == other {
 		t.Error("another CA, but the same token")
@@ -114,7 +119,7 @@ func TestServiceAccountDir(t *testing.T) {
 
 // TestServiceAccountTokenIsNotLogged where the gateway says what it serves.
 func TestServiceAccountTokenIsNotLogged(t *testing.T) {
-	token, err := serviceAccountToken([]byte("key"), "/d")
+	token, err := serviceAccountToken([]byte("key"), "/d", "127.0.0.1:8443")
 	if err != nil {
 		t.Fatal(err)
 	}
