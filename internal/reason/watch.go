@@ -70,8 +70,9 @@ var watchEndEntries = [watchEnds]Entry{
 		Client: endOfFile, Do: "Nothing.",
 	},
 	WatchFeedLost: {
-		Label: "feed-lost", When: "The cache of the resource ended for good: an object of the upstream cannot be read, or a panic was contained.",
-		Client: endOfFile + " Reads are forwarded for a minute.", Do: "Report it with the log's line \"collection stopped\".",
+		Label: "feed-lost", When: "The cache of the resource ended for good: an object of the upstream cannot be read, a panic was contained, or the upstream has refused the gateway what it reads for a minute.",
+		Client: endOfFile + " Reads are forwarded for a minute, or for as long as the gateway is refused and up to three quarters of a minute more.",
+		Do:     "If the gateway is refused (kubeweir_upstream_missing_rights), grant the right. Otherwise report it with the log's line \"collection stopped\".",
 	},
 	WatchStopped: {
 		Label: "stopped", When: "The caches were closed, at the end of a shutdown.", Client: endOfFile, Do: "Nothing.",
