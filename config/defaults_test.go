@@ -197,15 +197,19 @@ func TestHostileFiles(t *testing.T) {
 	}
 }
 
-// TestAliasesAreBounded: a small file that stands for a large one.
-func TestAliasesAreBounded(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "bomb")
-	content := "consistency:\n  rules:\n  - &r {mode: session, users: [" + strings.Repeat("x,", 10_000) + "]}\n" + strings.Repeat("  - *r\n", 10_000)
-	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	checked, err := CheckFile(file, "", false)
-	if err != nil || len(checked.Errors) != 1 || checked.Errors[0].Error() != file+" has more than 100000 values, which no configuration has" {
-		t.Errorf("%v, %v", checked.Errors, err)
+// TestValuesAreBounded: long lists, and a small file whose aliases stand for a large one.
+func TestValuesAreBounded(t *testing.T) {
+	for _, content := range []string{
+		"sidecarHosts: [" + strings.Repeat("x,", maxValues+1) + "]",
+		"consistency:\n  rules:\n  - &r {mode: session, users: [" + strings.Repeat("x,", 1_000) + "]}\n" + strings.Repeat("  - *r\n", 200),
+	} {
+		file := filepath.Join(t.TempDir(), "bomb")
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		checked, err := CheckFile(file, "gateway", false)
+		if err != nil || len(checked.Errors) != 1 || checked.Errors[0].Error() != file+" has more than 100000 values, which no configuration has" {
+			t.Errorf("%v, %v", checked.Errors, err)
+		}
 	}
 }

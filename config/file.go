@@ -245,9 +245,9 @@ func (r *fileReader) decodeList(n *yaml.Node, v reflect.Value, path string) {
 		r.report(n.Line, "%s must be %s, not %s", path, expectation(v.Type()), describe(n, false))
 		return
 	}
-	length := min(len(n.Content), maxValues)
-	list := reflect.MakeSlice(v.Type(), length, length)
-	for i, item := range n.Content {
+	items := n.Content[:min(len(n.Content), maxValues)]
+	list := reflect.MakeSlice(v.Type(), len(items), len(items))
+	for i, item := range items {
 		r.decode(item, list.Index(i), fmt.Sprintf("%s[%d]", path, i))
 	}
 	v.Set(list)

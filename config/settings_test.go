@@ -1,6 +1,9 @@
 package config
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -80,6 +83,48 @@ func TestDurationText(t *testing.T) {
 		g := Default()
 		if !setText(reflect.ValueOf(&g.Limits.HistoryAge).Elem(), text) || durationText(g.Limits.HistoryAge) != want {
 			t.Errorf("%s: %s, want %s", text, durationText(g.Limits.HistoryAge), want)
+		}
+	}
+}
+
+// TestBounds: what the reference says that may be may be, and nothing beyond it.
+func TestBounds(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "bounds.yaml")
+	for _, c := range []configuration{Default(), DefaultStandalone()} {
+		p := c.program()
+		for _, s := range p.settings() {
+			if s.bounds == nil {
+				continue
+			}
+			try := func(n int64) error {
+				content, depth := "", strings.Split(s.path, ".")
+				for i, key := range depth {
+					content += strings.Repeat("  ", i) + key + ":"
+					if i < len(depth)-1 {
+						content += "\n"
+					}
+				}
+				if err := os.WriteFile(file, []byte(content+" "+s.show(n)+"\n"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				checked, err := CheckFile(file, p.name, true)
+				return errors.Join(append(checked.Errors, err)...)
+			}
+			if err := try(s.bounds.least); err != nil {
+				t.Errorf("%s at its least: %v", s.path, err)
+			}
+			if err := try(s.bounds.least - 1); err == nil || !strings.Contains(err.Error(), s.path) {
+				t.Errorf("%s below its least: %v", s.path, err)
+			}
+			if s.bounds.most == 0 {
+				continue
+			}
+			if err := try(s.bounds.most); err != nil {
+				t.Errorf("%s at its most: %v", s.path, err)
+			}
+			if err := try(s.bounds.most + 1); err == nil || !strings.Contains(err.Error(), s.path) {
+				t.Errorf("%s above its most: %v", s.path, err)
+			}
 		}
 	}
 }

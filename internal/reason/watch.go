@@ -59,7 +59,7 @@ var watchEndEntries = [watchEnds]Entry{
 	},
 	WatchSlow: {
 		Label: "slow", When: "The client reads more slowly than events come, and the next one for it has left the history.",
-		Client: expiredEvent, Do: "Look at the client and its link; raise the history's bounds. kubeweir_watchers_lagging warns before.",
+		Client: expiredEvent, Do: "Look at the client and its link; raise the history's bounds. kubeweir_cache_watchers_lagging warns before.",
 	},
 	WatchRewound: {
 		Label: "rewound", When: "The upstream's versions went back: it was restored from a backup, or is another cluster.",
