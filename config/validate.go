@@ -97,6 +97,8 @@ func checkFiles(o *origins, settings []setting) {
 			o.report(s.path, "is a file that cannot be used: %w", plainFileError(name, err))
 		} else if info.IsDir() {
 			o.report(s.path, "must be a file, and %s is a directory", shownPath(name))
+		} else if info.Mode()&os.ModeDevice != 0 {
+			o.report(s.path, "must be a file, and %s is a device", shownPath(name))
 		}
 	}
 }

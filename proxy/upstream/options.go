@@ -1,11 +1,13 @@
 package upstream
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -146,9 +148,30 @@ func (o *Options) fromFile() (*rest.Config, error) {
 	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: o.Kubeconfig}
 	loaded, err := rules.Load()
 	if err != nil {
-		return nil, err
+		text, _, _ := strings.Cut(err.Error(), "; json parse error") // which names Go's types
+		return nil, errors.New(text)
 	}
-	return clientcmd.NewNonInteractiveClientConfig(*loaded, o.Context, &clientcmd.ConfigOverrides{}, rules).ClientConfig()
+	cfg, err := clientcmd.NewNonInteractiveClientConfig(*loaded, o.Context, &clientcmd.ConfigOverrides{}, rules).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", o.Kubeconfig, explainContext(err, loaded, o.Context))
+	}
+	return cfg, nil
+}
+
+// explainContext words err for the mistakes of which client-go says only that there is no
+// configuration.
+func explainContext(err error, loaded *clientcmdapi.Config, name string) error {
+	if name = cmp.Or(name, loaded.CurrentContext); name == "" {
+		return errors.New("no current-context; set it, or name a context")
+	}
+	context := loaded.Contexts[name]
+	if context == nil {
+		return fmt.Errorf("no context %q", name)
+	}
+	if loaded.Clusters[context.Cluster] == nil {
+		return fmt.Errorf("the context %q is of the cluster %q, which is not there", name, context.Cluster)
+	}
+	return err
 }
 
 // compresses decides Compression for the server at base.
