@@ -55,23 +55,32 @@ func (r *release) contents(p program, extra ...cdx.Component) ([]byte, error) {
 }
 
 func (r *release) component(digest []byte) cdx.Component {
-	purl := "pkg:golang/github.com/kubeweir/kubeweir@" + r.version
+	purl := packageURL("github.com/kubeweir/kubeweir", r.version)
+	vcs := cdx.ExternalReference{Type: cdx.ERTypeVCS, URL: homepage}
+	if r.commit != "" {
+		vcs.Comment = "commit " + r.commit
+	}
 	return cdx.Component{
 		BOMRef: purl, Type: cdx.ComponentTypeApplication, Name: "kubeweir", Version: r.version, PackageURL: purl,
-		Description: about,
-		Licenses:    licensed(license),
-		Hashes:      &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: hex.EncodeToString(digest)}},
-		ExternalReferences: &[]cdx.ExternalReference{
-			{Type: cdx.ERTypeVCS, URL: homepage, Comment: "commit " + r.commit},
-		},
+		Description:        about,
+		Licenses:           licensed(license),
+		Hashes:             &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: hex.EncodeToString(digest)}},
+		ExternalReferences: &[]cdx.ExternalReference{vcs},
 	}
 }
 
+// packageURL is how scanners name a Go module (https://github.com/package-url/purl-spec): in small letters, and what
+// means something in a URL escaped.
+func packageURL(path, version string) string {
+	return "pkg:golang/" + strings.ToLower(path) + "@" + strings.ReplaceAll(version, "+", "%2B")
+}
+
+// standardLibrary is what vulnerability databases call stdlib.
 func standardLibrary(version string) cdx.Component {
 	version, _, _ = strings.Cut(version, " ") // after a space are experiments
-	purl := "pkg:golang/std@" + strings.TrimPrefix(version, "go")
+	purl := packageURL("stdlib", strings.TrimPrefix(version, "go"))
 	return cdx.Component{
-		BOMRef: purl, Type: cdx.ComponentTypeLibrary, Name: "std", Version: version, PackageURL: purl,
+		BOMRef: purl, Type: cdx.ComponentTypeLibrary, Name: "stdlib", Version: version, PackageURL: purl,
 		Licenses: licensed("BSD-3-Clause"),
 	}
 }
@@ -90,19 +99,23 @@ func module(m *debug.Module, licenses map[string]terms) (cdx.Component, error) {
 	if err != nil {
 		return cdx.Component{}, fmt.Errorf("the sum of %s: %w", m.Path, err)
 	}
-	purl := "pkg:golang/" + m.Path + "@" + m.Version
+	purl := packageURL(m.Path, m.Version)
 	return cdx.Component{
 		BOMRef: purl, Type: cdx.ComponentTypeLibrary, Name: m.Path, Version: m.Version, PackageURL: purl,
-		Licenses: licensed(t.id),
+		Licenses: licensed(t.ids...),
 		Hashes:   &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: hex.EncodeToString(sum)}},
 	}, nil
 }
 
-func licensed(id string) *cdx.Licenses {
-	if id == "" {
+func licensed(ids ...string) *cdx.Licenses {
+	if len(ids) == 0 {
 		return nil
 	}
-	return &cdx.Licenses{{License: &cdx.License{ID: id}}}
+	var out cdx.Licenses
+	for _, id := range ids {
+		out = append(out, cdx.LicenseChoice{License: &cdx.License{ID: id}})
+	}
+	return &out
 }
 
 // caRoots is the module that the image's certificate authorities come from. It is a dependency of this program.
@@ -116,7 +129,7 @@ func caRoots() cdx.Component {
 			}
 		}
 	}
-	purl := "pkg:golang/" + path + "@" + version
+	purl := packageURL(path, version)
 	return cdx.Component{
 		BOMRef: purl, Type: cdx.ComponentTypeData, Name: path, Version: version, PackageURL: purl,
 		Description: "Mozilla's certificate authorities, in /etc/ssl/certs",

@@ -176,6 +176,7 @@ func tarGz(folder string, entries []entry, date time.Time) ([]byte, error) {
 func gzipped(data []byte) ([]byte, error) {
 	var out bytes.Buffer
 	w := gzip.NewWriter(&out)
+	w.ModTime = time.Unix(0, 0) // means none; without it the library writes a date in 2042
 	if _, err := w.Write(data); err != nil {
 		return nil, err
 	}

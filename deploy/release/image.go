@@ -75,7 +75,7 @@ func (r *release) image() error {
 
 // labels are the image's, and the annotations of its manifest and of the index.
 func (r *release) labels() map[string]string {
-	return map[string]string{
+	labels := map[string]string{
 		"org.opencontainers.image.title":         "kubeweir",
 		"org.opencontainers.image.description":   about,
 		"org.opencontainers.image.version":       r.version,
@@ -86,6 +86,10 @@ func (r *release) labels() map[string]string {
 		"org.opencontainers.image.documentation": homepage + "#readme",
 		"org.opencontainers.image.licenses":      license,
 	}
+	if r.commit == "" { // built from an archive of the source
+		delete(labels, "org.opencontainers.image.revision")
+	}
+	return labels
 }
 
 func (r *release) platformImage(p program, roots v1.Layer) (image, error) {

@@ -16,7 +16,7 @@ import (
 
 // A terms is a license as a module carries it.
 type terms struct {
-	id   string // of SPDX; empty: not one of those that are known here
+	ids  []string // of SPDX; none: not one of those that are known here
 	text string
 }
 
@@ -24,7 +24,7 @@ type terms struct {
 func (r *release) licenses(p platform) (map[string]terms, error) {
 	cmd := exec.Command("go", "list", "-deps", "-json=Module", "./cmd/kubeweir")
 	cmd.Dir = r.source
-	cmd.Env = append(os.Environ(), "GOOS="+p.os, "GOARCH="+p.arch, "CGO_ENABLED=0")
+	cmd.Env = append(os.Environ(), p.environment()...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	listed, err := cmd.Output()
@@ -100,7 +100,7 @@ func termsOf(dir string) (terms, error) {
 	return terms{spdx(text.String()), text.String()}, nil
 }
 
-// phrases tell one license from another: the first whose words are all there, however broken into lines.
+// phrases tell licenses: one is there if all its words are, however broken into lines.
 var phrases = []struct {
 	id    string
 	words []string
@@ -115,14 +115,24 @@ var phrases = []struct {
 	{"MIT", []string{"Permission is hereby granted, free of charge", "The above copyright notice and this permission notice"}},
 }
 
-func spdx(text string) string {
-	text = strings.Join(strings.FieldsFunc(text, func(c rune) bool { return strings.ContainsRune(" \t\n*#/", c) }), " ")
+// spdx are the licenses in a text: more than one if parts of a module have terms of their own.
+func spdx(text string) []string {
+	var ids []string
+	text = words(text)
 	for _, p := range phrases {
-		if !slices.ContainsFunc(p.words, func(w string) bool { return !strings.Contains(text, w) }) {
-			return p.id
+		if !slices.ContainsFunc(p.words, func(w string) bool { return !strings.Contains(text, words(w)) }) {
+			ids = append(ids, p.id)
 		}
 	}
-	return ""
+	if slices.Contains(ids, "BSD-3-Clause") { // which has all of the other's
+		ids = slices.DeleteFunc(ids, func(id string) bool { return id == "BSD-2-Clause" })
+	}
+	return slices.Compact(ids)
+}
+
+// words are a text's, one space between them, without the marks of comments.
+func words(text string) string {
+	return strings.Join(strings.FieldsFunc(text, func(c rune) bool { return strings.ContainsRune(" \t\n*#/", c) }), " ")
 }
 
 // notices is what the licenses ask for that goes with the program: each text once, after the modules that it is for.

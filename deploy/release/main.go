@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -82,6 +83,9 @@ func run(args []string) error {
 	}
 }
 
+// versions are semantic ones without a + and what follows it, which a tag of an image cannot have.
+var versions = regexp.MustCompile(`^v(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?$`)
+
 func newRelease(source, out, version, commit, date, platforms string) (*release, error) {
 	r := &release{version: version, commit: commit}
 	var err error
@@ -91,7 +95,7 @@ func newRelease(source, out, version, commit, date, platforms string) (*release,
 	if r.out, err = filepath.Abs(out); err != nil {
 		return nil, err
 	}
-	if !strings.HasPrefix(version, "v") || strings.Count(version, ".") < 2 || strings.ContainsAny(version, "+/ ") {
+	if !versions.MatchString(version) {
 		return nil, fmt.Errorf("-version %q: want a version such as v0.1.0 or v0.1.0-rc.1 (make VERSION=v0.1.0 ...)", version)
 	}
 	seconds, err := strconv.ParseInt(date, 10, 64)

@@ -303,6 +303,9 @@ func TestBadInput(t *testing.T) {
 	good := []string{"-version", "v0.1.0", "-date", "0"}
 	for want, args := range map[string][]string{
 		`-version "1.0": want a version such as v0.1.0`: {"-version", "1.0", "image"},
+		`-version "v1/2.3.4": want`:                     {"-version", "v1/2.3.4", "image"},
+		`-version "v..": want`:                          {"-version", "v..", "image"},
+		`-version "v1.2.3;id": want`:                    {"-version", "v1.2.3;id", "image"},
 		`-date "today": want seconds since 1970`:        {"-date", "today", "image"},
 		`-platforms: "plan9/386" is not one of`:         {"-platforms", "linux/amd64,plan9/386", "image"},
 		`say what to make, image or dist`:               nil,
@@ -317,13 +320,50 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
+func TestPackageURL(t *testing.T) {
+	for want, got := range map[string]string{
+		"pkg:golang/github.com/nytimes/gziphandler@v1.1.1":                packageURL("github.com/NYTimes/gziphandler", "v1.1.1"),
+		"pkg:golang/github.com/coreos/go-oidc@v2.5.0%2Bincompatible":      packageURL("github.com/coreos/go-oidc", "v2.5.0+incompatible"),
+		"pkg:golang/stdlib@1.26.8":                                        standardLibrary("go1.26.8 X:nodwarf5").PackageURL,
+		"pkg:golang/golang.org/x/crypto/x509roots/fallback@v0.0.0-2026-1": packageURL("golang.org/x/crypto/x509roots/fallback", "v0.0.0-2026-1"),
+	} {
+		if got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
+// TestNoTimeInGzip compresses at no time: what is compressed has one already.
+func TestNoTimeInGzip(t *testing.T) {
+	data, err := gzipped([]byte("text"))
+	if err != nil || !bytes.Equal(data[4:8], []byte{0, 0, 0, 0}) {
+		t.Errorf("%v: the time in the header is %x, want none", err, data[4:8])
+	}
+}
+
+// TestEnvironment makes an archive where the environment would have another program compiled.
+func TestEnvironment(t *testing.T) {
+	want := made(t, "dist", "-platforms", "linux/amd64")
+	for name, value := range map[string]string{"GOAMD64": "v3", "GOEXPERIMENT": "jsonv2", "GOFIPS140": "latest", "GOOS": "windows", "GOARCH": "arm64"} {
+		t.Setenv(name, value)
+	}
+	got := made(t, "dist", "-platforms", "linux/amd64")
+	if a, b := read(t, want, "SHA256SUMS"), read(t, got, "SHA256SUMS"); !bytes.Equal(a, b) {
+		t.Errorf("checksums differ:\n%s\n%s", a, b)
+	}
+}
+
 func TestLicenses(t *testing.T) {
 	for text, want := range map[string]string{
 		"                                 Apache License\n                           Version 2.0, January 2004":            "Apache-2.0",
 		"Permission is hereby granted, free of\n charge, ... The above copyright notice and this\npermission notice shall": "MIT",
+		"Permission to use, copy, modify, and/or distribute this software for any\npurpose with or without fee":            "ISC",
+		"Redistributions of source code must retain the above\nRedistributions in binary form must reproduce the above":    "BSD-2-Clause",
+		"MIT: Permission is hereby granted, free of charge\nThe above copyright notice and this permission notice\n" +
+			"Apache: Licensed under the Apache License, Version 2.0": "Apache-2.0 MIT",
 		"All rights reserved, and more": "",
 	} {
-		if got := spdx(text); got != want {
+		if got := strings.Join(spdx(text), " "); got != want {
 			t.Errorf("%q is %q, not %q", text, got, want)
 		}
 	}
