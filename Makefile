@@ -10,11 +10,13 @@ export CGO_ENABLED := 0
 export GOFLAGS := -trimpath -buildvcs=false
 RACE = CGO_ENABLED=1 $(GO) test -race
 
-# What is built. A tag of this commit, or the last one and how far it is behind, is the version.
-VERSION ?= $(or $(shell git describe --tags --match 'v*' --dirty 2>/dev/null),v0.1.0-devel)
-COMMIT  ?= $(shell git describe --always --abbrev=40 --dirty --exclude '*' 2>/dev/null)
+# What is built. A tag of this commit, or the last one and how far it is behind, is the version. Of a repository that
+# the source was only unpacked in, as distributions do, nothing is asked.
+GIT = git --git-dir=.git
+VERSION ?= $(or $(shell $(GIT) describe --tags --match 'v*' --dirty 2>/dev/null),v0.1.0-devel)
+COMMIT  ?= $(shell $(GIT) describe --always --abbrev=40 --dirty --exclude '*' 2>/dev/null)
 # Nothing that is released is younger than its commit (https://reproducible-builds.org/docs/source-date-epoch).
-SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),0)
+SOURCE_DATE_EPOCH ?= $(or $(shell $(GIT) log -1 --format=%ct 2>/dev/null),0)
 DATE = $(shell date -u -d @$(SOURCE_DATE_EPOCH) +%FT%TZ 2>/dev/null || date -u -r $(SOURCE_DATE_EPOCH) +%FT%TZ)
 
 # -s -w leaves out what only a debugger reads, a third of the size.
@@ -52,8 +54,8 @@ BIN ?= bin/kubeweir
 
 .PHONY: build
 build: ## Build bin/kubeweir; the first time takes minutes.
-	@test -e $(BIN) || echo "Building kubeweir and what it needs of Kubernetes. The first time this takes minutes."
-	$(GO) build -ldflags "$(LDFLAGS)" -o $(BIN) ./cmd/kubeweir
+	@test -e "$(BIN)" || echo "Building kubeweir and what it needs of Kubernetes. The first time this takes minutes."
+	$(GO) build -ldflags "$(LDFLAGS)" -o "$(BIN)" ./cmd/kubeweir
 
 .PHONY: bin/man
 bin/man: build ## Write the man pages to bin/man.
@@ -70,7 +72,7 @@ bin/completions: build ## Write the completion scripts of all shells to bin/comp
 # For which platforms, and where what is made is put.
 PLATFORMS ?= linux/amd64,linux/arm64,darwin/amd64,darwin/arm64,windows/amd64
 OUT       ?= dist
-RELEASE    = $(GO) -C deploy/release run . -source $(CURDIR) -out $(abspath $(OUT)) -platforms $(PLATFORMS) \
+RELEASE    = GOOS= GOARCH= $(GO) -C deploy/release run . -source "$(CURDIR)" -out "$(OUT)" -platforms "$(PLATFORMS)" \
 	-version "$(VERSION)" -commit "$(COMMIT)" -date "$(SOURCE_DATE_EPOCH)" -push "$(PUSH)"
 
 .PHONY: image

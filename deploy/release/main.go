@@ -57,7 +57,7 @@ func run(args []string) error {
 		flags.PrintDefaults()
 	}
 	source := flags.String("source", ".", "the repository's `folder`")
-	out := flags.String("out", "dist", "`folder` for what is made")
+	out := flags.String("out", "dist", "`folder` for what is made; if relative, in the repository")
 	version := flags.String("version", "", "`version`, as in v0.1.0")
 	commit := flags.String("commit", "", "`hash` of the commit")
 	date := flags.String("date", "", "of the commit, in `seconds` since 1970")
@@ -92,8 +92,8 @@ func newRelease(source, out, version, commit, date, platforms string) (*release,
 	if r.source, err = filepath.Abs(source); err != nil {
 		return nil, err
 	}
-	if r.out, err = filepath.Abs(out); err != nil {
-		return nil, err
+	if r.out = out; !filepath.IsAbs(out) {
+		r.out = filepath.Join(r.source, out)
 	}
 	if !versions.MatchString(version) {
 		return nil, fmt.Errorf("-version %q: want a version such as v0.1.0 or v0.1.0-rc.1 (make VERSION=v0.1.0 ...)", version)

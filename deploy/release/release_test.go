@@ -23,17 +23,18 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 )
 
-// standIn is a repository whose kubeweir is built at once. Everything but the program is as in the real one.
+// standIn is a repository whose kubeweir is built at once. Everything but the program is as in the real one. Its folder
+// has a name with a space.
 func standIn(t *testing.T) string {
 	t.Helper()
-	dir := t.TempDir()
+	dir := filepath.Join(t.TempDir(), "a source")
 	if err := os.CopyFS(filepath.Join(dir, "deploy", "packages"), os.DirFS("../packages")); err != nil {
 		t.Fatal(err)
 	}
 	for path, text := range map[string]string{
 		"LICENSE": "Apache License\nVersion 2.0\n", "README.md": "kubeweir\n", "CHANGELOG.md": "v0.1.0\n",
 		"go.mod":   "module github.com/kubeweir/kubeweir\n\ngo 1.26.0\n",
-		"Makefile": "build:\n\t@CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w' -o $(BIN) ./cmd/kubeweir\n",
+		"Makefile": "build:\n\t@CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w' -o \"$(BIN)\" ./cmd/kubeweir\n",
 		"cmd/kubeweir/main.go": `package main
 
 import "os"
