@@ -10,6 +10,7 @@ import (
 	"github.com/goreleaser/nfpm/v2"
 	_ "github.com/goreleaser/nfpm/v2/deb" // registers itself
 	_ "github.com/goreleaser/nfpm/v2/rpm" // registers itself
+	"github.com/klauspost/compress/gzip"
 )
 
 // packages makes a Debian and an RPM package of what is in an archive and of deploy/packages, whose nfpm.yaml says what
@@ -68,7 +69,7 @@ func (r *release) stage(entries []entry) (string, error) {
 		name := e.name
 		if filepath.Dir(name) == "man" {
 			name += ".gz"
-			if e.data, err = gzipped(e.data); err != nil {
+			if e.data, err = compressed(e.data, gzip.BestCompression); err != nil {
 				break
 			}
 		}

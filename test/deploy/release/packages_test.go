@@ -110,7 +110,7 @@ func expectGone(t *testing.T, path string, there bool) {
 func TestDebianControl(t *testing.T) {
 	debian(t, "dpkg-deb", "dpkg")
 	deb := file(t, prefix+"deb")
-	for _, want := range []string{"Package: kubeweir", "Version: 0.0.1~test.1", "Architecture: amd64", "Maintainer: ", "Depends: passwd"} {
+	for _, want := range []string{"Package: kubeweir", "Version: 0.0.1~test.1", "Architecture: amd64", "Maintainer: ", "Pre-Depends: passwd"} {
 		if fields := command(t, "dpkg-deb", "--field", deb); !strings.Contains(fields, want) {
 			t.Errorf("no %q in\n%s", want, fields)
 		}
