@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"io"
+	_ "time/tzdata" // for the time zone of a CronJob, as kube-apiserver; an image has no files of them
 
 	"github.com/spf13/cobra"
 

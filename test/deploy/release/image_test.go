@@ -22,6 +22,12 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
 )
 
 // user is who the image's program runs as.
@@ -38,11 +44,33 @@ func TestImageServes(t *testing.T) {
 	gateway := start(t, root, "gateway", "--kubeconfig", "/var/lib/kubeweir/kubeconfig", "--cert-dir", "/var/lib/kubeweir/gateway",
 		"--listen", "127.0.0.1:0", "--admin-listen", "")
 	expectReady(t, gateway)
+	expectTimeZones(t, filepath.Join(root, "var/lib/kubeweir/kubeconfig"))
 	gateway.stop(t)
 	standalone.stop(t)
 
 	if after := names(t, root); !slices.Equal(before, after) {
 		t.Errorf("something was written outside of /var/lib/kubeweir:\nbefore %q\nafter  %q", before, after)
+	}
+}
+
+// expectTimeZones has a CronJob validated whose time zone has to be known. The image has no files of them.
+func expectTimeZones(t *testing.T, kubeconfig string) {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "c", Image: "i"}}}
+	job := &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{Name: "nightly"}, Spec: batchv1.CronJobSpec{
+		Schedule: "0 3 * * *", TimeZone: new("Europe/Berlin"),
+		JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{Spec: pod}}},
+	}}
+	if _, err := client.BatchV1().CronJobs("default").Create(t.Context(), job, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
+		t.Error(err)
 	}
 }
 
