@@ -80,7 +80,10 @@ func (s *apiServices) isElsewhere(gv schema.GroupVersion, itself bool) bool {
 func (r *Resources) runAPIServices(ctx context.Context, tried func()) {
 	defer tried()
 	for told := ""; ctx.Err() == nil; {
-		err := r.followAPIServices(ctx, tried)
+		err := r.followAPIServices(ctx, func() {
+			tried()
+			told = ""
+		})
 		tried()
 		if ctx.Err() != nil {
 			return

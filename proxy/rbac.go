@@ -38,6 +38,7 @@ func FollowRBAC(ctx context.Context, resources *Resources, manager *cache.Manage
 				followed, err := followRBAC(ctx, resources, manager, gvr, changed)
 				if followed {
 					changed() // unseen from now on; not at each try, for it has everything reviewed anew
+					told = ""
 				}
 				if ctx.Err() != nil {
 					return

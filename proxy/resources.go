@@ -177,7 +177,9 @@ func (r *Resources) Run(ctx context.Context) {
 	<-tried // before any custom resource is served that another server may have taken over
 	for told := ""; ctx.Err() == nil; {
 		err := r.follow(ctx)
-		r.forgetCustom()
+		if r.forgetCustom() {
+			told = ""
+		}
 		if ctx.Err() != nil {
 			return
 		}
@@ -429,10 +431,11 @@ func (r *Resources) setRefused() {
 }
 
 // forgetCustom stops serving custom resources whose definitions nobody watches, and all
-// that is not known to be built in: it may be a custom resource from now on.
-func (r *Resources) forgetCustom() {
+// that is not known to be built in: it may be a custom resource from now on. known tells
+// that the definitions were watched until now.
+func (r *Resources) forgetCustom() (known bool) {
 	r.mu.Lock()
-	r.mu.synced = false
+	known, r.mu.synced = r.mu.synced, false
 	var gone []*cache.Resource
 	for _, d := range r.mu.definitions {
 		gone = append(gone, d.resources...)
@@ -452,6 +455,7 @@ func (r *Resources) forgetCustom() {
 	for _, res := range gone {
 		r.manager.Drop(res.GroupVersionResource, errDefinitionUnknown)
 	}
+	return known
 }
 
 // WaitSynced waits until the definitions are known, or refused, for the first time, or

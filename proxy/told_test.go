@@ -1,0 +1,63 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/object"
+	"github.com/kubeweir/kubeweir/proxy/upstream"
+)
+
+// TestToldEachTime: that definitions, APIServices or RBAC objects are not watched any more is told each
+// time it comes to be, also for a reason that was told of before.
+func TestToldEachTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		discovery := fakeDiscovery{}
+		var all []*cache.Resource
+		for _, gvr := range append(rbacResources(), crdResource, apiServiceResource) {
+			all = append(all, &cache.Resource{GroupVersionResource: gvr, Kind: "CustomResourceDefinition", Schema: object.SchemaFor(gvr)})
+			discovery[gvr] = upstream.ServerResource{GroupVersionResource: gvr, Kind: "CustomResourceDefinition", Verbs: []string{"list", "watch"}}
+		}
+		var text bytes.Buffer
+		log := slog.New(slog.NewTextHandler(&text, nil))
+		manager, err := cache.NewManager(cache.Options{Source: cachetest.New(all...), Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer manager.Close()
+		resources := NewResources(discovery, builtinKinds{}, manager, log)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{}, 2)
+		go func() { resources.Run(ctx); ended <- struct{}{} }()
+		go func() { FollowRBAC(ctx, resources, manager, func() {}, log); ended <- struct{}{} }()
+		time.Sleep(time.Minute)
+		for n := 1; n <= 3; n++ {
+			for _, gvr := range []schema.GroupVersionResource{crdResource, apiServiceResource, rbacResources()[0]} {
+				manager.Drop(gvr, errors.New("it broke"))
+			}
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			for _, what := range []string{"custom resource definitions are not watched", "rbac objects are not watched", "APIServices are not watched"} {
+				if told := strings.Count(text.String(), what); told != n {
+					t.Errorf("%q: told %d times after %d", what, told, n)
+				}
+			}
+		}
+		if t.Failed() {
+			t.Log(text.String())
+		}
+		cancel()
+		<-ended
+		<-ended
+	})
+}
