@@ -160,7 +160,7 @@ func (s *watchStream) giveUp(sc *scratch, err error) {
 		}
 	})
 	if contained != nil {
-		*sc = scratch{queued: sc.queued, since: sc.since}
+		*sc = scratch{}
 	}
 }
 
@@ -299,7 +299,7 @@ func (s *watchStream) write(sc *scratch) bool {
 		return true
 	}
 	s.writing = true
-	err := sc.write(s.w)
+	err := s.w.WriteFrames(sc.frames)
 	s.writing = false
 	clear(sc.frames)
 	if err != nil {
