@@ -30,7 +30,6 @@ func chunkCases(env *Env) []Case {
 		get("chunk/17 kubectl's chunks", allPods+"?limit=25").accept(typeKubectl).walk(),
 		fails("chunk/18 token and version", podsPath+"?continue="+token+"&resourceVersion=5", 400, "specifying resource version is not allowed when using continue"),
 		get("chunk/18 token and version 0", podsPath+"?continue="+token+"&resourceVersion=0").says("web-06"),
-		get("chunk/18 token, version 0 and limit", podsPath+"?limit=3&continue="+token+"&resourceVersion=0").says("web-39"),
 		get("chunk/any version has no pages", podsPath+"?limit=3&resourceVersion=0").says("web-39"),
 		fresh("chunk/any version has pages without a watch cache", "/api/v1/events?limit=1&resourceVersion=0").says(`"continue":"`),
 		fresh("chunk/the same, walked", "/apis/events.k8s.io/v1/namespaces/alpha/events?limit=1&resourceVersion=0").walk(),
