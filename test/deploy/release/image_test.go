@@ -79,7 +79,7 @@ func TestImageSaysWhatItNeeds(t *testing.T) {
 	root := unpacked(t)
 	for want, args := range map[string][]string{
 		"Usage":             {},
-		"permission denied": {"standalone", "--data-dir", "/data"},
+		"permission denied": {"standalone", "--data-dir", "/data", "--listen", "127.0.0.1:0", "--admin-listen", ""},
 		"/no/such/file":     {"gateway", "--kubeconfig", "/no/such/file"},
 	} {
 		cmd := contained(t.Context(), root, args...)
