@@ -17,7 +17,7 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// readmeCommands are the kubectl commands of the README's first section.
+// readmeCommands are the kubectl commands of the README's section about an API without a cluster.
 func readmeCommands(t *testing.T) []string {
 	t.Helper()
 	root, err := realkube.RepoRoot()
@@ -28,7 +28,7 @@ func readmeCommands(t *testing.T) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	block := regexp.MustCompile("(?s)```sh\n(kubectl .*?)```").FindStringSubmatch(string(readme))
+	block := regexp.MustCompile("(?s)\n## A Kubernetes API without a cluster\n.*?```sh\n(kubectl .*?)```").FindStringSubmatch(string(readme))
 	if block == nil {
 		t.Fatal("the README has no kubectl commands")
 	}
