@@ -17,6 +17,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/contain"
+	"github.com/kubeweir/kubeweir/internal/defaults"
 )
 
 // Options configure a Manager.
@@ -61,16 +62,16 @@ type Limits struct {
 }
 
 func (l Limits) withDefaults() Limits {
-	orDefault(&l.HistoryAge, 10*time.Minute)
-	orDefault(&l.HistoryBytes, 64<<20)
-	orDefault(&l.HistoryEvents, 102400)
-	orDefault(&l.SnapshotAge, 10*time.Minute)
-	orDefault(&l.SnapshotBytes, 64<<20)
-	orDefault(&l.IdleAfter, 10*time.Minute)
-	orDefault(&l.ColdStarts, 4)
-	orDefault(&l.StartWaiters, 1000)
-	orDefault(&l.StaleAfter, 30*time.Second)
-	orDefault(&l.Indexes, 16)
+	orDefault(&l.HistoryAge, defaults.HistoryAge)
+	orDefault(&l.HistoryBytes, defaults.HistoryBytes)
+	orDefault(&l.HistoryEvents, defaults.HistoryEvents)
+	orDefault(&l.SnapshotAge, defaults.SnapshotAge)
+	orDefault(&l.SnapshotBytes, defaults.SnapshotBytes)
+	orDefault(&l.IdleAfter, defaults.IdleCollectionTimeout)
+	orDefault(&l.ColdStarts, defaults.MaxColdStarts)
+	orDefault(&l.StartWaiters, defaults.MaxStartWaiters)
+	orDefault(&l.StaleAfter, defaults.FeedStale)
+	orDefault(&l.Indexes, defaults.MaxIndexes)
 	return l
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/defaults"
 	"github.com/kubeweir/kubeweir/internal/object"
 	"github.com/kubeweir/kubeweir/internal/reason"
 )
@@ -66,10 +67,7 @@ type ReaderOptions struct {
 	Registerer prometheus.Registerer
 }
 
-const (
-	defaultDerivedBytes = 64 << 20
-	defaultReadWait     = 100 * time.Millisecond
-)
+const defaultReadWait = 100 * time.Millisecond
 
 // Reader answers gets and lists from collections, byte for byte as the upstream
 // would. It is safe for concurrent use. Close releases what it holds.
@@ -86,7 +84,7 @@ type Reader struct {
 // NewReader makes a Reader.
 func NewReader(o ReaderOptions) (*Reader, error) {
 	if o.DerivedBytes == 0 {
-		o.DerivedBytes = defaultDerivedBytes
+		o.DerivedBytes = defaults.DerivedCacheBytes
 	}
 	if o.Wait == 0 {
 		o.Wait = defaultReadWait

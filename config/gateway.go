@@ -1,6 +1,10 @@
 package config
 
-import "time"
+import (
+	"time"
+
+	"github.com/kubeweir/kubeweir/internal/defaults"
+)
 
 // Gateway configures `kubeweir gateway`. What Parse returns is valid.
 type Gateway struct {
@@ -182,22 +186,22 @@ func Default() *Gateway {
 				GroupHeaders:        []string{"X-Remote-Group"},
 				ExtraHeaderPrefixes: []string{"X-Remote-Extra-"},
 			},
-			TokenTTL:        10 * time.Second,
-			TokenFailureTTL: 2 * time.Second,
-			CacheSize:       8192,
+			TokenTTL:        defaults.TokenTTL,
+			TokenFailureTTL: defaults.TokenFailureTTL,
+			CacheSize:       defaults.TokenCacheSize,
 		},
 		Authorization: Authorization{
-			AllowedTTL:         10 * time.Second,
-			DeniedTTL:          5 * time.Second,
-			CacheSize:          16384,
-			WatchRecheckPeriod: time.Minute,
-			WatchGrace:         5 * time.Minute,
+			AllowedTTL:         defaults.AllowedTTL,
+			DeniedTTL:          defaults.DeniedTTL,
+			CacheSize:          defaults.DecisionCacheSize,
+			WatchRecheckPeriod: defaults.WatchRecheckPeriod,
+			WatchGrace:         defaults.WatchGrace,
 		},
 		Consistency: Consistency{Default: Strict, MaxStaleness: 30 * time.Second},
 		Limits:      defaultLimits(),
 		Timeouts: Timeouts{
 			ServingTimeouts:    defaultServingTimeouts(),
-			Review:             10 * time.Second,
+			Review:             defaults.ReviewTimeout,
 			UpstreamDial:       10 * time.Second,
 			UpstreamRequest:    70 * time.Second,
 			UpstreamStall:      time.Minute,
@@ -205,7 +209,7 @@ func Default() *Gateway {
 			UpstreamPing:       5 * time.Second,
 			UpstreamPingAnswer: 10 * time.Second,
 			FeedRead:           150 * time.Second,
-			FeedStale:          30 * time.Second,
+			FeedStale:          defaults.FeedStale,
 		},
 		Audit:    defaultAudit(),
 		Log:      defaultLog(),

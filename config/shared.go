@@ -4,6 +4,8 @@ import (
 	"log/slog"
 	"strconv"
 	"time"
+
+	"github.com/kubeweir/kubeweir/internal/defaults"
 )
 
 // This file has what the configurations of the commands have in common.
@@ -165,18 +167,18 @@ func defaultLimits() Limits {
 		MaxConnections:        32768,
 		MaxStreams:            250,
 		MaxHeaderBytes:        64 << 10,
-		HistoryAge:            10 * time.Minute,
-		HistoryBytes:          64 << 20,
-		HistoryEvents:         102400,
-		SnapshotAge:           10 * time.Minute,
-		SnapshotBytes:         64 << 20,
-		DerivedCacheBytes:     64 << 20,
+		HistoryAge:            defaults.HistoryAge,
+		HistoryBytes:          defaults.HistoryBytes,
+		HistoryEvents:         defaults.HistoryEvents,
+		SnapshotAge:           defaults.SnapshotAge,
+		SnapshotBytes:         defaults.SnapshotBytes,
+		DerivedCacheBytes:     defaults.DerivedCacheBytes,
 		CollapsedBodyBytes:    64 << 20,
 		MaxObjectBytes:        32 << 20,
-		MaxColdStarts:         4,
-		MaxStartWaiters:       1000,
-		MaxIndexes:            16,
-		IdleCollectionTimeout: 10 * time.Minute,
+		MaxColdStarts:         defaults.MaxColdStarts,
+		MaxStartWaiters:       defaults.MaxStartWaiters,
+		MaxIndexes:            defaults.MaxIndexes,
+		IdleCollectionTimeout: defaults.IdleCollectionTimeout,
 	}
 }
 

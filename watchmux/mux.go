@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kubeweir/kubeweir/internal/defaults"
 	"github.com/kubeweir/kubeweir/internal/object"
 )
 
@@ -61,9 +62,9 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	setDefault(&o.MaxAge, 10*time.Minute)
-	setDefault(&o.MaxBytes, 64<<20)
-	setDefault(&o.MaxEvents, 102400)
+	setDefault(&o.MaxAge, defaults.HistoryAge)
+	setDefault(&o.MaxBytes, defaults.HistoryBytes)
+	setDefault(&o.MaxEvents, defaults.HistoryEvents)
 	setDefault(&o.MaxFrameBytes, 8<<20)
 	setDefault(&o.LagAfter, time.Second)
 	if o.Clock == nil {

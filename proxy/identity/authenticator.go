@@ -17,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/defaults"
 )
 
 // AuthenticatorOptions say who is believed. Zero durations and sizes stand for
@@ -69,10 +70,10 @@ type AuthenticatorOptions struct {
 }
 
 func (o *AuthenticatorOptions) setDefaults() {
-	setDefault(&o.SuccessTTL, 10*time.Second)
-	setDefault(&o.FailureTTL, 2*time.Second)
-	setDefault(&o.CacheSize, 8192)
-	setDefault(&o.ReviewTimeout, 10*time.Second)
+	setDefault(&o.SuccessTTL, defaults.TokenTTL)
+	setDefault(&o.FailureTTL, defaults.TokenFailureTTL)
+	setDefault(&o.CacheSize, defaults.TokenCacheSize)
+	setDefault(&o.ReviewTimeout, defaults.ReviewTimeout)
 	setDefault(&o.Newcomers, defaultNewcomers)
 	if o.GatewayUser == nil {
 		o.GatewayUser = &user.DefaultInfo{Name: "kubeweir"}

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"github.com/kubeweir/kubeweir/internal/defaults"
 	"github.com/kubeweir/kubeweir/internal/flight"
 )
 
@@ -56,10 +57,10 @@ type AuthorizerOptions struct {
 }
 
 func (o *AuthorizerOptions) setDefaults() {
-	setDefault(&o.AllowedTTL, 10*time.Second)
-	setDefault(&o.DeniedTTL, 5*time.Second)
-	setDefault(&o.CacheSize, 16384)
-	setDefault(&o.ReviewTimeout, 10*time.Second)
+	setDefault(&o.AllowedTTL, defaults.AllowedTTL)
+	setDefault(&o.DeniedTTL, defaults.DeniedTTL)
+	setDefault(&o.CacheSize, defaults.DecisionCacheSize)
+	setDefault(&o.ReviewTimeout, defaults.ReviewTimeout)
 	setDefault(&o.Log, slog.New(slog.DiscardHandler))
 }
 
@@ -185,7 +186,7 @@ func (a *Authorizer) ask(ctx context.Context, u *User, attributes Attributes) (D
 		return Decision{}, err
 	}
 	defer leave()
-	patient, cancel := patience(ctx, known, a.opts.ReviewTimeout)
+	patient, cancel := reviewTimeout(ctx, known, a.opts.ReviewTimeout)
 	defer cancel()
 	d, _, err := a.flights.Do(patient, key, func(ctx context.Context) (Decision, error) {
 		if d, ok := a.decisions.get(key); ok { // of the round before this one

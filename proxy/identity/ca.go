@@ -110,7 +110,7 @@ func (f *caFile) reload() {
 		certs, err = parseCACerts(content)
 	}
 	if err != nil {
-		f.log.Error("CA file cannot be used, keeping the certificates in force", "file", f.path, "err", err)
+		f.log.Error("CA file cannot be used, keeping the certificates in force", "file", f.path, "error", err)
 		return
 	}
 	f.now.Store(certs)

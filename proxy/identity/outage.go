@@ -40,10 +40,10 @@ func (o *outage) end() {
 	}
 }
 
-// patience returns ctx limited to what an answer of the upstream may take: most, or
+// reviewTimeout returns ctx limited to what an answer of the upstream may take: most, or
 // staleWait when there is an older answer. A review that is under way already, and
 // is waited for before the next can begin, counts.
-func patience(ctx context.Context, stale bool, most time.Duration) (context.Context, context.CancelFunc) {
+func reviewTimeout(ctx context.Context, stale bool, most time.Duration) (context.Context, context.CancelFunc) {
 	if stale {
 		most = min(most, staleWait)
 	}

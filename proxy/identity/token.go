@@ -133,7 +133,7 @@ func (t *tokens) ask(ctx context.Context, key credentialKey, token string, newco
 		t.metrics.reviewOffline.Inc()
 		return stale.result()
 	}
-	patient, cancel := patience(ctx, known, t.opts.ReviewTimeout)
+	patient, cancel := reviewTimeout(ctx, known, t.opts.ReviewTimeout)
 	defer cancel()
 	answer, _, err := t.flights.Do(patient, key, func(ctx context.Context) (tokenAnswer, error) {
 		if answer, ok := t.remembered(key); ok { // of the round before this one

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kubeweir/kubeweir/internal/contain"
+	"github.com/kubeweir/kubeweir/internal/defaults"
 	"github.com/kubeweir/kubeweir/internal/reason"
 )
 
@@ -33,8 +34,8 @@ type WatchesOptions struct {
 }
 
 func (o *WatchesOptions) setDefaults() {
-	setDefault(&o.RecheckPeriod, time.Minute)
-	setDefault(&o.Grace, 5*time.Minute)
+	setDefault(&o.RecheckPeriod, defaults.WatchRecheckPeriod)
+	setDefault(&o.Grace, defaults.WatchGrace)
 	setDefault(&o.Parallelism, 16)
 }
 
