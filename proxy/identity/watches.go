@@ -272,18 +272,21 @@ func (w *Watches) list(want func(*grant) bool) (grants []*grant) {
 
 // review reviews grants, Parallelism at a time, and ends the watches of those
 // that are lost. It returns when all are done that could be begun within the time
-// for that; the others stay due. What has no answer after reviewTime is unknown.
+// for that; the others stay due. Once the upstream has left a review unanswered for as
+// long as one may take, all that are left are unknown.
 func (w *Watches) review(ctx context.Context, grants []*grant, begin time.Duration) {
 	if len(grants) == 0 {
 		return
 	}
-	last := time.Now().Add(begin)
-	limited, cancel := context.WithTimeout(ctx, reviewTime)
+	began := time.Now()
+	last, end := began.Add(begin), began.Add(min(reviewTime, w.opts.Authorizer.opts.ReviewTimeout))
+	limited, cancel := context.WithDeadline(ctx, end)
 	defer cancel()
 	var reviews errgroup.Group
 	reviews.SetLimit(w.opts.Parallelism)
 	for _, g := range inTurn(grants) {
-		if limited.Err() == nil && time.Now().After(last) {
+		// By the clock: the context may learn later than a review that its time is over.
+		if now := time.Now(); now.After(last) && now.Before(end) {
 			break
 		}
 		reviews.Go(w.panics.Func("background", func() error {
