@@ -14,8 +14,10 @@ import (
 type Mode string
 
 const (
-	// ModeStrict is linearizable: the upstream answers, identical requests at
-	// the same time share an answer begun after all of them arrived.
+	// ModeStrict is linearizable: the upstream is asked after the request arrived.
+	// It names the objects of a list and their versions, and what the cache holds of
+	// just those is the answer (revalidation); else it answers itself. Identical
+	// requests at the same time share what was begun after all of them arrived.
 	ModeStrict Mode = "strict"
 	// ModeSession answers from the cache once it holds every write that went
 	// through this gateway.

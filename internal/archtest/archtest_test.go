@@ -115,7 +115,7 @@ func TestImports(t *testing.T) {
 func violations(p listed) []string {
 	name, ok := strings.CutPrefix(p.ImportPath, module)
 	if !ok {
-		return nil // the root holds tools.go only
+		return nil // not a package of this module
 	}
 	var out []string
 	if p.Error != nil && !strings.Contains(p.Error.Err, "build constraints exclude all Go files") {
