@@ -39,7 +39,7 @@ func newGatewayCert(c *config.Gateway, log *slog.Logger) (*gatewayCert, error) {
 	if g.dir == "" {
 		cache, err := os.UserCacheDir()
 		if err != nil {
-			log.Info("a generated CA is not kept", "err", err)
+			log.Info("a generated CA is not kept", "error", err)
 			return nil, nil
 		}
 		g.dir = filepath.Join(cache, "kubeweir")
@@ -55,7 +55,7 @@ func newGatewayCert(c *config.Gateway, log *slog.Logger) (*gatewayCert, error) {
 	case err == nil:
 		return g, nil
 	case c.CertDir == "" && (errors.As(err, &path) || errors.As(err, &call)):
-		log.Info("a generated CA is not kept", "err", err)
+		log.Info("a generated CA is not kept", "error", err)
 		return nil, nil
 	}
 	return nil, fmt.Errorf("--cert-dir: %w", err)

@@ -80,7 +80,7 @@ func (d *documents) serve(current func() (http.Handler, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		h, err := current()
 		if err != nil {
-			d.server.cfg.Logger.Error("building an OpenAPI document failed", "path", req.URL.Path, "err", err)
+			d.server.cfg.Logger.Error("building an OpenAPI document failed", "path", req.URL.Path, "error", err)
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}

@@ -64,7 +64,7 @@ func (p *proxyHandler) update(service *apiregistration.APIService, dial *transpo
 	config.Wrap(extension.Statuses)
 	to.transport, to.err = transport.New(config)
 	if to.err != nil {
-		p.logger.Warn("no transport for an APIService", "apiservice", service.Name, "err", to.err)
+		p.logger.Warn("no transport for an APIService", "apiservice", service.Name, "error", to.err)
 	}
 	p.target.Store(to)
 }
@@ -108,7 +108,7 @@ func (p *proxyHandler) forward(to *target, w http.ResponseWriter, req *http.Requ
 	}
 	endpoint, err := p.resolver.ResolveEndpoint(to.namespace, to.name, to.port)
 	if err != nil {
-		p.logger.Error("an APIService's service has no endpoint", "namespace", to.namespace, "service", to.name, "err", err)
+		p.logger.Error("an APIService's service has no endpoint", "namespace", to.namespace, "service", to.name, "error", err)
 		http.Error(w, "service unavailable", http.StatusServiceUnavailable)
 		return
 	}

@@ -52,7 +52,7 @@ func (r *remote) begin() {
 	case r.mu.ctx.Err() != nil:
 		return
 	case err != nil:
-		s.cfg.Logger.Error("the availability of APIServices is not looked at", "err", err)
+		s.cfg.Logger.Error("the availability of APIServices is not looked at", "error", err)
 		return
 	}
 	s.cfg.Informers.Start(r.mu.ctx.Done())

@@ -76,7 +76,7 @@ func (d *documents) serve(current func() (http.Handler, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		h, err := current()
 		if err != nil {
-			d.logger.Error("building an OpenAPI document failed", "path", req.URL.Path, "err", err)
+			d.logger.Error("building an OpenAPI document failed", "path", req.URL.Path, "error", err)
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
@@ -150,7 +150,7 @@ func (v *version2) renew(crds map[string]*apiextensions.CustomResourceDefinition
 		}
 		swagger, err := swaggerOf(crd)
 		if err != nil {
-			logger.Error("a definition is left out of OpenAPI v2", "crd", name, "err", err)
+			logger.Error("a definition is left out of OpenAPI v2", "crd", name, "error", err)
 		}
 		v.made[name] = contribution{stamp: stamp(crd), swagger: swagger}
 		changed = true
@@ -252,7 +252,7 @@ func openAPIOf(parts []versionOf, logger *slog.Logger) *spec3.OpenAPI {
 			with, err = builder.MergeSpecsV3(append(shown, one)...)
 		}
 		if err != nil {
-			logger.Error("a definition is left out of OpenAPI v3", "crd", part.crd.Name, "version", part.name, "err", err)
+			logger.Error("a definition is left out of OpenAPI v3", "crd", part.crd.Name, "version", part.name, "error", err)
 			continue
 		}
 		shown, merged = append(shown, one), with

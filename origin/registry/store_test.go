@@ -141,7 +141,7 @@ func TestTooLargeIsKnownToHandlers(t *testing.T) {
 	pod := newPod("a")
 	pod.Annotations = map[string]string{"a": strings.Repeat("x", 3<<20)}
 	err := s.Create(t.Context(), "/pods/ns/a", pod, nil, 0)
-	known, ok := err.(interface { //nolint:errorlint // as the handlers do
+	known, ok := err.(interface { // as the handlers do
 		Code() codes.Code
 		Error() string
 	})

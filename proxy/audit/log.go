@@ -254,7 +254,7 @@ func (w *batchWriter) writeAll(first record) {
 func (w *batchWriter) complain(message string, err error, more ...any) {
 	if now := time.Now(); w.complained.IsZero() || now.Sub(w.complained) >= complainEvery {
 		w.complained = now
-		w.log.opts.Logger.Error(message, append(more, "path", w.log.opts.Path, "err", err)...)
+		w.log.opts.Logger.Error(message, append(more, "path", w.log.opts.Path, "error", err)...)
 	}
 }
 
