@@ -24,7 +24,7 @@ func (g *Gateway) audit(x *exchange, stage auditv1.Stage, code int) {
 	}
 	if x.sender != nil {
 		e.User = x.sender.User
-		e.Keep = isWrite(x.info.Verb) || !reads(x.request.Method) || x.request.Upgrade != ""
+		e.Keep = x.info.IsWrite() || !reads(x.request.Method) || x.request.Upgrade != ""
 		if x.subject != nil && x.subject.Impersonated {
 			e.ImpersonatedUser = x.subject.User
 		}

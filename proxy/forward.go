@@ -20,7 +20,7 @@ func (g *Gateway) forward(ctx context.Context, x *exchange) *api.Response {
 	if resp.Stream != nil {
 		resp.Stream = g.forwarded.wrap(resp.Stream)
 	}
-	if g.observesWrites && isWrite(x.info.Verb) && x.info.IsResourceRequest {
+	if g.observesWrites && x.info.IsWrite() {
 		return g.session.observeWrite(x.info, resp)
 	}
 	return resp
@@ -40,13 +40,4 @@ func (g *Gateway) credentials(s *identity.Subject, h *api.Header) (upstream.Cred
 		as.As, as.OwnImpersonation = upstream.AsGateway, s.Identity.Source == identity.Gateway
 	}
 	return as, nil
-}
-
-// isWrite reports whether a verb may change something.
-func isWrite(verb string) bool {
-	switch verb {
-	case "create", "update", "patch", "delete", "deletecollection":
-		return true
-	}
-	return false
 }

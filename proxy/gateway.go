@@ -1,7 +1,8 @@
-// Package proxy is one request's way through the gateway: identity,
-// authorization, and then the cache, a collapsed upstream request or the
-// upstream itself. It knows no transport (proxy/edge does) and sees what is
-// behind it through small interfaces.
+// Package proxy is one request's way through the gateway: identity, authorization,
+// and then the cache, a revalidation, a request to the upstream shared with others who
+// ask the same (coalescing, as singleflight does but never onto a request already under
+// way), or the upstream itself. It knows no transport: proxy/edge serves, and
+// proxy/upstream asks.
 package proxy
 
 import (
@@ -72,7 +73,7 @@ type Gateway struct {
 	inFlight     *limiter
 	longRunning  *limiter
 	longBytes    *limiter // what long-running requests keep, see excess
-	unidentified gauge
+	unidentified semaphore
 	resumed      *limiter
 	forwarded    forwardedStreams
 	collapser    *collapser
@@ -101,10 +102,10 @@ func New(o Options) *Gateway {
 	g.longBytes = newLimiter(maxLongBytes, over.of("bytes", "limit", reason.BytesLimit), over.of("bytes", "share", reason.BytesShare))
 	g.unidentified.max, g.unidentified.full = o.Limits.InFlight, over.of("unidentified", "limit", reason.UnidentifiedLimit)
 	g.resumed = newLimiter(o.Limits.Resumed, overload{}, overload{}) // nobody is refused
-	watchLimits(o.Registerer, map[string]*gauge{
-		"short": &g.inFlight.gauge, "long": &g.longRunning.gauge, "unidentified": &g.unidentified, "resumed": &g.resumed.gauge,
+	watchLimits(o.Registerer, map[string]*semaphore{
+		"short": &g.inFlight.semaphore, "long": &g.longRunning.semaphore, "unidentified": &g.unidentified, "resumed": &g.resumed.semaphore,
 	})
-	watchLongBytes(o.Registerer, &g.longBytes.gauge)
+	watchLongBytes(o.Registerer, &g.longBytes.semaphore)
 	g.collapser = newCollapser(o.Limits.CollapsedBytes, time.Now, func(ctx context.Context, r *api.Request) *api.Response {
 		return o.Forwarder.Forward(ctx, r, upstream.Credentials{As: upstream.AsGateway})
 	})

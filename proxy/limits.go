@@ -10,16 +10,16 @@ import (
 	"github.com/kubeweir/kubeweir/internal/reason"
 )
 
-// gauge bounds how many of something are under way. max <= 0 means unbounded.
+// semaphore bounds how many of something are under way. max <= 0 means unbounded.
 // It is safe for concurrent use.
-type gauge struct {
+type semaphore struct {
 	now  atomic.Int64
 	max  int64
 	full overload // of requests refused because of max
 }
 
 // acquire takes a place, or reports that there is none.
-func (g *gauge) acquire() bool {
+func (g *semaphore) acquire() bool {
 	if n := g.now.Add(1); g.max > 0 && n > g.max {
 		g.now.Add(-1)
 		g.full.count()
@@ -28,7 +28,7 @@ func (g *gauge) acquire() bool {
 	return true
 }
 
-func (g *gauge) release() { g.now.Add(-1) }
+func (g *semaphore) release() { g.now.Add(-1) }
 
 // overload counts the requests that are refused for one reason. The zero value counts
 // nothing.
@@ -50,10 +50,10 @@ func (o *overload) count() {
 // want more than there is, somebody who has none yet finds one free.
 const userShare = 3
 
-// limiter is a gauge whose places, or bytes, are shared fairly between users. It is safe
+// limiter is a semaphore whose places, or bytes, are shared fairly between users. It is safe
 // for concurrent use.
 type limiter struct {
-	gauge // now is written under mu
+	semaphore // now is written under mu
 
 	mu    sync.Mutex
 	users map[string]int64 // held by user, without zeros: never more users than places. Guarded by mu.

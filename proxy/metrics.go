@@ -89,7 +89,7 @@ func newMetrics(registerer prometheus.Registerer, known func(schema.GroupVersion
 }
 
 // watchLimits shows how much of the limits is in use.
-func watchLimits(registerer prometheus.Registerer, gauges map[string]*gauge) {
+func watchLimits(registerer prometheus.Registerer, gauges map[string]*semaphore) {
 	if registerer == nil {
 		return
 	}
@@ -109,7 +109,7 @@ func watchLimits(registerer prometheus.Registerer, gauges map[string]*gauge) {
 }
 
 // watchLongBytes shows how much long-running requests keep.
-func watchLongBytes(registerer prometheus.Registerer, g *gauge) {
+func watchLongBytes(registerer prometheus.Registerer, g *semaphore) {
 	if registerer == nil {
 		return
 	}

@@ -215,7 +215,7 @@ func (s *Server) Announce(stderr io.Writer) {
 	}
 	if s.cert != nil && s.addresses.Secure != nil {
 		if list, err := s.cert.kubeconfig(s.addresses.Secure); err != nil {
-			s.log.Warn("no kubeconfig was written", "err", err)
+			s.log.Warn("no kubeconfig was written", "error", err)
 		} else {
 			fmt.Fprintf(stderr, "kubeweir: export KUBECONFIG=%s\n", list)
 		}

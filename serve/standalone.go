@@ -320,7 +320,7 @@ type progress struct{ tracker *registry.Tracker }
 // Current implements upstream.Progress. A watch that no store of the origin knows is
 // that of an aggregated API server.
 func (p progress) Current(ctx context.Context) (last, current uint64, shared bool, err error) {
-	patient := patience{Context: ctx, limit: progressWait}
+	patient := lazyTimeout{Context: ctx, limit: progressWait}
 	defer patient.end()
 	last, current, shared, err = p.tracker.Current(&patient)
 	if errors.Is(err, registry.ErrNotWatching) {

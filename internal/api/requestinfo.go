@@ -55,6 +55,15 @@ type RequestInfo struct {
 	pretty string
 }
 
+// IsWrite reports whether it is a request for a resource that may change something.
+func (i *RequestInfo) IsWrite() bool {
+	switch i.Verb {
+	case "create", "update", "patch", "delete", "deletecollection":
+		return i.IsResourceRequest
+	}
+	return false
+}
+
 // maxParts is how many segments of a path are told apart; what follows is one. The
 // longest path with a meaning is that of a subresource in a namespace with the verb
 // in it: /apis/GROUP/VERSION/watch/namespaces/NAMESPACE/RESOURCE/NAME/SUBRESOURCE.

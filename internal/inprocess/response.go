@@ -37,7 +37,7 @@ var errOver = errors.New("in-process connection: the handler has returned")
 //	    |  \------flushed, large---> streaming --handler returned--> over
 //	    \---------Hijack-----------> hijacked
 type responseWriter struct {
-	x      *exchange
+	x      *call
 	header http.Header
 	head   bool // of a HEAD request: no body
 
@@ -331,7 +331,7 @@ func (b *wholeBody) Close() error { return nil }
 // streamBody is a body that the handler is writing.
 type streamBody struct {
 	pipe   *pipe
-	x      *exchange
+	x      *call
 	unlink func() bool
 }
 

@@ -102,8 +102,8 @@ func (w whole) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // open begins a call of the handler, which serve makes and ends.
-func (t *Transport) open(req *http.Request) (*exchange, *http.Request, error) {
-	x := &exchange{t: t, client: req, ready: make(chan struct{})}
+func (t *Transport) open(req *http.Request) (*call, *http.Request, error) {
+	x := &call{t: t, client: req, ready: make(chan struct{})}
 	x.ctx, x.cancel = context.WithCancel(req.Context())
 	served, err := x.request()
 	if err == nil && !t.begin() {
@@ -117,8 +117,8 @@ func (t *Transport) open(req *http.Request) (*exchange, *http.Request, error) {
 	return x, served, nil
 }
 
-// exchange is one call of the handler.
-type exchange struct {
+// call is one call of the handler.
+type call struct {
 	t      *Transport
 	client *http.Request
 	ctx    context.Context // the handler's
@@ -135,7 +135,7 @@ type exchange struct {
 }
 
 // request is the client's as the handler is to see it.
-func (x *exchange) request() (*http.Request, error) {
+func (x *call) request() (*http.Request, error) {
 	in := x.client
 	uri := in.URL.RequestURI()
 	u, err := url.ParseRequestURI(uri)
@@ -167,7 +167,7 @@ func (x *exchange) request() (*http.Request, error) {
 	return out.WithContext(x.ctx), nil
 }
 
-func (x *exchange) closeBody() {
+func (x *call) closeBody() {
 	x.body.Do(func() {
 		if x.client.Body != nil {
 			_ = x.client.Body.Close()
@@ -178,7 +178,7 @@ func (x *exchange) closeBody() {
 // requestBody is the client's body as the handler reads it. It is closed as soon
 // as it has been read, which tells the client that nothing reads it any more.
 type requestBody struct {
-	x    *exchange
+	x    *call
 	read int64 // only the handler's
 	end  error
 	over atomic.Bool // the handler has returned or closed it
@@ -219,7 +219,7 @@ func (b *requestBody) Close() error {
 var errAborted = fmt.Errorf("in-process connection: the handler aborted: %w", io.ErrUnexpectedEOF)
 
 // serve calls the handler.
-func (x *exchange) serve(req *http.Request) {
+func (x *call) serve(req *http.Request) {
 	defer x.t.running.Done()
 	w := &responseWriter{x: x, header: make(http.Header), head: req.Method == http.MethodHead, declared: -1}
 	defer x.cancel()
@@ -239,14 +239,14 @@ func (x *exchange) serve(req *http.Request) {
 }
 
 // answer publishes the response.
-func (x *exchange) answer(resp *http.Response, err error) {
+func (x *call) answer(resp *http.Response, err error) {
 	x.resp, x.err = resp, err
 	close(x.ready)
 }
 
 // switchedResponse reads the response that the handler writes to the connection
 // that it took over.
-func (x *exchange) switchedResponse() (*http.Response, error) {
+func (x *call) switchedResponse() (*http.Response, error) {
 	end := &switched{conn: x.hijacked, ahead: bufio.NewReader(x.hijacked), unlink: x.unlink}
 	resp, err := http.ReadResponse(end.ahead, x.client)
 	if err != nil {

@@ -95,7 +95,7 @@ func (d *direct) RoundTrip(req *http.Request) (*http.Response, error) {
 	return d.send(c, req)
 }
 
-// send makes the exchange on c.
+// send makes the request on c.
 func (d *direct) send(c *directConn, req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
 	if trace := httptrace.ContextClientTrace(ctx); trace != nil && trace.GotConn != nil {
@@ -326,7 +326,7 @@ func (b *directBody) Read(p []byte) (int, error) {
 	c := b.take()
 	switch {
 	case c == nil: // closed meanwhile
-	case err == io.EOF: //nolint:errorlint // Readers return it bare.
+	case err == io.EOF: // Readers return it bare.
 		b.pool.put(c, b.resp)
 	default:
 		c.drop()

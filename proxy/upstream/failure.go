@@ -18,12 +18,12 @@ import (
 	"github.com/kubeweir/kubeweir/internal/reason"
 )
 
-func (x *exchange) resource() schema.GroupResource {
+func (x *forwarding) resource() schema.GroupResource {
 	return schema.GroupResource{Group: x.info.APIGroup, Resource: x.info.Resource}
 }
 
 // refuse answers a request that is not sent.
-func (x *exchange) refuse(err error) *api.Response {
+func (x *forwarding) refuse(err error) *api.Response {
 	x.end()
 	var malformed *headerError
 	var status apierrors.APIStatus
@@ -38,7 +38,7 @@ func (x *exchange) refuse(err error) *api.Response {
 }
 
 // failed answers a request that the upstream did not.
-func (x *exchange) failed(err error) *api.Response {
+func (x *forwarding) failed(err error) *api.Response {
 	x.end()
 	x.c.metrics.answered(x.purpose, x.r.Method, 0, 0)
 	if x.left() {
@@ -76,7 +76,7 @@ func comeBack(message string) error {
 }
 
 // outcome says of a write that was sent what can be said.
-func (x *exchange) outcome() string {
+func (x *forwarding) outcome() string {
 	if safe(x.r.Method) || !x.sent.Load() {
 		return ""
 	}
@@ -84,7 +84,7 @@ func (x *exchange) outcome() string {
 }
 
 // refused counts and words a refusal.
-func (x *exchange) refused(why reason.Refusal, err error) *api.Response {
+func (x *forwarding) refused(why reason.Refusal, err error) *api.Response {
 	x.c.metrics.refusals.Count(why)
 	pretty := x.info.Pretty(x.r.Header.Get("User-Agent"))
 	return api.StatusResponse(err, api.NegotiateStatus(x.r.Header.Get("Accept"), pretty))
@@ -125,7 +125,7 @@ func (c *Client) logFailure(err error, r *api.Request) {
 }
 
 // broken is the answer to a response that broke off before any of it was passed on.
-func (x *exchange) broken() *api.Response {
+func (x *forwarding) broken() *api.Response {
 	if safe(x.r.Method) {
 		return x.refused(reason.UpstreamBroke, comeBack("the response of the upstream API server broke off"))
 	}

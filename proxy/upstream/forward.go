@@ -41,7 +41,7 @@ func (c *Client) Forward(ctx context.Context, r *api.Request, cred Credentials) 
 	if r.Upgrade != "" {
 		return c.Upgrade(ctx, r, cred)
 	}
-	x := c.newExchange(ctx, r, &cred)
+	x := c.newForwarding(ctx, r, &cred)
 	req, err := x.request()
 	if err != nil {
 		return x.refuse(err)
@@ -60,8 +60,8 @@ func (c *Client) Forward(ctx context.Context, r *api.Request, cred Credentials) 
 	return x.respond(resp)
 }
 
-// exchange is one forwarded request and its response.
-type exchange struct {
+// forwarding is one forwarded request and its response.
+type forwarding struct {
 	c       *Client
 	r       *api.Request
 	cred    *Credentials
@@ -88,8 +88,8 @@ type exchange struct {
 	resp         *http.Response
 }
 
-func (c *Client) newExchange(ctx context.Context, r *api.Request, cred *Credentials) *exchange {
-	x := &exchange{c: c, r: r, info: r.Info(), cred: cred, client: ctx, purpose: cred.purpose()}
+func (c *Client) newForwarding(ctx context.Context, r *api.Request, cred *Credentials) *forwarding {
+	x := &forwarding{c: c, r: r, info: r.Info(), cred: cred, client: ctx, purpose: cred.purpose()}
 	x.longRunning = x.info.LongRunning()
 	x.ctx, x.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	x.detach = whenLeft(ctx, func() { x.cancel(context.Cause(ctx)) })
@@ -111,9 +111,9 @@ const sharedRequests = 64
 // both sides, which costs a small one latency and a large list a fifth more of
 // kube-apiserver's processor time. Those that last share HTTP/2 connections, and
 // so does what exceeds directRequests.
-func (x *exchange) transport() http.RoundTripper {
+func (x *forwarding) transport() http.RoundTripper {
 	// A handler that still waits for its client's body is not waited for in turn.
-	if x.c.local != nil && !x.longRunning && isWrite(x.info) && x.upload.sent() {
+	if x.c.local != nil && !x.longRunning && writesOne(x.info) && x.upload.sent() {
 		return x.c.local.whole
 	}
 	if !x.longRunning {
@@ -139,7 +139,7 @@ func (x *exchange) transport() http.RoundTripper {
 }
 
 // request is what is sent upstream.
-func (x *exchange) request() (*http.Request, error) {
+func (x *forwarding) request() (*http.Request, error) {
 	u, err := x.url()
 	if err != nil {
 		return nil, err
@@ -171,7 +171,7 @@ func (x *exchange) request() (*http.Request, error) {
 
 // header is the request's for the upstream. One in this process sees the client's
 // address by itself.
-func (x *exchange) header() (http.Header, error) {
+func (x *forwarding) header() (http.Header, error) {
 	if x.c.local == nil {
 		return requestHeader(x.r, x.cred)
 	}
@@ -181,7 +181,7 @@ func (x *exchange) header() (http.Header, error) {
 }
 
 // url is the URL of the request at the upstream, with path and query as they came.
-func (x *exchange) url() (*url.URL, error) {
+func (x *forwarding) url() (*url.URL, error) {
 	base := x.c.base
 	path := x.r.RawPath
 	if path == "" {
@@ -234,7 +234,7 @@ func errMethod() error {
 }
 
 // roundTrip sends the request and waits for the head of the response.
-func (x *exchange) roundTrip(rt http.RoundTripper, req *http.Request) (*http.Response, error) {
+func (x *forwarding) roundTrip(rt http.RoundTripper, req *http.Request) (*http.Response, error) {
 	if x.r.Method == http.MethodConnect || x.r.Method == http.MethodTrace {
 		return nil, errMethod()
 	}
@@ -262,12 +262,12 @@ func (x *exchange) roundTrip(rt http.RoundTripper, req *http.Request) (*http.Res
 
 // mayRepeat reports whether a request that failed may be sent again: a read that
 // went to a pooled connection, which the server may have closed meanwhile.
-func (x *exchange) mayRepeat() bool {
+func (x *forwarding) mayRepeat() bool {
 	return safe(x.r.Method) && x.upload == nil && x.reused.Load() && x.ctx.Err() == nil
 }
 
 // end gives everything up. It may be called more than once and at any time.
-func (x *exchange) end() {
+func (x *forwarding) end() {
 	x.once.Do(func() {
 		x.detach()
 		x.unlink()
@@ -288,10 +288,10 @@ func (x *exchange) end() {
 }
 
 // broke counts a response that ended before its end.
-func (x *exchange) broke(err error) error {
+func (x *forwarding) broke(err error) error {
 	x.c.metrics.broken.WithLabelValues(string(x.purpose)).Inc()
 	return fmt.Errorf("response of the upstream: %w", err)
 }
 
 // left reports whether the client has.
-func (x *exchange) left() bool { return x.client.Err() != nil }
+func (x *forwarding) left() bool { return x.client.Err() != nil }

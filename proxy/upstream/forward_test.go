@@ -449,7 +449,7 @@ func TestBodyIsNotReadAfterwards(t *testing.T) {
 	r.ContentLength = 1 << 30
 	r.Body = readerFunc(func(p []byte) (int, error) {
 		if over.Load() {
-			t.Error("the body is read when the exchange is over")
+			t.Error("the body is read when the request is over")
 		}
 		<-reads
 		return len(p), nil

@@ -19,7 +19,7 @@ import (
 // with the gateway's own identity asked for. One of the gateway
 // (it may not impersonate, as nobody may while kube-apiserver loads its RBAC, or is not
 // known) is no answer to the client, who is not told who the gateway is.
-func (x *exchange) refusedIdentity(out *api.Response, body io.Reader) *api.Response {
+func (x *forwarding) refusedIdentity(out *api.Response, body io.Reader) *api.Response {
 	buf := x.c.buffers.Get().(*[]byte)
 	n, err := fill(body, *buf)
 	if err == nil { // larger than any Status of kube-apiserver's: from a proxied server
@@ -32,7 +32,7 @@ func (x *exchange) refusedIdentity(out *api.Response, body io.Reader) *api.Respo
 	switch {
 	case x.left():
 		return &api.Response{Status: api.StatusClientLeft}
-	case err != io.EOF: //nolint:errorlint // Readers return it bare.
+	case err != io.EOF: // Readers return it bare.
 		x.c.logFailure(x.broke(err), x.r)
 		return x.broken()
 	case x.cred.OwnImpersonation && x.resp.StatusCode == 403, !aboutGateway(content):

@@ -55,7 +55,7 @@ func (c *Client) openLocal(p *InProcess) {
 
 // request completes a forwarded request: of a connection the handler sees what it
 // would see of the client's.
-func (l *local) request(x *exchange, req *http.Request) *http.Request {
+func (l *local) request(x *forwarding, req *http.Request) *http.Request {
 	if x.r.Host != "" {
 		req.Host = x.r.Host
 	}
@@ -69,15 +69,9 @@ func (l *local) request(x *exchange, req *http.Request) *http.Request {
 	return req.WithContext(ctx)
 }
 
-// isWrite reports whether a request changes one object, by which it is soon over and
+// writesOne reports whether a request changes one object, by which it is soon over and
 // answered with that.
-func isWrite(info *api.RequestInfo) bool {
-	switch info.Verb {
-	case "create", "update", "patch", "delete":
-		return info.IsResourceRequest
-	}
-	return false
-}
+func writesOne(info *api.RequestInfo) bool { return info.IsWrite() && info.Verb != "deletecollection" }
 
 // ownTransport sends requests as the gateway.
 type ownTransport struct{ l *local }

@@ -56,12 +56,12 @@ func (p *pulse) ended(answered bool) {
 // sendPulse asks for the options of the server as a whole (RFC 9110, 9.3.7): Go's answers
 // that before authentication, priority and fairness. Any answer will do.
 func (c *Client) sendPulse() {
-	if !c.spawn(c.exchangePulse) {
+	if !c.spawn(c.takePulse) {
 		c.pulse.ended(false)
 	}
 }
 
-func (c *Client) exchangePulse() {
+func (c *Client) takePulse() {
 	ctx, cancel := context.WithTimeout(c.ctx, c.limits.RequestTimeout)
 	defer cancel()
 	req := (&http.Request{

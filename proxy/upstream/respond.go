@@ -16,7 +16,7 @@ const smallBody = 32 << 10
 const copyBuffer = 32 << 10
 
 // respond passes a response on.
-func (x *exchange) respond(resp *http.Response) *api.Response {
+func (x *forwarding) respond(resp *http.Response) *api.Response {
 	out := &api.Response{Status: resp.StatusCode, Header: responseHeader(resp.Header, x.r.Method)}
 	body := newGuardedBody(x.ctx, x.cancel, resp.Body, x.c.limits.StallTimeout)
 	body.life, body.received = x.c.life, x.c.metrics.received[x.purpose]
@@ -44,7 +44,7 @@ func (x *exchange) respond(resp *http.Response) *api.Response {
 
 // small answers with a body that may turn out small: kube-apiserver tells the
 // length of hardly any.
-func (x *exchange) small(out *api.Response, body io.Reader) *api.Response {
+func (x *forwarding) small(out *api.Response, body io.Reader) *api.Response {
 	buf := x.c.buffers.Get().(*[]byte)
 	n, err := fill(body, *buf)
 	if err == nil {
@@ -54,7 +54,7 @@ func (x *exchange) small(out *api.Response, body io.Reader) *api.Response {
 	defer x.c.buffers.Put(buf)
 	x.end()
 	switch {
-	case err == io.EOF: //nolint:errorlint // Readers return it bare.
+	case err == io.EOF: // Readers return it bare.
 		out.Body, out.Length = bytes.Clone((*buf)[:n]), int64(n)
 		return out
 	case x.left():
@@ -76,7 +76,7 @@ func fill(r io.Reader, buf []byte) (n int, err error) {
 }
 
 // streams reports whether the response is to be passed on byte by byte as it comes.
-func (x *exchange) streams() bool {
+func (x *forwarding) streams() bool {
 	if x.info.Subresource == "log" {
 		return follows(x.r.RawQuery)
 	}
@@ -85,14 +85,14 @@ func (x *exchange) streams() bool {
 
 // download answers with a body that is passed on as it comes, after the n bytes in
 // buf that were read of it.
-func (x *exchange) download(out *api.Response, body io.Reader, buf *[]byte, n int) {
+func (x *forwarding) download(out *api.Response, body io.Reader, buf *[]byte, n int) {
 	out.BodyTo, out.Length = &download{x, body, buf, n}, x.resp.ContentLength
 	out.Done = func(int64, error) { x.end() }
 }
 
 // download passes a body on.
 type download struct {
-	x    *exchange
+	x    *forwarding
 	body io.Reader
 	buf  *[]byte // nil: none yet
 	n    int     // bytes in it to begin with
@@ -117,7 +117,7 @@ func (d *download) WriteTo(w io.Writer) (written int64, err error) {
 			}
 		}
 		switch {
-		case readErr == io.EOF: //nolint:errorlint // Readers return it bare.
+		case readErr == io.EOF: // Readers return it bare.
 			return written, nil
 		case readErr != nil:
 			return written, d.x.broke(readErr)

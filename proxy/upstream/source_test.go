@@ -376,7 +376,7 @@ func TestWatchErrors(t *testing.T) {
 			}
 			return nil
 		})
-		if err != reason { //nolint:errorlint // As it is.
+		if err != reason { // As it is.
 			t.Errorf("%v", err)
 		}
 	})

@@ -23,7 +23,7 @@ const (
 //	  \                 \                                     /
 //	   +-----Stop--------+----------------Stop---------------+--> stopped
 type stream struct {
-	x    *exchange
+	x    *forwarding
 	body io.Reader
 	over chan struct{} // closed when nothing is written any more
 
@@ -35,7 +35,7 @@ type stream struct {
 
 var _ api.Stream = (*stream)(nil)
 
-func newStream(x *exchange, body io.Reader) *stream {
+func newStream(x *forwarding, body io.Reader) *stream {
 	// Stop tells that the client has left: the context of the request may end
 	// when its handler returns.
 	x.detach()
@@ -62,7 +62,7 @@ func (s *stream) run(w api.StreamWriter) {
 	// Before the writer is told, which may call Stop.
 	close(s.over)
 	s.x.end()
-	if err == io.EOF { //nolint:errorlint // Readers return it bare.
+	if err == io.EOF { // Readers return it bare.
 		w.Close()
 	} else {
 		w.Abort()
@@ -82,7 +82,7 @@ func (s *stream) copy(w api.StreamWriter) error {
 			}
 		}
 		if err != nil {
-			if err != io.EOF && !s.isStopped() { //nolint:errorlint // Readers return it bare.
+			if err != io.EOF && !s.isStopped() { // Readers return it bare.
 				return s.x.broke(err)
 			}
 			return err

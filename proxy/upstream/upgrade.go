@@ -24,7 +24,7 @@ import (
 // The upstream is spoken to in HTTP/1.1, on a connection for this request alone.
 // A bearer token in the WebSocket subprotocol is passed on with AsClient only.
 func (c *Client) Upgrade(ctx context.Context, r *api.Request, cred Credentials) *api.Response {
-	x := c.newExchange(ctx, r, &cred)
+	x := c.newForwarding(ctx, r, &cred)
 	x.longRunning = true
 	req, err := x.request()
 	if err != nil {
@@ -61,7 +61,7 @@ func (c *Client) Upgrade(ctx context.Context, r *api.Request, cred Credentials) 
 
 // splice answers the client with the 101 and joins the connections until both are
 // closed.
-func (x *exchange) splice(client net.Conn, upstream io.ReadWriteCloser, header http.Header) {
+func (x *forwarding) splice(client net.Conn, upstream io.ReadWriteCloser, header http.Header) {
 	defer x.end()
 	s := &spliced{client: client, upstream: upstream}
 	defer s.close()

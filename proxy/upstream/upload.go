@@ -13,7 +13,7 @@ var errRequestOver = errors.New("the request is over")
 
 // upload is the body of a forwarded request on its way upstream. net/http reads
 // it in a goroutine of its own, which may be at it still when the upstream has
-// answered; it reads nothing more once the exchange is over.
+// answered; it reads nothing more once the request is over.
 type upload struct {
 	r      io.Reader
 	failed atomic.Pointer[error] // of the client's, not io.EOF
@@ -26,7 +26,7 @@ type upload struct {
 const smallUpload = 16 << 10
 
 // collect reads the body of req if it is small.
-func (x *exchange) collect(req *http.Request) error {
+func (x *forwarding) collect(req *http.Request) error {
 	if x.upload == nil || req.ContentLength < 0 || req.ContentLength > smallUpload {
 		return nil
 	}

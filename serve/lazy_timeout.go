@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// patience is a context that ends some time after somebody begins to wait for its
+// lazyTimeout is a context that ends some time after somebody begins to wait for its
 // end: one that nobody waits for costs no timer.
-type patience struct {
+type lazyTimeout struct {
 	context.Context
 	limit time.Duration
 
@@ -20,7 +20,7 @@ type patience struct {
 }
 
 // Done implements context.Context.
-func (p *patience) Done() <-chan struct{} {
+func (p *lazyTimeout) Done() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.mu.timed == nil {
@@ -30,7 +30,7 @@ func (p *patience) Done() <-chan struct{} {
 }
 
 // Err implements context.Context.
-func (p *patience) Err() error {
+func (p *lazyTimeout) Err() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.mu.timed == nil {
@@ -40,7 +40,7 @@ func (p *patience) Err() error {
 }
 
 // end releases the timer. Nobody may wait any more.
-func (p *patience) end() {
+func (p *lazyTimeout) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.mu.cancel != nil {

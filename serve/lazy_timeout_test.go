@@ -10,7 +10,7 @@ import (
 
 func TestPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &patience{Context: t.Context(), limit: time.Second}
+		p := &lazyTimeout{Context: t.Context(), limit: time.Second}
 		time.Sleep(time.Minute) // nobody waits
 		began := time.Now()
 		<-p.Done()
@@ -20,12 +20,12 @@ func TestPatience(t *testing.T) {
 		p.end()
 
 		ctx, cancel := context.WithCancel(t.Context())
-		p = &patience{Context: ctx, limit: time.Hour}
+		p = &lazyTimeout{Context: ctx, limit: time.Hour}
 		cancel()
 		<-p.Done()
 		p.end()
 
-		p = &patience{Context: t.Context(), limit: time.Hour}
+		p = &lazyTimeout{Context: t.Context(), limit: time.Hour}
 		p.end()
 		if p.Err() != nil {
 			t.Errorf("ended without a wait: %v", p.Err())
