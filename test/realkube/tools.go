@@ -13,7 +13,7 @@ import (
 
 // Tool returns a program of a module of its own below test/tools, as an absolute path, for example Tool(ctx, "helm4",
 // "helm.sh/helm/v4/cmd/helm"). It is built once into .cache/bin at the repository's root, and again only when the module's
-// go.mod or the Go version changes. Parallel callers, in this process or another, build once: the others wait.
+// files or the Go version change. Parallel callers, in this process or another, build once: the others wait.
 func Tool(ctx context.Context, module, program string) (string, error) {
 	root, err := RepoRoot()
 	if err != nil {
@@ -26,12 +26,10 @@ func Tool(ctx context.Context, module, program string) (string, error) {
 		return "", err
 	}
 	defer unlock()
-	goMod, err := os.ReadFile(filepath.Join(source, "go.mod"))
+	stamp, err := stampOfModule(source, program)
 	if err != nil {
 		return "", err
 	}
-	hash := sha256.Sum256(append(goMod, program+runtime.Version()...))
-	stamp := hex.EncodeToString(hash[:])
 	old, err := os.ReadFile(out + ".stamp")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", err
@@ -43,4 +41,23 @@ func Tool(ctx context.Context, module, program string) (string, error) {
 		return "", err
 	}
 	return out, os.WriteFile(out+".stamp", []byte(stamp), 0o644)
+}
+
+// stampOfModule tells one state of a module's files from another.
+func stampOfModule(source, program string) (string, error) {
+	files, err := filepath.Glob(filepath.Join(source, "*.go"))
+	if err != nil {
+		return "", err
+	}
+	h := sha256.New()
+	for _, file := range append(files, filepath.Join(source, "go.mod")) {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			return "", err
+		}
+		h.Write(b)
+		h.Write([]byte{0})
+	}
+	h.Write([]byte(program + runtime.Version()))
+	return hex.EncodeToString(h.Sum(nil)), nil
 }

@@ -78,23 +78,8 @@ func command(t *testing.T, name string, args ...string) string {
 // debian makes sure that a program is there, by installing the package that has it.
 func debian(t *testing.T, program, pkg string) {
 	t.Helper()
-	if _, err := exec.LookPath(program); err == nil {
-		return
-	}
-	install := func() error {
-		cmd := exec.CommandContext(t.Context(), "apt-get", "install", "--yes", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=120", pkg)
-		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("%w\n%s", err, out)
-		}
-		return nil
-	}
-	if install() == nil {
-		return
-	}
-	_ = exec.CommandContext(t.Context(), "apt-get", "update").Run() // what it did not do, the next line tells
-	if err := install(); err != nil {
-		t.Fatalf("this test needs %s, of the package %s, which could not be installed: %v", program, pkg, err)
+	if _, err := realkube.Installed(t.Context(), program, pkg); err != nil {
+		t.Fatal(err)
 	}
 }
 

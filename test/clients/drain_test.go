@@ -1,0 +1,66 @@
+package clients
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kubeweir/kubeweir/test/realkube"
+)
+
+// TestDrain ends a gateway with SIGTERM while every client reads a list and watches. The lists come to their end, the
+// watches end without an error, and those who tell of GOAWAY have got it.
+func TestDrain(t *testing.T) {
+	ctx := deadline(t)
+	g := startGateway(t, "--shutdown-drain=2s")
+	var lists, watches []*exchange
+	var drivers []*driver
+	for _, c := range all {
+		d := &driver{peer: c.connect(t, g.URL()), token: kube.Token(realkube.Admin)}
+		drivers = append(drivers, d)
+		watches = append(watches, d.get(maps+"?watch=true&fieldSelector=metadata.name=map-0000"))
+		lists = append(lists, d.send(request{Method: "GET", Path: maps + "?resourceVersion=0", Hold: true}))
+	}
+	for i := range lists {
+		lists[i].awaitHead(ctx, t, 200)
+		watches[i].awaitText(ctx, t, `"map-0000"`)
+	}
+	stopped := make(chan error, 1)
+	go func() { stopped <- g.Stop(ctx) }()
+	for _, w := range watches {
+		w.whole(ctx, t, 200)
+	}
+	for _, d := range drivers {
+		if s, ok := d.peer.(*scripted); ok && s.tells {
+			awaitGoAway(ctx, t, s)
+		}
+	}
+	for _, list := range lists {
+		list.resume()
+		checkList(t, list.whole(ctx, t, 200))
+	}
+	if err := <-stopped; err != nil {
+		t.Errorf("the gateway ended with: %v", err)
+	}
+}
+
+// awaitGoAway waits for the GOAWAY frame of a graceful end.
+func awaitGoAway(ctx context.Context, t *testing.T, s *scripted) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		s.mu.Lock()
+		got := strings.Join(s.goneAway, "")
+		s.mu.Unlock()
+		if strings.Contains(strings.ReplaceAll(got, " ", ""), `"code":0`) {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("no GOAWAY with NO_ERROR, but %q", got)
+		}
+	}
+}

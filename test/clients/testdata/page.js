@@ -1,0 +1,50 @@
+// An HTTP client in a page that does what it is told in lines of JSON, by fetch: one connection of the browser. Each order
+// begins a request, or lets one that is held go on, or cancels one; what is said is a part of an answer.
+(() => {
+  const tell = line => say(JSON.stringify(line));
+  const requests = new Map();
+
+  // The browser notes how it fetched something after it has done so.
+  function protocolOf(url) {
+    return new Promise(resolve => {
+      const observer = new PerformanceObserver(entries => {
+        const [entry] = entries.getEntriesByName(url);
+        if (!entry) return;
+        observer.disconnect();
+        resolve(entry.nextHopProtocol);
+      });
+      observer.observe({ type: 'resource', buffered: true });
+    });
+  }
+  performance.setResourceTimingBufferSize(10000);
+
+  async function begin({ id, method, path, header, body, hold }) {
+    const abort = new AbortController();
+    let resume;
+    const resumed = new Promise(resolve => { resume = resolve; });
+    requests.set(id, { abort, resume });
+    try {
+      const url = new URL(path, location);
+      const response = await fetch(url, { method, headers: header, body: body || undefined, cache: 'no-store', signal: abort.signal });
+      tell({ id, status: response.status });
+      if (hold) await resumed;
+      const reader = response.body.getReader();
+      const decoder = new TextDecoder('latin1');
+      for (;;) {
+        const { done, value } = await reader.read();
+        if (done) break;
+        tell({ id, data: decoder.decode(value) });
+      }
+      tell({ id, end: true, protocol: await protocolOf(url.href) });
+    } catch (e) {
+      tell({ id, error: String(e) });
+    }
+  }
+
+  window.hear = line => {
+    const order = JSON.parse(line);
+    if (order.resume) requests.get(order.id).resume();
+    else if (order.cancel) requests.get(order.id).abort.abort();
+    else begin(order);
+  };
+})();

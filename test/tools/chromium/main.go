@@ -1,0 +1,163 @@
+// Command chromium opens pages in a headless Chromium for a test, which says what to open in lines of JSON on standard
+// input and reads on standard output what the pages tell. It ends, and Chromium with it, when its input ends.
+//
+// The pages of one profile share connections and cookies, as the tabs of one user do. In every page the script of the
+// flag -script runs before its own; it tells the test something with window.say(text), and defines window.hear(text) for
+// what the test tells it.
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+)
+
+// An order is a line from the test: a page to open, or what to tell an open one.
+type order struct {
+	Page    int    `json:"page"`    // which page, chosen by the test
+	Profile string `json:"profile"` // in which profile it is opened
+	Open    string `json:"open"`    // the URL to open
+	Tell    string `json:"tell"`    // what window.hear is called with
+}
+
+// A report is a line to the test: what a page has said, or that it is open.
+type report struct {
+	Page   int    `json:"page"`
+	Said   string `json:"said,omitempty"`
+	Opened bool   `json:"opened,omitempty"`
+}
+
+// openTime bounds the start of Chromium, and how long a page may take to open.
+const openTime = 30 * time.Second
+
+func main() {
+	program := flag.String("chromium", "chromium", "the browser's program")
+	script := flag.String("script", "", "what runs in every page before its own scripts")
+	flag.Parse()
+	if err := run(*program, *script, os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "chromium:", err)
+		os.Exit(1)
+	}
+}
+
+// A browser is a running Chromium with its open pages.
+type browser struct {
+	script   string
+	profiles map[string]context.Context // the first page of each profile
+	pages    map[int]context.Context
+
+	mu  sync.Mutex // guards out: pages speak at the same time
+	out *json.Encoder
+}
+
+func run(program, script string, in io.Reader, out io.Writer) error {
+	// --headless, --no-first-run, --disable-background-networking, --disable-sync, a new folder for the user's data and
+	// others are the defaults.
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program),
+		chromedp.NoSandbox, chromedp.DisableGPU, chromedp.IgnoreCertErrors,
+		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true),
+		// Pages of one site share processes, which saves memory where there are many.
+		chromedp.Flag("renderer-process-limit", "2"),
+		// No request leaves the machine.
+		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND , EXCLUDE 127.0.0.1 , EXCLUDE localhost"),
+	)
+	ctx, stop := chromedp.NewExecAllocator(context.Background(), options...)
+	defer stop()
+	ctx, stop = chromedp.NewContext(ctx)
+	defer stop()
+	if err := chromedp.Do(ctx); err != nil {
+		return fmt.Errorf("start %s: %w", program, err)
+	}
+	// Waits for Chromium, so that nothing of its folder is left.
+	defer func() { _ = chromedp.Cancel(ctx) }()
+	b := &browser{
+		script: script, out: json.NewEncoder(out),
+		profiles: map[string]context.Context{"": ctx}, pages: map[int]context.Context{},
+	}
+	orders := json.NewDecoder(bufio.NewReader(in))
+	for {
+		var o order
+		if err := orders.Decode(&o); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("what the test says: %w", err)
+		}
+		if err := b.obey(ctx, o); err != nil {
+			return fmt.Errorf("page %d: %w", o.Page, err)
+		}
+	}
+}
+
+// obey opens a page or tells it something.
+func (b *browser) obey(ctx context.Context, o order) error {
+	if o.Open != "" {
+		return b.open(ctx, o)
+	}
+	tab, ok := b.pages[o.Page]
+	if !ok {
+		return errors.New("it is not open")
+	}
+	text, err := json.Marshal(o.Tell)
+	if err != nil {
+		return err
+	}
+	// Whatever hear returns, a promise included, is not waited for.
+	_, err = chromedp.Run(tab, chromedp.Evaluate[bool](fmt.Sprintf("hear(%s), true", text)))
+	return err
+}
+
+// open opens a page in its profile. All that is made ends with ctx.
+func (b *browser) open(ctx context.Context, o order) error {
+	parent, options := b.profiles[o.Profile], []chromedp.ContextOption(nil)
+	if parent == nil {
+		parent, options = ctx, []chromedp.ContextOption{chromedp.WithNewBrowserContext()}
+	}
+	tab, _ := chromedp.NewContext(parent, options...)
+	if b.profiles[o.Profile] == nil {
+		b.profiles[o.Profile] = tab
+	}
+	b.pages[o.Page] = tab
+	if err := chromedp.Listen(tab, func(event any) {
+		switch e := event.(type) {
+		case *runtime.EventBindingCalled:
+			b.tell(report{Page: o.Page, Said: e.Payload})
+		case *runtime.EventExceptionThrown:
+			fmt.Fprintln(os.Stderr, "chromium: page", o.Page, e.ExceptionDetails.Text, e.ExceptionDetails.Exception.Description)
+		}
+	}); err != nil {
+		return err
+	}
+	if _, err := chromedp.Call(tab, runtime.AddBinding, runtime.AddBindingParams{Name: "say"}); err != nil {
+		return err
+	}
+	if _, err := chromedp.Call(tab, page.AddScriptToEvaluateOnNewDocument,
+		page.AddScriptToEvaluateOnNewDocumentParams{Source: b.script}); err != nil {
+		return err
+	}
+	bounded, cancel := context.WithTimeout(tab, openTime)
+	defer cancel()
+	if err := chromedp.Do(bounded, chromedp.Navigate(o.Open)); err != nil {
+		return fmt.Errorf("open %s: %w", o.Open, err)
+	}
+	b.tell(report{Page: o.Page, Opened: true})
+	return nil
+}
+
+// tell writes a line to the test.
+func (b *browser) tell(r report) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	// A test that is gone has closed standard input, too.
+	_ = b.out.Encode(r)
+}
