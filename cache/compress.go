@@ -72,6 +72,9 @@ func (c *compressed) usableAt(moment int64) bool {
 // kept.
 func (r *Reader) compress(f *form, p place, coding api.Compression, sel objectSet) (*compressed, error) {
 	s := p.slot(derivedBody)
+	if f.initial {
+		s = p.slot(derivedInitial)
+	}
 	s.rep, s.coding = f.rep, coding
 	moment := f.moment.UnixNano()
 	usable := func(value any) bool { return f.kind != formTable || value.(*compressed).usableAt(moment) }

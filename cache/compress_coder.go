@@ -50,17 +50,27 @@ func newDeflater() any {
 
 // piece compresses raw so that the result can stand among other pieces.
 func (c *coder) piece(coding api.Compression, raw []byte) []byte {
+	return bytes.Clone(c.appendPiece(nil, coding, raw))
+}
+
+// appendPiece appends texts, compressed as one piece.
+func (c *coder) appendPiece(b []byte, coding api.Compression, texts ...[]byte) []byte {
 	if coding == api.Zstd {
-		return bytes.Clone(c.zstd.EncodeAll(raw, nil))
+		if len(texts) != 1 {
+			return c.zstd.EncodeAll(join(texts), b)
+		}
+		return c.zstd.EncodeAll(texts[0], b)
 	}
 	d := c.deflaters.Get().(*deflater)
 	defer c.deflaters.Put(d)
 	d.out.Reset()
 	d.w.Reset(&d.out)
 	// Writes to a bytes.Buffer do not fail.
-	_, _ = d.w.Write(raw)
+	for _, text := range texts {
+		_, _ = d.w.Write(text)
+	}
 	_ = d.w.Flush() // ends at a byte
-	return bytes.Clone(d.out.Bytes())
+	return append(b, d.out.Bytes()...)
 }
 
 // literal is a short text as it stands between pieces.

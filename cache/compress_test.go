@@ -60,6 +60,54 @@ func TestAppendStored(t *testing.T) {
 	}
 }
 
+// TestCompressedStream joins what streams are made of in any order, with and without
+// the event that another watch shares.
+func TestCompressedStream(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for _, coding := range []api.Compression{api.Gzip, api.Zstd} {
+		s := &watchStream{owner: &Watches{coder: newCoder()}, coding: coding}
+		var sc scratch
+		var want, got []byte
+		send := func() {
+			for _, f := range sc.frames {
+				got = append(got, f...)
+			}
+			s.sent = sc.sent
+		}
+		for range 60 {
+			s.begin(&sc)
+			sent := len(want)
+			for range random.IntN(3) {
+				texts := make([][]byte, random.IntN(4))
+				for i := range texts {
+					texts[i] = bytes.Repeat([]byte{byte('a' + random.IntN(26))}, random.IntN(3)*random.IntN(50_000))
+					want = append(want, texts[i]...)
+				}
+				if random.IntN(2) == 0 {
+					f := s.owner.coder.appendFrame(nil, coding, texts)
+					sc.frames = append(sc.frames, f.data())
+					s.count(&sc, f.crc(), f.shift(), f.length())
+					continue
+				}
+				first := len(sc.frames)
+				sc.frames = append(sc.frames, texts...)
+				s.encode(&sc, first)
+			}
+			if random.IntN(4) > 0 { // else it was given up before it was sent
+				send()
+			} else {
+				want = want[:sent]
+			}
+		}
+		s.begin(&sc)
+		s.appendEnd(&sc)
+		send()
+		if text := decompress(t, coding, got); text != string(want) {
+			t.Errorf("%v: %d bytes, want %d", coding, len(text), len(want))
+		}
+	}
+}
+
 // pieceBench makes lists of objects without a collection.
 type pieceBench struct {
 	coder  *coder

@@ -61,17 +61,18 @@ const (
 	derivedMetas                       // [][]byte of a list
 	derivedWindow                      // window of a list's Table
 	derivedBody                        // *compressed, items of a list or an object
+	derivedInitial                     // *compressed, initial events of a watch
 	derivedKinds
 )
 
 func (k derivedKind) String() string {
-	return [...]string{"row", "metadata", "rows", "metadata_list", "table_window", "body"}[k]
+	return [...]string{"row", "metadata", "rows", "metadata_list", "table_window", "body", "initial_events"}[k]
 }
 
 // ofList reports whether a form is that of a list, made from those of its
 // objects.
 func (k derivedKind) ofList() bool {
-	return k == derivedRows || k == derivedMetas || k == derivedBody
+	return k == derivedRows || k == derivedMetas || k == derivedBody || k == derivedInitial
 }
 
 // derivedEntry is what is in a slot. It is immutable.

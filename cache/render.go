@@ -22,6 +22,8 @@ type form struct {
 	kind formKind
 	// single is set for the body of a get.
 	single bool
+	// initial is set for the initial events of a watch: the items are frames.
+	initial bool
 	// moment is the time at which a table reads as it is written.
 	moment time.Time
 	// rows and metadata are, where the kind needs them, those of the objects in
@@ -94,7 +96,7 @@ func (s oneObject) each(visit func(i int, o *object.Object)) { visit(0, s.o) }
 // separator is what stands between two items.
 func (f *form) separator() string {
 	switch {
-	case f.rep.Encoding == api.Protobuf:
+	case f.rep.Encoding == api.Protobuf, f.initial:
 		return ""
 	case f.rep.Pretty:
 		return ",\n" + prettyItemPrefix
@@ -146,6 +148,8 @@ func (f *form) itemSize(i int, o *object.Object) (n int, exact bool) {
 // write writes item i without its separator.
 func (f *form) write(w *chunks, i int, o *object.Object) {
 	switch {
+	case f.initial:
+		f.writeInitial(w, i, o)
 	case f.single && f.rep.Pretty && f.kind != formTable:
 		writePretty(w, "", func(w *chunks) { f.writeSingle(w, o) })
 	case f.single:

@@ -23,6 +23,9 @@ type WatchRequest struct {
 	// Options as parsed; its selectors are those of Filter.
 	Options api.ListOptions
 	Rep     api.Representation
+	// Compression is what the client accepts. Watches that begin with more than
+	// api.CompressionThreshold are compressed.
+	Compression api.Compression
 	// MostRecent is the version that the collection must hold before the watch
 	// begins when Options.ResourceVersion is unset. The caller has proved it
 	// current.
@@ -47,6 +50,7 @@ const (
 // Watches serves client watches from collections. It is safe for concurrent use.
 type Watches struct {
 	renderer watchRenderer
+	coder    *coder
 	writers  *writers
 	panics   *contain.Panics
 	ended    []prometheus.Counter // by reason.WatchEnd
@@ -64,13 +68,16 @@ type watchRenderer interface {
 	tableRow(res *Resource, o *object.Object) (tableRow, error)
 	// objectMetadata is the encoded ObjectMeta of an object of c in enc.
 	objectMetadata(c *Collection, enc api.Encoding, o *object.Object) ([]byte, error)
+	// initialEvents are the ADDED events of a selection, compressed, or nil where
+	// that does not pay.
+	initialEvents(c *Collection, rep api.Representation, coding api.Compression, sel *selection) (*compressed, error)
 }
 
 // NewWatches returns a server of watches; reader renders what they share with
 // lists. registerer may be nil.
 func NewWatches(reader *Reader, registerer prometheus.Registerer) *Watches {
 	panics := contain.New(registerer, nil)
-	w := &Watches{renderer: reader, writers: newWriters(panics), panics: panics}
+	w := &Watches{renderer: reader, coder: reader.coder, writers: newWriters(panics), panics: panics}
 	w.mu.open = make(map[*watchStream]struct{})
 	ended := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubeweir_watches_ended_total",
@@ -122,14 +129,16 @@ func (ws *Watches) Watch(ctx context.Context, c *Collection, req *WatchRequest) 
 	if req.Rep.Encoding == api.Protobuf {
 		contentType += ";stream=watch"
 	}
-	return &api.Response{
-		Status: 200,
-		Header: api.Header{
-			{Name: "Cache-Control", Value: api.CacheControl},
-			{Name: "Content-Type", Value: contentType},
-		},
-		Stream: s,
-	}, Watch{s}, nil
+	s.compressInitial()
+	header := api.Header{
+		{Name: "Cache-Control", Value: api.CacheControl},
+		{Name: "Content-Type", Value: contentType},
+	}
+	if s.coding != api.Identity {
+		header.Add("Content-Encoding", s.coding.String())
+		header.Add("Vary", "Accept-Encoding")
+	}
+	return &api.Response{Status: 200, Header: header, Stream: s}, Watch{s}, nil
 }
 
 // watchDuration is how long a watch lasts: as asked, else spread over half an

@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"sort"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,16 +44,22 @@ type watchStream struct {
 	w        api.StreamWriter
 	watcher  *watchmux.Watcher
 	stopped  bool
-	writing  bool   // within WriteFrames
-	initial  *View  // objects still to be sent as ADDED, nil when done
-	initKey  string // from which key on
-	markEnd  bool   // the bookmark that ends the initial events is due
-	columns  bool   // the first Table event with column definitions was sent
+	writing  bool             // within WriteFrames
+	initial  *View            // objects still to be sent as ADDED, nil when done
+	picked   []*object.Object // those of initial that the selectors leave, if known
+	initKey  string           // from which key on
+	markEnd  bool             // the bookmark that ends the initial events is due
+	columns  bool             // the first Table event with column definitions was sent
 	failure  *apierrors.StatusError
 	bookmark time.Time // when the next one is due; zero for never
 	timer    *time.Timer
 	wake     time.Time // when timer is due
 	ended    reason.WatchEnd
+	// coding is that of the body; it does not change. Of a compressed one sent is
+	// what was sent so far, and pieces are the initial events still to be.
+	coding api.Compression
+	sent   compressedStream
+	pieces []piece
 }
 
 const (
@@ -88,7 +95,7 @@ func (s *watchStream) Stop() {
 		s.timer.Stop()
 	}
 	ended := s.ended
-	s.initial = nil
+	s.initial, s.picked, s.pieces = nil, nil, nil
 	s.mu.Unlock()
 	if ended == reason.NotEnded {
 		ended = reason.WatchClient
@@ -173,7 +180,7 @@ func (s *watchStream) deliver(sc *scratch) {
 	}
 	if why := s.reason.Load(); why != nil && why.Revoked() {
 		// Nothing more for one who lost the permission.
-		s.finish(*why)
+		s.finish(sc, *why)
 		return
 	}
 	if s.watcher == nil {
@@ -195,14 +202,14 @@ func (s *watchStream) deliver(sc *scratch) {
 		s.bookmark = nextBookmark(now, s.deadline)
 	}
 	if !now.Before(s.deadline) {
-		s.finish(reason.WatchTimeout)
+		s.finish(sc, reason.WatchTimeout)
 		return
 	}
 	if why := s.reason.Load(); why != nil {
 		if s.req.Options.AllowWatchBookmarks && rv > 0 {
 			s.writeBookmark(sc, rv, false)
 		}
-		s.finish(*why)
+		s.finish(sc, *why)
 		return
 	}
 	if next := s.nextWake(); !next.Equal(s.wake) {
@@ -214,11 +221,14 @@ func (s *watchStream) deliver(sc *scratch) {
 // deliverInitial sends the objects that were there when the watch began, and
 // the bookmark that ends them. ok is false when the stream is over.
 func (s *watchStream) deliverInitial(sc *scratch) (ok bool) {
+	if !s.deliverPieces(sc) {
+		return false
+	}
 	for s.initial != nil {
-		sc.frames, sc.buf = sc.frames[:0], sc.buf[:0]
+		s.begin(sc)
 		n, more, now := 0, false, time.Now()
 		var renderErr error
-		s.initial.Ascend(s.initialNamespace(), s.initKey, func(o *object.Object) bool {
+		s.ascendInitial(func(o *object.Object) bool {
 			if s.leaving.Load() {
 				return false
 			}
@@ -241,7 +251,7 @@ func (s *watchStream) deliverInitial(sc *scratch) (ok bool) {
 			return false
 		}
 		if !more {
-			s.initial = nil
+			s.initial, s.picked = nil, nil
 		}
 		if !s.write(sc) {
 			return false
@@ -252,6 +262,21 @@ func (s *watchStream) deliverInitial(sc *scratch) (ok bool) {
 		return s.writeBookmark(sc, s.from, true)
 	}
 	return true
+}
+
+// ascendInitial calls visit for the objects still to be sent, and maybe for others that
+// the selectors leave out.
+func (s *watchStream) ascendInitial(visit func(*object.Object) bool) {
+	if s.picked == nil {
+		s.initial.Ascend(s.initialNamespace(), s.initKey, visit)
+		return
+	}
+	first := sort.Search(len(s.picked), func(i int) bool { return s.picked[i].Key >= s.initKey })
+	for _, o := range s.picked[first:] {
+		if !visit(o) {
+			return
+		}
+	}
 }
 
 func (s *watchStream) initialNamespace() string {
@@ -267,9 +292,9 @@ func (s *watchStream) deliverEvents(sc *scratch) (rv uint64, ok bool) {
 	for {
 		var err error
 		sc.deliveries, rv, err = s.watcher.Next(sc.deliveries[:0], eventsAtOnce)
-		sc.frames, sc.buf = sc.frames[:0], sc.buf[:0]
+		s.begin(sc)
 		for _, d := range sc.deliveries {
-			if err := s.appendDelivery(sc, d); err != nil {
+			if err := s.appendEvent(sc, d); err != nil {
 				s.fail500(sc, err)
 				return 0, false
 			}
@@ -293,6 +318,24 @@ func (s *watchStream) deliverEvents(sc *scratch) (rv uint64, ok bool) {
 	}
 }
 
+// appendEvent appends an event as the body has it.
+func (s *watchStream) appendEvent(sc *scratch, d watchmux.Delivery) error {
+	if s.coding != api.Identity {
+		return s.appendCompressed(sc, d)
+	}
+	return s.appendDelivery(sc, d)
+}
+
+// writeOwn sends the frames of sc, which are no other watch's.
+func (s *watchStream) writeOwn(sc *scratch) bool {
+	first := 0
+	if sc.sent.begun != s.sent.begun {
+		first = 1 // the head of the body
+	}
+	s.encode(sc, first)
+	return s.write(sc)
+}
+
 // write sends the frames of sc.
 func (s *watchStream) write(sc *scratch) bool {
 	if len(sc.frames) == 0 {
@@ -302,44 +345,52 @@ func (s *watchStream) write(sc *scratch) bool {
 	err := s.w.WriteFrames(sc.frames)
 	s.writing = false
 	clear(sc.frames)
+	s.sent = sc.sent
 	if err != nil {
-		s.finish(reason.WatchClient)
+		s.finish(sc, reason.WatchClient)
 		return false
 	}
 	return true
 }
 
 func (s *watchStream) writeBookmark(sc *scratch, rv uint64, initialEventsEnd bool) bool {
-	sc.frames, sc.buf = sc.frames[:0], sc.buf[:0]
+	s.begin(sc)
 	if err := s.appendBookmark(sc, rv, initialEventsEnd); err != nil {
 		s.fail500(sc, err)
 		return false
 	}
-	return s.write(sc)
+	return s.writeOwn(sc)
 }
 
 // finishFailed ends a watch that was refused or fell behind.
 func (s *watchStream) finishFailed(sc *scratch) {
 	if s.failure != nil {
-		sc.frames, sc.buf = sc.frames[:0], sc.buf[:0]
+		s.begin(sc)
 		s.appendError(sc, s.failure)
-		if !s.write(sc) {
+		if !s.writeOwn(sc) {
 			return
 		}
 	}
-	s.finish(*s.reason.Load())
+	s.finish(sc, *s.reason.Load())
 }
 
 // fail500 ends the watch when an object cannot be rendered.
 func (s *watchStream) fail500(sc *scratch, err error) {
-	sc.frames, sc.buf = sc.frames[:0], sc.buf[:0]
+	s.begin(sc)
 	s.appendError(sc, apierrors.NewInternalError(err))
-	if s.write(sc) {
-		s.finish(reason.WatchFailed)
+	if s.writeOwn(sc) {
+		s.finish(sc, reason.WatchFailed)
 	}
 }
 
-func (s *watchStream) finish(why reason.WatchEnd) {
+func (s *watchStream) finish(sc *scratch, why reason.WatchEnd) {
+	if s.coding != api.Identity && why != reason.WatchClient {
+		s.begin(sc)
+		s.appendEnd(sc)
+		if !s.write(sc) {
+			return // the client has left
+		}
+	}
 	s.ended = why
 	s.w.Close()
 }

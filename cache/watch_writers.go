@@ -54,6 +54,8 @@ type scratch struct {
 	deliveries []watchmux.Delivery
 	frames     [][]byte
 	buf        []byte
+	// sent is watchStream.sent when the frames are.
+	sent compressedStream
 }
 
 func newWriters(panics *contain.Panics) *writers {

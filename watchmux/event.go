@@ -135,3 +135,9 @@ type Delivery struct {
 func (d Delivery) Frame(rep api.Representation, variant uint8, encode func(Delivery) ([]byte, error)) ([]byte, error) {
 	return d.Event.frames.get(frameKey{rep, d.Type, variant}, d, encode)
 }
+
+// KeptFrame is Frame for what costs too much to be encoded anew at each call: ok is
+// false, and nothing is encoded, where the frame would not be kept.
+func (d Delivery) KeptFrame(rep api.Representation, variant uint8, encode func(Delivery) ([]byte, error)) (frame []byte, ok bool, err error) {
+	return d.Event.frames.getKept(frameKey{rep, d.Type, variant}, d, encode)
+}

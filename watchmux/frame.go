@@ -51,9 +51,17 @@ var retired = &frame{}
 var errNoFrame = errors.New("the event could not be encoded")
 
 func (c *frameCache) get(key frameKey, d Delivery, encode func(Delivery) ([]byte, error)) ([]byte, error) {
+	if b, ok, err := c.getKept(key, d, encode); ok {
+		return b, err
+	}
+	return encode(d)
+}
+
+// getKept makes no frame that is not to be kept; ok is false then.
+func (c *frameCache) getKept(key frameKey, d Delivery, encode func(Delivery) ([]byte, error)) (b []byte, ok bool, err error) {
 	f := c.entry(key)
 	if f == nil {
-		return encode(d)
+		return nil, false, nil
 	}
 	f.once.Do(func() {
 		f.err = errNoFrame
@@ -67,7 +75,7 @@ func (c *frameCache) get(key frameKey, d Delivery, encode func(Delivery) ([]byte
 			c.discount(f)
 		}
 	})
-	return f.bytes, f.err
+	return f.bytes, true, f.err
 }
 
 // entry finds or makes the entry for key; nil when the frame is not to be kept.

@@ -1,0 +1,97 @@
+package cache_test
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/api"
+)
+
+// discardWatch is a connection that costs nothing. It tells of short writes: a
+// bookmark, an event.
+type discardWatch struct {
+	bytes atomic.Int64
+	short chan struct{}
+}
+
+func (d *discardWatch) WriteFrames(frames [][]byte) error {
+	n := 0
+	for _, f := range frames {
+		n += len(f)
+	}
+	d.bytes.Add(int64(n))
+	if n < 16<<10 {
+		d.short <- struct{}{}
+	}
+	return nil
+}
+
+func (*discardWatch) Close() {}
+func (*discardWatch) Abort() {}
+
+func openDiscarded(b *testing.B, watches *cache.Watches, c *cache.Collection, rep api.Representation, coding api.Compression, client *discardWatch) api.Stream {
+	b.Helper()
+	opts, err := api.ParseListOptions("watch=true&resourceVersion=0&allowWatchBookmarks=true")
+	if err != nil {
+		b.Fatal(err)
+	}
+	resp, _, err := watches.Watch(b.Context(), c, &cache.WatchRequest{Options: opts, Rep: rep, Compression: coding})
+	if err != nil {
+		b.Fatal(err)
+	}
+	resp.Stream.Start(client)
+	<-client.short // the bookmark
+	return resp.Stream
+}
+
+// BenchmarkWatchList opens watches of 5,000 pods that begin with all of them.
+func BenchmarkWatchList(b *testing.B) {
+	r := newReadBench(b)
+	fill5000(b, r)
+	watches := cache.NewWatches(r.reader, nil)
+	for _, enc := range []api.Encoding{api.JSON, api.Protobuf} {
+		for _, coding := range []api.Compression{api.Identity, api.Gzip, api.Zstd} {
+			b.Run(fmt.Sprintf("%v/%v", enc, coding), func(b *testing.B) {
+				c, rep := r.collection(cachetest.Pods, enc), api.Representation{Encoding: enc}
+				client := &discardWatch{short: make(chan struct{}, 1)}
+				openDiscarded(b, watches, c, rep, coding, client).Stop()
+				b.SetBytes(client.bytes.Load())
+				b.ReportAllocs()
+				for b.Loop() {
+					openDiscarded(b, watches, c, rep, coding, client).Stop()
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkWatchEvent brings an event of 6 KB to 20 watches.
+func BenchmarkWatchEvent(b *testing.B) {
+	const open = 20
+	r := newReadBench(b)
+	fill5000(b, r)
+	watches := cache.NewWatches(r.reader, nil)
+	c := r.collection(cachetest.Pods, api.JSON)
+	for _, coding := range []api.Compression{api.Identity, api.Gzip, api.Zstd} {
+		b.Run(coding.String(), func(b *testing.B) {
+			clients := make([]discardWatch, open)
+			for i := range clients {
+				clients[i].short = make(chan struct{}, 1)
+				defer openDiscarded(b, watches, c, api.Representation{}, coding, &clients[i]).Stop()
+			}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				b.StopTimer()
+				pod := cachetest.BigPod("ns-07/web-00007", "node-007", 6000, fmt.Sprint("i=", i))
+				b.StartTimer()
+				r.source.Update(cachetest.Pods, pod)
+				for i := range clients {
+					<-clients[i].short
+				}
+			}
+		})
+	}
+}
