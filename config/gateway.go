@@ -27,6 +27,8 @@ type Gateway struct {
 	AdminListen string `json:"adminListen"`
 	// Profiling says whether AdminListen has /debug/pprof; "auto": on a loopback address.
 	Profiling Profiling `json:"profiling"`
+	// WatchListCompression compresses watches that begin with the objects there are.
+	WatchListCompression bool `json:"watchListCompression"`
 	// CacheAggregatedGroups are API groups that are cached although aggregated API
 	// servers serve them. Others are forwarded, because such a server may answer each
 	// user differently; these must answer everybody alike whom RBAC lets read them, and
@@ -176,9 +178,10 @@ type Timeouts struct {
 // Default is the configuration without any file or flag.
 func Default() *Gateway {
 	return &Gateway{
-		Listen:      "127.0.0.1:8443",
-		AdminListen: "127.0.0.1:9444",
-		Profiling:   ProfilingAuto,
+		Listen:               "127.0.0.1:8443",
+		AdminListen:          "127.0.0.1:9444",
+		Profiling:            ProfilingAuto,
+		WatchListCompression: true,
 		Authentication: Authentication{
 			RequestHeader: RequestHeader{
 				UsernameHeaders:     []string{"X-Remote-User"},

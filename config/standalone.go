@@ -20,6 +20,8 @@ type Standalone struct {
 	AdminListen string `json:"adminListen"`
 	// Profiling says whether AdminListen has /debug/pprof; "auto": on a loopback address.
 	Profiling Profiling `json:"profiling"`
+	// WatchListCompression compresses watches that begin with the objects there are.
+	WatchListCompression bool `json:"watchListCompression"`
 	// AdvertiseAddress is the IP address at which others reach the API, for the
 	// endpoints of the service kubernetes; "" for that of Listen or else the machine's.
 	AdvertiseAddress string `json:"advertiseAddress"`
@@ -87,11 +89,12 @@ type Admission struct {
 // DefaultStandalone is the configuration without any file or flag.
 func DefaultStandalone() *Standalone {
 	return &Standalone{
-		DataDir:     "kubeweir-data",
-		Listen:      "127.0.0.1:6443",
-		AdminListen: "127.0.0.1:9443",
-		Profiling:   ProfilingAuto,
-		Etcd:        Etcd{Prefix: "/registry"},
+		DataDir:              "kubeweir-data",
+		Listen:               "127.0.0.1:6443",
+		AdminListen:          "127.0.0.1:9443",
+		Profiling:            ProfilingAuto,
+		WatchListCompression: true,
+		Etcd:                 Etcd{Prefix: "/registry"},
 		Authentication: StandaloneAuthentication{
 			Anonymous:       true,
 			TokenTTL:        10 * time.Second,

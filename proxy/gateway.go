@@ -43,6 +43,9 @@ type Options struct {
 	// Revocation ends open watches whose user lost the permission.
 	Revocation  *identity.Watches
 	Consistency Consistency
+	// CompressWatchLists has watches that begin with what is there compressed where
+	// the client accepts that and a list of the same would be.
+	CompressWatchLists bool
 	// Audit may be nil: nothing is audited then.
 	Audit      *audit.Log
 	Health     *Health

@@ -281,6 +281,9 @@ func (g *Gateway) watch(ctx context.Context, x *exchange, q readQuery) outcome {
 		return instead
 	}
 	req := &cache.WatchRequest{Filter: q.filter, Options: q.options, Rep: q.rep}
+	if g.CompressWatchLists && x.request.Upgrade == "" { // a WebSocket has its own ways
+		req.Compression = api.NegotiateCompression(x.request.Header.Get("Accept-Encoding"))
+	}
 	if q.options.ResourceVersion == "" {
 		version, err := g.current(ctx, x, c)
 		if err != nil {

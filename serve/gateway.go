@@ -53,7 +53,7 @@ func NewGateway(c *config.Gateway, userAgent string, log *slog.Logger) (_ *Serve
 	s.authorizer = identity.NewAuthorizer(authorizerOptions(c, reviews.AuthorizationV1().SubjectAccessReviews(), log, s.registry))
 	return s, s.addHandler(authenticator,
 		identity.WatchesOptions{RecheckPeriod: c.Authorization.WatchRecheckPeriod, Grace: c.Authorization.WatchGrace},
-		proxy.Options{Consistency: consistency(c), Limits: proxyLimits(&c.Limits)},
+		proxy.Options{CompressWatchLists: c.WatchListCompression, Consistency: consistency(c), Limits: proxyLimits(&c.Limits)},
 		gatewayEdgeOptions(c, log, s),
 	)
 }

@@ -120,7 +120,7 @@ func NewStandalone(ctx context.Context, c *config.Standalone, o StandaloneOption
 		Decider: decider{s.standalone.server}, TrustedByUpstream: true, Registerer: s.registry,
 	})
 	return s, s.addHandler(authenticator, identity.WatchesOptions{},
-		proxy.Options{InProcess: true, Consistency: proxy.Consistency{Default: proxy.ModeStrict}, Limits: proxyLimits(&c.Limits)},
+		proxy.Options{InProcess: true, CompressWatchLists: c.WatchListCompression, Consistency: proxy.Consistency{Default: proxy.ModeStrict}, Limits: proxyLimits(&c.Limits)},
 		s.standaloneEdgeOptions(c, &o),
 	)
 }

@@ -41,8 +41,8 @@ type Options struct {
 	Limits      Limits
 }
 
-// Compression of lists for the cache. Watches are never compressed by
-// kube-apiserver.
+// Compression of lists for the cache. Watches are not asked for in gzip, which
+// kube-apiserver has since 1.37 only.
 type Compression string
 
 // With CompressAuto lists are compressed unless the upstream is on this machine,

@@ -70,20 +70,18 @@ func statusBytes(status []byte, field string) int64 {
 
 // quiet returns once processes rest, so that what they still do for the slice before (collecting garbage, taking
 // leave of watchers) is not counted in the next one. It gives up waiting after a while: a process may be kept busy.
-func (m *measurer) quiet(ctx context.Context, pids ...int) error {
+func quiet(ctx context.Context, pids ...int) error {
 	const (
-		rest  = 20 * time.Millisecond
-		tries = 80
+		period = 150 * time.Millisecond
+		rest   = 20 * time.Millisecond
+		tries  = 80
 	)
-	if m.effort.quiet == 0 {
-		return ctx.Err()
-	}
 	last, err := cpuTime(pids...)
 	if err != nil {
 		return err
 	}
 	for range tries {
-		if err := sleep(ctx, m.effort.quiet); err != nil {
+		if err := sleep(ctx, period); err != nil {
 			return err
 		}
 		now, err := cpuTime(pids...)

@@ -31,7 +31,6 @@ type process struct {
 	admin   string
 	config  *rest.Config
 	metrics func(context.Context) (realkube.Metrics, error)
-	cluster *realkube.Cluster // behind it, if it is a gateway
 }
 
 // processes are a gateway in front of a real kube-apiserver, and a standalone with either store.
@@ -49,7 +48,7 @@ func processes(t *testing.T) []process {
 		t.Fatal(err)
 	}
 	t.Cleanup(gateway.Close)
-	out := []process{{"gateway", gateway.AdminURL(), gateway.AdminConfig(), gateway.Metrics, cluster}}
+	out := []process{{"gateway", gateway.AdminURL(), gateway.AdminConfig(), gateway.Metrics}}
 	for name, options := range map[string]realkube.StandaloneOptions{
 		"store": {Dir: t.TempDir()},
 		"etcd":  {Dir: t.TempDir(), Cluster: cluster, SharedStore: true},
@@ -63,7 +62,7 @@ func processes(t *testing.T) []process {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out = append(out, process{name, standalone.AdminURL(), config, standalone.Metrics, nil})
+		out = append(out, process{name, standalone.AdminURL(), config, standalone.Metrics})
 	}
 	return out
 }
@@ -94,9 +93,6 @@ func TestRunning(t *testing.T) {
 			seen[name] = true
 		}
 		runbooks(t, filepath.Join(root, "docs", "runbooks"), &p)
-		if p.cluster != nil {
-			prose(t, filepath.Join(root, "docs", "runbooks"), &p, p.cluster)
-		}
 	}
 	queries, err := monitoring.Queries()
 	if err != nil {
