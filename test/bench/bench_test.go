@@ -24,7 +24,11 @@ func TestSmoke(t *testing.T) {
 	// Building what is measured can take minutes, the first time.
 	ctx, cancel := context.WithTimeout(t.Context(), 25*time.Minute)
 	defer cancel()
-	report, err := Run(ctx, Options{Short: true, Binary: os.Getenv("KUBEWEIR_BINARY"), Progress: t.Logf})
+	nginx, err := installedNginx(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	report, err := Run(ctx, Options{Short: true, Binary: os.Getenv("KUBEWEIR_BINARY"), Nginx: nginx, Progress: t.Logf})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,8 +42,11 @@ func TestSmoke(t *testing.T) {
 			t.Errorf("%s: %+v", row.Name, r)
 			continue
 		}
-		if r.Quantity == CPU && (r.Kubeweir.Count == 0 || row.Objects == 0 && (r.KubeAPIServer.Count == 0 || r.Kubeweir.P50 == 0 && row.Name != "watch-fast")) {
+		if r.Quantity == CPU && (r.Kubeweir.Count == 0 || row.Objects == 0 && (r.KubeAPIServer.Count == 0 || r.Kubeweir.P50 == 0 && !strings.HasPrefix(row.Name, "watch-fast"))) {
 			t.Errorf("%s measured nothing: %+v, %+v", row.Name, r.KubeAPIServer, r.Kubeweir)
+		}
+		if row.nginxServes() != (r.Nginx != nil) || (row.hasFloor() || row.Kind == FanOut && row.Stalled == 0) && r.Floor == nil {
+			t.Errorf("%s: nginx %+v, floor %+v", row.Name, r.Nginx, r.Floor)
 		}
 		for _, note := range r.Notes {
 			// Rows' ages and writes between two answers move a body's size by less than is noted.
@@ -123,7 +130,7 @@ func TestPercentile(t *testing.T) {
 }
 
 func TestJudge(t *testing.T) {
-	side := func(v float64) *Side { return &Side{Value: v} }
+	side := func(v float64) *Side { return &Side{Value: v, P99: 10, Bytes: 1000} }
 	earlier := []Result{{Row: "few", Kubeweir: side(100)}}
 	for _, test := range []struct {
 		name   string
@@ -138,6 +145,13 @@ func TestJudge(t *testing.T) {
 		{"most missed", Result{Quantity: Memory, Kubeweir: side(161)}, Target{Max: 10, PerRaw: 1.5}, "missed"},
 		{"both", Result{Ratio: 9, Kubeweir: side(140)}, Target{Ratio: 8, Above: "few", MostAbove: 1.5}, "met"},
 		{"one of both", Result{Ratio: 9, Kubeweir: side(160)}, Target{Ratio: 8, Above: "few", MostAbove: 1.5}, "missed"},
+		{"nginx", Result{Kubeweir: side(2), Nginx: side(2)}, Target{Nginx: true}, "met"},
+		{"nginx missed", Result{Kubeweir: side(3), Nginx: side(2)}, Target{Nginx: true}, "missed"},
+		{"without nginx", Result{Kubeweir: side(3)}, Target{Nginx: true}, ""},
+		{"p99", Result{Kubeweir: &Side{Value: 1, P99: 20}}, Target{Above: "few", MostP99: 2}, "met"},
+		{"p99 missed", Result{Kubeweir: &Side{Value: 1, P99: 21}}, Target{Above: "few", MostP99: 2}, "missed"},
+		{"bytes", Result{Kubeweir: &Side{Bytes: 1020}}, Target{BytesOf: "few", MostBytes: 1.02}, "met"},
+		{"bytes missed", Result{Kubeweir: &Side{Bytes: 1021}}, Target{BytesOf: "few", MostBytes: 1.02}, "missed"},
 		{"the other was not measured", Result{Ratio: 9, Kubeweir: side(160)}, Target{Ratio: 8, Above: "many", MostAbove: 1.5}, "met"},
 	} {
 		test.result.judge(test.target, 100, earlier)

@@ -48,9 +48,9 @@ func (m *measurer) bursts(ctx context.Context, r *Row) (*measured, error) {
 // either server, since both need it for the same thing.
 func (m *measurer) burst(ctx context.Context, r *Row, s *server, spec requestSpec) (tally, error) {
 	var t tally
-	conns := make([]*conn, min(r.Clients, m.effort.clients))
+	conns := make([]caller, min(r.Clients, m.effort.clients))
 	for i := range conns {
-		c, err := dial(ctx, s, 64<<10)
+		c, err := dialOver(ctx, r.Over, s)
 		if err != nil {
 			return t, err
 		}
@@ -59,11 +59,11 @@ func (m *measurer) burst(ctx context.Context, r *Row, s *server, spec requestSpe
 	}
 	// Answers before, as every client has had one: what is read again and again is cached.
 	for _, c := range conns[:min(2, len(conns))] {
-		if _, err := c.get(s.encode(spec), 200); err != nil {
+		if _, err := once(&repeated{c, spec}); err != nil {
 			return t, err
 		}
 	}
-	if err := quiet(ctx, s.pids...); err != nil {
+	if err := m.quiet(ctx, s.pids...); err != nil {
 		return t, err
 	}
 	through := m.bed.apiserver
@@ -79,7 +79,7 @@ func (m *measurer) burst(ctx context.Context, r *Row, s *server, spec requestSpe
 		if err != nil {
 			return err
 		}
-		if err := together(conns, s.encode(spec), &t); err != nil {
+		if err := together(conns, spec, &t); err != nil {
 			return err
 		}
 		after, err := cpuTime(s.pids...)
@@ -91,7 +91,7 @@ func (m *measurer) burst(ctx context.Context, r *Row, s *server, spec requestSpe
 }
 
 // together sends a request on all connections at once and waits for all answers.
-func together(conns []*conn, request []byte, t *tally) error {
+func together(conns []caller, spec requestSpec, t *tally) error {
 	responses := make([]response, len(conns))
 	errs := make([]error, len(conns))
 	t.latencies = make([]time.Duration, len(conns))
@@ -100,9 +100,8 @@ func together(conns []*conn, request []byte, t *tally) error {
 	for i, c := range conns {
 		wg.Go(func() {
 			<-start
-			begin := time.Now()
-			responses[i], errs[i] = c.get(request, 200)
-			t.latencies[i] = time.Since(begin)
+			responses[i], errs[i] = once(&repeated{c, spec})
+			t.latencies[i] = responses[i].took
 		})
 	}
 	begin := time.Now()

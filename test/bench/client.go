@@ -3,6 +3,7 @@ package bench
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -34,10 +35,12 @@ const (
 // A conn is a client's connection: HTTP/1.1, one request at a time. Bodies are taken off the wire and dropped, which
 // keeps the client cheap: it shares the machine with the servers. Not for concurrent use.
 type conn struct {
-	nc   net.Conn
-	br   *bufio.Reader
-	stop func() bool // ends the tie to the context
-	head []byte
+	server *server
+	nc     net.Conn
+	br     *bufio.Reader
+	stop   func() bool // ends the tie to the context
+	head   []byte
+	sent   sentTimes
 	// keep, if set, is given all of the next body.
 	keep io.Writer
 }
@@ -52,6 +55,7 @@ type response struct {
 	chunked     bool
 	length      int64 // -1 when not told
 	head        []byte
+	took        time.Duration // since it was sent, of a caller's
 }
 
 // dial opens a connection, which is closed when ctx ends at the latest. bufferSize is the size of its reads.
@@ -71,7 +75,7 @@ func dial(ctx context.Context, s *server, bufferSize int) (*conn, error) {
 		}
 		nc = t
 	}
-	c := &conn{nc: nc, br: bufio.NewReaderSize(nc, bufferSize), head: make([]byte, 0, headBytes)}
+	c := &conn{server: s, nc: nc, br: bufio.NewReaderSize(nc, bufferSize), head: make([]byte, 0, headBytes)}
 	c.stop = context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })
 	return c, nil
 }
@@ -95,23 +99,32 @@ type requestSpec struct {
 	body         []byte
 	// Of the body.
 	contentType, contentEncoding string
+	// watchList: the answer is a watch, which ends with its initial events.
+	watchList bool
+	// header is added to a request over HTTP/1.1.
+	header string
+}
+
+// complete fills in what is not said.
+func (r requestSpec) complete() requestSpec {
+	r.method, r.accept = cmp.Or(r.method, "GET"), cmp.Or(r.accept, "application/json")
+	return r
+}
+
+// encoding is the encoding of content that is accepted.
+func (r requestSpec) encoding() string {
+	if r.gzip {
+		return "gzip"
+	}
+	return "identity"
 }
 
 // encode is the request as it goes over the wire.
 func (s *server) encode(r requestSpec) []byte {
 	var b bytes.Buffer
-	if r.method == "" {
-		r.method = "GET"
-	}
-	if r.accept == "" {
-		r.accept = "application/json"
-	}
-	encoding := "identity"
-	if r.gzip {
-		encoding = "gzip"
-	}
-	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: %s\r\nAccept: %s\r\nAccept-Encoding: %s\r\n",
-		r.method, r.path, s.addr, userAgent, r.accept, encoding)
+	r = r.complete()
+	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: %s\r\nAccept: %s\r\nAccept-Encoding: %s\r\n%s",
+		r.method, r.path, s.addr, userAgent, r.accept, r.encoding(), r.header)
 	for _, h := range [][2]string{{"If-None-Match", r.ifNoneMatch}, {"Content-Type", r.contentType}, {"Content-Encoding", r.contentEncoding}} {
 		if h[1] != "" {
 			fmt.Fprintf(&b, "%s: %s\r\n", h[0], h[1])
@@ -126,6 +139,27 @@ func (s *server) encode(r requestSpec) []byte {
 	b.WriteString("\r\n")
 	b.Write(r.body)
 	return b.Bytes()
+}
+
+// send is a caller's.
+func (c *conn) send(spec requestSpec) error {
+	if err := c.nc.SetDeadline(time.Now().Add(requestTime)); err != nil {
+		return err
+	}
+	c.sent = append(c.sent, time.Now())
+	_, err := c.nc.Write(c.server.encode(spec))
+	return err
+}
+
+// receive is a caller's.
+func (c *conn) receive() (response, error) {
+	c.head = c.head[:0]
+	r, err := c.answer()
+	if err == nil {
+		err = c.body(&r)
+	}
+	r.head, r.took = c.head, c.sent.next()
+	return r, err
 }
 
 // do sends a request and takes the whole answer, whatever its status.
@@ -165,6 +199,11 @@ func (c *conn) begin(request []byte) (response, error) {
 	if _, err := c.nc.Write(request); err != nil {
 		return response{}, fmt.Errorf("send: %w", err)
 	}
+	return c.answer()
+}
+
+// answer reads the head of an answer.
+func (c *conn) answer() (response, error) {
 	r := response{length: -1}
 	line, err := c.br.ReadSlice('\n')
 	if err != nil {

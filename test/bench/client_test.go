@@ -105,3 +105,27 @@ func TestEvents(t *testing.T) {
 		t.Errorf("byte by byte: %d", w.delivered.Load())
 	}
 }
+
+// TestSocketEvents: every message of a WebSocket is an event, of any size and in any number of frames.
+func TestSocketEvents(t *testing.T) {
+	var stream []byte
+	for _, n := range []int{5, 125, 126, 5000, 70_000} {
+		stream = append(socketHead(stream, n), strings.Repeat("x", n)...)
+	}
+	stream = append(stream, 0x01, 1, 'a', 0x89, 1, 'p', 0x80, 1, 'b') // two fragments with a ping between them
+	s := answering(t, string(stream)+"\x88\x00", 700)
+	c, err := dial(t.Context(), s, 512)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	w := &watchers{}
+	one := &watcher{}
+	if _, err := c.nc.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	(&socketConn{c, w, one}).read()
+	if w.delivered.Load() != 6 || w.closed.Load() != 1 {
+		t.Errorf("%d events, %d ended", w.delivered.Load(), w.closed.Load())
+	}
+}

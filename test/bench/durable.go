@@ -95,7 +95,7 @@ func (m *measurer) starts(ctx context.Context, _ *Row) (*measured, error) {
 		if err := out.apiserver.timed(func() error { return errors.Join(b.cluster.StartEtcd(ctx), b.cluster.StartAPIServer(ctx)) }); err != nil {
 			return nil, err
 		}
-		if err := quiet(ctx, b.cluster.APIServerPID()); err != nil {
+		if err := m.quiet(ctx, b.cluster.APIServerPID()); err != nil {
 			return nil, err
 		}
 		if err := out.kubeweir.timed(func() error { return b.standalone.Start(ctx) }); err != nil {
@@ -169,7 +169,7 @@ func (m *measurer) creates(ctx context.Context, r *Row) (*measured, error) {
 // creating is one slice of creates: as many as n clients get done in the effort's time.
 func (m *measurer) creating(ctx context.Context, s *server, n int) (tally, error) {
 	var total tally
-	if err := quiet(ctx, s.pids...); err != nil {
+	if err := m.quiet(ctx, s.pids...); err != nil {
 		return total, err
 	}
 	conns := make([]*conn, n)

@@ -21,6 +21,10 @@ type effort struct {
 	labelWatching time.Duration
 	// objects are the most pods of a synthetic API server, updates the events of a row of kind Growth.
 	objects, updates int
+	// quiet is how long a process must rest before a slice; zero for not at all.
+	quiet time.Duration
+	// informers are the most of a row.
+	informers int
 	// writes are those whose latency is compared.
 	writes int
 	// creating is how long clients create objects in one slice.
@@ -40,17 +44,19 @@ func fullEffort() effort {
 		requests: 2, bursts: 2, clients: 50,
 		watching: 5 * time.Second, fastEvents: 600, labelWatching: 10 * time.Second,
 		objects: 100_000, updates: 360_000,
+		quiet: 150 * time.Millisecond, informers: 200,
 		writes: 1000, creating: 5 * time.Second, settle: 15 * time.Second, restart: true, judged: true,
 	}
 }
 
 func shortEffort() effort {
 	return effort{
-		pods: 1000, watchers: 100, rounds: 2,
+		pods: 1000, watchers: 100, rounds: 1,
 		apiserver: 100 * time.Millisecond, gateway: 40 * time.Millisecond, floor: 20 * time.Millisecond,
 		requests: 1, bursts: 1, clients: 10,
 		watching: 250 * time.Millisecond, fastEvents: 20, labelWatching: 250 * time.Millisecond,
 		objects: 1000, updates: 3000,
-		writes: 20, creating: 200 * time.Millisecond, settle: 200 * time.Millisecond,
+		informers: 5,
+		writes:    20, creating: 200 * time.Millisecond, settle: 200 * time.Millisecond,
 	}
 }

@@ -38,7 +38,7 @@ func (m *measurer) fanOut(ctx context.Context, r *Row) (*measured, error) {
 			return nil, fmt.Errorf("kubeweir: %w", err)
 		}
 		out.kubeweir.add(t)
-		if m.profile == "" {
+		if m.profile == "" && r.Stalled == 0 {
 			if t, err = m.fanOutSlice(ctx, r, m.bed.floor.server, ws); err != nil {
 				return nil, fmt.Errorf("floor: %w", err)
 			}
@@ -85,12 +85,12 @@ func (m *measurer) fanOutSlice(ctx context.Context, r *Row, s *server, ws writes
 		}
 		return base.Add(time.Duration(begun[k].Load()))
 	}
-	w, err := openWatchers(ctx, options)
+	w, closeAll, err := m.openRow(ctx, r, options)
 	if err != nil {
 		return t, err
 	}
-	defer w.close()
-	if err := quiet(ctx, s.pids...); err != nil {
+	defer closeAll()
+	if err := m.quiet(ctx, s.pids...); err != nil {
 		return t, err
 	}
 	due := int64(ws.n)
@@ -138,26 +138,46 @@ func (m *measurer) fanOutSlice(ctx context.Context, r *Row, s *server, ws writes
 	return t, err
 }
 
+// openRow opens the watchers of a row, and those beside them that stop reading.
+func (m *measurer) openRow(ctx context.Context, r *Row, o watchOptions) (*watchers, func(), error) {
+	stalled := min(r.Stalled, m.effort.watchers)
+	if r.Over == HTTP2 {
+		// Half of them are streams beside those that are read, half have connections of their own.
+		o.stuck = stalled / 2 * max(1, o.perConn) / o.n
+		stalled -= stalled / 2
+	}
+	w, err := openWatchers(ctx, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	closeStalled, err := openStalled(ctx, o, stalled)
+	if err != nil {
+		w.close()
+		return nil, nil, fmt.Errorf("watches that are not read: %w", err)
+	}
+	return w, func() { w.close(); closeStalled() }, nil
+}
+
 // watchOptionsFor are the watches of a row.
 func (m *measurer) watchOptionsFor(ctx context.Context, r *Row, s *server, n int) (watchOptions, error) {
-	o := watchOptions{server: s, n: n, buffer: 32 << 10}
+	o := watchOptions{server: s, n: n, over: r.Over, perConn: r.PerConnection, buffer: 32 << 10}
 	if r.Kind == LabelWatch {
 		o.buffer = 8 << 10
 	}
 	if s.name == "floor" {
-		o.request = func(int) []byte { return s.encode(requestSpec{path: "/watch"}) }
+		o.request = func(int) requestSpec { return requestSpec{path: "/watch"} }
 		return o, nil
 	}
 	version, err := m.bed.version(ctx)
 	if err != nil {
 		return o, err
 	}
-	o.request = func(i int) []byte {
+	o.request = func(i int) requestSpec {
 		path := "/api/v1/pods?watch=1&resourceVersion=" + version
 		if r.Kind == LabelWatch {
 			path += fmt.Sprintf("&labelSelector=%s%%3D%d", podLabel, i)
 		}
-		return s.encode(requestSpec{path: path})
+		return requestSpec{path: path}
 	}
 	return o, nil
 }

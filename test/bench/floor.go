@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
@@ -20,9 +21,9 @@ import (
 // floorEnv, set in the environment, makes a process that calls ServeFloor the floor.
 const floorEnv = "KUBEWEIR_BENCH_FLOOR"
 
-// A floor is a fasthttp server in a process of its own. It sends back what it was given: PUT stores a body under a
-// path, GET returns it, GET with If-None-Match is answered 304. GET /watch opens a stream, to which POST /emit writes
-// its body: to all, or to number N with ?to=N.
+// A floor is a server in a process of its own: fasthttp over HTTP/1.1, and over HTTP/2 what floorConn says. It sends
+// back what it was given: PUT stores a body under a path, GET returns it, GET with If-None-Match is answered 304. GET
+// /watch opens a stream or a WebSocket, to which POST /emit writes its body: to all, or to number N with ?to=N.
 type floor struct {
 	cmd    *exec.Cmd
 	stdin  io.Closer // the process ends when it is closed
@@ -98,14 +99,15 @@ func serveFloor(files string) error {
 	if err != nil {
 		return err
 	}
-	h := &floorHandler{bodies: make(map[string]floorBody)}
+	h := &floorHandler{bodies: make(map[string]*floorBody), conns: make(map[*floorConn]struct{})}
 	s := &fasthttp.Server{
 		Handler: h.serve, NoDefaultServerHeader: true, ReadBufferSize: 16 << 10,
 		MaxRequestBodySize: 1 << 30, Concurrency: 100_000,
 	}
+	s.NextProto("h2", h.serveHTTP2)
 	failed := make(chan error, 1)
 	go func() {
-		failed <- s.Serve(tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{cert}}))
+		failed <- s.Serve(tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2", "http/1.1"}}))
 	}()
 	fmt.Println(l.Addr())
 	ended := make(chan struct{})
@@ -124,19 +126,25 @@ func serveFloor(files string) error {
 type floorBody struct {
 	contentType, encoding string
 	body                  []byte
+	// mu guards frames, which are the body in DATA frames, without the streams that they are of.
+	mu     sync.Mutex
+	frames []byte
 }
 
 // floorHandler is the floor's state. mu guards it, and writing to watchers.
 type floorHandler struct {
 	mu       sync.RWMutex
-	bodies   map[string]floorBody
+	bodies   map[string]*floorBody
 	watchers []*floorWatcher
-	frame    []byte
+	conns    map[*floorConn]struct{} // those over HTTP/2
+	chunk    []byte
+	message  []byte
 }
 
 // A floorWatcher is an open stream.
 type floorWatcher struct {
 	nc     net.Conn
+	socket bool // it is a WebSocket
 	failed bool // its client has left
 }
 
@@ -145,7 +153,7 @@ func (h *floorHandler) serve(ctx *fasthttp.RequestCtx) {
 	switch {
 	case ctx.IsPut():
 		h.mu.Lock()
-		h.bodies[path] = floorBody{
+		h.bodies[path] = &floorBody{
 			contentType: string(ctx.Request.Header.ContentType()),
 			encoding:    string(ctx.Request.Header.ContentEncoding()),
 			body:        bytes.Clone(ctx.PostBody()),
@@ -155,7 +163,7 @@ func (h *floorHandler) serve(ctx *fasthttp.RequestCtx) {
 		h.emit(ctx.PostBody(), string(ctx.QueryArgs().Peek("to")))
 	case path == "/watch":
 		ctx.HijackSetNoResponse(true)
-		ctx.Hijack(h.watch)
+		ctx.Hijack(h.watch(len(ctx.Request.Header.Peek("Upgrade")) > 0))
 	case len(ctx.Request.Header.Peek("If-None-Match")) > 0:
 		ctx.SetStatusCode(fasthttp.StatusNotModified)
 	default:
@@ -164,10 +172,8 @@ func (h *floorHandler) serve(ctx *fasthttp.RequestCtx) {
 }
 
 func (h *floorHandler) get(ctx *fasthttp.RequestCtx, path string) {
-	h.mu.RLock()
-	b, ok := h.bodies[path]
-	h.mu.RUnlock()
-	if !ok {
+	b := h.body(path)
+	if b == nil {
 		ctx.SetStatusCode(fasthttp.StatusNotFound)
 		return
 	}
@@ -178,21 +184,36 @@ func (h *floorHandler) get(ctx *fasthttp.RequestCtx, path string) {
 	ctx.Response.SetBodyRaw(b.body)
 }
 
-// watch keeps a connection, which fasthttp closes when watch returns.
-func (h *floorHandler) watch(nc net.Conn) {
-	w := &floorWatcher{nc: nc}
-	_, err := io.WriteString(nc, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
-	if err != nil {
-		return
+// body is what is stored under a path, nil without it.
+func (h *floorHandler) body(path string) *floorBody {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return h.bodies[path]
+}
+
+// floorSocket is the answer to every request for a WebSocket: the bench's clients do not look at the key.
+const floorSocket = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
+
+// watch returns what keeps a connection, which fasthttp closes when it returns.
+func (h *floorHandler) watch(socket bool) func(net.Conn) {
+	return func(nc net.Conn) {
+		w := &floorWatcher{nc: nc, socket: socket}
+		head := "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+		if socket {
+			head = floorSocket
+		}
+		if _, err := io.WriteString(nc, head); err != nil {
+			return
+		}
+		h.mu.Lock()
+		h.watchers = append(h.watchers, w)
+		h.mu.Unlock()
+		// Clients send nothing; what comes is their leaving.
+		_, _ = nc.Read(make([]byte, 1))
+		h.mu.Lock()
+		w.failed = true
+		h.mu.Unlock()
 	}
-	h.mu.Lock()
-	h.watchers = append(h.watchers, w)
-	h.mu.Unlock()
-	// Clients send nothing; what comes is their leaving.
-	_, _ = nc.Read(make([]byte, 1))
-	h.mu.Lock()
-	w.failed = true
-	h.mu.Unlock()
 }
 
 // emit writes one event to watchers, one after the other.
@@ -207,12 +228,32 @@ func (h *floorHandler) emit(event []byte, to string) {
 	}
 	clear(h.watchers[len(live):])
 	h.watchers = live
-	h.frame = fmt.Appendf(h.frame[:0], "%x\r\n%s\r\n", len(event), event)
+	h.chunk = fmt.Appendf(h.chunk[:0], "%x\r\n%s\r\n", len(event), event)
+	h.message = append(socketHead(h.message[:0], len(event)), event...)
 	chosen := h.watchers
 	if n, err := strconv.Atoi(to); err == nil && n < len(h.watchers) {
 		chosen = h.watchers[n : n+1]
 	}
 	for _, w := range chosen {
-		_, _ = w.nc.Write(h.frame)
+		if w.socket {
+			_, _ = w.nc.Write(h.message)
+			continue
+		}
+		_, _ = w.nc.Write(h.chunk)
 	}
+	for c := range h.conns {
+		c.emit(event)
+	}
+}
+
+// socketHead appends the head of a text frame of n bytes.
+func socketHead(dst []byte, n int) []byte {
+	const final, text = 0x80, 1
+	switch {
+	case n < 126:
+		return append(dst, final|text, byte(n))
+	case n < 1<<16:
+		return binary.BigEndian.AppendUint16(append(dst, final|text, 126), uint16(n))
+	}
+	return binary.BigEndian.AppendUint64(append(dst, final|text, 127), uint64(n))
 }

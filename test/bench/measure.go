@@ -9,7 +9,7 @@ import (
 
 // measured is what measuring a row gave.
 type measured struct {
-	apiserver, kubeweir, floor tally
+	apiserver, kubeweir, nginx, floor tally
 	// In rows of memory, nil for one that is not measured.
 	apiserverBytes, kubeweirBytes *int64
 	// raw is the JSON of all pods, if they are not the testbed's.
@@ -30,9 +30,9 @@ type measurer struct {
 // measure measures one row.
 func (m *measurer) measure(ctx context.Context, r *Row) (*measured, error) {
 	kinds := map[Kind]func(context.Context, *Row) (*measured, error){
-		Requests: m.requests, Pages: m.requests, Burst: m.bursts,
+		Requests: m.requests, Pages: m.requests, WatchList: m.requests, Informers: m.informers, Burst: m.bursts,
 		FanOut: m.fanOut, LabelWatch: m.fanOut, Write: m.forwarded,
-		Resident: m.resident, IdleWatch: m.idleWatches,
+		Resident: m.resident, IdleWatch: m.idleWatches, IdleConn: m.idleWatches,
 		Start: m.starts, StoreMemory: m.storeMemory, Create: m.creates,
 	}
 	if r.Objects > 0 {

@@ -56,7 +56,7 @@ func (m *measurer) idleWatches(ctx context.Context, r *Row) (*measured, error) {
 			return nil, fmt.Errorf("the gateway tells no plaintext address:\n%s", g.process.Log())
 		}
 	}
-	weir, err := m.idleMemory(ctx, s, n, func() error { return m.heapProfile(ctx, r, g) })
+	weir, err := m.idleMemory(ctx, r, s, func() error { return m.heapProfile(ctx, r, g) })
 	if err != nil {
 		return nil, fmt.Errorf("kubeweir: %w", err)
 	}
@@ -64,7 +64,7 @@ func (m *measurer) idleWatches(ctx context.Context, r *Row) (*measured, error) {
 	if r.Plaintext || m.profile != "" {
 		return out, nil
 	}
-	kube, err := m.idleMemory(ctx, m.bed.apiserver, n, nil)
+	kube, err := m.idleMemory(ctx, r, m.bed.apiserver, nil)
 	if err != nil {
 		return nil, fmt.Errorf("kube-apiserver: %w", err)
 	}
@@ -77,8 +77,9 @@ func (m *measurer) idleWatches(ctx context.Context, r *Row) (*measured, error) {
 	return out, nil
 }
 
-// idleMemory is the memory of one of n watches, of a server that has the pods in its cache.
-func (m *measurer) idleMemory(ctx context.Context, s *server, n int, while func() error) (int64, error) {
+// idleMemory is the memory of one of a row's watches, or connections, of a server that has the pods in its cache.
+func (m *measurer) idleMemory(ctx context.Context, r *Row, s *server, while func() error) (int64, error) {
+	n := min(r.Clients, m.effort.watchers)
 	for range 2 {
 		if _, _, err := fetch(ctx, s, requestSpec{path: "/api/v1/pods?resourceVersion=0"}); err != nil {
 			return 0, err
@@ -91,12 +92,7 @@ func (m *measurer) idleMemory(ctx context.Context, s *server, n int, while func(
 	if err != nil {
 		return 0, err
 	}
-	version, err := m.bed.version(ctx)
-	if err != nil {
-		return 0, err
-	}
-	request := s.encode(requestSpec{path: "/api/v1/pods?watch=1&allowWatchBookmarks=1&resourceVersion=" + version})
-	w, err := openWatchers(ctx, watchOptions{server: s, n: n, buffer: 512, request: func(int) []byte { return request }})
+	w, err := m.openIdle(ctx, r, s, n)
 	if err != nil {
 		return 0, err
 	}
@@ -114,6 +110,20 @@ func (m *measurer) idleMemory(ctx context.Context, s *server, n int, while func(
 		err = fmt.Errorf("%d of %d idle watches were closed", closed, n)
 	}
 	return (after - before) / int64(n), err
+}
+
+// openIdle opens watches without events, or connections without a watch.
+func (m *measurer) openIdle(ctx context.Context, r *Row, s *server, n int) (*watchers, error) {
+	version, err := m.bed.version(ctx)
+	if err != nil {
+		return nil, err
+	}
+	o := watchOptions{server: s, n: n, over: r.Over, perConn: r.PerConnection, buffer: 512}
+	if r.Kind != IdleConn {
+		spec := requestSpec{path: "/api/v1/pods?watch=1&allowWatchBookmarks=1&resourceVersion=" + version}
+		o.request = func(int) requestSpec { return spec }
+	}
+	return openWatchers(ctx, o)
 }
 
 func mega(bytes int64) float64 { return float64(bytes) / 1e6 }

@@ -70,18 +70,20 @@ func statusBytes(status []byte, field string) int64 {
 
 // quiet returns once processes rest, so that what they still do for the slice before (collecting garbage, taking
 // leave of watchers) is not counted in the next one. It gives up waiting after a while: a process may be kept busy.
-func quiet(ctx context.Context, pids ...int) error {
+func (m *measurer) quiet(ctx context.Context, pids ...int) error {
 	const (
-		period = 150 * time.Millisecond
-		rest   = 20 * time.Millisecond
-		tries  = 80
+		rest  = 20 * time.Millisecond
+		tries = 80
 	)
+	if m.effort.quiet == 0 {
+		return ctx.Err()
+	}
 	last, err := cpuTime(pids...)
 	if err != nil {
 		return err
 	}
 	for range tries {
-		if err := sleep(ctx, period); err != nil {
+		if err := sleep(ctx, m.effort.quiet); err != nil {
 			return err
 		}
 		now, err := cpuTime(pids...)

@@ -23,10 +23,12 @@ type Report struct {
 	LoadEnd string    `json:"loadAverageAtEnd"`
 	Short   bool      `json:"short"`
 	// Rival stands in the tables in place of kube-apiserver when something else was measured in its place.
-	Rival    string   `json:"rival,omitempty"`
-	Pods     int      `json:"pods"`
-	PodBytes int64    `json:"bytesOfPod"` // of one pod's JSON
-	Results  []Result `json:"results"`
+	Rival    string `json:"rival,omitempty"`
+	Pods     int    `json:"pods"`
+	PodBytes int64  `json:"bytesOfPod"` // of one pod's JSON
+	// Nginx is which one answers beside kubeweir, or that there is none.
+	Nginx   string   `json:"nginx"`
+	Results []Result `json:"results"`
 }
 
 func newReport(short bool, pods int, raw int64) *Report {
@@ -68,24 +70,27 @@ const markdownHead = `# Benchmarks
     make bench BENCHARGS="-out docs/bench"
 
 which starts a real etcd and kube-apiserver with %d pods of %.1f KB, kubeweir in front of it, and a *floor*: a bare
-fasthttp server that only sends the same bytes. They are measured in turn, in one run, over TLS, by the same client.
+server that only sends the same bytes, by fasthttp over HTTP/1.1 and as gathered frames over HTTP/2. nginx is
+proxy_cache in front of the same kube-apiserver, which checks no permission and is as old as its cache (%s). They are
+measured in turn, in one run, over TLS, by the same client: one connection with one request at a time over HTTP/1.1, two
+over HTTP/2.
 Rows of *standalone* compare kubeweir's own store with kube-apiserver and an etcd that syncs to disk, counted together.
 Figures are processor time of the server where nothing else is said, so that what clients cost does not count; the
 ratio is kube-apiserver : kubeweir. [bench.txt](bench.txt) has latencies, rates and sizes.
 
 ![Processor time beside kube-apiserver](bench.svg)
 
-| | by | kube-apiserver | kubeweir | floor | ratio | target |
-|---|---|--:|--:|--:|--:|---|
+| | over | by | kube-apiserver | kubeweir | nginx | floor | ratio | target |
+|---|---|---|--:|--:|--:|--:|--:|---|
 `
 
 // WriteMarkdown writes the report as a page that shows the picture, too.
 func (r *Report) WriteMarkdown(w io.Writer) error {
-	_, err := fmt.Fprintf(w, markdownHead, r.Machine, r.Cores, r.Kernel, r.Go, r.Date.Format(time.DateOnly), r.Pods, float64(r.PodBytes)/1e3)
+	_, err := fmt.Fprintf(w, markdownHead, r.Machine, r.Cores, r.Kernel, r.Go, r.Date.Format(time.DateOnly), r.Pods, float64(r.PodBytes)/1e3, r.Nginx)
 	for _, res := range r.Results {
 		c := res.cells()
 		if err == nil {
-			_, err = fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s | %s |\n", res.Title, c[1], c[2], c[3], c[4], c[5], strings.TrimSpace(c[7]+" "+c[8]))
+			_, err = fmt.Fprintf(w, "| %s | %s |\n", res.Title, strings.Join(append(c[1:8:8], strings.TrimSpace(c[9]+" "+c[10])), " | "))
 		}
 	}
 	if err == nil {
@@ -94,7 +99,7 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 	for _, res := range r.Results {
 		for _, note := range res.Notes {
 			if err == nil {
-				_, err = fmt.Fprintf(w, "- %s: %s\n", res.Title, note)
+				_, err = fmt.Fprintf(w, "- %s, %s: %s\n", res.Title, res.Protocol, note)
 			}
 		}
 	}
@@ -103,13 +108,13 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 
 // WriteTable writes the report for people.
 func (r *Report) WriteTable(w io.Writer) error {
-	if _, err := fmt.Fprintf(w, "%s  %s, %d cores, Linux %s, %s\n%d pods of %d bytes JSON; load average %s at the beginning, %s at the end\n\n",
-		r.Date.Format(time.DateTime+" MST"), r.Machine, r.Cores, r.Kernel, r.Go, r.Pods, r.PodBytes, r.Load, r.LoadEnd); err != nil {
+	if _, err := fmt.Fprintf(w, "%s  %s, %d cores, Linux %s, %s\n%d pods of %d bytes JSON; load average %s at the beginning, %s at the end\nnginx: %s\n\n",
+		r.Date.Format(time.DateTime+" MST"), r.Machine, r.Cores, r.Kernel, r.Go, r.Pods, r.PodBytes, r.Load, r.LoadEnd, r.Nginx); err != nil {
 		return err
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	rival := cmp.Or(r.Rival, "kube-apiserver")
-	fmt.Fprintln(t, "row\tby\t"+rival+"\tkubeweir\tfloor\t"+rival[:4]+":weir\tweir:floor\ttarget\t\tp50/p99 kube\tp50/p99 weir\tper s kube/weir\tbytes\tRSS kube/weir")
+	fmt.Fprintln(t, "row\tover\tby\t"+rival+"\tkubeweir\tnginx\tfloor\t"+rival[:4]+":weir\tweir:floor\ttarget\t\tp50/p99 kube\tp50/p99 weir\tper s kube/weir\tbytes\tRSS kube/weir")
 	for i := range r.Results {
 		fmt.Fprintln(t, strings.Join(r.Results[i].cells(), "\t"))
 	}
@@ -153,7 +158,7 @@ func (r *Result) cells() []string {
 		}
 	}
 	return []string{
-		r.Row, r.Unit, value(r.KubeAPIServer), value(r.Kubeweir), value(r.Floor), times(r.Ratio), times(r.OverFloor),
+		r.Row, string(r.Protocol), r.Unit, value(r.KubeAPIServer), value(r.Kubeweir), value(r.Nginx), value(r.Floor), times(r.Ratio), times(r.OverFloor),
 		r.Target, met, latencies(r.KubeAPIServer), latencies(r.Kubeweir),
 		pair(r, "%.0f", func(s *Side) float64 { return s.PerSecond }),
 		pair(r, "%.0f", func(s *Side) float64 { return s.Bytes }),

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// requests measures a row of kind Requests or Pages.
+// requests measures a row of kind Requests, Pages or WatchList.
 func (m *measurer) requests(ctx context.Context, r *Row) (*measured, error) {
 	c, err := m.contestFor(ctx, r)
 	if err != nil {
@@ -21,28 +21,27 @@ func (m *measurer) requests(ctx context.Context, r *Row) (*measured, error) {
 	if err != nil {
 		return nil, err
 	}
-	spec := requestSpec{path: path, accept: r.Accept, gzip: r.Gzip}
+	spec := requestSpec{path: path, accept: r.Accept, gzip: r.Gzip, watchList: r.Kind == WatchList}
 	if r.Conditional {
 		if spec.ifNoneMatch, err = etagOf(ctx, gw, spec); err != nil {
 			return nil, err
 		}
 	}
 	out := &measured{}
-	sides := []*side{
-		{server: c.rival, total: &out.apiserver, cpu: m.effort.apiserver, warmUp: 2},
-		{server: m.counted(gw.server, r), total: &out.kubeweir, cpu: m.effort.gateway, warmUp: 3},
-		{server: m.bed.floor.server, total: &out.floor, cpu: m.effort.floor, warmUp: 1},
-	}
-	if m.profile != "" {
-		sides = sides[1:2]
-	} else if err := m.storeOnFloor(ctx, gw.server, r, &spec); err != nil {
+	sides, err := m.sides(ctx, r, c, out)
+	if err != nil {
 		return nil, err
+	}
+	if r.hasFloor() && m.profile == "" {
+		if err := m.storeOnFloor(ctx, gw.server, r, &spec); err != nil {
+			return nil, err
+		}
 	}
 	for _, s := range sides {
 		if err := s.open(ctx, r, spec); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%s: %w", s.server.name, err)
 		}
-		defer s.conn.close()
+		defer s.caller.close()
 	}
 	for range m.rounds() {
 		for _, s := range sides {
@@ -55,94 +54,169 @@ func (m *measurer) requests(ctx context.Context, r *Row) (*measured, error) {
 		out.compareBytes()
 	}
 	out.noteOwn(r)
+	for _, s := range sides {
+		if r.Kind == WatchList && r.Gzip && s.encoding != "gzip" {
+			out.notes = append(out.notes, s.server.name+": not compressed")
+		}
+	}
 	return out, nil
+}
+
+// sides are the servers that a row measures.
+func (m *measurer) sides(ctx context.Context, r *Row, c *contest, out *measured) ([]*side, error) {
+	gateway := &side{server: m.counted(c.kubeweir.server, r), total: &out.kubeweir, cpu: m.effort.gateway, warmUp: 3}
+	if m.profile != "" {
+		return []*side{gateway}, nil
+	}
+	all := []*side{{server: c.rival, total: &out.apiserver, cpu: m.effort.apiserver, warmUp: 2}, gateway}
+	if r.nginxServes() {
+		n, err := m.bed.startedNginx(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if n != nil {
+			all = append(all, &side{server: n.server, total: &out.nginx, cpu: m.effort.gateway, warmUp: 3})
+		}
+	}
+	if r.hasFloor() {
+		all = append(all, &side{server: m.bed.floor.server, total: &out.floor, cpu: m.effort.floor, warmUp: 1})
+	}
+	return all, nil
 }
 
 // A side is one of the servers of a row, with the client that calls it.
 type side struct {
-	server *server
-	total  *tally
-	cpu    time.Duration // to be used over all rounds
-	warmUp int           // requests before the first slice
-	conn   *conn
-	step   func() (response, error)
+	server   *server
+	total    *tally
+	cpu      time.Duration // to be used over all rounds
+	warmUp   int           // requests before the first slice
+	caller   caller
+	exchange exchange
+	encoding string        // of the answers
+	each     time.Duration // about what a request uses
 }
 
-func (s *side) open(ctx context.Context, r *Row, spec requestSpec) error {
-	var err error
-	if s.conn, err = dial(ctx, s.server, 64<<10); err != nil {
+func (s *side) open(ctx context.Context, r *Row, spec requestSpec) (err error) {
+	if r.Kind == WatchList && r.protocol() == HTTP1 {
+		s.caller = &listWatcher{ctx: ctx, server: s.server}
+	} else if s.caller, err = dialOver(ctx, r.Over, s.server); err != nil {
 		return err
 	}
+	defer func() {
+		if err != nil {
+			s.caller.close()
+		}
+	}()
 	if s.server.name == "floor" {
 		spec.path = floorPath(r, 0)
 	}
+	s.exchange = &repeated{s.caller, spec}
 	if r.Kind == Pages {
-		s.step = s.pages(r, spec)
-	} else {
-		request := s.server.encode(spec)
-		s.step = func() (response, error) { return s.conn.get(request, 200, 304) }
+		s.exchange = s.pages(r, spec)
+	}
+	before, err := cpuTime(s.server.pids...)
+	if err != nil {
+		return err
 	}
 	for range s.warmUp {
-		if _, err := s.step(); err != nil {
-			return fmt.Errorf("%s: %w", s.server.name, err)
+		resp, err := once(s.exchange)
+		if err != nil {
+			return err
 		}
+		s.encoding = resp.encoding
 	}
-	return nil
+	after, err := cpuTime(s.server.pids...)
+	s.each = (after - before) / time.Duration(s.warmUp)
+	return err
 }
 
 // continueToken finds the token in the beginning of a list.
 var continueToken = regexp.MustCompile(`"continue":"([^"]+)"`)
 
-// pages makes a step that reads the next page, and the first one after the last.
-func (s *side) pages(r *Row, spec requestSpec) func() (response, error) {
-	first := s.server.encode(spec)
-	next, page := first, 0
-	return func() (response, error) {
-		resp, err := s.conn.get(next, 200)
-		if err != nil {
-			return resp, err
-		}
-		m := continueToken.FindSubmatch(resp.head)
+// paged is an exchange that reads the next page, and the first one after the last.
+type paged struct {
+	caller
+	next requestSpec
+	// after is the request of the page that a token leads to, which is empty after the last one.
+	after func(token []byte) requestSpec
+}
+
+func (s *side) pages(r *Row, first requestSpec) *paged {
+	page := 0
+	return &paged{s.caller, first, func(token []byte) requestSpec {
 		switch {
-		case m == nil:
-			next, page = first, 0
+		case token == nil:
+			page = 0
+			return first
 		case s.server.name == "floor":
 			page++
-			next = s.server.encode(requestSpec{path: floorPath(r, page)})
-		default:
-			next = s.server.encode(requestSpec{path: "/api/v1/pods?limit=500&continue=" + string(m[1])})
+			return requestSpec{path: floorPath(r, page)}
 		}
-		return resp, nil
+		return requestSpec{path: "/api/v1/pods?limit=500&continue=" + string(token)}
+	}}
+}
+
+func (p *paged) begin() error { return p.send(p.next) }
+
+func (p *paged) end() (response, error) {
+	resp, err := received(p.caller, p.next, 200)
+	if err != nil {
+		return resp, err
 	}
+	var token []byte
+	if m := continueToken.FindSubmatch(resp.head); m != nil {
+		token = m[1]
+	}
+	p.next = p.after(token)
+	return resp, nil
+}
+
+// limitsOf say how much is asked of a side in a slice.
+func (m *measurer) limitsOf(r *Row, s *side) (limits, error) {
+	lim := limits{cpu: s.cpu / time.Duration(m.rounds()), requests: m.effort.requests, inFlight: r.inFlight()}
+	if m.profile != "" {
+		lim = limits{requests: 1, wall: profileTime + time.Second, inFlight: r.inFlight()}
+	}
+	if l, ok := s.caller.(*listWatcher); ok && m.profile == "" {
+		const most = 64 // connections that are held ready
+		lim.exactly, lim.requests = true, min(most, max(lim.requests, int(lim.cpu/max(s.each, time.Millisecond))))
+		return lim, l.open(lim.requests)
+	}
+	return lim, nil
 }
 
 // requestSlice measures one server for a while, and takes off kube-apiserver what updates meanwhile cost it.
 func (m *measurer) requestSlice(ctx context.Context, r *Row, s *side) error {
-	lim := limits{cpu: s.cpu / time.Duration(m.rounds()), requests: m.effort.requests}
-	if m.profile != "" {
-		lim = limits{requests: 1, wall: profileTime + time.Second}
+	lim, err := m.limitsOf(r, s)
+	if err != nil {
+		return err
 	}
-	if r.Churn == 0 || s.server.name == "floor" {
-		return m.profiled(ctx, r, func() error {
-			t, err := slice(ctx, s.server, lim, s.step)
-			s.total.add(t)
+	measure := func(ctx context.Context) (t tally, err error) {
+		err = m.profiled(ctx, r, func() (err error) {
+			t, err = sliceNow(ctx, s.server, lim, s.exchange)
 			return err
 		})
+		return t, err
+	}
+	if r.Churn == 0 || s.server.name == "floor" {
+		if err := m.quiet(ctx, s.server.pids...); err != nil {
+			return err
+		}
+		t, err := measure(ctx)
+		s.total.add(t)
+		return err
 	}
 	var cost time.Duration
 	if m.deducts(s.server) {
-		var err error
 		n := max(1, int(m.effort.watching.Seconds()*float64(r.Churn)))
 		if cost, err = m.writeCost(ctx, m.bed.apiserver, writes{n: n, rate: r.Churn, workers: churnWorkers}); err != nil {
 			return err
 		}
 	}
 	var t tally
-	written, err := m.churning(ctx, m.bed.apiserver, r.Churn, func() error {
-		return m.profiled(ctx, r, func() (err error) {
-			t, err = sliceNow(ctx, s.server, lim, s.step)
-			return err
-		})
+	written, err := m.churning(ctx, m.bed.apiserver, r.Churn, func() (err error) {
+		t, err = measure(ctx)
+		return err
 	})
 	t.deducted = min(t.cpu, time.Duration(written)*cost)
 	s.total.add(t)

@@ -42,12 +42,15 @@ type Side struct {
 type Result struct {
 	Row      string   `json:"row"`
 	Title    string   `json:"title"`
+	Protocol Protocol `json:"protocol"`
 	Unit     string   `json:"unit"`
 	Quantity Quantity `json:"quantity"`
 
 	KubeAPIServer *Side `json:"kubeAPIServer,omitempty"`
 	Kubeweir      *Side `json:"kubeweir,omitempty"`
-	Floor         *Side `json:"floor,omitempty"`
+	// Nginx answers from its cache what needs not be fresh.
+	Nginx *Side `json:"nginx,omitempty"`
+	Floor *Side `json:"floor,omitempty"`
 
 	// Ratio is kube-apiserver : kubeweir, OverFloor kubeweir : floor; 0 where there is no such thing.
 	Ratio     float64 `json:"ratio,omitempty"`
@@ -60,12 +63,13 @@ type Result struct {
 
 // resultOf makes a line of what was measured. earlier are the lines before.
 func (m *measurer) resultOf(r *Row, d *measured, earlier []Result) Result {
-	out := Result{Row: r.Name, Title: r.Title, Unit: r.unit(), Quantity: r.quantity(), Notes: d.notes}
+	out := Result{Row: r.Name, Title: r.Title, Protocol: r.protocol(), Unit: r.unit(), Quantity: r.quantity(), Notes: d.notes}
 	switch out.Quantity {
 	case Memory:
 		out.KubeAPIServer, out.Kubeweir = memorySide(d.apiserverBytes), memorySide(d.kubeweirBytes)
 	default:
-		out.KubeAPIServer, out.Kubeweir, out.Floor = sideOf(&d.apiserver), sideOf(&d.kubeweir), sideOf(&d.floor)
+		out.KubeAPIServer, out.Kubeweir = sideOf(&d.apiserver), sideOf(&d.kubeweir)
+		out.Nginx, out.Floor = sideOf(&d.nginx), sideOf(&d.floor)
 		if out.Quantity == Latency && out.KubeAPIServer != nil && out.Kubeweir != nil {
 			out.KubeAPIServer.Value = out.KubeAPIServer.P50
 			out.Kubeweir.Value = out.Kubeweir.P50 - out.KubeAPIServer.P50
@@ -121,36 +125,6 @@ func ratio(a, b *Side) float64 {
 		return 0
 	}
 	return a.Value / b.Value
-}
-
-// judge compares with the target.
-func (r *Result) judge(t Target, raw int64, earlier []Result) {
-	met := func(ok bool, format string, args ...any) {
-		if r.Target != "" {
-			r.Target += ", "
-		}
-		r.Target += fmt.Sprintf(format, args...)
-		if r.Met != nil {
-			ok = ok && *r.Met
-		}
-		r.Met = &ok
-	}
-	if t.Ratio > 0 && r.Ratio > 0 {
-		met(r.Ratio >= t.Ratio, ">= %g x", t.Ratio)
-	}
-	if t.Rate > 0 && r.KubeAPIServer != nil && r.Kubeweir != nil {
-		x := r.Kubeweir.PerSecond / r.KubeAPIServer.PerSecond
-		met(x >= t.Rate, ">= %g x the rate (is %.2f)", t.Rate, x)
-	}
-	if most := t.Max + t.PerRaw*float64(raw); most > 0 && r.Kubeweir != nil {
-		met(r.Kubeweir.Value <= most, "<= %s", r.Quantity.Format(most))
-	}
-	for _, e := range earlier {
-		if e.Row == t.Above && r.Kubeweir != nil && e.Kubeweir != nil {
-			x := ratio(r.Kubeweir, e.Kubeweir)
-			met(x <= t.MostAbove, "<= %g x of %s (is %.2f)", t.MostAbove, e.Row, x)
-		}
-	}
 }
 
 // Format writes a value of the quantity with a unit.

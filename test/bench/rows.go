@@ -6,142 +6,132 @@ import (
 	"strings"
 )
 
-// A Kind says how a row is measured.
-type Kind string
-
-// The kinds of rows.
-const (
-	// Requests: one client sends the same request again and again.
-	Requests Kind = "requests"
-	// Pages: one client reads a list in pages, again and again. A page is the unit.
-	Pages Kind = "pages"
-	// Burst: many clients send the same request at the same moment.
-	Burst Kind = "burst"
-	// FanOut: every event goes to every watcher. A delivery is the unit.
-	FanOut Kind = "fan-out"
-	// LabelWatch: each watcher has its own label selector and every event goes to one of them. An event is the unit.
-	LabelWatch Kind = "label watch"
-	// Write: what a write takes longer when it goes through the gateway, at the median.
-	Write Kind = "write"
-	// Resident: memory with all pods in the cache.
-	Resident Kind = "resident memory"
-	// IdleWatch: memory of an open watch without events.
-	IdleWatch Kind = "idle watch"
-
-	// The following compare a standalone kubeweir with kube-apiserver and etcd, whose processes count together.
-
-	// Start: how long it takes to be ready, on the data that there is.
-	Start Kind = "start"
-	// StoreMemory: memory of the processes, left alone.
-	StoreMemory Kind = "memory of a store"
-	// Create: clients create objects, each of which is on disk before the answer.
-	Create Kind = "create"
-
-	// The following need a number of Objects, which a synthetic API server makes up.
-
-	// ColdSync: what it takes to fill an empty cache. A megabyte of JSON is the unit.
-	ColdSync Kind = "cold sync"
-	// Growth: how much memory grows with the second half of many events.
-	Growth Kind = "growth of memory"
-	// ScaledList is Requests with a megabyte of the answer as the unit.
-	ScaledList Kind = "scaled list"
-	// ScaledWatch is LabelWatch.
-	ScaledWatch Kind = "scaled watch"
-)
-
-// A Target is what a row is to reach. Zero fields ask for nothing.
-type Target struct {
-	// Ratio is the least kube-apiserver:kubeweir.
-	Ratio float64
-	// Rate is the least kubeweir:kube-apiserver of units per second.
-	Rate float64
-	// Max is the most that kubeweir may take, in the unit of the row's quantity.
-	Max float64
-	// PerRaw is added to Max for every byte of JSON of the pods.
-	PerRaw float64
-	// Above, with MostAbove: kubeweir takes at most so many times what it takes in the row of that name.
-	Above     string
-	MostAbove float64
-}
-
-// A Row is one line of the table. What is not said is zero: no churn, identity encoding, one client.
-type Row struct {
-	// Name selects the row on the command line, Title stands in the table.
-	Name, Title string
-	Kind        Kind
-	// Path is the request's path and query. {namespace}, {node}, {pod} and {version} stand for those of the testbed.
-	Path string
-	// Accept is the media type asked for; empty for JSON.
-	Accept string
-	// Gzip accepts gzip.
-	Gzip bool
-	// Conditional sends the ETag of an earlier answer of kubeweir's as If-None-Match.
-	Conditional bool
-	// Objects is how many pods a synthetic API server has; zero for the testbed's kube-apiserver.
-	Objects int
-	// Clients is how many clients or watchers there are. Zero for one.
-	Clients int
-	// Churn is how many pods are updated a second while the row is measured, behind the gateway's back.
-	Churn int
-	// WritesThrough makes the updates of Churn go through the server that is measured.
-	WritesThrough bool
-	// Session measures a gateway with --consistency=session.
-	Session bool
-	// Own measures a gateway that other rows do not, because the row leaves work behind that goes on: a second feed.
-	Own bool
-	// Upstream counts kube-apiserver's processor time for kubeweir too, because kubeweir makes use of it.
-	Upstream bool
-	// Rate is how many events a second watchers are sent; zero for as many as the server takes.
-	Rate int
-	// Plaintext measures the gateway's plaintext listener.
-	Plaintext bool
-
-	Target Target
-}
-
 const (
 	protobufType = "application/vnd.kubernetes.protobuf"
 	tableType    = "application/json;as=Table;v=v1;g=meta.k8s.io"
 	metadataType = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 )
 
+// allPods is the list of all pods from a cache, and watchPods the watch that begins with them, all as new as can be.
+const (
+	allPods   = "/api/v1/pods?resourceVersion=0"
+	watchPods = "/api/v1/pods?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+)
+
 // Rows returns all rows, in the order in which they are measured and shown. Rows of memory come first, before other
 // rows have left their traces; after the idle watches both servers begin anew.
 func Rows() []Row {
-	const allPods = "/api/v1/pods?resourceVersion=0"
+	return slices.Concat(memoryRows(), listRows(), strictRows(), watchListRows(), watchRows(), manyWatchRows(), scaledRows(), standaloneRows())
+}
+
+// overBoth returns a row over HTTP/1.1 and the same over HTTP/2, with a target of its own.
+func overBoth(r Row, target Target) []Row {
+	twin := r
+	twin.Name, twin.Over, twin.Target = r.Name+"-h2", HTTP2, target
+	return []Row{r, twin}
+}
+
+func memoryRows() []Row {
+	const conn, watch = 16 << 10, 4 << 10 // over HTTP/2
 	return []Row{
 		{Name: "memory-pods", Title: "resident with all pods cached as JSON", Kind: Resident, Path: allPods,
 			Target: Target{Max: 60 << 20, PerRaw: 1.5}},
 		{Name: "memory-watch-tls", Title: "idle watch, TLS", Kind: IdleWatch, Clients: 10000, Target: Target{Max: 45 << 10}},
 		{Name: "memory-watch-plain", Title: "idle watch, plaintext", Kind: IdleWatch, Clients: 10000, Plaintext: true,
 			Target: Target{Max: 12 << 10}},
+		{Name: "memory-conn-h2", Title: "idle connection, TLS", Kind: IdleConn, Over: HTTP2, Clients: 10000, Target: Target{Max: conn}},
+		{Name: "memory-watch-h2", Title: "idle watch, TLS, 10,000 on 10,000 connections", Kind: IdleWatch, Over: HTTP2, Clients: 10000,
+			Target: Target{Max: conn + watch}},
+		{Name: "memory-watch-h2-100", Title: "idle watch, TLS, 10,000 on 100 connections", Kind: IdleWatch, Over: HTTP2, Clients: 10000,
+			PerConnection: 100, Target: Target{Max: conn/100 + watch}},
+	}
+}
 
-		{Name: "list-json", Title: "list rv=0 JSON", Kind: Requests, Path: allPods, Target: Target{Ratio: 16}},
-		{Name: "list-protobuf", Title: "list rv=0 protobuf", Kind: Requests, Path: allPods, Accept: protobufType, Own: true, Target: Target{Ratio: 10}},
-		{Name: "list-table", Title: "list rv=0 Table", Kind: Requests, Path: allPods, Accept: tableType, Target: Target{Ratio: 15}},
-		{Name: "list-metadata", Title: "list rv=0 PartialObjectMetadataList", Kind: Requests, Path: allPods, Accept: metadataType, Target: Target{Ratio: 9}},
-		{Name: "list-json-gzip", Title: "list rv=0 JSON, gzip", Kind: Requests, Path: allPods, Gzip: true, Target: Target{Ratio: 100}},
-		{Name: "list-json-churn", Title: "list rv=0 JSON, 100 updates/s", Kind: Requests, Path: allPods, Churn: 100, Target: Target{Ratio: 14}},
-		{Name: "list-json-gzip-churn", Title: "list rv=0 JSON, gzip, 100 updates/s", Kind: Requests, Path: allPods, Gzip: true, Churn: 100, Target: Target{Ratio: 20}},
-		{Name: "list-namespace", Title: "list one namespace of 20", Kind: Requests, Path: "/api/v1/namespaces/{namespace}/pods?resourceVersion=0", Target: Target{Ratio: 12}},
-		{Name: "list-label", Title: "list labelSelector, 1 of 50 matches", Kind: Requests, Path: allPods + "&labelSelector=shard%3D7", Target: Target{Ratio: 14}},
-		{Name: "list-field", Title: "list fieldSelector spec.nodeName, 1 of 200", Kind: Requests, Path: allPods + "&fieldSelector=spec.nodeName%3D{node}", Target: Target{Ratio: 8}},
-		{Name: "list-pages", Title: "list limit=500, all pages", Kind: Pages, Path: "/api/v1/pods?limit=500&resourceVersion={version}&resourceVersionMatch=NotOlderThan", Target: Target{Ratio: 10}},
-		{Name: "list-pages-unset", Title: "list limit=500, all pages, unset rv", Kind: Pages, Path: "/api/v1/pods?limit=500", Upstream: true},
-		{Name: "get", Title: "get one pod rv=0", Kind: Requests, Path: "{pod}?resourceVersion=0", Target: Target{Ratio: 8}},
-		{Name: "list-unchanged", Title: "list rv=0 JSON with If-None-Match, unchanged", Kind: Requests, Path: allPods, Conditional: true, Target: Target{Ratio: 1000}},
+func listRows() []Row {
+	return slices.Concat(
+		overBoth(Row{Name: "list-json", Title: "list rv=0 JSON", Kind: Requests, Path: allPods, Target: Target{Ratio: 16, Nginx: true}},
+			Target{Ratio: 18, Nginx: true}),
+		overBoth(Row{Name: "list-protobuf", Title: "list rv=0 protobuf", Kind: Requests, Path: allPods, Accept: protobufType, Own: true, Target: Target{Ratio: 10}},
+			Target{Ratio: 14}),
+		overBoth(Row{Name: "list-table", Title: "list rv=0 Table", Kind: Requests, Path: allPods, Accept: tableType, Target: Target{Ratio: 15}}, Target{}),
+		overBoth(Row{Name: "list-metadata", Title: "list rv=0 PartialObjectMetadataList", Kind: Requests, Path: allPods, Accept: metadataType,
+			Target: Target{Ratio: 9}}, Target{}),
+		overBoth(Row{Name: "list-json-gzip", Title: "list rv=0 JSON, gzip", Kind: Requests, Path: allPods, Gzip: true, Target: Target{Ratio: 100}},
+			Target{Ratio: 300}),
+		overBoth(Row{Name: "list-json-churn", Title: "list rv=0 JSON, 100 updates/s", Kind: Requests, Path: allPods, Churn: 100, Target: Target{Ratio: 14}}, Target{}),
+		overBoth(Row{Name: "list-json-gzip-churn", Title: "list rv=0 JSON, gzip, 100 updates/s", Kind: Requests, Path: allPods, Gzip: true, Churn: 100,
+			Target: Target{Ratio: 20}}, Target{}),
+		overBoth(Row{Name: "list-namespace", Title: "list one namespace of 20", Kind: Requests, Path: "/api/v1/namespaces/{namespace}/pods?resourceVersion=0",
+			Target: Target{Ratio: 12}}, Target{Ratio: 17}),
+		overBoth(Row{Name: "list-label", Title: "list labelSelector, 1 of 50 matches", Kind: Requests, Path: allPods + "&labelSelector=shard%3D7",
+			Target: Target{Ratio: 14}}, Target{}),
+		overBoth(Row{Name: "list-field", Title: "list fieldSelector spec.nodeName, 1 of 200", Kind: Requests,
+			Path: allPods + "&fieldSelector=spec.nodeName%3D{node}", Target: Target{Ratio: 8}}, Target{}),
+		overBoth(Row{Name: "list-pages", Title: "list limit=500, all pages", Kind: Pages,
+			Path: "/api/v1/pods?limit=500&resourceVersion={version}&resourceVersionMatch=NotOlderThan", Target: Target{Ratio: 10}}, Target{}),
+		overBoth(Row{Name: "list-pages-unset", Title: "list limit=500, all pages, unset rv", Kind: Pages, Path: "/api/v1/pods?limit=500", Upstream: true}, Target{}),
+		overBoth(Row{Name: "get", Title: "get one pod rv=0", Kind: Requests, Path: "{pod}?resourceVersion=0", Target: Target{Ratio: 8, Nginx: true}},
+			Target{Ratio: 11, Nginx: true}),
+		overBoth(Row{Name: "list-unchanged", Title: "list rv=0 JSON with If-None-Match, unchanged", Kind: Requests, Path: allPods, Conditional: true,
+			Target: Target{Ratio: 1000}}, Target{}),
+	)
+}
 
-		{Name: "list-unset", Title: "list unset rv JSON, strict", Kind: Requests, Path: "/api/v1/pods", Upstream: true},
-		{Name: "burst-strict", Title: "list unset rv by 50 clients at once, strict", Kind: Burst, Path: "/api/v1/pods", Clients: 50, Upstream: true, Target: Target{Ratio: 10}},
-		{Name: "burst-session", Title: "same, session, 20 writes/s through the gateway", Kind: Burst, Path: "/api/v1/pods", Clients: 50, Upstream: true,
-			Session: true, Churn: 20, WritesThrough: true, Target: Target{Ratio: 14}},
+// strictRows ask for what is the most recent.
+func strictRows() []Row {
+	return slices.Concat(
+		overBoth(Row{Name: "list-unset", Title: "list unset rv JSON, strict", Kind: Requests, Path: "/api/v1/pods", Upstream: true}, Target{}),
+		overBoth(Row{Name: "burst-strict", Title: "list unset rv by 50 clients at once, strict", Kind: Burst, Path: "/api/v1/pods", Clients: 50, Upstream: true,
+			Target: Target{Ratio: 10}}, Target{}),
+		overBoth(Row{Name: "burst-session", Title: "same, session, 20 writes/s through the gateway", Kind: Burst, Path: "/api/v1/pods", Clients: 50,
+			Upstream: true, Session: true, Churn: 20, WritesThrough: true, Target: Target{Ratio: 14}}, Target{}),
+	)
+}
 
+func watchListRows() []Row {
+	return slices.Concat(
+		overBoth(Row{Name: "watchlist-json", Title: "WatchList of all pods, unset rv, JSON", Kind: WatchList, Path: watchPods, Upstream: true},
+			Target{Ratio: 30}),
+		overBoth(Row{Name: "watchlist-protobuf", Title: "WatchList of all pods, unset rv, protobuf", Kind: WatchList, Path: watchPods, Accept: protobufType,
+			Own: true, Upstream: true}, Target{Ratio: 18}),
+		overBoth(Row{Name: "watchlist-json-gzip", Title: "WatchList of all pods, unset rv, JSON, gzip", Kind: WatchList, Path: watchPods, Gzip: true,
+			Upstream: true}, Target{Ratio: 150, BytesOf: "list-json-gzip", MostBytes: 1.02}),
+		[]Row{{Name: "informers", Title: "200 client-go informers at once, protobuf, gateway just started", Kind: Informers, Over: HTTP2, Clients: 200, Upstream: true}},
+	)
+}
+
+func watchRows() []Row {
+	return []Row{
 		{Name: "watch-paced", Title: "watch, 40 events/s to 1,000 watchers", Kind: FanOut, Clients: 1000, Rate: 40, Target: Target{Ratio: 2.2}},
+		{Name: "watch-paced-h2", Title: "watch, 40 events/s to 1,000 watchers, 20 a connection", Kind: FanOut, Over: HTTP2, Clients: 1000, PerConnection: 20,
+			Rate: 40, Target: Target{Ratio: 4}},
+		{Name: "watch-paced-ws", Title: "watch, 40 events/s to 1,000 watchers", Kind: FanOut, Over: WebSocket, Clients: 1000, Rate: 40},
 		{Name: "watch-fast", Title: "watch, events as fast as possible to 1,000 watchers", Kind: FanOut, Clients: 1000, Target: Target{Ratio: 4}},
+		{Name: "watch-fast-h2", Title: "watch, events as fast as possible to 1,000 watchers, 20 a connection", Kind: FanOut, Over: HTTP2, Clients: 1000,
+			PerConnection: 20, Target: Target{Ratio: 8}},
+		{Name: "watch-fast-ws", Title: "watch, events as fast as possible to 1,000 watchers", Kind: FanOut, Over: WebSocket, Clients: 1000},
 		{Name: "watch-labels-10", Title: "watch, 10 watchers by label, 100 events/s", Kind: LabelWatch, Clients: 10, Rate: 100},
 		{Name: "watch-labels", Title: "watch, 5,000 watchers by label, 100 events/s", Kind: LabelWatch, Clients: 5000, Rate: 100,
 			Target: Target{Ratio: 8, Above: "watch-labels-10", MostAbove: 1.5}},
+	}
+}
 
+// manyWatchRows have more watchers than most clusters, and such as do not read.
+func manyWatchRows() []Row {
+	hurtNobody := func(row string) Target { return Target{Above: row, MostP99: 2} }
+	return []Row{
+		{Name: "watch-stalled", Title: "watch, 40 events/s to 1,000 watchers, 1,000 more do not read", Kind: FanOut, Clients: 1000, Rate: 40, Stalled: 1000,
+			Target: hurtNobody("watch-paced")},
+		{Name: "watch-stalled-h2", Title: "watch, 40 events/s to 1,000 watchers, 20 a connection, 1,000 more do not read", Kind: FanOut, Over: HTTP2, Clients: 1000,
+			PerConnection: 20, Rate: 40, Stalled: 1000, Target: hurtNobody("watch-paced-h2")},
+		{Name: "watch-10k-h2-100", Title: "watch, 2 events/s to 10,000 watchers on 100 connections", Kind: FanOut, Over: HTTP2, Clients: 10000, PerConnection: 100, Rate: 2},
+		{Name: "watch-10k-h2", Title: "watch, 2 events/s to 10,000 watchers on 10,000 connections", Kind: FanOut, Over: HTTP2, Clients: 10000, Rate: 2},
+	}
+}
+
+// scaledRows depend on how many objects there are.
+func scaledRows() []Row {
+	return []Row{
 		{Name: "memory-50k", Title: "resident with 50,000 pods cached as JSON, listed once", Kind: Resident, Objects: 50_000, Path: allPods,
 			Target: Target{Max: 60e6, PerRaw: 1.5}},
 		{Name: "growth", Title: "growth in the second half of 360,000 updates (an hour of 100/s)", Kind: Growth, Objects: 5000, Target: Target{Max: 8e6}},
@@ -154,7 +144,11 @@ func Rows() []Row {
 			Target: Target{Above: "scale-watch-1k", MostAbove: 1.5}},
 
 		{Name: "write-forwarded", Title: "write through the gateway, added at the median", Kind: Write, Target: Target{Max: 0.3}},
+	}
+}
 
+func standaloneRows() []Row {
+	return []Row{
 		{Name: "standalone-start", Title: "standalone: ready, with little data", Kind: Start, Target: Target{Max: 1000}},
 		{Name: "standalone-memory", Title: "standalone: idle memory", Kind: StoreMemory, Target: Target{Max: 120e6}},
 		{Name: "standalone-create-1", Title: "standalone: durable creates, 1 client", Kind: Create, Target: Target{Ratio: 2, Rate: 3}},
@@ -188,42 +182,4 @@ func rowNames(rows []Row) []string {
 		out = append(out, r.Name)
 	}
 	return out
-}
-
-// unit is what the row's quantity is counted by.
-func (r *Row) unit() string {
-	switch r.Kind {
-	case Pages:
-		return "page"
-	case FanOut:
-		return "delivery"
-	case LabelWatch, ScaledWatch:
-		return "event"
-	case ColdSync, ScaledList:
-		return "MB"
-	case Write:
-		return "write"
-	case Resident, Growth, StoreMemory:
-		return "process"
-	case Start:
-		return "start"
-	case Create:
-		return "create"
-	case IdleWatch:
-		return "watch"
-	}
-	return "request"
-}
-
-// quantity is what the row compares.
-func (r *Row) quantity() Quantity {
-	switch r.Kind {
-	case Write:
-		return Latency
-	case Resident, IdleWatch, Growth, StoreMemory:
-		return Memory
-	case Start:
-		return Elapsed
-	}
-	return CPU
 }

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,8 @@ type Options struct {
 	Pods int
 	// Binary is the path of kubeweir. Empty: built first.
 	Binary string
+	// Nginx is the path of nginx. Empty: the one that is installed, or none.
+	Nginx string
 	// Against is the path of another build of kubeweir's that is measured in kube-apiserver's place, to see what a
 	// change does. Rows of memory and of standalone have no use for it.
 	Against string
@@ -59,8 +62,13 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, bed.close()) }()
+	bed.nginxPath = cmp.Or(o.Nginx, findNginx())
 	m := &measurer{bed: bed, effort: e, profile: o.Profile, against: o.Against}
 	report := newReport(o.Short, e.pods, bed.rawBytes)
+	report.Nginx = "not installed, and left out"
+	if bed.nginxPath != "" {
+		report.Nginx = nginxVersion(ctx, bed.nginxPath)
+	}
 	if o.Against != "" {
 		report.Rival = "against"
 	}
@@ -81,7 +89,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 // line says in short what a row gave.
 func (r *Result) line(took time.Duration) string {
 	out := fmt.Sprintf("%-22s", r.Row)
-	for i, name := range []string{"kube", "weir", "floor"} {
+	for i, name := range []string{"kube", "weir", "nginx", "floor"} {
 		if s := r.sides()[i]; s != nil {
 			out += fmt.Sprintf(" %s %s", name, r.Quantity.Format(s.Value))
 		}

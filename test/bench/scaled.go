@@ -136,7 +136,7 @@ func (m *measurer) coldSync(ctx context.Context, r *Row) (*measured, error) {
 		return nil, err
 	}
 	defer s.close()
-	if err := quiet(ctx, s.pid); err != nil {
+	if err := m.quiet(ctx, s.pid); err != nil {
 		return nil, err
 	}
 	out := &measured{}
@@ -175,12 +175,13 @@ func (m *measurer) scaledList(ctx context.Context, r *Row) (*measured, error) {
 		return nil, err
 	}
 	defer c.close()
-	request := s.encode(requestSpec{path: r.Path})
+	if err := m.quiet(ctx, s.pid); err != nil {
+		return nil, err
+	}
 	out := &measured{}
 	err = m.profiled(ctx, r, func() (err error) {
-		out.kubeweir, err = slice(ctx, s.server, limits{cpu: m.effort.gateway, requests: 2 * m.effort.requests}, func() (response, error) {
-			return c.get(request, 200)
-		})
+		out.kubeweir, err = sliceNow(ctx, s.server, limits{cpu: m.effort.gateway, requests: 2 * m.effort.requests},
+			&repeated{c, requestSpec{path: r.Path}})
 		return err
 	})
 	out.kubeweir.byMegabyte()
@@ -199,14 +200,14 @@ func (m *measurer) scaledWatch(ctx context.Context, r *Row) (*measured, error) {
 	}
 	n := min(r.Clients, m.effort.watchers, s.upstream.pods)
 	version := s.upstream.current()
-	w, err := openWatchers(ctx, watchOptions{server: s.server, n: n, buffer: 8 << 10, request: func(i int) []byte {
-		return s.encode(requestSpec{path: fmt.Sprintf("/api/v1/pods?watch=1&resourceVersion=%d&labelSelector=%s%%3D%d", version, podLabel, i)})
+	w, err := openWatchers(ctx, watchOptions{server: s.server, n: n, buffer: 8 << 10, request: func(i int) requestSpec {
+		return requestSpec{path: fmt.Sprintf("/api/v1/pods?watch=1&resourceVersion=%d&labelSelector=%s%%3D%d", version, podLabel, i)}
 	}})
 	if err != nil {
 		return nil, err
 	}
 	defer w.close()
-	if err := quiet(ctx, s.pid); err != nil {
+	if err := m.quiet(ctx, s.pid); err != nil {
 		return nil, err
 	}
 	out := &measured{}

@@ -11,16 +11,16 @@ import (
 
 // Measures of the chart, in pixels.
 const (
-	chartWidth  = 960
-	chartLeft   = 330 // of the bars
+	chartWidth  = 1110
+	chartLeft   = 480 // of the bars
 	chartRight  = 90  // room for the longest bar's value
 	chartTop    = 84
 	barHeight   = 8
-	rowHeight   = 3*barHeight + 10
+	rowHeight   = 4*barHeight + 10
 	chartBottom = 46
 )
 
-var barColors = [...]string{"#b0b7c3", "#1668c7", "#8fd3a8"}
+var barColors = [...]string{"#b0b7c3", "#1668c7", "#e0b24c", "#8fd3a8"}
 
 // WriteSVG draws the rows that compare processor time, as bars on a logarithmic scale.
 func (r *Report) WriteSVG(w io.Writer) error {
@@ -47,7 +47,7 @@ func (r *Report) WriteSVG(w io.Writer) error {
 		chartWidth, height, chartWidth, height)
 	fmt.Fprintf(&b, `<rect width="%d" height="%d" fill="#ffffff"/>`+"\n", chartWidth, height)
 	text(&b, 16, 26, `font-size="16" font-weight="600"`, "Server processor time by request, page, delivery or event (logarithmic; shorter is better)")
-	for i, name := range []string{"kube-apiserver", "kubeweir", "floor: fasthttp sending the same bytes"} {
+	for i, name := range []string{"kube-apiserver", "kubeweir", "nginx, from a cache", "floor: only sends the same bytes"} {
 		x := 16 + 140*i
 		fmt.Fprintf(&b, `<rect x="%d" y="40" width="12" height="12" fill="%s"/>`+"\n", x, barColors[i])
 		text(&b, x+18, 50, "", name)
@@ -63,11 +63,15 @@ func (r *Report) WriteSVG(w io.Writer) error {
 	return err
 }
 
-func (r *Result) sides() []*Side { return []*Side{r.KubeAPIServer, r.Kubeweir, r.Floor} }
+func (r *Result) sides() []*Side { return []*Side{r.KubeAPIServer, r.Kubeweir, r.Nginx, r.Floor} }
 
 // draw writes a row's title and bars.
 func (r *Result) draw(b *strings.Builder, scale logScale, y int) {
-	text(b, chartLeft-10, y+2*barHeight, `text-anchor="end"`, r.Title)
+	title := r.Title
+	if r.Protocol != HTTP1 {
+		title += ", " + string(r.Protocol)
+	}
+	text(b, chartLeft-10, y+2*barHeight, `text-anchor="end"`, title)
 	for i, s := range r.sides() {
 		if s == nil || s.Value <= 0 {
 			continue

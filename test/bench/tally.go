@@ -47,22 +47,17 @@ type limits struct {
 	cpu      time.Duration
 	requests int
 	wall     time.Duration
+	// exactly so many requests are made, one at a time.
+	exactly bool
+	// inFlight is how many requests are under way at a time; zero for one.
+	inFlight int
 }
 
 // checkPeriod is how often a slice looks at the server's processor time.
 const checkPeriod = 10 * time.Millisecond
 
-// slice calls step, which makes one request, until the limits are reached.
-func slice(ctx context.Context, s *server, lim limits, step func() (response, error)) (tally, error) {
-	var t tally
-	if err := quiet(ctx, s.pids...); err != nil {
-		return t, err
-	}
-	return sliceNow(ctx, s, lim, step)
-}
-
-// sliceNow is slice of a server that never rests.
-func sliceNow(ctx context.Context, s *server, lim limits, step func() (response, error)) (tally, error) {
+// sliceNow does an exchange until the limits are reached, of a server that need not rest.
+func sliceNow(ctx context.Context, s *server, lim limits, e exchange) (tally, error) {
 	var t tally
 	before, err := cpuTime(s.pids...)
 	if err != nil {
@@ -74,29 +69,49 @@ func sliceNow(ctx context.Context, s *server, lim limits, step func() (response,
 	}
 	begin := time.Now()
 	checked := begin
-	for at := begin; ; {
-		r, err := step()
-		if err != nil {
-			return t, err
-		}
+	enough := func() (bool, error) {
 		now := time.Now()
-		t.latencies = append(t.latencies, now.Sub(at))
-		t.bytes += r.bytes
-		t.count++
-		at = now
-		if int(t.count) < lim.requests || now.Sub(checked) < checkPeriod {
-			continue
+		if done := int(t.count); lim.exactly || done < lim.requests || now.Sub(checked) < checkPeriod {
+			return lim.exactly && done >= lim.requests, nil
 		}
 		checked = now
 		used, err := cpuTime(s.pids...)
-		if err != nil {
-			return t, err
+		return lim.wall > 0 && now.Sub(begin) >= lim.wall || lim.wall == 0 && used-before >= lim.cpu, err
+	}
+	if err := t.exchanges(e, lim, enough); err != nil {
+		return t, err
+	}
+	after, err := cpuTime(s.pids...)
+	ownAfter, err2 := cpuTime(s.pid)
+	t.cpu, t.own, t.wall = after-before, ownAfter-own, time.Since(begin)
+	return t, errors.Join(err, err2, ctx.Err())
+}
+
+// exchanges keeps requests under way until there are enough answers, and then takes the last ones.
+func (t *tally) exchanges(e exchange, lim limits, enough func() (bool, error)) error {
+	ending := false
+	for begun, wanted := 0, max(1, lim.inFlight); ; {
+		for !ending && begun < wanted {
+			if err := e.begin(); err != nil {
+				return err
+			}
+			begun++
 		}
-		if lim.wall > 0 && now.Sub(begin) >= lim.wall || lim.wall == 0 && used-before >= lim.cpu {
-			t.cpu, t.wall = used-before, now.Sub(begin)
-			ownNow, err := cpuTime(s.pid)
-			t.own = ownNow - own
-			return t, errors.Join(err, ctx.Err())
+		if begun == 0 {
+			return nil
+		}
+		r, err := e.end()
+		if err != nil {
+			return err
+		}
+		begun--
+		t.latencies = append(t.latencies, r.took)
+		t.bytes += r.bytes
+		t.count++
+		if !ending {
+			if ending, err = enough(); err != nil {
+				return err
+			}
 		}
 	}
 }

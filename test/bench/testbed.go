@@ -25,6 +25,8 @@ type testbed struct {
 	rival     *gateway // another build of it, nil without one
 	stores    *storeBed
 	floor     *floor
+	nginx     *nginx
+	nginxPath string // of the program, empty without it
 
 	rawBytes int64 // of all pods as JSON
 }
@@ -105,6 +107,9 @@ func (b *testbed) close() (err error) {
 	}
 	if b.floor != nil {
 		b.floor.close()
+	}
+	if b.nginx != nil {
+		b.nginx.close()
 	}
 	if b.stores != nil {
 		defer func() { err = errors.Join(err, b.stores.close()) }()

@@ -14,6 +14,7 @@ import (
 type watchers struct {
 	options   watchOptions
 	all       []*watcher
+	conns     []watchConn
 	delivered atomic.Int64
 	bytes     atomic.Int64
 	closed    atomic.Int64 // those that the server ended
@@ -21,40 +22,55 @@ type watchers struct {
 	ending    atomic.Bool
 }
 
-// A watcher is one of them. Its reader alone uses the fields below conn.
+// A watcher is one of them. The reader of its connection alone uses what follows its number.
 type watcher struct {
 	number    int
-	conn      *conn
 	received  int
 	cr        bool // the last byte was a carriage return
 	latencies []time.Duration
+}
+
+// A watchConn is a connection with watches.
+type watchConn interface {
+	// read counts events until the server or close ends the watches.
+	read()
+	close()
 }
 
 // watchOptions say what is opened.
 type watchOptions struct {
 	server *server
 	n      int
-	// request of the i-th watcher.
-	request func(i int) []byte
-	// buffer is the size of a watcher's reads.
+	over   Protocol
+	// perConn is how many share a connection, over HTTP/2; zero for one.
+	perConn int
+	// request of the i-th watcher; nil for connections without watches, over HTTP/2.
+	request func(i int) requestSpec
+	// buffer is the size of a connection's reads.
 	buffer int
 	// begun, if set, tells when the write began that a watcher's k-th event comes from; the zero time for unknown.
 	begun func(watcher, k int) time.Time
+	// stuck is how many more watches on each connection are not read, over HTTP/2. They count for nothing.
+	stuck int
 }
 
-// openers is how many watches are opened at a time.
+// openers is how many connections are opened at a time.
 const openers = 16
 
 // openWatchers returns when every watch's answer has begun.
 func openWatchers(ctx context.Context, o watchOptions) (*watchers, error) {
-	w := &watchers{options: o, all: make([]*watcher, o.n)}
+	per := max(1, o.perConn)
+	w := &watchers{options: o, all: make([]*watcher, o.n), conns: make([]watchConn, (o.n+per-1)/per)}
+	for i := range w.all {
+		w.all[i] = &watcher{number: i}
+	}
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	errs := make([]error, openers)
 	for opener := range errs {
 		wg.Go(func() {
-			for i := int(next.Add(1)) - 1; i < o.n && errs[opener] == nil; i = int(next.Add(1)) - 1 {
-				w.all[i], errs[opener] = w.open(ctx, i)
+			for i := int(next.Add(1)) - 1; i < len(w.conns) && errs[opener] == nil; i = int(next.Add(1)) - 1 {
+				w.conns[i], errs[opener] = w.open(ctx, w.all[i*per:min(o.n, (i+1)*per)])
 			}
 		})
 	}
@@ -63,24 +79,42 @@ func openWatchers(ctx context.Context, o watchOptions) (*watchers, error) {
 		w.close()
 		return nil, err
 	}
-	for _, one := range w.all {
-		w.readers.Go(func() { w.read(one) })
+	for _, c := range w.conns {
+		w.readers.Go(c.read)
 	}
 	return w, nil
 }
 
-func (w *watchers) open(ctx context.Context, i int) (*watcher, error) {
+// open opens a connection and the watches on it. It returns no connection with an error.
+func (w *watchers) open(ctx context.Context, share []*watcher) (watchConn, error) {
+	switch w.options.over {
+	case HTTP2:
+		return w.openHTTP2(ctx, share)
+	case WebSocket:
+		return w.openWebSocket(ctx, share[0])
+	}
+	c, err := w.openStream(ctx, share[0].number, "", 200)
+	if err != nil {
+		return nil, err
+	}
+	return &streamConn{conn: c, of: w, one: share[0]}, nil
+}
+
+// openStream asks for the i-th watch and returns when its answer has begun.
+func (w *watchers) openStream(ctx context.Context, i int, header string, status int) (*conn, error) {
 	c, err := dial(ctx, w.options.server, 4<<10)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.nc.SetDeadline(time.Now().Add(requestTime)); err != nil {
-		return nil, err
-	}
-	r, err := c.begin(w.options.request(i))
-	if err == nil && (r.status != 200 || !r.chunked) {
-		_ = c.body(&r)
-		err = fmt.Errorf("watch %d: status %d: %.300s", i, r.status, c.head)
+	spec := w.options.request(i)
+	spec.header = header
+	err = c.nc.SetDeadline(time.Now().Add(requestTime))
+	if err == nil {
+		var r response
+		if r, err = c.begin(w.options.server.encode(spec)); err == nil && r.status != status {
+			_ = c.body(&r)
+			err = fmt.Errorf("watch %d: status %d: %.300s", i, r.status, c.head)
+		}
 	}
 	if err == nil {
 		err = c.nc.SetDeadline(time.Time{})
@@ -89,24 +123,36 @@ func (w *watchers) open(ctx context.Context, i int) (*watcher, error) {
 		c.close()
 		return nil, err
 	}
-	return &watcher{number: i, conn: c}, nil
+	return c, nil
 }
 
-// read counts events until the stream ends. Each ends in a newline, as does nothing else but, after a carriage
-// return, the framing of chunks.
-func (w *watchers) read(one *watcher) {
-	buf := make([]byte, w.options.buffer)
+// A streamConn is a watch over HTTP/1.1.
+type streamConn struct {
+	*conn
+	of  *watchers
+	one *watcher
+}
+
+// read counts events. Each ends in a newline, as does nothing else but, after a carriage return, the framing of
+// chunks.
+func (s *streamConn) read() {
+	buf := make([]byte, s.of.options.buffer)
 	for {
-		n, err := one.conn.br.Read(buf)
+		n, err := s.br.Read(buf)
 		if n > 0 {
-			w.events(one, buf[:n])
+			s.of.events(s.one, buf[:n])
 		}
 		if err != nil || lastChunk(buf[:n]) {
-			if !w.ending.Load() {
-				w.closed.Add(1)
-			}
+			s.of.ended()
 			return
 		}
+	}
+}
+
+// ended notes that a watch ended which was not closed.
+func (w *watchers) ended() {
+	if !w.ending.Load() {
+		w.closed.Add(1)
 	}
 }
 
@@ -116,14 +162,20 @@ func lastChunk(p []byte) bool {
 	return string(p) == end || bytes.HasSuffix(p, []byte("\r\n"+end))
 }
 
+// events counts the events in what was read of a stream.
 func (w *watchers) events(one *watcher, p []byte) {
 	events := bytes.Count(p, []byte("\n")) - bytes.Count(p, []byte("\r\n"))
 	if one.cr && p[0] == '\n' {
 		events--
 	}
 	one.cr = p[len(p)-1] == '\r'
-	if events <= 0 {
-		w.bytes.Add(int64(len(p)))
+	w.count(one, max(0, events), len(p))
+}
+
+// count notes that events came to a watcher.
+func (w *watchers) count(one *watcher, events, size int) {
+	w.bytes.Add(int64(size))
+	if events == 0 {
 		return
 	}
 	if w.options.begun != nil {
@@ -135,7 +187,6 @@ func (w *watchers) events(one *watcher, p []byte) {
 		}
 	}
 	one.received += events
-	w.bytes.Add(int64(len(p)))
 	w.delivered.Add(int64(events))
 }
 
@@ -177,9 +228,9 @@ func (w *watchers) keepUp(ctx context.Context, k int64) error {
 // close ends all watches. Latencies may be read afterwards.
 func (w *watchers) close() {
 	w.ending.Store(true)
-	for _, one := range w.all {
-		if one != nil {
-			one.conn.close()
+	for _, c := range w.conns {
+		if c != nil {
+			c.close()
 		}
 	}
 	w.readers.Wait()

@@ -87,7 +87,7 @@ func (w *writer) write(c *conn) error {
 
 // writeCost is the processor time that one write costs kube-apiserver when nobody reads.
 func (m *measurer) writeCost(ctx context.Context, s *server, ws writes) (time.Duration, error) {
-	if err := quiet(ctx, s.pids...); err != nil {
+	if err := m.quiet(ctx, s.pids...); err != nil {
 		return 0, err
 	}
 	before, err := cpuTime(s.pids...)

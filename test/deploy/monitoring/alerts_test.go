@@ -95,6 +95,9 @@ var alertCases = []alertCase{
 
 	{"KubeweirStoreUnavailable", "2m", 1, []string{"kubeweir_store_available 0x10"}},
 	{"KubeweirStoreUnavailable", "2m", 0, []string{"kubeweir_store_available 1x10"}},
+	{"KubeweirStoreUnavailable", "6m", 1, []string{"kubeweir_store_available 1x10", "kubeweir_store_queued_changes 0 3x10", "kubeweir_store_commit_seconds_count 7x10"}},
+	{"KubeweirStoreUnavailable", "6m", 0, []string{"kubeweir_store_available 1x10", "kubeweir_store_queued_changes 0 3x10", "kubeweir_store_commit_seconds_count 0+1x10"}},
+	{"KubeweirStoreUnavailable", "6m", 0, []string{"kubeweir_store_available 1x10", "kubeweir_store_queued_changes 0x10", "kubeweir_store_commit_seconds_count 7x10"}},
 	{"KubeweirStoreReserveSpent", "1m", 1, []string{"kubeweir_store_reserve_spent 1x10"}},
 	{"KubeweirStoreReserveSpent", "1m", 0, []string{"kubeweir_store_reserve_spent 0x10"}},
 	{"KubeweirStoreDiskFilling", "6m", 1, []string{"kubeweir_store_disk_free_bytes 300000000x10", "kubeweir_store_disk_bytes 1000000000x10"}},
@@ -106,6 +109,14 @@ var alertCases = []alertCase{
 	{"KubeweirStoreCompactionStalled", "90m", 0, []string{"kubeweir_store_compactions_total 5x120", "kubeweir_store_revision 7x120"}},
 	{"KubeweirEtcdUnavailable", "2m", 1, []string{"kubeweir_etcd_available 0x10"}},
 	{"KubeweirEtcdUnavailable", "2m", 0, []string{"kubeweir_etcd_available 1x10"}},
+	{"KubeweirEtcdUnavailable", "10m", 1, []string{
+		"kubeweir_etcd_available 1 0 1 0 1x20", `kubeweir_etcd_request_seconds_count{operation="put"} 0+10x20`, `kubeweir_etcd_request_seconds_count{operation="range"} 0+90x20`,
+		`kubeweir_etcd_request_errors_total{operation="put",reason="unavailable"} 0+9x20`,
+	}},
+	{"KubeweirEtcdUnavailable", "10m", 0, []string{
+		"kubeweir_etcd_available 1x20", `kubeweir_etcd_request_seconds_count{operation="put"} 0+10x20`,
+		`kubeweir_etcd_request_errors_total{operation="put",reason="unavailable"} 0+1x20`,
+	}},
 	{"KubeweirEtcdSlow", "16m", 1, histogram("kubeweir_etcd_request_seconds", `operation="put"`, "0.5", "2.5", 5)},
 	{"KubeweirEtcdSlow", "16m", 0, histogram("kubeweir_etcd_request_seconds", `operation="put"`, "0.5", "2.5", 0)},
 }

@@ -31,6 +31,7 @@ type process struct {
 	admin   string
 	config  *rest.Config
 	metrics func(context.Context) (realkube.Metrics, error)
+	cluster *realkube.Cluster // behind it, if it is a gateway
 }
 
 // processes are a gateway in front of a real kube-apiserver, and a standalone with either store.
@@ -48,7 +49,7 @@ func processes(t *testing.T) []process {
 		t.Fatal(err)
 	}
 	t.Cleanup(gateway.Close)
-	out := []process{{"gateway", gateway.AdminURL(), gateway.AdminConfig(), gateway.Metrics}}
+	out := []process{{"gateway", gateway.AdminURL(), gateway.AdminConfig(), gateway.Metrics, cluster}}
 	for name, options := range map[string]realkube.StandaloneOptions{
 		"store": {Dir: t.TempDir()},
 		"etcd":  {Dir: t.TempDir(), Cluster: cluster, SharedStore: true},
@@ -62,7 +63,7 @@ func processes(t *testing.T) []process {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out = append(out, process{name, standalone.AdminURL(), config, standalone.Metrics})
+		out = append(out, process{name, standalone.AdminURL(), config, standalone.Metrics, nil})
 	}
 	return out
 }
@@ -93,6 +94,9 @@ func TestRunning(t *testing.T) {
 			seen[name] = true
 		}
 		runbooks(t, filepath.Join(root, "docs", "runbooks"), &p)
+		if p.cluster != nil {
+			prose(t, filepath.Join(root, "docs", "runbooks"), &p, p.cluster)
+		}
 	}
 	queries, err := monitoring.Queries()
 	if err != nil {

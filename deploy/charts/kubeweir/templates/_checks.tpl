@@ -6,6 +6,9 @@
 {{- include "kubeweir.checkRoutes" . -}}
 {{- include "kubeweir.checkPods" . -}}
 {{- if eq .Values.mode "standalone" }}{{ include "kubeweir.checkStandalone" . }}{{ end -}}
+{{- if and (eq .Values.mode "gateway") .Values.standalone.etcd.servers -}}
+{{- fail "standalone.etcd.servers: a gateway has no store; set mode: standalone" -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "kubeweir.checkNames" -}}

@@ -39,6 +39,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.BoolVar(&o.Short, "short", false, "measure little: to see that it works, not how fast anything is")
 	flags.IntVar(&o.Pods, "pods", 0, "`number` of pods (default 5000, 1000 with -short)")
 	flags.StringVar(&o.Binary, "gateway", "", "`path` of the kubeweir program (default: built from cmd/kubeweir)")
+	flags.StringVar(&o.Nginx, "nginx", "", "`path` of nginx (default: the one that is installed, if any)")
 	flags.StringVar(&o.Against, "against", "", "`path` of another build of kubeweir to measure in kube-apiserver's place")
 	flags.StringVar(&o.Profile, "profile", "", "write profiles of kubeweir's to this `folder`, one a row, instead of measuring")
 	out := flags.String("out", filepath.Join(".cache", "bench"), "`folder` for bench.json, bench.svg, bench.txt and README.md")

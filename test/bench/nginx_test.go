@@ -1,0 +1,49 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/kubeweir/kubeweir/test/realkube"
+)
+
+// installedNginx returns the path of nginx: the one that is installed, or that of Debian's package, which is unpacked
+// into .cache and not installed, because a service comes with it.
+func installedNginx(ctx context.Context) (string, error) {
+	if path := findNginx(); path != "" {
+		return path, nil
+	}
+	root, err := realkube.RepoRoot()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(root, ".cache", "nginx")
+	path := filepath.Join(dir, "usr", "sbin", "nginx")
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return "", err
+	}
+	tmp, err := os.MkdirTemp(filepath.Dir(dir), "nginx-")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = os.RemoveAll(tmp) }()
+	// The lists of packages may be missing or old; they are fetched only if need be.
+	script := `(apt-get download -q nginx || (apt-get update -q && apt-get download -q nginx)) && ` +
+		`dpkg-deb -x nginx_*.deb . && rm -rf nginx_*.deb etc lib var usr/share`
+	cmd := exec.CommandContext(ctx, "sh", "-c", script)
+	cmd.Dir = tmp
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("nginx is needed (Debian's package nginx), and cannot be fetched: %w\n%s", err, out)
+	}
+	if err := os.Rename(tmp, dir); err != nil && !errors.Is(err, os.ErrExist) {
+		return "", err
+	}
+	return path, nil
+}

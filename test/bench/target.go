@@ -1,0 +1,76 @@
+package bench
+
+import "fmt"
+
+// A Target is what a row is to reach. Zero fields ask for nothing.
+type Target struct {
+	// Ratio is the least kube-apiserver:kubeweir.
+	Ratio float64
+	// Rate is the least kubeweir:kube-apiserver of units per second.
+	Rate float64
+	// Max is the most that kubeweir may take, in the unit of the row's quantity.
+	Max float64
+	// PerRaw is added to Max for every byte of JSON of the pods.
+	PerRaw float64
+	// Above, with MostAbove: kubeweir takes at most so many times what it takes in the row of that name.
+	Above     string
+	MostAbove float64
+	// MostP99, with Above: kubeweir's p99 is at most so many times that of the row of that name.
+	MostP99 float64
+	// BytesOf, with MostBytes: an answer has at most so many times the bytes of kubeweir's in the row of that name.
+	BytesOf   string
+	MostBytes float64
+	// Nginx: kubeweir takes no more than nginx does from its cache.
+	Nginx bool
+}
+
+// judge compares with the target.
+func (r *Result) judge(t Target, raw int64, earlier []Result) {
+	met := func(ok bool, format string, args ...any) {
+		if r.Target != "" {
+			r.Target += ", "
+		}
+		r.Target += fmt.Sprintf(format, args...)
+		if r.Met != nil {
+			ok = ok && *r.Met
+		}
+		r.Met = &ok
+	}
+	if t.Ratio > 0 && r.Ratio > 0 {
+		met(r.Ratio >= t.Ratio, ">= %g x", t.Ratio)
+	}
+	if t.Rate > 0 && r.KubeAPIServer != nil && r.Kubeweir != nil {
+		x := r.Kubeweir.PerSecond / r.KubeAPIServer.PerSecond
+		met(x >= t.Rate, ">= %g x the rate (is %.2f)", t.Rate, x)
+	}
+	if most := t.Max + t.PerRaw*float64(raw); most > 0 && r.Kubeweir != nil {
+		met(r.Kubeweir.Value <= most, "<= %s", r.Quantity.Format(most))
+	}
+	if t.Nginx && r.Kubeweir != nil && r.Nginx != nil {
+		met(r.Kubeweir.Value <= r.Nginx.Value, "<= nginx")
+	}
+	for _, e := range earlier {
+		if e.Kubeweir != nil && r.Kubeweir != nil {
+			r.judgeBeside(t, &e, met)
+		}
+	}
+}
+
+// judgeBeside compares with an earlier row.
+func (r *Result) judgeBeside(t Target, e *Result, met func(ok bool, format string, args ...any)) {
+	times := func(most, x float64, of string) {
+		if most > 0 {
+			met(x <= most, "<= %g x %s of %s (is %.2f)", most, of, e.Row, x)
+		}
+	}
+	if e.Row == t.Above {
+		if t.MostAbove > 0 {
+			x := ratio(r.Kubeweir, e.Kubeweir)
+			met(x <= t.MostAbove, "<= %g x of %s (is %.2f)", t.MostAbove, e.Row, x)
+		}
+		times(t.MostP99, r.Kubeweir.P99/e.Kubeweir.P99, "the p99")
+	}
+	if e.Row == t.BytesOf {
+		times(t.MostBytes, r.Kubeweir.Bytes/e.Kubeweir.Bytes, "the bytes")
+	}
+}

@@ -1,0 +1,167 @@
+package charts
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kubeweir/kubeweir/test/realkube"
+)
+
+// TestTyped: the install commands of the READMEs, what Helm then prints, and what the runbooks say to do with an
+// installation, as they are written. What needs a kubelet cannot be typed.
+func TestTyped(t *testing.T) {
+	clients, err := kubernetes.NewForConfig(kube.AdminConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"helm3", "helm4"} {
+		t.Run(name, func(t *testing.T) {
+			r := newReader(t, name)
+			r.follow(r.enter(line(t, r.root, "deploy/charts/kubeweir/README.md", "helm install ")))
+			r.enter("helm uninstall kubeweir -n kubeweir")
+			r.follow(r.enter(line(t, r.root, "README.md", "helm install ")))
+			for _, command := range console(t, filepath.Join(r.root, "docs", "runbooks", "README.md")) {
+				if strings.Contains(command, " POD") {
+					command = strings.ReplaceAll(command, "POD", firstPod(t, clients))
+				}
+				r.enter(command)
+			}
+			config, err := clients.CoreV1().ConfigMaps("kubeweir").Get(t.Context(), "kubeweir", metav1.GetOptions{})
+			if err != nil || !strings.Contains(config.Data["config.yaml"], "historyBytes: 128Mi") {
+				t.Errorf("the setting is not changed: %v, %v", config.Data, err)
+			}
+			r.enter("helm uninstall kubeweir -n kubeweir")
+		})
+	}
+}
+
+// A reader types commands in a folder that has deploy, as a copy of the repository does, as the cluster's administrator.
+type reader struct {
+	t    *testing.T
+	root string // of the repository
+	dir  string // where it types
+	env  []string
+}
+
+func newReader(t *testing.T, helm string) *reader {
+	t.Helper()
+	root, err := realkube.RepoRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths, err := realkube.Binaries(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.Symlink(helms[helm], filepath.Join(dir, "helm")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(root, "deploy"), filepath.Join(dir, "deploy")); err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig := filepath.Join(dir, "kubeconfig")
+	if err := kube.WriteKubeconfig(kubeconfig, kube.URL(), kube.ServingCAFile(), kube.AdminToken()); err != nil {
+		t.Fatal(err)
+	}
+	return &reader{t: t, root: root, dir: dir, env: append(os.Environ(), "PATH="+dir+":"+filepath.Dir(paths.Kubectl)+":"+os.Getenv("PATH"),
+		"KUBECONFIG="+kubeconfig, "KUBECACHEDIR="+dir, "HELM_CACHE_HOME="+dir, "HELM_CONFIG_HOME="+dir, "HELM_DATA_HOME="+dir)}
+}
+
+// enter returns what a command prints.
+func (r *reader) enter(command string) string {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash", "-c", command)
+	cmd.Env, cmd.Dir = r.env, r.dir
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		r.t.Fatalf("%s: %v\n%s", command, err, out)
+	}
+	return string(out)
+}
+
+// follow types the commands of a chart's notes, but those that need a kubelet.
+func (r *reader) follow(notes string) {
+	r.t.Helper()
+	followed := 0
+	for line := range strings.Lines(notes) {
+		command := strings.TrimSpace(line)
+		if !strings.HasPrefix(line, "  kubectl ") || beyond.MatchString(command) {
+			continue
+		}
+		r.enter(command)
+		followed++
+	}
+	if followed < 3 {
+		r.t.Errorf("%d commands of the notes were typed:\n%s", followed, notes)
+	}
+}
+
+// beyond is what needs a kubelet.
+var beyond = regexp.MustCompile(` port-forward | logs | rollout status | --context=`)
+
+// line is the first of a page that begins so.
+func line(t *testing.T, root, page, prefix string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, prefix) {
+			return strings.TrimSpace(line)
+		}
+	}
+	t.Fatalf("%s has no line that begins with %q", page, prefix)
+	return ""
+}
+
+var consoleBlock = regexp.MustCompile("(?s)```console\n(.*?)```")
+
+// console are the commands of a page's console blocks, but those that need a kubelet.
+func console(t *testing.T, page string) (commands []string) {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range consoleBlock.FindAllStringSubmatch(string(text), -1) {
+		for line := range strings.Lines(b[1]) {
+			command, ok := strings.CutPrefix(line, "$ ")
+			if ok && !beyond.MatchString(command) {
+				commands = append(commands, strings.TrimSpace(command))
+			}
+		}
+	}
+	if len(commands) < 4 {
+		t.Fatalf("%s has %d commands", page, len(commands))
+	}
+	return commands
+}
+
+// firstPod makes the pod that the Deployment's controller would make, and returns its name.
+func firstPod(t *testing.T, clients kubernetes.Interface) string {
+	t.Helper()
+	deployment, err := clients.AppsV1().Deployments("kubeweir").Get(t.Context(), "kubeweir", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := deployment.Spec.Template
+	template.Name = "kubeweir-0"
+	p := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
+	if _, err := clients.CoreV1().Pods("kubeweir").Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return p.Name
+}
