@@ -1,6 +1,9 @@
 package config
 
-import "fmt"
+import (
+	"fmt"
+	"io"
+)
 
 // Modes are the commands that have a configuration.
 func Modes() []string { return []string{"gateway", "standalone"} }
@@ -19,6 +22,24 @@ type Checked struct {
 // has. Elsewhere tells that another machine will run with it, so that the files that it
 // names are not looked for. The error tells that the file cannot be read.
 func CheckFile(name, mode string, elsewhere bool) (Checked, error) {
+	content, err := readLimited(name)
+	if err != nil {
+		return Checked{}, err
+	}
+	return checkContent(name, content, mode, elsewhere)
+}
+
+// CheckInput is CheckFile of what in has. Paths in it are relative to the working directory.
+func CheckInput(in io.Reader, mode string, elsewhere bool) (Checked, error) {
+	const name = "standard input"
+	content, err := readAllLimited(name, in)
+	if err != nil {
+		return Checked{}, err
+	}
+	return checkContent(name, content, mode, elsewhere)
+}
+
+func checkContent(name string, content []byte, mode string, elsewhere bool) (Checked, error) {
 	modes := Modes()
 	if mode != "" {
 		modes = []string{mode}
@@ -30,10 +51,7 @@ func CheckFile(name, mode string, elsewhere bool) (Checked, error) {
 		if err != nil {
 			return Checked{}, err
 		}
-		file, err := readFile(name, p)
-		if err != nil {
-			return Checked{}, err
-		}
+		file := readContent(name, content, p)
 		if i == 0 || file.unknown < leastUnknown {
 			best, leastUnknown = Checked{Mode: mode, Errors: checkRead(file, p, elsewhere)}, file.unknown
 		}

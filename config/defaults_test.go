@@ -122,6 +122,10 @@ func TestCheckFile(t *testing.T) {
 			}
 		})
 	}
+	if checked, err := CheckInput(strings.NewReader("dataDir: x\ntls: {certFile: none}\n"), "", false); err != nil || checked.Mode != "standalone" || len(checked.Errors) != 2 ||
+		checked.Errors[0].Error() != "standard input:2: tls.certFile is a file that cannot be used: none does not exist" {
+		t.Errorf("%+v, %v", checked, err)
+	}
 	if _, err := CheckFile(filepath.Join(dir, "none"), "", false); err == nil || !strings.HasSuffix(err.Error(), "none does not exist") {
 		t.Errorf("err = %v", err)
 	}

@@ -47,10 +47,15 @@ func readFile(name string, p *program) (*fileReader, error) {
 	if err != nil {
 		return nil, err
 	}
+	return readContent(name, content, p), nil
+}
+
+// readContent is readFile of what is read.
+func readContent(name string, content []byte, p *program) *fileReader {
 	r := &fileReader{name: name, lines: make(map[string]int)}
 	r.parse(content, p)
 	r.resolvePaths(p)
-	return r, nil
+	return r
 }
 
 func readLimited(name string) ([]byte, error) {
@@ -59,7 +64,11 @@ func readLimited(name string) ([]byte, error) {
 		return nil, plainFileError(name, err)
 	}
 	defer f.Close()
-	content, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
+	return readAllLimited(name, f)
+}
+
+func readAllLimited(name string, in io.Reader) ([]byte, error) {
+	content, err := io.ReadAll(io.LimitReader(in, maxFileBytes+1))
 	if err != nil {
 		return nil, plainFileError(name, err)
 	}

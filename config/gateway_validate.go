@@ -15,6 +15,8 @@ func (g *Gateway) validate(o *origins) {
 	g.checkAggregatedGroups(o)
 	checkTLS(o, &g.TLS)
 	g.checkServiceAccount(o)
+	checkCAs(o, certFile{"authentication.clientCAFile", g.Authentication.ClientCAFile},
+		certFile{"authentication.requestHeader.caFile", g.Authentication.RequestHeader.CAFile})
 	g.checkRequestHeader(o)
 	for i := range g.Consistency.Rules {
 		checkRule(o, &g.Consistency.Rules[i], fmt.Sprintf("consistency.rules[%d]", i))

@@ -115,6 +115,7 @@ func DefaultStandalone() *Standalone {
 func (s *Standalone) validate(o *origins) {
 	s.checkAddresses(o)
 	checkTLS(o, &s.TLS)
+	checkCAs(o, certFile{"authentication.clientCAFile", s.Authentication.ClientCAFile})
 	s.checkEtcd(o)
 	s.checkServices(o)
 	s.checkAdmission(o)
@@ -147,7 +148,8 @@ func (s *Standalone) checkEtcd(o *origins) {
 	if !strings.HasPrefix(e.Prefix, "/") || strings.HasSuffix(e.Prefix, "/") {
 		o.report("etcd.prefix", "must begin with a slash and not end with one, as /registry does, not be %q", short(e.Prefix))
 	}
-	checkPair(o, "etcd.certFile", e.CertFile, "etcd.keyFile", e.KeyFile)
+	checkCAs(o, certFile{"etcd.caFile", e.CAFile})
+	checkPair(o, certFile{"etcd.certFile", e.CertFile}, certFile{"etcd.keyFile", e.KeyFile})
 	for _, f := range []struct{ path, file string }{{"etcd.caFile", e.CAFile}, {"etcd.certFile", e.CertFile}} {
 		if f.file != "" && len(e.Servers) == 0 {
 			o.report(f.path, "has no effect without %s; set that too", o.name("etcd.servers"))

@@ -119,15 +119,5 @@ func checkAudit(o *origins, a *Audit) {
 }
 
 func checkTLS(o *origins, t *TLS) {
-	checkPair(o, "tls.certFile", t.CertFile, "tls.privateKeyFile", t.PrivateKeyFile)
-}
-
-// checkPair checks that a certificate has a key and the other way round.
-func checkPair(o *origins, certPath, certFile, keyPath, keyFile string) {
-	switch {
-	case certFile != "" && keyFile == "":
-		o.report(certPath, "is set without %s; give both or none", o.name(keyPath))
-	case certFile == "" && keyFile != "":
-		o.report(keyPath, "is set without %s; give both or none", o.name(certPath))
-	}
+	checkPair(o, certFile{"tls.certFile", t.CertFile}, certFile{"tls.privateKeyFile", t.PrivateKeyFile})
 }

@@ -59,9 +59,10 @@ func newConfigCheck() *cobra.Command {
 		Short: "Say what is wrong with a configuration file.",
 		Long: `All mistakes are told, each with its line, and the exit code is 2. Whether the file is for a
 gateway or for standalone is seen by its settings. The files that it names must be here, unless
-it is for another machine (--skip-files).`,
+it is for another machine (--skip-files). - is standard input.`,
 		Example: `  kubeweir config check gateway.yaml
-  kubeweir config check --mode standalone --skip-files /etc/kubeweir/standalone.yaml`,
+  kubeweir config check --mode standalone --skip-files /etc/kubeweir/standalone.yaml
+  kubeweir config check --skip-files - < gateway.yaml`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usageErrorf("which file is to be checked? See %s --help", c.CommandPath())
@@ -99,7 +100,12 @@ func checkMode(mode string) error {
 
 // checkConfig prints what is wrong with a file.
 func checkConfig(c *cobra.Command, file, mode string, skipFiles bool) error {
-	checked, err := config.CheckFile(file, mode, skipFiles)
+	check := func() (config.Checked, error) { return config.CheckFile(file, mode, skipFiles) }
+	if file == "-" {
+		file = "standard input"
+		check = func() (config.Checked, error) { return config.CheckInput(c.InOrStdin(), mode, skipFiles) }
+	}
+	checked, err := check()
 	if err != nil {
 		return usageError{err}
 	}

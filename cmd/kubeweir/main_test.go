@@ -170,7 +170,7 @@ func TestExamples(t *testing.T) {
 				continue
 			}
 			call, _, _ = strings.Cut(call, "#")
-			for _, end := range []string{" > ", " | ", ")", "\n"} {
+			for _, end := range []string{" > ", " < ", " | ", ")", "\n"} {
 				call, _, _ = strings.Cut(call, end)
 			}
 			args := strings.Fields(strings.ReplaceAll(call, `""`, "''"))

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -49,9 +48,9 @@ func openCAFile(path string, fixed []byte, log *slog.Logger) (*caFile, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading CA certificates: %w", err)
 	}
-	certs, err := parseCACerts(content)
+	certs, err := f.parse(content)
 	if err != nil {
-		return nil, fmt.Errorf("reading CA certificates of %s: %w", path, err)
+		return nil, fmt.Errorf("reading CA certificates: %w", err)
 	}
 	f.content = content
 	f.now.Store(certs)
@@ -59,24 +58,32 @@ func openCAFile(path string, fixed []byte, log *slog.Logger) (*caFile, error) {
 	return f, nil
 }
 
-// read returns the PEM text of all certificates.
+// read returns what the file has.
 func (f *caFile) read() ([]byte, error) {
 	if f.path == "" {
-		return f.fixed, nil
+		return nil, nil
 	}
-	content, err := os.ReadFile(f.path)
-	if err != nil || len(f.fixed) == 0 {
-		return content, err
-	}
-	return slices.Concat(f.fixed, []byte("\n"), content), nil
+	return os.ReadFile(f.path)
 }
 
-func parseCACerts(content []byte) (*caCerts, error) {
-	certs, err := cert.ParseCertsPEM(content)
-	if err != nil {
-		return nil, err
+// parse returns the fixed certificates and those that the file has. A file without any is an error, whatever is fixed.
+func (f *caFile) parse(content []byte) (*caCerts, error) {
+	var all []*x509.Certificate
+	if len(f.fixed) > 0 {
+		certs, err := cert.ParseCertsPEM(f.fixed)
+		if err != nil {
+			return nil, err
+		}
+		all = certs
 	}
-	return newCACerts(certs), nil
+	if f.path != "" {
+		certs, err := cert.ParseCertsPEM(content)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", f.path, err)
+		}
+		all = append(all, certs...)
+	}
+	return newCACerts(all), nil
 }
 
 func newCACerts(certs []*x509.Certificate) *caCerts {
@@ -107,7 +114,7 @@ func (f *caFile) reload() {
 	var certs *caCerts
 	if err == nil {
 		f.content = content // a bad file is complained of once
-		certs, err = parseCACerts(content)
+		certs, err = f.parse(content)
 	}
 	if err != nil {
 		f.log.Error("CA file cannot be used, keeping the certificates in force", "file", f.path, "error", err)

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"log/slog"
 	"math/big"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -128,5 +130,32 @@ func TestUnexpectedCertificateIsExplained(t *testing.T) {
 	}
 	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "--client-ca-file") || !strings.Contains(got, "bob") {
 		t.Errorf("log: %s", got)
+	}
+}
+
+// TestFixedCAsDoNotHideABadFile: a file without certificates is refused at first, and later leaves those in force that it
+// had, whatever CAs are there besides.
+func TestFixedCAsDoNotHideABadFile(t *testing.T) {
+	fixed, own := newTestCA(t, "fixed"), newTestCA(t, "own")
+	log := slog.New(slog.DiscardHandler)
+	path := filepath.Join(t.TempDir(), "ca.crt")
+	write := func(content []byte) {
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write([]byte("no PEM"))
+	if _, err := openCAFile(path, fixed.pem(), log); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("a file without certificates: %v", err)
+	}
+	write(own.pem())
+	f, err := openCAFile(path, fixed.pem(), log)
+	if err != nil || len(f.current().certs) != 2 {
+		t.Fatalf("%v", err)
+	}
+	write([]byte("no PEM any more"))
+	f.reload()
+	if n := len(f.current().certs); n != 2 {
+		t.Errorf("%d certificates are in force, want the 2 of before", n)
 	}
 }
