@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/hkdf"
 	"crypto/sha256"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -75,7 +74,7 @@ func serviceAccountToken(caKeyPEM []byte, dir, listen string) (identity.Token, e
 	if err != nil {
 		return "", err
 	}
-	return identity.Token("kubeweir-" + base64.RawURLEncoding.EncodeToString(secret)), nil
+	return identity.NewGatewayToken([sha256.Size]byte(secret)), nil
 }
 
 // writeShared writes a file that whoever may list the folder may read: programs of other

@@ -5,10 +5,12 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"crypto/x509"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -288,6 +290,9 @@ func (a *Authenticator) byToken(ctx context.Context, token string) (*Identity, e
 	if a.isGatewayToken(token) {
 		return a.gateway, nil
 	}
+	if isOfGateways(token) {
+		return nil, fmt.Errorf("%w: the token is that of another gateway, or of an earlier CA of this one", ErrUnauthenticated)
+	}
 	if a.tokens == nil {
 		return nil, fmt.Errorf("%w: bearer tokens are not accepted", ErrUnauthenticated)
 	}
@@ -296,6 +301,21 @@ func (a *Authenticator) byToken(ctx context.Context, token string) (*Identity, e
 		return nil, err
 	}
 	return &Identity{User: u, Source: BearerToken, Token: Token(token), credential: key}, nil
+}
+
+// NewGatewayToken makes a token for AuthenticatorOptions.GatewayToken of a secret.
+func NewGatewayToken(secret [sha256.Size]byte) Token {
+	return Token(gatewayTokenPrefix + base64.RawURLEncoding.EncodeToString(secret[:]))
+}
+
+const gatewayTokenPrefix = "kubeweir-"
+
+// isOfGateways tells whether a token looks like those that NewGatewayToken makes. One is good at the gateway that made it,
+// for everything that this gateway may do, so no other sends it on to be reviewed. Its length tells it from a token that
+// somebody has named so.
+func isOfGateways(token string) bool {
+	secret, ok := strings.CutPrefix(token, gatewayTokenPrefix)
+	return ok && len(secret) == base64.RawURLEncoding.EncodedLen(sha256.Size)
 }
 
 // isGatewayToken tells whether a client has the gateway's own identity by its token. It is

@@ -3,6 +3,7 @@ package identity
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/base64"
@@ -238,6 +239,26 @@ func TestGatewayToken(t *testing.T) {
 	}
 	if none, _ := newTokenAuthenticator(t, AuthenticatorOptions{}); none.isGatewayToken("") {
 		t.Error("without a token of its own, none is one")
+	}
+}
+
+// TestGatewayTokenOfAnother: it is refused without asking the cluster, which has no use for it, whether this gateway has a
+// token of its own or not. A token that only begins so is somebody's.
+func TestGatewayTokenOfAnother(t *testing.T) {
+	own, another := NewGatewayToken(sha256.Sum256([]byte("own"))), NewGatewayToken(sha256.Sum256([]byte("another")))
+	const named = "kubeweir-token-of-alice"
+	for _, opts := range []AuthenticatorOptions{{GatewayToken: own}, {}} {
+		a, reviewer := newTokenAuthenticator(t, opts)
+		reviewer.set(named, authenticationv1.UserInfo{Username: "alice"})
+		if id, err := byToken(t.Context(), a, string(another)); !errors.Is(err, ErrUnauthenticated) || !strings.Contains(err.Error(), "another gateway") {
+			t.Errorf("%+v, %v", id, err)
+		}
+		if n := reviewer.count(); n != 0 {
+			t.Errorf("%d reviews, want none", n)
+		}
+		if id, err := byToken(t.Context(), a, named); err != nil || id.Source != BearerToken {
+			t.Errorf("%+v, %v", id, err)
+		}
 	}
 }
 
