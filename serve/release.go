@@ -19,11 +19,11 @@ const (
 
 // releaseMemory gives back what is not needed while nobody asks for anything: what
 // the garbage collector finds, and the mapped pages of the program itself, which the
-// start touches all over. It does so after the start, and then whenever the process
-// has been idle, until ctx ends. What is needed again comes back from the page cache;
-// both cost some ten milliseconds.
+// start touches all over. It does so after the start, and then once each time that the
+// process has become idle, until ctx ends. What is needed again comes back from the page
+// cache; collecting costs as much as the heap is large.
 func releaseMemory(ctx context.Context) {
-	wait, idle := settled, true
+	wait, idle, released := settled, true, false
 	for {
 		before, known := processorTime()
 		select {
@@ -34,10 +34,11 @@ func releaseMemory(ctx context.Context) {
 		if after, _ := processorTime(); wait == idlePeriod {
 			idle = known && float64(after-before) < idleShare*float64(idlePeriod)
 		}
-		if idle {
+		if idle && !released {
 			debug.FreeOSMemory()
 			releaseProgram()
 		}
+		released = idle
 		wait = idlePeriod
 	}
 }
