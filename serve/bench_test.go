@@ -21,7 +21,7 @@ import (
 
 // running starts a standalone server in memory, or in the given folder, and returns
 // it with an HTTP client of the administrator.
-func running(t testing.TB, dir string) (*Server, *http.Client) {
+func running(t testing.TB, dir string) (*Standalone, *http.Client) {
 	t.Helper()
 	c := config.DefaultStandalone()
 	c.Listen, c.AdminListen, c.Shutdown.Drain = "127.0.0.1:0", "", 0
@@ -118,11 +118,11 @@ func BenchmarkRead(b *testing.B) {
 func BenchmarkFresh(b *testing.B) {
 	s, client := running(b, "")
 	call(b, client, "GET", s.URL()+"/api/v1/configmaps", "", 200)
-	res, ok := s.resources.Lookup(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"})
+	res, ok := s.cluster.resources.Lookup(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"})
 	if !ok {
 		b.Fatal("no config maps")
 	}
-	c, err := s.manager.Collection(b.Context(), res, api.JSON)
+	c, err := s.cluster.manager.Collection(b.Context(), res, api.JSON)
 	if err != nil {
 		b.Fatal(err)
 	}

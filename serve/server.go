@@ -2,7 +2,6 @@ package serve
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -18,25 +17,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
-	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/config"
-	"github.com/kubeweir/kubeweir/internal/api"
-	"github.com/kubeweir/kubeweir/origin/builtin"
 	"github.com/kubeweir/kubeweir/proxy"
 	"github.com/kubeweir/kubeweir/proxy/admin"
 	"github.com/kubeweir/kubeweir/proxy/audit"
 	"github.com/kubeweir/kubeweir/proxy/edge"
 	"github.com/kubeweir/kubeweir/proxy/identity"
-	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
 
-// discoveryWait is how long the start waits for the upstream's discovery and
-// definitions. After it requests are served all the same: what is not known is
-// forwarded.
-const discoveryWait = 10 * time.Second
-
-// Server is kubeweir in either form: the parts and who owns them. Start is called
-// once, then Drain or Cut, then Close; Close also without the others.
+// Server is kubeweir in either form: a process, which listens, records and tells how it
+// is, and the cluster that it serves. Start is called once, then Drain or Cut, then
+// Close; Close also without the others.
 type Server struct {
 	log      *slog.Logger
 	registry *prometheus.Registry
@@ -44,34 +35,35 @@ type Server struct {
 	profiles bool   // are served there
 	drain    time.Duration
 
-	client     *upstream.Client
-	discovery  *upstream.Discovery
-	manager    *cache.Manager
-	reader     *cache.Reader
-	watches    *cache.Watches
-	resources  *proxy.Resources
-	authorizer *identity.Authorizer
-	revocation *identity.Watches
-	// decides tells that there are clients with identities of their own.
-	decides   bool
+	cluster   cluster
+	form      form
 	audit     *audit.Log
 	health    *proxy.Health
 	edge      *edge.Server
 	adminEdge *admin.Server
 	addresses edge.Addresses
 
-	// standalone is the origin and what belongs to it; nil in front of a cluster.
-	standalone *standalone
-	// cert is what a gateway serves with that was given no certificate, nil without.
-	cert *gatewayCert
-
 	// background are the goroutines that run until stop.
 	background sync.WaitGroup
 	stop       context.CancelFunc
 }
 
+// form is what differs between the two forms.
+type form interface {
+	// start makes the upstream ready to be asked; what runs on ends with background.
+	start(ctx, background context.Context) error
+	// listen begins to serve requests.
+	listen(e *edge.Server) (edge.Addresses, error)
+	// announce prints what a user of served has to know to reach it.
+	announce(stderr io.Writer, served edge.Addresses)
+	// checks are its own conditions of health.
+	checks() []proxy.Check
+	// close releases what it holds, after everything else.
+	close()
+}
+
 func newServer(log *slog.Logger, adminListen string, profiling config.Profiling, shutdown config.Shutdown, build prometheus.Collector) *Server {
-	s := &Server{log: log, registry: prometheus.NewRegistry(), admin: adminListen, drain: shutdown.Drain, stop: func() {}}
+	s := &Server{log: log, registry: prometheus.NewRegistry(), admin: adminListen, drain: shutdown.Drain, cluster: cluster{log: log}, stop: func() {}}
 	s.profiles = profiling == "true" || profiling == config.ProfilingAuto && admin.Loopback(adminListen)
 	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), build)
 	return s
@@ -84,21 +76,6 @@ func buildInfo(mode, userAgent string) prometheus.Collector {
 		Name: "kubeweir_build_info", Help: "Always 1; the labels say what runs: the version, the Go that built it, and gateway or standalone.",
 		ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version(), "mode": mode},
 	}, func() float64 { return 1 })
-}
-
-// addCache makes what reads are answered from.
-func (s *Server) addCache(options cache.Options, limits *config.Limits, aggregatedGroups ...string) (err error) {
-	if s.manager, err = cache.NewManager(options); err != nil {
-		return err
-	}
-	if s.reader, err = cache.NewReader(cache.ReaderOptions{
-		DerivedBytes: int64(limits.DerivedCacheBytes), Registerer: s.registry,
-	}); err != nil {
-		return err
-	}
-	s.watches = cache.NewWatches(s.reader, s.registry)
-	s.resources = proxy.NewResources(s.discovery, builtin.NewPrinters(), s.manager, s.log, aggregatedGroups...)
-	return nil
 }
 
 // addAudit opens the audit log if there is to be one.
@@ -114,14 +91,11 @@ func (s *Server) addAudit(c *config.Audit) (err error) {
 
 // addHandler makes the handler and what serves it.
 func (s *Server) addHandler(authenticator *identity.Authenticator, watches identity.WatchesOptions, options proxy.Options, edgeOptions edge.Options) (err error) {
-	watches.Authorizer, watches.Authenticator, watches.Registerer = s.authorizer, authenticator, s.registry
-	s.revocation = identity.NewWatches(watches)
-	s.health = proxy.NewHealth(s.checks()...)
+	s.cluster.follow(watches, authenticator, s.registry)
+	s.health = proxy.NewHealth(append(s.cluster.checks(), s.form.checks()...)...)
 
-	options.Forwarder, options.Resources = s.client, s.resources
-	options.Manager, options.Reader, options.Watches = s.manager, s.reader, s.watches
-	options.Authenticator, options.Authorizer, options.Revocation = authenticator, s.authorizer, s.revocation
-	options.Audit, options.Health = s.audit, s.health
+	s.cluster.serveThrough(&options)
+	options.Authenticator, options.Audit, options.Health = authenticator, s.audit, s.health
 	options.Registerer, options.Logger = s.registry, s.log
 	handler := proxy.New(options)
 
@@ -135,15 +109,11 @@ func (s *Server) addHandler(authenticator *identity.Authenticator, watches ident
 func (s *Server) Start(ctx context.Context) error {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = stop
-	if s.standalone != nil {
-		if err := s.standalone.start(ctx); err != nil {
-			return err
-		}
-		if s.standalone.accounts != nil {
-			s.background.Go(func() { s.standalone.accounts.Run(background) })
-		}
+	if err := s.form.start(ctx, background); err != nil {
+		return err
 	}
-	s.startProxy(ctx, background)
+	s.background.Go(func() { s.reopenOnHangup(background) })
+	s.cluster.start(ctx, background)
 	var err error
 	if s.admin != "" {
 		if s.adminEdge, err = admin.Start(admin.Options{Addr: s.admin, Gatherer: s.registry, Health: s.health, Profiling: s.profiles, Log: s.log}); err != nil {
@@ -151,35 +121,8 @@ func (s *Server) Start(ctx context.Context) error {
 		}
 	}
 	s.background.Go(func() { releaseMemory(background) })
-	if s.standalone != nil {
-		s.addresses = edge.Addresses{Secure: s.standalone.listener.Addr()}
-		return s.edge.Serve(s.standalone.listener, api.ListenerSecure)
-	}
-	if s.addresses, err = s.edge.Start(); err != nil {
-		return fmt.Errorf("--listen: %w", err)
-	}
-	return nil
-}
-
-// startProxy runs what feeds and guards the cache.
-func (s *Server) startProxy(ctx, background context.Context) {
-	first, cancel := context.WithTimeout(ctx, discoveryWait)
-	defer cancel()
-	if err := s.discovery.Refresh(first); err != nil {
-		s.log.Warn("the upstream's discovery cannot be read yet, everything is forwarded until it can", "error", err)
-	}
-	s.background.Go(func() { s.discovery.Run(background) })
-	s.background.Go(func() { s.resources.Run(background) })
-	s.background.Go(func() { s.revocation.Run(background) })
-	if s.decides {
-		s.background.Go(func() {
-			proxy.FollowRBAC(background, s.resources, s.manager, s.authorizer.Invalidate, s.log)
-		})
-	}
-	s.background.Go(func() { s.reopenOnHangup(background) })
-	if !s.resources.WaitSynced(first) {
-		s.log.Warn("custom resource definitions are not known yet, custom resources are forwarded until they are")
-	}
+	s.addresses, err = s.form.listen(s.edge)
+	return err
 }
 
 // reopenOnHangup opens the audit log anew at SIGHUP, for tools that rotate logs.
@@ -213,16 +156,7 @@ func (s *Server) Announce(stderr io.Writer) {
 	if pem := s.edge.CAPEM(); pem != nil && s.addresses.Secure != nil {
 		fmt.Fprintf(stderr, "kubeweir: serving with a generated certificate, signed by\n%s", pem)
 	}
-	if s.cert != nil && s.addresses.Secure != nil {
-		if list, err := s.cert.kubeconfig(s.addresses.Secure); err != nil {
-			s.log.Warn("no kubeconfig was written", "error", err)
-		} else {
-			fmt.Fprintf(stderr, "kubeweir: export KUBECONFIG=%s\n", list)
-		}
-	}
-	if s.standalone != nil && s.standalone.kubeconfig != "" {
-		fmt.Fprintf(stderr, "kubeweir: export KUBECONFIG=%s\n", s.standalone.kubeconfig)
-	}
+	s.form.announce(stderr, s.addresses)
 	if s.addresses.Sidecar != nil {
 		fmt.Fprintf(stderr, "kubeweir: sidecar on %s\n", s.addresses.Sidecar)
 	}
@@ -231,30 +165,6 @@ func (s *Server) Announce(stderr io.Writer) {
 	} else {
 		fmt.Fprintf(stderr, "kubeweir: ready on http://%s\n", s.addresses.Sidecar)
 	}
-}
-
-// checks are the conditions of health.
-func (s *Server) checks() []proxy.Check {
-	checks := []proxy.Check{
-		{Name: "resources", Ready: true, Err: func() error {
-			if !s.resources.Settled() {
-				return errors.New("custom resource definitions are not known yet")
-			}
-			return nil
-		}},
-		{Name: "feeds", Ready: true, Err: func() error {
-			for _, c := range s.manager.Status() {
-				if c.State.Phase == cache.Stale {
-					return fmt.Errorf("%s (%s) is stale since %s", c.Resource.GroupResource(), c.Encoding, c.State.Since.UTC().Format(time.RFC3339))
-				}
-			}
-			return nil
-		}},
-	}
-	if s.standalone != nil {
-		checks = append(checks, proxy.Check{Name: "store", Err: s.standalone.storeError})
-	}
-	return checks
 }
 
 // cutAfter is how long after the drain what is left is cut: upgraded connections,
@@ -288,20 +198,10 @@ func (s *Server) Close() {
 		_ = s.adminEdge.Close(ctx)
 	}
 	s.stop()
-	if s.manager != nil {
-		s.manager.Close()
-	}
+	s.cluster.close()
 	s.background.Wait()
-	if s.reader != nil {
-		s.reader.Close()
-	}
-	if s.client != nil {
-		s.client.Close()
-	}
 	if err := s.audit.Close(ctx); err != nil {
 		s.log.Error("audit log is not complete", "error", err)
 	}
-	if s.standalone != nil {
-		s.standalone.close()
-	}
+	s.form.close()
 }

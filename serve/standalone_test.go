@@ -15,7 +15,7 @@ import (
 )
 
 // answers counts the answers of one kind by where they came from.
-func answers(t *testing.T, s *Server, verb, resource string) map[string]string {
+func answers(t *testing.T, s *Standalone, verb, resource string) map[string]string {
 	t.Helper()
 	w := httptest.NewRecorder()
 	promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))

@@ -50,5 +50,5 @@ func runStandalone(ctx context.Context, cfg *config.Standalone, stderr io.Writer
 	if err != nil {
 		return err
 	}
-	return run(ctx, s, log, stderr)
+	return run(ctx, s.Server, log, stderr)
 }

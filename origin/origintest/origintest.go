@@ -53,7 +53,7 @@ type Options struct {
 // API is a running API. Its methods are safe for concurrent use.
 type API struct {
 	t      testing.TB
-	server *serve.Server
+	server *serve.Standalone
 }
 
 // startTime bounds the start, which takes a fraction of a second.
@@ -81,7 +81,7 @@ func StartWith(t testing.TB, o Options) *API {
 	return &API{t: t, server: s}
 }
 
-func start(ctx context.Context, o Options, log *slog.Logger) (*serve.Server, error) {
+func start(ctx context.Context, o Options, log *slog.Logger) (*serve.Standalone, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
 	s, err := serve.NewStandalone(ctx, configuration(o), serve.StandaloneOptions{InMemory: true, UserAgent: "kubeweir/test", Logger: log})
@@ -96,7 +96,7 @@ func start(ctx context.Context, o Options, log *slog.Logger) (*serve.Server, err
 }
 
 // stop ends the connections, then what serves them.
-func stop(s *serve.Server) {
+func stop(s *serve.Standalone) {
 	s.Cut()
 	s.Close()
 }
