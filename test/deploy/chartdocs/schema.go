@@ -56,7 +56,7 @@ func configIs(definition string) map[string]any {
 	return map[string]any{"properties": map[string]any{"config": map[string]any{"$ref": "#/definitions/" + definition}}}
 }
 
-// object is the schema of a group of values.
+// object is the schema of a group of values, and over it what its comment says.
 func (n *node) object() (map[string]any, error) {
 	properties := map[string]any{}
 	required := []string{}
@@ -70,7 +70,9 @@ func (n *node) object() (map[string]any, error) {
 			required = append(required, f.name)
 		}
 	}
-	return map[string]any{"type": "object", "properties": properties, "required": required, "additionalProperties": false}, nil
+	schema := map[string]any{"type": "object", "properties": properties, "required": required, "additionalProperties": false}
+	maps.Copy(schema, n.schema)
+	return schema, nil
 }
 
 // required tells whether templates need the value. Helm takes a default away for a null in somebody's values; in the place

@@ -68,7 +68,7 @@ annotations:
 {{- define "kubeweir.image" -}}
 {{- $image := .Values.image -}}
 {{- $name := $image.repository -}}
-{{- with $image.registry }}{{ $name = printf "%s/%s" . $name }}{{ end -}}
+{{- with default $image.registry .Values.global.imageRegistry }}{{ $name = printf "%s/%s" . $name }}{{ end -}}
 {{- if $image.digest -}}
 {{- printf "%s@%s" $name $image.digest -}}
 {{- else -}}

@@ -18,7 +18,7 @@ metadata:
 spec:
   serviceAccountName: {{ include "kubeweir.serviceAccountName" . | toYaml }}
   automountServiceAccountToken: {{ and .Values.serviceAccount.automount (eq .Values.mode "gateway") (not .Values.upstream.existingSecret) }}
-  {{- with .Values.imagePullSecrets }}
+  {{- with concat (default list .Values.global.imagePullSecrets) (default list .Values.imagePullSecrets) | uniq }}
   imagePullSecrets:
     {{- range . }}
     - name: {{ kindIs "string" . | ternary . (get (kindIs "map" . | ternary . (dict)) "name") | toYaml }}
