@@ -33,6 +33,10 @@ type WatchRequest struct {
 	// ForwardExpired makes a watch from a version older than history end in
 	// ErrForward instead of an ERROR event: the upstream may still know it.
 	ForwardExpired bool
+	// Message makes each event a message, for transports that have such: it appends
+	// the head of one of size bytes, and what tells events apart in a stream of
+	// protobuf is left out. nil for a stream. Messages are not compressed.
+	Message func(dst []byte, size int) []byte
 	// Ended is called once when the watch is over, with the reason. May be nil.
 	Ended func(reason.WatchEnd)
 }

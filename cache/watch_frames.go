@@ -184,6 +184,8 @@ func (sc *scratch) grow(append_ func([]byte) []byte) {
 
 // appendError appends the ERROR event of err.
 func (s *watchStream) appendError(sc *scratch, err *apierrors.StatusError) {
+	message := s.openMessage(sc)
+	defer s.closeMessage(sc, message)
 	status := api.StatusOf(err)
 	if s.req.Rep.Encoding == api.Protobuf {
 		apiVersion, kind, raw, err := object.ParseProtobufObject(api.EncodeStatus(status, api.StatusProtobuf))

@@ -240,7 +240,9 @@ func (s *watchStream) deliverInitial(sc *scratch) (ok bool) {
 				return false
 			}
 			n++
+			message := s.openMessage(sc)
 			renderErr = s.appendObject(sc, api.Added, o, now)
+			s.closeMessage(sc, message)
 			return renderErr == nil
 		})
 		if s.leaving.Load() {
@@ -323,7 +325,10 @@ func (s *watchStream) appendEvent(sc *scratch, d watchmux.Delivery) error {
 	if s.coding != api.Identity {
 		return s.appendCompressed(sc, d)
 	}
-	return s.appendDelivery(sc, d)
+	message := s.openMessage(sc)
+	err := s.appendDelivery(sc, d)
+	s.closeMessage(sc, message)
+	return err
 }
 
 // writeOwn sends the frames of sc, which are no other watch's.
@@ -355,10 +360,12 @@ func (s *watchStream) write(sc *scratch) bool {
 
 func (s *watchStream) writeBookmark(sc *scratch, rv uint64, initialEventsEnd bool) bool {
 	s.begin(sc)
+	message := s.openMessage(sc)
 	if err := s.appendBookmark(sc, rv, initialEventsEnd); err != nil {
 		s.fail500(sc, err)
 		return false
 	}
+	s.closeMessage(sc, message)
 	return s.writeOwn(sc)
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/contain"
 	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/proxy/audit"
 	"github.com/kubeweir/kubeweir/proxy/identity"
@@ -83,6 +84,7 @@ type Gateway struct {
 	refusals     refusals
 	session      *session
 	metrics      *metrics
+	panics       *contain.Panics
 	refused      *reason.Counter
 	// observesWrites is set when some read may be in session mode.
 	observesWrites bool
@@ -92,7 +94,7 @@ type Gateway struct {
 func New(o Options) *Gateway {
 	g := &Gateway{
 		Options: o, metrics: newMetrics(o.Registerer, o.Resources.Known),
-		observesWrites: o.Consistency.usesSession(),
+		panics: contain.New(o.Registerer, o.Logger), observesWrites: o.Consistency.usesSession(),
 	}
 	g.session = newSession(func(gvr schema.GroupVersionResource) bool {
 		res, ok := o.Resources.Lookup(gvr)
@@ -237,7 +239,7 @@ func (g *Gateway) admit(ctx context.Context, x *exchange) *api.Response {
 // answer completes a response: its Audit-Id, and what is to happen once it was
 // written.
 func (g *Gateway) answer(x *exchange, resp *api.Response) *api.Response {
-	if resp.Upgrade == nil && !resp.Header.Has("Audit-Id") {
+	if resp.Upgrade == nil && resp.Status != 101 && !resp.Header.Has("Audit-Id") {
 		resp.Header.Add("Audit-Id", x.auditID)
 	}
 	if x.request.Proto == "HTTP/2.0" && (x.sender == nil && resp.Status == 401 || x.anonymous()) {

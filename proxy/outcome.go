@@ -10,6 +10,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/object"
 	"github.com/kubeweir/kubeweir/internal/reason"
+	"github.com/kubeweir/kubeweir/proxy/websocket"
 )
 
 // outcome is what becomes of a read: an answer (a refusal included), or the reason for
@@ -69,16 +70,17 @@ func (g *Gateway) qualify(x *exchange) (q readQuery, why reason.Forward) {
 }
 
 // ambiguity says why a read is not one that the cache knows how to read: an exact one
-// (see api.RequestInfo.Exact) of an object or a collection, over plain HTTP.
+// (see api.RequestInfo.Exact) of an object or a collection, over plain HTTP, or a watch over
+// a WebSocket.
 func ambiguity(x *exchange) reason.Forward {
 	switch {
-	case x.info.Exact && x.request.Upgrade == "":
+	case x.info.Exact && (x.request.Upgrade == "" || x.info.Verb == "watch" && websocket.Accepts(x.request)):
 		return reason.NotForwarded
 	case x.request.Method == "HEAD":
 		return reason.Head
 	case x.info.Subresource != "":
 		return reason.Subresource
-	case x.request.Upgrade != "": // a WebSocket watch
+	case x.request.Upgrade != "":
 		return reason.Upgraded
 	}
 	return reason.Inexact

@@ -14,6 +14,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/object"
 	"github.com/kubeweir/kubeweir/internal/reason"
 	"github.com/kubeweir/kubeweir/proxy/identity"
+	"github.com/kubeweir/kubeweir/proxy/websocket"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
@@ -280,8 +281,8 @@ func (g *Gateway) watch(ctx context.Context, x *exchange, q readQuery) outcome {
 	if c == nil {
 		return instead
 	}
-	req := &cache.WatchRequest{Filter: q.filter, Options: q.options, Rep: q.rep}
-	if g.CompressWatchLists && x.request.Upgrade == "" { // a WebSocket has its own ways
+	req := &cache.WatchRequest{Filter: q.filter, Options: q.options, Rep: q.rep, Message: messages(x, q.rep)}
+	if g.CompressWatchLists && req.Message == nil {
 		req.Compression = api.NegotiateCompression(x.request.Header.Get("Accept-Encoding"))
 	}
 	if q.options.ResourceVersion == "" {
@@ -320,8 +321,25 @@ func (g *Gateway) watch(ctx context.Context, x *exchange, q readQuery) outcome {
 	registration = g.Revocation.Register(x.subject, identity.AttributesOf(x.info), x.decision, open.End)
 	close(registered)
 	x.source = fromCache
+	if req.Message != nil {
+		resp.Status, resp.Header = 101, websocket.Header(x.request)
+		resp.Stream = websocket.New(resp.Stream, g.panics)
+		return answeredWith(resp)
+	}
 	warn(resp, c)
 	return answeredWith(resp)
+}
+
+// messages is how the events of a watch become messages over a WebSocket: of text where
+// the encoding is; nil over plain HTTP.
+func messages(x *exchange, rep api.Representation) func(dst []byte, size int) []byte {
+	switch {
+	case x.request.Upgrade == "":
+		return nil
+	case rep.Encoding == api.Protobuf:
+		return websocket.AppendBinaryHead
+	}
+	return websocket.AppendTextHead
 }
 
 // current returns a version that the collection must hold for a watch from the

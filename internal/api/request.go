@@ -93,7 +93,9 @@ type Response struct {
 	// Ready says that BodyTo waits for nothing, so that what it writes may be held
 	// back until there is much of it, with or without a length.
 	Ready bool
-	// Stream is a long-running body (watch, log follow).
+	// Stream is a long-running body (watch, log follow). If it is a Duplex the Status
+	// is 101, only for requests with an Upgrade, and Header has the lines of the
+	// agreement, which over HTTP/1.1 are sent as they are, and no others.
 	Stream Stream
 	// Upgrade takes over the connection of a client that asked for a protocol
 	// upgrade. It writes everything itself, the 101 included; Status and Header
@@ -115,6 +117,16 @@ type Stream interface {
 	// called even if Start never was, because the head could not be written or the
 	// request was a HEAD.
 	Stop()
+}
+
+// Duplex is a Stream whose client sends, too, as over a WebSocket. When it has closed its
+// writer the transport waits a little for the client to end as well (RFC 6455, 7.1.1).
+type Duplex interface {
+	Stream
+	// Receive takes what the client sends after its request, in order and in pieces of
+	// any size, from Start on until Stop is called. It does not block or keep p. After an
+	// error the rest of what the client sends is dropped; the response goes on.
+	Receive(p []byte) error
 }
 
 // StreamWriter is what a transport offers to a Stream. Its methods may be

@@ -32,8 +32,13 @@ func (s *Server) call(ctx context.Context, r *api.Request) (resp *api.Response) 
 		return s.internalError(errNoResponse)
 	}
 	if resp.Status < 200 || resp.Status > 999 {
-		if resp.Upgrade == nil {
+		// A Duplex is for who asks for it.
+		_, duplex := resp.Stream.(api.Duplex)
+		if resp.Upgrade == nil && !(duplex && r.Upgrade != "") {
 			s.log.Error("the handler gave an impossible status", "method", r.Method, "path", r.Path, "status", resp.Status)
+			if resp.Stream != nil {
+				s.stopStream(resp.Stream)
+			}
 			s.done(resp, 0, errNoResponse)
 			return s.internalError(errNoResponse)
 		}
@@ -74,6 +79,21 @@ func (s *Server) startStream(stream api.Stream, w api.StreamWriter) (err error) 
 		}
 	}()
 	stream.Start(w)
+	return nil
+}
+
+// receive passes a piece of what the client sends on; errReceived says that it was the
+// last. After a panic the stream is aborted.
+func (s *Server) receive(d api.Duplex, p []byte) (err error) {
+	defer func() {
+		if e := recover(); e != nil {
+			s.panics.Recovered("stream", e)
+			err = errPanicked
+		}
+	}()
+	if d.Receive(p) != nil {
+		return errReceived
+	}
 	return nil
 }
 

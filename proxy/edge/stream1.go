@@ -10,6 +10,7 @@ import (
 
 var (
 	errStreamOver = errors.New("the stream is over")
+	errReceived   = errors.New("nothing more is wanted of the client")
 	errSlow       = errors.New("the client does not read while memory for those who do not is short")
 )
 
@@ -21,10 +22,14 @@ var (
 //	  |                                              or end of the connection
 //	  +---- client left, --------> gone -----> Stop --> end of the connection
 //	        write failed, cut
+//
+// That of a Duplex is as it is written, without chunks; its goroutine passes on what
+// the client sends, and the connection ends with it.
 type stream1 struct {
 	c       *conn
 	x       *exchange
 	resp    *api.Response
+	duplex  api.Duplex // the response's stream if it is one
 	chunked bool
 	keep    bool
 	// discard is set when the request's body was not read: what the client sends is
@@ -48,7 +53,13 @@ type stream1 struct {
 func (c *conn) stream(x *exchange, resp *api.Response) verdict {
 	x.ctx.stopWatching()
 	s := &stream1{c: c, x: x, resp: resp, chunked: !x.http10}
-	if x.req.Body != nil {
+	if duplex, ok := resp.Stream.(api.Duplex); ok {
+		if err := c.mayUpgrade(x); err != nil {
+			c.srv.stopStream(resp.Stream)
+			return c.refuseUpgrade(x, resp, err)
+		}
+		s.duplex, s.chunked = duplex, false
+	} else if x.req.Body != nil {
 		s.discard = x.body.remaining() != 0
 		x.body.seal()
 	}
@@ -77,8 +88,12 @@ func (s *stream1) begin() error {
 	c.out.begin()
 	buf := c.srv.buffers.get(smallBuffer)
 	defer c.srv.buffers.put(buf)
-	f := framing{length: -1, chunked: s.chunked && !s.x.head, close: !s.keep}
-	buf.b = c.appendHead(buf.b, s.x, s.resp.Status, s.resp.Header, f)
+	if s.duplex != nil {
+		buf.b = appendSwitch(buf.b, s.resp.Header)
+	} else {
+		f := framing{length: -1, chunked: s.chunked && !s.x.head, close: !s.keep}
+		buf.b = c.appendHead(buf.b, s.x, s.resp.Status, s.resp.Header, f)
+	}
 	if _, err := c.out.Write(buf.b); err != nil {
 		return err
 	}
@@ -103,6 +118,9 @@ func (s *stream1) wait() {
 	c.srv.stopStream(s.resp.Stream)
 	written, err := s.finish(clean)
 	v := s.x.finish(s.resp, written, clean && s.keep, err)
+	if s.duplex != nil && clean && err == nil {
+		c.linger()
+	}
 	if v != keepOpen || c.in.resume() != nil {
 		c.end()
 		return
@@ -114,6 +132,8 @@ func (s *stream1) wait() {
 // interrupted.
 func (s *stream1) read() (n int, err error) {
 	switch {
+	case s.duplex != nil:
+		return 0, s.receive()
 	case s.c.in.br != nil:
 		return 0, nil // the next request is here already
 	case !s.discard:
@@ -125,6 +145,33 @@ func (s *stream1) read() (n int, err error) {
 		_, err = s.c.nc.Read(buf.b[:cap(buf.b)])
 	}
 	return 0, err
+}
+
+// receiveBuffer is what an idle Duplex holds to read into: its clients send little.
+const receiveBuffer = 512
+
+// receive passes on what the client of a Duplex sends, until it leaves or the reading
+// is interrupted.
+func (s *stream1) receive() (err error) {
+	if br := s.c.in.br; br != nil {
+		ahead, _ := br.Peek(br.Buffered())
+		err = s.c.srv.receive(s.duplex, ahead)
+		s.c.in.release()
+	}
+	buf := make([]byte, receiveBuffer)
+	for err == nil {
+		var n int
+		if n, err = s.c.nc.Read(buf); n > 0 && err == nil {
+			err = s.c.srv.receive(s.duplex, buf[:n])
+		}
+	}
+	if !errors.Is(err, errReceived) {
+		return err
+	}
+	for err = nil; err == nil; {
+		_, err = s.c.nc.Read(buf)
+	}
+	return err
 }
 
 // finish writes the last chunk of a stream that ended well.

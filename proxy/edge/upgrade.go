@@ -2,6 +2,7 @@ package edge
 
 import (
 	"bufio"
+	"errors"
 	"net"
 	"sync/atomic"
 
@@ -45,17 +46,8 @@ func (u *upgraded) CloseWrite() error {
 // upgrade lets the response take the connection over until it returns.
 func (c *conn) upgrade(x *exchange, resp *api.Response) verdict {
 	x.ctx.stopWatching()
-	if x.req.Upgrade == "" {
-		c.srv.log.Error("the handler upgrades a request that does not ask for it", "method", x.req.Method, "path", x.req.Path)
-		_, _, _ = c.respond(x, c.srv.internalError(errNoUpgrade))
-		return x.finish(resp, 0, false, errNoUpgrade)
-	}
-	if x.req.Body != nil && x.body.remaining() != 0 {
-		// Whoever passes the body on would read the connection beside the Upgrade.
-		x.body.seal()
-		x.keepAlive = false
-		n, _, _ := c.respond(x, c.srv.badRequest(errEarly))
-		return x.finish(resp, n, false, errEarly)
+	if err := c.mayUpgrade(x); err != nil {
+		return c.refuseUpgrade(x, resp, err)
 	}
 	c.out.begin()
 	u := &upgraded{Conn: c.nc}
@@ -71,6 +63,43 @@ func (c *conn) upgrade(x *exchange, resp *api.Response) verdict {
 	}
 	x.finish(resp, u.written.Load(), false, err)
 	return closeNow
+}
+
+// mayUpgrade says why the response cannot have the connection.
+func (c *conn) mayUpgrade(x *exchange) error {
+	if x.req.Upgrade == "" {
+		return errNoUpgrade
+	}
+	if x.req.Body != nil && x.body.remaining() != 0 {
+		// Whoever passes the body on would read the connection beside the Upgrade.
+		return errEarly
+	}
+	return nil
+}
+
+// refuseUpgrade answers instead of a response that cannot have the connection.
+func (c *conn) refuseUpgrade(x *exchange, resp *api.Response, err error) verdict {
+	if errors.Is(err, errNoUpgrade) {
+		c.srv.log.Error("the handler upgrades a request that does not ask for it", "method", x.req.Method, "path", x.req.Path)
+		_, _, _ = c.respond(x, c.srv.internalError(err))
+		return x.finish(resp, 0, false, err)
+	}
+	x.body.seal()
+	x.keepAlive = false
+	n, _, _ := c.respond(x, c.srv.badRequest(err))
+	return x.finish(resp, n, false, err)
+}
+
+// appendSwitch writes the head that agrees to an upgrade, as the handler gives it.
+func appendSwitch(dst []byte, header api.Header) []byte {
+	dst = append(dst, "HTTP/1.1 101 Switching Protocols\r\n"...)
+	for i := range header {
+		if validName(header[i].Name) {
+			dst = append(append(dst, header[i].Name...), ": "...)
+			dst = append(appendValue(dst, header[i].Value), "\r\n"...)
+		}
+	}
+	return append(dst, "\r\n"...)
 }
 
 func (s *Server) runUpgrade(resp *api.Response, u *upgraded) (err error) {

@@ -70,6 +70,10 @@ type Case struct {
 	// WebSocket asks for the watch by an upgrade, with these subprotocols.
 	WebSocket    bool
 	Subprotocols []string
+	// Handshake, if there is one, are the header lines that ask for a WebSocket, as they are sent. What the server
+	// then writes is compared byte by byte, up to its close frame; Sends is what it is sent.
+	Handshake []string
+	Sends     string
 }
 
 func (c Case) as() string {

@@ -11,8 +11,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/gorilla/websocket"
 )
 
 // An answer is all that a target said to one case.
@@ -30,6 +28,8 @@ func exchange(ctx context.Context, t *Target, c Case, as Credentials) (answer, e
 	ctx, cancel := context.WithTimeout(ctx, max(c.Timeout, requestTimeout))
 	defer cancel()
 	switch {
+	case c.Handshake != nil:
+		return shakeHands(ctx, t, c, as)
 	case c.WebSocket:
 		return dialWatch(ctx, t, c, as)
 	case c.Watch:
@@ -126,53 +126,4 @@ func collect(frames *[]Frame, c Case, next func() (Frame, error)) (end string, e
 		*frames = append(*frames, f)
 	}
 	return "", nil
-}
-
-// dialWatch reads a watch over a WebSocket.
-func dialWatch(ctx context.Context, t *Target, c Case, as Credentials) (answer, error) {
-	d := websocket.Dialer{TLSClientConfig: t.tlsFor(as.Cert), Subprotocols: c.Subprotocols, HandshakeTimeout: 10 * time.Second}
-	header := http.Header{"User-Agent": {"conformance"}, "Origin": {t.URL}} // the server wants an origin
-	if as.Token != "" {
-		header.Set("Authorization", "Bearer "+as.Token)
-	}
-	if c.Accept != "" {
-		header.Set("Accept", c.Accept)
-	}
-	for k, v := range c.Header {
-		header.Set(k, v)
-	}
-	conn, resp, err := d.DialContext(ctx, "wss"+strings.TrimPrefix(t.URL, "https")+c.Path, header)
-	if err != nil {
-		if resp == nil {
-			return answer{}, fmt.Errorf("%s: %w", t.Name, err)
-		}
-		body, readErr := io.ReadAll(resp.Body)
-		return answer{pages: []Response{{Status: resp.StatusCode, Header: resp.Header, Body: body}}}, readErr
-	}
-	defer func() { _ = conn.Close() }()
-	if deadline, ok := ctx.Deadline(); ok {
-		_ = conn.SetReadDeadline(deadline)
-	}
-	reportOpened(ctx, resp.StatusCode)
-	a := answer{pages: []Response{{Status: resp.StatusCode, Header: resp.Header}}}
-	a.end, err = collect(&a.frames, c, func() (Frame, error) { return nextMessage(conn) })
-	if err != nil {
-		return a, fmt.Errorf("%s: after %d events: %w", t.Name, len(a.frames), err)
-	}
-	return a, nil
-}
-
-// nextMessage reads an event from a WebSocket. A normal close is io.EOF.
-func nextMessage(conn *websocket.Conn) (Frame, error) {
-	kind, b, err := conn.ReadMessage()
-	switch {
-	case websocket.IsCloseError(err, websocket.CloseNormalClosure):
-		return Frame{}, io.EOF
-	case err != nil:
-		return Frame{}, err
-	case kind == websocket.BinaryMessage:
-		return protoFrame(b)
-	default:
-		return jsonFrame(b)
-	}
 }

@@ -1,0 +1,163 @@
+package websocket
+
+import (
+	"encoding/binary"
+	"math"
+)
+
+// Opcodes (RFC 6455, 5.2).
+const (
+	opText   = 0x1
+	opBinary = 0x2
+	opClose  = 0x8
+	opPing   = 0x9
+	opPong   = 0xa
+)
+
+const (
+	final  = 0x80 // of the first byte: the message's last frame
+	masked = 0x80 // of the second
+	// maxHead is the longest head: two bytes, a length of eight, a mask of four.
+	maxHead = 14
+	// maxControl is the most that a control frame carries.
+	maxControl = 125
+	// maxPayload is the most that a client's frame carries; golang.org/x/net/websocket's
+	// DefaultMaxPayloadBytes, which is kube-apiserver's.
+	maxPayload = 32 << 20
+)
+
+// Codes of close frames (RFC 6455, 7.4.1).
+const (
+	closeNormal   uint16 = 1000
+	closeProtocol uint16 = 1002
+	closePolicy   uint16 = 1008
+)
+
+// AppendTextHead appends the head of a text message of size bytes.
+func AppendTextHead(dst []byte, size int) []byte { return appendHead(dst, opText, size) }
+
+// AppendBinaryHead appends the head of a binary message of size bytes.
+func AppendBinaryHead(dst []byte, size int) []byte { return appendHead(dst, opBinary, size) }
+
+// appendHead appends the head of a server's frame: a whole message, and not masked, so
+// that the payload goes to everybody as it is.
+func appendHead(dst []byte, opcode byte, size int) []byte {
+	dst = append(dst, final|opcode)
+	switch {
+	case size <= maxControl:
+		return append(dst, byte(size))
+	case size <= math.MaxUint16:
+		return binary.BigEndian.AppendUint16(append(dst, 126), uint16(size))
+	}
+	return binary.BigEndian.AppendUint64(append(dst, 127), uint64(size))
+}
+
+// closeFrame is a close frame without a reason in words.
+func closeFrame(code uint16) []byte {
+	return binary.BigEndian.AppendUint16(appendHead(nil, opClose, 2), code)
+}
+
+// reader takes a client's frames apart as they come, in pieces of any size. It keeps
+// nothing of them but a head and what a ping carries, and takes them as kube-apiserver's
+// golang.org/x/net/websocket does: the reserved bits, the reserved opcodes and the order of
+// fragments are not looked at.
+type reader struct {
+	// ping is called with what a ping carries, which is not to be kept.
+	ping func(payload []byte)
+	// frames counts those that have begun.
+	frames int
+
+	head    [maxHead]byte
+	have    int // bytes of head
+	payload bool
+	left    uint64 // bytes of the payload that are still to come
+	control [maxControl]byte
+	kept    int // bytes of control
+}
+
+// feed reads p. A code other than 0 is the one to close with, and nothing more is to be
+// read.
+func (r *reader) feed(p []byte) (code uint16) {
+	for len(p) > 0 {
+		if !r.payload {
+			r.head[r.have] = p[0]
+			r.have++
+			p = p[1:]
+			if r.have < 2 || r.have < r.headSize() {
+				continue
+			}
+			if code := r.begin(); code != 0 {
+				return code
+			}
+		} else {
+			n := int(min(r.left, uint64(len(p))))
+			r.keep(p[:n])
+			r.left -= uint64(n)
+			p = p[n:]
+		}
+		if r.left == 0 {
+			r.end()
+		}
+	}
+	return 0
+}
+
+func (r *reader) opcode() byte { return r.head[0] & 0xf }
+
+// headSize is how long the head is, of which there are two bytes.
+func (r *reader) headSize() int {
+	size := 2
+	switch r.head[1] &^ masked {
+	case 126:
+		size += 2
+	case 127:
+		size += 8
+	}
+	if r.head[1]&masked != 0 {
+		size += 4
+	}
+	return size
+}
+
+// begin looks at a whole head.
+func (r *reader) begin() (code uint16) {
+	r.frames++
+	r.payload = true
+	switch length := r.head[1] &^ masked; length {
+	case 126:
+		r.left = uint64(binary.BigEndian.Uint16(r.head[2:]))
+	case 127:
+		r.left = binary.BigEndian.Uint64(r.head[2:]) & math.MaxInt64
+	default:
+		r.left = uint64(length)
+	}
+	switch {
+	case r.head[1]&masked == 0:
+		return closeProtocol
+	case r.opcode() == opClose:
+		return closeNormal
+	case r.opcode() != opPing && r.opcode() != opPong && r.left > maxPayload:
+		return closeNormal
+	}
+	return 0
+}
+
+// keep keeps of a ping as much as a pong can carry.
+func (r *reader) keep(p []byte) {
+	if r.opcode() != opPing {
+		return
+	}
+	mask := r.head[r.have-4 : r.have]
+	for _, b := range p[:min(len(p), maxControl-r.kept)] {
+		r.control[r.kept] = b ^ mask[r.kept%4]
+		r.kept++
+	}
+}
+
+// end is called behind the last byte of a frame.
+func (r *reader) end() {
+	if r.opcode() == opPing {
+		r.ping(r.control[:r.kept])
+	}
+	r.have, r.kept, r.payload = 0, 0, false
+}

@@ -1,0 +1,106 @@
+// Package websocket serves watches over WebSockets as kube-apiserver does
+// (k8s.io/apiserver/pkg/endpoints/handlers, WatchServer.HandleWS, on
+// golang.org/x/net/websocket): each event is a message, nothing that the client sends
+// counts but pings and the end.
+//
+// It knows no transport: what carries a WebSocket, a connection of HTTP/1.1 or a stream
+// of HTTP/2 (RFC 8441), is an api.StreamWriter for one direction and calls of
+// Stream.Receive for the other.
+package websocket
+
+import (
+	"crypto/sha1"
+	"encoding/base64"
+	"net/url"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+)
+
+// Header lines of the handshake, in the canonical form of requests.
+const (
+	keyHeader      = "Sec-Websocket-Key"
+	versionHeader  = "Sec-Websocket-Version"
+	protocolHeader = "Sec-Websocket-Protocol"
+)
+
+// version is the only one there is (RFC 6455).
+const version = "13"
+
+// acceptGUID turns a client's key into the proof that it was read (RFC 6455, 1.3).
+const acceptGUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+
+// Accepts reports whether kube-apiserver would agree to r becoming a WebSocket that
+// carries a watch, of r's connection and header alone. Credentials were taken out of
+// them. What it would not agree to, or might read in another way, is for it to refuse.
+func Accepts(r *api.Request) bool {
+	if r.Method != "GET" || !strings.EqualFold(r.Upgrade, "websocket") || !one(r, versionHeader, version) {
+		return false
+	}
+	// Over HTTP/2 there is no key (RFC 8441, 5).
+	if keys := r.Header.Values(keyHeader); r.Proto != "HTTP/2.0" && (len(keys) != 1 || keys[0] == "") {
+		return false
+	}
+	_, ok := protocol(r)
+	return ok && hasOrigin(r) && hasLocation(r)
+}
+
+// one reports whether the header has one such line, with that value.
+func one(r *api.Request, name, value string) bool {
+	values := r.Header.Values(name)
+	return len(values) == 1 && values[0] == value
+}
+
+// protocol is the subprotocol that is agreed to, "" for none. The server has none of its
+// own and takes the client's only one; it does not choose among several.
+func protocol(r *api.Request) (name string, ok bool) {
+	lines := r.Header.Values(protocolHeader)
+	if len(lines) == 0 {
+		return "", true
+	}
+	name = strings.Trim(lines[0], " \t")
+	return name, len(lines) == 1 && (name == "" || httpguts.ValidHeaderFieldName(name)) // both are tokens
+}
+
+// hasOrigin reports whether the client says which page it is, which can be any: a page
+// has no credential of another's, as a token is in no cookie. Whoever has the gateway's own
+// identity by the way they came was asked before, see identity.FromElsewhere.
+func hasOrigin(r *api.Request) bool {
+	origins := r.Header.Values("Origin")
+	if len(origins) != 1 || origins[0] == "" {
+		return false
+	}
+	_, err := url.ParseRequestURI(origins[0])
+	return err == nil
+}
+
+// hasLocation reports whether the request's URL is one to golang.org/x/net/websocket.
+func hasLocation(r *api.Request) bool {
+	location := "wss://" + r.Host + r.RawPath
+	if r.RawQuery != "" {
+		location += "?" + r.RawQuery
+	}
+	_, err := url.ParseRequestURI(location)
+	return err == nil
+}
+
+// Header are the lines of the answer that agrees to r, which Accepts, as kube-apiserver
+// writes them, and no others. Over HTTP/2 only the subprotocol is of use.
+func Header(r *api.Request) api.Header {
+	h := api.Header{
+		{Name: "Upgrade", Value: "websocket"},
+		{Name: "Connection", Value: "Upgrade"},
+		{Name: "Sec-WebSocket-Accept", Value: acceptKey(r.Header.Get(keyHeader))},
+	}
+	if name, _ := protocol(r); name != "" {
+		h = append(h, api.HeaderField{Name: "Sec-WebSocket-Protocol", Value: name})
+	}
+	return h
+}
+
+func acceptKey(key string) string {
+	sum := sha1.Sum([]byte(key + acceptGUID))
+	return base64.StdEncoding.EncodeToString(sum[:])
+}

@@ -1,0 +1,186 @@
+package websocket
+
+import (
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/contain"
+)
+
+var errClosed = errors.New("the WebSocket is closed")
+
+// Stream is an api.Duplex: a stream of messages with what a WebSocket needs beside them,
+// pongs, and close frames when either side ends.
+//
+// Nothing is written where the client's bytes are read, which may be where those of other
+// streams are read as well. A goroutine writes the answers, one for all that became due
+// meanwhile, and ends; of several pings the last is answered (RFC 6455, 5.5.3). So a client
+// that asks and does not read has one goroutine, for as long as a write may take.
+type Stream struct {
+	messages api.Stream
+	panics   *contain.Panics
+
+	// in, allowance and read are for Receive.
+	in        reader
+	allowance allowance
+	read      bool // nothing more is
+
+	// writing is held while writing and guards closed.
+	writing sync.Mutex
+	w       api.StreamWriter
+	closed  bool // the last frame was written
+
+	answers sync.WaitGroup
+	// mu guards what follows.
+	mu        sync.Mutex
+	answering bool // a goroutine does
+	stopped   bool
+	pong      []byte // nil when none is due
+	code      uint16 // of the close frame that is due, 0 when none is
+}
+
+// New makes a Stream of messages, each written behind its head: AppendTextHead or
+// AppendBinaryHead.
+func New(messages api.Stream, panics *contain.Panics) *Stream {
+	s := &Stream{messages: messages, panics: panics}
+	s.in.ping = s.pinged
+	return s
+}
+
+// Start implements api.Stream.
+func (s *Stream) Start(w api.StreamWriter) {
+	s.w = w
+	s.messages.Start((*messageWriter)(s))
+}
+
+// Stop implements api.Stream.
+func (s *Stream) Stop() {
+	s.messages.Stop()
+	s.mu.Lock()
+	s.stopped = true
+	s.mu.Unlock()
+	s.answers.Wait()
+}
+
+// Receive implements api.Duplex. What the client sends is not looked at, as upstream: it
+// is bounded instead.
+func (s *Stream) Receive(p []byte) error {
+	if s.read {
+		return io.EOF
+	}
+	before := s.in.frames
+	code := s.in.feed(p)
+	if code == 0 && !s.allowance.take(time.Now(), len(p)+(s.in.frames-before)*frameCost) {
+		code = closePolicy
+	}
+	if code == 0 {
+		return nil
+	}
+	s.read = true
+	s.answer(func() { s.code = code })
+	return io.EOF
+}
+
+// pinged has a ping answered.
+func (s *Stream) pinged(payload []byte) {
+	s.answer(func() { s.pong = append(appendHead(nil, opPong, len(payload)), payload...) })
+}
+
+// answer has what due notes written soon.
+func (s *Stream) answer(due func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return
+	}
+	due()
+	if !s.answering {
+		s.answering = true
+		s.panics.Go(&s.answers, "stream", s.writeAnswers)
+	}
+}
+
+// writeAnswers writes what is due until nothing is.
+func (s *Stream) writeAnswers() {
+	for {
+		s.mu.Lock()
+		pong, code := s.pong, s.code
+		s.pong, s.code = nil, 0
+		s.answering = pong != nil || code != 0
+		s.mu.Unlock()
+		if pong != nil {
+			_ = s.write([][]byte{pong}) // the messages learn of an error, too
+		}
+		if code != 0 {
+			s.close(code)
+		}
+		if pong == nil && code == 0 {
+			return
+		}
+	}
+}
+
+// write writes whole messages.
+func (s *Stream) write(frames [][]byte) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	if s.closed {
+		return errClosed
+	}
+	return s.w.WriteFrames(frames)
+}
+
+// close writes a close frame, the last one, and ends the connection. That the client
+// answers with one is the transport's to wait for.
+func (s *Stream) close(code uint16) {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	if !s.closed {
+		s.closed = true
+		_ = s.w.WriteFrames([][]byte{closeFrame(code)}) // without it the client sees the end
+		s.w.Close()
+	}
+}
+
+// messageWriter is what the messages are written to.
+type messageWriter Stream
+
+// WriteFrames implements api.StreamWriter.
+func (m *messageWriter) WriteFrames(frames [][]byte) error { return (*Stream)(m).write(frames) }
+
+// Close implements api.StreamWriter, but that it may block as a write does: a watch is
+// ended where it is written to.
+func (m *messageWriter) Close() { (*Stream)(m).close(closeNormal) }
+
+// Abort implements api.StreamWriter.
+func (m *messageWriter) Abort() { m.w.Abort() }
+
+// allowance is how much a client may send that has nothing to say: kube-apiserver reads
+// whatever comes, as fast as it comes. There is room for the largest frame at once; what was
+// sent is forgotten with time.
+type allowance struct {
+	spent int64
+	since time.Time
+}
+
+const (
+	// frameCost is what a frame costs beside its bytes.
+	frameCost = 1 << 10
+	// allowedAtOnce and allowedASecond are bytes: 1,000 small frames a second for ever.
+	allowedAtOnce  = maxPayload + 1<<20
+	allowedASecond = 1 << 20
+)
+
+// take reports whether n bytes more are allowed.
+func (a *allowance) take(now time.Time, n int) bool {
+	if passed := now.Sub(a.since); passed > 0 {
+		forgotten := min(passed, time.Hour).Seconds() * allowedASecond
+		a.spent = max(0, a.spent-int64(forgotten))
+		a.since = now
+	}
+	a.spent += int64(n)
+	return a.spent <= allowedAtOnce
+}
