@@ -119,6 +119,7 @@ type watchBench struct {
 	watches *cache.Watches
 	c       *cache.Collection
 	metrics *prometheus.Registry
+	message func(dst []byte, size int) []byte // see cache.WatchRequest
 	// Of TestWatchEnds.
 	printer *countingPrinter
 	garbage *garbageSource
@@ -195,7 +196,7 @@ func (b *watchBench) watchWith(query string, rep api.Representation, client *wat
 	}
 	w := &openWatch{watchClient: client}
 	resp, watch, err := b.watches.Watch(b.t.Context(), b.c, &cache.WatchRequest{
-		Filter: filter, Options: opts, Rep: rep, MostRecent: b.c.RV(),
+		Filter: filter, Options: opts, Rep: rep, MostRecent: b.c.RV(), Message: b.message,
 		Ended: func(r reason.WatchEnd) { w.ended = append(w.ended, r) },
 	})
 	if err != nil {
