@@ -41,6 +41,8 @@ func TestEveryRequestIsAudited(t *testing.T) {
 	exec := request("GET /api/v1/namespaces/a/pods/p/exec")
 	exec.Upgrade = "SPDY/3.1"
 	send(exec)
+	socket := b.gateway.Serve(t.Context(), request(socketWatch, socketHeader...))
+	stop(socket)
 	bad := request("DELETE /api/v1/namespaces/a/pods/p")
 	bad.Header.Set("Authorization", "Bearer bad")
 	send(bad)
@@ -61,6 +63,8 @@ func TestEveryRequestIsAudited(t *testing.T) {
 		"get /api/v1/namespaces/a/secrets/x ResponseComplete":               "admin forwarded",
 		"list /api/v1/namespaces/a/pods?resourceVersion=0 ResponseComplete": "admin cached",
 		"get /api/v1/namespaces/a/pods/p/exec ResponseStarted":              "admin forwarded",
+		"watch /api/v1/pods?watch=1&resourceVersion=0 ResponseStarted":      "admin cached",
+		"watch /api/v1/pods?watch=1&resourceVersion=0 ResponseComplete":     "admin cached",
 		"get /api/v1/namespaces/a/pods/p/exec ResponseComplete":             "admin forwarded",
 		"delete /api/v1/namespaces/a/pods/p ResponseComplete":               " ",
 	}

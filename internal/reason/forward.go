@@ -12,7 +12,8 @@ const (
 	Head
 	// Subresource is a read of a subresource: a log, a scale, a proxy.
 	Subresource
-	// Upgraded is a watch over a WebSocket.
+	// Upgraded is a read that asks for an upgrade and is no watch that kube-apiserver would
+	// give a WebSocket.
 	Upgraded
 	// Inexact is a path or query that can be read in more than one way (api.RequestInfo.Exact).
 	Inexact
@@ -80,8 +81,9 @@ var forwardEntries = [forwards]Entry{
 		Do: "Nothing: what subresources answer is not in the object's cache.",
 	},
 	Upgraded: {
-		Label: "upgraded", When: "A watch over a WebSocket.",
-		Do: "Nothing: one upstream watch for each such client. Clients that can use HTTP watches cost less.",
+		Label: "upgraded",
+		When:  "A read that asks for an upgrade and is no WebSocket watch, or a handshake that kube-apiserver refuses: no Origin, no key, a version other than 13, several subprotocols besides a token.",
+		Do:    "Nothing: the upstream says what is wrong. WebSocket watches in order are served from the cache.",
 	},
 	Inexact: {
 		Label: "inexact",

@@ -1,13 +1,18 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
+	"crypto/tls"
+	"encoding/base64"
 	"fmt"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/gorilla/websocket"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +23,7 @@ import (
 
 const (
 	fanoutNamespace = "fanout"
+	socketNamespace = "sockets"
 	plainWatches    = 900
 	labelWatches    = 100
 	// watchesPerConnection over HTTP/2; every tenth watch has an HTTP/1.1 connection of its own.
@@ -90,6 +96,44 @@ func TestOneUpstreamWatchAtStart(t *testing.T) {
 	must(t, g.Start(ctx))
 	opening.Wait()
 	eventually(ctx, t, 10*time.Second, func() error { return oneMoreWatch(ctx, "widgets", before) })
+}
+
+// TestOneUpstreamWatchOfWebSockets opens 50 watches as browsers do, each with its token as a subprotocol: kube-apiserver
+// must see one, and all must see an event.
+func TestOneUpstreamWatchOfWebSockets(t *testing.T) {
+	ctx := deadline(t, 2*time.Minute)
+	createNamespaces(ctx, t, socketNamespace)
+	before, err := upstreamWatches(ctx, "configmaps")
+	must(t, err)
+	g := startGateway(t)
+	through(t, g, as(realkube.Admin)).get(ctx, t, "/api/v1/configmaps?resourceVersion=0", typeJSON)
+	typed, _ := directClients(t)
+	created, err := typed.CoreV1().ConfigMaps(socketNamespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "one"}}, metav1.CreateOptions{})
+	must(t, err)
+	token := "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte(kube.AdminToken()))
+	dialer := websocket.Dialer{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, Subprotocols: []string{"base64.binary.k8s.io", token}}
+	url := "wss" + strings.TrimPrefix(g.URL(), "https") + "/api/v1/namespaces/" + socketNamespace + "/configmaps?watch=1&resourceVersion=" + created.ResourceVersion
+	var open [50]*websocket.Conn
+	for i := range open {
+		conn, resp, err := dialer.DialContext(ctx, url, http.Header{"Origin": {"https://dashboard"}})
+		must(t, err)
+		must(t, resp.Body.Close())
+		t.Cleanup(func() { _ = conn.Close() })
+		open[i] = conn
+	}
+	eventually(ctx, t, 10*time.Second, func() error { return oneMoreWatch(ctx, "configmaps", before) })
+	created.Data = map[string]string{"now": "changed"}
+	_, err = typed.CoreV1().ConfigMaps(socketNamespace).Update(ctx, created, metav1.UpdateOptions{})
+	must(t, err)
+	for _, conn := range open {
+		must(t, conn.SetReadDeadline(time.Now().Add(20*time.Second)))
+		kind, message, err := conn.ReadMessage()
+		must(t, err)
+		if kind != websocket.TextMessage || !bytes.HasPrefix(message, []byte(`{"type":"MODIFIED"`)) {
+			t.Fatalf("message of type %d: %.200s", kind, message)
+		}
+	}
+	must(t, oneMoreWatch(ctx, "configmaps", before))
 }
 
 // selects tells whether the object of the test has the label that a watch asks for.

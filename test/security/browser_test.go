@@ -25,6 +25,12 @@ func TestWebPagesReachNothing(t *testing.T) {
 			"of another port":  func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "same-site") },
 			"a foreign origin": func(r *http.Request) { r.Header.Set("Origin", "https://evil.example") },
 			"a rebound name":   func(r *http.Request) { r.Host = "evil.example" },
+			"a WebSocket": func(r *http.Request) {
+				r.URL.RawQuery = "watch=1"
+				for name, value := range map[string]string{"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "a2V5", "Origin": "https://evil.example"} {
+					r.Header.Set(name, value)
+				}
+			},
 		} {
 			if code := page(url, change); code != 403 {
 				t.Errorf("%s: %s: %d, want 403", url, name, code)

@@ -1,0 +1,136 @@
+package security
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// socket is a watch over a WebSocket whose client sends what it likes.
+type socket struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+func openSocket(t *testing.T, url string) *socket {
+	t.Helper()
+	s := &socket{Conn: dial(t, url, nil, "http/1.1")}
+	s.r = bufio.NewReader(s)
+	must(t, s.SetDeadline(time.Now().Add(30*time.Second)))
+	_, err := fmt.Fprintf(s, "GET /api/v1/namespaces?watch=1&resourceVersion=0&fieldSelector=metadata.name%%3Dnone HTTP/1.1\r\nHost: x\r\nOrigin: https://x\r\nAuthorization: Bearer %s\r\n"+
+		"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", kube.AdminToken())
+	must(t, err)
+	resp, err := http.ReadResponse(s.r, nil)
+	must(t, err)
+	must(t, resp.Body.Close())
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatalf("status %d", resp.StatusCode)
+	}
+	return s
+}
+
+// flood sends what over and over, until nobody takes it.
+func (s *socket) flood(what string) {
+	many := strings.Repeat(what, 1+(16<<10)/len(what))
+	for {
+		if _, err := io.WriteString(s, many); err != nil {
+			return
+		}
+	}
+}
+
+// closed reads until the gateway says goodbye, and then leaves.
+func (s *socket) closed() (code int, pongs int, err error) {
+	for {
+		var head [2]byte
+		if _, err := io.ReadFull(s.r, head[:]); err != nil {
+			return 0, pongs, err
+		}
+		payload := make([]byte, head[1])
+		if _, err := io.ReadFull(s.r, payload); err != nil {
+			return 0, pongs, err
+		}
+		switch head[0] {
+		case 0x8a:
+			pongs++
+		case 0x88:
+			if _, err := s.r.ReadByte(); !errors.Is(err, io.EOF) {
+				return 0, pongs, fmt.Errorf("behind the close frame: %w", err)
+			}
+			return int(binary.BigEndian.Uint16(payload)), pongs, nil
+		}
+	}
+}
+
+// A client of a WebSocket watch has nothing to say, and its frames are looked at by nobody; but it can send them as
+// fast as it likes, of any length and for ever. That ends its own watch, and takes neither memory nor goroutines.
+func TestHostileWebSockets(t *testing.T) {
+	g := startGateway(t)
+	ctx := deadline(t, 2*time.Minute)
+	const mask = "\x00\x00\x00\x00"
+	garbage := make([]byte, 8<<10)
+	for i := range garbage {
+		garbage[i] = byte(rand.Uint32())
+	}
+	before := metricOf(ctx, t, g, "go_memstats_heap_inuse_bytes")
+	for name, c := range map[string]struct {
+		sends string
+		flood bool // sends comes over and over
+		want  int  // 0: any code
+	}{
+		"a frame without a mask":      {sends: "\x81\x02hi", want: 1002},
+		"a frame of 8 EiB":            {sends: "\x82\xff\x7f\xff\xff\xff\xff\xff\xff\xff" + mask, want: 1000},
+		"a frame a byte too large":    {sends: "\x82\xff\x00\x00\x00\x00\x02\x00\x00\x01" + mask, want: 1000},
+		"a ping of 8 EiB":             {sends: "\x89\xff\x7f\xff\xff\xff\xff\xff\xff\xff" + mask + strings.Repeat("x", 64<<20), want: 1008},
+		"fragments without end":       {sends: "\x01\x80" + mask + "\x00\x81" + mask + "x", flood: true, want: 1008},
+		"pings":                       {sends: "\x89\x84" + mask + "ping", flood: true, want: 1008},
+		"empty messages":              {sends: "\x81\x80" + mask, flood: true, want: 1008},
+		"large messages":              {sends: "\x82\xff\x00\x00\x00\x00\x00\x0f\x00\x00" + mask + strings.Repeat("x", 0xf0000), flood: true, want: 1008},
+		"garbage":                     {sends: string(garbage), flood: true},
+		"a goodbye, and no departure": {sends: "\x88\x80" + mask, want: 1000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := openSocket(t, g.URL())
+			if c.flood {
+				go s.flood(c.sends)
+			} else {
+				go func() { _, _ = io.WriteString(s, c.sends) }()
+			}
+			code, pongs, err := s.closed()
+			if c.flood || len(c.sends) > 1<<20 {
+				// Who still sends may find the connection reset before it has read the last frame.
+				if err != nil && !errors.Is(err, io.EOF) && !strings.Contains(err.Error(), "reset") {
+					t.Error(err)
+				}
+			} else if err != nil || code != c.want {
+				t.Errorf("closed with %d, %v; want %d", code, err, c.want)
+			}
+			if err == nil && c.want != 0 && code != c.want {
+				t.Errorf("closed with %d, want %d", code, c.want)
+			}
+			if pongs > 40_000 {
+				t.Errorf("%d pongs", pongs)
+			}
+		})
+	}
+	eventually(ctx, t, func() error {
+		if n := metricOf(ctx, t, g, "kubeweir_watches_open"); n > 0 {
+			return fmt.Errorf("%v watches are open", n)
+		}
+		return nil
+	})
+	if after := metricOf(ctx, t, g, "go_memstats_heap_inuse_bytes"); after > before+32<<20 {
+		t.Errorf("the heap has grown from %.0f MB to %.0f MB", before/1e6, after/1e6)
+	}
+	if g.Panicked() {
+		t.Errorf("the gateway panicked:\n%s", g.Log())
+	}
+}
