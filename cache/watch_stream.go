@@ -167,7 +167,7 @@ func (s *watchStream) giveUp(sc *scratch, err error) {
 		}
 	})
 	if contained != nil {
-		*sc = scratch{}
+		*sc = scratch{queued: sc.queued, since: sc.since}
 	}
 }
 
@@ -347,7 +347,7 @@ func (s *watchStream) write(sc *scratch) bool {
 		return true
 	}
 	s.writing = true
-	err := s.w.WriteFrames(sc.frames)
+	err := sc.write(s.w)
 	s.writing = false
 	clear(sc.frames)
 	s.sent = sc.sent

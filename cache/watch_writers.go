@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/contain"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
@@ -56,6 +57,46 @@ type scratch struct {
 	buf        []byte
 	// sent is watchStream.sent when the frames are.
 	sent compressedStream
+	// queued are the streams whose frames wait to leave together with those of others on
+	// the same connection, since the first was queued.
+	queued []api.SharedWriter
+	since  time.Time
+}
+
+// What is queued does not wait longer than queuedTime for more, nor for more streams
+// than queuedStreams.
+const (
+	queuedTime    = 2 * time.Millisecond
+	queuedStreams = 512
+)
+
+// write writes the frames, or queues them where that is possible.
+func (sc *scratch) write(w api.StreamWriter) error {
+	if shared, ok := w.(api.SharedWriter); ok && shared.QueueFrames(sc.frames) {
+		if len(sc.queued) == 0 {
+			sc.since = time.Now()
+		}
+		sc.queued = append(sc.queued, shared)
+		return nil
+	}
+	sc.flush() // this one may wait
+	return w.WriteFrames(sc.frames)
+}
+
+// flush sends what was queued.
+func (sc *scratch) flush() {
+	for _, w := range sc.queued {
+		w.Flush()
+	}
+	clear(sc.queued)
+	sc.queued = sc.queued[:0]
+}
+
+// flushDue sends what was queued if it has waited long enough.
+func (sc *scratch) flushDue() {
+	if len(sc.queued) >= queuedStreams || len(sc.queued) > 0 && time.Since(sc.since) > queuedTime {
+		sc.flush()
+	}
 }
 
 func newWriters(panics *contain.Panics) *writers {
@@ -141,18 +182,26 @@ func (p *writers) relieve(served uint64) {
 func (p *writers) run() {
 	var sc scratch
 	for {
-		s := p.take()
+		s := p.take(&sc)
 		if s == nil {
 			return
 		}
 		s.run(&sc)
+		sc.flushDue()
 	}
 }
 
-func (p *writers) take() *watchStream {
+// take gives the next stream to serve. When there is none, what is queued is sent before
+// the goroutine ends.
+func (p *writers) take(sc *scratch) *watchStream {
 	now := time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.mu.ready.len() == 0 && len(sc.queued) > 0 {
+		p.mu.Unlock()
+		sc.flush()
+		p.mu.Lock()
+	}
 	if p.mu.ready.len() == 0 {
 		p.mu.active--
 		return nil

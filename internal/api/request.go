@@ -143,3 +143,15 @@ type StreamWriter interface {
 	// connection or HTTP/2 stream breaks. Otherwise it is like Close.
 	Abort()
 }
+
+// SharedWriter is a StreamWriter whose connection carries other streams, too, so that
+// frames of several can leave together.
+type SharedWriter interface {
+	StreamWriter
+	// QueueFrames is WriteFrames for who has frames for others as well. It takes them
+	// only if it need not wait for the client; they leave with the next Flush of any
+	// stream of the connection, or before.
+	QueueFrames(frames [][]byte) (taken bool)
+	// Flush sends what is queued, of all streams of the connection.
+	Flush()
+}

@@ -320,3 +320,22 @@ func benchWatchers(b *testing.B, ts *testServer, proto string, n int, wg *sync.W
 		}
 	}
 }
+
+// BenchmarkHTTP2Server is what the server alone takes: its client is another process's
+// part, made of frames that are written before.
+func BenchmarkHTTP2Server(b *testing.B) {
+	body := bytes.Repeat([]byte("x"), 6<<10)
+	ts := startServer(b, func(context.Context, *api.Request) *api.Response {
+		return &api.Response{Status: 200, Header: benchHeader, Body: body}
+	})
+	c := ts.dialFrames()
+	_ = c.WriteWindowUpdate(0, 1<<30)
+	b.ReportAllocs()
+	begin := cpu()
+	for range b.N {
+		id := c.request("GET", "/api/v1/namespaces/default/pods/web-0?resourceVersion=0", false, "authorization", "Bearer "+benchRequest[300:900])
+		c.until(isEnd(id))
+		_ = c.WriteWindowUpdate(0, 6<<10)
+	}
+	b.ReportMetric(float64((cpu()-begin).Nanoseconds())/float64(b.N), "cpu-ns/op")
+}

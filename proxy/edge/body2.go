@@ -1,24 +1,39 @@
 package edge
 
 import (
+	"bufio"
 	"io"
 	"os"
 	"sync"
 	"time"
+
+	"golang.org/x/net/http2"
 )
 
-// http2Body is the body of an HTTP/2 request, with the deadlines that net/http's own
-// has not. As an HTTP/1.1 body it is read by one goroutine at a time, which may still
-// be at it when the response is complete.
+// http2Body is the body of an HTTP/2 request. As an HTTP/1.1 body it is read by one
+// goroutine at a time, which may still be at it when the response is complete.
 type http2Body struct {
-	r  io.ReadCloser
-	sw *streamWriter
+	st *stream2
+	// length is the Content-Length, -1 without one; arrived counts what came.
+	length, arrived int64
 
-	// mu guards limit.
+	// mu guards what follows, but for the bytes that the connection's reader fills in
+	// behind buf.
 	mu    sync.Mutex
+	buf   []byte
+	at    int // what is before it in buf was read
+	err   error
 	limit time.Time
+	// expects is set while the client waits for a 100.
+	expects bool
+	// consumed is what was read and the client not told of.
+	consumed int64
+	// came has something when there is something to read or nothing will come.
+	came chan struct{}
+}
 
-	timer *time.Timer // of the goroutine that reads
+func newHTTP2Body(st *stream2, length int64) *http2Body {
+	return &http2Body{st: st, length: length, expects: st.expects, came: make(chan struct{}, 1)}
 }
 
 // SetReadDeadline bounds the reading of the whole body, see api.Request.
@@ -31,26 +46,171 @@ func (b *http2Body) SetReadDeadline(t time.Time) error {
 
 // Read implements io.Reader.
 func (b *http2Body) Read(p []byte) (int, error) {
-	timeout := b.timeout()
-	if timeout <= 0 {
-		return 0, os.ErrDeadlineExceeded
+	if len(p) == 0 {
+		return 0, nil
 	}
-	if b.timer == nil {
-		b.timer = time.AfterFunc(timeout, b.sw.stopReading)
-	} else {
-		b.timer.Reset(timeout)
-	}
-	defer b.timer.Stop()
-	return b.r.Read(p)
-}
-
-// timeout is how long the next bytes may take.
-func (b *http2Body) timeout() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	idle := b.sw.c.srv.o.BodyIdleTimeout
-	if b.limit.IsZero() {
-		return idle
+	var timer *time.Timer
+	for {
+		if n := copy(p, b.buf[b.at:]); n > 0 {
+			if b.at += n; b.at == len(b.buf) {
+				b.buf, b.at = b.buf[:0], 0
+			}
+			b.consumedLocked(n)
+			return n, nil
+		}
+		if b.err != nil {
+			return 0, b.err
+		}
+		if b.expects {
+			b.expects = false
+			b.mu.Unlock()
+			b.st.continue100()
+			b.mu.Lock()
+			continue
+		}
+		timeout := b.st.h.c.srv.o.BodyIdleTimeout
+		if !b.limit.IsZero() {
+			timeout = min(timeout, time.Until(b.limit))
+		}
+		if timeout <= 0 {
+			b.err = os.ErrDeadlineExceeded
+			continue
+		}
+		if timer == nil {
+			timer = time.NewTimer(timeout)
+			defer timer.Stop()
+		}
+		b.mu.Unlock()
+		late := false
+		select {
+		case <-b.came:
+		case <-timer.C:
+			late = true
+		}
+		b.mu.Lock()
+		if late && b.at == len(b.buf) && b.err == nil {
+			b.err = os.ErrDeadlineExceeded
+		}
 	}
-	return min(idle, time.Until(b.limit))
+}
+
+// consumedLocked lets the client send what was read again, in large steps. What is the
+// connection's is not held back by each body: together they would hold all of it.
+func (b *http2Body) consumedLocked(n int) {
+	b.consumed += int64(n)
+	h := b.st.h
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if b.consumed >= uploadBuffer/4 {
+		if !b.st.gotEnd && h.streams[b.st.id] == b.st && h.err == nil {
+			b.st.received += b.consumed
+			h.appendWindowUpdate(b.st.id, b.consumed)
+		}
+		b.consumed = 0
+	}
+	h.giveBackLocked(int64(n))
+	h.flushSoonLocked()
+}
+
+// take reads n bytes of the body, for the connection's reader, and says how many of
+// them anybody wants.
+func (b *http2Body) take(r *bufio.Reader, n int) (kept int, err error) {
+	b.mu.Lock()
+	b.arrived += int64(n)
+	if b.err != nil {
+		b.mu.Unlock()
+		_, err := r.Discard(n)
+		return 0, err
+	}
+	if len(b.buf)+n > cap(b.buf) {
+		b.growLocked(n)
+	}
+	room := b.buf[len(b.buf) : len(b.buf)+n]
+	b.mu.Unlock()
+	if _, err := io.ReadFull(r, room); err != nil {
+		return 0, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.err != nil {
+		return 0, nil
+	}
+	// Read may have gone back to the start meanwhile, as it had read everything.
+	b.buf = append(b.buf, room...)
+	b.signal()
+	return n, nil
+}
+
+// growLocked makes room for n bytes more. There are never more than the window allows.
+func (b *http2Body) growLocked(n int) {
+	rest := b.buf[b.at:]
+	size := len(rest) + n
+	if b.length > 0 && b.length < smallBuffer {
+		size = max(size, int(b.length))
+	}
+	if size > cap(b.buf)-cap(b.buf)/4 {
+		size = max(size, min(2*cap(b.buf), uploadBuffer))
+		b.buf = append(make([]byte, 0, size), rest...)
+	} else {
+		b.buf = b.buf[:copy(b.buf, rest)]
+	}
+	b.at = 0
+}
+
+// end is called with the reason why nothing more comes: io.EOF if it was all.
+func (b *http2Body) end(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.err == nil {
+		b.err = err
+		b.signal()
+	}
+}
+
+// seal ends all reading. It returns how much of what came nobody has read.
+func (b *http2Body) seal() (unread int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	unread = int64(len(b.buf) - b.at)
+	b.buf, b.at, b.consumed = nil, 0, 0
+	b.err = errBodyClosed
+	b.signal()
+	return unread
+}
+
+func (b *http2Body) signal() {
+	select {
+	case b.came <- struct{}{}:
+	default:
+	}
+}
+
+// gotData notes that a DATA frame was read: lost bytes of its window were no data.
+func (st *stream2) gotData(lost int64, end bool) {
+	h, b := st.h, st.body
+	b.mu.Lock()
+	arrived := b.arrived
+	b.mu.Unlock()
+	wrong := b.length >= 0 && (arrived > b.length || end && arrived < b.length)
+	h.mu.Lock()
+	open := h.streams[st.id] == st
+	switch {
+	case !open:
+	case wrong:
+		h.resetLocked(st, http2.ErrCodeProtocol, errProtocol)
+	case end:
+		h.gotEndLocked(st)
+	case lost > 0:
+		st.received += lost
+		h.appendWindowUpdate(st.id, lost)
+	}
+	h.mu.Unlock()
+	switch {
+	case wrong:
+		st.lost(errProtocol)
+	case end:
+		b.end(io.EOF)
+	}
 }

@@ -46,8 +46,12 @@ type conn struct {
 	certs   []*x509.Certificate
 	proto   string
 	state   atomic.Uint32
-	in      input
-	out     output
+	// spoken is set with the first request over HTTP/1.1: there is no way to HTTP/2
+	// from there.
+	spoken bool
+	h2     atomic.Pointer[http2Conn] // nil for other protocols
+	in     input
+	out    output
 }
 
 func newConn(s *Server, nc net.Conn, listener api.Listener) *conn {
@@ -80,7 +84,7 @@ func (c *conn) run() {
 	c.certs = state.PeerCertificates
 	if state.NegotiatedProtocol == "h2" {
 		c.become(protoHTTP2)
-		c.srv.panics.Go(nil, "connection", func() { c.serveHTTP2(tc) })
+		c.srv.panics.Go(nil, "connection", c.serveHTTP2)
 		return
 	}
 	c.become(protoHTTP1)
@@ -113,7 +117,7 @@ func (c *conn) become(proto string) {
 	c.gauge(c.proto, -1)
 	c.proto = proto
 	c.gauge(proto, 1)
-	if proto == protoHTTP1 {
+	if c.in.c == nil {
 		c.in.init(c)
 		c.out.init(c)
 	}
@@ -138,6 +142,13 @@ func (c *conn) abort() { _ = c.raw.Close() }
 func (c *conn) closeIfIdle() {
 	if c.state.CompareAndSwap(connIdle, connClosed) {
 		_ = c.nc.Close() // over TLS with a goodbye, which an idle client has room for
+	}
+}
+
+// goAway tells a client of HTTP/2 to go on elsewhere.
+func (c *conn) goAway() {
+	if h := c.h2.Load(); h != nil {
+		h.shutdown()
 	}
 }
 

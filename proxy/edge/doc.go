@@ -2,7 +2,7 @@
 // and TLS, and is the only package that knows any of them.
 //
 //	          accept                    one goroutine a connection
-//	listener -------> TLS handshake --> ALPN "h2" -----> x/net/http2, one goroutine a stream
+//	listener -------> TLS handshake --> ALPN "h2" or preface ----> HTTP/2: frames, streams
 //	                  (secure only)     otherwise -----> HTTP/1.1 loop:
 //
 //	    +--> wait --> read head --> own it --> Handler.Serve --> write response --+
@@ -18,6 +18,13 @@
 // 30 MB should be handed to TLS in records of full size. And a hijacked watch
 // keeps the context and the buffers of its request, where ours keeps a goroutine
 // with a small stack.
+//
+// HTTP/2 is read with x/net/http2's Framer and hpack, and served by a loop of our own
+// (http2.go), for the price of HTTP/1.1: the goroutine that reads a connection serves
+// what is answered at once, and what all streams have to send is gathered into records
+// of full size and few writes (output2.go). x/net's server has a goroutine for each
+// stream and a write for each frame, and copies. What a client may ask for without use
+// is bounded (limits2.go). The sidecar's listener takes HTTP/2 by prior knowledge.
 //
 // A connection whose client asks again as soon as it is answered, alone, waits for
 // the next request in a system call of its thread instead of being parked; see

@@ -30,6 +30,12 @@ const (
 func (c *conn) serveHTTP1() {
 	defer c.contain()
 	for c.awaitRequest() {
+		if !c.spoken && c.nc == c.raw && c.in.hasPreface() {
+			c.become(protoHTTP2)
+			c.serveHTTP2()
+			return
+		}
+		c.spoken = true
 		switch c.serveRequest() {
 		case keepOpen:
 			continue

@@ -167,7 +167,6 @@ func TestMalformedRequests(t *testing.T) {
 		{"unknown encoding", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n", 400},
 		{"chunked in 1.0", "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400},
 		{"unknown version", "GET / HTTP/9.9\r\nHost: a\r\n\r\n", 505},
-		{"h2 preface", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505},
 		{"absolute form with a port that is none", "GET http://other:x/p HTTP/1.1\r\nHost: a\r\n\r\n", 400},
 		{"unknown expectation", "GET / HTTP/1.1\r\nHost: a\r\nExpect: magic\r\n\r\n", 417},
 	} {

@@ -1,340 +1,489 @@
 package edge
 
-// x/net calls its server deprecated in favour of net/http's, which takes listeners
-// but no connection whose ALPN has spoken already, and whose goroutines nobody
-// else can own. It is the same code, and a wrapper of it from Go 1.27 on.
-//lint:file-ignore SA1019 See above.
-
 import (
-	"context"
-	"crypto/tls"
-	"io"
-	"log/slog"
-	"net/http"
-	"strconv"
+	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/net/http2"
-
-	"github.com/kubeweir/kubeweir/internal/api"
+	"golang.org/x/net/http2/hpack"
 )
 
-// http2Server is what the HTTP/2 connections of a Server share.
-type http2Server struct {
-	srv *Server
-	// h2 serves connections; base holds what net/http's Server would tell it and
-	// carries the drain to all of them.
-	h2   *http2.Server
-	base *http.Server
-}
+const (
+	// uploadBuffer is how much of a request's body a client may send before it is
+	// read, uploadBuffers the same for all requests of a connection.
+	uploadBuffer  = 256 << 10
+	uploadBuffers = 1 << 20
+	// frameSize is the most that the payload of a frame may have: what every endpoint
+	// accepts, and the least that may be announced.
+	frameSize = 16 << 10
+	// frameHead is the size of what is before the payload.
+	frameHead = 9
+	// headerTable is the size of HPACK's dynamic table of a client's headers.
+	headerTable = 4096
+	// largeFrame is from where on the buffer that held a frame is not kept.
+	largeFrame = 256
+	// initialWindow is that of a stream and of a connection before anyone says else.
+	initialWindow = 1<<16 - 1
+	// maxWindow is the most that a window may be.
+	maxWindow = 1<<31 - 1
 
-func newHTTP2Server(s *Server) *http2Server {
-	h := &http2Server{srv: s}
-	h.base = &http.Server{
-		MaxHeaderBytes: s.o.MaxHeaderBytes,
-		IdleTimeout:    s.o.IdleTimeout,
-		// Counts from a stream's beginning. It is for what net/http answers by itself
-		// (400, 431); other streams are given more time while they last, see extend.
-		WriteTimeout: 2 * s.o.WriteTimeout,
-		// What it logs is what clients do wrong.
-		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-	}
-	h.h2 = &http2.Server{
-		MaxConcurrentStreams: s.o.MaxStreams,
-		// kube-apiserver's, which is enough for most objects at once.
-		MaxUploadBufferPerStream: uploadBuffer,
-		ReadIdleTimeout:          s.o.PingInterval,
-		PingTimeout:              s.o.PingTimeout,
-		WriteByteTimeout:         s.o.WriteTimeout,
-	}
-	// It cannot fail: it complains of cipher suites, and none are configured.
-	if err := http2.ConfigureServer(h.base, h.h2); err != nil {
-		panic(err)
-	}
-	return h
-}
+	// stepIn is how long a request may keep its connection from being read, to twice
+	// that, before another goroutine goes on reading.
+	stepIn = 500 * time.Microsecond
+	// slowRow is how many requests are served by goroutines of their own after one had
+	// to be stepped in for.
+	slowRow = 32
+	// goAwayWait is how long a client may take to learn of a GOAWAY before requests that
+	// it still begins are not taken any more.
+	goAwayWait = time.Second
+)
 
-// uploadBuffer is how much of a request's body a client may send before it is read.
-const uploadBuffer = 256 << 10
+// How far the end of a connection is.
+type goAway uint8
 
-// drain sends GOAWAY to every connection; each closes when its last stream ends.
-func (h *http2Server) drain() {
-	_ = h.base.Shutdown(context.Background()) // it has no listeners or connections of its own
-}
+const (
+	goOn       goAway = iota
+	goAwaySoon        // told with the highest stream there may be, as more may be on their way
+	goAwayNow         // told with the last stream that is served
+)
 
-// http2Conn writes a DATA frame, which is a little more than a TLS record holds, at
-// once. It is written to by one goroutine at a time.
+// goAwayPing is the PING that follows the first GOAWAY: its acknowledgement tells that
+// the client has seen that.
+var goAwayPing = [8]byte{'g', 'o', ' ', 'a', 'w', 'a', 'y'} //nolint:gochecknoglobals // a constant
+
+// http2Conn is an HTTP/2 connection (RFC 9113).
+//
+// One goroutine at a time reads it. It serves a request without a body itself, as most
+// are answered at once. Before it waits for the client, or when serving takes longer
+// than stepIn, another goroutine goes on reading and it becomes the request's own:
+//
+//	read --> request --> serve --> read on
+//	                       |
+//	                       +--> waits: a fresh goroutine reads on
+//
+// What is to be sent is queued as frames and written by whoever finds nobody writing,
+// so that frames of many streams leave together: see output2.go. Only the goroutine
+// that reads touches what is not guarded by mu.
 type http2Conn struct {
-	*tls.Conn
 	c *conn
+
+	framer  *http2.Framer
+	decoder *hpack.Decoder
+	head    head2
+	// maxID is the highest stream that the client has begun, opened tells which of the
+	// 64 up to it were: bit 0 is maxID.
+	maxID  uint32
+	opened uint64
+	effort effort
+	// slow counts the requests down that are not served by who reads.
+	slow int
+	// pinged is when a client that is silent was asked whether it is there.
+	pinged time.Time
+
+	// turn is odd while the goroutine that reads serves a request; whoever increments it
+	// then reads on. watched says that stepper looks after it.
+	turn    atomic.Uint64
+	watched atomic.Bool
+	stepper *time.Timer
+	seen    atomic.Uint64 // the turn that stepper saw last
+
+	// users are the goroutine that reads and the requests; the last one ends the
+	// connection.
+	users atomic.Int32
+
+	mu sync.Mutex
+	// What follows is guarded by mu.
+
+	streams map[uint32]*stream2
+	serving int // requests that are not over, those of reset streams included
+	// idle is since when there are no streams.
+	idle time.Time
+	// waiting says that the reader waits for the client, cut that it was interrupted.
+	waiting, cut bool
+	going        goAway
+	goAwayAt     time.Time
+	err          error // why the connection is over
+
+	// received is how much the client may still send, consumed what it may send again
+	// but has not been told of.
+	received, consumed int64
+
+	queue
 }
 
-// Write implements net.Conn.
-func (hc *http2Conn) Write(p []byte) (int, error) {
-	if len(p) <= recordSize {
-		return hc.Conn.Write(p)
-	}
-	return hc.c.records.through(hc.Conn, &hc.c.srv.buffers, p)
-}
+var errClientLeft = errors.New("the client has left")
 
 // serveHTTP2 serves a connection until it ends.
-func (c *conn) serveHTTP2(tc *tls.Conn) {
-	defer c.contain()
-	if !c.srv.draining.Load() {
-		h := c.srv.http2
-		h.h2.ServeConn(&http2Conn{Conn: tc, c: c}, &http2.ServeConnOpts{
-			Context:    c.srv.base,
-			BaseConfig: h.base,
-			Handler:    http.HandlerFunc(c.serveStream),
-		})
+func (c *conn) serveHTTP2() {
+	h := &http2Conn{c: c, idle: time.Now(), received: uploadBuffers}
+	h.queue.init(h)
+	h.users.Store(1)
+	h.framer = newFramer(h)
+	h.decoder = hpack.NewDecoder(headerTable, h.emit)
+	h.decoder.SetMaxStringLength(c.srv.o.MaxHeaderBytes)
+	h.effort.credit = effortCredit
+	h.stepper = time.AfterFunc(time.Hour, h.stepInLate)
+	h.stepper.Stop()
+	c.h2.Store(h)
+	if c.srv.draining.Load() {
+		h.shutdown()
 	}
-	c.end()
+	h.read(0, true)
 }
 
-// serveStream serves one request of an HTTP/2 connection.
-func (c *conn) serveStream(w http.ResponseWriter, hr *http.Request) {
-	sw := &streamWriter{c: c, w: w, rc: http.NewResponseController(w)}
-	sw.extender = time.AfterFunc(c.srv.o.WriteTimeout, sw.extend)
-	defer sw.finish()
-	r := c.ownHTTP2(hr, sw)
-	c.srv.alone(nil)
-	resp := c.srv.call(hr.Context(), r)
-	if resp.Upgrade != nil {
-		c.srv.log.Error("the handler upgrades an HTTP/2 request", "method", r.Method, "path", r.Path)
-		c.srv.done(resp, 0, errNoUpgrade)
-		resp = c.srv.internalError(errNoUpgrade)
+// newFramer makes one that reads what the connection has read ahead.
+func newFramer(h *http2Conn) *http2.Framer {
+	f := http2.NewFramer(nil, (*aheadReader)(&h.c.in))
+	f.SetReuseFrames()
+	f.SetMaxReadFrameSize(frameSize)
+	return f
+}
+
+// aheadReader reads from the buffer of an input, which has one by then.
+type aheadReader input
+
+// Read implements io.Reader.
+func (r *aheadReader) Read(p []byte) (int, error) { return r.br.Read(p) }
+
+// read is the goroutine that reads, until it has to leave that to another.
+func (h *http2Conn) read(turn uint64, first bool) {
+	defer h.contain()
+	var err error
+	if first {
+		err = h.greet()
 	}
-	if resp.Stream != nil {
-		c.serveStream2(hr, sw, resp)
+	for err == nil {
+		h.flushHere()
+		if err = h.await(); err != nil {
+			break
+		}
+		for more := true; err == nil && more; {
+			var st *stream2
+			if st, err = h.readFrame(); err == nil && st != nil && !h.serve(st, &turn) {
+				return
+			}
+			more = h.c.in.br.Buffered() > 0
+		}
+		if err == nil {
+			h.release()
+		}
+	}
+	h.leave(err)
+}
+
+// release gives back what reading took when nothing more is there.
+func (h *http2Conn) release() {
+	if h.head.large && h.head.st == nil {
+		h.head.large, h.framer = false, newFramer(h)
+	}
+	h.c.in.releaseEmpty()
+}
+
+// contain ends the connection when its goroutine panics in the transport itself.
+func (h *http2Conn) contain() {
+	if e := recover(); e != nil {
+		h.c.srv.panics.Recovered("connection", e)
+		h.fail(errPanicked)
+		h.drop()
+	}
+}
+
+// serve has a request served here, or by a goroutine of its own if it might wait for
+// the client or others were slow. It reports whether this goroutine still reads.
+func (h *http2Conn) serve(st *stream2, turn *uint64) bool {
+	if st.req.Body != nil || h.slow > 0 {
+		h.slow = max(0, h.slow-1)
+		h.c.srv.panics.Go(nil, "connection", st.serve)
+		return true
+	}
+	st.turn = *turn + 1
+	h.turn.Store(st.turn)
+	if !h.watched.Load() {
+		h.watched.Store(true)
+		h.stepper.Reset(stepIn)
+	}
+	st.serve()
+	*turn += 2
+	return h.turn.CompareAndSwap(*turn-1, *turn)
+}
+
+// stepAside lets another goroutine read if this one, which serves st, does.
+func (st *stream2) stepAside() {
+	if st.readsHere() {
+		st.h.stepIn(st.turn)
+	}
+	st.turn = 0
+}
+
+// stepIn starts a goroutine that reads, if the one that serves in this turn still
+// would.
+func (h *http2Conn) stepIn(turn uint64) (done bool) {
+	if !h.turn.CompareAndSwap(turn, turn+1) {
+		return false
+	}
+	h.c.srv.panics.Go(nil, "connection", func() { h.read(turn+1, false) })
+	return true
+}
+
+// stepInLate looks whether the request that is served has been for a while.
+func (h *http2Conn) stepInLate() {
+	defer h.c.srv.panics.Contain("connection")
+	turn := h.turn.Load()
+	if turn%2 == 0 {
+		h.watched.Store(false)
+		if turn = h.turn.Load(); turn%2 == 0 || h.watched.Swap(true) {
+			return
+		}
+	}
+	if h.seen.Swap(turn) != turn {
+		h.stepper.Reset(stepIn)
 		return
 	}
-	written, broken, err := c.respondHTTP2(hr, sw, resp)
-	sw.finish()
-	c.srv.done(resp, written, err)
-	if broken {
-		// Resets the stream; http2 neither logs it nor counts it as a panic.
-		panic(http.ErrAbortHandler)
+	h.watched.Store(false)
+	if h.turn.CompareAndSwap(turn, turn+1) {
+		h.slow = slowRow // nobody reads at the moment
+		h.c.srv.panics.Go(nil, "connection", func() { h.read(turn+1, false) })
 	}
 }
 
-// ownHTTP2 makes a request of what net/http has; its strings are nobody else's.
-func (c *conn) ownHTTP2(hr *http.Request, sw *streamWriter) *api.Request {
-	r := &api.Request{
-		Method:           hr.Method,
-		Host:             hr.Host,
-		RemoteAddr:       c.remote,
-		PeerCertificates: c.certs,
-		Proto:            "HTTP/2.0",
-		Listener:         c.listener,
+// await waits until the client sends something. The error says why nobody waits any
+// more.
+func (h *http2Conn) await() error {
+	in := &h.c.in
+	if in.br != nil && in.br.Buffered() > 0 {
+		return nil
 	}
-	if err := ownTarget(r, hr.RequestURI); err != nil {
-		r.Path = r.RawPath // http2 has refused what cannot be decoded
-	}
-	if hr.Body != nil && hr.Body != http.NoBody && hr.ContentLength != 0 {
-		r.Body, r.ContentLength = &http2Body{r: hr.Body, sw: sw}, hr.ContentLength
-	}
-	n := 0
-	for _, values := range hr.Header {
-		n += len(values)
-	}
-	r.Header = make(api.Header, 0, n)
-	for name, values := range hr.Header {
+	for {
+		timeout, err := h.beginWait()
+		if err != nil {
+			return err
+		}
+		ok := in.waitFor(timeout, false)
+		readErr := in.err
+		interruptedHere := h.endWait()
 		switch {
-		case name == "Host", name == "Expect", name == "Content-Length", name[0] == ':':
-			continue
-		}
-		for _, value := range values {
-			r.Header = append(r.Header, api.HeaderField{Name: name, Value: value})
+		case ok:
+			h.pinged = time.Time{}
+			return nil
+		case interruptedHere:
+		case readErr == nil || !interrupted(readErr):
+			return errClientLeft
+		default:
+			if err := h.waitedInVain(); err != nil {
+				return err
+			}
 		}
 	}
-	return r
 }
 
-// respondHTTP2 writes a response with a Body, a BodyTo or neither. broken says that
-// the client must not take it for complete.
-func (c *conn) respondHTTP2(hr *http.Request, sw *streamWriter, resp *api.Response) (written int64, broken bool, err error) {
-	length := int64(len(resp.Body))
-	if resp.BodyTo != nil {
-		length = max(resp.Length, -1)
-	}
-	withBody := bodyAllowed(resp.Status) && hr.Method != http.MethodHead
-	c.writeHead2(sw, resp.Status, resp.Header, length, hr.Method == http.MethodHead)
+// beginWait says for how long to wait.
+func (h *http2Conn) beginWait() (time.Duration, error) {
+	o := &h.c.srv.o
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	timeout := o.PingInterval
 	switch {
-	case !withBody:
-		return 0, false, nil
-	case resp.BodyTo == nil:
-		n, err := sw.Write(resp.Body)
-		return int64(n), err != nil, err
+	case h.err != nil:
+		return 0, h.err
+	case h.going == goAwayNow && len(h.streams) == 0:
+		return 0, errGoneAway
+	case h.going == goAwaySoon:
+		timeout = max(time.Until(h.goAwayAt.Add(goAwayWait)), time.Millisecond)
+	case len(h.streams) == 0:
+		timeout = max(o.IdleTimeout-time.Since(h.idle), time.Millisecond)
+	case !h.pinged.IsZero():
+		timeout = o.PingTimeout
 	}
-	w := bodyWriter{dst: sw, buf: c.srv.buffers.get(largeBuffer), known: length >= 0, left: length, urgent: length < 0 && !resp.Ready}
-	defer func() { c.srv.buffers.put(w.buf) }()
-	if w.urgent {
-		sw.flushing = true
-		if err := sw.Flush(); err != nil {
-			return 0, true, err
+	h.waiting = true
+	return timeout, nil
+}
+
+// endWait says whether the wait was interrupted.
+func (h *http2Conn) endWait() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.waiting = false
+	if !h.cut {
+		return false
+	}
+	h.cut = false
+	_ = h.c.in.resume()
+	return true
+}
+
+// wakeReaderLocked has the reader think about what it waits for.
+func (h *http2Conn) wakeReaderLocked() {
+	if h.waiting && !h.cut {
+		h.cut = true
+		h.c.in.interrupt()
+	}
+}
+
+// waitedInVain decides what to do about a silent client.
+func (h *http2Conn) waitedInVain() error {
+	o := &h.c.srv.o
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.going == goAwaySoon:
+		h.goAwayNowLocked()
+	case len(h.streams) == 0:
+		if time.Since(h.idle) < o.IdleTimeout-o.IdleTimeout/4 {
+			return nil
+		}
+		h.goAwayNowLocked()
+	case h.pinged.IsZero():
+		h.pinged = time.Now()
+		h.appendPing(false, [8]byte{})
+	default:
+		return errClientLeft // it does not answer
+	}
+	h.flushSoonLocked()
+	return nil
+}
+
+var errGoneAway = errors.New("the connection was told to go away, and has no requests")
+
+// shutdown lets the client finish what it has begun, and what it begins before it
+// knows.
+func (h *http2Conn) shutdown() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.going != goOn || h.err != nil {
+		return
+	}
+	h.going, h.goAwayAt = goAwaySoon, time.Now()
+	h.appendGoAway(maxWindow, http2.ErrCodeNo)
+	h.appendPing(false, goAwayPing)
+	h.flushSoonLocked()
+	h.wakeReaderLocked()
+}
+
+// goAwayNowLocked tells the client which streams were the last. It is for the goroutine
+// that reads.
+func (h *http2Conn) goAwayNowLocked() {
+	if h.going != goAwayNow {
+		h.going = goAwayNow
+		h.appendGoAway(h.maxID, http2.ErrCodeNo)
+	}
+}
+
+// leave ends the connection for the goroutine that reads.
+func (h *http2Conn) leave(err error) {
+	says := false
+	var ce http2.ConnectionError
+	switch {
+	case errors.Is(err, errGoneAway):
+		says = true
+	case errors.As(err, &ce):
+		says = true
+		h.mu.Lock()
+		if h.err == nil {
+			h.appendGoAway(h.maxID, http2.ErrCode(ce))
+		}
+		h.mu.Unlock()
+	}
+	if says {
+		h.sayGoodbye()
+	}
+	h.fail(err)
+	if says {
+		h.c.linger()
+	}
+	h.stepper.Stop()
+	h.drop()
+}
+
+// sayGoodbye writes what is queued. After an error nothing more of the streams is.
+func (h *http2Conn) sayGoodbye() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for h.err == nil && (h.flushing || len(h.pending) > 0) {
+		if h.flushing {
+			h.flushed.Wait()
+		} else {
+			h.flushRoundLocked()
 		}
 	}
-	if _, err = c.srv.writeBody(resp.BodyTo, &w); err == nil {
-		err = w.finish()
-	}
-	if err != nil && !w.sent && w.known {
-		failed := c.srv.internalError(errBodyFailed)
-		sw.clearHeader()
-		c.writeHead2(sw, failed.Status, failed.Header, int64(len(failed.Body)), false)
-		_, _ = sw.Write(failed.Body)
-		return 0, false, err
-	}
-	return w.written, err != nil, err
 }
 
-// writeHead2 gives the head to net/http, which sends it with the first bytes.
-func (c *conn) writeHead2(sw *streamWriter, status int, header api.Header, length int64, head bool) {
-	h := sw.w.Header()
-	for i := range header {
-		name := header[i].Name
-		if !validName(name) || ownHeader(name, head) {
-			continue
-		}
-		name = http.CanonicalHeaderKey(name)
-		h[name] = append(h[name], string(appendValue(nil, header[i].Value)))
-	}
-	if _, ok := h["Content-Type"]; !ok {
-		h["Content-Type"] = nil // or it would be guessed
-	}
-	if length >= 0 && bodyAllowed(status) && h["Content-Length"] == nil {
-		h["Content-Length"] = []string{strconv.FormatInt(length, 10)}
-	}
-	if wantsClose(header) || c.srv.draining.Load() {
-		h["Connection"] = []string{"close"} // becomes a GOAWAY
-	}
-	sw.status = status
-}
-
-// streamWriter writes an HTTP/2 response. Its client is given WriteTimeout for
-// every write; then the stream is reset, which ends the write.
-type streamWriter struct {
-	c        *conn
-	w        http.ResponseWriter
-	rc       *http.ResponseController
-	timer    *time.Timer
-	extender *time.Timer // extends
-	status   int
-	headSent bool
-	// flushing sends every write at once; unsent says that net/http may hold back
-	// something that was written.
-	flushing, unsent bool
-
-	// mu keeps timers off a ResponseWriter whose handler has returned.
-	mu       sync.Mutex
-	finished bool
-	extended bool // the stream has no deadline by now
-}
-
-// Write implements io.Writer.
-func (s *streamWriter) Write(p []byte) (n int, err error) {
-	s.head()
-	s.arm()
-	defer s.timer.Stop()
-	s.unsent = true
-	for err == nil && n < len(p) {
-		var m int
-		m, err = s.w.Write(p[n:min(len(p), n+writeSlice)])
-		n += m
-		s.timer.Reset(s.c.srv.o.WriteTimeout)
-	}
-	if err == nil && s.flushing {
-		err = s.flush()
-	}
-	return n, err
-}
-
-// Flush sends what was written, the head at least.
-func (s *streamWriter) Flush() error {
-	s.head()
-	s.arm()
-	defer s.timer.Stop()
-	return s.flush()
-}
-
-// flush is Flush for who has armed the timer.
-func (s *streamWriter) flush() error {
-	err := s.rc.Flush()
+// fail ends everything on the connection. Only the first error counts.
+func (h *http2Conn) fail(err error) {
 	if err == nil {
-		s.unsent = false
+		err = errClientLeft
 	}
-	return err
+	h.mu.Lock()
+	first := h.err == nil
+	if first {
+		h.err = err
+		h.wakeReaderLocked()
+	}
+	streams := make([]*stream2, 0, len(h.streams))
+	for _, st := range h.streams {
+		streams = append(streams, st)
+	}
+	if first && !errors.Is(err, errGoneAway) {
+		var ce http2.ConnectionError
+		if !errors.As(err, &ce) {
+			h.c.abort()
+		}
+	}
+	h.discardLocked()
+	h.mu.Unlock()
+	for _, st := range streams {
+		st.lost(err)
+	}
 }
 
-func (s *streamWriter) head() {
-	if !s.headSent {
-		s.headSent = true
-		s.w.WriteHeader(s.status)
+// drop is called by the last act of every user of the connection.
+func (h *http2Conn) drop() {
+	if h.users.Add(-1) == 0 {
+		h.mu.Lock()
+		h.discardLocked()
+		h.mu.Unlock()
+		h.c.end()
 	}
 }
 
-// clearHeader drops the header lines of a head that was not sent.
-func (s *streamWriter) clearHeader() { clear(s.w.Header()) }
+// beginStream takes a stream in, or says with which code it is refused.
+func (h *http2Conn) beginStream(st *stream2) (http2.ErrCode, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	most := int(h.c.srv.o.MaxStreams)
+	// Requests of streams that were reset count until they are over.
+	if len(h.streams) >= most || h.serving >= most {
+		return http2.ErrCodeRefusedStream, false
+	}
+	if h.streams == nil {
+		h.streams = make(map[uint32]*stream2)
+	}
+	h.streams[st.id] = st
+	h.serving++
+	h.users.Add(1)
+	st.window, st.received = h.initial, uploadBuffer
+	return 0, true
+}
 
-func (s *streamWriter) arm() {
-	if s.timer == nil {
-		s.timer = time.AfterFunc(s.c.srv.o.WriteTimeout, s.reset)
+// closeLocked forgets a stream.
+func (h *http2Conn) closeLocked(st *stream2) {
+	if h.streams[st.id] != st {
 		return
 	}
-	s.timer.Reset(s.c.srv.o.WriteTimeout)
-}
-
-// reset ends the stream, whatever it is doing.
-func (s *streamWriter) reset() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.finished {
-		_ = s.rc.SetWriteDeadline(time.Unix(1, 0))
+	delete(h.streams, st.id)
+	if len(h.streams) == 0 {
+		h.idle = time.Now()
+		if h.going == goAwayNow {
+			h.wakeReaderLocked()
+		}
 	}
 }
 
-// stopReading ends the reading of the request's body, now and for good.
-func (s *streamWriter) stopReading() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.finished {
-		_ = s.rc.SetReadDeadline(time.Unix(1, 0))
-	}
+// over is called when a request is over, whatever became of its stream.
+func (h *http2Conn) over() {
+	h.mu.Lock()
+	h.serving--
+	h.mu.Unlock()
+	h.drop()
 }
-
-// extend takes away the deadline that net/http has set when the stream began. It puts
-// one far ahead: where there is none, net/http makes a new timer for finish even of a
-// stream that is over, which holds the stream until it runs out.
-func (s *streamWriter) extend() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.finished {
-		s.extended = true
-		_ = s.rc.SetWriteDeadline(time.Now().AddDate(100, 0, 0))
-	}
-}
-
-// finish is called before the handler returns.
-func (s *streamWriter) finish() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.finished {
-		return
-	}
-	s.finished = true
-	s.extender.Stop()
-	if s.timer != nil {
-		s.timer.Stop()
-	}
-	if !s.headSent && s.status != 0 {
-		s.head()
-	}
-	if s.unsent && s.extended {
-		// net/http sends the rest when the handler has returned, and waits for the
-		// client's window as long as the stream has no deadline. One that has begun not
-		// long ago still has that of its beginning.
-		_ = s.rc.SetWriteDeadline(time.Now().Add(s.c.srv.o.WriteTimeout))
-	}
-}
-
-var _ io.Writer = (*streamWriter)(nil)

@@ -25,7 +25,16 @@ type frameConn struct {
 	nextID  uint32
 	encoder *hpack.Encoder
 	block   bytes.Buffer
+	// lenient says that writes may fail; lastErr is that of the last request.
+	lenient bool
+	lastErr error
 }
+
+// tolerant lets requests fail.
+func (f *frameConn) tolerant() { f.lenient = true }
+
+// failed is why the last request could not be written.
+func (f *frameConn) failed() error { return f.lastErr }
 
 func (ts *testServer) dialFrames(settings ...http2.Setting) *frameConn {
 	ts.t.Helper()
@@ -66,8 +75,9 @@ func (f *frameConn) request(method, path string, body bool, header ...string) ui
 	}
 	id := f.nextID
 	f.nextID += 2
-	if err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: f.block.Bytes(), EndHeaders: true, EndStream: !body}); err != nil {
-		f.t.Fatal(err)
+	f.lastErr = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: f.block.Bytes(), EndHeaders: true, EndStream: !body})
+	if f.lastErr != nil && !f.lenient {
+		f.t.Fatal(f.lastErr)
 	}
 	return id
 }

@@ -52,7 +52,7 @@ const (
 	readBody                 // pushed ahead while bytes come
 )
 
-// input is the reading side of an HTTP/1.1 connection. It holds a buffer only
+// input is the reading side of a connection. It holds a buffer only
 // from a request's first byte to its last, so that an idle connection has none.
 // Its methods are for the owner of the connection, but interrupt, which is for
 // anyone.
@@ -141,7 +141,11 @@ func (in *input) Read(p []byte) (int, error) {
 
 // wait blocks until a request begins, the connection ends or the idle timeout
 // passes, and holds no buffer meanwhile. ok says that br has a byte.
-func (in *input) wait() (ok bool) {
+func (in *input) wait() (ok bool) { return in.waitFor(in.c.srv.o.IdleTimeout, in.prompt.poll != nil) }
+
+// waitFor is wait with another timeout. prompt says that a request may be expected at
+// once.
+func (in *input) waitFor(timeout time.Duration, prompt bool) (ok bool) {
 	in.mode, in.headDone, in.err, in.limit = readWait, false, nil, time.Time{}
 	if in.br != nil {
 		if in.br.Buffered() > 0 {
@@ -150,27 +154,44 @@ func (in *input) wait() (ok bool) {
 		in.release()
 	}
 	began := time.Now()
-	if err := in.keep(began, in.c.srv.o.IdleTimeout); err != nil {
+	if in.err = in.keep(began, timeout); in.err != nil {
 		return false
 	}
-	in.prompt.await()
+	if prompt {
+		in.prompt.await()
+	}
 	ok = in.waitRead()
-	if in.prompt.poll != nil {
+	if prompt {
 		in.prompt.waited(time.Since(began), in.c.srv.alone(in.c))
 	}
 	return ok
+}
+
+// hasPreface says whether what begins is HTTP/2's preface, and no method.
+func (in *input) hasPreface() bool {
+	const start = "PRI"
+	in.mode = readHead
+	for n := 1; n <= len(start); n++ {
+		b, err := in.br.Peek(n)
+		if err != nil || string(b) != start[:n] {
+			return false
+		}
+	}
+	return true
 }
 
 // waitRead blocks until there is a byte, and no longer than the deadline.
 func (in *input) waitRead() (ok bool) {
 	if in.raw != nil {
 		if err := in.raw.Read(in.fill); err != nil || in.br == nil {
+			in.err = err
 			return false
 		}
 		return in.br.Buffered() > 0
 	}
 	n, err := in.nc.Read(in.first[:])
 	if n == 0 || err != nil {
+		in.err = err
 		return false
 	}
 	in.ahead, in.taken = in.first[:n], true

@@ -22,6 +22,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/net/http2"
+
 	"github.com/kubeweir/kubeweir/internal/api"
 )
 
@@ -58,8 +60,11 @@ func serveForMemory() {
 				for range 6 { // stacks shrink by half in a collection
 					runtime.GC()
 				}
-				if r.RawQuery == "go" {
+				switch r.RawQuery {
+				case "go":
 					return text(goMemory())
+				case "live":
+					return text(liveMemory())
 				}
 				debug.FreeOSMemory()
 				return text(residentMemory())
@@ -114,6 +119,14 @@ func goMemory() string {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return strconv.FormatUint(m.HeapInuse+m.StackInuse, 10)
+}
+
+// liveMemory is what objects that are in use and stacks take, in bytes: without what is
+// free between them.
+func liveMemory() string {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return strconv.FormatUint(m.HeapAlloc+m.StackInuse, 10)
 }
 
 // BenchmarkIdleMemory reports the resident memory of a server for each connection
@@ -286,5 +299,57 @@ func (s *memoryServerProcess) openStreams(b *testing.B, n int) {
 			}
 			done++
 		}
+	}
+}
+
+// TestIdleHTTP2Memory bounds what an idle connection costs, and one more idle watch on
+// it.
+func TestIdleHTTP2Memory(t *testing.T) {
+	const connections, watches = 200, 50
+	server := startMemoryServer(t)
+	defer server.stop()
+	before := server.memory(t, "?live")
+	clients := make([]*frameConn, connections)
+	get := func(c *frameConn, path string) {
+		id, read := c.request("GET", path, false, "authorization", strings.Repeat("t", 900)), 0
+		for read < 6<<10 {
+			c.until(func(frame http2.Frame) bool {
+				data, ok := frame.(*http2.DataFrame)
+				if ok && data.StreamID == id {
+					read += len(data.Data())
+				}
+				return ok
+			})
+		}
+	}
+	for i := range clients {
+		cfg := server.tls.Clone()
+		cfg.NextProtos = []string{"h2"}
+		nc, err := tls.Dial("tcp", server.secure, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		server.conns = append(server.conns, nc)
+		clients[i] = newFrameConn(t, nc)
+		_ = clients[i].WriteWindowUpdate(0, 1<<20)
+		get(clients[i], "/get")
+	}
+	idle := server.memory(t, "?live")
+	for _, c := range clients {
+		for range watches {
+			get(c, "/watch")
+		}
+	}
+	watching := server.memory(t, "?live")
+	each, more := (idle-before)/connections, (watching-idle)/connections/watches
+	t.Logf("an idle connection costs %d bytes, a watch %d", each, more)
+	if raceEnabled {
+		return
+	}
+	if each > 16<<10 {
+		t.Errorf("an idle connection costs %d bytes", each)
+	}
+	if more > 4<<10 {
+		t.Errorf("a watch costs %d bytes more", more)
 	}
 }

@@ -27,8 +27,8 @@ const (
 	slowWrite = 100 * time.Millisecond
 )
 
-// output is the writing side of an HTTP/1.1 connection, used by one goroutine at
-// a time but for continue100.
+// output is the writing side of a connection, used by one goroutine at a time but for
+// continue100, which is HTTP/1.1's.
 type output struct {
 	c        *conn
 	nc       net.Conn

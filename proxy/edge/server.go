@@ -18,9 +18,6 @@ import (
 // their connections.
 const cutGrace = 5 * time.Second
 
-// drainAgain is how often HTTP/2 connections are told to go while draining.
-const drainAgain = 250 * time.Millisecond
-
 // Server serves a handler on its listeners. It is safe for concurrent use.
 type Server struct {
 	o       Options
@@ -29,7 +26,6 @@ type Server struct {
 	panics  *contain.Panics
 	tls     *tls.Config
 	caPEM   []byte
-	http2   *http2Server
 	readers readers
 	buffers buffers
 	date    dateCache
@@ -78,7 +74,6 @@ func New(o Options) (*Server, error) {
 	s.maxConnections = min(o.MaxConnections, clientDescriptors())
 	s.base, s.cut = context.WithCancel(context.Background())
 	s.mu.conns = make(map[*conn]struct{})
-	s.http2 = newHTTP2Server(s)
 	watchBuffers(o.Registerer, &s.buffers)
 	watchConnections(o.Registerer, s.maxConnections)
 	get := o.GetCertificate
@@ -253,9 +248,9 @@ func (s *Server) Shutdown(ctx context.Context) error {
 			err = errors.Join(err, closeErr)
 		}
 	}
-	s.http2.drain()
 	for _, c := range open {
 		c.closeIfIdle()
+		c.goAway()
 	}
 	drainCtx, drained := context.WithCancel(ctx)
 	defer drained()
@@ -274,18 +269,11 @@ func (s *Server) Shutdown(ctx context.Context) error {
 
 // awaitEmpty waits for the last connection's end, until ctx ends.
 func (s *Server) awaitEmpty(ctx context.Context, empty <-chan struct{}) bool {
-	// An HTTP/2 connection that was just beginning is told the next time.
-	again := time.NewTicker(drainAgain)
-	defer again.Stop()
-	for {
-		select {
-		case <-empty:
-			return true
-		case <-ctx.Done():
-			return false
-		case <-again.C:
-			s.http2.drain()
-		}
+	select {
+	case <-empty:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

@@ -1,134 +1,579 @@
 package edge
 
 import (
+	"context"
 	"errors"
-	"net/http"
+	"io"
 	"sync"
-	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/http2"
 
 	"github.com/kubeweir/kubeweir/internal/api"
 )
 
-// stream2 is a long-running response over HTTP/2. Its handler's goroutine waits
-// while others write: net/http takes the response back when that returns.
+// stream2 is one request over HTTP/2 with its stream and its response: one allocation,
+// which the handler may keep. A long-running response has no goroutine: whoever has
+// frames writes them.
 type stream2 struct {
-	c  *conn
-	sw *streamWriter
+	h   *http2Conn
+	id  uint32
+	req api.Request
+	ctx streamContext
+	// body is what the client sends, nil if nothing.
+	body *http2Body
+	// turn is the connection's while the goroutine that reads it serves this request.
+	turn uint64
 
-	// closing is closed by Close or by a failed write; later writes fail.
-	closing chan struct{}
-	once    sync.Once
-	aborted atomic.Bool
+	isHead, expects, tooLarge bool
 
-	// mu is held while writing and guards what follows.
-	mu      sync.Mutex
-	over    bool
+	// resp is a response with a Stream, once that was started.
+	resp *api.Response
+
+	// What follows is guarded by h.mu.
+
+	window, received int64
+	// gotEnd and sentEnd say who has ended their side.
+	gotEnd, sentEnd bool
+	// answered is set when the header was queued.
+	answered bool
+	inLine   bool // see queue
+	err      error
+	wake     chan struct{}
+	// closing is set by Close and Abort: nothing more is written. ending is set when a
+	// goroutine ends a long-running response.
+	closing, aborted, ending bool
+	// broken is set when frames could not be written, of which written bytes were.
+	broken  bool
+	written int64
+
+	fields [inlineFields]api.HeaderField
+}
+
+func (st *stream2) init() {
+	st.req.Header = st.fields[:0]
+	st.ctx.base = st.h.c.srv.base
+}
+
+// serve answers the request.
+func (st *stream2) serve() {
+	defer st.contain()
+	c := st.h.c
+	var resp *api.Response
+	if st.tooLarge {
+		c.srv.metrics.refusals.Count(refusalOf(431))
+		resp = &api.Response{
+			Status: 431,
+			Header: api.Header{{Name: "Content-Type", Value: "text/plain; charset=utf-8"}},
+			Body:   []byte("431 Request Header Fields Too Large"),
+		}
+	} else {
+		resp = c.srv.call(&st.ctx, &st.req)
+	}
+	if resp.Upgrade != nil {
+		c.srv.log.Error("the handler upgrades an HTTP/2 request", "method", st.req.Method, "path", st.req.Path)
+		c.srv.done(resp, 0, errNoUpgrade)
+		resp = c.srv.internalError(errNoUpgrade)
+	}
+	if resp.Stream != nil {
+		st.start(resp)
+		return
+	}
+	written, err := st.respond(resp)
+	st.finish(resp, written, err)
+}
+
+// readsHere says whether the goroutine that serves the stream reads the connection when
+// it has done that, and sends what is queued then.
+func (st *stream2) readsHere() bool { return st.turn != 0 && st.h.turn.Load() == st.turn }
+
+// contain resets the stream when the transport itself panics.
+func (st *stream2) contain() {
+	e := recover()
+	if e == nil {
+		return
+	}
+	st.h.c.srv.panics.Recovered("connection", e)
+	st.finish(&api.Response{}, 0, errPanicked)
+}
+
+// finish ends everything that belongs to the request.
+func (st *stream2) finish(resp *api.Response, written int64, err error) {
+	h := st.h
+	unread := int64(0)
+	if st.body != nil {
+		unread = st.body.seal()
+	}
+	st.ctx.end()
+	h.mu.Lock()
+	switch {
+	case h.err != nil || h.streams[st.id] != st: // it is over already
+	case !st.sentEnd:
+		h.resetLocked(st, http2.ErrCodeInternal, errStreamOver)
+	case !st.gotEnd:
+		// The client need not send the rest of a body that nobody reads.
+		h.resetLocked(st, http2.ErrCodeNo, errStreamOver)
+	}
+	h.giveBackLocked(unread)
+	h.earned += effortAnswer
+	if !st.readsHere() {
+		h.flushLocked()
+	}
+	if err == nil {
+		err = h.err
+	}
+	h.mu.Unlock()
+	if wantsClose(resp.Header) {
+		h.shutdown()
+	}
+	h.c.srv.done(resp, written, err)
+	h.over()
+}
+
+// gotEndLocked notes that the client has ended its side.
+func (h *http2Conn) gotEndLocked(st *stream2) {
+	st.gotEnd = true
+	if st.sentEnd {
+		h.closeLocked(st)
+	}
+}
+
+// resetLocked ends a stream and tells the client.
+func (h *http2Conn) resetLocked(st *stream2, code http2.ErrCode, err error) {
+	if h.streams[st.id] == st && h.err == nil {
+		h.appendReset(st.id, code)
+	}
+	h.endLocked(st, err)
+}
+
+// endLocked ends a stream.
+func (h *http2Conn) endLocked(st *stream2, err error) {
+	if st.err == nil {
+		st.err = err
+	}
+	st.wakeLocked()
+	h.closeLocked(st)
+}
+
+// lost tells those who serve the stream that it is over. It does not block.
+func (st *stream2) lost(err error) {
+	h := st.h
+	h.mu.Lock()
+	if st.err == nil {
+		st.err = err
+	}
+	st.wakeLocked()
+	h.closeLocked(st)
+	h.endSoonLocked(st)
+	h.mu.Unlock()
+	st.ctx.end()
+	if st.body != nil {
+		if errors.Is(err, errClientLeft) {
+			err = io.ErrUnexpectedEOF
+		}
+		st.body.end(err)
+	}
+}
+
+// sendHead queues the header of the response. end ends the stream with it.
+func (st *stream2) sendHead(status int, header api.Header, length int64, end bool) error {
+	h := st.h
+	buf := h.c.srv.buffers.get(smallBuffer)
+	defer h.c.srv.buffers.put(buf)
+	buf.b = h.c.appendHead2(buf.b, status, header, length, st.isHead)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := st.unsendableLocked(); err != nil {
+		return err
+	}
+	h.appendHeaders(st.id, buf.b, end)
+	st.answered = true
+	if end {
+		st.endedLocked()
+	}
+	return nil
+}
+
+// endedLocked notes that the response is complete.
+func (st *stream2) endedLocked() {
+	st.sentEnd = true
+	if st.gotEnd {
+		st.h.closeLocked(st)
+	}
+}
+
+// continue100 tells the client to send its body, unless it got an answer already.
+func (st *stream2) continue100() {
+	h := st.h
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if st.answered || st.unsendableLocked() != nil {
+		return
+	}
+	h.appendHeaders(st.id, appendStatus2(nil, 100), false)
+	h.flushLocked()
+}
+
+// respond writes a response with a Body, a BodyTo or neither.
+func (st *stream2) respond(resp *api.Response) (written int64, err error) {
+	withBody := bodyAllowed(resp.Status) && !st.isHead
+	if resp.BodyTo != nil && withBody {
+		return st.writeBodyTo(resp)
+	}
+	length := int64(len(resp.Body))
+	if resp.BodyTo != nil {
+		length = max(resp.Length, -1)
+	}
+	if !withBody || length == 0 {
+		return 0, st.sendHead(resp.Status, resp.Header, length, true)
+	}
+	if err := st.sendHead(resp.Status, resp.Header, length, false); err != nil {
+		return 0, err
+	}
+	n, err := st.sendBytes(resp.Body, true, false)
+	return int64(n), err
+}
+
+// sendBytes queues p, or as much as the client takes.
+func (st *stream2) sendBytes(p []byte, end, flush bool) (int, error) {
+	one := [1][]byte{p}
+	s := pieces2{list: one[:], left: len(p)}
+	err := st.send(&s, end, flush)
+	return len(p) - s.left, err
+}
+
+// writeBodyTo writes a head and a body that writes itself.
+func (st *stream2) writeBodyTo(resp *api.Response) (written int64, err error) {
+	length := max(resp.Length, -1)
+	if !resp.Ready || length < 0 || length > smallBuffer {
+		st.stepAside() // it may wait, for itself or for the client
+	}
+	w := &bodyWriter2{st: st, resp: resp, known: length >= 0, left: length, urgent: length < 0 && !resp.Ready}
+	if w.urgent {
+		// Its first byte may take long, and the client should know meanwhile.
+		if err := w.begin(false); err != nil {
+			return 0, err
+		}
+		st.flush()
+	} else {
+		w.first = st.h.c.srv.buffers.get(smallBuffer)
+		defer st.h.c.srv.buffers.put(w.first)
+	}
+	if _, err = st.h.c.srv.writeBody(resp.BodyTo, w); err == nil {
+		err = w.finish()
+	}
+	if err != nil && !w.sent {
+		failed := st.h.c.srv.internalError(errBodyFailed)
+		if st.sendHead(failed.Status, failed.Header, int64(len(failed.Body)), false) == nil {
+			_, _ = st.sendBytes(failed.Body, true, true)
+		}
+		return 0, err
+	}
+	return w.written, err
+}
+
+// flush has what is queued leave, of all streams.
+func (st *stream2) flush() {
+	st.h.mu.Lock()
+	defer st.h.mu.Unlock()
+	st.h.flushLocked()
+}
+
+// bodyWriter2 is what a BodyTo writes to. The head and what fits one record are held
+// back until there is more, so that a body that fails early can be a 500.
+type bodyWriter2 struct {
+	st   *stream2
+	resp *api.Response
+	// first is what is held back; nil once it is sent.
+	first  *buffer
+	known  bool
+	left   int64
+	urgent bool
+	// sent says that something left for the client, so that there is no way back.
+	sent    bool
 	written int64
 	err     error
-	// unbuffered has room for nothing, so that frames are passed on one by one.
-	unbuffered buffer
 }
 
-// serveStream2 writes the head, starts the stream and waits for its end.
-func (c *conn) serveStream2(hr *http.Request, sw *streamWriter, resp *api.Response) {
-	s := &stream2{c: c, sw: sw, closing: make(chan struct{})}
-	head := hr.Method == http.MethodHead
-	c.writeHead2(sw, resp.Status, resp.Header, -1, head)
-	err := sw.Flush()
-	if err == nil && !head {
-		if err = c.srv.startStream(resp.Stream, s); err == nil {
-			select {
-			case <-hr.Context().Done():
-			case <-s.closing:
-			}
-			if s.aborted.Load() {
-				sw.reset() // a write that is under way ends
-			}
-		} else {
-			sw.reset() // a write that is under way ends
+// Write implements io.Writer.
+func (w *bodyWriter2) Write(p []byte) (int, error) {
+	if w.err != nil || len(p) == 0 {
+		return 0, w.err
+	}
+	if w.known {
+		if int64(len(p)) > w.left {
+			w.err = errTooLong
+			return 0, w.err
 		}
+		w.left -= int64(len(p))
 	}
-	c.srv.stopStream(resp.Stream)
-	written, writeErr := s.finish()
-	sw.finish()
-	if err == nil {
-		err = writeErr
+	if !w.sent && len(w.first.b)+len(p) <= cap(w.first.b) {
+		w.first.b = append(w.first.b, p...)
+		w.written += int64(len(p))
+		return len(p), nil
 	}
-	c.srv.done(resp, written, err)
-	if err != nil {
-		panic(http.ErrAbortHandler)
+	if w.err = w.begin(false); w.err != nil {
+		return 0, w.err
 	}
+	n, err := w.st.sendBytes(p, false, w.urgent)
+	w.written += int64(n)
+	w.err = err
+	return n, err
 }
 
-// finish waits for a write that is under way. Nothing is written afterwards.
-func (s *stream2) finish() (int64, error) {
-	s.Close()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.over = true
-	if s.err == nil && s.aborted.Load() {
-		s.err = errAborted
+// begin sends what was held back. end ends the stream with it.
+func (w *bodyWriter2) begin(end bool) error {
+	if w.sent {
+		return nil
 	}
-	return s.written, s.err
+	w.sent = true
+	length := int64(-1)
+	if w.known {
+		length = w.resp.Length
+	}
+	var first []byte
+	if w.first != nil {
+		first = w.first.b
+	}
+	if err := w.st.sendHead(w.resp.Status, w.resp.Header, length, end && len(first) == 0); err != nil || len(first) == 0 {
+		return err
+	}
+	_, err := w.st.sendBytes(first, end, false)
+	return err
+}
+
+// finish ends a body that was written without an error.
+func (w *bodyWriter2) finish() error {
+	switch {
+	case w.err != nil:
+		return w.err
+	case w.known && w.left > 0:
+		w.err = errTooShort
+	case !w.sent:
+		w.err = w.begin(true)
+	default:
+		_, w.err = w.st.sendBytes(nil, true, false)
+	}
+	return w.err
+}
+
+// start sends the head of a long-running response and starts its stream.
+func (st *stream2) start(resp *api.Response) {
+	h := st.h
+	err := st.sendHead(resp.Status, resp.Header, -1, st.isHead)
+	if err != nil || st.isHead {
+		h.c.srv.stopStream(resp.Stream)
+		st.finish(resp, 0, err)
+		return
+	}
+	if st.body != nil {
+		st.dropBody()
+	}
+	h.mu.Lock()
+	if !st.readsHere() {
+		h.flushLocked()
+	}
+	st.turn = 0 // others write, too, from now on
+	h.mu.Unlock()
+	if err := h.c.srv.startStream(resp.Stream, st); err != nil {
+		h.mu.Lock()
+		h.resetLocked(st, http2.ErrCodeInternal, err)
+		h.flushSoonLocked()
+		h.mu.Unlock()
+	}
+	h.mu.Lock()
+	st.resp = resp
+	if st.closing || st.err != nil || h.err != nil {
+		h.endSoonLocked(st)
+	}
+	h.mu.Unlock()
+}
+
+// dropBody lets go of a body that is not read any more.
+func (st *stream2) dropBody() {
+	unread := st.body.seal()
+	st.h.mu.Lock()
+	defer st.h.mu.Unlock()
+	if !st.gotEnd {
+		st.received += unread
+	}
+	st.h.giveBackLocked(unread)
+}
+
+// endSoonLocked has a goroutine end a long-running response.
+func (h *http2Conn) endSoonLocked(st *stream2) {
+	if st.resp == nil || st.ending {
+		return
+	}
+	st.ending = true
+	h.c.srv.panics.Go(nil, "stream", st.end)
+}
+
+// end ends a long-running response.
+func (st *stream2) end() {
+	h, resp := st.h, st.resp
+	h.c.srv.stopStream(resp.Stream)
+	h.mu.Lock()
+	err := st.err
+	if err == nil && st.aborted {
+		err = errAborted
+	}
+	written, broken := st.written, st.broken
+	h.mu.Unlock()
+	if err == nil {
+		_, err = st.sendBytes(nil, true, true)
+	}
+	if errors.Is(err, errClientLeft) && !broken {
+		err = nil // it is the client's to end a watch
+	}
+	st.finish(resp, written, err)
 }
 
 // WriteFrames implements api.StreamWriter: all frames in one DATA frame, or as
 // many as their size takes.
-func (s *stream2) WriteFrames(frames [][]byte) error {
-	size := 0
+func (st *stream2) WriteFrames(frames [][]byte) error {
+	s := pieces2{list: frames}
 	for _, f := range frames {
-		size += len(f)
+		s.left += len(f)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.err != nil:
-		return s.err
-	case s.over || s.isClosing():
+	size := s.left
+	if err := st.writable(); err != nil || size == 0 {
+		return err
+	}
+	c := st.h.c
+	c.srv.alone(nil)
+	if c.srv.buffers.short() && !c.out.writable() {
+		c.srv.metrics.slow.Inc()
+		st.h.fail(errSlow)
+		return errSlow
+	}
+	err := st.send(&s, false, true)
+	st.h.mu.Lock()
+	st.written += int64(size - s.left)
+	if err != nil {
+		st.broken = true
+		st.h.endSoonLocked(st)
+	}
+	st.h.mu.Unlock()
+	return err
+}
+
+// QueueFrames implements api.SharedWriter.
+func (st *stream2) QueueFrames(frames [][]byte) (taken bool) {
+	s := pieces2{list: frames}
+	for _, f := range frames {
+		s.left += len(f)
+	}
+	h := st.h
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if st.closing || st.unsendableLocked() != nil || len(h.inLine) > 0 || h.c.srv.buffers.short() ||
+		int64(s.left) > min(st.window, h.window) || s.left > h.roomLocked() {
+		return false
+	}
+	st.written += int64(s.left)
+	h.appendDataLocked(st, &s, false)
+	return true
+}
+
+// Flush implements api.SharedWriter.
+func (st *stream2) Flush() { st.flush() }
+
+// writable is why no frames are taken any more.
+func (st *stream2) writable() error {
+	h := st.h
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if st.closing {
 		return errStreamOver
-	case size == 0:
-		return nil
 	}
-	s.c.srv.alone(nil)
-	w := frameWriter{dst: s.sw, buf: &s.unbuffered}
-	if !s.c.srv.buffers.short() {
-		w.buf = s.c.srv.buffers.get(size)
-		defer s.c.srv.buffers.put(w.buf)
-	}
-	for _, f := range frames {
-		w.add(f)
-	}
-	w.flush()
-	if w.err == nil {
-		w.err = s.sw.Flush()
-	}
-	if w.err != nil {
-		s.err = w.err
-		s.Close()
-		return s.err
-	}
-	s.written += int64(size)
-	return nil
+	return st.unsendableLocked()
 }
 
 // Close implements api.StreamWriter.
-func (s *stream2) Close() { s.once.Do(func() { close(s.closing) }) }
+func (st *stream2) Close() {
+	h := st.h
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	st.closing = true
+	h.endSoonLocked(st)
+}
 
 var errAborted = errors.New("the stream was aborted")
 
 // Abort implements api.StreamWriter: the client gets a RST_STREAM.
-func (s *stream2) Abort() {
-	s.once.Do(func() {
-		s.aborted.Store(true)
-		close(s.closing)
-	})
+func (st *stream2) Abort() {
+	h := st.h
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if st.closing {
+		return
+	}
+	st.closing, st.aborted = true, true
+	h.resetLocked(st, http2.ErrCodeInternal, errAborted)
+	h.flushSoonLocked()
+	h.endSoonLocked(st)
 }
 
-func (s *stream2) isClosing() bool {
-	select {
-	case <-s.closing:
-		return true
-	default:
-		return false
+// streamContext is the context of an HTTP/2 request, which is made when somebody asks
+// for what takes one.
+type streamContext struct {
+	base context.Context
+
+	// mu guards what follows.
+	mu     sync.Mutex
+	std    context.Context // made by the first Done
+	cancel context.CancelFunc
+	over   bool
+}
+
+// Deadline implements context.Context: there is none.
+func (r *streamContext) Deadline() (time.Time, bool) { return time.Time{}, false }
+
+// Done implements context.Context.
+func (r *streamContext) Done() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.std == nil {
+		r.std, r.cancel = context.WithCancel(r.base)
+		if r.over {
+			r.cancel()
+		}
+	}
+	return r.std.Done()
+}
+
+// Err implements context.Context.
+func (r *streamContext) Err() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.std != nil:
+		return r.std.Err()
+	case r.over:
+		return context.Canceled
+	}
+	return r.base.Err()
+}
+
+// Value implements context.Context. It lets contexts made from this one find the
+// standard context inside, so that they need no goroutine.
+func (r *streamContext) Value(key any) any {
+	r.mu.Lock()
+	parent := r.base
+	if r.std != nil {
+		parent = r.std
+	}
+	r.mu.Unlock()
+	return parent.Value(key)
+}
+
+// end ends the context.
+func (r *streamContext) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.over = true
+	if r.cancel != nil {
+		r.cancel()
 	}
 }

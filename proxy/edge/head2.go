@@ -1,0 +1,457 @@
+package edge
+
+import (
+	"errors"
+	"net/textproto"
+	"strconv"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+)
+
+// head2 is a header that is being read: a HEADERS frame and the CONTINUATIONs that
+// follow it.
+type head2 struct {
+	st   *stream2 // nil while none is
+	id   uint32
+	ends bool // the stream ends with it
+	// trailers says that it comes behind a body. It is decoded, for the sake of the
+	// table, and dropped.
+	trailers bool
+	// large says that the framer has a buffer for large frames since.
+	large  bool
+	frames int
+	bytes  int // of encoded block
+	size   int // of the decoded list, as RFC 9113, 6.5.2 counts it
+	// malformed is what the request is not answered for, tooLarge that it is with 431.
+	malformed, tooLarge bool
+	regular             bool // pseudo fields are over
+
+	scheme, authority, path, protocol string
+	hosts, lengths, tes               int
+	length                            string
+}
+
+// headerLimit is the most that a header list may be: MaxHeaderBytes, as net/http counts
+// them, with what a line is more in HTTP/2.
+func (h *http2Conn) headerLimit() int { return h.c.srv.o.MaxHeaderBytes + 320 }
+
+// readHeaders begins a request, or ends one whose body has trailers.
+func (h *http2Conn) readHeaders(f *http2.HeadersFrame) (*stream2, error) {
+	id := f.StreamID
+	if id%2 == 0 {
+		return nil, http2.ConnectionError(http2.ErrCodeProtocol)
+	}
+	large := h.head.large
+	h.head = head2{id: id, ends: f.StreamEnded(), large: large}
+	if id <= h.maxID {
+		if err := h.beginTrailers(id); err != nil {
+			return nil, err
+		}
+	} else {
+		by := (id - h.maxID) / 2
+		if h.maxID == 0 {
+			by = 64
+		}
+		h.opened, h.maxID = h.opened<<by|1, id
+		h.head.st = &stream2{h: h, id: id}
+		h.head.st.init()
+	}
+	if f.HasPriority() && f.Priority.StreamDep == id {
+		h.head.malformed = true
+	}
+	return h.readBlock(f.HeaderBlockFragment(), f.HeadersEnded())
+}
+
+// beginTrailers finds the stream that a second header belongs to.
+func (h *http2Conn) beginTrailers(id uint32) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	st := h.streams[id]
+	switch back := (h.maxID - id) / 2; {
+	case st != nil && !st.gotEnd:
+		h.head.st, h.head.trailers = st, true
+		h.head.malformed = !h.head.ends
+		return nil
+	case back < 64 && h.opened&(1<<back) != 0:
+		return http2.ConnectionError(http2.ErrCodeStreamClosed)
+	}
+	return http2.ConnectionError(http2.ErrCodeProtocol)
+}
+
+func (h *http2Conn) readContinuation(f *http2.ContinuationFrame) (*stream2, error) {
+	if h.head.frames++; h.head.frames > headerFrames {
+		return nil, http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
+	}
+	if err := h.spend(effortFrame); err != nil {
+		return nil, err
+	}
+	return h.readBlock(f.HeaderBlockFragment(), f.HeadersEnded())
+}
+
+// readBlock decodes a part of a header.
+func (h *http2Conn) readBlock(block []byte, last bool) (*stream2, error) {
+	// A block that is far too large is not even decoded.
+	if h.head.bytes += len(block); h.head.bytes > 2*h.headerLimit() {
+		return nil, http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
+	}
+	h.decoder.SetEmitEnabled(!h.head.tooLarge)
+	_, err := h.decoder.Write(block)
+	if err == nil && last {
+		err = h.decoder.Close()
+	}
+	switch {
+	case errors.Is(err, hpack.ErrStringLength):
+		return nil, http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
+	case err != nil:
+		return nil, http2.ConnectionError(http2.ErrCodeCompression)
+	case !last:
+		return nil, nil
+	}
+	head := h.head
+	h.head = head2{large: head.large, id: head.id}
+	return h.begin(&head)
+}
+
+// begin makes a request of a complete header.
+func (h *http2Conn) begin(head *head2) (*stream2, error) {
+	st := head.st
+	h.mu.Lock()
+	ignored := h.going == goAwayNow && !head.trailers
+	h.mu.Unlock()
+	switch {
+	case ignored:
+		h.maxID = max(h.maxID, head.id) // it was told that nobody serves this one
+		return nil, nil
+	case head.trailers && head.malformed:
+		return nil, h.refuse(head.id, http2.ErrCodeProtocol)
+	case head.trailers:
+		st.gotData(0, true)
+		return nil, nil
+	}
+	if !head.malformed && !head.tooLarge {
+		head.malformed = st.own(head) != nil
+	}
+	if head.malformed {
+		return nil, h.refuse(head.id, http2.ErrCodeProtocol)
+	}
+	if st.tooLarge = head.tooLarge; st.tooLarge && !head.ends {
+		st.body = newHTTP2Body(st, -1)
+	}
+	if code, ok := h.beginStream(st); !ok {
+		return nil, h.refuse(head.id, code)
+	}
+	if head.ends {
+		h.mu.Lock()
+		h.gotEndLocked(st)
+		h.mu.Unlock()
+	}
+	return st, nil
+}
+
+// emit takes a field that was decoded.
+func (h *http2Conn) emit(f hpack.HeaderField) {
+	head := &h.head
+	if head.size += int(f.Size()); head.size > h.headerLimit() {
+		head.tooLarge = true
+		h.decoder.SetEmitEnabled(false)
+		return
+	}
+	if head.malformed {
+		return
+	}
+	pseudo := strings.HasPrefix(f.Name, ":")
+	switch {
+	case !httpguts.ValidHeaderFieldValue(f.Value):
+		head.malformed = true
+	case pseudo:
+		head.malformed = head.regular || head.trailers || !head.pseudo(f.Name, f.Value)
+	default:
+		head.regular = true
+		head.malformed = !validWireName(f.Name) || !head.trailers && !head.field(f.Name, f.Value)
+	}
+}
+
+// pseudo takes a pseudo field, each of which comes once.
+func (head *head2) pseudo(name, value string) bool {
+	var p *string
+	switch name {
+	case ":method":
+		p = &head.st.req.Method
+	case ":scheme":
+		p = &head.scheme
+	case ":authority":
+		p = &head.authority
+	case ":path":
+		p = &head.path
+	case ":protocol":
+		p = &head.protocol
+	default:
+		return false
+	}
+	if *p != "" || value == "" && name != ":authority" {
+		return false
+	}
+	*p = value
+	return true
+}
+
+// validWireName says whether a name is a token without capital letters.
+func validWireName(name string) bool {
+	for i := range len(name) {
+		if b := name[i]; 'A' <= b && b <= 'Z' {
+			return false
+		}
+	}
+	return validName(name)
+}
+
+// field takes a field that is none of the connection's, which HTTP/2 has none of.
+func (head *head2) field(name, value string) bool {
+	r := &head.st.req
+	switch name {
+	case "connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade":
+		return false
+	case "te":
+		if head.tes++; head.tes > 1 || value != "trailers" && value != "" {
+			return false
+		}
+	case "host":
+		head.hosts++
+		if head.hosts > 1 || head.authority != "" && value != head.authority {
+			return false
+		}
+		head.authority = value
+		return true
+	case "content-length":
+		head.lengths++
+		if head.lengths > 1 && value != head.length {
+			return false
+		}
+		head.length = value
+		return true
+	case "expect":
+		head.st.expects = httpguts.HeaderValuesContainsToken([]string{value}, "100-continue")
+		return true
+	case "trailer":
+		return true
+	case "cookie":
+		for i := range r.Header {
+			if r.Header[i].Name == "Cookie" {
+				// Browsers send each by itself, for the sake of the table (RFC 9113, 8.2.3).
+				r.Header[i].Value += "; " + value
+				return true
+			}
+		}
+	}
+	r.Header = append(r.Header, api.HeaderField{Name: canonicalName(name), Value: value})
+	return true
+}
+
+// canonicalName is textproto's, without an allocation for what Kubernetes' clients
+// send.
+func canonicalName(name string) string {
+	switch name {
+	case "accept":
+		return "Accept"
+	case "accept-encoding":
+		return "Accept-Encoding"
+	case "authorization":
+		return "Authorization"
+	case "content-type":
+		return "Content-Type"
+	case "user-agent":
+		return "User-Agent"
+	case "kubectl-command":
+		return "Kubectl-Command"
+	case "kubectl-session":
+		return "Kubectl-Session"
+	}
+	return textproto.CanonicalMIMEHeaderKey(name)
+}
+
+var errBadLength = errors.New("the content length is not that of the body")
+
+// own completes the request with what its header says.
+func (st *stream2) own(head *head2) error {
+	c, r := st.h.c, &st.req
+	r.Proto, r.RemoteAddr, r.PeerCertificates, r.Listener = "HTTP/2.0", c.remote, c.certs, c.listener
+	r.Host = head.authority
+	if strings.IndexByte(r.Host, '@') >= 0 || r.Host != "" && !httpguts.ValidHostHeader(r.Host) {
+		return errBadRequest
+	}
+	target := head.path
+	switch {
+	case head.protocol != "": // extended CONNECT (RFC 8441), which is not announced
+		return errBadRequest
+	case r.Method == "CONNECT":
+		if head.path != "" || head.scheme != "" || r.Host == "" {
+			return errBadRequest
+		}
+		target = r.Host
+	case r.Method == "", !validName(r.Method), head.scheme != "http" && head.scheme != "https":
+		return errBadRequest
+	case target != "*" && (target == "" || target[0] != '/' || hasControl(target)):
+		return errBadRequest
+	}
+	if err := ownTarget(r, target); err != nil {
+		return err
+	}
+	st.isHead = r.Method == "HEAD"
+	return st.ownLength(head)
+}
+
+// ownLength says how long the body is, if there is one.
+func (st *stream2) ownLength(head *head2) error {
+	length := int64(-1)
+	if head.lengths > 0 {
+		n, err := strconv.ParseUint(head.length, 10, 63)
+		if err != nil {
+			return errBadLength
+		}
+		length = int64(n) //nolint:gosec // of 63 bits
+	}
+	if head.ends {
+		if length > 0 {
+			return errBadLength
+		}
+		return nil
+	}
+	st.body = newHTTP2Body(st, length)
+	if length != 0 {
+		st.req.Body, st.req.ContentLength = st.body, length
+	}
+	return nil
+}
+
+// hasControl reports control characters, which no URL has.
+func hasControl(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] == 0x7f {
+			return true
+		}
+	}
+	return false
+}
+
+// noDynamicTable is HPACK's instruction that makes the dynamic table one of 0 bytes.
+// Headers are written without it: it would take a lock, memory for each connection, and
+// more time than it saves, as most of what is answered is new each time.
+const noDynamicTable = 0x20
+
+// appendHead2 encodes the header of a response: that of the handler in order, but for
+// the lines that belong to the connection.
+func (c *conn) appendHead2(dst []byte, status int, header api.Header, length int64, head bool) []byte {
+	dst = appendStatus2(dst, status)
+	date, sized := false, false
+	for i := range header {
+		name, value := header[i].Name, header[i].Value
+		if !validName(name) || ownHeader(name, head) {
+			continue
+		}
+		date = date || strings.EqualFold(name, "Date")
+		sized = sized || strings.EqualFold(name, "Content-Length")
+		dst = appendName2(dst, name)
+		dst = appendInteger2(dst, 0, 7, len(value))
+		dst = appendValue(dst, value)
+	}
+	if !date {
+		dst = appendName2(dst, "Date")
+		at := len(dst)
+		dst = c.srv.date.append(append(dst, 0))
+		dst[at] = byte(len(dst) - at - 1) //nolint:gosec // 29
+	}
+	if length >= 0 && bodyAllowed(status) && !sized {
+		dst = appendName2(dst, "Content-Length")
+		at := len(dst)
+		dst = strconv.AppendInt(append(dst, 0), length, 10)
+		dst[at] = byte(len(dst) - at - 1) //nolint:gosec // at most 19
+	}
+	return dst
+}
+
+// appendStatus2 encodes :status, as one byte where the static table has it.
+func appendStatus2(dst []byte, status int) []byte {
+	switch status {
+	case 200:
+		return append(dst, 0x88)
+	case 204:
+		return append(dst, 0x89)
+	case 304:
+		return append(dst, 0x8b)
+	case 400:
+		return append(dst, 0x8c)
+	case 404:
+		return append(dst, 0x8d)
+	case 500:
+		return append(dst, 0x8e)
+	}
+	return strconv.AppendInt(append(dst, 8, 3), int64(status), 10)
+}
+
+// appendName2 begins a literal field that is not to be indexed.
+func appendName2(dst []byte, name string) []byte {
+	if i := staticName2(name); i > 0 {
+		return appendInteger2(dst, 0, 4, i)
+	}
+	dst = appendInteger2(append(dst, 0), 0, 7, len(name))
+	for i := range len(name) {
+		b := name[i]
+		if 'A' <= b && b <= 'Z' {
+			b += 'a' - 'A'
+		}
+		dst = append(dst, b)
+	}
+	return dst
+}
+
+// appendInteger2 encodes an integer with a prefix of bits (RFC 7541, 5.1).
+func appendInteger2(dst []byte, first byte, bits uint, n int) []byte {
+	most := 1<<bits - 1
+	if n < most {
+		return append(dst, first|byte(n)) //nolint:gosec // below most
+	}
+	dst = append(dst, first|byte(most)) //nolint:gosec // below 256
+	for n -= most; n >= 0x80; n >>= 7 {
+		dst = append(dst, byte(n)|0x80) //nolint:gosec // the low bits
+	}
+	return append(dst, byte(n)) //nolint:gosec // below 128
+}
+
+// staticName2 is where the static table of HPACK has a name that responses have, 0 when
+// it does not (RFC 7541, appendix A).
+func staticName2(name string) int {
+	switch name {
+	case "Age":
+		return 21
+	case "Allow":
+		return 22
+	case "Cache-Control":
+		return 24
+	case "Content-Encoding":
+		return 26
+	case "Content-Length":
+		return 28
+	case "Content-Type":
+		return 31
+	case "Date":
+		return 33
+	case "Etag":
+		return 34
+	case "Last-Modified":
+		return 44
+	case "Location":
+		return 46
+	case "Retry-After":
+		return 53
+	case "Vary":
+		return 59
+	case "Www-Authenticate":
+		return 61
+	}
+	return 0
+}

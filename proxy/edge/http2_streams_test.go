@@ -1,0 +1,461 @@
+package edge
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+)
+
+// TestHTTP2StepIn: a request that takes long does not hold up what comes behind it.
+func TestHTTP2StepIn(t *testing.T) {
+	release := make(chan struct{})
+	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
+		if r.Path == "/slow" {
+			<-release
+		}
+		return text(r.Path)
+	})
+	c := ts.dialFrames()
+	var slow []uint32
+	for range 50 {
+		slow = append(slow, c.request("GET", "/slow", false))
+	}
+	fast := c.request("GET", "/fast", false)
+	if err := c.WritePing(false, [8]byte{1}); err != nil {
+		t.Fatal(err)
+	}
+	c.until(isEnd(fast))
+	close(release)
+	for len(slow) > 0 {
+		c.until(func(frame http2.Frame) bool {
+			for i, id := range slow {
+				if isEnd(id)(frame) {
+					slow = append(slow[:i], slow[i+1:]...)
+					return true
+				}
+			}
+			return false
+		})
+	}
+}
+
+// isEnd says whether a frame ends a stream well.
+func isEnd(id uint32) func(http2.Frame) bool {
+	return func(frame http2.Frame) bool {
+		data, ok := frame.(*http2.DataFrame)
+		return ok && data.StreamID == id && data.StreamEnded()
+	}
+}
+
+// TestHTTP2Fair: a small answer, and a list, do not wait for the end of another list.
+func TestHTTP2Fair(t *testing.T) {
+	var endlessOnes atomic.Int32
+	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
+		switch r.Path {
+		case "/endless":
+			endlessOnes.Add(1)
+			return &api.Response{Status: 200, BodyTo: writerTo(endless), Length: 1 << 40, Ready: true}
+		case "/list":
+			return &api.Response{Status: 200, BodyTo: bytes.NewReader(make([]byte, 4<<20)), Length: 4 << 20, Ready: true}
+		}
+		return text("small")
+	})
+	c := ts.client(true)
+	c.Timeout = 0
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var readers sync.WaitGroup
+	for range 2 {
+		req, _ := http.NewRequestWithContext(ctx, "GET", "https://"+ts.secure+"/endless", nil)
+		resp, err := c.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		readers.Go(func() {
+			_, _ = io.Copy(io.Discard, resp.Body)
+			_ = resp.Body.Close()
+		})
+	}
+	for _, path := range []string{"/small", "/list", "/small", "/list"} {
+		req, _ := http.NewRequestWithContext(ctx, "GET", "https://"+ts.secure+path, nil)
+		resp, err := c.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+	}
+	cancel()
+	readers.Wait()
+	if got := ts.gauge("kubeweir_connections", "secure", "h2"); got != 1 || endlessOnes.Load() != 2 {
+		t.Errorf("%v connections", got)
+	}
+}
+
+// TestHTTP2OneWrite: frames for many streams of a connection are one write.
+func TestHTTP2OneWrite(t *testing.T) {
+	const n = 20
+	writers := make(chan api.StreamWriter, n)
+	ts := startServer(t, func(context.Context, *api.Request) *api.Response {
+		return &api.Response{Status: 200, Stream: &streamFunc{start: func(w api.StreamWriter) { writers <- w }}}
+	})
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	counter := &countingListener{Listener: ln}
+	if err := ts.Serve(counter, api.ListenerSecure); err != nil {
+		t.Fatal(err)
+	}
+	ts.secure = ln.Addr().String()
+	c := ts.dialFrames()
+	_ = c.WriteWindowUpdate(0, 1<<20)
+	var all []api.SharedWriter
+	for range n {
+		c.request("GET", "/", false)
+		all = append(all, receive(t, writers, "watch").(api.SharedWriter))
+	}
+	_ = c.WritePing(false, [8]byte{})
+	c.until(func(frame http2.Frame) bool { _, ok := frame.(*http2.PingFrame); return ok })
+	before := counter.writes.Load()
+	for _, w := range all {
+		if !w.QueueFrames([][]byte{bytes.Repeat([]byte("x"), 5<<10)}) {
+			t.Fatal("the frames are not taken")
+		}
+	}
+	for _, w := range all {
+		w.Flush()
+	}
+	for read := 0; read < n*5<<10; {
+		c.until(func(frame http2.Frame) bool {
+			if data, ok := frame.(*http2.DataFrame); ok {
+				read += len(data.Data())
+				return true
+			}
+			return false
+		})
+	}
+	if got := counter.writes.Load() - before; got != 1 {
+		t.Errorf("%d writes", got)
+	}
+	if all[0].QueueFrames([][]byte{make([]byte, 2*queueLimit)}) {
+		t.Error("more than there is room for is taken")
+	}
+}
+
+// countingListener counts the writes of its connections.
+type countingListener struct {
+	net.Listener
+	writes atomic.Int32
+}
+
+func (l *countingListener) Accept() (net.Conn, error) {
+	nc, err := l.Listener.Accept()
+	return &countingConn{nc, l}, err
+}
+
+type countingConn struct {
+	net.Conn
+	l *countingListener
+}
+
+func (c *countingConn) Write(p []byte) (int, error) {
+	c.l.writes.Add(1)
+	return c.Conn.Write(p)
+}
+
+// TestHTTP2GoAway: what is begun before the client knows is served, later requests are
+// not, and the client is told which were.
+func TestHTTP2GoAway(t *testing.T) {
+	release := make(chan struct{})
+	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
+		if r.Path == "/slow" {
+			<-release
+		}
+		return text(r.Path)
+	})
+	c := ts.dialFrames()
+	first := c.request("GET", "/slow", false)
+	isGoAway := func(last uint32) func(http2.Frame) bool {
+		return func(frame http2.Frame) bool {
+			g, ok := frame.(*http2.GoAwayFrame)
+			if ok && (g.LastStreamID != last || g.ErrCode != http2.ErrCodeNo) {
+				t.Errorf("%v", g)
+			}
+			return ok
+		}
+	}
+	c.request("GET", "/warm", false) // so that the server knows of the first
+	c.until(isEnd(3))
+	over := make(chan error, 1)
+	go func() { over <- ts.Shutdown(context.Background()) }()
+	c.until(isGoAway(maxWindow))
+	second := c.request("GET", "/second", false)
+	c.until(func(frame http2.Frame) bool {
+		p, ok := frame.(*http2.PingFrame)
+		if ok && !p.IsAck() {
+			_ = c.WritePing(true, p.Data)
+		}
+		return ok
+	})
+	ended := false
+	c.until(func(frame http2.Frame) bool {
+		ended = ended || isEnd(second)(frame)
+		return isGoAway(second)(frame)
+	})
+	c.request("GET", "/third", false)
+	close(release)
+	c.until(func(frame http2.Frame) bool {
+		ended = ended || isEnd(second)(frame)
+		return isEnd(first)(frame)
+	})
+	if !ended {
+		c.until(isEnd(second))
+	}
+	if _, told := c.goAwayOf(); told {
+		t.Error("told twice")
+	}
+	if err := receive(t, over, "end of Shutdown"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestHTTP2Continue: the client is told to send its body when somebody reads it.
+func TestHTTP2Continue(t *testing.T) {
+	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
+		if r.Path == "/refuse" {
+			return &api.Response{Status: 401, Body: []byte("no")}
+		}
+		b, err := io.ReadAll(r.Body)
+		return text(fmt.Sprintf("%s %v %v", b, err, r.Header.Has("Expect")))
+	})
+	c := ts.dialFrames()
+	id := c.request("POST", "/", true, "expect", "100-continue", "trailer", "t")
+	var statuses []string
+	c.until(func(frame http2.Frame) bool {
+		if h, ok := frame.(*http2.MetaHeadersFrame); ok {
+			if statuses = append(statuses, h.PseudoValue("status")); len(statuses) == 1 {
+				_ = c.WriteData(id, false, []byte("abc"))
+				c.trailers(id, "t", "1")
+			}
+		}
+		data, ok := frame.(*http2.DataFrame)
+		if ok && len(data.Data()) > 0 && string(data.Data()) != "abc <nil> false" {
+			t.Errorf("%q", data.Data())
+		}
+		return ok && data.StreamEnded()
+	})
+	if got := strings.Join(statuses, " "); got != "100 200" {
+		t.Errorf("statuses %s", got)
+	}
+	id = c.request("POST", "/refuse", true, "expect", "100-continue")
+	c.until(func(frame http2.Frame) bool {
+		if h, ok := frame.(*http2.MetaHeadersFrame); ok && h.PseudoValue("status") == "100" {
+			t.Error("told to send what nobody reads")
+		}
+		return isReset(id)(frame)
+	})
+}
+
+// trailers ends a request's body.
+func (f *frameConn) trailers(id uint32, name, value string) {
+	f.t.Helper()
+	f.block.Reset()
+	_ = f.encoder.WriteField(hpack.HeaderField{Name: name, Value: value})
+	if err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: f.block.Bytes(), EndHeaders: true, EndStream: true}); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// TestHTTP2PriorKnowledge: the sidecar listener takes HTTP/2 without TLS from clients
+// that begin with it, and TLS only what was negotiated.
+func TestHTTP2PriorKnowledge(t *testing.T) {
+	object := bytes.Repeat([]byte("x"), 300<<10)
+	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
+		if r.Body != nil {
+			b, _ := io.ReadAll(r.Body)
+			return text(string(b))
+		}
+		if r.Path == "/large" {
+			return &api.Response{Status: 200, Body: object}
+		}
+		return text(fmt.Sprint(r.Proto, " ", r.Host, " ", r.Listener == api.ListenerSidecar))
+	})
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	tr := &http.Transport{Protocols: protocols}
+	defer tr.CloseIdleConnections()
+	c := &http.Client{Transport: tr, Timeout: patience}
+	for path, want := range map[string]string{"/": "HTTP/2.0 " + ts.sidecar + " true", "/large": string(object)} {
+		resp, err := c.Get("http://" + ts.sidecar + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if err != nil || string(b) != want {
+			t.Errorf("%s: %d bytes, %v", path, len(b), err)
+		}
+	}
+	resp, err := c.Post("http://"+ts.sidecar, "text/plain", strings.NewReader("body"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, _ := io.ReadAll(resp.Body)
+	_ = resp.Body.Close()
+	if string(b) != "body" {
+		t.Errorf("got %q", b)
+	}
+	if got := ts.gauge("kubeweir_connections", "sidecar", "h2"); got != 1 {
+		t.Errorf("%v connections", got)
+	}
+	late := ts.dial()
+	late.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	late.response("GET")
+	for name, c := range map[string]*rawConn{"TLS": ts.dialTLS(), "after HTTP/1.1": late} {
+		c.send("%s", http2.ClientPreface)
+		if line, err := bufio.NewReader(c.br).ReadString('\n'); err != nil || !strings.HasPrefix(line, "HTTP/1.1 505") {
+			t.Errorf("%s: %q, %v", name, line, err)
+		}
+	}
+	slow := ts.dial() // in parts
+	for i := range len(http2.ClientPreface) {
+		slow.send("%s", http2.ClientPreface[i:i+1])
+		time.Sleep(time.Millisecond)
+	}
+	slow.send("\x00\x00\x00\x04\x00\x00\x00\x00\x00")
+	slow.expect("\x00\x00\x12\x04\x00\x00\x00\x00\x00")
+}
+
+// TestHTTP2Header: what a request's header says reaches the handler as over HTTP/1.1.
+func TestHTTP2Header(t *testing.T) {
+	got := make(chan *api.Request, 1)
+	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response { got <- r; return text("") })
+	c := ts.dialFrames()
+	c.request("GET", "/a%20b?c=%zz", false, "cookie", "a=b", "x-one", "1", "cookie", "c=d", "authorization", "t", "x-one", "2", "host", "x")
+	r := receive(t, got, "request")
+	want := "[{Cookie a=b; c=d} {X-One 1} {Authorization t} {X-One 2}]"
+	if fmt.Sprint(r.Header) != want || r.Path != "/a b" || r.RawPath != "/a%20b" || r.RawQuery != "c=%zz" || r.Host != "x" {
+		t.Errorf("%v %q %q %q %q", r.Header, r.Path, r.RawPath, r.RawQuery, r.Host)
+	}
+	for name, header := range map[string][]string{
+		"another host": {"host", "y"}, "two hosts": {"host", "x", "host", "x"}, "two tes": {"te", "trailers", "te", "trailers"},
+		"capital": {"X-A", "b"}, "space": {"x a", "b"}, "late pseudo": {"a", "b", ":path", "/x"}, "control": {"a", "b\x01"},
+		"two lengths": {"content-length", "1", "content-length", "2"}, "length without body": {"content-length", "1"},
+		"protocol": {":protocol", "websocket"}, "empty name": {"", "x"}, "upgrade": {"upgrade", "x"},
+	} {
+		id := c.request("GET", "/", false, header...)
+		c.until(isReset(id))
+		if len(got) > 0 {
+			t.Errorf("%s: reached the handler", name)
+			<-got
+		}
+	}
+	for _, path := range []string{"x", "/%zz", "/\x01", "http://x/"} {
+		c.until(isReset(c.request("GET", path, false)))
+	}
+}
+
+// TestHTTP2Mixed has many requests of all kinds on one connection, some of which are
+// given up: none hangs, and nothing is held afterwards.
+func TestHTTP2Mixed(t *testing.T) {
+	list := bytes.Repeat([]byte("x"), 1<<20)
+	ts := startServer(t, func(ctx context.Context, r *api.Request) *api.Response {
+		switch r.Path {
+		case "/list":
+			return &api.Response{Status: 200, BodyTo: bytes.NewReader(list), Length: int64(len(list)), Ready: true}
+		case "/echo":
+			return &api.Response{Status: 200, BodyTo: writerTo(func(w io.Writer) (int64, error) { return io.Copy(w, r.Body) }), Length: -1}
+		case "/upload":
+			n, err := io.Copy(io.Discard, r.Body)
+			return text(fmt.Sprint(n, err))
+		case "/ignore":
+			return text("ignored")
+		case "/wait":
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Millisecond):
+			}
+		case "/watch":
+			return &api.Response{Status: 200, Stream: lateStream(func(w api.StreamWriter) {
+				go func() {
+					for range 20 {
+						if !w.(api.SharedWriter).QueueFrames([][]byte{list[:3000], list[:5000]}) {
+							_ = w.WriteFrames([][]byte{list[:3000], list[:5000]})
+						}
+					}
+					w.(api.SharedWriter).Flush()
+					w.Close()
+				}()
+			})}
+		}
+		return text("small")
+	})
+	c := ts.client(true)
+	c.Timeout = 3 * patience
+	first, err := c.Get("https://" + ts.secure + "/small") // or each would dial
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = first.Body.Close()
+	sizes := map[string]int{"/list": len(list), "/echo": len(list) / 2, "/watch": 20 * 8000, "/upload": len("524288<nil>") + 1, "/ignore": len("ignored"), "/wait": len("small"), "/small": len("small")}
+	var clients sync.WaitGroup
+	for i := range 40 {
+		clients.Go(func() {
+			for path, size := range sizes {
+				var body io.Reader
+				if path == "/echo" || path == "/upload" || path == "/ignore" {
+					body = bytes.NewReader(list[:len(list)/2])
+				}
+				ctx, cancel := context.WithCancel(context.Background())
+				req, _ := http.NewRequestWithContext(ctx, "POST", "https://"+ts.secure+path, body)
+				if body == nil {
+					req.Method = "GET"
+				}
+				resp, err := c.Do(req)
+				if err != nil {
+					t.Errorf("%s: %v", path, err)
+					cancel()
+					continue
+				}
+				if i%4 == 0 { // given up
+					_, _ = io.ReadFull(resp.Body, make([]byte, size/2))
+					cancel()
+				}
+				n, err := io.Copy(io.Discard, resp.Body)
+				if i%4 != 0 && (err != nil || n != int64(size)) {
+					t.Errorf("%s: %d bytes, %v", path, n, err)
+				}
+				_ = resp.Body.Close()
+				cancel()
+			}
+		})
+	}
+	clients.Wait()
+	end := time.Now().Add(patience)
+	for ts.buffers.held.Load() != 0 {
+		if time.Now().After(end) {
+			t.Fatalf("%d bytes are held", ts.buffers.held.Load())
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if got := ts.gauge("kubeweir_connections", "secure", "h2"); got != 1 {
+		t.Errorf("%v connections", got)
+	}
+}

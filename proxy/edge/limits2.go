@@ -1,0 +1,62 @@
+package edge
+
+import (
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// What a client may have the server do for nothing. Frames that ask for no work of use
+// (PING, SETTINGS, PRIORITY, WINDOW_UPDATE, RST_STREAM, empty DATA, CONTINUATION,
+// unknown ones) take of a credit that comes back with time, with requests that are
+// answered and with data that is sent. A client whose credit is spent is told to calm
+// down, and its connection ends.
+const (
+	effortCredit  = 10_000
+	effortPerSec  = 1_000
+	effortFrame   = 1  // taken by a frame
+	effortReset   = 10 // by a stream that is reset or refused
+	effortAnswer  = 20 // given by a request that is answered
+	effortDataOut = 4  // by a DATA frame that is sent
+
+	// headerFrames is the most CONTINUATION frames of a header.
+	headerFrames = 32
+)
+
+// effort is the credit of a client. It is the reading goroutine's.
+type effort struct {
+	credit int
+	// since is when credit was last given for time.
+	since time.Time
+}
+
+// spend takes n of the credit. useful is asked for what was earned when there is not
+// enough.
+func (e *effort) spend(n int, earned func() int) error {
+	if e.credit -= n; e.credit >= 0 {
+		return nil
+	}
+	now := time.Now()
+	if e.since.IsZero() {
+		e.since = now.Add(-time.Second)
+	}
+	passed := min(now.Sub(e.since), time.Minute)
+	e.since = now
+	e.credit = min(e.credit+int(passed.Seconds()*effortPerSec)+earned(), effortCredit)
+	if e.credit < 0 {
+		return http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
+	}
+	return nil
+}
+
+// spend takes n of the client's credit.
+func (h *http2Conn) spend(n int) error { return h.effort.spend(n, h.takeEarned) }
+
+// takeEarned is what the client has earned since the last call.
+func (h *http2Conn) takeEarned() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := h.earned
+	h.earned = 0
+	return min(n, effortCredit)
+}

@@ -1,0 +1,455 @@
+package edge
+
+import (
+	"encoding/binary"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+const (
+	// queueLimit is how many bytes of frames are queued before those who have more
+	// wait, and so what is written at once: eight full TLS records.
+	queueLimit = 8 * smallBuffer
+	// quantum is how much of a response is queued while others wait for their turn.
+	quantum = queueLimit / 2
+	// leastData is the least room worth the head of a DATA frame of more than that.
+	leastData = 512
+)
+
+// queue is what is to be sent on an HTTP/2 connection: frames, laid out in buffers
+// of the size of a TLS record, each of which becomes one. Whoever queues something
+// and finds nobody writing writes it, with all that others have queued meanwhile.
+// Cached bytes are copied once, into a record.
+//
+// Its methods whose names end in Locked are for who holds http2Conn.mu, which guards
+// all of it.
+type queue struct {
+	h *http2Conn
+
+	pending []*buffer
+	spare   []*buffer // the slice of what was written last
+	queued  int       // bytes of pending
+	// flushing says that somebody writes, alone; flushed tells when that is over.
+	flushing bool
+	flushed  sync.Cond
+
+	// window is what the client takes over all streams, initial that of a new one.
+	window, initial int64
+	// most is the largest payload that the client takes.
+	most int
+	// inLine are the streams that wait for their turn, because the queue was full or the
+	// connection's window closed.
+	inLine []*stream2
+	// noTable is set when the client is to be told that its table for headers stays
+	// empty.
+	noTable bool
+	// earned is the client's for data that was sent, see effort.
+	earned int
+}
+
+func (q *queue) init(h *http2Conn) {
+	q.h = h
+	q.window, q.initial, q.most, q.noTable = initialWindow, initialWindow, frameSize, true
+	q.flushed.L = &h.mu
+}
+
+// tailLocked is a buffer with room for n bytes.
+func (q *queue) tailLocked(n int) *buffer {
+	if k := len(q.pending); k > 0 {
+		if b := q.pending[k-1]; cap(b.b)-len(b.b) >= n {
+			return b
+		}
+	}
+	b := q.h.c.srv.buffers.get(smallBuffer)
+	q.pending = append(q.pending, b)
+	return b
+}
+
+// appendFrame queues a frame with a small payload, whose room it returns.
+func (q *queue) appendFrame(kind http2.FrameType, flags http2.Flags, id uint32, size int) []byte {
+	b := q.tailLocked(frameHead + size)
+	b.b = appendFrameHead(b.b, kind, flags, id, size)
+	n := len(b.b)
+	b.b = b.b[:n+size]
+	q.queued += frameHead + size
+	return b.b[n:]
+}
+
+func appendFrameHead(dst []byte, kind http2.FrameType, flags http2.Flags, id uint32, size int) []byte {
+	return append(dst, byte(size>>16), byte(size>>8), byte(size), byte(kind), byte(flags), //nolint:gosec // the bytes of a number
+		byte(id>>24), byte(id>>16), byte(id>>8), byte(id)) //nolint:gosec // likewise
+}
+
+func (q *queue) appendPing(ack bool, data [8]byte) {
+	flags := http2.Flags(0)
+	if ack {
+		flags = http2.FlagPingAck
+	}
+	copy(q.appendFrame(http2.FramePing, flags, 0, len(data)), data[:])
+}
+
+func (q *queue) appendGoAway(last uint32, code http2.ErrCode) {
+	p := q.appendFrame(http2.FrameGoAway, 0, 0, 8)
+	binary.BigEndian.PutUint32(p, last)
+	binary.BigEndian.PutUint32(p[4:], uint32(code))
+}
+
+func (q *queue) appendReset(id uint32, code http2.ErrCode) {
+	binary.BigEndian.PutUint32(q.appendFrame(http2.FrameRSTStream, 0, id, 4), uint32(code))
+}
+
+func (q *queue) appendWindowUpdate(id uint32, n int64) {
+	binary.BigEndian.PutUint32(q.appendFrame(http2.FrameWindowUpdate, 0, id, 4), uint32(n)) //nolint:gosec // at most uploadBuffers
+}
+
+func (q *queue) appendSettingsAck() { q.appendFrame(http2.FrameSettings, http2.FlagSettingsAck, 0, 0) }
+
+func (q *queue) appendSettings(settings ...http2.Setting) {
+	p := q.appendFrame(http2.FrameSettings, 0, 0, 6*len(settings))
+	for _, s := range settings {
+		binary.BigEndian.PutUint16(p, uint16(s.ID))
+		binary.BigEndian.PutUint32(p[2:], s.Val)
+		p = p[6:]
+	}
+}
+
+// appendHeaders queues a header, in as many frames as it takes.
+func (q *queue) appendHeaders(id uint32, block []byte, end bool) {
+	table := 0
+	if q.noTable {
+		table = 1
+	}
+	kind, flags := http2.FrameHeaders, http2.Flags(0)
+	if end {
+		flags = http2.FlagHeadersEndStream
+	}
+	for {
+		n := min(len(block), smallBuffer-frameHead-table)
+		if n == len(block) {
+			flags |= http2.FlagHeadersEndHeaders
+		}
+		p := q.appendFrame(kind, flags, id, n+table)
+		if table > 0 {
+			// What is sent needs no dynamic table. A client that has just made its smaller
+			// expects to be told that (RFC 7541, 4.2).
+			p[0], p, q.noTable, table = noDynamicTable, p[1:], false, 0
+		}
+		copy(p, block[:n])
+		if block = block[n:]; len(block) == 0 {
+			return
+		}
+		kind, flags = http2.FrameContinuation, 0
+	}
+}
+
+// pieces2 are bytes in several slices that are sent as if they were in one.
+type pieces2 struct {
+	list [][]byte
+	at   int // in list[0]
+	left int // over all
+}
+
+// read copies the next len(p) bytes.
+func (s *pieces2) read(p []byte) {
+	s.left -= len(p)
+	for len(p) > 0 {
+		n := copy(p, s.list[0][s.at:])
+		p = p[n:]
+		if s.at += n; s.at == len(s.list[0]) {
+			s.list, s.at = s.list[1:], 0
+		}
+	}
+}
+
+// appendDataLocked queues DATA frames with as much of s as the windows, the queue and
+// fairness allow. end ends the stream with the last of it.
+func (q *queue) appendDataLocked(st *stream2, s *pieces2, end bool) {
+	turn := queueLimit
+	if len(q.inLine) > 0 {
+		turn = quantum
+	}
+	for s.left > 0 || end {
+		n := int(min(int64(s.left), q.window, st.window))
+		n = max(0, min(n, q.roomLocked(), turn, q.most))
+		if n == 0 && s.left > 0 {
+			return
+		}
+		b := q.tailLocked(frameHead + min(n, leastData))
+		n = min(n, cap(b.b)-len(b.b)-frameHead)
+		flags := http2.Flags(0)
+		if end && n == s.left {
+			flags, end = http2.FlagDataEndStream, false
+			st.endedLocked()
+		}
+		b.b = appendFrameHead(b.b, http2.FrameData, flags, st.id, n)
+		s.read(b.b[len(b.b) : len(b.b)+n])
+		b.b = b.b[:len(b.b)+n]
+		q.queued += frameHead + n
+		q.window -= int64(n)
+		st.window -= int64(n)
+		turn -= n
+		q.earned += effortDataOut
+	}
+}
+
+// roomLocked is how much more may be queued. The more all connections hold, the less.
+func (q *queue) roomLocked() int {
+	limit := queueLimit
+	switch held := q.h.c.srv.buffers.held.Load(); {
+	case held > largeAllowed:
+		limit = smallBuffer
+	case held > recordsAllowed:
+		limit = queueLimit / 2
+	}
+	return limit - q.queued
+}
+
+// callNextLocked lets the next in line go on, if it could.
+func (q *queue) callNextLocked() {
+	if len(q.inLine) == 0 || q.window <= 0 || q.roomLocked() <= 0 {
+		return
+	}
+	st := q.inLine[0]
+	n := copy(q.inLine, q.inLine[1:])
+	q.inLine[n] = nil
+	q.inLine = q.inLine[:n]
+	st.inLine = false
+	st.wakeLocked()
+}
+
+// flushRoundLocked writes what is queued, while mu is not held. Nobody else writes.
+func (q *queue) flushRoundLocked() {
+	pending := q.pending
+	q.pending, q.queued, q.flushing = q.spare[:0], 0, true
+	q.spare = nil
+	q.callNextLocked()
+	q.h.mu.Unlock()
+	err := q.write(pending)
+	for _, b := range pending {
+		q.h.c.srv.buffers.put(b)
+	}
+	if err != nil {
+		q.h.fail(err)
+	}
+	q.h.mu.Lock()
+	clear(pending)
+	q.spare, q.flushing = pending[:0], false
+	if q.h.err != nil {
+		q.discardLocked()
+	}
+	q.callNextLocked()
+	q.flushed.Broadcast()
+}
+
+// flushLocked sees to it that what is queued is written: here, unless somebody does
+// already.
+func (q *queue) flushLocked() {
+	if q.flushing || len(q.pending) == 0 || q.h.err != nil {
+		return
+	}
+	q.flushRoundLocked()
+	if !q.flushing && len(q.pending) > 0 {
+		q.flushSoonLocked() // that of others
+	}
+}
+
+// flushSoonLocked sees to it that what is queued is written, and not here.
+func (q *queue) flushSoonLocked() {
+	if q.flushing || len(q.pending) == 0 || q.h.err != nil {
+		return
+	}
+	q.flushing = true // from here on
+	q.h.c.srv.panics.Go(nil, "connection", func() {
+		q.h.mu.Lock()
+		defer q.h.mu.Unlock()
+		for len(q.pending) > 0 && q.h.err == nil {
+			q.flushRoundLocked()
+		}
+		q.flushing = false
+		if q.h.err != nil {
+			q.discardLocked()
+		}
+		q.flushed.Broadcast()
+	})
+}
+
+// flushHere is for the goroutine that reads, before it waits. It does not read on
+// before the client has taken some of what is queued.
+func (h *http2Conn) flushHere() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.flushLocked()
+	for h.queued > 2*queueLimit && h.flushing && h.err == nil {
+		h.flushed.Wait()
+	}
+}
+
+// discardLocked gives back what will not be written.
+func (q *queue) discardLocked() {
+	if q.flushing {
+		return // it is in use by who writes
+	}
+	for _, b := range q.pending {
+		q.h.c.srv.buffers.put(b)
+	}
+	q.pending, q.queued = nil, 0
+}
+
+// write writes buffers: those of several TLS records at once.
+func (q *queue) write(bufs []*buffer) (err error) {
+	defer func() {
+		if e := recover(); e != nil {
+			q.h.c.srv.panics.Recovered("connection", e)
+			err = errPanicked
+		}
+	}()
+	o := &q.h.c.out
+	if _, err := o.arm(); err != nil {
+		return err
+	}
+	if len(bufs) == 1 {
+		_, err := o.nc.Write(bufs[0].b)
+		return err
+	}
+	if o.records == nil {
+		parts := make(net.Buffers, len(bufs))
+		for i, b := range bufs {
+			parts[i] = b.b
+		}
+		_, err := parts.WriteTo(o.nc)
+		return err
+	}
+	size := largeBuffer
+	if len(bufs) > 3 {
+		size = recordsBuffer
+	}
+	gathered := q.h.c.srv.buffers.getLarge(size)
+	if gathered != nil {
+		o.records.gather(gathered)
+		defer q.h.c.srv.buffers.put(gathered)
+	}
+	for _, b := range bufs {
+		if _, err = o.nc.Write(b.b); err != nil {
+			break
+		}
+	}
+	if gathered != nil {
+		if releaseErr := o.records.release(); err == nil {
+			err = releaseErr
+		}
+	}
+	return err
+}
+
+// send queues s as the client takes it, and waits for that no longer than the write
+// timeout for each half MiB. end ends the stream with it, flush has it leave at once.
+func (st *stream2) send(s *pieces2, end, flush bool) error {
+	h := st.h
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var deadline time.Time
+	slice := 0 // bytes left when the deadline is set again
+	called := false
+	for {
+		if err := st.unsendableLocked(); err != nil {
+			return st.giveUpLocked(err)
+		}
+		if called || len(h.inLine) == 0 || s.left <= quantum {
+			h.appendDataLocked(st, s, end)
+			h.callNextLocked()
+		}
+		if s.left == 0 && (!end || st.sentEnd) {
+			break
+		}
+		if len(h.pending) > 0 && !h.flushing {
+			if len(h.inLine) == 0 {
+				h.flushLocked()
+				called = false
+				continue
+			}
+			h.flushSoonLocked()
+		}
+		if deadline.IsZero() || s.left <= slice {
+			deadline, slice = time.Now().Add(h.c.srv.o.WriteTimeout), s.left-writeSlice
+		}
+		if called = st.waitLocked(deadline); !called {
+			h.resetLocked(st, http2.ErrCodeInternal, os.ErrDeadlineExceeded)
+			return st.giveUpLocked(os.ErrDeadlineExceeded)
+		}
+	}
+	if flush {
+		h.flushLocked()
+	}
+	return nil
+}
+
+// giveUpLocked leaves what is queued, and the turn, to others.
+func (st *stream2) giveUpLocked(err error) error {
+	st.h.callNextLocked()
+	st.h.flushSoonLocked()
+	return err
+}
+
+// unsendableLocked is why nothing more can be sent on the stream.
+func (st *stream2) unsendableLocked() error {
+	switch {
+	case st.h.err != nil:
+		return st.h.err
+	case st.err != nil:
+		return st.err
+	case st.sentEnd:
+		return errStreamOver
+	}
+	return nil
+}
+
+// waitLocked waits until there is a window and room, or until the stream ends. It
+// returns false when the deadline has passed.
+func (st *stream2) waitLocked(deadline time.Time) bool {
+	h := st.h
+	st.stepAside()
+	if st.wake == nil {
+		st.wake = make(chan struct{}, 1)
+	}
+	if st.window > 0 && !st.inLine {
+		st.inLine = true
+		h.inLine = append(h.inLine, st)
+	}
+	h.mu.Unlock()
+	defer func() {
+		h.mu.Lock()
+		h.leaveLineLocked(st)
+	}()
+	timer := time.NewTimer(time.Until(deadline))
+	defer timer.Stop()
+	select {
+	case <-st.wake:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// leaveLineLocked is for a stream that waits no more.
+func (q *queue) leaveLineLocked(st *stream2) {
+	if st.inLine {
+		st.inLine = false
+		q.inLine = slices.DeleteFunc(q.inLine, func(other *stream2) bool { return other == st })
+	}
+}
+
+// wakeLocked has a goroutine that waits in waitLocked look again.
+func (st *stream2) wakeLocked() {
+	if st.wake == nil {
+		return
+	}
+	select {
+	case st.wake <- struct{}{}:
+	default:
+	}
+}
