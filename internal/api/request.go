@@ -152,6 +152,7 @@ type SharedWriter interface {
 	// only if it need not wait for the client; they leave with the next Flush of any
 	// stream of the connection, or before.
 	QueueFrames(frames [][]byte) (taken bool)
-	// Flush sends what is queued, of all streams of the connection.
+	// Flush sends what is queued, of all streams of the connection. It does not wait for
+	// the client.
 	Flush()
 }

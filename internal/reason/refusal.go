@@ -98,7 +98,7 @@ var refusalEntries = [refusals]Entry{
 		Client: plainText, Metric: `kubeweir_malformed_requests_total{code="400"}`, Do: "Find who sends it: no Kubernetes client does.",
 	},
 	HeaderTooLarge: {
-		Label: "header-too-large", Code: 431, When: "The head of an HTTP/1.1 request is larger than the limit on headers. Over HTTP/2 the library answers, uncounted.",
+		Label: "header-too-large", Code: 431, When: "The head of a request is larger than the limit on headers. Over HTTP/2 the connection goes on, and the metric does not count it.",
 		Client: plainText, Metric: `kubeweir_malformed_requests_total{code="431"}`, Do: "Look for huge tokens or cookies.",
 	},
 	Expectation: {

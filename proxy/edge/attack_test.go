@@ -151,7 +151,7 @@ func TestHTTP2HeaderBombs(t *testing.T) {
 		}, http2.ErrCodeEnhanceYourCalm},
 		"endless string": {func(f *frameConn) (err error) {
 			err = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0, 1, 'x', 0x7f, 0xff, 0xff, 0xff, 0x07}})
-			for range 8 {
+			for range 9 {
 				err = errors.Join(err, f.WriteContinuation(1, false, []byte(strings.Repeat("x", 16<<10))))
 			}
 			return err

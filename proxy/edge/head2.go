@@ -16,7 +16,8 @@ import (
 // head2 is a header that is being read: a HEADERS frame and the CONTINUATIONs that
 // follow it.
 type head2 struct {
-	st   *stream2 // nil while none is
+	open bool     // until its last frame was read
+	st   *stream2 // nil if it is nobody's
 	id   uint32
 	ends bool // the stream ends with it
 	// trailers says that it comes behind a body. It is decoded, for the sake of the
@@ -25,15 +26,20 @@ type head2 struct {
 	// large says that the framer has a buffer for large frames since.
 	large  bool
 	frames int
-	bytes  int // of encoded block
-	size   int // of the decoded list, as RFC 9113, 6.5.2 counts it
+	// block are the encoded parts, if there are several: the decoder would keep the room
+	// that it takes for what a part breaks off.
+	block []byte
+	size  int // of the decoded list, as RFC 9113, 6.5.2 counts it
 	// malformed is what the request is not answered for, tooLarge that it is with 431.
 	malformed, tooLarge bool
 	regular             bool // pseudo fields are over
+	seen                uint8
 
 	scheme, authority, path, protocol string
 	hosts, lengths, tes               int
 	length                            string
+	cookies                           []string
+	cookieAt                          int // where the first is in the request
 }
 
 // headerLimit is the most that a header list may be: MaxHeaderBytes, as net/http counts
@@ -47,7 +53,7 @@ func (h *http2Conn) readHeaders(f *http2.HeadersFrame) (*stream2, error) {
 		return nil, http2.ConnectionError(http2.ErrCodeProtocol)
 	}
 	large := h.head.large
-	h.head = head2{id: id, ends: f.StreamEnded(), large: large}
+	h.head = head2{open: true, id: id, ends: f.StreamEnded(), large: large}
 	if id <= h.maxID {
 		if err := h.beginTrailers(id); err != nil {
 			return nil, err
@@ -77,6 +83,9 @@ func (h *http2Conn) beginTrailers(id uint32) error {
 		h.head.st, h.head.trailers = st, true
 		h.head.malformed = !h.head.ends
 		return nil
+	case st == nil && h.wasCutOffLocked(id):
+		h.head.trailers = true // the client did not know yet
+		return nil
 	case back < 64 && h.opened&(1<<back) != 0:
 		return http2.ConnectionError(http2.ErrCodeStreamClosed)
 	}
@@ -93,15 +102,23 @@ func (h *http2Conn) readContinuation(f *http2.ContinuationFrame) (*stream2, erro
 	return h.readBlock(f.HeaderBlockFragment(), f.HeadersEnded())
 }
 
-// readBlock decodes a part of a header.
+// readBlock takes a part of a header, and decodes it with the last.
 func (h *http2Conn) readBlock(block []byte, last bool) (*stream2, error) {
+	head := &h.head
 	// A block that is far too large is not even decoded.
-	if h.head.bytes += len(block); h.head.bytes > 2*h.headerLimit() {
+	if len(head.block)+len(block) > 2*h.headerLimit() {
 		return nil, http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
 	}
-	h.decoder.SetEmitEnabled(!h.head.tooLarge)
+	if !last || len(head.block) > 0 {
+		head.block = append(head.block, block...)
+		block = head.block
+	}
+	if !last {
+		return nil, nil
+	}
+	h.decoder.SetEmitEnabled(true)
 	_, err := h.decoder.Write(block)
-	if err == nil && last {
+	if err == nil {
 		err = h.decoder.Close()
 	}
 	switch {
@@ -109,12 +126,10 @@ func (h *http2Conn) readBlock(block []byte, last bool) (*stream2, error) {
 		return nil, http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
 	case err != nil:
 		return nil, http2.ConnectionError(http2.ErrCodeCompression)
-	case !last:
-		return nil, nil
 	}
-	head := h.head
-	h.head = head2{large: head.large, id: head.id}
-	return h.begin(&head)
+	done := *head
+	h.head = head2{large: done.large, id: done.id}
+	return h.begin(&done)
 }
 
 // begin makes a request of a complete header.
@@ -124,9 +139,10 @@ func (h *http2Conn) begin(head *head2) (*stream2, error) {
 	ignored := h.going == goAwayNow && !head.trailers
 	h.mu.Unlock()
 	switch {
-	case ignored:
-		h.maxID = max(h.maxID, head.id) // it was told that nobody serves this one
-		return nil, nil
+	case ignored: // it was told that nobody serves this one
+		return nil, h.spend(effortReset)
+	case st == nil:
+		return nil, h.spend(effortReset)
 	case head.trailers && head.malformed:
 		return nil, h.refuse(head.id, http2.ErrCodeProtocol)
 	case head.trailers:
@@ -139,8 +155,11 @@ func (h *http2Conn) begin(head *head2) (*stream2, error) {
 	if head.malformed {
 		return nil, h.refuse(head.id, http2.ErrCodeProtocol)
 	}
-	if st.tooLarge = head.tooLarge; st.tooLarge && !head.ends {
-		st.body = newHTTP2Body(st, -1)
+	if st.tooLarge = head.tooLarge; st.tooLarge {
+		st.isHead = st.req.Method == "HEAD"
+		if !head.ends {
+			st.body = newHTTP2Body(st, -1)
+		}
 	}
 	if code, ok := h.beginStream(st); !ok {
 		return nil, h.refuse(head.id, code)
@@ -166,7 +185,7 @@ func (h *http2Conn) emit(f hpack.HeaderField) {
 	}
 	pseudo := strings.HasPrefix(f.Name, ":")
 	switch {
-	case !httpguts.ValidHeaderFieldValue(f.Value):
+	case !validWireValue(f.Value):
 		head.malformed = true
 	case pseudo:
 		head.malformed = head.regular || head.trailers || !head.pseudo(f.Name, f.Value)
@@ -176,29 +195,51 @@ func (h *http2Conn) emit(f hpack.HeaderField) {
 	}
 }
 
+// The pseudo fields of a request.
+const (
+	seenMethod uint8 = 1 << iota
+	seenScheme
+	seenAuthority
+	seenPath
+	seenProtocol
+)
+
 // pseudo takes a pseudo field, each of which comes once.
 func (head *head2) pseudo(name, value string) bool {
 	var p *string
+	var bit uint8
 	switch name {
 	case ":method":
-		p = &head.st.req.Method
+		p, bit = &head.st.req.Method, seenMethod
 	case ":scheme":
-		p = &head.scheme
+		p, bit = &head.scheme, seenScheme
 	case ":authority":
-		p = &head.authority
+		p, bit = &head.authority, seenAuthority
 	case ":path":
-		p = &head.path
+		p, bit = &head.path, seenPath
 	case ":protocol":
-		p = &head.protocol
+		p, bit = &head.protocol, seenProtocol
 	default:
 		return false
 	}
-	if *p != "" || value == "" && name != ":authority" {
+	if head.seen&bit != 0 || value == "" && bit != seenAuthority {
 		return false
 	}
+	head.seen |= bit
 	*p = value
 	return true
 }
+
+// validWireValue says whether a value may be sent in HTTP/2, where it has no white space
+// around it (RFC 9113, 8.2.1).
+func validWireValue(value string) bool {
+	if n := len(value); n > 0 && (isBlank(value[0]) || isBlank(value[n-1])) {
+		return false
+	}
+	return httpguts.ValidHeaderFieldValue(value)
+}
+
+func isBlank(b byte) bool { return b == ' ' || b == '\t' }
 
 // validWireName says whether a name is a token without capital letters.
 func validWireName(name string) bool {
@@ -240,13 +281,11 @@ func (head *head2) field(name, value string) bool {
 	case "trailer":
 		return true
 	case "cookie":
-		for i := range r.Header {
-			if r.Header[i].Name == "Cookie" {
-				// Browsers send each by itself, for the sake of the table (RFC 9113, 8.2.3).
-				r.Header[i].Value += "; " + value
-				return true
-			}
+		// Browsers send each by itself, for the sake of the table (RFC 9113, 8.2.3).
+		if head.cookies = append(head.cookies, value); len(head.cookies) > 1 {
+			return true
 		}
+		head.cookieAt = len(r.Header)
 	}
 	r.Header = append(r.Header, api.HeaderField{Name: canonicalName(name), Value: value})
 	return true
@@ -264,6 +303,8 @@ func canonicalName(name string) string {
 		return "Authorization"
 	case "content-type":
 		return "Content-Type"
+	case "cookie":
+		return "Cookie"
 	case "user-agent":
 		return "User-Agent"
 	case "kubectl-command":
@@ -280,6 +321,9 @@ var errBadLength = errors.New("the content length is not that of the body")
 func (st *stream2) own(head *head2) error {
 	c, r := st.h.c, &st.req
 	r.Proto, r.RemoteAddr, r.PeerCertificates, r.Listener = "HTTP/2.0", c.remote, c.certs, c.listener
+	if len(head.cookies) > 1 {
+		r.Header[head.cookieAt].Value = strings.Join(head.cookies, "; ")
+	}
 	r.Host = head.authority
 	if strings.IndexByte(r.Host, '@') >= 0 || r.Host != "" && !httpguts.ValidHostHeader(r.Host) {
 		return errBadRequest
@@ -295,7 +339,7 @@ func (st *stream2) own(head *head2) error {
 		target = r.Host
 	case r.Method == "", !validName(r.Method), head.scheme != "http" && head.scheme != "https":
 		return errBadRequest
-	case target != "*" && (target == "" || target[0] != '/' || hasControl(target)):
+	case target != "*" && (target == "" || target[0] != '/' || !validTarget(target)):
 		return errBadRequest
 	}
 	if err := ownTarget(r, target); err != nil {
@@ -328,14 +372,15 @@ func (st *stream2) ownLength(head *head2) error {
 	return nil
 }
 
-// hasControl reports control characters, which no URL has.
-func hasControl(s string) bool {
+// validTarget refuses blanks, control characters and fragments, which no target of a
+// request has.
+func validTarget(s string) bool {
 	for i := range len(s) {
-		if s[i] < ' ' || s[i] == 0x7f {
-			return true
+		if s[i] <= ' ' || s[i] == '#' || s[i] == 0x7f {
+			return false
 		}
 	}
-	return false
+	return true
 }
 
 // noDynamicTable is HPACK's instruction that makes the dynamic table one of 0 bytes.
@@ -350,7 +395,7 @@ func (c *conn) appendHead2(dst []byte, status int, header api.Header, length int
 	date, sized := false, false
 	for i := range header {
 		name, value := header[i].Name, header[i].Value
-		if !validName(name) || ownHeader(name, head) {
+		if !validName(name) || ownHeader(name, head) || strings.EqualFold(name, "Upgrade") || strings.EqualFold(name, "Proxy-Connection") {
 			continue
 		}
 		date = date || strings.EqualFold(name, "Date")

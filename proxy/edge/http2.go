@@ -22,6 +22,8 @@ const (
 	frameHead = 9
 	// headerTable is the size of HPACK's dynamic table of a client's headers.
 	headerTable = 4096
+	// framesAtOnce is how many frames are read before what they caused is sent.
+	framesAtOnce = 64
 	// largeFrame is from where on the buffer that held a frame is not kept.
 	largeFrame = 256
 	// initialWindow is that of a stream and of a connection before anyone says else.
@@ -35,6 +37,8 @@ const (
 	// slowRow is how many requests are served by goroutines of their own after one had
 	// to be stepped in for.
 	slowRow = 32
+	// cutOffKept is how many streams are remembered that were reset here.
+	cutOffKept = 32
 	// goAwayWait is how long a client may take to learn of a GOAWAY before requests that
 	// it still begins are not taken any more.
 	goAwayWait = time.Second
@@ -97,14 +101,19 @@ type http2Conn struct {
 	// What follows is guarded by mu.
 
 	streams map[uint32]*stream2
-	serving int // requests that are not over, those of reset streams included
+	// cutOff are the streams that were reset here last, cutOffs how many there were: what
+	// the client had sent before it knew is dropped.
+	cutOff  [cutOffKept]uint32
+	cutOffs uint8
+	serving int // requests that are not answered, those of reset streams included
 	// idle is since when there are no streams.
 	idle time.Time
 	// waiting says that the reader waits for the client, cut that it was interrupted.
 	waiting, cut bool
 	going        goAway
 	goAwayAt     time.Time
-	err          error // why the connection is over
+	lastID       uint32 // the last stream that is served, once that was told
+	err          error  // why the connection is over
 
 	// received is how much the client may still send, consumed what it may send again
 	// but has not been told of.
@@ -156,15 +165,18 @@ func (h *http2Conn) read(turn uint64, first bool) {
 	}
 	for err == nil {
 		h.flushHere()
-		if err = h.await(); err != nil {
-			break
+		if !h.head.open { // of a header all frames are to come soon
+			if err = h.await(); err != nil {
+				break
+			}
+			h.c.in.headDone = false
 		}
-		for more := true; err == nil && more; {
+		for n, more := 1, true; err == nil && more; n++ {
 			var st *stream2
 			if st, err = h.readFrame(); err == nil && st != nil && !h.serve(st, &turn) {
 				return
 			}
-			more = h.c.in.br.Buffered() > 0
+			more = err == nil && n < framesAtOnce && h.wholeFrame() && h.mayQueue()
 		}
 		if err == nil {
 			h.release()
@@ -173,9 +185,30 @@ func (h *http2Conn) read(turn uint64, first bool) {
 	h.leave(err)
 }
 
+// wholeFrame says whether the next frame is here.
+func (h *http2Conn) wholeFrame() bool {
+	br := h.c.in.br
+	n := br.Buffered()
+	if n < frameHead {
+		return false
+	}
+	head, _ := br.Peek(frameHead)
+	return n >= frameHead+(int(head[0])<<16|int(head[1])<<8|int(head[2]))
+}
+
+// mayQueue says whether frames may be answered before what is queued has left.
+func (h *http2Conn) mayQueue() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.queued < queueLimit
+}
+
 // release gives back what reading took when nothing more is there.
 func (h *http2Conn) release() {
-	if h.head.large && h.head.st == nil {
+	if h.head.open {
+		return
+	}
+	if h.head.large {
 		h.head.large, h.framer = false, newFramer(h)
 	}
 	h.c.in.releaseEmpty()
@@ -365,8 +398,8 @@ func (h *http2Conn) shutdown() {
 // that reads.
 func (h *http2Conn) goAwayNowLocked() {
 	if h.going != goAwayNow {
-		h.going = goAwayNow
-		h.appendGoAway(h.maxID, http2.ErrCodeNo)
+		h.going, h.lastID = goAwayNow, h.maxID
+		h.appendGoAway(h.lastID, http2.ErrCodeNo)
 	}
 }
 
@@ -380,8 +413,11 @@ func (h *http2Conn) leave(err error) {
 	case errors.As(err, &ce):
 		says = true
 		h.mu.Lock()
+		if h.going != goAwayNow {
+			h.lastID = h.maxID
+		}
 		if h.err == nil {
-			h.appendGoAway(h.maxID, http2.ErrCode(ce))
+			h.appendGoAway(h.lastID, http2.ErrCode(ce))
 		}
 		h.mu.Unlock()
 	}
@@ -391,6 +427,7 @@ func (h *http2Conn) leave(err error) {
 	h.fail(err)
 	if says {
 		h.c.linger()
+		h.c.abort() // requests may go on for a while
 	}
 	h.stepper.Stop()
 	h.drop()
@@ -404,7 +441,7 @@ func (h *http2Conn) sayGoodbye() {
 		if h.flushing {
 			h.flushed.Wait()
 		} else {
-			h.flushRoundLocked()
+			h.flushRoundLocked(true)
 		}
 	}
 }
@@ -480,10 +517,11 @@ func (h *http2Conn) closeLocked(st *stream2) {
 	}
 }
 
-// over is called when a request is over, whatever became of its stream.
-func (h *http2Conn) over() {
-	h.mu.Lock()
-	h.serving--
-	h.mu.Unlock()
-	h.drop()
+// servedLocked is called when a request is answered or given up, whatever became of
+// its stream.
+func (h *http2Conn) servedLocked(st *stream2) {
+	if !st.served {
+		st.served = true
+		h.serving--
+	}
 }

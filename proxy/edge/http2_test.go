@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -46,7 +47,7 @@ func (ts *testServer) dialFrames(settings ...http2.Setting) *frameConn {
 	return newFrameConn(ts.t, conn, settings...)
 }
 
-func newFrameConn(t testing.TB, conn *tls.Conn, settings ...http2.Setting) *frameConn {
+func newFrameConn(t testing.TB, conn net.Conn, settings ...http2.Setting) *frameConn {
 	t.Helper()
 	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)

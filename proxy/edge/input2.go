@@ -3,6 +3,7 @@ package edge
 import (
 	"errors"
 	"io"
+	"slices"
 
 	"golang.org/x/net/http2"
 )
@@ -136,6 +137,7 @@ func (h *http2Conn) refuse(id uint32, code http2.ErrCode) error {
 			return http2.ConnectionError(code) // of a stream that is idle
 		}
 		h.appendReset(id, code)
+		h.cutOffLocked(id)
 		h.mu.Unlock()
 		return nil
 	}
@@ -147,7 +149,7 @@ func (h *http2Conn) refuse(id uint32, code http2.ErrCode) error {
 
 var errProtocol = errors.New("the client breaks the rules of HTTP/2")
 
-// streamOf finds the stream of a frame. Without one, wasOpen tells that there was.
+// streamOfLocked finds the stream of a frame. Without one, wasOpen tells that there was.
 func (h *http2Conn) streamOfLocked(id uint32) (st *stream2, wasOpen bool) {
 	return h.streams[id], id <= h.maxID && id%2 == 1
 }
@@ -202,10 +204,16 @@ func (h *http2Conn) moveWindowsLocked(initial int64) error {
 }
 
 func (h *http2Conn) readWindowUpdate(f *http2.WindowUpdateFrame) error {
-	if err := h.spend(effortFrame); err != nil {
-		return err
-	}
 	h.mu.Lock()
+	if h.updates > 0 {
+		h.updates--
+	} else {
+		h.mu.Unlock()
+		if err := h.spend(effortFrame); err != nil {
+			return err
+		}
+		h.mu.Lock()
+	}
 	if f.StreamID == 0 {
 		defer h.mu.Unlock()
 		if h.window += int64(f.Increment); h.window > maxWindow {
@@ -289,6 +297,7 @@ func (h *http2Conn) readData(fh http2.FrameHeader) error {
 			return err
 		}
 	}
+	h.c.in.mode = readBody // a client may be slow
 	h.mu.Lock()
 	if h.received -= int64(fh.Length); h.received < 0 {
 		h.mu.Unlock()
@@ -296,10 +305,13 @@ func (h *http2Conn) readData(fh http2.FrameHeader) error {
 	}
 	st, wasOpen := h.streamOfLocked(fh.StreamID)
 	var code http2.ErrCode
+	late := false
 	switch {
 	case st == nil && !wasOpen:
 		h.mu.Unlock()
 		return http2.ConnectionError(http2.ErrCodeProtocol)
+	case st == nil && h.wasCutOffLocked(fh.StreamID):
+		late = true
 	case st == nil, st.gotEnd:
 		code = http2.ErrCodeStreamClosed
 	default:
@@ -308,9 +320,12 @@ func (h *http2Conn) readData(fh http2.FrameHeader) error {
 		}
 	}
 	h.mu.Unlock()
-	if code != 0 {
+	if late || code != 0 {
 		if err := h.skip(size+pad, int64(fh.Length)); err != nil {
 			return err
+		}
+		if late {
+			return h.spend(effortFrame)
 		}
 		return h.refuse(fh.StreamID, code)
 	}
@@ -323,8 +338,14 @@ func (h *http2Conn) readData(fh http2.FrameHeader) error {
 		return err
 	}
 	st.gotData(lost, end)
+	if kept == 0 && size > 0 {
+		return h.spend(effortFrame) // nobody reads it
+	}
 	return nil
 }
+
+// wasCutOffLocked says whether a stream was reset here, a moment ago.
+func (h *http2Conn) wasCutOffLocked(id uint32) bool { return slices.Contains(h.cutOff[:], id) }
 
 // skip reads n bytes for nobody. The client may send window bytes more.
 func (h *http2Conn) skip(n int, window int64) error {

@@ -8,16 +8,41 @@ import (
 
 // What a client may have the server do for nothing. Frames that ask for no work of use
 // (PING, SETTINGS, PRIORITY, WINDOW_UPDATE, RST_STREAM, empty DATA, CONTINUATION,
-// unknown ones) take of a credit that comes back with time, with requests that are
-// answered and with data that is sent. A client whose credit is spent is told to calm
-// down, and its connection ends.
+// unknown ones) take of a credit that comes back with time and with requests that are
+// answered. A client whose credit is spent is told to calm down, and its connection
+// ends. A WINDOW_UPDATE for data that was sent is free.
+//
+// What HTTP/2 servers died of, what bounds it here, and the test (TestHTTP2...):
+//
+//	rapid reset                  effortReset, earned back by complete answers only;
+//	                             reset requests count for MaxStreams        RapidReset, Floods
+//	requests to be reset         effortReset                                Floods, Malformed
+//	CONTINUATION flood           headerFrames, ReadHeaderTimeout for all    HeaderBombs, SlowHeader
+//	header bombs                 headerLimit decoded, twice that encoded    HeaderBombs, IndexedBomb
+//	cookies in crumbs            joined once                                Crumbs
+//	growth of HPACK's table      headerTable; answers use none              HeaderBombs
+//	SETTINGS, PING, PRIORITY     effortFrame                                Floods
+//	WINDOW_UPDATE                effortFrame, or one for updateBytes sent   Floods, SmallReads
+//	windows of 0 and 1 byte      WriteTimeout for half a MiB                ClosedWindow, OneByteWindows
+//	answers that nobody reads    queueLimit, framesAtOnce; then no reading  PingsUnread, HeadUnread
+//	events that nobody reads     queueLimit, WriteTimeout; others go on     UnreadEvents, WatchTooFarBehind
+//	streams that never end       BodyIdleTimeout, PING and its timeout      BodyThatNeverComes, Silent
+//	half-closed bodies           reset when answered; effortFrame           HalfClosed, UnwantedData
+//	frames that never end        ReadHeaderTimeout, from their beginning    SlowFrame, BusyConnection
+//	more than the windows        errors of stream and connection            Overrun
+//	bad padding, large frames    errors of the connection                   HeaderBombs
+//	requests behind GOAWAY       effortReset                                BehindGoAway
+//	smuggled fields              malformed                                  Malformed
 const (
-	effortCredit  = 10_000
-	effortPerSec  = 1_000
-	effortFrame   = 1  // taken by a frame
-	effortReset   = 10 // by a stream that is reset or refused
-	effortAnswer  = 20 // given by a request that is answered
-	effortDataOut = 4  // by a DATA frame that is sent
+	effortCredit = 10_000
+	effortPerSec = 1_000
+	effortFrame  = 1  // taken by a frame
+	effortReset  = 10 // by a stream that is reset or refused
+	effortAnswer = 20 // given by a request that is answered to its end
+
+	// updateBytes is for how many bytes that it got a client may send a WINDOW_UPDATE:
+	// those that read in small pieces send two for each.
+	updateBytes = 256
 
 	// headerFrames is the most CONTINUATION frames of a header.
 	headerFrames = 32

@@ -37,6 +37,8 @@ type queue struct {
 	// flushing says that somebody writes, alone; flushed tells when that is over.
 	flushing bool
 	flushed  sync.Cond
+	// now is for who writes and must not wait for the client.
+	now nowait
 
 	// window is what the client takes over all streams, initial that of a new one.
 	window, initial int64
@@ -48,14 +50,16 @@ type queue struct {
 	// noTable is set when the client is to be told that its table for headers stays
 	// empty.
 	noTable bool
-	// earned is the client's for data that was sent, see effort.
-	earned int
+	// earned is the client's for requests that were answered, updates how many window
+	// updates it may send for data that it got: see effort.
+	earned, updates int
 }
 
 func (q *queue) init(h *http2Conn) {
 	q.h = h
 	q.window, q.initial, q.most, q.noTable = initialWindow, initialWindow, frameSize, true
 	q.flushed.L = &h.mu
+	q.now.init(socketOf(h.c.raw))
 }
 
 // tailLocked is a buffer with room for n bytes.
@@ -193,7 +197,7 @@ func (q *queue) appendDataLocked(st *stream2, s *pieces2, end bool) {
 		q.window -= int64(n)
 		st.window -= int64(n)
 		turn -= n
-		q.earned += effortDataOut
+		q.updates += 1 + n/updateBytes
 	}
 }
 
@@ -222,14 +226,15 @@ func (q *queue) callNextLocked() {
 	st.wakeLocked()
 }
 
-// flushRoundLocked writes what is queued, while mu is not held. Nobody else writes.
-func (q *queue) flushRoundLocked() {
+// flushRoundLocked writes what is queued, while mu is not held. Nobody else writes. If
+// it is not to wait for the client, what that does not take is handed over.
+func (q *queue) flushRoundLocked(wait bool) {
 	pending := q.pending
 	q.pending, q.queued, q.flushing = q.spare[:0], 0, true
 	q.spare = nil
 	q.callNextLocked()
 	q.h.mu.Unlock()
-	err := q.write(pending)
+	rest, err := q.write(pending, wait)
 	for _, b := range pending {
 		q.h.c.srv.buffers.put(b)
 	}
@@ -238,7 +243,17 @@ func (q *queue) flushRoundLocked() {
 	}
 	q.h.mu.Lock()
 	clear(pending)
-	q.spare, q.flushing = pending[:0], false
+	q.spare = pending[:0]
+	if rest > 0 && err == nil {
+		q.handOverLocked(rest)
+		return
+	}
+	q.roundOverLocked()
+}
+
+// roundOverLocked lets others write.
+func (q *queue) roundOverLocked() {
+	q.flushing = false
 	if q.h.err != nil {
 		q.discardLocked()
 	}
@@ -247,15 +262,16 @@ func (q *queue) flushRoundLocked() {
 }
 
 // flushLocked sees to it that what is queued is written: here, unless somebody does
-// already.
-func (q *queue) flushLocked() {
+// already. Who must not wait for the client leaves what it does not take at once to
+// another goroutine.
+func (q *queue) flushLocked(wait bool) {
 	if q.flushing || len(q.pending) == 0 || q.h.err != nil {
 		return
 	}
-	q.flushRoundLocked()
-	if !q.flushing && len(q.pending) > 0 {
-		q.flushSoonLocked() // that of others
+	if wait || q.now.raw != nil {
+		q.flushRoundLocked(wait)
 	}
+	q.flushSoonLocked() // what others have queued meanwhile
 }
 
 // flushSoonLocked sees to it that what is queued is written, and not here.
@@ -263,27 +279,43 @@ func (q *queue) flushSoonLocked() {
 	if q.flushing || len(q.pending) == 0 || q.h.err != nil {
 		return
 	}
+	q.handOverLocked(0)
+}
+
+// handOverLocked has a goroutine write until nothing is queued: first the rest bytes
+// that the client has not taken. The connection does not end before the goroutine,
+// which waits for the client no longer than the write timeout.
+func (q *queue) handOverLocked(rest int) {
 	q.flushing = true // from here on
-	q.h.c.srv.panics.Go(nil, "connection", func() {
-		q.h.mu.Lock()
-		defer q.h.mu.Unlock()
-		for len(q.pending) > 0 && q.h.err == nil {
-			q.flushRoundLocked()
+	h, held := q.h, &q.h.c.srv.buffers.held
+	h.users.Add(1)
+	held.Add(int64(rest))
+	h.c.srv.panics.Go(nil, "connection", func() {
+		defer h.drop()
+		var err error
+		if rest > 0 {
+			err = q.settle()
+			held.Add(-int64(rest))
 		}
-		q.flushing = false
-		if q.h.err != nil {
-			q.discardLocked()
+		if err != nil {
+			h.fail(err)
 		}
-		q.flushed.Broadcast()
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		for len(q.pending) > 0 && h.err == nil {
+			q.flushRoundLocked(true)
+		}
+		q.roundOverLocked()
 	})
 }
 
 // flushHere is for the goroutine that reads, before it waits. It does not read on
-// before the client has taken some of what is queued.
+// before the client has taken some of what is queued, if that is more than answers may
+// take: a client that sends much before it reads must not wait for itself.
 func (h *http2Conn) flushHere() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.flushLocked()
+	h.flushLocked(false)
 	for h.queued > 2*queueLimit && h.flushing && h.err == nil {
 		h.flushed.Wait()
 	}
@@ -300,8 +332,9 @@ func (q *queue) discardLocked() {
 	q.pending, q.queued = nil, 0
 }
 
-// write writes buffers: those of several TLS records at once.
-func (q *queue) write(bufs []*buffer) (err error) {
+// write writes buffers: those of several TLS records at once. Without wait it leaves
+// what the client does not take at once, which are rest bytes, for settle.
+func (q *queue) write(bufs []*buffer, wait bool) (rest int, err error) {
 	defer func() {
 		if e := recover(); e != nil {
 			q.h.c.srv.panics.Recovered("connection", e)
@@ -310,39 +343,76 @@ func (q *queue) write(bufs []*buffer) (err error) {
 	}()
 	o := &q.h.c.out
 	if _, err := o.arm(); err != nil {
-		return err
+		return 0, err
 	}
+	switch {
+	case o.records == nil && wait:
+		return 0, o.writePlain(bufs)
+	case o.records == nil:
+		for _, b := range bufs {
+			if err := q.now.write(b.b); err != nil {
+				return 0, err
+			}
+		}
+		return len(q.now.rest), nil
+	case wait:
+		return 0, o.writeRecords(bufs)
+	}
+	o.records.hold(&q.now)
+	err = o.writeRecords(bufs)
+	return o.records.held(), err
+}
+
+// writePlain writes buffers without TLS.
+func (o *output) writePlain(bufs []*buffer) error {
 	if len(bufs) == 1 {
 		_, err := o.nc.Write(bufs[0].b)
 		return err
 	}
-	if o.records == nil {
-		parts := make(net.Buffers, len(bufs))
-		for i, b := range bufs {
-			parts[i] = b.b
+	parts := make(net.Buffers, len(bufs))
+	for i, b := range bufs {
+		parts[i] = b.b
+	}
+	_, err := parts.WriteTo(o.nc)
+	return err
+}
+
+// writeRecords writes buffers as a TLS record each.
+func (o *output) writeRecords(bufs []*buffer) (err error) {
+	if len(bufs) > 1 {
+		size := largeBuffer
+		if len(bufs) > 3 {
+			size = recordsBuffer
 		}
-		_, err := parts.WriteTo(o.nc)
-		return err
-	}
-	size := largeBuffer
-	if len(bufs) > 3 {
-		size = recordsBuffer
-	}
-	gathered := q.h.c.srv.buffers.getLarge(size)
-	if gathered != nil {
-		o.records.gather(gathered)
-		defer q.h.c.srv.buffers.put(gathered)
+		if gathered := o.c.srv.buffers.getLarge(size); gathered != nil {
+			o.records.gather(gathered)
+			defer func() {
+				if releaseErr := o.records.release(); err == nil {
+					err = releaseErr
+				}
+				o.c.srv.buffers.put(gathered)
+			}()
+		}
 	}
 	for _, b := range bufs {
-		if _, err = o.nc.Write(b.b); err != nil {
-			break
+		if _, err := o.nc.Write(b.b); err != nil {
+			return err
 		}
 	}
-	if gathered != nil {
-		if releaseErr := o.records.release(); err == nil {
-			err = releaseErr
-		}
+	return nil
+}
+
+// settle writes what a write that did not wait has left.
+func (q *queue) settle() error {
+	o := &q.h.c.out
+	if _, err := o.arm(); err != nil {
+		return err
 	}
+	if o.records != nil {
+		return o.records.settle()
+	}
+	_, err := o.nc.Write(q.now.rest)
+	q.now.rest = nil
 	return err
 }
 
@@ -368,7 +438,7 @@ func (st *stream2) send(s *pieces2, end, flush bool) error {
 		}
 		if len(h.pending) > 0 && !h.flushing {
 			if len(h.inLine) == 0 {
-				h.flushLocked()
+				h.flushLocked(true)
 				called = false
 				continue
 			}
@@ -383,7 +453,7 @@ func (st *stream2) send(s *pieces2, end, flush bool) error {
 		}
 	}
 	if flush {
-		h.flushLocked()
+		h.flushLocked(false)
 	}
 	return nil
 }

@@ -9,7 +9,7 @@ import (
 // records is the socket under a TLS connection. crypto/tls writes every record of
 // 16 KiB by itself, which is a system call and most often a wake-up of the reader
 // each. Between gather and release records are collected and go out several at a
-// time.
+// time. Between hold and settle no write waits for the client.
 //
 // It is safe for concurrent use, as TLS needs it: reading may write, too (alerts,
 // key updates).
@@ -19,6 +19,7 @@ type records struct {
 	mu struct {
 		sync.Mutex
 		buf *buffer // nil while nothing is gathered
+		now *nowait // nil while writes may wait
 		// err is that of a write whose records TLS takes for written: nothing may
 		// follow them.
 		err error
@@ -33,7 +34,7 @@ func (r *records) Write(p []byte) (int, error) {
 		return 0, r.mu.err
 	}
 	if r.mu.buf == nil {
-		return r.Conn.Write(p)
+		return r.sendLocked(p)
 	}
 	for n := 0; ; {
 		b := r.mu.buf.b
@@ -64,6 +65,49 @@ func (r *records) release() error {
 	return err
 }
 
+// sendLocked writes to the socket.
+func (r *records) sendLocked(p []byte) (int, error) {
+	if r.mu.now == nil {
+		return r.Conn.Write(p)
+	}
+	if err := r.mu.now.write(p); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// hold has w keep what the client does not take at once.
+func (r *records) hold(w *nowait) {
+	r.mu.Lock()
+	r.mu.now = w
+	r.mu.Unlock()
+}
+
+// held says how much was kept since hold. If that is nothing, hold is over, else with
+// settle.
+func (r *records) held() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := len(r.mu.now.rest)
+	if n == 0 {
+		r.mu.now = nil
+	}
+	return n
+}
+
+// settle writes what was kept, and waits for the client to take it.
+func (r *records) settle() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.mu.now
+	r.mu.now = nil
+	if r.mu.err == nil {
+		_, r.mu.err = r.Conn.Write(w.rest)
+	}
+	w.rest = nil
+	return r.mu.err
+}
+
 // through writes p to the TLS connection over r, its records many at a time.
 func (r *records) through(tc io.Writer, pool *buffers, p []byte) (n int, err error) {
 	size := largeBuffer
@@ -85,7 +129,7 @@ func (r *records) through(tc io.Writer, pool *buffers, p []byte) (n int, err err
 
 func (r *records) flushLocked() error {
 	if r.mu.err == nil && len(r.mu.buf.b) > 0 {
-		_, r.mu.err = r.Conn.Write(r.mu.buf.b)
+		_, r.mu.err = r.sendLocked(r.mu.buf.b)
 		r.mu.buf.b = r.mu.buf.b[:0]
 	}
 	return r.mu.err

@@ -1,11 +1,8 @@
 package edge
 
 import (
-	"context"
 	"errors"
 	"io"
-	"sync"
-	"time"
 
 	"golang.org/x/net/http2"
 
@@ -35,11 +32,12 @@ type stream2 struct {
 	window, received int64
 	// gotEnd and sentEnd say who has ended their side.
 	gotEnd, sentEnd bool
-	// answered is set when the header was queued.
-	answered bool
-	inLine   bool // see queue
-	err      error
-	wake     chan struct{}
+	// answered is set when the header was queued, served when the handler needs nothing
+	// of the connection any more.
+	answered, served bool
+	inLine           bool // see queue
+	err              error
+	wake             chan struct{}
 	// closing is set by Close and Abort: nothing more is written. ending is set when a
 	// goroutine ends a long-running response.
 	closing, aborted, ending bool
@@ -59,6 +57,7 @@ func (st *stream2) init() {
 func (st *stream2) serve() {
 	defer st.contain()
 	c := st.h.c
+	c.srv.alone(nil)
 	var resp *api.Response
 	if st.tooLarge {
 		c.srv.metrics.refusals.Count(refusalOf(431))
@@ -115,19 +114,23 @@ func (st *stream2) finish(resp *api.Response, written int64, err error) {
 		h.resetLocked(st, http2.ErrCodeNo, errStreamOver)
 	}
 	h.giveBackLocked(unread)
-	h.earned += effortAnswer
-	if !st.readsHere() {
-		h.flushLocked()
+	if err == nil && st.err == nil && st.sentEnd {
+		h.earned += effortAnswer
 	}
+	h.servedLocked(st)
 	if err == nil {
 		err = h.err
 	}
 	h.mu.Unlock()
+	// Before the end of the answer leaves: who has it finds the request counted.
+	h.c.srv.done(resp, written, err)
 	if wantsClose(resp.Header) {
 		h.shutdown()
 	}
-	h.c.srv.done(resp, written, err)
-	h.over()
+	if !st.readsHere() {
+		st.flush()
+	}
+	h.drop()
 }
 
 // gotEndLocked notes that the client has ended its side.
@@ -142,8 +145,15 @@ func (h *http2Conn) gotEndLocked(st *stream2) {
 func (h *http2Conn) resetLocked(st *stream2, code http2.ErrCode, err error) {
 	if h.streams[st.id] == st && h.err == nil {
 		h.appendReset(st.id, code)
+		h.cutOffLocked(st.id)
 	}
 	h.endLocked(st, err)
+}
+
+// cutOffLocked notes that a stream was reset here.
+func (h *http2Conn) cutOffLocked(id uint32) {
+	h.cutOff[h.cutOffs%cutOffKept] = id
+	h.cutOffs++
 }
 
 // endLocked ends a stream.
@@ -197,6 +207,7 @@ func (st *stream2) sendHead(status int, header api.Header, length int64, end boo
 // endedLocked notes that the response is complete.
 func (st *stream2) endedLocked() {
 	st.sentEnd = true
+	st.h.servedLocked(st) // before the client learns of it and asks for more
 	if st.gotEnd {
 		st.h.closeLocked(st)
 	}
@@ -211,7 +222,7 @@ func (st *stream2) continue100() {
 		return
 	}
 	h.appendHeaders(st.id, appendStatus2(nil, 100), false)
-	h.flushLocked()
+	h.flushLocked(false)
 }
 
 // respond writes a response with a Body, a BodyTo or neither.
@@ -276,7 +287,7 @@ func (st *stream2) writeBodyTo(resp *api.Response) (written int64, err error) {
 func (st *stream2) flush() {
 	st.h.mu.Lock()
 	defer st.h.mu.Unlock()
-	st.h.flushLocked()
+	st.h.flushLocked(false)
 }
 
 // bodyWriter2 is what a BodyTo writes to. The head and what fits one record are held
@@ -371,7 +382,7 @@ func (st *stream2) start(resp *api.Response) {
 	}
 	h.mu.Lock()
 	if !st.readsHere() {
-		h.flushLocked()
+		h.flushLocked(false)
 	}
 	st.turn = 0 // others write, too, from now on
 	h.mu.Unlock()
@@ -513,67 +524,4 @@ func (st *stream2) Abort() {
 	h.resetLocked(st, http2.ErrCodeInternal, errAborted)
 	h.flushSoonLocked()
 	h.endSoonLocked(st)
-}
-
-// streamContext is the context of an HTTP/2 request, which is made when somebody asks
-// for what takes one.
-type streamContext struct {
-	base context.Context
-
-	// mu guards what follows.
-	mu     sync.Mutex
-	std    context.Context // made by the first Done
-	cancel context.CancelFunc
-	over   bool
-}
-
-// Deadline implements context.Context: there is none.
-func (r *streamContext) Deadline() (time.Time, bool) { return time.Time{}, false }
-
-// Done implements context.Context.
-func (r *streamContext) Done() <-chan struct{} {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.std == nil {
-		r.std, r.cancel = context.WithCancel(r.base)
-		if r.over {
-			r.cancel()
-		}
-	}
-	return r.std.Done()
-}
-
-// Err implements context.Context.
-func (r *streamContext) Err() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	switch {
-	case r.std != nil:
-		return r.std.Err()
-	case r.over:
-		return context.Canceled
-	}
-	return r.base.Err()
-}
-
-// Value implements context.Context. It lets contexts made from this one find the
-// standard context inside, so that they need no goroutine.
-func (r *streamContext) Value(key any) any {
-	r.mu.Lock()
-	parent := r.base
-	if r.std != nil {
-		parent = r.std
-	}
-	r.mu.Unlock()
-	return parent.Value(key)
-}
-
-// end ends the context.
-func (r *streamContext) end() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.over = true
-	if r.cancel != nil {
-		r.cancel()
-	}
 }
