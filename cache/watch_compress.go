@@ -29,6 +29,9 @@ const (
 	// about 4 us and 5 ns for each byte (10 to 40 us for a pod of 6 KB) once for all
 	// watches and makes it three to four times smaller; below, little is gained.
 	minCompressed = 512
+	// usualCompression is how many times smaller objects become, cautiously: pods of
+	// 5 KB and more become eight to fifteen times smaller.
+	usualCompression = 8
 	// initialBytesAtOnce is how much of the initial events is written at a time.
 	initialBytesAtOnce = 1 << 20
 )
@@ -219,7 +222,8 @@ func (s *watchStream) selectInitial() (sel *selection, ok bool) {
 }
 
 // initialEvents are the ADDED events of a selection without order or limit,
-// compressed; nil when they are so few that a list of them is not.
+// compressed; nil when they are so few that a list of them is not, or so many that
+// they would be compressed anew for each watch because there is no room for them.
 func (r *Reader) initialEvents(c *Collection, rep api.Representation, coding api.Compression, sel *selection) (*compressed, error) {
 	p := place{
 		slotOf: slot{resource: c.Resource(), namespace: sel.namespace, key: sel.variant},
@@ -230,10 +234,16 @@ func (r *Reader) initialEvents(c *Collection, rep api.Representation, coding api
 		return nil, err
 	}
 	f.initial = true
-	if !f.exceeds(sel, api.CompressionThreshold) {
+	if !f.exceeds(sel, api.CompressionThreshold) || sel.bytes()/usualCompression > r.derived.cache.MaxCost() {
 		return nil, nil
 	}
 	return r.compress(f, p, coding, sel)
+}
+
+// bytes is about the size of the objects.
+func (s *selection) bytes() int64 {
+	all := max(1, s.view.Len())
+	return s.view.Bytes() / int64(all) * int64(s.len())
 }
 
 // exceeds reports whether the objects of sel are more than threshold bytes.

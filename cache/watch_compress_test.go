@@ -262,6 +262,28 @@ func TestNotCompressedWatch(t *testing.T) {
 	})
 }
 
+// TestNotCompressedWithoutRoom: what could not be kept would be compressed anew for
+// each watch.
+func TestNotCompressedWithoutRoom(t *testing.T) {
+	for room, want := range map[int64]string{64 << 10: "gzip", 32 << 10: ""} { // of 60 pods of 6 KB
+		synctest.Test(t, func(t *testing.T) {
+			b := newWatchBench(t, cache.Limits{})
+			b.fillBig(60)
+			reader, err := cache.NewReader(cache.ReaderOptions{DerivedBytes: room})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(reader.Close)
+			b.watches = cache.NewWatches(reader, nil)
+			w, h := b.openCompressed("?"+initial, api.Representation{}, api.Gzip, &watchClient{})
+			if got := h.Get("Content-Encoding"); got != want {
+				t.Errorf("room of %d: %q, want %q", room, got, want)
+			}
+			w.stop()
+		})
+	}
+}
+
 // TestCompressedWatchEnds: however a compressed watch ends it is whole, with the right
 // checksum, unless the client has left or a write was interrupted.
 func TestCompressedWatchEnds(t *testing.T) {

@@ -28,7 +28,7 @@ func adminSettings(listen *string, profiling *Profiling) []setting {
 func watchListCompressionSetting(on *bool) setting {
 	return setting{"watchListCompression", "watch-list-compression", on, nil,
 		"compress watches that begin with the objects there are, as lists are: above 128 KiB, for clients that accept it",
-		"compressed initial events are kept in the limits.derivedCacheBytes and shared by all watches of them; an event of 6 KB costs 10 to 40 microseconds once for all such watches"}
+		"the compressed events are kept within limits.derivedCacheBytes and shared; of more than eight times as much nothing is compressed. An event of 6 KB costs 10 to 40 microseconds once for all such watches"}
 }
 
 func limitSettings(limits *Limits) []section {
