@@ -7,35 +7,27 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"flag"
-	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/klog/v2"
 
 	"github.com/kubeweir/kubeweir/test/realkube"
+	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
-const (
-	startTime = 25 * time.Minute // covers building everything, the first time
-	patience  = 3 * time.Minute  // for one chart
-)
+const patience = 3 * time.Minute // for one chart
 
 // What TestMain starts and nobody replaces.
 var (
@@ -44,45 +36,10 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "charts:", err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) (int, error) {
-	klog.SetLogger(logr.Discard())
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, startTime)
-	defer cancel()
-	dir, err := os.MkdirTemp("", "kubeweir-charts-")
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	if kube, err = realkube.Start(ctx, realkube.Options{Dir: filepath.Join(dir, "kube")}); err != nil {
-		return 0, err
-	}
-	defer func() { _ = kube.Close() }()
-	if err := os.Mkdir(filepath.Join(dir, "origin"), 0o700); err != nil {
-		return 0, err
-	}
-	origin, err = realkube.StartStandalone(ctx, realkube.StandaloneOptions{
-		Path: os.Getenv("KUBEWEIR_BINARY"), Dir: filepath.Join(dir, "origin"), Cluster: kube,
+	testbed.Run(m, func(_ context.Context, b *testbed.Testbed) error {
+		kube, origin = b.Kube, b.Origin
+		return nil
 	})
-	if err != nil {
-		return 0, err
-	}
-	defer origin.Close()
-	code := m.Run()
-	if log := origin.Log(); code != 0 {
-		fmt.Fprintf(os.Stderr, "the end of kubeweir's log:\n%s\n", log[max(0, len(log)-8000):])
-	}
-	return code, nil
 }
 
 // The servers, in the order of every pair below.

@@ -5,24 +5,14 @@ package kustomize
 import (
 	"context"
 	"flag"
-	"fmt"
-	"os"
-	"os/signal"
-	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
-	"k8s.io/klog/v2"
-
 	"github.com/kubeweir/kubeweir/test/realkube"
+	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
-const (
-	startTime = 25 * time.Minute // covers building everything, the first time
-	patience  = time.Minute      // for one thing
-)
+const patience = time.Minute // for one thing
 
 var update = flag.Bool("update", false, "write the generated files instead of comparing them")
 
@@ -35,40 +25,11 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "kustomize:", err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) (code int, err error) {
-	klog.SetLogger(logr.Discard()) // failing is what some tests make client-go do
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, startTime)
-	defer cancel()
-	if root, err = realkube.RepoRoot(); err != nil {
-		return 0, err
-	}
-	if work, err = os.MkdirTemp("", "kubeweir-kustomize-"); err != nil {
-		return 0, err
-	}
-	defer func() { _ = os.RemoveAll(work) }()
-	if kube, err = realkube.Start(ctx, realkube.Options{Dir: filepath.Join(work, "kube")}); err != nil {
-		return 0, err
-	}
-	defer func() { _ = kube.Close() }()
-	if err := os.Mkdir(filepath.Join(work, "origin"), 0o700); err != nil {
-		return 0, err
-	}
-	if origin, err = realkube.StartStandalone(ctx, realkube.StandaloneOptions{Dir: filepath.Join(work, "origin"), Cluster: kube}); err != nil {
-		return 0, err
-	}
-	defer origin.Close()
-	return m.Run(), nil
+	testbed.Run(m, func(_ context.Context, b *testbed.Testbed) (err error) {
+		kube, origin, work = b.Kube, b.Origin, b.Dir
+		root, err = realkube.RepoRoot()
+		return err
+	})
 }
 
 func deadline(t *testing.T) context.Context {
