@@ -60,7 +60,12 @@ type response struct {
 
 // dial opens a connection, which is closed when ctx ends at the latest. bufferSize is the size of its reads.
 func dial(ctx context.Context, s *server, bufferSize int) (*conn, error) {
-	d := net.Dialer{Timeout: 30 * time.Second}
+	return dialBy(ctx, net.Dialer{}, s, bufferSize)
+}
+
+// dialBy is dial by a dialer of another kind.
+func dialBy(ctx context.Context, d net.Dialer, s *server, bufferSize int) (*conn, error) {
+	d.Timeout = 30 * time.Second
 	nc, err := d.DialContext(ctx, "tcp", s.addr)
 	if err != nil {
 		return nil, err

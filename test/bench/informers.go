@@ -51,7 +51,7 @@ func (m *measurer) informers(ctx context.Context, r *Row) (*measured, error) {
 		t    *tally
 	}{{"kube-apiserver", &out.apiserver}, {"kubeweir", &out.kubeweir}} {
 		if s.t.count > 0 {
-			out.notes = append(out.notes, fmt.Sprintf("%d informers of %s had synced after %s, of which the server used the processor for %s",
+			out.notes = append(out.notes, fmt.Sprintf("%d informers of %s had synced after %s, of which the servers used the processor for %s; decoding on the same machine is most of the rest",
 				s.t.count, s.name, s.t.wall.Round(time.Millisecond), s.t.cpu.Round(10*time.Millisecond)))
 		}
 	}

@@ -88,7 +88,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 
 // line says in short what a row gave.
 func (r *Result) line(took time.Duration) string {
-	out := fmt.Sprintf("%-22s", r.Row)
+	out := fmt.Sprintf("%-23s", r.Row)
 	for i, name := range []string{"kube", "weir", "nginx", "floor"} {
 		if s := r.sides()[i]; s != nil {
 			out += fmt.Sprintf(" %s %s", name, r.Quantity.Format(s.Value))

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -140,76 +139,4 @@ func (s *socketConn) frame() (opcode byte, final bool, length int, err error) {
 	}
 	_, err = s.br.Discard(size)
 	return opcode, final, length, err
-}
-
-// openStalled opens n watches, some on each connection, that are never read, although they let the server send as
-// much as it likes: what it sends stays in its own buffers. The returned function closes them.
-func openStalled(ctx context.Context, o watchOptions, n int) (_ func(), err error) {
-	var conns []*conn
-	closeAll := func() {
-		for _, c := range conns {
-			c.close()
-		}
-	}
-	defer func() {
-		if err != nil {
-			closeAll()
-		}
-	}()
-	per := max(1, o.perConn)
-	for i := 0; i < n; i += per {
-		c, err := dialStalled(ctx, o, i, min(per, n-i))
-		if err != nil {
-			return nil, err
-		}
-		conns = append(conns, c)
-	}
-	return closeAll, nil
-}
-
-// stalledBuffer is what a client's kernel takes for one that does not read.
-const stalledBuffer = 4 << 10
-
-// dialStalled opens a connection with n watches of which nothing but the first one's beginning is read.
-func dialStalled(ctx context.Context, o watchOptions, i, n int) (*conn, error) {
-	one := *o.server
-	if o.over == HTTP2 && one.tls != nil {
-		one.tls = one.tls.Clone()
-		one.tls.NextProtos = []string{"h2"}
-	}
-	c, err := dial(ctx, &one, 4<<10)
-	if err != nil {
-		return nil, err
-	}
-	if err := c.narrow(); err != nil {
-		c.close()
-		return nil, err
-	}
-	if o.over != HTTP2 {
-		if _, err = c.begin(one.encode(o.request(i))); err != nil {
-			c.close()
-		}
-		return c, err
-	}
-	h := &http2Conn{server: o.server, nc: c, next: 1, streams: make(map[uint32]*http2Stream)}
-	err = h.greet(wideWindow)
-	for k := 0; k < n && err == nil; k++ {
-		err = h.open(o.request(i+k), &http2Stream{}, 0)
-	}
-	if err == nil {
-		_, err = h.framer.ReadFrame()
-	}
-	if err != nil {
-		c.close()
-	}
-	return c, err
-}
-
-// narrow makes the kernel take little that is not read.
-func (c *conn) narrow() error {
-	nc := c.nc
-	if t, ok := nc.(*tls.Conn); ok {
-		nc = t.NetConn()
-	}
-	return nc.(interface{ SetReadBuffer(int) error }).SetReadBuffer(stalledBuffer)
 }

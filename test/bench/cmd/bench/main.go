@@ -2,6 +2,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -48,7 +49,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	if *list {
 		for _, r := range bench.Rows() {
-			fmt.Fprintf(stdout, "%-22s %s\n", r.Name, r.Title)
+			fmt.Fprintf(stdout, "%-23s  %-9s  %s\n", r.Name, cmp.Or(r.Over, bench.HTTP1), r.Title)
 		}
 		return nil
 	}
