@@ -69,7 +69,10 @@ func (m *measurer) eventsOf(r *Row) writes {
 // fanOutSlice opens watchers, writes, and waits for what they are due.
 func (m *measurer) fanOutSlice(ctx context.Context, r *Row, s *server, ws writes) (tally, error) {
 	var t tally
-	n := min(r.Clients, m.effort.watchers, m.effort.pods)
+	n := min(r.Clients, m.effort.watchers)
+	if r.Kind == LabelWatch {
+		n = min(n, m.effort.pods) // each has a pod
+	}
 	// When the k-th write, or the last one to a pod, began, in nanoseconds since base.
 	begun, base := make([]atomic.Int64, max(ws.n, m.effort.pods)+1), time.Now()
 	options, err := m.watchOptionsFor(ctx, r, s, n)

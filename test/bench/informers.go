@@ -8,12 +8,14 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 )
 
 // informers measures a row of kind Informers: many of client-go's that start at the same moment, each with a
@@ -84,7 +86,8 @@ func (m *measurer) syncing(ctx context.Context, s *server, cfg *rest.Config, n i
 		return t, err
 	}
 	begin := time.Now()
-	running, stop := context.WithCancel(ctx)
+	// What informers log while they wait is known from the latencies.
+	running, stop := context.WithCancel(klog.NewContext(ctx, logr.Discard()))
 	for _, one := range all {
 		one.factory.StartWithContext(running)
 	}
