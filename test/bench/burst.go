@@ -87,6 +87,9 @@ func (m *measurer) burst(ctx context.Context, r *Row, s *server, spec requestSpe
 		t.cpu, t.own = after-before, ownAfter-own
 		return errors.Join(err, err2)
 	})
+	if err == nil {
+		err = m.deductBackground(ctx, r, s, &t)
+	}
 	return t, err
 }
 

@@ -29,7 +29,7 @@ func (m *measurer) informers(ctx context.Context, r *Row) (*measured, error) {
 	n := min(r.Clients, m.effort.informers)
 	m.current = nil
 	if m.profile == "" {
-		t, err := m.syncing(ctx, m.bed.apiserver, m.bed.cluster.AdminConfig(), n)
+		t, err := m.syncing(ctx, r, m.bed.apiserver, m.bed.cluster.AdminConfig(), n)
 		if err != nil {
 			return nil, fmt.Errorf("kube-apiserver: %w", err)
 		}
@@ -42,7 +42,7 @@ func (m *measurer) informers(ctx context.Context, r *Row) (*measured, error) {
 	defer g.process.Close()
 	m.current = &contest{kubeweir: g, rival: m.bed.apiserver}
 	err = m.profiled(ctx, r, func() error {
-		out.kubeweir, err = m.syncing(ctx, m.counted(g.server, r), g.process.AdminConfig(), n)
+		out.kubeweir, err = m.syncing(ctx, r, m.counted(g.server, r), g.process.AdminConfig(), n)
 		return err
 	})
 	if err != nil {
@@ -54,7 +54,7 @@ func (m *measurer) informers(ctx context.Context, r *Row) (*measured, error) {
 	}{{"kube-apiserver", &out.apiserver}, {"kubeweir", &out.kubeweir}} {
 		if s.t.count > 0 {
 			out.notes = append(out.notes, fmt.Sprintf("%d informers of %s had synced after %s, of which the servers used the processor for %s; decoding on the same machine is most of the rest",
-				s.t.count, s.name, s.t.wall.Round(time.Millisecond), s.t.cpu.Round(10*time.Millisecond)))
+				s.t.count, s.name, s.t.wall.Round(time.Millisecond), (s.t.cpu-s.t.deducted).Round(10*time.Millisecond)))
 		}
 	}
 	out.noteOwn(r)
@@ -62,7 +62,7 @@ func (m *measurer) informers(ctx context.Context, r *Row) (*measured, error) {
 }
 
 // syncing starts n informers and returns when all have synced.
-func (m *measurer) syncing(ctx context.Context, s *server, cfg *rest.Config, n int) (tally, error) {
+func (m *measurer) syncing(ctx context.Context, r *Row, s *server, cfg *rest.Config, n int) (tally, error) {
 	var t tally
 	defer debug.FreeOSMemory() // what informers needed is much
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Minute)
@@ -109,7 +109,7 @@ func (m *measurer) syncing(ctx context.Context, s *server, cfg *rest.Config, n i
 	after, err := cpuTime(s.pids...)
 	ownAfter, err2 := cpuTime(s.pid)
 	t.cpu, t.own = after-before, ownAfter-own
-	return t, errors.Join(err, err2)
+	return t, errors.Join(err, err2, m.deductBackground(ctx, r, s, &t))
 }
 
 // An informer is one of pods.

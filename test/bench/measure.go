@@ -25,6 +25,8 @@ type measurer struct {
 	against string // program of the rival; empty for kube-apiserver
 	written atomic.Int64
 	current *contest // of the row that is measured or was last
+	// background is the share of its time that kube-apiserver uses the processor for nobody; nil until it is asked for.
+	background *float64
 }
 
 // measure measures one row.
@@ -159,7 +161,7 @@ func (d *measured) compareBytes() {
 func (d *measured) noteOwn(r *Row) {
 	if n := time.Duration(d.kubeweir.count); r.Upstream && n > 0 {
 		d.notes = append(d.notes, fmt.Sprintf("of kubeweir's figure %s are its own and %s the upstream's",
-			(d.kubeweir.own/n).Round(10*time.Microsecond), ((d.kubeweir.cpu-d.kubeweir.own)/n).Round(10*time.Microsecond)))
+			(d.kubeweir.own/n).Round(10*time.Microsecond), ((d.kubeweir.cpu-d.kubeweir.own-d.kubeweir.deducted)/n).Round(10*time.Microsecond)))
 	}
 }
 

@@ -203,6 +203,9 @@ func (m *measurer) requestSlice(ctx context.Context, r *Row, s *side) error {
 			return err
 		}
 		t, err := measure(ctx)
+		if err == nil {
+			err = m.deductBackground(ctx, r, s.server, &t)
+		}
 		s.total.add(t)
 		return err
 	}
