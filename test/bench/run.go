@@ -1,11 +1,11 @@
 package bench
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"syscall"
 	"time"
 )
@@ -49,6 +49,12 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	if progress == nil {
 		progress = func(string, ...any) {}
 	}
+	nginxPath := findNginx()
+	if o.Nginx != "" {
+		if nginxPath, err = exec.LookPath(o.Nginx); err != nil {
+			return nil, fmt.Errorf("-nginx: %w", err)
+		}
+	}
 	if err := raiseFileLimit(); err != nil {
 		return nil, err
 	}
@@ -62,7 +68,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, bed.close()) }()
-	bed.nginxPath = cmp.Or(o.Nginx, findNginx())
+	bed.nginxPath = nginxPath
 	m := &measurer{bed: bed, effort: e, profile: o.Profile, against: o.Against}
 	report := newReport(o.Short, e.pods, bed.rawBytes)
 	report.Nginx = "not installed, and left out"
