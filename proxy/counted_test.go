@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeweir/kubeweir/internal/reason"
@@ -39,6 +40,9 @@ func TestRefusalsAreCounted(t *testing.T) {
 		{why: reason.Unauthenticated, line: anyPods, header: "Authorization: Bearer bad"},
 		{why: reason.ReviewUnavailable, line: anyPods, options: func(o *Options) {
 			o.Authorizer = identity.NewAuthorizer(identity.AuthorizerOptions{AccessReviewer: noReviews{errors.New("away")}})
+		}},
+		{why: reason.ReviewRefused, line: anyPods, options: func(o *Options) {
+			o.Authorizer = identity.NewAuthorizer(identity.AuthorizerOptions{AccessReviewer: noReviews{apierrors.NewBadRequest("no such field")}})
 		}},
 		{why: reason.ShortLimit, line: anyPods, before: func(b *gatewayBench) { full(b.gateway.inFlight) }},
 		{why: reason.ShortShare, line: anyPods, before: func(b *gatewayBench) {
