@@ -1,0 +1,214 @@
+package browser
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kubeweir/kubeweir/test/realkube"
+)
+
+// resources are what Headlamp's overview, its map and its workloads ask for.
+var resources = []string{
+	"/api/v1/configmaps", "/api/v1/events", "/api/v1/namespaces", "/api/v1/nodes", "/api/v1/persistentvolumeclaims",
+	"/api/v1/pods", "/api/v1/secrets", "/api/v1/serviceaccounts", "/api/v1/services",
+	"/apis/apps/v1/daemonsets", "/apis/apps/v1/deployments", "/apis/apps/v1/replicasets", "/apis/apps/v1/statefulsets",
+	"/apis/batch/v1/cronjobs", "/apis/batch/v1/jobs", "/apis/discovery.k8s.io/v1/endpointslices",
+	"/apis/networking.k8s.io/v1/ingresses", "/apis/networking.k8s.io/v1/networkpolicies",
+}
+
+const (
+	// cluster is the path below which Headlamp's backend has the API of a cluster.
+	cluster = "/clusters/main"
+	// tabs are opened in profiles of tabsOfProfile, because a browser has 255 WebSockets for each.
+	tabs, tabsOfProfile = 50, 10
+)
+
+// TestHeadlamp opens a dashboard in one tab, and then in fifty. To kube-apiserver that is one watch a resource, as its own
+// metrics tell, and every tab sees what is written.
+func TestHeadlamp(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	g := startGateway(t)
+	before := openWatches(ctx, t)
+	dashboard := httptest.NewServer(newBackend(t, g))
+	t.Cleanup(dashboard.CloseClientConnections)
+	b := startChromium(t, "dashboard.js")
+	direct, err := kubernetes.NewForConfig(kube.AdminConfig())
+	must(t, err)
+
+	d := &watchedTabs{b: b, url: dashboard.URL}
+	for _, n := range []int{1, tabs} {
+		began := time.Now()
+		d.openUntil(ctx, n)
+		awaitOneWatchEach(ctx, t, before, n)
+		opened := time.Since(began)
+		began = time.Now()
+		name := "seen-by-" + strconv.Itoa(n)
+		_, err := direct.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		must(t, err)
+		d.awaitAdded(ctx, name)
+		t.Logf("%d tabs: %d watches opened in %s, an event seen by all after %s; Chromium and what drives it: %d MiB",
+			n, n*len(resources), opened.Round(time.Millisecond), time.Since(began).Round(time.Millisecond), memoryOf(t, b.pid)>>20)
+	}
+}
+
+// newBackend is what Headlamp's backend does: it serves the page, and passes on what is below a cluster with the token of
+// who is logged in, WebSockets included.
+func newBackend(t *testing.T, g *realkube.Gateway) http.Handler {
+	t.Helper()
+	ca, err := os.ReadFile(kube.ServingCAFile())
+	must(t, err)
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(ca) {
+		t.Fatal("no certificate in the serving authority's file")
+	}
+	target, err := url.Parse(g.URL())
+	must(t, err)
+	proxy := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(target)
+			r.Out.Header.Set("Authorization", "Bearer "+kube.Token(realkube.Admin))
+		},
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 16},
+	}
+	mux := http.NewServeMux()
+	mux.Handle(cluster+"/", http.StripPrefix(cluster, proxy))
+	mux.HandleFunc("/{$}", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = w.Write([]byte("<!doctype html><title>dashboard</title>"))
+	})
+	return mux
+}
+
+// watchedTabs are the tabs that are open.
+type watchedTabs struct {
+	b    *chromium
+	url  string
+	open int
+}
+
+// openUntil opens tabs until there are n, and returns when all their WebSockets are open.
+func (d *watchedTabs) openUntil(ctx context.Context, n int) {
+	d.b.t.Helper()
+	waiting := map[string]bool{}
+	for ; d.open < n; d.open++ {
+		d.b.open(d.open, strconv.Itoa(d.open/tabsOfProfile), d.url)
+		d.b.tell(d.open, map[string]any{"cluster": cluster, "resources": resources})
+		for _, resource := range resources {
+			waiting[fmt.Sprint(d.open, resource)] = true
+		}
+	}
+	for len(waiting) > 0 {
+		tab, e := d.next(ctx, fmt.Sprintf("%d WebSockets to open", len(waiting)))
+		if e.Opened == "base64.binary.k8s.io" {
+			delete(waiting, fmt.Sprint(tab, e.Resource))
+		}
+	}
+}
+
+// awaitAdded waits until every tab has seen that a ConfigMap was added.
+func (d *watchedTabs) awaitAdded(ctx context.Context, name string) {
+	d.b.t.Helper()
+	for seen := map[int]bool{}; len(seen) < d.open; {
+		tab, e := d.next(ctx, fmt.Sprintf("%s in %d of %d tabs", name, d.open-len(seen), d.open))
+		if e.Resource == "/api/v1/configmaps" && e.Type == "ADDED" && e.Name == name {
+			seen[tab] = true
+		}
+	}
+}
+
+// A tabEvent is what a page tells of one of its WebSockets.
+type tabEvent struct {
+	Resource string `json:"resource"`
+	Opened   string `json:"opened"` // the subprotocol
+	Type     string `json:"type"`
+	Name     string `json:"name"`
+	Message  string `json:"message"`
+	Closed   string `json:"closed"`
+}
+
+// next is the next thing that a tab tells. A WebSocket that ends, or an error on it, fails the test.
+func (d *watchedTabs) next(ctx context.Context, awaited string) (tab int, e tabEvent) {
+	d.b.t.Helper()
+	for {
+		select {
+		case r, ok := <-d.b.said:
+			if !ok {
+				d.b.t.Fatalf("the browser is gone; awaited: %s", awaited)
+			}
+			if r.Opened {
+				continue
+			}
+			must(d.b.t, json.Unmarshal([]byte(r.Said), &e))
+			if e.Closed != "" || e.Type == "ERROR" {
+				d.b.t.Fatalf("tab %d: %+v; awaited: %s", r.Page, e, awaited)
+			}
+			return r.Page, e
+		case <-ctx.Done():
+			d.b.t.Fatalf("%v: awaited: %s", context.Cause(ctx), awaited)
+		}
+	}
+}
+
+// openWatches are the watches that kube-apiserver has open, by resource.
+func openWatches(ctx context.Context, t *testing.T) map[string]float64 {
+	t.Helper()
+	m, err := kube.Metrics(ctx)
+	must(t, err)
+	open := map[string]float64{}
+	for _, path := range resources {
+		group, resource := groupResource(path)
+		open[path] = m.Sum("apiserver_longrunning_requests", map[string]string{"verb": "WATCH", "group": group, "resource": resource})
+	}
+	return open
+}
+
+// groupResource takes the path of a resource apart.
+func groupResource(path string) (group, resource string) {
+	parts := strings.Split(strings.TrimPrefix(path, "/"), "/")
+	if parts[0] == "apis" {
+		group = parts[1]
+	}
+	return group, parts[len(parts)-1]
+}
+
+// awaitOneWatchEach waits until kube-apiserver has one watch of each resource more than before.
+func awaitOneWatchEach(ctx context.Context, t *testing.T, before map[string]float64, tabs int) {
+	t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	bounded, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	for {
+		var wrong []string
+		for path, n := range openWatches(ctx, t) {
+			if n != before[path]+1 {
+				wrong = append(wrong, fmt.Sprintf("%s %v", path, n-before[path]))
+			}
+		}
+		if len(wrong) == 0 {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-bounded.Done():
+			t.Fatalf("with %d tabs kube-apiserver has not one watch more of each: %s", tabs, strings.Join(wrong, ", "))
+		}
+	}
+}
