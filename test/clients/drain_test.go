@@ -13,7 +13,7 @@ import (
 // watches end without an error, and those who tell of GOAWAY have got it.
 func TestDrain(t *testing.T) {
 	ctx := deadline(t)
-	g := startGateway(t, "--shutdown-drain=2s")
+	g := startGateway(t, "--shutdown-drain=3s")
 	var lists, watches []*exchange
 	var drivers []*driver
 	for _, c := range all {
@@ -28,9 +28,6 @@ func TestDrain(t *testing.T) {
 	}
 	stopped := make(chan error, 1)
 	go func() { stopped <- g.Stop(ctx) }()
-	for _, w := range watches {
-		w.whole(ctx, t, 200)
-	}
 	for _, d := range drivers {
 		if s, ok := d.peer.(*scripted); ok && s.tells {
 			awaitGoAway(ctx, t, s)
@@ -38,7 +35,10 @@ func TestDrain(t *testing.T) {
 	}
 	for _, list := range lists {
 		list.resume()
-		checkList(t, list.whole(ctx, t, 200))
+	}
+	for i := range lists {
+		checkList(t, lists[i].whole(ctx, t, 200))
+		watches[i].whole(ctx, t, 200)
 	}
 	if err := <-stopped; err != nil {
 		t.Errorf("the gateway ended with: %v", err)
