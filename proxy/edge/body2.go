@@ -202,7 +202,7 @@ func (st *stream2) gotData(lost int64, end bool) {
 		h.resetLocked(st, http2.ErrCodeProtocol, errProtocol)
 	case end:
 		h.gotEndLocked(st)
-	case lost > 0:
+	case lost > 0 && !st.sentEnd:
 		st.received += lost
 		h.appendWindowUpdate(st.id, lost)
 	}

@@ -39,6 +39,10 @@ const (
 	slowRow = 32
 	// cutOffKept is how many streams are remembered that were reset here.
 	cutOffKept = 32
+	// resetLate is how long after a response that needs no more of the request's body the
+	// client is told so. A client may forget a response that comes together with a reset:
+	// curl 7.88 does.
+	resetLate = 250 * time.Millisecond
 	// goAwayWait is how long a client may take to learn of a GOAWAY before requests that
 	// it still begins are not taken any more.
 	goAwayWait = time.Second
@@ -509,6 +513,9 @@ func (h *http2Conn) closeLocked(st *stream2) {
 		return
 	}
 	delete(h.streams, st.id)
+	if st.late != nil {
+		st.late.Stop()
+	}
 	if len(h.streams) == 0 {
 		h.idle = time.Now()
 		if h.going == goAwayNow {

@@ -273,6 +273,33 @@ func TestHTTP2Continue(t *testing.T) {
 	})
 }
 
+// TestHTTP2UnwantedBody: a client is told that nobody reads its body when it has had the
+// time to take the answer in, and may send no more than its window meanwhile.
+func TestHTTP2UnwantedBody(t *testing.T) {
+	ts := startServer(t, func(context.Context, *api.Request) *api.Response { return text("no") })
+	c := ts.dialFrames()
+	began := time.Now()
+	id := c.request("POST", "/", true)
+	c.until(isEnd(id))
+	for range 4 {
+		if err := c.WriteData(id, false, make([]byte, frameSize)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.until(func(frame http2.Frame) bool {
+		if w, ok := frame.(*http2.WindowUpdateFrame); ok && w.StreamID == id {
+			t.Error("told to send more")
+		}
+		if reset, ok := frame.(*http2.RSTStreamFrame); ok && reset.ErrCode != http2.ErrCodeNo {
+			t.Errorf("reset with %v", reset.ErrCode)
+		}
+		return isReset(id)(frame)
+	})
+	if took := time.Since(began); took < resetLate {
+		t.Errorf("reset after %s, together with the answer", took)
+	}
+}
+
 // trailers ends a request's body.
 func (f *frameConn) trailers(id uint32, name, value string) {
 	f.t.Helper()

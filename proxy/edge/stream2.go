@@ -3,6 +3,7 @@ package edge
 import (
 	"errors"
 	"io"
+	"time"
 
 	"golang.org/x/net/http2"
 
@@ -44,6 +45,8 @@ type stream2 struct {
 	// broken is set when frames could not be written, of which written bytes were.
 	broken  bool
 	written int64
+	// late resets the stream when the response is complete and the request is not.
+	late *time.Timer
 
 	fields [inlineFields]api.HeaderField
 }
@@ -110,8 +113,7 @@ func (st *stream2) finish(resp *api.Response, written int64, err error) {
 	case !st.sentEnd:
 		h.resetLocked(st, http2.ErrCodeInternal, errStreamOver)
 	case !st.gotEnd:
-		// The client need not send the rest of a body that nobody reads.
-		h.resetLocked(st, http2.ErrCodeNo, errStreamOver)
+		st.late = time.AfterFunc(resetLate, st.stopUpload)
 	}
 	h.giveBackLocked(unread)
 	if err == nil && st.err == nil && st.sentEnd {
@@ -131,6 +133,19 @@ func (st *stream2) finish(resp *api.Response, written int64, err error) {
 		st.flush()
 	}
 	h.drop()
+}
+
+// stopUpload tells the client that it need not send the rest of a body that nobody
+// reads.
+func (st *stream2) stopUpload() {
+	h := st.h
+	defer h.c.srv.panics.Contain("stream")
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.streams[st.id] == st && h.err == nil {
+		h.resetLocked(st, http2.ErrCodeNo, errStreamOver)
+		h.flushSoonLocked()
+	}
 }
 
 // gotEndLocked notes that the client has ended its side.
