@@ -20,6 +20,8 @@ type client struct {
 	connect func(t *testing.T, url string) peer
 	// What a page of a browser, or curl, has no means for.
 	continues, trailers bool
+	// paced says that it lets the gateway send little at a time.
+	paced bool
 }
 
 var all = []client{
@@ -27,7 +29,7 @@ var all = []client{
 	{name: "curl", connect: newCurlPeer, continues: true},
 	{name: "node", connect: newNodePeer, continues: true, trailers: true},
 	{name: "python", connect: newPythonPeer("0"), continues: true, trailers: true},
-	{name: "python-small-window", connect: newPythonPeer("4000"), continues: true, trailers: true},
+	{name: "python-small-window", connect: newPythonPeer("4000"), continues: true, trailers: true, paced: true},
 	{name: "chromium", connect: newChromiumPeer},
 }
 
