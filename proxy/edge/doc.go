@@ -8,7 +8,8 @@
 //	    +--> wait --> read head --> own it --> Handler.Serve --> write response --+
 //	    |   (idle,   (fasthttp's   (one copy)                |                    |
 //	    |  no buffer)  parser)                               +--> Stream: a fresh goroutine that only reads
-//	    +---------------------------- keep-alive <-----------+--> Upgrade: the connection itself
+//	    +---------------------------- keep-alive <-----------+--> Duplex: a Stream that is told what comes
+//	                                                         +--> Upgrade: the connection itself
 //
 // HTTP/1.1 messages are fasthttp's: its parser, its body framing, its status
 // texts and dates. Its Server is not used, for three reasons. Its header limit is

@@ -20,8 +20,9 @@ import (
 
 // Forward passes r on to the upstream with the given credentials and returns its
 // answer, also an error, as it is; a request for a protocol upgrade, as exec,
-// attach, port-forward and WebSocket watches are, goes to Upgrade. r's header has
-// the lines that are for the upstream, see api.Header.EndToEnd.
+// attach, port-forward and the WebSocket watches that the cache cannot serve are, goes
+// to Upgrade. r's header has the lines that are for the upstream, see
+// api.Header.EndToEnd.
 //
 // Path and query arrive byte for byte. Bodies are streamed both ways; nothing is
 // compressed or decompressed on the way, and redirects are handed to the client.

@@ -68,7 +68,7 @@ func newMetrics(reg prometheus.Registerer, contacts *contacts, life *life, right
 		received: make(map[purpose]prometheus.Counter),
 		upgrades: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "kubeweir_upstream_upgraded_connections",
-			Help: "Upgraded connections (exec, attach, port-forward, WebSocket) that are open.",
+			Help: "Upgraded connections (exec, attach, port-forward, WebSockets that are no watch from the cache) that are open.",
 		}),
 		streams: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "kubeweir_upstream_streams",
