@@ -34,6 +34,7 @@ func FuzzRequestHead(f *testing.F) {
 		"GET / HTTP/1.1\r\nHost: x\r\nA: b\r\n c\r\n\r\n",
 		"GET / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n\r\n",
 		"\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n",
+		"GET a:///b HTTP/1.1\r\nHost: x\r\n\r\n",
 		"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n",
 		"GET / HTTP/1.1\r\nHost: x\r\nCookie: a=b\r\nCookie: c=d\r\n\r\n",
 	} {

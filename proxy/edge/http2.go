@@ -105,10 +105,10 @@ type http2Conn struct {
 	// What follows is guarded by mu.
 
 	streams map[uint32]*stream2
-	// cutOff are the streams that were reset here last, cutOffs how many there were: what
-	// the client had sent before it knew is dropped.
-	cutOff  [cutOffKept]uint32
-	cutOffs uint8
+	// cutOff are the streams that were reset here last, cutOffKept at most: what the
+	// client had sent before it knew is dropped. cutOffs is how many there were.
+	cutOff  []uint32
+	cutOffs int
 	serving int // requests that are not answered, those of reset streams included
 	// idle is since when there are no streams.
 	idle time.Time

@@ -345,7 +345,7 @@ func (h *http2Conn) readData(fh http2.FrameHeader) error {
 }
 
 // wasCutOffLocked says whether a stream was reset here, a moment ago.
-func (h *http2Conn) wasCutOffLocked(id uint32) bool { return slices.Contains(h.cutOff[:], id) }
+func (h *http2Conn) wasCutOffLocked(id uint32) bool { return slices.Contains(h.cutOff, id) }
 
 // skip reads n bytes for nobody. The client may send window bytes more.
 func (h *http2Conn) skip(n int, window int64) error {

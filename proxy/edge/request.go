@@ -169,7 +169,9 @@ func ownTarget(r *api.Request, target string) error {
 		if i := strings.LastIndexByte(host, '@'); i >= 0 {
 			host = host[i+1:]
 		}
-		r.Host = host
+		if host != "" {
+			r.Host = host
+		}
 	}
 	r.RawPath, r.RawQuery, _ = strings.Cut(target, "?")
 	r.Path = r.RawPath

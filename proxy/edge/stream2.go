@@ -167,7 +167,11 @@ func (h *http2Conn) resetLocked(st *stream2, code http2.ErrCode, err error) {
 
 // cutOffLocked notes that a stream was reset here.
 func (h *http2Conn) cutOffLocked(id uint32) {
-	h.cutOff[h.cutOffs%cutOffKept] = id
+	if len(h.cutOff) < cutOffKept {
+		h.cutOff = append(h.cutOff, id)
+	} else {
+		h.cutOff[h.cutOffs%cutOffKept] = id
+	}
 	h.cutOffs++
 }
 
