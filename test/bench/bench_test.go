@@ -145,6 +145,8 @@ func TestJudge(t *testing.T) {
 		{"most missed", Result{Quantity: Memory, Kubeweir: side(161)}, Target{Max: 10, PerRaw: 1.5}, "missed"},
 		{"both", Result{Ratio: 9, Kubeweir: side(140)}, Target{Ratio: 8, Above: "few", MostAbove: 1.5}, "met"},
 		{"one of both", Result{Ratio: 9, Kubeweir: side(160)}, Target{Ratio: 8, Above: "few", MostAbove: 1.5}, "missed"},
+		{"own", Result{KubeAPIServer: side(300), Kubeweir: &Side{Value: 20, OwnCPU: 10}}, Target{OwnRatio: 30}, "met"},
+		{"own missed", Result{KubeAPIServer: side(299), Kubeweir: &Side{Value: 1, OwnCPU: 10}}, Target{OwnRatio: 30}, "missed"},
 		{"nginx", Result{Kubeweir: side(2), Nginx: side(2)}, Target{Nginx: true}, "met"},
 		{"nginx missed", Result{Kubeweir: side(3), Nginx: side(2)}, Target{Nginx: true}, "missed"},
 		{"without nginx", Result{Kubeweir: side(3)}, Target{Nginx: true}, ""},

@@ -23,7 +23,9 @@ type Side struct {
 	Value float64 `json:"value"`
 	// GrossCPU is the processor time by unit before what the writes cost anyway was taken off, microseconds.
 	GrossCPU float64 `json:"grossCPU,omitempty"`
-	Count    int64   `json:"count,omitempty"`
+	// OwnCPU is that of the server's own process, where another's counts too.
+	OwnCPU float64 `json:"ownCPU,omitempty"`
+	Count  int64   `json:"count,omitempty"`
 	// CPUSeconds is what Value was computed from.
 	CPUSeconds float64 `json:"cpuSeconds,omitempty"`
 	// P50 and P99 are latencies in milliseconds: of requests to the end of the body, of events from the beginning of
@@ -112,7 +114,7 @@ func sideOf(t *tally) *Side {
 	}
 	n := float64(t.count)
 	return &Side{
-		Value: micro(t.cpu-t.deducted) / n, GrossCPU: micro(t.cpu) / n,
+		Value: micro(t.cpu-t.deducted) / n, GrossCPU: micro(t.cpu) / n, OwnCPU: micro(t.own) / n,
 		Count: t.count, CPUSeconds: (t.cpu - t.deducted).Seconds(),
 		P50: milli(percentile(t.latencies, 0.50)), P99: milli(percentile(t.latencies, 0.99)),
 		PerSecond: n / t.wall.Seconds(), Bytes: float64(t.bytes) / n,

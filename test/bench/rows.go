@@ -91,11 +91,11 @@ func strictRows() []Row {
 func watchListRows() []Row {
 	return slices.Concat(
 		overBoth(Row{Name: "watchlist-json", Title: "WatchList of all pods, unset rv, JSON", Kind: WatchList, Path: watchPods, Upstream: true},
-			Target{Ratio: 30}),
+			Target{OwnRatio: 30}),
 		overBoth(Row{Name: "watchlist-protobuf", Title: "WatchList of all pods, unset rv, protobuf", Kind: WatchList, Path: watchPods, Accept: protobufType,
-			Own: true, Upstream: true}, Target{Ratio: 18}),
+			Own: true, Upstream: true}, Target{OwnRatio: 18}),
 		overBoth(Row{Name: "watchlist-json-gzip", Title: "WatchList of all pods, unset rv, JSON, gzip", Kind: WatchList, Path: watchPods, Gzip: true,
-			Upstream: true}, Target{Ratio: 150, BytesOf: "list-json-gzip", MostBytes: 1.02}),
+			Upstream: true}, Target{OwnRatio: 150, BytesOf: "list-json-gzip", MostBytes: 1.02}),
 		[]Row{{Name: "informers", Title: "200 client-go informers at once, protobuf, gateway just started", Kind: Informers, Over: HTTP2, Clients: 200, Upstream: true}},
 	)
 }

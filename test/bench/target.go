@@ -6,6 +6,8 @@ import "fmt"
 type Target struct {
 	// Ratio is the least kube-apiserver:kubeweir.
 	Ratio float64
+	// OwnRatio is the least kube-apiserver:kubeweir without what kubeweir's upstream takes, where that counts too.
+	OwnRatio float64
 	// Rate is the least kubeweir:kube-apiserver of units per second.
 	Rate float64
 	// Max is the most that kubeweir may take, in the unit of the row's quantity.
@@ -38,6 +40,10 @@ func (r *Result) judge(t Target, raw int64, earlier []Result) {
 	}
 	if t.Ratio > 0 && r.Ratio > 0 {
 		met(r.Ratio >= t.Ratio, ">= %g x", t.Ratio)
+	}
+	if t.OwnRatio > 0 && r.KubeAPIServer != nil && r.Kubeweir != nil && r.Kubeweir.OwnCPU > 0 {
+		x := r.KubeAPIServer.Value / r.Kubeweir.OwnCPU
+		met(x >= t.OwnRatio, ">= %g x without the upstream's (is %.1f)", t.OwnRatio, x)
 	}
 	if t.Rate > 0 && r.KubeAPIServer != nil && r.Kubeweir != nil {
 		x := r.Kubeweir.PerSecond / r.KubeAPIServer.PerSecond
