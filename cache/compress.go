@@ -142,7 +142,7 @@ func (b *compressor) build(sel objectSet) *compressed {
 	return &b.out
 }
 
-// runMask makes one key in runBytes / (average item) end a run.
+// runMask makes one key in (size of runs) / (average item) end a run.
 func runMask(f *form, sel objectSet) uint32 {
 	total := 0
 	sel.each(func(i int, o *object.Object) {
@@ -150,7 +150,12 @@ func runMask(f *form, sel objectSet) uint32 {
 		total += n
 	})
 	mask := uint32(1)
-	for average := total/max(1, sel.len()) + 1; int(mask)*average < runBytes; {
+	wanted := runBytes
+	if f.initial {
+		// Watches begin more rarely than lists are read, and are a little longer.
+		wanted = 2 * runBytes
+	}
+	for average := total/max(1, sel.len()) + 1; int(mask)*average < wanted; {
 		mask *= 2
 	}
 	return mask - 1
