@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kubeweir/kubeweir/internal/api"
@@ -400,6 +401,11 @@ func TestNoBody(t *testing.T) {
 
 // TestReadyBody sees that a body that waits for nothing leaves in few writes, and any other at once.
 func TestReadyBody(t *testing.T) {
+	// In time of its own: a pause of the machine is no slow client.
+	synctest.Test(t, testReadyBody)
+}
+
+func testReadyBody(t *testing.T) {
 	const pieces, size = 100, 10_000
 	s := &socket{}
 	for _, tc := range []struct {
