@@ -100,6 +100,9 @@ func (s *watchStream) count(sc *scratch, crc, shift, length uint32) {
 // deliverPieces sends the initial events of a compressed watch.
 func (s *watchStream) deliverPieces(sc *scratch) (ok bool) {
 	for len(s.pieces) > 0 {
+		if s.finishRevoked(sc) {
+			return false
+		}
 		s.begin(sc)
 		for n := 0; len(s.pieces) > 0 && n < initialBytesAtOnce; s.pieces = s.pieces[1:] {
 			p := &s.pieces[0]

@@ -178,9 +178,7 @@ func (s *watchStream) deliver(sc *scratch) {
 	if s.stopped || s.w == nil || s.ended != reason.NotEnded {
 		return
 	}
-	if why := s.reason.Load(); why != nil && why.Revoked() {
-		// Nothing more for one who lost the permission.
-		s.finish(sc, *why)
+	if s.finishRevoked(sc) {
 		return
 	}
 	if s.watcher == nil {
@@ -225,6 +223,9 @@ func (s *watchStream) deliverInitial(sc *scratch) (ok bool) {
 		return false
 	}
 	for s.initial != nil {
+		if s.finishRevoked(sc) {
+			return false
+		}
 		s.begin(sc)
 		n, more, now := 0, false, time.Now()
 		var renderErr error
@@ -292,6 +293,9 @@ func (s *watchStream) initialNamespace() string {
 // the client has seen everything.
 func (s *watchStream) deliverEvents(sc *scratch) (rv uint64, ok bool) {
 	for {
+		if s.finishRevoked(sc) {
+			return 0, false
+		}
 		var err error
 		sc.deliveries, rv, err = s.watcher.Next(sc.deliveries[:0], eventsAtOnce)
 		s.begin(sc)
@@ -379,6 +383,17 @@ func (s *watchStream) finishFailed(sc *scratch) {
 		}
 	}
 	s.finish(sc, *s.reason.Load())
+}
+
+// finishRevoked ends the watch of one who lost the permission, who gets nothing more. A
+// delivery to a client that reads slowly takes long: it is asked before each write.
+func (s *watchStream) finishRevoked(sc *scratch) bool {
+	why := s.reason.Load()
+	if why == nil || !why.Revoked() {
+		return false
+	}
+	s.finish(sc, *why)
+	return true
 }
 
 // fail500 ends the watch when an object cannot be rendered.
