@@ -164,6 +164,14 @@ func TestSidecar(t *testing.T) {
 		ok                 bool
 		site               string
 	}{
+		{"127.0.0.1:5", "127.0.0.1:8001", "http://127.0.0.1:8001", true, "a WebSocket"},
+		{"127.0.0.1:5", "LocalHost", "http://localhost:80", true, "a WebSocket"},
+		{"127.0.0.1:5", "127.0.0.1:8001", "", true, "a WebSocket"},
+		{"127.0.0.1:5", "127.0.0.1:8001", "http://127.0.0.1:3000", false, "a WebSocket"},
+		{"127.0.0.1:5", "127.0.0.1:8001", "http://localhost:8001", false, "a WebSocket"},
+		{"127.0.0.1:5", "127.0.0.1:8001", "https://127.0.0.1:8001", true, "a WebSocket"},
+		{"127.0.0.1:5", "127.0.0.1:8001", "https://127.0.0.1:3000", false, "a WebSocket"},
+		{"127.0.0.1:5", "127.0.0.1:8001", "http://127.0.0.1", false, "a WebSocket"},
 		{"127.0.0.1:5", "127.0.0.1:8080", "", true, ""},
 		{"127.0.0.1:5", "localhost", "", true, ""},
 		{"[::1]:5", "[::1]:8080", "", true, ""},
@@ -189,7 +197,11 @@ func TestSidecar(t *testing.T) {
 		if test.origin != "" {
 			r.Header.Add("Origin", test.origin)
 		}
-		if test.site != "" {
+		switch test.site {
+		case "":
+		case "a WebSocket": // of a browser that says no more
+			r.Header.Add("Upgrade", "websocket")
+		default:
 			r.Header.Add("Sec-Fetch-Site", test.site)
 		}
 		id, err := a.Authenticate(t.Context(), r)
@@ -208,6 +220,7 @@ func TestSidecar(t *testing.T) {
 		}
 		r.Header.Del("Origin")
 		r.Header.Del("Sec-Fetch-Site")
+		r.Header.Del("Upgrade")
 		// Whom it asks to be, instead of the gateway, is not to be forgotten.
 		if want := (api.Header{{Name: "Impersonate-User", Value: "root"}, {Name: "Impersonate-Extra-A", Value: "b"}, {Name: "Accept", Value: "a"}}); !slices.Equal(r.Header, want) {
 			t.Errorf("%+v: left in the header: %v", test, r.Header)

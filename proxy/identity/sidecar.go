@@ -46,7 +46,17 @@ func FromElsewhere(host string, values func(header string) []string, names ...st
 			return "the request comes from a web page of elsewhere"
 		}
 	}
-	for _, site := range values("Sec-Fetch-Site") {
+	sites := values("Sec-Fetch-Site")
+	if len(sites) == 0 && len(values("Upgrade")) > 0 {
+		// Chromium does not say Sec-Fetch-Site of a WebSocket, whose messages any page can
+		// read, so Origin has to tell pages at other ports of this machine.
+		for _, origin := range values("Origin") {
+			if origin != "" && !isOrigin(origin, host) {
+				return "the WebSocket is of a web page of another address (Origin: " + origin + "); a client that is no web page names the address that it calls"
+			}
+		}
+	}
+	for _, site := range sites {
 		// none is what somebody typed into a browser. A page at another port of this
 		// machine is same-site.
 		if site != "same-origin" && site != "none" {
@@ -54,6 +64,13 @@ func FromElsewhere(host string, values func(header string) []string, names ...st
 		}
 	}
 	return ""
+}
+
+// isOrigin reports whether a page of origin is at the address in a Host header, be it with a
+// proxy before it that ends TLS.
+func isOrigin(origin, host string) bool {
+	u, err := url.Parse(origin)
+	return err == nil && (strings.EqualFold(u.Host, host) || u.Scheme == "http" && strings.EqualFold(strings.TrimSuffix(u.Host, ":80"), strings.TrimSuffix(host, ":80")))
 }
 
 func sidecarRefusal(why string) error {
