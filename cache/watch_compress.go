@@ -32,6 +32,8 @@ const (
 	// usualCompression is how many times smaller objects become, cautiously: pods of
 	// 5 KB and more become eight to fifteen times smaller.
 	usualCompression = 8
+	// protobufHeadRoom is more than the head of a protobuf event takes.
+	protobufHeadRoom = 512
 	// initialBytesAtOnce is how much of the initial events is written at a time.
 	initialBytesAtOnce = 1 << 20
 )
@@ -277,9 +279,11 @@ func (f *form) writeInitial(w *chunks, i int, o *object.Object) {
 		w.write(f.metadataOf(i, o))
 		w.write(partialTail)
 	case formProtobuf:
-		w.append(len(o.Raw), func(b []byte) []byte {
-			return object.AppendProtobufFrame(b, api.Added, f.res.GroupVersion().String(), f.res.Kind, o.Raw)
+		w.append(protobufHeadRoom, func(b []byte) []byte {
+			return object.AppendProtobufFrameHead(b, api.Added, f.res.GroupVersion().String(), f.res.Kind, len(o.Raw))
 		})
+		w.write(o.Raw)
+		w.write(protobufTail)
 	case formPartialProtobuf:
 		metadata := object.AppendPartialProtobuf(nil, f.metadataOf(i, o))
 		w.append(len(metadata), func(b []byte) []byte {

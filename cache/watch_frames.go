@@ -24,8 +24,9 @@ type tableRow = *table.Row
 const frameAge = int64(time.Second)
 
 var (
-	frameTail   = []byte("}\n")
-	partialTail = []byte("}}\n") // closes the object around the metadata as well
+	frameTail    = []byte("}\n")
+	protobufTail = []byte(object.ProtobufTail)
+	partialTail  = []byte("}}\n") // closes the object around the metadata as well
 )
 
 // frameHeads and partialHeads are what comes before an object's own bytes.
@@ -111,8 +112,9 @@ func (s *watchStream) appendObject(sc *scratch, t api.EventType, o *object.Objec
 	case rep.Encoding == api.Protobuf:
 		res := s.c.resource
 		sc.grow(func(b []byte) []byte {
-			return object.AppendProtobufFrame(b, t, res.GroupVersion().String(), res.Kind, o.Raw)
+			return object.AppendProtobufFrameHead(b, t, res.GroupVersion().String(), res.Kind, len(o.Raw))
 		})
+		sc.frames = append(sc.frames, o.Raw, protobufTail)
 		return nil
 	}
 	sc.frames = append(sc.frames, frameHeads[t], o.Raw, frameTail)

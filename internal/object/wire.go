@@ -154,7 +154,15 @@ func AppendJSONFrame(dst []byte, t api.EventType, objectJSON []byte) []byte {
 // AppendProtobufFrame appends a watch event of a protobuf stream: four bytes of
 // length, big-endian, and a metav1.WatchEvent around raw, a bare message.
 func AppendProtobufFrame(dst []byte, t api.EventType, apiVersion, kind string, raw []byte) []byte {
-	objectLen := protobufObjectSize(apiVersion, kind, len(raw))
+	dst = AppendProtobufFrameHead(dst, t, apiVersion, kind, len(raw))
+	dst = append(dst, raw...)
+	return append(dst, ProtobufTail...)
+}
+
+// AppendProtobufFrameHead appends what comes before raw, of rawLen bytes, in such an
+// event; ProtobufTail follows raw.
+func AppendProtobufFrameHead(dst []byte, t api.EventType, apiVersion, kind string, rawLen int) []byte {
+	objectLen := protobufObjectSize(apiVersion, kind, rawLen)
 	extensionLen := bytesFieldSize(numRawExtensionRaw, objectLen)
 	name := t.String()
 	eventLen := bytesFieldSize(numWatchEventType, len(name)) + bytesFieldSize(numWatchEventObject, extensionLen)
@@ -164,7 +172,7 @@ func AppendProtobufFrame(dst []byte, t api.EventType, apiVersion, kind string, r
 	dst = protowire.AppendVarint(dst, uint64(extensionLen))
 	dst = protowire.AppendTag(dst, numRawExtensionRaw, protowire.BytesType)
 	dst = protowire.AppendVarint(dst, uint64(objectLen))
-	return AppendProtobufObject(dst, apiVersion, kind, raw)
+	return appendEnvelopeHead(dst, apiVersion, kind, rawLen)
 }
 
 // The type of objects reduced to their metadata.
