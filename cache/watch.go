@@ -133,7 +133,8 @@ func (ws *Watches) Watch(ctx context.Context, c *Collection, req *WatchRequest) 
 	if req.Rep.Encoding == api.Protobuf {
 		contentType += ";stream=watch"
 	}
-	s.compressInitial()
+	// After a panic the watch, which follows the collection already, is sent as it is.
+	_ = s.owner.panics.Run("watch", func() { s.compressInitial(ctx) })
 	header := api.Header{
 		{Name: "Cache-Control", Value: api.CacheControl},
 		{Name: "Content-Type", Value: contentType},

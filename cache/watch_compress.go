@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"context"
 	"encoding/binary"
 	"hash/crc32"
 	"time"
@@ -183,12 +184,12 @@ func (s *watchStream) appendEnd(sc *scratch) {
 
 // compressInitial prepares the initial events of a watch in the coding that its
 // client accepts, where that pays. It is before Start.
-func (s *watchStream) compressInitial() {
+func (s *watchStream) compressInitial(ctx context.Context) {
 	coding := s.req.Compression
 	if coding == api.Identity || s.initial == nil {
 		return
 	}
-	sel, ok := s.selectInitial()
+	sel, ok := s.selectInitial(ctx)
 	if !ok {
 		return
 	}
@@ -203,10 +204,10 @@ func (s *watchStream) compressInitial() {
 	s.coding, s.pieces, s.initial = coding, items.pieces, nil
 }
 
-// selectInitial selects the initial objects. ok is false where they are not
-// compressed: Tables, whose first event is different, and what is selected by fields
-// (the pods of a node, one Secret), which hardly two clients share.
-func (s *watchStream) selectInitial() (sel *selection, ok bool) {
+// selectInitial selects the initial objects. ok is false when the client has left, and
+// where they are not compressed: Tables, whose first event is different, and what is
+// selected by fields (the pods of a node, one Secret), which hardly two clients share.
+func (s *watchStream) selectInitial(ctx context.Context) (sel *selection, ok bool) {
 	f := s.req.Filter
 	if s.req.Rep.Transform == api.Table || f != nil && f.Fields != nil && !f.Fields.Empty() {
 		return nil, false
@@ -217,13 +218,17 @@ func (s *watchStream) selectInitial() (sel *selection, ok bool) {
 		return sel, true
 	}
 	sel.picked, sel.variant = true, f.Labels.String()
+	looking := search{ctx: ctx}
 	s.initial.Ascend(sel.namespace, "", func(o *object.Object) bool {
+		if looking.abandoned() {
+			return false
+		}
 		if f.Matches(o) {
 			sel.objs = append(sel.objs, o)
 		}
 		return true
 	})
-	return sel, true
+	return sel, looking.ctx.Err() == nil
 }
 
 // initialEvents are the ADDED events of a selection without order or limit,

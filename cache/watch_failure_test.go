@@ -14,6 +14,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/table"
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/object"
 	"github.com/kubeweir/kubeweir/internal/reason"
 )
 
@@ -211,5 +212,49 @@ func (s *panickingSource) Watch(ctx context.Context, res *cache.Resource, enc ap
 			panic("while reading")
 		}
 		return handle(ev)
+	})
+}
+
+// TestPanicsOfACompression: the watch goes on without, so that nothing is left that follows
+// the collection for nobody.
+func TestPanicsOfACompression(t *testing.T) {
+	defer slog.SetDefault(slog.Default())
+	slog.SetDefault(slog.New(slog.NewTextHandler(io.Discard, nil)))
+	synctest.Test(t, func(t *testing.T) {
+		b := newWatchBench(t, cache.Limits{})
+		b.fillBig(90)
+		b.watches.BreakCompression()
+		client := &watchClient{}
+		w, h := b.openCompressed("?"+initial, api.Representation{}, api.Gzip, client)
+		if got := client.lines(t); h.Has("Content-Encoding") || len(got) != 91 {
+			t.Errorf("%v, %d events", h, len(got))
+		}
+		w.stop()
+	})
+}
+
+// TestCompressionForNobody: the initial events of a client that has left are not selected.
+func TestCompressionForNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newWatchBench(t, cache.Limits{})
+		b.fillBig(90)
+		opts, err := api.ParseListOptions("watch=true&labelSelector=app&resourceVersion=0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		filter, err := object.NewFilter(b.c.Resource().Schema, "", "", opts.LabelSelector, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		resp, _, err := b.watches.Watch(ctx, b.c, &cache.WatchRequest{Filter: filter, Options: opts, Compression: api.Gzip})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp.Header.Has("Content-Encoding") {
+			t.Error(resp.Header)
+		}
+		resp.Stream.Stop()
 	})
 }
