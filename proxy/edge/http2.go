@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"encoding/binary"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -136,7 +137,7 @@ func (c *conn) serveHTTP2() {
 	h.framer = newFramer(h)
 	h.decoder = hpack.NewDecoder(headerTable, h.emit)
 	h.decoder.SetMaxStringLength(c.srv.o.MaxHeaderBytes)
-	h.effort.credit = effortCredit
+	h.effort = effort{credit: effortCredit, since: time.Now()}
 	h.stepper = time.AfterFunc(time.Hour, h.stepInLate)
 	h.stepper.Stop()
 	c.h2.Store(h)
@@ -329,9 +330,9 @@ func (h *http2Conn) beginWait() (time.Duration, error) {
 	case h.going == goAwaySoon:
 		timeout = max(time.Until(h.goAwayAt.Add(goAwayWait)), time.Millisecond)
 	case len(h.streams) == 0:
-		timeout = max(o.IdleTimeout-time.Since(h.idle), time.Millisecond)
+		timeout = max(o.IdleTimeout+h.behindLocked()-time.Since(h.idle), time.Millisecond)
 	case !h.pinged.IsZero():
-		timeout = o.PingTimeout
+		timeout = o.PingTimeout + h.behindLocked()
 	}
 	h.waiting = true
 	return timeout, nil
@@ -373,12 +374,18 @@ func (h *http2Conn) waitedInVain() error {
 		h.goAwayNowLocked()
 	case h.pinged.IsZero():
 		h.pinged = time.Now()
-		h.appendPing(false, [8]byte{})
+		h.appendPing(false, sentPing(h.sent))
 	default:
 		return errClientLeft // it does not answer
 	}
 	h.flushSoonLocked()
 	return nil
+}
+
+// sentPing is a PING whose answer tells that the client has what was sent before it.
+func sentPing(sent int64) (data [8]byte) {
+	binary.BigEndian.PutUint64(data[:], uint64(sent)) //nolint:gosec // not negative
+	return data
 }
 
 var errGoneAway = errors.New("the connection was told to go away, and has no requests")

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"encoding/binary"
 	"errors"
 	"io"
 	"slices"
@@ -216,6 +217,7 @@ func (h *http2Conn) readWindowUpdate(f *http2.WindowUpdateFrame) error {
 	}
 	if f.StreamID == 0 {
 		defer h.mu.Unlock()
+		h.told = min(h.told+int64(f.Increment), h.sent)
 		if h.window += int64(f.Increment); h.window > maxWindow {
 			return http2.ConnectionError(http2.ErrCodeFlowControl)
 		}
@@ -268,6 +270,8 @@ func (h *http2Conn) readPing(f *http2.PingFrame) error {
 		h.appendPing(true, f.Data)
 	case h.going == goAwaySoon && f.Data == goAwayPing:
 		h.goAwayNowLocked()
+	default: // it answers sentPing
+		h.answered = max(h.answered, int64(min(binary.BigEndian.Uint64(f.Data[:]), uint64(h.sent)))) //nolint:gosec // not negative
 	}
 	return nil
 }

@@ -62,9 +62,6 @@ func (e *effort) spend(n int, earned func() int) error {
 		return nil
 	}
 	now := time.Now()
-	if e.since.IsZero() {
-		e.since = now.Add(-time.Second)
-	}
 	passed := min(now.Sub(e.since), time.Minute)
 	e.since = now
 	e.credit = min(e.credit+int(passed.Seconds()*effortPerSec)+earned(), effortCredit)

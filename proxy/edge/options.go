@@ -76,6 +76,8 @@ type Options struct {
 	// WriteTimeout is how long a client may take for half a MiB of a response. It is
 	// a limit on standing still, not on the whole response. It may fire up to a
 	// quarter early, because deadlines are not set again for each write.
+	// Over HTTP/2 it is given once more for each half MiB that may still be on its way to
+	// the client, and adds to IdleTimeout and PingTimeout so.
 	WriteTimeout time.Duration
 	// PingInterval is after which silence an HTTP/2 client is asked whether it is
 	// still there, PingTimeout how long it may take to answer.

@@ -17,6 +17,8 @@ const (
 	queueLimit = 8 * smallBuffer
 	// quantum is how much of a response is queued while others wait for their turn.
 	quantum = queueLimit / 2
+	// behindMost is the most that is taken to be on its way to a client.
+	behindMost = 8 << 20
 	// leastData is the least room worth the head of a DATA frame of more than that.
 	leastData = 512
 )
@@ -44,6 +46,9 @@ type queue struct {
 	window, initial int64
 	// most is the largest payload that the client takes.
 	most int
+	// sent counts the bytes of DATA that were queued. The client is known to have those
+	// that it told of in window updates, and those before the last PING that it answered.
+	sent, told, answered int64
 	// inLine are the streams that wait for their turn, because the queue was full or the
 	// connection's window closed.
 	inLine []*stream2
@@ -195,6 +200,7 @@ func (q *queue) appendDataLocked(st *stream2, s *pieces2, end bool) {
 		b.b = b.b[:len(b.b)+n]
 		q.queued += frameHead + n
 		q.window -= int64(n)
+		q.sent += int64(n)
 		st.window -= int64(n)
 		turn -= n
 		q.updates += 1 + n/updateBytes
@@ -211,6 +217,13 @@ func (q *queue) roomLocked() int {
 		limit = queueLimit / 2
 	}
 	return limit - q.queued
+}
+
+// behindLocked is for how much longer than timeout something may take that the client
+// does only when it has what was sent before: a client may tell of what it has but in
+// large steps, and much of it may still be on a slow line.
+func (q *queue) behindLocked() time.Duration {
+	return time.Duration(min(q.sent-max(q.told, q.answered), behindMost)) * q.h.c.srv.o.WriteTimeout / writeSlice
 }
 
 // callNextLocked lets the next in line go on, if it could.
@@ -244,7 +257,7 @@ func (q *queue) flushRoundLocked(wait bool) {
 	q.h.mu.Lock()
 	clear(pending)
 	q.spare = pending[:0]
-	if rest > 0 && err == nil {
+	if rest > 0 && err == nil && q.h.err == nil { // else the connection may be over for all
 		q.handOverLocked(rest)
 		return
 	}
@@ -424,6 +437,7 @@ func (st *stream2) send(s *pieces2, end, flush bool) error {
 	defer h.mu.Unlock()
 	var deadline time.Time
 	slice := 0 // bytes left when the deadline is set again
+	moved := int64(0)
 	called := false
 	for {
 		if err := st.unsendableLocked(); err != nil {
@@ -444,10 +458,11 @@ func (st *stream2) send(s *pieces2, end, flush bool) error {
 			}
 			h.flushSoonLocked()
 		}
-		if deadline.IsZero() || s.left <= slice {
-			deadline, slice = time.Now().Add(h.c.srv.o.WriteTimeout), s.left-writeSlice
+		// That others have their turn is not the client's fault.
+		if turns := st.window > 0 && h.sent-moved >= writeSlice; deadline.IsZero() || s.left <= slice || turns {
+			deadline, slice, moved = time.Now().Add(h.c.srv.o.WriteTimeout+h.behindLocked()), s.left-writeSlice, h.sent
 		}
-		if called = st.waitLocked(deadline); !called {
+		if called = st.waitLocked(deadline); !called && (st.window <= 0 || h.sent-moved < writeSlice) {
 			h.resetLocked(st, http2.ErrCodeInternal, os.ErrDeadlineExceeded)
 			return st.giveUpLocked(os.ErrDeadlineExceeded)
 		}

@@ -279,15 +279,19 @@ func (st *stream2) writeBodyTo(resp *api.Response) (written int64, err error) {
 		st.stepAside() // it may wait, for itself or for the client
 	}
 	w := &bodyWriter2{st: st, resp: resp, known: length >= 0, left: length, urgent: length < 0 && !resp.Ready}
-	if w.urgent {
-		// Its first byte may take long, and the client should know meanwhile.
+	// Nothing is held back for a body whose first byte may take long, as the client should
+	// know meanwhile, nor where much is held already: it may be until the client reads.
+	buffers := &st.h.c.srv.buffers
+	if w.urgent || buffers.held.Load() > largeAllowed {
 		if err := w.begin(false); err != nil {
 			return 0, err
 		}
-		st.flush()
+		if w.urgent {
+			st.flush()
+		}
 	} else {
-		w.first = st.h.c.srv.buffers.get(smallBuffer)
-		defer st.h.c.srv.buffers.put(w.first)
+		w.first = buffers.get(smallBuffer)
+		defer w.release()
 	}
 	if _, err = st.h.c.srv.writeBody(resp.BodyTo, w); err == nil {
 		err = w.finish()
@@ -357,6 +361,7 @@ func (w *bodyWriter2) begin(end bool) error {
 		return nil
 	}
 	w.sent = true
+	defer w.release()
 	length := int64(-1)
 	if w.known {
 		length = w.resp.Length
@@ -370,6 +375,14 @@ func (w *bodyWriter2) begin(end bool) error {
 	}
 	_, err := w.st.sendBytes(first, end, false)
 	return err
+}
+
+// release gives back what something was held back in.
+func (w *bodyWriter2) release() {
+	if w.first != nil {
+		w.st.h.c.srv.buffers.put(w.first)
+		w.first = nil
+	}
 }
 
 // finish ends a body that was written without an error.
