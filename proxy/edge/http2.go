@@ -119,6 +119,7 @@ type http2Conn struct {
 	goAwayAt     time.Time
 	lastID       uint32 // the last stream that is served, once that was told
 	err          error  // why the connection is over
+	brokenBy     error  // why it will be when what is queued was sent
 
 	// received is how much the client may still send, consumed what it may send again
 	// but has not been told of.
@@ -429,6 +430,7 @@ func (h *http2Conn) leave(err error) {
 		}
 		if h.err == nil {
 			h.appendGoAway(h.lastID, http2.ErrCode(ce))
+			h.brokenBy = err
 		}
 		h.mu.Unlock()
 	}

@@ -24,6 +24,8 @@ import (
 //	SETTINGS, PING, PRIORITY     effortFrame                                Floods
 //	WINDOW_UPDATE                effortFrame, or one for updateBytes sent   Floods, SmallReads
 //	windows of 0 and 1 byte      WriteTimeout for half a MiB                ClosedWindow, OneByteWindows
+//	answers held back unread     nothing is from largeAllowed on            Hoard
+//	reading on after an error    only what is queued is sent                Goodbye
 //	answers that nobody reads    queueLimit, framesAtOnce; then no reading  PingsUnread, HeadUnread
 //	events that nobody reads     queueLimit, WriteTimeout; others go on     UnreadEvents, WatchTooFarBehind
 //	streams that never end       BodyIdleTimeout, PING and its timeout      BodyThatNeverComes, Silent

@@ -485,6 +485,8 @@ func (st *stream2) unsendableLocked() error {
 	switch {
 	case st.h.err != nil:
 		return st.h.err
+	case st.h.brokenBy != nil:
+		return st.h.brokenBy
 	case st.err != nil:
 		return st.err
 	case st.sentEnd:
