@@ -21,16 +21,13 @@ func TestWebPagesReachNothing(t *testing.T) {
 			t.Errorf("%s: %d", url, code)
 		}
 		for name, change := range map[string]func(*http.Request){
-			"an image":         func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") },
-			"of another port":  func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "same-site") },
-			"a foreign origin": func(r *http.Request) { r.Header.Set("Origin", "https://evil.example") },
-			"a rebound name":   func(r *http.Request) { r.Host = "evil.example" },
-			"a WebSocket": func(r *http.Request) {
-				r.URL.RawQuery = "watch=1"
-				for name, value := range map[string]string{"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "a2V5", "Origin": "https://evil.example"} {
-					r.Header.Set(name, value)
-				}
-			},
+			"an image":                      func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") },
+			"of another port":               func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "same-site") },
+			"a foreign origin":              func(r *http.Request) { r.Header.Set("Origin", "https://evil.example") },
+			"a rebound name":                func(r *http.Request) { r.Host = "evil.example" },
+			"a WebSocket":                   socketOf("https://evil.example"),
+			"a WebSocket of another port":   socketOf("http://127.0.0.1:3000"), // of which Chromium says no more than this
+			"a WebSocket of the usual port": socketOf("http://localhost"),
 		} {
 			if code := page(url, change); code != 403 {
 				t.Errorf("%s: %s: %d, want 403", url, name, code)
@@ -43,6 +40,16 @@ func TestWebPagesReachNothing(t *testing.T) {
 	off := startGateway(t, "--profiling=false")
 	if code := page(off.AdminURL()+"/debug/pprof/cmdline", nil); code != 404 {
 		t.Errorf("profiles that are off: %d", code)
+	}
+}
+
+// socketOf makes a request one for a WebSocket watch, as Chromium sends it for a page of origin.
+func socketOf(origin string) func(*http.Request) {
+	return func(r *http.Request) {
+		r.URL.RawQuery = "watch=1"
+		for name, value := range map[string]string{"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "a2V5", "Origin": origin} {
+			r.Header.Set(name, value)
+		}
 	}
 }
 
