@@ -217,3 +217,51 @@ func (p writerPair) Write(b []byte) (int, error) {
 	_, _ = p.b.Write(b)
 	return p.a.Write(b)
 }
+
+// listWriter takes bytes in pieces.
+type listWriter struct {
+	bytes.Buffer
+	lists int
+}
+
+func (w *listWriter) WritePieces(pieces [][]byte) (int, error) {
+	w.lists++
+	n := 0
+	for _, p := range pieces {
+		n += len(p)
+		w.Write(p)
+	}
+	return n, nil
+}
+
+// TestChunksInPieces: what need not be copied and what must be keep their order.
+func TestChunksInPieces(t *testing.T) {
+	var out listWriter
+	var want bytes.Buffer
+	c := chunksTo(&out, make([]byte, 0, 3000))
+	for n := range 500 {
+		p := bytes.Repeat([]byte{byte('a' + n%26)}, n*7%2500)
+		want.Write(p)
+		switch n % 4 {
+		case 0:
+			c.write(p)
+		case 1:
+			c.writeString(string(p))
+		case 2:
+			c.append(len(p), func(b []byte) []byte { return append(b, p...) })
+		default:
+			c.refer(p)
+		}
+	}
+	for range 2 * chunkSize / 2000 {
+		c.refer(want.Bytes()[:2000])
+		want.Write(want.Bytes()[:2000])
+	}
+	c.flush()
+	if c.err != nil || c.written != int64(want.Len()) || !bytes.Equal(out.Bytes(), want.Bytes()) {
+		t.Errorf("wrote %d of %d: %v", c.written, want.Len(), c.err)
+	}
+	if out.lists == 0 {
+		t.Error("nothing was handed on in pieces")
+	}
+}

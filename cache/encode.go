@@ -5,6 +5,8 @@ import (
 	"sync"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/kubeweir/kubeweir/internal/api"
 )
 
 // Field numbers of all list types of the Kubernetes API and of
@@ -61,6 +63,10 @@ func appendProtobufEnvelope(b []byte, apiVersion, kind string, size int) []byte 
 // enough to fill TLS records.
 const chunkSize = 256 << 10
 
+// leastPiece is the size from which on bytes are handed on where they are rather than
+// copied.
+const leastPiece = 1 << 10
+
 // chunks gathers the bytes of a body. With a writer it writes them there in
 // chunks of the size of its buffer; without one it keeps them all in buf.
 type chunks struct {
@@ -68,6 +74,40 @@ type chunks struct {
 	buf     []byte
 	written int64
 	err     error // of w; nothing is written after it
+
+	// pieces is w, if it is one. list is what it is to be given, listed bytes; of buf
+	// what is before at is in it.
+	pieces     api.PiecesWriter
+	list       [][]byte
+	listed, at int
+}
+
+// chunksTo writes to w by way of buf.
+func chunksTo(w io.Writer, buf []byte) chunks {
+	pieces, _ := w.(api.PiecesWriter)
+	return chunks{w: w, buf: buf[:0], pieces: pieces}
+}
+
+// refer is write for bytes that never change: they need not be copied.
+func (c *chunks) refer(p []byte) {
+	if c.pieces == nil || len(p) < leastPiece {
+		c.write(p)
+		return
+	}
+	c.seal()
+	c.list = append(c.list, p)
+	if c.listed += len(p); c.listed >= chunkSize {
+		c.flush()
+	}
+}
+
+// seal puts what is in buf on the list.
+func (c *chunks) seal() {
+	if n := len(c.buf) - c.at; n > 0 {
+		c.list = append(c.list, c.buf[c.at:])
+		c.listed += n
+		c.at = len(c.buf)
+	}
 }
 
 func (c *chunks) write(p []byte) {
@@ -76,9 +116,10 @@ func (c *chunks) write(p []byte) {
 		return
 	}
 	for len(p) > cap(c.buf)-len(c.buf) {
-		if len(c.buf) == 0 {
+		if len(c.buf) == 0 && len(c.list) == 0 {
 			// Larger than the buffer: no use in copying it.
-			c.flushBytes(p)
+			n, err := c.w.Write(p)
+			c.wrote(n, len(p), err)
 			return
 		}
 		n := cap(c.buf) - len(c.buf)
@@ -104,18 +145,26 @@ func (c *chunks) append(n int, add func([]byte) []byte) {
 	c.buf = add(c.buf)
 }
 
+// flush writes what is gathered.
 func (c *chunks) flush() {
-	c.flushBytes(c.buf)
-	c.buf = c.buf[:0]
+	switch {
+	case c.err != nil:
+	case len(c.list) > 0:
+		c.seal()
+		n, err := c.pieces.WritePieces(c.list)
+		c.wrote(n, c.listed, err)
+	case len(c.buf) > 0:
+		n, err := c.w.Write(c.buf)
+		c.wrote(n, len(c.buf), err)
+	}
+	clear(c.list)
+	c.buf, c.list, c.listed, c.at = c.buf[:0], c.list[:0], 0, 0
 }
 
-func (c *chunks) flushBytes(p []byte) {
-	if c.err != nil || len(p) == 0 {
-		return
-	}
-	n, err := c.w.Write(p)
+// wrote takes into account that w took n of size bytes.
+func (c *chunks) wrote(n, size int, err error) {
 	c.written += int64(n)
-	if err == nil && n < len(p) {
+	if err == nil && n < size {
 		err = io.ErrShortWrite
 	}
 	c.err = err

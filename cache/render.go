@@ -165,25 +165,25 @@ func (f *form) writeCompact(w *chunks, i int, o *object.Object) {
 	switch f.kind {
 	case formJSON:
 		if o.ListOffset == 0 {
-			w.write(o.Raw)
+			w.refer(o.Raw)
 			return
 		}
 		w.writeString("{")
-		w.write(o.Raw[o.ListOffset:])
+		w.refer(o.Raw[o.ListOffset:])
 	case formPartial, formPartialTyped:
 		w.writeString(partialHead)
-		w.write(f.metadataOf(i, o))
+		w.refer(f.metadataOf(i, o))
 		w.writeString("}")
 	case formProtobuf:
 		w.append(protobufItemHead, func(b []byte) []byte { return appendProtobufItemHead(b, len(o.Raw)) })
-		w.write(o.Raw)
+		w.refer(o.Raw)
 	case formPartialProtobuf:
 		metadata := f.metadataOf(i, o)
 		w.append(2*protobufItemHead, func(b []byte) []byte {
 			b = appendProtobufItemHead(b, partialProtobufSize(len(metadata)))
 			return appendPartialProtobufHead(b, len(metadata))
 		})
-		w.write(metadata)
+		w.refer(metadata)
 	case formTable:
 		size, _ := f.size(i, o)
 		w.append(size+f.rows[i].Size(), func(b []byte) []byte { return f.appendRow(b, i, o) })

@@ -211,7 +211,7 @@ func (b *readBody) WriteTo(w io.Writer) (int64, error) {
 	}
 	buf := b.r.buffers.get()
 	defer b.r.buffers.put(buf)
-	c := chunks{w: w, buf: (*buf)[:0]}
+	c := chunksTo(w, *buf)
 	b.writeTo(&c)
 	c.flush()
 	b.r.metrics.wrote(b.form.rep, api.Identity, c.written)
@@ -247,13 +247,13 @@ type compressedBody struct {
 func (z *compressedBody) WriteTo(w io.Writer) (int64, error) {
 	buf := z.r.buffers.get()
 	defer z.r.buffers.put(buf)
-	c := chunks{w: w, buf: (*buf)[:0]}
+	c := chunksTo(w, *buf)
 	c.write(z.before)
 	for i := range z.items.pieces {
 		if i > 0 {
 			c.write(z.separator)
 		}
-		c.write(z.items.pieces[i].data)
+		c.refer(z.items.pieces[i].data)
 	}
 	c.write(z.after)
 	c.flush()

@@ -77,6 +77,15 @@ type Handler interface {
 	Serve(ctx context.Context, r *Request) *Response
 }
 
+// PiecesWriter is what a BodyTo may find that it writes to: it takes bytes which need
+// not be in one slice.
+type PiecesWriter interface {
+	io.Writer
+	// WritePieces writes the pieces one behind the other, and says how many bytes of
+	// them; without an error, all. It keeps and changes nothing of what they hold.
+	WritePieces(pieces [][]byte) (int, error)
+}
+
 // Response is the answer to one Request. At most one of Body, BodyTo, Stream
 // and Upgrade is set; none means an empty body.
 type Response struct {

@@ -331,28 +331,41 @@ type bodyWriter2 struct {
 
 // Write implements io.Writer.
 func (w *bodyWriter2) Write(p []byte) (int, error) {
-	if w.err != nil || len(p) == 0 {
+	one := [1][]byte{p}
+	return w.WritePieces(one[:])
+}
+
+// WritePieces implements api.PiecesWriter: pieces are copied once, into TLS records.
+func (w *bodyWriter2) WritePieces(pieces [][]byte) (int, error) {
+	total := 0
+	for _, p := range pieces {
+		total += len(p)
+	}
+	if w.err != nil || total == 0 {
 		return 0, w.err
 	}
 	if w.known {
-		if int64(len(p)) > w.left {
+		if int64(total) > w.left {
 			w.err = errTooLong
 			return 0, w.err
 		}
-		w.left -= int64(len(p))
+		w.left -= int64(total)
 	}
-	if !w.sent && len(w.first.b)+len(p) <= cap(w.first.b) {
-		w.first.b = append(w.first.b, p...)
-		w.written += int64(len(p))
-		return len(p), nil
+	if !w.sent && len(w.first.b)+total <= cap(w.first.b) {
+		for _, p := range pieces {
+			w.first.b = append(w.first.b, p...)
+		}
+		w.written += int64(total)
+		return total, nil
 	}
 	if w.err = w.begin(false); w.err != nil {
 		return 0, w.err
 	}
-	n, err := w.st.sendBytes(p, false, w.urgent)
+	s := pieces2{list: pieces, left: total}
+	w.err = w.st.send(&s, false, w.urgent)
+	n := total - s.left
 	w.written += int64(n)
-	w.err = err
-	return n, err
+	return n, w.err
 }
 
 // begin sends what was held back. end ends the stream with it.
