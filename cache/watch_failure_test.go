@@ -160,6 +160,42 @@ func TestPanicsWithinAWrite(t *testing.T) {
 	})
 }
 
+// panickingFlusher takes frames for later and panics when they are to leave.
+type panickingFlusher struct{ panickingClient }
+
+func (c *panickingFlusher) QueueFrames([][]byte) bool { return true }
+func (c *panickingFlusher) Flush()                    { panic("in the transport") }
+
+// TestPanicsWithinAFlush: what was queued together for other connections leaves, and the
+// goroutine goes on.
+func TestPanicsWithinAFlush(t *testing.T) {
+	defer slog.SetDefault(slog.Default())
+	slog.SetDefault(slog.New(slog.NewTextHandler(io.Discard, nil)))
+	synctest.Test(t, func(t *testing.T) {
+		b := newWatchBench(t, cache.Limits{})
+		opts, err := api.ParseListOptions("watch=true&resourceVersion=100")
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, _, err := b.watches.Watch(t.Context(), b.c, &cache.WatchRequest{Options: opts})
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := &panickingFlusher{panickingClient{watchClient: &watchClient{}}}
+		resp.Stream.Start(client)
+		plain := b.watch("resourceVersion=100", api.Representation{})
+		b.pod("default/a")
+		synctest.Wait()
+		if !client.aborted || client.closed {
+			t.Errorf("aborted %v, closed %v", client.aborted, client.closed)
+		}
+		resp.Stream.Stop()
+		b.pod("default/b")
+		expect(t, plain.lines(t), "ADDED default/a@101", "ADDED default/b@102")
+		plain.stop()
+	})
+}
+
 // TestPanicsOfAFeed: a collection whose feed panics stops, its watches end, and the
 // next one is not begun at once, for it would meet the same.
 func TestPanicsOfAFeed(t *testing.T) {

@@ -351,7 +351,7 @@ func (s *watchStream) write(sc *scratch) bool {
 		return true
 	}
 	s.writing = true
-	err := sc.write(s.w)
+	err := sc.write(s.owner.panics, s.w)
 	s.writing = false
 	clear(sc.frames)
 	s.sent = sc.sent

@@ -71,7 +71,7 @@ const (
 )
 
 // write writes the frames, or queues them where that is possible.
-func (sc *scratch) write(w api.StreamWriter) error {
+func (sc *scratch) write(panics *contain.Panics, w api.StreamWriter) error {
 	if shared, ok := w.(api.SharedWriter); ok && shared.QueueFrames(sc.frames) {
 		if len(sc.queued) == 0 {
 			sc.since = time.Now()
@@ -79,23 +79,26 @@ func (sc *scratch) write(w api.StreamWriter) error {
 		sc.queued = append(sc.queued, shared)
 		return nil
 	}
-	sc.flush() // this one may wait
+	sc.flush(panics) // this one may wait
 	return w.WriteFrames(sc.frames)
 }
 
-// flush sends what was queued.
-func (sc *scratch) flush() {
+// flush sends what was queued. A panic ends the stream that it came from: what of its
+// frames has left is not known, so nothing may follow.
+func (sc *scratch) flush(panics *contain.Panics) {
 	for _, w := range sc.queued {
-		w.Flush()
+		if panics.Run("watch", w.Flush) != nil {
+			_ = panics.Run("watch", w.Abort)
+		}
 	}
 	clear(sc.queued)
 	sc.queued = sc.queued[:0]
 }
 
 // flushDue sends what was queued if it has waited long enough.
-func (sc *scratch) flushDue() {
+func (sc *scratch) flushDue(panics *contain.Panics) {
 	if len(sc.queued) >= queuedStreams || len(sc.queued) > 0 && time.Since(sc.since) > queuedTime {
-		sc.flush()
+		sc.flush(panics)
 	}
 }
 
@@ -187,7 +190,7 @@ func (p *writers) run() {
 			return
 		}
 		s.run(&sc)
-		sc.flushDue()
+		sc.flushDue(p.panics)
 	}
 }
 
@@ -199,7 +202,7 @@ func (p *writers) take(sc *scratch) *watchStream {
 	defer p.mu.Unlock()
 	if p.mu.ready.len() == 0 && len(sc.queued) > 0 {
 		p.mu.Unlock()
-		sc.flush()
+		sc.flush(p.panics)
 		p.mu.Lock()
 	}
 	if p.mu.ready.len() == 0 {
