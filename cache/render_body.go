@@ -124,7 +124,7 @@ func (r *Reader) respond(req *ReadRequest, b *readBody, p *place, tag string) (*
 		resp.Body, resp.Length = whole, int64(len(whole))
 	}
 	if resp.Body == nil && b.verbatim() {
-		resp.BodyTo = b
+		resp.BodyTo, resp.Ready = b, true
 		return resp, nil
 	}
 	if resp.Body == nil && b.atLeast() <= smallBody && (b.exact || b.set.len() <= 16) {
