@@ -26,7 +26,8 @@ type Request struct {
 	Header Header
 	// Upgrade is what the client asks to upgrade the connection to ("websocket",
 	// "SPDY/3.1"), "" when it does not: its Upgrade lines count over HTTP/1.1 only,
-	// and only when a Connection line says so.
+	// and only when a Connection line says so. Over HTTP/2 it is "websocket" for an
+	// extended CONNECT (RFC 8441), whose Method is GET here.
 	Upgrade string
 	// RemoteAddr is "ip:port" of the peer, or "@" for a unix socket.
 	RemoteAddr string
@@ -104,11 +105,12 @@ type Response struct {
 	Ready bool
 	// Stream is a long-running body (watch, log follow). If it is a Duplex the Status
 	// is 101, only for requests with an Upgrade, and Header has the lines of the
-	// agreement, which over HTTP/1.1 are sent as they are, and no others.
+	// agreement, which over HTTP/1.1 are sent as they are, and no others. Over HTTP/2 the
+	// client gets a 200 without those that are of HTTP/1.1's handshake.
 	Stream Stream
 	// Upgrade takes over the connection of a client that asked for a protocol
-	// upgrade. It writes everything itself, the 101 included; Status and Header
-	// are ignored. Only for requests with an Upgrade.
+	// upgrade, or its stream of HTTP/2, until it returns. Status and Header are as for
+	// a Duplex, and were sent. Only for requests with an Upgrade.
 	Upgrade func(conn net.Conn)
 	// Done, when set, is called exactly once after the response was written or
 	// given up, with the number of body bytes written and the write error.

@@ -122,6 +122,13 @@ func (s *Server) badRequest(err error) *api.Response {
 	return status(400, "BadRequest", err.Error())
 }
 
+// noTunnel is a 400 in that form, for an extended CONNECT whose request is answered as if
+// it were none.
+func (s *Server) noTunnel(err error) *api.Response {
+	s.metrics.refusals.Count(reason.NotUpgraded)
+	return status(400, "BadRequest", err.Error())
+}
+
 func status(code int, reason, message string) *api.Response {
 	quoted, _ := json.Marshal(message)
 	return &api.Response{

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+
+	"github.com/kubeweir/kubeweir/internal/api"
 )
 
 // http2Body is the body of an HTTP/2 request. As an HTTP/1.1 body it is read by one
@@ -26,6 +28,10 @@ type http2Body struct {
 	limit time.Time
 	// expects is set while the client waits for a 100.
 	expects bool
+	// duplex gets what comes, once it has been started.
+	duplex api.Duplex
+	// apart says that what is unread is not held against the window of the connection.
+	apart bool
 	// consumed is what was read and the client not told of.
 	consumed int64
 	// came has something when there is something to read or nothing will come.
@@ -53,15 +59,8 @@ func (b *http2Body) Read(p []byte) (int, error) {
 	defer b.mu.Unlock()
 	var timer *time.Timer
 	for {
-		if n := copy(p, b.buf[b.at:]); n > 0 {
-			if b.at += n; b.at == len(b.buf) {
-				b.buf, b.at = b.buf[:0], 0
-			}
-			b.consumedLocked(n)
-			return n, nil
-		}
-		if b.err != nil {
-			return 0, b.err
+		if n, err := b.readLocked(p); n > 0 || err != nil {
+			return n, err
 		}
 		if b.expects {
 			b.expects = false
@@ -96,6 +95,19 @@ func (b *http2Body) Read(p []byte) (int, error) {
 	}
 }
 
+// readLocked reads what is here, or says why nothing will be.
+func (b *http2Body) readLocked(p []byte) (int, error) {
+	n := copy(p, b.buf[b.at:])
+	if n == 0 {
+		return 0, b.err
+	}
+	if b.at += n; b.at == len(b.buf) {
+		b.buf, b.at = b.buf[:0], 0
+	}
+	b.consumedLocked(n)
+	return n, nil
+}
+
 // consumedLocked lets the client send what was read again, in large steps. What is the
 // connection's is not held back by each body: together they would hold all of it.
 func (b *http2Body) consumedLocked(n int) {
@@ -110,19 +122,26 @@ func (b *http2Body) consumedLocked(n int) {
 		}
 		b.consumed = 0
 	}
-	h.giveBackLocked(int64(n))
+	if !b.apart {
+		h.giveBackLocked(int64(n))
+	}
 	h.flushSoonLocked()
 }
 
 // take reads n bytes of the body, for the connection's reader, and says how many of
-// them anybody wants.
-func (b *http2Body) take(r *bufio.Reader, n int) (kept int, err error) {
+// them anybody wants, and how many the window of the connection waits for.
+func (b *http2Body) take(r *bufio.Reader, n int) (kept, held int, err error) {
 	b.mu.Lock()
 	b.arrived += int64(n)
 	if b.err != nil {
 		b.mu.Unlock()
 		_, err := r.Discard(n)
-		return 0, err
+		return 0, 0, err
+	}
+	if b.duplex != nil {
+		b.mu.Unlock()
+		n, err := b.pass(r, n)
+		return n, n, err
 	}
 	if len(b.buf)+n > cap(b.buf) {
 		b.growLocked(n)
@@ -130,17 +149,23 @@ func (b *http2Body) take(r *bufio.Reader, n int) (kept int, err error) {
 	room := b.buf[len(b.buf) : len(b.buf)+n]
 	b.mu.Unlock()
 	if _, err := io.ReadFull(r, room); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.err != nil {
-		return 0, nil
+		return 0, 0, nil
 	}
 	// Read may have gone back to the start meanwhile, as it had read everything.
 	b.buf = append(b.buf, room...)
 	b.signal()
-	return n, nil
+	if b.duplex != nil {
+		b.passBufferedLocked() // it was started meanwhile
+	}
+	if b.apart {
+		return n, 0, nil
+	}
+	return n, n, nil
 }
 
 // growLocked makes room for n bytes more. There are never more than the window allows.
@@ -173,7 +198,9 @@ func (b *http2Body) end(err error) {
 func (b *http2Body) seal() (unread int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	unread = int64(len(b.buf) - b.at)
+	if !b.apart {
+		unread = int64(len(b.buf) - b.at)
+	}
 	b.buf, b.at, b.consumed = nil, 0, 0
 	b.err = errBodyClosed
 	b.signal()
@@ -202,6 +229,10 @@ func (st *stream2) gotData(lost int64, end bool) {
 		h.resetLocked(st, http2.ErrCodeProtocol, errProtocol)
 	case end:
 		h.gotEndLocked(st)
+		if st.duplex {
+			st.closing = true // the client is gone, as when it closes a connection
+			h.endSoonLocked(st)
+		}
 	case lost > 0 && !st.sentEnd:
 		st.received += lost
 		h.appendWindowUpdate(st.id, lost)

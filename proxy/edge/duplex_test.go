@@ -46,7 +46,7 @@ func startDuplexes(t *testing.T) (*testServer, chan *recordingDuplex) {
 		duplexes <- d
 		resp := d.response()
 		resp.Status, resp.Stream = 101, d
-		resp.Header = api.Header{{Name: "Upgrade", Value: "websocket"}, {Name: "Connection", Value: "Upgrade"}, {Name: "Sec-WebSocket-Accept", Value: "x"}}
+		resp.Header = append(switchTo("x"), api.HeaderField{Name: "Sec-WebSocket-Protocol", Value: "sub"})
 		return resp
 	}), duplexes
 }
@@ -58,7 +58,7 @@ func TestDuplex(t *testing.T) {
 	open := func(t *testing.T, c *rawConn, early string) (*recordingDuplex, api.StreamWriter) {
 		t.Helper()
 		c.send("%s", duplexRequest+early)
-		c.expect("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: x\r\n\r\n")
+		c.expect("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: x\r\nSec-WebSocket-Protocol: sub\r\n\r\n")
 		d := receive(t, duplexes, "duplex")
 		return d, receive(t, d.writer, "writer")
 	}

@@ -2,6 +2,7 @@ package edge
 
 import (
 	"errors"
+	"io"
 	"net/textproto"
 	"strconv"
 	"strings"
@@ -143,7 +144,7 @@ func (h *http2Conn) begin(head *head2) (*stream2, error) {
 		return nil, h.spend(effortReset)
 	case st == nil:
 		return nil, h.spend(effortReset)
-	case head.trailers && head.malformed:
+	case head.trailers && (head.malformed || st.tunnel): // a tunnel has no trailers
 		return nil, h.refuse(head.id, http2.ErrCodeProtocol)
 	case head.trailers:
 		st.gotData(0, true)
@@ -155,7 +156,8 @@ func (h *http2Conn) begin(head *head2) (*stream2, error) {
 	if head.malformed {
 		return nil, h.refuse(head.id, http2.ErrCodeProtocol)
 	}
-	if st.tooLarge = head.tooLarge; st.tooLarge {
+	if head.tooLarge {
+		st.refused = 431
 		st.isHead = st.req.Method == "HEAD"
 		if !head.ends {
 			st.body = newHTTP2Body(st, -1)
@@ -330,9 +332,9 @@ func (st *stream2) own(head *head2) error {
 	}
 	target := head.path
 	switch {
-	case head.protocol != "": // extended CONNECT (RFC 8441), which is not announced
+	case head.protocol != "" && (r.Method != "CONNECT" || r.Host == ""):
 		return errBadRequest
-	case r.Method == "CONNECT":
+	case r.Method == "CONNECT" && head.protocol == "":
 		if head.path != "" || head.scheme != "" || r.Host == "" {
 			return errBadRequest
 		}
@@ -345,12 +347,31 @@ func (st *stream2) own(head *head2) error {
 	if err := ownTarget(r, target); err != nil {
 		return err
 	}
+	if head.protocol != "" {
+		st.ownProtocol(head.protocol)
+	}
 	st.isHead = r.Method == "HEAD"
 	return st.ownLength(head)
 }
 
+// ownProtocol makes an extended CONNECT (RFC 8441) the request that it would be over
+// HTTP/1.1, so that whoever decides about that decides about this.
+func (st *stream2) ownProtocol(protocol string) {
+	st.tunnel = true
+	st.req.Method = "GET"
+	if !strings.EqualFold(protocol, "websocket") {
+		st.refused = 501
+		return
+	}
+	st.req.Upgrade = "websocket"
+	st.req.Header = append(st.req.Header, api.HeaderField{Name: "Connection", Value: "Upgrade"}, api.HeaderField{Name: "Upgrade", Value: "websocket"})
+}
+
 // ownLength says how long the body is, if there is one.
 func (st *stream2) ownLength(head *head2) error {
+	if st.tunnel {
+		return st.ownTunnel(head)
+	}
 	length := int64(-1)
 	if head.lengths > 0 {
 		n, err := strconv.ParseUint(head.length, 10, 63)
@@ -368,6 +389,18 @@ func (st *stream2) ownLength(head *head2) error {
 	st.body = newHTTP2Body(st, length)
 	if length != 0 {
 		st.req.Body, st.req.ContentLength = st.body, length
+	}
+	return nil
+}
+
+// ownTunnel makes what comes on a tunnel a body that is not the request's.
+func (st *stream2) ownTunnel(head *head2) error {
+	if head.lengths > 0 {
+		return errBadLength
+	}
+	st.body = newHTTP2Body(st, -1)
+	if head.ends {
+		st.body.end(io.EOF)
 	}
 	return nil
 }

@@ -362,19 +362,19 @@ func TestHTTP2Malformed(t *testing.T) {
 	get := []string{":method", "GET", ":scheme", "https", ":authority", "x", ":path", "/"}
 	with := func(fields ...string) []string { return append(append([]string{}, get...), fields...) }
 	for name, fields := range map[string][]string{
-		"blank before a value":   with("x-remote-user", " admin"),
-		"blank behind a value":   with("x-remote-user", "admin "),
-		"tab behind a value":     with("x-remote-user", "admin\t"),
-		"blank as a value":       with("x-remote-user", " "),
-		"blank in the path":      {":method", "GET", ":scheme", "https", ":authority", "x", ":path", "/a b"},
-		"fragment":               {":method", "GET", ":scheme", "https", ":authority", "x", ":path", "/a#b"},
-		"authorities":            {":method", "GET", ":scheme", "https", ":path", "/", ":authority", "", ":authority", "b"},
-		"authorities, same":      {":method", "GET", ":scheme", "https", ":path", "/", ":authority", "", ":authority", ""},
-		"host and authority":     with("host", "y"),
-		"field of a connection":  with("proxy-connection", "close"),
-		"pseudo field behind":    with("a", "b", ":path", "/c"),
-		"protocol not announced": with(":protocol", "websocket"),
-		"lengths":                with("content-length", "0", "content-length", "1"),
+		"blank before a value":  with("x-remote-user", " admin"),
+		"blank behind a value":  with("x-remote-user", "admin "),
+		"tab behind a value":    with("x-remote-user", "admin\t"),
+		"blank as a value":      with("x-remote-user", " "),
+		"blank in the path":     {":method", "GET", ":scheme", "https", ":authority", "x", ":path", "/a b"},
+		"fragment":              {":method", "GET", ":scheme", "https", ":authority", "x", ":path", "/a#b"},
+		"authorities":           {":method", "GET", ":scheme", "https", ":path", "/", ":authority", "", ":authority", "b"},
+		"authorities, same":     {":method", "GET", ":scheme", "https", ":path", "/", ":authority", "", ":authority", ""},
+		"host and authority":    with("host", "y"),
+		"field of a connection": with("proxy-connection", "close"),
+		"pseudo field behind":   with("a", "b", ":path", "/c"),
+		"protocol of a GET":     with(":protocol", "websocket"),
+		"lengths":               with("content-length", "0", "content-length", "1"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := ts.dialFrames()

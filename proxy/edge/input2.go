@@ -17,6 +17,7 @@ func (h *http2Conn) greet() error {
 		http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: o.MaxStreams},
 		http2.Setting{ID: http2.SettingInitialWindowSize, Val: uploadBuffer},
 		http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: uint32(h.headerLimit())}, //nolint:gosec // a small number
+		http2.Setting{ID: http2.SettingEnableConnectProtocol, Val: 1},
 	)
 	h.appendWindowUpdate(0, uploadBuffers-initialWindow)
 	h.mu.Unlock()
@@ -333,12 +334,12 @@ func (h *http2Conn) readData(fh http2.FrameHeader) error {
 		}
 		return h.refuse(fh.StreamID, code)
 	}
-	kept, err := st.body.take(h.c.in.br, size)
+	kept, held, err := st.body.take(h.c.in.br, size)
 	if err != nil {
 		return errClientLeft
 	}
 	lost := int64(int(fh.Length) - kept)
-	if err := h.skip(pad, lost); err != nil {
+	if err := h.skip(pad, int64(int(fh.Length)-held)); err != nil {
 		return err
 	}
 	st.gotData(lost, end)

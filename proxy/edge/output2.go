@@ -430,7 +430,7 @@ func (q *queue) settle() error {
 }
 
 // send queues s as the client takes it, and waits for that no longer than the write
-// timeout for each half MiB. end ends the stream with it, flush has it leave at once.
+// timeout for each half MiB; that of an Upgrade until its own deadline. end ends the stream with it, flush has it leave at once.
 func (st *stream2) send(s *pieces2, end, flush bool) error {
 	h := st.h
 	h.mu.Lock()
@@ -459,11 +459,20 @@ func (st *stream2) send(s *pieces2, end, flush bool) error {
 			h.flushSoonLocked()
 		}
 		// That others have their turn is not the client's fault.
-		if turns := st.window > 0 && h.sent-moved >= writeSlice; deadline.IsZero() || s.left <= slice || turns {
+		turns := st.window > 0 && h.sent-moved >= writeSlice
+		switch {
+		case st.upgraded:
+			deadline = st.deadline
+		case deadline.IsZero() || s.left <= slice || turns:
 			deadline, slice, moved = time.Now().Add(h.c.srv.o.WriteTimeout+h.behindLocked()), s.left-writeSlice, h.sent
 		}
-		if called = st.waitLocked(deadline); !called && (st.window <= 0 || h.sent-moved < writeSlice) {
-			h.resetLocked(st, http2.ErrCodeInternal, os.ErrDeadlineExceeded)
+		called = st.waitLocked(deadline)
+		switch {
+		case called:
+		case st.upgraded:
+			return st.giveUpLocked(os.ErrDeadlineExceeded)
+		case st.window <= 0 || h.sent-moved < writeSlice:
+			h.resetLocked(st, st.resetCode(), os.ErrDeadlineExceeded)
 			return st.giveUpLocked(os.ErrDeadlineExceeded)
 		}
 	}
@@ -496,7 +505,7 @@ func (st *stream2) unsendableLocked() error {
 }
 
 // waitLocked waits until there is a window and room, or until the stream ends. It
-// returns false when the deadline has passed.
+// returns false when the deadline has passed, if there is one.
 func (st *stream2) waitLocked(deadline time.Time) bool {
 	h := st.h
 	st.stepAside()
@@ -512,12 +521,16 @@ func (st *stream2) waitLocked(deadline time.Time) bool {
 		h.mu.Lock()
 		h.leaveLineLocked(st)
 	}()
-	timer := time.NewTimer(time.Until(deadline))
-	defer timer.Stop()
+	var late <-chan time.Time
+	if !deadline.IsZero() {
+		timer := time.NewTimer(time.Until(deadline))
+		defer timer.Stop()
+		late = timer.C
+	}
 	select {
 	case <-st.wake:
 		return true
-	case <-timer.C:
+	case <-late:
 		return false
 	}
 }

@@ -83,6 +83,7 @@ func TestPanicInUpgrade(t *testing.T) {
 	})
 	c := ts.dial()
 	c.send("GET / HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
+	c.head("GET")
 	c.ended()
 	if d := receive(t, done, "Done"); d.err == nil {
 		t.Error("Done knows no error")

@@ -2,7 +2,9 @@ package edge
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"net/http"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -23,7 +25,11 @@ type stream2 struct {
 	// turn is the connection's while the goroutine that reads it serves this request.
 	turn uint64
 
-	isHead, expects, tooLarge bool
+	isHead, expects bool
+	// tunnel says that the request is an extended CONNECT (RFC 8441).
+	tunnel bool
+	// refused is the status of an answer that the handler is not asked for, 0 for none.
+	refused int
 
 	// resp is a response with a Stream, once that was started.
 	resp *api.Response
@@ -45,6 +51,10 @@ type stream2 struct {
 	// broken is set when frames could not be written, of which written bytes were.
 	broken  bool
 	written int64
+	// duplex is set when the response is one, upgraded when it is an Upgrade, whose writes
+	// wait until deadline.
+	duplex, upgraded bool
+	deadline         time.Time
 	// late resets the stream when the response is complete and the request is not.
 	late *time.Timer
 
@@ -62,22 +72,21 @@ func (st *stream2) serve() {
 	c := st.h.c
 	c.srv.alone(nil)
 	var resp *api.Response
-	if st.tooLarge {
-		c.srv.metrics.refusals.Count(refusalOf(431))
+	if st.refused != 0 {
+		c.srv.metrics.refusals.Count(refusalOf(st.refused))
 		resp = &api.Response{
-			Status: 431,
+			Status: st.refused,
 			Header: api.Header{{Name: "Content-Type", Value: "text/plain; charset=utf-8"}},
-			Body:   []byte("431 Request Header Fields Too Large"),
+			Body:   fmt.Appendf(nil, "%d %s", st.refused, http.StatusText(st.refused)),
 		}
 	} else {
-		resp = c.srv.call(&st.ctx, &st.req)
+		resp = st.agreed(c.srv.call(&st.ctx, &st.req))
 	}
-	if resp.Upgrade != nil {
-		c.srv.log.Error("the handler upgrades an HTTP/2 request", "method", st.req.Method, "path", st.req.Path)
-		c.srv.done(resp, 0, errNoUpgrade)
-		resp = c.srv.internalError(errNoUpgrade)
-	}
-	if resp.Stream != nil {
+	switch {
+	case resp.Upgrade != nil:
+		st.upgrade(resp)
+		return
+	case resp.Stream != nil:
 		st.start(resp)
 		return
 	}
@@ -111,7 +120,7 @@ func (st *stream2) finish(resp *api.Response, written int64, err error) {
 	switch {
 	case h.err != nil || h.streams[st.id] != st: // it is over already
 	case !st.sentEnd:
-		h.resetLocked(st, http2.ErrCodeInternal, errStreamOver)
+		h.resetLocked(st, st.resetCode(), errStreamOver)
 	case !st.gotEnd:
 		st.late = time.AfterFunc(resetLate, st.stopUpload)
 	}
@@ -416,16 +425,24 @@ func (w *bodyWriter2) finish() error {
 // start sends the head of a long-running response and starts its stream.
 func (st *stream2) start(resp *api.Response) {
 	h := st.h
-	err := st.sendHead(resp.Status, resp.Header, -1, st.isHead)
+	status, header := resp.Status, resp.Header
+	duplex, isDuplex := resp.Stream.(api.Duplex)
+	if isDuplex {
+		status, header = 200, agreement2(header)
+	}
+	err := st.sendHead(status, header, -1, st.isHead)
 	if err != nil || st.isHead {
 		h.c.srv.stopStream(resp.Stream)
 		st.finish(resp, 0, err)
 		return
 	}
-	if st.body != nil {
+	if st.body != nil && !isDuplex {
 		st.dropBody()
 	}
 	h.mu.Lock()
+	if st.duplex = isDuplex; isDuplex && st.gotEnd {
+		st.closing = true
+	}
 	if !st.readsHere() {
 		h.flushLocked(false)
 	}
@@ -433,9 +450,11 @@ func (st *stream2) start(resp *api.Response) {
 	h.mu.Unlock()
 	if err := h.c.srv.startStream(resp.Stream, st); err != nil {
 		h.mu.Lock()
-		h.resetLocked(st, http2.ErrCodeInternal, err)
+		h.resetLocked(st, st.resetCode(), err)
 		h.flushSoonLocked()
 		h.mu.Unlock()
+	} else if isDuplex {
+		st.body.passTo(duplex)
 	}
 	h.mu.Lock()
 	st.resp = resp
@@ -468,6 +487,9 @@ func (h *http2Conn) endSoonLocked(st *stream2) {
 // end ends a long-running response.
 func (st *stream2) end() {
 	h, resp := st.h, st.resp
+	if st.duplex {
+		st.dropBody() // before the stream is stopped, which gets nothing then
+	}
 	h.c.srv.stopStream(resp.Stream)
 	h.mu.Lock()
 	err := st.err
@@ -566,7 +588,7 @@ func (st *stream2) Abort() {
 		return
 	}
 	st.closing, st.aborted = true, true
-	h.resetLocked(st, http2.ErrCodeInternal, errAborted)
+	h.resetLocked(st, st.resetCode(), errAborted)
 	h.flushSoonLocked()
 	h.endSoonLocked(st)
 }

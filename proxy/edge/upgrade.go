@@ -56,6 +56,9 @@ func (c *conn) upgrade(x *exchange, resp *api.Response) verdict {
 	}
 	err := c.in.resume()
 	if err == nil {
+		_, err = c.out.Write(appendSwitch(nil, resp.Header))
+	}
+	if err == nil {
 		err = c.out.disarm()
 	}
 	if err == nil {
@@ -102,13 +105,13 @@ func appendSwitch(dst []byte, header api.Header) []byte {
 	return append(dst, "\r\n"...)
 }
 
-func (s *Server) runUpgrade(resp *api.Response, u *upgraded) (err error) {
+func (s *Server) runUpgrade(resp *api.Response, conn net.Conn) (err error) {
 	defer func() {
 		if e := recover(); e != nil {
 			s.panics.Recovered("upgrade", e)
 			err = errPanicked
 		}
 	}()
-	resp.Upgrade(u)
+	resp.Upgrade(conn)
 	return nil
 }

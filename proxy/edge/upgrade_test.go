@@ -7,7 +7,6 @@ import (
 	"crypto/sha1"
 	"encoding/base64"
 	"encoding/binary"
-	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -23,9 +22,8 @@ func acceptKey(key string) string {
 }
 
 // webSocketEcho answers every text frame of a client with the same text.
-func webSocketEcho(key string) func(net.Conn) {
-	return func(nc net.Conn) {
-		_, _ = fmt.Fprintf(nc, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: %s\r\n\r\n", acceptKey(key))
+func webSocketEcho(key string) *api.Response {
+	return &api.Response{Status: 101, Header: switchTo(acceptKey(key)), Upgrade: func(nc net.Conn) {
 		br := bufio.NewReader(nc)
 		for {
 			head := make([]byte, 6) // short masked frames only
@@ -43,7 +41,12 @@ func webSocketEcho(key string) func(net.Conn) {
 				return
 			}
 		}
-	}
+	}}
+}
+
+// switchTo is the header of a 101.
+func switchTo(accept string) api.Header {
+	return api.Header{{Name: "Upgrade", Value: "websocket"}, {Name: "Connection", Value: "Upgrade"}, {Name: "Sec-WebSocket-Accept", Value: accept}}
 }
 
 // maskedFrame is a client's frame.
@@ -60,10 +63,9 @@ func maskedFrame(opcode byte, payload string) string {
 func TestUpgrade(t *testing.T) {
 	done := make(chan doneCall, 1)
 	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
-		return &api.Response{
-			Upgrade: webSocketEcho(r.Header.Get("Sec-Websocket-Key")),
-			Done:    func(n int64, err error) { done <- doneCall{n, err} },
-		}
+		resp := webSocketEcho(r.Header.Get("Sec-Websocket-Key"))
+		resp.Done = func(n int64, err error) { done <- doneCall{n, err} }
+		return resp
 	})
 	request := "GET /exec HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: abc\r\n\r\n"
 	for name, c := range map[string]*rawConn{"plain": ts.dial(), "tls": ts.dialTLS()} {
@@ -119,7 +121,6 @@ func TestUpgrade(t *testing.T) {
 func TestUpgradeHalfClose(t *testing.T) {
 	ts := startServer(t, func(context.Context, *api.Request) *api.Response {
 		return &api.Response{Upgrade: func(nc net.Conn) {
-			_, _ = io.WriteString(nc, "HTTP/1.1 101 Switching Protocols\r\n\r\n")
 			_ = nc.(interface{ CloseWrite() error }).CloseWrite()
 			_, _ = io.Copy(io.Discard, nc)
 		}}
@@ -149,7 +150,6 @@ func TestUpgradeBeforeTheBody(t *testing.T) {
 		<-first
 		return &api.Response{
 			Upgrade: func(nc net.Conn) {
-				_, _ = io.WriteString(nc, "HTTP/1.1 101 Switching Protocols\r\n\r\n")
 				_, _ = io.Copy(io.Discard, nc)
 			},
 			Done: func(n int64, err error) { done <- doneCall{n, err} },
@@ -170,7 +170,6 @@ func TestUpgradeBeforeTheBody(t *testing.T) {
 		ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
 			_, _ = io.Copy(io.Discard, r.Body)
 			return &api.Response{Upgrade: func(nc net.Conn) {
-				_, _ = io.WriteString(nc, "HTTP/1.1 101 Switching Protocols\r\n\r\n")
 				_, _ = io.Copy(nc, io.LimitReader(nc, 4))
 			}}
 		})

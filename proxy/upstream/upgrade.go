@@ -1,10 +1,8 @@
 package upstream
 
 import (
-	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -13,15 +11,18 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/proxy/websocket"
 )
 
 // Upgrade passes a request for a protocol upgrade on. If the upstream agrees, the
-// response is an Upgrade that hands its 101 to the client, whatever protocol that
-// names, and then passes bytes both ways until both sides have ended; after one
+// response is an Upgrade with the header of its 101, whatever protocol that
+// names, that passes bytes both ways until both sides have ended; after one
 // has, the other gets Limits.UpgradeLinger. If the upstream does not agree, its
 // answer is an ordinary response.
 //
-// The upstream is spoken to in HTTP/1.1, on a connection for this request alone.
+// The upstream is spoken to in HTTP/1.1, on a connection for this request alone. For a
+// client of HTTP/2, which has no key of its own (RFC 8441), the WebSocket's handshake is
+// made here.
 // A bearer token in the WebSocket subprotocol is passed on with AsClient only.
 func (c *Client) Upgrade(ctx context.Context, r *api.Request, cred Credentials) *api.Response {
 	x := c.newForwarding(ctx, r, &cred)
@@ -32,6 +33,11 @@ func (c *Client) Upgrade(ctx context.Context, r *api.Request, cred Credentials) 
 	}
 	req.Header["Connection"] = []string{"Upgrade"}
 	req.Header["Upgrade"] = []string{r.Upgrade}
+	key := ""
+	if r.Proto == "HTTP/2.0" {
+		key = websocket.NewKey()
+		req.Header["Sec-Websocket-Key"] = []string{key}
+	}
 	rt := c.ownDirect
 	if cred.As == AsClient {
 		rt = c.anonymousDirect
@@ -50,25 +56,25 @@ func (c *Client) Upgrade(ctx context.Context, r *api.Request, cred Credentials) 
 	if !ok {
 		return x.failed(errors.New("the upstream switches protocols without saying to which"))
 	}
+	if key != "" && !websocket.Agrees(resp.Header, key) {
+		return x.failed(errors.New("the upstream switches to what is not the WebSocket that was asked for"))
+	}
 	// From here on the two connections say when it is over.
 	x.detach()
 	return &api.Response{
 		Status:  http.StatusSwitchingProtocols,
-		Upgrade: func(client net.Conn) { x.splice(client, conn, resp.Header) },
+		Header:  switchHeader(resp.Header),
+		Upgrade: func(client net.Conn) { x.splice(client, conn) },
 		Done:    func(int64, error) { x.end() },
 	}
 }
 
-// splice answers the client with the 101 and joins the connections until both are
-// closed.
-func (x *forwarding) splice(client net.Conn, upstream io.ReadWriteCloser, header http.Header) {
+// splice joins the connections until both are closed.
+func (x *forwarding) splice(client net.Conn, upstream io.ReadWriteCloser) {
 	defer x.end()
 	s := &spliced{client: client, upstream: upstream}
 	defer s.close()
 	_ = client.SetDeadline(time.Time{})
-	if writeSwitch(client, header) != nil {
-		return
-	}
 	stop := context.AfterFunc(x.ctx, s.close)
 	defer stop()
 	x.c.metrics.upgrades.Inc()
@@ -96,20 +102,18 @@ func (x *forwarding) splice(client net.Conn, upstream io.ReadWriteCloser, header
 	<-down
 }
 
-// writeSwitch writes the 101 as the upstream did.
-func writeSwitch(w io.Writer, header http.Header) error {
-	b := bufio.NewWriter(w)
-	fmt.Fprintf(b, "HTTP/1.1 %d %s\r\n", http.StatusSwitchingProtocols, http.StatusText(http.StatusSwitchingProtocols))
+// switchHeader is the header of the 101 as the upstream wrote it.
+func switchHeader(header http.Header) api.Header {
+	var h api.Header
 	for name, values := range header {
 		if api.OfConnection(name) && name != "Connection" && name != "Upgrade" {
 			continue
 		}
 		for _, v := range values {
-			fmt.Fprintf(b, "%s: %s\r\n", spelt(name), textproto.TrimString(v))
+			h = append(h, api.HeaderField{Name: spelt(name), Value: textproto.TrimString(v)})
 		}
 	}
-	_, _ = b.WriteString("\r\n")
-	return b.Flush()
+	return h
 }
 
 // spelt undoes what net/http does to the names of RFC 6455, for clients that

@@ -44,6 +44,7 @@ func front(t testing.TB, c *Client, cred Credentials) *httptest.Server {
 				t.Error(err)
 				return
 			}
+			_, _ = io.WriteString(conn, switchOf(resp))
 			resp.Upgrade(bufferedConn{conn, buffered.Reader})
 			resp.Done(0, nil)
 			return
@@ -60,6 +61,15 @@ func front(t testing.TB, c *Client, cred Credentials) *httptest.Server {
 	}))
 	t.Cleanup(s.Close)
 	return s
+}
+
+// switchOf is the 101 as an edge writes it.
+func switchOf(resp *api.Response) string {
+	head := "HTTP/1.1 101 Switching Protocols\r\n"
+	for _, f := range resp.Header {
+		head += f.Name + ": " + f.Value + "\r\n"
+	}
+	return head + "\r\n"
 }
 
 type bufferedConn struct {

@@ -9,8 +9,10 @@
 package websocket
 
 import (
+	"crypto/rand"
 	"crypto/sha1"
 	"encoding/base64"
+	"net/http"
 	"net/url"
 	"strings"
 
@@ -98,6 +100,20 @@ func Header(r *api.Request) api.Header {
 		h = append(h, api.HeaderField{Name: "Sec-WebSocket-Protocol", Value: name})
 	}
 	return h
+}
+
+// NewKey is a key for a handshake of the client's side over HTTP/1.1.
+func NewKey() string {
+	var nonce [16]byte
+	_, _ = rand.Read(nonce[:]) // never fails
+	return base64.StdEncoding.EncodeToString(nonce[:])
+}
+
+// Agrees reports whether the header of a 101 agrees to the handshake with that key.
+func Agrees(header http.Header, key string) bool {
+	upgrade, accept := header.Values("Upgrade"), header.Values("Sec-Websocket-Accept")
+	return len(upgrade) == 1 && strings.EqualFold(upgrade[0], "websocket") &&
+		len(accept) == 1 && accept[0] == acceptKey(key)
 }
 
 func acceptKey(key string) string {

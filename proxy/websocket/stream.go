@@ -53,6 +53,10 @@ func New(messages api.Stream, panics *contain.Panics) *Stream {
 // Start implements api.Stream.
 func (s *Stream) Start(w api.StreamWriter) {
 	s.w = w
+	if shared, ok := w.(api.SharedWriter); ok {
+		s.messages.Start(&sharedWriter{(*messageWriter)(s), shared})
+		return
+	}
 	s.messages.Start((*messageWriter)(s))
 }
 
@@ -157,6 +161,24 @@ func (m *messageWriter) Close() { (*Stream)(m).close(closeNormal) }
 
 // Abort implements api.StreamWriter.
 func (m *messageWriter) Abort() { m.w.Abort() }
+
+// sharedWriter is one over a connection that carries other streams, too.
+type sharedWriter struct {
+	*messageWriter
+	shared api.SharedWriter
+}
+
+// QueueFrames implements api.SharedWriter.
+func (s *sharedWriter) QueueFrames(frames [][]byte) (taken bool) {
+	if !s.writing.TryLock() {
+		return false // an answer is being written, which may wait for the client
+	}
+	defer s.writing.Unlock()
+	return !s.closed && s.shared.QueueFrames(frames)
+}
+
+// Flush implements api.SharedWriter.
+func (s *sharedWriter) Flush() { s.shared.Flush() }
 
 // allowance is how much a client may send that has nothing to say: kube-apiserver reads
 // whatever comes, as fast as it comes. There is room for the largest frame at once; what was
