@@ -119,7 +119,7 @@ var refusalEntries = [refusals]Entry{
 	},
 	TunnelProtocol: {
 		Label: "tunnel-protocol", Code: 501, When: "An extended CONNECT over HTTP/2 (RFC 8441) for another protocol than WebSocket.",
-		Client: plainText, Do: "Nothing.",
+		Client: "Plain text.", Do: "Nothing.",
 	},
 	NotUpgraded: {
 		Label: "not-upgraded", Code: 400, When: "A WebSocket over HTTP/2 to a path that is answered without one, a list for instance.",

@@ -230,8 +230,7 @@ func (st *stream2) gotData(lost int64, end bool) {
 	case end:
 		h.gotEndLocked(st)
 		if st.duplex {
-			st.closing = true // the client is gone, as when it closes a connection
-			h.endSoonLocked(st)
+			h.endSoonLocked(st) // the client is gone, as when it closes a connection
 		}
 	case lost > 0 && !st.sentEnd:
 		st.received += lost

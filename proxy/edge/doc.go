@@ -25,7 +25,8 @@
 // what is answered at once, and what all streams have to send is gathered into records
 // of full size and few writes (output2.go). x/net's server has a goroutine for each
 // stream and a write for each frame, and copies. What a client may ask for without use
-// is bounded (limits2.go). The sidecar's listener takes HTTP/2 by prior knowledge.
+// is bounded (limits2.go). To a handler a WebSocket over HTTP/2 (RFC 8441, tunnel2.go)
+// is the upgrade that it would be over HTTP/1.1. The sidecar's listener takes HTTP/2 by prior knowledge.
 //
 // A connection whose client asks again as soon as it is answered, alone, waits for
 // the next request in a system call of its thread instead of being parked; see

@@ -440,9 +440,7 @@ func (st *stream2) start(resp *api.Response) {
 		st.dropBody()
 	}
 	h.mu.Lock()
-	if st.duplex = isDuplex; isDuplex && st.gotEnd {
-		st.closing = true
-	}
+	st.duplex = isDuplex
 	if !st.readsHere() {
 		h.flushLocked(false)
 	}
@@ -458,7 +456,7 @@ func (st *stream2) start(resp *api.Response) {
 	}
 	h.mu.Lock()
 	st.resp = resp
-	if st.closing || st.err != nil || h.err != nil {
+	if st.closing || st.err != nil || h.err != nil || st.duplex && st.gotEnd {
 		h.endSoonLocked(st)
 	}
 	h.mu.Unlock()

@@ -12,7 +12,6 @@ import (
 	"crypto/rand"
 	"crypto/sha1"
 	"encoding/base64"
-	"net/http"
 	"net/url"
 	"strings"
 
@@ -109,9 +108,10 @@ func NewKey() string {
 	return base64.StdEncoding.EncodeToString(nonce[:])
 }
 
-// Agrees reports whether the header of a 101 agrees to the handshake with that key.
-func Agrees(header http.Header, key string) bool {
-	upgrade, accept := header.Values("Upgrade"), header.Values("Sec-Websocket-Accept")
+// Agrees reports whether the header of a 101, with names in canonical form, agrees to the
+// handshake with that key.
+func Agrees(header map[string][]string, key string) bool {
+	upgrade, accept := header["Upgrade"], header["Sec-Websocket-Accept"]
 	return len(upgrade) == 1 && strings.EqualFold(upgrade[0], "websocket") &&
 		len(accept) == 1 && accept[0] == acceptKey(key)
 }

@@ -27,6 +27,8 @@ type request struct {
 	Trailer map[string]string `json:"trailer,omitempty"`
 	// Hold lets the answer begin and does not read its body before resume.
 	Hold bool `json:"hold,omitempty"`
+	// Protocols are the subprotocols of a WebSocket, which a page opens instead of a request.
+	Protocols []string `json:"protocols,omitempty"`
 }
 
 // head is how an answer begins.

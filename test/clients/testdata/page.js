@@ -1,5 +1,5 @@
 // An HTTP client in a page that does what it is told in lines of JSON, by fetch: one connection of the browser. Each order
-// begins a request, or lets one that is held go on, or cancels one; what is said is a part of an answer.
+// begins a request or opens a WebSocket, or lets one that is held go on, or cancels one; what is said is a part of an answer.
 (() => {
   const tell = line => say(JSON.stringify(line));
   const requests = new Map();
@@ -41,10 +41,30 @@
     }
   }
 
+  // A WebSocket's end is one that both sides agree to.
+  function open({ id, path, protocols }) {
+    const url = new URL(path, location);
+    url.protocol = 'wss';
+    const socket = new WebSocket(url, protocols);
+    requests.set(id, { abort: { abort: () => socket.close(1000) } });
+    socket.addEventListener('open', () => tell({ id, status: 200 }));
+    socket.addEventListener('message', ({ data }) => tell({ id, data }));
+    socket.addEventListener('close', e => tell(e.wasClean ? { id, end: true } : { id, error: `${e.code} ${e.reason}` }));
+  }
+
+  // The browser would ask for an icon, without a credential, at which the gateway ends the connection.
+  addEventListener('DOMContentLoaded', () => {
+    const icon = document.createElement('link');
+    icon.rel = 'icon';
+    icon.href = 'data:,';
+    document.head.append(icon);
+  });
+
   window.hear = line => {
     const order = JSON.parse(line);
     if (order.resume) requests.get(order.id).resume();
     else if (order.cancel) requests.get(order.id).abort.abort();
+    else if (order.protocols) open(order);
     else begin(order);
   };
 })();
