@@ -27,7 +27,8 @@ type Request struct {
 	// Upgrade is what the client asks to upgrade the connection to ("websocket",
 	// "SPDY/3.1"), "" when it does not: its Upgrade lines count over HTTP/1.1 only,
 	// and only when a Connection line says so. Over HTTP/2 it is "websocket" for an
-	// extended CONNECT (RFC 8441), whose Method is GET here.
+	// extended CONNECT (RFC 8441), whose Method is GET here and which has the lines of an
+	// upgrade, for who looks for those.
 	Upgrade string
 	// RemoteAddr is "ip:port" of the peer, or "@" for a unix socket.
 	RemoteAddr string
