@@ -96,6 +96,8 @@ func watchListRows() []Row {
 			Own: true, Upstream: true}, Target{OwnRatio: 18}),
 		overBoth(Row{Name: "watchlist-json-gzip", Title: "WatchList of all pods, unset rv, JSON, gzip", Kind: WatchList, Path: watchPods, Gzip: true,
 			Upstream: true}, Target{OwnRatio: 150, BytesOf: "list-json-gzip", MostBytes: 1.02}),
+		overBoth(Row{Name: "watchlist-protobuf-gzip", Title: "WatchList of all pods, unset rv, protobuf, gzip", Kind: WatchList, Path: watchPods,
+			Accept: protobufType, Gzip: true, Upstream: true}, Target{}),
 		[]Row{{Name: "informers", Title: "200 client-go informers at once, protobuf, gateway just started", Kind: Informers, Over: HTTP2, Clients: 200, Upstream: true}},
 	)
 }
