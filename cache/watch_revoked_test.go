@@ -54,6 +54,7 @@ func TestRevokedInTheMiddle(t *testing.T) {
 				}
 				client.passes <- struct{}{}
 				synctest.Wait()
+				w.watch.End(reason.WatchDraining) // which gives it time
 				w.watch.End(reason.PermissionRevoked)
 				close(client.passes)
 				synctest.Wait()

@@ -107,9 +107,15 @@ func (s *watchStream) Stop() {
 	}
 }
 
-// end makes the watch end with what it has seen, a last bookmark included.
+// end makes the watch end with what it has seen, a last bookmark included. The first
+// reason counts, but one for which the client may have nothing more goes before others.
 func (s *watchStream) end(why reason.WatchEnd) {
-	s.reason.CompareAndSwap(nil, &why)
+	for {
+		before := s.reason.Load()
+		if before != nil && (before.Revoked() || !why.Revoked()) || s.reason.CompareAndSwap(before, &why) {
+			break
+		}
+	}
 	s.kick()
 }
 
