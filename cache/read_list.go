@@ -312,7 +312,7 @@ func indexed(ctx context.Context, c readable, f *object.Filter, v *View) ([]*obj
 func (q *query) newSelection(v *View, rv uint64, from string) *selection {
 	s := &selection{view: v, rv: rv, namespace: q.namespace, from: from, limit: q.limit()}
 	if q.filter != nil {
-		s.variant = q.variant()
+		s.variant = variantOf(q.filter)
 	}
 	return s
 }
@@ -389,14 +389,15 @@ func (q *query) page(c readable, s *selection, last string) {
 	c.Retain(s.view)
 }
 
-// variant spells the selectors.
-func (q *query) variant() string {
+// variantOf spells the selectors of f. One that selects nothing prints as one that
+// selects all, so that what is there is marked.
+func variantOf(f *object.Filter) string {
 	variant := ""
-	if q.filter.Labels != nil {
-		variant = q.filter.Labels.String()
+	if f.Labels != nil && !f.Labels.Empty() {
+		variant = "=" + f.Labels.String()
 	}
-	if q.filter.Fields != nil {
-		variant += "\x00" + q.filter.Fields.String()
+	if f.Fields != nil && !f.Fields.Empty() {
+		variant += "\x00" + f.Fields.String()
 	}
 	return variant
 }

@@ -217,7 +217,7 @@ func (s *watchStream) selectInitial(ctx context.Context) (sel *selection, ok boo
 		sel.n = s.initial.Count(sel.namespace)
 		return sel, true
 	}
-	sel.picked, sel.variant = true, f.Labels.String()
+	sel.picked, sel.variant = true, variantOf(f)
 	looking := search{ctx: ctx}
 	s.initial.Ascend(sel.namespace, "", func(o *object.Object) bool {
 		if looking.abandoned() {
@@ -244,7 +244,9 @@ func (r *Reader) initialEvents(c *Collection, rep api.Representation, coding api
 		return nil, err
 	}
 	f.initial = true
-	if !f.exceeds(sel, api.CompressionThreshold) || sel.bytes()/usualCompression > r.derived.cache.MaxCost() {
+	most := r.derived.cache.MaxCost() * usualCompression
+	// The events are looked at one by one where not even the whole objects are few.
+	if !f.exceeds(sel, api.CompressionThreshold) || sel.bytes() > most && f.exceeds(sel, most) {
 		return nil, nil
 	}
 	return r.compress(f, p, coding, sel)
@@ -256,12 +258,13 @@ func (s *selection) bytes() int64 {
 	return s.view.Bytes() / int64(all) * int64(s.len())
 }
 
-// exceeds reports whether the objects of sel are more than threshold bytes.
-func (f *form) exceeds(sel *selection, threshold int) bool {
-	i, total := 0, 0
+// exceeds reports whether the objects of sel, as f writes them, are more than threshold
+// bytes.
+func (f *form) exceeds(sel *selection, threshold int64) bool {
+	i, total := 0, int64(0)
 	more := func(o *object.Object) bool {
 		n, _ := f.size(i, o)
-		i, total = i+1, total+n
+		i, total = i+1, total+int64(n)
 		return total <= threshold && i < sel.len()
 	}
 	if !sel.picked {

@@ -263,21 +263,42 @@ func TestNotCompressedWatch(t *testing.T) {
 }
 
 // TestNotCompressedWithoutRoom: what could not be kept would be compressed anew for
-// each watch.
+// each watch. Of metadata-only watches that is the metadata.
 func TestNotCompressedWithoutRoom(t *testing.T) {
-	for room, want := range map[int64]string{64 << 10: "gzip", 32 << 10: ""} { // of 60 pods of 6 KB
+	small := func(i int) *corev1.Pod { // but for its spec
+		p := cachetest.Pod(fmt.Sprintf("ns-%d/web-%03d", i%3, i), "")
+		p.Spec.Containers = []corev1.Container{{Name: "web", Args: []string{strings.Repeat("x", 6000)}}}
+		return p
+	}
+	big := func(i int) *corev1.Pod { return bigPod(i) }
+	metadata := api.Representation{Transform: api.PartialMetadata}
+	for _, test := range []struct {
+		room int64
+		rep  api.Representation
+		n    int
+		pod  func(int) *corev1.Pod
+		want string
+	}{
+		{64 << 10, api.Representation{}, 60, big, "gzip"},
+		{32 << 10, api.Representation{}, 60, big, ""},
+		{64 << 10, metadata, 600, small, "gzip"},
+		{8 << 10, metadata, 600, small, ""},
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			b := newWatchBench(t, cache.Limits{})
-			b.fillBig(60)
-			reader, err := cache.NewReader(cache.ReaderOptions{DerivedBytes: room})
+			for i := range test.n {
+				b.source.Create(cachetest.Pods, test.pod(i))
+			}
+			synctest.Wait()
+			reader, err := cache.NewReader(cache.ReaderOptions{DerivedBytes: test.room})
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(reader.Close)
 			b.watches = cache.NewWatches(reader, nil)
-			w, h := b.openCompressed("?"+initial, api.Representation{}, api.Gzip, &watchClient{})
-			if got := h.Get("Content-Encoding"); got != want {
-				t.Errorf("room of %d: %q, want %q", room, got, want)
+			w, h := b.openCompressed("?"+initial, test.rep, api.Gzip, &watchClient{})
+			if got := h.Get("Content-Encoding"); got != test.want {
+				t.Errorf("room of %d for %d pods: %q, want %q", test.room, test.n, got, test.want)
 			}
 			w.stop()
 		})

@@ -1,0 +1,34 @@
+package cache
+
+import (
+	"testing"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/kubeweir/kubeweir/internal/object"
+)
+
+// TestVariants: what is derived from one selection does not pass for what is from another,
+// though selectors of nothing and of all print alike.
+func TestVariants(t *testing.T) {
+	named := fields.OneTermEqualSelector("metadata.name", "a")
+	variants := map[string]int{}
+	for i, f := range []object.Filter{
+		{},
+		{Labels: labels.Nothing()},
+		{Fields: fields.Nothing()},
+		{Labels: labels.SelectorFromSet(labels.Set{"metadata.name": "a"})},
+		{Fields: named},
+		{Labels: labels.Nothing(), Fields: named},
+	} {
+		v := variantOf(&f)
+		if other, ok := variants[v]; ok {
+			t.Errorf("filters %d and %d are both %q", other, i, v)
+		}
+		variants[v] = i
+	}
+	if v := variantOf(&object.Filter{Labels: labels.Everything(), Fields: fields.Everything()}); v != "" {
+		t.Errorf("selectors of all are %q", v)
+	}
+}
