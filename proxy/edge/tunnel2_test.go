@@ -281,6 +281,9 @@ func TestHTTP2DuplexDrains(t *testing.T) {
 func startUpgrades(t *testing.T, f func(nc net.Conn), change ...func(*Options)) (*testServer, chan doneCall) {
 	done := make(chan doneCall, 10)
 	return startServer(t, func(_ context.Context, r *api.Request) *api.Response {
+		if r.Path == "/large" {
+			return text(strings.Repeat("x", 2*initialWindow))
+		}
 		if r.Upgrade == "" {
 			n, err := io.Copy(io.Discard, r.Body)
 			return text(strconv.FormatInt(n, 10) + errorText(err))
@@ -466,7 +469,7 @@ func TestHTTP2UpgradeWindows(t *testing.T) {
 	post := c.request("POST", "/", true)
 	c.write(post, strings.Repeat("x", uploadBuffer), true)
 	c.expect(post, strconv.Itoa(uploadBuffer))
-	time.Sleep(2 * 50 * time.Millisecond) // longer than others may wait
+	c.until(isReset(c.request("GET", "/large", false))) // which has not waited longer than the tunnels
 	close(release)
 	all := func(want func(id uint32) func(http2.Frame) bool) {
 		left := map[uint32]bool{}
