@@ -301,7 +301,11 @@ func errorText(err error) string {
 
 // TestHTTP2Upgrade is TestUpgrade over HTTP/2: the stream is what the connection is there.
 func TestHTTP2Upgrade(t *testing.T) {
-	ts, done := startUpgrades(t, webSocketEcho("").Upgrade)
+	ts, done := startUpgrades(t, func(nc net.Conn) {
+		webSocketEcho("").Upgrade(nc)
+		// Without, its return would be a reset unless the client's end had been read by then.
+		_ = nc.(interface{ CloseWrite() error }).CloseWrite()
+	})
 	c := ts.dialFrames()
 	for range 3 {
 		id := c.tunnel("/exec")
