@@ -157,7 +157,7 @@ func (b *http2Body) take(r *bufio.Reader, n int) (kept, held int, err error) {
 		return 0, 0, nil
 	}
 	// Read may have gone back to the start meanwhile, as it had read everything.
-	b.buf = append(b.buf, room...)
+	b.setLocked(append(b.buf, room...))
 	b.signal()
 	if b.duplex != nil {
 		b.passBufferedLocked() // it was started meanwhile
@@ -177,11 +177,27 @@ func (b *http2Body) growLocked(n int) {
 	}
 	if size > cap(b.buf)-cap(b.buf)/4 {
 		size = max(size, min(2*cap(b.buf), uploadBuffer))
-		b.buf = append(make([]byte, 0, size), rest...)
+		b.setLocked(append(make([]byte, 0, size), rest...))
 	} else {
 		b.buf = b.buf[:copy(b.buf, rest)]
 	}
 	b.at = 0
+}
+
+// setLocked takes buf, which counts as held until another takes its place.
+func (b *http2Body) setLocked(buf []byte) {
+	b.st.h.c.srv.buffers.held.Add(int64(cap(buf) - cap(b.buf)))
+	b.buf = buf
+}
+
+// emptiedLocked is for when everything was read. Where much is held the room is given back.
+func (b *http2Body) emptiedLocked() {
+	b.at = 0
+	if b.st.h.c.srv.buffers.crowded() {
+		b.setLocked(nil)
+	} else {
+		b.buf = b.buf[:0]
+	}
 }
 
 // end is called with the reason why nothing more comes: io.EOF if it was all.
@@ -201,7 +217,8 @@ func (b *http2Body) seal() (unread int64) {
 	if !b.apart {
 		unread = int64(len(b.buf) - b.at)
 	}
-	b.buf, b.at, b.consumed = nil, 0, 0
+	b.setLocked(nil)
+	b.at, b.consumed = 0, 0
 	b.err = errBodyClosed
 	b.signal()
 	return unread

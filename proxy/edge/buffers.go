@@ -6,7 +6,8 @@ import (
 )
 
 // bufferBudget bounds, over all connections, the buffers that writes hold while their
-// clients do not read: the more are in use, the smaller are those that are given out,
+// clients do not read, and those of what clients have sent over HTTP/2 and nobody has read:
+// the more are in use, the smaller are those that are given out,
 // so that a thousand clients that stand still cost some 60 MB. Writes to clients that
 // read hold theirs for moments and find the largest. Beyond the whole of it watches
 // take no more: see short.
@@ -74,6 +75,10 @@ func (p *buffers) put(b *buffer) {
 		p.records.Put(b)
 	}
 }
+
+// crowded reports that half of the budget is spent: clients may send less before it is
+// read.
+func (p *buffers) crowded() bool { return p.held.Load() > largeAllowed }
 
 // short reports that the budget is spent. A watch whose client does not read at such
 // a time is ended, the others write without a buffer where they may have to wait.

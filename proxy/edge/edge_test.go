@@ -105,6 +105,7 @@ func startServer(t testing.TB, h handlerFunc, change ...func(*Options)) *testSer
 		_ = ts.Shutdown(ctx)
 		if _, ok := t.(*testing.T); ok { // fasthttp's server, in benchmarks, leaves goroutines
 			goleak.VerifyNone(t, ignore)
+			ts.holdsNothing()
 		}
 	})
 	return ts

@@ -30,7 +30,9 @@ type head2 struct {
 	// block are the encoded parts, if there are several: the decoder would keep the room
 	// that it takes for what a part breaks off.
 	block []byte
-	size  int // of the decoded list, as RFC 9113, 6.5.2 counts it
+	// held is what the block counts for among all buffers.
+	held int
+	size int // of the decoded list, as RFC 9113, 6.5.2 counts it
 	// malformed is what the request is not answered for, tooLarge that it is with 431.
 	malformed, tooLarge bool
 	regular             bool // pseudo fields are over
@@ -112,6 +114,7 @@ func (h *http2Conn) readBlock(block []byte, last bool) (*stream2, error) {
 	}
 	if !last || len(head.block) > 0 {
 		head.block = append(head.block, block...)
+		h.holdBlock(cap(head.block))
 		block = head.block
 	}
 	if !last {
@@ -128,9 +131,17 @@ func (h *http2Conn) readBlock(block []byte, last bool) (*stream2, error) {
 	case err != nil:
 		return nil, http2.ConnectionError(http2.ErrCodeCompression)
 	}
+	h.holdBlock(0)
 	done := *head
 	h.head = head2{large: done.large, id: done.id}
 	return h.begin(&done)
+}
+
+// holdBlock counts n bytes as held for the header that is being read, instead of those
+// before.
+func (h *http2Conn) holdBlock(n int) {
+	h.c.srv.buffers.held.Add(int64(n - h.head.held))
+	h.head.held = n
 }
 
 // begin makes a request of a complete header.

@@ -132,7 +132,7 @@ var errClientLeft = errors.New("the client has left")
 
 // serveHTTP2 serves a connection until it ends.
 func (c *conn) serveHTTP2() {
-	h := &http2Conn{c: c, idle: time.Now(), received: uploadBuffers}
+	h := &http2Conn{c: c, idle: time.Now(), received: initialWindow}
 	h.queue.init(h)
 	h.users.Store(1)
 	h.framer = newFramer(h)
@@ -490,6 +490,7 @@ func (h *http2Conn) fail(err error) {
 // drop is called by the last act of every user of the connection.
 func (h *http2Conn) drop() {
 	if h.users.Add(-1) == 0 {
+		h.holdBlock(0)
 		h.mu.Lock()
 		h.discardLocked()
 		h.mu.Unlock()

@@ -19,7 +19,7 @@ func (h *http2Conn) greet() error {
 		http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: uint32(h.headerLimit())}, //nolint:gosec // a small number
 		http2.Setting{ID: http2.SettingEnableConnectProtocol, Val: 1},
 	)
-	h.appendWindowUpdate(0, uploadBuffers-initialWindow)
+	h.giveBackLocked(uploadBuffers - initialWindow)
 	h.mu.Unlock()
 	h.flushHere()
 	in := &h.c.in
@@ -364,11 +364,20 @@ func (h *http2Conn) skip(n int, window int64) error {
 }
 
 // giveBackLocked lets the client send n more bytes on the connection. It is told when
-// that is worth a frame.
+// that is worth a frame. Where much is held already it may send little at a time, for as
+// long as that is so: then uploads are slow.
 func (h *http2Conn) giveBackLocked(n int64) {
-	if h.consumed += n; h.consumed >= uploadBuffers/4 && h.err == nil {
-		h.received += h.consumed
-		h.appendWindowUpdate(0, h.consumed)
-		h.consumed = 0
+	h.consumed += n
+	give, least := h.consumed, int64(uploadBuffers/4)
+	if h.c.srv.buffers.crowded() {
+		give, least = min(give, smallBuffer-h.received), 1
+		if h.received > smallBuffer/2 {
+			return
+		}
+	}
+	if give >= least && h.err == nil {
+		h.received += give
+		h.consumed -= give
+		h.appendWindowUpdate(0, give)
 	}
 }

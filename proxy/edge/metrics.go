@@ -94,7 +94,7 @@ func watchBuffers(r prometheus.Registerer, b *buffers) {
 	r.MustRegister(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "kubeweir_response_buffer_bytes",
-			Help: "Bytes of buffers held by responses that are being written: most of them wait for their clients.",
+			Help: "Bytes of buffers held by responses that are being written, most of which wait for their clients, and by what was sent over HTTP/2 and not read yet.",
 		}, func() float64 { return float64(b.held.Load()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "kubeweir_response_buffer_bytes_limit",

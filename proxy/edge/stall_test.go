@@ -144,6 +144,7 @@ func TestBuffersShrink(t *testing.T) {
 func TestShortOfBuffers(t *testing.T) {
 	ts, streams := startStreams(t)
 	ts.buffers.held.Add(2 * bufferBudget)
+	defer ts.buffers.held.Add(-2 * bufferBudget)
 	// Large only once: the system may take a while to notice that all was read.
 	frame := [][]byte{make([]byte, 100<<10), make([]byte, 10)}
 	over(t, ts, func(t *testing.T, c *http.Client, url string) {
