@@ -70,7 +70,8 @@ func (b *http2Body) passTo(d api.Duplex) {
 // passBufferedLocked passes on what came before the Duplex was started.
 func (b *http2Body) passBufferedLocked() {
 	p := b.buf[b.at:]
-	b.buf, b.at = nil, 0
+	b.setLocked(nil)
+	b.at = 0
 	if len(p) > 0 {
 		b.receiveLocked(p)
 	}
