@@ -111,8 +111,9 @@ type http2Conn struct {
 	cutOff  []uint32
 	cutOffs int
 	serving int // requests that are not answered, those of reset streams included
-	// idle is since when there are no streams.
-	idle time.Time
+	// idle is since when there are no streams, idleGot what the client had of answers then.
+	idle    time.Time
+	idleGot int64
 	// waiting says that the reader waits for the client, cut that it was interrupted.
 	waiting, cut bool
 	going        goAway
@@ -331,7 +332,7 @@ func (h *http2Conn) beginWait() (time.Duration, error) {
 	case h.going == goAwaySoon:
 		timeout = max(time.Until(h.goAwayAt.Add(goAwayWait)), time.Millisecond)
 	case len(h.streams) == 0:
-		timeout = max(o.IdleTimeout+h.behindLocked()-time.Since(h.idle), time.Millisecond)
+		timeout = max(o.IdleTimeout-time.Since(h.idle), time.Millisecond)
 	case !h.pinged.IsZero():
 		timeout = o.PingTimeout + h.behindLocked()
 	}
@@ -370,6 +371,10 @@ func (h *http2Conn) waitedInVain() error {
 		h.goAwayNowLocked()
 	case len(h.streams) == 0:
 		if time.Since(h.idle) < o.IdleTimeout-o.IdleTimeout/4 {
+			return nil
+		}
+		if got := h.gotLocked(); got-h.idleGot >= writeSlice && got < h.sent {
+			h.idle, h.idleGot = time.Now(), got // answers are still on their way
 			return nil
 		}
 		h.goAwayNowLocked()
@@ -527,7 +532,7 @@ func (h *http2Conn) closeLocked(st *stream2) {
 		st.late.Stop()
 	}
 	if len(h.streams) == 0 {
-		h.idle = time.Now()
+		h.idle, h.idleGot = time.Now(), h.gotLocked()
 		if h.going == goAwayNow {
 			h.wakeReaderLocked()
 		}

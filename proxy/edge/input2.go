@@ -261,8 +261,16 @@ func (h *http2Conn) readReset(f *http2.RSTStreamFrame) error {
 }
 
 func (h *http2Conn) readPing(f *http2.PingFrame) error {
-	if err := h.spend(effortFrame); err != nil {
-		return err
+	h.mu.Lock()
+	free := f.IsAck() && h.updates > 0
+	if free {
+		h.updates--
+	}
+	h.mu.Unlock()
+	if !free {
+		if err := h.spend(effortFrame); err != nil {
+			return err
+		}
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -24,6 +24,8 @@ import (
 //	SETTINGS, PING, PRIORITY     effortFrame                                Floods
 //	WINDOW_UPDATE                effortFrame, or one for updateBytes sent   Floods, SmallReads
 //	windows of 0 and 1 byte      WriteTimeout for half a MiB                ClosedWindow, OneByteWindows
+//	answers taken in silence     a PING for each askAfter, answered in time  ClosedAndSilent
+//	uploads that nobody reads    windows are small from largeAllowed on     CrowdedUploads, UnreadUploads
 //	answers held back unread     nothing is from largeAllowed on            Hoard
 //	reading on after an error    only what is queued is sent                Goodbye
 //	answers that nobody reads    queueLimit, framesAtOnce; then no reading  PingsUnread, HeadUnread

@@ -17,8 +17,8 @@ const (
 	queueLimit = 8 * smallBuffer
 	// quantum is how much of a response is queued while others wait for their turn.
 	quantum = queueLimit / 2
-	// behindMost is the most that is taken to be on its way to a client.
-	behindMost = 8 << 20
+	// askAfter is how much of what a client has not told of is sent before it is asked.
+	askAfter = writeSlice / 4
 	// leastData is the least room worth the head of a DATA frame of more than that.
 	leastData = 512
 )
@@ -48,7 +48,8 @@ type queue struct {
 	most int
 	// sent counts the bytes of DATA that were queued. The client is known to have those
 	// that it told of in window updates, and those before the last PING that it answered.
-	sent, told, answered int64
+	// asked is sent when such a PING was queued last.
+	sent, told, answered, asked int64
 	// inLine are the streams that wait for their turn, because the queue was full or the
 	// connection's window closed.
 	inLine []*stream2
@@ -188,6 +189,7 @@ func (q *queue) appendDataLocked(st *stream2, s *pieces2, end bool) {
 		if n == 0 && s.left > 0 {
 			return
 		}
+		q.askLocked()
 		b := q.tailLocked(frameHead + min(n, leastData))
 		n = min(n, cap(b.b)-len(b.b)-frameHead)
 		flags := http2.Flags(0)
@@ -219,11 +221,24 @@ func (q *queue) roomLocked() int {
 	return limit - q.queued
 }
 
-// behindLocked is for how much longer than timeout something may take that the client
-// does only when it has what was sent before: a client may tell of what it has but in
-// large steps, and much of it may still be on a slow line.
+// askLocked asks a client that tells of what it has in large steps, so that one on a slow
+// line, who answers again and again, is told from one who waits for nothing.
+func (q *queue) askLocked() {
+	if q.sent-max(q.asked, q.gotLocked()) < askAfter {
+		return
+	}
+	q.asked = q.sent
+	q.updates++ // the answer
+	q.appendPing(false, sentPing(q.sent))
+}
+
+// gotLocked is how much of what was sent the client is known to have.
+func (q *queue) gotLocked() int64 { return max(q.told, q.answered) }
+
+// behindLocked is for how much longer than timeout an answer may take that the client
+// gives only when it has what was sent before. It is asked often: it is not silent for long.
 func (q *queue) behindLocked() time.Duration {
-	return time.Duration(min(q.sent-max(q.told, q.answered), behindMost)) * q.h.c.srv.o.WriteTimeout / writeSlice
+	return time.Duration(min(q.sent-q.gotLocked(), writeSlice)) * q.h.c.srv.o.WriteTimeout / writeSlice
 }
 
 // callNextLocked lets the next in line go on, if it could.
@@ -437,7 +452,7 @@ func (st *stream2) send(s *pieces2, end, flush bool) error {
 	defer h.mu.Unlock()
 	var deadline time.Time
 	slice := 0 // bytes left when the deadline is set again
-	moved := int64(0)
+	moved, got := int64(0), int64(0)
 	called := false
 	for {
 		if err := st.unsendableLocked(); err != nil {
@@ -463,15 +478,16 @@ func (st *stream2) send(s *pieces2, end, flush bool) error {
 		switch {
 		case st.upgraded:
 			deadline = st.deadline
-		case deadline.IsZero() || s.left <= slice || turns:
-			deadline, slice, moved = time.Now().Add(h.c.srv.o.WriteTimeout+h.behindLocked()), s.left-writeSlice, h.sent
+		case deadline.IsZero() || s.left <= slice || turns || h.gotLocked()-got >= writeSlice:
+			deadline, slice = time.Now().Add(h.c.srv.o.WriteTimeout), s.left-writeSlice
+			moved, got = h.sent, h.gotLocked()
 		}
 		called = st.waitLocked(deadline)
 		switch {
 		case called:
 		case st.upgraded:
 			return st.giveUpLocked(os.ErrDeadlineExceeded)
-		case st.window <= 0 || h.sent-moved < writeSlice:
+		case (st.window <= 0 || h.sent-moved < writeSlice) && h.gotLocked()-got < writeSlice:
 			h.resetLocked(st, st.resetCode(), os.ErrDeadlineExceeded)
 			return st.giveUpLocked(os.ErrDeadlineExceeded)
 		}

@@ -191,3 +191,34 @@ func TestHTTP2OldConnection(t *testing.T) {
 		}
 	})
 }
+
+// TestHTTP2ClosedAndSilent: who reads much and tells of nothing holds a stream, or an idle
+// connection, no longer than others.
+func TestHTTP2ClosedAndSilent(t *testing.T) {
+	const size = 8 << 20
+	for name, window := range map[string]uint32{"closed window": size - 1, "idle": size} {
+		t.Run(name, func(t *testing.T) {
+			inPipes(t, slowList(size), func(t *testing.T, dial func() *frameConn) {
+				c := dial()
+				if err := c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: window}); err != nil {
+					t.Fatal(err)
+				}
+				_ = c.WriteWindowUpdate(0, 15<<20)
+				c.request("GET", "/", false)
+				began := time.Now()
+				for {
+					frame, err := c.ReadFrame()
+					if err != nil {
+						break
+					}
+					if kind := frame.Header().Type; kind == http2.FrameRSTStream || kind == http2.FrameGoAway {
+						break
+					}
+				}
+				if held, most := time.Since(began), DefaultIdleTimeout+time.Second; held > most || name != "idle" && held > DefaultWriteTimeout+time.Second {
+					t.Errorf("%v after %v", name, held)
+				}
+			})
+		})
+	}
+}
