@@ -102,7 +102,7 @@ func (b *http2Body) readLocked(p []byte) (int, error) {
 		return 0, b.err
 	}
 	if b.at += n; b.at == len(b.buf) {
-		b.buf, b.at = b.buf[:0], 0
+		b.emptiedLocked()
 	}
 	b.consumedLocked(n)
 	return n, nil

@@ -18,7 +18,7 @@ const (
 	// quantum is how much of a response is queued while others wait for their turn.
 	quantum = queueLimit / 2
 	// askAfter is how much of what a client has not told of is sent before it is asked.
-	askAfter = writeSlice / 4
+	askAfter = writeSlice / 2
 	// leastData is the least room worth the head of a DATA frame of more than that.
 	leastData = 512
 )
