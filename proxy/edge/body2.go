@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"io"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,8 +31,10 @@ type http2Body struct {
 	expects bool
 	// duplex gets what comes, once it has been started.
 	duplex api.Duplex
-	// apart says that what is unread is not held against the window of the connection.
-	apart bool
+	// apart says that the window of the connection need not wait for what is unread, charged
+	// for how much it does.
+	apart   bool
+	charged int64
 	// consumed is what was read and the client not told of.
 	consumed int64
 	// came has something when there is something to read or nothing will come.
@@ -101,18 +104,35 @@ func (b *http2Body) readLocked(p []byte) (int, error) {
 	if n == 0 {
 		return 0, b.err
 	}
-	if b.at += n; b.at == len(b.buf) {
+	b.at += n
+	switch rest := b.buf[b.at:]; {
+	case b.apart && cap(b.buf) > smallBuffer && len(rest) < cap(b.buf)/4:
+		b.setLocked(slices.Clone(rest)) // nobody knows when more comes
+		b.at = 0
+	case len(rest) == 0:
 		b.emptiedLocked()
 	}
 	b.consumedLocked(n)
 	return n, nil
 }
 
+// chargeLocked says how many of n bytes that came the window of the connection waits for.
+func (b *http2Body) chargeLocked(n int) (charged int) {
+	if b.apart && b.st.h.c.srv.buffers.leave(int64(n)) {
+		return 0
+	}
+	b.charged += int64(n)
+	return n
+}
+
 // consumedLocked lets the client send what was read again, in large steps. What is the
 // connection's is not held back by each body: together they would hold all of it.
 func (b *http2Body) consumedLocked(n int) {
 	b.consumed += int64(n)
+	back := min(int64(n), b.charged)
+	b.charged -= back
 	h := b.st.h
+	h.c.srv.buffers.unread.Add(back - int64(n))
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if b.consumed >= uploadBuffer/4 {
@@ -122,9 +142,7 @@ func (b *http2Body) consumedLocked(n int) {
 		}
 		b.consumed = 0
 	}
-	if !b.apart {
-		h.giveBackLocked(int64(n))
-	}
+	h.giveBackLocked(back)
 	h.flushSoonLocked()
 }
 
@@ -159,13 +177,11 @@ func (b *http2Body) take(r *bufio.Reader, n int) (kept, held int, err error) {
 	// Read may have gone back to the start meanwhile, as it had read everything.
 	b.setLocked(append(b.buf, room...))
 	b.signal()
+	held = b.chargeLocked(n)
 	if b.duplex != nil {
 		b.passBufferedLocked() // it was started meanwhile
 	}
-	if b.apart {
-		return n, 0, nil
-	}
-	return n, n, nil
+	return n, held, nil
 }
 
 // growLocked makes room for n bytes more. There are never more than the window allows.
@@ -210,15 +226,15 @@ func (b *http2Body) end(err error) {
 	}
 }
 
-// seal ends all reading. It returns how much of what came nobody has read.
+// seal ends all reading. It returns for how much of what came, and nobody has read, the
+// window of the connection waits.
 func (b *http2Body) seal() (unread int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.apart {
-		unread = int64(len(b.buf) - b.at)
-	}
+	unread = b.charged
+	b.st.h.c.srv.buffers.unread.Add(unread - int64(len(b.buf)-b.at))
 	b.setLocked(nil)
-	b.at, b.consumed = 0, 0
+	b.at, b.consumed, b.charged = 0, 0, 0
 	b.err = errBodyClosed
 	b.signal()
 	return unread

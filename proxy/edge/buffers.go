@@ -15,6 +15,11 @@ const (
 	bufferBudget   = 64 << 20
 	recordsAllowed = bufferBudget / 4
 	largeAllowed   = bufferBudget / 2
+
+	// unreadAllowed bounds, over all connections, what was sent for upgrades that the
+	// windows of the connections do not: upgrades may be left unread for ever, and are not
+	// to take the budget from all others.
+	unreadAllowed = bufferBudget / 4
 )
 
 // A buffer is pooled scratch space of one of three sizes.
@@ -27,6 +32,17 @@ type buffer struct {
 type buffers struct {
 	small, large, records sync.Pool
 	held                  atomic.Int64 // bytes in use
+	unread                atomic.Int64 // bytes of unreadAllowed
+}
+
+// leave reports whether n bytes more may be unread without a connection's window that
+// waits for them. They count until they are read.
+func (p *buffers) leave(n int64) bool {
+	if p.unread.Add(n) <= unreadAllowed {
+		return true
+	}
+	p.unread.Add(-n)
+	return false
 }
 
 // get gives a buffer for size bytes, or a smaller one: of the three sizes the nearest

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -126,5 +128,68 @@ func TestHTTP2CrowdedUploads(t *testing.T) {
 		if ping, ok := frame.(*http2.PingFrame); ok && ping.IsAck() {
 			return
 		}
+	}
+}
+
+// TestHTTP2UpgradesUnread: what nobody reads is held against the window of the connection
+// once there is much of it everywhere, and what was read has no memory.
+func TestHTTP2UpgradesUnread(t *testing.T) {
+	started, release := make(chan struct{}, 10), make(chan struct{})
+	ts, done := startUpgrades(t, func(nc net.Conn) {
+		started <- struct{}{}
+		<-release
+		_, _ = io.ReadFull(nc, make([]byte, uploadBuffer-1))
+		b := nc.(*upgraded2).st.body
+		b.mu.Lock()
+		room := cap(b.buf)
+		b.mu.Unlock()
+		if room > smallBuffer {
+			t.Errorf("room for %d bytes is kept", room)
+		}
+		_, _ = io.Copy(io.Discard, nc)
+	})
+	const free = uploadBuffer // for the first
+	ts.buffers.unread.Store(unreadAllowed - free)
+	c := ts.dialFrames()
+	var tunnels []uint32
+	for range 1 + uploadBuffers/uploadBuffer {
+		id := c.tunnel("/")
+		c.answer(id)
+		receive(t, started, "start")
+		c.write(id, strings.Repeat("x", uploadBuffer), false)
+		tunnels = append(tunnels, id)
+	}
+	given := int64(0)
+	if err := c.WritePing(false, [8]byte{1}); err != nil {
+		t.Fatal(err)
+	}
+	note := func(frame http2.Frame) {
+		if update, ok := frame.(*http2.WindowUpdateFrame); ok && update.StreamID == 0 {
+			given += int64(update.Increment)
+		}
+	}
+	c.until(func(frame http2.Frame) bool {
+		note(frame)
+		ping, ok := frame.(*http2.PingFrame)
+		return ok && ping.IsAck()
+	})
+	if given > free {
+		t.Errorf("the window of the connection was given back %d of %d bytes that nobody reads", given, len(tunnels)*uploadBuffer)
+	}
+	close(release)
+	for given < uploadBuffers {
+		c.until(func(frame http2.Frame) bool {
+			note(frame)
+			return given >= uploadBuffers
+		})
+	}
+	for _, id := range tunnels {
+		c.write(id, "", true)
+	}
+	for range tunnels {
+		receive(t, done, "Done")
+	}
+	if n := ts.buffers.unread.Load(); n != unreadAllowed-free {
+		t.Errorf("%d bytes count as unread more than before", n-(unreadAllowed-free))
 	}
 }

@@ -31,7 +31,8 @@ import (
 //	answers that nobody reads    queueLimit, framesAtOnce; then no reading  PingsUnread, HeadUnread
 //	events that nobody reads     queueLimit, WriteTimeout; others go on     UnreadEvents, WatchTooFarBehind
 //	streams that never end       BodyIdleTimeout, PING and its timeout      BodyThatNeverComes, Silent
-//	tunnels that nobody reads    the stream's window, for upgrades only     UpgradeWindows
+//	tunnels that nobody reads    the stream's window, for upgrades only; the
+//	                             connection's beyond unreadAllowed          UpgradeWindows, UpgradesUnread
 //	half-closed bodies           reset when answered; effortFrame           HalfClosed, UnwantedData
 //	frames that never end        ReadHeaderTimeout, from their beginning    SlowFrame, BusyConnection
 //	more than the windows        errors of stream and connection            Overrun

@@ -87,6 +87,7 @@ func (b *http2Body) pass(r *bufio.Reader, n int) (kept int, err error) {
 		p, _ := r.Peek(min(n, r.Buffered()))
 		b.mu.Lock()
 		if b.err == nil {
+			b.charged += int64(len(p))
 			b.receiveLocked(p)
 			kept += len(p)
 		}
@@ -133,16 +134,20 @@ func (st *stream2) upgrade(resp *api.Response) {
 }
 
 // setApart lets the client send on other streams what it likes, however much of this
-// one nobody reads: that is bounded by the stream's own window, and nobody knows for
-// how long.
+// one nobody reads: that is bounded by the stream's own window, and over all connections
+// by unreadAllowed, and nobody knows for how long.
 func (b *http2Body) setApart() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.apart = true
 	h := b.st.h
+	if !h.c.srv.buffers.leave(b.charged) {
+		return
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.giveBackLocked(int64(len(b.buf) - b.at))
+	h.giveBackLocked(b.charged)
+	b.charged = 0
 }
 
 // upgraded2 is a stream as an Upgrade gets it: a net.Conn.

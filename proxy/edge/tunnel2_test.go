@@ -505,6 +505,9 @@ func TestHTTP2UpgradeWindows(t *testing.T) {
 			t.Errorf("done %v", d)
 		}
 	}
+	if n := ts.buffers.unread.Load(); n != 0 {
+		t.Errorf("%d bytes count as unread", n)
+	}
 }
 
 // TestHTTP2Tunnels: what is no tunnel, and what its request is to the handler.
