@@ -445,7 +445,8 @@ func (q *queue) settle() error {
 }
 
 // send queues s as the client takes it, and waits for that no longer than the write
-// timeout for each half MiB; that of an Upgrade until its own deadline. end ends the stream with it, flush has it leave at once.
+// timeout for each half MiB; that of an Upgrade until its own deadline. end ends the
+// stream with it, flush has it leave at once.
 func (st *stream2) send(s *pieces2, end, flush bool) error {
 	h := st.h
 	h.mu.Lock()
