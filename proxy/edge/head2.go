@@ -198,13 +198,13 @@ func (h *http2Conn) emit(f hpack.HeaderField) {
 	}
 	pseudo := strings.HasPrefix(f.Name, ":")
 	switch {
-	case !validWireValue(f.Value):
+	case !httpguts.ValidHeaderFieldValue(f.Value):
 		head.malformed = true
 	case pseudo:
-		head.malformed = head.regular || head.trailers || !head.pseudo(f.Name, f.Value)
+		head.malformed = head.regular || head.trailers || trimBlanks(f.Value) != f.Value || !head.pseudo(f.Name, f.Value)
 	default:
 		head.regular = true
-		head.malformed = !validWireName(f.Name) || !head.trailers && !head.field(f.Name, f.Value)
+		head.malformed = !validWireName(f.Name) || !head.trailers && !head.field(f.Name, trimBlanks(f.Value))
 	}
 }
 
@@ -243,16 +243,10 @@ func (head *head2) pseudo(name, value string) bool {
 	return true
 }
 
-// validWireValue says whether a value may be sent in HTTP/2, where it has no white space
-// around it (RFC 9113, 8.2.1).
-func validWireValue(value string) bool {
-	if n := len(value); n > 0 && (isBlank(value[0]) || isBlank(value[n-1])) {
-		return false
-	}
-	return httpguts.ValidHeaderFieldValue(value)
-}
-
-func isBlank(b byte) bool { return b == ' ' || b == '\t' }
+// trimBlanks takes away white space around a value, which over HTTP/1.1 is none of it. In
+// HTTP/2 it makes a request malformed (RFC 9113, 8.2.1), but Go's client sends it, asks
+// again and again when it is refused, and kube-apiserver takes it.
+func trimBlanks(value string) string { return strings.Trim(value, " \t") }
 
 // validWireName says whether a name is a token without capital letters.
 func validWireName(name string) bool {
