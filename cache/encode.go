@@ -39,25 +39,6 @@ func partialProtobufSize(size int) int {
 	return protowire.SizeTag(protobufPartialMetadata) + protowire.SizeBytes(size)
 }
 
-// appendProtobufEnvelope appends what precedes a message of size bytes in a
-// response: magic and the head of runtime.Unknown. object.ProtobufTail follows
-// the message.
-func appendProtobufEnvelope(b []byte, apiVersion, kind string, size int) []byte {
-	const (
-		typeMeta, raw     = 1, 2 // fields of runtime.Unknown
-		versionOf, kindOf = 1, 2 // fields of runtime.TypeMeta
-	)
-	b = append(b, "k8s\x00"...)
-	b = protowire.AppendTag(b, typeMeta, protowire.BytesType)
-	b = protowire.AppendVarint(b, uint64(2+protowire.SizeBytes(len(apiVersion))+protowire.SizeBytes(len(kind))))
-	b = protowire.AppendTag(b, versionOf, protowire.BytesType)
-	b = protowire.AppendString(b, apiVersion)
-	b = protowire.AppendTag(b, kindOf, protowire.BytesType)
-	b = protowire.AppendString(b, kind)
-	b = protowire.AppendTag(b, raw, protowire.BytesType)
-	return protowire.AppendVarint(b, uint64(size))
-}
-
 // chunkSize is how many bytes a body is written in at a time: few enough to stay
 // in the processor's cache between the copy here and the encryption below, many
 // enough to fill TLS records.

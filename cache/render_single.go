@@ -19,11 +19,11 @@ func (f *form) singleFrame(o *object.Object) (head, tail []byte) {
 		}
 		return head, tail
 	case formProtobuf:
-		head = appendProtobufEnvelope(nil, f.res.GroupVersion().String(), f.res.Kind, len(o.Raw))
+		head = object.AppendProtobufObjectHead(nil, f.res.GroupVersion().String(), f.res.Kind, len(o.Raw))
 		return head, []byte(object.ProtobufTail)
 	case formPartialProtobuf:
 		size := len(f.metadataOf(0, o))
-		head = appendProtobufEnvelope(nil, object.PartialAPIVersion, object.PartialKind, partialProtobufSize(size))
+		head = object.AppendProtobufObjectHead(nil, object.PartialAPIVersion, object.PartialKind, partialProtobufSize(size))
 		return appendPartialProtobufHead(head, size), []byte(object.ProtobufTail)
 	case formJSON, formPartial, formPartialTyped:
 	}

@@ -70,7 +70,7 @@ func ProtobufListItemSize(rawLen int) int { return bytesFieldSize(numListItems, 
 // the sum of ProtobufListItemSize over the items. The items follow, then
 // ProtobufTail.
 func AppendProtobufListHead(dst []byte, apiVersion, kind string, listMeta []byte, itemsSize int) []byte {
-	dst = appendEnvelopeHead(dst, apiVersion, kind, bytesFieldSize(numListMeta, len(listMeta))+itemsSize)
+	dst = AppendProtobufObjectHead(dst, apiVersion, kind, bytesFieldSize(numListMeta, len(listMeta))+itemsSize)
 	return appendBytesField(dst, numListMeta, listMeta)
 }
 
@@ -78,15 +78,9 @@ func AppendProtobufListHead(dst []byte, apiVersion, kind string, listMeta []byte
 // contentEncoding and contentType of runtime.Unknown.
 const ProtobufTail = "\x1a\x00\x22\x00"
 
-// AppendProtobufObject appends raw, a bare message, as a response body:
-// the magic bytes and runtime.Unknown.
-func AppendProtobufObject(dst []byte, apiVersion, kind string, raw []byte) []byte {
-	dst = appendEnvelopeHead(dst, apiVersion, kind, len(raw))
-	dst = append(dst, raw...)
-	return append(dst, ProtobufTail...)
-}
-
-func appendEnvelopeHead(dst []byte, apiVersion, kind string, rawLen int) []byte {
+// AppendProtobufObjectHead appends what precedes raw, a bare message of rawLen bytes, in a
+// response body: the magic bytes and the head of runtime.Unknown. ProtobufTail follows raw.
+func AppendProtobufObjectHead(dst []byte, apiVersion, kind string, rawLen int) []byte {
 	dst = append(dst, protobufMagic...)
 	dst = protowire.AppendTag(dst, numUnknownTypeMeta, protowire.BytesType)
 	dst = protowire.AppendVarint(dst, uint64(typeMetaSize(apiVersion, kind)))
@@ -100,7 +94,7 @@ func typeMetaSize(apiVersion, kind string) int {
 	return bytesFieldSize(numTypeMetaAPIVersion, len(apiVersion)) + bytesFieldSize(numTypeMetaKind, len(kind))
 }
 
-// protobufObjectSize is the number of bytes that AppendProtobufObject appends.
+// protobufObjectSize is the size of a body of raw, with head and tail.
 func protobufObjectSize(apiVersion, kind string, rawLen int) int {
 	return len(protobufMagic) +
 		protowire.SizeTag(numUnknownTypeMeta) + protowire.SizeBytes(typeMetaSize(apiVersion, kind)) +
@@ -109,7 +103,7 @@ func protobufObjectSize(apiVersion, kind string, rawLen int) int {
 
 var errMagic = errors.New("protobuf body without the k8s magic bytes")
 
-// ParseProtobufObject is the inverse of AppendProtobufObject. raw aliases body.
+// ParseProtobufObject takes raw out of such a body, which it aliases.
 func ParseProtobufObject(body []byte) (apiVersion, kind string, raw []byte, err error) {
 	if !bytes.HasPrefix(body, []byte(protobufMagic)) {
 		return "", "", nil, errMagic
@@ -172,7 +166,7 @@ func AppendProtobufFrameHead(dst []byte, t api.EventType, apiVersion, kind strin
 	dst = protowire.AppendVarint(dst, uint64(extensionLen))
 	dst = protowire.AppendTag(dst, numRawExtensionRaw, protowire.BytesType)
 	dst = protowire.AppendVarint(dst, uint64(objectLen))
-	return appendEnvelopeHead(dst, apiVersion, kind, rawLen)
+	return AppendProtobufObjectHead(dst, apiVersion, kind, rawLen)
 }
 
 // The type of objects reduced to their metadata.

@@ -76,11 +76,11 @@ func TestObjectsAndFrames(t *testing.T) {
 	p := decode(t, s, api.Protobuf, rawOf(t, api.Protobuf, pod))
 
 	same(t, "JSON object", append(bytes.Clone(j.Raw), '\n'), c.encode(api.JSON, pod))
-	same(t, "protobuf object", object.AppendProtobufObject(nil, "v1", "Pod", p.Raw), c.encode(api.Protobuf, pod))
+	same(t, "protobuf object", protobufBody("v1", "Pod", p.Raw), c.encode(api.Protobuf, pod))
 	same(t, "JSON partial", append(object.AppendPartialJSON(nil, j.Metadata()), '\n'), c.encode(api.JSON, partial))
 	partialRaw := object.AppendPartialProtobuf(nil, p.Metadata())
 	same(t, "protobuf partial",
-		object.AppendProtobufObject(nil, object.PartialAPIVersion, object.PartialKind, partialRaw), c.encode(api.Protobuf, partial))
+		protobufBody(object.PartialAPIVersion, object.PartialKind, partialRaw), c.encode(api.Protobuf, partial))
 
 	for _, typ := range []api.EventType{api.Added, api.Modified, api.Deleted, api.Bookmark} {
 		same(t, "JSON frame", object.AppendJSONFrame(nil, typ, j.Raw), c.frame(api.JSON, typ.String(), pod))
@@ -96,6 +96,12 @@ func TestObjectsAndFrames(t *testing.T) {
 		}
 		same(t, "raw", raw, p.Raw)
 	}
+}
+
+// protobufBody is a response body as it is served, in three parts.
+func protobufBody(apiVersion, kind string, raw []byte) []byte {
+	body := append(object.AppendProtobufObjectHead(nil, apiVersion, kind, len(raw)), raw...)
+	return append(body, object.ProtobufTail...)
 }
 
 // TestLists builds whole lists of the pieces.
