@@ -250,15 +250,18 @@ func TestBuild(t *testing.T) {
 	}
 }
 
-func TestClosedConnectionsAreNoErrors(t *testing.T) {
+func TestClientsThatLeaveAreNoErrors(t *testing.T) {
 	var out bytes.Buffer
 	options := &slog.HandlerOptions{Level: slog.LevelInfo}
 	log := slog.New(lowered{slog.NewTextHandler(&out, options)})
 	gone := fmt.Errorf("in-process connection: %w", net.ErrClosed)
 	log.Error("Error on socket receive", "err", gone)
 	log.Error("Failed to encode watch event", "n", 1, "err", gone.Error())
+	log.Error("Post-timeout activity", "method", "GET", "path", "/api", "result", nil)
+	log.Error("Post-timeout activity", "method", "GET", "path", "/api", "result", "a panic")
 	log.Error("Failed to decode", "err", io.ErrUnexpectedEOF)
-	if got := out.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "Failed to decode") {
+	got := out.String()
+	if strings.Count(got, "\n") != 2 || !strings.Contains(got, "Failed to decode") || !strings.Contains(got, "a panic") {
 		t.Errorf("logged: %s", got)
 	}
 }

@@ -69,7 +69,7 @@ func (l lowered) Enabled(ctx context.Context, level slog.Level) bool {
 // so, and many watches do.
 func (l lowered) Handle(ctx context.Context, r slog.Record) error {
 	r.Level = l.level(r.Level)
-	if ofClosedConnection(&r) {
+	if ofClientThatLeft(&r) {
 		if r.Level = slog.LevelDebug; !l.Handler.Enabled(ctx, r.Level) {
 			return nil
 		}
@@ -77,13 +77,21 @@ func (l lowered) Handle(ctx context.Context, r slog.Record) error {
 	return l.Handler.Handle(ctx, r)
 }
 
-// ofClosedConnection reports whether a record tells of the end of a client's connection.
-func ofClosedConnection(r *slog.Record) (closed bool) {
+// ofClientThatLeft reports whether a record tells that a client's connection was closed,
+// or that a handler returned, without a panic, after its client had left (timeoutHandler
+// in k8s.io/apiserver/pkg/server/filters).
+func ofClientThatLeft(r *slog.Record) (left bool) {
+	late := r.Message == "Post-timeout activity"
 	r.Attrs(func(a slog.Attr) bool {
-		closed = a.Key == "err" && strings.Contains(a.Value.String(), net.ErrClosed.Error())
-		return !closed
+		switch {
+		case a.Key == "err":
+			left = strings.Contains(a.Value.String(), net.ErrClosed.Error())
+		case a.Key == "result":
+			left = late && a.Value.Any() == nil
+		}
+		return !left
 	})
-	return closed
+	return left
 }
 
 // WithAttrs implements slog.Handler.
