@@ -29,7 +29,8 @@ type effort struct {
 	writes int
 	// creating is how long clients create objects in one slice.
 	creating time.Duration
-	// settle is how long a process is left alone before its memory is read.
+	// settle is how long a process is left alone before its memory is read: twice as long as kubeweir takes to
+	// see that it is idle, and to give back what it does not need.
 	settle time.Duration
 	// restart begins with a new kube-apiserver after the pods are written, so that its memory is not that of writing.
 	restart bool
@@ -45,7 +46,7 @@ func fullEffort() effort {
 		watching: 5 * time.Second, fastEvents: 600, labelWatching: 10 * time.Second,
 		objects: 100_000, updates: 360_000,
 		quiet: 150 * time.Millisecond, informers: 200,
-		writes: 1000, creating: 5 * time.Second, settle: 15 * time.Second, restart: true, judged: true,
+		writes: 1000, creating: 5 * time.Second, settle: 25 * time.Second, restart: true, judged: true,
 	}
 }
 
