@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kubeweir/kubeweir/cache/form"
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/flight"
 	"github.com/kubeweir/kubeweir/internal/object"
@@ -19,6 +20,7 @@ import (
 // upstream's does, the collection stops and the Manager makes another.
 type Collection struct {
 	resource *Resource
+	formed   *form.Resource // of resource
 	encoding api.Encoding
 	limits   *Limits
 	store    *store
@@ -34,6 +36,7 @@ type Collection struct {
 func newCollection(e *entry, first *wholeList) *Collection {
 	c := &Collection{
 		resource: e.resource,
+		formed:   e.resource.formed(),
 		encoding: e.encoding,
 		limits:   e.parts.limits,
 		feed:     e.feed,

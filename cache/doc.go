@@ -4,7 +4,7 @@
 //
 // It does what client-go's reflector and store and kube-apiserver's watch cache
 // (k8s.io/apiserver/pkg/storage/cacher) do together, but keeps objects as the bytes
-// that the upstream sent and never decodes them. Five subsystems, told apart by the
+// that the upstream sent and never decodes them. Four subsystems, told apart by the
 // names of their files:
 //
 //	feed       feed*, source, outage, references: lists and watches a Source (the
@@ -15,15 +15,16 @@
 //	           collections when they are first read and stops idle ones.
 //	read       read*, revalidate: a Reader turns a request into a selection of a View,
 //	           or into ErrForward with a reason (package reason).
-//	forms      render*, encode, etag, derived*, compress*: the bytes of an answer: the
-//	           objects' own, their metadata, Table rows, compressed pieces.
 //	watch      watch*: a Watch is a cursor into the collection's ring of events
 //	           (package watchmux); a few writers deliver to all watches.
 //
+// How objects look to a client is package form's: their own bytes, their metadata, Table
+// rows, the frames of events, compressed pieces.
+//
 // The way in is Source -> feed -> store.apply -> watchmux.Mux.Append. The ways out are
-// Reader.Get and Reader.List (selection -> form -> body) and Watches.Open (watchStream
-// -> frames). Nothing calls back up: a store does not know its feed, a Mux does not
-// know who reads.
+// Reader.Get and Reader.List (selection -> form.Renderer -> response) and Watches.Watch
+// (watchStream -> form.Watch -> frames). Nothing calls back up: a store does not know its
+// feed, a Mux does not know who reads, a form does not know what was selected.
 //
 // # Locks
 //

@@ -3,11 +3,12 @@ package cache
 import (
 	"context"
 	"errors"
-	"strconv"
+	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kubeweir/kubeweir/cache/form"
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/defaults"
 	"github.com/kubeweir/kubeweir/internal/object"
@@ -72,13 +73,8 @@ const defaultReadWait = 100 * time.Millisecond
 // Reader answers gets and lists from collections, byte for byte as the upstream
 // would. It is safe for concurrent use. Close releases what it holds.
 type Reader struct {
-	wait    time.Duration
-	now     func() time.Time
-	derived *derived
-	coder   *coder
-	buffers *buffers
-	tags    tagger
-	metrics readMetrics
+	wait     time.Duration
+	renderer *form.Renderer
 }
 
 // NewReader makes a Reader.
@@ -92,59 +88,26 @@ func NewReader(o ReaderOptions) (*Reader, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	kept, err := newDerived(o.DerivedBytes)
+	renderer, err := form.NewRenderer(form.Options{DerivedBytes: o.DerivedBytes, Now: o.Now, Registerer: o.Registerer})
 	if err != nil {
 		return nil, err
 	}
-	r := &Reader{
-		wait:    o.Wait,
-		now:     o.Now,
-		derived: kept,
-		coder:   newCoder(),
-		buffers: newBuffers(),
-		tags:    newTagger(),
-		metrics: newReadMetrics(kept),
-	}
-	if o.Registerer != nil {
-		if err := r.metrics.register(o.Registerer); err != nil {
-			kept.close()
-			return nil, err
-		}
-	}
-	return r, nil
+	return &Reader{wait: o.Wait, renderer: renderer}, nil
 }
 
 // Close releases the memory and ends the goroutines of what is kept of derived
 // forms. Reads after it work, slowly.
-func (r *Reader) Close() { r.derived.close() }
-
-// readable is what a Reader needs of a Collection.
-type readable interface {
-	Resource() *Resource
-	Encoding() api.Encoding
-	ListKind() (kind, apiVersion string)
-	View() *View
-	ViewAt(rv uint64) (*View, error)
-	Retain(v *View)
-	Select(ctx context.Context, f *object.Filter) (objs []*object.Object, rv uint64, ok bool)
-	WaitFor(ctx context.Context, rv uint64, timeout time.Duration) error
-	references(ctx context.Context, opts ReferenceOptions) (*references, error)
-}
-
-var _ readable = (*Collection)(nil)
+func (r *Reader) Close() { r.renderer.Close() }
 
 // Get answers a get from c. The error is a Status error that upstream would
 // answer with as well, ErrForward, or the context's. The response carries no
 // Audit-Id.
 func (r *Reader) Get(ctx context.Context, c *Collection, req *ReadRequest) (*api.Response, error) {
-	return r.get(ctx, c, req)
-}
-
-func (r *Reader) get(ctx context.Context, c readable, req *ReadRequest) (*api.Response, error) {
-	if !servable(c, req.Rep) {
+	f := r.form(c, req)
+	if f == nil {
 		return nil, forward(reason.Unservable, nil)
 	}
-	key, ok := objectKey(c.Resource(), req.Namespace, req.Name)
+	key, ok := objectKey(c.resource, req.Namespace, req.Name)
 	if !ok {
 		return nil, forward(reason.Unservable, nil)
 	}
@@ -154,9 +117,27 @@ func (r *Reader) get(ctx context.Context, c readable, req *ReadRequest) (*api.Re
 	}
 	o := v.Get(key)
 	if o == nil {
-		return nil, api.NewNotFound(c.Resource().GroupResource(), req.Name)
+		return nil, api.NewNotFound(c.resource.GroupResource(), req.Name)
 	}
-	return r.object(c, req, o)
+	resp, err := r.renderer.Get(f, o, req.client())
+	if err != nil {
+		return nil, unrenderable(c, err)
+	}
+	return resp, nil
+}
+
+// form is how the objects of c are given to a client; nil if they cannot be.
+func (r *Reader) form(c *Collection, req *ReadRequest) form.Form {
+	return r.renderer.For(c.formed, c.encoding, req.Rep)
+}
+
+func (r *ReadRequest) client() form.Client {
+	return form.Client{Compression: r.Compression, IfNoneMatch: r.IfNoneMatch}
+}
+
+// unrenderable leaves to the upstream what cannot be derived from one of its objects.
+func unrenderable(c *Collection, err error) error {
+	return forward(reason.Unrenderable, fmt.Errorf("rendering %s: %w", c.resource.Resource, err))
 }
 
 // objectKey is the key of a name in a collection; ok is false for paths that
@@ -172,7 +153,7 @@ func objectKey(res *Resource, namespace, name string) (key string, ok bool) {
 	return name, name != ""
 }
 
-func (r *Reader) viewForGet(ctx context.Context, c readable, req *ReadRequest) (*View, error) {
+func (r *Reader) viewForGet(ctx context.Context, c *Collection, req *ReadRequest) (*View, error) {
 	if req.Options.ResourceVersion == "" {
 		if !req.MostRecent {
 			return nil, forward(reason.Unproven, nil)
@@ -187,7 +168,7 @@ func (r *Reader) viewForGet(ctx context.Context, c readable, req *ReadRequest) (
 }
 
 // viewNotOlderThan waits a little for a view at rv or above.
-func (r *Reader) viewNotOlderThan(ctx context.Context, c readable, rv uint64) (*View, error) {
+func (r *Reader) viewNotOlderThan(ctx context.Context, c *Collection, rv uint64) (*View, error) {
 	v := c.View()
 	if v.RV() >= rv {
 		return v, nil
@@ -200,7 +181,7 @@ func (r *Reader) viewNotOlderThan(ctx context.Context, c readable, rv uint64) (*
 
 // waitFor turns every failure but the client's departure into ErrForward: the
 // upstream knows whether a version that did not come is too large.
-func (r *Reader) waitFor(ctx context.Context, c readable, rv uint64) error {
+func (r *Reader) waitFor(ctx context.Context, c *Collection, rv uint64) error {
 	err := c.WaitFor(ctx, rv, r.wait)
 	switch {
 	case err == nil:
@@ -233,19 +214,3 @@ func (e *forwardError) Unwrap() []error {
 	}
 	return []error{ErrForward, e.err}
 }
-
-// servable reports whether objects as c keeps them can be given as rep.
-func servable(c readable, rep api.Representation) bool {
-	res := c.Resource()
-	if rep.Transform == api.Table {
-		return rep.Encoding == api.JSON && c.Encoding() == api.JSON && res.Printer != nil
-	}
-	if rep.Encoding == c.Encoding() {
-		return true
-	}
-	// Custom resources are kept as JSON; their metadata has a protobuf form.
-	return rep.Encoding == api.Protobuf && rep.Transform == api.PartialMetadata && res.Custom
-}
-
-// formatRV is the decimal form of a version.
-func formatRV(rv uint64) string { return strconv.FormatUint(rv, 10) }

@@ -8,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kubeweir/kubeweir/cache/form"
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/object"
 	"github.com/kubeweir/kubeweir/internal/reason"
@@ -18,12 +19,9 @@ import (
 // Audit-Id. Its body may hold on to the state of the collection until it was
 // written.
 func (r *Reader) List(ctx context.Context, c *Collection, req *ReadRequest) (*api.Response, error) {
-	return r.list(ctx, c, req)
-}
-
-func (r *Reader) list(ctx context.Context, c readable, req *ReadRequest) (*api.Response, error) {
+	f := r.form(c, req)
 	switch {
-	case !servable(c, req.Rep):
+	case f == nil:
 		return nil, forward(reason.Unservable, nil)
 	case req.Options.ShardSelector != "":
 		return nil, forward(reason.ShardSelector, nil)
@@ -36,7 +34,16 @@ func (r *Reader) list(ctx context.Context, c readable, req *ReadRequest) (*api.R
 	if err != nil {
 		return nil, err
 	}
-	return r.render(c, req, sel)
+	return r.respond(c, req, f, sel)
+}
+
+// respond answers a list with a selection.
+func (r *Reader) respond(c *Collection, req *ReadRequest, f form.Form, sel *selection) (*api.Response, error) {
+	resp, err := r.renderer.List(f, sel.list(c), req.client())
+	if err != nil {
+		return nil, unrenderable(c, err)
+	}
+	return resp, nil
 }
 
 // query is a list request in the terms in which kube-apiserver's storage layer
@@ -63,7 +70,7 @@ func (q *query) unretained() *query {
 	return &other
 }
 
-func newQuery(c readable, req *ReadRequest) (*query, error) {
+func newQuery(c *Collection, req *ReadRequest) (*query, error) {
 	res := c.Resource()
 	if req.Namespace != "" && !res.Namespaced {
 		return nil, forward(reason.Unservable, nil)
@@ -138,19 +145,36 @@ type selection struct {
 	variant string
 }
 
-// len is the number of objects.
-func (s *selection) len() int {
+// list is the selection as forms take it.
+func (s *selection) list(c *Collection) *form.List {
+	kind, apiVersion := c.ListKind()
+	return &form.List{
+		Objects:            s,
+		Kind:               kind,
+		APIVersion:         apiVersion,
+		RV:                 s.rv,
+		Continue:           s.token,
+		RemainingItemCount: s.remaining,
+		Content:            s.view.Content(),
+		Scope:              form.Scope{Namespace: s.namespace, From: s.from, Limit: s.limit, Selectors: s.variant},
+	}
+}
+
+// Len is the number of objects.
+func (s *selection) Len() int {
 	if s.picked {
 		return len(s.objs)
 	}
 	return s.n
 }
 
-// each calls visit for each object with its position.
-func (s *selection) each(visit func(i int, o *object.Object)) {
+// Each calls visit for each object with its position until it returns false.
+func (s *selection) Each(visit func(i int, o *object.Object) bool) {
 	if s.picked {
 		for i, o := range s.objs {
-			visit(i, o)
+			if !visit(i, o) {
+				return
+			}
 		}
 		return
 	}
@@ -159,31 +183,16 @@ func (s *selection) each(visit func(i int, o *object.Object)) {
 	}
 	i := 0
 	s.view.Ascend(s.namespace, s.from, func(o *object.Object) bool {
-		visit(i, o)
+		more := visit(i, o)
 		i++
-		return i < s.n
+		return more && i < s.n
 	})
-}
-
-// all returns the objects as a slice.
-func (s *selection) all() []*object.Object {
-	if s.picked {
-		return s.objs
-	}
-	objs := make([]*object.Object, 0, s.n)
-	s.each(func(_ int, o *object.Object) { objs = append(objs, o) })
-	return objs
-}
-
-// meta is what the list says of itself.
-func (s *selection) meta() metav1.ListMeta {
-	return metav1.ListMeta{ResourceVersion: formatRV(s.rv), Continue: s.token, RemainingItemCount: s.remaining}
 }
 
 // resolve finds the objects of a list. The cases are those of
 // k8s.io/apiserver/pkg/storage/cacher (delegator.go, watch_cache.go), in its
 // order.
-func (r *Reader) resolve(ctx context.Context, c readable, q *query) (*selection, error) {
+func (r *Reader) resolve(ctx context.Context, c *Collection, q *query) (*selection, error) {
 	opts := &q.Options
 	if opts.Continue != "" {
 		return r.resolveContinue(ctx, c, q)
@@ -218,7 +227,7 @@ func (r *Reader) resolve(ctx context.Context, c readable, q *query) (*selection,
 }
 
 // resolveContinue answers the pages after the first.
-func (r *Reader) resolveContinue(ctx context.Context, c readable, q *query) (*selection, error) {
+func (r *Reader) resolveContinue(ctx context.Context, c *Collection, q *query) (*selection, error) {
 	token, err := api.DecodeContinue(q.Options.Continue)
 	if err != nil {
 		return nil, err
@@ -245,7 +254,7 @@ func (q *query) fromKey(start string) string {
 }
 
 // exact answers from the state at rv.
-func (r *Reader) exact(ctx context.Context, c readable, q *query, rv uint64, from string) (*selection, error) {
+func (r *Reader) exact(ctx context.Context, c *Collection, q *query, rv uint64, from string) (*selection, error) {
 	v, err := c.ViewAt(rv)
 	var tooLarge *TooLargeError
 	// A token above the collection's version is from the upstream, where the list
@@ -273,7 +282,7 @@ func versionReason(err error) reason.Forward {
 }
 
 // latest answers from the current state v.
-func (r *Reader) latest(ctx context.Context, c readable, q *query, v *View, from string) (*selection, error) {
+func (r *Reader) latest(ctx context.Context, c *Collection, q *query, v *View, from string) (*selection, error) {
 	if q.filter != nil && q.single == "" && from == "" && q.limit() == 0 {
 		if objs, at := indexed(ctx, c, q.filter, v); at != nil {
 			s := q.newSelection(at, at.RV(), "")
@@ -290,7 +299,7 @@ func (r *Reader) latest(ctx context.Context, c readable, q *query, v *View, from
 
 // indexed asks the collection's index for the answer at v or a newer view, which
 // it returns; nil when no index helps.
-func indexed(ctx context.Context, c readable, f *object.Filter, v *View) ([]*object.Object, *View) {
+func indexed(ctx context.Context, c *Collection, f *object.Filter, v *View) ([]*object.Object, *View) {
 	for range 3 {
 		objs, rv, ok := c.Select(ctx, f)
 		if !ok {
@@ -319,7 +328,7 @@ func (q *query) newSelection(v *View, rv uint64, from string) *selection {
 
 // selectFrom selects from v, starting at the key from; rv is the version to
 // report. The error is that of ctx.
-func (q *query) selectFrom(ctx context.Context, c readable, v *View, rv uint64, from string, index *indexTerm) (*selection, error) {
+func (q *query) selectFrom(ctx context.Context, c *Collection, v *View, rv uint64, from string, index *indexTerm) (*selection, error) {
 	s := q.newSelection(v, rv, from)
 	if q.filter == nil {
 		q.selectRun(c, s)
@@ -360,7 +369,7 @@ func (q *query) selectFrom(ctx context.Context, c readable, v *View, rv uint64, 
 }
 
 // selectRun selects without selectors.
-func (q *query) selectRun(c readable, s *selection) {
+func (q *query) selectRun(c *Collection, s *selection) {
 	s.n = s.view.CountFrom(s.namespace, s.from)
 	limit := s.limit
 	if limit == 0 || s.n <= limit {
@@ -369,16 +378,17 @@ func (q *query) selectRun(c readable, s *selection) {
 	remaining := int64(s.n - limit)
 	s.n, s.remaining = limit, &remaining
 	last := ""
-	s.each(func(i int, o *object.Object) {
+	s.Each(func(i int, o *object.Object) bool {
 		if i == limit-1 {
 			last = o.Key
 		}
+		return true
 	})
 	q.page(c, s, last)
 }
 
 // page makes s a page that is not the last one and keeps its state for the rest.
-func (q *query) page(c readable, s *selection, last string) {
+func (q *query) page(c *Collection, s *selection, last string) {
 	if q.onePage {
 		return
 	}

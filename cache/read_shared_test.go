@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -120,7 +121,9 @@ func (b *readBench) etag(t *testing.T, c *cache.Collection, path string, rep api
 
 // TestTableETagFollowsTheClock: a Table's ETag lasts until one of its times
 // would read differently.
-func TestTableETagFollowsTheClock(t *testing.T) {
+func TestTableETagFollowsTheClock(t *testing.T) { synctest.Test(t, testTableETag) }
+
+func testTableETag(t *testing.T) {
 	b := newReadBench(t)
 	printer := columnsPrinter(t)
 	b.res[cachetest.Widgets].Printer = printer
@@ -132,7 +135,7 @@ func TestTableETagFollowsTheClock(t *testing.T) {
 	for _, path := range []string{"?resourceVersion=0", "ns-1/a?resourceVersion=0"} {
 		b.now = created.Add(30 * time.Minute)
 		first := b.etag(t, c, path, rep, api.Identity, "")
-		b.reader.Settle()
+		synctest.Wait() // what was derived is found from now on
 		b.now = b.now.Add(20 * time.Second)
 		if tag := b.etag(t, c, path, rep, api.Identity, first); tag != "" {
 			t.Errorf("%s: %s became %s within the minute", path, first, tag)
@@ -281,7 +284,9 @@ func TestWriteErrors(t *testing.T) {
 }
 
 // TestNoAllocationPerObject: lists of more objects do not allocate more.
-func TestNoAllocationPerObject(t *testing.T) {
+func TestNoAllocationPerObject(t *testing.T) { synctest.Test(t, testNoAllocationPerObject) }
+
+func testNoAllocationPerObject(t *testing.T) {
 	b := newReadBench(t)
 	b.fill(1000, 600)
 	c := b.collection(cachetest.Pods, api.JSON)
@@ -289,7 +294,7 @@ func TestNoAllocationPerObject(t *testing.T) {
 		count := func(path string) float64 {
 			req := readRequest(t, path, rep)
 			b.list(t, c, path, func(r *cache.ReadRequest) { r.Rep = rep })
-			b.reader.Settle()
+			synctest.Wait() // what was derived is found from now on
 			return testing.AllocsPerRun(20, func() {
 				resp, err := b.reader.List(t.Context(), c, req)
 				if err != nil {

@@ -23,15 +23,12 @@ import (
 //
 // The errors are those of List.
 func (r *Reader) Revalidate(ctx context.Context, c *Collection, req *ReadRequest) (*api.Response, error) {
-	return r.revalidate(ctx, c, req)
-}
-
-func (r *Reader) revalidate(ctx context.Context, c readable, req *ReadRequest) (*api.Response, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err // the upstream need not be asked for a client that has left
 	}
+	f := r.form(c, req)
 	switch {
-	case !servable(c, req.Rep), req.Options.ResourceVersion != "":
+	case f == nil, req.Options.ResourceVersion != "":
 		return nil, forward(reason.Unservable, nil)
 	case req.Options.ShardSelector != "":
 		return nil, forward(reason.ShardSelector, nil)
@@ -59,7 +56,7 @@ func (r *Reader) revalidate(ctx context.Context, c readable, req *ReadRequest) (
 	if err != nil {
 		return nil, err
 	}
-	return r.render(c, req, sel)
+	return r.respond(c, req, f, sel)
 }
 
 // referenceOptions are the parameters of the list in the upstream's terms.
@@ -75,7 +72,7 @@ func (q *query) referenceOptions() ReferenceOptions {
 }
 
 // confirm finds the state that refs describe.
-func (r *Reader) confirm(ctx context.Context, c readable, q *query, from string, refs *references) (*selection, error) {
+func (r *Reader) confirm(ctx context.Context, c *Collection, q *query, from string, refs *references) (*selection, error) {
 	deadline := time.Now().Add(r.wait)
 	for {
 		v := c.View()
@@ -107,12 +104,13 @@ func (r *Reader) confirm(ctx context.Context, c readable, q *query, from string,
 
 // match reports whether sel has just the objects of refs, in their order.
 func (refs *references) match(sel *selection) bool {
-	if sel.len() != len(refs.items) {
+	if sel.Len() != len(refs.items) {
 		return false
 	}
 	same := true
-	sel.each(func(i int, o *object.Object) {
-		same = same && refs.items[i].rv == o.RV && refs.items[i].key == o.Key
+	sel.Each(func(i int, o *object.Object) bool {
+		same = refs.items[i].rv == o.RV && refs.items[i].key == o.Key
+		return same
 	})
 	return same
 }

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kubeweir/kubeweir/cache/form"
 	"github.com/kubeweir/kubeweir/cache/table"
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/object"
@@ -34,7 +35,22 @@ type Resource struct {
 	// was known before or another server served it, else zero.
 	Changed time.Time
 
-	retired atomic.Bool // see Retire
+	retired atomic.Bool                   // see Retire
+	forms   atomic.Pointer[form.Resource] // see formed
+}
+
+// formed is what forms know of the resource: always the same one, under which they keep
+// what they derive.
+func (r *Resource) formed() *form.Resource {
+	if r.forms.Load() == nil {
+		r.forms.CompareAndSwap(nil, &form.Resource{
+			APIVersion: r.GroupVersion().String(),
+			Kind:       r.Kind,
+			Custom:     r.Custom,
+			Printer:    r.Printer,
+		})
+	}
+	return r.forms.Load()
 }
 
 // storeOnly reports whether kube-apiserver has no watch cache for the resource and reads

@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kubeweir/kubeweir/cache/form"
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/contain"
 	"github.com/kubeweir/kubeweir/internal/object"
@@ -53,8 +54,7 @@ const (
 
 // Watches serves client watches from collections. It is safe for concurrent use.
 type Watches struct {
-	renderer watchRenderer
-	coder    *coder
+	renderer *form.Renderer
 	writers  *writers
 	panics   *contain.Panics
 	ended    []prometheus.Counter // by reason.WatchEnd
@@ -67,21 +67,11 @@ type Watches struct {
 	}
 }
 
-// watchRenderer gives what is derived from objects and kept elsewhere.
-type watchRenderer interface {
-	tableRow(res *Resource, o *object.Object) (tableRow, error)
-	// objectMetadata is the encoded ObjectMeta of an object of c in enc.
-	objectMetadata(c *Collection, enc api.Encoding, o *object.Object) ([]byte, error)
-	// initialEvents are the ADDED events of a selection, compressed, or nil where
-	// that does not pay.
-	initialEvents(c *Collection, rep api.Representation, coding api.Compression, sel *selection) (*compressed, error)
-}
-
 // NewWatches returns a server of watches; reader renders what they share with
 // lists. registerer may be nil.
 func NewWatches(reader *Reader, registerer prometheus.Registerer) *Watches {
 	panics := contain.New(registerer, nil)
-	w := &Watches{renderer: reader, coder: reader.coder, writers: newWriters(panics), panics: panics}
+	w := &Watches{renderer: reader.renderer, writers: newWriters(panics), panics: panics}
 	w.mu.open = make(map[*watchStream]struct{})
 	ended := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubeweir_watches_ended_total",
@@ -121,29 +111,18 @@ func (ws *Watches) Watch(ctx context.Context, c *Collection, req *WatchRequest) 
 	if err != nil {
 		return nil, Watch{}, forward(reason.InvalidVersion, err)
 	}
-	if req.Filter != nil && req.Filter.Namespace != "" && !c.Resource().Namespaced {
+	body, ok := ws.renderer.Watch(form.Feed{Resource: c.formed, Stored: c.encoding, Mux: c.Mux()}, req.Rep, req.Message)
+	if !ok || req.Filter != nil && req.Filter.Namespace != "" && !c.resource.Namespaced {
 		return nil, Watch{}, forward(reason.Unservable, nil)
 	}
-	s := &watchStream{owner: ws, c: c, req: req, from: from}
+	s := &watchStream{owner: ws, c: c, req: req, body: body, from: from}
 	s.deadline = time.Now().Add(watchDuration(req.Options.TimeoutSeconds))
 	if err := s.open(ctx); err != nil {
 		return nil, Watch{}, err
 	}
-	contentType := req.Rep.Encoding.MediaType()
-	if req.Rep.Encoding == api.Protobuf {
-		contentType += ";stream=watch"
-	}
 	// After a panic the watch, which follows the collection already, is sent as it is.
 	_ = s.owner.panics.Run("watch", func() { s.compressInitial(ctx) })
-	header := api.Header{
-		{Name: "Cache-Control", Value: api.CacheControl},
-		{Name: "Content-Type", Value: contentType},
-	}
-	if s.coding != api.Identity {
-		header.Add("Content-Encoding", s.coding.String())
-		header.Add("Vary", "Accept-Encoding")
-	}
-	return &api.Response{Status: 200, Header: header, Stream: s}, Watch{s}, nil
+	return &api.Response{Status: 200, Header: s.body.Header(), Stream: s}, Watch{s}, nil
 }
 
 // watchDuration is how long a watch lasts: as asked, else spread over half an

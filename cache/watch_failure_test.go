@@ -251,6 +251,12 @@ func (s *panickingSource) Watch(ctx context.Context, res *cache.Resource, enc ap
 	})
 }
 
+// panickingContext panics when it is asked whether the client is still there, as the
+// compression of initial events does.
+type panickingContext struct{ context.Context }
+
+func (panickingContext) Err() error { panic("in a context") }
+
 // TestPanicsOfACompression: the watch goes on without, so that nothing is left that follows
 // the collection for nobody.
 func TestPanicsOfACompression(t *testing.T) {
@@ -259,13 +265,26 @@ func TestPanicsOfACompression(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
 		b.fillBig(90)
-		b.watches.BreakCompression()
-		client := &watchClient{}
-		w, h := b.openCompressed("?"+initial, api.Representation{}, api.Gzip, client)
-		if got := client.lines(t); h.Has("Content-Encoding") || len(got) != 91 {
-			t.Errorf("%v, %d events", h, len(got))
+		opts, err := api.ParseListOptions("watch=true&labelSelector=app&" + initial)
+		if err != nil {
+			t.Fatal(err)
 		}
-		w.stop()
+		filter, err := object.NewFilter(b.c.Resource().Schema, "", "", opts.LabelSelector, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, _, err := b.watches.Watch(panickingContext{t.Context()}, b.c, &cache.WatchRequest{
+			Filter: filter, Options: opts, Compression: api.Gzip, MostRecent: b.c.RV(),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := &watchClient{}
+		resp.Stream.Start(client)
+		if got := client.lines(t); resp.Header.Has("Content-Encoding") || len(got) != 91 {
+			t.Errorf("%v, %d events", resp.Header, len(got))
+		}
+		resp.Stream.Stop()
 	})
 }
 

@@ -1,13 +1,13 @@
 package cache
 
 import (
-	"sort"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/kubeweir/kubeweir/cache/form"
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/object"
 	"github.com/kubeweir/kubeweir/internal/reason"
@@ -42,6 +42,7 @@ type watchStream struct {
 	// mu makes delivery and Stop exclude each other; what follows is guarded by it.
 	mu       sync.Mutex
 	w        api.StreamWriter
+	body     form.Watch
 	watcher  *watchmux.Watcher
 	stopped  bool
 	writing  bool             // within WriteFrames
@@ -49,17 +50,11 @@ type watchStream struct {
 	picked   []*object.Object // those of initial that the selectors leave, if known
 	initKey  string           // from which key on
 	markEnd  bool             // the bookmark that ends the initial events is due
-	columns  bool             // the first Table event with column definitions was sent
 	failure  *apierrors.StatusError
 	bookmark time.Time // when the next one is due; zero for never
 	timer    *time.Timer
 	wake     time.Time // when timer is due
 	ended    reason.WatchEnd
-	// coding is that of the body; it does not change. Of a compressed one sent is
-	// what was sent so far, and pieces are the initial events still to be.
-	coding api.Compression
-	sent   compressedStream
-	pieces []piece
 }
 
 const (
@@ -95,7 +90,8 @@ func (s *watchStream) Stop() {
 		s.timer.Stop()
 	}
 	ended := s.ended
-	s.initial, s.picked, s.pieces = nil, nil, nil
+	s.initial, s.picked = nil, nil
+	s.body.Release()
 	s.mu.Unlock()
 	if ended == reason.NotEnded {
 		ended = reason.WatchClient
@@ -222,79 +218,6 @@ func (s *watchStream) deliver(sc *scratch) {
 	}
 }
 
-// deliverInitial sends the objects that were there when the watch began, and
-// the bookmark that ends them. ok is false when the stream is over.
-func (s *watchStream) deliverInitial(sc *scratch) (ok bool) {
-	if !s.deliverPieces(sc) {
-		return false
-	}
-	for s.initial != nil {
-		if s.finishRevoked(sc) {
-			return false
-		}
-		s.begin(sc)
-		n, more, now := 0, false, time.Now()
-		var renderErr error
-		s.ascendInitial(func(o *object.Object) bool {
-			if s.leaving.Load() {
-				return false
-			}
-			if s.req.Filter != nil && !s.req.Filter.Matches(o) {
-				return true
-			}
-			if n == initialFramesAtOnce {
-				s.initKey, more = o.Key, true
-				return false
-			}
-			n++
-			message := s.openMessage(sc)
-			renderErr = s.appendObject(sc, api.Added, o, now)
-			s.closeMessage(sc, message)
-			return renderErr == nil
-		})
-		if s.leaving.Load() {
-			return false
-		}
-		if renderErr != nil {
-			s.fail500(sc, renderErr)
-			return false
-		}
-		if !more {
-			s.initial, s.picked = nil, nil
-		}
-		if !s.write(sc) {
-			return false
-		}
-	}
-	if s.markEnd {
-		s.markEnd = false
-		return s.writeBookmark(sc, s.from, true)
-	}
-	return true
-}
-
-// ascendInitial calls visit for the objects still to be sent, and maybe for others that
-// the selectors leave out.
-func (s *watchStream) ascendInitial(visit func(*object.Object) bool) {
-	if s.picked == nil {
-		s.initial.Ascend(s.initialNamespace(), s.initKey, visit)
-		return
-	}
-	first := sort.Search(len(s.picked), func(i int) bool { return s.picked[i].Key >= s.initKey })
-	for _, o := range s.picked[first:] {
-		if !visit(o) {
-			return
-		}
-	}
-}
-
-func (s *watchStream) initialNamespace() string {
-	if s.req.Filter == nil {
-		return ""
-	}
-	return s.req.Filter.Namespace
-}
-
 // deliverEvents sends the events that are waiting. rv is the version up to which
 // the client has seen everything.
 func (s *watchStream) deliverEvents(sc *scratch) (rv uint64, ok bool) {
@@ -304,9 +227,9 @@ func (s *watchStream) deliverEvents(sc *scratch) (rv uint64, ok bool) {
 		}
 		var err error
 		sc.deliveries, rv, err = s.watcher.Next(sc.deliveries[:0], eventsAtOnce)
-		s.begin(sc)
+		s.body.Begin(&sc.frames)
 		for _, d := range sc.deliveries {
-			if err := s.appendEvent(sc, d); err != nil {
+			if err := s.body.Event(&sc.frames, d); err != nil {
 				s.fail500(sc, err)
 				return 0, false
 			}
@@ -330,37 +253,15 @@ func (s *watchStream) deliverEvents(sc *scratch) (rv uint64, ok bool) {
 	}
 }
 
-// appendEvent appends an event as the body has it.
-func (s *watchStream) appendEvent(sc *scratch, d watchmux.Delivery) error {
-	if s.coding != api.Identity {
-		return s.appendCompressed(sc, d)
-	}
-	message := s.openMessage(sc)
-	err := s.appendDelivery(sc, d)
-	s.closeMessage(sc, message)
-	return err
-}
-
-// writeOwn sends the frames of sc, which are no other watch's.
-func (s *watchStream) writeOwn(sc *scratch) bool {
-	first := 0
-	if sc.sent.begun != s.sent.begun {
-		first = 1 // the head of the body
-	}
-	s.encode(sc, first)
-	return s.write(sc)
-}
-
 // write sends the frames of sc.
 func (s *watchStream) write(sc *scratch) bool {
-	if len(sc.frames) == 0 {
+	if len(sc.frames.List()) == 0 {
 		return true
 	}
 	s.writing = true
 	err := sc.write(s.owner.panics, s.w)
 	s.writing = false
-	clear(sc.frames)
-	s.sent = sc.sent
+	s.body.Sent(&sc.frames)
 	if err != nil {
 		s.finish(sc, reason.WatchClient)
 		return false
@@ -369,22 +270,18 @@ func (s *watchStream) write(sc *scratch) bool {
 }
 
 func (s *watchStream) writeBookmark(sc *scratch, rv uint64, initialEventsEnd bool) bool {
-	s.begin(sc)
-	message := s.openMessage(sc)
-	if err := s.appendBookmark(sc, rv, initialEventsEnd); err != nil {
+	if err := s.body.Bookmark(&sc.frames, s.c.BookmarkTemplate(), rv, initialEventsEnd); err != nil {
 		s.fail500(sc, err)
 		return false
 	}
-	s.closeMessage(sc, message)
-	return s.writeOwn(sc)
+	return s.write(sc)
 }
 
 // finishFailed ends a watch that was refused or fell behind.
 func (s *watchStream) finishFailed(sc *scratch) {
 	if s.failure != nil {
-		s.begin(sc)
-		s.appendError(sc, s.failure)
-		if !s.writeOwn(sc) {
+		s.body.Error(&sc.frames, s.failure)
+		if !s.write(sc) {
 			return
 		}
 	}
@@ -404,17 +301,15 @@ func (s *watchStream) finishRevoked(sc *scratch) bool {
 
 // fail500 ends the watch when an object cannot be rendered.
 func (s *watchStream) fail500(sc *scratch, err error) {
-	s.begin(sc)
-	s.appendError(sc, apierrors.NewInternalError(err))
-	if s.writeOwn(sc) {
+	s.body.Error(&sc.frames, apierrors.NewInternalError(err))
+	if s.write(sc) {
 		s.finish(sc, reason.WatchFailed)
 	}
 }
 
 func (s *watchStream) finish(sc *scratch, why reason.WatchEnd) {
-	if s.coding != api.Identity && why != reason.WatchClient {
-		s.begin(sc)
-		s.appendEnd(sc)
+	if why != reason.WatchClient {
+		s.body.End(&sc.frames)
 		if !s.write(sc) {
 			return // the client has left
 		}

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kubeweir/kubeweir/cache/form"
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/contain"
 	"github.com/kubeweir/kubeweir/watchmux"
@@ -53,10 +54,7 @@ type pacedStream struct {
 // scratch is what one goroutine needs for a delivery, kept from one to the next.
 type scratch struct {
 	deliveries []watchmux.Delivery
-	frames     [][]byte
-	buf        []byte
-	// sent is watchStream.sent when the frames are.
-	sent compressedStream
+	frames     form.Frames
 	// queued are the streams whose frames wait to leave together with those of others on
 	// the same connection, since the first was queued.
 	queued []api.SharedWriter
@@ -72,7 +70,7 @@ const (
 
 // write writes the frames, or queues them where that is possible.
 func (sc *scratch) write(panics *contain.Panics, w api.StreamWriter) error {
-	if shared, ok := w.(api.SharedWriter); ok && shared.QueueFrames(sc.frames) {
+	if shared, ok := w.(api.SharedWriter); ok && shared.QueueFrames(sc.frames.List()) {
 		if len(sc.queued) == 0 {
 			sc.since = time.Now()
 		}
@@ -80,7 +78,7 @@ func (sc *scratch) write(panics *contain.Panics, w api.StreamWriter) error {
 		return nil
 	}
 	sc.flush(panics) // this one may wait
-	return w.WriteFrames(sc.frames)
+	return w.WriteFrames(sc.frames.List())
 }
 
 // flush sends what was queued. A panic ends the stream that it came from: what of its

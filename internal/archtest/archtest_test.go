@@ -38,6 +38,8 @@ var arrows = []arrow{
 	{"internal", []string{"internal"}},
 	{"watchmux", []string{"internal"}},
 	{"cache", []string{"internal", "watchmux"}},
+	// A form knows objects and how they look, not who keeps or selects them.
+	{"cache/form", []string{"internal", "watchmux", "cache/table"}},
 	{"config", []string{"internal"}},
 	// proxy sees the origin as it sees a remote cluster: through cache.Source, never by import.
 	{"proxy", []string{"internal", "watchmux", "cache"}},
@@ -188,6 +190,7 @@ func TestRulesBite(t *testing.T) {
 	}{
 		{"leaf imports nothing", listed{ImportPath: "internal/api", Imports: []string{module + "internal/object"}}, "internal/object"},
 		{"down is fine", listed{ImportPath: "cache/table", Imports: []string{module + "watchmux", module + "internal/api", module + "cache"}}, ""},
+		{"a form does not see the cache", listed{ImportPath: "cache/form", Imports: []string{module + "cache/table", module + "cache"}}, "imports cache;"},
 		{"up is not", listed{ImportPath: "watchmux", Imports: []string{module + "cache"}}, "imports cache"},
 		{"proxy does not see the origin", listed{ImportPath: "proxy/edge", Imports: []string{module + "origin/builtin"}}, "origin/builtin"},
 		{"the origin does not see what puts it together", listed{ImportPath: "origin/server", Imports: []string{module + "serve"}}, "imports serve"},

@@ -1,4 +1,4 @@
-package cache
+package form
 
 import (
 	"fmt"
@@ -8,18 +8,17 @@ import (
 	"github.com/kubeweir/kubeweir/internal/api"
 )
 
-// readMetrics are the metrics of a Reader. The handles of the usual series are
-// looked up once.
-type readMetrics struct {
+// metrics are those of a Renderer. The handles of the usual series are looked up once.
+type metrics struct {
 	bytes   *prometheus.CounterVec
-	bodies  [2][3][3]prometheus.Counter // by encoding, transform, coding
+	bodies  [len(encodings)][3][3]prometheus.Counter // by encoding, transform, coding
 	size    prometheus.GaugeFunc
 	max     prometheus.GaugeFunc
 	derived *derivedMetrics
 }
 
-func newReadMetrics(d *derived) readMetrics {
-	m := readMetrics{
+func newMetrics(d *derived) metrics {
+	m := metrics{
 		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubeweir_read_body_bytes_total",
 			Help: "Bytes of the bodies of gets and lists answered from the cache, by encoding, transform and content coding.",
@@ -45,7 +44,7 @@ func newReadMetrics(d *derived) readMetrics {
 	return m
 }
 
-func (m *readMetrics) register(r prometheus.Registerer) error {
+func (m *metrics) register(r prometheus.Registerer) error {
 	for _, c := range []prometheus.Collector{m.bytes, m.size, m.max, m.derived.lookups} {
 		if err := r.Register(c); err != nil {
 			return fmt.Errorf("registering the reader's metrics: %w", err)
@@ -55,7 +54,7 @@ func (m *readMetrics) register(r prometheus.Registerer) error {
 }
 
 // wrote counts the bytes of a body.
-func (m *readMetrics) wrote(rep api.Representation, coding api.Compression, n int64) {
+func (m *metrics) wrote(rep api.Representation, coding api.Compression, n int64) {
 	m.bodies[rep.Encoding][rep.Transform][coding].Add(float64(n))
 }
 

@@ -1,9 +1,8 @@
-package cache
+package form
 
 import (
 	"math"
 	"slices"
-	"time"
 
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/object"
@@ -38,7 +37,8 @@ type compressed struct {
 	raw    int64  // size before compression
 	size   int64  // size of the pieces with the separators between them
 	crc    uint32 // of the raw bytes; gzip only
-	until  int64  // see piece
+	// from and until delimit when all pieces read like this, see piece.
+	from, until int64
 }
 
 // piece is one run.
@@ -50,42 +50,32 @@ type piece struct {
 	crc   uint32
 	// shift moves a checksum past the run (crcCombiner.shift).
 	shift uint32
-	// from and until (unix time in nanoseconds, exclusive) delimit when the run
-	// reads like this; only tables have limits.
+	// from and until delimit when the run reads like this (Form.limits).
 	from, until int64
 }
 
 // usableAt reports whether the items read at moment as they were compressed.
-func (c *compressed) usableAt(moment int64) bool {
-	if moment >= c.until {
-		return false
-	}
-	for i := range c.pieces {
-		if moment < c.pieces[i].from {
-			return false
-		}
-	}
-	return true
-}
+func (c *compressed) usableAt(moment int64) bool { return c.from <= moment && moment < c.until }
 
 // compress returns the items of a response, compressed; p says where they are
 // kept.
-func (r *Reader) compress(f *form, p place, coding api.Compression, sel objectSet) (*compressed, error) {
+func (r *Renderer) compress(items *items, p place, coding api.Compression) (*compressed, error) {
 	s := p.slot(derivedBody)
-	if f.initial {
+	if items.layout == layoutEvents {
 		s = p.slot(derivedInitial)
 	}
-	s.rep, s.coding = f.rep, coding
-	moment := f.moment.UnixNano()
-	usable := func(value any) bool { return f.kind != formTable || value.(*compressed).usableAt(moment) }
+	s.rep, s.coding = items.form.common().rep, coding
+	at, _ := items.form.moment(&p)
+	moment := at.UnixNano()
+	usable := func(value any) bool { return value.(*compressed).usableAt(moment) }
 	value, err := r.derived.obtain(&s, p.id, usable, func(old *derivedEntry) (any, int, error) {
 		buf := r.buffers.get()
 		defer r.buffers.put(buf)
-		b := compressor{coder: r.coder, form: f, coding: coding, moment: moment, text: chunks{buf: *buf}}
+		b := compressor{coder: r.coder, items: items, coding: coding, moment: moment, text: chunks{buf: *buf}}
 		if old != nil {
 			b.old = old.value.(*compressed).pieces
 		}
-		c := b.build(sel)
+		c := b.build()
 		return c, c.memory(), nil
 	})
 	if err != nil {
@@ -108,7 +98,7 @@ func (c *compressed) memory() int {
 // one.
 type compressor struct {
 	coder  *coder
-	form   *form
+	items  *items
 	coding api.Compression
 	moment int64
 	old    []piece // by rising start, unless the order is not that of keys
@@ -120,20 +110,21 @@ type compressor struct {
 	size int // of the run, roughly
 }
 
-func (b *compressor) build(sel objectSet) *compressed {
-	b.out.until = math.MaxInt64
+func (b *compressor) build() *compressed {
+	b.out.from, b.out.until = math.MinInt64, math.MaxInt64
 	b.out.pieces = make([]piece, 0, len(b.old)+8)
-	mask := runMask(b.form, sel)
-	sel.each(func(i int, o *object.Object) {
+	mask := runMask(b.items)
+	b.items.objs.Each(func(i int, o *object.Object) bool {
 		if len(b.run) == 0 {
 			b.at, b.size = i, 0
 		}
 		b.run = append(b.run, o)
-		n, _ := b.form.size(i, o)
+		n, _ := b.items.size(i, o)
 		b.size += n
 		if endsRun(o.Key, mask) || b.size >= maxRunBytes {
 			b.endRun()
 		}
+		return true
 	})
 	if len(b.run) > 0 {
 		b.endRun()
@@ -143,19 +134,20 @@ func (b *compressor) build(sel objectSet) *compressed {
 }
 
 // runMask makes one key in (size of runs) / (average item) end a run.
-func runMask(f *form, sel objectSet) uint32 {
+func runMask(items *items) uint32 {
 	total := 0
-	sel.each(func(i int, o *object.Object) {
-		n, _ := f.size(i, o)
+	items.objs.Each(func(i int, o *object.Object) bool {
+		n, _ := items.size(i, o)
 		total += n
+		return true
 	})
 	mask := uint32(1)
 	wanted := runBytes
-	if f.initial {
+	if items.layout == layoutEvents {
 		// Watches begin more rarely than lists are read, and are a little longer.
 		wanted = 2 * runBytes
 	}
-	for average := total/max(1, sel.len()) + 1; int(mask)*average < wanted; {
+	for average := total/max(1, items.objs.Len()) + 1; int(mask)*average < wanted; {
 		mask *= 2
 	}
 	return mask - 1
@@ -205,18 +197,16 @@ func (b *compressor) takeOver() *piece {
 }
 
 func (b *compressor) compressRun() *piece {
-	separator := b.form.separator()
+	separator := b.items.separator()
 	b.text.buf = b.text.buf[:0]
-	p := &piece{start: b.run[0].Key, ids: make([]uint64, len(b.run)), from: math.MinInt64, until: math.MaxInt64}
-	if b.form.kind == formTable {
-		p.from, p.until = b.moment, b.form.until(b.at, len(b.run))
-	}
+	p := &piece{start: b.run[0].Key, ids: make([]uint64, len(b.run))}
+	p.from, p.until = b.items.form.limits(b.at, len(b.run))
 	for i, o := range b.run {
 		p.ids[i] = o.ID
 		if i > 0 {
 			b.text.writeString(separator)
 		}
-		b.form.write(&b.text, b.at+i, o)
+		b.items.write(&b.text, b.at+i, o)
 	}
 	p.raw = len(b.text.buf)
 	p.data = b.coder.piece(b.coding, b.text.buf)
@@ -228,7 +218,7 @@ func (b *compressor) compressRun() *piece {
 
 func (b *compressor) add(p *piece) {
 	if len(b.out.pieces) > 0 {
-		separator := b.form.separator()
+		separator := b.items.separator()
 		b.out.raw += int64(len(separator))
 		b.out.size += int64(len(b.coder.literal(b.coding, separator)))
 		if b.coding == api.Gzip {
@@ -238,25 +228,6 @@ func (b *compressor) add(p *piece) {
 	b.out.raw += int64(p.raw)
 	b.out.size += int64(len(p.data))
 	b.out.crc = b.coder.crc.combine(b.out.crc, p.crc, p.shift)
-	b.out.until = min(b.out.until, p.until)
+	b.out.from, b.out.until = max(b.out.from, p.from), min(b.out.until, p.until)
 	b.out.pieces = append(b.out.pieces, *p)
-}
-
-// until is when one of n rows from the first on will read differently.
-func (f *form) until(first, n int) int64 {
-	until := int64(math.MaxInt64)
-	for _, row := range f.rows[first : first+n] {
-		if next, ok := row.NextChange(f.moment); ok {
-			until = min(until, unixNano(next))
-		}
-	}
-	return until
-}
-
-// unixNano is t.UnixNano for times that it cannot hold as well.
-func unixNano(t time.Time) int64 {
-	if t.Year() > 2250 {
-		return math.MaxInt64
-	}
-	return t.UnixNano()
 }

@@ -1,43 +1,11 @@
-package cache
+package form
 
 import (
 	"io"
 	"sync"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"github.com/kubeweir/kubeweir/internal/api"
 )
-
-// Field numbers of all list types of the Kubernetes API and of
-// metav1.PartialObjectMetadata.
-const (
-	protobufListItems       = 2
-	protobufPartialMetadata = 1
-)
-
-// protobufItemHead is the longest tag and length before an item.
-const protobufItemHead = 12
-
-// appendProtobufItemHead appends what precedes an item of size bytes in a list
-// message.
-func appendProtobufItemHead(b []byte, size int) []byte {
-	b = protowire.AppendTag(b, protobufListItems, protowire.BytesType)
-	return protowire.AppendVarint(b, uint64(size))
-}
-
-// appendPartialProtobufHead appends what precedes an ObjectMeta of size bytes in
-// a PartialObjectMetadata message.
-func appendPartialProtobufHead(b []byte, size int) []byte {
-	b = protowire.AppendTag(b, protobufPartialMetadata, protowire.BytesType)
-	return protowire.AppendVarint(b, uint64(size))
-}
-
-// partialProtobufSize is the size of the PartialObjectMetadata message around an
-// ObjectMeta of size bytes.
-func partialProtobufSize(size int) int {
-	return protowire.SizeTag(protobufPartialMetadata) + protowire.SizeBytes(size)
-}
 
 // chunkSize is how many bytes a body is written in at a time: few enough to stay
 // in the processor's cache between the copy here and the encryption below, many

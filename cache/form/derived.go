@@ -1,4 +1,4 @@
-package cache
+package form
 
 import (
 	"errors"
@@ -10,6 +10,7 @@ import (
 	"github.com/dgraph-io/ristretto/v2"
 
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/object"
 )
 
 // derived keeps what is made from objects and can be made again, within a budget
@@ -51,6 +52,19 @@ type slot struct {
 	key string
 }
 
+// place is where what is derived from a response's objects is kept: slots for
+// the list or the object, and the version of its contents.
+type place struct {
+	slotOf slot // with kind, rep and coding left open
+	id     uint64
+}
+
+func (p *place) slot(k derivedKind) slot {
+	s := p.slotOf
+	s.kind = k
+	return s
+}
+
 // derivedKind is what a slot holds.
 type derivedKind uint8
 
@@ -59,7 +73,7 @@ const (
 	derivedMetadata                    // []byte, metadata of a custom resource's object
 	derivedRows                        // []*table.Row of a list
 	derivedMetas                       // [][]byte of a list
-	derivedWindow                      // window of a list's Table
+	derivedWindow                      // tableWindow of a list or an object
 	derivedBody                        // *compressed, items of a list or an object
 	derivedInitial                     // *compressed, initial events of a watch
 	derivedKinds
@@ -218,4 +232,31 @@ func (d *derived) obtain(s *slot, id uint64, usable func(value any) bool, build 
 	}
 	m.entry, m.err = d.put(s, id, value, size), nil
 	return value, nil
+}
+
+// collect calls one for each object, or takes the results from the slot s of p.
+func collect[T any](r *Renderer, p *place, s slot, objs Objects, one func(*Resource, *object.Object) (T, error)) ([]T, error) {
+	all := func() ([]T, error) {
+		var failed error
+		values := make([]T, objs.Len())
+		objs.Each(func(i int, o *object.Object) bool {
+			values[i], failed = one(s.resource, o)
+			return failed == nil
+		})
+		return values, failed
+	}
+	// What is collected keeps its parts alive beyond the budget. As that of pages
+	// and selectors is not kept, it is two generations of each namespace at most.
+	if s.single || s.limit > 0 || s.key != "" {
+		return all()
+	}
+	value, err := r.derived.obtain(&s, p.id, nil, func(*derivedEntry) (any, int, error) {
+		values, err := all()
+		var element T
+		return values, len(values) * int(unsafe.Sizeof(element)), err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return value.([]T), nil
 }

@@ -1,4 +1,4 @@
-package cache
+package form
 
 import (
 	"bytes"
@@ -65,17 +65,17 @@ func TestAppendStored(t *testing.T) {
 func TestCompressedStream(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, coding := range []api.Compression{api.Gzip, api.Zstd} {
-		s := &watchStream{owner: &Watches{coder: newCoder()}, coding: coding}
-		var sc scratch
+		w := &Watch{r: &Renderer{coder: newCoder()}, coding: coding}
+		var f Frames
 		var want, got []byte
 		send := func() {
-			for _, f := range sc.frames {
-				got = append(got, f...)
+			for _, piece := range f.List() {
+				got = append(got, piece...)
 			}
-			s.sent = sc.sent
+			w.Sent(&f)
 		}
 		for range 60 {
-			s.begin(&sc)
+			w.Begin(&f)
 			sent := len(want)
 			for range random.IntN(3) {
 				texts := make([][]byte, random.IntN(4))
@@ -84,14 +84,14 @@ func TestCompressedStream(t *testing.T) {
 					want = append(want, texts[i]...)
 				}
 				if random.IntN(2) == 0 {
-					f := s.owner.coder.appendFrame(nil, coding, texts)
-					sc.frames = append(sc.frames, f.data())
-					s.count(&sc, f.crc(), f.shift(), f.length())
+					event := w.r.coder.appendFrame(nil, coding, texts)
+					f.list = append(f.list, event.data())
+					w.count(&f, event.crc(), event.shift(), event.length())
 					continue
 				}
-				first := len(sc.frames)
-				sc.frames = append(sc.frames, texts...)
-				s.encode(&sc, first)
+				first := len(f.list)
+				f.list = append(f.list, texts...)
+				w.encodeFrom(&f, first)
 			}
 			if random.IntN(4) > 0 { // else it was given up before it was sent
 				send()
@@ -99,8 +99,7 @@ func TestCompressedStream(t *testing.T) {
 				want = want[:sent]
 			}
 		}
-		s.begin(&sc)
-		s.appendEnd(&sc)
+		w.End(&f)
 		send()
 		if text := decompress(t, coding, got); text != string(want) {
 			t.Errorf("%v: %d bytes, want %d", coding, len(text), len(want))
@@ -110,14 +109,15 @@ func TestCompressedStream(t *testing.T) {
 
 // pieceBench makes lists of objects without a collection.
 type pieceBench struct {
-	coder  *coder
+	r      *Renderer
 	schema *object.Schema
 	objs   []*object.Object
 	next   uint64
 }
 
 func newPieceBench(n int) *pieceBench {
-	b := &pieceBench{coder: newCoder(), schema: object.SchemaFor(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}), next: 1}
+	r := &Renderer{coder: newCoder(), buffers: newBuffers(), metrics: newMetrics(&derived{metrics: newDerivedMetrics()})}
+	b := &pieceBench{r: r, schema: object.SchemaFor(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}), next: 1}
 	for i := range n {
 		b.objs = append(b.objs, b.object(fmt.Sprintf("name-%05d", i), 2000))
 	}
@@ -135,33 +135,39 @@ func (b *pieceBench) object(name string, size int) *object.Object {
 	return o
 }
 
-func (b *pieceBench) compress(f *form, coding api.Compression, old []piece) *compressed {
-	c := compressor{coder: b.coder, form: f, coding: coding, moment: f.moment.UnixNano(), old: old}
-	return c.build(&selection{picked: true, objs: b.objs})
+// items are the bench's objects in a form.
+func (b *pieceBench) items(f Form) *items {
+	return &items{form: f, objs: sliceOfObjects(b.objs), pretty: f.common().rep.Pretty, prefix: prettyItemPrefix}
+}
+
+func (b *pieceBench) compress(f Form, coding api.Compression, old []piece) *compressed {
+	moment, _ := f.moment(nil)
+	c := compressor{coder: b.r.coder, items: b.items(f), coding: coding, moment: moment.UnixNano(), old: old}
+	return c.build()
 }
 
 // text is what the items read before compression.
-func (b *pieceBench) text(f *form) string {
+func (b *pieceBench) text(items *items) string {
 	var c chunks
 	for i, o := range b.objs {
 		if i > 0 {
-			c.writeString(f.separator())
+			c.writeString(items.separator())
 		}
-		f.write(&c, i, o)
+		items.write(&c, i, o)
 	}
 	return string(c.buf)
 }
 
-func (b *pieceBench) check(t *testing.T, f *form, coding api.Compression, z *compressed) {
+func (b *pieceBench) check(t *testing.T, f Form, coding api.Compression, z *compressed) {
 	t.Helper()
-	before, after := b.coder.enclose(coding, []byte("HEAD["), []byte("]TAIL"), z)
-	body := &compressedBody{r: &Reader{buffers: newBuffers(), metrics: newReadMetrics(&derived{metrics: newDerivedMetrics()})}, coding: coding,
-		before: before, after: after, separator: b.coder.literal(coding, f.separator()), items: z}
+	items := b.items(f)
+	before, after := b.r.coder.enclose(coding, []byte("HEAD["), []byte("]TAIL"), z)
+	body := &compressedBody{r: b.r, coding: coding, before: before, after: after, separator: b.r.coder.literal(coding, items.separator()), items: z}
 	var out bytes.Buffer
 	if n, err := body.WriteTo(&out); err != nil || n != int64(len(before)+len(after))+z.size {
 		t.Fatalf("wrote %d, want %d: %v", n, int64(len(before)+len(after))+z.size, err)
 	}
-	want := "HEAD[" + b.text(f) + "]TAIL"
+	want := "HEAD[" + b.text(items) + "]TAIL"
 	if got := decompress(t, coding, out.Bytes()); got != want {
 		t.Fatalf("%v: %d bytes, want %d", coding, len(got), len(want))
 	}
@@ -207,10 +213,7 @@ func TestPiecesAreTakenOver(t *testing.T) {
 	for _, coding := range []api.Compression{api.Gzip, api.Zstd} {
 		for _, rep := range []api.Representation{{}, {Pretty: true}, {Encoding: api.Protobuf}} {
 			b := newPieceBench(600)
-			f := &form{res: &Resource{}, rep: rep, kind: formJSON}
-			if rep.Encoding == api.Protobuf {
-				f.kind = formProtobuf
-			}
+			f := b.r.For(&Resource{}, rep.Encoding, rep)
 			rnd := rand.New(rand.NewPCG(1, 2))
 			z := b.compress(f, coding, nil)
 			b.check(t, f, coding, z)
@@ -246,7 +249,9 @@ func TestPiecesAreTakenOver(t *testing.T) {
 func TestTablePiecesExpire(t *testing.T) {
 	b := newPieceBench(300)
 	start := time.Unix(1_700_000_000, 0)
-	f := &form{res: &Resource{}, rep: api.Representation{Transform: api.Table, IncludeObject: api.IncludeObjectFull}, kind: formTable, moment: start}
+	rep := api.Representation{Transform: api.Table, IncludeObject: api.IncludeObjectFull}
+	f := b.r.For(&Resource{Printer: table.NewDefaultPrinter()}, api.JSON, rep).(*tables)
+	f.at = start
 	for i := range b.objs {
 		// The first hundred are young, so that their ages change every second.
 		created := start.Add(-72 * time.Hour)
@@ -265,7 +270,7 @@ func TestTablePiecesExpire(t *testing.T) {
 		t.Errorf("usable until %v", time.Unix(0, z.until))
 	}
 	old := z.pieces
-	f.moment = start.Add(time.Second)
+	f.at = start.Add(time.Second)
 	z = b.compress(f, api.Gzip, old)
 	b.check(t, f, api.Gzip, z)
 	if n, total := made(z, old), len(z.pieces); n == 0 || n > total/3+2 {
@@ -280,7 +285,7 @@ func BenchmarkCompressChange(b *testing.B) {
 	for _, coding := range []api.Compression{api.Gzip, api.Zstd} {
 		b.Run(coding.String(), func(b *testing.B) {
 			p := newPieceBench(5000)
-			f := &form{res: &Resource{}, kind: formJSON}
+			f := p.r.For(&Resource{}, api.JSON, api.Representation{})
 			z := p.compress(f, coding, nil)
 			b.ReportAllocs()
 			i := 0

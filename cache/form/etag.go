@@ -1,4 +1,4 @@
-package cache
+package form
 
 import (
 	"crypto/rand"
@@ -31,11 +31,11 @@ func newTagger() tagger {
 }
 
 // list is the ETag of a list.
-func (t tagger) list(sel *selection, rep api.Representation, coding api.Compression, moment time.Time) string {
+func (t tagger) list(l *List, rep api.Representation, coding api.Compression, moment time.Time) string {
 	b := t.begin()
-	b = strconv.AppendUint(b, sel.view.Content(), 36)
+	b = strconv.AppendUint(b, l.Content, 36)
 	b = append(b, '-')
-	b = strconv.AppendUint(b, sel.rv, 36)
+	b = strconv.AppendUint(b, l.RV, 36)
 	return t.end(b, rep, coding, moment)
 }
 

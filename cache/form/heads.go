@@ -1,0 +1,71 @@
+package form
+
+import (
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+)
+
+// What JSON has around the bytes of objects.
+
+const partialHead = `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":`
+
+var (
+	frameTail   = []byte("}\n")
+	partialTail = []byte("}}\n") // closes the object around the metadata as well
+)
+
+// frameHeads and partialHeads are what comes before an object's own bytes.
+var frameHeads = [...][]byte{
+	api.Added:    []byte(`{"type":"ADDED","object":`),
+	api.Modified: []byte(`{"type":"MODIFIED","object":`),
+	api.Deleted:  []byte(`{"type":"DELETED","object":`),
+	api.Bookmark: []byte(`{"type":"BOOKMARK","object":`),
+	api.Error:    []byte(`{"type":"ERROR","object":`),
+}
+
+var partialHeads = [...][]byte{
+	api.Added:    []byte(`{"type":"ADDED","object":` + partialHead),
+	api.Modified: []byte(`{"type":"MODIFIED","object":` + partialHead),
+	api.Deleted:  []byte(`{"type":"DELETED","object":` + partialHead),
+	api.Bookmark: []byte(`{"type":"BOOKMARK","object":` + partialHead),
+}
+
+// typedFrame is the frame of a list that has a Go type upstream.
+func typedFrame(kind, apiVersion string, meta *metav1.ListMeta) (head, tail []byte) {
+	head = append(head, `{"kind":"`...)
+	head = append(head, kind...)
+	head = append(head, `","apiVersion":"`...)
+	head = append(head, apiVersion...)
+	head = append(head, `","metadata":{`...)
+	head = append(head, `"resourceVersion":"`...)
+	head = append(append(head, meta.ResourceVersion...), '"')
+	if meta.Continue != "" {
+		head = append(head, `,"continue":"`...)
+		head = append(append(head, meta.Continue...), '"')
+	}
+	if meta.RemainingItemCount != nil {
+		head = fmt.Appendf(head, `,"remainingItemCount":%d`, *meta.RemainingItemCount)
+	}
+	return append(head, `},"items":[`...), []byte("]}\n")
+}
+
+// customFrame is the frame of a list that upstream keeps untyped: sorted keys,
+// and continue even when it is empty.
+func customFrame(kind, apiVersion string, meta *metav1.ListMeta) (head, tail []byte) {
+	head = append(head, `{"apiVersion":"`...)
+	head = append(head, apiVersion...)
+	head = append(head, `","items":[`...)
+	tail = append(tail, `],"kind":"`...)
+	tail = append(tail, kind...)
+	tail = append(tail, `","metadata":{"continue":"`...)
+	tail = append(append(tail, meta.Continue...), '"')
+	if meta.RemainingItemCount != nil {
+		tail = fmt.Appendf(tail, `,"remainingItemCount":%d`, *meta.RemainingItemCount)
+	}
+	tail = append(tail, `,"resourceVersion":"`...)
+	tail = append(tail, meta.ResourceVersion...)
+	return head, append(tail, "\"}}\n"...)
+}

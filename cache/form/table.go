@@ -1,0 +1,299 @@
+package form
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+	"unsafe"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubeweir/kubeweir/cache/table"
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/object"
+)
+
+// tables is objects as rows of a Table. Rows are derived once for each version of an
+// object (package table); relative times in them are filled in as they are written.
+type tables struct {
+	base
+	// rows and, where it has to be derived, metadata are those of the objects of a
+	// response, which is written for the time at.
+	rows     []*table.Row
+	metadata [][]byte
+	at       time.Time
+	// columns is set when an event of the watch had the column definitions.
+	columns bool
+}
+
+func (f *tables) prepare(p *place, objs Objects) (Objects, error) {
+	rows, err := f.r.rows(p, objs)
+	if err != nil {
+		return nil, err
+	}
+	if f.rep.IncludeObject == api.IncludeMetadata && !f.res.ownMetadata() {
+		if f.metadata, err = f.r.metadataOfAll(p, api.JSON, objs); err != nil {
+			return nil, err
+		}
+	}
+	if f.at, err = f.r.moment(p, rows); err != nil {
+		return nil, err
+	}
+	f.rows = rows
+	if f.res.Printer.Traits().Sorted {
+		return f.sort(objs), nil
+	}
+	return objs, nil
+}
+
+// sort orders the rows by their sort keys.
+func (f *tables) sort(objs Objects) Objects {
+	order := make([]int, objs.Len())
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return strings.Compare(f.rows[a].SortKey(), f.rows[b].SortKey()) })
+	unsorted := make(sliceOfObjects, 0, len(order))
+	objs.Each(func(_ int, o *object.Object) bool {
+		unsorted = append(unsorted, o)
+		return true
+	})
+	if f.metadata != nil {
+		f.metadata = permuted(f.metadata, order)
+	}
+	f.rows = permuted(f.rows, order)
+	return sliceOfObjects(permuted(unsorted, order))
+}
+
+// permuted is values in another order.
+func permuted[T any](values []T, order []int) []T {
+	out := make([]T, len(order))
+	for to, from := range order {
+		out[to] = values[from]
+	}
+	return out
+}
+
+func (f *tables) moment(p *place) (at time.Time, known bool) {
+	if f.rows != nil {
+		return f.at, true
+	}
+	return f.r.knownMoment(p)
+}
+
+func (f *tables) limits(first, n int) (from, until int64) {
+	until = math.MaxInt64
+	for _, row := range f.rows[first : first+n] {
+		if next, ok := row.NextChange(f.at); ok {
+			until = min(until, unixNano(next))
+		}
+	}
+	return f.at.UnixNano(), until
+}
+
+// unixNano is t.UnixNano for times that it cannot hold as well.
+func unixNano(t time.Time) int64 {
+	if t.Year() > 2250 {
+		return math.MaxInt64
+	}
+	return t.UnixNano()
+}
+
+func (f *tables) frame(l *List, n, _ int) (head, tail []byte) {
+	meta := l.meta()
+	return f.around(&meta, n)
+}
+
+// around is what a Table has before and after n rows.
+func (f *tables) around(meta *metav1.ListMeta, n int) (head, tail []byte) {
+	w := table.NewWriter(f.res.Printer, f.at)
+	head = w.AppendHead(nil, meta)
+	if n == 0 {
+		return head, w.AppendTail(nil)
+	}
+	return append(head, '['), []byte("]}\n")
+}
+
+func (f *tables) itemSize(i int, o *object.Object) (n int, exact bool) {
+	n = len(`{"cells":[],"object":null}`) + len(o.Name)
+	switch f.rep.IncludeObject {
+	case api.IncludeMetadata:
+		n += len(partialHead) + len(f.metadataOf(i, o))
+	case api.IncludeObjectFull:
+		n += len(o.Raw)
+	case api.IncludeNone:
+	}
+	return n, false
+}
+
+func (f *tables) item(w *chunks, i int, o *object.Object) {
+	size, _ := f.itemSize(i, o)
+	w.append(size+f.rows[i].Size(), func(b []byte) []byte { return f.appendRow(b, i, o) })
+}
+
+func (f *tables) appendRow(b []byte, i int, o *object.Object) []byte {
+	b = append(b, '{')
+	b = f.rows[i].Append(b, f.at)
+	b = append(b, `,"object":`...)
+	switch f.rep.IncludeObject {
+	case api.IncludeMetadata:
+		b = append(b, partialHead...)
+		b = append(b, f.metadataOf(i, o)...)
+		b = append(b, '}')
+	case api.IncludeObjectFull:
+		b = append(b, o.Raw...)
+	default:
+		b = append(b, "null"...)
+	}
+	return append(b, '}')
+}
+
+// metadataOf is the metadata of object i.
+func (f *tables) metadataOf(i int, o *object.Object) []byte {
+	if f.metadata != nil {
+		return f.metadata[i]
+	}
+	return o.Metadata()
+}
+
+func (f *tables) singleFrame(o *object.Object) (head, tail []byte) {
+	return f.around(&metav1.ListMeta{ResourceVersion: formatRV(o.RV)}, 1)
+}
+
+func (f *tables) singleSize(o *object.Object) (n int, exact bool) { return f.itemSize(0, o) }
+
+func (f *tables) single(w *chunks, o *object.Object) { f.item(w, 0, o) }
+
+func (f *tables) sharing() sharing {
+	// Column definitions go to each watch once.
+	if f.withColumns() {
+		return alone
+	}
+	return keptYoung
+}
+
+// withColumns reports whether the next event of the watch carries column definitions:
+// the first one does.
+func (f *tables) withColumns() bool {
+	return !f.columns || f.res.Printer.Traits().ColumnsInEveryEvent
+}
+
+// event appends an event whose object is a Table of one row.
+func (f *tables) event(fr *Frames, t api.EventType, _ int, o *object.Object, now time.Time) error {
+	row, err := f.r.row(f.res, o)
+	if err != nil {
+		return err
+	}
+	single := table.Single{ResourceVersion: formatRV(o.RV), Row: row}
+	switch f.rep.IncludeObject {
+	case api.IncludeMetadata:
+		value, err := f.r.metadataOf(f.res, api.JSON, o)
+		if err != nil {
+			return err
+		}
+		single.Object = table.MetadataObject(value)
+	case api.IncludeObjectFull:
+		single.Object = table.FullObject(o.Raw)
+	case api.IncludeNone:
+	}
+	f.appendSingle(fr, t, &single, now)
+	return nil
+}
+
+func (f *tables) bookmark(fr *Frames, t *object.BookmarkTemplate, rv uint64, end bool, now time.Time) error {
+	raw := t.AppendObject(nil, rv, end)
+	row, err := f.res.Printer.Bookmark(raw)
+	if err != nil {
+		return fmt.Errorf("print bookmark: %w", err)
+	}
+	single := table.Single{ResourceVersion: formatRV(rv), Row: row}
+	include := f.rep.IncludeObject
+	switch {
+	case include == api.IncludeObjectFull:
+		single.Object = table.FullObject(raw)
+	case include == api.IncludeMetadata, end:
+		value, err := bookmarkMetadata(f.res, api.JSON, t, rv, end)
+		if err != nil {
+			return err
+		}
+		single.Object = table.MetadataObject(value)
+	}
+	f.appendSingle(fr, api.Bookmark, &single, now)
+	return nil
+}
+
+func (f *tables) appendSingle(fr *Frames, t api.EventType, single *table.Single, now time.Time) {
+	if f.withColumns() {
+		single.Columns = f.res.Printer.Columns()
+		f.columns = true
+	}
+	fr.grow(func(b []byte) []byte {
+		b = append(b, frameHeads[t]...)
+		b = single.Append(b, now)
+		return append(b, frameTail...)
+	})
+}
+
+// rows returns the rows of objs in their order; p is their place. Those of a
+// whole list are kept together, so that an unchanged list costs one lookup.
+func (r *Renderer) rows(p *place, objs Objects) ([]*table.Row, error) {
+	return collect(r, p, p.slot(derivedRows), objs, r.row)
+}
+
+// row returns the row of an object.
+func (r *Renderer) row(res *Resource, o *object.Object) (*table.Row, error) {
+	s := slot{kind: derivedRow, resource: res, key: o.Key}
+	if value, ok := r.derived.get(&s, o.ID); ok {
+		return value.(*table.Row), nil
+	}
+	value, err := r.derived.obtain(&s, o.ID, nil, func(*derivedEntry) (any, int, error) {
+		row, err := res.Printer.Row(o.Raw)
+		if err != nil {
+			return nil, 0, fmt.Errorf("printing %s: %w", o.Key, err)
+		}
+		return row, row.Size(), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return value.(*table.Row), nil
+}
+
+// tableWindow is when the rows of a response read the same: from from on, before
+// until.
+type tableWindow struct{ from, until time.Time }
+
+func (w tableWindow) contains(t time.Time) bool { return !t.Before(w.from) && t.Before(w.until) }
+
+// knownMoment is the moment of a response (see moment) when it is known without looking
+// at the rows.
+func (r *Renderer) knownMoment(p *place) (time.Time, bool) {
+	s := p.slot(derivedWindow)
+	value, ok := r.derived.get(&s, p.id)
+	if !ok || !value.(tableWindow).contains(r.now()) {
+		return time.Time{}, false
+	}
+	return value.(tableWindow).from, true
+}
+
+// moment returns a moment at which rows read as they do now, the same one for as
+// long as they do: it makes ETags, and compressed tables, last.
+func (r *Renderer) moment(p *place, rows []*table.Row) (time.Time, error) {
+	now := r.now()
+	s := p.slot(derivedWindow)
+	value, err := r.derived.obtain(&s, p.id, func(value any) bool { return value.(tableWindow).contains(now) }, func(*derivedEntry) (any, int, error) {
+		w := tableWindow{from: now, until: now.Add(1 << 62)}
+		for _, row := range rows {
+			if next, ok := row.NextChange(now); ok && next.Before(w.until) {
+				w.until = next
+			}
+		}
+		return w, int(unsafe.Sizeof(w)), nil
+	})
+	if err != nil {
+		return time.Time{}, err
+	}
+	return value.(tableWindow).from, nil
+}

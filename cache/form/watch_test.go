@@ -1,0 +1,59 @@
+package form
+
+import (
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/object"
+	"github.com/kubeweir/kubeweir/watchmux"
+)
+
+// TestEventsAllocateNothing: an event that is an object's own bytes, and the head of a
+// message, are put together in memory that is kept from one delivery to the next.
+func TestEventsAllocateNothing(t *testing.T) {
+	message := func(dst []byte, size int) []byte { return append(dst, byte(size)) }
+	o := podOf(t, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","namespace":"b","resourceVersion":"7"}}`)
+	event := watchmux.Delivery{Event: &watchmux.Event{}, Type: api.Added, Object: o, RV: 7}
+	for _, test := range []struct {
+		rep     api.Representation
+		message func([]byte, int) []byte
+		pieces  int
+		shared  *byte
+	}{
+		{api.Representation{}, nil, 3, &o.Raw[0]},
+		{api.Representation{}, message, 4, &o.Raw[0]},
+		{api.Representation{Transform: api.PartialMetadata}, message, 4, &o.Metadata()[0]},
+	} {
+		r := &Renderer{}
+		w, ok := r.Watch(Feed{Resource: &Resource{APIVersion: "v1", Kind: "Pod"}}, test.rep, test.message)
+		if !ok {
+			t.Fatal("not servable")
+		}
+		var f Frames
+		deliver := func() {
+			w.Begin(&f)
+			for range 100 {
+				if err := w.Event(&f, event); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if n := testing.AllocsPerRun(10, deliver); n != 0 {
+			t.Errorf("%+v: %v allocations for 100 events", test.rep, n)
+		}
+		if n := len(f.List()); n != 100*test.pieces || &f.List()[test.pieces-2][0] != test.shared {
+			t.Errorf("%+v: %d pieces; the object's bytes are shared: %v", test.rep, n, &f.List()[test.pieces-2][0] == test.shared)
+		}
+	}
+}
+
+func podOf(t *testing.T, raw string) *object.Object {
+	t.Helper()
+	o, err := object.SchemaFor(schema.GroupVersionResource{Version: "v1", Resource: "pods"}).Decode(api.JSON, []byte(raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}

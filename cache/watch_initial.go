@@ -1,0 +1,143 @@
+package cache
+
+import (
+	"context"
+	"sort"
+	"time"
+
+	"github.com/kubeweir/kubeweir/internal/object"
+)
+
+// A watch may begin with the objects that there are, as ADDED events. Those of clients
+// that accept it are compressed before the watch starts, once for all who ask for the
+// same objects (form.Watch); the others are looked up in its view as they are sent.
+
+// compressInitial prepares the initial events of a watch in the coding that its
+// client accepts, where that pays. It is before Start.
+func (s *watchStream) compressInitial(ctx context.Context) {
+	if s.initial == nil || !s.body.CanCompress(s.req.Compression) {
+		return
+	}
+	sel, ok := s.selectInitial(ctx)
+	if !ok {
+		return
+	}
+	if done, err := s.body.Compress(sel.list(s.c), s.req.Compression, sel.bytes()); err != nil || !done {
+		// What cannot be rendered the watch says when it is there.
+		if sel.picked {
+			s.picked = sel.objs
+		}
+		return
+	}
+	s.initial = nil
+}
+
+// selectInitial selects the initial objects. ok is false when the client has left, and
+// for what is selected by fields (the pods of a node, one Secret), which hardly two
+// clients share.
+func (s *watchStream) selectInitial(ctx context.Context) (sel *selection, ok bool) {
+	f := s.req.Filter
+	if f != nil && f.Fields != nil && !f.Fields.Empty() {
+		return nil, false
+	}
+	sel = &selection{view: s.initial, rv: s.initial.RV(), namespace: s.initialNamespace()}
+	if !f.Selective() {
+		sel.n = s.initial.Count(sel.namespace)
+		return sel, true
+	}
+	sel.picked, sel.variant = true, variantOf(f)
+	looking := search{ctx: ctx}
+	s.initial.Ascend(sel.namespace, "", func(o *object.Object) bool {
+		if looking.abandoned() {
+			return false
+		}
+		if f.Matches(o) {
+			sel.objs = append(sel.objs, o)
+		}
+		return true
+	})
+	return sel, looking.ctx.Err() == nil
+}
+
+// bytes is about the size of the objects.
+func (s *selection) bytes() int64 {
+	all := max(1, s.view.Len())
+	return s.view.Bytes() / int64(all) * int64(s.Len())
+}
+
+// deliverInitial sends the objects that were there when the watch began, and
+// the bookmark that ends them. ok is false when the stream is over.
+func (s *watchStream) deliverInitial(sc *scratch) (ok bool) {
+	for s.body.HasPieces() {
+		if s.finishRevoked(sc) {
+			return false
+		}
+		s.body.Pieces(&sc.frames)
+		if s.leaving.Load() || !s.write(sc) {
+			return false
+		}
+	}
+	for s.initial != nil {
+		if s.finishRevoked(sc) {
+			return false
+		}
+		s.body.Begin(&sc.frames)
+		n, more, now := 0, false, time.Now()
+		var renderErr error
+		s.ascendInitial(func(o *object.Object) bool {
+			if s.leaving.Load() {
+				return false
+			}
+			if s.req.Filter != nil && !s.req.Filter.Matches(o) {
+				return true
+			}
+			if n == initialFramesAtOnce {
+				s.initKey, more = o.Key, true
+				return false
+			}
+			n++
+			renderErr = s.body.Added(&sc.frames, o, now)
+			return renderErr == nil
+		})
+		if s.leaving.Load() {
+			return false
+		}
+		if renderErr != nil {
+			s.fail500(sc, renderErr)
+			return false
+		}
+		if !more {
+			s.initial, s.picked = nil, nil
+		}
+		if !s.write(sc) {
+			return false
+		}
+	}
+	if s.markEnd {
+		s.markEnd = false
+		return s.writeBookmark(sc, s.from, true)
+	}
+	return true
+}
+
+// ascendInitial calls visit for the objects still to be sent, and maybe for others that
+// the selectors leave out.
+func (s *watchStream) ascendInitial(visit func(*object.Object) bool) {
+	if s.picked == nil {
+		s.initial.Ascend(s.initialNamespace(), s.initKey, visit)
+		return
+	}
+	first := sort.Search(len(s.picked), func(i int) bool { return s.picked[i].Key >= s.initKey })
+	for _, o := range s.picked[first:] {
+		if !visit(o) {
+			return
+		}
+	}
+}
+
+func (s *watchStream) initialNamespace() string {
+	if s.req.Filter == nil {
+		return ""
+	}
+	return s.req.Filter.Namespace
+}
