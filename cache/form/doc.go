@@ -57,6 +57,9 @@
 //  4. Renderer.For gives it to whom can have it (form.go).
 //  5. The tag ends in what tells it from others (etag.go).
 //
+// That is one new file of 60 to 250 lines, as it derives nothing or much, and some ten
+// lines in four others.
+//
 // # How to add an encoding
 //
 //  1. api.Encoding has a value for it, with its media type (internal/api/version.go).
@@ -64,4 +67,7 @@
 //  3. encodings has a row for it (encoding.go).
 //  4. Where objects are not kept in it, what is derived from them instead is a
 //     derivedKind, made in prepare, and For says from what it can be made.
+//
+// That is one new file of 60 to 90 lines beside the encoding itself, and some ten lines
+// in three others.
 package form

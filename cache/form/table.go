@@ -103,17 +103,7 @@ func unixNano(t time.Time) int64 {
 
 func (f *tables) frame(l *List, n, _ int) (head, tail []byte) {
 	meta := l.meta()
-	return f.around(&meta, n)
-}
-
-// around is what a Table has before and after n rows.
-func (f *tables) around(meta *metav1.ListMeta, n int) (head, tail []byte) {
-	w := table.NewWriter(f.res.Printer, f.at)
-	head = w.AppendHead(nil, meta)
-	if n == 0 {
-		return head, w.AppendTail(nil)
-	}
-	return append(head, '['), []byte("]}\n")
+	return table.Frame(f.res.Printer, &meta, n)
 }
 
 func (f *tables) itemSize(i int, o *object.Object) (n int, exact bool) {
@@ -130,24 +120,19 @@ func (f *tables) itemSize(i int, o *object.Object) (n int, exact bool) {
 
 func (f *tables) item(w *chunks, i int, o *object.Object) {
 	size, _ := f.itemSize(i, o)
-	w.append(size+f.rows[i].Size(), func(b []byte) []byte { return f.appendRow(b, i, o) })
+	w.append(size+f.rows[i].Size(), func(b []byte) []byte { return table.AppendRow(b, f.rows[i], f.at, f.object(i, o)) })
 }
 
-func (f *tables) appendRow(b []byte, i int, o *object.Object) []byte {
-	b = append(b, '{')
-	b = f.rows[i].Append(b, f.at)
-	b = append(b, `,"object":`...)
+// object is what the row of object i carries beside its cells.
+func (f *tables) object(i int, o *object.Object) (carried table.Object) {
 	switch f.rep.IncludeObject {
 	case api.IncludeMetadata:
-		b = append(b, partialHead...)
-		b = append(b, f.metadataOf(i, o)...)
-		b = append(b, '}')
+		carried = table.MetadataObject(f.metadataOf(i, o))
 	case api.IncludeObjectFull:
-		b = append(b, o.Raw...)
-	default:
-		b = append(b, "null"...)
+		carried = table.FullObject(o.Raw)
+	case api.IncludeNone:
 	}
-	return append(b, '}')
+	return carried
 }
 
 // metadataOf is the metadata of object i.
@@ -159,7 +144,7 @@ func (f *tables) metadataOf(i int, o *object.Object) []byte {
 }
 
 func (f *tables) singleFrame(o *object.Object) (head, tail []byte) {
-	return f.around(&metav1.ListMeta{ResourceVersion: formatRV(o.RV)}, 1)
+	return table.Frame(f.res.Printer, &metav1.ListMeta{ResourceVersion: formatRV(o.RV)}, 1)
 }
 
 func (f *tables) singleSize(o *object.Object) (n int, exact bool) { return f.itemSize(0, o) }

@@ -3,10 +3,7 @@ package form
 import (
 	"testing"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
-
 	"github.com/kubeweir/kubeweir/internal/api"
-	"github.com/kubeweir/kubeweir/internal/object"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
@@ -14,7 +11,7 @@ import (
 // message, are put together in memory that is kept from one delivery to the next.
 func TestEventsAllocateNothing(t *testing.T) {
 	message := func(dst []byte, size int) []byte { return append(dst, byte(size)) }
-	o := podOf(t, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","namespace":"b","resourceVersion":"7"}}`)
+	o := newCodecs(t).decode(api.JSON, samplePod("7"))
 	event := watchmux.Delivery{Event: &watchmux.Event{}, Type: api.Added, Object: o, RV: 7}
 	for _, test := range []struct {
 		rep     api.Representation
@@ -47,13 +44,4 @@ func TestEventsAllocateNothing(t *testing.T) {
 			t.Errorf("%+v: %d pieces; the object's bytes are shared: %v", test.rep, n, &f.List()[test.pieces-2][0] == test.shared)
 		}
 	}
-}
-
-func podOf(t *testing.T, raw string) *object.Object {
-	t.Helper()
-	o, err := object.SchemaFor(schema.GroupVersionResource{Version: "v1", Resource: "pods"}).Decode(api.JSON, []byte(raw))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return o
 }

@@ -127,7 +127,7 @@ func compareWithConvertor(t *testing.T, printer Printer, upstream rest.TableConv
 		table.Rows[0].Object = runtime.RawExtension{}
 		want := serverJSON(t, table.Rows[0])
 		for _, r := range []*Row{row, bookmark} {
-			if got := string(appendRow(nil, r, time.Now(), Object{})); got != want {
+			if got := string(AppendRow(nil, r, time.Now(), Object{})); got != want {
 				t.Fatalf("row:\n got %s\nwant %s", got, want)
 			}
 		}

@@ -56,57 +56,26 @@ func (o Object) append(dst []byte) []byte {
 	return append(dst, "null"...)
 }
 
-// Writer writes the Table of a list: the head, any number of rows, the tail.
-// All rows read as of one moment. It holds no buffer, so that a long list can
-// be written in chunks. A Writer serves one response and one goroutine.
-type Writer struct {
-	now     time.Time
-	columns []byte
-	empty   string
-	rows    int
-}
-
-// NewWriter returns a Writer for a list printed by p, as it reads at now.
-func NewWriter(p Printer, now time.Time) *Writer {
-	w := &Writer{now: now, columns: p.Columns(), empty: "[]"}
-	if p.Traits().NullWhenEmpty {
-		w.empty = "null"
-	}
-	return w
-}
-
-// AppendHead appends what comes before the first row. Of meta it takes
+// Frame is what the Table of a list that p prints has before and after its n rows, the
+// final newline included. Commas stand between the rows (AppendRow). Of meta it takes
 // resourceVersion, continue and remainingItemCount.
-func (w *Writer) AppendHead(dst []byte, meta *metav1.ListMeta) []byte {
-	dst = append(dst, tableHead...)
-	dst = appendListMeta(dst, meta)
-	dst = append(dst, `,"columnDefinitions":`...)
-	dst = append(dst, w.columns...)
-	return append(dst, `,"rows":`...)
-}
-
-// AppendRow appends one row.
-func (w *Writer) AppendRow(dst []byte, row *Row, object Object) []byte {
-	if w.rows == 0 {
-		dst = append(dst, '[')
-	} else {
-		dst = append(dst, ',')
+func Frame(p Printer, meta *metav1.ListMeta, n int) (head, tail []byte) {
+	head = append(head, tableHead...)
+	head = appendListMeta(head, meta)
+	head = append(head, `,"columnDefinitions":`...)
+	head = append(head, p.Columns()...)
+	head = append(head, `,"rows":`...)
+	switch {
+	case n > 0:
+		return append(head, '['), []byte("]}\n")
+	case p.Traits().NullWhenEmpty:
+		return head, []byte("null}\n")
 	}
-	w.rows++
-	return appendRow(dst, row, w.now, object)
+	return head, []byte("[]}\n")
 }
 
-// AppendTail appends what comes after the last row, the final newline included.
-func (w *Writer) AppendTail(dst []byte) []byte {
-	if w.rows == 0 {
-		dst = append(dst, w.empty...)
-	} else {
-		dst = append(dst, ']')
-	}
-	return append(dst, "}\n"...)
-}
-
-func appendRow(dst []byte, row *Row, now time.Time, object Object) []byte {
+// AppendRow appends one row as it reads at now.
+func AppendRow(dst []byte, row *Row, now time.Time, object Object) []byte {
 	dst = append(dst, '{')
 	dst = row.Append(dst, now)
 	dst = append(dst, `,"object":`...)
@@ -138,7 +107,7 @@ func (s *Single) Append(dst []byte, now time.Time) []byte {
 		dst = append(dst, s.Columns...)
 	}
 	dst = append(dst, `,"rows":[`...)
-	dst = appendRow(dst, s.Row, now, s.Object)
+	dst = AppendRow(dst, s.Row, now, s.Object)
 	return append(dst, "]}"...)
 }
 

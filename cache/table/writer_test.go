@@ -21,7 +21,7 @@ func serverJSON(t *testing.T, v any) string {
 
 var tableType = metav1.TypeMeta{Kind: "Table", APIVersion: "meta.k8s.io/v1"}
 
-func TestWriterLikeEncodedTable(t *testing.T) {
+func TestRowsLikeEncodedTable(t *testing.T) {
 	printer := NewDefaultPrinter()
 	var columns []metav1.TableColumnDefinition
 	if err := json.Unmarshal(printer.Columns(), &columns); err != nil {
@@ -49,18 +49,20 @@ func TestWriterLikeEncodedTable(t *testing.T) {
 		"continue": {metav1.ListMeta{Continue: "abc"}, 2},
 	} {
 		want := serverJSON(t, &metav1.Table{TypeMeta: tableType, ListMeta: c.meta, ColumnDefinitions: columns, Rows: rows[:c.rows]}) + "\n"
-		w := NewWriter(printer, epoch)
-		got := w.AppendHead(nil, &c.meta)
+		got, tail := Frame(printer, &c.meta, c.rows)
 		for i := range c.rows {
-			got = w.AppendRow(got, mustRow(t, []Cell{{Value: rows[i].Cells[0]}}), objects[i])
+			if i > 0 {
+				got = append(got, ',')
+			}
+			got = AppendRow(got, mustRow(t, []Cell{{Value: rows[i].Cells[0]}}), epoch, objects[i])
 		}
-		if got = w.AppendTail(got); string(got) != want {
+		if got = append(got, tail...); string(got) != want {
 			t.Errorf("%s:\n got %s\nwant %s", name, got, want)
 		}
 	}
 }
 
-func TestWriterEmpty(t *testing.T) {
+func TestFrameOfNothing(t *testing.T) {
 	custom, err := NewCustomPrinter(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -73,8 +75,8 @@ func TestWriterEmpty(t *testing.T) {
 		if err := json.Unmarshal(c.printer.Columns(), &columns); err != nil {
 			t.Fatal(err)
 		}
-		w := NewWriter(c.printer, epoch)
-		got := string(w.AppendTail(w.AppendHead(nil, &metav1.ListMeta{ResourceVersion: "1"})))
+		head, tail := Frame(c.printer, &metav1.ListMeta{ResourceVersion: "1"}, 0)
+		got := string(head) + string(tail)
 		want := serverJSON(t, &metav1.Table{TypeMeta: tableType, ListMeta: metav1.ListMeta{ResourceVersion: "1"}, ColumnDefinitions: columns, Rows: c.rows}) + "\n"
 		if got != want {
 			t.Errorf("got %s, want %s", got, want)

@@ -238,12 +238,14 @@ func (r *resource) table(t *testing.T, list *rawList, include string, now time.T
 	if r.printer.Traits().Sorted {
 		sort.SliceStable(lines, func(i, j int) bool { return lines[i].row.SortKey() < lines[j].row.SortKey() })
 	}
-	w := table.NewWriter(r.printer, now)
-	out := w.AppendHead(nil, &list.Metadata)
-	for _, l := range lines {
-		out = w.AppendRow(out, l.row, l.object)
+	out, tail := table.Frame(r.printer, &list.Metadata, len(lines))
+	for i, l := range lines {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = table.AppendRow(out, l.row, now, l.object)
 	}
-	return w.AppendTail(out)
+	return append(out, tail...)
 }
 
 // compareLists compares whole lists and pages, at an exact version so that both answers are of the same state.
