@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
 func TestMain(m *testing.M) {
@@ -21,14 +23,13 @@ func TestMain(m *testing.M) {
 
 // TestSmoke runs the driver over every row, with few repetitions: that it works, not how fast anything is.
 func TestSmoke(t *testing.T) {
-	// Building what is measured can take minutes, the first time.
-	ctx, cancel := context.WithTimeout(t.Context(), 25*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), realkube.StartTime)
 	defer cancel()
 	nginx, err := installedNginx(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	report, err := Run(ctx, Options{Short: true, Binary: os.Getenv("KUBEWEIR_BINARY"), Nginx: nginx, Progress: t.Logf})
+	report, err := Run(ctx, Options{Short: true, Nginx: nginx, Progress: t.Logf})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,10 +36,10 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	testbed.Run(m, func(_ context.Context, b *testbed.Testbed) error {
+	testbed.Run(m, testbed.Options{Standalone: true, Prepare: func(_ context.Context, b *testbed.Testbed) error {
 		kube, origin = b.Kube, b.Origin
 		return nil
-	})
+	}})
 }
 
 // The servers, in the order of every pair below.

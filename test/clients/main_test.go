@@ -2,12 +2,8 @@ package clients
 
 import (
 	"context"
-	"flag"
 	"fmt"
-	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -17,11 +13,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kubeweir/kubeweir/test/realkube"
+	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
 const (
-	// startTime covers building etcd, kube-apiserver, kubectl and the gateway, the first time.
-	startTime = 25 * time.Minute
 	// testTime bounds a test, so that one that hangs fails by itself and says where.
 	testTime = time.Minute
 
@@ -33,37 +28,19 @@ const (
 
 // What TestMain makes and nobody replaces.
 var (
+	bed    *testbed.Testbed
 	kube   *realkube.Cluster
 	direct kubernetes.Interface // a client of kube-apiserver itself
 )
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "clients:", err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) (int, error) {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, startTime)
-	defer cancel()
-	var err error
-	if kube, err = realkube.Start(ctx, realkube.Options{}); err != nil {
-		return 0, err
-	}
-	defer func() { _ = kube.Close() }()
-	if direct, err = kubernetes.NewForConfig(kube.AdminConfig()); err != nil {
-		return 0, err
-	}
-	if err := fill(ctx); err != nil {
-		return 0, err
-	}
-	return m.Run(), nil
+	testbed.Run(m, testbed.Options{Program: true, Prepare: func(ctx context.Context, b *testbed.Testbed) (err error) {
+		bed, kube = b, b.Kube
+		if direct, err = kubernetes.NewForConfig(kube.AdminConfig()); err != nil {
+			return err
+		}
+		return fill(ctx)
+	}})
 }
 
 // fill creates the objects.
@@ -82,27 +59,10 @@ func fill(ctx context.Context) error {
 	return makers.Wait()
 }
 
-// startGateway starts a gateway that ends with the test. What it printed is shown when the test fails.
+// startGateway starts a gateway that ends with the test.
 func startGateway(t *testing.T, args ...string) *realkube.Gateway {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), startTime)
-	defer cancel()
-	g, err := realkube.StartGatewayWith(ctx, kube, realkube.GatewayOptions{
-		Path: os.Getenv("KUBEWEIR_BINARY"), ExtraArgs: args,
-	})
-	must(t, err)
-	t.Cleanup(func() {
-		panicked := g.Panicked()
-		g.Close()
-		if panicked {
-			t.Error("the gateway panicked")
-		}
-		if t.Failed() {
-			lines := strings.Split(strings.TrimRight(g.Log(), "\n"), "\n")
-			t.Logf("end of the gateway's log:\n%s", strings.Join(lines[max(0, len(lines)-60):], "\n"))
-		}
-	})
-	return g
+	return bed.StartGateway(t, realkube.GatewayOptions{ExtraArgs: args})
 }
 
 // deadline bounds a test.

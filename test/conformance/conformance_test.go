@@ -6,17 +6,13 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// startTime covers building etcd and kube-apiserver, the first time.
-const startTime = 25 * time.Minute
-
 func startOracle(t *testing.T, opts realkube.Options) *Oracle {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), startTime)
+	ctx, cancel := context.WithTimeout(t.Context(), realkube.StartTime)
 	defer cancel()
 	opts.Dir = filepath.Join(t.TempDir(), "oracle")
 	o, err := StartOracle(ctx, opts)
@@ -32,7 +28,7 @@ func startOracle(t *testing.T, opts realkube.Options) *Oracle {
 
 func startGateway(t *testing.T, o *Oracle, args ...string) *realkube.Gateway {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), startTime)
+	ctx, cancel := context.WithTimeout(t.Context(), realkube.StartTime)
 	defer cancel()
 	g, err := realkube.StartGateway(ctx, o.Cluster, append([]string{"--anonymous-auth"}, args...)...)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 
 func startStandalone(t *testing.T, o *Oracle, opts realkube.StandaloneOptions) (*realkube.Standalone, *Target) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), startTime)
+	ctx, cancel := context.WithTimeout(t.Context(), realkube.StartTime)
 	defer cancel()
 	opts.Cluster, opts.Dir = o.Cluster, t.TempDir()
 	s, err := realkube.StartStandalone(ctx, opts)

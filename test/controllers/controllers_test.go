@@ -24,10 +24,9 @@ import (
 )
 
 const (
-	startTime = 25 * time.Minute // covers building everything, the first time
-	patience  = 3 * time.Minute  // for what controllers do
-	nodes     = 10
-	replicas  = 100
+	patience = 3 * time.Minute // for what controllers do
+	nodes    = 10
+	replicas = 100
 )
 
 // eventually asks ready until it says yes.
@@ -51,7 +50,7 @@ func eventually(t *testing.T, what string, ready func(ctx context.Context) (bool
 }
 
 func TestControllers(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), startTime)
+	ctx, cancel := context.WithTimeout(t.Context(), realkube.StartTime)
 	defer cancel()
 	server, err := realkube.StartStandalone(ctx, realkube.StandaloneOptions{Dir: t.TempDir()})
 	if err != nil {

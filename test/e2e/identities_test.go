@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -234,7 +233,7 @@ func awaitAudit(ctx context.Context, t *testing.T, id string) auditv1.Event {
 	}
 	var found auditv1.Event
 	eventually(ctx, t, 5*time.Second, func() error {
-		f, err := os.Open(filepath.Join(kube.Dir(), "audit.log"))
+		f, err := os.Open(kube.AuditLog())
 		if err != nil {
 			return err
 		}

@@ -2,32 +2,24 @@ package e2e
 
 import (
 	"context"
-	"flag"
 	"fmt"
-	"os"
-	"os/signal"
-	"path/filepath"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
-	"k8s.io/klog/v2"
 
 	"github.com/kubeweir/kubeweir/test/realkube"
+	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
-const (
-	// startTime covers building etcd, kube-apiserver, kubectl and the gateway, the first time.
-	startTime = 25 * time.Minute
-	// pollPeriod is how often a condition outside this process is looked at.
-	pollPeriod = 20 * time.Millisecond
-)
+// pollPeriod is how often a condition outside this process is looked at.
+const pollPeriod = 20 * time.Millisecond
 
-// kube is the cluster of all tests. TestMain starts it and nobody replaces it.
-var kube *realkube.Cluster
+// The testbed of all tests and its cluster. TestMain starts them and nobody replaces them.
+var (
+	bed  *testbed.Testbed
+	kube *realkube.Cluster
+)
 
 // auditPolicy makes kube-apiserver tell who wrote in namespaces of TestIdentities, and nothing else.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
@@ -40,77 +32,25 @@ rules:
 `
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "e2e:", err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) (int, error) {
-	// client-go tells every failed attempt, and failing is what these tests make it do.
-	klog.SetLogger(logr.Discard())
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, startTime)
-	defer cancel()
-	dir, err := os.MkdirTemp("", "kubeweir-e2e-")
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	policy := filepath.Join(dir, "audit-policy.yaml")
-	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
-		return 0, err
-	}
-	kube, err = realkube.Start(ctx, realkube.Options{
-		Dir: filepath.Join(dir, "kube"),
+	kube := realkube.Options{
+		AuditPolicy: auditPolicy,
 		ExtraArgs: []string{
-			"--audit-policy-file=" + policy, "--audit-log-path=" + filepath.Join(dir, "kube", "audit.log"),
-			// History is dropped when a test says so.
-			"--etcd-compaction-interval=0",
+			"--etcd-compaction-interval=0", // history is dropped when a test says so
 			"--kubelet-preferred-address-types=InternalIP",
 		},
-	})
-	if err != nil {
-		return 0, err
 	}
-	defer func() { _ = kube.Close() }()
-	if err := createWidgetDefinition(ctx); err != nil {
-		return 0, err
-	}
-	return m.Run(), nil
+	testbed.Run(m, testbed.Options{Kube: kube, Program: true, Prepare: prepare})
 }
 
-// startGateway starts a gateway that ends with the test. What it printed is shown when the test fails.
+func prepare(ctx context.Context, b *testbed.Testbed) error {
+	bed, kube = b, b.Kube
+	return createWidgetDefinition(ctx)
+}
+
+// startGateway starts a gateway that ends with the test.
 func startGateway(t *testing.T, args ...string) *realkube.Gateway {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), startTime)
-	defer cancel()
-	g, err := realkube.StartGatewayWith(ctx, kube, realkube.GatewayOptions{
-		Path: os.Getenv("KUBEWEIR_BINARY"), ExtraArgs: args,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		panicked := g.Panicked()
-		g.Close()
-		if panicked {
-			t.Error("the gateway panicked")
-		}
-		if t.Failed() {
-			t.Logf("end of the gateway's log:\n%s", tail(g.Log(), 60))
-		}
-	})
-	return g
-}
-
-func tail(s string, lines int) string {
-	all := strings.Split(strings.TrimRight(s, "\n"), "\n")
-	return strings.Join(all[max(0, len(all)-lines):], "\n")
+	return bed.StartGateway(t, realkube.GatewayOptions{ExtraArgs: args})
 }
 
 // deadline bounds a test, so that one that hangs fails by itself and says where.

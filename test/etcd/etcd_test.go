@@ -22,7 +22,7 @@ import (
 
 func start(t *testing.T, opts realkube.Options) *realkube.Cluster {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), startTime)
+	ctx, cancel := context.WithTimeout(t.Context(), realkube.StartTime)
 	defer cancel()
 	c, err := realkube.Start(ctx, opts)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 // TestMembers runs what concerns several machines on a cluster of three: answers come from members that are behind, and
 // each fault is the death of another member, every third time of its leader's likely successor too.
 func TestMembers(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), startTime)
+	ctx, cancel := context.WithTimeout(t.Context(), realkube.StartTime)
 	defer cancel()
 	m, err := realkube.StartMembers(ctx, 3)
 	if err != nil {

@@ -2,11 +2,6 @@ package etcd
 
 import (
 	"context"
-	"flag"
-	"fmt"
-	"os"
-	"os/signal"
-	"syscall"
 	"testing"
 	"time"
 
@@ -16,35 +11,17 @@ import (
 	"github.com/kubeweir/kubeweir/origin/storage/etcd"
 	"github.com/kubeweir/kubeweir/origin/storage/storagetest"
 	"github.com/kubeweir/kubeweir/test/realkube"
+	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
-
-// startTime covers building etcd and kube-apiserver, the first time.
-const startTime = 25 * time.Minute
 
 // shared is the etcd of all tests but those that start one of their own. TestMain starts it.
 var shared *realkube.Cluster
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "etcd:", err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) (code int, err error) {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, startTime)
-	defer cancel()
-	shared, err = realkube.Start(ctx, realkube.Options{EtcdOnly: true})
-	if err != nil {
-		return 1, err
-	}
-	defer func() { _ = shared.Close() }()
-	return m.Run(), nil
+	testbed.Run(m, testbed.Options{Kube: realkube.Options{EtcdOnly: true}, Prepare: func(_ context.Context, b *testbed.Testbed) error {
+		shared = b.Kube
+		return nil
+	}})
 }
 
 func openEngine(t testing.TB, c *realkube.Cluster) storage.Engine {

@@ -79,6 +79,9 @@ func (c *Cluster) apiServerArgs() []string {
 		slices.Sort(gates)
 		args = append(args, "--feature-gates="+strings.Join(gates, ","))
 	}
+	if c.opts.AuditPolicy != "" {
+		args = append(args, "--audit-policy-file="+c.auditPolicyFile(), "--audit-log-path="+c.AuditLog())
+	}
 	return append(args, c.opts.ExtraArgs...)
 }
 

@@ -50,6 +50,8 @@ type Options struct {
 	// Fsync makes etcd write through to the disk, as in production. Without it writes are faster and are lost when
 	// the machine, not the process, dies.
 	Fsync bool
+	// AuditPolicy of kube-apiserver, whose log is then AuditLog. Empty: none.
+	AuditPolicy string
 	// Users are added to those that every cluster has.
 	Users []User
 	// EtcdOnly starts no kube-apiserver; StartAPIServer does later.
@@ -129,6 +131,11 @@ func (c *Cluster) prepare() error {
 		Timeout:   10 * time.Second,
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, DisableKeepAlives: true},
 	}
+	if c.opts.AuditPolicy != "" {
+		if err := os.WriteFile(c.auditPolicyFile(), []byte(c.opts.AuditPolicy), 0o600); err != nil {
+			return err
+		}
+	}
 	return c.writeTokens()
 }
 
@@ -179,3 +186,8 @@ func (c *Cluster) Close() error {
 
 // Dir is where data, certificates and logs are.
 func (c *Cluster) Dir() string { return c.dir }
+
+// AuditLog is the path of kube-apiserver's audit log, which is there with Options.AuditPolicy.
+func (c *Cluster) AuditLog() string { return filepath.Join(c.dir, "audit.log") }
+
+func (c *Cluster) auditPolicyFile() string { return filepath.Join(c.dir, "audit-policy.yaml") }

@@ -18,7 +18,7 @@ import (
 
 // GatewayOptions say how a gateway is started. The zero value is a good one.
 type GatewayOptions struct {
-	// Path of the kubeweir program. Empty: cmd/kubeweir is built first.
+	// Path of the kubeweir program. Empty: that of Kubeweir.
 	Path string
 	// Listen and AdminListen are loopback addresses with port. Empty: free ports.
 	Listen, AdminListen string
@@ -58,7 +58,7 @@ func StartGatewayWith(ctx context.Context, c *Cluster, opts GatewayOptions) (*Ga
 	g := &Gateway{cluster: c, path: opts.Path, extraArgs: opts.ExtraArgs}
 	var err error
 	if g.path == "" {
-		if g.path, err = BuildGateway(ctx); err != nil {
+		if g.path, err = Kubeweir(ctx); err != nil {
 			return nil, err
 		}
 	}

@@ -11,11 +11,11 @@ type Program struct {
 	proc *process // the one started last
 }
 
-// StartProgram builds cmd/kubeweir unless path names it, starts it, and returns when it is ready. Kill ends it.
+// StartProgram starts the kubeweir at path, that of Kubeweir when it is empty, and returns when it is ready. Kill ends it.
 func StartProgram(ctx context.Context, path, logFile string, args ...string) (*Program, error) {
 	var err error
 	if path == "" {
-		if path, err = BuildGateway(ctx); err != nil {
+		if path, err = Kubeweir(ctx); err != nil {
 			return nil, err
 		}
 	}

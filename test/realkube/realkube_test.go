@@ -25,7 +25,7 @@ func testContext(t *testing.T) context.Context {
 func startCluster(t *testing.T, opts Options) *Cluster {
 	t.Helper()
 	// Binaries may have to be built first, which takes minutes.
-	ctx, cancel := context.WithTimeout(t.Context(), 25*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), StartTime)
 	defer cancel()
 	c, err := Start(ctx, opts)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 
 // StandaloneOptions say how a standalone kubeweir is started.
 type StandaloneOptions struct {
-	// Path of the kubeweir program. Empty: cmd/kubeweir is built first.
+	// Path of the kubeweir program. Empty: that of Kubeweir.
 	Path string
 	// Dir takes data and logs.
 	Dir string
@@ -42,7 +42,7 @@ func StartStandalone(ctx context.Context, opts StandaloneOptions) (*Standalone, 
 	s := &Standalone{opts: opts}
 	var err error
 	if s.opts.Path == "" {
-		if s.opts.Path, err = BuildGateway(ctx); err != nil {
+		if s.opts.Path, err = Kubeweir(ctx); err != nil {
 			return nil, err
 		}
 	}

@@ -25,7 +25,7 @@ import (
 // shown when the test fails.
 func startStandalone(t *testing.T, opts realkube.StandaloneOptions) *realkube.Standalone {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), startTime)
+	ctx, cancel := context.WithTimeout(t.Context(), realkube.StartTime)
 	defer cancel()
 	if opts.Dir == "" {
 		opts.Dir = t.TempDir()

@@ -5,66 +5,40 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"flag"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptrace"
 	"os"
-	"os/signal"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
-	"k8s.io/klog/v2"
-
 	"github.com/kubeweir/kubeweir/test/realkube"
+	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
-
-// startTime covers building etcd, kube-apiserver, kubectl and the gateway, the first time.
-const startTime = 25 * time.Minute
 
 // What TestMain makes and nobody replaces.
 var (
+	bed     *testbed.Testbed
 	kube    *realkube.Cluster // the cluster of all tests
 	program string            // the path of kubeweir
 )
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "security:", err)
-		code = 1
-	}
-	os.Exit(code)
+	testbed.Run(m, testbed.Options{
+		Kube:    realkube.Options{ExtraArgs: []string{"--authorization-mode=Node"}},
+		Program: true,
+		Prepare: func(_ context.Context, b *testbed.Testbed) error {
+			bed, kube, program = b, b.Kube, b.Program
+			return nil
+		},
+	})
 }
 
-func run(m *testing.M) (int, error) {
-	// client-go tells every failed attempt, and failing is what these tests make it do.
-	klog.SetLogger(logr.Discard())
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, startTime)
-	defer cancel()
-	var err error
-	// Before the tests, whose deadlines are for what they do.
-	if program, err = realkube.BuildGateway(ctx); err != nil {
-		return 0, err
-	}
-	if kube, err = realkube.Start(ctx, realkube.Options{ExtraArgs: []string{"--authorization-mode=Node"}}); err != nil {
-		return 0, err
-	}
-	defer func() { _ = kube.Close() }()
-	return m.Run(), nil
-}
-
-// startGateway starts a gateway in front of kube that ends with the test and must not panic. What it printed is shown
-// when the test fails.
+// startGateway starts a gateway in front of kube that ends with the test.
 func startGateway(t *testing.T, args ...string) *realkube.Gateway {
 	t.Helper()
 	return startGatewayAt(t, kube.URL(), args...)
@@ -73,22 +47,7 @@ func startGateway(t *testing.T, args ...string) *realkube.Gateway {
 // startGatewayAt is startGateway for what reaches kube at another address.
 func startGatewayAt(t *testing.T, upstream string, args ...string) *realkube.Gateway {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), startTime)
-	defer cancel()
-	g, err := realkube.StartGatewayWith(ctx, kube, realkube.GatewayOptions{Path: program, Upstream: upstream, ExtraArgs: args})
-	must(t, err)
-	t.Cleanup(func() {
-		panicked := g.Panicked()
-		g.Close()
-		if panicked {
-			t.Error("the gateway panicked")
-		}
-		if t.Failed() {
-			lines := strings.Split(strings.TrimRight(g.Log(), "\n"), "\n")
-			t.Logf("end of the gateway's log:\n%s", strings.Join(lines[max(0, len(lines)-60):], "\n"))
-		}
-	})
-	return g
+	return bed.StartGateway(t, realkube.GatewayOptions{Upstream: upstream, ExtraArgs: args})
 }
 
 // deadline bounds a test, so that one that hangs fails by itself and says where.

@@ -51,7 +51,7 @@ type resource struct {
 }
 
 func TestTables(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 25*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), realkube.StartTime)
 	defer cancel()
 	cluster, err := realkube.Start(ctx, realkube.Options{
 		// Every version of every built-in resource there is.

@@ -34,7 +34,7 @@ import (
 func startCluster(t *testing.T, opts realkube.Options) *realkube.Cluster {
 	t.Helper()
 	// Binaries may have to be built first, which takes minutes.
-	ctx, cancel := context.WithTimeout(t.Context(), 25*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), realkube.StartTime)
 	defer cancel()
 	c, err := realkube.Start(ctx, opts)
 	if err != nil {

@@ -140,10 +140,10 @@ var ready = regexp.MustCompile(`(?m)^kubeweir: ready on (https://\S+)`)
 // start runs the program until the test ends, and returns when it is ready.
 func (c *container) start(extra ...string) {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), startTime) // it may have to be built
+	ctx, cancel := context.WithTimeout(c.t.Context(), realkube.StartTime) // it may have to be built
 	defer cancel()
 	var err error
-	c.program, err = realkube.StartProgram(ctx, os.Getenv("KUBEWEIR_BINARY"), filepath.Join(c.root, "log"), c.args(extra...)...)
+	c.program, err = realkube.StartProgram(ctx, "", filepath.Join(c.root, "log"), c.args(extra...)...)
 	if err != nil {
 		c.t.Fatal(err)
 	}

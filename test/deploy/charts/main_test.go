@@ -12,10 +12,7 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
-const (
-	startTime = 25 * time.Minute // covers building everything, the first time
-	patience  = time.Minute      // for one thing
-)
+const patience = time.Minute // for one thing
 
 var update = flag.Bool("update", false, "write the golden files instead of comparing them")
 
@@ -28,7 +25,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	testbed.Run(m, func(ctx context.Context, b *testbed.Testbed) (err error) {
+	testbed.Run(m, testbed.Options{Standalone: true, Prepare: func(ctx context.Context, b *testbed.Testbed) (err error) {
 		kube, origin, work, helms = b.Kube, b.Origin, b.Dir, map[string]string{}
 		for name, program := range map[string]string{"helm3": "helm.sh/helm/v3/cmd/helm", "helm4": "helm.sh/helm/v4/cmd/helm"} {
 			if helms[name], err = realkube.Tool(ctx, name, program); err != nil {
@@ -36,5 +33,5 @@ func TestMain(m *testing.M) {
 			}
 		}
 		return nil
-	})
+	}})
 }

@@ -25,11 +25,11 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	testbed.Run(m, func(_ context.Context, b *testbed.Testbed) (err error) {
+	testbed.Run(m, testbed.Options{Standalone: true, Prepare: func(_ context.Context, b *testbed.Testbed) (err error) {
 		kube, origin, work = b.Kube, b.Origin, b.Dir
 		root, err = realkube.RepoRoot()
 		return err
-	})
+	}})
 }
 
 func deadline(t *testing.T) context.Context {

@@ -22,9 +22,6 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// startTimeout bounds the start of a control plane and three processes.
-const startTimeout = 5 * time.Minute
-
 // process is one whose metrics are read.
 type process struct {
 	name    string
@@ -37,7 +34,7 @@ type process struct {
 // processes are a gateway in front of a real kube-apiserver, and a standalone with either store.
 func processes(t *testing.T) []process {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
+	ctx, cancel := context.WithTimeout(t.Context(), realkube.StartTime)
 	defer cancel()
 	cluster, err := realkube.Start(ctx, realkube.Options{})
 	if err != nil {

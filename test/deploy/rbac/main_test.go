@@ -3,19 +3,16 @@ package rbac
 import (
 	"bytes"
 	"context"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -25,16 +22,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/klog/v2"
 
 	"github.com/kubeweir/kubeweir/config"
 	"github.com/kubeweir/kubeweir/serve"
 	"github.com/kubeweir/kubeweir/test/realkube"
+	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
 const (
-	// startTime covers building etcd, kube-apiserver and kubectl, the first time.
-	startTime = 25 * time.Minute
 	// patience is how long something that happens soon may take on a busy machine.
 	patience   = time.Minute
 	pollPeriod = 10 * time.Millisecond
@@ -51,29 +46,16 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "rbac:", err)
-		code = 1
-	}
-	os.Exit(code)
+	testbed.Run(m, testbed.Options{Prepare: prepare})
 }
 
-func run(m *testing.M) (int, error) {
-	klog.SetLogger(logr.Discard())
-	ctx, cancel := context.WithTimeout(context.Background(), startTime)
-	defer cancel()
-	var err error
-	if kube, err = realkube.Start(ctx, realkube.Options{}); err != nil {
-		return 0, err
-	}
-	defer func() { _ = kube.Close() }()
+func prepare(ctx context.Context, b *testbed.Testbed) (err error) {
+	kube = b.Kube
 	if admin, err = kubernetes.NewForConfig(kube.AdminConfig()); err != nil {
-		return 0, err
+		return err
 	}
 	if err := createWidgets(ctx); err != nil {
-		return 0, err
+		return err
 	}
 	// Clients may do everything, so that what fails is the gateway's.
 	_, err = admin.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
@@ -84,10 +66,7 @@ func run(m *testing.M) (int, error) {
 			{Kind: "ServiceAccount", Namespace: "default", Name: "robot"},
 		},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		return 0, err
-	}
-	return m.Run(), nil
+	return err
 }
 
 // createWidgets makes a custom resource.

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -33,9 +32,6 @@ import (
 
 const namespace = "layout"
 
-// startTime covers building etcd and kube-apiserver, the first time.
-const startTime = 25 * time.Minute
-
 // bench is a kube-apiserver and the Stores of an origin on its etcd.
 type bench struct {
 	t       *testing.T
@@ -50,7 +46,7 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), startTime)
+	ctx, cancel := context.WithTimeout(t.Context(), realkube.StartTime)
 	t.Cleanup(cancel)
 	cluster, err := realkube.Start(ctx, realkube.Options{})
 	if err != nil {

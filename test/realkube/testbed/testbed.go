@@ -1,4 +1,5 @@
-// Package testbed is the TestMain of packages whose tests have a cluster and a standalone in common.
+// Package testbed is the TestMain of packages whose tests have a cluster in common, and starts what those tests start
+// again and again.
 package testbed
 
 import (
@@ -8,9 +9,9 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
@@ -18,22 +19,33 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// startTime bounds the start of a testbed; it covers building everything, the first time.
-const startTime = 25 * time.Minute
+// logLines is how much of a kubeweir's log a failure shows.
+const logLines = 60
 
-// A Testbed is what the tests of a package have in common: a cluster, and a standalone that knows its users, with a store of
-// its own.
-type Testbed struct {
-	Dir    string // of the tests' own
-	Kube   *realkube.Cluster
-	Origin *realkube.Standalone
+// Options say what the tests of a package have in common. The zero value is a cluster.
+type Options struct {
+	// Kube says how the cluster is started. Its folder is one of the testbed's own.
+	Kube realkube.Options
+	// Program has kubeweir built before the tests run, whose deadlines are for what they do.
+	Program bool
+	// Standalone starts a standalone kubeweir that knows the cluster's users, with a store of its own.
+	Standalone bool
+	// Prepare, if there is one, takes the testbed before the tests run, and makes in it what all of them need.
+	Prepare func(context.Context, *Testbed) error
 }
 
-// Run is the TestMain of a package: it starts a testbed, has prepare take it, runs the tests, stops everything and
-// exits. The program is KUBEWEIR_BINARY of the environment, if that is set.
-func Run(m *testing.M, prepare func(context.Context, *Testbed) error) {
+// A Testbed is what the tests of a package have in common.
+type Testbed struct {
+	Dir     string // of the tests' own
+	Kube    *realkube.Cluster
+	Program string               // the path of kubeweir, if Options ask for it
+	Origin  *realkube.Standalone // if Options ask for one
+}
+
+// Run is the TestMain of a package: it starts a testbed, runs the tests, stops everything and exits.
+func Run(m *testing.M, opts Options) {
 	flag.Parse()
-	code, err := run(m, prepare)
+	code, err := run(m, opts)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "testbed:", err)
 		code = 1
@@ -41,36 +53,86 @@ func Run(m *testing.M, prepare func(context.Context, *Testbed) error) {
 	os.Exit(code)
 }
 
-func run(m *testing.M, prepare func(context.Context, *Testbed) error) (code int, err error) {
+func run(m *testing.M, opts Options) (code int, err error) {
 	klog.SetLogger(logr.Discard()) // failing is what some tests make client-go do
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, startTime)
+	ctx, cancel := context.WithTimeout(ctx, realkube.StartTime)
 	defer cancel()
 	b := &Testbed{}
-	if b.Dir, err = os.MkdirTemp("", "kubeweir-testbed-"); err != nil {
+	defer b.close()
+	if err := b.start(ctx, opts); err != nil {
 		return 0, err
 	}
-	defer func() { _ = os.RemoveAll(b.Dir) }()
-	if b.Kube, err = realkube.Start(ctx, realkube.Options{Dir: filepath.Join(b.Dir, "kube")}); err != nil {
-		return 0, err
+	if opts.Prepare != nil {
+		if err := opts.Prepare(ctx, b); err != nil {
+			return 0, err
+		}
 	}
-	defer func() { _ = b.Kube.Close() }()
-	origin := filepath.Join(b.Dir, "origin")
-	if err := os.Mkdir(origin, 0o700); err != nil {
-		return 0, err
-	}
-	b.Origin, err = realkube.StartStandalone(ctx, realkube.StandaloneOptions{Path: os.Getenv("KUBEWEIR_BINARY"), Dir: origin, Cluster: b.Kube})
-	if err != nil {
-		return 0, err
-	}
-	defer b.Origin.Close()
-	if err := prepare(ctx, b); err != nil {
-		return 0, err
-	}
-	if code = m.Run(); code != 0 {
-		log := b.Origin.Log()
-		fmt.Fprintf(os.Stderr, "the end of kubeweir's log:\n%s\n", log[max(0, len(log)-8000):])
+	if code = m.Run(); code != 0 && b.Origin != nil {
+		fmt.Fprintf(os.Stderr, "the end of the standalone's log:\n%s\n", lastLines(b.Origin.Log()))
 	}
 	return code, nil
+}
+
+func (b *Testbed) start(ctx context.Context, opts Options) (err error) {
+	if b.Dir, err = os.MkdirTemp("", "kubeweir-testbed-"); err != nil {
+		return err
+	}
+	if opts.Program || opts.Standalone {
+		if b.Program, err = realkube.Kubeweir(ctx); err != nil {
+			return err
+		}
+	}
+	opts.Kube.Dir = filepath.Join(b.Dir, "kube")
+	if b.Kube, err = realkube.Start(ctx, opts.Kube); err != nil || !opts.Standalone {
+		return err
+	}
+	dir := filepath.Join(b.Dir, "origin")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	b.Origin, err = realkube.StartStandalone(ctx, realkube.StandaloneOptions{Path: b.Program, Dir: dir, Cluster: b.Kube})
+	return err
+}
+
+func (b *Testbed) close() {
+	if b.Origin != nil {
+		b.Origin.Close()
+	}
+	if b.Kube != nil {
+		_ = b.Kube.Close()
+	}
+	_ = os.RemoveAll(b.Dir)
+}
+
+// StartGateway starts a gateway in front of the cluster that ends with the test and must not panic. What it printed is
+// shown when the test fails.
+func (b *Testbed) StartGateway(t *testing.T, opts realkube.GatewayOptions) *realkube.Gateway {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), realkube.StartTime)
+	defer cancel()
+	if opts.Path == "" {
+		opts.Path = b.Program
+	}
+	g, err := realkube.StartGatewayWith(ctx, b.Kube, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		panicked := g.Panicked()
+		g.Close()
+		if panicked {
+			t.Error("the gateway panicked")
+		}
+		if t.Failed() {
+			t.Logf("the end of the gateway's log:\n%s", lastLines(g.Log()))
+		}
+	})
+	return g
+}
+
+func lastLines(s string) string {
+	all := strings.Split(strings.TrimRight(s, "\n"), "\n")
+	return strings.Join(all[max(0, len(all)-logLines):], "\n")
 }
