@@ -138,7 +138,10 @@ func watchDuration(timeoutSeconds int64) time.Duration {
 func (s *watchStream) open(ctx context.Context) error {
 	if !s.req.Options.SendInitialEvents {
 		if s.from == 0 {
-			_, err := s.follow()
+			view, err := s.follow()
+			if s.req.Options.UnmarkedStart {
+				s.initial = view
+			}
 			return err
 		}
 		w, err := s.c.Mux().Watch(s.from, s.req.Filter, s.kick)

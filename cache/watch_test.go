@@ -251,6 +251,13 @@ func TestWatchInitialEvents(t *testing.T) {
 		unmarked := b.watch("resourceVersion=0", api.Representation{})
 		defer unmarked.stop()
 		expect(t, unmarked.lines(t), "ADDED default/a@103")
+
+		// Without sendInitialEvents there is no mark, though bookmarks are allowed.
+		zero := b.watch("resourceVersion=00&allowWatchBookmarks=true", api.Representation{})
+		defer zero.stop()
+		expect(t, zero.lines(t), "ADDED default/a@103")
+		b.update("default/a")
+		expect(t, zero.lines(t), "MODIFIED default/a@105")
 	})
 }
 

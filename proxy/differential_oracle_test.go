@@ -71,9 +71,10 @@ func newOracle(resources fakeDiscovery) *oracle {
 		}
 		for _, path := range collections {
 			ws.Route(ws.GET(path).To(found(gvr, false)))
-			ws.Route(ws.GET("watch/" + path).To(ignored))
+			ws.Route(ws.GET("watch/" + path).To(found(gvr, false)))
 		}
 		ws.Route(ws.GET(objects).To(found(gvr, true)))
+		ws.Route(ws.GET("watch/" + objects).To(found(gvr, true)))
 		ws.Route(ws.GET(objects + "/status").To(ignored))
 		ws.Route(ws.GET(objects + "/log").To(ignored))
 		ws.Route(ws.GET(objects + "/proxy/{path:*}").To(ignored))
@@ -196,6 +197,9 @@ func (o *oracle) compareSelectors(mine *reading, theirs authorizer.Attributes) s
 			return "the filter is not that of the options"
 		}
 	}
+	if isPathWatch(mine) {
+		return "" // authorized without selectors
+	}
 	if len(fieldsGot)+len(fieldsWant) > 0 && !reflect.DeepEqual(fieldsGot, fieldsWant) ||
 		len(labelsGot)+len(labelsWant) > 0 && !reflect.DeepEqual(labelsGot, labels.Requirements(labelsWant)) {
 		return fmt.Sprintf("selects by %v %v, authorized are %v %v", fieldsGot, labelsGot, fieldsWant, labelsWant)
@@ -205,15 +209,21 @@ func (o *oracle) compareSelectors(mine *reading, theirs authorizer.Attributes) s
 
 // compareRoute compares what the cache selects with the route that kube-apiserver has for the path.
 func (o *oracle) compareRoute(mine *reading, req *http.Request) string {
-	got := route{found: true, one: mine.attributes.Verb == "get", namespace: mine.read.Namespace, gvr: schema.GroupVersionResource{
+	got := route{found: true, one: mine.request.Info().NamedByPath, namespace: mine.read.Namespace, gvr: schema.GroupVersionResource{
 		Group: mine.attributes.APIGroup, Version: mine.attributes.APIVersion, Resource: mine.attributes.Resource}}
 	if got.one {
 		got.name = mine.read.Name
-	} else if mine.read.Filter.Namespace != got.namespace {
-		return "the filter has another namespace"
 	}
 	if got.one && got.gvr.Resource == "namespaces" {
 		got.namespace = "" // it stands for the name
+	}
+	if f := mine.read.Filter; f != nil {
+		if f.Namespace != got.namespace {
+			return "the filter has another namespace"
+		}
+		if name, ok := f.Fields.RequiresExactMatch("metadata.name"); got.one && (!ok || name != got.name) {
+			return "the filter has another name"
+		}
 	}
 	if want := o.route(req); got != want {
 		return fmt.Sprintf("selects %+v, want %+v", got, want)
@@ -249,6 +259,14 @@ func (o *oracle) compareOptions(mine *reading, req *http.Request) string {
 		return errs.ToAggregate().Error()
 	}
 	theirs := optionsOf(&want)
+	if isPathWatch(mine) {
+		if !theirs.Watch {
+			theirs.Watch, theirs.UnmarkedStart = true, isAnyVersion(theirs.ResourceVersion)
+		}
+		if mine.request.Info().NamedByPath && theirs.FieldSelector.Empty() {
+			theirs.FieldSelector = fields.OneTermEqualSelector("metadata.name", mine.attributes.Name)
+		}
+	}
 	same := got.LabelSelector.String() == theirs.LabelSelector.String() && got.LabelSelector.Empty() == theirs.LabelSelector.Empty() &&
 		got.FieldSelector.String() == theirs.FieldSelector.String() && got.FieldSelector.Empty() == theirs.FieldSelector.Empty()
 	got.LabelSelector, got.FieldSelector = theirs.LabelSelector, theirs.FieldSelector
@@ -274,5 +292,17 @@ func optionsOf(in *metainternalversion.ListOptions) api.ListOptions {
 	if in.TimeoutSeconds != nil {
 		out.TimeoutSeconds = *in.TimeoutSeconds
 	}
+	out.UnmarkedStart = in.Watch && in.SendInitialEvents == nil && isAnyVersion(in.ResourceVersion)
 	return out
+}
+
+func isAnyVersion(rv string) bool { return strings.Trim(rv, "0") == "" }
+
+// isPathWatch reports whether the verb of the request is in its path.
+func isPathWatch(r *reading) bool {
+	path := strings.TrimPrefix(r.request.Path, "/"+r.request.Info().APIPrefix+"/")
+	if group := r.attributes.APIGroup; group != "" {
+		path = strings.TrimPrefix(path, group+"/")
+	}
+	return strings.HasPrefix(path, r.attributes.APIVersion+"/watch/")
 }

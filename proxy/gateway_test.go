@@ -210,7 +210,10 @@ func TestRoutes(t *testing.T) {
 			{"GET /api/v1/namespaces/default/pods/a//log?resourceVersion=0", "", false},
 			{"GET /api/v1/namespaces/default/pods/a/?resourceVersion=0", "", false},
 			{"GET /api/v1/pods/a?resourceVersion=0", "", false},
-			{"GET /api/v1/watch/pods?resourceVersion=0", "", false},
+			{"GET /api/v1/watch/pods?resourceVersion=0", "", true},
+			{"GET /api/v1/watch/pods", "", true},
+			{"GET /api/v1/watch/namespaces/default/pods/a", "", true},
+			{"GET /api/v1/watch/namespaces/default/pods/a?fieldSelector=metadata.name=b", "", false},
 			{"GET /api/v1/pods?resourceVersion=0&unknown=1", "", false},
 			{"GET /api/v1/pods?resourceVersion=0&timeout=x", "", false},
 			{"GET /api/v1/pods?resourceVersion=0&shardSelector=x", "", false},
@@ -241,6 +244,8 @@ func TestInScope(t *testing.T) {
 		{"/api/v1/pods", pods, true}, {"/api/v1/namespaces/a/pods", pods, true}, {"/api/v1/namespaces/a/pods/p", pods, true}, {"/api/v1/pods/p", pods, false},
 		{"/api/v1/nodes", nodes, true}, {"/api/v1/nodes/n", nodes, true}, {"/api/v1/namespaces/a/nodes", nodes, false}, {"/api/v1/namespaces/a/nodes/n", nodes, false},
 		{"/api/v1/namespaces", nodes, true}, {"/api/v1/namespaces/a", nodes, true}, {"/api/v1/namespaces?fieldSelector=metadata.name=a", nodes, true},
+		{"/api/v1/watch/pods", pods, true}, {"/api/v1/watch/namespaces/a/pods/p", pods, true}, {"/api/v1/watch/pods/p", pods, false},
+		{"/api/v1/watch/namespaces/a/nodes/n", nodes, false}, {"/api/v1/watch/nodes/n", nodes, true}, {"/api/v1/watch/namespaces/a", nodes, true}, {"/api/v1/watch/namespaces", nodes, true},
 		{"/apis/example.com/v1/namespaces", nodes, false}, {"/apis/example.com/v1/namespaces/a", pods, false},
 	} {
 		x := request("GET " + c.path).Info()

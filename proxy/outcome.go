@@ -87,16 +87,16 @@ func ambiguity(x *exchange) reason.Forward {
 }
 
 // inScope reports whether the namespace in the path, or its absence, goes with the
-// resource. The path of a Namespace itself is the only one of a cluster-scoped
-// resource with a namespace in it.
+// resource. The paths of a Namespace itself are the only ones of a cluster-scoped
+// resource with a namespace in them.
 func inScope(info *api.RequestInfo, res *cache.Resource) bool {
 	switch {
 	case info.Resource == "namespaces" && info.APIGroup != "":
 		return false // objects of such a custom resource have the paths of namespaces
-	case info.Resource == "namespaces" && info.Verb == "get":
+	case info.Resource == "namespaces" && (info.Verb == "get" || info.Namespace != ""):
 		return info.Namespace == info.Name
 	case res.Namespaced:
-		return info.Namespace != "" || info.Verb != "get"
+		return info.Namespace != "" || !info.NamedByPath
 	}
 	return info.Namespace == ""
 }
@@ -107,7 +107,11 @@ func selection(info *api.RequestInfo, res *cache.Resource) (filter *object.Filte
 	if info.Verb == "get" {
 		return nil, true
 	}
-	filter, err := object.NewFilter(res.Schema, info.Namespace, "", info.Options.LabelSelector, info.Options.FieldSelector)
+	namespace := info.Namespace
+	if !res.Namespaced {
+		namespace = "" // that of a Namespace itself is its name
+	}
+	filter, err := object.NewFilter(res.Schema, namespace, "", info.Options.LabelSelector, info.Options.FieldSelector)
 	return filter, err == nil
 }
 

@@ -68,7 +68,7 @@ var forwardedCases = []forwardedCase{
 	{why: reason.Subresource, line: "GET /api/v1/namespaces/default/pods/a/log"},
 	{why: reason.Subresource, line: "GET /api/v1/namespaces/default/pods/a/exec", header: "Upgrade: websocket"},
 	{why: reason.Upgraded, line: "GET /api/v1/pods?watch=true&resourceVersion=0", header: "Upgrade: websocket"},
-	{why: reason.Inexact, line: "GET /api/v1/watch/pods?resourceVersion=0"},
+	{why: reason.Inexact, line: "GET /api/v1/watch/pods?resourceVersion=0&sendInitialEvents=true"},
 	{why: reason.Inexact, line: anyPods + "&unknown=1"},
 	{why: reason.UnknownResource, line: "GET /api/v1/nothings"},
 	{why: reason.Unwatchable, line: anyPods, options: func(o *Options) { withResources(o, defaultPrinters{}, "get", "list") }},
@@ -80,6 +80,7 @@ var forwardedCases = []forwardedCase{
 		b.gateway.Resources.changeServer(cachetest.Pods.GroupVersion(), `{"name":"other"}`, false)
 	}},
 	{why: reason.Scope, line: "GET /api/v1/pods/a?resourceVersion=0"},
+	{why: reason.Scope, line: "GET /api/v1/watch/pods/a"},
 	{why: reason.Representation, line: anyPods, header: "Accept: application/yaml"},
 	{why: reason.Representation, line: anyPods, header: "Accept: application/*"},
 	{why: reason.ShardSelector, line: anyPods + "&shardSelector=x"},

@@ -285,7 +285,7 @@ func (g *Gateway) watch(ctx context.Context, x *exchange, q readQuery) outcome {
 	if g.CompressWatchLists && req.Message == nil {
 		req.Compression = api.NegotiateCompression(x.request.Header.Get("Accept-Encoding"))
 	}
-	if q.options.ResourceVersion == "" {
+	if q.options.ResourceVersion == "" && !q.options.UnmarkedStart {
 		version, err := g.current(ctx, x, c)
 		if err != nil {
 			return forwardedFor(reason.Unproven)

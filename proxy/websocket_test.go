@@ -154,7 +154,7 @@ func TestWebSocketsOfOtherReads(t *testing.T) {
 		b := newGatewayBench(t, nil)
 		for i, line := range []string{
 			"GET /api/v1/pods?resourceVersion=0", "GET /api/v1/namespaces/default/pods/a?resourceVersion=0", "POST /api/v1/pods?watch=1&resourceVersion=0",
-			"GET /api/v1/watch/pods?resourceVersion=0", "GET /api/v1/namespaces/default/pods/a/exec?watch=1", "GET /api/v1/pods?watch=1&resourceVersion=x",
+			"GET /api/v1/watch/pods/a?resourceVersion=0", "GET /api/v1/namespaces/default/pods/a/exec?watch=1", "GET /api/v1/pods?watch=1&resourceVersion=x",
 		} {
 			_, resp := b.socket(line)
 			resp.Done(0, nil)

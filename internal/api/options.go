@@ -35,8 +35,12 @@ type ListOptions struct {
 	Continue string
 	// SendInitialEvents is set, by the client or by default, for a watch that
 	// begins with the current objects. When it is unset the watch begins with
-	// what comes after ResourceVersion ("" or "0": from now).
+	// what comes after ResourceVersion ("" or "0": from now, but see UnmarkedStart).
 	SendInitialEvents bool
+	// UnmarkedStart is set for a watch that begins with the current objects, of any
+	// version, without SendInitialEvents, as those before Kubernetes 1.34 did: no
+	// bookmark tells where they end.
+	UnmarkedStart bool
 	// ShardSelector is an alpha feature of kube-apiserver: a request with one
 	// must be forwarded.
 	ShardSelector string
@@ -71,6 +75,12 @@ func (o *ListOptions) MostRecent() bool {
 	}
 	token, err := decodeContinue(o.Continue)
 	return err == nil && token.ResourceVersion < 0
+}
+
+// isAnyVersion reports whether ResourceVersion is unset or zero, however zero is spelt.
+func (o *ListOptions) isAnyVersion() bool {
+	rv, err := ParseResourceVersion(o.ResourceVersion)
+	return err == nil && rv == 0
 }
 
 // fastListOptions decodes without the library; ok is false when that must have
@@ -139,6 +149,7 @@ func (o *ListOptions) setDefaults() bool {
 		o.SendInitialEvents = true
 		o.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
 	}
+	o.UnmarkedStart = !o.SendInitialEvents && o.isAnyVersion()
 	if o.SendInitialEvents {
 		return o.ResourceVersionMatch == metav1.ResourceVersionMatchNotOlderThan && o.Continue == ""
 	}
@@ -182,6 +193,7 @@ func fromInternal(in *metainternalversion.ListOptions) ListOptions {
 	if in.TimeoutSeconds != nil {
 		out.TimeoutSeconds = *in.TimeoutSeconds
 	}
+	out.UnmarkedStart = in.Watch && in.SendInitialEvents == nil && out.isAnyVersion()
 	return out
 }
 

@@ -39,7 +39,7 @@ func listQueries() []string {
 		strings.Repeat("a=b&", 100) + "limit=7", strings.Repeat("limit=3&", 70),
 	}, requestQueries...)
 	for _, watch := range []string{"", "&watch=1"} {
-		for _, version := range []string{"", "&resourceVersion=", "&resourceVersion=0", "&resourceVersion=42", "&resourceVersion=abc"} {
+		for _, version := range []string{"", "&resourceVersion=", "&resourceVersion=0", "&resourceVersion=00", "&resourceVersion=42", "&resourceVersion=abc"} {
 			for _, match := range []string{"", "&resourceVersionMatch=Exact", "&resourceVersionMatch=NotOlderThan", "&resourceVersionMatch=Foo", "&resourceVersionMatch="} {
 				for _, events := range []string{"", "&sendInitialEvents=true", "&sendInitialEvents=false"} {
 					for _, token := range []string{"", "&continue=abc"} {
@@ -80,6 +80,9 @@ func checkListOptions(t *testing.T, query string) {
 	}
 	if want.SendInitialEvents == nil && want.Watch && (want.ResourceVersion == "" || want.ResourceVersion == "0") {
 		t.Errorf("%q: the library left SendInitialEvents open; a bool cannot say so", query)
+	}
+	if unmarked := want.Watch && want.SendInitialEvents == nil && got.isAnyVersion(); got.UnmarkedStart != unmarked {
+		t.Errorf("%q: UnmarkedStart %v", query, got.UnmarkedStart)
 	}
 	if got.TimeoutSeconds != 0 && (want.TimeoutSeconds == nil || *want.TimeoutSeconds != got.TimeoutSeconds) ||
 		got.TimeoutSeconds == 0 && want.TimeoutSeconds != nil && *want.TimeoutSeconds != 0 {

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/validate/content"
+	"k8s.io/apimachinery/pkg/fields"
 )
 
 // RequestInfo says what a request asks for, in the terms that authorization
@@ -31,6 +32,8 @@ type RequestInfo struct {
 	// Name is the object's name, for a list or watch the one that the field
 	// selector metadata.name demands.
 	Name string
+	// NamedByPath is set when Name stands in the path.
+	NamedByPath bool
 	// FieldSelector and LabelSelector are the selectors of list, watch and
 	// deletecollection as they came; authorization attributes carry them.
 	FieldSelector string
@@ -40,14 +43,14 @@ type RequestInfo struct {
 	// by kube-apiserver of any version, and by whatever is on the way to it. Its path
 	// is the one that the other fields stand for, with nothing left out or resolved:
 	// no empty or dot segments, nothing after the name, no characters that proxies
-	// disagree about, not the deprecated form with the verb in it. All its parameters
-	// are known and say what Options says.
+	// disagree about. All its parameters are known and say what Options says.
 	//
 	// Only an exact request may be authorized or answered here, or sent upstream with
 	// another identity than its client's. Any other is forwarded as its client, who
 	// can then get by it what the upstream gives that client, and no more.
 	Exact bool
-	// Options of an exact request; of a get only the ResourceVersion.
+	// Options of an exact request; of a get only the ResourceVersion, of a watch by the
+	// path of one object with the field selector that its name stands for.
 	Options ListOptions
 	// IncludeObject is the parameter of Table requests, see ParseIncludeObject.
 	IncludeObject string
@@ -106,7 +109,7 @@ func ParseRequestInfo(method, path, query string) RequestInfo {
 	} else {
 		info.Verb = resourceVerb(method)
 	}
-	info.Exact = method == "GET" && !verbInPath && q.exact && plainPath(path)
+	info.Exact = method == "GET" && info.Verb != "proxy" && q.exact && plainPath(path)
 	info.setParts(parts)
 	info.setOptions(&q, query)
 	// Requests with the verb in the path do not authorize by selectors, because
@@ -133,7 +136,7 @@ func (info *RequestInfo) setParts(parts []string) {
 	info.Exact = info.Exact && len(parts) <= 2
 	info.Resource = parts[0]
 	if len(parts) >= 2 {
-		info.Name = parts[1]
+		info.Name, info.NamedByPath = parts[1], parts[1] != ""
 	}
 	if len(parts) >= 3 && info.Verb != "proxy" {
 		info.Subresource = parts[2]
@@ -143,6 +146,8 @@ func (info *RequestInfo) setParts(parts []string) {
 // setOptions takes what the query says of a request whose path has been read.
 func (info *RequestInfo) setOptions(q *query, raw string) {
 	switch {
+	case info.Verb == "watch": // by its path
+		info.setPathWatch(q, raw)
 	case info.Name != "":
 		info.Options.ResourceVersion = q.values[paramResourceVersion]
 	case info.Verb == "delete":
@@ -176,6 +181,30 @@ func (info *RequestInfo) setCollection(q *query, raw string) {
 	if name, ok := info.Options.FieldSelector.RequiresExactMatch("metadata.name"); ok && len(content.IsPathSegmentName(name)) == 0 {
 		info.Name = name
 	}
+}
+
+// setPathWatch reads the parameters of a watch whose verb is in its path, deprecated
+// (/api/v1/watch/...). Upstream decodes, defaults and validates them as those of a list
+// where there is no watch parameter, and watches by them all the same
+// (k8s.io/apiserver/pkg/endpoints/handlers, ListResource with forceWatch).
+func (info *RequestInfo) setPathWatch(q *query, raw string) {
+	if !q.fewTerms() {
+		info.Exact = false
+		return
+	}
+	opts, err := q.listOptions(raw)
+	info.Exact = info.Exact && err == nil
+	if info.Name != "" && opts.FieldSelector != nil {
+		if opts.FieldSelector.Empty() {
+			opts.FieldSelector = fields.OneTermEqualSelector("metadata.name", info.Name)
+		} else if name, ok := opts.FieldSelector.RequiresExactMatch("metadata.name"); !ok || name != info.Name {
+			info.Exact = false // refused
+		}
+	}
+	if !opts.Watch {
+		opts.Watch, opts.UnmarkedStart = true, opts.isAnyVersion()
+	}
+	info.Options = opts
 }
 
 // Pretty tells whether a JSON body is to be indented: the pretty parameter

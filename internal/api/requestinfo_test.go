@@ -66,7 +66,7 @@ func checkRequestInfo(t *testing.T, method, path, query string) {
 	got := ParseRequestInfo(method, path, query)
 	exact := got.Exact
 	// What the library does not have is looked at elsewhere.
-	got.Exact, got.Options, got.IncludeObject, got.pretty = false, ListOptions{}, "", ""
+	got.Exact, got.NamedByPath, got.Options, got.IncludeObject, got.pretty = false, false, ListOptions{}, "", ""
 	if !exact && strings.Count(query, ",") >= maxSelectorTerms {
 		got.Name = want.Name // not looked for
 	}
@@ -90,13 +90,19 @@ func TestExact(t *testing.T) {
 		"/api/v1/pods?labelSelector=a+in+%28b%2Cc%29&fieldSelector=spec.nodeName%3Dn&", "/api/v1/pods?timeout=32s&pretty=true&includeObject=Object",
 		"/api/v1/pods?watch=1&timeout=x", "/api/v1/namespaces/a/pods/p?resourceVersion=abc&watch=1", "/api/v1/pods?labelSelector=" + strings.Repeat("a,", 99) + "a",
 		"/api/v1/pods?limit=5" + strings.Repeat("&", 60), "/api/v1/pods?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan",
+		"/api/v1/watch/pods", "/api/v1/watch/namespaces/a/pods?resourceVersion=5", "/api/v1/watch/namespaces/a/pods/p?allowWatchBookmarks=true", "/api/v1/watch/namespaces/a",
+		"/apis/apps/v1/watch/namespaces/a/deployments/d?fieldSelector=metadata.name%3Dd,spec.x%3Dy", "/api/v1/watch/pods?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+		"/api/v1/watch/pods?resourceVersion=5&resourceVersionMatch=Exact", "/api/v1/watch/pods?timeout=x",
 	}
 	other := []string{
 		"/", "", "/api", "/api/v1", "/apis/apps/v1", "/version", "*",
 		"/api/v1/namespaces/a/namespaces", "/api/v1/namespaces/a/namespaces/a", "/api/v1/namespaces/a/status", "/api/v1/namespaces/a/status/pods",
 		"/api/v1/namespaces/a/pods/p/log", "/api/v1/namespaces/a/pods/p//log", "/api/v1/pods/p/", "/api/v1/pods/", "//api/v1/pods", "/api//v1/pods",
 		"/api/v1/namespaces//pods", "/api/v1/namespaces/../pods", "/api/v1/namespaces/./pods", "/api/v1/pods/.", "/api/v1/pods/..", "/api/v1/pods/%2e%2E",
-		"/api/v1/watch/pods", "/api/v1/watch/namespaces/a/pods", "/api/v1/proxy/nodes/n", "/api/v1/namespaces/a%2Fpods", "/api/v1/namespaces/a%2fpods/p",
+		"/api/v1/watch/pods/", "/api/v1/watch//pods", "/api/v1/watch/namespaces/a/namespaces", "/api/v1/watch/namespaces/a/status", "/api/v1/watch/namespaces/a/pods/p/log", "/api/v1/watch",
+		"/api/v1/watch/namespaces/a/pods/p?fieldSelector=metadata.name%3Dq", "/api/v1/watch/namespaces/a/pods/p?fieldSelector=spec.nodeName%3Dn",
+		"/api/v1/watch/pods?sendInitialEvents=true&resourceVersionMatch=NotOlderThan", "/api/v1/watch/pods?watch=1&resourceVersionMatch=Exact", "/api/v1/watch/pods?limit=x",
+		"/api/v1/proxy/nodes/n", "/api/v1/namespaces/a%2Fpods", "/api/v1/namespaces/a%2fpods/p",
 		"/api/v1/pods/a%252Fb", "/api/v1/pods/a%20b", "/api/v1/pods/a;b", "/api/v1/pods/a%3Bb", "/api/v1/pods/a%5Cb", "/api/v1/pods/%00", "/api/v1/pods/\u00e4", "/api/v1/pods/%FF", "/api/v1/pods/%23", "/api/v1/pods/a%3Fb",
 		"/api/v1/pods?x=1", "/api/v1/pods?export=true", "/api/v1/pods?Watch=1", "/api/v1/pods?limit=1&limit=1", "/api/v1/pods?labelSelector=a&label%53elector=b",
 		"/api/v1/pods?limit=1;watch=1", "/api/v1/pods?limit=%zz", "/api/v1/pods?limit=x", "/api/v1/pods?labelSelector=%21%21", "/api/v1/pods?fieldSelector=a",
@@ -126,6 +132,36 @@ func TestExact(t *testing.T) {
 	for _, target := range other {
 		if info("GET", target).Exact {
 			t.Errorf("%.200s is exact", target)
+		}
+	}
+}
+
+// TestPathWatch: the parameters of a watch whose verb is in its path are read as a list's, unless they say watch as well.
+func TestPathWatch(t *testing.T) {
+	for _, test := range []struct {
+		target              string
+		unmarked, initial   bool
+		field, name, inPath string
+	}{
+		{target: "/api/v1/watch/pods", unmarked: true},
+		{target: "/api/v1/watch/pods?resourceVersion=0&resourceVersionMatch=NotOlderThan", unmarked: true},
+		{target: "/api/v1/watch/pods?resourceVersion=00&watch=1", unmarked: true},
+		{target: "/api/v1/pods?resourceVersion=00&watch=1", unmarked: true},
+		{target: "/api/v1/pods?resourceVersion=00&watch=1&allowWatchBookmarks=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan"},
+		{target: "/api/v1/watch/pods?resourceVersion=5"},
+		{target: "/api/v1/watch/pods?watch=1", initial: true},
+		{target: "/api/v1/watch/pods?watch=0", unmarked: true},
+		{target: "/api/v1/watch/pods?fieldSelector=metadata.name%3Dp", unmarked: true, field: "metadata.name=p"},
+		{target: "/api/v1/watch/namespaces/a/pods/p?resourceVersion=5", field: "metadata.name=p", name: "p", inPath: "p"},
+		{target: "/api/v1/watch/namespaces/a", unmarked: true, field: "metadata.name=a", name: "a", inPath: "a"},
+		{target: "/api/v1/watch/namespaces/a/pods/p?fieldSelector=spec.x%21%3Dy,metadata.name%3Dp", unmarked: true, field: "metadata.name=p,spec.x!=y", name: "p", inPath: "p"},
+	} {
+		path, query, _ := strings.Cut(test.target, "?")
+		info := ParseRequestInfo("GET", path, query)
+		o := info.Options
+		if !info.Exact || info.Verb != "watch" || !o.Watch || o.UnmarkedStart != test.unmarked || o.SendInitialEvents != test.initial ||
+			o.FieldSelector.String() != test.field || info.Name != test.name || info.NamedByPath != (test.inPath != "") || info.FieldSelector != "" && strings.Contains(path, "/watch/") {
+			t.Errorf("%s: %+v", test.target, info)
 		}
 	}
 }

@@ -87,7 +87,7 @@ var forwardEntries = [forwards]Entry{
 	},
 	Inexact: {
 		Label: "inexact",
-		When:  "The path or the query can be read in more than one way: empty, dot or encoded segments, the deprecated `/watch/` paths, unknown or repeated parameters, selectors or options that are not valid.",
+		When:  "The path or the query can be read in more than one way: empty, dot or encoded segments, the deprecated `/proxy/` paths, unknown or repeated parameters, selectors or options that are not valid.",
 		Do:    "If one client causes many, look at its requests (`--audit-log-path` or the debug log) and have it use the plain form.",
 	},
 	UnknownResource: {

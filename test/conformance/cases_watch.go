@@ -18,7 +18,7 @@ const (
 // watchCases watch what the seed has written: what is there, and how it became so.
 func watchCases(env *Env) []Case {
 	return slices.Concat(
-		historyCases(env.Versions), initialCases(env.Versions), representationCases(env.Versions),
+		historyCases(env.Versions), initialCases(env.Versions), representationCases(env.Versions), pathCases(env.Versions),
 		refusedWatchCases(env.Versions), socketCases(env),
 	)
 }
@@ -61,9 +61,6 @@ func historyCases(v Versions) []Case {
 		watch("watch/56 by node", since(allPods, v.Middle, "&fieldSelector=spec.nodeName%3Dnode-1"), modified, modified),
 		watch("watch/56 by phase", since(allPods, v.Start, "&fieldSelector=status.phase%3DRunning")).count(30).far(),
 		watch("watch/56 by phase, seen leaving", since(allPods, v.Start, "&fieldSelector=status.phase%3DPending")).count(60).far(),
-		watch("watch/deprecated path", fmt.Sprintf("/api/v1/watch/namespaces/alpha/pods?resourceVersion=%d", v.Middle), changed...),
-		watch("watch/deprecated path, all namespaces", fmt.Sprintf("/api/v1/watch/pods?resourceVersion=%d", v.Middle), all...),
-		watch("watch/deprecated path of one object", fmt.Sprintf("/api/v1/watch/namespaces/alpha/pods/web-02?resourceVersion=%d", v.Middle), modified),
 		watch("watch/limit means nothing", since(podsPath, v.Middle, "&limit=2"), changed...),
 		watch("watch/any other word is true", fmt.Sprintf("%s?watch=foo&resourceVersion=%d", podsPath, v.Middle), changed...),
 		watch("watch/watch=1", fmt.Sprintf("%s?watch=1&resourceVersion=%d", podsPath, v.Middle), changed...),
@@ -103,6 +100,61 @@ func initialCases(v Versions) []Case {
 		watch("watch/from now on, any version", podsPath+"?watch=1&resourceVersion=0&sendInitialEvents=false&resourceVersionMatch=NotOlderThan&timeoutSeconds=2").toEOF().slow(),
 		watch("watch/no initial events after a version", fmt.Sprintf("%s?watch=1&resourceVersion=%d&sendInitialEvents=false&resourceVersionMatch=NotOlderThan", podsPath, v.Middle), changed...),
 		watch("watch/14 future version", fmt.Sprintf("%s?watch=1&resourceVersion=%d%s", podsPath, v.Seeded+100000, list), failed).toEOF().says("Too large resource version").mask(`current: \d+`).slow(),
+	}
+}
+
+// pathCases watch by the deprecated paths with the verb in them.
+func pathCases(v Versions) []Case {
+	const alpha, widgetOf = "/api/v1/watch/namespaces/alpha/pods", "/apis/conf.example.com/v1/watch/namespaces/alpha/widgets"
+	since := func(path, query string) string { return fmt.Sprintf("%s?resourceVersion=%d%s", path, v.Middle, query) }
+	all := slices.Concat(repeat(modified, 5), gone, []string{modified})
+	bad := func(name, path string, status int, text ...string) Case {
+		c := fails("watch/path: "+name, path, status, text...)
+		c.Watch, c.Count = true, 1
+		return c
+	}
+	return []Case{
+		watch("watch/path", since(alpha, ""), changed...),
+		watch("watch/path of all namespaces", since("/api/v1/watch/pods", ""), all...),
+		watch("watch/path of one object", since(alpha+"/web-02", ""), modified),
+		watch("watch/path of one object, its name selected as well", since(alpha+"/web-02", "&fieldSelector=metadata.name%3Dweb-02"), modified),
+		watch("watch/path of one object, by label", since(alpha+"/web-02", "&labelSelector=tier%3Dmoved"), added),
+		watch("watch/path, by label", since(alpha, "&labelSelector=tier%3Dmoved"), repeat(added, 5)...),
+		watch("watch/path, by field", since("/api/v1/watch/pods", "&fieldSelector=spec.nodeName%3Dnode-1"), modified, modified),
+		watch("watch/path, watch=1 as well", since(alpha, "&watch=1"), changed...),
+		watch("watch/path, watch=0", since(alpha, "&watch=0"), changed...),
+		watch("watch/path, match of a list", since(alpha, "&resourceVersionMatch=Exact&limit=1"), changed...),
+		watch("watch/path, protobuf", since(alpha, ""), changed...).accept(typeProto).typed(typeProtoWatch),
+		watch("watch/path, table", since(alpha, ""), changed...).accept(typeTable),
+		watch("watch/path, metadata", since(alpha, ""), changed...).accept(typeMeta),
+		watch("watch/path, any version", widgetOf+"?resourceVersion=0", added, added),
+		watch("watch/path, no version", widgetOf, added, added),
+		watch("watch/path, no version: the end is not marked", widgetOf+"?allowWatchBookmarks=true&timeoutSeconds=1", added, added).toEOF().slow(),
+		watch("watch/path, no version, watch=1: the end is marked", widgetOf+"?allowWatchBookmarks=true&watch=1", added, added, bookmark).says(`"k8s.io/initial-events-end":"true"`),
+		watch("watch/path of one custom object", widgetOf+"/red", added),
+		watch("watch/path of a custom resource, table", widgetOf+"?resourceVersion=0", added, added).accept(typeTable),
+		watch("watch/path of all custom objects", "/apis/conf.example.com/v1/watch/widgets?resourceVersion=0", repeat(added, 3)...),
+		watch("watch/path of a custom object without namespace", "/apis/conf.example.com/v1/watch/widgets/red?resourceVersion=0", added),
+		watch("watch/path, cluster-scoped", "/apis/conf.example.com/v1/watch/gadgets", added, added),
+		watch("watch/path of one cluster-scoped object", "/apis/conf.example.com/v1/watch/gadgets/two", added),
+		watch("watch/path of a node", "/api/v1/watch/nodes/node-1", added),
+		watch("watch/path of a namespace", "/api/v1/watch/namespaces/alpha", added),
+		watch("watch/path of namespaces, by name", "/api/v1/watch/namespaces?fieldSelector=metadata.name%3Dbeta", added),
+		watch("watch/path of what is not there", alpha+"/none?timeoutSeconds=1").toEOF().slow(),
+		watch("watch/path, ends in time", since(alpha, "&timeoutSeconds=2"), changed...).toEOF().slow(),
+		watch("watch/path, too old", fmt.Sprintf("%s?resourceVersion=%d", alpha, v.Expired), failed).toEOF().says(`"code":410`).mask(`too old resource version: \d+ \(\d+\)`),
+		watch("watch/path, version zero spelt otherwise", widgetsPath+"?watch=1&resourceVersion=00&allowWatchBookmarks=true", added, added),
+		bad("another name selected", alpha+"/web-02?fieldSelector=metadata.name%3Dweb-03", 400, "fieldSelector metadata.name doesn't match requested name"),
+		bad("another field selected", alpha+"/web-02?fieldSelector=spec.nodeName%3Dnode-1", 400, "fieldSelector metadata.name doesn't match requested name"),
+		bad("initial events", alpha+"?sendInitialEvents=true&resourceVersionMatch=NotOlderThan", 422, "sendInitialEvents is forbidden for list"),
+		bad("a name without namespace", "/api/v1/watch/pods/web-02", 404),
+		bad("without rights", alpha, 403, "cannot watch resource").from(alice),
+		bad("without rights to all, by name", "/api/v1/watch/pods?fieldSelector=metadata.name%3Dweb-02", 403, `cannot watch resource \"pods\" in API group \"\" at the cluster scope`).from(bob),
+		watch("watch/path, with rights in one namespace", since(alpha, ""), changed...).from(bob),
+		watch("watch/path, with rights to one object", "/api/v1/watch/namespaces/alpha/configmaps/shared", added).from(jane),
+		bad("without rights to another object", "/api/v1/watch/namespaces/alpha/configmaps/plain", 403).from(jane),
+		bad("a subresource", alpha+"/web-02/status", 404),
+		bad("YAML", alpha, 406).accept(typeYAML),
 	}
 }
 
@@ -177,7 +229,6 @@ func refusedWatchCases(v Versions) []Case {
 		custom("custom resource, YAML", "resourceVersion=0", 406).accept(typeYAML),
 		fails("watch/unknown resource", "/api/v1/things?watch=1", 404),
 		fails("watch/unknown resource, custom group", "/apis/conf.example.com/v1/things?watch=1", 404),
-		fails("watch/deprecated path with another name", "/api/v1/watch/namespaces/alpha/pods/web-02?fieldSelector=metadata.name%3Dx", 400, "doesn't match requested name"),
 	}
 }
 
@@ -219,6 +270,7 @@ func socketCases(env *Env) []Case {
 		socket("initial events and their end", widgetsPath+"?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", added, added, bookmark),
 		socket("initial events in protobuf", podsPath+"?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&labelSelector=tier%3Dmoved", append(repeat(added, 5), bookmark)...).accept(typeProto),
 		socket("6 leaving a label selector", since+"&labelSelector=tier%3Dfront", deleted, deleted, modified),
+		socket("path", fmt.Sprintf("/api/v1/watch/namespaces/alpha/pods?resourceVersion=%d", env.Versions.Middle), changed...),
 		socket("55 by name", since+"&fieldSelector=metadata.name%3Dweb-02", modified),
 		socket("closed normally in time", since+"&timeoutSeconds=2", changed...).toEOF().slow(),
 		socket("3 too old", old, failed).toEOF().says(`"code":410`).mask(tooOld),
