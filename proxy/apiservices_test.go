@@ -17,6 +17,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/table"
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/encoding"
 	"github.com/kubeweir/kubeweir/internal/object"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
@@ -256,7 +257,7 @@ func TestReadAPIService(t *testing.T) {
 		`{"spec":{"group":"project.example.com","version":"v1","service":{}}}`:           `{}`,
 		`{"spec":{"group":1}}`: "json",
 	} {
-		got, service := readAPIService(&object.Object{Name: "v1.project.example.com", Raw: []byte(raw)})
+		got, service := readAPIService(&object.Object{Name: "v1.project.example.com", Encoded: encoding.Encoded{Raw: []byte(raw)}})
 		if got != gv || service != want && !(want == "json" && strings.HasPrefix(service, "json")) {
 			t.Errorf("%s: %v %q", raw, got, service)
 		}

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bytes"
 	"encoding/json"
 	"io"
 
@@ -9,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/internal/api"
-	"github.com/kubeweir/kubeweir/internal/object"
+	"github.com/kubeweir/kubeweir/internal/encoding/protobuf"
 )
 
 // maxObserved bounds how much of a write's answer is read ahead to learn its
@@ -193,21 +192,21 @@ func effect(info *api.RequestInfo, body []byte) func(*writes) {
 
 func readAnswer(body []byte) (answered, error) {
 	var a answered
-	if !bytes.HasPrefix(body, []byte("k8s\x00")) {
+	if !protobuf.IsEnvelope(body) {
 		err := json.Unmarshal(body, &a)
 		return a, err
 	}
-	_, kind, raw, err := object.ParseProtobufObject(body)
+	e, err := protobuf.Open(body)
 	if err != nil {
 		return a, err
 	}
-	if kind == "Status" {
+	if e.Kind == "Status" {
 		var status metav1.Status
-		err := status.Unmarshal(raw)
-		return answered{Kind: kind, Details: status.Details}, err
+		err := status.Unmarshal(e.Raw)
+		return answered{Kind: e.Kind, Details: status.Details}, err
 	}
 	var o metav1.PartialObjectMetadata // metadata is the first field of every object
-	if err := o.Unmarshal(raw); err != nil {
+	if err := o.Unmarshal(e.Raw); err != nil {
 		return a, err
 	}
 	a.Metadata = answeredMeta{o.ResourceVersion, o.DeletionTimestamp, o.DeletionGracePeriodSeconds, o.Finalizers}

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/kubeweir/kubeweir/internal/encoding"
 	"github.com/kubeweir/kubeweir/internal/object"
 )
 
@@ -160,7 +161,7 @@ func TestRing(t *testing.T) {
 	for step := range 20000 {
 		if grow := step/4000%2 == 0; len(plain) == 0 || rng.Intn(10) < map[bool]int{true: 7, false: 3}[grow] {
 			rv += 1 + uint64(rng.Intn(3))
-			e := &Event{RV: rv, Object: &object.Object{Raw: make([]byte, rng.Intn(100))}}
+			e := &Event{RV: rv, Object: &object.Object{Encoded: encoding.Encoded{Raw: make([]byte, rng.Intn(100))}}}
 			r.push(e)
 			plain = append(plain, e)
 		} else {

@@ -87,7 +87,7 @@ func (s *Source) positionLocked(opts cache.ListOptions) (rev uint64, from string
 	case opts.ResourceVersionMatch != "Exact":
 		return s.mu.rev, "", nil
 	case rev < s.mu.compacted:
-		return 0, "", api.NewExpiredList()
+		return 0, "", apierrors.NewResourceExpired("The resourceVersion for the provided list is too old.")
 	}
 	return rev, "", nil
 }

@@ -84,10 +84,8 @@ func decodeContinue(token string) (ContinueToken, error) {
 
 // Encode is the inverse of DecodeContinue. The start key gets a leading "/", as
 // in the tokens of kube-apiserver's watch cache.
-func (t ContinueToken) Encode() string { return encodeContinue(t.ResourceVersion, "/"+t.Start) }
-
-func encodeContinue(rv int64, start string) string {
-	data, err := json.Marshal(continueToken{continueVersion, rv, start})
+func (t ContinueToken) Encode() string {
+	data, err := json.Marshal(continueToken{continueVersion, t.ResourceVersion, "/" + t.Start})
 	if err != nil {
 		// Two strings and a number always marshal.
 		panic(err)

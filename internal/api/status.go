@@ -9,8 +9,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
 )
@@ -136,7 +136,11 @@ func encodeStatus(status *metav1.Status, form StatusForm) (body []byte, mediaTyp
 		}
 		return indented.Bytes(), "application/json"
 	case StatusProtobuf:
-		return protobufStatus(status), "application/vnd.kubernetes.protobuf"
+		var body bytes.Buffer
+		if err := protobuf.NewSerializer(nil, nil).Encode(status, &body); err != nil {
+			panic(err)
+		}
+		return body.Bytes(), Protobuf.MediaType()
 	case StatusYAML:
 		body, err := yaml.JSONToYAML(compact)
 		if err != nil {
@@ -145,24 +149,6 @@ func encodeStatus(status *metav1.Status, form StatusForm) (body []byte, mediaTyp
 		return body, "application/yaml"
 	}
 	return append(compact, '\n'), "application/json"
-}
-
-// protobufStatus writes the envelope of
-// k8s.io/apimachinery/pkg/runtime/serializer/protobuf.
-func protobufStatus(status *metav1.Status) []byte {
-	raw, err := status.Marshal()
-	if err != nil {
-		panic(err)
-	}
-	unknown := runtime.Unknown{
-		TypeMeta: runtime.TypeMeta{Kind: status.Kind, APIVersion: status.APIVersion},
-		Raw:      raw,
-	}
-	body, err := unknown.Marshal()
-	if err != nil {
-		panic(err)
-	}
-	return append([]byte{'k', '8', 's', 0}, body...)
 }
 
 // NewNotFound is the 404 for an object that does not exist.
@@ -204,27 +190,6 @@ func InvalidResourceVersion(value string, err error) error {
 // is not a number; err is that of ParseResourceVersion.
 func NewInvalidListResourceVersion(value string, err error) *apierrors.StatusError {
 	return apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", InvalidResourceVersion(value, err)))
-}
-
-// NewExpiredList is the 410 for a list at an exact version that is gone.
-func NewExpiredList() *apierrors.StatusError {
-	return apierrors.NewResourceExpired("The resourceVersion for the provided list is too old.")
-}
-
-// NewExpiredContinue is the 410 for a continue token whose version is gone. It
-// carries a token with which the list goes on, inconsistently, at the latest
-// version, from start.
-func NewExpiredContinue(start string) *apierrors.StatusError {
-	err := apierrors.NewResourceExpired("The provided continue parameter is too old " +
-		"to display a consistent list result. You can start a new list without " +
-		"the continue parameter, or use the continue token in this response to " +
-		"retrieve the remainder of the results. Continuing with the provided " +
-		"token results in an inconsistent list - objects that were created, " +
-		"modified, or deleted between the time the first chunk was returned " +
-		"and now may show up in the list.")
-	// As the store of kube-apiserver writes it, whose answer this is: no slash.
-	err.ErrStatus.Continue = encodeContinue(-1, start)
-	return err
 }
 
 // NewExpiredWatch is the error of a watch that asks for history that is gone:

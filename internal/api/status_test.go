@@ -35,6 +35,8 @@ func upstreamError(codecs serializer.CodecFactory, err error, accept string) *ht
 
 func statusSamples() map[string]error {
 	pods := schema.GroupResource{Resource: "pods"}
+	expired := apierrors.NewResourceExpired("too old")
+	expired.ErrStatus.Continue = ContinueToken{ResourceVersion: -1, Start: "ns/name\x00"}.Encode()
 	return map[string]error{
 		"unauthorized": apierrors.NewUnauthorized("Unauthorized"),
 		"forbidden":    apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("no reason")),
@@ -45,8 +47,7 @@ func statusSamples() map[string]error {
 		"toolarge0":    NewTooLargeResourceVersion(9, 5, 0),
 		"badversion":   NewInvalidListResourceVersion("abc", errors.New("parse")),
 		"badversion2":  InvalidResourceVersion("abc", errors.New("parse")),
-		"expired":      NewExpiredList(),
-		"continue":     NewExpiredContinue("ns/name\x00"),
+		"continue":     expired,
 		"watch":        NewExpiredWatch(5, 9),
 		"plain":        errors.New("plain <text>"),
 		"empty":        &apierrors.StatusError{},

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/encoding/encodingtest"
 	"github.com/kubeweir/kubeweir/internal/object"
 )
 
@@ -22,7 +23,7 @@ func benchmarkDecode(b *testing.B, enc api.Encoding) {
 	s := object.SchemaFor(podResource)
 	raws := make([][]byte, 256)
 	for i := range raws {
-		raws[i] = rawOf(b, enc, samplePod(i))
+		raws[i] = encodingtest.Raw(b, enc, encodingtest.Pod(i))
 	}
 	b.SetBytes(int64(len(raws[0])))
 	b.ReportAllocs()
@@ -35,7 +36,7 @@ func benchmarkDecode(b *testing.B, enc api.Encoding) {
 
 func BenchmarkFilter(b *testing.B) {
 	s := object.SchemaFor(podResource)
-	o := decode(b, s, api.JSON, rawOf(b, api.JSON, samplePod(7)))
+	o := decode(b, s, api.JSON, encodingtest.Raw(b, api.JSON, encodingtest.Pod(7)))
 	for _, c := range []struct{ labels, fields string }{
 		{"tier=backend", ""},
 		{"tier in (backend,frontend),!canary,pod-template-hash", ""},
@@ -75,13 +76,13 @@ func filter(t testing.TB, s *object.Schema, namespace, name, labelSel, fieldSel 
 // which leaves room for the containers that hold it.
 func TestMemoryBudget(t *testing.T) {
 	const pods = 5000
-	for _, enc := range encodings {
+	for _, enc := range encodingtest.Encodings {
 		t.Run(enc.String(), func(t *testing.T) {
 			s := object.SchemaFor(podResource)
 			raws := make([][]byte, pods)
 			bytes := 0
 			for i := range raws {
-				raw := rawOf(t, enc, samplePod(i))
+				raw := encodingtest.Raw(t, enc, encodingtest.Pod(i))
 				raws[i] = append(make([]byte, 0, len(raw)), raw...)
 				bytes += len(raw)
 			}

@@ -5,6 +5,8 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeweir/kubeweir/internal/encoding"
 )
 
 // SchemaFor returns a new schema for a built-in resource. The labels are those
@@ -21,7 +23,7 @@ func SchemaFor(gvr schema.GroupVersionResource) *Schema {
 	case "batch":
 		if gvr.Version == "v1" && gvr.Resource == "jobs" {
 			return newSchema([]fieldSpec{
-				{label: "status.successful", json: dotted("status.succeeded"), proto: nums(3, 5), kind: intValue},
+				{label: "status.successful", path: dotted("status.succeeded"), numbers: nums(3, 5), kind: encoding.Int},
 			}, nil, false)
 		}
 	case "events.k8s.io":
@@ -51,7 +53,7 @@ func coreSchema(resource string) *Schema {
 			str("spec.restartPolicy", 2, 3),
 			str("spec.schedulerName", 2, 19),
 			str("spec.serviceAccountName", 2, 8),
-			{label: "spec.hostNetwork", json: dotted("spec.hostNetwork"), proto: nums(2, 11), kind: boolValue},
+			{label: "spec.hostNetwork", path: dotted("spec.hostNetwork"), numbers: nums(2, 11), kind: encoding.Bool},
 			str("status.phase", 3, 1),
 			// The registry takes the first of status.podIPs; the conversion to v1
 			// writes that same address to status.podIP.
@@ -62,7 +64,7 @@ func coreSchema(resource string) *Schema {
 		}, map[string]string{"spec.host": "spec.nodeName"}, false)
 	case "nodes":
 		return newSchema([]fieldSpec{
-			{label: "spec.unschedulable", json: dotted("spec.unschedulable"), proto: nums(2, 4), kind: boolValue},
+			{label: "spec.unschedulable", path: dotted("spec.unschedulable"), numbers: nums(2, 4), kind: encoding.Bool},
 		}, nil, true)
 	case "namespaces":
 		return newSchema([]fieldSpec{str("status.phase", 3, 1)}, nil, true)
@@ -72,7 +74,7 @@ func coreSchema(resource string) *Schema {
 		return newSchema([]fieldSpec{str("spec.clusterIP", 2, 3), str("spec.type", 2, 4)}, nil, false)
 	case "replicationcontrollers":
 		return newSchema([]fieldSpec{
-			{label: "status.replicas", json: dotted("status.replicas"), proto: nums(3, 1), kind: intValue},
+			{label: "status.replicas", path: dotted("status.replicas"), numbers: nums(3, 1), kind: encoding.Int},
 		}, nil, false)
 	case "events":
 		return newSchema([]fieldSpec{
@@ -85,8 +87,8 @@ func coreSchema(resource string) *Schema {
 			str("involvedObject.fieldPath", 2, 7),
 			str("reason", 3),
 			str("reportingComponent", 14),
-			{label: "source", json: dotted("source.component"), proto: nums(5, 1),
-				elseJSON: dotted("reportingComponent"), elseProto: nums(14)},
+			{label: "source", path: dotted("source.component"), numbers: nums(5, 1),
+				elsePath: dotted("reportingComponent"), elseNumbers: nums(14)},
 			str("type", 9),
 		}, nil, false)
 	}
@@ -122,8 +124,8 @@ func certificatesSchema(gvr schema.GroupVersionResource) *Schema {
 }
 
 // str is a string field whose label is its JSON path.
-func str(label string, proto ...protowire.Number) fieldSpec {
-	return fieldSpec{label: label, json: dotted(label), proto: proto}
+func str(label string, numbers ...protowire.Number) fieldSpec {
+	return fieldSpec{label: label, path: dotted(label), numbers: numbers}
 }
 
 func dotted(path string) []string { return strings.Split(path, ".") }

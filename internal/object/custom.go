@@ -1,13 +1,6 @@
 package object
 
-import (
-	"bytes"
-	"fmt"
-	"strconv"
-	"strings"
-
-	utiljson "k8s.io/apimachinery/pkg/util/json"
-)
+import "strings"
 
 // CustomSchema returns the schema of a custom resource with the jsonPaths of its
 // CRD version's selectableFields (".spec.color"). Labels are the paths without
@@ -23,7 +16,7 @@ func CustomSchema(paths []string) *Schema {
 		if label == path || !plainPath(label) {
 			continue
 		}
-		specs = append(specs, fieldSpec{label: label, json: dotted(label)})
+		specs = append(specs, fieldSpec{label: label, path: dotted(label)})
 	}
 	return newSchema(specs, nil, false)
 }
@@ -44,41 +37,4 @@ func plainPath(label string) bool {
 		}
 	}
 	return true
-}
-
-// valueText turns a JSON token that is no string into the text that a field
-// selector compares: what fmt.Sprint prints of the value that the API server
-// decodes from it. The token was validated by the scan.
-func valueText(token []byte) ([]byte, error) {
-	switch token[0] {
-	case 'n':
-		return nil, nil
-	case 't', 'f':
-		return token, nil
-	case '{', '[':
-		// No CRD may declare such a field selectable; an object from before the
-		// CRD changed can still hold one.
-		var v any
-		if err := utiljson.Unmarshal(token, &v); err != nil {
-			return nil, fmt.Errorf("selectable field: %w", err)
-		}
-		return []byte(fmt.Sprint(v)), nil
-	}
-	if plainInteger(token) {
-		return token, nil
-	}
-	if i, err := strconv.ParseInt(string(token), 10, 64); err == nil {
-		return strconv.AppendInt(nil, i, 10), nil // -0 reads 0
-	}
-	f, err := strconv.ParseFloat(string(token), 64)
-	if err != nil {
-		return nil, fmt.Errorf("selectable field: %w", err)
-	}
-	return []byte(fmt.Sprint(f)), nil
-}
-
-// plainInteger reports whether the number surely prints as it is written.
-func plainInteger(token []byte) bool {
-	return len(token) < 19 && !bytes.ContainsAny(token, ".eE") && token[0] != '-' ||
-		len(token) == 1
 }

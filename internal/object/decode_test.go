@@ -23,6 +23,8 @@ import (
 	"sigs.k8s.io/randfill"
 
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/encoding/encodingtest"
+	wire "github.com/kubeweir/kubeweir/internal/encoding/json"
 	"github.com/kubeweir/kubeweir/internal/object"
 )
 
@@ -163,8 +165,8 @@ func TestDecodeBuiltins(t *testing.T) {
 			for range 60 {
 				obj := b.new()
 				fillObject(f, obj, b.gvr)
-				for _, enc := range encodings {
-					checkDecoded(t, decode(t, s, enc, rawOf(t, enc, obj)), enc, s, obj, b.fields(obj))
+				for _, enc := range encodingtest.Encodings {
+					checkDecoded(t, decode(t, s, enc, encodingtest.Raw(t, enc, obj)), enc, s, obj, b.fields(obj))
 				}
 			}
 		})
@@ -215,10 +217,8 @@ func checkParts(t *testing.T, o *object.Object, enc api.Encoding, obj runtime.Ob
 		if o.ListOffset == 0 {
 			t.Fatal("typed object has no ListOffset")
 		}
-		item := object.AppendJSONListItem(nil, o)
-		if len(item) != object.JSONListItemSize(o) {
-			t.Fatal("JSONListItemSize is wrong")
-		}
+		open, rest := wire.Item(o.Raw, o.ListOffset)
+		item := append([]byte(open), rest...)
 		var fields map[string]json.RawMessage
 		if err := json.Unmarshal(item, &fields); err != nil || fields["kind"] != nil || fields["metadata"] == nil {
 			t.Fatalf("list item %s: %v", item, err)
@@ -241,8 +241,8 @@ func TestDecodeJSON(t *testing.T) {
 			!reflect.DeepEqual(o.Labels, object.Labels{{Key: "a", Value: "1"}, {Key: "b", Value: "2"}}) {
 			t.Errorf("got %+v", o)
 		}
-		if got := string(object.AppendJSONListItem(nil, o)); got != raw {
-			t.Errorf("list item %s", got)
+		if open, rest := wire.Item(o.Raw, o.ListOffset); open+string(rest) != raw {
+			t.Errorf("list item %s%s", open, rest)
 		}
 	})
 	t.Run("white space and order", func(t *testing.T) {
@@ -298,7 +298,7 @@ func TestDecodeErrors(t *testing.T) {
 			t.Errorf("%.80s: got %v, want %q", c.raw, err, c.want)
 		}
 	}
-	pod := rawOf(t, api.Protobuf, samplePod(1))
+	pod := encodingtest.Raw(t, api.Protobuf, encodingtest.Pod(1))
 	for n := range len(pod) {
 		o, err := object.SchemaFor(podResource).Decode(api.Protobuf, pod[:n])
 		if err == nil && (o.Name == "" || o.RV == 0) {
@@ -322,9 +322,9 @@ func TestDecodeAllocations(t *testing.T) {
 	if raceEnabled {
 		want += 4
 	}
-	for _, enc := range encodings {
+	for _, enc := range encodingtest.Encodings {
 		s := object.SchemaFor(podResource)
-		raw := rawOf(t, enc, samplePod(3))
+		raw := encodingtest.Raw(t, enc, encodingtest.Pod(3))
 		decode(t, s, enc, raw)
 		if n := testing.AllocsPerRun(100, func() { decode(t, s, enc, raw) }); n > want {
 			t.Errorf("%s: %v allocations per object, want %v", enc, n, want)
@@ -353,4 +353,13 @@ func TestDecodeIDs(t *testing.T) {
 	if a.ID == b.ID || a.ID == 0 {
 		t.Errorf("IDs %d and %d", a.ID, b.ID)
 	}
+}
+
+func decode(t testing.TB, s *object.Schema, enc api.Encoding, raw []byte) *object.Object {
+	t.Helper()
+	o, err := s.Decode(enc, raw)
+	if err != nil {
+		t.Fatalf("decode: %v\n%q", err, raw)
+	}
+	return o
 }

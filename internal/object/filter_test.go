@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/encoding/encodingtest"
 	"github.com/kubeweir/kubeweir/internal/object"
 )
 
@@ -209,7 +210,7 @@ func TestFilterSpecialCases(t *testing.T) {
 // TestFilterAllocations: no operator allocates.
 func TestFilterAllocations(t *testing.T) {
 	s := object.SchemaFor(podResource)
-	o := decode(t, s, api.JSON, rawOf(t, api.JSON, samplePod(7)))
+	o := decode(t, s, api.JSON, encodingtest.Raw(t, api.JSON, encodingtest.Pod(7)))
 	f := filter(t, s, "team-7", "", "tier=backend,tier in (a,b,backend),app.kubernetes.io/name notin (x),tier,!y,tier!=z", "spec.nodeName=node-7,status.phase!=Failed")
 	gt := filter(t, s, "", "", "tier>5", "")
 	if !f.Matches(o) || gt.Matches(o) {

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/encoding"
 )
 
 // Object is one version of one object. It is immutable after Decode and may be
@@ -28,18 +29,10 @@ type Object struct {
 	// Fields are the values of the schema's selectable fields beyond
 	// metadata.name and metadata.namespace, in the order of Schema.Fields.
 	Fields []string
-	// Raw is the object as the upstream encodes it.
-	// JSON: the whole object with kind and apiVersion and no newline at the end.
-	// Protobuf: the bare message (runtime.Unknown.raw), without envelope.
-	Raw []byte
-	// ListOffset is, for JSON, where the form inside a list begins: 0 when list
-	// items carry kind and apiVersion (custom resources), else the offset of
-	// what follows `{"kind":"K","apiVersion":"A",`; the item is then "{" plus
-	// Raw[ListOffset:].
+	// Encoded is the object as the upstream encodes it, and where its metadata is.
+	encoding.Encoded
+	// ListOffset is, for JSON, where the form inside a list begins; see json.Item.
 	ListOffset int
-	// MetaStart and MetaEnd delimit the value of metadata inside Raw: in JSON
-	// the object with its braces, in protobuf the bytes of the ObjectMeta.
-	MetaStart, MetaEnd int
 	// ID is unique among all objects decoded by this process: the key of what
 	// is derived from this version.
 	ID uint64
@@ -50,23 +43,19 @@ type Object struct {
 var lastID atomic.Uint64
 
 // Decode scans raw, which it keeps: the caller must not change it afterwards.
-// The encoding is that of the collection; see Object.Raw for the two forms.
+// The encoding is that of the collection; see Encoded.Raw for the form.
 // raw must be one complete object with metadata.name and a numeric
 // metadata.resourceVersion; the error names what is missing or malformed.
 // Decode is safe for concurrent use. A member repeated in one JSON object counts
 // with its last value, as encoding/json has it.
 func (s *Schema) Decode(enc api.Encoding, raw []byte) (*Object, error) {
+	codec := Codec(enc)
+	if codec == nil {
+		return nil, fmt.Errorf("decode object: unknown encoding %d", enc)
+	}
 	sc := s.scan(raw)
 	defer sc.release()
-	var err error
-	switch enc {
-	case api.JSON:
-		err = sc.json()
-	case api.Protobuf:
-		err = sc.protobuf()
-	default:
-		err = fmt.Errorf("unknown encoding %d", enc)
-	}
+	err := codec.Scan(&sc.Scan)
 	if err != nil {
 		return nil, fmt.Errorf("decode %s object: %w", enc, err)
 	}
@@ -76,3 +65,6 @@ func (s *Schema) Decode(enc api.Encoding, raw []byte) (*Object, error) {
 	}
 	return o, nil
 }
+
+// Metadata is the encoded metadata inside Raw.
+func (o *Object) Metadata() []byte { return o.Raw[o.MetaStart:o.MetaEnd] }

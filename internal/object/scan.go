@@ -6,36 +6,25 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/kubeweir/kubeweir/internal/encoding"
 )
 
-// scan is one run over one object's bytes: what it found, as slices of raw where
-// no escape stood in the way. Scans are pooled by their schema.
+// scan is one run over one object's bytes, and the room to make an Object of what was
+// found. Scans are pooled by their schema.
 type scan struct {
+	encoding.Scan
 	schema *Schema
-	raw    []byte
-	// err is a fault of the content, as opposed to one of the syntax.
-	err error
-	// node is where nested is in the schema's tree.
-	node *jsonNode
-
-	name, namespace, uid, rv       []byte
-	creation                       int64
-	labels                         []labelBytes
-	values                         [][]byte // by slot
-	text                           []byte   // written for values that raw holds otherwise
-	listOffset, metaStart, metaEnd int
-	cutter                         cutter
+	cutter cutter
 }
-
-type labelBytes struct{ key, value []byte }
 
 // scan takes a scan from the pool; release gives it back.
 func (s *Schema) scan(raw []byte) *scan {
 	sc, _ := s.scans.Get().(*scan)
 	if sc == nil {
-		sc = &scan{schema: s, values: make([][]byte, s.slots)}
+		sc = &scan{schema: s, Scan: encoding.Scan{Fields: s.root, Values: make([][]byte, s.slots)}}
 	}
-	sc.raw = raw
+	sc.Raw = raw
 	return sc
 }
 
@@ -44,39 +33,34 @@ const maxKept = 256
 
 // release forgets everything that points into raw, or into the object.
 func (sc *scan) release() {
-	if cap(sc.labels) > maxKept {
+	if cap(sc.Labels) > maxKept {
 		return
 	}
-	clear(sc.labels[:cap(sc.labels)])
-	clear(sc.values)
+	sc.Reset()
 	clear(sc.cutter.pieces)
-	*sc = scan{schema: sc.schema, labels: sc.labels[:0], values: sc.values, text: sc.text[:0],
-		cutter: cutter{pieces: sc.cutter.pieces[:0]}}
+	sc.cutter = cutter{pieces: sc.cutter.pieces[:0]}
 	sc.schema.scans.Put(sc)
 }
 
-var (
-	errNoName = errors.New("metadata.name is missing")
-	errNoRV   = errors.New("metadata.resourceVersion is missing")
-)
+var errNoName = errors.New("metadata.name is missing")
 
 // object builds the Object of a finished scan. Strings that no other object is
 // likely to have are cut from one backing string.
 func (sc *scan) object() (*Object, error) {
-	if len(sc.name) == 0 {
+	if len(sc.Name) == 0 {
 		return nil, errNoName
 	}
-	if len(sc.rv) == 0 {
-		return nil, errNoRV
+	if len(sc.ResourceVersion) == 0 {
+		return nil, encoding.ErrNoVersion
 	}
-	rv, err := parseRV(sc.rv)
+	rv, err := parseRV(sc.ResourceVersion)
 	if err != nil {
 		return nil, err
 	}
 	sc.sortLabels()
 	o := &Object{
-		RV: rv, CreationUnix: sc.creation,
-		Raw: sc.raw, ListOffset: sc.listOffset, MetaStart: sc.metaStart, MetaEnd: sc.metaEnd,
+		RV: rv, CreationUnix: sc.Creation,
+		Encoded: sc.Encoded, ListOffset: sc.ListOffset,
 		ID: lastID.Add(1),
 	}
 	sc.identity(o)
@@ -84,7 +68,7 @@ func (sc *scan) object() (*Object, error) {
 	sc.fieldStrings(o)
 	sc.cutter.cut()
 	o.Namespace, o.Name = "", o.Key
-	if n := len(sc.namespace); n > 0 {
+	if n := len(sc.Namespace); n > 0 {
 		o.Namespace, o.Name = o.Key[:n], o.Key[n+1:]
 	}
 	return o, nil
@@ -92,23 +76,23 @@ func (sc *scan) object() (*Object, error) {
 
 func (sc *scan) identity(o *Object) {
 	c := &sc.cutter
-	if len(sc.namespace) > 0 {
-		c.join(&o.Key, sc.namespace, sc.name)
+	if len(sc.Namespace) > 0 {
+		c.join(&o.Key, sc.Namespace, sc.Name)
 	} else {
-		c.add(&o.Key, sc.name)
+		c.add(&o.Key, sc.Name)
 	}
-	c.add(&o.UID, sc.uid)
+	c.add(&o.UID, sc.UID)
 }
 
 func (sc *scan) labelStrings(o *Object) {
-	if len(sc.labels) == 0 {
+	if len(sc.Labels) == 0 {
 		return
 	}
 	shared := sc.schema.strings()
-	o.Labels = make(Labels, len(sc.labels))
-	for i, l := range sc.labels {
-		sc.cutter.share(shared, &o.Labels[i].Key, l.key)
-		sc.cutter.share(shared, &o.Labels[i].Value, l.value)
+	o.Labels = make(Labels, len(sc.Labels))
+	for i, l := range sc.Labels {
+		sc.cutter.share(shared, &o.Labels[i].Key, l.Key)
+		sc.cutter.share(shared, &o.Labels[i].Value, l.Value)
 	}
 }
 
@@ -126,7 +110,7 @@ func (sc *scan) fieldStrings(o *Object) {
 			value = sc.value(f.elseSlot)
 		}
 		if len(value) == 0 {
-			o.Fields[i] = f.kind.zero()
+			o.Fields[i] = f.kind.Zero()
 			continue
 		}
 		sc.cutter.share(shared, &o.Fields[i], value)
@@ -134,29 +118,29 @@ func (sc *scan) fieldStrings(o *Object) {
 }
 
 func (sc *scan) value(slot int) []byte {
-	if slot == noSlot {
+	if slot == encoding.NoSlot {
 		return nil
 	}
-	return sc.values[slot]
+	return sc.Values[slot]
 }
 
 // sortLabels sorts by key and keeps the last of equal keys. Encoders write maps
 // sorted, so this is one pass as a rule.
 func (sc *scan) sortLabels() {
-	l := sc.labels
+	l := sc.Labels
 	for i := 1; i < len(l); i++ {
-		for k := i; k > 0 && bytes.Compare(l[k-1].key, l[k].key) > 0; k-- {
+		for k := i; k > 0 && bytes.Compare(l[k-1].Key, l[k].Key) > 0; k-- {
 			l[k-1], l[k] = l[k], l[k-1]
 		}
 	}
 	kept := l[:0]
 	for i := range l {
-		if i+1 < len(l) && bytes.Equal(l[i].key, l[i+1].key) {
+		if i+1 < len(l) && bytes.Equal(l[i].Key, l[i+1].Key) {
 			continue
 		}
 		kept = append(kept, l[i])
 	}
-	sc.labels = kept
+	sc.Labels = kept
 }
 
 // parseRV parses a resource version without converting it to a string first.

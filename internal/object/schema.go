@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/kubeweir/kubeweir/internal/encoding"
 )
 
 // The field labels that every schema knows without listing them in Fields.
@@ -27,10 +29,9 @@ type Schema struct {
 }
 
 type schemaDetail struct {
-	specs []fieldSpec // parallel to Fields
-	slots int         // values that a scan collects: one per path
-	json  *jsonNode
-	proto *protoNode
+	specs []fieldSpec     // parallel to Fields
+	root  *encoding.Field // of their paths
+	slots int             // values that a scan collects: one per path
 	// aliases maps other spellings to the canonical label.
 	aliases map[string]string
 	// noNamespace: metadata.namespace is no field label of this resource.
@@ -45,79 +46,17 @@ type schemaDetail struct {
 // value that is absent.
 type fieldSpec struct {
 	label string
-	// json and proto are the paths of the value; nil means that upstream knows
-	// the label but gives it no value, so that it is always "".
-	json  []string
-	proto []protowire.Number
-	kind  valueKind
-	// elseJSON and elseProto are read when the first path gives "".
-	elseJSON  []string
-	elseProto []protowire.Number
+	// path and numbers are the way to the value, level by level; nil means that
+	// upstream knows the label but gives it no value, so that it is always "".
+	// Without numbers it is read in JSON only.
+	path    []string
+	numbers []protowire.Number
+	kind    encoding.Kind
+	// elsePath and elseNumbers are read when the first path gives "".
+	elsePath    []string
+	elseNumbers []protowire.Number
 
 	slot, elseSlot int
-}
-
-// valueKind says how a protobuf value is written as text, and what a missing
-// value reads. JSON tokens name their kind themselves.
-type valueKind uint8
-
-const (
-	stringValue valueKind = iota
-	boolValue
-	intValue
-)
-
-// zero is the text of a value that is not there.
-func (k valueKind) zero() string {
-	switch k {
-	case boolValue:
-		return "false"
-	case intValue:
-		return "0"
-	default:
-		return ""
-	}
-}
-
-const noSlot = -1
-
-// jsonNode is one object level on the way to selectable fields.
-type jsonNode struct {
-	key      string
-	slot     int
-	children []*jsonNode
-}
-
-func (n *jsonNode) find(key []byte) *jsonNode {
-	if n == nil {
-		return nil
-	}
-	for _, c := range n.children {
-		if c.key == string(key) {
-			return c
-		}
-	}
-	return nil
-}
-
-// protoNode is one message level on the way to selectable fields.
-type protoNode struct {
-	num      protowire.Number
-	slot     int
-	kind     valueKind
-	children []*protoNode
-}
-
-func (n *protoNode) find(num protowire.Number) *protoNode {
-	if n == nil {
-		return nil
-	}
-	for _, c := range n.children {
-		if c.num == num {
-			return c
-		}
-	}
-	return nil
 }
 
 // DefaultSchema is the schema of a resource without selectable fields of its
@@ -127,49 +66,39 @@ func DefaultSchema() *Schema { return newSchema(nil, nil, false) }
 func newSchema(specs []fieldSpec, aliases map[string]string, noNamespace bool) *Schema {
 	s := &Schema{schemaDetail: schemaDetail{
 		specs: specs, aliases: aliases, noNamespace: noNamespace,
-		json: &jsonNode{slot: noSlot}, proto: &protoNode{slot: noSlot},
+		root: &encoding.Field{Slot: encoding.NoSlot},
 	}}
 	for i := range specs {
 		f := &specs[i]
 		s.Fields = append(s.Fields, f.label)
-		f.slot = s.addPath(f.json, f.proto, f.kind)
-		f.elseSlot = s.addPath(f.elseJSON, f.elseProto, f.kind)
+		f.slot = s.addPath(f.path, f.numbers, f.kind)
+		f.elseSlot = s.addPath(f.elsePath, f.elseNumbers, f.kind)
 	}
 	return s
 }
 
-// addPath enters a value's paths into the trees and returns its slot.
-func (s *Schema) addPath(json []string, proto []protowire.Number, kind valueKind) int {
-	if json == nil {
-		return noSlot
+// addPath enters a value's path into the tree and returns its slot.
+func (s *Schema) addPath(path []string, numbers []protowire.Number, kind encoding.Kind) int {
+	if path == nil {
+		return encoding.NoSlot
 	}
-	jn := s.json
-	for _, key := range json {
-		next := jn.find([]byte(key))
+	f := s.root
+	for i, name := range path {
+		next := f.Named([]byte(name))
 		if next == nil {
-			next = &jsonNode{key: key, slot: noSlot}
-			jn.children = append(jn.children, next)
+			next = &encoding.Field{Name: name, Slot: encoding.NoSlot}
+			if i < len(numbers) {
+				next.Number = numbers[i]
+			}
+			f.Children = append(f.Children, next)
 		}
-		jn = next
+		f = next
 	}
-	pn := s.proto
-	for _, num := range proto {
-		next := pn.find(num)
-		if next == nil {
-			next = &protoNode{num: num, slot: noSlot}
-			pn.children = append(pn.children, next)
-		}
-		pn = next
+	if f.Slot == encoding.NoSlot { // two labels of one value share its slot
+		f.Slot, f.Kind = s.slots, kind
+		s.slots++
 	}
-	if jn.slot != noSlot { // two labels of one value share its slot
-		return jn.slot
-	}
-	jn.slot = s.slots
-	if proto != nil {
-		pn.slot, pn.kind = s.slots, kind
-	}
-	s.slots++
-	return jn.slot
+	return f.Slot
 }
 
 // ClusterScoped returns the schema for a resource whose field selectors refuse

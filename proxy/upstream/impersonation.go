@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"bytes"
-	"encoding/json"
 	"io"
 	"sync/atomic"
 	"time"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/reason"
-	"github.com/kubeweir/kubeweir/proxy/upstream/wire"
 )
 
 // refusedIdentity answers a request that was sent with the gateway's credentials in a
@@ -51,13 +49,9 @@ func (x *forwarding) refusedIdentity(out *api.Response, body io.Reader) *api.Res
 // of the credentials. The client's own impersonation was decided before, so that no
 // other can be meant. What is proxied (pods, services) refuses in words of its own.
 func aboutGateway(content []byte) bool {
-	status, err := wire.ParseEnvelopedStatus(content)
-	if err != nil {
-		status = &metav1.Status{}
-		if json.Unmarshal(content, status) != nil || status.Kind != "Status" {
-			// YAML, perhaps.
-			return bytes.Contains(content, []byte("cannot impersonate"))
-		}
+	status, ok := parseStatus(content)
+	if !ok { // YAML, perhaps
+		return bytes.Contains(content, []byte("cannot impersonate"))
 	}
 	return status.Reason == metav1.StatusReasonUnauthorized || bytes.Contains([]byte(status.Message), []byte("cannot impersonate"))
 }

@@ -8,8 +8,8 @@ import (
 
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/internal/api"
-	"github.com/kubeweir/kubeweir/internal/object"
-	"github.com/kubeweir/kubeweir/proxy/upstream/wire"
+	"github.com/kubeweir/kubeweir/internal/encoding"
+	"github.com/kubeweir/kubeweir/internal/encoding/protobuf"
 )
 
 // References implements cache.ReferenceSource. It asks for the objects' metadata, which
@@ -34,7 +34,7 @@ func (s *Source) References(ctx context.Context, res *cache.Resource, opts cache
 	if err != nil {
 		return cache.ListMeta{}, err
 	}
-	meta, err := wire.ReadReferences(body, s.c.limits.MaxObjectBytes, func(ref wire.Reference) error {
+	meta, err := protobuf.ReadReferences(body, s.c.limits.MaxObjectBytes, func(ref protobuf.Reference) error {
 		key, rv, err := referenced(res, ref)
 		if err != nil {
 			return err
@@ -44,13 +44,13 @@ func (s *Source) References(ctx context.Context, res *cache.Resource, opts cache
 	if err != nil {
 		return cache.ListMeta{}, fmt.Errorf("metadata of %s: %w", res.GroupResource(), err)
 	}
-	if meta.Kind != object.PartialListKind {
+	if meta.Kind != encoding.PartialListKind {
 		return cache.ListMeta{}, fmt.Errorf("%w: asked for metadata of %s, the upstream sends a %s", cache.ErrUnsupported, res.GroupResource(), meta.Kind)
 	}
 	return listMeta(res, a, &meta)
 }
 
-func referenced(res *cache.Resource, ref wire.Reference) (key string, rv uint64, err error) {
+func referenced(res *cache.Resource, ref protobuf.Reference) (key string, rv uint64, err error) {
 	rv, err = api.ParseResourceVersion(string(ref.ResourceVersion))
 	if err != nil || rv == 0 {
 		return "", 0, fmt.Errorf("%s has the resourceVersion %q", ref.Name, ref.ResourceVersion)

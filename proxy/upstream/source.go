@@ -16,7 +16,8 @@ import (
 
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/internal/api"
-	"github.com/kubeweir/kubeweir/proxy/upstream/wire"
+	"github.com/kubeweir/kubeweir/internal/encoding"
+	"github.com/kubeweir/kubeweir/internal/object"
 )
 
 // Source feeds the cache from the upstream, with the gateway's own credentials.
@@ -37,7 +38,7 @@ var _ cache.ReferenceSource = (*Source)(nil)
 // Client.Close.
 func (c *Client) Source() *Source { return &Source{c} }
 
-// List implements cache.Source. The body is split as it arrives; see package wire.
+// List implements cache.Source. The body is split as it arrives; see package encoding.
 func (s *Source) List(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.ListOptions, visit func(item []byte) error) (cache.ListMeta, error) {
 	query := url.Values{}
 	set(query, "resourceVersion", opts.ResourceVersion)
@@ -120,16 +121,16 @@ func (s *Source) Delay() time.Duration {
 
 // get lists res at path; an answer other than 200 is an error.
 func (s *Source) get(ctx context.Context, res *cache.Resource, p purpose, accept, path string, query url.Values) (*answer, error) {
-	encoding := "identity"
+	coding := "identity"
 	if (p == forList || p == forReferences) && s.c.compress {
-		encoding = "gzip"
+		coding = "gzip"
 	}
 	rt := s.c.feed
 	if p == forReferences || p == forVersion {
 		rt = s.c.ownDirect // somebody waits
 	}
 	a, err := s.c.do(ctx, &call{
-		purpose: p, rt: rt, method: http.MethodGet, accept: accept, encoding: encoding,
+		purpose: p, rt: rt, method: http.MethodGet, accept: accept, encoding: coding,
 		url: s.c.resourceURL(path, query),
 	})
 	if err != nil {
@@ -152,23 +153,18 @@ func (s *Source) readList(a *answer, res *cache.Resource, enc api.Encoding, visi
 	if err != nil {
 		return cache.ListMeta{}, err
 	}
-	var meta wire.ListMeta
-	if enc == api.Protobuf {
-		meta, err = wire.ReadProtobufList(body, s.c.limits.MaxObjectBytes, visit)
-	} else {
-		var head []byte
-		if !res.Custom { // those carry both, wherever their sorted keys put them
-			head = wire.ItemHead(res.GroupVersion().String(), res.Kind)
-		}
-		meta, err = wire.ReadJSONList(body, head, s.c.limits.MaxObjectBytes, visit)
+	opts := encoding.ReadOptions{Limit: s.c.limits.MaxObjectBytes}
+	if !res.Custom { // those carry both, wherever their sorted keys put them
+		opts.APIVersion, opts.Kind = res.GroupVersion().String(), res.Kind
 	}
+	meta, err := object.Codec(enc).ReadList(body, opts, visit)
 	if err != nil {
 		return cache.ListMeta{}, fmt.Errorf("list of %s: %w", res.GroupResource(), err)
 	}
 	return listMeta(res, a, &meta)
 }
 
-func listMeta(res *cache.Resource, a *answer, meta *wire.ListMeta) (cache.ListMeta, error) {
+func listMeta(res *cache.Resource, a *answer, meta *encoding.ListMeta) (cache.ListMeta, error) {
 	rv, err := api.ParseResourceVersion(meta.ResourceVersion)
 	if err != nil {
 		return cache.ListMeta{}, fmt.Errorf("list of %s: resourceVersion: %w", res.GroupResource(), err)
@@ -181,13 +177,13 @@ func listMeta(res *cache.Resource, a *answer, meta *wire.ListMeta) (cache.ListMe
 
 // plain undoes the compression of a body.
 func plain(a *answer) (io.Reader, error) {
-	switch encoding := a.Header.Get("Content-Encoding"); encoding {
+	switch coding := a.Header.Get("Content-Encoding"); coding {
 	case "", "identity":
 		return a.body, nil
 	case "gzip":
 		return gzip.NewReader(a.body)
 	default:
-		return nil, fmt.Errorf("the upstream answers in the content encoding %q", encoding)
+		return nil, fmt.Errorf("the upstream answers in the content encoding %q", coding)
 	}
 }
 
@@ -215,12 +211,7 @@ func (s *Source) Watch(ctx context.Context, res *cache.Resource, enc api.Encodin
 	if a.conn != nil {
 		a.body.alive = func() time.Time { return time.Unix(0, a.conn.last.Load()) }
 	}
-	var events wire.Events
-	if enc == api.Protobuf {
-		events = wire.NewProtobufEvents(a.body, s.c.limits.MaxObjectBytes)
-	} else {
-		events = wire.NewJSONEvents(a.body, s.c.limits.MaxObjectBytes)
-	}
+	events := object.Codec(enc).NewEvents(a.body, s.c.limits.MaxObjectBytes)
 	if err := handle(cache.Event{Type: cache.WatchAccepted}); err != nil {
 		return err
 	}
@@ -260,19 +251,19 @@ func watchQuery(opts cache.WatchOptions) url.Values {
 	return query
 }
 
-func sourceEvent(enc api.Encoding, event wire.Event) (cache.Event, error) {
+func sourceEvent(enc api.Encoding, event encoding.Event) (cache.Event, error) {
 	e := cache.Event{Type: event.Type, Object: event.Object}
 	if event.Type != api.Bookmark {
 		return e, nil
 	}
-	bookmark, err := wire.ParseBookmark(enc, event.Object)
+	bookmark, err := object.Codec(enc).ParseBookmark(event.Object)
 	e.ResourceVersion, e.InitialEventsEnd = bookmark.ResourceVersion, bookmark.InitialEventsEnd
 	return e, err
 }
 
 // watchError is the error that an ERROR event carries.
-func watchError(res *cache.Resource, enc api.Encoding, object []byte, initialEvents bool) error {
-	status, err := wire.ParseStatus(enc, object)
+func watchError(res *cache.Resource, enc api.Encoding, content []byte, initialEvents bool) error {
+	status, err := object.Codec(enc).ParseStatus(content)
 	if err != nil {
 		return fmt.Errorf("watch of %s: ERROR event: %w", res.GroupResource(), err)
 	}

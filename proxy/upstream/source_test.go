@@ -28,7 +28,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/internal/api"
-	"github.com/kubeweir/kubeweir/proxy/upstream/wire"
+	"github.com/kubeweir/kubeweir/internal/encoding"
 )
 
 func pods() *cache.Resource {
@@ -250,7 +250,7 @@ func TestBrokenLists(t *testing.T) {
 			"no head": {func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, errHeadTimeout},
 			"huge item": {func(w http.ResponseWriter, r *http.Request) {
 				fmt.Fprintf(w, `{"items":[{"a":"%s"}]}`, strings.Repeat("x", 10000))
-			}, wire.ErrTooLarge},
+			}, encoding.ErrTooLarge},
 			"odd version": {func(w http.ResponseWriter, r *http.Request) {
 				_, _ = io.WriteString(w, `{"items":[],"metadata":{"resourceVersion":"x"}}`)
 			}, nil},
@@ -433,7 +433,7 @@ func TestBrokenWatches(t *testing.T) {
 					big := pod("a", "2")
 					big.Annotations = map[string]string{"x": strings.Repeat("y", 10000)}
 					_, _ = w.Write(event(t, enc, "ADDED", big))
-				}, func(err error) bool { return errors.Is(err, wire.ErrTooLarge) }},
+				}, func(err error) bool { return errors.Is(err, encoding.ErrTooLarge) }},
 				"garbage": {func(w http.ResponseWriter) { _, _ = w.Write([]byte("\x00\x00\x00\x05hello")) }, func(err error) bool { return err != nil }},
 			} {
 				t.Run(name, func(t *testing.T) {

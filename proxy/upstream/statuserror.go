@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,7 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/cache"
-	"github.com/kubeweir/kubeweir/proxy/upstream/wire"
+	"github.com/kubeweir/kubeweir/internal/encoding/json"
+	"github.com/kubeweir/kubeweir/internal/encoding/protobuf"
 )
 
 // maxErrorBody bounds what is read of the body of a refused request.
@@ -36,17 +36,21 @@ func refusal(resp *http.Response, body io.Reader, verb string, gr schema.GroupRe
 
 // statusIn returns the failure that body holds in JSON or protobuf, or nil.
 func statusIn(body []byte) *metav1.Status {
-	status, err := wire.ParseEnvelopedStatus(body)
-	if err != nil {
-		status = &metav1.Status{}
-		if json.Unmarshal(body, status) != nil || status.Kind != "Status" {
-			return nil
-		}
-	}
-	if status.Status == metav1.StatusSuccess || status.Code == 0 {
+	status, ok := parseStatus(body)
+	if !ok || status.Status == metav1.StatusSuccess || status.Code == 0 {
 		return nil
 	}
 	return status
+}
+
+// parseStatus reads the Status that a body holds in JSON or protobuf.
+func parseStatus(body []byte) (status *metav1.Status, ok bool) {
+	if protobuf.IsEnvelope(body) {
+		status, err := protobuf.ParseEnvelopedStatus(body)
+		return status, err == nil
+	}
+	status, err := json.Codec{}.ParseStatus(body)
+	return status, err == nil && status.Kind == "Status"
 }
 
 // unsupported wraps err with cache.ErrUnsupported if it says that the server

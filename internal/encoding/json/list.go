@@ -1,4 +1,4 @@
-package wire
+package json
 
 import (
 	"bytes"
@@ -8,49 +8,34 @@ import (
 	"io"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubeweir/kubeweir/internal/encoding"
 )
 
-// listBuffer is the size of what a list is read through. It grows for objects
-// that do not fit.
-const listBuffer = 128 << 10
-
-// ReadJSONList reads a list and calls visit for each item, in order; visit may
-// keep what it gets. Items that do not begin with their kind or apiVersion, as
-// those of typed lists, get head first, so that they equal what a watch sends;
-// see ItemHead. No item may have more than limit bytes. An error of visit is
-// returned as it is, and ends the reading.
-//
-// The members of the list come in any order: what kube-apiserver sends of custom
-// resources is sorted, and ends with the metadata.
-func ReadJSONList(r io.Reader, head []byte, limit int, visit func(item []byte) error) (ListMeta, error) {
-	l := jsonList{scanner: newScanner(r, listBuffer, limit), head: head, visit: visit}
+// ReadList implements encoding.Codec. The members of the list come in any order: what
+// kube-apiserver sends of custom resources is sorted, and ends with the metadata.
+func (Codec) ReadList(r io.Reader, opts encoding.ReadOptions, visit func(item []byte) error) (encoding.ListMeta, error) {
+	l := list{stream: newStream(r, encoding.ListBuffer, opts.Limit), visit: visit}
+	if opts.Kind != "" {
+		l.head = itemHead(opts.APIVersion, opts.Kind)
+	}
 	if err := l.read(); err != nil {
-		return ListMeta{}, err
+		return encoding.ListMeta{}, err
 	}
 	return l.meta, nil
 }
 
-// ItemHead is what stands before the members of an object in a watch, and is
-// missing in the items of typed lists: {"kind":"K","apiVersion":"V",
-func ItemHead(apiVersion, kind string) []byte {
-	return fmt.Appendf(nil, `{"kind":%s,"apiVersion":%s,`, quote(kind), quote(apiVersion))
-}
-
-func quote(s string) []byte {
-	// Marshalling a string cannot fail.
-	b, _ := json.Marshal(s)
-	return b
-}
-
-type jsonList struct {
-	scanner
+type list struct {
+	stream
+	// head is put before the members of items that do not begin with their kind or
+	// apiVersion, as those of typed lists, so that they equal what a watch sends.
 	head  []byte
 	visit func(item []byte) error
-	meta  ListMeta
+	meta  encoding.ListMeta
 	items bool // the list has a member items
 }
 
-func (l *jsonList) read() error {
+func (l *list) read() error {
 	if err := l.expect('{'); err != nil {
 		return err
 	}
@@ -77,7 +62,7 @@ func (l *jsonList) read() error {
 	return l.atEnd()
 }
 
-func (l *jsonList) member(key string) error {
+func (l *list) member(key string) error {
 	if key == "items" {
 		return l.readItems()
 	}
@@ -99,22 +84,22 @@ func (l *jsonList) member(key string) error {
 	return nil
 }
 
-func (l *jsonList) readMeta(value []byte) error {
+func (l *list) readMeta(value []byte) error {
 	var meta metav1.ListMeta
 	if err := json.Unmarshal(value, &meta); err != nil {
 		return err
 	}
-	l.meta.take(&meta)
+	l.meta.Take(&meta)
 	return nil
 }
 
-func (l *jsonList) readItems() error {
+func (l *list) readItems() error {
 	if l.items {
 		return errors.New("malformed list: it has items twice")
 	}
 	l.items = true
 	if c, err := l.peek(); err != nil {
-		return inside(err)
+		return encoding.Inside(err)
 	} else if c == 'n' {
 		// Go encodes a list without items as null or [].
 		value, err := l.literal()
@@ -132,7 +117,7 @@ func (l *jsonList) readItems() error {
 			return err
 		}
 		if c, err := l.peek(); err != nil {
-			return inside(err)
+			return encoding.Inside(err)
 		} else if c != '{' {
 			return syntax(c, "want an item that is an object")
 		}
@@ -148,8 +133,8 @@ func (l *jsonList) readItems() error {
 
 // own copies an item into an allocation of its own and puts the head before it
 // where it lacks one.
-func (l *jsonList) own(item []byte) []byte {
-	members := bytes.TrimLeft(item[1:], " \t\r\n")
+func (l *list) own(item []byte) []byte {
+	members := item[skipSpace(item, 1):]
 	if bytes.HasPrefix(members, []byte(`"kind"`)) || bytes.HasPrefix(members, []byte(`"apiVersion"`)) {
 		return bytes.Clone(item)
 	}

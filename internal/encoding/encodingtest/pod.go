@@ -1,25 +1,19 @@
-package object_test
+package encodingtest
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
-	"testing"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/kubeweir/kubeweir/internal/api"
-	"github.com/kubeweir/kubeweir/internal/object"
 )
 
-// samplePod is a pod as clusters have them: about 6 KB of JSON, 5 labels, two
+// Pod is the i-th pod as clusters have them: about 6 KB of JSON, 5 labels, two
 // managers.
-func samplePod(i int) *corev1.Pod {
+func Pod(i int) *corev1.Pod {
 	created := metav1.NewTime(time.Date(2024, 5, 17, 12, 30, i%60, 0, time.UTC))
 	app := fmt.Sprintf("app-%d", i%50)
 	pod := &corev1.Pod{
@@ -85,31 +79,47 @@ func samplePod(i int) *corev1.Pod {
 	return pod
 }
 
-// rawOf encodes an object as the API server does, in the form of Object.Raw.
-func rawOf(t testing.TB, enc api.Encoding, obj runtime.Object) []byte {
-	t.Helper()
-	if enc == api.JSON {
-		// The serializer of apimachinery is encoding/json too; see wire_test.go.
-		var buf bytes.Buffer
-		if err := json.NewEncoder(&buf).Encode(obj); err != nil {
-			t.Fatal(err)
+// PodList has n pods of roughly size bytes each, with what is awkward to scan.
+func PodList(n, size int) *corev1.PodList {
+	list := &corev1.PodList{
+		TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"},
+		ListMeta: metav1.ListMeta{ResourceVersion: "4711", Continue: "abc"},
+	}
+	for i := range n {
+		list.Items = append(list.Items, corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: fmt.Sprintf("pod-%d", i), Namespace: "default", ResourceVersion: fmt.Sprint(i + 1),
+				Annotations: map[string]string{"awkward": `\"}]{[` + "\\", "unicode": "\u2028é", "filler": strings.Repeat(`a "quoted" word, `, size/24)},
+			},
+			Spec: corev1.PodSpec{NodeName: "node-1", Containers: []corev1.Container{{Name: "c", Image: "registry/image:v1"}}},
+		})
+	}
+	return list
+}
+
+// RealisticPods are pods of some 6 KB with the short strings and the nesting of
+// real ones.
+func RealisticPods(n int) *corev1.PodList {
+	list := PodList(n, 0)
+	for i := range list.Items {
+		pod := &list.Items[i]
+		pod.Annotations = map[string]string{}
+		pod.Labels = map[string]string{"app": "web", "pod-template-hash": "7c5ddbdf54", "tier": "frontend"}
+		pod.ManagedFields = []metav1.ManagedFieldsEntry{{
+			Manager: "kube-controller-manager", Operation: "Update", APIVersion: "v1", FieldsType: "FieldsV1",
+			FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{".":{},"f:app":{},"f:tier":{}}},"f:spec":{"f:containers":{"k:{\"name\":\"c\"}":{".":{},"f:image":{},"f:name":{},"f:ports":{".":{},"k:{\"containerPort\":80,\"protocol\":\"TCP\"}":{".":{},"f:containerPort":{}}}}}}}`),
+		}}
+		container := corev1.Container{
+			Name: "c", Image: "registry.example.com/team/image:v1.2.3", Command: []string{"/bin/server", "--listen", ":8080"},
+			Ports: []corev1.ContainerPort{{ContainerPort: 80, Protocol: "TCP"}, {ContainerPort: 8080, Protocol: "TCP"}},
 		}
-		return bytes.TrimRight(buf.Bytes(), "\n")
+		for j := range 10 {
+			container.Env = append(container.Env, corev1.EnvVar{Name: fmt.Sprintf("VARIABLE_%d", j), Value: "some value"})
+		}
+		pod.Spec.Containers = []corev1.Container{container, container, container}
+		for j := range 5 {
+			pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: corev1.PodReady, Status: "True", Reason: fmt.Sprint(j)})
+		}
 	}
-	raw, err := obj.(interface{ Marshal() ([]byte, error) }).Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return raw
+	return list
 }
-
-func decode(t testing.TB, s *object.Schema, enc api.Encoding, raw []byte) *object.Object {
-	t.Helper()
-	o, err := s.Decode(enc, raw)
-	if err != nil {
-		t.Fatalf("decode: %v\n%q", err, raw)
-	}
-	return o
-}
-
-var encodings = []api.Encoding{api.JSON, api.Protobuf}

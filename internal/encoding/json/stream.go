@@ -1,19 +1,18 @@
-package wire
+package json
 
 import (
 	"bytes"
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/kubeweir/kubeweir/internal/encoding"
 )
 
-// maxDepth bounds the nesting of JSON, as encoding/json does.
-const maxDepth = 10000
-
-// scanner finds the values of a stream of JSON without interpreting them. It
-// checks that brackets match and strings end; what lies between is left to
-// whoever decodes the value.
-type scanner struct {
+// stream finds the values of a stream of JSON without interpreting them. It checks
+// that brackets match and strings end; what lies between is left to whoever scans the
+// value.
+type stream struct {
 	r        io.Reader
 	buf      []byte
 	pos, end int // buf[pos:end] was read and not consumed
@@ -21,13 +20,13 @@ type scanner struct {
 	stack    []byte
 }
 
-func newScanner(r io.Reader, size, limit int) scanner {
-	return scanner{r: r, buf: make([]byte, min(size, max(limit, 16))), max: limit}
+func newStream(r io.Reader, size, limit int) stream {
+	return stream{r: r, buf: make([]byte, min(size, max(limit, 16))), max: limit}
 }
 
 // fill reads more behind end. It keeps what begins at keep, which it may move to
 // the front: shift is how far. The buffer grows when what is kept fills it.
-func (s *scanner) fill(keep int) (shift int, err error) {
+func (s *stream) fill(keep int) (shift int, err error) {
 	if s.end == len(s.buf) {
 		if keep > 0 {
 			copy(s.buf, s.buf[keep:s.end])
@@ -36,7 +35,7 @@ func (s *scanner) fill(keep int) (shift int, err error) {
 			shift = keep
 		} else {
 			if len(s.buf) >= s.max {
-				return 0, tooLarge("JSON", s.max)
+				return 0, encoding.TooLarge("JSON", s.max)
 			}
 			grown := make([]byte, min(2*len(s.buf), s.max))
 			copy(grown, s.buf)
@@ -58,15 +57,10 @@ func (s *scanner) fill(keep int) (shift int, err error) {
 
 // peek skips white space and returns the next byte without consuming it; io.EOF
 // at the end of the stream.
-func (s *scanner) peek() (byte, error) {
+func (s *stream) peek() (byte, error) {
 	for {
-		for s.pos < s.end {
-			switch c := s.buf[s.pos]; c {
-			case ' ', '\t', '\r', '\n':
-				s.pos++
-			default:
-				return c, nil
-			}
+		if s.pos = skipSpace(s.buf[:s.end], s.pos); s.pos < s.end {
+			return s.buf[s.pos], nil
 		}
 		if _, err := s.fill(s.pos); err != nil {
 			return 0, err
@@ -74,19 +68,11 @@ func (s *scanner) peek() (byte, error) {
 	}
 }
 
-// inside turns the end of the stream into an error, for places where it must not end.
-func inside(err error) error {
-	if errors.Is(err, io.EOF) {
-		return io.ErrUnexpectedEOF
-	}
-	return err
-}
-
 // expect consumes the next byte, which must be c.
-func (s *scanner) expect(c byte) error {
+func (s *stream) expect(c byte) error {
 	got, err := s.peek()
 	if err != nil {
-		return inside(err)
+		return encoding.Inside(err)
 	}
 	if got != c {
 		return syntax(got, "want "+string(rune(c)))
@@ -101,11 +87,11 @@ func syntax(got byte, want string) error {
 
 // separated consumes the comma before the next element, or the closing byte:
 // more tells which. first is true before the first element.
-func (s *scanner) separated(first bool, closing byte) (more bool, err error) {
+func (s *stream) separated(first bool, closing byte) (more bool, err error) {
 	c, err := s.peek()
 	switch {
 	case err != nil:
-		return false, inside(err)
+		return false, encoding.Inside(err)
 	case c == closing:
 		s.pos++
 		return false, nil
@@ -120,9 +106,9 @@ func (s *scanner) separated(first bool, closing byte) (more bool, err error) {
 
 // key consumes the key of an object's member and its colon, and returns it
 // without quotes and as it is escaped; valid until the next call.
-func (s *scanner) key() (string, error) {
+func (s *stream) key() (string, error) {
 	if c, err := s.peek(); err != nil {
-		return "", inside(err)
+		return "", encoding.Inside(err)
 	} else if c != '"' {
 		return "", syntax(c, "want a key")
 	}
@@ -146,10 +132,10 @@ func keyName(key []byte) string {
 }
 
 // value consumes the next value and returns its bytes, valid until the next call.
-func (s *scanner) value() ([]byte, error) {
+func (s *stream) value() ([]byte, error) {
 	c, err := s.peek()
 	if err != nil {
-		return nil, inside(err)
+		return nil, encoding.Inside(err)
 	}
 	switch {
 	case c == '{' || c == '[':
@@ -163,7 +149,7 @@ func (s *scanner) value() ([]byte, error) {
 }
 
 // literal consumes a number, true, false or null.
-func (s *scanner) literal() ([]byte, error) {
+func (s *stream) literal() ([]byte, error) {
 	start, i := s.pos, s.pos
 	for {
 		for ; i < s.end; i++ {
@@ -175,14 +161,14 @@ func (s *scanner) literal() ([]byte, error) {
 		}
 		shift, err := s.fill(start)
 		if err != nil {
-			return nil, inside(err)
+			return nil, encoding.Inside(err)
 		}
 		start, i = start-shift, i-shift
 	}
 }
 
 // text consumes a string, with its quotes.
-func (s *scanner) text() ([]byte, error) {
+func (s *stream) text() ([]byte, error) {
 	start, i := s.pos, s.pos+1
 	for {
 		j := closingQuote(s.buf[:s.end], start, i)
@@ -193,7 +179,7 @@ func (s *scanner) text() ([]byte, error) {
 		i = s.end
 		shift, err := s.fill(start)
 		if err != nil {
-			return nil, inside(err)
+			return nil, encoding.Inside(err)
 		}
 		start, i = start-shift, i-shift
 	}
@@ -221,7 +207,7 @@ func closingQuote(b []byte, start, i int) int {
 
 // container consumes an object or array. This is where nearly all of the time
 // goes, so that strings are skipped by bytes.IndexByte.
-func (s *scanner) container() ([]byte, error) {
+func (s *stream) container() ([]byte, error) {
 	start, i := s.pos, s.pos
 	text := -1 // where the string around i opened
 	s.stack = s.stack[:0]
@@ -270,7 +256,7 @@ func (s *scanner) container() ([]byte, error) {
 		}
 		shift, err := s.fill(start)
 		if err != nil {
-			return nil, inside(err)
+			return nil, encoding.Inside(err)
 		}
 		start, i = start-shift, i-shift
 		if text >= 0 {
@@ -283,7 +269,7 @@ func (s *scanner) container() ([]byte, error) {
 var structural = [256]bool{'"': true, '{': true, '}': true, '[': true, ']': true}
 
 // atEnd reads the rest of the stream, which must be white space.
-func (s *scanner) atEnd() error {
+func (s *stream) atEnd() error {
 	c, err := s.peek()
 	switch {
 	case errors.Is(err, io.EOF):

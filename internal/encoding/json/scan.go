@@ -1,4 +1,4 @@
-package object
+package json
 
 import (
 	"bytes"
@@ -7,6 +7,8 @@ import (
 	"time"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/kubeweir/kubeweir/internal/encoding"
 )
 
 var (
@@ -16,15 +18,18 @@ var (
 	errMetadataType = errors.New("metadata is not an object")
 )
 
-// json scans sc.raw as one JSON object, once from front to back.
-func (sc *scan) json() error {
-	b := sc.raw
+// scan is an encoding.Scan with the methods that fill it from JSON.
+type scan encoding.Scan
+
+// Scan implements encoding.Codec: once from front to back.
+func (Codec) Scan(s *encoding.Scan) error {
+	b := s.Raw
 	if len(b) == 0 || b[0] != '{' {
 		return errNotObject
 	}
-	end := sc.jsonRoot()
-	if sc.err != nil {
-		return sc.err
+	end := (*scan)(s).root()
+	if s.Err != nil {
+		return s.Err
 	}
 	if end < 0 {
 		return malformed(b, end)
@@ -32,7 +37,7 @@ func (sc *scan) json() error {
 	if end != len(b) {
 		return errTrailing
 	}
-	sc.listOffset = typedListOffset(b)
+	s.ListOffset = typedListOffset(b)
 	return nil
 }
 
@@ -54,21 +59,21 @@ func typedListOffset(b []byte) int {
 	return i + 1
 }
 
-// jsonRoot scans the members of the top-level object.
-func (sc *scan) jsonRoot() int {
-	return sc.members(0, maxJSONDepth, func(sc *scan, key []byte, i, depth int) int {
+// root scans the members of the top-level object.
+func (sc *scan) root() int {
+	return sc.members(0, maxDepth, func(sc *scan, key []byte, i, depth int) int {
 		if string(key) == "metadata" {
-			return sc.jsonMetadata(i, depth)
+			return sc.metadata(i, depth)
 		}
-		return sc.jsonField(sc.schema.json.find(key), i, depth)
+		return sc.field(sc.Fields.Named(key), i, depth)
 	})
 }
 
-// members calls visit for each member of the object that begins at sc.raw[i],
+// members calls visit for each member of the object that begins at sc.Raw[i],
 // with the position of the value; visit returns the position after the value.
 // The functions given to it capture nothing, so that none is allocated.
 func (sc *scan) members(i, depth int, visit func(sc *scan, key []byte, i, depth int) int) int {
-	b := sc.raw
+	b := sc.Raw
 	if depth--; depth < 0 {
 		return ^i
 	}
@@ -91,7 +96,7 @@ func (sc *scan) members(i, depth int, visit func(sc *scan, key []byte, i, depth 
 		if i = skipColon(b, end); i < 0 {
 			return i
 		}
-		if i = visit(sc, key, i, depth); i < 0 || sc.err != nil {
+		if i = visit(sc, key, i, depth); i < 0 || sc.Err != nil {
 			return i
 		}
 		var more bool
@@ -101,104 +106,104 @@ func (sc *scan) members(i, depth int, visit func(sc *scan, key []byte, i, depth 
 	}
 }
 
-// jsonField reads the value at i, which node (nil: nothing of interest) describes.
-func (sc *scan) jsonField(node *jsonNode, i, depth int) int {
-	b := sc.raw
-	if node == nil || i >= len(b) {
+// field reads the value at i, which f (nil: nothing of interest) describes.
+func (sc *scan) field(f *encoding.Field, i, depth int) int {
+	b := sc.Raw
+	if f == nil || i >= len(b) {
 		return skipValue(b, i, depth)
 	}
-	if node.slot != noSlot {
-		return sc.jsonValue(node.slot, i, depth)
+	if f.Slot != encoding.NoSlot {
+		return sc.value(f.Slot, i, depth)
 	}
 	if b[i] != '{' { // null or a shape without our fields
 		return skipValue(b, i, depth)
 	}
-	return sc.nested(node, i, depth)
+	return sc.nested(f, i, depth)
 }
 
 // nested scans an object on the way to selectable fields.
-func (sc *scan) nested(node *jsonNode, i, depth int) int {
-	// The node travels in the scan, because a closure over it would allocate.
-	outer := sc.node
-	sc.node = node
+func (sc *scan) nested(f *encoding.Field, i, depth int) int {
+	// The field travels in the scan, because a closure over it would allocate.
+	outer := sc.At
+	sc.At = f
 	i = sc.members(i, depth, func(sc *scan, key []byte, i, depth int) int {
-		return sc.jsonField(sc.node.find(key), i, depth)
+		return sc.field(sc.At.Named(key), i, depth)
 	})
-	sc.node = outer
+	sc.At = outer
 	return i
 }
 
-// jsonValue keeps the text of a selectable field's value.
-func (sc *scan) jsonValue(slot, i, depth int) int {
-	b := sc.raw
+// value keeps the text of a selectable field's value.
+func (sc *scan) value(slot, i, depth int) int {
+	b := sc.Raw
 	if b[i] == '"' {
-		text, end := sc.jsonString(i)
-		sc.values[slot] = text
+		text, end := sc.text(i)
+		sc.Values[slot] = text
 		return end
 	}
 	end := skipValue(b, i, depth)
 	if end < 0 {
 		return end
 	}
-	sc.values[slot], sc.err = valueText(b[i:end])
+	sc.Values[slot], sc.Err = valueText(b[i:end])
 	return end
 }
 
-// jsonString reads the string at i (known to begin with a quote).
-func (sc *scan) jsonString(i int) (text []byte, end int) {
-	end, escaped := skipString(sc.raw, i)
+// text reads the string at i (known to begin with a quote).
+func (sc *scan) text(i int) (text []byte, end int) {
+	end, escaped := skipString(sc.Raw, i)
 	if end < 0 {
 		return nil, end
 	}
-	text = sc.raw[i+1 : end-1]
+	text = sc.Raw[i+1 : end-1]
 	if escaped {
 		text = unescape(text)
 	}
 	return text, end
 }
 
-// jsonMetadata scans the value of metadata.
-func (sc *scan) jsonMetadata(i, depth int) int {
-	if i < len(sc.raw) && sc.raw[i] != '{' {
-		sc.err = errMetadataType
+// metadata scans the value of metadata.
+func (sc *scan) metadata(i, depth int) int {
+	if i < len(sc.Raw) && sc.Raw[i] != '{' {
+		sc.Err = errMetadataType
 		return i
 	}
-	end := sc.members(i, depth, (*scan).jsonMetaMember)
-	sc.metaStart, sc.metaEnd = i, end
+	end := sc.members(i, depth, (*scan).metaMember)
+	sc.MetaStart, sc.MetaEnd = i, end
 	return end
 }
 
-func (sc *scan) jsonMetaMember(key []byte, i, depth int) int {
+func (sc *scan) metaMember(key []byte, i, depth int) int {
 	var text *[]byte
 	switch string(key) {
 	case "name":
-		text = &sc.name
+		text = &sc.Name
 	case "namespace":
-		text = &sc.namespace
+		text = &sc.Namespace
 	case "uid":
-		text = &sc.uid
+		text = &sc.UID
 	case "resourceVersion":
-		text = &sc.rv
+		text = &sc.ResourceVersion
 	case "creationTimestamp":
-		return sc.jsonTime(i, depth)
+		return sc.time(i, depth)
 	case "labels":
-		return sc.jsonLabels(i, depth)
+		return sc.labels(i, depth)
 	default:
-		return skipValue(sc.raw, i, depth)
+		return skipValue(sc.Raw, i, depth)
 	}
-	end, ok := sc.jsonStringOrNull(text, i, depth)
+	end, ok := sc.stringOrNull(text, i, depth)
 	if end >= 0 && !ok {
-		sc.err = fmt.Errorf("metadata.%s is not a string", key)
+		sc.Err = fmt.Errorf("metadata.%s is not a string", key)
 	}
 	return end
 }
 
-// jsonStringOrNull reads the string at i into text, null as "". ok is false for
+// stringOrNull reads the string at i into text, null as "". ok is false for
 // any other value, which is skipped.
-func (sc *scan) jsonStringOrNull(text *[]byte, i, depth int) (end int, ok bool) {
-	b := sc.raw
+func (sc *scan) stringOrNull(text *[]byte, i, depth int) (end int, ok bool) {
+	b := sc.Raw
 	if i < len(b) && b[i] == '"' {
-		*text, end = sc.jsonString(i)
+		*text, end = sc.text(i)
 		return end, true
 	}
 	*text = nil
@@ -206,41 +211,41 @@ func (sc *scan) jsonStringOrNull(text *[]byte, i, depth int) (end int, ok bool) 
 	return end, end >= 0 && b[i] == 'n'
 }
 
-func (sc *scan) jsonTime(i, depth int) int {
+func (sc *scan) time(i, depth int) int {
 	var text []byte
-	end, ok := sc.jsonStringOrNull(&text, i, depth)
+	end, ok := sc.stringOrNull(&text, i, depth)
 	if end < 0 {
 		return end
 	}
-	sc.creation = 0
+	sc.Creation = 0
 	if !ok {
-		sc.err = errors.New("metadata.creationTimestamp is not a string")
+		sc.Err = errors.New("metadata.creationTimestamp is not a string")
 	} else if len(text) > 0 {
 		t, err := time.Parse(time.RFC3339, string(text))
 		if err != nil {
-			sc.err = fmt.Errorf("metadata.creationTimestamp: %w", err)
+			sc.Err = fmt.Errorf("metadata.creationTimestamp: %w", err)
 		}
-		sc.creation = t.Unix()
+		sc.Creation = t.Unix()
 	}
 	return end
 }
 
-func (sc *scan) jsonLabels(i, depth int) int {
-	sc.labels = sc.labels[:0]
-	if i < len(sc.raw) && sc.raw[i] != '{' {
-		end := skipValue(sc.raw, i, depth)
-		if end >= 0 && sc.raw[i] != 'n' {
-			sc.err = errLabels
+func (sc *scan) labels(i, depth int) int {
+	sc.Labels = sc.Labels[:0]
+	if i < len(sc.Raw) && sc.Raw[i] != '{' {
+		end := skipValue(sc.Raw, i, depth)
+		if end >= 0 && sc.Raw[i] != 'n' {
+			sc.Err = errLabels
 		}
 		return end
 	}
 	return sc.members(i, depth, func(sc *scan, key []byte, i, depth int) int {
 		var value []byte
-		end, ok := sc.jsonStringOrNull(&value, i, depth)
+		end, ok := sc.stringOrNull(&value, i, depth)
 		if end >= 0 && !ok {
-			sc.err = errLabels
+			sc.Err = errLabels
 		}
-		sc.labels = append(sc.labels, labelBytes{key, value})
+		sc.Labels = append(sc.Labels, encoding.Label{Key: key, Value: value})
 		return end
 	})
 }

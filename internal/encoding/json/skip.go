@@ -1,4 +1,4 @@
-package object
+package json
 
 import (
 	"encoding/binary"
@@ -7,8 +7,8 @@ import (
 	"math/bits"
 )
 
-// maxJSONDepth is how deep JSON may nest, the limit of encoding/json.
-const maxJSONDepth = 10000
+// maxDepth is how deep JSON may nest, the limit of encoding/json.
+const maxDepth = 10000
 
 // errTruncated means that the input ended inside a value.
 var errTruncated = errors.New("unexpected end of JSON")
@@ -25,11 +25,11 @@ func malformed(b []byte, pos int) error {
 	return errTruncated
 }
 
-// SkipJSON returns the position after the JSON value that begins at b[pos]
-// (white space before it is skipped too). It checks the whole grammar, but not
-// UTF-8. The end of the input inside the value is an error.
-func SkipJSON(b []byte, pos int) (int, error) {
-	end := skipValue(b, skipSpace(b, pos), maxJSONDepth)
+// skip returns the position after the JSON value that b begins with, white space
+// before it included. It checks the whole grammar, but not UTF-8. The end of the input
+// inside the value is an error.
+func skip(b []byte) (int, error) {
+	end := skipValue(b, skipSpace(b, 0), maxDepth)
 	if end < 0 {
 		return 0, malformed(b, end)
 	}
