@@ -19,14 +19,14 @@ const (
 	nobody    = "nobody" // an invalid token
 )
 
-// A versionRule says what two answers' list versions have to do with each other.
-type versionRule int
+// A VersionRule says what two answers' list versions have to do with each other.
+type VersionRule int
 
 const (
-	// sameVersion: equal. Right for exact and for linearizable reads of a store that is not written to.
-	sameVersion versionRule = iota
-	// anyVersion: each server may know another newest version; both are at least that of every item.
-	anyVersion
+	// SameVersion: equal. Right for exact and for linearizable reads of a store that is not written to.
+	SameVersion VersionRule = iota
+	// AnyVersion: each server may know another newest version; both are at least that of every item.
+	AnyVersion
 )
 
 // A Case is one request, or one that is followed page by page or read as a watch, that two servers must answer alike.
@@ -45,7 +45,7 @@ type Case struct {
 	Events   []string // types of a watch's events, in order
 
 	// What may differ.
-	Version    versionRule
+	Version    VersionRule
 	Mask       []*regexp.Regexp // parts of the body that are replaced before it is compared
 	IgnoreBody bool             // only the status and headers are compared
 
@@ -117,13 +117,13 @@ const (
 
 // get is a case that reads one path.
 func get(name, path string) Case {
-	return Case{Name: name, Request: Request{Path: path}, Version: sameVersion}
+	return Case{Name: name, Request: Request{Path: path}, Version: SameVersion}
 }
 
 // fresh is get for a read whose version each server chooses.
 func fresh(name, path string) Case {
 	c := get(name, path)
-	c.Version = anyVersion
+	c.Version = AnyVersion
 	return c
 }
 

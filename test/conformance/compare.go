@@ -43,7 +43,7 @@ func responseDifferences(c Case, want, got Response) []string {
 	if c.IgnoreBody {
 		return out
 	}
-	if c.Version == anyVersion {
+	if c.Version == AnyVersion {
 		if (listVersion(want.Body) == "") != (listVersion(got.Body) == "") {
 			out = append(out, fmt.Sprintf("list version: %q, want one like %q", listVersion(got.Body), listVersion(want.Body)))
 		}
@@ -129,10 +129,7 @@ func frameDifferences(c Case, want, got answer) []string {
 
 func masked(c Case, body []byte) []byte {
 	if bytes.HasPrefix(body, protoMagic) {
-		if c.Version == anyVersion {
-			return protoListMetadata(body)
-		}
-		return body
+		return protoListMetadata(body, c.Version)
 	}
 	return maskText(c, listMetadata(body, c.Version))
 }

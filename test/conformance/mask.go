@@ -21,13 +21,13 @@ var (
 
 // listMetadata replaces in a list's or Status's own metadata the version, if the rule lets it differ, and the
 // continue token by what it says. Bodies that are no JSON object are returned as they are.
-func listMetadata(body []byte, rule versionRule) []byte {
+func listMetadata(body []byte, rule VersionRule) []byte {
 	from, to, ok := topLevel(body, "metadata")
 	if !ok {
 		return body
 	}
 	meta := body[from:to]
-	if rule == anyVersion {
+	if rule == AnyVersion {
 		meta = versionField.ReplaceAll(meta, []byte(`$1"MASKED"`))
 	}
 	meta = continueField.ReplaceAllFunc(meta, func(m []byte) []byte {
@@ -60,6 +60,9 @@ func listVersion(body []byte) string {
 
 // continueToken is the token in a list's or Status's metadata, empty if there is none.
 func continueToken(body []byte) string {
+	if proto, ok := bytes.CutPrefix(body, protoMagic); ok {
+		return string(field(proto, unknownRaw, listMeta, listMetaContinue))
+	}
 	var list struct {
 		Metadata struct {
 			Continue string `json:"continue"`
@@ -73,7 +76,7 @@ func continueToken(body []byte) string {
 
 // describeToken spells a continue token out: where it goes on and at which version. The store writes the start key
 // with a leading slash or without; both mean the same.
-func describeToken(token string, rule versionRule) string {
+func describeToken(token string, rule VersionRule) string {
 	b, err := base64.RawURLEncoding.DecodeString(token)
 	if err != nil {
 		return "undecodable " + token
@@ -87,7 +90,7 @@ func describeToken(token string, rule versionRule) string {
 		return "undecodable " + token
 	}
 	at := fmt.Sprint(t.Revision)
-	if rule == anyVersion && t.Revision > 0 {
+	if rule == AnyVersion && t.Revision > 0 {
 		at = "MASKED"
 	}
 	return fmt.Sprintf("%s at %s from %s", t.Version, at, strings.Trim(fmt.Sprintf("%q", strings.TrimPrefix(t.Start, "/")), `"`))
@@ -133,24 +136,45 @@ const (
 	unknownRaw      protowire.Number = 2
 	listMeta        protowire.Number = 1
 	listMetaVersion protowire.Number = 2
-	objectMeta      protowire.Number = 1
-	objectVersion   protowire.Number = 6
-	objectCreated   protowire.Number = 8
-	objectManaged   protowire.Number = 17
-	managedTime     protowire.Number = 4
-	eventType       protowire.Number = 1
-	eventObject     protowire.Number = 2
-	extensionRaw    protowire.Number = 1
+
+	listMetaContinue protowire.Number = 3
+
+	objectMeta    protowire.Number = 1
+	objectVersion protowire.Number = 6
+	objectCreated protowire.Number = 8
+	objectManaged protowire.Number = 17
+	managedTime   protowire.Number = 4
+	eventType     protowire.Number = 1
+	eventObject   protowire.Number = 2
+	extensionRaw  protowire.Number = 1
 )
 
-// protoListMetadata masks the version of a protobuf list.
-func protoListMetadata(body []byte) []byte {
-	inner, ok := bytes.CutPrefix(body, protoMagic)
+// protoListMetadata is listMetadata of a protobuf list. Bodies that are none are returned as they are, but for the words
+// that stand where a list has its metadata.
+func protoListMetadata(body []byte, rule VersionRule) []byte {
+	out, ok := bytes.CutPrefix(body, protoMagic)
 	if !ok {
 		return body
 	}
-	out, err := rewrite(inner, []protowire.Number{unknownRaw, listMeta, listMetaVersion}, func([]byte) []byte { return []byte("MASKED") })
-	if err != nil {
+	replace := func(number protowire.Number, f func([]byte) []byte) error {
+		replaced, err := rewrite(out, []protowire.Number{unknownRaw, listMeta, number}, f)
+		if err == nil {
+			out = replaced
+		}
+		return err
+	}
+	if rule == AnyVersion {
+		if replace(listMetaVersion, func([]byte) []byte { return []byte("MASKED") }) != nil {
+			return body
+		}
+	}
+	describe := func(token []byte) []byte {
+		if len(token) == 0 {
+			return nil
+		}
+		return []byte(describeToken(string(token), rule))
+	}
+	if replace(listMetaContinue, describe) != nil {
 		return body
 	}
 	return append(bytes.Clone(protoMagic), out...)

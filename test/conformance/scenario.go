@@ -219,7 +219,7 @@ func (m *invented) mask(body []byte) []byte {
 		body = append(bytes.Clone(protoMagic), m.proto(inner)...)
 	}
 	if isList.Match(body) {
-		body = listMetadata(body, anyVersion) // of all that is written in the store
+		body = listMetadata(body, AnyVersion) // of all that is written in the store
 	}
 	if bytes.Contains(body, []byte(m.namespace)) {
 		body = anyTypeHash.ReplaceAll(body, []byte("HASH")) // of the name of a group
