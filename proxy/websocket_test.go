@@ -162,5 +162,12 @@ func TestWebSocketsOfOtherReads(t *testing.T) {
 				t.Errorf("%s: not forwarded", line)
 			}
 		}
+		// With another credential the token is one of two subprotocols.
+		before := b.upstream.count()
+		_, resp := b.socket(socketWatch, "Sec-Websocket-Protocol: base64url.bearer.authorization.k8s.io.amFuZQ, base64.binary.k8s.io")
+		resp.Done(0, nil)
+		if b.upstream.count() != before+1 {
+			t.Error("a handshake with two subprotocols: not forwarded")
+		}
 	})
 }

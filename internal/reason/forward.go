@@ -82,7 +82,7 @@ var forwardEntries = [forwards]Entry{
 	},
 	Upgraded: {
 		Label: "upgraded",
-		When:  "A read that asks for an upgrade and is no WebSocket watch, or a handshake that kube-apiserver refuses: no Origin, no key, a version other than 13, several subprotocols besides a token.",
+		When:  "A read that asks for an upgrade and is no WebSocket watch, or a handshake that kube-apiserver refuses: no Origin, no key, a version other than 13, several subprotocols, among which a token counts unless it is what authenticates.",
 		Do:    "Nothing: the upstream says what is wrong. WebSocket watches in order are served from the cache.",
 	},
 	Inexact: {

@@ -155,9 +155,11 @@ func (a *Authenticator) knownCertificates() (n int) {
 	return n
 }
 
-// Authenticate returns who sent r, and takes all credentials out of r's header:
+// Authenticate returns who sent r, and takes the credentials out of r's header:
 // Authorization, the front proxy's headers whether honoured or not, and tokens in
-// WebSocket subprotocols.
+// WebSocket subprotocols. Where another credential tells who sent a WebSocket's
+// handshake, the token was not looked at and stays: it is a subprotocol then, of which
+// the answer says whether it is agreed to.
 //
 // StatusError tells the answer for an error. A credential that is not valid is
 // an error even where anonymous requests are allowed, unless another credential
@@ -165,6 +167,9 @@ func (a *Authenticator) knownCertificates() (n int) {
 func (a *Authenticator) Authenticate(ctx context.Context, r *api.Request) (*Identity, error) {
 	id, err := a.authenticate(ctx, r)
 	a.stripper.strip(&r.Header)
+	if err != nil || !isWebSocket(r) || r.Listener == api.ListenerSidecar {
+		dropTokens(&r.Header)
+	}
 	if err != nil {
 		a.metrics.failure(err)
 		a.explain(r)
@@ -274,13 +279,18 @@ func (a *Authenticator) byAuthorization(ctx context.Context, r *api.Request) (*I
 	return a.byToken(ctx, bearerToken(r.Header.Get("Authorization")))
 }
 
-// byWebSocket reviews the token among a WebSocket's subprotocols.
+// byWebSocket reviews the token among a WebSocket's subprotocols, which are the others
+// when it is good.
 func (a *Authenticator) byWebSocket(ctx context.Context, r *api.Request) (*Identity, error) {
 	token, err := webSocketToken(r)
 	if err != nil {
 		return nil, err
 	}
-	return a.byToken(ctx, token)
+	id, err := a.byToken(ctx, token)
+	if id != nil {
+		dropTokens(&r.Header)
+	}
+	return id, err
 }
 
 func (a *Authenticator) byToken(ctx context.Context, token string) (*Identity, error) {

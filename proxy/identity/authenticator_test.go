@@ -142,6 +142,53 @@ func TestAuthenticate(t *testing.T) {
 	}
 }
 
+// TestSubprotocolsLeft: a token by which nobody was authenticated stays a subprotocol, which the handshake is judged by as
+// kube-apiserver judges it.
+func TestSubprotocolsLeft(t *testing.T) {
+	ca := newTestCA(t, "clients")
+	reviewer := &fakeTokens{}
+	reviewer.set(janeToken, authenticationv1.UserInfo{Username: "jane"})
+	a, err := NewAuthenticator(AuthenticatorOptions{TokenReviewer: reviewer, ClientCAFile: ca.file(), Anonymous: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bob := ca.client(pkix.Name{CommonName: "bob"})
+	jane, bad := inProtocol(janeToken), inProtocol("nope")
+	for _, test := range []struct {
+		protocols     []string // lines
+		authorization string
+		certs         []*x509.Certificate
+		want          string // all lines
+	}{
+		{[]string{jane + ", a"}, "", nil, "a"},
+		{[]string{"a", jane}, "", nil, "a"},
+		{[]string{"a, " + jane, "b"}, "", nil, "a,b"},
+		{[]string{jane + ","}, "", nil, ""},
+		{[]string{jane + ", a"}, "Bearer nope", nil, "a"},
+		{[]string{jane + ", a"}, "Bearer " + janeToken, nil, jane + ", a"},
+		{[]string{bad + ", a", "b"}, "Bearer " + janeToken, nil, bad + ", a|b"},
+		{[]string{jane}, "Bearer " + janeToken, nil, jane},
+		{[]string{jane + ", a"}, "", bob, jane + ", a"},
+		{[]string{bad + ", a"}, "", nil, "a"}, // refused
+		{[]string{"a, b"}, "", nil, "a, b"},
+	} {
+		r := &api.Request{Upgrade: "websocket", PeerCertificates: test.certs, Header: api.Header{{Name: "Authorization", Value: test.authorization}}}
+		for _, line := range test.protocols {
+			r.Header.Add("Sec-Websocket-Protocol", line)
+		}
+		_, err := a.Authenticate(t.Context(), r)
+		if got := strings.Join(r.Header.Values(webSocketProtocols), "|"); got != test.want {
+			t.Errorf("%q with %q: %q is left, want %q (%v)", test.protocols, test.authorization, got, test.want, err)
+		}
+	}
+	for _, r := range []*api.Request{{}, {Upgrade: "websocket", Listener: api.ListenerSidecar}} {
+		r.Header = api.Header{{Name: "Authorization", Value: "Bearer " + janeToken}, {Name: "Sec-Websocket-Protocol", Value: "a, " + jane}}
+		if _, err := a.Authenticate(t.Context(), r); err != nil || r.Header.Get(webSocketProtocols) != "a" {
+			t.Errorf("%q, listener %v: %q is left, %v", r.Upgrade, r.Listener, r.Header.Get(webSocketProtocols), err)
+		}
+	}
+}
+
 func TestAnonymousOff(t *testing.T) {
 	a, err := NewAuthenticator(AuthenticatorOptions{})
 	if err != nil {

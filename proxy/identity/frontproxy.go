@@ -150,11 +150,6 @@ func (s *stripper) strip(h *api.Header) {
 		if s.isCredential(field.Name) {
 			continue
 		}
-		if strings.EqualFold(field.Name, webSocketProtocols) {
-			if field.Value = withoutTokens(field.Value); field.Value == "" {
-				continue
-			}
-		}
 		kept = append(kept, field)
 	}
 	clear((*h)[len(kept):])

@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -260,11 +261,13 @@ const (
 	webSocketTokenProblem = "bearer token in a WebSocket subprotocol"
 )
 
+func isWebSocket(r *api.Request) bool { return strings.EqualFold(r.Upgrade, "websocket") }
+
 // webSocketToken returns the token that a WebSocket handshake carries among its
 // subprotocols, as browsers send it, "" without one
 // (k8s.io/apiserver/pkg/authentication/request/websocket).
 func webSocketToken(r *api.Request) (string, error) {
-	if !strings.EqualFold(r.Upgrade, "websocket") {
+	if !isWebSocket(r) {
 		return "", nil
 	}
 	token, tokens, others := "", 0, 0
@@ -292,17 +295,23 @@ func webSocketToken(r *api.Request) (string, error) {
 	return token, nil
 }
 
-// withoutTokens returns a Sec-WebSocket-Protocol line without the subprotocols
-// that carry a token.
-func withoutTokens(line string) string {
-	if !strings.Contains(line, webSocketTokenPrefix) {
-		return line
+// dropTokens takes the tokens out of a WebSocket's subprotocols, whose rest is one line
+// then, as it is to kube-apiserver.
+func dropTokens(h *api.Header) {
+	lines := h.Values(webSocketProtocols)
+	if !slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, webSocketTokenPrefix) }) {
+		return
 	}
 	var kept []string
-	for protocol := range strings.SplitSeq(line, ",") {
-		if protocol = strings.TrimSpace(protocol); !strings.HasPrefix(protocol, webSocketTokenPrefix) {
-			kept = append(kept, protocol)
+	for _, line := range lines {
+		for protocol := range strings.SplitSeq(line, ",") {
+			if protocol = strings.TrimSpace(protocol); !strings.HasPrefix(protocol, webSocketTokenPrefix) {
+				kept = append(kept, protocol)
+			}
 		}
 	}
-	return strings.Join(kept, ", ")
+	h.Del(webSocketProtocols)
+	if rest := strings.Join(kept, ","); rest != "" {
+		h.Add(webSocketProtocols, rest)
+	}
 }

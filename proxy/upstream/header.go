@@ -51,7 +51,7 @@ func requestHeader(r *api.Request, cred *Credentials) (http.Header, error) {
 	}
 	appendForwardedFor(h, r.RemoteAddr)
 	if cred.As != AsClient || cred.User != nil {
-		dropTokenProtocol(h)
+		emptyTokenProtocols(h["Sec-Websocket-Protocol"])
 	}
 	return h, nil
 }
@@ -105,27 +105,22 @@ func appendForwardedFor(h http.Header, remote string) {
 // (k8s.io/apiserver/pkg/authentication/request/websocket).
 const tokenProtocol = "base64url.bearer.authorization.k8s.io."
 
-// dropTokenProtocol removes the client's token from the subprotocols of a request
-// that goes out with other credentials.
-func dropTokenProtocol(h http.Header) {
-	const name = "Sec-Websocket-Protocol"
-	lines := h[name]
-	if !strings.Contains(strings.Join(lines, ","), tokenProtocol) {
-		return
-	}
-	var kept []string
-	for _, line := range lines {
-		for p := range strings.SplitSeq(line, ",") {
-			if p = textproto.TrimString(p); p != "" && !strings.HasPrefix(p, tokenProtocol) {
-				kept = append(kept, p)
+// emptyTokenProtocols takes the client's token out of the subprotocols of a request that
+// goes out with other credentials. What is left is still a subprotocol: by how many there
+// are, and which, the upstream agrees to a WebSocket or not.
+func emptyTokenProtocols(lines []string) {
+	for i, line := range lines {
+		if !strings.Contains(line, tokenProtocol) {
+			continue
+		}
+		protocols := strings.Split(line, ",")
+		for j, p := range protocols {
+			if strings.HasPrefix(strings.TrimSpace(p), tokenProtocol) {
+				protocols[j] = tokenProtocol
 			}
 		}
+		lines[i] = strings.Join(protocols, ",")
 	}
-	if len(kept) == 0 {
-		delete(h, name)
-		return
-	}
-	h[name] = []string{strings.Join(kept, ", ")}
 }
 
 // responseHeader is what the client gets of the upstream's header. The length is

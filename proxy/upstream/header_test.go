@@ -59,10 +59,15 @@ func TestRequestHeader(t *testing.T) {
 		"token as subprotocol": {client, "GET", []string{"Sec-Websocket-Protocol", tokenProtocol + "dG9rZW4, v5.channel.k8s.io"}, http.Header{
 			"Sec-Websocket-Protocol": {tokenProtocol + "dG9rZW4, v5.channel.k8s.io"},
 		}},
-		"token as subprotocol dropped": {own, "GET", []string{"Sec-Websocket-Protocol", tokenProtocol + "dG9rZW4, v5.channel.k8s.io", "Sec-Websocket-Protocol", "v4.channel.k8s.io"}, http.Header{
-			"Sec-Websocket-Protocol": {"v5.channel.k8s.io, v4.channel.k8s.io"},
+		"token as subprotocol emptied": {own, "GET", []string{"Sec-Websocket-Protocol", tokenProtocol + "dG9rZW4, v5.channel.k8s.io", "Sec-Websocket-Protocol", "v4.channel.k8s.io"}, http.Header{
+			"Sec-Websocket-Protocol": {tokenProtocol + ", v5.channel.k8s.io", "v4.channel.k8s.io"},
 		}},
-		"only token as subprotocol": {own, "GET", []string{"Sec-Websocket-Protocol", tokenProtocol + "dG9rZW4"}, http.Header{}},
+		"only token as subprotocol": {own, "GET", []string{"Sec-Websocket-Protocol", tokenProtocol + "dG9rZW4"}, http.Header{
+			"Sec-Websocket-Protocol": {tokenProtocol},
+		}},
+		"token as a later subprotocol": {own, "GET", []string{"Sec-Websocket-Protocol", "a,\t" + tokenProtocol + "dG9rZW4,b"}, http.Header{
+			"Sec-Websocket-Protocol": {"a," + tokenProtocol + ",b"},
+		}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -87,7 +87,7 @@ func TestInProcess(t *testing.T) {
 		t.Errorf("%s: %+v with %q", userOf(seen), seen, body)
 	}
 	for name, want := range map[string]string{
-		"Authorization": "", "X-Remote-User": "", "Impersonate-User": "bob", "X-Forwarded-For": "198.51.100.1", "Sec-Websocket-Protocol": "v5.channel.k8s.io",
+		"Authorization": "", "X-Remote-User": "", "Impersonate-User": "bob", "X-Forwarded-For": "198.51.100.1", "Sec-Websocket-Protocol": tokenProtocol + ", v5.channel.k8s.io",
 	} {
 		if got := seen.Header.Get(name); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)

@@ -35,45 +35,32 @@ const acceptGUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 // Accepts reports whether kube-apiserver would agree to r becoming a WebSocket that
 // carries a watch, of r's connection and header alone. Credentials were taken out of
-// them. What it would not agree to, or might read in another way, is for it to refuse.
+// them. Of several lines of a name the first counts. What it would not agree to is for it
+// to refuse.
 func Accepts(r *api.Request) bool {
-	if r.Method != "GET" || !strings.EqualFold(r.Upgrade, "websocket") || !one(r, versionHeader, version) {
+	if r.Method != "GET" || !strings.EqualFold(r.Upgrade, "websocket") || r.Header.Get(versionHeader) != version {
 		return false
 	}
 	// Over HTTP/2 there is no key (RFC 8441, 5).
-	if keys := r.Header.Values(keyHeader); r.Proto != "HTTP/2.0" && (len(keys) != 1 || keys[0] == "") {
+	if r.Proto != "HTTP/2.0" && r.Header.Get(keyHeader) == "" {
 		return false
 	}
 	_, ok := protocol(r)
 	return ok && hasOrigin(r) && hasLocation(r)
 }
 
-// one reports whether the header has one such line, with that value.
-func one(r *api.Request, name, value string) bool {
-	values := r.Header.Values(name)
-	return len(values) == 1 && values[0] == value
-}
-
 // protocol is the subprotocol that is agreed to, "" for none. The server has none of its
-// own and takes the client's only one; it does not choose among several.
+// own and takes the client's only one, whatever it is; it does not choose among several.
 func protocol(r *api.Request) (name string, ok bool) {
-	lines := r.Header.Values(protocolHeader)
-	if len(lines) == 0 {
-		return "", true
-	}
-	name = strings.Trim(lines[0], " \t")
-	return name, len(lines) == 1 && (name == "" || httpguts.ValidHeaderFieldName(name)) // both are tokens
+	name = strings.TrimSpace(r.Header.Get(protocolHeader))
+	return name, !strings.Contains(name, ",") && httpguts.ValidHeaderFieldValue(name)
 }
 
 // hasOrigin reports whether the client says which page it is, which can be any: a page
 // has no credential of another's, as a token is in no cookie. Whoever has the gateway's own
 // identity by the way they came was asked before, see identity.FromElsewhere.
 func hasOrigin(r *api.Request) bool {
-	origins := r.Header.Values("Origin")
-	if len(origins) != 1 || origins[0] == "" {
-		return false
-	}
-	_, err := url.ParseRequestURI(origins[0])
+	_, err := url.ParseRequestURI(r.Header.Get("Origin"))
 	return err == nil
 }
 

@@ -42,11 +42,11 @@ func TestAccepts(t *testing.T) {
 		{"", true},
 		{"Upgrade: WebSocket", true}, {"Upgrade: websocket, h2c", false}, {"Upgrade: SPDY/3.1", false}, {"Upgrade: ", false},
 		{"Method: POST", false}, {"Method: HEAD", false}, {"Method: OPTIONS", false},
-		{"Sec-Websocket-Version", false}, {"Sec-Websocket-Version: 8", false}, {"+Sec-Websocket-Version: 13", false},
-		{"Sec-Websocket-Key", false}, {"Sec-Websocket-Key: ", false}, {"Sec-Websocket-Key: x", true}, {"+Sec-Websocket-Key: x", false},
-		{"Origin", false}, {"Origin: ", false}, {"Origin: null", false}, {"Origin: null://x", true}, {"Origin: /x", true}, {"+Origin: https://b", false},
+		{"Sec-Websocket-Version", false}, {"Sec-Websocket-Version: 8", false}, {"+Sec-Websocket-Version: 8", true},
+		{"Sec-Websocket-Key", false}, {"Sec-Websocket-Key: ", false}, {"Sec-Websocket-Key: x", true}, {"+Sec-Websocket-Key: x", true},
+		{"Origin", false}, {"Origin: ", false}, {"Origin: null", false}, {"Origin: null://x", true}, {"Origin: /x", true}, {"+Origin: null", true},
 		{"Sec-Websocket-Protocol: a.b", true}, {"Sec-Websocket-Protocol: ", true}, {"Sec-Websocket-Protocol: a,b", false},
-		{"Sec-Websocket-Protocol: a b", false}, {"Sec-Websocket-Protocol: a\x00", false},
+		{"Sec-Websocket-Protocol: a b", true}, {"Sec-Websocket-Protocol: ,", false}, {"Sec-Websocket-Protocol: a\x00", false},
 		{"Host: a b", false}, {"Host: ", true},
 	} {
 		if got := Accepts(handshake(c.change)); got != c.want {
@@ -56,8 +56,9 @@ func TestAccepts(t *testing.T) {
 	if !Accepts(handshake("Proto: HTTP/2.0", "Sec-Websocket-Key")) {
 		t.Error("a key is asked for over HTTP/2")
 	}
-	if Accepts(handshake("+Sec-Websocket-Protocol: a", "+Sec-Websocket-Protocol: b")) {
-		t.Error("two lines of subprotocols")
+	r := handshake("+Sec-Websocket-Protocol: a", "+Sec-Websocket-Protocol: b, c")
+	if name, _ := protocol(r); !Accepts(r) || name != "a" {
+		t.Errorf("of two lines of subprotocols %q is agreed to", name)
 	}
 }
 

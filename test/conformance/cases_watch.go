@@ -1,10 +1,8 @@
 package conformance
 
 import (
-	"encoding/base64"
 	"fmt"
 	"slices"
-	"strings"
 )
 
 const (
@@ -229,105 +227,5 @@ func refusedWatchCases(v Versions) []Case {
 		custom("custom resource, YAML", "resourceVersion=0", 406).accept(typeYAML),
 		fails("watch/unknown resource", "/api/v1/things?watch=1", 404),
 		fails("watch/unknown resource, custom group", "/apis/conf.example.com/v1/things?watch=1", 404),
-	}
-}
-
-// socketCases watch over WebSockets.
-func socketCases(env *Env) []Case {
-	socket := func(name, path string, events ...string) Case {
-		c := watch("socket/"+name, path, events...)
-		c.WebSocket = true
-		return c
-	}
-	since := fmt.Sprintf("%s?watch=true&resourceVersion=%d", podsPath, env.Versions.Middle)
-	byProtocol := socket("token as subprotocol", since, changed...).from(anonymous)
-	byProtocol.Subprotocols = []string{
-		"base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte(env.Users[admin].Token)), "base64.binary.k8s.io",
-	}
-	binary := socket("binary subprotocol", since, changed...)
-	binary.Subprotocols = []string{"binary.k8s.io"}
-	badToken := socket("62 bad token as subprotocol", since).from(anonymous).status(401)
-	badToken.Subprotocols = []string{"base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte("nonsense")), "base64.binary.k8s.io"}
-	badToken.Watch = false
-	forbidden := socket("63 without rights", since).from(alice).status(403)
-	forbidden.Watch = false
-	old := fmt.Sprintf("%s?watch=true&resourceVersion=%d", podsPath, env.Versions.Expired)
-	tooOld := `too old resource version: \d+ \(\d+\)`
-	refused := func(name, path string, status int) Case {
-		c := socket(name, path).status(status)
-		c.Watch = false
-		return c
-	}
-	return append(handshakeCases(env),
-		socket("JSON in text frames", since, changed...),
-		socket("protobuf in binary frames", since, changed...).accept(typeProto),
-		socket("table", since, changed...).accept(typeTable),
-		socket("metadata", since, changed...).accept(typeMeta),
-		socket("metadata in protobuf", since, changed...).accept(typeProtoMeta),
-		socket("custom", widgetsPath+"?watch=1&resourceVersion=0", added, added),
-		socket("any version", podsPath+"?watch=1&resourceVersion=0&labelSelector=tier%3Dmoved", repeat(added, 5)...),
-		socket("most recent", podsPath+"?watch=1&labelSelector=tier%3Dmoved", repeat(added, 5)...),
-		socket("initial events and their end", widgetsPath+"?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", added, added, bookmark),
-		socket("initial events in protobuf", podsPath+"?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&labelSelector=tier%3Dmoved", append(repeat(added, 5), bookmark)...).accept(typeProto),
-		socket("6 leaving a label selector", since+"&labelSelector=tier%3Dfront", deleted, deleted, modified),
-		socket("path", fmt.Sprintf("/api/v1/watch/namespaces/alpha/pods?resourceVersion=%d", env.Versions.Middle), changed...),
-		socket("55 by name", since+"&fieldSelector=metadata.name%3Dweb-02", modified),
-		socket("closed normally in time", since+"&timeoutSeconds=2", changed...).toEOF().slow(),
-		socket("3 too old", old, failed).toEOF().says(`"code":410`).mask(tooOld),
-		socket("3 too old, protobuf", old, failed).toEOF().accept(typeProto).mask(tooOld),
-		byProtocol, binary, badToken, forbidden,
-		refused("unknown resource", "/api/v1/things?watch=1", 404),
-		refused("YAML", since, 406).accept(typeYAML),
-		refused("initial events without match", podsPath+"?watch=1&sendInitialEvents=true", 422),
-		refused("62 invalid token", since, 401).from(nobody),
-	)
-}
-
-// handshakeCases ask for WebSockets in unusual ways, and send what nobody waits for. They watch an object that is not
-// there.
-func handshakeCases(env *Env) []Case {
-	path := fmt.Sprintf("%s?watch=true&resourceVersion=%d&fieldSelector=metadata.name%%3Dnone", podsPath, env.Versions.Seeded)
-	bye := clientFrame(8, "\x03\xe8")
-	usual := []string{"Connection: Upgrade", "Upgrade: websocket", "Origin: https://a", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: a2V5"}
-	shake := func(name string, change ...string) Case {
-		c := get("socket/"+name, path).status(101)
-		c.Sends = bye
-		for _, line := range usual {
-			header, _, _ := strings.Cut(line, ":")
-			if !slices.ContainsFunc(change, func(l string) bool { return strings.HasPrefix(l, header+":") }) {
-				c.Handshake = append(c.Handshake, line)
-			}
-		}
-		for _, line := range change {
-			if !strings.HasSuffix(line, ":-") { // left out
-				c.Handshake = append(c.Handshake, line)
-			}
-		}
-		return c
-	}
-	sends := func(name, what string) Case {
-		c := shake(name)
-		c.Sends = what
-		return c
-	}
-	return []Case{
-		shake("handshake"),
-		shake("handshake in other words", "Connection: keep-alive, upgrade", "Upgrade: WebSocket", "Origin: null://x"),
-		shake("subprotocol", "Sec-WebSocket-Protocol: a.b"),
-		shake("empty subprotocol", "Sec-WebSocket-Protocol: "),
-		shake("extensions are not agreed to", "Sec-WebSocket-Extensions: permessage-deflate", "Accept-Encoding: gzip, deflate, br"),
-		shake("several subprotocols", "Sec-WebSocket-Protocol: a, b").status(400),
-		shake("another version", "Sec-WebSocket-Version: 8").status(400),
-		shake("no version", "Sec-WebSocket-Version:-").status(400),
-		shake("no key", "Sec-WebSocket-Key:-").status(400),
-		shake("no origin", "Origin:-").status(403),
-		shake("null origin", "Origin: null").status(403),
-		shake("POST").method("POST").status(anyStatus).ignoreBody(),
-		sends("ping", clientFrame(9, "are you there")+bye),
-		sends("long ping", clientFrame(9, strings.Repeat("x", 300))+bye),
-		sends("pong and data", clientFrame(10, "")+clientFrame(1, "hello")+clientFrame(2, strings.Repeat("x", 1000))+clientFrame(3, "")+bye),
-		sends("unmasked", "\x81\x02hi"),
-		sends("too large", "\x82\xff\x00\x00\x00\x00\x02\x00\x00\x01\x00\x00\x00\x00"),
-		sends("fragments without end", "\x01\x80\x00\x00\x00\x00"+strings.Repeat("\x00\x80\x00\x00\x00\x00", 100)+bye),
 	}
 }

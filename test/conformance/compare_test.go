@@ -13,7 +13,7 @@ import (
 )
 
 // dedicated are the cases that have a test function of their own.
-var dedicated = []string{"idle/5 bookmarks", "old/15 without WatchList", "fault/74 the upstream is lost"}
+var dedicated = []string{"idle/5 bookmarks", "old/15 without WatchList", "fault/74 the upstream is lost", "socket/body of the handshake"}
 
 // TestCaseNames makes sure that names are used once. What the cases hold is in TestSemantics.
 func TestCaseNames(t *testing.T) {
@@ -70,16 +70,16 @@ func TestDifferences(t *testing.T) {
 		{"an ETag may be added", Case{}, json200(`{}`), withHeader("ETag", "x"), ""},
 		{"an ETag may not change", Case{}, withHeader("ETag", "y"), withHeader("ETag", "x"), "header Etag"},
 		{"list version", Case{}, list("5", "", "4"), list("6", "", "4"), "body: "},
-		{"list version, any", Case{Version: anyVersion}, list("5", "", "4"), list("6", "", "4"), ""},
-		{"item version, any", Case{Version: anyVersion}, list("5", "", "4"), list("5", "", "3"), "body: "},
-		{"list version missing", Case{Version: anyVersion}, list("5", "", "4"), json200(`{"kind":"L","metadata":{},"items":[]}`), "list version"},
-		{"list older than an item", Case{Version: anyVersion}, list("5", "", "4"), list("3", "", "4"), "older than an item"},
+		{"list version, any", Case{Version: AnyVersion}, list("5", "", "4"), list("6", "", "4"), ""},
+		{"item version, any", Case{Version: AnyVersion}, list("5", "", "4"), list("5", "", "3"), "body: "},
+		{"list version missing", Case{Version: AnyVersion}, list("5", "", "4"), json200(`{"kind":"L","metadata":{},"items":[]}`), "list version"},
+		{"list older than an item", Case{Version: AnyVersion}, list("5", "", "4"), list("3", "", "4"), "older than an item"},
 		{"tokens that mean the same", Case{}, list("5", makeToken(5, "/a"), "4"), list("5", makeToken(5, "a"), "4"), ""},
 		{"tokens that start elsewhere", Case{}, list("5", makeToken(5, "a"), "4"), list("5", makeToken(5, "b"), "4"), "body: "},
 		{"tokens of other versions", Case{}, list("5", makeToken(5, "a"), "4"), list("5", makeToken(4, "a"), "4"), "body: "},
 		{"masked text", Case{}.mask(`current: \d+`), json200(`"current: 5"`), json200(`"current: 6"`), ""},
 		{"unmasked text", Case{}.mask(`current: \d+`), json200(`"current: 5"`), json200(`"Current: 5"`), "body: "},
-		{"protobuf list, any", Case{Version: anyVersion}, protoList("5"), protoList("17"), ""},
+		{"protobuf list, any", Case{Version: AnyVersion}, protoList("5"), protoList("17"), ""},
 		{"protobuf list", Case{}, protoList("5"), protoList("17"), "body: "},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -154,6 +154,9 @@ func TestGateway(t *testing.T) {
 	t.Run("written", func(t *testing.T) {
 		RunScenarios(ctx, t, o.Env, oracle, gatewayTarget(t, o, fed, true), "written", Scenarios())
 	})
+	t.Run("socket/body of the handshake", func(t *testing.T) {
+		testHandshakeBody(ctx, t, o, oracle, gatewayTarget(t, o, fed, false))
+	})
 	t.Run("idle/5 bookmarks", idle)
 }
 
@@ -171,7 +174,7 @@ func latest(cases []Case) []Case {
 		}
 		query.Del("resourceVersion")
 		u.RawQuery = query.Encode()
-		c.Path, c.Version, c.WantText, c.Then = u.String(), sameVersion, nil, nil
+		c.Path, c.Version, c.WantText, c.Then = u.String(), SameVersion, nil, nil
 		out = append(out, c)
 	}
 	return out
@@ -194,7 +197,7 @@ func loosened(cases []Case) []Case {
 	out := make([]Case, len(cases))
 	for i, c := range cases {
 		if u, err := url.Parse(c.Path); err == nil && u.Query().Get("resourceVersion") == "" {
-			c.Version = anyVersion
+			c.Version = AnyVersion
 		}
 		out[i] = c
 	}

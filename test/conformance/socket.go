@@ -66,7 +66,7 @@ func nextMessage(conn *websocket.Conn) (Frame, error) {
 	}
 }
 
-// shakeHands sends a handshake as the case has it, then what the client sends, and reads what the server writes: the
+// shakeHands sends a handshake as the case has it, with a body if it has one, then what the client sends, and reads what the server writes: the
 // head of a 101 and the frames behind it, up to a close frame, or the body of another answer.
 func shakeHands(ctx context.Context, t *Target, c Case, as Credentials) (answer, error) {
 	cfg := t.tlsFor(as.Cert)
@@ -83,18 +83,19 @@ func shakeHands(ctx context.Context, t *Target, c Case, as Credentials) (answer,
 	if as.Token != "" {
 		lines = append(lines, "Authorization: Bearer "+as.Token)
 	}
-	if _, err := io.WriteString(conn, strings.Join(lines, "\r\n")+"\r\n\r\n"); err != nil {
+	if _, err := io.WriteString(conn, strings.Join(lines, "\r\n")+"\r\n\r\n"+c.Body); err != nil {
 		return answer{}, fmt.Errorf("%s: %w", t.Name, err)
 	}
 	var written bytes.Buffer
 	r := bufio.NewReader(io.TeeReader(conn, &written))
-	resp, err := http.ReadResponse(r, nil)
+	resp, err := http.ReadResponse(r, &http.Request{Method: c.Method})
 	if err != nil {
 		return answer{}, fmt.Errorf("%s: %w", t.Name, err)
 	}
-	// What is left out of other answers is compared in cases of its own: the servers' connections differ.
 	a := Response{Status: resp.StatusCode}
 	if resp.StatusCode != http.StatusSwitchingProtocols {
+		a.Header = resp.Header
+		a.Header.Del("Audit-Id") // what refuses a handshake there has the connection itself, and writes no header
 		a.Body, err = io.ReadAll(resp.Body)
 		return answer{pages: []Response{a}}, err
 	}

@@ -200,6 +200,30 @@ func (f *follower) list(ctx context.Context) error {
 	return nil
 }
 
+// testHandshakeBody asks for a WebSocket with a body. To kube-apiserver its bytes, and what frames them, are frames of the
+// client. The gateway says that a request ends before its connection is another protocol's (RFC 9110, 7.8).
+func testHandshakeBody(ctx context.Context, t *testing.T, o *Oracle, oracle, gateway *Target) {
+	bodies := map[string]struct{ body, frames string }{
+		"Content-Length: 5":          {"hello", "\x88\x02\x03\xea"}, // "he" is the head of a frame without a mask
+		"Content-Length: 14":         {clientFrame(9, "hi") + clientFrame(8, ""), "\x8a\x02hi\x88\x02\x03\xe8"},
+		"Transfer-Encoding: chunked": {"5\r\nhello\r\n0\r\n\r\n", "\x88\x02\x03\xea"},
+	}
+	for line, b := range bodies {
+		c := shake(o.Env, "body", line)
+		c.Body, c.Sends = b.body, ""
+		asked, err := ask(ctx, c, o.Env.Users[admin], oracle, gateway)
+		if err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		if a := asked[0].pages[0]; a.Status != 101 || !bytes.HasSuffix(a.Body, []byte("\r\n\r\n"+b.frames)) {
+			t.Errorf("%s: kube-apiserver answers %d %q", line, a.Status, a.Body)
+		}
+		if a := asked[1].pages[0]; a.Status != 400 || !bytes.Contains(a.Body, []byte("before the request's body has been sent")) {
+			t.Errorf("%s: the gateway answers %d %q", line, a.Status, a.Body)
+		}
+	}
+}
+
 // TestFrontProxy lets an authenticating proxy name users to the gateway.
 func TestFrontProxy(t *testing.T) {
 	o := startOracle(t, realkube.Options{})
