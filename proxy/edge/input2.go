@@ -305,8 +305,8 @@ func (h *http2Conn) readData(fh http2.FrameHeader) error {
 		size -= pad
 	}
 	end := fh.Flags.Has(http2.FlagDataEndStream)
-	if size == 0 && !end {
-		if err := h.spend(effortFrame + pad/64); err != nil {
+	if pad > size || size == 0 && !end {
+		if err := h.spend(effortFrame + pad/padded); err != nil {
 			return err
 		}
 	}

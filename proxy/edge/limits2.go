@@ -7,10 +7,10 @@ import (
 )
 
 // What a client may have the server do for nothing. Frames that ask for no work of use
-// (PING, SETTINGS, PRIORITY, WINDOW_UPDATE, RST_STREAM, empty DATA, CONTINUATION,
-// unknown ones) take of a credit that comes back with time and with requests that are
-// answered. A client whose credit is spent is told to calm down, and its connection
-// ends. A WINDOW_UPDATE for data that was sent is free.
+// (PING, SETTINGS, PRIORITY, WINDOW_UPDATE, RST_STREAM, CONTINUATION, DATA that is empty or
+// padding for the most part, unknown ones) take of a credit that comes back with time and
+// with requests that are answered. A client whose credit is spent is told to calm down, and
+// its connection ends. A WINDOW_UPDATE for data that was sent is free.
 //
 // What HTTP/2 servers died of, what bounds it here, and the test (TestHTTP2...):
 //
@@ -37,6 +37,7 @@ import (
 //	frames that never end        ReadHeaderTimeout, from their beginning    SlowFrame, BusyConnection
 //	more than the windows        errors of stream and connection            Overrun
 //	bad padding, large frames    errors of the connection                   HeaderBombs
+//	padding instead of data      effortFrame, and one for padded bytes      Floods
 //	requests behind GOAWAY       effortReset                                BehindGoAway
 //	smuggled fields              malformed                                  Malformed
 const (
@@ -49,6 +50,10 @@ const (
 	// updateBytes is for how many bytes that it got a client may send a WINDOW_UPDATE:
 	// those that read in small pieces send two for each.
 	updateBytes = 256
+
+	// padded is for how many bytes of padding a DATA frame that holds less data pays as for
+	// another frame. An upload whose frames are padded as well is free.
+	padded = 64
 
 	// headerFrames is the most CONTINUATION frames of a header.
 	headerFrames = 32
