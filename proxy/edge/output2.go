@@ -51,7 +51,8 @@ type queue struct {
 	// asked is sent when such a PING was queued last.
 	sent, told, answered, asked int64
 	// inLine are the streams that wait for their turn, because the queue was full or the
-	// connection's window closed.
+	// connection's window closed. One that is called leaves the line; whatever else wakes
+	// it does not cost it its place.
 	inLine []*stream2
 	// noTable is set when the client is to be told that its table for headers stays
 	// empty.
@@ -250,8 +251,43 @@ func (q *queue) callNextLocked() {
 	n := copy(q.inLine, q.inLine[1:])
 	q.inLine[n] = nil
 	q.inLine = q.inLine[:n]
-	st.inLine = false
+	st.inLine, st.called = false, true
 	st.wakeLocked()
+}
+
+// firstLocked says whether no other stream is before this one.
+func (q *queue) firstLocked(st *stream2) bool {
+	return st.called || len(q.inLine) == 0 || q.inLine[0] == st
+}
+
+// aloneLocked says whether no other stream is in line.
+func (q *queue) aloneLocked(st *stream2) bool {
+	return len(q.inLine) == 0 || len(q.inLine) == 1 && st.inLine
+}
+
+// lineUpLocked has a stream wait for its turn. One that was called and could send nothing is
+// the next again. That it has no window of its own is not for the line.
+func (q *queue) lineUpLocked(st *stream2) {
+	called := st.called
+	st.called = false
+	switch {
+	case st.window <= 0 || st.inLine:
+		return
+	case called:
+		q.inLine = slices.Insert(q.inLine, 0, st)
+	default:
+		q.inLine = append(q.inLine, st)
+	}
+	st.inLine = true
+}
+
+// leaveLineLocked is for a stream that had its turn, or waits no more.
+func (q *queue) leaveLineLocked(st *stream2) {
+	st.called = false
+	if st.inLine {
+		st.inLine = false
+		q.inLine = slices.DeleteFunc(q.inLine, func(other *stream2) bool { return other == st })
+	}
 }
 
 // flushRoundLocked writes what is queued, while mu is not held. Nobody else writes. If
@@ -454,22 +490,24 @@ func (st *stream2) send(s *pieces2, end, flush bool) error {
 	var deadline time.Time
 	slice := 0 // bytes left when the deadline is set again
 	moved, got := int64(0), int64(0)
-	called := false
 	for {
 		if err := st.unsendableLocked(); err != nil {
 			return st.giveUpLocked(err)
 		}
-		if called || len(h.inLine) == 0 || s.left <= quantum {
+		if h.firstLocked(st) || s.left <= quantum {
+			before := s.left
 			h.appendDataLocked(st, s, end)
+			if s.left < before || s.left == 0 || st.window <= 0 {
+				h.leaveLineLocked(st)
+			}
 			h.callNextLocked()
 		}
 		if s.left == 0 && (!end || st.sentEnd) {
 			break
 		}
 		if len(h.pending) > 0 && !h.flushing {
-			if len(h.inLine) == 0 {
+			if h.aloneLocked(st) {
 				h.flushLocked(true)
-				called = false
 				continue
 			}
 			h.flushSoonLocked()
@@ -483,9 +521,8 @@ func (st *stream2) send(s *pieces2, end, flush bool) error {
 			deadline, slice = time.Now().Add(h.c.srv.o.WriteTimeout), s.left-writeSlice
 			moved, got = h.sent, h.gotLocked()
 		}
-		called = st.waitLocked(deadline)
-		switch {
-		case called:
+		switch inTime := st.waitLocked(deadline); {
+		case inTime:
 		case st.upgraded:
 			return st.giveUpLocked(os.ErrDeadlineExceeded)
 		case (st.window <= 0 || h.sent-moved < writeSlice) && h.gotLocked()-got < writeSlice:
@@ -501,6 +538,7 @@ func (st *stream2) send(s *pieces2, end, flush bool) error {
 
 // giveUpLocked leaves what is queued, and the turn, to others.
 func (st *stream2) giveUpLocked(err error) error {
+	st.h.leaveLineLocked(st)
 	st.h.callNextLocked()
 	st.h.flushSoonLocked()
 	return err
@@ -521,23 +559,17 @@ func (st *stream2) unsendableLocked() error {
 	return nil
 }
 
-// waitLocked waits until there is a window and room, or until the stream ends. It
-// returns false when the deadline has passed, if there is one.
+// waitLocked waits until there may be a window and room, or until the stream ends. It
+// returns false when the deadline has passed, if there is one. The stream stays in line.
 func (st *stream2) waitLocked(deadline time.Time) bool {
 	h := st.h
 	st.stepAside()
 	if st.wake == nil {
 		st.wake = make(chan struct{}, 1)
 	}
-	if st.window > 0 && !st.inLine {
-		st.inLine = true
-		h.inLine = append(h.inLine, st)
-	}
+	h.lineUpLocked(st)
 	h.mu.Unlock()
-	defer func() {
-		h.mu.Lock()
-		h.leaveLineLocked(st)
-	}()
+	defer h.mu.Lock()
 	var late <-chan time.Time
 	if !deadline.IsZero() {
 		timer := time.NewTimer(time.Until(deadline))
@@ -549,14 +581,6 @@ func (st *stream2) waitLocked(deadline time.Time) bool {
 		return true
 	case <-late:
 		return false
-	}
-}
-
-// leaveLineLocked is for a stream that waits no more.
-func (q *queue) leaveLineLocked(st *stream2) {
-	if st.inLine {
-		st.inLine = false
-		q.inLine = slices.DeleteFunc(q.inLine, func(other *stream2) bool { return other == st })
 	}
 }
 
