@@ -86,7 +86,7 @@ func (h *http2Conn) beginTrailers(id uint32) error {
 		h.head.st, h.head.trailers = st, true
 		h.head.malformed = !h.head.ends
 		return nil
-	case st == nil && h.wasCutOffLocked(id):
+	case st == nil && h.cutOffOfLocked(id) != nil:
 		h.head.trailers = true // the client did not know yet
 		return nil
 	case back < 64 && h.opened&(1<<back) != 0:

@@ -480,8 +480,10 @@ func TestHTTP2BehindGoAway(t *testing.T) {
 
 // TestHTTP2UnwantedData: what is sent for a body that nobody reads is not free.
 func TestHTTP2UnwantedData(t *testing.T) {
-	for _, path := range []string{"/watch", "/answered"} {
-		t.Run(path, func(t *testing.T) {
+	for name, size := range map[string]int{"/watch": 1, "/answered": 1, "/answered in large frames": frameSize} {
+		t.Run(name, func(t *testing.T) {
+			path, _, _ := strings.Cut(name, " ")
+			data := make([]byte, size)
 			ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
 				if r.Path == "/watch" {
 					return &api.Response{Status: 200, Stream: lateStream(func(api.StreamWriter) {})}
@@ -492,13 +494,49 @@ func TestHTTP2UnwantedData(t *testing.T) {
 			id := c.request("POST", path, true)
 			ended := make(chan struct{})
 			go func() { _, _ = c.goAwayOf(); close(ended) }()
-			n := c.flood(1_000_000, func(int) error { return c.WriteData(id, false, []byte("x")) })
+			n := c.flood(1_000_000, func(int) error { return c.WriteData(id, false, data) })
 			if n == 1_000_000 {
 				t.Errorf("%d frames were taken", n)
 			}
 			receive(t, ended, "end")
 		})
 	}
+}
+
+// TestHTTP2LateData: what clients have sent of many uploads at once, before they know that
+// nobody wants them, does not end the connection.
+func TestHTTP2LateData(t *testing.T) {
+	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response { return text(r.Method) })
+	c := ts.dialFrames()
+	reset := map[uint32]bool{}
+	for len(reset) < DefaultMaxStreams {
+		reset[c.request("POST", "/", true)] = true
+	}
+	left := len(reset)
+	c.until(func(frame http2.Frame) bool {
+		if r, ok := frame.(*http2.RSTStreamFrame); ok && r.ErrCode == http2.ErrCodeNo {
+			left--
+		}
+		return left == 0
+	})
+	data := make([]byte, 4*updateBytes)
+	for range uploadBuffer / len(data) / 8 {
+		for id := range reset {
+			if err := c.WriteData(id, false, data); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	next := c.request("GET", "/", false)
+	c.until(func(frame http2.Frame) bool {
+		switch f := frame.(type) {
+		case *http2.GoAwayFrame:
+			t.Fatal(f)
+		case *http2.RSTStreamFrame:
+			t.Errorf("reset again: %v", f)
+		}
+		return isEnd(next)(frame)
+	})
 }
 
 // TestHTTP2LateTrailers: what a client sent before it learned that its request is over is

@@ -38,8 +38,6 @@ const (
 	// slowRow is how many requests are served by goroutines of their own after one had
 	// to be stepped in for.
 	slowRow = 32
-	// cutOffKept is how many streams are remembered that were reset here.
-	cutOffKept = 32
 	// resetLate is how long after a response that needs no more of the request's body the
 	// client is told so. A client may forget a response that comes together with a reset:
 	// curl 7.88 does.
@@ -106,9 +104,10 @@ type http2Conn struct {
 	// What follows is guarded by mu.
 
 	streams map[uint32]*stream2
-	// cutOff are the streams that were reset here last, cutOffKept at most: what the
-	// client had sent before it knew is dropped. cutOffs is how many there were.
-	cutOff  []uint32
+	// cutOff are the streams that were reset here last, cutOffs how many there were. What the
+	// client had sent before it knew is dropped. It does not know of MaxStreams at most, as
+	// it could not have begun the next.
+	cutOff  []cutOff
 	cutOffs int
 	serving int // requests that are not answered, those of reset streams included
 	// idle is since when there are no streams, idleGot what the client had of answers then.

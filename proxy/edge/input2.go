@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
-	"slices"
 
 	"golang.org/x/net/http2"
 )
@@ -138,8 +137,12 @@ func (h *http2Conn) refuse(id uint32, code http2.ErrCode) error {
 			h.mu.Unlock()
 			return http2.ConnectionError(code) // of a stream that is idle
 		}
+		left := int64(uploadBuffer)
+		if code == http2.ErrCodeStreamClosed {
+			left = 0 // the client has ended it
+		}
 		h.appendReset(id, code)
-		h.cutOffLocked(id)
+		h.cutOffLocked(id, left)
 		h.mu.Unlock()
 		return nil
 	}
@@ -318,13 +321,17 @@ func (h *http2Conn) readData(fh http2.FrameHeader) error {
 	}
 	st, wasOpen := h.streamOfLocked(fh.StreamID)
 	var code http2.ErrCode
-	late := false
+	var late *cutOff
+	if st == nil {
+		late = h.cutOffOfLocked(fh.StreamID)
+	}
+	cost := 0
 	switch {
 	case st == nil && !wasOpen:
 		h.mu.Unlock()
 		return http2.ConnectionError(http2.ErrCodeProtocol)
-	case st == nil && h.wasCutOffLocked(fh.StreamID):
-		late = true
+	case late != nil:
+		cost = late.take(int64(fh.Length), end)
 	case st == nil, st.gotEnd:
 		code = http2.ErrCodeStreamClosed
 	default:
@@ -333,12 +340,12 @@ func (h *http2Conn) readData(fh http2.FrameHeader) error {
 		}
 	}
 	h.mu.Unlock()
-	if late || code != 0 {
+	if late != nil || code != 0 {
 		if err := h.skip(size+pad, int64(fh.Length)); err != nil {
 			return err
 		}
-		if late {
-			return h.spend(effortFrame)
+		if late != nil {
+			return h.spend(cost)
 		}
 		return h.refuse(fh.StreamID, code)
 	}
@@ -357,8 +364,47 @@ func (h *http2Conn) readData(fh http2.FrameHeader) error {
 	return nil
 }
 
-// wasCutOffLocked says whether a stream was reset here, a moment ago.
-func (h *http2Conn) wasCutOffLocked(id uint32) bool { return slices.Contains(h.cutOff, id) }
+// cutOff is a stream that was reset here, a moment ago.
+type cutOff struct {
+	id   uint32
+	left int64 // of the window that the client had
+}
+
+// cutOffLocked notes that a stream was reset here, with the window that it had.
+func (h *http2Conn) cutOffLocked(id uint32, left int64) {
+	if most := int(h.c.srv.o.MaxStreams); len(h.cutOff) < most {
+		h.cutOff = append(h.cutOff, cutOff{id, left})
+	} else {
+		h.cutOff[h.cutOffs%most] = cutOff{id, left}
+	}
+	h.cutOffs++
+}
+
+// cutOffOfLocked finds a stream that was reset here.
+func (h *http2Conn) cutOffOfLocked(id uint32) *cutOff {
+	for i := range h.cutOff {
+		if h.cutOff[i].id == id {
+			return &h.cutOff[i]
+		}
+	}
+	return nil
+}
+
+// take says what DATA of n bytes costs that comes late: nothing, or that of a small frame,
+// for what the client may have sent before it knew of the reset. That is no more than its
+// window, and nothing behind its end.
+func (c *cutOff) take(n int64, end bool) (cost int) {
+	if c.left -= n; c.left < 0 {
+		return effortReset
+	}
+	if end {
+		c.left = 0
+	}
+	if n < updateBytes {
+		return effortFrame
+	}
+	return 0
+}
 
 // skip reads n bytes for nobody. The client may send window bytes more.
 func (h *http2Conn) skip(n int, window int64) error {

@@ -34,6 +34,7 @@ import (
 //	tunnels that nobody reads    the stream's window, for upgrades only; the
 //	                             connection's beyond unreadAllowed          UpgradeWindows, UpgradesUnread
 //	half-closed bodies           reset when answered; effortFrame           HalfClosed, UnwantedData
+//	DATA behind a reset          the stream's window, then effortReset      LateData, UnwantedData
 //	frames that never end        ReadHeaderTimeout, from their beginning    SlowFrame, BusyConnection
 //	more than the windows        errors of stream and connection            Overrun
 //	bad padding, large frames    errors of the connection                   HeaderBombs

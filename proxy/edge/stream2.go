@@ -170,19 +170,11 @@ func (h *http2Conn) gotEndLocked(st *stream2) {
 func (h *http2Conn) resetLocked(st *stream2, code http2.ErrCode, err error) {
 	if h.streams[st.id] == st && h.err == nil {
 		h.appendReset(st.id, code)
-		h.cutOffLocked(st.id)
+		if !st.gotEnd {
+			h.cutOffLocked(st.id, st.received)
+		}
 	}
 	h.endLocked(st, err)
-}
-
-// cutOffLocked notes that a stream was reset here.
-func (h *http2Conn) cutOffLocked(id uint32) {
-	if len(h.cutOff) < cutOffKept {
-		h.cutOff = append(h.cutOff, id)
-	} else {
-		h.cutOff[h.cutOffs%cutOffKept] = id
-	}
-	h.cutOffs++
 }
 
 // endLocked ends a stream.
