@@ -3,7 +3,9 @@ package edge
 import (
 	"context"
 	"io"
+	"net"
 	"testing"
+	"time"
 
 	"golang.org/x/net/http2"
 
@@ -41,5 +43,42 @@ func TestHTTP2Goodbye(t *testing.T) {
 		if got += int(frame.Header().Length); got > 64<<20 {
 			t.Fatalf("%d bytes came behind GOAWAY", got)
 		}
+	}
+}
+
+// TestHTTP2GoAwayInTime: a client that was told to go away, and neither says that it knows
+// nor ever falls silent, is gone in time.
+func TestHTTP2GoAwayInTime(t *testing.T) {
+	for name, more := range map[string]func(c *frameConn){
+		"pings":    func(c *frameConn) { _ = c.WritePing(false, [8]byte{}) },
+		"requests": func(c *frameConn) { c.request("GET", "/", false) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(context.Context, *api.Request) *api.Response {
+				return &api.Response{Status: 401, Header: api.Header{{Name: "Connection", Value: "close"}}}
+			}, func(t *testing.T, dial func() *frameConn, _ func() net.Conn) {
+				c := dial()
+				c.tolerant()
+				c.request("GET", "/", false)
+				began, over := time.Now(), make(chan struct{})
+				go func() {
+					defer close(over)
+					for {
+						if _, err := c.ReadFrame(); err != nil {
+							return
+						}
+					}
+				}()
+				for time.Since(began) < 2*goAwayWait {
+					select {
+					case <-over:
+						return
+					case <-time.After(time.Millisecond / 4): // the server looks after one
+						more(c)
+					}
+				}
+				t.Error("the connection is still open")
+			})
+		})
 	}
 }

@@ -148,7 +148,7 @@ func (h *http2Conn) holdBlock(n int) {
 func (h *http2Conn) begin(head *head2) (*stream2, error) {
 	st := head.st
 	h.mu.Lock()
-	ignored := h.going == goAwayNow && !head.trailers
+	ignored := h.going == goAwayNow && head.id > h.lastID
 	h.mu.Unlock()
 	switch {
 	case ignored: // it was told that nobody serves this one

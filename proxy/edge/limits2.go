@@ -40,6 +40,7 @@ import (
 //	bad padding, large frames    errors of the connection                   HeaderBombs
 //	padding instead of data      effortFrame, and one for padded bytes      Floods
 //	requests behind GOAWAY       effortReset                                BehindGoAway
+//	GOAWAY that nobody heeds     goAwayWait                                 GoAwayInTime
 //	smuggled fields              malformed                                  Malformed
 const (
 	effortCredit = 10_000

@@ -379,6 +379,9 @@ func (q *queue) handOverLocked(rest int) {
 func (h *http2Conn) flushHere() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.going == goAwaySoon && time.Since(h.goAwayAt) >= goAwayWait {
+		h.goAwayNowLocked() // it may never be silent
+	}
 	h.flushLocked(false)
 	for h.queued > 2*queueLimit && h.flushing && h.err == nil {
 		h.flushed.Wait()
