@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net"
 	"strings"
 	"testing"
@@ -31,6 +32,9 @@ func TestEveryRequestIsAudited(t *testing.T) {
 	}
 	send := func(r *api.Request) {
 		resp := b.gateway.Serve(t.Context(), r)
+		if resp.Started != nil {
+			resp.Started()
+		}
 		resp.Done(0, nil)
 	}
 	send(request("GET /readyz"))
@@ -42,7 +46,13 @@ func TestEveryRequestIsAudited(t *testing.T) {
 	exec.Upgrade = "SPDY/3.1"
 	send(exec)
 	socket := b.gateway.Serve(t.Context(), request(socketWatch, socketHeader...))
+	socket.Started()
 	stop(socket)
+	attach := request("GET /api/v1/namespaces/a/pods/p/attach")
+	attach.Upgrade = "websocket"
+	refused := b.gateway.Serve(t.Context(), attach)
+	refused.Status = 400 // by the transport, see api.Response.Done
+	refused.Done(0, nil)
 	bad := request("DELETE /api/v1/namespaces/a/pods/p")
 	bad.Header.Set("Authorization", "Bearer bad")
 	send(bad)
@@ -55,18 +65,19 @@ func TestEveryRequestIsAudited(t *testing.T) {
 		if err := json.Unmarshal([]byte(line), &e); err != nil {
 			t.Fatal(err)
 		}
-		got[e.Verb+" "+e.RequestURI+" "+string(e.Stage)] = e.User.Username + " " + e.Annotations["kubeweir/source"]
+		got[e.Verb+" "+e.RequestURI+" "+string(e.Stage)] = fmt.Sprint(e.User.Username, " ", e.Annotations["kubeweir/source"], " ", e.ResponseStatus.Code)
 	}
 	want := map[string]string{
-		"create /api/v1/namespaces/a/pods ResponseComplete":                 "admin forwarded",
-		"delete /api/v1/namespaces/a/secrets/x ResponseComplete":            "admin forwarded",
-		"get /api/v1/namespaces/a/secrets/x ResponseComplete":               "admin forwarded",
-		"list /api/v1/namespaces/a/pods?resourceVersion=0 ResponseComplete": "admin cached",
-		"get /api/v1/namespaces/a/pods/p/exec ResponseStarted":              "admin forwarded",
-		"watch /api/v1/pods?watch=1&resourceVersion=0 ResponseStarted":      "admin cached",
-		"watch /api/v1/pods?watch=1&resourceVersion=0 ResponseComplete":     "admin cached",
-		"get /api/v1/namespaces/a/pods/p/exec ResponseComplete":             "admin forwarded",
-		"delete /api/v1/namespaces/a/pods/p ResponseComplete":               " ",
+		"create /api/v1/namespaces/a/pods ResponseComplete":                 "admin forwarded 200",
+		"delete /api/v1/namespaces/a/secrets/x ResponseComplete":            "admin forwarded 200",
+		"get /api/v1/namespaces/a/secrets/x ResponseComplete":               "admin forwarded 200",
+		"list /api/v1/namespaces/a/pods?resourceVersion=0 ResponseComplete": "admin cached 200",
+		"get /api/v1/namespaces/a/pods/p/exec ResponseStarted":              "admin forwarded 101",
+		"watch /api/v1/pods?watch=1&resourceVersion=0 ResponseStarted":      "admin cached 101",
+		"watch /api/v1/pods?watch=1&resourceVersion=0 ResponseComplete":     "admin cached 101",
+		"get /api/v1/namespaces/a/pods/p/exec ResponseComplete":             "admin forwarded 101",
+		"delete /api/v1/namespaces/a/pods/p ResponseComplete":               "  401",
+		"get /api/v1/namespaces/a/pods/p/attach ResponseComplete":           "admin forwarded 400",
 	}
 	for k, v := range want {
 		if got[k] != v {

@@ -256,8 +256,8 @@ func (g *Gateway) answer(x *exchange, resp *api.Response) *api.Response {
 		g.metrics.observe(x, resp.Status, n)
 		g.audit(x, auditv1.StageResponseComplete, resp.Status)
 	}
-	if resp.Stream != nil || resp.Upgrade != nil {
-		g.audit(x, auditv1.StageResponseStarted, resp.Status)
+	if g.Audit.Enabled() && (resp.Stream != nil || resp.Upgrade != nil) {
+		resp.Started = func() { g.audit(x, auditv1.StageResponseStarted, resp.Status) }
 	}
 	return resp
 }

@@ -113,8 +113,13 @@ type Response struct {
 	// upgrade, or its stream of HTTP/2, until it returns. Status and Header are as for
 	// a Duplex, and were sent. Only for requests with an Upgrade.
 	Upgrade func(conn net.Conn)
+	// Started, when set, is called once when the header of a response with a Stream or an
+	// Upgrade was sent, before that begins.
+	Started func()
 	// Done, when set, is called exactly once after the response was written or
-	// given up, with the number of body bytes written and the write error.
+	// given up, with the number of body bytes written and the write error. If the transport
+	// has answered with another response, as it could not do what this one asks for, Status
+	// is that one's by then.
 	Done func(written int64, err error)
 }
 

@@ -39,11 +39,17 @@ func (s *Server) call(ctx context.Context, r *api.Request) (resp *api.Response) 
 			if resp.Stream != nil {
 				s.stopStream(resp.Stream)
 			}
-			s.done(resp, 0, errNoResponse)
-			return s.internalError(errNoResponse)
+			return s.instead(resp, s.internalError(errNoResponse), errNoResponse)
 		}
 	}
 	return resp
+}
+
+// instead gives a response up, which is told so and what its client gets instead.
+func (s *Server) instead(resp, other *api.Response, err error) *api.Response {
+	resp.Status = other.Status
+	s.done(resp, 0, err)
+	return other
 }
 
 // writeBody has a body write itself.
@@ -71,14 +77,17 @@ func (s *Server) done(resp *api.Response, written int64, err error) {
 }
 
 // startStream and stopStream contain the panics of a stream.
-func (s *Server) startStream(stream api.Stream, w api.StreamWriter) (err error) {
+func (s *Server) startStream(resp *api.Response, w api.StreamWriter) (err error) {
 	defer func() {
 		if e := recover(); e != nil {
 			s.panics.Recovered("stream", e)
 			err = errPanicked
 		}
 	}()
-	stream.Start(w)
+	if resp.Started != nil {
+		resp.Started()
+	}
+	resp.Stream.Start(w)
 	return nil
 }
 

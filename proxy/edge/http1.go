@@ -290,6 +290,7 @@ func (c *conn) writeBodyTo(x *exchange, resp *api.Response, f framing) (written 
 	case err == nil:
 	case !w.sent:
 		failed := c.srv.internalError(errBodyFailed)
+		resp.Status = failed.Status
 		_, _ = c.writeBytes(x, failed, framing{length: int64(len(failed.Body)), close: true}, failed.Body)
 		return 0, err
 	case x.http10 && !w.known:

@@ -69,7 +69,7 @@ func (c *conn) stream(x *exchange, resp *api.Response) verdict {
 		// From here on the connection belongs to the stream: a read that is pending
 		// tells when the client has left.
 		if err = c.in.resume(); err == nil {
-			err = c.srv.startStream(resp.Stream, s)
+			err = c.srv.startStream(resp, s)
 		}
 		if err == nil {
 			c.srv.panics.Go(nil, "stream", s.wait)

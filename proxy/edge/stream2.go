@@ -300,6 +300,7 @@ func (st *stream2) writeBodyTo(resp *api.Response) (written int64, err error) {
 	}
 	if err != nil && !w.sent {
 		failed := st.h.c.srv.internalError(errBodyFailed)
+		resp.Status = failed.Status
 		if st.sendHead(failed.Status, failed.Header, int64(len(failed.Body)), false) == nil {
 			_, _ = st.sendBytes(failed.Body, true, true)
 		}
@@ -439,7 +440,7 @@ func (st *stream2) start(resp *api.Response) {
 	}
 	st.turn = 0 // others write, too, from now on
 	h.mu.Unlock()
-	if err := h.c.srv.startStream(resp.Stream, st); err != nil {
+	if err := h.c.srv.startStream(resp, st); err != nil {
 		h.mu.Lock()
 		h.resetLocked(st, st.resetCode(), err)
 		h.flushSoonLocked()

@@ -31,11 +31,9 @@ func (st *stream2) agreed(resp *api.Response) *api.Response {
 	}
 	if switches {
 		srv.log.Error("the handler upgrades a request that does not ask for it", "method", st.req.Method, "path", st.req.Path)
-		srv.done(resp, 0, errNoUpgrade)
-		return srv.internalError(errNoUpgrade)
+		return srv.instead(resp, srv.internalError(errNoUpgrade), errNoUpgrade)
 	}
-	srv.done(resp, 0, errNoTunnel)
-	return srv.noTunnel(errNoTunnel)
+	return srv.instead(resp, srv.noTunnel(errNoTunnel), errNoTunnel)
 }
 
 // agreement2 is the header of an agreement without the lines of HTTP/1.1's handshake

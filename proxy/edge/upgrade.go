@@ -84,12 +84,17 @@ func (c *conn) mayUpgrade(x *exchange) error {
 func (c *conn) refuseUpgrade(x *exchange, resp *api.Response, err error) verdict {
 	if errors.Is(err, errNoUpgrade) {
 		c.srv.log.Error("the handler upgrades a request that does not ask for it", "method", x.req.Method, "path", x.req.Path)
-		_, _, _ = c.respond(x, c.srv.internalError(err))
-		return x.finish(resp, 0, false, err)
+		return c.respondInstead(x, resp, c.srv.internalError(err), err)
 	}
 	x.body.seal()
 	x.keepAlive = false
-	n, _, _ := c.respond(x, c.srv.badRequest(err))
+	return c.respondInstead(x, resp, c.srv.badRequest(err), err)
+}
+
+// respondInstead writes another response, and ends this one with what became of it.
+func (c *conn) respondInstead(x *exchange, resp, other *api.Response, err error) verdict {
+	resp.Status = other.Status
+	n, _, _ := c.respond(x, other)
 	return x.finish(resp, n, false, err)
 }
 
@@ -112,6 +117,9 @@ func (s *Server) runUpgrade(resp *api.Response, conn net.Conn) (err error) {
 			err = errPanicked
 		}
 	}()
+	if resp.Started != nil {
+		resp.Started()
+	}
 	resp.Upgrade(conn)
 	return nil
 }
