@@ -214,6 +214,7 @@ func (g *Gateway) admit(ctx context.Context, x *exchange) *api.Response {
 	if resp := g.identify(ctx, x); resp != nil {
 		return resp
 	}
+	x.request.AttributeTo(x.user())
 	limit := g.inFlight
 	long := x.info.LongRunning() || x.request.Upgrade != ""
 	if long {

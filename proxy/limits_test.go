@@ -250,6 +250,27 @@ func TestImpersonatorCannotTakeAllPlaces(t *testing.T) {
 	})
 }
 
+// attributed remembers whose a request is said to be.
+type attributed []string
+
+func (a *attributed) AttributeTo(user string) { *a = append(*a, user) }
+
+// TestAttributed: the transport learns whose a request is, whoever its sender acts as.
+func TestAttributed(t *testing.T) {
+	b := newGatewayBench(t, nil)
+	for header, want := range map[string]string{"": "[admin]", "Impersonate-User: other": "[admin]", "Authorization: Bearer bad": "[]"} {
+		r, got := request("GET /api/v1/pods?resourceVersion=0"), &attributed{}
+		if name, value, ok := strings.Cut(header, ": "); ok {
+			r.Header.Set(name, value)
+		}
+		r.Attributor = got
+		b.gateway.Serve(t.Context(), r).Done(0, nil)
+		if fmt.Sprint(*got) != want {
+			t.Errorf("%s: %v, want %s", header, *got, want)
+		}
+	}
+}
+
 func BenchmarkLimiter(b *testing.B) {
 	l := newLimiter(2000, overload{}, overload{})
 	b.ReportAllocs()

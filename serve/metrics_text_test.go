@@ -18,7 +18,7 @@ type section struct {
 var sections = []section{
 	{"Process", "", []string{"build_info", "panics"}},
 	{"Requests", "", []string{"requests_", "request_", "forwarded_", "refusals", "response_bytes", "long_request"}},
-	{"Connections", "", []string{"connections", "malformed", "serving_", "response_buffer"}},
+	{"Connections", "", []string{"connections", "malformed", "serving_", "response_buffer", "unread_streams"}},
 	{"Reads from the cache", "", []string{"read_", "derived_"}},
 	{"Collections", "One is kept of each resource and encoding that is read.", []string{"cache_"}},
 	{"Watches", "", []string{"watches_", "slow_watches"}},
@@ -108,6 +108,7 @@ var healthy = map[string]string{
 	"cache_watchers_expired_total":       "hardly grows",
 	"watches_ended_total":                "timeout and client; expired and slow hardly grow",
 	"slow_watches_ended_total":           "0",
+	"unread_streams_reset_total":         "0",
 	"upstream_requests_total":            "far fewer than kubeweir_requests_total; code 0 does not grow",
 	"upstream_gone":                      "0",
 	"upstream_missing_rights":            "no series",

@@ -45,6 +45,8 @@ type Request struct {
 	// is to be called before it; without, only the time between two bytes is bounded.
 	Body          io.Reader
 	ContentLength int64
+	// Attributor is nil for a transport that need not know whose a request is.
+	Attributor Attributor
 
 	info   RequestInfo
 	parsed bool
@@ -60,6 +62,18 @@ func (r *Request) Info() *RequestInfo {
 	}
 	return &r.info
 }
+
+// AttributeTo tells the transport who the request is from. It is to be called as soon as
+// that is known, at most once, and before the response is given.
+func (r *Request) AttributeTo(user string) {
+	if r.Attributor != nil {
+		r.Attributor.AttributeTo(user)
+	}
+}
+
+// Attributor is what a transport has for a request, so that who leaves much unread pays for
+// it, and no other user: see Request.AttributeTo.
+type Attributor interface{ AttributeTo(user string) }
 
 // Listener tells the listeners of one process apart: what they may trust differs.
 type Listener uint8

@@ -162,7 +162,7 @@ func (b *requestBody) discard(keep bool) (left int64) {
 	defer b.reading.Unlock()
 	left = b.left()
 	if keep && left > 0 {
-		buf := b.x.c.srv.buffers.get(smallBuffer)
+		buf := b.x.c.getBuffer(smallBuffer)
 		defer b.x.c.srv.buffers.put(buf)
 		for left > 0 {
 			_, _ = b.advance(buf.b[:cap(buf.b)])

@@ -2,6 +2,7 @@ package edge
 
 import (
 	"bufio"
+	"errors"
 	"io"
 	"os"
 	"slices"
@@ -31,6 +32,8 @@ type http2Body struct {
 	expects bool
 	// duplex gets what comes, once it has been started.
 	duplex api.Duplex
+	// account is whose it is.
+	account *account
 	// apart says that the window of the connection need not wait for what is unread, charged
 	// for how much it does.
 	apart   bool
@@ -42,7 +45,7 @@ type http2Body struct {
 }
 
 func newHTTP2Body(st *stream2, length int64) *http2Body {
-	return &http2Body{st: st, length: length, expects: st.expects, came: make(chan struct{}, 1)}
+	return &http2Body{st: st, length: length, account: st.h.c.holder(), expects: st.expects, came: make(chan struct{}, 1)}
 }
 
 // SetReadDeadline bounds the reading of the whole body, see api.Request.
@@ -118,7 +121,7 @@ func (b *http2Body) readLocked(p []byte) (int, error) {
 
 // chargeLocked says how many of n bytes that came the window of the connection waits for.
 func (b *http2Body) chargeLocked(n int) (charged int) {
-	if b.apart && b.st.h.c.srv.buffers.leave(int64(n)) {
+	if b.apart && b.st.h.c.srv.buffers.leave(b.account, int64(n)) {
 		return 0
 	}
 	b.charged += int64(n)
@@ -132,7 +135,7 @@ func (b *http2Body) consumedLocked(n int) {
 	back := min(int64(n), b.charged)
 	b.charged -= back
 	h := b.st.h
-	h.c.srv.buffers.unread.Add(back - int64(n))
+	h.c.srv.buffers.read(b.account, int64(n)-back)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if b.consumed >= uploadBuffer/4 {
@@ -146,8 +149,11 @@ func (b *http2Body) consumedLocked(n int) {
 	h.flushSoonLocked()
 }
 
+var errShare = errors.New("the user has left more unread than a share of the memory for that")
+
 // take reads n bytes of the body, for the connection's reader, and says how many of
-// them anybody wants, and how many the window of the connection waits for.
+// them anybody wants, and how many the window of the connection waits for. After errShare
+// they are not read.
 func (b *http2Body) take(r *bufio.Reader, n int) (kept, held int, err error) {
 	b.mu.Lock()
 	b.arrived += int64(n)
@@ -161,8 +167,9 @@ func (b *http2Body) take(r *bufio.Reader, n int) (kept, held int, err error) {
 		n, err := b.pass(r, n)
 		return n, n, err
 	}
-	if len(b.buf)+n > cap(b.buf) {
-		b.growLocked(n)
+	if len(b.buf)+n > cap(b.buf) && !b.growLocked(n) {
+		b.mu.Unlock()
+		return 0, 0, errShare
 	}
 	room := b.buf[len(b.buf) : len(b.buf)+n]
 	b.mu.Unlock()
@@ -184,8 +191,9 @@ func (b *http2Body) take(r *bufio.Reader, n int) (kept, held int, err error) {
 	return n, held, nil
 }
 
-// growLocked makes room for n bytes more. There are never more than the window allows.
-func (b *http2Body) growLocked(n int) {
+// growLocked makes room for n bytes more, if its user may have it. There are never more than
+// the window allows.
+func (b *http2Body) growLocked(n int) bool {
 	rest := b.buf[b.at:]
 	size := len(rest) + n
 	if b.length > 0 && b.length < smallBuffer {
@@ -193,16 +201,20 @@ func (b *http2Body) growLocked(n int) {
 	}
 	if size > cap(b.buf)-cap(b.buf)/4 {
 		size = max(size, min(2*cap(b.buf), uploadBuffer))
+		if !b.st.h.c.srv.buffers.room(b.account, int64(size-cap(b.buf))) {
+			return false
+		}
 		b.setLocked(append(make([]byte, 0, size), rest...))
 	} else {
 		b.buf = b.buf[:copy(b.buf, rest)]
 	}
 	b.at = 0
+	return true
 }
 
 // setLocked takes buf, which counts as held until another takes its place.
 func (b *http2Body) setLocked(buf []byte) {
-	b.st.h.c.srv.buffers.held.Add(int64(cap(buf) - cap(b.buf)))
+	b.st.h.c.srv.buffers.hold(b.account, int64(cap(buf)-cap(b.buf)))
 	b.buf = buf
 }
 
@@ -232,7 +244,7 @@ func (b *http2Body) seal() (unread int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	unread = b.charged
-	b.st.h.c.srv.buffers.unread.Add(unread - int64(len(b.buf)-b.at))
+	b.st.h.c.srv.buffers.read(b.account, int64(len(b.buf)-b.at)-unread)
 	b.setLocked(nil)
 	b.at, b.consumed, b.charged = 0, 0, 0
 	b.err = errBodyClosed

@@ -9,8 +9,9 @@ import (
 // clients do not read, and those of what clients have sent over HTTP/2 and nobody has read:
 // the more are in use, the smaller are those that are given out,
 // so that a thousand clients that stand still cost some 60 MB. Writes to clients that
-// read hold theirs for moments and find the largest. Beyond the whole of it watches
-// take no more: see short.
+// read hold theirs for moments and find the largest. Who holds more than a share of it
+// (account) has watches ended that are not read, and uploads and upgrades reset that are not
+// read here: see over.
 const (
 	bufferBudget   = 64 << 20
 	recordsAllowed = bufferBudget / 4
@@ -18,14 +19,18 @@ const (
 
 	// unreadAllowed bounds, over all connections, what was sent for upgrades that the
 	// windows of the connections do not: upgrades may be left unread for ever, and are not
-	// to take the budget from all others.
+	// to take the budget from all others. It is shared by the users as well.
 	unreadAllowed = bufferBudget / 4
+
+	// unreadAlways is what nobody has read and any user may have, however little is free.
+	unreadAlways = uploadBuffers
 )
 
 // A buffer is pooled scratch space of one of three sizes.
 type buffer struct {
 	b    []byte
 	size int
+	of   *account // while it is in use
 }
 
 // buffers are a server's pools of them. It is safe for concurrent use.
@@ -33,51 +38,78 @@ type buffers struct {
 	small, large, records sync.Pool
 	held                  atomic.Int64 // bytes in use
 	unread                atomic.Int64 // bytes of unreadAllowed
+	accounts              accounts
 }
 
-// leave reports whether n bytes more may be unread without a connection's window that
-// waits for them. They count until they are read.
-func (p *buffers) leave(n int64) bool {
-	if p.unread.Add(n) <= unreadAllowed {
+// hold counts n bytes more, or less, as held by a user.
+func (p *buffers) hold(a *account, n int64) {
+	p.held.Add(n)
+	a.held.Add(n)
+}
+
+// over reports that a user with n bytes more would hold more than a share of the budget.
+func (p *buffers) over(a *account, n int64) bool {
+	return a.held.Load()+n > userShare*(bufferBudget-p.held.Load()-n)
+}
+
+// room reports whether a user may have n bytes more that nobody has read.
+func (p *buffers) room(a *account, n int64) bool {
+	return a.held.Load()+n <= unreadAlways || !p.over(a, n)
+}
+
+// leave reports whether n bytes more of a user's may be unread without a connection's window
+// that waits for them. They count until they are read.
+func (p *buffers) leave(a *account, n int64) bool {
+	all, own := p.unread.Add(n), a.unread.Add(n)
+	if own <= userShare*(unreadAllowed-all) {
 		return true
 	}
-	p.unread.Add(-n)
+	p.read(a, n)
 	return false
 }
 
-// get gives a buffer for size bytes, or a smaller one: of the three sizes the nearest
-// that there is room for.
-func (p *buffers) get(size int) *buffer {
+// read is for n bytes that do not count as unread any more.
+func (p *buffers) read(a *account, n int64) {
+	p.unread.Add(-n)
+	a.unread.Add(-n)
+}
+
+// get gives a user's connection a buffer for size bytes, or a smaller one: of the three
+// sizes the nearest that there is room for.
+func (p *buffers) get(a *account, size int) *buffer {
 	if size > smallBuffer {
-		if b := p.getLarge(size); b != nil {
+		if b := p.getLarge(a, size); b != nil {
 			return b
 		}
 	}
-	return p.take(&p.small, smallBuffer)
+	return p.take(a, &p.small, smallBuffer)
 }
 
 // getLarge is get for who does without if a small one is all there is: nil then.
-func (p *buffers) getLarge(size int) *buffer {
+func (p *buffers) getLarge(a *account, size int) *buffer {
 	held := p.held.Load()
 	switch {
 	case size >= recordsBuffer && held <= recordsAllowed:
-		return p.take(&p.records, recordsBuffer)
+		return p.take(a, &p.records, recordsBuffer)
 	case held <= largeAllowed:
-		return p.take(&p.large, largeBuffer)
+		return p.take(a, &p.large, largeBuffer)
 	}
 	return nil
 }
 
-func (p *buffers) take(pool *sync.Pool, size int) *buffer {
-	p.held.Add(int64(size))
-	if b, ok := pool.Get().(*buffer); ok {
-		return b
+func (p *buffers) take(a *account, pool *sync.Pool, size int) *buffer {
+	p.hold(a, int64(size))
+	b, ok := pool.Get().(*buffer)
+	if !ok {
+		b = &buffer{b: make([]byte, 0, size), size: size}
 	}
-	return &buffer{b: make([]byte, 0, size), size: size}
+	b.of = a
+	return b
 }
 
 func (p *buffers) put(b *buffer) {
-	p.held.Add(-int64(b.size))
+	p.hold(b.of, -int64(b.size))
+	b.of = nil
 	if cap(b.b) != b.size {
 		return // a head that did not fit
 	}
@@ -95,7 +127,3 @@ func (p *buffers) put(b *buffer) {
 // crowded reports that half of the budget is spent: clients may send less before it is
 // read.
 func (p *buffers) crowded() bool { return p.held.Load() > largeAllowed }
-
-// short reports that the budget is spent. A watch whose client does not read at such
-// a time is ended, the others write without a buffer where they may have to wait.
-func (p *buffers) short() bool { return p.held.Load() > bufferBudget }

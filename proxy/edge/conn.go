@@ -50,8 +50,10 @@ type conn struct {
 	// from there.
 	spoken bool
 	h2     atomic.Pointer[http2Conn] // nil for other protocols
-	in     input
-	out    output
+	// account is whose the connection is, nil before that is known: see holder.
+	account atomic.Pointer[account]
+	in      input
+	out     output
 }
 
 func newConn(s *Server, nc net.Conn, listener api.Listener) *conn {
@@ -131,9 +133,21 @@ func (c *conn) gauge(proto string, d float64) {
 func (c *conn) end() {
 	_ = c.nc.Close()
 	c.in.release()
+	c.srv.buffers.accounts.release(c.account.Swap(nil))
 	c.gauge(c.proto, -1)
 	c.srv.remove(c)
 }
+
+// getBuffer gets one for the connection's user, see buffers.get.
+func (c *conn) getBuffer(size int) *buffer { return c.srv.buffers.get(c.holder(), size) }
+
+// getLarge gets one for the connection's user, see buffers.getLarge.
+func (c *conn) getLarge(size int) *buffer { return c.srv.buffers.getLarge(c.holder(), size) }
+
+// short reports that the connection's user holds more than a share of the budget. A watch
+// whose client does not read at such a time is ended, the others write without a buffer
+// where they may have to wait.
+func (c *conn) short() bool { return c.srv.buffers.over(c.holder(), 0) }
 
 // abort closes the socket under whoever is using the connection.
 func (c *conn) abort() { _ = c.raw.Close() }

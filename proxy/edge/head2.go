@@ -30,9 +30,10 @@ type head2 struct {
 	// block are the encoded parts, if there are several: the decoder would keep the room
 	// that it takes for what a part breaks off.
 	block []byte
-	// held is what the block counts for among all buffers.
-	held int
-	size int // of the decoded list, as RFC 9113, 6.5.2 counts it
+	// held is what the block counts for among all buffers, account for whom.
+	held    int
+	account *account
+	size    int // of the decoded list, as RFC 9113, 6.5.2 counts it
 	// malformed is what the request is not answered for, tooLarge that it is with 431.
 	malformed, tooLarge bool
 	regular             bool // pseudo fields are over
@@ -115,6 +116,9 @@ func (h *http2Conn) readBlock(block []byte, last bool) (*stream2, error) {
 	if !last || len(head.block) > 0 {
 		head.block = append(head.block, block...)
 		h.holdBlock(cap(head.block))
+		if !h.c.srv.buffers.room(head.account, 0) {
+			return nil, http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
+		}
 		block = head.block
 	}
 	if !last {
@@ -140,8 +144,12 @@ func (h *http2Conn) readBlock(block []byte, last bool) (*stream2, error) {
 // holdBlock counts n bytes as held for the header that is being read, instead of those
 // before.
 func (h *http2Conn) holdBlock(n int) {
-	h.c.srv.buffers.held.Add(int64(n - h.head.held))
-	h.head.held = n
+	head := &h.head
+	if head.account == nil {
+		head.account = h.c.holder()
+	}
+	h.c.srv.buffers.hold(head.account, int64(n-head.held))
+	head.held = n
 }
 
 // begin makes a request of a complete header.
@@ -327,7 +335,7 @@ var errBadLength = errors.New("the content length is not that of the body")
 // own completes the request with what its header says.
 func (st *stream2) own(head *head2) error {
 	c, r := st.h.c, &st.req
-	r.Proto, r.RemoteAddr, r.PeerCertificates, r.Listener = "HTTP/2.0", c.remote, c.certs, c.listener
+	r.Proto, r.RemoteAddr, r.PeerCertificates, r.Listener, r.Attributor = "HTTP/2.0", c.remote, c.certs, c.listener, st
 	if len(head.cookies) > 1 {
 		r.Header[head.cookieAt].Value = strings.Join(head.cookies, "; ")
 	}

@@ -3,12 +3,15 @@ package edge
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -44,7 +47,7 @@ func TestHTTP2Hoard(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if ts.buffers.short() {
+	if ts.buffers.over(&ts.buffers.accounts.nobody, 0) {
 		t.Errorf("%d bytes are held for %d connections", ts.buffers.held.Load(), conns)
 	}
 }
@@ -149,7 +152,8 @@ func TestHTTP2UpgradesUnread(t *testing.T) {
 		_, _ = io.Copy(io.Discard, nc)
 	})
 	const free = uploadBuffer // for the first
-	ts.buffers.unread.Store(unreadAllowed - free)
+	const spent = unreadAllowed - free - free/userShare - 1
+	ts.buffers.unread.Store(spent)
 	c := ts.dialFrames()
 	var tunnels []uint32
 	for range 1 + uploadBuffers/uploadBuffer {
@@ -189,7 +193,123 @@ func TestHTTP2UpgradesUnread(t *testing.T) {
 	for range tunnels {
 		receive(t, done, "Done")
 	}
-	if n := ts.buffers.unread.Load(); n != unreadAllowed-free {
-		t.Errorf("%d bytes count as unread more than before", n-(unreadAllowed-free))
+	if n := ts.buffers.unread.Load(); n != spent {
+		t.Errorf("%d bytes count as unread more than before", n-spent)
 	}
+}
+
+// TestHTTP2HoarderPays: who leaves more unread than a share of the memory, over however many
+// connections, has streams of their own reset. Another's watch that is not read goes on.
+func TestHTTP2HoarderPays(t *testing.T) {
+	const conns, streams = 64, uploadBuffers / uploadBuffer
+	writers, entered, release := make(chan api.StreamWriter, 1), make(chan struct{}), make(chan struct{})
+	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
+		r.AttributeTo(r.Header.Get("User"))
+		if r.Path == "/watch" {
+			return &api.Response{Status: 200, Stream: &streamFunc{start: func(w api.StreamWriter) { writers <- w }}}
+		}
+		entered <- struct{}{}
+		<-release
+		return text("")
+	})
+	c := ts.dial()
+	c.send("GET /watch HTTP/1.1\r\nHost: x\r\nUser: modest\r\n\r\n")
+	watch := receive(t, writers, "watch").(*stream1)
+	for runtime.GOOS == "linux" && watch.c.out.writable() {
+		if err := watch.WriteFrames([][]byte{make([]byte, 4<<10)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var hoarders []*frameConn
+	for range conns {
+		conn := ts.dial()
+		defer func() { _ = conn.Close() }()
+		c := newFrameConn(t, conn)
+		c.expectUpdate(0) // the whole window, before much is held
+		for range streams {
+			c.request("POST", "/", true, "user", "greedy")
+			receive(t, entered, "request")
+		}
+		hoarders = append(hoarders, c)
+	}
+	var resets atomic.Int32
+	var hoarder sync.WaitGroup
+	for _, c := range hoarders {
+		hoarder.Go(func() {
+			for id := uint32(1); id < c.nextID; id += 2 {
+				c.write(id, strings.Repeat("x", uploadBuffer), false)
+			}
+			_ = c.WritePing(false, [8]byte{})
+			c.until(func(frame http2.Frame) bool {
+				if r, ok := frame.(*http2.RSTStreamFrame); ok && r.ErrCode == http2.ErrCodeEnhanceYourCalm {
+					resets.Add(1)
+				}
+				return frame.Header().Type == http2.FramePing
+			})
+		})
+	}
+	hoarder.Wait()
+	if held := ts.buffers.held.Load(); held > bufferBudget*3/4+conns*uploadBuffer/4 || resets.Load() == 0 {
+		t.Errorf("%d bytes are held, %d streams were reset", held, resets.Load())
+	}
+	if got := ts.gauge("kubeweir_unread_streams_reset_total"); got != float64(resets.Load()) {
+		t.Errorf("%v resets are counted of %d", got, resets.Load())
+	}
+	if err := watch.WriteFrames(frames("event")); err != nil {
+		t.Errorf("another's watch: %v", err)
+	}
+	close(release)
+}
+
+// TestAccounts: what is unread counts for the user whose stream it is, also on a connection
+// of several, and nothing is left when they have gone.
+func TestAccounts(t *testing.T) {
+	entered, release := make(chan struct{}, 1), make(chan struct{})
+	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
+		r.AttributeTo(r.Header.Get("User"))
+		if r.Path == "/wait" {
+			entered <- struct{}{}
+			<-release
+		}
+		return text("")
+	})
+	holding := func() string {
+		all := &ts.buffers.accounts
+		all.mu.Lock()
+		defer all.mu.Unlock()
+		unread := map[string]bool{}
+		for user, a := range all.byUser {
+			unread[user] = a.held.Load() >= uploadBuffer/2
+		}
+		return fmt.Sprint(unread)
+	}
+	await := func(want string) {
+		t.Helper()
+		for end := time.Now().Add(patience); holding() != want; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("held: %s, want %s", holding(), want)
+			}
+		}
+	}
+	c := ts.dial()
+	for _, user := range []string{"a", "b"} {
+		c.send("GET / HTTP/1.1\r\nHost: x\r\nUser: %s\r\n\r\n", user)
+		c.response("GET")
+	}
+	await("map[b:false]")
+	_ = c.Close()
+	await("map[]")
+	shared := ts.dialFrames()
+	for _, user := range []string{"a", "b", "c"} {
+		id := shared.request("POST", "/wait", true, "user", user)
+		receive(t, entered, "request")
+		if user != "c" {
+			shared.write(id, strings.Repeat("x", uploadBuffer), false)
+		}
+	}
+	await("map[a:true b:true c:false]")
+	close(release)
+	await("map[a:false]")                                // whose the connection is
+	_ = shared.WriteRawFrame(http2.FrameData, 0, 0, nil) // which ends the connection
+	await("map[]")
 }

@@ -245,7 +245,7 @@ func (c *conn) respond(x *exchange, resp *api.Response) (written int64, keep boo
 // writeBytes writes a head and a body that is there, in one write when both are
 // small.
 func (c *conn) writeBytes(x *exchange, resp *api.Response, f framing, body []byte) (written int64, err error) {
-	buf := c.srv.buffers.get(smallBuffer)
+	buf := c.getBuffer(smallBuffer)
 	defer c.srv.buffers.put(buf)
 	b := c.appendHead(buf.b, x, resp.Status, resp.Header, f)
 	head := len(b)
@@ -266,7 +266,7 @@ func (c *conn) writeBytes(x *exchange, resp *api.Response, f framing, body []byt
 // connection can tell it.
 func (c *conn) writeBodyTo(x *exchange, resp *api.Response, f framing) (written int64, err error) {
 	known := f.length >= 0
-	w := &bodyWriter{dst: &c.out, buf: c.srv.buffers.get(largeBuffer), known: known, left: f.length, chunked: f.chunked, urgent: !known && !resp.Ready}
+	w := &bodyWriter{dst: &c.out, buf: c.getBuffer(largeBuffer), known: known, left: f.length, chunked: f.chunked, urgent: !known && !resp.Ready}
 	defer func() { c.srv.buffers.put(w.buf) }()
 	if resp.Ready && (!known || f.length > recordSize) {
 		c.out.gather()
@@ -354,7 +354,7 @@ func (c *conn) linger() {
 	if c.in.resume() != nil || c.in.set(time.Now().Add(lingerTimeout)) != nil {
 		return
 	}
-	buf := c.srv.buffers.get(smallBuffer)
+	buf := c.getBuffer(smallBuffer)
 	defer c.srv.buffers.put(buf)
 	for n := 0; n < lingerBytes; {
 		m, err := c.nc.Read(buf.b[:cap(buf.b)])

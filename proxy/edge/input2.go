@@ -350,7 +350,10 @@ func (h *http2Conn) readData(fh http2.FrameHeader) error {
 		return h.refuse(fh.StreamID, code)
 	}
 	kept, held, err := st.body.take(h.c.in.br, size)
-	if err != nil {
+	switch {
+	case errors.Is(err, errShare):
+		return h.refuseData(st, size+pad, int64(fh.Length))
+	case err != nil:
 		return errClientLeft
 	}
 	lost := int64(int(fh.Length) - kept)
@@ -361,6 +364,23 @@ func (h *http2Conn) readData(fh http2.FrameHeader) error {
 	if kept == 0 && size > 0 {
 		return h.spend(effortFrame) // nobody reads it
 	}
+	return nil
+}
+
+// refuseData resets a stream whose user has left too much unread, and drops the n bytes that
+// have come for it.
+func (h *http2Conn) refuseData(st *stream2, n int, window int64) error {
+	if err := h.skip(n, window); err != nil {
+		return err
+	}
+	h.c.srv.metrics.unread.Inc()
+	if err := h.spend(effortReset); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	h.resetLocked(st, http2.ErrCodeEnhanceYourCalm, errShare)
+	h.mu.Unlock()
+	st.lost(errShare)
 	return nil
 }
 

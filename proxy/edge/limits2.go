@@ -25,14 +25,17 @@ import (
 //	WINDOW_UPDATE                effortFrame, or one for updateBytes sent   Floods, SmallReads
 //	windows of 0 and 1 byte      WriteTimeout for half a MiB                ClosedWindow, OneByteWindows
 //	answers taken in silence     a PING for each askAfter, answered in time  ClosedAndSilent
-//	uploads that nobody reads    windows are small from largeAllowed on     CrowdedUploads, UnreadUploads
+//	uploads that nobody reads    windows are small from largeAllowed on;
+//	                             reset beyond the user's share              CrowdedUploads, UnreadUploads,
+//	                                                                        HoarderPays
 //	answers held back unread     nothing is from largeAllowed on            Hoard
 //	reading on after an error    only what is queued is sent                Goodbye
 //	answers that nobody reads    queueLimit, framesAtOnce; then no reading  PingsUnread, HeadUnread
 //	events that nobody reads     queueLimit, WriteTimeout; others go on     UnreadEvents, WatchTooFarBehind
 //	streams that never end       BodyIdleTimeout, PING and its timeout      BodyThatNeverComes, Silent
 //	tunnels that nobody reads    the stream's window, for upgrades only; the
-//	                             connection's beyond unreadAllowed          UpgradeWindows, UpgradesUnread
+//	                             connection's beyond a share of
+//	                             unreadAllowed; reset as uploads are        UpgradeWindows, UpgradesUnread
 //	half-closed bodies           reset when answered; effortFrame           HalfClosed, UnwantedData
 //	DATA behind a reset          the stream's window, then effortReset      LateData, UnwantedData
 //	frames that never end        ReadHeaderTimeout, from their beginning    SlowFrame, BusyConnection

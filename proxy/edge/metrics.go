@@ -18,6 +18,7 @@ type metrics struct {
 	malformed    *prometheus.CounterVec // by code
 	certificates *prometheus.CounterVec // by result
 	slow         prometheus.Counter
+	unread       prometheus.Counter
 	refusals     *reason.Counter
 }
 
@@ -46,14 +47,18 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		}, []string{"result"}),
 		slow: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "kubeweir_slow_watches_ended_total",
-			Help: "Watches ended because their client did not read while the memory for such writes was used up (see kubeweir_response_buffer_bytes); those that a write timeout ends are not among them.",
+			Help: "Watches ended because their client did not read while its user held more than a share of the memory for such writes (see kubeweir_response_buffer_bytes); those that a write timeout ends are not among them.",
+		}),
+		unread: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "kubeweir_unread_streams_reset_total",
+			Help: "Uploads and upgrades over HTTP/2 that were reset because nobody read what their clients had sent, and the user had left more unread than a share of the memory for that (see kubeweir_response_buffer_bytes).",
 		}),
 	}
 	for _, result := range [...]string{"ok", "error"} {
 		m.certificates.WithLabelValues(result) // so that the first is a change, too
 	}
 	if r != nil {
-		r.MustRegister(m.connections, m.accepted, m.rejected, m.malformed, m.certificates, m.slow)
+		r.MustRegister(m.connections, m.accepted, m.rejected, m.malformed, m.certificates, m.slow, m.unread)
 	}
 	return m
 }
@@ -98,7 +103,7 @@ func watchBuffers(r prometheus.Registerer, b *buffers) {
 		}, func() float64 { return float64(b.held.Load()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "kubeweir_response_buffer_bytes_limit",
-			Help: "Bytes of such buffers beyond which watches whose clients do not read are ended.",
+			Help: "The most bytes of such buffers. A user who holds more than three times what is free has watches ended whose clients do not read.",
 		}, func() float64 { return bufferBudget }),
 	)
 }

@@ -74,7 +74,7 @@ func (o *output) writePart(p []byte) (n int, err error) {
 	if o.records == nil || o.gathered != nil || o.slow || len(p) <= recordSize {
 		return o.nc.Write(p)
 	}
-	return o.records.through(o.nc, &o.c.srv.buffers, p)
+	return o.records.through(o.c, o.nc, p)
 }
 
 // gather has TLS records written many at a time from now on, until release or until
@@ -83,7 +83,7 @@ func (o *output) gather() {
 	if o.records == nil || o.slow {
 		return
 	}
-	if o.gathered = o.c.srv.buffers.getLarge(recordsBuffer); o.gathered != nil {
+	if o.gathered = o.c.getLarge(recordsBuffer); o.gathered != nil {
 		o.records.gather(o.gathered)
 	}
 }

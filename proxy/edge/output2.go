@@ -76,7 +76,7 @@ func (q *queue) tailLocked(n int) *buffer {
 			return b
 		}
 	}
-	b := q.h.c.srv.buffers.get(smallBuffer)
+	b := q.h.c.getBuffer(smallBuffer)
 	q.pending = append(q.pending, b)
 	return b
 }
@@ -351,15 +351,15 @@ func (q *queue) flushSoonLocked() {
 // which waits for the client no longer than the write timeout.
 func (q *queue) handOverLocked(rest int) {
 	q.flushing = true // from here on
-	h, held := q.h, &q.h.c.srv.buffers.held
+	h, buffers, account := q.h, &q.h.c.srv.buffers, q.h.c.holder()
 	h.users.Add(1)
-	held.Add(int64(rest))
+	buffers.hold(account, int64(rest))
 	h.c.srv.panics.Go(nil, "connection", func() {
 		defer h.drop()
 		var err error
 		if rest > 0 {
 			err = q.settle()
-			held.Add(-int64(rest))
+			buffers.hold(account, -int64(rest))
 		}
 		if err != nil {
 			h.fail(err)
@@ -451,7 +451,7 @@ func (o *output) writeRecords(bufs []*buffer) (err error) {
 		if len(bufs) > 3 {
 			size = recordsBuffer
 		}
-		if gathered := o.c.srv.buffers.getLarge(size); gathered != nil {
+		if gathered := o.c.getLarge(size); gathered != nil {
 			o.records.gather(gathered)
 			defer func() {
 				if releaseErr := o.records.release(); err == nil {

@@ -109,16 +109,16 @@ func (r *records) settle() error {
 }
 
 // through writes p to the TLS connection over r, its records many at a time.
-func (r *records) through(tc io.Writer, pool *buffers, p []byte) (n int, err error) {
+func (r *records) through(c *conn, tc io.Writer, p []byte) (n int, err error) {
 	size := largeBuffer
 	if len(p) > 3*recordSize {
 		size = recordsBuffer
 	}
-	buf := pool.getLarge(size)
+	buf := c.getLarge(size)
 	if buf == nil {
 		return tc.Write(p)
 	}
-	defer pool.put(buf)
+	defer c.srv.buffers.put(buf)
 	r.gather(buf)
 	n, err = tc.Write(p)
 	if releaseErr := r.release(); err == nil && releaseErr != nil {

@@ -46,7 +46,7 @@ func TestRecordsAreGathered(t *testing.T) {
 		t.Fatalf("%d writes without gathering", s.writes)
 	}
 	want := bytes.Clone(record[:100])
-	buf := (&buffers{}).get(recordsBuffer)
+	buf := (&buffers{}).get(&account{}, recordsBuffer)
 	r.gather(buf)
 	for range 80 {
 		write(record)
@@ -89,7 +89,7 @@ func TestReleaseHasItsTime(t *testing.T) {
 func TestRecordsFailForGood(t *testing.T) {
 	s := &socket{err: errors.New("broken")}
 	r := &records{Conn: s}
-	r.gather((&buffers{}).get(recordsBuffer))
+	r.gather((&buffers{}).get(&account{}, recordsBuffer))
 	if _, err := r.Write([]byte("lost")); err != nil {
 		t.Fatal(err)
 	}

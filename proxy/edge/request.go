@@ -56,7 +56,7 @@ func (x *exchange) own(h *fasthttp.RequestHeader) error {
 	if len(raw) > 0 && !bytes.HasSuffix(raw, crlfcrlf) {
 		return errBadRequest
 	}
-	scratch := c.srv.buffers.get(len(raw) + len(target))
+	scratch := c.getBuffer(len(raw) + len(target))
 	b := append(append(scratch.b, target...), raw...)
 	text := string(b)
 	scratch.b = b[:0]
@@ -70,6 +70,7 @@ func (x *exchange) own(h *fasthttp.RequestHeader) error {
 		RemoteAddr:       c.remote,
 		PeerCertificates: c.certs,
 		Listener:         c.listener,
+		Attributor:       x,
 		Header:           x.fields[:0],
 	}
 	if x.http10 {

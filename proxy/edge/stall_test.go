@@ -108,10 +108,11 @@ func TestStalledClients(t *testing.T) {
 // TestBuffersShrink: the more is held, the less is given, and all comes back.
 func TestBuffersShrink(t *testing.T) {
 	var p buffers
+	one, other := &account{}, &account{}
 	sizes := map[int]int{}
 	var all []*buffer
-	for range 2000 {
-		b := p.get(recordsBuffer)
+	for range 1000 {
+		b := p.get(one, recordsBuffer)
 		sizes[cap(b.b)]++
 		all = append(all, b)
 	}
@@ -122,19 +123,28 @@ func TestBuffersShrink(t *testing.T) {
 	if n := sizes[largeBuffer]; n != (largeAllowed-large)/largeBuffer+1 {
 		t.Errorf("%d large ones", n)
 	}
-	if p.getLarge(largeBuffer) != nil || p.short() {
-		t.Error("not the state between large and short")
+	if p.getLarge(one, largeBuffer) != nil || p.over(one, 0) {
+		t.Error("not the state between large and over")
 	}
-	for !p.short() {
-		all = append(all, p.get(1))
+	for !p.over(one, 0) {
+		all = append(all, p.get(one, 1))
 	}
-	if held := p.held.Load(); held > bufferBudget+smallBuffer {
+	if held := p.held.Load(); held > bufferBudget*3/4+smallBuffer {
+		t.Errorf("%d bytes are held", held)
+	}
+	if p.over(other, 0) || p.over(other, 3*smallBuffer) {
+		t.Error("another pays for it")
+	}
+	for !p.over(other, 0) {
+		all = append(all, p.get(other, 1))
+	}
+	if held := p.held.Load(); held > bufferBudget {
 		t.Errorf("%d bytes are held", held)
 	}
 	for _, b := range all {
 		p.put(b)
 	}
-	if held := p.held.Load(); held != 0 {
+	if held := p.held.Load() + one.held.Load() + other.held.Load(); held != 0 {
 		t.Errorf("%d bytes are left over", held)
 	}
 }

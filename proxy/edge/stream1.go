@@ -11,7 +11,7 @@ import (
 var (
 	errStreamOver = errors.New("the stream is over")
 	errReceived   = errors.New("nothing more is wanted of the client")
-	errSlow       = errors.New("the client does not read while memory for those who do not is short")
+	errSlow       = errors.New("the client does not read, and its user holds more than a share of the memory for those who do not")
 )
 
 // stream1 is a long-running response over HTTP/1.1. Whoever has frames writes
@@ -86,7 +86,7 @@ func (c *conn) stream(x *exchange, resp *api.Response) verdict {
 func (s *stream1) begin() error {
 	c := s.c
 	c.out.begin()
-	buf := c.srv.buffers.get(smallBuffer)
+	buf := c.getBuffer(smallBuffer)
 	defer c.srv.buffers.put(buf)
 	if s.duplex != nil {
 		buf.b = appendSwitch(buf.b, s.resp.Header)
@@ -139,7 +139,7 @@ func (s *stream1) read() (n int, err error) {
 	case !s.discard:
 		return s.c.nc.Read(s.one[:])
 	}
-	buf := s.c.srv.buffers.get(smallBuffer)
+	buf := s.c.getBuffer(smallBuffer)
 	defer s.c.srv.buffers.put(buf)
 	for err == nil {
 		_, err = s.c.nc.Read(buf.b[:cap(buf.b)])
@@ -214,7 +214,7 @@ func (s *stream1) WriteFrames(frames [][]byte) error {
 		return nil
 	}
 	s.c.srv.alone(nil)
-	if s.c.srv.buffers.short() && !s.c.out.writable() {
+	if s.c.short() && !s.c.out.writable() {
 		s.c.srv.metrics.slow.Inc()
 		return s.broken(errSlow)
 	}
@@ -222,7 +222,7 @@ func (s *stream1) WriteFrames(frames [][]byte) error {
 	if s.c.out.slow {
 		room = smallBuffer
 	}
-	w := frameWriter{dst: &s.c.out, buf: s.c.srv.buffers.get(room)}
+	w := frameWriter{dst: &s.c.out, buf: s.c.getBuffer(room)}
 	defer s.c.srv.buffers.put(w.buf)
 	if s.chunked {
 		w.buf.b = appendChunkHead(w.buf.b, size)

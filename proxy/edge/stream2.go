@@ -22,6 +22,8 @@ type stream2 struct {
 	ctx streamContext
 	// body is what the client sends, nil if nothing.
 	body *http2Body
+	// account is whose the stream is, nil if the connection is theirs.
+	account *account
 	// turn is the connection's while the goroutine that reads it serves this request.
 	turn uint64
 
@@ -44,8 +46,8 @@ type stream2 struct {
 	answered, served bool
 	// inLine and called say where the stream stands in the line: see queue.
 	inLine, called bool
-	err              error
-	wake             chan struct{}
+	err            error
+	wake           chan struct{}
 	// closing is set by Close and Abort: nothing more is written. ending is set when a
 	// goroutine ends a long-running response.
 	closing, aborted, ending bool
@@ -116,6 +118,8 @@ func (st *stream2) finish(resp *api.Response, written int64, err error) {
 	if st.body != nil {
 		unread = st.body.seal()
 	}
+	h.c.srv.buffers.accounts.release(st.account)
+	st.account = nil
 	st.ctx.end()
 	h.mu.Lock()
 	switch {
@@ -209,7 +213,7 @@ func (st *stream2) lost(err error) {
 // sendHead queues the header of the response. end ends the stream with it.
 func (st *stream2) sendHead(status int, header api.Header, length int64, end bool) error {
 	h := st.h
-	buf := h.c.srv.buffers.get(smallBuffer)
+	buf := h.c.getBuffer(smallBuffer)
 	defer h.c.srv.buffers.put(buf)
 	buf.b = h.c.appendHead2(buf.b, status, header, length, st.isHead)
 	h.mu.Lock()
@@ -292,7 +296,7 @@ func (st *stream2) writeBodyTo(resp *api.Response) (written int64, err error) {
 			st.flush()
 		}
 	} else {
-		w.first = buffers.get(smallBuffer)
+		w.first = st.h.c.getBuffer(smallBuffer)
 		defer w.release()
 	}
 	if _, err = st.h.c.srv.writeBody(resp.BodyTo, w); err == nil {
@@ -512,7 +516,7 @@ func (st *stream2) WriteFrames(frames [][]byte) error {
 	}
 	c := st.h.c
 	c.srv.alone(nil)
-	if c.srv.buffers.short() && !c.out.writable() {
+	if c.short() && !c.out.writable() {
 		c.srv.metrics.slow.Inc()
 		st.h.fail(errSlow)
 		return errSlow
@@ -537,7 +541,7 @@ func (st *stream2) QueueFrames(frames [][]byte) (taken bool) {
 	h := st.h
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if st.closing || st.unsendableLocked() != nil || len(h.inLine) > 0 || h.c.srv.buffers.short() ||
+	if st.closing || st.unsendableLocked() != nil || len(h.inLine) > 0 || h.c.short() ||
 		int64(s.left) > min(st.window, h.window) || s.left > h.roomLocked() {
 		return false
 	}

@@ -139,7 +139,7 @@ func (b *http2Body) setApart() {
 	defer b.mu.Unlock()
 	b.apart = true
 	h := b.st.h
-	if !h.c.srv.buffers.leave(b.charged) {
+	if !h.c.srv.buffers.leave(b.account, b.charged) {
 		return
 	}
 	h.mu.Lock()

@@ -1,0 +1,106 @@
+package edge
+
+import (
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+// userShare is how much a user may have of a budget for each byte that is free: one alone
+// three quarters of it, two of them three sevenths each, and however many want more than
+// there is, somebody who has nothing yet finds some free. proxy's limits are shared so, too.
+const userShare = 3
+
+// account is what one user has of the budgets, over all connections: who leaves much unread
+// pays for it with streams of their own.
+type account struct {
+	user   string
+	held   atomic.Int64 // of bufferBudget
+	unread atomic.Int64 // of unreadAllowed
+
+	holders int // connections and streams that count for it. Guarded by accounts.mu
+}
+
+// accounts are the users that connections are of. It is safe for concurrent use.
+type accounts struct {
+	// nobody has what connections hold before it is known whose they are.
+	nobody account
+
+	mu     sync.Mutex
+	byUser map[string]*account // with holders
+}
+
+// of is a user's account, for one holder, who gives it back to release.
+func (s *accounts) of(user string) *account {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.byUser[user]
+	if a == nil {
+		if s.byUser == nil {
+			s.byUser = make(map[string]*account)
+		}
+		a = &account{user: strings.Clone(user)}
+		s.byUser[a.user] = a
+	}
+	a.holders++
+	return a
+}
+
+// release is for a holder that has nothing any more, if it was one.
+func (s *accounts) release(a *account) {
+	if a == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a.holders--; a.holders == 0 {
+		delete(s.byUser, a.user)
+	}
+}
+
+// holder is for whom what the connection holds counts.
+func (c *conn) holder() *account {
+	if a := c.account.Load(); a != nil {
+		return a
+	}
+	return &c.srv.buffers.accounts.nobody
+}
+
+// AttributeTo implements api.Attributor. An HTTP/1.1 connection holds nothing between two
+// requests: it is whose its request is.
+func (x *exchange) AttributeTo(user string) {
+	if a := x.c.account.Load(); a == nil || a.user != user {
+		all := &x.c.srv.buffers.accounts
+		x.c.account.Store(all.of(user))
+		all.release(a)
+	}
+}
+
+// AttributeTo implements api.Attributor. What an HTTP/2 connection holds for all of its
+// streams counts for who was the first to be known on it, what is unread on one of them for
+// whose that is.
+func (st *stream2) AttributeTo(user string) {
+	c := st.h.c
+	a := c.account.Load()
+	if a == nil || a.user != user {
+		a = c.srv.buffers.accounts.of(user)
+		if !c.account.CompareAndSwap(nil, a) {
+			st.account = a
+		}
+	}
+	if st.body != nil {
+		st.body.attributeTo(a)
+	}
+}
+
+// attributeTo has what is unread count for another account.
+func (b *http2Body) attributeTo(a *account) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	held, unread := int64(cap(b.buf)), int64(len(b.buf)-b.at)-b.charged
+	b.account.held.Add(-held)
+	b.account.unread.Add(-unread)
+	b.account = a
+	a.held.Add(held)
+	a.unread.Add(unread)
+}
