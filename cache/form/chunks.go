@@ -3,6 +3,7 @@ package form
 import (
 	"io"
 	"sync"
+	"sync/atomic"
 
 	"github.com/kubeweir/kubeweir/internal/api"
 )
@@ -11,6 +12,14 @@ import (
 // in the processor's cache between the copy here and the encryption below, many
 // enough to fill TLS records.
 const chunkSize = 256 << 10
+
+// Bodies hold their buffers for as long as their clients take to read, and what they refer
+// to. Where chunkBudget is held already, most of them wait, and more get buffers of
+// smallChunk.
+const (
+	chunkBudget = 128 * chunkSize
+	smallChunk  = 16 << 10
+)
 
 // leastPiece is the size from which on bytes are handed on where they are rather than
 // copied.
@@ -45,7 +54,7 @@ func (c *chunks) refer(p []byte) {
 	}
 	c.seal()
 	c.list = append(c.list, p)
-	if c.listed += len(p); c.listed >= chunkSize {
+	if c.listed += len(p); c.listed >= cap(c.buf) {
 		c.flush()
 	}
 }
@@ -119,17 +128,40 @@ func (c *chunks) wrote(n, size int, err error) {
 	c.err = err
 }
 
-// buffers are buffers of chunkSize for reuse.
-type buffers struct{ pool sync.Pool }
-
-func newBuffers() *buffers {
-	return &buffers{pool: sync.Pool{New: func() any {
-		b := make([]byte, 0, chunkSize)
-		return &b
-	}}}
+// buffers are buffers for reuse, of chunkSize or, where many are in use, of smallChunk. It is
+// safe for concurrent use.
+type buffers struct {
+	large, small sync.Pool
+	held         atomic.Int64 // bytes in use
 }
 
-func (b *buffers) get() *[]byte { return b.pool.Get().(*[]byte) }
+func newBuffers() *buffers {
+	b := new(buffers)
+	b.large.New, b.small.New = newBuffer(chunkSize), newBuffer(smallChunk)
+	return b
+}
+
+func newBuffer(size int) func() any {
+	return func() any {
+		b := make([]byte, 0, size)
+		return &b
+	}
+}
+
+func (b *buffers) get() *[]byte {
+	if b.held.Add(chunkSize) <= chunkBudget {
+		return b.large.Get().(*[]byte)
+	}
+	b.held.Add(smallChunk - chunkSize)
+	return b.small.Get().(*[]byte)
+}
 
 // put takes a buffer back; it must not be one that has grown.
-func (b *buffers) put(buf *[]byte) { b.pool.Put(buf) }
+func (b *buffers) put(buf *[]byte) {
+	b.held.Add(-int64(cap(*buf)))
+	if cap(*buf) == chunkSize {
+		b.large.Put(buf)
+	} else {
+		b.small.Put(buf)
+	}
+}
