@@ -2,7 +2,6 @@ package serve
 
 import (
 	"log/slog"
-	"runtime"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -102,7 +101,6 @@ func edgeOptions(l *config.Limits, t *config.ServingTimeouts, log *slog.Logger, 
 		HandshakeTimeout: t.Handshake, ReadHeaderTimeout: t.ReadHeader, IdleTimeout: t.Idle,
 		BodyIdleTimeout: t.BodyIdle, WriteTimeout: t.Write,
 		PingInterval: t.Ping, PingTimeout: t.PingAnswer,
-		ThreadWait: runtime.GOMAXPROCS(0) > 1, // with one processor everybody else would wait, too
-		Logger:     log, Registerer: registerer,
+		Logger: log, Registerer: registerer,
 	}
 }

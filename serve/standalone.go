@@ -134,9 +134,6 @@ func NewStandalone(ctx context.Context, c *config.Standalone, o StandaloneOption
 
 func (a *standalone) edgeOptions(c *config.Standalone, so *StandaloneOptions, registerer prometheus.Registerer) edge.Options {
 	o := edgeOptions(&c.Limits, &c.Timeouts, so.Logger, registerer)
-	if so.InMemory {
-		o.ThreadWait = false // the clients of a test are in its process
-	}
 	if c.TLS.CertFile != "" {
 		o.CertFile, o.KeyFile = c.TLS.CertFile, c.TLS.PrivateKeyFile
 	} else {

@@ -2,7 +2,6 @@ package edge
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net"
 	"testing"
@@ -13,16 +12,10 @@ import (
 // TestAllocations bounds what a get over a kept connection allocates: the request
 // and its text, and the response that the handler makes.
 func TestAllocations(t *testing.T) {
-	for _, wait := range []bool{false, true} {
-		t.Run(fmt.Sprintf("ThreadWait=%v", wait), func(t *testing.T) { testAllocations(t, wait) })
-	}
-}
-
-func testAllocations(t *testing.T, threadWait bool) {
 	body := make([]byte, 6<<10)
 	ts := startServer(t, func(context.Context, *api.Request) *api.Response {
 		return &api.Response{Status: 200, Header: benchHeader, Body: body}
-	}, func(o *Options) { o.ThreadWait = threadWait })
+	})
 	nc, err := net.Dial("tcp", ts.sidecar)
 	if err != nil {
 		t.Fatal(err)

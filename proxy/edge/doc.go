@@ -28,10 +28,6 @@
 // is bounded (limits2.go). To a handler a WebSocket over HTTP/2 (RFC 8441, tunnel2.go)
 // is the upgrade that it would be over HTTP/1.1. The sidecar's listener takes HTTP/2 by prior knowledge.
 //
-// A connection whose client asks again as soon as it is answered, alone, waits for
-// the next request in a system call of its thread instead of being parked; see
-// Options.ThreadWait.
-//
 // What a handler gets is owned by it: no byte of it is a transport's buffer.
 // Panics of a handler, a body or a stream end one response, never the process.
 package edge

@@ -299,7 +299,7 @@ func (h *http2Conn) await() error {
 		if err != nil {
 			return err
 		}
-		ok := in.waitFor(timeout, false)
+		ok := in.waitFor(timeout)
 		readErr := in.err
 		interruptedHere := h.endWait()
 		switch {

@@ -78,7 +78,6 @@ type input struct {
 	fill   func(fd uintptr) bool
 	direct bool // while fill reads, from fd
 	fd     int
-	prompt prompt
 
 	// mu guards what follows, so that an interrupt is not lost to a deadline that is
 	// set at the same moment.
@@ -90,13 +89,7 @@ type input struct {
 func (in *input) init(c *conn) {
 	in.c, in.nc = c, c.nc
 	raw := socketOf(c.raw)
-	if raw == nil {
-		return
-	}
-	if c.srv.o.ThreadWait {
-		in.prompt.init(raw)
-	}
-	if c.nc == c.raw {
+	if raw != nil && c.nc == c.raw {
 		in.initRaw(raw)
 	}
 }
@@ -141,11 +134,10 @@ func (in *input) Read(p []byte) (int, error) {
 
 // wait blocks until a request begins, the connection ends or the idle timeout
 // passes, and holds no buffer meanwhile. ok says that br has a byte.
-func (in *input) wait() (ok bool) { return in.waitFor(in.c.srv.o.IdleTimeout, in.prompt.poll != nil) }
+func (in *input) wait() (ok bool) { return in.waitFor(in.c.srv.o.IdleTimeout) }
 
-// waitFor is wait with another timeout. prompt says that a request may be expected at
-// once.
-func (in *input) waitFor(timeout time.Duration, prompt bool) (ok bool) {
+// waitFor is wait with another timeout.
+func (in *input) waitFor(timeout time.Duration) (ok bool) {
 	in.mode, in.headDone, in.err, in.limit = readWait, false, nil, time.Time{}
 	if in.br != nil {
 		if in.br.Buffered() > 0 {
@@ -153,18 +145,10 @@ func (in *input) waitFor(timeout time.Duration, prompt bool) (ok bool) {
 		}
 		in.release()
 	}
-	began := time.Now()
-	if in.err = in.keep(began, timeout); in.err != nil {
+	if in.err = in.keep(time.Now(), timeout); in.err != nil {
 		return false
 	}
-	if prompt {
-		in.prompt.await()
-	}
-	ok = in.waitRead()
-	if prompt {
-		in.prompt.waited(time.Since(began), in.c.srv.alone(in.c))
-	}
-	return ok
+	return in.waitRead()
 }
 
 // hasPreface says whether what begins is HTTP/2's preface, and no method.

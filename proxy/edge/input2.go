@@ -23,7 +23,7 @@ func (h *http2Conn) greet() error {
 	h.flushHere()
 	in := &h.c.in
 	in.mode = readHead
-	if in.br == nil && !in.waitFor(o.ReadHeaderTimeout, false) {
+	if in.br == nil && !in.waitFor(o.ReadHeaderTimeout) {
 		if in.err == nil || !interrupted(in.err) {
 			return errClientLeft
 		}

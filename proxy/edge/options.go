@@ -83,12 +83,6 @@ type Options struct {
 	// still there, PingTimeout how long it may take to answer.
 	PingInterval, PingTimeout time.Duration
 
-	// ThreadWait lets a connection wait in a system call for a client that asks again
-	// as soon as it is answered, while nobody else asks. It saves a fifth of a small
-	// request's processor time where clients are other processes, and doubles it where
-	// they are goroutines of this one. Linux only.
-	ThreadWait bool
-
 	// OnDrain, when set, is called once when Shutdown begins. It is to end the open
 	// streams, spread over time, and must return when ctx ends: that is when
 	// Shutdown's ends or no connection is left.

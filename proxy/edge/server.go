@@ -53,9 +53,6 @@ type Server struct {
 		// empty is closed when the last connection ends while draining; nil before.
 		empty chan struct{}
 	}
-	// latest is the HTTP/1.1 connection that had the last request or frames, nil if it
-	// was another's.
-	latest atomic.Pointer[conn]
 }
 
 // Addresses are what Start bound; nil for a listener that was not asked for.
@@ -210,7 +207,6 @@ func (s *Server) add(c *conn) bool {
 
 // remove is the last thing that the owner of a connection does with it.
 func (s *Server) remove(c *conn) {
-	s.latest.CompareAndSwap(c, nil)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.mu.conns, c)

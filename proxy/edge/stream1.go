@@ -213,7 +213,6 @@ func (s *stream1) WriteFrames(frames [][]byte) error {
 	case size == 0:
 		return nil
 	}
-	s.c.srv.alone(nil)
 	if s.c.short() && !s.c.out.writable() {
 		s.c.srv.metrics.slow.Inc()
 		return s.broken(errSlow)

@@ -73,7 +73,6 @@ func (st *stream2) init() {
 func (st *stream2) serve() {
 	defer st.contain()
 	c := st.h.c
-	c.srv.alone(nil)
 	var resp *api.Response
 	if st.refused != 0 {
 		c.srv.metrics.refusals.Count(refusalOf(st.refused))
@@ -515,7 +514,6 @@ func (st *stream2) WriteFrames(frames [][]byte) error {
 		return err
 	}
 	c := st.h.c
-	c.srv.alone(nil)
 	if c.short() && !c.out.writable() {
 		c.srv.metrics.slow.Inc()
 		st.h.fail(errSlow)
