@@ -22,7 +22,7 @@ const inlineFields = 12
 type exchange struct {
 	c    *conn
 	req  api.Request
-	ctx  requestContext
+	ctx  watchedContext
 	body requestBody
 
 	// http10 and head are what a response must know of its request; keepAlive says

@@ -19,7 +19,7 @@ type stream2 struct {
 	h   *http2Conn
 	id  uint32
 	req api.Request
-	ctx streamContext
+	ctx requestContext
 	// body is what the client sends, nil if nothing.
 	body *http2Body
 	// account is whose the stream is, nil if the connection is theirs.
