@@ -104,6 +104,7 @@ docs: ## Write what is generated: references and the dashboard.
 	$(GO) test -vet=off ./deploy/monitoring -update
 	$(GO) test -vet=off ./serve -run TestMetricsReference -update
 	$(GO) test -vet=off ./internal/reason -update
+	$(GO) test -vet=off ./internal/encoding/cbor -run TestShapes -update
 	$(GO) test -vet=off ./test/conformance -run TestSemantics -update
 	$(GO) test -vet=off ./test/deploy/chartdocs -update
 

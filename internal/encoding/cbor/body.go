@@ -1,0 +1,102 @@
+package cbor
+
+import (
+	"encoding/binary"
+	"errors"
+)
+
+// AppendListHead appends what comes before the items of a list of n items: everything
+// but them. listMeta is the CBOR of its metadata. A list ends with its last item.
+func AppendListHead(dst []byte, apiVersion, kind string, listMeta []byte, n int) []byte {
+	dst = append(dst, SelfDescribed...)
+	dst = append(dst, majorMap|4)
+	dst = appendString(dst, "kind")
+	dst = appendString(dst, kind)
+	dst = appendString(dst, "apiVersion")
+	dst = appendString(dst, apiVersion)
+	dst = appendString(dst, "metadata")
+	dst = append(dst, listMeta...)
+	dst = appendString(dst, "items")
+	return appendHead(dst, majorArray, uint64(n))
+}
+
+// typeMembers is how many members of an object name its type.
+const typeMembers = 2
+
+var errType = errors.New("CBOR of an object that does not begin with kind and apiVersion")
+
+// AfterType is where in an object's CBOR, without SelfDescribed, the members begin that
+// follow kind and apiVersion.
+func AfterType(object []byte) (offset int, err error) {
+	n, offset := mapHead(object)
+	if n < typeMembers {
+		return 0, errType
+	}
+	for _, want := range []string{"kind", "apiVersion"} {
+		key, next := byteString(object, offset)
+		if next < 0 || string(key) != want {
+			return 0, errType
+		}
+		if _, offset = byteString(object, next); offset < 0 {
+			return 0, errType
+		}
+	}
+	return offset, nil
+}
+
+// AppendListItem appends an object of a built-in type as it stands among the items of a
+// list: without kind and apiVersion. afterType is what AfterType says of it.
+func AppendListItem(dst, object []byte, afterType int) []byte {
+	n, _ := mapHead(object)
+	return append(appendHead(dst, majorMap, uint64(n-typeMembers)), object[afterType:]...)
+}
+
+// ListItemSize is the number of bytes that AppendListItem appends.
+func ListItemSize(object []byte, afterType int) int {
+	n, _ := mapHead(object)
+	return headSize(n-typeMembers) + len(object) - afterType
+}
+
+// mapHead reads the head of a map of up to 65535 members, and says where they begin. It
+// says none if there is something else.
+func mapHead(item []byte) (n, offset int) {
+	switch {
+	case len(item) > 0 && item[0]-majorMap < argument1:
+		return int(item[0] - majorMap), 1
+	case len(item) > 1 && item[0] == majorMap|argument1:
+		return int(item[1]), 2
+	case len(item) > 2 && item[0] == majorMap|argument2:
+		return int(binary.BigEndian.Uint16(item[1:])), 3
+	}
+	return 0, 0
+}
+
+// byteString reads a byte string of up to 255 bytes at item[i]; next is -1 if there is
+// none.
+func byteString(item []byte, i int) (content []byte, next int) {
+	var n int
+	switch {
+	case i < len(item) && item[i]-majorBytes < argument1:
+		n, i = int(item[i]-majorBytes), i+1
+	case i+1 < len(item) && item[i] == majorBytes|argument1:
+		n, i = int(item[i+1]), i+2
+	default:
+		return nil, -1
+	}
+	if i+n > len(item) {
+		return nil, -1
+	}
+	return item[i : i+n], i + n
+}
+
+// AppendFrameHead appends what comes before the object in a watch event of the given type
+// (ADDED), which ends with the object's CBOR. Events follow one another as they are (RFC
+// 8742).
+func AppendFrameHead(dst []byte, eventType string) []byte {
+	dst = append(dst, SelfDescribed...)
+	dst = append(dst, majorMap|2)
+	dst = appendString(dst, "type")
+	dst = appendString(dst, eventType)
+	dst = appendString(dst, "object")
+	return append(dst, SelfDescribed...)
+}

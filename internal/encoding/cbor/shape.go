@@ -1,0 +1,47 @@
+package cbor
+
+import "k8s.io/apimachinery/pkg/runtime/schema"
+
+// A Shape says which parts of a type's JSON stand for something that CBOR writes
+// otherwise. The zero Shape says that no part does.
+type Shape int16
+
+// Untyped is the shape of custom resources, and of types whose JSON says it all.
+const Untyped Shape = 0
+
+// The shapes of values. Those of objects and maps are positive, places in shapes.
+const (
+	// bytesShape is a Go []byte: base64 in JSON.
+	bytesShape Shape = -1 - iota
+	// floatShape is a Go float: in JSON a number that may have no fraction.
+	floatShape
+	// rawShape is JSON that the server passes on as a client wrote it. A key may stand
+	// there twice.
+	rawShape
+)
+
+// ShapeOf returns the shape of a built-in type, of an object or of a list.
+func ShapeOf(gvk schema.GroupVersionKind) Shape {
+	return roots(gvk.Group + "/" + gvk.Version + "/" + gvk.Kind)
+}
+
+// members are those of an object or a map that have a shape.
+type members []struct {
+	name  string // anyKey: every member of a map
+	shape Shape
+}
+
+const anyKey = "*"
+
+// member is the shape of an object's member. An array has that of its elements.
+func (s Shape) member(key []byte) Shape {
+	if s <= 0 {
+		return Untyped
+	}
+	for _, m := range shapes[s] {
+		if m.name == anyKey || m.name == string(key) {
+			return m.shape
+		}
+	}
+	return Untyped
+}
