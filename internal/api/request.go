@@ -39,6 +39,7 @@ type Request struct {
 	Proto string
 	// Listener says which listener took the request.
 	Listener Listener
+	parsed   bool // that info was; here it takes no room
 	// Body is the request body, nil when there is none. ContentLength is its
 	// length in bytes, -1 when unknown (chunked). That of a connection has a method
 	// SetReadDeadline(time.Time) error, which bounds the reading of the whole body and
@@ -48,8 +49,7 @@ type Request struct {
 	// Attributor is nil for a transport that need not know whose a request is.
 	Attributor Attributor
 
-	info   RequestInfo
-	parsed bool
+	info RequestInfo
 }
 
 // Info is what the request asks for. Method, path and query are read once, at the
