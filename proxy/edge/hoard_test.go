@@ -313,3 +313,56 @@ func TestAccounts(t *testing.T) {
 	_ = shared.WriteRawFrame(http2.FrameData, 0, 0, nil) // which ends the connection
 	await("map[]")
 }
+
+// TestHTTP2Leaks: whatever a client leaves behind, nothing is held when it has gone.
+func TestHTTP2Leaks(t *testing.T) {
+	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
+		switch r.Path {
+		case "/body":
+			_, _ = io.Copy(io.Discard, r.Body)
+		case "/panic":
+			panic("x")
+		case "/big":
+			return &api.Response{Status: 200, BodyTo: bytes.NewReader(make([]byte, 4<<20)), Length: 4 << 20, Ready: true}
+		case "/panicbody":
+			return &api.Response{Status: 200, Length: 1 << 20, BodyTo: writerTo(func(w io.Writer) (int64, error) {
+				_, _ = w.Write(make([]byte, 50000))
+				panic("y")
+			})}
+		}
+		return text("x")
+	})
+	for n := range 10 {
+		conn := ts.dialH2()
+		c := newFrameConn(t, conn)
+		c.tolerant()
+		for _, path := range []string{"/body", "/panic", "/big", "/panicbody", "/x"} {
+			for k := range 4 {
+				id := c.request("POST", path, k%2 == 0)
+				if k < 2 {
+					_ = c.WriteRSTStream(id, http2.ErrCodeCancel)
+				}
+			}
+		}
+		if n%2 == 0 {
+			_ = c.WriteWindowUpdate(0, 1<<31-1)
+		}
+		_ = conn.Close()
+	}
+	ts.holdsNothing()
+	for end := time.Now().Add(patience); ts.gauge("kubeweir_connections", "secure", "h2") != 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("connections are left")
+		}
+	}
+}
+
+// holdsNothing waits until no buffer is in use.
+func (ts *testServer) holdsNothing() {
+	ts.t.Helper()
+	for end := time.Now().Add(patience); ts.buffers.held.Load() != 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			ts.t.Fatalf("%d bytes are held", ts.buffers.held.Load())
+		}
+	}
+}

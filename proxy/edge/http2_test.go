@@ -37,14 +37,19 @@ func (f *frameConn) tolerant() { f.lenient = true }
 // failed is why the last request could not be written.
 func (f *frameConn) failed() error { return f.lastErr }
 
-func (ts *testServer) dialFrames(settings ...http2.Setting) *frameConn {
+func (ts *testServer) dialH2() *tls.Conn {
 	ts.t.Helper()
 	conn, err := tls.Dial("tcp", ts.secure, &tls.Config{RootCAs: ts.roots, NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12})
 	if err != nil {
 		ts.t.Fatal(err)
 	}
 	ts.t.Cleanup(func() { _ = conn.Close() })
-	return newFrameConn(ts.t, conn, settings...)
+	return conn
+}
+
+func (ts *testServer) dialFrames(settings ...http2.Setting) *frameConn {
+	ts.t.Helper()
+	return newFrameConn(ts.t, ts.dialH2(), settings...)
 }
 
 func newFrameConn(t testing.TB, conn net.Conn, settings ...http2.Setting) *frameConn {

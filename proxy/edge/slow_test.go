@@ -3,11 +3,18 @@ package edge
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
 	"net"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/valyala/fasthttp/fasthttputil"
 	"golang.org/x/net/http2"
 
 	"github.com/kubeweir/kubeweir/internal/api"
@@ -220,5 +227,316 @@ func TestHTTP2ClosedAndSilent(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestHTTP2SmallReads: a client that reads in small pieces, and says so with two window
+// updates for each, as x/net's does, gets all of a list.
+func TestHTTP2SmallReads(t *testing.T) {
+	const size, piece = 48 << 20, 1 << 10
+	ts := startServer(t, func(context.Context, *api.Request) *api.Response {
+		return &api.Response{Status: 200, BodyTo: bytes.NewReader(make([]byte, size)), Length: size, Ready: true}
+	})
+	conn := ts.dialH2()
+	c := newFrameConn(t, conn)
+	_ = conn.SetDeadline(time.Now().Add(6 * patience))
+	id := c.request("GET", "/", false)
+	var updates bytes.Buffer
+	fr := http2.NewFramer(&updates, nil)
+	for got := 0; got < size; {
+		frame, err := c.ReadFrame()
+		if err != nil {
+			t.Fatalf("after %d bytes: %v", got, err)
+		}
+		switch f := frame.(type) {
+		case *http2.DataFrame:
+			for left := len(f.Data()); left > 0; left -= piece {
+				_ = fr.WriteWindowUpdate(0, uint32(min(left, piece)))
+				_ = fr.WriteWindowUpdate(id, uint32(min(left, piece)))
+			}
+			got += len(f.Data())
+			if _, err := updates.WriteTo(conn); err != nil {
+				t.Fatalf("after %d bytes: %v", got, err)
+			}
+		case *http2.GoAwayFrame:
+			t.Fatalf("after %d bytes: %v", got, f)
+		}
+	}
+}
+
+// TestHTTP2UnreadEvents: events for a client that does not read hold up no others, and
+// its watch ends when the write timeout has passed.
+func TestHTTP2UnreadEvents(t *testing.T) {
+	for _, secure := range []bool{true, false} {
+		t.Run(fmt.Sprintf("TLS %v", secure), func(t *testing.T) {
+			writers, stopped := make(chan api.StreamWriter, 1), make(chan struct{}, 2)
+			ts := startServer(t, func(context.Context, *api.Request) *api.Response {
+				return &api.Response{Status: 200, Stream: &streamFunc{
+					start: func(w api.StreamWriter) { writers <- w },
+					stop:  func() { stopped <- struct{}{} },
+				}}
+			}, func(o *Options) { o.WriteTimeout = 2 * patience })
+			watch := func() (api.SharedWriter, *frameConn) {
+				var conn net.Conn
+				if secure {
+					conn = ts.dialH2()
+				} else {
+					conn = ts.dial()
+				}
+				c := newFrameConn(t, conn, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30})
+				_ = c.WriteWindowUpdate(0, 1<<30)
+				_ = c.WritePing(false, [8]byte{})
+				c.until(func(frame http2.Frame) bool { return frame.Header().Type == http2.FramePing }) // the windows are known
+				c.request("GET", "/", false)
+				return receive(t, writers, "watch").(api.SharedWriter), c
+			}
+			deaf, _ := watch()
+			listening, c := watch()
+			events := make(chan struct{}, 1)
+			go func() {
+				for {
+					frame, err := c.ReadFrame()
+					if err != nil {
+						return
+					}
+					if data, ok := frame.(*http2.DataFrame); ok && len(data.Data()) > 0 {
+						events <- struct{}{}
+					}
+				}
+			}()
+			flushes := make(chan struct{})
+			piece := [][]byte{make([]byte, 15000)}
+			full := 0
+			for full < 3 {
+				if deaf.QueueFrames(piece) {
+					full = 0
+				} else {
+					full++
+				}
+				if !listening.QueueFrames([][]byte{[]byte("event")}) {
+					t.Fatal("an event for a client that reads is not taken")
+				}
+				go func() { deaf.Flush(); listening.Flush(); flushes <- struct{}{} }()
+				receive(t, flushes, "end of Flush")
+				receive(t, events, "event")
+			}
+			if held := ts.buffers.held.Load(); held > 4*queueLimit {
+				t.Errorf("%d bytes are held", held)
+			}
+			deaf.Abort()
+			receive(t, stopped, "end of the watch")
+		})
+	}
+}
+
+// TestHTTP2WatchTooFarBehind: a watch whose client does not read ends with the write
+// timeout, and its connection holds nothing afterwards.
+func TestHTTP2WatchTooFarBehind(t *testing.T) {
+	writers, stopped := make(chan api.StreamWriter, 1), make(chan struct{})
+	ts := startServer(t, func(context.Context, *api.Request) *api.Response {
+		return &api.Response{Status: 200, Stream: &streamFunc{
+			start: func(w api.StreamWriter) { writers <- w },
+			stop:  func() { close(stopped) },
+		}}
+	}, func(o *Options) { o.WriteTimeout = 200 * time.Millisecond })
+	c := ts.dialFrames(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30})
+	_ = c.WriteWindowUpdate(0, 1<<30)
+	c.request("GET", "/", false)
+	w := receive(t, writers, "watch").(api.SharedWriter)
+	failed := make(chan error, 1)
+	go func() {
+		var err error
+		for piece := [][]byte{make([]byte, 15000)}; err == nil; {
+			if !w.QueueFrames(piece) {
+				err = w.WriteFrames(piece)
+			}
+			w.Flush()
+		}
+		failed <- err
+	}()
+	if err := receive(t, failed, "error"); !errors.Is(err, errClientLeft) && !isTimeout(err) {
+		t.Errorf("writing: %v", err)
+	}
+	receive(t, stopped, "end of the watch")
+	ts.holdsNothing()
+}
+
+func isTimeout(err error) bool {
+	var timeout net.Error
+	return errors.As(err, &timeout) && timeout.Timeout()
+}
+
+// inBubble has f talk to a server whose clock, and f's, is a bubble's.
+func inBubble(t *testing.T, h handlerFunc, f func(t *testing.T, dial func() *frameConn, conn func() net.Conn)) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := New(Options{Handler: h})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ln := fasthttputil.NewInmemoryListener()
+		if err := s.Serve(ln, api.ListenerSidecar); err != nil {
+			t.Fatal(err)
+		}
+		var last net.Conn
+		f(t, func() *frameConn {
+			if last, err = ln.Dial(); err != nil {
+				t.Fatal(err)
+			}
+			c := newFrameConn(t, last)
+			_ = last.SetDeadline(time.Time{})
+			return c
+		}, func() net.Conn { return last })
+		_ = last.Close()
+		if err := s.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestHTTP2BusyConnection: the time for a frame begins with the frame, also where the
+// connection never falls silent between two.
+func TestHTTP2BusyConnection(t *testing.T) {
+	got := make(chan error, 1)
+	inBubble(t, func(_ context.Context, r *api.Request) *api.Response {
+		_, err := io.Copy(io.Discard, r.Body)
+		got <- err
+		return text("read")
+	}, func(t *testing.T, dial func() *frameConn, conn func() net.Conn) {
+		c := dial()
+		go func() {
+			for {
+				if _, err := c.ReadFrame(); err != nil {
+					return
+				}
+			}
+		}()
+		c.request("POST", "/", true)
+		var b bytes.Buffer
+		_ = http2.NewFramer(&b, nil).WriteData(1, false, make([]byte, 91))
+		one := b.Bytes()
+		// Each write ends within the head of a frame.
+		_, err := conn().Write(one[:5])
+		next := append(bytes.Clone(one[5:]), one[:5]...)
+		for began := time.Now(); err == nil && time.Since(began) < 10*DefaultReadHeaderTimeout; time.Sleep(DefaultReadHeaderTimeout / 10) {
+			_, err = conn().Write(next)
+		}
+		if err == nil {
+			_, err = conn().Write(one[5:])
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.WriteData(1, true, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-got; err != nil {
+			t.Errorf("the body ended with %v", err)
+		}
+	})
+}
+
+// TestHTTP2SlowHeader: all frames of a header are to come within the time for one.
+func TestHTTP2SlowHeader(t *testing.T) {
+	inBubble(t, func(context.Context, *api.Request) *api.Response { return text("not reached") },
+		func(t *testing.T, dial func() *frameConn, _ func() net.Conn) {
+			c := dial()
+			go func() {
+				for {
+					if _, err := c.ReadFrame(); err != nil {
+						return
+					}
+				}
+			}()
+			began := time.Now()
+			err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}})
+			for err == nil {
+				time.Sleep(DefaultReadHeaderTimeout / 16)
+				err = c.WriteContinuation(1, false, []byte{0x87})
+			}
+			if took := time.Since(began); took > 2*DefaultReadHeaderTimeout-DefaultReadHeaderTimeout/2 {
+				t.Errorf("the connection lived %v", took)
+			}
+		})
+}
+
+// TestHTTP2HalfFrame: an answer does not wait for the rest of the frame behind its
+// request.
+func TestHTTP2HalfFrame(t *testing.T) {
+	ts := startServer(t, func(context.Context, *api.Request) *api.Response { return text("x") })
+	conn := ts.dialH2()
+	c := newFrameConn(t, conn)
+	c.request("GET", "/", false)
+	c.until(isEnd(1))
+	var b bytes.Buffer
+	fr := http2.NewFramer(&b, nil)
+	_ = fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 3, BlockFragment: []byte{0x82, 0x87, 0x84, 0x41, 1, 'x'}, EndHeaders: true, EndStream: true})
+	b.Write([]byte{0, 0, 8, 6, 0}) // a PING begins
+	if _, err := conn.Write(b.Bytes()); err != nil {
+		t.Fatal(err)
+	}
+	c.until(isEnd(3))
+}
+
+// TestHTTP2OneByteWindows: a client that opens its window byte by byte is not waited for
+// longer than one that does not.
+func TestHTTP2OneByteWindows(t *testing.T) {
+	ts := startServer(t, func(context.Context, *api.Request) *api.Response { return text(strings.Repeat("x", 10_000)) },
+		func(o *Options) { o.WriteTimeout = 200 * time.Millisecond })
+	c := ts.dialFrames(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+	id := c.request("GET", "/", false)
+	c.until(func(frame http2.Frame) bool { return frame.Header().Type == http2.FrameHeaders })
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		for tick := time.NewTicker(10 * time.Millisecond); ; {
+			select {
+			case <-tick.C:
+				_ = c.WriteWindowUpdate(id, 1)
+			case <-stop:
+				tick.Stop()
+				return
+			}
+		}
+	}()
+	c.until(isReset(id))
+}
+
+// TestHTTP2SlowFrame: a frame that has begun is to come soon.
+func TestHTTP2SlowFrame(t *testing.T) {
+	ts := startServer(t, func(context.Context, *api.Request) *api.Response { return text("x") },
+		func(o *Options) { o.ReadHeaderTimeout = 50 * time.Millisecond })
+	conn, err := tls.Dial("tcp", ts.secure, &tls.Config{RootCAs: ts.roots, NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	newFrameConn(t, conn)
+	var head [frameHead]byte
+	binary.BigEndian.PutUint32(head[:], 100<<8|uint32(http2.FrameHeaders))
+	head[4], head[8] = byte(http2.FlagHeadersEndHeaders), 1
+	if _, err := conn.Write(head[:]); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, conn); err != nil {
+		var timeout interface{ Timeout() bool }
+		if errors.As(err, &timeout) && timeout.Timeout() {
+			t.Error("the connection is still open")
+		}
+	}
+}
+
+// TestHTTP2Silent: a client that answers no PING is given up, and one that is idle told
+// to go away.
+func TestHTTP2Silent(t *testing.T) {
+	ts, streams := startStreams(t, func(o *Options) {
+		o.PingInterval, o.PingTimeout, o.IdleTimeout = 50*time.Millisecond, 50*time.Millisecond, 50*time.Millisecond
+	})
+	c := ts.dialFrames()
+	c.request("GET", "/", false)
+	s := receive(t, streams, "stream")
+	s.over(t)
+	idle := ts.dialFrames()
+	if code, told := idle.goAwayOf(); code != http2.ErrCodeNo || !told {
+		t.Errorf("ended with %v, told: %v", code, told)
 	}
 }

@@ -1,18 +1,15 @@
 package edge
 
 import (
+	"bytes"
 	"context"
-	"crypto/tls"
-	"encoding/binary"
 	"errors"
-	"io"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
 
 	"github.com/kubeweir/kubeweir/internal/api"
 )
@@ -132,111 +129,6 @@ func TestHTTP2PingsUnread(t *testing.T) {
 	}
 }
 
-// TestHTTP2HeaderBombs: headers are bounded in bytes, in frames and decoded.
-func TestHTTP2HeaderBombs(t *testing.T) {
-	ts := startServer(t, func(context.Context, *api.Request) *api.Response { return text("x") })
-	for name, tc := range map[string]struct {
-		write func(f *frameConn) error
-		want  http2.ErrCode
-	}{
-		"continuations": {func(f *frameConn) (err error) {
-			err = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}})
-			for range headerFrames + 1 {
-				err = errors.Join(err, f.WriteContinuation(1, false, nil))
-			}
-			return err
-		}, http2.ErrCodeEnhanceYourCalm},
-		"large continuations": {func(f *frameConn) (err error) {
-			err = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}})
-			for range 9 {
-				err = errors.Join(err, f.WriteContinuation(1, false, []byte(strings.Repeat("\x82", 16<<10))))
-			}
-			return err
-		}, http2.ErrCodeEnhanceYourCalm},
-		"endless string": {func(f *frameConn) (err error) {
-			err = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0, 1, 'x', 0x7f, 0xff, 0xff, 0xff, 0x07}})
-			for range 9 {
-				err = errors.Join(err, f.WriteContinuation(1, false, []byte(strings.Repeat("x", 16<<10))))
-			}
-			return err
-		}, http2.ErrCodeEnhanceYourCalm},
-		"table growth": {func(f *frameConn) error {
-			return f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x3f, 0xff, 0xff, 0x07, 0x82}, EndHeaders: true, EndStream: true})
-		}, http2.ErrCodeCompression},
-		"other frame between": {func(f *frameConn) error {
-			return errors.Join(f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}}), f.WritePing(false, [8]byte{}))
-		}, http2.ErrCodeProtocol},
-		"bad padding": {func(f *frameConn) error {
-			f.request("POST", "/", true)
-			return f.WriteRawFrame(http2.FrameData, http2.FlagDataPadded, 1, []byte{200, 1, 2})
-		}, http2.ErrCodeProtocol},
-		"bad padding of a header": {func(f *frameConn) error {
-			return f.WriteRawFrame(http2.FrameHeaders, http2.FlagHeadersPadded|http2.FlagHeadersEndHeaders, 1, []byte{200, 1, 2})
-		}, http2.ErrCodeProtocol},
-		"large frame": {func(f *frameConn) error {
-			f.request("POST", "/", true)
-			return f.WriteRawFrame(http2.FrameData, 0, 1, make([]byte, frameSize+1))
-		}, http2.ErrCodeFrameSize},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := ts.dialFrames()
-			if err := tc.write(c); err != nil {
-				t.Log(err) // the server need not read it all
-			}
-			if code, told := c.goAwayOf(); code != tc.want || !told {
-				t.Errorf("ended with %v, told: %v", code, told)
-			}
-		})
-	}
-}
-
-// TestHTTP2IndexedBomb: a few bytes that stand for much are counted decoded.
-func TestHTTP2IndexedBomb(t *testing.T) {
-	ts := startServer(t, func(context.Context, *api.Request) *api.Response { return text("not reached") })
-	c := ts.dialFrames()
-	c.block.Reset()
-	for _, f := range []hpack.HeaderField{{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "https"}, {Name: ":path", Value: "/"}, {Name: "a", Value: strings.Repeat("x", 4000)}} {
-		_ = c.encoder.WriteField(f)
-	}
-	for range 10_000 {
-		c.block.WriteByte(0x80 | 62) // the newest of the table
-	}
-	if err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: c.block.Bytes(), EndHeaders: true, EndStream: true}); err != nil {
-		t.Fatal(err)
-	}
-	c.until(func(frame http2.Frame) bool {
-		h, ok := frame.(*http2.MetaHeadersFrame)
-		if ok && h.PseudoValue("status") != "431" {
-			t.Errorf("status %s", h.PseudoValue("status"))
-		}
-		return ok
-	})
-}
-
-// TestHTTP2OneByteWindows: a client that opens its window byte by byte is not waited for
-// longer than one that does not.
-func TestHTTP2OneByteWindows(t *testing.T) {
-	ts := startServer(t, func(context.Context, *api.Request) *api.Response { return text(strings.Repeat("x", 10_000)) },
-		func(o *Options) { o.WriteTimeout = 200 * time.Millisecond })
-	c := ts.dialFrames(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
-	id := c.request("GET", "/", false)
-	c.until(func(frame http2.Frame) bool { return frame.Header().Type == http2.FrameHeaders })
-	stop := make(chan struct{})
-	defer close(stop)
-	go func() {
-		for tick := time.NewTicker(10 * time.Millisecond); ; {
-			select {
-			case <-tick.C:
-				_ = c.WriteWindowUpdate(id, 1)
-			case <-stop:
-				tick.Stop()
-				return
-			}
-		}
-	}()
-	c.until(isReset(id))
-}
-
 // TestHTTP2Overrun: what the windows and limits do not allow is refused.
 func TestHTTP2Overrun(t *testing.T) {
 	entered := make(chan struct{}, 100)
@@ -300,42 +192,180 @@ func TestHTTP2HalfClosed(t *testing.T) {
 	}
 }
 
-// TestHTTP2SlowFrame: a frame that has begun is to come soon.
-func TestHTTP2SlowFrame(t *testing.T) {
-	ts := startServer(t, func(context.Context, *api.Request) *api.Response { return text("x") },
-		func(o *Options) { o.ReadHeaderTimeout = 50 * time.Millisecond })
-	conn, err := tls.Dial("tcp", ts.secure, &tls.Config{RootCAs: ts.roots, NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12})
-	if err != nil {
-		t.Fatal(err)
+// TestHTTP2HeadUnread: what has no body is not answered without end either to a client
+// that does not read.
+func TestHTTP2HeadUnread(t *testing.T) {
+	ts := startServer(t, func(context.Context, *api.Request) *api.Response {
+		return &api.Response{Status: 401, Header: api.Header{{Name: "X-Long", Value: strings.Repeat("x", 200)}}}
+	})
+	conn := ts.dialH2()
+	c := newFrameConn(t, conn)
+	c.request("HEAD", "/", false, "a", "b")
+	c.until(func(frame http2.Frame) bool { return frame.Header().Type == http2.FrameHeaders })
+	var b bytes.Buffer
+	c.Framer = http2.NewFramer(&b, nil)
+	c.request("HEAD", "/", false, "a", "b")
+	if b.Len()%2 != 0 {
+		t.Fatalf("a request takes %d bytes", b.Len())
 	}
-	defer conn.Close()
-	newFrameConn(t, conn)
-	var head [frameHead]byte
-	binary.BigEndian.PutUint32(head[:], 100<<8|uint32(http2.FrameHeaders))
-	head[4], head[8] = byte(http2.FlagHeadersEndHeaders), 1
-	if _, err := conn.Write(head[:]); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.Copy(io.Discard, conn); err != nil {
-		var timeout interface{ Timeout() bool }
-		if errors.As(err, &timeout) && timeout.Timeout() {
-			t.Error("the connection is still open")
+	_, _ = conn.Write(b.Next(1)) // from here on no buffer of an even size ends with a frame
+	most := int64(0)
+	_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
+	for err := error(nil); err == nil && c.nextID < 800_000; {
+		for b.Len() < 16<<10 {
+			c.request("HEAD", "/", false, "a", "b")
 		}
+		_, err = conn.Write(b.Next(16 << 10))
+		rest := bytes.Clone(b.Bytes())
+		b.Reset()
+		b.Write(rest)
+		most = max(most, ts.buffers.held.Load())
+	}
+	_ = conn.NetConn().Close() // a goodbye would wait for the server
+	if most > 12*queueLimit {
+		t.Errorf("%d bytes were held", most)
 	}
 }
 
-// TestHTTP2Silent: a client that answers no PING is given up, and one that is idle told
-// to go away.
-func TestHTTP2Silent(t *testing.T) {
-	ts, streams := startStreams(t, func(o *Options) {
-		o.PingInterval, o.PingTimeout, o.IdleTimeout = 50*time.Millisecond, 50*time.Millisecond, 50*time.Millisecond
+// TestHTTP2RapidReset: requests that are given up at once earn nothing, also where their
+// handlers end at once.
+func TestHTTP2RapidReset(t *testing.T) {
+	var calls atomic.Int64
+	ts := startServer(t, func(ctx context.Context, _ *api.Request) *api.Response {
+		calls.Add(1)
+		<-ctx.Done()
+		return text("late")
 	})
 	c := ts.dialFrames()
-	c.request("GET", "/", false)
-	s := receive(t, streams, "stream")
-	s.over(t)
-	idle := ts.dialFrames()
-	if code, told := idle.goAwayOf(); code != http2.ErrCodeNo || !told {
-		t.Errorf("ended with %v, told: %v", code, told)
+	c.tolerant()
+	ended := make(chan http2.ErrCode, 1)
+	go func() { code, _ := c.goAwayOf(); ended <- code }()
+	began := time.Now()
+	c.flood(1_000_000, func(int) error {
+		id := c.request("GET", "/", false)
+		return errors.Join(c.failed(), c.WriteRSTStream(id, http2.ErrCodeCancel))
+	})
+	if code := receive(t, ended, "end"); code != http2.ErrCodeEnhanceYourCalm && code != 0 {
+		t.Errorf("ended with %v", code)
 	}
+	seconds := int64(time.Since(began)/time.Second) + 2
+	if n, most := calls.Load(), (effortCredit+seconds*effortPerSec)/effortReset; n > most {
+		t.Errorf("%d handlers were called, want at most %d", n, most)
+	}
+}
+
+// TestHTTP2BehindGoAway: requests that nobody serves any more are not taken without end.
+func TestHTTP2BehindGoAway(t *testing.T) {
+	release := make(chan struct{})
+	ts := startServer(t, func(context.Context, *api.Request) *api.Response { <-release; return text("x") })
+	c := ts.dialFrames()
+	c.request("GET", "/", false)
+	over := make(chan error, 1)
+	c.until(func(frame http2.Frame) bool { return frame.Header().Type == http2.FrameSettings })
+	_ = c.WritePing(false, [8]byte{})
+	c.until(func(frame http2.Frame) bool { return frame.Header().Type == http2.FramePing }) // the request is known
+	go func() { over <- ts.Shutdown(context.Background()) }()
+	c.until(func(frame http2.Frame) bool {
+		p, ok := frame.(*http2.PingFrame)
+		if ok {
+			_ = c.WritePing(true, p.Data)
+		}
+		return ok
+	})
+	c.until(func(frame http2.Frame) bool { return frame.Header().Type == http2.FrameGoAway })
+	c.tolerant()
+	ended := make(chan http2.ErrCode, 1)
+	go func() { code, _ := c.goAwayOf(); ended <- code }()
+	if n := c.flood(1_000_000, func(int) error { c.request("GET", "/", false); return c.failed() }); n == 1_000_000 {
+		t.Errorf("%d requests were taken", n)
+	}
+	receive(t, ended, "end")
+	close(release)
+	if err := receive(t, over, "end of Shutdown"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestHTTP2UnwantedData: what is sent for a body that nobody reads is not free.
+func TestHTTP2UnwantedData(t *testing.T) {
+	for name, size := range map[string]int{"/watch": 1, "/answered": 1, "/answered in large frames": frameSize} {
+		t.Run(name, func(t *testing.T) {
+			path, _, _ := strings.Cut(name, " ")
+			data := make([]byte, size)
+			ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
+				if r.Path == "/watch" {
+					return &api.Response{Status: 200, Stream: lateStream(func(api.StreamWriter) {})}
+				}
+				return text("answered")
+			})
+			c := ts.dialFrames()
+			id := c.request("POST", path, true)
+			ended := make(chan struct{})
+			go func() { _, _ = c.goAwayOf(); close(ended) }()
+			n := c.flood(1_000_000, func(int) error { return c.WriteData(id, false, data) })
+			if n == 1_000_000 {
+				t.Errorf("%d frames were taken", n)
+			}
+			receive(t, ended, "end")
+		})
+	}
+}
+
+// TestHTTP2LateData: what clients have sent of many uploads at once, before they know that
+// nobody wants them, does not end the connection.
+func TestHTTP2LateData(t *testing.T) {
+	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response { return text(r.Method) })
+	c := ts.dialFrames()
+	reset := map[uint32]bool{}
+	for len(reset) < DefaultMaxStreams {
+		reset[c.request("POST", "/", true)] = true
+	}
+	left := len(reset)
+	c.until(func(frame http2.Frame) bool {
+		if r, ok := frame.(*http2.RSTStreamFrame); ok && r.ErrCode == http2.ErrCodeNo {
+			left--
+		}
+		return left == 0
+	})
+	data := make([]byte, 4*updateBytes)
+	for range uploadBuffer / len(data) / 8 {
+		for id := range reset {
+			if err := c.WriteData(id, false, data); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	next := c.request("GET", "/", false)
+	c.until(func(frame http2.Frame) bool {
+		switch f := frame.(type) {
+		case *http2.GoAwayFrame:
+			t.Fatal(f)
+		case *http2.RSTStreamFrame:
+			t.Errorf("reset again: %v", f)
+		}
+		return isEnd(next)(frame)
+	})
+}
+
+// TestHTTP2LateTrailers: what a client sent before it learned that its request is over is
+// no fault of the connection.
+func TestHTTP2LateTrailers(t *testing.T) {
+	ts := startServer(t, func(context.Context, *api.Request) *api.Response { return text("answered") })
+	c := ts.dialFrames()
+	id := c.request("POST", "/", true)
+	c.until(isReset(id))
+	if err := c.WriteData(id, false, []byte("more")); err != nil {
+		t.Fatal(err)
+	}
+	c.trailers(id, "checksum", "1")
+	next := c.request("GET", "/", false)
+	c.until(func(frame http2.Frame) bool {
+		if g, ok := frame.(*http2.GoAwayFrame); ok {
+			t.Fatal(g)
+		}
+		if r, ok := frame.(*http2.RSTStreamFrame); ok {
+			t.Errorf("reset again: %v", r)
+		}
+		return isEnd(next)(frame)
+	})
 }

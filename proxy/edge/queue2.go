@@ -1,0 +1,240 @@
+package edge
+
+import (
+	"encoding/binary"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+const (
+	// queueLimit is how many bytes of frames are queued before those who have more
+	// wait, and so what is written at once: eight full TLS records.
+	queueLimit = 8 * smallBuffer
+	// quantum is how much of a response is queued while others wait for their turn.
+	quantum = queueLimit / 2
+	// askAfter is how much of what a client has not told of is sent before it is asked.
+	askAfter = writeSlice / 2
+	// leastData is the least room worth the head of a DATA frame of more than that.
+	leastData = 512
+)
+
+// queue is what is to be sent on an HTTP/2 connection: frames, laid out in buffers
+// of the size of a TLS record, each of which becomes one. Whoever queues something
+// and finds nobody writing writes it, with all that others have queued meanwhile.
+// Cached bytes are copied once, into a record.
+//
+// Its methods whose names end in Locked are for who holds http2Conn.mu, which guards
+// all of it.
+type queue struct {
+	h *http2Conn
+
+	pending []*buffer
+	spare   []*buffer // the slice of what was written last
+	queued  int       // bytes of pending
+	// flushing says that somebody writes, alone; flushed tells when that is over.
+	flushing bool
+	flushed  sync.Cond
+	// now is for who writes and must not wait for the client.
+	now nowait
+
+	// window is what the client takes over all streams, initial that of a new one.
+	window, initial int64
+	// most is the largest payload that the client takes.
+	most int
+	// sent counts the bytes of DATA that were queued. The client is known to have those
+	// that it told of in window updates, and those before the last PING that it answered.
+	// asked is sent when such a PING was queued last.
+	sent, told, answered, asked int64
+	// inLine are the streams that wait for their turn, because the queue was full or the
+	// connection's window closed. One that is called leaves the line; whatever else wakes
+	// it does not cost it its place.
+	inLine []*stream2
+	// noTable is set when the client is to be told that its table for headers stays
+	// empty.
+	noTable bool
+	// earned is the client's for requests that were answered, updates how many window
+	// updates it may send for data that it got: see effort.
+	earned, updates int
+}
+
+func (q *queue) init(h *http2Conn) {
+	q.h = h
+	q.window, q.initial, q.most, q.noTable = initialWindow, initialWindow, frameSize, true
+	q.flushed.L = &h.mu
+	q.now.init(socketOf(h.c.raw))
+}
+
+// tailLocked is a buffer with room for n bytes.
+func (q *queue) tailLocked(n int) *buffer {
+	if k := len(q.pending); k > 0 {
+		if b := q.pending[k-1]; cap(b.b)-len(b.b) >= n {
+			return b
+		}
+	}
+	b := q.h.c.getBuffer(smallBuffer)
+	q.pending = append(q.pending, b)
+	return b
+}
+
+// appendFrame queues a frame with a small payload, whose room it returns.
+func (q *queue) appendFrame(kind http2.FrameType, flags http2.Flags, id uint32, size int) []byte {
+	b := q.tailLocked(frameHead + size)
+	b.b = appendFrameHead(b.b, kind, flags, id, size)
+	n := len(b.b)
+	b.b = b.b[:n+size]
+	q.queued += frameHead + size
+	return b.b[n:]
+}
+
+func appendFrameHead(dst []byte, kind http2.FrameType, flags http2.Flags, id uint32, size int) []byte {
+	return append(dst, byte(size>>16), byte(size>>8), byte(size), byte(kind), byte(flags), //nolint:gosec // the bytes of a number
+		byte(id>>24), byte(id>>16), byte(id>>8), byte(id)) //nolint:gosec // likewise
+}
+
+func (q *queue) appendPing(ack bool, data [8]byte) {
+	flags := http2.Flags(0)
+	if ack {
+		flags = http2.FlagPingAck
+	}
+	copy(q.appendFrame(http2.FramePing, flags, 0, len(data)), data[:])
+}
+
+func (q *queue) appendGoAway(last uint32, code http2.ErrCode) {
+	p := q.appendFrame(http2.FrameGoAway, 0, 0, 8)
+	binary.BigEndian.PutUint32(p, last)
+	binary.BigEndian.PutUint32(p[4:], uint32(code))
+}
+
+func (q *queue) appendReset(id uint32, code http2.ErrCode) {
+	binary.BigEndian.PutUint32(q.appendFrame(http2.FrameRSTStream, 0, id, 4), uint32(code))
+}
+
+func (q *queue) appendWindowUpdate(id uint32, n int64) {
+	binary.BigEndian.PutUint32(q.appendFrame(http2.FrameWindowUpdate, 0, id, 4), uint32(n)) //nolint:gosec // at most uploadBuffers
+}
+
+func (q *queue) appendSettingsAck() { q.appendFrame(http2.FrameSettings, http2.FlagSettingsAck, 0, 0) }
+
+func (q *queue) appendSettings(settings ...http2.Setting) {
+	p := q.appendFrame(http2.FrameSettings, 0, 0, 6*len(settings))
+	for _, s := range settings {
+		binary.BigEndian.PutUint16(p, uint16(s.ID))
+		binary.BigEndian.PutUint32(p[2:], s.Val)
+		p = p[6:]
+	}
+}
+
+// appendHeaders queues a header, in as many frames as it takes.
+func (q *queue) appendHeaders(id uint32, block []byte, end bool) {
+	table := 0
+	if q.noTable {
+		table = 1
+	}
+	kind, flags := http2.FrameHeaders, http2.Flags(0)
+	if end {
+		flags = http2.FlagHeadersEndStream
+	}
+	for {
+		n := min(len(block), smallBuffer-frameHead-table)
+		if n == len(block) {
+			flags |= http2.FlagHeadersEndHeaders
+		}
+		p := q.appendFrame(kind, flags, id, n+table)
+		if table > 0 {
+			// What is sent needs no dynamic table. A client that has just made its smaller
+			// expects to be told that (RFC 7541, 4.2).
+			p[0], p, q.noTable, table = noDynamicTable, p[1:], false, 0
+		}
+		copy(p, block[:n])
+		if block = block[n:]; len(block) == 0 {
+			return
+		}
+		kind, flags = http2.FrameContinuation, 0
+	}
+}
+
+// pieces2 are bytes in several slices that are sent as if they were in one.
+type pieces2 struct {
+	list [][]byte
+	at   int // in list[0]
+	left int // over all
+}
+
+// read copies the next len(p) bytes.
+func (s *pieces2) read(p []byte) {
+	s.left -= len(p)
+	for len(p) > 0 {
+		n := copy(p, s.list[0][s.at:])
+		p = p[n:]
+		if s.at += n; s.at == len(s.list[0]) {
+			s.list, s.at = s.list[1:], 0
+		}
+	}
+}
+
+// appendDataLocked queues DATA frames with as much of s as the windows, the queue and
+// fairness allow. end ends the stream with the last of it.
+func (q *queue) appendDataLocked(st *stream2, s *pieces2, end bool) {
+	turn := queueLimit
+	if len(q.inLine) > 0 {
+		turn = quantum
+	}
+	for s.left > 0 || end {
+		n := int(min(int64(s.left), q.window, st.window))
+		n = max(0, min(n, q.roomLocked(), turn, q.most))
+		if n == 0 && s.left > 0 {
+			return
+		}
+		q.askLocked()
+		b := q.tailLocked(frameHead + min(n, leastData))
+		n = min(n, cap(b.b)-len(b.b)-frameHead)
+		flags := http2.Flags(0)
+		if end && n == s.left {
+			flags, end = http2.FlagDataEndStream, false
+			st.endedLocked()
+		}
+		b.b = appendFrameHead(b.b, http2.FrameData, flags, st.id, n)
+		s.read(b.b[len(b.b) : len(b.b)+n])
+		b.b = b.b[:len(b.b)+n]
+		q.queued += frameHead + n
+		q.window -= int64(n)
+		q.sent += int64(n)
+		st.window -= int64(n)
+		turn -= n
+		q.updates += 1 + n/updateBytes
+	}
+}
+
+// roomLocked is how much more may be queued. The more all connections hold, the less.
+func (q *queue) roomLocked() int {
+	limit := queueLimit
+	switch held := q.h.c.srv.buffers.held.Load(); {
+	case held > largeAllowed:
+		limit = smallBuffer
+	case held > recordsAllowed:
+		limit = queueLimit / 2
+	}
+	return limit - q.queued
+}
+
+// askLocked asks a client that tells of what it has in large steps, so that one on a slow
+// line, who answers again and again, is told from one who waits for nothing.
+func (q *queue) askLocked() {
+	if q.sent-max(q.asked, q.gotLocked()) < askAfter {
+		return
+	}
+	q.asked = q.sent
+	q.updates++ // the answer
+	q.appendPing(false, sentPing(q.sent))
+}
+
+// gotLocked is how much of what was sent the client is known to have.
+func (q *queue) gotLocked() int64 { return max(q.told, q.answered) }
+
+// behindLocked is for how much longer than timeout an answer may take that the client
+// gives only when it has what was sent before. It is asked often: it is not silent for long.
+func (q *queue) behindLocked() time.Duration {
+	return time.Duration(min(q.sent-q.gotLocked(), writeSlice)) * q.h.c.srv.o.WriteTimeout / writeSlice
+}

@@ -1,0 +1,170 @@
+package edge
+
+import (
+	"os"
+	"slices"
+	"time"
+)
+
+// send queues s as the client takes it, and waits for that no longer than the write
+// timeout for each half MiB; that of an Upgrade until its own deadline. end ends the
+// stream with it, flush has it leave at once.
+func (st *stream2) send(s *pieces2, end, flush bool) error {
+	h := st.h
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var deadline time.Time
+	slice := 0 // bytes left when the deadline is set again
+	moved, got := int64(0), int64(0)
+	for {
+		if err := st.unsendableLocked(); err != nil {
+			return st.giveUpLocked(err)
+		}
+		if h.firstLocked(st) || s.left <= quantum {
+			before := s.left
+			h.appendDataLocked(st, s, end)
+			if s.left < before || s.left == 0 || st.window <= 0 {
+				h.leaveLineLocked(st)
+			}
+			h.callNextLocked()
+		}
+		if s.left == 0 && (!end || st.sentEnd) {
+			break
+		}
+		if len(h.pending) > 0 && !h.flushing {
+			if h.aloneLocked(st) {
+				h.flushLocked(true)
+				continue
+			}
+			h.flushSoonLocked()
+		}
+		// That others have their turn is not the client's fault.
+		turns := st.window > 0 && h.sent-moved >= writeSlice
+		switch {
+		case st.upgraded:
+			deadline = st.deadline
+		case deadline.IsZero() || s.left <= slice || turns || h.gotLocked()-got >= writeSlice:
+			deadline, slice = time.Now().Add(h.c.srv.o.WriteTimeout), s.left-writeSlice
+			moved, got = h.sent, h.gotLocked()
+		}
+		switch inTime := st.waitLocked(deadline); {
+		case inTime:
+		case st.upgraded:
+			return st.giveUpLocked(os.ErrDeadlineExceeded)
+		case (st.window <= 0 || h.sent-moved < writeSlice) && h.gotLocked()-got < writeSlice:
+			h.resetLocked(st, st.resetCode(), os.ErrDeadlineExceeded)
+			return st.giveUpLocked(os.ErrDeadlineExceeded)
+		}
+	}
+	if flush {
+		h.flushLocked(false)
+	}
+	return nil
+}
+
+// giveUpLocked leaves what is queued, and the turn, to others.
+func (st *stream2) giveUpLocked(err error) error {
+	st.h.leaveLineLocked(st)
+	st.h.callNextLocked()
+	st.h.flushSoonLocked()
+	return err
+}
+
+// unsendableLocked is why nothing more can be sent on the stream.
+func (st *stream2) unsendableLocked() error {
+	switch {
+	case st.h.err != nil:
+		return st.h.err
+	case st.h.brokenBy != nil:
+		return st.h.brokenBy
+	case st.err != nil:
+		return st.err
+	case st.sentEnd:
+		return errStreamOver
+	}
+	return nil
+}
+
+// waitLocked waits until there may be a window and room, or until the stream ends. It
+// returns false when the deadline has passed, if there is one. The stream stays in line.
+func (st *stream2) waitLocked(deadline time.Time) bool {
+	h := st.h
+	st.stepAside()
+	if st.wake == nil {
+		st.wake = make(chan struct{}, 1)
+	}
+	h.lineUpLocked(st)
+	h.mu.Unlock()
+	defer h.mu.Lock()
+	var late <-chan time.Time
+	if !deadline.IsZero() {
+		timer := time.NewTimer(time.Until(deadline))
+		defer timer.Stop()
+		late = timer.C
+	}
+	select {
+	case <-st.wake:
+		return true
+	case <-late:
+		return false
+	}
+}
+
+// wakeLocked has a goroutine that waits in waitLocked look again.
+func (st *stream2) wakeLocked() {
+	if st.wake == nil {
+		return
+	}
+	select {
+	case st.wake <- struct{}{}:
+	default:
+	}
+}
+
+// callNextLocked lets the next in line go on, if it could.
+func (q *queue) callNextLocked() {
+	if len(q.inLine) == 0 || q.window <= 0 || q.roomLocked() <= 0 {
+		return
+	}
+	st := q.inLine[0]
+	n := copy(q.inLine, q.inLine[1:])
+	q.inLine[n] = nil
+	q.inLine = q.inLine[:n]
+	st.inLine, st.called = false, true
+	st.wakeLocked()
+}
+
+// firstLocked says whether no other stream is before this one.
+func (q *queue) firstLocked(st *stream2) bool {
+	return st.called || len(q.inLine) == 0 || q.inLine[0] == st
+}
+
+// aloneLocked says whether no other stream is in line.
+func (q *queue) aloneLocked(st *stream2) bool {
+	return len(q.inLine) == 0 || len(q.inLine) == 1 && st.inLine
+}
+
+// lineUpLocked has a stream wait for its turn. One that was called and could send nothing is
+// the next again. That it has no window of its own is not for the line.
+func (q *queue) lineUpLocked(st *stream2) {
+	called := st.called
+	st.called = false
+	switch {
+	case st.window <= 0 || st.inLine:
+		return
+	case called:
+		q.inLine = slices.Insert(q.inLine, 0, st)
+	default:
+		q.inLine = append(q.inLine, st)
+	}
+	st.inLine = true
+}
+
+// leaveLineLocked is for a stream that had its turn, or waits no more.
+func (q *queue) leaveLineLocked(st *stream2) {
+	st.called = false
+	if st.inLine {
+		st.inLine = false
+		q.inLine = slices.DeleteFunc(q.inLine, func(other *stream2) bool { return other == st })
+	}
+}
