@@ -10,6 +10,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/flight"
 	"github.com/kubeweir/kubeweir/internal/object"
+	"github.com/kubeweir/kubeweir/internal/shard"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
@@ -110,6 +111,10 @@ func (c *Collection) Select(ctx context.Context, f *object.Filter) (objs []*obje
 	}
 	return objs, rv, ok
 }
+
+// wantShards says that a shard is being read: what finds the objects of one is made, for
+// the reads to come, or kept.
+func (c *Collection) wantShards(key shard.Key) { c.store.wantShards(key, time.Now()) }
 
 // WaitFor returns when the collection holds rv. The error is a *TooLargeError
 // after timeout (at once if that is 0), the context's error, or the reason why

@@ -20,6 +20,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/object"
+	"github.com/kubeweir/kubeweir/internal/shard"
 	"github.com/kubeweir/kubeweir/watchmux"
 	"github.com/kubeweir/kubeweir/watchmux/watchtest"
 )
@@ -272,7 +273,14 @@ func (w *world) randomFilter() *object.Filter {
 	case 4:
 		label, field = "odd=yes", fmt.Sprintf("spec.nodeName!=node-%d", w.rand.IntN(6))
 	}
-	return filter(w.t, cachetest.PodResource(), namespace, label, field)
+	f := filter(w.t, cachetest.PodResource(), namespace, label, field)
+	if w.rand.IntN(3) == 0 {
+		var err error
+		if f.Shard, err = shard.Parse(shardOf([]string{"uid", "namespace"}[w.rand.IntN(2)], w.rand.Uint64N(4), 4)); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	return f
 }
 
 func filter(t testing.TB, res *cache.Resource, namespace, label, field string) *object.Filter {

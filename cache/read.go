@@ -36,8 +36,8 @@ type ReadRequest struct {
 	// Options are the list's parameters as parsed. For a get only
 	// ResourceVersion counts.
 	Options api.ListOptions
-	// Filter is the namespace and Options' selectors of a list, compiled; nil
-	// lets the Reader do that.
+	// Filter is the namespace and Options' selectors of a list, that of a shard
+	// included, compiled; nil lets the Reader do that.
 	Filter *object.Filter
 	Rep    api.Representation
 	// Compression is what the client accepts; bodies up to

@@ -12,6 +12,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/object"
 	"github.com/kubeweir/kubeweir/internal/reason"
+	"github.com/kubeweir/kubeweir/internal/shard"
 )
 
 // List answers a list from c. The error is a Status error that upstream would
@@ -20,15 +21,15 @@ import (
 // written.
 func (r *Reader) List(ctx context.Context, c *Collection, req *ReadRequest) (*api.Response, error) {
 	f := r.form(c, req)
-	switch {
-	case f == nil:
+	if f == nil {
 		return nil, forward(reason.Unservable, nil)
-	case req.Options.ShardSelector != "":
-		return nil, forward(reason.ShardSelector, nil)
 	}
 	q, err := newQuery(c, req)
 	if err != nil {
 		return nil, err
+	}
+	if q.filter != nil && q.filter.Shard != nil {
+		c.wantShards(q.filter.Shard.Key())
 	}
 	sel, err := r.resolve(ctx, c, q)
 	if err != nil {
@@ -82,6 +83,11 @@ func newQuery(c *Collection, req *ReadRequest) (*query, error) {
 		if err != nil {
 			return nil, forward(reason.InvalidSelector, err)
 		}
+		if text := req.Options.ShardSelector; text != "" {
+			if q.filter.Shard, err = shard.Parse(text); err != nil {
+				return nil, err
+			}
+		}
 	}
 	if !q.filter.Selective() {
 		q.filter = nil
@@ -92,7 +98,7 @@ func newQuery(c *Collection, req *ReadRequest) (*query, error) {
 }
 
 func selective(o *api.ListOptions) bool {
-	return o.LabelSelector != nil && !o.LabelSelector.Empty() || o.FieldSelector != nil && !o.FieldSelector.Empty()
+	return o.LabelSelector != nil && !o.LabelSelector.Empty() || o.FieldSelector != nil && !o.FieldSelector.Empty() || o.ShardSelector != ""
 }
 
 // narrow recognizes lists of one namespace or one object by their field
@@ -143,11 +149,17 @@ type selection struct {
 	// variant is the selectors; with it and namespace, from and limit two
 	// selections of one view have the same objects.
 	variant string
+	// shard is the one that was asked for, nil for all.
+	shard *shard.Selector
 }
 
 // list is the selection as forms take it.
 func (s *selection) list(c *Collection) *form.List {
 	kind, apiVersion := c.ListKind()
+	echoed := ""
+	if s.shard != nil {
+		echoed = s.shard.String()
+	}
 	return &form.List{
 		Objects:            s,
 		Kind:               kind,
@@ -155,6 +167,7 @@ func (s *selection) list(c *Collection) *form.List {
 		RV:                 s.rv,
 		Continue:           s.token,
 		RemainingItemCount: s.remaining,
+		Shard:              echoed,
 		Content:            s.view.Content(),
 		Scope:              form.Scope{Namespace: s.namespace, From: s.from, Limit: s.limit, Selectors: s.variant},
 	}
@@ -283,7 +296,7 @@ func versionReason(err error) reason.Forward {
 
 // latest answers from the current state v.
 func (r *Reader) latest(ctx context.Context, c *Collection, q *query, v *View, from string) (*selection, error) {
-	if q.filter != nil && q.single == "" && from == "" && q.limit() == 0 {
+	if q.filter.HasTerms() && q.single == "" && from == "" && q.limit() == 0 {
 		if objs, at := indexed(ctx, c, q.filter, v); at != nil {
 			s := q.newSelection(at, at.RV(), "")
 			s.picked, s.objs = true, objs
@@ -321,7 +334,7 @@ func indexed(ctx context.Context, c *Collection, f *object.Filter, v *View) ([]*
 func (q *query) newSelection(v *View, rv uint64, from string) *selection {
 	s := &selection{view: v, rv: rv, namespace: q.namespace, from: from, limit: q.limit()}
 	if q.filter != nil {
-		s.variant = variantOf(q.filter)
+		s.variant, s.shard = variantOf(q.filter), q.filter.Shard
 	}
 	return s
 }
@@ -341,9 +354,18 @@ func (q *query) selectFrom(ctx context.Context, c *Collection, v *View, rv uint6
 		}
 		return s, nil
 	}
+	search := search{ctx: ctx}
+	if q.filter.Shard != nil && index == nil {
+		if objs, ok := v.shardOf(q.filter, q.namespace, from, &search); ok {
+			if search.ended {
+				return nil, ctx.Err()
+			}
+			q.cut(c, s, objs)
+			return s, nil
+		}
+	}
 	limit := s.limit
 	more := false
-	search := search{ctx: ctx}
 	v.Ascend(q.namespace, from, func(o *object.Object) bool {
 		if search.abandoned() {
 			return false
@@ -366,6 +388,38 @@ func (q *query) selectFrom(ctx context.Context, c *Collection, v *View, rv uint6
 		q.page(c, s, s.objs[limit-1].Key)
 	}
 	return s, nil
+}
+
+// cut makes s a page of objs, which are all that is selected from s.from on.
+func (q *query) cut(c *Collection, s *selection, objs []*object.Object) {
+	s.objs = objs
+	if s.limit == 0 || len(objs) < s.limit {
+		return
+	}
+	s.objs = objs[:s.limit:s.limit]
+	last := s.objs[s.limit-1].Key
+	if s.view.CountFrom(q.namespace, last+"\x00") > 0 { // of whatever shard, as upstream
+		q.page(c, s, last)
+	}
+}
+
+// storeBatch is the most objects that upstream reads from its store at a time.
+const storeBatch = 10000
+
+// remainingOfShard is what upstream says of a page of a shard without other selectors:
+// the number of objects that its scan has not come to, of whatever shard. Where that goes
+// by batches, which grow while the page is not full, they are counted from the last
+// batch's first object on.
+func (q *query) remainingOfShard(s *selection, last string) *int64 {
+	all := s.view.CountFrom(q.namespace, s.from)
+	if q.storeOnly {
+		position, size := all-s.view.CountFrom(q.namespace, last), s.limit
+		for position >= size {
+			position, all, size = position-size, all-size, min(2*size, max(size, storeBatch))
+		}
+	}
+	remaining := int64(all - s.limit)
+	return &remaining
 }
 
 // selectRun selects without selectors.
@@ -392,6 +446,9 @@ func (q *query) page(c *Collection, s *selection, last string) {
 	if q.onePage {
 		return
 	}
+	if s.shard != nil && !q.filter.HasTerms() {
+		s.remaining = q.remainingOfShard(s, last)
+	}
 	if q.namespace != "" {
 		last = last[len(q.namespace)+1:]
 	}
@@ -408,6 +465,9 @@ func variantOf(f *object.Filter) string {
 	}
 	if f.Fields != nil && !f.Fields.Empty() {
 		variant += "\x00" + f.Fields.String()
+	}
+	if f.Shard != nil {
+		variant += "\x01" + f.Shard.String()
 	}
 	return variant
 }

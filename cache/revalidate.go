@@ -27,11 +27,9 @@ func (r *Reader) Revalidate(ctx context.Context, c *Collection, req *ReadRequest
 		return nil, err // the upstream need not be asked for a client that has left
 	}
 	f := r.form(c, req)
-	switch {
-	case f == nil, req.Options.ResourceVersion != "":
+	if f == nil || req.Options.ResourceVersion != "" || req.Options.ShardSelector != "" {
+		// An upstream that does not know shards would name all objects.
 		return nil, forward(reason.Unservable, nil)
-	case req.Options.ShardSelector != "":
-		return nil, forward(reason.ShardSelector, nil)
 	}
 	q, err := newQuery(c, req)
 	if err != nil {

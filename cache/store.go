@@ -62,6 +62,7 @@ type store struct {
 		churn   int64 // see View.churn
 		gaps    []gap // rising
 		indexes indexes
+		shards  shardIndexes
 		closed  bool
 	}
 	// view is the current view, nil from a change until a reader asks. rv is
@@ -116,6 +117,7 @@ func (s *store) currentLocked() *View {
 		s.mu.content = s.content.Add(1)
 	}
 	v := &View{rv: s.mu.rv, content: s.mu.content, bytes: s.mu.bytes, churn: s.mu.churn, tree: s.mu.copy, pivots: &s.pivots}
+	v.shards = s.mu.shards.snapshots()
 	s.view.Store(v)
 	return v
 }
@@ -280,7 +282,7 @@ func (s *store) changeLocked(kind api.EventType, o *object.Object) *watchmux.Eve
 
 // replacedLocked keeps the books after prev (nil: none) gave way to next.
 func (s *store) replacedLocked(prev, next *object.Object) {
-	s.mu.churn += nodeCost
+	s.mu.churn += nodeCost * int64(1+s.mu.shards.built())
 	if prev != nil {
 		s.mu.bytes -= int64(len(prev.Raw))
 		s.mu.churn += int64(len(prev.Raw))
@@ -289,6 +291,7 @@ func (s *store) replacedLocked(prev, next *object.Object) {
 		s.mu.bytes += int64(len(next.Raw))
 	}
 	s.mu.indexes.replaced(prev, next)
+	s.mu.shards.replaced(prev, next)
 }
 
 // progress says that nothing happened up to rv but what the store holds.
@@ -316,6 +319,7 @@ func (s *store) close(reason error) {
 	closed := s.mu.closed
 	s.mu.closed = true
 	s.mu.indexes.drop()
+	s.mu.shards = shardIndexes{}
 	s.mu.Unlock()
 	s.retain.drop()
 	if !closed {
@@ -329,6 +333,9 @@ func (s *store) tidy(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.indexes.expire(now)
+	if s.mu.shards.expire(now) {
+		s.view.Store(nil) // has them
+	}
 }
 
 // sizes are the figures of the metrics.
@@ -339,7 +346,7 @@ type sizes struct {
 
 func (s *store) sizes() sizes {
 	s.mu.Lock()
-	z := sizes{objects: s.mu.tree.Len(), bytes: s.mu.bytes, indexes: s.mu.indexes.built()}
+	z := sizes{objects: s.mu.tree.Len(), bytes: s.mu.bytes, indexes: s.mu.indexes.built() + s.mu.shards.built()}
 	churn := s.mu.churn
 	s.mu.Unlock()
 	z.snapshots, z.snapshotBytes = s.retain.size(churn)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/kubeweir/kubeweir/internal/object"
+	"github.com/kubeweir/kubeweir/internal/shard"
 )
 
 // check recomputes what the store keeps up to date.
@@ -40,6 +41,25 @@ func (s *store) check() string {
 		}
 		if n != x.tree.Len() {
 			return fmt.Sprintf("index %v: %d objects, want %d", key, x.tree.Len(), n)
+		}
+	}
+	return s.checkShards(objs)
+}
+
+// checkShards looks at the indexes of hashes, and at those of the view.
+func (s *store) checkShards(objs map[string]*object.Object) string {
+	v := s.currentLocked()
+	for key, x := range s.mu.shards {
+		if x == nil || !x.built {
+			continue
+		}
+		for _, o := range objs {
+			if held, ok := x.tree.Get(hashed{o.ShardHash(shard.Key(key)), o}); !ok || held.o != o {
+				return fmt.Sprintf("shards %d: %s is not the current state", key, o.Key)
+			}
+		}
+		if x.tree.Len() != len(objs) || v.shards[key].Len() != len(objs) {
+			return fmt.Sprintf("shards %d: %d and %d objects, want %d", key, x.tree.Len(), v.shards[key].Len(), len(objs))
 		}
 	}
 	return ""

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/kubeweir/kubeweir/internal/object"
+	"github.com/kubeweir/kubeweir/internal/shard"
 )
 
 // View is the state of a collection at one version. It is immutable, safe for
@@ -18,6 +19,8 @@ type View struct {
 	churn   int64 // of the collection when the view was current, see retained
 	tree    *objectTree
 	pivots  *pivots
+	// shards are the objects by their hashes, nil where there is no index of those.
+	shards [shard.Keys]*hashTree
 }
 
 // RV is the version that the view shows: every write up to it and none above.

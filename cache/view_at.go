@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kubeweir/kubeweir/internal/shard"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
@@ -69,6 +70,7 @@ func (s *store) undo(head *View, rv uint64, now time.Time) (*View, error) {
 		if v.content == base.content {
 			v.content = s.content.Add(1)
 			v.tree = base.tree.Copy()
+			v.shards = [shard.Keys]*hashTree{}
 		}
 		v.undo(ev)
 		return true

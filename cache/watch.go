@@ -120,6 +120,7 @@ func (ws *Watches) Watch(ctx context.Context, c *Collection, req *WatchRequest) 
 	if err := s.open(ctx); err != nil {
 		return nil, Watch{}, err
 	}
+	s.pickShard(ctx)
 	// After a panic the watch, which follows the collection already, is sent as it is.
 	_ = s.owner.panics.Run("watch", func() { s.compressInitial(ctx) })
 	return &api.Response{Status: 200, Header: s.body.Header(), Stream: s}, Watch{s}, nil

@@ -12,6 +12,23 @@ import (
 // that accept it are compressed before the watch starts, once for all who ask for the
 // same objects (form.Watch); the others are looked up in its view as they are sent.
 
+// pickShard finds the initial objects of a watch of a shard, where that costs less than to
+// look at all. It is before Start.
+func (s *watchStream) pickShard(ctx context.Context) {
+	f := s.req.Filter
+	if f == nil || f.Shard == nil {
+		return
+	}
+	s.c.wantShards(f.Shard.Key())
+	if s.initial == nil {
+		return
+	}
+	looking := search{ctx: ctx}
+	if objs, ok := s.initial.shardOf(f, s.initialNamespace(), "", &looking); ok && !looking.ended {
+		s.picked = objs
+	}
+}
+
 // compressInitial prepares the initial events of a watch in the coding that its
 // client accepts, where that pays. It is before Start.
 func (s *watchStream) compressInitial(ctx context.Context) {
@@ -46,6 +63,10 @@ func (s *watchStream) selectInitial(ctx context.Context) (sel *selection, ok boo
 		return sel, true
 	}
 	sel.picked, sel.variant = true, variantOf(f)
+	if s.picked != nil {
+		sel.objs = s.picked
+		return sel, true
+	}
 	looking := search{ctx: ctx}
 	s.initial.Ascend(sel.namespace, "", func(o *object.Object) bool {
 		if looking.abandoned() {

@@ -270,12 +270,19 @@ func (x *exchange) fail(err error) *api.Response {
 
 // route decides how a request is answered.
 func (g *Gateway) route(ctx context.Context, x *exchange) *api.Response {
+	sharded := x.info.ShardSelector != "" && x.request.Method != "HEAD"
 	if !isRead(x) {
+		if sharded {
+			return g.forwardShard(ctx, x, outcome{})
+		}
 		return g.forward(ctx, x)
 	}
 	out := g.read(ctx, x)
-	if out.answer != nil {
+	switch {
+	case out.answer != nil:
 		return out.answer
+	case sharded:
+		return g.forwardShard(ctx, x, out)
 	}
 	return g.forwardRead(ctx, x, out.why)
 }

@@ -216,7 +216,6 @@ func TestRoutes(t *testing.T) {
 			{"GET /api/v1/watch/namespaces/default/pods/a?fieldSelector=metadata.name=b", "", false},
 			{"GET /api/v1/pods?resourceVersion=0&unknown=1", "", false},
 			{"GET /api/v1/pods?resourceVersion=0&timeout=x", "", false},
-			{"GET /api/v1/pods?resourceVersion=0&shardSelector=x", "", false},
 		} {
 			before := b.upstream.count()
 			header := []string{"X-Test: 1"}

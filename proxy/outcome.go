@@ -18,10 +18,12 @@ import (
 type outcome struct {
 	answer *api.Response
 	why    reason.Forward
+	err    error // of the cache, nil where that was not asked
 }
 
 func answeredWith(resp *api.Response) outcome { return outcome{answer: resp} }
 func forwardedFor(why reason.Forward) outcome { return outcome{why: why} }
+func forwardedBy(err error) outcome           { return outcome{why: cache.ForwardReason(err), err: err} }
 
 // isRead reports whether a request is a get, list or watch of a resource.
 func isRead(x *exchange) bool {
@@ -59,8 +61,6 @@ func (g *Gateway) qualify(x *exchange) (q readQuery, why reason.Forward) {
 		return q, reason.Impersonated
 	case !representable:
 		return q, reason.Representation
-	case q.options.ShardSelector != "":
-		return q, reason.ShardSelector
 	case !validVersion(q.options.ResourceVersion):
 		return q, reason.InvalidVersion
 	case !selectable:

@@ -83,7 +83,6 @@ var forwardedCases = []forwardedCase{
 	{why: reason.Scope, line: "GET /api/v1/watch/pods/a"},
 	{why: reason.Representation, line: anyPods, header: "Accept: application/yaml"},
 	{why: reason.Representation, line: anyPods, header: "Accept: application/*"},
-	{why: reason.ShardSelector, line: anyPods + "&shardSelector=x"},
 	{why: reason.InvalidVersion, line: "GET /api/v1/pods?resourceVersion=abc"},
 	{why: reason.InvalidSelector, line: anyPods + "&fieldSelector=spec.foo=x"},
 	{why: reason.CacheUnavailable, line: anyPods, before: func(b *gatewayBench) {

@@ -28,10 +28,13 @@ func (g *Gateway) read(ctx context.Context, x *exchange) outcome {
 	if refusal := g.permit(ctx, x); refusal != nil {
 		return answeredWith(refusal)
 	}
+	if err := q.setShard(); err != nil {
+		return answeredWith(x.fail(err))
+	}
 	switch {
 	case x.info.Verb == "watch":
 		return g.watch(ctx, x, q)
-	case q.mostRecent() && !g.Manager.Prompt() && g.mode(x, q.res) == ModeStrict:
+	case q.mostRecent() && !q.sharded() && !g.Manager.Prompt() && g.mode(x, q.res) == ModeStrict:
 		return g.strict(ctx, x, q)
 	}
 	return g.cached(ctx, x, q)
@@ -55,6 +58,9 @@ type readQuery struct {
 
 // mostRecent reports whether the read asks for the latest state.
 func (q *readQuery) mostRecent() bool { return q.options.MostRecent() }
+
+// sharded reports whether the read is of a part of the collection.
+func (q *readQuery) sharded() bool { return q.options.ShardSelector != "" }
 
 func negotiate(x *exchange, res *cache.Resource) (api.Representation, bool) {
 	accept := x.request.Header.Get("Accept")
@@ -122,8 +128,14 @@ func (g *Gateway) cached(ctx context.Context, x *exchange, q readQuery) outcome 
 	}
 	req := readRequest(x, q)
 	if q.mostRecent() {
-		if !g.holds(ctx, x, c) {
+		switch {
+		case g.holds(ctx, x, c):
+		case !q.sharded():
 			return g.strict(ctx, x, q)
+		default: // who asks for another shard shares the proof
+			if _, err := c.Fresh(ctx); err != nil {
+				return forwardedFor(reason.Unproven)
+			}
 		}
 		req.MostRecent = true
 	}
@@ -134,12 +146,12 @@ func (g *Gateway) cached(ctx context.Context, x *exchange, q readQuery) outcome 
 	resp, err := read(ctx, c, req)
 	switch {
 	case errors.Is(err, cache.ErrForward):
-		if q.options.Continue != "" {
+		if q.options.Continue != "" && !q.sharded() {
 			if resp := g.revalidate(ctx, x, q); resp != nil {
 				return answeredWith(resp)
 			}
 		}
-		return forwardedFor(cache.ForwardReason(err))
+		return forwardedBy(err)
 	case err != nil:
 		resp = x.fail(err)
 	}
@@ -306,7 +318,7 @@ func (g *Gateway) watch(ctx context.Context, x *exchange, q readQuery) outcome {
 	if x.resumed && errors.Is(err, watchmux.ErrExpired) {
 		// The upstream may continue it. A collection that has just begun has no
 		// history, and whoever listed before that must not be told to list again.
-		return forwardedFor(reason.History)
+		return forwardedBy(err)
 	}
 	if x.resumed {
 		g.resumed.release(x.user(), 1)
@@ -316,7 +328,7 @@ func (g *Gateway) watch(ctx context.Context, x *exchange, q readQuery) outcome {
 	case err != nil && ctx.Err() != nil:
 		return answeredWith(x.fail(err))
 	case err != nil:
-		return forwardedFor(cache.ForwardReason(err))
+		return forwardedBy(err)
 	}
 	registration = g.Revocation.Register(x.subject, identity.AttributesOf(x.info), x.decision, open.End)
 	close(registered)

@@ -49,6 +49,9 @@ func typedFrame(kind, apiVersion string, meta *metav1.ListMeta) (head, tail []by
 	if meta.RemainingItemCount != nil {
 		head = fmt.Appendf(head, `,"remainingItemCount":%d`, *meta.RemainingItemCount)
 	}
+	if meta.ShardInfo != nil {
+		head = fmt.Appendf(head, `,"shardInfo":{"selector":"%s"}`, meta.ShardInfo.Selector) // nothing in it needs an escape
+	}
 	return append(head, `},"items":[`...), []byte("]}\n")
 }
 

@@ -3,6 +3,8 @@ package form
 import (
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/object"
 )
@@ -14,6 +16,10 @@ func (f *plain) prepare(_ *place, objs Objects) (Objects, error) { return objs, 
 
 func (f *plain) frame(l *List, n, size int) (head, tail []byte) {
 	meta := l.meta()
+	if l.Shard != "" {
+		// The only form that says it, as upstream; lists without a Go type do not.
+		meta.ShardInfo = &metav1.ShardInfo{Selector: l.Shard}
+	}
 	return f.enc.listFrame(listType{apiVersion: l.APIVersion, kind: l.Kind, untyped: f.res.Custom}, &meta, n, size)
 }
 

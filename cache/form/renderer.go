@@ -76,6 +76,8 @@ type List struct {
 	RV                 uint64
 	Continue           string
 	RemainingItemCount *int64
+	// Shard is the selector that left these objects of all, "" for none.
+	Shard string
 	// Content identifies the state that the objects were selected from; with the same
 	// Content and Scope two lists of a resource have the same objects.
 	Content uint64

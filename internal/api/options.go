@@ -41,8 +41,8 @@ type ListOptions struct {
 	// version, without SendInitialEvents, as those before Kubernetes 1.34 did: no
 	// bookmark tells where they end.
 	UnmarkedStart bool
-	// ShardSelector is an alpha feature of kube-apiserver: a request with one
-	// must be forwarded.
+	// ShardSelector, an alpha feature of kube-apiserver, is the part of the collection
+	// that is read, "" for all of it; for package shard to parse.
 	ShardSelector string
 }
 

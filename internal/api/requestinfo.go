@@ -34,6 +34,9 @@ type RequestInfo struct {
 	Name string
 	// NamedByPath is set when Name stands in the path.
 	NamedByPath bool
+	// ShardSelector is the parameter of list, watch and deletecollection as it came,
+	// whatever else is in the query.
+	ShardSelector string
 	// FieldSelector and LabelSelector are the selectors of list, watch and
 	// deletecollection as they came; authorization attributes carry them.
 	FieldSelector string
@@ -114,8 +117,11 @@ func ParseRequestInfo(method, path, query string) RequestInfo {
 	info.setOptions(&q, query)
 	// Requests with the verb in the path do not authorize by selectors, because
 	// they do not honour them consistently.
-	if !verbInPath && (info.Verb == "list" || info.Verb == "watch" || info.Verb == "deletecollection") {
-		info.FieldSelector, info.LabelSelector = q.values[paramFieldSelector], q.values[paramLabelSelector]
+	if info.Verb == "list" || info.Verb == "watch" || info.Verb == "deletecollection" {
+		info.ShardSelector = q.values[paramShardSelector]
+		if !verbInPath {
+			info.FieldSelector, info.LabelSelector = q.values[paramFieldSelector], q.values[paramLabelSelector]
+		}
 	}
 	return info
 }

@@ -66,7 +66,7 @@ func checkRequestInfo(t *testing.T, method, path, query string) {
 	got := ParseRequestInfo(method, path, query)
 	exact := got.Exact
 	// What the library does not have is looked at elsewhere.
-	got.Exact, got.NamedByPath, got.Options, got.IncludeObject, got.pretty = false, false, ListOptions{}, "", ""
+	got.Exact, got.NamedByPath, got.ShardSelector, got.Options, got.IncludeObject, got.pretty = false, false, "", ListOptions{}, "", ""
 	if !exact && strings.Count(query, ",") >= maxSelectorTerms {
 		got.Name = want.Name // not looked for
 	}

@@ -35,7 +35,8 @@ var arrows = []arrow{
 	{"internal/api", nil},
 	// What an encoding looks like is known by positions; an Object is made of it above.
 	{"internal/encoding", []string{"internal/api"}},
-	{"internal/object", []string{"internal/api", "internal/encoding"}},
+	{"internal/shard", nil},
+	{"internal/object", []string{"internal/api", "internal/encoding", "internal/shard"}},
 	{"internal/archtest", nil},
 	{"internal", []string{"internal"}},
 	{"watchmux", []string{"internal"}},

@@ -7,6 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
+
+	"github.com/kubeweir/kubeweir/internal/shard"
 )
 
 // Filter selects objects of one collection. Its exported fields say what was
@@ -18,6 +20,9 @@ type Filter struct {
 	// Labels and Fields are the selectors as given; nil is everything.
 	Labels labels.Selector
 	Fields fields.Selector
+	// Shard is the part of the collection that is read, nil for all of it. It is set
+	// after NewFilter, before the filter is used.
+	Shard *shard.Selector
 
 	// never is set when the selectors can match no object at all.
 	never bool
@@ -127,9 +132,12 @@ func (f *Filter) Empty() bool {
 	return f == nil || f.Namespace == "" && f.Name == "" && !f.Selective()
 }
 
-// Selective reports whether the filter has label or field terms, that is,
-// whether more than the namespace and the name restrict it.
-func (f *Filter) Selective() bool {
+// Selective reports whether more than the namespace and the name restrict the filter:
+// label or field terms, or a shard.
+func (f *Filter) Selective() bool { return f.HasTerms() || f != nil && f.Shard != nil }
+
+// HasTerms reports whether the filter has label or field terms.
+func (f *Filter) HasTerms() bool {
 	return f != nil && (f.never || len(f.labels) > 0 || len(f.fields) > 0)
 }
 
@@ -150,6 +158,9 @@ func (f *Filter) Matches(o *Object) bool {
 	if f.never ||
 		f.Namespace != "" && f.Namespace != o.Namespace ||
 		f.Name != "" && f.Name != o.Name {
+		return false
+	}
+	if f.Shard != nil && !f.Shard.Has(o.ShardHash(f.Shard.Key())) {
 		return false
 	}
 	for i := range f.fields {

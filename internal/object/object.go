@@ -10,6 +10,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/encoding"
+	"github.com/kubeweir/kubeweir/internal/shard"
 )
 
 // Object is one version of one object. It is immutable after Decode and may be
@@ -36,6 +37,18 @@ type Object struct {
 	// ID is unique among all objects decoded by this process: the key of what
 	// is derived from this version.
 	ID uint64
+
+	// uidHash is the hash of UID. It is made with the object, because each watch of a
+	// shard asks for it at each event, and it fits where the allocator left room.
+	uidHash uint64
+}
+
+// ShardHash is the hash by which shards of key are told apart.
+func (o *Object) ShardHash(key shard.Key) uint64 {
+	if key == shard.UID {
+		return o.uidHash
+	}
+	return shard.Hash(o.Namespace)
 }
 
 // lastID is process-wide because Object.ID promises uniqueness across all

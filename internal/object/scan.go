@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/kubeweir/kubeweir/internal/encoding"
+	"github.com/kubeweir/kubeweir/internal/shard"
 )
 
 // scan is one run over one object's bytes, and the room to make an Object of what was
@@ -67,6 +68,7 @@ func (sc *scan) object() (*Object, error) {
 	sc.labelStrings(o)
 	sc.fieldStrings(o)
 	sc.cutter.cut()
+	o.uidHash = shard.Hash(o.UID)
 	o.Namespace, o.Name = "", o.Key
 	if n := len(sc.Namespace); n > 0 {
 		o.Namespace, o.Name = o.Key[:n], o.Key[n+1:]

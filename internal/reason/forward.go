@@ -33,8 +33,6 @@ const (
 	Impersonated
 	// Representation is an Accept header, or an includeObject, that asks for a form the cache does not have.
 	Representation
-	// ShardSelector is a read with shardSelector.
-	ShardSelector
 	// InvalidVersion is a resourceVersion that is no number.
 	InvalidVersion
 	// InvalidSelector is a selector that the resource does not have.
@@ -120,9 +118,6 @@ var forwardEntries = [forwards]Entry{
 	Representation: {
 		Label: "representation", When: "The Accept header asks for a form that the cache does not have: YAML, CBOR, protobuf of a custom resource, a Table without printer, an invalid includeObject.",
 		Client: "The upstream's answer, 406 if it lacks the form as well.", Do: "Have clients ask for JSON or protobuf.",
-	},
-	ShardSelector: {
-		Label: "shard-selector", When: "The read has a shardSelector.", Do: "Nothing.",
 	},
 	InvalidVersion: {
 		Label: "invalid-version", When: "The resourceVersion is not a number.",

@@ -61,6 +61,8 @@ const (
 	UserReviews
 	// Forbidden is a read of the cache that the user may not make.
 	Forbidden
+	// ShardUnknown is a shard that neither the cache nor the upstream can be asked for.
+	ShardUnknown
 	// CacheStarting: too many requests wait for the caches that are starting.
 	CacheStarting
 	// RequestInvalid is a method, path or header that cannot be sent upstream.
@@ -196,6 +198,11 @@ var refusalEntries = [refusals]Entry{
 	Forbidden: {
 		Label: "forbidden", Code: 403, When: "The upstream does not allow the user this read.",
 		Client: "Status `Forbidden`, in the words of kube-apiserver.", Do: "Grant the read, if it is right. A grant counts within --authorization-denied-ttl.",
+	},
+	ShardUnknown: {
+		Label: "shard-unknown", Code: 400, When: "A list, watch or deletion with a shardSelector that the cache cannot answer, for one of the reasons for which reads are forwarded, and the upstream does not know shardSelector: it would read or delete the whole collection.",
+		Client: "Status `BadRequest`; 410 where the version is gone, 504 where it is still to come, 503 with Retry-After: 1 where the cache cannot be read now.",
+		Do:     "Look at the reason in the message. Delete without a shardSelector.",
 	},
 	CacheStarting: {
 		Label: "cache-starting", Code: 429, When: "Too many requests wait for caches that are being filled for the first time.",

@@ -123,6 +123,9 @@ func negotiationCases(env *Env) []Case {
 		fresh("negotiation/22 as the garbage collector asks", allWidgets+"?resourceVersion=0").accept(typeProtoMetaList+","+typeMetaList+",application/json").typed(typeProto),
 		fails("negotiation/metadata object of a list", podsPath+"?resourceVersion=0", 406, "but the requested object is a list").accept(typeMeta),
 		either("negotiation/metadata list of an object", podPath+"?resourceVersion=0").accept(typeMetaList),
+		fresh("negotiation/default columns", gadgets+"?resourceVersion=0").accept(typeTable).says(`"name":"Age"`),
+		fresh("negotiation/default columns of one", gadgets+"/one?resourceVersion=0").accept(typeTable).says(`"name":"Age"`),
+		fresh("negotiation/default columns with objects", gadgets+"?resourceVersion=0&includeObject=Object").accept(typeTable),
 		fresh("negotiation/23 table, pretty", widgetsPath+"?resourceVersion=0&pretty=true").accept(typeTable),
 		fresh("negotiation/several Accept lines are one", widgetsPath+"?resourceVersion=0").accept("application/yaml;q=0.1").header("Accept", "application/yaml;q=0.1, application/json"),
 	)

@@ -181,6 +181,7 @@ func representationCases(v Versions) []Case {
 		widgets("JSON, custom"),
 		widgets("23 table, custom").accept(typeTable),
 		widgets("23 table, custom, as kubectl asks").accept(typeKubectl),
+		watch("watch/default columns", gadgets+"?watch=1&resourceVersion=0", added, added).accept(typeTable).says(`"name":"Age"`),
 		widgets("metadata, custom").accept(typeMeta),
 		widgets("22 protobuf metadata, custom").accept(typeProtoMeta).typed(typeProtoWatch),
 		widgets("22 as the garbage collector asks").accept(typeProtoMeta + "," + typeMeta + ",application/json").typed(typeProtoWatch),

@@ -13,7 +13,7 @@ import (
 )
 
 // dedicated are the cases that have a test function of their own.
-var dedicated = []string{"idle/5 bookmarks", "old/15 without WatchList", "fault/74 the upstream is lost", "socket/body of the handshake"}
+var dedicated = []string{"idle/5 bookmarks", "old/15 without WatchList", "fault/74 the upstream is lost", "socket/body of the handshake", "shard/before a server that does not know them"}
 
 // TestCaseNames makes sure that names are used once. What the cases hold is in TestSemantics.
 func TestCaseNames(t *testing.T) {
