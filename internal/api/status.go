@@ -192,6 +192,26 @@ func NewInvalidListResourceVersion(value string, err error) *apierrors.StatusErr
 	return apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", InvalidResourceVersion(value, err)))
 }
 
+// NewExpiredList is the 410 for a list at an exact version that is gone.
+func NewExpiredList() *apierrors.StatusError {
+	return apierrors.NewResourceExpired("The resourceVersion for the provided list is too old.")
+}
+
+// NewExpiredContinue is the 410 for a continue token whose version is gone. It
+// carries a token with which the list goes on, inconsistently, at the latest
+// version, from start.
+func NewExpiredContinue(start string) *apierrors.StatusError {
+	err := apierrors.NewResourceExpired("The provided continue parameter is too old " +
+		"to display a consistent list result. You can start a new list without " +
+		"the continue parameter, or use the continue token in this response to " +
+		"retrieve the remainder of the results. Continuing with the provided " +
+		"token results in an inconsistent list - objects that were created, " +
+		"modified, or deleted between the time the first chunk was returned " +
+		"and now may show up in the list.")
+	err.ErrStatus.Continue = ContinueToken{ResourceVersion: -1, Start: start}.Encode()
+	return err
+}
+
 // NewExpiredWatch is the error of a watch that asks for history that is gone:
 // the object of an ERROR event. oldest is the oldest event's version.
 func NewExpiredWatch(requested, oldest uint64) *apierrors.StatusError {

@@ -85,7 +85,9 @@ func shardCases(env *Env) []Case {
 // shardWatchCases watch parts of collections. How many events there are is the oracle's to say.
 func shardWatchCases(v Versions) []Case {
 	half, all := shardOf("uid", 0, 8), shardOf("uid", 0, 16)
-	whatever := func(name, path string) Case { return watch("shard/"+name, path+"&timeoutSeconds=2").count(1).toEOF().slow() }
+	whatever := func(name, path string) Case {
+		return watch("shard/"+name, path+"&timeoutSeconds=2").count(1).toEOF().slow()
+	}
 	since := fmt.Sprintf("%s?watch=1&resourceVersion=%d&", allPods, v.Middle)
 	const initial = "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 	return []Case{
