@@ -36,7 +36,7 @@ func StartOracle(ctx context.Context, opts realkube.Options) (*Oracle, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &Oracle{Cluster: cluster, Env: &Env{}}
+	o := &Oracle{Cluster: cluster, Env: &Env{OtherRelease: opts.Release != ""}}
 	if err := o.users(); err != nil {
 		o.Close()
 		return nil, err
@@ -78,6 +78,15 @@ func (o *Oracle) Gateway(g *realkube.Gateway, http2 bool) (*Target, error) {
 	return o.target("gateway", g.URL(), http2)
 }
 
+// Standalone is a standalone server that knows the oracle's users as a server that answers cases.
+func (o *Oracle) Standalone(s *realkube.Standalone, http2 bool) (*Target, error) {
+	t, err := o.target("standalone", s.URL(), http2)
+	if err == nil {
+		t.WithoutPriority = true
+	}
+	return t, err
+}
+
 func (o *Oracle) target(name, url string, http2 bool) (*Target, error) {
 	ca, err := os.ReadFile(o.Cluster.ServingCAFile())
 	if err != nil {
@@ -97,6 +106,7 @@ func (o *Oracle) Age(ctx context.Context) error {
 	if o.seeder, err = newSeeder(o.Cluster.AdminConfig()); err != nil {
 		return err
 	}
+	o.seeder.otherRelease = o.Env.OtherRelease
 	if o.Env.Versions.Expired, err = o.Cluster.Revision(ctx); err != nil {
 		return err
 	}
@@ -142,11 +152,16 @@ func (o *Oracle) Seed(ctx context.Context) error {
 // SeedObjects writes the objects of the seed, pods apart, through another server, so that users have the same rights
 // there and the same definitions exist.
 func SeedObjects(ctx context.Context, cfg *rest.Config) error {
+	return SeedDocuments(ctx, cfg, seedYAML)
+}
+
+// SeedDocuments writes the objects of a YAML stream, each with its status, and waits until what they define is served.
+func SeedDocuments(ctx context.Context, cfg *rest.Config, stream []byte) error {
 	s, err := newSeeder(cfg)
 	if err != nil {
 		return err
 	}
-	return s.documents(ctx, seedYAML)
+	return s.documents(ctx, stream)
 }
 
 // Change changes and deletes some of the objects, which are the events that watches from Versions.Middle see.

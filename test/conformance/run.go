@@ -11,6 +11,9 @@ import (
 type Env struct {
 	Users    map[string]Credentials
 	Versions Versions
+	// OtherRelease tells that the oracle is not of the release that the cases are of: what they say of its answers need
+	// not be so, and it may not have all resources.
+	OtherRelease bool
 }
 
 // Versions are resourceVersions of the seeded state.
@@ -59,7 +62,7 @@ func RunReads(ctx context.Context, t *testing.T, env *Env, oracle, target *Targe
 			if _, ok := env.Users[c.as()]; !ok {
 				t.Fatalf("no user %q", c.as())
 			}
-			runRead(ctx, t, c, env.Users[c.as()], oracle, target, first)
+			runRead(ctx, t, env, c, oracle, target, first)
 		})
 	}
 	for _, c := range cases {
@@ -73,8 +76,9 @@ func RunReads(ctx context.Context, t *testing.T, env *Env, oracle, target *Targe
 }
 
 // runRead compares what first says, and while the oracle contradicts itself asks again.
-func runRead(ctx context.Context, t *testing.T, c Case, as Credentials, oracle, target *Target, first func() asked) {
+func runRead(ctx context.Context, t *testing.T, env *Env, c Case, oracle, target *Target, first func() asked) {
 	var unsteady []string
+	as := env.Users[c.as()]
 	for try := range steadyTries {
 		var got asked
 		if try == 0 {
@@ -86,7 +90,7 @@ func runRead(ctx context.Context, t *testing.T, c Case, as Credentials, oracle, 
 			t.Fatalf("%s: %v", c.Path, got.err)
 		}
 		a := got.answers
-		if s := surprises(c, a[0]); len(s) > 0 {
+		if s := surprises(c, a[0]); len(s) > 0 && !env.OtherRelease {
 			t.Fatalf("the oracle's answer to %s is not what the case says:\n%s", c.Path, lines(s))
 		}
 		if unsteady = differences(c, a[0], a[2]); len(unsteady) > 0 {

@@ -34,6 +34,8 @@ type seeder struct {
 	client dynamic.Interface
 	disco  discovery.DiscoveryInterface
 	mapper meta.RESTMapper
+	// otherRelease passes over objects of resources that the server does not have.
+	otherRelease bool
 }
 
 func newSeeder(cfg *rest.Config) (*seeder, error) {
@@ -75,7 +77,8 @@ func (s *seeder) documents(ctx context.Context, stream []byte) error {
 		if len(content) == 0 {
 			continue
 		}
-		if err := s.create(ctx, &unstructured.Unstructured{Object: content}); err != nil {
+		err := s.create(ctx, &unstructured.Unstructured{Object: content})
+		if err != nil && !(s.otherRelease && meta.IsNoMatchError(err)) {
 			return err
 		}
 	}

@@ -24,9 +24,7 @@ func startStandalone(t *testing.T, o *Oracle, opts realkube.StandaloneOptions) (
 		}
 		s.Close()
 	})
-	out := target(t, func(http2 bool) (*Target, error) { return o.target("standalone", s.URL(), http2) }, false)
-	out.WithoutPriority = true
-	return s, out
+	return s, target(t, func(http2 bool) (*Target, error) { return o.Standalone(s, http2) }, false)
 }
 
 // allScenarios are those for servers of our own; the gateway, which only forwards writes, needs fewer.

@@ -17,6 +17,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -32,6 +33,7 @@ type Target struct {
 	// WithoutPriority servers have no priority and fairness, so their answers do not name flow schemas.
 	WithoutPriority bool
 
+	sent    atomic.Int64
 	mu      sync.Mutex
 	clients map[*tls.Certificate]*http.Client // guarded by mu
 }
@@ -72,6 +74,9 @@ func (t *Target) tlsFor(cert *tls.Certificate) *tls.Config {
 	}
 	return cfg
 }
+
+// Sent is how many requests were sent, those over WebSockets apart.
+func (t *Target) Sent() int64 { return t.sent.Load() }
 
 // Close ends idle connections.
 func (t *Target) Close() {
@@ -129,6 +134,7 @@ func (t *Target) open(ctx context.Context, r Request, as Credentials) (*http.Res
 	for k, v := range r.Header {
 		req.Header.Set(k, v)
 	}
+	t.sent.Add(1)
 	resp, err := t.client(as.Cert).Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", t.Name, err)

@@ -57,7 +57,6 @@ func (c *Cluster) apiServerArgs() []string {
 		"--requestheader-client-ca-file=" + c.pki.frontProxy.pair.CertFile,
 		"--requestheader-allowed-names=" + frontProxyName,
 		"--requestheader-username-headers=X-Remote-User",
-		"--requestheader-uid-headers=X-Remote-Uid",
 		"--requestheader-group-headers=X-Remote-Group",
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
 		"--proxy-client-cert-file=" + c.pki.aggregator.CertFile, "--proxy-client-key-file=" + c.pki.aggregator.KeyFile,
@@ -70,6 +69,9 @@ func (c *Cluster) apiServerArgs() []string {
 		"--allow-privileged=true",
 		// Without it a shutdown waits for a minute for open watches.
 		"--shutdown-watch-termination-grace-period=5s",
+	}
+	if c.opts.Release != Release130 {
+		args = append(args, "--requestheader-uid-headers=X-Remote-Uid")
 	}
 	if len(c.opts.FeatureGates) > 0 {
 		var gates []string

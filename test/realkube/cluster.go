@@ -43,6 +43,8 @@ const (
 type Options struct {
 	// Dir holds data, certificates and logs. Empty: a temporary folder that Close removes.
 	Dir string
+	// Release of kube-apiserver, Release130 for example. Empty: that of this repository's go.mod.
+	Release string
 	// ExtraArgs are appended to kube-apiserver's flags, EtcdArgs to etcd's.
 	ExtraArgs, EtcdArgs []string
 	// FeatureGates of kube-apiserver.
@@ -85,6 +87,11 @@ func Start(ctx context.Context, opts Options) (*Cluster, error) {
 	paths, err := Binaries(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if opts.Release != "" {
+		if paths.KubeAPIServer, err = kubeAPIServer(ctx, opts.Release); err != nil {
+			return nil, err
+		}
 	}
 	c := &Cluster{opts: opts, dir: opts.Dir, paths: paths}
 	if err := c.prepare(); err != nil {

@@ -11,10 +11,36 @@ import (
 	"runtime"
 )
 
+// Release130 is the oldest release of Kubernetes that kubeweir stands in front of.
+const Release130 = "1.30"
+
+// kubeAPIServer returns the kube-apiserver of another release than this repository's, as an absolute path. Its module is
+// below test/tools, with the libraries of that release.
+func kubeAPIServer(ctx context.Context, release string) (string, error) {
+	root, err := RepoRoot()
+	if err != nil {
+		return "", err
+	}
+	module := "kube-apiserver-" + release
+	goMod, err := os.ReadFile(filepath.Join(root, "test", "tools", module, "go.mod"))
+	if err != nil {
+		return "", err
+	}
+	version, err := requiredVersion(goMod, "k8s.io/kubernetes")
+	if err != nil {
+		return "", err
+	}
+	return buildTool(ctx, module, "k8s.io/kubernetes/cmd/kube-apiserver", kubeLDFlags(version))
+}
+
 // Tool returns a program of a module of its own below test/tools, as an absolute path, for example Tool(ctx, "helm4",
 // "helm.sh/helm/v4/cmd/helm"). It is built once into .cache/bin at the repository's root, and again only when the module's
 // files or the Go version change. Parallel callers, in this process or another, build once: the others wait.
 func Tool(ctx context.Context, module, program string) (string, error) {
+	return buildTool(ctx, module, program, "-s -w")
+}
+
+func buildTool(ctx context.Context, module, program, ldflags string) (string, error) {
 	root, err := RepoRoot()
 	if err != nil {
 		return "", err
@@ -37,7 +63,7 @@ func Tool(ctx context.Context, module, program string) (string, error) {
 	if string(old) == stamp && allExist(out) {
 		return out, nil
 	}
-	if err := goBuild(ctx, source, out, "-s -w", program); err != nil {
+	if err := goBuild(ctx, source, out, ldflags, program); err != nil {
 		return "", err
 	}
 	return out, os.WriteFile(out+".stamp", []byte(stamp), 0o644)

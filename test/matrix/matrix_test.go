@@ -1,0 +1,283 @@
+// Package matrix reads objects in every form, by every verb and of every kind of resource, from a gateway in front of the
+// oldest and of the newest Kubernetes that is supported, and from a standalone server. Each answer is that of the
+// kube-apiserver of the same objects, and comes from the cache unless the table says why it does not.
+package matrix
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kubeweir/kubeweir/internal/reason"
+	"github.com/kubeweir/kubeweir/test/conformance"
+	"github.com/kubeweir/kubeweir/test/realkube"
+)
+
+// patience is how long something that is soon true may take.
+const patience = 20 * time.Second
+
+// A column is a server whose answers are compared with those of the kube-apiserver that has its objects.
+type column struct {
+	name    string
+	env     *conformance.Env
+	oracle  *conformance.Target
+	target  *conformance.Target
+	metrics func(context.Context) (realkube.Metrics, error)
+	changed int64 // the version before the last changes
+	// withoutWatchList columns have a kube-apiserver that knows no streaming lists, as 1.30 is usually set up.
+	withoutWatchList bool
+}
+
+// cluster starts a kube-apiserver of a release.
+func cluster(ctx context.Context, t *testing.T, release string) (*conformance.Oracle, error) {
+	o, err := conformance.StartOracle(ctx, realkube.Options{Dir: filepath.Join(t.TempDir(), "kube"), Release: release})
+	if err != nil {
+		return nil, fmt.Errorf("kube-apiserver %s: %w", release, err)
+	}
+	t.Cleanup(o.Close)
+	return o, nil
+}
+
+// columns starts two clusters, a gateway before each, and a standalone on the store of the newer one.
+func columns(ctx context.Context, t *testing.T) []*column {
+	t.Helper()
+	var older, newer *conformance.Oracle
+	var start errgroup.Group
+	start.Go(func() (err error) {
+		older, err = cluster(ctx, t, realkube.Release130)
+		return err
+	})
+	start.Go(func() (err error) {
+		newer, err = cluster(ctx, t, "")
+		return err
+	})
+	must(t, start.Wait())
+	out := []*column{gateway(ctx, t, before130, older), gateway(ctx, t, before136, newer), standalone(ctx, t, newer)}
+	out[0].withoutWatchList = true
+	for _, o := range []*conformance.Oracle{older, newer} {
+		must(t, seed(ctx, o.Cluster.AdminConfig()))
+		o.Env.OtherRelease = false // what is said here of answers is true of every release
+	}
+	for _, c := range out {
+		must(t, conformance.Warm(ctx, c.env, c.target, listed()))
+	}
+	for _, o := range []*conformance.Oracle{older, newer} {
+		before, err := o.Cluster.Revision(ctx)
+		must(t, err)
+		must(t, change(ctx, o.Cluster.AdminConfig()))
+		for _, c := range out {
+			if c.env == o.Env {
+				c.changed = before
+			}
+		}
+	}
+	for _, c := range out {
+		unsettled, err := conformance.Settle(ctx, c.env, c.oracle, c.target, listed())
+		must(t, err)
+		if len(unsettled) > 0 {
+			t.Fatalf("%s does not show what kube-apiserver shows: %v", c.name, unsettled)
+		}
+	}
+	return out
+}
+
+func listed() []conformance.Resource {
+	var out []conformance.Resource
+	for _, r := range resources {
+		out = append(out, conformance.Resource{Path: r.all(), Custom: r.custom})
+	}
+	return out
+}
+
+func gateway(ctx context.Context, t *testing.T, name string, o *conformance.Oracle) *column {
+	t.Helper()
+	g, err := realkube.StartGateway(ctx, o.Cluster)
+	must(t, err)
+	t.Cleanup(func() {
+		if g.Panicked() || t.Failed() {
+			t.Logf("the end of the log of %s:\n%s", name, end(g.Log()))
+		}
+		if g.Panicked() {
+			t.Errorf("%s panicked", name)
+		}
+		g.Close()
+	})
+	target, err := o.Gateway(g, true)
+	must(t, err)
+	return newColumn(t, name, o, target, g.Metrics)
+}
+
+func standalone(ctx context.Context, t *testing.T, o *conformance.Oracle) *column {
+	t.Helper()
+	s, err := realkube.StartStandalone(ctx, realkube.StandaloneOptions{Dir: t.TempDir(), Cluster: o.Cluster, SharedStore: true})
+	must(t, err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the end of the standalone's log:\n%s", end(s.Log()))
+		}
+		s.Close()
+	})
+	target, err := o.Standalone(s, true)
+	must(t, err)
+	return newColumn(t, alone, o, target, s.Metrics)
+}
+
+func newColumn(t *testing.T, name string, o *conformance.Oracle, target *conformance.Target, metrics func(context.Context) (realkube.Metrics, error)) *column {
+	t.Helper()
+	oracle, err := o.Target(false)
+	must(t, err)
+	t.Cleanup(oracle.Close)
+	t.Cleanup(target.Close)
+	return &column{name: name, env: o.Env, oracle: oracle, target: target, metrics: metrics}
+}
+
+func end(log string) string { return log[max(0, len(log)-6000):] }
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestMatrix(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), realkube.StartTime)
+	defer cancel()
+	for _, c := range columns(ctx, t) {
+		t.Run(c.name, func(t *testing.T) {
+			before := c.count(ctx, t, tally{})
+			for _, f := range forms {
+				for _, v := range verbs {
+					for _, r := range resources {
+						if e := c.exception(f, v, r); e.missing == "" {
+							before = c.compare(ctx, t, f, v, r, before)
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+// exception is what the form says of a cell, nothing for most.
+func (c *column) exception(f form, v verb, r resource) exception {
+	for _, e := range f.except {
+		if (e.column == "" || e.column == c.name) && (e.resource == "" || e.resource == r.name) && (e.verb == "" || e.verb == v.name) {
+			return e
+		}
+	}
+	return exception{}
+}
+
+// compare compares the answers of one cell and looks where they came from.
+func (c *column) compare(ctx context.Context, t *testing.T, f form, v verb, r resource, before tally) tally {
+	t.Helper()
+	e := c.exception(f, v, r)
+	one := c.request(f, v, r)
+	one.Want = e.status
+	oracle := c.oracle
+	if v.name == watchList && c.withoutWatchList && e.forwarded == reason.NotForwarded {
+		// What there is to compare with is the watch that begins with what is there, another verb. That the gateway
+		// serves this one nevertheless, and all of it, is what the case says of its events.
+		oracle = c.target
+	}
+	if e.status > 299 {
+		one.Watch, one.Walk = false, false
+	}
+	conformance.RunReads(ctx, t, c.env, oracle, c.target, []conformance.Case{one})
+	after := c.count(ctx, t, before)
+	if e.forwarded != reason.NotForwarded {
+		if after.forwarded[e.forwarded.String()] == before.forwarded[e.forwarded.String()] {
+			t.Errorf("%s: the upstream was not asked, though the table says %q", one.Name, e.forwarded)
+		}
+		return after
+	}
+	for why, n := range after.forwarded {
+		if n > before.forwarded[why] {
+			t.Errorf("%s: forwarded, %q", one.Name, why)
+		}
+	}
+	right := v.sources
+	if right == nil {
+		right = []string{"cached"}
+	}
+	for source, n := range after.sources {
+		if n > before.sources[source] && !slices.Contains(right, source) {
+			t.Errorf("%s: answered %q, want one of %q", one.Name, source, right)
+		}
+	}
+	return after
+}
+
+func (c *column) request(f form, v verb, r resource) conformance.Case {
+	path := v.path(r, c.changed)
+	if f.query != "" {
+		separator := "?"
+		if strings.Contains(path, "?") {
+			separator = "&"
+		}
+		path += separator + f.query
+	}
+	accept := f.accept
+	if v.list && f.acceptList != "" {
+		accept = f.acceptList
+	}
+	one := conformance.Case{
+		Name:    fmt.Sprintf("%s/%s/%s", f.name, v.name, r.name),
+		Request: conformance.Request{Path: path, Accept: accept, Header: f.header},
+		Version: v.version,
+		Walk:    v.walk,
+	}
+	if v.events != nil {
+		one.Watch, one.Events = true, v.events(r)
+	}
+	return one
+}
+
+// A tally is what a server has counted.
+type tally struct {
+	sent      int64
+	answered  float64
+	sources   map[string]float64 // answers to reads of resources, by where they came from
+	forwarded map[string]float64 // reads, by why they were forwarded
+}
+
+// count waits until everything is counted that was sent since before: answers are when they were written, watches when
+// they have ended.
+func (c *column) count(ctx context.Context, t *testing.T, before tally) tally {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	sent := c.target.Sent()
+	for {
+		m, err := c.metrics(ctx)
+		must(t, err)
+		now := tally{sent: sent, sources: make(map[string]float64), forwarded: make(map[string]float64)}
+		for _, series := range m["kubeweir_requests_total"].GetMetric() {
+			n := series.GetCounter().GetValue()
+			now.answered += n
+			for _, l := range series.GetLabel() {
+				if l.GetName() == "source" {
+					now.sources[l.GetValue()] += n
+				}
+			}
+		}
+		for _, series := range m["kubeweir_forwarded_reads_total"].GetMetric() {
+			now.forwarded[series.GetLabel()[0].GetValue()] += series.GetCounter().GetValue()
+		}
+		if now.answered-before.answered >= float64(sent-before.sent) {
+			return now
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("%s: %d requests were sent, %v counted", c.name, sent-before.sent, now.answered-before.answered)
+		case <-time.After(time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,154 @@
+package matrix
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/kubeweir/kubeweir/internal/reason"
+	"github.com/kubeweir/kubeweir/test/conformance"
+)
+
+// A form is a way to ask for objects. A new one is an entry of forms.
+type form struct {
+	name string
+	// accept is the media type of an object and of events, acceptList that of a list where it is another.
+	accept, acceptList string
+	query              string // besides that of the verb
+	header             map[string]string
+	except             []exception
+}
+
+// An exception is something that is not answered from the cache as the rest is.
+type exception struct {
+	column, resource, verb string // "" is every one
+	// forwarded is why it is the upstream that answers.
+	forwarded reason.Forward
+	status    int // of the upstream's answer; 200 when 0
+	// missing says why it is left out altogether.
+	missing string
+}
+
+const (
+	before130 = "gateway, 1.30"
+	before136 = "gateway, 1.36"
+	alone     = "standalone"
+
+	asTable    = ";as=Table;v=v1;g=meta.k8s.io"
+	asMetadata = ";as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+	asList     = ";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+	json       = "application/json"
+	protobuf   = "application/vnd.kubernetes.protobuf"
+)
+
+var forms = []form{
+	{name: "JSON", accept: json},
+	{name: "JSON, pretty", accept: json, query: "pretty=true"},
+	{name: "JSON, gzip", accept: json, header: gzipped, except: uncompressed},
+	{name: "protobuf", accept: protobuf, except: notCustom},
+	{name: "protobuf, gzip", accept: protobuf, header: gzipped, except: slices.Concat(uncompressed, notCustom)},
+	{name: "Table", accept: json + asTable, except: otherWords},
+	{name: "Table without objects", accept: json + asTable, query: "includeObject=None", except: otherWords},
+	{name: "Table with metadata", accept: json + asTable, query: "includeObject=Metadata", except: otherWords},
+	{name: "Table with objects", accept: json + asTable, query: "includeObject=Object", except: otherWords},
+	{name: "metadata", accept: json + asMetadata, acceptList: json + asList},
+	{name: "metadata in protobuf", accept: protobuf + asMetadata, acceptList: protobuf + asList},
+}
+
+var gzipped = map[string]string{"Accept-Encoding": "gzip"}
+
+// uncompressed: the gateway compresses the list that a watch begins with, as Kubernetes does from 1.37 on; what it sends
+// then is read by test/e2e.TestCompressedWatchLists.
+var uncompressed = []exception{
+	{verb: watchAny, missing: "kube-apiserver does not compress it yet"},
+	{verb: watchList, missing: "kube-apiserver does not compress it yet"},
+}
+
+// otherWords: the gateway describes columns as the release does that it is of.
+var otherWords = []exception{
+	{column: before130, resource: "pods", missing: "Kubernetes 1.30 describes columns in other words"},
+	{column: before130, resource: "nodes", missing: "Kubernetes 1.30 describes columns in other words"},
+}
+
+// notCustom: custom resources have no protobuf.
+var notCustom = []exception{{resource: "widgets", forwarded: reason.Representation, status: 406}}
+
+// A resource has objects objectsEach in namespace one, or without a namespace, and one more in namespace two.
+type resource struct {
+	name       string
+	prefix     string
+	namespaced bool
+	custom     bool
+}
+
+var resources = []resource{
+	{name: "pods", prefix: "/api/v1", namespaced: true},
+	{name: "configmaps", prefix: "/api/v1", namespaced: true},
+	{name: "nodes", prefix: "/api/v1"},
+	{name: "widgets", prefix: "/apis/" + widgetGroup + "/v1", namespaced: true, custom: true},
+}
+
+// all is the path of all objects, in of those in a namespace; there is no difference where there are no namespaces.
+func (r resource) all() string { return r.prefix + "/" + r.name }
+
+func (r resource) in(namespace string) string {
+	if !r.namespaced {
+		return r.all()
+	}
+	return r.prefix + "/namespaces/" + namespace + "/" + r.name
+}
+
+// A verb is a way to read a resource. A new one is an entry of verbs.
+type verb struct {
+	name string
+	path func(r resource, changed int64) string // changed is the version before the last changes
+	// list tells that the answer is a list, walk that it has pages.
+	list, walk bool
+	// events are those of a watch.
+	events func(r resource) []string
+	// version says whether the answer is of the same version everywhere.
+	version conformance.VersionRule
+	// sources of the answer, by the label of kubeweir_requests_total, that are right; cached when there are none.
+	sources []string
+}
+
+const (
+	watchAny  = "watch"
+	watchList = "watch list"
+
+	anyVersion = "?resourceVersion=0"
+	labelled   = "labelSelector=odd%3Dyes"
+)
+
+// mostRecent are the sources of an answer that holds the most recent state: the gateway has to ask for it, unless it is
+// in one process with the upstream.
+var mostRecent = []string{"cached", "revalidated", "collapsed"}
+
+var verbs = []verb{
+	{name: "get", version: conformance.SameVersion, path: func(r resource, _ int64) string { return r.in("one") + "/object-07" + anyVersion }},
+	{name: "list", list: true, version: conformance.AnyVersion, path: func(r resource, _ int64) string { return r.all() + anyVersion }},
+	{name: "list of a namespace", list: true, version: conformance.AnyVersion, path: func(r resource, _ int64) string { return r.in("two") + anyVersion }},
+	{name: "list by label", list: true, version: conformance.AnyVersion, path: func(r resource, _ int64) string { return r.all() + anyVersion + "&" + labelled }},
+	{name: "list, most recent", list: true, sources: mostRecent, path: func(r resource, _ int64) string { return r.all() + "?" + labelled }},
+	{name: "pages", list: true, walk: true, sources: mostRecent, path: func(r resource, _ int64) string { return r.all() + "?limit=15" }},
+	{
+		name: watchAny, events: func(resource) []string { return slices.Repeat([]string{"ADDED"}, objectsEach) },
+		path: func(r resource, _ int64) string { return r.in("one") + anyVersion + "&watch=1" },
+	},
+	{
+		name: "watch from a version", events: func(r resource) []string {
+			if r.name == "pods" { // which are terminating first
+				return []string{"MODIFIED", "MODIFIED", "MODIFIED", "DELETED"}
+			}
+			return []string{"MODIFIED", "MODIFIED", "DELETED"}
+		},
+		path: func(r resource, changed int64) string {
+			return fmt.Sprintf("%s?watch=1&resourceVersion=%d", r.all(), changed)
+		},
+	},
+	{
+		name: watchList, events: func(resource) []string { return append(slices.Repeat([]string{"ADDED"}, objectsEach), "BOOKMARK") },
+		path: func(r resource, _ int64) string {
+			return r.in("one") + "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+		},
+	},
+}
