@@ -113,45 +113,62 @@ func (t *items) exceeds(threshold int64) bool {
 	return total > threshold
 }
 
-// body is the body of a get or a list that is not compressed. It is written once.
-type body struct {
-	r      *Renderer
-	client Client
-	place  place
-	// list or one is what is answered with.
+// subject is what is answered with: a list or, for a get, one object.
+type subject struct {
 	list *List
 	one  *object.Object
-
-	items items
-	head  []byte
-	tail  []byte
-	// size is that of the items with their separators, at least, or exactly with exact.
-	size  int
-	exact bool
 }
 
-// respond answers with the body, or with 304 to a client that has it.
-func (b *body) respond() (*api.Response, error) {
-	f := b.items.form
-	if b.client.IfNoneMatch != "" {
-		// The ETag of a table is known only with the moment it is written for, which
-		// often takes no look at the rows.
-		if moment, known := f.moment(&b.place); known {
-			if tag := b.tag(moment); matchesTag(b.client.IfNoneMatch, tag) {
+// place is where what is derived for the answer is kept.
+func (s subject) place(res *Resource) place {
+	if s.one != nil {
+		return place{slotOf: slot{single: true, resource: res, key: s.one.Key}, id: s.one.ID}
+	}
+	return s.list.place(res)
+}
+
+// tag is the ETag of the answer as it reads at moment.
+func (s subject) tag(f Form, client *Client, moment time.Time) string {
+	c := f.common()
+	if s.one != nil {
+		return c.r.tags.object(s.one, c.rep, client.Compression, moment)
+	}
+	return c.r.tags.list(s.list, c.rep, client.Compression, moment)
+}
+
+// items are the objects of the answer.
+func (s subject) items(f Form) items {
+	t := items{form: f, pretty: f.common().rep.Pretty}
+	if s.one != nil {
+		t.layout, t.objs = layoutSingle, oneObject{s.one}
+		return t
+	}
+	t.objs, t.prefix = s.list.Objects, prettyItemPrefix
+	return t
+}
+
+// respond answers with a body, or with 304 to a client that has it. The ETag of a table
+// is known only with the moment it is written for, which often takes no look at the rows.
+func (r *Renderer) respond(f Form, s subject, client Client) (*api.Response, error) {
+	p := s.place(f.common().res)
+	if client.IfNoneMatch != "" {
+		if moment, known := f.moment(p); known {
+			if tag := s.tag(f, &client, moment); matchesTag(client.IfNoneMatch, tag) {
 				return notModified(tag), nil
 			}
 		}
 	}
-	objs, err := f.prepare(&b.place, b.items.objs)
-	if err != nil {
+	items := s.items(f)
+	var err error
+	if items.objs, err = f.prepare(p, items.objs); err != nil {
 		return nil, err
 	}
-	b.items.objs = objs
-	moment, _ := f.moment(&b.place)
-	tag := b.tag(moment)
-	if matchesTag(b.client.IfNoneMatch, tag) {
+	moment, _ := f.moment(p)
+	tag := s.tag(f, &client, moment)
+	if matchesTag(client.IfNoneMatch, tag) {
 		return notModified(tag), nil
 	}
+	b := &body{r: r, subject: s, coding: client.Compression, items: items}
 	b.measure()
 	b.frame()
 	return b.answer(tag)
@@ -165,25 +182,33 @@ func notModified(tag string) *api.Response {
 	}}
 }
 
-// tag is the ETag of the body as it reads at moment.
-func (b *body) tag(moment time.Time) string {
-	rep := b.items.form.common().rep
-	if b.one != nil {
-		return b.r.tags.object(b.one, rep, b.client.Compression, moment)
-	}
-	return b.r.tags.list(b.list, rep, b.client.Compression, moment)
+// body is the body of a get or a list that is not compressed. It is written once.
+type body struct {
+	subject
+	r      *Renderer
+	coding api.Compression // what the client accepts
+	items  items
+	head   []byte
+	tail   []byte
+	// size is that of the items with their separators, at least, or exactly with exact.
+	size  int
+	exact bool
 }
 
 // measure finds the size of the items.
 func (b *body) measure() {
-	b.exact = true
+	if b.one != nil {
+		b.size, b.exact = b.items.size(0, b.one)
+		return
+	}
+	f, size, exact := b.items.form, 0, !b.items.pretty
 	b.items.objs.Each(func(i int, o *object.Object) bool {
-		n, exact := b.items.size(i, o)
-		b.size += n
-		b.exact = b.exact && exact
+		n, known := f.itemSize(i, o)
+		size += n
+		exact = exact && known
 		return true
 	})
-	b.size += max(0, b.items.objs.Len()-1) * len(b.items.separator())
+	b.size, b.exact = size+max(0, b.items.objs.Len()-1)*len(b.items.separator()), exact
 }
 
 // frame finds what comes before and after the items.
@@ -243,15 +268,15 @@ func (b *body) answer(tag string) (*api.Response, error) {
 }
 
 func (b *body) compressed(resp *api.Response) (*api.Response, error) {
-	coding := b.client.Compression
-	pieces, err := b.r.compress(&b.items, b.place, coding)
+	c := b.items.form.common()
+	pieces, err := b.r.compress(&b.items, b.place(c.res), b.coding)
 	if err != nil {
 		return nil, err
 	}
-	z := &compressedBody{r: b.r, rep: b.items.form.common().rep, coding: coding, items: pieces}
-	z.separator = b.r.coder.literal(coding, b.items.separator())
-	z.before, z.after = b.r.coder.enclose(coding, b.head, b.tail, pieces)
-	resp.Header.Add("Content-Encoding", coding.String())
+	z := &compressedBody{r: b.r, rep: c.rep, coding: b.coding, items: pieces}
+	z.separator = b.r.coder.literal(b.coding, b.items.separator())
+	z.before, z.after = b.r.coder.enclose(b.coding, b.head, b.tail, pieces)
+	resp.Header.Add("Content-Encoding", b.coding.String())
 	resp.Header.Add("Vary", "Accept-Encoding")
 	resp.BodyTo, resp.Ready, resp.Length = z, true, int64(len(z.before)+len(z.after))+pieces.size
 	return resp, nil
@@ -260,7 +285,7 @@ func (b *body) compressed(resp *api.Response) (*api.Response, error) {
 func (b *body) atLeast() int { return len(b.head) + b.size + len(b.tail) }
 
 func (b *body) mayCompress() bool {
-	return b.client.Compression != api.Identity && (!b.exact || b.atLeast() > api.CompressionThreshold)
+	return b.coding != api.Identity && (!b.exact || b.atLeast() > api.CompressionThreshold)
 }
 
 // bytes is the whole body.

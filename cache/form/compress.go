@@ -65,7 +65,7 @@ func (r *Renderer) compress(items *items, p place, coding api.Compression) (*com
 		s = p.slot(derivedInitial)
 	}
 	s.rep, s.coding = items.form.common().rep, coding
-	at, _ := items.form.moment(&p)
+	at, _ := items.form.moment(p)
 	moment := at.UnixNano()
 	usable := func(value any) bool { return value.(*compressed).usableAt(moment) }
 	value, err := r.derived.obtain(&s, p.id, usable, func(old *derivedEntry) (any, int, error) {

@@ -141,7 +141,7 @@ func (b *pieceBench) items(f Form) *items {
 }
 
 func (b *pieceBench) compress(f Form, coding api.Compression, old []piece) *compressed {
-	moment, _ := f.moment(nil)
+	moment, _ := f.moment(place{})
 	c := compressor{coder: b.r.coder, items: b.items(f), coding: coding, moment: moment.UnixNano(), old: old}
 	return c.build()
 }

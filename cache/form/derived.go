@@ -59,7 +59,7 @@ type place struct {
 	id     uint64
 }
 
-func (p *place) slot(k derivedKind) slot {
+func (p place) slot(k derivedKind) slot {
 	s := p.slotOf
 	s.kind = k
 	return s
@@ -235,7 +235,7 @@ func (d *derived) obtain(s *slot, id uint64, usable func(value any) bool, build 
 }
 
 // collect calls one for each object, or takes the results from the slot s of p.
-func collect[T any](r *Renderer, p *place, s slot, objs Objects, one func(*Resource, *object.Object) (T, error)) ([]T, error) {
+func collect[T any](r *Renderer, p place, s slot, objs Objects, one func(*Resource, *object.Object) (T, error)) ([]T, error) {
 	all := func() ([]T, error) {
 		var failed error
 		values := make([]T, objs.Len())

@@ -34,14 +34,26 @@ type encoding interface {
 	partialEvent(f *Frames, t api.EventType, metadata []byte)
 	// errorEvent appends the one that ends a watch with an error.
 	errorEvent(f *Frames, status *metav1.Status)
-	// refers tells that event and partialEvent put nothing but constants around what
-	// they are given.
-	refers() bool
+	// around and aroundPartial are what event and partialEvent put around what they are
+	// given; nil in encodings in which what comes before a message depends on its
+	// length. In the others an item of a list has nothing before it.
+	around() *constants
+	aroundPartial() *constants
 	// streamType is the Content-Type of watches.
 	streamType() string
 	// delimiter is how many bytes of an event in a stream tell it from the one before: it
 	// has none of them as a message.
 	delimiter() int
+}
+
+// constants are what events of each type have before and after an object.
+type constants struct {
+	heads [api.Error + 1][]byte
+	tail  []byte
+}
+
+func (c *constants) append(f *Frames, t api.EventType, message []byte) {
+	f.list = append(f.list, c.heads[t], message, c.tail)
 }
 
 // listType is how a list introduces itself.

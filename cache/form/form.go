@@ -20,11 +20,11 @@ type Form interface {
 	// that has begun cannot become a forwarded one. It returns the objects in the order
 	// in which they are to be written; i below is the place of an object in it. What
 	// was derived is kept under p.
-	prepare(p *place, objs Objects) (Objects, error)
+	prepare(p place, objs Objects) (Objects, error)
 	// moment is the time for which a response is written, known before prepare only
 	// where that takes no look at the objects. Forms in which no time passes have none,
 	// and know that.
-	moment(p *place) (at time.Time, known bool)
+	moment(p place) (at time.Time, known bool)
 	// limits are from when and until when (unix time in nanoseconds, exclusive) n items
 	// from the first on read as they do at the response's moment.
 	limits(first, n int) (from, until int64)
@@ -105,7 +105,7 @@ type base struct {
 
 func (b *base) common() *base { return b }
 
-func (b *base) moment(*place) (time.Time, bool) { return time.Time{}, true }
+func (b *base) moment(place) (time.Time, bool) { return time.Time{}, true }
 
 func (b *base) limits(int, int) (from, until int64) { return math.MinInt64, math.MaxInt64 }
 
@@ -127,7 +127,7 @@ func (r *Renderer) For(res *Resource, stored api.Encoding, rep api.Representatio
 		}
 	case api.NoTransform:
 		if rep.Encoding == stored {
-			return &plain{base: common}
+			return &plain{base: common, around: common.enc.around()}
 		}
 	}
 	return nil

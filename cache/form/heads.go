@@ -12,25 +12,28 @@ import (
 
 const partialHead = `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":`
 
-var (
-	frameTail   = []byte("}\n")
-	partialTail = []byte("}}\n") // closes the object around the metadata as well
-)
-
-// frameHeads and partialHeads are what comes before an object's own bytes.
-var frameHeads = [...][]byte{
-	api.Added:    []byte(`{"type":"ADDED","object":`),
-	api.Modified: []byte(`{"type":"MODIFIED","object":`),
-	api.Deleted:  []byte(`{"type":"DELETED","object":`),
-	api.Bookmark: []byte(`{"type":"BOOKMARK","object":`),
-	api.Error:    []byte(`{"type":"ERROR","object":`),
+// jsonEvent is around the object of an event.
+var jsonEvent = &constants{
+	heads: [...][]byte{
+		api.Added:    []byte(`{"type":"ADDED","object":`),
+		api.Modified: []byte(`{"type":"MODIFIED","object":`),
+		api.Deleted:  []byte(`{"type":"DELETED","object":`),
+		api.Bookmark: []byte(`{"type":"BOOKMARK","object":`),
+		api.Error:    []byte(`{"type":"ERROR","object":`),
+	},
+	tail: []byte("}\n"),
 }
 
-var partialHeads = [...][]byte{
-	api.Added:    []byte(`{"type":"ADDED","object":` + partialHead),
-	api.Modified: []byte(`{"type":"MODIFIED","object":` + partialHead),
-	api.Deleted:  []byte(`{"type":"DELETED","object":` + partialHead),
-	api.Bookmark: []byte(`{"type":"BOOKMARK","object":` + partialHead),
+// jsonPartialEvent is around the metadata in an event whose object is nothing else.
+var jsonPartialEvent = &constants{
+	heads: [...][]byte{
+		api.Added:    []byte(`{"type":"ADDED","object":` + partialHead),
+		api.Modified: []byte(`{"type":"MODIFIED","object":` + partialHead),
+		api.Deleted:  []byte(`{"type":"DELETED","object":` + partialHead),
+		api.Bookmark: []byte(`{"type":"BOOKMARK","object":` + partialHead),
+		api.Error:    nil,
+	},
+	tail: []byte("}}\n"),
 }
 
 // typedFrame is the frame of a list that has a Go type upstream.

@@ -36,19 +36,21 @@ func (jsonEncoding) partialTail() string { return "}" }
 func (jsonEncoding) partialSize(n int) int { return len(partialHead) + n + len("}") }
 
 func (jsonEncoding) event(f *Frames, t api.EventType, _, _ string, message []byte) {
-	f.list = append(f.list, frameHeads[t], message, frameTail)
+	jsonEvent.append(f, t, message)
 }
 
 func (jsonEncoding) partialEvent(f *Frames, t api.EventType, metadata []byte) {
-	f.list = append(f.list, partialHeads[t], metadata, partialTail)
+	jsonPartialEvent.append(f, t, metadata)
 }
 
 func (jsonEncoding) errorEvent(f *Frames, status *metav1.Status) {
 	body := api.EncodeStatus(status, api.StatusJSON)
-	f.list = append(f.list, frameHeads[api.Error], body[:len(body)-1], frameTail)
+	jsonEvent.append(f, api.Error, body[:len(body)-1])
 }
 
-func (jsonEncoding) refers() bool { return true }
+func (jsonEncoding) around() *constants { return jsonEvent }
+
+func (jsonEncoding) aroundPartial() *constants { return jsonPartialEvent }
 
 func (jsonEncoding) streamType() string { return api.JSON.MediaType() }
 

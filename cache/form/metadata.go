@@ -20,7 +20,7 @@ type metadata struct {
 	values [][]byte
 }
 
-func (f *metadata) prepare(p *place, objs Objects) (Objects, error) {
+func (f *metadata) prepare(p place, objs Objects) (Objects, error) {
 	if f.res.ownMetadata() {
 		return objs, nil
 	}
@@ -74,7 +74,7 @@ func (f *metadata) write(w *chunks, value []byte) {
 }
 
 func (f *metadata) sharing() sharing {
-	if f.enc.refers() && f.res.ownMetadata() {
+	if f.enc.aroundPartial() != nil && f.res.ownMetadata() {
 		return referring
 	}
 	return kept
@@ -121,7 +121,7 @@ func bookmarkMetadata(res *Resource, enc api.Encoding, t *object.BookmarkTemplat
 
 // metadataOfAll returns the metadata of objects in the given encoding, in their order,
 // where it is not what stands in them; p is their place.
-func (r *Renderer) metadataOfAll(p *place, enc api.Encoding, objs Objects) ([][]byte, error) {
+func (r *Renderer) metadataOfAll(p place, enc api.Encoding, objs Objects) ([][]byte, error) {
 	s := p.slot(derivedMetas)
 	s.rep.Encoding = enc
 	return collect(r, p, s, objs, func(res *Resource, o *object.Object) ([]byte, error) {

@@ -10,9 +10,14 @@ import (
 )
 
 // plain is objects as they are: the bytes that the upstream sent.
-type plain struct{ base }
+type plain struct {
+	base
+	// around is that of enc. It spares each object of a list, and of a watch that begins
+	// with one, a call.
+	around *constants
+}
 
-func (f *plain) prepare(_ *place, objs Objects) (Objects, error) { return objs, nil }
+func (f *plain) prepare(_ place, objs Objects) (Objects, error) { return objs, nil }
 
 func (f *plain) frame(l *List, n, size int) (head, tail []byte) {
 	meta := l.meta()
@@ -24,7 +29,11 @@ func (f *plain) frame(l *List, n, size int) (head, tail []byte) {
 }
 
 func (f *plain) itemSize(_ int, o *object.Object) (n int, exact bool) {
-	return f.enc.itemSize(object.JSONListItemSize(o)), true
+	n = object.JSONListItemSize(o)
+	if f.around == nil {
+		n = f.enc.itemSize(n)
+	}
+	return n, true
 }
 
 // item writes an object; the items of a typed list of JSON have no type of their own.
@@ -34,7 +43,9 @@ func (f *plain) item(w *chunks, _ int, o *object.Object) {
 		w.refer(o.Raw[o.ListOffset:])
 		return
 	}
-	f.enc.itemHead(w, len(o.Raw))
+	if f.around == nil {
+		f.enc.itemHead(w, len(o.Raw))
+	}
 	w.refer(o.Raw)
 }
 
@@ -49,13 +60,17 @@ func (f *plain) single(w *chunks, o *object.Object) { w.write(o.Raw) }
 func (f *plain) verbatim(o *object.Object) []byte { return o.Raw }
 
 func (f *plain) sharing() sharing {
-	if f.enc.refers() {
+	if f.around != nil {
 		return referring
 	}
 	return kept
 }
 
 func (f *plain) event(fr *Frames, t api.EventType, _ int, o *object.Object, _ time.Time) error {
+	if f.around != nil {
+		f.around.append(fr, t, o.Raw)
+		return nil
+	}
 	f.enc.event(fr, t, f.res.APIVersion, f.res.Kind, o.Raw)
 	return nil
 }

@@ -79,7 +79,9 @@ func (e protobufEncoding) errorEvent(f *Frames, status *metav1.Status) {
 	}
 }
 
-func (protobufEncoding) refers() bool { return false }
+func (protobufEncoding) around() *constants { return nil }
+
+func (protobufEncoding) aroundPartial() *constants { return nil }
 
 func (protobufEncoding) streamType() string { return api.Protobuf.MediaType() + ";stream=watch" }
 

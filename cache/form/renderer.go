@@ -118,17 +118,12 @@ type Client struct {
 
 // List answers a list in the form f. The error says which object cannot be given in it.
 func (r *Renderer) List(f Form, l *List, client Client) (*api.Response, error) {
-	b := &body{r: r, list: l, client: client, place: l.place(f.common().res)}
-	b.items = items{form: f, layout: layoutList, objs: l.Objects, pretty: f.common().rep.Pretty, prefix: prettyItemPrefix}
-	return b.respond()
+	return r.respond(f, subject{list: l}, client)
 }
 
 // Get answers a get of an object in the form f.
 func (r *Renderer) Get(f Form, o *object.Object, client Client) (*api.Response, error) {
-	b := &body{r: r, one: o, client: client}
-	b.place = place{slotOf: slot{single: true, resource: f.common().res, key: o.Key}, id: o.ID}
-	b.items = items{form: f, layout: layoutSingle, objs: oneObject{o}, pretty: f.common().rep.Pretty}
-	return b.respond()
+	return r.respond(f, subject{one: o}, client)
 }
 
 // formatRV is the decimal form of a version.

@@ -28,7 +28,7 @@ type tables struct {
 	columns bool
 }
 
-func (f *tables) prepare(p *place, objs Objects) (Objects, error) {
+func (f *tables) prepare(p place, objs Objects) (Objects, error) {
 	rows, err := f.r.rows(p, objs)
 	if err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func permuted[T any](values []T, order []int) []T {
 	return out
 }
 
-func (f *tables) moment(p *place) (at time.Time, known bool) {
+func (f *tables) moment(p place) (at time.Time, known bool) {
 	if f.rows != nil {
 		return f.at, true
 	}
@@ -215,15 +215,15 @@ func (f *tables) appendSingle(fr *Frames, t api.EventType, single *table.Single,
 		f.columns = true
 	}
 	fr.grow(func(b []byte) []byte {
-		b = append(b, frameHeads[t]...)
+		b = append(b, jsonEvent.heads[t]...)
 		b = single.Append(b, now)
-		return append(b, frameTail...)
+		return append(b, jsonEvent.tail...)
 	})
 }
 
 // rows returns the rows of objs in their order; p is their place. Those of a
 // whole list are kept together, so that an unchanged list costs one lookup.
-func (r *Renderer) rows(p *place, objs Objects) ([]*table.Row, error) {
+func (r *Renderer) rows(p place, objs Objects) ([]*table.Row, error) {
 	return collect(r, p, p.slot(derivedRows), objs, r.row)
 }
 
@@ -254,7 +254,7 @@ func (w tableWindow) contains(t time.Time) bool { return !t.Before(w.from) && t.
 
 // knownMoment is the moment of a response (see moment) when it is known without looking
 // at the rows.
-func (r *Renderer) knownMoment(p *place) (time.Time, bool) {
+func (r *Renderer) knownMoment(p place) (time.Time, bool) {
 	s := p.slot(derivedWindow)
 	value, ok := r.derived.get(&s, p.id)
 	if !ok || !value.(tableWindow).contains(r.now()) {
@@ -265,7 +265,7 @@ func (r *Renderer) knownMoment(p *place) (time.Time, bool) {
 
 // moment returns a moment at which rows read as they do now, the same one for as
 // long as they do: it makes ETags, and compressed tables, last.
-func (r *Renderer) moment(p *place, rows []*table.Row) (time.Time, error) {
+func (r *Renderer) moment(p place, rows []*table.Row) (time.Time, error) {
 	now := r.now()
 	s := p.slot(derivedWindow)
 	value, err := r.derived.obtain(&s, p.id, func(value any) bool { return value.(tableWindow).contains(now) }, func(*derivedEntry) (any, int, error) {

@@ -122,6 +122,9 @@ func (w *Watch) Sent(f *Frames) {
 // Added appends an object that was there when the watch began. The watch is not
 // compressed.
 func (w *Watch) Added(f *Frames, o *object.Object, now time.Time) error {
+	if w.message == nil {
+		return w.form.event(f, api.Added, 0, o, now)
+	}
 	head := w.openMessage(f)
 	err := w.form.event(f, api.Added, 0, o, now)
 	w.closeMessage(f, head)

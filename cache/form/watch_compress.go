@@ -103,7 +103,7 @@ func (w *Watch) Compress(initial *List, coding api.Compression, size int64) (ok 
 	common := w.form.common()
 	f := w.r.For(common.res, w.stored, common.rep) // one for these objects alone
 	p := initial.place(common.res)
-	objs, err := f.prepare(&p, initial.Objects)
+	objs, err := f.prepare(p, initial.Objects)
 	if err != nil {
 		return false, err
 	}
