@@ -234,7 +234,7 @@ func TestRoutes(t *testing.T) {
 }
 
 func TestInScope(t *testing.T) {
-	pods, nodes := &cache.Resource{Namespaced: true}, &cache.Resource{}
+	pods, nodes, widgets := &cache.Resource{Namespaced: true}, &cache.Resource{}, &cache.Resource{Namespaced: true, Custom: true}
 	for _, c := range []struct {
 		path string
 		res  *cache.Resource
@@ -244,6 +244,7 @@ func TestInScope(t *testing.T) {
 		{"/api/v1/nodes", nodes, true}, {"/api/v1/nodes/n", nodes, true}, {"/api/v1/namespaces/a/nodes", nodes, false}, {"/api/v1/namespaces/a/nodes/n", nodes, false},
 		{"/api/v1/namespaces", nodes, true}, {"/api/v1/namespaces/a", nodes, true}, {"/api/v1/namespaces?fieldSelector=metadata.name=a", nodes, true},
 		{"/api/v1/watch/pods", pods, true}, {"/api/v1/watch/namespaces/a/pods/p", pods, true}, {"/api/v1/watch/pods/p", pods, false},
+		{"/apis/a.example.com/v1/watch/widgets/w", widgets, true}, {"/apis/a.example.com/v1/widgets/w", widgets, false},
 		{"/api/v1/watch/namespaces/a/nodes/n", nodes, false}, {"/api/v1/watch/nodes/n", nodes, true}, {"/api/v1/watch/namespaces/a", nodes, true}, {"/api/v1/watch/namespaces", nodes, true},
 		{"/apis/example.com/v1/namespaces", nodes, false}, {"/apis/example.com/v1/namespaces/a", pods, false},
 	} {

@@ -96,7 +96,8 @@ func inScope(info *api.RequestInfo, res *cache.Resource) bool {
 	case info.Resource == "namespaces" && (info.Verb == "get" || info.Namespace != ""):
 		return info.Namespace == info.Name
 	case res.Namespaced:
-		return info.Namespace != "" || !info.NamedByPath
+		// Custom resources have the path of a watch of one name in all namespaces.
+		return info.Namespace != "" || !info.NamedByPath || res.Custom && info.Verb == "watch"
 	}
 	return info.Namespace == ""
 }

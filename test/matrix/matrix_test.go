@@ -161,6 +161,7 @@ func TestMatrix(t *testing.T) {
 					}
 				}
 			}
+			c.shards(ctx, t, before)
 		})
 	}
 }
