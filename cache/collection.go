@@ -215,7 +215,8 @@ func (c *Collection) Mux() *watchmux.Mux { return c.store.mux }
 
 // BookmarkTemplate is the object of a bookmark as the upstream sent it, in the
 // collection's encoding (protobuf: the bare message) and with whatever version
-// and annotation it then had, nil before the first; for object.ParseBookmark. It
+// and annotation it then had, nil before the first; for encoding.Codec.
+// LearnBookmark. It
 // must not be modified.
 func (c *Collection) BookmarkTemplate() []byte {
 	if b := c.feed.bookmark.Load(); b != nil {

@@ -441,9 +441,9 @@ func TestIndexes(t *testing.T) {
 func TestBookmarkTemplate(t *testing.T) {
 	bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		c := pods(t, m)
-		_, rv, _, err := object.ParseBookmark(c.Encoding(), c.BookmarkTemplate())
-		if err != nil || rv != 100 {
-			t.Errorf("%s: %d %v", c.BookmarkTemplate(), rv, err)
+		got, err := object.Codec(c.Encoding()).ParseBookmark(c.BookmarkTemplate())
+		if err != nil || got.ResourceVersion != 100 {
+			t.Errorf("%s: %+v, %v", c.BookmarkTemplate(), got, err)
 		}
 	})
 }

@@ -54,7 +54,7 @@ func (s sliceOfObjects) Each(visit func(i int, o *object.Object) bool) {
 
 // separator is what stands between two items.
 func (t *items) separator() string {
-	separator := t.form.common().enc.separator()
+	separator := t.form.common().enc.Separator()
 	switch {
 	case t.layout == layoutEvents:
 		return ""
@@ -96,7 +96,7 @@ func (t *items) writeCompact(w *chunks, i int, o *object.Object) {
 		t.event.reset()
 		// What could fail was done when the form was prepared.
 		_ = t.form.event(t.event, api.Added, i, o, time.Time{})
-		for _, frame := range t.event.list {
+		for _, frame := range t.event.pieces.List {
 			w.write(frame)
 		}
 	}

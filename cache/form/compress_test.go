@@ -85,12 +85,12 @@ func TestCompressedStream(t *testing.T) {
 				}
 				if random.IntN(2) == 0 {
 					event := w.r.coder.appendFrame(nil, coding, texts)
-					f.list = append(f.list, event.data())
+					f.pieces.List = append(f.pieces.List, event.data())
 					w.count(&f, event.crc(), event.shift(), event.length())
 					continue
 				}
-				first := len(f.list)
-				f.list = append(f.list, texts...)
+				first := len(f.pieces.List)
+				f.pieces.List = append(f.pieces.List, texts...)
 				w.encodeFrom(&f, first)
 			}
 			if random.IntN(4) > 0 { // else it was given up before it was sent

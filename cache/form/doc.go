@@ -16,7 +16,7 @@
 //	tables    a row of a Table, derived from the object, with its ages
 //
 // What stands around them in an encoding (the head and tail of a list, the length before
-// a protobuf message, the frame of an event) is in an encoding value; the three forms
+// a protobuf message, the frame of an event) is an encoding.Framing; the three forms
 // and the two encodings know nothing of each other's inside. Renderer.For is the one
 // place that chooses a form, and says whether there is one.
 //
@@ -63,11 +63,8 @@
 // # How to add an encoding
 //
 //  1. api.Encoding has a value for it, with its media type (internal/api/version.go).
-//  2. A file of its own has a type with the methods of encoding (json.go, protobuf.go).
-//  3. encodings has a row for it (encoding.go).
+//  2. A folder below internal/encoding has a type with the methods of encoding.Framing.
+//  3. framings has a row for it (form.go).
 //  4. Where objects are not kept in it, what is derived from them instead is a
 //     derivedKind, made in prepare, and For says from what it can be made.
-//
-// That is one new file of 60 to 90 lines beside the encoding itself, and some ten lines
-// in three others.
 package form

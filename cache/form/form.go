@@ -6,6 +6,9 @@ import (
 
 	"github.com/kubeweir/kubeweir/cache/table"
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/encoding"
+	"github.com/kubeweir/kubeweir/internal/encoding/json"
+	"github.com/kubeweir/kubeweir/internal/encoding/protobuf"
 	"github.com/kubeweir/kubeweir/internal/object"
 )
 
@@ -51,7 +54,7 @@ type Form interface {
 	// any. now is for which time it is written.
 	event(f *Frames, t api.EventType, i int, o *object.Object, now time.Time) error
 	// bookmark appends a bookmark at rv; end marks the end of the initial events.
-	bookmark(f *Frames, t *object.BookmarkTemplate, rv uint64, end bool, now time.Time) error
+	bookmark(f *Frames, t encoding.BookmarkTemplate, rv uint64, end bool, now time.Time) error
 }
 
 // sharing is what the frames of an event have in common with those of other watches.
@@ -100,10 +103,21 @@ type base struct {
 	r   *Renderer
 	res *Resource
 	rep api.Representation
-	enc encoding
+	enc encoding.Framing
+}
+
+// framings are what objects are given in: an encoding is a row here.
+var framings = [...]encoding.Framing{
+	api.JSON:     json.Codec{},
+	api.Protobuf: protobuf.Codec{},
 }
 
 func (b *base) common() *base { return b }
+
+// itemHead writes what comes before an item whose message has n bytes.
+func (b *base) itemHead(w *chunks, n int) {
+	w.append(encoding.MaxItemHead, func(buf []byte) []byte { return b.enc.AppendItemHead(buf, n) })
+}
 
 func (b *base) moment(place) (time.Time, bool) { return time.Time{}, true }
 
@@ -114,7 +128,7 @@ func (b *base) verbatim(*object.Object) []byte { return nil }
 // For chooses the form in which objects that are kept in one encoding are given as rep;
 // nil if they cannot be.
 func (r *Renderer) For(res *Resource, stored api.Encoding, rep api.Representation) Form {
-	common := base{r: r, res: res, rep: rep, enc: encodings[rep.Encoding]}
+	common := base{r: r, res: res, rep: rep, enc: framings[rep.Encoding]}
 	switch rep.Transform {
 	case api.Table:
 		if rep.Encoding == api.JSON && stored == api.JSON && res.Printer != nil {
@@ -127,7 +141,7 @@ func (r *Renderer) For(res *Resource, stored api.Encoding, rep api.Representatio
 		}
 	case api.NoTransform:
 		if rep.Encoding == stored {
-			return &plain{base: common, around: common.enc.around()}
+			return &plain{base: common, around: common.enc.Around()}
 		}
 	}
 	return nil

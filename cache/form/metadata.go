@@ -9,6 +9,8 @@ import (
 
 	"github.com/kubeweir/kubeweir/cache/table"
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/encoding"
+	"github.com/kubeweir/kubeweir/internal/encoding/protobuf"
 	"github.com/kubeweir/kubeweir/internal/object"
 )
 
@@ -40,41 +42,38 @@ func (f *metadata) of(i int, o *object.Object) []byte {
 func (f *metadata) frame(l *List, n, size int) (head, tail []byte) {
 	meta := l.meta()
 	// Upstream never makes the slice of items when there is nothing to put in.
-	return f.enc.listFrame(listType{apiVersion: object.PartialAPIVersion, kind: object.PartialListKind, null: true}, &meta, n, size)
+	return f.enc.List(encoding.ListType{APIVersion: encoding.PartialAPIVersion, Kind: encoding.PartialListKind, Null: true}, &meta, n, size)
 }
 
 func (f *metadata) itemSize(i int, o *object.Object) (n int, exact bool) {
-	return f.enc.itemSize(f.enc.partialSize(len(f.of(i, o)))), true
+	return f.enc.ItemSize(f.enc.PartialSize(len(f.of(i, o)))), true
 }
 
 func (f *metadata) item(w *chunks, i int, o *object.Object) {
 	value := f.of(i, o)
-	f.enc.itemHead(w, f.enc.partialSize(len(value)))
+	f.itemHead(w, f.enc.PartialSize(len(value)))
 	f.write(w, value)
 }
 
 func (f *metadata) singleFrame(o *object.Object) (head, tail []byte) {
-	return f.enc.objectFrame(object.PartialAPIVersion, object.PartialKind, f.enc.partialSize(len(f.of(0, o))))
+	return f.enc.Body(encoding.PartialAPIVersion, encoding.PartialKind, f.enc.PartialSize(len(f.of(0, o))))
 }
 
 func (f *metadata) singleSize(o *object.Object) (n int, exact bool) {
-	return f.enc.partialSize(len(f.of(0, o))), true
+	return f.enc.PartialSize(len(f.of(0, o))), true
 }
 
 func (f *metadata) single(w *chunks, o *object.Object) { f.write(w, f.of(0, o)) }
 
-// partialRoom is more than a PartialObjectMetadata has before its metadata.
-const partialRoom = 128
-
 // write writes a PartialObjectMetadata.
 func (f *metadata) write(w *chunks, value []byte) {
-	w.append(partialRoom, func(b []byte) []byte { return f.enc.partialHead(b, len(value)) })
+	w.append(encoding.MaxHead, func(b []byte) []byte { return f.enc.AppendPartialHead(b, len(value)) })
 	w.refer(value)
-	w.writeString(f.enc.partialTail())
+	w.writeString(f.enc.PartialTail())
 }
 
 func (f *metadata) sharing() sharing {
-	if f.enc.aroundPartial() != nil && f.res.ownMetadata() {
+	if f.enc.AroundPartial() != nil && f.res.ownMetadata() {
 		return referring
 	}
 	return kept
@@ -82,30 +81,30 @@ func (f *metadata) sharing() sharing {
 
 func (f *metadata) event(fr *Frames, t api.EventType, i int, o *object.Object, _ time.Time) error {
 	if f.values != nil {
-		f.enc.partialEvent(fr, t, f.values[i])
+		f.enc.PartialEvent(&fr.pieces, t, f.values[i])
 		return nil
 	}
 	value, err := f.r.metadataOf(f.res, f.rep.Encoding, o)
 	if err != nil {
 		return err
 	}
-	f.enc.partialEvent(fr, t, value)
+	f.enc.PartialEvent(&fr.pieces, t, value)
 	return nil
 }
 
-func (f *metadata) bookmark(fr *Frames, t *object.BookmarkTemplate, rv uint64, end bool, _ time.Time) error {
+func (f *metadata) bookmark(fr *Frames, t encoding.BookmarkTemplate, rv uint64, end bool, _ time.Time) error {
 	value, err := bookmarkMetadata(f.res, f.rep.Encoding, t, rv, end)
 	if err != nil {
 		return err
 	}
-	f.enc.partialEvent(fr, api.Bookmark, value)
+	f.enc.PartialEvent(&fr.pieces, api.Bookmark, value)
 	return nil
 }
 
 // bookmarkMetadata is the metadata of a bookmark as a PartialObjectMetadata has
 // it. That of a custom resource is made anew: upstream reads it from an untyped
 // object and writes it as ObjectMeta.
-func bookmarkMetadata(res *Resource, enc api.Encoding, t *object.BookmarkTemplate, rv uint64, end bool) ([]byte, error) {
+func bookmarkMetadata(res *Resource, enc api.Encoding, t encoding.BookmarkTemplate, rv uint64, end bool) ([]byte, error) {
 	switch {
 	case !res.Custom:
 		return t.AppendMetadata(nil, rv, end), nil
@@ -163,7 +162,7 @@ func (r *Renderer) derivedMetadata(res *Resource, enc api.Encoding, o *object.Ob
 func deriveMetadata(res *Resource, enc api.Encoding, o *object.Object) ([]byte, error) {
 	switch {
 	case !res.Custom && enc == api.Protobuf:
-		return table.HideProtobufAnnotations(o.Metadata(), res.hiddenAnnotations())
+		return protobuf.HideAnnotations(o.Metadata(), res.hiddenAnnotations())
 	case !res.Custom:
 		return table.HideAnnotations(o.Metadata(), res.hiddenAnnotations())
 	}

@@ -11,7 +11,7 @@ import (
 // metrics are those of a Renderer. The handles of the usual series are looked up once.
 type metrics struct {
 	bytes   *prometheus.CounterVec
-	bodies  [len(encodings)][3][3]prometheus.Counter // by encoding, transform, coding
+	bodies  [len(framings)][3][3]prometheus.Counter // by encoding, transform, coding
 	size    prometheus.GaugeFunc
 	max     prometheus.GaugeFunc
 	derived *derivedMetrics

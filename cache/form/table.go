@@ -12,6 +12,8 @@ import (
 
 	"github.com/kubeweir/kubeweir/cache/table"
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/encoding"
+	"github.com/kubeweir/kubeweir/internal/encoding/json"
 	"github.com/kubeweir/kubeweir/internal/object"
 )
 
@@ -110,7 +112,7 @@ func (f *tables) itemSize(i int, o *object.Object) (n int, exact bool) {
 	n = len(`{"cells":[],"object":null}`) + len(o.Name)
 	switch f.rep.IncludeObject {
 	case api.IncludeMetadata:
-		n += len(partialHead) + len(f.metadataOf(i, o))
+		n += len(json.PartialHead) + len(f.metadataOf(i, o))
 	case api.IncludeObjectFull:
 		n += len(o.Raw)
 	case api.IncludeNone:
@@ -187,7 +189,7 @@ func (f *tables) event(fr *Frames, t api.EventType, _ int, o *object.Object, now
 	return nil
 }
 
-func (f *tables) bookmark(fr *Frames, t *object.BookmarkTemplate, rv uint64, end bool, now time.Time) error {
+func (f *tables) bookmark(fr *Frames, t encoding.BookmarkTemplate, rv uint64, end bool, now time.Time) error {
 	raw := t.AppendObject(nil, rv, end)
 	row, err := f.res.Printer.Bookmark(raw)
 	if err != nil {
@@ -214,11 +216,8 @@ func (f *tables) appendSingle(fr *Frames, t api.EventType, single *table.Single,
 		single.Columns = f.res.Printer.Columns()
 		f.columns = true
 	}
-	fr.grow(func(b []byte) []byte {
-		b = append(b, jsonEvent.heads[t]...)
-		b = single.Append(b, now)
-		return append(b, jsonEvent.tail...)
-	})
+	message := fr.pieces.Made(func(b []byte) []byte { return single.Append(b, now) })
+	f.enc.Event(&fr.pieces, t, table.APIVersion, table.Kind, message)
 }
 
 // rows returns the rows of objs in their order; p is their place. Those of a

@@ -6,6 +6,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/encoding"
 	"github.com/kubeweir/kubeweir/internal/object"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
@@ -21,27 +22,15 @@ const frameAge = int64(time.Second)
 // Frames are what a watch sends at once, in pieces. Whoever writes to many watches uses
 // the same Frames again for each.
 type Frames struct {
-	list [][]byte
-	// buf is where what is not shared is made.
-	buf []byte
+	pieces encoding.Pieces
 	// sent is Watch.sent when the frames are.
 	sent compressedStream
 }
 
 // List are the pieces in their order, to be written before the Frames are used again.
-func (f *Frames) List() [][]byte { return f.list }
+func (f *Frames) List() [][]byte { return f.pieces.List }
 
-func (f *Frames) reset() { f.list, f.buf = f.list[:0], f.buf[:0] }
-
-// grow appends one frame that append makes in the buffer.
-func (f *Frames) grow(append_ func([]byte) []byte) { f.list = append(f.list, f.made(append_)) }
-
-// made is what append makes in the buffer.
-func (f *Frames) made(append_ func([]byte) []byte) []byte {
-	start := len(f.buf)
-	f.buf = append_(f.buf)
-	return f.buf[start:len(f.buf):len(f.buf)]
-}
+func (f *Frames) reset() { f.pieces.List, f.pieces.Buf = f.pieces.List[:0], f.pieces.Buf[:0] }
 
 func join(frames [][]byte) []byte {
 	n := 0
@@ -94,7 +83,7 @@ func (r *Renderer) Watch(feed Feed, rep api.Representation, message func(dst []b
 func (w *Watch) Header() api.Header {
 	header := api.Header{
 		{Name: "Cache-Control", Value: api.CacheControl},
-		{Name: "Content-Type", Value: w.form.common().enc.streamType()},
+		{Name: "Content-Type", Value: w.form.common().enc.StreamType()},
 	}
 	if w.coding != api.Identity {
 		header.Add("Content-Encoding", w.coding.String())
@@ -109,13 +98,13 @@ func (w *Watch) Begin(f *Frames) {
 	f.sent = w.sent
 	if w.coding == api.Gzip && !f.sent.begun {
 		f.sent.begun = true
-		f.grow(func(b []byte) []byte { return append(b, gzipHeader...) })
+		f.pieces.Make(func(b []byte) []byte { return append(b, gzipHeader...) })
 	}
 }
 
 // Sent says that f was written.
 func (w *Watch) Sent(f *Frames) {
-	clear(f.list)
+	clear(f.pieces.List)
 	w.sent = f.sent
 }
 
@@ -156,12 +145,12 @@ func (w *Watch) plainEvent(f *Frames, d watchmux.Delivery) error {
 		if err := w.restamped(&own, d, now); err != nil {
 			return nil, err
 		}
-		return join(own.list), nil
+		return join(own.pieces.List), nil
 	})
 	if err != nil {
 		return err
 	}
-	f.list = append(f.list, frame)
+	f.pieces.List = append(f.pieces.List, frame)
 	return nil
 }
 
@@ -190,21 +179,23 @@ func (w *Watch) Bookmark(f *Frames, template []byte, rv uint64, end bool) error 
 	return nil
 }
 
-func (w *Watch) template(raw []byte) *object.BookmarkTemplate {
+func (w *Watch) template(raw []byte) encoding.BookmarkTemplate {
+	codec := object.Codec(w.stored)
 	if raw != nil {
-		if t, _, _, err := object.ParseBookmark(w.stored, raw); err == nil {
+		if t, err := codec.LearnBookmark(raw); err == nil {
 			return t
 		}
 	}
 	res := w.form.common().res
-	return object.NewBookmarkTemplate(w.stored, res.APIVersion, res.Kind, res.Custom)
+	return codec.NewBookmark(res.APIVersion, res.Kind, res.Custom)
 }
 
 // Error makes f the ERROR event of err.
 func (w *Watch) Error(f *Frames, err *apierrors.StatusError) {
 	w.Begin(f)
 	head := w.openMessage(f)
-	w.form.common().enc.errorEvent(f, api.StatusOf(err))
+	enc, status := w.form.common().enc, api.StatusOf(err)
+	enc.Event(&f.pieces, api.Error, status.APIVersion, status.Kind, enc.Status(status))
 	w.closeMessage(f, head)
 	w.encode(f)
 }
@@ -216,19 +207,19 @@ func (w *Watch) openMessage(f *Frames) (head int) {
 	if w.message == nil {
 		return 0
 	}
-	f.list = append(f.list, nil)
-	return len(f.list) - 1
+	f.pieces.List = append(f.pieces.List, nil)
+	return len(f.pieces.List) - 1
 }
 
 // closeMessage completes the event that was appended since openMessage.
 func (w *Watch) closeMessage(f *Frames, head int) {
-	if w.message == nil || len(f.list) == head+1 {
+	if w.message == nil || len(f.pieces.List) == head+1 {
 		return // nothing was appended: an error, which is told instead
 	}
-	f.list[head+1] = f.list[head+1][w.form.common().enc.delimiter():]
+	f.pieces.List[head+1] = f.pieces.List[head+1][w.form.common().enc.Delimiter():]
 	size := 0
-	for _, piece := range f.list[head+1:] {
+	for _, piece := range f.pieces.List[head+1:] {
 		size += len(piece)
 	}
-	f.list[head] = f.made(func(b []byte) []byte { return w.message(b, size) })
+	f.pieces.List[head] = f.pieces.Made(func(b []byte) []byte { return w.message(b, size) })
 }

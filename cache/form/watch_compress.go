@@ -129,7 +129,7 @@ func (w *Watch) Pieces(f *Frames) {
 	w.Begin(f)
 	for n := 0; len(w.pieces) > 0 && n < initialBytesAtOnce; w.pieces = w.pieces[1:] {
 		p := &w.pieces[0]
-		f.list = append(f.list, p.data)
+		f.pieces.List = append(f.pieces.List, p.data)
 		w.count(f, p.crc, p.shift, uint32(p.raw))
 		n += len(p.data)
 	}
@@ -148,14 +148,14 @@ func (w *Watch) compressedEvent(f *Frames, d watchmux.Delivery) error {
 		if err := w.restamped(&own, d, time.Now()); err != nil {
 			return nil, err
 		}
-		return w.r.coder.appendFrame(nil, w.coding, own.list), nil
+		return w.r.coder.appendFrame(nil, w.coding, own.pieces.List), nil
 	})
 	if err != nil {
 		return err
 	}
 	if !ok {
 		// One who is far behind reads this: it is not compressed for each of them.
-		first := len(f.list)
+		first := len(f.pieces.List)
 		if err := w.plainEvent(f, d); err != nil {
 			return err
 		}
@@ -163,7 +163,7 @@ func (w *Watch) compressedEvent(f *Frames, d watchmux.Delivery) error {
 		return nil
 	}
 	frame := compressedFrame(kept)
-	f.list = append(f.list, frame.data())
+	f.pieces.List = append(f.pieces.List, frame.data())
 	w.count(f, frame.crc(), frame.shift(), frame.length())
 	return nil
 }
@@ -180,23 +180,23 @@ func (w *Watch) encode(f *Frames) {
 // encodeFrom makes the frames from the first one on, which are this watch's own, a part
 // of its compressed stream. It is not worth compressing them.
 func (w *Watch) encodeFrom(f *Frames, first int) {
-	texts := f.list[first:]
+	texts := f.pieces.List[first:]
 	if w.coding == api.Identity || len(texts) == 0 {
 		return
 	}
-	start, n := len(f.buf), 0
+	start, n := len(f.pieces.Buf), 0
 	if w.coding == api.Zstd {
-		f.buf = w.r.coder.appendPiece(f.buf, w.coding, texts...)
+		f.pieces.Buf = w.r.coder.appendPiece(f.pieces.Buf, w.coding, texts...)
 	} else {
 		for _, text := range texts {
 			f.sent.crc = crc32.Update(f.sent.crc, crc32.IEEETable, text)
 			n += len(text)
 		}
 		f.sent.raw += uint32(n)
-		f.buf = appendPlain(f.buf, texts)
+		f.pieces.Buf = appendPlain(f.pieces.Buf, texts)
 	}
 	clear(texts)
-	f.list = append(f.list[:first], f.buf[start:len(f.buf):len(f.buf)])
+	f.pieces.List = append(f.pieces.List[:first], f.pieces.Buf[start:len(f.pieces.Buf):len(f.pieces.Buf)])
 }
 
 // End makes f what closes the body: nothing where it is not compressed.
@@ -209,7 +209,7 @@ func (w *Watch) End(f *Frames) {
 	if w.coding != api.Gzip {
 		return
 	}
-	f.grow(func(b []byte) []byte {
+	f.pieces.Make(func(b []byte) []byte {
 		b = appendStored(b, nil, true)
 		b = binary.LittleEndian.AppendUint32(b, f.sent.crc)
 		return binary.LittleEndian.AppendUint32(b, f.sent.raw)

@@ -11,7 +11,7 @@ import (
 // message, are put together in memory that is kept from one delivery to the next.
 func TestEventsAllocateNothing(t *testing.T) {
 	message := func(dst []byte, size int) []byte { return append(dst, byte(size)) }
-	o := newCodecs(t).decode(api.JSON, samplePod("7"))
+	o := decode(t, api.JSON, samplePod("7"))
 	event := watchmux.Delivery{Event: &watchmux.Event{}, Type: api.Added, Object: o, RV: 7}
 	for _, test := range []struct {
 		rep     api.Representation

@@ -1,12 +1,14 @@
 package table
 
 import (
-	"encoding/json"
+	stdjson "encoding/json"
 	"fmt"
 	"math"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubeweir/kubeweir/internal/encoding/json"
 )
 
 // Cell is the content of one cell: either a fixed JSON value or a text with
@@ -75,11 +77,11 @@ func (b *rowBuilder) raw(s string) { b.text = append(b.text, s...) }
 func (b *rowBuilder) value(v any) {
 	if s, ok := v.(string); ok {
 		b.raw(`"`)
-		b.text = appendStringBody(b.text, s)
+		b.text = json.AppendText(b.text, s)
 		b.raw(`"`)
 		return
 	}
-	data, err := json.Marshal(v)
+	data, err := stdjson.Marshal(v)
 	if err != nil && b.err == nil {
 		b.err = fmt.Errorf("encoding cell: %w", err)
 	}
@@ -94,7 +96,7 @@ func (b *rowBuilder) cell(c Cell) {
 	b.raw(`"`)
 	for _, p := range c.Text {
 		if p.Since.IsZero() {
-			b.text = appendStringBody(b.text, p.Static)
+			b.text = json.AppendText(b.text, p.Static)
 			continue
 		}
 		b.slots = append(b.slots, slot{
@@ -104,17 +106,4 @@ func (b *rowBuilder) cell(c Cell) {
 		})
 	}
 	b.raw(`"`)
-}
-
-// appendStringBody appends s as encoding/json writes it, HTML escapes
-// included, without the quotes.
-func appendStringBody(dst []byte, s string) []byte {
-	for i := 0; i < len(s); i++ {
-		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
-			// A string always has an encoding, so the error is always nil.
-			data, _ := json.Marshal(s)
-			return append(dst, data[1:len(data)-1]...)
-		}
-	}
-	return append(dst, s...)
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 
-	"google.golang.org/protobuf/encoding/protowire"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
@@ -99,54 +98,3 @@ func editMembers(object []byte, edit func(name string, value []byte) ([]byte, er
 }
 
 var errMalformedMetadata = errors.New("malformed metadata")
-
-// annotationsField is the number of ObjectMeta.annotations in protobuf.
-const annotationsField = 12
-
-// HideProtobufAnnotations is HideAnnotations for an ObjectMeta in protobuf.
-func HideProtobufAnnotations(metadata []byte, keys []string) ([]byte, error) {
-	if !slices.ContainsFunc(keys, func(key string) bool { return bytes.Contains(metadata, []byte(key)) }) {
-		return metadata, nil
-	}
-	out := make([]byte, 0, len(metadata))
-	for rest := metadata; len(rest) > 0; {
-		number, kind, n := protowire.ConsumeTag(rest)
-		if n < 0 {
-			return nil, fmt.Errorf("reading metadata: %w", protowire.ParseError(n))
-		}
-		size := protowire.ConsumeFieldValue(number, kind, rest[n:])
-		if size < 0 {
-			return nil, fmt.Errorf("reading metadata: %w", protowire.ParseError(size))
-		}
-		field := rest[:n+size]
-		rest = rest[n+size:]
-		if number == annotationsField && kind == protowire.BytesType {
-			entry, _ := protowire.ConsumeBytes(field[n:])
-			if slices.Contains(keys, mapKey(entry)) {
-				continue
-			}
-		}
-		out = append(out, field...)
-	}
-	return out, nil
-}
-
-// mapKey returns the key of an entry of a map with string keys.
-func mapKey(entry []byte) string {
-	for len(entry) > 0 {
-		number, kind, n := protowire.ConsumeTag(entry)
-		if n < 0 {
-			return ""
-		}
-		if number == 1 && kind == protowire.BytesType {
-			key, _ := protowire.ConsumeString(entry[n:])
-			return key
-		}
-		size := protowire.ConsumeFieldValue(number, kind, entry[n:])
-		if size < 0 {
-			return ""
-		}
-		entry = entry[n+size:]
-	}
-	return ""
-}

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
@@ -63,29 +62,5 @@ func TestHideAnnotations(t *testing.T) {
 		if _, err := HideAnnotations([]byte(in), []string{"hide"}); err == nil {
 			t.Errorf("%s: no error", in)
 		}
-	}
-}
-
-func TestHideProtobufAnnotations(t *testing.T) {
-	in := metav1.ObjectMeta{Name: "hide", Annotations: map[string]string{"hide": "1", "keep": "hide", "also": ""}, UID: "u", Generation: 4}
-	want := in
-	want.Annotations = map[string]string{"keep": "hide"}
-	data, err := in.Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
-	wantData, err := want.Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := HideProtobufAnnotations(data, []string{"hide", "also"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(got) != string(wantData) {
-		t.Errorf("got %q, want %q", got, wantData)
-	}
-	if _, err := HideProtobufAnnotations(append(data, 0x62, 0x7f), []string{"hide"}); err == nil {
-		t.Error("no error for a truncated field")
 	}
 }

@@ -63,6 +63,6 @@ type Traits struct {
 	// PartialObjectMetadata of them has not: kube-apiserver makes them up from
 	// other fields when it converts an object to the version asked for, and
 	// takes the partial metadata before that. PartialMetadata leaves them out;
-	// HideProtobufAnnotations does so in protobuf.
+	// protobuf.HideAnnotations does so in protobuf.
 	HiddenAnnotations []string
 }

@@ -1,16 +1,20 @@
 package table
 
 import (
-	"strconv"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubeweir/kubeweir/internal/encoding/json"
 )
 
+// The type of Tables.
 const (
-	tableHead    = `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":`
-	metadataHead = `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":`
+	APIVersion = "meta.k8s.io/v1"
+	Kind       = "Table"
 )
+
+const tableHead = `{"kind":"` + Kind + `","apiVersion":"` + APIVersion + `","metadata":`
 
 // Object is what a row carries beside its cells, by the request's
 // includeObject. The zero value is none of it (null).
@@ -47,9 +51,9 @@ func FullObject(object []byte) Object {
 func (o Object) append(dst []byte) []byte {
 	switch o.kind {
 	case objectMetadata:
-		dst = append(dst, metadataHead...)
+		dst = append(dst, json.PartialHead...)
 		dst = append(dst, o.json...)
-		return append(dst, '}')
+		return append(dst, json.PartialTail...)
 	case objectFull:
 		return append(dst, o.json...)
 	}
@@ -61,7 +65,7 @@ func (o Object) append(dst []byte) []byte {
 // resourceVersion, continue and remainingItemCount.
 func Frame(p Printer, meta *metav1.ListMeta, n int) (head, tail []byte) {
 	head = append(head, tableHead...)
-	head = appendListMeta(head, meta)
+	head = json.AppendListMeta(head, meta)
 	head = append(head, `,"columnDefinitions":`...)
 	head = append(head, p.Columns()...)
 	head = append(head, `,"rows":`...)
@@ -99,7 +103,7 @@ type Single struct {
 // ends with one, an event's object has none.
 func (s *Single) Append(dst []byte, now time.Time) []byte {
 	dst = append(dst, tableHead...)
-	dst = appendListMeta(dst, &metav1.ListMeta{ResourceVersion: s.ResourceVersion})
+	dst = json.AppendListMeta(dst, &metav1.ListMeta{ResourceVersion: s.ResourceVersion})
 	dst = append(dst, `,"columnDefinitions":`...)
 	if s.Columns == nil {
 		dst = append(dst, "null"...)
@@ -109,31 +113,4 @@ func (s *Single) Append(dst []byte, now time.Time) []byte {
 	dst = append(dst, `,"rows":[`...)
 	dst = AppendRow(dst, s.Row, now, s.Object)
 	return append(dst, "]}"...)
-}
-
-// appendListMeta appends a ListMeta as encoding/json writes it, but for
-// selfLink, which no server sets anymore.
-func appendListMeta(dst []byte, meta *metav1.ListMeta) []byte {
-	dst = append(dst, '{')
-	comma := false
-	member := func(name string) {
-		if comma {
-			dst = append(dst, ',')
-		}
-		comma = true
-		dst = append(dst, name...)
-	}
-	if meta.ResourceVersion != "" {
-		member(`"resourceVersion":"`)
-		dst = append(appendStringBody(dst, meta.ResourceVersion), '"')
-	}
-	if meta.Continue != "" {
-		member(`"continue":"`)
-		dst = append(appendStringBody(dst, meta.Continue), '"')
-	}
-	if meta.RemainingItemCount != nil {
-		member(`"remainingItemCount":`)
-		dst = strconv.AppendInt(dst, *meta.RemainingItemCount, 10)
-	}
-	return append(dst, '}')
 }

@@ -34,9 +34,11 @@ type Framing interface {
 	Event(p *Pieces, t api.EventType, apiVersion, kind string, message []byte)
 	// PartialEvent appends one whose object is a PartialObjectMetadata.
 	PartialEvent(p *Pieces, t api.EventType, metadata []byte)
-	// Refers tells that Event and PartialEvent put nothing but constants around what
-	// they are given.
-	Refers() bool
+	// Around and AroundPartial are what Event and PartialEvent put around what they are
+	// given; nil in encodings in which what comes before a message depends on its
+	// length. In the others an item of a list has nothing before it.
+	Around() *Constants
+	AroundPartial() *Constants
 	// Status is the message of a Status.
 	Status(status *metav1.Status) []byte
 	// StreamType is the Content-Type of watches.
@@ -46,8 +48,22 @@ type Framing interface {
 	Delimiter() int
 }
 
-// MaxHead is more than AppendItemHead or AppendPartialHead append.
-const MaxHead = 128
+// What AppendItemHead and AppendPartialHead append at most.
+const (
+	MaxItemHead = 16
+	MaxHead     = 128
+)
+
+// Constants are what events of each type have before and after an object.
+type Constants struct {
+	Heads [api.Error + 1][]byte
+	Tail  []byte
+}
+
+// Append appends an event.
+func (c *Constants) Append(p *Pieces, t api.EventType, message []byte) {
+	p.List = append(p.List, c.Heads[t], message, c.Tail)
+}
 
 // ListType is how a list introduces itself.
 type ListType struct {

@@ -75,8 +75,8 @@ func TestEventFrames(t *testing.T) {
 		f.Event(&all, api.Error, "v1", "Status", f.Status(status()))
 		want = append(want, encodingtest.Frame(t, enc, "ERROR", status())...)
 		encodingtest.Same(t, "events", concat(all.List...), want)
-		if f.Refers() != (len(all.Buf) == 0) {
-			t.Errorf("refers: %v, with %d bytes made", f.Refers(), len(all.Buf))
+		if constant := len(all.Buf) == 0; (f.Around() != nil) != constant || (f.AroundPartial() != nil) != constant {
+			t.Errorf("constants: %v and %v, with %d bytes made", f.Around(), f.AroundPartial(), len(all.Buf))
 		}
 		if &all.List[1][0] != &message[0] {
 			t.Error("the message was copied")
@@ -91,6 +91,7 @@ func listMetas() []metav1.ListMeta {
 		{ResourceVersion: "123"},
 		{ResourceVersion: "123", Continue: "abc"},
 		{ResourceVersion: "123", Continue: "abc", RemainingItemCount: &remaining},
+		{ResourceVersion: "123", ShardInfo: &metav1.ShardInfo{Selector: `shardRange(object.metadata.uid, '0x0', "<1")`}},
 	}
 }
 

@@ -1,7 +1,7 @@
 package object_test
 
 import (
-	"encoding/json"
+	stdjson "encoding/json"
 	"fmt"
 	"math/rand"
 	"reflect"
@@ -24,7 +24,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/encoding/encodingtest"
-	wire "github.com/kubeweir/kubeweir/internal/encoding/json"
+	"github.com/kubeweir/kubeweir/internal/encoding/json"
 	"github.com/kubeweir/kubeweir/internal/object"
 )
 
@@ -217,13 +217,13 @@ func checkParts(t *testing.T, o *object.Object, enc api.Encoding, obj runtime.Ob
 		if o.ListOffset == 0 {
 			t.Fatal("typed object has no ListOffset")
 		}
-		open, rest := wire.Item(o.Raw, o.ListOffset)
+		open, rest := json.Item(o.Raw, o.ListOffset)
 		item := append([]byte(open), rest...)
-		var fields map[string]json.RawMessage
-		if err := json.Unmarshal(item, &fields); err != nil || fields["kind"] != nil || fields["metadata"] == nil {
+		var fields map[string]stdjson.RawMessage
+		if err := stdjson.Unmarshal(item, &fields); err != nil || fields["kind"] != nil || fields["metadata"] == nil {
 			t.Fatalf("list item %s: %v", item, err)
 		}
-		err = json.Unmarshal(o.Metadata(), &meta)
+		err = stdjson.Unmarshal(o.Metadata(), &meta)
 	} else {
 		err = meta.Unmarshal(o.Metadata())
 	}
@@ -241,7 +241,7 @@ func TestDecodeJSON(t *testing.T) {
 			!reflect.DeepEqual(o.Labels, object.Labels{{Key: "a", Value: "1"}, {Key: "b", Value: "2"}}) {
 			t.Errorf("got %+v", o)
 		}
-		if open, rest := wire.Item(o.Raw, o.ListOffset); open+string(rest) != raw {
+		if open, rest := json.Item(o.Raw, o.ListOffset); open+string(rest) != raw {
 			t.Errorf("list item %s%s", open, rest)
 		}
 	})

@@ -34,7 +34,19 @@ func (Codec) ParseStatus(object []byte) (*metav1.Status, error) {
 }
 
 // quote writes s as a JSON string.
-func quote(s string) string {
-	b, _ := json.Marshal(s) // of a string, it cannot fail
-	return string(b)
+func quote(s string) string { return string(appendQuoted(nil, s)) }
+
+func appendQuoted(dst []byte, s string) []byte { return append(AppendText(append(dst, '"'), s), '"') }
+
+// AppendText appends s as encoding/json writes it, HTML escapes
+// included, without the quotes.
+func AppendText(dst []byte, s string) []byte {
+	for i := 0; i < len(s); i++ {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			// A string always has an encoding, so the error is always nil.
+			data, _ := json.Marshal(s)
+			return append(dst, data[1:len(data)-1]...)
+		}
+	}
+	return append(dst, s...)
 }

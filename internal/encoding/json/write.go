@@ -65,25 +65,29 @@ func untypedList(t encoding.ListType, meta *metav1.ListMeta) (head, tail []byte)
 // AppendListMeta appends a ListMeta as encoding/json writes it, but for selfLink, which
 // no server sets anymore.
 func AppendListMeta(dst []byte, meta *metav1.ListMeta) []byte {
+	dst = append(dst, '{')
 	start := len(dst)
-	member := func(name, value string) {
-		before := byte('{')
+	member := func(name string) {
 		if len(dst) > start {
-			before = ','
+			dst = append(dst, ',')
 		}
-		dst = append(append(append(dst, before), name...), value...)
+		dst = append(dst, name...)
 	}
 	if meta.ResourceVersion != "" {
-		member(`"resourceVersion":`, quote(meta.ResourceVersion))
+		member(`"resourceVersion":`)
+		dst = appendQuoted(dst, meta.ResourceVersion)
 	}
 	if meta.Continue != "" {
-		member(`"continue":`, quote(meta.Continue))
+		member(`"continue":`)
+		dst = appendQuoted(dst, meta.Continue)
 	}
 	if meta.RemainingItemCount != nil {
-		member(`"remainingItemCount":`, strconv.FormatInt(*meta.RemainingItemCount, 10))
+		member(`"remainingItemCount":`)
+		dst = strconv.AppendInt(dst, *meta.RemainingItemCount, 10)
 	}
-	if len(dst) == start {
-		dst = append(dst, '{')
+	if meta.ShardInfo != nil {
+		member(`"shardInfo":{"selector":`)
+		dst = append(appendQuoted(dst, meta.ShardInfo.Selector), '}')
 	}
 	return append(dst, '}')
 }
@@ -106,33 +110,36 @@ func (Codec) PartialTail() string { return PartialTail }
 // PartialSize implements encoding.Framing.
 func (Codec) PartialSize(n int) int { return len(PartialHead) + n + len(PartialTail) }
 
-// What stands around the object of an event, and around its metadata where that is all.
+// event and partialEvent are what stands around the object of an event, and around its
+// metadata where that is all.
 var (
-	eventHeads        = eachType("")
-	partialEventHeads = eachType(PartialHead)
-	eventTail         = []byte("}\n")
-	partialEventTail  = []byte(PartialTail + "}\n")
+	event        = constants("", "")
+	partialEvent = constants(PartialHead, PartialTail)
 )
 
-func eachType(then string) (heads [api.Error + 1][]byte) {
+func constants(before, after string) *encoding.Constants {
+	c := &encoding.Constants{Tail: []byte(after + "}\n")}
 	for t := api.Added; t <= api.Error; t++ {
-		heads[t] = []byte(`{"type":"` + t.String() + `","object":` + then)
+		c.Heads[t] = []byte(`{"type":"` + t.String() + `","object":` + before)
 	}
-	return heads
+	return c
 }
+
+// Around implements encoding.Framing: nothing depends on the length of what follows.
+func (Codec) Around() *encoding.Constants { return event }
+
+// AroundPartial implements encoding.Framing.
+func (Codec) AroundPartial() *encoding.Constants { return partialEvent }
 
 // Event implements encoding.Framing.
 func (Codec) Event(p *encoding.Pieces, t api.EventType, _, _ string, message []byte) {
-	p.List = append(p.List, eventHeads[t], message, eventTail)
+	event.Append(p, t, message)
 }
 
 // PartialEvent implements encoding.Framing.
 func (Codec) PartialEvent(p *encoding.Pieces, t api.EventType, metadata []byte) {
-	p.List = append(p.List, partialEventHeads[t], metadata, partialEventTail)
+	partialEvent.Append(p, t, metadata)
 }
-
-// Refers implements encoding.Framing: nothing depends on the length of what follows.
-func (Codec) Refers() bool { return true }
 
 // Status implements encoding.Framing.
 func (Codec) Status(status *metav1.Status) []byte {

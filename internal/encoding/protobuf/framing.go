@@ -61,9 +61,12 @@ func (c Codec) PartialEvent(p *encoding.Pieces, t api.EventType, metadata []byte
 	p.List = append(p.List, metadata, tailBytes)
 }
 
-// Refers implements encoding.Framing: whatever stands around a message begins with its
+// Around implements encoding.Framing: whatever stands around a message begins with its
 // length.
-func (Codec) Refers() bool { return false }
+func (Codec) Around() *encoding.Constants { return nil }
+
+// AroundPartial implements encoding.Framing.
+func (Codec) AroundPartial() *encoding.Constants { return nil }
 
 // Status implements encoding.Framing.
 func (Codec) Status(status *metav1.Status) []byte {
