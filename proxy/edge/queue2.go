@@ -178,7 +178,7 @@ func (s *pieces2) read(p []byte) {
 // fairness allow. end ends the stream with the last of it.
 func (q *queue) appendDataLocked(st *stream2, s *pieces2, end bool) {
 	turn := queueLimit
-	if len(q.inLine) > 0 {
+	if !q.aloneLocked(st) {
 		turn = quantum
 	}
 	for s.left > 0 || end {
