@@ -111,7 +111,7 @@ func (ws *Watches) Watch(ctx context.Context, c *Collection, req *WatchRequest) 
 	if err != nil {
 		return nil, Watch{}, forward(reason.InvalidVersion, err)
 	}
-	body, ok := ws.renderer.Watch(form.Feed{Resource: c.formed, Stored: c.encoding, Mux: c.Mux()}, req.Rep, req.Message)
+	body, ok := ws.renderer.Watch(form.Collection{Resource: c.formed, Stored: c.encoding, Mux: c.Mux()}, req.Rep, req.Message)
 	if !ok || req.Filter != nil && req.Filter.Namespace != "" && !c.resource.Namespaced {
 		return nil, Watch{}, forward(reason.Unservable, nil)
 	}

@@ -36,10 +36,11 @@
 //
 // # The ways through it
 //
-// A list or a get: Renderer.For, then Renderer.List or Get -> body.respond: the ETag,
-// Form.prepare, the ETag of a table, sizes (body.measure), what stands around
-// (body.frame), and body.answer, which takes a body at once, in chunks (body.WriteTo) or
-// compressed (Renderer.compress). items puts objects, form and layout together.
+// A list or a get: Renderer.For, then Renderer.List or Get -> Renderer.respond:
+// Form.prepare, the ETag (subject.tag), sizes (body.measure: Form.itemSize), what stands
+// around (body.frame: Form.frame), and body.answer, which takes a body at once, in chunks
+// (body.WriteTo: Form.item) or compressed (Renderer.compress). items puts objects, form
+// and layout together.
 //
 // A watch: Renderer.Watch, then for what is due Watch.Begin and Added or Event; or
 // Pieces, Bookmark, Error, End. Form.sharing says whether an event is put together from
@@ -57,8 +58,8 @@
 //  4. Renderer.For gives it to whom can have it (form.go).
 //  5. The tag ends in what tells it from others (etag.go).
 //
-// That is one new file of 60 to 250 lines, as it derives nothing or much, and some ten
-// lines in four others.
+// That is one new file of 90 to 290 lines, as it derives nothing or much, and some ten
+// lines in five others.
 //
 // # How to add an encoding
 //
@@ -67,4 +68,6 @@
 //  3. framings has a row for it (form.go).
 //  4. Where objects are not kept in it, what is derived from them instead is a
 //     derivedKind, made in prepare, and For says from what it can be made.
+//
+// That is two lines here, and what of the fourth step is needed.
 package form

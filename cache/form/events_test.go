@@ -48,7 +48,7 @@ func watchOfPods(t *testing.T, rep api.Representation) *Watch {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.Close)
-	w, ok := r.Watch(Feed{Resource: &Resource{APIVersion: "v1", Kind: "Pod"}, Stored: rep.Encoding}, rep, nil)
+	w, ok := r.Watch(Collection{Resource: &Resource{APIVersion: "v1", Kind: "Pod"}, Stored: rep.Encoding}, rep, nil)
 	if !ok {
 		t.Fatalf("no form for %+v", rep)
 	}

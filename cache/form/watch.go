@@ -44,8 +44,8 @@ func join(frames [][]byte) []byte {
 	return joined
 }
 
-// Feed is what the events of a watch come from.
-type Feed struct {
+// Collection is what a watch knows of the collection whose events it sends.
+type Collection struct {
 	Resource *Resource
 	// Stored is the encoding in which its objects are kept.
 	Stored api.Encoding
@@ -74,8 +74,8 @@ type Watch struct {
 // be given so. message makes each event a message, for transports that have such: it
 // appends the head of one of size bytes, and what tells events apart in a stream is left
 // out. It is nil for a stream.
-func (r *Renderer) Watch(feed Feed, rep api.Representation, message func(dst []byte, size int) []byte) (w Watch, ok bool) {
-	w = Watch{r: r, form: r.For(feed.Resource, feed.Stored, rep), stored: feed.Stored, mux: feed.Mux, message: message}
+func (r *Renderer) Watch(c Collection, rep api.Representation, message func(dst []byte, size int) []byte) (w Watch, ok bool) {
+	w = Watch{r: r, form: r.For(c.Resource, c.Stored, rep), stored: c.Stored, mux: c.Mux, message: message}
 	return w, w.form != nil
 }
 
@@ -166,7 +166,7 @@ func (w *Watch) restamped(f *Frames, d watchmux.Delivery, now time.Time) error {
 }
 
 // Bookmark makes f a bookmark at rv; end marks the end of the initial events. template
-// is the object of a bookmark of the upstream, in the encoding of the feed, nil before
+// is the object of a bookmark of the upstream, in the encoding of the collection, nil before
 // the first: the form of bookmarks is learned from it.
 func (w *Watch) Bookmark(f *Frames, template []byte, rv uint64, end bool) error {
 	w.Begin(f)

@@ -24,7 +24,7 @@ func TestEventsAllocateNothing(t *testing.T) {
 		{api.Representation{Transform: api.PartialMetadata}, message, 4, &o.Metadata()[0]},
 	} {
 		r := &Renderer{}
-		w, ok := r.Watch(Feed{Resource: &Resource{APIVersion: "v1", Kind: "Pod"}}, test.rep, test.message)
+		w, ok := r.Watch(Collection{Resource: &Resource{APIVersion: "v1", Kind: "Pod"}}, test.rep, test.message)
 		if !ok {
 			t.Fatal("not servable")
 		}
