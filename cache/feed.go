@@ -11,6 +11,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/kubeweir/kubeweir/cache/table"
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/object"
 )
@@ -270,6 +271,9 @@ const maxBroken = 2
 // list lists, and watches from there.
 func (f *feed) list(ctx context.Context) error {
 	f.server = f.outage.known(ctx)
+	if err := f.learnColumns(ctx); err != nil {
+		return err
+	}
 	l, err := f.startList(ctx)
 	if err != nil {
 		return err
@@ -312,6 +316,31 @@ func (f *feed) learnKind(ctx context.Context) error {
 		return fmt.Errorf("asking for the list's kind: %w", err)
 	}
 	f.kind.Store(&ListMeta{Kind: meta.Kind, APIVersion: meta.APIVersion, Warnings: meta.Warnings})
+	return nil
+}
+
+// learnColumns asks a server of another release than the printer's which columns its
+// Tables have. They are made of JSON.
+func (f *feed) learnColumns(ctx context.Context) error {
+	printer, ok := f.resource.Printer.(*table.Following)
+	if !ok || f.encoding != api.JSON {
+		return nil
+	}
+	source, ok := f.source.(ColumnSource)
+	if !ok || !printer.Follows(f.server) {
+		printer.Follow(nil)
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, smallCallTimeout)
+	defer cancel()
+	columns, err := source.Columns(ctx, f.resource)
+	if err != nil {
+		return fmt.Errorf("asking for the columns of Tables: %w", err)
+	}
+	printer.Follow(columns)
+	if printer.Traits().NoTables {
+		f.log.Info("the upstream's release has other columns in its Tables of this resource, which are forwarded")
+	}
 	return nil
 }
 

@@ -199,6 +199,13 @@ type ReferenceSource interface {
 	References(ctx context.Context, res *Resource, opts ReferenceOptions, visit func(key string, rv uint64) error) (ListMeta, error)
 }
 
+// ColumnSource is a Source that can tell what the server's Tables of a resource look like.
+type ColumnSource interface {
+	Source
+	// Columns is the JSON of the columnDefinitions of the server's Tables of res.
+	Columns(ctx context.Context, res *Resource) ([]byte, error)
+}
+
 // PromptSource is a Source that can tell at once how far its watches are: one in
 // this process. With it most-recent reads are answered from the cache.
 type PromptSource interface {

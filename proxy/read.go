@@ -100,6 +100,9 @@ func (g *Gateway) collection(ctx context.Context, x *exchange, q readQuery) (*ca
 	c, err := g.Manager.Collection(ctx, q.res, encodingOf(q.res, q.rep))
 	switch {
 	case err == nil && g.isCurrent(q.res):
+		if q.rep.Transform == api.Table && q.res.Printer.Traits().NoTables {
+			return nil, forwardedFor(reason.Representation) // found out when the collection began
+		}
 		return c, outcome{}
 	case err == nil, errors.Is(err, cache.ErrRedefined):
 		return nil, forwardedFor(reason.Redefined)

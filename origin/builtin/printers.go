@@ -15,6 +15,7 @@ import (
 	printersinternal "k8s.io/kubernetes/pkg/printers/internalversion"
 
 	"github.com/kubeweir/kubeweir/cache/table"
+	"github.com/kubeweir/kubeweir/origin/builtin/groups"
 )
 
 // Printers gives the table printers of the built-in types. It is safe for
@@ -51,14 +52,17 @@ func NewPrinters() *Printers {
 }
 
 // For returns the printer that kube-apiserver v1.36 uses for lists and objects
-// of kind gvk, and false for kinds that it does not have built in. The kinds of
+// of kind gvk, for servers of any release, and false for kinds that it does not have
+// built in. The kinds of
 // custom resources and of aggregated API servers are not known here.
 func (p *Printers) For(gvk schema.GroupVersionKind) (table.Printer, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	printer, ok := p.mu.kinds[gvk]
 	if !ok {
-		printer = p.build(gvk)
+		if printer = p.build(gvk); printer != nil {
+			printer = table.NewFollowing(printer, groups.Version)
+		}
 		p.mu.kinds[gvk] = printer
 	}
 	return printer, printer != nil

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -32,7 +33,10 @@ type Source struct {
 	c *Client
 }
 
-var _ cache.ReferenceSource = (*Source)(nil)
+var (
+	_ cache.ReferenceSource = (*Source)(nil)
+	_ cache.ColumnSource    = (*Source)(nil)
+)
 
 // Source returns the source of the client's upstream. Its watches end with
 // Client.Close.
@@ -100,6 +104,29 @@ func (s *Source) Server(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("version of the upstream: %w", err)
 	}
 	return string(body), nil
+}
+
+// maxColumns bounds the body of a Table of one row, without its object, in bytes.
+const maxColumns = 1 << 20
+
+// Columns implements cache.ColumnSource, by a Table of one object.
+func (s *Source) Columns(ctx context.Context, res *cache.Resource) ([]byte, error) {
+	const accept = "application/json;as=Table;g=meta.k8s.io;v=v1"
+	a, err := s.get(ctx, res, forVersion, accept, collectionPath(res, ""), url.Values{"limit": {"1"}, "includeObject": {"None"}})
+	if err != nil {
+		return nil, err
+	}
+	defer a.close()
+	var shown struct {
+		Columns json.RawMessage `json:"columnDefinitions"`
+	}
+	if err := json.NewDecoder(io.LimitReader(a.body, maxColumns)).Decode(&shown); err != nil {
+		return nil, fmt.Errorf("table of %s: %w", res.GroupResource(), err)
+	}
+	if len(shown.Columns) == 0 {
+		return nil, fmt.Errorf("table of %s: no columns", res.GroupResource())
+	}
+	return shown.Columns, nil
 }
 
 // LastContact implements cache.Source: of the connections that carry watches, the

@@ -61,6 +61,10 @@ kind: ConfigMap
 data: {key: value, html: "<b>&</b>", text: "line\nline \u2028 ünïcode"}
 binaryData: {bytes: AAEC/w==}
 `,
+	"serviceaccounts": `apiVersion: v1
+kind: ServiceAccount
+secrets: [{name: one}, {name: two}]
+`,
 	"nodes": `apiVersion: v1
 kind: Node
 spec: {podCIDR: 10.1.0.0/24}

@@ -1,0 +1,60 @@
+package cache_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/table"
+	"github.com/kubeweir/kubeweir/internal/api"
+)
+
+// columnSource is a source that tells its columns, once it can.
+type columnSource struct {
+	*cachetest.Source
+	columns string
+	failing atomic.Int64 // how often it cannot, first
+	asked   atomic.Int64
+}
+
+func (s *columnSource) Columns(context.Context, *cache.Resource) ([]byte, error) {
+	s.asked.Add(1)
+	if s.failing.Add(-1) >= 0 {
+		return nil, errors.New("not now")
+	}
+	return []byte(s.columns), nil
+}
+
+// TestColumnsOfTheServer: a collection of JSON begins when it is known what Tables a server of another release shows, and
+// asks again when another server answers.
+func TestColumnsOfTheServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pods := cachetest.PodResource()
+		printer := table.NewFollowing(table.NewDefaultPrinter(), "1.36.3")
+		pods.Printer = printer
+		s := &columnSource{Source: cachetest.New(pods), columns: `[{"name":"Else"}]`}
+		s.SetServer(`{"gitVersion":"v1.30.14"}`)
+		s.failing.Store(1)
+		manager := newManager(t, s, cache.Limits{})
+		defer manager.Close()
+		for _, enc := range []api.Encoding{api.JSON, api.Protobuf} {
+			if _, err := manager.Collection(t.Context(), pods, enc); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := s.asked.Load(); n != 2 || !printer.Traits().NoTables {
+			t.Errorf("asked %d times, %+v", n, printer.Traits())
+		}
+		s.SetServer(`{"gitVersion":"v1.36.0"}`)
+		s.Break(nil)
+		time.Sleep(10 * time.Second)
+		if n := s.asked.Load(); n != 2 || printer.Traits().NoTables {
+			t.Errorf("after the upgrade: asked %d times, %+v", n, printer.Traits())
+		}
+	})
+}
