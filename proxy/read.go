@@ -88,7 +88,7 @@ func negotiate(x *exchange, res *cache.Resource) (api.Representation, bool) {
 
 // encodingOf is the encoding of the collection that serves rep.
 func encodingOf(res *cache.Resource, rep api.Representation) api.Encoding {
-	if res.Custom {
+	if res.Custom || rep.Encoding == api.CBOR {
 		return api.JSON
 	}
 	return rep.Encoding
@@ -351,7 +351,7 @@ func messages(x *exchange, rep api.Representation) func(dst []byte, size int) []
 	switch {
 	case x.request.Upgrade == "":
 		return nil
-	case rep.Encoding == api.Protobuf:
+	case rep.Encoding != api.JSON:
 		return websocket.AppendBinaryHead
 	}
 	return websocket.AppendTextHead

@@ -69,24 +69,26 @@ func (p place) slot(k derivedKind) slot {
 type derivedKind uint8
 
 const (
-	derivedRow      derivedKind = iota // *table.Row of an object
-	derivedMetadata                    // []byte, metadata of a custom resource's object
-	derivedRows                        // []*table.Row of a list
-	derivedMetas                       // [][]byte of a list
-	derivedWindow                      // tableWindow of a list or an object
-	derivedBody                        // *compressed, items of a list or an object
-	derivedInitial                     // *compressed, initial events of a watch
+	derivedRow           derivedKind = iota // *table.Row of an object
+	derivedMetadata                         // []byte, metadata of a custom resource's object
+	derivedRows                             // []*table.Row of a list
+	derivedMetas                            // [][]byte of a list
+	derivedWindow                           // tableWindow of a list or an object
+	derivedBody                             // *compressed, items of a list or an object
+	derivedInitial                          // *compressed, initial events of a watch
+	derivedTranscoded                       // transcodedObject of an object
+	derivedTranscodedAll                    // []transcodedObject of a list
 	derivedKinds
 )
 
 func (k derivedKind) String() string {
-	return [...]string{"row", "metadata", "rows", "metadata_list", "table_window", "body", "initial_events"}[k]
+	return [...]string{"row", "metadata", "rows", "metadata_list", "table_window", "body", "initial_events", "transcoded", "transcoded_list"}[k]
 }
 
 // ofList reports whether a form is that of a list, made from those of its
 // objects.
 func (k derivedKind) ofList() bool {
-	return k == derivedRows || k == derivedMetas || k == derivedBody || k == derivedInitial
+	return k == derivedRows || k == derivedMetas || k == derivedBody || k == derivedInitial || k == derivedTranscodedAll
 }
 
 // derivedEntry is what is in a slot. It is immutable.

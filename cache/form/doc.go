@@ -7,17 +7,18 @@
 // # What a form is
 //
 // A Form says how the objects of one resource look in one representation
-// (api.Representation), in one response or one watch. There are three, each for all
+// (api.Representation), in one response or one watch. There are four, each for all
 // encodings in which it is given:
 //
-//	plain     the object's own bytes, as the upstream sent them
-//	metadata  a PartialObjectMetadata: the metadata as it stands in the object, or
-//	          derived from it where upstream has it otherwise
-//	tables    a row of a Table, derived from the object, with its ages
+//	plain       the object's own bytes, as the upstream sent them
+//	metadata    a PartialObjectMetadata: the metadata as it stands in the object, or
+//	            derived from it where upstream has it otherwise
+//	tables      a row of a Table, derived from the object, with its ages
+//	transcoded  the first two in an encoding in which nothing is kept, CBOR
 //
 // What stands around them in an encoding (the head and tail of a list, the length before
-// a protobuf message, the frame of an event) is an encoding.Framing; the three forms
-// and the two encodings know nothing of each other's inside. Renderer.For is the one
+// a protobuf message, the frame of an event) is an encoding.Framing; forms and
+// encodings know nothing of each other's inside. Renderer.For is the one
 // place that chooses a form, and says whether there is one.
 //
 // # What it promises
@@ -69,5 +70,6 @@
 //  4. Where objects are not kept in it, what is derived from them instead is a
 //     derivedKind, made in prepare, and For says from what it can be made.
 //
-// That is two lines here, and what of the fourth step is needed.
+// That is two lines here, and what of the fourth step is needed: for CBOR the 170 lines of
+// transcoded.go.
 package form

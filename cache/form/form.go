@@ -7,6 +7,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/table"
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/encoding"
+	"github.com/kubeweir/kubeweir/internal/encoding/cbor"
 	"github.com/kubeweir/kubeweir/internal/encoding/json"
 	"github.com/kubeweir/kubeweir/internal/encoding/protobuf"
 	"github.com/kubeweir/kubeweir/internal/object"
@@ -110,6 +111,7 @@ type base struct {
 var framings = [...]encoding.Framing{
 	api.JSON:     json.Codec{},
 	api.Protobuf: protobuf.Codec{},
+	api.CBOR:     cbor.Framing{},
 }
 
 func (b *base) common() *base { return b }
@@ -129,6 +131,12 @@ func (b *base) verbatim(*object.Object) []byte { return nil }
 // nil if they cannot be.
 func (r *Renderer) For(res *Resource, stored api.Encoding, rep api.Representation) Form {
 	common := base{r: r, res: res, rep: rep, enc: framings[rep.Encoding]}
+	if rep.Encoding == api.CBOR {
+		if stored == api.JSON && rep.Transform != api.Table {
+			return newTranscoded(common)
+		}
+		return nil
+	}
 	switch rep.Transform {
 	case api.Table:
 		if rep.Encoding == api.JSON && stored == api.JSON && res.Printer != nil {

@@ -64,11 +64,12 @@ const (
 	mediaJSON mediaType = iota
 	mediaYAML
 	mediaProtobuf
+	mediaCBOR
 )
 
-// offered are the media types in upstream's order of preference. CBOR is behind
-// a feature gate that is off.
-var offered = [...]mediaType{mediaJSON, mediaYAML, mediaProtobuf}
+// offered are the media types in upstream's order of preference. There CBOR is behind a
+// feature gate.
+var offered = [...]mediaType{mediaJSON, mediaYAML, mediaProtobuf, mediaCBOR}
 
 func (m mediaType) subType() string {
 	switch m {
@@ -76,6 +77,8 @@ func (m mediaType) subType() string {
 		return "yaml"
 	case mediaProtobuf:
 		return "vnd.kubernetes.protobuf"
+	case mediaCBOR:
+		return "cbor"
 	}
 	return "json"
 }
@@ -116,7 +119,7 @@ func (c *clause) acceptable(m mediaType, can Capabilities) bool {
 	}
 	switch c.as {
 	case "Table":
-		return m != mediaProtobuf
+		return m == mediaJSON || m == mediaYAML
 	case "PartialObjectMetadata", "PartialObjectMetadataList":
 		return true
 	}
@@ -141,6 +144,8 @@ func (c *clause) representation(m mediaType, can Capabilities) (Representation, 
 		return Representation{}, Forward
 	case mediaProtobuf:
 		rep.Encoding = Protobuf
+	case mediaCBOR:
+		rep.Encoding = CBOR
 	default:
 		rep.Pretty = c.pretty
 	}

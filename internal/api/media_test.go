@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor"
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 )
 
@@ -37,13 +38,7 @@ func (upstreamEndpoint) AllowsStreamSchema(schemaName string) bool { return sche
 func upstreamMediaTypes() []runtime.SerializerInfo {
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
-	var infos []runtime.SerializerInfo
-	for _, info := range serializer.NewCodecFactory(scheme).SupportedMediaTypes() {
-		if !strings.Contains(info.MediaType, "cbor") {
-			infos = append(infos, info)
-		}
-	}
-	return infos
+	return serializer.NewCodecFactory(scheme, serializer.WithSerializer(cbor.NewSerializerInfo)).SupportedMediaTypes()
 }
 
 var acceptHeaders = []string{
@@ -60,7 +55,8 @@ var acceptHeaders = []string{
 	"application/json;pretty=1", "application/json;pretty=0", "application/json; pretty = 1 ", "application/json;sv=v1", "application/json;sv=v2", "application/json;export=1;profile=x",
 	"application/json/x", "application", "/json", "application/", ";", ",", ",,application/json", "application/json;q=abc", "application/json;q==1", "application/json;=;a",
 	"text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8", " application/json ", "application /json", "application/json;as= Table ;v=v1;g=meta.k8s.io",
-	"application/apidiscovery.k8s.io;as=x", strings.Repeat("text/a;q=0.3,", 13) + "application/yaml;q=0.2,application/json;q=0.2,*/*;q=0.1,application/*",
+	"application/apidiscovery.k8s.io;as=x", "application/json;q=0.9,application/cbor;q=1", "application/cbor, */*", "application/cbor-seq", "application/cbor;stream=watch",
+	"application/cbor;as=Table;v=v1;g=meta.k8s.io", "application/cbor;as=Table;v=v1;g=meta.k8s.io,application/cbor", "application/cbor;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", "application/cbor;pretty=1", strings.Repeat("text/a;q=0.3,", 13) + "application/yaml;q=0.2,application/json;q=0.2,*/*;q=0.1,application/*",
 }
 
 // upstreamChoice is what kube-apiserver would answer with, in words.
@@ -72,6 +68,9 @@ func checkNegotiate(t *testing.T, infos []runtime.SerializerInfo, accept string,
 		wantRep, wantVerdict = Representation{Pretty: want.Pretty}, Serve
 		if want.Accepted.MediaType == "application/vnd.kubernetes.protobuf" {
 			wantRep = Representation{Encoding: Protobuf}
+		}
+		if want.Accepted.MediaType == "application/cbor" {
+			wantRep = Representation{Encoding: CBOR}
 		}
 		if target := want.Convert; target != nil {
 			switch {
@@ -106,6 +105,8 @@ func checkNegotiateStatus(t *testing.T, infos []runtime.SerializerInfo, accept s
 			want = StatusYAML
 		case options.Accepted.MediaType == "application/vnd.kubernetes.protobuf":
 			want = StatusProtobuf
+		case options.Accepted.MediaType == "application/cbor":
+			want = StatusCBOR
 		case options.Pretty:
 			want = StatusPretty
 		default:

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
@@ -28,6 +29,8 @@ const (
 	StatusProtobuf
 	// StatusYAML is YAML.
 	StatusYAML
+	// StatusCBOR is CBOR.
+	StatusCBOR
 	// StatusFallback is what kube-apiserver writes when the client accepts none
 	// of the others: indented JSON.
 	StatusFallback
@@ -60,6 +63,8 @@ func statusForm(media mediaType, pretty bool) StatusForm {
 		return StatusYAML
 	case media == mediaProtobuf:
 		return StatusProtobuf
+	case media == mediaCBOR:
+		return StatusCBOR
 	case pretty:
 		return StatusPretty
 	}
@@ -122,6 +127,9 @@ func EncodeStatus(status *metav1.Status, form StatusForm) []byte {
 	return body
 }
 
+// selfDescribed is the tag with which a response in CBOR begins.
+const selfDescribed = "\xd9\xd9\xf7"
+
 func encodeStatus(status *metav1.Status, form StatusForm) (body []byte, mediaType string) {
 	// Neither encoding can fail: a Status is strings and numbers.
 	compact, err := json.Marshal(status)
@@ -141,6 +149,12 @@ func encodeStatus(status *metav1.Status, form StatusForm) (body []byte, mediaTyp
 			panic(err)
 		}
 		return body.Bytes(), Protobuf.MediaType()
+	case StatusCBOR:
+		item, err := direct.Marshal(status)
+		if err != nil {
+			panic(err)
+		}
+		return append([]byte(selfDescribed), item...), CBOR.MediaType()
 	case StatusYAML:
 		body, err := yaml.JSONToYAML(compact)
 		if err != nil {

@@ -47,25 +47,32 @@ func ParseEventType(s string) EventType {
 // Encoding is a wire encoding of objects that kubeweir keeps or serves.
 type Encoding uint8
 
-// The encodings. YAML and CBOR requests are forwarded.
+// The encodings. Requests for YAML are forwarded. Nothing is kept in CBOR.
 const (
 	JSON Encoding = iota
 	Protobuf
+	CBOR
 )
 
 // String names the encoding for metrics and logs.
 func (e Encoding) String() string {
-	if e == Protobuf {
+	switch e {
+	case Protobuf:
 		return "protobuf"
+	case CBOR:
+		return "cbor"
 	}
 	return "json"
 }
 
 // MediaType is the response Content-Type of the encoding; watches of protobuf
-// add ";stream=watch".
+// add ";stream=watch", those of CBOR have one of their own.
 func (e Encoding) MediaType() string {
-	if e == Protobuf {
+	switch e {
+	case Protobuf:
 		return "application/vnd.kubernetes.protobuf"
+	case CBOR:
+		return "application/cbor"
 	}
 	return "application/json"
 }

@@ -229,7 +229,7 @@ func assemble(t *testing.T, text []byte, gvk schema.GroupVersionKind) []byte {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out = cbor.AppendListItem(out, object, offset)
+		out = append(cbor.AppendItemHead(out, object), object[offset:]...)
 	}
 	return out
 }

@@ -102,7 +102,6 @@ const (
 	typeJSON     = "application/json"
 	typeProto    = "application/vnd.kubernetes.protobuf"
 	typeYAML     = "application/yaml"
-	typeCBOR     = "application/cbor"
 	typeTable    = "application/json;as=Table;v=v1;g=meta.k8s.io"
 	typeMeta     = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 	typeMetaList = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"

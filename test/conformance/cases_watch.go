@@ -215,7 +215,6 @@ func refusedWatchCases(v Versions) []Case {
 		bad("field selector", "resourceVersion=0&fieldSelector=a", 400),
 		bad("YAML", "resourceVersion=0", 406).accept(typeYAML),
 		bad("unknown media type", "resourceVersion=0", 406).accept("image/png"),
-		bad("CBOR", "resourceVersion=0", 406).accept(typeCBOR),
 		bad("table in protobuf", "resourceVersion=0", 406).accept("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io"),
 		bad("bad includeObject", "resourceVersion=0&includeObject=Everything", anyStatus).accept(typeTable),
 		bad("POST", "resourceVersion=0", anyStatus).method("POST"),

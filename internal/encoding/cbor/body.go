@@ -44,15 +44,16 @@ func AfterType(object []byte) (offset int, err error) {
 	return offset, nil
 }
 
-// AppendListItem appends an object of a built-in type as it stands among the items of a
-// list: without kind and apiVersion. afterType is what AfterType says of it.
-func AppendListItem(dst, object []byte, afterType int) []byte {
+// AppendItemHead appends what comes before the members that follow the type of an object
+// of a built-in type, as it stands among the items of a list: without kind and
+// apiVersion.
+func AppendItemHead(dst, object []byte) []byte {
 	n, _ := mapHead(object)
-	return append(appendHead(dst, majorMap, uint64(n-typeMembers)), object[afterType:]...)
+	return appendHead(dst, majorMap, uint64(n-typeMembers))
 }
 
-// ListItemSize is the number of bytes that AppendListItem appends.
-func ListItemSize(object []byte, afterType int) int {
+// ItemSize is the size of such an item; afterType is what AfterType says of the object.
+func ItemSize(object []byte, afterType int) int {
 	n, _ := mapHead(object)
 	return headSize(n-typeMembers) + len(object) - afterType
 }

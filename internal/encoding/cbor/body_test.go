@@ -71,9 +71,9 @@ func TestList(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := len(got)
-			got = cbor.AppendListItem(got, object, offset)
-			if size := cbor.ListItemSize(object, offset); len(got)-before != size {
-				t.Errorf("item %d: %d bytes, ListItemSize says %d", i, len(got)-before, size)
+			got = append(cbor.AppendItemHead(got, object), object[offset:]...)
+			if size := cbor.ItemSize(object, offset); len(got)-before != size {
+				t.Errorf("item %d: %d bytes, ItemSize says %d", i, len(got)-before, size)
 			}
 			s.TypeMeta = metav1.TypeMeta{}
 			list.Items = append(list.Items, *s)

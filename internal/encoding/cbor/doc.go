@@ -16,6 +16,8 @@
 // in which they stand in JSON, in which kind and apiVersion come first: a list's item is
 // what follows them.
 //
+// There are no Tables in CBOR: kube-apiserver refuses them (406).
+//
 // # What JSON does not tell
 //
 // An upstream that is asked for JSON says 1 for a custom resource's float 1.0, and
