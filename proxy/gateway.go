@@ -92,6 +92,7 @@ type Gateway struct {
 
 // New returns a Gateway made of the given parts.
 func New(o Options) *Gateway {
+	o.Forwarder = newTranscoder(o.Forwarder, time.Now)
 	g := &Gateway{
 		Options: o, metrics: newMetrics(o.Registerer, o.Resources.Known),
 		panics: contain.New(o.Registerer, o.Logger), observesWrites: o.Consistency.usesSession(),

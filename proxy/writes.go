@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"encoding/json"
 	"io"
 
@@ -8,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/encoding/cbor"
 	"github.com/kubeweir/kubeweir/internal/encoding/protobuf"
 )
 
@@ -192,6 +194,12 @@ func effect(info *api.RequestInfo, body []byte) func(*writes) {
 
 func readAnswer(body []byte) (answered, error) {
 	var a answered
+	if bytes.HasPrefix(body, []byte(cbor.SelfDescribed)) {
+		var err error
+		if body, err = cbor.AppendJSON(nil, body, cbor.Untyped); err != nil {
+			return a, err
+		}
+	}
 	if !protobuf.IsEnvelope(body) {
 		err := json.Unmarshal(body, &a)
 		return a, err

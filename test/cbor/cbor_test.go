@@ -62,9 +62,11 @@ func TestCBOR(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.createObjects(ctx, t)
-	for _, r := range s.resources(ctx, t) {
+	resources := s.resources(ctx, t)
+	for _, r := range resources {
 		t.Run(strings.TrimPrefix(r.path, "/"), func(t *testing.T) { s.compareReads(ctx, t, r) })
 	}
+	t.Run("gateway", func(t *testing.T) { s.compareGateway(ctx, t, startGateway(ctx, t, cluster), resources) })
 	t.Run("what JSON does not tell", func(t *testing.T) { s.lostInJSON(ctx, t) })
 	t.Run("errors", func(t *testing.T) { s.compareErrors(ctx, t) })
 	t.Run("media types", func(t *testing.T) { s.mediaTypes(ctx, t) })
@@ -76,6 +78,7 @@ func TestCBOR(t *testing.T) {
 type response struct {
 	status      int
 	contentType string
+	etag        string // what comes from a cache has one
 	body        []byte
 }
 
@@ -97,7 +100,7 @@ func (s *server) do(ctx context.Context, t *testing.T, method, path string, head
 	if err != nil {
 		t.Fatal(err)
 	}
-	return response{resp.StatusCode, resp.Header.Get("Content-Type"), data}
+	return response{resp.StatusCode, resp.Header.Get("Content-Type"), resp.Header.Get("Etag"), data}
 }
 
 // get returns the body of a successful response of the type that was asked for.

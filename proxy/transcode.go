@@ -1,0 +1,262 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/encoding/cbor"
+	"github.com/kubeweir/kubeweir/proxy/upstream"
+)
+
+const (
+	// maxTranscodedBody is the largest body of a request that is transcoded: what
+	// kube-apiserver takes. It is held by a request that has its place of
+	// Limits.InFlight.
+	maxTranscodedBody = 3 << 20
+	// maxTranscodedAnswer is the largest answer that is, for clients that accept CBOR
+	// and nothing else, and maxTranscodedAnswers how many at a time. Larger ones are
+	// lists, which the cache has.
+	maxTranscodedAnswer  = 8 << 20
+	maxTranscodedAnswers = 16
+	// lackingFor is how long an upstream that refused CBOR is not offered it again.
+	lackingFor = 10 * time.Minute
+)
+
+// transcoder is a Forwarder for clients that speak CBOR to an upstream that may not. The
+// upstream is asked in CBOR first; where it refuses (415, 406), before it has done
+// anything, it is asked the same in JSON. Clients that accept JSON beside CBOR get JSON.
+type transcoder struct {
+	next Forwarder
+	now  func() time.Time
+	// lacking is until when (Unix time in nanoseconds) the upstream is taken for one
+	// without CBOR.
+	lacking atomic.Int64
+	answers semaphore
+}
+
+func newTranscoder(next Forwarder, now func() time.Time) *transcoder {
+	f := &transcoder{next: next, now: now}
+	f.answers.max = maxTranscodedAnswers
+	return f
+}
+
+// transcoding is what of a request is to be said in JSON where CBOR is not understood.
+type transcoding struct {
+	contentType string // of the body; "" without one in CBOR
+	accept      string // "" where the client accepts JSON
+	body        []byte // as it came
+}
+
+// transcodingOf tells what of r is in CBOR; ok is false if nothing is. A body in another
+// encoding is not sent twice. Watches in CBOR come from the cache.
+func transcodingOf(r *api.Request) (t transcoding, ok bool) {
+	hasBody := r.Body != nil && r.ContentLength != 0
+	if hasBody {
+		t.contentType, _ = inJSON(r.Header.Get("Content-Type"))
+	}
+	if r.Method != "HEAD" && r.Info().Resource != "" && !r.Info().LongRunning() && (t.contentType != "" || !hasBody) {
+		t.accept, _ = acceptInJSON(r.Header.Get("Accept"))
+	}
+	return t, r.Upgrade == "" && (t.contentType != "" || t.accept != "")
+}
+
+// inJSON is the media type in JSON of a body that is in CBOR. Patches are applied as
+// YAML, of which JSON is a part.
+func inJSON(contentType string) (jsonType string, ok bool) {
+	mediaType, _, _ := strings.Cut(contentType, ";")
+	switch strings.TrimSpace(mediaType) {
+	case "application/cbor":
+		return "application/json", true
+	case "application/apply-patch+cbor":
+		return "application/apply-patch+yaml", true
+	}
+	return "", false
+}
+
+// acceptInJSON is what a client that accepts CBOR and nothing else is to be asked for
+// instead. Tables are not served in CBOR by anybody.
+func acceptInJSON(accept string) (rewritten string, ok bool) {
+	const name = "application/cbor"
+	if !strings.Contains(accept, name) || strings.Contains(accept, "as=Table") ||
+		api.NegotiateStatus(accept, false) != api.StatusCBOR ||
+		api.NegotiateStatus(strings.ReplaceAll(accept, name, "none/none"), false) != api.StatusFallback {
+		return "", false
+	}
+	return strings.ReplaceAll(accept, name, "application/json"), true
+}
+
+// Forward implements Forwarder.
+func (f *transcoder) Forward(ctx context.Context, r *api.Request, as upstream.Credentials) *api.Response {
+	t, ok := transcodingOf(r)
+	if !ok {
+		return f.next.Forward(ctx, r, as)
+	}
+	if t.contentType != "" {
+		var err error
+		if t.body, err = readBody(r); err != nil {
+			return f.refuse(r, err)
+		}
+	}
+	if f.now().UnixNano() < f.lacking.Load() {
+		return f.forwardInJSON(ctx, r, as, &t)
+	}
+	resp := f.next.Forward(ctx, withBody(r, t.body), as)
+	if !isRefused(resp) {
+		return resp
+	}
+	discard(resp)
+	if resp = f.forwardInJSON(ctx, r, as, &t); !isRefused(resp) {
+		f.lacking.Store(f.now().Add(lackingFor).UnixNano())
+	}
+	return resp
+}
+
+// isRefused reports whether the upstream does not understand what it was asked in, or has
+// no words for the answer.
+func isRefused(resp *api.Response) bool {
+	return resp.Status == 406 || resp.Status == 415
+}
+
+// forwardInJSON forwards r with all in JSON that is in CBOR.
+func (f *transcoder) forwardInJSON(ctx context.Context, r *api.Request, as upstream.Credentials, t *transcoding) *api.Response {
+	again := withBody(r, nil)
+	if t.contentType != "" {
+		text, err := bodyInJSON(t.body)
+		if err != nil {
+			return f.refuse(r, err)
+		}
+		again = withBody(r, text)
+		again.Header.Set("Content-Type", t.contentType)
+	}
+	if t.accept == "" {
+		return f.next.Forward(ctx, again, as)
+	}
+	if !f.answers.acquire() {
+		return overloaded()
+	}
+	again.Header.Set("Accept", t.accept)
+	again.Header.Del("Accept-Encoding")
+	resp := f.inCBOR(r, f.next.Forward(ctx, again, as))
+	done := resp.Done
+	resp.Done = func(n int64, err error) {
+		f.answers.release()
+		if done != nil {
+			done(n, err)
+		}
+	}
+	return resp
+}
+
+func (f *transcoder) refuse(r *api.Request, err error) *api.Response {
+	return api.StatusResponse(err, api.NegotiateStatus(r.Header.Get("Accept"), false))
+}
+
+// readBody reads the body of a request, which is a whole object or patch.
+func readBody(r *api.Request) ([]byte, error) {
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxTranscodedBody+1))
+	switch {
+	case err != nil:
+		return nil, apierrors.NewBadRequest("reading the request's body: " + err.Error())
+	case len(body) > maxTranscodedBody:
+		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", maxTranscodedBody))
+	}
+	return body, nil
+}
+
+// bodyInJSON is a body in CBOR as JSON.
+func bodyInJSON(body []byte) ([]byte, error) {
+	text, err := cbor.AppendJSON(nil, body, cbor.Untyped)
+	if err == nil {
+		if shape := shapeOf(text); shape != cbor.Untyped {
+			text, err = cbor.AppendJSON(text[:0], body, shape)
+		}
+	}
+	if err != nil {
+		return nil, apierrors.NewBadRequest("the object provided is unrecognized: unable to determine group/version/kind: " + err.Error())
+	}
+	return text, nil
+}
+
+// shapeOf is the shape of the type that an object in JSON says it is of.
+func shapeOf(text []byte) cbor.Shape {
+	var t metav1.TypeMeta
+	if json.Unmarshal(text, &t) != nil {
+		return cbor.Untyped
+	}
+	return cbor.ShapeOf(schema.FromAPIVersionAndKind(t.APIVersion, t.Kind))
+}
+
+// withBody is r with a body that was read.
+func withBody(r *api.Request, body []byte) *api.Request {
+	again := *r
+	again.Header = append(api.Header(nil), r.Header...)
+	if body != nil {
+		again.Body, again.ContentLength = bytes.NewReader(body), int64(len(body))
+	}
+	return &again
+}
+
+var errNotWanted = errors.New("the answer is not wanted")
+
+func discard(resp *api.Response) {
+	if resp.Stream != nil {
+		resp.Stream.Stop()
+	}
+	finish(resp, 0, errNotWanted)
+}
+
+// inCBOR is an answer in JSON as CBOR; what is no JSON stays what it is.
+func (f *transcoder) inCBOR(r *api.Request, resp *api.Response) *api.Response {
+	mediaType, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
+	if mediaType != "application/json" || resp.Stream != nil || resp.Upgrade != nil || isRefused(resp) {
+		return resp
+	}
+	text := resp.Body
+	if resp.BodyTo != nil {
+		all := boundedBuffer{max: maxTranscodedAnswer}
+		n, err := resp.BodyTo.WriteTo(&all)
+		finish(resp, n, err)
+		if err != nil {
+			return f.refuse(r, fmt.Errorf("reading the upstream's answer, which is in JSON, to give it in CBOR: %w", err))
+		}
+		text = all.Bytes()
+	} else {
+		finish(resp, int64(len(text)), nil)
+	}
+	if len(text) == 0 {
+		return &api.Response{Status: resp.Status, Header: resp.Header}
+	}
+	item, err := cbor.Append([]byte(cbor.SelfDescribed), text, shapeOf(text))
+	if err != nil {
+		return f.refuse(r, fmt.Errorf("giving the upstream's answer in CBOR: %w", err))
+	}
+	header := append(api.Header(nil), resp.Header...)
+	header.Del("Content-Length")
+	header.Set("Content-Type", api.CBOR.MediaType())
+	return &api.Response{Status: resp.Status, Header: header, Body: item, Length: int64(len(item))}
+}
+
+// boundedBuffer takes up to max bytes.
+type boundedBuffer struct {
+	bytes.Buffer
+	max int
+}
+
+func (b *boundedBuffer) Write(p []byte) (int, error) {
+	if b.Len()+len(p) > b.max {
+		return 0, fmt.Errorf("it is larger than %d bytes; accept application/json as well", b.max)
+	}
+	return b.Buffer.Write(p)
+}

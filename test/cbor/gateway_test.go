@@ -1,0 +1,227 @@
+package cbor
+
+import (
+	"context"
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
+	"k8s.io/apimachinery/pkg/watch"
+	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/features"
+	featurestesting "k8s.io/client-go/features/testing"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubeweir/kubeweir/test/realkube"
+)
+
+// compareGateway compares what a gateway answers from its cache with the server itself.
+func (s *server) compareGateway(ctx context.Context, t *testing.T, gateway *server, resources []resource) {
+	for _, r := range resources {
+		t.Run(strings.TrimPrefix(r.path, "/"), func(t *testing.T) {
+			if resp := gateway.do(ctx, t, http.MethodGet, r.path+"?resourceVersion=0", map[string]string{"Accept": typeCBOR}, nil); resp.etag == "" {
+				t.Error("the list is not from the cache")
+			}
+			s.sameItems(ctx, t, gateway, r.path+"?resourceVersion=0", typeCBOR)
+			s.sameItems(ctx, t, gateway, r.path+"?resourceVersion=0", typeCBOR+asList)
+			var list metav1.PartialObjectMetadataList
+			decodeJSON(t, s.get(ctx, t, r.path, typeJSON), &list)
+			for _, item := range list.Items {
+				s.sameItems(ctx, t, gateway, objectPath(r.path, &item)+"?resourceVersion=0", typeCBOR)
+				s.sameItems(ctx, t, gateway, objectPath(r.path, &item)+"?resourceVersion=0", typeCBOR+asPartial)
+				s.sameItems(ctx, t, gateway, objectPath(r.path, &item), typeCBOR)
+			}
+			query := r.path + "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&resourceVersion=0"
+			for _, as := range []string{"", asPartial} {
+				var got, want []any
+				for range attempts {
+					got, want = s.events(ctx, t, gateway, query, as), s.events(ctx, t, s, query, as)
+					if reflect.DeepEqual(got, want) {
+						break
+					}
+				}
+				if !reflect.DeepEqual(got, want) {
+					t.Errorf("GET %s, %s:\n got %v\nwant %v", query, as, got, want)
+				}
+			}
+		})
+	}
+}
+
+// startGateway starts a gateway in front of the cluster.
+func startGateway(ctx context.Context, t *testing.T, cluster *realkube.Cluster) *server {
+	t.Helper()
+	g, err := realkube.StartGateway(ctx, cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(g.Close)
+	s := &server{config: g.AdminConfig()}
+	if s.client, err = rest.HTTPClientFor(s.config); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// events are those of a watch of at, but the bookmark, whose version is its server's.
+func (s *server) events(ctx context.Context, t *testing.T, at *server, path, as string) (events []any) {
+	t.Helper()
+	for _, event := range at.cborEvents(ctx, t, path, typeCBOR+as) {
+		events = append(events, decodeCBOR(t, event))
+	}
+	return events[:len(events)-1]
+}
+
+func decodeCBOR(t *testing.T, item []byte) (v map[string]any) {
+	t.Helper()
+	if err := direct.Unmarshal(item, &v); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// sameItems compares a list, but its version, or an object.
+func (s *server) sameItems(ctx context.Context, t *testing.T, gateway *server, path, accept string) {
+	t.Helper()
+	var got, want map[string]any
+	for range attempts {
+		got, want = decodeCBOR(t, gateway.get(ctx, t, path, accept)), decodeCBOR(t, s.get(ctx, t, path, accept))
+		for _, list := range []map[string]any{got, want} {
+			if _, ok := list["items"]; ok {
+				delete(list["metadata"].(object), "resourceVersion")
+			}
+		}
+		if reflect.DeepEqual(got, want) {
+			return
+		}
+	}
+	t.Errorf("GET %s, %s:\n got %v\nwant %v", path, accept, got, want)
+}
+
+// TestClients: client-go that prefers CBOR works with a standalone and with a gateway, whether the upstream serves CBOR
+// or not.
+func TestClients(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	featurestesting.SetFeatureDuringTest(t, features.ClientsAllowCBOR, true)
+	featurestesting.SetFeatureDuringTest(t, features.ClientsPreferCBOR, true)
+	cluster, err := realkube.Start(ctx, realkube.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cluster.Close() })
+	gateway, err := realkube.StartGateway(ctx, cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(gateway.Close)
+	standalone, err := realkube.StartStandalone(ctx, realkube.StandaloneOptions{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(standalone.Close)
+	config, err := standalone.AdminConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, config := range map[string]*rest.Config{"gateway": gateway.AdminConfig(), "standalone": config} {
+		t.Run(name, func(t *testing.T) {
+			t.Run("typed", func(t *testing.T) { typedClient(ctx, t, config) })
+			t.Run("dynamic", func(t *testing.T) { dynamicClient(ctx, t, config) })
+			t.Run("nothing but CBOR", func(t *testing.T) { onlyCBOR(ctx, t, config) })
+		})
+	}
+}
+
+func typedClient(ctx context.Context, t *testing.T, config *rest.Config) {
+	secrets := must(kubernetes.NewForConfig(config)).CoreV1().Secrets("default")
+	w := must(secrets.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=typed"}))
+	defer w.Stop()
+	created := must(secrets.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "typed"}, Data: map[string][]byte{"a": {0, 255}}}, metav1.CreateOptions{}))
+	created.Data["b"] = []byte("é")
+	updated := must(secrets.Update(ctx, created, metav1.UpdateOptions{}))
+	got := must(secrets.Get(ctx, "typed", metav1.GetOptions{}))
+	if !reflect.DeepEqual(got, updated) || string(got.Data["a"]) != "\x00\xff" || string(got.Data["b"]) != "é" {
+		t.Errorf("got %v, updated %v", got, updated)
+	}
+	apply := applycorev1.Secret("typed", "default").WithData(map[string][]byte{"c": {1}})
+	applied := must(secrets.Apply(ctx, apply, metav1.ApplyOptions{FieldManager: "test"}))
+	if string(applied.Data["c"]) != "\x01" || len(applied.Data) != 3 {
+		t.Errorf("applied %v", applied)
+	}
+	list := must(secrets.List(ctx, metav1.ListOptions{ResourceVersion: applied.ResourceVersion, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan}))
+	if i := len(list.Items) - 1; i < 0 || !reflect.DeepEqual(list.Items[i].Data, applied.Data) {
+		t.Errorf("list %v", list)
+	}
+	if err := secrets.Delete(ctx, "typed", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := secrets.Get(ctx, "typed", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("deleted: %v", err)
+	}
+	for _, want := range []watch.EventType{watch.Added, watch.Modified, watch.Modified, watch.Deleted} {
+		event := <-w.ResultChan()
+		if s, ok := event.Object.(*corev1.Secret); event.Type != want || !ok || string(s.Data["a"]) != "\x00\xff" {
+			t.Errorf("%s: %v, want %s", event.Type, event.Object, want)
+		}
+	}
+}
+
+func dynamicClient(ctx context.Context, t *testing.T, config *rest.Config) {
+	maps := must(dynamic.NewForConfig(config)).Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}).Namespace("default")
+	w := must(maps.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=dynamic"}))
+	defer w.Stop()
+	u := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "dynamic"}, "data": map[string]any{"a": "é"}, "binaryData": map[string]any{"b": "AP8="},
+	}}
+	created := must(maps.Create(ctx, u, metav1.CreateOptions{}))
+	got := must(maps.Get(ctx, "dynamic", metav1.GetOptions{ResourceVersion: created.GetResourceVersion()}))
+	if !reflect.DeepEqual(got, created) || !reflect.DeepEqual(got.Object["binaryData"], u.Object["binaryData"]) {
+		t.Errorf("got %v, created %v", got, created)
+	}
+	if event := <-w.ResultChan(); event.Type != watch.Added || !reflect.DeepEqual(event.Object, created) {
+		t.Errorf("%s: %v, want %v", event.Type, event.Object, created)
+	}
+	list := must(maps.List(ctx, metav1.ListOptions{ResourceVersion: created.GetResourceVersion(), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan}))
+	if len(list.Items) == 0 {
+		t.Error("the list is empty")
+	}
+	if err := maps.Delete(ctx, "dynamic", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// must ends the test, with a stack, where a client fails that has to work.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// onlyCBOR: a client that accepts nothing else gets it, also of what is forwarded.
+func onlyCBOR(ctx context.Context, t *testing.T, config *rest.Config) {
+	s := &server{config: config, client: must(rest.HTTPClientFor(config))}
+	for _, path := range []string{
+		"/api/v1/namespaces/default", "/api/v1/namespaces/default?resourceVersion=0", "/api/v1/namespaces", "/api/v1/namespaces?limit=1", "/api/v1/namespaces?resourceVersion=0",
+		"/apis/apps/v1/deployments", "/api/v1/namespaces/kube-system?x=y",
+	} {
+		if v := decodeCBOR(t, s.get(ctx, t, path, typeCBOR)); v["kind"] == "" {
+			t.Errorf("%s: %v", path, v)
+		}
+	}
+	resp := s.do(ctx, t, http.MethodGet, "/api/v1/namespaces/none", map[string]string{"Accept": typeCBOR}, nil)
+	if v := decodeCBOR(t, resp.body); resp.status != http.StatusNotFound || resp.contentType != typeCBOR || v["reason"] != "NotFound" {
+		t.Errorf("%d %s %v", resp.status, resp.contentType, v)
+	}
+}
