@@ -65,3 +65,48 @@ func TestHTTP2PlaceInLine(t *testing.T) {
 		return ok && len(data.Data()) == 1
 	})
 }
+
+// TestHTTP2SmallInLine: who has little to send does not send before those in line again and
+// again.
+func TestHTTP2SmallInLine(t *testing.T) {
+	tunnels, sizes := make(chan *upgraded2, 1), make(chan int, 2)
+	sizes <- 2 * queueLimit
+	sizes <- 1000
+	ts, _ := startUpgrades(t, func(nc net.Conn) {
+		tunnels <- nc.(*upgraded2)
+		_, _ = nc.Write(make([]byte, <-sizes))
+	})
+	c := ts.dialFrames(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20})
+	id := c.tunnel("/")
+	c.answer(id)
+	u := receive(t, tunnels, "tunnel")
+	h := u.st.h
+	lined := func(want ...uint32) {
+		t.Helper()
+		for end := time.Now().Add(patience); !slices.Equal(h.line(), want); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("in line: %v, want %v", h.line(), want)
+			}
+		}
+	}
+	lined(id)
+	small := c.tunnel("/")
+	c.answer(small)
+	receive(t, tunnels, "tunnel")
+	lined(id, small)
+	for n := range 300 {
+		_ = c.WriteWindowUpdate(0, 1)
+		_ = c.WriteWindowUpdate(small, 1)
+		want := id
+		if n%2 == 1 {
+			want = small
+		}
+		c.until(func(frame http2.Frame) bool {
+			data, ok := frame.(*http2.DataFrame)
+			if ok && len(data.Data()) == 1 && data.StreamID != want {
+				t.Fatalf("%d: stream %d had the turn of %d", n, data.StreamID, want)
+			}
+			return ok && len(data.Data()) == 1
+		})
+	}
+}

@@ -48,8 +48,8 @@ type queue struct {
 	// asked is sent when such a PING was queued last.
 	sent, told, answered, asked int64
 	// inLine are the streams that wait for their turn, because the queue was full or the
-	// connection's window closed. One that is called leaves the line; whatever else wakes
-	// it does not cost it its place.
+	// connection's window closed. The first is called when it can go on, and leaves the line
+	// when it has: whatever else wakes it, or others, changes no place.
 	inLine []*stream2
 	// noTable is set when the client is to be told that its table for headers stays
 	// empty.

@@ -20,7 +20,8 @@ func (st *stream2) send(s *pieces2, end, flush bool) error {
 		if err := st.unsendableLocked(); err != nil {
 			return st.giveUpLocked(err)
 		}
-		if h.firstLocked(st) || s.left <= quantum {
+		// What is small does not line up, but what has, waits for its turn.
+		if h.firstLocked(st) || s.left <= quantum && !st.inLine {
 			before := s.left
 			h.appendDataLocked(st, s, end)
 			if s.left < before || s.left == 0 || st.window <= 0 {
@@ -121,48 +122,32 @@ func (st *stream2) wakeLocked() {
 	}
 }
 
-// callNextLocked lets the next in line go on, if it could.
+// callNextLocked lets the first in line go on, if it could.
 func (q *queue) callNextLocked() {
-	if len(q.inLine) == 0 || q.window <= 0 || q.roomLocked() <= 0 {
-		return
+	if len(q.inLine) > 0 && q.window > 0 && q.roomLocked() > 0 {
+		q.inLine[0].wakeLocked()
 	}
-	st := q.inLine[0]
-	n := copy(q.inLine, q.inLine[1:])
-	q.inLine[n] = nil
-	q.inLine = q.inLine[:n]
-	st.inLine, st.called = false, true
-	st.wakeLocked()
 }
 
 // firstLocked says whether no other stream is before this one.
-func (q *queue) firstLocked(st *stream2) bool {
-	return st.called || len(q.inLine) == 0 || q.inLine[0] == st
-}
+func (q *queue) firstLocked(st *stream2) bool { return len(q.inLine) == 0 || q.inLine[0] == st }
 
 // aloneLocked says whether no other stream is in line.
 func (q *queue) aloneLocked(st *stream2) bool {
 	return len(q.inLine) == 0 || len(q.inLine) == 1 && st.inLine
 }
 
-// lineUpLocked has a stream wait for its turn. One that was called and could send nothing is
-// the next again. That it has no window of its own is not for the line.
+// lineUpLocked has a stream wait for its turn. That it has no window of its own is not for
+// the line.
 func (q *queue) lineUpLocked(st *stream2) {
-	called := st.called
-	st.called = false
-	switch {
-	case st.window <= 0 || st.inLine:
-		return
-	case called:
-		q.inLine = slices.Insert(q.inLine, 0, st)
-	default:
+	if st.window > 0 && !st.inLine {
+		st.inLine = true
 		q.inLine = append(q.inLine, st)
 	}
-	st.inLine = true
 }
 
 // leaveLineLocked is for a stream that had its turn, or waits no more.
 func (q *queue) leaveLineLocked(st *stream2) {
-	st.called = false
 	if st.inLine {
 		st.inLine = false
 		q.inLine = slices.DeleteFunc(q.inLine, func(other *stream2) bool { return other == st })

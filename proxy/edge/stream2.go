@@ -44,10 +44,9 @@ type stream2 struct {
 	// answered is set when the header was queued, served when the handler needs nothing
 	// of the connection any more.
 	answered, served bool
-	// inLine and called say where the stream stands in the line: see queue.
-	inLine, called bool
-	err            error
-	wake           chan struct{}
+	inLine           bool // see queue
+	err              error
+	wake             chan struct{}
 	// closing is set by Close and Abort: nothing more is written. ending is set when a
 	// goroutine ends a long-running response.
 	closing, aborted, ending bool
