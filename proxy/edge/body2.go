@@ -201,7 +201,7 @@ func (b *http2Body) growLocked(n int) bool {
 	}
 	if size > cap(b.buf)-cap(b.buf)/4 {
 		size = max(size, min(2*cap(b.buf), uploadBuffer))
-		if !b.st.h.c.srv.buffers.room(b.account, int64(size-cap(b.buf))) {
+		if b.st.h.c.srv.buffers.over(b.account, int64(size-cap(b.buf))) {
 			return false
 		}
 		b.setLocked(append(make([]byte, 0, size), rest...))

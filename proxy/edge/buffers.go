@@ -22,8 +22,12 @@ const (
 	// to take the budget from all others. It is shared by the users as well.
 	unreadAllowed = bufferBudget / 4
 
-	// unreadAlways is what nobody has read and any user may have, however little is free.
-	unreadAlways = uploadBuffers
+	// userAllowed is what any user may hold, however little is free: what others hold is not
+	// for somebody to pay who holds next to nothing.
+	userAllowed = uploadBuffers
+	// strangersAllowed is from where on connections that nobody has been seen to use end
+	// when what is queued for them is not read. Strangers' uploads and headers may have more.
+	strangersAllowed = bufferBudget / 4
 )
 
 // A buffer is pooled scratch space of one of three sizes.
@@ -49,13 +53,12 @@ func (p *buffers) hold(a *account, n int64) {
 
 // over reports that a user with n bytes more would hold more than a share of the budget.
 func (p *buffers) over(a *account, n int64) bool {
-	return a.held.Load()+n > userShare*(bufferBudget-p.held.Load()-n)
+	held := a.held.Load() + n
+	return held > userAllowed && held > userShare*(bufferBudget-p.held.Load()-n)
 }
 
-// room reports whether a user may have n bytes more that nobody has read.
-func (p *buffers) room(a *account, n int64) bool {
-	return a.held.Load()+n <= unreadAlways || !p.over(a, n)
-}
+// strangers reports that what is held for connections of nobody's is enough.
+func (p *buffers) strangers() bool { return p.accounts.nobody.held.Load() > strangersAllowed }
 
 // leave reports whether n bytes more of a user's may be unread without a connection's window
 // that waits for them. They count until they are read.

@@ -116,7 +116,7 @@ func (h *http2Conn) readBlock(block []byte, last bool) (*stream2, error) {
 	if !last || len(head.block) > 0 {
 		head.block = append(head.block, block...)
 		h.holdBlock(cap(head.block))
-		if !h.c.srv.buffers.room(head.account, 0) {
+		if h.c.srv.buffers.over(head.account, 0) {
 			return nil, http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
 		}
 		block = head.block

@@ -154,6 +154,10 @@ func (h *http2Conn) read(turn uint64, first bool) {
 	}
 	for err == nil {
 		h.flushHere()
+		if h.unwelcome() {
+			err = errSlow
+			break
+		}
 		if !h.head.open { // of a header all frames are to come soon
 			if err = h.await(); err != nil {
 				break
@@ -189,7 +193,14 @@ func (h *http2Conn) wholeFrame() bool {
 func (h *http2Conn) mayQueue() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.queued < queueLimit
+	return h.queued < h.limit()
+}
+
+// unwelcome says that the connection ends: nobody has been seen to use it, what is queued for
+// it is not read, and many are like that.
+func (h *http2Conn) unwelcome() bool {
+	c := h.c
+	return c.account.Load() == nil && c.srv.buffers.strangers() && !c.out.writable()
 }
 
 // release gives back what reading took when nothing more is there.

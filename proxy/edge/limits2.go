@@ -30,7 +30,9 @@ import (
 //	                                                                        HoarderPays
 //	answers held back unread     nothing is from largeAllowed on            Hoard
 //	reading on after an error    only what is queued is sent                Goodbye
-//	answers that nobody reads    queueLimit, framesAtOnce; then no reading  PingsUnread, HeadUnread
+//	answers that nobody reads    queueLimit, framesAtOnce; then no reading;
+//	                             the end for strangersAllowed               PingsUnread, HeadUnread,
+//	                                                                        StrangersHoard
 //	events that nobody reads     queueLimit, WriteTimeout; others go on     UnreadEvents, WatchTooFarBehind
 //	streams that never end       BodyIdleTimeout, PING and its timeout      BodyThatNeverComes, Silent
 //	tunnels that nobody reads    the stream's window, for upgrades only; the

@@ -98,7 +98,7 @@ func (h *http2Conn) flushHere() {
 		h.goAwayNowLocked() // it may never be silent
 	}
 	h.flushLocked(false)
-	for h.queued > 2*queueLimit && h.flushing && h.err == nil {
+	for h.queued > 2*h.limit() && h.flushing && h.err == nil {
 		h.flushed.Wait()
 	}
 }

@@ -207,16 +207,19 @@ func (q *queue) appendDataLocked(st *stream2, s *pieces2, end bool) {
 	}
 }
 
-// roomLocked is how much more may be queued. The more all connections hold, the less.
-func (q *queue) roomLocked() int {
-	limit := queueLimit
+// roomLocked is how much more may be queued.
+func (q *queue) roomLocked() int { return q.limit() - q.queued }
+
+// limit is how much may be queued, of data, and of answers before more is read. The more all
+// connections hold, the less.
+func (q *queue) limit() int {
 	switch held := q.h.c.srv.buffers.held.Load(); {
 	case held > largeAllowed:
-		limit = smallBuffer
+		return smallBuffer
 	case held > recordsAllowed:
-		limit = queueLimit / 2
+		return queueLimit / 2
 	}
-	return limit - q.queued
+	return queueLimit
 }
 
 // askLocked asks a client that tells of what it has in large steps, so that one on a slow

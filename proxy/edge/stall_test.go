@@ -141,6 +141,12 @@ func TestBuffersShrink(t *testing.T) {
 	if held := p.held.Load(); held > bufferBudget {
 		t.Errorf("%d bytes are held", held)
 	}
+	third := &account{}
+	p.hold(one, bufferBudget)
+	if p.over(third, userAllowed) || !p.over(third, userAllowed+1) {
+		t.Error("who holds next to nothing pays for who holds it all")
+	}
+	p.hold(one, -bufferBudget)
 	for _, b := range all {
 		p.put(b)
 	}
@@ -153,8 +159,8 @@ func TestBuffersShrink(t *testing.T) {
 // whose client reads goes on.
 func TestShortOfBuffers(t *testing.T) {
 	ts, streams := startStreams(t)
-	ts.buffers.held.Add(2 * bufferBudget)
-	defer ts.buffers.held.Add(-2 * bufferBudget)
+	ts.buffers.hold(&ts.buffers.accounts.nobody, 2*bufferBudget)
+	defer ts.buffers.hold(&ts.buffers.accounts.nobody, -2*bufferBudget)
 	// Large only once: the system may take a while to notice that all was read.
 	frame := [][]byte{make([]byte, 100<<10), make([]byte, 10)}
 	over(t, ts, func(t *testing.T, c *http.Client, url string) {
