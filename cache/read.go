@@ -137,6 +137,9 @@ func (r *ReadRequest) client() form.Client {
 
 // unrenderable leaves to the upstream what cannot be derived from one of its objects.
 func unrenderable(c *Collection, err error) error {
+	if errors.Is(err, form.ErrCostly) {
+		return forward(reason.Representation, err)
+	}
 	return forward(reason.Unrenderable, fmt.Errorf("rendering %s: %w", c.resource.Resource, err))
 }
 

@@ -81,7 +81,7 @@ var forwardedCases = []forwardedCase{
 	}},
 	{why: reason.Scope, line: "GET /api/v1/pods/a?resourceVersion=0"},
 	{why: reason.Scope, line: "GET /api/v1/watch/pods/a"},
-	{why: reason.Representation, line: anyPods, header: "Accept: application/yaml"},
+	{why: reason.Representation, line: anyPods + "&watch=1", header: "Accept: application/yaml"},
 	{why: reason.Representation, line: anyPods, header: "Accept: application/*"},
 	{why: reason.InvalidVersion, line: "GET /api/v1/pods?resourceVersion=abc"},
 	{why: reason.InvalidSelector, line: anyPods + "&fieldSelector=spec.foo=x"},

@@ -77,7 +77,10 @@ func negotiate(x *exchange, res *cache.Resource) (api.Representation, bool) {
 	if verdict != api.Serve {
 		return rep, false
 	}
-	rep.Pretty = x.info.Verb != "watch" && rep.Encoding == api.JSON && (rep.Pretty || x.pretty)
+	if rep.YAML && x.info.Verb == "watch" {
+		return rep, false
+	}
+	rep.Pretty = x.info.Verb != "watch" && rep.Encoding == api.JSON && !rep.YAML && (rep.Pretty || x.pretty)
 	if rep.Transform == api.Table {
 		include, ok := api.ParseIncludeObject(x.info.IncludeObject)
 		rep.IncludeObject = include

@@ -237,6 +237,9 @@ func (b *body) answer(tag string) (*api.Response, error) {
 	header.Add("Content-Type", rep.Encoding.MediaType())
 	header.Add("Etag", tag)
 	resp := &api.Response{Status: 200, Header: header, Length: -1}
+	if rep.YAML {
+		return b.yaml(resp)
+	}
 	if b.exact {
 		resp.Length = int64(len(b.head) + b.size + len(b.tail))
 	}

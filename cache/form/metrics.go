@@ -8,6 +8,9 @@ import (
 	"github.com/kubeweir/kubeweir/internal/api"
 )
 
+// transforms are their labels.
+var transforms = [...]string{api.NoTransform: "none", api.Table: "table", api.PartialMetadata: "metadata"}
+
 // metrics are those of a Renderer. The handles of the usual series are looked up once.
 type metrics struct {
 	bytes   *prometheus.CounterVec
@@ -33,7 +36,6 @@ func newMetrics(d *derived) metrics {
 		}, func() float64 { return float64(d.cache.MaxCost()) }),
 		derived: &d.metrics,
 	}
-	transforms := [...]string{api.NoTransform: "none", api.Table: "table", api.PartialMetadata: "metadata"}
 	for e := range m.bodies {
 		for t := range m.bodies[e] {
 			for c := range m.bodies[e][t] {

@@ -30,6 +30,8 @@ type Renderer struct {
 	buffers *buffers
 	tags    tagger
 	metrics metrics
+	// transcoding holds a place for each body that is being transcoded.
+	transcoding chan struct{}
 }
 
 // NewRenderer makes a Renderer.
@@ -45,6 +47,8 @@ func NewRenderer(o Options) (*Renderer, error) {
 		buffers: newBuffers(),
 		tags:    newTagger(),
 		metrics: newMetrics(derived),
+
+		transcoding: make(chan struct{}, yamlAtOnce),
 	}
 	if o.Registerer != nil {
 		if err := r.metrics.register(o.Registerer); err != nil {

@@ -141,7 +141,7 @@ func (c *clause) representation(m mediaType, can Capabilities) (Representation, 
 	rep := Representation{Encoding: JSON}
 	switch m {
 	case mediaYAML:
-		return Representation{}, Forward
+		rep.YAML = true
 	case mediaProtobuf:
 		rep.Encoding = Protobuf
 	case mediaCBOR:

@@ -64,8 +64,11 @@ func checkNegotiate(t *testing.T, infos []runtime.SerializerInfo, accept string,
 	t.Helper()
 	want, ok := negotiation.NegotiateMediaTypeOptions(accept, infos, upstreamEndpoint{can.Protobuf})
 	wantRep, wantVerdict := Representation{}, Forward
-	if ok && want.Accepted.MediaType != "application/yaml" {
+	if ok {
 		wantRep, wantVerdict = Representation{Pretty: want.Pretty}, Serve
+		if want.Accepted.MediaType == "application/yaml" {
+			wantRep = Representation{YAML: true} // never indented otherwise
+		}
 		if want.Accepted.MediaType == "application/vnd.kubernetes.protobuf" {
 			wantRep = Representation{Encoding: Protobuf}
 		}

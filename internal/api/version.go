@@ -47,7 +47,7 @@ func ParseEventType(s string) EventType {
 // Encoding is a wire encoding of objects that kubeweir keeps or serves.
 type Encoding uint8
 
-// The encodings. Requests for YAML are forwarded. Nothing is kept in CBOR.
+// The encodings. Nothing is kept in CBOR.
 const (
 	JSON Encoding = iota
 	Protobuf
@@ -103,4 +103,5 @@ type Representation struct {
 	Transform     Transform
 	IncludeObject IncludeObject // for Table
 	Pretty        bool          // JSON indented by two spaces
+	YAML          bool          // what Encoding, which is JSON, says, in YAML
 }

@@ -116,7 +116,7 @@ var forwardEntries = [forwards]Entry{
 		Do: "Nothing; the upstream authorizes the impersonation and the read.",
 	},
 	Representation: {
-		Label: "representation", When: "The Accept header asks for a form that the cache does not have: YAML, protobuf of a custom resource, a Table in CBOR, without printer, or that has other columns in the release of the upstream than in kubeweir's, an invalid includeObject.",
+		Label: "representation", When: "The Accept header asks for a form that the cache does not have: a watch in YAML, protobuf of a custom resource, a Table in CBOR, without printer, or that has other columns in the release of the upstream than in kubeweir's, an invalid includeObject; or in YAML for more than 1 MiB of JSON, or while four others are being transcoded.",
 		Client: "The upstream's answer, 406 if it lacks the form as well.", Do: "Have clients ask for JSON or protobuf.",
 	},
 	InvalidVersion: {
