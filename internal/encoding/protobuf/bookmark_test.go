@@ -1,6 +1,7 @@
 package protobuf
 
 import (
+	"bytes"
 	"encoding/hex"
 	"testing"
 
@@ -37,7 +38,9 @@ func TestBookmark(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	encodingtest.Same(t, "same frame again", AppendEvent(nil, api.Bookmark, "v1", "Pod", tmpl.AppendObject(nil, 218, true)), frame)
+	var again encoding.Pieces
+	Codec{}.Event(&again, api.Bookmark, "v1", "Pod", tmpl.AppendObject(nil, 218, true))
+	encodingtest.Same(t, "same frame again", bytes.Join(again.List, nil), frame)
 }
 
 func TestBookmarkErrors(t *testing.T) {

@@ -24,7 +24,7 @@ func (Codec) List(t encoding.ListType, meta *metav1.ListMeta, _, size int) (head
 	if err != nil {
 		panic(err) // strings and a number always marshal
 	}
-	return AppendListHead(nil, t.APIVersion, t.Kind, listMeta, size), tailBytes
+	return appendListHead(nil, t.APIVersion, t.Kind, listMeta, size), tailBytes
 }
 
 // tailBytes is Tail for everybody.
@@ -32,7 +32,7 @@ var tailBytes = []byte(Tail)
 
 // Body implements encoding.Framing.
 func (Codec) Body(apiVersion, kind string, n int) (head, tail []byte) {
-	return AppendHead(nil, apiVersion, kind, n), tailBytes
+	return appendBodyHead(nil, apiVersion, kind, n), tailBytes
 }
 
 // AppendPartialHead implements encoding.Framing. A PartialObjectMetadata has nothing but
@@ -47,7 +47,7 @@ func (Codec) PartialSize(n int) int { return fieldSize(objectMetadata, n) }
 
 // Event implements encoding.Framing.
 func (Codec) Event(p *encoding.Pieces, t api.EventType, apiVersion, kind string, message []byte) {
-	p.Make(func(b []byte) []byte { return AppendEventHead(b, t, apiVersion, kind, len(message)) })
+	p.Make(func(b []byte) []byte { return appendEventHead(b, t, apiVersion, kind, len(message)) })
 	p.List = append(p.List, message, tailBytes)
 }
 
@@ -55,7 +55,7 @@ func (Codec) Event(p *encoding.Pieces, t api.EventType, apiVersion, kind string,
 func (c Codec) PartialEvent(p *encoding.Pieces, t api.EventType, metadata []byte) {
 	n := len(metadata)
 	p.Make(func(b []byte) []byte {
-		b = AppendEventHead(b, t, encoding.PartialAPIVersion, encoding.PartialKind, c.PartialSize(n))
+		b = appendEventHead(b, t, encoding.PartialAPIVersion, encoding.PartialKind, c.PartialSize(n))
 		return c.AppendPartialHead(b, n)
 	})
 	p.List = append(p.List, metadata, tailBytes)

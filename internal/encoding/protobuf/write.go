@@ -82,9 +82,9 @@ func checkEncoding(num protowire.Number, content []byte) error {
 	return nil
 }
 
-// AppendHead appends what precedes the bare message, of size bytes, in a body. Tail
+// appendBodyHead appends what precedes the bare message, of size bytes, in a body. Tail
 // follows the message.
-func AppendHead(dst []byte, apiVersion, kind string, size int) []byte {
+func appendBodyHead(dst []byte, apiVersion, kind string, size int) []byte {
 	dst = append(dst, magic...)
 	dst = appendHead(dst, unknownTypeMeta, typeMetaSize(apiVersion, kind))
 	dst = appendStringField(dst, typeMetaAPIVersion, apiVersion)
@@ -101,18 +101,18 @@ func envelopeSize(apiVersion, kind string, size int) int {
 	return len(magic) + fieldSize(unknownTypeMeta, typeMetaSize(apiVersion, kind)) + fieldSize(unknownRaw, size) + len(Tail)
 }
 
-// AppendListHead appends what precedes the items in the body of a list; listMeta is a
+// appendListHead appends what precedes the items in the body of a list; listMeta is a
 // bare metav1.ListMeta, itemsSize the sum of Codec.ItemSize over the items. Tail follows the
 // items.
-func AppendListHead(dst []byte, apiVersion, kind string, listMeta []byte, itemsSize int) []byte {
-	dst = AppendHead(dst, apiVersion, kind, fieldSize(listMetadata, len(listMeta))+itemsSize)
+func appendListHead(dst []byte, apiVersion, kind string, listMeta []byte, itemsSize int) []byte {
+	dst = appendBodyHead(dst, apiVersion, kind, fieldSize(listMetadata, len(listMeta))+itemsSize)
 	return appendBytesField(dst, listMetadata, listMeta)
 }
 
-// AppendEventHead appends what precedes the bare message, of size bytes, in an event of
+// appendEventHead appends what precedes the bare message, of size bytes, in an event of
 // a watch: four bytes of length, big-endian, and the beginning of a metav1.WatchEvent.
 // Tail follows the message.
-func AppendEventHead(dst []byte, t api.EventType, apiVersion, kind string, size int) []byte {
+func appendEventHead(dst []byte, t api.EventType, apiVersion, kind string, size int) []byte {
 	object := envelopeSize(apiVersion, kind, size)
 	extension := fieldSize(rawExtensionRaw, object)
 	name := t.String()
@@ -120,11 +120,5 @@ func AppendEventHead(dst []byte, t api.EventType, apiVersion, kind string, size 
 	dst = appendStringField(dst, watchEventType, name)
 	dst = appendHead(dst, watchEventObject, extension)
 	dst = appendHead(dst, rawExtensionRaw, object)
-	return AppendHead(dst, apiVersion, kind, size)
-}
-
-// AppendEvent appends a whole event.
-func AppendEvent(dst []byte, t api.EventType, apiVersion, kind string, message []byte) []byte {
-	dst = AppendEventHead(dst, t, apiVersion, kind, len(message))
-	return append(append(dst, message...), Tail...)
+	return appendBodyHead(dst, apiVersion, kind, size)
 }
