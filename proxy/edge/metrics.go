@@ -103,7 +103,7 @@ func watchBuffers(r prometheus.Registerer, b *buffers) {
 		}, func() float64 { return float64(b.held.Load()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "kubeweir_response_buffer_bytes_limit",
-			Help: "The most bytes of such buffers. A user who holds more than three times what is free has watches ended whose clients do not read.",
+			Help: "The most bytes of such buffers. A user who holds more than three times what is free, and more than 1 MiB, has watches ended whose clients do not read.",
 		}, func() float64 { return bufferBudget }),
 	)
 }

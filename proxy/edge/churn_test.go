@@ -1,0 +1,91 @@
+package edge
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+)
+
+// TestAccountsChurn: whatever users do at once, on connections of several, nothing counts for
+// any of them when they have gone.
+func TestAccountsChurn(t *testing.T) {
+	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
+		if r.Path != "/early" {
+			r.AttributeTo(r.Header.Get("User"))
+		}
+		switch {
+		case r.Path == "/panic":
+			panic("x")
+		case r.Upgrade != "":
+			return &api.Response{Status: 101, Header: switchTo("x"), Upgrade: func(nc net.Conn) {
+				_, _ = io.CopyN(nc, nc, 20_000)
+				if r.Path == "/tunnel-panic" {
+					panic("y")
+				}
+			}}
+		case r.Path == "/watch":
+			return &api.Response{Status: 200, Stream: lateStream(func(w api.StreamWriter) {
+				_ = w.WriteFrames(frames("event"))
+				w.Close()
+			})}
+		case r.Path == "/read" && r.Body != nil:
+			_, _ = io.CopyN(io.Discard, r.Body, 10_000)
+		}
+		return text("x")
+	})
+	paths := []string{"/read", "/panic", "/watch", "/early", "/drop"}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 6 {
+				conn := ts.dial()
+				c := newFrameConn(t, conn.Conn)
+				c.tolerant()
+				for range 20 {
+					user := fmt.Sprint("user", rand.IntN(4))
+					var id uint32
+					if rand.IntN(3) == 0 {
+						id = c.tunnel([]string{"/tunnel", "/tunnel-panic"}[rand.IntN(2)], "user", user)
+					} else {
+						id = c.request("POST", paths[rand.IntN(len(paths))], true, "user", user)
+					}
+					for range rand.IntN(4) {
+						_ = c.WriteData(id, false, make([]byte, 9_000))
+					}
+					switch rand.IntN(3) {
+					case 0:
+						_ = c.WriteRSTStream(id, http2.ErrCodeCancel)
+					case 1:
+						_ = c.WriteData(id, true, nil)
+					}
+				}
+				_ = conn.Close()
+			}
+		})
+	}
+	wg.Wait()
+	ts.holdsNothing()
+	all := &ts.buffers.accounts
+	left := func() int {
+		all.mu.Lock()
+		defer all.mu.Unlock()
+		return len(all.byUser)
+	}
+	for end := time.Now().Add(patience); left() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d accounts are left", left())
+		}
+	}
+	if unread, nobodys := ts.buffers.unread.Load(), all.nobody.held.Load()+all.nobody.unread.Load(); unread != 0 || nobodys != 0 {
+		t.Errorf("%d bytes count as unread, %d for nobody", unread, nobodys)
+	}
+}
