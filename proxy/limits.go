@@ -115,11 +115,27 @@ const (
 // excess is how many bytes a request keeps beyond ordinaryBytes.
 func excess(r *api.Request) int64 {
 	info := r.Info()
-	n := len(r.RawPath) + len(r.RawQuery) + selectorCost*(len(info.FieldSelector)+len(info.LabelSelector))
+	n := len(r.RawPath) + len(r.RawQuery) + selectorCost*selectorBytes(info)
 	for _, f := range r.Header {
 		n += len(f.Name) + len(f.Value)
 	}
 	return max(0, int64(n)-ordinaryBytes)
+}
+
+// selectorBytes is the length of the selectors that a request keeps. Watches by the
+// deprecated paths are authorized without them, and select all the same.
+func selectorBytes(info *api.RequestInfo) int {
+	n := len(info.FieldSelector) + len(info.LabelSelector)
+	if n > 0 || info.Verb != "watch" {
+		return n
+	}
+	if l := info.Options.LabelSelector; l != nil && !l.Empty() {
+		n += len(l.String())
+	}
+	if f := info.Options.FieldSelector; f != nil && !f.Empty() {
+		n += len(f.String())
+	}
+	return n
 }
 
 // overloads makes the counters of requests that are refused for want of a place.
