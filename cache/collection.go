@@ -112,9 +112,13 @@ func (c *Collection) Select(ctx context.Context, f *object.Filter) (objs []*obje
 	return objs, rv, ok
 }
 
-// wantShards says that a shard is being read: what finds the objects of one is made, for
-// the reads to come, or kept.
-func (c *Collection) wantShards(key shard.Key) { c.store.wantShards(key, time.Now()) }
+// wantShard says that a shard is being read: what finds its objects is made, for the reads
+// to come, or kept, where that pays.
+func (c *Collection) wantShard(s *shard.Selector) {
+	if worthIndex(s) {
+		c.store.wantShards(s.Key(), time.Now())
+	}
+}
 
 // WaitFor returns when the collection holds rv. The error is a *TooLargeError
 // after timeout (at once if that is 0), the context's error, or the reason why

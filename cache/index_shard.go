@@ -3,6 +3,7 @@ package cache
 import (
 	"cmp"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/tidwall/btree"
@@ -13,8 +14,8 @@ import (
 
 // shardIndex holds the objects of a collection ordered by the hash of their uid or
 // namespace and then by key, so that those of a shard are a range of it for each of its
-// ranges. There is none before a shard is read for the first time, and it goes when none
-// was for indexIdle. An object takes some 20 bytes of it.
+// ranges. There is none before a small shard is read for the first time, and it goes when
+// none was for indexIdle. An object takes some 20 bytes of it.
 //
 // Every View taken meanwhile has a copy of it (see View.shards), so that reads of a
 // version, of the pages of a list above all, find the shard as it was then.
@@ -153,20 +154,45 @@ func (s *store) buildShards(key shard.Key, x *shardIndex, v *View) {
 	s.view.Store(nil) // the next view has it
 }
 
+// sortCost is how many objects can be looked at in the time that one takes which is found
+// by its hash, away from its neighbours, and sorted by its key again.
+const sortCost = 6
+
+// worthIndex reports whether a shard is small enough for an index to find it sooner than a
+// look at all objects does.
+func worthIndex(s *shard.Selector) bool { return s.Part()*sortCost <= 1 }
+
+// countHashes is the number of objects in a shard.
+func countHashes(tree *hashTree, s *shard.Selector) (n int) {
+	below := func(found func(hash uint64) bool) int {
+		return sort.Search(tree.Len(), func(i int) bool {
+			h, _ := tree.GetAt(i)
+			return found(h.hash)
+		})
+	}
+	for _, r := range s.Ranges() {
+		n += below(func(hash uint64) bool { return hash > r.Last }) - below(func(hash uint64) bool { return hash >= r.First })
+	}
+	return n
+}
+
 // shardOf returns the objects of v in namespace ("" for all) whose key is from or above
 // and that f, which has a shard, matches, in key order. ok is false when that is not
-// cheaper than to look at all objects there: without an index, and where the namespace
-// has fewer objects than the shard. It costs what the shard holds.
-func (v *View) shardOf(f *object.Filter, namespace, from string, looking *search) (objs []*object.Object, ok bool) {
+// cheaper than to look at the objects there, of which a page of limit (0 for no pages)
+// takes no more than it needs, or without an index. It costs what the shard holds.
+func (v *View) shardOf(f *object.Filter, namespace, from string, limit int, looking *search) (objs []*object.Object, ok bool) {
 	tree := v.shards[f.Shard.Key()]
-	if tree == nil {
+	if tree == nil || !worthIndex(f.Shard) {
 		return nil, false
 	}
-	expected := int(float64(tree.Len()) * f.Shard.Part())
-	if namespace != "" && v.Count(namespace) <= expected {
+	held, looks := countHashes(tree, f.Shard), v.CountFrom(namespace, from)
+	if limit > 0 && held > 0 && !f.HasTerms() {
+		looks = min(looks, int(float64(limit)*float64(tree.Len())/float64(held)))
+	}
+	if held*sortCost > looks {
 		return nil, false
 	}
-	objs = make([]*object.Object, 0, expected+expected/8+8)
+	objs = make([]*object.Object, 0, held)
 	pivot := v.pivots.get("")
 	for _, r := range f.Shard.Ranges() {
 		tree.Ascend(hashed{r.First, pivot}, func(h hashed) bool {

@@ -29,7 +29,7 @@ func (r *Reader) List(ctx context.Context, c *Collection, req *ReadRequest) (*ap
 		return nil, err
 	}
 	if q.filter != nil && q.filter.Shard != nil {
-		c.wantShards(q.filter.Shard.Key())
+		c.wantShard(q.filter.Shard)
 	}
 	sel, err := r.resolve(ctx, c, q)
 	if err != nil {
@@ -356,7 +356,7 @@ func (q *query) selectFrom(ctx context.Context, c *Collection, v *View, rv uint6
 	}
 	search := search{ctx: ctx}
 	if q.filter.Shard != nil && index == nil {
-		if objs, ok := v.shardOf(q.filter, q.namespace, from, &search); ok {
+		if objs, ok := v.shardOf(q.filter, q.namespace, from, s.limit, &search); ok {
 			if search.ended {
 				return nil, ctx.Err()
 			}

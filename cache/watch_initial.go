@@ -19,12 +19,12 @@ func (s *watchStream) pickShard(ctx context.Context) {
 	if f == nil || f.Shard == nil {
 		return
 	}
-	s.c.wantShards(f.Shard.Key())
+	s.c.wantShard(f.Shard)
 	if s.initial == nil {
 		return
 	}
 	looking := search{ctx: ctx}
-	if objs, ok := s.initial.shardOf(f, s.initialNamespace(), "", &looking); ok && !looking.ended {
+	if objs, ok := s.initial.shardOf(f, s.initialNamespace(), "", 0, &looking); ok && !looking.ended {
 		s.picked = objs
 	}
 }

@@ -310,20 +310,21 @@ func TestWatchShard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
 		random := rand.New(rand.NewPCG(1, 2))
-		var want [2][]string
+		const parts = 8 // few objects of all: an index pays
+		var want [parts][]string
 		create := func(key string) (of int, rv string) {
 			o := b.source.Create(cachetest.Pods, withUID(cachetest.Pod(key, ""), random))
 			synctest.Wait()
-			return int(shard.Hash(string(o.GetUID())) >> 63), o.GetResourceVersion()
+			return int(shard.Hash(string(o.GetUID())) >> 61), o.GetResourceVersion()
 		}
 		for i := range 400 { // enough for an index
 			of, rv := create(fmt.Sprintf("default/p%04d", i))
 			want[of] = append(want[of], fmt.Sprintf("ADDED default/p%04d@%s", i, rv))
 		}
-		var watches [2][2]*openWatch
+		var watches [parts][2]*openWatch
 		for round := range 2 { // the second with an index
-			for of := range 2 {
-				watches[of][round] = b.watch(initial+shardQuery(shardOf("uid", uint64(of), 2)), api.Representation{})
+			for of := range parts {
+				watches[of][round] = b.watch(initial+shardQuery(shardOf("uid", uint64(of), parts)), api.Representation{})
 				defer watches[of][round].stop()
 				expect(t, watches[of][round].lines(t), append(want[of], fmt.Sprintf("BOOKMARK end@%d", b.c.RV()))...)
 			}
@@ -338,16 +339,17 @@ func TestWatchShard(t *testing.T) {
 			gone := b.source.Delete(cachetest.Pods, key).GetResourceVersion()
 			for round := range 2 {
 				expect(t, watches[of][round].lines(t), "ADDED "+key+"@"+rv, fmt.Sprintf("MODIFIED %s@%d", key, b.c.RV()-1), "DELETED "+key+"@"+gone)
-				expect(t, watches[1-of][round].lines(t))
+				expect(t, watches[(of+1)%parts][round].lines(t))
 			}
 		}
 		// Another object of the same name is in another shard: it leaves the one and enters the other.
 		of, _ := create("default/r")
-		for next := of; next == of; {
+		next := of
+		for next == of {
 			b.source.Delete(cachetest.Pods, "default/r")
 			next, _ = create("default/r")
 		}
-		for i := range 2 {
+		for _, i := range []int{of, next} {
 			lines := watches[i][0].lines(t)
 			if len(lines) == 0 || strings.HasPrefix(lines[len(lines)-1], "ADDED") != (i != of) {
 				t.Errorf("shard %d, it was in %d: %v", i, of, lines)
