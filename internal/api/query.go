@@ -15,6 +15,10 @@ const maxParameters = 64
 // watch lasts.
 const maxSelectorTerms = 100
 
+// maxShardSelector is how many bytes the shardSelector of an exact request may have: room
+// for a hundred ranges. To parse it takes microseconds for each byte.
+const maxShardSelector = 10 << 10
+
 // parameter numbers the parameters that are known.
 type parameter uint
 

@@ -119,6 +119,7 @@ func ParseRequestInfo(method, path, query string) RequestInfo {
 	// they do not honour them consistently.
 	if info.Verb == "list" || info.Verb == "watch" || info.Verb == "deletecollection" {
 		info.ShardSelector = q.values[paramShardSelector]
+		info.Exact = info.Exact && len(info.ShardSelector) <= maxShardSelector
 		if !verbInPath {
 			info.FieldSelector, info.LabelSelector = q.values[paramFieldSelector], q.values[paramLabelSelector]
 		}

@@ -93,9 +93,11 @@ func TestExact(t *testing.T) {
 		"/api/v1/watch/pods", "/api/v1/watch/namespaces/a/pods?resourceVersion=5", "/api/v1/watch/namespaces/a/pods/p?allowWatchBookmarks=true", "/api/v1/watch/namespaces/a",
 		"/apis/apps/v1/watch/namespaces/a/deployments/d?fieldSelector=metadata.name%3Dd,spec.x%3Dy", "/api/v1/watch/pods?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
 		"/api/v1/watch/pods?resourceVersion=5&resourceVersionMatch=Exact", "/api/v1/watch/pods?timeout=x",
+		"/api/v1/pods?shardSelector=" + strings.Repeat("x", maxShardSelector),
 	}
 	other := []string{
 		"/", "", "/api", "/api/v1", "/apis/apps/v1", "/version", "*",
+		"/api/v1/pods?shardSelector=" + strings.Repeat("x", maxShardSelector+1), "/api/v1/watch/pods?shardSelector=" + strings.Repeat("x", maxShardSelector+1),
 		"/api/v1/namespaces/a/namespaces", "/api/v1/namespaces/a/namespaces/a", "/api/v1/namespaces/a/status", "/api/v1/namespaces/a/status/pods",
 		"/api/v1/namespaces/a/pods/p/log", "/api/v1/namespaces/a/pods/p//log", "/api/v1/pods/p/", "/api/v1/pods/", "//api/v1/pods", "/api//v1/pods",
 		"/api/v1/namespaces//pods", "/api/v1/namespaces/../pods", "/api/v1/namespaces/./pods", "/api/v1/pods/.", "/api/v1/pods/..", "/api/v1/pods/%2e%2E",
