@@ -69,7 +69,7 @@ func TestConditionalReads(t *testing.T) {
 			continue
 		}
 		for _, coding := range []api.Compression{api.Identity, api.Gzip, api.Zstd} {
-			for _, path := range []string{"?resourceVersion=0", "ns-1/web-00001?resourceVersion=0"} {
+			for _, path := range append(conditionalScopes(), "ns-1/web-00001?resourceVersion=0") {
 				tag := b.etag(t, c, path, rep, coding, "")
 				what := fmt.Sprint(name, coding, path)
 				if other, ok := seen[tag]; ok {
@@ -90,6 +90,14 @@ func TestConditionalReads(t *testing.T) {
 		if tag := b.etag(t, c, path, api.Representation{}, api.Identity, ""); seen[tag] != "" {
 			t.Errorf("%s has the ETag of before the change", path)
 		}
+	}
+}
+
+// conditionalScopes are lists of different objects of one state.
+func conditionalScopes() []string {
+	return []string{
+		"?resourceVersion=0", "ns-1/?resourceVersion=0", "?resourceVersion=0&labelSelector=app", "ns-1/?resourceVersion=0&labelSelector=app",
+		"?resourceVersion=0" + shardQuery(shardOf("uid", 0, 2)), "?resourceVersion=0" + shardQuery(shardOf("uid", 1, 2)), "?resourceVersion=0" + shardQuery(shardOf("namespace", 0, 2)),
 	}
 }
 

@@ -2,6 +2,7 @@ package form
 
 import (
 	"crypto/rand"
+	"hash/maphash"
 	"strconv"
 	"strings"
 	"time"
@@ -13,7 +14,7 @@ import (
 // An ETag names the exact bytes of a response: the process (so that versions of
 // different upstreams, or of one before and after it was restored from a backup,
 // never meet), the state of the collection or the object, the version that a
-// list reports, the representation with the coding that the client accepts, and
+// list reports and which of the objects it has, the representation with the coding that the client accepts, and
 // for tables the moment from which on they read as they do.
 //
 // Responses are "no-cache, private": browsers may keep them and must ask before
@@ -24,10 +25,11 @@ import (
 type tagger struct {
 	process string
 	start   time.Time
+	seed    maphash.Seed // of the hashes of scopes
 }
 
 func newTagger() tagger {
-	return tagger{process: rand.Text()[:10], start: time.Now()}
+	return tagger{process: rand.Text()[:10], start: time.Now(), seed: maphash.MakeSeed()}
 }
 
 // list is the ETag of a list.
@@ -36,6 +38,10 @@ func (t tagger) list(l *List, rep api.Representation, coding api.Compression, mo
 	b = strconv.AppendUint(b, l.Content, 36)
 	b = append(b, '-')
 	b = strconv.AppendUint(b, l.RV, 36)
+	if l.Scope != (Scope{}) {
+		b = append(b, 's')
+		b = strconv.AppendUint(b, maphash.Comparable(t.seed, l.Scope), 36)
+	}
 	return t.end(b, rep, coding, moment)
 }
 
@@ -47,7 +53,7 @@ func (t tagger) object(o *object.Object, rep api.Representation, coding api.Comp
 }
 
 func (t tagger) begin() []byte {
-	b := make([]byte, 0, 64)
+	b := make([]byte, 0, 80)
 	b = append(b, '"')
 	b = append(b, t.process...)
 	return append(b, '-')
