@@ -87,7 +87,8 @@ func (g *Gateway) askForShards(ctx context.Context, x *exchange) (known bool, re
 	}
 	finish(resp, n, err)
 	text := bytes.Join(body.all, nil)
-	if err == nil && bytes.Contains(text, []byte(shardComplaint)) {
+	// A 403 repeats what the client has in its path.
+	if err == nil && (resp.Status == 400 || resp.Status == 500) && bytes.Contains(text, []byte(shardComplaint)) {
 		return true, nil
 	}
 	resp.Header.Del("Content-Length")

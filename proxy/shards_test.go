@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"fmt"
 	"net/url"
 	"strings"
 	"testing"
@@ -21,6 +22,11 @@ func knowsShards(r *api.Request) *api.Response {
 		return &api.Response{Status: 500, Body: []byte(`{"message":"invalid shard selector: unexpected expression kind"}`)}
 	}
 	return &api.Response{Status: 200, Body: []byte("upstream")}
+}
+
+// repeats refuses as a kube-apiserver that knows no shards, in the words of the client.
+func repeats(r *api.Request) *api.Response {
+	return &api.Response{Status: 403, Body: fmt.Appendf(nil, "pods is forbidden: in %s", r.Path)}
 }
 
 func missing(*api.Request) *api.Response {
@@ -65,6 +71,7 @@ func TestShards(t *testing.T) {
 		{name: "not there", line: "GET /api/v1/nothings?" + wholeShard, answer: missing, status: 404, says: "404 page not found", asked: 1},
 		{name: "deletion", line: "DELETE /api/v1/namespaces/default/pods?" + wholeShard, status: 400, says: "would delete", asked: 1},
 		{name: "deletion, known", line: "DELETE /api/v1/namespaces/default/pods?" + wholeShard, answer: knowsShards, status: 200, says: "upstream", asked: 1, forwarded: 1},
+		{name: "deletion, in words of a server that knows", line: "DELETE /api/v1/namespaces/invalid%20shard%20selector:%20/pods?" + wholeShard, answer: repeats, status: 403, says: "forbidden", asked: 1},
 		{name: "deletion of one", line: "DELETE /api/v1/namespaces/default/pods/a?" + wholeShard, status: 200, says: "upstream", forwarded: 1},
 		{name: "HEAD", line: "HEAD /api/v1/pods?" + wholeShard, status: 200, forwarded: 1},
 	} {
