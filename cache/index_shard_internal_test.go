@@ -3,7 +3,13 @@ package cache
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/object"
@@ -57,5 +63,89 @@ func TestShardIndexPays(t *testing.T) {
 		if held := countHashes(v.shards[f.Shard.Key()], f.Shard); ok && c.namespace == "" && held != len(objs) {
 			t.Errorf("%s: %d objects, counted %d", c.name, len(objs), held)
 		}
+	}
+}
+
+// TestShardIndexWhileItChanges reads shards of views and of versions of the past while objects come, go and change their
+// hash, and the index is made and dropped: each shard is what the view has.
+func TestShardIndexWhileItChanges(t *testing.T) {
+	const objects, writes = 600, 2000
+	schema, random := object.CustomSchema(nil), rand.New(rand.NewPCG(1, 2))
+	pod := func(i, rv int) *object.Object {
+		o, err := schema.Decode(api.JSON, fmt.Appendf(nil, `{"metadata":{"namespace":"ns-%d","name":"pod-%03d","uid":"%08x","resourceVersion":"%d"}}`, i%3, i, random.Uint32(), rv))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	var background, readers sync.WaitGroup
+	var content atomic.Uint64
+	s := newStore(api.JSON, &Limits{HistoryAge: time.Hour, HistoryBytes: 1 << 20, HistoryEvents: 1 << 16, SnapshotAge: time.Hour, SnapshotBytes: 1 << 30}, &content, func(f func()) { background.Go(f) })
+	tree := newTree(byKey)
+	for i := range objects {
+		tree.Set(pod(i, i+1))
+	}
+	s.install(tree, objects)
+	selector, err := shard.Parse("shardRange(object.metadata.uid, '0x2000000000000000', '0x2800000000000000') || shardRange(object.metadata.uid, '0xf000000000000000', '0x10000000000000000')")
+	if err != nil {
+		t.Fatal(err)
+	}
+	filter, done := &object.Filter{Shard: selector}, make(chan struct{})
+	var found atomic.Int64
+	read := func(v *View) {
+		looking := search{ctx: context.Background()}
+		got, ok := v.shardOf(filter, "", "", 0, &looking)
+		if !ok {
+			return
+		}
+		found.Add(1)
+		var want []*object.Object
+		v.Ascend("", "", func(o *object.Object) bool {
+			if filter.Matches(o) {
+				want = append(want, o)
+			}
+			return true
+		})
+		if !slices.Equal(got, want) {
+			t.Errorf("at %d: %d objects, want %d", v.rv, len(got), len(want))
+		}
+	}
+	for range 4 {
+		readers.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				s.wantShards(shard.UID, time.Now())
+				v := s.current()
+				read(v)
+				s.keep(v, time.Now())
+				if old, err := s.viewAt(v.rv-min(v.rv-objects, 3), time.Now()); err == nil {
+					read(old)
+				}
+			}
+		})
+	}
+	for n := range writes {
+		i, rv := random.IntN(objects), objects+n+1
+		kind := []api.EventType{api.Added, api.Modified, api.Deleted}[random.IntN(3)]
+		if err := s.apply(kind, pod(i, rv)); err != nil {
+			t.Fatal(err)
+		}
+		if n%100 == 99 {
+			s.tidy(time.Now().Add(indexIdle))
+		}
+	}
+	for found.Load() == 0 && !t.Failed() {
+		s.wantShards(shard.UID, time.Now())
+		runtime.Gosched()
+	}
+	close(done)
+	readers.Wait()
+	background.Wait()
+	if broken := s.check(); broken != "" {
+		t.Error(broken)
 	}
 }
