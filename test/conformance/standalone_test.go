@@ -96,7 +96,7 @@ var knownDifferences = []difference{
 	{regexp.MustCompile(`^discovery//(version|openid|\.well-known)`), "the version, the issuer and its keys"},
 	{regexp.MustCompile(`^discovery/.*OpenAPI v3 by|^discovery//openapi/v3`), "ETags of documents that are equal (TestStandalone compares them)"},
 	{regexp.MustCompile(`^discovery//apis/conf.example.com/v1$`), "kube-apiserver lists custom resources of a group in no order"},
-	{regexp.MustCompile(`^(watch|socket)/3 too old`), "the store's words instead of the watch cache's"},
+	{regexp.MustCompile(`^(watch|socket)/(3|path,) too old`), "the store's words instead of the watch cache's"},
 	{regexp.MustCompile(`^auth/65 impostor as (admin|bob in a group)`), "which of two refusals is told depends on what the user was permitted before"},
 	{regexp.MustCompile(`^auth/77 TokenReview of a good token`), "the audience is the issuer"},
 }
