@@ -41,6 +41,12 @@ type Codec interface {
 	// NewBookmark returns a template that has the type and the metadata only. sorted
 	// says that keys are sorted, as those of custom resources are.
 	NewBookmark(apiVersion, kind string, sorted bool) BookmarkTemplate
+
+	// AppendMetadataHead appends what comes before n bytes of metadata in an object
+	// because they are n, and MetadataHeadSize is its length.
+	AppendMetadataHead(dst []byte, n int) []byte
+	MetadataHeadSize(n int) int
+
 	// ParseStatus reads the object of an ERROR event.
 	ParseStatus(object []byte) (*metav1.Status, error)
 }
@@ -58,7 +64,12 @@ type Encoded struct {
 	Raw []byte
 	// MetaStart and MetaEnd delimit the value of metadata in Raw: in JSON the object
 	// with its braces, in protobuf the bytes of the ObjectMeta.
-	MetaStart, MetaEnd int
+	MetaStart, MetaEnd int32
+	// ManagedStart and ManagedEnd delimit what an object without its managedFields has
+	// nothing of: in JSON the member with the comma that goes with it, in protobuf all
+	// entries. Both are 0 where there are none, or where they are not in one place, as
+	// no API server writes them: those stay.
+	ManagedStart, ManagedEnd int32
 }
 
 // ReadOptions are how a list is read.

@@ -25,12 +25,13 @@ type Scan struct {
 	// function Item of package json.
 	ListOffset int
 
-	// At, Text and Err are the codec's while it scans: where it is among the fields,
-	// the values that Raw holds in another form, a fault of the content (as opposed to
-	// one of the syntax).
-	At   *Field
-	Text []byte
-	Err  error
+	// At, Member, Text and Err are the codec's while it scans: where it is among the
+	// fields, where the member begins that it is at, the values that Raw holds in
+	// another form, a fault of the content (as opposed to one of the syntax).
+	At     *Field
+	Member int
+	Text   []byte
+	Err    error
 }
 
 // Label is one label as it was found.

@@ -6,6 +6,7 @@ package object
 
 import (
 	"fmt"
+	"math"
 	"sync/atomic"
 
 	"github.com/kubeweir/kubeweir/internal/api"
@@ -65,6 +66,9 @@ func (s *Schema) Decode(enc api.Encoding, raw []byte) (*Object, error) {
 	codec := Codec(enc)
 	if codec == nil {
 		return nil, fmt.Errorf("decode object: unknown encoding %d", enc)
+	}
+	if len(raw) > math.MaxInt32 {
+		return nil, fmt.Errorf("decode %s object: %w", enc, encoding.TooLarge("object", math.MaxInt32))
 	}
 	sc := s.scan(raw)
 	defer sc.release()

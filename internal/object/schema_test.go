@@ -202,7 +202,7 @@ func FuzzDecodeProtobuf(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if o.Name == "" || o.MetaStart > o.MetaEnd || o.MetaEnd > len(raw) {
+		if o.Name == "" || o.MetaStart > o.MetaEnd || int(o.MetaEnd) > len(raw) {
 			t.Fatalf("got %+v", o)
 		}
 		if restamped, err := o.AtRV(api.Protobuf, o.RV+1); err == nil {

@@ -24,6 +24,12 @@ type Codec struct{}
 
 var _ encoding.Codec = Codec{}
 
+// AppendMetadataHead implements encoding.Codec: nothing depends on lengths.
+func (Codec) AppendMetadataHead(dst []byte, _ int) []byte { return dst }
+
+// MetadataHeadSize implements encoding.Codec.
+func (Codec) MetadataHeadSize(int) int { return 0 }
+
 // ParseStatus implements encoding.Codec.
 func (Codec) ParseStatus(object []byte) (*metav1.Status, error) {
 	status := &metav1.Status{}

@@ -96,6 +96,7 @@ func (sc *scan) members(i, depth int, visit func(sc *scan, key []byte, i, depth 
 		if i = skipColon(b, end); i < 0 {
 			return i
 		}
+		sc.Member = start - 1
 		if i = visit(sc, key, i, depth); i < 0 || sc.Err != nil {
 			return i
 		}
@@ -168,8 +169,10 @@ func (sc *scan) metadata(i, depth int) int {
 		sc.Err = errMetadataType
 		return i
 	}
+	sc.ManagedStart, sc.ManagedEnd = 0, 0
 	end := sc.members(i, depth, (*scan).metaMember)
-	sc.MetaStart, sc.MetaEnd = i, end
+	sc.MetaStart, sc.MetaEnd = int32(i), int32(end)
+	(*encoding.Scan)(sc).EndManaged(true)
 	return end
 }
 
@@ -188,6 +191,8 @@ func (sc *scan) metaMember(key []byte, i, depth int) int {
 		return sc.time(i, depth)
 	case "labels":
 		return sc.labels(i, depth)
+	case "managedFields":
+		return sc.managed(i, depth)
 	default:
 		return skipValue(sc.Raw, i, depth)
 	}
@@ -209,6 +214,28 @@ func (sc *scan) stringOrNull(text *[]byte, i, depth int) (end int, ok bool) {
 	*text = nil
 	end = skipValue(b, i, depth)
 	return end, end >= 0 && b[i] == 'n'
+}
+
+// managed notes where managedFields are.
+func (sc *scan) managed(i, depth int) int {
+	b, start := sc.Raw, sc.Member
+	end := skipValue(b, i, depth)
+	if end < 0 {
+		return end
+	}
+	before, after := start-1, skipSpace(b, end)
+	for before > 0 && isSpace(b[before]) {
+		before--
+	}
+	switch {
+	case b[before] == ',':
+		(*encoding.Scan)(sc).FoundManaged(before, end)
+	case after < len(b) && b[after] == ',':
+		(*encoding.Scan)(sc).FoundManaged(start, after+1)
+	default:
+		(*encoding.Scan)(sc).FoundManaged(start, end)
+	}
+	return end
 }
 
 func (sc *scan) time(i, depth int) int {

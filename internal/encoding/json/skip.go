@@ -43,6 +43,8 @@ func skipSpace(b []byte, i int) int {
 	return i
 }
 
+func isSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\r' || c == '\t' }
+
 // skipValue skips the value whose first byte is b[i].
 func skipValue(b []byte, i, depth int) int {
 	if i >= len(b) {

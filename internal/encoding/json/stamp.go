@@ -19,12 +19,17 @@ func (Codec) Stamp(o encoding.Encoded, rv uint64) (encoding.Encoded, error) {
 	if metadata[start] != '"' {
 		return encoding.Encoded{}, errVersionType
 	}
-	start, end = o.MetaStart+start+1, o.MetaStart+end-1 // inside the quotes
+	start, end = int(o.MetaStart)+start+1, int(o.MetaStart)+end-1 // inside the quotes
 	var room [20]byte
 	text := strconv.AppendUint(room[:0], rv, 10)
 	raw := make([]byte, 0, len(o.Raw)+len(text)-(end-start))
 	raw = append(append(append(raw, o.Raw[:start]...), text...), o.Raw[end:]...)
-	return encoding.Encoded{Raw: raw, MetaStart: o.MetaStart, MetaEnd: o.MetaEnd + len(raw) - len(o.Raw)}, nil
+	longer := int32(len(raw) - len(o.Raw))
+	if int(o.ManagedStart) >= end {
+		o.ManagedStart, o.ManagedEnd = o.ManagedStart+longer, o.ManagedEnd+longer
+	}
+	o.Raw, o.MetaEnd = raw, o.MetaEnd+longer
+	return o, nil
 }
 
 // member finds the value of a member of a well-formed JSON object: its start

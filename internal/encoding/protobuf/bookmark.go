@@ -85,7 +85,7 @@ func parseBookmark(object []byte) (*parsed, error) {
 			return nil
 		}
 		p.fields++
-		p.object.MetaStart, p.object.MetaEnd = f.start, f.end
+		p.object.MetaStart, p.object.MetaEnd = int32(f.start), int32(f.end)
 		return walkBytes(f.bytes, func(f field) error {
 			switch f.num {
 			case metaName:

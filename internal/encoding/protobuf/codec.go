@@ -22,6 +22,12 @@ var (
 	errWireType  = errors.New("wrong wire type of a known field")
 )
 
+// AppendMetadataHead implements encoding.Codec.
+func (Codec) AppendMetadataHead(dst []byte, n int) []byte { return appendHead(dst, objectMetadata, n) }
+
+// MetadataHeadSize implements encoding.Codec.
+func (Codec) MetadataHeadSize(n int) int { return fieldSize(objectMetadata, n) - n }
+
 // ParseStatus implements encoding.Codec.
 func (Codec) ParseStatus(object []byte) (*metav1.Status, error) {
 	status := &metav1.Status{}

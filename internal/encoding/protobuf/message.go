@@ -35,6 +35,7 @@ const (
 	metaCreation        = 8
 	metaLabels          = 11
 	metaAnnotations     = 12
+	metaManagedFields   = 17
 
 	mapKey   = 1 // an entry of a map
 	mapValue = 2

@@ -21,7 +21,7 @@ func (Codec) Scan(s *encoding.Scan) error {
 				return errWireType
 			}
 			found = true
-			sc.MetaStart, sc.MetaEnd = f.start, f.end
+			sc.MetaStart, sc.MetaEnd = int32(f.start), int32(f.end)
 			return sc.metadata(f.bytes)
 		}
 		return sc.field(root.Numbered(f.num), f)
@@ -29,6 +29,8 @@ func (Codec) Scan(s *encoding.Scan) error {
 	if err == nil && !found {
 		err = encoding.ErrNoMetadata
 	}
+	_, usual := metadataHead(sc.Encoded)
+	s.EndManaged(usual)
 	return err
 }
 
@@ -69,7 +71,11 @@ func (sc *scan) value(node *encoding.Field, f field) error {
 }
 
 func (sc *scan) metadata(msg []byte) error {
+	before := 0 // the field
+	sc.ManagedStart, sc.ManagedEnd = 0, 0
 	return walk(msg, func(f field) error {
+		start := before
+		before = f.end
 		var text *[]byte
 		switch f.num {
 		case metaName:
@@ -80,7 +86,7 @@ func (sc *scan) metadata(msg []byte) error {
 			text = &sc.UID
 		case metaResourceVersion:
 			text = &sc.ResourceVersion
-		case metaCreation, metaLabels:
+		case metaCreation, metaLabels, metaManagedFields:
 		default:
 			return nil
 		}
@@ -92,6 +98,9 @@ func (sc *scan) metadata(msg []byte) error {
 			return sc.time(f.bytes)
 		case metaLabels:
 			return sc.label(f.bytes)
+		case metaManagedFields:
+			(*encoding.Scan)(sc).FoundManaged(int(sc.MetaStart)+start, int(sc.MetaStart)+f.end)
+			return nil
 		}
 		*text = f.bytes
 		return nil

@@ -24,12 +24,31 @@ func (Codec) Stamp(o encoding.Encoded, rv uint64) (encoding.Encoded, error) {
 	raw := append(make([]byte, 0, len(o.Raw)+len(room)+2), o.Raw[:head]...)
 	raw = appendBytesField(raw, objectMetadata, metadata)
 	end := len(raw)
-	return encoding.Encoded{Raw: append(raw, o.Raw[o.MetaEnd:]...), MetaStart: end - len(metadata), MetaEnd: end}, nil
+	stamped := encoding.Encoded{Raw: append(raw, o.Raw[o.MetaEnd:]...), MetaStart: int32(end - len(metadata)), MetaEnd: int32(end)}
+	if o.ManagedEnd > 0 {
+		err = findManaged(&stamped)
+	}
+	return stamped, err
+}
+
+// findManaged finds the managedFields of an object of which the metadata is known.
+func findManaged(o *encoding.Encoded) error {
+	start := int(o.MetaStart)
+	err := walk(o.Raw[o.MetaStart:o.MetaEnd], func(f field) error {
+		end := int(o.MetaStart) + f.end
+		if f.num == metaManagedFields {
+			o.FoundManaged(start, end)
+		}
+		start = end
+		return nil
+	})
+	o.EndManaged(true)
+	return err
 }
 
 // metadataHead is where the metadata field begins, with its tag.
 func metadataHead(o encoding.Encoded) (int, bool) {
-	start := o.MetaEnd - fieldSize(objectMetadata, o.MetaEnd-o.MetaStart)
+	start := int(o.MetaEnd) - fieldSize(objectMetadata, int(o.MetaEnd-o.MetaStart))
 	return start, start >= 0 && o.Raw[start] == objectMetadata<<3|byte(protowire.BytesType)
 }
 
