@@ -93,7 +93,11 @@ type clause struct {
 	stream             string
 	serverVersion      string
 	pretty             bool
+	drop               string
 }
+
+// managedFields is the one value of the parameter drop that there is (KEP-5958).
+const managedFields = "metadata.managedFields"
 
 func (c *clause) matches(m mediaType) bool {
 	switch c.mainType {
@@ -148,6 +152,15 @@ func (c *clause) representation(m mediaType, can Capabilities) (Representation, 
 		rep.Encoding = CBOR
 	default:
 		rep.Pretty = c.pretty
+	}
+	switch c.drop {
+	case "":
+	case managedFields:
+		rep.DropManagedFields = true
+	default:
+		// A server that knows the parameter does not accept this clause, one that does
+		// not answers as if it were not there.
+		return Representation{}, Forward
 	}
 	switch {
 	case !c.convert:
@@ -247,6 +260,8 @@ func (c *clause) set(name, value string) {
 		c.serverVersion = value
 	case "pretty":
 		c.pretty = value == "1"
+	case "drop":
+		c.drop = value
 	}
 }
 

@@ -94,7 +94,14 @@ func checkNegotiate(t *testing.T, infos []runtime.SerializerInfo, accept string,
 			wantRep = Representation{}
 		}
 	}
-	if rep, verdict := Negotiate(accept, can); rep != wantRep || verdict != wantVerdict {
+	rep, verdict := Negotiate(accept, can)
+	if strings.Contains(accept, "drop") {
+		// This version of the library does not know it; see TestNegotiateDrop.
+		if rep.DropManagedFields = false; verdict == Forward {
+			return
+		}
+	}
+	if rep != wantRep || verdict != wantVerdict {
 		t.Errorf("%q %+v: %+v %v, want %+v %v", accept, can, rep, verdict, wantRep, wantVerdict)
 	}
 }
@@ -136,6 +143,40 @@ func TestNegotiateMatchesLibrary(t *testing.T) {
 			checkNegotiate(t, infos, accept, can)
 		}
 		checkNegotiateStatus(t, infos, accept)
+	}
+}
+
+// TestNegotiateDrop: as kube-apiserver does that knows the parameter. What is not one of
+// its values is forwarded, unless another clause is chosen before.
+func TestNegotiateDrop(t *testing.T) {
+	const proto, table = "application/vnd.kubernetes.protobuf", "application/json;as=Table;g=meta.k8s.io;v=v1"
+	can := Capabilities{Protobuf: true, Table: true}
+	for accept, want := range map[string]Representation{
+		"application/json;drop=metadata.managedFields":                                             {DropManagedFields: true},
+		"application/json; drop=metadata.managedFields,*/*; drop=metadata.managedFields":           {DropManagedFields: true},
+		"*/*;drop= metadata.managedFields ;pretty=1":                                               {DropManagedFields: true, Pretty: true},
+		proto + ";drop=metadata.managedFields,application/json;drop=metadata.managedFields":        {Encoding: Protobuf, DropManagedFields: true},
+		table + ";drop=metadata.managedFields":                                                     {Transform: Table, DropManagedFields: true},
+		"application/json;drop=metadata.managedFields;as=PartialObjectMetadata;g=meta.k8s.io;v=v1": {Transform: PartialMetadata, DropManagedFields: true},
+		"application/json;stream=watch;drop=metadata.managedFields":                                {DropManagedFields: true},
+		"application/json;drop=spec;drop=metadata.managedFields":                                   {DropManagedFields: true},
+		"application/json;drop=":                                                                   {}, // parameters without a value are none
+		"application/json;drop":                                                                    {},
+		"application/json;Drop=spec":                                                               {},
+		"application/json,*/*;drop=spec":                                                           {},
+		"image/png;drop=spec," + proto:                                                             {Encoding: Protobuf},
+		table + ";sv=v9;drop=spec," + proto:                                                        {Encoding: Protobuf},
+	} {
+		if rep, verdict := Negotiate(accept, can); rep != want || verdict != Serve {
+			t.Errorf("%q: %+v %v, want %+v", accept, rep, verdict, want)
+		}
+	}
+	for _, value := range []string{"spec", "metadata", "metadata.managedfields", `"metadata.managedFields"`, "metadata.managedFields+metadata.managedFields", "metadata.managedFields+spec", "spec+metadata.managedFields"} {
+		for _, accept := range []string{"application/json;drop=" + value, "application/json;drop=" + value + ",application/json;q=0.1", proto + ";drop=metadata.managedFields;drop=" + value} {
+			if rep, verdict := Negotiate(accept, can); verdict != Forward {
+				t.Errorf("%q: %+v is served", accept, rep)
+			}
+		}
 	}
 }
 

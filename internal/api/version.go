@@ -104,4 +104,6 @@ type Representation struct {
 	IncludeObject IncludeObject // for Table
 	Pretty        bool          // JSON indented by two spaces
 	YAML          bool          // what Encoding, which is JSON, says, in YAML
+	// DropManagedFields leaves metadata.managedFields out of objects.
+	DropManagedFields bool
 }
