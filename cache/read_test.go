@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"strconv"
 	"strings"
 	"testing"
@@ -70,6 +71,28 @@ func (b *readBench) fill(n, size int) {
 			widget.SetAnnotations(map[string]string{"a": "<b>"})
 			b.source.Create(cachetest.Widgets, widget)
 			b.source.Create(cachetest.Nodes, cachetest.Node(fmt.Sprintf("node-%05d", i)))
+		}
+	}
+}
+
+// manage gives most objects managers, some so many fields that pieces of their bytes are
+// not copied.
+func (b *readBench) manage() {
+	for gvr := range b.res {
+		for i, o := range b.source.Objects(gvr) {
+			if i%5 == 4 {
+				continue
+			}
+			var managers []metav1.ManagedFieldsEntry
+			for m := range i%3 + 1 {
+				managers = append(managers, metav1.ManagedFieldsEntry{
+					Manager: fmt.Sprint("<m", m, ">"), Operation: "Update", APIVersion: "v1", FieldsType: "FieldsV1",
+					FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:x":"` + strings.Repeat("}", i%7*m*150) + `"}}`),
+				})
+			}
+			o = o.DeepCopyObject().(cachetest.Object)
+			o.SetManagedFields(managers)
+			b.source.Update(gvr, o)
 		}
 	}
 }
@@ -178,9 +201,23 @@ func encodeAs(t testing.TB, obj runtime.Object, rep api.Representation) []byte {
 	return data
 }
 
+// shown are objects as they are before they are encoded as rep.
+func shown(objs []cachetest.Object, rep api.Representation) []cachetest.Object {
+	if !rep.DropManagedFields {
+		return objs
+	}
+	dropped := make([]cachetest.Object, len(objs))
+	for i, o := range objs {
+		dropped[i] = o.DeepCopyObject().(cachetest.Object)
+		dropped[i].SetManagedFields(nil)
+	}
+	return dropped
+}
+
 // expected is the list that upstream would give of objs.
 func expected(t testing.TB, res *cache.Resource, objs []cachetest.Object, listMeta metav1.ListMeta, rep api.Representation) []byte {
 	t.Helper()
+	objs = shown(objs, rep)
 	if rep.Transform == api.PartialMetadata {
 		list := &metav1.PartialObjectMetadataList{
 			TypeMeta: metav1.TypeMeta{Kind: "PartialObjectMetadataList", APIVersion: "meta.k8s.io/v1"},
@@ -249,7 +286,7 @@ func filterObjects(objs []cachetest.Object, keep func(cachetest.Object) bool) []
 
 // representations are all that lists can have.
 func representations() map[string]api.Representation {
-	return map[string]api.Representation{
+	all := map[string]api.Representation{
 		"json":                    {},
 		"json pretty":             {Pretty: true},
 		"metadata":                {Transform: api.PartialMetadata},
@@ -262,6 +299,11 @@ func representations() map[string]api.Representation {
 		"protobuf metadata":       {Encoding: api.Protobuf, Transform: api.PartialMetadata},
 		"protobuf table (served)": {Encoding: api.Protobuf, Transform: api.Table},
 	}
+	for name, rep := range maps.Clone(all) {
+		rep.DropManagedFields = true
+		all[name+" dropped"] = rep
+	}
+	return all
 }
 
 // TestListBytes compares lists with what upstream's serializers make of the same
@@ -269,6 +311,7 @@ func representations() map[string]api.Representation {
 func TestListBytes(t *testing.T) {
 	b := newReadBench(t)
 	b.fill(200, 1500)
+	b.manage()
 	type listCase struct {
 		path string
 		keep func(cachetest.Object) bool
@@ -358,6 +401,7 @@ func (b *readBench) checkTable(t *testing.T, res *cache.Resource, body []byte, r
 	if got.ResourceVersion != listMeta.ResourceVersion || len(got.Rows) != len(objs) {
 		t.Fatalf("resourceVersion %s, %d rows; want %s, %d", got.ResourceVersion, len(got.Rows), listMeta.ResourceVersion, len(objs))
 	}
+	objs = shown(objs, rep)
 	for i, row := range got.Rows {
 		if row.Cells[0] != objs[i].GetName() || row.Cells[1] != objs[i].GetCreationTimestamp().UTC().Format(time.RFC3339) {
 			t.Errorf("row %d: %v", i, row.Cells)
@@ -390,6 +434,7 @@ func TestGetBytes(t *testing.T) {
 	b.fill(20, 1500)
 	big := cachetest.BigPod("ns-0/huge", "node-1", 200_000)
 	b.source.Create(cachetest.Pods, big)
+	b.manage()
 	for _, gvr := range []schema.GroupVersionResource{cachetest.Pods, cachetest.Nodes, cachetest.Widgets} {
 		for name, rep := range representations() {
 			enc := rep.Encoding
@@ -419,6 +464,7 @@ func (b *readBench) checkGet(t *testing.T, c *cache.Collection, rep api.Represen
 	}
 	body := bodyOf(t, resp)
 	res := c.Resource()
+	o = shown([]cachetest.Object{o}, rep)[0]
 	switch rep.Transform {
 	case api.Table:
 		b.checkTable(t, res, body, rep, metav1.ListMeta{ResourceVersion: o.GetResourceVersion()}, []cachetest.Object{o})

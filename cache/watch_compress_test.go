@@ -171,6 +171,8 @@ func TestCompressedWatch(t *testing.T) {
 			{path: all, rep: api.Representation{Transform: api.PartialMetadata}},
 			{path: all, rep: api.Representation{Encoding: api.Protobuf}},
 			{path: all, rep: api.Representation{Encoding: api.Protobuf, Transform: api.PartialMetadata}},
+			{path: all, rep: api.Representation{DropManagedFields: true}},
+			{path: all, rep: api.Representation{DropManagedFields: true, Encoding: api.Protobuf, Transform: api.PartialMetadata}},
 		} {
 			t.Run(fmt.Sprintf("%v %s %v", coding, test.path, test.rep), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) { testCompressedWatch(t, test.path, test.rep, coding) })

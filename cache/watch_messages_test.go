@@ -17,6 +17,7 @@ import (
 func TestWatchInMessages(t *testing.T) {
 	for name, rep := range map[string]api.Representation{
 		"json": {}, "protobuf": {Encoding: api.Protobuf},
+		"dropped": {DropManagedFields: true}, "protobuf dropped": {Encoding: api.Protobuf, DropManagedFields: true},
 		"table":    {Transform: api.Table, IncludeObject: api.IncludeObjectFull},
 		"metadata": {Transform: api.PartialMetadata}, "protobuf metadata": {Encoding: api.Protobuf, Transform: api.PartialMetadata},
 	} {

@@ -7,10 +7,11 @@
 // # What a form is
 //
 // A Form says how the objects of one resource look in one representation
-// (api.Representation), in one response or one watch. There are four, each for all
+// (api.Representation), in one response or one watch. There are five, each for all
 // encodings in which it is given:
 //
 //	plain       the object's own bytes, as the upstream sent them
+//	dropped     the same without metadata.managedFields: what is before them and behind
 //	metadata    a PartialObjectMetadata: the metadata as it stands in the object, or
 //	            derived from it where upstream has it otherwise
 //	tables      a row of a Table, derived from the object, with its ages

@@ -19,10 +19,12 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
+var podSchema = object.SchemaFor(schema.GroupVersionResource{Version: "v1", Resource: "pods"})
+
 // decode makes the object that a collection in enc has.
 func decode(t *testing.T, enc api.Encoding, pod *corev1.Pod) *object.Object {
 	t.Helper()
-	o, err := object.SchemaFor(schema.GroupVersionResource{Version: "v1", Resource: "pods"}).Decode(enc, encodingtest.Raw(t, enc, pod))
+	o, err := podSchema.Decode(enc, encodingtest.Raw(t, enc, pod))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,6 +37,7 @@ func samplePod(rv string) *corev1.Pod {
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "web", Namespace: "default", UID: "u", ResourceVersion: rv, Labels: map[string]string{"app": "<web>"},
 			CreationTimestamp: metav1.NewTime(time.Unix(1_700_000_000, 0)),
+			ManagedFields:     []metav1.ManagedFieldsEntry{{Manager: "<a>", FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:x":{}}`)}, {Manager: "b"}},
 		},
 		Spec: corev1.PodSpec{NodeName: "n", Containers: []corev1.Container{{Name: "c", Image: "i"}}},
 	}
@@ -63,10 +66,14 @@ func TestEventBytes(t *testing.T) {
 	status := failure.ErrStatus
 	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
 	for _, enc := range encodingtest.Encodings {
-		for _, transform := range []api.Transform{api.NoTransform, api.PartialMetadata} {
-			w := watchOfPods(t, api.Representation{Encoding: enc, Transform: transform})
+		for _, rep := range []api.Representation{{}, {Transform: api.PartialMetadata}, {DropManagedFields: true}, {Transform: api.PartialMetadata, DropManagedFields: true}} {
+			rep.Encoding = enc
+			w := watchOfPods(t, rep)
 			shown := func(pod *corev1.Pod) runtime.Object {
-				if transform == api.NoTransform {
+				if rep.DropManagedFields {
+					pod.ManagedFields = nil
+				}
+				if rep.Transform == api.NoTransform {
 					return pod
 				}
 				m := meta.AsPartialObjectMetadata(pod)
@@ -86,11 +93,11 @@ func TestEventBytes(t *testing.T) {
 				}
 			}
 			if got := join(f.List()); !bytes.Equal(got, want) {
-				t.Errorf("%v %v:\n got %q\nwant %q", enc, transform, got, want)
+				t.Errorf("%+v:\n got %q\nwant %q", rep, got, want)
 			}
 			w.Error(&f, failure)
 			if got, want := join(f.List()), encodingtest.Frame(t, enc, "ERROR", &status); !bytes.Equal(got, want) {
-				t.Errorf("%v %v:\n got %q\nwant %q", enc, transform, got, want)
+				t.Errorf("%+v:\n got %q\nwant %q", rep, got, want)
 			}
 		}
 	}
@@ -145,6 +152,9 @@ func TestFor(t *testing.T) {
 		{builtin, api.Protobuf, api.Representation{Encoding: api.Protobuf}, true},
 		{builtin, api.Protobuf, api.Representation{}, false},
 		{builtin, api.JSON, api.Representation{Encoding: api.Protobuf}, false},
+		{builtin, api.JSON, api.Representation{DropManagedFields: true}, true},
+		{builtin, api.JSON, api.Representation{Encoding: api.Protobuf, DropManagedFields: true}, false},
+		{builtin, api.JSON, api.Representation{Transform: api.PartialMetadata, DropManagedFields: true}, true},
 		{builtin, api.JSON, api.Representation{Transform: api.PartialMetadata}, true},
 		{builtin, api.JSON, api.Representation{Encoding: api.Protobuf, Transform: api.PartialMetadata}, false},
 		{builtin, api.JSON, api.Representation{Transform: api.Table}, false}, // without a printer

@@ -99,6 +99,15 @@ func (r *Resource) ownMetadata() bool {
 	return !r.Custom && len(r.hiddenAnnotations()) == 0
 }
 
+// storedFor is the encoding of the objects whose metadata is given in enc: custom
+// resources are kept as JSON, but their metadata has a protobuf form.
+func (r *Resource) storedFor(enc api.Encoding) api.Encoding {
+	if r.Custom {
+		return api.JSON
+	}
+	return enc
+}
+
 // base is what all forms have, and what most of them do.
 type base struct {
 	r   *Renderer
@@ -143,13 +152,16 @@ func (r *Renderer) For(res *Resource, stored api.Encoding, rep api.Representatio
 			return &tables{base: common}
 		}
 	case api.PartialMetadata:
-		// Custom resources are kept as JSON; their metadata has a protobuf form.
-		if rep.Encoding == stored || rep.Encoding == api.Protobuf && res.Custom {
+		if stored == res.storedFor(rep.Encoding) {
 			return &metadata{base: common}
 		}
 	case api.NoTransform:
 		if rep.Encoding == stored {
-			return &plain{base: common, around: common.enc.Around()}
+			whole := plain{base: common, around: common.enc.Around()}
+			if rep.DropManagedFields {
+				return &dropped{plain: whole, codec: object.Codec(stored)}
+			}
+			return &whole
 		}
 	}
 	return nil

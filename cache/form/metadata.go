@@ -27,16 +27,22 @@ func (f *metadata) prepare(p place, objs Objects) (Objects, error) {
 		return objs, nil
 	}
 	var err error
-	f.values, err = f.r.metadataOfAll(p, f.rep.Encoding, objs)
+	f.values, err = f.r.metadataOfAll(p, f.metadataRep(f.rep.Encoding), objs)
 	return objs, err
 }
 
-// of is the metadata of object i.
-func (f *metadata) of(i int, o *object.Object) []byte {
+// of is the metadata of object i, in one part or in two.
+func (f *metadata) of(i int, o *object.Object) (value, rest []byte) {
 	if f.values != nil {
-		return f.values[i]
+		return f.values[i], nil
 	}
-	return o.Metadata()
+	return f.ownMetadata(o)
+}
+
+// size is the length of the metadata of object i as a PartialObjectMetadata.
+func (f *metadata) size(i int, o *object.Object) int {
+	value, rest := f.of(i, o)
+	return f.enc.PartialSize(len(value) + len(rest))
 }
 
 func (f *metadata) frame(l *List, n, size int) (head, tail []byte) {
@@ -46,29 +52,28 @@ func (f *metadata) frame(l *List, n, size int) (head, tail []byte) {
 }
 
 func (f *metadata) itemSize(i int, o *object.Object) (n int, exact bool) {
-	return f.enc.ItemSize(f.enc.PartialSize(len(f.of(i, o)))), true
+	return f.enc.ItemSize(f.size(i, o)), true
 }
 
 func (f *metadata) item(w *chunks, i int, o *object.Object) {
-	value := f.of(i, o)
-	f.itemHead(w, f.enc.PartialSize(len(value)))
-	f.write(w, value)
+	f.itemHead(w, f.size(i, o))
+	f.write(w, i, o)
 }
 
 func (f *metadata) singleFrame(o *object.Object) (head, tail []byte) {
-	return f.enc.Body(encoding.PartialAPIVersion, encoding.PartialKind, f.enc.PartialSize(len(f.of(0, o))))
+	return f.enc.Body(encoding.PartialAPIVersion, encoding.PartialKind, f.size(0, o))
 }
 
-func (f *metadata) singleSize(o *object.Object) (n int, exact bool) {
-	return f.enc.PartialSize(len(f.of(0, o))), true
-}
+func (f *metadata) singleSize(o *object.Object) (n int, exact bool) { return f.size(0, o), true }
 
-func (f *metadata) single(w *chunks, o *object.Object) { f.write(w, f.of(0, o)) }
+func (f *metadata) single(w *chunks, o *object.Object) { f.write(w, 0, o) }
 
-// write writes a PartialObjectMetadata.
-func (f *metadata) write(w *chunks, value []byte) {
-	w.append(encoding.MaxHead, func(b []byte) []byte { return f.enc.AppendPartialHead(b, len(value)) })
+// write writes object i as a PartialObjectMetadata.
+func (f *metadata) write(w *chunks, i int, o *object.Object) {
+	value, rest := f.of(i, o)
+	w.append(encoding.MaxHead, func(b []byte) []byte { return f.enc.AppendPartialHead(b, len(value)+len(rest)) })
 	w.refer(value)
+	w.refer(rest)
 	w.writeString(f.enc.PartialTail())
 }
 
@@ -84,12 +89,28 @@ func (f *metadata) event(fr *Frames, t api.EventType, i int, o *object.Object, _
 		f.enc.PartialEvent(&fr.pieces, t, f.values[i])
 		return nil
 	}
-	value, err := f.r.metadataOf(f.res, f.rep.Encoding, o)
+	value, rest, err := f.metadataOf(f.rep.Encoding, o)
 	if err != nil {
 		return err
 	}
-	f.enc.PartialEvent(&fr.pieces, t, value)
+	if rest == nil {
+		f.enc.PartialEvent(&fr.pieces, t, value)
+	} else {
+		f.eventInTwo(&fr.pieces, t, value, rest)
+	}
 	return nil
+}
+
+// eventInTwo appends an event of metadata in two parts.
+func (f *metadata) eventInTwo(p *encoding.Pieces, t api.EventType, value, rest []byte) {
+	if around := f.enc.AroundPartial(); around != nil {
+		p.List = append(p.List, around.Heads[t], value, rest, around.Tail)
+		return
+	}
+	n := len(value) + len(rest)
+	f.enc.EventHead(p, t, encoding.PartialAPIVersion, encoding.PartialKind, f.enc.PartialSize(n))
+	p.Make(func(b []byte) []byte { return f.enc.AppendPartialHead(b, n) })
+	p.List = append(p.List, value, rest, f.enc.EventTail())
 }
 
 func (f *metadata) bookmark(fr *Frames, t encoding.BookmarkTemplate, rv uint64, end bool, _ time.Time) error {
@@ -118,33 +139,48 @@ func bookmarkMetadata(res *Resource, enc api.Encoding, t encoding.BookmarkTempla
 	return meta.Marshal()
 }
 
-// metadataOfAll returns the metadata of objects in the given encoding, in their order,
-// where it is not what stands in them; p is their place.
-func (r *Renderer) metadataOfAll(p place, enc api.Encoding, objs Objects) ([][]byte, error) {
+// metadataOfAll returns the metadata of objects in their order,
+// where it is not what stands in them; p is their place. rep is a metadataRep.
+func (r *Renderer) metadataOfAll(p place, rep api.Representation, objs Objects) ([][]byte, error) {
 	s := p.slot(derivedMetas)
-	s.rep.Encoding = enc
+	s.rep = rep
 	return collect(r, p, s, objs, func(res *Resource, o *object.Object) ([]byte, error) {
-		return r.derivedMetadata(res, enc, o)
+		return r.derivedMetadata(res, rep, o)
 	})
 }
 
+// metadataRep is what metadata in an encoding depends on.
+func (b *base) metadataRep(enc api.Encoding) api.Representation {
+	return api.Representation{Encoding: enc, DropManagedFields: b.rep.DropManagedFields}
+}
+
 // metadataOf returns the metadata of an object in the given encoding, as it stands in a
-// PartialObjectMetadata.
-func (r *Renderer) metadataOf(res *Resource, enc api.Encoding, o *object.Object) ([]byte, error) {
-	if res.ownMetadata() {
-		return o.Metadata(), nil
+// PartialObjectMetadata, in one part or in two.
+func (b *base) metadataOf(enc api.Encoding, o *object.Object) (value, rest []byte, err error) {
+	if b.res.ownMetadata() {
+		value, rest = b.ownMetadata(o)
+		return value, rest, nil
 	}
-	return r.derivedMetadata(res, enc, o)
+	value, err = b.r.derivedMetadata(b.res, b.metadataRep(enc), o)
+	return value, nil, err
+}
+
+// ownMetadata is metadata that need not be derived.
+func (b *base) ownMetadata(o *object.Object) (value, rest []byte) {
+	if b.rep.DropManagedFields {
+		return o.DroppedMetadata()
+	}
+	return o.Metadata(), nil
 }
 
 // derivedMetadata is deriveMetadata, done once.
-func (r *Renderer) derivedMetadata(res *Resource, enc api.Encoding, o *object.Object) ([]byte, error) {
-	s := slot{kind: derivedMetadata, rep: api.Representation{Encoding: enc}, resource: res, key: o.Key}
+func (r *Renderer) derivedMetadata(res *Resource, rep api.Representation, o *object.Object) ([]byte, error) {
+	s := slot{kind: derivedMetadata, rep: rep, resource: res, key: o.Key}
 	if value, ok := r.derived.get(&s, o.ID); ok {
 		return value.([]byte), nil
 	}
 	value, err := r.derived.obtain(&s, o.ID, nil, func(*derivedEntry) (any, int, error) {
-		value, err := deriveMetadata(res, enc, o)
+		value, err := deriveMetadata(res, rep, o)
 		if err != nil {
 			return nil, 0, fmt.Errorf("metadata of %s: %w", o.Key, err)
 		}
@@ -159,14 +195,19 @@ func (r *Renderer) derivedMetadata(res *Resource, enc api.Encoding, o *object.Ob
 // deriveMetadata makes the metadata of an object as upstream does: that of a custom
 // resource has sorted keys where upstream gives them in the order of ObjectMeta, that
 // of some built-in ones annotations which upstream hides.
-func deriveMetadata(res *Resource, enc api.Encoding, o *object.Object) ([]byte, error) {
+func deriveMetadata(res *Resource, rep api.Representation, o *object.Object) ([]byte, error) {
+	stored, enc := o.Encoded, rep.Encoding
+	if rep.DropManagedFields {
+		stored = encoding.Drop(object.Codec(res.storedFor(enc)), stored)
+	}
+	own := stored.Raw[stored.MetaStart:stored.MetaEnd]
 	switch {
 	case !res.Custom && enc == api.Protobuf:
-		return protobuf.HideAnnotations(o.Metadata(), res.hiddenAnnotations())
+		return protobuf.HideAnnotations(own, res.hiddenAnnotations())
 	case !res.Custom:
-		return table.HideAnnotations(o.Metadata(), res.hiddenAnnotations())
+		return table.HideAnnotations(own, res.hiddenAnnotations())
 	}
-	value, err := table.PartialMetadata(o.Raw)
+	value, err := table.PartialMetadata(stored.Raw)
 	if err == nil && enc == api.Protobuf {
 		value, err = protobufMetadata(value)
 	}

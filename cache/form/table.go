@@ -36,7 +36,7 @@ func (f *tables) prepare(p place, objs Objects) (Objects, error) {
 		return nil, err
 	}
 	if f.rep.IncludeObject == api.IncludeMetadata && !f.res.ownMetadata() {
-		if f.metadata, err = f.r.metadataOfAll(p, api.JSON, objs); err != nil {
+		if f.metadata, err = f.r.metadataOfAll(p, f.metadataRep(api.JSON), objs); err != nil {
 			return nil, err
 		}
 	}
@@ -112,9 +112,13 @@ func (f *tables) itemSize(i int, o *object.Object) (n int, exact bool) {
 	n = len(`{"cells":[],"object":null}`) + len(o.Name)
 	switch f.rep.IncludeObject {
 	case api.IncludeMetadata:
-		n += len(json.PartialHead) + len(f.metadataOf(i, o))
+		value, rest := f.of(i, o)
+		n += len(json.PartialHead) + len(value) + len(rest)
 	case api.IncludeObjectFull:
 		n += len(o.Raw)
+		if f.rep.DropManagedFields {
+			n -= o.Managed()
+		}
 	case api.IncludeNone:
 	}
 	return n, false
@@ -129,20 +133,28 @@ func (f *tables) item(w *chunks, i int, o *object.Object) {
 func (f *tables) object(i int, o *object.Object) (carried table.Object) {
 	switch f.rep.IncludeObject {
 	case api.IncludeMetadata:
-		carried = table.MetadataObject(f.metadataOf(i, o))
+		carried = table.MetadataObject(f.of(i, o))
 	case api.IncludeObjectFull:
-		carried = table.FullObject(o.Raw)
+		carried = f.full(o)
 	case api.IncludeNone:
 	}
 	return carried
 }
 
-// metadataOf is the metadata of object i.
-func (f *tables) metadataOf(i int, o *object.Object) []byte {
+// of is the metadata of object i, in one part or in two.
+func (f *tables) of(i int, o *object.Object) (value, rest []byte) {
 	if f.metadata != nil {
-		return f.metadata[i]
+		return f.metadata[i], nil
 	}
-	return o.Metadata()
+	return f.ownMetadata(o)
+}
+
+// full is the whole object, for its row.
+func (f *tables) full(o *object.Object) table.Object {
+	if f.rep.DropManagedFields && o.ManagedEnd > 0 {
+		return table.FullObject(o.Raw[:o.ManagedStart], o.Raw[o.ManagedEnd:])
+	}
+	return table.FullObject(o.Raw, nil)
 }
 
 func (f *tables) singleFrame(o *object.Object) (head, tail []byte) {
@@ -176,13 +188,13 @@ func (f *tables) event(fr *Frames, t api.EventType, _ int, o *object.Object, now
 	single := table.Single{ResourceVersion: formatRV(o.RV), Row: row}
 	switch f.rep.IncludeObject {
 	case api.IncludeMetadata:
-		value, err := f.r.metadataOf(f.res, api.JSON, o)
+		value, rest, err := f.metadataOf(api.JSON, o)
 		if err != nil {
 			return err
 		}
-		single.Object = table.MetadataObject(value)
+		single.Object = table.MetadataObject(value, rest)
 	case api.IncludeObjectFull:
-		single.Object = table.FullObject(o.Raw)
+		single.Object = f.full(o)
 	case api.IncludeNone:
 	}
 	f.appendSingle(fr, t, &single, now)
@@ -199,13 +211,13 @@ func (f *tables) bookmark(fr *Frames, t encoding.BookmarkTemplate, rv uint64, en
 	include := f.rep.IncludeObject
 	switch {
 	case include == api.IncludeObjectFull:
-		single.Object = table.FullObject(raw)
+		single.Object = table.FullObject(raw, nil)
 	case include == api.IncludeMetadata, end:
 		value, err := bookmarkMetadata(f.res, api.JSON, t, rv, end)
 		if err != nil {
 			return err
 		}
-		single.Object = table.MetadataObject(value)
+		single.Object = table.MetadataObject(value, nil)
 	}
 	f.appendSingle(fr, api.Bookmark, &single, now)
 	return nil

@@ -2,6 +2,7 @@ package form
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -71,14 +72,21 @@ func (f *transcoded) derive(o *object.Object) (transcodedObject, error) {
 // transcode makes a message of the bytes of an object.
 func (f *transcoded) transcode(o *object.Object) (value transcodedObject, err error) {
 	if f.partial() {
-		metadata, err := f.r.metadataOf(f.res, api.JSON, o)
+		metadata, rest, err := f.metadataOf(api.JSON, o)
 		if err != nil {
 			return value, err
+		}
+		if rest != nil {
+			metadata = slices.Concat(metadata, rest)
 		}
 		value.raw, err = f.partialMessage(metadata)
 		return value, err
 	}
-	if value.raw, err = f.message(o.Raw); err != nil {
+	stored := o.Encoded
+	if f.rep.DropManagedFields {
+		stored = encoding.Drop(object.Codec(api.JSON), stored)
+	}
+	if value.raw, err = f.message(stored.Raw); err != nil {
 		return value, err
 	}
 	if o.ListOffset > 0 {

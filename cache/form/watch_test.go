@@ -17,11 +17,13 @@ func TestEventsAllocateNothing(t *testing.T) {
 		rep     api.Representation
 		message func([]byte, int) []byte
 		pieces  int
-		shared  *byte
+		shared  *byte // the last piece but one begins there
 	}{
 		{api.Representation{}, nil, 3, &o.Raw[0]},
 		{api.Representation{}, message, 4, &o.Raw[0]},
 		{api.Representation{Transform: api.PartialMetadata}, message, 4, &o.Metadata()[0]},
+		{api.Representation{DropManagedFields: true}, message, 5, &o.Raw[o.ManagedEnd]},
+		{api.Representation{Transform: api.PartialMetadata, DropManagedFields: true}, nil, 4, &o.Raw[o.ManagedEnd]},
 	} {
 		r := &Renderer{}
 		w, ok := r.Watch(Collection{Resource: &Resource{APIVersion: "v1", Kind: "Pod"}}, test.rep, test.message)

@@ -23,7 +23,8 @@ const tableHead = `{"kind":"` + Kind + `","apiVersion":"` + APIVersion + `","met
 // with includeObject=None too.
 type Object struct {
 	kind objectKind
-	json []byte
+	// json and, where it is in two parts, rest are its JSON.
+	json, rest []byte
 }
 
 type objectKind uint8
@@ -36,26 +37,26 @@ const (
 
 // MetadataObject is the object for includeObject=Metadata, the default.
 // metadata is the JSON of the ObjectMeta in its typed order; for custom
-// resources that is what PartialMetadata returns.
-func MetadataObject(metadata []byte) Object {
-	return Object{kind: objectMetadata, json: metadata}
+// resources that is what PartialMetadata returns. rest follows it, nil if it is whole.
+func MetadataObject(metadata, rest []byte) Object {
+	return Object{kind: objectMetadata, json: metadata, rest: rest}
 }
 
 // FullObject is the object for includeObject=Object: the JSON of the whole
 // object, which must have kind and apiVersion (items of built-in lists have
-// none).
-func FullObject(object []byte) Object {
-	return Object{kind: objectFull, json: object}
+// none). rest follows it, nil if it is whole.
+func FullObject(object, rest []byte) Object {
+	return Object{kind: objectFull, json: object, rest: rest}
 }
 
 func (o Object) append(dst []byte) []byte {
 	switch o.kind {
 	case objectMetadata:
 		dst = append(dst, json.PartialHead...)
-		dst = append(dst, o.json...)
+		dst = append(append(dst, o.json...), o.rest...)
 		return append(dst, json.PartialTail...)
 	case objectFull:
-		return append(dst, o.json...)
+		return append(append(dst, o.json...), o.rest...)
 	}
 	return append(dst, "null"...)
 }

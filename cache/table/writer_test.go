@@ -38,7 +38,7 @@ func TestRowsLikeEncodedTable(t *testing.T) {
 		{Cells: []any{"b"}, Object: runtime.RawExtension{Raw: []byte(full)}},
 		{Cells: []any{"c"}},
 	}
-	objects := []Object{MetadataObject([]byte(serverJSON(t, &partial.ObjectMeta))), FullObject([]byte(full)), {}}
+	objects := []Object{MetadataObject([]byte(serverJSON(t, &partial.ObjectMeta)), nil), FullObject([]byte(full), nil), {}}
 	for name, c := range map[string]struct {
 		meta metav1.ListMeta
 		rows int

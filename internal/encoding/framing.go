@@ -32,6 +32,10 @@ type Framing interface {
 
 	// Event appends a watch event.
 	Event(p *Pieces, t api.EventType, apiVersion, kind string, message []byte)
+	// EventHead appends what it has before a message of n bytes, and EventTail is what
+	// comes after.
+	EventHead(p *Pieces, t api.EventType, apiVersion, kind string, n int)
+	EventTail() []byte
 	// PartialEvent appends one whose object is a PartialObjectMetadata.
 	PartialEvent(p *Pieces, t api.EventType, metadata []byte)
 	// Around and AroundPartial are what Event and PartialEvent put around what they are

@@ -85,3 +85,11 @@ func (s *Schema) Decode(enc api.Encoding, raw []byte) (*Object, error) {
 
 // Metadata is the encoded metadata inside Raw.
 func (o *Object) Metadata() []byte { return o.Raw[o.MetaStart:o.MetaEnd] }
+
+// DroppedMetadata is the encoded metadata without managedFields, in two parts of Raw.
+func (o *Object) DroppedMetadata() (before, after []byte) {
+	if o.ManagedEnd == 0 {
+		return o.Metadata(), nil
+	}
+	return o.Raw[o.MetaStart:o.ManagedStart], o.Raw[o.ManagedEnd:o.MetaEnd]
+}

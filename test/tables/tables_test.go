@@ -195,7 +195,7 @@ func (r *resource) object(t *testing.T, raw []byte, include string) table.Object
 			apiVersion, kind := r.gvk.ToAPIVersionAndKind()
 			raw = append(fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,`, kind, apiVersion), raw[1:]...)
 		}
-		return table.FullObject(raw)
+		return table.FullObject(raw, nil)
 	}
 	var object struct {
 		Metadata json.RawMessage `json:"metadata"`
@@ -207,7 +207,7 @@ func (r *resource) object(t *testing.T, raw []byte, include string) table.Object
 	if err != nil {
 		t.Fatal(err)
 	}
-	return table.MetadataObject(metadata)
+	return table.MetadataObject(metadata, nil)
 }
 
 func (r *resource) row(t *testing.T, raw []byte) *table.Row {

@@ -91,6 +91,14 @@ func (Framing) Event(p *encoding.Pieces, t api.EventType, _, _ string, message [
 	event.Append(p, t, message)
 }
 
+// EventHead implements encoding.Framing.
+func (Framing) EventHead(p *encoding.Pieces, t api.EventType, _, _ string, _ int) {
+	p.List = append(p.List, event.Heads[t])
+}
+
+// EventTail implements encoding.Framing.
+func (Framing) EventTail() []byte { return event.Tail }
+
 // PartialEvent implements encoding.Framing.
 func (Framing) PartialEvent(p *encoding.Pieces, t api.EventType, metadata []byte) {
 	partialEvent.Append(p, t, metadata)

@@ -136,6 +136,14 @@ func (Codec) Event(p *encoding.Pieces, t api.EventType, _, _ string, message []b
 	event.Append(p, t, message)
 }
 
+// EventHead implements encoding.Framing.
+func (Codec) EventHead(p *encoding.Pieces, t api.EventType, _, _ string, _ int) {
+	p.List = append(p.List, event.Heads[t])
+}
+
+// EventTail implements encoding.Framing.
+func (Codec) EventTail() []byte { return event.Tail }
+
 // PartialEvent implements encoding.Framing.
 func (Codec) PartialEvent(p *encoding.Pieces, t api.EventType, metadata []byte) {
 	partialEvent.Append(p, t, metadata)

@@ -46,10 +46,18 @@ func (Codec) PartialTail() string { return "" }
 func (Codec) PartialSize(n int) int { return fieldSize(objectMetadata, n) }
 
 // Event implements encoding.Framing.
-func (Codec) Event(p *encoding.Pieces, t api.EventType, apiVersion, kind string, message []byte) {
-	p.Make(func(b []byte) []byte { return appendEventHead(b, t, apiVersion, kind, len(message)) })
+func (c Codec) Event(p *encoding.Pieces, t api.EventType, apiVersion, kind string, message []byte) {
+	c.EventHead(p, t, apiVersion, kind, len(message))
 	p.List = append(p.List, message, tailBytes)
 }
+
+// EventHead implements encoding.Framing.
+func (Codec) EventHead(p *encoding.Pieces, t api.EventType, apiVersion, kind string, n int) {
+	p.Make(func(b []byte) []byte { return appendEventHead(b, t, apiVersion, kind, n) })
+}
+
+// EventTail implements encoding.Framing.
+func (Codec) EventTail() []byte { return tailBytes }
 
 // PartialEvent implements encoding.Framing.
 func (c Codec) PartialEvent(p *encoding.Pieces, t api.EventType, metadata []byte) {

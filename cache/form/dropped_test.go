@@ -1,0 +1,67 @@
+package form
+
+import (
+	"fmt"
+	"io"
+	"testing"
+
+	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/internal/encoding/encodingtest"
+)
+
+// piecesTo takes pieces as a connection does.
+type piecesTo struct{ io.Writer }
+
+func (piecesTo) WritePieces(list [][]byte) (n int, err error) {
+	for _, piece := range list {
+		n += len(piece)
+	}
+	return n, nil
+}
+
+// TestDroppedItemsAllocateNothing: no more than whole ones do.
+func TestDroppedItemsAllocateNothing(t *testing.T) {
+	for _, enc := range encodingtest.Encodings {
+		o := decode(t, enc, encodingtest.Pod(1))
+		for _, transform := range []api.Transform{api.NoTransform, api.PartialMetadata} {
+			f := (&Renderer{}).For(&Resource{APIVersion: "v1", Kind: "Pod"}, enc, api.Representation{Encoding: enc, Transform: transform, DropManagedFields: true})
+			w := chunksTo(piecesTo{io.Discard}, make([]byte, 0, chunkSize))
+			write := func() {
+				for i := range 100 {
+					f.itemSize(i, o)
+					f.item(&w, i, o)
+				}
+				w.flush()
+			}
+			if n := testing.AllocsPerRun(10, write); n != 0 {
+				t.Errorf("%v %v: %v allocations for 100 items", enc, transform, n)
+			}
+			if n, exact := f.itemSize(0, o); w.written%int64(n) != 0 || !exact {
+				t.Errorf("%v %v: %d bytes written, of items of %d", enc, transform, w.written, n)
+			}
+		}
+	}
+}
+
+// BenchmarkItems writes the items of a list whole and without their managedFields.
+func BenchmarkItems(b *testing.B) {
+	for _, drop := range []bool{false, true} {
+		for _, enc := range encodingtest.Encodings {
+			b.Run(fmt.Sprintf("%v dropped=%v", enc, drop), func(b *testing.B) {
+				o, err := podSchema.Decode(enc, encodingtest.Raw(b, enc, encodingtest.Pod(1)))
+				if err != nil {
+					b.Fatal(err)
+				}
+				f := (&Renderer{}).For(&Resource{APIVersion: "v1", Kind: "Pod"}, enc, api.Representation{Encoding: enc, DropManagedFields: drop})
+				w := chunksTo(piecesTo{io.Discard}, make([]byte, 0, chunkSize))
+				b.ReportAllocs()
+				for b.Loop() {
+					f.itemSize(0, o)
+					f.item(&w, 0, o)
+				}
+				w.flush()
+				b.ReportMetric(float64(w.written)/float64(b.N), "bytes/item")
+			})
+		}
+	}
+}
