@@ -120,5 +120,6 @@ func formAssertions() []Assertion {
 		{ID: "form-11", Text: "Watches in JSON are plain frames, in protobuf of type stream=watch.", Cases: []string{"watch/JSON*"}},
 		{ID: "form-12", Text: "An object's bytes reach the client as the upstream wrote them.", Cases: []string{"get/any", "list/any"}, Tests: []string{"cache.TestListBytes", "cache.TestGetBytes"}},
 		{ID: "form-13", Text: "A deprecated version of a custom resource is watched as its own.", Cases: []string{"watch/deprecated version"}},
+		{ID: "form-14", Text: "Objects, lists, watches, metadata and the objects of Tables are without managedFields where Accept says drop=metadata.managedFields (KEP-5958), whether the upstream knows that or not. What is not answered from the cache it answers: one that does not know the parameter sends everything. A drop of anything else is the upstream's affair.", Cases: []string{"negotiation/drop of something else*"}, Tests: []string{"test/matrix.TestMatrix", "cache.TestListBytes", "cache.TestGetBytes", "cache/form.TestEventBytes", "internal/api.TestNegotiateDrop"}},
 	}
 }

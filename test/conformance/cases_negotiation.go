@@ -103,6 +103,10 @@ func negotiationCases(env *Env) []Case {
 			either("negotiation/406 object "+accept, podPath+"?resourceVersion=0").accept(accept),
 			either("negotiation/406 custom object "+accept, widgetPath+"?resourceVersion=0").accept(accept))
 	}
+	for _, value := range []string{"spec", "metadata.managedFields+spec", ""} {
+		out = append(out, either("negotiation/drop of something else: "+value, podsPath+"?resourceVersion=0").accept("application/json;drop="+value),
+			either("negotiation/drop of something else in protobuf: "+value, podPath+"?resourceVersion=0").accept("application/vnd.kubernetes.protobuf;drop="+value))
+	}
 	for _, include := range []string{"None", "Metadata", "Object", "", "none", "Everything"} {
 		q := "?resourceVersion=0&includeObject=" + include
 		out = append(out,

@@ -32,6 +32,9 @@ type Target struct {
 	HTTP2 bool
 	// WithoutPriority servers have no priority and fairness, so their answers do not name flow schemas.
 	WithoutPriority bool
+	// Through, if set, is between a request and the server: it makes of the answers of one that lacks something what a
+	// server that has it would say.
+	Through func(http.RoundTripper) http.RoundTripper
 
 	sent    atomic.Int64
 	mu      sync.Mutex
@@ -54,13 +57,17 @@ func (t *Target) client(cert *tls.Certificate) *http.Client {
 	if t.clients == nil {
 		t.clients = make(map[*tls.Certificate]*http.Client)
 	}
+	var transport http.RoundTripper = &http.Transport{
+		TLSClientConfig:    t.tlsFor(cert),
+		ForceAttemptHTTP2:  t.HTTP2,
+		DisableCompression: true, // cases say themselves what they accept
+		IdleConnTimeout:    time.Minute,
+	}
+	if t.Through != nil {
+		transport = t.Through(transport)
+	}
 	c := &http.Client{
-		Transport: &http.Transport{
-			TLSClientConfig:    t.tlsFor(cert),
-			ForceAttemptHTTP2:  t.HTTP2,
-			DisableCompression: true, // cases say themselves what they accept
-			IdleConnTimeout:    time.Minute,
-		},
+		Transport:     transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	t.clients[cert] = c

@@ -6,6 +6,7 @@ package matrix
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -132,6 +133,7 @@ func newColumn(t *testing.T, name string, o *conformance.Oracle, target *conform
 	t.Helper()
 	oracle, err := o.Target(false)
 	must(t, err)
+	oracle.Through = func(next http.RoundTripper) http.RoundTripper { return dropping{next} }
 	t.Cleanup(oracle.Close)
 	t.Cleanup(target.Close)
 	return &column{name: name, env: o.Env, oracle: oracle, target: target, metrics: metrics}
