@@ -1,9 +1,13 @@
 package form
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kubeweir/kubeweir/internal/api"
 	"github.com/kubeweir/kubeweir/internal/encoding/encodingtest"
@@ -39,6 +43,38 @@ func TestDroppedItemsAllocateNothing(t *testing.T) {
 			if n, exact := f.itemSize(0, o); w.written%int64(n) != 0 || !exact {
 				t.Errorf("%v %v: %d bytes written, of items of %d", enc, transform, w.written, n)
 			}
+		}
+	}
+}
+
+// TestDroppedCBOR: what is transcoded is the object without its managedFields.
+func TestDroppedCBOR(t *testing.T) {
+	with, without := encodingtest.Pod(1), encodingtest.Pod(1)
+	without.ManagedFields = nil
+	for _, transform := range []api.Transform{api.NoTransform, api.PartialMetadata} {
+		rep := api.Representation{Encoding: api.CBOR, Transform: transform}
+		get := func(pod *corev1.Pod, drop bool) []byte {
+			r, err := NewRenderer(Options{DerivedBytes: 1 << 20, Now: time.Now})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			rep.DropManagedFields = drop
+			resp, err := r.Get(r.For(&Resource{APIVersion: "v1", Kind: "Pod"}, api.JSON, rep), decode(t, api.JSON, pod), Client{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			body := bytes.NewBuffer(resp.Body)
+			if resp.BodyTo != nil {
+				if _, err := resp.BodyTo.WriteTo(body); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return body.Bytes()
+		}
+		encodingtest.Same(t, "dropped", get(with, true), get(without, false))
+		if bytes.Equal(get(with, false), get(without, false)) {
+			t.Error("nothing to drop")
 		}
 	}
 }
