@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"net"
+	"runtime"
 	"testing"
 	"time"
 
@@ -40,7 +41,6 @@ func (ts *testServer) serveNarrow() (dial func() *frameConn) {
 			ts.t.Fatal(err)
 		}
 		ts.t.Cleanup(func() { _ = conn.Close() })
-		_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
 		return newFrameConn(ts.t, conn)
 	}
 }
@@ -70,11 +70,12 @@ func TestHTTP2StrangersHoard(t *testing.T) {
 	user.until(isEnd(user.request("GET", "/", false)))
 	go flood(user)
 	ts.holds(before+2*smallBuffer, before+8*smallBuffer)
-	stranger := dial()
-	go flood(stranger)
-	for end := time.Now().Add(patience); ts.gauge("kubeweir_connections", "sidecar", "h2") != 1; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the stranger is still there")
+	if runtime.GOOS == "linux" { // elsewhere nobody knows who reads
+		go flood(dial())
+		for end := time.Now().Add(patience); ts.gauge("kubeweir_connections", "sidecar", "h2") != 1; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal("the stranger is still there")
+			}
 		}
 	}
 	user.until(func(frame http2.Frame) bool {
