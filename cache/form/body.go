@@ -128,12 +128,17 @@ func (s subject) place(res *Resource) place {
 }
 
 // tag is the ETag of the answer as it reads at moment.
-func (s subject) tag(f Form, client *Client, moment time.Time) string {
+func (s subject) tag(f Form, client *Client, moment time.Time) (tag string) {
 	c := f.common()
 	if s.one != nil {
-		return c.r.tags.object(s.one, c.rep, client.Compression, moment)
+		tag = c.r.tags.object(s.one, c.rep, client.Compression, moment)
+	} else {
+		tag = c.r.tags.list(s.list, c.rep, client.Compression, moment)
 	}
-	return c.r.tags.list(s.list, c.rep, client.Compression, moment)
+	if c.rep.Transform == api.Table {
+		tag = c.r.tags.columns(tag, c.res.Printer.Columns())
+	}
+	return tag
 }
 
 // items are the objects of the answer.

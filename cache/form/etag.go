@@ -14,8 +14,9 @@ import (
 // An ETag names the exact bytes of a response: the process (so that versions of
 // different upstreams, or of one before and after it was restored from a backup,
 // never meet), the state of the collection or the object, the version that a
-// list reports and which of the objects it has, the representation with the coding that the client accepts, and
-// for tables the moment from which on they read as they do.
+// list reports and which of the objects it has, the representation with the coding
+// that the client accepts, and for tables their columns, which an upstream of another
+// release may change, and the moment from which on they read as they do.
 //
 // Responses are "no-cache, private": browsers may keep them and must ask before
 // they use them again, with the ETag. That question is authorized like any other
@@ -57,6 +58,14 @@ func (t tagger) begin() []byte {
 	b = append(b, '"')
 	b = append(b, t.process...)
 	return append(b, '-')
+}
+
+// columns is the tag of a Table with other columns than that of tag.
+func (t tagger) columns(tag string, columns []byte) string {
+	b := append(make([]byte, 0, 96), tag[:len(tag)-1]...)
+	b = append(b, '-')
+	b = strconv.AppendUint(b, maphash.Bytes(t.seed, columns), 36)
+	return string(append(b, '"'))
 }
 
 func (t tagger) end(b []byte, rep api.Representation, coding api.Compression, moment time.Time) string {

@@ -1,0 +1,33 @@
+package form
+
+import (
+	"testing"
+	"time"
+
+	"github.com/kubeweir/kubeweir/cache/table"
+	"github.com/kubeweir/kubeweir/internal/api"
+)
+
+// TestTableTagHasItsColumns: those of an upstream that became another release are not what a client has.
+func TestTableTagHasItsColumns(t *testing.T) {
+	r, err := NewRenderer(Options{DerivedBytes: 1 << 20, Now: time.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	printer, err := table.NewCustomPrinter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	following := table.NewFollowing(printer, "1.36")
+	f := r.For(&Resource{Printer: following}, api.JSON, api.Representation{Transform: api.Table})
+	s, moment := subject{list: &List{}}, time.Now()
+	before := s.tag(f, &Client{}, moment)
+	if again := s.tag(f, &Client{}, moment); again != before {
+		t.Errorf("%s, then %s", before, again)
+	}
+	following.Follow([]byte(`[{"name":"Name"}]`))
+	if after := s.tag(f, &Client{}, moment); after == before {
+		t.Errorf("other columns have the same tag %s", after)
+	}
+}
