@@ -1,6 +1,7 @@
 package form
 
 import (
+	"reflect"
 	"testing"
 	"time"
 
@@ -30,4 +31,33 @@ func TestTableTagHasItsColumns(t *testing.T) {
 	if after := s.tag(f, &Client{}, moment); after == before {
 		t.Errorf("other columns have the same tag %s", after)
 	}
+}
+
+// TestTagHasAllFields: whatever is added to what an answer depends on has to be added to its tag.
+func TestTagHasAllFields(t *testing.T) {
+	tags, moment := newTagger(), time.Now()
+	differ := func(value any, tag func() string) {
+		plain, fields := tag(), reflect.ValueOf(value).Elem()
+		for i := range fields.NumField() {
+			field := fields.Field(i)
+			switch field.Kind() {
+			case reflect.Bool:
+				field.SetBool(true)
+			case reflect.String:
+				field.SetString("x")
+			case reflect.Int:
+				field.SetInt(1)
+			default:
+				field.SetUint(1)
+			}
+			if tag() == plain {
+				t.Errorf("%T.%s is not in the ETag", value, fields.Type().Field(i).Name)
+			}
+			field.SetZero()
+		}
+	}
+	var rep api.Representation
+	var list List
+	differ(&rep, func() string { return tags.list(&list, rep, api.Identity, moment) })
+	differ(&list.Scope, func() string { return tags.list(&list, rep, api.Identity, moment) })
 }
