@@ -129,7 +129,7 @@ func TestBadFlags(t *testing.T) {
 		// Of a field of the file that a flag overrides, the flag is spoken of; of
 		// the other field, as the file has it.
 		{[]string{"--config", "testdata/minimal.good.yaml", "--listen=x"}, `--listen must be a host:port such as 127.0.0.1:8443 or [::]:8443, not "x"`},
-		{[]string{"--config", "testdata/full.good.yaml", "--audit-log-path=-", "--tls-cert-file="}, "testdata/full.good.yaml:11: tls.privateKeyFile is set without --tls-cert-file; give both or none"},
+		{[]string{"--config", "testdata/full.good.yaml", "--audit-log-path=-", "--tls-cert-file="}, "testdata/full.good.yaml:12: tls.privateKeyFile is set without --tls-cert-file; give both or none"},
 	} {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
 			t.Setenv("KUBERNETES_SERVICE_HOST", "")
@@ -264,7 +264,7 @@ func TestFullFile(t *testing.T) {
 		args = append(args, "--"+def[i].flag+"="+getText(reflect.ValueOf(s.value).Elem()))
 	}
 	args = slices.DeleteFunc(args, func(a string) bool {
-		return strings.HasSuffix(a, "-names=") || strings.HasSuffix(a, "-hosts=") || strings.HasSuffix(a, "-groups=")
+		return strings.HasSuffix(a, "-names=") || strings.HasSuffix(a, "-hosts=") || strings.HasSuffix(a, "-groups=") || strings.HasSuffix(a, "-fields=")
 	})
 	args = append(args, "--requestheader-client-ca-file=testdata/files/ca.crt")
 	g, err = Parse(args)
@@ -273,7 +273,7 @@ func TestFullFile(t *testing.T) {
 	}
 	for i, s := range g.program().settings() {
 		switch s.path {
-		case "kubeconfig", "context", "consistency.rules", "sidecarHosts", "cacheAggregatedGroups", "authentication.requestHeader.allowedNames", "authentication.requestHeader.caFile":
+		case "kubeconfig", "context", "consistency.rules", "sidecarHosts", "cacheAggregatedGroups", "dropManagedFields", "authentication.requestHeader.allowedNames", "authentication.requestHeader.caFile":
 			continue
 		}
 		if !reflect.DeepEqual(s.value, def[i].value) {

@@ -178,6 +178,7 @@ func TestHostileFiles(t *testing.T) {
 		"insecureListen: " + long,
 		"sidecarHosts: [\":" + long + "\"]",
 		"cacheAggregatedGroups: [\":" + long + "\"]",
+		"dropManagedFields: [\":" + long + "\"]",
 		"consistency:\n  rules:\n  - mode: strict\n    resources: [\":" + long + "\"]",
 		"kubeconfig: " + long,
 		"audit:\n  path: " + long + "/" + long,

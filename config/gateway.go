@@ -34,6 +34,9 @@ type Gateway struct {
 	// user differently; these must answer everybody alike whom RBAC lets read them, and
 	// their lists must be as kube-apiserver's: without kind and apiVersion in the items.
 	CacheAggregatedGroups []string `json:"cacheAggregatedGroups"`
+	// DropManagedFields are resources, by their plural names with their group unless it
+	// is the core group, or "*" for all, of which no managedFields are kept.
+	DropManagedFields []string `json:"dropManagedFields"`
 
 	// CertDir is where a generated CA and serving certificate are kept over restarts,
 	// with a kubeconfig; "" for the folder kubeweir in the user's cache folder.

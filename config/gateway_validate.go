@@ -13,6 +13,11 @@ func (g *Gateway) validate(o *origins) {
 	g.checkListeners(o)
 	g.checkCluster(o)
 	g.checkAggregatedGroups(o)
+	for i, name := range g.DropManagedFields {
+		if name != "*" && !resourceName.MatchString(name) {
+			o.report(listPath(o, "dropManagedFields", i), "must hold plural names such as pods or deployments.apps, or \"*\", not %q", short(name))
+		}
+	}
 	checkTLS(o, &g.TLS)
 	g.checkServiceAccount(o)
 	checkCAs(o, certFile{"authentication.clientCAFile", g.Authentication.ClientCAFile},

@@ -70,7 +70,7 @@ func newAggregationBench(t *testing.T, change func(*cachetest.Source), aggregate
 		}
 		t.Cleanup(manager.Close)
 		o.Manager = manager
-		b.resources = NewResources(discovery, builtinKinds{}, manager, o.Logger, aggregatedGroups...)
+		b.resources = NewResources(discovery, builtinKinds{}, manager, o.Logger, ResourcesOptions{AggregatedGroups: aggregatedGroups})
 		o.Resources = b.resources
 	})
 	b.source = source
@@ -343,4 +343,21 @@ func TestServedElsewhereWhileDefinitionsAreUnknown(t *testing.T) {
 		}
 		resp.Done(0, nil)
 	})
+}
+
+// TestDropManagedFields: of the resources that the configuration names, and of no others,
+// what is kept is without managedFields.
+func TestDropManagedFields(t *testing.T) {
+	pods := schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+	raw := []byte(`{"metadata":{"name":"a","resourceVersion":"1","managedFields":[{}]}}`)
+	for _, test := range []struct {
+		names []string
+		bytes int
+	}{{nil, len(raw)}, {[]string{"nodes", "pods.example.com"}, len(raw)}, {[]string{"nodes", "pods"}, len(`{"metadata":{"name":"a","resourceVersion":"1"}}`)}, {[]string{"*"}, len(`{"metadata":{"name":"a","resourceVersion":"1"}}`)}} {
+		r := NewResources(nil, nil, nil, nil, ResourcesOptions{DropManagedFields: test.names})
+		o, err := r.kept(pods, object.SchemaFor(pods)).Decode(api.JSON, raw)
+		if err != nil || len(o.Raw) != test.bytes {
+			t.Errorf("%q: %q, %v", test.names, o.Raw, err)
+		}
+	}
 }

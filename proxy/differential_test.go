@@ -83,7 +83,9 @@ func differentialResources() fakeDiscovery {
 
 func newDifferential(t *testing.T, seed uint64) *differential {
 	discovery := differentialResources()
-	b := newGatewayBench(t, func(o *Options) { o.Resources = NewResources(discovery, defaultPrinters{}, o.Manager, o.Logger) })
+	b := newGatewayBench(t, func(o *Options) {
+		o.Resources = NewResources(discovery, defaultPrinters{}, o.Manager, o.Logger, ResourcesOptions{})
+	})
 	return &differential{gateway: b.gateway, oracle: newOracle(discovery), seed: seed, began: time.Now()}
 }
 

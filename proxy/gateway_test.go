@@ -121,7 +121,7 @@ func newGatewayBench(t testing.TB, change func(*Options)) *gatewayBench {
 		GroupVersionResource: cachetest.Pods, Kind: "Pod", Namespaced: true, Verbs: []string{"get", "list", "watch", "create"},
 	}}
 	o := Options{
-		Forwarder: b.upstream, Resources: NewResources(discovery, defaultPrinters{}, manager, log),
+		Forwarder: b.upstream, Resources: NewResources(discovery, defaultPrinters{}, manager, log, ResourcesOptions{}),
 		Manager: manager, Reader: reader, Watches: cache.NewWatches(reader, nil),
 		Authenticator: authenticator, Authorizer: authorizer,
 		Revocation:  identity.NewWatches(identity.WatchesOptions{Authorizer: authorizer, Authenticator: authenticator}),

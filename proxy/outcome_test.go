@@ -47,7 +47,7 @@ func (b *gatewayBench) answers(resp api.Response) {
 // withResources replaces what discovery and the printers tell.
 func withResources(o *Options, printers Printers, verbs ...string) {
 	discovery := fakeDiscovery{cachetest.Pods: {GroupVersionResource: cachetest.Pods, Kind: "Pod", Namespaced: true, Verbs: verbs}}
-	o.Resources = NewResources(discovery, printers, o.Manager, o.Logger)
+	o.Resources = NewResources(discovery, printers, o.Manager, o.Logger, ResourcesOptions{})
 }
 
 // forwardedCase is a read that is forwarded, and why.

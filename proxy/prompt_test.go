@@ -25,7 +25,7 @@ func promptBench(t *testing.T, change func(*Options)) (*gatewayBench, *cachetest
 		}
 		t.Cleanup(manager.Close)
 		o.Manager = manager
-		o.Resources = NewResources(o.Resources.discovery, defaultPrinters{}, manager, o.Logger)
+		o.Resources = NewResources(o.Resources.discovery, defaultPrinters{}, manager, o.Logger, ResourcesOptions{})
 		if change != nil {
 			change(o)
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -60,8 +61,10 @@ type Resources struct {
 	manager   *cache.Manager
 	log       *slog.Logger
 	dropping  sync.WaitGroup // what removeSlowly still has to do; Run waits for it
-	first     chan struct{}  // closed when the definitions are known, or refused, for the first time
-	firstOnce sync.Once
+	// dropManagedFields is that of the options.
+	dropManagedFields []string
+	first             chan struct{} // closed when the definitions are known, or refused, for the first time
+	firstOnce         sync.Once
 
 	mu struct {
 		sync.RWMutex
@@ -87,16 +90,35 @@ type definition struct {
 	resources   []*cache.Resource
 }
 
+// ResourcesOptions say what the configuration says of resources.
+type ResourcesOptions struct {
+	// AggregatedGroups may be cached although aggregated API servers serve them.
+	AggregatedGroups []string
+	// DropManagedFields are resources, such as pods or deployments.apps, or "*", of which
+	// no managedFields are kept.
+	DropManagedFields []string
+}
+
 // NewResources returns a registry; it serves no custom resource before Run has
-// read the definitions. aggregatedGroups are the groups that may be cached although
-// aggregated API servers serve them.
-func NewResources(discovery Discovery, printers Printers, manager *cache.Manager, log *slog.Logger, aggregatedGroups ...string) *Resources {
-	r := &Resources{discovery: discovery, printers: printers, manager: manager, log: log, first: make(chan struct{})}
+// read the definitions.
+func NewResources(discovery Discovery, printers Printers, manager *cache.Manager, log *slog.Logger, o ResourcesOptions) *Resources {
+	r := &Resources{
+		discovery: discovery, printers: printers, manager: manager, log: log, first: make(chan struct{}),
+		dropManagedFields: o.DropManagedFields,
+	}
 	r.mu.builtin = make(map[schema.GroupVersionResource]*cache.Resource)
 	r.mu.custom = make(map[schema.GroupVersionResource]*cache.Resource)
 	r.mu.definitions = make(map[string]*definition)
-	r.mu.servers = newAPIServices(aggregatedGroups)
+	r.mu.servers = newAPIServices(o.AggregatedGroups)
 	return r
+}
+
+// kept is the schema of what is kept of a resource's objects.
+func (r *Resources) kept(gvr schema.GroupVersionResource, s *object.Schema) *object.Schema {
+	if slices.Contains(r.dropManagedFields, "*") || slices.Contains(r.dropManagedFields, gvr.GroupResource().String()) {
+		return s.WithoutManagedFields()
+	}
+	return s
 }
 
 // Lookup returns the resource if it may be served from the cache.
@@ -155,7 +177,7 @@ func (r *Resources) findBuiltin(gvr schema.GroupVersionResource, synced bool) (*
 		Kind:                 server.Kind,
 		Namespaced:           server.Namespaced,
 		Aggregated:           r.mu.servers.isElsewhere(gvr.GroupVersion(), known),
-		Schema:               object.SchemaFor(gvr),
+		Schema:               r.kept(gvr, object.SchemaFor(gvr)),
 	}
 	if known && !res.Aggregated {
 		res.Printer = printer
@@ -325,6 +347,7 @@ func (r *Resources) customResource(crd *apiextensionsv1.CustomResourceDefinition
 	if !res.Namespaced {
 		res.Schema = res.Schema.ClusterScoped()
 	}
+	res.Schema = r.kept(res.GroupVersionResource, res.Schema)
 	printer, err := table.NewCustomPrinter(v.AdditionalPrinterColumns)
 	if err != nil {
 		r.log.Warn("tables of this resource are forwarded", "resource", res.String(), "error", err)

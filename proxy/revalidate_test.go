@@ -22,7 +22,7 @@ func revalidateBench(t *testing.T) *gatewayBench {
 		}
 		t.Cleanup(manager.Close)
 		o.Manager = manager
-		o.Resources = NewResources(o.Resources.discovery, defaultPrinters{}, manager, o.Logger)
+		o.Resources = NewResources(o.Resources.discovery, defaultPrinters{}, manager, o.Logger, ResourcesOptions{})
 	})
 	b.source = source.Source
 	return b

@@ -35,7 +35,7 @@ func TestToldEachTime(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer manager.Close()
-		resources := NewResources(discovery, builtinKinds{}, manager, log)
+		resources := NewResources(discovery, builtinKinds{}, manager, log, ResourcesOptions{})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{}, 2)
 		go func() { resources.Run(ctx); ended <- struct{}{} }()

@@ -52,7 +52,7 @@ func (c *cluster) connect(o upstream.Options) (err error) {
 }
 
 // addCache makes what reads are answered from.
-func (c *cluster) addCache(options cache.Options, limits *config.Limits, aggregatedGroups ...string) (err error) {
+func (c *cluster) addCache(options cache.Options, limits *config.Limits, resources proxy.ResourcesOptions) (err error) {
 	if c.manager, err = cache.NewManager(options); err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func (c *cluster) addCache(options cache.Options, limits *config.Limits, aggrega
 		return err
 	}
 	c.watches = cache.NewWatches(c.reader, options.Registerer)
-	c.resources = proxy.NewResources(c.discovery, builtin.NewPrinters(), c.manager, c.log, aggregatedGroups...)
+	c.resources = proxy.NewResources(c.discovery, builtin.NewPrinters(), c.manager, c.log, resources)
 	return nil
 }
 

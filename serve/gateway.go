@@ -32,7 +32,9 @@ func NewGateway(c *config.Gateway, userAgent string, log *slog.Logger) (_ *Serve
 	s.cluster.decides = c.AsksAboutClients()
 	cacheOptions := cacheOptions(&c.Limits, s.cluster.client.Source(), log, s.registry)
 	cacheOptions.Limits.StaleAfter = c.Timeouts.FeedStale
-	if err := s.cluster.addCache(cacheOptions, &c.Limits, c.CacheAggregatedGroups...); err != nil {
+	if err := s.cluster.addCache(cacheOptions, &c.Limits, proxy.ResourcesOptions{
+		AggregatedGroups: c.CacheAggregatedGroups, DropManagedFields: c.DropManagedFields,
+	}); err != nil {
 		return nil, err
 	}
 	if err := s.addAudit(&c.Audit); err != nil {

@@ -104,7 +104,7 @@ func NewStandalone(ctx context.Context, c *config.Standalone, o StandaloneOption
 		return nil, err
 	}
 	s.cluster.decides = true
-	if err := s.cluster.addCache(cacheOptions(&c.Limits, s.cluster.client.PromptSource(), o.Logger, s.registry), &c.Limits); err != nil {
+	if err := s.cluster.addCache(cacheOptions(&c.Limits, s.cluster.client.PromptSource(), o.Logger, s.registry), &c.Limits, proxy.ResourcesOptions{}); err != nil {
 		return nil, err
 	}
 	if err := s.addAudit(&c.Audit); err != nil {

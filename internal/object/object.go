@@ -56,7 +56,7 @@ func (o *Object) ShardHash(key shard.Key) uint64 {
 // schemas: derived forms of every collection share one cache.
 var lastID atomic.Uint64
 
-// Decode scans raw, which it keeps: the caller must not change it afterwards.
+// Decode scans raw, which it keeps (see WithoutManagedFields for an exception): the caller must not change it afterwards.
 // The encoding is that of the collection; see Encoded.Raw for the form.
 // raw must be one complete object with metadata.name and a numeric
 // metadata.resourceVersion; the error names what is missing or malformed.
@@ -75,6 +75,9 @@ func (s *Schema) Decode(enc api.Encoding, raw []byte) (*Object, error) {
 	err := codec.Scan(&sc.Scan)
 	if err != nil {
 		return nil, fmt.Errorf("decode %s object: %w", enc, err)
+	}
+	if s.dropManaged {
+		sc.Encoded = encoding.Drop(codec, sc.Encoded)
 	}
 	o, err := sc.object()
 	if err != nil {

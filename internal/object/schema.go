@@ -36,6 +36,8 @@ type schemaDetail struct {
 	aliases map[string]string
 	// noNamespace: metadata.namespace is no field label of this resource.
 	noNamespace bool
+	// dropManaged: objects are kept without their managedFields.
+	dropManaged bool
 	// used is set by the first object with strings to share.
 	used     atomic.Bool
 	interner atomic.Pointer[interner]
@@ -105,6 +107,14 @@ func (s *Schema) addPath(path []string, numbers []protowire.Number, kind encodin
 // metadata.namespace, as those of cluster-scoped custom resources do.
 func (s *Schema) ClusterScoped() *Schema {
 	return newSchema(append([]fieldSpec(nil), s.specs...), s.aliases, true)
+}
+
+// WithoutManagedFields returns a schema whose objects are kept without their
+// managedFields: what Decode returns are not the bytes that it was given.
+func (s *Schema) WithoutManagedFields() *Schema {
+	c := newSchema(append([]fieldSpec(nil), s.specs...), s.aliases, s.noNamespace)
+	c.dropManaged = true
+	return c
 }
 
 // CanonicalField says whether a field selector of this resource may name label,
