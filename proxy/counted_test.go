@@ -54,10 +54,10 @@ func TestRefusalsAreCounted(t *testing.T) {
 			b.gateway.longRunning.max = 2
 			b.gateway.longRunning.acquire("admin", 1)
 		}},
-		{why: reason.BytesLimit, line: anyPods + "&watch=true", header: "X-Long: " + strings.Repeat("x", 8<<10), before: func(b *gatewayBench) { full(b.gateway.longBytes) }},
+		{why: reason.BytesLimit, line: anyPods + "&watch=true", header: "X-Long: " + strings.Repeat("x", 8<<10), before: func(b *gatewayBench) { full(b.gateway.heldBytes) }},
 		{why: reason.BytesShare, line: anyPods + "&watch=true", header: "X-Long: " + strings.Repeat("x", 8<<10), before: func(b *gatewayBench) {
-			b.gateway.longBytes.max = 5 << 10
-			b.gateway.longBytes.acquire("admin", 1)
+			b.gateway.heldBytes.max = 5 << 10
+			b.gateway.heldBytes.acquire("admin", 1)
 		}},
 		{why: reason.ImpersonationInvalid, line: anyPods, header: "Impersonate-Group: a"},
 		{why: reason.ShardUnknown, line: anyPods + "&shardSelector=x&unknown=1"},

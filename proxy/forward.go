@@ -16,7 +16,7 @@ func (g *Gateway) forward(ctx context.Context, x *exchange) *api.Response {
 		return g.refuse(ctx, x, err, reason.NotSent, reason.UserReviews)
 	}
 	x.source = fromUpstream
-	resp := g.Forwarder.Forward(ctx, x.request, as)
+	resp := g.transcoder.forward(ctx, x.request, as, x.user())
 	if resp.Stream != nil {
 		resp.Stream = g.forwarded.wrap(resp.Stream)
 	}

@@ -76,7 +76,8 @@ type Gateway struct {
 	Options
 	inFlight     *limiter
 	longRunning  *limiter
-	longBytes    *limiter // what long-running requests keep, see excess
+	transcoder   *transcoder
+	heldBytes    *limiter // what requests hold of memory beyond their place, see heldBy
 	unidentified semaphore
 	resumed      *limiter
 	forwarded    forwardedStreams
@@ -92,10 +93,10 @@ type Gateway struct {
 
 // New returns a Gateway made of the given parts.
 func New(o Options) *Gateway {
-	o.Forwarder = newTranscoder(o.Forwarder, time.Now)
 	g := &Gateway{
 		Options: o, metrics: newMetrics(o.Registerer, o.Resources.Known),
 		panics: contain.New(o.Registerer, o.Logger), observesWrites: o.Consistency.usesSession(),
+		transcoder: newTranscoder(o.Forwarder, time.Now),
 	}
 	g.session = newSession(func(gvr schema.GroupVersionResource) bool {
 		res, ok := o.Resources.Lookup(gvr)
@@ -105,13 +106,13 @@ func New(o Options) *Gateway {
 	over := newOverloads(o.Registerer, g.refused)
 	g.inFlight = newLimiter(o.Limits.InFlight, over.of("short", "limit", reason.ShortLimit), over.of("short", "share", reason.ShortShare))
 	g.longRunning = newLimiter(o.Limits.LongRunning, over.of("long", "limit", reason.LongLimit), over.of("long", "share", reason.LongShare))
-	g.longBytes = newLimiter(maxLongBytes, over.of("bytes", "limit", reason.BytesLimit), over.of("bytes", "share", reason.BytesShare))
+	g.heldBytes = newLimiter(maxHeldBytes, over.of("bytes", "limit", reason.BytesLimit), over.of("bytes", "share", reason.BytesShare))
 	g.unidentified.max, g.unidentified.full = o.Limits.InFlight, over.of("unidentified", "limit", reason.UnidentifiedLimit)
 	g.resumed = newLimiter(o.Limits.Resumed, overload{}, overload{}) // nobody is refused
 	watchLimits(o.Registerer, map[string]*semaphore{
 		"short": &g.inFlight.semaphore, "long": &g.longRunning.semaphore, "unidentified": &g.unidentified, "resumed": &g.resumed.semaphore,
 	})
-	watchLongBytes(o.Registerer, &g.longBytes.semaphore)
+	watchHeldBytes(o.Registerer, &g.heldBytes.semaphore)
 	g.collapser = newCollapser(o.Limits.CollapsedBytes, time.Now, func(ctx context.Context, r *api.Request) *api.Response {
 		return o.Forwarder.Forward(ctx, r, upstream.Credentials{As: upstream.AsGateway})
 	})
@@ -146,7 +147,7 @@ type exchange struct {
 	pretty   bool // JSON is to be indented
 	resumed  bool // it has a place of Gateway.resumed
 	// limit is what the request holds a place of, nil before and afterwards; bytes is
-	// what it holds of longBytes.
+	// what it holds of heldBytes.
 	limit *limiter
 	bytes int64
 }
@@ -166,7 +167,7 @@ func (g *Gateway) leave(x *exchange) {
 		x.limit = nil
 	}
 	if x.bytes > 0 {
-		g.longBytes.release(x.user(), x.bytes)
+		g.heldBytes.release(x.user(), x.bytes)
 		x.bytes = 0
 	}
 	if x.resumed {
@@ -225,11 +226,8 @@ func (g *Gateway) admit(ctx context.Context, x *exchange) *api.Response {
 		return overloaded()
 	}
 	x.limit = limit
-	if !long {
-		return nil
-	}
-	if n := excess(x.request); n > 0 {
-		if !g.longBytes.acquire(x.user(), n) {
+	if n := heldBy(x.request, long); n > 0 {
+		if !g.heldBytes.acquire(x.user(), n) {
 			g.leave(x)
 			return overloaded()
 		}

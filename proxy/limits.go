@@ -100,10 +100,11 @@ func (l *limiter) release(user string, n int64) {
 	}
 }
 
-// What a request's text and selectors cost while it is open, in bytes.
+// What a request costs while it is open beside its place, in bytes.
 const (
-	// maxLongBytes bounds what all long-running requests keep beyond ordinaryBytes each.
-	maxLongBytes = 128 << 20
+	// maxHeldBytes bounds what all long-running requests keep beyond ordinaryBytes each,
+	// with the bodies that are being transcoded.
+	maxHeldBytes = 128 << 20
 	// ordinaryBytes is what a place comes with: the requests of informers have some
 	// hundred bytes, with a token of a service account some two thousand.
 	ordinaryBytes = 4 << 10
@@ -111,6 +112,16 @@ const (
 	// and compiled, in the attributes that are reviewed, and in an index.
 	selectorCost = 32
 )
+
+// heldBy is how many bytes a request holds beside its place: while it is answered a body
+// that is transcoded, for as long as it runs also its text.
+func heldBy(r *api.Request, long bool) int64 {
+	n := transcodedBytes(r)
+	if long {
+		n += excess(r)
+	}
+	return n
+}
 
 // excess is how many bytes a request keeps beyond ordinaryBytes.
 func excess(r *api.Request) int64 {

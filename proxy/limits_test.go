@@ -120,7 +120,7 @@ func largeSelectorsAreBounded(t *testing.T, path string) {
 			t.Fatal("no bound")
 		}
 	}
-	if n, most := g.longBytes.now.Load(), int64(maxLongBytes/4*3); n > most {
+	if n, most := g.heldBytes.now.Load(), int64(maxHeldBytes/4*3); n > most {
 		t.Errorf("one user keeps %d bytes, %d at most", n, most)
 	}
 	if status := watch("greedy", "app=web"); status == 429 {
@@ -132,7 +132,7 @@ func largeSelectorsAreBounded(t *testing.T, path string) {
 	for _, resp := range held {
 		resp.Done(0, nil)
 	}
-	if n, m := g.longBytes.now.Load(), g.longRunning.now.Load(); n != 0 || m != 0 {
+	if n, m := g.heldBytes.now.Load(), g.longRunning.now.Load(); n != 0 || m != 0 {
 		t.Errorf("%d bytes and %d places are not given back", n, m)
 	}
 }

@@ -108,15 +108,15 @@ func watchLimits(registerer prometheus.Registerer, gauges map[string]*semaphore)
 	}
 }
 
-// watchLongBytes shows how much long-running requests keep.
-func watchLongBytes(registerer prometheus.Registerer, g *semaphore) {
+// watchHeldBytes shows how much requests hold beside their places.
+func watchHeldBytes(registerer prometheus.Registerer, g *semaphore) {
 	if registerer == nil {
 		return
 	}
 	registerer.MustRegister(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "kubeweir_long_request_bytes",
-			Help: "Bytes that watches, followed logs and upgraded connections keep of large requests and selectors, beyond 4 KiB each.",
+			Help: "Bytes that watches, followed logs and upgraded connections keep of large requests and selectors, beyond 4 KiB each, and those of bodies in CBOR, which are transcoded.",
 		}, func() float64 { return float64(g.now.Load()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "kubeweir_long_request_bytes_limit",

@@ -22,19 +22,21 @@ import (
 
 const (
 	// maxTranscodedBody is the largest body of a request that is transcoded: what
-	// kube-apiserver takes. It is held by a request that has its place of
-	// Limits.InFlight.
+	// kube-apiserver takes. bodyCost is how many times its size it takes then: as it
+	// came, with the room that reading it needs, and in JSON, where a byte of CBOR may
+	// become six.
 	maxTranscodedBody = 3 << 20
+	bodyCost          = 8
 	// maxTranscodedAnswer is the largest answer that is, for clients that accept CBOR
-	// and nothing else, and maxTranscodedAnswers how many at a time. Larger ones are
-	// lists, which the cache has.
+	// and nothing else, and maxTranscodedAnswers how many at a time, which users share.
+	// Larger ones are lists, which the cache has.
 	maxTranscodedAnswer  = 8 << 20
 	maxTranscodedAnswers = 16
 	// lackingFor is how long an upstream that refused CBOR is not offered it again.
 	lackingFor = 10 * time.Minute
 )
 
-// transcoder is a Forwarder for clients that speak CBOR to an upstream that may not. The
+// transcoder forwards for clients that speak CBOR to an upstream that may not. The
 // upstream is asked in CBOR first; where it refuses (415, 406), before it has done
 // anything, it is asked the same in JSON. Clients that accept JSON beside CBOR get JSON.
 type transcoder struct {
@@ -43,13 +45,11 @@ type transcoder struct {
 	// lacking is until when (Unix time in nanoseconds) the upstream is taken for one
 	// without CBOR.
 	lacking atomic.Int64
-	answers semaphore
+	answers *limiter
 }
 
 func newTranscoder(next Forwarder, now func() time.Time) *transcoder {
-	f := &transcoder{next: next, now: now}
-	f.answers.max = maxTranscodedAnswers
-	return f
+	return &transcoder{next: next, now: now, answers: newLimiter(maxTranscodedAnswers, overload{}, overload{})}
 }
 
 // transcoding is what of a request is to be said in JSON where CBOR is not understood.
@@ -97,8 +97,8 @@ func acceptInJSON(accept string) (rewritten string, ok bool) {
 	return strings.ReplaceAll(accept, name, "application/json"), true
 }
 
-// Forward implements Forwarder.
-func (f *transcoder) Forward(ctx context.Context, r *api.Request, as upstream.Credentials) *api.Response {
+// forward forwards a request of a user, whom the places are shared by.
+func (f *transcoder) forward(ctx context.Context, r *api.Request, as upstream.Credentials, user string) *api.Response {
 	t, ok := transcodingOf(r)
 	if !ok {
 		return f.next.Forward(ctx, r, as)
@@ -110,17 +110,29 @@ func (f *transcoder) Forward(ctx context.Context, r *api.Request, as upstream.Cr
 		}
 	}
 	if f.now().UnixNano() < f.lacking.Load() {
-		return f.forwardInJSON(ctx, r, as, &t)
+		return f.forwardInJSON(ctx, r, as, user, &t)
 	}
 	resp := f.next.Forward(ctx, withBody(r, t.body), as)
 	if !isRefused(resp) {
 		return resp
 	}
 	discard(resp)
-	if resp = f.forwardInJSON(ctx, r, as, &t); !isRefused(resp) {
+	if resp = f.forwardInJSON(ctx, r, as, user, &t); !isRefused(resp) {
 		f.lacking.Store(f.now().Add(lackingFor).UnixNano())
 	}
 	return resp
+}
+
+// transcodedBytes is how many bytes the body of a request takes while it is transcoded, 0
+// for one that is passed on as it comes.
+func transcodedBytes(r *api.Request) int64 {
+	if t, ok := transcodingOf(r); !ok || t.contentType == "" {
+		return 0
+	}
+	if r.ContentLength < 0 || r.ContentLength > maxTranscodedBody {
+		return bodyCost * maxTranscodedBody // of a larger one no more is read
+	}
+	return bodyCost * r.ContentLength
 }
 
 // isRefused reports whether the upstream does not understand what it was asked in, or has
@@ -130,7 +142,7 @@ func isRefused(resp *api.Response) bool {
 }
 
 // forwardInJSON forwards r with all in JSON that is in CBOR.
-func (f *transcoder) forwardInJSON(ctx context.Context, r *api.Request, as upstream.Credentials, t *transcoding) *api.Response {
+func (f *transcoder) forwardInJSON(ctx context.Context, r *api.Request, as upstream.Credentials, user string, t *transcoding) *api.Response {
 	again := withBody(r, nil)
 	if t.contentType != "" {
 		text, err := bodyInJSON(t.body)
@@ -143,7 +155,7 @@ func (f *transcoder) forwardInJSON(ctx context.Context, r *api.Request, as upstr
 	if t.accept == "" {
 		return f.next.Forward(ctx, again, as)
 	}
-	if !f.answers.acquire() {
+	if !f.answers.acquire(user, 1) {
 		return overloaded()
 	}
 	again.Header.Set("Accept", t.accept)
@@ -151,7 +163,7 @@ func (f *transcoder) forwardInJSON(ctx context.Context, r *api.Request, as upstr
 	resp := f.inCBOR(r, f.next.Forward(ctx, again, as))
 	done := resp.Done
 	resp.Done = func(n int64, err error) {
-		f.answers.release()
+		f.answers.release(user, 1)
 		if done != nil {
 			done(n, err)
 		}

@@ -103,7 +103,7 @@ func TestTranscoder(t *testing.T) {
 			now := time.Unix(1_700_000_000, 0)
 			f := newTranscoder(u, func() time.Time { return now })
 			ask := func() *api.Response {
-				return f.Forward(t.Context(), transcodedRequest(tc.method, tc.contentType, tc.accept, body), upstream.Credentials{})
+				return f.forward(t.Context(), transcodedRequest(tc.method, tc.contentType, tc.accept, body), upstream.Credentials{}, "jane")
 			}
 			resp := ask()
 			if !slices.Equal(u.asked, tc.asked) || resp.Status != tc.status || resp.Header.Get("Content-Type") != tc.answer {
@@ -152,7 +152,7 @@ func TestTranscoderRefuses(t *testing.T) {
 	} {
 		u := &cborUpstream{}
 		f := newTranscoder(u, time.Now)
-		resp := f.Forward(t.Context(), transcodedRequest("PUT", "application/cbor", "application/json", tc.body), upstream.Credentials{})
+		resp := f.forward(t.Context(), transcodedRequest("PUT", "application/cbor", "application/json", tc.body), upstream.Credentials{}, "jane")
 		if resp.Status != tc.status || !strings.Contains(string(resp.Body), tc.want) || u.open != 0 {
 			t.Errorf("%d %s, %d not done; want %d %s", resp.Status, resp.Body, u.open, tc.status, tc.want)
 		}
@@ -164,7 +164,7 @@ func TestTranscoderIsBounded(t *testing.T) {
 	u := &cborUpstream{large: maxTranscodedAnswer + 1}
 	f := newTranscoder(u, time.Now)
 	get := func() *api.Response {
-		return f.Forward(t.Context(), transcodedRequest("GET", "", "application/cbor", nil), upstream.Credentials{})
+		return f.forward(t.Context(), transcodedRequest("GET", "", "application/cbor", nil), upstream.Credentials{}, "jane")
 	}
 	resp := get()
 	finish(resp, 0, nil)
@@ -172,13 +172,50 @@ func TestTranscoderIsBounded(t *testing.T) {
 		t.Errorf("%d %s, %d not done; want %s", resp.Status, resp.Body, u.open, want)
 	}
 	u.large = 0
-	for range maxTranscodedAnswers {
+	for range maxTranscodedAnswers / 4 * 3 {
 		if resp := get(); resp.Status != 200 {
 			t.Fatalf("%d %s", resp.Status, resp.Body)
 		}
 	}
 	if resp := get(); resp.Status != 429 || u.open != 0 {
 		t.Errorf("%d %s, %d not done", resp.Status, resp.Body, u.open)
+	}
+	another := f.forward(t.Context(), transcodedRequest("GET", "", "application/cbor", nil), upstream.Credentials{}, "joe")
+	if another.Status != 200 {
+		t.Errorf("another user: %d %s", another.Status, another.Body)
+	}
+}
+
+// TestTranscodedBodiesAreBounded: what they take is shared by users, whether clients say how long they are or not.
+func TestTranscodedBodiesAreBounded(t *testing.T) {
+	for _, length := range []int64{1 << 20, -1} {
+		b := newGatewayBench(t, nil)
+		g := b.gateway
+		var held []*api.Response
+		write := func(user, contentType string) int {
+			r := transcodedRequest("PUT", contentType, "application/json", secretCBOR(t))
+			r.Header.Add("Authorization", "Bearer "+user)
+			r.ContentLength = length
+			resp := g.Serve(t.Context(), r)
+			if resp.Status != 429 {
+				held = append(held, resp)
+			}
+			return resp.Status
+		}
+		for write("greedy", "application/cbor") != 429 {
+			if len(held) > 100 {
+				t.Fatal("no bound")
+			}
+		}
+		if write("greedy", "application/json") == 429 || write("modest", "application/cbor") == 429 {
+			t.Error("what is passed on as it comes, or another user, is refused")
+		}
+		for _, resp := range held {
+			resp.Done(0, nil)
+		}
+		if n := g.heldBytes.now.Load(); n != 0 {
+			t.Errorf("%d bytes are not given back", n)
+		}
 	}
 }
 

@@ -49,7 +49,7 @@ const (
 	LongLimit
 	// LongShare: the user has more than its share of those.
 	LongShare
-	// BytesLimit: long-running requests keep as much of their text as they may.
+	// BytesLimit: requests hold as much of their text, and of bodies that are transcoded, as they may.
 	BytesLimit
 	// BytesShare: the user has more than its share of that.
 	BytesShare
@@ -176,8 +176,8 @@ var refusalEntries = [refusals]Entry{
 		Client: tryLater, Metric: `kubeweir_requests_refused_total{kind="long",reason="share"}`, Do: "Find the user in the audit log; raise the limit if it is right.",
 	},
 	BytesLimit: {
-		Label: "bytes-limit", Code: 429, When: "The paths, headers and selectors of open long-running requests take all of 128 MiB beyond 4 KiB each.",
-		Client: tryLater, Metric: `kubeweir_requests_refused_total{kind="bytes",reason="limit"}`, Do: "Find the client with huge selectors.",
+		Label: "bytes-limit", Code: 429, When: "The paths, headers and selectors of open long-running requests, beyond 4 KiB each, and bodies in CBOR while they are transcoded take all of 128 MiB.",
+		Client: tryLater, Metric: `kubeweir_requests_refused_total{kind="bytes",reason="limit"}`, Do: "Find the client with huge selectors or bodies.",
 	},
 	BytesShare: {
 		Label: "bytes-share", Code: 429, When: "The user has more than its share of that.",
