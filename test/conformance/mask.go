@@ -37,6 +37,9 @@ func listMetadata(body []byte, rule VersionRule) []byte {
 	return bytes.Join([][]byte{body[:from], meta, body[to:]}, nil)
 }
 
+// yamlListVersion is the version of a list in YAML, which differs between caches as that of one in JSON does.
+const yamlListVersion = `\n  resourceVersion: "\d+"`
+
 // listVersion is the version in a list's own metadata, empty if there is none.
 func listVersion(body []byte) string {
 	if proto, ok := bytes.CutPrefix(body, protoMagic); ok {
