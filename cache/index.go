@@ -2,6 +2,7 @@ package cache
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sort"
 	"time"
@@ -156,6 +157,11 @@ func (t *indexes) built() int {
 }
 
 func (t *indexes) drop() { t.byKey, t.wanted = nil, nil }
+
+// forget drops one index.
+func (t *indexes) forget(x *index) {
+	maps.DeleteFunc(t.byKey, func(_ indexKey, other *index) bool { return other == x })
+}
 
 // expire drops the indexes that no selector used for a while.
 func (t *indexes) expire(now time.Time) {

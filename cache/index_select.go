@@ -125,8 +125,16 @@ func choose(found []*postings, terms []object.Equality, namespace string) *posti
 	return best
 }
 
-// buildIndex fills x from v and then enters what was replaced meanwhile.
+// buildIndex fills x from v and then enters what was replaced meanwhile. After a panic x is
+// forgotten: it would note for ever what is replaced.
 func (s *store) buildIndex(x *index, v *View) {
+	defer func() {
+		if !x.built {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.mu.indexes.forget(x)
+		}
+	}()
 	tree := x.build(v)
 	s.mu.Lock()
 	defer s.mu.Unlock()

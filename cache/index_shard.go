@@ -141,8 +141,18 @@ func (s *store) wantShards(key shard.Key, now time.Time) {
 	}
 }
 
-// buildShards fills x from v and then enters what was replaced meanwhile.
+// buildShards fills x from v and then enters what was replaced meanwhile. After a panic x is
+// forgotten, as by buildIndex.
 func (s *store) buildShards(key shard.Key, x *shardIndex, v *View) {
+	defer func() {
+		if !x.built {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.mu.shards[key] == x {
+				s.mu.shards[key] = nil
+			}
+		}
+	}()
 	tree := newShardTree(key, v)
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -149,3 +149,24 @@ func TestShardIndexWhileItChanges(t *testing.T) {
 		t.Error(broken)
 	}
 }
+
+// TestIndexThatCannotBeBuilt: an index whose building panics is not there any more, so that it keeps nothing.
+func TestIndexThatCannotBeBuilt(t *testing.T) {
+	s := newStore(api.JSON, new(Limits), new(atomic.Uint64), func(func()) {})
+	x, byHash := newIndex(&object.Equality{Kind: object.LabelTerm, Key: "app"}), new(shardIndex)
+	s.mu.indexes.byKey = map[indexKey]*index{{object.LabelTerm, "app"}: x}
+	s.mu.shards[0] = byHash
+	for _, build := range []func(){func() { s.buildIndex(x, nil) }, func() { s.buildShards(0, byHash, nil) }} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("no panic")
+				}
+			}()
+			build()
+		}()
+	}
+	if len(s.mu.indexes.byKey) != 0 || s.mu.shards[0] != nil {
+		t.Errorf("%v, %v", s.mu.indexes.byKey, s.mu.shards[0])
+	}
+}
