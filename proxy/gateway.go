@@ -114,7 +114,7 @@ func New(o Options) *Gateway {
 	})
 	watchHeldBytes(o.Registerer, &g.heldBytes.semaphore)
 	g.collapser = newCollapser(o.Limits.CollapsedBytes, time.Now, func(ctx context.Context, r *api.Request) *api.Response {
-		return o.Forwarder.Forward(ctx, r, upstream.Credentials{As: upstream.AsGateway})
+		return g.transcoder.forward(ctx, r, upstream.Credentials{As: upstream.AsGateway}, "") // of all who wait for it
 	})
 	g.collapser.watch(o.Registerer)
 	return g
