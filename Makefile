@@ -24,7 +24,7 @@ LDFLAGS = -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT) -X main.date
 
 # No package below these folders depends on k8s.io/kubernetes (internal/archtest sees to it), so building them a
 # second time for the race detector is cheap. What does depend on it is tested without.
-LIGHT = ./internal/... ./watchmux/... ./cache/... ./proxy/... ./config/...
+LIGHT = ./api/... ./encoding/... ./shard/... ./object/... ./reason/... ./contain/... ./internal/... ./watchmux/... ./cache/... ./proxy/... ./config/...
 HEAVY = ./origin/... ./serve/... ./cmd/...
 E2E   = ./test/...
 
@@ -95,7 +95,7 @@ check: ## Formatting, go vet, staticcheck, import rules, what is generated.
 	cd deploy/release && $(GO) tool -modfile=../../go.mod staticcheck ./...
 	$(GO) -C test/tools/chromium vet ./...
 	cd test/tools/chromium && $(GO) tool -modfile=../../../go.mod staticcheck ./...
-	$(GO) test ./internal/archtest ./internal/reason ./config ./deploy/monitoring ./test/deploy/chartdocs
+	$(GO) test ./internal/archtest ./reason ./config ./deploy/monitoring ./test/deploy/chartdocs
 	$(GO) test -run TestSemantics ./test/conformance
 
 .PHONY: docs
@@ -103,8 +103,8 @@ docs: ## Write what is generated: references and the dashboard.
 	$(GO) test -vet=off ./config -run TestReference -update
 	$(GO) test -vet=off ./deploy/monitoring -update
 	$(GO) test -vet=off ./serve -run TestMetricsReference -update
-	$(GO) test -vet=off ./internal/reason -update
-	$(GO) test -vet=off ./internal/encoding/cbor -run TestShapes -update
+	$(GO) test -vet=off ./reason -update
+	$(GO) test -vet=off ./encoding/cbor -run TestShapes -update
 	$(GO) test -vet=off ./test/conformance -run TestSemantics -update
 	$(GO) test -vet=off ./test/deploy/chartdocs -update
 

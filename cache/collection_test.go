@@ -13,7 +13,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
-	"github.com/kubeweir/kubeweir/internal/object"
+	"github.com/kubeweir/kubeweir/object"
 )
 
 func TestViewIsShared(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/kubeweir/kubeweir/internal/api"
-	"github.com/kubeweir/kubeweir/internal/contain"
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 

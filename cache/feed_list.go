@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kubeweir/kubeweir/internal/api"
-	"github.com/kubeweir/kubeweir/internal/object"
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/object"
 )
 
 // listing is a list on its way in.

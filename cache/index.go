@@ -7,7 +7,7 @@ import (
 	"sort"
 	"time"
 
-	"github.com/kubeweir/kubeweir/internal/object"
+	"github.com/kubeweir/kubeweir/object"
 )
 
 // index is an ordered tree of the objects that have a value for one label, one

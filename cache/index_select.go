@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/kubeweir/kubeweir/internal/object"
+	"github.com/kubeweir/kubeweir/object"
 )
 
 // selectIndexed is Collection.Select.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/tidwall/btree"
 
-	"github.com/kubeweir/kubeweir/internal/object"
-	"github.com/kubeweir/kubeweir/internal/shard"
+	"github.com/kubeweir/kubeweir/object"
+	"github.com/kubeweir/kubeweir/shard"
 )
 
 // shardIndex holds the objects of a collection ordered by the hash of their uid or

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kubeweir/kubeweir/internal/api"
-	"github.com/kubeweir/kubeweir/internal/object"
-	"github.com/kubeweir/kubeweir/internal/shard"
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/object"
+	"github.com/kubeweir/kubeweir/shard"
 )
 
 // shardView is n objects with an index, and the filter of a part of them.

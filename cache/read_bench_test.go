@@ -5,8 +5,8 @@ import (
 	"io"
 	"testing"
 
+	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
-	"github.com/kubeweir/kubeweir/internal/api"
 )
 
 // discard counts writes and drops them, as a connection that costs nothing.

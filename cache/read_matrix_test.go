@@ -17,9 +17,9 @@ import (
 
 	"encoding/json"
 
+	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
-	"github.com/kubeweir/kubeweir/internal/api"
 )
 
 // TestReadMatrix runs the transcripts in testdata/read: what gets and lists

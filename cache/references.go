@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/kubeweir/kubeweir/internal/flight"
-	"github.com/kubeweir/kubeweir/internal/object"
+	"github.com/kubeweir/kubeweir/object"
 )
 
 // references are the objects of a list by name and version. They are immutable and

@@ -4,9 +4,9 @@ import (
 	"context"
 	"time"
 
-	"github.com/kubeweir/kubeweir/internal/api"
-	"github.com/kubeweir/kubeweir/internal/object"
-	"github.com/kubeweir/kubeweir/internal/reason"
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/object"
+	"github.com/kubeweir/kubeweir/reason"
 )
 
 // Revalidate answers a list of the most recent state, or a page after the first of

@@ -3,8 +3,8 @@ package cache
 import (
 	"fmt"
 
-	"github.com/kubeweir/kubeweir/internal/object"
-	"github.com/kubeweir/kubeweir/internal/shard"
+	"github.com/kubeweir/kubeweir/object"
+	"github.com/kubeweir/kubeweir/shard"
 )
 
 // check recomputes what the store keeps up to date.

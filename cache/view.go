@@ -5,8 +5,8 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/kubeweir/kubeweir/internal/object"
-	"github.com/kubeweir/kubeweir/internal/shard"
+	"github.com/kubeweir/kubeweir/object"
+	"github.com/kubeweir/kubeweir/shard"
 )
 
 // View is the state of a collection at one version. It is immutable, safe for

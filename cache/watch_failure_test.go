@@ -10,12 +10,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/table"
-	"github.com/kubeweir/kubeweir/internal/api"
-	"github.com/kubeweir/kubeweir/internal/object"
-	"github.com/kubeweir/kubeweir/internal/reason"
+	"github.com/kubeweir/kubeweir/object"
+	"github.com/kubeweir/kubeweir/reason"
 )
 
 // tableLines are the events of a Table watch since the last call, each by its type

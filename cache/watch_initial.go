@@ -5,7 +5,7 @@ import (
 	"sort"
 	"time"
 
-	"github.com/kubeweir/kubeweir/internal/object"
+	"github.com/kubeweir/kubeweir/object"
 )
 
 // A watch may begin with the objects that there are, as ADDED events. Those of clients

@@ -6,10 +6,10 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
-	"github.com/kubeweir/kubeweir/internal/api"
-	"github.com/kubeweir/kubeweir/internal/reason"
+	"github.com/kubeweir/kubeweir/reason"
 )
 
 // slowClient lets a write through for each send on passes.

@@ -5,9 +5,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/form"
-	"github.com/kubeweir/kubeweir/internal/api"
-	"github.com/kubeweir/kubeweir/internal/contain"
+	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 

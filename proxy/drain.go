@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/api"
 )
 
 // Drain ends the open watches, spread evenly over the given time, and then the

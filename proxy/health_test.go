@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/api"
 )
 
 func TestHealth(t *testing.T) {

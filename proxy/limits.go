@@ -6,8 +6,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/kubeweir/kubeweir/internal/api"
-	"github.com/kubeweir/kubeweir/internal/reason"
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/reason"
 )
 
 // semaphore bounds how many of something are under way. max <= 0 means unbounded.

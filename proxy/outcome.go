@@ -6,11 +6,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
-	"github.com/kubeweir/kubeweir/internal/api"
-	"github.com/kubeweir/kubeweir/internal/object"
-	"github.com/kubeweir/kubeweir/internal/reason"
+	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/proxy/websocket"
+	"github.com/kubeweir/kubeweir/reason"
 )
 
 // outcome is what becomes of a read: an answer (a refusal included), or the reason for

@@ -3,9 +3,9 @@ package proxy
 import (
 	"context"
 
-	"github.com/kubeweir/kubeweir/internal/api"
-	"github.com/kubeweir/kubeweir/internal/reason"
+	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/proxy/identity"
+	"github.com/kubeweir/kubeweir/reason"
 )
 
 // identify finds out who asks, and takes every credential out of the request's

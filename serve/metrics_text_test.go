@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/kubeweir/kubeweir/internal/reason"
+	"github.com/kubeweir/kubeweir/reason"
 )
 
 // This file is what docs/metrics.md says of the metrics besides what their code says.

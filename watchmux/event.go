@@ -31,8 +31,8 @@
 package watchmux
 
 import (
-	"github.com/kubeweir/kubeweir/internal/api"
-	"github.com/kubeweir/kubeweir/internal/object"
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/object"
 )
 
 // Event is one change of a collection. It is immutable once appended, but for

@@ -1,7 +1,7 @@
 package watchmux
 
 import (
-	"github.com/kubeweir/kubeweir/internal/object"
+	"github.com/kubeweir/kubeweir/object"
 )
 
 // index finds the armed watchers that an event may concern. Every watcher is

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/internal/defaults"
-	"github.com/kubeweir/kubeweir/internal/object"
+	"github.com/kubeweir/kubeweir/object"
 )
 
 // The reasons for which watchers end, besides Stop.

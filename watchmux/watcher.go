@@ -3,7 +3,7 @@ package watchmux
 import (
 	"sync/atomic"
 
-	"github.com/kubeweir/kubeweir/internal/object"
+	"github.com/kubeweir/kubeweir/object"
 )
 
 // chunkEvents is how many events are copied out of the ring under one lock.

@@ -4,8 +4,8 @@ import (
 	"context"
 	"sync/atomic"
 
+	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
-	"github.com/kubeweir/kubeweir/internal/api"
 )
 
 // PromptSource is a Source that is a cache.PromptSource, too.

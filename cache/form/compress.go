@@ -4,8 +4,8 @@ import (
 	"math"
 	"slices"
 
-	"github.com/kubeweir/kubeweir/internal/api"
-	"github.com/kubeweir/kubeweir/internal/object"
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/object"
 )
 
 // Lists are compressed in pieces: runs of neighbouring objects, each deflated by

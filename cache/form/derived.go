@@ -9,8 +9,8 @@ import (
 
 	"github.com/dgraph-io/ristretto/v2"
 
-	"github.com/kubeweir/kubeweir/internal/api"
-	"github.com/kubeweir/kubeweir/internal/object"
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/object"
 )
 
 // derived keeps what is made from objects and can be made again, within a budget

@@ -51,8 +51,8 @@
 //
 // # How to add a form
 //
-//  1. api.Representation says that a client asked for it (internal/api/version.go), and
-//     api.Negotiate when (internal/api/media.go).
+//  1. api.Representation says that a client asked for it (api/version.go), and
+//     api.Negotiate when (api/media.go).
 //  2. A file of its own has a type that embeds base, the methods of Form that base has
 //     not, and what it derives (table.go is the example of one that does; plain.go, of
 //     less than a hundred lines, of one that does not).
@@ -65,8 +65,8 @@
 //
 // # How to add an encoding
 //
-//  1. api.Encoding has a value for it, with its media type (internal/api/version.go).
-//  2. A folder below internal/encoding has a type with the methods of encoding.Framing.
+//  1. api.Encoding has a value for it, with its media type (api/version.go).
+//  2. A folder below encoding has a type with the methods of encoding.Framing.
 //  3. framings has a row for it (form.go).
 //  4. Where objects are not kept in it, what is derived from them instead is a
 //     derivedKind, made in prepare, and For says from what it can be made.

@@ -9,8 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/kubeweir/kubeweir/internal/api"
-	"github.com/kubeweir/kubeweir/internal/encoding/encodingtest"
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/encoding/encodingtest"
 )
 
 // piecesTo takes pieces as a connection does.

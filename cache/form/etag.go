@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kubeweir/kubeweir/internal/api"
-	"github.com/kubeweir/kubeweir/internal/object"
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/object"
 )
 
 // An ETag names the exact bytes of a response: the process (so that versions of

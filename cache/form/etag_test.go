@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/table"
-	"github.com/kubeweir/kubeweir/internal/api"
 )
 
 // TestTableTagHasItsColumns: those of an upstream that became another release are not what a client has.

@@ -4,13 +4,13 @@ import (
 	"math"
 	"time"
 
+	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/table"
-	"github.com/kubeweir/kubeweir/internal/api"
-	"github.com/kubeweir/kubeweir/internal/encoding"
-	"github.com/kubeweir/kubeweir/internal/encoding/cbor"
-	"github.com/kubeweir/kubeweir/internal/encoding/json"
-	"github.com/kubeweir/kubeweir/internal/encoding/protobuf"
-	"github.com/kubeweir/kubeweir/internal/object"
+	"github.com/kubeweir/kubeweir/encoding"
+	"github.com/kubeweir/kubeweir/encoding/cbor"
+	"github.com/kubeweir/kubeweir/encoding/json"
+	"github.com/kubeweir/kubeweir/encoding/protobuf"
+	"github.com/kubeweir/kubeweir/object"
 )
 
 // Form is how the objects of one resource look in one representation, in one response

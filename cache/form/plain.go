@@ -5,10 +5,10 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kubeweir/kubeweir/internal/api"
-	"github.com/kubeweir/kubeweir/internal/encoding"
-	"github.com/kubeweir/kubeweir/internal/encoding/json"
-	"github.com/kubeweir/kubeweir/internal/object"
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/encoding"
+	"github.com/kubeweir/kubeweir/encoding/json"
+	"github.com/kubeweir/kubeweir/object"
 )
 
 // plain is objects as they are: the bytes that the upstream sent.

@@ -5,7 +5,7 @@ import (
 	"hash/crc32"
 	"time"
 
-	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 

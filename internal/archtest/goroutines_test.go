@@ -12,7 +12,7 @@ import (
 )
 
 // contained are the packages that serve requests and watches. A panic in any goroutine of theirs would end the process,
-// so each is started by internal/contain.
+// so each is started by contain.
 var contained = []string{
 	"watchmux", "cache", "cache/form", "proxy", "proxy/edge", "proxy/upstream", "proxy/identity", "proxy/audit", "proxy/websocket",
 }
@@ -34,7 +34,7 @@ func TestGoroutinesAreContained(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, bare := range bareGoroutines(t, src) {
-				t.Errorf("%s/%s:%s; use internal/contain", dir, filepath.Base(file), bare)
+				t.Errorf("%s/%s:%s; use contain", dir, filepath.Base(file), bare)
 			}
 		}
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/kubeweir/kubeweir/internal/contain"
+	"github.com/kubeweir/kubeweir/contain"
 )
 
 // Options say where events go.

@@ -6,7 +6,7 @@ import (
 	"net"
 	"testing"
 
-	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/api"
 )
 
 // TestAllocations bounds what a get over a kept connection allocates: the request

@@ -1,6 +1,6 @@
 package edge
 
-import "github.com/kubeweir/kubeweir/internal/api"
+import "github.com/kubeweir/kubeweir/api"
 
 // respond writes a response with a Body, a BodyTo or neither.
 func (st *stream2) respond(resp *api.Response) (written int64, err error) {

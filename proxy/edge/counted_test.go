@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kubeweir/kubeweir/internal/api"
-	"github.com/kubeweir/kubeweir/internal/reason"
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/reason"
 )
 
 // TestRefusalsAreCounted has a request of HTTP/1.1 for each reason for which this package refuses.

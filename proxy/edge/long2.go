@@ -3,7 +3,7 @@ package edge
 import (
 	"errors"
 
-	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/api"
 )
 
 // start sends the head of a long-running response and starts its stream.

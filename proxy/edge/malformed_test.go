@@ -11,7 +11,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
-	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/api"
 )
 
 // TestHTTP2Malformed: requests that another reader could take for another request.

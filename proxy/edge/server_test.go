@@ -16,7 +16,7 @@ import (
 
 	"github.com/valyala/fasthttp/fasthttputil"
 
-	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/api"
 )
 
 func TestOptions(t *testing.T) {

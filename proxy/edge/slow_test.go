@@ -17,7 +17,7 @@ import (
 	"github.com/valyala/fasthttp/fasthttputil"
 	"golang.org/x/net/http2"
 
-	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/api"
 )
 
 // pipes is a listener whose connections are pipes without room, for a bubble.

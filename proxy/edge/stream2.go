@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/api"
 )
 
 // stream2 is one request over HTTP/2 with its stream and its response: one allocation,

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/api"
 )
 
 // recordingStream hands out its writer and counts what is called.

@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/api"
 )
 
 // selfSigned is a certificate with its key, PEM.

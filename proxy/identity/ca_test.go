@@ -14,7 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/api"
 )
 
 // counting counts how often a chain came through verification.

@@ -9,7 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/api"
 )
 
 // The sidecar listener gives the gateway's own identity to everyone who reaches

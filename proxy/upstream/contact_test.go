@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
-	"github.com/kubeweir/kubeweir/internal/api"
 )
 
 // quietWatch is a server's watch that says nothing after its head.

@@ -6,10 +6,10 @@ import (
 	"net/url"
 	"strconv"
 
+	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
-	"github.com/kubeweir/kubeweir/internal/api"
-	"github.com/kubeweir/kubeweir/internal/encoding"
-	"github.com/kubeweir/kubeweir/internal/encoding/protobuf"
+	"github.com/kubeweir/kubeweir/encoding"
+	"github.com/kubeweir/kubeweir/encoding/protobuf"
 )
 
 // References implements cache.ReferenceSource. It asks for the objects' metadata, which

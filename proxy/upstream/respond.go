@@ -5,7 +5,7 @@ import (
 	"io"
 	"net/http"
 
-	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/api"
 )
 
 // smallBody is up to what size a response is read before it is passed on: it

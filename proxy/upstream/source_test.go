@@ -26,9 +26,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
-	"github.com/kubeweir/kubeweir/internal/api"
-	"github.com/kubeweir/kubeweir/internal/encoding"
+	"github.com/kubeweir/kubeweir/encoding"
 )
 
 func pods() *cache.Resource {

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/cache"
-	"github.com/kubeweir/kubeweir/internal/encoding/json"
-	"github.com/kubeweir/kubeweir/internal/encoding/protobuf"
+	"github.com/kubeweir/kubeweir/encoding/json"
+	"github.com/kubeweir/kubeweir/encoding/protobuf"
 )
 
 // maxErrorBody bounds what is read of the body of a refused request.

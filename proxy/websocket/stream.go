@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kubeweir/kubeweir/internal/api"
-	"github.com/kubeweir/kubeweir/internal/contain"
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/contain"
 )
 
 var errClosed = errors.New("the WebSocket is closed")

@@ -1,4 +1,4 @@
-// Package cbor compares what package internal/encoding/cbor makes of kube-apiserver's JSON with the CBOR of a
+// Package cbor compares what package encoding/cbor makes of kube-apiserver's JSON with the CBOR of a
 // kube-apiserver whose feature gate CBORServingAndStorage is on, byte for byte but for the order of a map's members,
 // which that chooses at random.
 package cbor
@@ -22,8 +22,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
-	"github.com/kubeweir/kubeweir/internal/encoding/cbor"
-	"github.com/kubeweir/kubeweir/internal/encoding/cbor/cbortest"
+	"github.com/kubeweir/kubeweir/encoding/cbor"
+	"github.com/kubeweir/kubeweir/encoding/cbor/cbortest"
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 

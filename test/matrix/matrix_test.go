@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/kubeweir/kubeweir/internal/reason"
+	"github.com/kubeweir/kubeweir/reason"
 	"github.com/kubeweir/kubeweir/test/conformance"
 	"github.com/kubeweir/kubeweir/test/realkube"
 )

@@ -20,7 +20,7 @@ import (
 	"slices"
 	"sort"
 
-	"github.com/kubeweir/kubeweir/internal/api"
+	"github.com/kubeweir/kubeweir/api"
 )
 
 // WireEvent is one event as a client received it.

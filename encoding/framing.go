@@ -1,0 +1,96 @@
+package encoding
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubeweir/kubeweir/api"
+)
+
+// Framing is what stands around messages in the bodies and streams of one encoding, byte
+// for byte as the serializers of k8s.io/apimachinery write it. A message is all bytes of
+// an object (Encoded.Raw), or of what it is turned into, and nothing else. What is
+// returned is shared and must not be changed. It is safe for concurrent use.
+type Framing interface {
+	// Separator stands between two items of a list.
+	Separator() string
+	// AppendItemHead appends what comes before an item whose message has n bytes, and
+	// ItemSize is the length of both.
+	AppendItemHead(dst []byte, n int) []byte
+	ItemSize(n int) int
+	// List is what a list of n items has before and after them; size is the sum of
+	// their ItemSizes.
+	List(t ListType, meta *metav1.ListMeta, n, size int) (head, tail []byte)
+	// Body is what a body of one message of n bytes has before and after it.
+	Body(apiVersion, kind string, n int) (head, tail []byte)
+
+	// AppendPartialHead appends what a PartialObjectMetadata has before n bytes of
+	// metadata, and PartialTail is what comes after; PartialSize is the length of all
+	// three.
+	AppendPartialHead(dst []byte, n int) []byte
+	PartialTail() string
+	PartialSize(n int) int
+
+	// Event appends a watch event.
+	Event(p *Pieces, t api.EventType, apiVersion, kind string, message []byte)
+	// EventHead appends what it has before a message of n bytes, and EventTail is what
+	// comes after.
+	EventHead(p *Pieces, t api.EventType, apiVersion, kind string, n int)
+	EventTail() []byte
+	// PartialEvent appends one whose object is a PartialObjectMetadata.
+	PartialEvent(p *Pieces, t api.EventType, metadata []byte)
+	// Around and AroundPartial are what Event and PartialEvent put around what they are
+	// given; nil in encodings in which what comes before a message depends on its
+	// length. In the others an item of a list has nothing before it.
+	Around() *Constants
+	AroundPartial() *Constants
+	// Status is the message of a Status.
+	Status(status *metav1.Status) []byte
+	// StreamType is the Content-Type of watches.
+	StreamType() string
+	// Delimiter is how many bytes of an event in a stream tell it from the one before:
+	// it has none of them as a message of its own.
+	Delimiter() int
+}
+
+// What AppendItemHead and AppendPartialHead append at most.
+const (
+	MaxItemHead = 16
+	MaxHead     = 128
+)
+
+// Constants are what events of each type have before and after an object.
+type Constants struct {
+	Heads [api.Error + 1][]byte
+	Tail  []byte
+}
+
+// Append appends an event.
+func (c *Constants) Append(p *Pieces, t api.EventType, message []byte) {
+	p.List = append(p.List, c.Heads[t], message, c.Tail)
+}
+
+// ListType is how a list introduces itself.
+type ListType struct {
+	APIVersion, Kind string
+	// Untyped lists, those of custom resources, are kept without a Go type upstream.
+	Untyped bool
+	// Null is set when a list without items has none, instead of an empty array.
+	Null bool
+}
+
+// Pieces are bytes to be written one after the other.
+type Pieces struct {
+	List [][]byte
+	// Buf is where pieces are made that are not there already.
+	Buf []byte
+}
+
+// Make appends a piece that appending makes in the buffer.
+func (p *Pieces) Make(appending func([]byte) []byte) { p.List = append(p.List, p.Made(appending)) }
+
+// Made is what appending makes in the buffer.
+func (p *Pieces) Made(appending func([]byte) []byte) []byte {
+	start := len(p.Buf)
+	p.Buf = appending(p.Buf)
+	return p.Buf[start:len(p.Buf):len(p.Buf)]
+}

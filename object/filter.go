@@ -1,0 +1,363 @@
+package object
+
+import (
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+
+	"github.com/kubeweir/kubeweir/shard"
+)
+
+// Filter selects objects of one collection. Its exported fields say what was
+// asked; NewFilter compiles them, so they must not be changed afterwards.
+// A nil *Filter matches everything. Filters are safe for concurrent use.
+type Filter struct {
+	// Namespace and Name restrict to one namespace and to one name; "" is any.
+	Namespace, Name string
+	// Labels and Fields are the selectors as given; nil is everything.
+	Labels labels.Selector
+	Fields fields.Selector
+	// Shard is the part of the collection that is read, nil for all of it. It is set
+	// after NewFilter, before the filter is used.
+	Shard *shard.Selector
+
+	// never is set when the selectors can match no object at all.
+	never bool
+	// labels and fields are what Matches checks; name and namespace terms of the
+	// field selector are among fields.
+	labels []labelTerm
+	fields []fieldTerm
+}
+
+type labelTerm struct {
+	op     selection.Operator // In, NotIn, Exists, DoesNotExist, GreaterThan, LessThan
+	key    string
+	values valueSet
+	bound  int64 // of GreaterThan and LessThan
+}
+
+type fieldTerm struct {
+	label string
+	index int // in Schema.Fields, or indexName, indexNamespace
+	value string
+	equal bool
+}
+
+// Where a fieldTerm's value is, when it is not in Object.Fields.
+const (
+	indexName      = -1
+	indexNamespace = -2
+)
+
+// MaxTerms is how many terms the selectors of a Filter may have together. It
+// bounds what a client can make each object of a list, and each event of a watch,
+// cost: so many look-ups of a label.
+const MaxTerms = 100
+
+// NewFilter compiles a filter for objects of schema. The selectors may be nil.
+// Field labels go through Schema.CanonicalField; one that it refuses, or more
+// terms than MaxTerms, make an error, which the caller answers by forwarding the
+// request.
+func NewFilter(schema *Schema, namespace, name string, labelSel labels.Selector, fieldSel fields.Selector) (*Filter, error) {
+	f := &Filter{Namespace: namespace, Name: name, Labels: labelSel, Fields: fieldSel}
+	if labelSel != nil {
+		f.addLabels(labelSel)
+	}
+	if fieldSel != nil {
+		if err := f.addFields(schema, fieldSel); err != nil {
+			return nil, err
+		}
+	}
+	if n := f.Terms(); n > MaxTerms {
+		return nil, fmt.Errorf("selectors of %d terms, more than %d", n, MaxTerms)
+	}
+	return f, nil
+}
+
+func (f *Filter) addLabels(sel labels.Selector) {
+	requirements, selectable := sel.Requirements()
+	if !selectable {
+		f.never = true
+		return
+	}
+	for i := range requirements {
+		r := &requirements[i]
+		t := labelTerm{op: r.Operator(), key: r.Key(), values: newValueSet(r.ValuesUnsorted())}
+		switch t.op {
+		case selection.Equals, selection.DoubleEquals:
+			t.op = selection.In
+		case selection.NotEquals:
+			t.op = selection.NotIn
+		case selection.GreaterThan, selection.LessThan:
+			var ok bool
+			// Requirement.Matches is false for a bound that is no integer.
+			if t.bound, ok = parseInt(t.values.first()); !ok || t.values.len() != 1 {
+				f.never = true
+			}
+		}
+		f.labels = append(f.labels, t)
+	}
+}
+
+func (f *Filter) addFields(schema *Schema, sel fields.Selector) error {
+	requirements := sel.Requirements()
+	if len(requirements) == 0 && !sel.Empty() {
+		f.never = true // fields.Nothing()
+		return nil
+	}
+	for _, r := range requirements {
+		label, ok := schema.CanonicalField(r.Field)
+		if !ok {
+			return fmt.Errorf("field label not supported: %s", r.Field)
+		}
+		t := fieldTerm{label: label, value: r.Value, equal: r.Operator != selection.NotEquals}
+		switch label {
+		case fieldName:
+			t.index = indexName
+		case fieldNamespace:
+			t.index = indexNamespace
+		default:
+			t.index = schema.fieldIndex(label)
+		}
+		f.fields = append(f.fields, t)
+	}
+	return nil
+}
+
+// Empty reports whether the filter matches everything.
+func (f *Filter) Empty() bool {
+	return f == nil || f.Namespace == "" && f.Name == "" && !f.Selective()
+}
+
+// Selective reports whether more than the namespace and the name restrict the filter:
+// label or field terms, or a shard.
+func (f *Filter) Selective() bool { return f.HasTerms() || f != nil && f.Shard != nil }
+
+// HasTerms reports whether the filter has label or field terms.
+func (f *Filter) HasTerms() bool {
+	return f != nil && (f.never || len(f.labels) > 0 || len(f.fields) > 0)
+}
+
+// Terms is the number of terms in the selectors.
+func (f *Filter) Terms() int {
+	if f == nil {
+		return 0
+	}
+	return len(f.labels) + len(f.fields)
+}
+
+// Matches reports whether the filter selects o. It does not allocate, and costs
+// the number of terms, hardly more for an object of many labels.
+func (f *Filter) Matches(o *Object) bool {
+	if f == nil {
+		return true
+	}
+	if f.never ||
+		f.Namespace != "" && f.Namespace != o.Namespace ||
+		f.Name != "" && f.Name != o.Name {
+		return false
+	}
+	if f.Shard != nil && !f.Shard.Has(o.ShardHash(f.Shard.Key())) {
+		return false
+	}
+	for i := range f.fields {
+		t := &f.fields[i]
+		if (o.fieldValue(t.index) == t.value) != t.equal {
+			return false
+		}
+	}
+	for i := range f.labels {
+		if !f.labels[i].matches(o.Labels) {
+			return false
+		}
+	}
+	return true
+}
+
+// fieldValue is the value at an index as fieldTerm has it.
+func (o *Object) fieldValue(index int) string {
+	switch {
+	case index == indexName:
+		return o.Name
+	case index == indexNamespace:
+		return o.Namespace
+	case index < len(o.Fields):
+		return o.Fields[index]
+	}
+	return ""
+}
+
+// matches follows labels.Requirement.Matches.
+func (t *labelTerm) matches(l Labels) bool {
+	if len(l) > scanLabels {
+		l = l.only(t.key)
+	}
+	value, exists := l.scan(t.key) // Lookup, without its call
+	switch t.op {
+	case selection.In:
+		return exists && t.values.has(value)
+	case selection.NotIn:
+		return !exists || !t.values.has(value)
+	case selection.Exists:
+		return exists
+	case selection.DoesNotExist:
+		return !exists
+	case selection.GreaterThan:
+		n, ok := parseInt(value)
+		return exists && ok && n > t.bound
+	case selection.LessThan:
+		n, ok := parseInt(value)
+		return exists && ok && n < t.bound
+	}
+	return false
+}
+
+// TermKind says what an Equality is about.
+type TermKind uint8
+
+// The kinds of equality terms.
+const (
+	NameTerm TermKind = iota
+	NamespaceTerm
+	LabelTerm
+	FieldTerm
+)
+
+// Equality is one condition that every object the filter matches fulfils: the
+// name, the namespace, the label Key or the field Key has one of Values. An
+// index over such values finds all candidates; Matches decides.
+type Equality struct {
+	Kind TermKind
+	// Key is the label, or the canonical field label; "" for name and namespace.
+	Key string
+	// Field is, for FieldTerm, the position in Schema.Fields.
+	Field int
+	// Values are one value, or those of a set-based requirement, each once.
+	// They are shared and must not be changed.
+	Values []string
+}
+
+// maxEqualityValues is the largest `in` set that counts as an equality term:
+// more entries in an index than this cost more than they save.
+const maxEqualityValues = 16
+
+// Equalities lists the equality terms, the most selective kinds first: name,
+// fields, labels, namespace; within a kind as the selector has them. It is empty
+// when only inequalities, or nothing, restrict the filter.
+func (f *Filter) Equalities() []Equality {
+	if f == nil {
+		return nil
+	}
+	var terms []Equality
+	if f.Name != "" {
+		terms = append(terms, Equality{Kind: NameTerm, Values: []string{f.Name}})
+	}
+	for _, t := range f.fields {
+		if !t.equal {
+			continue
+		}
+		e := Equality{Kind: FieldTerm, Key: t.label, Field: t.index, Values: []string{t.value}}
+		switch t.index {
+		case indexName:
+			e = Equality{Kind: NameTerm, Values: e.Values}
+		case indexNamespace:
+			e = Equality{Kind: NamespaceTerm, Values: e.Values}
+		}
+		terms = append(terms, e)
+	}
+	for i := range f.labels {
+		t := &f.labels[i]
+		if t.op == selection.In && t.values.len() <= maxEqualityValues {
+			terms = append(terms, Equality{Kind: LabelTerm, Key: t.key, Values: t.values.list})
+		}
+	}
+	if f.Namespace != "" {
+		terms = append(terms, Equality{Kind: NamespaceTerm, Values: []string{f.Namespace}})
+	}
+	slices.SortStableFunc(terms, func(a, b Equality) int { return rank(a.Kind) - rank(b.Kind) })
+	return terms
+}
+
+func rank(k TermKind) int {
+	switch k {
+	case NameTerm:
+		return 0
+	case FieldTerm:
+		return 1
+	case LabelTerm:
+		return 2
+	default:
+		return 3
+	}
+}
+
+// valueSet is a small set of strings; a long one has a map beside it.
+type valueSet struct {
+	list []string
+	set  map[string]struct{}
+}
+
+// valueSetMap is the size from which a map is faster than a scan.
+const valueSetMap = 9
+
+func newValueSet(values []string) valueSet {
+	slices.Sort(values)
+	s := valueSet{list: slices.Compact(values)}
+	if len(s.list) >= valueSetMap {
+		s.set = make(map[string]struct{}, len(s.list))
+		for _, v := range s.list {
+			s.set[v] = struct{}{}
+		}
+	}
+	return s
+}
+
+func (s *valueSet) len() int { return len(s.list) }
+
+func (s *valueSet) first() string {
+	if len(s.list) == 0 {
+		return ""
+	}
+	return s.list[0]
+}
+
+func (s *valueSet) has(value string) bool {
+	if s.set != nil {
+		_, ok := s.set[value]
+		return ok
+	}
+	return slices.Contains(s.list, value)
+}
+
+// parseInt is strconv.ParseInt(s, 10, 64) without its allocation on errors:
+// ordinary label values are no integers.
+func parseInt(s string) (n int64, ok bool) {
+	digits := s
+	negative := false
+	if digits != "" && (digits[0] == '+' || digits[0] == '-') {
+		negative = digits[0] == '-'
+		digits = digits[1:]
+	}
+	if digits == "" {
+		return 0, false
+	}
+	var v uint64
+	limit := uint64(1<<63 - 1)
+	if negative {
+		limit++
+	}
+	for i := range len(digits) {
+		d := uint64(digits[i] - '0')
+		if d > 9 || v > (limit-d)/10 {
+			return 0, false
+		}
+		v = v*10 + d
+	}
+	if negative {
+		return -int64(v), true
+	}
+	return int64(v), true
+}

@@ -1,0 +1,214 @@
+package object
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/kubeweir/kubeweir/encoding"
+	"github.com/kubeweir/kubeweir/shard"
+)
+
+// scan is one run over one object's bytes, and the room to make an Object of what was
+// found. Scans are pooled by their schema.
+type scan struct {
+	encoding.Scan
+	schema *Schema
+	cutter cutter
+}
+
+// scan takes a scan from the pool; release gives it back.
+func (s *Schema) scan(raw []byte) *scan {
+	sc, _ := s.scans.Get().(*scan)
+	if sc == nil {
+		sc = &scan{schema: s, Scan: encoding.Scan{Fields: s.root, Values: make([][]byte, s.slots)}}
+	}
+	sc.Raw = raw
+	return sc
+}
+
+// maxKept bounds the labels whose room a pooled scan keeps.
+const maxKept = 256
+
+// release forgets everything that points into raw, or into the object.
+func (sc *scan) release() {
+	if cap(sc.Labels) > maxKept {
+		return
+	}
+	sc.Reset()
+	clear(sc.cutter.pieces)
+	sc.cutter = cutter{pieces: sc.cutter.pieces[:0]}
+	sc.schema.scans.Put(sc)
+}
+
+var errNoName = errors.New("metadata.name is missing")
+
+// object builds the Object of a finished scan. Strings that no other object is
+// likely to have are cut from one backing string.
+func (sc *scan) object() (*Object, error) {
+	if len(sc.Name) == 0 {
+		return nil, errNoName
+	}
+	if len(sc.ResourceVersion) == 0 {
+		return nil, encoding.ErrNoVersion
+	}
+	rv, err := parseRV(sc.ResourceVersion)
+	if err != nil {
+		return nil, err
+	}
+	sc.sortLabels()
+	o := &Object{
+		RV: rv, CreationUnix: sc.Creation,
+		Encoded: sc.Encoded, ListOffset: sc.ListOffset,
+		ID: lastID.Add(1),
+	}
+	sc.identity(o)
+	sc.labelStrings(o)
+	sc.fieldStrings(o)
+	sc.cutter.cut()
+	o.uidHash = shard.Hash(o.UID)
+	o.Namespace, o.Name = "", o.Key
+	if n := len(sc.Namespace); n > 0 {
+		o.Namespace, o.Name = o.Key[:n], o.Key[n+1:]
+	}
+	return o, nil
+}
+
+func (sc *scan) identity(o *Object) {
+	c := &sc.cutter
+	if len(sc.Namespace) > 0 {
+		c.join(&o.Key, sc.Namespace, sc.Name)
+	} else {
+		c.add(&o.Key, sc.Name)
+	}
+	c.add(&o.UID, sc.UID)
+}
+
+func (sc *scan) labelStrings(o *Object) {
+	if len(sc.Labels) == 0 {
+		return
+	}
+	shared := sc.schema.strings()
+	o.Labels = make(Labels, len(sc.Labels))
+	for i, l := range sc.Labels {
+		sc.cutter.share(shared, &o.Labels[i].Key, l.Key)
+		sc.cutter.share(shared, &o.Labels[i].Value, l.Value)
+	}
+}
+
+func (sc *scan) fieldStrings(o *Object) {
+	specs := sc.schema.specs
+	if len(specs) == 0 {
+		return
+	}
+	shared := sc.schema.strings()
+	o.Fields = make([]string, len(specs))
+	for i := range specs {
+		f := &specs[i]
+		value := sc.value(f.slot)
+		if len(value) == 0 {
+			value = sc.value(f.elseSlot)
+		}
+		if len(value) == 0 {
+			o.Fields[i] = f.kind.Zero()
+			continue
+		}
+		sc.cutter.share(shared, &o.Fields[i], value)
+	}
+}
+
+func (sc *scan) value(slot int) []byte {
+	if slot == encoding.NoSlot {
+		return nil
+	}
+	return sc.Values[slot]
+}
+
+// sortLabels sorts by key and keeps the last of equal keys. Encoders write maps
+// sorted, so this is one pass as a rule.
+func (sc *scan) sortLabels() {
+	l := sc.Labels
+	for i := 1; i < len(l); i++ {
+		for k := i; k > 0 && bytes.Compare(l[k-1].Key, l[k].Key) > 0; k-- {
+			l[k-1], l[k] = l[k], l[k-1]
+		}
+	}
+	kept := l[:0]
+	for i := range l {
+		if i+1 < len(l) && bytes.Equal(l[i].Key, l[i+1].Key) {
+			continue
+		}
+		kept = append(kept, l[i])
+	}
+	sc.Labels = kept
+}
+
+// parseRV parses a resource version without converting it to a string first.
+func parseRV(b []byte) (uint64, error) {
+	var v uint64
+	for _, c := range b {
+		d := uint64(c - '0')
+		if d > 9 || v > (1<<64-1-d)/10 {
+			return 0, fmt.Errorf("metadata.resourceVersion: %w", &strconv.NumError{
+				Func: "ParseUint", Num: string(b), Err: strconv.ErrSyntax})
+		}
+		v = v*10 + d
+	}
+	return v, nil
+}
+
+// cutter collects strings and makes them all of one allocation.
+type cutter struct {
+	pieces []piece
+	size   int
+}
+
+// piece is one string to come: first, or first/second.
+type piece struct {
+	target        *string
+	first, second []byte
+}
+
+func (c *cutter) add(target *string, text []byte) {
+	if len(text) > 0 {
+		c.pieces = append(c.pieces, piece{target: target, first: text})
+		c.size += len(text)
+	}
+}
+
+// join adds first + "/" + second.
+func (c *cutter) join(target *string, first, second []byte) {
+	c.pieces = append(c.pieces, piece{target, first, second})
+	c.size += len(first) + 1 + len(second)
+}
+
+// share sets target to the shared string if there is one, else adds it.
+func (c *cutter) share(t *interner, target *string, text []byte) {
+	if s, ok := t.get(text); ok {
+		*target = s
+		return
+	}
+	c.add(target, text)
+}
+
+func (c *cutter) cut() {
+	var all strings.Builder
+	all.Grow(c.size)
+	for _, p := range c.pieces {
+		all.Write(p.first)
+		if p.second != nil {
+			all.WriteByte('/')
+			all.Write(p.second)
+		}
+	}
+	rest := all.String()
+	for _, p := range c.pieces {
+		n := len(p.first)
+		if p.second != nil {
+			n += 1 + len(p.second)
+		}
+		*p.target, rest = rest[:n], rest[n:]
+	}
+}

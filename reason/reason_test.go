@@ -1,0 +1,199 @@
+package reason
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write docs/reasons.md")
+
+const docsFile = "../docs/reasons.md"
+
+func rows[T interface{ Entry() Entry }](reasons []T) []Entry {
+	var out []Entry
+	for _, r := range reasons {
+		out = append(out, r.Entry())
+	}
+	return out
+}
+
+// TestReasonsAreDescribed: each has a label of its own, and says when it is given and what to do.
+func TestReasonsAreDescribed(t *testing.T) {
+	label := regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`)
+	for name, entries := range map[string][]Entry{"Forward": rows(Forwards()), "WatchEnd": rows(WatchEnds()), "Refusal": rows(Refusals())} {
+		seen := make(map[string]bool)
+		for i, e := range entries {
+			if !label.MatchString(e.Label) || seen[e.Label] || e.When == "" || e.Do == "" {
+				t.Errorf("%s %d is not described: %+v", name, i+1, e)
+			}
+			seen[e.Label] = true
+			if name != "Forward" && e.Client == "" {
+				t.Errorf("%s %s: what does the client see?", name, e.Label)
+			}
+			if name == "Refusal" && http.StatusText(e.Code) == "" {
+				t.Errorf("%s has no status", e.Label)
+			}
+		}
+	}
+}
+
+// TestDocs: docs/reasons.md is what these tables say.
+func TestDocs(t *testing.T) {
+	want := document()
+	if *update {
+		if err := os.WriteFile(docsFile, want, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	got, err := os.ReadFile(docsFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Error("docs/reasons.md is stale: run `make docs`")
+	}
+}
+
+func document() []byte {
+	var b bytes.Buffer
+	b.WriteString(`# Reasons
+
+<!-- Made of the package reason by ` + "`make docs`" + `. -->
+
+Why kubeweir forwards a read, ends a watch and refuses a request: every reason there is. Each is the value of a
+metric's label.
+
+## A read is forwarded
+
+Gets, lists and watches of resources that are neither answered from the cache nor by a request that is shared. The
+upstream answers, with the rights of the client. Counted by ` + "`kubeweir_forwarded_reads_total{reason}`" + `; with ` + "`--log-level debug`" + `
+also a line of the log (` + "`read forwarded`" + `) and the header ` + "`Kubeweir-Forwarded`" + ` of the response. Writes, discovery and other
+requests that are no reads are always forwarded, without a reason. The order is the one in which reasons are looked
+for: the first that is true is given.
+
+`)
+	writeTable(&b, []string{"reason", "when", "what the client sees", "what to do"}, rows(Forwards()), func(e Entry) []string {
+		if e.Client == "" {
+			e.Client = "The upstream's answer."
+		}
+		return []string{e.When, e.Client, e.Do}
+	})
+	b.WriteString(`
+## A watch ends
+
+Watches that are served from the cache. Counted by ` + "`kubeweir_watches_ended_total{reason}`" + `; those that end for want of
+permission also by ` + "`kubeweir_authorization_watches_ended_total{reason}`" + `. A watch that is forwarded ends as the upstream
+ends it, or with the gateway.
+
+`)
+	writeTable(&b, []string{"reason", "when", "what the client sees", "what to do"}, rows(WatchEnds()), func(e Entry) []string {
+		return []string{e.When, e.Client, e.Do}
+	})
+	b.WriteString(`
+## A request is refused
+
+By kubeweir itself, in the order in which a request meets them. Counted by ` + "`kubeweir_refusals_total{reason}`" + ` and, where it
+is named, by another metric. What the upstream refuses (a body above its 3 MiB: 413, its own 429) is passed on, and is
+not among them; nor are answers that the API has for reads of the cache (404, 410). Connections above
+` + "`--max-connections`" + `, and such whose TLS handshake fails, are closed without an answer
+(` + "`kubeweir_connections_rejected_total{reason}`" + `).
+
+`)
+	writeTable(&b, []string{"reason", "status", "when", "what the client sees", "metric", "what to do"}, rows(Refusals()), func(e Entry) []string {
+		metric := ""
+		if e.Metric != "" {
+			metric = "`" + e.Metric + "`"
+		}
+		return []string{fmt.Sprint(e.Code), e.When, e.Client, metric, e.Do}
+	})
+	return b.Bytes()
+}
+
+func writeTable(b *bytes.Buffer, head []string, entries []Entry, cells func(Entry) []string) {
+	fmt.Fprintf(b, "| %s |\n|%s\n", strings.Join(head, " | "), strings.Repeat("---|", len(head)))
+	for _, e := range entries {
+		fmt.Fprintf(b, "| `%s` | %s |\n", e.Label, strings.Join(cells(e), " | "))
+	}
+}
+
+// TestReasonsAreGiven: nobody outside makes a reason of a number (the types see to names), and each is given
+// somewhere.
+func TestReasonsAreGiven(t *testing.T) {
+	given := make(map[string]bool)
+	for _, dir := range []string{"cache", "watchmux", "proxy", "serve"} {
+		err := filepath.WalkDir(filepath.Join("..", dir), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+			if err != nil {
+				return err
+			}
+			ast.Inspect(file, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.CallExpr:
+					if made := ofThisPackage(n.Fun); made == "Forward" || made == "WatchEnd" || made == "Refusal" {
+						t.Errorf("%s makes a reason.%s of something else", path, made)
+					}
+				case *ast.SelectorExpr:
+					given[ofThisPackage(n)] = true
+				}
+				return true
+			})
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range constants(t, "forward.go", "watch.go", "refusal.go") {
+		if !given[name] {
+			t.Errorf("nothing is done for the reason %s", name)
+		}
+	}
+}
+
+// ofThisPackage is X of an expression reason.X, else "".
+func ofThisPackage(e ast.Expr) string {
+	if s, ok := e.(*ast.SelectorExpr); ok {
+		if pkg, ok := s.X.(*ast.Ident); ok && pkg.Name == "reason" {
+			return s.Sel.Name
+		}
+	}
+	return ""
+}
+
+// constants are the exported ones of the files.
+func constants(t *testing.T, files ...string) (names []string) {
+	t.Helper()
+	for _, file := range files {
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, decl := range parsed.Decls {
+			if group, ok := decl.(*ast.GenDecl); ok && group.Tok == token.CONST {
+				for _, spec := range group.Specs {
+					for _, name := range spec.(*ast.ValueSpec).Names {
+						if name.IsExported() {
+							names = append(names, name.Name)
+						}
+					}
+				}
+			}
+		}
+	}
+	return names
+}
