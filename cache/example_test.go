@@ -1,0 +1,72 @@
+package cache_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"log/slog"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/object"
+)
+
+// A fixedSource is an API server that has one ConfigMap, which never changes.
+type fixedSource struct{}
+
+const configMap = `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","namespace":"default","uid":"1","resourceVersion":"7"}}`
+
+func (fixedSource) List(_ context.Context, _ *cache.Resource, enc api.Encoding, _ cache.ListOptions, visit func([]byte) error) (cache.ListMeta, error) {
+	if enc != api.JSON {
+		return cache.ListMeta{}, cache.ErrUnsupported
+	}
+	return cache.ListMeta{ResourceVersion: 8, Kind: "ConfigMapList", APIVersion: "v1"}, visit([]byte(configMap))
+}
+
+func (fixedSource) Watch(ctx context.Context, _ *cache.Resource, _ api.Encoding, o cache.WatchOptions, handle func(cache.Event) error) error {
+	if o.SendInitialEvents {
+		return cache.ErrUnsupported // it is listed then
+	}
+	if err := handle(cache.Event{Type: cache.WatchAccepted}); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (fixedSource) CurrentVersion(context.Context, *cache.Resource) (uint64, error) { return 8, nil }
+func (fixedSource) Server(context.Context) (string, error)                          { return "", cache.ErrUnsupported }
+func (fixedSource) LastContact() int64                                              { return time.Now().UnixNano() }
+func (fixedSource) Delay() time.Duration                                            { return 0 }
+
+// Lists of a Source of one's own, answered as kube-apiserver answers them.
+func ExampleSource() {
+	manager, err := cache.NewManager(cache.Options{Source: fixedSource{}, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer manager.Close()
+	reader, err := cache.NewReader(cache.ReaderOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer reader.Close()
+
+	gvr := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	configMaps := &cache.Resource{GroupVersionResource: gvr, Kind: "ConfigMap", Namespaced: true, Schema: object.SchemaFor(gvr)}
+	collection, err := manager.Collection(context.Background(), configMaps, api.JSON)
+	if err != nil {
+		log.Fatal(err)
+	}
+	resp, err := reader.List(context.Background(), collection, &cache.ReadRequest{
+		Namespace: "default", Options: api.ListOptions{ResourceVersion: "0"}, Rep: api.Representation{Encoding: api.JSON},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%d %s", resp.Status, resp.Body) // a large list has a BodyTo
+	// Output: 200 {"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"8"},"items":[{"metadata":{"name":"a","namespace":"default","uid":"1","resourceVersion":"7"}}]}
+}
