@@ -1,0 +1,251 @@
+package identity
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeweir/kubeweir/api"
+)
+
+// TestGatewayToken: it is nobody's else, is not sent to the cluster, and other tokens are reviewed as ever.
+func TestGatewayToken(t *testing.T) {
+	a, reviewer := newTokenAuthenticator(t, AuthenticatorOptions{GatewayToken: "own-token"})
+	for token, want := range map[string]Source{"own-token": Gateway, janeToken: BearerToken} {
+		id, err := byToken(t.Context(), a, token)
+		if err != nil || id.Source != want || want == Gateway && id.Token != "" {
+			t.Errorf("%s: %+v, %v, want %v", token, id, err, want)
+		}
+	}
+	for _, token := range []string{"own-toke", "own-token2"} {
+		if id, err := byToken(t.Context(), a, token); !errors.Is(err, ErrUnauthenticated) {
+			t.Errorf("%s: %+v, %v", token, id, err)
+		}
+	}
+	if n := reviewer.count(); n != 3 {
+		t.Errorf("%d reviews, want 3", n)
+	}
+	r := &api.Request{Header: webSocketHeader("a," + inProtocol("own-token"))}
+	r.Upgrade = r.Header.Get("Upgrade")
+	if id, err := a.Authenticate(t.Context(), r); err != nil || id.Source != Gateway {
+		t.Errorf("WebSocket: %+v, %v", id, err)
+	}
+	if none, _ := newTokenAuthenticator(t, AuthenticatorOptions{}); none.isGatewayToken("") {
+		t.Error("without a token of its own, none is one")
+	}
+}
+
+// TestGatewayTokenOfAnother: it is refused without asking the cluster, which has no use for it, whether this gateway has a
+// token of its own or not. A token that only begins so is somebody's.
+func TestGatewayTokenOfAnother(t *testing.T) {
+	own, another := NewGatewayToken(sha256.Sum256([]byte("own"))), NewGatewayToken(sha256.Sum256([]byte("another")))
+	const named = "kubeweir-token-of-alice"
+	for _, opts := range []AuthenticatorOptions{{GatewayToken: own}, {}} {
+		a, reviewer := newTokenAuthenticator(t, opts)
+		reviewer.set(named, authenticationv1.UserInfo{Username: "alice"})
+		if id, err := byToken(t.Context(), a, string(another)); !errors.Is(err, ErrUnauthenticated) || !strings.Contains(err.Error(), "another gateway") {
+			t.Errorf("%+v, %v", id, err)
+		}
+		if n := reviewer.count(); n != 0 {
+			t.Errorf("%d reviews, want none", n)
+		}
+		if id, err := byToken(t.Context(), a, named); err != nil || id.Source != BearerToken {
+			t.Errorf("%+v, %v", id, err)
+		}
+	}
+}
+
+// newTokenAuthenticator knows janeToken.
+func newTokenAuthenticator(t testing.TB, opts AuthenticatorOptions) (*Authenticator, *fakeTokens) {
+	t.Helper()
+	reviewer := &fakeTokens{}
+	reviewer.set(janeToken, authenticationv1.UserInfo{Username: "jane", Groups: []string{"devs"}})
+	opts.TokenReviewer = reviewer
+	a, err := NewAuthenticator(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a, reviewer
+}
+
+func byToken(ctx context.Context, a *Authenticator, token string) (*Identity, error) {
+	return a.Authenticate(ctx, &api.Request{Header: api.Header{{Name: "Authorization", Value: "Bearer " + token}}})
+}
+
+func TestTokenCache(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, reviewer := newTokenAuthenticator(t, AuthenticatorOptions{})
+		expect := func(token string, reviews int, valid bool) {
+			t.Helper()
+			if _, err := byToken(t.Context(), a, token); (err == nil) != valid {
+				t.Errorf("err = %v, want valid = %v", err, valid)
+			}
+			if n := reviewer.count(); n != reviews {
+				t.Errorf("%d reviews so far, want %d", n, reviews)
+			}
+		}
+		expect(janeToken, 1, true)
+		expect("bad", 2, false)
+		expect(janeToken, 2, true)
+		expect("bad", 2, false)
+		time.Sleep(2 * time.Second)
+		expect("bad", 3, false)
+		expect(janeToken, 3, true)
+		time.Sleep(8 * time.Second)
+		reviewer.drop(janeToken)
+		expect(janeToken, 4, false)
+	})
+}
+
+func TestTokenReviewsAreShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, reviewer := newTokenAuthenticator(t, AuthenticatorOptions{})
+		reviewer.wait = make(chan struct{})
+		var wg sync.WaitGroup
+		for range 50 {
+			wg.Go(func() {
+				if _, err := byToken(t.Context(), a, janeToken); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait() // the first of them has its review under way
+		gone, leave := context.WithCancel(t.Context())
+		wg.Go(func() { // a client that leaves does not take the others with it
+			if _, err := byToken(gone, a, janeToken); !errors.Is(err, context.Canceled) {
+				t.Errorf("err = %v, want canceled", err)
+			}
+		})
+		synctest.Wait()
+		leave()
+		synctest.Wait()
+		close(reviewer.wait)
+		wg.Wait()
+		if n := reviewer.count(); n != 1 {
+			t.Errorf("%d reviews, want 1", n)
+		}
+	})
+}
+
+func TestTokensWithoutUpstream(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		err     error
+		offline time.Duration
+		code    int32 // of the answer while the upstream cannot be asked; 0: let in
+	}{
+		{"down", errDown, 0, 503},
+		{"overloaded", apierrors.NewTooManyRequests("slow down", 1), 0, 503},
+		{"starting", apierrors.NewServiceUnavailable("not yet"), 0, 503},
+		{"not allowed to review", apierrors.NewForbidden(schema.GroupResource{Resource: "tokenreviews"}, "", errors.New("no")), time.Hour, 503},
+		{"down, offline time", errDown, time.Hour, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, reviewer := newTokenAuthenticator(t, AuthenticatorOptions{OfflineTTL: test.offline})
+				if _, err := byToken(t.Context(), a, janeToken); err != nil {
+					t.Fatal(err)
+				}
+				reviewer.fail(test.err)
+				time.Sleep(30 * time.Minute)
+				_, err := byToken(t.Context(), a, janeToken)
+				if test.code == 0 {
+					if err != nil {
+						t.Fatalf("a known token: %v", err)
+					}
+				} else if err == nil || StatusError(err).ErrStatus.Code != test.code {
+					t.Errorf("err = %v, want %d", err, test.code)
+				}
+				if _, err := byToken(t.Context(), a, "unknown"); err == nil {
+					t.Error("an unknown token was let in")
+				}
+				time.Sleep(time.Hour)
+				if _, err := byToken(t.Context(), a, janeToken); err == nil {
+					t.Error("let in after the offline time")
+				}
+				reviewer.fail(nil)
+				if _, err := byToken(t.Context(), a, janeToken); err != nil {
+					t.Errorf("upstream back: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// TestRevokedTokenOffline: the upstream's no ends the offline time of a token.
+func TestRevokedTokenOffline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, reviewer := newTokenAuthenticator(t, AuthenticatorOptions{OfflineTTL: time.Hour})
+		_, _ = byToken(t.Context(), a, janeToken)
+		time.Sleep(time.Minute)
+		reviewer.drop(janeToken)
+		_, _ = byToken(t.Context(), a, janeToken)
+		time.Sleep(time.Minute)
+		reviewer.fail(errDown)
+		if _, err := byToken(t.Context(), a, janeToken); err == nil {
+			t.Error("let in though the upstream refused it before it went away")
+		}
+	})
+}
+
+func TestTokenIsNeverShown(t *testing.T) {
+	a, _ := newTokenAuthenticator(t, AuthenticatorOptions{})
+	id, err := byToken(t.Context(), a, janeToken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	log := slog.New(slog.NewJSONHandler(&out, nil))
+	text := slog.New(slog.NewTextHandler(&out, nil))
+	for _, v := range []any{id, *id, id.Token, []any{id.Token}, map[string]any{"t": id.Token}} {
+		log.Info("x", "v", v)
+		text.Info("x", "v", v)
+		fmt.Fprintf(&out, "%v %+v %#v %s %q\n", v, v, v, v, v)
+		if b, err := json.Marshal(v); err == nil {
+			out.Write(b)
+		}
+	}
+	if strings.Contains(out.String(), janeToken) {
+		t.Errorf("the token is shown: %s", out.String())
+	}
+	for i := range a.tokens.answers.shards {
+		for _, entry := range a.tokens.answers.shards[i].mu.entries {
+			if strings.Contains(fmt.Sprintf("%+v %+v", entry, entry.value.user), janeToken) {
+				t.Error("the token is in the cache")
+			}
+		}
+	}
+	_, err = byToken(t.Context(), a, "refused-token")
+	if err == nil || strings.Contains(err.Error(), "refused-token") {
+		t.Errorf("err = %v", err)
+	}
+}
+
+func BenchmarkAuthenticateToken(b *testing.B) {
+	a, reviewer := newTokenAuthenticator(b, AuthenticatorOptions{SuccessTTL: time.Hour})
+	token := strings.Repeat("x", 1000)
+	reviewer.set(token, authenticationv1.UserInfo{Username: "jane"})
+	header := api.Header{{Name: "Accept", Value: "application/json"}, {Name: "User-Agent", Value: "kubectl"},
+		{Name: "Accept-Encoding", Value: "gzip"}, {Name: "Authorization", Value: "Bearer " + token}}
+	buf := make(api.Header, 0, len(header))
+	b.ReportAllocs()
+	for b.Loop() {
+		r := &api.Request{Header: append(buf[:0], header...)}
+		if _, err := a.Authenticate(b.Context(), r); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
