@@ -164,9 +164,9 @@ func defaultLimits() Limits {
 		MaxInFlight:           2000,
 		MaxWatches:            20000,
 		MaxResumedWatches:     100,
-		MaxConnections:        32768,
-		MaxStreams:            250,
-		MaxHeaderBytes:        64 << 10,
+		MaxConnections:        defaults.MaxConnections,
+		MaxStreams:            defaults.MaxStreams,
+		MaxHeaderBytes:        defaults.MaxHeaderBytes,
 		HistoryAge:            defaults.HistoryAge,
 		HistoryBytes:          defaults.HistoryBytes,
 		HistoryEvents:         defaults.HistoryEvents,
@@ -174,7 +174,7 @@ func defaultLimits() Limits {
 		SnapshotBytes:         defaults.SnapshotBytes,
 		DerivedCacheBytes:     defaults.DerivedCacheBytes,
 		CollapsedBodyBytes:    64 << 20,
-		MaxObjectBytes:        32 << 20,
+		MaxObjectBytes:        defaults.MaxObjectBytes,
 		MaxColdStarts:         defaults.MaxColdStarts,
 		MaxStartWaiters:       defaults.MaxStartWaiters,
 		MaxIndexes:            defaults.MaxIndexes,
@@ -184,13 +184,13 @@ func defaultLimits() Limits {
 
 func defaultServingTimeouts() ServingTimeouts {
 	return ServingTimeouts{
-		Handshake:  10 * time.Second,
-		ReadHeader: 32 * time.Second,
-		Idle:       90 * time.Second,
-		BodyIdle:   5 * time.Minute,
-		Write:      30 * time.Second,
-		Ping:       30 * time.Second,
-		PingAnswer: 15 * time.Second,
+		Handshake:  defaults.HandshakeTimeout,
+		ReadHeader: defaults.ReadHeaderTimeout,
+		Idle:       defaults.IdleTimeout,
+		BodyIdle:   defaults.BodyIdleTimeout,
+		Write:      defaults.WriteTimeout,
+		Ping:       defaults.PingInterval,
+		PingAnswer: defaults.PingTimeout,
 	}
 }
 

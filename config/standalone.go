@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/kubeweir/kubeweir/internal/defaults"
 )
 
 // Standalone configures `kubeweir standalone`. What ParseStandalone returns is valid.
@@ -97,9 +99,9 @@ func DefaultStandalone() *Standalone {
 		Etcd:                 Etcd{Prefix: "/registry"},
 		Authentication: StandaloneAuthentication{
 			Anonymous:       true,
-			TokenTTL:        10 * time.Second,
-			TokenFailureTTL: 2 * time.Second,
-			CacheSize:       8192,
+			TokenTTL:        defaults.TokenTTL,
+			TokenFailureTTL: defaults.TokenFailureTTL,
+			CacheSize:       defaults.TokenCacheSize,
 		},
 		Services: Services{ClusterIPRange: "10.0.0.0/24", NodePortRange: "30000-32767"},
 		EventTTL: time.Hour,

@@ -35,3 +35,32 @@ const (
 
 	ReviewTimeout = 10 * time.Second
 )
+
+// Of connections with clients. The timeouts are kube-apiserver's where it has them
+// (k8s.io/apiserver/pkg/server/secure_serving.go: 32 s for a header, 90 s idle).
+const (
+	MaxConnections = 32768
+	MaxHeaderBytes = 64 << 10
+	MaxStreams     = 250 // of one HTTP/2 connection
+
+	HandshakeTimeout  = 10 * time.Second
+	ReadHeaderTimeout = 32 * time.Second
+	IdleTimeout       = 90 * time.Second
+	BodyIdleTimeout   = 5 * time.Minute
+	WriteTimeout      = 30 * time.Second // for each half MiB
+	PingInterval      = 30 * time.Second
+	PingTimeout       = 15 * time.Second
+)
+
+// Of what is waited for upstream, and taken from it.
+const (
+	UpstreamDialTimeout    = 10 * time.Second
+	UpstreamRequestTimeout = 70 * time.Second // kube-apiserver gives up after 60
+	UpstreamStallTimeout   = time.Minute
+	UpstreamSilenceTimeout = 10 * time.Second
+	UpstreamPingInterval   = 5 * time.Second
+	UpstreamPingTimeout    = 10 * time.Second
+	FeedReadTimeout        = 150 * time.Second // bookmarks come every 60 s
+
+	MaxObjectBytes = 32 << 20
+)

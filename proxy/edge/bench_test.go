@@ -16,6 +16,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/defaults"
 )
 
 // benchRequest is a get by client-go with a service account's token.
@@ -90,7 +91,7 @@ func bareFasthttp(b *testing.B, cert *tls.Config, h fasthttp.RequestHandler) str
 		ln = tls.NewListener(ln, cert)
 	}
 	s := &fasthttp.Server{Handler: h, NoDefaultServerHeader: true, ReadBufferSize: 64 << 10, WriteBufferSize: 16 << 10,
-		ReadTimeout: DefaultReadHeaderTimeout, IdleTimeout: DefaultIdleTimeout, WriteTimeout: DefaultWriteTimeout}
+		ReadTimeout: defaults.ReadHeaderTimeout, IdleTimeout: defaults.IdleTimeout, WriteTimeout: defaults.WriteTimeout}
 	go func() { _ = s.Serve(ln) }()
 	b.Cleanup(func() { _ = s.Shutdown() })
 	return addr

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/defaults"
 )
 
 // What a client may do to an HTTP/2 server, and that each is bounded by a number.
@@ -317,7 +318,7 @@ func TestHTTP2LateData(t *testing.T) {
 	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response { return text(r.Method) })
 	c := ts.dialFrames()
 	reset := map[uint32]bool{}
-	for len(reset) < DefaultMaxStreams {
+	for len(reset) < defaults.MaxStreams {
 		reset[c.request("POST", "/", true)] = true
 	}
 	left := len(reset)

@@ -18,12 +18,13 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/defaults"
 )
 
 // TestHTTP2Hoard: answers that wait for closed windows do not use up what all
 // connections share, so that watches would be ended.
 func TestHTTP2Hoard(t *testing.T) {
-	const conns = bufferBudget/(DefaultMaxStreams*smallBuffer) + 2
+	const conns = bufferBudget/(defaults.MaxStreams*smallBuffer) + 2
 	ts := startServer(t, slowList(2*smallBuffer))
 	var wg sync.WaitGroup
 	for range conns {
@@ -31,10 +32,10 @@ func TestHTTP2Hoard(t *testing.T) {
 		defer func() { _ = conn.Close() }()
 		c := newFrameConn(t, conn, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 		wg.Go(func() {
-			for range DefaultMaxStreams {
+			for range defaults.MaxStreams {
 				c.request("GET", "/", false)
 			}
-			for heads := 0; heads < DefaultMaxStreams; {
+			for heads := 0; heads < defaults.MaxStreams; {
 				frame, err := c.ReadFrame()
 				if err != nil {
 					t.Error(err)

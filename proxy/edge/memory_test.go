@@ -25,6 +25,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/defaults"
 )
 
 // memoryServer is set in the environment of a process that is only a server, so
@@ -288,7 +289,7 @@ func (s *memoryServerProcess) openStreams(b *testing.B, n int) {
 	s.cancel = cancel
 	for done := 0; done < n; {
 		tr := &http.Transport{TLSClientConfig: s.tls.Clone(), ForceAttemptHTTP2: true}
-		for range min(DefaultMaxStreams, n-done) {
+		for range min(defaults.MaxStreams, n-done) {
 			req, _ := http.NewRequestWithContext(ctx, "GET", "https://"+s.secure+"/watch", nil)
 			resp, err := tr.RoundTrip(req)
 			if err != nil {

@@ -12,26 +12,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/defaults"
 )
 
-// Defaults of the Options. The timeouts are kube-apiserver's where it has them
-// (k8s.io/apiserver/pkg/server/secure_serving.go: 32 s for a head, 90 s idle).
-const (
-	DefaultMaxConnections    = 32768
-	DefaultMaxHeaderBytes    = 64 << 10
-	DefaultMaxStreams        = 250
-	DefaultHandshakeTimeout  = 10 * time.Second
-	DefaultReadHeaderTimeout = 32 * time.Second
-	DefaultIdleTimeout       = 90 * time.Second
-	DefaultBodyIdleTimeout   = 5 * time.Minute
-	DefaultWriteTimeout      = 30 * time.Second
-	DefaultPingInterval      = 30 * time.Second
-	DefaultPingTimeout       = 15 * time.Second
-	DefaultSocketMode        = fs.FileMode(0o600)
-)
+// defaultSocketMode lets the user in that the gateway runs as.
+const defaultSocketMode = fs.FileMode(0o600)
 
 // Options say what a Server serves and within which limits. The zero value of a
-// limit is its default.
+// limit is its default (package defaults).
 type Options struct {
 	// Handler answers the requests. Required.
 	Handler api.Handler
@@ -109,7 +97,7 @@ func (o Options) withDefaults() (Options, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	if o.SocketMode == 0 {
-		o.SocketMode = DefaultSocketMode
+		o.SocketMode = defaultSocketMode
 	}
 	for _, f := range []struct {
 		value *int
@@ -117,8 +105,8 @@ func (o Options) withDefaults() (Options, error) {
 		least int
 		name  string
 	}{
-		{&o.MaxConnections, DefaultMaxConnections, 1, "maximum connections"},
-		{&o.MaxHeaderBytes, DefaultMaxHeaderBytes, smallHead, "maximum header bytes"},
+		{&o.MaxConnections, defaults.MaxConnections, 1, "maximum connections"},
+		{&o.MaxHeaderBytes, defaults.MaxHeaderBytes, smallHead, "maximum header bytes"},
 	} {
 		if *f.value == 0 {
 			*f.value = f.def
@@ -128,20 +116,20 @@ func (o Options) withDefaults() (Options, error) {
 		}
 	}
 	if o.MaxStreams == 0 {
-		o.MaxStreams = DefaultMaxStreams
+		o.MaxStreams = defaults.MaxStreams
 	}
 	for _, f := range []struct {
 		value *time.Duration
 		def   time.Duration
 		name  string
 	}{
-		{&o.HandshakeTimeout, DefaultHandshakeTimeout, "handshake timeout"},
-		{&o.ReadHeaderTimeout, DefaultReadHeaderTimeout, "read header timeout"},
-		{&o.IdleTimeout, DefaultIdleTimeout, "idle timeout"},
-		{&o.BodyIdleTimeout, DefaultBodyIdleTimeout, "body idle timeout"},
-		{&o.WriteTimeout, DefaultWriteTimeout, "write timeout"},
-		{&o.PingInterval, DefaultPingInterval, "ping interval"},
-		{&o.PingTimeout, DefaultPingTimeout, "ping timeout"},
+		{&o.HandshakeTimeout, defaults.HandshakeTimeout, "handshake timeout"},
+		{&o.ReadHeaderTimeout, defaults.ReadHeaderTimeout, "read header timeout"},
+		{&o.IdleTimeout, defaults.IdleTimeout, "idle timeout"},
+		{&o.BodyIdleTimeout, defaults.BodyIdleTimeout, "body idle timeout"},
+		{&o.WriteTimeout, defaults.WriteTimeout, "write timeout"},
+		{&o.PingInterval, defaults.PingInterval, "ping interval"},
+		{&o.PingTimeout, defaults.PingTimeout, "ping timeout"},
 	} {
 		if *f.value == 0 {
 			*f.value = f.def

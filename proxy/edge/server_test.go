@@ -17,6 +17,7 @@ import (
 	"github.com/valyala/fasthttp/fasthttputil"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/defaults"
 )
 
 func TestOptions(t *testing.T) {
@@ -58,7 +59,7 @@ func TestSidecarAddresses(t *testing.T) {
 		"unix:" + dir + "/sock":  "",
 		"unix://" + dir + "/so2": "",
 	} {
-		ln, err := listenSidecar(address, DefaultSocketMode)
+		ln, err := listenSidecar(address, defaultSocketMode)
 		switch {
 		case want == "" && err != nil:
 			t.Errorf("%s: %v", address, err)
@@ -174,7 +175,7 @@ func TestDripFeed(t *testing.T) {
 			_, err = io.WriteString(nc, "G")
 			time.Sleep(time.Second) // the bubble's clock
 		}
-		if took := time.Since(begin); took < DefaultReadHeaderTimeout || took > DefaultReadHeaderTimeout+3*time.Second {
+		if took := time.Since(begin); took < defaults.ReadHeaderTimeout || took > defaults.ReadHeaderTimeout+3*time.Second {
 			t.Errorf("the connection lived %v", took)
 		}
 		_ = nc.Close()

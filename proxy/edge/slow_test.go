@@ -18,6 +18,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/defaults"
 )
 
 // pipes is a listener whose connections are pipes without room, for a bubble.
@@ -222,7 +223,7 @@ func TestHTTP2ClosedAndSilent(t *testing.T) {
 						break
 					}
 				}
-				if held, most := time.Since(began), DefaultIdleTimeout+time.Second; held > most || name != "idle" && held > DefaultWriteTimeout+time.Second {
+				if held, most := time.Since(began), defaults.IdleTimeout+time.Second; held > most || name != "idle" && held > defaults.WriteTimeout+time.Second {
 					t.Errorf("%v after %v", name, held)
 				}
 			})
@@ -417,7 +418,7 @@ func TestHTTP2BusyConnection(t *testing.T) {
 		// Each write ends within the head of a frame.
 		_, err := conn().Write(one[:5])
 		next := append(bytes.Clone(one[5:]), one[:5]...)
-		for began := time.Now(); err == nil && time.Since(began) < 10*DefaultReadHeaderTimeout; time.Sleep(DefaultReadHeaderTimeout / 10) {
+		for began := time.Now(); err == nil && time.Since(began) < 10*defaults.ReadHeaderTimeout; time.Sleep(defaults.ReadHeaderTimeout / 10) {
 			_, err = conn().Write(next)
 		}
 		if err == nil {
@@ -450,10 +451,10 @@ func TestHTTP2SlowHeader(t *testing.T) {
 			began := time.Now()
 			err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}})
 			for err == nil {
-				time.Sleep(DefaultReadHeaderTimeout / 16)
+				time.Sleep(defaults.ReadHeaderTimeout / 16)
 				err = c.WriteContinuation(1, false, []byte{0x87})
 			}
-			if took := time.Since(began); took > 2*DefaultReadHeaderTimeout-DefaultReadHeaderTimeout/2 {
+			if took := time.Since(began); took > 2*defaults.ReadHeaderTimeout-defaults.ReadHeaderTimeout/2 {
 				t.Errorf("the connection lived %v", took)
 			}
 		})

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/defaults"
 )
 
 // stalledWrites writes without end and knows which writes stand still.
@@ -248,7 +249,7 @@ func stallTLS(path string) func(*testing.T, *memoryServerProcess, int) {
 
 // stallStreams opens watches over HTTP/2 whose windows are never opened.
 func stallStreams(t *testing.T, s *memoryServerProcess, n int) {
-	for range max(1, n/DefaultMaxStreams) {
+	for range max(1, n/defaults.MaxStreams) {
 		cfg := s.tls.Clone()
 		cfg.NextProtos = []string{"h2"}
 		nc, err := tls.Dial("tcp", s.secure, cfg)
@@ -257,9 +258,9 @@ func stallStreams(t *testing.T, s *memoryServerProcess, n int) {
 		}
 		s.conns = append(s.conns, nc)
 		c := newFrameConn(t, nc, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 16})
-		for range DefaultMaxStreams {
+		for range defaults.MaxStreams {
 			c.request("GET", "/stall", false)
 		}
 	}
-	s.await(t, max(1, n/DefaultMaxStreams)*DefaultMaxStreams)
+	s.await(t, max(1, n/defaults.MaxStreams)*defaults.MaxStreams)
 }

@@ -14,6 +14,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/kubeweir/kubeweir/internal/defaults"
 )
 
 // Options say which upstream a Client talks to, and how.
@@ -54,29 +56,28 @@ const (
 )
 
 // Limits bound what the upstream and clients may cost. A zero field means its
-// default.
+// default (package defaults, but for the last two).
 type Limits struct {
-	// DialTimeout bounds connecting, and once more the TLS handshake. Default 10 s.
+	// DialTimeout bounds connecting, and once more the TLS handshake.
 	DialTimeout time.Duration
 	// RequestTimeout bounds the time to the response head, for all requests but
-	// long-running ones. Default 70 s: kube-apiserver gives up after 60.
+	// long-running ones.
 	RequestTimeout time.Duration
 	// SilenceTimeout is how long an upstream that is waited for may give no sign of life,
-	// on whatever connection, before it counts as gone. Default 10 s.
+	// on whatever connection, before it counts as gone.
 	SilenceTimeout time.Duration
 	// StallTimeout ends a response that is not long-running when its body stands
-	// still for so long. Default 60 s.
+	// still for so long.
 	StallTimeout time.Duration
 	// PingInterval is the silence after which an HTTP/2 connection of feeds is
-	// pinged, default 5 s; it bounds the age of Source.LastContact while all is
-	// well. PingTimeout is how long an answer may take before the connection is
-	// given up, default 10 s, also on all other HTTP/2 connections.
+	// pinged; it bounds the age of Source.LastContact while all is well. PingTimeout
+	// is how long an answer may take before the connection is given up, also on all
+	// other HTTP/2 connections.
 	PingInterval, PingTimeout time.Duration
 	// FeedReadTimeout is the silence after which the connection of a watch is
-	// given up where there are no pings, over HTTP/1.1. Default 150 s: bookmarks
-	// come every 60 s.
+	// given up where there are no pings, over HTTP/1.1.
 	FeedReadTimeout time.Duration
-	// MaxObjectBytes bounds one object of a list or watch. Default 32 MiB.
+	// MaxObjectBytes bounds one object of a list or watch.
 	MaxObjectBytes int
 	// UpgradeLinger is how long an upgraded connection lives on after one side
 	// has ended its half of it. Default 10 s.
@@ -91,13 +92,13 @@ func (l *Limits) setDefaults() {
 		field *time.Duration
 		value time.Duration
 	}{
-		{&l.DialTimeout, 10 * time.Second},
-		{&l.RequestTimeout, 70 * time.Second},
-		{&l.SilenceTimeout, 10 * time.Second},
-		{&l.StallTimeout, time.Minute},
-		{&l.PingInterval, 5 * time.Second},
-		{&l.PingTimeout, 10 * time.Second},
-		{&l.FeedReadTimeout, 150 * time.Second},
+		{&l.DialTimeout, defaults.UpstreamDialTimeout},
+		{&l.RequestTimeout, defaults.UpstreamRequestTimeout},
+		{&l.SilenceTimeout, defaults.UpstreamSilenceTimeout},
+		{&l.StallTimeout, defaults.UpstreamStallTimeout},
+		{&l.PingInterval, defaults.UpstreamPingInterval},
+		{&l.PingTimeout, defaults.UpstreamPingTimeout},
+		{&l.FeedReadTimeout, defaults.FeedReadTimeout},
 		{&l.UpgradeLinger, 10 * time.Second},
 		{&l.CredentialCheck, time.Minute},
 	} {
@@ -106,7 +107,7 @@ func (l *Limits) setDefaults() {
 		}
 	}
 	if l.MaxObjectBytes <= 0 {
-		l.MaxObjectBytes = 32 << 20
+		l.MaxObjectBytes = defaults.MaxObjectBytes
 	}
 }
 
