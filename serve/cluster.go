@@ -23,27 +23,39 @@ import (
 // forwarded.
 const discoveryWait = 10 * time.Second
 
-// cluster is one upstream: its client, what of it is cached, and what decides who may
-// read that.
+// cluster is one upstream and all that there is of it alone: its client, what of it is
+// cached, who is believed and may read that, the handler of its requests and its health.
+// What its parts log and count goes by its own logger and registerer, so that there may be
+// several in a process. Its methods are called in the order in which they stand here.
 type cluster struct {
-	log        *slog.Logger
-	client     *upstream.Client
-	discovery  *upstream.Discovery
-	manager    *cache.Manager
-	reader     *cache.Reader
-	watches    *cache.Watches
-	resources  *proxy.Resources
-	authorizer *identity.Authorizer
-	revocation *identity.Watches
+	log           *slog.Logger
+	registerer    prometheus.Registerer
+	client        *upstream.Client
+	discovery     *upstream.Discovery
+	manager       *cache.Manager
+	reader        *cache.Reader
+	watches       *cache.Watches
+	resources     *proxy.Resources
+	authenticator *identity.Authenticator
+	authorizer    *identity.Authorizer
+	revocation    *identity.Watches
+	health        *proxy.Health
+	handler       *proxy.Gateway
 	// decides tells that there are clients with identities of their own.
 	decides bool
 
-	// background are the goroutines that run until the context of start ends.
+	// background are the goroutines that run until stop.
 	background sync.WaitGroup
+	stop       context.CancelFunc
+}
+
+func newCluster(log *slog.Logger, registerer prometheus.Registerer) *cluster {
+	return &cluster{log: log, registerer: registerer, stop: func() {}}
 }
 
 // connect makes the client; nothing is asked yet.
 func (c *cluster) connect(o upstream.Options) (err error) {
+	o.Logger, o.Registerer = c.log, c.registerer
 	if c.client, err = upstream.New(o); err != nil {
 		return err
 	}
@@ -53,35 +65,50 @@ func (c *cluster) connect(o upstream.Options) (err error) {
 
 // addCache makes what reads are answered from.
 func (c *cluster) addCache(options cache.Options, limits *config.Limits, resources proxy.ResourcesOptions) (err error) {
+	options.Logger, options.Registerer = c.log, c.registerer
 	if c.manager, err = cache.NewManager(options); err != nil {
 		return err
 	}
 	if c.reader, err = cache.NewReader(cache.ReaderOptions{
-		DerivedBytes: int64(limits.DerivedCacheBytes), Registerer: options.Registerer,
+		DerivedBytes: int64(limits.DerivedCacheBytes), Registerer: c.registerer,
 	}); err != nil {
 		return err
 	}
-	c.watches = cache.NewWatches(c.reader, options.Registerer)
+	c.watches = cache.NewWatches(c.reader, c.registerer)
 	c.resources = proxy.NewResources(c.discovery, builtin.NewPrinters(), c.manager, c.log, resources)
 	return nil
 }
 
-// follow makes what ends the watches of those who lost their permission.
-func (c *cluster) follow(o identity.WatchesOptions, authenticator *identity.Authenticator, registerer prometheus.Registerer) {
-	o.Authorizer, o.Authenticator, o.Registerer = c.authorizer, authenticator, registerer
-	c.revocation = identity.NewWatches(o)
+// addIdentity makes what says who is believed and what they may do.
+func (c *cluster) addIdentity(authenticator identity.AuthenticatorOptions, authorizer identity.AuthorizerOptions) (err error) {
+	authenticator.Log, authenticator.Registerer = c.log, c.registerer
+	if c.authenticator, err = identity.NewAuthenticator(authenticator); err != nil {
+		return err
+	}
+	authorizer.Log, authorizer.Registerer = c.log, c.registerer
+	c.authorizer = identity.NewAuthorizer(authorizer)
+	return nil
 }
 
-// serveThrough tells a proxy of the cluster.
-func (c *cluster) serveThrough(o *proxy.Options) {
-	o.Forwarder, o.Resources = c.client, c.resources
-	o.Manager, o.Reader, o.Watches = c.manager, c.reader, c.watches
-	o.Authorizer, o.Revocation = c.authorizer, c.revocation
+// addHandler makes the handler of the cluster's requests. checks are conditions of its
+// health besides its own.
+func (c *cluster) addHandler(watches identity.WatchesOptions, options proxy.Options, checks ...proxy.Check) {
+	watches.Authorizer, watches.Authenticator, watches.Registerer = c.authorizer, c.authenticator, c.registerer
+	c.revocation = identity.NewWatches(watches)
+	c.health = proxy.NewHealth(append(c.checks(), checks...)...)
+
+	options.Forwarder, options.Resources = c.client, c.resources
+	options.Manager, options.Reader, options.Watches = c.manager, c.reader, c.watches
+	options.Authenticator, options.Authorizer, options.Revocation = c.authenticator, c.authorizer, c.revocation
+	options.Health, options.Registerer, options.Logger = c.health, c.registerer, c.log
+	c.handler = proxy.New(options)
 }
 
-// start runs what feeds and guards the cache until background ends. ctx bounds the
-// waiting for what is known at the start.
-func (c *cluster) start(ctx, background context.Context) {
+// start runs what feeds and guards the cache until close. ctx bounds the waiting for what
+// is known at the start.
+func (c *cluster) start(ctx context.Context) {
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	c.stop = stop
 	first, cancel := context.WithTimeout(ctx, discoveryWait)
 	defer cancel()
 	if err := c.discovery.Refresh(first); err != nil {
@@ -120,9 +147,9 @@ func (c *cluster) checks() []proxy.Check {
 	}
 }
 
-// close releases everything, in the reverse order of its making. The context that start
-// was given must have ended.
+// close ends what runs and releases everything, in the reverse order of its making.
 func (c *cluster) close() {
+	c.stop()
 	if c.manager != nil {
 		c.manager.Close()
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/config"
 	"github.com/kubeweir/kubeweir/proxy"
+	"github.com/kubeweir/kubeweir/proxy/audit"
 	"github.com/kubeweir/kubeweir/proxy/edge"
 	"github.com/kubeweir/kubeweir/proxy/identity"
 )
@@ -26,41 +27,51 @@ func NewGateway(c *config.Gateway, userAgent string, log *slog.Logger) (_ *Serve
 			s.Close()
 		}
 	}()
-	if err := s.cluster.connect(upstreamOptions(c, userAgent, log, s.registry)); err != nil {
-		return nil, err
-	}
-	s.cluster.decides = c.AsksAboutClients()
-	cacheOptions := cacheOptions(&c.Limits, s.cluster.client.Source(), log, s.registry)
-	cacheOptions.Limits.StaleAfter = c.Timeouts.FeedStale
-	if err := s.cluster.addCache(cacheOptions, &c.Limits, proxy.ResourcesOptions{
-		AggregatedGroups: c.CacheAggregatedGroups, DropManagedFields: c.DropManagedFields,
-	}); err != nil {
+	// Before anything is written: a kubeconfig that is wrong is to leave nothing behind.
+	if err := s.cluster.connect(upstreamOptions(c, userAgent)); err != nil {
 		return nil, err
 	}
 	if err := s.addAudit(&c.Audit); err != nil {
 		return nil, err
 	}
-	reviews, err := kubernetes.NewForConfigAndClient(s.cluster.client.ClientGo())
-	if err != nil {
-		return nil, fmt.Errorf("client of the upstream: %w", err)
-	}
 	if form.cert, err = newGatewayCert(c, log); err != nil {
 		return nil, err
 	}
-	options := authenticatorOptions(c, reviews.AuthenticationV1().TokenReviews(), log, s.registry)
-	if options.GatewayToken, err = fillServiceAccountDir(c, form.cert); err != nil {
-		return nil, err
-	}
-	authenticator, err := identity.NewAuthenticator(options)
+	token, err := fillServiceAccountDir(c, form.cert)
 	if err != nil {
 		return nil, err
 	}
-	s.cluster.authorizer = identity.NewAuthorizer(authorizerOptions(c, reviews.AuthorizationV1().SubjectAccessReviews(), log, s.registry))
-	return s, s.addHandler(authenticator,
-		identity.WatchesOptions{RecheckPeriod: c.Authorization.WatchRecheckPeriod, Grace: c.Authorization.WatchGrace},
-		proxy.Options{CompressWatchLists: c.WatchListCompression, Consistency: consistency(c), Limits: proxyLimits(&c.Limits)},
-		form.edgeOptions(c, s.registry),
+	if err := s.cluster.build(c, token, s.audit); err != nil {
+		return nil, err
+	}
+	return s, s.addEdge(form.edgeOptions(c, s.registry))
+}
+
+// build makes what is in front of the client of a cluster elsewhere. token is the one that
+// stands for the gateway's own identity, "" for none; log may be nil.
+func (c *cluster) build(g *config.Gateway, token identity.Token, log *audit.Log) error {
+	c.decides = g.AsksAboutClients()
+	cached := cacheOptions(&g.Limits, c.client.Source())
+	cached.Limits.StaleAfter = g.Timeouts.FeedStale
+	if err := c.addCache(cached, &g.Limits, proxy.ResourcesOptions{
+		AggregatedGroups: g.CacheAggregatedGroups, DropManagedFields: g.DropManagedFields,
+	}); err != nil {
+		return err
+	}
+	reviews, err := kubernetes.NewForConfigAndClient(c.client.ClientGo())
+	if err != nil {
+		return fmt.Errorf("client of the upstream: %w", err)
+	}
+	authenticator := authenticatorOptions(g, reviews.AuthenticationV1().TokenReviews())
+	authenticator.GatewayToken = token
+	if err := c.addIdentity(authenticator, authorizerOptions(g, reviews.AuthorizationV1().SubjectAccessReviews())); err != nil {
+		return err
+	}
+	c.addHandler(
+		identity.WatchesOptions{RecheckPeriod: g.Authorization.WatchRecheckPeriod, Grace: g.Authorization.WatchGrace},
+		proxy.Options{CompressWatchLists: g.WatchListCompression, Consistency: consistency(g), Limits: proxyLimits(&g.Limits), Audit: log},
 	)
+	return nil
 }
 
 // gateway is the form that stands in front of a cluster elsewhere.
@@ -101,7 +112,5 @@ func (g *gateway) announce(stderr io.Writer, served edge.Addresses) {
 	}
 	fmt.Fprintf(stderr, "kubeweir: export KUBECONFIG=%s\n", list)
 }
-
-func (g *gateway) checks() []proxy.Check { return nil }
 
 func (g *gateway) close() {}

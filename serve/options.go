@@ -17,10 +17,9 @@ import (
 
 // This file turns the configuration into the options of the parts.
 
-func upstreamOptions(c *config.Gateway, userAgent string, log *slog.Logger, registerer prometheus.Registerer) upstream.Options {
+func upstreamOptions(c *config.Gateway, userAgent string) upstream.Options {
 	return upstream.Options{
 		Kubeconfig: c.Kubeconfig, Context: c.Context, UserAgent: userAgent,
-		Logger: log, Registerer: registerer,
 		Limits: upstream.Limits{
 			DialTimeout: c.Timeouts.UpstreamDial, RequestTimeout: c.Timeouts.UpstreamRequest, StallTimeout: c.Timeouts.UpstreamStall,
 			SilenceTimeout: c.Timeouts.UpstreamSilence,
@@ -30,9 +29,9 @@ func upstreamOptions(c *config.Gateway, userAgent string, log *slog.Logger, regi
 	}
 }
 
-func cacheOptions(l *config.Limits, source cache.Source, log *slog.Logger, registerer prometheus.Registerer) cache.Options {
+func cacheOptions(l *config.Limits, source cache.Source) cache.Options {
 	return cache.Options{
-		Source: source, Logger: log, Registerer: registerer,
+		Source: source,
 		Limits: cache.Limits{
 			HistoryAge: l.HistoryAge, HistoryBytes: int64(l.HistoryBytes), HistoryEvents: l.HistoryEvents,
 			SnapshotAge: l.SnapshotAge, SnapshotBytes: int64(l.SnapshotBytes),
@@ -49,7 +48,7 @@ func auditOptions(c *config.Audit, log *slog.Logger, registerer prometheus.Regis
 	}
 }
 
-func authenticatorOptions(c *config.Gateway, reviewer identity.TokenReviewer, log *slog.Logger, registerer prometheus.Registerer) identity.AuthenticatorOptions {
+func authenticatorOptions(c *config.Gateway, reviewer identity.TokenReviewer) identity.AuthenticatorOptions {
 	a := &c.Authentication
 	return identity.AuthenticatorOptions{
 		TokenReviewer: reviewer, ClientCAFile: a.ClientCAFile, Anonymous: a.Anonymous,
@@ -61,7 +60,6 @@ func authenticatorOptions(c *config.Gateway, reviewer identity.TokenReviewer, lo
 		GatewayUser: &user.DefaultInfo{Name: "kubeweir"}, SidecarHosts: c.SidecarHosts,
 		SuccessTTL: a.TokenTTL, FailureTTL: a.TokenFailureTTL, OfflineTTL: a.OfflineTTL,
 		CacheSize: a.CacheSize, ReviewTimeout: c.Timeouts.Review, Newcomers: newcomers(&c.Limits),
-		Registerer: registerer, Log: log,
 	}
 }
 
@@ -69,11 +67,11 @@ func authenticatorOptions(c *config.Gateway, reviewer identity.TokenReviewer, lo
 // checked: a quarter of all that may be under way.
 func newcomers(l *config.Limits) int { return max(l.MaxInFlight/4, min(l.MaxInFlight, 16)) }
 
-func authorizerOptions(c *config.Gateway, reviewer identity.AccessReviewer, log *slog.Logger, registerer prometheus.Registerer) identity.AuthorizerOptions {
+func authorizerOptions(c *config.Gateway, reviewer identity.AccessReviewer) identity.AuthorizerOptions {
 	return identity.AuthorizerOptions{
 		AccessReviewer: reviewer,
 		AllowedTTL:     c.Authorization.AllowedTTL, DeniedTTL: c.Authorization.DeniedTTL, OfflineTTL: c.Authentication.OfflineTTL,
-		CacheSize: c.Authorization.CacheSize, ReviewTimeout: c.Timeouts.Review, Log: log, Registerer: registerer,
+		CacheSize: c.Authorization.CacheSize, ReviewTimeout: c.Timeouts.Review,
 	}
 }
 

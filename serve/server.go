@@ -18,11 +18,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/kubeweir/kubeweir/config"
-	"github.com/kubeweir/kubeweir/proxy"
 	"github.com/kubeweir/kubeweir/proxy/admin"
 	"github.com/kubeweir/kubeweir/proxy/audit"
 	"github.com/kubeweir/kubeweir/proxy/edge"
-	"github.com/kubeweir/kubeweir/proxy/identity"
 )
 
 // Server is kubeweir in either form: a process, which listens, records and tells how it
@@ -35,10 +33,9 @@ type Server struct {
 	profiles bool   // are served there
 	drain    time.Duration
 
-	cluster   cluster
+	cluster   *cluster
 	form      form
 	audit     *audit.Log
-	health    *proxy.Health
 	edge      *edge.Server
 	adminEdge *admin.Server
 	addresses edge.Addresses
@@ -56,14 +53,13 @@ type form interface {
 	listen(e *edge.Server) (edge.Addresses, error)
 	// announce prints what a user of served has to know to reach it.
 	announce(stderr io.Writer, served edge.Addresses)
-	// checks are its own conditions of health.
-	checks() []proxy.Check
 	// close releases what it holds, after everything else.
 	close()
 }
 
 func newServer(log *slog.Logger, adminListen string, profiling config.Profiling, shutdown config.Shutdown, build prometheus.Collector) *Server {
-	s := &Server{log: log, registry: prometheus.NewRegistry(), admin: adminListen, drain: shutdown.Drain, cluster: cluster{log: log}, stop: func() {}}
+	s := &Server{log: log, registry: prometheus.NewRegistry(), admin: adminListen, drain: shutdown.Drain, stop: func() {}}
+	s.cluster = newCluster(log, s.registry)
 	s.profiles = profiling == "true" || profiling == config.ProfilingAuto && admin.Loopback(adminListen)
 	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), build)
 	return s
@@ -89,19 +85,12 @@ func (s *Server) addAudit(c *config.Audit) (err error) {
 	return nil
 }
 
-// addHandler makes the handler and what serves it.
-func (s *Server) addHandler(authenticator *identity.Authenticator, watches identity.WatchesOptions, options proxy.Options, edgeOptions edge.Options) (err error) {
-	s.cluster.follow(watches, authenticator, s.registry)
-	s.health = proxy.NewHealth(append(s.cluster.checks(), s.form.checks()...)...)
-
-	s.cluster.serveThrough(&options)
-	options.Authenticator, options.Audit, options.Health = authenticator, s.audit, s.health
-	options.Registerer, options.Logger = s.registry, s.log
-	handler := proxy.New(options)
-
-	edgeOptions.Handler = handler
-	edgeOptions.OnDrain = func(ctx context.Context) { handler.Drain(ctx, s.drain) }
-	s.edge, err = edge.New(edgeOptions)
+// addEdge makes what serves the cluster's handler.
+func (s *Server) addEdge(options edge.Options) (err error) {
+	handler := s.cluster.handler
+	options.Handler = handler
+	options.OnDrain = func(ctx context.Context) { handler.Drain(ctx, s.drain) }
+	s.edge, err = edge.New(options)
 	return err
 }
 
@@ -113,10 +102,10 @@ func (s *Server) Start(ctx context.Context) error {
 		return err
 	}
 	s.background.Go(func() { s.reopenOnHangup(background) })
-	s.cluster.start(ctx, background)
+	s.cluster.start(ctx)
 	var err error
 	if s.admin != "" {
-		if s.adminEdge, err = admin.Start(admin.Options{Addr: s.admin, Gatherer: s.registry, Health: s.health, Profiling: s.profiles, Log: s.log}); err != nil {
+		if s.adminEdge, err = admin.Start(admin.Options{Addr: s.admin, Gatherer: s.registry, Health: s.cluster.health, Profiling: s.profiles, Log: s.log}); err != nil {
 			return fmt.Errorf("--admin-listen: %w", err)
 		}
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/kubeweir/kubeweir/origin/server"
 	"github.com/kubeweir/kubeweir/origin/storage"
 	"github.com/kubeweir/kubeweir/proxy"
+	"github.com/kubeweir/kubeweir/proxy/audit"
 	"github.com/kubeweir/kubeweir/proxy/edge"
 	"github.com/kubeweir/kubeweir/proxy/identity"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
@@ -97,39 +98,45 @@ func NewStandalone(ctx context.Context, c *config.Standalone, o StandaloneOption
 	if err := origin.open(ctx, c, o, s.registry); err != nil {
 		return nil, err
 	}
-	if err := s.cluster.connect(upstream.Options{
-		InProcess: origin.upstream(), UserAgent: o.UserAgent, Logger: o.Logger, Registerer: s.registry,
-		Limits: upstream.Limits{MaxObjectBytes: int(c.Limits.MaxObjectBytes)},
-	}); err != nil {
-		return nil, err
-	}
-	s.cluster.decides = true
-	if err := s.cluster.addCache(cacheOptions(&c.Limits, s.cluster.client.PromptSource(), o.Logger, s.registry), &c.Limits, proxy.ResourcesOptions{}); err != nil {
-		return nil, err
-	}
 	if err := s.addAudit(&c.Audit); err != nil {
 		return nil, err
 	}
-	authenticator, err := identity.NewAuthenticator(identity.AuthenticatorOptions{
-		TokenReviewer: tokenReviewer{origin.server},
-		ClientCAs:     origin.material.CA.CertPEM, ClientCAFile: c.Authentication.ClientCAFile,
-		Anonymous:  c.Authentication.Anonymous,
-		SuccessTTL: c.Authentication.TokenTTL, FailureTTL: c.Authentication.TokenFailureTTL, CacheSize: c.Authentication.CacheSize,
-		Registerer: s.registry, Log: o.Logger,
-	})
-	if err != nil {
+	if err := s.cluster.buildStandalone(c, o.UserAgent, origin, s.audit); err != nil {
 		return nil, err
 	}
-	s.cluster.authorizer = identity.NewAuthorizer(identity.AuthorizerOptions{
-		Decider: decider{origin.server}, TrustedByUpstream: true, Registerer: s.registry,
-	})
-	if err := s.addHandler(authenticator, identity.WatchesOptions{},
-		proxy.Options{InProcess: true, CompressWatchLists: c.WatchListCompression, Consistency: proxy.Consistency{Default: proxy.ModeStrict}, Limits: proxyLimits(&c.Limits)},
-		origin.edgeOptions(c, &o, s.registry),
-	); err != nil {
+	if err := s.addEdge(origin.edgeOptions(c, &o, s.registry)); err != nil {
 		return nil, err
 	}
 	return &Standalone{Server: s, origin: origin}, nil
+}
+
+// buildStandalone makes the parts of the cluster that the origin is. log may be nil.
+func (c *cluster) buildStandalone(s *config.Standalone, userAgent string, origin *standalone, log *audit.Log) error {
+	if err := c.connect(upstream.Options{
+		InProcess: origin.upstream(), UserAgent: userAgent,
+		Limits: upstream.Limits{MaxObjectBytes: int(s.Limits.MaxObjectBytes)},
+	}); err != nil {
+		return err
+	}
+	c.decides = true
+	if err := c.addCache(cacheOptions(&s.Limits, c.client.PromptSource()), &s.Limits, proxy.ResourcesOptions{}); err != nil {
+		return err
+	}
+	if err := c.addIdentity(identity.AuthenticatorOptions{
+		TokenReviewer: tokenReviewer{origin.server},
+		ClientCAs:     origin.material.CA.CertPEM, ClientCAFile: s.Authentication.ClientCAFile,
+		Anonymous:  s.Authentication.Anonymous,
+		SuccessTTL: s.Authentication.TokenTTL, FailureTTL: s.Authentication.TokenFailureTTL, CacheSize: s.Authentication.CacheSize,
+	}, identity.AuthorizerOptions{
+		Decider: decider{origin.server}, TrustedByUpstream: true,
+	}); err != nil {
+		return err
+	}
+	c.addHandler(identity.WatchesOptions{}, proxy.Options{
+		InProcess: true, CompressWatchLists: s.WatchListCompression, Consistency: proxy.Consistency{Default: proxy.ModeStrict},
+		Limits: proxyLimits(&s.Limits), Audit: log,
+	}, origin.checks()...)
+	return nil
 }
 
 func (a *standalone) edgeOptions(c *config.Standalone, so *StandaloneOptions, registerer prometheus.Registerer) edge.Options {
