@@ -34,11 +34,15 @@ type life struct {
 	last   atomic.Int64 // answer, unix nanoseconds
 	gone   atomic.Int64 // since when the upstream is known to be gone; 0: it is not
 	probed atomic.Int64 // when the last probe began
+	away   atomic.Int64 // since when no connection can be made; 0: that is not known
 }
 
 // sign records an answer.
 func (l *life) sign() {
 	l.last.Store(l.now().UnixNano())
+	if l.away.Load() != 0 {
+		l.away.Store(0)
+	}
 	if since := l.gone.Load(); since != 0 {
 		l.back(since)
 	}
@@ -157,8 +161,8 @@ func (w *wait) expired() {
 	w.timer.Reset(next)
 }
 
-// stop ends the waiting; answered tells whether the upstream did.
-func (w *wait) stop(answered bool) {
+// stop ends the waiting; err is why the upstream did not answer, nil if it did.
+func (w *wait) stop(err error) {
 	w.mu.Lock()
 	w.over = true
 	if w.timer != nil {
@@ -166,8 +170,10 @@ func (w *wait) stop(answered bool) {
 	}
 	w.mu.Unlock()
 	switch l := w.life; {
-	case answered:
+	case err == nil:
 		l.sign()
+	case unconnected(err):
+		l.away.CompareAndSwap(0, l.now().UnixNano())
 	case l.limit > 0 && l.silence(w.began) >= l.limit*3/4:
 		// Whoever asked gave up first, and a probe was in vain.
 		l.leave()
