@@ -28,9 +28,15 @@ func startOracle(t *testing.T, opts realkube.Options) *Oracle {
 
 func startGateway(t *testing.T, o *Oracle, args ...string) *realkube.Gateway {
 	t.Helper()
+	return startGatewayWith(t, o, realkube.GatewayOptions{ExtraArgs: args})
+}
+
+func startGatewayWith(t *testing.T, o *Oracle, opts realkube.GatewayOptions) *realkube.Gateway {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), realkube.StartTime)
 	defer cancel()
-	g, err := realkube.StartGateway(ctx, o.Cluster, append([]string{"--anonymous-auth"}, args...)...)
+	opts.ExtraArgs = append([]string{"--anonymous-auth"}, opts.ExtraArgs...)
+	g, err := realkube.StartGatewayWith(ctx, o.Cluster, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
