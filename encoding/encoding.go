@@ -87,11 +87,17 @@ type ListMeta struct {
 	ResourceVersion, Continue string
 	// RemainingItemCount is nil when the list does not say it.
 	RemainingItemCount *int64
+	// Shard is the selector of the part of the collection that the list is, "" for all.
+	Shard string
 }
 
 // Take copies the metadata of a list.
 func (m *ListMeta) Take(from *metav1.ListMeta) {
 	m.ResourceVersion, m.Continue, m.RemainingItemCount = from.ResourceVersion, from.Continue, from.RemainingItemCount
+	m.Shard = ""
+	if from.ShardInfo != nil {
+		m.Shard = from.ShardInfo.Selector
+	}
 }
 
 // Event is one event of a watch.

@@ -25,6 +25,7 @@ func collect(items *[][]byte) func([]byte) error {
 
 func TestReadList(t *testing.T) {
 	list := encodingtest.PodList(20, 900)
+	list.ShardInfo = &metav1.ShardInfo{Selector: "a part"}
 	each(t, func(t *testing.T, enc api.Encoding, codec encoding.Codec) {
 		for name, r := range encodingtest.Readers(encodingtest.Body(t, enc, list)) {
 			t.Run(name, func(t *testing.T) {
@@ -33,7 +34,7 @@ func TestReadList(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if want := (encoding.ListMeta{Kind: "PodList", APIVersion: "v1", ResourceVersion: "4711", Continue: "abc"}); meta != want {
+				if want := (encoding.ListMeta{Kind: "PodList", APIVersion: "v1", ResourceVersion: "4711", Continue: "abc", Shard: "a part"}); meta != want {
 					t.Errorf("meta = %+v, want %+v", meta, want)
 				}
 				if len(items) != len(list.Items) {

@@ -5,13 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"io"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/encoding"
+	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/reason"
 	"github.com/kubeweir/kubeweir/shard"
 	"github.com/kubeweir/kubeweir/watchmux"
@@ -19,8 +22,11 @@ import (
 
 // Shards of collections (parameter shardSelector, KEP-5866) are read from the cache
 // whatever stands behind it. A server that does not know the parameter passes over it and
-// answers with, or deletes, the whole collection, so that what the cache cannot answer is
-// forwarded only to one that has just shown that it knows the parameter.
+// answers with, or deletes, the whole collection, and behind one address there may be
+// servers of several releases. So what the cache cannot answer is forwarded, but nothing
+// passes for a shard that does not say that it is one: a list of a Go type in JSON or
+// protobuf does, a watch, a Table or a list of custom resources does not. A deletion would
+// say it too late.
 
 // setShard completes the filter of a list or watch. The error is upstream's.
 func (q *readQuery) setShard() (err error) {
@@ -30,69 +36,50 @@ func (q *readQuery) setShard() (err error) {
 	return err
 }
 
-// forwardShard forwards a request with a shardSelector if the upstream knows that, else
-// refuses it.
+// forwardShard forwards a read with a shardSelector and passes on what cannot be mistaken
+// for more than the shard: an error, or a list that echoes the selector. All else is
+// refused.
 func (g *Gateway) forwardShard(ctx context.Context, x *exchange, out outcome) *api.Response {
-	known, refusal := g.askForShards(ctx, x)
-	switch {
-	case known && isRead(x):
-		return g.forwardRead(ctx, x, out.why)
-	case known:
-		return g.forward(ctx, x)
-	case refusal != nil:
-		x.source = fromUpstream
-		return refusal
+	if isRead(x) {
+		x.request.Header.Del("Accept-Encoding") // the answer is read here
+		resp := g.forwardRead(ctx, x, out.why)
+		if resp.Status >= 400 {
+			return resp
+		}
+		if x.info.Verb != "list" || resp.Upgrade != nil {
+			discard(resp)
+		} else if list, err := g.collapser.read(resp); err == nil && list.isShard(x.info.ShardSelector) {
+			return list.response()
+		}
 	}
 	x.source = fromGateway
 	g.refused.Count(reason.ShardUnknown)
 	return x.fail(shardRefusal(x.info, out))
 }
 
-// shardComplaint is in the answer of every server that knows shardSelector to one that is
-// none.
-const shardComplaint = "invalid shard selector: "
-
-// maxComplaint bounds what is read of an answer that may have the complaint.
-const maxComplaint = 64 << 10
-
-// askForShards finds out whether the server that would get the request knows
-// shardSelector, by a request of the same client to the same path with one that is none.
-// When that is refused for something else, the request would be, too: as refusal says.
-func (g *Gateway) askForShards(ctx context.Context, x *exchange) (known bool, refusal *api.Response) {
-	r := x.request
-	question := &api.Request{
-		Method: "GET", Path: r.Path, RawPath: r.RawPath, RawQuery: "shardSelector=none&limit=1", Host: r.Host,
-		Header: slices.Clone(r.Header), RemoteAddr: r.RemoteAddr, PeerCertificates: r.PeerCertificates, Proto: r.Proto, Listener: r.Listener,
+// isShard reports whether the answer is a list that says that it is the part of its
+// collection that selector selects.
+func (a *collapsed) isShard(selector string) bool {
+	wanted, err := shard.Parse(selector)
+	if err != nil {
+		return false
 	}
-	if x.info.Verb == "watch" {
-		question.RawQuery += "&watch=1&timeoutSeconds=1"
+	mediaType, _, _ := strings.Cut(a.header.Get("Content-Type"), ";")
+	var codec encoding.Codec
+	for _, enc := range []api.Encoding{api.JSON, api.Protobuf} {
+		if mediaType == enc.MediaType() {
+			codec = object.Codec(enc)
+		}
 	}
-	for _, name := range []string{"Connection", "Upgrade", "Accept-Encoding"} {
-		question.Header.Del(name)
+	if codec == nil {
+		return false
 	}
-	resp := g.forward(ctx, &exchange{request: question, info: question.Info(), auditID: x.auditID, sender: x.sender, subject: x.subject})
-	if resp.Stream != nil {
-		resp.Stream.Stop()
+	var body []io.Reader
+	for _, piece := range a.body.all {
+		body = append(body, bytes.NewReader(piece))
 	}
-	if resp.Status < 400 || resp.Stream != nil || resp.Upgrade != nil {
-		finish(resp, 0, nil)
-		return false, nil
-	}
-	body := pieces{max: maxComplaint, reserve: func(int64) bool { return true }}
-	n, err := int64(len(resp.Body)), error(nil)
-	if resp.BodyTo == nil {
-		_, err = body.Write(resp.Body)
-	} else {
-		n, err = resp.BodyTo.WriteTo(&body)
-	}
-	finish(resp, n, err)
-	text := bytes.Join(body.all, nil)
-	// A 403 repeats what the client has in its path.
-	if err == nil && (resp.Status == 400 || resp.Status == 500) && bytes.Contains(text, []byte(shardComplaint)) {
-		return true, nil
-	}
-	resp.Header.Del("Content-Length")
-	return false, &api.Response{Status: resp.Status, Header: resp.Header, Body: text, Length: int64(len(text))}
+	meta, err := codec.ReadList(io.MultiReader(body...), encoding.ReadOptions{Limit: int(a.body.size)}, func([]byte) error { return nil })
+	return err == nil && meta.Shard == wanted.String()
 }
 
 // shardRefusal is what is said instead of the answer that there is nobody to give: where
@@ -116,11 +103,11 @@ func shardRefusal(info *api.RequestInfo, out outcome) error {
 	}
 	switch out.why {
 	case reason.DefinitionsUnknown, reason.CacheUnavailable, reason.Redefined, reason.VersionAhead, reason.Unproven:
-		err := api.NewServiceUnavailable(fmt.Sprintf("the shard cannot be read from the cache now (%s), and the upstream does not know shardSelector", out.why))
+		err := api.NewServiceUnavailable(fmt.Sprintf("the shard cannot be read from the cache now (%s), and an answer of the upstream would not say that it is the shard", out.why))
 		err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
 		return err
 	case reason.NotForwarded: // a deletion
-		return apierrors.NewBadRequest("the upstream does not know shardSelector: it would delete objects of all shards")
+		return apierrors.NewBadRequest("objects are not deleted by shard: a server that does not know shardSelector would delete those of all shards")
 	}
-	return apierrors.NewBadRequest(fmt.Sprintf("the shard cannot be read from the cache (%s), and the upstream does not know shardSelector", out.why))
+	return apierrors.NewBadRequest(fmt.Sprintf("the shard cannot be read from the cache (%s), and an answer of the upstream would not say that it is the shard", out.why))
 }

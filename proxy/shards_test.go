@@ -1,13 +1,14 @@
 package proxy
 
 import (
-	"fmt"
-	"net/url"
+	"encoding/json"
 	"strings"
 	"testing"
 	"testing/synctest"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
@@ -15,18 +16,25 @@ import (
 
 const wholeShard = "shardSelector=shardRange(object.metadata.uid,%20%270x0000000000000000%27,%20%270x10000000000000000%27)"
 
-// knowsShards answers as a kube-apiserver that knows shardSelector.
-func knowsShards(r *api.Request) *api.Response {
-	query, _ := url.ParseQuery(r.RawQuery)
-	if query.Get("shardSelector") == "none" {
-		return &api.Response{Status: 500, Body: []byte(`{"message":"invalid shard selector: unexpected expression kind"}`)}
+const shardList = `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5","shardInfo":{"selector":"shardRange(object.metadata.uid, '0x0000000000000000', '0x10000000000000000')"}},"items":[{"metadata":{"name":"from-upstream"}}]}`
+
+// lists answers with a list in JSON.
+func lists(body string) func(*api.Request) *api.Response {
+	return func(*api.Request) *api.Response {
+		return &api.Response{Status: 200, Header: api.Header{{Name: "Content-Type", Value: "application/json"}}, Body: []byte(body)}
 	}
-	return &api.Response{Status: 200, Body: []byte("upstream")}
 }
 
-// repeats refuses as a kube-apiserver that knows no shards, in the words of the client.
-func repeats(r *api.Request) *api.Response {
-	return &api.Response{Status: 403, Body: fmt.Appendf(nil, "pods is forbidden: in %s", r.Path)}
+// otherLists are answers with more than the shard, or with what does not tell.
+var otherLists = map[string]string{
+	"all":         `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[]}`,
+	"another":     strings.Replace(shardList, "0x0000000000000000", "0x8000000000000000", 1),
+	"in an item":  `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[` + shardList + `]}`,
+	"cut":         shardList[:len(shardList)-1],
+	"no list":     `"shardInfo"`,
+	"of rows":     `{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5"},"rows":[]}`,
+	"of nothing":  "",
+	"with a twin": shardList[:len(shardList)-1] + `,"metadata":{"resourceVersion":"5"}}`,
 }
 
 func missing(*api.Request) *api.Response {
@@ -44,7 +52,7 @@ func TestShards(t *testing.T) {
 		answer             upstreamAnswer
 		status             int
 		says               string
-		asked, forwarded   int // of the requests upstream: questions, and others
+		forwarded          int
 	}{
 		{name: "any version", line: pods + "resourceVersion=0&" + wholeShard, status: 200, says: `"shardInfo":{"selector":"shardRange(object.metadata.uid, '0x0000000000000000', '0x10000000000000000')"}`},
 		{name: "most recent", line: pods + wholeShard, status: 200, says: `"name":"a"`},
@@ -57,21 +65,20 @@ func TestShards(t *testing.T) {
 		{name: "without rights", line: pods + "resourceVersion=0&shardSelector=x", header: "Authorization: Bearer nobody", status: 403},
 		{name: "empty is none", line: pods + "resourceVersion=0&shardSelector=", status: 200, says: `"name":"a"`},
 
-		{name: "gone", line: pods + "resourceVersion=5&resourceVersionMatch=Exact&" + wholeShard, status: 410, says: "The resourceVersion for the provided list is too old.", asked: 1},
-		{name: "gone, known", line: pods + "resourceVersion=5&resourceVersionMatch=Exact&" + wholeShard, answer: knowsShards, status: 200, says: "upstream", asked: 1, forwarded: 1},
-		{name: "expired token", line: pods + wholeShard + expired, status: 410, says: `"continue":"` + api.NewExpiredContinue("default/a\x00").ErrStatus.Continue, asked: 1},
-		{name: "future", line: pods + "resourceVersion=99999&" + wholeShard, status: 504, says: "Too large resource version: 99999, current: 101", asked: 1},
-		{name: "future watch", line: pods + "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=99999&" + wholeShard, status: 504, says: "Too large", asked: 1},
-		{name: "old watch", line: pods + "watch=1&resourceVersion=5&" + wholeShard, status: 410, says: "too old resource version: 5", asked: 1},
-		{name: "old watch, known", line: pods + "watch=1&resourceVersion=5&" + wholeShard, answer: knowsShards, status: 200, says: "upstream", asked: 1, forwarded: 1},
+		{name: "gone", line: pods + "resourceVersion=5&resourceVersionMatch=Exact&" + wholeShard, status: 410, says: "The resourceVersion for the provided list is too old.", forwarded: 1},
+		{name: "gone, there upstream", line: pods + "resourceVersion=5&resourceVersionMatch=Exact&" + wholeShard, answer: lists(shardList), status: 200, says: "from-upstream", forwarded: 1},
+		{name: "expired token", line: pods + wholeShard + expired, status: 410, says: `"continue":"` + api.NewExpiredContinue("default/a\x00").ErrStatus.Continue, forwarded: 1},
+		{name: "future", line: pods + "resourceVersion=99999&" + wholeShard, status: 504, says: "Too large resource version: 99999, current: 101", forwarded: 1},
+		{name: "future watch", line: pods + "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=99999&" + wholeShard, status: 504, says: "Too large", forwarded: 1},
+		{name: "old watch", line: pods + "watch=1&resourceVersion=5&" + wholeShard, status: 410, says: "too old resource version: 5", forwarded: 1},
+		{name: "old watch, of whatever", line: pods + "watch=1&resourceVersion=5&" + wholeShard, answer: lists(shardList), status: 410, says: "too old resource version: 5", forwarded: 1},
 		{name: "YAML", line: pods + "resourceVersion=0&" + wholeShard, header: "Accept: application/yaml", status: 200, says: "shardInfo:"},
-		{name: "another form", line: pods + "resourceVersion=0&" + wholeShard, header: "Accept: text/html", status: 400, says: "representation", asked: 1},
-		{name: "inexact", line: pods + "unknown=1&" + wholeShard, status: 400, says: "inexact", asked: 1},
-		{name: "inexact, known", line: pods + "limit=x&" + wholeShard, answer: knowsShards, status: 200, says: "upstream", asked: 1, forwarded: 1},
-		{name: "not there", line: "GET /api/v1/nothings?" + wholeShard, answer: missing, status: 404, says: "404 page not found", asked: 1},
-		{name: "deletion", line: "DELETE /api/v1/namespaces/default/pods?" + wholeShard, status: 400, says: "would delete", asked: 1},
-		{name: "deletion, known", line: "DELETE /api/v1/namespaces/default/pods?" + wholeShard, answer: knowsShards, status: 200, says: "upstream", asked: 1, forwarded: 1},
-		{name: "deletion, in words of a server that knows", line: "DELETE /api/v1/namespaces/invalid%20shard%20selector:%20/pods?" + wholeShard, answer: repeats, status: 403, says: "forbidden", asked: 1},
+		{name: "another form", line: pods + "resourceVersion=0&" + wholeShard, header: "Accept: text/html", status: 400, says: "representation", forwarded: 1},
+		{name: "inexact", line: pods + "unknown=1&" + wholeShard, status: 400, says: "inexact", forwarded: 1},
+		{name: "inexact, known", line: pods + "limit=x&" + wholeShard, answer: lists(shardList), status: 200, says: "from-upstream", forwarded: 1},
+		{name: "inexact and no selector", line: pods + "limit=x&shardSelector=x", answer: lists(shardList), status: 400, says: "inexact", forwarded: 1},
+		{name: "not there", line: "GET /api/v1/nothings?" + wholeShard, answer: missing, status: 404, says: "404 page not found", forwarded: 1},
+		{name: "deletion", line: "DELETE /api/v1/namespaces/default/pods?" + wholeShard, answer: lists(shardList), status: 400, says: "would delete"},
 		{name: "deletion of one", line: "DELETE /api/v1/namespaces/default/pods/a?" + wholeShard, status: 200, says: "upstream", forwarded: 1},
 		{name: "HEAD", line: "HEAD /api/v1/pods?" + wholeShard, status: 200, forwarded: 1},
 	} {
@@ -85,36 +92,81 @@ func TestShards(t *testing.T) {
 				if status != c.status || !strings.Contains(body, c.says) {
 					t.Errorf("%d %s", status, body)
 				}
-				asked, forwarded := 0, 0
-				for _, f := range b.upstream.forwarded {
-					if strings.HasPrefix(f.request.RawQuery, "shardSelector=none&limit=1") && f.request.Method == "GET" {
-						asked++
-					} else {
-						forwarded++
-					}
-				}
-				if asked != c.asked || forwarded != c.forwarded {
-					t.Errorf("%d questions and %d others", asked, forwarded)
+				if n := len(b.upstream.forwarded); n != c.forwarded {
+					t.Errorf("%d requests upstream", n)
 				}
 			})
 		})
 	}
 }
 
-// TestShardQuestionIsTheClients: whoever asks, and as whom, the question is theirs, without what upgrades a connection.
-func TestShardQuestionIsTheClients(t *testing.T) {
-	b := newGatewayBench(t, nil)
-	b.upstream.answer = knowsShards
-	b.do("GET /api/v1/pods?watch=1&unknown=1&"+wholeShard, "Authorization: Bearer jane", "Accept: application/yaml", "Upgrade: websocket", "Connection: Upgrade")
-	if len(b.upstream.forwarded) != 2 {
-		t.Fatalf("%d requests", len(b.upstream.forwarded))
+// TestOnlyShardsPass: of what the upstream answers to a list that the cache does not answer, only what says that it is the
+// shard is passed on, in one piece or many, in JSON and protobuf.
+func TestOnlyShardsPass(t *testing.T) {
+	const gone = "GET /api/v1/pods?resourceVersion=5&resourceVersionMatch=Exact&" + wholeShard
+	for name, body := range otherLists {
+		t.Run(name, func(t *testing.T) {
+			b := newGatewayBench(t, nil)
+			b.upstream.answer = lists(body)
+			if status, body, _ := b.do(gone, "X-Test: 1"); status != 410 || !strings.Contains(body, "too old") {
+				t.Errorf("%d %s", status, body)
+			}
+		})
 	}
-	question, read := b.upstream.forwarded[0], b.upstream.forwarded[1]
-	if question.as != read.as || question.request.Header.Get("Authorization") != read.request.Header.Get("Authorization") || question.request.Header.Get("Accept") != "application/yaml" ||
-		question.request.Header.Has("Upgrade") || question.request.Upgrade != "" || !strings.HasSuffix(question.request.RawQuery, "&watch=1&timeoutSeconds=1") {
-		t.Errorf("%+v", question)
+	var list corev1.PodList
+	if err := json.Unmarshal([]byte(shardList), &list); err != nil {
+		t.Fatal(err)
 	}
-	if read.request.Upgrade != "websocket" || !strings.Contains(read.request.RawQuery, "unknown=1") {
-		t.Errorf("%+v", read.request)
+	message, err := list.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	inProtobuf, err := (&runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Raw: message}).Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	inProtobuf = append([]byte("k8s\x00"), inProtobuf...)
+	long := strings.Replace(shardList, `"name"`, `"annotations":{"a":"`+strings.Repeat("x", 300<<10)+`"},"name"`, 1)
+	for name, c := range map[string]struct {
+		mediaType, body string
+		status          int
+	}{
+		"protobuf":        {"application/vnd.kubernetes.protobuf", string(inProtobuf), 200},
+		"protobuf, a bit": {"application/vnd.kubernetes.protobuf", string(inProtobuf[:len(inProtobuf)-1]), 410},
+		"in pieces":       {"application/json; charset=utf-8", long, 200},
+		"another type":    {"text/plain", shardList, 410},
+		"no type":         {"", shardList, 410},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newGatewayBench(t, nil)
+			done := 0
+			b.upstream.answer = func(r *api.Request) *api.Response {
+				if r.Header.Has("Accept-Encoding") {
+					t.Error("the answer may be compressed")
+				}
+				return &api.Response{Status: 200, Header: api.Header{{Name: "Content-Type", Value: c.mediaType}},
+					BodyTo: strings.NewReader(c.body), Length: -1, Done: func(int64, error) { done++ }}
+			}
+			status, body, _ := b.do(gone, "Accept: application/vnd.kubernetes.protobuf, */*", "Accept-Encoding: gzip")
+			if status != c.status || status == 200 && body != c.body || done != 1 {
+				t.Errorf("%d %.300q, and the answer was done with %d times", status, body, done)
+			}
+		})
 	}
 }
+
+// TestShardWatchesAreStopped: a watch that the upstream begins is ended and no event of it passed on.
+func TestShardWatchesAreStopped(t *testing.T) {
+	b := newGatewayBench(t, func(o *Options) { o.Limits.Resumed = 4 })
+	stream := &stoppedStream{}
+	b.upstream.answer = func(*api.Request) *api.Response { return &api.Response{Status: 200, Stream: stream} }
+	if status, body, _ := b.do("GET /api/v1/pods?watch=1&resourceVersion=5&"+wholeShard, "X-Test: 1"); status != 410 || stream.stopped != 1 {
+		t.Errorf("%d %s, stopped %d times", status, body, stream.stopped)
+	}
+}
+
+// stoppedStream is a Stream that must not begin.
+type stoppedStream struct{ stopped int }
+
+func (s *stoppedStream) Start(api.StreamWriter) { panic("the watch began") }
+func (s *stoppedStream) Stop()                  { s.stopped++ }

@@ -61,7 +61,7 @@ const (
 	UserReviews
 	// Forbidden is a read of the cache that the user may not make.
 	Forbidden
-	// ShardUnknown is a shard that neither the cache nor the upstream can be asked for.
+	// ShardUnknown is a shard that the cache does not answer, and the upstream not so that it shows.
 	ShardUnknown
 	// CacheStarting: too many requests wait for the caches that are starting.
 	CacheStarting
@@ -200,9 +200,9 @@ var refusalEntries = [refusals]Entry{
 		Client: "Status `Forbidden`, in the words of kube-apiserver.", Do: "Grant the read, if it is right. A grant counts within --authorization-denied-ttl.",
 	},
 	ShardUnknown: {
-		Label: "shard-unknown", Code: 400, When: "A list, watch or deletion with a shardSelector that the cache cannot answer, for one of the reasons for which reads are forwarded, and the upstream does not know shardSelector: it would read or delete the whole collection.",
+		Label: "shard-unknown", Code: 400, When: "A list or watch with a shardSelector that the cache cannot answer, for one of the reasons for which reads are forwarded, and the upstream's answer does not say that it is the shard: one that does not know shardSelector answers with the whole collection. Only lists of built-in types in JSON or protobuf say so. Or a deletion with a shardSelector.",
 		Client: "Status `BadRequest`; 410 where the version is gone, 504 where it is still to come, 503 with Retry-After: 1 where the cache cannot be read now.",
-		Do:     "Look at the reason in the message. Delete without a shardSelector.",
+		Do:     "Look at the reason in the message. Delete by name, or without a shardSelector.",
 	},
 	CacheStarting: {
 		Label: "cache-starting", Code: 429, When: "Too many requests wait for caches that are being filled for the first time.",
