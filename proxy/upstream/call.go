@@ -65,7 +65,7 @@ func (c *Client) do(ctx context.Context, call *call) (*answer, error) {
 	began := time.Now()
 	waiting := c.life.wait(a.cancel, c.limits.RequestTimeout)
 	resp, err := call.rt.RoundTrip(req)
-	waiting.stop(err)
+	waiting.stop(a.ctx, err)
 	if err != nil {
 		err = causeOf(a.ctx, err)
 		a.unlink()

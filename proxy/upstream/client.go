@@ -77,7 +77,7 @@ func New(opts Options) (*Client, error) {
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
-	c.life = &life{contacts: c.contacts, now: time.Now, log: c.log, probe: c.probe}
+	c.life = &life{contacts: c.contacts, now: time.Now, log: c.log, probe: c.probe, spawn: c.spawn}
 	c.pulse = &pulse{now: time.Now, ask: c.sendPulse}
 	c.rights = newRights(c.log)
 	c.panics = contain.New(opts.Registerer, c.log)
@@ -86,6 +86,7 @@ func New(opts Options) (*Client, error) {
 		return nil, err
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.life.ctx = c.ctx
 	if opts.InProcess != nil {
 		c.openLocal(opts.InProcess)
 	} else {
@@ -120,6 +121,7 @@ func (c *Client) openRemote(opts *Options) (err error) {
 		return err
 	}
 	c.life.limit = c.limits.SilenceTimeout
+	c.spawn(func() { c.life.guard(c.ctx, c.limits.PingInterval) })
 	return c.watchFiles(factory)
 }
 

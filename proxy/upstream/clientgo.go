@@ -37,7 +37,7 @@ func (t countedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	began := time.Now()
 	waiting := t.c.life.wait(cancel, 0)
 	resp, err := t.c.own.RoundTrip(req.WithContext(ctx))
-	waiting.stop(err)
+	waiting.stop(ctx, err)
 	if err != nil {
 		t.c.metrics.answered(forReview, req.Method, 0, 0)
 		return nil, err

@@ -249,7 +249,7 @@ func (x *forwarding) roundTrip(rt http.RoundTripper, req *http.Request) (*http.R
 	began := time.Now()
 	waiting := x.c.life.wait(x.cancel, most)
 	resp, err := rt.RoundTrip(req)
-	waiting.stop(err)
+	waiting.stop(x.ctx, err)
 	if err != nil {
 		return nil, causeOf(x.ctx, err)
 	}

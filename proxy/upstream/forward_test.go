@@ -247,13 +247,13 @@ func TestWritesAreSentOnce(t *testing.T) {
 		} {
 			drop.Store(false)
 			finish(t, c.Forward(testContext(t), request("GET", "/"), Credentials{})) // a pooled connection
-			n := s.count()
+			n := s.countWrites()
 			drop.Store(true)
 			resp := c.Forward(testContext(t), r, Credentials{})
 			if body := finish(t, resp); resp.Status != 503 || !strings.Contains(body, "it is not known whether the request was applied") {
 				t.Errorf("%s: status %d: %s", r.Method, resp.Status, body)
 			}
-			if got := s.count() - n; got != 1 {
+			if got := s.countWrites() - n; got != 1 {
 				t.Errorf("%s %v was sent %d times", r.Method, r.Header, got)
 			}
 		}
@@ -365,8 +365,10 @@ func TestClientBodyFails(t *testing.T) {
 	bothProtocols(t, func(t *testing.T, options ...serverOption) {
 		whole := make(chan bool, 1)
 		s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
-			_, err := io.ReadAll(r.Body)
-			whole <- err == nil
+			if r.Method == "POST" { // and not a probe
+				_, err := io.ReadAll(r.Body)
+				whole <- err == nil
+			}
 		}, options...)
 		c := s.client(t)
 		for _, length := range []int64{100, smallUpload + 1, -1} {

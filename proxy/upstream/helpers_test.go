@@ -91,6 +91,18 @@ func (s *server) count() int {
 	return len(s.seen.requests)
 }
 
+// countWrites counts the requests but reads, which probes are, too.
+func (s *server) countWrites() (n int) {
+	s.seen.Lock()
+	defer s.seen.Unlock()
+	for _, r := range s.seen.requests {
+		if !safe(r.Method) {
+			n++
+		}
+	}
+	return n
+}
+
 // config trusts the server and has no credentials.
 func (s *server) config() *rest.Config {
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})

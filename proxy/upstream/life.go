@@ -22,6 +22,9 @@ const probePause = 200 * time.Millisecond
 // for half of limit, it is asked for one; after limit the upstream is gone, requests
 // that wait for it end, and new ones are not sent before it is back.
 //
+// A suspicion, however it came about, has it looked for until there is a sign (lookout),
+// so that it is known to be gone, and to be back, without anybody waiting for that.
+//
 // It is safe for concurrent use. With limit 0 the upstream never is gone.
 type life struct {
 	limit    time.Duration
@@ -30,29 +33,45 @@ type life struct {
 	log      *slog.Logger
 	// probe asks for a sign of life, in a goroutine of its own.
 	probe func()
+	// spawn runs what ends with ctx; false, when that is over.
+	spawn   func(func()) bool
+	ctx     context.Context
+	lookout lookout
 
 	last   atomic.Int64 // answer, unix nanoseconds
 	gone   atomic.Int64 // since when the upstream is known to be gone; 0: it is not
 	probed atomic.Int64 // when the last probe began
-	away   atomic.Int64 // since when no connection can be made; 0: that is not known
+	away   atomic.Int64 // since when no connection can be made, or probes fail; 0: that is not known
 }
 
 // sign records an answer.
 func (l *life) sign() {
 	l.last.Store(l.now().UnixNano())
-	if l.away.Load() != 0 {
-		l.away.Store(0)
-	}
+	l.present()
 	if since := l.gone.Load(); since != 0 {
 		l.back(since)
 	}
 }
+
+// present forgets that connections failed.
+func (l *life) present() {
+	if l.away.Load() != 0 {
+		l.away.Store(0)
+	}
+	if l.lookout.failed.Load() != 0 {
+		l.lookout.failed.Store(0)
+	}
+}
+
+// depart records that no connection can be made.
+func (l *life) depart() { l.away.CompareAndSwap(0, l.now().UnixNano()) }
 
 // leave records that the upstream is gone.
 func (l *life) leave() {
 	if l.gone.Swap(l.now().UnixNano()) == 0 {
 		l.log.Warn("the upstream gives no sign of life, requests that need it are answered 503 until it does", "silence", l.limit)
 	}
+	l.suspect(l.now())
 }
 
 func (l *life) back(since int64) {
@@ -161,8 +180,8 @@ func (w *wait) expired() {
 	w.timer.Reset(next)
 }
 
-// stop ends the waiting; err is why the upstream did not answer, nil if it did.
-func (w *wait) stop(err error) {
+// stop ends the waiting for a request with ctx; without an err the upstream answered.
+func (w *wait) stop(ctx context.Context, err error) {
 	w.mu.Lock()
 	w.over = true
 	if w.timer != nil {
@@ -173,10 +192,13 @@ func (w *wait) stop(err error) {
 	case err == nil:
 		l.sign()
 	case unconnected(err):
-		l.away.CompareAndSwap(0, l.now().UnixNano())
+		l.depart()
+		l.suspect(w.began)
 	case l.limit > 0 && l.silence(w.began) >= l.limit*3/4:
 		// Whoever asked gave up first, and a probe was in vain.
 		l.leave()
+	case ctx.Err() == nil || l.silence(w.began) >= l.limit/10:
+		l.suspect(w.began)
 	}
 }
 
@@ -190,8 +212,10 @@ func (c *Client) probe() {
 			Method: http.MethodGet, URL: c.resourceURL("/version", nil), Host: c.base.Host,
 			Header: http.Header{"User-Agent": {c.agent}}, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		}).WithContext(ctx)
+		began := c.life.now()
 		resp, err := c.prober.RoundTrip(req)
 		if err != nil {
+			c.life.probeFailed(began)
 			return
 		}
 		_ = resp.Body.Close()

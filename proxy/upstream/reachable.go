@@ -10,14 +10,14 @@ import (
 
 // Reachable reports whether the upstream can be reached, as far as is known without
 // asking it: since when it cannot, if it gives no sign of life, or if no connection to it
-// could be made since its last answer. While it cannot, calling this looks for it.
-func (c *Client) Reachable() (ok bool, since time.Time) {
-	l := c.life
+// could be made since its last answer. While it cannot, it is looked for.
+func (c *Client) Reachable() (ok bool, since time.Time) { return c.life.reachable() }
+
+func (l *life) reachable() (ok bool, since time.Time) {
 	if l.isGone() {
 		return false, time.Unix(0, l.gone.Load())
 	}
 	if away := l.away.Load(); away > l.contacts.last.Load() {
-		l.ask()
 		return false, time.Unix(0, away)
 	}
 	return true, time.Time{}
