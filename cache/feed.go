@@ -166,11 +166,18 @@ func (f *feed) run(ctx context.Context) error {
 	}
 }
 
+// brokenDelay bounds the pauses after streams that were broken off by something between
+// here and a server that answers: nothing tells when that is over.
+const brokenDelay = 2 * time.Second
+
 // pause waits before the next attempt: for delay, but not longer than an outage lasts.
 func (f *feed) pause(ctx context.Context, reason string, err error, delay time.Duration) bool {
 	over := f.outage.over()
-	if f.outage.recovering() {
+	switch {
+	case f.outage.recovering():
 		delay = min(delay, recoveryDelay)
+	case !isStatus(err) && !f.outage.isDown():
+		delay = min(delay, brokenDelay)
 	}
 	f.log.Debug("feed restarts", "reason", reason, "error", err, "delay", delay)
 	t := time.NewTimer(delay)

@@ -221,6 +221,12 @@ func (b *backoff) next(err error, healthy bool) time.Duration {
 	return delay
 }
 
+// isStatus reports an error that is the source's own answer.
+func isStatus(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status)
+}
+
 // isExpired reports a version that the source has forgotten.
 func isExpired(err error) bool { return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) }
 

@@ -148,6 +148,25 @@ func TestLoneFailure(t *testing.T) {
 	})
 }
 
+// TestBrokenWay: when what breaks watches off is gone, though the server answered all the time, every feed is current
+// soon after.
+func TestBrokenWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cuts := &cutSource{phase: "live", at: 1, err: errors.New("reset"), times: 1 << 30}
+		b := newOutageBench(t, func(s *cachetest.Source) cache.Source { cuts.Source = s; return cuts })
+		b.source.Break(errors.New("reset"))
+		time.Sleep(10 * time.Minute)
+		cuts.mu.Lock()
+		cuts.times = 0
+		cuts.mu.Unlock()
+		b.change()
+		time.Sleep(3 * time.Second)
+		if n := b.behind(); n > 0 {
+			t.Errorf("%d feeds are behind after 3 s", n)
+		}
+	})
+}
+
 // brokenSource refuses to go on with the watches of one group.
 type brokenSource struct {
 	*cachetest.Source

@@ -62,8 +62,12 @@ func (x *forwarding) failed(err error) *api.Response {
 		return x.refused(reason.ShuttingDown, api.NewServiceUnavailable("the gateway is shutting down"+x.outcome()))
 	}
 	x.c.logFailure(err, x.r)
-	if x.sent.Load() {
-		return x.refused(reason.UpstreamBroke, api.NewServiceUnavailable("the connection to the upstream API server broke before it answered"+x.outcome()))
+	const broke = "the connection to the upstream API server broke before it answered"
+	switch {
+	case x.outcome() != "":
+		return x.refused(reason.UpstreamBroke, api.NewServiceUnavailable(broke+x.outcome()))
+	case x.sent.Load():
+		return x.refused(reason.UpstreamBroke, comeBack(broke))
 	}
 	return x.refused(reason.UpstreamUnreachable, comeBack("the upstream API server cannot be reached: "+cause(err)))
 }

@@ -1,0 +1,169 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A fault is something that goes wrong for a while.
+type fault struct {
+	name string
+	// what says it in a few words.
+	what string
+	// short faults are tried each time, the others with -faults.long.
+	short bool
+	// lasts is the time from its begin to its end, at least.
+	lasts time.Duration
+	begin func(context.Context, *scene) error
+	end   func(context.Context, *scene) error // nil: it ends by itself
+}
+
+// unmarked is how old an answer may be that does not say so.
+func (f *fault) unmarked() time.Duration { return 35 * time.Second }
+
+// linkFault is one of the way to kube-apiserver.
+func linkFault(name, what string, short bool, lasts time.Duration, c condition) fault {
+	return fault{
+		name: name, what: what, short: short, lasts: lasts,
+		begin: func(_ context.Context, s *scene) error { return s.link.set(c) },
+		end:   func(_ context.Context, s *scene) error { return s.link.set(condition{}) },
+	}
+}
+
+// linkFaults are those of the way.
+func linkFaults() []fault {
+	return []fault{
+		linkFault("refused", "connections are closed, new ones refused", true, 6*time.Second, condition{refuse: true}),
+		linkFault("refused-long", "the same, for longer than permissions are remembered", false, 40*time.Second, condition{refuse: true}),
+		{name: "dropped", what: "all connections are closed once", short: true, lasts: time.Second,
+			begin: func(_ context.Context, s *scene) error { s.link.cut(); return nil }},
+		linkFault("frozen", "no byte either way; then they go on", true, 8*time.Second, condition{holdUp: true, holdDown: true}),
+		linkFault("frozen-long", "the same, for longer", false, 40*time.Second, condition{holdUp: true, holdDown: true}),
+		linkFault("lost", "bytes are lost, and connections of that time stay silent", false, 8*time.Second, condition{holdUp: true, holdDown: true, lose: true}),
+		linkFault("lost-long", "the same, for longer", false, 40*time.Second, condition{holdUp: true, holdDown: true, lose: true}),
+		linkFault("up-held", "no byte towards kube-apiserver", false, 12*time.Second, condition{holdUp: true}),
+		linkFault("down-held", "no byte from kube-apiserver", false, 12*time.Second, condition{holdDown: true}),
+		{name: "half-closed", what: "kube-apiserver's side of all connections is closed", lasts: time.Second,
+			begin: func(_ context.Context, s *scene) error { s.link.halfClose(); return nil }},
+		linkFault("cut", "each connection is closed after 20,000 bytes", true, 6*time.Second, condition{cutAfter: 20_000}),
+		linkFault("corrupted", "one bit of each chunk is wrong", true, 6*time.Second, condition{corrupt: true}),
+		linkFault("delayed", "each byte takes 300 ms each way", false, 10*time.Second, condition{delay: 300 * time.Millisecond}),
+		linkFault("throttled", "50 kbit/s each way", true, 10*time.Second, condition{rate: 50_000 / 8}),
+		linkFault("throttled-long", "the same, for longer", false, 40*time.Second, condition{rate: 50_000 / 8}),
+	}
+}
+
+// serverFaults are those of kube-apiserver and etcd.
+func serverFaults() []fault {
+	signal := func(pid func(*scene) int, sig syscall.Signal) func(context.Context, *scene) error {
+		return func(_ context.Context, s *scene) error { return syscall.Kill(pid(s), sig) }
+	}
+	apiserver := func(s *scene) int { return s.kube.APIServerPID() }
+	etcd := func(s *scene) int { return s.kube.EtcdPID() }
+	start := func(ctx context.Context, s *scene) error { return s.kube.StartAPIServer(ctx) }
+	return []fault{
+		{name: "server-killed", what: "kube-apiserver is killed (SIGKILL) and started", short: true, lasts: 3 * time.Second,
+			begin: func(_ context.Context, s *scene) error { return s.kube.KillAPIServer() }, end: start},
+		{name: "server-killed-long", what: "the same, for longer", lasts: 20 * time.Second,
+			begin: func(_ context.Context, s *scene) error { return s.kube.KillAPIServer() }, end: start},
+		{name: "server-frozen", what: "kube-apiserver stands still (SIGSTOP)", short: true, lasts: 6 * time.Second,
+			begin: signal(apiserver, syscall.SIGSTOP), end: signal(apiserver, syscall.SIGCONT)},
+		{name: "server-frozen-long", what: "the same, for longer", lasts: 40 * time.Second,
+			begin: signal(apiserver, syscall.SIGSTOP), end: signal(apiserver, syscall.SIGCONT)},
+		{name: "server-stopped", what: "kube-apiserver shuts down gracefully (SIGTERM) and is started", lasts: 3 * time.Second,
+			begin: func(ctx context.Context, s *scene) error { return s.kube.StopAPIServer(ctx) }, end: start},
+		{name: "etcd-killed", what: "etcd is killed (SIGKILL) and started", lasts: 6 * time.Second,
+			begin: func(_ context.Context, s *scene) error { return s.kube.KillEtcd() },
+			end:   func(ctx context.Context, s *scene) error { return s.kube.StartEtcd(ctx) }},
+		{name: "etcd-frozen", what: "etcd stands still (SIGSTOP)", lasts: 12 * time.Second,
+			begin: signal(etcd, syscall.SIGSTOP), end: signal(etcd, syscall.SIGCONT)},
+	}
+}
+
+// chosen are the faults to be tried.
+func chosen(all []fault) []fault {
+	var out []fault
+	for _, f := range all {
+		if f.short || *long {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// Whatever happens on the way to kube-apiserver, or to it, reads of the cache go on, and say how old they are; what
+// needs it is refused soon and in a way that tells clients to come back; watches stay open and miss nothing, see nothing
+// twice and nothing out of order; what was acknowledged is there, and 3 s after the fault all is as before.
+func TestFaults(t *testing.T) {
+	report := newReport(t)
+	t.Run("link", func(t *testing.T) {
+		t.Parallel()
+		for _, f := range chosen(linkFaults()) {
+			t.Run(f.name, func(t *testing.T) {
+				t.Parallel()
+				ctx := deadline(t)
+				o := newScene(ctx, t, bed.Kube, "faults-"+f.name).play(ctx, t, &f)
+				report.add(o)
+				o.check(ctx, t)
+			})
+		}
+	})
+	t.Run("server", func(t *testing.T) {
+		t.Parallel()
+		kube := startCluster(t)
+		for _, f := range chosen(serverFaults()) {
+			t.Run(f.name, func(t *testing.T) {
+				ctx := deadline(t)
+				o := newScene(ctx, t, kube, "faults-"+f.name).play(ctx, t, &f)
+				report.add(o)
+				o.check(ctx, t)
+			})
+		}
+	})
+}
+
+// deadline bounds a test, so that one that hangs fails by itself and says where.
+func deadline(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// A report is the table of all outcomes.
+type report struct {
+	log func(string)
+	all chan *outcome
+}
+
+func newReport(t *testing.T) *report {
+	t.Helper()
+	r := &report{all: make(chan *outcome, 100)}
+	t.Cleanup(func() {
+		close(r.all)
+		for o := range r.all {
+			t.Log("\n" + o.text())
+		}
+	})
+	return r
+}
+
+func (r *report) add(o *outcome) { r.all <- o }
+
+// text is an outcome for people.
+func (o *outcome) text() string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "%s: %s, %s\n", o.fault.name, o.fault.what, o.scene.end.Sub(o.scene.begin).Round(time.Second))
+	for i := range o.scene.probes {
+		p := &o.scene.probes[i]
+		fmt.Fprintf(&out, "  %-24s %-50s back after %s %v\n", p.name, o.during(p), o.probes[i].took.Round(10*time.Millisecond), o.probes[i].err)
+	}
+	for i, w := range o.scene.watches {
+		fmt.Fprintf(&out, "  open watch, %-61s back after %s %v\n", w.name, o.watches[i].took.Round(10*time.Millisecond), o.watches[i].err)
+	}
+	return out.String()
+}

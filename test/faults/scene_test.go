@@ -1,0 +1,335 @@
+package faults
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/kubeweir/kubeweir/test/realkube"
+)
+
+// A scene is a gateway behind a link of its own, with a namespace in which somebody writes at kube-apiserver itself,
+// clients that send probes to the gateway, and watches that stay open.
+type scene struct {
+	name    string // of the namespace
+	kube    *realkube.Cluster
+	link    *link
+	gateway *realkube.Gateway
+	client  *http.Client
+	writer  *writer
+	watches []*openWatch
+	probes  []probe
+	log     log
+	before  uint64 // a version from before the fault
+	asked   atomic.Int64
+	begin   time.Time
+	end     time.Time
+}
+
+// steady is the ConfigMap that is always there.
+const steady = "steady"
+
+// newScene builds a scene and returns when everything in it works.
+func newScene(ctx context.Context, t *testing.T, kube *realkube.Cluster, name string) *scene {
+	t.Helper()
+	s := &scene{name: name, kube: kube, link: newLink(t, strings.TrimPrefix(kube.URL(), "https://")), probes: probes(), client: trusting(t, kube)}
+	s.writer = &writer{kube: kube, client: trusting(t, kube), maps: s.maps()}
+	for _, namespace := range []string{name, name + "-writes"} {
+		must(t, s.writer.send(ctx, http.MethodPost, "/api/v1/namespaces", `{"metadata":{"name":"`+namespace+`"}}`))
+	}
+	must(t, s.writer.send(ctx, http.MethodPost, s.maps(), `{"metadata":{"name":"`+steady+`"}}`))
+	b := *bed
+	b.Kube = kube
+	s.gateway = b.StartGateway(t, realkube.GatewayOptions{Upstream: s.link.url(), ExtraArgs: []string{
+		"--config", consistencyFile(t), "--authentication-offline-ttl=10m",
+	}})
+	for _, accept := range []string{typeJSON, typeProto} { // what is asked for from now on, the cache has
+		first := &probe{name: "the first list", good: 200}
+		must(t, poll(ctx, time.Minute, func() error {
+			if a := s.send(ctx, first, request{path: s.maps() + "?resourceVersion=0", accept: accept}); !a.good() {
+				return fmt.Errorf("before the fault: %s", a)
+			}
+			return nil
+		}))
+	}
+	must(t, s.writer.send(ctx, http.MethodPut, s.maps()+"/"+steady, `{"metadata":{"name":"`+steady+`"},"data":{"it":"begins"}}`))
+	s.before = s.writer.last()
+	for i := range s.probes {
+		p := &s.probes[i]
+		must(t, poll(ctx, time.Minute, func() error {
+			if a := s.send(ctx, p, p.request(s, -1-i)); !a.good() {
+				return fmt.Errorf("before the fault: %s", a)
+			}
+			return nil
+		}))
+	}
+	s.watches = []*openWatch{
+		s.openWatch(ctx, t, "JSON", typeJSON, s.before),
+		s.openWatch(ctx, t, "protobuf", typeProto, s.before),
+	}
+	return s
+}
+
+// trusting is a client with connections of its own that trusts the cluster's serving authority.
+func trusting(t *testing.T, kube *realkube.Cluster) *http.Client {
+	t.Helper()
+	ca, err := os.ReadFile(kube.ServingCAFile())
+	must(t, err)
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(ca) {
+		t.Fatal("no certificate in the serving authority's file")
+	}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, ForceAttemptHTTP2: true}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+// maps is the path of the scene's ConfigMaps.
+func (s *scene) maps() string { return "/api/v1/namespaces/" + s.name + "/configmaps" }
+
+// newcomer is a user that nobody was before. There are many scenes at one cluster: each has a part of them.
+func (s *scene) newcomer() string {
+	return newcomer(int(s.asked.Add(1)) % newcomers)
+}
+
+const (
+	probePeriod = 500 * time.Millisecond
+	// maxUnderWay is how many requests of a probe may wait for an answer.
+	maxUnderWay = 32
+	writePeriod = 100 * time.Millisecond
+	// quietTime is how long everything is well before the fault begins.
+	quietTime = 1500 * time.Millisecond
+	// recoveryLimit is how soon after a fault everything has to be as before, and giveUp is when we stop waiting for it.
+	recoveryLimit = 3 * time.Second
+	giveUp        = 45 * time.Second
+	// staleLimit is how old an answer may be that does not say so.
+	staleLimit = 3 * time.Second
+	// enough is how many good answers in a row say that all is well.
+	enough = 3
+)
+
+// play lets a fault happen.
+func (s *scene) play(ctx context.Context, t *testing.T, f *fault) *outcome {
+	t.Helper()
+	running, stop := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer stop()
+	all.Go(func() { s.writer.run(running) })
+	for i := range s.probes {
+		all.Go(func() { s.repeat(running, &all, &s.probes[i]) })
+	}
+	wait(ctx, quietTime)
+	s.begin = time.Now()
+	must(t, f.begin(ctx, s))
+	wait(ctx, f.lasts-time.Since(s.begin))
+	if f.end != nil {
+		must(t, f.end(ctx, s))
+	}
+	s.end = time.Now()
+	return s.recover(ctx, f)
+}
+
+// repeat sends a probe's requests, one each period, whether those before were answered or not.
+func (s *scene) repeat(ctx context.Context, all *sync.WaitGroup, p *probe) {
+	tick := time.NewTicker(probePeriod)
+	defer tick.Stop()
+	underWay := make(chan struct{}, maxUnderWay)
+	for n := 0; ; n++ {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case underWay <- struct{}{}:
+		default:
+			continue
+		}
+		all.Go(func() {
+			defer func() { <-underWay }()
+			// A request that was sent is waited for: whether it was answered is the question.
+			if a := s.send(context.WithoutCancel(ctx), p, p.request(s, n)); a.err == nil || ctx.Err() == nil {
+				s.log.add(a)
+			}
+		})
+	}
+}
+
+// recover waits until everything is as before and tells how long that took.
+func (s *scene) recover(ctx context.Context, f *fault) *outcome {
+	out := &outcome{fault: f, scene: s}
+	var all sync.WaitGroup
+	out.probes = make([]recovery, len(s.probes))
+	for i := range s.probes {
+		all.Go(func() {
+			out.probes[i].err = poll(ctx, giveUp, func() (err error) {
+				out.probes[i].took, err = s.recovered(&s.probes[i])
+				return err
+			})
+		})
+	}
+	out.watches = make([]recovery, len(s.watches))
+	for i, w := range s.watches {
+		all.Go(func() {
+			out.watches[i].err = poll(ctx, giveUp, func() error {
+				out.watches[i].took = time.Since(s.end)
+				first := s.writer.after(s.end)
+				if last := w.last(); first == 0 || last < first {
+					return fmt.Errorf("the %s watch is at %d, what was written first after the fault at %d: %v", w.name, last, first, w.ended())
+				}
+				return nil
+			})
+		})
+	}
+	all.Wait()
+	return out
+}
+
+// recovered tells when, after the end of the fault, a probe began to be answered well.
+func (s *scene) recovered(p *probe) (time.Duration, error) {
+	good, first := 0, time.Duration(0)
+	var last *sample
+	for _, a := range s.log.of(p, s.end, time.Now()) {
+		last = a
+		if !a.good() || a.marked || s.staleness(a) > staleLimit {
+			good = 0
+			continue
+		}
+		if good++; good == 1 {
+			first = a.ended().Sub(s.end)
+		}
+	}
+	if good < enough {
+		return 0, fmt.Errorf("not as before: %v", last)
+	}
+	return first, nil
+}
+
+// staleness is how old an answer is at least: the age of the oldest write that it does not hold.
+func (s *scene) staleness(a *sample) time.Duration {
+	if a.version == 0 || a.probe.serves == written || a.probe.serves == watched {
+		return 0
+	}
+	at := s.writer.first(func(w ack) bool { return w.version > a.version }).at
+	if at.IsZero() {
+		return 0
+	}
+	return max(0, a.ended().Sub(at))
+}
+
+// A writer writes at kube-apiserver itself, past the gateway and the link.
+type writer struct {
+	kube   *realkube.Cluster
+	client *http.Client
+	maps   string
+
+	mu   sync.Mutex
+	acks []ack
+}
+
+// An ack is a write that was answered.
+type ack struct {
+	version   uint64
+	began, at time.Time
+}
+
+// run writes until ctx is done, whether that works or not.
+func (w *writer) run(ctx context.Context) {
+	tick := time.NewTicker(writePeriod)
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		data := `"data":{"n":"` + strconv.Itoa(n) + `","text":"` + strings.Repeat("x", 500) + `"}}`
+		_ = w.send(ctx, http.MethodPut, w.maps+"/"+steady, `{"metadata":{"name":"`+steady+`"},`+data)
+		if n%3 == 0 {
+			_ = w.send(ctx, http.MethodPost, w.maps, `{"metadata":{"name":"c`+strconv.Itoa(n)+`"},`+data)
+			_ = w.send(ctx, http.MethodDelete, w.maps+"/c"+strconv.Itoa(n-9), "")
+		}
+	}
+}
+
+// send writes once.
+func (w *writer) send(ctx context.Context, method, path, body string) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	began := time.Now()
+	req, err := http.NewRequestWithContext(ctx, method, w.kube.URL()+path, strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Authorization", "Bearer "+w.kube.AdminToken())
+	req.Header.Set("Content-Type", typeJSON)
+	resp, err := w.client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode >= 300 {
+		return fmt.Errorf("%s %s: %s: %.300s", method, path, resp.Status, b)
+	}
+	var object struct {
+		Kind     string
+		Metadata struct{ ResourceVersion string }
+	}
+	if err := json.NewDecoder(bytes.NewReader(b)).Decode(&object); err != nil || object.Kind != "ConfigMap" || method == http.MethodDelete {
+		return err
+	}
+	version, err := strconv.ParseUint(object.Metadata.ResourceVersion, 10, 64)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.acks = append(w.acks, ack{version, began, time.Now()})
+	return err
+}
+
+// first is the first write that is so, in the order of versions.
+func (w *writer) first(is func(ack) bool) ack {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, a := range w.acks {
+		if is(a) {
+			return a
+		}
+	}
+	return ack{}
+}
+
+// after is the version of the first write that began after a moment, 0 if there is none.
+func (w *writer) after(at time.Time) uint64 {
+	return w.first(func(a ack) bool { return a.began.After(at) }).version
+}
+
+// upTo is the newest version that was acknowledged before a moment.
+func (w *writer) upTo(at time.Time) uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	newest := uint64(0)
+	for _, a := range w.acks {
+		if a.at.Before(at) {
+			newest = a.version
+		}
+	}
+	return newest
+}
+
+func (w *writer) last() uint64 { return w.upTo(time.Now().Add(time.Hour)) }

@@ -1,0 +1,115 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/watchmux/watchtest"
+)
+
+// An openWatch is a watch through the gateway that stays open during a fault.
+type openWatch struct {
+	name  string
+	watch watch.Interface
+	done  chan struct{} // closed when it has ended
+
+	mu   sync.Mutex
+	seen watchtest.Watch
+	err  error // what it ended with, or could not be read
+}
+
+// openWatch opens a watch of the scene's ConfigMaps from a version.
+func (s *scene) openWatch(ctx context.Context, t *testing.T, name, contentType string, from uint64) *openWatch {
+	t.Helper()
+	cfg := s.gateway.AdminConfig()
+	cfg.ContentType, cfg.AcceptContentTypes = contentType, contentType
+	typed, err := kubernetes.NewForConfig(cfg)
+	must(t, err)
+	w, err := typed.CoreV1().ConfigMaps(s.name).Watch(ctx, metav1.ListOptions{
+		ResourceVersion: strconv.FormatUint(from, 10), AllowWatchBookmarks: true,
+	})
+	must(t, err)
+	o := &openWatch{name: name, watch: w, done: make(chan struct{}), seen: watchtest.Watch{From: from}}
+	go o.read()
+	t.Cleanup(func() {
+		w.Stop()
+		<-o.done
+	})
+	return o
+}
+
+func (o *openWatch) read() {
+	defer close(o.done)
+	for e := range o.watch.ResultChan() {
+		err := o.take(e)
+		if err != nil {
+			o.mu.Lock()
+			o.err = err
+			o.mu.Unlock()
+			return
+		}
+	}
+}
+
+func (o *openWatch) take(e watch.Event) error {
+	if e.Type == watch.Error {
+		return apierrors.FromObject(e.Object)
+	}
+	m, err := meta.Accessor(e.Object)
+	if err != nil {
+		return err
+	}
+	wire := watchtest.WireEvent{Type: api.ParseEventType(string(e.Type))}
+	if wire.Type != api.Bookmark {
+		wire.Key = m.GetNamespace() + "/" + m.GetName()
+	}
+	if wire.RV, err = strconv.ParseUint(m.GetResourceVersion(), 10, 64); err != nil {
+		return err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.seen.Events = append(o.seen.Events, wire)
+	return nil
+}
+
+// last is the version up to which it has seen everything.
+func (o *openWatch) last() uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.seen.Last()
+}
+
+// ended is how the watch has ended; nil while it is open.
+func (o *openWatch) ended() error {
+	select {
+	case <-o.done:
+	default:
+		return nil
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.err != nil {
+		return fmt.Errorf("it ended: %w", o.err)
+	}
+	return fmt.Errorf("it ended after version %d", o.seen.Last())
+}
+
+// check holds what the watch has seen against the truth.
+func (o *openWatch) check(truth watchtest.Truth) error {
+	if err := o.ended(); err != nil {
+		return err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return watchtest.Check(o.seen, truth)
+}
