@@ -2,8 +2,6 @@ package faults
 
 import (
 	"context"
-	"fmt"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -18,6 +16,8 @@ type fault struct {
 	short bool
 	// lasts is the time from its begin to its end, at least.
 	lasts time.Duration
+	// own: kube-apiserver answers meanwhile, and may say 500 itself.
+	own   bool
 	begin func(context.Context, *scene) error
 	end   func(context.Context, *scene) error // nil: it ends by itself
 }
@@ -76,10 +76,10 @@ func serverFaults() []fault {
 			begin: signal(apiserver, syscall.SIGSTOP), end: signal(apiserver, syscall.SIGCONT)},
 		{name: "server-stopped", what: "kube-apiserver shuts down gracefully (SIGTERM) and is started", lasts: 3 * time.Second,
 			begin: func(ctx context.Context, s *scene) error { return s.kube.StopAPIServer(ctx) }, end: start},
-		{name: "etcd-killed", what: "etcd is killed (SIGKILL) and started", lasts: 6 * time.Second,
+		{name: "etcd-killed", what: "etcd is killed (SIGKILL) and started", lasts: 6 * time.Second, own: true,
 			begin: func(_ context.Context, s *scene) error { return s.kube.KillEtcd() },
 			end:   func(ctx context.Context, s *scene) error { return s.kube.StartEtcd(ctx) }},
-		{name: "etcd-frozen", what: "etcd stands still (SIGSTOP)", lasts: 12 * time.Second,
+		{name: "etcd-frozen", what: "etcd stands still (SIGSTOP)", lasts: 12 * time.Second, own: true,
 			begin: signal(etcd, syscall.SIGSTOP), end: signal(etcd, syscall.SIGCONT)},
 	}
 }
@@ -107,7 +107,7 @@ func TestFaults(t *testing.T) {
 				t.Parallel()
 				ctx := deadline(t)
 				o := newScene(ctx, t, bed.Kube, "faults-"+f.name).play(ctx, t, &f)
-				report.add(o)
+				report.add(t, o)
 				o.check(ctx, t)
 			})
 		}
@@ -119,7 +119,7 @@ func TestFaults(t *testing.T) {
 			t.Run(f.name, func(t *testing.T) {
 				ctx := deadline(t)
 				o := newScene(ctx, t, kube, "faults-"+f.name).play(ctx, t, &f)
-				report.add(o)
+				report.add(t, o)
 				o.check(ctx, t)
 			})
 		}
@@ -132,38 +132,4 @@ func deadline(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
-}
-
-// A report is the table of all outcomes.
-type report struct {
-	log func(string)
-	all chan *outcome
-}
-
-func newReport(t *testing.T) *report {
-	t.Helper()
-	r := &report{all: make(chan *outcome, 100)}
-	t.Cleanup(func() {
-		close(r.all)
-		for o := range r.all {
-			t.Log("\n" + o.text())
-		}
-	})
-	return r
-}
-
-func (r *report) add(o *outcome) { r.all <- o }
-
-// text is an outcome for people.
-func (o *outcome) text() string {
-	var out strings.Builder
-	fmt.Fprintf(&out, "%s: %s, %s\n", o.fault.name, o.fault.what, o.scene.end.Sub(o.scene.begin).Round(time.Second))
-	for i := range o.scene.probes {
-		p := &o.scene.probes[i]
-		fmt.Fprintf(&out, "  %-24s %-50s back after %s %v\n", p.name, o.during(p), o.probes[i].took.Round(10*time.Millisecond), o.probes[i].err)
-	}
-	for i, w := range o.scene.watches {
-		fmt.Fprintf(&out, "  open watch, %-61s back after %s %v\n", w.name, o.watches[i].took.Round(10*time.Millisecond), o.watches[i].err)
-	}
-	return out.String()
 }

@@ -62,7 +62,7 @@ func (o *outcome) checkProbe(t *testing.T, p *probe, r recovery) {
 		switch {
 		case a.err != nil:
 			complain(a, "no answer")
-		case !a.good() && a.status != 503 && a.status != 504 && a.status != 429:
+		case !a.good() && a.status != 503 && a.status != 504 && a.status != 429 && !(a.status == 500 && o.fault.own):
 			complain(a, "a wrong status, %d", a.status)
 		case a.status == 503 && !a.retryAfter && p.serves != written:
 			complain(a, "503 without Retry-After")
@@ -141,9 +141,12 @@ func (o *outcome) checkWatches(ctx context.Context, t *testing.T) {
 	}
 }
 
-// during is what clients got of a probe while the fault lasted, in a few words.
-func (o *outcome) during(p *probe) string {
-	samples := o.scene.log.of(p, o.scene.begin, o.scene.end)
+// during is what clients got of some probes while the fault lasted, in a few words.
+func (o *outcome) during(probes ...*probe) string {
+	var samples []*sample
+	for _, p := range probes {
+		samples = append(samples, o.scene.log.of(p, o.scene.begin, o.scene.end)...)
+	}
 	if len(samples) == 0 {
 		return "–"
 	}
