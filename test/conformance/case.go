@@ -102,12 +102,14 @@ const (
 	typeJSON     = "application/json"
 	typeProto    = "application/vnd.kubernetes.protobuf"
 	typeYAML     = "application/yaml"
+	typeCBOR     = "application/cbor"
 	typeTable    = "application/json;as=Table;v=v1;g=meta.k8s.io"
 	typeMeta     = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 	typeMetaList = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 
 	typeProtoMeta     = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 	typeProtoMetaList = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+	typeCBORSequence  = "application/cbor-seq"
 	typeProtoWatch    = "application/vnd.kubernetes.protobuf;stream=watch"
 
 	// What kubectl get sends.

@@ -46,10 +46,10 @@ func listCases(env *Env) []Case {
 			fresh("list/timeoutSeconds is ignored "+path, at("timeoutSeconds=1&resourceVersion=0")),
 			either("list/80 HEAD "+path, path).method("HEAD"),
 			fresh("list/pretty "+path, at("pretty=true&resourceVersion=0")),
-			fresh("list/yaml, any "+path, at("resourceVersion=0")).accept(typeYAML).typed(typeYAML).mask(yamlListVersion),
-			fresh("list/yaml metadata "+path, at("resourceVersion=0")).accept("application/yaml;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io").typed(typeYAML).mask(yamlListVersion),
-			fresh("list/yaml, pretty means nothing "+path, at("resourceVersion=0&pretty=true")).accept(typeYAML).mask(yamlListVersion),
-			fresh("list/yaml, compressed "+path, at("resourceVersion=0")).accept(typeYAML).header("Accept-Encoding", "gzip").mask(yamlListVersion),
+			fresh("list/yaml, any "+path, at("resourceVersion=0")).accept(typeYAML).typed(typeYAML),
+			fresh("list/yaml metadata "+path, at("resourceVersion=0")).accept("application/yaml;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io").typed(typeYAML),
+			fresh("list/yaml, pretty means nothing "+path, at("resourceVersion=0&pretty=true")).accept(typeYAML),
+			fresh("list/yaml, compressed "+path, at("resourceVersion=0")).accept(typeYAML).header("Accept-Encoding", "gzip"),
 			get("list/yaml "+path, at("resourceVersion=%d&resourceVersionMatch=Exact", v.Seeded)).accept(typeYAML).typed(typeYAML),
 		)
 		out = append(out, invalidListCases(path, v)...)

@@ -89,8 +89,8 @@ func negotiationCases(env *Env) []Case {
 	} {
 		out = append(out,
 			either("negotiation/exact list "+accept, newest(podsPath)).accept(accept),
-			either("negotiation/list "+accept, podsPath+"?resourceVersion=0").accept(accept).mask(yamlListVersion),
-			either("negotiation/custom list "+accept, widgetsPath+"?resourceVersion=0").accept(accept).mask(yamlListVersion),
+			either("negotiation/list "+accept, podsPath+"?resourceVersion=0").accept(accept),
+			either("negotiation/custom list "+accept, widgetsPath+"?resourceVersion=0").accept(accept),
 		)
 	}
 	for _, accept := range []string{

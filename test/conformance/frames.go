@@ -26,10 +26,13 @@ type Frame struct {
 // maxFrame bounds a protobuf frame, whose length is read from the wire.
 const maxFrame = 64 << 20
 
-// nextFrame reads one frame of a watch response: a line of JSON, or a protobuf message behind its length.
+// nextFrame reads one frame of a watch response: a line of JSON, a protobuf message behind its length, or an item of CBOR.
 func nextFrame(r *bufio.Reader, contentType string) (Frame, error) {
-	if strings.HasPrefix(contentType, typeProto) {
+	switch {
+	case strings.HasPrefix(contentType, typeProto):
 		return nextProtoFrame(r)
+	case strings.HasPrefix(contentType, typeCBORSequence):
+		return nextCBORFrame(r)
 	}
 	line, err := r.ReadBytes('\n')
 	if err != nil {
@@ -103,9 +106,18 @@ func (f Frame) marksInitialEnd() bool {
 	return bytes.Contains(f.Bytes, []byte("k8s.io/initial-events-end"))
 }
 
-// compared is what of a frame is compared: all its bytes, except that a bookmark's version is each server's own.
+// compared is what of a frame is compared: all its bytes, except that a bookmark's version is each server's own, and
+// the order of what has none.
 func (f Frame) compared() []byte {
-	if f.Type != "BOOKMARK" {
+	switch {
+	case isCBOR(f.Bytes):
+		return cborText(f.Bytes, func(key, value string) string {
+			if f.Type == "BOOKMARK" && key == "resourceVersion" {
+				return "MASKED"
+			}
+			return value
+		}, "object", "metadata")
+	case f.Type != "BOOKMARK":
 		return f.Bytes
 	}
 	if !f.proto {

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
+	"sigs.k8s.io/yaml"
 )
 
 // Masking replaces what two right answers may differ in. Everything else is compared byte by byte, so masks find
@@ -37,8 +39,51 @@ func listMetadata(body []byte, rule VersionRule) []byte {
 	return bytes.Join([][]byte{body[:from], meta, body[to:]}, nil)
 }
 
-// yamlListVersion is the version of a list in YAML, which differs between caches as that of one in JSON does.
-const yamlListVersion = `\n  resourceVersion: "\d+"`
+// yamlStart begins every object in YAML, whose members are sorted.
+var yamlStart = []byte("apiVersion: ")
+
+var (
+	yamlMetadata = regexp.MustCompile(`(?m)^metadata:\n(?:  .*\n)*`)
+	yamlVersion  = regexp.MustCompile(`(?m)^(  resourceVersion: )"\d+"$`)
+	yamlContinue = regexp.MustCompile(`(?m)^(  continue: )(\S+)$`)
+)
+
+// yamlListMetadata is listMetadata of a list in YAML.
+func yamlListMetadata(body []byte, rule VersionRule) []byte {
+	at := yamlMetadata.FindIndex(body)
+	if at == nil {
+		return body
+	}
+	meta := body[at[0]:at[1]]
+	if rule == AnyVersion {
+		meta = yamlVersion.ReplaceAll(meta, []byte(`$1"MASKED"`))
+	}
+	meta = yamlContinue.ReplaceAllFunc(meta, func(m []byte) []byte {
+		f := yamlContinue.FindSubmatch(m)
+		return fmt.Appendf(nil, `%s"%s"`, f[1], describeToken(string(f[2]), rule))
+	})
+	return bytes.Join([][]byte{body[:at[0]], meta, body[at[1]:]}, nil)
+}
+
+// unmarshal reads of a body what into has members for. Of a list in YAML, which takes long to read, there are its version
+// and its token alone.
+func unmarshal(body []byte, into any) error {
+	switch {
+	case isCBOR(body):
+		var all any
+		if err := direct.Unmarshal(body, &all); err != nil { // which takes no members that are not in into
+			return err
+		}
+		text, err := json.Marshal(all)
+		if err != nil {
+			return err
+		}
+		body = text
+	case bytes.HasPrefix(body, yamlStart):
+		return yaml.Unmarshal(yamlMetadata.Find(body), into)
+	}
+	return json.Unmarshal(body, into)
+}
 
 // listVersion is the version in a list's own metadata, empty if there is none.
 func listVersion(body []byte) string {
@@ -55,7 +100,7 @@ func listVersion(body []byte) string {
 			ResourceVersion string `json:"resourceVersion"`
 		} `json:"metadata"`
 	}
-	if json.Unmarshal(body, &list) != nil {
+	if unmarshal(body, &list) != nil {
 		return ""
 	}
 	return list.Metadata.ResourceVersion
@@ -71,7 +116,7 @@ func continueToken(body []byte) string {
 			Continue string `json:"continue"`
 		} `json:"metadata"`
 	}
-	if json.Unmarshal(body, &list) != nil {
+	if unmarshal(body, &list) != nil {
 		return ""
 	}
 	return list.Metadata.Continue

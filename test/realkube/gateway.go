@@ -154,8 +154,13 @@ func (g *Gateway) WriteKubeconfig(path, token string) error {
 // Metrics scrapes the gateway's own metrics.
 func (g *Gateway) Metrics(ctx context.Context) (Metrics, error) { return scrape(ctx, g.AdminURL()) }
 
-// scrape reads the metrics of an admin listener.
-func scrape(ctx context.Context, admin string) (Metrics, error) {
+// Families is Metrics without the families that are not named, which saves reading them.
+func (g *Gateway) Families(ctx context.Context, names ...string) (Metrics, error) {
+	return scrape(ctx, g.AdminURL(), names...)
+}
+
+// scrape reads the metrics of an admin listener: of the families that are named, all where none is.
+func scrape(ctx context.Context, admin string, families ...string) (Metrics, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, admin+"/metrics", nil)
 	if err != nil {
 		return nil, err
@@ -172,7 +177,7 @@ func scrape(ctx context.Context, admin string) (Metrics, error) {
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("GET /metrics: %s: %.300s", resp.Status, b)
 	}
-	return ParseMetrics(b)
+	return ParseMetrics(onlyFamilies(b, families))
 }
 
 // Stop asks the gateway to end (SIGTERM) and waits while it drains. A gateway that does not end, or ends with a

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
@@ -30,6 +31,22 @@ func ParseMetrics(text []byte) (Metrics, error) {
 		return nil, fmt.Errorf("parse metrics: %w", err)
 	}
 	return m, nil
+}
+
+// onlyFamilies are the lines of text that are of counters and gauges of these names, all lines without names.
+func onlyFamilies(text []byte, names []string) []byte {
+	if len(names) == 0 {
+		return text
+	}
+	var kept []byte
+	for line := range bytes.Lines(text) {
+		sample := bytes.TrimPrefix(bytes.TrimPrefix(line, []byte("# HELP ")), []byte("# TYPE "))
+		end := bytes.IndexAny(sample, "{ ")
+		if end > 0 && slices.Contains(names, string(sample[:end])) {
+			kept = append(kept, line...)
+		}
+	}
+	return kept
 }
 
 // Sum adds the series of a family that carry all the given labels: values of counters, gauges and untyped series,

@@ -4,6 +4,7 @@ package cbortest
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -20,28 +21,36 @@ func Diagnose(item []byte) string {
 	return text
 }
 
-// Sorted returns a CBOR item with the members of its maps in the order of their keys' bytes, and nothing else changed:
-// kube-apiserver writes them in random order.
+// Sorted is Sort of an item that has to be one.
 func Sorted(t testing.TB, item []byte) []byte {
 	t.Helper()
-	out, rest := sortItem(t, nil, item)
-	if len(rest) > 0 {
-		t.Fatalf("%d bytes after the item", len(rest))
+	out, err := Sort(item)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return out
 }
 
+// Sort returns a CBOR item with the members of its maps in the order of their keys' bytes, and nothing else changed:
+// kube-apiserver writes them in random order.
+func Sort(item []byte) ([]byte, error) {
+	out, rest, err := sortItem(nil, item)
+	if err == nil && len(rest) > 0 {
+		err = fmt.Errorf("%d bytes after the item", len(rest))
+	}
+	return out, err
+}
+
 // sortItem appends the first item of src and returns what follows it.
-func sortItem(t testing.TB, dst, src []byte) (out, rest []byte) {
-	t.Helper()
+func sortItem(dst, src []byte) (out, rest []byte, err error) {
 	if len(src) == 0 {
-		t.Fatal("an item is missing")
+		return nil, nil, errors.New("an item is missing")
 	}
 	size, n := 1, uint64(src[0]&31)
 	if n >= 24 {
 		size += 1 << (n - 24)
 		if n > 27 || len(src) < size {
-			t.Fatalf("bad head % x", src[:min(len(src), 9)])
+			return nil, nil, fmt.Errorf("bad head % x", src[:min(len(src), 9)])
 		}
 		var argument [8]byte
 		copy(argument[8-(size-1):], src[1:size])
@@ -51,26 +60,39 @@ func sortItem(t testing.TB, dst, src []byte) (out, rest []byte) {
 	switch src[0] >> 5 {
 	case 2, 3: // byte string, text string
 		if uint64(len(rest)) < n {
-			t.Fatal("a string does not end")
+			return nil, nil, errors.New("a string does not end")
 		}
-		return append(dst, rest[:n]...), rest[n:]
+		return append(dst, rest[:n]...), rest[n:], nil
 	case 4:
-		for range n {
-			dst, rest = sortItem(t, dst, rest)
+		for ; n > 0 && err == nil; n-- {
+			dst, rest, err = sortItem(dst, rest)
 		}
+		return dst, rest, err
 	case 5:
-		type member struct{ key, value []byte }
-		members := make([]member, n)
-		for i := range members {
-			members[i].key, rest = sortItem(t, nil, rest)
-			members[i].value, rest = sortItem(t, nil, rest)
-		}
-		slices.SortFunc(members, func(a, b member) int { return bytes.Compare(a.key, b.key) })
-		for _, m := range members {
-			dst = append(append(dst, m.key...), m.value...)
-		}
+		return sortMembers(dst, rest, n)
 	case 6:
-		return sortItem(t, dst, rest)
+		return sortItem(dst, rest)
 	}
-	return dst, rest
+	return dst, rest, nil
+}
+
+// sortMembers appends the n members of a map.
+func sortMembers(dst, rest []byte, n uint64) (out, after []byte, err error) {
+	type member struct{ key, value []byte }
+	var members []member
+	for ; n > 0; n-- {
+		var m member
+		if m.key, rest, err = sortItem(nil, rest); err == nil {
+			m.value, rest, err = sortItem(nil, rest)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		members = append(members, m)
+	}
+	slices.SortFunc(members, func(a, b member) int { return bytes.Compare(a.key, b.key) })
+	for _, m := range members {
+		dst = append(append(dst, m.key...), m.value...)
+	}
+	return dst, rest, nil
 }
