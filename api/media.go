@@ -57,6 +57,26 @@ func Negotiate(accept string, can Capabilities) (Representation, Verdict) {
 	return Representation{}, Forward
 }
 
+// OnlyCBOR reports whether an Accept header names CBOR, in whatever form of objects, and no
+// other encoding that kube-apiserver has.
+func OnlyCBOR(accept string) bool {
+	var store [8]clause
+	found := false
+	clauses := parseAccept(store[:0], accept)
+	for i := range clauses {
+		for _, media := range offered {
+			switch {
+			case !clauses[i].matches(media):
+			case media != mediaCBOR:
+				return false
+			default:
+				found = true
+			}
+		}
+	}
+	return found
+}
+
 // mediaType is one of the media types that kube-apiserver offers.
 type mediaType uint8
 

@@ -96,7 +96,7 @@ func New(o Options) *Gateway {
 	g := &Gateway{
 		Options: o, metrics: newMetrics(o.Registerer, o.Resources.Known),
 		panics: contain.New(o.Registerer, o.Logger), observesWrites: o.Consistency.usesSession(),
-		transcoder: newTranscoder(o.Forwarder, time.Now),
+		transcoder: newTranscoder(o.Forwarder, time.Now, o.Registerer),
 	}
 	g.session = newSession(func(gvr schema.GroupVersionResource) bool {
 		res, ok := o.Resources.Lookup(gvr)

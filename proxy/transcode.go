@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -44,12 +45,43 @@ type transcoder struct {
 	now  func() time.Time
 	// lacking is until when (Unix time in nanoseconds) the upstream is taken for one
 	// without CBOR.
-	lacking atomic.Int64
-	answers *limiter
+	lacking          atomic.Int64
+	answers, watches *limiter
+	transcoded       *prometheus.CounterVec
 }
 
-func newTranscoder(next Forwarder, now func() time.Time) *transcoder {
-	return &transcoder{next: next, now: now, answers: newLimiter(maxTranscodedAnswers, overload{}, overload{})}
+// transcodedKind is what is transcoded, as a label.
+type transcodedKind string
+
+const (
+	requestBody transcodedKind = "request"
+	wholeAnswer transcodedKind = "answer"
+	watchEvent  transcodedKind = "event"
+)
+
+func newTranscoder(next Forwarder, now func() time.Time, registerer prometheus.Registerer) *transcoder {
+	f := &transcoder{
+		next: next, now: now,
+		answers: newLimiter(maxTranscodedAnswers, overload{}, overload{}),
+		watches: newLimiter(maxTranscodedWatches, overload{}, overload{}),
+		transcoded: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubeweir_transcoded_total",
+			Help: "What was given in another encoding on its way, because the upstream lacks CBOR: bodies of requests from CBOR to JSON, answers and events of forwarded watches from JSON to CBOR, by kind (request, answer, event) and result (ok; error: refused or broken off, it is malformed or too large; busy: refused with 429, too many are transcoded at a time).",
+		}, []string{"kind", "result"}),
+	}
+	if registerer != nil {
+		registerer.MustRegister(f.transcoded)
+	}
+	return f
+}
+
+// count counts something that was transcoded, or not because of err.
+func (f *transcoder) count(kind transcodedKind, err error) {
+	result := "ok"
+	if err != nil {
+		result = "error"
+	}
+	f.transcoded.WithLabelValues(string(kind), result).Inc()
 }
 
 // transcoding is what of a request is to be said in JSON where CBOR is not understood.
@@ -60,13 +92,14 @@ type transcoding struct {
 }
 
 // transcodingOf tells what of r is in CBOR; ok is false if nothing is. A body in another
-// encoding is not sent twice. Watches in CBOR come from the cache.
+// encoding is not sent twice.
 func transcodingOf(r *api.Request) (t transcoding, ok bool) {
 	hasBody := r.Body != nil && r.ContentLength != 0
 	if hasBody {
 		t.contentType, _ = inJSON(r.Header.Get("Content-Type"))
 	}
-	if r.Method != "HEAD" && r.Info().Resource != "" && !r.Info().LongRunning() && (t.contentType != "" || !hasBody) {
+	answered := !r.Info().LongRunning() || r.Info().Verb == "watch"
+	if r.Method != "HEAD" && r.Info().Resource != "" && answered && (t.contentType != "" || !hasBody) {
 		t.accept, _ = acceptInJSON(r.Header.Get("Accept"))
 	}
 	return t, r.Upgrade == "" && (t.contentType != "" || t.accept != "")
@@ -88,13 +121,10 @@ func inJSON(contentType string) (jsonType string, ok bool) {
 // acceptInJSON is what a client that accepts CBOR and nothing else is to be asked for
 // instead. Tables are not served in CBOR by anybody.
 func acceptInJSON(accept string) (rewritten string, ok bool) {
-	const name = "application/cbor"
-	if !strings.Contains(accept, name) || strings.Contains(accept, "as=Table") ||
-		api.NegotiateStatus(accept, false) != api.StatusCBOR ||
-		api.NegotiateStatus(strings.ReplaceAll(accept, name, "none/none"), false) != api.StatusFallback {
+	if strings.Contains(accept, "as=Table") || !api.OnlyCBOR(accept) {
 		return "", false
 	}
-	return strings.ReplaceAll(accept, name, "application/json"), true
+	return strings.ReplaceAll(accept, "application/cbor", "application/json"), true
 }
 
 // forward forwards a request of a user, whom the places are shared by.
@@ -146,6 +176,7 @@ func (f *transcoder) forwardInJSON(ctx context.Context, r *api.Request, as upstr
 	again := withBody(r, nil)
 	if t.contentType != "" {
 		text, err := bodyInJSON(t.body)
+		f.count(requestBody, err)
 		if err != nil {
 			return f.refuse(r, err)
 		}
@@ -155,7 +186,12 @@ func (f *transcoder) forwardInJSON(ctx context.Context, r *api.Request, as upstr
 	if t.accept == "" {
 		return f.next.Forward(ctx, again, as)
 	}
-	if !f.answers.acquire(user, 1) {
+	places, kind := f.answers, wholeAnswer
+	if r.Info().Verb == "watch" {
+		places, kind = f.watches, watchEvent
+	}
+	if !places.acquire(user, 1) {
+		f.transcoded.WithLabelValues(string(kind), "busy").Inc()
 		return overloaded()
 	}
 	again.Header.Set("Accept", t.accept)
@@ -163,7 +199,7 @@ func (f *transcoder) forwardInJSON(ctx context.Context, r *api.Request, as upstr
 	resp := f.inCBOR(r, f.next.Forward(ctx, again, as))
 	done := resp.Done
 	resp.Done = func(n int64, err error) {
-		f.answers.release(user, 1)
+		places.release(user, 1)
 		if done != nil {
 			done(n, err)
 		}
@@ -232,7 +268,12 @@ func discard(resp *api.Response) {
 // inCBOR is an answer in JSON as CBOR; what is no JSON stays what it is.
 func (f *transcoder) inCBOR(r *api.Request, resp *api.Response) *api.Response {
 	mediaType, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
-	if mediaType != "application/json" || resp.Stream != nil || resp.Upgrade != nil || isRefused(resp) {
+	if mediaType != "application/json" || resp.Upgrade != nil || isRefused(resp) {
+		return resp
+	}
+	if resp.Stream != nil {
+		resp.Header.Set("Content-Type", cbor.Framing{}.StreamType())
+		resp.Stream = &transcodedStream{resp.Stream, f.count}
 		return resp
 	}
 	text := resp.Body
@@ -241,6 +282,7 @@ func (f *transcoder) inCBOR(r *api.Request, resp *api.Response) *api.Response {
 		n, err := resp.BodyTo.WriteTo(&all)
 		finish(resp, n, err)
 		if err != nil {
+			f.count(wholeAnswer, err)
 			return f.refuse(r, fmt.Errorf("reading the upstream's answer, which is in JSON, to give it in CBOR: %w", err))
 		}
 		text = all.Bytes()
@@ -251,6 +293,7 @@ func (f *transcoder) inCBOR(r *api.Request, resp *api.Response) *api.Response {
 		return &api.Response{Status: resp.Status, Header: resp.Header}
 	}
 	item, err := cbor.Append([]byte(cbor.SelfDescribed), text, shapeOf(text))
+	f.count(wholeAnswer, err)
 	if err != nil {
 		return f.refuse(r, fmt.Errorf("giving the upstream's answer in CBOR: %w", err))
 	}

@@ -40,7 +40,7 @@ func (u *cborUpstream) Forward(_ context.Context, r *api.Request, _ upstream.Cre
 	switch {
 	case !u.serves && strings.Contains(contentType, "cbor"):
 		resp.Status, resp.Body = 415, []byte(`{"kind":"Status","apiVersion":"v1","code":415}`)
-	case !u.serves && accept == "application/cbor":
+	case !u.serves && strings.HasPrefix(accept, "application/cbor") && !strings.Contains(accept, ","):
 		resp.Status, resp.Body = 406, []byte(`{"kind":"Status","apiVersion":"v1","code":406}`)
 	case u.serves && strings.Contains(accept, "cbor"):
 		resp.Header.Add("Content-Type", "application/cbor")
@@ -94,14 +94,16 @@ func TestTranscoder(t *testing.T) {
 		{"nothing but CBOR", false, "PUT", "application/cbor", "application/cbor", []string{
 			"PUT|application/cbor|application/cbor|" + string(body), "PUT|application/json|application/json|" + inJSON}, 200, "application/cbor"},
 		{"get", false, "GET", "", "application/cbor", []string{"GET||application/cbor|", "GET||application/json|"}, 200, "application/cbor"},
-		{"get of a Table", false, "GET", "", "application/cbor;as=Table;v=v1;g=meta.k8s.io", []string{"GET||application/cbor;as=Table;v=v1;g=meta.k8s.io|"}, 200, "application/json"},
+		{"metadata", false, "GET", "", "application/cbor;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", []string{
+			"GET||application/cbor;as=PartialObjectMetadata;v=v1;g=meta.k8s.io|", "GET||application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io|"}, 200, "application/cbor"},
+		{"get of a Table", false, "GET", "", "application/cbor;as=Table;v=v1;g=meta.k8s.io", []string{"GET||application/cbor;as=Table;v=v1;g=meta.k8s.io|"}, 406, "application/json"},
 		{"get of either", false, "GET", "", "application/json;q=0.9,application/cbor;q=1", []string{"GET||application/json;q=0.9,application/cbor;q=1|"}, 200, "application/json"},
 		{"JSON", false, "PUT", "application/json", "application/json", []string{"PUT|application/json|application/json|" + string(body)}, 200, "application/json"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			u := &cborUpstream{serves: tc.serves}
 			now := time.Unix(1_700_000_000, 0)
-			f := newTranscoder(u, func() time.Time { return now })
+			f := newTranscoder(u, func() time.Time { return now }, nil)
 			ask := func() *api.Response {
 				return f.forward(t.Context(), transcodedRequest(tc.method, tc.contentType, tc.accept, body), upstream.Credentials{}, "jane")
 			}
@@ -151,7 +153,7 @@ func TestTranscoderRefuses(t *testing.T) {
 		{make([]byte, maxTranscodedBody+1), http.StatusRequestEntityTooLarge, "limit is 3145728"},
 	} {
 		u := &cborUpstream{}
-		f := newTranscoder(u, time.Now)
+		f := newTranscoder(u, time.Now, nil)
 		resp := f.forward(t.Context(), transcodedRequest("PUT", "application/cbor", "application/json", tc.body), upstream.Credentials{}, "jane")
 		if resp.Status != tc.status || !strings.Contains(string(resp.Body), tc.want) || u.open != 0 {
 			t.Errorf("%d %s, %d not done; want %d %s", resp.Status, resp.Body, u.open, tc.status, tc.want)
@@ -162,7 +164,7 @@ func TestTranscoderRefuses(t *testing.T) {
 // TestTranscoderIsBounded: what is too large, or more than may be held at a time, is refused.
 func TestTranscoderIsBounded(t *testing.T) {
 	u := &cborUpstream{large: maxTranscodedAnswer + 1}
-	f := newTranscoder(u, time.Now)
+	f := newTranscoder(u, time.Now, nil)
 	get := func() *api.Response {
 		return f.forward(t.Context(), transcodedRequest("GET", "", "application/cbor", nil), upstream.Credentials{}, "jane")
 	}

@@ -17,7 +17,7 @@ type section struct {
 
 var sections = []section{
 	{"Process", "", []string{"build_info", "panics"}},
-	{"Requests", "", []string{"requests_", "request_", "forwarded_", "refusals", "response_bytes", "long_request"}},
+	{"Requests", "", []string{"requests_", "request_", "forwarded_", "refusals", "response_bytes", "long_request", "transcoded_"}},
 	{"Connections", "", []string{"connections", "malformed", "serving_", "response_buffer", "unread_streams"}},
 	{"Reads from the cache", "", []string{"read_", "derived_"}},
 	{"Collections", "One is kept of each resource and encoding that is read.", []string{"cache_"}},
@@ -56,6 +56,8 @@ var particular = map[string]string{
 	"requests_in_flight_limit.kind":             "short, long, unidentified, resumed",
 	"requests_refused_total.kind":               "short, long, bytes, unidentified",
 	"requests_refused_total.reason":             "limit, share",
+	"transcoded_total.kind":                     "request, answer, event",
+	"transcoded_total.result":                   "ok, error, busy",
 	"connections.protocol":                      "handshake, http/1.1, h2",
 	"connections_rejected_total.reason":         "limit, handshake, accept",
 	"serving_certificate_reloads_total.result":  "ok, error",

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	serializer "k8s.io/apimachinery/pkg/runtime/serializer/cbor"
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	"k8s.io/apimachinery/pkg/watch"
 	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
@@ -219,6 +220,14 @@ func onlyCBOR(ctx context.Context, t *testing.T, config *rest.Config) {
 		if v := decodeCBOR(t, s.get(ctx, t, path, typeCBOR)); v["kind"] == "" {
 			t.Errorf("%s: %v", path, v)
 		}
+	}
+	// With a parameter that nobody knows the watch is forwarded, to a server that lacks CBOR.
+	body := s.watch(ctx, t, "/api/v1/namespaces?watch=1&fieldSelector=metadata.name%3Ddefault&x=y", typeCBOR, "application/cbor-seq")
+	defer body.Close()
+	room := make([]byte, 1<<20)
+	n := must(serializer.NewFramer().NewFrameReader(body).Read(room))
+	if event := decodeCBOR(t, room[:n]); event["type"] != "ADDED" || event["object"].(object)["kind"] != "Namespace" {
+		t.Errorf("%v", event)
 	}
 	resp := s.do(ctx, t, http.MethodGet, "/api/v1/namespaces/none", map[string]string{"Accept": typeCBOR}, nil)
 	if v := decodeCBOR(t, resp.body); resp.status != http.StatusNotFound || resp.contentType != typeCBOR || v["reason"] != "NotFound" {
