@@ -38,6 +38,8 @@ const (
 	asList     = ";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 	json       = "application/json"
 	protobuf   = "application/vnd.kubernetes.protobuf"
+	cbor       = "application/cbor"
+	inYAML     = "application/yaml"
 )
 
 var forms = []form{
@@ -58,6 +60,15 @@ var forms = []form{
 	{name: "Table with objects, dropped", accept: json + asTable + drop, query: "includeObject=Object", except: droppedTables},
 	{name: "metadata, dropped", accept: json + asMetadata + drop, acceptList: json + asList + drop, except: notDropped},
 	{name: "metadata in protobuf, dropped", accept: protobuf + asMetadata + drop, acceptList: protobuf + asList + drop, except: notDropped},
+	{name: "CBOR", accept: cbor},
+	{name: "CBOR, gzip", accept: cbor, header: gzipped, except: uncompressed},
+	{name: "CBOR, dropped", accept: cbor + drop},
+	{name: "metadata in CBOR", accept: cbor + asMetadata, acceptList: cbor + asList},
+	{name: "metadata in CBOR, dropped", accept: cbor + asMetadata + drop, acceptList: cbor + asList + drop, except: notDropped},
+	{name: "YAML", accept: inYAML, except: notWatched},
+	{name: "YAML, gzip", accept: inYAML, header: gzipped, except: notWatched},
+	{name: "YAML, dropped", accept: inYAML + drop, except: notWatched},
+	{name: "metadata in YAML", accept: inYAML + asMetadata, acceptList: inYAML + asList, except: notWatched},
 }
 
 var gzipped = map[string]string{"Accept-Encoding": "gzip"}
@@ -91,6 +102,14 @@ var otherColumns = []exception{
 
 // notCustom: custom resources have no protobuf.
 var notCustom = []exception{{resource: "widgets", forwarded: reason.Representation, status: 406}}
+
+// notWatched: there are no watches in YAML. What is forwarded is refused first where the cluster knows no streaming lists.
+var notWatched = []exception{
+	{column: before130, verb: watchList, forwarded: reason.Representation, status: 422},
+	{verb: watchList, forwarded: reason.Representation, status: 406},
+	{verb: watchAny, forwarded: reason.Representation, status: 406},
+	{verb: watchSince, forwarded: reason.Representation, status: 406},
+}
 
 // A resource has objects objectsEach in namespace one, or without a namespace, and one more in namespace two.
 type resource struct {
@@ -133,10 +152,11 @@ type verb struct {
 }
 
 const (
-	watchAny  = "watch"
-	watchList = "watch list"
-	newest    = "list, most recent"
-	pages     = "pages"
+	watchAny   = "watch"
+	watchList  = "watch list"
+	watchSince = "watch from a version"
+	newest     = "list, most recent"
+	pages      = "pages"
 
 	anyVersion = "?resourceVersion=0"
 	labelled   = "labelSelector=odd%3Dyes"
@@ -158,7 +178,7 @@ var verbs = []verb{
 		path: func(r resource, _ int64) string { return r.in("one") + anyVersion + "&watch=1" },
 	},
 	{
-		name: "watch from a version", events: func(r resource) []string {
+		name: watchSince, events: func(r resource) []string {
 			if r.name == "pods" { // which are terminating first
 				return []string{"MODIFIED", "MODIFIED", "MODIFIED", "DELETED"}
 			}
