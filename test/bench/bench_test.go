@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -81,6 +82,36 @@ func checkOutputs(t *testing.T, r *Report) {
 	for _, res := range r.Results {
 		if !strings.Contains(table.String(), res.Row) || !strings.Contains(page.String(), "| "+res.Title+" |") {
 			t.Errorf("%s is not in the tables", res.Row)
+		}
+	}
+}
+
+// TestJoin: a later run's rows come into their places, and say that they are of another run.
+func TestJoin(t *testing.T) {
+	result := func(row string, v float64) Result { return Result{Row: row, Kubeweir: &Side{Value: v}} }
+	r := &Report{Results: []Result{result("list-json", 1), result("get", 2), result("of no use any more", 3)}}
+	r.Join(&Report{Date: time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC), Results: []Result{result("get", 20), result("list-table", 4)}})
+	got := ""
+	for _, res := range r.Results {
+		got += fmt.Sprintf("%s %v %v; ", res.Row, res.Kubeweir.Value, res.Notes)
+	}
+	const note = "[measured in a later run than most, 2026-05-04 03:02:01 UTC]"
+	if want := "of no use any more 3 []; list-json 1 []; list-table 4 " + note + "; get 20 " + note + "; "; got != want {
+		t.Errorf("%s", got)
+	}
+}
+
+// TestMark: an event in CBOR is found wherever a read ends.
+func TestMark(t *testing.T) {
+	const stream = "\xd9" + cborMark + "a\xd9\xd9\xf7\xa5b" + cborMark + cborMark + "\xd9\xd9"
+	for size := 1; size <= len(stream); size++ {
+		w := &watchers{options: watchOptions{mark: cborMark}}
+		one := &watcher{}
+		for chunk := range slices.Chunk([]byte(stream), size) {
+			w.events(one, chunk)
+		}
+		if one.received != 3 || w.bytes.Load() != int64(len(stream)) {
+			t.Errorf("%d events by %d bytes", one.received, size)
 		}
 	}
 }

@@ -39,7 +39,7 @@ func (m *measurer) bursts(ctx context.Context, r *Row) (*measured, error) {
 		}
 		return nil
 	})
-	out.compareBytes()
+	out.compareBytes(r)
 	out.noteOwn(r)
 	return out, err
 }
@@ -59,7 +59,7 @@ func (m *measurer) burst(ctx context.Context, r *Row, s *server, spec requestSpe
 	}
 	// Answers before, as every client has had one: what is read again and again is cached.
 	for _, c := range conns[:min(2, len(conns))] {
-		if _, err := once(&repeated{c, spec}); err != nil {
+		if _, err := once(repeat(c, spec)); err != nil {
 			return t, err
 		}
 	}
@@ -103,7 +103,7 @@ func together(conns []caller, spec requestSpec, t *tally) error {
 	for i, c := range conns {
 		wg.Go(func() {
 			<-start
-			responses[i], errs[i] = once(&repeated{c, spec})
+			responses[i], errs[i] = once(repeat(c, spec))
 			t.latencies[i] = responses[i].took
 		})
 	}

@@ -161,11 +161,18 @@ func (m *measurer) openRow(ctx context.Context, r *Row, o watchOptions) (*watche
 	return w, func() { w.close(); closeStalled() }, nil
 }
 
+// cborMark begins an event in CBOR: the tag of self-described CBOR, which is not UTF-8, so that no text has it, and the
+// head of a map of two. The object in it has the tag, too, and more members.
+const cborMark = "\xd9\xd9\xf7\xa2"
+
 // watchOptionsFor are the watches of a row.
 func (m *measurer) watchOptionsFor(ctx context.Context, r *Row, s *server, n int) (watchOptions, error) {
 	o := watchOptions{server: s, n: n, over: r.Over, perConn: r.PerConnection, buffer: 32 << 10}
 	if r.Kind == LabelWatch {
 		o.buffer = 8 << 10
+	}
+	if r.Accept == cborType {
+		o.mark = cborMark
 	}
 	if s.name == "floor" {
 		o.request = func(int) requestSpec { return requestSpec{path: "/watch"} }
@@ -180,18 +187,21 @@ func (m *measurer) watchOptionsFor(ctx context.Context, r *Row, s *server, n int
 		if r.Kind == LabelWatch {
 			path += fmt.Sprintf("&labelSelector=%s%%3D%d", podLabel, i)
 		}
-		return requestSpec{path: path}
+		return requestSpec{path: path, accept: r.Accept}
 	}
 	return o, nil
 }
 
 // emit makes the floor send events as the writer would make kube-apiserver send them.
 func (m *measurer) emit(ctx context.Context, r *Row, s *server, ws writes, n int, before func(int, time.Time)) error {
-	_, pod, err := fetch(ctx, m.bed.apiserver, requestSpec{path: podPath(0)})
+	_, pod, err := fetch(ctx, m.bed.apiserver, requestSpec{path: podPath(0), accept: r.Accept})
 	if err != nil {
 		return err
 	}
-	event := fmt.Appendf(nil, "{\"type\":\"MODIFIED\",\"object\":%s}\n", trimNewline(pod))
+	event := append([]byte(cborMark), pod...) // as long as an event, but for some 20 bytes
+	if r.Accept == "" {
+		event = fmt.Appendf(nil, "{\"type\":\"MODIFIED\",\"object\":%s}\n", trimNewline(pod))
+	}
 	c, err := dial(ctx, s, 16<<10)
 	if err != nil {
 		return err

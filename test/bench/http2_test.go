@@ -105,12 +105,12 @@ func TestWatchListEnds(t *testing.T) {
 				}
 				defer c.close()
 				for range 3 {
-					r, err := once(&repeated{c, requestSpec{path: "/", gzip: gzipped, watchList: true}})
+					r, err := once(repeat(c, requestSpec{path: "/", gzip: gzipped, watchList: true}))
 					if err != nil || (r.encoding == "gzip") != gzipped || r.bytes == 0 {
 						t.Fatalf("%+v, %v", r, err)
 					}
 				}
-				_, err := once(&repeated{c, requestSpec{path: "/endless", gzip: gzipped, watchList: true}})
+				_, err := once(repeat(c, requestSpec{path: "/endless", gzip: gzipped, watchList: true}))
 				if err == nil || !strings.Contains(err.Error(), "before its initial events") {
 					t.Errorf("a watch that ends too early: %v", err)
 				}

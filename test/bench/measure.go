@@ -112,7 +112,10 @@ func (r *Row) gatewayArgs() (args []string, own bool) {
 	if r.Session {
 		args = append(args, "--consistency=session")
 	}
-	return args, r.Own || r.Session
+	if r.WithoutManagedFields {
+		args = append(args, "--drop-managed-fields=pods")
+	}
+	return args, r.Own || len(args) > 0
 }
 
 // ownGateway starts a gateway that ends with c.
@@ -146,13 +149,15 @@ func (m *measurer) counted(s *server, r *Row) *server {
 }
 
 // compareBytes notes when the servers do not send the same amount.
-func (d *measured) compareBytes() {
+func (d *measured) compareBytes(r *Row) {
 	if d.apiserver.count == 0 || d.kubeweir.count == 0 {
 		return
 	}
 	a := float64(d.apiserver.bytes) / float64(d.apiserver.count)
 	b := float64(d.kubeweir.bytes) / float64(d.kubeweir.count)
-	if a > 1.01*b || b > 1.01*a {
+	if r.drops() {
+		d.notes = append(d.notes, fmt.Sprintf("kube-apiserver 1.36 does not know drop and sends the whole objects, %.0f bytes; kubeweir %.0f", a, b))
+	} else if a > 1.01*b || b > 1.01*a {
 		d.notes = append(d.notes, fmt.Sprintf("bytes differ: kube-apiserver %.0f, kubeweir %.0f", a, b))
 	}
 }

@@ -54,14 +54,22 @@ type exchange interface {
 	end() (response, error)
 }
 
-// repeated is an exchange of one request.
+// repeated is an exchange of requests, one after the other and again from the first.
 type repeated struct {
 	caller
-	spec requestSpec
+	specs []requestSpec
+	next  int
 }
 
-func (r *repeated) begin() error           { return r.send(r.spec) }
-func (r *repeated) end() (response, error) { return received(r.caller, r.spec, 200, 304) }
+func repeat(c caller, specs ...requestSpec) *repeated { return &repeated{caller: c, specs: specs} }
+
+func (r *repeated) begin() error {
+	spec := r.specs[r.next]
+	r.next = (r.next + 1) % len(r.specs)
+	return r.send(spec)
+}
+
+func (r *repeated) end() (response, error) { return received(r.caller, r.specs[0], 200, 304) }
 
 // once does an exchange.
 func once(e exchange) (response, error) {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -55,6 +56,17 @@ func cpuModel() string {
 	return runtime.GOARCH
 }
 
+// Join takes over the results of a later run, in place of those of the same rows, and notes of each that it is of that.
+func (r *Report) Join(later *Report) {
+	for _, res := range later.Results {
+		res.Notes = append(slices.Clone(res.Notes), "measured in a later run than most, "+later.Date.Format(time.DateTime+" MST"))
+		r.Results = slices.DeleteFunc(r.Results, func(old Result) bool { return old.Row == res.Row })
+		r.Results = append(r.Results, res)
+	}
+	names := rowNames(Rows())
+	slices.SortStableFunc(r.Results, func(a, b Result) int { return cmp.Compare(slices.Index(names, a.Row), slices.Index(names, b.Row)) })
+}
+
 // WriteJSON writes the report for programs.
 func (r *Report) WriteJSON(w io.Writer) error {
 	e := json.NewEncoder(w)
@@ -69,10 +81,10 @@ const markdownHead = `# Benchmarks
 
     make bench BENCHARGS="-out docs/bench"
 
-which starts a real etcd and kube-apiserver with %d pods of %.1f KB, kubeweir in front of it, and a *floor*: a bare
+which starts a real etcd and kube-apiserver (with the feature gates CBORServingAndStorage and ShardedListAndWatch) with %d pods of %.1f KB, kubeweir in front of it, and a *floor*: a bare
 server that only sends the same bytes, by fasthttp over HTTP/1.1 and as gathered frames over HTTP/2. nginx is
 proxy_cache in front of the same kube-apiserver, which checks no permission and is as old as its cache (%s). They are
-measured in turn, in one run, over TLS, by the same client: one connection with one request at a time over HTTP/1.1, two
+measured in turn, in one run but where a note says so, over TLS, by the same client: one connection with one request at a time over HTTP/1.1, two
 over HTTP/2.
 Rows of *standalone* compare kubeweir's own store with kube-apiserver and an etcd that syncs to disk, counted together.
 Figures are processor time of the server where nothing else is said, so that what clients cost does not count; the

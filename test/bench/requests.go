@@ -51,7 +51,10 @@ func (m *measurer) requests(ctx context.Context, r *Row) (*measured, error) {
 		}
 	}
 	if !r.Conditional && !r.Gzip {
-		out.compareBytes()
+		out.compareBytes(r)
+	}
+	if err := m.noteShards(ctx, r, gw.server, spec, out); err != nil {
+		return nil, err
 	}
 	out.noteOwn(r)
 	for _, s := range sides {
@@ -107,18 +110,22 @@ func (s *side) open(ctx context.Context, r *Row, spec requestSpec) (err error) {
 			s.caller.close()
 		}
 	}()
+	specs := specsOf(r, spec)
 	if s.server.name == "floor" {
-		spec.path = floorPath(r, 0)
+		for i := range specs {
+			specs[i].path = floorPath(r, i)
+		}
 	}
-	s.exchange = &repeated{s.caller, spec}
+	s.exchange = repeat(s.caller, specs...)
 	if r.Kind == Pages {
-		s.exchange = s.pages(r, spec)
+		s.exchange = s.pages(r, specs[0])
 	}
 	before, err := cpuTime(s.server.pids...)
 	if err != nil {
 		return err
 	}
-	for range s.warmUp {
+	n := s.warmUp * len(specs)
+	for range n {
 		resp, err := once(s.exchange)
 		if err != nil {
 			return err
@@ -126,8 +133,36 @@ func (s *side) open(ctx context.Context, r *Row, spec requestSpec) (err error) {
 		s.encoding = resp.encoding
 	}
 	after, err := cpuTime(s.server.pids...)
-	s.each = (after - before) / time.Duration(s.warmUp)
+	s.each = (after - before) / time.Duration(n)
 	return err
+}
+
+// specsOf are the requests of a row: one, or one for each shard.
+func specsOf(r *Row, spec requestSpec) []requestSpec {
+	var out []requestSpec
+	for _, path := range r.paths(spec.path) {
+		one := spec
+		one.path = path
+		out = append(out, one)
+	}
+	return out
+}
+
+// noteShards notes how much of the list is in the largest shard.
+func (m *measurer) noteShards(ctx context.Context, r *Row, gw *server, spec requestSpec, out *measured) error {
+	if r.Shards == 0 {
+		return nil
+	}
+	var all, most int64
+	for _, spec := range specsOf(r, spec) {
+		resp, _, err := fetch(ctx, gw, spec)
+		if err != nil {
+			return err
+		}
+		all, most = all+resp.bytes, max(most, resp.bytes)
+	}
+	out.notes = append(out.notes, fmt.Sprintf("%d shards have %d bytes, of the largest %d", r.Shards, all, most))
+	return nil
 }
 
 // continueToken finds the token in the beginning of a list.
@@ -173,7 +208,7 @@ func (p *paged) end() (response, error) {
 
 // limitsOf say how much is asked of a side in a slice.
 func (m *measurer) limitsOf(r *Row, s *side) (limits, error) {
-	lim := limits{cpu: s.cpu / time.Duration(m.rounds()), requests: m.effort.requests, inFlight: r.inFlight()}
+	lim := limits{cpu: s.cpu / time.Duration(m.rounds()), requests: m.effort.requests, inFlight: r.inFlight(), cycle: r.Shards}
 	if m.profile != "" {
 		lim = limits{requests: 1, wall: profileTime + time.Second, inFlight: r.inFlight()}
 	}
@@ -253,8 +288,13 @@ func (m *measurer) storeOnFloor(ctx context.Context, gw *server, r *Row, spec *r
 	c.keep = &body
 	unconditional := *spec
 	unconditional.ifNoneMatch = ""
-	next := gw.encode(unconditional)
-	for page := 0; next != nil; page++ {
+	var left [][]byte
+	for _, spec := range specsOf(r, unconditional) {
+		left = append(left, gw.encode(spec))
+	}
+	for page := 0; len(left) > 0; page++ {
+		next := left[0]
+		left = left[1:]
 		body.Reset()
 		resp, err := c.get(next, 200)
 		if err != nil {
@@ -263,9 +303,8 @@ func (m *measurer) storeOnFloor(ctx context.Context, gw *server, r *Row, spec *r
 		if err := m.bed.floor.store(ctx, floorPath(r, page), resp, body.Bytes()); err != nil {
 			return err
 		}
-		next = nil
 		if token := continueToken.FindSubmatch(resp.head); r.Kind == Pages && token != nil {
-			next = gw.encode(requestSpec{path: "/api/v1/pods?limit=500&continue=" + string(token[1])})
+			left = append(left, gw.encode(requestSpec{path: "/api/v1/pods?limit=500&continue=" + string(token[1])}))
 		}
 	}
 	return nil

@@ -2,6 +2,8 @@ package bench
 
 import (
 	"cmp"
+	"fmt"
+	"net/url"
 	"strings"
 )
 
@@ -66,8 +68,10 @@ type Row struct {
 	PerConnection int
 	// Stalled is how many more watches there are that are not read.
 	Stalled int
-	// Path is the request's path and query. {namespace}, {node}, {pod} and {version} stand for those of the testbed.
-	Path string
+	// Path is the request's path and query. {namespace}, {node}, {pod} and {version} stand for those of the testbed,
+	// {shard} for each of Shards parts of the pods in turn.
+	Path   string
+	Shards int
 	// Accept is the media type asked for; empty for JSON.
 	Accept string
 	// Gzip accepts gzip.
@@ -84,6 +88,8 @@ type Row struct {
 	WritesThrough bool
 	// Session measures a gateway with --consistency=session.
 	Session bool
+	// WithoutManagedFields measures a gateway that keeps none of pods.
+	WithoutManagedFields bool
 	// Own measures a gateway that other rows do not, because the row leaves work behind that goes on: a second feed.
 	Own bool
 	// Upstream counts kube-apiserver's processor time for kubeweir too, because kubeweir makes use of it.
@@ -98,6 +104,9 @@ type Row struct {
 
 // unit is what the row's quantity is counted by.
 func (r *Row) unit() string {
+	if r.Shards > 0 {
+		return "shard"
+	}
 	switch r.Kind {
 	case Pages:
 		return "page"
@@ -149,11 +158,28 @@ func (r *Row) inFlight() int {
 	return 1
 }
 
+// drops tells whether the row asks for objects without managedFields.
+func (r *Row) drops() bool { return strings.HasSuffix(r.Accept, withoutManagedFields) }
+
+// paths are what is asked for in turn, of a row whose other places are filled in.
+func (r *Row) paths(path string) []string {
+	if r.Shards == 0 {
+		return []string{path}
+	}
+	out := make([]string, r.Shards)
+	for i := range out {
+		bound := func(n int) string { return fmt.Sprintf("0x%x000000000000000", 16/r.Shards*n) }
+		part := fmt.Sprintf("shardRange(object.metadata.uid, '%s', '%s')", bound(i), bound(i+1))
+		out[i] = strings.ReplaceAll(path, "{shard}", url.QueryEscape(part))
+	}
+	return out
+}
+
 // hasFloor tells whether the floor answers the row's requests. It does not keep watches that begin with objects.
 func (r *Row) hasFloor() bool { return r.Kind == Requests || r.Kind == Pages }
 
 // nginxServes tells whether a cache without freshness could answer: what is asked for may be of any age, and does not
 // change.
 func (r *Row) nginxServes() bool {
-	return r.Kind == Requests && r.Churn == 0 && !r.Conditional && strings.Contains(r.Path, "resourceVersion=0")
+	return r.Kind == Requests && r.Churn == 0 && !r.Conditional && !r.drops() && strings.Contains(r.Path, "resourceVersion=0")
 }

@@ -10,6 +10,10 @@ const (
 	protobufType = "application/vnd.kubernetes.protobuf"
 	tableType    = "application/json;as=Table;v=v1;g=meta.k8s.io"
 	metadataType = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+	cborType     = "application/cbor"
+
+	// withoutManagedFields is added to a media type (KEP-5958).
+	withoutManagedFields = ";drop=metadata.managedFields"
 )
 
 // allPods is the list of all pods from a cache, and watchPods the watch that begins with them, all as new as can be.
@@ -22,7 +26,7 @@ const (
 // rows have left their traces; after the idle watches both servers begin anew. Rows that change the pods come after those
 // whose bytes are compared.
 func Rows() []Row {
-	return slices.Concat(memoryRows(), listRows(), watchListRows(), churnRows(), strictRows(), watchRows(), manyWatchRows(), scaledRows(), standaloneRows())
+	return slices.Concat(memoryRows(), listRows(), formRows(), watchListRows(), churnRows(), strictRows(), watchRows(), manyWatchRows(), scaledRows(), standaloneRows())
 }
 
 // overBoth returns a row over HTTP/1.1 and the same over HTTP/2, with a target of its own.
@@ -75,6 +79,29 @@ func listRows() []Row {
 	)
 }
 
+// formRows have forms that kube-apiserver 1.36 serves behind feature gates, or not at all: without managedFields it gives
+// the whole list. Beside them stands what kubeweir's whole list takes.
+func formRows() []Row {
+	const shards = 8
+	shard := Row{Name: "list-shards", Title: "list rv=0 JSON, one of 8 shards", Kind: Requests, Path: allPods + "&shardSelector={shard}", Shards: shards}
+	part := func(whole string) Target {
+		return Target{Above: whole, MostAbove: 1.05 / shards, BytesOf: whole, MostBytes: 1.05 / shards}
+	}
+	shard.Target = part("list-json")
+	return slices.Concat(
+		[]Row{
+			{Name: "list-cbor-h2", Title: "list rv=0 CBOR", Kind: Requests, Over: HTTP2, Path: allPods, Accept: cborType,
+				Target: Target{Above: "list-json-h2", MostAbove: 1}},
+			{Name: "list-json-drop-h2", Title: "list rv=0 JSON without managedFields", Kind: Requests, Over: HTTP2, Path: allPods,
+				Accept: "application/json" + withoutManagedFields, Target: Target{Above: "list-json-h2", MostAbove: 1, BytesOf: "list-json-h2", MostBytes: 0.7}},
+			{Name: "list-protobuf-drop-h2", Title: "list rv=0 protobuf without managedFields", Kind: Requests, Over: HTTP2, Path: allPods,
+				Accept: protobufType + withoutManagedFields, Own: true,
+				Target: Target{Above: "list-protobuf-h2", MostAbove: 1, BytesOf: "list-protobuf-h2", MostBytes: 0.7}},
+		},
+		overBoth(shard, part("list-json-h2")),
+	)
+}
+
 // churnRows change the pods meanwhile.
 func churnRows() []Row {
 	return slices.Concat(
@@ -114,6 +141,8 @@ func watchRows() []Row {
 		{Name: "watch-paced", Title: "watch, 40 events/s to 1,000 watchers", Kind: FanOut, Clients: 1000, Rate: 40, Target: Target{Ratio: 2.2}},
 		{Name: "watch-paced-h2", Title: "watch, 40 events/s to 1,000 watchers, 20 a connection", Kind: FanOut, Over: HTTP2, Clients: 1000, PerConnection: 20,
 			Rate: 40, Target: Target{Ratio: 4}},
+		{Name: "watch-paced-cbor-h2", Title: "watch, 40 events/s to 1,000 watchers, 20 a connection, CBOR", Kind: FanOut, Over: HTTP2, Clients: 1000, PerConnection: 20,
+			Rate: 40, Accept: cborType, Target: Target{Above: "watch-paced-h2", MostAbove: 1}},
 		{Name: "watch-paced-ws", Title: "watch, 40 events/s to 1,000 watchers", Kind: FanOut, Over: WebSocket, Clients: 1000, Rate: 40},
 		{Name: "watch-fast", Title: "watch, events as fast as possible to 1,000 watchers", Kind: FanOut, Clients: 1000, Target: Target{Ratio: 4}},
 		{Name: "watch-fast-h2", Title: "watch, events as fast as possible to 1,000 watchers, 20 a connection", Kind: FanOut, Over: HTTP2, Clients: 1000,
@@ -143,6 +172,8 @@ func scaledRows() []Row {
 	return []Row{
 		{Name: "memory-50k", Title: "resident with 50,000 pods cached as JSON, listed once", Kind: Resident, Objects: 50_000, Path: allPods,
 			Target: Target{Max: 60e6, PerRaw: 1.5}},
+		{Name: "memory-50k-drop", Title: "resident with 50,000 pods cached as JSON, listed once, --drop-managed-fields=pods", Kind: Resident, Objects: 50_000,
+			Path: allPods, WithoutManagedFields: true, Target: Target{Above: "memory-50k", MostAbove: 0.7}},
 		{Name: "growth", Title: "growth in the second half of 360,000 updates (an hour of 100/s)", Kind: Growth, Objects: 5000, Target: Target{Max: 8e6}},
 		{Name: "cold-sync", Title: "cold sync of 100,000 pods", Kind: ColdSync, Objects: 100_000, Target: Target{Max: 10_000}},
 		{Name: "scale-list-1k", Title: "list rv=0 JSON of 1,000 pods", Kind: ScaledList, Objects: 1000, Path: allPods},

@@ -23,7 +23,8 @@ func (m *measurer) startScaled(ctx context.Context, r *Row) (*scaled, error) {
 	if err != nil {
 		return nil, err
 	}
-	g, err := m.bed.startGatewayWith(ctx, realkube.GatewayOptions{Path: m.bed.binary, Upstream: upstream.url})
+	args, _ := r.gatewayArgs()
+	g, err := m.bed.startGatewayWith(ctx, realkube.GatewayOptions{Path: m.bed.binary, Upstream: upstream.url, ExtraArgs: args})
 	if err != nil {
 		upstream.close()
 		return nil, err
@@ -181,7 +182,7 @@ func (m *measurer) scaledList(ctx context.Context, r *Row) (*measured, error) {
 	out := &measured{}
 	err = m.profiled(ctx, r, func() (err error) {
 		out.kubeweir, err = sliceNow(ctx, s.server, limits{cpu: m.effort.gateway, requests: 2 * m.effort.requests},
-			&repeated{c, requestSpec{path: r.Path}})
+			repeat(c, requestSpec{path: r.Path}))
 		return err
 	})
 	out.kubeweir.byMegabyte()

@@ -49,6 +49,8 @@ type limits struct {
 	wall     time.Duration
 	// exactly so many requests are made, one at a time.
 	exactly bool
+	// cycle is of how many different requests the slice makes as many each; zero for one.
+	cycle int
 	// inFlight is how many requests are under way at a time; zero for one.
 	inFlight int
 }
@@ -71,7 +73,7 @@ func sliceNow(ctx context.Context, s *server, lim limits, e exchange) (tally, er
 	checked := begin
 	enough := func() (bool, error) {
 		now := time.Now()
-		if done := int(t.count); lim.exactly || done < lim.requests || now.Sub(checked) < checkPeriod {
+		if done := int(t.count); lim.exactly || done < lim.requests || now.Sub(checked) < checkPeriod || (done+max(1, lim.inFlight)-1)%max(1, lim.cycle) > 0 {
 			return lim.exactly && done >= lim.requests, nil
 		}
 		checked = now

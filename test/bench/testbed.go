@@ -48,7 +48,9 @@ func newTestbed(ctx context.Context, binary string, e effort, progress func(stri
 			err = errors.Join(err, b.close())
 		}
 	}()
-	if b.cluster, err = realkube.Start(ctx, realkube.Options{}); err != nil {
+	// What kubeweir serves by default and kube-apiserver only so.
+	gates := map[string]bool{"CBORServingAndStorage": true, "ShardedListAndWatch": true}
+	if b.cluster, err = realkube.Start(ctx, realkube.Options{FeatureGates: gates}); err != nil {
 		return nil, err
 	}
 	if b.tls, err = clientTLS(b.cluster); err != nil {

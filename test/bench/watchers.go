@@ -26,7 +26,8 @@ type watchers struct {
 type watcher struct {
 	number    int
 	received  int
-	cr        bool // the last byte was a carriage return
+	cr        bool   // the last byte was a carriage return
+	last      []byte // what may be the beginning of a mark
 	latencies []time.Duration
 }
 
@@ -50,6 +51,8 @@ type watchOptions struct {
 	buffer int
 	// begun, if set, tells when the write began that a watcher's k-th event comes from; the zero time for unknown.
 	begun func(watcher, k int) time.Time
+	// mark is what each event begins with and nothing else has; empty for events that end in a newline.
+	mark string
 	// stuck is how many more watches on each connection are not read, over HTTP/2. They count for nothing.
 	stuck int
 }
@@ -164,6 +167,17 @@ func lastChunk(p []byte) bool {
 
 // events counts the events in what was read of a stream.
 func (w *watchers) events(one *watcher, p []byte) {
+	if n := len(w.options.mark); n > 0 {
+		// A mark may be in two reads.
+		seam := append(one.last, p[:min(len(p), n-1)]...)
+		events := bytes.Count(p, []byte(w.options.mark)) + bytes.Count(seam, []byte(w.options.mark))
+		if len(p) >= n-1 {
+			seam = p
+		}
+		one.last = append(one.last[:0], seam[max(0, len(seam)-(n-1)):]...)
+		w.count(one, events, len(p))
+		return
+	}
 	events := bytes.Count(p, []byte("\n")) - bytes.Count(p, []byte("\r\n"))
 	if one.cr && p[0] == '\n' {
 		events--

@@ -4,6 +4,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -44,6 +45,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.StringVar(&o.Against, "against", "", "`path` of another build of kubeweir to measure in kube-apiserver's place")
 	flags.StringVar(&o.Profile, "profile", "", "write profiles of kubeweir's to this `folder`, one a row, instead of measuring")
 	out := flags.String("out", filepath.Join(".cache", "bench"), "`folder` for bench.json, bench.svg, bench.txt and README.md")
+	add := flags.Bool("add", false, "add the rows to the report that is in the folder of -out, instead of writing one of them alone")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -52,6 +54,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			fmt.Fprintf(stdout, "%-23s  %-9s  %s\n", r.Name, cmp.Or(r.Over, bench.HTTP1), r.Title)
 		}
 		return nil
+	}
+	var earlier *bench.Report
+	if *add {
+		var err error
+		if earlier, err = read(*out); err != nil {
+			return fmt.Errorf("-add: %w", err)
+		}
 	}
 	begin := time.Now()
 	o.Progress = func(format string, args ...any) {
@@ -62,7 +71,22 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	_, _ = fmt.Fprintln(stdout)
-	return errors.Join(err, report.WriteTable(stdout), save(report, *out))
+	err = errors.Join(err, report.WriteTable(stdout))
+	if earlier != nil {
+		earlier.Join(report)
+		report = earlier
+	}
+	return errors.Join(err, save(report, *out))
+}
+
+// read reads the report that save has written.
+func read(dir string) (*bench.Report, error) {
+	text, err := os.ReadFile(filepath.Join(dir, "bench.json"))
+	if err != nil {
+		return nil, err
+	}
+	var r bench.Report
+	return &r, json.Unmarshal(text, &r)
 }
 
 // save writes the report's forms.
