@@ -1,0 +1,137 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const managedNamespace = "managed"
+
+// deployment is one as a user would apply it, with some replicas.
+func deployment(replicas int) string {
+	return fmt.Sprintf(`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","labels":{"app":"web"}},"spec":{"replicas":%d,"selector":{"matchLabels":{"app":"web"}},`+
+		`"template":{"metadata":{"labels":{"app":"web"}},"spec":{"containers":[{"name":"web","image":"example.com/web:1"}]}}}}`, replicas)
+}
+
+// TestDropManagedFields: a gateway that keeps no managedFields of a resource serves none of it, in any form, while the
+// cluster's stay whole whatever is written through it, of what it gave, too.
+func TestDropManagedFields(t *testing.T) {
+	ctx := deadline(t, time.Minute)
+	createNamespaces(ctx, t, managedNamespace)
+	const all = "/apis/apps/v1/namespaces/" + managedNamespace + "/deployments"
+	const web = all + "/web"
+	admin := identity{token: kube.AdminToken()}
+	up := direct(t, admin)
+	write := func(c *client, method, path, typ, body string, status int) answer {
+		t.Helper()
+		a, err := c.send(ctx, request{method: method, path: path, accept: typeJSON, typ: typ, body: body})
+		must(t, err)
+		if a.status != status {
+			t.Fatalf("%s %s: %s", method, path, a)
+		}
+		return a
+	}
+	const apply, merge = "application/apply-patch+yaml", "application/merge-patch+json"
+	write(up, "PATCH", web+"?fieldManager=kubectl", apply, deployment(1), http.StatusCreated)
+	write(up, "PATCH", web+"?fieldManager=autoscaler", merge, `{"metadata":{"annotations":{"load":"7"}}}`, http.StatusOK)
+	write(up, "PATCH", web+"/status?fieldManager=controller", merge, `{"status":{"observedGeneration":1,"replicas":1}}`, http.StatusOK)
+
+	// managers are those of the cluster's object, with the version of the API and the part that they apply to.
+	managers := func() map[string]int {
+		t.Helper()
+		var object metav1.PartialObjectMetadata
+		must(t, json.Unmarshal([]byte(up.get(ctx, t, web, typeJSON).body), &object))
+		out := map[string]int{}
+		for _, m := range object.ManagedFields {
+			out[fmt.Sprintf("%s %s %s", m.Manager, m.Operation, m.Subresource)] = len(m.FieldsV1.Raw)
+		}
+		return out
+	}
+	before := managers()
+	if len(before) != 3 {
+		t.Fatalf("managers %v", before)
+	}
+
+	g := startGateway(t, "--drop-managed-fields=deployments.apps")
+	gw := through(t, g, admin)
+	const field = "f:metadata" // in the bytes of managedFields, in every encoding
+	const typeCBOR, typeYAML = "application/cbor", "application/yaml"
+	reads := 0
+	for _, r := range []struct {
+		path    string
+		accepts []string
+	}{
+		{web + "?resourceVersion=0", []string{typeJSON, typeProto, typeTable, typeMeta, typeMetaPB, typeCBOR, typeYAML}},
+		{all + "?resourceVersion=0", []string{typeJSON, typeProto, typeTable, typeMetaList, typeCBOR, typeYAML}},
+		{all + "?watch=1&resourceVersion=0&timeoutSeconds=1", []string{typeJSON, typeProto, typeTable, typeCBOR}},
+	} {
+		for _, accept := range r.accepts {
+			path := r.path
+			if accept == typeTable {
+				path += "&includeObject=Object"
+			}
+			reads++
+			a := gw.get(ctx, t, path, accept)
+			if a.status != http.StatusOK || !strings.Contains(a.body, "web") || strings.Contains(a.body, field) || strings.Contains(a.body, "managedFields") {
+				t.Errorf("%s as %s: %s", path, accept, a)
+			}
+			if accept == typeCBOR || strings.Contains(path, "watch") {
+				continue // not served, or seen already
+			}
+			if a := up.get(ctx, t, path, accept); a.status != http.StatusOK || !strings.Contains(a.body, field) {
+				t.Errorf("kube-apiserver, %s as %s: %s", path, accept, a)
+			}
+		}
+	}
+	m, err := g.Metrics(ctx)
+	must(t, err)
+	if n := m.Sum("kubeweir_requests_total", map[string]string{"source": "cached"}); int(n) != reads {
+		t.Errorf("%v of %d reads were answered from the cache", n, reads)
+	}
+	if a := gw.get(ctx, t, all, typeJSON); !strings.Contains(a.body, `"web"`) || strings.Contains(a.body, field) {
+		t.Errorf("most recent: %s", a)
+	}
+
+	// What it gave is written back.
+	given := gw.get(ctx, t, web+"?resourceVersion=0", typeJSON).body
+	write(gw, "PUT", web+"?fieldManager=editor", typeJSON, strings.Replace(given, `"load":"7"`, `"load":"8"`, 1), http.StatusOK)
+	write(gw, "PATCH", web+"?fieldManager=labeler", merge, `{"metadata":{"labels":{"tier":"front"}}}`, http.StatusOK)
+	after := managers()
+	want := []string{"autoscaler Update ", "controller Update status", "editor Update ", "kubectl Apply ", "labeler Update "}
+	if got := slices.Sorted(maps.Keys(after)); !slices.Equal(got, want) {
+		t.Errorf("managers %v, want %v", got, want)
+	}
+	for _, m := range []string{"kubectl Apply ", "controller Update status"} {
+		if after[m] != before[m] {
+			t.Errorf("%s has %d bytes of fields, and had %d", m, after[m], before[m])
+		}
+	}
+
+	// Applying knows the owners of fields.
+	write(gw, "PATCH", web+"?fieldManager=kubectl", apply, deployment(2), http.StatusOK)
+	if a := write(gw, "PATCH", web+"?fieldManager=other", apply, deployment(3), http.StatusConflict); !strings.Contains(a.body, `conflict with \"kubectl\": .spec.replicas`) {
+		t.Errorf("a conflict: %s", a)
+	}
+	file := filepath.Join(t.TempDir(), "web.json")
+	must(t, os.WriteFile(file, []byte(deployment(4)), 0o600))
+	k := newKubectl(ctx, t, g)
+	for _, args := range []string{"apply --server-side -f", "apply -f", "diff -f"} {
+		out, err := k.command(ctx, k.configs[1], append(strings.Fields(args), file, "-n", managedNamespace)...).CombinedOutput()
+		if err != nil || strings.Contains(strings.ToLower(string(out)), "conflict") {
+			t.Errorf("kubectl %s: %v\n%s", args, err, out)
+		}
+	}
+	if a := up.get(ctx, t, web, typeJSON); !strings.Contains(a.body, `"replicas":4,"selector"`) {
+		t.Errorf("after kubectl apply: %s", a)
+	}
+}
