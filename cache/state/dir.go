@@ -1,0 +1,377 @@
+package state
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// Options say where images are and what they may cost.
+type Options struct {
+	// Dir is the folder. It is made if it does not exist; one with other files in it is
+	// refused.
+	Dir string
+	// Key seals the images: KeySize bytes, nil for none.
+	Key []byte
+	// MaxBytes bounds all images together, BytesPerSecond the rate of writing; 0 for no bound.
+	MaxBytes, BytesPerSecond int64
+	// FS is the file system, that of the machine when nil.
+	FS vfs.FS
+	// Logger is slog.Default when nil.
+	Logger *slog.Logger
+}
+
+// Dir is a folder of images. It is a cache.Images.
+type Dir struct {
+	path     string
+	key      []byte
+	maxBytes int64
+	fs       vfs.FS
+	log      *slog.Logger
+	lock     io.Closer
+	pacer    *pacer
+
+	mu struct {
+		sync.Mutex
+		sizes   map[string]int64 // of files, by name
+		bytes   int64            // their sum
+		written int64            // ever
+	}
+}
+
+const (
+	markerName = "kubeweir-state"
+	lockName   = "lock"
+	imageExt   = ".image"
+	newExt     = ".new"
+)
+
+// marker is the content of the file that says what the folder is.
+type marker struct {
+	Format int `json:"format"`
+	// Check is the proof of the key, "" when images are not sealed.
+	Check string `json:"check,omitempty"`
+}
+
+// Open opens the folder and locks it; Close gives it back. Images that this version cannot
+// read, or that are not sealed as they should be now, are removed. The error is for the
+// user: it says which folder it is about.
+func Open(o Options) (*Dir, error) {
+	d := &Dir{path: o.Dir, key: o.Key, maxBytes: o.MaxBytes, fs: o.FS, log: o.Logger, pacer: newPacer(o.BytesPerSecond)}
+	if d.fs == nil {
+		d.fs = private{vfs.Default}
+	}
+	if d.log == nil {
+		d.log = slog.Default()
+	}
+	d.mu.sizes = make(map[string]int64)
+	if err := d.open(); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+func (d *Dir) open() error {
+	err := d.fs.MkdirAll(d.path, 0o700)
+	_ = d.syncDir(filepath.Dir(filepath.Clean(d.path))) // which may not be ours to read
+	if err != nil {
+		return fmt.Errorf("the state folder %s cannot be made: %w", d.path, cause(err))
+	}
+	names, err := d.fs.List(d.path)
+	if err != nil {
+		return fmt.Errorf("the state folder %s cannot be read: %w", d.path, cause(err))
+	}
+	known, err := d.readMarker(names)
+	if err != nil {
+		return err
+	}
+	if d.lock, err = d.fs.Lock(filepath.Join(d.path, lockName)); err != nil {
+		if inUse(err) {
+			return fmt.Errorf("the state folder %s is in use by another process", d.path)
+		}
+		return fmt.Errorf("the state folder %s cannot be written: %w", d.path, cause(err))
+	}
+	if err := d.chmod(); err != nil {
+		return err
+	}
+	if err := d.tidy(names, known); err != nil {
+		return fmt.Errorf("the state folder %s cannot be written: %w", d.path, cause(err))
+	}
+	return nil
+}
+
+// chmod takes a folder that others may read away from them.
+func (d *Dir) chmod() error {
+	if _, ok := d.fs.(private); !ok {
+		return nil
+	}
+	if err := os.Chmod(d.path, 0o700); err != nil {
+		return fmt.Errorf("the state folder %s cannot be kept from others: %w", d.path, cause(err))
+	}
+	return nil
+}
+
+// readMarker reports whether the images can be read; the error says that the folder must
+// not be used.
+func (d *Dir) readMarker(names []string) (known bool, err error) {
+	content, err := d.readFile(markerName)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		for _, name := range names {
+			if name != lockName && name != markerName+newExt {
+				return false, fmt.Errorf("the state folder %s has other files in it, such as %s: an empty one is needed", d.path, name)
+			}
+		}
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("the state folder %s cannot be read: %w", d.path, cause(err))
+	}
+	var m marker
+	if err := json.Unmarshal(content, &m); err != nil {
+		d.log.Warn("state dropped, its folder is damaged", "dir", d.path, "error", err)
+		return false, nil
+	}
+	switch {
+	case m.Format != format:
+		d.log.Warn("state dropped, it is of another format", "dir", d.path, "format", m.Format, "known", format)
+		return false, nil
+	case m.Check != "" && d.key == nil:
+		return false, fmt.Errorf("the state folder %s is sealed: --state-key-file is needed, or another folder", d.path)
+	case m.Check == "" && d.key != nil:
+		d.log.Warn("state dropped, it was not sealed", "dir", d.path)
+		return false, nil
+	case m.Check != "" && !d.checks(m.Check):
+		return false, fmt.Errorf("the state folder %s is sealed with another key than that of --state-key-file", d.path)
+	}
+	return true, nil
+}
+
+// checkPlace is what the proof of a key is bound to.
+var checkPlace = []byte("kubeweir-state")
+
+func (d *Dir) checks(check string) bool {
+	sealed, err := base64.StdEncoding.DecodeString(check)
+	if err != nil {
+		return false
+	}
+	s, err := newSealer(d.key, checkPlace)
+	if err != nil {
+		return false
+	}
+	_, err = s.open(sealed, checkPlace)
+	return err == nil
+}
+
+func (d *Dir) writeMarker() error {
+	m := marker{Format: format}
+	s, err := newSealer(d.key, checkPlace)
+	if err != nil {
+		return err
+	}
+	if s != nil {
+		m.Check = base64.StdEncoding.EncodeToString(s.seal(nil, nil, checkPlace))
+	}
+	content, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	f, err := d.create(markerName + newExt)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(append(content, '\n'), 0)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return d.rename(markerName+newExt, markerName)
+}
+
+// tidy removes what is not an image, and all images unless they are known, and counts the
+// rest. It touches only files that this package makes.
+func (d *Dir) tidy(names []string, known bool) error {
+	for _, name := range names {
+		image := strings.HasSuffix(name, imageExt)
+		if strings.HasSuffix(name, newExt) || image && !known {
+			if err := d.fs.Remove(d.file(name)); err != nil {
+				return err
+			}
+			continue
+		}
+		if image {
+			info, err := d.fs.Stat(d.file(name))
+			if err != nil {
+				return err
+			}
+			d.account(name, info.Size())
+		}
+	}
+	if known {
+		return nil
+	}
+	return d.writeMarker()
+}
+
+func (d *Dir) file(name string) string { return filepath.Join(d.path, name) }
+
+// create makes a file anew.
+func (d *Dir) create(name string) (vfs.File, error) {
+	if err := d.fs.Remove(d.file(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return d.fs.OpenReadWrite(d.file(name), vfs.WriteCategoryUnspecified)
+}
+
+// rename gives a file its name for good.
+func (d *Dir) rename(from, to string) error {
+	if err := d.fs.Rename(d.file(from), d.file(to)); err != nil {
+		return err
+	}
+	return d.syncDir(d.path)
+}
+
+// syncDir brings the names of a folder's files to the disk.
+func (d *Dir) syncDir(path string) error {
+	folder, err := d.fs.OpenDir(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(folder.Sync(), folder.Close())
+}
+
+func (d *Dir) readFile(name string) ([]byte, error) {
+	f, err := d.fs.Open(d.file(name))
+	if err != nil {
+		return nil, err
+	}
+	content, err := io.ReadAll(io.LimitReader(f, 1<<20))
+	return content, errors.Join(err, f.Close())
+}
+
+// account says how large a file is now.
+func (d *Dir) account(name string, size int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	grown := size - d.mu.sizes[name]
+	d.mu.bytes += grown
+	d.mu.written += max(0, grown)
+	if d.mu.sizes[name] = size; size == 0 {
+		delete(d.mu.sizes, name)
+	}
+}
+
+// moved says that a file took the name, and the place, of another.
+func (d *Dir) moved(from, to string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.mu.bytes -= d.mu.sizes[to]
+	d.mu.sizes[to] = d.mu.sizes[from]
+	delete(d.mu.sizes, from)
+}
+
+// room reports whether n more bytes are allowed.
+func (d *Dir) room(n int64) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.maxBytes <= 0 || d.mu.bytes+n <= d.maxBytes
+}
+
+// Bytes is what all images have on disk, and Written what was written of images since Open.
+func (d *Dir) Bytes() (now, written int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.mu.bytes, d.mu.written
+}
+
+// Names implements cache.Images.
+func (d *Dir) Names() ([]string, error) {
+	files, err := d.fs.List(d.path)
+	if err != nil {
+		return nil, fmt.Errorf("reading the state folder: %w", cause(err))
+	}
+	var names []string
+	for _, file := range files {
+		if name, ok := strings.CutSuffix(file, imageExt); ok {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// Remove implements cache.Images.
+func (d *Dir) Remove(name string) error {
+	err := d.fs.Remove(d.file(name + imageExt))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("removing the state of %s: %w", name, cause(err))
+	}
+	d.account(name+imageExt, 0)
+	return nil
+}
+
+// Hurry implements cache.Images.
+func (d *Dir) Hurry() { d.pacer.lift() }
+
+// Close gives the folder back.
+func (d *Dir) Close() error {
+	if d.lock == nil {
+		return nil
+	}
+	err := d.lock.Close()
+	d.lock = nil
+	return err
+}
+
+// inUse: another process, or another Dir of this one, has the lock.
+func inUse(err error) bool {
+	return errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EACCES) && !errors.As(err, new(*os.PathError)) ||
+		err.Error() == "lock held by current process" // Pebble has no value for it
+}
+
+// cause is an error without the path that its reader knows.
+func cause(err error) error {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return path.Err
+	}
+	return err
+}
+
+// private is a file system whose files are their owner's alone.
+type private struct{ vfs.FS }
+
+// OpenReadWrite implements vfs.FS.
+func (p private) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+	if err := own(name); err != nil {
+		return nil, err
+	}
+	return p.FS.OpenReadWrite(name, category, opts...)
+}
+
+// Lock implements vfs.FS.
+func (p private) Lock(name string) (io.Closer, error) {
+	if _, err := os.Stat(name); errors.Is(err, fs.ErrNotExist) { // closing one that is locked would unlock it
+		if err := own(name); err != nil {
+			return nil, err
+		}
+	}
+	return p.FS.Lock(name)
+}
+
+// own makes a file that does not exist, with the mode that it should have.
+func own(name string) error {
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}

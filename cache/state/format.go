@@ -1,0 +1,161 @@
+package state
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+
+	"github.com/klauspost/compress/s2"
+)
+
+const (
+	// format is what this version writes, and the only one that it reads.
+	format = 1
+
+	magic        = "kubeweir-image\n\x00"
+	identitySize = 16
+	// preambleSize is magic, format (uint32), sealed (byte), identity.
+	preambleSize = len(magic) + 4 + 1 + identitySize
+	// frameSize is a block's length (uint32), checksum (uint32) and kind (byte).
+	frameSize = 4 + 4 + 1
+	// maxBlock bounds the content of a block, packed or not. An object is below that by far.
+	maxBlock = 1 << 30
+)
+
+// ErrDamaged says that a file is not, or not up to its end, what this package wrote.
+var ErrDamaged = errors.New("damaged")
+
+// ErrForeign says that a file was written by another version of kubeweir, or otherwise
+// sealed.
+var ErrForeign = errors.New("of another format")
+
+// kind says what a block holds.
+type kind byte
+
+const (
+	kindHeader  kind = 'h'
+	kindObjects kind = 'o'
+	kindCommit  kind = 'c'
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// layout is what the blocks of one file have in common.
+type layout struct {
+	identity []byte
+	sealer   *sealer
+}
+
+func newLayout(key, identity []byte) (*layout, error) {
+	s, err := newSealer(key, identity)
+	return &layout{identity: identity, sealer: s}, err
+}
+
+// place is what a checksum and a seal bind a block to.
+func (l *layout) place(k kind, index uint64) []byte {
+	place := make([]byte, 0, identitySize+9)
+	place = append(place, l.identity...)
+	place = binary.LittleEndian.AppendUint64(place, index)
+	return append(place, byte(k))
+}
+
+// appendBlock appends a block with content to dst.
+func (l *layout) appendBlock(dst []byte, k kind, index uint64, content, scratch []byte) (block, packed []byte) {
+	packed = s2.Encode(scratch[:cap(scratch)], content)
+	place := l.place(k, index)
+	start := len(dst)
+	dst = append(dst, make([]byte, frameSize)...)
+	dst = l.sealer.seal(dst, packed, place)
+	frame := dst[start:]
+	binary.LittleEndian.PutUint32(frame, uint32(len(frame)-frameSize))
+	frame[8] = byte(k)
+	binary.LittleEndian.PutUint32(frame[4:], checksum(place, frame[frameSize:]))
+	return dst, packed
+}
+
+func checksum(place, content []byte) uint32 {
+	return crc32.Update(crc32.Checksum(place, castagnoli), castagnoli, content)
+}
+
+// unpack returns the content of a block; dst is room for it.
+func (l *layout) unpack(dst []byte, k kind, index uint64, sealed []byte) ([]byte, error) {
+	packed, err := l.sealer.open(sealed, l.place(k, index))
+	if err != nil {
+		return nil, err
+	}
+	n, err := s2.DecodedLen(packed)
+	if err != nil || n > maxBlock {
+		return nil, fmt.Errorf("%w: a block of %d bytes (%w)", ErrDamaged, n, err)
+	}
+	content, err := s2.Decode(dst[:cap(dst)], packed)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	return content, nil
+}
+
+func appendPreamble(dst []byte, sealed bool, identity []byte) []byte {
+	dst = append(dst, magic...)
+	dst = binary.LittleEndian.AppendUint32(dst, format)
+	if sealed {
+		dst = append(dst, 1)
+	} else {
+		dst = append(dst, 0)
+	}
+	return append(dst, identity...)
+}
+
+// parsePreamble returns the identity of a file.
+func parsePreamble(p []byte, sealed bool) (identity []byte, err error) {
+	if len(p) < preambleSize || string(p[:len(magic)]) != magic {
+		return nil, fmt.Errorf("%w: it does not begin as an image", ErrDamaged)
+	}
+	p = p[len(magic):]
+	if has := binary.LittleEndian.Uint32(p); has != format {
+		return nil, fmt.Errorf("%w: format %d, this version reads %d", ErrForeign, has, format)
+	}
+	if (p[4] != 0) != sealed {
+		return nil, fmt.Errorf("%w: sealed %t, now %t", ErrForeign, p[4] != 0, sealed)
+	}
+	return p[5 : 5+identitySize], nil
+}
+
+// An objects block is a sequence of items: a byte, the length as uvarint, and the bytes of
+// the object or the key of one that is gone.
+const (
+	itemSet    = 0
+	itemDelete = 1
+)
+
+func appendItem(dst []byte, op byte, content []byte) []byte {
+	dst = append(dst, op)
+	dst = binary.AppendUvarint(dst, uint64(len(content)))
+	return append(dst, content...)
+}
+
+// eachItem calls set and deleted for the items, in their order.
+func eachItem(content []byte, set func(object []byte) error, deleted func(key string) error) error {
+	for len(content) > 0 {
+		op := content[0]
+		n, used := binary.Uvarint(content[1:])
+		if used <= 0 || n > uint64(len(content)-1-used) {
+			return fmt.Errorf("%w: an item's length", ErrDamaged)
+		}
+		item := content[1+used : 1+used+int(n)]
+		content = content[1+used+int(n):]
+		var err error
+		switch op {
+		case itemSet:
+			err = set(item)
+		case itemDelete:
+			err = deleted(string(item))
+		default:
+			err = fmt.Errorf("%w: an item of kind %d", ErrDamaged, op)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

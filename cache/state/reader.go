@@ -1,0 +1,158 @@
+package state
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/kubeweir/kubeweir/cache"
+)
+
+// Reader reads an image. It is a cache.ImageReader.
+type Reader struct {
+	dir    *Dir
+	name   string
+	layout *layout
+	file   vfs.File
+	in     *bufio.Reader
+	header []byte
+	end    int64  // of the last block read
+	size   int64  // of the file
+	index  uint64 // of the next block
+	last   kind   // of the last block read
+	ended  bool   // at the end of the file
+}
+
+// readAhead is the room for what is read of a file at once.
+const readAhead = 1 << 20
+
+// Open implements cache.Images.
+func (d *Dir) Open(name string) (cache.ImageReader, error) {
+	f, err := d.fs.Open(d.file(name + imageExt))
+	if err != nil {
+		return nil, fmt.Errorf("reading the state: %w", err)
+	}
+	r := &Reader{dir: d, name: name, file: f, in: bufio.NewReaderSize(f, readAhead)}
+	if err := r.begin(); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return r, nil
+}
+
+func (r *Reader) begin() error {
+	info, err := r.file.Stat()
+	if err != nil {
+		return err
+	}
+	r.size = info.Size()
+	preamble := make([]byte, preambleSize)
+	if _, err := io.ReadFull(r.in, preamble); err != nil {
+		return fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	r.end = int64(preambleSize)
+	identity, err := parsePreamble(preamble, r.dir.key != nil)
+	if err != nil {
+		return err
+	}
+	if r.layout, err = newLayout(r.dir.key, identity); err != nil {
+		return err
+	}
+	b, err := r.next()
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	if b.kind != kindHeader {
+		return fmt.Errorf("%w: it has no header", ErrDamaged)
+	}
+	r.header, err = b.content()
+	return err
+}
+
+// Header implements cache.ImageReader.
+func (r *Reader) Header() []byte { return r.header }
+
+// Next implements cache.ImageReader.
+func (r *Reader) Next() (cache.ImageBlock, error) {
+	b, err := r.next()
+	if err != nil {
+		return nil, err
+	}
+	switch b.kind {
+	case kindObjects:
+		return b, nil
+	case kindCommit:
+		// It is read at once: what it commits may be dropped without it.
+		if b.commit, err = b.content(); err != nil {
+			return nil, err
+		}
+		return b, nil
+	}
+	return nil, fmt.Errorf("%w: a block of kind %d", ErrDamaged, b.kind)
+}
+
+func (r *Reader) next() (*block, error) {
+	var frame [frameSize]byte
+	if _, err := io.ReadFull(r.in, frame[:]); err == io.EOF {
+		r.ended = true
+		return nil, io.EOF
+	} else if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	n := int64(binary.LittleEndian.Uint32(frame[:]))
+	if n > maxBlock || n > r.size-r.end-frameSize {
+		return nil, fmt.Errorf("%w: a block of %d bytes", ErrDamaged, n)
+	}
+	b := &block{layout: r.layout, kind: kind(frame[8]), index: r.index, sealed: make([]byte, n)}
+	if _, err := io.ReadFull(r.in, b.sealed); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	if checksum(r.layout.place(b.kind, b.index), b.sealed) != binary.LittleEndian.Uint32(frame[4:]) {
+		return nil, fmt.Errorf("%w: the checksum of block %d", ErrDamaged, b.index)
+	}
+	r.index++
+	r.end += frameSize + n
+	r.last = b.kind
+	return b, nil
+}
+
+// Append implements cache.ImageReader.
+func (r *Reader) Append() (cache.ImageWriter, error) {
+	if !r.ended || r.last != kindCommit {
+		return nil, nil
+	}
+	f, err := r.dir.fs.OpenReadWrite(r.dir.file(r.name+imageExt), vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return nil, fmt.Errorf("writing the state: %w", cause(err))
+	}
+	return &Writer{dir: r.dir, name: r.name, layout: r.layout, file: f, offset: r.end, index: r.index}, nil
+}
+
+// Close implements cache.ImageReader.
+func (r *Reader) Close() error { return r.file.Close() }
+
+// block is a cache.ImageBlock.
+type block struct {
+	layout *layout
+	kind   kind
+	index  uint64
+	sealed []byte
+	commit []byte
+}
+
+func (b *block) content() ([]byte, error) { return b.layout.unpack(nil, b.kind, b.index, b.sealed) }
+
+// Commit implements cache.ImageBlock.
+func (b *block) Commit() []byte { return b.commit }
+
+// Each implements cache.ImageBlock.
+func (b *block) Each(set func([]byte) error, deleted func(string) error) error {
+	content, err := b.content()
+	if err != nil {
+		return err
+	}
+	return eachItem(content, set, deleted)
+}

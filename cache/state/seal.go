@@ -1,0 +1,77 @@
+package state
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// KeySize is the length of a key in bytes.
+const KeySize = 32
+
+// ParseKey reads a key file: 32 bytes, or their base64 in one line.
+func ParseKey(content []byte) ([]byte, error) {
+	if len(content) == KeySize {
+		return content, nil
+	}
+	key, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(content)))
+	if err != nil || len(key) != KeySize {
+		return nil, errors.New("must hold a key of 32 bytes, as they are or as base64 (head -c 32 /dev/urandom | base64)")
+	}
+	return key, nil
+}
+
+// sealer seals the blocks of one file; nil leaves them as they are.
+type sealer struct{ aead cipher.AEAD }
+
+// newSealer makes the sealer of the file with an identity, nil without a key. Each file has
+// a key of its own, so that the random nonces of one are few.
+func newSealer(key, identity []byte) (*sealer, error) {
+	if key == nil {
+		return nil, nil
+	}
+	own, err := hkdf.Key(sha256.New, key, identity, "kubeweir state image", KeySize)
+	if err != nil {
+		return nil, fmt.Errorf("key of a state file: %w", err)
+	}
+	block, err := aes.NewCipher(own)
+	if err != nil {
+		return nil, fmt.Errorf("key of a state file: %w", err)
+	}
+	aead, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		return nil, fmt.Errorf("key of a state file: %w", err)
+	}
+	return &sealer{aead}, nil
+}
+
+func (s *sealer) seal(dst, plain, place []byte) []byte {
+	if s == nil {
+		return append(dst, plain...)
+	}
+	return s.aead.Seal(dst, nil, plain, place)
+}
+
+func (s *sealer) open(sealed, place []byte) ([]byte, error) {
+	if s == nil {
+		return sealed, nil
+	}
+	plain, err := s.aead.Open(nil, nil, sealed, place)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	return plain, nil
+}
+
+// randomIdentity is a new file's.
+func randomIdentity() []byte {
+	id := make([]byte, identitySize)
+	_, _ = rand.Read(id) // never fails
+	return id
+}

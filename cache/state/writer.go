@@ -1,0 +1,158 @@
+package state
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/kubeweir/kubeweir/cache"
+)
+
+const (
+	// pieceSize is how much of objects goes into a block: enough to compress well, and for
+	// readers that work side by side.
+	pieceSize = 256 << 10
+	// writeSize is how much is written at once.
+	writeSize = 1 << 20
+)
+
+// Writer writes an image. It is a cache.ImageWriter.
+type Writer struct {
+	dir    *Dir
+	name   string // of the image
+	layout *layout
+	file   vfs.File
+	begun  bool   // the file is not the image yet
+	offset int64  // of out in the file
+	index  uint64 // of the next block
+
+	items   []byte // of the block to come
+	out     []byte // blocks that are not written yet
+	scratch []byte
+	failed  error
+}
+
+// Create implements cache.Images.
+func (d *Dir) Create(ctx context.Context, name string, header []byte) (cache.ImageWriter, error) {
+	identity := randomIdentity()
+	l, err := newLayout(d.key, identity)
+	if err != nil {
+		return nil, err
+	}
+	w := &Writer{dir: d, name: name, layout: l, begun: true}
+	if w.file, err = d.create(w.fileName()); err != nil {
+		return nil, fmt.Errorf("writing the state: %w", cause(err))
+	}
+	w.out = appendPreamble(nil, d.key != nil, identity)
+	w.block(kindHeader, header)
+	return w, nil
+}
+
+// fileName is the file's present name.
+func (w *Writer) fileName() string {
+	if w.begun {
+		return w.name + newExt
+	}
+	return w.name + imageExt
+}
+
+// Set implements cache.ImageWriter.
+func (w *Writer) Set(ctx context.Context, object []byte) error { return w.item(ctx, itemSet, object) }
+
+// Delete implements cache.ImageWriter.
+func (w *Writer) Delete(ctx context.Context, key string) error {
+	return w.item(ctx, itemDelete, []byte(key))
+}
+
+func (w *Writer) item(ctx context.Context, op byte, content []byte) error {
+	if w.failed != nil {
+		return w.failed
+	}
+	if len(w.items) > 0 && len(w.items)+len(content) > pieceSize {
+		w.flushItems()
+	}
+	w.items = appendItem(w.items, op, content)
+	if len(w.out) >= writeSize {
+		return w.fail(w.write(ctx))
+	}
+	return nil
+}
+
+// fail makes a first error that of everything that follows.
+func (w *Writer) fail(err error) error {
+	if err != nil && w.failed == nil {
+		w.failed = err
+	}
+	return err
+}
+
+func (w *Writer) flushItems() {
+	if len(w.items) > 0 {
+		w.block(kindObjects, w.items)
+		w.items = w.items[:0]
+	}
+}
+
+func (w *Writer) block(k kind, content []byte) {
+	w.out, w.scratch = w.layout.appendBlock(w.out, k, w.index, content, w.scratch)
+	w.index++
+}
+
+// write brings the blocks into the file.
+func (w *Writer) write(ctx context.Context) error {
+	if !w.dir.room(int64(len(w.out))) {
+		return cache.ErrImagesFull
+	}
+	if err := w.dir.pacer.wait(ctx, len(w.out)); err != nil {
+		return err
+	}
+	n, err := w.file.WriteAt(w.out, w.offset)
+	w.offset += int64(n)
+	w.dir.account(w.fileName(), w.offset)
+	w.out = w.out[:0]
+	if err != nil {
+		return fmt.Errorf("writing the state: %w", cause(err))
+	}
+	return nil
+}
+
+// Commit implements cache.ImageWriter.
+func (w *Writer) Commit(ctx context.Context, note []byte) error {
+	if w.failed != nil {
+		return w.failed
+	}
+	w.flushItems()
+	w.block(kindCommit, note)
+	if err := w.write(ctx); err != nil {
+		return w.fail(err)
+	}
+	if err := w.file.SyncData(); err != nil {
+		return w.fail(fmt.Errorf("writing the state: %w", cause(err)))
+	}
+	if w.begun {
+		if err := w.dir.rename(w.fileName(), w.name+imageExt); err != nil {
+			return w.fail(fmt.Errorf("writing the state: %w", cause(err)))
+		}
+		w.dir.moved(w.fileName(), w.name+imageExt)
+		w.begun = false
+	}
+	if cap(w.items) > 4*pieceSize || cap(w.out) > 4*writeSize { // after an object of unusual size
+		w.items, w.out, w.scratch = nil, nil, nil
+	}
+	return nil
+}
+
+// Size implements cache.ImageWriter.
+func (w *Writer) Size() int64 { return w.offset }
+
+// Close implements cache.ImageWriter. What is not committed is gone.
+func (w *Writer) Close() error {
+	err := w.file.Close()
+	if w.begun {
+		err = errors.Join(err, w.dir.fs.Remove(w.dir.file(w.fileName())))
+		w.dir.account(w.fileName(), 0)
+	}
+	return err
+}
