@@ -44,7 +44,7 @@ func newCollection(e *entry, first *wholeList) *Collection {
 		end:      &e.end,
 	}
 	c.store = newStore(e.encoding, e.parts.limits, e.parts.content, func(f func()) { e.parts.panics.Go(&c.builds, "feed", f) })
-	c.store.install(first.tree, first.rv)
+	c.store.install(first)
 	if prompt, ok := e.parts.source.(PromptSource); ok {
 		c.prompt = prompt
 		c.feed.metrics.told = c.feed.metrics.fresh.WithLabelValues("told")

@@ -4,7 +4,7 @@
 //
 // It does what client-go's reflector and store and kube-apiserver's watch cache
 // (k8s.io/apiserver/pkg/storage/cacher) do together, but keeps objects as the bytes
-// that the upstream sent and never decodes them. Four subsystems, told apart by the
+// that the upstream sent and never decodes them. Five subsystems, told apart by the
 // names of their files:
 //
 //	feed       feed*, source, outage, references: lists and watches a Source (the
@@ -17,6 +17,8 @@
 //	           or into ErrForward with a reason (package reason).
 //	watch      watch*: a Watch is a cursor into the collection's ring of events
 //	           (package watchmux); a few writers deliver to all watches.
+//	kept       kept*, image, feed_kept: collections on disk (package state), from which a
+//	           feed begins after a restart, and which a saver writes behind.
 //
 // How objects look to a client is package form's: their own bytes, their metadata, Table
 // rows, the frames of events, compressed pieces.

@@ -26,6 +26,8 @@ type entry struct {
 	encoding api.Encoding
 	parts    *collectionParts
 	feed     *feed
+	image    *keptImage  // nil if the collection is not kept
+	made     *Collection // that nobody reads yet; the feed's
 	began    time.Time
 
 	ctx    context.Context // ends with the reason for stopping
@@ -76,6 +78,7 @@ type collectionParts struct {
 	// pageSize is the limit of paged lists, which tests make small.
 	pageSize int64
 	jitter   func(n int64) int64 // a random number in [0,n)
+	keeper   *keeper             // nil if nothing is kept
 	log      *slog.Logger
 	panics   *contain.Panics
 }
@@ -95,7 +98,9 @@ func newEntry(ctx context.Context, p *collectionParts, res *Resource, enc api.En
 	e.ctx, e.cancel = context.WithCancelCause(ctx)
 	e.mu.attempt = make(chan struct{})
 	e.used.Store(true)
-	e.feed = newFeed(p, res, enc, e.firstList, e.attemptFailed)
+	e.feed = newFeed(p, res, enc)
+	e.feed.first, e.feed.ready, e.feed.failed = e.firstList, e.ready, e.attemptFailed
+	e.image = e.feed.image
 	return e
 }
 
@@ -121,6 +126,9 @@ func (e *entry) run() error {
 	if c != nil {
 		c.store.close(closeReason(err))
 	}
+	if e.image != nil {
+		e.image.end(err)
+	}
 	close(e.end.closed)
 	if c != nil {
 		c.builds.Wait()
@@ -143,14 +151,19 @@ func closeReason(reason error) error {
 // firstList makes the collection of the feed's first complete list, and returns the
 // store that the feed is to keep up to date.
 func (e *entry) firstList(first *wholeList) *store {
-	c := newCollection(e, first)
-	took := time.Since(e.began)
+	e.made = newCollection(e, first)
+	return e.made.store
+}
+
+// ready lets the collection be read.
+func (e *entry) ready() {
+	c, took := e.made, time.Since(e.began)
 	e.feed.metrics.syncSeconds.Observe(took.Seconds())
-	e.feed.log.Info("collection synced", "objects", first.tree.Len(), "bytes", c.View().Bytes(),
-		"seconds", took.Seconds(), "resourceVersion", first.rv)
+	v := c.View()
+	e.feed.log.Info("collection synced", "objects", v.Len(), "bytes", v.Bytes(),
+		"seconds", took.Seconds(), "resourceVersion", v.RV())
 	e.collection.Store(c)
 	close(e.synced)
-	return c.store
 }
 
 // attemptFailed is called by the feed when a list failed before that.

@@ -13,12 +13,13 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/table"
+	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/object"
 )
 
 // feed keeps a store equal to its source. One goroutine runs it.
 //
-//	          first use
+//	          first use, with nothing kept of it (else: resuming, see feed_kept.go)
 //	              |
 //	              v              failed
 //	         +---------+ -----------------> +---------+
@@ -59,31 +60,38 @@ type feed struct {
 	metrics  *feedMetrics
 	listing  chan struct{} // slots for lists, shared by the manager's feeds
 	outage   *outage
+	panics   *contain.Panics
 	pageSize int64
 	health   health
-	// first is called with the first complete list and returns the store made of it;
-	// failed is called when a list failed before that.
+	// first is called with the first complete list, or what was loaded of an image, and
+	// returns the store made of it. ready is called when it may be read, which is at once
+	// for a list; failed is called when an attempt failed before that.
 	first  func(*wholeList) *store
+	ready  func()
 	failed func(error)
+	// image is what is kept of the collection over restarts, nil for nothing.
+	image *keptImage
 
 	// The feed's goroutine only:
-	relist bool // the store's state has to be replaced
-	paged  bool // the source has no watch with initial events
+	loaded    *loadedState // what the store was made of, nil when that is known to be true
+	published bool         // ready was called
+	relist    bool         // the store's state has to be replaced
+	paged     bool         // the source has no watch with initial events
 	// provisional: the last list may have been served by what an old definition left.
 	provisional bool
 	broken      int    // streaming lists broken off since the last complete list
-	server      string // who answered the last list, see outage
 	last        uint64 // version on the open watch
 	backoff     backoff
 	refused     time.Time // since when the source refuses what it allowed, zero while it does not
 
-	progress atomic.Bool // the source is known to send bookmarks
+	server   atomic.Pointer[string] // who answered the last list, see outage
+	progress atomic.Bool            // the source is known to send bookmarks
 	kind     atomic.Pointer[ListMeta]
 	bookmark atomic.Pointer[[]byte]
 }
 
-func newFeed(p *collectionParts, res *Resource, enc api.Encoding, first func(*wholeList) *store, failed func(error)) *feed {
-	return &feed{
+func newFeed(p *collectionParts, res *Resource, enc api.Encoding) *feed {
+	f := &feed{
 		source:   p.source,
 		resource: res,
 		encoding: enc,
@@ -91,11 +99,12 @@ func newFeed(p *collectionParts, res *Resource, enc api.Encoding, first func(*wh
 		metrics:  p.metrics.feed(res, enc),
 		listing:  p.listing,
 		outage:   p.outage,
+		panics:   p.panics,
 		pageSize: p.pageSize,
 		backoff:  backoff{jitter: p.jitter},
-		first:    first,
-		failed:   failed,
 	}
+	f.image = p.keeper.image(res, enc, f.log)
+	return f
 }
 
 const (
@@ -133,6 +142,7 @@ func (e *decodeError) Unwrap() error { return e.err }
 // run feeds the store until ctx is done or nothing more can come; the error says
 // why, and is the cause of ctx if that ended it.
 func (f *feed) run(ctx context.Context) error {
+	f.load(ctx)
 	for {
 		began := time.Now()
 		err := f.stream(ctx)
@@ -145,6 +155,9 @@ func (f *feed) run(ctx context.Context) error {
 		if f.refusedForLong(err) {
 			reason, final = "refused", true
 		}
+		if final && f.unload(err) {
+			continue
+		}
 		f.relist = f.relist || f.provisional
 		if f.relist && !listed {
 			f.backoff.reset() // it answered; and there is a limit on lists
@@ -153,8 +166,9 @@ func (f *feed) run(ctx context.Context) error {
 		if final {
 			return err
 		}
-		if f.store == nil {
+		if !f.published {
 			f.failed(err)
+			f.publishUnconfirmed()
 		}
 		if !fed && reason == "error" {
 			f.outage.suspect()
@@ -235,7 +249,7 @@ const refusedLimit = time.Minute
 // that ended with err. It would grow old for ever, where a collection that cannot be
 // filled lets its readers be forwarded.
 func (f *feed) refusedForLong(err error) bool {
-	if f.store == nil || !apierrors.IsForbidden(err) {
+	if !f.published || !apierrors.IsForbidden(err) {
 		f.refused = time.Time{}
 		return false
 	}
@@ -251,14 +265,13 @@ func (f *feed) stream(ctx context.Context) error {
 	if err := f.learnKind(ctx); err != nil {
 		return err
 	}
-	if f.store != nil && !f.relist {
-		if err := f.checkRewound(ctx); err != nil {
+	if f.loaded != nil {
+		if err := f.checkLoaded(ctx); err != nil {
 			return err
 		}
-		if !f.otherServer(ctx) {
-			return f.watch(ctx, WatchOptions{ResourceVersion: f.store.resume()}, nil)
-		}
-		f.relist = true
+	}
+	if f.store != nil && !f.relist {
+		return f.resume(ctx)
 	}
 	return f.list(ctx)
 }
@@ -268,7 +281,17 @@ func (f *feed) stream(ctx context.Context) error {
 // may read differently.
 func (f *feed) otherServer(ctx context.Context) bool {
 	now := f.outage.now(ctx)
-	return now != "" && f.server != "" && now != f.server
+	listed := f.listedBy()
+	return now != "" && listed != "" && now != listed
+}
+
+// listedBy is the program that answered the last list, "" if it did not tell. It may be
+// called by any goroutine.
+func (f *feed) listedBy() string {
+	if s := f.server.Load(); s != nil {
+		return *s
+	}
+	return ""
 }
 
 // maxBroken is how many streaming lists in a row may be broken off. A server that is
@@ -277,7 +300,8 @@ const maxBroken = 2
 
 // list lists, and watches from there.
 func (f *feed) list(ctx context.Context) error {
-	f.server = f.outage.known(ctx)
+	server := f.outage.known(ctx)
+	f.server.Store(&server)
 	if err := f.learnColumns(ctx); err != nil {
 		return err
 	}
@@ -334,7 +358,7 @@ func (f *feed) learnColumns(ctx context.Context) error {
 		return nil
 	}
 	source, ok := f.source.(ColumnSource)
-	if !ok || !printer.Follows(f.server) {
+	if !ok || !printer.Follows(f.listedBy()) {
 		printer.Follow(nil)
 		return nil
 	}
@@ -360,23 +384,23 @@ func (f *feed) listOne(ctx context.Context) (ListMeta, error) {
 
 // checkRewound asks for the source's version, which may not be below ours. Ours
 // is read first: the source's can only have grown since.
-func (f *feed) checkRewound(ctx context.Context) error {
+func (f *feed) checkRewound(ctx context.Context) (current uint64, err error) {
 	held := f.store.shown()
 	versionCtx, cancel := context.WithTimeout(ctx, smallCallTimeout)
 	defer cancel()
-	current, err := f.source.CurrentVersion(versionCtx, f.resource)
+	current, err = f.source.CurrentVersion(versionCtx, f.resource)
 	if errors.Is(err, ErrUnsupported) {
 		var meta ListMeta
 		meta, err = f.listOne(ctx)
 		current = meta.ResourceVersion
 	}
 	if err != nil {
-		return fmt.Errorf("asking for the current version: %w", err)
+		return 0, fmt.Errorf("asking for the current version: %w", err)
 	}
 	if current < held {
-		return fmt.Errorf("%w: from %d to %d", ErrRewound, held, current)
+		return 0, fmt.Errorf("%w: from %d to %d", ErrRewound, held, current)
 	}
-	return nil
+	return current, nil
 }
 
 // watch reads one stream to its end, see stream. l collects the initial events, if
@@ -415,6 +439,9 @@ func (f *feed) watch(ctx context.Context, opts WatchOptions, l *listing) error {
 			dog.watch(silenceLimit, errSilent)
 		}
 		failed = f.live(ev)
+		if f.loaded != nil && failed == nil {
+			f.caughtUp()
+		}
 		return failed
 	})
 	switch {

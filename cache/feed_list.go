@@ -31,6 +31,8 @@ type listing struct {
 type wholeList struct {
 	tree *objectTree
 	rv   uint64
+	// marked is the version up to which nothing is missing, if that is not rv.
+	marked uint64
 }
 
 // errNoVersion: what ends a list must say of which version it was.
@@ -160,6 +162,7 @@ func (f *feed) complete(l *listing, list *wholeList) error {
 	if f.store == nil {
 		f.health.listed(l.began)
 		f.store = f.first(list)
+		f.publish()
 		return nil
 	}
 	if list.rv < l.shown {
@@ -170,5 +173,6 @@ func (f *feed) complete(l *listing, list *wholeList) error {
 	}
 	f.relist = false
 	f.health.listed(l.began)
+	f.publish()
 	return nil
 }

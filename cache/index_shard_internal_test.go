@@ -85,7 +85,7 @@ func TestShardIndexWhileItChanges(t *testing.T) {
 	for i := range objects {
 		tree.Set(pod(i, i+1))
 	}
-	s.install(tree, objects)
+	s.install(&wholeList{tree: tree, rv: objects})
 	selector, err := shard.Parse("shardRange(object.metadata.uid, '0x2000000000000000', '0x2800000000000000') || shardRange(object.metadata.uid, '0xf000000000000000', '0x10000000000000000')")
 	if err != nil {
 		t.Fatal(err)

@@ -25,6 +25,8 @@ type Options struct {
 	// Source is what the collections are fed from. Required.
 	Source Source
 	Limits Limits
+	// Keep says what is kept over restarts.
+	Keep KeepOptions
 	// Registerer takes the metrics; nil for none.
 	Registerer prometheus.Registerer
 	// Logger is slog.Default when nil.
@@ -138,6 +140,7 @@ func NewManager(o Options) (*Manager, error) {
 		panics:   contain.New(o.Registerer, log),
 	}}
 	m.parts.jitter = rand.Int64N
+	m.parts.keeper = newKeeper(o.Keep, log)
 	m.mu.collections = make(map[collectionKey]*entry)
 	m.mu.rewound = make(map[collectionKey]time.Time)
 	m.mu.wanted = make(map[collectionKey]time.Time)
@@ -151,6 +154,11 @@ func NewManager(o Options) (*Manager, error) {
 	jitter := func(n int64) int64 { return m.parts.jitter(n) }
 	m.parts.outage = newOutage(m.ctx, o.Source, spawn, jitter, log)
 	m.parts.panics.Keep(&m.work, "background", m.tidy)
+	if k := m.parts.keeper; k != nil {
+		ctx, stop := context.WithCancel(m.ctx)
+		k.stop = stop
+		m.parts.panics.Go(&m.work, "background", func() { k.run(ctx, m.entries) })
+	}
 	return m, nil
 }
 
@@ -400,11 +408,15 @@ func (m *Manager) Status() []CollectionStatus {
 	return all
 }
 
-// Close stops all collections and waits for their goroutines.
+// Close stops all collections and waits for their goroutines. What is kept over restarts is
+// brought up to date before, if that can be done in a few seconds.
 func (m *Manager) Close() {
 	m.mu.Lock()
 	m.mu.closed = true
 	m.mu.Unlock()
+	if m.parts.keeper != nil {
+		m.parts.keeper.finish()
+	}
 	m.cancel(ErrManagerClosed)
 	m.stop(ErrManagerClosed, func(collectionKey, *entry) bool { return true })
 	m.work.Wait()

@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -52,6 +53,30 @@ func newMetrics() *metrics {
 	}
 }
 
+// keptMetrics are a keeper's.
+type keptMetrics struct {
+	saves, loads *prometheus.CounterVec // by result
+	seconds      prometheus.Histogram
+}
+
+func newKeptMetrics() *keptMetrics {
+	return &keptMetrics{
+		saves: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubeweir_state_saves_total",
+			Help: "Savings of collections for the next start, by result: saved, failed.",
+		}, []string{"result"}),
+		loads: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubeweir_state_loads_total",
+			Help: "Collections looked for in the state of the last process, by result: confirmed (used), absent, or dropped because it was damaged, old, redefined (of another definition), rewound (of another or a restored cluster), unreadable.",
+		}, []string{"result"}),
+		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "kubeweir_state_save_seconds",
+			Help:    "Time that saving what changed in a collection took, with the pauses that the limit on the rate of writing makes.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 4, 9),
+		}),
+	}
+}
+
 func (m *metrics) feed(res *Resource, enc api.Encoding) *feedMetrics {
 	labels := prometheus.Labels{"group": res.Group, "resource": res.Resource, "encoding": enc.String()}
 	return &feedMetrics{
@@ -78,7 +103,11 @@ func (m *Manager) register(r prometheus.Registerer) error {
 			return err
 		}
 	}
-	return nil
+	if m.parts.keeper == nil {
+		return nil
+	}
+	k := m.parts.keeper.metrics
+	return errors.Join(r.Register(k.saves), r.Register(k.loads), r.Register(k.seconds))
 }
 
 // stateCollector reads the collections when it is asked.

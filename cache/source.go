@@ -31,6 +31,9 @@ type Resource struct {
 	// Printer renders its tables; nil when kubeweir cannot, and Table requests
 	// are then forwarded.
 	Printer table.Printer
+	// Definition tells definitions of a custom resource apart, over restarts too; what
+	// was kept by another one is not used.
+	Definition string
 	// Changed is when the definition of a custom resource became this one, if another
 	// was known before or another server served it, else zero.
 	Changed time.Time
@@ -75,6 +78,7 @@ func (r *Resource) Anew(changed time.Time) *Resource {
 		Aggregated:           r.Aggregated,
 		Schema:               r.Schema,
 		Printer:              r.Printer,
+		Definition:           r.Definition,
 		Changed:              changed,
 	}
 }

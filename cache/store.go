@@ -122,9 +122,10 @@ func (s *store) currentLocked() *View {
 	return v
 }
 
-// install makes tree, which it takes over, the state at rv. It is called once,
-// before anything else.
-func (s *store) install(tree *objectTree, rv uint64) {
+// install makes a list, whose tree it takes over, the state. It is called once, before
+// anything else.
+func (s *store) install(list *wholeList) {
+	tree, rv := list.tree, list.rv
 	s.publish.Lock()
 	defer s.publish.Unlock()
 	s.mu.Lock()
@@ -138,7 +139,9 @@ func (s *store) install(tree *objectTree, rv uint64) {
 		return true
 	})
 	s.advanceLocked(rv, true)
-	s.mu.marked = rv
+	if s.mu.marked = rv; list.marked > 0 {
+		s.mu.marked = list.marked
+	}
 	s.mu.Unlock()
 	s.mux.Start(rv)
 	s.waits.reached(rv)

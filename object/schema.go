@@ -117,6 +117,9 @@ func (s *Schema) WithoutManagedFields() *Schema {
 	return c
 }
 
+// DropsManagedFields reports whether objects are kept without their managedFields.
+func (s *Schema) DropsManagedFields() bool { return s.dropManaged }
+
 // CanonicalField says whether a field selector of this resource may name label,
 // and under which name its value is kept: metadata.name, metadata.namespace or
 // one of Fields (pods: spec.host is spec.nodeName). With ok=false the upstream

@@ -2,6 +2,8 @@ package proxy
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -324,15 +326,17 @@ func (r *Resources) define(crd *apiextensionsv1.CustomResourceDefinition, spec s
 	if !d.established {
 		return d
 	}
+	digest := sha256.Sum256([]byte(spec))
+	definition := d.uid + " " + hex.EncodeToString(digest[:])
 	for i := range crd.Spec.Versions {
 		if v := &crd.Spec.Versions[i]; v.Served {
-			d.resources = append(d.resources, r.customResource(crd, v))
+			d.resources = append(d.resources, r.customResource(crd, v, definition))
 		}
 	}
 	return d
 }
 
-func (r *Resources) customResource(crd *apiextensionsv1.CustomResourceDefinition, v *apiextensionsv1.CustomResourceDefinitionVersion) *cache.Resource {
+func (r *Resources) customResource(crd *apiextensionsv1.CustomResourceDefinition, v *apiextensionsv1.CustomResourceDefinitionVersion, definition string) *cache.Resource {
 	paths := make([]string, 0, len(v.SelectableFields))
 	for _, f := range v.SelectableFields {
 		paths = append(paths, f.JSONPath)
@@ -343,6 +347,7 @@ func (r *Resources) customResource(crd *apiextensionsv1.CustomResourceDefinition
 		Namespaced:           crd.Spec.Scope == apiextensionsv1.NamespaceScoped,
 		Custom:               true,
 		Schema:               object.CustomSchema(paths),
+		Definition:           definition,
 	}
 	if !res.Namespaced {
 		res.Schema = res.Schema.ClusterScoped()

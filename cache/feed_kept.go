@@ -1,0 +1,166 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// A feed begins with what was kept of its collection, if anything was. It is not true until
+// shown: the store made of it is nobody's but the feed's. The cluster has to be the same and
+// its version not below; then a short watch from the version kept brings what has changed,
+// and a bookmark. When the store has come to the version that the source had before that,
+// it holds every write up to then, and is published.
+//
+// What goes wrong on the way goes the usual way: an expired version is a list of which the
+// difference is taken. Only what would end a collection ends what was loaded alone, and the
+// feed begins with nothing.
+
+// loadedState is what is to be shown of a loaded store.
+type loadedState struct {
+	header imageHeader
+	note   imageNote
+	// current is the source's version before the watch was opened, which was asked for at
+	// that time; 0 before.
+	current uint64
+	asked   time.Time
+}
+
+// catchUpSeconds is the timeout of the first watch after loading. kube-apiserver sends a
+// bookmark two seconds before a watch ends, so the store is known to be current in a second,
+// and not with the next bookmark, within a minute.
+const catchUpSeconds = 3
+
+// load makes the store of the image, if there is one.
+func (f *feed) load(ctx context.Context) {
+	if f.image == nil {
+		return
+	}
+	select {
+	case f.listing <- struct{}{}:
+		defer func() { <-f.listing }()
+	case <-ctx.Done():
+		return
+	}
+	l := f.image.load(ctx, f.panics, f.decode)
+	if l == nil {
+		return
+	}
+	f.kind.Store(&ListMeta{Kind: l.note.Kind, APIVersion: l.note.APIVersion, Warnings: l.note.Warnings})
+	f.server.Store(&l.note.Server)
+	f.store = f.first(l.list)
+	f.loaded = &loadedState{header: l.header, note: l.note}
+	f.image.holds(f.store.current(), l)
+	f.log.Info("collection loaded, not confirmed yet", "objects", l.note.Objects, "bytes", l.note.Bytes,
+		"resourceVersion", l.note.ResourceVersion, "saved", l.note.At)
+}
+
+// holds says that v, which was loaded, is what is in the image.
+func (i *keptImage) holds(v *View, l *loaded) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.mu.note = l.note
+	if i.mu.writer = l.append; l.append != nil {
+		i.mu.view = v
+	}
+}
+
+// checkLoaded asks whether the cluster is that of what was loaded.
+func (f *feed) checkLoaded(ctx context.Context) error {
+	cluster, err := f.image.keeper.cluster(ctx)
+	switch {
+	case errors.Is(err, errUnknownCluster):
+		return fmt.Errorf("%w, perhaps: %w", ErrRewound, err)
+	case err != nil:
+		return err
+	case cluster != f.loaded.header.Cluster:
+		return fmt.Errorf("%w: it is another cluster, %s instead of %s", ErrRewound, cluster, f.loaded.header.Cluster)
+	}
+	return nil
+}
+
+// resume watches from the version held, if the source is not below that.
+func (f *feed) resume(ctx context.Context) error {
+	asked := time.Now()
+	current, err := f.checkRewound(ctx)
+	if err != nil {
+		return err
+	}
+	if f.otherServer(ctx) {
+		f.relist = true
+		return f.list(ctx)
+	}
+	opts := WatchOptions{ResourceVersion: f.store.resume()}
+	if f.loaded == nil {
+		return f.watch(ctx, opts, nil)
+	}
+	if err := f.learnColumns(ctx); err != nil {
+		return err
+	}
+	f.loaded.current, f.loaded.asked = current, asked
+	opts.TimeoutSeconds = catchUpSeconds
+	err = f.watch(ctx, opts, nil)
+	if errors.Is(err, errEnded) && f.loaded != nil {
+		f.publishSince(asked) // the source has sent what it had
+	}
+	return err
+}
+
+// caughtUp publishes what was loaded when the watch has brought it up to date.
+func (f *feed) caughtUp() {
+	if f.loaded.current > 0 && f.store.rv.Load() >= f.loaded.current {
+		f.publishSince(f.loaded.asked)
+	}
+}
+
+// publishSince is publish of what is known to have been true at that time or later.
+func (f *feed) publishSince(at time.Time) {
+	f.health.listed(at)
+	f.publish()
+}
+
+// publish says that the store is true.
+func (f *feed) publish() {
+	if f.loaded != nil {
+		f.image.keeper.metrics.loads.WithLabelValues("confirmed").Inc()
+		f.loaded = nil
+	}
+	f.show()
+}
+
+func (f *feed) show() {
+	if !f.published {
+		f.published = true
+		f.ready()
+	}
+}
+
+// publishUnconfirmed shows what was loaded, as old as it is, while the source does not
+// answer, where that is wanted.
+func (f *feed) publishUnconfirmed() {
+	if f.loaded == nil || !f.image.keeper.ServeUnconfirmed || !f.outage.isDown() {
+		return
+	}
+	f.health.listed(f.loaded.note.At)
+	f.show()
+}
+
+// unload gives up what was loaded, for a reason that would end a collection, and reports
+// whether that is all that has to end.
+func (f *feed) unload(reason error) bool {
+	if f.loaded == nil || f.published {
+		return false
+	}
+	result := "unreadable"
+	if errors.Is(reason, ErrRewound) {
+		result = "rewound"
+	}
+	f.image.keeper.dropped(result, f.image.name, reason)
+	f.image.remove()
+	f.store.close(closeReason(reason))
+	f.store, f.loaded, f.relist, f.provisional = nil, nil, false, false
+	f.server.Store(nil)
+	f.kind.Store(nil)
+	return true
+}

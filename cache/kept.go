@@ -1,0 +1,340 @@
+package cache
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeweir/kubeweir/api"
+)
+
+// KeepOptions say which collections are kept over restarts, and how.
+type KeepOptions struct {
+	// Images is where they are kept; nil keeps none.
+	Images Images
+	// Cluster tells which cluster the source stands for, by something that no other
+	// cluster has. What was kept of another is not used. Required.
+	Cluster func(context.Context) (string, error)
+	// Exclude names resources that are not kept.
+	Exclude func(schema.GroupResource) bool
+	// MaxAge is how long ago a state may have been saved to be used; 0 for any time.
+	MaxAge time.Duration
+	// ServeUnconfirmed makes collections of what was kept while the source does not answer.
+	// They are Stale since it was saved. Otherwise, and when the source answers, there is
+	// a collection when the source's watch has brought it up to date.
+	ServeUnconfirmed bool
+}
+
+// keeper keeps the collections of a manager: what an image holds is described here, how it
+// is read in kept_load.go, how it is written in kept_save.go.
+//
+//	no image ---- first list ----> kept, written behind <---- confirmed ----+
+//	                                      |                                 |
+//	                             restart, or another process                |
+//	                                      v                                 |
+//	cold <-- another cluster or  --- loaded, at a version and of a time ----+
+//	         definition, damaged     nobody reads it, but see ServeUnconfirmed
+//	         too old, rewound
+type keeper struct {
+	KeepOptions
+	metrics *keptMetrics
+	log     *slog.Logger
+	done    chan struct{} // closed when the saver has ended
+	stop    context.CancelFunc
+
+	mu struct {
+		sync.Mutex
+		// held are the images in use: of one at a time, the next waits for the channel.
+		held    map[string]chan struct{}
+		cluster string // "" until it was told
+		failing string // the error that was logged last, "" while images are written
+	}
+}
+
+func newKeeper(o KeepOptions, log *slog.Logger) *keeper {
+	if o.Images == nil {
+		return nil
+	}
+	k := &keeper{KeepOptions: o, metrics: newKeptMetrics(), log: log, done: make(chan struct{})}
+	k.mu.held = make(map[string]chan struct{})
+	return k
+}
+
+// imageHeader says of what an image is.
+type imageHeader struct {
+	Cluster    string       `json:"cluster"`
+	Group      string       `json:"group,omitempty"`
+	Version    string       `json:"version"`
+	Resource   string       `json:"resource"`
+	Encoding   api.Encoding `json:"encoding"`
+	Definition string       `json:"definition"`
+}
+
+func (h *imageHeader) gvr() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: h.Group, Version: h.Version, Resource: h.Resource}
+}
+
+func headerOf(res *Resource, enc api.Encoding) imageHeader {
+	return imageHeader{
+		Group: res.Group, Version: res.Version, Resource: res.Resource, Encoding: enc,
+		Definition: fmt.Sprintf("%s namespaced=%t managedFields=%t %s", res.Kind, res.Namespaced, !res.Schema.DropsManagedFields(), res.Definition),
+	}
+}
+
+// imageNote says of an image what was true when it was saved.
+type imageNote struct {
+	// ResourceVersion is the version of the objects. Up to Whole nothing is missing: the
+	// watch goes on there.
+	ResourceVersion uint64 `json:"resourceVersion"`
+	Whole           uint64 `json:"whole"`
+	// At is when the objects were known to be the newest.
+	At time.Time `json:"at"`
+	// Objects and Bytes are how much there is of them; Changed is how much was written of
+	// changes since the image was begun.
+	Objects int   `json:"objects"`
+	Bytes   int64 `json:"bytes"`
+	Changed int64 `json:"changed"`
+	// Server is the program that they came from; the others describe its lists.
+	Server     string   `json:"server,omitempty"`
+	Kind       string   `json:"kind"`
+	APIVersion string   `json:"apiVersion"`
+	Warnings   []string `json:"warnings,omitempty"`
+}
+
+// imageName names the image of a collection, "" if it is not kept.
+func (k *keeper) imageName(res *Resource, enc api.Encoding) string {
+	if k == nil || res.Aggregated || k.Exclude != nil && k.Exclude(res.GroupResource()) {
+		return ""
+	}
+	name := res.GroupVersionResource.Resource + "." + res.Version
+	if res.Group != "" {
+		name += "." + res.Group
+	}
+	name += "." + enc.String()
+	if strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789.-") != "" {
+		return ""
+	}
+	return name
+}
+
+// acquire waits until nobody else uses an image; release lets the next one.
+func (k *keeper) acquire(ctx context.Context, name string) error {
+	for {
+		k.mu.Lock()
+		held := k.mu.held[name]
+		if held == nil {
+			k.mu.held[name] = make(chan struct{})
+		}
+		k.mu.Unlock()
+		if held == nil {
+			return nil
+		}
+		select {
+		case <-held:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (k *keeper) release(name string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	close(k.mu.held[name])
+	delete(k.mu.held, name)
+}
+
+// errUnknownCluster: the source will not say which cluster it is.
+var errUnknownCluster = errors.New("the upstream does not tell which cluster it is")
+
+// cluster is which cluster the source stands for. The error is errUnknownCluster, wrapped,
+// when asking again will not help.
+func (k *keeper) cluster(ctx context.Context) (string, error) {
+	k.mu.Lock()
+	cluster := k.mu.cluster
+	k.mu.Unlock()
+	if cluster != "" {
+		return cluster, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, smallCallTimeout)
+	defer cancel()
+	cluster, err := k.Cluster(ctx)
+	switch {
+	case isRefused(err) || apierrors.IsNotFound(err):
+		return "", fmt.Errorf("%w: %w", errUnknownCluster, err)
+	case err != nil:
+		return "", fmt.Errorf("asking which cluster it is: %w", err)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.mu.cluster = cluster
+	return cluster, nil
+}
+
+// forgetCluster: the source may stand for another one now.
+func (k *keeper) forgetCluster() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.mu.cluster = ""
+}
+
+// keptImage is the image of one entry. Its feed reads it; the keeper's saver writes it
+// until the entry ends.
+type keptImage struct {
+	keeper *keeper
+	name   string
+	header imageHeader
+	log    *slog.Logger
+
+	mu struct {
+		sync.Mutex
+		held   bool // the image is this entry's
+		over   bool
+		writer ImageWriter
+		view   *View // what is in the image; nil when it has to be written anew
+		note   imageNote
+		saved  time.Time
+		retry  time.Time // of what failed
+	}
+}
+
+// image makes the image of a collection to come, nil if it is not kept.
+func (k *keeper) image(res *Resource, enc api.Encoding, log *slog.Logger) *keptImage {
+	name := k.imageName(res, enc)
+	if name == "" {
+		return nil
+	}
+	return &keptImage{keeper: k, name: name, header: headerOf(res, enc), log: log}
+}
+
+// remove removes what is on disk. It is whole no more, or was of something else.
+func (i *keptImage) remove() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.removeLocked()
+}
+
+func (i *keptImage) removeLocked() {
+	i.closeLocked()
+	i.mu.view = nil
+	if err := i.keeper.Images.Remove(i.name); err != nil {
+		i.keeper.failed(err)
+	}
+}
+
+// closeLocked ends writing; what was committed stays.
+func (i *keptImage) closeLocked() {
+	if i.mu.writer != nil {
+		if err := i.mu.writer.Close(); err != nil {
+			i.log.Debug("closing an image", "error", err)
+		}
+		i.mu.writer = nil
+	}
+}
+
+// end is called when the entry has ended for a reason. What is kept of a collection stays
+// when the process ends, not when the collection does.
+func (i *keptImage) end(reason error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.mu.over = true
+	if errors.Is(reason, ErrRewound) {
+		i.keeper.forgetCluster()
+	}
+	if !i.mu.held {
+		return
+	}
+	if errors.Is(reason, ErrManagerClosed) {
+		i.closeLocked()
+	} else {
+		i.removeLocked()
+	}
+	i.mu.held, i.mu.view = false, nil
+	i.keeper.release(i.name)
+}
+
+// failed notes that images are not written, and says so once.
+func (k *keeper) failed(err error) {
+	k.metrics.saves.WithLabelValues("failed").Inc()
+	k.mu.Lock()
+	told := k.mu.failing == err.Error()
+	k.mu.failing = err.Error()
+	k.mu.Unlock()
+	if !told {
+		k.log.Warn("collections are not kept for a restart, serving goes on", "error", err)
+	}
+}
+
+func (k *keeper) succeeded() {
+	k.metrics.saves.WithLabelValues("saved").Inc()
+	k.mu.Lock()
+	failing := k.mu.failing
+	k.mu.failing = ""
+	k.mu.Unlock()
+	if failing != "" {
+		k.log.Info("collections are kept for a restart again")
+	}
+}
+
+// KeptCollection is a collection of which an image was kept.
+type KeptCollection struct {
+	Resource schema.GroupVersionResource
+	Encoding api.Encoding
+}
+
+// Kept lists the collections of which there are images: those that were in use when the
+// last process ended. Images that are of no use are removed.
+func (m *Manager) Kept() []KeptCollection {
+	k := m.parts.keeper
+	if k == nil {
+		return nil
+	}
+	names, err := k.Images.Names()
+	if err != nil {
+		k.failed(err)
+		return nil
+	}
+	var all []KeptCollection
+	for _, name := range names {
+		h, err := k.readHeader(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil && k.Exclude != nil && k.Exclude(h.gvr().GroupResource()) {
+			err = errors.New("it is not to be kept")
+		}
+		if err == nil {
+			all = append(all, KeptCollection{h.gvr(), h.Encoding})
+			continue
+		}
+		k.dropped("damaged", name, err)
+		if err := k.Images.Remove(name); err != nil {
+			k.failed(err)
+		}
+	}
+	return all
+}
+
+func (k *keeper) readHeader(name string) (*imageHeader, error) {
+	r, err := k.Images.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	var h imageHeader
+	err = json.Unmarshal(r.Header(), &h)
+	return &h, errors.Join(err, r.Close())
+}
+
+func (k *keeper) dropped(result, name string, err error) {
+	k.metrics.loads.WithLabelValues(result).Inc()
+	k.log.Info("state of a collection dropped, it is listed anew", "image", name, "reason", err)
+}

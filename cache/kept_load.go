@@ -1,0 +1,203 @@
+package cache
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/kubeweir/kubeweir/contain"
+	"github.com/kubeweir/kubeweir/object"
+)
+
+// loaded is what was kept of a collection.
+type loaded struct {
+	list   *wholeList
+	header imageHeader
+	note   imageNote
+	append ImageWriter // nil: the image has to be written anew
+}
+
+// load reads the image, nil if there is none that can be used. decode makes an object of
+// its bytes, which it keeps; several goroutines of panics call it.
+func (i *keptImage) load(ctx context.Context, panics *contain.Panics, decode func([]byte) (*object.Object, error)) *loaded {
+	k := i.keeper
+	if err := k.acquire(ctx, i.name); err != nil {
+		return nil
+	}
+	i.mu.Lock()
+	i.mu.held = true
+	i.mu.Unlock()
+	l, err := i.read(panics, decode)
+	if err == nil {
+		err = i.fits(l)
+	}
+	switch {
+	case err == nil:
+		return l
+	case errors.Is(err, fs.ErrNotExist):
+		k.metrics.loads.WithLabelValues("absent").Inc()
+	default:
+		result := "damaged"
+		var unfit *unfitError
+		if errors.As(err, &unfit) {
+			result = unfit.result
+		}
+		k.dropped(result, i.name, err)
+		if l != nil && l.append != nil {
+			_ = l.append.Close() // nothing was written
+		}
+		i.remove()
+	}
+	return nil
+}
+
+// unfitError says why a whole image is not used.
+type unfitError struct{ result, reason string }
+
+func (e *unfitError) Error() string { return e.reason }
+
+// fits tells why what was loaded is not of this collection.
+func (i *keptImage) fits(l *loaded) error {
+	want := i.header
+	want.Cluster = l.header.Cluster // asked of the source when it answers
+	age := time.Since(l.note.At)
+	switch {
+	case l.header != want:
+		return &unfitError{"redefined", fmt.Sprintf("the resource was %s and is %s", l.header.Definition, want.Definition)}
+	case i.keeper.MaxAge > 0 && age > i.keeper.MaxAge:
+		return &unfitError{"old", fmt.Sprintf("it is %s old", age.Round(time.Second))}
+	case age < -time.Hour:
+		return &unfitError{"old", "it is of the future"}
+	}
+	return nil
+}
+
+// piece is a block of objects, read by one of several goroutines.
+type piece struct {
+	block ImageBlock
+	items []keptItem
+	bytes int64
+	err   error
+}
+
+// keptItem is an object, or the key of one that is gone.
+type keptItem struct {
+	object *object.Object
+	key    string
+}
+
+// errUnread is the error of a piece that nobody has read: a panic came between.
+var errUnread = errors.New("not read")
+
+func (i *keptImage) read(panics *contain.Panics, decode func([]byte) (*object.Object, error)) (_ *loaded, err error) {
+	r, err := i.keeper.Images.Open(i.name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	l := &loaded{}
+	if err := json.Unmarshal(r.Header(), &l.header); err != nil {
+		return nil, fmt.Errorf("header: %w", err)
+	}
+	pieces, note, clean := readPieces(r, panics, decode)
+	if note == nil {
+		return nil, errors.New("it was never whole")
+	}
+	if err := json.Unmarshal(note, &l.note); err != nil {
+		return nil, fmt.Errorf("note: %w", err)
+	}
+	if l.list, err = assemble(pieces, &l.note); err != nil {
+		return nil, err
+	}
+	if clean {
+		l.append, err = r.Append()
+	}
+	return l, err
+}
+
+// readPieces reads an image up to its last commit, whose note it returns. clean: nothing
+// follows that.
+func readPieces(r ImageReader, panics *contain.Panics, decode func([]byte) (*object.Object, error)) (_ []*piece, note []byte, clean bool) {
+	var workers sync.WaitGroup
+	work := make(chan *piece, 2*runtime.GOMAXPROCS(0))
+	for range runtime.GOMAXPROCS(0) {
+		panics.Go(&workers, "feed", func() {
+			for p := range work {
+				p.decode(decode)
+			}
+		})
+	}
+	var pieces []*piece
+	committed := 0
+	for {
+		b, err := r.Next()
+		if err != nil {
+			clean = err == io.EOF && committed == len(pieces)
+			break
+		}
+		if c := b.Commit(); c != nil {
+			note, committed = c, len(pieces)
+			continue
+		}
+		p := &piece{block: b, err: errUnread}
+		pieces = append(pieces, p)
+		work <- p
+	}
+	close(work)
+	workers.Wait()
+	return pieces[:committed], note, clean
+}
+
+func (p *piece) decode(decode func([]byte) (*object.Object, error)) {
+	p.err = p.block.Each(func(raw []byte) error {
+		o, err := decode(bytes.Clone(raw))
+		if err == nil {
+			p.items = append(p.items, keptItem{object: o})
+			p.bytes += int64(len(raw))
+		}
+		return err
+	}, func(key string) error {
+		p.items = append(p.items, keptItem{key: key})
+		return nil
+	})
+	p.block = nil
+}
+
+// assemble makes the state of the pieces, which has to be what the note says.
+func assemble(pieces []*piece, note *imageNote) (*wholeList, error) {
+	tree, size := newTree(byKey), int64(0)
+	for _, p := range pieces {
+		if p.err != nil {
+			return nil, p.err
+		}
+		for _, item := range p.items {
+			o, was := item.object, (*object.Object)(nil)
+			switch {
+			case o == nil:
+				was, _ = tree.Delete(&object.Object{Key: item.key})
+			case o.RV > note.ResourceVersion:
+				return nil, fmt.Errorf("an object of version %d in a state of version %d", o.RV, note.ResourceVersion)
+			default:
+				was, _ = tree.Load(o)
+				size += int64(len(o.Raw))
+			}
+			if was != nil {
+				size -= int64(len(was.Raw))
+			}
+		}
+	}
+	switch {
+	case tree.Len() != note.Objects || size != note.Bytes:
+		return nil, fmt.Errorf("%d objects of %d bytes instead of %d of %d", tree.Len(), size, note.Objects, note.Bytes)
+	case note.ResourceVersion == 0 || note.Whole == 0 || note.Whole > note.ResourceVersion:
+		return nil, fmt.Errorf("%w: %d, %d", errNoVersion, note.ResourceVersion, note.Whole)
+	}
+	return &wholeList{tree: tree, rv: note.ResourceVersion, marked: note.Whole}, nil
+}

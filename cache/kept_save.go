@@ -1,0 +1,218 @@
+package cache
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/kubeweir/kubeweir/object"
+)
+
+const (
+	// saveTick is how often the saver looks at the collections.
+	saveTick = time.Second
+	// saveEvery is how long a change waits for others to be saved with; saveChurn is how much
+	// of what is replaced is kept in memory for it, after which it waits no longer.
+	saveEvery = 2 * time.Second
+	saveChurn = 32 << 20
+	// noteEvery is how long a version alone waits.
+	noteEvery = time.Minute
+	// retryAfter is how long saving is left alone after it failed.
+	retryAfter = 30 * time.Second
+	// lastSave is how long the last saving of all collections may take.
+	lastSave = 5 * time.Second
+	// An image is written anew when what was written of changes is more than the objects,
+	// and this.
+	fewChanges = 1 << 20
+)
+
+// run is the saver: it saves what has changed until ctx ends, and then once more.
+func (k *keeper) run(ctx context.Context, entries func() []*entry) {
+	defer close(k.done)
+	ticker := time.NewTicker(saveTick)
+	defer ticker.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ticker.C:
+			k.saveAll(ctx, entries(), false)
+		case <-ctx.Done():
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastSave)
+	defer cancel()
+	k.saveAll(ctx, entries(), true)
+}
+
+// finish ends the saver. Collections must still be fed.
+func (k *keeper) finish() {
+	k.Images.Hurry()
+	k.stop()
+	<-k.done
+}
+
+func (k *keeper) saveAll(ctx context.Context, entries []*entry, now bool) {
+	for _, e := range entries {
+		c := e.current()
+		if c == nil || e.image == nil || ctx.Err() != nil {
+			continue
+		}
+		saving, cancel := context.WithCancel(ctx)
+		stop := context.AfterFunc(e.ctx, cancel)
+		err := e.image.save(saving, c, now)
+		stop()
+		cancel()
+		switch {
+		case err == nil || e.ctx.Err() != nil:
+		case ctx.Err() != nil && !now:
+		default:
+			k.failed(err)
+		}
+	}
+}
+
+// save brings the image up to date, if that is due or has to be now.
+func (i *keptImage) save(ctx context.Context, c *Collection, now bool) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.mu.over || !i.mu.held || !now && time.Now().Before(i.mu.retry) {
+		return nil
+	}
+	v, note := c.imageNote()
+	if !i.dueLocked(v, &note, now) {
+		return nil
+	}
+	began := time.Now()
+	err := i.writeLocked(ctx, v, &note)
+	i.mu.saved = time.Now()
+	if err == nil {
+		i.keeper.metrics.seconds.Observe(time.Since(began).Seconds())
+		i.keeper.succeeded()
+		return nil
+	}
+	i.closeLocked()
+	i.mu.view, i.mu.retry = nil, i.mu.saved.Add(retryAfter)
+	if errors.Is(err, ErrImagesFull) {
+		i.removeLocked() // what cannot be kept up to date makes room
+	}
+	return err
+}
+
+// imageNote is the present state, and what an image says of it.
+func (c *Collection) imageNote() (*View, imageNote) {
+	s := c.store
+	s.mu.Lock()
+	v, whole := s.currentLocked(), s.resumeLocked()
+	s.mu.Unlock()
+	kind := c.feed.kind.Load()
+	note := imageNote{
+		ResourceVersion: v.rv, Whole: whole, At: time.Now(), Objects: v.Len(), Bytes: v.bytes,
+		Server: c.feed.listedBy(), Kind: kind.Kind, APIVersion: kind.APIVersion, Warnings: kind.Warnings,
+	}
+	if state := c.State(); state.Phase == Stale {
+		note.At = state.Since
+	}
+	return v, note
+}
+
+func (i *keptImage) dueLocked(v *View, note *imageNote, now bool) bool {
+	if i.mu.view == nil {
+		return true
+	}
+	since := time.Since(i.mu.saved)
+	switch {
+	case v.content != i.mu.view.content:
+		return now || since >= saveEvery || v.churn-i.mu.view.churn > saveChurn
+	case note.ResourceVersion != i.mu.note.ResourceVersion || note.Whole != i.mu.note.Whole || note.Server != i.mu.note.Server:
+		return now || since >= noteEvery
+	}
+	return false
+}
+
+// writeLocked writes what has changed since the last time, or all of it.
+func (i *keptImage) writeLocked(ctx context.Context, v *View, note *imageNote) error {
+	note.Changed = i.mu.note.Changed
+	if i.mu.writer == nil || i.mu.view == nil || note.Changed > max(note.Bytes, fewChanges) {
+		i.closeLocked()
+		if err := i.createLocked(ctx); err != nil {
+			return err
+		}
+		i.mu.view, note.Changed = nil, 0
+	}
+	changed, err := i.writeDifferenceLocked(ctx, v)
+	if err != nil {
+		return err
+	}
+	note.Changed += changed
+	content, err := json.Marshal(note)
+	if err != nil {
+		return err
+	}
+	if err := i.mu.writer.Commit(ctx, content); err != nil {
+		return err
+	}
+	i.mu.view, i.mu.note = v, *note
+	return nil
+}
+
+func (i *keptImage) createLocked(ctx context.Context) (err error) {
+	if i.header.Cluster, err = i.keeper.cluster(ctx); err != nil {
+		return err
+	}
+	header, err := json.Marshal(i.header)
+	if err != nil {
+		return err
+	}
+	i.mu.writer, err = i.keeper.Images.Create(ctx, i.name, header)
+	return err
+}
+
+// writeDifferenceLocked writes in what v differs from what is in the image, and tells how
+// many bytes of changes that were.
+func (i *keptImage) writeDifferenceLocked(ctx context.Context, v *View) (changed int64, err error) {
+	w := i.mu.writer
+	if i.mu.view == nil {
+		return 0, scan(v, func(o *object.Object) error { return w.Set(ctx, o.Raw) })
+	}
+	if i.mu.view.content == v.content {
+		return 0, nil
+	}
+	old := i.mu.view.tree.Iter()
+	defer old.Release()
+	more := old.First()
+	gone := func() error {
+		key := old.Item().Key
+		more = old.Next()
+		changed += int64(len(key))
+		return w.Delete(ctx, key)
+	}
+	err = scan(v, func(o *object.Object) error {
+		for more && old.Item().Key < o.Key {
+			if err := gone(); err != nil {
+				return err
+			}
+		}
+		if more && old.Item().Key == o.Key {
+			same := old.Item() == o
+			more = old.Next()
+			if same {
+				return nil
+			}
+		}
+		changed += int64(len(o.Raw))
+		return w.Set(ctx, o.Raw)
+	})
+	for more && err == nil {
+		err = gone()
+	}
+	return changed, err
+}
+
+// scan is View.Ascend of all that ends with the first error.
+func scan(v *View, visit func(*object.Object) error) (err error) {
+	v.Ascend("", "", func(o *object.Object) bool {
+		err = visit(o)
+		return err == nil
+	})
+	return err
+}

@@ -1,0 +1,405 @@
+package cache_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/state"
+	"github.com/kubeweir/kubeweir/object"
+)
+
+// keeping is a process that keeps its collections on a disk, and is started again and again.
+type keeping struct {
+	t       *testing.T
+	disk    *vfs.MemFS
+	source  *cachetest.Source
+	res     *cache.Resource
+	options cache.KeepOptions
+	log     bytes.Buffer
+
+	dir     *state.Dir
+	manager *cache.Manager
+}
+
+func newKeeping(t *testing.T) *keeping {
+	k := &keeping{t: t, disk: vfs.NewCrashableMem(), res: cachetest.PodResource()}
+	k.source = cachetest.New(k.res)
+	for i := range 20 {
+		k.source.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("default/pod-%02d", i), ""))
+	}
+	k.is("one")
+	return k
+}
+
+// is says which cluster it is.
+func (k *keeping) is(cluster string) {
+	k.options.Cluster = func(context.Context) (string, error) { return cluster, nil }
+}
+
+func (k *keeping) start() {
+	k.t.Helper()
+	log := slog.New(slog.NewTextHandler(&k.log, nil))
+	var err error
+	if k.dir, err = state.Open(state.Options{Dir: "/state", FS: k.disk, Logger: log}); err != nil {
+		k.t.Fatal(err)
+	}
+	k.options.Images = k.dir
+	k.manager, err = cache.NewManager(cache.Options{Source: k.source, Logger: log, Keep: k.options})
+	if err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+// open reads the collection of pods.
+func (k *keeping) open() *cache.Collection {
+	k.t.Helper()
+	c, err := k.manager.Collection(k.t.Context(), k.res, api.JSON)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return c
+}
+
+func (k *keeping) stop() {
+	k.t.Helper()
+	k.manager.Close()
+	if err := k.dir.Close(); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+// kill ends the process without a word; what it has written but not synced may be lost.
+func (k *keeping) kill(random *rand.Rand) {
+	k.t.Helper()
+	crashed := k.disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: random.IntN(101), RNG: random})
+	k.stop()
+	k.disk = crashed
+}
+
+// same compares what is held with the source at that version, byte for byte.
+func (k *keeping) same(c *cache.Collection) {
+	k.t.Helper()
+	if broken := c.CheckInvariants(); broken != "" {
+		k.t.Error(broken)
+	}
+	v := c.View()
+	var want, got []string
+	for _, o := range k.source.ObjectsAt(cachetest.Pods, v.RV()) {
+		want = append(want, string(cachetest.Encode(o, api.JSON)))
+	}
+	v.Ascend("", "", func(o *object.Object) bool {
+		got = append(got, string(o.Raw))
+		return true
+	})
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		k.t.Errorf("at %d there are %d objects, want %d\n%.200q\n%.200q", v.RV(), len(got), len(want), got, want)
+	}
+}
+
+// change makes one of each change.
+func (k *keeping) change() {
+	k.source.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("default/new-%d", k.source.Revision()), ""))
+	objects := k.source.Objects(cachetest.Pods)
+	k.source.Update(cachetest.Pods, cachetest.Pod("default/"+objects[0].GetName(), "node"))
+	k.source.Delete(cachetest.Pods, "default/"+objects[int(k.source.Revision())%len(objects)].GetName())
+}
+
+// TestKept restarts a process in front of what has changed meanwhile.
+func TestKept(t *testing.T) {
+	for _, tc := range []struct {
+		name      string
+		meanwhile func(*keeping)
+		calls     string
+		log       string // part of it
+		first     uint64 // oldest version from which a watch can begin; 0: the version kept
+	}{{
+		name:      "nothing",
+		meanwhile: func(*keeping) {},
+		calls:     "version pods, watch pods rv=120 initial=false timeout=3",
+	}, {
+		name:      "changes",
+		meanwhile: (*keeping).change,
+		calls:     "version pods, watch pods rv=120 initial=false timeout=3",
+	}, {
+		name: "changes elsewhere, and a source that tells it late",
+		meanwhile: func(k *keeping) {
+			k.source.Bump(5)
+			k.source.HoldBookmarks(true)
+		},
+		calls: "version pods, watch pods rv=120 initial=false timeout=3, version pods, watch pods rv=120 initial=false timeout=0",
+	}, {
+		name:      "an expired version",
+		meanwhile: func(k *keeping) { k.change(); k.source.Compact() },
+		calls:     "version pods, watch pods rv=120 initial=false timeout=3, watch pods rv=0 initial=true timeout=0",
+	}, {
+		name:      "an upgrade of the upstream",
+		meanwhile: func(k *keeping) { k.change(); k.source.SetServer("2") },
+		calls:     "version pods, watch pods rv=0 initial=true timeout=0",
+	}, {
+		name:      "another cluster",
+		meanwhile: func(k *keeping) { k.source.Bump(1000); k.is("two") },
+		calls:     "list pods rv=\"\" match=\"\" limit=1, watch pods rv=0 initial=true timeout=0",
+		log:       "it is another cluster, two instead of one",
+		first:     1120,
+	}, {
+		name: "a cluster that does not say which it is",
+		meanwhile: func(k *keeping) {
+			k.options.Cluster = func(context.Context) (string, error) {
+				return "", apierrors.NewForbidden(schema.GroupResource{Resource: "namespaces"}, "kube-system", errors.New("no"))
+			}
+			k.source.Bump(1)
+		},
+		calls: "list pods rv=\"\" match=\"\" limit=1, watch pods rv=0 initial=true timeout=0",
+		log:   "does not tell which cluster it is",
+		first: 121,
+	}, {
+		name: "a restored upstream",
+		meanwhile: func(k *keeping) {
+			k.source = cachetest.New(k.res)
+			for i := range 5 {
+				k.source.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("default/pod-%02d", i), ""))
+			}
+		},
+		calls: "version pods, list pods rv=\"\" match=\"\" limit=1, watch pods rv=0 initial=true timeout=0",
+		log:   "went back: from 120 to 105",
+		first: 105,
+	}, {
+		name:      "another definition",
+		meanwhile: func(k *keeping) { k.res = k.res.Anew(time.Time{}); k.res.Definition = "2"; k.source.Bump(1) },
+		calls:     "list pods rv=\"\" match=\"\" limit=1, watch pods rv=0 initial=true timeout=0",
+		log:       "the resource was",
+		first:     121,
+	}, {
+		name:      "too long a time",
+		meanwhile: func(k *keeping) { k.options.MaxAge = time.Hour; time.Sleep(2 * time.Hour); k.source.Bump(1) },
+		calls:     "list pods rv=\"\" match=\"\" limit=1, watch pods rv=0 initial=true timeout=0",
+		log:       "it is 2h0m",
+		first:     121,
+	}, {
+		name: "a damaged image",
+		meanwhile: func(k *keeping) {
+			f, err := k.disk.OpenReadWrite("/state/pods.v1.json.image", vfs.WriteCategoryUnspecified)
+			if err != nil {
+				k.t.Fatal(err)
+			}
+			if _, err := f.WriteAt([]byte("xxxxx"), 200); err != nil {
+				k.t.Fatal(err)
+			}
+			k.source.Bump(1)
+		},
+		calls: "list pods rv=\"\" match=\"\" limit=1, watch pods rv=0 initial=true timeout=0",
+		log:   "state of a collection dropped",
+		first: 121,
+	}} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := newKeeping(t)
+				k.start()
+				k.same(k.open())
+				k.stop()
+				k.source.Calls() // forgets them
+				tc.meanwhile(k)
+				k.start()
+				defer func() { k.stop() }()
+				c := k.open()
+				k.same(c)
+				if c.State().Phase != cache.Synced || c.RV() < k.source.Revision() && !strings.Contains(tc.name, "late") {
+					t.Errorf("%v at %d, the source at %d", c.State(), c.RV(), k.source.Revision())
+				}
+				time.Sleep(2 * time.Second)
+				synctest.Wait()
+				if calls := strings.Join(k.source.Calls(), ", "); !strings.HasPrefix(calls, tc.calls) {
+					t.Errorf("calls %s,\nwant  %s", calls, tc.calls)
+				}
+				if !strings.Contains(k.log.String(), tc.log) {
+					t.Errorf("log without %q: %s", tc.log, k.log.String())
+				}
+				first := tc.first
+				if first == 0 {
+					first = 120
+				}
+				if got := c.Mux().Oldest(); got != first {
+					t.Errorf("watches can begin at %d, want %d", got, first)
+				}
+				k.change()
+				synctest.Wait()
+				k.same(c)
+			})
+		})
+	}
+}
+
+// TestKeptRandom kills and stops a process again and again while its source changes. What
+// is held is always a state of the source; a watch that goes on misses and repeats nothing.
+func TestKeptRandom(t *testing.T) {
+	for seed := range uint64(8) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				random := rand.New(rand.NewPCG(seed, 9))
+				k := newKeeping(t)
+				if seed%2 == 0 {
+					k.source.NoCurrentVersion()
+				}
+				for range 12 {
+					k.start()
+					c := k.open()
+					k.same(c)
+					if c.RV() < k.source.Revision() {
+						t.Errorf("at %d, the source at %d", c.RV(), k.source.Revision())
+					}
+					for range random.IntN(6) {
+						for range random.IntN(10) {
+							k.change()
+						}
+						time.Sleep(time.Duration(random.IntN(5000)) * time.Millisecond)
+						synctest.Wait()
+						k.same(c)
+					}
+					if random.IntN(3) == 0 {
+						k.stop()
+					} else {
+						k.kill(random)
+					}
+					for range random.IntN(3) {
+						k.change()
+					}
+					if random.IntN(6) == 0 {
+						k.source.Compact()
+					}
+					if dropped := strings.Count(k.log.String(), "state of a collection dropped"); dropped > 0 {
+						t.Errorf("dropped: %s", k.log.String())
+					}
+				}
+				if loads := strings.Count(k.log.String(), "collection loaded"); loads < 5 {
+					t.Errorf("loaded %d times of 12", loads)
+				}
+			})
+		})
+	}
+}
+
+// TestKeptUnconfirmed: while the source is away, what was kept is served only where that is
+// wanted, as old as it is; and when the source is another cluster, nobody goes on with it.
+func TestKeptUnconfirmed(t *testing.T) {
+	for _, tc := range []struct {
+		name         string
+		serve, other bool
+	}{{"not wanted", false, false}, {"wanted", true, false}, {"another cluster", true, true}} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := newKeeping(t)
+				k.options.ServeUnconfirmed = tc.serve
+				k.start()
+				k.open()
+				k.stop()
+				saved := time.Now()
+				time.Sleep(time.Hour)
+				k.change()
+				k.source.SetDown(true)
+				var away atomic.Bool
+				away.Store(true)
+				k.options.Cluster = func(context.Context) (string, error) {
+					switch {
+					case away.Load():
+						return "", cachetest.ErrDown
+					case tc.other:
+						return "two", nil
+					}
+					return "one", nil
+				}
+				k.start()
+				defer func() { k.stop() }()
+				c, err := k.manager.Collection(t.Context(), k.res, api.JSON)
+				if (err == nil) != tc.serve {
+					t.Fatalf("error %v", err)
+				}
+				if tc.serve {
+					k.same(c)
+					if state := c.State(); state.Phase != cache.Stale || state.Since.After(saved) || saved.Sub(state.Since) > time.Minute || c.RV() != 120 {
+						t.Errorf("at %d, %v", c.RV(), state)
+					}
+				}
+				away.Store(false)
+				k.source.SetDown(false)
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if tc.other {
+					select {
+					case <-c.Closed():
+					default:
+						t.Error("what was kept of another cluster goes on")
+					}
+				}
+				c = k.open()
+				k.same(c)
+				if c.State().Phase != cache.Synced || c.RV() != k.source.Revision() {
+					t.Errorf("at %d, %v", c.RV(), c.State())
+				}
+			})
+		})
+	}
+}
+
+// TestKeptEnds: what is kept of a collection goes with it, and with the wish to keep it.
+func TestKeptEnds(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		end  func(*keeping)
+		kept int
+	}{
+		{"in use", func(*keeping) {}, 1},
+		{"idle", func(*keeping) { time.Sleep(time.Hour) }, 0},
+		{"dropped", func(k *keeping) { k.manager.Drop(cachetest.Pods, errors.New("redefined")) }, 0},
+		{"excluded", func(k *keeping) {
+			k.stop()
+			k.options.Exclude = func(gr schema.GroupResource) bool { return gr.Resource == "pods" }
+			k.start()
+			k.manager.Kept()
+			k.open()
+			time.Sleep(time.Minute)
+		}, 0},
+		{"of something else", func(k *keeping) {
+			k.stop()
+			f, err := k.disk.Create("/state/x.v1.json.image", vfs.WriteCategoryUnspecified)
+			if err := errors.Join(err, f.Close()); err != nil {
+				k.t.Fatal(err)
+			}
+			k.start()
+		}, 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := newKeeping(t)
+				k.start()
+				defer func() { k.stop() }()
+				k.open()
+				time.Sleep(5 * time.Second)
+				synctest.Wait()
+				if kept := k.manager.Kept(); len(kept) != 1 || kept[0] != (cache.KeptCollection{Resource: cachetest.Pods, Encoding: api.JSON}) {
+					t.Fatalf("kept %v", kept)
+				}
+				tc.end(k)
+				synctest.Wait()
+				if kept := k.manager.Kept(); len(kept) != tc.kept {
+					t.Errorf("kept %v, want %d", kept, tc.kept)
+				}
+			})
+		})
+	}
+}
