@@ -125,6 +125,7 @@ const (
 var (
 	errSilent  = errors.New("no event and no bookmark for too long")
 	errSuspect = errors.New("the upstream's version may have gone back")
+	errBehind  = errors.New("the API server is behind others, it is waited for")
 	errEnded   = errors.New("the watch ended")
 	// errNoInitialEnd is treated as ErrUnsupported.
 	errNoInitialEnd = fmt.Errorf("the initial events did not end: %w", ErrUnsupported)
@@ -397,10 +398,24 @@ func (f *feed) checkRewound(ctx context.Context) (current uint64, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("asking for the current version: %w", err)
 	}
+	if current < held && f.behind(versionCtx, held) {
+		return 0, fmt.Errorf("%w: it is at %d, what is held at %d", errBehind, current, held)
+	}
 	if current < held {
 		return 0, fmt.Errorf("%w: from %d to %d", ErrRewound, held, current)
 	}
 	return current, nil
+}
+
+// behind reports whether the server that was asked for its version is behind others of the
+// same store.
+func (f *feed) behind(ctx context.Context, held uint64) bool {
+	source, ok := f.source.(ManySource)
+	if !ok {
+		return false
+	}
+	newest, err := source.NewestVersion(ctx, f.resource)
+	return err == nil && newest >= held
 }
 
 // watch reads one stream to its end, see stream. l collects the initial events, if

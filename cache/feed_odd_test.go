@@ -424,3 +424,41 @@ func TestListedByAnOldDefinition(t *testing.T) {
 		})
 	}
 }
+
+// manyServers is a scriptedSource of several servers.
+type manyServers struct {
+	*scriptedSource
+	newest uint64
+	asked  int
+}
+
+// NewestVersion implements cache.ManySource; the server that was asked before catches up.
+func (s *manyServers) NewestVersion(context.Context, *cache.Resource) (uint64, error) {
+	if s.asked++; s.asked == 3 {
+		s.version = s.newest
+	}
+	return s.newest, nil
+}
+
+// TestServerBehind: a server that is behind others of its store is waited for, and nothing
+// goes back.
+func TestServerBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		errEOF := errors.New("unexpected EOF")
+		s := &manyServers{newest: 9, scriptedSource: &scriptedSource{
+			version: 5, streams: []stream{{events: "ADDED a/1@5 END @8", end: errEOF}, {events: "ADDED a/2@9"}},
+		}}
+		m := newManager(t, s, cache.Limits{})
+		defer m.Close()
+		c := pods(t, m)
+		synctest.Wait()
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		if got := scriptedState(c.View()); got != "9: a/1@5 a/2@9" || s.asked != 3 {
+			t.Errorf("state %s, asked %d times", got, s.asked)
+		}
+		if got := strings.Join(s.calls, ", "); got != "watch 0 initial=true, watch 8 initial=false" {
+			t.Errorf("calls %s", got)
+		}
+	})
+}

@@ -203,6 +203,15 @@ type ReferenceSource interface {
 	References(ctx context.Context, res *Resource, opts ReferenceOptions, visit func(key string, rv uint64) error) (ListMeta, error)
 }
 
+// ManySource is a Source of several servers with one store. One of them may be behind the
+// others for a while.
+type ManySource interface {
+	Source
+	// NewestVersion is the highest CurrentVersion of all servers that tell theirs; the
+	// error is ErrUnsupported (wrapped) when there is only one.
+	NewestVersion(ctx context.Context, res *Resource) (uint64, error)
+}
+
 // ColumnSource is a Source that can tell what the server's Tables of a resource look like.
 type ColumnSource interface {
 	Source
