@@ -58,6 +58,8 @@ const (
 	UpstreamRequestTimeout = 70 * time.Second // kube-apiserver gives up after 60
 	UpstreamStallTimeout   = time.Minute
 	UpstreamSilenceTimeout = 10 * time.Second
+	UpstreamServerCheck    = time.Second
+	UpstreamServerSilence  = 2 * time.Second
 	UpstreamPingInterval   = 5 * time.Second
 	UpstreamPingTimeout    = 10 * time.Second
 	FeedReadTimeout        = 150 * time.Second // bookmarks come every 60 s

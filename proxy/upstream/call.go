@@ -47,6 +47,9 @@ func (c *Client) do(ctx context.Context, call *call) (*answer, error) {
 	a := &answer{}
 	a.ctx, a.cancel = context.WithCancelCause(ctx)
 	a.unlink = context.AfterFunc(c.ctx, func() { a.cancel(errClosed) })
+	if c.servers != nil && ctx.Value(routingKey{}) == nil && (call.purpose == forVersion || call.purpose == forDiscovery) {
+		a.ctx = withRouting(a.ctx, &routing{preferred: true}) // the server of the feeds is meant
+	}
 	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { a.conn = tracked(info.Conn) }}
 	req := (&http.Request{
 		Method: call.method, URL: call.url, Host: call.url.Host, Header: make(http.Header),

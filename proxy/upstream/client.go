@@ -15,12 +15,13 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeweir/kubeweir/contain"
+	"github.com/kubeweir/kubeweir/internal/apiservers"
 
 	// OIDC, and clear errors for the auth providers that were removed.
 	_ "k8s.io/client-go/plugin/pkg/client/auth"
 )
 
-// Client talks to one upstream kube-apiserver. It is safe for concurrent use.
+// Client talks to the kube-apiservers of one upstream. It is safe for concurrent use.
 type Client struct {
 	base     *url.URL // scheme, host and the path under which the server lives
 	config   *rest.Config
@@ -40,12 +41,14 @@ type Client struct {
 
 	// Over HTTP/2 where the upstream offers it; direct ones over HTTP/1.1, a
 	// connection for each request. With and without the gateway's credentials.
+	// Of several servers each request chooses one.
 	own, anonymous             http.RoundTripper
 	ownNarrow, anonymousNarrow http.RoundTripper // with small windows
 	ownDirect, anonymousDirect http.RoundTripper
 	feed                       http.RoundTripper
 	prober                     http.RoundTripper
-	pools                      []*pool
+	pools                      []*pool      // of a single server
+	servers                    *servers     // nil for a single one
 	direct, shared             atomic.Int64 // forwarded requests on direct connections; on shared ones
 
 	buffers     sync.Pool    // *[]byte of copyBuffer
@@ -104,11 +107,16 @@ func (c *Client) openRemote(opts *Options) (err error) {
 	if c.config, err = opts.restConfig(); err != nil {
 		return err
 	}
+	list, _, err := apiservers.Parse(opts.Servers)
+	if err != nil {
+		return fmt.Errorf("upstream servers: the list %w", err)
+	}
 	base, _, err := rest.DefaultServerUrlFor(c.config)
 	if err != nil {
 		return fmt.Errorf("upstream address %q: %w", c.config.Host, err)
 	}
 	base.Path, base.RawPath = strings.TrimRight(base.Path, "/"), strings.TrimRight(base.RawPath, "/")
+	base = baseOf(&list, base)
 	c.base, c.compress = base, opts.Compression.compresses(base)
 	factory, err := newFactory(base, c.config, c.limits)
 	if err != nil {
@@ -117,21 +125,29 @@ func (c *Client) openRemote(opts *Options) (err error) {
 	if c.absolute, err = factory.absolute(); err != nil {
 		return err
 	}
-	if err := c.open(factory); err != nil {
+	c.life.limit = c.limits.SilenceTimeout
+	if list.Several() {
+		err = c.openServers(factory, list, opts.Resolver)
+	} else {
+		err = c.open(factory)
+	}
+	if err != nil {
 		return err
 	}
-	c.life.limit = c.limits.SilenceTimeout
 	c.spawn(func() { c.life.guard(c.ctx, c.limits.PingInterval) })
 	return c.watchFiles(factory)
 }
 
-// open makes the pools.
-func (c *Client) open(f *factory) (err error) {
+// styled says for which requests a style is.
+type styled struct {
+	style style
+	rt    *http.RoundTripper
+}
+
+// styles are those of the client's connections.
+func (c *Client) styles() []styled {
 	quiet := 3 * c.limits.PingInterval
-	for _, p := range []struct {
-		style style
-		rt    *http.RoundTripper
-	}{
+	return []styled{
 		{style{pingAfter: quiet, window: forwardWindow}, &c.own},
 		{style{pingAfter: quiet, window: forwardWindow, anonymous: true}, &c.anonymous},
 		{style{pingAfter: quiet, window: narrowWindow}, &c.ownNarrow},
@@ -140,7 +156,12 @@ func (c *Client) open(f *factory) (err error) {
 		{style{http1: true, anonymous: true}, &c.anonymousDirect},
 		{style{pingAfter: c.limits.PingInterval, track: c.contacts.track}, &c.feed},
 		{style{http1: true, once: true}, &c.prober},
-	} {
+	}
+}
+
+// open makes the pools of a single server.
+func (c *Client) open(f *factory) (err error) {
+	for _, p := range c.styles() {
 		pool, err := f.pool(p.style)
 		if err != nil {
 			return err
@@ -156,6 +177,14 @@ func (c *Client) open(f *factory) (err error) {
 	return nil
 }
 
+// allPools are those of all servers.
+func (c *Client) allPools() []*pool {
+	if c.servers != nil {
+		return c.servers.pools()
+	}
+	return c.pools
+}
+
 // watchFiles starts the rotator where there is something to rotate.
 func (c *Client) watchFiles(f *factory) error {
 	files := f.files()
@@ -166,13 +195,18 @@ func (c *Client) watchFiles(f *factory) error {
 	if err != nil {
 		return fmt.Errorf("upstream TLS: %w", err)
 	}
-	r := &rotator{factory: f, pools: c.pools, log: c.log, reloads: c.metrics.reloads, seen: seen}
+	r := &rotator{factory: f, pools: c.allPools, log: c.log, reloads: c.metrics.reloads, seen: seen}
 	c.spawn(func() { r.run(c.ctx, c.limits.CredentialCheck) })
 	return nil
 }
 
 // Server is the address of the upstream, for logs and messages.
-func (c *Client) Server() string { return c.base.Redacted() }
+func (c *Client) Server() string {
+	if c.servers != nil {
+		return c.servers.addresses()
+	}
+	return c.base.Redacted()
+}
 
 // spawn runs f in a goroutine that Close waits for; f must end when c.ctx does.
 // It returns false, and runs nothing, after Close.
@@ -192,7 +226,7 @@ func (c *Client) Close() {
 	c.mu.Unlock()
 	c.cancel()
 	c.running.Wait()
-	for _, p := range c.pools {
+	for _, p := range c.allPools() {
 		p.CloseIdleConnections()
 	}
 	if c.local != nil {

@@ -34,6 +34,9 @@ func (t countedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	// The context of a review ends with the review.
 	ctx, cancel := context.WithCancelCause(req.Context())
+	if t.c.servers != nil {
+		ctx = withRouting(ctx, &routing{repeatable: true}) // a review is created, and changes nothing
+	}
 	began := time.Now()
 	waiting := t.c.life.wait(cancel, 0)
 	resp, err := t.c.own.RoundTrip(req.WithContext(ctx))

@@ -49,7 +49,7 @@ func (f *freezer) wait(ctx context.Context) {
 
 const silence = 200 * time.Millisecond
 
-func silent(o *Options) { o.Limits.SilenceTimeout = silence }
+func soonSilent(o *Options) { o.Limits.SilenceTimeout = silence }
 
 // TestFrozenUpstream: requests that wait for it end, later ones are not sent, and
 // when it is back it is found again.
@@ -61,7 +61,7 @@ func TestFrozenUpstream(t *testing.T) {
 			_, _ = io.WriteString(w, "ok")
 		}, options...)
 		defer ice.melt()
-		c := s.client(t, silent)
+		c := s.client(t, soonSilent)
 		forward := func(method string) (status int, body string, again bool) {
 			resp := c.Forward(testContext(t), request(method, "/api/v1/pods"), Credentials{As: AsGateway})
 			return resp.Status, finish(t, resp), resp.Header.Get("Retry-After") == "1"
@@ -113,7 +113,7 @@ func TestFrozenWrite(t *testing.T) {
 	var ice freezer
 	s := newServer(t, func(_ http.ResponseWriter, r *http.Request) { ice.wait(r.Context()) })
 	defer ice.melt()
-	c := s.client(t, silent)
+	c := s.client(t, soonSilent)
 	ice.freeze()
 	resp := c.Forward(testContext(t), withBody(request("POST", "/api/v1/pods"), "{}"), Credentials{As: AsGateway})
 	if body := finish(t, resp); resp.Status != 504 || !strings.Contains(body, "not known whether") || resp.Header.Has("Retry-After") {
@@ -133,7 +133,7 @@ func TestFrozenBody(t *testing.T) {
 		ice.wait(r.Context())
 	})
 	defer ice.melt()
-	c := s.client(t, silent)
+	c := s.client(t, soonSilent)
 	resp := c.Forward(testContext(t), request("GET", "/api/v1/pods"), Credentials{As: AsGateway})
 	if resp.Status != 200 || resp.BodyTo == nil {
 		t.Fatalf("%d", resp.Status)

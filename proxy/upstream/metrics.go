@@ -43,11 +43,13 @@ type metrics struct {
 	streams   prometheus.Gauge
 	reloads   *prometheus.CounterVec
 	refusals  *reason.Counter
+	servers   *serverMetrics
 }
 
 func newMetrics(reg prometheus.Registerer, contacts *contacts, life *life, rights *rights) (*metrics, error) {
 	m := &metrics{
 		refusals: reason.NewCounter(reg),
+		servers:  newServerMetrics(),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubeweir_upstream_requests_total",
 			Help: "Requests to the upstream by purpose, method and status code; code is 0 without an answer.",
@@ -90,6 +92,9 @@ func newMetrics(reg prometheus.Registerer, contacts *contacts, life *life, right
 	}
 	if reg == nil {
 		return m, nil
+	}
+	if err := m.servers.register(reg); err != nil {
+		return nil, fmt.Errorf("upstream metrics: %w", err)
 	}
 	for _, c := range []prometheus.Collector{
 		m.requests, m.durations, m.bytes, m.broken, m.upgrades, m.streams, m.reloads, rights.gauge,

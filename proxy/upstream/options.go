@@ -30,6 +30,13 @@ type Options struct {
 	// InProcess is used instead of both when set: the upstream is a part of this
 	// process.
 	InProcess *InProcess
+	// Servers are the API servers of the cluster, with the credentials and the CA that the
+	// kubeconfig has for its server: their addresses (https://host:port), or one
+	// "dns:///name:port", or "endpointslices" for the endpoints of the Service kubernetes.
+	// Empty: the kubeconfig's server alone.
+	Servers []string
+	// Resolver is asked for the name among Servers; nil for net.DefaultResolver.
+	Resolver Resolver
 	// UserAgent of the gateway's own requests; "kubeweir" by default. Forwarded
 	// requests keep their client's.
 	UserAgent string
@@ -66,6 +73,10 @@ type Limits struct {
 	// SilenceTimeout is how long an upstream that is waited for may give no sign of life,
 	// on whatever connection, before it counts as gone.
 	SilenceTimeout time.Duration
+	// ServerCheck is how often each of several servers is asked whether it is ready,
+	// default 1 s. ServerSilence is how long one of them may give no sign of life before
+	// what waits for it goes to another, default 2 s.
+	ServerCheck, ServerSilence time.Duration
 	// StallTimeout ends a response that is not long-running when its body stands
 	// still for so long.
 	StallTimeout time.Duration
@@ -101,6 +112,8 @@ func (l *Limits) setDefaults() {
 		{&l.FeedReadTimeout, defaults.FeedReadTimeout},
 		{&l.UpgradeLinger, 10 * time.Second},
 		{&l.CredentialCheck, time.Minute},
+		{&l.ServerCheck, defaults.UpstreamServerCheck},
+		{&l.ServerSilence, defaults.UpstreamServerSilence},
 	} {
 		if *d.field <= 0 {
 			*d.field = d.value

@@ -17,7 +17,7 @@ import (
 // an old connection would fail once it expires.
 type rotator struct {
 	factory *factory
-	pools   []*pool
+	pools   func() []*pool
 	log     *slog.Logger
 	reloads *prometheus.CounterVec
 	seen    [sha256.Size]byte
@@ -75,12 +75,10 @@ func (r *rotator) reload() error {
 			return fmt.Errorf("client certificate: %w", err)
 		}
 	}
-	for _, p := range r.pools {
-		t, err := r.factory.transports(p.style)
-		if err != nil {
+	for _, p := range r.pools() {
+		if err := p.reload(); err != nil {
 			return err
 		}
-		p.replace(t)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -36,6 +37,7 @@ type Source struct {
 var (
 	_ cache.ReferenceSource = (*Source)(nil)
 	_ cache.ColumnSource    = (*Source)(nil)
+	_ cache.ManySource      = (*Source)(nil)
 )
 
 // Source returns the source of the client's upstream. Its watches end with
@@ -77,6 +79,27 @@ func (s *Source) CurrentVersion(ctx context.Context, res *cache.Resource) (uint6
 		return 0, fmt.Errorf("list of %s has no resourceVersion", res.GroupResource())
 	}
 	return meta.ResourceVersion, nil
+}
+
+// NewestVersion implements cache.ManySource.
+func (s *Source) NewestVersion(ctx context.Context, res *cache.Resource) (uint64, error) {
+	if s.c.servers == nil {
+		return 0, fmt.Errorf("%w: there is one server", cache.ErrUnsupported)
+	}
+	var newest uint64
+	var failed error
+	for _, one := range *s.c.servers.all.Load() {
+		if standing(one.is.Load()) > unready {
+			continue
+		}
+		version, err := s.CurrentVersion(withRouting(ctx, &routing{only: one}), res)
+		newest = max(newest, version)
+		failed = errors.Join(failed, err)
+	}
+	if newest == 0 {
+		return 0, cmp.Or(failed, errNoServers)
+	}
+	return newest, nil
 }
 
 // maxVersion bounds the body of /version, in bytes.

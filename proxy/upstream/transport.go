@@ -200,6 +200,7 @@ func trackedDial(dial dialFunc, track func(net.Conn) net.Conn) dialFunc {
 // pool is a transport that is replaced when certificates change. Requests under
 // way stay on the old one, whose connections end when they are idle.
 type pool struct {
+	factory *factory
 	style   style
 	current atomic.Pointer[transports]
 }
@@ -209,7 +210,7 @@ func (f *factory) pool(s style) (*pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &pool{style: s}
+	p := &pool{factory: f, style: s}
 	p.current.Store(t)
 	return p, nil
 }
@@ -219,8 +220,13 @@ func (p *pool) RoundTrip(req *http.Request) (*http.Response, error) {
 	return p.current.Load().RoundTrip(req)
 }
 
-func (p *pool) replace(t *transports) {
-	p.current.Swap(t).CloseIdleConnections()
+// reload takes over the files as they are now.
+func (p *pool) reload() error {
+	t, err := p.factory.transports(p.style)
+	if err == nil {
+		p.current.Swap(t).CloseIdleConnections()
+	}
+	return err
 }
 
 // CloseIdleConnections is found by client-go's wrappers.

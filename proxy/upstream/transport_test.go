@@ -196,7 +196,7 @@ func TestCertificateFilesAreReloaded(t *testing.T) {
 		}
 	})
 	c := s.client(t, func(o *Options) { o.Config.CertFile, o.Config.KeyFile = certFile, keyFile })
-	rotate := &rotator{factory: testFactory(t, c), pools: c.pools, log: c.log, reloads: c.metrics.reloads}
+	rotate := &rotator{factory: testFactory(t, c), pools: c.allPools, log: c.log, reloads: c.metrics.reloads}
 	rotate.seen, _ = fingerprint(rotate.factory.files())
 	expect := func(want string) {
 		t.Helper()
@@ -228,7 +228,7 @@ func TestCAFileIsReloaded(t *testing.T) {
 	other, _ := certificate(t, "another CA")
 	caFile := writeFile(t, filepath.Join(t.TempDir(), "ca.pem"), other)
 	c := s.client(t, func(o *Options) { o.Config.CAData, o.Config.CAFile = nil, caFile })
-	rotate := &rotator{factory: testFactory(t, c), pools: c.pools, log: c.log, reloads: c.metrics.reloads}
+	rotate := &rotator{factory: testFactory(t, c), pools: c.allPools, log: c.log, reloads: c.metrics.reloads}
 	rotate.seen, _ = fingerprint(rotate.factory.files())
 	for _, want := range []int{503, 200} {
 		rotate.check()

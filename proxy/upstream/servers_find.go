@@ -1,0 +1,198 @@
+package upstream
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeweir/kubeweir/internal/apiservers"
+)
+
+const (
+	// resolveEvery is how often a DNS name is resolved anew, and resolveTimeout how long
+	// that may take.
+	resolveEvery   = 30 * time.Second
+	resolveTimeout = 5 * time.Second
+	// findAgain is the least time between two attempts to find the servers.
+	findAgain = time.Second
+	// slicesPath is where the endpoints of the Service kubernetes are.
+	slicesPath = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
+	// maxSlices bounds the list of them, in bytes.
+	maxSlices = 1 << 20
+)
+
+// Resolver finds the addresses of a DNS name, as a net.Resolver does.
+type Resolver interface {
+	// LookupNetIP is that of net.Resolver.
+	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
+}
+
+// resolve makes the servers those to which the name leads now.
+func (s *servers) resolve(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
+	defer cancel()
+	addresses, err := s.resolver.LookupNetIP(ctx, "ip", s.list.Name)
+	if err != nil {
+		return err
+	}
+	var found []endpoint
+	for _, a := range addresses {
+		found = append(found, s.endpointAt(a.Unmap().String(), s.list.Port))
+	}
+	return s.found(found)
+}
+
+func (s *servers) endpointAt(address, port string) endpoint {
+	return endpoint{&url.URL{Scheme: s.c.base.Scheme, Host: net.JoinHostPort(address, port)}, false}
+}
+
+var errNoneFound = errors.New("there is none")
+
+// found takes over the servers that were found, and others that there are always. If none
+// was found, those known before stay.
+func (s *servers) found(found []endpoint, always ...endpoint) error {
+	slices.SortFunc(found, func(a, b endpoint) int { return cmp.Compare(a.url.Host, b.url.Host) })
+	found = slices.CompactFunc(found, func(a, b endpoint) bool { return a.url.Host == b.url.Host })
+	if len(found) == 0 {
+		return errNoneFound
+	}
+	if most := apiservers.Most - len(always); len(found) > most {
+		s.c.log.Warn("the cluster has more API servers than are used", "found", len(found), "used", most)
+		found = found[:most]
+	}
+	return s.set(append(found, always...))
+}
+
+// followName resolves the name again and again.
+func (s *servers) followName() {
+	for {
+		wait := resolveEvery
+		if len(*s.all.Load()) == 0 {
+			wait = findAgain
+		}
+		if !s.pause(wait) {
+			return
+		}
+		if err := s.resolve(s.c.ctx); err != nil && s.c.ctx.Err() == nil {
+			s.c.log.Warn("the API servers' name cannot be resolved, those known before stay", "name", s.list.Name, "error", err)
+		}
+	}
+}
+
+// followSlices lists the endpoints of the Service kubernetes again whenever they change.
+func (s *servers) followSlices() {
+	for {
+		version, err := s.readSlices(s.c.ctx)
+		if err == nil {
+			err = s.awaitChange(s.c.ctx, version)
+		}
+		if s.c.ctx.Err() != nil {
+			return
+		}
+		wait := findAgain
+		if err != nil {
+			wait = 5 * findAgain
+			s.c.log.Warn("the API servers cannot be read from the endpoints of the Service kubernetes, those known before stay", "error", err)
+		}
+		if !s.pause(wait) {
+			return
+		}
+	}
+}
+
+// pause waits; false when the client is closed.
+func (s *servers) pause(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-s.c.ctx.Done():
+		return false
+	}
+}
+
+// readSlices makes the servers the endpoints that there are. The kubeconfig's own server
+// stays, for when none of them can be reached.
+func (s *servers) readSlices(ctx context.Context) (version string, err error) {
+	a, err := s.getSlices(ctx, url.Values{})
+	if err != nil {
+		return "", err
+	}
+	defer a.close()
+	var list discoveryv1.EndpointSliceList
+	if err := json.NewDecoder(io.LimitReader(a.body, maxSlices)).Decode(&list); err != nil {
+		return "", fmt.Errorf("endpoint slices: %w", err)
+	}
+	var found []endpoint
+	for i := range list.Items {
+		found = append(found, s.endpointsOf(&list.Items[i])...)
+	}
+	if err := s.found(found, endpoint{s.c.base, true}); err != nil {
+		return "", fmt.Errorf("endpoints of the Service kubernetes: %w", err)
+	}
+	return list.ResourceVersion, nil
+}
+
+func (s *servers) endpointsOf(slice *discoveryv1.EndpointSlice) (found []endpoint) {
+	port := ""
+	for _, p := range slice.Ports {
+		if p.Port != nil && (port == "" || p.Name != nil && *p.Name == "https") {
+			port = strconv.Itoa(int(*p.Port))
+		}
+	}
+	if port == "" || slice.AddressType == discoveryv1.AddressTypeFQDN {
+		return nil
+	}
+	for _, e := range slice.Endpoints {
+		if e.Conditions.Ready != nil && !*e.Conditions.Ready {
+			continue
+		}
+		for _, address := range e.Addresses {
+			found = append(found, s.endpointAt(address, port))
+		}
+	}
+	return found
+}
+
+// awaitChange returns when the endpoints may have changed since a version.
+func (s *servers) awaitChange(ctx context.Context, version string) error {
+	a, err := s.getSlices(ctx, url.Values{"watch": {"true"}, "resourceVersion": {version}, "timeoutSeconds": {"600"}})
+	if err != nil {
+		return err
+	}
+	defer a.close()
+	a.body.limit = 0
+	var one [1]byte
+	_, _ = a.body.Read(one[:]) // an event, or the end
+	return nil
+}
+
+func (s *servers) getSlices(ctx context.Context, query url.Values) (*answer, error) {
+	query.Set("labelSelector", discoveryv1.LabelServiceName+"=kubernetes")
+	a, err := s.c.do(ctx, &call{
+		purpose: forDiscovery, rt: s.c.own, method: http.MethodGet, accept: "application/json", encoding: "identity",
+		url: s.c.resourceURL(slicesPath, query),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if a.StatusCode != http.StatusOK {
+		defer a.close()
+		return nil, refusal(a.Response, a.body, "list", schema.GroupResource{Group: discoveryv1.GroupName, Resource: "endpointslices"})
+	}
+	return a, nil
+}

@@ -1,0 +1,173 @@
+package upstream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"testing"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+)
+
+// names is a Resolver.
+type names struct{ addresses atomic.Pointer[[]netip.Addr] }
+
+func (n *names) LookupNetIP(context.Context, string, string) ([]netip.Addr, error) {
+	if a := n.addresses.Load(); a != nil {
+		return *a, nil
+	}
+	return nil, errors.New("no such host")
+}
+
+func (n *names) lead(to ...string) {
+	var addresses []netip.Addr
+	for _, a := range to {
+		addresses = append(addresses, netip.MustParseAddr(a))
+	}
+	n.addresses.Store(&addresses)
+}
+
+func hosts(c *Client) (list []string) {
+	for _, s := range *c.servers.all.Load() {
+		list = append(list, s.base.Host)
+	}
+	return list
+}
+
+// TestServersByName: all addresses of a name are servers, and their certificates are good
+// for the name.
+func TestServersByName(t *testing.T) {
+	s := newOneOf(t, "s")
+	_, port, err := net.SplitHostPort(s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dns names
+	c := s.client(t, func(o *Options) {
+		o.Servers = []string{"dns:///example.com:" + port} // of which httptest has a certificate
+		o.Resolver, o.Limits = &dns, Limits{ServerCheck: checkEvery}
+	})
+	if status, _ := ask(t, c, "GET", "/api/v1/pods", ""); status != 503 {
+		t.Errorf("without any server: %d", status)
+	}
+	if c.CheckServers() == nil {
+		t.Error("without any server all is well")
+	}
+	dns.lead("127.0.0.1", "::ffff:127.0.0.1", "127.0.0.2")
+	if err := c.servers.resolve(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"127.0.0.1:" + port, "127.0.0.2:" + port}; !slices.Equal(hosts(c), want) {
+		t.Errorf("servers %v, want %v", hosts(c), want)
+	}
+	if status, body := ask(t, c, "GET", "/api/v1/pods", ""); status != 200 || body != "s" {
+		t.Errorf("%d %s", status, body)
+	}
+	if r := s.last(t); r.Host != "example.com:"+port || r.TLS.ServerName != "example.com" {
+		t.Errorf("the server was asked as %s, its certificate as %q", r.Host, r.TLS.ServerName)
+	}
+	kept := (*c.servers.all.Load())[0]
+	dns.lead("127.0.0.1")
+	if err := c.servers.resolve(testContext(t)); err != nil || len(hosts(c)) != 1 || (*c.servers.all.Load())[0] != kept {
+		t.Errorf("%v, servers %v", err, hosts(c))
+	}
+	dns.lead()
+	if err := c.servers.resolve(testContext(t)); err == nil || len(hosts(c)) != 1 {
+		t.Errorf("%v; of an empty answer %v are left", err, hosts(c))
+	}
+	// A certificate for another name is none.
+	c = s.client(t, func(o *Options) {
+		o.Servers, o.Resolver = []string{"dns:///example.org:" + port}, &dns
+		dns.lead("127.0.0.1")
+	})
+	if status, _ := ask(t, c, "GET", "/api/v1/pods", ""); status != 503 {
+		t.Errorf("with a certificate for another name: %d", status)
+	}
+}
+
+// TestServersBySlices: the endpoints of the Service kubernetes are the servers; the
+// kubeconfig's own is for when there is no other.
+func TestServersBySlices(t *testing.T) {
+	a, b := newOneOf(t, "a"), newOneOf(t, "b")
+	var list atomic.Pointer[discoveryv1.EndpointSliceList]
+	changed := make(chan struct{}, 1)
+	serve := func(o *oneOf) {
+		o.does(func(w http.ResponseWriter, r *http.Request) {
+			switch {
+			case r.URL.Path != slicesPath:
+				o.answer(w, r)
+			case r.URL.Query().Get("labelSelector") != "kubernetes.io/service-name=kubernetes":
+				t.Errorf("asked for %s", r.URL.RawQuery)
+			case r.URL.Query().Get("watch") == "true":
+				w.(http.Flusher).Flush()
+				select {
+				case <-changed:
+				case <-r.Context().Done():
+				}
+			default:
+				_ = json.NewEncoder(w).Encode(list.Load())
+			}
+		})
+	}
+	serve(a)
+	serve(b)
+	list.Store(slice(t, true, a))
+	c := a.client(t, func(o *Options) {
+		o.Servers, o.Limits = []string{"endpointslices"}, Limits{ServerCheck: checkEvery}
+		o.Config.ServerName = "example.com" // 127.0.0.1 would be good, too
+	})
+	addrA, addrB := a.Listener.Addr().String(), b.Listener.Addr().String()
+	eventually(t, "the servers are found", func() bool { return slices.Equal(hosts(c), []string{addrA, addrA}) })
+	list.Store(slice(t, true, b))
+	changed <- struct{}{}
+	eventually(t, "the change is seen", func() bool { return slices.Equal(hosts(c), []string{addrB, addrA}) })
+	for range 4 {
+		if status, body := ask(t, c, "GET", "/api/v1/pods", ""); status != 200 || body != "b" {
+			t.Errorf("%d %s", status, body)
+		}
+	}
+	if r := b.last(t); r.TLS.ServerName != "example.com" {
+		t.Errorf("the certificate was asked for as %q", r.TLS.ServerName)
+	}
+	b.gone()
+	for range 2 {
+		if status, body := ask(t, c, "POST", "/api/v1/pods", "x"); status != 200 || body != "a took x" {
+			t.Errorf("%d %s", status, body)
+		}
+	}
+	// What is not ready, or no address, is none.
+	for _, odd := range []*discoveryv1.EndpointSliceList{slice(t, false, a), {Items: []discoveryv1.EndpointSlice{{}}}} {
+		for i := range odd.Items {
+			if found := c.servers.endpointsOf(&odd.Items[i]); len(found) > 0 {
+				t.Errorf("found %v", found)
+			}
+		}
+	}
+}
+
+func slice(t *testing.T, ready bool, at ...*oneOf) *discoveryv1.EndpointSliceList {
+	t.Helper()
+	list := &discoveryv1.EndpointSliceList{}
+	for _, o := range at {
+		host, text, err := net.SplitHostPort(o.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name, port := "https", int32(n)
+		list.Items = append(list.Items, discoveryv1.EndpointSlice{
+			AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: &name, Port: &port}},
+			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{host}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
+		})
+	}
+	return list
+}
