@@ -13,6 +13,9 @@ type Gateway struct {
 	// context of it to use, "" for its current one.
 	Kubeconfig string `json:"kubeconfig"`
 	Context    string `json:"context"`
+	// UpstreamServers are the API servers of the cluster, with the credentials and the CA
+	// of the kubeconfig; none for the kubeconfig's server alone. See package apiservers.
+	UpstreamServers []string `json:"upstreamServers"`
 	// Listen is the host:port of the TLS listener; "" for none, which is possible
 	// with InsecureListen only.
 	Listen string `json:"listen"`
@@ -167,6 +170,11 @@ type Timeouts struct {
 	UpstreamRequest time.Duration `json:"upstreamRequest"`
 	UpstreamStall   time.Duration `json:"upstreamStall"`
 	UpstreamSilence time.Duration `json:"upstreamSilence"`
+	// UpstreamServerCheck is how often each of several API servers is asked whether it is
+	// ready, UpstreamServerSilence how long one may give no sign of life before what waits
+	// for it goes to another.
+	UpstreamServerCheck   time.Duration `json:"upstreamServerCheck"`
+	UpstreamServerSilence time.Duration `json:"upstreamServerSilence"`
 	// UpstreamPing is after which silence the connection that feeds the cache is
 	// pinged, UpstreamPingAnswer how long an answer may take before it is given up.
 	UpstreamPing       time.Duration `json:"upstreamPing"`
@@ -206,16 +214,18 @@ func Default() *Gateway {
 		Consistency: Consistency{Default: Strict, MaxStaleness: 30 * time.Second},
 		Limits:      defaultLimits(),
 		Timeouts: Timeouts{
-			ServingTimeouts:    defaultServingTimeouts(),
-			Review:             defaults.ReviewTimeout,
-			UpstreamDial:       defaults.UpstreamDialTimeout,
-			UpstreamRequest:    defaults.UpstreamRequestTimeout,
-			UpstreamStall:      defaults.UpstreamStallTimeout,
-			UpstreamSilence:    defaults.UpstreamSilenceTimeout,
-			UpstreamPing:       defaults.UpstreamPingInterval,
-			UpstreamPingAnswer: defaults.UpstreamPingTimeout,
-			FeedRead:           defaults.FeedReadTimeout,
-			FeedStale:          defaults.FeedStale,
+			ServingTimeouts:       defaultServingTimeouts(),
+			Review:                defaults.ReviewTimeout,
+			UpstreamDial:          defaults.UpstreamDialTimeout,
+			UpstreamRequest:       defaults.UpstreamRequestTimeout,
+			UpstreamStall:         defaults.UpstreamStallTimeout,
+			UpstreamSilence:       defaults.UpstreamSilenceTimeout,
+			UpstreamServerCheck:   defaults.UpstreamServerCheck,
+			UpstreamServerSilence: defaults.UpstreamServerSilence,
+			UpstreamPing:          defaults.UpstreamPingInterval,
+			UpstreamPingAnswer:    defaults.UpstreamPingTimeout,
+			FeedRead:              defaults.FeedReadTimeout,
+			FeedStale:             defaults.FeedStale,
 		},
 		Audit:    defaultAudit(),
 		Log:      defaultLog(),

@@ -6,12 +6,17 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/kubeweir/kubeweir/internal/apiservers"
 )
 
 // validate reports what is wrong with g, besides its numbers.
 func (g *Gateway) validate(o *origins) {
 	g.checkListeners(o)
 	g.checkCluster(o)
+	if _, i, err := apiservers.Parse(g.UpstreamServers); err != nil {
+		o.report(listPath(o, "upstreamServers", i), "%v", err)
+	}
 	g.checkAggregatedGroups(o)
 	for i, name := range g.DropManagedFields {
 		if name != "*" && !resourceName.MatchString(name) {

@@ -41,6 +41,7 @@ var everywhere = []struct{ label, values, bound string }{
 	{"listener", "secure, sidecar", "`--listen`, `--insecure-listen`"},
 	{"purpose", "client, impersonate, own, list, references, watch, version, discovery, review", "client, impersonate, own: forwarded with the client's token, by impersonation, as the gateway; list, watch: feeds; references: names and versions alone; version: how new the upstream is"},
 	{"method", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, other", ""},
+	{"server", "", "the host and port of an API server, 16 at most"},
 	{"operation", "compact, delete, lease, put, range, revision, watch", ""},
 }
 
@@ -113,6 +114,9 @@ var healthy = map[string]string{
 	"unread_streams_reset_total":         "0",
 	"upstream_requests_total":            "far fewer than kubeweir_requests_total; code 0 does not grow",
 	"upstream_gone":                      "0",
+	"upstream_server_up":                 "1",
+	"upstream_server_ejections_total":    "grows when API servers are restarted",
+	"upstream_server_retries_total":      "as ejections",
 	"upstream_missing_rights":            "no series",
 	"upstream_broken_responses_total":    "does not grow",
 	"authentication_token_reviews_total": "cached for the most part; error does not grow",

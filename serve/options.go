@@ -20,10 +20,12 @@ import (
 func upstreamOptions(c *config.Gateway, userAgent string) upstream.Options {
 	return upstream.Options{
 		Kubeconfig: c.Kubeconfig, Context: c.Context, UserAgent: userAgent,
+		Servers: c.UpstreamServers,
 		Limits: upstream.Limits{
 			DialTimeout: c.Timeouts.UpstreamDial, RequestTimeout: c.Timeouts.UpstreamRequest, StallTimeout: c.Timeouts.UpstreamStall,
 			SilenceTimeout: c.Timeouts.UpstreamSilence,
-			PingInterval:   c.Timeouts.UpstreamPing, PingTimeout: c.Timeouts.UpstreamPingAnswer,
+			ServerCheck:    c.Timeouts.UpstreamServerCheck, ServerSilence: c.Timeouts.UpstreamServerSilence,
+			PingInterval: c.Timeouts.UpstreamPing, PingTimeout: c.Timeouts.UpstreamPingAnswer,
 			FeedReadTimeout: c.Timeouts.FeedRead, MaxObjectBytes: int(c.Limits.MaxObjectBytes),
 		},
 	}

@@ -6,6 +6,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 
 	"github.com/kubeweir/kubeweir/config"
+	"github.com/kubeweir/kubeweir/internal/apiservers"
 )
 
 // Options say what a gateway's rights are to be, beside its configuration.
@@ -29,6 +30,7 @@ const (
 	authorizationGroup  = "authorization.k8s.io"
 	rbacGroup           = "rbac.authorization.k8s.io"
 	extensionsGroup     = "apiextensions.k8s.io"
+	discoveryGroup      = "discovery.k8s.io"
 	registrationGroup   = "apiregistration.k8s.io"
 
 	// credentialID is what an API server adds to everybody who comes with a certificate.
@@ -93,6 +95,12 @@ func followedBy(c *config.Gateway) followed {
 			"Which API groups other API servers serve: those are forwarded.",
 			"Without it a custom resource whose group such a server has taken over is still answered from the cache.",
 		}},
+	}
+	if servers, _, err := apiservers.Parse(c.UpstreamServers); err == nil && servers.Slices {
+		all = append(all, ownResources{[]own{{discoveryGroup, "endpointslices"}}, []string{
+			"Which API servers the cluster has: the endpoints of the Service kubernetes in the namespace default.",
+			"Without it only the kubeconfig's server is used.",
+		}})
 	}
 	if !c.AsksAboutClients() {
 		return all // decides nothing

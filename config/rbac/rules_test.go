@@ -44,6 +44,8 @@ func TestRules(t *testing.T) {
 		}, []string{"pods"}, false, []string{pods, crds, services}},
 		{"sidecar with a token", func(c *config.Gateway) { c.ServiceAccountDir = "sa" }, []string{"pods"}, false,
 			[]string{pods, crds, services}},
+		{"servers found by slices", func(c *config.Gateway) { c.UpstreamServers = []string{"endpointslices"} }, []string{"pods"}, false,
+			[]string{pods, crds, services, "list,watch discovery.k8s.io: endpointslices", decides, tokens, access}},
 		{"certificates", func(c *config.Gateway) { c.Authentication.ClientCAFile = "ca.crt" }, []string{"pods"}, false,
 			[]string{pods, crds, services, decides, tokens, access,
 				"impersonate : groups,serviceaccounts,users", "impersonate authentication.k8s.io: uids," + credentialID}},
