@@ -17,8 +17,9 @@ import (
 // ranges. There is none before a small shard is read for the first time, and it goes when
 // none was for indexIdle. An object takes some 20 bytes of it.
 //
-// Every View taken meanwhile has a copy of it (see View.shards), so that reads of a
-// version, of the pages of a list above all, find the shard as it was then.
+// Every View taken meanwhile has a copy of it (see View.shards), and so has one that is
+// made of it by undoing history, so that reads of a version, of the pages of a list above
+// all, find the shard as it was then.
 type shardIndex struct {
 	tree *hashTree
 	copy *hashTree // shared by views, nil after a change
@@ -65,11 +66,16 @@ func (x *shardIndex) replaced(key shard.Key, prev, next *object.Object) {
 		return
 	}
 	x.copy = nil
+	replaceHashed(x.tree, key, prev, next)
+}
+
+// replaceHashed puts next, nil for nothing, in the place of prev, which may be nil.
+func replaceHashed(tree *hashTree, key shard.Key, prev, next *object.Object) {
 	if prev != nil && (next == nil || prev.ShardHash(key) != next.ShardHash(key)) {
-		x.tree.Delete(hashed{prev.ShardHash(key), prev})
+		tree.Delete(hashed{prev.ShardHash(key), prev})
 	}
 	if next != nil {
-		x.tree.Set(hashed{next.ShardHash(key), next})
+		tree.Set(hashed{next.ShardHash(key), next})
 	}
 }
 

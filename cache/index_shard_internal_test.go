@@ -150,6 +150,88 @@ func TestShardIndexWhileItChanges(t *testing.T) {
 	}
 }
 
+// TestShardIndexOfThePast: a version that is made by undoing history has its shards in an index, too.
+func TestShardIndexOfThePast(t *testing.T) {
+	schema, content := object.CustomSchema(nil), new(atomic.Uint64)
+	pod := func(i, rv int, uid string) *object.Object {
+		o, err := schema.Decode(api.JSON, fmt.Appendf(nil, `{"metadata":{"namespace":"ns","name":"pod-%03d","uid":"%s","resourceVersion":"%d"}}`, i, uid, rv))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	var background sync.WaitGroup
+	s := newStore(api.JSON, &Limits{HistoryAge: time.Hour, HistoryBytes: 1 << 20, HistoryEvents: 1 << 16, SnapshotAge: time.Hour, SnapshotBytes: 1 << 30}, content, func(f func()) { background.Go(f) })
+	const objects = 2 * smallCollection
+	tree := newTree(byKey)
+	for i := range objects {
+		tree.Set(pod(i, i+1, fmt.Sprint(i)))
+	}
+	s.install(&wholeList{tree: tree, rv: objects})
+	s.wantShards(shard.UID, time.Now())
+	background.Wait()
+	for i, change := range []struct {
+		kind api.EventType
+		o    *object.Object
+	}{
+		{api.Modified, pod(1, objects+1, "1")}, {api.Deleted, pod(2, objects+2, "2")}, {api.Added, pod(2, objects+3, "again")},
+		{api.Added, pod(objects, objects+4, "new")}, {api.Modified, pod(3, objects+5, "another")}, {api.Deleted, pod(objects, objects+6, "new")},
+	} {
+		if err := s.apply(change.kind, change.o); err != nil {
+			t.Fatal(i, err)
+		}
+	}
+	for rv := uint64(objects + 6); rv >= objects; rv-- {
+		v, err := s.viewAt(rv, time.Now())
+		if err != nil {
+			t.Fatal(rv, err)
+		}
+		var want []string
+		v.Ascend("", "", func(o *object.Object) bool {
+			want = append(want, fmt.Sprintf("%016x %s %d", o.ShardHash(shard.UID), o.Key, o.RV))
+			return true
+		})
+		slices.Sort(want)
+		var got []string
+		v.shards[shard.UID].Scan(func(h hashed) bool {
+			got = append(got, fmt.Sprintf("%016x %s %d", h.hash, h.o.Key, h.o.RV))
+			return true
+		})
+		if !slices.Equal(got, want) {
+			t.Errorf("at %d the index has %d objects, not just the %d of the view", rv, len(got), len(want))
+		}
+	}
+	if broken := s.check(); broken != "" {
+		t.Error(broken)
+	}
+}
+
+// BenchmarkShardOf finds a shard of 100,000 objects in the index, and by a look at all of them.
+func BenchmarkShardOf(b *testing.B) {
+	for name, end := range map[string]string{"an eighth": "0x2000000000000000", "a 64th": "0x0400000000000000"} {
+		v, f := shardView(b, 100_000, "uid", end)
+		looking := search{ctx: context.Background()}
+		b.Run(name+" by the index", func(b *testing.B) {
+			for b.Loop() {
+				if _, ok := v.shardOf(f, "", "", 0, &looking); !ok {
+					b.Fatal("not by the index")
+				}
+			}
+		})
+		b.Run(name+" by all", func(b *testing.B) {
+			for b.Loop() {
+				var objs []*object.Object
+				v.Ascend("", "", func(o *object.Object) bool {
+					if f.Matches(o) {
+						objs = append(objs, o)
+					}
+					return true
+				})
+			}
+		})
+	}
+}
+
 // TestIndexThatCannotBeBuilt: an index whose building panics is not there any more, so that it keeps nothing.
 func TestIndexThatCannotBeBuilt(t *testing.T) {
 	s := newStore(api.JSON, new(Limits), new(atomic.Uint64), func(func()) {})

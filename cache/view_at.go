@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/shard"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
@@ -70,7 +71,11 @@ func (s *store) undo(head *View, rv uint64, now time.Time) (*View, error) {
 		if v.content == base.content {
 			v.content = s.content.Add(1)
 			v.tree = base.tree.Copy()
-			v.shards = [shard.Keys]*hashTree{}
+			for key, tree := range base.shards {
+				if tree != nil {
+					v.shards[key] = tree.Copy()
+				}
+			}
 		}
 		v.undo(ev)
 		return true
@@ -86,16 +91,22 @@ func (s *store) undo(head *View, rv uint64, now time.Time) (*View, error) {
 // the view's version, and came after the view was taken.
 func (v *View) undo(ev *watchmux.Event) {
 	v.churn -= nodeCost
+	var replaced *object.Object
 	if ev.Prev == nil {
-		if gone, ok := v.tree.Delete(ev.Object); ok {
-			v.bytes -= int64(len(gone.Raw))
-		}
-		return
+		replaced, _ = v.tree.Delete(ev.Object)
+	} else {
+		v.churn -= int64(len(ev.Prev.Raw))
+		v.bytes += int64(len(ev.Prev.Raw))
+		replaced, _ = v.tree.Set(ev.Prev)
 	}
-	v.churn -= int64(len(ev.Prev.Raw))
-	v.bytes += int64(len(ev.Prev.Raw))
-	if replaced, ok := v.tree.Set(ev.Prev); ok {
+	if replaced != nil {
 		v.bytes -= int64(len(replaced.Raw))
+	}
+	for key, tree := range v.shards {
+		if tree != nil {
+			v.churn -= nodeCost
+			replaceHashed(tree, shard.Key(key), replaced, ev.Prev)
+		}
 	}
 }
 

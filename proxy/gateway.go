@@ -22,6 +22,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/identity"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 	"github.com/kubeweir/kubeweir/reason"
+	"github.com/kubeweir/kubeweir/shard"
 )
 
 // Forwarder sends requests to the upstream.
@@ -84,6 +85,7 @@ type Gateway struct {
 	collapser    *collapser
 	refusals     refusals
 	session      *session
+	shards       shard.Parser
 	metrics      *metrics
 	panics       *contain.Panics
 	refused      *reason.Counter

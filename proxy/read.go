@@ -28,7 +28,7 @@ func (g *Gateway) read(ctx context.Context, x *exchange) outcome {
 	if refusal := g.permit(ctx, x); refusal != nil {
 		return answeredWith(refusal)
 	}
-	if err := q.setShard(); err != nil {
+	if err := q.setShard(&g.shards); err != nil {
 		return answeredWith(x.fail(err))
 	}
 	switch {

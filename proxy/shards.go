@@ -29,9 +29,9 @@ import (
 // say it too late.
 
 // setShard completes the filter of a list or watch. The error is upstream's.
-func (q *readQuery) setShard() (err error) {
+func (q *readQuery) setShard(p *shard.Parser) (err error) {
 	if q.options.ShardSelector != "" {
-		q.filter.Shard, err = shard.Parse(q.options.ShardSelector)
+		q.filter.Shard, err = p.Parse(q.options.ShardSelector)
 	}
 	return err
 }

@@ -53,7 +53,7 @@ func TestDropManagedFields(t *testing.T) {
 		must(t, json.Unmarshal([]byte(up.get(ctx, t, web, typeJSON).body), &object))
 		out := map[string]int{}
 		for _, m := range object.ManagedFields {
-			out[fmt.Sprintf("%s %s %s", m.Manager, m.Operation, m.Subresource)] = len(m.FieldsV1.Raw)
+			out[fmt.Sprintf("%s %s %s", m.Manager, m.Operation, m.Subresource)] = len(m.FieldsV1.GetRawString())
 		}
 		return out
 	}
