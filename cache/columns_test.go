@@ -58,3 +58,19 @@ func TestColumnsOfTheServer(t *testing.T) {
 		}
 	})
 }
+
+// TestMinor: the release of the server is what it says it is, if that is one of Kubernetes.
+func TestMinor(t *testing.T) {
+	for version, want := range map[string]int{
+		`{"gitVersion":"v1.30.14"}`: 30, `{"gitVersion":"v1.31.0-eks-a1"}`: 31, `{"gitVersion":"v1.36+"}`: 0,
+		`{"gitVersion":"v2.1.0"}`: 0, `{"gitVersion":"v1.-3.0"}`: 0, `{"gitVersion":1}`: 0, `{}`: 0, `here`: 0, ``: 0,
+	} {
+		s := cachetest.New(cachetest.PodResource())
+		s.SetServer(version)
+		manager := newManager(t, s, cache.Limits{})
+		if got := manager.Minor(t.Context()); got != want {
+			t.Errorf("%s: %d, want %d", version, got, want)
+		}
+		manager.Close()
+	}
+}

@@ -3,11 +3,14 @@ package cache
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -169,6 +172,24 @@ func (m *Manager) Panics() *contain.Panics { return m.parts.panics }
 func (m *Manager) Prompt() bool {
 	_, ok := m.parts.source.(PromptSource)
 	return ok
+}
+
+// Minor is the minor release of Kubernetes 1 that the source's server says it is of; 0 if
+// it does not tell, or is something else.
+func (m *Manager) Minor(ctx context.Context) int {
+	var server struct {
+		GitVersion string `json:"gitVersion"`
+	}
+	if json.Unmarshal([]byte(m.parts.outage.known(ctx)), &server) != nil {
+		return 0
+	}
+	release, _ := strings.CutPrefix(server.GitVersion, "v1.")
+	minor, _, _ := strings.Cut(release, ".")
+	n, err := strconv.Atoi(minor)
+	if err != nil || n < 0 {
+		return 0
+	}
+	return n
 }
 
 // Collection returns the collection of res in enc, synced, starting it when

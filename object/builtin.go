@@ -71,7 +71,7 @@ func coreSchema(resource string) *Schema {
 	case "secrets":
 		return newSchema([]fieldSpec{str("type", 3)}, nil, false)
 	case "services":
-		return newSchema([]fieldSpec{str("spec.clusterIP", 2, 3), str("spec.type", 2, 4)}, nil, false)
+		return newSchema([]fieldSpec{since(31, str("spec.clusterIP", 2, 3)), since(31, str("spec.type", 2, 4))}, nil, false)
 	case "replicationcontrollers":
 		return newSchema([]fieldSpec{
 			{label: "status.replicas", path: dotted("status.replicas"), numbers: nums(3, 1), kind: encoding.Int},
@@ -126,6 +126,12 @@ func certificatesSchema(gvr schema.GroupVersionResource) *Schema {
 // str is a string field whose label is its JSON path.
 func str(label string, numbers ...protowire.Number) fieldSpec {
 	return fieldSpec{label: label, path: dotted(label), numbers: numbers}
+}
+
+// since is f, which API servers have from a minor release on.
+func since(minor int, f fieldSpec) fieldSpec {
+	f.since = minor
+	return f
 }
 
 func dotted(path string) []string { return strings.Split(path, ".") }

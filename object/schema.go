@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"google.golang.org/protobuf/encoding/protowire"
+	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/kubeweir/kubeweir/encoding"
 )
@@ -57,6 +58,9 @@ type fieldSpec struct {
 	// elsePath and elseNumbers are read when the first path gives "".
 	elsePath    []string
 	elseNumbers []protowire.Number
+	// since is the minor release of Kubernetes 1 whose API servers have the label first,
+	// 0 for those of every supported one.
+	since int
 
 	slot, elseSlot int
 }
@@ -138,6 +142,19 @@ func (s *Schema) CanonicalField(label string) (canonical string, ok bool) {
 		return label, true
 	}
 	return "", false
+}
+
+// Since is the minor release of Kubernetes 1 whose API servers are the first to have all
+// labels of a selector that CanonicalField has; 0 for every supported one.
+func (s *Schema) Since(selector fields.Selector) int {
+	newest := 0
+	for _, r := range selector.Requirements() {
+		label, _ := s.CanonicalField(r.Field)
+		if i := s.fieldIndex(label); i >= 0 {
+			newest = max(newest, s.specs[i].since)
+		}
+	}
+	return newest
 }
 
 // fieldIndex is the position of a canonical label in Fields, -1 when absent.

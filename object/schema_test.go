@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/client-go/util/jsonpath"
 
+	"k8s.io/apimachinery/pkg/fields"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/kubeweir/kubeweir/api"
@@ -211,4 +212,21 @@ func FuzzDecodeProtobuf(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestSince: what selectors need of a server is the newest of their fields.
+func TestSince(t *testing.T) {
+	services, pods := object.SchemaFor(gvr("", "v1", "services")), object.SchemaFor(podResource)
+	for _, tc := range []struct {
+		schema   *object.Schema
+		selector string
+		want     int
+	}{
+		{services, "", 0}, {services, "metadata.name=a", 0}, {services, "metadata.name=a,spec.type!=b", 31}, {services.WithoutManagedFields(), "spec.clusterIP=", 31},
+		{services, "spec.none=x", 0}, {pods, "spec.host=x,status.phase=y", 0},
+	} {
+		if got := tc.schema.Since(fields.ParseSelectorOrDie(tc.selector)); got != tc.want {
+			t.Errorf("%q: %d, want %d", tc.selector, got, tc.want)
+		}
+	}
 }

@@ -116,6 +116,19 @@ func selection(info *api.RequestInfo, res *cache.Resource) (filter *object.Filte
 	return filter, err == nil
 }
 
+// isNewer reports whether a read selects by a field that the upstream's release lacks.
+func (g *Gateway) isNewer(ctx context.Context, q readQuery) bool {
+	if q.options.FieldSelector == nil || q.filter == nil {
+		return false
+	}
+	since := q.res.Schema.Since(q.options.FieldSelector)
+	if since == 0 {
+		return false
+	}
+	minor := g.Manager.Minor(ctx)
+	return minor != 0 && minor < since
+}
+
 func validVersion(rv string) bool {
 	_, err := api.ParseResourceVersion(rv)
 	return err == nil

@@ -50,6 +50,13 @@ func withResources(o *Options, printers Printers, verbs ...string) {
 	o.Resources = NewResources(discovery, printers, o.Manager, o.Logger, ResourcesOptions{})
 }
 
+// services are a resource that API servers select by fields of since 1.31.
+func services(o *Options) {
+	gvr := schema.GroupVersionResource{Version: "v1", Resource: "services"}
+	discovery := fakeDiscovery{gvr: {GroupVersionResource: gvr, Kind: "Service", Namespaced: true, Verbs: []string{"get", "list", "watch"}}}
+	o.Resources = NewResources(discovery, defaultPrinters{}, o.Manager, o.Logger, ResourcesOptions{})
+}
+
 // forwardedCase is a read that is forwarded, and why.
 type forwardedCase struct {
 	why     reason.Forward
@@ -85,6 +92,8 @@ var forwardedCases = []forwardedCase{
 	{why: reason.Representation, line: anyPods, header: "Accept: application/*"},
 	{why: reason.InvalidVersion, line: "GET /api/v1/pods?resourceVersion=abc"},
 	{why: reason.InvalidSelector, line: anyPods + "&fieldSelector=spec.foo=x"},
+	{why: reason.InvalidSelector, line: "GET /api/v1/services?resourceVersion=0&fieldSelector=metadata.name!=x,spec.type=y", options: services,
+		before: func(b *gatewayBench) { b.source.SetServer(`{"gitVersion":"v1.30.14+k3s1"}`) }},
 	{why: reason.CacheUnavailable, line: anyPods, before: func(b *gatewayBench) {
 		failure := apierrors.NewForbidden(cachetest.Pods.GroupResource(), "", nil)
 		b.source.Fail("watch", failure, failure)

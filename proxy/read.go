@@ -25,6 +25,9 @@ func (g *Gateway) read(ctx context.Context, x *exchange) outcome {
 	if why != reason.NotForwarded {
 		return forwardedFor(why)
 	}
+	if g.isNewer(ctx, q) {
+		return forwardedFor(reason.InvalidSelector)
+	}
 	if refusal := g.permit(ctx, x); refusal != nil {
 		return answeredWith(refusal)
 	}
@@ -217,11 +220,13 @@ func (g *Gateway) revalidate(ctx context.Context, x *exchange, q readQuery) *api
 }
 
 // revalidates reports whether names and versions are what the upstream can be asked
-// for instead of rep. Metadata is what they are taken from, and rows alone cost it
-// even less. What an aggregated API server means by a version is its own affair.
+// for instead of rep. Metadata is what they are taken from, unless it is wanted without
+// managedFields, which few upstreams leave out; rows alone cost even less. What an
+// aggregated API server means by a version is its own affair.
 func revalidates(res *cache.Resource, rep api.Representation) bool {
+	allMetadata := rep.Transform == api.PartialMetadata && !rep.DropManagedFields
 	rowsAlone := rep.Transform == api.Table && rep.IncludeObject == api.IncludeNone
-	return rep.Transform != api.PartialMetadata && !rowsAlone && (res.Custom || res.Printer != nil)
+	return !allMetadata && !rowsAlone && (res.Custom || res.Printer != nil)
 }
 
 // warn adds what the upstream warns of in every answer of the resource.

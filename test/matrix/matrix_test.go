@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -157,9 +158,30 @@ func runColumns(ctx context.Context, t *testing.T, o *conformance.Oracle, column
 					before = c.compareRow(ctx, t, f, v, before)
 				}
 			}
-			c.shards(ctx, t, before)
+			c.selectors(ctx, t)
+			c.shards(ctx, t, c.count(ctx, t, before))
 		})
 	}
+}
+
+// selectors reads by fields that not every release can select by: those that the cluster has are selected by the cache.
+func (c *column) selectors(ctx context.Context, t *testing.T) {
+	want := http.StatusOK
+	if c.name == before130 {
+		want = http.StatusBadRequest
+	}
+	var cases []conformance.Case
+	for _, selector := range []string{"spec.type=ClusterIP", "spec.clusterIP!=None", "spec.type!=NodePort,metadata.name=kubernetes"} {
+		for _, version := range []string{"", "&resourceVersion=0", "&resourceVersion=0&watch=1&timeoutSeconds=1"} {
+			one := conformance.Case{Name: "selectors/" + selector + version, Want: want, Version: conformance.AnyVersion}
+			one.Path = "/api/v1/services?fieldSelector=" + url.QueryEscape(selector) + version
+			if one.Watch = strings.Contains(version, "watch"); one.Watch && want == http.StatusOK {
+				one.Events = []string{"ADDED"}
+			}
+			cases = append(cases, one)
+		}
+	}
+	conformance.RunReads(ctx, t, c.env, c.oracle, c.target, cases)
 }
 
 // exception is what the form says of a cell, nothing for most.

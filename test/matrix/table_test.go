@@ -58,13 +58,13 @@ var forms = []form{
 	{name: "protobuf, dropped", accept: protobuf + drop, except: slices.Concat(notCustom, otherDefaults)},
 	{name: "Table with metadata, dropped", accept: json + asTable + drop, except: droppedTables},
 	{name: "Table with objects, dropped", accept: json + asTable + drop, query: "includeObject=Object", except: droppedTables},
-	{name: "metadata, dropped", accept: json + asMetadata + drop, acceptList: json + asList + drop, except: notDropped},
-	{name: "metadata in protobuf, dropped", accept: protobuf + asMetadata + drop, acceptList: protobuf + asList + drop, except: notDropped},
+	{name: "metadata, dropped", accept: json + asMetadata + drop, acceptList: json + asList + drop},
+	{name: "metadata in protobuf, dropped", accept: protobuf + asMetadata + drop, acceptList: protobuf + asList + drop},
 	{name: "CBOR", accept: cbor},
 	{name: "CBOR, gzip", accept: cbor, header: gzipped, except: uncompressed},
 	{name: "CBOR, dropped", accept: cbor + drop},
 	{name: "metadata in CBOR", accept: cbor + asMetadata, acceptList: cbor + asList},
-	{name: "metadata in CBOR, dropped", accept: cbor + asMetadata + drop, acceptList: cbor + asList + drop, except: notDropped},
+	{name: "metadata in CBOR, dropped", accept: cbor + asMetadata + drop, acceptList: cbor + asList + drop},
 	{name: "YAML", accept: inYAML, except: notWatched},
 	{name: "YAML, gzip", accept: inYAML, header: gzipped, except: notWatched},
 	{name: "YAML, dropped", accept: inYAML + drop, except: notWatched},
@@ -78,14 +78,6 @@ var gzipped = map[string]string{"Accept-Encoding": "gzip"}
 var uncompressed = []exception{
 	{verb: watchAny, missing: "kube-apiserver does not compress it yet"},
 	{verb: watchList, missing: "kube-apiserver does not compress it yet"},
-}
-
-// notDropped: the most recent metadata is the upstream's answer, which does not know that it may leave something out.
-var notDropped = []exception{
-	{column: before130, verb: newest, missing: "1.30 does not know drop"},
-	{column: before130, verb: pages, missing: "1.30 does not know drop"},
-	{column: before136, verb: newest, missing: "1.36 does not know drop"},
-	{column: before136, verb: pages, missing: "1.36 does not know drop"},
 }
 
 // otherDefaults: what is compared with is encoded by the newer library.
