@@ -63,6 +63,7 @@ type process struct {
 	done       chan error
 	kubeconfig string
 	ready      time.Duration // from the start of the process
+	work       time.Duration // of processors until then
 }
 
 // output collects what a process prints and tells when a line is there.
@@ -111,7 +112,7 @@ func start(t *testing.T, dataDir string, args ...string) *process {
 			t.Fatalf("it is not ready\n%s", p.stderr)
 		}
 	}
-	p.ready = time.Since(began)
+	p.ready, p.work = time.Since(began), p.processorTime()
 	p.kubeconfig = kubeconfigLine.FindStringSubmatch(p.stderr.String())[1]
 	return p
 }
@@ -197,17 +198,21 @@ func (p *process) client() *kubernetes.Clientset {
 	return k
 }
 
-// resident is the resident memory in MiB, 0 where it cannot be known.
-func (p *process) resident() int {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+// processorTime is what the process has used of processors, in all its threads.
+func (p *process) processorTime() time.Duration {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
 	if err != nil {
-		return 0
+		p.t.Fatal(err)
 	}
-	for line := range strings.Lines(string(status)) {
-		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "VmRSS:" {
-			kib, _ := strconv.Atoi(fields[1])
-			return kib >> 10
+	_, rest, _ := bytes.Cut(stat, []byte(") ")) // its name may have anything in it
+	fields := strings.Fields(string(rest))
+	var ticks int64 // of 10 ms, as the kernel tells all programs
+	for _, f := range fields[11:13] {
+		n, err := strconv.ParseInt(f, 10, 64)
+		if err != nil {
+			p.t.Fatal(err)
 		}
+		ticks += n
 	}
-	return 0
+	return time.Duration(ticks) * 10 * time.Millisecond
 }
