@@ -81,11 +81,12 @@ const markdownHead = `# Benchmarks
 
     make bench BENCHARGS="-out docs/bench"
 
-which starts a real etcd and kube-apiserver (with the feature gates CBORServingAndStorage and ShardedListAndWatch) with %d pods of %.1f KB, kubeweir in front of it, and a *floor*: a bare
-server that only sends the same bytes, by fasthttp over HTTP/1.1 and as gathered frames over HTTP/2. nginx is
-proxy_cache in front of the same kube-apiserver, which checks no permission and is as old as its cache (%s). They are
-measured in turn, in one run but where a note says so, over TLS, by the same client: one connection with one request at a time over HTTP/1.1, two
-over HTTP/2.
+which starts a real etcd and kube-apiserver with %d pods of %.1f KB, kubeweir in front of it, and a *floor*: a bare
+server that only sends the same bytes, by fasthttp over HTTP/1.1 and as gathered frames over HTTP/2. kube-apiserver has
+the feature gates CBORServingAndStorage and ShardedListAndWatch on, which kubeweir does without. nginx is proxy_cache in
+front of the same kube-apiserver, which checks no permission and is as old as its cache (%s). They are measured in turn,
+in one run but where a note says otherwise, over TLS, by the same client: one connection with one request at a time over
+HTTP/1.1, two over HTTP/2.
 Rows of *standalone* compare kubeweir's own store with kube-apiserver and an etcd that syncs to disk, counted together.
 Figures are processor time of the server where nothing else is said, so that what clients cost does not count; the
 ratio is kube-apiserver : kubeweir. [bench.txt](bench.txt) has latencies, rates and sizes.
