@@ -2,33 +2,17 @@ package cbor
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	_ "embed"
 	"encoding/base64"
-	"encoding/pem"
-	"errors"
-	"io"
-	"math/big"
 	"net/http"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/apimachinery/pkg/util/yaml"
-	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/discovery/cached/memory"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/restmapper"
+
+	"github.com/kubeweir/kubeweir/test/seed"
 )
 
 //go:embed testdata/objects.yaml
@@ -50,25 +34,19 @@ func (s *server) createObjects(ctx context.Context, t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := dynamic.NewForConfig(s.config)
+	ca, err := seed.Authority()
 	if err != nil {
 		t.Fatal(err)
 	}
-	disco, err := discovery.NewDiscoveryClientForConfig(s.config)
+	objects, err := seed.New(s.config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(disco))
+	objects.Namespace, objects.Existing = namespace, true
 	s.post(ctx, t, "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"`+namespace+`"}}`)
-	text := strings.NewReplacer("NSNS", namespace, "@ca@", authority(t)).Replace(string(types) + "---\n" + objectsYAML)
-	for d := yaml.NewYAMLOrJSONDecoder(strings.NewReader(text), 4096); ; {
-		object := &unstructured.Unstructured{}
-		if err := d.Decode(object); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		createObject(ctx, t, client, mapper, object)
+	text := strings.NewReplacer("NSNS", namespace, "@ca@", base64.StdEncoding.EncodeToString(ca)).Replace(string(types) + "---\n" + objectsYAML)
+	if err := objects.Documents(ctx, []byte(text)); err != nil {
+		t.Fatal(err)
 	}
 	// What is no object's own JSON is left as it was written, with two members of one name.
 	s.post(ctx, t, "/apis/apps/v1/namespaces/"+namespace+"/controllerrevisions",
@@ -92,51 +70,4 @@ func (s *server) eventually(ctx context.Context, t *testing.T, ready func() bool
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-func createObject(ctx context.Context, t *testing.T, client dynamic.Interface, mapper meta.RESTMapper, object *unstructured.Unstructured) {
-	t.Helper()
-	gvk := object.GroupVersionKind()
-	mapping, err := mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
-	if err != nil {
-		t.Fatal(err)
-	}
-	in := dynamic.ResourceInterface(client.Resource(mapping.Resource))
-	if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
-		in = client.Resource(mapping.Resource).Namespace(namespace)
-		object.SetNamespace(namespace)
-	}
-	status, hasStatus := object.Object["status"]
-	created, err := in.Create(ctx, object, metav1.CreateOptions{})
-	switch {
-	case apierrors.IsAlreadyExists(err): // of another version
-		return
-	case err != nil:
-		t.Errorf("%s %s: %v", gvk.Kind, object.GetName(), err)
-		return
-	}
-	if hasStatus {
-		created.Object["status"] = status
-		if _, err := in.UpdateStatus(ctx, created, metav1.UpdateOptions{}); err != nil {
-			t.Errorf("status of %s %s: %v", gvk.Kind, object.GetName(), err)
-		}
-	}
-}
-
-// authority is the bundle of a certificate authority, in base64.
-func authority(t *testing.T) string {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }

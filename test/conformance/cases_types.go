@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/rest"
+
+	"github.com/kubeweir/kubeweir/test/seed"
 )
 
 // typesYAML holds an object of every type. It is templated with a word, not with {ns}, which YAML would read.
@@ -25,7 +27,7 @@ const namespaceWord = "NSNS"
 // TypeScenarios are one scenario for each object of testdata/types.yaml: what every client does with every type.
 // Which of it a type refuses is the oracle's to say; what it must not refuse is that the object is created and read.
 func TypeScenarios(oracle *rest.Config) ([]Scenario, error) {
-	s, err := newSeeder(oracle)
+	s, err := seed.New(oracle)
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +41,7 @@ func TypeScenarios(oracle *rest.Config) ([]Scenario, error) {
 			return nil, fmt.Errorf("types: %w", err)
 		}
 		u := &unstructured.Unstructured{Object: content}
-		m, err := s.mapper.RESTMapping(u.GroupVersionKind().GroupKind(), u.GroupVersionKind().Version)
+		m, err := s.Mapping(u.GroupVersionKind())
 		if err != nil {
 			return nil, err
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	_ "embed"
+	"encoding/base64"
 	"fmt"
 	"os"
 
@@ -11,14 +13,18 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeweir/kubeweir/test/realkube"
+	"github.com/kubeweir/kubeweir/test/seed"
 )
+
+//go:embed testdata/seed.yaml
+var seedYAML []byte
 
 // An Oracle is a real kube-apiserver with the seeded state.
 type Oracle struct {
 	Cluster *realkube.Cluster
 	Env     *Env
 
-	seeder *seeder
+	seeder *seed.Seeder
 }
 
 // StartOracle starts a cluster that writes nothing by itself once it is up, so that two reads in a row are of the same
@@ -103,15 +109,15 @@ func (o *Oracle) target(name, url string, http2 bool) (*Target, error) {
 // again, has never seen it.
 func (o *Oracle) Age(ctx context.Context) error {
 	var err error
-	if o.seeder, err = newSeeder(o.Cluster.AdminConfig()); err != nil {
+	if o.seeder, err = seed.New(o.Cluster.AdminConfig()); err != nil {
 		return err
 	}
-	o.seeder.otherRelease = o.Env.OtherRelease
+	o.seeder.OtherRelease = o.Env.OtherRelease
 	if o.Env.Versions.Expired, err = o.Cluster.Revision(ctx); err != nil {
 		return err
 	}
 	for i := range 3 {
-		if err := o.seeder.create(ctx, namespace(fmt.Sprintf("old-%d", i))); err != nil {
+		if err := o.seeder.Create(ctx, namespace(fmt.Sprintf("old-%d", i))); err != nil {
 			return err
 		}
 	}
@@ -136,10 +142,10 @@ func (o *Oracle) Seed(ctx context.Context) error {
 		return err
 	}
 	for _, step := range []func() error{
-		func() error { return o.seeder.documents(ctx, seedYAML) },
-		func() error { return o.seeder.create(ctx, request) },
+		func() error { return o.seeder.Documents(ctx, seedYAML) },
+		func() error { return o.seeder.Create(ctx, request) },
 		func() error { return o.version(ctx, &v.Start) },
-		func() error { return o.seeder.pods(ctx) },
+		func() error { return createPods(ctx, o.seeder) },
 		func() error { return o.version(ctx, &v.Middle) },
 	} {
 		if err := step(); err != nil {
@@ -155,18 +161,18 @@ func SeedObjects(ctx context.Context, cfg *rest.Config) error {
 	return SeedDocuments(ctx, cfg, seedYAML)
 }
 
-// SeedDocuments writes the objects of a YAML stream, each with its status, and waits until what they define is served.
+// SeedDocuments writes the objects of a YAML stream.
 func SeedDocuments(ctx context.Context, cfg *rest.Config, stream []byte) error {
-	s, err := newSeeder(cfg)
+	s, err := seed.New(cfg)
 	if err != nil {
 		return err
 	}
-	return s.documents(ctx, stream)
+	return s.Documents(ctx, stream)
 }
 
 // Change changes and deletes some of the objects, which are the events that watches from Versions.Middle see.
 func (o *Oracle) Change(ctx context.Context) error {
-	if err := o.seeder.changePods(ctx, &o.Env.Versions.Changed); err != nil {
+	if err := changePods(ctx, o.seeder.Client, &o.Env.Versions.Changed); err != nil {
 		return err
 	}
 	return o.version(ctx, &o.Env.Versions.Seeded)
@@ -181,4 +187,21 @@ func namespace(name string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name},
 	}}
+}
+
+// csr is a certificate signing request.
+func csr() (*unstructured.Unstructured, error) {
+	request, err := seed.CertificateRequest()
+	if err != nil {
+		return nil, err
+	}
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
+		"metadata": map[string]any{"name": "csr-1"},
+		"spec": map[string]any{
+			"signerName": "example.com/signer",
+			"usages":     []any{"client auth"},
+			"request":    base64.StdEncoding.EncodeToString(request),
+		},
+	}}, nil
 }

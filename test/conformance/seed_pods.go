@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"context"
-	"encoding/base64"
 	"fmt"
 	"strconv"
 
@@ -10,9 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-)
+	"k8s.io/client-go/dynamic"
 
-func base64Std(b []byte) string { return base64.StdEncoding.EncodeToString(b) }
+	"github.com/kubeweir/kubeweir/test/seed"
+)
 
 var podResource = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 
@@ -21,11 +21,11 @@ const (
 	podNodes   = 4
 )
 
-// pods creates pods in every state that a list shows differently.
-func (s *seeder) pods(ctx context.Context) error {
+// createPods creates pods in every state that a list shows differently.
+func createPods(ctx context.Context, s *seed.Seeder) error {
 	for _, app := range []struct{ name, namespace string }{{"web", "alpha"}, {"db", "beta"}} {
 		for i := range podsPerApp {
-			if err := s.create(ctx, pod(app.name, app.namespace, i)); err != nil {
+			if err := s.Create(ctx, pod(app.name, app.namespace, i)); err != nil {
 				return err
 			}
 		}
@@ -34,8 +34,8 @@ func (s *seeder) pods(ctx context.Context) error {
 }
 
 // changePods changes and deletes some pods again, so that the store has a history of them.
-func (s *seeder) changePods(ctx context.Context, first *int64) error {
-	alpha, beta := s.client.Resource(podResource).Namespace("alpha"), s.client.Resource(podResource).Namespace("beta")
+func changePods(ctx context.Context, client dynamic.Interface, first *int64) error {
+	alpha, beta := client.Resource(podResource).Namespace("alpha"), client.Resource(podResource).Namespace("beta")
 	for i := range 5 {
 		patch := fmt.Appendf(nil, `{"metadata":{"labels":{"tier":"moved","round":"%d"}}}`, i)
 		changed, err := alpha.Patch(ctx, fmt.Sprintf("web-%02d", i), types.MergePatchType, patch, metav1.PatchOptions{})

@@ -78,3 +78,19 @@ func Settle(ctx context.Context, env *Env, oracle, target *Target, resources []R
 	}
 	return unsettled, ctx.Err()
 }
+
+// poll asks ready until it is true, fails, or ctx ends.
+func poll(ctx context.Context, ready func() (bool, error)) error {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if ok, err := ready(); ok || err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

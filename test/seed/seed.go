@@ -1,24 +1,21 @@
-package conformance
+// Package seed creates the objects that tests read, each with its status.
+package seed
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	_ "embed"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
@@ -26,19 +23,23 @@ import (
 	"k8s.io/client-go/restmapper"
 )
 
-//go:embed testdata/seed.yaml
-var seedYAML []byte
+// A Seeder creates objects of any type.
+type Seeder struct {
+	// Client is what it creates them with.
+	Client dynamic.Interface
+	// Namespace takes the namespaced objects that name none.
+	Namespace string
+	// Existing passes over objects that are there already, of another version perhaps.
+	Existing bool
+	// OtherRelease passes over objects of resources that the server does not have.
+	OtherRelease bool
 
-// A seeder writes the state that the cases read.
-type seeder struct {
-	client dynamic.Interface
 	disco  discovery.DiscoveryInterface
 	mapper meta.RESTMapper
-	// otherRelease passes over objects of resources that the server does not have.
-	otherRelease bool
 }
 
-func newSeeder(cfg *rest.Config) (*seeder, error) {
+// New returns a Seeder with a client's rights.
+func New(cfg *rest.Config) (*Seeder, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.UserAgent = "seeder"
 	// Objects of deprecated versions are seeded on purpose.
@@ -51,11 +52,11 @@ func newSeeder(cfg *rest.Config) (*seeder, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &seeder{client: client, disco: disco}
+	s := &Seeder{Client: client, disco: disco}
 	return s, s.discover()
 }
 
-func (s *seeder) discover() error {
+func (s *Seeder) discover() error {
 	groups, err := restmapper.GetAPIGroupResources(s.disco)
 	if err != nil {
 		return fmt.Errorf("discovery: %w", err)
@@ -64,8 +65,8 @@ func (s *seeder) discover() error {
 	return nil
 }
 
-// documents creates the objects of a YAML stream.
-func (s *seeder) documents(ctx context.Context, stream []byte) error {
+// Documents creates the objects of a YAML stream.
+func (s *Seeder) Documents(ctx context.Context, stream []byte) error {
 	d := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(stream), 4096)
 	for {
 		var content map[string]any
@@ -77,21 +78,24 @@ func (s *seeder) documents(ctx context.Context, stream []byte) error {
 		if len(content) == 0 {
 			continue
 		}
-		err := s.create(ctx, &unstructured.Unstructured{Object: content})
-		if err != nil && !(s.otherRelease && meta.IsNoMatchError(err)) {
+		err := s.Create(ctx, &unstructured.Unstructured{Object: content})
+		if err != nil && !(s.OtherRelease && meta.IsNoMatchError(err)) {
 			return err
 		}
 	}
 }
 
-// create creates an object, and writes its status if it has one.
-func (s *seeder) create(ctx context.Context, u *unstructured.Unstructured) error {
+// Create creates an object, and writes its status if it has one. It returns when what is defined by it is served.
+func (s *Seeder) Create(ctx context.Context, u *unstructured.Unstructured) error {
 	client, err := s.resource(u)
 	if err != nil {
 		return err
 	}
 	status, hasStatus := u.Object["status"]
 	created, err := client.Create(ctx, u, metav1.CreateOptions{})
+	if s.Existing && apierrors.IsAlreadyExists(err) {
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("create %s %s: %w", u.GetKind(), u.GetName(), err)
 	}
@@ -107,21 +111,26 @@ func (s *seeder) create(ctx context.Context, u *unstructured.Unstructured) error
 	return nil
 }
 
-func (s *seeder) resource(u *unstructured.Unstructured) (dynamic.ResourceInterface, error) {
+func (s *Seeder) resource(u *unstructured.Unstructured) (dynamic.ResourceInterface, error) {
 	gvk := u.GroupVersionKind()
-	m, err := s.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	m, err := s.Mapping(gvk)
 	if err != nil {
 		return nil, err
 	}
 	if m.Scope.Name() == meta.RESTScopeNameRoot {
-		return s.client.Resource(m.Resource), nil
+		return s.Client.Resource(m.Resource), nil
 	}
-	return s.client.Resource(m.Resource).Namespace(u.GetNamespace()), nil
+	return s.Client.Resource(m.Resource).Namespace(cmp.Or(u.GetNamespace(), s.Namespace)), nil
+}
+
+// Mapping is the resource of a type.
+func (s *Seeder) Mapping(gvk schema.GroupVersionKind) (*meta.RESTMapping, error) {
+	return s.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
 }
 
 // established waits until a new resource is served and known to discovery.
-func (s *seeder) established(ctx context.Context, crds dynamic.ResourceInterface, name string) error {
-	return poll(ctx, func() (bool, error) {
+func (s *Seeder) established(ctx context.Context, crds dynamic.ResourceInterface, name string) error {
+	return wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		crd, err := crds.Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return false, err
@@ -135,41 +144,4 @@ func (s *seeder) established(ctx context.Context, crds dynamic.ResourceInterface
 		m, err := s.mapper.RESTMapping(schema.GroupKind{Group: group, Kind: kind})
 		return err == nil && m.Resource.Resource == plural, nil
 	})
-}
-
-// poll asks ready until it is true, fails, or ctx ends.
-func poll(ctx context.Context, ready func() (bool, error)) error {
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		if ok, err := ready(); ok || err != nil {
-			return err
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-// csr is a certificate signing request, whose key nobody keeps.
-func csr() (*unstructured.Unstructured, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "someone"}}, key)
-	if err != nil {
-		return nil, err
-	}
-	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
-		"metadata": map[string]any{"name": "csr-1"},
-		"spec": map[string]any{
-			"signerName": "example.com/signer",
-			"usages":     []any{"client auth"},
-			"request":    base64Std(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})),
-		},
-	}}, nil
 }
