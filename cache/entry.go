@@ -38,6 +38,9 @@ type entry struct {
 
 	collection atomic.Pointer[Collection]
 	used       atomic.Bool // since the manager last looked
+	// lookedAt is when the last check of the collection began, or when the entry came to
+	// be; checked when one last found it equal to the upstream. Unix nanoseconds.
+	lookedAt, checked atomic.Int64
 
 	mu struct {
 		sync.Mutex
@@ -98,6 +101,7 @@ func newEntry(ctx context.Context, p *collectionParts, res *Resource, enc api.En
 	e.ctx, e.cancel = context.WithCancelCause(ctx)
 	e.mu.attempt = make(chan struct{})
 	e.used.Store(true)
+	e.lookedAt.Store(now.UnixNano())
 	e.feed = newFeed(p, res, enc)
 	e.feed.first, e.feed.ready, e.feed.failed = e.firstList, e.ready, e.attemptFailed
 	e.image = e.feed.image
@@ -142,7 +146,7 @@ func closeReason(reason error) error {
 	switch {
 	case errors.As(reason, &dropped):
 		return dropped
-	case errors.Is(reason, ErrRewound):
+	case errors.Is(reason, ErrRewound), errors.Is(reason, ErrDiffers):
 		return fmt.Errorf("%w: %w", watchmux.ErrGone, reason)
 	}
 	return fmt.Errorf("%w: %w", watchmux.ErrStopped, reason)
@@ -162,6 +166,7 @@ func (e *entry) ready() {
 	v := c.View()
 	e.feed.log.Info("collection synced", "objects", v.Len(), "bytes", v.Bytes(),
 		"seconds", took.Seconds(), "resourceVersion", v.RV())
+	e.checked.Store(time.Now().UnixNano()) // what is complete was just listed, or confirmed
 	e.collection.Store(c)
 	close(e.synced)
 }

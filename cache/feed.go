@@ -229,6 +229,8 @@ func (f *feed) after(err error) (reason string, final bool) {
 		return "silent", false
 	case errors.Is(err, errSuspect):
 		return "suspect", false
+	case errors.Is(err, errLate):
+		return "late", false
 	case errors.Is(err, errOrder):
 		f.relist = true
 		return "order", false

@@ -30,6 +30,8 @@ type Options struct {
 	Limits Limits
 	// Keep says what is kept over restarts.
 	Keep KeepOptions
+	// CheckPeriod is how often each collection is compared with the source; 0 is never.
+	CheckPeriod time.Duration
 	// Registerer takes the metrics; nil for none.
 	Registerer prometheus.Registerer
 	// Logger is slog.Default when nil.
@@ -94,6 +96,8 @@ type Manager struct {
 	cancel  context.CancelCauseFunc
 	work    sync.WaitGroup // the janitor and the collections
 	waiting atomic.Int64   // callers waiting for a start
+	// checking has a place for the one check that is under way.
+	checking chan struct{}
 
 	// mu guards the map. A collection leaves it when it has stopped, and when it
 	// is told to stop.
@@ -142,6 +146,7 @@ func NewManager(o Options) (*Manager, error) {
 		pageSize: defaultPageSize,
 		panics:   contain.New(o.Registerer, log),
 	}}
+	m.checking = make(chan struct{}, 1)
 	m.parts.jitter = rand.Int64N
 	m.parts.keeper = newKeeper(o.Keep, log)
 	m.mu.collections = make(map[collectionKey]*entry)
@@ -161,6 +166,9 @@ func NewManager(o Options) (*Manager, error) {
 		ctx, stop := context.WithCancel(m.ctx)
 		k.stop = stop
 		m.parts.panics.Go(&m.work, "background", func() { k.run(ctx, m.entries) })
+	}
+	if o.CheckPeriod > 0 {
+		m.parts.panics.Keep(&m.work, "background", func() { m.checkAll(o.CheckPeriod) })
 	}
 	return m, nil
 }

@@ -16,6 +16,7 @@ type metrics struct {
 	restarts, events, fresh *prometheus.CounterVec
 	syncSeconds             *prometheus.HistogramVec
 	refused                 prometheus.Counter
+	checks, differences     *prometheus.CounterVec
 }
 
 // feedMetrics are one collection's.
@@ -46,6 +47,14 @@ func newMetrics() *metrics {
 			Help:    "Time from the first use of a collection until it was complete.",
 			Buckets: prometheus.ExponentialBuckets(0.01, 2, 14),
 		}, []string{"group", "resource", "encoding"}),
+		checks: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubeweir_cache_checks_total",
+			Help: "Comparisons of a collection with the upstream at one version, by result: same, differs, unfinished (the upstream did not answer, or the feed was late).",
+		}, []string{"group", "resource", "encoding", "result"}),
+		differences: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubeweir_cache_differences_total",
+			Help: "Objects, at most 20 a check, in which a collection was found to differ from the upstream: missing, extra, version (another one), bytes (others of the same version). The collection is listed anew.",
+		}, []string{"group", "resource", "encoding", "difference"}),
 		refused: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "kubeweir_cache_start_refused_total",
 			Help: "Requests told to retry (429) because too many waited for collections that were starting.",
@@ -79,6 +88,9 @@ func newKeptMetrics() *keptMetrics {
 
 func (m *metrics) feed(res *Resource, enc api.Encoding) *feedMetrics {
 	labels := prometheus.Labels{"group": res.Group, "resource": res.Resource, "encoding": enc.String()}
+	for _, result := range []CheckResult{Same, Differs, Unfinished} {
+		m.checks.With(prometheus.Labels{"group": res.Group, "resource": res.Resource, "encoding": enc.String(), "result": result.String()}) // so that the first is a change
+	}
 	return &feedMetrics{
 		restarts:    m.restarts.MustCurryWith(labels),
 		events:      m.events.MustCurryWith(labels),
@@ -95,7 +107,7 @@ func (m *Manager) register(r prometheus.Registerer) error {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(bytes) })
 	}
 	for _, collector := range []prometheus.Collector{
-		c.restarts, c.events, c.fresh, c.syncSeconds, c.refused, newStateCollector(m),
+		c.restarts, c.events, c.fresh, c.syncSeconds, c.refused, c.checks, c.differences, newStateCollector(m),
 		limit("kubeweir_cache_history_bytes_limit", "Bytes that the history of each collection may keep from being freed; the oldest events are dropped for others.", m.parts.limits.HistoryBytes),
 		limit("kubeweir_cache_snapshot_bytes_limit", "Bytes that the retained views of each collection may keep from being freed; the oldest are dropped for others.", m.parts.limits.SnapshotBytes),
 	} {
@@ -132,6 +144,8 @@ type reading struct {
 	rv    uint64
 	now   time.Time
 	mux   watchmux.Stats
+	// checked is when it was last found equal to the upstream, zero while it is starting.
+	checked time.Time
 }
 
 type collectionLabels struct{ group, resource, encoding string }
@@ -163,6 +177,12 @@ func newStateCollector(m *Manager) *stateCollector {
 	add("history_bytes", "Bytes that the history keeps from being freed.", level, sum, func(r *reading) float64 { return float64(r.mux.Bytes) })
 	add("history_frame_bytes", "Bytes of events as they were sent, kept with the history for other watches.", level, sum, func(r *reading) float64 { return float64(r.mux.FrameBytes) })
 	add("history_seconds", "Age of the oldest event held.", level, lowest, func(r *reading) float64 { return float64(r.mux.OldestAge) / 1e9 })
+	add("check_age_seconds", "Time since the collection was last found equal to the upstream, or since it was first listed.", level, highest, func(r *reading) float64 {
+		if r.checked.IsZero() {
+			return 0
+		}
+		return r.now.Sub(r.checked).Seconds()
+	})
 	add("watchers", "Open client watches.", level, sum, func(r *reading) float64 { return float64(r.mux.Watchers) })
 	add("watchers_lagging", "Client watches that have left events unread for longer than a second.", level, sum, func(r *reading) float64 { return float64(r.mux.Lagging) })
 	add("deliveries_total", "Events handed to client watches.", count, sum, func(r *reading) float64 { return float64(r.mux.Deliveries) })
@@ -192,6 +212,7 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 		r := &reading{state: e.state(), now: time.Now()}
 		if c := e.collection.Load(); c != nil {
 			r.sizes, r.rv, r.mux = c.store.sizes(), c.RV(), c.store.mux.Stats()
+			r.checked = time.Unix(0, e.checked.Load())
 		}
 		labels := collectionLabels{e.resource.Group, e.resource.Resource, e.encoding.String()}
 		before, joined := values[labels]

@@ -17,6 +17,8 @@ type references struct {
 	items []reference
 	// newest is the highest version among items.
 	newest uint64
+	// cut: there are more of them.
+	cut bool
 	// unnamed: there are no items; the collection has come to the version anyway.
 	unnamed bool
 }

@@ -208,6 +208,8 @@ func (s *watchStream) failed(err error) error {
 		s.fail(api.NewExpiredWatch(s.from, expired.Oldest), why)
 	case errors.Is(err, ErrRewound):
 		s.fail(api.NewExpiredWatch(s.from, 0), reason.WatchRewound)
+	case errors.Is(err, ErrDiffers):
+		s.fail(api.NewExpiredWatch(s.from, 0), reason.WatchDiffers)
 	default:
 		// The collection stopped: upstream, too, ends its watches without an
 		// error then, and clients come back.

@@ -20,14 +20,17 @@ import (
 	"github.com/kubeweir/kubeweir/reason"
 )
 
-// garbageSource sends, once it is told to, what is no object.
+// garbageSource sends, once it is told to, what is no object, or loses events.
 type garbageSource struct {
 	cachetest.ReferenceSource
-	on atomic.Bool
+	on, loses atomic.Bool
 }
 
 func (s *garbageSource) Watch(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.WatchOptions, handle func(cache.Event) error) error {
 	return s.ReferenceSource.Watch(ctx, res, enc, opts, func(ev cache.Event) error {
+		if s.loses.Load() {
+			return nil
+		}
 		if s.on.Load() {
 			ev.Object = []byte("garbage")
 		}
@@ -67,6 +70,14 @@ var watchEndCases = []watchEndCase{
 		b.pod("default/a")
 		b.source.Rewind(backup)
 		time.Sleep(time.Minute)
+	}},
+	{why: reason.WatchDiffers, query: fromNow, want: "ERROR 410 Expired $", end: func(b *watchBench, _ *openWatch) {
+		b.garbage.loses.Store(true)
+		b.pod("default/a")
+		synctest.Wait()
+		b.garbage.loses.Store(false)
+		b.pod("default/b")
+		b.manager.Check(b.t.Context(), everyResource)
 	}},
 	{why: reason.WatchRedefined, query: fromNow, want: "$", end: func(b *watchBench, _ *openWatch) {
 		b.manager.Drop(cachetest.Pods, errors.New("the definition changed"))

@@ -63,6 +63,9 @@ type Limits struct {
 	// IdleCollectionTimeout is after which time without a read or a watch a
 	// collection is dropped.
 	IdleCollectionTimeout time.Duration `json:"idleCollectionTimeout"`
+	// SelfCheckPeriod is how often each collection is compared with the upstream, 0
+	// for never.
+	SelfCheckPeriod time.Duration `json:"selfCheckPeriod"`
 }
 
 // ServingTimeouts bound how long clients are waited for.
@@ -179,6 +182,7 @@ func defaultLimits() Limits {
 		MaxStartWaiters:       defaults.MaxStartWaiters,
 		MaxIndexes:            defaults.MaxIndexes,
 		IdleCollectionTimeout: defaults.IdleCollectionTimeout,
+		SelfCheckPeriod:       5 * time.Minute,
 	}
 }
 

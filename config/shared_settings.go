@@ -88,6 +88,9 @@ func limitSettings(limits *Limits) []section {
 		{"limits.idleCollectionTimeout", "idle-collection-timeout", &limits.IdleCollectionTimeout, atLeast(time.Second),
 			"`time` without reads or watches after which a collection is dropped",
 			"so long its objects stay in memory and its watch on the cluster open; who comes later waits for a full list"},
+		{"limits.selfCheckPeriod", "self-check-period", &limits.SelfCheckPeriod, atLeast(time.Duration(0)),
+			"`time` in which each collection is compared once with the cluster, one at a time; 0 for never",
+			"a comparison lists the names and versions of the objects, in pages, and reads ten objects; none is under way for more than a twentieth of the time; a collection that differs is listed anew and its watches end with 410"},
 	}}}
 }
 

@@ -17,6 +17,8 @@ const (
 	WatchSlow
 	// WatchRewound is an upstream whose versions went back.
 	WatchRewound
+	// WatchDiffers is a collection that was found to differ from the upstream.
+	WatchDiffers
 	// WatchRedefined is a change of the resource's definition, or of the server that serves it.
 	WatchRedefined
 	// WatchFeedLost is a collection that can be fed no more.
@@ -64,6 +66,10 @@ var watchEndEntries = [watchEnds]Entry{
 	WatchRewound: {
 		Label: "rewound", When: "The upstream's versions went back: it was restored from a backup, or is another cluster.",
 		Client: expiredEvent, Do: "Nothing, if a restore was meant.",
+	},
+	WatchDiffers: {
+		Label: "differs", When: "The self-check found the cache of the resource to differ from the upstream, and fills it anew.",
+		Client: expiredEvent, Do: "Report it with the log's lines \"the cache differs from the upstream\"; the runbook of KubeweirCacheDiffers tells more.",
 	},
 	WatchRedefined: {
 		Label: "redefined", When: "The custom resource's definition changed, was deleted or is not known any more, or another server serves the group version now.",

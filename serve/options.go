@@ -33,7 +33,7 @@ func upstreamOptions(c *config.Gateway, userAgent string) upstream.Options {
 
 func cacheOptions(l *config.Limits, source cache.Source) cache.Options {
 	return cache.Options{
-		Source: source,
+		Source: source, CheckPeriod: l.SelfCheckPeriod,
 		Limits: cache.Limits{
 			HistoryAge: l.HistoryAge, HistoryBytes: int64(l.HistoryBytes), HistoryEvents: l.HistoryEvents,
 			SnapshotAge: l.SnapshotAge, SnapshotBytes: int64(l.SnapshotBytes),

@@ -65,6 +65,9 @@ func (s *Source) page(res *cache.Resource, opts cache.ListOptions) ([]change, ca
 // positionLocked is where a page begins: its revision and first key.
 func (s *Source) positionLocked(opts cache.ListOptions) (rev uint64, from string, err error) {
 	if opts.Continue != "" {
+		if token, err := api.DecodeContinue(opts.Continue); err == nil { // kube-apiserver's are taken, too
+			opts.Continue = fmt.Sprintf("%d:%s", token.ResourceVersion, token.Start)
+		}
 		at, key, _ := strings.Cut(opts.Continue, ":")
 		rev, err = strconv.ParseUint(at, 10, 64)
 		if err != nil {

@@ -73,6 +73,10 @@ func feeds() row {
 			query{`topk(10, ` + sumRate("kubeweir_cache_feed_events_total", "", "group", "resource") + `)`, "{{resource}}.{{group}}"}),
 		graph("Objects", "none", "Objects held; the ten largest collections.",
 			query{`topk(10, sum by (group, resource) (kubeweir_cache_objects{$sel}))`, "{{resource}}.{{group}}"}),
+		graph("Checks", "ops", "How often collections were compared with the upstream, by result. differs is never expected; unfinished: the upstream did not answer.",
+			query{sumRate("kubeweir_cache_checks_total", "", "result"), "{{result}}"}),
+		graph("Not checked for", "s", "Time since a collection was last found equal to the upstream.",
+			query{`topk(10, max by (group, resource, encoding) (kubeweir_cache_check_age_seconds{$sel}))`, "{{resource}}.{{group}} {{encoding}}"}),
 		graph("Time to start a collection", "s", "99th percentile from the first use of a resource until it was complete.",
 			query{quantile("kubeweir_cache_start_seconds_bucket", "", "resource"), "{{resource}}"}),
 	}}

@@ -54,6 +54,8 @@ var alertCases = []alertCase{
 	{"KubeweirFeedNotSynced", "6m", 0, []string{"kubeweir_cache_feed_synced" + collection + " 0x3 1x20", "kubeweir_cache_feed_lag_seconds" + collection + " 0x20"}},
 	{"KubeweirFeedNotSynced", "6m", 0, []string{"kubeweir_cache_feed_synced" + collection + " 0x20", "kubeweir_cache_feed_lag_seconds" + collection + " 100x20"}},
 	{"KubeweirFeedStale", "4m", 1, []string{"kubeweir_cache_feed_lag_seconds" + collection + " 0+60x20"}},
+	{"KubeweirCacheDiffers", "10m", 1, []string{`kubeweir_cache_checks_total{group="",resource="pods",encoding="json",result="differs"} 0x5 1x20`}},
+	{"KubeweirCacheDiffers", "20m", 0, []string{`kubeweir_cache_checks_total{group="",resource="pods",encoding="json",result="same"} 0+1x30`, `kubeweir_cache_checks_total{group="",resource="pods",encoding="json",result="unfinished"} 0+1x30`}},
 	{"KubeweirFeedStale", "4m", 0, []string{"kubeweir_cache_feed_lag_seconds" + collection + " 5x20"}},
 	{"KubeweirFeedRestarts", "40m", 1, []string{`kubeweir_cache_feed_restarts_total{group="",resource="pods",reason="error"} 0+3x60`}},
 	{"KubeweirFeedRestarts", "40m", 0, []string{`kubeweir_cache_feed_restarts_total{group="",resource="pods",reason="ended"} 0+1x60`}},

@@ -1,0 +1,363 @@
+package cache
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/object"
+)
+
+// A check compares a collection with the upstream at one version L.
+//
+//  1. The upstream names its most recent objects and their versions, in pages of one
+//     version, which is L.
+//  2. What the collection held at L is found (stateAt): its present state, if that is just
+//     what the upstream names, for a version of an object names its content; else, once no
+//     change up to L is missing, its view of L. A feed that does not get there is late,
+//     which is no difference, and is begun again.
+//  3. A difference between the two counts when a second comparison, at a later version,
+//     finds it unchanged.
+//  4. Where names and versions are equal, some objects are read from the upstream at L, in
+//     the collection's encoding, and compared byte by byte. Other bytes of one version
+//     count when the upstream repeats them, and is the program that the collection was
+//     listed from: another release may encode the same object differently.
+//
+// So writes meanwhile, of whatever kind, are none of the differences found. Every read is
+// one that the feed does as well; nothing needs a right besides.
+
+const (
+	// checkAttempts is how often a comparison begins anew because a version that it
+	// needs has been forgotten, by the upstream or here.
+	checkAttempts = 3
+	// checkTimeout bounds the check of one collection.
+	checkTimeout = 5 * time.Minute
+	// checkPatience is for how long the feed is waited for: bookmarks come once a minute.
+	checkPatience = 75 * time.Second
+	// checkLook is how often it is looked how far the feed is, at least.
+	checkLook = 250 * time.Millisecond
+	// probeAfter is when a feed that has bookmarks is helped by a probe, which tells
+	// sooner than the next bookmark that nothing is missing.
+	probeAfter = time.Second
+	// sampleSize is how many objects are compared byte by byte.
+	sampleSize = 10
+)
+
+// ErrDiffers is why a collection stops that was found to differ from the upstream.
+var ErrDiffers = errors.New("the cache differed from the upstream")
+
+var (
+	errLate   = errors.New("the feed does not bring what the upstream has")
+	errUneven = errors.New("the pages of the upstream's list are of several versions")
+)
+
+// round is one comparison: what the upstream named, and what the collection held then.
+type round struct {
+	refs *references
+	view *View
+}
+
+// check compares the collection with the upstream.
+func (c *Collection) check(ctx context.Context, pageSize int64) *Checked {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	began := time.Now()
+	out := &Checked{Resource: c.resource.GroupVersionResource, Encoding: c.encoding}
+	var err error
+	for range checkAttempts {
+		if err = c.checkOnce(ctx, pageSize, out); err == nil || !c.mayCheckAgain(err) {
+			break
+		}
+	}
+	if err != nil {
+		out.Result, out.Err = Unfinished, err
+	}
+	out.Took = time.Since(began)
+	return out
+}
+
+// mayCheckAgain reports whether a comparison that ended with err is worth another try.
+func (c *Collection) mayCheckAgain(err error) bool {
+	var expired *ExpiredError
+	if errors.Is(err, errLate) {
+		c.feed.log.Warn("the feed does not bring what the upstream has; its watch begins again", "resourceVersion", c.RV())
+		c.feed.health.restart(errLate)
+		return true
+	}
+	return errors.As(err, &expired) || isExpired(err) || errors.Is(err, errUneven)
+}
+
+// checkOnce is one attempt of check.
+func (c *Collection) checkOnce(ctx context.Context, pageSize int64, out *Checked) error {
+	r, err := c.round(ctx, pageSize)
+	if err != nil {
+		return err
+	}
+	found := r.differences()
+	if len(found) > 0 {
+		again, err := c.round(ctx, pageSize)
+		if err != nil {
+			return err
+		}
+		r, found = again, inBoth(found, again.differences())
+	}
+	out.RV, out.Objects, out.Sampled = r.refs.meta.ResourceVersion, len(r.refs.items), 0
+	if len(found) == 0 {
+		if out.Sampled, found, err = c.sample(ctx, r); err != nil {
+			return err
+		}
+	}
+	out.Result = Same
+	if len(found) > 0 {
+		out.Result, out.Differing, out.Differences = Differs, len(found), found[:min(len(found), maxTold)]
+	}
+	return nil
+}
+
+// round asks the upstream and finds what the collection held.
+func (c *Collection) round(ctx context.Context, pageSize int64) (*round, error) {
+	refs, err := c.nameAll(ctx, pageSize)
+	if err != nil {
+		return nil, err
+	}
+	v, err := c.stateAt(ctx, refs)
+	if err != nil {
+		return nil, err
+	}
+	return &round{refs, v}, nil
+}
+
+// nameAll lists what the upstream has now, in pages of one version.
+func (c *Collection) nameAll(ctx context.Context, pageSize int64) (*references, error) {
+	held, limit := c.RV(), c.View().Len()+maxUnseen
+	refs := &references{items: make([]reference, 0, c.View().Len())}
+	visit := func(key string, rv uint64) error {
+		if len(refs.items) == limit {
+			return errUnseen
+		}
+		refs.items = append(refs.items, reference{key, rv})
+		refs.newest = max(refs.newest, rv)
+		return nil
+	}
+	for next, first := "", true; first || next != ""; first = false {
+		meta, err := c.namePage(ctx, pageSize, next, visit)
+		switch {
+		case errors.Is(err, errUnseen) && !first && refs.sorted():
+			refs.cut = true
+			return refs, nil
+		case err != nil:
+			return nil, fmt.Errorf("asking for names and versions: %w", err)
+		case meta.ResourceVersion == 0:
+			return nil, errNoVersion
+		case first:
+			if err := c.expect(held, meta.ResourceVersion); err != nil {
+				return nil, err
+			}
+			refs.meta = meta
+		case meta.ResourceVersion != refs.meta.ResourceVersion:
+			return nil, errUneven
+		}
+		next = meta.Continue
+	}
+	if !refs.sorted() { // kube-apiserver's are
+		slices.SortFunc(refs.items, byReferenceKey)
+	}
+	return refs, nil
+}
+
+// sorted reports whether the items are in the order of their keys.
+func (refs *references) sorted() bool { return slices.IsSortedFunc(refs.items, byReferenceKey) }
+
+func byReferenceKey(a, b reference) int { return cmp.Compare(a.key, b.key) }
+
+// namePage lists a page of names and versions, of the objects' metadata if the upstream
+// has that.
+func (c *Collection) namePage(ctx context.Context, pageSize int64, next string, visit func(key string, rv uint64) error) (ListMeta, error) {
+	if source, ok := c.feed.source.(ReferenceSource); ok && !c.referrer.none.Load() {
+		meta, err := source.References(ctx, c.resource, ReferenceOptions{Limit: pageSize, Continue: next}, visit)
+		if !errors.Is(err, ErrUnsupported) || next != "" {
+			return meta, err
+		}
+		c.referrer.none.Store(true)
+	}
+	return c.feed.source.List(ctx, c.resource, c.encoding, ListOptions{Limit: pageSize, Continue: next}, func(raw []byte) error {
+		o, err := c.feed.decode(raw)
+		if err != nil {
+			return err
+		}
+		return visit(o.Key, o.RV)
+	})
+}
+
+// stateAt is what the collection holds at the version of refs; or later, if that is just
+// what refs name.
+func (c *Collection) stateAt(ctx context.Context, refs *references) (*View, error) {
+	if c.prompt != nil {
+		_ = c.advance(ctx, catchUpLimit) // else the feed is waited for
+	}
+	began, probed := time.Now(), !c.feed.progress.Load()
+	for {
+		v := c.View()
+		switch {
+		case !refs.cut && refs.name(v):
+			return v, nil
+		case c.store.isWhole(refs.meta.ResourceVersion):
+			return c.store.viewAt(refs.meta.ResourceVersion, time.Now())
+		case time.Since(began) > checkPatience:
+			return nil, errLate
+		case !probed && time.Since(began) > probeAfter:
+			probed = true
+			_ = c.probe(ctx) // else the feed is waited for
+			continue
+		}
+		// What is missing has at least the next version.
+		if err := c.waitFor(ctx, max(refs.newest, v.rv+1), checkLook); err != nil && !isTooLargeError(err) {
+			return nil, err
+		}
+	}
+}
+
+// differences compares the two sides, both in key order.
+func (r *round) differences() []Difference {
+	var found []Difference
+	refs := r.refs.items
+	past := func(ref reference) { found = append(found, Difference{Key: ref.key, Kind: Missing, Upstream: ref.rv}) }
+	r.view.Ascend("", "", func(o *object.Object) bool {
+		for len(refs) > 0 && refs[0].key < o.Key {
+			past(refs[0])
+			refs = refs[1:]
+		}
+		switch {
+		case len(refs) == 0 && r.refs.cut:
+			return false // the upstream was not asked further
+		case len(refs) == 0 || refs[0].key > o.Key:
+			found = append(found, Difference{Key: o.Key, Kind: Extra, Cached: o.RV})
+			return true
+		case refs[0].rv != o.RV:
+			found = append(found, Difference{Key: o.Key, Kind: OtherVersion, Cached: o.RV, Upstream: refs[0].rv})
+		}
+		refs = refs[1:]
+		return true
+	})
+	for _, ref := range refs {
+		past(ref)
+	}
+	return found
+}
+
+// inBoth are the differences that two rounds found alike.
+func inBoth(first, second []Difference) []Difference {
+	seen := make(map[Difference]bool, len(first))
+	for _, d := range first {
+		seen[d] = true
+	}
+	var both []Difference
+	for _, d := range second {
+		if seen[d] {
+			both = append(both, d)
+		}
+	}
+	return both
+}
+
+// sample compares objects byte by byte, all of a small collection.
+func (c *Collection) sample(ctx context.Context, r *round) (n int, found []Difference, err error) {
+	changed := c.resource.Changed
+	if !changed.IsZero() && time.Since(changed) < 2*redefinitionTime {
+		return 0, nil, nil // servers may still read the objects by different definitions
+	}
+	at, size := r.refs.meta.ResourceVersion, r.view.Len()
+	pieces, each := sampleSize, 1
+	if size <= sampleSize {
+		pieces, each = min(size, 1), size
+	}
+	for range pieces {
+		held, _ := r.view.tree.GetAt(rand.IntN(size - each + 1))
+		compared, differing, err := c.compareBytes(ctx, r.view, at, held.Key, each)
+		switch {
+		case isRefused(err):
+			return n, found, nil // it does not take a token that is not its own, say
+		case err != nil:
+			return n, found, err
+		}
+		n += compared
+		found = append(found, differing...)
+	}
+	return n, found, nil
+}
+
+// compareBytes compares up to n objects from key on with those of the upstream at a
+// version.
+func (c *Collection) compareBytes(ctx context.Context, v *View, at uint64, key string, n int) (compared int, found []Difference, err error) {
+	objs, err := c.listAt(ctx, at, key, n)
+	if err != nil {
+		return 0, nil, err
+	}
+	var other []*object.Object
+	for _, o := range objs {
+		switch held := v.Get(o.Key); {
+		case held == nil || held.RV != o.RV:
+			continue
+		case !bytes.Equal(held.Raw, o.Raw):
+			other = append(other, o)
+		}
+		compared++
+	}
+	if len(other) == 0 {
+		return compared, nil, nil
+	}
+	repeated, err := c.repeats(ctx, at, other)
+	if err != nil || !repeated {
+		return compared - len(other), nil, err
+	}
+	for _, o := range other {
+		found = append(found, Difference{Key: o.Key, Kind: OtherBytes, Cached: o.RV, Upstream: o.RV})
+	}
+	return compared, found, nil
+}
+
+// repeats reports whether the upstream says the same of objs again, and is the program
+// that the collection was listed from.
+func (c *Collection) repeats(ctx context.Context, at uint64, objs []*object.Object) (bool, error) {
+	for _, o := range objs {
+		before := c.feed.outage.now(ctx)
+		again, err := c.listAt(ctx, at, o.Key, 1)
+		if err != nil {
+			return false, err
+		}
+		if len(again) != 1 || !bytes.Equal(again[0].Raw, o.Raw) {
+			return false, nil
+		}
+		if listed := c.feed.listedBy(); before != listed || c.feed.outage.now(ctx) != listed {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// listAt lists up to n objects from key on, as they are at a version.
+func (c *Collection) listAt(ctx context.Context, at uint64, key string, n int) ([]*object.Object, error) {
+	var objs []*object.Object
+	token := api.ContinueToken{ResourceVersion: int64(at), Start: key}
+	meta, err := c.feed.source.List(ctx, c.resource, c.encoding, ListOptions{Limit: int64(n), Continue: token.Encode()}, func(raw []byte) error {
+		if len(objs) == n {
+			return errPaged
+		}
+		o, err := c.feed.decode(raw)
+		objs = append(objs, o)
+		return err
+	})
+	if err == nil && meta.ResourceVersion != at {
+		err = errUneven
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading a sample: %w", err)
+	}
+	return objs, nil
+}

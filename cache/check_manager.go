@@ -1,0 +1,193 @@
+package cache
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeweir/kubeweir/api"
+)
+
+// CheckResult is what the comparison of a collection with the upstream ended with.
+type CheckResult uint8
+
+// The results.
+const (
+	// Unfinished: they could not be compared, see Checked.Err.
+	Unfinished CheckResult = iota
+	// Same: no difference was found.
+	Same
+	// Differs: see Checked.Differences. The collection was stopped, its watches ended
+	// with 410, and another one is being filled.
+	Differs
+)
+
+// String names the result for metrics and answers.
+func (r CheckResult) String() string { return [...]string{"unfinished", "same", "differs"}[r] }
+
+// DifferenceKind is how an object differs.
+type DifferenceKind uint8
+
+// The kinds.
+const (
+	// Missing: the upstream has it, the cache has not.
+	Missing DifferenceKind = iota
+	// Extra: the cache has it, the upstream has not.
+	Extra
+	// OtherVersion: the cache has it in another version.
+	OtherVersion
+	// OtherBytes: the cache has other bytes of the same version.
+	OtherBytes
+)
+
+// String names the kind for metrics and answers.
+func (k DifferenceKind) String() string {
+	return [...]string{"missing", "extra", "version", "bytes"}[k]
+}
+
+// Difference is an object that the cache and the upstream do not agree about. It has
+// versions only, no contents: those may be secret.
+type Difference struct {
+	Key              string // "namespace/name", or "name"
+	Kind             DifferenceKind
+	Cached, Upstream uint64 // versions, 0 where there is no object
+}
+
+// Checked is what the check of one collection has found.
+type Checked struct {
+	Resource schema.GroupVersionResource
+	Encoding api.Encoding
+	Result   CheckResult
+	// RV is the version at which both sides were compared, Objects how many objects the
+	// upstream had there, Sampled how many of them were compared byte by byte.
+	RV               uint64
+	Objects, Sampled int
+	// Differing is the number of differences, Differences are the first of them.
+	Differing   int
+	Differences []Difference
+	// Err is why the check is unfinished.
+	Err  error
+	Took time.Duration
+}
+
+const (
+	// maxTold is how many differences are told of one collection.
+	maxTold = 20
+	// checkShare bounds how much of the time checks are under way by themselves: after
+	// one that took t, none begins for checkShare times t.
+	checkShare = 19
+)
+
+var (
+	errIncomplete = errors.New("the collection is not complete yet")
+	errStaleNow   = errors.New("the collection is stale, the upstream does not answer")
+)
+
+// Check compares the collections that which chooses with the upstream, one after the
+// other, ordered by resource and encoding. One that differs is stopped and filled anew.
+func (m *Manager) Check(ctx context.Context, which func(schema.GroupVersionResource) bool) []*Checked {
+	var all []*Checked
+	entries := m.entries()
+	slices.SortFunc(entries, func(a, b *entry) int {
+		return cmp.Or(
+			cmp.Compare(a.resource.Group, b.resource.Group),
+			cmp.Compare(a.resource.Resource, b.resource.Resource),
+			cmp.Compare(a.resource.Version, b.resource.Version),
+			cmp.Compare(a.encoding, b.encoding),
+		)
+	})
+	for _, e := range entries {
+		if ctx.Err() == nil && which(e.resource.GroupVersionResource) {
+			all = append(all, m.check(ctx, e))
+		}
+	}
+	return all
+}
+
+// check checks one collection and draws the consequences.
+func (m *Manager) check(ctx context.Context, e *entry) *Checked {
+	out := m.compared(ctx, e)
+	labels := []string{e.resource.Group, e.resource.Resource, e.encoding.String()}
+	m.parts.metrics.checks.WithLabelValues(append(labels, out.Result.String())...).Inc()
+	log := e.feed.log.With("resourceVersion", out.RV, "objects", out.Objects, "sampled", out.Sampled, "seconds", out.Took.Seconds())
+	switch out.Result {
+	case Same:
+		log.Debug("the collection equals the upstream")
+		e.checked.Store(time.Now().UnixNano())
+	case Unfinished:
+		log.Debug("the collection could not be compared with the upstream", "error", out.Err)
+	case Differs:
+		for _, d := range out.Differences {
+			e.feed.log.Error("the cache differs from the upstream", "key", d.Key, "difference", d.Kind.String(), "cached", d.Cached, "upstream", d.Upstream)
+			m.parts.metrics.differences.WithLabelValues(append(labels, d.Kind.String())...).Inc()
+		}
+		log.Error("the collection differs from the upstream and is listed anew", "differences", out.Differing)
+		m.stop(ErrDiffers, func(_ collectionKey, other *entry) bool { return other == e })
+		_, _ = m.find(collectionKey{e.resource.GroupVersionResource, e.encoding}, e.resource)
+	}
+	return out
+}
+
+// compared compares a collection with the upstream while no other one is.
+func (m *Manager) compared(ctx context.Context, e *entry) *Checked {
+	out := &Checked{Resource: e.resource.GroupVersionResource, Encoding: e.encoding}
+	select {
+	case m.checking <- struct{}{}:
+		defer func() { <-m.checking }()
+	case <-ctx.Done():
+		out.Err = context.Cause(ctx)
+		return out
+	}
+	e.lookedAt.Store(time.Now().UnixNano())
+	c := e.current()
+	if c == nil {
+		out.Err = cmp.Or(e.end.reason(), errIncomplete)
+		return out
+	}
+	if state := c.State(); state.Phase == Stale {
+		out.Err = fmt.Errorf("%w: %v", errStaleNow, state.Err)
+		return out
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer context.AfterFunc(e.ctx, func() { cancel(context.Cause(e.ctx)) })()
+	defer cancel(nil)
+	return c.check(ctx, m.parts.pageSize)
+}
+
+// checkAll checks each collection once in a period, as long as the manager lives: one at a
+// time, spread over the period.
+func (m *Manager) checkAll(period time.Duration) {
+	var took time.Duration
+	for {
+		pause := period / time.Duration(max(1, len(m.entries())))
+		pause = pause/2 + time.Duration(m.parts.jitter(max(1, int64(pause))))
+		timer := time.NewTimer(max(pause, checkShare*took))
+		select {
+		case <-timer.C:
+		case <-m.ctx.Done():
+			timer.Stop()
+			return
+		}
+		took = 0
+		if e := m.nextCheck(time.Now().Add(-period / 2)); e != nil {
+			took = m.check(m.ctx, e).Took
+		}
+	}
+}
+
+// nextCheck is the collection whose last check is longest ago, nil if all were checked
+// after that time.
+func (m *Manager) nextCheck(before time.Time) *entry {
+	var next *entry
+	for _, e := range m.entries() {
+		if at := e.lookedAt.Load(); at < before.UnixNano() && (next == nil || at < next.lookedAt.Load()) {
+			next = e
+		}
+	}
+	return next
+}

@@ -1,0 +1,353 @@
+package cache_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/cachetest"
+)
+
+// faultySource changes what the feed's watch and samples of lists bring.
+type faultySource struct {
+	cachetest.ReferenceSource
+	// watched may drop an event of the feed, with false, or change its bytes.
+	watched func(*cache.Event) bool
+	// listed may change the bytes of an object that is listed from a token on.
+	listed func([]byte) []byte
+}
+
+func (s *faultySource) Watch(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.WatchOptions, handle func(cache.Event) error) error {
+	return s.Source.Watch(ctx, res, enc, opts, func(ev cache.Event) error {
+		if s.watched != nil && !opts.Probe && len(ev.Object) > 0 && ev.Type != api.Bookmark && !s.watched(&ev) {
+			return nil
+		}
+		return handle(ev)
+	})
+}
+
+func (s *faultySource) List(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.ListOptions, visit func([]byte) error) (cache.ListMeta, error) {
+	return s.Source.List(ctx, res, enc, opts, func(item []byte) error {
+		if s.listed != nil && opts.Continue != "" {
+			item = s.listed(item)
+		}
+		return visit(item)
+	})
+}
+
+// checkBench runs f with a faulty source of n pods and a manager over it, in fake time.
+func checkBench(t *testing.T, n int, o cache.Options, f func(t *testing.T, s *faultySource, m *cache.Manager)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := &faultySource{ReferenceSource: cachetest.ReferenceSource{Source: cachetest.New(cachetest.PodResource(), cachetest.NodeResource(), cachetest.WidgetResource())}}
+		for i := range n {
+			s.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("ns-%d/pod-%03d", i%3, i), "", "color=green"))
+		}
+		o.Source, o.Limits = s, cache.Limits{IdleAfter: 24 * time.Hour}
+		m, err := cache.NewManager(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		f(t, s, m)
+	})
+}
+
+func everyResource(schema.GroupVersionResource) bool { return true }
+
+// checkPods checks the only collection.
+func checkPods(t *testing.T, m *cache.Manager) *cache.Checked {
+	t.Helper()
+	all := m.Check(t.Context(), everyResource)
+	if len(all) != 1 {
+		t.Fatalf("%d collections were checked", len(all))
+	}
+	return all[0]
+}
+
+func told(c *cache.Checked) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s, %d objects, %d sampled", c.Result, c.Objects, c.Sampled)
+	for _, d := range c.Differences {
+		fmt.Fprintf(&b, "; %s %s %d %d", d.Kind, d.Key, d.Cached, d.Upstream)
+	}
+	if c.Err != nil {
+		fmt.Fprintf(&b, "; %v", c.Err)
+	}
+	return b.String()
+}
+
+// TestCheckFindsDifferences injects each kind of fault into a feed.
+func TestCheckFindsDifferences(t *testing.T) {
+	is := func(kind api.EventType) func(*cache.Event) bool {
+		return func(ev *cache.Event) bool { return ev.Type != kind }
+	}
+	const key = "ns-1/pod-001" // created at 102
+	for _, c := range []struct {
+		name  string
+		fault func(*cache.Event) bool
+		write func(s *faultySource)
+		want  string
+	}{
+		{"an object is lost", is(api.Added), func(s *faultySource) {
+			s.Create(cachetest.Pods, cachetest.Pod("ns-1/new", ""))
+		}, "differs, 6 objects, 0 sampled; missing ns-1/new 0 106"},
+		{"an object is extra", is(api.Deleted), func(s *faultySource) {
+			s.Delete(cachetest.Pods, key)
+		}, "differs, 4 objects, 0 sampled; extra ns-1/pod-001 102 0"},
+		{"an object is old", is(api.Modified), func(s *faultySource) {
+			s.Update(cachetest.Pods, cachetest.Pod(key, "", "color=brown"))
+		}, "differs, 5 objects, 0 sampled; version ns-1/pod-001 102 106"},
+		{"a byte is another", func(ev *cache.Event) bool {
+			ev.Object = bytes.Replace(ev.Object, []byte("brown"), []byte("crown"), 1)
+			return true
+		}, func(s *faultySource) {
+			s.Update(cachetest.Pods, cachetest.Pod(key, "", "color=brown"))
+		}, "differs, 5 objects, 5 sampled; bytes ns-1/pod-001 106 106"},
+	} {
+		for _, enc := range []api.Encoding{api.JSON, api.Protobuf} {
+			t.Run(c.name+" in "+enc.String(), func(t *testing.T) {
+				checkBench(t, 5, cache.Options{}, func(t *testing.T, s *faultySource, m *cache.Manager) {
+					held, err := m.Collection(t.Context(), cachetest.PodResource(), enc)
+					if err != nil {
+						t.Fatal(err)
+					}
+					synctest.Wait()
+					if got := told(checkPods(t, m)); got != "same, 5 objects, 5 sampled" {
+						t.Fatalf("before the fault: %s", got)
+					}
+					s.watched = c.fault
+					c.write(s)
+					synctest.Wait()
+					s.watched = nil
+					s.Bump(5)
+					if got := told(checkPods(t, m)); got != c.want {
+						t.Errorf("found %q, want %q", got, c.want)
+					}
+					<-held.Closed()
+					if reason := held.State().Err; reason != cache.ErrDiffers {
+						t.Errorf("the collection stopped because of %v", reason)
+					}
+					synctest.Wait()
+					if got := checkPods(t, m); got.Result != cache.Same || got.Sampled == 0 {
+						t.Errorf("listed anew: %s", told(got))
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestCheckBegins the feed again that silently brings nothing.
+func TestCheckBeginsFeedsAgain(t *testing.T) {
+	checkBench(t, 5, cache.Options{}, func(t *testing.T, s *faultySource, m *cache.Manager) {
+		c := pods(t, m)
+		synctest.Wait()
+		s.Hold()
+		s.Delete(cachetest.Pods, "ns-1/pod-001")
+		began := time.Now()
+		if got := told(checkPods(t, m)); got != "same, 4 objects, 4 sampled" {
+			t.Errorf("a feed that hangs: %s", got)
+		}
+		if took := time.Since(began); took > 2*time.Minute {
+			t.Errorf("it took %s", took)
+		}
+		if c != pods(t, m) || c.View().Len() != 4 {
+			t.Errorf("%d pods are held, by another collection: %t", c.View().Len(), c != pods(t, m))
+		}
+	})
+}
+
+// TestCheckIsNeverWrong: whatever happens meanwhile, an honest feed is no difference.
+func TestCheckIsNeverWrong(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	checkBench(t, 30, cache.Options{}, func(t *testing.T, s *faultySource, m *cache.Manager) {
+		m.WithPages(7)
+		pods(t, m)
+		for _, enc := range []api.Encoding{api.JSON, api.Protobuf} {
+			if _, err := m.Collection(t.Context(), cachetest.PodResource(), enc); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var disturbing sync.WaitGroup
+		disturbing.Go(func() { disturb(ctx, rand.New(rand.NewPCG(seed, 1)), s) })
+		results := map[string]int{}
+		for range 300 {
+			for _, c := range m.Check(ctx, everyResource) {
+				results[c.Result.String()]++
+				if c.Result == cache.Differs {
+					t.Error(told(c))
+				}
+			}
+			time.Sleep(time.Second)
+		}
+		cancel()
+		disturbing.Wait()
+		t.Logf("%v", results)
+		if results["same"] < 200 {
+			t.Error("too few were compared")
+		}
+	})
+}
+
+// disturb writes and lets the source fail until ctx ends.
+func disturb(ctx context.Context, r *rand.Rand, s *faultySource) {
+	fresh := 0
+	for ctx.Err() == nil {
+		objs := s.Objects(cachetest.Pods)
+		some := objs[r.IntN(len(objs))]
+		key := some.GetNamespace() + "/" + some.GetName()
+		switch n := r.IntN(100); {
+		case n < 50:
+			s.Update(cachetest.Pods, cachetest.Pod(key, "", fmt.Sprintf("color=c%d", r.IntN(1000))))
+		case n < 65 && len(objs) > 12:
+			s.Delete(cachetest.Pods, key)
+		case n < 68 && len(objs) > 14:
+			s.DeleteTogether(cachetest.Pods, key, objs[(slicesIndex(objs, some)+1)%len(objs)].GetNamespace()+"/"+objs[(slicesIndex(objs, some)+1)%len(objs)].GetName())
+		case n < 90:
+			fresh++
+			s.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("ns-%d/new-%d", r.IntN(3), fresh), ""))
+		case n < 92:
+			s.Compact()
+		case n < 94:
+			s.Break(nil)
+		case n < 95:
+			s.Break(api.NewExpiredWatch(1, 2))
+		case n < 96:
+			s.Fail("references", apierrors.NewResourceExpired("in the middle"))
+		case n < 98:
+			s.HoldAfter(r.IntN(3))
+			time.Sleep(time.Duration(r.IntN(int(3 * time.Second))))
+			s.Release()
+		default:
+			s.Bump(3)
+		}
+		time.Sleep(time.Duration(r.IntN(int(400 * time.Millisecond))))
+	}
+}
+
+func slicesIndex(objs []cachetest.Object, o cachetest.Object) int {
+	for i := range objs {
+		if objs[i] == o {
+			return i
+		}
+	}
+	return 0
+}
+
+// TestCheckOtherBytes: bytes that another program sends, or that the upstream does not
+// repeat, are no difference.
+func TestCheckOtherBytes(t *testing.T) {
+	var n atomic.Int64
+	for name, prepare := range map[string]func(s *faultySource){
+		"another program": func(s *faultySource) {
+			s.SetServer("2")
+			s.listed = func(item []byte) []byte { return bytes.Replace(item, []byte("green"), []byte("grown"), 1) }
+		},
+		"not repeated": func(s *faultySource) {
+			s.listed = func(item []byte) []byte {
+				return bytes.Replace(item, []byte("green"), fmt.Appendf(nil, "%05d", n.Add(1)), 1)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			checkBench(t, 5, cache.Options{}, func(t *testing.T, s *faultySource, m *cache.Manager) {
+				pods(t, m)
+				prepare(s)
+				if got := told(checkPods(t, m)); got != "same, 5 objects, 0 sampled" {
+					t.Error(got)
+				}
+			})
+		})
+	}
+}
+
+// TestCheckWithoutNames: what has no lists of names is listed whole.
+func TestCheckWithoutNames(t *testing.T) {
+	bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+		m.WithPages(2)
+		for i := range 20 {
+			s.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("a/%d", i), ""))
+		}
+		pods(t, m)
+		if got := told(checkPods(t, m)); got != "same, 20 objects, 10 sampled" {
+			t.Error(got)
+		}
+	})
+}
+
+// TestCheckUnfinished: an upstream that does not answer is no difference.
+func TestCheckUnfinished(t *testing.T) {
+	checkBench(t, 5, cache.Options{}, func(t *testing.T, s *faultySource, m *cache.Manager) {
+		pods(t, m)
+		for range 3 {
+			s.Fail("references", apierrors.NewResourceExpired("again"))
+		}
+		if got := checkPods(t, m); got.Result != cache.Unfinished || !apierrors.IsResourceExpired(got.Err) {
+			t.Errorf("lists expire: %s", told(got))
+		}
+		s.SetDown(true)
+		if got := checkPods(t, m); got.Result != cache.Unfinished {
+			t.Errorf("just down: %s", told(got))
+		}
+		time.Sleep(time.Minute)
+		if got := told(checkPods(t, m)); !strings.HasPrefix(got, "unfinished, 0 objects, 0 sampled; the collection is stale, the upstream does not answer") {
+			t.Errorf("down for long: %s", got)
+		}
+	})
+}
+
+// TestCheckPeriod: each collection is compared once in a period, one at a time.
+func TestCheckPeriod(t *testing.T) {
+	checkBench(t, 5, cache.Options{CheckPeriod: 5 * time.Minute}, func(t *testing.T, s *faultySource, m *cache.Manager) {
+		for _, res := range []*cache.Resource{cachetest.PodResource(), cachetest.NodeResource(), cachetest.WidgetResource()} {
+			if _, err := m.Collection(t.Context(), res, api.JSON); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.Calls()
+		time.Sleep(time.Hour)
+		asked := map[string]int{}
+		for _, call := range s.Calls() {
+			if strings.HasPrefix(call, "references") {
+				asked[strings.Fields(call)[1]]++
+			}
+		}
+		for _, resource := range []string{"pods", "nodes", "widgets"} {
+			if n := asked[resource]; n < 8 || n > 16 {
+				t.Errorf("%s were checked %d times in an hour, of %v", resource, n, asked)
+			}
+		}
+	})
+}
+
+// TestCheckHeals finds a fault by itself.
+func TestCheckHeals(t *testing.T) {
+	checkBench(t, 5, cache.Options{CheckPeriod: 5 * time.Minute}, func(t *testing.T, s *faultySource, m *cache.Manager) {
+		c := pods(t, m)
+		synctest.Wait()
+		s.watched = func(*cache.Event) bool { return false }
+		s.Delete(cachetest.Pods, "ns-1/pod-001")
+		synctest.Wait()
+		s.watched = nil
+		s.Create(cachetest.Pods, cachetest.Pod("ns-1/other", ""))
+		time.Sleep(10 * time.Minute)
+		if now := pods(t, m); c == now || now.View().Get("ns-1/pod-001") != nil {
+			t.Error("the object that was deleted is there still")
+		}
+	})
+}
