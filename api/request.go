@@ -35,6 +35,8 @@ type Request struct {
 	// PeerCertificates is the chain that the TLS client presented (not verified
 	// against any CA yet); nil without one.
 	PeerCertificates []*x509.Certificate
+	// ServerName is the host that the TLS client asked for (SNI), "" if it named none.
+	ServerName string
 	// Proto is "HTTP/1.0", "HTTP/1.1" or "HTTP/2.0".
 	Proto string
 	// Listener says which listener took the request.

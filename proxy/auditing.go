@@ -19,7 +19,7 @@ func (g *Gateway) audit(x *exchange, stage auditv1.Stage, code int) {
 		return
 	}
 	e := &audit.Event{
-		Stage: stage, ID: x.auditID, Request: x.request, Info: x.info, Received: x.began,
+		Stage: stage, Cluster: g.Cluster, ID: x.auditID, Request: x.request, Info: x.info, Received: x.began,
 		Code: code, Allowed: x.decision.Allowed, Reason: x.decision.Reason,
 	}
 	if x.sender != nil {

@@ -48,6 +48,8 @@ type Options struct {
 	// CompressWatchLists has watches that begin with what is there compressed where
 	// the client accepts that and a list of the same would be.
 	CompressWatchLists bool
+	// Cluster is the name of the upstream where there are several, else "".
+	Cluster string
 	// Audit may be nil: nothing is audited then.
 	Audit      *audit.Log
 	Health     *Health
@@ -218,7 +220,7 @@ func (g *Gateway) admit(ctx context.Context, x *exchange) *api.Response {
 	if resp := g.identify(ctx, x); resp != nil {
 		return resp
 	}
-	x.request.AttributeTo(x.user())
+	x.request.AttributeTo(g.accountOf(x))
 	limit := g.inFlight
 	long := x.info.LongRunning() || x.request.Upgrade != ""
 	if long {
@@ -236,6 +238,15 @@ func (g *Gateway) admit(ctx context.Context, x *exchange) *api.Response {
 		x.bytes = n
 	}
 	return nil
+}
+
+// accountOf names the user, among those of all clusters, who pays for what a client leaves
+// unread.
+func (g *Gateway) accountOf(x *exchange) string {
+	if g.Cluster == "" {
+		return x.user()
+	}
+	return g.Cluster + "/" + x.user()
 }
 
 // answer completes a response: its Audit-Id, and what is to happen once it was

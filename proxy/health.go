@@ -22,6 +22,13 @@ type Check struct {
 // (k8s.io/apiserver/pkg/server/healthz). It is safe for concurrent use.
 type Health struct {
 	checks []Check
+	parts  func() []Part
+}
+
+// Part is the health of one of several things that are served.
+type Part struct {
+	Name string
+	*Health
 }
 
 // NewHealth returns a Health of the given checks; "ping" is added.
@@ -29,16 +36,22 @@ func NewHealth(checks ...Check) *Health {
 	return &Health{checks: append([]Check{{Name: "ping", Err: func() error { return nil }}}, checks...)}
 }
 
+// NewHealthOf returns a Health of several parts, which may change. It is ready while one of
+// them is: /readyz/NAME, and ?verbose, tell of each. "ping" is added.
+func NewHealthOf(parts func() []Part) *Health {
+	h := NewHealth()
+	h.parts = parts
+	return h
+}
+
 // Serve answers r if it is for one of the health endpoints, else returns nil.
 // reasons tells the client why a check failed: not for listeners that anyone
 // may ask.
 func (h *Health) Serve(r *api.Request, reasons bool) *api.Response {
-	endpoint, rest, _ := strings.Cut(strings.TrimPrefix(r.Path, "/"), "/")
-	switch endpoint {
-	case "livez", "readyz", "healthz":
-	default:
+	if !isHealth(r.Path) {
 		return nil
 	}
+	endpoint, rest, _ := strings.Cut(strings.TrimPrefix(r.Path, "/"), "/")
 	if r.Method != "GET" && r.Method != "HEAD" {
 		return text(405, "only GET and HEAD are allowed\n")
 	}
@@ -49,7 +62,24 @@ func (h *Health) Serve(r *api.Request, reasons bool) *api.Response {
 	return h.all(endpoint, query.Has("verbose"), query["exclude"], reasons)
 }
 
+// isHealth reports whether a path is one of the health endpoints.
+func isHealth(path string) bool {
+	endpoint, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	return endpoint == "livez" || endpoint == "readyz" || endpoint == "healthz"
+}
+
 func (h *Health) single(endpoint, name string, reasons bool) *api.Response {
+	if h.parts != nil {
+		first, rest, more := strings.Cut(name, "/")
+		for _, p := range h.parts() {
+			switch {
+			case p.Name == first && more:
+				return p.single(endpoint, rest, reasons)
+			case p.Name == first:
+				return p.all(endpoint, false, nil, reasons)
+			}
+		}
+	}
 	for _, c := range h.of(endpoint) {
 		if c.Name != name {
 			continue
@@ -85,18 +115,9 @@ func (h *Health) all(endpoint string, verbose bool, exclude []string, reasons bo
 		}
 	}
 	var out strings.Builder
-	failed := false
-	for _, c := range h.of(endpoint) {
-		if skip[c.Name] {
-			fmt.Fprintf(&out, "[+]%s excluded: ok\n", c.Name)
-			continue
-		}
-		if err := c.Err(); err != nil {
-			failed = true
-			fmt.Fprintf(&out, "[-]%s failed: %s\n", c.Name, explain(err, reasons))
-			continue
-		}
-		fmt.Fprintf(&out, "[+]%s ok\n", c.Name)
+	failed := h.look(&out, endpoint, "", skip, reasons)
+	if h.parts != nil {
+		failed = h.lookAtParts(&out, endpoint, skip, reasons) || failed
 	}
 	if failed {
 		return text(500, out.String()+endpoint+" check failed\n")
@@ -105,6 +126,42 @@ func (h *Health) all(endpoint string, verbose bool, exclude []string, reasons bo
 		return text(200, "ok")
 	}
 	return text(200, out.String()+endpoint+" check passed\n")
+}
+
+// look writes how the checks are, and reports whether one failed that is not skipped. Their
+// names begin with prefix.
+func (h *Health) look(out *strings.Builder, endpoint, prefix string, skip map[string]bool, reasons bool) (failed bool) {
+	for _, c := range h.of(endpoint) {
+		name := prefix + c.Name
+		if skip[name] {
+			fmt.Fprintf(out, "[+]%s excluded: ok\n", name)
+			continue
+		}
+		if err := c.Err(); err != nil {
+			failed = true
+			fmt.Fprintf(out, "[-]%s failed: %s\n", name, explain(err, reasons))
+			continue
+		}
+		fmt.Fprintf(out, "[+]%s ok\n", name)
+	}
+	return failed
+}
+
+// lookAtParts is look at the parts that are not skipped: it reports whether all of them
+// failed.
+func (h *Health) lookAtParts(out *strings.Builder, endpoint string, skip map[string]bool, reasons bool) (failed bool) {
+	looked, good := 0, 0
+	for _, p := range h.parts() {
+		if skip[p.Name] {
+			fmt.Fprintf(out, "[+]%s excluded: ok\n", p.Name)
+			continue
+		}
+		looked++
+		if !p.look(out, endpoint, p.Name+"/", skip, reasons) {
+			good++
+		}
+	}
+	return looked > 0 && good == 0
 }
 
 func explain(err error, tell bool) string {

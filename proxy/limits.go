@@ -162,7 +162,7 @@ func (o *overloads) of(kind, limit string, why reason.Refusal) overload {
 func newOverloads(registerer prometheus.Registerer, refusals *reason.Counter) *overloads {
 	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubeweir_requests_refused_total",
-		Help: "Requests answered 429, by kind (see kubeweir_requests_in_flight) and reason: limit (no place is free), share (the user holds too many of them).",
+		Help: "Requests answered 429, by kind (see kubeweir_requests_in_flight) and reason: limit (no place is free), share (the user holds too many of them), all and cluster (the same over several clusters).",
 	}, []string{"kind", "reason"})
 	if registerer != nil {
 		registerer.MustRegister(refused)

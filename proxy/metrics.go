@@ -98,7 +98,7 @@ func watchLimits(registerer prometheus.Registerer, gauges map[string]*semaphore)
 		registerer.MustRegister(
 			prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 				Name: "kubeweir_requests_in_flight", ConstLabels: labels,
-				Help: "Requests under way; long ones are watches, followed logs and upgraded connections, unidentified ones those whose sender is being found out, resumed ones the watches among them that the upstream continues from before the cache's history.",
+				Help: "Requests under way; long ones are watches, followed logs and upgraded connections, unidentified ones those whose sender is being found out, resumed ones the watches among them that the upstream continues from before the cache's history; all-short and all-long are those of all clusters of a gateway of several.",
 			}, func() float64 { return float64(g.now.Load()) }),
 			prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 				Name: "kubeweir_requests_in_flight_limit", ConstLabels: labels,

@@ -29,6 +29,16 @@ const (
 	Panicked
 	// NoResponse is an answer of the handler that is none, or cannot be written.
 	NoResponse
+	// UnknownCluster is a request that names none of several clusters.
+	UnknownCluster
+	// Misdirected is a request whose Host is another cluster's than the name of its TLS connection.
+	Misdirected
+	// ClusterPath is a path that leads out of its cluster.
+	ClusterPath
+	// AllClustersLimit: as many requests are under way over all clusters as may be.
+	AllClustersLimit
+	// ClusterShare: the cluster has more than its share of those.
+	ClusterShare
 	// UnidentifiedLimit: too many requests wait for it to be found out who sent them.
 	UnidentifiedLimit
 	// Unauthenticated is a credential that is not good, or none where one is needed.
@@ -134,6 +144,26 @@ var refusalEntries = [refusals]Entry{
 	NoResponse: {
 		Label: "no-response", Code: 500, When: "The gateway has no answer that can be given: a fault of its own.",
 		Client: "Status `InternalError`. " + noTellings, Do: "Report it with the log's line.",
+	},
+	UnknownCluster: {
+		Label: "unknown-cluster", Code: 404, When: "Of a gateway of several clusters (docs/clusters.md), the request names none by its host or path, or one that is not there.",
+		Client: "Status `NotFound` that says how clusters are named.", Do: "Correct the server in the client's kubeconfig; `kubeweir kubeconfig` writes one. Look for \"configuration refused\" in the log if the cluster was added.",
+	},
+	Misdirected: {
+		Label: "misdirected", Code: 421, When: "Host, or :authority, is a name of another cluster than the one that TLS was asked for (SNI).",
+		Client: "Status with code 421; browsers come again by another connection.", Do: "Look at tls-server-name in the client's kubeconfig.",
+	},
+	ClusterPath: {
+		Label: "cluster-path", Code: 400, When: "A path below /clusters/NAME leads out of it by its dot segments.",
+		Client: "Status `BadRequest`.", Do: "Find who sends it: no Kubernetes client does.",
+	},
+	AllClustersLimit: {
+		Label: "all-clusters-limit", Code: 429, When: "As many requests are under way as --all-clusters-max-requests-inflight or --all-clusters-max-watches allows.",
+		Client: tryLater, Metric: `kubeweir_requests_refused_total{reason="all"}`, Do: "Raise the limit, or run more gateways.",
+	},
+	ClusterShare: {
+		Label: "cluster-share", Code: 429, When: "The requests of one cluster have more than their share of those: three times what is free.",
+		Client: tryLater, Metric: `kubeweir_requests_refused_total{reason="cluster"}`, Do: "Look at how fast that cluster answers: kubeweir_requests_in_flight with the label cluster.",
 	},
 	UnidentifiedLimit: {
 		Label: "unidentified-limit", Code: 429, When: "As many requests as --max-requests-inflight wait for it to be found out who sent them.",

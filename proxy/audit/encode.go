@@ -114,7 +114,9 @@ func appendStatus(b []byte, code int, status *metav1.Status) []byte {
 
 func appendAnnotations(b []byte, r *record) []byte {
 	if r.source == Forwarded {
-		return append(b, `,"annotations":{"`+sourceAnnotation+`":"`+string(Forwarded)+`"}`...)
+		b = append(b, `,"annotations":{"`+sourceAnnotation+`":"`+string(Forwarded)+`"`...)
+		b = appendField(b, `,"`+clusterAnnotation+`":`, r.cluster)
+		return append(b, '}')
 	}
 	decision := "forbid"
 	if r.allowed {
@@ -125,6 +127,7 @@ func appendAnnotations(b []byte, r *record) []byte {
 	b = append(b, `","`+reasonAnnotation+`":`...)
 	b = appendString(b, r.reason)
 	b = appendField(b, `,"`+sourceAnnotation+`":`, string(r.source))
+	b = appendField(b, `,"`+clusterAnnotation+`":`, r.cluster)
 	return append(b, '}')
 }
 

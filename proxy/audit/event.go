@@ -31,6 +31,7 @@ const (
 	decisionAnnotation = "authorization.k8s.io/decision"
 	reasonAnnotation   = "authorization.k8s.io/reason"
 	sourceAnnotation   = "kubeweir/source"
+	clusterAnnotation  = "kubeweir/cluster"
 )
 
 // Event is what there is to say of a request at one stage.
@@ -38,6 +39,8 @@ type Event struct {
 	// Stage is auditv1.StageResponseStarted, for watches and upgraded connections, or
 	// auditv1.StageResponseComplete.
 	Stage auditv1.Stage
+	// Cluster is the name of the upstream where there are several, else "".
+	Cluster string
 	// Keep tells that the event must not be dropped: it is of a request that may have
 	// changed something.
 	Keep bool
@@ -68,6 +71,7 @@ type Event struct {
 // nothing of the request's header but what is written.
 type record struct {
 	stage              auditv1.Stage
+	cluster            string
 	id                 string
 	path, query        string
 	verb               string
@@ -87,7 +91,7 @@ type record struct {
 
 func newRecord(e *Event) record {
 	r := record{
-		stage: e.Stage, id: e.ID, verb: e.Info.Verb,
+		stage: e.Stage, cluster: e.Cluster, id: e.ID, verb: e.Info.Verb,
 		path: e.Request.RawPath, query: e.Request.RawQuery,
 		user: e.User, impersonated: e.ImpersonatedUser,
 		sourceIPs: sourceIPs(e.Request),

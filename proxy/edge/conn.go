@@ -44,6 +44,7 @@ type conn struct {
 	records *records // between the two, nil without TLS
 	remote  string
 	certs   []*x509.Certificate
+	sni     string // the host that the TLS client asked for
 	proto   string
 	state   atomic.Uint32
 	// spoken is set with the first request over HTTP/1.1: there is no way to HTTP/2
@@ -83,7 +84,7 @@ func (c *conn) run() {
 	}
 	c.nc = tc
 	state := tc.ConnectionState()
-	c.certs = state.PeerCertificates
+	c.certs, c.sni = state.PeerCertificates, state.ServerName
 	if state.NegotiatedProtocol == "h2" {
 		c.become(protoHTTP2)
 		c.srv.panics.Go(nil, "connection", c.serveHTTP2)

@@ -336,6 +336,7 @@ var errBadLength = errors.New("the content length is not that of the body")
 func (st *stream2) own(head *head2) error {
 	c, r := st.h.c, &st.req
 	r.Proto, r.RemoteAddr, r.PeerCertificates, r.Listener, r.Attributor = "HTTP/2.0", c.remote, c.certs, c.listener, st
+	r.ServerName = c.sni
 	if len(head.cookies) > 1 {
 		r.Header[head.cookieAt].Value = strings.Join(head.cookies, "; ")
 	}

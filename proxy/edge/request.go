@@ -69,6 +69,7 @@ func (x *exchange) own(h *fasthttp.RequestHeader) error {
 		Proto:            "HTTP/1.1",
 		RemoteAddr:       c.remote,
 		PeerCertificates: c.certs,
+		ServerName:       c.sni,
 		Listener:         c.listener,
 		Attributor:       x,
 		Header:           x.fields[:0],

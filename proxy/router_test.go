@@ -1,0 +1,272 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kubeweir/kubeweir/api"
+)
+
+// echo answers with what it was asked for.
+type echo string
+
+func (e echo) Serve(_ context.Context, r *api.Request) *api.Response {
+	info := r.Info()
+	resp := &api.Response{Status: 200, Body: []byte(fmt.Sprintf("%s %s %s %s %s", e, r.Path, r.RawPath, info.Verb, info.Resource))}
+	if strings.Contains(r.RawQuery, "redirect=") {
+		_, to, _ := strings.Cut(r.RawQuery, "redirect=")
+		resp.Header.Add("Location", to)
+	}
+	return resp
+}
+
+// newTestRouter has a by its hosts and by path, b by path alone and c by its host alone.
+func newTestRouter(limit int64) (*Router, map[string]*Target) {
+	r := NewRouter(RouterOptions{Prefix: "/clusters/", Health: NewHealth(), InFlight: limit, LongRunning: limit})
+	a, b, c := r.NewTarget("a", echo("a")), r.NewTarget("b", echo("b")), r.NewTarget("c", echo("c"))
+	r.SetRoutes([]Route{
+		{Hosts: []string{"a.example", "10.0.0.1", "a.alias"}, PathPrefix: true, Target: a}, {PathPrefix: true, Target: b}, {Hosts: []string{"c.example"}, Target: c},
+	})
+	return r, map[string]*Target{"a": a, "b": b, "c": c}
+}
+
+// asked is a request as an edge makes it.
+func asked(method, host, sni, target string) *api.Request {
+	path, query, _ := strings.Cut(target, "?")
+	decoded, err := url.PathUnescape(path)
+	if err != nil {
+		panic(err)
+	}
+	return &api.Request{Method: method, Host: host, ServerName: sni, Path: decoded, RawPath: path, RawQuery: query, Proto: "HTTP/1.1"}
+}
+
+func TestRouterFinds(t *testing.T) {
+	r, _ := newTestRouter(0)
+	for _, test := range []struct {
+		host, sni, target string
+		code              int
+		want              string // body, or a part of it where code is not 200
+	}{
+		// By path.
+		{"gw", "gw", "/clusters/a/api/v1/pods", 200, "a /api/v1/pods /api/v1/pods list pods"},
+		{"127.0.0.1:8443", "", "/clusters/b/api/v1/pods?watch=1", 200, "b /api/v1/pods /api/v1/pods watch pods"},
+		{"", "", "/clusters/a", 200, "a / / get "},
+		{"", "", "/clusters/a/", 200, "a / / get "},
+		{"", "", "/clusters/a/api/v1/namespaces/x%2fy/pods", 200, "a /api/v1/namespaces/x/y/pods /api/v1/namespaces/x%2fy/pods get y"},
+		{"", "", "/clusters/a/clusters/b/api", 200, "a /clusters/b/api /clusters/b/api get "},
+		{"", "", "/clusters/a//api/v1/pods", 200, "a //api/v1/pods //api/v1/pods"},
+		{"", "", "/clusters/a/readyz", 200, "a /readyz /readyz get "},
+		// By name, which wins over the path.
+		{"a.example", "", "/api/v1/pods", 200, "a /api/v1/pods /api/v1/pods list pods"},
+		{"A.Example.:8443", "a.example", "/version", 200, "a /version /version get "},
+		{"10.0.0.1:443", "", "/api", 200, "a /api /api get "},
+		{"c.example", "", "/clusters/b/api/v1/pods", 200, "c /clusters/b/api/v1/pods"},
+		{"a.alias", "a.example", "/api", 200, "a /api /api get "},
+		{"10.9.9.9", "c.example", "/api", 200, "c /api /api get "},            // tls-server-name
+		{"10.9.9.9", "c.example", "/clusters/b/api", 200, "b /api /api get "}, // the path says more
+		// Of two clusters.
+		{"a.example", "c.example", "/api", 421, "another cluster"},
+		{"c.example:8443", "a.example", "/clusters/b/api", 421, "another cluster"},
+		// For the gateway itself.
+		{"gw", "gw", "/readyz", 200, "ok"},
+		{"gw", "gw", "/livez", 200, "ok"},
+		// For none.
+		{"gw", "gw", "/api/v1/pods", 404, "names none: ask at /clusters/NAME"},
+		{"gw", "gw", "/", 404, "names none"},
+		{"gw", "gw", "/clusters", 404, "names none"},
+		{"gw", "gw", "/clusters/", 404, "no such cluster is known here: ask at /clusters/NAME, or by a host name"},
+		{"gw", "gw", "/clusters//a/api", 404, "no such cluster"},
+		{"gw", "gw", "/clusters/c/api", 404, "no such cluster"}, // by host only
+		{"gw", "gw", "/clusters/d/api", 404, "no such cluster"},
+		{"gw", "gw", "/clusters/a.example/api", 404, "no such cluster"},
+		{"gw", "gw", "/clusters/A/api", 404, "no such cluster"},
+		{"gw", "gw", "/clusters/a%2fapi", 404, "no such cluster"},
+		{"gw", "gw", "/clusters/%61/api", 404, "no such cluster"},
+		{"gw", "gw", "/clusters%2fa/api", 404, "names none"},
+		{"gw", "gw", "//clusters/a/api", 404, "names none"},
+		{"gw", "gw", "/./clusters/a/api", 404, "names none"},
+		{"gw", "gw", "/clusters/../clusters/a/api", 404, "no such cluster"},
+		{"gw", "c.example", "/clusters/d/api", 404, "no such cluster"},
+		{"gw", "", "*", 404, "names none"},
+		{"gw", "", "", 404, "names none"},
+		// Out of the cluster.
+		{"gw", "gw", "/clusters/a/../b/api", 400, "leads out"},
+		{"gw", "gw", "/clusters/a/%2e%2e/b/api", 400, "leads out"},
+		{"gw", "gw", "/clusters/a/..%2fb/api", 400, "leads out"},
+		{"gw", "gw", "/clusters/a/api/../../../b", 400, "leads out"},
+		{"gw", "gw", "/clusters/a//../b", 400, "leads out"},
+		{"gw", "gw", "/clusters/a/./../b", 400, "leads out"},
+		{"gw", "gw", "/clusters/a/api/v1/namespaces/x/services/y/proxy/a/../b", 200, "a /api/v1/namespaces/x/services/y/proxy/a/../b"},
+		{"gw", "gw", "/clusters/a/%252e%252e/b", 200, "a /%2e%2e/b /%252e%252e/b"},
+		{"gw", "gw", "/clusters/a/..a/b", 200, "a /..a/b"},
+	} {
+		resp := r.Serve(t.Context(), asked("GET", test.host, test.sni, test.target))
+		if resp.Status != test.code || !strings.Contains(string(resp.Body), test.want) || test.code == 200 && !strings.HasPrefix(string(resp.Body), test.want) {
+			t.Errorf("%s (%s) %s: %d %s, want %d %s", test.host, test.sni, test.target, resp.Status, resp.Body, test.code, test.want)
+		}
+		if test.code >= 400 && !strings.Contains(string(resp.Body), `"kind":"Status"`) {
+			t.Errorf("%s: %s is no Status", test.target, resp.Body)
+		}
+		if strings.Contains(test.target, "/d/") && strings.Contains(string(resp.Body), "a.example") {
+			t.Errorf("names of clusters are told to anybody: %s", resp.Body)
+		}
+		if resp.Done != nil {
+			resp.Done(0, nil)
+		}
+	}
+}
+
+// TestRouterRedirects: what a cluster says of its own paths is true for who came by a prefix.
+func TestRouterRedirects(t *testing.T) {
+	r, _ := newTestRouter(0)
+	for _, test := range []struct{ host, target, want string }{
+		{"gw", "/clusters/a/x?redirect=/api/v1/", "/clusters/a/api/v1/"},
+		{"gw", "/clusters/a/x?redirect=sub/", "sub/"},
+		{"gw", "/clusters/a/x?redirect=//elsewhere/api", "//elsewhere/api"},
+		{"gw", "/clusters/a/x?redirect=https://elsewhere/api", "https://elsewhere/api"},
+		{"a.example", "/x?redirect=/api/v1/", "/api/v1/"},
+	} {
+		resp := r.Serve(t.Context(), asked("GET", test.host, "", test.target))
+		if got := resp.Header.Get("Location"); got != test.want {
+			t.Errorf("%s%s: %s, want %s", test.host, test.target, got, test.want)
+		}
+	}
+}
+
+// TestRouterShares: the open requests of one cluster leave places to the others.
+func TestRouterShares(t *testing.T) {
+	r, _ := newTestRouter(8)
+	ask := func(target string) *api.Response { return r.Serve(t.Context(), asked("GET", "gw", "", target)) }
+	var open []*api.Response
+	for range 20 {
+		if resp := ask("/clusters/a/slow"); resp.Status == 200 {
+			open = append(open, resp)
+		}
+	}
+	if len(open) != 6 { // three quarters
+		t.Errorf("%d requests of one cluster are under way", len(open))
+	}
+	if resp := ask("/clusters/a/readyz"); resp.Status != 200 {
+		t.Errorf("health: %d", resp.Status)
+	}
+	for range 20 {
+		if resp := ask("/clusters/b/slow"); resp.Status == 200 {
+			open = append(open, resp)
+		}
+	}
+	resp := ask("/clusters/b/slow")
+	if len(open) != 7 || resp.Status != 429 || resp.Header.Get("Retry-After") == "" {
+		t.Errorf("%d open, then %d", len(open), resp.Status)
+	}
+	if resp := ask("/clusters/a/api/v1/pods?watch=1"); resp.Status != 200 {
+		t.Errorf("watches have places of their own: %d", resp.Status)
+	}
+	for _, resp := range open {
+		resp.Done(0, nil)
+	}
+	if n := r.short.now.Load(); n != 0 || len(r.short.users) != 0 {
+		t.Errorf("%d places are not given back", n)
+	}
+}
+
+// TestRouterRetires: what is under way ends first, and new requests are for nobody or for who took the place.
+func TestRouterRetires(t *testing.T) {
+	r, targets := newTestRouter(0)
+	open := r.Serve(t.Context(), asked("GET", "gw", "", "/clusters/b/x"))
+	next := r.NewTarget("b", echo("new"))
+	r.SetRoutes([]Route{{PathPrefix: true, Target: next}})
+	retired := make(chan error)
+	go func() { retired <- targets["b"].Retire(t.Context()) }()
+	if resp := r.Serve(t.Context(), asked("GET", "gw", "", "/clusters/b/x")); !strings.HasPrefix(string(resp.Body), "new ") {
+		t.Errorf("%s", resp.Body)
+	}
+	if resp := r.Serve(t.Context(), asked("GET", "gw", "", "/clusters/a/x")); resp.Status != 404 {
+		t.Errorf("%d of a cluster that was removed", resp.Status)
+	}
+	select {
+	case err := <-retired:
+		t.Fatalf("retired under a request: %v", err)
+	default:
+	}
+	open.Done(0, nil)
+	if err := <-retired; err != nil {
+		t.Error(err)
+	}
+	if targets["b"].enter() {
+		t.Error("a request entered what is retired")
+	}
+	// One that does not end is not waited for without end.
+	open = r.Serve(t.Context(), asked("GET", "gw", "", "/clusters/b/x"))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := next.Retire(ctx); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	open.Done(0, nil)
+}
+
+// TestRouterPanic: a handler that panics gives its places back.
+func TestRouterPanic(t *testing.T) {
+	r := NewRouter(RouterOptions{Prefix: "/clusters/", Health: NewHealth(), InFlight: 4})
+	target := r.NewTarget("a", panics{})
+	r.SetRoutes([]Route{{PathPrefix: true, Target: target}})
+	func() {
+		defer func() { _ = recover() }()
+		r.Serve(t.Context(), asked("GET", "gw", "", "/clusters/a/x"))
+	}()
+	if r.short.now.Load() != 0 || target.mu.open != 0 {
+		t.Error("places are not given back")
+	}
+}
+
+type panics struct{}
+
+func (panics) Serve(context.Context, *api.Request) *api.Response { panic("as told") }
+
+// TestHealthOfParts: the whole is well while one part is.
+func TestHealthOfParts(t *testing.T) {
+	down := errors.New("down")
+	state := map[string]error{"a": nil, "b": nil}
+	part := func(name string) Part {
+		return Part{name, NewHealth(Check{Name: "feeds", Ready: true, Err: func() error { return state[name] }})}
+	}
+	parts := []Part{part("a"), part("b")}
+	h := NewHealthOf(func() []Part { return parts })
+	ask := func(path, query string) (int, string) {
+		resp := h.Serve(&api.Request{Method: "GET", Path: path, RawQuery: query}, true)
+		return resp.Status, string(resp.Body)
+	}
+	expect := func(path, query string, code int, lines ...string) {
+		t.Helper()
+		got, body := ask(path, query)
+		if got != code {
+			t.Errorf("%s?%s: %d\n%s", path, query, got, body)
+		}
+		for _, line := range lines {
+			if !slices.Contains(strings.Split(body, "\n"), line) {
+				t.Errorf("%s?%s lacks %q:\n%s", path, query, line, body)
+			}
+		}
+	}
+	expect("/readyz", "", 200, "ok")
+	expect("/readyz", "verbose", 200, "[+]ping ok", "[+]a/feeds ok", "[+]b/feeds ok", "readyz check passed")
+	state["a"] = down
+	expect("/readyz", "verbose", 200, "[-]a/feeds failed: down", "[+]b/feeds ok", "readyz check passed")
+	expect("/readyz/a", "", 500, "[-]feeds failed: down")
+	expect("/readyz/a/feeds", "", 500)
+	expect("/readyz/b", "", 200)
+	expect("/readyz/b/feeds", "", 200, "ok")
+	expect("/readyz/c", "", 404)
+	expect("/readyz", "exclude=b", 500, "[-]a/feeds failed: down", "[+]b excluded: ok")
+	expect("/readyz", "exclude=a/feeds", 200)
+	state["b"] = down
+	expect("/readyz", "", 500, "[-]a/feeds failed: down", "[-]b/feeds failed: down", "readyz check failed")
+	expect("/livez", "verbose", 200)
+	parts = nil
+	expect("/readyz", "", 200)
+}
