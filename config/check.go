@@ -52,6 +52,9 @@ func checkContent(name string, content []byte, mode string, elsewhere bool) (Che
 			return Checked{}, err
 		}
 		file := readContent(name, content, p)
+		if p.expand != nil {
+			p.expand(file)
+		}
 		if i == 0 || file.unknown < leastUnknown {
 			best, leastUnknown = Checked{Mode: mode, Errors: checkRead(file, p, elsewhere)}, file.unknown
 		}

@@ -68,9 +68,9 @@ func (w *defaultsWriter) setting(s *setting) error {
 	w.group = group
 	indent := strings.Repeat("  ", len(group))
 	w.comment(indent, s.description())
-	if s.path == rulesPath {
-		w.printf("%s# rules:\n", indent)
-		for _, line := range strings.Split(strings.TrimSpace(rulesExample), "\n") {
+	if example := examples[s.path]; example != "" {
+		w.printf("%s# %s:\n", indent, key)
+		for _, line := range strings.Split(strings.TrimSpace(example), "\n") {
 			w.printf("%s# %s\n", indent, line)
 		}
 	}
@@ -116,7 +116,10 @@ func yamlOf(v reflect.Value) (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-// rulesPath is the setting that has no flag.
+// examples are what the settings without a flag may look like.
+var examples = map[string]string{rulesPath: rulesExample, clustersPath: clustersExample}
+
+// rulesPath is a setting that has no flag.
 const rulesPath = "consistency.rules"
 
 // rulesExample are rules for a file.

@@ -31,7 +31,9 @@ type fileReader struct {
 	lines   map[string]int // by path, of the fields that are set
 	errs    []error        // maxErrors at most
 	unknown int            // fields that do not exist; twice those like none that does
-	values  int            // that were read, an alias for all that it stands for
+	// clusters is the list of them, to be read when all else is.
+	clusters *yaml.Node
+	values   int // that were read, an alias for all that it stands for
 }
 
 func (r *fileReader) report(line int, format string, args ...any) {
@@ -54,7 +56,7 @@ func readFile(name string, p *program) (*fileReader, error) {
 func readContent(name string, content []byte, p *program) *fileReader {
 	r := &fileReader{name: name, lines: make(map[string]int)}
 	r.parse(content, p)
-	r.resolvePaths(p)
+	r.resolvePaths(p, "")
 	return r
 }
 
@@ -137,6 +139,12 @@ func (r *fileReader) decode(n *yaml.Node, v reflect.Value, path string) {
 		r.decodeStruct(n, v, path)
 		return
 	case reflect.Slice:
+		if v.Type() == reflect.TypeFor[[]Cluster]() {
+			if path == clustersPath {
+				r.clusters = n
+			}
+			return
+		}
 		r.decodeList(n, v, path)
 		return
 	}
@@ -231,6 +239,9 @@ var looksLikeName = regexp.MustCompile(`^[\w.<-]{0,64}$`)
 
 func (r *fileReader) unknownField(key *yaml.Node, t reflect.Type, path string) {
 	names := fieldNames(t)
+	if t == reflect.TypeFor[Cluster]() {
+		names = slices.DeleteFunc(names, ofProcess)
+	}
 	where := "of the file"
 	if path != "" {
 		where = "of " + path
@@ -299,14 +310,15 @@ func fieldNamed(v reflect.Value, name string) (reflect.Value, bool) {
 	return reflect.Value{}, false
 }
 
-// resolvePaths makes the relative paths that the file has relative to it.
-func (r *fileReader) resolvePaths(p *program) {
+// resolvePaths makes the relative paths that the file has relative to it. prefix is what its
+// lines of p's settings are known by besides their paths.
+func (r *fileReader) resolvePaths(p *program, prefix string) {
 	for _, s := range p.settings() {
 		file := s.file()
 		if file == nil {
 			continue
 		}
-		if _, set := r.lines[s.path]; set && *file != "" && *file != "-" && !filepath.IsAbs(*file) {
+		if _, set := r.lines[prefix+s.path]; set && *file != "" && *file != "-" && !filepath.IsAbs(*file) {
 			*file = filepath.Join(filepath.Dir(r.name), *file)
 		}
 	}

@@ -50,6 +50,13 @@ type Gateway struct {
 	// the gateway's own identity and is known to nobody else. "" for none.
 	ServiceAccountDir string `json:"serviceAccountDir"`
 
+	// Clusters are those that the gateway stands in front of, if there are several. All
+	// other settings but those of the process are then what each has unless it says
+	// otherwise.
+	Clusters []Cluster `json:"clusters"`
+	// AllClusters bounds what is under way for all of Clusters.
+	AllClusters AllClusters `json:"allClusters"`
+
 	TLS            TLS            `json:"tls"`
 	Authentication Authentication `json:"authentication"`
 	Authorization  Authorization  `json:"authorization"`
@@ -59,6 +66,16 @@ type Gateway struct {
 	Audit          Audit          `json:"audit"`
 	Log            Log            `json:"log"`
 	Shutdown       Shutdown       `json:"shutdown"`
+}
+
+// AllClusters bounds what is under way over several clusters, each of which has Limits of
+// its own. One that has none yet always finds a place free.
+type AllClusters struct {
+	// MaxInFlight is the most requests under way, MaxWatches the most watches, log follows
+	// and upgraded connections, of which a cluster gets three quarters; one more is
+	// answered 429. 0 for no limit.
+	MaxInFlight int `json:"maxInFlight"`
+	MaxWatches  int `json:"maxWatches"`
 }
 
 // Authentication says who is believed. Bearer tokens always are what the cluster
@@ -193,6 +210,7 @@ func Default() *Gateway {
 		AdminListen:          "127.0.0.1:9444",
 		Profiling:            ProfilingAuto,
 		WatchListCompression: true,
+		AllClusters:          AllClusters{MaxInFlight: 4000, MaxWatches: 40000},
 		Authentication: Authentication{
 			RequestHeader: RequestHeader{
 				UsernameHeaders:     []string{"X-Remote-User"},

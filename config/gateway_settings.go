@@ -8,7 +8,7 @@ import (
 // program is what Flags needs to know of a Gateway.
 func (g *Gateway) program() *program {
 	return &program{
-		name: "gateway", document: g, sections: g.sections(), validate: g.validate,
+		name: "gateway", document: g, sections: g.sections(), validate: g.validate, expand: g.readClusters,
 		configUsage: "YAML `file` with the same settings as the flags, and rules of consistency; flags win",
 	}
 }
@@ -30,6 +30,16 @@ func (g *Gateway) sections() []section {
 		{"dropManagedFields", "drop-managed-fields", &g.DropManagedFields, nil,
 			"`resources` such as pods or deployments.apps, or \"*\", of which metadata.managedFields are not kept: answers from the cache are without them, for everybody, and so not byte for byte what the cluster wrote, as they are of other resources; what the cluster answers, and every write, is as it was",
 			"a third to a half of an object's memory is saved; who reads managedFields, such as extract-and-apply clients, must not read these resources here"},
+	}}, {"Several clusters", []setting{
+		{clustersPath, "", &g.Clusters, nil,
+			"clusters to stand in front of, each with a name, its hosts, pathPrefix (false for not below /clusters/NAME) and what it has of its own besides the settings of the top level",
+			"each has the limits of memory and of requests for itself"},
+		{"allClusters.maxInFlight", "all-clusters-max-requests-inflight", &g.AllClusters.MaxInFlight, atLeast(0),
+			"`number` of requests under way over all clusters at most, but for long-running ones, of which a cluster gets three quarters; 0 for no limit",
+			"keeps a slow cluster from taking the places of the others; one more is answered 429"},
+		{"allClusters.maxWatches", "all-clusters-max-watches", &g.AllClusters.MaxWatches, atLeast(0),
+			"`number` of watches and other long-running requests over all clusters at most, of which a cluster gets three quarters; 0 for no limit",
+			"one more is answered 429"},
 	}}, {"Listening", slices.Concat([]setting{
 		{"listen", "listen", &g.Listen, nil,
 			"`host:port` of the TLS listener; \"\" for none beside --insecure-listen", ""},

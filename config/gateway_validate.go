@@ -13,6 +13,16 @@ import (
 // validate reports what is wrong with g, besides its numbers.
 func (g *Gateway) validate(o *origins) {
 	g.checkListeners(o)
+	checkTLS(o, &g.TLS)
+	g.checkServiceAccount(o)
+	g.checkUpstream(o)
+	checkAudit(o, &g.Audit)
+	g.checkClusters(o)
+}
+
+// checkUpstream reports what is wrong with the settings that each cluster may have of its
+// own.
+func (g *Gateway) checkUpstream(o *origins) {
 	g.checkCluster(o)
 	if _, i, err := apiservers.Parse(g.UpstreamServers); err != nil {
 		o.report(listPath(o, "upstreamServers", i), "%v", err)
@@ -23,8 +33,6 @@ func (g *Gateway) validate(o *origins) {
 			o.report(listPath(o, "dropManagedFields", i), "must hold plural names such as pods or deployments.apps, or \"*\", not %q", short(name))
 		}
 	}
-	checkTLS(o, &g.TLS)
-	g.checkServiceAccount(o)
 	checkCAs(o, certFile{"authentication.clientCAFile", g.Authentication.ClientCAFile},
 		certFile{"authentication.requestHeader.caFile", g.Authentication.RequestHeader.CAFile})
 	g.checkRequestHeader(o)
@@ -32,7 +40,6 @@ func (g *Gateway) validate(o *origins) {
 		checkRule(o, &g.Consistency.Rules[i], fmt.Sprintf("consistency.rules[%d]", i))
 	}
 	g.checkStaleness(o)
-	checkAudit(o, &g.Audit)
 }
 
 func (g *Gateway) checkListeners(o *origins) {
@@ -62,6 +69,7 @@ func (g *Gateway) checkAggregatedGroups(o *origins) {
 func (g *Gateway) checkCluster(o *origins) {
 	switch {
 	case o.alone: // flags may say where the cluster is
+	case len(g.Clusters) > 0: // each says where it is
 	case g.Kubeconfig == "" && g.Context != "":
 		o.report("context", "chooses a context of a kubeconfig, and %s is not set", o.name("kubeconfig"))
 	case g.Kubeconfig == "" && os.Getenv("KUBERNETES_SERVICE_HOST") == "" && !o.elsewhere:

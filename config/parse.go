@@ -47,6 +47,9 @@ func newFlags[C configuration](defaults func() C) *Flags[C] {
 // Set is the flag set: every setting that has a flag, and --config.
 func (f *Flags[C]) Set() *pflag.FlagSet { return f.set }
 
+// File is what --config names, "" without it.
+func (f *Flags[C]) File() string { return f.file }
+
 // Parse parses the arguments and loads.
 func (f *Flags[C]) Parse(args []string) (C, error) {
 	var none C
@@ -97,6 +100,11 @@ func (f *Flags[C]) load(elsewhere bool) (C, error) {
 	if err := f.apply(p); err != nil {
 		return none, err
 	}
+	if o.file != nil && p.expand != nil {
+		if p.expand(o.file); len(o.file.errs) > 0 {
+			return none, o.file.errs[0]
+		}
+	}
 	if p.check(o); len(o.errs) > 0 {
 		return none, o.errs[0]
 	}
@@ -127,6 +135,8 @@ type program struct {
 	document    any    // pointer to the struct that the file is read into
 	sections    []section
 	validate    func(o *origins) // reports what check does not
+	// expand, if there is one, reads what of the file builds on all other settings.
+	expand func(r *fileReader)
 }
 
 type configuration interface{ program() *program }
@@ -158,6 +168,11 @@ type origins struct {
 	elsewhere bool        // another machine will run with this
 	alone     bool        // the file is checked without the flags that will come with it
 	errs      []error     // maxErrors at most
+	// cluster is where in the file the cluster stands whose own settings are looked at, ""
+	// for none. What it has from the top level is reported if inherits is set, as of the
+	// cluster: it was good there.
+	cluster  string
+	inherits bool
 }
 
 // maxErrors is how many mistakes are told at once.
@@ -173,9 +188,30 @@ func newOrigins(p *program) *origins {
 
 // report adds an error about the field at path.
 func (o *origins) report(path, format string, args ...any) {
-	if len(o.errs) < maxErrors {
-		o.errs = append(o.errs, o.errorf(path, format, args...))
+	if o.cluster == "" {
+		o.add(o.errorf(path, format, args...))
+	} else if err := o.clusterErrorf(path, format, args...); err != nil {
+		o.add(err)
 	}
+}
+
+func (o *origins) add(err error) {
+	if len(o.errs) < maxErrors {
+		o.errs = append(o.errs, err)
+	}
+}
+
+// clusterErrorf is an error about the field at path of a cluster; nil if it was reported of
+// the top level.
+func (o *origins) clusterErrorf(path, format string, args ...any) error {
+	text := fmt.Errorf(format, args...)
+	if line, own := o.file.lines[o.cluster+"."+path]; own {
+		return fmt.Errorf("%s:%d: %s.%s %w", o.file.name, line, o.cluster, path, text)
+	}
+	if !o.inherits {
+		return nil
+	}
+	return fmt.Errorf("%s:%d: %s: %s %w", o.file.name, o.file.lines[o.cluster], o.cluster, path, text)
 }
 
 // errorf is an error about the field at path.

@@ -92,6 +92,9 @@ func reference() []byte {
 			example := strings.ReplaceAll(strings.TrimSpace(rulesExample), "\n", "\n  ")
 			fmt.Fprintf(&b, "```yaml\nconsistency:\n  rules:\n  %s\n```\n", example)
 		}
+		if s.title == "Several clusters" {
+			fmt.Fprintf(&b, "\n[clusters.md](clusters.md) says how they are reached.\n\n```yaml\nclusters:\n%s\n```\n", strings.TrimSpace(clustersExample))
+		}
 	}
 	b.WriteString("\n## kubeweir standalone\n\nAnd what [both](#both) have.\n")
 	for _, s := range standalone.sections {
@@ -122,7 +125,7 @@ func rows(s section) (all [][]string) {
 			name += "<br>`--" + s.flag + "`"
 		}
 		def := "none"
-		if text := getText(field); text != "" && field.Type() != reflect.TypeFor[[]Rule]() {
+		if text := getText(field); text != "" && s.flag != "" {
 			def = "`" + text + "`"
 		}
 		allowed := s.allowed()
@@ -140,8 +143,11 @@ func kind(s *setting) string {
 	case reflect.Bool:
 		return "true or false"
 	case reflect.Slice:
-		if s.path == rulesPath {
+		switch s.path {
+		case rulesPath:
 			return "rules, see below"
+		case clustersPath:
+			return "clusters, see below"
 		}
 		return "list of " + s.placeholder()
 	}
