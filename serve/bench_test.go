@@ -118,11 +118,11 @@ func BenchmarkRead(b *testing.B) {
 func BenchmarkFresh(b *testing.B) {
 	s, client := running(b, "")
 	call(b, client, "GET", s.URL()+"/api/v1/configmaps", "", 200)
-	res, ok := s.cluster.resources.Lookup(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"})
+	res, ok := s.served.(*cluster).resources.Lookup(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"})
 	if !ok {
 		b.Fatal("no config maps")
 	}
-	c, err := s.cluster.manager.Collection(b.Context(), res, api.JSON)
+	c, err := s.served.(*cluster).manager.Collection(b.Context(), res, api.JSON)
 	if err != nil {
 		b.Fatal(err)
 	}

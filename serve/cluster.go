@@ -28,6 +28,7 @@ const discoveryWait = 10 * time.Second
 // What its parts log and count goes by its own logger and registerer, so that there may be
 // several in a process. Its methods are called in the order in which they stand here.
 type cluster struct {
+	name          string // where there are several
 	log           *slog.Logger
 	registerer    prometheus.Registerer
 	client        *upstream.Client
@@ -146,6 +147,9 @@ func (c *cluster) checks() []proxy.Check {
 		}},
 	}
 }
+
+// drain ends the watches, spread over a time.
+func (c *cluster) drain(ctx context.Context, over time.Duration) { c.handler.Drain(ctx, over) }
 
 // close ends what runs and releases everything, in the reverse order of its making.
 func (c *cluster) close() {

@@ -2,9 +2,11 @@ package serve
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/kubernetes"
@@ -21,6 +23,9 @@ import (
 func NewGateway(c *config.Gateway, userAgent string, log *slog.Logger) (_ *Server, err error) {
 	s := newServer(log, c.AdminListen, c.Profiling, c.Shutdown, buildInfo("gateway", userAgent))
 	form := &gateway{log: log}
+	for i := range c.Clusters {
+		form.clusters = append(form.clusters, c.Clusters[i].Name)
+	}
 	s.form = form
 	defer func() {
 		if err != nil {
@@ -28,7 +33,17 @@ func NewGateway(c *config.Gateway, userAgent string, log *slog.Logger) (_ *Serve
 		}
 	}()
 	// Before anything is written: a kubeconfig that is wrong is to leave nothing behind.
-	if err := s.cluster.connect(upstreamOptions(c, userAgent)); err != nil {
+	var members []*member
+	one := newCluster(log, s.registry)
+	if len(c.Clusters) == 0 {
+		s.served = one
+		err = one.connectTo(c, userAgent)
+	} else {
+		s.several = newClusters(c, userAgent, log, s.registry)
+		s.served, s.started, s.source = s.several, c, source{current: c, cover: form.cover}
+		members, err = s.several.connectAll(c.Clusters)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if err := s.addAudit(&c.Audit); err != nil {
@@ -41,10 +56,23 @@ func NewGateway(c *config.Gateway, userAgent string, log *slog.Logger) (_ *Serve
 	if err != nil {
 		return nil, err
 	}
-	if err := s.cluster.build(c, token, s.audit); err != nil {
+	edgeOptions := form.edgeOptions(c, s.registry)
+	if s.several == nil {
+		if err := one.build(c, token, s.audit); err != nil {
+			return nil, err
+		}
+		return s, s.addEdge(one.handler, one.health, edgeOptions)
+	}
+	if err := s.several.completeAll(members, s.audit); err != nil {
 		return nil, err
 	}
-	return s, s.addEdge(form.edgeOptions(c, s.registry))
+	s.gatherer = s.several
+	return s, s.addEdge(s.several.router, s.several.health, edgeOptions)
+}
+
+// connectTo makes the client of a cluster elsewhere.
+func (c *cluster) connectTo(g *config.Gateway, userAgent string) error {
+	return c.connect(upstreamOptions(g, userAgent))
 }
 
 // build makes what is in front of the client of a cluster elsewhere. token is the one that
@@ -69,7 +97,7 @@ func (c *cluster) build(g *config.Gateway, token identity.Token, log *audit.Log)
 	}
 	c.addHandler(
 		identity.WatchesOptions{RecheckPeriod: g.Authorization.WatchRecheckPeriod, Grace: g.Authorization.WatchGrace},
-		proxy.Options{CompressWatchLists: g.WatchListCompression, Consistency: consistency(g), Limits: proxyLimits(&g.Limits), Audit: log},
+		proxy.Options{CompressWatchLists: g.WatchListCompression, Consistency: consistency(g), Limits: proxyLimits(&g.Limits), Cluster: c.name, Audit: log},
 	)
 	return nil
 }
@@ -77,6 +105,8 @@ func (c *cluster) build(g *config.Gateway, token identity.Token, log *audit.Log)
 // gateway is the form that stands in front of a cluster elsewhere.
 type gateway struct {
 	log *slog.Logger
+	// clusters are the names of those that there are at the start, nil for a single one.
+	clusters []string
 	// cert is what is served with where no certificate was given, nil elsewhere.
 	cert *gatewayCert
 }
@@ -86,7 +116,9 @@ func (g *gateway) edgeOptions(c *config.Gateway, registerer prometheus.Registere
 	o.Listen, o.SidecarListen = c.Listen, c.InsecureListen
 	o.CertFile, o.KeyFile = c.TLS.CertFile, c.TLS.PrivateKeyFile
 	if g.cert != nil {
-		o.GetCertificate = g.cert.material.ServingCertificate
+		o.GetCertificate = func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+			return g.cert.material.Load().ServingCertificate(hello)
+		}
 	}
 	return o
 }
@@ -101,7 +133,19 @@ func (g *gateway) listen(e *edge.Server) (edge.Addresses, error) {
 	return addresses, nil
 }
 
+// cover gives the certificate that the gateway makes itself the hosts of the clusters of c.
+func (g *gateway) cover(c *config.Gateway) error {
+	if g.cert == nil {
+		return nil
+	}
+	return g.cert.open(c)
+}
+
 func (g *gateway) announce(stderr io.Writer, served edge.Addresses) {
+	if len(g.clusters) > 0 {
+		fmt.Fprintf(stderr, "kubeweir: clusters %s; kubeweir kubeconfig writes a kubeconfig of them\n", strings.Join(g.clusters, ", "))
+		return
+	}
 	if g.cert == nil || served.Secure == nil {
 		return
 	}

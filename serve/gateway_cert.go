@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -18,7 +19,7 @@ import (
 // gatewayCert is what a gateway serves with that was given no certificate: one of a CA
 // that is kept, so that clients need to be told of it only once.
 type gatewayCert struct {
-	material *pki.Material
+	material atomic.Pointer[pki.Material]
 	dir      string
 	host     string // of the listener
 	upstream *config.Gateway
@@ -44,11 +45,7 @@ func newGatewayCert(c *config.Gateway, log *slog.Logger) (*gatewayCert, error) {
 		}
 		g.dir = filepath.Join(cache, "kubeweir")
 	}
-	options := pki.Options{Hosts: []string{host}}
-	if name, err := os.Hostname(); err == nil {
-		options.Hosts = append(options.Hosts, name)
-	}
-	g.material, err = pki.OpenServing(g.dir, options)
+	err = g.open(c)
 	var path *os.PathError
 	var call *os.SyscallError // a file system without locks
 	switch {
@@ -59,6 +56,23 @@ func newGatewayCert(c *config.Gateway, log *slog.Logger) (*gatewayCert, error) {
 		return nil, nil
 	}
 	return nil, fmt.Errorf("--cert-dir: %w", err)
+}
+
+// open loads the material, and makes what it lacks: it is good for the listener, for this
+// machine's name and for the hosts of all clusters.
+func (g *gatewayCert) open(c *config.Gateway) error {
+	options := pki.Options{Hosts: []string{g.host}}
+	if name, err := os.Hostname(); err == nil {
+		options.Hosts = append(options.Hosts, name)
+	}
+	for i := range c.Clusters {
+		options.Hosts = append(options.Hosts, c.Clusters[i].Hosts...)
+	}
+	material, err := pki.OpenServing(g.dir, options)
+	if err == nil {
+		g.material.Store(material)
+	}
+	return err
 }
 
 // kubeconfig writes one that names the gateway, and returns what KUBECONFIG is to be: the
@@ -91,7 +105,7 @@ func (g *gatewayCert) kubeconfig(listener net.Addr) (string, error) {
 		}
 		list += string(filepath.ListSeparator) + file
 	}
-	return list, g.material.WriteClusterKubeconfig(path, "https://"+address, user)
+	return list, g.material.Load().WriteClusterKubeconfig(path, "https://"+address, user)
 }
 
 // fileName is an address as a part of a file's name.

@@ -33,7 +33,7 @@ func TestGatewayCert(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if string(first.material.CA.CertPEM) != string(again.material.CA.CertPEM) {
+	if string(first.material.Load().CA.CertPEM) != string(again.material.Load().CA.CertPEM) {
 		t.Error("the CA was made anew")
 	}
 	list, err := again.kubeconfig(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8443})
@@ -45,7 +45,7 @@ func TestGatewayCert(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if merged.Host != "https://127.0.0.1:8443" || merged.BearerToken != "secret" || string(merged.CAData) != string(first.material.CA.CertPEM) {
+	if merged.Host != "https://127.0.0.1:8443" || merged.BearerToken != "secret" || string(merged.CAData) != string(first.material.Load().CA.CertPEM) {
 		t.Errorf("%s, token %q", merged.Host, merged.BearerToken)
 	}
 	if other, err := again.kubeconfig(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 9443}); err != nil || other == list {

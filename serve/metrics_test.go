@@ -207,6 +207,9 @@ values, are there from the start; others with the first thing that they count. T
 
 ## Labels
 
+A gateway of [several clusters](clusters.md) gives everything that is of one of them the label ` + "`cluster`" + `, the name that
+the configuration has for it.
+
 No label has the name of an object, namespace or user, nor anything else that a client makes up.
 
 `

@@ -6,18 +6,17 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"os"
-	"os/signal"
 	"runtime"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/config"
+	"github.com/kubeweir/kubeweir/proxy"
 	"github.com/kubeweir/kubeweir/proxy/admin"
 	"github.com/kubeweir/kubeweir/proxy/audit"
 	"github.com/kubeweir/kubeweir/proxy/edge"
@@ -33,7 +32,9 @@ type Server struct {
 	profiles bool   // are served there
 	drain    time.Duration
 
-	cluster   *cluster
+	served    served // nil until it is made
+	health    *proxy.Health
+	gatherer  prometheus.Gatherer
 	form      form
 	audit     *audit.Log
 	edge      *edge.Server
@@ -43,6 +44,20 @@ type Server struct {
 	// background are the goroutines that run until stop.
 	background sync.WaitGroup
 	stop       context.CancelFunc
+
+	// several is what is served if it is several clusters, nil else; source is where their
+	// configuration comes from, started the one that the process has.
+	several *clusters
+	source  source
+	started *config.Gateway
+}
+
+// served is what there is behind a process: a cluster or several. Its methods are called in
+// this order, close also without the others.
+type served interface {
+	start(ctx context.Context)
+	drain(ctx context.Context, over time.Duration)
+	close()
 }
 
 // form is what differs between the two forms.
@@ -59,7 +74,7 @@ type form interface {
 
 func newServer(log *slog.Logger, adminListen string, profiling config.Profiling, shutdown config.Shutdown, build prometheus.Collector) *Server {
 	s := &Server{log: log, registry: prometheus.NewRegistry(), admin: adminListen, drain: shutdown.Drain, stop: func() {}}
-	s.cluster = newCluster(log, s.registry)
+	s.gatherer = s.registry
 	s.profiles = profiling == "true" || profiling == config.ProfilingAuto && admin.Loopback(adminListen)
 	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), build)
 	return s
@@ -85,11 +100,11 @@ func (s *Server) addAudit(c *config.Audit) (err error) {
 	return nil
 }
 
-// addEdge makes what serves the cluster's handler.
-func (s *Server) addEdge(options edge.Options) (err error) {
-	handler := s.cluster.handler
+// addEdge makes what serves the handler of what is served.
+func (s *Server) addEdge(handler api.Handler, health *proxy.Health, options edge.Options) (err error) {
+	s.health = health
 	options.Handler = handler
-	options.OnDrain = func(ctx context.Context) { handler.Drain(ctx, s.drain) }
+	options.OnDrain = func(ctx context.Context) { s.served.drain(ctx, s.drain) }
 	s.edge, err = edge.New(options)
 	return err
 }
@@ -101,32 +116,17 @@ func (s *Server) Start(ctx context.Context) error {
 	if err := s.form.start(ctx, background); err != nil {
 		return err
 	}
-	s.background.Go(func() { s.reopenOnHangup(background) })
-	s.cluster.start(ctx)
+	s.background.Go(func() { s.followSignals(background) })
+	s.served.start(ctx)
 	var err error
 	if s.admin != "" {
-		if s.adminEdge, err = admin.Start(admin.Options{Addr: s.admin, Gatherer: s.registry, Health: s.cluster.health, Profiling: s.profiles, Log: s.log}); err != nil {
+		if s.adminEdge, err = admin.Start(admin.Options{Addr: s.admin, Gatherer: s.gatherer, Health: s.health, Profiling: s.profiles, Log: s.log}); err != nil {
 			return fmt.Errorf("--admin-listen: %w", err)
 		}
 	}
 	s.background.Go(func() { releaseMemory(background) })
 	s.addresses, err = s.form.listen(s.edge)
 	return err
-}
-
-// reopenOnHangup opens the audit log anew at SIGHUP, for tools that rotate logs.
-func (s *Server) reopenOnHangup(ctx context.Context) {
-	hangup := make(chan os.Signal, 1)
-	signal.Notify(hangup, syscall.SIGHUP)
-	defer signal.Stop(hangup)
-	for {
-		select {
-		case <-hangup:
-			s.audit.Reopen()
-		case <-ctx.Done():
-			return
-		}
-	}
 }
 
 // Addr is where the API is served with TLS; nil without that, and before Start.
@@ -187,7 +187,9 @@ func (s *Server) Close() {
 		_ = s.adminEdge.Close(ctx)
 	}
 	s.stop()
-	s.cluster.close()
+	if s.served != nil {
+		s.served.close()
+	}
 	s.background.Wait()
 	if err := s.audit.Close(ctx); err != nil {
 		s.log.Error("audit log is not complete", "error", err)

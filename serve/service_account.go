@@ -37,14 +37,14 @@ func fillServiceAccountDir(c *config.Gateway, cert *gatewayCert) (identity.Token
 	if err != nil {
 		return "", fmt.Errorf("--service-account-dir: %w", err)
 	}
-	token, err := serviceAccountToken(cert.material.CA.KeyPEM, dir, c.Listen)
+	token, err := serviceAccountToken(cert.material.Load().CA.KeyPEM, dir, c.Listen)
 	if err != nil {
 		return "", fmt.Errorf("--service-account-dir: %w", err)
 	}
 	for _, file := range []struct {
 		name    string
 		content []byte
-	}{{"ca.crt", cert.material.CA.CertPEM}, {"namespace", []byte(namespace)}, {"token", []byte(token)}} {
+	}{{"ca.crt", cert.material.Load().CA.CertPEM}, {"namespace", []byte(namespace)}, {"token", []byte(token)}} {
 		if err := writeShared(dir, file.name, file.content); err != nil {
 			return "", fmt.Errorf("--service-account-dir: %w", err)
 		}

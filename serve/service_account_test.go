@@ -49,7 +49,7 @@ func TestServiceAccountDir(t *testing.T) {
 		roots := x509.NewCertPool()
 		roots.AppendCertsFromPEM([]byte(files["ca.crt"]))
 		for _, host := range []string{"127.0.0.1", "localhost", "kubernetes.default.svc"} {
-			if _, err := cert.material.Serving.Certificate.Verify(x509.VerifyOptions{Roots: roots, DNSName: host}); err != nil {
+			if _, err := cert.material.Load().Serving.Certificate.Verify(x509.VerifyOptions{Roots: roots, DNSName: host}); err != nil {
 				t.Error(err)
 			}
 		}

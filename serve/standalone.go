@@ -101,10 +101,12 @@ func NewStandalone(ctx context.Context, c *config.Standalone, o StandaloneOption
 	if err := s.addAudit(&c.Audit); err != nil {
 		return nil, err
 	}
-	if err := s.cluster.buildStandalone(c, o.UserAgent, origin, s.audit); err != nil {
+	cluster := newCluster(o.Logger, s.registry)
+	s.served = cluster
+	if err := cluster.buildStandalone(c, o.UserAgent, origin, s.audit); err != nil {
 		return nil, err
 	}
-	if err := s.addEdge(origin.edgeOptions(c, &o, s.registry)); err != nil {
+	if err := s.addEdge(cluster.handler, cluster.health, origin.edgeOptions(c, &o, s.registry)); err != nil {
 		return nil, err
 	}
 	return &Standalone{Server: s, origin: origin}, nil

@@ -34,20 +34,21 @@ and prints the KUBECONFIG to export. On SIGTERM it drains and ends.`,
 			if err != nil {
 				return usageError{err}
 			}
-			return runGateway(c.Context(), cfg, c.ErrOrStderr())
+			return runGateway(c.Context(), cfg, flags, c.ErrOrStderr())
 		},
 	}
 	c.Flags().AddFlagSet(flags.Set())
 	return c
 }
 
-// runGateway serves until ctx ends, then drains.
-func runGateway(ctx context.Context, cfg *config.Gateway, stderr io.Writer) error {
+// runGateway serves until ctx ends, then drains. flags are what cfg was made of.
+func runGateway(ctx context.Context, cfg *config.Gateway, flags *config.Flags[*config.Gateway], stderr io.Writer) error {
 	log := newLogger(cfg.Log, stderr)
 	outlivePanics()
 	s, err := serve.NewGateway(cfg, userAgent(), log)
 	if err != nil {
 		return err
 	}
+	s.FollowConfig(flags.File(), flags.Load)
 	return run(ctx, s, log, stderr)
 }

@@ -1,0 +1,157 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/kubeweir/kubeweir/config"
+)
+
+// source is where the configuration of several clusters comes from.
+type source struct {
+	file string
+	load func() (*config.Gateway, error)
+	// cover makes the certificate that is served with good for a configuration.
+	cover func(*config.Gateway) error
+	// current is the configuration that counts, seen what its files looked like when they
+	// were last read.
+	current *config.Gateway
+	seen    string
+}
+
+// lookPeriod is how often is looked whether a file of the configuration has changed.
+const lookPeriod = 2 * time.Second
+
+// FollowConfig has a gateway of several clusters serve those that the configuration names:
+// load reads it again at SIGHUP, and when file or a kubeconfig that it names has changed. It
+// is to be called before Start. A gateway of one cluster follows nothing.
+func (s *Server) FollowConfig(file string, load func() (*config.Gateway, error)) {
+	if s.several != nil {
+		s.source.file, s.source.load = file, load
+		s.source.seen = s.source.look()
+	}
+}
+
+// look says what the files look like.
+func (c *source) look() string {
+	var b strings.Builder
+	files := []string{c.file}
+	for i := range c.current.Clusters {
+		if file := c.current.Clusters[i].Kubeconfig; !slices.Contains(files, file) {
+			files = append(files, file)
+		}
+	}
+	for _, file := range files {
+		info, err := os.Stat(file)
+		switch {
+		case err == nil:
+			fmt.Fprintf(&b, "%d %d\n", info.Size(), info.ModTime().UnixNano())
+		case errors.Is(err, fs.ErrNotExist):
+			b.WriteString("none\n")
+		default:
+			fmt.Fprintf(&b, "%v\n", err)
+		}
+	}
+	return b.String()
+}
+
+// followSignals does what SIGHUP asks for, until ctx ends: the audit log is opened anew, for tools
+// that rotate logs, and the configuration is read again, as it is when its files change.
+func (s *Server) followSignals(ctx context.Context) {
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+	var look <-chan time.Time
+	if s.source.load != nil {
+		ticker := time.NewTicker(lookPeriod)
+		defer ticker.Stop()
+		look = ticker.C
+	}
+	for {
+		select {
+		case <-hangup:
+			s.audit.Reopen()
+			if s.source.load != nil {
+				s.reload(ctx)
+			}
+		case <-look:
+			if s.source.look() != s.source.seen {
+				s.reload(ctx)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// reload reads the configuration again. One that cannot be used is refused, and told of once.
+func (s *Server) reload(ctx context.Context) {
+	s.source.seen = s.source.look()
+	c, err := s.source.load()
+	if err == nil {
+		err = s.Reload(ctx, c)
+	}
+	if err != nil {
+		s.log.Error("configuration refused, the old one stays", "error", err)
+	}
+}
+
+// Reload has a gateway of several clusters serve those of c, from now on: one that is the
+// same as before is not touched, one that is not there any more ends, and so does one that
+// changed when another has taken its place. On an error all stays as it is. It is not to be
+// called concurrently, nor after Close; settings of the process stay as they are.
+func (s *Server) Reload(ctx context.Context, c *config.Gateway) error {
+	switch {
+	case s.several == nil:
+		return errors.New("a gateway of one cluster cannot be changed while it runs")
+	case len(c.Clusters) == 0:
+		return errors.New("no cluster is left; a gateway of several cannot become one of none, or of one by --kubeconfig, without a restart")
+	}
+	s.several.changing.Lock()
+	defer s.several.changing.Unlock()
+	old := s.source.current
+	plan, err := s.several.plan(c.Clusters)
+	if err != nil {
+		return err
+	}
+	if err := s.source.cover(c); err != nil {
+		for _, m := range plan.made {
+			m.close()
+		}
+		return err
+	}
+	s.several.apply(ctx, plan, c.Clusters)
+	s.source.current = c
+	s.source.seen = s.source.look()
+	s.tellOfReload(old, c, plan)
+	return nil
+}
+
+func (s *Server) tellOfReload(old, c *config.Gateway, p *change) {
+	var added, removed []string
+	has := func(list []config.Cluster, name string) bool {
+		return slices.ContainsFunc(list, func(c config.Cluster) bool { return c.Name == name })
+	}
+	for i := range c.Clusters {
+		if name := c.Clusters[i].Name; !has(old.Clusters, name) {
+			added = append(added, name)
+		}
+	}
+	for i := range old.Clusters {
+		if name := old.Clusters[i].Name; !has(c.Clusters, name) {
+			removed = append(removed, name)
+		}
+	}
+	s.log.Info("configuration read again", "clusters", len(p.next), "added", added, "removed", removed, "changed", p.changed)
+	if waiting := s.started.ProcessChanges(c); len(waiting) > 0 {
+		s.log.Warn("these settings are the process's and count after a restart", "settings", waiting)
+	}
+}
