@@ -18,7 +18,7 @@ func TestManPages(t *testing.T) {
 		t.Fatal(code, stderr.String())
 	}
 	for _, name := range []string{
-		"kubeweir", "kubeweir-gateway", "kubeweir-standalone", "kubeweir-version", "kubeweir-completion", "kubeweir-rbac",
+		"kubeweir", "kubeweir-gateway", "kubeweir-standalone", "kubeweir-version", "kubeweir-completion", "kubeweir-rbac", "kubeweir-kubeconfig",
 		"kubeweir-config", "kubeweir-config-check", "kubeweir-config-defaults",
 	} {
 		page, err := os.ReadFile(filepath.Join(dir, name+".1"))

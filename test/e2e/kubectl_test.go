@@ -253,6 +253,16 @@ func TestKubectl(t *testing.T) {
 			t.Errorf("only %v reads were answered from the cache", n)
 		}
 	})
+	t.Run("read by the path of one of several clusters", func(t *testing.T) {
+		g := startGateway(t, "--config", writeFile(t, "gateway.yaml", "clusters:\n- name: one\n"))
+		k := newKubectl(ctx, t, g)
+		must(t, kube.WriteKubeconfig(k.configs[1], g.URL()+"/clusters/one", kube.ServingCAFile(), kube.AdminToken()))
+		for i, args := range commands(readCommands) {
+			if i%4 == 0 { // the way is the same for all
+				k.compareRead(ctx, t, args)
+			}
+		}
+	})
 	t.Run("write", func(t *testing.T) {
 		for _, args := range commands(writeCommands) {
 			k.compareWrite(ctx, t, args)
@@ -278,7 +288,7 @@ func (k *kubectl) compareRead(ctx context.Context, t *testing.T, args []string) 
 
 var (
 	// maskServer hides addresses, process ids of plugins and names of temporary files.
-	maskServer = regexp.MustCompile(`127\.0\.0\.1:\d+|/tmp/\S+|diff -u\S* .*|(---|\+\+\+) /\S+.*`)
+	maskServer = regexp.MustCompile(`127\.0\.0\.1:\d+(/clusters/one)?|/tmp/\S+|diff -u\S* .*|(---|\+\+\+) /\S+.*`)
 	// maskWrite hides what no two objects share.
 	maskWrite = regexp.MustCompile(`kubectl-(direct|through)|\d{4}-\d\d-\d\dT[0-9:]+Z|resourceVersion: "\d+"|uid: [0-9a-f-]{36}|UID: "?[0-9a-f-]{36}|` +
 		`127\.0\.0\.1:\d+|/tmp/\S+`)

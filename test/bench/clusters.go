@@ -1,0 +1,283 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubeweir/kubeweir/config"
+	"github.com/kubeweir/kubeweir/serve"
+)
+
+// ClustersOptions say how several clusters in one gateway are measured beside a gateway for each.
+type ClustersOptions struct {
+	Clusters, Objects, Watchers int
+	WritesPerSecond             int // in each cluster
+	For                         time.Duration
+	Binary, Dir                 string
+}
+
+// ClustersCost is what the gateways of one arrangement take together.
+type ClustersCost struct {
+	Processes int
+	Idle      int64 // resident bytes before anybody asked
+	Resident  int64 // and under the load
+	CPU       time.Duration
+	Events    int64 // delivered to clients
+	PerSecond float64
+}
+
+// lab is one of the clusters: a standalone in this process.
+type lab struct {
+	*serve.Standalone
+	name, kubeconfig, ca string
+	client               *kubernetes.Clientset
+}
+
+// MeasureClusters starts the clusters and measures one gateway of all of them, then a gateway for each.
+func MeasureClusters(ctx context.Context, o ClustersOptions) (one, each ClustersCost, err error) {
+	var labs []*lab
+	defer func() {
+		for _, l := range labs {
+			l.Cut()
+			l.Close()
+		}
+	}()
+	for i := range o.Clusters {
+		l, err := startLab(ctx, fmt.Sprintf("c%02d", i), o)
+		if err != nil {
+			return one, each, err
+		}
+		labs = append(labs, l)
+	}
+	if one, err = measureArrangement(ctx, o, [][]*lab{labs}); err != nil {
+		return one, each, err
+	}
+	var alone [][]*lab
+	for _, l := range labs {
+		alone = append(alone, []*lab{l})
+	}
+	each, err = measureArrangement(ctx, o, alone)
+	return one, each, err
+}
+
+func startLab(ctx context.Context, name string, o ClustersOptions) (*lab, error) {
+	c := config.DefaultStandalone()
+	c.Listen, c.AdminListen, c.Admission.DisablePlugins = "127.0.0.1:0", "", []string{"ServiceAccount"}
+	s, err := serve.NewStandalone(ctx, c, serve.StandaloneOptions{InMemory: true, UserAgent: "bench", Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return nil, err
+	}
+	l := &lab{Standalone: s, name: name, kubeconfig: filepath.Join(o.Dir, name+".kubeconfig"), ca: filepath.Join(o.Dir, name+".crt")}
+	if err := s.Start(ctx); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(s.Material().WriteKubeconfig(l.kubeconfig, s.URL()), os.WriteFile(l.ca, s.Material().CA.CertPEM, 0o600)); err != nil {
+		return nil, err
+	}
+	cfg := s.RESTConfig()
+	cfg.QPS = -1
+	if l.client, err = kubernetes.NewForConfig(cfg); err != nil {
+		return nil, err
+	}
+	for i := range o.Objects {
+		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("o", i)}, Data: map[string]string{"text": strings.Repeat("x", 2000)}}
+		if _, err := l.client.CoreV1().ConfigMaps("default").Create(ctx, object, metav1.CreateOptions{}); err != nil {
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+// edgeProcess is a gateway of some of the clusters.
+type edgeProcess struct {
+	cmd *exec.Cmd
+	url string
+}
+
+// startEdge runs a gateway: of several clusters if all is set, else of the first.
+func startEdge(ctx context.Context, o ClustersOptions, labs []*lab) (*edgeProcess, error) {
+	dir, err := os.MkdirTemp(o.Dir, "gateway")
+	if err != nil {
+		return nil, err
+	}
+	var text strings.Builder
+	fmt.Fprintf(&text, "listen: 127.0.0.1:0\nadminListen: \"\"\ncertDir: %s\nclusters:\n", dir)
+	for _, l := range labs {
+		fmt.Fprintf(&text, "- {name: %s, kubeconfig: %s, authentication: {clientCAFile: %s}}\n", l.name, l.kubeconfig, l.ca)
+	}
+	args := []string{"gateway", "--config", filepath.Join(dir, "gateway.yaml")}
+	if len(labs) == 1 && o.Clusters > 1 {
+		l := labs[0]
+		text.Reset()
+		fmt.Fprintf(&text, "listen: 127.0.0.1:0\nadminListen: \"\"\ncertDir: %s\nkubeconfig: %s\nauthentication: {clientCAFile: %s}\n", dir, l.kubeconfig, l.ca)
+	}
+	if err := os.WriteFile(args[2], []byte(text.String()), 0o600); err != nil {
+		return nil, err
+	}
+	p := &edgeProcess{cmd: exec.CommandContext(ctx, o.Binary, args...)}
+	stderr, err := p.cmd.StderrPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := p.cmd.Start(); err != nil {
+		return nil, err
+	}
+	in := bufio.NewScanner(stderr)
+	for in.Scan() {
+		if url, ready := strings.CutPrefix(in.Text(), "kubeweir: ready on "); ready {
+			p.url = url
+			go func() { _, _ = io.Copy(io.Discard, stderr) }() // until the process ends
+			return p, nil
+		}
+	}
+	return nil, errors.Join(errors.New("the gateway ended"), p.cmd.Wait())
+}
+
+// measureArrangement starts a gateway for each group and loads all clusters in the same way.
+func measureArrangement(ctx context.Context, o ClustersOptions, groups [][]*lab) (cost ClustersCost, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var edges []*edgeProcess
+	defer func() {
+		for _, e := range edges {
+			_ = e.cmd.Process.Signal(syscall.SIGTERM)
+		}
+		cancel()
+		for _, e := range edges {
+			_ = e.cmd.Wait()
+		}
+	}()
+	urls := make(map[*lab]string)
+	for _, group := range groups {
+		e, err := startEdge(ctx, o, group)
+		if err != nil {
+			return cost, err
+		}
+		edges = append(edges, e)
+		for _, l := range group {
+			if urls[l] = e.url; len(group) > 1 {
+				urls[l] += "/clusters/" + l.name
+			}
+		}
+	}
+	cost.Processes = len(edges)
+	if cost.Idle, err = residentOf(edges); err != nil {
+		return cost, err
+	}
+	var events atomic.Int64
+	var running sync.WaitGroup
+	for l, url := range urls {
+		for range o.Watchers {
+			if err := watchConfigMaps(ctx, l, url, &running, &events); err != nil {
+				return cost, err
+			}
+		}
+	}
+	before, err := cpuTime(pidsOf(edges)...)
+	if err != nil {
+		return cost, err
+	}
+	had := events.Load()
+	if err := writeAll(ctx, o, urls); err != nil {
+		return cost, err
+	}
+	after, err := cpuTime(pidsOf(edges)...)
+	if err != nil {
+		return cost, err
+	}
+	cost.CPU, cost.Events = after-before, events.Load()-had
+	cost.PerSecond = float64(cost.Events) / o.For.Seconds()
+	cost.Resident, err = residentOf(edges)
+	cancel()
+	running.Wait()
+	return cost, err
+}
+
+// watchConfigMaps is a client of its own that watches from the beginning until ctx ends.
+func watchConfigMaps(ctx context.Context, l *lab, url string, running *sync.WaitGroup, events *atomic.Int64) error {
+	cfg := l.RESTConfig()
+	cfg.Host, cfg.TLSClientConfig.CAData, cfg.TLSClientConfig.Insecure = url, nil, true
+	client, err := kubernetes.NewForConfig(rest.AddUserAgent(cfg, "bench"))
+	if err != nil {
+		return err
+	}
+	if _, err := client.CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{ResourceVersion: "0"}); err != nil {
+		return err
+	}
+	w, err := client.CoreV1().ConfigMaps("default").Watch(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		return err
+	}
+	running.Go(func() {
+		for range w.ResultChan() {
+			events.Add(1)
+		}
+	})
+	return nil
+}
+
+// writeAll changes objects of all clusters, at the clusters themselves.
+func writeAll(ctx context.Context, o ClustersOptions, urls map[*lab]string) error {
+	ctx, cancel := context.WithTimeout(ctx, o.For)
+	defer cancel()
+	var running sync.WaitGroup
+	var failed atomic.Pointer[error]
+	for l := range urls {
+		running.Go(func() {
+			tick := time.NewTicker(time.Second / time.Duration(o.WritesPerSecond))
+			defer tick.Stop()
+			for i := 0; ; i++ {
+				select {
+				case <-ctx.Done():
+					return
+				case <-tick.C:
+				}
+				object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("o", i%o.Objects)}, Data: map[string]string{"text": strings.Repeat("y", 2000), "i": time.Now().String()}}
+				if _, err := l.client.CoreV1().ConfigMaps("default").Update(ctx, object, metav1.UpdateOptions{}); err != nil && ctx.Err() == nil {
+					failed.Store(&err)
+					return
+				}
+			}
+		})
+	}
+	running.Wait()
+	if err := failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+func pidsOf(edges []*edgeProcess) (pids []int) {
+	for _, e := range edges {
+		pids = append(pids, e.cmd.Process.Pid)
+	}
+	return pids
+}
+
+func residentOf(edges []*edgeProcess) (sum int64, err error) {
+	for _, pid := range pidsOf(edges) {
+		now, _, err := residentMemory(pid)
+		if err != nil {
+			return 0, err
+		}
+		sum += now
+	}
+	return sum, nil
+}

@@ -1,0 +1,63 @@
+// Command clusters measures several clusters in one gateway beside a gateway for each: memory and processor time.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/kubeweir/kubeweir/test/bench"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "clusters:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	var o bench.ClustersOptions
+	flag.StringVar(&o.Binary, "gateway", "bin/kubeweir", "`path` of the kubeweir program")
+	flag.IntVar(&o.Clusters, "clusters", 20, "`number` of clusters")
+	flag.IntVar(&o.Objects, "objects", 200, "`number` of ConfigMaps of 2 KB in each")
+	flag.IntVar(&o.Watchers, "watchers", 5, "`number` of clients that list and watch them, each by a connection of its own")
+	flag.IntVar(&o.WritesPerSecond, "writes", 5, "`number` of writes a second in each")
+	flag.DurationVar(&o.For, "for", 20*time.Second, "`time` to write for")
+	flag.Parse()
+	klog.LogToStderr(false)
+	klog.SetOutput(devNull{})
+	dir, err := os.MkdirTemp("", "clusters")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	o.Dir = dir
+	one, each, err := bench.MeasureClusters(ctx, o)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%d clusters of %d objects, %d watchers and %d writes/s each, for %v\n\n", o.Clusters, o.Objects, o.Watchers, o.WritesPerSecond, o.For)
+	fmt.Printf("%-24s %9s %14s %14s %10s %10s\n", "", "processes", "memory, idle", "memory, used", "CPU", "events/s")
+	for _, row := range []struct {
+		name string
+		cost bench.ClustersCost
+	}{{"one gateway", one}, {"a gateway for each", each}} {
+		c := row.cost
+		fmt.Printf("%-24s %9d %10.1f MiB %10.1f MiB %10v %10.0f\n", row.name, c.Processes, float64(c.Idle)/(1<<20), float64(c.Resident)/(1<<20), c.CPU, c.PerSecond)
+	}
+	return nil
+}
+
+// devNull takes what the libraries of Kubernetes log.
+type devNull struct{}
+
+func (devNull) Write(p []byte) (int, error) { return len(p), nil }
