@@ -82,6 +82,9 @@ func (b *balanced) RoundTrip(req *http.Request) (*http.Response, error) {
 		} else {
 			again = a.unsent(err) || repeatable
 			lastErr = err
+			if !a.ended && !body.broken() {
+				s.failed(err, a.connected.Load())
+			}
 		}
 		if last != nil && (err == nil || !again) {
 			_ = last.Body.Close()
@@ -137,6 +140,7 @@ type attempt struct {
 	cancel     context.CancelCauseFunc
 	connected  atomic.Bool // it has a connection, and may be sent
 	upgraded   atomic.Bool
+	ended      bool // it failed because it was cancelled
 	once       sync.Once
 }
 
@@ -159,12 +163,9 @@ func (a *attempt) send(req *http.Request) (*http.Response, error) {
 	req.URL, req.Host = &u, a.server.host
 	resp, err := a.server.pools[a.balanced.style].RoundTrip(req)
 	if err != nil {
-		ours := a.ctx.Err() != nil
+		a.ended = a.ctx.Err() != nil
 		err = causeOf(a.ctx, err)
 		a.finish()
-		if !ours && !a.look {
-			a.server.failed(err, a.connected.Load())
-		}
 		return nil, err
 	}
 	a.server.answered(a.look)

@@ -16,6 +16,7 @@ type held struct {
 	mu  struct {
 		sync.Mutex
 		read    bool // something of the body is gone
+		failed  bool // it could not be read
 		closed  bool // the last attempt's transport closed it
 		given   *loan
 		release bool // it is that transport's own
@@ -63,6 +64,13 @@ func (h *held) release() {
 	}
 }
 
+// broken reports whether the body could not be read, which says nothing of servers.
+func (h *held) broken() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.mu.failed
+}
+
 // loan is the body as one attempt sees it.
 type loan struct{ h *held }
 
@@ -78,7 +86,13 @@ func (l *loan) Read(p []byte) (int, error) {
 	}
 	h.mu.read = true
 	h.mu.Unlock()
-	return h.req.Body.Read(p)
+	n, err := h.req.Body.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		h.mu.Lock()
+		h.mu.failed = true
+		h.mu.Unlock()
+	}
+	return n, err
 }
 
 // Close implements io.Closer.

@@ -111,13 +111,13 @@ const sharedRequests = 64
 // of its own over HTTP/1.1: over HTTP/2 it would pass through more goroutines on
 // both sides, which costs a small one latency and a large list a fifth more of
 // kube-apiserver's processor time. Those that last share HTTP/2 connections, and
-// so does what exceeds directRequests.
+// so does what exceeds directRequests, and writes where there are several servers.
 func (x *forwarding) transport() http.RoundTripper {
 	// A handler that still waits for its client's body is not waited for in turn.
 	if x.c.local != nil && !x.longRunning && writesOne(x.info) && x.upload.sent() {
 		return x.c.local.whole
 	}
-	if !x.longRunning {
+	if !x.longRunning && !x.handedOver() {
 		if x.direct = x.c.direct.Add(1) <= directRequests; !x.direct {
 			x.c.direct.Add(-1)
 		}
@@ -138,6 +138,11 @@ func (x *forwarding) transport() http.RoundTripper {
 	}
 	return x.c.own
 }
+
+// handedOver reports whether a request has to be of those of which a server that shuts down
+// says whether it saw them: a write, where another server could take it. HTTP/2 says so
+// (GOAWAY); over HTTP/1.1 it may have met the close of an idle connection, or not.
+func (x *forwarding) handedOver() bool { return x.c.servers != nil && !safe(x.r.Method) }
 
 // request is what is sent upstream.
 func (x *forwarding) request() (*http.Request, error) {
@@ -262,8 +267,12 @@ func (x *forwarding) roundTrip(rt http.RoundTripper, req *http.Request) (*http.R
 }
 
 // mayRepeat reports whether a request that failed may be sent again: a read that
-// went to a pooled connection, which the server may have closed meanwhile.
+// went to a pooled connection, which the server may have closed meanwhile. Where another
+// server would get it, only one that kube-apiserver itself answers.
 func (x *forwarding) mayRepeat() bool {
+	if x.c.servers != nil && x.info.Subresource == "proxy" {
+		return false
+	}
 	return safe(x.r.Method) && x.upload == nil && x.reused.Load() && x.ctx.Err() == nil
 }
 

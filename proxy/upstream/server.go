@@ -255,5 +255,10 @@ func (s *apiServer) close() {
 	for _, p := range s.pools {
 		p.CloseIdleConnections()
 	}
+	for _, other := range *s.set.all.Load() {
+		if other.base.Host == s.base.Host {
+			return // it is there again
+		}
+	}
 	s.set.c.metrics.servers.forget(s.base.Host)
 }

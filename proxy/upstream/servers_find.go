@@ -73,7 +73,12 @@ func (s *servers) found(found []endpoint, always ...endpoint) error {
 		s.c.log.Warn("the cluster has more API servers than are used", "found", len(found), "used", most)
 		found = found[:most]
 	}
-	return s.set(append(found, always...))
+	for _, e := range always {
+		if !slices.ContainsFunc(found, func(f endpoint) bool { return f.url.Host == e.url.Host }) {
+			found = append(found, e)
+		}
+	}
+	return s.set(found)
 }
 
 // followName resolves the name again and again.

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"bufio"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
@@ -61,6 +62,9 @@ func (o *oneOf) answer(w http.ResponseWriter, r *http.Request) {
 	if !safe(r.Method) {
 		o.writes.Add(1)
 		body, _ := io.ReadAll(r.Body)
+		if r.ProtoMajor != 2 {
+			body = []byte("something in a way that may end in doubt")
+		}
 		_, _ = io.WriteString(w, o.name+" took "+string(body))
 		return
 	}
@@ -197,6 +201,44 @@ func TestServersRefused(t *testing.T) {
 	}
 }
 
+// TestServersUpgrade: what is upgraded goes to one that is there, and stays although that
+// is not ready any more, or silent.
+func TestServersUpgrade(t *testing.T) {
+	a, b := newOneOf(t, "a"), newOneOf(t, "b")
+	c := several(t, a, b)
+	b.does(switching(t, plainSwitch, func(conn net.Conn, in *bufio.Reader) { _, _ = io.Copy(conn, in) }))
+	a.gone()
+	c.turns(t, a)
+	conn, in := dialUpgrade(t, front(t, c, Credentials{As: AsGateway}).URL, "")
+	say := func(word string) {
+		t.Helper()
+		if _, err := io.WriteString(conn, word); err != nil {
+			t.Fatal(err)
+		}
+		heard := make([]byte, len(word))
+		if _, err := io.ReadFull(in, heard); err != nil || string(heard) != word {
+			t.Fatalf("%q %v", heard, err)
+		}
+	}
+	if head, err := http.ReadResponse(in, nil); err != nil || head.StatusCode != 101 {
+		t.Fatal(head, err)
+	}
+	say("hello")
+	b.unready.Store(true)
+	eventually(t, "the server is not ready", func() bool { return standing(c.serverAt(t, b).is.Load()) == unready })
+	say("still")
+	b.ice.freeze()
+	one := c.serverAt(t, b)
+	eventually(t, "the server is silent", func() bool { return standing(one.is.Load()) == silent })
+	one.abandon()
+	say("there")
+	if n := one.short.Load(); n != 1 {
+		t.Errorf("%d connections are counted", n)
+	}
+	_ = conn.Close()
+	eventually(t, "the connection ends", func() bool { return one.short.Load() == 0 })
+}
+
 // TestServersAllGone: it is known at once, and so is that one is back.
 func TestServersAllGone(t *testing.T) {
 	a, b := newOneOf(t, "a"), newOneOf(t, "b")
@@ -264,6 +306,25 @@ func TestServersBreak(t *testing.T) {
 		c.turns(t, a)
 		if status, got := ask(t, c, "POST", "/api/v1/pods", "x"); status != 200 || got != "b took x" {
 			t.Errorf("a write: %d %q", status, got)
+		}
+	}
+}
+
+// TestServersBrokenUpload: that a client's body breaks says nothing of servers.
+func TestServersBrokenUpload(t *testing.T) {
+	a, b := newOneOf(t, "a"), newOneOf(t, "b")
+	c := several(t, a, b)
+	for range 3 * brokenMost {
+		r := request("POST", "/api/v1/pods")
+		r.Body, r.ContentLength = io.MultiReader(strings.NewReader("begun"), &failing{io.ErrUnexpectedEOF}), 2*smallUpload
+		resp := c.Forward(testContext(t), r, Credentials{As: AsGateway})
+		if finish(t, resp); resp.Status != 400 {
+			t.Errorf("a body that breaks: %d", resp.Status)
+		}
+	}
+	for _, o := range []*oneOf{a, b} {
+		if is := c.serverAt(t, o).now(time.Now().UnixNano()); is != ready {
+			t.Errorf("%s is %v", o.name, is)
 		}
 	}
 }
@@ -444,8 +505,10 @@ func TestServersFrozen(t *testing.T) {
 	// Both are sent while the server seems well, and the other is busier.
 	a.ice.freeze()
 	c.serverAt(t, b).short.Add(10)
+	c.serverAt(t, b).long.Add(10)
+	waiting := func() int64 { return frozen.short.Load() + frozen.long.Load() }
 	for _, body := range []string{"", "x"} {
-		method, before := "GET", frozen.short.Load()
+		method, before := "GET", waiting()
 		if body != "" {
 			method = "POST"
 		}
@@ -453,7 +516,7 @@ func TestServersFrozen(t *testing.T) {
 			status, body := ask(t, c, method, "/api/v1/pods", body)
 			answers <- answer{status, body}
 		}()
-		eventually(t, "the request", func() bool { return frozen.short.Load() > before })
+		eventually(t, "the request", func() bool { return waiting() > before })
 	}
 	if got := within(t, answers, "the read"); got.status != 200 || got.body != "b" {
 		t.Errorf("a read: %v", got)
