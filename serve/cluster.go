@@ -137,6 +137,7 @@ func (c *cluster) checks() []proxy.Check {
 			}
 			return nil
 		}},
+		{Name: "upstream-servers", Ready: true, Err: c.client.CheckServers},
 		{Name: "feeds", Ready: true, Err: func() error {
 			for _, f := range c.manager.Status() {
 				if f.State.Phase == cache.Stale {
