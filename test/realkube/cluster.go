@@ -73,6 +73,7 @@ type Cluster struct {
 	client    *http.Client // trusts the serving CA
 
 	apiPort, etcdPort, etcdPeerPort *port
+	peer                            bool // the etcd is another Cluster's
 
 	mu struct {
 		sync.Mutex
@@ -180,7 +181,11 @@ func (c *Cluster) Close() error {
 			p.kill()
 		}
 	}
-	for _, p := range []*port{c.apiPort, c.etcdPort, c.etcdPeerPort} {
+	ports := []*port{c.apiPort}
+	if !c.peer {
+		ports = append(ports, c.etcdPort, c.etcdPeerPort)
+	}
+	for _, p := range ports {
 		if p != nil {
 			p.release()
 		}
