@@ -65,6 +65,8 @@ var forms = []form{
 	{name: "CBOR, dropped", accept: cbor + drop},
 	{name: "metadata in CBOR", accept: cbor + asMetadata, acceptList: cbor + asList},
 	{name: "metadata in CBOR, dropped", accept: cbor + asMetadata + drop, acceptList: cbor + asList + drop},
+	{name: "CBOR, forwarded", accept: cbor, query: "unknown=1", except: inexact},
+	{name: "metadata in CBOR, forwarded", accept: cbor + asMetadata, acceptList: cbor + asList, query: "unknown=1", except: inexact},
 	{name: "YAML", accept: inYAML, except: notWatched},
 	{name: "YAML, gzip", accept: inYAML, header: gzipped, except: notWatched},
 	{name: "YAML, dropped", accept: inYAML + drop, except: notWatched},
@@ -94,6 +96,12 @@ var otherColumns = []exception{
 
 // notCustom: custom resources have no protobuf.
 var notCustom = []exception{{resource: "widgets", forwarded: reason.Representation, status: 406}}
+
+// inexact: with a parameter that nobody knows reads are the upstream's, which may lack CBOR.
+var inexact = []exception{
+	{column: before130, verb: watchList, missing: "1.30 refuses it"},
+	{forwarded: reason.Inexact},
+}
 
 // notWatched: there are no watches in YAML. What is forwarded is refused first where the cluster knows no streaming lists.
 var notWatched = []exception{
