@@ -103,11 +103,11 @@ func shardRefusal(info *api.RequestInfo, out outcome) error {
 	}
 	switch out.why {
 	case reason.DefinitionsUnknown, reason.CacheUnavailable, reason.Redefined, reason.VersionAhead, reason.Unproven:
-		err := api.NewServiceUnavailable(fmt.Sprintf("the shard cannot be read from the cache now (%s), and an answer of the upstream would not say that it is the shard", out.why))
+		err := api.NewServiceUnavailable(fmt.Sprintf("the shard cannot be read from the cache now (%s), and the upstream's answer does not say that it is one", out.why))
 		err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
 		return err
 	case reason.NotForwarded: // a deletion
 		return apierrors.NewBadRequest("objects are not deleted by shard: a server that does not know shardSelector would delete those of all shards")
 	}
-	return apierrors.NewBadRequest(fmt.Sprintf("the shard cannot be read from the cache (%s), and an answer of the upstream would not say that it is the shard", out.why))
+	return apierrors.NewBadRequest(fmt.Sprintf("the shard cannot be read from the cache (%s), and the upstream's answer does not say that it is one", out.why))
 }
