@@ -26,6 +26,10 @@ func TestCommandLine(t *testing.T) {
 	if err := os.WriteFile(good, []byte("dataDir: x\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	several := filepath.Join(t.TempDir(), "several.yaml")
+	if err := os.WriteFile(several, []byte("clusters:\n- name: a\n- name: b\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -96,6 +100,10 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"rbac", "--constrained-impersonation"}, 2, "", "kubeweir: --constrained-impersonation has no effect without --client-ca-file"},
 		{[]string{"rbac", "--config", bad}, 2, "", "bad.yaml:2: limits.historyAge "},
 		{[]string{"rbac", "--clientca-file", "x"}, 2, "", "kubeweir: --clientca-file is not a flag; did you mean --client-ca-file?"},
+		{[]string{"rbac", "--config", several, "--cluster", "a"}, 0, "apiVersion: v1\nkind: ServiceAccount\n", ""},
+		{[]string{"rbac", "--config", several}, 2, "", "kubeweir: the rights of which cluster? --cluster names one of a, b"},
+		{[]string{"rbac", "--config", several, "--cluster", "c"}, 2, "", `kubeweir: --cluster must be one of a, b, not "c"`},
+		{[]string{"rbac", "--cluster", "a"}, 2, "", "kubeweir: --cluster chooses among the clusters of a configuration"},
 		{[]string{"rbac", "pods"}, 2, "", `kubeweir: unexpected argument "pods"`},
 		{[]string{"serve"}, 2, "", `kubeweir: unknown command "serve"`},
 		{[]string{"gateway", "--lisen", "x"}, 2, "", "kubeweir: --lisen is not a flag; did you mean --listen?"},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -25,6 +26,7 @@ func newRBAC() *cobra.Command {
 		names    = rbac.DefaultNames()
 		options  rbac.Options
 		output   string
+		cluster  string
 	)
 	c := &cobra.Command{
 		Use:   "rbac",
@@ -56,12 +58,16 @@ because they are needed. Custom resources are named as well: *.cert-manager.io i
 			if err != nil {
 				return usageError{err}
 			}
+			if cfg, err = ofCluster(cfg, cluster); err != nil {
+				return err
+			}
 			return printRBAC(c, cfg, names, options, output)
 		},
 	}
 	f := c.Flags()
 	f.StringSliceVar(&options.Resources, "resources", []string{rbac.Default},
 		"what is to be cached: plural `names` such as pods, deployments.apps or *.cert-manager.io; default for all built-in ones but Secrets; * for everything")
+	f.StringVar(&cluster, "cluster", "", "`name` of the cluster whose rights are printed, of a configuration with several")
 	f.BoolVar(&options.ConstrainedImpersonation, "constrained-impersonation", false,
 		"rules of constrained impersonation (KEP-5284, Kubernetes 1.36) for clients without tokens: never system:masters, nodes or service accounts")
 	f.StringVarP(&names.Namespace, "namespace", "n", names.Namespace, "`namespace` of the ServiceAccount")
@@ -77,6 +83,26 @@ because they are needed. Custom resources are named as well: *.cert-manager.io i
 		}
 	})
 	return c
+}
+
+// ofCluster is the configuration of a cluster by itself.
+func ofCluster(cfg *config.Gateway, name string) (*config.Gateway, error) {
+	if name == "" && len(cfg.Clusters) == 0 {
+		return cfg, nil
+	}
+	var names []string
+	for i := range cfg.Clusters {
+		if names = append(names, cfg.Clusters[i].Name); cfg.Clusters[i].Name == name {
+			return &cfg.Clusters[i].Gateway, nil
+		}
+	}
+	switch {
+	case len(names) == 0:
+		return nil, usageErrorf("--cluster chooses among the clusters of a configuration, and none has been given")
+	case name == "":
+		return nil, usageErrorf("the rights of which cluster? --cluster names one of %s", strings.Join(names, ", "))
+	}
+	return nil, usageErrorf("--cluster must be one of %s, not %q", strings.Join(names, ", "), name)
 }
 
 func printRBAC(c *cobra.Command, cfg *config.Gateway, names rbac.Names, options rbac.Options, output string) error {
