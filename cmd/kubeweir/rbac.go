@@ -15,7 +15,7 @@ import (
 // rbacSettings are the gateway's flags that its rights depend on.
 func rbacSettings() []string {
 	return []string{
-		"config", "listen", "insecure-listen", "service-account-dir", "client-ca-file", "requestheader-client-ca-file", "cache-aggregated-groups",
+		"config", "listen", "insecure-listen", "service-account-dir", "client-ca-file", "requestheader-client-ca-file", "cache-aggregated-groups", "upstream-servers",
 	}
 }
 

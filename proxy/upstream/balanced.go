@@ -68,6 +68,9 @@ func (b *balanced) RoundTrip(req *http.Request) (*http.Response, error) {
 		if s == nil {
 			break
 		}
+		if n := len(tried); n > 0 {
+			tried[n-1].counts.retries.Inc()
+		}
 		tried = append(tried, s)
 		a := b.attempt(s, req, repeatable, false)
 		out, ok := body.attach(req)
@@ -96,7 +99,6 @@ func (b *balanced) RoundTrip(req *http.Request) (*http.Response, error) {
 		if !again || req.Context().Err() != nil {
 			break
 		}
-		s.counts.retries.Inc()
 	}
 	body.release()
 	if last != nil {

@@ -32,6 +32,9 @@ func (s *apiServer) watch(ctx context.Context) {
 		if !errors.Is(err, errUnsure) {
 			s.become(next, err)
 		}
+		if standing(s.is.Load()) >= down {
+			s.set.lost()
+		}
 		pause := time.NewTimer(lookPause - time.Since(began))
 		select {
 		case <-ctx.Done():

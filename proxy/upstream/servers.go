@@ -254,13 +254,20 @@ func (s *apiServer) better(other *apiServer, at int64) bool {
 	return class < classOther || class == classOther && (since < sinceOther || since == sinceOther && s.rank < other.rank)
 }
 
-// lost is called when a server is away: when all are, the cluster is.
+// lost is called while a server is away: when all are, the cluster is. Servers that refuse
+// connections do so at once, and can be tried.
 func (s *servers) lost() {
+	quick := false
 	for _, one := range *s.all.Load() {
-		if standing(one.is.Load()) < down {
+		switch standing(one.is.Load()) {
+		case down:
+			quick = true
+		case silent:
+		default:
 			return
 		}
 	}
+	s.c.life.lookout.slowly.Store(!quick)
 	s.c.life.depart()
 }
 

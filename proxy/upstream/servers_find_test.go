@@ -136,6 +136,8 @@ func TestServersBySlices(t *testing.T) {
 		t.Errorf("the certificate was asked for as %q", r.TLS.ServerName)
 	}
 	b.gone()
+	// Connections to it that are not known to be broken yet would take the write.
+	eventually(t, "the server is down", func() bool { return standing(c.serverAt(t, b).is.Load()) == down })
 	for range 2 {
 		if status, body := ask(t, c, "POST", "/api/v1/pods", "x"); status != 200 || body != "a took x" {
 			t.Errorf("%d %s", status, body)

@@ -247,6 +247,12 @@ func TestServersAllGone(t *testing.T) {
 	a.gone()
 	b.gone()
 	eventually(t, "the upstream is away", func() bool { ok, _ := c.Reachable(); return !ok })
+	// For longer than silence is borne: who refuses connections is tried all the same.
+	since := time.Now()
+	eventually(t, "much time", func() bool { return time.Since(since) > silentForAll*3/2 })
+	if c.life.gone.Load() != 0 {
+		t.Error("requests are not tried any more")
+	}
 	if status, body := ask(t, c, "POST", "/api/v1/pods", "x"); status != 503 || strings.Contains(body, "not known") {
 		t.Errorf("a write to nobody: %d %s", status, body)
 	}
