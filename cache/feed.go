@@ -81,6 +81,7 @@ type feed struct {
 	provisional bool
 	broken      int    // streaming lists broken off since the last complete list
 	last        uint64 // version on the open watch
+	target      uint64 // the source's version before the watch was resumed
 	backoff     backoff
 	refused     time.Time // since when the source refuses what it allowed, zero while it does not
 
@@ -406,6 +407,7 @@ func (f *feed) checkRewound(ctx context.Context) (current uint64, err error) {
 	if current < held {
 		return 0, fmt.Errorf("%w: from %d to %d", ErrRewound, held, current)
 	}
+	f.target = current
 	return current, nil
 }
 
@@ -425,7 +427,7 @@ func (f *feed) behind(ctx context.Context, held uint64) bool {
 func (f *feed) watch(ctx context.Context, opts WatchOptions, l *listing) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	f.health.opened(l == nil, cancel)
+	f.health.opened(l == nil, max(opts.ResourceVersion, f.target), cancel)
 	dog := &watchdog{bite: cancel}
 	defer dog.stop()
 	if l != nil {
@@ -448,7 +450,6 @@ func (f *feed) watch(ctx context.Context, opts WatchOptions, l *listing) error {
 			}
 			return failed
 		}
-		f.health.sign(ev.Type != WatchAccepted)
 		if ev.Type == api.Bookmark {
 			f.progress.Store(true)
 		}
@@ -456,6 +457,7 @@ func (f *feed) watch(ctx context.Context, opts WatchOptions, l *listing) error {
 			dog.watch(silenceLimit, errSilent)
 		}
 		failed = f.live(ev)
+		f.health.sign(f.last, ev.Type != WatchAccepted)
 		if f.loaded != nil && failed == nil {
 			f.caughtUp()
 		}

@@ -14,10 +14,11 @@ import (
 type health struct {
 	mu struct {
 		sync.Mutex
-		open     bool // a watch is being read
-		live     bool // that watch brings events, not a list
-		accepted bool // the source says that it accepted the watch
-		proven   bool // the watch has brought an event or a bookmark
+		open     bool   // a watch is being read
+		live     bool   // that watch brings events, not a list
+		accepted bool   // the source says that it accepted the watch
+		proven   bool   // the watch has brought all that there was when it began
+		target   uint64 // the version of that
 		opening  time.Time
 		lost     time.Time // until when the store was fed, while it is not
 		err      error
@@ -26,19 +27,21 @@ type health struct {
 }
 
 const (
-	// settling is how long a watch must be open to count as one that feeds
-	// without having brought anything: kube-apiserver accepts a watch before it
-	// says that the version is too old.
+	// settling is how long a watch must be open, and bring nothing, to count as one that
+	// feeds without having brought what there was when it began: that may be of other
+	// resources. kube-apiserver accepts a watch before it says that the version is too old.
 	settling = time.Second
 	// grace is how long a broken feed counts as synced, with the age that it
 	// has: every watch ends at times and is resumed at once.
 	grace = 2 * time.Second
 )
 
-// opened says that a watch begins. live: what it brings is applied.
-func (h *health) opened(live bool, cancel context.CancelCauseFunc) {
+// opened says that a watch begins. live: what it brings is applied. Until it has come to
+// target, it catches up.
+func (h *health) opened(live bool, target uint64, cancel context.CancelCauseFunc) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.mu.target = target
 	h.mu.open, h.mu.live, h.mu.accepted, h.mu.proven = true, live, false, false
 	h.mu.opening = time.Now()
 	h.mu.cancel = cancel
@@ -52,12 +55,19 @@ func (h *health) live() {
 	h.mu.opening = time.Now()
 }
 
-// sign says that the open watch was accepted, or (proven) has brought something.
-func (h *health) sign(proven bool) {
+// sign says that the open watch was accepted, or (brought) has brought something and come
+// to a version.
+func (h *health) sign(version uint64, brought bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.mu.accepted = true
-	h.mu.proven = h.mu.proven || proven
+	switch {
+	case h.mu.proven || !brought:
+	case version >= h.mu.target:
+		h.mu.proven = true
+	default:
+		h.mu.opening = time.Now()
+	}
 }
 
 // lost says that the stream is over and tells whether it fed the store. contact
@@ -85,8 +95,8 @@ func (h *health) listed(at time.Time) {
 	h.mu.lost = at
 }
 
-// fedLocked reports whether the store is being fed: a watch is open, and has
-// brought something or has been open for longer than a refusal takes.
+// fedLocked reports whether the store is being fed: a watch is open, and has brought what
+// there was when it began, or has brought nothing for longer than a refusal takes.
 func (h *health) fedLocked(contact int64) bool {
 	if !h.mu.open || !h.mu.live {
 		return false

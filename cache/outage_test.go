@@ -167,6 +167,44 @@ func TestBrokenWay(t *testing.T) {
 	})
 }
 
+// TestCatchingUp: a watch that was resumed after an outage and has not yet brought what happened meanwhile leaves its
+// collection stale.
+func TestCatchingUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newOutageBench(t, func(s *cachetest.Source) cache.Source { return lateSource{s} })
+		b.source.SetDown(true)
+		time.Sleep(time.Minute)
+		for range 20 {
+			b.change()
+		}
+		b.source.SetDown(false)
+		for range 100 {
+			time.Sleep(100 * time.Millisecond)
+			for _, c := range b.feeds {
+				objs := b.source.Objects(c.Resource().GroupVersionResource)
+				if state, rv := c.State(), fmt.Sprint(c.View().Get("a/1").RV); rv != objs[0].GetResourceVersion() && state.Phase != cache.Stale {
+					t.Fatalf("%s at %s, the upstream at %s", state.Phase, rv, objs[0].GetResourceVersion())
+				}
+			}
+		}
+		if n := b.behind(); n > 0 {
+			t.Errorf("%d are behind", n)
+		}
+	})
+}
+
+// lateSource takes its time for each event of a watch.
+type lateSource struct{ *cachetest.Source }
+
+func (s lateSource) Watch(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.WatchOptions, handle func(cache.Event) error) error {
+	return s.Source.Watch(ctx, res, enc, opts, func(ev cache.Event) error {
+		if !opts.SendInitialEvents {
+			time.Sleep(200 * time.Millisecond)
+		}
+		return handle(ev)
+	})
+}
+
 // brokenSource refuses to go on with the watches of one group.
 type brokenSource struct {
 	*cachetest.Source
