@@ -30,6 +30,11 @@ type feedConn struct {
 	net.Conn
 	contacts *contacts
 	last     atomic.Int64
+
+	// Of dead: since when it was silent when it was suspected, and whether it was the only
+	// one.
+	suspected atomic.Int64
+	alone     atomic.Bool
 }
 
 func (c *contacts) track(conn net.Conn) net.Conn {

@@ -37,6 +37,7 @@ type life struct {
 	spawn   func(func()) bool
 	ctx     context.Context
 	lookout lookout
+	dead    dead
 
 	last   atomic.Int64 // answer, unix nanoseconds
 	gone   atomic.Int64 // since when the upstream is known to be gone; 0: it is not
@@ -138,9 +139,12 @@ type wait struct {
 	over  bool        // nothing is cancelled any more; guarded by mu
 }
 
+// waitStep is how often a request that waits is looked at.
+const waitStep = time.Second
+
 func (l *life) wait(cancel context.CancelCauseFunc, most time.Duration) *wait {
 	w := &wait{life: l, cancel: cancel, began: time.Now(), most: most}
-	first := l.limit / 2
+	first := min(l.limit/2, waitStep)
 	if l.limit == 0 || most > 0 && most < first {
 		first = most
 	}
@@ -169,10 +173,11 @@ func (w *wait) expired() {
 	}
 	if w.life.limit > 0 {
 		left := w.life.left(w.began)
-		if left <= 0 {
+		if left <= 0 || w.life.outlived(w.began) {
 			w.cancel(errSilent)
 			return
 		}
+		left = min(left, waitStep)
 		if w.most == 0 || left < next {
 			next = left
 		}
@@ -219,6 +224,7 @@ func (c *Client) probe() {
 			return
 		}
 		_ = resp.Body.Close()
+		c.life.prove(began)
 		c.life.sign()
 	})
 }

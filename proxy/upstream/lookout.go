@@ -83,9 +83,10 @@ func (l *life) probeFailed(began time.Time) {
 }
 
 // guard suspects the upstream when the connections of feeds are silent for longer than
-// their pings allow, so that a frozen one is known before somebody needs it.
+// their pings allow, so that a frozen one is known before somebody needs it, and closes
+// those that are dead.
 func (l *life) guard(ctx context.Context, pings time.Duration) {
-	tick := time.NewTicker(max(pings/4, time.Millisecond))
+	tick := time.NewTicker(max(pings/8, time.Millisecond))
 	defer tick.Stop()
 	for {
 		select {
@@ -93,6 +94,7 @@ func (l *life) guard(ctx context.Context, pings time.Duration) {
 			return
 		case <-tick.C:
 		}
+		l.bury(pings)
 		heard := l.heard()
 		if l.contacts.connections() > 0 && l.now().Sub(heard) > pings*3/2 {
 			l.suspect(heard.Add(pings))

@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"log/slog"
+	"net"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -16,6 +17,21 @@ type lookedFor struct {
 	probes atomic.Int32
 	// answers and refuses say how a probe ends at once; without either it hangs.
 	answers, refuses atomic.Bool
+	// closed is whether the feeds' connection was closed, abandoned how often the others
+	// were.
+	closed    atomic.Bool
+	abandoned atomic.Int32
+}
+
+// deadConn is a connection that can be closed.
+type deadConn struct {
+	net.Conn
+	closed *atomic.Bool
+}
+
+func (c deadConn) Close() error {
+	c.closed.Store(true)
+	return nil
 }
 
 // testLookout runs a test with an upstream that is gone after 10 s of silence, and whose
@@ -32,12 +48,14 @@ func testLookout(t *testing.T, test func(*lookedFor)) {
 			f.probes.Add(1)
 			switch {
 			case f.answers.Load():
+				f.prove(time.Now())
 				f.sign()
 			case f.refuses.Load():
 				f.probeFailed(time.Now())
 			}
 		}
-		f.feed = f.contacts.track(nil).(*feedConn)
+		f.dead.abandon = func() { f.abandoned.Add(1) }
+		f.feed = f.contacts.track(deadConn{closed: &f.closed}).(*feedConn)
 		defer f.contacts.begin(f.feed)()
 		f.pong()
 		go f.guard(ctx, 5*time.Second)
@@ -120,5 +138,61 @@ func TestOneBadProbeIsNothing(t *testing.T) {
 		if f.isAway() || f.lookout.under.Load() {
 			t.Error("still looked for")
 		}
+	})
+}
+
+// A connection of feeds that stays silent while new ones work is closed soon; others are abandoned, and requests that
+// began before end; one that answers late is not, nor are others when it alone is silent.
+func TestDeadConnectionsAreClosed(t *testing.T) {
+	waiting := func(f *lookedFor) (context.Context, *wait) {
+		ctx, cancel := context.WithCancelCause(f.ctx)
+		return ctx, f.wait(cancel, 0)
+	}
+	t.Run("all", func(t *testing.T) {
+		testLookout(t, func(f *lookedFor) {
+			old, waits := waiting(f)
+			defer waits.stop(old, nil)
+			time.Sleep(8 * time.Second)
+			if f.closed.Load() {
+				t.Fatal("closed while new connections do not work")
+			}
+			f.answers.Store(true)
+			time.Sleep(1200 * time.Millisecond)
+			young, waits2 := waiting(f)
+			defer waits2.stop(young, nil)
+			time.Sleep(2800 * time.Millisecond)
+			if !f.closed.Load() || f.abandoned.Load() == 0 || old.Err() == nil {
+				t.Errorf("4 s later: closed: %v, abandoned: %d, an old request: %v", f.closed.Load(), f.abandoned.Load(), context.Cause(old))
+			}
+			if young.Err() != nil {
+				t.Errorf("a new request: %v", context.Cause(young))
+			}
+		})
+	})
+	t.Run("one", func(t *testing.T) {
+		testLookout(t, func(f *lookedFor) {
+			f.answers.Store(true)
+			old, waits := waiting(f)
+			defer waits.stop(old, nil)
+			for range 10 {
+				time.Sleep(time.Second)
+				f.sign()
+			}
+			if !f.closed.Load() || f.abandoned.Load() != 0 || old.Err() != nil {
+				t.Errorf("closed: %v, abandoned: %d, an old request: %v", f.closed.Load(), f.abandoned.Load(), context.Cause(old))
+			}
+		})
+	})
+	t.Run("late", func(t *testing.T) {
+		testLookout(t, func(f *lookedFor) {
+			time.Sleep(8 * time.Second)
+			f.answers.Store(true)
+			time.Sleep(time.Second)
+			f.pong()
+			time.Sleep(5 * time.Second)
+			if f.closed.Load() {
+				t.Error("a connection that answered late was closed")
+			}
+		})
 	})
 }

@@ -43,7 +43,7 @@ func linkFaults() []fault {
 			begin: func(_ context.Context, s *scene) error { s.link.cut(); return nil }},
 		linkFault("frozen", "no byte either way; then they go on", true, 8*time.Second, condition{holdUp: true, holdDown: true}),
 		linkFault("frozen-long", "the same, for longer", false, 40*time.Second, condition{holdUp: true, holdDown: true}),
-		linkFault("lost", "bytes are lost, and connections of that time stay silent", false, 8*time.Second, condition{holdUp: true, holdDown: true, lose: true}),
+		linkFault("lost", "bytes are lost, and connections of that time stay silent", true, 8*time.Second, condition{holdUp: true, holdDown: true, lose: true}),
 		linkFault("lost-long", "the same, for longer", false, 40*time.Second, condition{holdUp: true, holdDown: true, lose: true}),
 		linkFault("up-held", "no byte towards kube-apiserver", false, 12*time.Second, condition{holdUp: true}),
 		linkFault("down-held", "no byte from kube-apiserver", false, 12*time.Second, condition{holdDown: true}),

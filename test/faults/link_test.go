@@ -139,13 +139,6 @@ func (l *link) paths() []*path {
 	return all
 }
 
-// carried is how many bytes have come to the gateway so far.
-func (l *link) carried() int64 {
-	l.down.mu.Lock()
-	defer l.down.mu.Unlock()
-	return l.down.sent
-}
-
 func (l *link) serve(listener net.Listener) {
 	l.mu.Lock()
 	l.mu.listener = listener

@@ -95,8 +95,8 @@ type sample struct {
 	probe   *probe
 	request request
 	began   time.Time
-	took    time.Duration
-	status  int // 0: none
+	took    time.Duration // until the answer was there, of a watch until it began
+	status  int           // 0: none
 	err     error
 	version uint64 // of a list in JSON
 	// reason and message are those of a Status.
@@ -127,7 +127,9 @@ func (s *scene) send(ctx context.Context, p *probe, r request) *sample {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	a.err = s.exchange(ctx, r, a)
-	a.took = time.Since(a.began)
+	if a.took == 0 || !strings.Contains(r.path, "watch=true") {
+		a.took = time.Since(a.began)
+	}
 	return a
 }
 
@@ -158,6 +160,7 @@ func (s *scene) exchange(ctx context.Context, r request, a *sample) error {
 		return err
 	}
 	defer func() { _ = resp.Body.Close() }()
+	a.took = time.Since(a.began)
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return err

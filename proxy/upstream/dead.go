@@ -1,0 +1,91 @@
+package upstream
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// patience is how much later than another connection one may answer that is alive.
+const patience = time.Second
+
+// dead knows what is known of connections that died without a word: something on the way
+// has forgotten them, while new ones work. Their pings would be waited for as if the
+// upstream were slow, and what is sent on them is lost.
+//
+// A connection of feeds whose ping is not answered in time is dead when a probe, on a new
+// connection, was sent after that ping and is answered, and it still is silent then. If
+// nothing else was heard meanwhile, all connections of that time are as good as dead:
+// idle ones are closed, and requests that still wait end.
+type dead struct {
+	// proven is when the last probe that was answered began, answered when it was; unix
+	// nanoseconds.
+	proven, answered atomic.Int64
+	// since is from when on requests are on connections that live; unix nanoseconds.
+	since atomic.Int64
+	// abandon lets requests go over new connections.
+	abandon func()
+}
+
+// prove records that a probe which began then was answered.
+func (l *life) prove(began time.Time) {
+	l.dead.proven.Store(began.UnixNano())
+	l.dead.answered.Store(l.now().UnixNano())
+}
+
+// bury closes the feeds' connections that are dead. They are pinged after pings of
+// silence.
+func (l *life) bury(pings time.Duration) {
+	now := l.now()
+	for _, conn := range l.contacts.silent(now.Add(-pings - patience)) {
+		last := conn.last.Load()
+		due := time.Unix(0, last).Add(pings + patience)
+		switch {
+		case l.dead.proven.Load() < due.UnixNano():
+			if conn.suspected.Swap(last) != last {
+				conn.alone.Store(now.Sub(l.heard()) < pings)
+			}
+			l.ask()
+		case now.UnixNano()-l.dead.answered.Load() >= int64(patience):
+			l.log.Info("a connection to the upstream is dead while others work, and is closed", "silence", now.Sub(due)+pings+patience)
+			_ = conn.Close()
+			if !conn.alone.Load() {
+				l.dead.since.Store(l.dead.proven.Load())
+				l.dead.abandon()
+			}
+		}
+	}
+}
+
+// outlived reports whether a request that began then, and still waits, is on a
+// connection that is as good as dead.
+func (l *life) outlived(began time.Time) bool {
+	return began.UnixNano() < l.dead.since.Load()
+}
+
+// silent are the connections with watches from which nothing was heard since then.
+func (c *contacts) silent(since time.Time) []*feedConn {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	var all []*feedConn
+	for conn := range c.mu.watches {
+		if conn.last.Load() < since.UnixNano() {
+			all = append(all, conn)
+		}
+	}
+	return all
+}
+
+// abandon lets requests go over new connections from now on, but those of feeds.
+func (c *Client) abandon(f *factory) {
+	for _, p := range c.pools {
+		if p.style.track != nil {
+			continue
+		}
+		t, err := f.transports(p.style)
+		if err != nil {
+			c.log.Warn("dead connections to the upstream stay in use", "error", err)
+			return
+		}
+		p.replace(t)
+	}
+}
