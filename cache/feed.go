@@ -314,6 +314,10 @@ func (f *feed) list(ctx context.Context) error {
 		return err
 	}
 	defer l.release()
+	if f.compressed() {
+		whole, err := f.listCompressed(ctx, l)
+		return f.listed(ctx, l, whole, err)
+	}
 	if !f.paged && f.broken < maxBroken {
 		err := f.watch(ctx, WatchOptions{SendInitialEvents: true}, l)
 		if l.complete {
@@ -330,6 +334,12 @@ func (f *feed) list(ctx context.Context) error {
 		l.tree = newTree(byKey)
 	}
 	whole, err := f.listPages(ctx, l)
+	return f.listed(ctx, l, whole, err)
+}
+
+// listed completes a list that was not a streaming one, unless it failed with err, and
+// watches from there.
+func (f *feed) listed(ctx context.Context, l *listing, whole *wholeList, err error) error {
 	if err != nil {
 		return err
 	}

@@ -219,6 +219,13 @@ type ColumnSource interface {
 	Columns(ctx context.Context, res *Resource) ([]byte, error)
 }
 
+// CompressedSource is a Source whose lists may come compressed, which watches do not.
+type CompressedSource interface {
+	Source
+	// Compressed tells whether they do.
+	Compressed() bool
+}
+
 // PromptSource is a Source that can tell at once how far its watches are: one in
 // this process. With it most-recent reads are answered from the cache.
 type PromptSource interface {

@@ -35,9 +35,10 @@ type Source struct {
 }
 
 var (
-	_ cache.ReferenceSource = (*Source)(nil)
-	_ cache.ColumnSource    = (*Source)(nil)
-	_ cache.ManySource      = (*Source)(nil)
+	_ cache.ReferenceSource  = (*Source)(nil)
+	_ cache.ColumnSource     = (*Source)(nil)
+	_ cache.ManySource       = (*Source)(nil)
+	_ cache.CompressedSource = (*Source)(nil)
 )
 
 // Source returns the source of the client's upstream. Its watches end with
@@ -60,6 +61,9 @@ func (s *Source) List(ctx context.Context, res *cache.Resource, enc api.Encoding
 	defer a.close()
 	return s.readList(a, res, enc, visit)
 }
+
+// Compressed implements cache.CompressedSource.
+func (s *Source) Compressed() bool { return s.c.compress }
 
 // CurrentVersion implements cache.Source. kube-apiserver does not tell its
 // version; it is that of a list without resourceVersion, of one object's metadata.

@@ -1,0 +1,130 @@
+package cache_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/cachetest"
+)
+
+// slowLink is a source over a slow link, whose lists come compressed. While they come, things happen to its objects, pages
+// break off and versions expire.
+type slowLink struct {
+	*cachetest.Source
+	rng     *rand.Rand
+	streams int // streaming lists
+	largest int64
+	broken  int
+	expired int
+}
+
+// Compressed implements cache.CompressedSource.
+func (*slowLink) Compressed() bool { return true }
+
+func (s *slowLink) Watch(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.WatchOptions, handle func(cache.Event) error) error {
+	if opts.SendInitialEvents {
+		s.streams++
+	}
+	return s.Source.Watch(ctx, res, enc, opts, handle)
+}
+
+func (s *slowLink) List(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.ListOptions, visit func([]byte) error) (cache.ListMeta, error) {
+	if opts.Limit == 1 {
+		return s.Source.List(ctx, res, enc, opts, visit)
+	}
+	s.largest = max(s.largest, opts.Limit)
+	for range 10 {
+		s.change()
+		time.Sleep(time.Second)
+	}
+	if s.rng.IntN(4) == 0 {
+		s.Compact()
+	}
+	breaks := s.rng.IntN(4) == 0
+	meta, err := s.Source.List(ctx, res, enc, opts, func(item []byte) error {
+		if breaks && s.rng.IntN(5) == 0 {
+			s.broken++
+			return errCut
+		}
+		return visit(item)
+	})
+	if apierrors.IsResourceExpired(err) {
+		s.expired++
+		var status *apierrors.StatusError
+		errors.As(err, &status)
+		_, key, _ := strings.Cut(opts.Continue, ":")
+		status.ErrStatus.Continue = fmt.Sprintf("%d:%s", s.Revision(), key)
+	}
+	return meta, err
+}
+
+// change creates, updates or deletes an object.
+func (s *slowLink) change() {
+	key := fmt.Sprintf("a/%03d", s.rng.IntN(400))
+	there := false
+	for _, o := range s.Objects(cachetest.Pods) {
+		there = there || o.GetNamespace()+"/"+o.GetName() == key
+	}
+	switch {
+	case !there:
+		s.Create(cachetest.Pods, cachetest.Pod(key, ""))
+	case s.rng.IntN(2) == 0:
+		s.Delete(cachetest.Pods, key)
+	default:
+		s.Update(cachetest.Pods, cachetest.Pod(key, fmt.Sprint("n", s.rng.IntN(9))))
+	}
+}
+
+// A list over a slow link comes to its end, whatever expires and breaks off meanwhile, and is the state of one version.
+func TestListOverSlowLink(t *testing.T) {
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) {
+			s := &slowLink{Source: cachetest.New(cachetest.PodResource()), rng: rand.New(rand.NewPCG(seed, 1))}
+			for i := range 300 {
+				s.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("a/%03d", i), ""))
+			}
+			m := newManager(t, s, cache.Limits{})
+			defer m.Close()
+			c, err := m.Collection(t.Context(), cachetest.PodResource(), api.JSON)
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			sameAsSource(t, c, s.Source)
+			for range 50 {
+				s.change()
+			}
+			synctest.Wait()
+			sameAsSource(t, c, s.Source)
+			if s.streams != 0 || s.largest > 100 {
+				t.Errorf("%d streaming lists, pages of up to %d", s.streams, s.largest)
+			}
+			t.Logf("%d pages broke off, %d expired", s.broken, s.expired)
+		})
+	}
+}
+
+// sameAsSource compares a collection with what its source has.
+func sameAsSource(t *testing.T, c *cache.Collection, s *cachetest.Source) {
+	t.Helper()
+	objs := s.Objects(cachetest.Pods)
+	if c.View().Len() != len(objs) {
+		t.Errorf("%d objects, the source has %d", c.View().Len(), len(objs))
+	}
+	for _, want := range objs {
+		key := want.GetNamespace() + "/" + want.GetName()
+		if o := c.View().Get(key); o == nil || fmt.Sprint(o.RV) != want.GetResourceVersion() {
+			t.Errorf("%s: %v, the source has version %s", key, o, want.GetResourceVersion())
+		}
+	}
+}
