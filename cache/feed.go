@@ -169,8 +169,10 @@ func (f *feed) run(ctx context.Context) error {
 			return err
 		}
 		if !f.published {
+			f.publishUnconfirmed() // first, for those who wait look at once
+		}
+		if !f.published {
 			f.failed(err)
-			f.publishUnconfirmed()
 		}
 		if !fed && reason == "error" {
 			f.outage.suspect()
