@@ -51,7 +51,8 @@ func (f *feed) compressed() bool {
 type merging struct {
 	f        *feed
 	l        *listing
-	begun    bool // the watch; the feed's goroutine only
+	begun    bool   // the watch; the feed's goroutine only
+	first    uint64 // the version of the first page, when the watch has begun
 	watching sync.WaitGroup
 
 	mu      sync.Mutex
@@ -113,7 +114,7 @@ func (m *merging) pages(ctx, watchCtx context.Context) (newest uint64, err error
 		}
 		if first != 0 && !m.begun && (rest != "" || time.Since(began) >= mergeAfter) {
 			f.log.Debug("a list takes long, what happens meanwhile is watched")
-			m.begun, m.seen = true, first
+			m.begun, m.first, m.seen = true, first, first
 			f.panics.Go(&m.watching, "feed", func() { m.watch(watchCtx) })
 		}
 		if err := m.failed(); err != nil {
@@ -159,7 +160,7 @@ func (m *merging) page(raw []byte) error {
 func (m *merging) watch(ctx context.Context) {
 	for ctx.Err() == nil {
 		m.mu.Lock()
-		from := max(1, m.seen-1) // of the last one there may be more
+		from := max(m.first, m.seen-1) // of the last one there may be more
 		m.mu.Unlock()
 		err := m.f.source.Watch(ctx, m.f.resource, m.f.encoding, WatchOptions{ResourceVersion: from}, m.event)
 		var decode *decodeError

@@ -134,7 +134,7 @@ func (c *Client) openRemote(opts *Options) (err error) {
 	if err != nil {
 		return err
 	}
-	c.life.dead.abandon = func() { c.abandon(factory) }
+	c.life.dead.abandon = c.abandonPooled
 	c.spawn(func() { c.life.guard(c.ctx, c.limits.PingInterval) })
 	return c.watchFiles(factory)
 }

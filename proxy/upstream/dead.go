@@ -75,17 +75,15 @@ func (c *contacts) silent(since time.Time) []*feedConn {
 	return all
 }
 
-// abandon lets requests go over new connections from now on, but those of feeds.
-func (c *Client) abandon(f *factory) {
+// abandonPooled lets requests go over new connections from now on, but those of feeds.
+func (c *Client) abandonPooled() {
 	for _, p := range c.pools {
 		if p.style.track != nil {
 			continue
 		}
-		t, err := f.transports(p.style)
-		if err != nil {
+		if err := p.reload(); err != nil {
 			c.log.Warn("dead connections to the upstream stay in use", "error", err)
 			return
 		}
-		p.replace(t)
 	}
 }
