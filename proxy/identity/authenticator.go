@@ -52,9 +52,12 @@ type AuthenticatorOptions struct {
 	// (default 10 s), FailureTTL how long a refused one is refused (default 2 s).
 	SuccessTTL, FailureTTL time.Duration
 	// OfflineTTL is how much longer than SuccessTTL an accepted token is believed
-	// while the upstream cannot be asked, or takes more than 2 s. Default: not at
-	// all.
+	// while the upstream cannot be asked, or takes more than 2 s, unless it has expired
+	// by what it says itself (Identity.Offline). Default: not at all.
 	OfflineTTL time.Duration
+	// Reachable tells whether the upstream can be reached, as far as is known; nil if
+	// nobody knows. Once it can again, it is asked at once.
+	Reachable func() bool
 	// CacheSize bounds the remembered tokens, and the remembered certificates
 	// (default 8192 of each).
 	CacheSize int
@@ -306,11 +309,11 @@ func (a *Authenticator) byToken(ctx context.Context, token string) (*Identity, e
 	if a.tokens == nil {
 		return nil, fmt.Errorf("%w: bearer tokens are not accepted", ErrUnauthenticated)
 	}
-	u, key, err := a.tokens.authenticate(ctx, token)
+	u, key, offline, err := a.tokens.authenticate(ctx, token)
 	if err != nil {
 		return nil, err
 	}
-	return &Identity{User: u, Source: BearerToken, Token: Token(token), credential: key}, nil
+	return &Identity{User: u, Source: BearerToken, Token: Token(token), Offline: offline, credential: key}, nil
 }
 
 // NewGatewayToken makes a token for AuthenticatorOptions.GatewayToken of a secret.
@@ -348,7 +351,7 @@ func (a *Authenticator) Revalidate(ctx context.Context, id *Identity) error {
 	var now *User
 	switch id.Source {
 	case BearerToken:
-		u, err := a.tokens.lookup(ctx, id.credential, string(id.Token))
+		u, _, err := a.tokens.lookup(ctx, id.credential, string(id.Token))
 		if err != nil {
 			return err
 		}

@@ -30,6 +30,14 @@ type Decider interface {
 	Decide(ctx context.Context, u user.Info, a Attributes) (allowed bool, reason string, err error)
 }
 
+// Rules are what the upstream decides by, as far as that is held here. They are safe for
+// concurrent use.
+type Rules interface {
+	// Allow tells whether the rules, held whole and not too old, allow u what a says. It
+	// is false when that is not known, and always while the upstream answers.
+	Allow(u user.Info, a Attributes) bool
+}
+
 // AuthorizerOptions say how decisions are made and remembered. Zero values stand
 // for the defaults.
 type AuthorizerOptions struct {
@@ -43,10 +51,17 @@ type AuthorizerOptions struct {
 	// AllowedTTL is how long a permission is remembered (default 10 s), DeniedTTL
 	// how long a refusal (default 5 s).
 	AllowedTTL, DeniedTTL time.Duration
-	// OfflineTTL is how much longer than AllowedTTL a permission counts while the
-	// upstream cannot be asked, or takes more than 2 s. Default: not at all.
+	// OfflineTTL is for how long what was decided last counts while the upstream cannot
+	// be asked, or takes more than 2 s (Decision.Offline). Default: not at all.
 	OfflineTTL time.Duration
-	// CacheSize bounds the remembered decisions (default 16384).
+	// Rules, if set, tell what the upstream did not say within OfflineTTL, or what an
+	// RBAC object has changed since.
+	Rules Rules
+	// Reachable tells whether the upstream can be reached, as far as is known; nil if
+	// nobody knows. Once it can again, it is asked at once.
+	Reachable func() bool
+	// CacheSize bounds the remembered decisions, and as many more for OfflineTTL
+	// (default 16384).
 	CacheSize int
 	// ReviewTimeout is how long a request waits for a decision (default 10 s).
 	ReviewTimeout time.Duration
@@ -84,6 +99,9 @@ type Decision struct {
 	// Generation counts the invalidations that the decision knows of; see
 	// Watches.Register.
 	Generation uint64
+	// Offline tells that the upstream could not be asked, and the decision is its last
+	// one, or what its rules say.
+	Offline bool
 }
 
 // decisionKey stands for a user and attributes: the attributes themselves, or the
@@ -107,6 +125,7 @@ type Authorizer struct {
 	opts      AuthorizerOptions
 	metrics   *authorizationMetrics
 	decisions *ttlCache[decisionKey, Decision]
+	lastWords *ttlCache[decisionKey, Decision] // outlive Invalidate; empty without OfflineTTL
 	flights   flight.Group[decisionKey, Decision]
 	turns     turns
 	outage    outage
@@ -124,10 +143,12 @@ func NewAuthorizer(opts AuthorizerOptions) *Authorizer {
 	a := &Authorizer{
 		opts:      opts,
 		decisions: newTTLCache[decisionKey, Decision](opts.CacheSize),
+		lastWords: newTTLCache[decisionKey, Decision](opts.CacheSize),
 		changed:   make(chan struct{}, 1),
+		outage:    outage{reachable: opts.Reachable},
 	}
 	a.invalidated.Store(-int64(settle))
-	a.metrics = newAuthorizationMetrics(opts.Registerer, a.decisions.len, opts.CacheSize)
+	a.metrics = newAuthorizationMetrics(opts.Registerer, a.decisions.len, a.lastWords.len, opts.CacheSize)
 	return a
 }
 
@@ -175,11 +196,11 @@ func (a *Authorizer) decide(ctx context.Context, u *User, attributes Attributes)
 func (a *Authorizer) ask(ctx context.Context, u *User, attributes Attributes) (Decision, error) {
 	attributes = attributes.clone()
 	key := keyOf(u, &attributes)
-	stale, known := a.decisions.getStale(key)
-	known = known && stale.Allowed
-	if known && !a.outage.ask(a.decisions.now()) {
-		a.metrics.allowedOffline.Inc()
-		return stale, nil
+	_, known := a.lastWord(key)
+	if !a.outage.ask(a.decisions.now()) {
+		if d, ok := a.offline(u, attributes, key); ok {
+			return d, nil
+		}
 	}
 	leave, err := a.turns.take(ctx, u.digest)
 	if err != nil {
@@ -198,12 +219,43 @@ func (a *Authorizer) ask(ctx context.Context, u *User, attributes Attributes) (D
 	case err == nil:
 		a.outage.end()
 		return d, nil
-	case known && errors.Is(err, ErrUnavailable) && stale.Generation == a.decisions.generation():
-		a.outage.begin(a.decisions.now())
-		a.metrics.allowedOffline.Inc()
-		return stale, nil
+	case errors.Is(err, ErrUnavailable):
+		if d, ok := a.offline(u, attributes, key); ok {
+			a.outage.begin(a.decisions.now())
+			return d, nil
+		}
 	}
 	return Decision{}, err
+}
+
+// lastWord is what the upstream said last, where that still tells: a permission does
+// until an RBAC object changes.
+func (a *Authorizer) lastWord(key decisionKey) (d Decision, ok bool) {
+	d, ok = a.lastWords.getStale(key)
+	return d, ok && (!d.Allowed || d.Generation == a.decisions.generation())
+}
+
+// offline decides what the upstream cannot be asked: by what it said last, so that
+// nobody may do what it refused, and else by its rules.
+func (a *Authorizer) offline(u *User, attributes Attributes, key decisionKey) (d Decision, ok bool) {
+	if a.opts.OfflineTTL == 0 {
+		return d, false
+	}
+	gen := a.decisions.generation()
+	d, ok = a.lastWord(key)
+	if !ok && a.opts.Rules != nil && a.opts.Rules.Allow(u, attributes) {
+		d, ok = Decision{Allowed: true}, true
+	}
+	if !ok {
+		return Decision{}, false
+	}
+	d.Generation, d.Offline = gen, true
+	if d.Allowed {
+		a.metrics.allowedOffline.Inc()
+	} else {
+		a.metrics.deniedOffline.Inc()
+	}
+	return d, true
 }
 
 func (a *Authorizer) review(ctx context.Context, u *User, attributes *Attributes, key decisionKey) (Decision, error) {
@@ -221,16 +273,21 @@ func (a *Authorizer) review(ctx context.Context, u *User, attributes *Attributes
 		Reason:     result.Status.Reason,
 		Generation: gen,
 	}
-	ttl, keep := a.opts.DeniedTTL, time.Duration(0)
 	a.metrics.count(d.Allowed)
+	ttl, keep := a.opts.DeniedTTL, a.opts.OfflineTTL
 	if d.Allowed {
-		ttl, keep = a.opts.AllowedTTL, a.opts.AllowedTTL+a.opts.OfflineTTL
+		ttl = a.opts.AllowedTTL
 	}
 	if settled := a.invalidated.Load() + int64(settle); begun < settled {
 		ttl = min(ttl, time.Duration(settled-a.decisions.now()))
-		keep = ttl
+		if d.Allowed {
+			keep = ttl // by the state before the change, perhaps
+		}
 	}
-	a.decisions.put(key, d, gen, ttl, keep)
+	a.decisions.put(key, d, gen, ttl, 0)
+	if a.opts.OfflineTTL > 0 {
+		a.lastWords.put(key, d, 0, 0, max(ttl, keep))
+	}
 	return d, nil
 }
 

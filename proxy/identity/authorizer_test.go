@@ -134,11 +134,12 @@ func TestDecisionsAreCached(t *testing.T) {
 # HELP kubeweir_authorization_cache_entries Decisions that are remembered.
 # TYPE kubeweir_authorization_cache_entries gauge
 kubeweir_authorization_cache_entries 6
-# HELP kubeweir_authorization_reviews_total Permissions decided, by result (allowed, denied, error) and by where the answer came from: the upstream, the cache, or the cache for longer because the upstream could not be asked (offline).
+# HELP kubeweir_authorization_reviews_total Permissions decided, by result (allowed, denied, error) and by where the answer came from: the upstream, the cache, or, because the upstream could not be asked, its last word or the RBAC objects in the cache (offline).
 # TYPE kubeweir_authorization_reviews_total counter
 kubeweir_authorization_reviews_total{from="cache",result="allowed"} 4
 kubeweir_authorization_reviews_total{from="cache",result="denied"} 1
 kubeweir_authorization_reviews_total{from="offline",result="allowed"} 0
+kubeweir_authorization_reviews_total{from="offline",result="denied"} 0
 kubeweir_authorization_reviews_total{from="upstream",result="allowed"} 6
 kubeweir_authorization_reviews_total{from="upstream",result="denied"} 2
 kubeweir_authorization_reviews_total{from="upstream",result="error"} 0

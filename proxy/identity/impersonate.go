@@ -46,6 +46,9 @@ type Subject struct {
 	// be treated. Such a request must be forwarded; Authorize decides nothing for
 	// its User.
 	UpstreamDecides bool
+	// Offline tells that the upstream could not be asked who the client is, or whom it may
+	// impersonate.
+	Offline bool
 
 	wanted *user.DefaultInfo // as the headers say it, nil without impersonation
 	needed []Attributes      // what the impersonation was allowed by
@@ -62,7 +65,7 @@ type Subject struct {
 // nodes named without groups, whom the two kinds of rules put in different
 // groups.
 func (a *Authorizer) Impersonate(ctx context.Context, id *Identity, r *api.Request) (*Subject, error) {
-	s := &Subject{Identity: id, User: id.User}
+	s := &Subject{Identity: id, User: id.User, Offline: id.Offline}
 	if !r.Header.HasPrefix("Impersonate-") {
 		return s, nil
 	}
@@ -95,6 +98,7 @@ func (a *Authorizer) Impersonate(ctx context.Context, id *Identity, r *api.Reque
 		case !d.Allowed:
 			return nil, Forbidden(id.User, constrained(AttributesOf(r.Info()), wanted), d.Reason)
 		}
+		s.Offline = s.Offline || d.Offline
 	}
 	s.Impersonated = true
 	s.User = impersonatedUser(wanted)

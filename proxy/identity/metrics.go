@@ -87,20 +87,25 @@ func (m *authenticationMetrics) certificates(reg prometheus.Registerer, size fun
 }
 
 type authorizationMetrics struct {
-	allowed, denied, failed                     prometheus.Counter // asked of the upstream
-	allowedCached, deniedCached, allowedOffline prometheus.Counter
-	invalidations                               prometheus.Counter
+	allowed, denied, failed       prometheus.Counter // asked of the upstream
+	allowedCached, deniedCached   prometheus.Counter
+	allowedOffline, deniedOffline prometheus.Counter
+	invalidations                 prometheus.Counter
 }
 
-func newAuthorizationMetrics(reg prometheus.Registerer, size func() int, most int) *authorizationMetrics {
+func newAuthorizationMetrics(reg prometheus.Registerer, size, lastWords func() int, most int) *authorizationMetrics {
 	reviews := register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubeweir_authorization_reviews_total",
-		Help: "Permissions decided, by result (allowed, denied, error) and by where the answer came from: the upstream, the cache, or the cache for longer because the upstream could not be asked (offline).",
+		Help: "Permissions decided, by result (allowed, denied, error) and by where the answer came from: the upstream, the cache, or, because the upstream could not be asked, its last word or the RBAC objects in the cache (offline).",
 	}, []string{"result", "from"}))
 	register(reg, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "kubeweir_authorization_cache_entries",
 		Help: "Decisions that are remembered.",
 	}, func() float64 { return float64(size()) }))
+	register(reg, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "kubeweir_authorization_offline_entries",
+		Help: "Decisions of the upstream that are remembered for the time in which it cannot be asked, at most as many as kubeweir_authorization_cache_entries_limit; 0 where nobody is served offline.",
+	}, func() float64 { return float64(lastWords()) }))
 	limit(reg, "kubeweir_authorization_cache_entries_limit", "The most decisions that are remembered; further ones push others out.", most)
 	return &authorizationMetrics{
 		allowed:        reviews.WithLabelValues("allowed", "upstream"),
@@ -109,6 +114,7 @@ func newAuthorizationMetrics(reg prometheus.Registerer, size func() int, most in
 		allowedCached:  reviews.WithLabelValues("allowed", "cache"),
 		deniedCached:   reviews.WithLabelValues("denied", "cache"),
 		allowedOffline: reviews.WithLabelValues("allowed", "offline"),
+		deniedOffline:  reviews.WithLabelValues("denied", "offline"),
 		invalidations: register(reg, prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "kubeweir_authorization_invalidations_total",
 			Help: "How often all decisions were dropped because an RBAC object changed.",

@@ -2,7 +2,10 @@ package identity
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -22,17 +25,29 @@ var errSlow = fmt.Errorf("%w in time", ErrUnavailable)
 // outage remembers that the upstream could not be asked. It is safe for
 // concurrent use.
 type outage struct {
-	next atomic.Int64 // when to ask again, on the cache's clock; 0 without an outage
+	// reachable tells whether the upstream can be reached, as far as is known; nil if
+	// nobody knows.
+	reachable func() bool
+	next      atomic.Int64 // when to ask again, on the cache's clock; 0 without an outage
+	away      atomic.Bool  // it could not be reached when it was asked last
 }
 
 // ask tells a request that has an older answer whether to ask the upstream all
-// the same. In an outage one does every outagePause.
+// the same. In an outage one does every outagePause, and everybody once the upstream can
+// be reached again.
 func (o *outage) ask(now int64) bool {
 	next := o.next.Load()
+	if next != 0 && o.away.Load() && o.reachable() {
+		o.end()
+		return true
+	}
 	return next == 0 || now >= next && o.next.CompareAndSwap(next, now+int64(outagePause))
 }
 
-func (o *outage) begin(now int64) { o.next.Store(now + int64(outagePause)) }
+func (o *outage) begin(now int64) {
+	o.away.Store(o.reachable != nil && !o.reachable())
+	o.next.Store(now + int64(outagePause))
+}
 
 func (o *outage) end() {
 	if o.next.Load() != 0 {
@@ -48,4 +63,25 @@ func reviewTimeout(ctx context.Context, stale bool, most time.Duration) (context
 		most = min(most, staleWait)
 	}
 	return context.WithTimeoutCause(ctx, most, errSlow)
+}
+
+// expiryOf is when a token expires that is a JSON Web Token and says so, the zero time for
+// others. It is believed of tokens that the upstream has accepted.
+func expiryOf(token string) time.Time {
+	_, rest, _ := strings.Cut(token, ".")
+	payload, _, ok := strings.Cut(rest, ".")
+	if !ok {
+		return time.Time{}
+	}
+	text, err := base64.RawURLEncoding.DecodeString(payload)
+	if err != nil {
+		return time.Time{}
+	}
+	var claims struct {
+		Expiry float64 `json:"exp"`
+	}
+	if json.Unmarshal(text, &claims) != nil || claims.Expiry <= 0 {
+		return time.Time{}
+	}
+	return time.Unix(int64(claims.Expiry), 0)
 }

@@ -35,6 +35,10 @@ type credentialKey [sha256.Size]byte
 type tokenAnswer struct {
 	user   *User // nil when the token is not valid
 	reason string
+	// expires is when the token itself does, as far as it tells.
+	expires time.Time
+	// offline tells that the upstream could not be asked, and this is what it said last.
+	offline bool
 }
 
 // tokens authenticates bearer tokens by TokenReview and remembers the answers
@@ -69,6 +73,7 @@ func newTokens(opts AuthenticatorOptions, metrics *authenticationMetrics) *token
 		refused:  newTTLCache[credentialKey, tokenAnswer](opts.CacheSize),
 
 		newcomers: newNewcomers(opts.Newcomers),
+		outage:    outage{reachable: opts.Reachable},
 	}
 	t.buffers.New = func() any { return new([]byte) }
 	_, _ = rand.Read(t.secret[:]) // never fails
@@ -87,13 +92,14 @@ func (t *tokens) key(token string) credentialKey {
 // authenticate returns the user of a token and the key that stands for it.
 // The error is ErrUnauthenticated for a token that the upstream does not accept
 // and ErrUnavailable when it could not be asked and the token is not known.
-func (t *tokens) authenticate(ctx context.Context, token string) (*User, credentialKey, error) {
-	key := t.key(token)
-	u, err := t.lookup(ctx, key, token)
-	return u, key, err
+// offline tells that it could not be asked now.
+func (t *tokens) authenticate(ctx context.Context, token string) (u *User, key credentialKey, offline bool, err error) {
+	key = t.key(token)
+	u, offline, err = t.lookup(ctx, key, token)
+	return u, key, offline, err
 }
 
-func (t *tokens) lookup(ctx context.Context, key credentialKey, token string) (*User, error) {
+func (t *tokens) lookup(ctx context.Context, key credentialKey, token string) (u *User, offline bool, err error) {
 	if answer, ok := t.remembered(key); ok {
 		t.metrics.reviewCached.Inc()
 		return answer.result()
@@ -103,7 +109,7 @@ func (t *tokens) lookup(ctx context.Context, key credentialKey, token string) (*
 	}
 	if err := t.newcomers.enter(); err != nil {
 		t.metrics.reviewLimited.Inc()
-		return nil, err
+		return nil, false, err
 	}
 	defer t.newcomers.leave()
 	return t.ask(ctx, key, token, true)
@@ -128,11 +134,11 @@ func (t *tokens) remembered(key credentialKey) (tokenAnswer, bool) {
 
 // ask finds out what is not remembered. Simultaneous callers share a review, but
 // never one that began before they asked.
-func (t *tokens) ask(ctx context.Context, key credentialKey, token string, newcomer bool) (*User, error) {
-	stale, known := t.answers.getStale(key)
+func (t *tokens) ask(ctx context.Context, key credentialKey, token string, newcomer bool) (u *User, offline bool, err error) {
+	last, known := t.lastWord(key)
 	if known && !t.outage.ask(t.answers.now()) {
 		t.metrics.reviewOffline.Inc()
-		return stale.result()
+		return last.result()
 	}
 	patient, cancel := reviewTimeout(ctx, known, t.opts.ReviewTimeout)
 	defer cancel()
@@ -156,9 +162,17 @@ func (t *tokens) ask(ctx context.Context, key credentialKey, token string, newco
 	case known && errors.Is(err, ErrUnavailable):
 		t.outage.begin(t.answers.now())
 		t.metrics.reviewOffline.Inc()
-		return stale.result()
+		return last.result()
 	}
-	return nil, err
+	return nil, false, err
+}
+
+// lastWord is the upstream's last answer about a token that it accepted and that has not
+// expired since.
+func (t *tokens) lastWord(key credentialKey) (answer tokenAnswer, ok bool) {
+	answer, ok = t.answers.getStale(key)
+	answer.offline = true
+	return answer, ok && (answer.expires.IsZero() || time.Now().Before(answer.expires))
 }
 
 // review asks the upstream and remembers the answer. It asks again once when the
@@ -182,7 +196,7 @@ func (t *tokens) review(ctx context.Context, key credentialKey, token string) (t
 		return answer, nil
 	}
 	t.metrics.reviewValid.Inc()
-	answer := tokenAnswer{user: userOfReview(&result.Status.User)}
+	answer := tokenAnswer{user: userOfReview(&result.Status.User), expires: expiryOf(token)}
 	t.seen.put(key, struct{}{}, t.seen.generation(), seenFor, 0)
 	t.answers.put(key, answer, gen, t.opts.SuccessTTL, t.opts.SuccessTTL+t.opts.OfflineTTL)
 	return answer, nil
@@ -201,14 +215,14 @@ func (t *tokens) refuse(key credentialKey, answer tokenAnswer, gen uint64) {
 // remember is how many answers are remembered.
 func (t *tokens) remember() int { return t.answers.len() + t.refused.len() }
 
-func (a tokenAnswer) result() (*User, error) {
+func (a tokenAnswer) result() (u *User, offline bool, err error) {
 	if a.user != nil {
-		return a.user, nil
+		return a.user, a.offline, nil
 	}
 	if a.reason == "" {
-		return nil, fmt.Errorf("%w: invalid bearer token", ErrUnauthenticated)
+		return nil, false, fmt.Errorf("%w: invalid bearer token", ErrUnauthenticated)
 	}
-	return nil, fmt.Errorf("%w: %s", ErrUnauthenticated, a.reason)
+	return nil, false, fmt.Errorf("%w: %s", ErrUnauthenticated, a.reason)
 }
 
 func userOfReview(info *authenticationv1.UserInfo) *User {

@@ -194,6 +194,9 @@ type Identity struct {
 	// Token is the client's own token when Source is BearerToken, to be passed
 	// on with forwarded requests.
 	Token Token
+	// Offline tells that the upstream could not be asked, and this is what it said of the
+	// token last.
+	Offline bool
 
 	credential credentialKey
 	chain      certificates // for ClientCertificate
