@@ -45,6 +45,15 @@ type State struct {
 	Err error
 }
 
+// Fed is the last moment at which the collection was known to be fed: the last sign of
+// life, or when it became stale.
+func (s State) Fed() time.Time {
+	if s.Phase == Stale {
+		return s.Since
+	}
+	return s.LastContact
+}
+
 // Reasons why a collection stops (State.Err, the end of its watches).
 var (
 	// ErrRewound: the upstream's version went back (a restored etcd, another

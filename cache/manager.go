@@ -245,6 +245,16 @@ func (m *Manager) Wanted(res *Resource, enc api.Encoding) *Collection {
 	return nil
 }
 
+// Held returns the collection of res in enc if there is a complete one, stale or not; it
+// starts none.
+func (m *Manager) Held(res *Resource, enc api.Encoding) *Collection {
+	e := m.lookup(collectionKey{res.GroupVersionResource, enc})
+	if e == nil || !e.resource.is(res) {
+		return nil
+	}
+	return e.current()
+}
+
 // wantedAgain notes that key was wanted and reports whether it was within wantedFor.
 func (m *Manager) wantedAgain(key collectionKey) bool {
 	m.mu.Lock()
