@@ -236,12 +236,15 @@ func TestFullFile(t *testing.T) {
 		}
 	}
 	wantRules := []Rule{
-		{Users: []string{"alice", "system:serviceaccount:ci:*"}, Groups: []string{"admins"}, UserAgents: []string{"Headlamp*", "k9s*"},
-			Resources: []string{"pods", "deployments.apps"}, Mode: Strict},
-		{UserAgents: []string{"*"}, Mode: Session},
+		{Match{Users: []string{"alice", "system:serviceaccount:ci:*"}, Groups: []string{"admins"}, UserAgents: []string{"Headlamp*", "k9s*"},
+			Resources: []string{"pods", "deployments.apps"}}, Strict},
+		{Match{UserAgents: []string{"*"}}, Session},
 	}
 	if !reflect.DeepEqual(g.Consistency.Rules, wantRules) {
 		t.Errorf("rules %+v", g.Consistency.Rules)
+	}
+	if want := []OfflineRule{{Match{Groups: []string{"system:nodes"}}, Deny}}; !reflect.DeepEqual(g.Offline.Rules, want) {
+		t.Errorf("rules of offline %+v", g.Offline.Rules)
 	}
 	if g.Kubeconfig != "testdata/files/kubeconfig" || g.Audit.Path != "testdata/audit.log" {
 		t.Errorf("paths %q, %q are not relative to the file", g.Kubeconfig, g.Audit.Path)
@@ -255,7 +258,7 @@ func TestFullFile(t *testing.T) {
 	for i, s := range def {
 		switch s.path {
 		case "kubeconfig", "context", // must go together
-			rulesPath, clustersPath: // have no flag
+			rulesPath, offlineRulesPath, clustersPath: // have no flag
 			continue
 		}
 		args = append(args, "--"+def[i].flag+"="+getText(reflect.ValueOf(s.value).Elem()))
@@ -270,7 +273,7 @@ func TestFullFile(t *testing.T) {
 	}
 	for i, s := range g.program().settings() {
 		switch s.path {
-		case "kubeconfig", "context", "consistency.rules", "sidecarHosts", "upstreamServers", "cacheAggregatedGroups", "dropManagedFields", "authentication.requestHeader.allowedNames", "authentication.requestHeader.caFile":
+		case "kubeconfig", "context", "consistency.rules", "offline.rules", "sidecarHosts", "upstreamServers", "cacheAggregatedGroups", "dropManagedFields", "authentication.requestHeader.allowedNames", "authentication.requestHeader.caFile":
 			continue
 		}
 		if !reflect.DeepEqual(s.value, def[i].value) {

@@ -117,10 +117,13 @@ func yamlOf(v reflect.Value) (string, error) {
 }
 
 // examples are what the settings without a flag may look like.
-var examples = map[string]string{rulesPath: rulesExample, clustersPath: clustersExample}
+var examples = map[string]string{rulesPath: rulesExample, offlineRulesPath: offlineExample, clustersPath: clustersExample}
 
-// rulesPath is a setting that has no flag.
-const rulesPath = "consistency.rules"
+// rulesPath and offlineRulesPath are settings that have no flag.
+const (
+	rulesPath        = "consistency.rules"
+	offlineRulesPath = "offline.rules"
+)
 
 // rulesExample are rules for a file.
 const rulesExample = `
@@ -134,4 +137,14 @@ const rulesExample = `
 - users: ["system:serviceaccount:monitoring:*"]
   resources: [pods, endpointslices.discovery.k8s.io]
   mode: session
+`
+
+// offlineExample are rules of offline.
+const offlineExample = `
+# Nobody reads Secrets by a right that may have been revoked.
+- resources: [secrets]
+  answer: deny
+# What runs on the node goes on while the uplink is gone.
+- groups: ["system:nodes", "system:serviceaccounts:kube-system"]
+  answer: allow
 `

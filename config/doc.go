@@ -2,7 +2,7 @@
 // then a YAML file, then flags, then validation. An error is one sentence that
 // names the flag, or the file, line and field, and says what is expected.
 //
-// Every field of the file but the gateway's consistency rules has a flag. Durations are
+// Every field of the file but the gateway's rules has a flag. Durations are
 // written as in Go ("90s", "10m"), sizes as Kubernetes quantities ("64Mi") or
 // plain numbers of bytes. Relative paths in the file are relative to the file.
 //

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"slices"
 	"time"
 
 	"github.com/kubeweir/kubeweir/internal/defaults"
@@ -61,6 +62,7 @@ type Gateway struct {
 	Authentication Authentication `json:"authentication"`
 	Authorization  Authorization  `json:"authorization"`
 	Consistency    Consistency    `json:"consistency"`
+	Offline        Offline        `json:"offline"`
 	Limits         Limits         `json:"limits"`
 	Timeouts       Timeouts       `json:"timeouts"`
 	Audit          Audit          `json:"audit"`
@@ -93,9 +95,6 @@ type Authentication struct {
 	// cluster again, TokenFailureTTL how long a refused one is refused.
 	TokenTTL        time.Duration `json:"tokenTTL"`
 	TokenFailureTTL time.Duration `json:"tokenFailureTTL"`
-	// OfflineTTL is how much longer than their TTLs accepted tokens and allowed
-	// permissions count while the cluster cannot be asked; 0 for not at all.
-	OfflineTTL time.Duration `json:"offlineTTL"`
 	// CacheSize bounds the tokens, and the certificates, that are remembered.
 	CacheSize int `json:"cacheSize"`
 }
@@ -159,8 +158,8 @@ type Consistency struct {
 	Rules []Rule `json:"rules"`
 }
 
-// Rule matches a read when each of its lists that is not empty has a match.
-type Rule struct {
+// Match matches a read when each of its lists that is not empty has a match.
+type Match struct {
 	// Users, Groups and UserAgents are names in which "*" stands for any run of
 	// characters: "Headlamp*", "system:serviceaccount:ci:*".
 	Users      []string `json:"users"`
@@ -169,8 +168,47 @@ type Rule struct {
 	// Resources are plural names, with their group unless it is the core group:
 	// "pods", "deployments.apps".
 	Resources []string `json:"resources"`
+}
+
+// Rule decides the mode of the reads that it matches.
+type Rule struct {
+	Match
 	// Mode is what the rule decides. Required.
 	Mode Mode `json:"mode"`
+}
+
+// Answer says whether something is allowed.
+type Answer string
+
+// The answers.
+const (
+	Allow Answer = "allow"
+	Deny  Answer = "deny"
+)
+
+func (Answer) choices() []string { return []string{string(Allow), string(Deny)} }
+
+// Offline says who is served from the cache, by what the cluster said last of who they are
+// and what they may do, while no API server answers.
+type Offline struct {
+	// Default is what counts where no rule matches.
+	Default Answer `json:"default"`
+	// TTL is how old answers, tokens and permissions may then be.
+	TTL time.Duration `json:"ttl"`
+	// Rules are tried in order; the first that matches decides.
+	Rules []OfflineRule `json:"rules"`
+}
+
+// Serves reports whether anybody is served then.
+func (o *Offline) Serves() bool {
+	return o.Default == Allow || slices.ContainsFunc(o.Rules, func(r OfflineRule) bool { return r.Answer == Allow })
+}
+
+// OfflineRule decides the reads that it matches.
+type OfflineRule struct {
+	Match
+	// Answer is what the rule decides. Required.
+	Answer Answer `json:"answer"`
 }
 
 // Timeouts bound how long the gateway waits for others.
@@ -230,6 +268,7 @@ func Default() *Gateway {
 			WatchGrace:         defaults.WatchGrace,
 		},
 		Consistency: Consistency{Default: Strict, MaxStaleness: 30 * time.Second},
+		Offline:     Offline{Default: Deny, TTL: time.Hour},
 		Limits:      defaultLimits(),
 		Timeouts: Timeouts{
 			ServingTimeouts:       defaultServingTimeouts(),

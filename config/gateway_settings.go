@@ -9,7 +9,7 @@ import (
 func (g *Gateway) program() *program {
 	return &program{
 		name: "gateway", document: g, sections: g.sections(), validate: g.validate, expand: g.readClusters,
-		configUsage: "YAML `file` with the same settings as the flags, and rules of consistency; flags win",
+		configUsage: "YAML `file` with the same settings as the flags, and rules of consistency and offline; flags win",
 	}
 }
 
@@ -73,9 +73,6 @@ func (g *Gateway) identitySections() []section {
 		{"authentication.tokenFailureTTL", "authentication-token-failure-ttl", &authn.TokenFailureTTL, between(time.Millisecond, time.Hour),
 			"`time` for which a refused token is refused without asking again",
 			"each bad token costs a TokenReview in this time"},
-		{"authentication.offlineTTL", "authentication-offline-ttl", &authn.OfflineTTL, between(0, 7*day),
-			"`time` for which known tokens and permissions count longer while the cluster cannot be asked; 0 for not at all",
-			"what was revoked during an outage is noticed when it ends"},
 		{"authentication.cacheSize", "authentication-cache-size", &authn.CacheSize, between(1, 10_000_000),
 			"`number` of tokens, and of certificates, remembered at most",
 			"each has what the token says of its user in memory; a token that is not remembered is reviewed at each request"},
@@ -116,6 +113,15 @@ func (g *Gateway) identitySections() []section {
 			"a longer outage makes session reads strict; must not be below timeouts.upstreamPing"},
 		{"consistency.rules", "", &g.Consistency.Rules, nil,
 			"rules that are tried in order, the first that matches decides; without a match, consistency.default", ""},
+	}}, {"Offline", []setting{
+		{"offline.default", "offline", &g.Offline.Default, nil,
+			"whether clients are served from the cache while no API server answers, by what the cluster said of them last: allow or deny (`answer`); the file can have rules",
+			"with allow a right or token that is revoked during an outage counts till its end; with deny who is asked about anew is answered 503, and so are session reads"},
+		{"offline.ttl", "offline-ttl", &g.Offline.TTL, between(time.Second, 7*day),
+			"`time` for which the cluster's last word counts, and how old answers may be, where that is allowed",
+			"older answers are refused with 503"},
+		{"offline.rules", "", &g.Offline.Rules, nil,
+			"rules that are tried in order, the first that matches decides; without a match, offline.default", ""},
 	}}}
 }
 

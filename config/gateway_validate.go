@@ -37,7 +37,18 @@ func (g *Gateway) checkUpstream(o *origins) {
 		certFile{"authentication.requestHeader.caFile", g.Authentication.RequestHeader.CAFile})
 	g.checkRequestHeader(o)
 	for i := range g.Consistency.Rules {
-		checkRule(o, &g.Consistency.Rules[i], fmt.Sprintf("consistency.rules[%d]", i))
+		rule, path := &g.Consistency.Rules[i], fmt.Sprintf("consistency.rules[%d]", i)
+		if rule.Mode == "" {
+			o.report(path, "has no mode; add mode: strict or mode: session")
+		}
+		checkMatch(o, &rule.Match, path, "consistency.default")
+	}
+	for i := range g.Offline.Rules {
+		rule, path := &g.Offline.Rules[i], fmt.Sprintf("offline.rules[%d]", i)
+		if rule.Answer == "" {
+			o.report(path, "has no answer; add answer: allow or answer: deny")
+		}
+		checkMatch(o, &rule.Match, path, "offline.default")
 	}
 	g.checkStaleness(o)
 }
@@ -126,10 +137,8 @@ func (g *Gateway) checkRequestHeader(o *origins) {
 // resourceName is a plural, with a group or without.
 var resourceName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
 
-func checkRule(o *origins, rule *Rule, path string) {
-	if rule.Mode == "" {
-		o.report(path, "has no mode; add mode: strict or mode: session")
-	}
+// checkMatch checks what the rule at path matches; all is the setting that decides all reads.
+func checkMatch(o *origins, rule *Match, path, all string) {
 	empty := true
 	for _, list := range []struct {
 		name  string
@@ -141,7 +150,7 @@ func checkRule(o *origins, rule *Rule, path string) {
 		}
 	}
 	if empty {
-		o.report(path, "matches every read; set consistency.default instead, or add users, groups, userAgents or resources")
+		o.report(path, "matches every read; set %s instead, or add users, groups, userAgents or resources", all)
 	}
 	for j, name := range rule.Resources {
 		if name != "" && !resourceName.MatchString(name) {

@@ -71,6 +71,14 @@ when each of its lists that is not empty has a match:
 
 `
 
+const referenceOffline = `
+### Rules of offline
+
+Who is served while no API server answers, and with what, is in [offline.md](offline.md). Rules are matched as those of
+consistency are, and decide ` + "`answer: allow` or `answer: deny`" + `.
+
+`
+
 // reference is docs/config.md.
 func reference() []byte {
 	gateway, standalone := Default().program(), DefaultStandalone().program()
@@ -87,10 +95,13 @@ func reference() []byte {
 			continue
 		}
 		writeSection(&b, s)
-		if s.title == "Consistency" {
+		switch s.title {
+		case "Consistency":
 			b.WriteString(referenceRules)
-			example := strings.ReplaceAll(strings.TrimSpace(rulesExample), "\n", "\n  ")
-			fmt.Fprintf(&b, "```yaml\nconsistency:\n  rules:\n  %s\n```\n", example)
+			writeExample(&b, "consistency")
+		case "Offline":
+			b.WriteString(referenceOffline)
+			writeExample(&b, "offline")
 		}
 		if s.title == "Several clusters" {
 			fmt.Fprintf(&b, "\n[clusters.md](clusters.md) says how they are reached.\n\n```yaml\nclusters:\n%s\n```\n", strings.TrimSpace(clustersExample))
@@ -107,6 +118,11 @@ func reference() []byte {
 		writeSection(&b, s)
 	}
 	return b.Bytes()
+}
+
+func writeExample(b *bytes.Buffer, group string) {
+	example := strings.ReplaceAll(strings.TrimSpace(examples[group+".rules"]), "\n", "\n  ")
+	fmt.Fprintf(b, "```yaml\n%s:\n  rules:\n  %s\n```\n", group, example)
 }
 
 func writeSection(b *bytes.Buffer, s section) {
@@ -144,7 +160,7 @@ func kind(s *setting) string {
 		return "true or false"
 	case reflect.Slice:
 		switch s.path {
-		case rulesPath:
+		case rulesPath, offlineRulesPath:
 			return "rules, see below"
 		case clustersPath:
 			return "clusters, see below"

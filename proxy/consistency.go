@@ -35,12 +35,15 @@ type Consistency struct {
 	Rules []Rule
 }
 
-// Rule matches a read when each of its non-empty lists has a match. Users,
+// Match matches a read when each of its non-empty lists has a match. Users,
 // groups and user agents may hold "*" for any run of characters; resources are
 // "pods" or "deployments.apps".
+type Match struct{ Users, Groups, UserAgents, Resources []string }
+
+// Rule decides the mode of the reads that it matches.
 type Rule struct {
-	Users, Groups, UserAgents, Resources []string
-	Mode                                 Mode
+	Match
+	Mode Mode
 }
 
 // usesSession reports whether any read can be in session mode.
@@ -57,7 +60,7 @@ func (c *Consistency) modeFor(u user.Info, userAgent string, res *cache.Resource
 	return c.Default
 }
 
-func (r *Rule) matches(u user.Info, userAgent string, res *cache.Resource) bool {
+func (r *Match) matches(u user.Info, userAgent string, res *cache.Resource) bool {
 	if len(r.Users) > 0 && !anyGlob(r.Users, u.GetName()) {
 		return false
 	}

@@ -28,9 +28,9 @@ func TestModeFor(t *testing.T) {
 	pods := &cache.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}}
 	leases := &cache.Resource{GroupVersionResource: schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}}
 	c := Consistency{Default: ModeStrict, Rules: []Rule{
-		{Resources: []string{"leases.coordination.k8s.io"}, Mode: ModeStrict},
-		{Groups: []string{"dashboards"}, UserAgents: []string{"Headlamp*"}, Mode: ModeSession},
-		{Users: []string{"jane"}, Mode: ModeSession},
+		{Match: Match{Resources: []string{"leases.coordination.k8s.io"}}, Mode: ModeStrict},
+		{Match: Match{Groups: []string{"dashboards"}, UserAgents: []string{"Headlamp*"}}, Mode: ModeSession},
+		{Match: Match{Users: []string{"jane"}}, Mode: ModeSession},
 	}}
 	jane := &user.DefaultInfo{Name: "jane"}
 	joe := &user.DefaultInfo{Name: "joe", Groups: []string{"dashboards"}}

@@ -45,6 +45,11 @@ type Options struct {
 	// Revocation ends open watches whose user lost the permission.
 	Revocation  *identity.Watches
 	Consistency Consistency
+	// Offline says who is served while no API server answers. Nobody by default.
+	Offline Offline
+	// Reachable tells whether the upstream can be reached, as far as is known. It must be
+	// quick; nil for one that always can.
+	Reachable func() bool
 	// CompressWatchLists has watches that begin with what is there compressed where
 	// the client accepts that and a list of the same would be.
 	CompressWatchLists bool

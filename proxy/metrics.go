@@ -20,6 +20,7 @@ type metrics struct {
 	bytes    *prometheus.CounterVec
 	// forwarded counts reads by reason.Forward.
 	forwarded []prometheus.Counter
+	stale     prometheus.Counter
 	// known returns discovery's own spelling of a resource that it knows.
 	known func(schema.GroupVersionResource) (schema.GroupResource, bool)
 
@@ -52,6 +53,7 @@ func newMetrics(registerer prometheus.Registerer, known func(schema.GroupVersion
 	labels := []string{"verb", "group", "resource", "source", "code"}
 	m := &metrics{
 		known: known,
+		stale: newStaleCounter(),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubeweir_requests_total",
 			Help: "Requests by verb, resource, status code and where the answer came from: cached (the upstream was not asked), revalidated (from the cache, after the upstream named the current versions), collapsed (one request to the upstream, shared with whoever asked the same meanwhile; kubeweir_collapsed_shared_total are those that it saved), forwarded (a request to the upstream as the client), gateway (its own: refusals, health).",
@@ -76,7 +78,7 @@ func newMetrics(registerer prometheus.Registerer, known func(schema.GroupVersion
 		m.forwarded[why] = forwarded.WithLabelValues(why.String())
 	}
 	if registerer != nil {
-		registerer.MustRegister(m.requests, m.duration, m.bytes, forwarded, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		registerer.MustRegister(m.requests, m.duration, m.bytes, m.stale, forwarded, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "kubeweir_request_label_sets",
 			Help: "Label sets of the metrics of requests; beyond 4096 further ones are \"other\".",
 		}, func() float64 {

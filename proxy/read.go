@@ -3,7 +3,6 @@ package proxy
 import (
 	"context"
 	"errors"
-	"strconv"
 	"strings"
 	"time"
 
@@ -29,6 +28,9 @@ func (g *Gateway) read(ctx context.Context, x *exchange) outcome {
 		return forwardedFor(reason.InvalidSelector)
 	}
 	if refusal := g.permit(ctx, x); refusal != nil {
+		return answeredWith(refusal)
+	}
+	if refusal := g.remembered(x, q.res); refusal != nil {
 		return answeredWith(refusal)
 	}
 	if err := q.setShard(&g.shards); err != nil {
@@ -164,9 +166,14 @@ func (g *Gateway) cached(ctx context.Context, x *exchange, q readQuery) outcome 
 	case err != nil:
 		resp = x.fail(err)
 	}
+	age := g.ageOf(c)
+	if refusal := g.expired(x, c, age); refusal != nil {
+		finish(resp, 0, nil)
+		return answeredWith(refusal)
+	}
 	x.source = fromCache
 	warn(resp, c)
-	markStale(resp, c)
+	g.markStale(resp, age)
 	return answeredWith(resp)
 }
 
@@ -245,6 +252,9 @@ func (g *Gateway) holds(ctx context.Context, x *exchange, c *cache.Collection) b
 	if g.mode(x, c.Resource()) == ModeStrict {
 		return false
 	}
+	if g.holdsOffline(ctx, x, c) {
+		return true
+	}
 	state := c.State()
 	if state.Phase != cache.Synced {
 		return false
@@ -253,22 +263,6 @@ func (g *Gateway) holds(ctx context.Context, x *exchange, c *cache.Collection) b
 		return false
 	}
 	return g.session.hold(ctx, c) == nil
-}
-
-// lateAfter is from which delay on answers from the cache say how old they are.
-const lateAfter = 2 * time.Second
-
-// markStale says how old an answer of a stale or late collection is (RFC 9111).
-func markStale(resp *api.Response, c *cache.Collection) {
-	state := c.State()
-	age := state.Delay
-	if state.Phase == cache.Stale {
-		age = max(age, time.Since(state.Since), 0)
-	} else if age < lateAfter {
-		return
-	}
-	resp.Header.Add("Age", strconv.FormatInt(int64(age/time.Second), 10))
-	resp.Header.Add("Warning", `110 kubeweir "Response is Stale"`)
 }
 
 // collapse answers a most-recent read together with others that want the same.
@@ -303,6 +297,10 @@ func (g *Gateway) watch(ctx context.Context, x *exchange, q readQuery) outcome {
 	c, instead := g.collection(ctx, x, q)
 	if c == nil {
 		return instead
+	}
+	age := g.ageOf(c)
+	if refusal := g.expired(x, c, age); refusal != nil {
+		return answeredWith(refusal)
 	}
 	req := &cache.WatchRequest{Filter: q.filter, Options: q.options, Rep: q.rep, Message: messages(x, q.rep)}
 	if g.CompressWatchLists && req.Message == nil {
@@ -350,6 +348,7 @@ func (g *Gateway) watch(ctx context.Context, x *exchange, q readQuery) outcome {
 		return answeredWith(resp)
 	}
 	warn(resp, c)
+	g.markStale(resp, age)
 	return answeredWith(resp)
 }
 

@@ -212,6 +212,21 @@ func (s *session) hold(ctx context.Context, c *cache.Collection) error {
 	return nil
 }
 
+// holdsAnswered reports whether c holds every write to its resource that was answered with
+// what it did, without waiting for anything.
+func (s *session) holdsAnswered(ctx context.Context, c *cache.Collection) bool {
+	p, ok := s.pending(storageOf(c.Resource().GroupResource()))
+	if !ok || p.version > c.RV() {
+		return false
+	}
+	for _, d := range p.deleted {
+		if c.WaitDeleted(ctx, d.key, d.uid, 0) != nil {
+			return false
+		}
+	}
+	return true
+}
+
 // fed waits until the feed has brought p, and reports whether it has.
 func (p *pending) fed(ctx context.Context, c *cache.Collection) bool {
 	if p.version > c.RV() && (!p.coming || c.WaitFor(ctx, p.version, sessionWait) != nil) {

@@ -49,6 +49,10 @@ const (
 	Newcomers
 	// ReviewUnavailable: the upstream could not be asked who the client is, or what it may do.
 	ReviewUnavailable
+	// OfflineDenied: no API server answers, and the client, known by what the upstream said last, is not served then.
+	OfflineDenied
+	// OfflineExpired: no API server answers, and what the cache holds is too old.
+	OfflineExpired
 	// ReviewRefused: the upstream does not take the gateway's reviews.
 	ReviewRefused
 	// ShortLimit: as many requests are under way as may be.
@@ -183,7 +187,15 @@ var refusalEntries = [refusals]Entry{
 	},
 	ReviewUnavailable: {
 		Label: "review-unavailable", Code: 503, When: "The upstream could not be asked who the client is or what it may do, and nothing remembered tells.",
-		Client: comeBack, Do: "Look at kubeweir_upstream_gone; grant the gateway create on tokenreviews and subjectaccessreviews; --authentication-offline-ttl lets known clients go on.",
+		Client: comeBack, Do: "Look at kubeweir_upstream_gone; grant the gateway create on tokenreviews and subjectaccessreviews; --offline=allow lets known clients go on.",
+	},
+	OfflineDenied: {
+		Label: "offline-denied", Code: 503, When: "No API server answers, and no rule of offline lets the client be served by what the upstream said of it last.",
+		Client: comeBack, Metric: "kubeweir_upstream_gone", Do: "Nothing, if it is right; see --offline and offline.rules.",
+	},
+	OfflineExpired: {
+		Label: "offline-expired", Code: 503, When: "No API server answers, and what the cache holds is older than --offline-ttl.",
+		Client: comeBack, Metric: "kubeweir_upstream_gone", Do: "Mend the way to the cluster; lengthen --offline-ttl if older answers are right.",
 	},
 	ReviewRefused: {
 		Label: "review-refused", Code: 500, When: "The upstream answers the gateway's reviews with an error that is about them.",

@@ -39,6 +39,7 @@ type cluster struct {
 	resources     *proxy.Resources
 	authenticator *identity.Authenticator
 	authorizer    *identity.Authorizer
+	offlineRules  *proxy.OfflineRules // nil where nobody is served offline
 	revocation    *identity.Watches
 	health        *proxy.Health
 	handler       *proxy.Gateway
@@ -120,12 +121,26 @@ func (c *cluster) start(ctx context.Context) {
 	c.background.Go(func() { c.revocation.Run(background) })
 	if c.decides {
 		c.background.Go(func() {
-			proxy.FollowRBAC(background, c.resources, c.manager, c.authorizer.Invalidate, c.log)
+			proxy.FollowRBAC(background, c.resources, c.manager, c.rulesChanged, c.log)
 		})
 	}
 	if !c.resources.WaitSynced(first) {
 		c.log.Warn("custom resource definitions are not known yet, custom resources are forwarded until they are")
 	}
+}
+
+// rulesChanged is called when an RBAC object has changed.
+func (c *cluster) rulesChanged() {
+	c.authorizer.Invalidate()
+	if c.offlineRules != nil {
+		c.offlineRules.Release()
+	}
+}
+
+// reachable reports whether the upstream can be reached, as far as is known.
+func (c *cluster) reachable() bool {
+	ok, _ := c.client.Reachable()
+	return ok
 }
 
 // checks are the conditions of health.

@@ -91,13 +91,20 @@ func (c *cluster) build(g *config.Gateway, token identity.Token, log *audit.Log)
 		return fmt.Errorf("client of the upstream: %w", err)
 	}
 	authenticator := authenticatorOptions(g, reviews.AuthenticationV1().TokenReviews())
-	authenticator.GatewayToken = token
-	if err := c.addIdentity(authenticator, authorizerOptions(g, reviews.AuthorizationV1().SubjectAccessReviews())); err != nil {
+	authenticator.GatewayToken, authenticator.Reachable = token, c.reachable
+	authorizer := authorizerOptions(g, reviews.AuthorizationV1().SubjectAccessReviews())
+	authorizer.Reachable = c.reachable
+	if g.Offline.Serves() {
+		c.offlineRules = proxy.NewOfflineRules(c.resources, c.manager, c.reachable, g.Offline.TTL, c.log)
+		authorizer.Rules = c.offlineRules
+	}
+	if err := c.addIdentity(authenticator, authorizer); err != nil {
 		return err
 	}
 	c.addHandler(
 		identity.WatchesOptions{RecheckPeriod: g.Authorization.WatchRecheckPeriod, Grace: g.Authorization.WatchGrace},
-		proxy.Options{CompressWatchLists: g.WatchListCompression, Consistency: consistency(g), Limits: proxyLimits(&g.Limits), Cluster: c.name, Audit: log},
+		proxy.Options{CompressWatchLists: g.WatchListCompression, Consistency: consistency(g), Offline: offline(g), Reachable: c.reachable,
+			Limits: proxyLimits(&g.Limits), Cluster: c.name, Audit: log},
 	)
 	return nil
 }

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"log/slog"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -60,7 +61,7 @@ func authenticatorOptions(c *config.Gateway, reviewer identity.TokenReviewer) id
 			GroupHeaders: a.RequestHeader.GroupHeaders, ExtraHeaderPrefixes: a.RequestHeader.ExtraHeaderPrefixes,
 		},
 		GatewayUser: &user.DefaultInfo{Name: "kubeweir"}, SidecarHosts: c.SidecarHosts,
-		SuccessTTL: a.TokenTTL, FailureTTL: a.TokenFailureTTL, OfflineTTL: a.OfflineTTL,
+		SuccessTTL: a.TokenTTL, FailureTTL: a.TokenFailureTTL, OfflineTTL: offlineTTL(c),
 		CacheSize: a.CacheSize, ReviewTimeout: c.Timeouts.Review, Newcomers: newcomers(&c.Limits),
 	}
 }
@@ -72,7 +73,7 @@ func newcomers(l *config.Limits) int { return max(l.MaxInFlight/4, min(l.MaxInFl
 func authorizerOptions(c *config.Gateway, reviewer identity.AccessReviewer) identity.AuthorizerOptions {
 	return identity.AuthorizerOptions{
 		AccessReviewer: reviewer,
-		AllowedTTL:     c.Authorization.AllowedTTL, DeniedTTL: c.Authorization.DeniedTTL, OfflineTTL: c.Authentication.OfflineTTL,
+		AllowedTTL:     c.Authorization.AllowedTTL, DeniedTTL: c.Authorization.DeniedTTL, OfflineTTL: offlineTTL(c),
 		CacheSize: c.Authorization.CacheSize, ReviewTimeout: c.Timeouts.Review,
 	}
 }
@@ -81,10 +82,30 @@ func consistency(c *config.Gateway) proxy.Consistency {
 	out := proxy.Consistency{Default: proxy.Mode(c.Consistency.Default), MaxStaleness: c.Consistency.MaxStaleness}
 	for _, r := range c.Consistency.Rules {
 		out.Rules = append(out.Rules, proxy.Rule{
-			Users: r.Users, Groups: r.Groups, UserAgents: r.UserAgents, Resources: r.Resources, Mode: proxy.Mode(r.Mode),
+			Match: match(&r.Match), Mode: proxy.Mode(r.Mode),
 		})
 	}
 	return out
+}
+
+func match(m *config.Match) proxy.Match {
+	return proxy.Match{Users: m.Users, Groups: m.Groups, UserAgents: m.UserAgents, Resources: m.Resources}
+}
+
+func offline(c *config.Gateway) proxy.Offline {
+	out := proxy.Offline{Allow: c.Offline.Default == config.Allow, TTL: c.Offline.TTL}
+	for _, r := range c.Offline.Rules {
+		out.Rules = append(out.Rules, proxy.OfflineRule{Match: match(&r.Match), Allow: r.Answer == config.Allow})
+	}
+	return out
+}
+
+// offlineTTL is for how long what the upstream said of clients is remembered for outages.
+func offlineTTL(c *config.Gateway) time.Duration {
+	if !c.Offline.Serves() {
+		return 0
+	}
+	return c.Offline.TTL
 }
 
 func proxyLimits(l *config.Limits) proxy.Limits {

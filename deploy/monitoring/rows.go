@@ -143,7 +143,7 @@ func watches() row {
 
 func permissions() row {
 	return row{"Permission cache", []panel{
-		graph("Permissions", "ops", "upstream: a SubjectAccessReview; cache: remembered; offline: remembered for longer, because the upstream could not be asked.",
+		graph("Permissions", "ops", "upstream: a SubjectAccessReview; cache: remembered; offline: because the upstream could not be asked, by its last word or the RBAC objects in the cache.",
 			query{sumRate("kubeweir_authorization_reviews_total", "", "result", "from"), "{{result}} {{from}}"}).stacked(),
 		graph("Tokens", "ops", "valid, invalid, error: a TokenReview; cached: remembered.",
 			query{sumRate("kubeweir_authentication_token_reviews_total", "", "result"), "{{result}}"}).stacked(),

@@ -85,7 +85,7 @@ func New(opts Options) (*Client, error) {
 	c.rights = newRights(c.log)
 	c.panics = contain.New(opts.Registerer, c.log)
 	var err error
-	if c.metrics, err = newMetrics(opts.Registerer, c.contacts, c.life, c.rights); err != nil {
+	if c.metrics, err = newMetrics(opts.Registerer, c); err != nil {
 		return nil, err
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
@@ -136,6 +136,7 @@ func (c *Client) openRemote(opts *Options) (err error) {
 	}
 	c.life.dead.abandon = c.abandonPooled
 	c.spawn(func() { c.life.guard(c.ctx, c.limits.PingInterval) })
+	c.spawn(func() { c.pulse.keep(c.ctx, c.contacts) })
 	return c.watchFiles(factory)
 }
 

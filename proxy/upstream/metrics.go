@@ -46,7 +46,7 @@ type metrics struct {
 	servers   *serverMetrics
 }
 
-func newMetrics(reg prometheus.Registerer, contacts *contacts, life *life, rights *rights) (*metrics, error) {
+func newMetrics(reg prometheus.Registerer, of *Client) (*metrics, error) {
 	m := &metrics{
 		refusals: reason.NewCounter(reg),
 		servers:  newServerMetrics(),
@@ -97,20 +97,24 @@ func newMetrics(reg prometheus.Registerer, contacts *contacts, life *life, right
 		return nil, fmt.Errorf("upstream metrics: %w", err)
 	}
 	for _, c := range []prometheus.Collector{
-		m.requests, m.durations, m.bytes, m.broken, m.upgrades, m.streams, m.reloads, rights.gauge,
+		m.requests, m.durations, m.bytes, m.broken, m.upgrades, m.streams, m.reloads, of.rights.gauge,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "kubeweir_upstream_feed_connections",
 			Help: "Connections to the upstream that carry watches of the cache.",
-		}, func() float64 { return float64(contacts.connections()) }),
+		}, func() float64 { return float64(of.contacts.connections()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "kubeweir_upstream_last_contact_timestamp_seconds",
 			Help: "When the upstream last gave a sign of life on the feeds' connections, of several the one that is silent for longest; 0 before the first.",
-		}, func() float64 { return float64(contacts.oldest()) / 1e9 }),
+		}, func() float64 { return float64(of.contacts.oldest()) / 1e9 }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "kubeweir_upstream_delay_seconds",
+			Help: "For how long what the upstream sends to the feeds is under way, as measured by a small request on their connections; from 2 s on answers from the cache say how old they are.",
+		}, func() float64 { return of.pulse.measured().Seconds() }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "kubeweir_upstream_gone",
 			Help: "1 while the upstream gives no sign of life, and requests that need it are answered 503 at once.",
 		}, func() float64 {
-			if life.gone.Load() != 0 {
+			if of.life.gone.Load() != 0 {
 				return 1
 			}
 			return 0

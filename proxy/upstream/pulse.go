@@ -8,13 +8,25 @@ import (
 	"time"
 )
 
-// pulsePeriod is the least time between two measurements of the way.
-const pulsePeriod = 5 * time.Second
+const (
+	// pulsePeriod is the least time between two measurements of the way, and how often it
+	// is measured while somebody wants to know.
+	pulsePeriod = time.Second
+	// pulseIdle is how often it is measured while nobody does, so that who then comes is
+	// told at once.
+	pulseIdle = 5 * time.Second
+	// pulseMemory is how long a measurement says something.
+	pulseMemory = 15 * time.Second
+)
 
 // pulse measures for how long what the upstream sends is under way. On a slow link bytes
 // queue up for half a minute and more, and every one of them is a sign of life; a small
-// request on the connections of feeds waits its turn behind them. It is measured while
-// somebody wants to know, one request at a time. It is safe for concurrent use.
+// request on the connections of feeds waits its turn behind them. It is measured by one
+// request at a time. It is safe for concurrent use.
+//
+// It is the way that is measured, not the server: what a kube-apiserver's watch cache is
+// behind its store cannot be known from outside, for events have no time of their own, and
+// the clocks of objects are other machines'.
 type pulse struct {
 	now func() time.Time
 	// ask sends the request in a goroutine of its own and then calls ended.
@@ -26,15 +38,23 @@ type pulse struct {
 	took     atomic.Int64 // the last one that was answered, nanoseconds
 }
 
-// delay is what was measured last, or for how long an answer has been waited for if that
-// is more; 0 when nobody wanted to know lately.
-func (p *pulse) delay() time.Duration {
-	now, sent := p.now().UnixNano(), p.sent.Load()
+// measured is what was measured last, or for how long an answer has been waited for if
+// that is more.
+func (p *pulse) measured() time.Duration {
 	if p.underWay.Load() {
-		return time.Duration(max(p.took.Load(), now-sent))
+		return time.Duration(max(p.took.Load(), p.now().UnixNano()-p.sent.Load()))
 	}
+	return time.Duration(p.took.Load())
+}
+
+// delay is measured, and sees to it that there is a measurement.
+func (p *pulse) delay() time.Duration {
+	if p.underWay.Load() {
+		return p.measured()
+	}
+	now, sent := p.now().UnixNano(), p.sent.Load()
 	if now-sent >= int64(pulsePeriod) && p.underWay.CompareAndSwap(false, true) {
-		if now-p.ending.Load() >= 3*int64(pulsePeriod) {
+		if now-p.ending.Load() >= int64(pulseMemory) {
 			p.took.Store(0)
 		}
 		p.sent.Store(now)
@@ -51,6 +71,22 @@ func (p *pulse) ended(answered bool) {
 	}
 	p.ending.Store(now)
 	p.underWay.Store(false)
+}
+
+// keep measures while there are connections of feeds.
+func (p *pulse) keep(ctx context.Context, contacts *contacts) {
+	tick := time.NewTicker(pulseIdle)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if contacts.connections() > 0 {
+			p.delay()
+		}
+	}
 }
 
 // sendPulse asks for the options of the server as a whole (RFC 9110, 9.3.7): Go's answers

@@ -1,8 +1,11 @@
 package upstream
 
 import (
+	"context"
 	"net/http"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -23,11 +26,46 @@ func TestPulse(t *testing.T) {
 	expect(0, 29*time.Second, 2) // and asked again
 	now = now.Add(time.Millisecond)
 	p.ended(true)
-	expect(time.Second, time.Millisecond, 2)
+	expect(pulsePeriod/2, time.Millisecond, 2)
 	expect(pulsePeriod, time.Millisecond, 3)
 	p.ended(false)
 	expect(0, time.Millisecond, 3)
 	expect(time.Hour, 0, 4) // what was an hour ago says nothing
+}
+
+// TestPulseIsKept while there are feeds, although nobody wants to know.
+func TestPulseIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		contacts := newContacts(time.Now)
+		var asked atomic.Int32
+		var lost atomic.Bool
+		p := &pulse{now: time.Now}
+		p.ask = func() {
+			asked.Add(1)
+			if !lost.Load() {
+				p.ended(true)
+			}
+		}
+		go p.keep(ctx, contacts)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := asked.Load(); n != 0 {
+			t.Errorf("asked %d times without feeds", n)
+		}
+		defer contacts.begin(contacts.track(nil).(*feedConn))()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := asked.Load(); n < 11 || n > 12 {
+			t.Errorf("asked %d times in a minute", n)
+		}
+		lost.Store(true)
+		time.Sleep(20 * time.Second)
+		if p.measured() < 15*time.Second {
+			t.Errorf("measured %v", p.measured())
+		}
+	})
 }
 
 // TestPulseIsAnswered by Go's server itself, over both protocols.

@@ -1,0 +1,127 @@
+package proxy
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/reason"
+)
+
+// Offline says who is served while no API server answers, and how old it may be. It must
+// not change while in use.
+//
+// Whoever is not allowed gets what the cache may answer in spite of that: reads of any
+// version, or of one that it holds, as long as it is known who asks and what they may do.
+// Whoever is allowed is known by what the upstream said last, and reads in session mode,
+// too. Strict reads and writes are refused in either case.
+type Offline struct {
+	// Allow is what counts when no rule matches.
+	Allow bool
+	// TTL is how old an answer may be for whoever is allowed.
+	TTL time.Duration
+	// Rules are tried in order; the first that matches decides.
+	Rules []OfflineRule
+}
+
+// OfflineRule decides the reads that it matches.
+type OfflineRule struct {
+	Match
+	Allow bool
+}
+
+// Serves reports whether anybody is allowed.
+func (o *Offline) Serves() bool {
+	return o.Allow || slices.ContainsFunc(o.Rules, func(r OfflineRule) bool { return r.Allow })
+}
+
+func (o *Offline) allows(u user.Info, userAgent string, res *cache.Resource) bool {
+	for i := range o.Rules {
+		if o.Rules[i].matches(u, userAgent, res) {
+			return o.Rules[i].Allow
+		}
+	}
+	return o.Allow
+}
+
+// allowsOffline reports whether a read is answered by what the upstream said last.
+func (g *Gateway) allowsOffline(x *exchange, res *cache.Resource) bool {
+	return g.Offline.allows(x.subject.User, x.request.Header.Get("User-Agent"), res)
+}
+
+// isAway reports whether the upstream cannot be reached, as far as is known.
+func (g *Gateway) isAway() bool { return g.Reachable != nil && !g.Reachable() }
+
+// remembered refuses a read of somebody who is known by what the upstream said last, unless
+// that is allowed; nil means go on.
+func (g *Gateway) remembered(x *exchange, res *cache.Resource) *api.Response {
+	if !x.subject.Offline && !x.decision.Offline || g.allowsOffline(x, res) {
+		return nil
+	}
+	g.refused.Count(reason.OfflineDenied)
+	return x.fail(comeBack("the upstream could not be asked who you are and what you may do"))
+}
+
+// expired refuses an answer from c that is older than it may be; nil means go on.
+func (g *Gateway) expired(x *exchange, c *cache.Collection, age time.Duration) *api.Response {
+	if age <= g.Offline.TTL || !g.isAway() || !g.allowsOffline(x, c.Resource()) {
+		return nil
+	}
+	g.refused.Count(reason.OfflineExpired)
+	return x.fail(comeBack("no API server answers, and what the cache holds is older than the gateway may serve"))
+}
+
+// holdsOffline reports whether c may answer a most-recent read in session mode although
+// the upstream cannot be reached: it holds every write that was answered here. Of one that
+// was not nobody knows whether it was applied.
+func (g *Gateway) holdsOffline(ctx context.Context, x *exchange, c *cache.Collection) bool {
+	return g.isAway() && g.allowsOffline(x, c.Resource()) && g.session.holdsAnswered(ctx, c)
+}
+
+// lateAfter is from which age on answers from the cache say how old they are.
+const lateAfter = 2 * time.Second
+
+// ageOf is how old what c holds is, at least; 0 if that is not worth a word.
+func (g *Gateway) ageOf(c *cache.Collection) time.Duration {
+	state := c.State()
+	age := state.Delay
+	if state.Phase == cache.Stale || g.isAway() {
+		return max(age, time.Since(state.Fed()), 0)
+	}
+	if age < lateAfter {
+		return 0
+	}
+	return age
+}
+
+// markStale says how old an answer is (RFC 9111), and counts it; stale answers of less
+// than a second are marked as well.
+func (g *Gateway) markStale(resp *api.Response, age time.Duration) {
+	if age <= 0 {
+		return
+	}
+	g.metrics.stale.Inc()
+	resp.Header.Add("Age", strconv.FormatInt(int64(age/time.Second), 10))
+	resp.Header.Add("Warning", `110 kubeweir "Response is Stale"`)
+}
+
+func newStaleCounter() prometheus.Counter {
+	return prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "kubeweir_stale_answers_total",
+		Help: "Answers from the cache that said how old they were (Age, Warning 110), because no API server answered, a feed was broken, or what it brings was late.",
+	})
+}
+
+// comeBack is a 503 with Retry-After.
+func comeBack(message string) error {
+	err := api.NewServiceUnavailable(message)
+	err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
+	return err
+}

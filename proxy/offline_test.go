@@ -1,0 +1,174 @@
+package proxy
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/proxy/identity"
+)
+
+// awayReviewer are reviews of an upstream that may be away.
+type awayReviewer struct {
+	away   *atomic.Bool
+	access accessReviewer
+}
+
+var errAway = apierrors.NewServiceUnavailable("away")
+
+type awayTokens struct{ awayReviewer }
+
+func (a awayTokens) Create(ctx context.Context, r *authenticationv1.TokenReview, o metav1.CreateOptions) (*authenticationv1.TokenReview, error) {
+	if a.away.Load() {
+		return nil, errAway
+	}
+	return tokenReviewer{}.Create(ctx, r, o)
+}
+
+func (a awayReviewer) Create(ctx context.Context, r *authorizationv1.SubjectAccessReview, o metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error) {
+	if a.away.Load() {
+		return nil, errAway
+	}
+	return a.access.Create(ctx, r, o)
+}
+
+// offlineBench is a gateway whose upstream may go away, with everything that it answers.
+type offlineBench struct {
+	*gatewayBench
+	away atomic.Bool
+}
+
+func newOfflineBench(t *testing.T, mode Mode, offline Offline) *offlineBench {
+	b := &offlineBench{}
+	b.gatewayBench = newGatewayBench(t, func(o *Options) {
+		upstream := o.Forwarder.(*fakeUpstream)
+		upstream.answer = func(*api.Request) *api.Response {
+			if b.away.Load() {
+				return api.StatusResponse(errAway, api.NegotiateStatus("", false))
+			}
+			return &api.Response{Status: 200, Body: []byte("upstream")}
+		}
+		reachable := func() bool { return !b.away.Load() }
+		reviews := awayReviewer{&b.away, accessReviewer{upstream}}
+		var err error
+		if o.Authenticator, err = identity.NewAuthenticator(identity.AuthenticatorOptions{
+			TokenReviewer: awayTokens{reviews}, OfflineTTL: offline.TTL, Reachable: reachable,
+		}); err != nil {
+			t.Fatal(err)
+		}
+		o.Authorizer = identity.NewAuthorizer(identity.AuthorizerOptions{AccessReviewer: reviews, OfflineTTL: offline.TTL, Reachable: reachable})
+		o.Consistency, o.Offline, o.Reachable = Consistency{Default: mode, MaxStaleness: 30 * time.Second}, offline, reachable
+	})
+	b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
+	return b
+}
+
+// go away, from both sides.
+func (b *offlineBench) leave() {
+	b.away.Store(true)
+	b.source.SetDown(true)
+}
+
+const podsAsHeld, podsNow, podsWatched = "GET /api/v1/pods?resourceVersion=0", "GET /api/v1/pods", "GET /api/v1/pods?watch=true&allowWatchBookmarks=true"
+
+// TestOffline: who gets what while no API server answers.
+func TestOffline(t *testing.T) {
+	const jane, joe = "Authorization: Bearer jane", "Authorization: Bearer joe"
+	onlyJane := Offline{TTL: time.Hour, Rules: []OfflineRule{
+		{Match{Resources: []string{"nodes"}}, true}, {Match{Users: []string{"jane"}}, true},
+	}}
+	for _, test := range []struct {
+		name    string
+		mode    Mode
+		offline Offline
+		line    string
+		who     string
+		after   time.Duration
+		want    int
+	}{
+		{"any version, denied", ModeStrict, Offline{TTL: time.Hour}, podsAsHeld, jane, time.Minute, 503},
+		{"any version, denied, still known", ModeStrict, Offline{TTL: time.Hour}, podsAsHeld, jane, 3 * time.Second, 200},
+		{"any version, allowed", ModeStrict, onlyJane, podsAsHeld, jane, time.Minute, 200},
+		{"any version, allowed to another", ModeStrict, onlyJane, podsAsHeld, joe, time.Minute, 503},
+		{"any version, too old", ModeStrict, Offline{Allow: true, TTL: time.Minute}, podsAsHeld, jane, 62 * time.Second, 503},
+		{"strict", ModeStrict, Offline{Allow: true, TTL: time.Hour}, podsNow, jane, time.Minute, 503},
+		{"session, allowed", ModeSession, onlyJane, podsNow, jane, time.Minute, 200},
+		{"session, allowed, at once", ModeSession, onlyJane, podsNow, jane, time.Millisecond, 200},
+		{"session, allowed to another", ModeSession, onlyJane, podsNow, joe, time.Minute, 503},
+		{"session, denied", ModeSession, Offline{TTL: time.Hour}, podsNow, jane, 5 * time.Second, 503},
+		{"a watch, allowed", ModeSession, onlyJane, podsWatched, jane, time.Minute, 200},
+		{"a watch of any version, strict", ModeStrict, onlyJane, podsWatched + "&resourceVersion=0", jane, time.Minute, 200},
+		{"a watch of the latest state, strict", ModeStrict, onlyJane, podsWatched, jane, time.Minute, 503},
+		{"a write", ModeSession, Offline{Allow: true, TTL: time.Hour}, "POST /api/v1/namespaces/default/pods", jane, time.Minute, 503},
+		{"an object that is not there", ModeStrict, Offline{Allow: true, TTL: time.Hour}, "GET /api/v1/namespaces/default/pods/b?resourceVersion=0", jane, time.Minute, 404},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newOfflineBench(t, test.mode, test.offline)
+				for _, who := range []string{jane, joe} {
+					for _, line := range []string{test.line, podsAsHeld} {
+						b.begin(line, who)
+					}
+				}
+				b.leave()
+				time.Sleep(test.after)
+				began := time.Now()
+				resp := b.begin(test.line, test.who)
+				if resp.Status != test.want || time.Since(began) > time.Second {
+					t.Fatalf("%d after %v: %s", resp.Status, time.Since(began), resp.Body)
+				}
+				marked := strings.HasPrefix(resp.Header.Get("Warning"), "110 ") && resp.Header.Has("Age")
+				if marked != (test.want != 503) {
+					t.Errorf("marked: %v, %v", marked, resp.Header)
+				}
+				if test.want == 503 && test.mode == ModeStrict && test.line == podsAsHeld && resp.Header.Get("Retry-After") != "1" {
+					t.Errorf("nobody is told to come back: %v", resp.Header)
+				}
+			})
+		})
+	}
+}
+
+// begin serves a request and gives it up.
+func (b *offlineBench) begin(line, who string) *api.Response {
+	resp := b.gateway.Serve(b.t.Context(), request(line, who))
+	if resp.Stream != nil {
+		resp.Stream.Stop()
+	}
+	resp.Done(0, nil)
+	return resp
+}
+
+// TestOfflineSessionHoldsWrites: a session read is not answered without a write that was.
+func TestOfflineSessionHoldsWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newOfflineBench(t, ModeSession, Offline{Allow: true, TTL: time.Hour})
+		b.do(podsNow)
+		b.upstream.answer = func(*api.Request) *api.Response {
+			if b.away.Load() {
+				return api.StatusResponse(errAway, api.NegotiateStatus("", false))
+			}
+			return &api.Response{Status: http.StatusCreated, Body: []byte(`{"kind":"Pod","metadata":{"resourceVersion":"1000000"}}`)}
+		}
+		b.do("POST /api/v1/namespaces/default/pods")
+		b.leave()
+		time.Sleep(5 * time.Second)
+		if status, body, _ := b.do(podsNow); status != 503 {
+			t.Errorf("%d %s", status, body)
+		}
+		if status, body, _ := b.do(podsAsHeld); status != 200 {
+			t.Errorf("%d %s", status, body)
+		}
+	})
+}
