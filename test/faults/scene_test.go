@@ -53,7 +53,7 @@ func newScene(ctx context.Context, t *testing.T, kube *realkube.Cluster, name st
 	b := *bed
 	b.Kube = kube
 	s.gateway = b.StartGateway(t, realkube.GatewayOptions{Upstream: s.link.url(), ExtraArgs: []string{
-		"--config", consistencyFile(t), "--authentication-offline-ttl=10m",
+		"--config", consistencyFile(t), "--offline=allow", "--offline-ttl=10m",
 	}})
 	for _, accept := range []string{typeJSON, typeProto} { // what is asked for from now on, the cache has
 		first := &probe{name: "the first list", good: 200}

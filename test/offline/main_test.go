@@ -1,0 +1,209 @@
+package offline
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kubeweir/kubeweir/test/realkube"
+	"github.com/kubeweir/kubeweir/test/realkube/testbed"
+)
+
+// The testbed of all tests, which TestMain starts and nobody replaces. The tests stop and freeze its kube-apiserver
+// one after the other.
+var (
+	bed  *testbed.Testbed
+	kube *realkube.Cluster
+)
+
+func TestMain(m *testing.M) {
+	testbed.Run(m, testbed.Options{Program: true, Prepare: func(_ context.Context, b *testbed.Testbed) error {
+		bed, kube = b, b.Kube
+		return nil
+	}})
+}
+
+// settings let everybody be served offline, but for Secrets; who is called strict reads in mode strict.
+const settings = `
+consistency:
+  default: session
+  rules:
+  - userAgents: ["strict*"]
+    mode: strict
+offline:
+  default: allow
+  ttl: 5m
+  rules:
+  - resources: [secrets]
+    answer: deny
+authentication:
+  tokenTTL: 500ms
+authorization:
+  allowedTTL: 500ms
+  deniedTTL: 500ms
+`
+
+func startGateway(t *testing.T, args ...string) *realkube.Gateway {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "gateway.yaml")
+	must(t, os.WriteFile(file, []byte(settings), 0o600))
+	return bed.StartGateway(t, realkube.GatewayOptions{ExtraArgs: append([]string{"--config", file}, args...)})
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually polls until check returns nil.
+func eventually(ctx context.Context, t *testing.T, check func() error) {
+	t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatal(err)
+		}
+	}
+}
+
+// A client is somebody who asks the gateway.
+type client struct {
+	t     *testing.T
+	g     *realkube.Gateway
+	http  *http.Client
+	token string
+	agent string
+}
+
+// newClient is who has a token, or a certificate.
+func newClient(t *testing.T, g *realkube.Gateway, token string, cert *realkube.KeyPair) *client {
+	t.Helper()
+	ca, err := os.ReadFile(kube.ServingCAFile())
+	must(t, err)
+	cfg := &tls.Config{RootCAs: x509.NewCertPool()}
+	cfg.RootCAs.AppendCertsFromPEM(ca)
+	if cert != nil {
+		pair, err := tls.X509KeyPair(cert.CertPEM, cert.KeyPEM)
+		must(t, err)
+		cfg.Certificates = []tls.Certificate{pair}
+	}
+	c := &client{t: t, g: g, token: token, http: &http.Client{Transport: &http.Transport{TLSClientConfig: cfg, ForceAttemptHTTP2: true}}}
+	t.Cleanup(c.http.CloseIdleConnections)
+	return c
+}
+
+// answer is what the gateway said.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+	took   time.Duration
+}
+
+func (a answer) String() string {
+	return fmt.Sprintf("%d after %v, Age %q, Warning %q: %.200s", a.status, a.took, a.header.Get("Age"), a.header.Get("Warning"), a.body)
+}
+
+func (a answer) marked() bool {
+	return a.header.Get("Age") != "" && strings.HasPrefix(a.header.Get("Warning"), "110 ")
+}
+
+func (c *client) do(ctx context.Context, method, path, body string) answer {
+	c.t.Helper()
+	req, err := http.NewRequestWithContext(ctx, method, c.g.URL()+path, strings.NewReader(body))
+	must(c.t, err)
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("User-Agent", cmp.Or(c.agent, "test"))
+	began := time.Now()
+	resp, err := c.http.Do(req)
+	must(c.t, err)
+	defer func() { _ = resp.Body.Close() }()
+	if strings.Contains(path, "watch=") && resp.StatusCode == http.StatusOK {
+		return answer{status: resp.StatusCode, header: resp.Header, took: time.Since(began)} // it goes on
+	}
+	b, err := io.ReadAll(resp.Body)
+	must(c.t, err)
+	return answer{resp.StatusCode, resp.Header, string(b), time.Since(began)}
+}
+
+// get expects a status of a read, and an answer that says how old it is where marked says so.
+func (c *client) get(ctx context.Context, path string, status int, marked bool) {
+	c.t.Helper()
+	if a := c.do(ctx, http.MethodGet, path, ""); a.status != status || a.marked() != marked {
+		c.t.Errorf("GET %s: %v; want %d, marked %v", path, a, status, marked)
+	} else if status == http.StatusServiceUnavailable && a.header.Get("Retry-After") == "" {
+		c.t.Errorf("GET %s: no Retry-After", path)
+	}
+}
+
+// admin is a client of kube-apiserver itself.
+func admin(t *testing.T) *kubernetes.Clientset {
+	t.Helper()
+	c, err := kubernetes.NewForConfig(kube.AdminConfig())
+	must(t, err)
+	return c
+}
+
+// newNamespace makes a namespace with a ConfigMap and a Secret, and lets users read it.
+func newNamespace(ctx context.Context, t *testing.T, name string, users ...string) {
+	t.Helper()
+	c := admin(t)
+	_, err := c.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	must(t, err)
+	_, err = c.CoreV1().ConfigMaps(name).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kept"}}, metav1.CreateOptions{})
+	must(t, err)
+	for _, u := range users {
+		grant(ctx, t, name, u)
+	}
+}
+
+// grant lets a user view a namespace by a RoleBinding of the user's name.
+func grant(ctx context.Context, t *testing.T, namespace, user string) {
+	t.Helper()
+	_, err := admin(t).RbacV1().RoleBindings(namespace).Create(ctx, &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: user},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+	}, metav1.CreateOptions{})
+	must(t, err)
+}
+
+// revoke takes that away.
+func revoke(ctx context.Context, t *testing.T, namespace, user string) {
+	t.Helper()
+	must(t, admin(t).RbacV1().RoleBindings(namespace).Delete(ctx, user, metav1.DeleteOptions{}))
+}
+
+// metric is a sum of the gateway's.
+func metric(ctx context.Context, t *testing.T, g *realkube.Gateway, name string, labels map[string]string) float64 {
+	t.Helper()
+	m, err := g.Metrics(ctx)
+	must(t, err)
+	return m.Sum(name, labels)
+}

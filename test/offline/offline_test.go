@@ -1,0 +1,176 @@
+package offline
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kubeweir/kubeweir/test/realkube"
+)
+
+// atOnce is far below the time-outs that are not to be waited for, and far above what a slow machine takes.
+const atOnce = 5 * time.Second
+
+// TestKilled: kube-apiserver is gone, and comes back.
+func TestKilled(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	const ns = "killed"
+	newNamespace(ctx, t, ns, realkube.Jane, realkube.Alice, realkube.Bob, "carol")
+	g := startGateway(t)
+	const maps, held = "/api/v1/namespaces/" + ns + "/configmaps", "?resourceVersion=0"
+	carolsCert, err := kube.IssueClientCert("carol")
+	must(t, err)
+	strangersCert, err := kube.IssueClientCert("stranger")
+	must(t, err)
+	root := newClient(t, g, kube.AdminToken(), nil)
+	jane, alice, bob := newClient(t, g, kube.Token(realkube.Jane), nil), newClient(t, g, kube.Token(realkube.Alice), nil), newClient(t, g, kube.Token(realkube.Bob), nil)
+	carol, stranger := newClient(t, g, "", &carolsCert), newClient(t, g, "", &strangersCert)
+
+	// What is known before: Jane by a review; Alice's token, but not this right of hers; Bob's right was
+	// taken away, as he was told; Carol's, as she was not; nothing of the stranger.
+	jane.get(ctx, maps+held, 200, false)
+	jane.get(ctx, maps, 200, false)
+	alice.get(ctx, "/api/v1/nodes"+held, 403, false)
+	root.get(ctx, "/api/v1/secrets"+held, 200, false)
+	bob.get(ctx, maps+held, 200, false)
+	carol.get(ctx, maps+held, 200, false)
+	seen := metric(ctx, t, g, "kubeweir_authorization_invalidations_total", nil)
+	revoke(ctx, t, ns, realkube.Bob)
+	revoke(ctx, t, ns, "carol")
+	eventually(ctx, t, func() error {
+		if now := metric(ctx, t, g, "kubeweir_authorization_invalidations_total", nil); now < seen+2 {
+			return fmt.Errorf("%v changes of RBAC objects were seen after %v, want 2", now, seen)
+		}
+		return nil
+	})
+	eventually(ctx, t, func() error {
+		if a := bob.do(ctx, "GET", maps+held, ""); a.status != 403 {
+			return fmt.Errorf("bob: %v", a)
+		}
+		return nil
+	})
+	grant(ctx, t, ns, realkube.Bob) // and nobody asks for him since: the last word to him is no
+	eventually(ctx, t, func() error {
+		if now := metric(ctx, t, g, "kubeweir_authorization_invalidations_total", nil); now < seen+3 {
+			return fmt.Errorf("%v changes of RBAC objects were seen after %v, want 3", now, seen)
+		}
+		return nil
+	})
+	jane.get(ctx, maps+held, 200, false)
+
+	must(t, kube.KillAPIServer())
+	write := func() answer { return root.do(ctx, "POST", maps, `{"metadata":{"name":"new"}}`) }
+	eventually(ctx, t, func() error { // what is remembered for half a second is forgotten, and the feed known to be broken
+		if a := jane.do(ctx, "GET", maps+held, ""); a.status != 200 || !a.marked() {
+			return fmt.Errorf("jane: %v", a)
+		}
+		if a := root.do(ctx, "GET", "/api/v1/secrets"+held, ""); a.status != 503 {
+			return fmt.Errorf("secrets, which nobody is served offline: %v", a)
+		}
+		return nil
+	})
+	for range 20 {
+		if a := write(); a.status != 503 || a.header.Get("Retry-After") == "" || a.took > atOnce {
+			t.Fatalf("a write: %v", a)
+		}
+	}
+	jane.get(ctx, maps, 200, true)
+	jane.get(ctx, maps+"/kept", 200, true)
+	jane.get(ctx, maps+"?watch=true&resourceVersion=0", 200, true)
+	alice.get(ctx, maps+held, 200, true)             // by the RoleBinding in the cache
+	alice.get(ctx, "/api/v1/nodes"+held, 403, false) // as she was told
+	bob.get(ctx, maps+held, 403, false)
+	carol.get(ctx, maps+held, 503, false)
+	stranger.get(ctx, maps+held, 503, false)
+	newClient(t, g, "never-seen", nil).get(ctx, maps+held, 503, false)
+	jane.get(ctx, "/apis/apps/v1/namespaces/"+ns+"/deployments"+held, 503, false) // no list is made up
+	jane.get(ctx, "/api/v1/namespaces/kube-system/configmaps"+held, 503, false)   // nor a right
+	strict := *jane
+	strict.agent = "strict"
+	strict.get(ctx, maps, 503, false)
+	if a := jane.do(ctx, "GET", maps, ""); !strings.Contains(a.body, `"kept"`) {
+		t.Errorf("a list without what there is: %v", a)
+	}
+	if n := metric(ctx, t, g, "kubeweir_stale_answers_total", nil); n < 5 {
+		t.Errorf("%v stale answers are counted", n)
+	}
+	if n := metric(ctx, t, g, "kubeweir_refusals_total", map[string]string{"reason": "offline-denied"}); n < 1 {
+		t.Errorf("%v refusals are counted", n)
+	}
+
+	must(t, kube.StartAPIServer(ctx))
+	back := time.Now()
+	eventually(ctx, t, func() error {
+		if a := write(); a.status != 201 {
+			return fmt.Errorf("a write after the end of the outage: %v", a)
+		}
+		return nil
+	})
+	t.Logf("writes are accepted %v after kube-apiserver is ready", time.Since(back))
+	eventually(ctx, t, func() error {
+		if a := jane.do(ctx, "GET", maps+held, ""); a.status != 200 || a.marked() {
+			return fmt.Errorf("jane: %v", a)
+		}
+		if a := carol.do(ctx, "GET", maps+held, ""); a.status != 403 {
+			return fmt.Errorf("carol: %v", a)
+		}
+		return nil
+	})
+}
+
+// TestFrozen: kube-apiserver accepts connections and answers nothing.
+func TestFrozen(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	const ns = "frozen"
+	newNamespace(ctx, t, ns, realkube.Jane)
+	g := startGateway(t, "--upstream-ping-interval=500ms", "--upstream-silence-timeout=2s", "--max-staleness=10s")
+	const maps, held = "/api/v1/namespaces/" + ns + "/configmaps", "?resourceVersion=0"
+	jane, root := newClient(t, g, kube.Token(realkube.Jane), nil), newClient(t, g, kube.AdminToken(), nil)
+	jane.get(ctx, maps+held, 200, false)
+	jane.get(ctx, maps, 200, false)
+	root.get(ctx, maps+held, 200, false)
+
+	must(t, kube.PauseAPIServer())
+	defer func() { _ = kube.ResumeAPIServer() }()
+	eventually(ctx, t, func() error { // nobody asks meanwhile
+		if metric(ctx, t, g, "kubeweir_upstream_gone", nil) != 1 {
+			return fmt.Errorf("the upstream is not known to be gone")
+		}
+		return nil
+	})
+	write := func() answer { return root.do(ctx, http.MethodPost, maps, `{"metadata":{"name":"new"}}`) }
+	strict := *jane
+	strict.agent = "strict"
+	for range 5 {
+		if a := write(); a.status != 503 || a.header.Get("Retry-After") == "" || a.took > atOnce {
+			t.Errorf("a write: %v", a)
+		}
+		if a := strict.do(ctx, http.MethodGet, maps, ""); a.status != 503 || a.took > atOnce {
+			t.Errorf("a strict read: %v", a)
+		}
+	}
+	jane.get(ctx, maps+held, 200, true)
+	jane.get(ctx, maps, 200, true)
+	jane.get(ctx, maps+"?watch=true&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", 200, true)
+
+	must(t, kube.ResumeAPIServer())
+	back := time.Now()
+	eventually(ctx, t, func() error {
+		if a := write(); a.status != 201 {
+			return fmt.Errorf("a write after the end of the outage: %v", a)
+		}
+		return nil
+	})
+	t.Logf("writes are accepted %v after kube-apiserver goes on", time.Since(back))
+	eventually(ctx, t, func() error {
+		if a := jane.do(ctx, http.MethodGet, maps+held, ""); a.status != 200 || a.marked() {
+			return fmt.Errorf("jane: %v", a)
+		}
+		return nil
+	})
+}
