@@ -31,9 +31,9 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	testbed.Run(m, testbed.Options{Program: true, Prepare: func(_ context.Context, b *testbed.Testbed) error {
+	testbed.Run(m, testbed.Options{Program: true, Prepare: func(ctx context.Context, b *testbed.Testbed) error {
 		bed, kube = b, b.Kube
-		return nil
+		return newReader(ctx)
 	}})
 }
 
@@ -162,6 +162,32 @@ func (c *client) get(ctx context.Context, path string, status int, marked bool) 
 	}
 }
 
+// served waits until a read is answered.
+func (c *client) served(ctx context.Context, path string) {
+	c.t.Helper()
+	eventually(ctx, c.t, func() error {
+		if a := c.do(ctx, http.MethodGet, path, ""); a.status != http.StatusOK {
+			return fmt.Errorf("GET %s: %v", path, a)
+		}
+		return nil
+	})
+}
+
+// reader is a ClusterRole: those that aggregate others are empty without a controller manager.
+const reader = "reader"
+
+func newReader(ctx context.Context) error {
+	c, err := kubernetes.NewForConfig(kube.AdminConfig())
+	if err != nil {
+		return err
+	}
+	_, err = c.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: reader},
+		Rules:      []rbacv1.PolicyRule{{Verbs: []string{"get", "list", "watch"}, APIGroups: []string{"", "apps"}, Resources: []string{"configmaps", "deployments"}}},
+	}, metav1.CreateOptions{})
+	return err
+}
+
 // admin is a client of kube-apiserver itself.
 func admin(t *testing.T) *kubernetes.Clientset {
 	t.Helper()
@@ -170,7 +196,7 @@ func admin(t *testing.T) *kubernetes.Clientset {
 	return c
 }
 
-// newNamespace makes a namespace with a ConfigMap and a Secret, and lets users read it.
+// newNamespace makes a namespace with a ConfigMap, and lets users read it.
 func newNamespace(ctx context.Context, t *testing.T, name string, users ...string) {
 	t.Helper()
 	c := admin(t)
@@ -188,7 +214,7 @@ func grant(ctx context.Context, t *testing.T, namespace, user string) {
 	t.Helper()
 	_, err := admin(t).RbacV1().RoleBindings(namespace).Create(ctx, &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: user},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: reader},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
 	}, metav1.CreateOptions{})
 	must(t, err)
