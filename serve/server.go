@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/config"
@@ -56,6 +57,7 @@ type Server struct {
 // this order, close also without the others.
 type served interface {
 	start(ctx context.Context)
+	verify(ctx context.Context, which func(schema.GroupVersionResource) bool) []admin.VerifiedCollection
 	drain(ctx context.Context, over time.Duration)
 	close()
 }
@@ -120,7 +122,7 @@ func (s *Server) Start(ctx context.Context) error {
 	s.served.start(ctx)
 	var err error
 	if s.admin != "" {
-		if s.adminEdge, err = admin.Start(admin.Options{Addr: s.admin, Gatherer: s.gatherer, Health: s.health, Profiling: s.profiles, Log: s.log}); err != nil {
+		if s.adminEdge, err = admin.Start(admin.Options{Addr: s.admin, Gatherer: s.gatherer, Health: s.health, Profiling: s.profiles, Verify: s.served.verify, Log: s.log}); err != nil {
 			return fmt.Errorf("--admin-listen: %w", err)
 		}
 	}

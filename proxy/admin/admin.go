@@ -37,7 +37,9 @@ type Options struct {
 	// Profiling serves /debug/pprof: to whoever reaches the listener, the command line
 	// and what it costs the processor included.
 	Profiling bool
-	Log       *slog.Logger
+	// Verify compares the cache with the upstream for who posts to VerifyPath.
+	Verify Verify
+	Log    *slog.Logger
 }
 
 // Loopback reports whether addr ("host:port") is one that only this machine reaches.
@@ -69,6 +71,9 @@ func Start(o Options) (*Server, error) {
 		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	}
+	if o.Verify != nil {
+		mux.Handle(VerifyPath, serveVerify(o.Verify))
 	}
 	mux.HandleFunc("/{$}", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")

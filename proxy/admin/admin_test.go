@@ -4,11 +4,14 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/proxy"
 )
@@ -24,6 +27,67 @@ func start(t *testing.T, addr string, profiling bool) *Server {
 	}
 	t.Cleanup(func() { _ = s.Close(context.Background()) })
 	return s
+}
+
+// TestVerify: who is on this machine, and no web page, has the cache compared by POST.
+func TestVerify(t *testing.T) {
+	var asked []string
+	s, err := Start(Options{
+		Addr: "0.0.0.0:0", Gatherer: prometheus.NewRegistry(), Health: proxy.NewHealth(), Log: slog.New(slog.DiscardHandler),
+		Verify: func(_ context.Context, which func(schema.GroupVersionResource) bool) []VerifiedCollection {
+			asked = nil
+			for _, gvr := range []schema.GroupVersionResource{{Version: "v1", Resource: "pods"}, {Group: "apps", Version: "v1", Resource: "deployments"}} {
+				if which(gvr) {
+					asked = append(asked, gvr.Resource)
+				}
+			}
+			return nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close(context.Background()) })
+	_, port, _ := net.SplitHostPort(s.Addr().String())
+	for _, c := range []struct {
+		method, query string
+		change        func(*http.Request)
+		code          int
+		asked         string
+	}{
+		{method: "POST", code: 200, asked: "pods deployments"},
+		{method: "POST", query: "?resource=pods", code: 200, asked: "pods"},
+		{method: "POST", query: "?resource=deployments.apps&resource=pods", code: 200, asked: "pods deployments"},
+		{method: "POST", query: "?resource=deployments.batch", code: 200},
+		{method: "GET", code: 405},
+		{method: "POST", code: 403, change: func(r *http.Request) { r.Host = "evil.example" }},
+		{method: "POST", code: 403, change: func(r *http.Request) { r.Header.Set("Origin", "https://evil.example") }},
+		{method: "POST", code: 403, change: func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }},
+	} {
+		r, err := http.NewRequestWithContext(t.Context(), c.method, "http://127.0.0.1:"+port+VerifyPath+c.query, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.change != nil {
+			c.change(r)
+		}
+		asked = nil
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if got := strings.Join(asked, " "); resp.StatusCode != c.code || got != c.asked {
+			t.Errorf("%s %s: %d, asked for %q; want %d, %q", c.method, c.query, resp.StatusCode, got, c.code, c.asked)
+		}
+	}
+	elsewhere := httptest.NewRequest(http.MethodPost, VerifyPath, nil)
+	elsewhere.Host, elsewhere.RemoteAddr = "127.0.0.1", "192.0.2.1:1"
+	answer := httptest.NewRecorder()
+	s.http.Handler.ServeHTTP(answer, elsewhere)
+	if answer.Code != http.StatusForbidden {
+		t.Errorf("from another machine: %d", answer.Code)
+	}
 }
 
 func get(t *testing.T, s *Server, path string, change func(*http.Request)) (int, string) {

@@ -1,0 +1,208 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubeweir/kubeweir/proxy/admin"
+)
+
+// newVerify is `kubeweir verify`.
+func newVerify() *cobra.Command {
+	var (
+		address, output string
+		resources       []string
+	)
+	c := &cobra.Command{
+		Use:   "verify",
+		Short: "Compare the cache of a running gateway with its cluster.",
+		Long: `Asks a gateway, or a standalone, on this machine to compare everything that it has cached with
+the cluster at one version, as it does by itself every --self-check-period: all names and
+versions, and some objects byte by byte. It prints what was found, and ends with 1 if anything
+differs or could not be compared. What differs is listed anew by the gateway. In a cluster it
+is run in the gateway's pod, by kubectl exec.`,
+		Example: `  kubeweir verify
+  kubeweir verify --resource pods,deployments.apps
+
+  # A standalone.
+  kubeweir verify --admin http://127.0.0.1:9443 -o json`,
+		Args: noArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if output != "table" && output != "json" {
+				return usageErrorf("--output must be table or json, not %q", output)
+			}
+			target, err := verifyURL(address, resources)
+			if err != nil {
+				return err
+			}
+			found, err := askToVerify(c.Context(), target)
+			if err != nil {
+				return err
+			}
+			if err := printVerified(c.OutOrStdout(), found, output); err != nil {
+				return err
+			}
+			return verdict(found, resources)
+		},
+	}
+	c.Flags().StringVar(&address, "admin", "http://127.0.0.1:9444", "`URL` of the gateway's admin listener (--admin-listen)")
+	c.Flags().StringSliceVar(&resources, "resource", nil, "plural `names` such as pods or deployments.apps (default everything that is cached)")
+	c.Flags().StringVarP(&output, "output", "o", "table", "`format`: table or json")
+	annotateChoices(c, "output", "table", "json")
+	return c
+}
+
+// verifyURL is where resources are to be compared.
+func verifyURL(address string, resources []string) (*url.URL, error) {
+	if !strings.Contains(address, "://") {
+		address = "http://" + address
+	}
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" {
+		return nil, usageErrorf("--admin must be a URL such as http://127.0.0.1:9444, not %q", address)
+	}
+	u.Path, u.RawQuery = admin.VerifyPath, url.Values{"resource": resources}.Encode()
+	return u, nil
+}
+
+// maxVerified bounds the answer, in bytes.
+const maxVerified = 64 << 20
+
+// askToVerify asks the gateway; a check takes as long as it takes.
+func askToVerify(ctx context.Context, u *url.URL) (*admin.Verified, error) {
+	at := u.Scheme + "://" + u.Host
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, u.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	// No proxy: the listener is on this machine.
+	client := &http.Client{Transport: &http.Transport{DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, DisableKeepAlives: true}}
+	resp, err := client.Do(req)
+	switch {
+	case ctx.Err() != nil:
+		return nil, errors.New("interrupted")
+	case err != nil:
+		return nil, fmt.Errorf("no gateway answers at %s, is it running with this --admin-listen? (%w)", at, errors.Unwrap(err))
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxVerified))
+	if err != nil {
+		return nil, fmt.Errorf("the gateway at %s broke off its answer: %w", at, err)
+	}
+	text, _, _ := strings.Cut(strings.TrimSpace(string(body)), "\n")
+	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	found := &admin.Verified{}
+	switch {
+	case resp.StatusCode == http.StatusForbidden || resp.StatusCode == http.StatusTooManyRequests:
+		return nil, fmt.Errorf("the gateway at %s refuses: %.200s", at, text)
+	case resp.StatusCode != http.StatusOK || media != "application/json" || json.Unmarshal(body, found) != nil || found.Collections == nil:
+		return nil, fmt.Errorf("what answers at %s is no admin listener of a kubeweir that can verify (%s)", at, resp.Status)
+	}
+	return found, nil
+}
+
+func printVerified(out io.Writer, found *admin.Verified, output string) error {
+	if output == "json" {
+		encoder := json.NewEncoder(out)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(found)
+	}
+	if len(found.Collections) == 0 {
+		return nil
+	}
+	clusters := false
+	for i := range found.Collections {
+		clusters = clusters || found.Collections[i].Cluster != ""
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	row := func(cluster string, cells ...any) {
+		if clusters {
+			fmt.Fprintf(w, "%s\t", cmp.Or(cluster, "-"))
+		}
+		fmt.Fprintf(w, "%v\t%v\t%v\t%v\t%v\t%v\n", cells...)
+	}
+	row("CLUSTER", "COLLECTION", "ENCODING", "OBJECTS", "VERSION", "SAMPLED", "RESULT")
+	for i := range found.Collections {
+		c := &found.Collections[i]
+		if c.Result == "unfinished" {
+			row(c.Cluster, collectionName(c), c.Encoding, "-", "-", "-", c.Result+": "+c.Error)
+			continue
+		}
+		row(c.Cluster, collectionName(c), c.Encoding, c.Objects, c.ResourceVersion, c.Sampled, c.Result)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return printDifferences(out, found)
+}
+
+// printDifferences prints a line for each object that differs.
+func printDifferences(out io.Writer, found *admin.Verified) error {
+	version := func(v uint64) string {
+		if v == 0 {
+			return "none"
+		}
+		return fmt.Sprint(v)
+	}
+	for i := range found.Collections {
+		c := &found.Collections[i]
+		for _, d := range c.Differences {
+			if _, err := fmt.Fprintf(out, "%s %s: %s (cached: %s, upstream: %s)\n", collectionName(c), d.Key, d.Difference, version(d.Cached), version(d.Upstream)); err != nil {
+				return err
+			}
+		}
+		if more := c.Differing - len(c.Differences); more > 0 {
+			if _, err := fmt.Fprintf(out, "%s: and %d more\n", collectionName(c), more); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// collectionName is the plural and the group of a collection.
+func collectionName(c *admin.VerifiedCollection) string {
+	if c.Group == "" {
+		return c.Resource
+	}
+	return c.Resource + "." + c.Group
+}
+
+// verdict is an error unless everything was found equal.
+func verdict(found *admin.Verified, resources []string) error {
+	var differ, unfinished int
+	for i := range found.Collections {
+		switch found.Collections[i].Result {
+		case "same":
+		case "differs":
+			differ++
+		default:
+			unfinished++
+		}
+	}
+	n := len(found.Collections)
+	switch {
+	case n == 0 && len(resources) > 0:
+		return fmt.Errorf("nothing of %s is cached by this gateway", strings.Join(resources, ", "))
+	case n == 0:
+		return errors.New("nothing is cached by this gateway yet")
+	case differ > 0:
+		return fmt.Errorf("%d of %d collections differ from the upstream; they are listed anew, and the gateway's log tells more", differ, n)
+	case unfinished > 0:
+		return fmt.Errorf("%d of %d collections could not be compared", unfinished, n)
+	}
+	return nil
+}

@@ -1,0 +1,276 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/metadata"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kubeweir/kubeweir/test/realkube"
+)
+
+const verifyNamespace = "verify"
+
+// A tamperer is a proxy before kube-apiserver that changes, or leaves out, events of watches in JSON.
+type tamperer struct {
+	// event returns what becomes of a line, nil for nothing.
+	event atomic.Pointer[func(line []byte) []byte]
+}
+
+// start returns the URL of the proxy.
+func (p *tamperer) start(t *testing.T) string {
+	t.Helper()
+	pem, err := os.ReadFile(kube.ServingCAFile())
+	must(t, err)
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(pem)
+	serving, err := kube.IssueServingCert("127.0.0.1")
+	must(t, err)
+	cert, err := tls.X509KeyPair(serving.CertPEM, serving.KeyPEM)
+	must(t, err)
+	upstream, err := url.Parse(kube.URL())
+	must(t, err)
+	proxy := &httputil.ReverseProxy{
+		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(upstream) },
+		Transport:     &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, DisableCompression: true},
+		FlushInterval: -1,
+		ModifyResponse: func(r *http.Response) error {
+			if r.Request.URL.Query().Get("watch") == "true" && strings.HasPrefix(r.Header.Get("Content-Type"), typeJSON) {
+				r.Body = p.through(r.Body)
+			}
+			return nil
+		},
+	}
+	s := httptest.NewUnstartedServer(proxy)
+	s.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
+	s.StartTLS()
+	t.Cleanup(func() {
+		s.CloseClientConnections()
+		s.Close()
+	})
+	return s.URL
+}
+
+// through copies a body line by line until it ends or is closed.
+func (p *tamperer) through(body io.ReadCloser) io.ReadCloser {
+	r, w := io.Pipe()
+	go func() {
+		defer func() { _ = body.Close() }()
+		lines := bufio.NewReader(body)
+		for {
+			line, err := lines.ReadBytes('\n')
+			if change := p.event.Load(); change != nil {
+				line = (*change)(line)
+			}
+			if len(line) > 0 {
+				if _, err := w.Write(line); err != nil {
+					return
+				}
+			}
+			if err != nil {
+				_ = w.CloseWithError(err)
+				return
+			}
+		}
+	}()
+	return r
+}
+
+// verify runs `kubeweir verify` and returns what it printed, and its exit code.
+func verify(ctx context.Context, t *testing.T, g *realkube.Gateway, args ...string) (string, int) {
+	t.Helper()
+	cmd := exec.CommandContext(ctx, bed.Program, append([]string{"verify", "--admin", g.AdminURL()}, args...)...)
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return string(out), cmd.ProcessState.ExitCode()
+}
+
+// TestVerify has what lies between the gateway and kube-apiserver lose and change events. `kubeweir verify` finds each
+// difference, and informers then hold what kube-apiserver holds.
+func TestVerify(t *testing.T) {
+	ctx := deadline(t, 2*time.Minute)
+	createNamespaces(ctx, t, verifyNamespace)
+	tampered := &tamperer{}
+	g := bed.StartGateway(t, realkube.GatewayOptions{Upstream: tampered.start(t), ExtraArgs: []string{"--self-check-period=0"}})
+	typed, _ := directClients(t)
+	maps := typed.CoreV1().ConfigMaps(verifyNamespace)
+	upstream, err := metadata.NewForConfig(kube.AdminConfig())
+	must(t, err)
+	write := func(name, color string) {
+		t.Helper()
+		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"color": color}}
+		if _, err := maps.Create(ctx, m, metav1.CreateOptions{}); err != nil {
+			if _, err = maps.Update(ctx, m, metav1.UpdateOptions{}); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	for _, name := range []string{"one", "two", "three"} {
+		write(name, "green")
+	}
+	var followers []*follower
+	for _, f := range newFollowers(t, g.AdminConfig(), configMapsResource) {
+		if strings.HasPrefix(f.name, "dynamic") {
+			followers = append(followers, f)
+		}
+	}
+	runFollowers(ctx, t, followers)
+	settled := func() {
+		t.Helper()
+		want, err := versionsOf(ctx, upstream, configMapsResource)
+		must(t, err)
+		for _, f := range followers {
+			eventually(ctx, t, 30*time.Second, func() error { return f.equals(want) })
+		}
+	}
+	settled()
+	if out, code := verify(ctx, t, g); code != 0 || !strings.Contains(out, "configmaps ") {
+		t.Fatalf("before the faults verify ends with %d:\n%s", code, out)
+	}
+	gone := func(line []byte) []byte { return nil }
+	for i, c := range []struct {
+		name, kind string
+		change     func([]byte) []byte
+		write      func()
+	}{
+		{"new", "missing", gone, func() { write("new", "green") }},
+		{"one", "extra", gone, func() { must(t, maps.Delete(ctx, "one", metav1.DeleteOptions{})) }},
+		{"two", "version", gone, func() { write("two", "brown") }},
+		{"three", "bytes", func(line []byte) []byte { return bytes.Replace(line, []byte(`"brown"`), []byte(`"crown"`), 1) }, func() { write("three", "brown") }},
+	} {
+		change := func(line []byte) []byte {
+			if !bytes.Contains(line, []byte(`"name":"`+c.name+`"`)) {
+				return line
+			}
+			return c.change(line)
+		}
+		tampered.event.Store(&change)
+		c.write()
+		last := fmt.Sprintf("last-%d", i) // what comes after it has been seen
+		write(last, "green")
+		for _, f := range followers {
+			eventually(ctx, t, 10*time.Second, func() error {
+				if f.held()[verifyNamespace+"/"+last] == "" {
+					return errors.New("the last write has not come")
+				}
+				return nil
+			})
+		}
+		tampered.event.Store(nil)
+		want := fmt.Sprintf("configmaps %s/%s: %s (", verifyNamespace, c.name, c.kind)
+		// On a busy resource the feed is past the version of the comparison at once, else with the next bookmark.
+		stop := keepWriting(ctx, t, func() { write("busy", "green"); write("busy", "blue") })
+		out, code := verify(ctx, t, g, "--resource", "configmaps")
+		stop()
+		if code != 1 || !strings.Contains(out, want) {
+			t.Errorf("verify ends with %d, want %q in:\n%s", code, want, out)
+		}
+		settled()
+		for _, f := range followers {
+			eventually(ctx, t, 30*time.Second, func() error { return f.hasNo("crown") })
+		}
+		if out, code := verify(ctx, t, g, "--resource", "configmaps"); code != 0 {
+			t.Errorf("listed anew, verify ends with %d:\n%s", code, out)
+		}
+	}
+}
+
+// keepWriting writes until stop is called.
+func keepWriting(ctx context.Context, t *testing.T, write func()) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(ctx)
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		tick := time.NewTicker(pollPeriod)
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			write()
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+			}
+		}
+	})
+	return func() {
+		cancel()
+		writing.Wait()
+	}
+}
+
+// hasNo is an error if what the informer holds has text in it.
+func (f *follower) hasNo(text string) error {
+	for _, obj := range f.informer.GetStore().List() {
+		if strings.Contains(fmt.Sprint(obj), text) {
+			return fmt.Errorf("%s: %q is there still", f.name, text)
+		}
+	}
+	return nil
+}
+
+// TestVerifyWhileWriting compares again and again while writers change everything: nothing differs.
+func TestVerifyWhileWriting(t *testing.T) {
+	ctx := deadline(t, 2*time.Minute)
+	namespaces := []string{"verify-1", "verify-2"}
+	resources := []schema.GroupVersionResource{podsResource, configMapsResource, widgetsResource}
+	createNamespaces(ctx, t, namespaces...)
+	regional := startGateway(t, "--self-check-period=1s")
+	site := bed.StartGateway(t, realkube.GatewayOptions{Upstream: regional.URL(), ExtraArgs: []string{"--self-check-period=1s"}})
+	followers := newFollowers(t, site.AdminConfig(), resources...)
+	runFollowers(ctx, t, followers)
+	c := through(t, site, as(realkube.Admin))
+	for _, path := range []string{"/api/v1/events", "/apis/events.k8s.io/v1/events", "/api/v1/secrets", "/apis/coordination.k8s.io/v1/leases"} {
+		c.get(ctx, t, path+"?resourceVersion=0", "")
+	}
+	all := newWriters(t, 1, resources, namespaces, kube.AdminConfig(), http1(kube.AdminConfig()), site.AdminConfig())
+	writing := make(chan error, 1)
+	go func() { writing <- all.write(ctx, 1500) }()
+	checks, done := 0, false
+	for !done {
+		select {
+		case err := <-writing:
+			must(t, err)
+			done = true
+		default:
+		}
+		for _, g := range []*realkube.Gateway{regional, site} {
+			if out, code := verify(ctx, t, g); code != 0 {
+				t.Errorf("verify ends with %d:\n%s", code, out)
+			}
+			checks++
+		}
+	}
+	t.Logf("%d times all collections were compared", checks)
+	for _, g := range []*realkube.Gateway{regional, site} {
+		m, err := g.Metrics(ctx)
+		must(t, err)
+		same, differs := m.Sum("kubeweir_cache_checks_total", map[string]string{"result": "same"}), m.Sum("kubeweir_cache_checks_total", map[string]string{"result": "differs"})
+		t.Logf("%v collections were the same", same)
+		if differs > 0 {
+			t.Errorf("%v were not", differs)
+		}
+	}
+}
