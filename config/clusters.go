@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -55,6 +56,22 @@ var processPaths = []string{
 	"audit", "log", "shutdown",
 }
 
+// dividedPaths are folders that clusters cannot share.
+var dividedPaths = []string{"state.dir"}
+
+// divideFolders gives the cluster a folder of its own, of its name, in each of those that it
+// has from the top level.
+func (c *Cluster) divideFolders(own func(path string) bool) {
+	for _, s := range c.program().settings() {
+		if !slices.Contains(dividedPaths, s.path) || own(s.path) {
+			continue
+		}
+		if folder := s.value.(*string); *folder != "" {
+			*folder = filepath.Join(*folder, c.Name)
+		}
+	}
+}
+
 // ofProcess reports whether a setting is the process's.
 func ofProcess(path string) bool {
 	return slices.ContainsFunc(processPaths, func(p string) bool { return path == p || strings.HasPrefix(path, p+".") })
@@ -80,6 +97,7 @@ func (g *Gateway) readClusters(r *fileReader) {
 		path := fmt.Sprintf("%s[%d]", clustersPath, i)
 		r.decode(item, reflect.ValueOf(&c).Elem(), path)
 		r.resolvePaths(c.program(), path+".")
+		c.divideFolders(func(setting string) bool { _, own := r.lines[path+"."+setting]; return own })
 		for _, own := range processPaths {
 			if line, set := r.lines[path+"."+own]; set {
 				r.report(line, "%s.%s is the same for all clusters; set it at the top level", path, own)
