@@ -251,6 +251,8 @@ func (s *clusters) drain(ctx context.Context, over time.Duration) {
 // close ends everything.
 func (s *clusters) close() {
 	s.stop()
+	s.changing.Lock() // no change is under way any more, and none begins
+	defer s.changing.Unlock()
 	s.running.Wait()
 	var all sync.WaitGroup
 	for _, m := range *s.members.Load() {

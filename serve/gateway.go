@@ -40,7 +40,8 @@ func NewGateway(c *config.Gateway, userAgent string, log *slog.Logger) (_ *Serve
 		err = one.connectTo(c, userAgent)
 	} else {
 		s.several = newClusters(c, userAgent, log, s.registry)
-		s.served, s.started, s.source = s.several, c, source{current: c, cover: form.cover}
+		s.served, s.started = s.several, c
+		s.source.current, s.source.cover = c, form.cover
 		members, err = s.several.connectAll(c.Clusters)
 	}
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -21,8 +22,10 @@ type source struct {
 	load func() (*config.Gateway, error)
 	// cover makes the certificate that is served with good for a configuration.
 	cover func(*config.Gateway) error
-	// current is the configuration that counts, seen what its files looked like when they
-	// were last read.
+	// mu is held while the configuration is read and counts from then on; it guards what
+	// follows. current is the one that counts, seen what its files looked like when they were
+	// last read.
+	mu      sync.Mutex
 	current *config.Gateway
 	seen    string
 }
@@ -35,12 +38,14 @@ const lookPeriod = 2 * time.Second
 // is to be called before Start. A gateway of one cluster follows nothing.
 func (s *Server) FollowConfig(file string, load func() (*config.Gateway, error)) {
 	if s.several != nil {
+		s.source.mu.Lock()
+		defer s.source.mu.Unlock()
 		s.source.file, s.source.load = file, load
 		s.source.seen = s.source.look()
 	}
 }
 
-// look says what the files look like.
+// look says what the files look like. The caller holds mu.
 func (c *source) look() string {
 	var b strings.Builder
 	files := []string{c.file}
@@ -80,24 +85,29 @@ func (s *Server) followSignals(ctx context.Context) {
 		case <-hangup:
 			s.audit.Reopen()
 			if s.source.load != nil {
-				s.reload(ctx)
+				s.reload(ctx, true)
 			}
 		case <-look:
-			if s.source.look() != s.source.seen {
-				s.reload(ctx)
-			}
+			s.reload(ctx, false)
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// reload reads the configuration again. One that cannot be used is refused, and told of once.
-func (s *Server) reload(ctx context.Context) {
-	s.source.seen = s.source.look()
+// reload reads the configuration again: if it is asked for, or a file has changed. One that
+// cannot be used is refused, and told of once.
+func (s *Server) reload(ctx context.Context, asked bool) {
+	s.source.mu.Lock()
+	defer s.source.mu.Unlock()
+	seen := s.source.look()
+	if !asked && seen == s.source.seen {
+		return
+	}
+	s.source.seen = seen
 	c, err := s.source.load()
 	if err == nil {
-		err = s.Reload(ctx, c)
+		err = s.become(ctx, c)
 	}
 	if err != nil {
 		s.log.Error("configuration refused, the old one stays", "error", err)
@@ -107,8 +117,15 @@ func (s *Server) reload(ctx context.Context) {
 // Reload has a gateway of several clusters serve those of c, from now on: one that is the
 // same as before is not touched, one that is not there any more ends, and so does one that
 // changed when another has taken its place. On an error all stays as it is. It is not to be
-// called concurrently, nor after Close; settings of the process stay as they are.
+// called before Start or after Close; settings of the process stay as they are.
 func (s *Server) Reload(ctx context.Context, c *config.Gateway) error {
+	s.source.mu.Lock()
+	defer s.source.mu.Unlock()
+	return s.become(ctx, c)
+}
+
+// become is Reload for who holds source.mu.
+func (s *Server) become(ctx context.Context, c *config.Gateway) error {
 	switch {
 	case s.several == nil:
 		return errors.New("a gateway of one cluster cannot be changed while it runs")
@@ -117,6 +134,9 @@ func (s *Server) Reload(ctx context.Context, c *config.Gateway) error {
 	}
 	s.several.changing.Lock()
 	defer s.several.changing.Unlock()
+	if err := s.several.ctx.Err(); err != nil {
+		return err // the process ends
+	}
 	old := s.source.current
 	plan, err := s.several.plan(c.Clusters)
 	if err != nil {
