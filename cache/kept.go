@@ -115,6 +115,10 @@ func (k *keeper) imageName(res *Resource, enc api.Encoding) string {
 	if k == nil || res.Aggregated || k.Exclude != nil && k.Exclude(res.GroupResource()) {
 		return ""
 	}
+	return imageName(res, enc)
+}
+
+func imageName(res *Resource, enc api.Encoding) string {
 	name := res.GroupVersionResource.Resource + "." + res.Version
 	if res.Group != "" {
 		name += "." + res.Group
@@ -322,6 +326,19 @@ func (m *Manager) Kept() []KeptCollection {
 		}
 	}
 	return all
+}
+
+// Forget removes what is kept of a collection that there will not be again. There must be
+// none of it now.
+func (m *Manager) Forget(c KeptCollection) {
+	k := m.parts.keeper
+	if k == nil {
+		return
+	}
+	res := &Resource{GroupVersionResource: c.Resource}
+	if err := k.Images.Remove(imageName(res, c.Encoding)); err != nil {
+		k.failed(err)
+	}
 }
 
 func (k *keeper) readHeader(name string) (*imageHeader, error) {

@@ -255,6 +255,11 @@ func (m *Manager) Held(res *Resource, enc api.Encoding) *Collection {
 	return e.current()
 }
 
+// Start starts the collection of res in enc, if there is none, without waiting for it.
+func (m *Manager) Start(res *Resource, enc api.Encoding) {
+	_, _ = m.find(collectionKey{res.GroupVersionResource, enc}, res) // whoever reads it gets the error
+}
+
 // wantedAgain notes that key was wanted and reports whether it was within wantedFor.
 func (m *Manager) wantedAgain(key collectionKey) bool {
 	m.mu.Lock()

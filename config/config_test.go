@@ -264,7 +264,7 @@ func TestFullFile(t *testing.T) {
 		args = append(args, "--"+def[i].flag+"="+getText(reflect.ValueOf(s.value).Elem()))
 	}
 	args = slices.DeleteFunc(args, func(a string) bool {
-		return strings.HasSuffix(a, "-names=") || strings.HasSuffix(a, "-hosts=") || strings.HasSuffix(a, "-servers=") || strings.HasSuffix(a, "-groups=") || strings.HasSuffix(a, "-fields=")
+		return strings.HasSuffix(a, "-names=") || strings.HasSuffix(a, "-hosts=") || strings.HasSuffix(a, "-servers=") || strings.HasSuffix(a, "-groups=") || strings.HasSuffix(a, "-fields=") || strings.HasSuffix(a, "-exclude=")
 	})
 	args = append(args, "--requestheader-client-ca-file=testdata/files/ca.crt")
 	g, err = Parse(args)
@@ -273,7 +273,7 @@ func TestFullFile(t *testing.T) {
 	}
 	for i, s := range g.program().settings() {
 		switch s.path {
-		case "kubeconfig", "context", "consistency.rules", "offline.rules", "sidecarHosts", "upstreamServers", "cacheAggregatedGroups", "dropManagedFields", "authentication.requestHeader.allowedNames", "authentication.requestHeader.caFile":
+		case "kubeconfig", "context", "consistency.rules", "offline.rules", "sidecarHosts", "upstreamServers", "cacheAggregatedGroups", "dropManagedFields", "state.exclude", "authentication.requestHeader.allowedNames", "authentication.requestHeader.caFile":
 			continue
 		}
 		if !reflect.DeepEqual(s.value, def[i].value) {

@@ -63,6 +63,7 @@ type Gateway struct {
 	Authorization  Authorization  `json:"authorization"`
 	Consistency    Consistency    `json:"consistency"`
 	Offline        Offline        `json:"offline"`
+	State          State          `json:"state"`
 	Limits         Limits         `json:"limits"`
 	Timeouts       Timeouts       `json:"timeouts"`
 	Audit          Audit          `json:"audit"`
@@ -130,6 +131,24 @@ type Authorization struct {
 	// on while that cannot be done.
 	WatchRecheckPeriod time.Duration `json:"watchRecheckPeriod"`
 	WatchGrace         time.Duration `json:"watchGrace"`
+}
+
+// State says what is kept over restarts.
+type State struct {
+	// Dir is the folder where what is cached is kept, so that a restart goes on with it;
+	// "" for none.
+	Dir string `json:"dir"`
+	// KeyFile has the key that what is kept is sealed with; "" for none, and Secrets are
+	// not kept then.
+	KeyFile string `json:"keyFile"`
+	// Exclude are resources, by their plural names with their group unless it is the core
+	// group, that are not kept.
+	Exclude []string `json:"exclude"`
+	// MaxBytes bounds what is on disk, WriteRate the bytes written a second.
+	MaxBytes  Bytes `json:"maxBytes"`
+	WriteRate Bytes `json:"writeRate"`
+	// MaxAge is how long ago something may have been written to be used.
+	MaxAge time.Duration `json:"maxAge"`
 }
 
 // Mode says how a read of the most recent state (no resourceVersion) is answered.
@@ -269,6 +288,7 @@ func Default() *Gateway {
 		},
 		Consistency: Consistency{Default: Strict, MaxStaleness: 30 * time.Second},
 		Offline:     Offline{Default: Deny, TTL: time.Hour},
+		State:       State{MaxBytes: defaults.StateMaxBytes, WriteRate: defaults.StateWriteRate, MaxAge: defaults.StateMaxAge},
 		Limits:      defaultLimits(),
 		Timeouts: Timeouts{
 			ServingTimeouts:       defaultServingTimeouts(),

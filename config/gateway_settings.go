@@ -53,7 +53,7 @@ func (g *Gateway) sections() []section {
 		{"serviceAccountDir", "service-account-dir", &g.ServiceAccountDir, nil,
 			"`folder` to fill with ca.crt, namespace and token, by which programs that expect the service account of a pod reach a loopback --listen, with the gateway's own identity", ""},
 	}, tlsSettings(&g.TLS))}},
-		g.identitySections(), limitSettings(&g.Limits), []section{
+		g.identitySections(), []section{g.stateSettings()}, limitSettings(&g.Limits), []section{
 			servingSettings(&g.Timeouts.ServingTimeouts), g.upstreamSettings(),
 			auditSettings(&g.Audit, &g.Log), shutdownSettings(&g.Shutdown),
 		})
@@ -123,6 +123,28 @@ func (g *Gateway) identitySections() []section {
 		{"offline.rules", "", &g.Offline.Rules, nil,
 			"rules that are tried in order, the first that matches decides; without a match, offline.default", ""},
 	}}}
+}
+
+// stateSettings say what is kept over restarts.
+func (g *Gateway) stateSettings() section {
+	s := &g.State
+	return section{"State", []setting{
+		{"state.dir", "state-dir", &s.Dir, nil,
+			"`folder`, of this gateway alone, where what is cached is kept: after a restart a gateway goes on with it and reads from the cluster only what has changed (default none)",
+			"what is cached, compressed, is on disk; a tenth to a third of the bytes as a rule"},
+		{"state.keyFile", "state-key-file", &s.KeyFile, nil,
+			"`file` with a key, 32 bytes or their base64, that what is kept is sealed with; without it Secrets are not kept", ""},
+		{"state.exclude", "state-exclude", &s.Exclude, nil,
+			"`resources` such as configmaps or deployments.apps that are not kept", ""},
+		{"state.maxBytes", "state-max-bytes", &s.MaxBytes, atLeast[Bytes](1 << 20),
+			"`size` of what is kept at most, on disk; a collection that does not fit is not kept",
+			"what is written anew is there twice for a moment"},
+		{"state.writeRate", "state-write-rate", &s.WriteRate, atLeast[Bytes](1 << 10),
+			"`size` of what is written in a second at most",
+			"below what changes in a second, what is kept falls behind"},
+		{"state.maxAge", "state-max-age", &s.MaxAge, atLeast(time.Second),
+			"`time` since it was written after which what is kept is not used", ""},
+	}}
 }
 
 // upstreamSettings say how long the cluster is waited for.

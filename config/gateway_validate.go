@@ -33,6 +33,14 @@ func (g *Gateway) checkUpstream(o *origins) {
 			o.report(listPath(o, "dropManagedFields", i), "must hold plural names such as pods or deployments.apps, or \"*\", not %q", short(name))
 		}
 	}
+	for i, name := range g.State.Exclude {
+		if !resourceName.MatchString(name) {
+			o.report(listPath(o, "state.exclude", i), "must hold plural names such as configmaps or deployments.apps, not %q", short(name))
+		}
+	}
+	if g.State.KeyFile != "" && g.State.Dir == "" {
+		o.report("state.keyFile", "is set without %s", o.name("state.dir"))
+	}
 	checkCAs(o, certFile{"authentication.clientCAFile", g.Authentication.ClientCAFile},
 		certFile{"authentication.requestHeader.caFile", g.Authentication.RequestHeader.CAFile})
 	g.checkRequestHeader(o)

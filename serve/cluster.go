@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/state"
 	"github.com/kubeweir/kubeweir/config"
 	"github.com/kubeweir/kubeweir/origin/builtin"
 	"github.com/kubeweir/kubeweir/proxy"
@@ -33,6 +34,7 @@ type cluster struct {
 	registerer    prometheus.Registerer
 	client        *upstream.Client
 	discovery     *upstream.Discovery
+	state         *state.Dir // nil if nothing is kept over restarts
 	manager       *cache.Manager
 	reader        *cache.Reader
 	watches       *cache.Watches
@@ -119,6 +121,7 @@ func (c *cluster) start(ctx context.Context) {
 	c.background.Go(func() { c.discovery.Run(background) })
 	c.background.Go(func() { c.resources.Run(background) })
 	c.background.Go(func() { c.revocation.Run(background) })
+	c.background.Go(func() { c.startKept(background) })
 	if c.decides {
 		c.background.Go(func() {
 			proxy.FollowRBAC(background, c.resources, c.manager, c.rulesChanged, c.log)
@@ -172,6 +175,11 @@ func (c *cluster) close() {
 	c.stop()
 	if c.manager != nil {
 		c.manager.Close()
+	}
+	if c.state != nil {
+		if err := c.state.Close(); err != nil {
+			c.log.Warn("closing the state folder", "error", err)
+		}
 	}
 	c.background.Wait()
 	if c.reader != nil {

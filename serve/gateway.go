@@ -80,16 +80,19 @@ func (c *cluster) connectTo(g *config.Gateway, userAgent string) error {
 // stands for the gateway's own identity, "" for none; log may be nil.
 func (c *cluster) build(g *config.Gateway, token identity.Token, log *audit.Log) error {
 	c.decides = g.AsksAboutClients()
+	reviews, err := kubernetes.NewForConfigAndClient(c.client.ClientGo())
+	if err != nil {
+		return fmt.Errorf("client of the upstream: %w", err)
+	}
 	cached := cacheOptions(&g.Limits, c.client.Source())
 	cached.Limits.StaleAfter = g.Timeouts.FeedStale
+	if cached.Keep, err = c.keep(&g.State, reviews); err != nil {
+		return err
+	}
 	if err := c.addCache(cached, &g.Limits, proxy.ResourcesOptions{
 		AggregatedGroups: g.CacheAggregatedGroups, DropManagedFields: g.DropManagedFields,
 	}); err != nil {
 		return err
-	}
-	reviews, err := kubernetes.NewForConfigAndClient(c.client.ClientGo())
-	if err != nil {
-		return fmt.Errorf("client of the upstream: %w", err)
 	}
 	authenticator := authenticatorOptions(g, reviews.AuthenticationV1().TokenReviews())
 	authenticator.GatewayToken, authenticator.Reachable = token, c.reachable

@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Options say where images are and what they may cost.
@@ -28,6 +29,8 @@ type Options struct {
 	MaxBytes, BytesPerSecond int64
 	// FS is the file system, that of the machine when nil.
 	FS vfs.FS
+	// Registerer takes the metrics; nil for none.
+	Registerer prometheus.Registerer
 	// Logger is slog.Default when nil.
 	Logger *slog.Logger
 }
@@ -79,7 +82,26 @@ func Open(o Options) (*Dir, error) {
 	if err := d.open(); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
+	if o.Registerer != nil {
+		if err := d.register(o.Registerer); err != nil {
+			return nil, errors.Join(fmt.Errorf("state metrics: %w", err), d.Close())
+		}
+	}
 	return d, nil
+}
+
+func (d *Dir) register(r prometheus.Registerer) error {
+	return errors.Join(
+		r.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "kubeweir_state_bytes", Help: "Bytes on disk of what is kept over restarts.",
+		}, func() float64 { now, _ := d.Bytes(); return float64(now) })),
+		r.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "kubeweir_state_bytes_limit", Help: "Bytes on disk that what is kept over restarts may have; a collection that does not fit is not kept.",
+		}, func() float64 { return float64(d.maxBytes) })),
+		r.Register(prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "kubeweir_state_written_bytes_total", Help: "Bytes written to disk of what is kept over restarts.",
+		}, func() float64 { _, written := d.Bytes(); return float64(written) })),
+	)
 }
 
 func (d *Dir) open() error {

@@ -53,6 +53,9 @@ func Rules(c *config.Gateway, o Options) ([]Rule, error) {
 	followed := followedBy(c)
 	rules := cached.rules(followed)
 	rules = append(rules, followed.rules(cached)...)
+	if c.State.Dir != "" {
+		rules = append(rules, stateRule())
+	}
 	if !c.AsksAboutClients() {
 		return rules, nil
 	}
@@ -61,6 +64,16 @@ func Rules(c *config.Gateway, o Options) ([]Rule, error) {
 		rules = append(rules, impersonationRules(c, o.ConstrainedImpersonation)...)
 	}
 	return rules, nil
+}
+
+// stateRule is for what is kept over restarts.
+func stateRule() Rule {
+	identity := policy([]string{"get"}, "", "namespaces")
+	identity.ResourceNames = []string{"kube-system"}
+	return Rule{identity, []string{
+		"The UID of kube-system tells clusters apart, so that what was kept of another one is not used. Without it",
+		"nothing is kept over restarts.",
+	}}
 }
 
 // Policy are the rules as a ClusterRole has them.

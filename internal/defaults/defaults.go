@@ -66,3 +66,10 @@ const (
 
 	MaxObjectBytes = 32 << 20
 )
+
+// Of what is kept over restarts.
+const (
+	StateMaxBytes  = 4 << 30
+	StateWriteRate = 16 << 20 // bytes a second
+	StateMaxAge    = 7 * 24 * time.Hour
+)
