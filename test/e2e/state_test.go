@@ -1,0 +1,264 @@
+package e2e
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"flag"
+	"fmt"
+	mathrand "math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/test/realkube"
+)
+
+var kills = flag.Int("e2e.kills", 5, "how often TestKilledWithState kills the gateway; from 50 on there are 200 informers")
+
+// saved is how long the gateway has to write a change to its state, and some.
+const saved = 4 * time.Second
+
+// TestKilledWithState kills a gateway that keeps its state again and again, under informers, writes and watches that go
+// on from the version they have seen. Each time it goes on with the state: nothing is listed, and nobody sees anything
+// twice, or go back.
+func TestKilledWithState(t *testing.T) {
+	ctx := deadline(t, 4*time.Minute+time.Duration(*kills)*20*time.Second)
+	namespaces := []string{"killed-1", "killed-2"}
+	resources := []schema.GroupVersionResource{podsResource, configMapsResource, widgetsResource}
+	createNamespaces(ctx, t, namespaces...)
+	g := startGateway(t, "--shutdown-drain=1s", "--state-dir", filepath.Join(t.TempDir(), "state"))
+	clients := g.AdminConfig()
+	clients.Host = startRelay(t, strings.TrimPrefix(g.URL(), "https://")).url()
+	upstream, err := metadata.NewForConfig(kube.AdminConfig())
+	must(t, err)
+	var followers []*follower
+	for range max(1, min(*kills/5, 10)) {
+		followers = append(followers, newFollowers(t, clients, resources...)...)
+	}
+	runFollowers(ctx, t, followers)
+	resumed := newResumer(ctx, t, g.AdminConfig(), podsResource)
+	direct := kube.AdminConfig()
+	all := newWriters(t, mathrand.Uint64(), resources, namespaces, direct, direct, direct)
+	loaded := 0
+	for i := range *kills {
+		must(t, all.write(ctx, 50))
+		if i%2 == 0 {
+			wait(ctx, saved) // so that there is something to lose, or not
+		}
+		must(t, disturb(ctx, g, all, 150, killGateway()))
+		want := map[schema.GroupVersionResource]versions{}
+		for _, resource := range resources {
+			want[resource], err = versionsOf(ctx, upstream, resource)
+			must(t, err)
+		}
+		for _, f := range followers {
+			eventually(ctx, t, catchUp, func() error { return f.equals(want[f.resource]) })
+		}
+		eventually(ctx, t, catchUp, func() error { return resumed.equals(want[podsResource]) })
+		m, err := g.Metrics(ctx)
+		must(t, err)
+		loaded += int(m.Sum("kubeweir_state_loads_total", map[string]string{"result": "confirmed"}))
+		t.Logf("kill %d: collections loaded %g, not there %g; bytes of lists %g, of watches %g", i,
+			m.Sum("kubeweir_state_loads_total", map[string]string{"result": "confirmed"}),
+			m.Sum("kubeweir_state_loads_total", map[string]string{"result": "absent"}),
+			m.Sum("kubeweir_upstream_response_bytes_total", map[string]string{"purpose": "list"}),
+			m.Sum("kubeweir_upstream_response_bytes_total", map[string]string{"purpose": "watch"}))
+		for _, result := range []string{"damaged", "old", "redefined", "rewound", "unreadable"} {
+			if n := m.Sum("kubeweir_state_loads_total", map[string]string{"result": result}); n > 0 {
+				t.Errorf("kill %d: %g collections were dropped: %s\n%s", i, n, result, g.Log())
+			}
+		}
+	}
+	if loaded < 3**kills {
+		t.Errorf("%d collections were loaded in %d starts", loaded, *kills)
+	}
+	for _, f := range followers {
+		for _, what := range f.wentBackwards() {
+			t.Errorf("%s: %s", f.name, what)
+		}
+	}
+	resumed.check(t)
+}
+
+// A resumer watches a resource, and when the watch ends goes on from the last version that it has seen.
+type resumer struct {
+	mu struct {
+		sync.Mutex
+		held  versions
+		last  uint64 // version of the newest event
+		wrong []string
+		gone  int // times that its version was expired
+		opens int
+	}
+}
+
+func newResumer(ctx context.Context, t *testing.T, cfg *rest.Config, resource schema.GroupVersionResource) *resumer {
+	t.Helper()
+	client, err := metadata.NewForConfig(cfg)
+	must(t, err)
+	r := &resumer{}
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() {
+		for ctx.Err() == nil {
+			if err := r.watch(ctx, client.Resource(resource)); err != nil {
+				wait(ctx, pollPeriod)
+			}
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	return r
+}
+
+// watch lists if there is no version to go on from, and watches until that ends.
+func (r *resumer) watch(ctx context.Context, client metadata.Getter) error {
+	r.mu.Lock()
+	last := r.mu.last
+	r.mu.opens++
+	r.mu.Unlock()
+	if last == 0 {
+		list, err := client.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		held := versions{}
+		for i := range list.Items {
+			held[objectKey(list.Items[i].Namespace, list.Items[i].Name)] = list.Items[i].ResourceVersion
+		}
+		if last, err = api.ParseResourceVersion(list.ResourceVersion); err != nil {
+			return err
+		}
+		r.mu.Lock()
+		r.mu.held, r.mu.last = held, last
+		r.mu.Unlock()
+	}
+	w, err := client.Watch(ctx, metav1.ListOptions{ResourceVersion: fmt.Sprint(last), AllowWatchBookmarks: true})
+	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		r.expired()
+	}
+	if err != nil {
+		return err
+	}
+	defer w.Stop()
+	for ev := range w.ResultChan() {
+		if !r.note(ev) {
+			break
+		}
+	}
+	return nil
+}
+
+func (r *resumer) expired() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.last = 0
+	r.mu.gone++
+}
+
+// note takes an event; false ends the watch.
+func (r *resumer) note(ev watch.Event) bool {
+	if ev.Type == watch.Error {
+		if err := apierrors.FromObject(ev.Object); apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+			r.expired()
+		}
+		return false
+	}
+	m, err := meta.Accessor(ev.Object)
+	if err != nil {
+		return false
+	}
+	rv, err := api.ParseResourceVersion(m.GetResourceVersion())
+	key := objectKey(m.GetNamespace(), m.GetName())
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, held := r.mu.held[key]
+	switch {
+	case err != nil, ev.Type == watch.Bookmark && rv < r.mu.last, ev.Type != watch.Bookmark && rv <= r.mu.last,
+		ev.Type == watch.Added && held, (ev.Type == watch.Modified || ev.Type == watch.Deleted) && !held:
+		r.mu.wrong = append(r.mu.wrong, fmt.Sprintf("%s %s at %d after %d, held: %t", ev.Type, key, rv, r.mu.last, held))
+	}
+	r.mu.last = max(r.mu.last, rv)
+	switch ev.Type {
+	case watch.Added, watch.Modified:
+		r.mu.held[key] = m.GetResourceVersion()
+	case watch.Deleted:
+		delete(r.mu.held, key)
+	}
+	return true
+}
+
+func (r *resumer) equals(want versions) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if difference := r.mu.held.firstDifference(want); difference != "" {
+		return fmt.Errorf("a watch that goes on: %s (last at version %d)", difference, r.mu.last)
+	}
+	return nil
+}
+
+func (r *resumer) check(t *testing.T) {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t.Logf("a watch that goes on was opened %d times, its version had expired %d times", r.mu.opens, r.mu.gone)
+	for _, what := range r.mu.wrong {
+		t.Error(what)
+	}
+}
+
+// TestSealedState: with a key Secrets are kept, and with another one the gateway does not start.
+func TestSealedState(t *testing.T) {
+	ctx := deadline(t, 2*time.Minute)
+	dir := t.TempDir()
+	newKey := func(name string) string {
+		key := make([]byte, 32)
+		_, _ = rand.Read(key)
+		file := filepath.Join(dir, name)
+		must(t, os.WriteFile(file, []byte(base64.StdEncoding.EncodeToString(key)+"\n"), 0o600))
+		return file
+	}
+	args := []string{"--shutdown-drain=1s", "--state-dir", filepath.Join(dir, "state"), "--state-key-file"}
+	g := startGateway(t, append(args, newKey("key"))...)
+	c := through(t, g, as(realkube.Admin))
+	const path = "/api/v1/secrets?resourceVersion=0"
+	before := c.get(ctx, t, path, typeJSON).body
+	must(t, g.Stop(ctx))
+	if _, err := os.Stat(filepath.Join(dir, "state", "secrets.v1.json.image")); err != nil {
+		t.Error(err)
+	}
+	must(t, g.Start(ctx))
+	if after := c.get(ctx, t, path, typeJSON).body; len(after) == 0 || len(before) == 0 {
+		t.Errorf("%d bytes before, %d after", len(before), len(after))
+	}
+	m, err := g.Metrics(ctx)
+	must(t, err)
+	if n := m.Sum("kubeweir_state_loads_total", map[string]string{"result": "confirmed"}); n < 2 {
+		t.Errorf("%g collections were loaded\n%s", n, g.Log())
+	}
+	must(t, g.Stop(ctx))
+	for want, args := range map[string][]string{
+		"is sealed with another key than that of --state-key-file": append(args, newKey("other")),
+		"is sealed: --state-key-file is needed":                    args[:3],
+	} {
+		_, err := realkube.StartGateway(ctx, kube, args...)
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "exit status 1") {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+}
