@@ -49,6 +49,9 @@ const (
 
 	// ColdSync: what it takes to fill an empty cache. A megabyte of JSON is the unit.
 	ColdSync Kind = "cold sync"
+	// WarmStart: how long a gateway that kept its state takes until it serves all pods as they are now, half a percent
+	// of which have changed.
+	WarmStart Kind = "warm start"
 	// Growth: how much memory grows with the second half of many events.
 	Growth Kind = "growth of memory"
 	// ScaledList is Requests with a megabyte of the answer as the unit.
@@ -90,6 +93,8 @@ type Row struct {
 	Session bool
 	// WithoutManagedFields measures a gateway that keeps none of pods.
 	WithoutManagedFields bool
+	// Kept measures a gateway that keeps its state.
+	Kept bool
 	// Own measures a gateway that other rows do not, because the row leaves work behind that goes on: a second feed.
 	Own bool
 	// Upstream counts kube-apiserver's processor time for kubeweir too, because kubeweir makes use of it.
@@ -120,7 +125,7 @@ func (r *Row) unit() string {
 		return "write"
 	case Resident, Growth, StoreMemory:
 		return "process"
-	case Start:
+	case Start, WarmStart:
 		return "start"
 	case Create:
 		return "create"
@@ -141,7 +146,7 @@ func (r *Row) quantity() Quantity {
 		return Latency
 	case Resident, IdleWatch, IdleConn, Growth, StoreMemory:
 		return Memory
-	case Start:
+	case Start, WarmStart:
 		return Elapsed
 	}
 	return CPU

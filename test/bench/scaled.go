@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 type scaled struct {
 	*gateway
 	upstream *synthetic
+	state    string // folder of what the gateway keeps, "" for none
 }
 
 // startScaled starts both, with as many pods as the row says. Nothing is in the gateway's cache yet.
@@ -24,18 +26,31 @@ func (m *measurer) startScaled(ctx context.Context, r *Row) (*scaled, error) {
 		return nil, err
 	}
 	args, _ := r.gatewayArgs()
-	g, err := m.bed.startGatewayWith(ctx, realkube.GatewayOptions{Path: m.bed.binary, Upstream: upstream.url, ExtraArgs: args})
+	s := &scaled{upstream: upstream}
+	if r.Kept {
+		if s.state, err = os.MkdirTemp("", "kubeweir-bench-"); err != nil {
+			upstream.close()
+			return nil, err
+		}
+		args = append(args, "--state-dir", s.state)
+	}
+	s.gateway, err = m.bed.startGatewayWith(ctx, realkube.GatewayOptions{Path: m.bed.binary, Upstream: upstream.url, ExtraArgs: args})
 	if err != nil {
-		upstream.close()
+		s.close()
 		return nil, err
 	}
-	m.current = &contest{kubeweir: g, rival: m.bed.apiserver}
-	return &scaled{g, upstream}, nil
+	m.current = &contest{kubeweir: s.gateway, rival: m.bed.apiserver}
+	return s, nil
 }
 
 func (s *scaled) close() {
-	s.process.Close()
+	if s.gateway != nil {
+		s.process.Close()
+	}
 	s.upstream.close()
+	if s.state != "" {
+		_ = os.RemoveAll(s.state)
+	}
 }
 
 // sync returns when the gateway's cache holds all that its upstream has sent.

@@ -12,8 +12,10 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"sync"
+	"time"
 )
 
 // A synthetic is an API server with any number of pods. It makes them up while it sends them and leaves everything
@@ -30,6 +32,7 @@ type synthetic struct {
 	version int64
 	watches map[*syntheticWatch]struct{}
 	sent    int64 // bytes of the last watch's initial pods
+	updated []int // pods, by the versions after the first ones
 }
 
 // A syntheticWatch is an open watch. Its handler writes what is sent to events.
@@ -84,7 +87,7 @@ func (s *synthetic) servePods(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	query := r.URL.Query()
 	if query.Get("watch") == "true" {
-		s.watch(w, r, query.Get("sendInitialEvents") == "true")
+		s.watch(w, r, query)
 		return
 	}
 	s.mu.Lock()
@@ -93,11 +96,13 @@ func (s *synthetic) servePods(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"%d"},"items":[]}`, version)
 }
 
-// watch sends all pods, if asked to, and then events.
-func (s *synthetic) watch(w http.ResponseWriter, r *http.Request, initial bool) {
+// watch sends all pods, if asked to, or what changed since a version, and then events. As kube-apiserver does, it sends
+// a bookmark two seconds before it ends.
+func (s *synthetic) watch(w http.ResponseWriter, r *http.Request, query url.Values) {
 	watch := &syntheticWatch{events: make(chan []byte, 64), gone: r.Context().Done()}
 	s.mu.Lock()
 	version := s.version
+	missed := s.missed(query.Get("resourceVersion"))
 	s.watches[watch] = struct{}{}
 	s.mu.Unlock()
 	defer func() {
@@ -106,8 +111,16 @@ func (s *synthetic) watch(w http.ResponseWriter, r *http.Request, initial bool) 
 		s.mu.Unlock()
 	}()
 	out := bufio.NewWriterSize(w, 64<<10)
-	if initial {
+	if query.Get("sendInitialEvents") == "true" {
 		s.initial(out, version)
+	} else {
+		for k, i := range missed {
+			_, _ = out.Write(s.event(nil, "MODIFIED", i, version-int64(len(missed)-1-k)))
+		}
+	}
+	var bookmark, end <-chan time.Time
+	if seconds, err := strconv.Atoi(query.Get("timeoutSeconds")); err == nil {
+		bookmark, end = time.After(time.Duration(seconds-2)*time.Second), time.After(time.Duration(seconds)*time.Second)
 	}
 	flush := func() {
 		_ = out.Flush()
@@ -121,10 +134,27 @@ func (s *synthetic) watch(w http.ResponseWriter, r *http.Request, initial bool) 
 			if len(watch.events) == 0 {
 				flush()
 			}
+		case <-bookmark:
+			if len(watch.events) == 0 {
+				fmt.Fprintf(out, `{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"%d"},`+
+					`"spec":{"containers":null},"status":{}}}`+"\n", s.current())
+				flush()
+			}
+		case <-end:
+			return
 		case <-r.Context().Done():
 			return
 		}
 	}
+}
+
+// missed are the pods that were updated after a version, one for each version since.
+func (s *synthetic) missed(version string) []int {
+	from, err := strconv.ParseInt(version, 10, 64)
+	if err != nil || from >= s.version {
+		return nil
+	}
+	return slices.Clone(s.updated[max(0, int64(len(s.updated))-(s.version-from)):])
 }
 
 // initial sends the pods in the order of their keys and the bookmark that ends them.
@@ -150,6 +180,7 @@ func (s *synthetic) update(i int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.version++
+	s.updated = append(s.updated, i)
 	event := s.event(nil, "MODIFIED", i, s.version)
 	for w := range s.watches {
 		select {
