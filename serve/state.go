@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -16,7 +17,8 @@ import (
 	"github.com/kubeweir/kubeweir/config"
 )
 
-// keep opens the folder of what is kept over restarts, if there is to be one.
+// keep opens the folder of what is kept over restarts, if there is to be one. Each of several
+// clusters has its own below it.
 func (c *cluster) keep(s *config.State, client kubernetes.Interface) (_ cache.KeepOptions, err error) {
 	if s.Dir == "" {
 		return cache.KeepOptions{}, nil
@@ -32,7 +34,7 @@ func (c *cluster) keep(s *config.State, client kubernetes.Interface) (_ cache.Ke
 		}
 	}
 	if c.state, err = state.Open(state.Options{
-		Dir: s.Dir, Key: key, MaxBytes: int64(s.MaxBytes), BytesPerSecond: int64(s.WriteRate),
+		Dir: filepath.Join(s.Dir, c.name), Key: key, MaxBytes: int64(s.MaxBytes), BytesPerSecond: int64(s.WriteRate),
 		Registerer: c.registerer, Logger: c.log,
 	}); err != nil {
 		return cache.KeepOptions{}, fmt.Errorf("--state-dir: %w", err)
