@@ -170,7 +170,6 @@ func (l *link) join(client *net.TCPConn) {
 		return
 	}
 	p := &path{client: client, server: conn.(*net.TCPConn)}
-	_ = p.server.SetReadBuffer(narrow) // what a slow link does not carry waits at the server
 	l.mu.Lock()
 	l.mu.paths[p] = struct{}{}
 	refuse := l.mu.now.refuse || l.ctx.Err() != nil
@@ -215,9 +214,6 @@ const (
 	chunk  = 1 << 10
 	queued = 32
 )
-
-// narrow is how many bytes of the server's are received before they are passed on.
-const narrow = 64 << 10
 
 // pump passes on what comes from one side to the other, until either ends.
 func (l *link) pump(p *path, to, from *net.TCPConn, shape *shaper, up bool) {
