@@ -114,8 +114,7 @@ func (d *Dir) open() error {
 	if err != nil {
 		return fmt.Errorf("the state folder %s cannot be read: %w", d.path, cause(err))
 	}
-	known, err := d.readMarker(names)
-	if err != nil {
+	if _, err := d.readMarker(names, slog.New(slog.DiscardHandler)); err != nil { // before a file is made in a folder of something else
 		return err
 	}
 	if d.lock, err = d.fs.Lock(filepath.Join(d.path, lockName)); err != nil {
@@ -125,6 +124,14 @@ func (d *Dir) open() error {
 		return fmt.Errorf("the state folder %s cannot be written: %w", d.path, cause(err))
 	}
 	if err := d.chmod(); err != nil {
+		return err
+	}
+	// Another process may have had it until now.
+	if names, err = d.fs.List(d.path); err != nil {
+		return fmt.Errorf("the state folder %s cannot be read: %w", d.path, cause(err))
+	}
+	known, err := d.readMarker(names, d.log)
+	if err != nil {
 		return err
 	}
 	if err := d.tidy(names, known); err != nil {
@@ -146,7 +153,7 @@ func (d *Dir) chmod() error {
 
 // readMarker reports whether the images can be read; the error says that the folder must
 // not be used.
-func (d *Dir) readMarker(names []string) (known bool, err error) {
+func (d *Dir) readMarker(names []string, log *slog.Logger) (known bool, err error) {
 	content, err := d.readFile(markerName)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -161,17 +168,17 @@ func (d *Dir) readMarker(names []string) (known bool, err error) {
 	}
 	var m marker
 	if err := json.Unmarshal(content, &m); err != nil {
-		d.log.Warn("state dropped, its folder is damaged", "dir", d.path, "error", err)
+		log.Warn("state dropped, its folder is damaged", "dir", d.path, "error", err)
 		return false, nil
 	}
 	switch {
 	case m.Format != format:
-		d.log.Warn("state dropped, it is of another format", "dir", d.path, "format", m.Format, "known", format)
+		log.Warn("state dropped, it is of another format", "dir", d.path, "format", m.Format, "known", format)
 		return false, nil
 	case m.Check != "" && d.key == nil:
 		return false, fmt.Errorf("the state folder %s is sealed: --state-key-file is needed, or another folder", d.path)
 	case m.Check == "" && d.key != nil:
-		d.log.Warn("state dropped, it was not sealed", "dir", d.path)
+		log.Warn("state dropped, it was not sealed", "dir", d.path)
 		return false, nil
 	case m.Check != "" && !d.checks(m.Check):
 		return false, fmt.Errorf("the state folder %s is sealed with another key than that of --state-key-file", d.path)
