@@ -85,8 +85,14 @@ type feed struct {
 	backoff     backoff
 	refused     time.Time // since when the source refuses what it allowed, zero while it does not
 
-	server   atomic.Pointer[string] // who answered the last list, see outage
-	progress atomic.Bool            // the source is known to send bookmarks
+	server atomic.Pointer[string] // who answered the last list, see outage
+	// holds is who sent what the store holds, which is server when that is complete. unsure:
+	// what it holds may be wrong, for it is loaded and not confirmed, or provisional. It is
+	// not kept for a restart, after which nobody would know that.
+	holds  atomic.Pointer[string]
+	unsure atomic.Bool
+
+	progress atomic.Bool // the source is known to send bookmarks
 	kind     atomic.Pointer[ListMeta]
 	bookmark atomic.Pointer[[]byte]
 }
@@ -156,6 +162,9 @@ func (f *feed) run(ctx context.Context) error {
 		reason, final := f.after(err)
 		if f.refusedForLong(err) {
 			reason, final = "refused", true
+		}
+		if f.loaded != nil {
+			f.image.keeper.forgetCluster() // another one may answer the next time
 		}
 		if final && f.unload(err) {
 			continue

@@ -32,6 +32,14 @@ type loadedState struct {
 // and not with the next bookmark, within a minute.
 const catchUpSeconds = 3
 
+// ranOut reports whether a watch that was opened at that time and ended cleanly has lasted
+// as long as was asked for. One that was ended before that, as those of a kube-apiserver are
+// that is being shut down, need not have brought anything. The slack is for clocks that go
+// at other rates.
+func ranOut(opened time.Time) bool {
+	return time.Since(opened) >= catchUpSeconds*time.Second-50*time.Millisecond
+}
+
 // load makes the store of the image, if there is one.
 func (f *feed) load(ctx context.Context) {
 	if f.image == nil {
@@ -49,6 +57,8 @@ func (f *feed) load(ctx context.Context) {
 	}
 	f.kind.Store(&ListMeta{Kind: l.note.Kind, APIVersion: l.note.APIVersion, Warnings: l.note.Warnings})
 	f.server.Store(&l.note.Server)
+	f.holds.Store(&l.note.Server)
+	f.unsure.Store(true)
 	f.store = f.first(l.list)
 	f.loaded = &loadedState{header: l.header, note: l.note}
 	f.image.holds(f.store.current(), l)
@@ -100,8 +110,9 @@ func (f *feed) resume(ctx context.Context) error {
 	}
 	f.loaded.current, f.loaded.asked = current, asked
 	opts.TimeoutSeconds = catchUpSeconds
+	opened := time.Now()
 	err = f.watch(ctx, opts, nil)
-	if errors.Is(err, errEnded) && f.loaded != nil {
+	if errors.Is(err, errEnded) && f.loaded != nil && ranOut(opened) {
 		f.publishSince(asked) // the source has sent what it had
 	}
 	return err
@@ -126,6 +137,8 @@ func (f *feed) publish() {
 		f.image.keeper.metrics.loads.WithLabelValues("confirmed").Inc()
 		f.loaded = nil
 	}
+	f.holds.Store(f.server.Load())
+	f.unsure.Store(f.provisional)
 	f.show()
 }
 
@@ -161,6 +174,8 @@ func (f *feed) unload(reason error) bool {
 	f.store.close(closeReason(reason))
 	f.store, f.loaded, f.relist, f.provisional = nil, nil, false, false
 	f.server.Store(nil)
+	f.holds.Store(nil)
+	f.unsure.Store(false)
 	f.kind.Store(nil)
 	return true
 }

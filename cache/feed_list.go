@@ -159,6 +159,9 @@ func (f *feed) complete(l *listing, list *wholeList) error {
 	l.complete = true
 	f.broken = 0
 	f.provisional = !f.resource.Changed.IsZero() && l.began.Sub(f.resource.Changed) < redefinitionTime
+	if f.provisional {
+		f.unsure.Store(true) // before anybody sees the list
+	}
 	if f.store == nil {
 		f.health.listed(l.began)
 		f.store = f.first(list)

@@ -56,7 +56,8 @@ type keeper struct {
 		// held are the images in use: of one at a time, the next waits for the channel.
 		held    map[string]chan struct{}
 		cluster string // "" until it was told
-		failing string // the error that was logged last, "" while images are written
+		// failing are the errors of the images that are not written, by their names.
+		failing map[string]string
 	}
 }
 
@@ -66,6 +67,7 @@ func newKeeper(o KeepOptions, log *slog.Logger) *keeper {
 	}
 	k := &keeper{KeepOptions: o, metrics: newKeptMetrics(), log: log, done: make(chan struct{})}
 	k.mu.held = make(map[string]chan struct{})
+	k.mu.failing = make(map[string]string)
 	return k
 }
 
@@ -207,7 +209,11 @@ type keptImage struct {
 		view   *View // what is in the image; nil when it has to be written anew
 		note   imageNote
 		saved  time.Time
-		retry  time.Time // of what failed
+		// Of what failed: when it is tried again, how long that is, and whether there was no
+		// room for it.
+		retry time.Time
+		wait  time.Duration
+		full  bool
 	}
 }
 
@@ -231,7 +237,7 @@ func (i *keptImage) removeLocked() {
 	i.closeLocked()
 	i.mu.view = nil
 	if err := i.keeper.Images.Remove(i.name); err != nil {
-		i.keeper.failed(err)
+		i.keeper.failed(i.name, err)
 	}
 }
 
@@ -263,30 +269,39 @@ func (i *keptImage) end(reason error) {
 		i.removeLocked()
 	}
 	i.mu.held, i.mu.view = false, nil
+	i.keeper.forgive(i.name)
 	i.keeper.release(i.name)
 }
 
-// failed notes that images are not written, and says so once.
-func (k *keeper) failed(err error) {
+// failed notes that an image is not written, and says so once for all that fail so.
+func (k *keeper) failed(name string, err error) {
 	k.metrics.saves.WithLabelValues("failed").Inc()
 	k.mu.Lock()
-	told := k.mu.failing == err.Error()
-	k.mu.failing = err.Error()
+	told := false
+	for _, other := range k.mu.failing {
+		told = told || other == err.Error()
+	}
+	k.mu.failing[name] = err.Error()
 	k.mu.Unlock()
 	if !told {
-		k.log.Warn("collections are not kept for a restart, serving goes on", "error", err)
+		k.log.Warn("collections are not kept for a restart, serving goes on", "image", name, "error", err)
 	}
 }
 
-func (k *keeper) succeeded() {
+func (k *keeper) succeeded(name string) {
 	k.metrics.saves.WithLabelValues("saved").Inc()
-	k.mu.Lock()
-	failing := k.mu.failing
-	k.mu.failing = ""
-	k.mu.Unlock()
-	if failing != "" {
+	if k.forgive(name) {
 		k.log.Info("collections are kept for a restart again")
 	}
+}
+
+// forgive forgets that an image was not written, and reports whether it was the last.
+func (k *keeper) forgive(name string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	failing := len(k.mu.failing) > 0
+	delete(k.mu.failing, name)
+	return failing && len(k.mu.failing) == 0
 }
 
 // KeptCollection is a collection of which an image was kept.
@@ -304,7 +319,7 @@ func (m *Manager) Kept() []KeptCollection {
 	}
 	names, err := k.Images.Names()
 	if err != nil {
-		k.failed(err)
+		k.failed("", err)
 		return nil
 	}
 	var all []KeptCollection
@@ -322,7 +337,7 @@ func (m *Manager) Kept() []KeptCollection {
 		}
 		k.dropped("damaged", name, err)
 		if err := k.Images.Remove(name); err != nil {
-			k.failed(err)
+			k.failed(name, err)
 		}
 	}
 	return all

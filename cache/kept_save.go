@@ -18,8 +18,11 @@ const (
 	saveChurn = 32 << 20
 	// noteEvery is how long a version alone waits.
 	noteEvery = time.Minute
-	// retryAfter is how long saving is left alone after it failed.
-	retryAfter = 30 * time.Second
+	// retryAfter is how long saving of a collection is left alone after it failed, and twice
+	// as long each time that it fails again, up to maxRetryAfter: each attempt may write as
+	// much as there is room for.
+	retryAfter    = 30 * time.Second
+	maxRetryAfter = 32 * retryAfter
 	// lastSave is how long the last saving of all collections may take.
 	lastSave = 5 * time.Second
 	// An image is written anew when what was written of changes is more than the objects,
@@ -66,7 +69,7 @@ func (k *keeper) saveAll(ctx context.Context, entries []*entry, now bool) {
 		case err == nil || e.ctx.Err() != nil:
 		case ctx.Err() != nil && !now:
 		default:
-			k.failed(err)
+			k.failed(e.image.name, err)
 		}
 	}
 }
@@ -75,11 +78,12 @@ func (k *keeper) saveAll(ctx context.Context, entries []*entry, now bool) {
 func (i *keptImage) save(ctx context.Context, c *Collection, now bool) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.mu.over || !i.mu.held || !now && time.Now().Before(i.mu.retry) {
+	waits := time.Now().Before(i.mu.retry)
+	if i.mu.over || !i.mu.held || waits && (!now || i.mu.full) { // the last time belongs to those that fit
 		return nil
 	}
-	v, note := c.imageNote()
-	if !i.dueLocked(v, &note, now) {
+	v, note, ok := c.imageNote()
+	if !ok || !i.dueLocked(v, &note, now) {
 		return nil
 	}
 	began := time.Now()
@@ -87,32 +91,43 @@ func (i *keptImage) save(ctx context.Context, c *Collection, now bool) error {
 	i.mu.saved = time.Now()
 	if err == nil {
 		i.keeper.metrics.seconds.Observe(time.Since(began).Seconds())
-		i.keeper.succeeded()
+		i.keeper.succeeded(i.name)
+		i.mu.wait, i.mu.full = 0, false
 		return nil
 	}
 	i.closeLocked()
-	i.mu.view, i.mu.retry = nil, i.mu.saved.Add(retryAfter)
-	if errors.Is(err, ErrImagesFull) {
+	i.mu.wait = min(max(2*i.mu.wait, retryAfter), maxRetryAfter)
+	i.mu.view, i.mu.retry = nil, i.mu.saved.Add(i.mu.wait)
+	if i.mu.full = errors.Is(err, ErrImagesFull); i.mu.full {
 		i.removeLocked() // what cannot be kept up to date makes room
 	}
 	return err
 }
 
-// imageNote is the present state, and what an image says of it.
-func (c *Collection) imageNote() (*View, imageNote) {
+// imageNote is the present state, and what an image says of it. ok: it may be kept.
+func (c *Collection) imageNote() (_ *View, _ imageNote, ok bool) {
 	s := c.store
+	// Before the state: what is set when another list is complete is not said of the state
+	// before that. Called the old server's, what is new is merely listed once more.
+	server := ""
+	if held := c.feed.holds.Load(); held != nil {
+		server = *held
+	}
+	if c.feed.unsure.Load() {
+		return nil, imageNote{}, false
+	}
 	s.mu.Lock()
 	v, whole := s.currentLocked(), s.resumeLocked()
 	s.mu.Unlock()
 	kind := c.feed.kind.Load()
 	note := imageNote{
 		ResourceVersion: v.rv, Whole: whole, At: time.Now(), Objects: v.Len(), Bytes: v.bytes,
-		Server: c.feed.listedBy(), Kind: kind.Kind, APIVersion: kind.APIVersion, Warnings: kind.Warnings,
+		Server: server, Kind: kind.Kind, APIVersion: kind.APIVersion, Warnings: kind.Warnings,
 	}
 	if state := c.State(); state.Phase == Stale {
 		note.At = state.Since
 	}
-	return v, note
+	return v, note, !c.feed.unsure.Load() // what came meanwhile
 }
 
 func (i *keptImage) dueLocked(v *View, note *imageNote, now bool) bool {

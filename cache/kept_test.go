@@ -31,6 +31,8 @@ type keeping struct {
 	source  *cachetest.Source
 	res     *cache.Resource
 	options cache.KeepOptions
+	limit   int64                           // of bytes on disk, 0 for none
+	wrap    func(cache.Source) cache.Source // nil: the source as it is
 	log     bytes.Buffer
 
 	dir     *state.Dir
@@ -56,11 +58,15 @@ func (k *keeping) start() {
 	k.t.Helper()
 	log := slog.New(slog.NewTextHandler(&k.log, nil))
 	var err error
-	if k.dir, err = state.Open(state.Options{Dir: "/state", FS: k.disk, Logger: log}); err != nil {
+	if k.dir, err = state.Open(state.Options{Dir: "/state", FS: k.disk, MaxBytes: k.limit, Logger: log}); err != nil {
 		k.t.Fatal(err)
 	}
 	k.options.Images = k.dir
-	k.manager, err = cache.NewManager(cache.Options{Source: k.source, Logger: log, Keep: k.options})
+	var source cache.Source = k.source
+	if k.wrap != nil {
+		source = k.wrap(source)
+	}
+	k.manager, err = cache.NewManager(cache.Options{Source: source, Logger: log, Keep: k.options})
 	if err != nil {
 		k.t.Fatal(err)
 	}

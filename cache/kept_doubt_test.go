@@ -1,0 +1,234 @@
+package cache_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/cachetest"
+)
+
+// hasty is a source whose watches that go on are ended at once and cleanly, as those of a
+// kube-apiserver are that is being shut down, and whose streaming lists do not begin.
+type hasty struct {
+	*cachetest.Source
+	ends, hangs *atomic.Bool
+}
+
+func (h hasty) Watch(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.WatchOptions, handle func(cache.Event) error) error {
+	switch {
+	case opts.SendInitialEvents && h.hangs.Load():
+		<-ctx.Done()
+		return ctx.Err()
+	case !opts.SendInitialEvents && h.ends.Load():
+		return handle(cache.Event{Type: cache.WatchAccepted})
+	}
+	return h.Source.Watch(ctx, res, enc, opts, handle)
+}
+
+// calls are what the source was asked since the last time.
+func (k *keeping) calls() string { return strings.Join(k.source.Calls(), ", ") }
+
+// TestKeptWatchCut: a watch that was ended before its time has not brought what there is,
+// and confirms nothing.
+func TestKeptWatchCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKeeping(t)
+		var ends, hangs atomic.Bool
+		k.wrap = func(s cache.Source) cache.Source { return hasty{s.(*cachetest.Source), &ends, &hangs} }
+		k.start()
+		k.open()
+		k.stop()
+		k.change()
+		ends.Store(true)
+		k.start()
+		defer func() { k.stop() }()
+		if c, err := k.manager.Collection(t.Context(), k.res, api.JSON); err == nil {
+			t.Errorf("there is a collection at %d, the source is at %d", c.RV(), k.source.Revision())
+		}
+		ends.Store(false)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		c := k.open()
+		k.same(c)
+		if c.RV() != k.source.Revision() {
+			t.Errorf("at %d, the source at %d", c.RV(), k.source.Revision())
+		}
+	})
+}
+
+// TestKeptOfOldServer: what is saved while a new server is about to be listed is of the old
+// one, and is listed after a restart too.
+func TestKeptOfOldServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKeeping(t)
+		k.source.SetServer("1")
+		var ends, hangs atomic.Bool
+		k.wrap = func(s cache.Source) cache.Source { return hasty{s.(*cachetest.Source), &ends, &hangs} }
+		k.start()
+		k.open()
+		hangs.Store(true)
+		k.source.SetServer("2")
+		k.source.Break(nil)
+		time.Sleep(10 * time.Second)
+		k.stop()
+		hangs.Store(false)
+		k.source.Calls() // forgets them
+		k.start()
+		defer func() { k.stop() }()
+		k.same(k.open())
+		if calls := k.calls(); !strings.Contains(calls, "initial=true") {
+			t.Errorf("what another server sent is not listed again: %s", calls)
+		}
+	})
+}
+
+// TestKeptProvisional: what an old definition may have left is not kept as that of the new
+// one; it is when it has been listed again.
+func TestKeptProvisional(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKeeping(t)
+		res := k.res
+		restart := func() {
+			k.stop()
+			k.source.Calls() // forgets them
+			k.start()
+		}
+		k.start()
+		defer func() { k.stop() }()
+		k.res = res.Anew(time.Now())
+		k.open()
+		time.Sleep(5 * time.Second)
+		k.res = res
+		restart()
+		k.same(k.open())
+		if calls := k.calls(); !strings.Contains(calls, "initial=true") {
+			t.Errorf("after a restart the list is believed: %s", calls)
+		}
+		k.manager.Drop(cachetest.Pods, errRedefinition)
+		k.res = res.Anew(time.Now())
+		k.open()
+		time.Sleep(time.Minute)
+		k.source.Break(nil)
+		time.Sleep(time.Minute)
+		k.res = res
+		restart()
+		k.same(k.open())
+		if calls := k.calls(); strings.Contains(calls, "initial=true") {
+			t.Errorf("it is not kept once it has been listed again: %s", calls)
+		}
+	})
+}
+
+var errRedefinition = fmt.Errorf("redefined")
+
+// TestKeptOtherCluster: while nobody knows yet whether what was kept is that of the cluster,
+// which may be another one each time that it is asked, nothing is saved in its name.
+func TestKeptOtherCluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKeeping(t)
+		k.options.ServeUnconfirmed = true
+		var name atomic.Value
+		name.Store("one")
+		k.options.Cluster = func(context.Context) (string, error) { return name.Load().(string), nil }
+		k.start()
+		k.open()
+		k.stop()
+		// A crash has left a piece of what was to follow: the image has to be written anew.
+		f, err := k.disk.OpenReadWrite("/state/pods.v1.json.image", vfs.WriteCategoryUnspecified)
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := f.Stat()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteAt([]byte("xxxxx"), info.Size()); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+		k.source.SetDown(true)
+		k.start()
+		c := k.open()
+		time.Sleep(10 * time.Second)
+		name.Store("two")
+		time.Sleep(10 * time.Second)
+		k.kill(rand.New(rand.NewPCG(1, 1)))
+		if state := c.State(); state.Phase == cache.Synced {
+			t.Errorf("%v", state)
+		}
+		k.source.SetDown(false)
+		k.source.Bump(1000)
+		k.source.Calls() // forgets them
+		k.start()
+		k.open()
+		if calls := k.calls(); !strings.Contains(calls, "initial=true") {
+			t.Errorf("what was kept of one cluster is taken for another's: %s", calls)
+		}
+		k.stop()
+
+		// And the cluster is asked again after each attempt.
+		name.Store("two")
+		k.source.SetDown(true)
+		k.options.ServeUnconfirmed = false
+		k.start()
+		defer func() { k.stop() }()
+		if _, err := k.manager.Collection(t.Context(), k.res, api.JSON); err == nil {
+			t.Error("there is a collection")
+		}
+		name.Store("three")
+		k.source.SetDown(false)
+		k.source.Bump(1000)
+		time.Sleep(time.Minute)
+		k.open()
+		if !strings.Contains(k.log.String(), "three instead of two") {
+			t.Errorf("it is not noticed: %s", k.log.String())
+		}
+	})
+}
+
+// TestKeptTooLarge: a collection that does not fit costs the disk little and the log a line,
+// and the others are kept.
+func TestKeptTooLarge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKeeping(t)
+		k.limit = 3 << 20
+		nodes := cachetest.NodeResource()
+		k.source = cachetest.New(k.res, nodes)
+		random := rand.NewChaCha8([32]byte{})
+		noise := make([]byte, 512<<10)
+		for n := range 8 {
+			for i := range noise {
+				noise[i] = 'a' + byte(random.Uint64()%26)
+			}
+			k.source.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("default/large-%d", n), string(noise)))
+		}
+		k.start()
+		defer func() { k.stop() }()
+		for range 60 {
+			k.open()
+			if _, err := k.manager.Collection(t.Context(), nodes, api.JSON); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+		}
+		synctest.Wait()
+		if _, written := k.dir.Bytes(); written > 30<<20 {
+			t.Errorf("%d bytes were written in an hour", written)
+		}
+		if lines := strings.Count(k.log.String(), "not kept for a restart"); lines != 1 {
+			t.Errorf("%d lines in the log: %.2000s", lines, k.log.String())
+		}
+	})
+}
