@@ -351,8 +351,9 @@ func (m *Manager) Forget(c KeptCollection) {
 		return
 	}
 	res := &Resource{GroupVersionResource: c.Resource}
-	if err := k.Images.Remove(imageName(res, c.Encoding)); err != nil {
-		k.failed(err)
+	name := imageName(res, c.Encoding)
+	if err := k.Images.Remove(name); err != nil {
+		k.failed(name, err)
 	}
 }
 
