@@ -72,8 +72,9 @@ func (c *Cluster) divideFolders(own func(path string) bool) {
 	}
 }
 
-// ofProcess reports whether a setting is the process's.
-func ofProcess(path string) bool {
+// OfProcess reports whether a setting, or a whole group of them, is the process's: no cluster
+// has it of its own.
+func OfProcess(path string) bool {
 	return slices.ContainsFunc(processPaths, func(p string) bool { return path == p || strings.HasPrefix(path, p+".") })
 }
 
@@ -159,7 +160,7 @@ func (c *Cluster) checkHosts(o *origins, path string, hosts map[string]string) {
 
 // checkOwn reports what is wrong with the settings of one cluster.
 func (c *Cluster) checkOwn(o *origins) {
-	settings := slices.DeleteFunc(c.program().settings(), func(s setting) bool { return ofProcess(s.path) })
+	settings := slices.DeleteFunc(c.program().settings(), func(s setting) bool { return OfProcess(s.path) })
 	for _, s := range settings {
 		s.check(o)
 	}
@@ -181,7 +182,7 @@ func (g *Gateway) ProcessChanges(other *Gateway) []string { return changed(g, ot
 func changed(a, b *Gateway, process bool) (paths []string) {
 	theirs := b.program().settings()
 	for i, s := range a.program().settings() {
-		if s.path != clustersPath && ofProcess(s.path) == process && !reflect.DeepEqual(s.value, theirs[i].value) {
+		if s.path != clustersPath && OfProcess(s.path) == process && !reflect.DeepEqual(s.value, theirs[i].value) {
 			paths = append(paths, s.path)
 		}
 	}

@@ -106,7 +106,7 @@ func TestProcessPaths(t *testing.T) {
 		}
 	}
 	for _, s := range servingSettings(&ServingTimeouts{}).settings {
-		if !ofProcess(s.path) {
+		if !OfProcess(s.path) {
 			t.Errorf("%s, of the connections of clients, is not the process's", s.path)
 		}
 	}

@@ -240,7 +240,7 @@ var looksLikeName = regexp.MustCompile(`^[\w.<-]{0,64}$`)
 func (r *fileReader) unknownField(key *yaml.Node, t reflect.Type, path string) {
 	names := fieldNames(t)
 	if t == reflect.TypeFor[Cluster]() {
-		names = slices.DeleteFunc(names, ofProcess)
+		names = slices.DeleteFunc(names, OfProcess)
 	}
 	where := "of the file"
 	if path != "" {

@@ -69,12 +69,12 @@ func read(d *state.Dir, name string) (note string, c contents, clean bool, err e
 	for {
 		b, err := r.Next()
 		if err != nil {
-			w, appendErr := r.Append()
+			w, err := r.Append()
 			if w != nil {
 				clean = true
 				err = errors.Join(err, w.Close())
 			}
-			return note, c, clean, appendErr
+			return note, c, clean, err
 		}
 		if b.Commit() == nil {
 			pending = append(pending, b)

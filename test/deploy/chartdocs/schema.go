@@ -39,7 +39,11 @@ func Schema(valuesYAML []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	schema["definitions"] = map[string]any{"gatewayConfig": gateway, "standaloneConfig": standalone}
+	cluster, err := clusterSchema()
+	if err != nil {
+		return nil, err
+	}
+	schema["definitions"] = map[string]any{"gatewayConfig": gateway, "clusterConfig": cluster, "standaloneConfig": standalone}
 	schema["if"] = map[string]any{"properties": map[string]any{"mode": map[string]any{"const": "standalone"}}}
 	schema["then"] = configIs("standaloneConfig")
 	schema["else"] = configIs("gatewayConfig")
@@ -134,6 +138,8 @@ func configSchema(t reflect.Type) (map[string]any, error) {
 		return map[string]any{"enum": values}, nil
 	}
 	switch t {
+	case reflect.TypeFor[config.Cluster](): // has a Gateway in it, which has clusters
+		return map[string]any{"$ref": "#/definitions/clusterConfig"}, nil
 	case reflect.TypeFor[time.Duration]():
 		return map[string]any{"type": []string{"string", "integer"}, "pattern": `^[0-9.]+(ns|us|µs|ms|s|m|h)([0-9.]+(ns|us|µs|ms|s|m|h))*$|^0$`}, nil
 	case reflect.TypeFor[config.Bytes]():
@@ -159,6 +165,34 @@ func configSchema(t reflect.Type) (map[string]any, error) {
 	return nil, fmt.Errorf("the type %v is not known here", t)
 }
 
+// clusterSchema is the schema of one of several clusters: what only a cluster has, and of the gateway's settings, which are
+// written once, those that a cluster may have of its own. Of a group of which it may have a part only, it takes all: the
+// program tells which.
+func clusterSchema() (map[string]any, error) {
+	properties := map[string]any{}
+	for f := range reflect.TypeFor[config.Cluster]().Fields() {
+		if f.Anonymous {
+			continue
+		}
+		name := jsonName(f)
+		schema, err := configSchema(f.Type)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		properties[name] = schema
+	}
+	settings := map[string]any{}
+	if err := addFields(settings, reflect.TypeFor[config.Gateway]()); err != nil {
+		return nil, err
+	}
+	for name := range settings {
+		if !config.OfProcess(name) {
+			properties[name] = map[string]any{"$ref": "#/definitions/gatewayConfig/properties/" + name}
+		}
+	}
+	return map[string]any{"type": "object", "properties": properties, "required": []string{"name"}, "additionalProperties": false}, nil
+}
+
 // addFields adds those of a struct, and of what is embedded in it.
 func addFields(properties map[string]any, t reflect.Type) error {
 	for f := range t.Fields() {
@@ -168,7 +202,7 @@ func addFields(properties map[string]any, t reflect.Type) error {
 			}
 			continue
 		}
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		name := jsonName(f)
 		schema, err := configSchema(f.Type)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
@@ -176,6 +210,11 @@ func addFields(properties map[string]any, t reflect.Type) error {
 		properties[name] = schema
 	}
 	return nil
+}
+
+func jsonName(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+	return name
 }
 
 // paths are all values below an object of a schema, for the test that compares them with values.yaml.
