@@ -57,6 +57,7 @@ type Client struct {
 	identityRefused seldom
 
 	// ctx ends with Close, and with it all that is under way.
+	conns   *openConns // nil in one process
 	ctx     context.Context
 	cancel  context.CancelFunc
 	panics  *contain.Panics
@@ -122,6 +123,7 @@ func (c *Client) openRemote(opts *Options) (err error) {
 	if err != nil {
 		return err
 	}
+	c.conns = factory.conns
 	if c.absolute, err = factory.absolute(); err != nil {
 		return err
 	}
@@ -230,6 +232,9 @@ func (c *Client) Close() {
 	c.running.Wait()
 	for _, p := range c.allPools() {
 		p.CloseIdleConnections()
+	}
+	if c.conns != nil {
+		c.conns.close()
 	}
 	if c.local != nil {
 		c.local.transport.Close()

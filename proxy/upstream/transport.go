@@ -30,6 +30,8 @@ type factory struct {
 	// ownDial is set when connections are made as net.Dialer does; those of an exec
 	// plugin belong to that, with the gateway's credentials.
 	ownDial, plugin bool
+	// conns are the open connections of HTTP/2.
+	conns *openConns
 }
 
 func newFactory(base *url.URL, cfg *rest.Config, limits Limits) (*factory, error) {
@@ -40,7 +42,7 @@ func newFactory(base *url.URL, cfg *rest.Config, limits Limits) (*factory, error
 			KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3},
 		}).DialContext
 	}
-	f := &factory{base: base, dial: dial, proxy: cfg.Proxy, limits: limits, ownDial: cfg.Dial == nil, plugin: cfg.ExecProvider != nil}
+	f := &factory{base: base, dial: dial, proxy: cfg.Proxy, limits: limits, ownDial: cfg.Dial == nil, plugin: cfg.ExecProvider != nil, conns: newOpenConns()}
 	if f.proxy == nil {
 		f.proxy = utilnet.NewProxierWithNoProxyCIDR(http.ProxyFromEnvironment)
 	}
@@ -163,9 +165,13 @@ func (f *factory) transports(s style) (*transports, error) {
 	if s.http1 {
 		idle = directIdle
 	}
+	dial := dialFunc(cfg.DialHolder.Dial)
+	if !s.http1 {
+		dial = f.conns.dial(dial)
+	}
 	t.Transport = &http.Transport{
 		Proxy:               f.proxy,
-		DialContext:         trackedDial(cfg.DialHolder.Dial, s.track),
+		DialContext:         trackedDial(dial, s.track),
 		TLSClientConfig:     tlsConfig,
 		TLSHandshakeTimeout: f.limits.DialTimeout,
 		Protocols:           &protocols,
