@@ -59,6 +59,9 @@ type limiter struct {
 	users map[string]int64 // held by user, without zeros: never more users than places. Guarded by mu.
 
 	share overload // of requests refused because of userShare
+	// first tells that who holds nothing always gets what it asks for, beyond max if need be.
+	// It is for users that are few and known.
+	first bool
 }
 
 // newLimiter counts who gets no place by full and share.
@@ -76,7 +79,7 @@ func (l *limiter) acquire(user string, n int64) bool {
 	held := l.users[user]
 	if l.max > 0 {
 		free := l.max - l.now.Load()
-		if free < n {
+		if free < n && !(l.first && held == 0) {
 			l.full.count()
 			return false
 		}

@@ -42,7 +42,8 @@ type RouterOptions struct {
 	Health *Health
 	// InFlight is the most requests at a time that are not long-running, over all clusters,
 	// LongRunning the most watches, log follows, upgrades; a cluster gets at most three
-	// quarters of them. 0 means no limit.
+	// quarters of them. One that has none gets a place all the same, so there may be as many
+	// more as there are clusters. 0 means no limit.
 	InFlight, LongRunning int64
 	Registerer            prometheus.Registerer
 }
@@ -81,6 +82,7 @@ func NewRouter(o RouterOptions) *Router {
 	over := newOverloads(o.Registerer, r.refused)
 	r.short = newLimiter(o.InFlight, over.of("short", "all", reason.AllClustersLimit), over.of("short", "cluster", reason.ClusterShare))
 	r.long = newLimiter(o.LongRunning, over.of("long", "all", reason.AllClustersLimit), over.of("long", "cluster", reason.ClusterShare))
+	r.short.first, r.long.first = true, true
 	watchLimits(o.Registerer, map[string]*semaphore{"all-short": &r.short.semaphore, "all-long": &r.long.semaphore})
 	r.routes.Store(&routes{})
 	return r
@@ -213,7 +215,7 @@ func (r *Router) limitOf(req *api.Request) *limiter {
 // if it is for none.
 func (r *Router) find(req *api.Request) (to *Target, prefix string, refusal *api.Response) {
 	known := r.routes.Load()
-	byHost, byServerName := known.hosts[hostname(req.Host)], known.hosts[req.ServerName]
+	byHost, byServerName := known.hosts[hostname(req.Host)], known.hosts[strings.ToLower(req.ServerName)]
 	switch {
 	case byHost != nil && byServerName != nil && byHost != byServerName:
 		// Of two clusters' names one was meant. Who shares a connection between hosts, as

@@ -68,9 +68,11 @@ func TestRouterFinds(t *testing.T) {
 		{"c.example", "", "/clusters/b/api/v1/pods", 200, "c /clusters/b/api/v1/pods"},
 		{"a.alias", "a.example", "/api", 200, "a /api /api get "},
 		{"10.9.9.9", "c.example", "/api", 200, "c /api /api get "},            // tls-server-name
+		{"10.9.9.9", "C.Example", "/api", 200, "c /api /api get "},            // a name has no case
 		{"10.9.9.9", "c.example", "/clusters/b/api", 200, "b /api /api get "}, // the path says more
 		// Of two clusters.
 		{"a.example", "c.example", "/api", 421, "another cluster"},
+		{"a.example", "C.EXAMPLE", "/api", 421, "another cluster"},
 		{"c.example:8443", "a.example", "/clusters/b/api", 421, "another cluster"},
 		// For the gateway itself.
 		{"gw", "gw", "/readyz", 200, "ok"},
@@ -171,6 +173,41 @@ func TestRouterShares(t *testing.T) {
 	}
 	if n := r.short.now.Load(); n != 0 || len(r.short.users) != 0 {
 		t.Errorf("%d places are not given back", n)
+	}
+}
+
+// TestRouterShareOfMany: however many clusters are slow, one that has nothing under way finds
+// a place, and one more does not.
+func TestRouterShareOfMany(t *testing.T) {
+	r := NewRouter(RouterOptions{Prefix: "/clusters/", Health: NewHealth(), InFlight: 8, LongRunning: 8})
+	var routes []Route
+	for i := range 12 {
+		name := fmt.Sprint("c", i)
+		routes = append(routes, Route{PathPrefix: true, Target: r.NewTarget(name, echo(name))})
+	}
+	r.SetRoutes(routes)
+	var open []*api.Response
+	for _, query := range []string{"", "?watch=1"} {
+		for i := range 12 {
+			for n := range 20 {
+				resp := r.Serve(t.Context(), asked("GET", "gw", "", fmt.Sprintf("/clusters/c%d/api/v1/pods%s", i, query)))
+				switch {
+				case resp.Status == 200:
+					open = append(open, resp)
+				case n == 0:
+					t.Errorf("the first request of c%d%s: %d", i, query, resp.Status)
+				}
+			}
+		}
+	}
+	if n := r.short.now.Load(); n > 8+12 {
+		t.Errorf("%d requests are under way", n)
+	}
+	for _, resp := range open {
+		resp.Done(0, nil)
+	}
+	if r.short.now.Load() != 0 || r.long.now.Load() != 0 || len(r.short.users) != 0 {
+		t.Error("places are not given back")
 	}
 }
 
