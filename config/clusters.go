@@ -9,6 +9,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/api/validate/content"
+
+	"github.com/kubeweir/kubeweir/internal/apiservers"
 )
 
 // Cluster is one of several clusters that a gateway stands in front of.
@@ -115,6 +117,9 @@ func (g *Gateway) checkClusters(o *origins) {
 	}
 	if g.ServiceAccountDir != "" {
 		o.report("serviceAccountDir", "cannot be used with several clusters: who finds the API by a service account names none")
+	}
+	if list, _, err := apiservers.Parse(g.UpstreamServers); err == nil && list.Several() && !list.Slices {
+		o.report("upstreamServers", "are those of one cluster; say them of that one, in %s", clustersPath)
 	}
 	names, hosts := make(map[string]string), make(map[string]string)
 	sound := len(o.errs) == 0

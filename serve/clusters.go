@@ -94,15 +94,21 @@ func (s *clusters) complete(m *member) error {
 
 // connectAll makes the first members; those are served when completeAll has them.
 func (s *clusters) connectAll(list []config.Cluster) (members []*member, err error) {
+	// At the same time: to connect may take seconds, where DNS says which servers there are.
+	made, errs := make([]*member, len(list)), make([]error, len(list))
+	var all sync.WaitGroup
 	for i := range list {
-		m, err := s.connect(&list[i])
+		all.Go(func() { made[i], errs[i] = s.connect(&list[i]) })
+	}
+	all.Wait()
+	members = slices.DeleteFunc(made, func(m *member) bool { return m == nil })
+	for _, err := range errs {
 		if err != nil {
 			for _, m := range members {
 				m.close()
 			}
 			return nil, err
 		}
-		members = append(members, m)
 	}
 	s.members.Store(&members) // so that close ends them, whatever comes
 	return members, nil

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -392,6 +393,62 @@ func TestReloadByFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	await(t, s, "a", 404)
+}
+
+// TestReloadSeesLaterChanges: what is written while a configuration is taken over is read, too.
+func TestReloadSeesLaterChanges(t *testing.T) {
+	s := startSeveral(t, []string{"a", "b"}, entry("a"))
+	load := s.source.load
+	for name, write := range map[string]func(){
+		"the configuration": func() { s.write(entry("b"), entry("a"), "# changed meanwhile\n") },
+		"a kubeconfig": func() {
+			file := filepath.Join(s.dir, "a.kubeconfig")
+			content, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(file, append(content, '\n'), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		s.source.mu.Lock()
+		s.source.load = func() (*config.Gateway, error) {
+			c, err := load()
+			write()
+			return c, err
+		}
+		s.source.mu.Unlock()
+		s.write(entry("a"), entry("b"))
+		s.reload(t.Context(), true)
+		s.source.mu.Lock()
+		if s.source.load = load; maps.Equal(s.source.look(s.source.current), s.source.seen) {
+			t.Errorf("a change of %s is overlooked", name)
+		}
+		s.source.mu.Unlock()
+	}
+}
+
+// TestReloadOfHalfAFile: a file that is still being written is not read.
+func TestReloadOfHalfAFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "gateway.yaml")
+	c := source{file: file, current: &config.Gateway{}}
+	c.seen = c.look(c.current)
+	text := topLevel
+	for i := range 4 {
+		if text += entry(fmt.Sprint("c", i)); os.WriteFile(file, []byte(text), 0o600) != nil {
+			t.Fatal("not written")
+		}
+		if c.changed() {
+			t.Errorf("%d clusters are read of a file that grows", i+1)
+		}
+	}
+	if !c.changed() {
+		t.Error("a change is overlooked")
+	}
+	if c.seen = c.look(c.current); c.changed() {
+		t.Error("what is read is read again")
+	}
 }
 
 // await asks for a cluster until the answer has a status.

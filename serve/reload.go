@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/signal"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -23,15 +23,17 @@ type source struct {
 	// cover makes the certificate that is served with good for a configuration.
 	cover func(*config.Gateway) error
 	// mu is held while the configuration is read and counts from then on; it guards what
-	// follows. current is the one that counts, seen what its files looked like when they were
-	// last read.
-	mu      sync.Mutex
-	current *config.Gateway
-	seen    string
+	// follows. current is the one that counts, seen what its files looked like before they
+	// were last read, and last what they did at the last look.
+	mu         sync.Mutex
+	current    *config.Gateway
+	seen, last map[string]string
 }
 
-// lookPeriod is how often is looked whether a file of the configuration has changed.
-const lookPeriod = 2 * time.Second
+// lookPeriod is how often is looked whether a file of the configuration has changed. One
+// that has is read at the next look, if it stayed as it is until then: what somebody still
+// writes would be read as a configuration with fewer clusters.
+const lookPeriod = time.Second
 
 // FollowConfig has a gateway of several clusters serve those that the configuration names:
 // load reads it again at SIGHUP, and when file or a kubeconfig that it names has changed. It
@@ -41,31 +43,37 @@ func (s *Server) FollowConfig(file string, load func() (*config.Gateway, error))
 		s.source.mu.Lock()
 		defer s.source.mu.Unlock()
 		s.source.file, s.source.load = file, load
-		s.source.seen = s.source.look()
+		s.source.seen = s.source.look(s.source.current)
 	}
 }
 
-// look says what the files look like. The caller holds mu.
-func (c *source) look() string {
-	var b strings.Builder
-	files := []string{c.file}
-	for i := range c.current.Clusters {
-		if file := c.current.Clusters[i].Kubeconfig; !slices.Contains(files, file) {
-			files = append(files, file)
-		}
+// look says what the files of a configuration look like, by their names.
+func (c *source) look(of *config.Gateway) map[string]string {
+	files := map[string]string{c.file: ""}
+	for i := range of.Clusters {
+		files[of.Clusters[i].Kubeconfig] = ""
 	}
-	for _, file := range files {
+	for file := range files {
 		info, err := os.Stat(file)
 		switch {
 		case err == nil:
-			fmt.Fprintf(&b, "%d %d\n", info.Size(), info.ModTime().UnixNano())
+			files[file] = fmt.Sprintf("%d %d", info.Size(), info.ModTime().UnixNano())
 		case errors.Is(err, fs.ErrNotExist):
-			b.WriteString("none\n")
+			files[file] = "none"
 		default:
-			fmt.Fprintf(&b, "%v\n", err)
+			files[file] = err.Error()
 		}
 	}
-	return b.String()
+	return files
+}
+
+// changed looks, and reports whether a file differs from what was read and is as it was at
+// the look before. The caller holds mu.
+func (c *source) changed() bool {
+	now := c.look(c.current)
+	still := maps.Equal(now, c.last)
+	c.last = now
+	return still && !maps.Equal(now, c.seen)
 }
 
 // followSignals does what SIGHUP asks for, until ctx ends: the audit log is opened anew, for tools
@@ -100,11 +108,10 @@ func (s *Server) followSignals(ctx context.Context) {
 func (s *Server) reload(ctx context.Context, asked bool) {
 	s.source.mu.Lock()
 	defer s.source.mu.Unlock()
-	seen := s.source.look()
-	if !asked && seen == s.source.seen {
+	if !asked && !s.source.changed() {
 		return
 	}
-	s.source.seen = seen
+	s.source.seen = s.source.look(s.source.current)
 	c, err := s.source.load()
 	if err == nil {
 		err = s.become(ctx, c)
@@ -138,6 +145,14 @@ func (s *Server) become(ctx context.Context, c *config.Gateway) error {
 		return err // the process ends
 	}
 	old := s.source.current
+	// What is written from here on is to be seen, so the files are looked at before the new
+	// clusters read them; those that the old configuration has were when they were read.
+	seen := s.source.look(c)
+	for file := range seen {
+		if before, known := s.source.seen[file]; known {
+			seen[file] = before
+		}
+	}
 	plan, err := s.several.plan(c.Clusters)
 	if err != nil {
 		return err
@@ -150,7 +165,7 @@ func (s *Server) become(ctx context.Context, c *config.Gateway) error {
 	}
 	s.several.apply(ctx, plan, c.Clusters)
 	s.source.current = c
-	s.source.seen = s.source.look()
+	s.source.seen = seen
 	s.tellOfReload(old, c, plan)
 	return nil
 }
