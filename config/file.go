@@ -246,6 +246,11 @@ func (r *fileReader) unknownField(key *yaml.Node, t reflect.Type, path string) {
 	if path != "" {
 		where = "of " + path
 	}
+	if key.Value == replacedField && t == reflect.TypeFor[Authentication]() {
+		r.unknown++
+		r.report(key.Line, "%q is not a field %s any more; %s", key.Value, where, insteadOfField)
+		return
+	}
 	if similar := Nearest(key.Value, names); similar != "" {
 		r.unknown++
 		r.report(key.Line, "%q is not a field %s; did you mean %q?", key.Value, where, similar)

@@ -348,29 +348,35 @@ func (a *Authenticator) isGatewayToken(token string) bool {
 // for cannot be checked and stays good. The error is ErrUnauthenticated when it
 // is not good any more, and something else when that is unknown.
 func (a *Authenticator) Revalidate(ctx context.Context, id *Identity) error {
+	_, err := a.revalidate(ctx, id)
+	return err
+}
+
+// revalidate also tells whether the upstream could not be asked, and said so last.
+func (a *Authenticator) revalidate(ctx context.Context, id *Identity) (offline bool, err error) {
 	var now *User
 	switch id.Source {
 	case BearerToken:
-		u, _, err := a.tokens.lookup(ctx, id.credential, string(id.Token))
+		u, old, err := a.tokens.lookup(ctx, id.credential, string(id.Token))
 		if err != nil {
-			return err
+			return false, err
 		}
-		now = u
+		now, offline = u, old
 	case ClientCertificate:
 		again, err := a.clientCerts.verify(id.chain, identityOfCertificate)
 		if err != nil {
-			return fmt.Errorf("%w: %w", ErrUnauthenticated, err)
+			return false, fmt.Errorf("%w: %w", ErrUnauthenticated, err)
 		}
 		if again != nil {
 			now = again.User
 		}
 	default:
-		return nil
+		return false, nil
 	}
 	if now == nil || !now.samePrincipal(id.User) {
-		return fmt.Errorf("%w: the credential stands for another user now", ErrUnauthenticated)
+		return false, fmt.Errorf("%w: the credential stands for another user now", ErrUnauthenticated)
 	}
-	return nil
+	return offline, nil
 }
 
 // ClientCAs are the CAs whose certificates clients may present, for the TLS

@@ -221,7 +221,9 @@ func (a *Authorizer) ask(ctx context.Context, u *User, attributes Attributes) (D
 		return d, nil
 	case errors.Is(err, ErrUnavailable):
 		if d, ok := a.offline(u, attributes, key); ok {
-			a.outage.begin(a.decisions.now())
+			if !a.outage.begin(a.decisions.now()) {
+				a.decisions.put(key, d, d.Generation, outagePause, 0)
+			}
 			return d, nil
 		}
 	}
@@ -243,7 +245,7 @@ func (a *Authorizer) offline(u *User, attributes Attributes, key decisionKey) (d
 	}
 	gen := a.decisions.generation()
 	d, ok = a.lastWord(key)
-	if !ok && a.opts.Rules != nil && a.opts.Rules.Allow(u, attributes) {
+	if !ok && a.opts.Rules != nil && !a.refusedWider(u, attributes) && a.opts.Rules.Allow(u, attributes) {
 		d, ok = Decision{Allowed: true}, true
 	}
 	if !ok {
@@ -256,6 +258,24 @@ func (a *Authorizer) offline(u *User, attributes Attributes, key decisionKey) (d
 		a.metrics.deniedOffline.Inc()
 	}
 	return d, true
+}
+
+// refusedWider tells that the upstream refused last what attributes are a part of. Rules
+// know nothing of selectors, so that one which was never asked about would get by a refusal
+// that is not theirs.
+func (a *Authorizer) refusedWider(u *User, attributes Attributes) bool {
+	if attributes.FieldSelector == "" && attributes.LabelSelector == "" {
+		return false
+	}
+	wider := attributes
+	wider.FieldSelector, wider.LabelSelector = "", ""
+	for _, name := range [...]string{attributes.Name, ""} { // a field selector may have named it
+		wider.Name = name
+		if d, ok := a.lastWord(keyOf(u, &wider)); ok && !d.Allowed {
+			return true
+		}
+	}
+	return false
 }
 
 func (a *Authorizer) review(ctx context.Context, u *User, attributes *Attributes, key decisionKey) (Decision, error) {

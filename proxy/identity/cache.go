@@ -113,6 +113,16 @@ func (c *ttlCache[K, V]) put(key K, value V, gen uint64, ttl, keep time.Duration
 	s.mu.entries[h] = e
 }
 
+// renew makes value, which is that of key but for marks, fresh for ttl, though not for longer
+// than it is kept.
+func (c *ttlCache[K, V]) renew(key K, value V, ttl time.Duration) {
+	if e := c.find(key); e != nil {
+		now := c.now()
+		keep := time.Duration(e.kept - now)
+		c.put(key, value, e.gen, min(ttl, keep), keep)
+	}
+}
+
 // evict makes room for one entry: those found dead in a small random sample go,
 // else the one of the sample that expires first. The caller holds mu.
 func (s *cacheShard[K, V]) evict(now int64) {

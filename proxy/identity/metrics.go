@@ -130,7 +130,7 @@ type watchesMetrics struct {
 func newWatchesMetrics(reg prometheus.Registerer, open, bytes func() int) *watchesMetrics {
 	rechecks := register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubeweir_authorization_watch_rechecks_total",
-		Help: "Reviews of the permission and the credential of open watches, by result: good, lost (the watch ends), unknown (the upstream could not be asked).",
+		Help: "Reviews of the permission and the credential of open watches, by result: good, offline (good by what the upstream said last, for it could not be asked), lost (the watch ends), unknown (the upstream could not be asked).",
 	}, []string{"result"}))
 	ended := register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubeweir_authorization_watches_ended_total",
@@ -145,7 +145,7 @@ func newWatchesMetrics(reg prometheus.Registerer, open, bytes func() int) *watch
 		Help: "Bytes of the attributes, selectors for the most part, that open watches are allowed by; equal ones of one user count once.",
 	}, func() float64 { return float64(bytes()) }))
 	m := &watchesMetrics{rechecks: make(map[recheckResult]prometheus.Counter), ended: make(map[reason.WatchEnd]prometheus.Counter)}
-	for _, r := range []recheckResult{recheckGood, recheckBad, recheckUnknown} {
+	for _, r := range []recheckResult{recheckGood, recheckOffline, recheckBad, recheckUnknown} {
 		m.rechecks[r] = rechecks.WithLabelValues(string(r))
 	}
 	for _, r := range []reason.WatchEnd{reason.PermissionRevoked, reason.CredentialInvalid, reason.Unconfirmed} {

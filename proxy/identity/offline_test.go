@@ -1,9 +1,11 @@
 package identity
 
 import (
+	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -11,6 +13,8 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubeweir/kubeweir/reason"
 )
 
 // fakeRules allow everything, or nothing, and count how often they are asked.
@@ -163,4 +167,160 @@ func TestExpiryOf(t *testing.T) {
 			t.Errorf("%s: %v", token, got)
 		}
 	}
+}
+
+// TestOneSlowAnswerIsNoOutage: while the upstream can be reached, everybody else is asked
+// about, although one question is left unanswered, which is asked again in a while only.
+func TestOneSlowAnswerIsNoOutage(t *testing.T) {
+	reachable := func() bool { return true }
+	t.Run("decisions", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			access := &fakeAccess{allow: everything}
+			a := NewAuthorizer(AuthorizerOptions{AccessReviewer: access, OfflineTTL: time.Hour, Reachable: reachable})
+			joe := NewUser(&user.DefaultInfo{Name: "joe"})
+			for _, u := range []*User{jane, joe} {
+				if _, err := a.Authorize(t.Context(), u, listPods); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(11 * time.Second)
+			access.set(nothing)
+			access.fail(errDown)
+			for range 3 {
+				if d, err := a.Authorize(t.Context(), joe, listPods); err != nil || !d.Offline {
+					t.Fatalf("%+v, %v", d, err)
+				}
+			}
+			if n := access.count(); n != 4 { // a review is tried twice
+				t.Errorf("%d reviews", n)
+			}
+			access.fail(nil)
+			if d, err := a.Authorize(t.Context(), jane, listPods); err != nil || d.Allowed {
+				t.Errorf("jane, whom the upstream refuses now: %+v, %v", d, err)
+			}
+			time.Sleep(outagePause)
+			if d, err := a.Authorize(t.Context(), joe, listPods); err != nil || d.Allowed {
+				t.Errorf("joe after the pause: %+v, %v", d, err)
+			}
+		})
+	})
+	t.Run("tokens", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			a, reviewer := newTokenAuthenticator(t, AuthenticatorOptions{OfflineTTL: time.Hour, Reachable: reachable})
+			reviewer.set("joe", authenticationv1.UserInfo{Username: "joe"})
+			ask := func(token string) (*Identity, error) { return byToken(t.Context(), a, token) }
+			for _, token := range []string{janeToken, "joe"} {
+				if _, err := ask(token); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(11 * time.Second)
+			reviewer.fail(errDown)
+			for range 3 {
+				if id, err := ask("joe"); err != nil || !id.Offline {
+					t.Fatal(id, err)
+				}
+			}
+			if n := reviewer.count(); n != 4 {
+				t.Errorf("%d reviews", n)
+			}
+			reviewer.fail(nil)
+			reviewer.drop(janeToken)
+			reviewer.drop("joe")
+			if id, err := ask(janeToken); !errors.Is(err, ErrUnauthenticated) {
+				t.Errorf("a token that was revoked: %v, %v", id, err)
+			}
+			time.Sleep(outagePause)
+			if id, err := ask("joe"); !errors.Is(err, ErrUnauthenticated) {
+				t.Errorf("after the pause: %v, %v", id, err)
+			}
+		})
+	})
+}
+
+// TestOfflineLastsNoLongerThanItsTime, however often an older answer is given.
+func TestOfflineLastsNoLongerThanItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, reviewer := newTokenAuthenticator(t, AuthenticatorOptions{OfflineTTL: time.Minute, Reachable: func() bool { return true }})
+		began := time.Now()
+		if _, err := byToken(t.Context(), a, janeToken); err != nil {
+			t.Fatal(err)
+		}
+		reviewer.fail(errDown)
+		for time.Since(began) < 2*time.Minute {
+			id, err := byToken(t.Context(), a, janeToken)
+			if good, after := err == nil, time.Since(began); good != (after < 70*time.Second) {
+				t.Fatalf("after %v: %v, %v", after, id, err)
+			}
+			time.Sleep(time.Second)
+		}
+	})
+}
+
+// TestRefusalBesideSelectors: what the upstream refused last is not got by asking for a
+// part of it, which rules would grant.
+func TestRefusalBesideSelectors(t *testing.T) {
+	access := &fakeAccess{allow: nothing}
+	a := NewAuthorizer(AuthorizerOptions{AccessReviewer: access, OfflineTTL: time.Hour, Rules: &fakeRules{allow: true}})
+	if _, err := a.Authorize(t.Context(), jane, listPods); err != nil {
+		t.Fatal(err)
+	}
+	access.fail(errDown)
+	byLabel, byName, other := listPods, listPods, listPods
+	byLabel.LabelSelector = "!none"
+	byName.FieldSelector, byName.Name = "metadata.name=a", "a"
+	other.Namespace, other.LabelSelector = "other", "!none"
+	for _, test := range []struct {
+		what Attributes
+		want bool
+	}{{byLabel, false}, {byName, false}, {other, true}} {
+		if d, err := a.Authorize(t.Context(), jane, test.what); d.Allowed != test.want || !test.want && !errors.Is(err, ErrUnavailable) {
+			t.Errorf("%+v: %+v, %v", test.what, d, err)
+		}
+	}
+}
+
+// TestWatchesAfterTheOutage: watches that went on by what the upstream said last are asked
+// about as soon as it answers.
+func TestWatchesAfterTheOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var reachable atomic.Bool
+		reachable.Store(true)
+		access := &fakeAccess{allow: everything}
+		auth, reviewer := newTokenAuthenticator(t, AuthenticatorOptions{OfflineTTL: time.Hour, Reachable: reachable.Load})
+		a := NewAuthorizer(AuthorizerOptions{AccessReviewer: access, OfflineTTL: time.Hour, Reachable: reachable.Load})
+		b := &watchBed{t: t, access: access, tokens: reviewer, a: a, auth: auth,
+			watches: NewWatches(WatchesOptions{Authorizer: a, Authenticator: auth})}
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { b.watches.Run(ctx) })
+		defer running.Wait()
+		defer stop()
+
+		id, err := byToken(t.Context(), auth, janeToken)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &Subject{Identity: id, User: id.User}
+		joe := b.subject(named("joe"))
+		before, ofJoe := b.open(s, watchPods), b.open(joe, watchPods)
+		reachable.Store(false)
+		reviewer.fail(errDown)
+		access.fail(errDown)
+		time.Sleep(90 * time.Second)
+		during := b.open(joe, watchPods)
+		time.Sleep(200 * time.Millisecond)
+		for _, o := range []*openWatch{before, ofJoe, during} {
+			b.expect(o, reason.NotEnded)
+		}
+		reviewer.drop(janeToken)
+		access.set(only("jane"))
+		reviewer.fail(nil)
+		access.fail(nil)
+		reachable.Store(true)
+		time.Sleep(2 * time.Second)
+		b.expect(before, reason.CredentialInvalid)
+		b.expect(ofJoe, reason.PermissionRevoked)
+		b.expect(during, reason.PermissionRevoked)
+	})
 }

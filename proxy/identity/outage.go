@@ -16,7 +16,8 @@ const (
 	// staleWait is how long the upstream may take for an answer that an older one
 	// can stand in for.
 	staleWait = 2 * time.Second
-	// outagePause is how long the older answers then count without asking.
+	// outagePause is how long the older answers then count without asking: all of them in
+	// an outage, else the one to that question.
 	outagePause = 5 * time.Second
 )
 
@@ -44,9 +45,17 @@ func (o *outage) ask(now int64) bool {
 	return next == 0 || now >= next && o.next.CompareAndSwap(next, now+int64(outagePause))
 }
 
-func (o *outage) begin(now int64) {
-	o.away.Store(o.reachable != nil && !o.reachable())
+// begin records that the upstream could not be asked. It is no outage, and false, while the
+// upstream is known to be reachable: one question that it takes its time for, which somebody
+// may have chosen, must not have everybody else known by older answers.
+func (o *outage) begin(now int64) bool {
+	away := o.reachable != nil && !o.reachable()
+	if o.reachable != nil && !away {
+		return false
+	}
+	o.away.Store(away)
 	o.next.Store(now + int64(outagePause))
+	return true
 }
 
 func (o *outage) end() {

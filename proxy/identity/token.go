@@ -160,7 +160,9 @@ func (t *tokens) ask(ctx context.Context, key credentialKey, token string, newco
 		t.outage.end()
 		return answer.result()
 	case known && errors.Is(err, ErrUnavailable):
-		t.outage.begin(t.answers.now())
+		if !t.outage.begin(t.answers.now()) {
+			t.answers.renew(key, last, outagePause)
+		}
 		t.metrics.reviewOffline.Inc()
 		return last.result()
 	}

@@ -146,6 +146,12 @@ func (w *Watches) Register(s *Subject, attributes Attributes, d Decision, end fu
 	if s.Identity.credential != (credentialKey{}) {
 		w.enter(r, now, &grant{key: grantKey{credential: s.Identity.credential}, user: s.Identity.User, identity: s.Identity})
 	}
+	if s.Offline || d.Offline {
+		// Asked about again as soon as the upstream answers.
+		for _, g := range r.grants {
+			g.due = now
+		}
+	}
 	if d.Generation != w.opts.Authorizer.Generation() {
 		// A change came between the decision and now, and may have been followed
 		// before this watch was there to be asked about.
@@ -332,14 +338,17 @@ type recheckResult string
 
 const (
 	recheckGood    recheckResult = "good"
+	recheckOffline recheckResult = "offline" // good by what the upstream said last
 	recheckBad     recheckResult = "lost"
 	recheckUnknown recheckResult = "unknown"
 )
 
 func (w *Watches) reviewOne(ctx context.Context, g *grant) (recheckResult, reason.WatchEnd) {
 	if g.identity != nil {
-		err := w.opts.Authenticator.Revalidate(ctx, g.identity)
+		offline, err := w.opts.Authenticator.revalidate(ctx, g.identity)
 		switch {
+		case err == nil && offline:
+			return recheckOffline, reason.NotEnded
 		case err == nil:
 			return recheckGood, reason.NotEnded
 		case errors.Is(err, ErrUnauthenticated):
@@ -351,6 +360,8 @@ func (w *Watches) reviewOne(ctx context.Context, g *grant) (recheckResult, reaso
 	switch {
 	case err != nil:
 		return recheckUnknown, reason.Unconfirmed
+	case d.Allowed && d.Offline:
+		return recheckOffline, reason.NotEnded
 	case d.Allowed:
 		return recheckGood, reason.NotEnded
 	}
@@ -367,6 +378,8 @@ func (w *Watches) conclude(g *grant, result recheckResult, why reason.WatchEnd) 
 	switch {
 	case result == recheckGood:
 		g.due, g.failing = now.Add(w.opts.RecheckPeriod), time.Time{}
+	case result == recheckOffline: // to be asked about as soon as the upstream answers
+		g.due, g.failing = now.Add(tick), time.Time{}
 	case result == recheckUnknown && g.failing.IsZero():
 		g.due, g.failing = now.Add(tick), now
 	case result == recheckUnknown && now.Sub(g.failing) < w.opts.Grace:
