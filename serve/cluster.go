@@ -30,6 +30,7 @@ const discoveryWait = 10 * time.Second
 // several in a process. Its methods are called in the order in which they stand here.
 type cluster struct {
 	name          string // where there are several
+	succeeds      bool   // it was made while others were served, maybe one of its name
 	log           *slog.Logger
 	registerer    prometheus.Registerer
 	client        *upstream.Client

@@ -203,6 +203,7 @@ func (s *clusters) plan(list []config.Cluster) (_ *change, err error) {
 		if err != nil {
 			return nil, err
 		}
+		m.succeeds = true
 		p.made = append(p.made, m)
 		p.next = append(p.next, m)
 		if at >= 0 {

@@ -461,3 +461,17 @@ func await(t *testing.T, s *severalClusters, cluster string, code int) {
 		}
 	}
 }
+
+// TestReloadWithState: a cluster that keeps something on disk can be changed, though the one before still has its folder.
+func TestReloadWithState(t *testing.T) {
+	kept := "state: {dir: state}"
+	s := startSeveral(t, []string{"a"}, entry("a", kept))
+	for i := range 3 {
+		if err := s.change(entry("a", kept, fmt.Sprintf("limits: {maxInFlight: %d}", 100+i))); err != nil {
+			t.Fatal(err)
+		}
+		if code, body := s.get(s.client("a", ""), "", "/clusters/a/api/v1/namespaces?resourceVersion=0"); code != 200 {
+			t.Errorf("%d %s", code, body)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -37,6 +38,11 @@ func (c *cluster) keep(s *config.State, client kubernetes.Interface) (_ cache.Ke
 		Dir: filepath.Join(s.Dir, c.name), Key: key, MaxBytes: int64(s.MaxBytes), BytesPerSecond: int64(s.WriteRate),
 		Registerer: c.registerer, Logger: c.log,
 	}); err != nil {
+		if c.succeeds && errors.Is(err, state.ErrInUse) {
+			// By the one whose place this cluster takes, which ends only when this one serves.
+			c.log.Warn("nothing is kept of the cluster until the process starts again, as it had its state folder before it was changed", "error", err)
+			return cache.KeepOptions{}, nil
+		}
 		return cache.KeepOptions{}, fmt.Errorf("--state-dir: %w", err)
 	}
 	secrets := schema.GroupResource{Resource: "secrets"}

@@ -67,6 +67,9 @@ type marker struct {
 	Check string `json:"check,omitempty"`
 }
 
+// ErrInUse tells that another Dir has the folder, of this process or of another.
+var ErrInUse = errors.New("is in use by another process")
+
 // Open opens the folder and locks it; Close gives it back. Images that this version cannot
 // read, or that are not sealed as they should be now, are removed. The error is for the
 // user: it says which folder it is about.
@@ -119,7 +122,7 @@ func (d *Dir) open() error {
 	}
 	if d.lock, err = d.fs.Lock(filepath.Join(d.path, lockName)); err != nil {
 		if inUse(err) {
-			return fmt.Errorf("the state folder %s is in use by another process", d.path)
+			return fmt.Errorf("the state folder %s %w", d.path, ErrInUse)
 		}
 		return fmt.Errorf("the state folder %s cannot be written: %w", d.path, cause(err))
 	}
