@@ -325,11 +325,15 @@ func (f *feed) list(ctx context.Context) error {
 		return err
 	}
 	defer l.release()
+	streams := !f.paged && f.broken < maxBroken
 	if f.compressed() {
-		whole, err := f.listCompressed(ctx, l)
-		return f.listed(ctx, l, whole, err)
+		whole, err := f.listCompressed(ctx, l, streams)
+		if !errors.Is(err, errQuick) {
+			return f.listed(ctx, l, whole, err)
+		}
+		l.tree = newTree(byKey)
 	}
-	if !f.paged && f.broken < maxBroken {
+	if streams {
 		err := f.watch(ctx, WatchOptions{SendInitialEvents: true}, l)
 		if l.complete {
 			return err

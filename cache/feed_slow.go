@@ -18,18 +18,21 @@ import (
 // list, which is not compressed, when too many changes wait behind it. Each of these
 // would begin the list anew, for ever.
 //
-// So where lists come compressed, the feed lists in pages that take a few seconds each, and
-// goes on after one that broke off. When that takes long, a watch from the version of the
-// first page runs beside it. Pages may then be of later versions, as those are after the
-// first has expired: an object is as its last event says, or without one as its page
-// does. Once the watch has come to the version of the last page, the state is that of the
-// version which the watch has come to.
+// So where lists come compressed, the feed begins with a page. If that was slow, or there
+// is no streaming list, it goes on in pages that take a few seconds each, also after one
+// that broke off. When that takes long, a watch from the version of the first page runs
+// beside it. Pages may then be of later versions, as those are after the first has
+// expired: an object is as its last event says, or without one as its page does. Once the
+// watch has come to the version of the last page, the state is that of the version which
+// the watch has come to.
 const (
 	// pageTime is how long a page should take; minPageSize objects it has at least, the
 	// first one firstPageSize.
 	pageTime      = 5 * time.Second
 	minPageSize   = 10
 	firstPageSize = 100
+	// quickPage is how long the first page takes at most where the link is not slow.
+	quickPage = 500 * time.Millisecond
 	// maxBrokenPages is how many pages in a row may break off.
 	maxBrokenPages = 10
 	// mergeAfter is from when on a list takes long. mergeLimit is how long its watch may
@@ -37,6 +40,10 @@ const (
 	mergeAfter = 10 * time.Second
 	mergeLimit = 3 * time.Minute
 )
+
+// errQuick: the first page came fast, and there are more, which a streaming list brings
+// for less.
+var errQuick = errors.New("the link is fast")
 
 // errMerged ends the watch of a list that is complete.
 var errMerged = errors.New("the list is complete")
@@ -51,6 +58,7 @@ func (f *feed) compressed() bool {
 type merging struct {
 	f        *feed
 	l        *listing
+	streams  bool   // the source has streaming lists
 	begun    bool   // the watch; the feed's goroutine only
 	first    uint64 // the version of the first page, when the watch has begun
 	watching sync.WaitGroup
@@ -63,9 +71,10 @@ type merging struct {
 	news    chan struct{}     // holds one when seen or err has changed
 }
 
-// listCompressed lists in pages, see above.
-func (f *feed) listCompressed(ctx context.Context, l *listing) (*wholeList, error) {
-	m := &merging{f: f, l: l, changed: make(map[string]uint64), news: make(chan struct{}, 1)}
+// listCompressed lists in pages, see above. If the source streams lists, the error may be
+// errQuick.
+func (f *feed) listCompressed(ctx context.Context, l *listing, streams bool) (*wholeList, error) {
+	m := &merging{f: f, l: l, streams: streams, changed: make(map[string]uint64), news: make(chan struct{}, 1)}
 	defer m.watching.Wait()
 	watchCtx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -94,6 +103,8 @@ func (m *merging) pages(ctx, watchCtx context.Context) (newest uint64, err error
 			return 0, errNoVersion
 		case err == nil && meta.Continue == "":
 			return max(newest, meta.ResourceVersion), nil
+		case err == nil && m.streams && first == 0 && time.Since(start) <= quickPage:
+			return 0, errQuick
 		case err == nil:
 			broken, newest = 0, max(newest, meta.ResourceVersion)
 			if first == 0 {

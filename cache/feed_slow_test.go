@@ -128,3 +128,35 @@ func sameAsSource(t *testing.T, c *cache.Collection, s *cachetest.Source) {
 		}
 	}
 }
+
+// quickLink is a source whose lists may come compressed but need not.
+type quickLink struct{ slowLink }
+
+func (s *quickLink) List(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.ListOptions, visit func([]byte) error) (cache.ListMeta, error) {
+	s.largest = max(s.largest, opts.Limit)
+	return s.Source.List(ctx, res, enc, opts, visit)
+}
+
+// Over a fast link a list is streamed, which costs the upstream less than its compression.
+func TestListOverQuickLink(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &quickLink{slowLink{Source: cachetest.New(cachetest.PodResource(), cachetest.NodeResource())}}
+		for i := range 300 {
+			s.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("a/%03d", i), ""))
+		}
+		m := newManager(t, s, cache.Limits{})
+		defer m.Close()
+		for _, res := range []*cache.Resource{cachetest.PodResource(), cachetest.NodeResource()} {
+			c, err := m.Collection(t.Context(), res, api.JSON)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if res.GroupVersionResource == cachetest.Pods {
+				sameAsSource(t, c, s.Source)
+			}
+		}
+		if s.streams != 1 || s.largest > 100 { // of pods: nodes are one page
+			t.Errorf("%d streaming lists, pages of up to %d", s.streams, s.largest)
+		}
+	})
+}
