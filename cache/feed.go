@@ -436,15 +436,15 @@ func (f *feed) checkRewound(ctx context.Context) (current uint64, err error) {
 	return current, nil
 }
 
-// behind reports whether the server that was asked for its version is behind others of the
-// same store.
+// behind reports whether the server that was asked for its version is, or may be, behind
+// others of the same store.
 func (f *feed) behind(ctx context.Context, held uint64) bool {
 	source, ok := f.source.(ManySource)
 	if !ok {
 		return false
 	}
 	newest, err := source.NewestVersion(ctx, f.resource)
-	return err == nil && newest >= held
+	return newest >= held || err != nil && !errors.Is(err, ErrUnsupported)
 }
 
 // watch reads one stream to its end, see stream. l collects the initial events, if

@@ -433,8 +433,12 @@ type manyServers struct {
 }
 
 // NewestVersion implements cache.ManySource; the server that was asked before catches up.
+// At first the others cannot be asked.
 func (s *manyServers) NewestVersion(context.Context, *cache.Resource) (uint64, error) {
-	if s.asked++; s.asked == 3 {
+	if s.asked++; s.asked == 1 {
+		return s.version, errors.New("connection reset by peer")
+	}
+	if s.asked == 3 {
 		s.version = s.newest
 	}
 	return s.newest, nil

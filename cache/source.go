@@ -207,8 +207,8 @@ type ReferenceSource interface {
 // others for a while.
 type ManySource interface {
 	Source
-	// NewestVersion is the highest CurrentVersion of all servers that tell theirs; the
-	// error is ErrUnsupported (wrapped) when there is only one.
+	// NewestVersion is the highest CurrentVersion of all servers that tell theirs, with an
+	// error if one that is well did not; ErrUnsupported (wrapped) when there is only one.
 	NewestVersion(ctx context.Context, res *Resource) (uint64, error)
 }
 

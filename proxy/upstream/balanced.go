@@ -117,6 +117,8 @@ func proxied(u *url.URL) bool {
 	path := u.Opaque
 	if path == "" {
 		path = u.Path
+	} else if plain, err := url.PathUnescape(path); err == nil {
+		path = plain
 	}
 	return strings.Contains(path, "/proxy/") || strings.HasSuffix(path, "/proxy")
 }
@@ -142,6 +144,7 @@ type attempt struct {
 	cancel     context.CancelCauseFunc
 	connected  atomic.Bool // it has a connection, and may be sent
 	upgraded   atomic.Bool
+	replays    replays
 	ended      bool // it failed because it was cancelled
 	once       sync.Once
 }
@@ -155,11 +158,19 @@ func (b *balanced) attempt(s *apiServer, req *http.Request, repeatable, look boo
 
 // send sends the request and waits for the head of the response.
 func (a *attempt) send(req *http.Request) (*http.Response, error) {
-	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { a.connected.Store(true) }}
+	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) {
+		a.connected.Store(true)
+		a.replays.sent(a.cancel)
+	}}
 	req = req.WithContext(httptrace.WithClientTrace(a.ctx, trace))
 	u := *req.URL
 	if rest, ok := strings.CutPrefix(u.Opaque, "//"+u.Host); ok {
-		u.Opaque = "//" + a.server.base.Host + rest
+		// What is not written to a proxy must be the same as Host.
+		named := a.server.host
+		if a.server.set.c.absolute {
+			named = a.server.base.Host
+		}
+		u.Opaque = "//" + named + rest
 	}
 	u.Scheme, u.Host = a.server.base.Scheme, a.server.base.Host
 	req.URL, req.Host = &u, a.server.host

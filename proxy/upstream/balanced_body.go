@@ -135,9 +135,11 @@ func (a *attempt) refusedBy(resp *http.Response) bool {
 	default:
 		return false
 	}
+	if proxied(resp.Request.URL) {
+		return false // and may go on for long
+	}
 	notice := peek(resp)
 	switch {
-	case proxied(resp.Request.URL):
 	case strings.Contains(notice, noticeShutdown), strings.Contains(notice, noticeStarting):
 		a.server.look() // which may find that it is another's behind it that does
 		return true

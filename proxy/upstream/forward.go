@@ -85,6 +85,7 @@ type forwarding struct {
 	// sent is true once the head may have left this process, reused when that was
 	// on a connection that had carried another request.
 	sent, reused atomic.Bool
+	replays      replays   // of a single server
 	once         sync.Once // end
 	resp         *http.Response
 }
@@ -169,7 +170,12 @@ func (x *forwarding) request() (*http.Request, error) {
 		return x.c.local.request(x, req), nil
 	}
 	trace := &httptrace.ClientTrace{
-		GotConn:      func(info httptrace.GotConnInfo) { x.reused.Store(info.Reused) },
+		GotConn: func(info httptrace.GotConnInfo) {
+			x.reused.Store(info.Reused)
+			if x.c.servers == nil { // else each of them counts
+				x.replays.sent(x.cancel)
+			}
+		},
 		WroteHeaders: func() { x.sent.Store(true) },
 	}
 	return req.WithContext(httptrace.WithClientTrace(x.ctx, trace)), nil

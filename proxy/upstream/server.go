@@ -51,6 +51,7 @@ type apiServer struct {
 	counts      serverCounts
 	kick        chan struct{} // makes the next look come at once
 	retire      context.CancelFunc
+	doubted     bool // the last look was not answered; of watch only
 
 	mu struct {
 		sync.Mutex

@@ -58,6 +58,10 @@ func (c *Client) openServers(f *factory, list apiservers.List, names Resolver) e
 	}
 	switch {
 	case list.Slices:
+		if f.own.TLS.Insecure || c.base.Scheme != "https" {
+			// Who may write EndpointSlices would be sent all credentials.
+			return errors.New("upstream servers: endpointslices need a kubeconfig whose server is verified, with https and without insecure-skip-tls-verify")
+		}
 		s.name = c.base.Hostname()
 		if err := s.set([]endpoint{{c.base, true}}); err != nil {
 			return err
@@ -236,12 +240,14 @@ func (s *servers) preferLocked() {
 		return
 	}
 	s.preferred.Store(best)
+	if held != nil {
+		held.counts.preferred.Set(0) // which may be those of best
+	}
 	if best != nil {
 		best.counts.preferred.Set(1)
 		s.c.log.Info("feeds go to an API server", "server", best.base.Host)
 	}
 	if there {
-		held.counts.preferred.Set(0)
 		held.cut(errMoved, func(a *attempt) bool { return a.feed })
 	}
 }

@@ -72,6 +72,11 @@ func TestServersByName(t *testing.T) {
 	if r := s.last(t); r.Host != "example.com:"+port || r.TLS.ServerName != "example.com" {
 		t.Errorf("the server was asked as %s, its certificate as %q", r.Host, r.TLS.ServerName)
 	}
+	for _, method := range []string{"GET", "POST"} {
+		if status, body := ask(t, c, method, "//api/v1/pods", ""); status != 200 {
+			t.Errorf("a path that begins like an address: %d %s", status, body)
+		}
+	}
 	kept := (*c.servers.all.Load())[0]
 	dns.lead("127.0.0.1")
 	if err := c.servers.resolve(testContext(t)); err != nil || len(hosts(c)) != 1 || (*c.servers.all.Load())[0] != kept {

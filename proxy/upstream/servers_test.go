@@ -32,6 +32,7 @@ type oneOf struct {
 	name    string
 	ice     freezer
 	unready atomic.Bool
+	stuck   atomic.Bool  // it does not say whether it is ready
 	asked   atomic.Int64 // but for /readyz
 	writes  atomic.Int64
 	handle  atomic.Pointer[http.HandlerFunc]
@@ -42,6 +43,9 @@ func newOneOf(t *testing.T, name string, options ...serverOption) *oneOf {
 	o.server = newServer(t, func(w http.ResponseWriter, r *http.Request) {
 		o.ice.wait(r.Context())
 		if r.URL.Path == "/readyz" {
+			if o.stuck.Load() {
+				<-r.Context().Done()
+			}
 			if o.unready.Load() {
 				w.WriteHeader(500)
 			}
@@ -542,6 +546,144 @@ func TestServersFrozen(t *testing.T) {
 	}
 }
 
+// TestServersStore: while the store behind all servers stands still, none can say whether
+// it is ready. All are alive, and asked.
+func TestServersStore(t *testing.T) {
+	a, b := newOneOf(t, "a"), newOneOf(t, "b")
+	c := several(t, a, b)
+	a.stuck.Store(true)
+	b.stuck.Store(true)
+	for _, o := range []*oneOf{a, b} {
+		eventually(t, "the server is not ready", func() bool { return standing(c.serverAt(t, o).is.Load()) != ready })
+	}
+	for range 4 {
+		if status, body := ask(t, c, "GET", "/api/v1/pods", ""); status != 200 {
+			t.Errorf("a read: %d %s", status, body)
+		}
+	}
+	for _, o := range []*oneOf{a, b} {
+		if is := standing(c.serverAt(t, o).is.Load()); is != unready {
+			t.Errorf("%s is %v", o.name, is)
+		}
+	}
+	if ok, _ := c.Reachable(); !ok || c.CheckServers() != nil {
+		t.Error("the upstream is away")
+	}
+	accepted, _ := startWatch(testContext(t), c.Source())
+	within(t, accepted, "the watch")
+}
+
+// TestServersForgotten: connections that something on the way has forgotten are not used
+// again when the server answers on a new one.
+func TestServersForgotten(t *testing.T) {
+	a, b := newOneOf(t, "a"), newOneOf(t, "b")
+	way := newRelay(t, a)
+	c := b.client(t, func(o *Options) {
+		o.Servers = []string{"https://" + way.Addr().String(), b.URL}
+		o.Limits = Limits{ServerCheck: checkEvery, ServerSilence: silentAfter, SilenceTimeout: silentForAll}
+	})
+	far := (*c.servers.all.Load())[0]
+	c.servers.turn.Store(1)
+	if status, body := ask(t, c, "POST", "/api/v1/pods", "x"); status != 200 || body != "a took x" {
+		t.Fatalf("a write: %d %s", status, body)
+	}
+	way.forget()
+	eventually(t, "the silence is noticed", func() bool { return standing(far.is.Load()) != ready })
+	eventually(t, "the server is back", func() bool { return standing(far.is.Load()) == ready })
+	c.serverAt(t, b).long.Add(100)
+	if status, body := ask(t, c, "POST", "/api/v1/pods", "y"); status != 200 || body != "a took y" {
+		t.Errorf("a write: %d %s", status, body)
+	}
+}
+
+// relay passes bytes on to a server, but those of connections that it has forgotten.
+type relay struct {
+	net.Listener
+	to    string
+	epoch atomic.Int64
+	conns sync.WaitGroup
+}
+
+func newRelay(t *testing.T, o *oneOf) *relay {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &relay{Listener: l, to: o.Listener.Addr().String()}
+	r.conns.Go(r.run)
+	t.Cleanup(func() {
+		_ = l.Close()
+		o.CloseClientConnections()
+		r.conns.Wait()
+	})
+	return r
+}
+
+func (r *relay) forget() { r.epoch.Add(1) }
+
+func (r *relay) run() {
+	for {
+		near, err := r.Accept()
+		if err != nil {
+			return
+		}
+		far, err := net.Dial("tcp", r.to)
+		if err != nil {
+			_ = near.Close()
+			continue
+		}
+		epoch := r.epoch.Load()
+		for _, pair := range [][2]net.Conn{{near, far}, {far, near}} {
+			r.conns.Go(func() { r.pass(pair[0], pair[1], epoch) })
+		}
+	}
+}
+
+func (r *relay) pass(from, to net.Conn, epoch int64) {
+	defer func() { _, _ = from.Close(), to.Close() }()
+	b := make([]byte, 16<<10)
+	for {
+		n, err := from.Read(b)
+		if err != nil {
+			return
+		}
+		if r.epoch.Load() != epoch {
+			continue
+		}
+		if _, err := to.Write(b[:n]); err != nil {
+			return
+		}
+	}
+}
+
+// TestServersSlowProxy: what a service says through the proxy comes as it comes, whatever
+// its status.
+func TestServersSlowProxy(t *testing.T) {
+	a := newOneOf(t, "a")
+	c := several(t, a)
+	release := make(chan struct{})
+	var once sync.Once
+	defer once.Do(func() { close(release) })
+	a.does(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = io.WriteString(w, "begun")
+		w.(http.Flusher).Flush()
+		<-release
+	})
+	for _, name := range []string{"proxy", "%70roxy"} {
+		answered := make(chan *api.Response, 1)
+		go func() {
+			answered <- c.Forward(testContext(t), request("GET", "/api/v1/namespaces/x/services/y/"+name+"/"), Credentials{As: AsGateway})
+		}()
+		resp := within(t, answered, "the answer")
+		defer finish(t, resp)
+		if resp.Status != http.StatusServiceUnavailable {
+			t.Errorf("%d", resp.Status)
+		}
+	}
+	once.Do(func() { close(release) })
+}
+
 // TestServersFeeds: feeds have one server, and another when that is not ready, before
 // it ends them; they do not go back.
 func TestServersFeeds(t *testing.T) {
@@ -630,6 +772,7 @@ func TestServersUnsuited(t *testing.T) {
 	}{
 		{s.URL, []string{"https://a/b"}, "upstream servers: the list must hold addresses without path"},
 		{s.URL + "/k8s/clusters/c1", []string{"https://a"}, "upstream servers: the kubeconfig's server has a path, /k8s/clusters/c1,"},
+		{"http://127.0.0.1:8001", []string{"endpointslices"}, "upstream servers: endpointslices need a kubeconfig whose server is verified"},
 	} {
 		config := s.config()
 		config.Host = test.host
@@ -637,6 +780,12 @@ func TestServersUnsuited(t *testing.T) {
 		if err == nil || !strings.HasPrefix(err.Error(), test.want) {
 			t.Errorf("%v: %v", test.servers, err)
 		}
+	}
+	config := s.config()
+	config.Insecure, config.CAData = true, nil
+	if c, err := New(Options{Config: config, Servers: []string{"endpointslices"}}); err == nil {
+		c.Close()
+		t.Error("who writes endpoint slices is sent the credentials")
 	}
 }
 
@@ -652,8 +801,9 @@ func TestMayBeStale(t *testing.T) {
 	}
 	for path, want := range map[string]bool{
 		"/api/v1/namespaces/x/pods/y/proxy": true, "/api/v1/namespaces/x/pods/y/proxy/z": true, "/api/v1/namespaces/x/pods/proxy-1": false,
+		"/api/v1/namespaces/x/pods/y/%70roxy/": true,
 	} {
-		if got := proxied(&url.URL{Path: path}); got != want {
+		if got := proxied(&url.URL{Opaque: path}); got != want {
 			t.Errorf("%q: %v", path, got)
 		}
 	}
@@ -683,6 +833,10 @@ func TestServersNewest(t *testing.T) {
 	newest, err := source.NewestVersion(testContext(t), pods())
 	if err != nil || newest != 9 {
 		t.Errorf("the newest version: %d %v", newest, err)
+	}
+	other.does(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
+	if newest, err := source.NewestVersion(testContext(t), pods()); err == nil || newest != 7 {
+		t.Errorf("the newest version of those that tell theirs: %d %v", newest, err)
 	}
 	if _, err := a.client(t).Source().NewestVersion(testContext(t), pods()); !errors.Is(err, cache.ErrUnsupported) {
 		t.Errorf("of one server: %v", err)

@@ -98,12 +98,14 @@ func (s *Source) NewestVersion(ctx context.Context, res *cache.Resource) (uint64
 		}
 		version, err := s.CurrentVersion(withRouting(ctx, &routing{only: one}), res)
 		newest = max(newest, version)
-		failed = errors.Join(failed, err)
+		if standing(one.is.Load()) == ready {
+			failed = errors.Join(failed, err)
+		}
 	}
 	if newest == 0 {
-		return 0, cmp.Or(failed, errNoServers)
+		failed = cmp.Or(failed, errNoServers)
 	}
-	return newest, nil
+	return newest, failed
 }
 
 // maxVersion bounds the body of /version, in bytes.
