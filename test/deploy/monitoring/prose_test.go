@@ -23,6 +23,8 @@ var typed = map[string]string{
 	"kubectl delete events --all --all-namespaces":                                             "",
 	"kubectl get apiservices":                                                                  "",
 	"kubeweir rbac":                                                                            "",
+	"kubeweir verify":                                                                          `kubeweir verify --admin "$ADMIN"`,
+	"kubectl -n kubeweir exec POD -- kubeweir verify":                                          kubelet,
 	"curl -k https://ADDRESS/livez":                                                            "curl -sSf -k https://ADDRESS/livez",
 	`curl -sf -o cpu.pprof "$ADMIN/debug/pprof/profile?seconds=10"`:                            `curl -sf -o "$DIR/cpu.pprof" "$ADMIN/debug/pprof/profile?seconds=1" && ls "$DIR/cpu.pprof"`,
 	"export ETCDCTL_ENDPOINTS=http://127.0.0.1:2379":                                           "export ETCDCTL_ENDPOINTS=http://127.0.0.1:2379; env | grep ETCDCTL",
