@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -18,8 +17,8 @@ import (
 	"github.com/kubeweir/kubeweir/config"
 )
 
-// keep opens the folder of what is kept over restarts, if there is to be one. Each of several
-// clusters has its own below it.
+// keep opens the folder of what is kept over restarts, if there is to be one. That each of several
+// clusters has its own is package config's doing.
 func (c *cluster) keep(s *config.State, client kubernetes.Interface) (_ cache.KeepOptions, err error) {
 	if s.Dir == "" {
 		return cache.KeepOptions{}, nil
@@ -35,7 +34,7 @@ func (c *cluster) keep(s *config.State, client kubernetes.Interface) (_ cache.Ke
 		}
 	}
 	if c.state, err = state.Open(state.Options{
-		Dir: filepath.Join(s.Dir, c.name), Key: key, MaxBytes: int64(s.MaxBytes), BytesPerSecond: int64(s.WriteRate),
+		Dir: s.Dir, Key: key, MaxBytes: int64(s.MaxBytes), BytesPerSecond: int64(s.WriteRate),
 		Registerer: c.registerer, Logger: c.log,
 	}); err != nil {
 		if c.succeeds && errors.Is(err, state.ErrInUse) {
