@@ -11,7 +11,7 @@ import (
 
 // TestClusters: each has the settings of the top level, of the file and of the flags, but for what it says itself.
 func TestClusters(t *testing.T) {
-	g, err := Parse([]string{"--config", "testdata/clusters.good.yaml", "--max-watches", "12", "--max-requests-inflight", "13"})
+	g, err := Parse([]string{"--config", "testdata/clusters.good.yaml", "--max-watches", "12", "--max-requests-inflight", "13", "--state-dir", "/var/state"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,6 +37,9 @@ func TestClusters(t *testing.T) {
 	}
 	if berlin.Limits.MaxWatches != 12 || lab.Limits.MaxWatches != 12 || berlin.Limits.MaxInFlight != 13 || lab.Limits.MaxInFlight != 7 {
 		t.Errorf("limits: %+v, %+v", berlin.Limits, lab.Limits)
+	}
+	if berlin.State.Dir != "/var/state/berlin" || lab.State.Dir != "/var/state/lab" {
+		t.Errorf("state: %s, %s", berlin.State.Dir, lab.State.Dir)
 	}
 	if berlin.Clusters != nil || lab.Clusters != nil {
 		t.Error("a cluster has clusters")
