@@ -32,7 +32,7 @@ const (
 	minPageSize   = 10
 	firstPageSize = 100
 	// quickPage is how long the first page takes at most where the link is not slow.
-	quickPage = 500 * time.Millisecond
+	quickPage = 100 * time.Millisecond
 	// maxBrokenPages is how many pages in a row may break off.
 	maxBrokenPages = 10
 	// mergeAfter is from when on a list takes long. mergeLimit is how long its watch may
