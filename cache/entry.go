@@ -131,7 +131,7 @@ func (e *entry) run() error {
 		c.store.close(closeReason(err))
 	}
 	if e.image != nil {
-		e.image.end(err)
+		e.image.end(e.parts.panics, err)
 	}
 	close(e.end.closed)
 	if c != nil {

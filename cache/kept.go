@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/contain"
 )
 
 // KeepOptions say which collections are kept over restarts, and how.
@@ -132,8 +133,17 @@ func imageName(res *Resource, enc api.Encoding) string {
 	return name
 }
 
-// acquire waits until nobody else uses an image; release lets the next one.
+// diskPatience is how long the end of a collection, and the next one, wait for a disk that
+// does not answer. Definitions of resources change behind it.
+const diskPatience = 2 * time.Second
+
+// errDisk: who uses the image has not come back from the disk.
+var errDisk = errors.New("the disk does not answer")
+
+// acquire waits until nobody else uses an image, but not for long; release lets the next one.
 func (k *keeper) acquire(ctx context.Context, name string) error {
+	patience := time.NewTimer(diskPatience)
+	defer patience.Stop()
 	for {
 		k.mu.Lock()
 		held := k.mu.held[name]
@@ -146,6 +156,8 @@ func (k *keeper) acquire(ctx context.Context, name string) error {
 		}
 		select {
 		case <-held:
+		case <-patience.C:
+			return errDisk
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -252,14 +264,30 @@ func (i *keptImage) closeLocked() {
 }
 
 // end is called when the entry has ended for a reason. What is kept of a collection stays
-// when the process ends, not when the collection does.
-func (i *keptImage) end(reason error) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.mu.over = true
+// when the process ends, not when the collection does. A disk that does not answer is left
+// to a goroutine of panics.
+func (i *keptImage) end(panics *contain.Panics, reason error) {
 	if errors.Is(reason, ErrRewound) {
 		i.keeper.forgetCluster()
 	}
+	ended := make(chan struct{})
+	panics.Go(nil, "background", func() {
+		defer close(ended)
+		i.finish(reason)
+	})
+	patience := time.NewTimer(diskPatience)
+	defer patience.Stop()
+	select {
+	case <-ended:
+	case <-patience.C:
+		i.log.Warn("the disk does not answer, it is not waited for", "image", i.name)
+	}
+}
+
+func (i *keptImage) finish(reason error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.mu.over = true
 	if !i.mu.held {
 		return
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -231,4 +232,50 @@ func TestKeptTooLarge(t *testing.T) {
 			t.Errorf("%d lines in the log: %.2000s", lines, k.log.String())
 		}
 	})
+}
+
+// stuck is a disk whose files hang when they are synced, from the moment that reached is
+// closed until hangs is.
+type stuck struct {
+	vfs.FS
+	reached func()
+	hangs   chan struct{}
+}
+
+type stuckFile struct {
+	vfs.File
+	disk stuck
+}
+
+func (s stuck) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+	f, err := s.FS.OpenReadWrite(name, category, opts...)
+	return stuckFile{f, s}, err
+}
+
+func (f stuckFile) SyncData() error {
+	f.disk.reached()
+	<-f.disk.hangs
+	return f.File.SyncData()
+}
+
+// TestKeptDiskHangs: a disk that does not answer keeps neither a definition from changing
+// nor the process from ending. (In real time: a bubble's clock stands while a goroutine waits
+// for a mutex.)
+func TestKeptDiskHangs(t *testing.T) {
+	t.Parallel()
+	k := newKeeping(t)
+	reached, hangs := make(chan struct{}), make(chan struct{})
+	k.fs = func(fs vfs.FS) vfs.FS { return stuck{fs, sync.OnceFunc(func() { close(reached) }), hangs} }
+	k.start()
+	k.open()
+	<-reached
+	release := sync.OnceFunc(func() { close(hangs) })
+	defer release()
+	defer time.AfterFunc(30*time.Second, func() {
+		t.Error("the disk is waited for")
+		release()
+	}).Stop()
+	k.manager.Drop(cachetest.Pods, errRedefinition)
+	k.same(k.open())
+	k.stop()
 }

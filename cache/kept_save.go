@@ -47,11 +47,17 @@ func (k *keeper) run(ctx context.Context, entries func() []*entry) {
 	k.saveAll(ctx, entries(), true)
 }
 
-// finish ends the saver. Collections must still be fed.
+// finish ends the saver, unless the disk does not answer. Collections must still be fed.
 func (k *keeper) finish() {
 	k.Images.Hurry()
 	k.stop()
-	<-k.done
+	patience := time.NewTimer(lastSave + diskPatience)
+	defer patience.Stop()
+	select {
+	case <-k.done:
+	case <-patience.C:
+		k.log.Warn("the disk does not answer, what has changed is not saved")
+	}
 }
 
 func (k *keeper) saveAll(ctx context.Context, entries []*entry, now bool) {

@@ -31,6 +31,7 @@ type keeping struct {
 	source  *cachetest.Source
 	res     *cache.Resource
 	options cache.KeepOptions
+	fs      func(vfs.FS) vfs.FS             // nil: the disk as it is
 	limit   int64                           // of bytes on disk, 0 for none
 	wrap    func(cache.Source) cache.Source // nil: the source as it is
 	log     bytes.Buffer
@@ -57,8 +58,12 @@ func (k *keeping) is(cluster string) {
 func (k *keeping) start() {
 	k.t.Helper()
 	log := slog.New(slog.NewTextHandler(&k.log, nil))
+	var disk vfs.FS = k.disk
+	if k.fs != nil {
+		disk = k.fs(disk)
+	}
 	var err error
-	if k.dir, err = state.Open(state.Options{Dir: "/state", FS: k.disk, MaxBytes: k.limit, Logger: log}); err != nil {
+	if k.dir, err = state.Open(state.Options{Dir: "/state", FS: disk, MaxBytes: k.limit, Logger: log}); err != nil {
 		k.t.Fatal(err)
 	}
 	k.options.Images = k.dir

@@ -165,7 +165,8 @@ func NewManager(o Options) (*Manager, error) {
 	if k := m.parts.keeper; k != nil {
 		ctx, stop := context.WithCancel(m.ctx)
 		k.stop = stop
-		m.parts.panics.Go(&m.work, "background", func() { k.run(ctx, m.entries) })
+		// Close waits for it in keeper.finish, but not for ever.
+		m.parts.panics.Go(nil, "background", func() { k.run(ctx, m.entries) })
 	}
 	if o.CheckPeriod > 0 {
 		m.parts.panics.Keep(&m.work, "background", func() { m.checkAll(o.CheckPeriod) })
