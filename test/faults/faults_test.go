@@ -17,9 +17,12 @@ type fault struct {
 	// lasts is the time from its begin to its end, at least.
 	lasts time.Duration
 	// own: kube-apiserver answers meanwhile, and may say 500 itself.
-	own   bool
-	begin func(context.Context, *scene) error
-	end   func(context.Context, *scene) error // nil: it ends by itself
+	own bool
+	// restarts: a kube-apiserver that was started again knows no changes from before that. A feed that missed some lists,
+	// and of the changes of one object its watches get the last.
+	restarts bool
+	begin    func(context.Context, *scene) error
+	end      func(context.Context, *scene) error // nil: it ends by itself
 }
 
 // unmarked is how old an answer may be that does not say so.
@@ -67,15 +70,15 @@ func serverFaults() []fault {
 	start := func(ctx context.Context, s *scene) error { return s.kube.StartAPIServer(ctx) }
 	return []fault{
 		{name: "server-killed", what: "kube-apiserver is killed (SIGKILL) and started", short: true, lasts: 3 * time.Second,
-			begin: func(_ context.Context, s *scene) error { return s.kube.KillAPIServer() }, end: start},
+			begin: func(_ context.Context, s *scene) error { return s.kube.KillAPIServer() }, end: start, restarts: true},
 		{name: "server-killed-long", what: "the same, for longer", lasts: 20 * time.Second,
-			begin: func(_ context.Context, s *scene) error { return s.kube.KillAPIServer() }, end: start},
+			begin: func(_ context.Context, s *scene) error { return s.kube.KillAPIServer() }, end: start, restarts: true},
 		{name: "server-frozen", what: "kube-apiserver stands still (SIGSTOP)", short: true, lasts: 6 * time.Second,
 			begin: signal(apiserver, syscall.SIGSTOP), end: signal(apiserver, syscall.SIGCONT)},
 		{name: "server-frozen-long", what: "the same, for longer", lasts: 40 * time.Second,
 			begin: signal(apiserver, syscall.SIGSTOP), end: signal(apiserver, syscall.SIGCONT)},
 		{name: "server-stopped", what: "kube-apiserver shuts down gracefully (SIGTERM) and is started", lasts: 3 * time.Second,
-			begin: func(ctx context.Context, s *scene) error { return s.kube.StopAPIServer(ctx) }, end: start},
+			begin: func(ctx context.Context, s *scene) error { return s.kube.StopAPIServer(ctx) }, end: start, restarts: true},
 		{name: "etcd-killed", what: "etcd is killed (SIGKILL) and started", lasts: 6 * time.Second, own: true,
 			begin: func(_ context.Context, s *scene) error { return s.kube.KillEtcd() },
 			end:   func(ctx context.Context, s *scene) error { return s.kube.StartEtcd(ctx) }},

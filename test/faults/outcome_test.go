@@ -133,6 +133,9 @@ func (o *outcome) checkWatches(ctx context.Context, t *testing.T) {
 		if err == nil {
 			full, historyErr := history(ctx, s.kube, s.name, s.before, w.last())
 			must(t, historyErr)
+			if o.fault.restarts {
+				full = w.merged(full)
+			}
 			err = w.check(full)
 		}
 		if err != nil {

@@ -3,6 +3,7 @@ package faults
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -112,4 +113,18 @@ func (o *openWatch) check(truth watchtest.Truth) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return watchtest.Check(o.seen, truth)
+}
+
+// merged is the truth without the modifications of objects that the watch got a later event of instead.
+func (o *openWatch) merged(truth watchtest.Truth) watchtest.Truth {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	seen, latest := make(map[uint64]bool), make(map[string]uint64)
+	for _, e := range o.seen.Events {
+		seen[e.RV], latest[e.Key] = true, e.RV
+	}
+	truth.Events = slices.DeleteFunc(slices.Clone(truth.Events), func(e watchtest.WireEvent) bool {
+		return e.Type == api.Modified && !seen[e.RV] && e.RV < latest[e.Key]
+	})
+	return truth
 }
