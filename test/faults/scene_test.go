@@ -111,7 +111,8 @@ const (
 	writePeriod = 100 * time.Millisecond
 	// quietTime is how long everything is well before the fault begins.
 	quietTime = 1500 * time.Millisecond
-	// recoveryLimit is how soon after a fault everything has to be as before, and giveUp is when we stop waiting for it.
+	// recoveryLimit is how soon after a fault everything is as before on a machine that does nothing else, which holds for
+	// the table; otherwise giveUp is when we stop waiting for it.
 	recoveryLimit = 3 * time.Second
 	giveUp        = 45 * time.Second
 	// staleLimit is how old an answer may be that does not say so.
