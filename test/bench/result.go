@@ -77,7 +77,11 @@ func (m *measurer) resultOf(r *Row, d *measured, earlier []Result) Result {
 			out.Kubeweir.Value = out.Kubeweir.P50 - out.KubeAPIServer.P50
 		}
 		if out.Quantity == Elapsed {
-			out.KubeAPIServer.Value, out.Kubeweir.Value = out.KubeAPIServer.P50, out.Kubeweir.P50
+			for _, side := range []*Side{out.KubeAPIServer, out.Kubeweir} {
+				if side != nil {
+					side.Value = side.P50
+				}
+			}
 		}
 		if m.current != nil {
 			m.remember(out.KubeAPIServer, m.current.rival)
