@@ -221,6 +221,7 @@ type keptImage struct {
 		view   *View // what is in the image; nil when it has to be written anew
 		note   imageNote
 		saved  time.Time
+		rest   time.Duration // what is large is saved less often, see saveRest
 		// Of what failed: when it is tried again, how long that is, and whether there was no
 		// room for it.
 		retry time.Time

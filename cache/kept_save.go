@@ -16,6 +16,11 @@ const (
 	// of what is replaced is kept in memory for it, after which it waits no longer.
 	saveEvery = 2 * time.Second
 	saveChurn = 32 << 20
+	// What has changed is found by looking at every object, so large collections are saved
+	// less often: after saveRest times as long as the last time took, but not more than
+	// maxSaveEvery.
+	saveRest     = 250
+	maxSaveEvery = 30 * time.Second
 	// noteEvery is how long a version alone waits.
 	noteEvery = time.Minute
 	// retryAfter is how long saving of a collection is left alone after it failed, and twice
@@ -92,9 +97,12 @@ func (i *keptImage) save(ctx context.Context, c *Collection, now bool) error {
 	if !ok || !i.dueLocked(v, &note, now) {
 		return nil
 	}
-	began := time.Now()
+	began, whole := time.Now(), i.mu.view == nil
 	err := i.writeLocked(ctx, v, &note)
 	i.mu.saved = time.Now()
+	if !whole {
+		i.mu.rest = min(saveRest*i.mu.saved.Sub(began), maxSaveEvery)
+	}
 	if err == nil {
 		i.keeper.metrics.seconds.Observe(time.Since(began).Seconds())
 		i.keeper.succeeded(i.name)
@@ -143,7 +151,7 @@ func (i *keptImage) dueLocked(v *View, note *imageNote, now bool) bool {
 	since := time.Since(i.mu.saved)
 	switch {
 	case v.content != i.mu.view.content:
-		return now || since >= saveEvery || v.churn-i.mu.view.churn > saveChurn
+		return now || since >= max(saveEvery, i.mu.rest) || v.churn-i.mu.view.churn > saveChurn
 	case note.ResourceVersion != i.mu.note.ResourceVersion || note.Whole != i.mu.note.Whole || note.Server != i.mu.note.Server:
 		return now || since >= noteEvery
 	}
