@@ -71,12 +71,17 @@ func (b *outageBench) change() {
 func (b *outageBench) behind() (n int) {
 	synctest.Wait()
 	for _, c := range b.feeds {
-		objs := b.source.Objects(c.Resource().GroupVersionResource)
-		if o := c.View().Get("a/1"); fmt.Sprint(o.RV) != objs[0].GetResourceVersion() || c.State().Phase != cache.Synced {
+		if b.lacks(c) || c.State().Phase != cache.Synced {
 			n++
 		}
 	}
 	return n
+}
+
+// lacks reports whether a collection does not hold the last change.
+func (b *outageBench) lacks(c *cache.Collection) bool {
+	objs := b.source.Objects(c.Resource().GroupVersionResource)
+	return fmt.Sprint(c.View().Get("a/1").RV) != objs[0].GetResourceVersion()
 }
 
 // TestOutageEndsForAll: however long the upstream was away, every feed is current soon
@@ -122,9 +127,14 @@ func TestStartingServer(t *testing.T) {
 			b.source.Fail("version", apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("RBAC is not loaded")))
 		}
 		b.source.SetDown(false)
-		time.Sleep(6 * time.Second) // some feed is refused more than three times
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		if i := slices.IndexFunc(b.feeds, b.lacks); i >= 0 {
+			t.Errorf("%s is behind after 3 s", b.feeds[i].Resource().Resource)
+		}
+		time.Sleep(time.Second) // a watch that brings nothing of the newest version has to be quiet for so long
 		if n := b.behind(); n > 0 {
-			t.Errorf("%d feeds are behind after 6 s", n)
+			t.Errorf("%d feeds are stale after 4 s", n)
 		}
 	})
 }
