@@ -44,8 +44,13 @@ func (o *outcome) check(ctx context.Context, t *testing.T) {
 	o.checkWatches(ctx, t)
 }
 
-// late reports whether what is shown in the table has taken too long.
-func late(r recovery) bool { return *long && r.took > recoveryLimit }
+// late reports whether a recovery has taken too long.
+func late(r recovery) bool {
+	if *long {
+		return r.took > recoveryLimit
+	}
+	return r.took > busyLimit
+}
 
 func (o *outcome) checkProbe(t *testing.T, p *probe, r recovery) {
 	t.Helper()

@@ -112,8 +112,9 @@ const (
 	// quietTime is how long everything is well before the fault begins.
 	quietTime = 1500 * time.Millisecond
 	// recoveryLimit is how soon after a fault everything is as before on a machine that does nothing else, which holds for
-	// the table; otherwise giveUp is when we stop waiting for it.
+	// the table; busyLimit on any. giveUp is when we stop waiting for it.
 	recoveryLimit = 3 * time.Second
+	busyLimit     = 12 * time.Second
 	giveUp        = 45 * time.Second
 	// staleLimit is how old an answer may be that does not say so.
 	staleLimit = 3 * time.Second
