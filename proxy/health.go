@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -36,8 +37,8 @@ func NewHealth(checks ...Check) *Health {
 	return &Health{checks: append([]Check{{Name: "ping", Err: func() error { return nil }}}, checks...)}
 }
 
-// NewHealthOf returns a Health of several parts, which may change. It is ready while one of
-// them is: /readyz/NAME, and ?verbose, tell of each. "ping" is added.
+// NewHealthOf returns a Health of several parts, the clusters of a gateway, which may change.
+// It is ready while one of them is. "ping" is added.
 func NewHealthOf(parts func() []Part) *Health {
 	h := NewHealth()
 	h.parts = parts
@@ -45,8 +46,8 @@ func NewHealthOf(parts func() []Part) *Health {
 }
 
 // Serve answers r if it is for one of the health endpoints, else returns nil.
-// reasons tells the client why a check failed: not for listeners that anyone
-// may ask.
+// reasons tells the client why a check failed, and of each part by its name, with ?verbose and
+// at /readyz/NAME: not for listeners that anyone may ask. There all parts are one check.
 func (h *Health) Serve(r *api.Request, reasons bool) *api.Response {
 	if !isHealth(r.Path) {
 		return nil
@@ -69,7 +70,7 @@ func isHealth(path string) bool {
 }
 
 func (h *Health) single(endpoint, name string, reasons bool) *api.Response {
-	if h.parts != nil {
+	if h.parts != nil && reasons {
 		first, rest, more := strings.Cut(name, "/")
 		for _, p := range h.parts() {
 			switch {
@@ -80,7 +81,7 @@ func (h *Health) single(endpoint, name string, reasons bool) *api.Response {
 			}
 		}
 	}
-	for _, c := range h.of(endpoint) {
+	for _, c := range h.of(endpoint, reasons) {
 		if c.Name != name {
 			continue
 		}
@@ -93,18 +94,22 @@ func (h *Health) single(endpoint, name string, reasons bool) *api.Response {
 }
 
 // of returns the checks of an endpoint: /livez has those that a restart may
-// mend, the others have all.
-func (h *Health) of(endpoint string) []Check {
-	if endpoint != "livez" {
-		return h.checks
-	}
-	var live []Check
+// mend, the others have all. Where parts are not told of, all of them are one check.
+func (h *Health) of(endpoint string, reasons bool) (checks []Check) {
 	for _, c := range h.checks {
-		if !c.Ready {
-			live = append(live, c)
+		if endpoint != "livez" || !c.Ready {
+			checks = append(checks, c)
 		}
 	}
-	return live
+	if h.parts != nil && !reasons {
+		checks = append(checks, Check{Name: "clusters", Err: func() error {
+			if h.lookAtParts(new(strings.Builder), endpoint, nil) {
+				return errors.New("no cluster is ready")
+			}
+			return nil
+		}})
+	}
+	return checks
 }
 
 func (h *Health) all(endpoint string, verbose bool, exclude []string, reasons bool) *api.Response {
@@ -116,8 +121,8 @@ func (h *Health) all(endpoint string, verbose bool, exclude []string, reasons bo
 	}
 	var out strings.Builder
 	failed := h.look(&out, endpoint, "", skip, reasons)
-	if h.parts != nil {
-		failed = h.lookAtParts(&out, endpoint, skip, reasons) || failed
+	if h.parts != nil && reasons {
+		failed = h.lookAtParts(&out, endpoint, skip) || failed
 	}
 	if failed {
 		return text(500, out.String()+endpoint+" check failed\n")
@@ -131,9 +136,9 @@ func (h *Health) all(endpoint string, verbose bool, exclude []string, reasons bo
 // look writes how the checks are, and reports whether one failed that is not skipped. Their
 // names begin with prefix.
 func (h *Health) look(out *strings.Builder, endpoint, prefix string, skip map[string]bool, reasons bool) (failed bool) {
-	for _, c := range h.of(endpoint) {
+	for _, c := range h.of(endpoint, reasons) {
 		name := prefix + c.Name
-		if skip[name] {
+		if skip[name] || skip[c.Name] { // of all parts
 			fmt.Fprintf(out, "[+]%s excluded: ok\n", name)
 			continue
 		}
@@ -149,7 +154,7 @@ func (h *Health) look(out *strings.Builder, endpoint, prefix string, skip map[st
 
 // lookAtParts is look at the parts that are not skipped: it reports whether all of them
 // failed.
-func (h *Health) lookAtParts(out *strings.Builder, endpoint string, skip map[string]bool, reasons bool) (failed bool) {
+func (h *Health) lookAtParts(out *strings.Builder, endpoint string, skip map[string]bool) (failed bool) {
 	looked, good := 0, 0
 	for _, p := range h.parts() {
 		if skip[p.Name] {
@@ -157,7 +162,7 @@ func (h *Health) lookAtParts(out *strings.Builder, endpoint string, skip map[str
 			continue
 		}
 		looked++
-		if !p.look(out, endpoint, p.Name+"/", skip, reasons) {
+		if !p.look(out, endpoint, p.Name+"/", skip, true) {
 			good++
 		}
 	}

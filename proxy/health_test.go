@@ -36,3 +36,32 @@ func TestHealth(t *testing.T) {
 		t.Error("/api is not a health endpoint")
 	}
 }
+
+// TestHealthNamesNoParts: who is told no reasons is not told either which clusters there are.
+func TestHealthNamesNoParts(t *testing.T) {
+	failing := Check{Name: "feeds", Ready: true, Err: func() error { return errors.New("pods are stale") }}
+	bad := Part{"lab", NewHealth(failing)}
+	some := NewHealthOf(func() []Part { return []Part{{"berlin", NewHealth()}, bad} })
+	none := NewHealthOf(func() []Part { return []Part{bad} })
+	for _, c := range []struct {
+		health      *Health
+		path, query string
+		status      int
+		body        string
+	}{
+		{some, "/readyz", "", 200, "ok"},
+		{some, "/readyz", "verbose", 200, "[+]ping ok\n[+]clusters ok\nreadyz check passed\n"},
+		{some, "/readyz", "exclude=berlin", 200, "ok"},
+		{some, "/readyz/clusters", "", 200, "ok"},
+		{some, "/readyz/berlin", "", 404, "404 page not found\n"},
+		{some, "/readyz/lab/feeds", "", 404, "404 page not found\n"},
+		{none, "/readyz", "", 500, "[+]ping ok\n[-]clusters failed: reason withheld\nreadyz check failed\n"},
+		{none, "/readyz", "verbose&exclude=clusters", 200, "[+]ping ok\n[+]clusters excluded: ok\nreadyz check passed\n"},
+		{none, "/livez", "verbose", 200, "[+]ping ok\n[+]clusters ok\nlivez check passed\n"},
+	} {
+		resp := c.health.Serve(&api.Request{Method: "GET", Path: c.path, RawQuery: c.query}, false)
+		if resp.Status != c.status || string(resp.Body) != c.body {
+			t.Errorf("%s?%s: %d %s", c.path, c.query, resp.Status, resp.Body)
+		}
+	}
+}

@@ -301,6 +301,7 @@ func TestHealthOfParts(t *testing.T) {
 	expect("/readyz/c", "", 404)
 	expect("/readyz", "exclude=b", 500, "[-]a/feeds failed: down", "[+]b excluded: ok")
 	expect("/readyz", "exclude=a/feeds", 200)
+	expect("/readyz", "exclude=b,feeds", 200, "ok")
 	state["b"] = down
 	expect("/readyz", "", 500, "[-]a/feeds failed: down", "[-]b/feeds failed: down", "readyz check failed")
 	expect("/livez", "verbose", 200)

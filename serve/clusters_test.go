@@ -24,6 +24,7 @@ import (
 type severalClusters struct {
 	*Server
 	t         *testing.T
+	log       lockedBuffer
 	dir, file string
 	upstreams map[string]*Standalone
 	clients   map[string]*http.Client
@@ -43,6 +44,15 @@ func entry(name string, more ...string) string {
 // startSeveral starts standalones of the names, and a gateway of the given entries.
 func startSeveral(t *testing.T, names []string, entries ...string) *severalClusters {
 	t.Helper()
+	s := prepareSeveral(t, names)
+	s.write(entries...)
+	s.start(func() {})
+	return s
+}
+
+// prepareSeveral starts the standalones alone.
+func prepareSeveral(t *testing.T, names []string) *severalClusters {
+	t.Helper()
 	s := &severalClusters{t: t, dir: t.TempDir(), upstreams: make(map[string]*Standalone), clients: make(map[string]*http.Client)}
 	s.file = filepath.Join(s.dir, "gateway.yaml")
 	for _, name := range names {
@@ -55,21 +65,27 @@ func startSeveral(t *testing.T, names []string, entries ...string) *severalClust
 			t.Fatal(err)
 		}
 	}
-	s.write(entries...)
+	return s
+}
+
+// start starts the gateway. meanwhile is called when its configuration has been read and is
+// not followed yet.
+func (s *severalClusters) start(meanwhile func()) {
+	s.t.Helper()
 	c, err := config.Parse([]string{"--config", s.file})
 	if err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
-	if s.Server, err = NewGateway(c, "kubeweir/test", slog.New(slog.DiscardHandler)); err != nil {
-		t.Fatal(err)
+	if s.Server, err = NewGateway(c, "kubeweir/test", slog.New(slog.NewTextHandler(&s.log, nil))); err != nil {
+		s.t.Fatal(err)
 	}
-	t.Cleanup(s.Close)
+	s.t.Cleanup(s.Close)
+	meanwhile()
 	s.FollowConfig(s.file, func() (*config.Gateway, error) { return config.Parse([]string{"--config", s.file}) })
-	if err := s.Start(t.Context()); err != nil {
-		t.Fatal(err)
+	if err := s.Start(s.t.Context()); err != nil {
+		s.t.Fatal(err)
 	}
-	t.Cleanup(s.Cut)
-	return s
+	s.t.Cleanup(s.Cut)
 }
 
 func (s *severalClusters) write(entries ...string) {
@@ -224,7 +240,7 @@ func TestClustersHealth(t *testing.T) {
 		t.Errorf("%d %s", code, body)
 	}
 	for path, want := range map[string]string{
-		"/livez": "ok", "/readyz": "ok", "/clusters/a/readyz": "ok", "/readyz/a": "ok", "/readyz?verbose": "[+]a/feeds ok",
+		"/livez": "ok", "/readyz": "ok", "/clusters/a/readyz": "ok", "/readyz/clusters": "ok", "/readyz?verbose": "[+]clusters ok",
 	} {
 		if code, body := s.get(s.client("a", ""), "", path); code != 200 || !strings.Contains(body, want) {
 			t.Errorf("%s: %d %s", path, code, body)
