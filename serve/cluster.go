@@ -13,6 +13,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/state"
 	"github.com/kubeweir/kubeweir/config"
+	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/origin/builtin"
 	"github.com/kubeweir/kubeweir/proxy"
 	"github.com/kubeweir/kubeweir/proxy/identity"
@@ -50,12 +51,13 @@ type cluster struct {
 	decides bool
 
 	// background are the goroutines that run until stop.
+	panics     *contain.Panics
 	background sync.WaitGroup
 	stop       context.CancelFunc
 }
 
 func newCluster(log *slog.Logger, registerer prometheus.Registerer) *cluster {
-	return &cluster{log: log, registerer: registerer, stop: func() {}}
+	return &cluster{log: log, registerer: registerer, panics: contain.New(registerer, log), stop: func() {}}
 }
 
 // connect makes the client; nothing is asked yet.
@@ -119,12 +121,15 @@ func (c *cluster) start(ctx context.Context) {
 	if err := c.discovery.Refresh(first); err != nil {
 		c.log.Warn("the upstream's discovery cannot be read yet, everything is forwarded until it can", "error", err)
 	}
-	c.background.Go(func() { c.discovery.Run(background) })
-	c.background.Go(func() { c.resources.Run(background) })
-	c.background.Go(func() { c.revocation.Run(background) })
-	c.background.Go(func() { c.startKept(background) })
+	keep := func(run func(ctx context.Context)) {
+		c.panics.Keep(&c.background, "background", func() { run(background) })
+	}
+	keep(c.discovery.Run)
+	keep(c.resources.Run)
+	keep(c.revocation.Run)
+	keep(c.startKept)
 	if c.decides {
-		c.background.Go(func() {
+		keep(func(background context.Context) {
 			proxy.FollowRBAC(background, c.resources, c.manager, c.rulesChanged, c.log)
 		})
 	}

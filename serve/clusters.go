@@ -13,8 +13,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/kubeweir/kubeweir/config"
+	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/proxy"
 	"github.com/kubeweir/kubeweir/proxy/audit"
 )
@@ -29,6 +31,7 @@ type clusters struct {
 	drainTime time.Duration
 	health    *proxy.Health
 	router    *proxy.Router
+	panics    *contain.Panics
 
 	// members are those that requests are routed to.
 	members atomic.Pointer[[]*member]
@@ -55,7 +58,7 @@ type member struct {
 
 // newClusters makes what several clusters have in common.
 func newClusters(c *config.Gateway, userAgent string, log *slog.Logger, registry *prometheus.Registry) *clusters {
-	s := &clusters{log: log, registry: registry, userAgent: userAgent, drainTime: c.Shutdown.Drain}
+	s := &clusters{log: log, registry: registry, userAgent: userAgent, drainTime: c.Shutdown.Drain, panics: contain.New(registry, log)}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.members.Store(new([]*member))
 	s.health = proxy.NewHealthOf(func() (parts []proxy.Part) {
@@ -95,20 +98,21 @@ func (s *clusters) complete(m *member) error {
 // connectAll makes the first members; those are served when completeAll has them.
 func (s *clusters) connectAll(list []config.Cluster) (members []*member, err error) {
 	// At the same time: to connect may take seconds, where DNS says which servers there are.
-	made, errs := make([]*member, len(list)), make([]error, len(list))
-	var all sync.WaitGroup
+	made := make([]*member, len(list))
+	var all errgroup.Group
 	for i := range list {
-		all.Go(func() { made[i], errs[i] = s.connect(&list[i]) })
+		all.Go(s.panics.Func("background", func() (err error) {
+			made[i], err = s.connect(&list[i])
+			return err
+		}))
 	}
-	all.Wait()
+	err = all.Wait()
 	members = slices.DeleteFunc(made, func(m *member) bool { return m == nil })
-	for _, err := range errs {
-		if err != nil {
-			for _, m := range members {
-				m.close()
-			}
-			return nil, err
+	if err != nil {
+		for _, m := range members {
+			m.close()
 		}
+		return nil, err
 	}
 	s.members.Store(&members) // so that close ends them, whatever comes
 	return members, nil
@@ -158,7 +162,7 @@ func (s *clusters) start(ctx context.Context) {
 func (s *clusters) startAll(ctx context.Context, members []*member) {
 	for _, m := range members {
 		m.started = make(chan struct{})
-		s.running.Go(func() {
+		s.panics.Go(&s.running, "background", func() {
 			defer close(m.started)
 			m.cluster.start(s.ctx)
 		})
@@ -180,15 +184,20 @@ type change struct {
 	changed    []string // names of members that take the place of another
 }
 
+// discard ends what was made for a change that does not come.
+func (p *change) discard() {
+	for _, m := range p.made {
+		m.close()
+	}
+}
+
 // plan finds out what is to be done for a configuration, and makes the new members. Nothing
-// is served in another way yet; the caller holds changing.
-func (s *clusters) plan(list []config.Cluster) (_ *change, err error) {
-	p := &change{}
+// is served in another way yet; the caller holds changing, and calls apply or discard.
+func (s *clusters) plan(list []config.Cluster) (*change, error) {
+	p, whole := &change{}, false
 	defer func() {
-		if err != nil {
-			for _, m := range p.made {
-				m.close()
-			}
+		if !whole { // an error, or a panic
+			p.discard()
 		}
 	}()
 	old := *s.members.Load()
@@ -213,6 +222,7 @@ func (s *clusters) plan(list []config.Cluster) (_ *change, err error) {
 			return nil, err
 		}
 	}
+	whole = true
 	return p, nil
 }
 
@@ -227,7 +237,7 @@ func (s *clusters) apply(ctx context.Context, p *change, list []config.Cluster) 
 	s.set(p.next)
 	for _, m := range old {
 		if !slices.Contains(p.next, m) {
-			s.running.Go(func() { s.retire(m) })
+			s.panics.Go(&s.running, "background", func() { s.retire(m) })
 		}
 	}
 }
@@ -250,7 +260,7 @@ func (s *clusters) retire(m *member) {
 func (s *clusters) drain(ctx context.Context, over time.Duration) {
 	var all sync.WaitGroup
 	for _, m := range *s.members.Load() {
-		all.Go(func() { m.handler.Drain(ctx, over) })
+		s.panics.Go(&all, "background", func() { m.handler.Drain(ctx, over) })
 	}
 	all.Wait()
 }
@@ -263,7 +273,7 @@ func (s *clusters) close() {
 	s.running.Wait()
 	var all sync.WaitGroup
 	for _, m := range *s.members.Load() {
-		all.Go(m.close)
+		s.panics.Go(&all, "background", m.close)
 	}
 	all.Wait()
 }

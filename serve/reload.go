@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"os/signal"
+	"reflect"
 	"slices"
 	"sync"
 	"syscall"
@@ -42,8 +43,9 @@ func (s *Server) FollowConfig(file string, load func() (*config.Gateway, error))
 	if s.several != nil {
 		s.source.mu.Lock()
 		defer s.source.mu.Unlock()
+		// What the files were when they were first read nobody knows any more: they may have
+		// been written since. As nothing is seen yet, the look after the next reads them again.
 		s.source.file, s.source.load = file, load
-		s.source.seen = s.source.look(s.source.current)
 	}
 }
 
@@ -112,10 +114,13 @@ func (s *Server) reload(ctx context.Context, asked bool) {
 		return
 	}
 	s.source.seen = s.source.look(s.source.current)
-	c, err := s.source.load()
-	if err == nil {
-		err = s.become(ctx, c)
-	}
+	err := s.panics.Func("background", func() error {
+		c, err := s.source.load()
+		if err != nil {
+			return err
+		}
+		return s.become(ctx, c, asked)
+	})()
 	if err != nil {
 		s.log.Error("configuration refused, the old one stays", "error", err)
 	}
@@ -128,11 +133,12 @@ func (s *Server) reload(ctx context.Context, asked bool) {
 func (s *Server) Reload(ctx context.Context, c *config.Gateway) error {
 	s.source.mu.Lock()
 	defer s.source.mu.Unlock()
-	return s.become(ctx, c)
+	return s.become(ctx, c, true)
 }
 
-// become is Reload for who holds source.mu.
-func (s *Server) become(ctx context.Context, c *config.Gateway) error {
+// become is Reload for who holds source.mu. Where nobody asked for it, it is told of only if
+// something is other than before.
+func (s *Server) become(ctx context.Context, c *config.Gateway, asked bool) error {
 	switch {
 	case s.several == nil:
 		return errors.New("a gateway of one cluster cannot be changed while it runs")
@@ -157,17 +163,29 @@ func (s *Server) become(ctx context.Context, c *config.Gateway) error {
 	if err != nil {
 		return err
 	}
-	if err := s.source.cover(c); err != nil {
-		for _, m := range plan.made {
-			m.close()
-		}
+	if err := s.cover(c, plan); err != nil {
 		return err
 	}
 	s.several.apply(ctx, plan, c.Clusters)
 	s.source.current = c
 	s.source.seen = seen
-	s.tellOfReload(old, c, plan)
+	if asked || len(plan.made) > 0 || !reflect.DeepEqual(old, c) {
+		s.tellOfReload(old, c, plan)
+	}
 	return nil
+}
+
+// cover makes the certificate good for c; if that cannot be, the plan is given up.
+func (s *Server) cover(c *config.Gateway, plan *change) error {
+	covered := false
+	defer func() {
+		if !covered { // an error, or a panic
+			plan.discard()
+		}
+	}()
+	err := s.source.cover(c)
+	covered = err == nil
+	return err
 }
 
 func (s *Server) tellOfReload(old, c *config.Gateway, p *change) {

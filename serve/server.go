@@ -17,6 +17,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/config"
+	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/proxy"
 	"github.com/kubeweir/kubeweir/proxy/admin"
 	"github.com/kubeweir/kubeweir/proxy/audit"
@@ -43,6 +44,7 @@ type Server struct {
 	addresses edge.Addresses
 
 	// background are the goroutines that run until stop.
+	panics     *contain.Panics
 	background sync.WaitGroup
 	stop       context.CancelFunc
 
@@ -76,7 +78,7 @@ type form interface {
 
 func newServer(log *slog.Logger, adminListen string, profiling config.Profiling, shutdown config.Shutdown, build prometheus.Collector) *Server {
 	s := &Server{log: log, registry: prometheus.NewRegistry(), admin: adminListen, drain: shutdown.Drain, stop: func() {}}
-	s.gatherer = s.registry
+	s.gatherer, s.panics = s.registry, contain.New(s.registry, log)
 	s.profiles = profiling == "true" || profiling == config.ProfilingAuto && admin.Loopback(adminListen)
 	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), build)
 	return s
@@ -118,7 +120,7 @@ func (s *Server) Start(ctx context.Context) error {
 	if err := s.form.start(ctx, background); err != nil {
 		return err
 	}
-	s.background.Go(func() { s.followSignals(background) })
+	s.panics.Keep(&s.background, "background", func() { s.followSignals(background) })
 	s.served.start(ctx)
 	var err error
 	if s.admin != "" {
@@ -126,7 +128,7 @@ func (s *Server) Start(ctx context.Context) error {
 			return fmt.Errorf("--admin-listen: %w", err)
 		}
 	}
-	s.background.Go(func() { releaseMemory(background) })
+	s.panics.Keep(&s.background, "background", func() { releaseMemory(background) })
 	s.addresses, err = s.form.listen(s.edge)
 	return err
 }

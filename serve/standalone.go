@@ -19,6 +19,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/config"
+	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/origin/builtin/accounts"
 	"github.com/kubeweir/kubeweir/origin/pki"
 	"github.com/kubeweir/kubeweir/origin/registry"
@@ -53,6 +54,7 @@ type standalone struct {
 	url        string // for clients on this machine
 	slack      []byte // see garbageSlack
 
+	panics     *contain.Panics
 	background sync.WaitGroup // until the context of start ends
 }
 
@@ -88,7 +90,7 @@ const (
 // Start. ctx bounds the making only.
 func NewStandalone(ctx context.Context, c *config.Standalone, o StandaloneOptions) (_ *Standalone, err error) {
 	s := newServer(o.Logger, c.AdminListen, c.Profiling, c.Shutdown, buildInfo("standalone", o.UserAgent))
-	origin := &standalone{slack: newSlack()}
+	origin := &standalone{slack: newSlack(), panics: s.panics}
 	s.form = origin
 	defer func() {
 		if err != nil {
@@ -202,7 +204,7 @@ func (a *standalone) start(ctx, background context.Context) error {
 		}
 	}
 	if a.accounts != nil {
-		a.background.Go(func() { a.accounts.Run(background) })
+		a.panics.Keep(&a.background, "background", func() { a.accounts.Run(background) })
 	}
 	return nil
 }
