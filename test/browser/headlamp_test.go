@@ -3,14 +3,12 @@ package browser
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -72,12 +70,6 @@ func TestHeadlamp(t *testing.T) {
 // who is logged in, WebSockets included.
 func newBackend(t *testing.T, g *realkube.Gateway) http.Handler {
 	t.Helper()
-	ca, err := os.ReadFile(kube.ServingCAFile())
-	must(t, err)
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(ca) {
-		t.Fatal("no certificate in the serving authority's file")
-	}
 	target, err := url.Parse(g.URL())
 	must(t, err)
 	proxy := &httputil.ReverseProxy{
@@ -85,7 +77,7 @@ func newBackend(t *testing.T, g *realkube.Gateway) http.Handler {
 			r.SetURL(target)
 			r.Out.Header.Set("Authorization", "Bearer "+kube.Token(realkube.Admin))
 		},
-		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 16},
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: kube.ServingCAs()}, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 16},
 	}
 	mux := http.NewServeMux()
 	mux.Handle(cluster+"/", http.StripPrefix(cluster, proxy))

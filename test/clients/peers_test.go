@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,14 +32,8 @@ type goPeer struct {
 
 func newGoPeer(t *testing.T, url string) peer {
 	t.Helper()
-	ca, err := os.ReadFile(kube.ServingCAFile())
-	must(t, err)
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(ca) {
-		t.Fatal("no certificate in the serving authority's file")
-	}
 	transport := utilnet.SetTransportDefaults(&http.Transport{
-		TLSClientConfig: &tls.Config{RootCAs: pool}, DisableCompression: true, ExpectContinueTimeout: 10 * time.Second,
+		TLSClientConfig: &tls.Config{RootCAs: kube.ServingCAs()}, DisableCompression: true, ExpectContinueTimeout: 10 * time.Second,
 	})
 	t.Cleanup(transport.CloseIdleConnections)
 	return &goPeer{url: url, client: &http.Client{Transport: transport}}

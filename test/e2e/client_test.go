@@ -4,11 +4,9 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -45,13 +43,7 @@ func as(user string) identity { return identity{token: kube.Token(user)} }
 // newClient returns a client with connections of its own; they end with the test.
 func newClient(t *testing.T, name, url string, who identity, http2 bool) *client {
 	t.Helper()
-	ca, err := os.ReadFile(kube.ServingCAFile())
-	must(t, err)
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(ca) {
-		t.Fatal("no certificate in the serving authority's file")
-	}
-	cfg := &tls.Config{RootCAs: pool}
+	cfg := &tls.Config{RootCAs: kube.ServingCAs()}
 	if who.cert != nil {
 		pair, err := tls.X509KeyPair(who.cert.CertPEM, who.cert.KeyPEM)
 		must(t, err)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/test/realkube"
+	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 	"github.com/kubeweir/kubeweir/watchmux/watchtest"
 )
 
@@ -126,7 +127,7 @@ func TestRawWatchGuarantees(t *testing.T) {
 	defer cancel()
 	for _, w := range open {
 		want := truth(uint64(began), history, w.view.selected)
-		if err := poll(soon, 20*time.Second, func() error { return w.caughtUp(want) }); err != nil {
+		if err := testbed.Poll(soon, 20*time.Second, func() error { return w.caughtUp(want) }); err != nil {
 			t.Errorf("%s: %v", w, err)
 		}
 		w.check(t, want)
@@ -286,7 +287,7 @@ func (c *chain) run(ctx context.Context, from uint64) {
 				c.err = fmt.Errorf("cannot watch: %v %s", err, refused)
 				return
 			}
-			wait(ctx, 100*time.Millisecond)
+			testbed.Wait(ctx, 100*time.Millisecond)
 			continue
 		}
 		<-s.done
@@ -308,7 +309,7 @@ func (c *chain) run(ctx context.Context, from uint64) {
 func (cs *chains) check(ctx context.Context, t *testing.T, history []change, began uint64) {
 	t.Helper()
 	// The watches under way when the last event came end in time; two more seconds are for the clients.
-	wait(ctx, 5*time.Second)
+	testbed.Wait(ctx, 5*time.Second)
 	cs.stop()
 	cs.running.Wait()
 	for _, c := range cs.chains {
@@ -375,7 +376,7 @@ func resume(ctx context.Context, t *testing.T, g *realkube.Gateway, v view, firs
 	t.Helper()
 	next := watchView(ctx, t, g, v, first.Last())
 	defer next.stream.close()
-	err := poll(ctx, 10*time.Second, func() error {
+	err := testbed.Poll(ctx, 10*time.Second, func() error {
 		if !next.stream.open() {
 			return nil
 		}

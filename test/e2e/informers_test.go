@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/metadata"
 
 	"github.com/kubeweir/kubeweir/test/realkube"
+	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
 const (
@@ -43,7 +44,7 @@ func pauseUpstream() disturbance {
 		if err := kube.PauseAPIServer(); err != nil {
 			return err
 		}
-		wait(ctx, 3*time.Second)
+		testbed.Wait(ctx, 3*time.Second)
 		return kube.ResumeAPIServer()
 	}}
 }
@@ -76,16 +77,6 @@ func compact() disturbance {
 
 func nothing() disturbance {
 	return disturbance{"nothing happens", func(context.Context, *realkube.Gateway) error { return nil }}
-}
-
-// wait lets time pass: a disturbance lasts.
-func wait(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }
 
 // TestInformersStayEqual lets informers of every kind of client, a controller-runtime manager and clients that read
@@ -125,7 +116,7 @@ func TestInformersStayEqual(t *testing.T) {
 		began = time.Now()
 		soon, cancel := context.WithTimeout(ctx, catchUp)
 		for _, f := range followers {
-			if err := poll(soon, catchUp, func() error { return f.equals(want[f.resource]) }); err != nil {
+			if err := testbed.Poll(soon, catchUp, func() error { return f.equals(want[f.resource]) }); err != nil {
 				t.Fatalf("step %d, %s: %v; it failed before with %v", i, d.name, err, f.calls.failed())
 			}
 		}

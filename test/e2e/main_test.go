@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"time"
 
@@ -11,9 +10,6 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
-
-// pollPeriod is how often a condition outside this process is looked at.
-const pollPeriod = 20 * time.Millisecond
 
 // The testbed of all tests and its cluster. TestMain starts them and nobody replaces them.
 var (
@@ -64,27 +60,8 @@ func deadline(t *testing.T, d time.Duration) context.Context {
 // eventually polls until check returns nil. The last error fails the test when that takes longer than within.
 func eventually(ctx context.Context, t *testing.T, within time.Duration, check func() error) {
 	t.Helper()
-	if err := poll(ctx, within, check); err != nil {
+	if err := testbed.Poll(ctx, within, check); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// poll calls check until it returns nil, and gives its last error when that takes longer than within.
-func poll(ctx context.Context, within time.Duration, check func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
-	tick := time.NewTicker(pollPeriod)
-	defer tick.Stop()
-	for {
-		err := check()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return fmt.Errorf("after %s: %w", within, err)
-		}
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"net"
 	"sync"
 	"testing"
+
+	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
 // A relay passes connections on to a server that may be away for a while, as a Service with several replicas behind it
@@ -57,7 +59,7 @@ func (r *relay) pass(client net.Conn) {
 			return
 		}
 		if err != nil {
-			wait(r.ctx, pollPeriod)
+			testbed.Wait(r.ctx, testbed.PollPeriod)
 			continue
 		}
 		server = conn

@@ -19,6 +19,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/test/realkube"
+	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
 const (
@@ -99,7 +100,7 @@ func writeAround(ctx context.Context, t *testing.T, seed uint64) (stop func()) {
 	running.Go(func() {
 		for ctx.Err() == nil {
 			_ = other.write(ctx, 1)
-			wait(ctx, 5*time.Millisecond)
+			testbed.Wait(ctx, 5*time.Millisecond)
 		}
 	})
 	stop = func() {

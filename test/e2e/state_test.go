@@ -24,6 +24,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/test/realkube"
+	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
 var kills = flag.Int("e2e.kills", 5, "how often TestKilledWithState kills the gateway; from 50 on there are 200 informers")
@@ -56,7 +57,7 @@ func TestKilledWithState(t *testing.T) {
 	for i := range *kills {
 		must(t, all.write(ctx, 50))
 		if i%2 == 0 {
-			wait(ctx, saved) // so that there is something to lose, or not
+			testbed.Wait(ctx, saved) // so that there is something to lose, or not
 		}
 		must(t, disturb(ctx, g, all, 150, killGateway()))
 		want := map[schema.GroupVersionResource]versions{}
@@ -115,7 +116,7 @@ func newResumer(ctx context.Context, t *testing.T, cfg *rest.Config, resource sc
 	running.Go(func() {
 		for ctx.Err() == nil {
 			if err := r.watch(ctx, client.Resource(resource)); err != nil {
-				wait(ctx, pollPeriod)
+				testbed.Wait(ctx, testbed.PollPeriod)
 			}
 		}
 	})

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +12,6 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -28,6 +26,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kubeweir/kubeweir/test/realkube"
+	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
 const verifyNamespace = "verify"
@@ -41,10 +40,6 @@ type tamperer struct {
 // start returns the URL of the proxy.
 func (p *tamperer) start(t *testing.T) string {
 	t.Helper()
-	pem, err := os.ReadFile(kube.ServingCAFile())
-	must(t, err)
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(pem)
 	serving, err := kube.IssueServingCert("127.0.0.1")
 	must(t, err)
 	cert, err := tls.X509KeyPair(serving.CertPEM, serving.KeyPEM)
@@ -53,7 +48,7 @@ func (p *tamperer) start(t *testing.T) string {
 	must(t, err)
 	proxy := &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(upstream) },
-		Transport:     &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, DisableCompression: true},
+		Transport:     &http.Transport{TLSClientConfig: &tls.Config{RootCAs: kube.ServingCAs()}, DisableCompression: true},
 		FlushInterval: -1,
 		ModifyResponse: func(r *http.Response) error {
 			if r.Request.URL.Query().Get("watch") == "true" && strings.HasPrefix(r.Header.Get("Content-Type"), typeJSON) {
@@ -205,7 +200,7 @@ func keepWriting(ctx context.Context, t *testing.T, write func()) (stop func()) 
 	ctx, cancel := context.WithCancel(ctx)
 	var writing sync.WaitGroup
 	writing.Go(func() {
-		tick := time.NewTicker(pollPeriod)
+		tick := time.NewTicker(testbed.PollPeriod)
 		defer tick.Stop()
 		for ctx.Err() == nil {
 			write()

@@ -16,6 +16,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
 //go:embed testdata/widgets.yaml
@@ -41,7 +43,7 @@ func createWidgetDefinition(ctx context.Context) error {
 	if _, err := client.Resource(definitions).Create(ctx, &unstructured.Unstructured{Object: content}, metav1.CreateOptions{}); err != nil {
 		return err
 	}
-	return poll(ctx, time.Minute, func() error {
+	return testbed.Poll(ctx, time.Minute, func() error {
 		_, err := client.Resource(widgetsResource).List(ctx, metav1.ListOptions{})
 		return err
 	})

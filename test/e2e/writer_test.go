@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+
+	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
 const (
@@ -128,7 +130,7 @@ func (w *writer) step(ctx context.Context) bool {
 	if err := w.change(ctx, s, gentle); err != nil {
 		s.unknown = true
 		// A server that is gone answers at once: do not spin.
-		timer := time.NewTimer(pollPeriod)
+		timer := time.NewTimer(testbed.PollPeriod)
 		defer timer.Stop()
 		select {
 		case <-timer.C:

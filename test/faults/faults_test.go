@@ -5,6 +5,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/kubeweir/kubeweir/test/link"
 )
 
 // A fault is something that goes wrong for a while.
@@ -29,34 +31,34 @@ type fault struct {
 func (f *fault) unmarked() time.Duration { return 35 * time.Second }
 
 // linkFault is one of the way to kube-apiserver.
-func linkFault(name, what string, short bool, lasts time.Duration, c condition) fault {
+func linkFault(name, what string, short bool, lasts time.Duration, c link.Condition) fault {
 	return fault{
 		name: name, what: what, short: short, lasts: lasts,
-		begin: func(_ context.Context, s *scene) error { return s.link.set(c) },
-		end:   func(_ context.Context, s *scene) error { return s.link.set(condition{}) },
+		begin: func(_ context.Context, s *scene) error { return s.link.Set(c) },
+		end:   func(_ context.Context, s *scene) error { return s.link.Set(link.Condition{}) },
 	}
 }
 
 // linkFaults are those of the way.
 func linkFaults() []fault {
 	return []fault{
-		linkFault("refused", "connections are closed, new ones refused", true, 6*time.Second, condition{refuse: true}),
-		linkFault("refused-long", "the same, for longer than permissions are remembered", false, 40*time.Second, condition{refuse: true}),
+		linkFault("refused", "connections are closed, new ones refused", true, 6*time.Second, link.Condition{Refuse: true}),
+		linkFault("refused-long", "the same, for longer than permissions are remembered", false, 40*time.Second, link.Condition{Refuse: true}),
 		{name: "dropped", what: "all connections are closed once", short: true, lasts: time.Second,
-			begin: func(_ context.Context, s *scene) error { s.link.cut(); return nil }},
-		linkFault("frozen", "no byte either way; then they go on", true, 8*time.Second, condition{holdUp: true, holdDown: true}),
-		linkFault("frozen-long", "the same, for longer", false, 40*time.Second, condition{holdUp: true, holdDown: true}),
-		linkFault("lost", "bytes are lost, and connections of that time stay silent", true, 8*time.Second, condition{holdUp: true, holdDown: true, lose: true}),
-		linkFault("lost-long", "the same, for longer", false, 40*time.Second, condition{holdUp: true, holdDown: true, lose: true}),
-		linkFault("up-held", "no byte towards kube-apiserver", false, 12*time.Second, condition{holdUp: true}),
-		linkFault("down-held", "no byte from kube-apiserver", false, 12*time.Second, condition{holdDown: true}),
+			begin: func(_ context.Context, s *scene) error { s.link.Cut(); return nil }},
+		linkFault("frozen", "no byte either way; then they go on", true, 8*time.Second, link.Condition{HoldUp: true, HoldDown: true}),
+		linkFault("frozen-long", "the same, for longer", false, 40*time.Second, link.Condition{HoldUp: true, HoldDown: true}),
+		linkFault("lost", "bytes are lost, and connections of that time stay silent", true, 8*time.Second, link.Condition{HoldUp: true, HoldDown: true, Lose: true}),
+		linkFault("lost-long", "the same, for longer", false, 40*time.Second, link.Condition{HoldUp: true, HoldDown: true, Lose: true}),
+		linkFault("up-held", "no byte towards kube-apiserver", false, 12*time.Second, link.Condition{HoldUp: true}),
+		linkFault("down-held", "no byte from kube-apiserver", false, 12*time.Second, link.Condition{HoldDown: true}),
 		{name: "half-closed", what: "kube-apiserver's side of all connections is closed", lasts: time.Second,
-			begin: func(_ context.Context, s *scene) error { s.link.halfClose(); return nil }},
-		linkFault("cut", "each connection is closed after 20,000 bytes", true, 6*time.Second, condition{cutAfter: 20_000}),
-		linkFault("corrupted", "one bit of each chunk is wrong", true, 6*time.Second, condition{corrupt: true}),
-		linkFault("delayed", "each byte takes 300 ms each way", false, 10*time.Second, condition{delay: 300 * time.Millisecond}),
-		linkFault("throttled", "50 kbit/s each way", true, 10*time.Second, condition{rate: 50_000 / 8}),
-		linkFault("throttled-long", "the same, for longer", false, 40*time.Second, condition{rate: 50_000 / 8}),
+			begin: func(_ context.Context, s *scene) error { s.link.HalfClose(); return nil }},
+		linkFault("cut", "each connection is closed after 20,000 bytes", true, 6*time.Second, link.Condition{CutAfter: 20_000}),
+		linkFault("corrupted", "one bit of each chunk is wrong", true, 6*time.Second, link.Condition{Corrupt: true}),
+		linkFault("delayed", "each byte takes 300 ms each way", false, 10*time.Second, link.Condition{Delay: 300 * time.Millisecond}),
+		linkFault("throttled", "50 kbit/s each way", true, 10*time.Second, link.Condition{Rate: 50_000 / 8}),
+		linkFault("throttled-long", "the same, for longer", false, 40*time.Second, link.Condition{Rate: 50_000 / 8}),
 	}
 }
 

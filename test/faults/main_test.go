@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/kubeweir/kubeweir/test/realkube"
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
@@ -58,38 +57,6 @@ func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
-	}
-}
-
-// pollPeriod is how often a condition outside this process is looked at.
-const pollPeriod = 20 * time.Millisecond
-
-// poll calls check until it returns nil, and gives its last error when that takes longer than within.
-func poll(ctx context.Context, within time.Duration, check func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
-	tick := time.NewTicker(pollPeriod)
-	defer tick.Stop()
-	for {
-		err := check()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return fmt.Errorf("after %s: %w", within, err)
-		}
-	}
-}
-
-// wait waits for a time, or until ctx is done.
-func wait(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
 	}
 }
 

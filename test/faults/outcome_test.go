@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
 // An outcome is what a fault did to clients.
@@ -132,7 +134,7 @@ func (o *outcome) checkWatches(ctx context.Context, t *testing.T) {
 		last = truth.Events[n-1].RV
 	}
 	for _, w := range s.watches {
-		err := poll(ctx, 10*time.Second, func() error {
+		err := testbed.Poll(ctx, 10*time.Second, func() error {
 			if at := w.last(); at < last {
 				return fmt.Errorf("it is at %d, the last event at %d: %v", at, last, w.ended())
 			}

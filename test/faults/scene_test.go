@@ -4,12 +4,10 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,7 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubeweir/kubeweir/test/link"
 	"github.com/kubeweir/kubeweir/test/realkube"
+	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
 // A scene is a gateway behind a link of its own, with a namespace in which somebody writes at kube-apiserver itself,
@@ -25,7 +25,7 @@ import (
 type scene struct {
 	name    string // of the namespace
 	kube    *realkube.Cluster
-	link    *link
+	link    *link.Link
 	gateway *realkube.Gateway
 	client  *http.Client
 	writer  *writer
@@ -44,7 +44,7 @@ const steady = "steady"
 // newScene builds a scene and returns when everything in it works.
 func newScene(ctx context.Context, t *testing.T, kube *realkube.Cluster, name string) *scene {
 	t.Helper()
-	s := &scene{name: name, kube: kube, link: newLink(t, strings.TrimPrefix(kube.URL(), "https://")), probes: probes(), client: trusting(t, kube)}
+	s := &scene{name: name, kube: kube, link: startLink(t, kube), probes: probes(), client: trusting(t, kube)}
 	s.writer = &writer{kube: kube, client: trusting(t, kube), maps: s.maps()}
 	for _, namespace := range []string{name, name + "-writes"} {
 		must(t, s.writer.send(ctx, http.MethodPost, "/api/v1/namespaces", `{"metadata":{"name":"`+namespace+`"}}`))
@@ -52,12 +52,12 @@ func newScene(ctx context.Context, t *testing.T, kube *realkube.Cluster, name st
 	must(t, s.writer.send(ctx, http.MethodPost, s.maps(), `{"metadata":{"name":"`+steady+`"}}`))
 	b := *bed
 	b.Kube = kube
-	s.gateway = b.StartGateway(t, realkube.GatewayOptions{Upstream: s.link.url(), ExtraArgs: []string{
+	s.gateway = b.StartGateway(t, realkube.GatewayOptions{Upstream: s.link.URL(), ExtraArgs: []string{
 		"--config", consistencyFile(t), "--offline=allow", "--offline-ttl=10m",
 	}})
 	for _, accept := range []string{typeJSON, typeProto} { // what is asked for from now on, the cache has
 		first := &probe{name: "the first list", good: 200}
-		must(t, poll(ctx, time.Minute, func() error {
+		must(t, testbed.Poll(ctx, time.Minute, func() error {
 			if a := s.send(ctx, first, request{path: s.maps() + "?resourceVersion=0", accept: accept}); !a.good() {
 				return fmt.Errorf("before the fault: %s", a)
 			}
@@ -68,7 +68,7 @@ func newScene(ctx context.Context, t *testing.T, kube *realkube.Cluster, name st
 	s.before = s.writer.last()
 	for i := range s.probes {
 		p := &s.probes[i]
-		must(t, poll(ctx, time.Minute, func() error {
+		must(t, testbed.Poll(ctx, time.Minute, func() error {
 			if a := s.send(ctx, p, p.request(s, -1-i)); !a.good() {
 				return fmt.Errorf("before the fault: %s", a)
 			}
@@ -82,16 +82,19 @@ func newScene(ctx context.Context, t *testing.T, kube *realkube.Cluster, name st
 	return s
 }
 
+// startLink makes a link to kube-apiserver that ends with the test.
+func startLink(t *testing.T, kube *realkube.Cluster) *link.Link {
+	t.Helper()
+	l, err := link.Start(strings.TrimPrefix(kube.URL(), "https://"))
+	must(t, err)
+	t.Cleanup(l.Close)
+	return l
+}
+
 // trusting is a client with connections of its own that trusts the cluster's serving authority.
 func trusting(t *testing.T, kube *realkube.Cluster) *http.Client {
 	t.Helper()
-	ca, err := os.ReadFile(kube.ServingCAFile())
-	must(t, err)
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(ca) {
-		t.Fatal("no certificate in the serving authority's file")
-	}
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, ForceAttemptHTTP2: true}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: kube.ServingCAs()}, ForceAttemptHTTP2: true}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport}
 }
@@ -133,10 +136,10 @@ func (s *scene) play(ctx context.Context, t *testing.T, f *fault) *outcome {
 	for i := range s.probes {
 		all.Go(func() { s.repeat(running, &all, &s.probes[i]) })
 	}
-	wait(ctx, quietTime)
+	testbed.Wait(ctx, quietTime)
 	s.begin = time.Now()
 	must(t, f.begin(ctx, s))
-	wait(ctx, f.lasts-time.Since(s.begin))
+	testbed.Wait(ctx, f.lasts-time.Since(s.begin))
 	if f.end != nil {
 		must(t, f.end(ctx, s))
 	}
@@ -177,7 +180,7 @@ func (s *scene) recover(ctx context.Context, f *fault) *outcome {
 	out.probes = make([]recovery, len(s.probes))
 	for i := range s.probes {
 		all.Go(func() {
-			out.probes[i].err = poll(ctx, giveUp, func() (err error) {
+			out.probes[i].err = testbed.Poll(ctx, giveUp, func() (err error) {
 				out.probes[i].took, err = s.recovered(&s.probes[i])
 				return err
 			})
@@ -186,7 +189,7 @@ func (s *scene) recover(ctx context.Context, f *fault) *outcome {
 	out.watches = make([]recovery, len(s.watches))
 	for i, w := range s.watches {
 		all.Go(func() {
-			out.watches[i].err = poll(ctx, giveUp, func() error {
+			out.watches[i].err = testbed.Poll(ctx, giveUp, func() error {
 				out.watches[i].took = time.Since(s.end)
 				first := s.writer.after(s.end)
 				if last := w.last(); first == 0 || last < first {

@@ -15,6 +15,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
+	"github.com/kubeweir/kubeweir/test/link"
 )
 
 var (
@@ -28,10 +29,10 @@ func TestColdStartOverSlowUplink(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	makePods(t, "faults-uplink", *uplinkPods)
-	l := newLink(t, strings.TrimPrefix(bed.Kube.URL(), "https://"))
-	must(t, l.set(condition{rate: *uplinkRate / 8}))
+	l := startLink(t, bed.Kube)
+	must(t, l.Set(link.Condition{Rate: *uplinkRate / 8}))
 	cfg := bed.Kube.AdminConfig()
-	cfg.Host = l.url()
+	cfg.Host = l.URL()
 	client, err := upstream.New(upstream.Options{Config: cfg, Compression: upstream.CompressAlways})
 	must(t, err)
 	defer client.Close()
@@ -47,7 +48,7 @@ func TestColdStartOverSlowUplink(t *testing.T) {
 	if n := c.View().Len(); n != *uplinkPods {
 		t.Errorf("%d pods of %d", n, *uplinkPods)
 	}
-	raw, carried := m.Status()[0].Bytes, l.carried()
+	raw, carried := m.Status()[0].Bytes, l.Carried()
 	t.Logf("%d pods of %d KB in %s: %d KB over %d kbit/s", *uplinkPods, raw>>10, took.Round(time.Second), carried>>10, *uplinkRate/1000)
 	if carried > raw/2 {
 		t.Errorf("%d bytes were carried for pods of %d", carried, raw)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"io"
 	"net/http"
@@ -101,10 +100,7 @@ type client struct {
 // newClient is who has a token, or a certificate.
 func newClient(t *testing.T, g *realkube.Gateway, token string, cert *realkube.KeyPair) *client {
 	t.Helper()
-	ca, err := os.ReadFile(kube.ServingCAFile())
-	must(t, err)
-	cfg := &tls.Config{RootCAs: x509.NewCertPool()}
-	cfg.RootCAs.AppendCertsFromPEM(ca)
+	cfg := &tls.Config{RootCAs: kube.ServingCAs()}
 	if cert != nil {
 		pair, err := tls.X509KeyPair(cert.CertPEM, cert.KeyPEM)
 		must(t, err)

@@ -3,6 +3,7 @@ package realkube
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
 	"fmt"
 	"os"
 	"os/exec"
@@ -44,6 +45,13 @@ func (c *Cluster) ConfigForCert(k KeyPair) *rest.Config {
 
 // ServingCAFile is the authority of kube-apiserver's serving certificate and of those of IssueServingCert.
 func (c *Cluster) ServingCAFile() string { return c.pki.serving.pair.CertFile }
+
+// ServingCAs is ServingCAFile as a pool of its own, for clients that are no rest.Config.
+func (c *Cluster) ServingCAs() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(c.pki.serving.cert)
+	return pool
+}
 
 // ClientCAFile is the authority of client certificates (--client-ca-file).
 func (c *Cluster) ClientCAFile() string { return c.pki.client.pair.CertFile }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -133,11 +132,9 @@ func (c *Cluster) prepare() error {
 	if c.pki, err = newPKI(filepath.Join(c.dir, "pki")); err != nil {
 		return err
 	}
-	pool := x509.NewCertPool()
-	pool.AddCert(c.pki.serving.cert)
 	c.client = &http.Client{
 		Timeout:   10 * time.Second,
-		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, DisableKeepAlives: true},
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: c.ServingCAs()}, DisableKeepAlives: true},
 	}
 	if c.opts.AuditPolicy != "" {
 		if err := os.WriteFile(c.auditPolicyFile(), []byte(c.opts.AuditPolicy), 0o600); err != nil {

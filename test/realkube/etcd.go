@@ -50,7 +50,7 @@ func (c *Cluster) StartEtcd(ctx context.Context) error {
 	clientURL, peerURL := c.EtcdURL(), "http://"+c.etcdPeerPort.addr()
 	args := []string{
 		"--name=kubeweir-test",
-		"--data-dir=" + filepath.Join(c.dir, "etcd"),
+		"--data-dir=" + c.etcdDir(),
 		"--listen-client-urls=" + clientURL, "--advertise-client-urls=" + clientURL,
 		"--listen-peer-urls=" + peerURL, "--initial-advertise-peer-urls=" + peerURL,
 		"--initial-cluster=kubeweir-test=" + peerURL,

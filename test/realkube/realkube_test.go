@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 func testContext(t *testing.T) context.Context {
@@ -103,6 +105,7 @@ func TestCluster(t *testing.T) {
 			t.Errorf("pod lists counted: %v", n)
 		}
 	})
+	t.Run("history", func(t *testing.T) { testHistory(ctx, t, c) })
 	t.Run("compact", func(t *testing.T) {
 		rev, err := c.Revision(ctx)
 		if err != nil {
@@ -116,6 +119,42 @@ func TestCluster(t *testing.T) {
 		}
 	})
 	t.Run("restarts", func(t *testing.T) { testRestarts(ctx, t, c) })
+}
+
+func testHistory(ctx context.Context, t *testing.T, c *Cluster) {
+	from, err := c.Revision(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	maps := clientset(t, c.AdminConfig()).CoreV1().ConfigMaps("default")
+	made, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "history"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	made.Data = map[string]string{"changed": "yes"}
+	if _, err := maps.Update(ctx, made, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := maps.Delete(ctx, "history", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	to, err := c.Revision(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const key = "/registry/configmaps/default/history"
+	all, err := c.History(ctx, key, uint64(from), uint64(to))
+	if err != nil || len(all) != 3 {
+		t.Fatalf("%d changes of three, %v", len(all), err)
+	}
+	last := uint64(from)
+	for i, h := range all {
+		created, deleted := i == 0, i == 2
+		if h.Key != key || h.Revision <= last || h.Created != created || h.Deleted != deleted || (h.Before == nil) != created || (h.After == nil) != deleted {
+			t.Errorf("change %d: %+v", i, h)
+		}
+		last = h.Revision
+	}
 }
 
 func testRestarts(ctx context.Context, t *testing.T, c *Cluster) {

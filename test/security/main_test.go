@@ -4,13 +4,11 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptrace"
-	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -69,13 +67,7 @@ func must(t *testing.T, err error) {
 // tlsConfig trusts the cluster's serving authority and presents cert, which may be nil.
 func tlsConfig(t *testing.T, cert *realkube.KeyPair, protocols ...string) *tls.Config {
 	t.Helper()
-	ca, err := os.ReadFile(kube.ServingCAFile())
-	must(t, err)
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(ca) {
-		t.Fatal("no certificate in the serving authority's file")
-	}
-	cfg := &tls.Config{RootCAs: pool, NextProtos: protocols}
+	cfg := &tls.Config{RootCAs: kube.ServingCAs(), NextProtos: protocols}
 	if cert != nil {
 		pair, err := tls.X509KeyPair(cert.CertPEM, cert.KeyPEM)
 		must(t, err)

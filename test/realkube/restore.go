@@ -1,0 +1,56 @@
+package realkube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// SaveEtcd copies etcd's data to a new folder, which RestoreEtcd takes. etcd must not be running.
+func (c *Cluster) SaveEtcd(dir string) error { return c.copyEtcd(c.etcdDir(), dir) }
+
+// RestoreEtcd replaces etcd's data by what SaveEtcd has copied: everything since is forgotten, and revisions go on from
+// there. etcd must not be running.
+func (c *Cluster) RestoreEtcd(dir string) error {
+	if err := os.RemoveAll(c.etcdDir()); err != nil {
+		return err
+	}
+	return c.copyEtcd(dir, c.etcdDir())
+}
+
+func (c *Cluster) copyEtcd(from, to string) error {
+	if p, err := c.etcd(); err == nil && p.running() {
+		return errors.New("etcd's data is copied while etcd runs")
+	}
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+		return fmt.Errorf("etcd's data: %w", err)
+	}
+	return filepath.WalkDir(to, func(path string, entry os.DirEntry, err error) error {
+		if err == nil && entry.IsDir() {
+			err = os.Chmod(path, 0o700) // etcd insists
+		}
+		return err
+	})
+}
+
+func (c *Cluster) etcdDir() string { return filepath.Join(c.dir, "etcd") }
+
+// BumpRevision raises the store's revision to that number at least, and with compact drops all history before it: what
+// `etcdutl snapshot restore --bump-revision --mark-compacted` does to a store that is to replace a newer one.
+func (c *Cluster) BumpRevision(ctx context.Context, to int64, compact bool) error {
+	now, err := c.Revision(ctx)
+	if err != nil {
+		return err
+	}
+	for ; now < to; now++ {
+		if err := c.etcdCall(ctx, "kv/put", map[string]any{"key": []byte("bump")}, nil); err != nil {
+			return err
+		}
+	}
+	if !compact {
+		return nil
+	}
+	return c.Compact(ctx, now)
+}
