@@ -26,11 +26,11 @@ func TestClusters(t *testing.T) {
 	if lab.Name != "lab" || lab.PathPrefix || lab.Kubeconfig != "testdata/files/kubeconfig" || lab.Context != "" {
 		t.Errorf("%+v", lab)
 	}
-	if c := berlin.Consistency; c.Default != Session || len(c.Rules) != 1 || c.Rules[0].Users[0] != "bob" {
-		t.Errorf("berlin: %+v", c)
+	if rules := berlin.Rules; berlin.Consistency.Default != Session || len(rules) != 1 || rules[0].Users[0] != "bob" {
+		t.Errorf("berlin: %+v, %+v", berlin.Consistency, rules)
 	}
-	if c := lab.Consistency; c.Default != Strict || len(c.Rules) != 1 || c.Rules[0].Users[0] != "alice" {
-		t.Errorf("lab: %+v", c)
+	if rules := lab.Rules; lab.Consistency.Default != Strict || len(rules) != 1 || rules[0].Users[0] != "alice" {
+		t.Errorf("lab: %+v, %+v", lab.Consistency, rules)
 	}
 	if !berlin.Authentication.Anonymous || berlin.Authentication.ClientCAFile != "" || lab.Authentication.Anonymous || lab.Authentication.ClientCAFile != "testdata/files/ca.crt" {
 		t.Error("identity is not what each says")

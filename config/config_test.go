@@ -237,15 +237,13 @@ func TestFullFile(t *testing.T) {
 		}
 	}
 	wantRules := []Rule{
-		{Match{Users: []string{"alice", "system:serviceaccount:ci:*"}, Groups: []string{"admins"}, UserAgents: []string{"Headlamp*", "k9s*"},
-			Resources: []string{"pods", "deployments.apps"}}, Strict},
-		{Match{UserAgents: []string{"*"}}, Session},
+		{Match: Match{Users: []string{"alice", "system:serviceaccount:ci:*"}, Groups: []string{"admins"}, UserAgents: []string{"Headlamp*", "k9s*"},
+			Resources: []string{"pods", "deployments.apps"}}, Consistency: Strict},
+		{Match: Match{UserAgents: []string{"*"}}, Consistency: Session},
+		{Match: Match{Groups: []string{"system:nodes"}}, Offline: Deny},
 	}
-	if !reflect.DeepEqual(g.Consistency.Rules, wantRules) {
-		t.Errorf("rules %+v", g.Consistency.Rules)
-	}
-	if want := []OfflineRule{{Match{Groups: []string{"system:nodes"}}, Deny}}; !reflect.DeepEqual(g.Offline.Rules, want) {
-		t.Errorf("rules of offline %+v", g.Offline.Rules)
+	if !reflect.DeepEqual(g.Rules, wantRules) {
+		t.Errorf("rules %+v", g.Rules)
 	}
 	if g.Kubeconfig != "testdata/files/kubeconfig" || g.Audit.Path != "testdata/audit.log" {
 		t.Errorf("paths %q, %q are not relative to the file", g.Kubeconfig, g.Audit.Path)
@@ -259,7 +257,7 @@ func TestFullFile(t *testing.T) {
 	for i, s := range def {
 		switch s.path {
 		case "kubeconfig", "context", // must go together
-			rulesPath, offlineRulesPath, clustersPath: // have no flag
+			rulesPath, clustersPath: // have no flag
 			continue
 		}
 		args = append(args, "--"+def[i].flag+"="+getText(reflect.ValueOf(s.value).Elem()))
@@ -274,7 +272,7 @@ func TestFullFile(t *testing.T) {
 	}
 	for i, s := range g.program().settings() {
 		switch s.path {
-		case "kubeconfig", "context", "consistency.rules", "offline.rules", "sidecarHosts", "upstreamServers", "cacheAggregatedGroups", "dropManagedFields", "state.exclude", "authentication.requestHeader.allowedNames", "authentication.requestHeader.caFile":
+		case "kubeconfig", "context", rulesPath, "sidecarHosts", "upstreamServers", "cacheAggregatedGroups", "dropManagedFields", "state.exclude", "authentication.requestHeader.allowedNames", "authentication.requestHeader.caFile":
 			continue
 		}
 		if !reflect.DeepEqual(s.value, def[i].value) {
@@ -300,8 +298,8 @@ func TestAliases(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"Headlamp*", "k9s*"}; !slices.Equal(g.Consistency.Rules[0].UserAgents, want) || !slices.Equal(g.Consistency.Rules[1].UserAgents, want) {
-		t.Errorf("%+v", g.Consistency.Rules)
+	if want := []string{"Headlamp*", "k9s*"}; !slices.Equal(g.Rules[0].UserAgents, want) || !slices.Equal(g.Rules[1].UserAgents, want) {
+		t.Errorf("%+v", g.Rules)
 	}
 }
 

@@ -117,34 +117,4 @@ func yamlOf(v reflect.Value) (string, error) {
 }
 
 // examples are what the settings without a flag may look like.
-var examples = map[string]string{rulesPath: rulesExample, offlineRulesPath: offlineExample, clustersPath: clustersExample}
-
-// rulesPath and offlineRulesPath are settings that have no flag.
-const (
-	rulesPath        = "consistency.rules"
-	offlineRulesPath = "offline.rules"
-)
-
-// rulesExample are rules for a file.
-const rulesExample = `
-# Dashboards see their own writes at once and others' as fast as the feed brings them.
-- userAgents: ["Headlamp*", "k9s*"]
-  mode: session
-# Whatever reads Leases gets the cluster's own answer, whoever it is.
-- resources: [leases.coordination.k8s.io]
-  mode: strict
-# Agents of a namespace, reading what changes often.
-- users: ["system:serviceaccount:monitoring:*"]
-  resources: [pods, endpointslices.discovery.k8s.io]
-  mode: session
-`
-
-// offlineExample are rules of offline.
-const offlineExample = `
-# Nobody reads Secrets by a right that may have been revoked.
-- resources: [secrets]
-  answer: deny
-# What runs on the node goes on while the uplink is gone.
-- groups: ["system:nodes", "system:serviceaccounts:kube-system"]
-  answer: allow
-`
+var examples = map[string]string{rulesPath: rulesExample, clustersPath: clustersExample}

@@ -55,7 +55,7 @@ func TestWriteDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if g.Consistency.Rules = nil; !reflect.DeepEqual(nonNil(g), nonNil(Default())) {
+	if g.Rules = nil; !reflect.DeepEqual(nonNil(g), nonNil(Default())) {
 		t.Errorf("%+v", g)
 	}
 	if _, err := ParseStandalone([]string{"--config", filepath.Join(dir, "standalone.yaml"), "--data-dir", "x"}); err != nil {
@@ -98,9 +98,9 @@ func TestCheckFile(t *testing.T) {
 			`FILE:6: log must be a group of fields, not "loud"`,
 			`FILE:5: limits.historyBytes must be at least 1Mi, not 1`,
 		}},
-		{"rules", "consistency:\n  rules:\n  - mode: session\n  - users: [\"\"]\n    mode: strict\n", "", "gateway", []string{
-			"FILE:3: consistency.rules[0] matches every read; set consistency.default instead, or add users, groups, userAgents or resources",
-			`FILE:4: consistency.rules[1].users[0] must not be empty; remove it, or use "*" for everything`,
+		{"rules", "rules:\n- consistency: session\n- users: [\"\"]\n  consistency: strict\n", "", "gateway", []string{
+			`FILE:2: rules[0] does not say whom it is for; add users, groups, userAgents or resources, or users: ["*"] for everybody`,
+			`FILE:3: rules[1].users[0] must not be empty; remove it, or use "*" for everything`,
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -181,7 +181,7 @@ func TestHostileFiles(t *testing.T) {
 		"sidecarHosts: [\":" + long + "\"]",
 		"cacheAggregatedGroups: [\":" + long + "\"]",
 		"dropManagedFields: [\":" + long + "\"]",
-		"consistency:\n  rules:\n  - mode: strict\n    resources: [\":" + long + "\"]",
+		"rules:\n- consistency: strict\n  resources: [\":" + long + "\"]",
 		"kubeconfig: " + long,
 		"audit:\n  path: " + long + "/" + long,
 		long + ": 1",
@@ -208,7 +208,7 @@ func TestHostileFiles(t *testing.T) {
 func TestValuesAreBounded(t *testing.T) {
 	for _, content := range []string{
 		"sidecarHosts: [" + strings.Repeat("x,", maxValues+1) + "]",
-		"consistency:\n  rules:\n  - &r {mode: session, users: [" + strings.Repeat("x,", 1_000) + "]}\n" + strings.Repeat("  - *r\n", 200),
+		"rules:\n- &r {consistency: session, users: [" + strings.Repeat("x,", 1_000) + "]}\n" + strings.Repeat("- *r\n", 200),
 	} {
 		file := filepath.Join(t.TempDir(), "bomb")
 		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {

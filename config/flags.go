@@ -119,11 +119,8 @@ func FlagError(err error, fs *pflag.FlagSet, command string) error {
 	return err
 }
 
-// A setting that there was, and what takes its place.
-const (
-	replacedFlag, insteadOfFlag   = "authentication-offline-ttl", "--offline-ttl with --offline=allow takes its place"
-	replacedField, insteadOfField = "offlineTTL", "offline.ttl with offline.default allow takes its place"
-)
+// A flag that there was, and what takes its place.
+const replacedFlag, insteadOfFlag = "authentication-offline-ttl", "--offline-ttl with --offline=allow takes its place"
 
 func unknownFlag(err *pflag.NotExistError, fs *pflag.FlagSet, command string) error {
 	var names []string

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"slices"
 	"time"
 
 	"github.com/kubeweir/kubeweir/internal/defaults"
@@ -63,6 +62,9 @@ type Gateway struct {
 	Authorization  Authorization  `json:"authorization"`
 	Consistency    Consistency    `json:"consistency"`
 	Offline        Offline        `json:"offline"`
+	// Rules say what holds for some requests instead. They are tried in order; of each
+	// setting, the first that matches and has it decides.
+	Rules    []Rule   `json:"rules"`
 	State          State          `json:"state"`
 	Limits         Limits         `json:"limits"`
 	Timeouts       Timeouts       `json:"timeouts"`
@@ -168,32 +170,11 @@ func (Mode) choices() []string { return []string{string(Strict), string(Session)
 
 // Consistency chooses the mode of reads.
 type Consistency struct {
-	// Default is the mode where no rule matches.
+	// Default is the mode where no rule says another.
 	Default Mode `json:"default"`
 	// MaxStaleness is how long ago the cluster may have given a sign of life for
 	// an answer in session mode; 0 for any time.
 	MaxStaleness time.Duration `json:"maxStaleness"`
-	// Rules are tried in order; the first that matches decides.
-	Rules []Rule `json:"rules"`
-}
-
-// Match matches a read when each of its lists that is not empty has a match.
-type Match struct {
-	// Users, Groups and UserAgents are names in which "*" stands for any run of
-	// characters: "Headlamp*", "system:serviceaccount:ci:*".
-	Users      []string `json:"users"`
-	Groups     []string `json:"groups"`
-	UserAgents []string `json:"userAgents"`
-	// Resources are plural names, with their group unless it is the core group:
-	// "pods", "deployments.apps".
-	Resources []string `json:"resources"`
-}
-
-// Rule decides the mode of the reads that it matches.
-type Rule struct {
-	Match
-	// Mode is what the rule decides. Required.
-	Mode Mode `json:"mode"`
 }
 
 // Answer says whether something is allowed.
@@ -210,24 +191,10 @@ func (Answer) choices() []string { return []string{string(Allow), string(Deny)} 
 // Offline says who is served from the cache, by what the cluster said last of who they are
 // and what they may do, while no API server answers.
 type Offline struct {
-	// Default is what counts where no rule matches.
+	// Default is what counts where no rule says something else.
 	Default Answer `json:"default"`
 	// TTL is how old answers, tokens and permissions may then be.
 	TTL time.Duration `json:"ttl"`
-	// Rules are tried in order; the first that matches decides.
-	Rules []OfflineRule `json:"rules"`
-}
-
-// Serves reports whether anybody is served then.
-func (o *Offline) Serves() bool {
-	return o.Default == Allow || slices.ContainsFunc(o.Rules, func(r OfflineRule) bool { return r.Answer == Allow })
-}
-
-// OfflineRule decides the reads that it matches.
-type OfflineRule struct {
-	Match
-	// Answer is what the rule decides. Required.
-	Answer Answer `json:"answer"`
 }
 
 // Timeouts bound how long the gateway waits for others.

@@ -9,7 +9,7 @@ import (
 func (g *Gateway) program() *program {
 	return &program{
 		name: "gateway", document: g, sections: g.sections(), validate: g.validate, expand: g.readClusters,
-		configUsage: "YAML `file` with the same settings as the flags, and rules of consistency and offline; flags win",
+		configUsage: "YAML `file` with the same settings as the flags, and rules; flags win",
 	}
 }
 
@@ -111,8 +111,6 @@ func (g *Gateway) identitySections() []section {
 		{"consistency.maxStaleness", "max-staleness", &g.Consistency.MaxStaleness, atLeast(time.Duration(0)),
 			"`time` since the cluster's last sign of life within which session reads are answered from the cache; 0 for any",
 			"a longer outage makes session reads strict; must not be below timeouts.upstreamPing"},
-		{"consistency.rules", "", &g.Consistency.Rules, nil,
-			"rules that are tried in order, the first that matches decides; without a match, consistency.default", ""},
 	}}, {"Offline", []setting{
 		{"offline.default", "offline", &g.Offline.Default, nil,
 			"whether clients are served from the cache while no API server answers, by what the cluster said of them last: allow or deny (`answer`); the file can have rules",
@@ -120,8 +118,9 @@ func (g *Gateway) identitySections() []section {
 		{"offline.ttl", "offline-ttl", &g.Offline.TTL, between(time.Second, 7*day),
 			"`time` for which the cluster's last word counts, and how old answers may be, where that is allowed",
 			"older answers are refused with 503"},
-		{"offline.rules", "", &g.Offline.Rules, nil,
-			"rules that are tried in order, the first that matches decides; without a match, offline.default", ""},
+	}}, {"Rules", []setting{
+		{rulesPath, "", &g.Rules, nil,
+			"what holds for some requests, by user, group, user agent and resource; of each setting, the first rule that matches and has it decides", ""},
 	}}}
 }
 

@@ -1,10 +1,8 @@
 package config
 
 import (
-	"fmt"
 	"os"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/kubeweir/kubeweir/internal/apiservers"
@@ -44,20 +42,7 @@ func (g *Gateway) checkUpstream(o *origins) {
 	checkCAs(o, certFile{"authentication.clientCAFile", g.Authentication.ClientCAFile},
 		certFile{"authentication.requestHeader.caFile", g.Authentication.RequestHeader.CAFile})
 	g.checkRequestHeader(o)
-	for i := range g.Consistency.Rules {
-		rule, path := &g.Consistency.Rules[i], fmt.Sprintf("consistency.rules[%d]", i)
-		if rule.Mode == "" {
-			o.report(path, "has no mode; add mode: strict or mode: session")
-		}
-		checkMatch(o, &rule.Match, path, "consistency.default")
-	}
-	for i := range g.Offline.Rules {
-		rule, path := &g.Offline.Rules[i], fmt.Sprintf("offline.rules[%d]", i)
-		if rule.Answer == "" {
-			o.report(path, "has no answer; add answer: allow or answer: deny")
-		}
-		checkMatch(o, &rule.Match, path, "offline.default")
-	}
+	g.checkRules(o)
 	g.checkStaleness(o)
 }
 
@@ -145,36 +130,10 @@ func (g *Gateway) checkRequestHeader(o *origins) {
 // resourceName is a plural, with a group or without.
 var resourceName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
 
-// checkMatch checks what the rule at path matches; all is the setting that decides all reads.
-func checkMatch(o *origins, rule *Match, path, all string) {
-	empty := true
-	for _, list := range []struct {
-		name  string
-		items []string
-	}{{"users", rule.Users}, {"groups", rule.Groups}, {"userAgents", rule.UserAgents}, {"resources", rule.Resources}} {
-		empty = empty && len(list.items) == 0
-		if j := slices.Index(list.items, ""); j >= 0 {
-			o.report(fmt.Sprintf("%s.%s[%d]", path, list.name, j), "must not be empty; remove it, or use \"*\" for everything")
-		}
-	}
-	if empty {
-		o.report(path, "matches every read; set %s instead, or add users, groups, userAgents or resources", all)
-	}
-	for j, name := range rule.Resources {
-		if name != "" && !resourceName.MatchString(name) {
-			o.report(fmt.Sprintf("%s.resources[%d]", path, j), "must be a plural name such as pods or deployments.apps, not %q", short(name))
-		}
-	}
-}
-
 // checkStaleness checks settings that must fit together.
 func (g *Gateway) checkStaleness(o *origins) {
-	if g.Consistency.MaxStaleness > 0 && g.Consistency.MaxStaleness < g.Timeouts.UpstreamPing && usesSession(&g.Consistency) {
+	if g.Consistency.MaxStaleness > 0 && g.Consistency.MaxStaleness < g.Timeouts.UpstreamPing && g.usesSession() {
 		o.report("consistency.maxStaleness", "must be at least %s (%v), because a sign of life comes no more often",
 			o.name("timeouts.upstreamPing"), durationText(g.Timeouts.UpstreamPing))
 	}
-}
-
-func usesSession(c *Consistency) bool {
-	return c.Default == Session || slices.ContainsFunc(c.Rules, func(r Rule) bool { return r.Mode == Session })
 }

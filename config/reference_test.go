@@ -48,9 +48,7 @@ kubeweir config check gateway.yaml                # every mistake, with its line
 to begin with.
 `
 
-const referenceRules = `
-### Rules of consistency
-
+const referenceConsistency = `
 A read of the most recent state (without resourceVersion: what kubectl and most dashboards send) is answered in one of
 two modes:
 
@@ -60,22 +58,31 @@ two modes:
   made elsewhere appear as fast as the feed brings them. It costs the cluster nothing. While the cluster has given no
   sign of life for ` + "`consistency.maxStaleness`" + `, such reads are strict.
 
-Rules choose between them, in the file only. They are tried in order, and the first that matches decides. A rule matches
-when each of its lists that is not empty has a match:
-
-| Field | Holds |
-|---|---|
-| ` + "`users`, `groups`, `userAgents`" + ` | names in which ` + "`*`" + ` stands for any run of characters |
-| ` + "`resources`" + ` | plural names, with their group unless it is the core group: ` + "`pods`, `deployments.apps`" + ` |
-| ` + "`mode`" + ` | ` + "`strict` or `session`" + `; required |
-
+[Rules](#rules) choose between them request by request.
 `
 
 const referenceOffline = `
-### Rules of offline
+Who is served while no API server answers, and with what, is in [offline.md](offline.md). [Rules](#rules) choose request by
+request.
+`
 
-Who is served while no API server answers, and with what, is in [offline.md](offline.md). Rules are matched as those of
-consistency are, and decide ` + "`answer: allow` or `answer: deny`" + `.
+const referenceRules = `
+Rules say what holds for some requests instead of what holds for all. They are in the file only, at the top level or in a
+cluster, which then has none of those of the top level. They are tried in order, for each setting: the first rule that
+matches the request and has the setting decides; without one, the setting of all requests. A rule matches when each of its
+lists that is not empty has a match:
+
+| Field | Holds |
+|---|---|
+| ` + "`users`, `groups`, `userAgents`" + ` | names in which ` + "`*`" + ` stands for any run of characters; the user and the groups are those that the request acts as. A client says itself what its user agent is |
+| ` + "`resources`" + ` | plural names, with their group unless it is the core group: ` + "`pods`, `deployments.apps`" + `; subresources belong to their resource |
+
+and says one or more of these:
+
+| Field | What it is | Instead of |
+|---|---|---|
+| ` + "`consistency`" + ` | ` + "`strict` or `session`" + ` | ` + "`consistency.default`" + ` |
+| ` + "`offline`" + ` | ` + "`allow` or `deny`" + ` | ` + "`offline.default`" + ` |
 
 `
 
@@ -97,14 +104,16 @@ func reference() []byte {
 		writeSection(&b, s)
 		switch s.title {
 		case "Consistency":
-			b.WriteString(referenceRules)
-			writeExample(&b, "consistency")
+			b.WriteString(referenceConsistency)
 		case "Offline":
 			b.WriteString(referenceOffline)
-			writeExample(&b, "offline")
+		case "Rules":
+			b.WriteString(referenceRules)
+			writeExample(&b, rulesPath)
 		}
 		if s.title == "Several clusters" {
-			fmt.Fprintf(&b, "\n[clusters.md](clusters.md) says how they are reached.\n\n```yaml\nclusters:\n%s\n```\n", strings.TrimSpace(clustersExample))
+			b.WriteString("\n[clusters.md](clusters.md) says how they are reached.\n\n")
+			writeExample(&b, clustersPath)
 		}
 	}
 	b.WriteString("\n## kubeweir standalone\n\nAnd what [both](#both) have.\n")
@@ -120,9 +129,8 @@ func reference() []byte {
 	return b.Bytes()
 }
 
-func writeExample(b *bytes.Buffer, group string) {
-	example := strings.ReplaceAll(strings.TrimSpace(examples[group+".rules"]), "\n", "\n  ")
-	fmt.Fprintf(b, "```yaml\n%s:\n  rules:\n  %s\n```\n", group, example)
+func writeExample(b *bytes.Buffer, setting string) {
+	fmt.Fprintf(b, "```yaml\n%s:\n%s\n```\n", setting, strings.TrimSpace(examples[setting]))
 }
 
 func writeSection(b *bytes.Buffer, s section) {
@@ -160,7 +168,7 @@ func kind(s *setting) string {
 		return "true or false"
 	case reflect.Slice:
 		switch s.path {
-		case rulesPath, offlineRulesPath:
+		case rulesPath:
 			return "rules, see below"
 		case clustersPath:
 			return "clusters, see below"

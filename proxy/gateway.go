@@ -47,6 +47,9 @@ type Options struct {
 	Consistency Consistency
 	// Offline says who is served while no API server answers. Nobody by default.
 	Offline Offline
+	// Rules say what holds for some requests instead. They are tried in order; of each
+	// setting, the first that matches and has it decides.
+	Rules []Rule
 	// Reachable tells whether the upstream can be reached, as far as is known. It must be
 	// quick; nil for one that always can.
 	Reachable func() bool
@@ -96,6 +99,7 @@ type Gateway struct {
 	metrics      *metrics
 	panics       *contain.Panics
 	refused      *reason.Counter
+	rules        rules
 	// observesWrites is set when some read may be in session mode.
 	observesWrites bool
 }
@@ -104,9 +108,11 @@ type Gateway struct {
 func New(o Options) *Gateway {
 	g := &Gateway{
 		Options: o, metrics: newMetrics(o.Registerer, o.Resources.Known),
-		panics: contain.New(o.Registerer, o.Logger), observesWrites: o.Consistency.usesSession(),
+		panics:     contain.New(o.Registerer, o.Logger),
 		transcoder: newTranscoder(o.Forwarder, time.Now, o.Registerer),
 	}
+	g.rules = newRules(o.Rules, o.settings())
+	g.observesWrites = g.rules.any(func(s *Settings) bool { return s.Mode == ModeSession })
 	g.session = newSession(func(gvr schema.GroupVersionResource) bool {
 		res, ok := o.Resources.Lookup(gvr)
 		return ok && !res.Aggregated
@@ -153,6 +159,8 @@ type exchange struct {
 	sender   *identity.Identity
 	subject  *identity.Subject
 	decision identity.Decision
+	// settings are what holds for the request once that is known, by the rules.
+	settings Settings
 	pretty   bool // JSON is to be indented
 	resumed  bool // it has a place of Gateway.resumed
 	// limit is what the request holds a place of, nil before and afterwards; bytes is
@@ -207,6 +215,7 @@ func (g *Gateway) Serve(ctx context.Context, r *api.Request) *api.Response {
 	}()
 	resp := g.impersonate(ctx, x)
 	if resp == nil {
+		x.settings = g.rules.decide(x.subject.User, x.request.Header.Get("User-Agent"), x.info)
 		resp = g.route(ctx, x)
 	}
 	resp = g.answer(x, resp)

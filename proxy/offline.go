@@ -2,13 +2,11 @@ package proxy
 
 import (
 	"context"
-	"slices"
 	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
@@ -23,55 +21,31 @@ import (
 // Whoever is allowed is known by what the upstream said last, and reads in session mode,
 // too. Strict reads and writes are refused in either case.
 type Offline struct {
-	// Allow is what counts when no rule matches.
+	// Allow is what counts where no rule says something else.
 	Allow bool
 	// TTL is how old an answer may be for whoever is allowed.
 	TTL time.Duration
-	// Rules are tried in order; the first that matches decides.
-	Rules []OfflineRule
-}
-
-// OfflineRule decides the reads that it matches.
-type OfflineRule struct {
-	Match
-	Allow bool
-}
-
-// Serves reports whether anybody is allowed.
-func (o *Offline) Serves() bool {
-	return o.Allow || slices.ContainsFunc(o.Rules, func(r OfflineRule) bool { return r.Allow })
-}
-
-func (o *Offline) allows(u user.Info, userAgent string, res *cache.Resource) bool {
-	for i := range o.Rules {
-		if o.Rules[i].matches(u, userAgent, res) {
-			return o.Rules[i].Allow
-		}
-	}
-	return o.Allow
 }
 
 // allowsOffline reports whether a read is answered by what the upstream said last.
-func (g *Gateway) allowsOffline(x *exchange, res *cache.Resource) bool {
-	return g.Offline.allows(x.subject.User, x.request.Header.Get("User-Agent"), res)
-}
+func (x *exchange) allowsOffline() bool { return x.settings.Offline == Yes }
 
 // isAway reports whether the upstream cannot be reached, as far as is known.
 func (g *Gateway) isAway() bool { return g.Reachable != nil && !g.Reachable() }
 
 // remembered refuses a read of somebody who is known by what the upstream said last, unless
 // that is allowed; nil means go on.
-func (g *Gateway) remembered(x *exchange, res *cache.Resource) *api.Response {
-	if !x.subject.Offline && !x.decision.Offline || g.allowsOffline(x, res) {
+func (g *Gateway) remembered(x *exchange) *api.Response {
+	if !x.subject.Offline && !x.decision.Offline || x.allowsOffline() {
 		return nil
 	}
 	g.refused.Count(reason.OfflineDenied)
 	return x.fail(comeBack("the upstream could not be asked who you are and what you may do"))
 }
 
-// expired refuses an answer from c that is older than it may be; nil means go on.
-func (g *Gateway) expired(x *exchange, c *cache.Collection, age time.Duration) *api.Response {
-	if age <= g.Offline.TTL || !g.isAway() || !g.allowsOffline(x, c.Resource()) {
+// expired refuses an answer from the cache that is older than it may be; nil means go on.
+func (g *Gateway) expired(x *exchange, age time.Duration) *api.Response {
+	if age <= g.Offline.TTL || !g.isAway() || !x.allowsOffline() {
 		return nil
 	}
 	g.refused.Count(reason.OfflineExpired)
@@ -82,7 +56,7 @@ func (g *Gateway) expired(x *exchange, c *cache.Collection, age time.Duration) *
 // the upstream cannot be reached: it holds every write that was answered here. Of one that
 // was not nobody knows whether it was applied.
 func (g *Gateway) holdsOffline(ctx context.Context, x *exchange, c *cache.Collection) bool {
-	return g.isAway() && g.allowsOffline(x, c.Resource()) && g.session.holdsAnswered(ctx, c)
+	return g.isAway() && x.allowsOffline() && g.session.holdsAnswered(ctx, c)
 }
 
 // lateAfter is from which age on answers from the cache say how old they are.

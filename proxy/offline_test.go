@@ -49,7 +49,7 @@ type offlineBench struct {
 	away atomic.Bool
 }
 
-func newOfflineBench(t *testing.T, mode Mode, offline Offline) *offlineBench {
+func newOfflineBench(t *testing.T, mode Mode, offline Offline, rules ...Rule) *offlineBench {
 	b := &offlineBench{}
 	b.gatewayBench = newGatewayBench(t, func(o *Options) {
 		upstream := o.Forwarder.(*fakeUpstream)
@@ -69,6 +69,7 @@ func newOfflineBench(t *testing.T, mode Mode, offline Offline) *offlineBench {
 		}
 		o.Authorizer = identity.NewAuthorizer(identity.AuthorizerOptions{AccessReviewer: reviews, OfflineTTL: offline.TTL, Reachable: reachable})
 		o.Consistency, o.Offline, o.Reachable = Consistency{Default: mode, MaxStaleness: 30 * time.Second}, offline, reachable
+		o.Rules = rules
 	})
 	b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
 	return b
@@ -85,37 +86,39 @@ const podsAsHeld, podsNow, podsWatched = "GET /api/v1/pods?resourceVersion=0", "
 // TestOffline: who gets what while no API server answers.
 func TestOffline(t *testing.T) {
 	const jane, joe = "Authorization: Bearer jane", "Authorization: Bearer joe"
-	onlyJane := Offline{TTL: time.Hour, Rules: []OfflineRule{
-		{Match{Resources: []string{"nodes"}}, true}, {Match{Users: []string{"jane"}}, true},
-	}}
+	hour := Offline{TTL: time.Hour}
+	onlyJane := []Rule{
+		{Match{Resources: []string{"nodes"}}, Settings{Offline: Yes}}, {Match{Users: []string{"jane"}}, Settings{Offline: Yes}},
+	}
 	for _, test := range []struct {
 		name    string
 		mode    Mode
 		offline Offline
+		rules   []Rule
 		line    string
 		who     string
 		after   time.Duration
 		want    int
 	}{
-		{"any version, denied", ModeStrict, Offline{TTL: time.Hour}, podsAsHeld, jane, time.Minute, 503},
-		{"any version, denied, still known", ModeStrict, Offline{TTL: time.Hour}, podsAsHeld, jane, 3 * time.Second, 200},
-		{"any version, allowed", ModeStrict, onlyJane, podsAsHeld, jane, time.Minute, 200},
-		{"any version, allowed to another", ModeStrict, onlyJane, podsAsHeld, joe, time.Minute, 503},
-		{"any version, too old", ModeStrict, Offline{Allow: true, TTL: time.Minute}, podsAsHeld, jane, 62 * time.Second, 503},
-		{"strict", ModeStrict, Offline{Allow: true, TTL: time.Hour}, podsNow, jane, time.Minute, 503},
-		{"session, allowed", ModeSession, onlyJane, podsNow, jane, time.Minute, 200},
-		{"session, allowed, at once", ModeSession, onlyJane, podsNow, jane, time.Millisecond, 200},
-		{"session, allowed to another", ModeSession, onlyJane, podsNow, joe, time.Minute, 503},
-		{"session, denied", ModeSession, Offline{TTL: time.Hour}, podsNow, jane, 5 * time.Second, 503},
-		{"a watch, allowed", ModeSession, onlyJane, podsWatched, jane, time.Minute, 200},
-		{"a watch of any version, strict", ModeStrict, onlyJane, podsWatched + "&resourceVersion=0", jane, time.Minute, 200},
-		{"a watch of the latest state, strict", ModeStrict, onlyJane, podsWatched, jane, time.Minute, 503},
-		{"a write", ModeSession, Offline{Allow: true, TTL: time.Hour}, "POST /api/v1/namespaces/default/pods", jane, time.Minute, 503},
-		{"an object that is not there", ModeStrict, Offline{Allow: true, TTL: time.Hour}, "GET /api/v1/namespaces/default/pods/b?resourceVersion=0", jane, time.Minute, 404},
+		{"any version, denied", ModeStrict, hour, nil, podsAsHeld, jane, time.Minute, 503},
+		{"any version, denied, still known", ModeStrict, hour, nil, podsAsHeld, jane, 3 * time.Second, 200},
+		{"any version, allowed", ModeStrict, hour, onlyJane, podsAsHeld, jane, time.Minute, 200},
+		{"any version, allowed to another", ModeStrict, hour, onlyJane, podsAsHeld, joe, time.Minute, 503},
+		{"any version, too old", ModeStrict, Offline{Allow: true, TTL: time.Minute}, nil, podsAsHeld, jane, 62 * time.Second, 503},
+		{"strict", ModeStrict, Offline{Allow: true, TTL: time.Hour}, nil, podsNow, jane, time.Minute, 503},
+		{"session, allowed", ModeSession, hour, onlyJane, podsNow, jane, time.Minute, 200},
+		{"session, allowed, at once", ModeSession, hour, onlyJane, podsNow, jane, time.Millisecond, 200},
+		{"session, allowed to another", ModeSession, hour, onlyJane, podsNow, joe, time.Minute, 503},
+		{"session, denied", ModeSession, hour, nil, podsNow, jane, 5 * time.Second, 503},
+		{"a watch, allowed", ModeSession, hour, onlyJane, podsWatched, jane, time.Minute, 200},
+		{"a watch of any version, strict", ModeStrict, hour, onlyJane, podsWatched + "&resourceVersion=0", jane, time.Minute, 200},
+		{"a watch of the latest state, strict", ModeStrict, hour, onlyJane, podsWatched, jane, time.Minute, 503},
+		{"a write", ModeSession, Offline{Allow: true, TTL: time.Hour}, nil, "POST /api/v1/namespaces/default/pods", jane, time.Minute, 503},
+		{"an object that is not there", ModeStrict, Offline{Allow: true, TTL: time.Hour}, nil, "GET /api/v1/namespaces/default/pods/b?resourceVersion=0", jane, time.Minute, 404},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := newOfflineBench(t, test.mode, test.offline)
+				b := newOfflineBench(t, test.mode, test.offline, test.rules...)
 				for _, who := range []string{jane, joe} {
 					for _, line := range []string{test.line, podsAsHeld} {
 						b.begin(line, who)

@@ -30,7 +30,7 @@ func (g *Gateway) read(ctx context.Context, x *exchange) outcome {
 	if refusal := g.permit(ctx, x); refusal != nil {
 		return answeredWith(refusal)
 	}
-	if refusal := g.remembered(x, q.res); refusal != nil {
+	if refusal := g.remembered(x); refusal != nil {
 		return answeredWith(refusal)
 	}
 	if err := q.setShard(&g.shards); err != nil {
@@ -39,18 +39,18 @@ func (g *Gateway) read(ctx context.Context, x *exchange) outcome {
 	switch {
 	case x.info.Verb == "watch":
 		return g.watch(ctx, x, q)
-	case q.mostRecent() && !q.sharded() && !g.Manager.Prompt() && g.mode(x, q.res) == ModeStrict:
+	case q.mostRecent() && !q.sharded() && !g.Manager.Prompt() && x.mode(q.res) == ModeStrict:
 		return g.strict(ctx, x, q)
 	}
 	return g.cached(ctx, x, q)
 }
 
 // mode says how a most-recent read of res is answered.
-func (g *Gateway) mode(x *exchange, res *cache.Resource) Mode {
+func (x *exchange) mode(res *cache.Resource) Mode {
 	if res.Aggregated {
 		return ModeStrict // the answers to writes do not tell how new the cache must be
 	}
-	return g.Consistency.modeFor(x.subject.User, x.request.Header.Get("User-Agent"), res)
+	return x.settings.Mode
 }
 
 // readQuery is a read as its parameters say.
@@ -167,7 +167,7 @@ func (g *Gateway) cached(ctx context.Context, x *exchange, q readQuery) outcome 
 		resp = x.fail(err)
 	}
 	age := g.ageOf(c)
-	if refusal := g.expired(x, c, age); refusal != nil {
+	if refusal := g.expired(x, age); refusal != nil {
 		finish(resp, 0, nil)
 		return answeredWith(refusal)
 	}
@@ -249,7 +249,7 @@ func (g *Gateway) holds(ctx context.Context, x *exchange, c *cache.Collection) b
 	if _, err := c.FreshAtOnce(ctx); !errors.Is(err, cache.ErrUnsupported) {
 		return err == nil
 	}
-	if g.mode(x, c.Resource()) == ModeStrict {
+	if x.mode(c.Resource()) == ModeStrict {
 		return false
 	}
 	if g.holdsOffline(ctx, x, c) {
@@ -299,7 +299,7 @@ func (g *Gateway) watch(ctx context.Context, x *exchange, q readQuery) outcome {
 		return instead
 	}
 	age := g.ageOf(c)
-	if refusal := g.expired(x, c, age); refusal != nil {
+	if refusal := g.expired(x, age); refusal != nil {
 		return answeredWith(refusal)
 	}
 	req := &cache.WatchRequest{Filter: q.filter, Options: q.options, Rep: q.rep, Message: messages(x, q.rep)}

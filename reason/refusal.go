@@ -191,7 +191,7 @@ var refusalEntries = [refusals]Entry{
 	},
 	OfflineDenied: {
 		Label: "offline-denied", Code: 503, When: "No API server answers, and no rule of offline lets the client be served by what the upstream said of it last.",
-		Client: comeBack, Metric: "kubeweir_upstream_gone", Do: "Nothing, if it is right; see --offline and offline.rules.",
+		Client: comeBack, Metric: "kubeweir_upstream_gone", Do: "Nothing, if it is right; see --offline and rules.",
 	},
 	OfflineExpired: {
 		Label: "offline-expired", Code: 503, When: "No API server answers, and what the cache holds is older than --offline-ttl.",

@@ -98,7 +98,7 @@ func (c *cluster) build(g *config.Gateway, token identity.Token, log *audit.Log)
 	authenticator.GatewayToken, authenticator.Reachable = token, c.reachable
 	authorizer := authorizerOptions(g, reviews.AuthorizationV1().SubjectAccessReviews())
 	authorizer.Reachable = c.reachable
-	if g.Offline.Serves() {
+	if g.ServesOffline() {
 		c.offlineRules = proxy.NewOfflineRules(c.resources, c.manager, c.reachable, g.Offline.TTL, c.log)
 		authorizer.Rules = c.offlineRules
 	}
@@ -107,7 +107,7 @@ func (c *cluster) build(g *config.Gateway, token identity.Token, log *audit.Log)
 	}
 	c.addHandler(
 		identity.WatchesOptions{RecheckPeriod: g.Authorization.WatchRecheckPeriod, Grace: g.Authorization.WatchGrace},
-		proxy.Options{CompressWatchLists: g.WatchListCompression, Consistency: consistency(g), Offline: offline(g), Reachable: c.reachable,
+		proxy.Options{CompressWatchLists: g.WatchListCompression, Consistency: consistency(g), Offline: offline(g), Rules: rules(g), Reachable: c.reachable,
 			Limits: proxyLimits(&g.Limits), Cluster: c.name, Audit: log},
 	)
 	return nil

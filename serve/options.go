@@ -79,30 +79,38 @@ func authorizerOptions(c *config.Gateway, reviewer identity.AccessReviewer) iden
 }
 
 func consistency(c *config.Gateway) proxy.Consistency {
-	out := proxy.Consistency{Default: proxy.Mode(c.Consistency.Default), MaxStaleness: c.Consistency.MaxStaleness}
-	for _, r := range c.Consistency.Rules {
-		out.Rules = append(out.Rules, proxy.Rule{
-			Match: match(&r.Match), Mode: proxy.Mode(r.Mode),
-		})
-	}
-	return out
-}
-
-func match(m *config.Match) proxy.Match {
-	return proxy.Match{Users: m.Users, Groups: m.Groups, UserAgents: m.UserAgents, Resources: m.Resources}
+	return proxy.Consistency{Default: proxy.Mode(c.Consistency.Default), MaxStaleness: c.Consistency.MaxStaleness}
 }
 
 func offline(c *config.Gateway) proxy.Offline {
-	out := proxy.Offline{Allow: c.Offline.Default == config.Allow, TTL: c.Offline.TTL}
-	for _, r := range c.Offline.Rules {
-		out.Rules = append(out.Rules, proxy.OfflineRule{Match: match(&r.Match), Allow: r.Answer == config.Allow})
+	return proxy.Offline{Allow: c.Offline.Default == config.Allow, TTL: c.Offline.TTL}
+}
+
+func rules(c *config.Gateway) (list []proxy.Rule) {
+	for i := range c.Rules {
+		r := &c.Rules[i]
+		list = append(list, proxy.Rule{
+			Match: proxy.Match{Users: r.Users, Groups: r.Groups, UserAgents: r.UserAgents, Resources: r.Resources},
+			Says:  proxy.Settings{Mode: proxy.Mode(r.Consistency), Offline: choice(r.Offline, config.Allow)},
+		})
 	}
-	return out
+	return list
+}
+
+// choice is what a value says that is yes or, if it is not "", no.
+func choice[T ~string](value, yes T) proxy.Choice {
+	switch value {
+	case "":
+		return proxy.Unsaid
+	case yes:
+		return proxy.Yes
+	}
+	return proxy.No
 }
 
 // offlineTTL is for how long what the upstream said of clients is remembered for outages.
 func offlineTTL(c *config.Gateway) time.Duration {
-	if !c.Offline.Serves() {
+	if !c.ServesOffline() {
 		return 0
 	}
 	return c.Offline.TTL

@@ -30,10 +30,10 @@ const (
 
 const sessionConfig = `consistency:
   default: strict
-  rules:
-  - userAgents: ["e2e*"]
-    resources: [configmaps]
-    mode: session
+rules:
+- userAgents: ["e2e*"]
+  resources: [configmaps]
+  consistency: session
 `
 
 // TestSessionConsistency: in session mode the reads that kubectl makes are answered from the cache, and whoever wrote

@@ -64,7 +64,7 @@ func must(t *testing.T, err error) {
 func consistencyFile(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kubeweir.yaml")
-	must(t, os.WriteFile(path, []byte("consistency:\n  rules:\n  - userAgents: ["+sessionAgent+"]\n    mode: session\n"), 0o600))
+	must(t, os.WriteFile(path, []byte("rules:\n- userAgents: ["+sessionAgent+"]\n  consistency: session\n"), 0o600))
 	return path
 }
 

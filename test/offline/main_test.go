@@ -40,15 +40,14 @@ func TestMain(m *testing.M) {
 const settings = `
 consistency:
   default: session
-  rules:
-  - userAgents: ["strict*"]
-    mode: strict
 offline:
   default: allow
   ttl: 5m
-  rules:
-  - resources: [secrets]
-    answer: deny
+rules:
+- userAgents: ["strict*"]
+  consistency: strict
+- resources: [secrets]
+  offline: deny
 authentication:
   tokenTTL: 500ms
 authorization:

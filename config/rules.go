@@ -1,0 +1,103 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+)
+
+// rulesPath is the setting that has the rules. It has no flag.
+const rulesPath = "rules"
+
+// Match matches a request when each of its lists that is not empty has a match.
+type Match struct {
+	// Users, Groups and UserAgents are names in which "*" stands for any run of
+	// characters: "Headlamp*", "system:serviceaccount:ci:*".
+	Users      []string `json:"users"`
+	Groups     []string `json:"groups"`
+	UserAgents []string `json:"userAgents"`
+	// Resources are plural names, with their group unless it is the core group:
+	// "pods", "deployments.apps".
+	Resources []string `json:"resources"`
+}
+
+// Rule says what holds for the requests that it matches. A field that is "" says nothing:
+// the next rule that matches decides, and without one the setting of all requests.
+type Rule struct {
+	Match
+	// Consistency is how reads of the most recent state are answered.
+	Consistency Mode `json:"consistency"`
+	// Offline says whether reads are answered by what the cluster said last while no API
+	// server answers.
+	Offline Answer `json:"offline"`
+}
+
+// says reports whether the rule decides anything.
+func (r *Rule) says() bool { return r.Consistency != "" || r.Offline != "" }
+
+// rulesExample are rules for a file.
+const rulesExample = `
+# Whatever reads Leases gets the cluster's own answer, whoever it is.
+- resources: [leases.coordination.k8s.io]
+  consistency: strict
+# Dashboards see their own writes at once and others' as fast as the feed brings them.
+- userAgents: ["Headlamp*", "k9s*"]
+  consistency: session
+# Nobody reads Secrets by a right that may have been revoked.
+- resources: [secrets]
+  offline: deny
+# What runs on the node goes on while the uplink is gone, and reads what changes often from the cache.
+- groups: ["system:nodes", "system:serviceaccounts:kube-system"]
+  consistency: session
+  offline: allow
+`
+
+// checkRules reports what is wrong with the rules.
+func (g *Gateway) checkRules(o *origins) {
+	for i := range g.Rules {
+		rule, path := &g.Rules[i], fmt.Sprintf("%s[%d]", rulesPath, i)
+		if !rule.says() {
+			o.report(path, "says nothing; add consistency or offline")
+		}
+		checkMatch(o, &rule.Match, path)
+	}
+}
+
+// checkMatch checks what the rule at path matches.
+func checkMatch(o *origins, match *Match, path string) {
+	var names []string
+	empty := true
+	for _, list := range []struct {
+		name  string
+		items []string
+	}{{"users", match.Users}, {"groups", match.Groups}, {"userAgents", match.UserAgents}, {"resources", match.Resources}} {
+		names = append(names, list.name)
+		empty = empty && len(list.items) == 0
+		if j := slices.Index(list.items, ""); j >= 0 {
+			o.report(fmt.Sprintf("%s.%s[%d]", path, list.name, j), "must not be empty; remove it, or use \"*\" for everything")
+		}
+	}
+	if empty {
+		o.report(path, "does not say whom it is for; add %s, or users: [\"*\"] for everybody", alternatives(names))
+	}
+	for j, name := range match.Resources {
+		if name != "" && !resourceName.MatchString(name) {
+			o.report(fmt.Sprintf("%s.resources[%d]", path, j), "must be a plural name such as pods or deployments.apps, not %q", short(name))
+		}
+	}
+}
+
+// usesSession reports whether any read can be in session mode.
+func (g *Gateway) usesSession() bool {
+	return g.Consistency.Default == Session || slices.ContainsFunc(g.Rules, func(r Rule) bool { return r.Consistency == Session })
+}
+
+// ServesOffline reports whether anybody is served while no API server answers.
+func (g *Gateway) ServesOffline() bool {
+	return g.Offline.Default == Allow || slices.ContainsFunc(g.Rules, func(r Rule) bool { return r.Offline == Allow })
+}
+
+// rulesOfOld is what takes the place of rules where they were before they became one list.
+func rulesOfOld(setting, was string) string {
+	return fmt.Sprintf("put them into the list %s: beside %s:, with %s: in the place of %s:", rulesPath, setting, setting, was)
+}
+

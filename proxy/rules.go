@@ -1,0 +1,155 @@
+package proxy
+
+import (
+	"slices"
+	"strings"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubeweir/kubeweir/api"
+)
+
+// Match matches a request when each of its non-empty lists has a match. Users,
+// groups and user agents may hold "*" for any run of characters; resources are
+// "pods" or "deployments.apps", and have their subresources.
+type Match struct{ Users, Groups, UserAgents, Resources []string }
+
+// Rule says what holds for the requests that it matches.
+type Rule struct {
+	Match
+	// Says has the settings that the rule decides.
+	Says Settings
+}
+
+// Settings are what rules may decide of a request. A field that is zero says nothing.
+type Settings struct {
+	// Mode is how a most-recent read is answered.
+	Mode Mode
+	// Offline says whether a read is answered by what the upstream said last.
+	Offline Choice
+}
+
+// settings are what holds where no rule says something else.
+func (o *Options) settings() Settings {
+	s := Settings{Mode: o.Consistency.Default, Offline: No}
+	if o.Offline.Allow {
+		s.Offline = Yes
+	}
+	return s
+}
+
+// Choice says yes, no or nothing.
+type Choice uint8
+
+// The choices.
+const (
+	Unsaid Choice = iota
+	Yes
+	No
+)
+
+// rules decide what holds for a request: of each setting, the first rule that matches and
+// has it, else what holds for all. They must not change while in use.
+type rules struct {
+	list []compiledRule
+	all  Settings
+}
+
+// compiledRule is a Rule with its patterns taken apart.
+type compiledRule struct {
+	users, groups, userAgents []glob
+	resources                 []groupResource
+	says                      Settings
+}
+
+type groupResource struct{ group, resource string }
+
+func newRules(list []Rule, all Settings) rules {
+	r := rules{all: all}
+	for i := range list {
+		from := &list[i]
+		c := compiledRule{users: globs(from.Users), groups: globs(from.Groups), userAgents: globs(from.UserAgents), says: from.Says}
+		for _, name := range from.Resources {
+			resource, group, _ := strings.Cut(name, ".")
+			c.resources = append(c.resources, groupResource{group, resource})
+		}
+		r.list = append(r.list, c)
+	}
+	return r
+}
+
+// any reports whether what is asked may hold for some request.
+func (r *rules) any(is func(*Settings) bool) bool {
+	return is(&r.all) || slices.ContainsFunc(r.list, func(c compiledRule) bool { return is(&c.says) })
+}
+
+// decide returns what holds for a request of u.
+func (r *rules) decide(u user.Info, userAgent string, info *api.RequestInfo) Settings {
+	if len(r.list) == 0 {
+		return r.all
+	}
+	var s Settings
+	for i := range r.list {
+		if c := &r.list[i]; c.matches(u, userAgent, info) {
+			s.complete(&c.says)
+		}
+	}
+	s.complete(&r.all)
+	return s
+}
+
+// complete takes from what s does not say.
+func (s *Settings) complete(from *Settings) {
+	if s.Mode == "" {
+		s.Mode = from.Mode
+	}
+	if s.Offline == Unsaid {
+		s.Offline = from.Offline
+	}
+}
+
+func (c *compiledRule) matches(u user.Info, userAgent string, info *api.RequestInfo) bool {
+	if len(c.resources) > 0 && !slices.Contains(c.resources, groupResource{info.APIGroup, info.Resource}) {
+		return false
+	}
+	if len(c.users) > 0 && !anyGlob(c.users, u.GetName()) {
+		return false
+	}
+	if len(c.groups) > 0 && !slices.ContainsFunc(u.GetGroups(), func(g string) bool { return anyGlob(c.groups, g) }) {
+		return false
+	}
+	return len(c.userAgents) == 0 || anyGlob(c.userAgents, userAgent)
+}
+
+// glob is a pattern in which "*" stands for any run of characters: what is between them.
+type glob []string
+
+func globs(patterns []string) (all []glob) {
+	for _, p := range patterns {
+		all = append(all, strings.Split(p, "*"))
+	}
+	return all
+}
+
+func anyGlob(patterns []glob, s string) bool {
+	return slices.ContainsFunc(patterns, func(g glob) bool { return g.matches(s) })
+}
+
+func (g glob) matches(s string) bool {
+	if len(g) == 1 {
+		return g[0] == s
+	}
+	if !strings.HasPrefix(s, g[0]) {
+		return false
+	}
+	s = s[len(g[0]):]
+	last := g[len(g)-1]
+	for _, part := range g[1 : len(g)-1] {
+		i := strings.Index(s, part)
+		if i < 0 {
+			return false
+		}
+		s = s[i+len(part):]
+	}
+	return strings.HasSuffix(s, last)
+}
