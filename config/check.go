@@ -51,12 +51,13 @@ func checkContent(name string, content []byte, mode string, elsewhere bool) (Che
 		if err != nil {
 			return Checked{}, err
 		}
-		file := readContent(name, content, p)
+		o := newOrigins(p)
+		o.file, o.elsewhere, o.alone = readContent(name, content, p), elsewhere, true
 		if p.expand != nil {
-			p.expand(file)
+			p.expand(o.file, o.said)
 		}
-		if i == 0 || file.unknown < leastUnknown {
-			best, leastUnknown = Checked{Mode: mode, Errors: checkRead(file, p, elsewhere)}, file.unknown
+		if i == 0 || o.file.unknown < leastUnknown {
+			best, leastUnknown = Checked{Mode: mode, Errors: checkRead(o, p)}, o.file.unknown
 		}
 	}
 	best.Unsure = mode == "" && leastUnknown > 0
@@ -74,16 +75,14 @@ func programOf(mode string) (*program, error) {
 }
 
 // checkRead checks what a file was read into.
-func checkRead(file *fileReader, p *program, elsewhere bool) []error {
-	o := newOrigins(p)
-	o.file, o.elsewhere, o.alone = file, elsewhere, true
-	if len(file.errs) == 0 {
+func checkRead(o *origins, p *program) []error {
+	if len(o.file.errs) == 0 {
 		p.check(o)
 		return o.errs
 	}
 	// What was not read has its default, which is within its bounds; but what belongs to
 	// it would be missed by the other checks.
-	o.errs = file.errs
+	o.errs = o.file.errs
 	for _, s := range p.settings() {
 		s.check(o)
 	}

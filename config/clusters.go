@@ -80,9 +80,18 @@ func OfProcess(path string) bool {
 	return slices.ContainsFunc(processPaths, func(p string) bool { return path == p || strings.HasPrefix(path, p+".") })
 }
 
+// expand sets what builds on all that was said: the clusters, and what the profile has other
+// defaults for.
+func (g *Gateway) expand(r *fileReader, said func(path string) bool) {
+	if r != nil {
+		g.readClusters(r, said)
+	}
+	g.applyProfile(said)
+}
+
 // readClusters sets the clusters that the file has: each is a copy of the rest of g, with
 // what it says instead. So it is to be called when all else is set.
-func (g *Gateway) readClusters(r *fileReader) {
+func (g *Gateway) readClusters(r *fileReader, said func(path string) bool) {
 	n := r.clusters
 	if n == nil {
 		return
@@ -100,10 +109,12 @@ func (g *Gateway) readClusters(r *fileReader) {
 		path := fmt.Sprintf("%s[%d]", clustersPath, i)
 		r.decode(item, reflect.ValueOf(&c).Elem(), path)
 		r.resolvePaths(c.program(), path+".")
-		c.divideFolders(func(setting string) bool { _, own := r.lines[path+"."+setting]; return own })
-		for _, own := range processPaths {
-			if line, set := r.lines[path+"."+own]; set {
-				r.report(line, "%s.%s is the same for all clusters; set it at the top level", path, own)
+		own := func(setting string) bool { _, own := r.lines[path+"."+setting]; return own }
+		c.divideFolders(own)
+		c.applyProfile(func(setting string) bool { return own(setting) || said(setting) })
+		for _, setting := range processPaths {
+			if line, set := r.lines[path+"."+setting]; set {
+				r.report(line, "%s.%s is the same for all clusters; set it at the top level", path, setting)
 			}
 		}
 		g.Clusters = append(g.Clusters, c)

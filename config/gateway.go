@@ -60,17 +60,19 @@ type Gateway struct {
 	TLS            TLS            `json:"tls"`
 	Authentication Authentication `json:"authentication"`
 	Authorization  Authorization  `json:"authorization"`
-	Consistency    Consistency    `json:"consistency"`
-	Offline        Offline        `json:"offline"`
+	// Profile has other defaults for some of the settings.
+	Profile     Profile     `json:"profile"`
+	Consistency Consistency `json:"consistency"`
+	Offline     Offline     `json:"offline"`
 	// Rules say what holds for some requests instead. They are tried in order; of each
 	// setting, the first that matches and has it decides.
 	Rules    []Rule   `json:"rules"`
-	State          State          `json:"state"`
-	Limits         Limits         `json:"limits"`
-	Timeouts       Timeouts       `json:"timeouts"`
-	Audit          Audit          `json:"audit"`
-	Log            Log            `json:"log"`
-	Shutdown       Shutdown       `json:"shutdown"`
+	State    State    `json:"state"`
+	Limits   Limits   `json:"limits"`
+	Timeouts Timeouts `json:"timeouts"`
+	Audit    Audit    `json:"audit"`
+	Log      Log      `json:"log"`
+	Shutdown Shutdown `json:"shutdown"`
 }
 
 // AllClusters bounds what is under way over several clusters, each of which has Limits of
@@ -253,6 +255,7 @@ func Default() *Gateway {
 			WatchRecheckPeriod: defaults.WatchRecheckPeriod,
 			WatchGrace:         defaults.WatchGrace,
 		},
+		Profile:     NoProfile,
 		Consistency: Consistency{Default: Strict, MaxStaleness: 30 * time.Second},
 		Offline:     Offline{Default: Deny, TTL: time.Hour},
 		State:       State{MaxBytes: defaults.StateMaxBytes, WriteRate: defaults.StateWriteRate, MaxAge: defaults.StateMaxAge},

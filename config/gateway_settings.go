@@ -8,7 +8,7 @@ import (
 // program is what Flags needs to know of a Gateway.
 func (g *Gateway) program() *program {
 	return &program{
-		name: "gateway", document: g, sections: g.sections(), validate: g.validate, expand: g.readClusters,
+		name: "gateway", document: g, sections: g.sections(), validate: g.validate, expand: g.expand,
 		configUsage: "YAML `file` with the same settings as the flags, and rules; flags win",
 	}
 }
@@ -119,6 +119,8 @@ func (g *Gateway) identitySections() []section {
 			"`time` for which the cluster's last word counts, and how old answers may be, where that is allowed",
 			"older answers are refused with 503"},
 	}}, {"Rules", []setting{
+		{profilePath, "profile", &g.Profile, nil,
+			"`name` of a profile, whose defaults some of the settings have: none, or dashboard for a gateway that serves dashboards alone; a rule can have it for some requests", ""},
 		{rulesPath, "", &g.Rules, nil,
 			"what holds for some requests, by user, group, user agent and resource; of each setting, the first rule that matches and has it decides", ""},
 	}}}

@@ -100,8 +100,9 @@ func (f *Flags[C]) load(elsewhere bool) (C, error) {
 	if err := f.apply(p); err != nil {
 		return none, err
 	}
-	if o.file != nil && p.expand != nil {
-		if p.expand(o.file); len(o.file.errs) > 0 {
+	if p.expand != nil {
+		p.expand(o.file, o.said)
+		if o.file != nil && len(o.file.errs) > 0 {
 			return none, o.file.errs[0]
 		}
 	}
@@ -135,8 +136,9 @@ type program struct {
 	document    any    // pointer to the struct that the file is read into
 	sections    []section
 	validate    func(o *origins) // reports what check does not
-	// expand, if there is one, reads what of the file builds on all other settings.
-	expand func(r *fileReader)
+	// expand, if there is one, sets what builds on all that was said, by a file, if there
+	// is one, or by flags.
+	expand func(r *fileReader, said func(path string) bool)
 }
 
 type configuration interface{ program() *program }
@@ -184,6 +186,18 @@ func newOrigins(p *program) *origins {
 		o.flags[s.path] = s.flag
 	}
 	return o
+}
+
+// said reports whether the file or a flag has the field at path.
+func (o *origins) said(path string) bool {
+	if o.given(o.flags[path]) {
+		return true
+	}
+	if o.file == nil {
+		return false
+	}
+	_, set := o.file.lines[path]
+	return set
 }
 
 // report adds an error about the field at path.

@@ -81,8 +81,17 @@ and says one or more of these:
 
 | Field | What it is | Instead of |
 |---|---|---|
+| ` + "`profile`" + ` | ` + "`dashboard`" + `: what the rule does not say itself is as below | ` + "`profile`" + ` |
 | ` + "`consistency`" + ` | ` + "`strict` or `session`" + ` | ` + "`consistency.default`" + ` |
 | ` + "`offline`" + ` | ` + "`allow` or `deny`" + ` | ` + "`offline.default`" + ` |
+
+A profile is a set of defaults for a use, for all requests (` + "`--profile`" + `) or for those of a rule. What somebody says of a
+setting counts, in the file or by a flag; clients need no change. ` + "`dashboard`" + `:
+
+| Setting | is by default | because |
+|---|---|---|
+| ` + "`consistency.default`" + ` (in a rule ` + "`consistency`" + `) | ` + "`session`" + ` | a page reads what the last one read; who writes through the same gateway sees it at once |
+| ` + "`limits.idleCollectionTimeout`" + ` (not in a rule) | ` + "`1h`" + ` | who comes back to a tab does not wait for a full list |
 
 `
 

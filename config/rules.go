@@ -24,6 +24,8 @@ type Match struct {
 // the next rule that matches decides, and without one the setting of all requests.
 type Rule struct {
 	Match
+	// Profile says what the rule does not say itself.
+	Profile Profile `json:"profile"`
 	// Consistency is how reads of the most recent state are answered.
 	Consistency Mode `json:"consistency"`
 	// Offline says whether reads are answered by what the cluster said last while no API
@@ -32,7 +34,9 @@ type Rule struct {
 }
 
 // says reports whether the rule decides anything.
-func (r *Rule) says() bool { return r.Consistency != "" || r.Offline != "" }
+func (r *Rule) says() bool {
+	return r.Profile == Dashboard || r.Consistency != "" || r.Offline != ""
+}
 
 // rulesExample are rules for a file.
 const rulesExample = `
@@ -41,11 +45,11 @@ const rulesExample = `
   consistency: strict
 # Dashboards see their own writes at once and others' as fast as the feed brings them.
 - userAgents: ["Headlamp*", "k9s*"]
-  consistency: session
+  profile: dashboard
 # Nobody reads Secrets by a right that may have been revoked.
 - resources: [secrets]
   offline: deny
-# What runs on the node goes on while the uplink is gone, and reads what changes often from the cache.
+# What runs on the node goes on while the uplink is gone, and reads from the cache.
 - groups: ["system:nodes", "system:serviceaccounts:kube-system"]
   consistency: session
   offline: allow
@@ -56,7 +60,7 @@ func (g *Gateway) checkRules(o *origins) {
 	for i := range g.Rules {
 		rule, path := &g.Rules[i], fmt.Sprintf("%s[%d]", rulesPath, i)
 		if !rule.says() {
-			o.report(path, "says nothing; add consistency or offline")
+			o.report(path, "says nothing; add profile: dashboard, consistency or offline")
 		}
 		checkMatch(o, &rule.Match, path)
 	}
@@ -88,7 +92,7 @@ func checkMatch(o *origins, match *Match, path string) {
 
 // usesSession reports whether any read can be in session mode.
 func (g *Gateway) usesSession() bool {
-	return g.Consistency.Default == Session || slices.ContainsFunc(g.Rules, func(r Rule) bool { return r.Consistency == Session })
+	return g.Consistency.Default == Session || slices.ContainsFunc(g.Rules, func(r Rule) bool { return r.Complete().Consistency == Session })
 }
 
 // ServesOffline reports whether anybody is served while no API server answers.
@@ -100,4 +104,3 @@ func (g *Gateway) ServesOffline() bool {
 func rulesOfOld(setting, was string) string {
 	return fmt.Sprintf("put them into the list %s: beside %s:, with %s: in the place of %s:", rulesPath, setting, setting, was)
 }
-

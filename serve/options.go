@@ -88,7 +88,7 @@ func offline(c *config.Gateway) proxy.Offline {
 
 func rules(c *config.Gateway) (list []proxy.Rule) {
 	for i := range c.Rules {
-		r := &c.Rules[i]
+		r := c.Rules[i].Complete()
 		list = append(list, proxy.Rule{
 			Match: proxy.Match{Users: r.Users, Groups: r.Groups, UserAgents: r.UserAgents, Resources: r.Resources},
 			Says:  proxy.Settings{Mode: proxy.Mode(r.Consistency), Offline: choice(r.Offline, config.Allow)},

@@ -1,0 +1,44 @@
+package config
+
+import "time"
+
+// Profile is a set of defaults for a use.
+type Profile string
+
+// The profiles.
+const (
+	NoProfile Profile = "none"
+	// Dashboard is for what people look at: it reads much, again and again, and asks as
+	// often what it may do.
+	Dashboard Profile = "dashboard"
+)
+
+func (Profile) choices() []string { return []string{string(NoProfile), string(Dashboard)} }
+
+// profilePath is the setting that chooses a profile for all requests.
+const profilePath = "profile"
+
+// dashboardIdle is for how long what a dashboard showed stays in memory: who comes back
+// from a meeting does not wait for a full list.
+const dashboardIdle = time.Hour
+
+// applyProfile sets what the profile has other defaults for, unless somebody has said it.
+func (g *Gateway) applyProfile(said func(path string) bool) {
+	if g.Profile != Dashboard {
+		return
+	}
+	if !said("consistency.default") {
+		g.Consistency.Default = Session
+	}
+	if !said("limits.idleCollectionTimeout") {
+		g.Limits.IdleCollectionTimeout = dashboardIdle
+	}
+}
+
+// Complete is the rule with what its profile says and it does not say itself.
+func (r Rule) Complete() Rule {
+	if r.Profile == Dashboard && r.Consistency == "" {
+		r.Consistency = Session
+	}
+	return r
+}

@@ -1,0 +1,97 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// TestProfile: a profile changes defaults, and nothing that somebody has said.
+func TestProfile(t *testing.T) {
+	inPod(t)
+	d := Default()
+	for _, test := range []struct {
+		name, file string
+		args       []string
+		mode       Mode
+		idle       time.Duration
+	}{
+		{"none", "", nil, Strict, d.Limits.IdleCollectionTimeout},
+		{"by a flag", "", []string{"--profile=dashboard"}, Session, time.Hour},
+		{"by the file", "profile: dashboard\n", nil, Session, time.Hour},
+		{"a flag says otherwise", "profile: dashboard\n", []string{"--consistency=strict"}, Strict, time.Hour},
+		{"the file says otherwise", "limits: {idleCollectionTimeout: 5m}\n", []string{"--profile=dashboard"}, Session, 5 * time.Minute},
+		{"a flag takes it back", "profile: dashboard\n", []string{"--profile=none"}, Strict, d.Limits.IdleCollectionTimeout},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			args := test.args
+			if test.file != "" {
+				file := filepath.Join(t.TempDir(), "gateway.yaml")
+				if err := os.WriteFile(file, []byte(test.file), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				args = append(args, "--config="+file)
+			}
+			g, err := Parse(args)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if g.Consistency.Default != test.mode || g.Limits.IdleCollectionTimeout != test.idle {
+				t.Errorf("%s, %v", g.Consistency.Default, g.Limits.IdleCollectionTimeout)
+			}
+		})
+	}
+}
+
+// TestProfileOfCluster: a cluster may have another than the rest, and what is said at the top
+// level is said of it, too.
+func TestProfileOfCluster(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "gateway.yaml")
+	const content = `
+profile: dashboard
+limits: {idleCollectionTimeout: 2m}
+clusters:
+- {name: a}
+- {name: b, profile: none}
+- {name: c, consistency: {default: strict}}
+`
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g, err := GatewayFlags().elsewhere("--config=" + file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []Mode{Session, Strict, Strict} {
+		c := &g.Clusters[i]
+		if c.Consistency.Default != want || c.Limits.IdleCollectionTimeout != 2*time.Minute {
+			t.Errorf("%s: %s, %v", c.Name, c.Consistency.Default, c.Limits.IdleCollectionTimeout)
+		}
+	}
+}
+
+// elsewhere is what args make on another machine.
+func (f *Flags[C]) elsewhere(args ...string) (C, error) {
+	if err := f.set.Parse(args); err != nil {
+		var none C
+		return none, err
+	}
+	return f.LoadElsewhere()
+}
+
+func TestCompleteRule(t *testing.T) {
+	for _, test := range []struct {
+		rule Rule
+		want Mode
+	}{
+		{Rule{}, ""},
+		{Rule{Profile: NoProfile}, ""},
+		{Rule{Profile: Dashboard}, Session},
+		{Rule{Profile: Dashboard, Consistency: Strict}, Strict},
+	} {
+		if got := test.rule.Complete().Consistency; got != test.want {
+			t.Errorf("%+v: %q", test.rule, got)
+		}
+	}
+}
