@@ -42,8 +42,8 @@ const (
 	checkPatience = 75 * time.Second
 	// checkLook is how often it is looked how far the feed is, at least.
 	checkLook = 250 * time.Millisecond
-	// probeAfter is when a feed that has bookmarks is helped by a probe, which tells
-	// sooner than the next bookmark that nothing is missing.
+	// probeAfter is when a feed is helped by a probe, which tells sooner than the next
+	// bookmark that nothing is missing.
 	probeAfter = time.Second
 	// sampleSize is how many objects are compared byte by byte.
 	sampleSize = 10
@@ -146,7 +146,7 @@ func (c *Collection) nameAll(ctx context.Context, pageSize int64) (*references, 
 		return nil
 	}
 	for next, first := "", true; first || next != ""; first = false {
-		meta, err := c.namePage(ctx, pageSize, next, visit)
+		meta, err := c.feed.namePage(ctx, pageSize, next, visit)
 		switch {
 		case errors.Is(err, errUnseen) && !first && refs.sorted():
 			refs.cut = true
@@ -176,32 +176,13 @@ func (refs *references) sorted() bool { return slices.IsSortedFunc(refs.items, b
 
 func byReferenceKey(a, b reference) int { return cmp.Compare(a.key, b.key) }
 
-// namePage lists a page of names and versions, of the objects' metadata if the upstream
-// has that.
-func (c *Collection) namePage(ctx context.Context, pageSize int64, next string, visit func(key string, rv uint64) error) (ListMeta, error) {
-	if source, ok := c.feed.source.(ReferenceSource); ok && !c.referrer.none.Load() {
-		meta, err := source.References(ctx, c.resource, ReferenceOptions{Limit: pageSize, Continue: next}, visit)
-		if !errors.Is(err, ErrUnsupported) || next != "" {
-			return meta, err
-		}
-		c.referrer.none.Store(true)
-	}
-	return c.feed.source.List(ctx, c.resource, c.encoding, ListOptions{Limit: pageSize, Continue: next}, func(raw []byte) error {
-		o, err := c.feed.decode(raw)
-		if err != nil {
-			return err
-		}
-		return visit(o.Key, o.RV)
-	})
-}
-
 // stateAt is what the collection holds at the version of refs; or later, if that is just
 // what refs name.
 func (c *Collection) stateAt(ctx context.Context, refs *references) (*View, error) {
 	if c.prompt != nil {
 		_ = c.advance(ctx, catchUpLimit) // else the feed is waited for
 	}
-	began, probed := time.Now(), !c.feed.progress.Load()
+	began, probed := time.Now(), false
 	for {
 		v := c.View()
 		switch {

@@ -150,6 +150,28 @@ func TestCheckFindsDifferences(t *testing.T) {
 	}
 }
 
+// TestCheckTellsSoon: of a resource that is quiet, and of which no bookmark has come yet, too.
+func TestCheckTellsSoon(t *testing.T) {
+	checkBench(t, 5, cache.Options{}, func(t *testing.T, s *faultySource, m *cache.Manager) {
+		pods(t, m)
+		synctest.Wait()
+		s.watched = func(*cache.Event) bool { return false }
+		s.Delete(cachetest.Pods, "ns-1/pod-001")
+		synctest.Wait()
+		s.watched = nil
+		s.Create(cachetest.Pods, cachetest.Pod("ns-1/other", ""))
+		synctest.Wait()
+		s.Bump(5)
+		began := time.Now()
+		if got := checkPods(t, m); got.Result != cache.Differs {
+			t.Error(told(got))
+		}
+		if took := time.Since(began); took > 15*time.Second {
+			t.Errorf("it took %s", took)
+		}
+	})
+}
+
 // TestCheckBegins the feed again that silently brings nothing.
 func TestCheckBeginsFeedsAgain(t *testing.T) {
 	checkBench(t, 5, cache.Options{}, func(t *testing.T, s *faultySource, m *cache.Manager) {

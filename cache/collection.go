@@ -50,6 +50,7 @@ func newCollection(e *entry, first *wholeList) *Collection {
 		c.feed.metrics.told = c.feed.metrics.fresh.WithLabelValues("told")
 	} else {
 		c.referrer.source, _ = e.parts.source.(ReferenceSource)
+		c.referrer.none = &e.feed.nameless
 	}
 	return c
 }

@@ -82,6 +82,7 @@ type collectionParts struct {
 	pageSize int64
 	jitter   func(n int64) int64 // a random number in [0,n)
 	keeper   *keeper             // nil if nothing is kept
+	doubt    func()              // see feed.doubt
 	log      *slog.Logger
 	panics   *contain.Panics
 }
@@ -167,6 +168,9 @@ func (e *entry) ready() {
 	e.feed.log.Info("collection synced", "objects", v.Len(), "bytes", v.Bytes(),
 		"seconds", took.Seconds(), "resourceVersion", v.RV())
 	e.checked.Store(time.Now().UnixNano()) // what is complete was just listed, or confirmed
+	if e.feed.kept.Load() {
+		e.lookedAt.Store(0) // so that it is the next to be checked
+	}
 	e.collection.Store(c)
 	close(e.synced)
 }

@@ -49,8 +49,8 @@ import (
 // Before a watch is resumed the source is asked for its current version. A
 // source restored from a backup is below ours; it would not refuse the watch but
 // keep silent until its counter has passed our version, and then go on as if
-// nothing had happened. (If it has passed before we ask, this test cannot tell:
-// restore etcd with --bump-revision, which Kubernetes demands anyway.)
+// nothing had happened. (If it has passed before we ask, this test cannot tell, see
+// feed_past.go: restore etcd with --bump-revision, which Kubernetes demands anyway.)
 type feed struct {
 	source   Source
 	resource *Resource
@@ -93,6 +93,11 @@ type feed struct {
 	unsure atomic.Bool
 
 	progress atomic.Bool // the source is known to send bookmarks
+	nameless atomic.Bool // the source has no lists of the objects' metadata
+	// kept: what the store holds was loaded, or began with that. doubt is called when it was
+	// found to be of another past than the source.
+	kept     atomic.Bool
+	doubt    func()
 	kind     atomic.Pointer[ListMeta]
 	bookmark atomic.Pointer[[]byte]
 }
@@ -111,6 +116,7 @@ func newFeed(p *collectionParts, res *Resource, enc api.Encoding) *feed {
 		backoff:  backoff{jitter: p.jitter},
 	}
 	f.image = p.keeper.image(res, enc, f.log)
+	f.doubt = p.doubt
 	return f
 }
 
@@ -166,7 +172,11 @@ func (f *feed) run(ctx context.Context) error {
 		if f.loaded != nil {
 			f.image.keeper.forgetCluster() // another one may answer the next time
 		}
-		if final && f.unload(err) {
+		unloaded := final && f.unload(err)
+		if errors.Is(err, errPast) {
+			f.doubt()
+		}
+		if unloaded {
 			continue
 		}
 		f.relist = f.relist || f.provisional
@@ -484,7 +494,7 @@ func (f *feed) watch(ctx context.Context, opts WatchOptions, l *listing) error {
 		failed = f.live(ev)
 		f.health.sign(f.last, ev.Type != WatchAccepted)
 		if f.loaded != nil && failed == nil {
-			f.caughtUp()
+			failed = f.caughtUp(ctx)
 		}
 		return failed
 	})

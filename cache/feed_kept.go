@@ -11,7 +11,8 @@ import (
 // shown: the store made of it is nobody's but the feed's. The cluster has to be the same and
 // its version not below; then a short watch from the version kept brings what has changed,
 // and a bookmark. When the store has come to the version that the source had before that,
-// it holds every write up to then, and is published.
+// it holds every write up to then, and is published, unless it is of another past than the
+// source (see feed_past.go).
 //
 // What goes wrong on the way goes the usual way: an expired version is a list of which the
 // difference is taken. Only what would end a collection ends what was loaded alone, and the
@@ -51,8 +52,10 @@ func (f *feed) load(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
+	f.kept.Store(true) // before it is read, so that doubt of it does not come in between
 	l := f.image.load(ctx, f.panics, f.decode)
 	if l == nil {
+		f.kept.Store(false)
 		return
 	}
 	f.kind.Store(&ListMeta{Kind: l.note.Kind, APIVersion: l.note.APIVersion, Warnings: l.note.Warnings})
@@ -61,18 +64,18 @@ func (f *feed) load(ctx context.Context) {
 	f.unsure.Store(true)
 	f.store = f.first(l.list)
 	f.loaded = &loadedState{header: l.header, note: l.note}
-	f.image.holds(f.store.current(), l)
+	f.image.holds(f.store.moment(), l)
 	f.log.Info("collection loaded, not confirmed yet", "objects", l.note.Objects, "bytes", l.note.Bytes,
 		"resourceVersion", l.note.ResourceVersion, "saved", l.note.At)
 }
 
-// holds says that v, which was loaded, is what is in the image.
-func (i *keptImage) holds(v *View, l *loaded) {
+// holds says that m, which was loaded, is what is in the image.
+func (i *keptImage) holds(m moment, l *loaded) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.mu.note = l.note
 	if i.mu.writer = l.append; l.append != nil {
-		i.mu.view = v
+		i.mu.holds = m
 	}
 }
 
@@ -112,23 +115,20 @@ func (f *feed) resume(ctx context.Context) error {
 	opts.TimeoutSeconds = catchUpSeconds
 	opened := time.Now()
 	err = f.watch(ctx, opts, nil)
-	if errors.Is(err, errEnded) && f.loaded != nil && ranOut(opened) {
-		f.publishSince(asked) // the source has sent what it had
+	if errors.Is(err, errEnded) && f.loaded != nil && ranOut(opened) { // the source has sent what it had
+		if failed := f.confirm(ctx); failed != nil {
+			return failed
+		}
 	}
 	return err
 }
 
-// caughtUp publishes what was loaded when the watch has brought it up to date.
-func (f *feed) caughtUp() {
-	if f.loaded.current > 0 && f.store.rv.Load() >= f.loaded.current {
-		f.publishSince(f.loaded.asked)
+// caughtUp confirms what was loaded when the watch has brought it up to date.
+func (f *feed) caughtUp(ctx context.Context) error {
+	if f.loaded.current == 0 || f.store.rv.Load() < f.loaded.current {
+		return nil
 	}
-}
-
-// publishSince is publish of what is known to have been true at that time or later.
-func (f *feed) publishSince(at time.Time) {
-	f.health.listed(at)
-	f.publish()
+	return f.confirm(ctx)
 }
 
 // publish says that the store is true.
@@ -176,6 +176,7 @@ func (f *feed) unload(reason error) bool {
 	f.server.Store(nil)
 	f.holds.Store(nil)
 	f.unsure.Store(false)
+	f.kept.Store(false)
 	f.kind.Store(nil)
 	return true
 }

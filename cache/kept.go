@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -51,12 +52,17 @@ type keeper struct {
 	log     *slog.Logger
 	done    chan struct{} // closed when the saver has ended
 	stop    context.CancelFunc
+	stuck   atomic.Int64 // loads that do not come back from the disk
 
 	mu struct {
 		sync.Mutex
 		// held are the images in use: of one at a time, the next waits for the channel.
 		held    map[string]chan struct{}
 		cluster string // "" until it was told
+		// over: the images are another keeper's, see Manager.LeaveImages.
+		over bool
+		// doubted: what other processes have left is not used, see distrust.
+		doubted bool
 		// failing are the errors of the images that are not written, by their names.
 		failing map[string]string
 	}
@@ -140,18 +146,24 @@ const diskPatience = 2 * time.Second
 // errDisk: who uses the image has not come back from the disk.
 var errDisk = errors.New("the disk does not answer")
 
+// errLeft: the images are another keeper's.
+var errLeft = errors.New("what is kept is another's now")
+
 // acquire waits until nobody else uses an image, but not for long; release lets the next one.
 func (k *keeper) acquire(ctx context.Context, name string) error {
 	patience := time.NewTimer(diskPatience)
 	defer patience.Stop()
 	for {
 		k.mu.Lock()
-		held := k.mu.held[name]
-		if held == nil {
+		held, over := k.mu.held[name], k.mu.over
+		if held == nil && !over {
 			k.mu.held[name] = make(chan struct{})
 		}
 		k.mu.Unlock()
-		if held == nil {
+		switch {
+		case over:
+			return errLeft
+		case held == nil:
 			return nil
 		}
 		select {
@@ -163,6 +175,9 @@ func (k *keeper) acquire(ctx context.Context, name string) error {
 		}
 	}
 }
+
+// isStuck reports whether the disk does not answer somebody who reads.
+func (k *keeper) isStuck() bool { return k.stuck.Load() > 0 }
 
 func (k *keeper) release(name string) {
 	k.mu.Lock()
@@ -205,6 +220,22 @@ func (k *keeper) forgetCluster() {
 	k.mu.cluster = ""
 }
 
+// distrust says that what was kept is of another past than the source, and reports whether
+// that is new. Whatever is still to be loaded is dropped.
+func (k *keeper) distrust() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	fresh := !k.mu.doubted
+	k.mu.doubted = true
+	return fresh
+}
+
+func (k *keeper) doubts() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.mu.doubted
+}
+
 // keptImage is the image of one entry. Its feed reads it; the keeper's saver writes it
 // until the entry ends.
 type keptImage struct {
@@ -215,13 +246,14 @@ type keptImage struct {
 
 	mu struct {
 		sync.Mutex
-		held   bool // the image is this entry's
-		over   bool
-		writer ImageWriter
-		view   *View // what is in the image; nil when it has to be written anew
-		note   imageNote
-		saved  time.Time
-		rest   time.Duration // what is large is saved less often, see saveRest
+		held bool // the image is this entry's
+		over bool
+		// abandoned: who loads it is not waited for any more.
+		abandoned bool
+		writer    ImageWriter
+		holds     moment // what is in the image; without view when it has to be written anew
+		note      imageNote
+		saved     time.Time
 		// Of what failed: when it is tried again, how long that is, and whether there was no
 		// room for it.
 		retry time.Time
@@ -243,12 +275,31 @@ func (k *keeper) image(res *Resource, enc api.Encoding, log *slog.Logger) *keptI
 func (i *keptImage) remove() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.removeLocked()
+	if !i.mu.over { // else it is another's
+		i.removeLocked()
+	}
+}
+
+// leave ends the use of the image. What is on disk stays.
+func (i *keptImage) leave() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.mu.over = true
+	if i.mu.held {
+		i.closeLocked()
+		i.leaveLocked()
+	}
+}
+
+func (i *keptImage) leaveLocked() {
+	i.mu.held, i.mu.holds = false, moment{}
+	i.keeper.forgive(i.name)
+	i.keeper.release(i.name)
 }
 
 func (i *keptImage) removeLocked() {
 	i.closeLocked()
-	i.mu.view = nil
+	i.mu.holds = moment{}
 	if err := i.keeper.Images.Remove(i.name); err != nil {
 		i.keeper.failed(i.name, err)
 	}
@@ -297,9 +348,7 @@ func (i *keptImage) finish(reason error) {
 	} else {
 		i.removeLocked()
 	}
-	i.mu.held, i.mu.view = false, nil
-	i.keeper.forgive(i.name)
-	i.keeper.release(i.name)
+	i.leaveLocked()
 }
 
 // failed notes that an image is not written, and says so once for all that fail so.
@@ -370,6 +419,28 @@ func (m *Manager) Kept() []KeptCollection {
 		}
 	}
 	return all
+}
+
+// LeaveImages ends the keeping: what has changed is saved, and then Options.Keep.Images are
+// not used any more, so that another Manager may have them. Collections are served as before.
+// It reports whether it has come so far: a disk that does not answer is not waited for.
+func (m *Manager) LeaveImages() bool {
+	k := m.parts.keeper
+	if k == nil {
+		return true
+	}
+	if !k.finish() {
+		return false
+	}
+	k.mu.Lock()
+	k.mu.over = true
+	k.mu.Unlock()
+	for _, e := range m.entries() {
+		if e.image != nil {
+			e.image.leave()
+		}
+	}
+	return true
 }
 
 // Forget removes what is kept of a collection that there will not be again. There must be

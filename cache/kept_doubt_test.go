@@ -279,3 +279,73 @@ func TestKeptDiskHangs(t *testing.T) {
 	k.same(k.open())
 	k.stop()
 }
+
+// unread is a disk whose images hang when they are read, while hangs is open.
+type unread struct {
+	vfs.FS
+	hangs chan struct{}
+}
+
+type unreadFile struct {
+	vfs.File
+	hangs chan struct{}
+}
+
+func (u unread) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
+	f, err := u.FS.Open(name, opts...)
+	if err == nil && strings.HasSuffix(name, ".image") {
+		f = unreadFile{f, u.hangs}
+	}
+	return f, err
+}
+
+func (f unreadFile) Read(p []byte) (int, error) {
+	<-f.hangs
+	return f.File.Read(p)
+}
+
+// TestKeptReadHangs: a disk that does not answer who reads it delays the first collections by
+// some seconds and the others not at all; they are kept again when it answers.
+func TestKeptReadHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKeeping(t)
+		nodes := cachetest.NodeResource()
+		k.source = cachetest.New(k.res, nodes)
+		k.source.Create(cachetest.Pods, cachetest.Pod("default/one", ""))
+		open := func(res *cache.Resource, patience time.Duration) {
+			t.Helper()
+			began := time.Now()
+			if _, err := k.manager.Collection(t.Context(), res, api.JSON); err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(began); took > patience {
+				t.Errorf("%s took %s", res.Resource, took)
+			}
+		}
+		k.start()
+		open(k.res, time.Second)
+		open(nodes, time.Second)
+		k.stop()
+		hangs := make(chan struct{})
+		k.fs = func(fs vfs.FS) vfs.FS { return unread{fs, hangs} }
+		k.start()
+		open(k.res, 11*time.Second)
+		open(nodes, time.Second)
+		k.same(k.open())
+		if lines := strings.Count(k.log.String(), "the disk does not answer"); lines != 2 {
+			t.Errorf("%d lines: %s", lines, k.log.String())
+		}
+		close(hangs)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		k.change()
+		k.stop()
+		k.source.Calls() // forgets them
+		k.start()
+		defer func() { k.stop() }()
+		k.same(k.open())
+		if calls := k.calls(); strings.Contains(calls, "initial=true") {
+			t.Errorf("it was listed: %s", calls)
+		}
+	})
+}

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/kubeweir/kubeweir/contain"
@@ -24,17 +25,93 @@ type loaded struct {
 	append ImageWriter // nil: the image has to be written anew
 }
 
-// load reads the image, nil if there is none that can be used. decode makes an object of
-// its bytes, which it keeps; several goroutines of panics call it.
+// loadPatience is how long a read of the disk may take.
+const loadPatience = 5 * time.Second
+
+// load reads the image, nil if there is none that can be used, or the disk does not answer:
+// it is left to its goroutine then. decode makes an object of its bytes, which it keeps;
+// several goroutines of panics call it.
 func (i *keptImage) load(ctx context.Context, panics *contain.Panics, decode func([]byte) (*object.Object, error)) *loaded {
-	k := i.keeper
-	if err := k.acquire(ctx, i.name); err != nil {
+	if err := i.keeper.acquire(ctx, i.name); err != nil {
 		return nil
 	}
+	if i.keeper.isStuck() {
+		i.settle(nil) // it will be written when the disk answers
+		i.keeper.dropped("unreadable", i.name, errDisk)
+		return nil
+	}
+	var l *loaded
+	var blocks atomic.Int64
+	done := make(chan struct{})
+	panics.Go(nil, "feed", func() {
+		defer close(done)
+		defer func() { l = i.settle(l) }()
+		l = i.loadAcquired(panics, &blocks, decode)
+	})
+	patience := time.NewTicker(loadPatience)
+	defer patience.Stop()
+	for seen := int64(-1); ; {
+		hangs := false
+		select {
+		case <-done:
+			return l
+		case <-ctx.Done():
+		case <-patience.C:
+			now := blocks.Load()
+			if hangs = now == seen; !hangs {
+				seen = now
+				continue
+			}
+		}
+		if !i.abandon() { // it was just read
+			<-done
+			return l
+		}
+		if hangs {
+			i.keeper.dropped("unreadable", i.name, errDisk)
+			i.keeper.stuck.Add(1)
+			panics.Go(nil, "feed", func() {
+				<-done
+				i.keeper.stuck.Add(-1)
+			})
+		}
+		return nil
+	}
+}
+
+// abandon gives up a load that is under way; false if it has ended.
+func (i *keptImage) abandon() bool {
 	i.mu.Lock()
-	i.mu.held = true
-	i.mu.Unlock()
-	l, err := i.read(panics, decode)
+	defer i.mu.Unlock()
+	if i.mu.held {
+		return false
+	}
+	i.mu.abandoned = true
+	return true
+}
+
+// settle ends a load, of which l may be used if that was not abandoned. From now on the image
+// is the entry's, and written, unless that is over.
+func (i *keptImage) settle(l *loaded) *loaded {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if l != nil && l.append != nil && (i.mu.abandoned || i.mu.over) {
+		_ = l.append.Close() // nothing was written
+		l.append = nil
+	}
+	if i.mu.held = !i.mu.over; i.mu.over {
+		i.keeper.release(i.name)
+	}
+	if i.mu.abandoned {
+		return nil
+	}
+	return l
+}
+
+// loadAcquired is load for who may use the image.
+func (i *keptImage) loadAcquired(panics *contain.Panics, blocks *atomic.Int64, decode func([]byte) (*object.Object, error)) *loaded {
+	k := i.keeper
+	l, err := i.read(panics, blocks, decode)
 	if err == nil {
 		err = i.fits(l)
 	}
@@ -75,6 +152,8 @@ func (i *keptImage) fits(l *loaded) error {
 		return &unfitError{"old", fmt.Sprintf("it is %s old", age.Round(time.Second))}
 	case age < -time.Hour:
 		return &unfitError{"old", "it is of the future"}
+	case i.keeper.doubts():
+		return &unfitError{"rewound", "another collection was of another past than the upstream"}
 	}
 	return nil
 }
@@ -96,7 +175,7 @@ type keptItem struct {
 // errUnread is the error of a piece that nobody has read: a panic came between.
 var errUnread = errors.New("not read")
 
-func (i *keptImage) read(panics *contain.Panics, decode func([]byte) (*object.Object, error)) (_ *loaded, err error) {
+func (i *keptImage) read(panics *contain.Panics, blocks *atomic.Int64, decode func([]byte) (*object.Object, error)) (_ *loaded, err error) {
 	r, err := i.keeper.Images.Open(i.name)
 	if err != nil {
 		return nil, err
@@ -106,7 +185,7 @@ func (i *keptImage) read(panics *contain.Panics, decode func([]byte) (*object.Ob
 	if err := json.Unmarshal(r.Header(), &l.header); err != nil {
 		return nil, fmt.Errorf("header: %w", err)
 	}
-	pieces, note, clean := readPieces(r, panics, decode)
+	pieces, note, clean := readPieces(r, panics, blocks, decode)
 	if note == nil {
 		return nil, errors.New("it was never whole")
 	}
@@ -122,9 +201,9 @@ func (i *keptImage) read(panics *contain.Panics, decode func([]byte) (*object.Ob
 	return l, err
 }
 
-// readPieces reads an image up to its last commit, whose note it returns. clean: nothing
-// follows that.
-func readPieces(r ImageReader, panics *contain.Panics, decode func([]byte) (*object.Object, error)) (_ []*piece, note []byte, clean bool) {
+// readPieces reads an image up to its last commit, whose note it returns, and counts the
+// blocks. clean: nothing follows that.
+func readPieces(r ImageReader, panics *contain.Panics, blocks *atomic.Int64, decode func([]byte) (*object.Object, error)) (_ []*piece, note []byte, clean bool) {
 	var workers sync.WaitGroup
 	work := make(chan *piece, 2*runtime.GOMAXPROCS(0))
 	for range runtime.GOMAXPROCS(0) {
@@ -142,6 +221,7 @@ func readPieces(r ImageReader, panics *contain.Panics, decode func([]byte) (*obj
 			clean = err == io.EOF && committed == len(pieces)
 			break
 		}
+		blocks.Add(1)
 		if c := b.Commit(); c != nil {
 			note, committed = c, len(pieces)
 			continue

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/object"
+	"github.com/kubeweir/kubeweir/watchmux"
 )
 
 const (
@@ -16,11 +17,6 @@ const (
 	// of what is replaced is kept in memory for it, after which it waits no longer.
 	saveEvery = 2 * time.Second
 	saveChurn = 32 << 20
-	// What has changed is found by looking at every object, so large collections are saved
-	// less often: after saveRest times as long as the last time took, but not more than
-	// maxSaveEvery.
-	saveRest     = 250
-	maxSaveEvery = 30 * time.Second
 	// noteEvery is how long a version alone waits.
 	noteEvery = time.Minute
 	// retryAfter is how long saving of a collection is left alone after it failed, and twice
@@ -52,16 +48,19 @@ func (k *keeper) run(ctx context.Context, entries func() []*entry) {
 	k.saveAll(ctx, entries(), true)
 }
 
-// finish ends the saver, unless the disk does not answer. Collections must still be fed.
-func (k *keeper) finish() {
+// finish ends the saver, and reports false if the disk does not answer. Collections must
+// still be fed.
+func (k *keeper) finish() bool {
 	k.Images.Hurry()
 	k.stop()
 	patience := time.NewTimer(lastSave + diskPatience)
 	defer patience.Stop()
 	select {
 	case <-k.done:
+		return true
 	case <-patience.C:
 		k.log.Warn("the disk does not answer, what has changed is not saved")
+		return false
 	}
 }
 
@@ -93,16 +92,16 @@ func (i *keptImage) save(ctx context.Context, c *Collection, now bool) error {
 	if i.mu.over || !i.mu.held || waits && (!now || i.mu.full) { // the last time belongs to those that fit
 		return nil
 	}
-	v, note, ok := c.imageNote()
-	if !ok || !i.dueLocked(v, &note, now) {
+	if view := i.mu.holds.view; view != nil && !now && time.Since(i.mu.saved) < saveEvery && c.store.churn()-view.churn <= saveChurn {
+		return nil // and the state is not looked at, which costs the feed the copy of what it changes next
+	}
+	m, note, ok := c.imageNote()
+	if !ok || !i.dueLocked(m.view, &note, now) {
 		return nil
 	}
-	began, whole := time.Now(), i.mu.view == nil
-	err := i.writeLocked(ctx, v, &note)
+	began := time.Now()
+	err := i.writeLocked(ctx, m, &note)
 	i.mu.saved = time.Now()
-	if !whole {
-		i.mu.rest = min(saveRest*i.mu.saved.Sub(began), maxSaveEvery)
-	}
 	if err == nil {
 		i.keeper.metrics.seconds.Observe(time.Since(began).Seconds())
 		i.keeper.succeeded(i.name)
@@ -111,7 +110,7 @@ func (i *keptImage) save(ctx context.Context, c *Collection, now bool) error {
 	}
 	i.closeLocked()
 	i.mu.wait = min(max(2*i.mu.wait, retryAfter), maxRetryAfter)
-	i.mu.view, i.mu.retry = nil, i.mu.saved.Add(i.mu.wait)
+	i.mu.holds, i.mu.retry = moment{}, i.mu.saved.Add(i.mu.wait)
 	if i.mu.full = errors.Is(err, ErrImagesFull); i.mu.full {
 		i.removeLocked() // what cannot be kept up to date makes room
 	}
@@ -119,8 +118,7 @@ func (i *keptImage) save(ctx context.Context, c *Collection, now bool) error {
 }
 
 // imageNote is the present state, and what an image says of it. ok: it may be kept.
-func (c *Collection) imageNote() (_ *View, _ imageNote, ok bool) {
-	s := c.store
+func (c *Collection) imageNote() (_ moment, _ imageNote, ok bool) {
 	// Before the state: what is set when another list is complete is not said of the state
 	// before that. Called the old server's, what is new is merely listed once more.
 	server := ""
@@ -128,47 +126,41 @@ func (c *Collection) imageNote() (_ *View, _ imageNote, ok bool) {
 		server = *held
 	}
 	if c.feed.unsure.Load() {
-		return nil, imageNote{}, false
+		return moment{}, imageNote{}, false
 	}
-	s.mu.Lock()
-	v, whole := s.currentLocked(), s.resumeLocked()
-	s.mu.Unlock()
+	m := c.store.moment()
 	kind := c.feed.kind.Load()
 	note := imageNote{
-		ResourceVersion: v.rv, Whole: whole, At: time.Now(), Objects: v.Len(), Bytes: v.bytes,
+		ResourceVersion: m.view.rv, Whole: m.resume, At: time.Now(), Objects: m.view.Len(), Bytes: m.view.bytes,
 		Server: server, Kind: kind.Kind, APIVersion: kind.APIVersion, Warnings: kind.Warnings,
 	}
 	if state := c.State(); state.Phase == Stale {
 		note.At = state.Since
 	}
-	return v, note, !c.feed.unsure.Load() // what came meanwhile
+	return m, note, !c.feed.unsure.Load() // what came meanwhile
 }
 
 func (i *keptImage) dueLocked(v *View, note *imageNote, now bool) bool {
-	if i.mu.view == nil {
+	if i.mu.holds.view == nil || v.content != i.mu.holds.view.content {
 		return true
 	}
-	since := time.Since(i.mu.saved)
-	switch {
-	case v.content != i.mu.view.content:
-		return now || since >= max(saveEvery, i.mu.rest) || v.churn-i.mu.view.churn > saveChurn
-	case note.ResourceVersion != i.mu.note.ResourceVersion || note.Whole != i.mu.note.Whole || note.Server != i.mu.note.Server:
-		return now || since >= noteEvery
+	if note.ResourceVersion != i.mu.note.ResourceVersion || note.Whole != i.mu.note.Whole || note.Server != i.mu.note.Server {
+		return now || time.Since(i.mu.saved) >= noteEvery
 	}
 	return false
 }
 
 // writeLocked writes what has changed since the last time, or all of it.
-func (i *keptImage) writeLocked(ctx context.Context, v *View, note *imageNote) error {
+func (i *keptImage) writeLocked(ctx context.Context, m moment, note *imageNote) error {
 	note.Changed = i.mu.note.Changed
-	if i.mu.writer == nil || i.mu.view == nil || note.Changed > max(note.Bytes, fewChanges) {
+	if i.mu.writer == nil || i.mu.holds.view == nil || note.Changed > max(note.Bytes, fewChanges) {
 		i.closeLocked()
 		if err := i.createLocked(ctx); err != nil {
 			return err
 		}
-		i.mu.view, note.Changed = nil, 0
+		i.mu.holds, note.Changed = moment{}, 0
 	}
-	changed, err := i.writeDifferenceLocked(ctx, v)
+	changed, err := i.writeDifferenceLocked(ctx, m)
 	if err != nil {
 		return err
 	}
@@ -180,7 +172,7 @@ func (i *keptImage) writeLocked(ctx context.Context, v *View, note *imageNote) e
 	if err := i.mu.writer.Commit(ctx, content); err != nil {
 		return err
 	}
-	i.mu.view, i.mu.note = v, *note
+	i.mu.holds, i.mu.note = m, *note
 	return nil
 }
 
@@ -196,17 +188,52 @@ func (i *keptImage) createLocked(ctx context.Context) (err error) {
 	return err
 }
 
-// writeDifferenceLocked writes in what v differs from what is in the image, and tells how
+// writeDifferenceLocked writes in what m differs from what is in the image, and tells how
 // many bytes of changes that were.
-func (i *keptImage) writeDifferenceLocked(ctx context.Context, v *View) (changed int64, err error) {
-	w := i.mu.writer
-	if i.mu.view == nil {
-		return 0, scan(v, func(o *object.Object) error { return w.Set(ctx, o.Raw) })
-	}
-	if i.mu.view.content == v.content {
+func (i *keptImage) writeDifferenceLocked(ctx context.Context, m moment) (changed int64, err error) {
+	held, w := i.mu.holds, i.mu.writer
+	switch {
+	case held.view == nil:
+		return 0, scan(m.view, func(o *object.Object) error { return w.Set(ctx, o.Raw) })
+	case held.view.content == m.view.content:
 		return 0, nil
+	case held.recoded == m.recoded:
+		changed, whole, err := i.writeEventsLocked(ctx, m)
+		if whole {
+			return changed, err
+		}
 	}
-	old := i.mu.view.tree.Iter()
+	return i.writeComparedLocked(ctx, m.view)
+}
+
+// writeEventsLocked finds what has changed by the events since. whole is false when they are
+// not all there any more; what was written then is true nevertheless.
+func (i *keptImage) writeEventsLocked(ctx context.Context, m moment) (changed int64, whole bool, err error) {
+	held, seen := i.mu.holds, make(map[string]struct{})
+	whole, err = m.mux.Between(held.position, m.position, func(ev *watchmux.Event) error {
+		key := ev.Object.Key
+		if _, ok := seen[key]; ok {
+			return nil
+		}
+		seen[key] = struct{}{}
+		o := m.view.Get(key)
+		switch {
+		case o == held.view.Get(key):
+			return nil
+		case o == nil:
+			changed += int64(len(key))
+			return i.mu.writer.Delete(ctx, key)
+		}
+		changed += int64(len(o.Raw))
+		return i.mu.writer.Set(ctx, o.Raw)
+	})
+	return changed, whole, err
+}
+
+// writeComparedLocked finds what has changed by a look at every object.
+func (i *keptImage) writeComparedLocked(ctx context.Context, v *View) (changed int64, err error) {
+	w := i.mu.writer
+	old := i.mu.holds.view.tree.Iter()
 	defer old.Release()
 	more := old.First()
 	gone := func() error {

@@ -31,8 +31,9 @@ type keeping struct {
 	source  *cachetest.Source
 	res     *cache.Resource
 	options cache.KeepOptions
-	fs      func(vfs.FS) vfs.FS             // nil: the disk as it is
-	limit   int64                           // of bytes on disk, 0 for none
+	fs      func(vfs.FS) vfs.FS // nil: the disk as it is
+	limit   int64               // of bytes on disk, 0 for none
+	limits  cache.Limits
 	wrap    func(cache.Source) cache.Source // nil: the source as it is
 	log     bytes.Buffer
 
@@ -71,7 +72,7 @@ func (k *keeping) start() {
 	if k.wrap != nil {
 		source = k.wrap(source)
 	}
-	k.manager, err = cache.NewManager(cache.Options{Source: source, Logger: log, Keep: k.options})
+	k.manager, err = cache.NewManager(cache.Options{Source: source, Limits: k.limits, Logger: log, Keep: k.options})
 	if err != nil {
 		k.t.Fatal(err)
 	}
@@ -142,18 +143,18 @@ func TestKept(t *testing.T) {
 	}{{
 		name:      "nothing",
 		meanwhile: func(*keeping) {},
-		calls:     "version pods, watch pods rv=120 initial=false timeout=3",
+		calls:     "version pods, watch pods rv=120 initial=false timeout=3, list pods rv=\"\" match=\"\" limit=1 continue",
 	}, {
 		name:      "changes",
 		meanwhile: (*keeping).change,
-		calls:     "version pods, watch pods rv=120 initial=false timeout=3",
+		calls:     "version pods, watch pods rv=120 initial=false timeout=3, list pods rv=\"\" match=\"\" limit=1 continue",
 	}, {
 		name: "changes elsewhere, and a source that tells it late",
 		meanwhile: func(k *keeping) {
 			k.source.Bump(5)
 			k.source.HoldBookmarks(true)
 		},
-		calls: "version pods, watch pods rv=120 initial=false timeout=3, version pods, watch pods rv=120 initial=false timeout=0",
+		calls: "version pods, watch pods rv=120 initial=false timeout=3, list pods rv=\"\" match=\"\" limit=1 continue, version pods, watch pods rv=120 initial=false timeout=0",
 	}, {
 		name:      "an expired version",
 		meanwhile: func(k *keeping) { k.change(); k.source.Compact() },
@@ -267,6 +268,9 @@ func TestKeptRandom(t *testing.T) {
 				if seed%2 == 0 {
 					k.source.NoCurrentVersion()
 				}
+				if seed%4 > 1 {
+					k.limits.HistoryEvents = 5 // so that events do not always tell what has changed
+				}
 				for range 12 {
 					k.start()
 					c := k.open()
@@ -277,6 +281,10 @@ func TestKeptRandom(t *testing.T) {
 					for range random.IntN(6) {
 						for range random.IntN(10) {
 							k.change()
+						}
+						if random.IntN(6) == 0 {
+							k.source.Compact()
+							k.source.Break(nil) // it is listed again
 						}
 						time.Sleep(time.Duration(random.IntN(5000)) * time.Millisecond)
 						synctest.Wait()

@@ -148,12 +148,12 @@ func NewManager(o Options) (*Manager, error) {
 	}}
 	m.checking = make(chan struct{}, 1)
 	m.parts.jitter = rand.Int64N
-	m.parts.keeper = newKeeper(o.Keep, log)
+	m.parts.keeper, m.parts.doubt = newKeeper(o.Keep, log), m.doubtKept
 	m.mu.collections = make(map[collectionKey]*entry)
 	m.mu.rewound = make(map[collectionKey]time.Time)
 	m.mu.wanted = make(map[collectionKey]time.Time)
 	if o.Registerer != nil {
-		if err := m.register(o.Registerer); err != nil {
+		if err := m.register(o.Registerer, o.CheckPeriod); err != nil {
 			return nil, fmt.Errorf("cache metrics: %w", err)
 		}
 	}
@@ -369,6 +369,27 @@ func (m *Manager) stop(reason error, which func(collectionKey, *entry) bool) {
 	for _, e := range stopped {
 		<-e.done
 	}
+}
+
+// doubtKept gives up all that was loaded, and not what is still to be: a part of it was of a
+// past that the source does not have. Collections that are in use are filled anew.
+func (m *Manager) doubtKept() {
+	if !m.parts.keeper.distrust() {
+		return
+	}
+	m.parts.panics.Go(&m.work, "background", func() { // of a feed, which may be one of those
+		var stopped []*entry
+		m.stop(ErrRewound, func(_ collectionKey, e *entry) bool {
+			kept := e.feed.kept.Load()
+			if kept {
+				stopped = append(stopped, e)
+			}
+			return kept
+		})
+		for _, e := range stopped {
+			_, _ = m.find(collectionKey{e.resource.GroupVersionResource, e.encoding}, e.resource)
+		}
+	})
 }
 
 // tidy is the janitor: it stops idle collections and lets the others drop what

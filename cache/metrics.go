@@ -101,15 +101,16 @@ func (m *metrics) feed(res *Resource, enc api.Encoding) *feedMetrics {
 
 // register registers the counters and a collector of the collections' present
 // state.
-func (m *Manager) register(r prometheus.Registerer) error {
+func (m *Manager) register(r prometheus.Registerer, checkPeriod time.Duration) error {
 	c := m.parts.metrics
-	limit := func(name, help string, bytes int64) prometheus.Collector {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(bytes) })
+	setting := func(name, help string, value float64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return value })
 	}
 	for _, collector := range []prometheus.Collector{
 		c.restarts, c.events, c.fresh, c.syncSeconds, c.refused, c.checks, c.differences, newStateCollector(m),
-		limit("kubeweir_cache_history_bytes_limit", "Bytes that the history of each collection may keep from being freed; the oldest events are dropped for others.", m.parts.limits.HistoryBytes),
-		limit("kubeweir_cache_snapshot_bytes_limit", "Bytes that the retained views of each collection may keep from being freed; the oldest are dropped for others.", m.parts.limits.SnapshotBytes),
+		setting("kubeweir_cache_check_period_seconds", "How often each collection is to be compared with the upstream; 0 for never.", checkPeriod.Seconds()),
+		setting("kubeweir_cache_history_bytes_limit", "Bytes that the history of each collection may keep from being freed; the oldest events are dropped for others.", float64(m.parts.limits.HistoryBytes)),
+		setting("kubeweir_cache_snapshot_bytes_limit", "Bytes that the retained views of each collection may keep from being freed; the oldest are dropped for others.", float64(m.parts.limits.SnapshotBytes)),
 	} {
 		if err := r.Register(collector); err != nil {
 			return err

@@ -31,7 +31,7 @@ type reference struct {
 // referrer asks a ReferenceSource on behalf of one collection.
 type referrer struct {
 	source  ReferenceSource // nil if the source is not one, or a PromptSource, which is not asked
-	none    atomic.Bool     // the source has no such lists of the resource
+	none    *atomic.Bool    // the source has no such lists of the resource; the feed's nameless
 	flights flight.Group[ReferenceOptions, *references]
 }
 

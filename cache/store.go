@@ -60,6 +60,7 @@ type store struct {
 		content uint64 // of copy
 		bytes   int64
 		churn   int64 // see View.churn
+		recoded int   // how often objects were replaced of which no event tells, see diff
 		gaps    []gap // rising
 		indexes indexes
 		shards  shardIndexes
@@ -295,6 +296,31 @@ func (s *store) replacedLocked(prev, next *object.Object) {
 	}
 	s.mu.indexes.replaced(prev, next)
 	s.mu.shards.replaced(prev, next)
+}
+
+// moment is the state of a store, and how what becomes of it is found out: by the events of
+// the mux behind position, unless recoded is another then.
+type moment struct {
+	mux      *watchmux.Mux
+	view     *View
+	resume   uint64 // see store.resume
+	position uint64
+	recoded  int
+}
+
+func (s *store) moment() moment {
+	s.publish.Lock() // so that the state and the mux are at the same event
+	defer s.publish.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return moment{s.mux, s.currentLocked(), s.resumeLocked(), s.mux.Position(), s.mu.recoded}
+}
+
+// churn is the View.churn that a view would have now.
+func (s *store) churn() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.churn
 }
 
 // progress says that nothing happened up to rv but what the store holds.

@@ -89,6 +89,9 @@ func (s *store) enter(events []*watchmux.Event, recoded []*object.Object, rv uin
 		// now known to be new.
 		events[i] = s.changeLocked(ev.Type, ev.Object)
 	}
+	if len(recoded) > 0 {
+		s.mu.recoded++
+	}
 	for _, o := range recoded {
 		prev, _ := s.mu.tree.Set(o)
 		s.replacedLocked(prev, o)

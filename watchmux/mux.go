@@ -292,6 +292,36 @@ func (m *Mux) Since(rv uint64, visit func(*Event) bool) error {
 	}
 }
 
+// Position is the place behind all events so far, for Between.
+func (m *Mux) Position() uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.mu.ring.head
+}
+
+// Between visits the events from one Position to a later one, oldest first, until visit
+// fails. whole is false when the ring has dropped some of them, possibly after some visits.
+// visit runs without locks.
+func (m *Mux) Between(from, to uint64, visit func(*Event) error) (whole bool, err error) {
+	var chunk [chunkEvents]*Event
+	for from < to {
+		m.mu.Lock()
+		if from < m.mu.ring.tail {
+			m.mu.Unlock()
+			return false, nil
+		}
+		n := m.mu.ring.copy(chunk[:min(chunkEvents, to-from)], from)
+		m.mu.Unlock()
+		for _, e := range chunk[:n] {
+			if err := visit(e); err != nil {
+				return true, err
+			}
+		}
+		from += uint64(n)
+	}
+	return true, nil
+}
+
 // Watch starts a watcher at the exclusive version from; one above RV is silent
 // until that is passed. When several events have the version from, it gets them all,
 // see the package's comment. A nil filter matches everything. It returns an

@@ -1,0 +1,118 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/object"
+)
+
+// A source that was restored from a backup counts on from the backup's version. When its
+// version has passed the one kept before that is noticed, neither the version tells it nor
+// the watch, which brings what came later as if nothing had happened: of what was written
+// after the backup and is lost, and of what was written instead, nobody speaks.
+//
+// So before what was loaded is shown, the source is asked for one object of it, as it is at
+// the version that the watch has brought the store to: the newest of those that have not
+// changed since. If it is from after the backup, the source has it not, or in another
+// version. The answer also tells how many objects follow.
+//
+// What this does not find is a restore of which the collection shows nothing: nothing of it
+// that is still there was written between the backup and the end of the last process, and
+// no object behind that one came or went. But all collections have one history: when one of
+// them is found to be of another past, all that were loaded are given up. What is left is
+// found by the self-check, which begins with what was loaded.
+
+// errPast says that what was kept is of a past that the source does not have.
+var errPast = fmt.Errorf("%w before it has passed what was kept", ErrRewound)
+
+// checkPast compares one object of the store with the source's. The error is errPast, wrapped,
+// when they differ. A source that cannot be asked so is believed.
+func (f *feed) checkPast(ctx context.Context) error {
+	at := f.store.resume()
+	v, err := f.store.viewAt(at, time.Now())
+	if err != nil {
+		return nil // some of the last version may be missing, and the one before is not held
+	}
+	held := v.newest(f.loaded.note.ResourceVersion)
+	if held == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, smallCallTimeout)
+	defer cancel()
+	var there reference
+	token := api.ContinueToken{ResourceVersion: int64(at), Start: held.Key}
+	meta, err := f.namePage(ctx, 1, token.Encode(), func(key string, rv uint64) error {
+		there = reference{key, rv}
+		return nil
+	})
+	switch {
+	case isStatus(err) && !apierrors.IsServiceUnavailable(err) && !apierrors.IsTooManyRequests(err), errors.Is(err, ErrUnsupported):
+		f.log.Debug("what was kept cannot be compared with the upstream's past", "error", err)
+		return nil
+	case err != nil:
+		return fmt.Errorf("asking for an object that was kept: %w", err)
+	case meta.ResourceVersion != at:
+		return nil // it answers with another state than it was asked for
+	case there != reference{held.Key, held.RV}:
+		return fmt.Errorf("%w: at %d it has %s at %d, what was kept %s at %d", errPast, at, there.key, there.rv, held.Key, held.RV)
+	}
+	follow := v.CountFrom("", held.Key) - 1
+	if n, told := meta.following(); told && n != int64(follow) {
+		return fmt.Errorf("%w: at %d it has %d objects behind %s, what was kept %d", errPast, at, n, held.Key, follow)
+	}
+	return nil
+}
+
+// following is how many objects follow those of a page, if it tells.
+func (m *ListMeta) following() (n int64, told bool) {
+	if m.RemainingItemCount != nil {
+		return *m.RemainingItemCount, true
+	}
+	return 0, m.Continue == ""
+}
+
+// newest is the object of the highest version up to a version, nil if there is none.
+func (v *View) newest(upTo uint64) (newest *object.Object) {
+	v.Ascend("", "", func(o *object.Object) bool {
+		if o.RV <= upTo && (newest == nil || o.RV > newest.RV) {
+			newest = o
+		}
+		return true
+	})
+	return newest
+}
+
+// namePage lists a page of names and versions, of the objects' metadata if the source has
+// that.
+func (f *feed) namePage(ctx context.Context, limit int64, next string, visit func(key string, rv uint64) error) (ListMeta, error) {
+	if source, ok := f.source.(ReferenceSource); ok && !f.nameless.Load() {
+		meta, err := source.References(ctx, f.resource, ReferenceOptions{Limit: limit, Continue: next}, visit)
+		if !errors.Is(err, ErrUnsupported) {
+			return meta, err
+		}
+		f.nameless.Store(true)
+	}
+	return f.source.List(ctx, f.resource, f.encoding, ListOptions{Limit: limit, Continue: next}, func(raw []byte) error {
+		o, err := f.decode(raw)
+		if err != nil {
+			return err
+		}
+		return visit(o.Key, o.RV)
+	})
+}
+
+// confirm publishes what was loaded, and brought up to date by the watch.
+func (f *feed) confirm(ctx context.Context) error {
+	if err := f.checkPast(ctx); err != nil {
+		return err
+	}
+	f.health.listed(f.loaded.asked) // it was true then, or later
+	f.publish()
+	return nil
+}

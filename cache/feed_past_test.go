@@ -1,0 +1,134 @@
+package cache_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/cachetest"
+)
+
+// TestKeptRestored: a source that was restored from a backup, and whose version has passed the
+// one kept, is found out before anything of what was kept is served.
+func TestKeptRestored(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		lost    func(*keeping) // after the backup
+		instead func(*keeping) // after it was restored
+		found   bool
+	}{{
+		name:  "an object is lost",
+		lost:  func(k *keeping) { k.source.Create(cachetest.Pods, cachetest.Pod("default/lost", "")) },
+		found: true,
+	}, {
+		name:  "a change is lost",
+		lost:  func(k *keeping) { k.source.Update(cachetest.Pods, cachetest.Pod("default/pod-07", "node")) },
+		found: true,
+	}, {
+		name: "it was changed otherwise instead",
+		lost: func(k *keeping) {
+			k.source.Bump(1)
+			k.source.Update(cachetest.Pods, cachetest.Pod("default/pod-07", "node"))
+		},
+		instead: func(k *keeping) { k.source.Update(cachetest.Pods, cachetest.Pod("default/pod-07", "other")) },
+		found:   true,
+	}, {
+		name:    "a deletion is lost",
+		lost:    func(k *keeping) { k.source.Delete(cachetest.Pods, "default/pod-19") },
+		instead: func(k *keeping) { k.source.Update(cachetest.Pods, cachetest.Pod("default/pod-00", "")) },
+		found:   true,
+	}, {
+		name: "another collection tells it",
+		lost: func(k *keeping) {
+			k.source.Create(cachetest.Nodes, cachetest.Node("lost"))
+		},
+		instead: func(k *keeping) { k.source.Update(cachetest.Pods, cachetest.Pod("default/pod-00", "restored")) },
+		found:   true,
+	}, {
+		name: "nothing was lost",
+		lost: func(k *keeping) { k.source.Bump(3) },
+	}} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := newKeeping(t)
+				nodes := cachetest.NodeResource()
+				k.source = cachetest.New(k.res, nodes)
+				k.wrap = func(s cache.Source) cache.Source { return cachetest.ReferenceSource{Source: s.(*cachetest.Source)} }
+				for i := range 20 {
+					k.source.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("default/pod-%02d", i), ""))
+				}
+				k.source.Create(cachetest.Nodes, cachetest.Node("first"))
+				k.start()
+				k.open()
+				if _, err := k.manager.Collection(t.Context(), nodes, api.JSON); err != nil {
+					t.Fatal(err)
+				}
+				backup := k.source.Backup()
+				tc.lost(k)
+				time.Sleep(2 * time.Minute) // bookmarks come, too
+				synctest.Wait()
+				k.stop()
+				k.source.RewindSilently(backup)
+				if tc.instead != nil {
+					tc.instead(k)
+				}
+				k.source.Bump(20)
+				k.source.Calls() // forgets them
+				k.start()
+				defer func() { k.stop() }()
+				k.manager.Start(k.res, api.JSON)
+				if _, err := k.manager.Collection(t.Context(), nodes, api.JSON); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait() // until what another collection tells of is given up
+				k.same(k.open())
+				synctest.Wait()
+				if found := strings.Contains(k.log.String(), "before it has passed what was kept"); found != tc.found {
+					t.Errorf("found %t: %s", found, k.log.String())
+				}
+				if tc.found != strings.Contains(k.calls(), "watch pods rv=0 initial=true") {
+					t.Error("the pods were listed, or not")
+				}
+				k.source.Update(cachetest.Pods, cachetest.Pod("default/pod-01", "later"))
+				time.Sleep(10 * time.Second)
+				synctest.Wait()
+				k.same(k.open())
+			})
+		})
+	}
+}
+
+// TestKeptNotToBeCompared: a source that cannot be asked for one object is believed, and one
+// that is busy is asked again.
+func TestKeptNotToBeCompared(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err    error
+		listed bool
+	}{
+		"expired": {err: api.NewExpiredWatch(1, 2)},
+		"busy":    {err: api.NewTooManyRequests("later", 1)},
+		"away":    {err: cachetest.ErrDown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := newKeeping(t)
+				k.start()
+				k.open()
+				k.stop()
+				k.change()
+				k.source.Calls()
+				k.source.Fail("page", tc.err)
+				k.start()
+				defer func() { k.stop() }()
+				k.same(k.open())
+				if calls := k.calls(); strings.Contains(calls, "initial=true") {
+					t.Errorf("it was listed: %s", calls)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,129 @@
+package cache_test
+
+import (
+	"bytes"
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/object"
+)
+
+// recoding is a source that sends other bytes of the same versions once it is told to.
+type recoding struct {
+	*cachetest.Source
+	recode *bool
+}
+
+func (r recoding) Watch(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.WatchOptions, handle func(cache.Event) error) error {
+	return r.Source.Watch(ctx, res, enc, opts, func(ev cache.Event) error {
+		if *r.recode {
+			ev.Object = bytes.Replace(ev.Object, []byte(`"restartPolicy":"Always"`), []byte(`"restartPolicy":"Never"`), 1)
+		}
+		return handle(ev)
+	})
+}
+
+// TestKeptRecoded: objects that a new server encodes differently, of which no event tells, are
+// saved.
+func TestKeptRecoded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKeeping(t)
+		k.source = cachetest.New(k.res)
+		for _, key := range []string{"a/one", "a/two", "b/three"} {
+			pod := cachetest.Pod(key, "")
+			pod.Spec.RestartPolicy = "Always"
+			k.source.Create(cachetest.Pods, pod)
+		}
+		recode := false
+		k.wrap = func(s cache.Source) cache.Source { return recoding{s.(*cachetest.Source), &recode} }
+		k.start()
+		k.open()
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		recode = true
+		k.source.SetServer("2")
+		k.source.Break(nil)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		k.stop()
+		k.source.Calls() // forgets them
+		k.start()
+		defer func() { k.stop() }()
+		k.open().View().Ascend("", "", func(o *object.Object) bool {
+			if !bytes.Contains(o.Raw, []byte("Never")) {
+				t.Errorf("%s is as the old server had it: %s", o.Key, o.Raw)
+			}
+			return true
+		})
+		if calls := k.calls(); bytes.Contains([]byte(calls), []byte("initial=true")) {
+			t.Errorf("it was listed: %s", calls)
+		}
+	})
+}
+
+// TestKeptWritesWhatChanged: of many objects, those are written that have changed.
+func TestKeptWritesWhatChanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKeeping(t)
+		k.start()
+		defer func() { k.stop() }()
+		k.open()
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		_, before := k.dir.Bytes()
+		for range 10 { // and some come and go between two savings
+			k.source.Create(cachetest.Pods, cachetest.Pod("default/short", ""))
+			k.source.Delete(cachetest.Pods, "default/short")
+			k.source.Update(cachetest.Pods, cachetest.Pod("default/pod-03", "node"))
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if _, after := k.dir.Bytes(); after == before || after-before > 2000 {
+			t.Errorf("%d bytes were written for one pod", after-before)
+		}
+	})
+}
+
+// TestKeptLeft: what one manager leaves another can go on with, while the first still serves.
+func TestKeptLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKeeping(t)
+		k.start()
+		before, folder := k.manager, k.dir
+		defer before.Close()
+		c := k.open()
+		k.change()
+		synctest.Wait()
+		if !before.LeaveImages() {
+			t.Error("the images are not left")
+		}
+		if err := folder.Close(); err != nil {
+			t.Fatal(err)
+		}
+		k.source.Calls() // forgets them
+		k.start()
+		defer func() { k.stop() }()
+		k.same(k.open())
+		if calls := k.calls(); bytes.Contains([]byte(calls), []byte("initial=true")) {
+			t.Errorf("it was listed: %s", calls)
+		}
+		k.change()
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		k.same(c)
+		before.Drop(cachetest.Pods, errRedefinition) // which would remove its image
+		if _, err := before.Collection(t.Context(), k.res, api.JSON); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if kept := k.manager.Kept(); len(kept) != 1 {
+			t.Errorf("kept %v", kept)
+		}
+	})
+}
