@@ -37,6 +37,7 @@ type cluster struct {
 	client        *upstream.Client
 	discovery     *upstream.Discovery
 	state         *state.Dir // nil if nothing is kept over restarts
+	inherits      bool       // its state folder is still that of another, see inherit
 	manager       *cache.Manager
 	reader        *cache.Reader
 	watches       *cache.Watches

@@ -15,6 +15,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/kubeweir/kubeweir/cache/state"
 	"github.com/kubeweir/kubeweir/config"
 	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/proxy"
@@ -226,10 +227,13 @@ func (s *clusters) plan(list []config.Cluster) (*change, error) {
 	return p, nil
 }
 
-// apply does what was planned for list: the new members are started, then requests are
-// routed to them, then those that are not served any more end.
-func (s *clusters) apply(ctx context.Context, p *change, list []config.Cluster) {
-	old := *s.members.Load()
+// apply does what was planned for a configuration: the new members get the state folders of
+// those whose places they take and are started, then requests are routed to them, then those
+// that are not served any more end.
+func (s *clusters) apply(ctx context.Context, p *change, c *config.Gateway) {
+	old, list := *s.members.Load(), c.Clusters
+	s.handOver(old, p)
+	s.clearState(c)
 	s.startAll(ctx, p.made)
 	for i, m := range p.next {
 		m.config = &list[i]
@@ -240,6 +244,34 @@ func (s *clusters) apply(ctx context.Context, p *change, list []config.Cluster) 
 			s.panics.Go(&s.running, "background", func() { s.retire(m) })
 		}
 	}
+}
+
+// handOver gives the state folders of members that end to those that take their places.
+func (s *clusters) handOver(old []*member, p *change) {
+	for _, m := range p.made {
+		if !m.inherits {
+			continue
+		}
+		for _, before := range old {
+			if !slices.Contains(p.next, before) && before.config.State.Dir == m.config.State.Dir {
+				before.letGo()
+			}
+		}
+		m.inherit()
+	}
+}
+
+// clearState removes the state of clusters that the configuration has no more, as far as they
+// had their folders from its top level.
+func (s *clusters) clearState(c *config.Gateway) {
+	if c.State.Dir == "" {
+		return
+	}
+	var keep []string
+	for i := range c.Clusters {
+		keep = append(keep, c.Clusters[i].State.Dir)
+	}
+	state.ClearOthers(c.State.Dir, keep, s.log)
 }
 
 // retire ends a member that no request is routed to any more: its watches over the time of

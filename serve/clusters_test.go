@@ -4,8 +4,10 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -478,16 +480,68 @@ func await(t *testing.T, s *severalClusters, cluster string, code int) {
 	}
 }
 
-// TestReloadWithState: a cluster that keeps something on disk can be changed, though the one before still has its folder.
+// TestReloadWithState: a cluster that is changed goes on with what was kept of it; what was kept of one that has gone is
+// removed with the next change.
 func TestReloadWithState(t *testing.T) {
-	kept := "state: {dir: state}"
-	s := startSeveral(t, []string{"a"}, entry("a", kept))
-	for i := range 3 {
-		if err := s.change(entry("a", kept, fmt.Sprintf("limits: {maxInFlight: %d}", 100+i))); err != nil {
-			t.Fatal(err)
-		}
-		if code, body := s.get(s.client("a", ""), "", "/clusters/a/api/v1/namespaces?resourceVersion=0"); code != 200 {
+	kept := "state: {dir: state}\n"
+	s := startSeveral(t, []string{"a", "b"}, entry("a"), entry("b"), kept)
+	read := func(cluster string) {
+		if code, body := s.get(s.client(cluster, ""), "", "/clusters/"+cluster+"/api/v1/namespaces?resourceVersion=0"); code != 200 {
 			t.Errorf("%d %s", code, body)
 		}
 	}
+	read("a")
+	read("b")
+	for i := range 3 {
+		if err := s.change(entry("a", fmt.Sprintf("limits: {maxInFlight: %d}", 100+i)), entry("b"), kept); err != nil {
+			t.Fatal(err)
+		}
+		read("a")
+		if n := s.count("kubeweir_state_loads_total", "a", "confirmed"); n == 0 {
+			t.Errorf("change %d: nothing was loaded", i)
+		}
+	}
+	folder := filepath.Join(s.dir, "state", "b")
+	foreign := filepath.Join(s.dir, "state", "mine")
+	if err := os.WriteFile(foreign, []byte("text"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.change(entry("a"), kept); err != nil {
+		t.Fatal(err)
+	}
+	s.several.running.Wait() // b has ended
+	if _, err := os.Stat(folder); err != nil {
+		t.Error(err)
+	}
+	if err := s.change(entry("a", "limits: {maxInFlight: 50}"), kept); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(folder); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the state of b is there still: %v", err)
+	}
+	if _, err := os.Stat(foreign); err != nil {
+		t.Error(err)
+	}
+	read("a")
+}
+
+// count is a metric of a cluster with a result.
+func (s *severalClusters) count(name, cluster, result string) (n float64) {
+	s.t.Helper()
+	families, err := s.gatherer.Gather()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			labels := make(map[string]string)
+			for _, l := range m.GetLabel() {
+				labels[l.GetName()] = l.GetValue()
+			}
+			if f.GetName() == name && labels["cluster"] == cluster && labels["result"] == result {
+				n += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return n
 }

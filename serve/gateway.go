@@ -67,6 +67,7 @@ func NewGateway(c *config.Gateway, userAgent string, log *slog.Logger) (_ *Serve
 	if err := s.several.completeAll(members, s.audit); err != nil {
 		return nil, err
 	}
+	s.several.clearState(c)
 	s.gatherer = s.several
 	return s, s.addEdge(s.several.router, s.several.health, edgeOptions)
 }

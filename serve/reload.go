@@ -166,7 +166,7 @@ func (s *Server) become(ctx context.Context, c *config.Gateway, asked bool) erro
 	if err := s.cover(c, plan); err != nil {
 		return err
 	}
-	s.several.apply(ctx, plan, c.Clusters)
+	s.several.apply(ctx, plan, c)
 	s.source.current = c
 	s.source.seen = seen
 	if asked || len(plan.made) > 0 || !reflect.DeepEqual(old, c) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"time"
 
@@ -25,23 +26,21 @@ func (c *cluster) keep(s *config.State, client kubernetes.Interface) (_ cache.Ke
 	}
 	var key []byte
 	if s.KeyFile != "" {
-		content, err := os.ReadFile(s.KeyFile)
-		if err != nil {
+		if key, err = c.stateKey(s.KeyFile); err != nil {
 			return cache.KeepOptions{}, fmt.Errorf("--state-key-file: %w", err)
 		}
-		if key, err = state.ParseKey(content); err != nil {
-			return cache.KeepOptions{}, fmt.Errorf("--state-key-file: %s %w", s.KeyFile, err)
-		}
 	}
-	if c.state, err = state.Open(state.Options{
-		Dir: s.Dir, Key: key, MaxBytes: int64(s.MaxBytes), BytesPerSecond: int64(s.WriteRate),
+	options := state.Options{
+		Dir: s.Dir, Cluster: c.name, Key: key, MaxBytes: int64(s.MaxBytes), BytesPerSecond: int64(s.WriteRate),
 		Registerer: c.registerer, Logger: c.log,
-	}); err != nil {
-		if c.succeeds && errors.Is(err, state.ErrInUse) {
-			// By the one whose place this cluster takes, which ends only when this one serves.
-			c.log.Warn("nothing is kept of the cluster until the process starts again, as it had its state folder before it was changed", "error", err)
-			return cache.KeepOptions{}, nil
-		}
+	}
+	c.state, err = state.Open(options)
+	if c.succeeds && errors.Is(err, state.ErrInUse) {
+		// By the one whose place this cluster takes, see inherit.
+		c.state, err = state.Prepare(options)
+		c.inherits = err == nil
+	}
+	if err != nil {
 		return cache.KeepOptions{}, fmt.Errorf("--state-dir: %w", err)
 	}
 	secrets := schema.GroupResource{Resource: "secrets"}
@@ -58,6 +57,42 @@ func (c *cluster) keep(s *config.State, client kubernetes.Interface) (_ cache.Ke
 			return gr == secrets && key == nil || slices.Contains(s.Exclude, gr.String())
 		},
 	}, nil
+}
+
+// stateKey reads the key that what is kept is sealed with.
+func (c *cluster) stateKey(file string) ([]byte, error) {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	key, err := state.ParseKey(content)
+	if err != nil {
+		return nil, fmt.Errorf("%s %w", file, err)
+	}
+	// Its group may read it: so a volume of Kubernetes gives a file to who is not root.
+	if info, err := os.Stat(file); err == nil && runtime.GOOS != "windows" && info.Mode().Perm()&0o007 != 0 {
+		c.log.Warn("the key of what is kept over restarts can be read by every user of the machine; chmod 600 it, and replace it if others could have read it",
+			"file", file, "mode", fmt.Sprintf("%04o", info.Mode().Perm()))
+	}
+	return key, nil
+}
+
+// letGo gives up the state folder: what has changed is saved, and from then on nothing is
+// kept of the cluster, which is served all the same.
+func (c *cluster) letGo() {
+	if c.state == nil || !c.manager.LeaveImages() {
+		return // a disk that does not answer may still be written
+	}
+	if err := c.state.Close(); err != nil {
+		c.log.Warn("closing the state folder", "error", err)
+	}
+}
+
+// inherit takes the state folder over from the one whose place this cluster takes.
+func (c *cluster) inherit() {
+	if err := c.state.Take(); err != nil {
+		c.log.Warn("nothing is kept of the cluster until the process starts again, as its state folder could not be taken over", "error", err)
+	}
 }
 
 // keptRetry is how often it is looked whether what was kept can be started.

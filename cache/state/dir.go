@@ -23,6 +23,8 @@ type Options struct {
 	// Dir is the folder. It is made if it does not exist; one with other files in it is
 	// refused.
 	Dir string
+	// Cluster names the one of several that the folder is of; see ClearOthers.
+	Cluster string
 	// Key seals the images: KeySize bytes, nil for none.
 	Key []byte
 	// MaxBytes bounds all images together, BytesPerSecond the rate of writing; 0 for no bound.
@@ -38,15 +40,16 @@ type Options struct {
 // Dir is a folder of images. It is a cache.Images.
 type Dir struct {
 	path     string
+	cluster  string
 	key      []byte
 	maxBytes int64
 	fs       vfs.FS
 	log      *slog.Logger
-	lock     io.Closer
 	pacer    *pacer
 
 	mu struct {
 		sync.Mutex
+		lock    io.Closer        // nil while the folder is not this Dir's
 		sizes   map[string]int64 // of files, by name
 		bytes   int64            // their sum
 		written int64            // ever
@@ -65,6 +68,8 @@ type marker struct {
 	Format int `json:"format"`
 	// Check is the proof of the key, "" when images are not sealed.
 	Check string `json:"check,omitempty"`
+	// Cluster is that of Options.
+	Cluster string `json:"cluster,omitempty"`
 }
 
 // ErrInUse tells that another Dir has the folder, of this process or of another.
@@ -74,7 +79,25 @@ var ErrInUse = errors.New("is in use by another process")
 // read, or that are not sealed as they should be now, are removed. The error is for the
 // user: it says which folder it is about.
 func Open(o Options) (*Dir, error) {
-	d := &Dir{path: o.Dir, key: o.Key, maxBytes: o.MaxBytes, fs: o.FS, log: o.Logger, pacer: newPacer(o.BytesPerSecond)}
+	d := newDir(o)
+	if err := d.Take(); err != nil {
+		return nil, err
+	}
+	if err := d.register(o.Registerer); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+// Prepare makes the Dir of a folder that another one still has. Until Take there is nothing in
+// it, and nothing can be written.
+func Prepare(o Options) (*Dir, error) {
+	d := newDir(o)
+	return d, d.register(o.Registerer)
+}
+
+func newDir(o Options) *Dir {
+	d := &Dir{path: o.Dir, cluster: o.Cluster, key: o.Key, maxBytes: o.MaxBytes, fs: o.FS, log: o.Logger, pacer: newPacer(o.BytesPerSecond)}
 	if d.fs == nil {
 		d.fs = private{vfs.Default}
 	}
@@ -82,19 +105,22 @@ func Open(o Options) (*Dir, error) {
 		d.log = slog.Default()
 	}
 	d.mu.sizes = make(map[string]int64)
+	return d
+}
+
+// Take opens and locks the folder of a Dir that was prepared.
+func (d *Dir) Take() error {
 	if err := d.open(); err != nil {
-		return nil, errors.Join(err, d.Close())
+		return errors.Join(err, d.Close())
 	}
-	if o.Registerer != nil {
-		if err := d.register(o.Registerer); err != nil {
-			return nil, errors.Join(fmt.Errorf("state metrics: %w", err), d.Close())
-		}
-	}
-	return d, nil
+	return nil
 }
 
 func (d *Dir) register(r prometheus.Registerer) error {
-	return errors.Join(
+	if r == nil {
+		return nil
+	}
+	if err := errors.Join(
 		r.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "kubeweir_state_bytes", Help: "Bytes on disk of what is kept over restarts.",
 		}, func() float64 { now, _ := d.Bytes(); return float64(now) })),
@@ -104,7 +130,10 @@ func (d *Dir) register(r prometheus.Registerer) error {
 		r.Register(prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "kubeweir_state_written_bytes_total", Help: "Bytes written to disk of what is kept over restarts.",
 		}, func() float64 { _, written := d.Bytes(); return float64(written) })),
-	)
+	); err != nil {
+		return fmt.Errorf("state metrics: %w", err)
+	}
+	return nil
 }
 
 func (d *Dir) open() error {
@@ -117,15 +146,19 @@ func (d *Dir) open() error {
 	if err != nil {
 		return fmt.Errorf("the state folder %s cannot be read: %w", d.path, cause(err))
 	}
-	if _, err := d.readMarker(names, slog.New(slog.DiscardHandler)); err != nil { // before a file is made in a folder of something else
+	if _, _, err := d.readMarker(names, slog.New(slog.DiscardHandler)); err != nil { // before a file is made in a folder of something else
 		return err
 	}
-	if d.lock, err = d.fs.Lock(filepath.Join(d.path, lockName)); err != nil {
+	lock, err := d.fs.Lock(filepath.Join(d.path, lockName))
+	if err != nil {
 		if inUse(err) {
 			return fmt.Errorf("the state folder %s %w", d.path, ErrInUse)
 		}
 		return fmt.Errorf("the state folder %s cannot be written: %w", d.path, cause(err))
 	}
+	d.mu.Lock()
+	d.mu.lock = lock
+	d.mu.Unlock()
 	if err := d.chmod(); err != nil {
 		return err
 	}
@@ -133,11 +166,14 @@ func (d *Dir) open() error {
 	if names, err = d.fs.List(d.path); err != nil {
 		return fmt.Errorf("the state folder %s cannot be read: %w", d.path, cause(err))
 	}
-	known, err := d.readMarker(names, d.log)
+	m, known, err := d.readMarker(names, d.log)
 	if err != nil {
 		return err
 	}
-	if err := d.tidy(names, known); err != nil {
+	if err = d.tidy(names, known); err == nil && (!known || m.Cluster != d.cluster) {
+		err = d.writeMarker()
+	}
+	if err != nil {
 		return fmt.Errorf("the state folder %s cannot be written: %w", d.path, cause(err))
 	}
 	return nil
@@ -156,37 +192,36 @@ func (d *Dir) chmod() error {
 
 // readMarker reports whether the images can be read; the error says that the folder must
 // not be used.
-func (d *Dir) readMarker(names []string, log *slog.Logger) (known bool, err error) {
+func (d *Dir) readMarker(names []string, log *slog.Logger) (m marker, known bool, err error) {
 	content, err := d.readFile(markerName)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		for _, name := range names {
 			if name != lockName && name != markerName+newExt {
-				return false, fmt.Errorf("the state folder %s has other files in it, such as %s: an empty one is needed", d.path, name)
+				return m, false, fmt.Errorf("the state folder %s has other files in it, such as %s: an empty one is needed", d.path, name)
 			}
 		}
-		return false, nil
+		return m, false, nil
 	case err != nil:
-		return false, fmt.Errorf("the state folder %s cannot be read: %w", d.path, cause(err))
+		return m, false, fmt.Errorf("the state folder %s cannot be read: %w", d.path, cause(err))
 	}
-	var m marker
 	if err := json.Unmarshal(content, &m); err != nil {
 		log.Warn("state dropped, its folder is damaged", "dir", d.path, "error", err)
-		return false, nil
+		return m, false, nil
 	}
 	switch {
 	case m.Format != format:
 		log.Warn("state dropped, it is of another format", "dir", d.path, "format", m.Format, "known", format)
-		return false, nil
+		return m, false, nil
 	case m.Check != "" && d.key == nil:
-		return false, fmt.Errorf("the state folder %s is sealed: --state-key-file is needed, or another folder", d.path)
+		return m, false, fmt.Errorf("the state folder %s is sealed: --state-key-file is needed, or another folder", d.path)
 	case m.Check == "" && d.key != nil:
 		log.Warn("state dropped, it was not sealed", "dir", d.path)
-		return false, nil
+		return m, false, nil
 	case m.Check != "" && !d.checks(m.Check):
-		return false, fmt.Errorf("the state folder %s is sealed with another key than that of --state-key-file", d.path)
+		return m, false, fmt.Errorf("the state folder %s is sealed with another key than that of --state-key-file", d.path)
 	}
-	return true, nil
+	return m, true, nil
 }
 
 // checkPlace is what the proof of a key is bound to.
@@ -206,7 +241,7 @@ func (d *Dir) checks(check string) bool {
 }
 
 func (d *Dir) writeMarker() error {
-	m := marker{Format: format}
+	m := marker{Format: format, Cluster: d.cluster}
 	s, err := newSealer(d.key, checkPlace)
 	if err != nil {
 		return err
@@ -248,10 +283,7 @@ func (d *Dir) tidy(names []string, known bool) error {
 			d.account(name, info.Size())
 		}
 	}
-	if known {
-		return nil
-	}
-	return d.writeMarker()
+	return nil
 }
 
 func (d *Dir) file(name string) string { return filepath.Join(d.path, name) }
@@ -327,6 +359,9 @@ func (d *Dir) Bytes() (now, written int64) {
 
 // Names implements cache.Images.
 func (d *Dir) Names() ([]string, error) {
+	if !d.opened() {
+		return nil, nil
+	}
 	files, err := d.fs.List(d.path)
 	if err != nil {
 		return nil, fmt.Errorf("reading the state folder: %w", cause(err))
@@ -342,6 +377,9 @@ func (d *Dir) Names() ([]string, error) {
 
 // Remove implements cache.Images.
 func (d *Dir) Remove(name string) error {
+	if !d.opened() {
+		return nil
+	}
 	err := d.fs.Remove(d.file(name + imageExt))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("removing the state of %s: %w", name, cause(err))
@@ -353,14 +391,26 @@ func (d *Dir) Remove(name string) error {
 // Hurry implements cache.Images.
 func (d *Dir) Hurry() { d.pacer.lift() }
 
-// Close gives the folder back.
+// opened reports whether the folder is this Dir's.
+func (d *Dir) opened() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.mu.lock != nil
+}
+
+// errClosed: the folder is, or may be, another Dir's.
+var errClosed = errors.New("the state folder is not open")
+
+// Close gives the folder back. No image may be in use.
 func (d *Dir) Close() error {
-	if d.lock == nil {
+	d.mu.Lock()
+	lock := d.mu.lock
+	d.mu.lock = nil
+	d.mu.Unlock()
+	if lock == nil {
 		return nil
 	}
-	err := d.lock.Close()
-	d.lock = nil
-	return err
+	return lock.Close()
 }
 
 // inUse: another process, or another Dir of this one, has the lock.

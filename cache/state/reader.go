@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -32,6 +33,9 @@ const readAhead = 1 << 20
 
 // Open implements cache.Images.
 func (d *Dir) Open(name string) (cache.ImageReader, error) {
+	if !d.opened() {
+		return nil, fmt.Errorf("reading the state: %w", fs.ErrNotExist)
+	}
 	f, err := d.fs.Open(d.file(name + imageExt))
 	if err != nil {
 		return nil, fmt.Errorf("reading the state: %w", err)
@@ -121,7 +125,7 @@ func (r *Reader) next() (*block, error) {
 
 // Append implements cache.ImageReader.
 func (r *Reader) Append() (cache.ImageWriter, error) {
-	if !r.ended || r.last != kindCommit {
+	if !r.ended || r.last != kindCommit || !r.dir.opened() {
 		return nil, nil
 	}
 	f, err := r.dir.fs.OpenReadWrite(r.dir.file(r.name+imageExt), vfs.WriteCategoryUnspecified)

@@ -7,7 +7,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"strings"
 )
@@ -22,7 +21,7 @@ func ParseKey(content []byte) ([]byte, error) {
 	}
 	key, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(content)))
 	if err != nil || len(key) != KeySize {
-		return nil, errors.New("must hold a key of 32 bytes, as they are or as base64 (head -c 32 /dev/urandom | base64)")
+		return nil, fmt.Errorf("must hold a key of %d bytes, as they are or as base64 (head -c %[1]d /dev/urandom | base64); it has %d bytes, which are neither", KeySize, len(content))
 	}
 	return key, nil
 }

@@ -36,6 +36,9 @@ type Writer struct {
 
 // Create implements cache.Images.
 func (d *Dir) Create(ctx context.Context, name string, header []byte) (cache.ImageWriter, error) {
+	if !d.opened() {
+		return nil, errClosed
+	}
 	identity := randomIdentity()
 	l, err := newLayout(d.key, identity)
 	if err != nil {

@@ -1,0 +1,106 @@
+package state
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// ClearOthers removes the state folders right below parent, but those in keep, that have the
+// name of the cluster that they are of: those of clusters that are not served any more. One
+// that is in use stays, as does one with a file in it that this package has not made.
+func ClearOthers(parent string, keep []string, log *slog.Logger) {
+	clearOthers(private{vfs.Default}, parent, keep, log)
+}
+
+func clearOthers(disk vfs.FS, parent string, keep []string, log *slog.Logger) {
+	names, err := disk.List(parent)
+	if err != nil {
+		return // there is none, or who opens one below it says more
+	}
+	for _, name := range names {
+		path := filepath.Join(parent, name)
+		if info, err := disk.Stat(path); err != nil || !info.IsDir() || isSame(path, keep) {
+			continue
+		}
+		d := newDir(Options{Dir: path, FS: disk, Logger: log})
+		switch cleared, err := d.clear(); {
+		case err != nil:
+			log.Warn("the state of a cluster that is not served any more stays", "dir", path, "error", err)
+		case cleared:
+			log.Info("the state of a cluster that is not served any more was removed", "dir", path)
+		}
+	}
+}
+
+func isSame(path string, of []string) bool {
+	return slices.ContainsFunc(of, func(other string) bool { return filepath.Clean(other) == filepath.Clean(path) })
+}
+
+// clear removes the folder with all that is in it, if that is a state folder which nobody uses.
+func (d *Dir) clear() (cleared bool, err error) {
+	content, err := d.readFile(markerName)
+	var m marker
+	if err != nil || json.Unmarshal(content, &m) != nil || m.Cluster != filepath.Base(d.path) {
+		return false, nil
+	}
+	lock, err := d.fs.Lock(d.file(lockName))
+	switch {
+	case err != nil && inUse(err):
+		return false, nil
+	case err != nil:
+		return false, cause(err)
+	}
+	err = d.removeAll()
+	if err = errors.Join(err, lock.Close()); err != nil {
+		return false, err
+	}
+	if err := d.fs.Remove(d.file(lockName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, cause(err)
+	}
+	if err := d.fs.Remove(d.path); err != nil {
+		return false, cause(err)
+	}
+	return true, nil
+}
+
+// removeAll removes the files, the one that says what the folder is last.
+func (d *Dir) removeAll() error {
+	names, err := d.fs.List(d.path)
+	if err != nil {
+		return cause(err)
+	}
+	for _, name := range names {
+		if !isOurs(name) {
+			return fmt.Errorf("there is a file in it that is none of its own, %s", name)
+		}
+	}
+	for _, name := range names {
+		if name == markerName || name == lockName {
+			continue
+		}
+		if err := d.fs.Remove(d.file(name)); err != nil {
+			return cause(err)
+		}
+	}
+	if err := d.fs.Remove(d.file(markerName)); err != nil {
+		return cause(err)
+	}
+	return nil
+}
+
+// isOurs reports whether this package makes files of that name.
+func isOurs(name string) bool {
+	return name == markerName || name == lockName ||
+		slices.ContainsFunc([]string{imageExt, recordExt, newExt}, func(ext string) bool { return strings.HasSuffix(name, ext) })
+}
+
+// recordExt ends the names of what is kept beside images.
+const recordExt = ".record"

@@ -1,0 +1,130 @@
+package state_test
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kubeweir/kubeweir/cache/state"
+)
+
+// TestClearOthers: of what is below a folder, the state of clusters that are not served any
+// more is removed, and nothing else.
+func TestClearOthers(t *testing.T) {
+	parent := t.TempDir()
+	folder := func(name, cluster string) *state.Dir {
+		d := open(t, state.Options{Dir: filepath.Join(parent, name), Cluster: cluster})
+		w, err := d.Create(t.Context(), "pods", []byte("header"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Commit(t.Context(), []byte("1")); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	closed := func(d *state.Dir) {
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	closed(folder("gone", "gone"))
+	closed(folder("served", "served"))
+	closed(folder("alone", ""))      // of a gateway of one cluster
+	closed(folder("named", "other")) // not by the division of the folder
+	closed(folder("mixed", "mixed"))
+	busy := folder("busy", "busy")
+	defer busy.Close()
+	for name, content := range map[string]string{"mixed/notes.txt": "mine", "photo.image": "mine", "folder/kubeweir-state": "no JSON"} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(parent, name)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(parent, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var log bytes.Buffer
+	state.ClearOthers(parent, []string{filepath.Join(parent, "served") + "/"}, slog.New(slog.NewTextHandler(&log, nil)))
+	var left []string
+	entries, err := os.ReadDir(parent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		left = append(left, e.Name())
+	}
+	if want := []string{"alone", "busy", "folder", "mixed", "named", "photo.image", "served"}; !slices.Equal(left, want) {
+		t.Errorf("left are %v, want %v", left, want)
+	}
+	for _, name := range []string{"alone", "mixed", "named", "served", "busy"} {
+		if _, err := os.Stat(filepath.Join(parent, name, "pods.image")); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, want := range []string{"gone", "notes.txt"} {
+		if strings.Count(log.String(), want) != 1 {
+			t.Errorf("no line of %s: %s", want, log.String())
+		}
+	}
+	state.ClearOthers(filepath.Join(parent, "none"), nil, quiet())
+}
+
+// TestPrepare: of a folder that another has, nothing is seen, written or removed until it is taken.
+func TestPrepare(t *testing.T) {
+	options := state.Options{Dir: t.TempDir(), Logger: quiet()}
+	first := open(t, options)
+	w, err := first.Create(t.Context(), "pods", []byte("header"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Commit(t.Context(), []byte("1")); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	second, err := state.Prepare(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unused := func(d *state.Dir) {
+		t.Helper()
+		names, err := d.Names()
+		if len(names) > 0 || err != nil {
+			t.Errorf("it has %v, %v", names, err)
+		}
+		if _, err := d.Open("pods"); err == nil {
+			t.Error("it is read")
+		}
+		if _, err := d.Create(t.Context(), "pods", nil); err == nil {
+			t.Error("it is written")
+		}
+		if err := d.Remove("pods"); err != nil {
+			t.Error(err)
+		}
+	}
+	unused(second)
+	if err := second.Take(); err == nil {
+		t.Error("two have it")
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Take(); err != nil {
+		t.Fatal(err)
+	}
+	unused(first)
+	if names, err := second.Names(); len(names) != 1 || err != nil {
+		t.Errorf("%v, %v", names, err)
+	}
+	if err := second.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
