@@ -130,12 +130,29 @@ type Authorization struct {
 	DeniedTTL  time.Duration `json:"deniedTTL"`
 	// CacheSize bounds the decisions that are remembered.
 	CacheSize int `json:"cacheSize"`
+	// SelfReviews says how questions of clients about themselves are answered.
+	SelfReviews SelfReviews `json:"selfReviews"`
 	// WatchRecheckPeriod is how often the permission and the credential of an open
 	// watch are reviewed without any change seen, WatchGrace how long a watch goes
 	// on while that cannot be done.
 	WatchRecheckPeriod time.Duration `json:"watchRecheckPeriod"`
 	WatchGrace         time.Duration `json:"watchGrace"`
 }
+
+// SelfReviews says how a SelfSubjectAccessReview, SelfSubjectRulesReview or SelfSubjectReview
+// is answered.
+type SelfReviews string
+
+// The answers to self-reviews.
+const (
+	// Forwarded has the cluster asked each time.
+	Forwarded SelfReviews = "forwarded"
+	// Cached answers with what the cluster answered to the same question of the same user,
+	// for as long as decisions are remembered.
+	Cached SelfReviews = "cached"
+)
+
+func (SelfReviews) choices() []string { return []string{string(Forwarded), string(Cached)} }
 
 // State says what is kept over restarts.
 type State struct {
@@ -252,6 +269,7 @@ func Default() *Gateway {
 			AllowedTTL:         defaults.AllowedTTL,
 			DeniedTTL:          defaults.DeniedTTL,
 			CacheSize:          defaults.DecisionCacheSize,
+			SelfReviews:        Forwarded,
 			WatchRecheckPeriod: defaults.WatchRecheckPeriod,
 			WatchGrace:         defaults.WatchGrace,
 		},

@@ -1,6 +1,9 @@
 package config
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Profile is a set of defaults for a use.
 type Profile string
@@ -30,6 +33,9 @@ func (g *Gateway) applyProfile(said func(path string) bool) {
 	if !said("consistency.default") {
 		g.Consistency.Default = Session
 	}
+	if !said("authorization.selfReviews") {
+		g.Authorization.SelfReviews = Cached
+	}
 	if !said("limits.idleCollectionTimeout") {
 		g.Limits.IdleCollectionTimeout = dashboardIdle
 	}
@@ -37,8 +43,9 @@ func (g *Gateway) applyProfile(said func(path string) bool) {
 
 // Complete is the rule with what its profile says and it does not say itself.
 func (r Rule) Complete() Rule {
-	if r.Profile == Dashboard && r.Consistency == "" {
-		r.Consistency = Session
+	if r.Profile == Dashboard {
+		r.Consistency = cmp.Or(r.Consistency, Session)
+		r.SelfReviews = cmp.Or(r.SelfReviews, Cached)
 	}
 	return r
 }

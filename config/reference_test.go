@@ -84,6 +84,7 @@ and says one or more of these:
 | ` + "`profile`" + ` | ` + "`dashboard`" + `: what the rule does not say itself is as below | ` + "`profile`" + ` |
 | ` + "`consistency`" + ` | ` + "`strict` or `session`" + ` | ` + "`consistency.default`" + ` |
 | ` + "`offline`" + ` | ` + "`allow` or `deny`" + ` | ` + "`offline.default`" + ` |
+| ` + "`selfReviews`" + ` | ` + "`forwarded` or `cached`" + ` | ` + "`authorization.selfReviews`" + ` |
 
 A profile is a set of defaults for a use, for all requests (` + "`--profile`" + `) or for those of a rule. What somebody says of a
 setting counts, in the file or by a flag; clients need no change. ` + "`dashboard`" + `:
@@ -91,6 +92,7 @@ setting counts, in the file or by a flag; clients need no change. ` + "`dashboar
 | Setting | is by default | because |
 |---|---|---|
 | ` + "`consistency.default`" + ` (in a rule ` + "`consistency`" + `) | ` + "`session`" + ` | a page reads what the last one read; who writes through the same gateway sees it at once |
+| ` + "`authorization.selfReviews`" + ` (in a rule ` + "`selfReviews`" + `) | ` + "`cached`" + ` | a page asks dozens of times what its user may do, which decides only what it shows: what is done is decided anew |
 | ` + "`limits.idleCollectionTimeout`" + ` (not in a rule) | ` + "`1h`" + ` | who comes back to a tab does not wait for a full list |
 
 `

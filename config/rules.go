@@ -31,11 +31,13 @@ type Rule struct {
 	// Offline says whether reads are answered by what the cluster said last while no API
 	// server answers.
 	Offline Answer `json:"offline"`
+	// SelfReviews is how questions of a client about itself are answered.
+	SelfReviews SelfReviews `json:"selfReviews"`
 }
 
 // says reports whether the rule decides anything.
 func (r *Rule) says() bool {
-	return r.Profile == Dashboard || r.Consistency != "" || r.Offline != ""
+	return r.Profile == Dashboard || r.Consistency != "" || r.Offline != "" || r.SelfReviews != ""
 }
 
 // rulesExample are rules for a file.
@@ -60,7 +62,7 @@ func (g *Gateway) checkRules(o *origins) {
 	for i := range g.Rules {
 		rule, path := &g.Rules[i], fmt.Sprintf("%s[%d]", rulesPath, i)
 		if !rule.says() {
-			o.report(path, "says nothing; add profile: dashboard, consistency or offline")
+			o.report(path, "says nothing; add profile: dashboard, consistency, offline or selfReviews")
 		}
 		checkMatch(o, &rule.Match, path)
 	}

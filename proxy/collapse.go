@@ -183,12 +183,7 @@ func (c *collapser) read(resp *api.Response) (*collapsed, error) {
 		answer.bytes = max(answer.body.size, answer.body.reserved)
 		c.held.Add(-answer.body.reserved)
 	}()
-	for _, f := range resp.Header {
-		// Each client gets an Audit-Id of its own.
-		if f.Name != "Audit-Id" && f.Name != "Content-Length" && f.Name != "Date" {
-			answer.header = append(answer.header, f)
-		}
-	}
+	answer.header = sharedHeader(resp.Header)
 	if resp.Stream != nil {
 		// A long-running answer cannot be shared; nothing was started yet.
 		resp.Stream.Stop()
@@ -213,6 +208,17 @@ func (c *collapser) read(resp *api.Response) (*collapsed, error) {
 		return nil, err
 	}
 	return answer, nil
+}
+
+// sharedHeader is what of an answer's header is for all who share it.
+func sharedHeader(h api.Header) (shared api.Header) {
+	for _, f := range h {
+		// Each client gets an Audit-Id of its own.
+		if f.Name != "Audit-Id" && f.Name != "Content-Length" && f.Name != "Date" {
+			shared = append(shared, f)
+		}
+	}
+	return shared
 }
 
 func finish(resp *api.Response, n int64, err error) {

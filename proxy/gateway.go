@@ -47,6 +47,9 @@ type Options struct {
 	Consistency Consistency
 	// Offline says who is served while no API server answers. Nobody by default.
 	Offline Offline
+	// RememberSelfReviews has questions of clients about themselves (SelfSubjectAccessReview
+	// and the like) answered with what the upstream answered lately.
+	RememberSelfReviews bool
 	// Rules say what holds for some requests instead. They are tried in order; of each
 	// setting, the first that matches and has it decides.
 	Rules []Rule
@@ -100,6 +103,7 @@ type Gateway struct {
 	panics       *contain.Panics
 	refused      *reason.Counter
 	rules        rules
+	selfReviews  *identity.SelfReviews[*selfAnswer]
 	// observesWrites is set when some read may be in session mode.
 	observesWrites bool
 }
@@ -117,6 +121,7 @@ func New(o Options) *Gateway {
 		res, ok := o.Resources.Lookup(gvr)
 		return ok && !res.Aggregated
 	}, o.Registerer)
+	g.selfReviews = identity.NewSelfReviews[*selfAnswer](o.Authorizer, maxSelfAnswers)
 	g.refused = reason.NewCounter(o.Registerer)
 	over := newOverloads(o.Registerer, g.refused)
 	g.inFlight = newLimiter(o.Limits.InFlight, over.of("short", "limit", reason.ShortLimit), over.of("short", "share", reason.ShortShare))
@@ -300,6 +305,9 @@ func (g *Gateway) route(ctx context.Context, x *exchange) *api.Response {
 	if !isRead(x) {
 		if sharded {
 			return g.forwardShard(ctx, x, outcome{})
+		}
+		if resp := g.selfReview(ctx, x); resp != nil {
+			return resp
 		}
 		return g.forward(ctx, x)
 	}

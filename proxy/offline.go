@@ -43,8 +43,8 @@ func (g *Gateway) remembered(x *exchange) *api.Response {
 	return x.fail(comeBack("the upstream could not be asked who you are and what you may do"))
 }
 
-// expired refuses an answer from the cache that is older than it may be; nil means go on.
-func (g *Gateway) expired(x *exchange, age time.Duration) *api.Response {
+// expired refuses an answer from c that is older than it may be; nil means go on.
+func (g *Gateway) expired(x *exchange, c *cache.Collection, age time.Duration) *api.Response {
 	if age <= g.Offline.TTL || !g.isAway() || !x.allowsOffline() {
 		return nil
 	}

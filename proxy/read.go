@@ -167,7 +167,7 @@ func (g *Gateway) cached(ctx context.Context, x *exchange, q readQuery) outcome 
 		resp = x.fail(err)
 	}
 	age := g.ageOf(c)
-	if refusal := g.expired(x, age); refusal != nil {
+	if refusal := g.expired(x, c, age); refusal != nil {
 		finish(resp, 0, nil)
 		return answeredWith(refusal)
 	}
@@ -299,7 +299,7 @@ func (g *Gateway) watch(ctx context.Context, x *exchange, q readQuery) outcome {
 		return instead
 	}
 	age := g.ageOf(c)
-	if refusal := g.expired(x, age); refusal != nil {
+	if refusal := g.expired(x, c, age); refusal != nil {
 		return answeredWith(refusal)
 	}
 	req := &cache.WatchRequest{Filter: q.filter, Options: q.options, Rep: q.rep, Message: messages(x, q.rep)}

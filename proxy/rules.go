@@ -27,15 +27,21 @@ type Settings struct {
 	Mode Mode
 	// Offline says whether a read is answered by what the upstream said last.
 	Offline Choice
+	// SelfReviews says whether a question of the client about itself is answered with what
+	// the upstream answered lately.
+	SelfReviews Choice
 }
 
 // settings are what holds where no rule says something else.
 func (o *Options) settings() Settings {
-	s := Settings{Mode: o.Consistency.Default, Offline: No}
-	if o.Offline.Allow {
-		s.Offline = Yes
+	return Settings{Mode: o.Consistency.Default, Offline: choiceOf(o.Offline.Allow), SelfReviews: choiceOf(o.RememberSelfReviews)}
+}
+
+func choiceOf(yes bool) Choice {
+	if yes {
+		return Yes
 	}
-	return s
+	return No
 }
 
 // Choice says yes, no or nothing.
@@ -105,6 +111,9 @@ func (s *Settings) complete(from *Settings) {
 	}
 	if s.Offline == Unsaid {
 		s.Offline = from.Offline
+	}
+	if s.SelfReviews == Unsaid {
+		s.SelfReviews = from.SelfReviews
 	}
 }
 

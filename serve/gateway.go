@@ -109,7 +109,8 @@ func (c *cluster) build(g *config.Gateway, token identity.Token, log *audit.Log)
 	c.addHandler(
 		identity.WatchesOptions{RecheckPeriod: g.Authorization.WatchRecheckPeriod, Grace: g.Authorization.WatchGrace},
 		proxy.Options{CompressWatchLists: g.WatchListCompression, Consistency: consistency(g), Offline: offline(g), Rules: rules(g), Reachable: c.reachable,
-			Limits: proxyLimits(&g.Limits), Cluster: c.name, Audit: log},
+			RememberSelfReviews: g.Authorization.SelfReviews == config.Cached,
+			Limits:              proxyLimits(&g.Limits), Cluster: c.name, Audit: log},
 	)
 	return nil
 }

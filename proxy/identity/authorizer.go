@@ -294,15 +294,10 @@ func (a *Authorizer) review(ctx context.Context, u *User, attributes *Attributes
 		Generation: gen,
 	}
 	a.metrics.count(d.Allowed)
-	ttl, keep := a.opts.DeniedTTL, a.opts.OfflineTTL
-	if d.Allowed {
-		ttl = a.opts.AllowedTTL
-	}
-	if settled := a.invalidated.Load() + int64(settle); begun < settled {
-		ttl = min(ttl, time.Duration(settled-a.decisions.now()))
-		if d.Allowed {
-			keep = ttl // by the state before the change, perhaps
-		}
+	keep := a.opts.OfflineTTL
+	ttl, settled := a.countsFor(d.Allowed, begun)
+	if !settled && d.Allowed {
+		keep = ttl // by the state before the change, perhaps
 	}
 	a.decisions.put(key, d, gen, ttl, 0)
 	if a.opts.OfflineTTL > 0 {

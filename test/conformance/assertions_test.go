@@ -26,7 +26,7 @@ func caseNames() []string {
 	for _, c := range slices.Concat(
 		getCases(env), listCases(env), chunkCases(env), selectorCases(env), negotiationCases(env),
 		everyResourceCases([]Resource{{Path: "/api/v1/pods"}}), errorCases(env), discoveryCases(env), watchCases(env), authCases(env),
-		shardCases(env),
+		shardCases(env), selfCases(),
 	) {
 		names = append(names, c.Name)
 	}

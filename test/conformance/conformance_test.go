@@ -97,12 +97,14 @@ func TestOracle(t *testing.T) {
 	ctx, oracle, itself := t.Context(), target(t, o.Target, false), target(t, o.Target, true)
 	t.Logf("%d reads, %d live watches, %d scenarios", len(cases), len(LiveCases()), len(Scenarios()))
 	RunReads(ctx, t, o.Env, oracle, itself, cases)
+	RunReads(ctx, t, o.Env, oracle, itself, twice(selfCases()))
 	RunLive(ctx, t, o.Env, oracle, itself, "live", LiveCases())
 	RunScenarios(ctx, t, o.Env, oracle, itself, "written", Scenarios())
 }
 
 // TestGateway compares gateways with the kube-apiserver behind them: one whose caches were there before the objects
-// and learned them from watches, one that listed them, and one that answers most-recent reads from its cache.
+// and learned them from watches, one that listed them, and one that answers most-recent
+// reads, and questions of clients about themselves, from memory.
 func TestGateway(t *testing.T) {
 	o := startOracle(t, realkube.Options{})
 	ctx, oracle := t.Context(), target(t, o.Target, false)
@@ -115,7 +117,7 @@ func TestGateway(t *testing.T) {
 	}
 	warm(fed)
 	do(t, o.Seed)
-	listed, session := startGateway(t, o), startGateway(t, o, "--consistency", "session")
+	listed, session := startGateway(t, o), startGateway(t, o, "--profile", "dashboard")
 	for _, g := range []*realkube.Gateway{fed, listed, session} {
 		warm(g) // the first has new resources to learn
 	}
@@ -152,6 +154,15 @@ func TestGateway(t *testing.T) {
 		gateway := gatewayTarget(t, o, session, false)
 		RunReads(ctx, t, o.Env, oracle, gateway, loosened(near(cases)))
 		RunScenarios(ctx, t, o.Env, oracle, gateway, "session", Scenarios())
+	})
+	t.Run("self", func(t *testing.T) {
+		gateway := gatewayTarget(t, o, session, false)
+		RunReads(ctx, t, o.Env, oracle, gateway, twice(selfCases()))
+		m := must(t, session.Metrics)
+		n := m.Sum("kubeweir_requests_total", map[string]string{"verb": "create", "group": "authorization.k8s.io", "source": "cached"})
+		if n < 40 {
+			t.Errorf("only %v questions of clients about themselves were answered from memory", n)
+		}
 	})
 	t.Run("live", func(t *testing.T) {
 		RunLive(ctx, t, o.Env, oracle, gatewayTarget(t, o, fed, false), "live", LiveCases())

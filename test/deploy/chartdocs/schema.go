@@ -124,12 +124,13 @@ func (n *node) one() (map[string]any, error) {
 // choices are the values of those types of the configuration that have few.
 func choices() map[reflect.Type][]any {
 	return map[reflect.Type][]any{
-		reflect.TypeFor[config.Mode]():      {config.Strict, config.Session},
-		reflect.TypeFor[config.Answer]():    {config.Allow, config.Deny},
-		reflect.TypeFor[config.Profile]():   {config.NoProfile, config.Dashboard},
-		reflect.TypeFor[config.Level]():     {"debug", "info", "warn", "error"},
-		reflect.TypeFor[config.Format]():    {config.Text, config.JSON},
-		reflect.TypeFor[config.Profiling](): {"true", "false", true, false, config.ProfilingAuto},
+		reflect.TypeFor[config.Mode]():        {config.Strict, config.Session},
+		reflect.TypeFor[config.Answer]():      {config.Allow, config.Deny},
+		reflect.TypeFor[config.Profile]():     {config.NoProfile, config.Dashboard},
+		reflect.TypeFor[config.SelfReviews](): {config.Forwarded, config.Cached},
+		reflect.TypeFor[config.Level]():       {"debug", "info", "warn", "error"},
+		reflect.TypeFor[config.Format]():      {config.Text, config.JSON},
+		reflect.TypeFor[config.Profiling]():   {"true", "false", true, false, config.ProfilingAuto},
 	}
 }
 

@@ -1,0 +1,109 @@
+package identity
+
+import (
+	"context"
+	"crypto/sha256"
+	"time"
+
+	"github.com/kubeweir/kubeweir/internal/flight"
+)
+
+// SelfReviews remember what the upstream answered those who asked it about themselves: what
+// they may do, or who they are. As a decision does, an answer counts for AllowedTTL or
+// DeniedTTL of the Authorizer, and until an RBAC object changes. It is safe for concurrent use.
+type SelfReviews[V any] struct {
+	authorizer *Authorizer
+	answers    *ttlCache[selfReviewKey, SelfAnswer[V]]
+	flights    flight.Group[selfReviewKey, SelfAnswer[V]]
+}
+
+// selfReviewKey is who asked, as whom, and what: nobody gets the answer that was given to
+// somebody else.
+type selfReviewKey struct {
+	sender, subject digest
+	question        [sha256.Size]byte
+}
+
+// SelfAnswer is what the upstream answered.
+type SelfAnswer[V any] struct {
+	Value V
+	// Keep tells that the answer counts for some time, Allowed for how long: as a
+	// permission, or as a refusal.
+	Keep, Allowed bool
+
+	generation uint64
+}
+
+// Told says where an answer of SelfReviews comes from.
+type Told uint8
+
+const (
+	// ToldNow is an answer to this request.
+	ToldNow Told = iota
+	// ToldOthers is an answer to an equal request that began after this one came.
+	ToldOthers
+	// ToldBefore is one that is remembered.
+	ToldBefore
+)
+
+// NewSelfReviews returns a memory of at most size answers for whom authorizer decides.
+func NewSelfReviews[V any](authorizer *Authorizer, size int) *SelfReviews[V] {
+	return &SelfReviews[V]{authorizer: authorizer, answers: newTTLCache[selfReviewKey, SelfAnswer[V]](size)}
+}
+
+// Covers reports whether it is known here who asks and as whom, by what the upstream says of
+// them now. Who is not covered is to be forwarded.
+func (r *SelfReviews[V]) Covers(s *Subject) bool { return !s.UpstreamDecides && !s.Offline }
+
+// Ask returns the answer to a question, named by its digest, of s: one that is remembered, or
+// that of ask, which simultaneous callers share. An error is ask's, or ctx's.
+func (r *SelfReviews[V]) Ask(ctx context.Context, s *Subject, question [sha256.Size]byte, ask func(context.Context) (SelfAnswer[V], error)) (V, Told, error) {
+	key := selfReviewKey{sender: s.Identity.User.digest, subject: s.User.digest, question: question}
+	if known, ok := r.remembered(key); ok {
+		return known.Value, ToldBefore, nil
+	}
+	told := ToldNow
+	answer, shared, err := r.flights.Do(ctx, key, func(ctx context.Context) (SelfAnswer[V], error) {
+		return r.ask(ctx, key, ask)
+	})
+	if shared {
+		told = ToldOthers
+	}
+	return answer.Value, told, err
+}
+
+// remembered is an answer that no change of an RBAC object has made doubtful.
+func (r *SelfReviews[V]) remembered(key selfReviewKey) (SelfAnswer[V], bool) {
+	known, ok := r.answers.get(key)
+	return known, ok && known.generation == r.authorizer.Generation()
+}
+
+func (r *SelfReviews[V]) ask(ctx context.Context, key selfReviewKey, ask func(context.Context) (SelfAnswer[V], error)) (SelfAnswer[V], error) {
+	if known, ok := r.remembered(key); ok { // of the round before this one
+		return known, nil
+	}
+	a := r.authorizer
+	generation, begun := a.Generation(), a.decisions.now()
+	answer, err := ask(ctx)
+	if err != nil || !answer.Keep {
+		return answer, err
+	}
+	answer.generation = generation
+	ttl, _ := a.countsFor(answer.Allowed, begun)
+	r.answers.put(key, answer, 0, ttl, 0)
+	return answer, nil
+}
+
+// countsFor is for how long a decision counts that was asked for at begun, on the decisions'
+// clock. settled is false if the upstream may have decided by what was true before a change of
+// an RBAC object.
+func (a *Authorizer) countsFor(allowed bool, begun int64) (ttl time.Duration, settled bool) {
+	ttl = a.opts.DeniedTTL
+	if allowed {
+		ttl = a.opts.AllowedTTL
+	}
+	if at := a.invalidated.Load() + int64(settle); begun < at {
+		return min(ttl, time.Duration(at-a.decisions.now())), false
+	}
+	return ttl, true
+}

@@ -1,0 +1,88 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kubeweir/kubeweir/test/realkube"
+)
+
+const rulesNamespace = "rules"
+
+// rulesConfig has decisions count for so long that only a change of an RBAC object ends them.
+const rulesConfig = `rules:
+- users: [jane]
+  profile: dashboard
+authorization:
+  allowedTTL: 1h
+  deniedTTL: 1h
+`
+
+// TestRules: questions of clients about themselves are answered from memory until a right changes.
+func TestRules(t *testing.T) {
+	ctx := deadline(t, 2*time.Minute)
+	createNamespaces(ctx, t, rulesNamespace)
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	must(t, os.WriteFile(file, []byte(rulesConfig), 0o600))
+	g := startGateway(t, "--config="+file)
+	t.Run("self-reviews", func(t *testing.T) { testSelfReviews(ctx, t, g) })
+}
+
+// mayI asks whether the client may do something to ConfigMaps.
+func mayI(namespace, verb string) request {
+	return request{method: http.MethodPost, path: "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", typ: typeJSON, body: fmt.Sprintf(
+		`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":{"namespace":%q,"verb":%q,"resource":"configmaps"}}}`, namespace, verb)}
+}
+
+func testSelfReviews(ctx context.Context, t *testing.T, g *realkube.Gateway) {
+	jane := through(t, g, as(realkube.Jane))
+	r := newRights(t)
+	say := func(want string) func() error {
+		return func() error {
+			a, err := jane.send(ctx, mayI(rulesNamespace, "list"))
+			if err == nil && (a.status != http.StatusCreated || !strings.Contains(a.body, want)) {
+				err = fmt.Errorf("%v, want %s", a, want)
+			}
+			return err
+		}
+	}
+	verbs := []string{"get", "list", "watch", "create", "update", "patch", "delete"}
+	page := func() {
+		for _, verb := range verbs {
+			a, err := jane.send(ctx, mayI(rulesNamespace, verb))
+			must(t, err)
+			if a.status != http.StatusCreated {
+				t.Fatal(a)
+			}
+		}
+	}
+	asked := func() float64 {
+		m, err := g.Metrics(ctx)
+		must(t, err)
+		return m.Sum("kubeweir_requests_total", map[string]string{"verb": "create", "group": "authorization.k8s.io", "source": "forwarded"})
+	}
+	page()
+	before := asked()
+	if before == 0 {
+		t.Error("the cluster was not asked")
+	}
+	eventually(ctx, t, 10*time.Second, func() error { // rights of other tests may be going
+		from := asked()
+		page()
+		if n := asked() - from; n > 0 {
+			return fmt.Errorf("a page that was there before asked the cluster %v times", n)
+		}
+		return nil
+	})
+	must(t, say(`"allowed":false`)())
+	r.inNamespace(ctx, rulesNamespace, "told", realkube.Jane, readers())
+	eventually(ctx, t, revocationTime, say(`"allowed":true`))
+	r.revoke(ctx, rulesNamespace, "told")
+	eventually(ctx, t, revocationTime, say(`"allowed":false`))
+}
