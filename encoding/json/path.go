@@ -1,0 +1,236 @@
+package json
+
+import "bytes"
+
+// StepKind says what a Step goes into.
+type StepKind uint8
+
+// The kinds of steps.
+const (
+	// Member is a member of an object, by its name.
+	Member StepKind = iota
+	// Element is an element of an array, by its position.
+	Element
+	// Matching is the first element of an array that is an object whose member Name is
+	// the string Value.
+	Matching
+	// Every is every element of an array. Only a Projection knows it.
+	Every
+)
+
+// Step is one step on the way into a value.
+type Step struct {
+	Kind  StepKind
+	Name  string // of Member and Matching
+	Value string // of Matching
+	Index int    // of Element
+}
+
+// Lookup returns the value at a path in b, which is well-formed; nil if there is none. Of
+// a member that is repeated, as no API server writes it, the first counts.
+func Lookup(b []byte, path []Step) []byte {
+	i := skipSpace(b, 0)
+	for n := range path {
+		if i = enter(b, i, &path[n]); i < 0 {
+			return nil
+		}
+	}
+	end := skipValue(b, i, maxDepth)
+	if end < 0 {
+		return nil
+	}
+	return b[i:end]
+}
+
+// enter returns where the value begins to which a step leads from the value at b[i], -1 if
+// there is none.
+func enter(b []byte, i int, s *Step) int {
+	switch {
+	case i >= len(b):
+		return -1
+	case s.Kind == Member && b[i] == '{':
+		return findMember(b, i, s.Name)
+	case s.Kind != Member && b[i] == '[':
+		return findElement(b, i, s)
+	}
+	return -1
+}
+
+// findMember is enter for a member of the object at b[i].
+func findMember(b []byte, i int, name string) int {
+	if i = skipSpace(b, i+1); i >= len(b) || b[i] != '"' {
+		return -1
+	}
+	for {
+		key, value := memberAt(b, i)
+		if value < 0 {
+			return -1
+		}
+		if string(key) == name {
+			return value
+		}
+		var more bool
+		if i = skipValue(b, value, maxDepth); i < 0 {
+			return -1
+		}
+		if i, more = nextMember(b, i, '}'); !more {
+			return -1
+		}
+	}
+}
+
+// memberAt reads the key at b[i]; value is where its value begins, below 0 if there is none.
+func memberAt(b []byte, i int) (key []byte, value int) {
+	if i >= len(b) || b[i] != '"' {
+		return nil, -1
+	}
+	end, escaped := skipString(b, i)
+	if end < 0 {
+		return nil, -1
+	}
+	if key = b[i+1 : end-1]; escaped {
+		key = unescape(key)
+	}
+	return key, skipColon(b, end)
+}
+
+// findElement is enter for an element of the array at b[i].
+func findElement(b []byte, i int, s *Step) int {
+	if i = skipSpace(b, i+1); i >= len(b) || b[i] == ']' {
+		return -1
+	}
+	for n := 0; ; n++ {
+		if s.Kind == Element && n == s.Index || s.Kind == Matching && hasText(b, i, s.Name, s.Value) {
+			return i
+		}
+		var more bool
+		if i = skipValue(b, i, maxDepth); i < 0 {
+			return -1
+		}
+		if i, more = nextMember(b, i, ']'); !more {
+			return -1
+		}
+	}
+}
+
+// hasText reports whether the value at b[i] is an object whose member name is the string text.
+func hasText(b []byte, i int, name, text string) bool {
+	if i >= len(b) || b[i] != '{' {
+		return false
+	}
+	value := findMember(b, i, name)
+	if value < 0 || value >= len(b) || b[value] != '"' {
+		return false
+	}
+	end, _ := skipString(b, value)
+	if end < 0 {
+		return false
+	}
+	found, _ := Text(b[value:end])
+	return found == text
+}
+
+// Text is the text of a string as Lookup returns it; ok is false for other values.
+func Text(token []byte) (text string, ok bool) {
+	if len(token) < 2 || token[0] != '"' {
+		return "", false
+	}
+	inner := token[1 : len(token)-1]
+	if bytes.IndexByte(inner, '\\') >= 0 {
+		inner = unescape(inner)
+	}
+	return string(inner), true
+}
+
+// Projection says what is left of a value: all of it, or some members of an object, or
+// something of every element of an array. The zero value leaves nothing. It is filled by
+// Add and safe for concurrent use afterwards.
+type Projection struct {
+	all     bool
+	members map[string]*Projection
+	every   *Projection
+}
+
+// Add has the value at path left too, of Member and Every steps.
+func (p *Projection) Add(path []Step) {
+	for _, s := range path {
+		next := p.every
+		if s.Kind == Member {
+			next = p.members[s.Name]
+		}
+		if next == nil {
+			next = new(Projection)
+			p.set(s, next)
+		}
+		p = next
+	}
+	p.all = true
+}
+
+func (p *Projection) set(s Step, next *Projection) {
+	if s.Kind != Member {
+		p.every = next
+		return
+	}
+	if p.members == nil {
+		p.members = make(map[string]*Projection)
+	}
+	p.members[s.Name] = next
+}
+
+// Append appends what is left of b, a well-formed object.
+func (p *Projection) Append(dst, b []byte) []byte {
+	i := skipSpace(b, 0)
+	if !p.fits(b, i) {
+		return append(dst, "{}"...)
+	}
+	dst, _ = p.append(dst, b, i)
+	return dst
+}
+
+// fits reports whether anything can be left of the value at b[i].
+func (p *Projection) fits(b []byte, i int) bool {
+	return p.all || i < len(b) && (b[i] == '{' && p.members != nil || b[i] == '[' && p.every != nil)
+}
+
+// append appends what is left of the value at b[i], which fits, and returns where it ends,
+// below 0 if it is malformed.
+func (p *Projection) append(dst, b []byte, i int) (out []byte, end int) {
+	if p.all {
+		if end = skipValue(b, i, maxDepth); end < 0 {
+			return append(dst, "null"...), end
+		}
+		return append(dst, b[i:end]...), end
+	}
+	opening, closing := b[i], b[i]+2 // of ASCII's brackets, both kinds
+	dst = append(dst, opening)
+	start := len(dst)
+	more := true
+	if i = skipSpace(b, i+1); i < len(b) && b[i] == closing {
+		i, more = i+1, false
+	}
+	for more {
+		value, part := i, p.every
+		if opening == '{' {
+			var key []byte
+			if key, value = memberAt(b, i); value < 0 {
+				return append(dst, closing), value
+			}
+			part = p.members[string(key)]
+		}
+		if part == nil || !part.fits(b, value) {
+			i = skipValue(b, value, maxDepth)
+		} else {
+			if len(dst) > start {
+				dst = append(dst, ',')
+			}
+			dst = append(dst, b[i:value]...)
+			dst, i = part.append(dst, b, value)
+		}
+		if i < 0 {
+			break
+		}
+		i, more = nextMember(b, i, closing)
+	}
+	return append(dst, closing), i
+}
