@@ -85,6 +85,8 @@ type query struct {
 	// upstream of another version, or a proxy before it, makes of any other is not
 	// known here.
 	exact bool
+	// own are the parameters that only kubeweir has, nil without any.
+	own *Query
 }
 
 // parseQuery reads as net/url.ParseQuery does: empty and malformed parameters (bad
@@ -103,7 +105,7 @@ func parseQuery(raw string) (q query) {
 			p = parameterNamed(key)
 		}
 		if p == noParameter || q.has(p) {
-			q.exact = false
+			q.exact = ok && p == noParameter && q.addOwn(key, value) && q.exact
 			continue
 		}
 		q.seen |= 1 << p
@@ -112,6 +114,19 @@ func parseQuery(raw string) (q query) {
 		q.exact = q.exact && (strings.IndexByte(pair, '%') < 0 || printable(value))
 	}
 	return q
+}
+
+// addOwn takes a parameter that only kubeweir has, the first time it comes; else it
+// reports false.
+func (q *query) addOwn(name, value string) bool {
+	p, known := queryParameterNamed(name)
+	if !known {
+		return false
+	}
+	if q.own == nil {
+		q.own = new(Query)
+	}
+	return q.own.set(p, value) && printable(value)
 }
 
 func (q *query) has(p parameter) bool { return q.seen&(1<<p) != 0 }

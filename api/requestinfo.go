@@ -55,6 +55,10 @@ type RequestInfo struct {
 	// Options of an exact request; of a get only the ResourceVersion, of a watch by the
 	// path of one object with the field selector that its name stands for.
 	Options ListOptions
+	// Query are the parameters of a list, watch or deletecollection that only kubeweir
+	// has, nil without any. A request that has some is Exact if it is without them: it may
+	// be authorized and answered here, but not be sent upstream.
+	Query *Query
 	// IncludeObject is the parameter of Table requests, see ParseIncludeObject.
 	IncludeObject string
 	// pretty is the parameter, see Pretty.
@@ -118,13 +122,25 @@ func ParseRequestInfo(method, path, query string) RequestInfo {
 	// Requests with the verb in the path do not authorize by selectors, because
 	// they do not honour them consistently.
 	if info.Verb == "list" || info.Verb == "watch" || info.Verb == "deletecollection" {
+		info.setQuery(&q)
 		info.ShardSelector = q.values[paramShardSelector]
 		info.Exact = info.Exact && len(info.ShardSelector) <= maxShardSelector
 		if !verbInPath {
 			info.FieldSelector, info.LabelSelector = q.values[paramFieldSelector], q.values[paramLabelSelector]
 		}
 	}
+	info.Exact = info.Exact && (q.own == nil || info.Query != nil)
 	return info
+}
+
+// setQuery takes the parameters that only kubeweir has, of a request for a collection
+// that is not another server's own (a proxied one).
+func (info *RequestInfo) setQuery(q *query) {
+	if q.own == nil || info.Subresource != "" {
+		return
+	}
+	q.own.LimitZero = q.has(paramLimit) && info.Options.Limit == 0
+	info.Query = q.own
 }
 
 // setParts takes namespace, resource, name and subresource from the segments

@@ -170,6 +170,13 @@ func NewNotFound(resource schema.GroupResource, name string) *apierrors.StatusEr
 	return apierrors.NewNotFound(resource, name)
 }
 
+// NewNotAcceptable is the 406 for a form that there is not.
+func NewNotAcceptable(message string) *apierrors.StatusError {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: 406, Reason: metav1.StatusReasonNotAcceptable, Message: message,
+	}}
+}
+
 // NewTooManyRequests is a 429 with Retry-After; retryAfterSeconds must be
 // positive for the header to appear.
 func NewTooManyRequests(message string, retryAfterSeconds int) *apierrors.StatusError {

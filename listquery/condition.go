@@ -1,0 +1,229 @@
+package listquery
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Condition is what the value at a path must be.
+type Condition struct {
+	Path Path
+	op   operator
+	// values are the operands: one, or those of in and notin; none of has and hasNot.
+	values []operand
+}
+
+type operator uint8
+
+const (
+	has operator = iota
+	hasNot
+	in // = is in with one value
+	notIn
+	contains
+	containsNot
+	less
+	atMost
+	greater
+	atLeast
+)
+
+// operators are what stands for them behind a path, longer ones before those that they
+// begin with.
+var operators = []spelling{{"==", in}, {"=", in}, {"!=", notIn}, {"!~", containsNot}, {"~", contains}, {"<=", atMost}, {"<", less}, {">=", atLeast}, {">", greater}}
+
+type spelling struct {
+	text string
+	op   operator
+}
+
+// operand is a value to compare with, in all ways in which it can be.
+type operand struct {
+	text     string
+	number   Value // None if it is no JSON number
+	quantity float64
+	time     time.Time // zero if it is none
+}
+
+// maxOperands is how many values may be in the parentheses of an in.
+const maxOperands = 100
+
+// condition reads a condition.
+func (s *scanner) condition() (c Condition, err error) {
+	if s.take("!") {
+		c.op = hasNot
+	}
+	if c.Path, err = s.single(); err != nil {
+		return c, err
+	}
+	s.spaces()
+	if c.op == hasNot || s.peek() == ',' || s.peek() == 0 {
+		return c, nil
+	}
+	if op, ok := s.set(); ok {
+		c.op = op
+		c.values, err = s.operands()
+		return c, err
+	}
+	i := slices.IndexFunc(operators, func(o spelling) bool { return s.take(o.text) })
+	if i < 0 {
+		return c, s.unexpected("one of = != ~ !~ < <= > >= in notin")
+	}
+	c.op = operators[i].op
+	s.spaces()
+	one, err := s.operand(",")
+	if err != nil {
+		return c, err
+	}
+	c.values = []operand{one}
+	if c.op >= less && one.time.IsZero() {
+		if _, ok := parseQuantity(one.text); !ok {
+			return c, fmt.Errorf("%q is no number, quantity or time (2026-01-31T12:00:00Z), and only those are less or greater than others", one.text)
+		}
+	}
+	return c, nil
+}
+
+// set reads in or notin.
+func (s *scanner) set() (op operator, ok bool) {
+	for _, word := range []string{"in", "notin"} {
+		if rest, found := strings.CutPrefix(s.rest(), word); found && strings.HasPrefix(strings.TrimLeft(rest, " "), "(") {
+			s.at += len(word)
+			s.spaces()
+			s.at++ // the parenthesis
+			if word == "in" {
+				return in, true
+			}
+			return notIn, true
+		}
+	}
+	return 0, false
+}
+
+// operands reads what is in parentheses, of which the opening one has been read.
+func (s *scanner) operands() (all []operand, err error) {
+	for {
+		s.spaces()
+		one, err := s.operand(",)")
+		if err != nil {
+			return nil, err
+		}
+		if all = append(all, one); len(all) > maxOperands {
+			return nil, fmt.Errorf("more than %d values in parentheses", maxOperands)
+		}
+		if s.spaces(); s.take(")") {
+			return all, nil
+		}
+		if !s.take(",") {
+			return nil, s.unexpected("a comma or the ) that ends the values")
+		}
+	}
+}
+
+// operand reads a value: in quotes, or up to one of the bytes in ends, without the spaces
+// around it.
+func (s *scanner) operand(ends string) (o operand, err error) {
+	if c := s.peek(); c == '\'' || c == '"' {
+		if o.text, err = s.quoted(); err != nil {
+			return o, err
+		}
+	} else {
+		text := s.rest()
+		if i := strings.IndexAny(text, ends); i >= 0 {
+			text = text[:i]
+		}
+		s.at += len(text)
+		o.text = strings.TrimRight(text, " ")
+	}
+	o.number = numberOf(o.text)
+	o.quantity, _ = parseQuantity(o.text)
+	o.time, _ = time.Parse(time.RFC3339, o.text)
+	return o, nil
+}
+
+// numberOf is the Number that a text is in JSON, None if it is none.
+func numberOf(text string) Value {
+	if text == "" || text[0] != '-' && (text[0] < '0' || text[0] > '9') {
+		return Value{}
+	}
+	if _, ok := parseQuantity(text); !ok || strings.TrimLeft(text, "-+.0123456789eE") != "" {
+		return Value{}
+	}
+	return ValueOf([]byte(text))
+}
+
+// single reads a path to one value.
+func (s *scanner) single() (Path, error) {
+	p, err := s.path()
+	if err == nil && p.hasEvery() {
+		err = errors.New("[*] leads to several values: name one, as [0] or [?(@.type==\"Ready\")] does")
+	}
+	return p, err
+}
+
+// Matches reports whether a value is as it must be.
+func (c *Condition) Matches(v Value) bool {
+	switch c.op {
+	case has:
+		return v.Kind != None
+	case hasNot:
+		return v.Kind == None
+	case in:
+		return c.among(v)
+	case notIn:
+		return !c.among(v)
+	case contains:
+		return v.Kind != None && strings.Contains(v.Text, c.values[0].text)
+	case containsNot:
+		return v.Kind == None || !strings.Contains(v.Text, c.values[0].text)
+	}
+	order, ok := c.values[0].compare(v)
+	switch {
+	case !ok:
+		return false
+	case c.op == less:
+		return order < 0
+	case c.op == atMost:
+		return order <= 0
+	case c.op == greater:
+		return order > 0
+	}
+	return order >= 0
+}
+
+// among reports whether v is one of the operands.
+func (c *Condition) among(v Value) bool {
+	for i := range c.values {
+		o := &c.values[i]
+		switch {
+		case v.Kind == None:
+		case v.Kind == Number && o.number.Kind == Number:
+			if Compare(v, o.number) == 0 {
+				return true
+			}
+		case v.Text == o.text:
+			return true
+		}
+	}
+	return false
+}
+
+// compare orders v and the operand, as times if that is one, else as quantities; ok is false
+// where v is none.
+func (o *operand) compare(v Value) (order int, ok bool) {
+	if !o.time.IsZero() {
+		t, err := time.Parse(time.RFC3339, v.Text)
+		return t.Compare(o.time), v.Kind == String && err == nil
+	}
+	n, ok := v.quantity()
+	switch {
+	case n < o.quantity:
+		return -1, ok
+	case n > o.quantity:
+		return 1, ok
+	}
+	return 0, ok
+}

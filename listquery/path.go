@@ -1,0 +1,248 @@
+package listquery
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/kubeweir/kubeweir/encoding/json"
+)
+
+// maxSteps is how many steps a path may have, and maxPath how many bytes.
+const (
+	maxSteps = 32
+	maxPath  = 512
+)
+
+// Path leads to one value in an object, as kubectl's --sort-by does:
+// .metadata.name, .metadata.labels['app.kubernetes.io/name'], .spec.containers[0].image,
+// .status.conditions[?(@.type=="Ready")].status; in braces, too.
+type Path struct {
+	steps []json.Step
+	text  string
+}
+
+// Steps are those of the path. They must not be changed.
+func (p Path) Steps() []json.Step { return p.steps }
+
+// String is the one spelling of the path: equal paths have the same.
+func (p Path) String() string { return p.text }
+
+// scanner reads the value of a parameter.
+type scanner struct {
+	text string
+	at   int
+}
+
+func (s *scanner) rest() string { return s.text[s.at:] }
+
+// peek is the next byte, 0 at the end, as which none can come: values are printable.
+func (s *scanner) peek() byte {
+	if s.at == len(s.text) {
+		return 0
+	}
+	return s.text[s.at]
+}
+
+// take reads a prefix if that comes next.
+func (s *scanner) take(prefix string) bool {
+	if !strings.HasPrefix(s.rest(), prefix) {
+		return false
+	}
+	s.at += len(prefix)
+	return true
+}
+
+func (s *scanner) spaces() {
+	for s.peek() == ' ' {
+		s.at++
+	}
+}
+
+// unexpected is the error of what comes next.
+func (s *scanner) unexpected(wanted string) error {
+	if s.at == len(s.text) {
+		return fmt.Errorf("it ends where there must be %s", wanted)
+	}
+	rest := s.rest()
+	if len(rest) > 20 {
+		rest = rest[:20] + "..."
+	}
+	return fmt.Errorf("at character %d there must be %s, not %q", s.at+1, wanted, rest)
+}
+
+// path reads a path.
+func (s *scanner) path() (Path, error) {
+	begin, braces := s.at, s.take("{")
+	if braces {
+		s.spaces()
+	}
+	s.take("$")
+	if c := s.peek(); c != '.' && c != '[' {
+		return Path{}, s.unexpected("a path, which begins with a dot, as .metadata.name does")
+	}
+	var steps []json.Step
+	for s.peek() == '.' || s.peek() == '[' {
+		step, err := s.step()
+		if err != nil {
+			return Path{}, err
+		}
+		steps = append(steps, step)
+	}
+	if braces {
+		if s.spaces(); !s.take("}") {
+			return Path{}, s.unexpected("the } that ends the path")
+		}
+	}
+	if len(steps) > maxSteps || s.at-begin > maxPath {
+		return Path{}, fmt.Errorf("a path may have %d steps and %d characters", maxSteps, maxPath)
+	}
+	return Path{steps, spell(steps)}, nil
+}
+
+// step reads one step.
+func (s *scanner) step() (json.Step, error) {
+	if s.take("[") {
+		return s.bracket()
+	}
+	s.at++ // the dot
+	switch {
+	case s.peek() == '.':
+		return json.Step{}, errors.New("paths may not search at every depth (..): name each step")
+	case s.peek() == '*':
+		return json.Step{}, errors.New("a path may not lead into every member (.*): name one")
+	}
+	var name strings.Builder
+	for {
+		c := s.peek()
+		if c == '\\' && s.at+1 < len(s.text) { // as in kubectl: .metadata.labels.kubernetes\.io/os
+			s.at++
+			c = s.peek()
+		} else if !plainByte(c) {
+			break
+		}
+		name.WriteByte(c)
+		s.at++
+	}
+	if name.Len() == 0 {
+		return json.Step{}, s.unexpected("the name of a field")
+	}
+	return json.Step{Kind: json.Member, Name: name.String()}, nil
+}
+
+// plainByte reports whether a byte may stand in a name without brackets around it.
+func plainByte(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '-' || c == '/'
+}
+
+// bracket reads a step whose opening bracket has been read.
+func (s *scanner) bracket() (step json.Step, err error) {
+	switch c := s.peek(); {
+	case c == '\'' || c == '"':
+		step.Name, err = s.quoted()
+	case s.take("*"):
+		step.Kind = json.Every
+	case s.take("?(@."):
+		step, err = s.matching()
+	case '0' <= c && c <= '9':
+		begin := s.at
+		for '0' <= s.peek() && s.peek() <= '9' {
+			s.at++
+		}
+		step.Kind = json.Element
+		if step.Index, err = strconv.Atoi(s.text[begin:s.at]); err != nil || step.Index > 1<<20 {
+			err = fmt.Errorf("no list has an element %s", s.text[begin:s.at])
+		}
+	default:
+		err = s.unexpected(`a name in quotes, a number, * or ?(@.type=="Ready")`)
+	}
+	if err == nil && !s.take("]") {
+		err = s.unexpected("the ] that ends the step")
+	}
+	return step, err
+}
+
+// matching reads the rest of ?(@.type=="Ready").
+func (s *scanner) matching() (json.Step, error) {
+	begin := s.at
+	for plainByte(s.peek()) {
+		s.at++
+	}
+	step := json.Step{Kind: json.Matching, Name: s.text[begin:s.at]}
+	if step.Name == "" {
+		return step, s.unexpected("the name of a field")
+	}
+	if s.spaces(); !s.take("==") {
+		return step, s.unexpected(`== and a text in quotes, as in ?(@.type=="Ready")`)
+	}
+	s.spaces()
+	if c := s.peek(); c != '\'' && c != '"' {
+		return step, s.unexpected("a text in quotes")
+	}
+	var err error
+	if step.Value, err = s.quoted(); err != nil {
+		return step, err
+	}
+	if !s.take(")") {
+		return step, s.unexpected("the ) that ends the condition")
+	}
+	return step, nil
+}
+
+// quoted reads a text in quotes, in which a backslash stands before a quote or another one.
+func (s *scanner) quoted() (string, error) {
+	quote := s.peek()
+	s.at++
+	var text strings.Builder
+	for {
+		c := s.peek()
+		switch {
+		case c == 0:
+			return "", fmt.Errorf("a %c has no other one", quote)
+		case c == quote:
+			s.at++
+			return text.String(), nil
+		case c == '\\' && s.at+1 < len(s.text):
+			s.at++
+			c = s.peek()
+		}
+		text.WriteByte(c)
+		s.at++
+	}
+}
+
+// spell writes steps so that scanner.path reads them again.
+func spell(steps []json.Step) string {
+	var b strings.Builder
+	for _, s := range steps {
+		switch s.Kind {
+		case json.Member:
+			if isPlain(s.Name) {
+				b.WriteString("." + s.Name)
+			} else {
+				b.WriteString("[" + quote(s.Name) + "]")
+			}
+		case json.Element:
+			b.WriteString("[" + strconv.Itoa(s.Index) + "]")
+		case json.Every:
+			b.WriteString("[*]")
+		case json.Matching:
+			b.WriteString("[?(@." + s.Name + "==" + quote(s.Value) + ")]")
+		}
+	}
+	return b.String()
+}
+
+func isPlain(name string) bool {
+	for i := range len(name) {
+		if !plainByte(name[i]) {
+			return false
+		}
+	}
+	return name != ""
+}
+
+func quote(text string) string {
+	return "'" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(text) + "'"
+}

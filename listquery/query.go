@@ -1,0 +1,199 @@
+// Package listquery reads the parameters of lists that only kubeweir has: sortBy, where,
+// offset, fields, countBy. It knows nothing of who keeps objects: what a value is, how
+// values are ordered, which a condition matches.
+package listquery
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/encoding/json"
+)
+
+// What a query may have at most. It bounds what each object of a list costs.
+const (
+	maxSort       = 8
+	maxConditions = 32
+	maxFields     = 64
+	maxCounts     = 8
+	maxText       = 8 << 10 // of a parameter
+)
+
+// Query is what the parameters of a list say. It is immutable and safe for concurrent use.
+type Query struct {
+	// Sort is the order of the list, the first key before the others; without any, that
+	// of the objects' names.
+	Sort []Key
+	// Where are conditions all of which hold for the objects of the list.
+	Where []Condition
+	// Offset is how many objects of the list come before its first page.
+	Offset int
+	// Fields is what is left of objects, nil for all.
+	Fields *json.Projection
+	// CountBy are the paths by whose values the objects of the list are counted.
+	CountBy []Path
+	// CountsAlone is set when no objects are wanted.
+	CountsAlone bool
+	// text spells the query, and order what of it decides which objects come where.
+	text, order string
+}
+
+// Key is one key of an order.
+type Key struct {
+	Path Path
+	// Quantity tells that values are compared as quantities.
+	Quantity   bool
+	Descending bool
+}
+
+// String spells the query: two with the same have the same answers.
+func (q *Query) String() string { return q.text }
+
+// Parse reads the parameters of a list. The error is the 400 that names the parameter.
+func Parse(p *api.Query) (*Query, error) {
+	q := &Query{CountsAlone: p.LimitZero}
+	for _, one := range []struct {
+		parameter api.QueryParameter
+		parse     func(text string) error
+	}{
+		{api.QuerySortBy, q.parseSort},
+		{api.QueryOffset, q.parseOffset},
+		{api.QueryWhere, q.parseWhere},
+		{api.QueryFields, q.parseFields},
+		{api.QueryCountBy, q.parseCounts},
+	} {
+		text, given := p.Get(one.parameter)
+		if !given {
+			continue
+		}
+		err := checkLength(text)
+		if err == nil {
+			err = one.parse(text)
+		}
+		if err != nil {
+			return nil, BadRequest(one.parameter, err)
+		}
+		q.text += "&" + one.parameter.String() + "=" + strconv.Quote(text)
+		if one.parameter == api.QuerySortBy || one.parameter == api.QueryWhere {
+			q.order += "&" + one.parameter.String() + "=" + strconv.Quote(text)
+		}
+	}
+	q.CountsAlone = q.CountsAlone && len(q.CountBy) > 0
+	return q, nil
+}
+
+// BadRequest is the 400 about a parameter.
+func BadRequest(p api.QueryParameter, err error) error {
+	return apierrors.NewBadRequest(fmt.Sprintf("parameter %s: %v", p, err))
+}
+
+func checkLength(text string) error {
+	switch {
+	case text == "":
+		return errors.New("it has no value: give it one, or leave it out")
+	case len(text) > maxText:
+		return fmt.Errorf("it has %d characters, more than %d", len(text), maxText)
+	}
+	return nil
+}
+
+// each calls read for each of the parts that commas separate.
+func each(text string, most int, read func(s *scanner) error) error {
+	s := &scanner{text: text}
+	for n := 1; ; n++ {
+		if n > most {
+			return fmt.Errorf("it has more than %d parts", most)
+		}
+		s.spaces()
+		if err := read(s); err != nil {
+			return err
+		}
+		if s.spaces(); s.peek() == 0 {
+			return nil
+		}
+		if !s.take(",") {
+			return s.unexpected("a comma or the end")
+		}
+	}
+}
+
+func (q *Query) parseSort(text string) error {
+	return each(text, maxSort, func(s *scanner) error {
+		k := Key{Descending: s.take("-")}
+		var err error
+		if k.Path, err = s.single(); err != nil {
+			return err
+		}
+		k.Quantity = s.take(":quantity")
+		q.Sort = append(q.Sort, k)
+		return nil
+	})
+}
+
+func (q *Query) parseWhere(text string) error {
+	return each(text, maxConditions, func(s *scanner) error {
+		c, err := s.condition()
+		q.Where = append(q.Where, c)
+		return err
+	})
+}
+
+func (q *Query) parseOffset(text string) error {
+	n, err := strconv.ParseInt(text, 10, 32)
+	if err != nil || n < 0 {
+		return fmt.Errorf("%q is no number of objects", text)
+	}
+	q.Offset = int(n)
+	return nil
+}
+
+func (q *Query) parseFields(text string) error {
+	q.Fields = new(json.Projection)
+	return each(text, maxFields, func(s *scanner) error {
+		p, err := s.path()
+		if err != nil {
+			return err
+		}
+		for _, step := range p.steps {
+			if step.Kind != json.Member && step.Kind != json.Every {
+				return fmt.Errorf("%s names one element, which would stand alone in its list: use [*] or leave the brackets out", p)
+			}
+		}
+		q.Fields.Add(p.steps)
+		return nil
+	})
+}
+
+func (q *Query) parseCounts(text string) error {
+	return each(text, maxCounts, func(s *scanner) error {
+		p, err := s.single()
+		q.CountBy = append(q.CountBy, p)
+		return err
+	})
+}
+
+// hasEvery reports whether the path leads to several values.
+func (p Path) hasEvery() bool {
+	return slices.ContainsFunc(p.steps, func(s json.Step) bool { return s.Kind == json.Every })
+}
+
+// Describe says of a parameter what it means, and how it is used.
+func Describe(p api.QueryParameter) (means, example string) {
+	switch p {
+	case api.QuerySortBy:
+		return "the order of the list: paths, the first before the others; with - in front the greatest comes first; :quantity behind compares quantities", "-.status.startTime,.metadata.name"
+	case api.QueryOffset:
+		return "how many objects of the list come before the page", "50"
+	case api.QueryWhere:
+		return "conditions, all of which hold for the objects of the list: path, one of = != ~ !~ < <= > >= in notin, value", ".status.phase in (Pending,Failed),.spec.nodeName~worker"
+	case api.QueryFields:
+		return "the paths that are left of each object", ".metadata.name,.spec.containers[*].image"
+	default:
+		return "paths by whose values the objects of the list are counted, in metadata.kubeweir; alone with limit=0", ".metadata.namespace,.status.phase"
+	}
+}

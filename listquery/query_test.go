@@ -1,0 +1,262 @@
+package listquery
+
+import (
+	"math"
+	"net/url"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/kubeweir/kubeweir/api"
+)
+
+func parse(t testing.TB, query string) (*Query, error) {
+	t.Helper()
+	info := api.ParseRequestInfo("GET", "/api/v1/pods", query)
+	if info.Query == nil {
+		t.Fatalf("%s: no query", query)
+	}
+	return Parse(info.Query)
+}
+
+func TestPaths(t *testing.T) {
+	for text, want := range map[string]string{
+		".metadata.name":                                   ".metadata.name",
+		"{.metadata.name}":                                 ".metadata.name",
+		"{ $.metadata.name }":                              ".metadata.name",
+		"['metadata'].name":                                ".metadata.name",
+		`.metadata["name"]`:                                ".metadata.name",
+		".spec.containers[0]":                              ".spec.containers[0]",
+		".spec.containers[007]":                            ".spec.containers[7]",
+		".metadata.labels['app.kubernetes.io/name']":       ".metadata.labels['app.kubernetes.io/name']",
+		`.metadata.labels.app\.kubernetes\.io/name`:        ".metadata.labels['app.kubernetes.io/name']",
+		`.metadata.annotations['it\'s \\']`:                `.metadata.annotations['it\'s \\']`,
+		`.status.conditions[?(@.type=="Ready")].status`:    ".status.conditions[?(@.type=='Ready')].status",
+		`.status.conditions[?(@.type == 'Ready')]['x y']`:  ".status.conditions[?(@.type=='Ready')]['x y']",
+		".metadata.labels['']":                             ".metadata.labels['']",
+		`.metadata.labels['a'].b['c[*]']`:                  ".metadata.labels.a.b['c[*]']",
+		`.metadata.managedFields[0].fieldsV1['f:spec']._x`: ".metadata.managedFields[0].fieldsV1['f:spec']._x",
+	} {
+		q, err := parse(t, "sortBy="+url.QueryEscape(text))
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		if got := q.Sort[0].Path.String(); got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+}
+
+// TestBadQueries: the error names the parameter and says what to do.
+func TestBadQueries(t *testing.T) {
+	long := strings.Repeat(".a,", 100)
+	for query, want := range map[string]string{
+		"sortBy=":                      "parameter sortBy: it has no value: give it one, or leave it out",
+		"sortBy=name":                  "parameter sortBy: at character 1 there must be a path, which begins with a dot, as .metadata.name does, not \"name\"",
+		"sortBy=.":                     "parameter sortBy: it ends where there must be the name of a field",
+		"sortBy=..name":                "every depth",
+		"sortBy=.a.*":                  "every member",
+		"sortBy=.a[*].b":               "[*] leads to several values: name one",
+		"sortBy={.a":                   "it ends where there must be the } that ends the path",
+		"sortBy=.a}":                   "at character 3 there must be a comma or the end",
+		"sortBy=.a,":                   "it ends where there must be a path",
+		"sortBy=.a[":                   "it ends where there must be a name in quotes",
+		"sortBy=.a['b":                 "a ' has no other one",
+		"sortBy=.a['b'":                "the ] that ends the step",
+		"sortBy=.a[-1]":                "a name in quotes, a number",
+		"sortBy=.a[99999999]":          "no list has an element 99999999",
+		"sortBy=.a[?(@.b=='c']":        "the ) that ends the condition",
+		"sortBy=.a[?(@.b>1)]":          "== and a text in quotes",
+		"sortBy=.a[?(@.b==1)]":         "a text in quotes",
+		"sortBy=.a:number":             "a comma or the end, not \":number\"",
+		"sortBy=--.a":                  "a path",
+		"sortBy=" + long:               "it has more than 8 parts",
+		"where=" + long:                "it has more than 32 parts",
+		"fields=" + long:               "it has more than 64 parts",
+		"countBy=" + long:              "it has more than 8 parts",
+		"where=.a.b.":                  "parameter where: it ends where",
+		"where=.a=1,":                  "a path",
+		"where=.a$1":                   "one of = != ~ !~ < <= > >= in notin",
+		"where=.a<abc":                 `"abc" is no number, quantity or time`,
+		"where=.a>1Zi":                 `"1Zi" is no number, quantity or time`,
+		"where=.a in 1":                "one of =",
+		"where=.a in (1":               "a comma or the ) that ends the values",
+		"where=.a[*]=1":                "[*] leads to several values",
+		"where=.a='1":                  "a ' has no other one",
+		"where=!.a=1":                  "a comma or the end",
+		"offset=-1":                    `parameter offset: "-1" is no number of objects`,
+		"offset=1.5":                   "is no number of objects",
+		"offset=99999999999":           "is no number of objects",
+		"fields=.a[0]":                 "parameter fields: .a[0] names one element, which would stand alone in its list: use [*]",
+		"fields=.a,b":                  "a path",
+		"countBy=phase":                "parameter countBy: at character 1 there must be a path",
+		"sortBy=" + deep(40):           "a path may have 32 steps and 512 characters",
+		"sortBy=." + manyLetters(600):  "a path may have 32 steps and 512 characters",
+		"where=.a=" + manyLetters(9e3): "more than 8192",
+	} {
+		_, err := parse(t, strings.NewReplacer(" ", "%20", "#", "%23").Replace(query))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.80s: %v", query, err)
+		}
+		if err != nil && !strings.HasPrefix(err.Error(), "parameter "+query[:strings.IndexByte(query, '=')]+": ") {
+			t.Errorf("%.80s: %v names no parameter", query, err)
+		}
+	}
+}
+
+func deep(n int) string        { return strings.Repeat(".a", n) }
+func manyLetters(n int) string { return strings.Repeat("a", n) }
+
+func TestConditions(t *testing.T) {
+	none := Value{}
+	number := func(text string) Value { return ValueOf([]byte(text)) }
+	for condition, c := range map[string]struct{ yes, no []Value }{
+		".a":                       {yes: []Value{StringOf(""), number("0"), number("false")}, no: []Value{none, number("null"), number("{}"), number("[1]")}},
+		"!.a":                      {yes: []Value{none, number("[]")}, no: []Value{StringOf("")}},
+		".a=Running":               {yes: []Value{StringOf("Running")}, no: []Value{none, StringOf("running"), number("1")}},
+		".a == 'Running' ":         {yes: []Value{StringOf("Running")}, no: []Value{StringOf("'Running'")}},
+		".a=":                      {yes: []Value{StringOf("")}, no: []Value{none, StringOf("x")}},
+		".a!=Running":              {yes: []Value{none, StringOf("x"), number("1")}, no: []Value{StringOf("Running")}},
+		".a=1":                     {yes: []Value{number("1"), number("1.0"), number("1e0"), StringOf("1")}, no: []Value{number("2"), StringOf("1.0"), number("true")}},
+		".a=9007199254740993":      {yes: []Value{number("9007199254740993")}, no: []Value{number("9007199254740992")}},
+		".a=true":                  {yes: []Value{number("true"), StringOf("true")}, no: []Value{number("false")}},
+		".a~nn":                    {yes: []Value{StringOf("Running")}, no: []Value{none, StringOf("x")}},
+		".a!~nn":                   {yes: []Value{none, StringOf("x")}, no: []Value{StringOf("Running")}},
+		".a='x,y'":                 {yes: []Value{StringOf("x,y")}, no: []Value{StringOf("x")}},
+		".a in (x, 'y z',3)":       {yes: []Value{StringOf("x"), StringOf("y z"), number("3")}, no: []Value{none, StringOf("y"), StringOf(" x")}},
+		".a in(x)":                 {yes: []Value{StringOf("x")}, no: []Value{none}},
+		".a notin (x,y)":           {yes: []Value{none, StringOf("z")}, no: []Value{StringOf("x")}},
+		".a<500m":                  {yes: []Value{StringOf("100m"), number("0.4"), number("-1")}, no: []Value{none, StringOf("1"), StringOf("x"), StringOf("0.5"), number("true")}},
+		".a<=500m":                 {yes: []Value{StringOf("0.5"), StringOf("500m")}, no: []Value{StringOf("501m")}},
+		".a>1Gi":                   {yes: []Value{StringOf("2Gi"), StringOf("1100Mi"), StringOf("2G"), number("2e9")}, no: []Value{StringOf("1G"), StringOf("1024Mi")}},
+		".a>=5":                    {yes: []Value{number("5"), number("7"), StringOf("5")}, no: []Value{number("4.9")}},
+		".a<2026-01-31T12:00:00Z":  {yes: []Value{StringOf("2026-01-31T11:59:59Z"), StringOf("2026-01-31T12:30:00+01:00")}, no: []Value{none, number("5"), StringOf("5"), StringOf("2026-01-31T12:00:00Z")}},
+		".a>=2026-01-31T12:00:00Z": {yes: []Value{StringOf("2026-01-31T12:00:00.000001Z"), StringOf("2026-01-31T12:00:00Z")}, no: []Value{StringOf("never")}},
+	} {
+		q, err := parse(t, "where="+url.QueryEscape(condition))
+		if err != nil {
+			t.Errorf("%s: %v", condition, err)
+			continue
+		}
+		for _, v := range c.yes {
+			if !q.Where[0].Matches(v) {
+				t.Errorf("%s does not match %+v", condition, v)
+			}
+		}
+		for _, v := range c.no {
+			if q.Where[0].Matches(v) {
+				t.Errorf("%s matches %+v", condition, v)
+			}
+		}
+	}
+}
+
+// TestCompare: the order is total, and that of the kinds.
+func TestCompare(t *testing.T) {
+	rising := []string{"null", "false", "true", "-1e400", "-7", "0", "0.5", "9007199254740992", "9007199254740993", "1e300", `""`, `"10"`, `"9"`, `"A"`, `"a"`, `"é"`}
+	for i, a := range rising {
+		for k, b := range rising {
+			got := Compare(ValueOf([]byte(a)), ValueOf([]byte(b)))
+			if want := i - k; got < 0 != (want < 0) || got > 0 != (want > 0) {
+				t.Errorf("%s and %s: %d", a, b, got)
+			}
+		}
+	}
+	if Compare(ValueOf([]byte("1")), ValueOf([]byte("1.0"))) != 0 {
+		t.Error("1 is not 1.0")
+	}
+}
+
+// TestQuantities: they are read as apimachinery does, but those that would cost it much.
+func TestQuantities(t *testing.T) {
+	suffixes := []string{"", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "e3", "E-2", "e", "K", "mi", "ki", "x", "Mi ", " m", "mm", "e1.5", "-"}
+	numbers := []string{"0", "1", "7", "12", "1.5", ".5", "5.", "-3", "+4", "0.001", "100", "", "1.2.3", "--1", "1-", "0x1"}
+	for _, number := range numbers {
+		for _, suffix := range suffixes {
+			text := number + suffix
+			got, ok := parseQuantity(text)
+			want, err := resource.ParseQuantity(text)
+			if number == "" && ok {
+				t.Errorf("%s: %v", text, got)
+			}
+			if number != "" && ok != (err == nil) {
+				t.Errorf("%s: %v, %v", text, ok, err)
+			}
+			if f := want.AsApproximateFloat64(); ok && got < 9e18 && math.Abs(got-f) > 1e-9*max(1, math.Abs(f)) {
+				t.Errorf("%s: %v, want %v", text, got, f)
+			}
+		}
+	}
+	for _, text := range []string{"1e1000000000", "1e-1000000000", strings.Repeat("9", 65)} {
+		if n, ok := parseQuantity(text); ok && n != 0 {
+			t.Errorf("%s: %v", text, n)
+		}
+	}
+}
+
+func TestTokens(t *testing.T) {
+	q, _ := parse(t, "sortBy=.metadata.name&where=.a=1")
+	other, _ := parse(t, "sortBy=.metadata.name&where=.a=2")
+	same, _ := parse(t, "sortBy=.metadata.name&where=.a=1&fields=.a&countBy=.b")
+	token := Token{ResourceVersion: 7, Offset: 50}.Encode(q, "ns")
+	for name, c := range map[string]struct {
+		q        *Query
+		token    string
+		selected string
+		says     string
+	}{
+		"same":             {q: same, token: token, selected: "ns"},
+		"another query":    {q: other, token: token, selected: "ns", says: "another list"},
+		"other objects":    {q: q, token: token, selected: "", says: "another list"},
+		"kube-apiserver's": {q: q, token: api.ContinueToken{ResourceVersion: 7, Start: "a"}.Encode(), selected: "ns", says: "parameter continue: "},
+		"none":             {q: q, token: "x", selected: "ns", says: "parameter continue: "},
+	} {
+		got, err := c.q.Decode(c.token, c.selected)
+		switch {
+		case c.says == "" && (err != nil || got != Token{7, 50}):
+			t.Errorf("%s: %+v, %v", name, got, err)
+		case c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)):
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := api.DecodeContinue(token); err == nil {
+		t.Error("kube-apiserver would take the token")
+	}
+}
+
+// FuzzParse: no query makes the parser fail but by an error, and paths are read again as
+// they are spelt.
+func FuzzParse(f *testing.F) {
+	for _, query := range []string{
+		"sortBy=-.metadata.name:quantity,{.a['b']}", "where=.a in (1,'x'),!.b,.c~d,.e>=2Gi&offset=3", "fields=.a[*].b,.c&countBy=.a[?(@.b=='c')].d",
+	} {
+		f.Add(query)
+	}
+	f.Fuzz(func(t *testing.T, query string) {
+		info := api.ParseRequestInfo("GET", "/api/v1/pods", query)
+		if info.Query == nil {
+			return
+		}
+		q, err := Parse(info.Query)
+		if err != nil {
+			if !strings.HasPrefix(err.Error(), "parameter ") {
+				t.Error(err)
+			}
+			return
+		}
+		for _, key := range q.Sort {
+			s := &scanner{text: key.Path.String()}
+			again, err := s.path()
+			if err != nil || again.String() != key.Path.String() || s.rest() != "" {
+				t.Errorf("%q is read as %q: %v", key.Path, again, err)
+			}
+		}
+		for i := range q.Where {
+			for _, v := range []Value{{}, StringOf("x"), StringOf("1"), ValueOf([]byte("1"))} {
+				q.Where[i].Matches(v)
+			}
+		}
+	})
+}
