@@ -4,7 +4,7 @@
 //
 // It does what client-go's reflector and store and kube-apiserver's watch cache
 // (k8s.io/apiserver/pkg/storage/cacher) do together, but keeps objects as the bytes
-// that the upstream sent and never decodes them. Five subsystems, told apart by the
+// that the upstream sent and never decodes them. Six subsystems, told apart by the
 // names of their files:
 //
 //	feed       feed*, source, outage, references: lists and watches a Source (the
@@ -15,6 +15,8 @@
 //	           collections when they are first read and stops idle ones.
 //	read       read*, revalidate: a Reader turns a request into a selection of a View,
 //	           or into ErrForward with a reason (package reason).
+//	query      query*: lists that are sorted, narrowed or counted by any path (package
+//	           listquery), from columns of values that are made when somebody asks.
 //	watch      watch*: a Watch is a cursor into the collection's ring of events
 //	           (package watchmux); a few writers deliver to all watches.
 //	kept       kept*, image, feed_kept: collections on disk (package state), from which a

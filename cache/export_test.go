@@ -23,3 +23,9 @@ func (m *Manager) WithoutJitter() {
 
 // WithPages makes the feeds of a new manager list in pages of n.
 func (m *Manager) WithPages(n int64) { m.parts.pageSize = n }
+
+// QueryColumns is the number of columns kept for queries, and what they cost.
+func QueryColumns(c *Collection) (n int, bytes int64) {
+	z := c.store.sizes()
+	return z.columns, z.columnBytes
+}

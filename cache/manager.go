@@ -52,6 +52,10 @@ type Limits struct {
 	// freed. Defaults: 10 min, 64 MiB.
 	SnapshotAge   time.Duration
 	SnapshotBytes int64
+	// QueryBytes bounds what lists' queries have asked for of a collection: the values at
+	// their paths and the orders by them, with what these keep from being freed.
+	// Default: 64 MiB.
+	QueryBytes int64
 	// IdleAfter stops a collection that had neither a read nor a watcher for so
 	// long. Default: 10 min.
 	IdleAfter time.Duration
@@ -74,6 +78,7 @@ func (l Limits) withDefaults() Limits {
 	orDefault(&l.HistoryEvents, defaults.HistoryEvents)
 	orDefault(&l.SnapshotAge, defaults.SnapshotAge)
 	orDefault(&l.SnapshotBytes, defaults.SnapshotBytes)
+	orDefault(&l.QueryBytes, defaults.QueryBytes)
 	orDefault(&l.IdleAfter, defaults.IdleCollectionTimeout)
 	orDefault(&l.ColdStarts, defaults.MaxColdStarts)
 	orDefault(&l.StartWaiters, defaults.MaxStartWaiters)

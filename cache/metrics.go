@@ -111,6 +111,7 @@ func (m *Manager) register(r prometheus.Registerer, checkPeriod time.Duration) e
 		setting("kubeweir_cache_check_period_seconds", "How often each collection is to be compared with the upstream; 0 for never.", checkPeriod.Seconds()),
 		setting("kubeweir_cache_history_bytes_limit", "Bytes that the history of each collection may keep from being freed; the oldest events are dropped for others.", float64(m.parts.limits.HistoryBytes)),
 		setting("kubeweir_cache_snapshot_bytes_limit", "Bytes that the retained views of each collection may keep from being freed; the oldest are dropped for others.", float64(m.parts.limits.SnapshotBytes)),
+		setting("kubeweir_cache_query_bytes_limit", "Bytes that the columns of each collection may have and keep from being freed; the least used are dropped for others.", float64(m.parts.limits.QueryBytes)),
 	} {
 		if err := r.Register(collector); err != nil {
 			return err
@@ -166,6 +167,8 @@ func newStateCollector(m *Manager) *stateCollector {
 	add("indexes", "Labels and fields that are indexed, because selectors asked for them.", level, sum, func(r *reading) float64 { return float64(r.sizes.indexes) })
 	add("snapshots", "Views retained for lists in pieces and lists of an exact version.", level, sum, func(r *reading) float64 { return float64(r.sizes.snapshots) })
 	add("snapshot_bytes", "Upper bound of what retained views keep from being freed.", level, sum, func(r *reading) float64 { return float64(r.sizes.snapshotBytes) })
+	add("query_columns", "Columns and orders kept for lists with sortBy, where or countBy.", level, sum, func(r *reading) float64 { return float64(r.sizes.columns) })
+	add("query_bytes", "Upper bound of what those columns have, and keep from being freed.", level, sum, func(r *reading) float64 { return float64(r.sizes.columnBytes) })
 	add("resource_version", "resourceVersion up to which the collection is current.", level, lowest, func(r *reading) float64 { return float64(r.rv) })
 	add("feed_synced", "1 when the collection is complete and fed, 0 when starting, stale or stopped.", level, lowest, func(r *reading) float64 {
 		if r.state.Phase == Synced {

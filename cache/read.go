@@ -11,6 +11,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/form"
 	"github.com/kubeweir/kubeweir/internal/defaults"
+	"github.com/kubeweir/kubeweir/listquery"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/reason"
 )
@@ -36,6 +37,8 @@ type ReadRequest struct {
 	// Options are the list's parameters as parsed. For a get only
 	// ResourceVersion counts.
 	Options api.ListOptions
+	// Query is the list's query, nil for none; see listAsked.
+	Query *listquery.Query
 	// Filter is the namespace and Options' selectors of a list, that of a shard
 	// included, compiled; nil lets the Reader do that.
 	Filter *object.Filter

@@ -20,6 +20,9 @@ import (
 // Audit-Id. Its body may hold on to the state of the collection until it was
 // written.
 func (r *Reader) List(ctx context.Context, c *Collection, req *ReadRequest) (*api.Response, error) {
+	if req.Query != nil {
+		return r.listAsked(ctx, c, req)
+	}
 	f := r.form(c, req)
 	if f == nil {
 		return nil, forward(reason.Unservable, nil)

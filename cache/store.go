@@ -36,6 +36,7 @@ type store struct {
 	mux      *watchmux.Mux
 	waits    waits
 	retain   retained
+	columns  columns
 	pivots   pivots
 	content  *atomic.Uint64 // the manager's counter of View.Content
 	spawn    func(func())   // runs the building of indexes; the collection waits for it
@@ -94,6 +95,7 @@ func newStore(enc api.Encoding, l *Limits, content *atomic.Uint64, spawn func(fu
 	}
 	s.waits.init()
 	s.retain.init(l.SnapshotAge, l.SnapshotBytes)
+	s.columns.init(l)
 	s.mu.tree = newTree(byKey)
 	s.mu.indexes.max = l.Indexes
 	return s
@@ -177,6 +179,7 @@ func (s *store) apply(kind api.EventType, o *object.Object) error {
 		s.mux.Progress(o.RV)
 	}
 	s.retain.grown(churn)
+	s.columns.grown(churn)
 	s.waits.reached(o.RV)
 	if ev != nil && ev.Prev != nil {
 		s.waits.gone(ev.Prev.Key)
@@ -351,6 +354,7 @@ func (s *store) close(reason error) {
 	s.mu.shards = shardIndexes{}
 	s.mu.Unlock()
 	s.retain.drop()
+	s.columns.drop()
 	if !closed {
 		s.mux.Close(reason)
 	}
@@ -359,6 +363,7 @@ func (s *store) close(reason error) {
 // tidy drops what has been unused for long.
 func (s *store) tidy(now time.Time) {
 	s.retain.expire(now)
+	s.columns.expire(now)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.indexes.expire(now)
@@ -369,8 +374,8 @@ func (s *store) tidy(now time.Time) {
 
 // sizes are the figures of the metrics.
 type sizes struct {
-	objects, indexes, snapshots int
-	bytes, snapshotBytes        int64
+	objects, indexes, snapshots, columns int
+	bytes, snapshotBytes, columnBytes    int64
 }
 
 func (s *store) sizes() sizes {
@@ -379,5 +384,6 @@ func (s *store) sizes() sizes {
 	churn := s.mu.churn
 	s.mu.Unlock()
 	z.snapshots, z.snapshotBytes = s.retain.size(churn)
+	z.columns, z.columnBytes = s.columns.size(churn)
 	return z
 }

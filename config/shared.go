@@ -45,6 +45,9 @@ type Limits struct {
 	// of them keep from being freed.
 	SnapshotAge   time.Duration `json:"snapshotAge"`
 	SnapshotBytes Bytes         `json:"snapshotBytes"`
+	// QueryBytes bounds the columns of a collection: the values by which the queries of
+	// lists sort, select and count, with what these keep from being freed.
+	QueryBytes Bytes `json:"queryBytes"`
 	// DerivedCacheBytes bounds what is kept of compressed lists, tables and
 	// metadata, over all collections.
 	DerivedCacheBytes Bytes `json:"derivedCacheBytes"`
@@ -175,6 +178,7 @@ func defaultLimits() Limits {
 		HistoryEvents:         defaults.HistoryEvents,
 		SnapshotAge:           defaults.SnapshotAge,
 		SnapshotBytes:         defaults.SnapshotBytes,
+		QueryBytes:            defaults.QueryBytes,
 		DerivedCacheBytes:     defaults.DerivedCacheBytes,
 		CollapsedBodyBytes:    64 << 20,
 		MaxObjectBytes:        defaults.MaxObjectBytes,

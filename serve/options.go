@@ -38,7 +38,8 @@ func cacheOptions(l *config.Limits, source cache.Source) cache.Options {
 		Limits: cache.Limits{
 			HistoryAge: l.HistoryAge, HistoryBytes: int64(l.HistoryBytes), HistoryEvents: l.HistoryEvents,
 			SnapshotAge: l.SnapshotAge, SnapshotBytes: int64(l.SnapshotBytes),
-			IdleAfter: l.IdleCollectionTimeout, ColdStarts: l.MaxColdStarts, StartWaiters: l.MaxStartWaiters,
+			QueryBytes: int64(l.QueryBytes),
+			IdleAfter:  l.IdleCollectionTimeout, ColdStarts: l.MaxColdStarts, StartWaiters: l.MaxStartWaiters,
 			Indexes: l.MaxIndexes,
 		},
 	}

@@ -223,6 +223,9 @@ func (b *body) frame() {
 		b.head, b.tail = f.singleFrame(b.one)
 	} else {
 		b.head, b.tail = f.frame(b.list, n, b.size)
+		if b.list.Counts != nil {
+			b.head, b.tail = withCounts(b.head, b.tail, b.list.Counts)
+		}
 	}
 	switch {
 	case !b.items.pretty:

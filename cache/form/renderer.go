@@ -80,6 +80,9 @@ type List struct {
 	RV                 uint64
 	Continue           string
 	RemainingItemCount *int64
+	// Counts is JSON that its metadata has as the member kubeweir, nil for none. Only
+	// forms in JSON have it.
+	Counts []byte
 	// Shard is the selector that left these objects of all, "" for none.
 	Shard string
 	// Content identifies the state that the objects were selected from; with the same

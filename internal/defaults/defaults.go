@@ -12,6 +12,7 @@ const (
 	HistoryEvents         = 102400
 	SnapshotAge           = 10 * time.Minute
 	SnapshotBytes         = 64 << 20
+	QueryBytes            = 64 << 20
 	IdleCollectionTimeout = 10 * time.Minute
 	FeedStale             = 30 * time.Second
 	MaxIndexes            = 16

@@ -1,0 +1,84 @@
+package cache_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/cachetest"
+)
+
+// benchQueries are what a dashboard asks for, by any of five columns.
+var benchQueries = []struct{ name, query string }{
+	{"name", "sortBy=.metadata.name&limit=50"},
+	{"age", "sortBy=-.metadata.creationTimestamp&limit=50"},
+	{"node", "sortBy=.spec.nodeName,.metadata.name&limit=50"},
+	{"phase", "sortBy=.status.phase&limit=50"},
+	{"restarts", "sortBy=-.status.containerStatuses[0].restartCount,.metadata.namespace&limit=50"},
+	{"where", "where=.status.phase!=Running,.spec.nodeName~12&sortBy=.metadata.name&limit=50"},
+	{"page 100", "sortBy=.metadata.name&limit=50&offset=5000"},
+	{"fields", "sortBy=.metadata.name&limit=50&fields=.metadata.name,.status.phase"},
+	{"count", "limit=0&countBy=.status.phase,.metadata.namespace"},
+}
+
+// queryBench is a collection of n pods of about size bytes.
+func queryBench(b *testing.B, n, size int) (*readBench, *cache.Collection) {
+	b.Helper()
+	r := newReadBench(b)
+	for i := range n {
+		r.source.Create(cachetest.Pods, benchPod(i, size, 0))
+	}
+	return r, r.collection(cachetest.Pods, api.JSON)
+}
+
+func benchPod(i, size, restarts int) *corev1.Pod {
+	pod := cachetest.BigPod(fmt.Sprintf("ns-%03d/web-%06d", i%200, i*7919%1_000_003), fmt.Sprintf("node-%04d", i*31%2000), size, "app=web", fmt.Sprintf("part=%d", i%50))
+	pod.CreationTimestamp = metav1.NewTime(time.Unix(1_760_000_000+int64(i)*13%10_000_000, 0))
+	pod.Status.Phase = []corev1.PodPhase{corev1.PodRunning, corev1.PodRunning, corev1.PodRunning, corev1.PodPending, corev1.PodFailed}[i%5]
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", RestartCount: int32(i%17 + restarts)}}
+	return pod
+}
+
+// BenchmarkQuery asks again and again, of what did not change and after one change each. The first answer is timed apart.
+func BenchmarkQuery(b *testing.B) {
+	for _, size := range []struct{ n, bytes int }{{5000, 6000}, {150_000, 1500}} {
+		r, c := queryBench(b, size.n, size.bytes)
+		ask := func(b *testing.B, query string) {
+			resp, err := r.reader.List(b.Context(), c, askRequest(b, "?resourceVersion=0&"+query, api.Representation{}))
+			if err != nil {
+				b.Fatal(err)
+			}
+			drain(b, resp)
+		}
+		for _, q := range append(benchQueries, struct{ name, query string }{"100 by name", "sortBy=.metadata.name&limit=100"}) {
+			began := time.Now()
+			ask(b, q.query)
+			first := time.Since(began)
+			b.Run(fmt.Sprintf("%d/%s", size.n, q.name), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					ask(b, q.query)
+				}
+				b.ReportMetric(float64(first.Microseconds()), "first-us")
+			})
+			b.Run(fmt.Sprintf("%d/%s/after a change", size.n, q.name), func(b *testing.B) {
+				b.ReportAllocs()
+				for i := 0; b.Loop(); i++ {
+					b.StopTimer()
+					pod := r.source.Update(cachetest.Pods, benchPod(i*777%size.n, size.bytes, i))
+					rv, _ := api.ParseResourceVersion(pod.GetResourceVersion())
+					if err := c.WaitFor(b.Context(), rv, 1e9); err != nil {
+						b.Fatal(err)
+					}
+					b.StartTimer()
+					ask(b, q.query)
+				}
+			})
+		}
+	}
+}

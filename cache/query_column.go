@@ -1,0 +1,242 @@
+package cache
+
+import (
+	"context"
+	"slices"
+	"unsafe"
+
+	"github.com/kubeweir/kubeweir/encoding/json"
+	"github.com/kubeweir/kubeweir/listquery"
+	"github.com/kubeweir/kubeweir/object"
+)
+
+// column is the values at one path of the objects of a frame. Each different value stands
+// in it once, in order, so that to sort is to count, and a condition is asked of each value
+// once, however many objects have it. It is immutable.
+type column struct {
+	// codes are, by position, 0 for no value, or 1 + the place of the value in values.
+	codes []uint32
+	// values rise; no two are equal.
+	values []listquery.Value
+	// order is, of an order instead, the positions in that order.
+	order []int32
+	// bytes is what all of it has, valueBytes what values have.
+	bytes, valueBytes int64
+}
+
+// withValues is a column of codes and values.
+func withValues(codes []uint32, values []listquery.Value) *column {
+	c := &column{codes: codes, values: values}
+	for i := range values {
+		c.valueBytes += int64(unsafe.Sizeof(values[i])) + int64(len(values[i].Text))
+	}
+	c.bytes = int64(len(codes))*4 + c.valueBytes
+	return c
+}
+
+// withOrder is an order.
+func withOrder(order []int32) *column { return &column{order: order, bytes: int64(len(order)) * 4} }
+
+// source reads the values of a column.
+type source struct {
+	name string
+	// token is the JSON of an object's value, nil for none; the Value of it is read's.
+	token func(*object.Object) []byte
+	read  func(token []byte) listquery.Value
+}
+
+// sourceOf is the source of the values at a path.
+func sourceOf(p listquery.Path, quantity bool) source {
+	s := source{name: p.String(), token: tokenAt(p.Steps()), read: listquery.ValueOf}
+	if quantity {
+		s.name += ":quantity"
+		s.read = func(token []byte) listquery.Value { return listquery.ValueOf(token).AsQuantity() }
+	}
+	return s
+}
+
+// tokenAt finds the value at a path. Metadata is found without a look at what stands before
+// it.
+func tokenAt(steps []json.Step) func(*object.Object) []byte {
+	if steps[0].Kind == json.Member && steps[0].Name == "metadata" && len(steps) > 1 {
+		return func(o *object.Object) []byte { return json.Lookup(o.Metadata(), steps[1:]) }
+	}
+	return func(o *object.Object) []byte { return json.Lookup(o.Raw, steps) }
+}
+
+// buildColumn makes a column from all objects. It ends early, without one, when ctx does.
+func buildColumn(ctx context.Context, objs []*object.Object, s source) (*column, error) {
+	looking := search{ctx: ctx}
+	codes := make([]uint32, len(objs))
+	seen := make(map[string]uint32)
+	var values []listquery.Value
+	for i, o := range objs {
+		if looking.abandoned() {
+			return nil, ctx.Err()
+		}
+		token := s.token(o)
+		code, known := seen[string(token)]
+		if !known {
+			if value := s.read(token); value.Kind != listquery.None {
+				values = append(values, value)
+				code = uint32(len(values))
+			}
+			seen[string(token)] = code
+		}
+		codes[i] = code
+	}
+	return sortedColumn(codes, values), nil
+}
+
+// sortedColumn makes a column of codes for values in any order, some of which may be equal.
+func sortedColumn(codes []uint32, values []listquery.Value) *column {
+	order := make([]uint32, len(values))
+	for i := range order {
+		order[i] = uint32(i)
+	}
+	slices.SortStableFunc(order, func(a, b uint32) int { return listquery.Compare(values[a], values[b]) })
+	recoded := make([]uint32, len(values)+1)
+	sorted := make([]listquery.Value, 0, len(values))
+	for _, i := range order {
+		if n := len(sorted); n == 0 || listquery.Compare(sorted[n-1], values[i]) != 0 {
+			sorted = append(sorted, values[i])
+		}
+		recoded[i+1] = uint32(len(sorted))
+	}
+	for i, code := range codes {
+		codes[i] = recoded[code]
+	}
+	return withValues(codes, slices.Clip(sorted))
+}
+
+// carry makes the column of objs from that of the objects before: only those that are not
+// among them are looked at.
+func carry(ctx context.Context, base *column, before, objs []*object.Object, s source) (*column, error) {
+	looking := search{ctx: ctx}
+	codes := make([]uint32, len(objs))
+	var fresh []listquery.Value // have the codes above those of base.values
+	at := 0
+	for i, o := range objs {
+		if at < len(before) && before[at] == o {
+			codes[i] = base.codes[at]
+			at++
+			continue
+		}
+		for at < len(before) && before[at].Key < o.Key {
+			at++
+		}
+		if at < len(before) && before[at] == o {
+			codes[i] = base.codes[at]
+			at++
+			continue
+		}
+		if at < len(before) && before[at].Key == o.Key {
+			at++
+		}
+		if looking.abandoned() {
+			return nil, ctx.Err()
+		}
+		value := s.read(s.token(o))
+		if value.Kind == listquery.None {
+			continue
+		}
+		if place, known := slices.BinarySearchFunc(base.values, value, listquery.Compare); known {
+			codes[i] = uint32(place + 1)
+		} else {
+			fresh = append(fresh, value)
+			codes[i] = uint32(len(base.values) + len(fresh))
+		}
+	}
+	return base.merge(codes, fresh), nil
+}
+
+// merge makes a column of codes for c's values and fresh ones behind them, and leaves out
+// the values that no code has, when those are many.
+func (c *column) merge(codes []uint32, fresh []listquery.Value) *column {
+	used := make([]bool, len(c.values)+len(fresh)+1)
+	for _, code := range codes {
+		used[code] = true
+	}
+	dead := 0
+	for i := range c.values {
+		if !used[i+1] {
+			dead++
+		}
+	}
+	if len(fresh) == 0 && dead <= len(c.values)/8+16 {
+		return &column{codes: codes, values: c.values, valueBytes: c.valueBytes, bytes: int64(len(codes))*4 + c.valueBytes}
+	}
+	order := make([]uint32, len(fresh))
+	for i := range order {
+		order[i] = uint32(i)
+	}
+	slices.SortStableFunc(order, func(a, b uint32) int { return listquery.Compare(fresh[a], fresh[b]) })
+	recoded := make([]uint32, len(used))
+	values := make([]listquery.Value, 0, len(used)-dead)
+	add := func(v listquery.Value, code int) {
+		if n := len(values); n == 0 || listquery.Compare(values[n-1], v) != 0 {
+			values = append(values, v)
+		}
+		recoded[code] = uint32(len(values))
+	}
+	next := 0
+	for i := range c.values {
+		for ; next < len(order) && listquery.Compare(fresh[order[next]], c.values[i]) < 0; next++ {
+			add(fresh[order[next]], len(c.values)+1+int(order[next]))
+		}
+		if used[i+1] {
+			add(c.values[i], i+1)
+		}
+	}
+	for ; next < len(order); next++ {
+		add(fresh[order[next]], len(c.values)+1+int(order[next]))
+	}
+	for i, code := range codes {
+		codes[i] = recoded[code]
+	}
+	return withValues(codes, values)
+}
+
+// passing are, by code, whether values are as the condition has them.
+func (c *column) passing(ctx context.Context, where *listquery.Condition) ([]bool, error) {
+	looking := search{ctx: ctx}
+	passes := make([]bool, len(c.values)+1)
+	passes[0] = where.Matches(listquery.Value{})
+	for i := range c.values {
+		if looking.abandoned() {
+			return nil, ctx.Err()
+		}
+		passes[i+1] = where.Matches(c.values[i])
+	}
+	return passes, nil
+}
+
+// place is where values with a code come in an order, from 0 on; those without come last.
+func (c *column) place(code uint32, descending bool) uint32 {
+	last := uint32(len(c.values))
+	switch {
+	case code == 0:
+		return last
+	case descending:
+		return last - code
+	}
+	return code - 1
+}
+
+// sortBy orders positions by the column, and those of equal values as they are.
+func (c *column) sortBy(positions []int32, descending bool) []int32 {
+	starts := make([]int32, len(c.values)+2)
+	for _, at := range positions {
+		starts[c.place(c.codes[at], descending)+1]++
+	}
+	for i := 1; i < len(starts); i++ {
+		starts[i] += starts[i-1]
+	}
+	sorted := make([]int32, len(positions))
+	for _, at := range positions {
+		place := c.place(c.codes[at], descending)
+		sorted[starts[place]] = at
+		starts[place]++
+	}
+	return sorted
+}

@@ -1,0 +1,390 @@
+package cache
+
+import (
+	"context"
+	"slices"
+	"sort"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kubeweir/kubeweir/object"
+)
+
+// frame is the objects of one state in key order, by whose positions columns are aligned.
+type frame struct {
+	content uint64
+	churn   int64 // see View.churn
+	objs    []*object.Object
+}
+
+func newFrame(v *View) *frame {
+	f := &frame{content: v.content, churn: v.churn, objs: make([]*object.Object, 0, v.Len())}
+	v.tree.Scan(func(o *object.Object) bool {
+		f.objs = append(f.objs, o)
+		return true
+	})
+	return f
+}
+
+// search is the position of the first object whose key is key or above.
+func (f *frame) search(key string) int {
+	return sort.Search(len(f.objs), func(i int) bool { return f.objs[i].Key >= key })
+}
+
+// rows are positions in a frame, rising: those from from to to, exclusive, or the picked
+// ones.
+type rows struct {
+	from, to int
+	picked   []int32
+	isPicked bool
+}
+
+func (r *rows) len() int {
+	if r.isPicked {
+		return len(r.picked)
+	}
+	return r.to - r.from
+}
+
+func (r *rows) each(visit func(at int32)) {
+	if r.isPicked {
+		for _, at := range r.picked {
+			visit(at)
+		}
+		return
+	}
+	for at := r.from; at < r.to; at++ {
+		visit(int32(at))
+	}
+}
+
+// keep leaves the rows that pass.
+func (r *rows) keep(passes func(at int32) bool) {
+	kept := r.picked[:0]
+	if !r.isPicked {
+		kept = make([]int32, 0, r.len())
+	}
+	r.each(func(at int32) {
+		if passes(at) {
+			kept = append(kept, at)
+		}
+	})
+	r.picked, r.isPicked = kept, true
+}
+
+// list are the rows in a slice of their own.
+func (r *rows) list() []int32 {
+	all := make([]int32, 0, r.len())
+	r.each(func(at int32) { all = append(all, at) })
+	return all
+}
+
+// rowsOf finds the objects of a selection; ok is false if the frame's state does not have
+// all of them, as one of several of a version may not.
+func (f *frame) rowsOf(s *selection) (r rows, ok bool) {
+	if !s.picked {
+		if s.namespace == "" {
+			return rows{to: len(f.objs)}, true
+		}
+		return rows{from: f.search(s.namespace + "/"), to: f.search(s.namespace + "0")}, true // "0" follows "/"
+	}
+	r = rows{picked: make([]int32, 0, len(s.objs)), isPicked: true}
+	// A search looks at some 17 objects, which lie anywhere; to go on to the next one
+	// looks at none.
+	stride := len(f.objs) / 32
+	at := 0
+	for _, o := range s.objs {
+		if len(s.objs) < stride {
+			at += sort.Search(len(f.objs)-at, func(i int) bool { return f.objs[at+i].Key >= o.Key })
+		} else {
+			for at < len(f.objs) && f.objs[at] != o {
+				at++
+			}
+		}
+		if at == len(f.objs) || f.objs[at] != o {
+			return r, false
+		}
+		r.picked = append(r.picked, int32(at))
+	}
+	return r, true
+}
+
+// columns are what queries have asked for of a collection: the values at paths, and orders
+// by them. They are made when somebody asks, never while events come in: those of a newer
+// state from those of an older one and of what has changed since, which a walk through both
+// finds by its address.
+//
+// What they cost is bounded: their own bytes, and those of the objects that have been
+// replaced since the oldest of them was made, which it keeps from being freed. Those that
+// were not used for the longest time give way.
+type columns struct {
+	maxBytes int64
+	maxAge   time.Duration
+	// building has a place for the one column that is being made from all objects.
+	building chan struct{}
+	// worn is the churn above which columns must give way, see grown; noChurn without any.
+	worn atomic.Int64
+
+	mu struct {
+		sync.Mutex
+		frames []*frame // the last used ones, at most framesKept
+		made   map[columnKey]*madeColumn
+		making map[columnKey]*makingColumn
+		churn  int64 // the collection's, as far as is known
+		bytes  int64 // of made
+		closed bool
+	}
+}
+
+// columnKey names a column, or an order, of one state.
+type columnKey struct {
+	name    string
+	content uint64
+}
+
+// madeColumn is a column that is kept. An order is one with order alone.
+type madeColumn struct {
+	*column
+	frame *frame
+	used  time.Time
+}
+
+type makingColumn struct {
+	done   chan struct{}
+	column *column // nil if it failed
+}
+
+const (
+	// framesKept is how many states columns are made for at the same time: the newest, and
+	// that of a list that is read in pages.
+	framesKept = 2
+	// maxColumns bounds the number of columns, whatever they cost.
+	maxColumns = 128
+)
+
+func (k *columns) init(l *Limits) {
+	k.maxBytes, k.maxAge = l.QueryBytes, l.SnapshotAge
+	k.building = make(chan struct{}, 1)
+	k.worn.Store(noChurn)
+	k.mu.made = make(map[columnKey]*madeColumn)
+	k.mu.making = make(map[columnKey]*makingColumn)
+}
+
+// frame is that of v.
+func (k *columns) frame(v *View) *frame {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for i, f := range k.mu.frames {
+		if f.content == v.content {
+			k.mu.frames = slices.Insert(slices.Delete(k.mu.frames, i, i+1), 0, f)
+			return f
+		}
+	}
+	f := newFrame(v)
+	if k.mu.closed {
+		return f
+	}
+	k.mu.frames = slices.Insert(k.mu.frames[:min(len(k.mu.frames), framesKept-1)], 0, f)
+	k.mu.churn = max(k.mu.churn, f.churn)
+	k.trimLocked()
+	return f
+}
+
+// obtain returns the column of name for f. When it is not kept build makes it, from one of
+// the same name for another state, nil if there is none; one caller at a time does.
+func (k *columns) obtain(ctx context.Context, f *frame, name string, build func(*madeColumn) (*column, error)) (*column, error) {
+	key := columnKey{name, f.content}
+	for {
+		k.mu.Lock()
+		if made := k.mu.made[key]; made != nil {
+			made.used = time.Now()
+			k.mu.Unlock()
+			return made.column, nil
+		}
+		other := k.mu.making[key]
+		if other == nil {
+			break
+		}
+		k.mu.Unlock()
+		select {
+		case <-other.done:
+			if other.column != nil {
+				return other.column, nil // even if it was not kept
+			}
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	m := &makingColumn{done: make(chan struct{})}
+	k.mu.making[key] = m
+	base := k.nearestLocked(key)
+	k.mu.Unlock()
+	defer func() { // also when build panics
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		delete(k.mu.making, key)
+		if m.column != nil {
+			k.putLocked(key, &madeColumn{column: m.column, frame: f, used: time.Now()})
+		}
+		close(m.done)
+	}()
+	var err error
+	m.column, err = build(base)
+	return m.column, err
+}
+
+// nearestLocked is the column of key's name for the newest state.
+func (k *columns) nearestLocked(key columnKey) (nearest *madeColumn) {
+	for other, made := range k.mu.made {
+		if other.name == key.name && (nearest == nil || other.content > nearest.frame.content) {
+			nearest = made
+		}
+	}
+	return nearest
+}
+
+// putLocked keeps a column, and of its name one for another state at most.
+func (k *columns) putLocked(key columnKey, made *madeColumn) {
+	if k.mu.closed {
+		return
+	}
+	var oldest columnKey
+	n := 0
+	for other, m := range k.mu.made {
+		if other.name != key.name {
+			continue
+		}
+		if n++; n == 1 || m.used.Before(k.mu.made[oldest].used) {
+			oldest = other
+		}
+	}
+	if n >= framesKept {
+		k.dropLocked(oldest)
+	}
+	k.mu.made[key] = made
+	k.mu.bytes += made.bytes
+	k.trimLocked()
+}
+
+func (k *columns) dropLocked(key columnKey) {
+	k.mu.bytes -= k.mu.made[key].bytes
+	delete(k.mu.made, key)
+}
+
+// grown tells the collection's churn.
+func (k *columns) grown(churn int64) {
+	if churn <= k.worn.Load() {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.mu.churn = max(k.mu.churn, churn)
+	k.trimLocked()
+}
+
+// trimLocked drops columns until the rest are within the bounds: those that keep the most
+// from being freed, where that is the most of it, else those that were not used for the
+// longest time.
+func (k *columns) trimLocked() {
+	for {
+		oldest, churn := k.oldestLocked()
+		if churn == noChurn {
+			k.worn.Store(noChurn)
+			return
+		}
+		pinned := max(0, k.mu.churn-churn)
+		room := k.maxBytes - k.mu.bytes - k.frameBytesLocked()
+		switch {
+		case pinned <= room && len(k.mu.made) <= maxColumns:
+			k.worn.Store(churn + room)
+			return
+		case pinned > k.mu.bytes && oldest.frame != nil:
+			k.mu.frames = slices.DeleteFunc(k.mu.frames, func(f *frame) bool { return f == oldest.frame })
+		case pinned > k.mu.bytes:
+			k.dropLocked(oldest.key)
+		case len(k.mu.made) > 0:
+			k.dropLocked(k.unusedLocked())
+		default:
+			k.mu.frames = nil // even one is too much
+		}
+	}
+}
+
+func (k *columns) frameBytesLocked() (n int64) {
+	for _, f := range k.mu.frames {
+		n += int64(len(f.objs)) * 8
+	}
+	return n
+}
+
+// pin is what keeps the objects of a state from being freed: a frame, or else the column of
+// key.
+type pin struct {
+	frame *frame
+	key   columnKey
+}
+
+// oldestLocked is what pins the oldest state, and that state's churn.
+func (k *columns) oldestLocked() (oldest pin, churn int64) {
+	churn = noChurn
+	for _, f := range k.mu.frames {
+		if f.churn < churn {
+			oldest, churn = pin{frame: f}, f.churn
+		}
+	}
+	for key, made := range k.mu.made {
+		if made.frame.churn < churn {
+			oldest, churn = pin{key: key}, made.frame.churn
+		}
+	}
+	return oldest, churn
+}
+
+// unusedLocked is the column that was not used for the longest time.
+func (k *columns) unusedLocked() (unused columnKey) {
+	var used time.Time
+	for key, made := range k.mu.made {
+		if used.IsZero() || made.used.Before(used) {
+			unused, used = key, made.used
+		}
+	}
+	return unused
+}
+
+// expire drops what nobody has used for maxAge.
+func (k *columns) expire(now time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for key, made := range k.mu.made {
+		if now.Sub(made.used) >= k.maxAge {
+			k.dropLocked(key)
+		}
+	}
+	if len(k.mu.made) == 0 {
+		k.mu.frames = nil // are made in no time
+	}
+	k.trimLocked()
+}
+
+// drop drops all, for good.
+func (k *columns) drop() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.mu.closed = true
+	k.mu.frames, k.mu.bytes = nil, 0
+	clear(k.mu.made)
+	k.trimLocked()
+}
+
+// size is the number of columns and orders, and the bytes that they have and keep from
+// being freed.
+func (k *columns) size(churn int64) (n int, bytes int64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	bytes = k.mu.bytes + k.frameBytesLocked()
+	if _, oldest := k.oldestLocked(); oldest != noChurn {
+		bytes += max(0, churn-oldest)
+	}
+	return len(k.mu.made), bytes
+}

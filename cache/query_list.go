@@ -1,0 +1,375 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/form"
+	"github.com/kubeweir/kubeweir/encoding/json"
+	"github.com/kubeweir/kubeweir/listquery"
+	"github.com/kubeweir/kubeweir/object"
+	"github.com/kubeweir/kubeweir/reason"
+)
+
+// asked is a list with a query (ReadRequest.Query): of what its selectors select it has
+// the objects for which the query's conditions hold, in the query's order, from an offset
+// on. Its pages show the version at which the first one was read; that is retained as for
+// the pages of other lists.
+type asked struct {
+	*ReadRequest
+	*listquery.Query
+	// selected spells the namespace and the selectors.
+	selected string
+	// offset is where the page begins, rv the version that it shows, 0 for the request's.
+	offset int
+	rv     uint64
+}
+
+// fewObjects is the size up to which the values of a selection are read at each request:
+// that takes less than to keep them for the whole collection.
+const fewObjects = 256
+
+// maxGroups is how many different values objects can be counted by.
+const maxGroups = 1000
+
+// listAsked is List with a query.
+func (r *Reader) listAsked(ctx context.Context, c *Collection, req *ReadRequest) (*api.Response, error) {
+	f, err := r.askedForm(c, req)
+	if err != nil {
+		return nil, err
+	}
+	a, err := newAsked(req)
+	if err != nil {
+		return nil, err
+	}
+	whole := a.whole()
+	q, err := newQuery(c, &whole)
+	if err != nil {
+		return nil, err
+	}
+	if q.filter != nil && q.filter.Shard != nil {
+		c.wantShard(q.filter.Shard)
+	}
+	sel, err := r.resolve(ctx, c, q)
+	if err != nil {
+		return nil, a.expired(err)
+	}
+	page, counts, err := a.apply(ctx, c, sel)
+	if err != nil {
+		return nil, err
+	}
+	list := page.list(c)
+	list.Counts = counts
+	resp, err := r.renderer.List(f, list, req.client())
+	if err != nil {
+		return nil, unrenderable(c, err)
+	}
+	return resp, nil
+}
+
+// askedForm is the form of a list with a query; the error is the 406 that says which forms
+// there are.
+func (r *Reader) askedForm(c *Collection, req *ReadRequest) (form.Form, error) {
+	const have = "ask for application/json"
+	rep := req.Rep
+	switch {
+	case c.encoding != api.JSON:
+		return nil, api.NewNotAcceptable("sortBy, where, offset, fields and countBy are answered in JSON, YAML and CBOR and for Tables, not in protobuf: " + have)
+	case rep.Transform == api.Table && c.resource.Printer != nil && c.resource.Printer.Traits().Sorted:
+		return nil, api.NewNotAcceptable("the Tables of " + c.resource.Resource + " have an order of their own: " + have)
+	case req.Query.Fields != nil && (rep.Transform != api.NoTransform || rep.Encoding != api.JSON):
+		return nil, api.NewNotAcceptable("parameter fields: it is answered for whole objects in JSON and YAML, not in CBOR, for Tables or metadata: " + have)
+	case len(req.Query.CountBy) > 0 && rep.Encoding != api.JSON:
+		return nil, api.NewNotAcceptable("parameter countBy: it is answered in JSON and YAML and for Tables in JSON: " + have)
+	}
+	f := r.form(c, req)
+	if f == nil {
+		return nil, forward(reason.Unservable, nil)
+	}
+	if req.Query.Fields != nil {
+		return form.Projected(f, req.Query.Fields), nil
+	}
+	return f, nil
+}
+
+func newAsked(req *ReadRequest) (*asked, error) {
+	a := &asked{ReadRequest: req, Query: req.Query, offset: req.Query.Offset}
+	a.selected = req.Namespace
+	for _, selector := range []fmt.Stringer{req.Options.LabelSelector, req.Options.FieldSelector} {
+		a.selected += "\x00"
+		if selector != nil {
+			a.selected += selector.String()
+		}
+	}
+	a.selected += "\x00" + req.Options.ShardSelector
+	if req.Options.Continue == "" {
+		return a, nil
+	}
+	if rv := req.Options.ResourceVersion; rv != "" && rv != "0" {
+		return nil, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
+	}
+	token, err := a.Decode(req.Options.Continue, a.selected)
+	a.offset, a.rv = token.Offset, token.ResourceVersion
+	return a, err
+}
+
+// whole is the request of all objects that the selectors select.
+func (a *asked) whole() ReadRequest {
+	whole := *a.ReadRequest
+	whole.Query = nil
+	o := &whole.Options
+	switch {
+	case a.rv > 0:
+		o.ResourceVersion, o.ResourceVersionMatch = strconv.FormatUint(a.rv, 10), metav1.ResourceVersionMatchExact
+	case o.Limit > 0 && o.ResourceVersion != "" && o.ResourceVersion != "0" && o.ResourceVersionMatch == "":
+		o.ResourceVersionMatch = metav1.ResourceVersionMatchExact // as resolve has it
+	}
+	o.Limit, o.Continue = 0, ""
+	return whole
+}
+
+// expired is err of the version that a token names.
+func (a *asked) expired(err error) error {
+	if a.rv > 0 && errors.Is(err, ErrForward) && ForwardReason(err) == reason.VersionGone {
+		return apierrors.NewResourceExpired("The version that the pages of this list show is no longer held: begin it again without the parameter continue.")
+	}
+	return err
+}
+
+// apply makes the page of a selection, and the JSON of the counts, nil if none were asked for.
+func (a *asked) apply(ctx context.Context, c *Collection, sel *selection) (*selection, []byte, error) {
+	t := newTableau(ctx, &c.store.columns, sel)
+	for i := range a.Where {
+		if err := t.where(&a.Where[i]); err != nil {
+			return nil, nil, err
+		}
+	}
+	counts, err := a.count(t)
+	if err != nil {
+		return nil, nil, err
+	}
+	sel.objs, sel.picked = nil, true
+	sel.variant += "\x02" + a.Query.String() + "@" + strconv.Itoa(a.offset)
+	if a.CountsAlone {
+		return sel, counts, nil
+	}
+	return sel, counts, a.page(c, t, sel)
+}
+
+// page puts the objects of the page into sel.
+func (a *asked) page(c *Collection, t *tableau, sel *selection) error {
+	all := t.rows.len()
+	from, to := min(a.offset, all), all
+	if limit := a.Options.Limit; limit > 0 {
+		to = from + int(min(limit, int64(all-from)))
+	}
+	sel.limit = to - from
+	positions, err := t.sorted(a.Sort, from, to)
+	if err != nil {
+		return err
+	}
+	sel.objs = make([]*object.Object, 0, len(positions))
+	for _, at := range positions {
+		sel.objs = append(sel.objs, t.frame.objs[at])
+	}
+	if to < all {
+		remaining := int64(all - to)
+		sel.remaining = &remaining
+		sel.token = listquery.Token{ResourceVersion: sel.rv, Offset: to}.Encode(a.Query, a.selected)
+		c.Retain(sel.view)
+	}
+	return nil
+}
+
+// count counts the objects by the values of the query's paths.
+func (a *asked) count(t *tableau) ([]byte, error) {
+	if len(a.CountBy) == 0 {
+		return nil, nil
+	}
+	out := append([]byte(`{"count":`), strconv.Itoa(t.rows.len())...)
+	out = append(out, `,"countBy":[`...)
+	for i, path := range a.CountBy {
+		col, err := t.column(path, false)
+		if err != nil {
+			return nil, err
+		}
+		groups, without := col.groups(&t.rows)
+		if len(groups) > maxGroups {
+			return nil, listquery.BadRequest(api.QueryCountBy, fmt.Errorf("%s has more than %d different values: count by a path that has fewer, or narrow the list with where", path, maxGroups))
+		}
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, `{"path":"`...)
+		out = append(json.AppendText(out, path.String()), `","without":`...)
+		out = append(strconv.AppendInt(out, int64(without), 10), `,"values":{`...)
+		for n, text := range slices.Sorted(maps.Keys(groups)) {
+			if n > 0 {
+				out = append(out, ',')
+			}
+			out = append(json.AppendText(append(out, '"'), text), `":`...)
+			out = strconv.AppendInt(out, int64(groups[text]), 10)
+		}
+		out = append(out, `}}`...)
+	}
+	return append(out, `]}`...), nil
+}
+
+// groups are how many rows have each value, by its text, and how many have none.
+func (c *column) groups(r *rows) (groups map[string]int, without int) {
+	counts := make([]int, len(c.values)+1)
+	if r.isPicked {
+		r.each(func(at int32) { counts[c.codes[at]]++ })
+	} else {
+		for _, code := range c.codes[r.from:r.to] {
+			counts[code]++
+		}
+	}
+	groups = make(map[string]int)
+	for code, n := range counts {
+		if n > 0 && code > 0 && len(groups) <= maxGroups {
+			groups[c.values[code-1].Text] += n
+		}
+	}
+	return groups, counts[0]
+}
+
+// tableau is the rows that a query is about and the columns that it needs of them.
+type tableau struct {
+	ctx     context.Context
+	columns *columns // nil if nothing is kept of them
+	frame   *frame
+	rows    rows
+}
+
+func newTableau(ctx context.Context, kept *columns, sel *selection) *tableau {
+	if sel.Len() > fewObjects {
+		f := kept.frame(sel.view)
+		if r, ok := f.rowsOf(sel); ok {
+			return &tableau{ctx: ctx, columns: kept, frame: f, rows: r}
+		}
+	}
+	f := &frame{objs: make([]*object.Object, 0, sel.Len())}
+	sel.Each(func(_ int, o *object.Object) bool {
+		f.objs = append(f.objs, o)
+		return true
+	})
+	return &tableau{ctx: ctx, frame: f, rows: rows{to: len(f.objs)}}
+}
+
+// column is the values at a path.
+func (t *tableau) column(path listquery.Path, quantity bool) (*column, error) {
+	s := sourceOf(path, quantity)
+	if t.columns == nil {
+		return buildColumn(t.ctx, t.frame.objs, s)
+	}
+	return t.columns.obtain(t.ctx, t.frame, s.name, func(base *madeColumn) (*column, error) {
+		if base != nil {
+			return carry(t.ctx, base.column, base.frame.objs, t.frame.objs, s)
+		}
+		select {
+		case t.columns.building <- struct{}{}:
+			defer func() { <-t.columns.building }()
+			return buildColumn(t.ctx, t.frame.objs, s)
+		case <-t.ctx.Done():
+			return nil, t.ctx.Err()
+		}
+	})
+}
+
+// where leaves the rows for which the condition holds.
+func (t *tableau) where(condition *listquery.Condition) error {
+	col, err := t.column(condition.Path, false)
+	if err != nil {
+		return err
+	}
+	passes, err := col.passing(t.ctx, condition)
+	if err != nil {
+		return err
+	}
+	t.rows.keep(func(at int32) bool { return passes[col.codes[at]] })
+	return nil
+}
+
+// sorted are the rows from from to to, exclusive, in the order of the keys.
+func (t *tableau) sorted(keys []listquery.Key, from, to int) ([]int32, error) {
+	if from == to {
+		return nil, nil
+	}
+	if len(keys) == 0 {
+		return t.rows.list()[from:to], nil
+	}
+	if t.columns == nil || t.rows.len() < len(t.frame.objs)/16 {
+		sorted, err := t.sort(keys, t.rows.list())
+		if err != nil {
+			return nil, err
+		}
+		return sorted[from:to], nil
+	}
+	order, err := t.order(keys)
+	if err != nil || t.rows.len() == len(order) {
+		return order[min(from, len(order)):min(to, len(order))], err
+	}
+	among := make([]bool, len(order))
+	t.rows.each(func(at int32) { among[at] = true })
+	page := make([]int32, 0, to-from)
+	n := 0
+	for _, at := range order {
+		if !among[at] {
+			continue
+		}
+		if n >= from {
+			page = append(page, at)
+		}
+		if n++; n == to {
+			break
+		}
+	}
+	return page, nil
+}
+
+// sort orders positions by the keys: by the last one first.
+func (t *tableau) sort(keys []listquery.Key, positions []int32) ([]int32, error) {
+	for _, key := range slices.Backward(keys) {
+		col, err := t.column(key.Path, key.Quantity)
+		if err != nil {
+			return nil, err
+		}
+		if len(positions) < len(col.values)/4 {
+			slices.SortStableFunc(positions, func(a, b int32) int {
+				return int(col.place(col.codes[a], key.Descending)) - int(col.place(col.codes[b], key.Descending))
+			})
+		} else {
+			positions = col.sortBy(positions, key.Descending)
+		}
+	}
+	return positions, nil
+}
+
+// order is all positions in the order of the keys.
+func (t *tableau) order(keys []listquery.Key) ([]int32, error) {
+	name := "order"
+	for _, key := range keys {
+		name += fmt.Sprintf(" %s %t %t", key.Path, key.Quantity, key.Descending)
+	}
+	col, err := t.columns.obtain(t.ctx, t.frame, name, func(*madeColumn) (*column, error) {
+		all := rows{to: len(t.frame.objs)}
+		order, err := t.sort(keys, all.list())
+		if err != nil {
+			return nil, err
+		}
+		return withOrder(order), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return col.order, nil
+}

@@ -1,0 +1,296 @@
+package cache_test
+
+import (
+	stdjson "encoding/json"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/listquery"
+)
+
+// askRequest is readRequest with the parameters of a query, which are escaped here.
+func askRequest(t testing.TB, path string, rep api.Representation) *cache.ReadRequest {
+	t.Helper()
+	path, query, _ := strings.Cut(path, "?")
+	var escaped []string
+	for _, pair := range strings.Split(query, "&") {
+		name, value, _ := strings.Cut(pair, "=")
+		escaped = append(escaped, name+"="+url.QueryEscape(value))
+	}
+	query = strings.Join(escaped, "&")
+	req := readRequest(t, path+"?"+query, rep)
+	req.MostRecent = true
+	if info := api.ParseRequestInfo("GET", "/api/v1/pods", query); info.Query != nil {
+		var err error
+		if req.Query, err = listquery.Parse(info.Query); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return req
+}
+
+// ask performs a list with a query; names are those of its objects.
+func (b *readBench) ask(t testing.TB, c *cache.Collection, path string) (list *metav1.PartialObjectMetadataList, names []string) {
+	t.Helper()
+	resp, err := b.reader.List(t.Context(), c, askRequest(t, path, api.Representation{}))
+	if err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	list = new(metav1.PartialObjectMetadataList)
+	if err := stdjson.Unmarshal(bodyOf(t, resp), list); err != nil {
+		t.Fatal(err)
+	}
+	for _, item := range list.Items {
+		names = append(names, item.Name)
+	}
+	return list, names
+}
+
+// fillPhases makes pods of three phases and rising numbers of restarts.
+func (b *readBench) fillPhases(n int) {
+	for i := range n {
+		pod := cachetest.Pod(fmt.Sprintf("ns-%d/web-%05d", i%4, i), fmt.Sprintf("node-%d", i%10), fmt.Sprintf("tenth=%d", i%10))
+		pod.Status.Phase = []corev1.PodPhase{corev1.PodRunning, corev1.PodPending, corev1.PodFailed}[i%3]
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", RestartCount: int32(i / 10)}}
+		b.source.Create(cachetest.Pods, pod)
+	}
+}
+
+// TestQueryPages: pages of a sorted list show one version, whatever changes meanwhile, in a small collection as in one
+// of which columns are kept.
+func TestQueryPages(t *testing.T) {
+	for _, n := range []int{100, 1000} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			b := newReadBench(t)
+			b.fillPhases(n)
+			c := b.collection(cachetest.Pods, api.JSON)
+			const sorted = "?resourceVersion=0&sortBy=-.status.containerStatuses[0].restartCount,.metadata.name&where=.status.phase=Running"
+			_, want := b.ask(t, c, sorted)
+			if len(want) != (n+2)/3 || want[0] < want[len(want)-1] {
+				t.Fatalf("%d: %v", len(want), want)
+			}
+			first, got := b.ask(t, c, sorted+"&limit=7")
+			if *first.RemainingItemCount != int64(len(want)-7) {
+				t.Errorf("%d remain", *first.RemainingItemCount)
+			}
+			for page := first; page.Continue != ""; {
+				var names []string
+				b.source.Delete(cachetest.Pods, "ns-0/"+fmt.Sprintf("web-%05d", len(got)/7*12))
+				b.collection(cachetest.Pods, api.JSON)
+				page, names = b.ask(t, c, strings.Replace(sorted, "resourceVersion=0&", "", 1)+"&limit=7&continue="+page.Continue)
+				if page.ResourceVersion != first.ResourceVersion {
+					t.Fatalf("version %s, then %s", first.ResourceVersion, page.ResourceVersion)
+				}
+				got = append(got, names...)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("got  %v\nwant %v", got, want)
+			}
+			if _, page := b.ask(t, c, "?resourceVersion="+first.ResourceVersion+"&resourceVersionMatch=Exact"+sorted[len("?resourceVersion=0"):]+"&limit=5&offset=9"); !slices.Equal(page, want[9:14]) {
+				t.Errorf("%v, want %v", page, want[9:14])
+			}
+			if list, page := b.ask(t, c, sorted+"&limit=5&offset=100000"); len(page) != 0 || list.Continue != "" {
+				t.Errorf("%v behind the end", page)
+			}
+		})
+	}
+}
+
+// TestQueryExpired: a page whose version is gone is a 410 that says to begin again.
+func TestQueryExpired(t *testing.T) {
+	b := newReadBench(t)
+	b.manager = newManager(t, b.source, cache.Limits{SnapshotBytes: 1, HistoryEvents: 1})
+	t.Cleanup(b.manager.Close)
+	b.fillPhases(300)
+	c := b.collection(cachetest.Pods, api.JSON)
+	first, _ := b.ask(t, c, "?resourceVersion=0&sortBy=.metadata.name&limit=7")
+	for i := range 20 {
+		b.source.Update(cachetest.Pods, cachetest.Pod(fmt.Sprintf("ns-0/web-%05d", i%5*4), "elsewhere"))
+	}
+	b.collection(cachetest.Pods, api.JSON)
+	_, err := b.reader.List(t.Context(), c, askRequest(t, "?sortBy=.metadata.name&limit=7&continue="+first.Continue, api.Representation{}))
+	if !apierrors.IsResourceExpired(err) || !strings.Contains(err.Error(), "begin it again") {
+		t.Error(err)
+	}
+}
+
+func TestQueryCounts(t *testing.T) {
+	for _, n := range []int{30, 900} {
+		b := newReadBench(t)
+		b.fillPhases(n)
+		for i := range n {
+			b.source.Create(cachetest.Widgets, cachetest.Widget(fmt.Sprintf("ns-%d/w-%05d", i%4, i), "red"))
+		}
+		pods, widgets := b.collection(cachetest.Pods, api.JSON), b.collection(cachetest.Widgets, api.JSON)
+		phases := fmt.Sprintf(`"Failed":%d,"Pending":%d,"Running":%d`, n/3, n/3, n/3)
+		for _, tc := range []struct {
+			c           *cache.Collection
+			path, wants string
+			rep         api.Representation
+			items       int
+		}{
+			{c: pods, path: "?resourceVersion=0&limit=0&countBy=.status.phase", wants: fmt.Sprintf(`"metadata":{"kubeweir":{"count":%d,"countBy":[{"path":".status.phase","without":0,"values":{%s}}]},"resourceVersion":`, n, phases)},
+			{c: pods, path: "?resourceVersion=0&limit=3&countBy=.status.phase,.metadata.labels.x", wants: fmt.Sprintf(`{"path":".metadata.labels.x","without":%d,"values":{}}]},`, n), items: 3},
+			{c: pods, path: "?resourceVersion=0&limit=0&countBy=.metadata.namespace&where=.status.phase=Pending,.metadata.labels.tenth=1", wants: `"without":0,"values":{"ns-`},
+			{c: pods, path: "?resourceVersion=0&limit=0&countBy=.status.phase", rep: api.Representation{Transform: api.Table}, wants: phases},
+			{c: pods, path: "?resourceVersion=0&limit=2&countBy=.status.phase", rep: api.Representation{Transform: api.PartialMetadata, Pretty: true}, wants: `"path": ".status.phase"`},
+			{c: widgets, path: "?resourceVersion=0&limit=2&countBy=.spec.color", wants: fmt.Sprintf(`"metadata":{"kubeweir":{"count":%d,"countBy":[{"path":".spec.color","without":0,"values":{"red":%d}}]},"continue":"`, n, n)},
+		} {
+			resp, err := b.reader.List(t.Context(), tc.c, askRequest(t, tc.path, tc.rep))
+			if err != nil {
+				t.Fatal(err)
+			}
+			body := bodyOf(t, resp)
+			if !stdjson.Valid(body) || !strings.Contains(string(body), tc.wants) {
+				t.Errorf("%s: %.600s", tc.path, body)
+			}
+		}
+	}
+}
+
+// TestQueryForms: what is sorted and narrowed is rows in every form that is made of JSON; others are refused, clearly.
+func TestQueryForms(t *testing.T) {
+	b := newReadBench(t)
+	b.fillPhases(600)
+	c := b.collection(cachetest.Pods, api.JSON)
+	const path = "?resourceVersion=0&sortBy=-.metadata.name&where=.status.phase=Pending&offset=2&limit=3"
+	for name, rep := range representations() {
+		if rep.Encoding == api.Protobuf {
+			continue
+		}
+		for _, coding := range []api.Compression{api.Identity, api.Gzip} {
+			req := askRequest(t, path, rep)
+			req.Compression = coding
+			resp, err := b.reader.List(t.Context(), c, req)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			body := string(bodyOf(t, resp))
+			at := -1
+			for _, want := range []string{"web-00592", "web-00589", "web-00586"} {
+				next := strings.Index(body, want)
+				if next < at || next < 0 {
+					t.Errorf("%s: %s is not there or not in order: %.300s", name, want, body)
+				}
+				at = next
+			}
+			if strings.Contains(body, "web-00595") || strings.Contains(body, "web-00583") {
+				t.Errorf("%s: more than the page", name)
+			}
+		}
+	}
+	if resp, err := b.reader.List(t.Context(), c, askRequest(t, path, api.Representation{Encoding: api.CBOR})); err != nil || len(bodyOf(t, resp)) == 0 {
+		t.Error(err)
+	}
+	for query, rep := range map[string]api.Representation{
+		"sortBy=.metadata.name":          {Encoding: api.Protobuf},
+		"fields=.metadata.name":          {Transform: api.Table},
+		"fields=.metadata.uid":           {Transform: api.PartialMetadata},
+		"fields=.metadata.namespace":     {Encoding: api.CBOR},
+		"limit=0&countBy=.status.phase":  {Encoding: api.CBOR},
+		"limit=9&countBy=.spec.nodeName": {Encoding: api.CBOR},
+	} {
+		_, err := b.reader.List(t.Context(), b.collection(cachetest.Pods, storedFor(rep)), askRequest(t, "?resourceVersion=0&"+query, rep))
+		if !apierrors.IsNotAcceptable(err) || !strings.Contains(err.Error(), "ask for application/json") {
+			t.Errorf("%s: %v", query, err)
+		}
+	}
+}
+
+func storedFor(rep api.Representation) api.Encoding {
+	if rep.Encoding == api.Protobuf {
+		return api.Protobuf
+	}
+	return api.JSON
+}
+
+// TestQueryFields: of objects the named fields are left, in JSON and YAML, whole or compressed.
+func TestQueryFields(t *testing.T) {
+	b := newReadBench(t)
+	b.fillPhases(600)
+	b.manage()
+	c := b.collection(cachetest.Pods, api.JSON)
+	const path = "ns-1?resourceVersion=0&limit=1&fields=.metadata.name,.metadata.managedFields[*].manager,.spec.containers[*].image,.nothing"
+	item := `{"metadata":{"name":"web-00001","managedFields":[{"manager":"\u003cm0\u003e"}]},"spec":{"containers":[{"image":"registry.example.com/app:1"}]}}`
+	resp, err := b.reader.List(t.Context(), c, askRequest(t, path, api.Representation{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body := string(bodyOf(t, resp)); !strings.Contains(body, `"items":[`+item+"]}\n") {
+		t.Error(body)
+	}
+	resp, err = b.reader.List(t.Context(), c, askRequest(t, path, api.Representation{DropManagedFields: true}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body := string(bodyOf(t, resp)); strings.Contains(body, "manager") || !strings.Contains(body, `{"name":"web-00001"}`) {
+		t.Error(body)
+	}
+	resp, err = b.reader.List(t.Context(), c, askRequest(t, path, api.Representation{YAML: true}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body := string(bodyOf(t, resp)); !strings.Contains(body, "- metadata:\n    managedFields:\n    - manager: <m0>\n") {
+		t.Error(body)
+	}
+	var whole string
+	for _, coding := range []api.Compression{api.Identity, api.Gzip, api.Zstd} {
+		req := askRequest(t, "?resourceVersion=0&sortBy=.spec.nodeName&fields=.metadata,.spec.nodeName", api.Representation{})
+		req.Compression = coding
+		if resp, err = b.reader.List(t.Context(), c, req); err != nil {
+			t.Fatal(err)
+		}
+		if body := string(bodyOf(t, resp)); whole == "" {
+			whole = body
+		} else if body != whole || resp.Header.Get("Content-Encoding") != coding.String() {
+			t.Errorf("%v: the body differs, or %v", coding, resp.Header)
+		}
+	}
+}
+
+// TestQueryIsBounded: columns that are too much are given up, and the answers are right all the same.
+func TestQueryIsBounded(t *testing.T) {
+	b := newReadBench(t)
+	b.manager = newManager(t, b.source, cache.Limits{QueryBytes: 40_000})
+	t.Cleanup(b.manager.Close)
+	b.fillPhases(1000)
+	c := b.collection(cachetest.Pods, api.JSON)
+	for round := range 20 {
+		for _, path := range []string{".metadata.name", ".status.phase", ".spec.nodeName", fmt.Sprintf(".metadata.labels['%d']", round)} {
+			if _, names := b.ask(t, c, "?resourceVersion=0&limit=5&offset=100&sortBy="+path+",.metadata.name"); len(names) != 5 {
+				t.Errorf("%v", names)
+			}
+			n, bytes := cache.QueryColumns(c)
+			if bytes > 40_000 {
+				t.Fatalf("%d columns have %d bytes", n, bytes)
+			}
+		}
+		for i := range 30 {
+			b.source.Update(cachetest.Pods, cachetest.BigPod(fmt.Sprintf("ns-%d/web-%05d", i%4, i), "elsewhere", 2000))
+		}
+		b.collection(cachetest.Pods, api.JSON)
+		if n, bytes := cache.QueryColumns(c); bytes > 40_000 {
+			t.Fatalf("%d columns have, and pin, %d bytes", n, bytes)
+		}
+	}
+	if _, err := b.reader.List(t.Context(), c, askRequest(t, "?resourceVersion=0&limit=0&countBy=.metadata.name", api.Representation{})); err != nil {
+		t.Error(err)
+	}
+	for i := range 1001 {
+		b.source.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("other/%d", i), ""))
+	}
+	b.collection(cachetest.Pods, api.JSON)
+	if _, err := b.reader.List(t.Context(), c, askRequest(t, "?resourceVersion=0&limit=0&countBy=.metadata.name", api.Representation{})); !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), "parameter countBy: .metadata.name has more than 1000 different values") {
+		t.Error(err)
+	}
+}
