@@ -61,6 +61,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 		}},
 		{why: reason.ImpersonationInvalid, line: anyPods, header: "Impersonate-Group: a"},
 		{why: reason.ShardUnknown, line: anyPods + "&shardSelector=x&unknown=1"},
+		{why: reason.QueryUnanswered, line: anyPods + "&offset=1&unknown=1"},
 		{why: reason.Forbidden, line: anyPods, before: func(b *gatewayBench) { b.upstream.allowed = denied }},
 	} {
 		t.Run(c.why.String(), func(t *testing.T) {

@@ -301,6 +301,12 @@ func (x *exchange) fail(err error) *api.Response {
 
 // route decides how a request is answered.
 func (g *Gateway) route(ctx context.Context, x *exchange) *api.Response {
+	switch {
+	case x.info.Query != nil && x.request.Method != "HEAD":
+		return g.answerQuery(ctx, x)
+	case isFeatures(x):
+		return g.describe(ctx, x)
+	}
 	sharded := x.info.ShardSelector != "" && x.request.Method != "HEAD"
 	if !isRead(x) {
 		if sharded {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/listquery"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/proxy/identity"
 	"github.com/kubeweir/kubeweir/proxy/websocket"
@@ -36,10 +37,13 @@ func (g *Gateway) read(ctx context.Context, x *exchange) outcome {
 	if err := q.setShard(&g.shards); err != nil {
 		return answeredWith(x.fail(err))
 	}
+	if err := q.setQuery(x.info); err != nil {
+		return answeredWith(x.fail(err))
+	}
 	switch {
 	case x.info.Verb == "watch":
 		return g.watch(ctx, x, q)
-	case q.mostRecent() && !q.sharded() && !g.Manager.Prompt() && x.mode(q.res) == ModeStrict:
+	case q.mostRecent() && !q.cacheOnly() && !g.Manager.Prompt() && x.mode(q.res) == ModeStrict:
 		return g.strict(ctx, x, q)
 	}
 	return g.cached(ctx, x, q)
@@ -58,14 +62,16 @@ type readQuery struct {
 	res     *cache.Resource
 	rep     api.Representation
 	options api.ListOptions
-	filter  *object.Filter // nil for a get
+	filter  *object.Filter   // nil for a get
+	query   *listquery.Query // nil for most
 }
 
 // mostRecent reports whether the read asks for the latest state.
 func (q *readQuery) mostRecent() bool { return q.options.MostRecent() }
 
-// sharded reports whether the read is of a part of the collection.
-func (q *readQuery) sharded() bool { return q.options.ShardSelector != "" }
+// cacheOnly reports whether the upstream need not know what the read asks for: a part of the
+// collection, or a query.
+func (q *readQuery) cacheOnly() bool { return q.options.ShardSelector != "" || q.query != nil }
 
 func negotiate(x *exchange, res *cache.Resource) (api.Representation, bool) {
 	accept := x.request.Header.Get("Accept")
@@ -141,7 +147,7 @@ func (g *Gateway) cached(ctx context.Context, x *exchange, q readQuery) outcome 
 	if q.mostRecent() {
 		switch {
 		case g.holds(ctx, x, c):
-		case !q.sharded():
+		case !q.cacheOnly():
 			return g.strict(ctx, x, q)
 		default: // who asks for another shard shares the proof
 			if _, err := c.Fresh(ctx); err != nil {
@@ -157,7 +163,7 @@ func (g *Gateway) cached(ctx context.Context, x *exchange, q readQuery) outcome 
 	resp, err := read(ctx, c, req)
 	switch {
 	case errors.Is(err, cache.ErrForward):
-		if q.options.Continue != "" && !q.sharded() {
+		if q.options.Continue != "" && !q.cacheOnly() {
 			if resp := g.revalidate(ctx, x, q); resp != nil {
 				return answeredWith(resp)
 			}
@@ -182,6 +188,7 @@ func readRequest(x *exchange, q readQuery) *cache.ReadRequest {
 		Namespace:   x.info.Namespace,
 		Name:        x.info.Name,
 		Options:     q.options,
+		Query:       q.query,
 		Filter:      q.filter,
 		Rep:         q.rep,
 		Compression: api.NegotiateCompression(x.request.Header.Get("Accept-Encoding")),

@@ -77,6 +77,9 @@ const (
 	Forbidden
 	// ShardUnknown is a shard that the cache does not answer, and the upstream not so that it shows.
 	ShardUnknown
+	// QueryUnanswered is a request with sortBy, where, offset, fields or countBy that is no
+	// list, or one that the cache does not answer.
+	QueryUnanswered
 	// CacheStarting: too many requests wait for the caches that are starting.
 	CacheStarting
 	// RequestInvalid is a method, path or header that cannot be sent upstream.
@@ -245,6 +248,11 @@ var refusalEntries = [refusals]Entry{
 		Label: "shard-unknown", Code: 400, When: "A list or watch with a shardSelector that the cache cannot answer, for one of the reasons for which reads are forwarded, and the upstream's answer does not say that it is the shard: one that does not know shardSelector answers with the whole collection. Only lists of built-in types in JSON or protobuf say so. Or a deletion with a shardSelector.",
 		Client: "Status `BadRequest`; 410 where the version is gone, 504 where it is still to come, 503 with Retry-After: 1 where the cache cannot be read now.",
 		Do:     "Look at the reason in the message. Delete by name, or without a shardSelector.",
+	},
+	QueryUnanswered: {
+		Label: "query-unanswered", Code: 400, When: "A list with sortBy, where, offset, fields or countBy that the cache cannot answer, for one of the reasons for which reads are forwarded: no other server knows these parameters, and it would answer without them. Or a watch or a deletion with one of them.",
+		Client: "Status `BadRequest`; 410 where the version is gone, 504 where it is still to come, 503 with Retry-After: 1 where the cache cannot be read now.",
+		Do:     "Look at the reason in the message; see docs/queries.md.",
 	},
 	CacheStarting: {
 		Label: "cache-starting", Code: 429, When: "Too many requests wait for caches that are being filled for the first time.",

@@ -1,0 +1,123 @@
+package proxy
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/cachetest"
+)
+
+// TestQueries: lists with a query are answered from the cache, or refused with what to do; they are never forwarded, for
+// the upstream would answer as if there were no query.
+func TestQueries(t *testing.T) {
+	const pods, sorted = "GET /api/v1/pods?", "sortBy=-.metadata.name&limit=1"
+	kubeToken := api.ContinueToken{ResourceVersion: 5, Start: "default/a\x00"}.Encode()
+	for _, c := range []struct {
+		name, line, header string
+		status             int
+		says               string
+	}{
+		{name: "any version", line: pods + "resourceVersion=0&" + sorted, status: 200, says: `"remainingItemCount":2`},
+		{name: "most recent", line: pods + sorted, status: 200, says: `"name":"c"`},
+		{name: "namespace", line: "GET /api/v1/namespaces/default/pods?resourceVersion=0&where=.metadata.name%3Db", status: 200, says: `"name":"b"`},
+		{name: "not older than", line: pods + "resourceVersion=1&resourceVersionMatch=NotOlderThan&" + sorted, status: 200, says: `"name":"c"`},
+		{name: "counts", line: pods + "resourceVersion=0&limit=0&countBy=.metadata.namespace", status: 200, says: `"values":{"default":3}}]}`},
+		{name: "fields", line: pods + "resourceVersion=0&limit=1&fields=.metadata.name", status: 200, says: `"items":[{"metadata":{"name":"a"}}]`},
+
+		{name: "without rights", line: pods + "resourceVersion=0&sortBy=x", header: "Authorization: Bearer nobody", status: 403},
+		{name: "without rights, not answered", line: "GET /api/v1/nothings?" + sorted, header: "Authorization: Bearer nobody", status: 403},
+		{name: "bad path", line: pods + "resourceVersion=0&sortBy=x", status: 400, says: "parameter sortBy: at character 1"},
+		{name: "bad condition", line: pods + "where=.a%3E%20x", status: 400, says: "parameter where: "},
+		{name: "bad offset", line: pods + "offset=x", status: 400, says: "parameter offset: "},
+		{name: "empty", line: pods + "countBy=", status: 400, says: "parameter countBy: it has no value"},
+		{name: "twice", line: pods + "offset=1&offset=2", status: 400, says: "inexact"},
+		{name: "unknown beside", line: pods + "resourceVersion=0&x=1&" + sorted, status: 400, says: "inexact"},
+		{name: "invalid limit", line: pods + "limit=x&offset=1", status: 400, says: "inexact"},
+		{name: "not in ASCII", line: pods + "where=.metadata.name%3D%C3%A9", status: 400, says: "inexact"},
+		{name: "another's token", line: pods + "sortBy=.metadata.name&continue=" + kubeToken, status: 400, says: "parameter continue: "},
+		{name: "protobuf", line: pods + "resourceVersion=0&" + sorted, header: "Accept: application/vnd.kubernetes.protobuf", status: 406, says: "not in protobuf"},
+		{name: "HTML", line: pods + "resourceVersion=0&" + sorted, header: "Accept: text/html", status: 400, says: "(representation)"},
+		{name: "not cached", line: "GET /api/v1/nothings?" + sorted, status: 400, says: "(unknown-resource): leave these parameters out"},
+		{name: "gone", line: pods + "resourceVersion=5&resourceVersionMatch=Exact&" + sorted, status: 410, says: "too old"},
+		{name: "gone, by its limit", line: pods + "resourceVersion=5&" + sorted, status: 410, says: "too old"},
+		{name: "future", line: pods + "resourceVersion=99999&offset=1", status: 504, says: "Too large resource version: 99999"},
+		{name: "watch", line: pods + "watch=1&where=.a", status: 400, says: "a watch cannot have them"},
+		{name: "watch by path", line: "GET /api/v1/watch/pods?fields=.a", status: 400, says: "a watch cannot have them"},
+		{name: "deletion", line: "DELETE /api/v1/namespaces/default/pods?where=.status.phase%3DFailed", status: 400, says: "would delete all"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newGatewayBench(t, nil)
+				for _, name := range []string{"a", "b", "c"} {
+					b.source.Create(cachetest.Pods, cachetest.Pod("default/"+name, ""))
+				}
+				b.upstream.allowed = func(r *authorizationv1.SubjectAccessReviewSpec) bool { return r.User != "nobody" }
+				status, body, header := b.do(c.line, orElse(c.header, "X-Test: 1"))
+				if status != c.status || !strings.Contains(body, c.says) {
+					t.Errorf("%d %s", status, body)
+				}
+				if applied := header.Get(queryHeader) == "applied"; applied != (c.status == 200) {
+					t.Errorf("%s: %q", queryHeader, header.Get(queryHeader))
+				}
+				if n := len(b.upstream.forwarded); n != 0 {
+					t.Errorf("%d requests upstream", n)
+				}
+			})
+		})
+	}
+}
+
+// TestOthersParameters: what is no list of ours may have parameters of the same names.
+func TestOthersParameters(t *testing.T) {
+	b := newGatewayBench(t, nil)
+	for _, line := range []string{
+		"GET /api/v1/namespaces/default/pods/a?fields=.a", "HEAD /api/v1/pods?offset=1", "POST /api/v1/namespaces/default/pods?fields=a",
+		"GET /api/v1/namespaces/default/services/a/proxy/list?offset=1&where=x", "GET /api/v1/namespaces/default/pods/a/log?offset=1",
+		"GET /version?fields=a", "DELETE /api/v1/namespaces/default/pods/a?where=x", "GET /.well-known/openid-configuration", "GET /.well-known/kubeweir/x",
+	} {
+		if status, body, header := b.do(line, "X-Test: 1"); status != 200 || header.Has(queryHeader) || !strings.HasPrefix(line, "HEAD") && body != "upstream" {
+			t.Errorf("%s: %d %s", line, status, body)
+		}
+	}
+}
+
+// TestQueriesOfAPIServices: the server of a group may have parameters of these names; the answer says that they are its own.
+func TestQueriesOfAPIServices(t *testing.T) {
+	b := newGatewayBench(t, nil)
+	b.gateway.Resources.changeServer(cachetest.Pods.GroupVersion(), `{"name":"other"}`, false)
+	for _, query := range []string{"offset=1", "offset=1&own=x"} {
+		status, body, header := b.do("GET /api/v1/pods?"+query, "X-Test: 1")
+		if status != 200 || body != "upstream" || !strings.Contains(header.Get("Warning"), "were left to the API server of this resource") {
+			t.Errorf("%d %s %v", status, body, header)
+		}
+	}
+}
+
+// TestFeatures: a document says which parameters there are, to whom its path is allowed.
+func TestFeatures(t *testing.T) {
+	b := newGatewayBench(t, nil)
+	b.upstream.allowed = func(r *authorizationv1.SubjectAccessReviewSpec) bool {
+		return r.User != "nobody" && r.NonResourceAttributes != nil && r.NonResourceAttributes.Path == featuresPath && r.NonResourceAttributes.Verb == "get"
+	}
+	status, body, _ := b.do("GET "+featuresPath, "X-Test: 1")
+	var d features
+	if err := json.Unmarshal([]byte(body), &d); err != nil || status != 200 || len(d.List.Parameters) != 5 || d.List.Header != queryHeader {
+		t.Errorf("%d %s: %v", status, body, err)
+	}
+	for _, p := range d.List.Parameters {
+		if p.Name == "" || p.Means == "" || p.Example == "" {
+			t.Errorf("%+v", p)
+		}
+	}
+	if status, body, _ := b.do("GET "+featuresPath, "Authorization: Bearer nobody"); status != 403 {
+		t.Errorf("%d %s", status, body)
+	}
+	if len(b.upstream.forwarded) != 0 {
+		t.Error("the upstream was asked")
+	}
+}
