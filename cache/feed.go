@@ -71,12 +71,14 @@ type feed struct {
 	failed func(error)
 	// image is what is kept of the collection over restarts, nil for nothing.
 	image *keptImage
+	// offer may show what was loaded of it before the feed does. published: ready was called.
+	offer     offer
+	published atomic.Bool
 
 	// The feed's goroutine only:
-	loaded    *loadedState // what the store was made of, nil when that is known to be true
-	published bool         // ready was called
-	relist    bool         // the store's state has to be replaced
-	paged     bool         // the source has no watch with initial events
+	loaded *loadedState // what the store was made of, nil when that is known to be true
+	relist bool         // the store's state has to be replaced
+	paged  bool         // the source has no watch with initial events
 	// provisional: the last list may have been served by what an old definition left.
 	provisional bool
 	broken      int    // streaming lists broken off since the last complete list
@@ -157,6 +159,7 @@ func (e *decodeError) Unwrap() error { return e.err }
 // why, and is the cause of ctx if that ended it.
 func (f *feed) run(ctx context.Context) error {
 	f.load(ctx)
+	defer f.offerLoaded()()
 	for {
 		began := time.Now()
 		err := f.stream(ctx)
@@ -187,10 +190,10 @@ func (f *feed) run(ctx context.Context) error {
 		if final {
 			return err
 		}
-		if !f.published {
+		if !f.published.Load() {
 			f.publishUnconfirmed() // first, for those who wait look at once
 		}
-		if !f.published {
+		if !f.published.Load() && !errors.Is(err, errPart) {
 			f.failed(err)
 		}
 		if !fed && reason == "error" {
@@ -274,7 +277,7 @@ const refusedLimit = time.Minute
 // that ended with err. It would grow old for ever, where a collection that cannot be
 // filled lets its readers be forwarded.
 func (f *feed) refusedForLong(err error) bool {
-	if !f.published || !apierrors.IsForbidden(err) {
+	if !f.published.Load() || !apierrors.IsForbidden(err) {
 		f.refused = time.Time{}
 		return false
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 )
 
@@ -26,19 +27,38 @@ type loadedState struct {
 	// that time; 0 before.
 	current uint64
 	asked   time.Time
+	// seconds is the timeout of the last watch, and brought when it brought something last.
+	// quiet ends it when that is a while ago.
+	seconds int64
+	brought time.Time
+	quiet   *time.Timer
 }
 
 // catchUpSeconds is the timeout of the first watch after loading. kube-apiserver sends a
 // bookmark two seconds before a watch ends, so the store is known to be current in a second,
-// and not with the next bookmark, within a minute.
-const catchUpSeconds = 3
+// and not with the next bookmark, within a minute. Over a slow link there is more to bring
+// than fits, and each next one is twice as long, up to maxCatchUpSeconds, until one is silent
+// for as long as the first takes, which is tried again.
+const (
+	catchUpSeconds    = 3
+	maxCatchUpSeconds = 60
+)
 
-// ranOut reports whether a watch that was opened at that time and ended cleanly has lasted
-// as long as was asked for. One that was ended before that, as those of a kube-apiserver are
-// that is being shut down, need not have brought anything. The slack is for clocks that go
-// at other rates.
-func ranOut(opened time.Time) bool {
-	return time.Since(opened) >= catchUpSeconds*time.Second-50*time.Millisecond
+// errPart: a watch of what was loaded went on to its end, and so will the next one.
+var errPart = fmt.Errorf("%w before it had brought everything", errEnded)
+
+// wholeWatch reports whether a watch that was opened at that time and ended cleanly has
+// brought what there was: it has lasted as long as was asked for, and was silent for the last
+// second of that. One that was ended before its time, as those of a kube-apiserver are that
+// is being shut down, need not have brought anything; one that brought something to the end
+// may have been ended in the middle, as a link carries less than there is. The slack is for
+// clocks that go at other rates.
+func (l *loadedState) wholeWatch(opened time.Time) bool {
+	return l.ranOut(opened) && time.Since(l.brought) >= settling
+}
+
+func (l *loadedState) ranOut(opened time.Time) bool {
+	return time.Since(opened) >= time.Duration(l.seconds)*time.Second-50*time.Millisecond
 }
 
 // load makes the store of the image, if there is one.
@@ -111,28 +131,48 @@ func (f *feed) resume(ctx context.Context) error {
 	if err := f.learnColumns(ctx); err != nil {
 		return err
 	}
-	f.loaded.current, f.loaded.asked = current, asked
-	opts.TimeoutSeconds = catchUpSeconds
+	l := f.loaded
+	l.current, l.asked = current, asked
+	l.seconds = min(max(2*l.seconds, catchUpSeconds), maxCatchUpSeconds)
+	opts.TimeoutSeconds = l.seconds
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	opened := time.Now()
+	l.quiet = time.AfterFunc(maxCatchUpSeconds*time.Second, func() { cancel(errPart) })
+	defer l.quiet.Stop()
 	err = f.watch(ctx, opts, nil)
-	if errors.Is(err, errEnded) && f.loaded != nil && ranOut(opened) { // the source has sent what it had
+	switch {
+	case errors.Is(err, errPart) && f.loaded != nil:
+		l.seconds = 0
+	case f.loaded == nil || !errors.Is(err, errEnded):
+	case l.wholeWatch(opened): // the source has sent what it had
 		if failed := f.confirm(ctx); failed != nil {
 			return failed
 		}
+	case l.ranOut(opened):
+		f.backoff.reset()
+		err = errPart
 	}
 	return err
 }
 
 // caughtUp confirms what was loaded when the watch has brought it up to date.
 func (f *feed) caughtUp(ctx context.Context) error {
-	if f.loaded.current == 0 || f.store.rv.Load() < f.loaded.current {
+	l := f.loaded
+	l.brought = time.Now()
+	if l.seconds > catchUpSeconds {
+		l.quiet.Reset(catchUpSeconds * time.Second)
+	}
+	if l.current == 0 || f.store.rv.Load() < l.current {
 		return nil
 	}
+	l.quiet.Stop()
 	return f.confirm(ctx)
 }
 
 // publish says that the store is true.
 func (f *feed) publish() {
+	f.offer.withdraw()
 	if f.loaded != nil {
 		f.image.keeper.metrics.loads.WithLabelValues("confirmed").Inc()
 		f.loaded = nil
@@ -143,8 +183,7 @@ func (f *feed) publish() {
 }
 
 func (f *feed) show() {
-	if !f.published {
-		f.published = true
+	if f.published.CompareAndSwap(false, true) {
 		f.ready()
 	}
 }
@@ -155,14 +194,60 @@ func (f *feed) publishUnconfirmed() {
 	if f.loaded == nil || !f.image.keeper.ServeUnconfirmed || !f.outage.isDown() {
 		return
 	}
-	f.health.listed(f.loaded.note.At)
+	f.offer.withdraw()
+	f.showUnconfirmed(f.loaded.note.At)
+}
+
+func (f *feed) showUnconfirmed(at time.Time) {
+	f.health.listed(at)
 	f.show()
+}
+
+// offer is the showing of what was loaded after a while. It is a timer's, for the feed's
+// goroutine waits for the source meanwhile, which may answer, but slowly.
+type offer struct {
+	mu    sync.Mutex
+	timer *time.Timer // nil when there is nothing to show
+}
+
+// confirmPatience is how long readers wait for the source to confirm what was loaded, where
+// they may have it as it is.
+const confirmPatience = time.Second
+
+// offerLoaded lets what was loaded be shown, as old as it is, when nothing is known of it for
+// a while, where that is wanted. It returns what ends that.
+func (f *feed) offerLoaded() (withdraw func()) {
+	if f.loaded == nil || !f.image.keeper.ServeUnconfirmed {
+		return func() {}
+	}
+	at, o := f.loaded.note.At, &f.offer
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.timer = time.AfterFunc(confirmPatience, func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if o.timer != nil {
+			f.showUnconfirmed(at)
+		}
+	})
+	return o.withdraw
+}
+
+// withdraw returns when nothing is shown any more by the timer.
+func (o *offer) withdraw() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.timer != nil {
+		o.timer.Stop()
+		o.timer = nil
+	}
 }
 
 // unload gives up what was loaded, for a reason that would end a collection, and reports
 // whether that is all that has to end.
 func (f *feed) unload(reason error) bool {
-	if f.loaded == nil || f.published {
+	f.offer.withdraw()
+	if f.loaded == nil || f.published.Load() {
 		return false
 	}
 	result := "unreadable"

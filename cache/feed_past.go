@@ -112,6 +112,7 @@ func (f *feed) confirm(ctx context.Context) error {
 	if err := f.checkPast(ctx); err != nil {
 		return err
 	}
+	f.offer.withdraw()
 	f.health.listed(f.loaded.asked) // it was true then, or later
 	f.publish()
 	return nil

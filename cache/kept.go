@@ -30,9 +30,10 @@ type KeepOptions struct {
 	Exclude func(schema.GroupResource) bool
 	// MaxAge is how long ago a state may have been saved to be used; 0 for any time.
 	MaxAge time.Duration
-	// ServeUnconfirmed makes collections of what was kept while the source does not answer.
-	// They are Stale since it was saved. Otherwise, and when the source answers, there is
-	// a collection when the source's watch has brought it up to date.
+	// ServeUnconfirmed makes collections of what was kept while the source does not answer,
+	// or not within a second. They are Stale since it was saved. Otherwise, and when the
+	// source answers soon, there is a collection when the source's watch has brought it up
+	// to date.
 	ServeUnconfirmed bool
 }
 

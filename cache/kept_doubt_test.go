@@ -2,6 +2,7 @@ package cache_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -63,6 +64,61 @@ func TestKeptWatchCut(t *testing.T) {
 		k.same(c)
 		if c.RV() != k.source.Revision() {
 			t.Errorf("at %d, the source at %d", c.RV(), k.source.Revision())
+		}
+	})
+}
+
+// narrow is a source behind a link that carries an event in a while: a watch that is over by
+// then ends cleanly in the middle of them.
+type narrow struct {
+	*cachetest.Source
+	each time.Duration
+}
+
+func (n narrow) Watch(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.WatchOptions, handle func(cache.Event) error) error {
+	errOver := errors.New("over")
+	opened := time.Now()
+	err := n.Source.Watch(ctx, res, enc, opts, func(ev cache.Event) error {
+		if ev.Type != cache.WatchAccepted {
+			time.Sleep(n.each)
+		}
+		if opts.TimeoutSeconds > 0 && time.Since(opened) > time.Duration(opts.TimeoutSeconds)*time.Second {
+			return errOver
+		}
+		return handle(ev)
+	})
+	if errors.Is(err, errOver) {
+		return nil
+	}
+	return err
+}
+
+// TestKeptNarrow: over a link that carries less than there is in the time of a watch, what
+// was loaded is not taken for current before everything has come, and it does come.
+func TestKeptNarrow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKeeping(t)
+		k.start()
+		k.open()
+		k.stop()
+		for range 10 { // three events each, of 21 s together
+			k.change()
+		}
+		k.wrap = func(s cache.Source) cache.Source { return narrow{s.(*cachetest.Source), 700 * time.Millisecond} }
+		k.source.Calls() // forgets them
+		k.start()
+		defer func() { k.stop() }()
+		began := time.Now()
+		c := k.open()
+		if c.RV() != k.source.Revision() {
+			t.Errorf("at %d, the source at %d", c.RV(), k.source.Revision())
+		}
+		k.same(c)
+		if calls := k.calls(); strings.Contains(calls, "initial=true") || strings.Contains(calls, "list pods") && !strings.Contains(calls, "limit=1") {
+			t.Errorf("it is listed: %s", calls)
+		}
+		if took := time.Since(began); took > 35*time.Second {
+			t.Errorf("it took %s", took)
 		}
 	})
 }

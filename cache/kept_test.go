@@ -375,6 +375,68 @@ func TestKeptUnconfirmed(t *testing.T) {
 	}
 }
 
+// TestKeptSlow: while the source answers, but slowly, what was kept is served after a moment
+// where that is wanted, as old as it is; else when it is known to be true.
+func TestKeptSlow(t *testing.T) {
+	for _, tc := range []struct {
+		name         string
+		serve, other bool
+	}{{"not wanted", false, false}, {"wanted", true, false}, {"another cluster", true, true}} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := newKeeping(t)
+				k.options.ServeUnconfirmed = tc.serve
+				k.start()
+				k.open()
+				k.stop()
+				saved := time.Now()
+				time.Sleep(time.Hour)
+				k.change()
+				const late = 20 * time.Second
+				k.options.Cluster = func(ctx context.Context) (string, error) {
+					select {
+					case <-time.After(late / 2):
+					case <-ctx.Done():
+						return "", ctx.Err()
+					}
+					if tc.other {
+						return "two", nil
+					}
+					return "one", nil
+				}
+				k.start()
+				defer func() { k.stop() }()
+				began := time.Now()
+				c := k.open()
+				took := time.Since(began)
+				if !tc.serve {
+					if took < late/2 || c.State().Phase != cache.Synced || c.RV() != k.source.Revision() {
+						t.Errorf("after %s at %d, %v", took, c.RV(), c.State())
+					}
+					return
+				}
+				if state := c.State(); took > 2*time.Second || state.Phase != cache.Stale || saved.Sub(state.Since) > time.Minute || c.RV() != 120 {
+					t.Errorf("after %s at %d, %v", took, c.RV(), state)
+				}
+				time.Sleep(late)
+				synctest.Wait()
+				if tc.other {
+					select {
+					case <-c.Closed():
+					default:
+						t.Error("what was kept of another cluster goes on")
+					}
+				}
+				c = k.open()
+				k.same(c)
+				if c.State().Phase != cache.Synced || c.RV() != k.source.Revision() {
+					t.Errorf("at %d, %v", c.RV(), c.State())
+				}
+			})
+		})
+	}
+}
+
 // TestKeptEnds: what is kept of a collection goes with it, and with the wish to keep it.
 func TestKeptEnds(t *testing.T) {
 	for _, tc := range []struct {
