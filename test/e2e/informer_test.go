@@ -68,8 +68,10 @@ type follower struct {
 
 	mu struct {
 		sync.Mutex
-		last      map[string]uint64 // highest version seen, by key
-		backwards []string
+		last  map[string]uint64 // highest version seen, by key
+		held  map[string]bool   // told as added, and not as deleted
+		wrong []string
+		again int // updates to the version that was held
 	}
 }
 
@@ -220,7 +222,7 @@ func newFollowers(t *testing.T, base *rest.Config, resources ...schema.GroupVers
 					name:     fmt.Sprintf("%s of %s, %s", kind.name, resource.Resource, how),
 					resource: resource, calls: &callCounter{}, streamed: streamed,
 				}
-				f.mu.last = map[string]uint64{}
+				f.mu.last, f.mu.held = map[string]uint64{}, map[string]bool{}
 				cfg.Wrap(f.calls.wrap)
 				r, err := kind.make(cfg, resource)
 				must(t, err)
@@ -237,16 +239,20 @@ func newFollowers(t *testing.T, base *rest.Config, resources ...schema.GroupVers
 	return out
 }
 
-// handler watches the versions that the informer tells.
+// handler watches what the informer tells: of an object that it is there, how it changes and that it is gone.
 func (f *follower) handler() cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { f.note("added", obj) },
 		UpdateFunc: func(_, obj any) { f.note("updated", obj) },
 		DeleteFunc: func(obj any) {
 			// Of an object whose deletion it missed, the informer tells the last state that it knew.
-			if _, missed := obj.(cache.DeletedFinalStateUnknown); !missed {
-				f.note("deleted", obj)
+			if missed, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				delete(f.mu.held, missed.Key)
+				return
 			}
+			f.note("deleted", obj)
 		},
 	}
 }
@@ -256,23 +262,36 @@ func (f *follower) note(what string, obj any) {
 	defer f.mu.Unlock()
 	m, err := meta.Accessor(obj)
 	if err != nil {
-		f.mu.backwards = append(f.mu.backwards, err.Error())
+		f.mu.wrong = append(f.mu.wrong, err.Error())
 		return
 	}
 	key := objectKey(m.GetNamespace(), m.GetName())
 	rv, err := api.ParseResourceVersion(m.GetResourceVersion())
-	if last := f.mu.last[key]; err != nil || rv < last {
-		f.mu.backwards = append(f.mu.backwards, fmt.Sprintf("%s %s at version %s after %d", what, key, m.GetResourceVersion(), last))
+	last, held := f.mu.last[key], f.mu.held[key]
+	if err != nil || rv < last || held != (what != "added") || what == "added" && rv == last {
+		f.mu.wrong = append(f.mu.wrong, fmt.Sprintf("%s %s at version %s after %d, held: %t", what, key, m.GetResourceVersion(), last, held))
 	}
-	f.mu.last[key] = max(f.mu.last[key], rv)
+	if what == "updated" && rv == last {
+		f.mu.again++
+	}
+	f.mu.last[key] = max(last, rv)
+	f.mu.held[key] = what != "deleted"
 }
 
-// wentBackwards are the versions that were lower than one seen before.
-func (f *follower) wentBackwards() []string {
+// wrong is what the informer should not have told: versions that were lower than one seen before, objects that were
+// there already or were not. What it holds it may tell again when it lists again, and only then.
+func (f *follower) wrong() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return slices.Clone(f.mu.backwards)
+	out := slices.Clone(f.mu.wrong)
+	if lists := f.lists(); f.mu.again > 0 && lists <= 1 {
+		out = append(out, fmt.Sprintf("%d updates to the version that was held, after %d lists", f.mu.again, lists))
+	}
+	return out
 }
+
+// lists is how often the informer has listed.
+func (f *follower) lists() int64 { return f.calls.lists.Load() + f.calls.watchLists.Load() }
 
 // held is what the informer's store holds.
 func (f *follower) held() versions {

@@ -127,7 +127,7 @@ func TestInformersStayEqual(t *testing.T) {
 
 	t.Logf("requests of informers that failed: %v", failures(followers))
 	for _, f := range followers {
-		for _, what := range f.wentBackwards() {
+		for _, what := range f.wrong() {
 			t.Errorf("%s: %s", f.name, what)
 		}
 		lists, streamed := f.calls.lists.Load(), f.calls.watchLists.Load()

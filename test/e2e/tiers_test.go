@@ -63,7 +63,7 @@ func TestTiers(t *testing.T) {
 	}
 	t.Logf("requests of informers that failed: %v", failures(followers))
 	for _, f := range followers {
-		for _, what := range f.wentBackwards() {
+		for _, what := range f.wrong() {
 			t.Errorf("%s: %s", f.name, what)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
@@ -39,6 +40,8 @@ type writers struct {
 	// gentle makes every writer touch an object at most once from then on, and delete none: the state then tells the
 	// whole history, also to somebody who missed a part of it.
 	gentle atomic.Bool
+
+	limit flowcontrol.RateLimiter // of writes, nil for none
 }
 
 // newWriters returns a writer for each configuration. The seed says everything about what they do, but not about how
@@ -74,7 +77,7 @@ func (ws *writers) write(ctx context.Context, n int64) error {
 	var running sync.WaitGroup
 	for _, w := range ws.all {
 		running.Go(func() {
-			for ctx.Err() == nil && ws.done.Load() < goal && w.step(ctx) {
+			for ctx.Err() == nil && ws.done.Load() < goal && ws.paced(ctx) && w.step(ctx) {
 			}
 		})
 	}
@@ -83,6 +86,11 @@ func (ws *writers) write(ctx context.Context, n int64) error {
 		return fmt.Errorf("%d writes are missing: %w", goal-done, context.Cause(ctx))
 	}
 	return nil
+}
+
+// paced waits for the next write; false when ctx has ended.
+func (ws *writers) paced(ctx context.Context) bool {
+	return ws.limit == nil || ws.limit.Wait(ctx) == nil
 }
 
 // setGentle starts or ends the time in which objects are touched at most once. No writer may run.

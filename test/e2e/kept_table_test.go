@@ -1,0 +1,364 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/test/realkube"
+)
+
+var writeKept = flag.Bool("e2e.kept.write", false, "write the table of docs/warm-start.md from what TestKeptTable sees")
+
+// What the reads and the watches after a start are answered from.
+const (
+	fromState = "from the state"
+	fromList  = "listed anew"
+	goOn      = "go on"
+	sentOn    = "go on, sent on to the cluster"
+	// theirs is not looked at: the version means nothing there.
+	theirs = "as that cluster answers"
+)
+
+// A keptCase is something that happens to a gateway that keeps its state, or to what it has kept.
+type keptCase struct {
+	what   string
+	sealed bool // what was kept is sealed
+	// happens changes what the gateway is started with.
+	happens func(ctx context.Context, t *testing.T, s *keptScene)
+	// reads and watches are what clients get after the start. Both are empty of a gateway that ends instead.
+	reads, watches string
+	// says is the line of its log, or on its standard error, that tells of it, in parts that follow each other; none where
+	// there is nothing to tell.
+	says []string
+}
+
+var keptCases = []keptCase{
+	{what: "SIGTERM", reads: fromState, watches: goOn, happens: runAndEnd(func(ctx context.Context, t *testing.T, g *realkube.Gateway) {
+		must(t, g.Stop(ctx))
+	})},
+	{what: "kill -9", reads: fromState, watches: goOn, happens: runAndEnd(func(_ context.Context, _ *testing.T, g *realkube.Gateway) { g.Kill() })},
+	{what: "the disk is full while it is written", reads: fromState, watches: goOn, happens: fullDisk,
+		says: []string{"collections are not kept for a restart, serving goes on", "writing the state: "}},
+	{what: "the last bytes of a file are missing", reads: fromState, watches: goOn, happens: changeImage(func(b []byte) []byte { return b[:len(b)-7] })},
+	{what: "half of a file is missing", reads: fromList, watches: sentOn, happens: changeImage(func(b []byte) []byte { return b[:len(b)/4] }),
+		says: []string{"state of a collection dropped, it is listed anew", "it was never whole"}},
+	{what: "a file is empty", reads: fromList, watches: sentOn, happens: changeImage(func([]byte) []byte { return nil }),
+		says: []string{"state of a collection dropped, it is listed anew", "damaged"}},
+	{what: "a bit of a file has changed", reads: fromList, watches: sentOn, happens: changeImage(func(b []byte) []byte {
+		b[len(b)/4] ^= 4
+		return b
+	}), says: []string{"state of a collection dropped, it is listed anew", "it was never whole"}},
+	{what: "the file that says what the folder is is damaged", reads: fromList, watches: sentOn, happens: changeMarker("x"),
+		says: []string{"state dropped, its folder is damaged"}},
+	{what: "the state is of a newer format", reads: fromList, watches: sentOn, happens: changeMarker(`{"format":2}`),
+		says: []string{"state dropped, it is of another format", "format=2 known=1"}},
+	{what: "the state is of an older format", reads: fromList, watches: sentOn, happens: changeMarker(`{"format":0}`),
+		says: []string{"state dropped, it is of another format", "format=0 known=1"}},
+	{what: "another cluster answers by the same name", reads: fromList, watches: theirs, happens: otherCluster,
+		says: []string{"state of a collection dropped, it is listed anew", "it is another cluster"}},
+	{what: "another `--drop-managed-fields`", reads: fromList, watches: sentOn, happens: withArgs("--drop-managed-fields=configmaps"),
+		says: []string{"state of a collection dropped, it is listed anew"}},
+	{what: "it is older than `--state-max-age`", reads: fromList, watches: sentOn, happens: grownOld,
+		says: []string{"state of a collection dropped, it is listed anew", "s old"}},
+	{what: "a key, and what is there was written without", reads: fromList, watches: sentOn, happens: withKey("other"),
+		says: []string{"state dropped, it was not sealed"}},
+	{what: "the same key", sealed: true, reads: fromState, watches: goOn, happens: withKey("key")},
+	{what: "another key", sealed: true, happens: withKey("other"), says: []string{"is sealed with another key than that of --state-key-file"}},
+	{what: "no key, and what is there is sealed", sealed: true, happens: withArgs(), says: []string{"is sealed: --state-key-file is needed, or another folder"}},
+	{what: "another process has the folder", happens: inUse, says: []string{"is in use by another process"}},
+	{what: "the folder has other files in it", happens: otherFolder, says: []string{"has other files in it", ": an empty one is needed"}},
+}
+
+const (
+	keptNamespace = "kept-table"
+	keptObjects   = 20
+	// keptImage is the file of ConfigMaps in a state folder.
+	keptImage = "configmaps.v1.json.image"
+)
+
+// A keptScene is what a gateway is started with after something happened.
+type keptScene struct {
+	n        int    // of the case, to name what it makes
+	keys     string // the folder of keys
+	dir      string // the state folder
+	upstream *rest.Config
+	from     uint64 // a version that a client has seen
+	changed  string // the object that has changed after that
+	opts     realkube.GatewayOptions
+	said     string // by gateways before
+}
+
+// TestKeptTable lets everything that docs/warm-start.md has in its table happen to a gateway that keeps its state, and
+// sees what clients get and what is logged.
+func TestKeptTable(t *testing.T) {
+	ctx := deadline(t, 3*time.Minute)
+	createNamespaces(ctx, t, keptNamespace)
+	keys := t.TempDir()
+	for _, name := range []string{"key", "other"} {
+		writeKey(t, filepath.Join(keys, name))
+	}
+	up := direct(t, as(realkube.Admin))
+	for i := range keptObjects {
+		putConfigMap(ctx, t, up, http.MethodPost, i, noise(4<<10))
+	}
+	open := keepFolder(ctx, t, up)
+	sealed := keepFolder(ctx, t, up, "--state-key-file", filepath.Join(keys, "key"))
+	from := putConfigMap(ctx, t, up, http.MethodPut, 1, "what the gateway has to fetch") - 1
+
+	rows := make([]string, len(keptCases))
+	t.Run("cases", func(t *testing.T) {
+		for i := range keptCases {
+			c := &keptCases[i]
+			t.Run(c.what, func(t *testing.T) {
+				t.Parallel()
+				s := &keptScene{n: i, keys: keys, dir: filepath.Join(t.TempDir(), "state"), upstream: kube.AdminConfig(), from: from, changed: "kept-1"}
+				base := open
+				if c.sealed {
+					base = sealed
+				}
+				must(t, os.CopyFS(s.dir, os.DirFS(base)))
+				rows[i] = s.play(ctx, t, c)
+			})
+		}
+	})
+	checkKeptTable(t, rows)
+}
+
+// noise is text that does not get smaller.
+func noise(n int) string {
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
+	b := randomBytes(n)
+	for i := range b {
+		b[i] = letters[b[i]&63]
+	}
+	return string(b)
+}
+
+// putConfigMap writes an object of the test's, and returns its version.
+func putConfigMap(ctx context.Context, t *testing.T, c *client, method string, i int, text string) uint64 {
+	t.Helper()
+	name := fmt.Sprintf("kept-%d", i)
+	path := "/api/v1/namespaces/" + keptNamespace + "/configmaps"
+	if method == http.MethodPut {
+		path += "/" + name
+	}
+	return written(ctx, t, c, request{method: method, path: path, typ: typeJSON, body: fmt.Sprintf(`{"metadata":{"name":%q},"data":{"text":%q}}`, name, text)})
+}
+
+// written sends a write and returns the object's version.
+func written(ctx context.Context, t *testing.T, c *client, r request) uint64 {
+	t.Helper()
+	a, err := c.send(ctx, r)
+	must(t, err)
+	if a.status >= 300 {
+		t.Fatalf("%s: %s", r, a)
+	}
+	var object metav1.PartialObjectMetadata
+	must(t, json.Unmarshal([]byte(a.body), &object))
+	rv, err := api.ParseResourceVersion(object.ResourceVersion)
+	must(t, err)
+	return rv
+}
+
+const allConfigMaps = "/api/v1/configmaps"
+
+// keepFolder is a state folder as a gateway has left it that was asked to end: ConfigMaps, and changes behind them.
+func keepFolder(ctx context.Context, t *testing.T, up *client, args ...string) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "state")
+	g := startGateway(t, append([]string{"--shutdown-drain=1s", "--state-dir", dir}, args...)...)
+	gw := through(t, g, as(realkube.Admin))
+	gw.get(ctx, t, allConfigMaps+"?resourceVersion=0", typeJSON)
+	eventually(ctx, t, time.Minute, func() error {
+		_, err := os.Stat(filepath.Join(dir, keptImage))
+		return err
+	})
+	rv := putConfigMap(ctx, t, up, http.MethodPut, 0, noise(4<<10))
+	if a := gw.get(ctx, t, fmt.Sprintf("%s?resourceVersion=%d", allConfigMaps, rv), typeJSON); a.status != http.StatusOK {
+		t.Fatal(a)
+	}
+	must(t, g.Stop(ctx))
+	return dir
+}
+
+// play lets a case happen, starts the gateway and looks at it. It returns the row of the table.
+func (s *keptScene) play(ctx context.Context, t *testing.T, c *keptCase) string {
+	t.Helper()
+	s.opts.Path, s.opts.ExtraArgs = bed.Program, []string{"--shutdown-drain=1s"}
+	c.happens(ctx, t, s)
+	s.opts.ExtraArgs = append(s.opts.ExtraArgs, "--state-dir", s.dir)
+	if c.reads == "" {
+		g, err := realkube.StartGatewayWith(ctx, kube, s.opts)
+		if err == nil {
+			g.Close()
+			t.Fatal("it starts")
+		}
+		if line := lineWith(err.Error(), c.says); line == "" || !strings.Contains(err.Error(), "exit status 1") {
+			t.Errorf("it does not say %q: %v", c.says, err)
+		}
+		return c.row("none: it ends with exit code 1", "")
+	}
+	g := bed.StartGateway(t, s.opts)
+	gw := through(t, g, as(realkube.Admin))
+	if err := s.sameObjects(ctx, g); err != nil {
+		t.Error(err)
+	}
+	log := g.Log()
+	reads := fromList
+	if lineWith(log, []string{"collection loaded, not confirmed yet", "resource=configmaps"}) != "" && lineWith(log, []string{"dropped", keptImage[:9]}) == "" {
+		reads = fromState
+	}
+	watches := theirs
+	if c.watches != theirs {
+		watches = s.watch(ctx, t, g, gw)
+	}
+	if reads != c.reads || watches != c.watches {
+		t.Errorf("reads are %s, watches %s; want %s, %s", reads, watches, c.reads, c.watches)
+	}
+	log = s.said + g.Log()
+	if len(c.says) > 0 && lineWith(log, c.says) == "" {
+		t.Errorf("it does not say %q", c.says)
+	}
+	if line := lineWith(log, []string{"dropped"}) + lineWith(log, []string{"not kept"}); len(c.says) == 0 && line != "" {
+		t.Errorf("it says %q", line)
+	}
+	return c.row(reads, watches)
+}
+
+// sameObjects tells whether the first answer has what the cluster has.
+func (s *keptScene) sameObjects(ctx context.Context, g *realkube.Gateway) error {
+	versions := func(cfg *rest.Config, query string) (map[string]string, error) {
+		client, err := rest.HTTPClientFor(cfg)
+		if err != nil {
+			return nil, err
+		}
+		defer client.CloseIdleConnections()
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, cfg.Host+"/api/v1/namespaces/"+keptNamespace+"/configmaps"+query, nil)
+		if err != nil {
+			return nil, err
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = resp.Body.Close() }()
+		b, err := io.ReadAll(resp.Body)
+		if err != nil || resp.StatusCode != http.StatusOK {
+			return nil, fmt.Errorf("%s %.300s %w", resp.Status, b, err)
+		}
+		var list metav1.PartialObjectMetadataList
+		if err := json.Unmarshal(b, &list); err != nil {
+			return nil, err
+		}
+		out := map[string]string{}
+		for _, o := range list.Items {
+			if !strings.HasPrefix(o.Name, "own-") {
+				out[o.Name] = o.ResourceVersion
+			}
+		}
+		return out, nil
+	}
+	got, err := versions(g.AdminConfig(), "?resourceVersion=0")
+	if err != nil {
+		return fmt.Errorf("gateway: %w", err)
+	}
+	want, err := versions(s.upstream, "")
+	if err != nil {
+		return fmt.Errorf("cluster: %w", err)
+	}
+	if len(got) != len(want) {
+		return fmt.Errorf("%d objects, the cluster has %d", len(got), len(want))
+	}
+	for name, rv := range want {
+		if got[name] != rv {
+			return fmt.Errorf("%s at %q, in the cluster at %q", name, got[name], rv)
+		}
+	}
+	return nil
+}
+
+// watch comes back with a version from before, and tells what it gets.
+func (s *keptScene) watch(ctx context.Context, t *testing.T, g *realkube.Gateway, gw *client) string {
+	t.Helper()
+	path := fmt.Sprintf("/api/v1/namespaces/%s/configmaps?watch=true&resourceVersion=%d", keptNamespace, s.from)
+	w := gw.mustWatch(ctx, t, request{path: path, accept: typeJSON}, s.from, false)
+	eventually(ctx, t, time.Minute, func() error {
+		if status := w.status(); status != nil || !w.has(api.Modified, objectKey(keptNamespace, s.changed)) {
+			return fmt.Errorf("the watch from %d does not bring the change: %v, %v", s.from, w.seen().Events, status)
+		}
+		return nil
+	})
+	m, err := g.Families(ctx, "kubeweir_forwarded_reads_total")
+	must(t, err)
+	if m.Sum("kubeweir_forwarded_reads_total", map[string]string{"reason": "history"}) > 0 {
+		return sentOn
+	}
+	return goOn
+}
+
+// lineWith is the first line with all parts, in their order.
+func lineWith(text string, parts []string) string {
+	for line := range strings.Lines(text) {
+		rest, ok := line, true
+		for _, part := range parts {
+			if _, rest, ok = strings.Cut(rest, part); !ok {
+				break
+			}
+		}
+		if ok {
+			return line
+		}
+	}
+	return ""
+}
+
+// row is the case's line of the table.
+func (c *keptCase) row(reads, watches string) string {
+	says := ""
+	if len(c.says) > 0 {
+		says = "`" + strings.Join(c.says, "…") + "`"
+	}
+	return fmt.Sprintf("| %s | %s | %s | %s |\n", c.what, reads, watches, says)
+}
+
+const keptTableBegin, keptTableEnd = "<!-- begin of what go test ./test/e2e -run TestKeptTable -e2e.kept.write has written -->\n", "<!-- end -->\n"
+
+// checkKeptTable holds the document against what was seen, or writes it.
+func checkKeptTable(t *testing.T, rows []string) {
+	t.Helper()
+	if slices.Contains(rows, "") {
+		return // of a part of the cases, or of one that has failed
+	}
+	root, err := realkube.RepoRoot()
+	must(t, err)
+	path := filepath.Join(root, "docs", "warm-start.md")
+	b, err := os.ReadFile(path)
+	must(t, err)
+	before, rest, ok := strings.Cut(string(b), keptTableBegin)
+	had, after, found := strings.Cut(rest, keptTableEnd)
+	if !ok || !found {
+		t.Fatalf("%s: no place for the table", path)
+	}
+	table := "\n| what happens | reads after the start | watches that come back | the log says |\n|---|---|---|---|\n" + strings.Join(rows, "") + "\n"
+	switch {
+	case had == table:
+	case *writeKept && !t.Failed():
+		must(t, os.WriteFile(path, []byte(before+keptTableBegin+table+keptTableEnd+after), 0o644))
+	default:
+		t.Errorf("%s has another table; -e2e.kept.write writes\n%s", path, table)
+	}
+}
