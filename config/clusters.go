@@ -53,7 +53,7 @@ const clustersExample = `
 // all clusters. All others a cluster may have of its own.
 var processPaths = []string{
 	"listen", "insecureListen", "sidecarHosts", "adminListen", "profiling", "certDir", "serviceAccountDir", "tls",
-	"limits.maxConnections", "limits.maxStreams", "limits.maxHeaderBytes", "allClusters", clustersPath,
+	"limits.maxConnections", "limits.maxStreams", "limits.maxHeaderBytes", "allClusters", clustersPath, profilesPath,
 	"timeouts.handshake", "timeouts.readHeader", "timeouts.idle", "timeouts.bodyIdle", "timeouts.write", "timeouts.ping", "timeouts.pingAnswer",
 	"audit", "log", "shutdown",
 }
@@ -123,7 +123,8 @@ func (g *Gateway) readClusters(r *fileReader, said func(path string) bool) {
 
 // checkClusters reports what is wrong with the list, and with what each cluster has of its own.
 func (g *Gateway) checkClusters(o *origins) {
-	if len(g.Clusters) == 0 {
+	g.ClusterProfiles.check(o)
+	if !g.Several() {
 		return
 	}
 	if g.ServiceAccountDir != "" {
@@ -131,6 +132,9 @@ func (g *Gateway) checkClusters(o *origins) {
 	}
 	if list, _, err := apiservers.Parse(g.UpstreamServers); err == nil && list.Several() && !list.Slices {
 		o.report("upstreamServers", "are those of one cluster; say them of that one, in %s", clustersPath)
+	}
+	if len(g.Clusters) == 0 && g.Kubeconfig != "" {
+		o.report("kubeconfig", "is of one cluster; say that of the hub in %s, and that of a cluster in %s", o.name(profilesPath+".kubeconfig"), clustersPath)
 	}
 	names, hosts := make(map[string]string), make(map[string]string)
 	sound := len(o.errs) == 0

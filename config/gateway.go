@@ -54,6 +54,8 @@ type Gateway struct {
 	// other settings but those of the process are then what each has unless it says
 	// otherwise.
 	Clusters []Cluster `json:"clusters"`
+	// ClusterProfiles are more of them, which a hub names.
+	ClusterProfiles ClusterProfiles `json:"clusterProfiles"`
 	// AllClusters bounds what is under way for all of Clusters.
 	AllClusters AllClusters `json:"allClusters"`
 
@@ -253,6 +255,7 @@ func Default() *Gateway {
 		AdminListen:          "127.0.0.1:9444",
 		Profiling:            ProfilingAuto,
 		WatchListCompression: true,
+		ClusterProfiles:      ClusterProfiles{Max: 100},
 		AllClusters:          AllClusters{MaxInFlight: 4000, MaxWatches: 40000},
 		Authentication: Authentication{
 			RequestHeader: RequestHeader{

@@ -40,7 +40,7 @@ func (g *Gateway) sections() []section {
 		{"allClusters.maxWatches", "all-clusters-max-watches", &g.AllClusters.MaxWatches, atLeast(0),
 			"`number` of watches and other long-running requests over all clusters at most, of which a cluster gets three quarters; 0 for no limit",
 			"one more is answered 429"},
-	}}, {"Listening", slices.Concat([]setting{
+	}}, {"Clusters of a hub", g.ClusterProfiles.settings()}, {"Listening", slices.Concat([]setting{
 		{"listen", "listen", &g.Listen, nil,
 			"`host:port` of the TLS listener; \"\" for none beside --insecure-listen", ""},
 		{"insecureListen", "insecure-listen", &g.InsecureListen, nil,

@@ -73,7 +73,7 @@ func (g *Gateway) checkAggregatedGroups(o *origins) {
 func (g *Gateway) checkCluster(o *origins) {
 	switch {
 	case o.alone: // flags may say where the cluster is
-	case len(g.Clusters) > 0: // each says where it is
+	case g.Several(): // each says where it is
 	case g.Kubeconfig == "" && g.Context != "":
 		o.report("context", "chooses a context of a kubeconfig, and %s is not set", o.name("kubeconfig"))
 	case g.Kubeconfig == "" && os.Getenv("KUBERNETES_SERVICE_HOST") == "" && !o.elsewhere:

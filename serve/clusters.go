@@ -3,6 +3,7 @@ package serve
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -33,11 +34,14 @@ type clusters struct {
 	health    *proxy.Health
 	router    *proxy.Router
 	panics    *contain.Panics
+	profiles  *profiles // nil if no hub names clusters
 
 	// members are those that requests are routed to.
 	members atomic.Pointer[[]*member]
-	// changing is held while members change.
+	// changing is held while members change. refused is why ClusterProfiles are none, by their
+	// names, guarded by it.
 	changing sync.Mutex
+	refused  map[string]string
 	// running are starts and retirements, which end early when ctx does.
 	running sync.WaitGroup
 	ctx     context.Context
@@ -49,22 +53,30 @@ type member struct {
 	*cluster
 	name string
 	// config is what it was made of, but for its routes, which may have changed since; it is
-	// guarded by clusters.changing. kubeconfig is the digest of the file.
-	config     *config.Cluster
-	kubeconfig [sha256.Size]byte
-	registry   *prometheus.Registry // its own: what it counts goes with it
-	target     *proxy.Target
-	started    chan struct{} // closed when start has returned; nil before
+	// guarded by clusters.changing. origin is the digest of what says how it is reached.
+	config   *config.Cluster
+	origin   [sha256.Size]byte
+	registry *prometheus.Registry // its own: what it counts goes with it
+	target   *proxy.Target
+	started  chan struct{} // closed when start has returned; nil before
 }
 
 // newClusters makes what several clusters have in common.
-func newClusters(c *config.Gateway, userAgent string, log *slog.Logger, registry *prometheus.Registry) *clusters {
+func newClusters(c *config.Gateway, userAgent string, log *slog.Logger, registry *prometheus.Registry) (_ *clusters, err error) {
 	s := &clusters{log: log, registry: registry, userAgent: userAgent, drainTime: c.Shutdown.Drain, panics: contain.New(registry, log)}
+	if c.ClusterProfiles.On() {
+		if s.profiles, err = newProfiles(&c.ClusterProfiles, userAgent, log); err != nil {
+			return nil, err
+		}
+	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.members.Store(new([]*member))
 	s.health = proxy.NewHealthOf(func() (parts []proxy.Part) {
 		for _, m := range *s.members.Load() {
 			parts = append(parts, proxy.Part{Name: m.name, Health: m.health})
+		}
+		if s.profiles != nil && !s.profiles.taken.Load() {
+			parts = append(parts, s.profiles.part())
 		}
 		return parts
 	})
@@ -72,15 +84,20 @@ func newClusters(c *config.Gateway, userAgent string, log *slog.Logger, registry
 		Prefix: config.ClusterPathPrefix, Health: s.health, Registerer: registry,
 		InFlight: int64(c.AllClusters.MaxInFlight), LongRunning: int64(c.AllClusters.MaxWatches),
 	})
-	return s
+	return s, nil
 }
 
 // connect makes what a cluster is asked by; nothing is asked yet.
-func (s *clusters) connect(c *config.Cluster) (*member, error) {
-	m := &member{name: c.Name, config: c, registry: prometheus.NewRegistry(), kubeconfig: digest(c.Kubeconfig)}
+func (s *clusters) connect(w *wanted) (*member, error) {
+	c := w.config
+	m := &member{name: c.Name, config: c, registry: prometheus.NewRegistry(), origin: w.origin}
 	m.cluster = newCluster(s.log.With("cluster", c.Name), prometheus.WrapRegistererWith(prometheus.Labels{"cluster": c.Name}, m.registry))
 	m.cluster.name = c.Name
-	if err := m.connectTo(&c.Gateway, s.userAgent); err != nil {
+	access, err := w.restConfig()
+	if err == nil {
+		err = m.connectTo(&c.Gateway, access, s.userAgent)
+	}
+	if err != nil {
 		m.close()
 		return nil, fmt.Errorf("cluster %s: %w", c.Name, err)
 	}
@@ -97,7 +114,7 @@ func (s *clusters) complete(m *member) error {
 }
 
 // connectAll makes the first members; those are served when completeAll has them.
-func (s *clusters) connectAll(list []config.Cluster) (members []*member, err error) {
+func (s *clusters) connectAll(list []wanted) (members []*member, err error) {
 	// At the same time: to connect may take seconds, where DNS says which servers there are.
 	made := make([]*member, len(list))
 	var all errgroup.Group
@@ -179,10 +196,15 @@ func (s *clusters) startAll(ctx context.Context, members []*member) {
 	}
 }
 
-// change is what a new configuration makes of the members.
+// change is what a new configuration, or new ClusterProfiles, make of the members.
 type change struct {
+	wanted     []wanted // all that is to be served
 	next, made []*member
-	changed    []string // names of members that take the place of another
+	configs    []*config.Cluster // of next
+	// added, removed and changed are names: of those that were not there, that are not any
+	// more, and that take the place of another.
+	added, removed, changed []string
+	refused                 map[string]string // why ClusterProfiles are none, by name
 }
 
 // discard ends what was made for a change that does not come.
@@ -192,10 +214,22 @@ func (p *change) discard() {
 	}
 }
 
-// plan finds out what is to be done for a configuration, and makes the new members. Nothing
-// is served in another way yet; the caller holds changing, and calls apply or discard.
-func (s *clusters) plan(list []config.Cluster) (*change, error) {
-	p, whole := &change{}, false
+// differs reports whether other clusters are served than before.
+func (p *change) differs() bool { return len(p.made)+len(p.removed) > 0 }
+
+func (p *change) tell(log *slog.Logger, what string) {
+	log.Info(what, "clusters", len(p.next), "added", p.added, "removed", p.removed, "changed", p.changed)
+}
+
+func (p *change) place(m *member, c *config.Cluster) {
+	p.next, p.configs = append(p.next, m), append(p.configs, c)
+}
+
+// plan finds out what is to be done for a list of clusters, and makes the new members. Nothing
+// is served in another way yet; the caller holds changing, and calls apply or discard. reread
+// tells that kubeconfigs count as they are now: else, as they were.
+func (s *clusters) plan(list []wanted, reread bool) (*change, error) {
+	p, whole := &change{wanted: list, refused: make(map[string]string)}, false
 	defer func() {
 		if !whole { // an error, or a panic
 			p.discard()
@@ -203,41 +237,95 @@ func (s *clusters) plan(list []config.Cluster) (*change, error) {
 	}()
 	old := *s.members.Load()
 	for i := range list {
-		c := &list[i]
-		at := slices.IndexFunc(old, func(m *member) bool { return m.name == c.Name })
-		if at >= 0 && old[at].config.Same(c) && old[at].kubeconfig == digest(c.Kubeconfig) {
-			p.next = append(p.next, old[at])
+		w := &list[i]
+		if errors.Is(w.err, errNameTaken) {
+			s.refuse(p, w, w.err, false)
 			continue
 		}
-		m, err := s.connect(c)
-		if err != nil {
-			return nil, err
+		at := slices.IndexFunc(old, func(m *member) bool { return m.name == w.config.Name })
+		if at >= 0 && old[at].config.Same(w.config) && (old[at].origin == w.origin || w.profile == "" && !reread) {
+			p.place(old[at], w.config)
+			continue
 		}
-		m.succeeds = true
-		p.made = append(p.made, m)
-		p.next = append(p.next, m)
-		if at >= 0 {
-			p.changed = append(p.changed, m.name)
-		}
-		if err := s.complete(m); err != nil {
+		m, err := s.replace(p, w)
+		switch {
+		case err == nil:
+			p.place(m, w.config)
+			if at >= 0 {
+				p.changed = append(p.changed, m.name)
+			} else {
+				p.added = append(p.added, m.name)
+			}
+		case w.profile == "":
 			return nil, err
+		default:
+			s.refuse(p, w, err, at >= 0)
+			if at >= 0 {
+				p.place(old[at], old[at].config)
+			}
+		}
+	}
+	for _, m := range old {
+		if !slices.ContainsFunc(p.next, func(next *member) bool { return next.name == m.name }) {
+			p.removed = append(p.removed, m.name)
 		}
 	}
 	whole = true
 	return p, nil
 }
 
-// apply does what was planned for a configuration: the new members get the state folders of
-// those whose places they take and are started, then requests are routed to them, then those
-// that are not served any more end.
+// replace makes a member, one of p.made. A panic over a ClusterProfile is an error of that one.
+func (s *clusters) replace(p *change, w *wanted) (m *member, err error) {
+	try := func() (err error) {
+		if w.err != nil {
+			return w.err
+		}
+		if m, err = s.connect(w); err != nil {
+			return err
+		}
+		m.succeeds = true
+		p.made = append(p.made, m)
+		return s.complete(m)
+	}
+	if w.profile == "" {
+		err = try() // and the caller gives up all that is made
+		return m, err
+	}
+	made := len(p.made)
+	if err = s.panics.Func("background", try)(); err != nil {
+		for _, m := range p.made[made:] {
+			m.close()
+		}
+		p.made = p.made[:made]
+	}
+	return m, err
+}
+
+// refuse tells why a ClusterProfile cannot be used, if that was not told already.
+func (s *clusters) refuse(p *change, w *wanted, err error, stays bool) {
+	name := w.config.Name
+	if p.refused[name] = err.Error(); p.refused[name] == s.refused[name] {
+		return
+	}
+	what := "a ClusterProfile cannot be used"
+	if stays {
+		what += ", the cluster stays as it was"
+	}
+	s.log.Warn(what, "profile", w.profile, "cluster", name, "error", err)
+}
+
+// apply does what was planned: the new members get the state folders of those whose places
+// they take and are started, then requests are routed to them, then those that are not served
+// any more end.
 func (s *clusters) apply(ctx context.Context, p *change, c *config.Gateway) {
-	old, list := *s.members.Load(), c.Clusters
+	old := *s.members.Load()
 	s.handOver(old, p)
-	s.clearState(c)
+	s.clearState(c, p.wanted)
 	s.startAll(ctx, p.made)
 	for i, m := range p.next {
-		m.config = &list[i]
+		m.config = p.configs[i]
 	}
+	s.refused = p.refused
 	s.set(p.next)
 	for _, m := range old {
 		if !slices.Contains(p.next, m) {
@@ -263,13 +351,13 @@ func (s *clusters) handOver(old []*member, p *change) {
 
 // clearState removes the state of clusters that the configuration has no more, as far as they
 // had their folders from its top level.
-func (s *clusters) clearState(c *config.Gateway) {
-	if c.State.Dir == "" {
-		return
+func (s *clusters) clearState(c *config.Gateway, list []wanted) {
+	if c.State.Dir == "" || s.profiles != nil && !s.profiles.listed {
+		return // or which clusters there are is not known yet
 	}
 	var keep []string
-	for i := range c.Clusters {
-		keep = append(keep, c.Clusters[i].State.Dir)
+	for i := range list {
+		keep = append(keep, list[i].config.State.Dir)
 	}
 	state.ClearOthers(c.State.Dir, keep, s.log)
 }
@@ -286,6 +374,14 @@ func (s *clusters) retire(m *member) {
 	<-m.started
 	m.close()
 	m.log.Info("the cluster is not served any more")
+}
+
+// names are those of all members.
+func (s *clusters) names() (names []string) {
+	for _, m := range *s.members.Load() {
+		names = append(names, m.name)
+	}
+	return names
 }
 
 // drain ends the watches of all members.

@@ -28,6 +28,7 @@ type severalClusters struct {
 	t         *testing.T
 	log       lockedBuffer
 	dir, file string
+	settings  string // more of the top level
 	upstreams map[string]*Standalone
 	clients   map[string]*http.Client
 }
@@ -92,7 +93,11 @@ func (s *severalClusters) start(meanwhile func()) {
 
 func (s *severalClusters) write(entries ...string) {
 	s.t.Helper()
-	if err := os.WriteFile(s.file, []byte(topLevel+strings.Join(entries, "")), 0o600); err != nil {
+	text := s.settings + topLevel + strings.Join(entries, "")
+	if len(entries) == 0 {
+		text = strings.TrimSuffix(text, "clusters:\n")
+	}
+	if err := os.WriteFile(s.file, []byte(text), 0o600); err != nil {
 		s.t.Fatal(err)
 	}
 }

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/kubeweir/kubeweir/config"
 	"github.com/kubeweir/kubeweir/proxy"
@@ -23,9 +25,6 @@ import (
 func NewGateway(c *config.Gateway, userAgent string, log *slog.Logger) (_ *Server, err error) {
 	s := newServer(log, c.AdminListen, c.Profiling, c.Shutdown, buildInfo("gateway", userAgent))
 	form := &gateway{log: log}
-	for i := range c.Clusters {
-		form.clusters = append(form.clusters, c.Clusters[i].Name)
-	}
 	s.form = form
 	defer func() {
 		if err != nil {
@@ -35,14 +34,13 @@ func NewGateway(c *config.Gateway, userAgent string, log *slog.Logger) (_ *Serve
 	// Before anything is written: a kubeconfig that is wrong is to leave nothing behind.
 	var members []*member
 	one := newCluster(log, s.registry)
-	if len(c.Clusters) == 0 {
+	if !c.Several() {
 		s.served = one
-		err = one.connectTo(c, userAgent)
-	} else {
-		s.several = newClusters(c, userAgent, log, s.registry)
-		s.served, s.started = s.several, c
-		s.source.current, s.source.cover = c, form.cover
-		members, err = s.several.connectAll(c.Clusters)
+		err = one.connectTo(c, nil, userAgent)
+	} else if s.several, err = newClusters(c, userAgent, log, s.registry); err == nil {
+		s.served, s.started, form.clusters = s.several, c, s.several.names
+		s.source.current, s.source.cover, s.source.providers = c, form.cover, c.ClusterProfiles.ProviderFile
+		members, err = s.several.connectAll(configured(c))
 	}
 	if err != nil {
 		return nil, err
@@ -67,14 +65,17 @@ func NewGateway(c *config.Gateway, userAgent string, log *slog.Logger) (_ *Serve
 	if err := s.several.completeAll(members, s.audit); err != nil {
 		return nil, err
 	}
-	s.several.clearState(c)
+	s.several.clearState(c, configured(c))
 	s.gatherer = s.several
 	return s, s.addEdge(s.several.router, s.several.health, edgeOptions)
 }
 
-// connectTo makes the client of a cluster elsewhere.
-func (c *cluster) connectTo(g *config.Gateway, userAgent string) error {
-	return c.connect(upstreamOptions(g, userAgent))
+// connectTo makes the client of a cluster elsewhere. access is how it is reached if the
+// kubeconfig does not say it, nil if it does.
+func (c *cluster) connectTo(g *config.Gateway, access *rest.Config, userAgent string) error {
+	o := upstreamOptions(g, userAgent)
+	o.Config = access
+	return c.connect(o)
 }
 
 // build makes what is in front of the client of a cluster elsewhere. token is the one that
@@ -118,8 +119,8 @@ func (c *cluster) build(g *config.Gateway, token identity.Token, log *audit.Log)
 // gateway is the form that stands in front of a cluster elsewhere.
 type gateway struct {
 	log *slog.Logger
-	// clusters are the names of those that there are at the start, nil for a single one.
-	clusters []string
+	// clusters are the names of those that there are, nil for a single one.
+	clusters func() []string
 	// cert is what is served with where no certificate was given, nil elsewhere.
 	cert *gatewayCert
 }
@@ -155,8 +156,9 @@ func (g *gateway) cover(c *config.Gateway) error {
 }
 
 func (g *gateway) announce(stderr io.Writer, served edge.Addresses) {
-	if len(g.clusters) > 0 {
-		fmt.Fprintf(stderr, "kubeweir: clusters %s; kubeweir kubeconfig writes a kubeconfig of them\n", strings.Join(g.clusters, ", "))
+	if g.clusters != nil {
+		names := cmp.Or(strings.Join(g.clusters(), ", "), "none yet")
+		fmt.Fprintf(stderr, "kubeweir: clusters %s; kubeweir kubeconfig writes a kubeconfig of them\n", names)
 		return
 	}
 	if g.cert == nil || served.Secure == nil {

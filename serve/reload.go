@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/signal"
 	"reflect"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -19,8 +18,9 @@ import (
 
 // source is where the configuration of several clusters comes from.
 type source struct {
-	file string
-	load func() (*config.Gateway, error)
+	file      string
+	providers string // file of the access providers of ClusterProfiles; "" for none
+	load      func() (*config.Gateway, error)
 	// cover makes the certificate that is served with good for a configuration.
 	cover func(*config.Gateway) error
 	// mu is held while the configuration is read and counts from then on; it guards what
@@ -52,6 +52,9 @@ func (s *Server) FollowConfig(file string, load func() (*config.Gateway, error))
 // look says what the files of a configuration look like, by their names.
 func (c *source) look(of *config.Gateway) map[string]string {
 	files := map[string]string{c.file: ""}
+	if c.providers != "" {
+		files[c.providers] = ""
+	}
 	for i := range of.Clusters {
 		files[of.Clusters[i].Kubeconfig] = ""
 	}
@@ -142,13 +145,8 @@ func (s *Server) become(ctx context.Context, c *config.Gateway, asked bool) erro
 	switch {
 	case s.several == nil:
 		return errors.New("a gateway of one cluster cannot be changed while it runs")
-	case len(c.Clusters) == 0:
+	case len(c.Clusters) == 0 && s.several.profiles == nil:
 		return errors.New("no cluster is left; a gateway of several cannot become one of none, or of one by --kubeconfig, without a restart")
-	}
-	s.several.changing.Lock()
-	defer s.several.changing.Unlock()
-	if err := s.several.ctx.Err(); err != nil {
-		return err // the process ends
 	}
 	old := s.source.current
 	// What is written from here on is to be seen, so the files are looked at before the new
@@ -159,20 +157,43 @@ func (s *Server) become(ctx context.Context, c *config.Gateway, asked bool) erro
 			seen[file] = before
 		}
 	}
-	plan, err := s.several.plan(c.Clusters)
+	done, err := s.reconcile(ctx, c, true)
 	if err != nil {
 		return err
 	}
-	if err := s.cover(c, plan); err != nil {
-		return err
-	}
-	s.several.apply(ctx, plan, c)
 	s.source.current = c
 	s.source.seen = seen
-	if asked || len(plan.made) > 0 || !reflect.DeepEqual(old, c) {
-		s.tellOfReload(old, c, plan)
+	if !asked && !done.differs() && reflect.DeepEqual(old, c) {
+		return nil
+	}
+	done.tell(s.log, "configuration read again")
+	if waiting := s.started.ProcessChanges(c); len(waiting) > 0 {
+		s.log.Warn("these settings are the process's and count after a restart", "settings", waiting)
 	}
 	return nil
+}
+
+// reconcile has the clusters of c, and of the ClusterProfiles, be those that are served. The
+// caller holds source.mu. reread tells that kubeconfigs are to be read again.
+func (s *Server) reconcile(ctx context.Context, c *config.Gateway, reread bool) (*change, error) {
+	s.several.changing.Lock()
+	defer s.several.changing.Unlock()
+	if err := s.several.ctx.Err(); err != nil {
+		return nil, err // the process ends
+	}
+	list, err := s.several.wanted(c)
+	if err != nil {
+		return nil, err
+	}
+	plan, err := s.several.plan(list, reread)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.cover(c, plan); err != nil {
+		return nil, err
+	}
+	s.several.apply(ctx, plan, c)
+	return plan, nil
 }
 
 // cover makes the certificate good for c; if that cannot be, the plan is given up.
@@ -186,25 +207,4 @@ func (s *Server) cover(c *config.Gateway, plan *change) error {
 	err := s.source.cover(c)
 	covered = err == nil
 	return err
-}
-
-func (s *Server) tellOfReload(old, c *config.Gateway, p *change) {
-	var added, removed []string
-	has := func(list []config.Cluster, name string) bool {
-		return slices.ContainsFunc(list, func(c config.Cluster) bool { return c.Name == name })
-	}
-	for i := range c.Clusters {
-		if name := c.Clusters[i].Name; !has(old.Clusters, name) {
-			added = append(added, name)
-		}
-	}
-	for i := range old.Clusters {
-		if name := old.Clusters[i].Name; !has(c.Clusters, name) {
-			removed = append(removed, name)
-		}
-	}
-	s.log.Info("configuration read again", "clusters", len(p.next), "added", added, "removed", removed, "changed", p.changed)
-	if waiting := s.started.ProcessChanges(c); len(waiting) > 0 {
-		s.log.Warn("these settings are the process's and count after a restart", "settings", waiting)
-	}
 }

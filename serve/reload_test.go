@@ -46,7 +46,7 @@ func TestReloadSeesChangesOfTheStart(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
-		for (*s.several.members.Load())[0].kubeconfig != digest(file) && t.Context().Err() == nil {
+		for (*s.several.members.Load())[0].origin != digest(file) && t.Context().Err() == nil {
 			runtime.Gosched()
 		}
 	})

@@ -122,6 +122,9 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	s.panics.Keep(&s.background, "background", func() { s.followSignals(background) })
 	s.served.start(ctx)
+	if s.several != nil && s.several.profiles != nil {
+		s.followProfiles(ctx, background)
+	}
 	var err error
 	if s.admin != "" {
 		if s.adminEdge, err = admin.Start(admin.Options{Addr: s.admin, Gatherer: s.gatherer, Health: s.health, Profiling: s.profiles, Verify: s.served.verify, Log: s.log}); err != nil {

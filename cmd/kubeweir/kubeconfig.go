@@ -2,11 +2,13 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net"
 	"net/url"
 	"os"
@@ -20,11 +22,17 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/kubeweir/kubeweir/config"
+	"github.com/kubeweir/kubeweir/internal/clusterprofile"
 	"github.com/kubeweir/kubeweir/origin/pki"
 )
 
 // kubeconfigSettings are the gateway's flags that say where it is and what it serves.
-func kubeconfigSettings() []string { return []string{"config", "listen", "cert-dir"} }
+func kubeconfigSettings() []string {
+	return []string{
+		"config", "listen", "cert-dir", "clusterprofile-provider-file", "clusterprofile-kubeconfig", "clusterprofile-context",
+		"clusterprofile-namespace", "clusterprofile-selector", "clusterprofile-max",
+	}
+}
 
 // kubeconfigOptions are what the gateway's settings do not say.
 type kubeconfigOptions struct {
@@ -46,7 +54,8 @@ func newKubeconfig() *cobra.Command {
 		Use:   "kubeconfig",
 		Short: "Write a kubeconfig for the clients of a gateway.",
 		Long: `It has a context for each cluster of the gateway's configuration, with the name that the cluster
-has there, or one, kubeweir, for a gateway of one cluster. Clusters are named by their path, where
+has there, and for each ClusterProfile that the hub has now, or one, kubeweir, for a gateway of one
+cluster. Clusters are named by their path, where
 that is served, else by their first host. The certificate authority is the gateway's own, if it
 made one, or what the file of its certificate has of one.
 
@@ -104,6 +113,9 @@ func writeKubeconfig(c *cobra.Command, cfg *config.Gateway, o *kubeconfigOptions
 	if ca == nil {
 		fmt.Fprintf(c.ErrOrStderr(), "kubeweir: %s has no CA in it: clients have to trust it by their system, or --certificate-authority names it\n", cfg.TLS.CertFile)
 	}
+	if err := addProfiles(c.Context(), cfg); err != nil {
+		return err
+	}
 	out, err := kubeconfigOf(cfg, server, ca, o)
 	if err != nil {
 		return err
@@ -120,6 +132,38 @@ func writeKubeconfig(c *cobra.Command, cfg *config.Gateway, o *kubeconfigOptions
 		return usageErrorf("%s is there already; --force replaces it", o.output)
 	}
 	return pki.WriteFile(o.output, text)
+}
+
+// addProfiles adds the clusters that the ClusterProfiles of the hub name, as the gateway does.
+func addProfiles(ctx context.Context, cfg *config.Gateway) error {
+	p := &cfg.ClusterProfiles
+	if !p.On() {
+		return nil
+	}
+	hub, err := clusterprofile.HubConfig(p.Kubeconfig, p.Context)
+	if err != nil {
+		return err
+	}
+	follower, err := clusterprofile.NewFollower(clusterprofile.Options{
+		Config: hub, Namespace: p.Namespace, LabelSelector: p.LabelSelector, Max: p.Max, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return err
+	}
+	list, err := follower.List(ctx)
+	if err != nil {
+		return fmt.Errorf("the ClusterProfiles of the hub: %w", err)
+	}
+	for i := range list {
+		name := list[i].ClusterName(p.Namespace != "")
+		if !slices.ContainsFunc(cfg.Clusters, func(c config.Cluster) bool { return c.Name == name }) {
+			cfg.Clusters = append(cfg.Clusters, *cfg.ProfiledCluster(name))
+		}
+	}
+	if len(cfg.Clusters) == 0 {
+		return errors.New("the hub has no ClusterProfiles that are asked for")
+	}
+	return nil
 }
 
 // kubeconfigOf has a context for each cluster.

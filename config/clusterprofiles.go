@@ -1,0 +1,93 @@
+package config
+
+import (
+	"errors"
+	"io/fs"
+
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/kubeweir/kubeweir/internal/clusterprofile"
+)
+
+// ClusterProfiles says which ClusterProfile objects of a hub are clusters, besides those of Gateway.Clusters.
+type ClusterProfiles struct {
+	// ProviderFile has the access providers by which they are reached, in the form that
+	// other consumers of ClusterProfiles have; "" for no ClusterProfiles.
+	ProviderFile string `json:"providerFile"`
+	// Kubeconfig says where the hub is and who the gateway is there, "" takes the service
+	// account of the pod it runs in. Context is the context of it to use, "" for its current
+	// one.
+	Kubeconfig string `json:"kubeconfig"`
+	Context    string `json:"context"`
+	// Namespace is that of the objects; "" for all, and then the names of the clusters begin
+	// with the namespace.
+	Namespace string `json:"namespace"`
+	// LabelSelector selects among them; "" for all.
+	LabelSelector string `json:"labelSelector"`
+	// Max is how many there may be, the oldest first.
+	Max int `json:"max"`
+}
+
+// On reports whether there are to be ClusterProfiles.
+func (p *ClusterProfiles) On() bool { return p.ProviderFile != "" }
+
+const profilesPath = "clusterProfiles"
+
+// settings are those of ClusterProfiles.
+func (p *ClusterProfiles) settings() []setting {
+	return []setting{
+		{profilesPath + ".providerFile", "clusterprofile-provider-file", &p.ProviderFile, nil,
+			"`file` with the exec plugins of access providers (KEP-5339): each ClusterProfile of a hub is a cluster then, reached by the first of these that it names; without it none is", ""},
+		{profilesPath + ".kubeconfig", "clusterprofile-kubeconfig", &p.Kubeconfig, nil,
+			"`file` that says where the hub of the ClusterProfiles is and who the gateway is there; without it the service account of the pod", ""},
+		{profilesPath + ".context", "clusterprofile-context", &p.Context, nil,
+			"`name` of the context of the hub's kubeconfig to use (default its current one)", ""},
+		{profilesPath + ".namespace", "clusterprofile-namespace", &p.Namespace, nil,
+			"`namespace` of the ClusterProfiles (default all; a cluster is called NAMESPACE.NAME then)", ""},
+		{profilesPath + ".labelSelector", "clusterprofile-selector", &p.LabelSelector, nil,
+			"`selector` of the ClusterProfiles by their labels (default all)", ""},
+		{profilesPath + ".max", "clusterprofile-max", &p.Max, between(1, 1000),
+			"`number` of ClusterProfiles that are clusters at most; the youngest are left out",
+			"each has the limits of memory and of requests for itself"},
+	}
+}
+
+// check reports what is wrong with them.
+func (p *ClusterProfiles) check(o *origins) {
+	if !p.On() {
+		for _, s := range p.settings() {
+			if text, ok := s.value.(*string); ok && *text != "" {
+				o.report(s.path, "has no effect without %s; set that too", o.name(profilesPath+".providerFile"))
+			}
+		}
+		return
+	}
+	if p.Namespace != "" && len(content.IsDNS1123Label(p.Namespace)) > 0 {
+		o.report(profilesPath+".namespace", "must be the name of a namespace, not %q", short(p.Namespace))
+	}
+	if _, err := labels.Parse(p.LabelSelector); err != nil {
+		o.report(profilesPath+".labelSelector", "must be a selector such as x-k8s.io/cluster-manager=fleet, not %q", short(p.LabelSelector))
+	}
+	if p.Kubeconfig == "" && p.Context != "" {
+		o.report(profilesPath+".context", "chooses a context of a kubeconfig, and %s is not set", o.name(profilesPath+".kubeconfig"))
+	}
+	if o.elsewhere {
+		return
+	}
+	var missing *fs.PathError // which checkFiles reports
+	if _, err := clusterprofile.LoadProviders(p.ProviderFile); err != nil && !errors.As(err, &missing) {
+		o.report(profilesPath+".providerFile", "cannot be used: %w", err)
+	}
+}
+
+// ProfiledCluster is a cluster that a ClusterProfile names: it has all from the top level, but for where it is.
+func (g *Gateway) ProfiledCluster(name string) *Cluster {
+	c := &Cluster{Name: name, PathPrefix: true, Gateway: *g}
+	c.Clusters, c.Kubeconfig, c.Context, c.ClusterProfiles = nil, "", "", ClusterProfiles{}
+	c.divideFolders(func(string) bool { return false })
+	return c
+}
+
+// Several reports whether the gateway stands in front of several clusters, or of some that it is told of while it runs.
+func (g *Gateway) Several() bool { return len(g.Clusters) > 0 || g.ClusterProfiles.On() }

@@ -1,0 +1,144 @@
+package serve
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/kubeweir/kubeweir/config"
+	"github.com/kubeweir/kubeweir/internal/clusterprofile"
+	"github.com/kubeweir/kubeweir/proxy"
+)
+
+// profiles are the ClusterProfiles of a hub, each of which is a cluster as if it stood in the configuration.
+type profiles struct {
+	config   config.ClusterProfiles // that the process was started with
+	follower *clusterprofile.Follower
+	list     []clusterprofile.Profile // that there were last; guarded by source.mu, as listed
+	listed   bool                     // some time
+	taken    atomic.Bool              // list has been taken over
+	first    chan struct{}            // closed when it was tried to
+}
+
+func newProfiles(c *config.ClusterProfiles, userAgent string, log *slog.Logger) (*profiles, error) {
+	hub, err := clusterprofile.HubConfig(c.Kubeconfig, c.Context)
+	if err != nil {
+		return nil, err
+	}
+	hub.UserAgent = userAgent
+	follower, err := clusterprofile.NewFollower(clusterprofile.Options{
+		Config: hub, Namespace: c.Namespace, LabelSelector: c.LabelSelector, Max: c.Max, Logger: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &profiles{config: *c, follower: follower, first: make(chan struct{})}, nil
+}
+
+// part tells that it is not known yet which clusters there are.
+func (p *profiles) part() proxy.Part {
+	return proxy.Part{Name: "clusterprofiles", Health: proxy.NewHealth(proxy.Check{Name: "hub", Ready: true, Err: func() error {
+		return errors.New("the ClusterProfiles of the hub are not known yet")
+	}})}
+}
+
+// errNameTaken is why a ClusterProfile with the name of a cluster of the configuration is none.
+var errNameTaken = errors.New("a cluster of the configuration has its name")
+
+// wanted is a cluster that is to be served, be it of the configuration or of a ClusterProfile.
+type wanted struct {
+	config *config.Cluster
+	// profile is that of the ClusterProfile, as namespace/name; "" if the configuration has the cluster.
+	profile string
+	// access is how it is reached where a ClusterProfile says so, else its kubeconfig says it; err is why that cannot be.
+	access *clientcmdapi.Config
+	err    error
+	// origin tells whether what says how it is reached has changed.
+	origin [sha256.Size]byte
+}
+
+// restConfig is how the cluster of a profile is reached, nil if a kubeconfig says it.
+func (w *wanted) restConfig() (*rest.Config, error) {
+	if w.access == nil {
+		return nil, nil
+	}
+	return clientcmd.NewNonInteractiveClientConfig(*w.access, "", &clientcmd.ConfigOverrides{}, nil).ClientConfig()
+}
+
+// configured are the clusters of a configuration alone.
+func configured(c *config.Gateway) (list []wanted) {
+	for i := range c.Clusters {
+		list = append(list, wanted{config: &c.Clusters[i], origin: digest(c.Clusters[i].Kubeconfig)})
+	}
+	return list
+}
+
+// wanted are all clusters that are to be served.
+func (s *clusters) wanted(c *config.Gateway) ([]wanted, error) {
+	list := configured(c)
+	if s.profiles == nil {
+		return list, nil
+	}
+	providers, err := clusterprofile.LoadProviders(s.profiles.config.ProviderFile)
+	if err != nil {
+		return nil, fmt.Errorf("access providers of ClusterProfiles: %w", err)
+	}
+	for i := range s.profiles.list {
+		p := &s.profiles.list[i]
+		name := p.ClusterName(s.profiles.config.Namespace != "")
+		w := wanted{config: c.ProfiledCluster(name), profile: p.Namespace + "/" + p.Name}
+		if slices.ContainsFunc(c.Clusters, func(c config.Cluster) bool { return c.Name == name }) {
+			w.err = errNameTaken
+		} else if w.access, w.err = providers.Kubeconfig(p); w.err == nil {
+			text, err := clientcmd.Write(*w.access)
+			w.origin, w.err = sha256.Sum256(text), err
+		}
+		list = append(list, w)
+	}
+	return list, nil
+}
+
+// followProfiles serves the clusters of the hub's ClusterProfiles until ctx ends. The start waits a little for the first.
+func (s *Server) followProfiles(ctx, background context.Context) {
+	p := s.several.profiles
+	s.panics.Keep(&s.background, "background", func() { p.follower.Run(background, s.takeProfiles) })
+	select {
+	case <-p.first:
+	case <-time.After(startWait):
+	case <-ctx.Done():
+	}
+}
+
+// takeProfiles serves the clusters of list instead of those that there were.
+func (s *Server) takeProfiles(ctx context.Context, list []clusterprofile.Profile) {
+	s.source.mu.Lock()
+	defer s.source.mu.Unlock()
+	p := s.several.profiles
+	p.list, p.listed = list, true
+	err := s.panics.Func("background", func() error {
+		done, err := s.reconcile(ctx, s.source.current, false)
+		if err == nil && done.differs() {
+			done.tell(s.log, "clusters of ClusterProfiles have changed")
+		}
+		return err
+	})()
+	if err != nil {
+		s.log.Error("ClusterProfiles refused, the clusters stay as they are", "error", err)
+	} else {
+		p.taken.Store(true)
+	}
+	select {
+	case <-p.first:
+	default:
+		close(p.first)
+	}
+}
