@@ -65,6 +65,17 @@ func (r *Request) Info() *RequestInfo {
 	return &r.info
 }
 
+// PlainPath reports whether the path means the same to everyone who is on the way: it has no
+// empty or dot segments but the end, no escaped slashes, and no characters that proxies
+// disagree about.
+func (r *Request) PlainPath() bool {
+	if r.Path != r.RawPath && strings.Count(r.Path, "/") != strings.Count(r.RawPath, "/") {
+		return false
+	}
+	path := strings.TrimSuffix(r.Path, "/")
+	return path == "" || plainPath(path)
+}
+
 // AttributeTo tells the transport who the request is from. It is to be called as soon as
 // that is known, at most once, and before the response is given.
 func (r *Request) AttributeTo(user string) {

@@ -84,7 +84,12 @@ and says one or more of these:
 | ` + "`profile`" + ` | ` + "`dashboard`" + `: what the rule does not say itself is as below | ` + "`profile`" + ` |
 | ` + "`consistency`" + ` | ` + "`strict` or `session`" + ` | ` + "`consistency.default`" + ` |
 | ` + "`offline`" + ` | ` + "`allow` or `deny`" + ` | ` + "`offline.default`" + ` |
+| ` + "`readOnly`" + ` | ` + "`true`" + `: whatever is not surely a get, list or watch is 403, the self-reviews excepted, whatever the cluster allows; also of who impersonates others. ` + "`false`" + ` excepts from a later rule | |
 | ` + "`selfReviews`" + ` | ` + "`forwarded` or `cached`" + ` | ` + "`authorization.selfReviews`" + ` |
+
+With ` + "`readOnly`" + ` these are refused, too: exec, attach, port-forward and proxy, which are GETs over WebSockets; a GET of a
+subresource that is not one of Kubernetes' own; an upgrade of anything but a watch; paths with escaped slashes, empty or dot
+segments. Match by users or groups: by another user agent a client gets past it.
 
 A profile is a set of defaults for a use, for all requests (` + "`--profile`" + `) or for those of a rule. What somebody says of a
 setting counts, in the file or by a flag; clients need no change. ` + "`dashboard`" + `:

@@ -33,11 +33,24 @@ type Rule struct {
 	Offline Answer `json:"offline"`
 	// SelfReviews is how questions of a client about itself are answered.
 	SelfReviews SelfReviews `json:"selfReviews"`
+	// ReadOnly has all refused that is not surely a read, whatever the cluster allows.
+	ReadOnly Switch `json:"readOnly"`
 }
+
+// Switch is true, false, or "", which says nothing.
+type Switch string
+
+// The positions of a switch.
+const (
+	On  Switch = "true"
+	Off Switch = "false"
+)
+
+func (Switch) choices() []string { return []string{string(On), string(Off)} }
 
 // says reports whether the rule decides anything.
 func (r *Rule) says() bool {
-	return r.Profile == Dashboard || r.Consistency != "" || r.Offline != "" || r.SelfReviews != ""
+	return r.Profile == Dashboard || r.Consistency != "" || r.Offline != "" || r.SelfReviews != "" || r.ReadOnly != ""
 }
 
 // rulesExample are rules for a file.
@@ -51,6 +64,9 @@ const rulesExample = `
 # Nobody reads Secrets by a right that may have been revoked.
 - resources: [secrets]
   offline: deny
+# Agents look and touch nothing, whatever their tokens are allowed.
+- users: ["system:serviceaccount:agents:*"]
+  readOnly: true
 # What runs on the node goes on while the uplink is gone, and reads from the cache.
 - groups: ["system:nodes", "system:serviceaccounts:kube-system"]
   consistency: session
@@ -62,7 +78,7 @@ func (g *Gateway) checkRules(o *origins) {
 	for i := range g.Rules {
 		rule, path := &g.Rules[i], fmt.Sprintf("%s[%d]", rulesPath, i)
 		if !rule.says() {
-			o.report(path, "says nothing; add profile: dashboard, consistency, offline or selfReviews")
+			o.report(path, "says nothing; add profile: dashboard, consistency, offline, selfReviews or readOnly")
 		}
 		checkMatch(o, &rule.Match, path)
 	}

@@ -104,6 +104,8 @@ type Gateway struct {
 	refused      *reason.Counter
 	rules        rules
 	selfReviews  *identity.SelfReviews[*selfAnswer]
+	// restricts is set when some request may be refused by a rule.
+	restricts bool
 	// observesWrites is set when some read may be in session mode.
 	observesWrites bool
 }
@@ -116,6 +118,7 @@ func New(o Options) *Gateway {
 		transcoder: newTranscoder(o.Forwarder, time.Now, o.Registerer),
 	}
 	g.rules = newRules(o.Rules, o.settings())
+	g.restricts = g.rules.any(restrictsSome)
 	g.observesWrites = g.rules.any(func(s *Settings) bool { return s.Mode == ModeSession })
 	g.session = newSession(func(gvr schema.GroupVersionResource) bool {
 		res, ok := o.Resources.Lookup(gvr)
@@ -221,7 +224,9 @@ func (g *Gateway) Serve(ctx context.Context, r *api.Request) *api.Response {
 	resp := g.impersonate(ctx, x)
 	if resp == nil {
 		x.settings = g.rules.decide(x.subject.User, x.request.Header.Get("User-Agent"), x.info)
-		resp = g.route(ctx, x)
+		if resp = g.restrict(x); resp == nil {
+			resp = g.route(ctx, x)
+		}
 	}
 	resp = g.answer(x, resp)
 	answered = true

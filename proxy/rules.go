@@ -30,6 +30,8 @@ type Settings struct {
 	// SelfReviews says whether a question of the client about itself is answered with what
 	// the upstream answered lately.
 	SelfReviews Choice
+	// ReadOnly refuses whatever is not surely a read.
+	ReadOnly Choice
 }
 
 // settings are what holds where no rule says something else.
@@ -89,6 +91,20 @@ func (r *rules) any(is func(*Settings) bool) bool {
 	return is(&r.all) || slices.ContainsFunc(r.list, func(c compiledRule) bool { return is(&c.says) })
 }
 
+// mayRestrict reports whether u may only read something, whatever the resource is.
+func (r *rules) mayRestrict(u user.Info, userAgent string) bool {
+	for i := range r.list {
+		switch c := &r.list[i]; {
+		case c.says.ReadOnly == Unsaid || !c.matchesSender(u, userAgent):
+		case c.says.ReadOnly == Yes:
+			return true
+		case len(c.resources) == 0:
+			return false
+		}
+	}
+	return false
+}
+
 // decide returns what holds for a request of u.
 func (r *rules) decide(u user.Info, userAgent string, info *api.RequestInfo) Settings {
 	if len(r.list) == 0 {
@@ -115,12 +131,19 @@ func (s *Settings) complete(from *Settings) {
 	if s.SelfReviews == Unsaid {
 		s.SelfReviews = from.SelfReviews
 	}
+	if s.ReadOnly == Unsaid {
+		s.ReadOnly = from.ReadOnly
+	}
 }
 
 func (c *compiledRule) matches(u user.Info, userAgent string, info *api.RequestInfo) bool {
 	if len(c.resources) > 0 && !slices.Contains(c.resources, groupResource{info.APIGroup, info.Resource}) {
 		return false
 	}
+	return c.matchesSender(u, userAgent)
+}
+
+func (c *compiledRule) matchesSender(u user.Info, userAgent string) bool {
 	if len(c.users) > 0 && !anyGlob(c.users, u.GetName()) {
 		return false
 	}

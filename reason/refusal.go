@@ -71,6 +71,8 @@ const (
 	ImpersonationInvalid
 	// ImpersonationForbidden is an impersonation that is not allowed.
 	ImpersonationForbidden
+	// ReadOnly is anything but a read of a client that a rule lets read only.
+	ReadOnly
 	// UserReviews: too many permissions of the user are being reviewed.
 	UserReviews
 	// Forbidden is a read of the cache that the user may not make.
@@ -235,6 +237,10 @@ var refusalEntries = [refusals]Entry{
 	ImpersonationForbidden: {
 		Label: "impersonation-forbidden", Code: 403, When: "The client may not impersonate whom it names, and cannot be forwarded as itself.",
 		Client: "Status `Forbidden`, in the words of kube-apiserver.", Do: "Grant impersonate, if it is right.",
+	},
+	ReadOnly: {
+		Label: "read-only", Code: 403, When: "The request is no read, or not surely one, and a rule with readOnly matches it.",
+		Client: "Status `Forbidden`; the message names the rule.", Do: "Nothing, if it is right; see readOnly of rules.",
 	},
 	UserReviews: {
 		Label: "user-reviews", Code: 429, When: "Too many permissions of one user are being reviewed.",

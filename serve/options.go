@@ -92,7 +92,7 @@ func rules(c *config.Gateway) (list []proxy.Rule) {
 		r := c.Rules[i].Complete()
 		list = append(list, proxy.Rule{
 			Match: proxy.Match{Users: r.Users, Groups: r.Groups, UserAgents: r.UserAgents, Resources: r.Resources},
-			Says:  proxy.Settings{Mode: proxy.Mode(r.Consistency), Offline: choice(r.Offline, config.Allow), SelfReviews: choice(r.SelfReviews, config.Cached)},
+			Says:  proxy.Settings{Mode: proxy.Mode(r.Consistency), Offline: choice(r.Offline, config.Allow), SelfReviews: choice(r.SelfReviews, config.Cached), ReadOnly: choice(r.ReadOnly, config.On)},
 		})
 	}
 	return list

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	rbacv1 "k8s.io/api/rbac/v1"
+
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
@@ -19,12 +21,15 @@ const rulesNamespace = "rules"
 const rulesConfig = `rules:
 - users: [jane]
   profile: dashboard
+- users: [alice]
+  readOnly: true
 authorization:
   allowedTTL: 1h
   deniedTTL: 1h
 `
 
-// TestRules: questions of clients about themselves are answered from memory until a right changes.
+// TestRules: questions of clients about themselves are answered from memory until a right changes, and who may read only
+// changes nothing, with the rights of an editor.
 func TestRules(t *testing.T) {
 	ctx := deadline(t, 2*time.Minute)
 	createNamespaces(ctx, t, rulesNamespace)
@@ -32,6 +37,7 @@ func TestRules(t *testing.T) {
 	must(t, os.WriteFile(file, []byte(rulesConfig), 0o600))
 	g := startGateway(t, "--config="+file)
 	t.Run("self-reviews", func(t *testing.T) { testSelfReviews(ctx, t, g) })
+	t.Run("read only", func(t *testing.T) { testReadOnly(ctx, t, g) })
 }
 
 // mayI asks whether the client may do something to ConfigMaps.
@@ -85,4 +91,39 @@ func testSelfReviews(ctx context.Context, t *testing.T, g *realkube.Gateway) {
 	eventually(ctx, t, revocationTime, say(`"allowed":true`))
 	r.revoke(ctx, rulesNamespace, "told")
 	eventually(ctx, t, revocationTime, say(`"allowed":false`))
+}
+
+func testReadOnly(ctx context.Context, t *testing.T, g *realkube.Gateway) {
+	r := newRights(t)
+	r.everywhere(ctx, "e2e-rules", realkube.Alice, rbacv1.PolicyRule{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}})
+	alice, unbound := through(t, g, as(realkube.Alice)), direct(t, as(realkube.Alice))
+	awaitStatus(ctx, t, unbound, configMapsIn(rulesNamespace), http.StatusOK)
+	awaitStatus(ctx, t, alice, configMapsIn(rulesNamespace)+"?resourceVersion=0", http.StatusOK)
+	create := request{method: http.MethodPost, path: configMapsIn(rulesNamespace) + "?dryRun=All", typ: typeJSON, body: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}`}
+	allowed, err := unbound.send(ctx, create)
+	must(t, err)
+	if allowed.status != http.StatusCreated {
+		t.Fatalf("not a right that could be taken: %v", allowed)
+	}
+	impersonated := alice.with("Impersonate-User", realkube.Admin).with("Impersonate-Group", "system:masters")
+	for _, c := range []*client{alice, impersonated} {
+		for _, q := range []request{
+			create,
+			{method: http.MethodDelete, path: configMapsIn(rulesNamespace) + "?dryRun=All"},
+			{method: http.MethodPost, path: "/api/v1/namespaces/" + rulesNamespace + "/serviceaccounts/default/token", typ: typeJSON, body: `{}`},
+			{path: "/api/v1/namespaces/" + rulesNamespace + "/pods/a/exec?command=sh"},
+			{path: "/api/v1/nodes/a/proxy/pods"},
+		} {
+			a, err := c.send(ctx, q)
+			must(t, err)
+			if a.status != http.StatusForbidden || !strings.Contains(a.body, `"reason":"Forbidden"`) || !strings.Contains(a.body, "read only") {
+				t.Errorf("%v: %v", q, a)
+			}
+		}
+		a, err := c.send(ctx, mayI(rulesNamespace, "create"))
+		must(t, err)
+		if a.status != http.StatusCreated || !strings.Contains(a.body, `"allowed":true`) {
+			t.Errorf("a question: %v", a)
+		}
+	}
 }

@@ -126,6 +126,7 @@ func choices() map[reflect.Type][]any {
 	return map[reflect.Type][]any{
 		reflect.TypeFor[config.Mode]():        {config.Strict, config.Session},
 		reflect.TypeFor[config.Answer]():      {config.Allow, config.Deny},
+		reflect.TypeFor[config.Switch]():      {"true", "false", true, false},
 		reflect.TypeFor[config.Profile]():     {config.NoProfile, config.Dashboard},
 		reflect.TypeFor[config.SelfReviews](): {config.Forwarded, config.Cached},
 		reflect.TypeFor[config.Level]():       {"debug", "info", "warn", "error"},

@@ -1,0 +1,131 @@
+package proxy
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/kubeweir/kubeweir/cache/cachetest"
+)
+
+// TestReadOnlyOfResource: a path that others may read differently is one of any resource.
+func TestReadOnlyOfResource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newGatewayBench(t, func(o *Options) {
+			o.Rules = []Rule{
+				{Match{Resources: []string{"configmaps"}}, Settings{ReadOnly: No}},
+				{Match{Users: []string{"admin"}, Resources: []string{"secrets", "configmaps"}}, Settings{ReadOnly: Yes}},
+			}
+		})
+		for line, refused := range map[string]bool{
+			"DELETE /api/v1/namespaces/a/secrets/b":     true,
+			"DELETE /api/v1/namespaces/a//secrets/b":    true,
+			"DELETE /api/v1/namespaces/a/./secrets/b":   true,
+			"DELETE /api/v1/namespaces/a/configmaps/b":  false,
+			"DELETE /api/v1/namespaces/a/configmaps//b": true,
+			"DELETE /api/v1/namespaces/a/pods/b":        false,
+		} {
+			if status, body, _ := b.do(line); (status == 403) != refused {
+				t.Errorf("%s: %d %s", line, status, body)
+			}
+			if status, body, _ := b.do(line, "Authorization: Bearer jane"); status == 403 {
+				t.Errorf("%s of somebody else: %d %s", line, status, body)
+			}
+		}
+	})
+}
+
+// TestReadOnly: who may read only gets nothing else through, in whichever words.
+func TestReadOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newGatewayBench(t, func(o *Options) {
+			o.Rules = []Rule{
+				{Match{Users: []string{"trusted"}}, Settings{ReadOnly: No}},
+				{Match{Groups: []string{"system:authenticated"}}, Settings{ReadOnly: Yes}},
+			}
+		})
+		b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
+		const pod, upgrade = "/api/v1/namespaces/default/pods/a", "Upgrade: websocket"
+		for _, c := range []struct {
+			line, header string
+			refused      bool
+		}{
+			{"GET " + pod, "", false},
+			{"HEAD " + pod, "", false},
+			{"GET " + pod + "?resourceVersion=0", "", false},
+			{"GET " + pod + "/status", "", false},
+			{"GET " + pod + "/log?follow=true&tailLines=1", "", false},
+			{"GET /api/v1/pods", "", false},
+			{"GET /api/v1/pods?watch=1&resourceVersion=0", "", false},
+			{"GET /api/v1/pods?watch=1&resourceVersion=0", upgrade, false},
+			{"GET /api/v1/watch/namespaces/default/pods/a", "", false},
+			{"GET /apis/apps/v1/namespaces/default/deployments/a/scale", "", false},
+			{"GET /apis/none.example.com/v1/things?unknown=1", "", false},
+			{"GET /", "", false},
+			{"GET /api", "", false},
+			{"GET /apis/", "", false},
+			{"GET /apis/apps/v1", "", false},
+			{"GET /openapi/v3", "", false},
+			{"GET /version", "", false},
+			{"POST " + accessReviews, "", false},
+			{"POST /apis/authorization.k8s.io/v1/selfsubjectrulesreviews", "", false},
+			{"POST " + subjectReviews + "?pretty=true", "", false},
+
+			{"POST /api/v1/namespaces/default/pods", "", true},
+			{"POST /api/v1/namespaces/default/pods?dryRun=All", "", true},
+			{"PUT " + pod, "", true},
+			{"PATCH " + pod, "", true},
+			{"DELETE " + pod, "", true},
+			{"DELETE /api/v1/namespaces/default/pods", "", true},
+			{"OPTIONS " + pod, "", true},
+			{"FOO " + pod, "", true},
+			{"POST " + pod + "/exec?command=sh", "", true},
+			{"GET " + pod + "/exec?command=sh", upgrade, true},
+			{"GET " + pod + "/exec?command=sh", "", true},
+			{"GET " + pod + "/attach", upgrade, true},
+			{"GET " + pod + "/portforward", upgrade, true},
+			{"GET " + pod + "/proxy/", "", true},
+			{"GET " + pod + "/proxy/shutdown", "", true},
+			{"GET /api/v1/namespaces/default/services/https:a:443/proxy/x", "", true},
+			{"GET /api/v1/nodes/a/proxy/run/default/a/c", "", true},
+			{"GET /api/v1/proxy/namespaces/default/pods/a", "", true},
+			{"GET /api/v1/watch/namespaces/default/pods/a/exec", upgrade, true},
+			{"POST /api/v1/watch/pods", "", true},
+			{"GET /apis/subresources.kubevirt.io/v1/namespaces/a/virtualmachineinstances/b/vnc", upgrade, true},
+			{"GET " + pod + "//exec", "", true},
+			{"GET /api/v1/namespaces/default/pods/../pods/a/exec", "", true},
+			{"GET " + pod + "/log/..;/exec", "", true},
+			{"GET " + pod + "/log", upgrade, true},
+			{"GET /version", upgrade, true},
+			{"GET " + pod, upgrade, true},
+			{"POST " + pod + "/eviction", "", true},
+			{"POST /api/v1/namespaces/default/serviceaccounts/a/token", "", true},
+			{"POST /apis/authentication.k8s.io/v1/tokenreviews", "", true},
+			{"POST /apis/authorization.k8s.io/v1/subjectaccessreviews", "", true},
+			{"POST /apis/authorization.k8s.io/v1/namespaces/a/localsubjectaccessreviews", "", true},
+			{"POST " + accessReviews + "/", "", true},
+			{"POST " + accessReviews, upgrade, true},
+			{"PUT " + accessReviews, "", true},
+			{"POST /metrics", "", true},
+		} {
+			for _, as := range []string{"X: y", "Impersonate-User: trusted"} {
+				before := b.upstream.count()
+				header := []string{as, "User-Agent: test"}
+				if c.header != "" {
+					header = append(header, c.header)
+				}
+				resp := b.gateway.Serve(t.Context(), request(c.line, header...))
+				if resp.Stream != nil {
+					resp.Stream.Stop()
+				}
+				resp.Done(0, nil)
+				if refused := resp.Status == 403; refused != c.refused || refused && (b.upstream.count() > before || !strings.Contains(string(resp.Body), "read only")) {
+					t.Errorf("%s %s as %q: %d %s", c.line, c.header, as, resp.Status, resp.Body)
+				}
+			}
+			if status, body, _ := b.do(c.line, "Authorization: Bearer trusted"); c.refused && status == 403 {
+				t.Errorf("%s of somebody else: %s", c.line, body)
+			}
+		}
+	})
+}
