@@ -95,10 +95,10 @@ type transcoding struct {
 // encoding is not sent twice.
 func transcodingOf(r *api.Request) (t transcoding, ok bool) {
 	hasBody := r.Body != nil && r.ContentLength != 0
-	if hasBody {
+	answered := !r.Info().LongRunning() || r.Info().Verb == "watch"
+	if hasBody && answered { // who answers otherwise may have done it all the same
 		t.contentType, _ = inJSON(r.Header.Get("Content-Type"))
 	}
-	answered := !r.Info().LongRunning() || r.Info().Verb == "watch"
 	if r.Method != "HEAD" && r.Info().Resource != "" && answered && (t.contentType != "" || !hasBody) {
 		t.accept, _ = acceptInJSON(r.Header.Get("Accept"))
 	}

@@ -141,6 +141,23 @@ func TestTranscoder(t *testing.T) {
 	}
 }
 
+// TestTranscoderProxied: what goes to a pod or service is sent once, in the client's words: who refuses that there may
+// have done it all the same.
+func TestTranscoderProxied(t *testing.T) {
+	u := &cborUpstream{}
+	f := newTranscoder(u, time.Now, nil)
+	for _, path := range []string{"/api/v1/namespaces/n/services/s/proxy/x", "/api/v1/namespaces/n/pods/s/proxy"} {
+		r := transcodedRequest("POST", "application/cbor", "application/json", secretCBOR(t))
+		r.Path, r.RawPath = path, path
+		if resp := f.forward(t.Context(), r, upstream.Credentials{}, "joe"); resp.Status != 415 {
+			t.Errorf("%s: %d", path, resp.Status)
+		}
+	}
+	if len(u.asked) != 2 {
+		t.Errorf("asked %d times: %q", len(u.asked), u.asked)
+	}
+}
+
 // TestTranscoderRefuses what is no CBOR, and too much of it.
 func TestTranscoderRefuses(t *testing.T) {
 	for _, tc := range []struct {
