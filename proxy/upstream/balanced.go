@@ -10,8 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-
-	"golang.org/x/net/http2"
+	"time"
 )
 
 // balanced is an http.RoundTripper over several servers. What a server did not get, and a
@@ -53,58 +52,104 @@ func (b *balanced) RoundTrip(req *http.Request) (*http.Response, error) {
 		return b.attempt(way.only, req, true, true).send(req)
 	}
 	repeatable := way.repeatable || mayRepeat(req)
-	preferred := b.feed || way.preferred || repeatable && mayBeStale(req.URL.RawQuery)
-	body := hold(req)
-	var room [4]*apiServer
-	tried := room[:0]
-	// What an earlier one said, in case that there is none better.
-	var last *http.Response
-	lastErr := errNoServers
-	if len(*b.set.all.Load()) > 0 {
-		lastErr = errSilent
+	t := &tour{
+		balanced: b, req: req, body: hold(req), repeatable: repeatable,
+		preferred: b.feed || way.preferred || repeatable && mayBeStale(req.URL.RawQuery),
 	}
-	for {
-		s := b.set.choose(b, preferred, tried)
-		if s == nil {
-			break
-		}
-		if n := len(tried); n > 0 {
-			tried[n-1].counts.retries.Inc()
-		}
-		tried = append(tried, s)
-		a := b.attempt(s, req, repeatable, false)
-		out, ok := body.attach(req)
-		if !ok {
-			a.finish()
-			break
-		}
-		resp, err := a.send(out)
-		again := false
-		if err == nil {
-			again = a.refusedBy(resp)
-		} else {
-			again = a.unsent(err) || repeatable
-			lastErr = err
-			if !a.ended && !body.broken() {
-				s.failed(err, a.connected.Load())
-			}
-		}
-		if last != nil && (err == nil || !again) {
-			_ = last.Body.Close()
-			last = nil
-		}
-		if err == nil {
-			last = resp
-		}
-		if !again || req.Context().Err() != nil {
-			break
-		}
+	t.tried = t.room[:0]
+	if t.err = errNoServers; len(*b.set.all.Load()) > 0 {
+		t.err = errSilent
 	}
-	body.release()
-	if last != nil {
-		return last, nil
+	for t.next() {
 	}
-	return nil, lastErr
+	t.body.release()
+	if t.resp != nil {
+		return t.resp, nil
+	}
+	return nil, t.err
+}
+
+// tour is one request's way from server to server.
+type tour struct {
+	*balanced
+	req                   *http.Request
+	body                  *held
+	repeatable, preferred bool
+
+	tried []*apiServer
+	room  [4]*apiServer // of tried
+	// again is how often a server was asked once more.
+	again int
+	// until is when no other server is asked any more, once one was behind.
+	until time.Time
+	// What the last one said, or an earlier one, in case that there is none better.
+	resp *http.Response
+	err  error
+}
+
+// lagPatience is how long all other servers may take for a read of a version that one has
+// waited for in vain, for 3 s (k8s.io/apiserver/pkg/storage/cacher). Who has that version
+// answers at once; if nobody has, the client waits little longer than for a single server.
+const lagPatience = time.Second
+
+// next asks the next server. It returns false when there is none, or need not be.
+func (t *tour) next() (more bool) {
+	s := t.set.choose(t.balanced, t.preferred, t.tried)
+	if s == nil || !t.until.IsZero() && !time.Now().Before(t.until) {
+		return false
+	}
+	if n := len(t.tried); n > 0 {
+		t.tried[n-1].counts.retries.Inc()
+	}
+	t.tried = append(t.tried, s)
+	a := t.attempt(s, t.req, t.repeatable, false)
+	out, ok := t.body.attach(t.req)
+	if !ok {
+		a.finish()
+		return false
+	}
+	if !t.until.IsZero() {
+		a.late = time.AfterFunc(time.Until(t.until), func() { a.cancel(errLate) })
+	}
+	resp, err := a.send(out)
+	if err != nil {
+		more = t.failed(a, err)
+	} else if more = t.refused(a, resp); t.resp != nil {
+		_ = t.resp.Body.Close()
+	}
+	if err == nil {
+		t.resp = resp
+	}
+	return more && t.req.Context().Err() == nil
+}
+
+// failed records that a got no answer, and reports whether another server may be asked.
+func (t *tour) failed(a *attempt, err error) (more bool) {
+	t.err = err
+	if !a.ended && !t.body.broken() {
+		a.server.failed(err, a.connected.Load())
+	}
+	if more = t.repeatable || a.unsent(err); !more {
+		if t.resp != nil { // what was said before counts no more
+			_ = t.resp.Body.Close()
+			t.resp = nil
+		}
+		return false
+	}
+	if errors.Is(err, errForgotten) && t.again < len(t.room) {
+		t.again++
+		t.tried = t.tried[:len(t.tried)-1] // it has new connections
+	}
+	return true
+}
+
+// refused reports whether the server did not do what a asked, but another may.
+func (t *tour) refused(a *attempt, resp *http.Response) (more bool) {
+	notice, refused := a.refusedBy(resp)
+	if refused && notice == noticeBehind && t.until.IsZero() {
+		t.until = time.Now().Add(lagPatience)
+	}
+	return refused
 }
 
 // mayRepeat reports whether a request only reads.
@@ -142,15 +187,20 @@ type attempt struct {
 	look       bool // it only asks for the server's health
 	ctx        context.Context
 	cancel     context.CancelCauseFunc
+	began      time.Time
 	connected  atomic.Bool // it has a connection, and may be sent
+	reused     atomic.Bool // which there was before
+	answered   atomic.Bool // it has the head of the response
 	upgraded   atomic.Bool
-	replays    replays
-	ended      bool // it failed because it was cancelled
+	sends      sends
+	late       *time.Timer // ends it before its answer, nil if nothing does
+	ended      bool        // it failed because it was cancelled
 	once       sync.Once
 }
 
 func (b *balanced) attempt(s *apiServer, req *http.Request, repeatable, look bool) *attempt {
-	a := &attempt{server: s, balanced: b, feed: b.feed, long: b.long, repeatable: repeatable, look: look}
+	a := &attempt{server: s, balanced: b, feed: b.feed, long: b.long, repeatable: repeatable, look: look, began: time.Now()}
+	a.sends.most = mostSendsEach
 	a.ctx, a.cancel = context.WithCancelCause(req.Context())
 	s.begin(a)
 	return a
@@ -158,9 +208,10 @@ func (b *balanced) attempt(s *apiServer, req *http.Request, repeatable, look boo
 
 // send sends the request and waits for the head of the response.
 func (a *attempt) send(req *http.Request) (*http.Response, error) {
-	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) {
+	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
+		a.reused.Store(info.Reused)
 		a.connected.Store(true)
-		a.replays.sent(a.cancel)
+		a.sends.sent(info, a.cancel)
 	}}
 	req = req.WithContext(httptrace.WithClientTrace(a.ctx, trace))
 	u := *req.URL
@@ -175,23 +226,24 @@ func (a *attempt) send(req *http.Request) (*http.Response, error) {
 	u.Scheme, u.Host = a.server.base.Scheme, a.server.base.Host
 	req.URL, req.Host = &u, a.server.host
 	resp, err := a.server.pools[a.balanced.style].RoundTrip(req)
+	if a.late != nil && !a.late.Stop() && err == nil {
+		_ = resp.Body.Close()
+		err = errLate
+	}
 	if err != nil {
 		a.ended = a.ctx.Err() != nil
 		err = causeOf(a.ctx, err)
 		a.finish()
 		return nil, err
 	}
+	a.answered.Store(true)
 	a.server.answered(a.look)
 	a.hand(resp)
 	return resp, nil
 }
 
 // unsent reports whether the server surely did not see the request, which failed with err.
-func (a *attempt) unsent(err error) bool {
-	var stream http2.StreamError
-	return !a.connected.Load() || unconnected(err) ||
-		errors.As(err, &stream) && stream.Code == http2.ErrCodeRefusedStream
-}
+func (a *attempt) unsent(err error) bool { return !a.connected.Load() || unprocessed(err) }
 
 // hand makes the response's body the one that ends the attempt.
 func (a *attempt) hand(resp *http.Response) {

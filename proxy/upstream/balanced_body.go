@@ -127,26 +127,29 @@ const (
 	noticeBehind   = "Too large resource version"
 )
 
-// refusedBy reports whether the server has not done what was asked, but another may. The
-// response can be read all the same.
-func (a *attempt) refusedBy(resp *http.Response) bool {
+// refusedBy reports whether the server has not done what was asked, but another may, and
+// what it says. The response can be read all the same.
+func (a *attempt) refusedBy(resp *http.Response) (notice string, refused bool) {
 	switch resp.StatusCode {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 	default:
-		return false
+		return "", false
 	}
 	if proxied(resp.Request.URL) {
-		return false // and may go on for long
+		return "", false // and may go on for long
 	}
-	notice := peek(resp)
-	switch {
-	case strings.Contains(notice, noticeShutdown), strings.Contains(notice, noticeStarting):
+	said := peek(resp)
+	for _, notice := range []string{noticeShutdown, noticeStarting, noticeStorage, noticeBehind} {
+		if !strings.Contains(said, notice) {
+			continue
+		}
+		if notice == noticeStorage || notice == noticeBehind {
+			return notice, a.repeatable
+		}
 		a.server.look() // which may find that it is another's behind it that does
-		return true
-	case strings.Contains(notice, noticeStorage), strings.Contains(notice, noticeBehind):
-		return a.repeatable
+		return notice, true
 	}
-	return false
+	return "", false
 }
 
 // peek returns the beginning of a response's body, which stays there to be read.

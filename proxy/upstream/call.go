@@ -50,7 +50,11 @@ func (c *Client) do(ctx context.Context, call *call) (*answer, error) {
 	if c.servers != nil && ctx.Value(routingKey{}) == nil && (call.purpose == forVersion || call.purpose == forDiscovery) {
 		a.ctx = withRouting(a.ctx, &routing{preferred: true}) // the server of the feeds is meant
 	}
-	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { a.conn = tracked(info.Conn) }}
+	own := c.ownSends()
+	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
+		a.conn = tracked(info.Conn)
+		own.sent(info, a.cancel)
+	}}
 	req := (&http.Request{
 		Method: call.method, URL: call.url, Host: call.url.Host, Header: make(http.Header),
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: http.NoBody,

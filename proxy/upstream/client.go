@@ -46,10 +46,11 @@ type Client struct {
 	ownNarrow, anonymousNarrow http.RoundTripper // with small windows
 	ownDirect, anonymousDirect http.RoundTripper
 	feed                       http.RoundTripper
-	prober                     http.RoundTripper
-	pools                      []*pool      // of a single server
-	servers                    *servers     // nil for a single one
-	direct, shared             atomic.Int64 // forwarded requests on direct connections; on shared ones
+	looks                      http.RoundTripper // at several servers, with a connection that nothing else uses
+	ownOnce, anonymousOnce     http.RoundTripper // with a new connection for each request
+	pools                      []*pool           // of a single server
+	servers                    *servers          // nil for a single one
+	direct, shared             atomic.Int64      // forwarded requests on direct connections; on shared ones
 
 	buffers     sync.Pool    // *[]byte of copyBuffer
 	lastFailure atomic.Int64 // when a failure was logged, unix nanoseconds
@@ -136,7 +137,7 @@ func (c *Client) openRemote(opts *Options) (err error) {
 	if err != nil {
 		return err
 	}
-	c.life.dead.abandon = c.abandonPooled
+	c.life.dead.ask, c.life.dead.abandon = c.life.ask, c.abandonPooled
 	c.spawn(func() { c.life.guard(c.ctx, c.limits.PingInterval) })
 	c.spawn(func() { c.pulse.keep(c.ctx, c.contacts) })
 	return c.watchFiles(factory)
@@ -158,8 +159,10 @@ func (c *Client) styles() []styled {
 		{style{pingAfter: quiet, window: narrowWindow, anonymous: true}, &c.anonymousNarrow},
 		{style{http1: true}, &c.ownDirect},
 		{style{http1: true, anonymous: true}, &c.anonymousDirect},
-		{style{pingAfter: c.limits.PingInterval, track: c.contacts.track}, &c.feed},
-		{style{http1: true, once: true}, &c.prober},
+		{style{pingAfter: c.limits.PingInterval, track: c.contacts.track(&c.life.dead)}, &c.feed},
+		{style{http1: true}, &c.looks},
+		{style{http1: true, once: true}, &c.ownOnce},
+		{style{http1: true, once: true, anonymous: true}, &c.anonymousOnce},
 	}
 }
 

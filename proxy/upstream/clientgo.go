@@ -37,6 +37,7 @@ func (t countedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if t.c.servers != nil {
 		ctx = withRouting(ctx, &routing{repeatable: true}) // a review is created, and changes nothing
 	}
+	ctx = t.c.ownSends().trace(ctx, cancel)
 	began := time.Now()
 	waiting := t.c.life.wait(cancel, 0)
 	resp, err := t.c.own.RoundTrip(req.WithContext(ctx))

@@ -31,14 +31,19 @@ type feedConn struct {
 	contacts *contacts
 	last     atomic.Int64
 
-	// Of dead: since when it was silent when it was suspected, and whether it was the only
-	// one.
+	dead *dead // of the server
+	// What follows is of who looks for dead connections: since when it was silent when it was
+	// suspected, and whether it was the only one; since when it was when others proved to
+	// work, and when that was.
 	suspected atomic.Int64
 	alone     atomic.Bool
+	outlived  int64
+	since     time.Time
 }
 
-func (c *contacts) track(conn net.Conn) net.Conn {
-	return &feedConn{Conn: conn, contacts: c}
+// track returns what makes a connection to the server that dead is of a feedConn.
+func (c *contacts) track(dead *dead) func(net.Conn) net.Conn {
+	return func(conn net.Conn) net.Conn { return &feedConn{Conn: conn, contacts: c, dead: dead} }
 }
 
 // Read implements net.Conn.

@@ -134,7 +134,7 @@ func TestSilenceOverHTTP1(t *testing.T) {
 func TestOldestContactCounts(t *testing.T) {
 	now := time.Unix(1000, 0)
 	c := newContacts(func() time.Time { return now })
-	one, two := c.track(&readable{}).(*feedConn), c.track(&readable{}).(*feedConn)
+	one, two := c.track(nil)(&readable{}).(*feedConn), c.track(nil)(&readable{}).(*feedConn)
 	read := func(conn net.Conn) { _, _ = conn.Read(make([]byte, 1)) }
 	endOne, endTwo, endThree := c.begin(one), c.begin(two), c.begin(two)
 	read(one)

@@ -17,40 +17,40 @@ const patience = time.Second
 // nothing else was heard meanwhile, all connections of that time are as good as dead:
 // idle ones are closed, and requests that still wait end.
 type dead struct {
-	// proven is when the last probe that was answered began, answered when it was; unix
-	// nanoseconds.
-	proven, answered atomic.Int64
+	// proven is when the last probe that was answered began; unix nanoseconds.
+	proven atomic.Int64
 	// since is from when on requests are on connections that live; unix nanoseconds.
 	since atomic.Int64
-	// abandon lets requests go over new connections.
-	abandon func()
+	// ask sends a probe, abandon lets requests go over new connections. Several servers are
+	// looked at all the time; what connections they have besides those of feeds is judged by
+	// that (apiServer.forget), and there is no abandon.
+	ask, abandon func()
 }
 
 // prove records that a probe which began then was answered.
-func (l *life) prove(began time.Time) {
-	l.dead.proven.Store(began.UnixNano())
-	l.dead.answered.Store(l.now().UnixNano())
-}
+func (d *dead) prove(began time.Time) { d.proven.Store(began.UnixNano()) }
 
 // bury closes the feeds' connections that are dead. They are pinged after pings of
 // silence.
 func (l *life) bury(pings time.Duration) {
 	now := l.now()
 	for _, conn := range l.contacts.silent(now.Add(-pings - patience)) {
-		last := conn.last.Load()
+		last, dead := conn.last.Load(), conn.dead
 		due := time.Unix(0, last).Add(pings + patience)
 		switch {
-		case l.dead.proven.Load() < due.UnixNano():
+		case dead.proven.Load() < due.UnixNano():
 			if conn.suspected.Swap(last) != last {
 				conn.alone.Store(now.Sub(l.heard()) < pings)
 			}
-			l.ask()
-		case now.UnixNano()-l.dead.answered.Load() >= int64(patience):
+			dead.ask()
+		case conn.outlived != last:
+			conn.outlived, conn.since = last, now
+		case now.Sub(conn.since) >= patience:
 			l.log.Info("a connection to the upstream is dead while others work, and is closed", "silence", now.Sub(due)+pings+patience)
 			_ = conn.Close()
-			if !conn.alone.Load() {
-				l.dead.since.Store(l.dead.proven.Load())
-				l.dead.abandon()
+			if dead.abandon != nil && !conn.alone.Load() {
+				dead.since.Store(dead.proven.Load())
+				dead.abandon()
 			}
 		}
 	}
@@ -75,13 +75,13 @@ func (c *contacts) silent(since time.Time) []*feedConn {
 	return all
 }
 
-// abandonPooled lets requests go over new connections from now on, but those of feeds.
+// abandonPooled has requests to a single server sent over new connections from now on, but those of feeds.
 func (c *Client) abandonPooled() {
 	for _, p := range c.pools {
 		if p.style.track != nil {
 			continue
 		}
-		if err := p.reload(); err != nil {
+		if _, err := p.reload(); err != nil {
 			c.log.Warn("dead connections to the upstream stay in use", "error", err)
 			return
 		}

@@ -105,6 +105,8 @@ func cause(err error) string {
 		return "its certificate is not trusted"
 	case errors.As(err, &name):
 		return "its name cannot be resolved"
+	case unprocessed(err) && !unconnected(err):
+		return "it turns requests away"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "connection refused"
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():

@@ -82,16 +82,17 @@ type forwarding struct {
 	unlink func() bool
 
 	upload *upload // nil without a body
-	// sent is true once the head may have left this process, reused when that was
-	// on a connection that had carried another request.
+	// sent is true once the head may have left this process, unless it surely was not
+	// processed, reused when that was on a connection that had carried another request.
 	sent, reused atomic.Bool
-	replays      replays   // of a single server
+	sends        sends     // to a single server
 	once         sync.Once // end
 	resp         *http.Response
 }
 
 func (c *Client) newForwarding(ctx context.Context, r *api.Request, cred *Credentials) *forwarding {
 	x := &forwarding{c: c, r: r, info: r.Info(), cred: cred, client: ctx, purpose: cred.purpose()}
+	x.sends.most = mostSends
 	x.longRunning = x.info.LongRunning()
 	x.ctx, x.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	x.detach = whenLeft(ctx, func() { x.cancel(context.Cause(ctx)) })
@@ -173,7 +174,7 @@ func (x *forwarding) request() (*http.Request, error) {
 		GotConn: func(info httptrace.GotConnInfo) {
 			x.reused.Store(info.Reused)
 			if x.c.servers == nil { // else each of them counts
-				x.replays.sent(x.cancel)
+				x.sends.sent(info, x.cancel)
 			}
 		},
 		WroteHeaders: func() { x.sent.Store(true) },
@@ -262,7 +263,11 @@ func (x *forwarding) roundTrip(rt http.RoundTripper, req *http.Request) (*http.R
 	resp, err := rt.RoundTrip(req)
 	waiting.stop(x.ctx, err)
 	if err != nil {
-		return nil, causeOf(x.ctx, err)
+		err = causeOf(x.ctx, err)
+		if unprocessed(err) {
+			x.sent.Store(false)
+		}
+		return nil, err
 	}
 	x.resp = resp
 	x.c.metrics.answered(x.purpose, x.r.Method, resp.StatusCode, time.Since(began))

@@ -49,8 +49,9 @@ func (c *Client) openLocal(p *InProcess) {
 	transport := inprocess.New(p.Handler, c.log)
 	c.local = &local{p, transport, transport.Whole()}
 	own := ownTransport{c.local}
-	c.own, c.ownNarrow, c.ownDirect, c.feed = own, own, own, own
-	c.anonymous, c.anonymousNarrow, c.anonymousDirect = c.local.transport, c.local.transport, c.local.transport
+	c.own, c.ownNarrow, c.ownDirect, c.ownOnce, c.feed = own, own, own, own, own
+	anonymous := c.local.transport
+	c.anonymous, c.anonymousNarrow, c.anonymousDirect, c.anonymousOnce = anonymous, anonymous, anonymous, anonymous
 }
 
 // request completes a forwarded request: of a connection the handler sees what it

@@ -218,13 +218,13 @@ func (c *Client) probe() {
 			Header: http.Header{"User-Agent": {c.agent}}, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		}).WithContext(ctx)
 		began := c.life.now()
-		resp, err := c.prober.RoundTrip(req)
+		resp, err := c.ownOnce.RoundTrip(req)
 		if err != nil {
 			c.life.probeFailed(began)
 			return
 		}
 		_ = resp.Body.Close()
-		c.life.prove(began)
+		c.life.dead.prove(began)
 		c.life.sign()
 	})
 }

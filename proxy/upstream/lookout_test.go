@@ -48,14 +48,14 @@ func testLookout(t *testing.T, test func(*lookedFor)) {
 			f.probes.Add(1)
 			switch {
 			case f.answers.Load():
-				f.prove(time.Now())
+				f.dead.prove(time.Now())
 				f.sign()
 			case f.refuses.Load():
 				f.probeFailed(time.Now())
 			}
 		}
-		f.dead.abandon = func() { f.abandoned.Add(1) }
-		f.feed = f.contacts.track(deadConn{closed: &f.closed}).(*feedConn)
+		f.dead.ask, f.dead.abandon = f.ask, func() { f.abandoned.Add(1) }
+		f.feed = f.contacts.track(&f.dead)(deadConn{closed: &f.closed}).(*feedConn)
 		defer f.contacts.begin(f.feed)()
 		f.pong()
 		go f.guard(ctx, 5*time.Second)

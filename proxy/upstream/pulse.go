@@ -100,6 +100,7 @@ func (c *Client) sendPulse() {
 func (c *Client) takePulse() {
 	ctx, cancel := context.WithTimeout(c.ctx, c.limits.RequestTimeout)
 	defer cancel()
+	ctx = c.ownSends().trace(ctx, func(error) { cancel() })
 	req := (&http.Request{
 		Method: http.MethodOptions, URL: &url.URL{Scheme: c.base.Scheme, Host: c.base.Host, Opaque: "*"}, Host: c.base.Host,
 		Header: http.Header{"User-Agent": {c.agent}},

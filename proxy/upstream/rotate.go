@@ -76,7 +76,7 @@ func (r *rotator) reload() error {
 		}
 	}
 	for _, p := range r.pools() {
-		if err := p.reload(); err != nil {
+		if _, err := p.reload(); err != nil {
 			return err
 		}
 	}

@@ -48,6 +48,7 @@ type apiServer struct {
 	contact atomic.Int64 // last sign of life, unix nanoseconds
 	// under way: requests that are soon over, and those that last.
 	short, long atomic.Int64
+	dead        dead // what is known of its feeds' connections
 	counts      serverCounts
 	kick        chan struct{} // makes the next look come at once
 	retire      context.CancelFunc
@@ -165,6 +166,10 @@ func (s *apiServer) become(next standing, why error) {
 	}
 	if next >= down {
 		s.set.lost()
+		select {
+		case s.set.missed <- struct{}{}:
+		default:
+		}
 	}
 }
 

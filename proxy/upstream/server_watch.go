@@ -56,27 +56,28 @@ func (s *apiServer) check(ctx context.Context) (standing, error) {
 	limit := s.set.c.limits.ServerSilence
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it gave no sign of life for %v", limit))
 	defer cancel()
-	began := time.Now().UnixNano()
-	// While its store stands still, a server waits for that before it says that it is not
-	// ready. It is asked for something else then.
-	var alive atomic.Bool
-	also := time.AfterFunc(limit/2, func() { s.set.c.spawn(func() { alive.Store(s.answers(ctx)) }) })
+	began := time.Now()
+	var second anew
+	also := time.AfterFunc(limit/2, func() { second.ask(ctx, s) })
 	defer also.Stop()
-	way, rt := &routing{only: s}, s.set.c.ownDirect
+	way, rt := &routing{only: s}, s.set.c.looks
 	if s.doubted {
-		rt = s.set.c.prober
+		rt = s.set.c.ownOnce
 	}
 	resp, err := s.ask(ctx, rt, way, "/readyz")
-	switch {
+	switch code := int(second.ready.Load()); {
 	case err == nil:
 	case ctx.Err() == nil:
 		return down, err
 	case !way.tried.Load():
 		return 0, errUnsure // the credentials were waited for
-	case alive.Load():
+	case code != 0 && !s.doubted:
+		s.forget(began, began.Add(limit/2))
+		return s.told(code, nil)
+	case second.alive.Load():
 		s.doubted = true
 		return unready, fmt.Errorf("it answers, but /readyz not for %v", limit)
-	case s.contact.Load() >= began:
+	case s.contact.Load() >= began.UnixNano():
 		return 0, errUnsure // it is busy
 	default:
 		s.doubted = true
@@ -85,49 +86,64 @@ func (s *apiServer) check(ctx context.Context) (standing, error) {
 	defer func() { _ = resp.Body.Close() }()
 	said, _ := io.ReadAll(io.LimitReader(resp.Body, maxNotice))
 	s.set.c.life.sign()
+	s.dead.prove(began)
 	if s.doubted {
 		s.doubted = false
-		s.renew()
+		s.mistrust(began)
 	}
-	switch resp.StatusCode {
+	return s.told(resp.StatusCode, said)
+}
+
+// told is what /readyz says.
+func (s *apiServer) told(code int, said []byte) (standing, error) {
+	switch code {
 	case http.StatusOK, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound:
 		return ready, nil // or not for us to know: requests will tell
 	}
-	return unready, fmt.Errorf("/readyz answers %s: %.200q", resp.Status, said)
+	return unready, fmt.Errorf("/readyz answers %d: %.200q", code, said)
 }
 
-// answers reports whether the server answers on a new connection what it knows by itself.
-func (s *apiServer) answers(ctx context.Context) bool {
-	resp, err := s.ask(ctx, s.set.c.prober, &routing{only: s}, "/version")
+// anew is what a server answers on new connections while it does not on one that there was.
+// If that is the same, the connection is dead. While its store stands still, a server waits
+// for that before it says that it is not ready; it is asked for something else, too.
+type anew struct {
+	alive atomic.Bool  // it answers what it knows by itself
+	ready atomic.Int32 // what code /readyz answers, 0 for none
+}
+
+// ask asks both, the second for half of what is left, so that the other connection has time
+// to show that it lives.
+func (n *anew) ask(ctx context.Context, s *apiServer) {
+	s.set.c.spawn(func() { n.alive.Store(s.answers(ctx, "/version") != 0) })
+	s.set.c.spawn(func() {
+		ctx, cancel := context.WithTimeout(ctx, s.set.c.limits.ServerSilence/4)
+		defer cancel()
+		n.ready.Store(int32(s.answers(ctx, "/readyz")))
+	})
+}
+
+// answers returns the code that the server answers on a new connection, 0 if it does not.
+func (s *apiServer) answers(ctx context.Context, path string) int {
+	resp, err := s.ask(ctx, s.set.c.ownOnce, &routing{only: s}, path)
 	if err != nil {
-		return false
+		return 0
 	}
 	_ = resp.Body.Close()
 	s.set.c.life.sign()
-	return true
+	return resp.StatusCode
 }
 
 // ask sends a look.
 func (s *apiServer) ask(ctx context.Context, rt http.RoundTripper, way *routing, path string) (*http.Response, error) {
-	u := *s.base
-	u.Path = path
-	return rt.RoundTrip((&http.Request{
-		Method: http.MethodGet, URL: &u, Host: u.Host, Header: http.Header{"User-Agent": {s.set.c.agent}},
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-	}).WithContext(withRouting(ctx, way)))
+	return rt.RoundTrip(s.request(withRouting(ctx, way), path))
 }
 
-// renew lets requests go over new connections from now on, but those of feeds, which are
-// pinged: a look was answered on a new one after one that was not on an old one. Something
-// on the way may have forgotten the old ones, and each would be waited for.
-func (s *apiServer) renew() {
-	for _, p := range s.pools {
-		if p.style.track != nil {
-			continue
-		}
-		if err := p.reload(); err != nil {
-			s.log.Warn("connections that may be dead stay in use", "error", err)
-			return
-		}
-	}
+// request is the gateway's own for path.
+func (s *apiServer) request(ctx context.Context, path string) *http.Request {
+	u := *s.base
+	u.Path = path
+	return (&http.Request{
+		Method: http.MethodGet, URL: &u, Host: s.host, Header: http.Header{"User-Agent": {s.set.c.agent}},
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+	}).WithContext(ctx)
 }

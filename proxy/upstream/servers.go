@@ -32,6 +32,7 @@ type servers struct {
 	preferred atomic.Pointer[apiServer]
 	turn      atomic.Uint32
 	seed      maphash.Seed
+	missed    chan struct{} // a server is away, which may have got another address
 
 	mu sync.Mutex // held while the servers, or the preferred one, change
 }
@@ -39,6 +40,8 @@ type servers struct {
 var (
 	errMoved     = errors.New("the feeds go to another API server")
 	errNoServers = errors.New("no API server of the cluster is known")
+	errLate      = errors.New("another API server waited for the version in vain")
+	errForgotten = fmt.Errorf("%w on a connection that there was", errSilent)
 )
 
 // openServers makes what it takes to talk to several servers.
@@ -49,7 +52,7 @@ func (c *Client) openServers(f *factory, list apiservers.List, names Resolver) e
 	if names == nil {
 		names = net.DefaultResolver
 	}
-	s := &servers{c: c, list: list, factory: f, seed: maphash.MakeSeed(), resolver: names}
+	s := &servers{c: c, list: list, factory: f, seed: maphash.MakeSeed(), resolver: names, missed: make(chan struct{}, 1)}
 	s.all.Store(new([]*apiServer))
 	c.servers = s
 	c.life.probe = s.lookAll
@@ -161,7 +164,11 @@ func (s *servers) open(e endpoint) (*apiServer, error) {
 	}
 	one.mu.attempts = make(map[*attempt]struct{})
 	one.counts.up.Set(1)
+	one.dead.ask = one.look
 	for _, p := range s.c.styles() {
+		if p.style.track != nil {
+			p.style.track = s.c.contacts.track(&one.dead)
+		}
 		pool, err := f.pool(p.style)
 		if err != nil {
 			return nil, err

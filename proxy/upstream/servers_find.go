@@ -26,6 +26,9 @@ const (
 	// that may take.
 	resolveEvery   = 30 * time.Second
 	resolveTimeout = 5 * time.Second
+	// resolveMissing is how often while one of the servers is away, which may have got another
+	// address.
+	resolveMissing = 5 * time.Second
 	// findAgain is the least time between two attempts to find the servers.
 	findAgain = time.Second
 	// slicesPath is where the endpoints of the Service kubernetes are.
@@ -84,17 +87,27 @@ func (s *servers) found(found []endpoint, always ...endpoint) error {
 // followName resolves the name again and again.
 func (s *servers) followName() {
 	for {
-		wait := resolveEvery
-		if len(*s.all.Load()) == 0 {
-			wait = findAgain
-		}
-		if !s.pause(wait) {
+		if !s.pause(findAgain, nil) || !s.pause(s.resolveAfter()-findAgain, s.missed) {
 			return
 		}
 		if err := s.resolve(s.c.ctx); err != nil && s.c.ctx.Err() == nil {
 			s.c.log.Warn("the API servers' name cannot be resolved, those known before stay", "name", s.list.Name, "error", err)
 		}
 	}
+}
+
+// resolveAfter is for how long the addresses are good.
+func (s *servers) resolveAfter() time.Duration {
+	all := *s.all.Load()
+	if len(all) == 0 {
+		return findAgain
+	}
+	for _, one := range all {
+		if standing(one.is.Load()) >= down {
+			return resolveMissing
+		}
+	}
+	return resolveEvery
 }
 
 // followSlices lists the endpoints of the Service kubernetes again whenever they change.
@@ -112,18 +125,20 @@ func (s *servers) followSlices() {
 			wait = 5 * findAgain
 			s.c.log.Warn("the API servers cannot be read from the endpoints of the Service kubernetes, those known before stay", "error", err)
 		}
-		if !s.pause(wait) {
+		if !s.pause(wait, nil) {
 			return
 		}
 	}
 }
 
-// pause waits; false when the client is closed.
-func (s *servers) pause(d time.Duration) bool {
+// pause waits, for enough at most; false when the client is closed.
+func (s *servers) pause(d time.Duration, enough <-chan struct{}) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
+		return true
+	case <-enough:
 		return true
 	case <-s.c.ctx.Done():
 		return false

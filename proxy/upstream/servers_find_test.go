@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -177,4 +178,31 @@ func slice(t *testing.T, ready bool, at ...*oneOf) *discoveryv1.EndpointSliceLis
 		})
 	}
 	return list
+}
+
+// TestServersUnsuited: what several servers cannot be made of.
+func TestServersUnsuited(t *testing.T) {
+	s := newServer(t, func(http.ResponseWriter, *http.Request) {})
+	for _, test := range []struct {
+		host    string
+		servers []string
+		want    string
+	}{
+		{s.URL, []string{"https://a/b"}, "upstream servers: the list must hold addresses without path"},
+		{s.URL + "/k8s/clusters/c1", []string{"https://a"}, "upstream servers: the kubeconfig's server has a path, /k8s/clusters/c1,"},
+		{"http://127.0.0.1:8001", []string{"endpointslices"}, "upstream servers: endpointslices need a kubeconfig whose server is verified"},
+	} {
+		config := s.config()
+		config.Host = test.host
+		_, err := New(Options{Config: config, Servers: test.servers})
+		if err == nil || !strings.HasPrefix(err.Error(), test.want) {
+			t.Errorf("%v: %v", test.servers, err)
+		}
+	}
+	config := s.config()
+	config.Insecure, config.CAData = true, nil
+	if c, err := New(Options{Config: config, Servers: []string{"endpointslices"}}); err == nil {
+		c.Close()
+		t.Error("who writes endpoint slices is sent the credentials")
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/net/http2"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
@@ -93,7 +94,8 @@ type style struct {
 	// http1 is for requests with a connection of their own; upgrades have no other
 	// way.
 	http1 bool
-	// once is for requests that must not trust a connection that there is already.
+	// once is for requests that must not trust a connection that there is already:
+	// probes, and upgrades, which net/http would send again if it broke.
 	once bool
 	// track, if set, sees each connection that is opened.
 	track func(net.Conn) net.Conn
@@ -187,6 +189,13 @@ func (f *factory) transports(s style) (*transports, error) {
 		MaxIdleConnsPerHost: 100,
 		IdleConnTimeout:     idle,
 	}
+	if s.http1 {
+		return t, nil
+	}
+	//lint:ignore SA1019 net/http's own HTTP/2 may send a write twice, see sends.
+	if _, err := http2.ConfigureTransports(t.Transport); err != nil {
+		return nil, fmt.Errorf("upstream HTTP/2: %w", err)
+	}
 	return t, nil
 }
 
@@ -226,13 +235,15 @@ func (p *pool) RoundTrip(req *http.Request) (*http.Response, error) {
 	return p.current.Load().RoundTrip(req)
 }
 
-// reload takes over the files as they are now.
-func (p *pool) reload() error {
+// reload takes over the files as they are now, and returns what there was before.
+func (p *pool) reload() (old *transports, err error) {
 	t, err := p.factory.transports(p.style)
-	if err == nil {
-		p.current.Swap(t).CloseIdleConnections()
+	if err != nil {
+		return nil, err
 	}
-	return err
+	old = p.current.Swap(t)
+	old.CloseIdleConnections()
+	return old, nil
 }
 
 // CloseIdleConnections is found by client-go's wrappers.

@@ -20,7 +20,8 @@ import (
 // has, the other gets Limits.UpgradeLinger. If the upstream does not agree, its
 // answer is an ordinary response.
 //
-// The upstream is spoken to in HTTP/1.1, on a connection for this request alone. For a
+// The upstream is spoken to in HTTP/1.1, on a new connection for this request alone: on one
+// used before, net/http would send again what is GET, as exec over a WebSocket is. For a
 // client of HTTP/2, which has no key of its own (RFC 8441), the WebSocket's handshake is
 // made here.
 // A bearer token in the WebSocket subprotocol is passed on with AsClient only.
@@ -38,9 +39,9 @@ func (c *Client) Upgrade(ctx context.Context, r *api.Request, cred Credentials) 
 		key = websocket.NewKey()
 		req.Header["Sec-Websocket-Key"] = []string{key}
 	}
-	rt := c.ownDirect
+	rt := c.ownOnce
 	if cred.As == AsClient {
-		rt = c.anonymousDirect
+		rt = c.anonymousOnce
 	}
 	// Dialling a node may take the upstream its time, but not forever.
 	timeout := time.AfterFunc(c.limits.RequestTimeout, func() { x.cancel(errHeadTimeout) })

@@ -1,0 +1,75 @@
+package upstream
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net/http/httptrace"
+
+	"golang.org/x/net/http2"
+)
+
+// How often net/http may send one request: to a single server, and to each of several, of
+// which the next is better than a pause.
+const (
+	mostSends     = 3
+	mostSendsEach = 2
+)
+
+var errTurnedAway = errors.New("the upstream turns the request away again and again, unprocessed")
+
+// sends bounds how often net/http sends one request by itself, for which that has no bound, or
+// a late one. It sends again
+//
+//   - over HTTP/1.1, on a connection that was used before: if nothing was written to it; and a
+//     GET, HEAD or OPTIONS, or what has an Idempotency-Key, also if it broke before the answer.
+//     Upgrades therefore get a new connection, and requestHeader disguises that key;
+//   - over HTTP/2: if the connection takes no more, or if the server says that it did not
+//     process it, by a GOAWAY for streams before it or by REFUSED_STREAM. What was ended by
+//     PROTOCOL_ERROR, which may be after it was processed, is sent again by the code of
+//     HTTP/2 in net/http (golang.org/issue/47635), but not by that of golang.org/x/net, which
+//     is therefore used (transports).
+//
+// So nothing that changes something is sent again if it may have been processed. It is used
+// by one goroutine at a time.
+type sends struct{ n, most int }
+
+// sent is called before the request is sent on a connection, and may end it by end.
+func (s *sends) sent(info httptrace.GotConnInfo, end context.CancelCauseFunc) {
+	if s == nil {
+		return
+	}
+	if s.n++; s.n <= s.most {
+		return
+	}
+	end(errTurnedAway)
+	// Over HTTP/2 what has ended is not written any more. Over HTTP/1.1 it might be.
+	if c, ok := info.Conn.(*tls.Conn); !ok || c.ConnectionState().NegotiatedProtocol != http2.NextProtoTLS {
+		_ = info.Conn.Close()
+	}
+}
+
+// ownSends is for a request of the gateway's own. It is nil, which has no bound, where each
+// server has one.
+func (c *Client) ownSends() *sends {
+	if c.servers != nil {
+		return nil
+	}
+	return &sends{most: mostSends}
+}
+
+// trace is ctx, which end ends, with s.
+func (s *sends) trace(ctx context.Context, end context.CancelCauseFunc) context.Context {
+	if s == nil {
+		return ctx
+	}
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { s.sent(info, end) }})
+}
+
+// unprocessed reports whether what changes something, and failed with err, surely was not
+// processed by a server: it could not be sent, or was turned away.
+func unprocessed(err error) bool {
+	var stream http2.StreamError
+	return unconnected(err) || errors.Is(err, errTurnedAway) ||
+		errors.As(err, &stream) && stream.Code == http2.ErrCodeRefusedStream
+}

@@ -1,0 +1,83 @@
+package upstream
+
+import (
+	"context"
+	"time"
+)
+
+// Something on the way to a server, such as a router that was replaced, may forget
+// connections: what is sent on them is lost, and nobody says so. New ones work. The looks at
+// a server find out, because they go over a connection of their own that stays open.
+
+// forget is called when a look that began then was not answered on a connection that there
+// was, and what was asked later was on a new one. Requests go over new ones from now on.
+// Those that wait on an old one end, and connections of feeds that were silent all the time
+// are closed.
+func (s *apiServer) forget(began, asked time.Time) {
+	s.log.Info("connections to an API server are dead while new ones work, and are replaced")
+	s.renew()
+	s.cut(errForgotten, func(a *attempt) bool { return a.waits() && (a.reused.Load() || a.began.Before(asked)) })
+	for _, conn := range s.set.c.contacts.silent(began) {
+		if conn.dead == &s.dead {
+			_ = conn.Close()
+		}
+	}
+}
+
+// mistrust is called when a look that began then was answered on a new connection, after one
+// that was not on whatever connection. Requests go over new ones from now on. Those that wait
+// on old ones since before are made again if they may be; the others, writes, end unless
+// their connection answers.
+func (s *apiServer) mistrust(began time.Time) {
+	since := func(a *attempt) bool { return a.waits() && a.began.Before(began) }
+	s.cut(errForgotten, func(a *attempt) bool { return a.repeatable && since(a) })
+	old := s.renew()
+	waiting := make(map[int]bool)
+	s.mu.Lock()
+	for a := range s.mu.attempts {
+		waiting[a.balanced.style] = waiting[a.balanced.style] || since(a)
+	}
+	s.mu.Unlock()
+	for style, t := range old {
+		if t == nil || !waiting[style] || s.pools[style].style.http1 {
+			continue // over HTTP/1.1 there would be another connection
+		}
+		s.set.c.spawn(func() {
+			if s.dumb(t) {
+				s.cut(errForgotten, func(a *attempt) bool { return a.balanced.style == style && since(a) })
+			}
+		})
+	}
+}
+
+// renew has requests sent over new connections from now on, but those of feeds, which are
+// pinged. It returns the transports of the old ones, by style.
+func (s *apiServer) renew() []*transports {
+	old := make([]*transports, len(s.pools))
+	for i, p := range s.pools {
+		if p.style.track != nil {
+			continue
+		}
+		var err error
+		if old[i], err = p.reload(); err != nil {
+			s.log.Warn("connections that may be dead stay in use", "error", err)
+			return old
+		}
+	}
+	return old
+}
+
+// dumb reports whether the server does not answer on the connections that t has.
+func (s *apiServer) dumb(t *transports) bool {
+	ctx, cancel := context.WithTimeout(s.set.c.ctx, s.set.c.limits.ServerSilence)
+	defer cancel()
+	resp, err := t.RoundTrip(s.request(ctx, "/version"))
+	if err != nil {
+		return ctx.Err() != nil && s.set.c.ctx.Err() == nil
+	}
+	_ = resp.Body.Close()
+	return false
+}
+
+// waits reports whether a was sent, and waits for an answer.
+func (a *attempt) waits() bool { return a.connected.Load() && !a.answered.Load() }

@@ -1,0 +1,193 @@
+package upstream
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// waysTo is a client of servers that are behind relays.
+func waysTo(t *testing.T, change func(*Limits), all ...*oneOf) (*Client, []*relay) {
+	t.Helper()
+	var ways []*relay
+	for _, o := range all {
+		ways = append(ways, newRelay(t, o))
+	}
+	c := all[0].client(t, func(o *Options) {
+		for _, way := range ways {
+			o.Servers = append(o.Servers, "https://"+way.Addr().String())
+		}
+		// Nothing else finds a dead connection in time.
+		o.Limits = Limits{ServerCheck: checkEvery, PingTimeout: time.Minute}
+		change(&o.Limits)
+	})
+	return c, ways
+}
+
+// TestServersForgotten: of what waits on connections that something on the way to all servers
+// has forgotten, reads are made again on new ones, writes end, and feeds go on.
+func TestServersForgotten(t *testing.T) {
+	a, b := newOneOf(t, "a"), newOneOf(t, "b")
+	c, ways := waysTo(t, func(*Limits) {}, a, b)
+	accepted, ended := startWatch(testContext(t), c.Source())
+	within(t, accepted, "the watch")
+	for _, one := range *c.servers.all.Load() { // each has connections of all kinds
+		one.short.Add(-10)
+		one.long.Add(-10)
+		for method, body := range map[string]string{"GET": "", "POST": "x"} {
+			if status, body := ask(t, c, method, "/api/v1/pods", body); status != 200 {
+				t.Fatalf("%s: %d %s", method, status, body)
+			}
+		}
+		one.short.Add(10)
+		one.long.Add(10)
+	}
+	for _, way := range ways {
+		way.forget()
+	}
+	took := a.writes.Load() + b.writes.Load()
+	var waiting sync.WaitGroup
+	for range 4 {
+		waiting.Go(func() {
+			if status, body := ask(t, c, "GET", "/api/v1/pods", ""); status != 200 {
+				t.Errorf("a read: %d %s", status, body)
+			}
+		})
+		waiting.Go(func() {
+			if status, body := ask(t, c, "POST", "/api/v1/pods", "x"); status != 504 || !strings.Contains(body, "it is not known") {
+				t.Errorf("a write: %d %s", status, body)
+			}
+		})
+	}
+	waiting.Wait()
+	if n := a.writes.Load() + b.writes.Load() - took; n != 0 {
+		t.Errorf("writes that were lost were done %d times", n)
+	}
+	_ = within(t, ended, "the end of the watch")
+	accepted, _ = startWatch(testContext(t), c.Source())
+	within(t, accepted, "the watch after it")
+	for range 2 {
+		if status, body := ask(t, c, "POST", "/api/v1/pods", "y"); status != 200 {
+			t.Errorf("a write after it: %d %s", status, body)
+		}
+	}
+}
+
+// TestServersForgottenWhileAway: the same if there is no way at all for a while.
+func TestServersForgottenWhileAway(t *testing.T) {
+	a := newOneOf(t, "a")
+	c, ways := waysTo(t, func(l *Limits) { l.ServerSilence = silentAfter }, a)
+	if status, _ := ask(t, c, "POST", "/api/v1/pods", "x"); status != 200 {
+		t.Fatalf("a write: %d", status)
+	}
+	far := (*c.servers.all.Load())[0]
+	ways[0].away.Store(true)
+	ways[0].forget()
+	answered := make(chan string, 1)
+	go func() {
+		status, body := ask(t, c, "POST", "/api/v1/pods", "x")
+		answered <- fmt.Sprint(status, body)
+	}()
+	eventually(t, "the silence is noticed", func() bool { return standing(far.is.Load()) == silent })
+	ways[0].away.Store(false)
+	if got := within(t, answered, "the answer"); !strings.HasPrefix(got, "504") || !strings.Contains(got, "it is not known") {
+		t.Errorf("a write: %s", got)
+	}
+	// A server that only stood still answers what it was asked before.
+	a.ice.freeze()
+	go func() {
+		status, body := ask(t, c, "POST", "/api/v1/pods", "x")
+		answered <- fmt.Sprint(status, body)
+	}()
+	eventually(t, "the silence is noticed", func() bool { return standing(far.is.Load()) == silent })
+	a.ice.melt()
+	if got := within(t, answered, "the answer"); got != "200a took x" {
+		t.Errorf("a write: %s", got)
+	}
+}
+
+// TestServersForgottenFeed: the connection of feeds alone is forgotten.
+func TestServersForgottenFeed(t *testing.T) {
+	a := newOneOf(t, "a")
+	c, ways := waysTo(t, func(l *Limits) { l.PingInterval = silentAfter }, a)
+	accepted, ended := startWatch(testContext(t), c.Source())
+	within(t, accepted, "the watch")
+	a.seen.Lock()
+	for _, r := range a.seen.requests {
+		if r.URL.Query().Get("watch") == "true" {
+			ways[0].lost.Store(r.RemoteAddr, true)
+		}
+	}
+	a.seen.Unlock()
+	_ = within(t, ended, "the end of the watch")
+}
+
+// relay passes bytes on to a server, but those of connections that it has forgotten.
+type relay struct {
+	net.Listener
+	to    string
+	epoch atomic.Int64
+	away  atomic.Bool // new ones are lost, too
+	lost  sync.Map    // their addresses, as the server sees them
+	conns sync.WaitGroup
+}
+
+func newRelay(t *testing.T, o *oneOf) *relay {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &relay{Listener: l, to: o.Listener.Addr().String()}
+	r.conns.Go(r.run)
+	t.Cleanup(func() {
+		_ = l.Close()
+		o.CloseClientConnections()
+		r.conns.Wait()
+	})
+	return r
+}
+
+func (r *relay) forget() { r.epoch.Add(1) }
+
+func (r *relay) run() {
+	for {
+		near, err := r.Accept()
+		if err != nil {
+			return
+		}
+		far, err := net.Dial("tcp", r.to)
+		if err != nil {
+			_ = near.Close()
+			continue
+		}
+		epoch := r.epoch.Load()
+		if r.away.Load() {
+			epoch = -1
+		}
+		addr := far.LocalAddr().String()
+		for _, pair := range [][2]net.Conn{{near, far}, {far, near}} {
+			r.conns.Go(func() { r.pass(pair[0], pair[1], epoch, addr) })
+		}
+	}
+}
+
+func (r *relay) pass(from, to net.Conn, epoch int64, addr string) {
+	defer func() { _, _ = from.Close(), to.Close() }()
+	b := make([]byte, 16<<10)
+	for {
+		n, err := from.Read(b)
+		if err != nil {
+			return
+		}
+		if _, lost := r.lost.Load(addr); lost || r.epoch.Load() != epoch {
+			continue
+		}
+		if _, err := to.Write(b[:n]); err != nil {
+			return
+		}
+	}
+}
