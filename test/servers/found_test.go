@@ -1,0 +1,237 @@
+package servers
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/proxy/upstream"
+	"github.com/kubeweir/kubeweir/test/realkube"
+)
+
+// advertised is the address at which the nth server says that it is. A loopback address is no valid endpoint; a way
+// leads from these (RFC 5737) to where the servers are.
+func advertised(n int) string { return fmt.Sprintf("192.0.2.%d", n) }
+
+// startAdvertised starts n kube-apiservers on one etcd that write their addresses into the Service kubernetes.
+func startAdvertised(t *testing.T, n int) []*realkube.Cluster {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), realkube.StartTime)
+	defer cancel()
+	first, err := realkube.Start(ctx, realkube.Options{ExtraArgs: []string{
+		"--endpoint-reconciler-type=lease", "--advertise-address=" + advertised(1),
+	}})
+	must(t, err)
+	t.Cleanup(func() { _ = first.Close() })
+	_, err = kubernetes.NewForConfigOrDie(first.AdminConfig()).CoreV1().Namespaces().
+		Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+	must(t, err)
+	all := []*realkube.Cluster{first}
+	for len(all) < n {
+		all = append(all, startPeer(ctx, t, all))
+	}
+	return all
+}
+
+func startPeer(ctx context.Context, t *testing.T, all []*realkube.Cluster) *realkube.Cluster {
+	t.Helper()
+	peer, err := all[0].StartPeer(ctx, "--advertise-address="+advertised(len(all)+1))
+	must(t, err)
+	t.Cleanup(func() { _ = peer.Close() })
+	return peer
+}
+
+// seen is what the gateway's metrics say of its servers, by host: whether each is up, and how many requests it got.
+func seen(ctx context.Context, t *testing.T, g *realkube.Gateway) (up, requests map[string]float64) {
+	t.Helper()
+	m, err := g.Metrics(ctx)
+	must(t, err)
+	by := func(family string) map[string]float64 {
+		values := map[string]float64{}
+		for _, s := range m[family].GetMetric() {
+			for _, l := range s.GetLabel() {
+				if host, _, err := net.SplitHostPort(l.GetValue()); err == nil && l.GetName() == "server" {
+					values[host] += s.GetGauge().GetValue() + s.GetCounter().GetValue()
+				}
+			}
+		}
+		return values
+	}
+	return by("kubeweir_upstream_server_up"), by("kubeweir_upstream_server_requests_total")
+}
+
+// knows waits until the gateway has the servers that are advertised with these numbers, and no other of them, and
+// returns how long that took.
+func knows(ctx context.Context, t *testing.T, g *realkube.Gateway, numbers ...int) time.Duration {
+	t.Helper()
+	began := time.Now()
+	for {
+		up, _ := seen(ctx, t, g)
+		good := 0
+		for _, n := range numbers {
+			good += int(up[advertised(n)])
+		}
+		there := 0
+		for host := range up {
+			if strings.HasPrefix(host, "192.0.2.") {
+				there++
+			}
+		}
+		if good == len(numbers) && there == good {
+			return time.Since(began)
+		}
+		if ctx.Err() != nil {
+			log := g.Log()
+			t.Fatalf("the gateway has the servers %v; its log ends with\n%s", up, log[max(0, len(log)-3000):])
+		}
+		pause(ctx, t, 20*time.Millisecond)
+	}
+}
+
+// writes creates objects through the gateway, none of which may fail.
+func writes(t *testing.T, g *realkube.Gateway, client *http.Client, what string) {
+	t.Helper()
+	for n := range 30 {
+		body := `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"generateName":"w-"}}`
+		req, err := http.NewRequest("POST", g.URL()+path, strings.NewReader(body))
+		must(t, err)
+		req.Header.Set("Content-Type", "application/json")
+		resp, err := client.Do(req)
+		must(t, err)
+		answer, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if err != nil || resp.StatusCode != 201 {
+			t.Errorf("%s: write %d: %d %v %.300s", what, n, resp.StatusCode, err, answer)
+		}
+	}
+}
+
+// TestServersFromSlices: kube-apiservers say themselves, in the EndpointSlice of the Service kubernetes, where they are.
+// The gateway uses one that comes, and forgets one that goes, without a write that fails.
+func TestServersFromSlices(t *testing.T) {
+	all := startAdvertised(t, 2)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	way := startWay(t)
+	way.lead(all)
+	for _, name := range []string{"NO_PROXY", "no_proxy"} {
+		t.Setenv(name, "")
+	}
+	t.Setenv("HTTPS_PROXY", way.url())
+	g, err := realkube.StartGateway(ctx, all[0], "--upstream-servers", "endpointslices")
+	must(t, err)
+	t.Cleanup(g.Close)
+	client, err := rest.HTTPClientFor(g.AdminConfig())
+	must(t, err)
+	t.Logf("two servers were found in %v", knows(ctx, t, g, 1, 2))
+	writes(t, g, client, "two servers")
+
+	all = append(all, startPeer(ctx, t, all))
+	way.lead(all)
+	t.Logf("a server that came was found in %v", knows(ctx, t, g, 1, 2, 3))
+	for {
+		writes(t, g, client, "a server that came")
+		if _, requests := seen(ctx, t, g); requests[advertised(3)] > 0 || ctx.Err() != nil {
+			break
+		}
+	}
+
+	// The kubeconfig's own server goes, too.
+	stopped := make(chan error, 1)
+	go func() { stopped <- all[0].StopAPIServer(ctx) }()
+	for going := true; going; {
+		select {
+		case err := <-stopped:
+			must(t, err)
+			going = false
+		default:
+			writes(t, g, client, "a server that stops")
+		}
+	}
+	t.Logf("a server that stopped was forgotten in %v", knows(ctx, t, g, 2, 3))
+	writes(t, g, client, "a server that stopped")
+
+	if *rounds > 1 {
+		// Its lease ends 15 s after it was renewed last, and the other looks every 10 s.
+		must(t, all[1].KillAPIServer())
+		t.Logf("a server that was killed was forgotten in %v", knows(ctx, t, g, 3))
+		writes(t, g, client, "a server that was killed")
+	}
+	if g.Panicked() {
+		t.Error("the gateway panicked")
+	}
+}
+
+// TestServersFromDNS: the servers are the addresses that a DNS server has of a name. When one goes away, the name is
+// resolved at once.
+func TestServersFromDNS(t *testing.T) {
+	all := startAdvertised(t, 2)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	way := startWay(t)
+	way.lead(all)
+	dns := startDNS(t, "api.kube.test.")
+	dns.lead(netip.MustParseAddr(advertised(1)))
+	config := all[0].AdminConfig()
+	config.ServerName, config.Dial = "kubernetes", way.dial
+	client, err := upstream.New(upstream.Options{
+		Config: config, Servers: []string{"dns:///api.kube.test:6443"}, Resolver: dns.resolver(),
+	})
+	must(t, err)
+	t.Cleanup(client.Close)
+	write := func() (int, string) {
+		body := `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"generateName":"w-"}}`
+		r := &api.Request{
+			Method: "POST", Host: "gateway", Path: path, RawPath: path, Proto: "HTTP/1.1",
+			Body: strings.NewReader(body), ContentLength: int64(len(body)),
+		}
+		r.Header.Add("Content-Type", "application/json")
+		resp := client.Forward(ctx, r, upstream.Credentials{As: upstream.AsGateway})
+		var answer bytes.Buffer
+		answer.Write(resp.Body)
+		var err error
+		if resp.BodyTo != nil {
+			_, err = resp.BodyTo.WriteTo(&answer)
+		}
+		if resp.Done != nil {
+			resp.Done(int64(answer.Len()), err)
+		}
+		return resp.Status, answer.String()
+	}
+	if code, body := write(); code != 201 {
+		t.Fatalf("a write: %d %s", code, body)
+	}
+	if n := way.carried(1); n == 0 {
+		t.Error("the address of the name is not used")
+	}
+	dns.lead(netip.MustParseAddr(advertised(2)))
+	must(t, all[0].KillAPIServer())
+	began := time.Now()
+	for {
+		code, body := write()
+		if code == 201 {
+			break
+		}
+		if ctx.Err() != nil || time.Since(began) > 20*time.Second { // less than until it is resolved anew anyway
+			t.Fatalf("a write: %d %s", code, body)
+		}
+		pause(ctx, t, 20*time.Millisecond)
+	}
+	t.Logf("the server that took its place was found in %v", time.Since(began))
+	if n := way.carried(2); n == 0 {
+		t.Error("the new address of the name is not used")
+	}
+}
