@@ -112,9 +112,6 @@ func (i *keptImage) settle(l *loaded) *loaded {
 func (i *keptImage) loadAcquired(panics *contain.Panics, blocks *atomic.Int64, decode func([]byte) (*object.Object, error)) *loaded {
 	k := i.keeper
 	l, err := i.read(panics, blocks, decode)
-	if err == nil {
-		err = i.fits(l)
-	}
 	switch {
 	case err == nil:
 		return l
@@ -140,14 +137,20 @@ type unfitError struct{ result, reason string }
 
 func (e *unfitError) Error() string { return e.reason }
 
-// fits tells why what was loaded is not of this collection.
-func (i *keptImage) fits(l *loaded) error {
+// checkHeader tells why an image is not of this collection.
+func (i *keptImage) checkHeader(h *imageHeader) error {
 	want := i.header
-	want.Cluster = l.header.Cluster // asked of the source when it answers
-	age := time.Since(l.note.At)
+	want.Cluster = h.Cluster // asked of the source when it answers
+	if *h != want {
+		return &unfitError{"redefined", fmt.Sprintf("the resource was %s and is %s", h.Definition, want.Definition)}
+	}
+	return nil
+}
+
+// checkNote tells why what an image holds is not used.
+func (i *keptImage) checkNote(note *imageNote) error {
+	age := time.Since(note.At)
 	switch {
-	case l.header != want:
-		return &unfitError{"redefined", fmt.Sprintf("the resource was %s and is %s", l.header.Definition, want.Definition)}
 	case i.keeper.MaxAge > 0 && age > i.keeper.MaxAge:
 		return &unfitError{"old", fmt.Sprintf("it is %s old", age.Round(time.Second))}
 	case age < -time.Hour:
@@ -185,12 +188,18 @@ func (i *keptImage) read(panics *contain.Panics, blocks *atomic.Int64, decode fu
 	if err := json.Unmarshal(r.Header(), &l.header); err != nil {
 		return nil, fmt.Errorf("header: %w", err)
 	}
+	if err := i.checkHeader(&l.header); err != nil { // first: by another definition objects are read differently
+		return nil, err
+	}
 	pieces, note, clean := readPieces(r, panics, blocks, decode)
 	if note == nil {
 		return nil, errors.New("it was never whole")
 	}
 	if err := json.Unmarshal(note, &l.note); err != nil {
 		return nil, fmt.Errorf("note: %w", err)
+	}
+	if err := i.checkNote(&l.note); err != nil {
+		return nil, err
 	}
 	if l.list, err = assemble(pieces, &l.note); err != nil {
 		return nil, err

@@ -3,9 +3,12 @@ package cache_test
 import (
 	"bytes"
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
@@ -60,7 +63,7 @@ func TestKeptRecoded(t *testing.T) {
 			}
 			return true
 		})
-		if calls := k.calls(); bytes.Contains([]byte(calls), []byte("initial=true")) {
+		if calls := k.calls(); strings.Contains(calls, "initial=true") {
 			t.Errorf("it was listed: %s", calls)
 		}
 	})
@@ -109,7 +112,7 @@ func TestKeptLeft(t *testing.T) {
 		k.start()
 		defer func() { k.stop() }()
 		k.same(k.open())
-		if calls := k.calls(); bytes.Contains([]byte(calls), []byte("initial=true")) {
+		if calls := k.calls(); strings.Contains(calls, "initial=true") {
 			t.Errorf("it was listed: %s", calls)
 		}
 		k.change()
@@ -124,6 +127,29 @@ func TestKeptLeft(t *testing.T) {
 		synctest.Wait()
 		if kept := k.manager.Kept(); len(kept) != 1 {
 			t.Errorf("kept %v", kept)
+		}
+	})
+}
+
+// TestKeptReadDifferently: an image of another definition is told from a damaged one, though its
+// objects are read differently now.
+func TestKeptReadDifferently(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKeeping(t)
+		k.source = cachetest.New(k.res)
+		pod := cachetest.Pod("default/managed", "")
+		pod.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl", Operation: metav1.ManagedFieldsOperationUpdate}}
+		k.source.Create(cachetest.Pods, pod)
+		k.start()
+		k.open()
+		k.stop()
+		k.res = k.res.Anew(time.Time{})
+		k.res.Schema = k.res.Schema.WithoutManagedFields()
+		k.start()
+		defer func() { k.stop() }()
+		k.open()
+		if !strings.Contains(k.log.String(), "the resource was Pod") || strings.Contains(k.log.String(), "instead of") {
+			t.Error(k.log.String())
 		}
 	})
 }
