@@ -227,6 +227,10 @@ func (m *measurer) scaledWatch(ctx context.Context, r *Row) (*measured, error) {
 		return nil, err
 	}
 	out := &measured{}
+	counts, err := s.counts(ctx)
+	if err != nil {
+		return nil, err
+	}
 	err = m.profiled(ctx, r, func() error {
 		before, err := cpuTime(s.pid)
 		if err != nil {
@@ -248,6 +252,31 @@ func (m *measurer) scaledWatch(ctx context.Context, r *Row) (*measured, error) {
 		out.kubeweir.closed, out.kubeweir.short = w.closed.Load(), int64(events)-out.kubeweir.count
 		return err
 	})
+	if err != nil {
+		return nil, err
+	}
 	out.noteWatches()
+	after, err := s.counts(ctx)
+	note := fmt.Sprintf("%.0f garbage collections", after.collections-counts.collections)
+	if r.Kept {
+		note += fmt.Sprintf("; saved %.0f times, %.2f MB on disk", after.saves-counts.saves, (after.written-counts.written)/1e6)
+	}
+	out.notes = append(out.notes, note)
 	return out, err
+}
+
+// counts are what explains the processor time of a gateway.
+type counts struct{ collections, saves, written float64 }
+
+func (s *scaled) counts(ctx context.Context) (counts, error) {
+	const collections, saves, written = "go_gc_duration_seconds", "kubeweir_state_saves_total", "kubeweir_state_written_bytes_total"
+	m, err := s.process.Families(ctx, collections, saves, written)
+	if err != nil {
+		return counts{}, err
+	}
+	c := counts{saves: m.Sum(saves, nil), written: m.Sum(written, nil)}
+	for _, one := range m[collections].GetMetric() {
+		c.collections += float64(one.GetSummary().GetSampleCount())
+	}
+	return c, nil
 }
