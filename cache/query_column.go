@@ -2,8 +2,14 @@ package cache
 
 import (
 	"context"
+	stdjson "encoding/json"
+	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"unsafe"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeweir/kubeweir/encoding/json"
 	"github.com/kubeweir/kubeweir/listquery"
@@ -41,27 +47,73 @@ func withOrder(order []int32) *column { return &column{order: order, bytes: int6
 type source struct {
 	name string
 	// token is the JSON of an object's value, nil for none; the Value of it is read's.
-	token func(*object.Object) []byte
+	token func(*object.Object) ([]byte, error)
 	read  func(token []byte) listquery.Value
 }
 
-// sourceOf is the source of the values at a path.
-func sourceOf(p listquery.Path, quantity bool) source {
-	s := source{name: p.String(), token: tokenAt(p.Steps()), read: listquery.ValueOf}
-	if quantity {
-		s.name += ":quantity"
-		s.read = func(token []byte) listquery.Value { return listquery.ValueOf(token).AsQuantity() }
+// sourceOf is the source of the values at a path; the error is that of a column which the
+// resource does not have.
+func sourceOf(res *Resource, p listquery.Path, quantity bool) (s source, err error) {
+	s = source{name: p.String(), read: listquery.ValueOf}
+	if name, ok := p.Column(); ok {
+		s.read = listquery.ValueOfCell
+		if s.token, err = cellOf(res, name); err != nil {
+			return s, err
+		}
+	} else {
+		s.token = tokenAt(p.Steps())
 	}
-	return s
+	if quantity {
+		read := s.read
+		s.name += ":quantity"
+		s.read = func(token []byte) listquery.Value { return read(token).AsQuantity() }
+	}
+	return s, nil
+}
+
+// cellOf finds the cells of a column of the resource's Table, by its name in lower case.
+func cellOf(res *Resource, name string) (func(*object.Object) ([]byte, error), error) {
+	if res.Printer == nil || res.Printer.Traits().NoTables {
+		return nil, fmt.Errorf("there are no Tables of %s, whose column %q could be: name a path, as .metadata.name is", res.Resource, name)
+	}
+	var columns []metav1.TableColumnDefinition
+	if err := stdjson.Unmarshal(res.Printer.Columns(), &columns); err != nil {
+		return nil, fmt.Errorf("reading columns: %w", err)
+	}
+	i := slices.IndexFunc(columns, func(c metav1.TableColumnDefinition) bool { return strings.EqualFold(c.Name, name) })
+	switch {
+	case i < 0:
+		names := make([]string, len(columns))
+		for i := range columns {
+			names[i] = columns[i].Name
+		}
+		return nil, fmt.Errorf("the Table of %s has no column %q: name a path, as .metadata.name is, or one of the columns %s", res.Resource, name, strings.Join(names, ", "))
+	case columns[i].Format == "name":
+		return tokenAt([]json.Step{{Name: "metadata"}, {Name: "name"}}), nil
+	case name == "age" && !res.Custom: // need not be printed
+		return func(o *object.Object) (token []byte, err error) {
+			if o.CreationUnix != 0 {
+				token = strconv.AppendInt(nil, -o.CreationUnix, 10)
+			}
+			return token, nil
+		}, nil
+	}
+	return func(o *object.Object) ([]byte, error) {
+		row, err := res.Printer.Row(o.Raw)
+		if err != nil {
+			return nil, fmt.Errorf("printing %s: %w", o.Key, err)
+		}
+		return row.Cell(i), nil
+	}, nil
 }
 
 // tokenAt finds the value at a path. Metadata is found without a look at what stands before
 // it.
-func tokenAt(steps []json.Step) func(*object.Object) []byte {
+func tokenAt(steps []json.Step) func(*object.Object) ([]byte, error) {
 	if steps[0].Kind == json.Member && steps[0].Name == "metadata" && len(steps) > 1 {
-		return func(o *object.Object) []byte { return json.Lookup(o.Metadata(), steps[1:]) }
+		return func(o *object.Object) ([]byte, error) { return json.Lookup(o.Metadata(), steps[1:]), nil }
 	}
-	return func(o *object.Object) []byte { return json.Lookup(o.Raw, steps) }
+	return func(o *object.Object) ([]byte, error) { return json.Lookup(o.Raw, steps), nil }
 }
 
 // buildColumn makes a column from all objects. It ends early, without one, when ctx does.
@@ -74,7 +126,10 @@ func buildColumn(ctx context.Context, objs []*object.Object, s source) (*column,
 		if looking.abandoned() {
 			return nil, ctx.Err()
 		}
-		token := s.token(o)
+		token, err := s.token(o)
+		if err != nil {
+			return nil, err
+		}
 		code, known := seen[string(token)]
 		if !known {
 			if value := s.read(token); value.Kind != listquery.None {
@@ -136,7 +191,11 @@ func carry(ctx context.Context, base *column, before, objs []*object.Object, s s
 		if looking.abandoned() {
 			return nil, ctx.Err()
 		}
-		value := s.read(s.token(o))
+		token, err := s.token(o)
+		if err != nil {
+			return nil, err
+		}
+		value := s.read(token)
 		if value.Kind == listquery.None {
 			continue
 		}

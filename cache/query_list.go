@@ -47,6 +47,9 @@ func (r *Reader) listAsked(ctx context.Context, c *Collection, req *ReadRequest)
 		return nil, err
 	}
 	a, err := newAsked(req)
+	if err == nil {
+		err = a.check(c.resource)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +67,7 @@ func (r *Reader) listAsked(ctx context.Context, c *Collection, req *ReadRequest)
 	}
 	page, counts, err := a.apply(ctx, c, sel)
 	if err != nil {
-		return nil, err
+		return nil, unsortable(ctx, c, err)
 	}
 	list := page.list(c)
 	list.Counts = counts
@@ -121,6 +124,32 @@ func newAsked(req *ReadRequest) (*asked, error) {
 	return a, err
 }
 
+// check says which paths are columns that the resource does not have.
+func (a *asked) check(res *Resource) error {
+	one := func(parameter api.QueryParameter, path listquery.Path) error {
+		if _, err := sourceOf(res, path, false); err != nil {
+			return listquery.BadRequest(parameter, err)
+		}
+		return nil
+	}
+	for _, key := range a.Sort {
+		if err := one(api.QuerySortBy, key.Path); err != nil {
+			return err
+		}
+	}
+	for i := range a.Where {
+		if err := one(api.QueryWhere, a.Where[i].Path); err != nil {
+			return err
+		}
+	}
+	for _, path := range a.CountBy {
+		if err := one(api.QueryCountBy, path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // whole is the request of all objects that the selectors select.
 func (a *asked) whole() ReadRequest {
 	whole := *a.ReadRequest
@@ -136,6 +165,16 @@ func (a *asked) whole() ReadRequest {
 	return whole
 }
 
+// unsortable leaves what cannot be read of an object to the caller; the errors of requests,
+// and the client's departure, are what they are.
+func unsortable(ctx context.Context, c *Collection, err error) error {
+	var status apierrors.APIStatus
+	if ctx.Err() != nil || errors.As(err, &status) {
+		return err
+	}
+	return unrenderable(c, err)
+}
+
 // expired is err of the version that a token names.
 func (a *asked) expired(err error) error {
 	if a.rv > 0 && errors.Is(err, ErrForward) && ForwardReason(err) == reason.VersionGone {
@@ -146,7 +185,7 @@ func (a *asked) expired(err error) error {
 
 // apply makes the page of a selection, and the JSON of the counts, nil if none were asked for.
 func (a *asked) apply(ctx context.Context, c *Collection, sel *selection) (*selection, []byte, error) {
-	t := newTableau(ctx, &c.store.columns, sel)
+	t := newTableau(ctx, c, sel)
 	for i := range a.Where {
 		if err := t.where(&a.Where[i]); err != nil {
 			return nil, nil, err
@@ -244,17 +283,18 @@ func (c *column) groups(r *rows) (groups map[string]int, without int) {
 
 // tableau is the rows that a query is about and the columns that it needs of them.
 type tableau struct {
-	ctx     context.Context
-	columns *columns // nil if nothing is kept of them
-	frame   *frame
-	rows    rows
+	ctx      context.Context
+	resource *Resource
+	columns  *columns // nil if nothing is kept of them
+	frame    *frame
+	rows     rows
 }
 
-func newTableau(ctx context.Context, kept *columns, sel *selection) *tableau {
+func newTableau(ctx context.Context, c *Collection, sel *selection) *tableau {
 	if sel.Len() > fewObjects {
-		f := kept.frame(sel.view)
+		f := c.store.columns.frame(sel.view)
 		if r, ok := f.rowsOf(sel); ok {
-			return &tableau{ctx: ctx, columns: kept, frame: f, rows: r}
+			return &tableau{ctx: ctx, resource: c.resource, columns: &c.store.columns, frame: f, rows: r}
 		}
 	}
 	f := &frame{objs: make([]*object.Object, 0, sel.Len())}
@@ -262,12 +302,15 @@ func newTableau(ctx context.Context, kept *columns, sel *selection) *tableau {
 		f.objs = append(f.objs, o)
 		return true
 	})
-	return &tableau{ctx: ctx, frame: f, rows: rows{to: len(f.objs)}}
+	return &tableau{ctx: ctx, resource: c.resource, frame: f, rows: rows{to: len(f.objs)}}
 }
 
 // column is the values at a path.
 func (t *tableau) column(path listquery.Path, quantity bool) (*column, error) {
-	s := sourceOf(path, quantity)
+	s, err := sourceOf(t.resource, path, quantity)
+	if err != nil {
+		return nil, err
+	}
 	if t.columns == nil {
 		return buildColumn(t.ctx, t.frame.objs, s)
 	}

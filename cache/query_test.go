@@ -7,14 +7,17 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/table"
 	"github.com/kubeweir/kubeweir/listquery"
 )
 
@@ -212,6 +215,68 @@ func storedFor(rep api.Representation) api.Encoding {
 		return api.Protobuf
 	}
 	return api.JSON
+}
+
+// TestQueryTableColumns: lists are sorted, narrowed and counted by what kubectl get shows, in a small collection as in one of
+// which columns are kept.
+func TestQueryTableColumns(t *testing.T) {
+	printer, err := table.NewCustomPrinter([]apiextensionsv1.CustomResourceColumnDefinition{
+		{Name: "Color", Type: "string", JSONPath: ".spec.color"}, {Name: "Restarts", Type: "string", JSONPath: ".spec.restarts"},
+		{Name: "Nominated Size", Type: "integer", JSONPath: ".spec.size"}, {Name: "Age", Type: "date", JSONPath: ".spec.began"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []int{40, 400} {
+		b := newReadBench(t)
+		b.res[cachetest.Widgets].Printer = printer
+		for i := range n {
+			w := cachetest.Widget(fmt.Sprintf("ns/w-%03d", i), []string{"red", "green"}[i%2])
+			spec := w.Object["spec"].(map[string]any)
+			spec["size"] = int64((i * 7) % n)
+			if spec["restarts"] = fmt.Sprint(i); i%3 == 0 {
+				spec["restarts"] = fmt.Sprint(i, " (5m ago)")
+			}
+			if i > 0 {
+				spec["began"] = time.Unix(1_700_000_000+int64(i)*60, 0).UTC().Format(time.RFC3339)
+			}
+			b.source.Create(cachetest.Widgets, w)
+		}
+		c := b.collection(cachetest.Widgets, api.JSON)
+		last := fmt.Sprintf("w-%03d", n-1)
+		for query, want := range map[string][]string{
+			"sortBy=-name":     {last},
+			"sortBy=-Restarts": {last},
+			"sortBy=Restarts":  {"w-000", "w-001", "w-002", "w-003"},
+			"sortBy=AGE":       {last},
+			"sortBy=-Age":      {"w-001"},
+			"sortBy='nominated size'&where=Color=green":   {map[int]string{40: "w-023", 400: "w-343"}[n]},
+			"sortBy=Color,-Name":                          {last},
+			"where=Restarts>5,Restarts<=7,Color in (red)": {"w-006"},
+			"where=!Age": {"w-000"},
+		} {
+			if _, names := b.ask(t, c, fmt.Sprintf("?resourceVersion=0&limit=%d&%s", len(want), query)); !slices.Equal(names, want) {
+				t.Errorf("%d: %s: %v, want %v", n, query, names, want)
+			}
+		}
+		for query, want := range map[string]string{
+			"sortBy=Colour":          `parameter sortBy: the Table of widgets has no column "colour": name a path, as .metadata.name is, or one of the columns Name, Color, Restarts, Nominated Size, Age`,
+			"where=size=1":           `parameter where: the Table of widgets has no column "size"`,
+			"limit=0&countBy='Nom '": `parameter countBy: the Table of widgets has no column "nom "`,
+		} {
+			_, err := b.reader.List(t.Context(), c, askRequest(t, "?resourceVersion=0&"+query, api.Representation{}))
+			if !apierrors.IsBadRequest(err) || !strings.HasPrefix(err.Error(), want) {
+				t.Errorf("%s: %v", query, err)
+			}
+		}
+		resp, err := b.reader.List(t.Context(), c, askRequest(t, "?resourceVersion=0&limit=0&countBy=Color", api.Representation{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if body := string(bodyOf(t, resp)); !strings.Contains(body, fmt.Sprintf(`{"path":"color","without":0,"values":{"green":%d,"red":%d}}`, n/2, n/2)) {
+			t.Error(body)
+		}
+	}
 }
 
 // TestQueryFields: of objects the named fields are left, in JSON and YAML, whole or compressed.

@@ -155,8 +155,19 @@ func numberOf(text string) Value {
 	return ValueOf([]byte(text))
 }
 
-// single reads a path to one value.
+// single reads a path to one value, or the name of a column.
 func (s *scanner) single() (Path, error) {
+	switch c := s.peek(); {
+	case c == '\'' || c == '"':
+		name, err := s.quoted()
+		return Path{column: true, text: strings.ToLower(name)}, err
+	case 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z':
+		begin := s.at
+		for c := s.peek(); plainByte(c) && c != '/'; c = s.peek() {
+			s.at++
+		}
+		return Path{column: true, text: strings.ToLower(s.text[begin:s.at])}, nil
+	}
 	p, err := s.path()
 	if err == nil && p.hasEvery() {
 		err = errors.New("[*] leads to several values: name one, as [0] or [?(@.type==\"Ready\")] does")

@@ -18,13 +18,20 @@ const (
 // Path leads to one value in an object, as kubectl's --sort-by does:
 // .metadata.name, .metadata.labels['app.kubernetes.io/name'], .spec.containers[0].image,
 // .status.conditions[?(@.type=="Ready")].status; in braces, too.
+//
+// Or it is the name of a column of the resource's Table, as kubectl get shows it: status,
+// 'nominated node'.
 type Path struct {
-	steps []json.Step
-	text  string
+	steps  []json.Step
+	column bool
+	text   string
 }
 
-// Steps are those of the path. They must not be changed.
+// Steps are those of the path, none for a column. They must not be changed.
 func (p Path) Steps() []json.Step { return p.steps }
+
+// Column is the name of a column in lower case; ok is false for other paths.
+func (p Path) Column() (name string, ok bool) { return p.text, p.column }
 
 // String is the one spelling of the path: equal paths have the same.
 func (p Path) String() string { return p.text }
@@ -80,7 +87,7 @@ func (s *scanner) path() (Path, error) {
 	}
 	s.take("$")
 	if c := s.peek(); c != '.' && c != '[' {
-		return Path{}, s.unexpected("a path, which begins with a dot, as .metadata.name does")
+		return Path{}, s.unexpected("a path, as .metadata.name is")
 	}
 	var steps []json.Step
 	for s.peek() == '.' || s.peek() == '[' {
@@ -98,7 +105,7 @@ func (s *scanner) path() (Path, error) {
 	if len(steps) > maxSteps || s.at-begin > maxPath {
 		return Path{}, fmt.Errorf("a path may have %d steps and %d characters", maxSteps, maxPath)
 	}
-	return Path{steps, spell(steps)}, nil
+	return Path{steps: steps, text: spell(steps)}, nil
 }
 
 // step reads one step.

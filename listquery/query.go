@@ -35,7 +35,7 @@ type Query struct {
 	Offset int
 	// Fields is what is left of objects, nil for all.
 	Fields *json.Projection
-	// CountBy are the paths by whose values the objects of the list are counted.
+	// CountBy are the paths or columns by whose values the objects of the list are counted.
 	CountBy []Path
 	// CountsAlone is set when no objects are wanted.
 	CountsAlone bool
@@ -186,11 +186,11 @@ func (p Path) hasEvery() bool {
 func Describe(p api.QueryParameter) (means, example string) {
 	switch p {
 	case api.QuerySortBy:
-		return "the order of the list: paths, the first before the others; with - in front the greatest comes first; :quantity behind compares quantities", "-.status.startTime,.metadata.name"
+		return "the order of the list: paths or columns of its Table, the first before the others; with - in front the greatest comes first; :quantity behind compares quantities", "-restarts,.metadata.name"
 	case api.QueryOffset:
 		return "how many objects of the list come before the page", "50"
 	case api.QueryWhere:
-		return "conditions, all of which hold for the objects of the list: path, one of = != ~ !~ < <= > >= in notin, value", ".status.phase in (Pending,Failed),.spec.nodeName~worker"
+		return "conditions, all of which hold for the objects of the list: path or column, one of = != ~ !~ < <= > >= in notin, value", ".status.phase in (Pending,Failed),.spec.nodeName~worker"
 	case api.QueryFields:
 		return "the paths that are left of each object", ".metadata.name,.spec.containers[*].image"
 	default:

@@ -54,7 +54,9 @@ func TestBadQueries(t *testing.T) {
 	long := strings.Repeat(".a,", 100)
 	for query, want := range map[string]string{
 		"sortBy=":                      "parameter sortBy: it has no value: give it one, or leave it out",
-		"sortBy=name":                  "parameter sortBy: at character 1 there must be a path, which begins with a dot, as .metadata.name does, not \"name\"",
+		"sortBy='name":                 "a ' has no other one",
+		"sortBy=0":                     "parameter sortBy: at character 1 there must be a path, as .metadata.name is, not \"0\"",
+		"sortBy=a/b":                   "a comma or the end",
 		"sortBy=.":                     "parameter sortBy: it ends where there must be the name of a field",
 		"sortBy=..name":                "every depth",
 		"sortBy=.a.*":                  "every member",
@@ -91,7 +93,7 @@ func TestBadQueries(t *testing.T) {
 		"offset=99999999999":           "is no number of objects",
 		"fields=.a[0]":                 "parameter fields: .a[0] names one element, which would stand alone in its list: use [*]",
 		"fields=.a,b":                  "a path",
-		"countBy=phase":                "parameter countBy: at character 1 there must be a path",
+		"countBy=*":                    "parameter countBy: at character 1 there must be a path",
 		"sortBy=" + deep(40):           "a path may have 32 steps and 512 characters",
 		"sortBy=." + manyLetters(600):  "a path may have 32 steps and 512 characters",
 		"where=.a=" + manyLetters(9e3): "more than 8192",

@@ -48,6 +48,17 @@ func ValueOf(token []byte) Value {
 	return Value{Kind: Number, number: number, Text: text}
 }
 
+// ValueOfCell is the value of a Table's cell: a text that begins with a number alone
+// ("3 (5m ago)") is that number.
+func ValueOfCell(token []byte) Value {
+	v := ValueOf(token)
+	first, _, _ := strings.Cut(v.Text, " ")
+	if v.Kind == String && first != "" && len(first) < 16 && strings.Trim(first, "0123456789") == "" {
+		return ValueOf([]byte(first))
+	}
+	return v
+}
+
 // StringOf is the value of a string.
 func StringOf(text string) Value { return Value{Kind: String, Text: text} }
 

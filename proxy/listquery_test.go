@@ -31,7 +31,7 @@ func TestQueries(t *testing.T) {
 
 		{name: "without rights", line: pods + "resourceVersion=0&sortBy=x", header: "Authorization: Bearer nobody", status: 403},
 		{name: "without rights, not answered", line: "GET /api/v1/nothings?" + sorted, header: "Authorization: Bearer nobody", status: 403},
-		{name: "bad path", line: pods + "resourceVersion=0&sortBy=x", status: 400, says: "parameter sortBy: at character 1"},
+		{name: "bad path", line: pods + "resourceVersion=0&sortBy=x", status: 400, says: `parameter sortBy: the Table of pods has no column \"x\": name a path, as .metadata.name is, or one of the columns Name, Created At`},
 		{name: "bad condition", line: pods + "where=.a%3E%20x", status: 400, says: "parameter where: "},
 		{name: "bad offset", line: pods + "offset=x", status: 400, says: "parameter offset: "},
 		{name: "empty", line: pods + "countBy=", status: 400, says: "parameter countBy: it has no value"},

@@ -2,8 +2,11 @@ package table
 
 import (
 	"math"
+	"strconv"
 	"time"
 	"unsafe"
+
+	"github.com/kubeweir/kubeweir/encoding/json"
 )
 
 // Row is one row of a Table without its object: a template of the row's JSON
@@ -44,6 +47,22 @@ func (r *Row) Append(dst []byte, now time.Time) []byte {
 // Size is the memory that the row takes, in bytes.
 func (r *Row) Size() int {
 	return int(unsafe.Sizeof(Row{})) + cap(r.text) + cap(r.slots)*int(unsafe.Sizeof(slot{})) + len(r.sortKey)
+}
+
+// Cell is the JSON of a cell. Of a relative time it has the seconds since 1970, negative,
+// so that what is older is greater; times in a longer text are left out.
+func (r *Row) Cell(i int) []byte {
+	token := json.Lookup(r.text[len(`"cells":`):], []json.Step{{Kind: json.Element, Index: i}})
+	if string(token) != `""` {
+		return token
+	}
+	inside := uint32(cap(r.text) - cap(token) + 1)
+	for _, s := range r.slots {
+		if s.pos == inside {
+			return strconv.AppendInt(nil, -s.seconds, 10)
+		}
+	}
+	return token
 }
 
 // SortKey orders the rows of resources whose Traits say Sorted: compared as
