@@ -55,6 +55,8 @@ type AuthenticatorOptions struct {
 	// while the upstream cannot be asked, or takes more than 2 s, unless it has expired
 	// by what it says itself (Identity.Offline). Default: not at all.
 	OfflineTTL time.Duration
+	// Told is called when there is something that Words did not have. It must not block.
+	Told func()
 	// Reachable tells whether the upstream can be reached, as far as is known; nil if
 	// nobody knows. Once it can again, it is asked at once.
 	Reachable func() bool
@@ -85,6 +87,9 @@ func (o *AuthenticatorOptions) setDefaults() {
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Told == nil {
+		o.Told = func() {}
 	}
 }
 

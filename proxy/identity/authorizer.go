@@ -57,11 +57,13 @@ type AuthorizerOptions struct {
 	// Rules, if set, tell what the upstream did not say within OfflineTTL, or what an
 	// RBAC object has changed since.
 	Rules Rules
+	// Told is called when there is something that Words did not have. It must not block.
+	Told func()
 	// Reachable tells whether the upstream can be reached, as far as is known; nil if
 	// nobody knows. Once it can again, it is asked at once.
 	Reachable func() bool
 	// CacheSize bounds the remembered decisions, and as many more for OfflineTTL
-	// (default 16384).
+	// (default 16384), of which users, by their names, have shares.
 	CacheSize int
 	// ReviewTimeout is how long a request waits for a decision (default 10 s).
 	ReviewTimeout time.Duration
@@ -77,6 +79,9 @@ func (o *AuthorizerOptions) setDefaults() {
 	setDefault(&o.CacheSize, defaults.DecisionCacheSize)
 	setDefault(&o.ReviewTimeout, defaults.ReviewTimeout)
 	setDefault(&o.Log, slog.New(slog.DiscardHandler))
+	if o.Told == nil {
+		o.Told = func() {}
+	}
 }
 
 // settle is how long after a change the upstream may still decide by the old
@@ -125,7 +130,7 @@ type Authorizer struct {
 	opts      AuthorizerOptions
 	metrics   *authorizationMetrics
 	decisions *ttlCache[decisionKey, Decision]
-	lastWords *ttlCache[decisionKey, Decision] // outlive Invalidate; empty without OfflineTTL
+	lastWords *lastWords // outlive Invalidate; empty without OfflineTTL
 	flights   flight.Group[decisionKey, Decision]
 	turns     turns
 	outage    outage
@@ -143,7 +148,7 @@ func NewAuthorizer(opts AuthorizerOptions) *Authorizer {
 	a := &Authorizer{
 		opts:      opts,
 		decisions: newTTLCache[decisionKey, Decision](opts.CacheSize),
-		lastWords: newTTLCache[decisionKey, Decision](opts.CacheSize),
+		lastWords: newLastWords(opts.CacheSize),
 		changed:   make(chan struct{}, 1),
 		outage:    outage{reachable: opts.Reachable},
 	}
@@ -233,7 +238,7 @@ func (a *Authorizer) ask(ctx context.Context, u *User, attributes Attributes) (D
 // lastWord is what the upstream said last, where that still tells: a permission does
 // until an RBAC object changes.
 func (a *Authorizer) lastWord(key decisionKey) (d Decision, ok bool) {
-	d, ok = a.lastWords.getStale(key)
+	d, ok = a.lastWords.get(key)
 	return d, ok && (!d.Allowed || d.Generation == a.decisions.generation())
 }
 
@@ -245,7 +250,7 @@ func (a *Authorizer) offline(u *User, attributes Attributes, key decisionKey) (d
 	}
 	gen := a.decisions.generation()
 	d, ok = a.lastWord(key)
-	if !ok && a.opts.Rules != nil && !a.refusedWider(u, attributes) && a.opts.Rules.Allow(u, attributes) {
+	if !ok && a.rulesAllow(u, attributes) {
 		d, ok = Decision{Allowed: true}, true
 	}
 	if !ok {
@@ -260,22 +265,14 @@ func (a *Authorizer) offline(u *User, attributes Attributes, key decisionKey) (d
 	return d, true
 }
 
-// refusedWider tells that the upstream refused last what attributes are a part of. Rules
-// know nothing of selectors, so that one which was never asked about would get by a refusal
-// that is not theirs.
-func (a *Authorizer) refusedWider(u *User, attributes Attributes) bool {
-	if attributes.FieldSelector == "" && attributes.LabelSelector == "" {
+// rulesAllow tells whether the rules allow what the upstream did not say, and nothing that
+// it did say tells otherwise.
+func (a *Authorizer) rulesAllow(u *User, attributes Attributes) bool {
+	if a.opts.Rules == nil {
 		return false
 	}
-	wider := attributes
-	wider.FieldSelector, wider.LabelSelector = "", ""
-	for _, name := range [...]string{attributes.Name, ""} { // a field selector may have named it
-		wider.Name = name
-		if d, ok := a.lastWord(keyOf(u, &wider)); ok && !d.Allowed {
-			return true
-		}
-	}
-	return false
+	grants := func(what Attributes) bool { return a.opts.Rules.Allow(u, what) }
+	return !a.lastWords.refuse(u.GetName(), &attributes, grants) && grants(attributes)
 }
 
 func (a *Authorizer) review(ctx context.Context, u *User, attributes *Attributes, key decisionKey) (Decision, error) {
@@ -301,7 +298,10 @@ func (a *Authorizer) review(ctx context.Context, u *User, attributes *Attributes
 	}
 	a.decisions.put(key, d, gen, ttl, 0)
 	if a.opts.OfflineTTL > 0 {
-		a.lastWords.put(key, d, 0, 0, max(ttl, keep))
+		now := time.Now()
+		if a.lastWords.put(u.GetName(), key, attributes, d, now, now.Add(max(ttl, keep))) {
+			a.opts.Told()
+		}
 	}
 	return d, nil
 }
@@ -323,6 +323,7 @@ func (a *Authorizer) Invalidate() {
 	a.invalidated.Store(a.decisions.now())
 	a.decisions.dropAll()
 	a.metrics.invalidations.Inc()
+	a.opts.Told()
 	select {
 	case a.changed <- struct{}{}:
 	default: // a signal is waiting already

@@ -2,6 +2,8 @@ package identity
 
 import (
 	"hash/maphash"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,12 +40,12 @@ type cacheShard[K comparable, V any] struct {
 }
 
 // cacheEntry holds a value until expires; until kept it may still be had as a
-// stale one. Both are nanoseconds of the cache's clock.
+// stale one. It was put at a time. All are nanoseconds of the cache's clock.
 type cacheEntry[K comparable, V any] struct {
-	key           K
-	value         V
-	gen           uint64
-	expires, kept int64
+	key                K
+	value              V
+	gen                uint64
+	put, expires, kept int64
 }
 
 // newTTLCache returns a cache of at most size entries (at least one a shard).
@@ -99,12 +101,16 @@ func (c *ttlCache[K, V]) put(key K, value V, gen uint64, ttl, keep time.Duration
 		return
 	}
 	now := c.now()
-	e := &cacheEntry[K, V]{key: key, value: value, gen: gen, expires: now + int64(ttl), kept: now + int64(keep)}
-	h := maphash.Comparable(c.seed, key)
+	c.enter(&cacheEntry[K, V]{key: key, value: value, gen: gen, put: now, expires: now + int64(ttl), kept: now + int64(keep)}, now)
+}
+
+// enter stores an entry, unless it is of an earlier generation.
+func (c *ttlCache[K, V]) enter(e *cacheEntry[K, V], now int64) {
+	h := maphash.Comparable(c.seed, e.key)
 	s := &c.shards[h%cacheShards]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if gen != c.gen.Load() {
+	if e.gen != c.gen.Load() {
 		return
 	}
 	if _, replaces := s.mu.entries[h]; !replaces && len(s.mu.entries) >= c.perShard {
@@ -118,9 +124,33 @@ func (c *ttlCache[K, V]) put(key K, value V, gen uint64, ttl, keep time.Duration
 func (c *ttlCache[K, V]) renew(key K, value V, ttl time.Duration) {
 	if e := c.find(key); e != nil {
 		now := c.now()
-		keep := time.Duration(e.kept - now)
-		c.put(key, value, e.gen, min(ttl, keep), keep)
+		again := *e
+		again.value, again.expires = value, min(now+int64(ttl), e.kept)
+		c.enter(&again, now)
 	}
+}
+
+// each calls visit for what is kept, and with how long ago it was put.
+func (c *ttlCache[K, V]) each(visit func(key K, value V, age time.Duration)) {
+	now := c.now()
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.mu.RLock()
+		entries := slices.Collect(maps.Values(s.mu.entries))
+		s.mu.RUnlock()
+		for _, e := range entries {
+			if e.gen == c.gen.Load() && now < e.kept {
+				visit(e.key, e.value, time.Duration(now-e.put))
+			}
+		}
+	}
+}
+
+// restore stores a value that was put so long ago, and kept for keep since: a stale one.
+func (c *ttlCache[K, V]) restore(key K, value V, age, keep time.Duration) {
+	now := c.now()
+	put := now - int64(age)
+	c.enter(&cacheEntry[K, V]{key: key, value: value, gen: c.generation(), put: put, expires: put, kept: put + int64(keep)}, now)
 }
 
 // evict makes room for one entry: those found dead in a small random sample go,

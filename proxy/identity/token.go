@@ -49,7 +49,7 @@ type tokens struct {
 	opts     AuthenticatorOptions
 	metrics  *authenticationMetrics
 
-	secret  [sha256.Size]byte // keys the hash; immutable
+	secret  [sha256.Size]byte // keys the hash; changed by Restore alone
 	buffers sync.Pool         // of *[]byte, to hash without allocating
 	// answers are those of tokens that were good at some time, seen those tokens for
 	// longer, and refused the answers of all others, whose number is their senders'
@@ -200,7 +200,11 @@ func (t *tokens) review(ctx context.Context, key credentialKey, token string) (t
 	t.metrics.reviewValid.Inc()
 	answer := tokenAnswer{user: userOfReview(&result.Status.User), expires: expiryOf(token)}
 	t.seen.put(key, struct{}{}, t.seen.generation(), seenFor, 0)
+	last, known := t.answers.getStale(key)
 	t.answers.put(key, answer, gen, t.opts.SuccessTTL, t.opts.SuccessTTL+t.opts.OfflineTTL)
+	if !known || last.user == nil || last.user.digest != answer.user.digest {
+		t.opts.Told()
+	}
 	return answer, nil
 }
 
@@ -212,6 +216,9 @@ func (t *tokens) refuse(key credentialKey, answer tokenAnswer, gen uint64) {
 		cache = t.answers
 	}
 	cache.put(key, answer, gen, t.opts.FailureTTL, 0)
+	if cache == t.answers {
+		t.opts.Told()
+	}
 }
 
 // remember is how many answers are remembered.

@@ -1,0 +1,293 @@
+package identity
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+)
+
+// rulesBut allow everything but what is refused.
+type rulesBut func(Attributes) bool
+
+func (r rulesBut) Allow(_ user.Info, a Attributes) bool { return !r(a) }
+
+// TestRefusalsCoverMore: what the upstream refused last is not got by another question on
+// the same, which rules would grant.
+func TestRefusalsCoverMore(t *testing.T) {
+	everywhere := listPods
+	everywhere.Namespace = ""
+	with := func(a Attributes, change func(*Attributes)) Attributes { change(&a); return a }
+	anotherToken := NewUser(&user.DefaultInfo{Name: jane.GetName(), Groups: jane.GetGroups(), Extra: map[string][]string{"id": {"2"}}})
+	none := func(Attributes) bool { return false }
+	for _, test := range []struct {
+		name    string
+		refused Attributes
+		rules   func(Attributes) bool // that do not grant
+		who     *User
+		asked   Attributes
+		want    bool
+	}{
+		{"another verb", listPods, none, jane, with(listPods, func(a *Attributes) { a.Verb = "watch" }), false},
+		{"another version", listPods, none, jane, with(listPods, func(a *Attributes) { a.APIVersion = "v2" }), false},
+		{"one object", listPods, none, jane, with(listPods, func(a *Attributes) { a.Verb, a.Name = "get", "a" }), false},
+		{"a part", listPods, none, jane, with(listPods, func(a *Attributes) { a.LabelSelector = "!none" }), false},
+		{"the whole", with(listPods, func(a *Attributes) { a.LabelSelector = "!none" }), none, jane, listPods, false},
+		{"by another token", listPods, none, anotherToken, listPods, false},
+		{"all namespaces", listPods, none, jane, everywhere, false},
+		{"another namespace", listPods, none, jane, with(listPods, func(a *Attributes) { a.Namespace = "other" }), true},
+		{"another resource", listPods, none, jane, with(listPods, func(a *Attributes) { a.Resource = "nodes" }), true},
+		{"another subresource", listPods, none, jane, with(listPods, func(a *Attributes) { a.Subresource = "log" }), true},
+		{"somebody else", listPods, none, named("joe"), listPods, true},
+		{"one of all, as rules would have", everywhere, func(a Attributes) bool { return a.Namespace == "" }, jane, listPods, true},
+		{"one of all, which rules would have granted", everywhere, none, jane, listPods, false},
+		{"large", with(listPods, func(a *Attributes) { a.LabelSelector = strings.Repeat("a", maxKeyBytes) }), none, jane, listPods, false},
+		{"large, of all", with(everywhere, func(a *Attributes) { a.LabelSelector = strings.Repeat("a", maxKeyBytes) }), func(a Attributes) bool { return a.Namespace == "" }, jane, listPods, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			access := &fakeAccess{allow: nothing}
+			a := NewAuthorizer(AuthorizerOptions{AccessReviewer: access, OfflineTTL: time.Hour, Rules: rulesBut(test.rules)})
+			if _, err := a.Authorize(t.Context(), jane, test.refused); err != nil {
+				t.Fatal(err)
+			}
+			access.fail(errDown)
+			d, err := a.Authorize(t.Context(), test.who, test.asked)
+			if d.Allowed != test.want || !test.want && !errors.Is(err, ErrUnavailable) {
+				t.Errorf("%+v, %v", d, err)
+			}
+		})
+	}
+}
+
+// TestRefusalsEnd when the upstream allows the same.
+func TestRefusalsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		access := &fakeAccess{allow: nothing}
+		a := NewAuthorizer(AuthorizerOptions{AccessReviewer: access, OfflineTTL: time.Hour, Rules: &fakeRules{allow: true}})
+		watchPods := listPods
+		watchPods.Verb = "watch"
+		for _, allow := range []func(*authorizationv1.SubjectAccessReviewSpec) bool{nothing, everything} {
+			access.set(allow)
+			time.Sleep(time.Minute)
+			if _, err := a.Authorize(t.Context(), jane, listPods); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+			access.fail(errDown)
+			if d, _ := a.Authorize(t.Context(), jane, watchPods); d.Allowed != allow(nil) {
+				t.Errorf("%+v", d)
+			}
+			access.fail(nil)
+		}
+	})
+}
+
+// TestLastWordsAreShared: who asks much pushes out no words to others; and a refusal that is
+// pushed out is no permission.
+func TestLastWordsAreShared(t *testing.T) {
+	access := &fakeAccess{allow: nothing}
+	a := NewAuthorizer(AuthorizerOptions{AccessReviewer: access, OfflineTTL: time.Hour, CacheSize: 64, Rules: &fakeRules{allow: true}})
+	ask := func(u *User, name string) (Decision, error) {
+		what := listPods
+		what.Verb, what.Name, what.Namespace = "get", name, name
+		return a.Authorize(t.Context(), u, what)
+	}
+	few := []*User{named("few"), named("fewer"), named("fewest")}
+	for _, u := range few {
+		for i := range 4 {
+			if _, err := ask(u, fmt.Sprint(i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	greedy := named("greedy")
+	for i := range 1000 {
+		if _, err := ask(greedy, fmt.Sprint(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := a.lastWords.len(); n != 64 {
+		t.Errorf("%d words", n)
+	}
+	access.fail(errDown)
+	a.decisions.dropAll()
+	for _, u := range few {
+		for i := range 4 {
+			if d, err := ask(u, fmt.Sprint(i)); err != nil || d.Allowed || !d.Offline {
+				t.Errorf("%s: %+v, %v", u.GetName(), d, err)
+			}
+		}
+	}
+	for i := range 1000 {
+		if d, _ := ask(greedy, fmt.Sprint(i)); d.Allowed {
+			t.Fatalf("what was refused is allowed: %d", i)
+		}
+	}
+	if d, err := ask(few[0], "else"); err != nil || !d.Allowed {
+		t.Errorf("somebody else by rules: %+v, %v", d, err)
+	}
+}
+
+// TestWordsOverRestart: another process knows what the upstream said last, for what is left
+// of its time.
+func TestWordsOverRestart(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		after time.Duration // it was said
+		known bool
+		which func(*Words)
+	}{
+		{"at once", 0, true, nil},
+		{"within the time", 50 * time.Minute, true, nil},
+		{"after the time", 61 * time.Minute, false, nil},
+		{"of the future", -2 * time.Hour, false, nil},
+		{"of another secret", 0, false, func(w *Words) { w.Secret = make([]byte, 32); w.Decisions = nil }},
+		{"damaged", 0, false, func(w *Words) {
+			w.Tokens[0].Hash = nil
+			for i := range w.Decisions {
+				w.Decisions[i].User = nil
+			}
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				told := 0
+				access := &fakeAccess{allow: only("jane")}
+				auth, reviewer := newTokenAuthenticator(t, AuthenticatorOptions{OfflineTTL: time.Hour, Told: func() { told++ }})
+				a := NewAuthorizer(AuthorizerOptions{AccessReviewer: access, OfflineTTL: time.Hour, Told: func() { told++ }})
+				time.Sleep(time.Minute)
+				joe := named("joe")
+				large := listPods
+				large.LabelSelector = strings.Repeat("a", maxKeyBytes)
+				for range 2 { // the second time is no news
+					id, err := byToken(t.Context(), auth, janeToken)
+					if err != nil {
+						t.Fatal(err)
+					}
+					for _, u := range []*User{id.User, joe} {
+						for _, what := range []Attributes{listPods, large} {
+							if _, err := a.Authorize(t.Context(), u, what); err != nil {
+								t.Fatal(err)
+							}
+						}
+					}
+					time.Sleep(time.Minute)
+				}
+				if told != 5 {
+					t.Errorf("told %d times", told)
+				}
+				words := &Words{}
+				auth.Words(words, 1<<20)
+				a.Words(words, 1<<20)
+				content, err := json.Marshal(words)
+				if err != nil || strings.Contains(string(content), janeToken) {
+					t.Fatalf("%s, %v", content, err)
+				}
+				kept := &Words{}
+				if err := json.Unmarshal(content, kept); err != nil {
+					t.Fatal(err)
+				}
+				for i := range kept.Decisions {
+					kept.Decisions[i].Said = kept.Decisions[i].Said.Add(-test.after)
+				}
+				for i := range kept.Tokens {
+					kept.Tokens[i].Said = kept.Tokens[i].Said.Add(-test.after)
+				}
+				if test.which != nil {
+					test.which(kept)
+				}
+
+				reviewer.fail(errDown)
+				access.fail(errDown)
+				again, err := NewAuthenticator(AuthenticatorOptions{TokenReviewer: reviewer, OfflineTTL: time.Hour})
+				if err != nil {
+					t.Fatal(err)
+				}
+				b := NewAuthorizer(AuthorizerOptions{AccessReviewer: access, OfflineTTL: time.Hour})
+				again.Restore(kept)
+				b.Restore(kept)
+				id, err := byToken(t.Context(), again, janeToken)
+				if (err == nil && id.Offline && id.User.GetName() == "jane") != test.known {
+					t.Fatalf("%v, %v", id, err)
+				}
+				if !test.known {
+					return
+				}
+				for _, what := range []Attributes{listPods, large} {
+					if d, err := b.Authorize(t.Context(), id.User, what); err != nil || !d.Allowed || !d.Offline {
+						t.Errorf("jane: %+v, %v", d, err)
+					}
+					if d, err := b.Authorize(t.Context(), joe, what); err != nil || d.Allowed {
+						t.Errorf("joe: %+v, %v", d, err)
+					}
+				}
+				b.Invalidate()
+				if d, err := b.Authorize(t.Context(), id.User, listPods); err == nil {
+					t.Errorf("a permission after RBAC objects have changed: %+v", d)
+				}
+				if d, err := b.Authorize(t.Context(), joe, listPods); err != nil || d.Allowed {
+					t.Errorf("a refusal after RBAC objects have changed: %+v, %v", d, err)
+				}
+				again.Forget()
+				b.Forget()
+				if id, err := byToken(t.Context(), again, janeToken); err == nil {
+					t.Errorf("a token that is forgotten: %v", id)
+				}
+				if d, err := b.Authorize(t.Context(), joe, listPods); err == nil {
+					t.Errorf("a refusal that is forgotten: %+v", d)
+				}
+			})
+		})
+	}
+}
+
+// TestWordsAreBounded: what is too much leaves out permissions, and a refusal that is left out
+// is no permission in the other process.
+func TestWordsAreBounded(t *testing.T) {
+	access := &fakeAccess{allow: only("jane")}
+	a := NewAuthorizer(AuthorizerOptions{AccessReviewer: access, OfflineTTL: time.Hour})
+	for i := range 100 {
+		for _, u := range []*User{jane, named("joe")} {
+			what := listPods
+			what.Namespace = fmt.Sprint(i)
+			if _, err := a.Authorize(t.Context(), u, what); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	words := &Words{}
+	a.Words(words, 50*(wordSize+30))
+	if n := len(words.Decisions); n < 30 || n > 60 || words.Decisions[0].Allowed {
+		t.Errorf("%d words", n)
+	}
+	access.fail(errDown)
+	b := NewAuthorizer(AuthorizerOptions{AccessReviewer: access, OfflineTTL: time.Hour, Rules: &fakeRules{allow: true}})
+	b.Restore(words)
+	for i := range 100 {
+		what := listPods
+		what.Namespace = fmt.Sprint(i)
+		if d, _ := b.Authorize(t.Context(), named("joe"), what); d.Allowed {
+			t.Errorf("what was refused in %d is allowed", i)
+		}
+		if d, err := b.Authorize(t.Context(), jane, what); err != nil || !d.Allowed {
+			t.Errorf("what was allowed in %d: %+v, %v", i, d, err)
+		}
+	}
+}
+
+// TestTokensOverRestart: what a token's user has comes with it.
+func TestTokensOverRestart(t *testing.T) {
+	info := authenticationv1.UserInfo{Username: "u", UID: "1", Groups: []string{"a", "system:authenticated"}, Extra: map[string]authenticationv1.ExtraValue{"k": {"v", "w"}}}
+	was := userOfReview(&info)
+	review := was.review()
+	if is := userOfReview(&review); is.digest != was.digest {
+		t.Errorf("%+v, was %+v", is.info, was.info)
+	}
+}
