@@ -236,9 +236,16 @@ func (c *Collection) State() State {
 		return State{Phase: Stopped, Err: reason}
 	}
 	state := c.feed.health.state(c.feed.source.LastContact(), c.limits.StaleAfter)
+	if at := c.feed.unconfirmed.Load(); at != nil {
+		state.Phase, state.Since, state.LastContact = Stale, *at, *at // whatever comes, before it is confirmed
+	}
 	state.Delay = c.feed.source.Delay()
 	return state
 }
+
+// Unconfirmed reports whether the collection is what was kept over a restart, and the source
+// has not said yet that it is of the same cluster, or what has changed (KeepOptions).
+func (c *Collection) Unconfirmed() bool { return c.feed.unconfirmed.Load() != nil }
 
 // Closed is closed when the collection has stopped for good; State then has the
 // reason. Its views stay readable.

@@ -93,6 +93,9 @@ type feed struct {
 	// not kept for a restart, after which nobody would know that.
 	holds  atomic.Pointer[string]
 	unsure atomic.Bool
+	// unconfirmed is when what is served was true that is loaded and not confirmed; nil when
+	// what is served is something else.
+	unconfirmed atomic.Pointer[time.Time]
 
 	progress atomic.Bool // the source is known to send bookmarks
 	nameless atomic.Bool // the source has no lists of the objects' metadata

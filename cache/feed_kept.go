@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // A feed begins with what was kept of its collection, if anything was. It is not true until
@@ -78,6 +80,8 @@ func (f *feed) load(ctx context.Context) {
 		f.kept.Store(false)
 		return
 	}
+	// By the clock that goes on whatever is made of the other one.
+	l.note.At = time.Now().Add(-max(0, time.Since(l.note.At)))
 	f.kind.Store(&ListMeta{Kind: l.note.Kind, APIVersion: l.note.APIVersion, Warnings: l.note.Warnings})
 	f.server.Store(&l.note.Server)
 	f.holds.Store(&l.note.Server)
@@ -103,6 +107,8 @@ func (i *keptImage) holds(m moment, l *loaded) {
 func (f *feed) checkLoaded(ctx context.Context) error {
 	cluster, err := f.image.keeper.cluster(ctx)
 	switch {
+	case f.published.Load() && apierrors.IsForbidden(err):
+		return err // it may just be starting, see refusedForLong
 	case errors.Is(err, errUnknownCluster):
 		return fmt.Errorf("%w, perhaps: %w", ErrRewound, err)
 	case err != nil:
@@ -176,6 +182,7 @@ func (f *feed) publish() {
 	if f.loaded != nil {
 		f.image.keeper.metrics.loads.WithLabelValues("confirmed").Inc()
 		f.loaded = nil
+		f.unconfirmed.Store(nil)
 	}
 	f.holds.Store(f.server.Load())
 	f.unsure.Store(f.provisional)
@@ -199,6 +206,10 @@ func (f *feed) publishUnconfirmed() {
 }
 
 func (f *feed) showUnconfirmed(at time.Time) {
+	if !f.published.Load() {
+		f.image.keeper.tellUnconfirmed()
+	}
+	f.unconfirmed.Store(&at)
 	f.health.listed(at)
 	f.show()
 }

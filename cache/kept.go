@@ -54,6 +54,7 @@ type keeper struct {
 	done    chan struct{} // closed when the saver has ended
 	stop    context.CancelFunc
 	stuck   atomic.Int64 // loads that do not come back from the disk
+	told    atomic.Bool  // see tellUnconfirmed
 
 	mu struct {
 		sync.Mutex
@@ -185,6 +186,13 @@ func (k *keeper) release(name string) {
 	defer k.mu.Unlock()
 	close(k.mu.held[name])
 	delete(k.mu.held, name)
+}
+
+// tellUnconfirmed logs, once, that what was kept is served as it is.
+func (k *keeper) tellUnconfirmed() {
+	if !k.told.Swap(true) {
+		k.log.Warn("until the upstream answers, what was kept of it is served unconfirmed, as old as it is, to whom offline rules allow that")
+	}
 }
 
 // errUnknownCluster: the source will not say which cluster it is.

@@ -317,9 +317,12 @@ func TestKeptRandom(t *testing.T) {
 // wanted, as old as it is; and when the source is another cluster, nobody goes on with it.
 func TestKeptUnconfirmed(t *testing.T) {
 	for _, tc := range []struct {
-		name         string
-		serve, other bool
-	}{{"not wanted", false, false}, {"wanted", true, false}, {"another cluster", true, true}} {
+		name                   string
+		serve, other, starting bool
+	}{
+		{name: "not wanted"}, {name: "wanted", serve: true}, {name: "another cluster", serve: true, other: true},
+		{name: "one that refuses at first", serve: true, starting: true},
+	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				k := newKeeping(t)
@@ -331,12 +334,15 @@ func TestKeptUnconfirmed(t *testing.T) {
 				time.Sleep(time.Hour)
 				k.change()
 				k.source.SetDown(true)
-				var away atomic.Bool
+				var away, starting atomic.Bool
 				away.Store(true)
+				starting.Store(tc.starting)
 				k.options.Cluster = func(context.Context) (string, error) {
 					switch {
 					case away.Load():
 						return "", cachetest.ErrDown
+					case starting.Load():
+						return "", apierrors.NewForbidden(schema.GroupResource{Resource: "namespaces"}, "kube-system", errors.New("no"))
 					case tc.other:
 						return "two", nil
 					}
@@ -353,21 +359,36 @@ func TestKeptUnconfirmed(t *testing.T) {
 					if state := c.State(); state.Phase != cache.Stale || state.Since.After(saved) || saved.Sub(state.Since) > time.Minute || c.RV() != 120 {
 						t.Errorf("at %d, %v", c.RV(), state)
 					}
+					if !c.Unconfirmed() || strings.Count(k.log.String(), "served unconfirmed") != 1 {
+						t.Errorf("unconfirmed: %t, log: %s", c.Unconfirmed(), k.log.String())
+					}
 				}
 				away.Store(false)
 				k.source.SetDown(false)
+				time.Sleep(10 * time.Second)
+				if tc.starting {
+					if state := c.State(); state.Phase != cache.Stale || !c.Unconfirmed() {
+						t.Errorf("while it starts: %v", state)
+					}
+				}
+				starting.Store(false)
 				time.Sleep(time.Minute)
 				synctest.Wait()
-				if tc.other {
+				if c != nil {
 					select {
 					case <-c.Closed():
+						if !tc.other {
+							t.Error("what was kept has ended")
+						}
 					default:
-						t.Error("what was kept of another cluster goes on")
+						if tc.other {
+							t.Error("what was kept of another cluster goes on")
+						}
 					}
 				}
 				c = k.open()
 				k.same(c)
-				if c.State().Phase != cache.Synced || c.RV() != k.source.Revision() {
+				if c.State().Phase != cache.Synced || c.Unconfirmed() || c.RV() != k.source.Revision() {
 					t.Errorf("at %d, %v", c.RV(), c.State())
 				}
 			})

@@ -264,11 +264,11 @@ func (d *Dir) writeMarker() error {
 	return d.rename(markerName+newExt, markerName)
 }
 
-// tidy removes what is not an image, and all images unless they are known, and counts the
-// rest. It touches only files that this package makes.
+// tidy removes what is not an image or a record, and all of them unless they are known, and
+// counts the rest. It touches only files that this package makes.
 func (d *Dir) tidy(names []string, known bool) error {
 	for _, name := range names {
-		image := strings.HasSuffix(name, imageExt)
+		image := strings.HasSuffix(name, imageExt) || strings.HasSuffix(name, recordExt)
 		if strings.HasSuffix(name, newExt) || image && !known {
 			if err := d.fs.Remove(d.file(name)); err != nil {
 				return err

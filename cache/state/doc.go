@@ -12,6 +12,8 @@
 //	block 1…   objects: set (bytes) or deleted (key), in pieces of about 256 KiB
 //	           commit: the caller's; what came since the last one counts from here on
 //
+// A record, NAME.record, is a preamble and a single block, which is written anew each time.
+//
 // A block is its length, a CRC-32C, its kind, and its content, which is compressed (S2) and
 // then, with a key, sealed (AES-256-GCM). Checksum, key and associated data are those of
 // one file, by its identity, and of one place in it: blocks of another file, left-overs of

@@ -37,6 +37,7 @@ const (
 	kindHeader  kind = 'h'
 	kindObjects kind = 'o'
 	kindCommit  kind = 'c'
+	kindRecord  kind = 'r'
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

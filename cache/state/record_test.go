@@ -1,0 +1,103 @@
+package state_test
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/state"
+)
+
+// TestRecords: the last record of a name is what is read, by another process, too, and none
+// is an image.
+func TestRecords(t *testing.T) {
+	mem := vfs.NewMem()
+	d := open(t, state.Options{FS: mem, Key: key})
+	if _, err := d.LoadRecord("a"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("error %v", err)
+	}
+	for _, content := range []string{"", "one", "two"} {
+		if err := d.SaveRecord(t.Context(), "a", []byte(content)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := d.LoadRecord("a"); err != nil || string(got) != content {
+			t.Errorf("%q, %v, want %q", got, err, content)
+		}
+	}
+	before, _ := d.Bytes()
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	d = open(t, state.Options{FS: mem, Key: key})
+	if got, err := d.LoadRecord("a"); err != nil || string(got) != "two" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if now, _ := d.Bytes(); now != before || now == 0 {
+		t.Errorf("%d bytes, before %d", now, before)
+	}
+	if names, err := d.Names(); err != nil || len(names) > 0 {
+		t.Errorf("images %q, %v", names, err)
+	}
+	if err := errors.Join(d.RemoveRecord("a"), d.RemoveRecord("a")); err != nil {
+		t.Error(err)
+	}
+	if now, _ := d.Bytes(); now != 0 {
+		t.Errorf("%d bytes", now)
+	}
+}
+
+// TestRecordsAreBounded by what all files may have together.
+func TestRecordsAreBounded(t *testing.T) {
+	d := open(t, state.Options{FS: vfs.NewMem(), MaxBytes: 100})
+	if err := d.SaveRecord(t.Context(), "a", []byte("small")); err != nil {
+		t.Fatal(err)
+	}
+	noise := make([]byte, 200)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(noise)
+	if err := d.SaveRecord(t.Context(), "a", noise); !errors.Is(err, cache.ErrImagesFull) {
+		t.Errorf("error %v", err)
+	}
+	if got, err := d.LoadRecord("a"); err != nil || string(got) != "small" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// TestDamagedRecords: a record that was cut off, changed, or taken from another place is none;
+// and nothing of a sealed one is on disk as it is.
+func TestDamagedRecords(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	d := open(t, state.Options{Dir: dir, Key: key})
+	for name, content := range map[string]string{"a": "who may do what", "b": "who may do more"} {
+		if err := d.SaveRecord(t.Context(), name, []byte(content)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := filepath.Join(dir, "a.record")
+	whole, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 || bytes.Contains(whole, []byte("who")) {
+		t.Errorf("%v, %v: %q", info.Mode(), err, whole)
+	}
+	for i := range whole {
+		for _, damaged := range [][]byte{whole[:i], bytes.Clone(whole)} {
+			if len(damaged) == len(whole) {
+				damaged[i] ^= 1
+			}
+			if err := os.WriteFile(file, damaged, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := d.LoadRecord("a"); err == nil || errors.Is(err, fs.ErrNotExist) {
+				t.Fatalf("damaged at %d: %q, %v", i, got, err)
+			}
+		}
+	}
+}
