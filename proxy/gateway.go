@@ -56,6 +56,9 @@ type Options struct {
 	// Reachable tells whether the upstream can be reached, as far as is known. It must be
 	// quick; nil for one that always can.
 	Reachable func() bool
+	// Discovered tells what the upstream said last of what it serves; nil if nobody is told
+	// while it cannot be reached.
+	Discovered func() upstream.Documents
 	// CompressWatchLists has watches that begin with what is there compressed where
 	// the client accepts that and a list of the same would be.
 	CompressWatchLists bool
@@ -318,6 +321,9 @@ func (g *Gateway) route(ctx context.Context, x *exchange) *api.Response {
 			return g.forwardShard(ctx, x, outcome{})
 		}
 		if resp := g.selfReview(ctx, x); resp != nil {
+			return resp
+		}
+		if resp := g.offlineDiscovery(ctx, x); resp != nil {
 			return resp
 		}
 		return g.forward(ctx, x)

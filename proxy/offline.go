@@ -43,13 +43,22 @@ func (g *Gateway) remembered(x *exchange) *api.Response {
 	return x.fail(comeBack("the upstream could not be asked who you are and what you may do"))
 }
 
-// expired refuses an answer from c that is older than it may be; nil means go on.
+// expired refuses an answer from c that is older than it may be, or that was kept over a
+// restart and is not for everybody; nil means go on.
 func (g *Gateway) expired(x *exchange, c *cache.Collection, age time.Duration) *api.Response {
-	if age <= g.Offline.TTL || !g.isAway() || !x.allowsOffline() {
+	unconfirmed := c.Unconfirmed()
+	if !unconfirmed && (age <= g.Offline.TTL || !g.isAway()) {
 		return nil
 	}
-	g.refused.Count(reason.OfflineExpired)
-	return x.fail(comeBack("no API server answers, and what the cache holds is older than the gateway may serve"))
+	switch allowed := x.allowsOffline(); {
+	case !allowed && unconfirmed:
+		g.refused.Count(reason.OfflineDenied)
+		return x.fail(comeBack("no API server has confirmed yet what the gateway kept over its restart"))
+	case allowed && age > g.Offline.TTL:
+		g.refused.Count(reason.OfflineExpired)
+		return x.fail(comeBack("no API server answers, and what the cache holds is older than the gateway may serve"))
+	}
+	return nil
 }
 
 // holdsOffline reports whether c may answer a most-recent read in session mode although

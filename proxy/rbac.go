@@ -69,7 +69,11 @@ func followRBAC(ctx context.Context, resources *Resources, manager *cache.Manage
 		return false, err
 	}
 	return true, followCollection(ctx, c,
-		func([]*object.Object) { changed() },
+		func([]*object.Object) {
+			if !c.Unconfirmed() { // else it is what permissions were given by that were kept, too
+				changed()
+			}
+		},
 		func(d watchmux.Delivery) {
 			if decides(d.Event) {
 				changed()

@@ -52,8 +52,9 @@ type Client struct {
 	servers                    *servers          // nil for a single one
 	direct, shared             atomic.Int64      // forwarded requests on direct connections; on shared ones
 
-	buffers     sync.Pool    // *[]byte of copyBuffer
-	lastFailure atomic.Int64 // when a failure was logged, unix nanoseconds
+	buffers     sync.Pool              // *[]byte of copyBuffer
+	lastFailure atomic.Int64           // when a failure was logged, unix nanoseconds
+	version     atomic.Pointer[[]byte] // what the upstream said last of its version; nil before
 	// identityRefused is when that was logged.
 	identityRefused seldom
 

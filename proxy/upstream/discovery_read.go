@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
@@ -35,11 +36,17 @@ type discovered struct {
 	// documents are the two aggregated documents by path, to be confirmed by
 	// their ETag.
 	documents map[string]*document
+	at        time.Time // when the upstream said so; zero before it has said anything
+	restored  bool      // to an earlier process
 }
 
 type document struct {
 	etag string
 	list *apidiscoveryv2.APIGroupDiscoveryList
+}
+
+func newDiscovered(at time.Time) *discovered {
+	return &discovered{resources: make(map[schema.GroupVersionResource]*ServerResource), documents: make(map[string]*document), at: at}
 }
 
 // of are the resources of one group version.
@@ -58,7 +65,7 @@ func (d *discovered) add(r *ServerResource) { d.resources[r.GroupVersionResource
 // discover reads what the server serves. Group versions whose own server does not
 // answer at present keep the resources that last says they had.
 func (c *Client) discover(ctx context.Context, last *discovered) (*discovered, error) {
-	known := &discovered{resources: make(map[schema.GroupVersionResource]*ServerResource), documents: make(map[string]*document)}
+	known := newDiscovered(time.Now())
 	for _, path := range []string{"/api", "/apis"} {
 		body, doc, err := c.discoveryRoot(ctx, path, last.documents[path])
 		if err != nil {

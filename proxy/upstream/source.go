@@ -132,6 +132,7 @@ func (s *Source) Server(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("version of the upstream: %w", err)
 	}
+	s.c.version.Store(&body)
 	return string(body), nil
 }
 
