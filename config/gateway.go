@@ -161,8 +161,8 @@ type State struct {
 	// Dir is the folder where what is cached is kept, so that a restart goes on with it;
 	// "" for none.
 	Dir string `json:"dir"`
-	// KeyFile has the key that what is kept is sealed with; "" for none, and Secrets are
-	// not kept then.
+	// KeyFile has the key that what is kept is sealed with; "" for none, and Secrets, and what
+	// clients are known by, are not kept then.
 	KeyFile string `json:"keyFile"`
 	// Exclude are resources, by their plural names with their group unless it is the core
 	// group, that are not kept.

@@ -137,7 +137,7 @@ func (g *Gateway) stateSettings() section {
 			"`folder`, of this gateway alone, where what is cached is kept: after a restart a gateway goes on with it and reads from the cluster only what has changed (default none)",
 			"what is cached, compressed, is on disk; a tenth to a third of the bytes as a rule"},
 		{"state.keyFile", "state-key-file", &s.KeyFile, nil,
-			"`file` with a key, 32 bytes or their base64, that what is kept is sealed with; without it Secrets are not kept", ""},
+			"`file` with a key, 32 bytes or their base64, that what is kept is sealed with; without it Secrets, and what clients are known by, are not kept", ""},
 		{"state.exclude", "state-exclude", &s.Exclude, nil,
 			"`resources` such as configmaps or deployments.apps that are not kept", ""},
 		{"state.maxBytes", "state-max-bytes", &s.MaxBytes, atLeast[Bytes](1 << 20),

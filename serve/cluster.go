@@ -38,6 +38,7 @@ type cluster struct {
 	discovery     *upstream.Discovery
 	state         *state.Dir // nil if nothing is kept over restarts
 	inherits      bool       // its state folder is still that of another, see inherit
+	memory        *memory    // nil if what clients are known by is not
 	manager       *cache.Manager
 	reader        *cache.Reader
 	watches       *cache.Watches
@@ -119,9 +120,7 @@ func (c *cluster) start(ctx context.Context) {
 	c.stop = stop
 	first, cancel := context.WithTimeout(ctx, discoveryWait)
 	defer cancel()
-	if err := c.discovery.Refresh(first); err != nil {
-		c.log.Warn("the upstream's discovery cannot be read yet, everything is forwarded until it can", "error", err)
-	}
+	c.readDiscovery(first)
 	keep := func(run func(ctx context.Context)) {
 		c.panics.Keep(&c.background, "background", func() { run(background) })
 	}
@@ -129,6 +128,10 @@ func (c *cluster) start(ctx context.Context) {
 	keep(c.resources.Run)
 	keep(c.revocation.Run)
 	keep(c.startKept)
+	if c.memory != nil {
+		c.memory.begun.Store(true)
+		keep(c.remember)
+	}
 	if c.decides {
 		keep(func(background context.Context) {
 			proxy.FollowRBAC(background, c.resources, c.manager, c.rulesChanged, c.log)
@@ -136,6 +139,17 @@ func (c *cluster) start(ctx context.Context) {
 	}
 	if !c.resources.WaitSynced(first) {
 		c.log.Warn("custom resource definitions are not known yet, custom resources are forwarded until they are")
+	}
+}
+
+// readDiscovery finds out what the upstream serves. What it did before a restart counts at
+// once, until it has been read.
+func (c *cluster) readDiscovery(ctx context.Context) {
+	if c.restoreDiscovery() {
+		return
+	}
+	if err := c.discovery.Refresh(ctx); err != nil {
+		c.log.Warn("the upstream's discovery cannot be read yet, everything is forwarded until it can", "error", err)
 	}
 }
 
@@ -183,6 +197,7 @@ func (c *cluster) close() {
 	if c.manager != nil {
 		c.manager.Close()
 	}
+	c.memory.close()
 	if c.state != nil {
 		if err := c.state.Close(); err != nil {
 			c.log.Warn("closing the state folder", "error", err)

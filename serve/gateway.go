@@ -91,6 +91,7 @@ func (c *cluster) build(g *config.Gateway, token identity.Token, log *audit.Log)
 	if cached.Keep, err = c.keep(&g.State, reviews); err != nil {
 		return err
 	}
+	cached.Keep.ServeUnconfirmed = c.rememberWords(g, cached.Keep.Cluster)
 	if err := c.addCache(cached, &g.Limits, proxy.ResourcesOptions{
 		AggregatedGroups: g.CacheAggregatedGroups, DropManagedFields: g.DropManagedFields,
 	}); err != nil {
@@ -104,14 +105,19 @@ func (c *cluster) build(g *config.Gateway, token identity.Token, log *audit.Log)
 		c.offlineRules = proxy.NewOfflineRules(c.resources, c.manager, c.reachable, g.Offline.TTL, c.log)
 		authorizer.Rules = c.offlineRules
 	}
+	if c.memory != nil {
+		told := func() { c.memory.news.Store(true) }
+		authenticator.Told, authorizer.Told = told, told
+	}
 	if err := c.addIdentity(authenticator, authorizer); err != nil {
 		return err
 	}
+	c.restoreIdentity()
 	c.addHandler(
 		identity.WatchesOptions{RecheckPeriod: g.Authorization.WatchRecheckPeriod, Grace: g.Authorization.WatchGrace},
 		proxy.Options{CompressWatchLists: g.WatchListCompression, Consistency: consistency(g), Offline: offline(g), Rules: rules(g), Reachable: c.reachable,
-			RememberSelfReviews: g.Authorization.SelfReviews == config.Cached,
-			Limits:              proxyLimits(&g.Limits), Cluster: c.name, Audit: log},
+			RememberSelfReviews: g.Authorization.SelfReviews == config.Cached, Discovered: c.discovery.Documents,
+			Limits: proxyLimits(&g.Limits), Cluster: c.name, Audit: log},
 	)
 	return nil
 }

@@ -80,7 +80,7 @@ func (c *cluster) stateKey(file string) ([]byte, error) {
 // letGo gives up the state folder: what has changed is saved, and from then on nothing is
 // kept of the cluster, which is served all the same.
 func (c *cluster) letGo() {
-	if c.state == nil || !c.manager.LeaveImages() {
+	if c.state == nil || !c.manager.LeaveImages() || !c.memory.close() {
 		return // a disk that does not answer may still be written
 	}
 	if err := c.state.Close(); err != nil {
@@ -92,7 +92,27 @@ func (c *cluster) letGo() {
 func (c *cluster) inherit() {
 	if err := c.state.Take(); err != nil {
 		c.log.Warn("nothing is kept of the cluster until the process starts again, as its state folder could not be taken over", "error", err)
+		return
 	}
+	if c.memory != nil {
+		_ = c.memory.load() // that the clock was set back is for who starts without a cluster
+		c.restoreIdentity()
+	}
+}
+
+// rememberWords opens what is kept of clients, and reports whether what is kept of collections
+// may be served before it is confirmed. Without the former there is nobody to serve it to while
+// no API server answers.
+func (c *cluster) rememberWords(g *config.Gateway, cluster func(context.Context) (string, error)) bool {
+	if c.state == nil || !g.ServesOffline() {
+		return false
+	}
+	if g.State.KeyFile == "" {
+		c.log.Info("what clients are known by is not kept without --state-key-file: a gateway that starts while no API server answers serves nobody")
+		return true
+	}
+	c.memory = newMemory(c.state, cluster, g.Offline.TTL, c.log)
+	return c.inherits || c.memory.load() == nil
 }
 
 // keptRetry is how often it is looked whether what was kept can be started.
@@ -105,7 +125,8 @@ func (c *cluster) startKept(ctx context.Context) {
 	ticker := time.NewTicker(keptRetry)
 	defer ticker.Stop()
 	for {
-		settled := c.resources.Settled() // first: what is not found after that is not there
+		// First: what is not found after that is not there.
+		settled := c.resources.Settled() && c.discovery.Read()
 		kept = slices.DeleteFunc(kept, func(k cache.KeptCollection) bool {
 			res, ok := c.resources.Lookup(k.Resource)
 			if ok {

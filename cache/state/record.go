@@ -17,6 +17,9 @@ const recordExt = ".record"
 // SaveRecord keeps content under a name, in place of what was kept so before. It is a file
 // like an image of one block, and counts as one.
 func (d *Dir) SaveRecord(ctx context.Context, name string, content []byte) error {
+	if !d.opened() {
+		return errClosed
+	}
 	identity := randomIdentity()
 	l, err := newLayout(d.key, identity)
 	if err != nil {
@@ -57,6 +60,9 @@ func (d *Dir) writeRecord(name string, content []byte) error {
 // LoadRecord returns what was kept under a name. The error is fs.ErrNotExist (wrapped) when
 // there is nothing, and anything else when it cannot be used.
 func (d *Dir) LoadRecord(name string) ([]byte, error) {
+	if !d.opened() {
+		return nil, errClosed
+	}
 	f, err := d.fs.Open(d.file(name + recordExt))
 	if err != nil {
 		return nil, fmt.Errorf("reading the state: %w", err)
@@ -85,6 +91,9 @@ func (d *Dir) LoadRecord(name string) ([]byte, error) {
 
 // RemoveRecord removes what is kept under a name, if there is something.
 func (d *Dir) RemoveRecord(name string) error {
+	if !d.opened() {
+		return nil
+	}
 	if err := d.fs.Remove(d.file(name + recordExt)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("removing the state: %w", cause(err))
 	}

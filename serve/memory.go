@@ -1,0 +1,259 @@
+package serve
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kubeweir/kubeweir/cache/state"
+	"github.com/kubeweir/kubeweir/proxy/identity"
+	"github.com/kubeweir/kubeweir/proxy/upstream"
+)
+
+// memory keeps over restarts what a cluster said last of clients, and what it serves, so that
+// a process that starts while no API server answers knows who is who. It is sealed, for it
+// tells who may do what.
+//
+//	nothing, or what an earlier process kept ---- the cluster says who it is ----> kept, written behind
+//	                                                   |
+//	                                                   another one: forgotten
+//
+// Before that nothing is written: what an earlier process kept is no older than it was.
+type memory struct {
+	dir     *state.Dir
+	cluster func(context.Context) (string, error) // tells which cluster it is
+	ttl     time.Duration
+	log     *slog.Logger
+	news    atomic.Bool // there is something to write
+	begun   atomic.Bool   // remember runs, or did
+	stopped chan struct{} // closed by stop: remember is to end
+	stop    func()
+	done    chan struct{} // closed by end: it has ended
+	end     func()
+
+	last    *lastWords // of an earlier process, until it is confirmed
+	of      string     // the cluster, "" until it was told
+	docs    upstream.Documents
+	failing bool
+}
+
+// lastWords is what is written again and again.
+type lastWords struct {
+	Cluster string    `json:"cluster"`
+	At      time.Time `json:"at"`
+	// Boot and Uptime are a clock that nobody sets; "" where there is none.
+	Boot   string         `json:"boot,omitempty"`
+	Uptime time.Duration  `json:"uptime,omitempty"`
+	Words  identity.Words `json:"words"`
+	// Discovered is when the cluster said last what it serves, which is a record of its own.
+	Discovered time.Time `json:"discovered"`
+}
+
+const (
+	wordsRecord     = "last-words"
+	discoveryRecord = "discovery"
+
+	// memoryTick is how often it is looked whether there is news, and memoryEvery how often it
+	// is written without.
+	memoryTick  = time.Second
+	memoryEvery = time.Minute
+	// memoryWait bounds asking which cluster it is, and writing at the end.
+	memoryWait = 5 * time.Second
+	// Bytes of what is kept of tokens and of permissions, about.
+	maxTokenBytes, maxDecisionBytes = 4 << 20, 12 << 20
+	// clockSlack is how much less one clock may have gone than another one.
+	clockSlack = 5 * time.Second
+)
+
+var errClock = errors.New("the clock was set back since")
+
+func newMemory(dir *state.Dir, cluster func(context.Context) (string, error), ttl time.Duration, log *slog.Logger) *memory {
+	m := &memory{dir: dir, cluster: cluster, ttl: ttl, log: log, stopped: make(chan struct{}), done: make(chan struct{})}
+	m.stop = sync.OnceFunc(func() { close(m.stopped) })
+	m.end = sync.OnceFunc(func() { close(m.done) })
+	return m
+}
+
+// load reads what an earlier process kept. The error tells that nothing of its time is to be
+// believed, and has been logged.
+func (m *memory) load() error {
+	last := &lastWords{}
+	err := m.read(wordsRecord, last)
+	if err == nil {
+		err = last.fits(time.Now(), m.ttl)
+	}
+	switch {
+	case err == nil:
+		m.last = last
+	case !errors.Is(err, fs.ErrNotExist):
+		m.log.Warn("what the cluster said last of its clients is dropped", "reason", err)
+		m.remove()
+		if errors.Is(err, errClock) {
+			return err
+		}
+	}
+	return nil
+}
+
+// fits tells why the words are not used.
+func (l *lastWords) fits(now time.Time, ttl time.Duration) error {
+	age := now.Sub(l.At)
+	if boot, up := uptime(); age < 0 || boot != "" && boot == l.Boot && up-l.Uptime > age+clockSlack {
+		return errClock
+	}
+	if age > ttl {
+		return fmt.Errorf("it is %s old", age.Round(time.Second))
+	}
+	return nil
+}
+
+func (m *memory) read(name string, to any) error {
+	content, err := m.dir.LoadRecord(name)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(content, to)
+}
+
+func (m *memory) save(ctx context.Context, name string, what any) error {
+	content, err := json.Marshal(what)
+	if err != nil {
+		return err
+	}
+	return m.dir.SaveRecord(ctx, name, content)
+}
+
+// remove forgets what is on disk: it is wider than the cluster's last word, perhaps.
+func (m *memory) remove() {
+	if err := errors.Join(m.dir.RemoveRecord(wordsRecord), m.dir.RemoveRecord(discoveryRecord)); err != nil {
+		m.log.Warn("what the cluster said last of its clients cannot be removed", "error", err)
+	}
+	m.docs = upstream.Documents{}
+}
+
+// restoreIdentity hands what an earlier process knew of clients to this one.
+func (c *cluster) restoreIdentity() {
+	if c.memory != nil && c.memory.last != nil {
+		words := &c.memory.last.Words
+		c.authenticator.Restore(words)
+		c.authorizer.Restore(words)
+		c.memory.last.Words = identity.Words{}
+	}
+}
+
+// restoreDiscovery hands over what the cluster served when it was asked last, and reports
+// whether that is known.
+func (c *cluster) restoreDiscovery() bool {
+	if c.memory == nil || c.memory.last == nil {
+		return false
+	}
+	var docs upstream.Documents
+	if err := c.memory.read(discoveryRecord, &docs); err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			c.log.Warn("what the cluster served is dropped", "reason", err)
+		}
+		return false
+	}
+	docs.At = c.memory.last.Discovered
+	return c.discovery.Restore(&docs)
+}
+
+// remember keeps what is told until ctx ends, or memory.stop is called.
+func (c *cluster) remember(ctx context.Context) {
+	m := c.memory
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer m.end()
+	ticker := time.NewTicker(memoryTick)
+	defer ticker.Stop()
+	var due time.Time
+	for ctx.Err() == nil {
+		select {
+		case <-ticker.C:
+		case <-m.stopped:
+			cancel()
+		case <-ctx.Done():
+		}
+		switch {
+		case m.of == "" && !c.confirm(ctx):
+		case ctx.Err() != nil || time.Now().After(due) || m.news.Load() && !m.failing:
+			due = time.Now().Add(memoryEvery)
+			c.saveMemory(ctx)
+		}
+	}
+}
+
+// confirm reports whether it is known which cluster it is. Another one than that of what was
+// kept is no longer told from it.
+func (c *cluster) confirm(ctx context.Context) bool {
+	if ctx.Err() != nil || !c.reachable() {
+		return false
+	}
+	m := c.memory
+	ctx, cancel := context.WithTimeout(ctx, memoryWait)
+	defer cancel()
+	of, err := m.cluster(ctx)
+	switch {
+	case err != nil:
+		return false
+	case m.last == nil:
+	case m.last.Cluster != of:
+		m.log.Warn("what was said last of clients is forgotten: it is another cluster", "uid", of, "before", m.last.Cluster)
+		c.authenticator.Forget()
+		c.authorizer.Forget()
+	default:
+		c.authorizer.Invalidate() // nobody has followed the RBAC objects meanwhile
+	}
+	m.of, m.last = of, nil
+	return true
+}
+
+// saveMemory writes what is known now.
+func (c *cluster) saveMemory(ctx context.Context) {
+	m := c.memory
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), memoryWait)
+	defer cancel()
+	m.news.Store(false)
+	docs := c.discovery.Documents()
+	words := lastWords{Cluster: m.of, At: time.Now(), Discovered: docs.At}
+	words.Boot, words.Uptime = uptime()
+	c.authenticator.Words(&words.Words, maxTokenBytes)
+	c.authorizer.Words(&words.Words, maxDecisionBytes)
+	err := m.save(ctx, wordsRecord, &words)
+	if err == nil && (docs.Core != m.docs.Core || docs.Groups != m.docs.Groups || string(docs.Version) != string(m.docs.Version)) {
+		if err = m.save(ctx, discoveryRecord, &docs); err == nil {
+			m.docs = docs
+		}
+	}
+	if err != nil {
+		if !m.failing {
+			m.log.Warn("what the cluster said last of its clients is not kept for a restart, serving goes on", "error", err)
+		}
+		m.remove()
+	}
+	m.failing = err != nil
+}
+
+// close returns when the last is written, and reports whether it is; it is not when the disk
+// does not answer. It may be called more than once, and of none.
+func (m *memory) close() bool {
+	if m == nil || !m.begun.Load() {
+		return true
+	}
+	m.stop()
+	patience := time.NewTimer(memoryWait)
+	defer patience.Stop()
+	select {
+	case <-m.done:
+		return true
+	case <-patience.C:
+		m.log.Warn("the disk does not answer, what the cluster said last of its clients is not saved")
+		return false
+	}
+}

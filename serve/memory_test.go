@@ -1,0 +1,61 @@
+package serve
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kubeweir/kubeweir/cache/state"
+)
+
+// TestMemoryOfAnEarlierProcess: which words of an earlier process count.
+func TestMemoryOfAnEarlierProcess(t *testing.T) {
+	boot, up := uptime()
+	now := time.Now()
+	for _, test := range []struct {
+		name  string
+		saved any
+		log   string
+		used  bool
+		clock bool // was set back
+	}{
+		{name: "none"},
+		{name: "good", saved: lastWords{At: now.Add(-time.Minute), Boot: boot, Uptime: up - time.Minute}, used: true},
+		{name: "from before a boot", saved: lastWords{At: now.Add(-time.Minute), Boot: "other", Uptime: time.Hour}, used: true},
+		{name: "too old", saved: lastWords{At: now.Add(-2 * time.Hour)}, log: "it is 2h0m0s old"},
+		{name: "of the future", saved: lastWords{At: now.Add(time.Hour)}, log: "the clock was set back", clock: true},
+		{name: "after a clock that was set back", saved: lastWords{At: now.Add(-time.Minute), Boot: boot, Uptime: up - time.Hour}, log: "the clock was set back", clock: boot != "", used: boot == ""},
+		{name: "damaged", saved: "nonsense", log: "cannot unmarshal"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var text bytes.Buffer
+			log := slog.New(slog.NewTextHandler(&text, nil))
+			dir, err := state.Open(state.Options{Dir: filepath.Join(t.TempDir(), "state"), Key: make([]byte, state.KeySize), Logger: log})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = dir.Close() }()
+			if test.saved != nil {
+				if err := (&memory{dir: dir}).save(t.Context(), wordsRecord, test.saved); err != nil {
+					t.Fatal(err)
+				}
+			}
+			m := newMemory(dir, func(context.Context) (string, error) { return "", errors.New("away") }, time.Hour, log)
+			err = m.load()
+			if (m.last != nil) != test.used || (err != nil) != test.clock {
+				t.Errorf("used: %t, error %v", m.last != nil, err)
+			}
+			if got := text.String(); !strings.Contains(got, test.log) || strings.Count(got, "\n") > 1 || (got == "") != (test.log == "") {
+				t.Errorf("log %q", got)
+			}
+			if _, err := dir.LoadRecord(wordsRecord); (err == nil) != test.used {
+				t.Errorf("after that: %v", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,244 @@
+package offline
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kubeweir/kubeweir/test/realkube"
+)
+
+// stateArgs keep the state in a folder, which is returned, sealed if there is to be a key.
+func stateArgs(t *testing.T, sealed bool) (dir string, args []string) {
+	t.Helper()
+	dir = t.TempDir()
+	args = []string{"--shutdown-drain=1s", "--state-dir", filepath.Join(dir, "state")}
+	if sealed {
+		key := make([]byte, 32)
+		_, _ = rand.Read(key)
+		file := filepath.Join(dir, "key")
+		must(t, os.WriteFile(file, []byte(base64.StdEncoding.EncodeToString(key)), 0o600))
+		args = append(args, "--state-key-file", file)
+	}
+	return filepath.Join(dir, "state"), args
+}
+
+// kept waits until what was said until now is on disk, with the collections that the tests read.
+func kept(ctx context.Context, t *testing.T, dir string) {
+	t.Helper()
+	now := time.Now()
+	eventually(ctx, t, func() error {
+		for _, name := range []string{
+			"configmaps.v1.json", "secrets.v1.json", "customresourcedefinitions.v1.apiextensions.k8s.io.json", "apiservices.v1.apiregistration.k8s.io.json",
+			"roles.v1.rbac.authorization.k8s.io.json", "rolebindings.v1.rbac.authorization.k8s.io.json",
+			"clusterroles.v1.rbac.authorization.k8s.io.json", "clusterrolebindings.v1.rbac.authorization.k8s.io.json",
+		} {
+			if _, err := os.Stat(filepath.Join(dir, name+".image")); err != nil {
+				return err
+			}
+		}
+		info, err := os.Stat(filepath.Join(dir, "last-words.record"))
+		if err == nil && info.ModTime().Before(now) {
+			err = fmt.Errorf("what was said last is not written since %v", info.ModTime())
+		}
+		return err
+	})
+}
+
+// TestRestarted: the gateway is killed, and starts again while kube-apiserver is away.
+func TestRestarted(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	const ns = "restarted"
+	newNamespace(ctx, t, ns, realkube.Jane, realkube.Alice, "carol")
+	dir, args := stateArgs(t, true)
+	g := startGateway(t, args...)
+	const maps, held = "/api/v1/namespaces/" + ns + "/configmaps", "?resourceVersion=0"
+	const nodes, secrets = "/api/v1/nodes" + held, "/api/v1/secrets" + held
+	carolsCert, err := kube.IssueClientCert("carol")
+	must(t, err)
+	strangersCert, err := kube.IssueClientCert("stranger")
+	must(t, err)
+	root := newClient(t, g, kube.AdminToken(), nil)
+	jane, alice, bob := newClient(t, g, kube.Token(realkube.Jane), nil), newClient(t, g, kube.Token(realkube.Alice), nil), newClient(t, g, kube.Token(realkube.Bob), nil)
+	carol, stranger := newClient(t, g, "", &carolsCert), newClient(t, g, "", &strangersCert)
+
+	jane.served(ctx, maps+held)
+	carol.served(ctx, maps+held)
+	alice.get(ctx, nodes, 403, false)
+	bob.get(ctx, maps+held, 403, false)
+	root.get(ctx, secrets, 200, false)
+	before := map[*client]string{jane: jane.do(ctx, "GET", maps, "").body, carol: carol.do(ctx, "GET", maps, "").body}
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	must(t, g.WriteKubeconfig(kubeconfig, kube.Token(realkube.Jane)))
+	kubectl := func(cache string) (string, error) {
+		return kube.Kubectl(ctx, kubeconfig, "--cache-dir", filepath.Join(t.TempDir(), cache), "get", "configmaps", "-n", ns, "-o", "name")
+	}
+	seen, err := kubectl("before")
+	must(t, err)
+	jane.served(ctx, maps+held)
+	carol.served(ctx, maps+held)
+	kept(ctx, t, dir)
+
+	g.Kill()
+	must(t, kube.KillAPIServer())
+	began := time.Now()
+	must(t, g.Start(ctx))
+	jane.served(ctx, maps+held)
+	t.Logf("the gateway serves %v after its start", time.Since(began))
+	for c, body := range before {
+		if a := c.do(ctx, "GET", maps, ""); a.status != 200 || !a.marked() || a.body != body {
+			t.Errorf("after the restart: %v; before it: %s", a, body)
+		}
+	}
+	if now, err := kubectl("after"); err != nil || now != seen {
+		t.Errorf("kubectl says %q, %v; before the restart %q", now, err, seen)
+	}
+	for _, path := range []string{"/api", "/apis", "/api/v1", "/apis/apps/v1", "/version", maps + "/kept", maps + "?watch=true&resourceVersion=0"} {
+		jane.get(ctx, path, 200, true)
+	}
+	alice.get(ctx, maps+held, 200, true) // by the RoleBinding that was kept
+	alice.get(ctx, nodes, 403, false)    // as she was told
+	bob.get(ctx, maps+held, 403, false)
+	stranger.get(ctx, maps+held, 503, false)
+	newClient(t, g, "never-seen", nil).get(ctx, maps+held, 503, false)
+	root.get(ctx, secrets, 503, false) // which nobody is served offline
+	jane.get(ctx, "/apis/apps/v1/namespaces/"+ns+"/deployments"+held, 503, false)
+	if a := root.do(ctx, "POST", maps, `{"metadata":{"name":"new"}}`); a.status != 503 {
+		t.Errorf("a write: %v", a)
+	}
+	health := func(path string) int {
+		resp, err := http.Get(g.AdminURL() + path)
+		must(t, err)
+		_ = resp.Body.Close()
+		return resp.StatusCode
+	}
+	if live, ready, rest := health("/livez"), health("/readyz"), health("/readyz?exclude=feeds"); live != 200 || ready != 500 || rest != 200 {
+		t.Errorf("/livez %d, /readyz %d, without feeds %d", live, ready, rest)
+	}
+	if log := g.Log(); strings.Count(log, "served unconfirmed") != 1 {
+		t.Errorf("the log does not say once what is served:\n%s", log)
+	}
+
+	// Watches that were opened meanwhile go on.
+	var list struct{ Metadata metav1.ListMeta }
+	must(t, json.Unmarshal([]byte(before[jane]), &list))
+	cfg := g.ConfigFor(kube.Token(realkube.Jane))
+	cfg.ContentType = "application/json" // what was read before the restart, and is kept
+	through, err := kubernetes.NewForConfig(cfg)
+	must(t, err)
+	w, err := through.CoreV1().ConfigMaps(ns).Watch(ctx, metav1.ListOptions{ResourceVersion: list.Metadata.ResourceVersion})
+	must(t, err)
+	defer w.Stop()
+	must(t, kube.StartAPIServer(ctx))
+	_, err = admin(t).CoreV1().ConfigMaps(ns).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "new"}}, metav1.CreateOptions{})
+	must(t, err)
+	select {
+	case ev := <-w.ResultChan():
+		if m, ok := ev.Object.(*corev1.ConfigMap); !ok || ev.Type != watch.Added || m.Name != "new" {
+			t.Errorf("the watch brings %v", ev)
+		}
+	case <-ctx.Done():
+		t.Fatal("the watch brings nothing")
+	}
+	eventually(ctx, t, func() error {
+		if a := jane.do(ctx, "GET", maps+held, ""); a.status != 200 || a.marked() || !strings.Contains(a.body, `"new"`) {
+			return fmt.Errorf("jane: %v", a)
+		}
+		if a := stranger.do(ctx, "GET", maps+held, ""); a.status != 403 {
+			return fmt.Errorf("a stranger: %v", a)
+		}
+		if a := root.do(ctx, "GET", secrets, ""); a.status != 200 || a.marked() {
+			return fmt.Errorf("secrets: %v", a)
+		}
+		if ready := health("/readyz"); ready != 200 {
+			return fmt.Errorf("/readyz %d", ready)
+		}
+		return nil
+	})
+	if n := metric(ctx, t, g, "kubeweir_state_loads_total", map[string]string{"result": "confirmed"}); n < 8 {
+		t.Errorf("%v collections were confirmed", n)
+	}
+}
+
+// TestRestartedWithoutKey: what clients are known by is not kept then, and nobody is served.
+func TestRestartedWithoutKey(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	const ns = "restarted-without"
+	newNamespace(ctx, t, ns, realkube.Jane)
+	dir, args := stateArgs(t, false)
+	g := startGateway(t, args...)
+	jane := newClient(t, g, kube.Token(realkube.Jane), nil)
+	const maps = "/api/v1/namespaces/" + ns + "/configmaps?resourceVersion=0"
+	jane.served(ctx, maps)
+	eventually(ctx, t, func() error {
+		_, err := os.Stat(filepath.Join(dir, "configmaps.v1.json.image"))
+		return err
+	})
+	if !strings.Contains(g.Log(), "without --state-key-file") {
+		t.Errorf("the log does not say what is not kept:\n%s", g.Log())
+	}
+	g.Kill()
+	must(t, kube.KillAPIServer())
+	must(t, g.Start(ctx))
+	jane.get(ctx, maps, 503, false)
+	jane.get(ctx, "/version", 503, false)
+	must(t, kube.StartAPIServer(ctx))
+	jane.served(ctx, maps)
+}
+
+// TestRestartedBeforeAnotherCluster: nothing that was kept is served when the cluster turns out to be another one.
+func TestRestartedBeforeAnotherCluster(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	const ns = "another"
+	newNamespace(ctx, t, ns, realkube.Jane)
+	dir, args := stateArgs(t, true)
+	g := startGateway(t, args...)
+	jane, root := newClient(t, g, kube.Token(realkube.Jane), nil), newClient(t, g, kube.AdminToken(), nil)
+	const maps = "/api/v1/namespaces/" + ns + "/configmaps?resourceVersion=0"
+	jane.served(ctx, maps)
+	root.get(ctx, "/api/v1/secrets?resourceVersion=0", 200, false)
+	kept(ctx, t, dir)
+	g.Kill()
+	must(t, kube.KillAPIServer())
+	must(t, g.Start(ctx))
+	jane.served(ctx, maps)
+	must(t, kube.DeletePrefix(ctx, "/registry/"))
+	must(t, kube.StartAPIServer(ctx))
+	defer func() { must(t, newReader(ctx)) }() // for other tests
+	eventually(ctx, t, func() error {
+		if a := jane.do(ctx, "GET", maps, ""); a.status != 403 {
+			return fmt.Errorf("jane: %v", a)
+		}
+		if a := root.do(ctx, "GET", maps, ""); a.status != 200 || a.marked() || strings.Contains(a.body, `"kept"`) {
+			return fmt.Errorf("root: %v", a)
+		}
+		if !strings.Contains(g.Log(), "it is another cluster") {
+			return fmt.Errorf("the log does not say what is forgotten:\n%s", g.Log())
+		}
+		return nil
+	})
+	must(t, kube.KillAPIServer())
+	defer func() { must(t, kube.StartAPIServer(ctx)) }()
+	eventually(ctx, t, func() error {
+		if a := jane.do(ctx, "GET", maps, ""); a.status != 403 {
+			return fmt.Errorf("jane, by what the other cluster said: %v", a)
+		}
+		return nil
+	})
+}
