@@ -30,7 +30,7 @@ type memory struct {
 	cluster func(context.Context) (string, error) // tells which cluster it is
 	ttl     time.Duration
 	log     *slog.Logger
-	news    atomic.Bool // there is something to write
+	news    atomic.Bool   // there is something to write
 	begun   atomic.Bool   // remember runs, or did
 	stopped chan struct{} // closed by stop: remember is to end
 	stop    func()

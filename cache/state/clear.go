@@ -101,6 +101,3 @@ func isOurs(name string) bool {
 	return name == markerName || name == lockName ||
 		slices.ContainsFunc([]string{imageExt, recordExt, newExt}, func(ext string) bool { return strings.HasSuffix(name, ext) })
 }
-
-// recordExt ends the names of what is kept beside images.
-const recordExt = ".record"
