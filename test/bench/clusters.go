@@ -29,6 +29,7 @@ import (
 type ClustersOptions struct {
 	Clusters, Objects, Watchers int
 	WritesPerSecond             int // in each cluster
+	ReadsPerSecond              int // of each cluster, for MeasureDisturbed
 	For                         time.Duration
 	Binary, Dir                 string
 }
@@ -52,19 +53,10 @@ type lab struct {
 
 // MeasureClusters starts the clusters and measures one gateway of all of them, then a gateway for each.
 func MeasureClusters(ctx context.Context, o ClustersOptions) (one, each ClustersCost, err error) {
-	var labs []*lab
-	defer func() {
-		for _, l := range labs {
-			l.Cut()
-			l.Close()
-		}
-	}()
-	for i := range o.Clusters {
-		l, err := startLab(ctx, fmt.Sprintf("c%02d", i), o)
-		if err != nil {
-			return one, each, err
-		}
-		labs = append(labs, l)
+	labs, stop, err := startLabs(ctx, o)
+	defer stop()
+	if err != nil {
+		return one, each, err
 	}
 	if one, err = measureArrangement(ctx, o, [][]*lab{labs}); err != nil {
 		return one, each, err
@@ -75,6 +67,24 @@ func MeasureClusters(ctx context.Context, o ClustersOptions) (one, each Clusters
 	}
 	each, err = measureArrangement(ctx, o, alone)
 	return one, each, err
+}
+
+// startLabs starts the clusters; stop is to be called in any case.
+func startLabs(ctx context.Context, o ClustersOptions) (labs []*lab, stop func(), err error) {
+	stop = func() {
+		for _, l := range labs {
+			l.Cut()
+			l.Close()
+		}
+	}
+	for i := range o.Clusters {
+		l, err := startLab(ctx, fmt.Sprintf("c%02d", i), o)
+		if err != nil {
+			return labs, stop, err
+		}
+		labs = append(labs, l)
+	}
+	return labs, stop, nil
 }
 
 func startLab(ctx context.Context, name string, o ClustersOptions) (*lab, error) {
@@ -148,6 +158,12 @@ func startEdge(ctx context.Context, o ClustersOptions, labs []*lab) (*edgeProces
 		}
 	}
 	return nil, errors.Join(errors.New("the gateway ended"), p.cmd.Wait())
+}
+
+// stop ends the gateway.
+func (p *edgeProcess) stop() {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	_ = p.cmd.Wait()
 }
 
 // measureArrangement starts a gateway for each group and loads all clusters in the same way.

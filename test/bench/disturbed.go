@@ -1,0 +1,217 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/kubeweir/kubeweir/test/link"
+)
+
+// ReadLatency is how long reads of one kind took.
+type ReadLatency struct {
+	Reads, Failed int
+	P50, P99, Max time.Duration
+}
+
+// Disturbance is what one gateway of several clusters did under a load that is the same for each of them, while two of
+// them were in a state.
+type Disturbance struct {
+	State string
+	// Cached and Strict are the reads of the other clusters: with resourceVersion=0, and of the most recent state, which
+	// go to the cluster.
+	Cached, Strict ReadLatency
+	Resident       int64
+	CPU            time.Duration
+}
+
+// slowRoundTrip is how long an answer of a slow cluster is under way.
+const slowRoundTrip = time.Second
+
+// disturbances are the states: what the ways to the first and the second cluster do.
+var disturbances = []struct {
+	name          string
+	first, second link.Condition
+}{
+	{"all are well", link.Condition{}, link.Condition{}},
+	{"one refuses, one is slow", link.Condition{Refuse: true}, link.Condition{Delay: slowRoundTrip / 2}},
+	{"one hangs, one is slow", link.Condition{HoldUp: true, HoldDown: true}, link.Condition{Delay: slowRoundTrip / 2}},
+}
+
+// settleTime is how long a state is there before it is measured: what it does at its begin is no cost of its lasting.
+const settleTime = 10 * time.Second
+
+// MeasureDisturbed measures the reads of clusters behind one gateway while two others of it are well, and are not.
+func MeasureDisturbed(ctx context.Context, o ClustersOptions) (all []Disturbance, err error) {
+	labs, stop, err := startLabs(ctx, o)
+	defer stop()
+	if err != nil {
+		return nil, err
+	}
+	var ways []*link.Link
+	for _, l := range labs[:2] {
+		way, err := link.Start(strings.TrimPrefix(l.URL(), "https://"))
+		if err != nil {
+			return nil, err
+		}
+		defer way.Close()
+		if err := l.Material().WriteKubeconfig(l.kubeconfig, way.URL()); err != nil {
+			return nil, err
+		}
+		ways = append(ways, way)
+	}
+	e, err := startEdge(ctx, o, labs)
+	if err != nil {
+		return nil, err
+	}
+	defer e.stop()
+	for _, state := range disturbances {
+		if err := ways[0].Set(state.first); err != nil {
+			return nil, err
+		}
+		if err := ways[1].Set(state.second); err != nil {
+			return nil, err
+		}
+		d, err := measureDisturbance(ctx, o, e, labs)
+		if err != nil {
+			return nil, err
+		}
+		d.State = state.name
+		all = append(all, d)
+	}
+	return all, nil
+}
+
+func measureDisturbance(ctx context.Context, o ClustersOptions, e *edgeProcess, labs []*lab) (d Disturbance, err error) {
+	if _, err := readAll(ctx, o, e, labs, settleTime); err != nil {
+		return d, err
+	}
+	edges := []*edgeProcess{e}
+	before, err := cpuTime(pidsOf(edges)...)
+	if err != nil {
+		return d, err
+	}
+	readers, err := readAll(ctx, o, e, labs, o.For)
+	if err != nil {
+		return d, err
+	}
+	after, err := cpuTime(pidsOf(edges)...)
+	if err != nil {
+		return d, err
+	}
+	d.CPU = after - before
+	d.Cached, d.Strict = summarize(readers[2:], "?resourceVersion=0"), summarize(readers[2:], "")
+	d.Resident, err = residentOf(edges)
+	return d, err
+}
+
+// reader reads one cluster at a rate, however long answers take.
+type reader struct {
+	client *http.Client
+	url    string
+	mu     sync.Mutex
+	took   map[string][]time.Duration // by query
+	failed map[string]int
+}
+
+// mostReads bounds the reads of one cluster that are under way; one more is left out.
+const mostReads = 200
+
+// readAll reads an object of each cluster ReadsPerSecond times a second, half of them from the cache, for a time.
+func readAll(ctx context.Context, o ClustersOptions, e *edgeProcess, labs []*lab, during time.Duration) (readers []*reader, err error) {
+	for _, l := range labs {
+		cfg := l.RESTConfig()
+		cfg.Host, cfg.TLSClientConfig.CAData, cfg.TLSClientConfig.Insecure = e.url, nil, true
+		client, err := rest.HTTPClientFor(cfg)
+		if err != nil {
+			return nil, err
+		}
+		readers = append(readers, &reader{
+			client: client, url: e.url + "/clusters/" + l.name + "/api/v1/namespaces/default/configmaps/o0",
+			took: make(map[string][]time.Duration), failed: make(map[string]int),
+		})
+	}
+	ctx, cancel := context.WithTimeout(ctx, during)
+	defer cancel()
+	var running sync.WaitGroup
+	for _, r := range readers {
+		running.Go(func() { r.run(ctx, time.Second/time.Duration(o.ReadsPerSecond)) })
+	}
+	running.Wait()
+	return readers, nil
+}
+
+func (r *reader) run(ctx context.Context, pause time.Duration) {
+	var running sync.WaitGroup
+	defer running.Wait()
+	places := make(chan struct{}, mostReads)
+	tick := time.NewTicker(pause)
+	defer tick.Stop()
+	for i := 0; ; i++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		query := ""
+		if i%2 == 0 {
+			query = "?resourceVersion=0"
+		}
+		select {
+		case places <- struct{}{}:
+		default:
+			continue
+		}
+		running.Go(func() {
+			r.read(ctx, query)
+			<-places
+		})
+	}
+}
+
+// read is one read; what the end of the measurement cuts off does not count.
+func (r *reader) read(ctx context.Context, query string) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.url+query, nil)
+	if err != nil {
+		panic(err) // the address is made here
+	}
+	began := time.Now()
+	resp, err := r.client.Do(req)
+	if err == nil {
+		if _, err = io.Copy(io.Discard, resp.Body); err == nil && resp.StatusCode != http.StatusOK {
+			err = fmt.Errorf("%s", resp.Status)
+		}
+		_ = resp.Body.Close()
+	}
+	took := time.Since(began)
+	if ctx.Err() != nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil {
+		r.failed[query]++
+		return
+	}
+	r.took[query] = append(r.took[query], took)
+}
+
+func summarize(readers []*reader, query string) (l ReadLatency) {
+	var took []time.Duration
+	for _, r := range readers {
+		took = append(took, r.took[query]...)
+		l.Failed += r.failed[query]
+	}
+	if l.Reads = len(took); l.Reads > 0 {
+		slices.Sort(took)
+		l.P50, l.P99, l.Max = took[len(took)/2], took[len(took)*99/100], took[len(took)-1]
+	}
+	return l
+}
