@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -144,4 +145,59 @@ func TestStandaloneKeeps(t *testing.T) {
 	if _, err := c.client(list, string(token)).CoreV1().ConfigMaps("default").Get(ctx, "kept", metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestClustersRun: the program takes several clusters as they are rendered, their files out of one Secret, and keeps what is
+// cached on the volume of the chart.
+func TestClustersRun(t *testing.T) {
+	list := render(t, "helm4", `
+upstream: {existingSecret: clusters}
+state: {enabled: true, keySecret: sealing}
+config:
+  offline: {default: allow}
+  clusters:
+    - {name: berlin, hosts: [berlin.example], authentication: {clientCAFile: berlin-ca.crt}}
+    - {name: lab, kubeconfig: shared.kubeconfig}
+`)
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := kube.WriteKubeconfig(file, kube.URL(), kube.ServingCAFile(), kube.AdminToken()); err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := os.ReadFile(kube.ServingCAFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	list = append(list,
+		secret("clusters", map[string][]byte{"berlin.kubeconfig": kubeconfig, "shared.kubeconfig": kubeconfig, "berlin-ca.crt": ca}),
+		secret("sealing", map[string][]byte{"key": []byte("0123456789abcdef0123456789abcdef")}))
+	c := newContainer(t, list)
+	c.start()
+	for _, p := range []*corev1.Probe{c.spec.StartupProbe, c.spec.LivenessProbe, c.spec.ReadinessProbe} {
+		c.probe(p)
+	}
+	url := c.url
+	for _, name := range []string{"berlin", "lab"} {
+		c.url = url + "/clusters/" + name
+		if found, err := c.client(list, kube.AdminToken()).CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{ResourceVersion: "0"}); err != nil || len(found.Items) < 4 {
+			t.Errorf("%s: %d namespaces, %v", name, len(found.Items), err)
+		}
+		if kept, err := os.Stat(filepath.Join(c.root, "var/lib/kubeweir/state", name)); err != nil || !kept.IsDir() {
+			t.Errorf("%s has no folder of its state: %v", name, err)
+		}
+	}
+}
+
+// secret is one that users make.
+func secret(name string, data map[string][]byte) *unstructured.Unstructured {
+	encoded := make(map[string]any)
+	for key, value := range data {
+		encoded[key] = base64.StdEncoding.EncodeToString(value)
+	}
+	s := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret", "data": encoded}}
+	s.SetName(name)
+	return s
 }

@@ -5,6 +5,8 @@
 {{- include "kubeweir.checkCertificates" . -}}
 {{- include "kubeweir.checkRoutes" . -}}
 {{- include "kubeweir.checkPods" . -}}
+{{- include "kubeweir.checkClusters" . -}}
+{{- include "kubeweir.checkState" . -}}
 {{- if eq .Values.mode "standalone" }}{{ include "kubeweir.checkStandalone" . }}{{ end -}}
 {{- if and (eq .Values.mode "gateway") .Values.standalone.etcd.servers -}}
 {{- fail "standalone.etcd.servers: a gateway has no store; set mode: standalone" -}}
@@ -113,6 +115,37 @@
 {{- $least := add $drain .Values.preStopSleepSeconds 8 -}}
 {{- if lt (int64 .Values.terminationGracePeriodSeconds) $least -}}
 {{- fail (printf "terminationGracePeriodSeconds: must be at least %d, the sum of preStopSleepSeconds, config.shutdown.drain and 8, not %d" $least (int64 .Values.terminationGracePeriodSeconds)) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "kubeweir.checkClusters" -}}
+{{- if (default (dict) .Values.config).clusters -}}
+{{- if .Values.upstream.context -}}
+{{- fail "upstream.context: is of one cluster; say it of that one, in config.clusters" -}}
+{{- end -}}
+{{- if .Values.clientCA.fromCluster -}}
+{{- fail "clientCA.fromCluster: is the CA of this cluster, and would count for all of config.clusters; say the CA of each in its authentication.clientCAFile" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "kubeweir.checkState" -}}
+{{- $state := default (dict) (default (dict) .Values.config).state -}}
+{{- range $key, $instead := dict "dir" "state.enabled" "keyFile" "state.keySecret" -}}
+{{- if hasKey $state $key -}}
+{{- fail (printf "config.state.%s: the chart sets it; use the value %s" $key $instead) -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.state.enabled (eq .Values.mode "standalone") -}}
+{{- fail "state.enabled: is for a gateway; a standalone keeps all it has" -}}
+{{- end -}}
+{{- if and .Values.state.keySecret (not .Values.state.enabled) -}}
+{{- fail "state.keySecret: has no effect, as state.enabled is false" -}}
+{{- end -}}
+{{- if and (include "kubeweir.stateStays" .) (eq (include "kubeweir.kind" .) "Deployment") -}}
+{{- if or .Values.autoscaling.enabled (gt (include "kubeweir.replicas" . | int) 1) -}}
+{{- fail "state.volume: is of one pod, and there are several; set replicas: 1, or take an emptyDir" -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 

@@ -75,10 +75,16 @@ volumeMounts:
 {{- define "kubeweir.gatewayArgs" -}}
 - gateway
 {{ include "kubeweir.commonArgs" . }}
-{{- if .Values.upstream.existingSecret }}
+{{- if and .Values.upstream.existingSecret (not (default (dict) .Values.config).clusters) }}
 - --kubeconfig={{ include "kubeweir.etc" . }}/upstream/kubeconfig
 {{- with .Values.upstream.context }}
 - {{ printf "--context=%s" . | toYaml }}
+{{- end }}
+{{- end }}
+{{- if .Values.state.enabled }}
+- --state-dir={{ include "kubeweir.data" . }}/state
+{{- if .Values.state.keySecret }}
+- --state-key-file={{ include "kubeweir.etc" . }}/state-key/key
 {{- end }}
 {{- end }}
 {{- end -}}
@@ -147,6 +153,12 @@ volumeMounts:
 {{- end }}
 {{- if .Values.upstream.existingSecret }}
 - {name: upstream, mountPath: {{ $etc }}/upstream, readOnly: true}
+{{- end }}
+{{- if .Values.state.enabled }}
+- {name: state, mountPath: {{ include "kubeweir.data" . }}}
+{{- if .Values.state.keySecret }}
+- {name: state-key, mountPath: {{ $etc }}/state-key, readOnly: true}
+{{- end }}
 {{- end }}
 {{- if eq .Values.mode "standalone" }}
 {{- include "kubeweir.standaloneVolumeMounts" . }}

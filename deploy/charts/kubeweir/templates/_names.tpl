@@ -117,6 +117,40 @@ and would delete it when it is no longer its own.
 {{- end -}}
 {{- end -}}
 
+{{/* The configuration file: the files that clusters name are those of the upstream's Secret, beside the folder that it is in. */}}
+{{- define "kubeweir.config" -}}
+{{- $config := deepCopy .Values.config -}}
+{{- if .Values.upstream.existingSecret -}}
+{{- range default list $config.clusters -}}
+{{- $kubeconfig := ternary (get . "kubeconfig") (printf "%s.kubeconfig" .name) (hasKey . "kubeconfig") -}}
+{{- if and $kubeconfig (not (isAbs $kubeconfig)) }}{{ $kubeconfig = printf "../upstream/%s" $kubeconfig }}{{ end -}}
+{{- $_ := set . "kubeconfig" $kubeconfig -}}
+{{- with .authentication -}}
+{{- if and .clientCAFile (not (isAbs .clientCAFile)) }}{{ $_ := set . "clientCAFile" (printf "../upstream/%s" .clientCAFile) }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $config -}}
+{{- end -}}
+
+{{/* "true" where a gateway stands in front of this cluster, as its service account. */}}
+{{- define "kubeweir.inCluster" -}}
+{{- if eq .Values.mode "gateway" -}}
+{{- $here := not .Values.upstream.existingSecret -}}
+{{- with (default (dict) .Values.config).clusters -}}
+{{- $here = false -}}
+{{- range (include "kubeweir.config" $ | fromYaml).clusters }}{{ if not .kubeconfig }}{{ $here = true }}{{ end }}{{ end -}}
+{{- end -}}
+{{- if $here }}true{{ end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* "true" where what is kept of the cache is on a volume that outlives the pod. */}}
+{{- define "kubeweir.stateStays" -}}
+{{- $volume := default (dict "emptyDir" dict) .Values.state.volume -}}
+{{- if and .Values.state.enabled (not (hasKey $volume "emptyDir")) (not (hasKey $volume "ephemeral")) }}true{{ end -}}
+{{- end -}}
+
 {{- define "kubeweir.pkiSecret" -}}
 {{- default (printf "%s-pki" (include "kubeweir.fullname" .)) .Values.standalone.pki.existingSecret -}}
 {{- end -}}
@@ -147,6 +181,7 @@ and would delete it when it is no longer its own.
 {{- end -}}
 {{- end -}}
 {{- $names = concat $names (default list .Values.tls.dnsNames) -}}
+{{- range default list (default (dict) .Values.config).clusters }}{{ $names = concat $names (default list .hosts) }}{{ end -}}
 {{- if .Values.ingress.enabled }}{{ $names = concat $names (default list .Values.ingress.hosts) }}{{ end -}}
 {{- if .Values.httpRoute.enabled }}{{ $names = concat $names (default list .Values.httpRoute.hostnames) }}{{ end -}}
 {{- if .Values.tlsRoute.enabled }}{{ $names = concat $names (default list .Values.tlsRoute.hostnames) }}{{ end -}}

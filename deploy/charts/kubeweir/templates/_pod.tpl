@@ -9,15 +9,16 @@ metadata:
     {{- toYaml (merge (dict) (default (dict) .Values.podLabels) (include "kubeweir.labels" . | fromYaml)) | nindent 4 }}
   annotations:
     kubectl.kubernetes.io/default-container: kubeweir
-    {{- if .Values.config }}
-    checksum/config: {{ toYaml .Values.config | sha256sum }}
+    {{- /* Clusters are read again without a restart. */}}
+    {{- with omit (default (dict) .Values.config) "clusters" }}
+    checksum/config: {{ toYaml . | sha256sum }}
     {{- end }}
     {{- with .Values.podAnnotations }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
 spec:
   serviceAccountName: {{ include "kubeweir.serviceAccountName" . | toYaml }}
-  automountServiceAccountToken: {{ and .Values.serviceAccount.automount (eq .Values.mode "gateway") (not .Values.upstream.existingSecret) }}
+  automountServiceAccountToken: {{ and .Values.serviceAccount.automount (not (empty (include "kubeweir.inCluster" .))) }}
   {{- with concat (default list .Values.global.imagePullSecrets) (default list .Values.imagePullSecrets) | uniq }}
   imagePullSecrets:
     {{- range . }}
@@ -128,8 +129,24 @@ topologySpreadConstraints:
   secret:
     secretName: {{ toYaml .Values.upstream.existingSecret }}
     defaultMode: 0440
+    {{- if not (default (dict) .Values.config).clusters }}
     items:
       - {key: {{ .Values.upstream.key | quote }}, path: kubeconfig}
+    {{- end }}
+{{- end }}
+{{- with .Values.state }}
+{{- if .enabled }}
+- name: state
+  {{- toYaml (default (dict "emptyDir" dict) .volume) | nindent 2 }}
+{{- if .keySecret }}
+- name: state-key
+  secret:
+    secretName: {{ toYaml .keySecret }}
+    defaultMode: 0440
+    items:
+      - {key: {{ .key | quote }}, path: key}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- if eq .Values.mode "standalone" }}
 {{- include "kubeweir.standaloneVolumes" . }}

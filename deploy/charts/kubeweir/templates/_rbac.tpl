@@ -41,7 +41,7 @@ each is for). files/resources.yaml has what is built into Kubernetes, by API gro
 
 {{/* "true" where the gateway gets its rights from the chart: in this cluster, not in another. */}}
 {{- define "kubeweir.rbac" -}}
-{{- if and (eq .Values.mode "gateway") .Values.rbac.create (not .Values.upstream.existingSecret) }}true{{ end -}}
+{{- if and .Values.rbac.create (include "kubeweir.inCluster" .) }}true{{ end -}}
 {{- end -}}
 
 {{/* What the gateway lists and watches for itself. */}}
