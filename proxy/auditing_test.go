@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
@@ -87,4 +89,39 @@ func TestEveryRequestIsAudited(t *testing.T) {
 	if len(got) != len(want) {
 		t.Errorf("events: %v", got)
 	}
+}
+
+// TestDecisionsByRulesAreAudited: a question that is answered from memory was allowed, and what
+// a rule forbids was not, and why.
+func TestDecisionsByRulesAreAudited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		log, err := audit.Open(audit.Options{Path: "-", Stdout: &out})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := selfBench(t, func(o *Options) {
+			o.Audit = log
+			o.Rules = []Rule{{Match{Users: []string{"admin"}}, Settings{ReadOnly: Yes}}}
+		})
+		b.ask(accessReviews, listPods)
+		b.ask(accessReviews, listPods)
+		b.do("DELETE /api/v1/namespaces/a/pods/p")
+		if err := log.Close(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for line := range strings.Lines(out.String()) {
+			var e auditv1.Event
+			if err := json.Unmarshal([]byte(line), &e); err != nil {
+				t.Fatal(err)
+			}
+			a := e.Annotations
+			got = append(got, fmt.Sprint(e.Verb, " ", a["kubeweir/source"], " ", a["authorization.k8s.io/decision"], " ", a["authorization.k8s.io/reason"]))
+		}
+		want := []string{"create forwarded  ", "create cached allow ", "delete  forbid a rule of kubeweir lets this client read only"}
+		if !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	})
 }

@@ -13,7 +13,8 @@ func (g *Gateway) restrict(x *exchange) *api.Response {
 		return nil
 	}
 	g.refused.Count(reason.ReadOnly)
-	return x.fail(identity.Forbidden(x.subject.User, identity.AttributesOf(x.info), "a rule of kubeweir lets this client read only"))
+	x.decision.Reason = "a rule of kubeweir lets this client read only"
+	return x.fail(identity.Forbidden(x.subject.User, identity.AttributesOf(x.info), x.decision.Reason))
 }
 
 // mayReadOnly reports whether u may make no request like x but reads. A path that others read

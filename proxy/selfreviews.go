@@ -74,7 +74,9 @@ func (g *Gateway) selfReview(ctx context.Context, x *exchange) *api.Response {
 	case err != nil, told == identity.ToldOthers && answer.status == 401: // of another token, perhaps
 		return nil
 	}
-	x.source = sourceOf(told)
+	if x.source = sourceOf(told); told != identity.ToldNow {
+		x.decision.Allowed = answer.status != 401 && answer.status != 403 // to ask
+	}
 	return answer.response(time.Now())
 }
 
