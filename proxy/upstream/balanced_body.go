@@ -117,12 +117,12 @@ func (l *loan) Close() error {
 const maxNotice = 4 << 10
 
 // What servers of k8s.io/apiserver answer to requests that they do not look at: while
-// they shut down (filters.WithRetryAfter, filters.WithWaitGroup), and while they start
-// (routes.NotFoundHandler). The other two are said of reads: by one whose watch cache is
-// not filled yet, and by one that is behind.
+// they shut down (filters.WithRetryAfter, which begins it with "The", filters.WithWaitGroup),
+// and while they start (routes.NotFoundHandler). The other two are said of reads: by one
+// whose watch cache is not filled yet, and by one that is behind.
 const (
 	noticeShutdown = "apiserver is shutting down"
-	noticeStarting = "before all known HTTP paths have been installed"
+	noticeStarting = "the request has been made before all known HTTP paths have been installed"
 	noticeStorage  = "storage is (re)initializing"
 	noticeBehind   = "Too large resource version"
 )
@@ -138,16 +138,21 @@ func (a *attempt) refusedBy(resp *http.Response) (notice string, refused bool) {
 	if proxied(resp.Request.URL) {
 		return "", false // and may go on for long
 	}
-	said := peek(resp)
-	for _, notice := range []string{noticeShutdown, noticeStarting, noticeStorage, noticeBehind} {
-		if !strings.Contains(said, notice) {
-			continue
+	message := peek(resp)
+	if status, ok := parseStatus([]byte(message)); ok {
+		message = status.Message
+	}
+	// In the middle of a message it may be somebody else of whom this is told.
+	for _, notice := range []string{noticeShutdown, noticeStarting} {
+		if strings.HasPrefix(strings.TrimPrefix(message, "The "), notice) {
+			a.server.look() // which may find that it is another's behind it that does
+			return notice, true
 		}
-		if notice == noticeStorage || notice == noticeBehind {
+	}
+	for _, notice := range []string{noticeStorage, noticeBehind} {
+		if strings.Contains(message, notice) {
 			return notice, a.repeatable
 		}
-		a.server.look() // which may find that it is another's behind it that does
-		return notice, true
 	}
 	return "", false
 }

@@ -195,6 +195,7 @@ func TestServersNotices(t *testing.T) {
 		{"behind", status(504, "Too large resource version: 10, current: 9"), 200, 504},
 		{"busy", status(429, "too many requests, please try again later"), 429, 429},
 		{"out of order", status(503, "etcdserver: no leader"), 503, 503},
+		{"told of another", status(503, `failed calling webhook: the server says: apiserver is shutting down`), 503, 503},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			a, b := newOneOf(t, "a"), newOneOf(t, "b")

@@ -1,7 +1,6 @@
 package servers
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -119,9 +118,10 @@ func writes(t *testing.T, g *realkube.Gateway, client *http.Client, what string)
 	}
 }
 
-// TestServersFromSlices: kube-apiservers say themselves, in the EndpointSlice of the Service kubernetes, where they are.
-// The gateway uses one that comes, and forgets one that goes, without a write that fails.
-func TestServersFromSlices(t *testing.T) {
+// TestServersFound: kube-apiservers say themselves, in the EndpointSlice of the Service kubernetes, where they are. The
+// gateway uses one that comes, and forgets one that goes, without a write that fails. A client that finds them by DNS
+// resolves the name again when one is killed.
+func TestServersFound(t *testing.T) {
 	all := startAdvertised(t, 2)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
@@ -164,9 +164,9 @@ func TestServersFromSlices(t *testing.T) {
 	t.Logf("a server that stopped was forgotten in %v", knows(ctx, t, g, 2, 3))
 	writes(t, g, client, "a server that stopped")
 
+	byName(ctx, t, all, way)
 	if *rounds > 1 {
 		// Its lease ends 15 s after it was renewed last, and the other looks every 10 s.
-		must(t, all[1].KillAPIServer())
 		t.Logf("a server that was killed was forgotten in %v", knows(ctx, t, g, 3))
 		writes(t, g, client, "a server that was killed")
 	}
@@ -175,63 +175,52 @@ func TestServersFromSlices(t *testing.T) {
 	}
 }
 
-// TestServersFromDNS: the servers are the addresses that a DNS server has of a name. When one goes away, the name is
-// resolved at once.
-func TestServersFromDNS(t *testing.T) {
-	all := startAdvertised(t, 2)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-	defer cancel()
-	way := startWay(t)
-	way.lead(all)
+// byName has a client find the second server, and, when that is killed, the third, as the address that a DNS server has
+// of a name.
+func byName(ctx context.Context, t *testing.T, all []*realkube.Cluster, way *way) {
+	t.Helper()
 	dns := startDNS(t, "api.kube.test.")
-	dns.lead(netip.MustParseAddr(advertised(1)))
-	config := all[0].AdminConfig()
+	dns.lead(netip.MustParseAddr(advertised(2)))
+	config := all[1].AdminConfig()
 	config.ServerName, config.Dial = "kubernetes", way.dial
 	client, err := upstream.New(upstream.Options{
 		Config: config, Servers: []string{"dns:///api.kube.test:6443"}, Resolver: dns.resolver(),
 	})
 	must(t, err)
 	t.Cleanup(client.Close)
-	write := func() (int, string) {
-		body := `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"generateName":"w-"}}`
-		r := &api.Request{
-			Method: "POST", Host: "gateway", Path: path, RawPath: path, Proto: "HTTP/1.1",
-			Body: strings.NewReader(body), ContentLength: int64(len(body)),
-		}
-		r.Header.Add("Content-Type", "application/json")
-		resp := client.Forward(ctx, r, upstream.Credentials{As: upstream.AsGateway})
-		var answer bytes.Buffer
-		answer.Write(resp.Body)
-		var err error
-		if resp.BodyTo != nil {
-			_, err = resp.BodyTo.WriteTo(&answer)
-		}
-		if resp.Done != nil {
-			resp.Done(int64(answer.Len()), err)
-		}
-		return resp.Status, answer.String()
+	if code := read(ctx, client); code != 200 {
+		t.Fatalf("a read: %d", code)
 	}
-	if code, body := write(); code != 201 {
-		t.Fatalf("a write: %d %s", code, body)
-	}
-	if n := way.carried(1); n == 0 {
-		t.Error("the address of the name is not used")
-	}
-	dns.lead(netip.MustParseAddr(advertised(2)))
-	must(t, all[0].KillAPIServer())
+	before := way.carried(3)
+	dns.lead(netip.MustParseAddr(advertised(3)))
+	must(t, all[1].KillAPIServer())
 	began := time.Now()
-	for {
-		code, body := write()
-		if code == 201 {
-			break
-		}
-		if ctx.Err() != nil || time.Since(began) > 20*time.Second { // less than until it is resolved anew anyway
-			t.Fatalf("a write: %d %s", code, body)
+	for read(ctx, client) != 200 {
+		if time.Since(began) > 20*time.Second { // less than until it is resolved anew anyway
+			t.Fatal("the server that took the place of another is not found")
 		}
 		pause(ctx, t, 20*time.Millisecond)
 	}
 	t.Logf("the server that took its place was found in %v", time.Since(began))
-	if n := way.carried(2); n == 0 {
+	if way.carried(3) == before {
 		t.Error("the new address of the name is not used")
 	}
+}
+
+// read reads what a server knows by itself.
+func read(ctx context.Context, client *upstream.Client) (code int) {
+	r := &api.Request{Method: "GET", Host: "gateway", Path: "/version", RawPath: "/version", Proto: "HTTP/1.1"}
+	resp := client.Forward(ctx, r, upstream.Credentials{As: upstream.AsGateway})
+	n := int64(len(resp.Body))
+	var err error
+	if resp.BodyTo != nil {
+		n, err = resp.BodyTo.WriteTo(io.Discard)
+	}
+	if resp.Done != nil {
+		resp.Done(n, err)
+	}
+	if err != nil {
+		return 0
+	}
+	return resp.Status
 }
