@@ -116,11 +116,14 @@ func (f *frame) rowsOf(s *selection) (r rows, ok bool) {
 // finds by its address.
 //
 // What they cost is bounded: their own bytes, and those of the objects that have been
-// replaced since the oldest of them was made, which it keeps from being freed. Those that
-// were not used for the longest time give way.
+// replaced since the oldest of them was made, which it keeps from being freed. At half of
+// that they are made for the newest state, in the background, which costs what has changed;
+// where that does not suffice those that were not used for the longest time give way.
 type columns struct {
 	maxBytes int64
 	maxAge   time.Duration
+	current  func() *View
+	spawn    func(func()) // runs what the collection waits for
 	// building has a place for the one column that is being made from all objects.
 	building chan struct{}
 	// worn is the churn above which columns must give way, see grown; noChurn without any.
@@ -134,6 +137,8 @@ type columns struct {
 		churn  int64 // the collection's, as far as is known
 		bytes  int64 // of made
 		closed bool
+		// renewing is set while renew is under way.
+		renewing bool
 	}
 }
 
@@ -146,8 +151,9 @@ type columnKey struct {
 // madeColumn is a column that is kept. An order is one with order alone.
 type madeColumn struct {
 	*column
-	frame *frame
-	used  time.Time
+	source source // of an order, its name
+	frame  *frame
+	used   time.Time
 }
 
 type makingColumn struct {
@@ -163,8 +169,8 @@ const (
 	maxColumns = 128
 )
 
-func (k *columns) init(l *Limits) {
-	k.maxBytes, k.maxAge = l.QueryBytes, l.SnapshotAge
+func (k *columns) init(l *Limits, current func() *View, spawn func(func())) {
+	k.maxBytes, k.maxAge, k.current, k.spawn = l.QueryBytes, l.SnapshotAge, current, spawn
 	k.building = make(chan struct{}, 1)
 	k.worn.Store(noChurn)
 	k.mu.made = make(map[columnKey]*madeColumn)
@@ -191,10 +197,10 @@ func (k *columns) frame(v *View) *frame {
 	return f
 }
 
-// obtain returns the column of name for f. When it is not kept build makes it, from one of
-// the same name for another state, nil if there is none; one caller at a time does.
-func (k *columns) obtain(ctx context.Context, f *frame, name string, build func(*madeColumn) (*column, error)) (*column, error) {
-	key := columnKey{name, f.content}
+// obtain returns the column of a source for f. When it is not kept build makes it, from one
+// of the same source for another state, nil if there is none; one caller at a time does.
+func (k *columns) obtain(ctx context.Context, f *frame, s source, build func(*madeColumn) (*column, error)) (*column, error) {
+	key := columnKey{s.name, f.content}
 	for {
 		k.mu.Lock()
 		if made := k.mu.made[key]; made != nil {
@@ -225,7 +231,7 @@ func (k *columns) obtain(ctx context.Context, f *frame, name string, build func(
 		defer k.mu.Unlock()
 		delete(k.mu.making, key)
 		if m.column != nil {
-			k.putLocked(key, &madeColumn{column: m.column, frame: f, used: time.Now()})
+			k.putLocked(key, &madeColumn{column: m.column, source: s, frame: f, used: time.Now()})
 		}
 		close(m.done)
 	}()
@@ -281,9 +287,63 @@ func (k *columns) grown(churn int64) {
 	defer k.mu.Unlock()
 	k.mu.churn = max(k.mu.churn, churn)
 	k.trimLocked()
+	if _, oldest := k.oldestLocked(); oldest != noChurn && !k.mu.renewing && !k.mu.closed {
+		k.mu.renewing = true
+		k.trimLocked()
+		k.spawn(k.renew)
+	}
 }
 
-// trimLocked drops columns until the rest are within the bounds: those that keep the most
+// renew makes the columns for the newest state and drops those of others, and the orders,
+// which are made in no time.
+func (k *columns) renew() {
+	renewed := false
+	defer func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if k.mu.renewing = false; !renewed { // a panic, which would come again
+			clear(k.mu.made)
+			k.mu.frames, k.mu.bytes = nil, 0
+		}
+		k.trimLocked()
+	}()
+	f := k.frame(k.current())
+	k.mu.Lock()
+	var old []*madeColumn
+	for key, made := range k.mu.made {
+		if made.source.token != nil && made == k.nearestLocked(key) {
+			old = append(old, made)
+		}
+	}
+	k.mu.Unlock()
+	for _, made := range old {
+		col := made.column
+		if made.frame != f {
+			var err error
+			if col, err = carry(context.Background(), col, made.frame.objs, f.objs, made.source); err != nil {
+				continue // who asks is told
+			}
+		}
+		k.mu.Lock()
+		key := columnKey{made.source.name, f.content}
+		if k.mu.made[key] == nil {
+			k.putLocked(key, &madeColumn{column: col, source: made.source, frame: f, used: made.used})
+		}
+		k.mu.Unlock()
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for key, made := range k.mu.made {
+		if made.frame.churn < f.churn {
+			k.dropLocked(key)
+		}
+	}
+	k.mu.frames = slices.DeleteFunc(k.mu.frames, func(other *frame) bool { return other.churn < f.churn })
+	renewed = true
+}
+
+// trimLocked drops columns until the rest are within the bounds, with a quarter left for what
+// they keep from being freed: those that keep the most
 // from being freed, where that is the most of it, else those that were not used for the
 // longest time.
 func (k *columns) trimLocked() {
@@ -294,9 +354,13 @@ func (k *columns) trimLocked() {
 			return
 		}
 		pinned := max(0, k.mu.churn-churn)
-		room := k.maxBytes - k.mu.bytes - k.frameBytesLocked()
+		own := k.mu.bytes + k.frameBytesLocked()
+		room := k.maxBytes - own
 		switch {
-		case pinned <= room && len(k.mu.made) <= maxColumns:
+		case pinned <= room && own <= k.maxBytes/4*3 && len(k.mu.made) <= maxColumns:
+			if !k.mu.renewing {
+				room /= 2
+			}
 			k.worn.Store(churn + room)
 			return
 		case pinned > k.mu.bytes && oldest.frame != nil:

@@ -314,7 +314,7 @@ func (t *tableau) column(path listquery.Path, quantity bool) (*column, error) {
 	if t.columns == nil {
 		return buildColumn(t.ctx, t.frame.objs, s)
 	}
-	return t.columns.obtain(t.ctx, t.frame, s.name, func(base *madeColumn) (*column, error) {
+	return t.columns.obtain(t.ctx, t.frame, s, func(base *madeColumn) (*column, error) {
 		if base != nil {
 			return carry(t.ctx, base.column, base.frame.objs, t.frame.objs, s)
 		}
@@ -403,7 +403,7 @@ func (t *tableau) order(keys []listquery.Key) ([]int32, error) {
 	for _, key := range keys {
 		name += fmt.Sprintf(" %s %t %t", key.Path, key.Quantity, key.Descending)
 	}
-	col, err := t.columns.obtain(t.ctx, t.frame, name, func(*madeColumn) (*column, error) {
+	col, err := t.columns.obtain(t.ctx, t.frame, source{name: name}, func(*madeColumn) (*column, error) {
 		all := rows{to: len(t.frame.objs)}
 		order, err := t.sort(keys, all.list())
 		if err != nil {

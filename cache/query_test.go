@@ -4,6 +4,7 @@ import (
 	stdjson "encoding/json"
 	"fmt"
 	"net/url"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -357,5 +358,39 @@ func TestQueryIsBounded(t *testing.T) {
 	b.collection(cachetest.Pods, api.JSON)
 	if _, err := b.reader.List(t.Context(), c, askRequest(t, "?resourceVersion=0&limit=0&countBy=.metadata.name", api.Representation{})); !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), "parameter countBy: .metadata.name has more than 1000 different values") {
 		t.Error(err)
+	}
+}
+
+// TestQueryColumnsAreRenewed: columns that nobody asks for while much changes are neither given up nor made of all objects
+// again, and keep no more from being freed than they may.
+func TestQueryColumnsAreRenewed(t *testing.T) {
+	const limit = 400_000
+	b := newReadBench(t)
+	b.manager = newManager(t, b.source, cache.Limits{QueryBytes: limit})
+	t.Cleanup(b.manager.Close)
+	printer := &countingPrinter{Printer: table.NewDefaultPrinter()}
+	b.res[cachetest.Pods].Printer = printer
+	b.fillPhases(1000)
+	c := b.collection(cachetest.Pods, api.JSON)
+	const query = "?resourceVersion=0&limit=3&sortBy='Created At',.metadata.name"
+	b.ask(t, c, query)
+	changes := int64(0)
+	for range 40 {
+		for i := range 20 {
+			b.source.Update(cachetest.Pods, cachetest.BigPod(fmt.Sprintf("ns-%d/web-%05d", i%4, i), "elsewhere", 2000))
+			changes++
+		}
+		b.collection(cachetest.Pods, api.JSON)
+		deadline := time.Now().Add(20 * time.Second)
+		for n, bytes := cache.QueryColumns(c); n == 0 || bytes > limit*3/4; n, bytes = cache.QueryColumns(c) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%d columns have %d bytes", n, bytes)
+			}
+			runtime.Gosched()
+		}
+	}
+	b.ask(t, c, query)
+	if n := printer.rows.Load(); n < 1000 || n > 1000+changes {
+		t.Errorf("%d rows printed of 1000 objects and %d changes", n, changes)
 	}
 }
