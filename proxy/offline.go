@@ -69,7 +69,7 @@ func (g *Gateway) holdsOffline(ctx context.Context, x *exchange, c *cache.Collec
 }
 
 // lateAfter is from which age on answers from the cache say how old they are.
-const lateAfter = 2 * time.Second
+const lateAfter = time.Second
 
 // ageOf is how old what c holds is, at least; 0 if that is not worth a word.
 func (g *Gateway) ageOf(c *cache.Collection) time.Duration {

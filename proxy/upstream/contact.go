@@ -13,7 +13,10 @@ import (
 type contacts struct {
 	now  func() time.Time
 	last atomic.Int64 // of any connection, unix nanoseconds
-	mu   struct {
+	// pinged is since when a ping on a connection with watches waits for its answer, unix
+	// nanoseconds; 0 for none. See look.
+	pinged atomic.Int64
+	mu     struct {
 		sync.RWMutex
 		watches map[*feedConn]int // how many watches each connection carries
 	}
@@ -30,6 +33,7 @@ type feedConn struct {
 	net.Conn
 	contacts *contacts
 	last     atomic.Int64
+	pings    atomic.Bool // it is pinged when it is silent, as those of HTTP/2 are
 
 	dead *dead // of the server
 	// What follows is of who looks for dead connections: since when it was silent when it was
@@ -71,11 +75,12 @@ func tracked(conn net.Conn) *feedConn {
 	}
 }
 
-// begin counts a watch on conn; end must be called when it ends.
-func (c *contacts) begin(conn *feedConn) (end func()) {
+// begin counts a watch on conn, which has pings or not; end must be called when it ends.
+func (c *contacts) begin(conn *feedConn, pings bool) (end func()) {
 	if conn == nil {
 		return func() {}
 	}
+	conn.pings.Store(pings)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.mu.watches[conn]++
@@ -101,6 +106,44 @@ func (c *contacts) oldest() int64 {
 		oldest = min(oldest, conn.last.Load())
 	}
 	return oldest
+}
+
+// look finds out which pings are waited for. They are sent after a time of silence.
+func (c *contacts) look(after time.Duration) {
+	due, oldest := c.now().Add(-after).UnixNano(), int64(0)
+	for _, conn := range c.silent(due) {
+		if last := conn.last.Load(); oldest == 0 || last < oldest {
+			oldest = last
+		}
+	}
+	if oldest > 0 {
+		oldest += int64(after)
+	}
+	c.pinged.Store(oldest)
+}
+
+// unanswered is for how long a ping has waited for its answer, when that was last looked
+// at.
+func (c *contacts) unanswered() time.Duration {
+	since := c.pinged.Load()
+	if since == 0 {
+		return 0
+	}
+	return time.Duration(c.now().UnixNano() - since)
+}
+
+// silent are the connections with watches that should have answered a ping, and were last
+// heard of before a unix time in nanoseconds.
+func (c *contacts) silent(since int64) []*feedConn {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	var all []*feedConn
+	for conn := range c.mu.watches {
+		if conn.pings.Load() && conn.last.Load() < since {
+			all = append(all, conn)
+		}
+	}
+	return all
 }
 
 func (c *contacts) connections() int {

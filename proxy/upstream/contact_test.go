@@ -130,13 +130,25 @@ func TestSilenceOverHTTP1(t *testing.T) {
 	}
 }
 
+// TestQuietOverHTTP1: a watch that nothing pings may be quiet, while new connections work.
+func TestQuietOverHTTP1(t *testing.T) {
+	testLookout(t, func(f *lookedFor) {
+		f.answers.Store(true)
+		f.feed.pings.Store(false)
+		time.Sleep(time.Hour)
+		if f.closed.Load() || f.abandoned.Load() != 0 {
+			t.Errorf("closed: %v, abandoned: %d", f.closed.Load(), f.abandoned.Load())
+		}
+	})
+}
+
 // TestOldestContactCounts: one lively connection must not hide a dead one.
 func TestOldestContactCounts(t *testing.T) {
 	now := time.Unix(1000, 0)
 	c := newContacts(func() time.Time { return now })
 	one, two := c.track(nil)(&readable{}).(*feedConn), c.track(nil)(&readable{}).(*feedConn)
 	read := func(conn net.Conn) { _, _ = conn.Read(make([]byte, 1)) }
-	endOne, endTwo, endThree := c.begin(one), c.begin(two), c.begin(two)
+	endOne, endTwo, endThree := c.begin(one, true), c.begin(two, true), c.begin(two, true)
 	read(one)
 	now = now.Add(time.Second)
 	read(two)
@@ -157,7 +169,36 @@ func TestOldestContactCounts(t *testing.T) {
 	if got := c.oldest(); got != now.UnixNano() || c.connections() != 0 {
 		t.Errorf("oldest %d of %d", got, c.connections())
 	}
-	c.begin(nil)()
+	c.begin(nil, true)()
+}
+
+// TestUnansweredPing: what does not come through one of several connections is late, as soon
+// as its ping is.
+func TestUnansweredPing(t *testing.T) {
+	const pings = 5 * time.Second
+	now := time.Unix(1000, 0)
+	c := newContacts(func() time.Time { return now })
+	var all [3]*feedConn
+	for i := range all {
+		all[i] = c.track(nil)(&readable{}).(*feedConn)
+		defer c.begin(all[i], i < 2)() // the third is not pinged
+		_, _ = all[i].Read(make([]byte, 1))
+	}
+	expect := func(after, want time.Duration) {
+		t.Helper()
+		now = now.Add(after)
+		_, _ = all[0].Read(make([]byte, 1))
+		c.look(pings)
+		if got := c.unanswered(); got != want {
+			t.Errorf("%v, want %v", got, want)
+		}
+	}
+	expect(pings, 0)
+	expect(2*time.Second, 2*time.Second)
+	expect(time.Second, 3*time.Second)
+	_, _ = all[1].Read(make([]byte, 1))
+	expect(time.Second, 0)
+	expect(time.Hour, time.Hour+time.Second-pings)
 }
 
 type readable struct{ net.Conn }

@@ -34,7 +34,7 @@ func (d *dead) prove(began time.Time) { d.proven.Store(began.UnixNano()) }
 // silence.
 func (l *life) bury(pings time.Duration) {
 	now := l.now()
-	for _, conn := range l.contacts.silent(now.Add(-pings - patience)) {
+	for _, conn := range l.contacts.silent(now.Add(-pings - patience).UnixNano()) {
 		last, dead := conn.last.Load(), conn.dead
 		due := time.Unix(0, last).Add(pings + patience)
 		switch {
@@ -60,19 +60,6 @@ func (l *life) bury(pings time.Duration) {
 // connection that is as good as dead.
 func (l *life) outlived(began time.Time) bool {
 	return began.UnixNano() < l.dead.since.Load()
-}
-
-// silent are the connections with watches from which nothing was heard since then.
-func (c *contacts) silent(since time.Time) []*feedConn {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	var all []*feedConn
-	for conn := range c.mu.watches {
-		if conn.last.Load() < since.UnixNano() {
-			all = append(all, conn)
-		}
-	}
-	return all
 }
 
 // abandonPooled has requests to a single server sent over new connections from now on, but those of feeds.

@@ -94,6 +94,7 @@ func (l *life) guard(ctx context.Context, pings time.Duration) {
 			return
 		case <-tick.C:
 		}
+		l.contacts.look(pings)
 		l.bury(pings)
 		heard := l.heard()
 		if l.contacts.connections() > 0 && l.now().Sub(heard) > pings*3/2 {

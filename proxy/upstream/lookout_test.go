@@ -56,7 +56,7 @@ func testLookout(t *testing.T, test func(*lookedFor)) {
 		}
 		f.dead.ask, f.dead.abandon = f.ask, func() { f.abandoned.Add(1) }
 		f.feed = f.contacts.track(&f.dead)(deadConn{closed: &f.closed}).(*feedConn)
-		defer f.contacts.begin(f.feed)()
+		defer f.contacts.begin(f.feed, true)()
 		f.pong()
 		go f.guard(ctx, 5*time.Second)
 		test(f)

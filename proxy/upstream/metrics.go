@@ -108,8 +108,8 @@ func newMetrics(reg prometheus.Registerer, of *Client) (*metrics, error) {
 		}, func() float64 { return float64(of.contacts.oldest()) / 1e9 }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "kubeweir_upstream_delay_seconds",
-			Help: "For how long what the upstream sends to the feeds is under way, as measured by a small request on their connections; from 2 s on answers from the cache say how old they are.",
-		}, func() float64 { return of.pulse.measured().Seconds() }),
+			Help: "For how long what the upstream sends to the feeds is under way, as measured by a small request, and by pings, on their connections; from 1 s on answers from the cache say how old they are.",
+		}, func() float64 { return max(of.pulse.measured(), of.contacts.unanswered()).Seconds() }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "kubeweir_upstream_gone",
 			Help: "1 while the upstream gives no sign of life, and requests that need it are answered 503 at once.",

@@ -173,7 +173,7 @@ func (s *Source) Delay() time.Duration {
 	if s.c.local != nil {
 		return 0
 	}
-	return s.c.pulse.delay()
+	return max(s.c.pulse.delay(), s.c.contacts.unanswered())
 }
 
 // get lists res at path; an answer other than 200 is an error.
@@ -260,7 +260,7 @@ func (s *Source) Watch(ctx context.Context, res *cache.Resource, enc api.Encodin
 		return err
 	}
 	defer a.close()
-	defer s.c.contacts.begin(a.conn)()
+	defer s.c.contacts.begin(a.conn, a.ProtoMajor == 2)()
 	a.body.limit = s.c.limits.FeedReadTimeout
 	if s.c.local != nil {
 		a.body.limit = 0
