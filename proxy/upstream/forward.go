@@ -109,23 +109,31 @@ const directRequests = 32
 // then, share others.
 const sharedRequests = 64
 
+// smallRequest is up to which size, in bytes, the body of a small request is.
+const smallRequest = 16 << 10
+
 // transport chooses how a request is sent. One that is soon over gets a connection
 // of its own over HTTP/1.1: over HTTP/2 it would pass through more goroutines on
 // both sides, which costs a small one latency and a large list a fifth more of
 // kube-apiserver's processor time. Those that last share HTTP/2 connections, and
 // so does what exceeds directRequests, and writes where there are several servers.
+//
+// Where the upstream is far, a new connection costs a small request more than all else:
+// three round trips, each of which waits its turn behind what a slow link carries, and
+// the server's certificates. Small ones share a connection there, with nothing large.
 func (x *forwarding) transport() http.RoundTripper {
 	// A handler that still waits for its client's body is not waited for in turn.
 	if x.c.local != nil && !x.longRunning && writesOne(x.info) && x.upload.sent() {
 		return x.c.local.whole
 	}
-	if !x.longRunning && !x.handedOver() {
+	small := x.aboutOne() && x.c.far()
+	if !x.longRunning && !x.handedOver() && !small {
 		if x.direct = x.c.direct.Add(1) <= directRequests; !x.direct {
 			x.c.direct.Add(-1)
 		}
 	}
 	x.shared = !x.direct
-	narrow := x.shared && x.c.shared.Add(1) > sharedRequests
+	narrow := x.shared && x.c.shared.Add(1) > sharedRequests || small
 	switch asClient := x.cred.As == AsClient; {
 	case asClient && x.direct:
 		return x.c.anonymousDirect
@@ -139,6 +147,18 @@ func (x *forwarding) transport() http.RoundTripper {
 		return x.c.ownNarrow
 	}
 	return x.c.own
+}
+
+// aboutOne reports whether the request is about one object, and so small, as its answer is.
+func (x *forwarding) aboutOne() bool {
+	if x.longRunning || !x.info.IsResourceRequest || x.r.ContentLength < 0 || x.r.ContentLength > smallRequest {
+		return false
+	}
+	switch x.info.Verb {
+	case "get", "create", "update", "patch", "delete":
+		return true
+	}
+	return false
 }
 
 // handedOver reports whether a request has to be of those of which a server that shuts down

@@ -19,6 +19,13 @@ const (
 	pulseMemory = 15 * time.Second
 )
 
+// farAfter is from which delay on the upstream is far: a new connection is then worth
+// avoiding.
+const farAfter = 200 * time.Millisecond
+
+// far reports whether the upstream is, by what was measured last.
+func (c *Client) far() bool { return c.pulse.measured() >= farAfter }
+
 // pulse measures for how long what the upstream sends is under way. On a slow link bytes
 // queue up for half a minute and more, and every one of them is a sign of life; a small
 // request on the connections of feeds waits its turn behind them. It is measured by one

@@ -183,8 +183,11 @@ func (s *Source) get(ctx context.Context, res *cache.Resource, p purpose, accept
 		coding = "gzip"
 	}
 	rt := s.c.feed
-	if p == forReferences || p == forVersion {
-		rt = s.c.ownDirect // somebody waits
+	switch { // somebody waits
+	case p == forVersion && s.c.far():
+		rt = s.c.ownNarrow // see forwarding.transport
+	case p == forReferences, p == forVersion:
+		rt = s.c.ownDirect
 	}
 	a, err := s.c.do(ctx, &call{
 		purpose: p, rt: rt, method: http.MethodGet, accept: accept, encoding: coding,

@@ -1,18 +1,25 @@
 package upstream
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/kubeweir/kubeweir/cache"
 )
 
 // pluginVariable makes the test binary an exec credential plugin that prints it.
@@ -178,6 +185,62 @@ func TestDirectRequestsAreBounded(t *testing.T) {
 	}
 	if left := c.direct.Load(); left != 0 {
 		t.Errorf("%d places were not given back", left)
+	}
+}
+
+// TestSmallRequestsFarAway share a connection, so that none waits for a new one; large
+// ones, which the small would wait for, do not share it.
+func TestSmallRequestsFarAway(t *testing.T) {
+	var mu sync.Mutex
+	seen := map[string]string{} // where requests came from and how, by what they are
+	s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		seen[r.Method+" "+r.URL.String()] = r.Proto + " " + r.RemoteAddr
+		_, _ = io.WriteString(w, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}`)
+	})
+	c := s.client(t)
+	const pods = "/api/v1/namespaces/n/pods"
+	small := []string{"GET " + pods + "/a", "POST " + pods, "PATCH " + pods + "/a", "DELETE " + pods + "/a"}
+	large := []string{"GET " + pods, "DELETE " + pods, "PUT " + pods + "/a"}
+	ask := func() {
+		for _, what := range slices.Concat(small, large) {
+			r := request(strings.Fields(what)[0], strings.Fields(what)[1])
+			switch r.Method {
+			case "POST", "PATCH":
+				withBody(r, "{}")
+			case "PUT":
+				withBody(r, strings.Repeat(" ", smallRequest+1))
+			}
+			finish(t, c.Forward(testContext(t), r, Credentials{As: AsGateway}))
+		}
+		if _, err := c.Source().CurrentVersion(testContext(t), &cache.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}}); err != nil {
+			t.Error(err)
+		}
+	}
+	ask()
+	for what, how := range seen {
+		if !strings.HasPrefix(how, "HTTP/1.1 ") {
+			t.Errorf("near: %s came over %s", what, how)
+		}
+	}
+	clear(seen)
+	c.pulse.took.Store(int64(farAfter))
+	ask()
+	var shared string
+	for _, what := range small {
+		how := seen[what]
+		if shared = cmp.Or(shared, how); how != shared || !strings.HasPrefix(how, "HTTP/2.0 ") {
+			t.Errorf("far: %s came over %s, another over %s", what, how, shared)
+		}
+	}
+	if how := seen["GET /api/v1/pods?limit=1"]; how != shared {
+		t.Errorf("far: the version was asked for over %s, the small requests came over %s", how, shared)
+	}
+	for _, what := range large {
+		if how := seen[what]; !strings.HasPrefix(how, "HTTP/1.1 ") {
+			t.Errorf("far: %s came over %s", what, how)
+		}
 	}
 }
 
