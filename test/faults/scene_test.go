@@ -223,16 +223,21 @@ func (s *scene) recovered(p *probe) (time.Duration, error) {
 	return first, nil
 }
 
-// staleness is how old an answer is at least: the age of the oldest write that it does not hold.
+// staleness is how old an answer is at least: the age of the oldest write that it does not hold. Of what may come from
+// kube-apiserver, and be under way for long, it is how old that was when it was asked for.
 func (s *scene) staleness(a *sample) time.Duration {
 	if a.version == 0 || a.probe.serves == written || a.probe.serves == watched {
 		return 0
 	}
-	at := s.writer.first(func(w ack) bool { return w.version > a.version }).at
-	if at.IsZero() {
+	at := a.ended()
+	if a.probe.serves == fromUpstream || a.probe.serves == fromSession {
+		at = a.began
+	}
+	missed := s.writer.first(func(w ack) bool { return w.version > a.version }).at
+	if missed.IsZero() {
 		return 0
 	}
-	return max(0, a.ended().Sub(at))
+	return max(0, at.Sub(missed))
 }
 
 // A writer writes at kube-apiserver itself, past the gateway and the link.
