@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -17,6 +19,8 @@ const (
 	pulseIdle = 5 * time.Second
 	// pulseMemory is how long a measurement says something.
 	pulseMemory = 15 * time.Second
+	// maxPulses is how many measurements are under way at most.
+	maxPulses = 8
 )
 
 // farAfter is from which delay on the upstream is far: a new connection is then worth
@@ -28,56 +32,85 @@ func (c *Client) far() bool { return c.pulse.measured() >= farAfter }
 
 // pulse measures for how long what the upstream sends is under way. On a slow link bytes
 // queue up for half a minute and more, and every one of them is a sign of life; a small
-// request on the connections of feeds waits its turn behind them. It is measured by one
-// request at a time. It is safe for concurrent use.
+// request on the connections of feeds waits its turn behind them. While one waits others
+// follow it, for the queue may grow: the delay is known to an eighth of it. It is safe for
+// concurrent use.
 //
 // It is the way that is measured, not the server: what a kube-apiserver's watch cache is
 // behind its store cannot be known from outside, for events have no time of their own, and
 // the clocks of objects are other machines'.
 type pulse struct {
 	now func() time.Time
-	// ask sends the request in a goroutine of its own and then calls ended.
-	ask func()
+	// ask sends a request in a goroutine of its own and then calls ended with the time of
+	// the call.
+	ask func(sent int64)
 
-	underWay atomic.Bool
-	sent     atomic.Int64 // when the last one was, unix nanoseconds
-	ending   atomic.Int64 // when that was answered or failed
-	took     atomic.Int64 // the last one that was answered, nanoseconds
+	// All times are unix nanoseconds.
+	next   atomic.Int64 // when the next one is due
+	oldest atomic.Int64 // when the oldest that is under way was sent, 0 for none
+	took   atomic.Int64 // the last one that was answered
+
+	mu       sync.Mutex
+	underWay []int64 // guarded by mu: when they were sent, rising; maxPulses at most
+	newest   int64   // guarded by mu: when the one that took is of was sent
+	ending   int64   // guarded by mu: when the last one was answered or failed
 }
 
 // measured is what was measured last, or for how long an answer has been waited for if
 // that is more.
 func (p *pulse) measured() time.Duration {
-	if p.underWay.Load() {
-		return time.Duration(max(p.took.Load(), p.now().UnixNano()-p.sent.Load()))
+	took := p.took.Load()
+	if oldest := p.oldest.Load(); oldest != 0 {
+		took = max(took, p.now().UnixNano()-oldest)
 	}
-	return time.Duration(p.took.Load())
+	return time.Duration(took)
 }
 
 // delay is measured, and sees to it that there is a measurement.
 func (p *pulse) delay() time.Duration {
-	if p.underWay.Load() {
-		return p.measured()
+	if now := p.now().UnixNano(); now >= p.next.Load() {
+		p.begin(now)
 	}
-	now, sent := p.now().UnixNano(), p.sent.Load()
-	if now-sent >= int64(pulsePeriod) && p.underWay.CompareAndSwap(false, true) {
-		if now-p.ending.Load() >= int64(pulseMemory) {
-			p.took.Store(0)
-		}
-		p.sent.Store(now)
-		p.ask()
-	}
-	return time.Duration(p.took.Load())
+	return p.measured()
 }
 
-// ended records the end of the request. One that failed says nothing.
-func (p *pulse) ended(answered bool) {
-	now := p.now().UnixNano()
-	if answered {
-		p.took.Store(now - p.sent.Load())
+// begin measures, unless somebody else does just now, or enough is under way.
+func (p *pulse) begin(now int64) {
+	p.mu.Lock()
+	if now < p.next.Load() || len(p.underWay) == maxPulses {
+		p.mu.Unlock()
+		return
 	}
-	p.ending.Store(now)
-	p.underWay.Store(false)
+	if len(p.underWay) == 0 {
+		if now-p.ending >= int64(pulseMemory) {
+			p.took.Store(0)
+		}
+		p.oldest.Store(now)
+	}
+	p.underWay = append(p.underWay, now)
+	p.next.Store(now + max(int64(pulsePeriod), int64(p.measured())/maxPulses))
+	p.mu.Unlock()
+	p.ask(now)
+}
+
+// ended records the end of the request that was sent then. One that failed says nothing.
+func (p *pulse) ended(sent int64, answered bool) {
+	now := p.now().UnixNano()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if i, ok := slices.BinarySearch(p.underWay, sent); ok {
+		p.underWay = slices.Delete(p.underWay, i, i+1)
+	}
+	if answered && sent >= p.newest {
+		p.newest = sent
+		p.took.Store(now - sent)
+	}
+	p.ending = now
+	if len(p.underWay) > 0 {
+		p.oldest.Store(p.underWay[0])
+	} else {
+		p.oldest.Store(0)
+	}
 }
 
 // keep measures while there are connections of feeds.
@@ -98,13 +131,13 @@ func (p *pulse) keep(ctx context.Context, contacts *contacts) {
 
 // sendPulse asks for the options of the server as a whole (RFC 9110, 9.3.7): Go's answers
 // that before authentication, priority and fairness. Any answer will do.
-func (c *Client) sendPulse() {
-	if !c.spawn(c.takePulse) {
-		c.pulse.ended(false)
+func (c *Client) sendPulse(sent int64) {
+	if !c.spawn(func() { c.takePulse(sent) }) {
+		c.pulse.ended(sent, false)
 	}
 }
 
-func (c *Client) takePulse() {
+func (c *Client) takePulse(sent int64) {
 	ctx, cancel := context.WithTimeout(c.ctx, c.limits.RequestTimeout)
 	defer cancel()
 	ctx = c.ownSends().trace(ctx, func(error) { cancel() })
@@ -116,5 +149,5 @@ func (c *Client) takePulse() {
 	if err == nil {
 		_ = resp.Body.Close()
 	}
-	c.pulse.ended(err == nil)
+	c.pulse.ended(sent, err == nil)
 }

@@ -10,8 +10,9 @@ import (
 )
 
 func TestPulse(t *testing.T) {
-	now, asked := time.Unix(1000, 0), 0
-	p := &pulse{now: func() time.Time { return now }, ask: func() { asked++ }}
+	now, sent := time.Unix(1000, 0), []int64(nil) // under way
+	asked := 0
+	p := &pulse{now: func() time.Time { return now }, ask: func(at int64) { asked++; sent = append(sent, at) }}
 	expect := func(after, want time.Duration, wantAsked int) {
 		t.Helper()
 		now = now.Add(after)
@@ -19,18 +20,36 @@ func TestPulse(t *testing.T) {
 			t.Errorf("%v after %d requests, want %v after %d", got, asked, want, wantAsked)
 		}
 	}
+	end := func(answered bool) {
+		p.ended(sent[0], answered)
+		sent = sent[1:]
+	}
 	expect(0, 0, 1)
-	expect(20*time.Second, 20*time.Second, 1) // no answer yet
-	now = now.Add(9 * time.Second)
-	p.ended(true)
-	expect(0, 29*time.Second, 2) // and asked again
+	expect(pulsePeriod/2, pulsePeriod/2, 1)           // no answer yet
+	expect(20*time.Second, 20500*time.Millisecond, 2) // others follow
+	expect(time.Second, 21500*time.Millisecond, 2)
+	expect(2*time.Second, 23500*time.Millisecond, 3)
+	now = now.Add(5500 * time.Millisecond)
+	end(true)
+	expect(0, 29*time.Second, 4)
+	end(true)
 	now = now.Add(time.Millisecond)
-	p.ended(true)
-	expect(pulsePeriod/2, time.Millisecond, 2)
-	expect(pulsePeriod, time.Millisecond, 3)
-	p.ended(false)
-	expect(0, time.Millisecond, 3)
-	expect(time.Hour, 0, 4) // what was an hour ago says nothing
+	end(true)
+	expect(0, 5501*time.Millisecond, 4) // which the third of them took
+	end(true)
+	expect(0, time.Millisecond, 4)
+	expect(4*time.Second, time.Millisecond, 5)
+	end(false)
+	expect(0, time.Millisecond, 5)
+	expect(time.Hour, 0, 6) // what was an hour ago says nothing
+	expect(time.Hour, time.Hour, 7)
+	for range 2 * maxPulses {
+		now = now.Add(time.Hour)
+		p.delay()
+	}
+	if len(sent) != maxPulses {
+		t.Errorf("%d requests are under way, %d may be", len(sent), maxPulses)
+	}
 }
 
 // TestPulseIsKept while there are feeds, although nobody wants to know.
@@ -42,10 +61,10 @@ func TestPulseIsKept(t *testing.T) {
 		var asked atomic.Int32
 		var lost atomic.Bool
 		p := &pulse{now: time.Now}
-		p.ask = func() {
+		p.ask = func(sent int64) {
 			asked.Add(1)
 			if !lost.Load() {
-				p.ended(true)
+				p.ended(sent, true)
 			}
 		}
 		go p.keep(ctx, contacts)
@@ -76,7 +95,7 @@ func TestPulseIsAnswered(t *testing.T) {
 			c := s.client(t)
 			c.pulse.delay()
 			deadline := time.Now().Add(10 * time.Second)
-			for c.pulse.underWay.Load() {
+			for c.pulse.oldest.Load() != 0 {
 				if time.Now().After(deadline) {
 					t.Fatal("no answer")
 				}
