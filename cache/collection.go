@@ -235,11 +235,10 @@ func (c *Collection) State() State {
 	if reason := c.end.reason(); reason != nil {
 		return State{Phase: Stopped, Err: reason}
 	}
-	state := c.feed.health.state(c.feed.source.LastContact(), c.limits.StaleAfter)
+	state := c.feed.health.state(c.feed.source.LastContact(), c.feed.source.Delay(), c.limits.StaleAfter)
 	if at := c.feed.unconfirmed.Load(); at != nil {
 		state.Phase, state.Since, state.LastContact = Stale, *at, *at // whatever comes, before it is confirmed
 	}
-	state.Delay = c.feed.source.Delay()
 	return state
 }
 

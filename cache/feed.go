@@ -166,7 +166,7 @@ func (f *feed) run(ctx context.Context) error {
 	for {
 		began := time.Now()
 		err := f.stream(ctx)
-		fed := f.health.lost(err, f.source.LastContact())
+		fed := f.health.lost(err, f.source.LastContact(), f.source.Delay())
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

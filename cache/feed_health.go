@@ -30,6 +30,7 @@ const (
 	// settling is how long a watch must be open, and bring nothing, to count as one that
 	// feeds without having brought what there was when it began: that may be of other
 	// resources. kube-apiserver accepts a watch before it says that the version is too old.
+	// Where what it brings is under way for longer, that comes on top.
 	settling = time.Second
 	// grace is how long a broken feed counts as synced, with the age that it
 	// has: every watch ends at times and is resumed at once.
@@ -71,12 +72,12 @@ func (h *health) sign(version uint64, brought bool) {
 }
 
 // lost says that the stream is over and tells whether it fed the store. contact
-// is the connection's last.
-func (h *health) lost(err error, contact int64) (fed bool) {
+// is the connection's last, delay for how long what it brought was under way.
+func (h *health) lost(err error, contact int64, delay time.Duration) (fed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	now := time.Now()
-	if fed = h.fedLocked(contact); fed {
+	now := time.Now().Add(-delay)
+	if fed = h.fedLocked(contact, delay); fed {
 		h.mu.lost = now
 		if at := time.Unix(0, contact); contact > 0 && at.Before(now) {
 			h.mu.lost = at
@@ -97,11 +98,11 @@ func (h *health) listed(at time.Time) {
 
 // fedLocked reports whether the store is being fed: a watch is open, and has brought what
 // there was when it began, or has brought nothing for longer than a refusal takes.
-func (h *health) fedLocked(contact int64) bool {
+func (h *health) fedLocked(contact int64, delay time.Duration) bool {
 	if !h.mu.open || !h.mu.live {
 		return false
 	}
-	settled := h.mu.opening.Add(settling)
+	settled := h.mu.opening.Add(settling + delay)
 	return h.mu.proven || h.mu.accepted && !time.Now().Before(settled) || contact > settled.UnixNano()
 }
 
@@ -115,12 +116,19 @@ func (h *health) restart(cause error) {
 }
 
 // state tells whether a complete store is synced or stale. contact is the
-// connection's last, staleAfter the silence that a live one may have.
-func (h *health) state(contact int64, staleAfter time.Duration) State {
+// connection's last, delay for how long what it brings is under way, staleAfter the
+// silence that a live one may have.
+func (h *health) state(contact int64, delay, staleAfter time.Duration) State {
+	s := h.phase(contact, delay, staleAfter)
+	s.Delay = delay
+	return s
+}
+
+func (h *health) phase(contact int64, delay, staleAfter time.Duration) State {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	at := time.Unix(0, contact)
-	if !h.fedLocked(contact) {
+	if !h.fedLocked(contact, delay) {
 		phase := Stale
 		if time.Since(h.mu.lost) < grace {
 			phase = Synced

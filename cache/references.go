@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/kubeweir/kubeweir/internal/flight"
 	"github.com/kubeweir/kubeweir/object"
@@ -72,6 +73,19 @@ const busyObjects = 200
 
 func (c *Collection) isBusy() bool {
 	return c.View().Len() >= busyObjects && c.store.mux.Recent(busyEvents, int64(busyEvents*feedHeadStart))
+}
+
+const (
+	// trailingDelay is from which delay on a feed does not bring what is named in time, and
+	// trailingTime for how long nothing must have come that nothing is to be expected.
+	trailingDelay = time.Second
+	trailingTime  = 10 * time.Second
+)
+
+// trails reports whether the feed brings changes, and late: what the upstream names now
+// comes when nobody waits for it any more.
+func (c *Collection) trails() bool {
+	return c.feed.source.Delay() >= trailingDelay && c.store.mux.Recent(1, int64(trailingTime))
 }
 
 // overtaken asks for the upstream's version alone and tells whether the feed comes past

@@ -2,12 +2,16 @@ package cache
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/reason"
 )
+
+// errTrails: what the upstream would name, the feed does not bring soon.
+var errTrails = errors.New("the feed is late")
 
 // Revalidate answers a list of the most recent state, or a page after the first of
 // one, from a collection that is not known to hold that state. The upstream is asked
@@ -42,6 +46,9 @@ func (r *Reader) Revalidate(ctx context.Context, c *Collection, req *ReadRequest
 			return nil, forward(reason.Unproven, err)
 		}
 		from = q.fromKey(token.Start)
+	}
+	if c.trails() {
+		return nil, forward(reason.Unproven, errTrails) // on a slow link each byte counts
 	}
 	refs, err := c.references(ctx, q.referenceOptions())
 	if err != nil {

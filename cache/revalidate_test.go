@@ -329,6 +329,41 @@ func TestRevalidateCannot(t *testing.T) {
 	})
 }
 
+// TestRevalidateLate: while the feed brings changes late, the upstream is not asked for names in vain.
+func TestRevalidateLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newRevalidateBench(t, 10)
+		asks := func() int {
+			b.source.Calls()
+			_, err := b.read(t.Context(), "")
+			n := strings.Count(strings.Join(b.source.Calls(), "\n"), "references")
+			if (n == 0) != errors.Is(err, cache.ErrForward) {
+				t.Errorf("asked %d times: %v", n, err)
+			}
+			return n
+		}
+		b.source.SetDelay(5 * time.Second)
+		if n := asks(); n != 1 {
+			t.Errorf("asked %d times while nothing changes", n)
+		}
+		b.source.Create(cachetest.Pods, cachetest.Pod("ns-0/new", ""))
+		synctest.Wait()
+		if n := asks(); n != 0 {
+			t.Errorf("asked %d times while changes come late", n)
+		}
+		time.Sleep(11 * time.Second)
+		if n := asks(); n != 1 {
+			t.Errorf("asked %d times after the changes", n)
+		}
+		b.source.SetDelay(50 * time.Millisecond)
+		b.source.Create(cachetest.Pods, cachetest.Pod("ns-0/newer", ""))
+		synctest.Wait()
+		if n := asks(); n != 1 {
+			t.Errorf("asked %d times while changes come soon", n)
+		}
+	})
+}
+
 // TestWanted: what is wanted twice within a minute is started.
 func TestWanted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
