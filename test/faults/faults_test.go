@@ -18,6 +18,8 @@ type fault struct {
 	short bool
 	// lasts is the time from its begin to its end, at least.
 	lasts time.Duration
+	// crowded: the way is open, and carries less than is asked for, so requests wait their turn.
+	crowded bool
 	// own: kube-apiserver answers meanwhile, and may say 500 itself.
 	own bool
 	// restarts: a kube-apiserver that was started again knows no changes from before that. A feed that missed some lists,
@@ -27,9 +29,6 @@ type fault struct {
 	end      func(context.Context, *scene) error // nil: it ends by itself
 }
 
-// unmarked is how old an answer may be that does not say so.
-func (f *fault) unmarked() time.Duration { return 35 * time.Second }
-
 // linkFault is one of the way to kube-apiserver.
 func linkFault(name, what string, short bool, lasts time.Duration, c link.Condition) fault {
 	return fault{
@@ -38,6 +37,14 @@ func linkFault(name, what string, short bool, lasts time.Duration, c link.Condit
 		end:   func(_ context.Context, s *scene) error { return s.link.Set(link.Condition{}) },
 	}
 }
+
+func crowded(f fault) fault {
+	f.crowded = true
+	return f
+}
+
+// modem is for how long bytes wait in a modem of 50 kbit/s that holds 32 KB.
+const modem = 5 * time.Second
 
 // linkFaults are those of the way.
 func linkFaults() []fault {
@@ -57,8 +64,8 @@ func linkFaults() []fault {
 		linkFault("cut", "each connection is closed after 20,000 bytes", true, 6*time.Second, link.Condition{CutAfter: 20_000}),
 		linkFault("corrupted", "one bit of each chunk is wrong", true, 6*time.Second, link.Condition{Corrupt: true}),
 		linkFault("delayed", "each byte takes 300 ms each way", false, 10*time.Second, link.Condition{Delay: 300 * time.Millisecond}),
-		linkFault("throttled", "50 kbit/s each way", true, 10*time.Second, link.Condition{Rate: 50_000 / 8}),
-		linkFault("throttled-long", "the same, for longer", false, 40*time.Second, link.Condition{Rate: 50_000 / 8}),
+		crowded(linkFault("throttled", "50 kbit/s each way", true, 10*time.Second, link.Condition{Rate: 50_000 / 8, Queue: modem})),
+		crowded(linkFault("throttled-long", "the same, for longer", false, 40*time.Second, link.Condition{Rate: 50_000 / 8, Queue: modem})),
 	}
 }
 

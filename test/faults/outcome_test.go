@@ -30,6 +30,9 @@ type recovery struct {
 // hangLimit is how long a request may wait: the time after which an upstream that says nothing is gone, and a little.
 const hangLimit = 15 * time.Second
 
+// crowdedLimit is hangLimit where requests wait for their turn.
+const crowdedLimit = 45 * time.Second
+
 // check fails the test where an answer was not as it has to be.
 func (o *outcome) check(ctx context.Context, t *testing.T) {
 	t.Helper()
@@ -54,12 +57,23 @@ func late(r recovery) bool {
 	return r.took > busyLimit
 }
 
+// tooOld is the age from which on an answer has to say it.
+func tooOld() time.Duration {
+	if *long {
+		return staleLimit
+	}
+	return busyStale
+}
+
 func (o *outcome) checkProbe(t *testing.T, p *probe, r recovery) {
 	t.Helper()
 	if r.err != nil || late(r) {
 		t.Errorf("%s is answered as before after %s: %v", p.name, r.took, r.err)
 	}
-	s := o.scene
+	s, hangs := o.scene, hangLimit
+	if o.fault.crowded {
+		hangs = crowdedLimit
+	}
 	counted := map[string]int{}
 	complain := func(a *sample, format string, args ...any) {
 		what := fmt.Sprintf(format, args...)
@@ -77,16 +91,16 @@ func (o *outcome) checkProbe(t *testing.T, p *probe, r recovery) {
 		case a.status == 503 && !a.retryAfter && p.serves != written:
 			complain(a, "503 without Retry-After")
 		}
-		if a.took > hangLimit {
+		if a.took > hangs {
 			complain(a, "a request hangs")
 		}
 		if !a.good() {
 			continue
 		}
-		if late := s.staleness(a); !a.marked && late > o.fault.unmarked() {
+		if late := s.staleness(a); !a.marked && late > tooOld() {
 			complain(a, "stale and not marked (%s)", late)
-		} else if a.marked && late > a.age+o.fault.unmarked() {
-			complain(a, "older than it says (%s, not %s)", late, a.age)
+		} else if a.marked && late > a.age*9/8+tooOld() { // the delay is known to an eighth of it
+			complain(a, "older than it says (%s, not %s)", late.Round(time.Second), a.age)
 		}
 		if newest != nil && a.version < newest.version && a.began.After(newest.ended()) {
 			complain(a, "the version goes back, from %d to %d", newest.version, a.version)

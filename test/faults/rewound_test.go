@@ -59,7 +59,7 @@ func TestRewound(t *testing.T) {
 	for _, r := range []restore{
 		{name: "rewound"},
 		{name: "bumped", bumped: true},
-		{name: "overtaken", overtaken: true},
+		{name: "overtaken", overtaken: true, long: true},
 		{name: "running", running: true, long: true},
 	} {
 		if r.long && !*long {

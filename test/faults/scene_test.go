@@ -119,8 +119,10 @@ const (
 	recoveryLimit = 3 * time.Second
 	busyLimit     = 12 * time.Second
 	giveUp        = 45 * time.Second
-	// staleLimit is how old an answer may be that does not say so.
+	// staleLimit is how old an answer may be that does not say so, or older than it says, on a machine that does nothing
+	// else; busyStale on any.
 	staleLimit = 3 * time.Second
+	busyStale  = 8 * time.Second
 	// enough is how many good answers in a row say that all is well.
 	enough = 3
 )

@@ -45,9 +45,11 @@ type Condition struct {
 	// Corrupt changes one bit of every chunk of the server's.
 	Corrupt bool
 	// Delay is how long each byte is under way, Rate how many bytes a second all connections have together, each way; 0 is
-	// no limit.
+	// no limit. Queue is for how long bytes of all connections together wait for that at most, in what a modem or router
+	// holds; 0: each connection has 32 KB there.
 	Delay time.Duration
 	Rate  int
+	Queue time.Duration
 }
 
 // A path is one connection of a client and the one to the server that it was given.
@@ -235,15 +237,14 @@ func (l *Link) pump(p *path, to, from *net.TCPConn, shape *shaper, up bool) {
 	})
 	passed := int64(0)
 	for {
-		c, _ := l.condition()
 		size := 32 << 10
-		if c.Rate > 0 {
+		if c := l.room(shape); c.Rate > 0 {
 			size = chunk
 		}
 		buf := make([]byte, size)
 		n, err := from.Read(buf)
 		if n > 0 {
-			c, _ = l.condition()
+			c, _ := l.condition()
 			if !up && c.Corrupt {
 				buf[n/2] ^= 0x10
 			}
@@ -313,11 +314,38 @@ func (l *Link) wait(p parcel) {
 	}
 }
 
+// room waits for room in the queue, if that is limited, and returns what the link does.
+func (l *Link) room(s *shaper) Condition {
+	for {
+		c, changed := l.condition()
+		full := s.queued() - c.Queue
+		if c.Rate == 0 || c.Queue == 0 || full <= 0 {
+			return c
+		}
+		timer := time.NewTimer(full)
+		select {
+		case <-timer.C:
+		case <-changed:
+		case <-l.ctx.Done():
+			timer.Stop()
+			return c
+		}
+		timer.Stop()
+	}
+}
+
 // A shaper gives all connections of a link a rate together: first come, first served.
 type shaper struct {
 	mu   sync.Mutex
 	free time.Time // when what was sent before has left
 	sent int64
+}
+
+// queued is how long what was sent before takes to leave.
+func (s *shaper) queued() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Until(s.free)
 }
 
 // send tells when n bytes have left.
