@@ -110,9 +110,9 @@ func (c *contacts) oldest() int64 {
 
 // look finds out which pings are waited for. They are sent after a time of silence.
 func (c *contacts) look(after time.Duration) {
-	due, oldest := c.now().Add(-after).UnixNano(), int64(0)
-	for _, conn := range c.silent(due) {
-		if last := conn.last.Load(); oldest == 0 || last < oldest {
+	oldest := int64(0)
+	for _, conn := range c.silent(c.now().Add(-after)) {
+		if last := conn.last.Load(); conn.pings.Load() && (oldest == 0 || last < oldest) {
 			oldest = last
 		}
 	}
@@ -132,14 +132,13 @@ func (c *contacts) unanswered() time.Duration {
 	return time.Duration(c.now().UnixNano() - since)
 }
 
-// silent are the connections with watches that should have answered a ping, and were last
-// heard of before a unix time in nanoseconds.
-func (c *contacts) silent(since int64) []*feedConn {
+// silent are the connections with watches from which nothing was heard since then.
+func (c *contacts) silent(since time.Time) []*feedConn {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	var all []*feedConn
 	for conn := range c.mu.watches {
-		if conn.pings.Load() && conn.last.Load() < since {
+		if conn.last.Load() < since.UnixNano() {
 			all = append(all, conn)
 		}
 	}

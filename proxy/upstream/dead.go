@@ -34,10 +34,11 @@ func (d *dead) prove(began time.Time) { d.proven.Store(began.UnixNano()) }
 // silence.
 func (l *life) bury(pings time.Duration) {
 	now := l.now()
-	for _, conn := range l.contacts.silent(now.Add(-pings - patience).UnixNano()) {
+	for _, conn := range l.contacts.silent(now.Add(-pings - patience)) {
 		last, dead := conn.last.Load(), conn.dead
 		due := time.Unix(0, last).Add(pings + patience)
 		switch {
+		case !conn.pings.Load(): // it may be silent
 		case dead.proven.Load() < due.UnixNano():
 			if conn.suspected.Swap(last) != last {
 				conn.alone.Store(now.Sub(l.heard()) < pings)
