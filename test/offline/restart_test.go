@@ -242,3 +242,39 @@ func TestRestartedBeforeAnotherCluster(t *testing.T) {
 		return nil
 	})
 }
+
+// TestRestartedFrozen: the gateway starts before a kube-apiserver that accepts connections and answers nothing.
+func TestRestartedFrozen(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	const ns = "restarted-frozen"
+	newNamespace(ctx, t, ns, realkube.Jane)
+	dir, args := stateArgs(t, true)
+	g := startGateway(t, append(args, "--upstream-ping-interval=500ms", "--upstream-silence-timeout=2s")...)
+	jane, root := newClient(t, g, kube.Token(realkube.Jane), nil), newClient(t, g, kube.AdminToken(), nil)
+	const maps = "/api/v1/namespaces/" + ns + "/configmaps?resourceVersion=0"
+	jane.served(ctx, maps)
+	root.get(ctx, "/api/v1/secrets?resourceVersion=0", 200, false)
+	kept(ctx, t, dir)
+	g.Kill()
+	must(t, kube.PauseAPIServer())
+	defer func() { _ = kube.ResumeAPIServer() }()
+	began := time.Now()
+	must(t, g.Start(ctx))
+	t.Logf("the gateway listens %v after its start", time.Since(began))
+	jane.get(ctx, maps, 200, true)
+	t.Logf("the gateway serves %v after its start", time.Since(began))
+	eventually(ctx, t, func() error {
+		if a := jane.do(ctx, "GET", "/apis", ""); a.status != 200 || !a.marked() {
+			return fmt.Errorf("discovery: %v", a)
+		}
+		return nil
+	})
+	must(t, kube.ResumeAPIServer())
+	eventually(ctx, t, func() error {
+		if a := jane.do(ctx, "GET", maps, ""); a.status != 200 || a.marked() {
+			return fmt.Errorf("jane: %v", a)
+		}
+		return nil
+	})
+}
