@@ -4,13 +4,18 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"k8s.io/apiserver/pkg/authentication/user"
+
 	"github.com/kubeweir/kubeweir/cache/state"
+	"github.com/kubeweir/kubeweir/proxy/identity"
 )
 
 // TestMemoryOfAnEarlierProcess: which words of an earlier process count.
@@ -57,5 +62,42 @@ func TestMemoryOfAnEarlierProcess(t *testing.T) {
 				t.Errorf("after that: %v", err)
 			}
 		})
+	}
+}
+
+// TestReloadWithMemory: a cluster that is changed goes on with what it was told of clients before.
+func TestReloadWithMemory(t *testing.T) {
+	const kept = "state: {dir: state, keyFile: key}\noffline: {default: allow}\n"
+	s := startSeveral(t, []string{"a"}, entry("a"), "state: {dir: state}\n")
+	if err := os.WriteFile(filepath.Join(s.dir, "key"), bytes.Repeat([]byte("k"), state.KeySize), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		if err := s.change(entry("a", fmt.Sprintf("limits: {maxInFlight: %d}", 100+i)), kept); err != nil {
+			t.Fatal(err)
+		}
+		m := (*s.several.members.Load())[0]
+		words := 0.0
+		families, err := m.registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			if f.GetName() == "kubeweir_authorization_offline_entries" {
+				words = f.GetMetric()[0].GetGauge().GetValue()
+			}
+		}
+		if (words > 0) != (i > 0) {
+			t.Errorf("change %d: %v answers are known", i, words)
+		}
+		nobody, what := &user.DefaultInfo{Name: "nobody"}, identity.Attributes{ResourceRequest: true, Verb: "list", APIVersion: "v1", Resource: "secrets"}
+		if d, err := m.authorizer.Authorize(t.Context(), nobody, what); err != nil || d.Allowed {
+			t.Errorf("%+v, %v", d, err)
+		}
+		for t.Context().Err() == nil { // until it is kept of which cluster that is
+			if _, err := os.Stat(filepath.Join(s.dir, "state", "a", discoveryRecord+".record")); err == nil {
+				break
+			}
+		}
 	}
 }
