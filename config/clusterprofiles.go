@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"io/fs"
+	"os"
 
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/labels"
@@ -74,6 +75,9 @@ func (p *ClusterProfiles) check(o *origins) {
 	}
 	if o.elsewhere {
 		return
+	}
+	if p.Kubeconfig == "" && os.Getenv("KUBERNETES_SERVICE_HOST") == "" {
+		o.report(profilesPath+".kubeconfig", "is not set and this is not a pod; give the kubeconfig of the hub")
 	}
 	var missing *fs.PathError // which checkFiles reports
 	if _, err := clusterprofile.LoadProviders(p.ProviderFile); err != nil && !errors.As(err, &missing) {

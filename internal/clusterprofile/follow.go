@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/kubeweir/kubeweir/internal/kubeconfig"
 )
 
 // Options say which profiles a Follower follows.
@@ -195,15 +195,11 @@ func (f *Follower) concerns(event watch.Event) bool {
 
 // HubConfig is how the hub is reached, by a context of a kubeconfig, or its current one; without a kubeconfig by the
 // service account of the pod.
-func HubConfig(kubeconfig, context string) (cfg *rest.Config, err error) {
-	if kubeconfig == "" {
+func HubConfig(file, context string) (cfg *rest.Config, err error) {
+	if file == "" {
 		cfg, err = rest.InClusterConfig()
 	} else {
-		rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}
-		var loaded *clientcmdapi.Config
-		if loaded, err = rules.Load(); err == nil {
-			cfg, err = clientcmd.NewNonInteractiveClientConfig(*loaded, context, &clientcmd.ConfigOverrides{}, rules).ClientConfig()
-		}
+		cfg, err = kubeconfig.Load(file, context)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("hub of the ClusterProfiles: %w", err)

@@ -1,21 +1,19 @@
 package upstream
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/kubeweir/kubeweir/internal/defaults"
+	"github.com/kubeweir/kubeweir/internal/kubeconfig"
 )
 
 // Options say which upstream a Client talks to, and how.
@@ -137,7 +135,7 @@ func (o *Options) restConfig() (*rest.Config, error) {
 			return nil, errors.New("no kubeconfig is given, and this is not a pod with a service account")
 		}
 	default:
-		cfg, err = o.fromFile()
+		cfg, err = kubeconfig.Load(o.Kubeconfig, o.Context)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("upstream configuration: %w", err)
@@ -154,38 +152,6 @@ func (o *Options) restConfig() (*rest.Config, error) {
 	// Absent User-Agents of clients stay absent, and nothing is decompressed.
 	cfg.UserAgent, cfg.DisableCompression, cfg.NextProtos = "", true, nil
 	return cfg, nil
-}
-
-// fromFile loads the kubeconfig. Unlike client-go's deferred loading it never falls
-// back to the in-cluster configuration, for instance when the file is empty.
-func (o *Options) fromFile() (*rest.Config, error) {
-	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: o.Kubeconfig}
-	loaded, err := rules.Load()
-	if err != nil {
-		text, _, _ := strings.Cut(err.Error(), "; json parse error") // which names Go's types
-		return nil, errors.New(text)
-	}
-	cfg, err := clientcmd.NewNonInteractiveClientConfig(*loaded, o.Context, &clientcmd.ConfigOverrides{}, rules).ClientConfig()
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", o.Kubeconfig, explainContext(err, loaded, o.Context))
-	}
-	return cfg, nil
-}
-
-// explainContext words err for the mistakes of which client-go says only that there is no
-// configuration.
-func explainContext(err error, loaded *clientcmdapi.Config, name string) error {
-	if name = cmp.Or(name, loaded.CurrentContext); name == "" {
-		return errors.New("no current-context; set it, or name a context")
-	}
-	context := loaded.Contexts[name]
-	if context == nil {
-		return fmt.Errorf("no context %q", name)
-	}
-	if loaded.Clusters[context.Cluster] == nil {
-		return fmt.Errorf("the context %q is of the cluster %q, which is not there", name, context.Cluster)
-	}
-	return err
 }
 
 // compresses decides Compression for the server at base.

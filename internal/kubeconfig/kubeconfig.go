@@ -1,0 +1,44 @@
+// Package kubeconfig loads kubeconfigs.
+package kubeconfig
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strings"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// Load loads a context of a file, the current one for "". Unlike client-go's deferred loading it never falls back to the
+// in-cluster configuration, for instance when the file is empty.
+func Load(file, context string) (*rest.Config, error) {
+	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: file}
+	loaded, err := rules.Load()
+	if err != nil {
+		text, _, _ := strings.Cut(err.Error(), "; json parse error") // which names Go's types
+		return nil, errors.New(text)
+	}
+	cfg, err := clientcmd.NewNonInteractiveClientConfig(*loaded, context, &clientcmd.ConfigOverrides{}, rules).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, explain(err, loaded, context))
+	}
+	return cfg, nil
+}
+
+// explain words err for the mistakes of which client-go says only that there is no configuration.
+func explain(err error, loaded *clientcmdapi.Config, name string) error {
+	if name = cmp.Or(name, loaded.CurrentContext); name == "" {
+		return errors.New("no current-context; set it, or name a context")
+	}
+	context := loaded.Contexts[name]
+	if context == nil {
+		return fmt.Errorf("no context %q", name)
+	}
+	if loaded.Clusters[context.Cluster] == nil {
+		return fmt.Errorf("the context %q is of the cluster %q, which is not there", name, context.Cluster)
+	}
+	return err
+}
