@@ -11,9 +11,13 @@
 // request, nor can one user's connection serve another's with more than its token.
 //
 // Each kind has a pool of HTTP/2 connections and a pool of HTTP/1.1 connections. The
-// latter carry upgrades, and what is small and soon over: forwarded requests and
-// revalidations, on a connection of their own while they last. Feeds have a fifth pool,
-// with pings that tell how old the last sign of life is.
+// latter carry what is small and soon over: forwarded requests and revalidations, on a
+// connection of their own while they last. Upgrades get a new one each, as do probes. Feeds
+// have a pool of their own, with pings that tell how old the last sign of life is, and so
+// have the looks at several servers.
+//
+// What changes something is sent again, by anybody, only if it surely was not processed
+// (sends).
 //
 // The origin is called by a function instead (package inprocess), with who asks in the
 // context.
