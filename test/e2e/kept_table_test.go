@@ -71,7 +71,7 @@ var keptCases = []keptCase{
 	{what: "another cluster answers by the same name", reads: fromList, watches: theirs, happens: otherCluster,
 		says: []string{"state of a collection dropped, it is listed anew", "it is another cluster"}},
 	{what: "another `--drop-managed-fields`", reads: fromList, watches: sentOn, happens: withArgs("--drop-managed-fields=configmaps"),
-		says: []string{"state of a collection dropped, it is listed anew"}},
+		says: []string{"state of a collection dropped, it is listed anew", "the resource was ConfigMap"}},
 	{what: "it is older than `--state-max-age`", reads: fromList, watches: sentOn, happens: grownOld,
 		says: []string{"state of a collection dropped, it is listed anew", "s old"}},
 	{what: "a key, and what is there was written without", reads: fromList, watches: sentOn, happens: withKey("other"),
