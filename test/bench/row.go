@@ -95,6 +95,8 @@ type Row struct {
 	WithoutManagedFields bool
 	// Kept measures a gateway that keeps its state.
 	Kept bool
+	// Long measures a row of kind ScaledWatch for longer, because it differs by little from another.
+	Long bool
 	// Own measures a gateway that other rows do not, because the row leaves work behind that goes on: a second feed.
 	Own bool
 	// Upstream counts kube-apiserver's processor time for kubeweir too, because kubeweir makes use of it.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"time"
 
@@ -204,6 +205,26 @@ func (m *measurer) scaledList(ctx context.Context, r *Row) (*measured, error) {
 	return out, err
 }
 
+// longWatching is by how much a row that is Long is measured longer than others.
+const longWatching = 4
+
+// saved returns when the pods are on disk, if they are to be: what is written first of all costs as much as minutes of
+// updates.
+func (s *scaled) saved(ctx context.Context) error {
+	if s.state == "" {
+		return nil
+	}
+	for {
+		_, err := os.Stat(filepath.Join(s.state, "pods.v1.json.image"))
+		if err == nil {
+			return nil
+		}
+		if sleep(ctx, 50*time.Millisecond) != nil {
+			return fmt.Errorf("the pods are not saved: %w", errors.Join(err, ctx.Err()))
+		}
+	}
+}
+
 // scaledWatch measures a row of kind ScaledWatch.
 func (m *measurer) scaledWatch(ctx context.Context, r *Row) (*measured, error) {
 	s, err := m.startScaled(ctx, r)
@@ -223,7 +244,7 @@ func (m *measurer) scaledWatch(ctx context.Context, r *Row) (*measured, error) {
 		return nil, err
 	}
 	defer w.close()
-	if err := m.quiet(ctx, s.pid); err != nil {
+	if err := errors.Join(s.saved(ctx), m.quiet(ctx, s.pid)); err != nil {
 		return nil, err
 	}
 	out := &measured{}
@@ -237,7 +258,11 @@ func (m *measurer) scaledWatch(ctx context.Context, r *Row) (*measured, error) {
 			return err
 		}
 		begin := time.Now()
-		events := int(m.effort.labelWatching.Seconds() * float64(r.Rate))
+		lasts := m.effort.labelWatching
+		if r.Long {
+			lasts *= longWatching
+		}
+		events := int(lasts.Seconds() * float64(r.Rate))
 		for k := range events {
 			if err := sleep(ctx, time.Until(begin.Add(time.Duration(k)*time.Second/time.Duration(r.Rate)))); err != nil {
 				return err
