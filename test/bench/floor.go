@@ -75,18 +75,20 @@ func (f *floor) store(ctx context.Context, path string, like response, body []by
 	return err
 }
 
-// ServeFloor makes this process the floor, until its standard input ends, if its environment says so. Programs and
+// ServeFloor makes this process the floor, or a server of files, until its standard input ends, if its environment says so. Programs and
 // tests that call Run call it first.
 func ServeFloor() {
-	files, ok := os.LookupEnv(floorEnv)
-	if !ok {
-		return
+	for name, serve := range map[string]func(string) error{floorEnv: serveFloor, filesEnv: serveFiles} {
+		arguments, ok := os.LookupEnv(name)
+		if !ok {
+			continue
+		}
+		if err := serve(arguments); err != nil {
+			fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
 	}
-	if err := serveFloor(files); err != nil {
-		fmt.Fprintln(os.Stderr, "floor:", err)
-		os.Exit(1)
-	}
-	os.Exit(0)
 }
 
 func serveFloor(files string) error {

@@ -39,7 +39,8 @@ func (m *measurer) measure(ctx context.Context, r *Row) (*measured, error) {
 	}
 	if r.Objects > 0 {
 		kinds = map[Kind]func(context.Context, *Row) (*measured, error){
-			Resident: m.scaledMemory, ColdSync: m.coldSync, WarmStart: m.warmStart, Growth: m.growth, ScaledList: m.scaledList, ScaledWatch: m.scaledWatch,
+			Resident: m.scaledMemory, ColdSync: m.coldSync, WarmStart: m.warmStart, Restart: m.restarts, UplinkStart: m.uplinkStart,
+			Growth: m.growth, ScaledList: m.scaledList, ScaledWatch: m.scaledWatch,
 		}
 	}
 	f, ok := kinds[r.Kind]

@@ -52,6 +52,12 @@ const (
 	// WarmStart: how long a gateway that kept its state takes until it serves all pods as they are now, half a percent
 	// of which have changed.
 	WarmStart Kind = "warm start"
+	// Restart is WarmStart until a client has read all pods, beside a start without what was kept and one of a server that
+	// keeps a file an object.
+	Restart Kind = "restart"
+	// UplinkStart is how long a gateway that kept its state takes behind a link that carries Uplink bits a second, with
+	// pods and nodes, until all pods are served, as old as they are.
+	UplinkStart Kind = "warm start over an uplink"
 	// Growth: how much memory grows with the second half of many events.
 	Growth Kind = "growth of memory"
 	// ScaledList is Requests with a megabyte of the answer as the unit.
@@ -97,6 +103,9 @@ type Row struct {
 	Kept bool
 	// Long measures a row of kind ScaledWatch for longer, because it differs by little from another.
 	Long bool
+	// Uplink is how many bits a second the way to the upstream carries, from the moment of which the row is; zero for as
+	// many as there are.
+	Uplink int
 	// Own measures a gateway that other rows do not, because the row leaves work behind that goes on: a second feed.
 	Own bool
 	// Upstream counts kube-apiserver's processor time for kubeweir too, because kubeweir makes use of it.
@@ -127,7 +136,7 @@ func (r *Row) unit() string {
 		return "write"
 	case Resident, Growth, StoreMemory:
 		return "process"
-	case Start, WarmStart:
+	case Start, WarmStart, Restart, UplinkStart:
 		return "start"
 	case Create:
 		return "create"
@@ -148,7 +157,7 @@ func (r *Row) quantity() Quantity {
 		return Latency
 	case Resident, IdleWatch, IdleConn, Growth, StoreMemory:
 		return Memory
-	case Start, WarmStart:
+	case Start, WarmStart, Restart, UplinkStart:
 		return Elapsed
 	}
 	return CPU

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/kubeweir/kubeweir/test/link"
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
@@ -16,7 +17,9 @@ import (
 type scaled struct {
 	*gateway
 	upstream *synthetic
-	state    string // folder of what the gateway keeps, "" for none
+	state    string     // folder of what the gateway keeps, "" for none
+	key      string     // file that seals it, "" for none
+	link     *link.Link // the gateway's way to the upstream, nil if there is nothing between them
 }
 
 // startScaled starts both, with as many pods as the row says. Nothing is in the gateway's cache yet.
@@ -34,6 +37,13 @@ func (m *measurer) startScaled(ctx context.Context, r *Row) (*scaled, error) {
 			return nil, err
 		}
 		args = append(args, "--state-dir", s.state)
+		if r.Uplink > 0 {
+			if s.key, err = writeKey(); err != nil {
+				s.close()
+				return nil, err
+			}
+			args = append(args, "--state-key-file", s.key, "--offline=allow")
+		}
 	}
 	s.gateway, err = m.bed.startGatewayWith(ctx, realkube.GatewayOptions{Path: m.bed.binary, Upstream: upstream.url, ExtraArgs: args})
 	if err != nil {
@@ -48,9 +58,15 @@ func (s *scaled) close() {
 	if s.gateway != nil {
 		s.process.Close()
 	}
+	if s.link != nil {
+		s.link.Close()
+	}
 	s.upstream.close()
 	if s.state != "" {
 		_ = os.RemoveAll(s.state)
+	}
+	if s.key != "" {
+		_ = os.Remove(s.key)
 	}
 }
 

@@ -1,0 +1,191 @@
+package bench
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kubeweir/kubeweir/test/link"
+	"github.com/kubeweir/kubeweir/test/realkube"
+)
+
+// Of what there is changes in ten seconds: each kubelet tells its node's status every five minutes if nothing happens,
+// and one pod of a thousand is another.
+const (
+	uplinkNodes = 500
+	nodesOf     = 30
+	podsOf      = 1000
+)
+
+// uplinkStart measures a row of kind UplinkStart: a gateway that kept its state is started behind a link that carries
+// little, after pods and nodes have changed. It is measured until a client has a list of all pods.
+func (m *measurer) uplinkStart(ctx context.Context, r *Row) (*measured, error) {
+	nodes := uplinkNodes
+	if m.effort.objects < r.Objects {
+		nodes = uplinkNodes / 10
+	}
+	client, err := seedClient(m.bed.cluster.AdminConfig(), "kubelet")
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		_ = client.CoreV1().Nodes().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "bench=uplink"})
+	}()
+	if err := seedUplinkNodes(ctx, client, nodes); err != nil {
+		return nil, err
+	}
+	s, err := m.startScaled(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	if err := s.sync(ctx); err != nil {
+		return nil, err
+	}
+	if _, _, err := fetch(ctx, s.server, requestSpec{path: "/api/v1/nodes?resourceVersion=0"}); err != nil {
+		return nil, err
+	}
+	if err := s.process.Stop(ctx); err != nil {
+		return nil, err
+	}
+	s.process.Close()
+	for i := range max(1, s.upstream.pods/podsOf) {
+		s.upstream.update(i * 7 % s.upstream.pods)
+	}
+	for i := range max(1, nodes/nodesOf) {
+		if err := reportNode(ctx, client, i, "changed"); err != nil {
+			return nil, err
+		}
+	}
+	return m.behind(ctx, s, r.Uplink)
+}
+
+// writeKey makes a key that state is sealed with, so that who was believed and allowed is kept, too.
+func writeKey() (string, error) {
+	f, err := os.CreateTemp("", "kubeweir-bench-key-")
+	if err != nil {
+		return "", err
+	}
+	key := make([]byte, 32)
+	_, _ = rand.Read(key) // never fails
+	_, err = f.Write(key)
+	return f.Name(), errors.Join(err, f.Close())
+}
+
+// behind starts a gateway on the state behind a slow link, and measures until it answers a list of all pods.
+func (m *measurer) behind(ctx context.Context, s *scaled, rate int) (_ *measured, err error) {
+	if s.link, err = link.Start(strings.TrimPrefix(s.upstream.url, "https://")); err != nil {
+		return nil, err
+	}
+	if err := s.link.Set(link.Condition{Rate: rate / 8}); err != nil {
+		return nil, err
+	}
+	out := &measured{raw: s.upstream.rawBytes()}
+	var ready time.Duration
+	var marked bool
+	if err := out.kubeweir.timed(func() error {
+		begin := time.Now()
+		gw, err := m.bed.startGatewayWith(ctx, realkube.GatewayOptions{Path: m.bed.binary, Upstream: s.link.URL(),
+			ExtraArgs: []string{"--state-dir", s.state, "--state-key-file", s.key, "--offline=allow"}})
+		if err != nil {
+			return err
+		}
+		s.gateway, m.current.kubeweir = gw, gw
+		ready = time.Since(begin)
+		marked, err = s.firstRead(ctx)
+		return err
+	}); err != nil {
+		return nil, fmt.Errorf("%w\n%s", err, s.process.Log())
+	}
+	out.notes = append(out.notes, fmt.Sprintf("ready after %s; the list is marked as stale: %t; %d KB have come over the link by then, of %.0f MB of pods",
+		ready.Round(10*time.Millisecond), marked, s.link.Carried()/1000, mega(out.raw)))
+	return out, nil
+}
+
+// firstRead lists all pods until that is answered, and tells whether the answer says that it is stale.
+func (s *scaled) firstRead(ctx context.Context) (marked bool, err error) {
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: s.tls}}
+	defer client.CloseIdleConnections()
+	for {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.process.URL()+allPods, nil)
+		if err != nil {
+			return false, err
+		}
+		req.Header.Set("Authorization", "Bearer "+s.token)
+		resp, err := client.Do(req)
+		if err == nil {
+			_ = resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return strings.HasPrefix(resp.Header.Get("Warning"), "110 "), nil
+			}
+			err = errors.New(resp.Status)
+		}
+		if sleep(ctx, 20*time.Millisecond) != nil {
+			return false, fmt.Errorf("no list of pods: %w", err)
+		}
+	}
+}
+
+func uplinkNode(i int) string { return fmt.Sprintf("uplink-%03d", i) }
+
+// seedUplinkNodes makes nodes as kubelets register them, with the images that they have.
+func seedUplinkNodes(ctx context.Context, client *kubernetes.Clientset, n int) error {
+	var wg sync.WaitGroup
+	errs := make([]error, seedWorkers)
+	for w := range errs {
+		wg.Go(func() {
+			for i := w; i < n && errs[w] == nil; i += seedWorkers {
+				node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: uplinkNode(i), Labels: map[string]string{
+					"bench": "uplink", "kubernetes.io/hostname": uplinkNode(i), "kubernetes.io/os": "linux", "kubernetes.io/arch": "arm64",
+					"topology.kubernetes.io/region": "eu-north-1", "topology.kubernetes.io/zone": fmt.Sprintf("eu-north-1%c", 'a'+i%3),
+				}}}
+				if _, errs[w] = client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); errs[w] == nil {
+					errs[w] = reportNode(ctx, client, i, "registered")
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// reportNode writes a node's status as its kubelet does.
+func reportNode(ctx context.Context, client *kubernetes.Clientset, i int, message string) error {
+	amount := corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("16"), corev1.ResourceMemory: resource.MustParse("64Gi"), corev1.ResourcePods: resource.MustParse("110"),
+		corev1.ResourceEphemeralStorage: resource.MustParse("200Gi"),
+	}
+	status := corev1.NodeStatus{Capacity: amount, Allocatable: amount, NodeInfo: corev1.NodeSystemInfo{
+		KernelVersion: "6.12.0", OSImage: "Debian GNU/Linux 13", ContainerRuntimeVersion: "containerd://2.1.4", KubeletVersion: "v1.36.0", OperatingSystem: "linux", Architecture: "arm64",
+	}}
+	for _, kind := range []corev1.NodeConditionType{corev1.NodeReady, corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure} {
+		status.Conditions = append(status.Conditions, corev1.NodeCondition{Type: kind, Status: corev1.ConditionTrue, Reason: "Kubelet", Message: message,
+			LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now()})
+	}
+	for k := range 20 {
+		name := fmt.Sprintf("registry.example.com/platform/service-%d", k)
+		status.Images = append(status.Images, corev1.ContainerImage{SizeBytes: 100_000_000 + int64(k),
+			Names: []string{fmt.Sprintf("%s@sha256:%064x", name, k*2654435761), name + ":v1.2.3"}})
+	}
+	patch, err := json.Marshal(map[string]any{"status": status})
+	if err != nil {
+		return err
+	}
+	if _, err = client.CoreV1().Nodes().Patch(ctx, uplinkNode(i), types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
+		return fmt.Errorf("status of node %d: %w", i, err)
+	}
+	return nil
+}
