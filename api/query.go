@@ -103,6 +103,8 @@ func parseQuery(raw string) (q query) {
 		p := noParameter
 		if ok {
 			p = parameterNamed(key)
+		} else {
+			q.addOwn(keyOf(pair), "") // others pass over it, and over what it narrows
 		}
 		if p == noParameter || q.has(p) {
 			q.exact = ok && p == noParameter && q.addOwn(key, value) && q.exact
@@ -145,6 +147,13 @@ func decodePair(pair string) (key, value string, ok bool) {
 		return "", "", false
 	}
 	return key, value, true
+}
+
+// keyOf is the name of a malformed parameter, "" if that cannot be read.
+func keyOf(pair string) string {
+	key, _, _ := strings.Cut(pair, "=")
+	key, _ = url.QueryUnescape(key)
+	return key
 }
 
 // plainQuery reports whether a query has none of the characters that should have

@@ -90,7 +90,7 @@ func queryRefusal(info *api.RequestInfo, out outcome) error {
 	case reason.Unproven:
 		return comeBack(only + ", which cannot be shown to hold the most recent state now (unproven): ask with resourceVersion=0 for the state that it holds")
 	case reason.Inexact:
-		return apierrors.NewBadRequest(only + ", and this request can be read in more than one way (inexact): give each parameter once, in ASCII, and none that lists do not have")
+		return apierrors.NewBadRequest(only + ", and this request can be read in more than one way (inexact): give each parameter once, escaped, in ASCII, and none that lists do not have")
 	}
 	return apierrors.NewBadRequest(fmt.Sprintf("%s, and this list is not (%s): leave these parameters out", only, out.why))
 }

@@ -38,6 +38,8 @@ func TestQueries(t *testing.T) {
 		{name: "twice", line: pods + "offset=1&offset=2", status: 400, says: "inexact"},
 		{name: "unknown beside", line: pods + "resourceVersion=0&x=1&" + sorted, status: 400, says: "inexact"},
 		{name: "invalid limit", line: pods + "limit=x&offset=1", status: 400, says: "inexact"},
+		{name: "bad escape", line: pods + "where=.metadata.name~50%", status: 400, says: "inexact"},
+		{name: "semicolon", line: pods + "resourceVersion=0&where=.metadata.name=a;b", status: 400, says: "inexact"},
 		{name: "not in ASCII", line: pods + "where=.metadata.name%3D%C3%A9", status: 400, says: "inexact"},
 		{name: "another's token", line: pods + "sortBy=.metadata.name&continue=" + kubeToken, status: 400, says: "parameter continue: "},
 		{name: "protobuf", line: pods + "resourceVersion=0&" + sorted, header: "Accept: application/vnd.kubernetes.protobuf", status: 406, says: "not in protobuf"},
@@ -49,6 +51,8 @@ func TestQueries(t *testing.T) {
 		{name: "watch", line: pods + "watch=1&where=.a", status: 400, says: "a watch cannot have them"},
 		{name: "watch by path", line: "GET /api/v1/watch/pods?fields=.a", status: 400, says: "a watch cannot have them"},
 		{name: "deletion", line: "DELETE /api/v1/namespaces/default/pods?where=.status.phase%3DFailed", status: 400, says: "would delete all"},
+		{name: "deletion, bad escape", line: "DELETE /api/v1/namespaces/default/pods?where=.status.phase=50%", status: 400, says: "would delete all"},
+		{name: "deletion, semicolon", line: "DELETE /api/v1/namespaces/default/pods?%77here=.status.phase=a;b", status: 400, says: "would delete all"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
