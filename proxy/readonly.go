@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"slices"
+
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/proxy/identity"
 	"github.com/kubeweir/kubeweir/reason"
@@ -9,12 +11,21 @@ import (
 // restrict refuses what a rule forbids whatever the upstream allows; nil means go on. What is
 // forbidden to who sends the request is, as whomever they act.
 func (g *Gateway) restrict(x *exchange) *api.Response {
-	if !g.restricts || readsOnly(x.request) || !g.mayReadOnly(x, x.subject.User) && !g.mayReadOnly(x, x.sender.User) {
+	if !g.restricts || readsOnly(x.request) || !slices.ContainsFunc(actors(x), func(u *identity.User) bool { return g.mayReadOnly(x, u) }) {
 		return nil
 	}
 	g.refused.Count(reason.ReadOnly)
 	x.decision.Reason = "a rule of kubeweir lets this client read only"
 	return x.fail(identity.Forbidden(x.subject.User, identity.AttributesOf(x.info), x.decision.Reason))
+}
+
+// actors are who sends a request, and as whom, even if the upstream is to decide that.
+func actors(x *exchange) []*identity.User {
+	all := []*identity.User{x.subject.User, x.sender.User}
+	if x.subject.UpstreamDecides {
+		all = append(all, x.subject.Wanted())
+	}
+	return all
 }
 
 // mayReadOnly reports whether u may make no request like x but reads. A path that others read

@@ -4,6 +4,9 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
 
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 )
@@ -31,6 +34,32 @@ func TestReadOnlyOfResource(t *testing.T) {
 			if status, body, _ := b.do(line, "Authorization: Bearer jane"); status == 403 {
 				t.Errorf("%s of somebody else: %d %s", line, status, body)
 			}
+		}
+	})
+}
+
+// TestReadOnlyOfUndecided: who acts as one that may only read, may only read, though the upstream is to say whether they
+// may act so.
+func TestReadOnlyOfUndecided(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newGatewayBench(t, func(o *Options) {
+			o.Rules = []Rule{
+				{Match{Users: []string{"agent"}}, Settings{ReadOnly: Yes}},
+				{Match{Groups: []string{"system:nodes"}}, Settings{ReadOnly: Yes}},
+			}
+		})
+		for _, allowed := range []bool{false, true} {
+			b.upstream.allowed = func(r *authorizationv1.SubjectAccessReviewSpec) bool {
+				return allowed || r.ResourceAttributes.Verb != "impersonate"
+			}
+			for as, refused := range map[string]bool{"agent": true, "other": false, "system:node:a": true} {
+				const line = "DELETE /api/v1/namespaces/a/pods/b"
+				status, body, _ := b.do(line, "Authorization: Bearer jane", "Impersonate-User: "+as)
+				if (status == 403) != refused {
+					t.Errorf("as %s, allowed %t: %d %s", as, allowed, status, body)
+				}
+			}
+			time.Sleep(time.Hour)
 		}
 	})
 }

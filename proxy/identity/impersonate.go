@@ -120,6 +120,19 @@ func constrained(a Attributes, wanted *user.DefaultInfo) Attributes {
 	return a
 }
 
+// Wanted is whom the client asks to act as, allowed or not; nil if nobody. A node named
+// without groups is in that of nodes, for it may be treated as such.
+func (s *Subject) Wanted() *User {
+	if s.wanted == nil {
+		return nil
+	}
+	wanted := *s.wanted
+	if strings.HasPrefix(wanted.Name, nodeUserPrefix) && onlyName(&wanted) {
+		wanted.Groups = []string{user.NodesGroup}
+	}
+	return impersonatedUser(&wanted)
+}
+
 func (s *Subject) undecided() *Subject {
 	u := *s.Identity.User
 	u.gateway, u.undecided = false, true
