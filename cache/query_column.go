@@ -56,6 +56,7 @@ type source struct {
 func sourceOf(res *Resource, p listquery.Path, quantity bool) (s source, err error) {
 	s = source{name: p.String(), read: listquery.ValueOf}
 	if name, ok := p.Column(); ok {
+		s.name = "column " + name // as no path is spelled, and no order named
 		s.read = listquery.ValueOfCell
 		if s.token, err = cellOf(res, name); err != nil {
 			return s, err
@@ -116,12 +117,24 @@ func tokenAt(steps []json.Step) func(*object.Object) ([]byte, error) {
 	return func(o *object.Object) ([]byte, error) { return json.Lookup(o.Raw, steps), nil }
 }
 
+// longToken is the size, in bytes, above which a token is not kept to know it again, but its
+// value alone: a token may be as large as its object.
+const longToken = 256
+
 // buildColumn makes a column from all objects. It ends early, without one, when ctx does.
 func buildColumn(ctx context.Context, objs []*object.Object, s source) (*column, error) {
 	looking := search{ctx: ctx}
 	codes := make([]uint32, len(objs))
 	seen := make(map[string]uint32)
+	long := make(map[listquery.Value]uint32) // what is long, by its value
 	var values []listquery.Value
+	add := func(value listquery.Value) (code uint32) {
+		if value.Kind == listquery.None {
+			return 0
+		}
+		values = append(values, value)
+		return uint32(len(values))
+	}
 	for i, o := range objs {
 		if looking.abandoned() {
 			return nil, ctx.Err()
@@ -130,12 +143,17 @@ func buildColumn(ctx context.Context, objs []*object.Object, s source) (*column,
 		if err != nil {
 			return nil, err
 		}
+		if len(token) > longToken {
+			value := s.read(token)
+			if codes[i] = long[value]; codes[i] == 0 {
+				codes[i] = add(value)
+				long[value] = codes[i]
+			}
+			continue
+		}
 		code, known := seen[string(token)]
 		if !known {
-			if value := s.read(token); value.Kind != listquery.None {
-				values = append(values, value)
-				code = uint32(len(values))
-			}
+			code = add(s.read(token))
 			seen[string(token)] = code
 		}
 		codes[i] = code

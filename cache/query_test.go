@@ -361,6 +361,54 @@ func TestQueryIsBounded(t *testing.T) {
 	}
 }
 
+// TestQueryOfLongValues: to read values that are as large as their objects takes little memory, and of long strings it is
+// their beginning that counts.
+func TestQueryOfLongValues(t *testing.T) {
+	const objects, size = 200, 100_000
+	b := newReadBench(t)
+	for i := range objects {
+		pod := cachetest.Pod(fmt.Sprintf("default/web-%05d", i), "n")
+		pod.Annotations = map[string]string{"big": strings.Repeat("x", size) + pod.Name}
+		b.source.Create(cachetest.Pods, pod)
+	}
+	c := b.collection(cachetest.Pods, api.JSON)
+	for path, holds := range map[string]int{".metadata.annotations": 0, ".metadata.annotations.big": objects} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, names := b.ask(t, c, "?resourceVersion=0&limit=1&offset=3&fields=.metadata.name&sortBy="+path)
+		runtime.ReadMemStats(&after)
+		if allocated := after.TotalAlloc - before.TotalAlloc; allocated > objects*size/4 || len(names) != 1 {
+			t.Errorf("%s: %d bytes were allocated for %v", path, allocated, names)
+		}
+		_, names = b.ask(t, c, "?resourceVersion=0&fields=.metadata.name&where="+path)
+		if len(names) != holds {
+			t.Errorf("%d objects have %s", len(names), path)
+		}
+	}
+}
+
+// TestQueryColumnNames: a column that is called as a path, an order or a quantity is itself.
+func TestQueryColumnNames(t *testing.T) {
+	b := newReadBench(t)
+	b.fillPhases(300)
+	b.res[cachetest.Pods].Printer = &renamingPrinter{Printer: table.NewDefaultPrinter(), name: "order .metadata.name false false"}
+	c := b.collection(cachetest.Pods, api.JSON)
+	_, want := b.ask(t, c, "?resourceVersion=0&limit=1&sortBy=.metadata.name")
+	if _, names := b.ask(t, c, "?resourceVersion=0&limit=1&sortBy='order .metadata.name false false'"); !slices.Equal(names, want) {
+		t.Errorf("%v, want %v", names, want)
+	}
+}
+
+// renamingPrinter calls its first column by another name.
+type renamingPrinter struct {
+	table.Printer
+	name string
+}
+
+func (p *renamingPrinter) Columns() []byte {
+	return []byte(strings.Replace(string(p.Printer.Columns()), `"name":"Name"`, fmt.Sprintf(`"name":%q`, p.name), 1))
+}
+
 // TestQueryColumnsAreRenewed: columns that nobody asks for while much changes are neither given up nor made of all objects
 // again, and keep no more from being freed than they may.
 func TestQueryColumnsAreRenewed(t *testing.T) {

@@ -265,3 +265,27 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// TestLongValues: of a string its beginning counts, cut between characters.
+func TestLongValues(t *testing.T) {
+	for _, c := range []struct{ token, want string }{
+		{strings.Repeat("a", maxString), strings.Repeat("a", maxString)},
+		{strings.Repeat("a", maxString+1), strings.Repeat("a", maxString)},
+		{strings.Repeat("a", maxString-1) + "éb", strings.Repeat("a", maxString-1)},
+		{strings.Repeat("a", maxString-1) + `\n`, strings.Repeat("a", maxString-1)},
+		{strings.Repeat("a", maxString-2) + `\nb`, strings.Repeat("a", maxString-2) + "\n"},
+		{strings.Repeat("a", maxString-5) + `\u0041b`, strings.Repeat("a", maxString-5)},
+		{strings.Repeat("a", maxString-6) + `\u0041b`, strings.Repeat("a", maxString-6) + "A"},
+		{strings.Repeat("a", maxString) + `\"`, strings.Repeat("a", maxString)},
+		{strings.Repeat("é", maxString), strings.Repeat("é", maxString/2)},
+		{strings.Repeat(`\u00e9`, maxString), strings.Repeat("é", maxString/6)},
+	} {
+		if v := ValueOf([]byte(`"` + c.token + `"`)); v != StringOf(c.want) {
+			t.Errorf("%.20s..%s: %d bytes, ..%s", c.token, c.token[len(c.token)-8:], len(v.Text), v.Text[len(v.Text)-8:])
+		}
+	}
+	long, short := ValueOf([]byte("1."+strings.Repeat("0", 1000)+"1e3")), ValueOf([]byte("1000"))
+	if len(long.Text) > maxNumber || Compare(long, short) != 0 {
+		t.Errorf("%+v", long)
+	}
+}

@@ -2,8 +2,10 @@ package listquery
 
 import (
 	"cmp"
+	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/kubeweir/kubeweir/encoding/json"
 )
@@ -29,6 +31,36 @@ type Value struct {
 	Text string
 }
 
+// maxString is how many bytes of a string count, as JSON has them between its quotes, and
+// maxNumber how many of a number are kept. What else a value has may be as large as its
+// object, and there are values of many objects at a time.
+const (
+	maxString = 4 << 10
+	maxNumber = 64
+)
+
+// shortened is the JSON of what counts of a string.
+func shortened(token []byte) []byte {
+	if len(token) <= maxString+2 {
+		return token
+	}
+	end := 1
+	for next := 1; next <= maxString+1; {
+		end = next
+		switch c := token[next]; {
+		case c == '\\' && token[next+1] == 'u':
+			next += len(`\u0000`)
+		case c == '\\':
+			next += 2
+		default:
+			for next++; !utf8.RuneStart(token[next]); {
+				next++
+			}
+		}
+	}
+	return append(slices.Clip(token[:end]), '"')
+}
+
 // ValueOf is the value of a JSON token, None for nil.
 func ValueOf(token []byte) Value {
 	if len(token) == 0 {
@@ -36,7 +68,7 @@ func ValueOf(token []byte) Value {
 	}
 	switch token[0] {
 	case '"':
-		text, _ := json.Text(token)
+		text, _ := json.Text(shortened(token))
 		return StringOf(text)
 	case 't', 'f':
 		return Value{Kind: Bool, Text: string(token)}
@@ -45,6 +77,9 @@ func ValueOf(token []byte) Value {
 	}
 	text := string(token)
 	number, _ := strconv.ParseFloat(text, 64) // what is too large is infinite
+	if len(text) > maxNumber {
+		text = strconv.FormatFloat(number, 'g', -1, 64)
+	}
 	return Value{Kind: Number, number: number, Text: text}
 }
 
