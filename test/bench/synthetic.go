@@ -16,6 +16,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/kubeweir/kubeweir/api"
 )
 
 // A synthetic is an API server with any number of pods. It makes them up while it sends them and leaves everything
@@ -82,18 +84,68 @@ func (s *synthetic) close() {
 	s.served.Wait()
 }
 
-// servePods answers a list, which is always empty: nobody asks for more than its version.
+// servePods answers a watch, or a list, which is empty for who asks for its version alone. With a continue token it has
+// the pod at which the token begins, for who makes sure that what is kept is of the same past. A list by a selector is
+// refused: what waits for a cache must not take the answer of its upstream for the cache's.
 func (s *synthetic) servePods(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	query := r.URL.Query()
-	if query.Get("watch") == "true" {
+	switch {
+	case query.Get("watch") == "true":
 		s.watch(w, r, query)
+	case query.Get("fieldSelector") != "":
+		w.WriteHeader(http.StatusServiceUnavailable)
+		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"ServiceUnavailable","code":503}`)
+	case query.Get("continue") != "":
+		s.servePod(w, query.Get("continue"))
+	default:
+		fmt.Fprintf(w, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"%d"},"items":[]}`, s.current())
+	}
+}
+
+// servePod answers a page of one pod at the version of a continue token, which must be the present one.
+func (s *synthetic) servePod(w http.ResponseWriter, token string) {
+	next, err := api.DecodeContinue(token)
+	var ns, i int
+	if err == nil {
+		_, err = fmt.Sscanf(next.Start, keyFormat, &ns, &i)
+	}
+	if err != nil || next.ResourceVersion != s.current() || i >= s.pods {
+		w.WriteHeader(http.StatusGone)
+		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}`)
 		return
 	}
+	_, _ = w.Write(s.template.append(fmt.Appendf(nil,
+		`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"%d","continue":"%s","remainingItemCount":%d},"items":[`,
+		next.ResourceVersion, token, s.following(i)), i, s.versionOf(i)))
+	_, _ = w.Write([]byte("]}"))
+}
+
+// keyFormat is how the key of a pod is scanned for the numbers of its namespace and of itself.
+const keyFormat = "team-%d/checkout-7d4b9c6f58-%d"
+
+// following is how many pods are behind pod i in the order of their keys.
+func (s *synthetic) following(i int) int {
+	n := 0
+	for other := range s.pods {
+		if ns, of := other%seedNamespaces, i%seedNamespaces; ns > of || ns == of && other > i {
+			n++
+		}
+	}
+	return n
+}
+
+// versionOf is the version at which pod i was changed last.
+func (s *synthetic) versionOf(i int) int64 {
 	s.mu.Lock()
-	version := s.version
-	s.mu.Unlock()
-	fmt.Fprintf(w, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"%d"},"items":[]}`, version)
+	defer s.mu.Unlock()
+	first := s.version - int64(len(s.updated))
+	for k, pod := range slices.Backward(s.updated) {
+		if pod == i {
+			return first + int64(k) + 1
+		}
+	}
+	return syntheticVersion + int64(i) + 1
 }
 
 // watch sends all pods, if asked to, or what changed since a version, and then events. As kube-apiserver does, it sends
