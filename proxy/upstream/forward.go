@@ -31,8 +31,8 @@ import (
 // A write is sent once. Only a read is repeated, when a pooled connection proves
 // dead, and what HTTP/2 guarantees not to have been processed. Without an
 // answer the client gets a Status with code 503, as from kube-apiserver's
-// aggregation layer, or 504 after Limits.RequestTimeout; for a write whose head
-// was sent the message says that nobody knows whether it was applied. A client
+// aggregation layer, or 504 after Limits.RequestTimeout; for a write that may have
+// been sent the message says that nobody knows whether it was applied. A client
 // that has left gets nothing: the response has status 499 and no body.
 //
 // Watches, followed logs and proxied responses of unknown length are returned as a
@@ -82,8 +82,8 @@ type forwarding struct {
 	unlink func() bool
 
 	upload *upload // nil without a body
-	// sent is true once the head may have left this process, unless it surely was not
-	// processed, reused when that was on a connection that had carried another request.
+	// sent is true once the request has a connection, which it may leave by at any moment,
+	// unless it surely was not processed, reused when that had carried another request.
 	sent, reused atomic.Bool
 	sends        sends     // to a single server
 	once         sync.Once // end
@@ -193,11 +193,13 @@ func (x *forwarding) request() (*http.Request, error) {
 	trace := &httptrace.ClientTrace{
 		GotConn: func(info httptrace.GotConnInfo) {
 			x.reused.Store(info.Reused)
+			// Over HTTP/2 WroteHeaders comes after the head was written, and a cancelled
+			// request does not wait for that.
+			x.sent.Store(true)
 			if x.c.servers == nil { // else each of them counts
 				x.sends.sent(info, x.cancel)
 			}
 		},
-		WroteHeaders: func() { x.sent.Store(true) },
 	}
 	return req.WithContext(httptrace.WithClientTrace(x.ctx, trace)), nil
 }
