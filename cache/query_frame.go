@@ -124,8 +124,8 @@ type columns struct {
 	maxAge   time.Duration
 	current  func() *View
 	spawn    func(func()) // runs what the collection waits for
-	// building has a place for the one column that is being made from all objects.
-	building chan struct{}
+	// building has the turns of those who make a column from all objects.
+	building turns
 	// worn is the churn above which columns must give way, see grown; noChurn without any.
 	worn atomic.Int64
 
@@ -171,7 +171,7 @@ const (
 
 func (k *columns) init(l *Limits, current func() *View, spawn func(func())) {
 	k.maxBytes, k.maxAge, k.current, k.spawn = l.QueryBytes, l.SnapshotAge, current, spawn
-	k.building = make(chan struct{}, 1)
+	k.building.init()
 	k.worn.Store(noChurn)
 	k.mu.made = make(map[columnKey]*madeColumn)
 	k.mu.making = make(map[columnKey]*makingColumn)
@@ -195,6 +195,14 @@ func (k *columns) frame(v *View) *frame {
 	k.mu.churn = max(k.mu.churn, f.churn)
 	k.trimLocked()
 	return f
+}
+
+// begun reports whether a column of a name is kept, for whichever state, or being made for f's.
+func (k *columns) begun(f *frame, name string) bool {
+	key := columnKey{name, f.content}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.mu.making[key] != nil || k.nearestLocked(key) != nil
 }
 
 // obtain returns the column of a source for f. When it is not kept build makes it, from one

@@ -186,6 +186,7 @@ func (a *asked) expired(err error) error {
 // apply makes the page of a selection, and the JSON of the counts, nil if none were asked for.
 func (a *asked) apply(ctx context.Context, c *Collection, sel *selection) (*selection, []byte, error) {
 	t := newTableau(ctx, c, sel)
+	t.user = a.User
 	for i := range a.Where {
 		if err := t.where(&a.Where[i]); err != nil {
 			return nil, nil, err
@@ -284,6 +285,7 @@ func (c *column) groups(r *rows) (groups map[string]int, without int) {
 // tableau is the rows that a query is about and the columns that it needs of them.
 type tableau struct {
 	ctx      context.Context
+	user     string // see ReadRequest.User
 	resource *Resource
 	columns  *columns // nil if nothing is kept of them
 	frame    *frame
@@ -314,17 +316,31 @@ func (t *tableau) column(path listquery.Path, quantity bool) (*column, error) {
 	if t.columns == nil {
 		return buildColumn(t.ctx, t.frame.objs, s)
 	}
+	var leave func()
+	turn := func() {
+		if leave == nil && err == nil {
+			leave, err = t.columns.building.take(t.ctx, t.user)
+		}
+	}
+	defer func() {
+		if leave != nil {
+			leave()
+		}
+	}()
+	if !t.columns.begun(t.frame, s.name) {
+		turn() // before others wait for the column, who would wait for this turn as well
+	}
+	if err != nil {
+		return nil, err
+	}
 	return t.columns.obtain(t.ctx, t.frame, s, func(base *madeColumn) (*column, error) {
 		if base != nil {
 			return carry(t.ctx, base.column, base.frame.objs, t.frame.objs, s)
 		}
-		select {
-		case t.columns.building <- struct{}{}:
-			defer func() { <-t.columns.building }()
-			return buildColumn(t.ctx, t.frame.objs, s)
-		case <-t.ctx.Done():
-			return nil, t.ctx.Err()
+		if turn(); err != nil {
+			return nil, err
 		}
+		return buildColumn(t.ctx, t.frame.objs, s)
 	})
 }
 

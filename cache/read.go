@@ -53,6 +53,8 @@ type ReadRequest struct {
 	// that state (api.ListOptions.MostRecent; for a get an unset
 	// resourceVersion) end in ErrForward.
 	MostRecent bool
+	// User is who waits where users wait in turn: for the columns of queries.
+	User string
 }
 
 // ReaderOptions configure a Reader. The zero value is a good one.

@@ -144,6 +144,7 @@ func (g *Gateway) cached(ctx context.Context, x *exchange, q readQuery) outcome 
 		return instead
 	}
 	req := readRequest(x, q)
+	req.User = x.user()
 	if q.mostRecent() {
 		switch {
 		case g.holds(ctx, x, c):

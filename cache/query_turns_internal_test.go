@@ -1,0 +1,56 @@
+package cache
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+)
+
+// TestTurns: who wants many columns does not keep others waiting for all of them, and who leaves gives up their place.
+func TestTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var all turns
+		all.init()
+		leave, err := all.take(t.Context(), "first")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var order []string
+		ask := func(ctx context.Context, user string) {
+			go func() {
+				leave, err := all.take(ctx, user)
+				if err != nil {
+					order = append(order, "gone "+user)
+					return
+				}
+				order = append(order, user)
+				leave()
+			}()
+			synctest.Wait()
+		}
+		gone, cancel := context.WithCancel(t.Context())
+		for range 4 {
+			ask(t.Context(), "greedy")
+			ask(gone, "greedy")
+		}
+		ask(gone, "other")
+		ask(t.Context(), "modest")
+		ask(t.Context(), "first")
+		cancel()
+		synctest.Wait()
+		slices.Sort(order)
+		if !slices.Equal(order, []string{"gone greedy", "gone greedy", "gone greedy", "gone greedy", "gone other"}) {
+			t.Errorf("%q", order)
+		}
+		order = nil
+		leave()
+		synctest.Wait()
+		if len(order) != 6 || order[0] != "greedy" || order[1] != "modest" {
+			t.Errorf("%q", order)
+		}
+		if len(all.mu.users) != 0 || len(all.place) != 0 {
+			t.Errorf("%d users are left", len(all.mu.users))
+		}
+	})
+}
