@@ -188,14 +188,21 @@ func (c *Collection) wait(ctx context.Context, done <-chan struct{}, timeout tim
 // new as every write that the upstream acknowledged before the call. Callers
 // share rounds, never one that began before they came. The error wraps
 // ErrUnsupported when the source cannot tell its version; it is a *TooLargeError
-// when the feed does not bring it in time.
+// when the feed does not bring it in time, or does not confirm what was kept over a restart:
+// versions alone do not tell that the upstream has the same past.
 func (c *Collection) Fresh(ctx context.Context) (uint64, error) {
 	if rv, err := c.FreshAtOnce(ctx); !errors.Is(err, ErrUnsupported) {
 		return rv, err
 	}
 	rv, _, err := c.fresh.Do(ctx, struct{}{}, c.freshRound)
+	if err == nil && c.Unconfirmed() {
+		err = c.wait(ctx, c.feed.confirmed, confirmWait, rv)
+	}
 	return rv, err
 }
+
+// confirmWait is for how long readers of the most recent state wait until it is confirmed.
+const confirmWait = 3 * time.Second
 
 // Watch is Mux().Watch.
 func (c *Collection) Watch(from uint64, f *object.Filter, notify func()) (*watchmux.Watcher, error) {

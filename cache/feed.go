@@ -96,6 +96,9 @@ type feed struct {
 	// unconfirmed is when what is served was true that is loaded and not confirmed; nil when
 	// what is served is something else.
 	unconfirmed atomic.Pointer[time.Time]
+	// confirmed is closed when that is so for good, by the feed's goroutine.
+	confirmed   chan struct{}
+	isConfirmed bool
 
 	progress atomic.Bool // the source is known to send bookmarks
 	nameless atomic.Bool // the source has no lists of the objects' metadata
@@ -119,6 +122,8 @@ func newFeed(p *collectionParts, res *Resource, enc api.Encoding) *feed {
 		panics:   p.panics,
 		pageSize: p.pageSize,
 		backoff:  backoff{jitter: p.jitter},
+
+		confirmed: make(chan struct{}),
 	}
 	f.image = p.keeper.image(res, enc, f.log)
 	f.doubt = p.doubt

@@ -184,6 +184,10 @@ func (f *feed) publish() {
 		f.loaded = nil
 		f.unconfirmed.Store(nil)
 	}
+	if !f.isConfirmed {
+		f.isConfirmed = true
+		close(f.confirmed)
+	}
 	f.holds.Store(f.server.Load())
 	f.unsure.Store(f.provisional)
 	f.show()

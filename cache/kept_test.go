@@ -396,6 +396,41 @@ func TestKeptUnconfirmed(t *testing.T) {
 	}
 }
 
+// TestKeptUnconfirmedIsNotFresh: what was kept is not taken for the most recent state before it
+// is known of which cluster that is, whatever the version; and is when that is told.
+func TestKeptUnconfirmedIsNotFresh(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKeeping(t)
+		k.options.ServeUnconfirmed = true
+		k.start()
+		k.open()
+		k.stop()
+		told := make(chan struct{})
+		k.options.Cluster = func(ctx context.Context) (string, error) {
+			select {
+			case <-told:
+				return "one", nil
+			case <-ctx.Done():
+				return "", ctx.Err()
+			}
+		}
+		k.start()
+		defer func() { k.stop() }()
+		c := k.open()
+		var ahead *cache.TooLargeError
+		if rv, err := c.Fresh(t.Context()); !errors.As(err, &ahead) || !c.Unconfirmed() {
+			t.Errorf("at %d, unconfirmed: %t, %v", rv, c.Unconfirmed(), err)
+		}
+		go func() {
+			time.Sleep(time.Second)
+			close(told)
+		}()
+		if rv, err := c.Fresh(t.Context()); err != nil || rv != k.source.Revision() || c.Unconfirmed() {
+			t.Errorf("at %d, unconfirmed: %t, %v", rv, c.Unconfirmed(), err)
+		}
+	})
+}
+
 // TestKeptSlow: while the source answers, but slowly, what was kept is served after a moment
 // where that is wanted, as old as it is; else when it is known to be true.
 func TestKeptSlow(t *testing.T) {
