@@ -45,6 +45,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // layout is what the blocks of one file have in common.
 type layout struct {
 	identity []byte
+	name     string // of a record, which does not say itself what it is
 	sealer   *sealer
 }
 
@@ -55,10 +56,11 @@ func newLayout(key, identity []byte) (*layout, error) {
 
 // place is what a checksum and a seal bind a block to.
 func (l *layout) place(k kind, index uint64) []byte {
-	place := make([]byte, 0, identitySize+9)
+	place := make([]byte, 0, identitySize+9+len(l.name))
 	place = append(place, l.identity...)
 	place = binary.LittleEndian.AppendUint64(place, index)
-	return append(place, byte(k))
+	place = append(place, byte(k))
+	return append(place, l.name...)
 }
 
 // appendBlock appends a block with content to dst.

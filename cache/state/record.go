@@ -21,7 +21,7 @@ func (d *Dir) SaveRecord(ctx context.Context, name string, content []byte) error
 		return errClosed
 	}
 	identity := randomIdentity()
-	l, err := newLayout(d.key, identity)
+	l, err := d.recordLayout(name, identity)
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (d *Dir) LoadRecord(name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := newLayout(d.key, identity)
+	l, err := d.recordLayout(name, identity)
 	if err != nil {
 		return nil, err
 	}
@@ -87,6 +87,16 @@ func (d *Dir) LoadRecord(name string) ([]byte, error) {
 		return nil, fmt.Errorf("%w: its checksum", ErrDamaged)
 	}
 	return l.unpack(nil, kindRecord, 0, block[frameSize:])
+}
+
+// recordLayout is that of a record: another cluster's, or one of another name, does not pass
+// for it.
+func (d *Dir) recordLayout(name string, identity []byte) (*layout, error) {
+	l, err := newLayout(d.key, identity)
+	if l != nil {
+		l.name = name + "/" + d.cluster
+	}
+	return l, err
 }
 
 // RemoveRecord removes what is kept under a name, if there is something.

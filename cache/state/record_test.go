@@ -101,3 +101,31 @@ func TestDamagedRecords(t *testing.T) {
 		}
 	}
 }
+
+// TestRecordsOfOthers: a record of another name, or of another cluster, is not taken for that
+// which was there, though it is sealed by the same key.
+func TestRecordsOfOthers(t *testing.T) {
+	for _, k := range [][]byte{key, nil} {
+		mem := vfs.NewMem()
+		save := func(cluster, name, content string) {
+			d := open(t, state.Options{FS: mem, Dir: "/" + cluster, Cluster: cluster, Key: k})
+			if err := errors.Join(d.SaveRecord(t.Context(), name, []byte(content)), d.Close()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		save("one", "words", "of one")
+		save("one", "else", "else")
+		save("two", "words", "of two")
+		for from, to := range map[string]string{"/two/words.record": "/one/words.record", "/one/else.record": "/two/words.record"} {
+			if err := vfs.Copy(mem, from, to); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, cluster := range []string{"one", "two"} {
+			d := open(t, state.Options{FS: mem, Dir: "/" + cluster, Cluster: cluster, Key: k})
+			if got, err := d.LoadRecord("words"); !errors.Is(err, state.ErrDamaged) {
+				t.Errorf("%s: %q, %v", cluster, got, err)
+			}
+		}
+	}
+}
