@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -10,8 +11,9 @@ import (
 // Words are what the upstream said last of tokens and of permissions, in a form that can be
 // kept over a restart. There is no token in them, but they tell who may do what.
 type Words struct {
-	// Secret keys the hashes of the tokens.
+	// Secret keys the hashes of the tokens, Audiences are those that they were reviewed for.
 	Secret    []byte         `json:"secret"`
+	Audiences []string       `json:"audiences,omitempty"`
 	Tokens    []TokenWord    `json:"tokens,omitempty"`
 	Decisions []DecisionWord `json:"decisions,omitempty"`
 	// Forgotten is until when there were refusals that had to make room, by users; "" is of
@@ -38,26 +40,46 @@ type DecisionWord struct {
 	Said       time.Time  `json:"said"`
 }
 
-// Words adds to words what is known of tokens, those that were accepted last first, up to
-// about size bytes.
+// Words adds to words what is known of tokens, up to about size bytes, of which users, by
+// their names, have shares: of each those that were accepted last come first.
 func (a *Authenticator) Words(words *Words, size int) {
 	if a.tokens == nil {
 		return
 	}
 	now := time.Now()
-	words.Secret = a.tokens.secret[:]
+	words.Secret, words.Audiences = a.tokens.secret[:], a.opts.Audiences
 	a.tokens.answers.each(func(key credentialKey, answer tokenAnswer, age time.Duration) {
 		if u := answer.user; u != nil {
 			words.Tokens = append(words.Tokens, TokenWord{Hash: slices.Clone(key[:]), User: u.review(), Said: now.Add(-age), Expires: answer.expires})
 		}
 	})
 	slices.SortFunc(words.Tokens, func(a, b TokenWord) int { return b.Said.Compare(a.Said) })
-	for i := range words.Tokens {
-		if size -= words.Tokens[i].size(); size < 0 {
-			words.Tokens = words.Tokens[:i]
-			break
+	words.Tokens, _ = share(words.Tokens, size, func(t TokenWord) (string, int) { return t.User.Username, t.size() })
+}
+
+// share divides words into those that fit into size bytes, and the others: of each user the
+// first ones fit, and whoever has much leaves room for those who have less. of tells whose
+// word it is, and how large.
+func share[W any](words []W, size int, of func(W) (user string, size int)) (fit, rest []W) {
+	type place struct {
+		word       W
+		size, upTo int // bytes of the word, and of the user's words with it
+	}
+	places, used := make([]place, len(words)), make(map[string]int)
+	for i, word := range words {
+		user, n := of(word)
+		used[user] += n
+		places[i] = place{word, n, used[user]}
+	}
+	slices.SortStableFunc(places, func(a, b place) int { return cmp.Compare(a.upTo, b.upTo) })
+	for _, p := range places {
+		if size -= p.size; size >= 0 {
+			fit = append(fit, p.word)
+		} else {
+			rest = append(rest, p.word)
 		}
 	}
+	return fit, rest
 }
 
 // review is what a TokenReview says of the user.
@@ -76,14 +98,25 @@ func (u *User) review() authenticationv1.UserInfo {
 const wordSize = 256
 
 func (t *TokenWord) size() int {
-	n := wordSize + len(t.User.Username) + len(t.User.UID)
+	n := wordSize + writtenSize(t.User.Username) + writtenSize(t.User.UID)
 	for _, group := range t.User.Groups {
-		n += len(group)
+		n += writtenSize(group)
 	}
 	for key, values := range t.User.Extra {
-		n += len(key)
+		n += writtenSize(key)
 		for _, v := range values {
-			n += len(v)
+			n += writtenSize(v)
+		}
+	}
+	return n
+}
+
+// writtenSize is how many bytes a string is in JSON, at most.
+func writtenSize(s string) int {
+	n := len(s) + 3
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '<' || c == '>' || c == '&' || c == '"' || c == '\\' {
+			n += len(`\u0000`) - 1
 		}
 	}
 	return n
@@ -94,7 +127,7 @@ func (t *TokenWord) size() int {
 // requests.
 func (a *Authenticator) Restore(words *Words) {
 	t := a.tokens
-	if t == nil || len(words.Secret) != len(t.secret) {
+	if t == nil || len(words.Secret) != len(t.secret) || !slices.Equal(words.Audiences, a.opts.Audiences) {
 		return
 	}
 	t.secret = [len(t.secret)]byte(words.Secret)
@@ -121,8 +154,8 @@ func ageOf(said time.Time, keep time.Duration) (age time.Duration, ok bool) {
 	return age, age >= 0 && age < keep
 }
 
-// Words adds to words what is known of permissions: refusals first, then those that were
-// given last, up to about size bytes.
+// Words adds to words what is known of permissions, up to about size bytes, of which users, by
+// their names, have shares: of each refusals come first, and then those that were given last.
 func (a *Authorizer) Words(words *Words, size int) {
 	all, forgotten := a.lastWords.list(a.decisions.generation(), a.opts.OfflineTTL)
 	slices.SortFunc(all, func(a, b *lastWord) int {
@@ -136,7 +169,8 @@ func (a *Authorizer) Words(words *Words, size int) {
 	})
 	now := time.Now()
 	words.Forgotten = forgotten
-	for _, word := range all {
+	fit, rest := share(all, size, func(word *lastWord) (string, int) { return word.to.name, word.writtenSize() })
+	for _, word := range fit {
 		d := DecisionWord{
 			Name: word.to.name, User: slices.Clone(word.key.user[:]), Attributes: word.attributes,
 			Allowed: word.decision.Allowed, Reason: word.decision.Reason, Said: now.Add(-now.Sub(word.said)),
@@ -144,14 +178,21 @@ func (a *Authorizer) Words(words *Words, size int) {
 		if word.key.large != (digest{}) {
 			d.Large = slices.Clone(word.key.large[:])
 		}
-		size -= wordSize + word.attributes.size() + len(d.Name) + len(d.Reason)
-		switch {
-		case size >= 0:
-			words.Decisions = append(words.Decisions, d)
-		case !d.Allowed:
-			words.Forgotten[d.Name] = later(words.Forgotten[d.Name], word.until)
+		words.Decisions = append(words.Decisions, d)
+	}
+	for _, word := range rest {
+		if !word.decision.Allowed {
+			words.Forgotten[word.to.name] = later(words.Forgotten[word.to.name], word.until)
 		}
 	}
+}
+
+func (l *lastWord) writtenSize() int {
+	n := wordSize + writtenSize(l.to.name) + writtenSize(l.decision.Reason)
+	for _, s := range l.attributes.strings() {
+		n += writtenSize(*s)
+	}
+	return n
 }
 
 // Restore takes over what an earlier process knew of permissions: refusals for what is left

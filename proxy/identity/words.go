@@ -1,6 +1,8 @@
 package identity
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"slices"
 	"sync"
 	"time"
@@ -32,14 +34,27 @@ type wordsTo struct {
 // matter is what an action is about, whichever action, version, object and namespace.
 type matter struct{ group, resource, subresource, path string }
 
-func matterOf(a *Attributes) matter { return matter{a.APIGroup, a.Resource, a.Subresource, a.Path} }
+func matterOf(a *Attributes) matter {
+	return matter{brief(a.APIGroup), brief(a.Resource), brief(a.Subresource), brief(a.Path)}
+}
+
+// brief stands for a string, in few bytes.
+func brief(s string) string {
+	if len(s) <= maxBrief {
+		return s
+	}
+	hash := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(hash[:])
+}
+
+const maxBrief = 256
 
 // lastWord is immutable.
 type lastWord struct {
 	to  *wordsTo
 	key decisionKey
-	// attributes are those of the key; where it has a digest of them, without name and
-	// selectors.
+	// attributes are those of the key; where it has a digest of them, what matterOf looks at
+	// alone, and that briefly: the client chooses how large they are.
 	attributes  Attributes
 	decision    Decision
 	said, until time.Time
@@ -68,7 +83,11 @@ func (w *lastWords) get(key decisionKey) (Decision, bool) {
 func (w *lastWords) put(name string, key decisionKey, attributes *Attributes, d Decision, said, until time.Time) (news bool) {
 	word := &lastWord{key: key, attributes: *attributes, decision: d, said: said, until: until}
 	if key.large != (digest{}) {
-		word.attributes.Name, word.attributes.FieldSelector, word.attributes.LabelSelector = "", "", ""
+		about := matterOf(attributes)
+		word.attributes = Attributes{
+			ResourceRequest: attributes.ResourceRequest,
+			APIGroup:        about.group, Resource: about.resource, Subresource: about.subresource, Path: about.path,
+		}
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -92,47 +92,49 @@ func TestRefusalsEnd(t *testing.T) {
 // TestLastWordsAreShared: who asks much pushes out no words to others; and a refusal that is
 // pushed out is no permission.
 func TestLastWordsAreShared(t *testing.T) {
-	access := &fakeAccess{allow: nothing}
-	a := NewAuthorizer(AuthorizerOptions{AccessReviewer: access, OfflineTTL: time.Hour, CacheSize: 64, Rules: &fakeRules{allow: true}})
-	ask := func(u *User, name string) (Decision, error) {
-		what := listPods
-		what.Verb, what.Name, what.Namespace = "get", name, name
-		return a.Authorize(t.Context(), u, what)
-	}
-	few := []*User{named("few"), named("fewer"), named("fewest")}
-	for _, u := range few {
-		for i := range 4 {
-			if _, err := ask(u, fmt.Sprint(i)); err != nil {
+	synctest.Test(t, func(t *testing.T) { // a review that fails is tried again after a while
+		access := &fakeAccess{allow: nothing}
+		a := NewAuthorizer(AuthorizerOptions{AccessReviewer: access, OfflineTTL: time.Hour, CacheSize: 64, Rules: &fakeRules{allow: true}})
+		ask := func(u *User, name string) (Decision, error) {
+			what := listPods
+			what.Verb, what.Name, what.Namespace = "get", name, name
+			return a.Authorize(t.Context(), u, what)
+		}
+		few := []*User{named("few"), named("fewer"), named("fewest")}
+		for _, u := range few {
+			for i := range 4 {
+				if _, err := ask(u, fmt.Sprint(i)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		greedy := named("greedy")
+		for i := range 1000 {
+			if _, err := ask(greedy, fmt.Sprint(i)); err != nil {
 				t.Fatal(err)
 			}
 		}
-	}
-	greedy := named("greedy")
-	for i := range 1000 {
-		if _, err := ask(greedy, fmt.Sprint(i)); err != nil {
-			t.Fatal(err)
+		if n := a.lastWords.len(); n != 64 {
+			t.Errorf("%d words", n)
 		}
-	}
-	if n := a.lastWords.len(); n != 64 {
-		t.Errorf("%d words", n)
-	}
-	access.fail(errDown)
-	a.decisions.dropAll()
-	for _, u := range few {
-		for i := range 4 {
-			if d, err := ask(u, fmt.Sprint(i)); err != nil || d.Allowed || !d.Offline {
-				t.Errorf("%s: %+v, %v", u.GetName(), d, err)
+		access.fail(errDown)
+		a.decisions.dropAll()
+		for _, u := range few {
+			for i := range 4 {
+				if d, err := ask(u, fmt.Sprint(i)); err != nil || d.Allowed || !d.Offline {
+					t.Errorf("%s: %+v, %v", u.GetName(), d, err)
+				}
 			}
 		}
-	}
-	for i := range 1000 {
-		if d, _ := ask(greedy, fmt.Sprint(i)); d.Allowed {
-			t.Fatalf("what was refused is allowed: %d", i)
+		for i := range 1000 {
+			if d, _ := ask(greedy, fmt.Sprint(i)); d.Allowed {
+				t.Fatalf("what was refused is allowed: %d", i)
+			}
 		}
-	}
-	if d, err := ask(few[0], "else"); err != nil || !d.Allowed {
-		t.Errorf("somebody else by rules: %+v, %v", d, err)
-	}
+		if d, err := ask(few[0], "else"); err != nil || !d.Allowed {
+			t.Errorf("somebody else by rules: %+v, %v", d, err)
+		}
+	})
 }
 
 // TestWordsOverRestart: another process knows what the upstream said last, for what is left
@@ -289,5 +291,115 @@ func TestTokensOverRestart(t *testing.T) {
 	review := was.review()
 	if is := userOfReview(&review); is.digest != was.digest {
 		t.Errorf("%+v, was %+v", is.info, was.info)
+	}
+}
+
+// TestWordsThatAreKeptAreShared: who asks much takes no room on disk from those who asked
+// before, be it by refusals or by tokens.
+func TestWordsThatAreKeptAreShared(t *testing.T) {
+	access := &fakeAccess{allow: only("jane")}
+	a := NewAuthorizer(AuthorizerOptions{AccessReviewer: access, OfflineTTL: time.Hour})
+	ask := func(a *Authorizer, u *User, name string) (Decision, error) {
+		what := listPods
+		what.Verb, what.Name = "get", name
+		return a.Authorize(t.Context(), u, what)
+	}
+	few := []*User{jane, named("few")}
+	for _, u := range few {
+		if _, err := ask(a, u, "a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 200 {
+		if _, err := ask(a, named("greedy"), fmt.Sprintf("%0*d", maxKeyBytes/2, i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const size = 50 << 10
+	words := &Words{}
+	a.Words(words, size)
+	if written, err := json.Marshal(words); err != nil || len(written) > size {
+		t.Errorf("%d bytes, %v", len(written), err)
+	}
+	access.fail(errDown)
+	b := NewAuthorizer(AuthorizerOptions{AccessReviewer: access, OfflineTTL: time.Hour, Rules: &fakeRules{allow: true}})
+	b.Restore(words)
+	for _, u := range few {
+		if d, err := ask(b, u, "a"); err != nil || d.Allowed != (u == jane) {
+			t.Errorf("%s: %+v, %v", u.GetName(), d, err)
+		}
+	}
+	if d, _ := ask(b, named("greedy"), "b"); d.Allowed {
+		t.Error("rules decide where refusals are missing")
+	}
+
+	tokens := make([]TokenWord, 100)
+	for i := range tokens {
+		tokens[i].User.Username = "greedy"
+	}
+	tokens = append(tokens, TokenWord{User: authenticationv1.UserInfo{Username: "few"}})
+	if fit, rest := share(tokens, 10*tokens[0].size(), func(t TokenWord) (string, int) { return t.User.Username, t.size() }); len(fit) < 9 || len(rest) < 90 || fit[0].User.Username == fit[1].User.Username {
+		t.Errorf("%d fit, %d do not", len(fit), len(rest))
+	}
+}
+
+// TestLargeWordsAreBrief: of what a client asks little is remembered, however large it is,
+// and nothing as large is got by it.
+func TestLargeWordsAreBrief(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		asked Attributes
+	}{
+		{"namespace", Attributes{ResourceRequest: true, Verb: "get", APIVersion: "v1", Resource: "pods", Namespace: strings.Repeat("n", 60<<10)}},
+		{"path", Attributes{Verb: "get", Path: "/" + strings.Repeat("p", 60<<10)}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			access := &fakeAccess{allow: nothing}
+			options := AuthorizerOptions{AccessReviewer: access, OfflineTTL: time.Hour, Rules: &fakeRules{allow: true}}
+			a := NewAuthorizer(options)
+			if _, err := a.Authorize(t.Context(), jane, test.asked); err != nil {
+				t.Fatal(err)
+			}
+			words := &Words{}
+			a.Words(words, 1<<20)
+			if written, err := json.Marshal(words); err != nil || len(written) > 4<<10 || len(words.Decisions) != 1 {
+				t.Errorf("%d words of %d bytes, %v", len(words.Decisions), len(written), err)
+			}
+			for word := range a.lastWords.mu.words {
+				if n := a.lastWords.mu.words[word].attributes.size(); n > maxKeyBytes {
+					t.Errorf("%d bytes are remembered", n)
+				}
+			}
+			access.fail(errDown)
+			b := NewAuthorizer(options)
+			b.Restore(words)
+			another := test.asked
+			another.Verb = "watch"
+			for _, a := range []*Authorizer{a, b} {
+				a.decisions.dropAll()
+				for _, what := range []Attributes{test.asked, another} {
+					if d, _ := a.Authorize(t.Context(), jane, what); d.Allowed {
+						t.Errorf("%s is allowed", what.Verb)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestTokensOfOtherAudiences: what a token was good for is asked anew when it has to be good
+// for something else.
+func TestTokensOfOtherAudiences(t *testing.T) {
+	a, err := NewAuthenticator(AuthenticatorOptions{TokenReviewer: &fakeTokens{}, OfflineTTL: time.Hour, Audiences: []string{"a"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, audiences := range [][]string{{"a"}, {"b"}, nil} {
+		words := &Words{Secret: make([]byte, 32), Audiences: audiences, Tokens: []TokenWord{{Hash: make([]byte, 32), Said: time.Now()}}}
+		a.tokens.answers.dropAll()
+		a.Restore(words)
+		if n := a.tokens.answers.len(); (n == 1) != (len(audiences) == 1 && audiences[0] == "a") {
+			t.Errorf("%q: %d tokens", audiences, n)
+		}
 	}
 }
