@@ -130,7 +130,8 @@ func (c *cluster) start(ctx context.Context) {
 	keep(c.startKept)
 	if c.memory != nil {
 		c.memory.begun.Store(true)
-		keep(c.remember)
+		// memory.close waits for it, but not for a disk that does not answer.
+		c.panics.Go(nil, "background", func() { c.remember(background) })
 	}
 	if c.decides {
 		keep(func(background context.Context) {

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"github.com/kubeweir/kubeweir/cache/state"
 	"github.com/kubeweir/kubeweir/proxy/identity"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
@@ -22,7 +24,7 @@ import (
 //
 //	nothing, or what an earlier process kept ---- the cluster says who it is ----> kept, written behind
 //	                                                   |
-//	                                                   another one: forgotten
+//	                                                   another one, or it will not say: forgotten
 //
 // Before that nothing is written: what an earlier process kept is no older than it was.
 type memory struct {
@@ -40,6 +42,9 @@ type memory struct {
 	last    *lastWords // of an earlier process, until it is confirmed
 	of      string     // the cluster, "" until it was told
 	docs    upstream.Documents
+	refused time.Time // since when the cluster will not say which it is; zero while that is not so
+	written time.Time // when it was written last, or that was tried, and how large it was
+	size    int
 	failing bool
 }
 
@@ -60,11 +65,16 @@ const (
 	discoveryRecord = "discovery"
 
 	// memoryTick is how often it is looked whether there is news, and memoryEvery how often it
-	// is written without.
+	// is written without. What is news is for clients to decide, and all is written each time:
+	// memoryRate bounds the bytes a second, for as long as memoryEvery.
 	memoryTick  = time.Second
 	memoryEvery = time.Minute
-	// memoryWait bounds asking which cluster it is, and writing at the end.
+	memoryRate  = 256 << 10
+	// memoryWait bounds asking which cluster it is, and waiting for the disk at the end.
 	memoryWait = 5 * time.Second
+	// memoryPatience is for how long a cluster may refuse to say which it is: kube-apiserver
+	// refuses everything until it has read its RBAC objects.
+	memoryPatience = 10 * time.Second
 	// Bytes of what is kept of tokens and of permissions, about.
 	maxTokenBytes, maxDecisionBytes = 4 << 20, 12 << 20
 	// clockSlack is how much less one clock may have gone than another one.
@@ -121,12 +131,22 @@ func (m *memory) read(name string, to any) error {
 	return json.Unmarshal(content, to)
 }
 
-func (m *memory) save(ctx context.Context, name string, what any) error {
+// save returns the bytes that were written.
+func (m *memory) save(ctx context.Context, name string, what any) (int, error) {
 	content, err := json.Marshal(what)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	return m.dir.SaveRecord(ctx, name, content)
+	return len(content), m.dir.SaveRecord(ctx, name, content)
+}
+
+// due reports whether it is time to write.
+func (m *memory) due(now time.Time) bool {
+	since := now.Sub(m.written)
+	if since >= memoryEvery {
+		return true
+	}
+	return m.news.Load() && !m.failing && since.Seconds()*memoryRate >= float64(m.size)
 }
 
 // remove forgets what is on disk: it is wider than the cluster's last word, perhaps.
@@ -172,7 +192,6 @@ func (c *cluster) remember(ctx context.Context) {
 	defer m.end()
 	ticker := time.NewTicker(memoryTick)
 	defer ticker.Stop()
-	var due time.Time
 	for ctx.Err() == nil {
 		select {
 		case <-ticker.C:
@@ -182,8 +201,7 @@ func (c *cluster) remember(ctx context.Context) {
 		}
 		switch {
 		case m.of == "" && !c.confirm(ctx):
-		case ctx.Err() != nil || time.Now().After(due) || m.news.Load() && !m.failing:
-			due = time.Now().Add(memoryEvery)
+		case ctx.Err() != nil || m.due(time.Now()):
 			c.saveMemory(ctx)
 		}
 	}
@@ -199,14 +217,27 @@ func (c *cluster) confirm(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, memoryWait)
 	defer cancel()
 	of, err := m.cluster(ctx)
+	switch refuses := apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsUnauthorized(err); {
+	case refuses && m.refused.IsZero():
+		m.refused = time.Now()
+		return false
+	case refuses && m.last != nil && time.Since(m.refused) >= memoryPatience:
+		m.log.Warn("what was said last of clients is forgotten: the upstream does not tell which cluster it is", "error", err)
+		c.forgetWords()
+		m.last = nil
+		m.remove() // it would not have what is said from now on
+		return false
+	case refuses:
+		return false
+	}
+	m.refused = time.Time{}
 	switch {
 	case err != nil:
 		return false
 	case m.last == nil:
 	case m.last.Cluster != of:
 		m.log.Warn("what was said last of clients is forgotten: it is another cluster", "uid", of, "before", m.last.Cluster)
-		c.authenticator.Forget()
-		c.authorizer.Forget()
+		c.forgetWords()
 	default:
 		c.authorizer.Invalidate() // nobody has followed the RBAC objects meanwhile
 	}
@@ -214,20 +245,26 @@ func (c *cluster) confirm(ctx context.Context) bool {
 	return true
 }
 
-// saveMemory writes what is known now.
+func (c *cluster) forgetWords() {
+	c.authenticator.Forget()
+	c.authorizer.Forget()
+}
+
+// saveMemory writes what is known now. It waits for its turn to write, at the end for none:
+// the images' keeper ends that first (Dir.Hurry).
 func (c *cluster) saveMemory(ctx context.Context) {
 	m := c.memory
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), memoryWait)
-	defer cancel()
+	ctx = context.WithoutCancel(ctx)
 	m.news.Store(false)
 	docs := c.discovery.Documents()
 	words := lastWords{Cluster: m.of, At: time.Now(), Discovered: docs.At}
 	words.Boot, words.Uptime = uptime()
 	c.authenticator.Words(&words.Words, maxTokenBytes)
 	c.authorizer.Words(&words.Words, maxDecisionBytes)
-	err := m.save(ctx, wordsRecord, &words)
+	size, err := m.save(ctx, wordsRecord, &words)
+	m.written, m.size = time.Now(), size
 	if err == nil && (docs.Core != m.docs.Core || docs.Groups != m.docs.Groups || string(docs.Version) != string(m.docs.Version)) {
-		if err = m.save(ctx, discoveryRecord, &docs); err == nil {
+		if _, err = m.save(ctx, discoveryRecord, &docs); err == nil {
 			m.docs = docs
 		}
 	}

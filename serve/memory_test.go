@@ -12,10 +12,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/kubeweir/kubeweir/cache/state"
 	"github.com/kubeweir/kubeweir/proxy/identity"
+	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
 
 // TestMemoryOfAnEarlierProcess: which words of an earlier process count.
@@ -46,7 +52,7 @@ func TestMemoryOfAnEarlierProcess(t *testing.T) {
 			}
 			defer func() { _ = dir.Close() }()
 			if test.saved != nil {
-				if err := (&memory{dir: dir}).save(t.Context(), wordsRecord, test.saved); err != nil {
+				if _, err := (&memory{dir: dir}).save(t.Context(), wordsRecord, test.saved); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -98,6 +104,76 @@ func TestReloadWithMemory(t *testing.T) {
 			if _, err := os.Stat(filepath.Join(s.dir, "state", "a", discoveryRecord+".record")); err == nil {
 				break
 			}
+		}
+	}
+}
+
+// TestMemoryIsPaced: what is large is not written each time that somebody asks something new.
+func TestMemoryIsPaced(t *testing.T) {
+	now := time.Now()
+	for _, test := range []struct {
+		name          string
+		size          int
+		since         time.Duration
+		news, failing bool
+		want          bool
+	}{
+		{name: "nothing new", size: 1000, since: 10 * time.Second},
+		{name: "nothing new for long", size: 1000, since: memoryEvery, want: true},
+		{name: "news", size: 1000, since: memoryTick, news: true, want: true},
+		{name: "news of something large", size: 10 * memoryRate, since: 9 * time.Second, news: true},
+		{name: "large, later", size: 10 * memoryRate, since: 10 * time.Second, news: true, want: true},
+		{name: "largest", size: 1000 * memoryRate, since: memoryEvery, news: true, want: true},
+		{name: "while it fails", size: 1000, since: 10 * time.Second, news: true, failing: true},
+	} {
+		m := &memory{written: now.Add(-test.since), size: test.size, failing: test.failing}
+		m.news.Store(test.news)
+		if got := m.due(now); got != test.want {
+			t.Errorf("%s: %t", test.name, got)
+		}
+	}
+}
+
+// TestMemoryOfUntoldCluster: what was said last does not go on to count, nor stay for the next
+// process, when a cluster answers and refuses to say which it is; for a moment all do.
+func TestMemoryOfUntoldCluster(t *testing.T) {
+	dir, err := state.Open(state.Options{Dir: filepath.Join(t.TempDir(), "state"), Key: make([]byte, state.KeySize)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newCluster(slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	c.state = dir
+	defer c.close()
+	if err := c.connect(upstream.Options{Config: &rest.Config{Host: "http://127.0.0.1:1"}}); err != nil {
+		t.Fatal(err)
+	}
+	reviews, err := kubernetes.NewForConfigAndClient(c.client.ClientGo())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.addIdentity(identity.AuthenticatorOptions{}, identity.AuthorizerOptions{AccessReviewer: reviews.AuthorizationV1().SubjectAccessReviews(), OfflineTTL: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	c.memory = newMemory(dir, func(context.Context) (string, error) {
+		return "", apierrors.NewForbidden(schema.GroupResource{Resource: "namespaces"}, "kube-system", errors.New("no"))
+	}, time.Hour, c.log)
+	m := c.memory
+	if _, err := m.save(t.Context(), wordsRecord, &lastWords{At: time.Now(), Cluster: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.load(); err != nil || m.last == nil {
+		t.Fatal(err)
+	}
+	generation := c.authorizer.Generation()
+	for _, over := range []bool{false, false, true, true} {
+		if over {
+			m.refused = time.Now().Add(-memoryPatience)
+		}
+		if c.confirm(t.Context()) {
+			t.Error("it is confirmed")
+		}
+		if _, err := dir.LoadRecord(wordsRecord); (m.last == nil) != over || (err != nil) != over || (c.authorizer.Generation() != generation) != over {
+			t.Errorf("over: %t, forgotten: %t, on disk: %v", over, m.last == nil, err)
 		}
 	}
 }
