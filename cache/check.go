@@ -276,7 +276,7 @@ func (c *Collection) sample(ctx context.Context, r *round) (n int, found []Diffe
 // compareBytes compares up to n objects from key on with those of the upstream at a
 // version.
 func (c *Collection) compareBytes(ctx context.Context, v *View, at uint64, key string, n int) (compared int, found []Difference, err error) {
-	objs, err := c.listAt(ctx, at, key, n)
+	objs, err := c.listAt(ctx, v.pageFrom(at, key), n)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -293,7 +293,7 @@ func (c *Collection) compareBytes(ctx context.Context, v *View, at uint64, key s
 	if len(other) == 0 {
 		return compared, nil, nil
 	}
-	repeated, err := c.repeats(ctx, at, other)
+	repeated, err := c.repeats(ctx, v, at, other)
 	if err != nil || !repeated {
 		return compared - len(other), nil, err
 	}
@@ -305,10 +305,10 @@ func (c *Collection) compareBytes(ctx context.Context, v *View, at uint64, key s
 
 // repeats reports whether the upstream says the same of objs again, and is the program
 // that the collection was listed from.
-func (c *Collection) repeats(ctx context.Context, at uint64, objs []*object.Object) (bool, error) {
+func (c *Collection) repeats(ctx context.Context, v *View, at uint64, objs []*object.Object) (bool, error) {
 	for _, o := range objs {
 		before := c.feed.outage.now(ctx)
-		again, err := c.listAt(ctx, at, o.Key, 1)
+		again, err := c.listAt(ctx, v.pageFrom(at, o.Key), 1)
 		if err != nil {
 			return false, err
 		}
@@ -322,10 +322,9 @@ func (c *Collection) repeats(ctx context.Context, at uint64, objs []*object.Obje
 	return true, nil
 }
 
-// listAt lists up to n objects from key on, as they are at a version.
-func (c *Collection) listAt(ctx context.Context, at uint64, key string, n int) ([]*object.Object, error) {
+// listAt lists up to n objects of the page that token is of, as they are at its version.
+func (c *Collection) listAt(ctx context.Context, token api.ContinueToken, n int) ([]*object.Object, error) {
 	var objs []*object.Object
-	token := api.ContinueToken{ResourceVersion: int64(at), Start: key}
 	meta, err := c.feed.source.List(ctx, c.resource, c.encoding, ListOptions{Limit: int64(n), Continue: token.Encode()}, func(raw []byte) error {
 		if len(objs) == n {
 			return errPaged
@@ -334,7 +333,7 @@ func (c *Collection) listAt(ctx context.Context, at uint64, key string, n int) (
 		objs = append(objs, o)
 		return err
 	})
-	if err == nil && meta.ResourceVersion != at {
+	if err == nil && meta.ResourceVersion != uint64(token.ResourceVersion) {
 		err = errUneven
 	}
 	if err != nil {

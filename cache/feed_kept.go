@@ -30,17 +30,19 @@ type loadedState struct {
 	current uint64
 	asked   time.Time
 	// seconds is the timeout of the last watch, and brought when it brought something last.
-	// quiet ends it when that is a while ago.
-	seconds int64
-	brought time.Time
-	quiet   *time.Timer
+	// quiet ends it when that is a while ago: patience, when it has brought nothing.
+	seconds  int64
+	brought  time.Time
+	quiet    *time.Timer
+	patience time.Duration
 }
 
 // catchUpSeconds is the timeout of the first watch after loading. kube-apiserver sends a
 // bookmark two seconds before a watch ends, so the store is known to be current in a second,
 // and not with the next bookmark, within a minute. Over a slow link there is more to bring
 // than fits, and each next one is twice as long, up to maxCatchUpSeconds, until one is silent
-// for as long as the first takes, which is tried again.
+// for as long as the first takes, which is tried again. One that brings nothing is given up
+// in the end, later each time: what it brings may be large.
 const (
 	catchUpSeconds    = 3
 	maxCatchUpSeconds = 60
@@ -143,13 +145,16 @@ func (f *feed) resume(ctx context.Context) error {
 	opts.TimeoutSeconds = l.seconds
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	opened := time.Now()
-	l.quiet = time.AfterFunc(maxCatchUpSeconds*time.Second, func() { cancel(errPart) })
+	opened, from := time.Now(), f.store.rv.Load()
+	l.patience = max(l.patience, maxCatchUpSeconds*time.Second)
+	l.quiet = time.AfterFunc(l.patience, func() { cancel(errPart) })
 	defer l.quiet.Stop()
 	err = f.watch(ctx, opts, nil)
 	switch {
 	case errors.Is(err, errPart) && f.loaded != nil:
-		l.seconds = 0
+		if l.seconds = 0; f.store.rv.Load() == from {
+			l.patience *= 2
+		}
 	case f.loaded == nil || !errors.Is(err, errEnded):
 	case l.wholeWatch(opened): // the source has sent what it had
 		if failed := f.confirm(ctx); failed != nil {

@@ -175,6 +175,7 @@ func (f *feed) complete(l *listing, list *wholeList) error {
 		return err
 	}
 	f.relist = false
+	f.offer.withdraw() // which would make it as old as what was loaded
 	f.health.listed(l.began)
 	f.publish()
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -46,7 +47,7 @@ func (f *feed) checkPast(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, smallCallTimeout)
 	defer cancel()
 	var there reference
-	token := api.ContinueToken{ResourceVersion: int64(at), Start: held.Key}
+	token := v.pageFrom(at, held.Key)
 	meta, err := f.namePage(ctx, 1, token.Encode(), func(key string, rv uint64) error {
 		there = reference{key, rv}
 		return nil
@@ -67,6 +68,23 @@ func (f *feed) checkPast(ctx context.Context) error {
 		return fmt.Errorf("%w: at %d it has %d objects behind %s, what was kept %d", errPast, at, n, held.Key, follow)
 	}
 	return nil
+}
+
+// pageFrom is the token of a page that begins with an object which v holds, at a version. It
+// begins as servers have theirs begin, behind the object before: stores other than etcd drop
+// the zero byte at the end of that, and never begin with the object that is named.
+func (v *View) pageFrom(at uint64, key string) api.ContinueToken {
+	before := key[:len(key)-1] // which is nobody's, or found
+	v.tree.Descend(&object.Object{Key: key}, func(o *object.Object) bool {
+		if o.Key < key {
+			before = o.Key
+		}
+		return o.Key >= key
+	})
+	if before = strings.TrimSuffix(before, "/"); before == "" {
+		return api.ContinueToken{ResourceVersion: int64(at), Start: key}
+	}
+	return api.ContinueToken{ResourceVersion: int64(at), Start: before + "\x00"}
 }
 
 // following is how many objects follow those of a page, if it tells.

@@ -156,12 +156,7 @@ func (k *keeper) acquire(ctx context.Context, name string) error {
 	patience := time.NewTimer(diskPatience)
 	defer patience.Stop()
 	for {
-		k.mu.Lock()
-		held, over := k.mu.held[name], k.mu.over
-		if held == nil && !over {
-			k.mu.held[name] = make(chan struct{})
-		}
-		k.mu.Unlock()
+		held, over := k.take(name)
 		switch {
 		case over:
 			return errLeft
@@ -176,6 +171,17 @@ func (k *keeper) acquire(ctx context.Context, name string) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// take is acquire for who does not wait: held is nil when the image is had, unless over.
+func (k *keeper) take(name string) (held chan struct{}, over bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	held, over = k.mu.held[name], k.mu.over
+	if held == nil && !over {
+		k.mu.held[name] = make(chan struct{})
+	}
+	return held, over
 }
 
 // isStuck reports whether the disk does not answer somebody who reads.
@@ -259,10 +265,12 @@ type keptImage struct {
 		over bool
 		// abandoned: who loads it is not waited for any more.
 		abandoned bool
-		writer    ImageWriter
-		holds     moment // what is in the image; without view when it has to be written anew
-		note      imageNote
-		saved     time.Time
+		// awaited: another had the image for too long, the saver takes it when it is free.
+		awaited bool
+		writer  ImageWriter
+		holds   moment // what is in the image; without view when it has to be written anew
+		note    imageNote
+		saved   time.Time
 		// Of what failed: when it is tried again, how long that is, and whether there was no
 		// room for it.
 		retry time.Time

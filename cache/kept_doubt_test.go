@@ -123,6 +123,45 @@ func TestKeptNarrow(t *testing.T) {
 	})
 }
 
+// large is a source behind a link on which an event takes longer than most watches last.
+type large struct {
+	*cachetest.Source
+	takes time.Duration
+}
+
+func (l large) Watch(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.WatchOptions, handle func(cache.Event) error) error {
+	return l.Source.Watch(ctx, res, enc, opts, func(ev cache.Event) error {
+		if ev.Type != cache.WatchAccepted {
+			select {
+			case <-time.After(l.takes):
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		return handle(ev)
+	})
+}
+
+// TestKeptLarge: a change that is minutes on its way is waited for in the end, before its
+// version has expired.
+func TestKeptLarge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKeeping(t)
+		k.start()
+		k.open()
+		k.stop()
+		k.source.Update(cachetest.Pods, cachetest.Pod("default/pod-07", "node"))
+		k.wrap = func(s cache.Source) cache.Source { return large{s.(*cachetest.Source), 3 * time.Minute} }
+		k.source.Calls() // forgets them
+		k.start()
+		defer func() { k.stop() }()
+		k.same(k.open())
+		if calls := k.calls(); strings.Contains(calls, "initial=true") {
+			t.Errorf("it was listed: %s", calls)
+		}
+	})
+}
+
 // TestKeptOfOldServer: what is saved while a new server is about to be listed is of the old
 // one, and is listed after a restart too.
 func TestKeptOfOldServer(t *testing.T) {
@@ -402,6 +441,36 @@ func TestKeptReadHangs(t *testing.T) {
 		k.same(k.open())
 		if calls := k.calls(); strings.Contains(calls, "initial=true") {
 			t.Errorf("it was listed: %s", calls)
+		}
+	})
+}
+
+// TestKeptAwaited: a collection that is made anew while its image is still read, on a disk that
+// does not answer, is kept when that does.
+func TestKeptAwaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKeeping(t)
+		k.start()
+		k.open()
+		k.stop()
+		hangs := make(chan struct{})
+		k.fs = func(fs vfs.FS) vfs.FS { return unread{fs, hangs} }
+		k.start()
+		k.manager.Start(k.res, api.JSON)
+		time.Sleep(time.Second)
+		k.manager.Drop(cachetest.Pods, errRedefinition)
+		k.open()
+		close(hangs)
+		k.change()
+		time.Sleep(2 * time.Minute) // bookmarks come, too
+		synctest.Wait()
+		k.stop()
+		k.source.Calls() // forgets them
+		k.start()
+		defer func() { k.stop() }()
+		k.same(k.open())
+		if calls := k.calls(); !strings.Contains(calls, fmt.Sprintf("watch pods rv=%d ", k.source.Revision())) {
+			t.Errorf("the last state was not kept: %s", calls)
 		}
 	})
 }

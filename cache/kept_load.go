@@ -33,6 +33,9 @@ const loadPatience = 5 * time.Second
 // several goroutines of panics call it.
 func (i *keptImage) load(ctx context.Context, panics *contain.Panics, decode func([]byte) (*object.Object, error)) *loaded {
 	if err := i.keeper.acquire(ctx, i.name); err != nil {
+		if errors.Is(err, errDisk) {
+			i.await()
+		}
 		return nil
 	}
 	if i.keeper.isStuck() {
@@ -46,7 +49,7 @@ func (i *keptImage) load(ctx context.Context, panics *contain.Panics, decode fun
 	panics.Go(nil, "feed", func() {
 		defer close(done)
 		defer func() { l = i.settle(l) }()
-		l = i.loadAcquired(panics, &blocks, decode)
+		l = i.loadAcquired(ctx, panics, &blocks, decode)
 	})
 	patience := time.NewTicker(loadPatience)
 	defer patience.Stop()
@@ -79,6 +82,25 @@ func (i *keptImage) load(ctx context.Context, panics *contain.Panics, decode fun
 	}
 }
 
+// await leaves the image to the saver, which writes it anew once it is free: what is in it
+// then is of before.
+func (i *keptImage) await() {
+	i.keeper.dropped("unreadable", i.name, errDisk)
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.mu.awaited = true
+}
+
+// tookLocked reports whether the image is the entry's, which it may just have become.
+func (i *keptImage) tookLocked() bool {
+	if i.mu.awaited && !i.mu.over {
+		held, over := i.keeper.take(i.name)
+		i.mu.held = held == nil && !over
+		i.mu.awaited = !i.mu.held
+	}
+	return i.mu.held
+}
+
 // abandon gives up a load that is under way; false if it has ended.
 func (i *keptImage) abandon() bool {
 	i.mu.Lock()
@@ -109,12 +131,13 @@ func (i *keptImage) settle(l *loaded) *loaded {
 }
 
 // loadAcquired is load for who may use the image.
-func (i *keptImage) loadAcquired(panics *contain.Panics, blocks *atomic.Int64, decode func([]byte) (*object.Object, error)) *loaded {
+func (i *keptImage) loadAcquired(ctx context.Context, panics *contain.Panics, blocks *atomic.Int64, decode func([]byte) (*object.Object, error)) *loaded {
 	k := i.keeper
-	l, err := i.read(panics, blocks, decode)
+	l, err := i.read(ctx, panics, blocks, decode)
 	switch {
 	case err == nil:
 		return l
+	case ctx.Err() != nil: // nobody wants it any more
 	case errors.Is(err, fs.ErrNotExist):
 		k.metrics.loads.WithLabelValues("absent").Inc()
 	default:
@@ -178,7 +201,7 @@ type keptItem struct {
 // errUnread is the error of a piece that nobody has read: a panic came between.
 var errUnread = errors.New("not read")
 
-func (i *keptImage) read(panics *contain.Panics, blocks *atomic.Int64, decode func([]byte) (*object.Object, error)) (_ *loaded, err error) {
+func (i *keptImage) read(ctx context.Context, panics *contain.Panics, blocks *atomic.Int64, decode func([]byte) (*object.Object, error)) (_ *loaded, err error) {
 	r, err := i.keeper.Images.Open(i.name)
 	if err != nil {
 		return nil, err
@@ -191,7 +214,10 @@ func (i *keptImage) read(panics *contain.Panics, blocks *atomic.Int64, decode fu
 	if err := i.checkHeader(&l.header); err != nil { // first: by another definition objects are read differently
 		return nil, err
 	}
-	pieces, note, clean := readPieces(r, panics, blocks, decode)
+	pieces, note, clean := readPieces(ctx, r, panics, blocks, decode)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
 	if note == nil {
 		return nil, errors.New("it was never whole")
 	}
@@ -211,8 +237,8 @@ func (i *keptImage) read(panics *contain.Panics, blocks *atomic.Int64, decode fu
 }
 
 // readPieces reads an image up to its last commit, whose note it returns, and counts the
-// blocks. clean: nothing follows that.
-func readPieces(r ImageReader, panics *contain.Panics, blocks *atomic.Int64, decode func([]byte) (*object.Object, error)) (_ []*piece, note []byte, clean bool) {
+// blocks, unless ctx ends. clean: nothing follows that.
+func readPieces(ctx context.Context, r ImageReader, panics *contain.Panics, blocks *atomic.Int64, decode func([]byte) (*object.Object, error)) (_ []*piece, note []byte, clean bool) {
 	var workers sync.WaitGroup
 	work := make(chan *piece, 2*runtime.GOMAXPROCS(0))
 	for range runtime.GOMAXPROCS(0) {
@@ -224,7 +250,7 @@ func readPieces(r ImageReader, panics *contain.Panics, blocks *atomic.Int64, dec
 	}
 	var pieces []*piece
 	committed := 0
-	for {
+	for ctx.Err() == nil {
 		b, err := r.Next()
 		if err != nil {
 			clean = err == io.EOF && committed == len(pieces)

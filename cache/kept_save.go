@@ -89,7 +89,7 @@ func (i *keptImage) save(ctx context.Context, c *Collection, now bool) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	waits := time.Now().Before(i.mu.retry)
-	if i.mu.over || !i.mu.held || waits && (!now || i.mu.full) { // the last time belongs to those that fit
+	if i.mu.over || !i.tookLocked() || waits && (!now || i.mu.full) { // the last time belongs to those that fit
 		return nil
 	}
 	if view := i.mu.holds.view; view != nil && !now && time.Since(i.mu.saved) < saveEvery && c.store.churn()-view.churn <= saveChurn {

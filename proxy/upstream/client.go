@@ -84,7 +84,7 @@ func New(opts Options) (*Client, error) {
 		c.log = slog.New(slog.DiscardHandler)
 	}
 	c.life = &life{contacts: c.contacts, now: time.Now, log: c.log, probe: c.probe, spawn: c.spawn}
-	c.pulse = &pulse{now: time.Now, ask: c.sendPulse}
+	c.pulse = &pulse{now: steady(), ask: c.sendPulse}
 	c.rights = newRights(c.log)
 	c.panics = contain.New(opts.Registerer, c.log)
 	var err error

@@ -13,13 +13,19 @@ import (
 type contacts struct {
 	now  func() time.Time
 	last atomic.Int64 // of any connection, unix nanoseconds
-	// pinged is since when a ping on a connection with watches waits for its answer, unix
-	// nanoseconds; 0 for none. See look.
-	pinged atomic.Int64
+	// pinged is the ping on a connection with watches that has waited longest for its answer
+	// when that was last looked at; nil for none. See look.
+	pinged atomic.Pointer[ping]
 	mu     struct {
 		sync.RWMutex
 		watches map[*feedConn]int // how many watches each connection carries
 	}
+}
+
+// ping was sent on a connection that was silent since last; all unix nanoseconds.
+type ping struct {
+	conn       *feedConn
+	last, sent int64
 }
 
 func newContacts(now func() time.Time) *contacts {
@@ -110,26 +116,23 @@ func (c *contacts) oldest() int64 {
 
 // look finds out which pings are waited for. They are sent after a time of silence.
 func (c *contacts) look(after time.Duration) {
-	oldest := int64(0)
+	var oldest *ping
 	for _, conn := range c.silent(c.now().Add(-after)) {
-		if last := conn.last.Load(); conn.pings.Load() && (oldest == 0 || last < oldest) {
-			oldest = last
+		if last := conn.last.Load(); conn.pings.Load() && (oldest == nil || last < oldest.last) {
+			oldest = &ping{conn, last, last + int64(after)}
 		}
-	}
-	if oldest > 0 {
-		oldest += int64(after)
 	}
 	c.pinged.Store(oldest)
 }
 
-// unanswered is for how long a ping has waited for its answer, when that was last looked
-// at.
+// unanswered is for how long a ping has waited for its answer. Of one that was answered since
+// the last look nothing is waited for.
 func (c *contacts) unanswered() time.Duration {
-	since := c.pinged.Load()
-	if since == 0 {
+	p := c.pinged.Load()
+	if p == nil || p.conn.last.Load() != p.last {
 		return 0
 	}
-	return time.Duration(c.now().UnixNano() - since)
+	return time.Duration(c.now().UnixNano() - p.sent)
 }
 
 // silent are the connections with watches from which nothing was heard since then.

@@ -199,6 +199,10 @@ func TestUnansweredPing(t *testing.T) {
 	_, _ = all[1].Read(make([]byte, 1))
 	expect(time.Second, 0)
 	expect(time.Hour, time.Hour+time.Second-pings)
+	_, _ = all[1].Read(make([]byte, 1))
+	if got := c.unanswered(); got != 0 {
+		t.Errorf("%v for a ping that was answered since", got)
+	}
 }
 
 type readable struct{ net.Conn }

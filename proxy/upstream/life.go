@@ -117,10 +117,11 @@ func (l *life) left(since time.Time) time.Duration {
 	return l.limit/2 - silence
 }
 
-// ask sends a probe, unless one was sent just now.
+// ask sends a probe, unless one was sent just now: not after now either, by a clock that was
+// set back.
 func (l *life) ask() {
 	now, last := l.now().UnixNano(), l.probed.Load()
-	if now-last >= int64(probePause) && l.probed.CompareAndSwap(last, now) {
+	if (now < last || now-last >= int64(probePause)) && l.probed.CompareAndSwap(last, now) {
 		l.probe()
 	}
 }

@@ -178,3 +178,19 @@ func TestSlowIsNotGone(t *testing.T) {
 		}
 	})
 }
+
+// TestProbeAfterClockSetBack: what was probed at a time that is to come does not keep the
+// upstream from being probed.
+func TestProbeAfterClockSetBack(t *testing.T) {
+	now, probes := time.Unix(10000, 0), 0
+	l := &life{now: func() time.Time { return now }, probe: func() { probes++ }}
+	l.ask()
+	now = now.Add(probePause - 1)
+	l.ask()
+	now = now.Add(-time.Hour)
+	l.ask()
+	l.ask()
+	if probes != 2 {
+		t.Errorf("%d probes", probes)
+	}
+}

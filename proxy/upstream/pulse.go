@@ -40,7 +40,7 @@ func (c *Client) far() bool { return c.pulse.measured() >= farAfter }
 // behind its store cannot be known from outside, for events have no time of their own, and
 // the clocks of objects are other machines'.
 type pulse struct {
-	now func() time.Time
+	now func() time.Time // which does not jump
 	// ask sends a request in a goroutine of its own and then calls ended with the time of
 	// the call.
 	ask func(sent int64)
@@ -53,7 +53,14 @@ type pulse struct {
 	mu       sync.Mutex
 	underWay []int64 // guarded by mu: when they were sent, rising; maxPulses at most
 	newest   int64   // guarded by mu: when the one that took is of was sent
-	ending   int64   // guarded by mu: when the last one was answered or failed
+	ending   int64   // guarded by mu: when the last one was answered
+}
+
+// steady is a clock that goes on from now, whatever is made of the time of day: set back, that
+// would have nothing measured until it has caught up.
+func steady() func() time.Time {
+	begun := time.Now()
+	return func() time.Time { return begun.Add(time.Since(begun)) }
 }
 
 // measured is what was measured last, or for how long an answer has been waited for if
@@ -101,11 +108,13 @@ func (p *pulse) ended(sent int64, answered bool) {
 	if i, ok := slices.BinarySearch(p.underWay, sent); ok {
 		p.underWay = slices.Delete(p.underWay, i, i+1)
 	}
-	if answered && sent >= p.newest {
-		p.newest = sent
-		p.took.Store(now - sent)
+	if answered {
+		p.ending = now
+		if sent >= p.newest {
+			p.newest = sent
+			p.took.Store(now - sent)
+		}
 	}
-	p.ending = now
 	if len(p.underWay) > 0 {
 		p.oldest.Store(p.underWay[0])
 	} else {

@@ -52,6 +52,31 @@ func TestPulse(t *testing.T) {
 	}
 }
 
+// TestPulseFails: what was measured before all measurements failed is forgotten.
+func TestPulseFails(t *testing.T) {
+	now := time.Unix(1000, 0)
+	var p *pulse
+	answered := true
+	p = &pulse{now: func() time.Time { return now }}
+	p.ask = func(sent int64) {
+		if answered {
+			now = now.Add(5 * time.Second)
+		}
+		p.ended(sent, answered)
+	}
+	if got := p.delay(); got != 5*time.Second {
+		t.Errorf("%v", got)
+	}
+	answered = false
+	for range 20 {
+		now = now.Add(pulsePeriod)
+		p.delay()
+	}
+	if got := p.delay(); got != 0 {
+		t.Errorf("%v, of long ago", got)
+	}
+}
+
 // TestPulseIsKept while there are feeds, although nobody wants to know.
 func TestPulseIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
