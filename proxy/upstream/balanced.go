@@ -127,7 +127,7 @@ func (t *tour) next() (more bool) {
 func (t *tour) failed(a *attempt, err error) (more bool) {
 	t.err = err
 	if !a.ended && !t.body.broken() {
-		a.server.failed(err, a.connected.Load())
+		a.server.failed(err, a.connected.Load(), a.written.Load())
 	}
 	if more = t.repeatable || a.unsent(err); !more {
 		if t.resp != nil { // what was said before counts no more
@@ -190,6 +190,7 @@ type attempt struct {
 	began      time.Time
 	connected  atomic.Bool // it has a connection, and may be sent
 	reused     atomic.Bool // which there was before
+	written    atomic.Bool // its head was, which is known a little later
 	answered   atomic.Bool // it has the head of the response
 	upgraded   atomic.Bool
 	sends      sends
@@ -208,11 +209,14 @@ func (b *balanced) attempt(s *apiServer, req *http.Request, repeatable, look boo
 
 // send sends the request and waits for the head of the response.
 func (a *attempt) send(req *http.Request) (*http.Response, error) {
-	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
-		a.reused.Store(info.Reused)
-		a.connected.Store(true)
-		a.sends.sent(info, a.cancel)
-	}}
+	trace := &httptrace.ClientTrace{
+		GotConn: func(info httptrace.GotConnInfo) {
+			a.reused.Store(info.Reused)
+			a.connected.Store(true)
+			a.sends.sent(info, a.cancel)
+		},
+		WroteHeaders: func() { a.written.Store(true) },
+	}
 	req = req.WithContext(httptrace.WithClientTrace(a.ctx, trace))
 	u := *req.URL
 	if rest, ok := strings.CutPrefix(u.Opaque, "//"+u.Host); ok {

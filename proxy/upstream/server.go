@@ -115,10 +115,13 @@ func (s *apiServer) answered(look bool) {
 }
 
 // failed records a request without an answer.
-func (s *apiServer) failed(err error, connected bool) {
+func (s *apiServer) failed(err error, connected, written bool) {
 	switch {
 	case !connected || unconnected(err):
 		s.become(down, err)
+	case !written:
+		// It may be the request that cannot be sent: a head may be larger than the server
+		// takes over HTTP/2. No client says by that which servers are avoided.
 	case s.broken.Add(1) >= brokenMost:
 		s.broken.Store(0)
 		s.shunned.Store(time.Now().Add(shunFor).UnixNano())

@@ -140,6 +140,28 @@ func TestServersBrokenUpload(t *testing.T) {
 	}
 }
 
+// TestServersUnsendable: that a request's head is larger than servers take, so that it is not
+// written, says nothing of them.
+func TestServersUnsendable(t *testing.T) {
+	a, b := newOneOf(t, "a"), newOneOf(t, "b")
+	c := several(t, a, b)
+	r := request("GET", "/api/v1/pods?watch=true")
+	for range 40000 { // 34 bytes each, as HTTP/2 counts; Go's servers take a MiB
+		r.Header.Add("a", "b")
+	}
+	for range brokenMost + 1 {
+		resp := c.Forward(testContext(t), r, Credentials{As: AsGateway})
+		if finish(t, resp); resp.Status != 503 {
+			t.Errorf("a head that is too large: %d", resp.Status)
+		}
+	}
+	for _, o := range []*oneOf{a, b} {
+		if is := c.serverAt(t, o).now(time.Now().UnixNano()); is != ready || o.asked.Load() != 0 {
+			t.Errorf("%s is %v, and was asked %d times", o.name, is, o.asked.Load())
+		}
+	}
+}
+
 // TestServersReview: a review that was not answered is made again elsewhere, for it changes nothing.
 func TestServersReview(t *testing.T) {
 	a, b := newOneOf(t, "a"), newOneOf(t, "b")
