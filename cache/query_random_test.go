@@ -352,6 +352,9 @@ func TestRandomQueries(t *testing.T) {
 			o := &oracle{t: t, paths: map[string]*jsonpath.JSONPath{}}
 			for round := range rounds {
 				c := b.collection(cachetest.Widgets, api.JSON)
+				if err := c.WaitFor(t.Context(), b.source.Revision(), 20*time.Second); err != nil { // deletions, too
+					t.Fatal(err)
+				}
 				q := newRandomQuery(r)
 				b.checkQuery(t, c, o, &q)
 				for range r.IntN(8) {
