@@ -42,6 +42,8 @@ type clusters struct {
 	// names, guarded by it.
 	changing sync.Mutex
 	refused  map[string]string
+	// retiring are members that end, or have ended since; guarded by changing.
+	retiring []*member
 	// running are starts and retirements, which end early when ctx does.
 	running sync.WaitGroup
 	ctx     context.Context
@@ -59,6 +61,7 @@ type member struct {
 	registry *prometheus.Registry // its own: what it counts goes with it
 	target   *proxy.Target
 	started  chan struct{} // closed when start has returned; nil before
+	ended    atomic.Bool   // it was closed
 }
 
 // newClusters makes what several clusters have in common.
@@ -327,15 +330,19 @@ func (s *clusters) apply(ctx context.Context, p *change, c *config.Gateway) {
 	}
 	s.refused = p.refused
 	s.set(p.next)
+	s.retiring = slices.DeleteFunc(s.retiring, func(m *member) bool { return m.ended.Load() })
 	for _, m := range old {
 		if !slices.Contains(p.next, m) {
+			s.retiring = append(s.retiring, m)
 			s.panics.Go(&s.running, "background", func() { s.retire(m) })
 		}
 	}
 }
 
-// handOver gives the state folders of members that end to those that take their places.
+// handOver gives the state folders of members that end to those that take their places, also if
+// they were removed a while ago and still drain.
 func (s *clusters) handOver(old []*member, p *change) {
+	old = slices.Concat(old, s.retiring)
 	for _, m := range p.made {
 		if !m.inherits {
 			continue
@@ -373,6 +380,7 @@ func (s *clusters) retire(m *member) {
 	}
 	<-m.started
 	m.close()
+	m.ended.Store(true)
 	m.log.Info("the cluster is not served any more")
 }
 

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -528,6 +529,27 @@ func TestReloadWithState(t *testing.T) {
 		t.Error(err)
 	}
 	read("a")
+}
+
+// TestReloadWithStateOfADrainingCluster: one that is removed and comes again while the watches of the old one still drain
+// goes on with what was kept.
+func TestReloadWithStateOfADrainingCluster(t *testing.T) {
+	kept := "state: {dir: state}\n"
+	s := startSeveral(t, []string{"a", "b"}, entry("a"), entry("b"), kept)
+	s.several.drainTime = time.Hour
+	s.watch("b", "&resourceVersion=0")
+	for i := range 3 {
+		if err := s.change(entry("a"), kept); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.change(entry("a"), entry("b"), kept); err != nil {
+			t.Fatal(err)
+		}
+		s.watch("b", "&resourceVersion=0") // which the next change drains
+		if n := s.count("kubeweir_state_loads_total", "b", "confirmed"); n == 0 {
+			t.Errorf("time %d: nothing was loaded: %s", i, s.log.String())
+		}
+	}
 }
 
 // count is a metric of a cluster with a result.

@@ -74,7 +74,7 @@ func NewGateway(c *config.Gateway, userAgent string, log *slog.Logger) (_ *Serve
 // kubeconfig does not say it, nil if it does.
 func (c *cluster) connectTo(g *config.Gateway, access *rest.Config, userAgent string) error {
 	o := upstreamOptions(g, userAgent)
-	o.Config = access
+	o.Config, o.Name = access, c.name
 	return c.connect(o)
 }
 

@@ -66,6 +66,16 @@ type wanted struct {
 	origin [sha256.Size]byte
 }
 
+// reach finds out how the cluster of a profile is reached.
+func (w *wanted) reach(providers *clusterprofile.Providers, p *clusterprofile.Profile) (err error) {
+	if w.access, err = providers.Kubeconfig(p); err != nil {
+		return err
+	}
+	text, err := clientcmd.Write(*w.access)
+	w.origin = sha256.Sum256(text)
+	return err
+}
+
 // restConfig is how the cluster of a profile is reached, nil if a kubeconfig says it.
 func (w *wanted) restConfig() (*rest.Config, error) {
 	if w.access == nil {
@@ -98,9 +108,8 @@ func (s *clusters) wanted(c *config.Gateway) ([]wanted, error) {
 		w := wanted{config: c.ProfiledCluster(name), profile: p.Namespace + "/" + p.Name}
 		if slices.ContainsFunc(c.Clusters, func(c config.Cluster) bool { return c.Name == name }) {
 			w.err = errNameTaken
-		} else if w.access, w.err = providers.Kubeconfig(p); w.err == nil {
-			text, err := clientcmd.Write(*w.access)
-			w.origin, w.err = sha256.Sum256(text), err
+		} else {
+			w.err = s.panics.Func("background", func() error { return w.reach(providers, p) })()
 		}
 		list = append(list, w)
 	}

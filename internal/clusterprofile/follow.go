@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/kubeweir/kubeweir/internal/kubeconfig"
 )
@@ -45,7 +46,11 @@ const (
 	listTimeout  = 30 * time.Second
 	watchTimeout = 5 * time.Minute // then it is listed anew
 	gatherTime   = 500 * time.Millisecond
-	pageSize     = 500
+	pageSize     = 50 // of a megabyte each, at worst
+	// The profiles are listed quickLists times at once, and every listEvery in the long run, however often they change or
+	// a watch ends: clusters that are made anew all the time are of no use, and client-go forgets no plugin.
+	quickLists = 10
+	listEvery  = 10 * time.Second
 )
 
 // versions of the API that have what is read, the one that every hub has first.
@@ -67,16 +72,19 @@ func NewFollower(o Options) (*Follower, error) {
 func (f *Follower) Run(ctx context.Context, take func(context.Context, []Profile)) {
 	backoff := newBackoff()
 	away := false
-	for ctx.Err() == nil {
+	watched := func() {
+		if away {
+			away = false
+			f.o.Logger.Info("the hub's ClusterProfiles are read again")
+		}
+		backoff = newBackoff()
+	}
+	pace := flowcontrol.NewTokenBucketRateLimiter(float32(1/listEvery.Seconds()), quickLists)
+	for pace.Wait(ctx) == nil {
 		list, version, err := f.list(ctx)
 		if err == nil {
-			if away {
-				away = false
-				f.o.Logger.Info("the hub's ClusterProfiles are read again")
-			}
-			backoff = newBackoff()
 			take(ctx, list)
-			err = f.watch(ctx, version)
+			err = f.watch(ctx, version, watched)
 		}
 		if err == nil {
 			pause(ctx, gatherTime) // so that several changes count as one
@@ -130,7 +138,9 @@ func (f *Follower) listPages(ctx context.Context) (list []Profile, at string, er
 			return nil, "", err
 		}
 		for i := range page.Items {
-			list = append(list, read(&page.Items[i]))
+			if p := read(&page.Items[i]); p.named() {
+				list = append(list, p)
+			}
 		}
 		total += len(page.Items)
 		slices.SortFunc(list, older)
@@ -150,8 +160,8 @@ func (f *Follower) listPages(ctx context.Context) (list []Profile, at string, er
 	return list, at, nil
 }
 
-// watch returns when something has changed, or when it is time to look anyway.
-func (f *Follower) watch(ctx context.Context, version string) error {
+// watch returns when something has changed, or when it is time to look anyway. It calls watched when the hub lets it.
+func (f *Follower) watch(ctx context.Context, version string, watched func()) error {
 	ctx, cancel := context.WithTimeout(ctx, watchTimeout+listTimeout)
 	defer cancel()
 	w, err := f.hub.Resource(f.gvr).Namespace(f.o.Namespace).Watch(ctx, metav1.ListOptions{
@@ -161,6 +171,7 @@ func (f *Follower) watch(ctx context.Context, version string) error {
 		return err
 	}
 	defer w.Stop()
+	watched()
 	for {
 		select {
 		case event, open := <-w.ResultChan():
@@ -190,7 +201,7 @@ func (f *Follower) concerns(event watch.Event) bool {
 	if event.Type == watch.Deleted {
 		return known
 	}
-	return known && old != p.digest() || !known && len(f.kept) < f.o.Max
+	return known && old != p.digest() || !known && len(f.kept) < f.o.Max && p.named()
 }
 
 // HubConfig is how the hub is reached, by a context of a kubeconfig, or its current one; without a kubeconfig by the

@@ -1,6 +1,7 @@
 package clusterprofile
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -52,6 +53,11 @@ func TestList(t *testing.T) {
 	f, _ := hubOf(2, "v1alpha2", made("young", 3, "https://a"), made("old", 1, "https://b"), made("middle", 2, "https://c"))
 	list, err := f.List(t.Context())
 	if err != nil || len(list) != 2 || list[0].Name != "old" || list[1].Name != "middle" || f.left != 1 {
+		t.Errorf("%+v, %v", list, err)
+	}
+	// A name that leads elsewhere as a folder, which no hub that is well has.
+	f, _ = hubOf(2, "v1alpha2", made("../..", 1, "https://a"), made("b", 2, "https://b"))
+	if list, err = f.List(t.Context()); err != nil || len(list) != 1 || list[0].Name != "b" {
 		t.Errorf("%+v, %v", list, err)
 	}
 	f, _ = hubOf(2, "v1")
@@ -131,4 +137,53 @@ func TestRun(t *testing.T) {
 		cancel()
 		<-ended
 	})
+}
+
+// TestRunWithoutWatch: a hub that lets nobody watch, whose watches end at once, or whose profiles change all the time, is not
+// asked more often than every ten seconds in the long run, and told of once.
+func TestRunWithoutWatch(t *testing.T) {
+	ended := func(events ...watch.Event) watch.Interface {
+		w := watch.NewFakeWithOptions(watch.FakeOptions{ChannelSize: len(events)})
+		for _, e := range events {
+			w.Action(e.Type, e.Object)
+		}
+		w.Stop()
+		return w
+	}
+	changes := 0
+	gone := apierrors.NewResourceExpired("gone").Status()
+	for name, c := range map[string]struct {
+		watch func() (watch.Interface, error)
+		told  int
+	}{
+		"forbidden":  {func() (watch.Interface, error) { return nil, errors.New("forbidden") }, 1},
+		"ends":       {func() (watch.Interface, error) { return ended(), nil }, 0},
+		"is expired": {func() (watch.Interface, error) { return ended(watch.Event{Type: watch.Error, Object: &gone}), nil }, 0},
+		"changes": {func() (watch.Interface, error) {
+			changes++
+			return ended(watch.Event{Type: watch.Modified, Object: made("a", 1, fmt.Sprint("https://", changes))}), nil
+		}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f, hub := hubOf(10, "v1alpha1", made("a", 1, "https://a"))
+				var log bytes.Buffer
+				f.o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+				hub.PrependWatchReactor("*", func(clienttesting.Action) (bool, watch.Interface, error) {
+					w, err := c.watch()
+					return true, w, err
+				})
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				taken := 0
+				f.Run(ctx, func(context.Context, []Profile) { taken++ })
+				if taken < 100 || taken > 380 {
+					t.Errorf("taken %d times in an hour", taken)
+				}
+				if told := strings.Count(log.String(), "level="); told != c.told {
+					t.Errorf("told %d times: %.500s", told, log.String())
+				}
+			})
+		})
+	}
 }

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
 )
@@ -58,7 +59,21 @@ func read(u *unstructured.Unstructured) Profile {
 			p.access = append(p.access, a)
 		}
 	}
+	if text, err = json.Marshal(p.access); err == nil && len(text) > maxAccess {
+		err = fmt.Errorf("its access providers have more than %d bytes", maxAccess)
+	}
+	if err != nil {
+		p.access, p.err = nil, err
+	}
 	return p
+}
+
+// maxAccess bounds what is kept of a profile. More than that no plugin can be told in its environment.
+const maxAccess = 128 << 10
+
+// named reports whether the profile has a name as every API server demands it: it becomes that of a folder.
+func (p *Profile) named() bool {
+	return len(content.IsDNS1123Label(p.Namespace)) == 0 && len(content.IsDNS1123Subdomain(p.Name)) == 0
 }
 
 // by is how the cluster is reached by a provider, nil if it cannot be.

@@ -101,6 +101,11 @@ func TestKubeconfigRefused(t *testing.T) {
 		"credentials are sent to no server that is not":         `{status: {accessProviders: [{name: first, cluster: {server: "https://a", insecure-skip-tls-verify: true}}]}}`,
 		"it must have certificate-authority-data":               `{status: {accessProviders: [{name: first, cluster: {server: "https://a", certificate-authority: /etc/ca.crt}}]}}`,
 		"its status cannot be read: json: cannot unmarshal num": `{status: {accessProviders: [{name: 7}]}}`,
+		"not \"https://:6443\"":                                 `{status: {accessProviders: [{name: first, cluster: {server: "https://:6443"}}]}}`,
+		"not \"https://a:b@host\"":                              `{status: {accessProviders: [{name: first, cluster: {server: "https://a:b@host"}}]}}`,
+		"not \"https://host?a\"":                                `{status: {accessProviders: [{name: first, cluster: {server: "https://host?a"}}]}}`,
+		"a variable \"OWN=2\", which is no name":                `{status: {accessProviders: [{name: first, cluster: {server: "https://a", extensions: [{name: clusterprofiles.multicluster.x-k8s.io/exec/additional-envs, extension: {OWN=2: ""}}]}}]}}`,
+		"its access providers have more than 131072 bytes":      `{status: {accessProviders: [{name: first, cluster: {server: "https://` + strings.Repeat("a", maxAccess) + `"}}]}}`,
 		"additional-args must be a list of strings":             `{status: {accessProviders: [{name: first, cluster: {server: "https://a", extensions: [{name: clusterprofiles.multicluster.x-k8s.io/exec/additional-args, extension: {a: b}}]}}]}}`,
 		"additional-envs must be names of variables":            `{status: {accessProviders: [{name: first, cluster: {server: "https://a", extensions: [{name: clusterprofiles.multicluster.x-k8s.io/exec/additional-envs, extension: [a]}]}}]}}`,
 	} {
@@ -125,6 +130,23 @@ func TestProvidersRefused(t *testing.T) {
 	} {
 		if _, err := parseProviders([]byte(text)); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
+// TestKubeconfigOfAnything: whatever is in the extension for the plugin, it is written, for that tells whether it has changed.
+func TestKubeconfigOfAnything(t *testing.T) {
+	for _, extension := range []string{"null", "7", "[[[]]]", "{}", "text", "{a: {b: [null]}}"} {
+		p := profile(t, `{status: {accessProviders: [{name: first, cluster: {server: "https://a", extensions: [{name: client.authentication.k8s.io/exec, extension: `+extension+`}]}}]}}`)
+		cfg, err := providers(t).Kubeconfig(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := clientcmd.Write(*cfg); err != nil {
+			t.Errorf("%s: %v", extension, err)
+		}
+		if _, err := clientcmd.NewNonInteractiveClientConfig(*cfg, "", &clientcmd.ConfigOverrides{}, nil).ClientConfig(); err != nil {
+			t.Errorf("%s: %v", extension, err)
 		}
 	}
 }

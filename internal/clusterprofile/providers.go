@@ -127,7 +127,16 @@ func (p *Providers) Kubeconfig(profile *Profile) (*clientcmdapi.Config, error) {
 	for i := range profile.access {
 		names[i] = profile.access[i].Name
 	}
-	return nil, fmt.Errorf("the provider file has none of its access providers, %s", strings.Join(names, ", "))
+	return nil, fmt.Errorf("the provider file has none of its access providers, %s", short(strings.Join(names, ", ")))
+}
+
+// short is what somebody wrote in a line of the log.
+func short(text string) string {
+	const most = 200
+	if len(text) > most {
+		return strings.ToValidUTF8(text[:most], "") + "..."
+	}
+	return text
 }
 
 func (p *provider) kubeconfig(at *clientcmdv1.Cluster) (*clientcmdapi.Config, error) {
@@ -156,8 +165,8 @@ func checkCluster(at *clientcmdv1.Cluster) error {
 	switch server, err := url.Parse(at.Server); {
 	case at.Server == "":
 		return errors.New("it has no server")
-	case err != nil || server.Scheme != "https" || server.Host == "":
-		return fmt.Errorf("its server must be an address such as https://host:6443, not %q", at.Server)
+	case err != nil || server.Scheme != "https" || server.Hostname() == "" || server.User != nil || server.RawQuery != "" || server.Fragment != "":
+		return fmt.Errorf("its server must be an address such as https://host:6443, not %q", short(at.Server))
 	case at.InsecureSkipTLSVerify:
 		return errors.New("it has insecure-skip-tls-verify, and credentials are sent to no server that is not verified")
 	case at.CertificateAuthority != "" && len(at.CertificateAuthorityData) == 0:
@@ -190,6 +199,9 @@ func (p *provider) exec(at *clientcmdv1.Cluster) (*clientcmdapi.ExecConfig, erro
 			return nil, fmt.Errorf("its extension %s must be names of variables with their values", envExtension)
 		}
 		for name, value := range vars {
+			if name == "" || strings.ContainsAny(name, "=\x00") { // what is before the first = would be set, whatever the policy
+				return nil, fmt.Errorf("its extension %s has a variable %q, which is no name", envExtension, short(name))
+			}
 			if _, there := env[name]; !there || p.Env == envReplace {
 				env[name] = value
 			}

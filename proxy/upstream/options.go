@@ -25,6 +25,8 @@ type Options struct {
 	// Config is used instead of Kubeconfig when set. It is not modified. Its
 	// limits (QPS, Timeout) do not count, nor does its Transport.
 	Config *rest.Config
+	// Name is that of the cluster where there are several.
+	Name string
 	// InProcess is used instead of both when set: the upstream is a part of this
 	// process.
 	InProcess *InProcess
@@ -144,7 +146,13 @@ func (o *Options) restConfig() (*rest.Config, error) {
 		return nil, errors.New("upstream configuration: a custom transport is not supported")
 	}
 	if cfg.ExecProvider != nil {
+		cfg.ExecProvider = cfg.ExecProvider.DeepCopy()
 		cfg.ExecProvider.StdinUnavailable = true
+		if o.Name != "" {
+			// client-go has one plugin for all configurations that are the same. A cluster that answers 401 would have
+			// those of others called again, and their connections closed.
+			cfg.ExecProvider.StdinUnavailableMessage = "the plugin is that of the cluster " + o.Name
+		}
 		if cfg.ExecProvider.InteractiveMode == "" {
 			cfg.ExecProvider.InteractiveMode = clientcmdapi.IfAvailableExecInteractiveMode
 		}

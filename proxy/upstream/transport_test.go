@@ -90,6 +90,37 @@ func credentialKinds(t testing.TB) map[string]struct {
 	}
 }
 
+// TestPluginsOfClusters: a cluster that refuses what a plugin gave out has nothing of another cluster renewed, with the same
+// plugin: nor its credentials nor its connections.
+func TestPluginsOfClusters(t *testing.T) {
+	calls := filepath.Join(t.TempDir(), "calls")
+	exec := &clientcmdapi.ExecConfig{
+		Command: "sh", APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
+		Args: []string{"-c", `echo >> ` + calls + `; echo '{"kind": "ExecCredential", "apiVersion": "client.authentication.k8s.io/v1", "status": {"token": "'$(wc -l < ` + calls + `)'"}}'`},
+	}
+	good := newServer(t, func(http.ResponseWriter, *http.Request) {})
+	bad := newServer(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
+	ask := func(c *Client) {
+		finish(t, c.Forward(t.Context(), request("GET", "/version"), Credentials{As: AsGateway}))
+	}
+	of := func(name string, s *server) *Client {
+		return s.client(t, func(o *Options) { o.Name, o.Config.ExecProvider = name, exec })
+	}
+	a, b := of("a", good), of("b", bad)
+	ask(a)
+	first := good.last(t).Header.Get("Authorization")
+	for range 3 {
+		ask(b)
+	}
+	ask(a)
+	if again := good.last(t).Header.Get("Authorization"); again != first || again == "" {
+		t.Errorf("%q, then %q", first, again)
+	}
+	if exec.StdinUnavailableMessage != "" || exec.StdinUnavailable {
+		t.Errorf("what was given was modified: %+v", exec)
+	}
+}
+
 // TestCredentials checks on the upstream's side that the gateway's credentials go
 // where they belong, and that nothing of them ever comes with a client's request:
 // in each protocol, for requests and for upgrades, over fresh and pooled
