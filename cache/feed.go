@@ -412,7 +412,7 @@ func (f *feed) learnColumns(ctx context.Context) error {
 		printer.Follow(nil)
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, smallCallTimeout)
+	ctx, cancel := patient(ctx, f.source, smallCallTimeout)
 	defer cancel()
 	columns, err := source.Columns(ctx, f.resource)
 	if err != nil {
@@ -427,7 +427,7 @@ func (f *feed) learnColumns(ctx context.Context) error {
 
 // listOne asks for a list of one object at most.
 func (f *feed) listOne(ctx context.Context) (ListMeta, error) {
-	ctx, cancel := context.WithTimeout(ctx, smallCallTimeout)
+	ctx, cancel := patient(ctx, f.source, smallCallTimeout)
 	defer cancel()
 	return f.source.List(ctx, f.resource, f.encoding, ListOptions{Limit: 1}, func([]byte) error { return nil })
 }
@@ -436,7 +436,7 @@ func (f *feed) listOne(ctx context.Context) (ListMeta, error) {
 // is read first: the source's can only have grown since.
 func (f *feed) checkRewound(ctx context.Context) (current uint64, err error) {
 	held := f.store.shown()
-	versionCtx, cancel := context.WithTimeout(ctx, smallCallTimeout)
+	versionCtx, cancel := patient(ctx, f.source, smallCallTimeout)
 	defer cancel()
 	current, err = f.source.CurrentVersion(versionCtx, f.resource)
 	if errors.Is(err, ErrUnsupported) {

@@ -44,7 +44,7 @@ func (f *feed) checkPast(ctx context.Context) error {
 	if held == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, smallCallTimeout)
+	ctx, cancel := patient(ctx, f.source, smallCallTimeout)
 	defer cancel()
 	var there reference
 	token := v.pageFrom(at, held.Key)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/contain"
+	"github.com/kubeweir/kubeweir/internal/flight"
 )
 
 // KeepOptions say which collections are kept over restarts, and how.
@@ -55,6 +56,8 @@ type keeper struct {
 	stop    context.CancelFunc
 	stuck   atomic.Int64 // loads that do not come back from the disk
 	told    atomic.Bool  // see tellUnconfirmed
+	source  Source
+	asks    flight.Group[struct{}, string] // which cluster it is
 
 	mu struct {
 		sync.Mutex
@@ -70,11 +73,11 @@ type keeper struct {
 	}
 }
 
-func newKeeper(o KeepOptions, log *slog.Logger) *keeper {
+func newKeeper(o KeepOptions, source Source, log *slog.Logger) *keeper {
 	if o.Images == nil {
 		return nil
 	}
-	k := &keeper{KeepOptions: o, metrics: newKeptMetrics(), log: log, done: make(chan struct{})}
+	k := &keeper{KeepOptions: o, source: source, metrics: newKeptMetrics(), log: log, done: make(chan struct{})}
 	k.mu.held = make(map[string]chan struct{})
 	k.mu.failing = make(map[string]string)
 	return k
@@ -207,13 +210,19 @@ var errUnknownCluster = errors.New("the upstream does not tell which cluster it 
 // cluster is which cluster the source stands for. The error is errUnknownCluster, wrapped,
 // when asking again will not help.
 func (k *keeper) cluster(ctx context.Context) (string, error) {
+	cluster, _, err := k.asks.Do(ctx, struct{}{}, k.askCluster)
+	return cluster, err
+}
+
+// askCluster asks, once for all who want to know at the same time, unless it was told.
+func (k *keeper) askCluster(ctx context.Context) (string, error) {
 	k.mu.Lock()
 	cluster := k.mu.cluster
 	k.mu.Unlock()
 	if cluster != "" {
 		return cluster, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, smallCallTimeout)
+	ctx, cancel := patient(ctx, k.source, smallCallTimeout)
 	defer cancel()
 	cluster, err := k.Cluster(ctx)
 	switch {

@@ -153,7 +153,7 @@ func NewManager(o Options) (*Manager, error) {
 	}}
 	m.checking = make(chan struct{}, 1)
 	m.parts.jitter = rand.Int64N
-	m.parts.keeper, m.parts.doubt = newKeeper(o.Keep, log), m.doubtKept
+	m.parts.keeper, m.parts.doubt = newKeeper(o.Keep, o.Source, log), m.doubtKept
 	m.mu.collections = make(map[collectionKey]*entry)
 	m.mu.rewound = make(map[collectionKey]time.Time)
 	m.mu.wanted = make(map[collectionKey]time.Time)

@@ -192,12 +192,14 @@ func (c *cluster) remember(ctx context.Context) {
 	defer m.end()
 	ticker := time.NewTicker(memoryTick)
 	defer ticker.Stop()
-	for ctx.Err() == nil {
-		select {
-		case <-ticker.C:
-		case <-m.stopped:
-			cancel()
-		case <-ctx.Done():
+	for first := true; ctx.Err() == nil; first = false {
+		if !first { // at once: a process may live for less than a tick, and has read discovery
+			select {
+			case <-ticker.C:
+			case <-m.stopped:
+				cancel()
+			case <-ctx.Done():
+			}
 		}
 		switch {
 		case m.of == "" && !c.confirm(ctx):

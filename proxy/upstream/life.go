@@ -42,6 +42,7 @@ type life struct {
 	last   atomic.Int64 // answer, unix nanoseconds
 	gone   atomic.Int64 // since when the upstream is known to be gone; 0: it is not
 	probed atomic.Int64 // when the last probe began
+	probes atomic.Int64 // how many are under way, where that is known
 	away   atomic.Int64 // since when no connection can be made, or probes fail; 0: that is not known
 }
 
@@ -118,9 +119,13 @@ func (l *life) left(since time.Time) time.Duration {
 }
 
 // ask sends a probe, unless one was sent just now: not after now either, by a clock that was
-// set back.
+// set back. While bytes come one that is under way is waited for: on a slow link it waits its
+// turn, and others would only be in its way.
 func (l *life) ask() {
 	now, last := l.now().UnixNano(), l.probed.Load()
+	if l.probes.Load() > 0 && l.heard().UnixNano() > last {
+		return
+	}
 	if (now < last || now-last >= int64(probePause)) && l.probed.CompareAndSwap(last, now) {
 		l.probe()
 	}
@@ -212,6 +217,8 @@ func (w *wait) stop(ctx context.Context, err error) {
 // are may be dead while the way to the upstream is open again.
 func (c *Client) probe() {
 	c.spawn(func() {
+		c.life.probes.Add(1)
+		defer c.life.probes.Add(-1)
 		ctx, cancel := context.WithTimeout(c.ctx, c.limits.SilenceTimeout/2)
 		defer cancel()
 		req := (&http.Request{

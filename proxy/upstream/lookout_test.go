@@ -196,3 +196,24 @@ func TestDeadConnectionsAreClosed(t *testing.T) {
 		})
 	})
 }
+
+// TestProbesAreNotInTheWay: while bytes come a probe that is under way is waited for.
+func TestProbesAreNotInTheWay(t *testing.T) {
+	testLookout(t, func(f *lookedFor) {
+		ask := func(want int32, what string) {
+			t.Helper()
+			time.Sleep(2 * probePause)
+			if f.ask(); f.probes.Load() != want {
+				t.Errorf("%s: %d probes", what, f.probes.Load())
+			}
+		}
+		ask(1, "the first one")
+		f.life.probes.Add(1)
+		ask(2, "nothing came since")
+		time.Sleep(time.Millisecond)
+		f.pong()
+		ask(2, "bytes came since")
+		f.life.probes.Add(-1)
+		ask(3, "it is over")
+	})
+}

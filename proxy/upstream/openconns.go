@@ -2,8 +2,13 @@ package upstream
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
 	"net"
+	"net/http"
+	"os"
 	"sync"
+	"time"
 )
 
 // openConns are the connections that are open, to be closed with the client. An
@@ -18,19 +23,80 @@ type openConns struct {
 // openConn is one of them.
 type openConn struct {
 	net.Conn
-	among *openConns
+	among  *openConns
+	opener *opener
+	// What follows is used by who reads: for how long it may bring nothing, 0 for ever, and
+	// when it last brought something.
+	silence time.Duration
+	last    time.Time
+}
+
+// errUnanswered ends a connection whose ping is not answered.
+var errUnanswered = errors.New("the connection to the upstream is lost: a ping was not answered, and nothing else has come")
+
+// pinged makes the HTTP/2 connections of t, which are pinged when they bring no frame for a
+// while, end when they bring no byte for silence. That a ping is not answered in time says
+// nothing while there are bytes: over a slow link its answer waits its turn behind all that
+// is under way, and of a large frame nothing is told before its end.
+func pinged(t *http.Transport, silence time.Duration) {
+	const name = "h2"
+	upgrade := t.TLSNextProto[name]
+	t.TLSNextProto[name] = func(authority string, conn *tls.Conn) http.RoundTripper {
+		if c := openedAs(conn); c != nil {
+			c.last, c.silence = time.Now(), silence
+			_ = c.SetReadDeadline(c.last.Add(silence))
+		}
+		return upgrade(authority, conn)
+	}
+}
+
+// openedAs finds the openConn under what an http.Transport calls its connection.
+func openedAs(conn net.Conn) *openConn {
+	for {
+		switch c := conn.(type) {
+		case *openConn:
+			return c
+		case *feedConn:
+			conn = c.Conn
+		case *tls.Conn:
+			conn = c.NetConn()
+		default:
+			return nil
+		}
+	}
+}
+
+// Read implements net.Conn.
+func (c *openConn) Read(p []byte) (int, error) {
+	for {
+		n, err := c.Conn.Read(p)
+		switch {
+		case c.silence == 0:
+			return n, err
+		case n > 0 || !errors.Is(err, os.ErrDeadlineExceeded):
+			c.last = time.Now()
+			return n, err
+		}
+		left := time.Until(c.last.Add(c.silence))
+		if left <= 0 {
+			return 0, errUnanswered
+		}
+		if err := c.SetReadDeadline(time.Now().Add(left)); err != nil {
+			return 0, err
+		}
+	}
 }
 
 func newOpenConns() *openConns { return &openConns{all: make(map[*openConn]struct{})} }
 
-// dial is dial, whose connections are kept in mind.
-func (o *openConns) dial(dial dialFunc) dialFunc {
+// dial is dial, whose connections are kept in mind, and counted by opener.
+func (o *openConns) dial(dial dialFunc, opener *opener) dialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
-		c := &openConn{conn, o}
+		c := &openConn{Conn: conn, among: o, opener: opener}
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		if o.closed {
@@ -38,6 +104,7 @@ func (o *openConns) dial(dial dialFunc) dialFunc {
 			return nil, errClosed
 		}
 		o.all[c] = struct{}{}
+		opener.open.Add(1)
 		return c, nil
 	}
 }
@@ -45,7 +112,10 @@ func (o *openConns) dial(dial dialFunc) dialFunc {
 // Close implements net.Conn.
 func (c *openConn) Close() error {
 	c.among.mu.Lock()
-	delete(c.among.all, c)
+	if _, ok := c.among.all[c]; ok {
+		delete(c.among.all, c)
+		c.opener.open.Add(-1)
+	}
 	c.among.mu.Unlock()
 	return c.Conn.Close()
 }

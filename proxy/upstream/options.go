@@ -82,8 +82,8 @@ type Limits struct {
 	StallTimeout time.Duration
 	// PingInterval is the silence after which an HTTP/2 connection of feeds is
 	// pinged; it bounds the age of Source.LastContact while all is well. PingTimeout
-	// is how long an answer may take before the connection is given up, also on all
-	// other HTTP/2 connections.
+	// is how long there may be neither an answer nor anything else before the connection is
+	// given up, also on all other HTTP/2 connections.
 	PingInterval, PingTimeout time.Duration
 	// FeedReadTimeout is the silence after which the connection of a watch is
 	// given up where there are no pings, over HTTP/1.1.

@@ -30,6 +30,9 @@ const farAfter = 200 * time.Millisecond
 // far reports whether the upstream is, by what was measured last.
 func (c *Client) far() bool { return c.pulse.measured() >= farAfter }
 
+// known reports whether anything was measured yet.
+func (p *pulse) known() bool { return p.took.Load() != 0 }
+
 // pulse measures for how long what the upstream sends is under way. On a slow link bytes
 // queue up for half a minute and more, and every one of them is a sign of life; a small
 // request on the connections of feeds waits its turn behind them. While one waits others

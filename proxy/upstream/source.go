@@ -118,7 +118,7 @@ func (s *Source) Server(ctx context.Context) (string, error) {
 		return localHost, nil // the same as long as this process lives
 	}
 	a, err := s.c.do(ctx, &call{
-		purpose: forVersion, rt: s.c.ownDirect, method: http.MethodGet, accept: "application/json", encoding: "identity",
+		purpose: forVersion, rt: s.small(), method: http.MethodGet, accept: "application/json", encoding: "identity",
 		url: s.c.resourceURL("/version", nil),
 	})
 	if err != nil {
@@ -176,6 +176,15 @@ func (s *Source) Delay() time.Duration {
 	return max(s.c.pulse.delay(), s.c.contacts.unanswered())
 }
 
+// small is for requests that are answered with next to nothing, see forwarding.transport. Until
+// it is known how far the upstream is, many are made at once, one for each collection.
+func (s *Source) small() http.RoundTripper {
+	if s.c.far() || !s.c.pulse.known() {
+		return s.c.ownNarrow
+	}
+	return s.c.ownDirect
+}
+
 // get lists res at path; an answer other than 200 is an error.
 func (s *Source) get(ctx context.Context, res *cache.Resource, p purpose, accept, path string, query url.Values) (*answer, error) {
 	coding := "identity"
@@ -184,9 +193,9 @@ func (s *Source) get(ctx context.Context, res *cache.Resource, p purpose, accept
 	}
 	rt := s.c.feed
 	switch { // somebody waits
-	case p == forVersion && s.c.far():
-		rt = s.c.ownNarrow // see forwarding.transport
-	case p == forReferences, p == forVersion:
+	case p == forVersion, p == forReferences && query.Get("limit") == "1":
+		rt = s.small()
+	case p == forReferences:
 		rt = s.c.ownDirect
 	}
 	a, err := s.c.do(ctx, &call{

@@ -113,11 +113,16 @@ const (
 	narrowWindow  = 64 << 10
 )
 
+// pongTimeout is how long a ping waits for its answer while other bytes come.
+const pongTimeout = 10 * time.Minute
+
 // transports are what requests of one style go through.
 type transports struct {
 	*http.Transport
 	// direct, if set, is for those that it takes.
 	direct *direct
+	// opener is set for HTTP/2.
+	opener *opener
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -125,6 +130,14 @@ func (t *transports) RoundTrip(req *http.Request) (*http.Response, error) {
 	if t.direct != nil && t.direct.takes(req) {
 		return t.direct.RoundTrip(req)
 	}
+	if t.opener == nil {
+		return t.Transport.RoundTrip(req)
+	}
+	req, done, err := t.opener.enter(req)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	return t.Transport.RoundTrip(req)
 }
 
@@ -169,7 +182,8 @@ func (f *factory) transports(s style) (*transports, error) {
 	}
 	dial := dialFunc(cfg.DialHolder.Dial)
 	if !s.http1 {
-		dial = f.conns.dial(dial)
+		t.opener = &opener{}
+		dial = f.conns.dial(dial, t.opener)
 	}
 	t.Transport = &http.Transport{
 		Proxy:               f.proxy,
@@ -179,7 +193,7 @@ func (f *factory) transports(s style) (*transports, error) {
 		Protocols:           &protocols,
 		HTTP2: &http.HTTP2Config{
 			SendPingTimeout:           s.pingAfter,
-			PingTimeout:               f.limits.PingTimeout,
+			PingTimeout:               pongTimeout, // before that: see pinged
 			WriteByteTimeout:          30 * time.Second,
 			MaxReadFrameSize:          256 << 10,
 			MaxReceiveBufferPerStream: s.window,
@@ -196,6 +210,7 @@ func (f *factory) transports(s style) (*transports, error) {
 	if _, err := http2.ConfigureTransports(t.Transport); err != nil {
 		return nil, fmt.Errorf("upstream HTTP/2: %w", err)
 	}
+	pinged(t.Transport, s.pingAfter+f.limits.PingTimeout)
 	return t, nil
 }
 

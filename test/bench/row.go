@@ -56,7 +56,7 @@ const (
 	// keeps a file an object.
 	Restart Kind = "restart"
 	// UplinkStart is how long a gateway that kept its state takes behind a link that carries Uplink bits a second, with
-	// pods and nodes, until all pods are served, as old as they are.
+	// pods and nodes, until all pods are served, as old as they are; and, as a note, until pods and nodes are current.
 	UplinkStart Kind = "warm start over an uplink"
 	// Growth: how much memory grows with the second half of many events.
 	Growth Kind = "growth of memory"

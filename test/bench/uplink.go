@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -31,7 +32,8 @@ const (
 )
 
 // uplinkStart measures a row of kind UplinkStart: a gateway that kept its state is started behind a link that carries
-// little, after pods and nodes have changed. It is measured until a client has a list of all pods.
+// little, after pods and nodes have changed. It is measured until a client has a list of all pods; a note tells when pods
+// and nodes were current.
 func (m *measurer) uplinkStart(ctx context.Context, r *Row) (*measured, error) {
 	nodes := uplinkNodes
 	if m.effort.objects < r.Objects {
@@ -96,8 +98,8 @@ func (m *measurer) behind(ctx context.Context, s *scaled, rate int) (_ *measured
 	out := &measured{raw: s.upstream.rawBytes()}
 	var ready time.Duration
 	var marked bool
+	begin := time.Now()
 	if err := out.kubeweir.timed(func() error {
-		begin := time.Now()
 		gw, err := m.bed.startGatewayWith(ctx, realkube.GatewayOptions{Path: m.bed.binary, Upstream: s.link.URL(),
 			ExtraArgs: []string{"--state-dir", s.state, "--state-key-file", s.key, "--offline=allow"}})
 		if err != nil {
@@ -105,22 +107,54 @@ func (m *measurer) behind(ctx context.Context, s *scaled, rate int) (_ *measured
 		}
 		s.gateway, m.current.kubeweir = gw, gw
 		ready = time.Since(begin)
-		marked, err = s.firstRead(ctx)
+		marked, err = s.firstRead(ctx, allPods)
 		return err
 	}); err != nil {
 		return nil, fmt.Errorf("%w\n%s", err, s.process.Log())
 	}
+	first := s.link.Carried()
 	out.notes = append(out.notes, fmt.Sprintf("ready after %s; the list is marked as stale: %t; %d KB have come over the link by then, of %.0f MB of pods",
-		ready.Round(10*time.Millisecond), marked, s.link.Carried()/1000, mega(out.raw)))
+		ready.Round(10*time.Millisecond), marked, first/1000, mega(out.raw)))
+	current, err := s.untilCurrent(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%w\n%s", err, s.process.Log())
+	}
+	out.notes = append(out.notes, fmt.Sprintf("current %s after the start: %s; %d KB have come over the link by then",
+		time.Since(begin).Round(100*time.Millisecond), current, s.link.Carried()/1000))
 	return out, nil
 }
 
-// firstRead lists all pods until that is answered, and tells whether the answer says that it is stale.
-func (s *scaled) firstRead(ctx context.Context) (marked bool, err error) {
+// uplinkTime is how long it is waited for what is current.
+const uplinkTime = 3 * time.Minute
+
+// untilCurrent lists pods and nodes until neither answer is marked as stale any more, and tells which were current when.
+func (s *scaled) untilCurrent(ctx context.Context) (note string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, uplinkTime)
+	defer cancel()
+	begin := time.Now()
+	var when []string
+	for _, resource := range []string{"nodes", "pods"} {
+		path := "/api/v1/" + resource + "?resourceVersion=0&fieldSelector=metadata.name%3Dnone"
+		for {
+			marked, err := s.firstRead(ctx, path)
+			if err == nil && !marked {
+				break
+			}
+			if sleep(ctx, 100*time.Millisecond) != nil {
+				return "", fmt.Errorf("%s are not current after %s: %w", resource, uplinkTime, errors.Join(err, ctx.Err()))
+			}
+		}
+		when = append(when, fmt.Sprintf("%s %s later", resource, time.Since(begin).Round(100*time.Millisecond)))
+	}
+	return strings.Join(when, ", "), nil
+}
+
+// firstRead lists until that is answered, and tells whether the answer says that it is stale.
+func (s *scaled) firstRead(ctx context.Context, path string) (marked bool, err error) {
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: s.tls}}
 	defer client.CloseIdleConnections()
 	for {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.process.URL()+allPods, nil)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.process.URL()+path, nil)
 		if err != nil {
 			return false, err
 		}
@@ -129,12 +163,12 @@ func (s *scaled) firstRead(ctx context.Context) (marked bool, err error) {
 		if err == nil {
 			_ = resp.Body.Close()
 			if resp.StatusCode == http.StatusOK {
-				return strings.HasPrefix(resp.Header.Get("Warning"), "110 "), nil
+				return slices.ContainsFunc(resp.Header.Values("Warning"), func(w string) bool { return strings.HasPrefix(w, "110 ") }), nil
 			}
 			err = errors.New(resp.Status)
 		}
 		if sleep(ctx, 20*time.Millisecond) != nil {
-			return false, fmt.Errorf("no list of pods: %w", err)
+			return false, fmt.Errorf("no list at %s: %w", path, err)
 		}
 	}
 }

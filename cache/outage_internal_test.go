@@ -1,0 +1,48 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// heardSource was heard of last when the test says.
+type heardSource struct {
+	Source
+	last func() time.Time
+}
+
+func (s heardSource) LastContact() int64 { return s.last().UnixNano() }
+
+// TestPatient: a small call is given up after its timeout, but not while bytes come, and then
+// not for ever.
+func TestPatient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, one := range []struct {
+			name        string
+			timeout     time.Duration
+			bytes       time.Duration // for how long they come
+			least, most time.Duration
+		}{
+			{"none come", lookTimeout, 0, lookTimeout, lookTimeout},
+			{"they come for a while", lookTimeout, 7 * time.Second, 9 * time.Second, 11 * time.Second},
+			{"they come for ever", lookTimeout, time.Hour, 20 * time.Second, 20 * time.Second},
+			{"they come for ever, a longer call", smallCallTimeout, time.Hour, time.Minute, time.Minute},
+		} {
+			began := time.Now()
+			ctx, cancel := patient(t.Context(), heardSource{last: func() time.Time {
+				if now := time.Now(); now.Before(began.Add(one.bytes)) {
+					return now
+				}
+				return began.Add(one.bytes)
+			}}, one.timeout)
+			<-ctx.Done()
+			if took := time.Since(began); took < one.least || took > one.most || !errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+				t.Errorf("%s: given up after %s: %v", one.name, took, context.Cause(ctx))
+			}
+			cancel()
+		}
+	})
+}
