@@ -87,8 +87,11 @@ func (s *Server) followSignals(ctx context.Context) {
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
+	s.source.mu.Lock()
+	reloads := s.source.load != nil
+	s.source.mu.Unlock()
 	var look <-chan time.Time
-	if s.source.load != nil {
+	if reloads {
 		ticker := time.NewTicker(lookPeriod)
 		defer ticker.Stop()
 		look = ticker.C
@@ -97,7 +100,7 @@ func (s *Server) followSignals(ctx context.Context) {
 		select {
 		case <-hangup:
 			s.audit.Reopen()
-			if s.source.load != nil {
+			if reloads {
 				s.reload(ctx, true)
 			}
 		case <-look:
