@@ -207,7 +207,7 @@ func (f *feed) show() {
 // publishUnconfirmed shows what was loaded, as old as it is, while the source does not
 // answer, where that is wanted.
 func (f *feed) publishUnconfirmed() {
-	if f.loaded == nil || !f.image.keeper.ServeUnconfirmed || !f.outage.isDown() {
+	if f.loaded == nil || !f.image.keeper.servesUnconfirmed() || !f.outage.isDown() {
 		return
 	}
 	f.offer.withdraw()
@@ -237,7 +237,7 @@ const confirmPatience = time.Second
 // offerLoaded lets what was loaded be shown, as old as it is, when nothing is known of it for
 // a while, where that is wanted. It returns what ends that.
 func (f *feed) offerLoaded() (withdraw func()) {
-	if f.loaded == nil || !f.image.keeper.ServeUnconfirmed {
+	if f.loaded == nil || !f.image.keeper.servesUnconfirmed() {
 		return func() {}
 	}
 	at, o := f.loaded.note.At, &f.offer

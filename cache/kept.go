@@ -31,11 +31,11 @@ type KeepOptions struct {
 	Exclude func(schema.GroupResource) bool
 	// MaxAge is how long ago a state may have been saved to be used; 0 for any time.
 	MaxAge time.Duration
-	// ServeUnconfirmed makes collections of what was kept while the source does not answer,
-	// or not within a second. They are Stale since it was saved. Otherwise, and when the
-	// source answers soon, there is a collection when the source's watch has brought it up
-	// to date.
-	ServeUnconfirmed bool
+	// ServeUnconfirmed, when it returns true, makes collections of what was kept while the
+	// source does not answer, or not within a second. They are Stale since it was saved.
+	// Otherwise, and when the source answers soon, there is a collection when the source's
+	// watch has brought it up to date. Feeds call it; nil is never.
+	ServeUnconfirmed func() bool
 }
 
 // keeper keeps the collections of a manager: what an image holds is described here, how it
@@ -186,6 +186,8 @@ func (k *keeper) take(name string) (held chan struct{}, over bool) {
 	}
 	return held, over
 }
+
+func (k *keeper) servesUnconfirmed() bool { return k.ServeUnconfirmed != nil && k.ServeUnconfirmed() }
 
 // isStuck reports whether the disk does not answer somebody who reads.
 func (k *keeper) isStuck() bool { return k.stuck.Load() > 0 }

@@ -232,7 +232,7 @@ var errRedefinition = fmt.Errorf("redefined")
 func TestKeptOtherCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKeeping(t)
-		k.options.ServeUnconfirmed = true
+		k.options.ServeUnconfirmed = func() bool { return true }
 		var name atomic.Value
 		name.Store("one")
 		k.options.Cluster = func(context.Context) (string, error) { return name.Load().(string), nil }
@@ -277,7 +277,7 @@ func TestKeptOtherCluster(t *testing.T) {
 		// And the cluster is asked again after each attempt.
 		name.Store("two")
 		k.source.SetDown(true)
-		k.options.ServeUnconfirmed = false
+		k.options.ServeUnconfirmed = func() bool { return false }
 		k.start()
 		defer func() { k.stop() }()
 		if _, err := k.manager.Collection(t.Context(), k.res, api.JSON); err == nil {

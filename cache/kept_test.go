@@ -326,7 +326,7 @@ func TestKeptUnconfirmed(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				k := newKeeping(t)
-				k.options.ServeUnconfirmed = tc.serve
+				k.options.ServeUnconfirmed = func() bool { return tc.serve }
 				k.start()
 				k.open()
 				k.stop()
@@ -401,7 +401,7 @@ func TestKeptUnconfirmed(t *testing.T) {
 func TestKeptUnconfirmedIsNotFresh(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKeeping(t)
-		k.options.ServeUnconfirmed = true
+		k.options.ServeUnconfirmed = func() bool { return true }
 		k.start()
 		k.open()
 		k.stop()
@@ -441,7 +441,7 @@ func TestKeptSlow(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				k := newKeeping(t)
-				k.options.ServeUnconfirmed = tc.serve
+				k.options.ServeUnconfirmed = func() bool { return tc.serve }
 				k.start()
 				k.open()
 				k.stop()

@@ -91,7 +91,8 @@ func (c *cluster) build(g *config.Gateway, token identity.Token, log *audit.Log)
 	if cached.Keep, err = c.keep(&g.State, reviews); err != nil {
 		return err
 	}
-	cached.Keep.ServeUnconfirmed = c.rememberWords(g, cached.Keep.Cluster)
+	upstream, _ := c.client.ClientGo()
+	cached.Keep.ServeUnconfirmed = c.rememberWords(g, cached.Keep.Cluster, upstream.Host)
 	if err := c.addCache(cached, &g.Limits, proxy.ResourcesOptions{
 		AggregatedGroups: g.CacheAggregatedGroups, DropManagedFields: g.DropManagedFields,
 	}); err != nil {

@@ -30,10 +30,12 @@ import (
 type memory struct {
 	dir     *state.Dir
 	cluster func(context.Context) (string, error) // tells which cluster it is
+	server  string                                // where it is
 	ttl     time.Duration
 	log     *slog.Logger
 	news    atomic.Bool   // there is something to write
 	begun   atomic.Bool   // remember runs, or did
+	doubted atomic.Bool   // what was kept is not to be believed before the cluster answers
 	stopped chan struct{} // closed by stop: remember is to end
 	stop    func()
 	done    chan struct{} // closed by end: it has ended
@@ -51,6 +53,7 @@ type memory struct {
 // lastWords is what is written again and again.
 type lastWords struct {
 	Cluster string    `json:"cluster"`
+	Server  string    `json:"server"`
 	At      time.Time `json:"at"`
 	// Boot and Uptime are a clock that nobody sets; "" where there is none.
 	Boot   string         `json:"boot,omitempty"`
@@ -81,22 +84,25 @@ const (
 	clockSlack = 5 * time.Second
 )
 
-var errClock = errors.New("the clock was set back since")
+var (
+	errClock     = errors.New("the clock was set back since")
+	errElsewhere = errors.New("it is of another API server, perhaps another cluster's")
+)
 
-func newMemory(dir *state.Dir, cluster func(context.Context) (string, error), ttl time.Duration, log *slog.Logger) *memory {
-	m := &memory{dir: dir, cluster: cluster, ttl: ttl, log: log, stopped: make(chan struct{}), done: make(chan struct{})}
+func newMemory(dir *state.Dir, cluster func(context.Context) (string, error), server string, ttl time.Duration, log *slog.Logger) *memory {
+	m := &memory{dir: dir, cluster: cluster, server: server, ttl: ttl, log: log, stopped: make(chan struct{}), done: make(chan struct{})}
 	m.stop = sync.OnceFunc(func() { close(m.stopped) })
 	m.end = sync.OnceFunc(func() { close(m.done) })
 	return m
 }
 
-// load reads what an earlier process kept. The error tells that nothing of its time is to be
-// believed, and has been logged.
+// load reads what an earlier process, or member, kept. The error tells that nothing of its time
+// is to be believed, and has been logged.
 func (m *memory) load() error {
 	last := &lastWords{}
 	err := m.read(wordsRecord, last)
 	if err == nil {
-		err = last.fits(time.Now(), m.ttl)
+		err = last.fits(time.Now(), m.ttl, m.server)
 	}
 	switch {
 	case err == nil:
@@ -104,7 +110,7 @@ func (m *memory) load() error {
 	case !errors.Is(err, fs.ErrNotExist):
 		m.log.Warn("what the cluster said last of its clients is dropped", "reason", err)
 		m.remove()
-		if errors.Is(err, errClock) {
+		if errors.Is(err, errClock) || errors.Is(err, errElsewhere) {
 			return err
 		}
 	}
@@ -112,7 +118,10 @@ func (m *memory) load() error {
 }
 
 // fits tells why the words are not used.
-func (l *lastWords) fits(now time.Time, ttl time.Duration) error {
+func (l *lastWords) fits(now time.Time, ttl time.Duration, server string) error {
+	if l.Server != server {
+		return errElsewhere
+	}
 	age := now.Sub(l.At)
 	if boot, up := uptime(); age < 0 || boot != "" && boot == l.Boot && up-l.Uptime > age+clockSlack {
 		return errClock
@@ -259,7 +268,7 @@ func (c *cluster) saveMemory(ctx context.Context) {
 	ctx = context.WithoutCancel(ctx)
 	m.news.Store(false)
 	docs := c.discovery.Documents()
-	words := lastWords{Cluster: m.of, At: time.Now(), Discovered: docs.At}
+	words := lastWords{Cluster: m.of, Server: m.server, At: time.Now(), Discovered: docs.At}
 	words.Boot, words.Uptime = uptime()
 	c.authenticator.Words(&words.Words, maxTokenBytes)
 	c.authorizer.Words(&words.Words, maxDecisionBytes)

@@ -33,14 +33,15 @@ func TestMemoryOfAnEarlierProcess(t *testing.T) {
 		saved any
 		log   string
 		used  bool
-		clock bool // was set back
+		doubt bool // nothing of its time counts
 	}{
 		{name: "none"},
 		{name: "good", saved: lastWords{At: now.Add(-time.Minute), Boot: boot, Uptime: up - time.Minute}, used: true},
 		{name: "from before a boot", saved: lastWords{At: now.Add(-time.Minute), Boot: "other", Uptime: time.Hour}, used: true},
 		{name: "too old", saved: lastWords{At: now.Add(-2 * time.Hour)}, log: "it is 2h0m0s old"},
-		{name: "of the future", saved: lastWords{At: now.Add(time.Hour)}, log: "the clock was set back", clock: true},
-		{name: "after a clock that was set back", saved: lastWords{At: now.Add(-time.Minute), Boot: boot, Uptime: up - time.Hour}, log: "the clock was set back", clock: boot != "", used: boot == ""},
+		{name: "of the future", saved: lastWords{At: now.Add(time.Hour)}, log: "the clock was set back", doubt: true},
+		{name: "after a clock that was set back", saved: lastWords{At: now.Add(-time.Minute), Boot: boot, Uptime: up - time.Hour}, log: "the clock was set back", doubt: boot != "", used: boot == ""},
+		{name: "of another API server", saved: lastWords{Server: "https://127.0.0.9:6443", At: now.Add(-time.Minute)}, log: "it is of another API server", doubt: true},
 		{name: "damaged", saved: "nonsense", log: "cannot unmarshal"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -56,9 +57,9 @@ func TestMemoryOfAnEarlierProcess(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			m := newMemory(dir, func(context.Context) (string, error) { return "", errors.New("away") }, time.Hour, log)
+			m := newMemory(dir, func(context.Context) (string, error) { return "", errors.New("away") }, "", time.Hour, log)
 			err = m.load()
-			if (m.last != nil) != test.used || (err != nil) != test.clock {
+			if (m.last != nil) != test.used || (err != nil) != test.doubt {
 				t.Errorf("used: %t, error %v", m.last != nil, err)
 			}
 			if got := text.String(); !strings.Contains(got, test.log) || strings.Count(got, "\n") > 1 || (got == "") != (test.log == "") {
@@ -156,7 +157,7 @@ func TestMemoryOfUntoldCluster(t *testing.T) {
 	}
 	c.memory = newMemory(dir, func(context.Context) (string, error) {
 		return "", apierrors.NewForbidden(schema.GroupResource{Resource: "namespaces"}, "kube-system", errors.New("no"))
-	}, time.Hour, c.log)
+	}, "", time.Hour, c.log)
 	m := c.memory
 	if _, err := m.save(t.Context(), wordsRecord, &lastWords{At: time.Now(), Cluster: "a"}); err != nil {
 		t.Fatal(err)

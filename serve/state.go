@@ -95,24 +95,29 @@ func (c *cluster) inherit() {
 		return
 	}
 	if c.memory != nil {
-		_ = c.memory.load() // that the clock was set back is for who starts without a cluster
+		// That the clock was set back is for who starts without a cluster.
+		c.memory.doubted.Store(errors.Is(c.memory.load(), errElsewhere))
 		c.restoreIdentity()
 	}
 }
 
-// rememberWords opens what is kept of clients, and reports whether what is kept of collections
-// may be served before it is confirmed. Without the former there is nobody to serve it to while
-// no API server answers.
-func (c *cluster) rememberWords(g *config.Gateway, cluster func(context.Context) (string, error)) bool {
+// rememberWords opens what is kept of clients, and returns what tells whether what is kept of
+// collections may be served before it is confirmed: not if it was kept of another API server,
+// which only an answer could tell from another cluster. Without the former there is nobody to
+// serve it to while no API server answers.
+func (c *cluster) rememberWords(g *config.Gateway, cluster func(context.Context) (string, error), server string) func() bool {
 	if c.state == nil || !g.ServesOffline() {
-		return false
+		return nil
 	}
 	if g.State.KeyFile == "" {
 		c.log.Info("what clients are known by is not kept without --state-key-file: a gateway that starts while no API server answers serves nobody")
-		return true
+		return func() bool { return true }
 	}
-	c.memory = newMemory(c.state, cluster, g.Offline.TTL, c.log)
-	return c.inherits || c.memory.load() == nil
+	c.memory = newMemory(c.state, cluster, server, g.Offline.TTL, c.log)
+	if !c.inherits { // else the folder is still another's
+		c.memory.doubted.Store(c.memory.load() != nil)
+	}
+	return func() bool { return !c.memory.doubted.Load() }
 }
 
 // keptRetry is how often it is looked whether what was kept can be started.
