@@ -123,6 +123,7 @@ type columns struct {
 	maxBytes int64
 	maxAge   time.Duration
 	current  func() *View
+	churn    func() int64 // the collection's; takes the store's lock
 	spawn    func(func()) // runs what the collection waits for
 	// building has the turns of those who make a column from all objects.
 	building turns
@@ -134,7 +135,7 @@ type columns struct {
 		frames []*frame // the last used ones, at most framesKept
 		made   map[columnKey]*madeColumn
 		making map[columnKey]*makingColumn
-		churn  int64 // the collection's, as far as is known
+		churn  int64 // the collection's, when it was looked at last
 		bytes  int64 // of made
 		closed bool
 		// renewing is set while renew is under way.
@@ -169,8 +170,8 @@ const (
 	maxColumns = 128
 )
 
-func (k *columns) init(l *Limits, current func() *View, spawn func(func())) {
-	k.maxBytes, k.maxAge, k.current, k.spawn = l.QueryBytes, l.SnapshotAge, current, spawn
+func (k *columns) init(l *Limits, current func() *View, churn func() int64, spawn func(func())) {
+	k.maxBytes, k.maxAge, k.current, k.churn, k.spawn = l.QueryBytes, l.SnapshotAge, current, churn, spawn
 	k.building.init()
 	k.worn.Store(noChurn)
 	k.mu.made = make(map[columnKey]*madeColumn)
@@ -370,7 +371,12 @@ func (k *columns) trimLocked() {
 				room /= 2
 			}
 			k.worn.Store(churn + room)
-			return
+			// Of changes up to the worn of before nobody told. After this one is set, all do.
+			now := k.churn()
+			if now-churn <= k.maxBytes-own {
+				return
+			}
+			k.mu.churn = now
 		case pinned > k.mu.bytes && oldest.frame != nil:
 			k.mu.frames = slices.DeleteFunc(k.mu.frames, func(f *frame) bool { return f == oldest.frame })
 		case pinned > k.mu.bytes:

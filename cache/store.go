@@ -95,7 +95,7 @@ func newStore(enc api.Encoding, l *Limits, content *atomic.Uint64, spawn func(fu
 	}
 	s.waits.init()
 	s.retain.init(l.SnapshotAge, l.SnapshotBytes)
-	s.columns.init(l, s.current, spawn)
+	s.columns.init(l, s.current, s.churn, spawn)
 	s.mu.tree = newTree(byKey)
 	s.mu.indexes.max = l.Indexes
 	return s

@@ -101,6 +101,7 @@ func (s *store) enter(events []*watchmux.Event, recoded []*object.Object, rv uin
 	churn := s.mu.churn
 	s.mu.Unlock()
 	s.retain.grown(churn)
+	s.columns.grown(churn)
 	return true
 }
 
