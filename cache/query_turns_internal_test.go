@@ -3,6 +3,7 @@ package cache
 import (
 	"context"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 )
@@ -16,15 +17,21 @@ func TestTurns(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		var mu sync.Mutex
 		var order []string
+		tell := func(who string) {
+			mu.Lock()
+			defer mu.Unlock()
+			order = append(order, who)
+		}
 		ask := func(ctx context.Context, user string) {
 			go func() {
 				leave, err := all.take(ctx, user)
 				if err != nil {
-					order = append(order, "gone "+user)
+					tell("gone " + user)
 					return
 				}
-				order = append(order, user)
+				tell(user)
 				leave()
 			}()
 			synctest.Wait()
