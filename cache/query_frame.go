@@ -352,9 +352,8 @@ func (k *columns) renew() {
 }
 
 // trimLocked drops columns until the rest are within the bounds, with a quarter left for what
-// they keep from being freed: those that keep the most
-// from being freed, where that is the most of it, else those that were not used for the
-// longest time.
+// they keep from being freed: those that keep the most, where that is the most of it, else
+// those that were not used for the longest time. It takes the store's lock, see churn.
 func (k *columns) trimLocked() {
 	for {
 		oldest, churn := k.oldestLocked()
