@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -11,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -25,53 +23,15 @@ import (
 // filesEnv, set in the environment, makes a process that calls ServeFloor the server of files.
 const filesEnv = "KUBEWEIR_BENCH_FILES"
 
-// A fileServer is what a cache with a file an object costs, in a process of its own: for each list it reads all files,
-// one after the other, decodes them to Go's types and encodes the list, with the libraries' own serializer, as OpenYurt's
-// yurthub (v1.7) does while it has no cluster. It is not yurthub: it checks nobody, keeps no index, and no selector.
-type fileServer struct {
-	cmd    *exec.Cmd
-	stdin  io.Closer // the process ends when it is closed
-	server *server
+// startFileServer runs this program again, to serve the objects below a folder: what a cache with a file an object costs.
+// For each list it reads all files, one after the other, decodes them to Go's types and encodes the list, with the
+// libraries' own serializer, as OpenYurt's yurthub (v1.7) does while it has no cluster. It is not yurthub: it checks
+// nobody, keeps no index, and no selector.
+func startFileServer(certFile, keyFile, dir string, tlsConfig *tls.Config) (*child, error) {
+	return startChild("files", filesEnv, strings.Join([]string{certFile, keyFile, dir}, ":"), tlsConfig)
 }
 
-// startFileServer runs this program again, to serve the objects below a folder.
-func startFileServer(certFile, keyFile, dir string, tlsConfig *tls.Config) (*fileServer, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), filesEnv+"="+strings.Join([]string{certFile, keyFile, dir}, ":"))
-	cmd.Stderr = os.Stderr
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start the server of files: %w", err)
-	}
-	f := &fileServer{cmd: cmd, stdin: stdin}
-	addr, err := bufio.NewReader(stdout).ReadString('\n')
-	if err != nil {
-		f.close()
-		return nil, fmt.Errorf("the server of files does not tell its address: %w", err)
-	}
-	pid := cmd.Process.Pid
-	f.server = &server{name: "files", addr: strings.TrimSpace(addr), tls: tlsConfig, pids: []int{pid}, pid: pid}
-	return f, nil
-}
-
-func (f *fileServer) close() {
-	_ = f.stdin.Close()
-	_ = f.cmd.Process.Kill()
-	_ = f.cmd.Wait()
-}
-
-// serveFiles is the process of a fileServer, until its standard input ends.
+// serveFiles is the process of a file server, until its standard input ends.
 func serveFiles(arguments string) error {
 	parts := strings.SplitN(arguments, ":", 3)
 	if len(parts) != 3 {

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
@@ -10,7 +9,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,47 +22,15 @@ const floorEnv = "KUBEWEIR_BENCH_FLOOR"
 // A floor is a server in a process of its own: fasthttp over HTTP/1.1, and over HTTP/2 what floorConn says. It sends
 // back what it was given: PUT stores a body under a path, GET returns it, GET with If-None-Match is answered 304. GET
 // /watch opens a stream or a WebSocket, to which POST /emit writes its body: to all, or to number N with ?to=N.
-type floor struct {
-	cmd    *exec.Cmd
-	stdin  io.Closer // the process ends when it is closed
-	server *server
-}
+type floor struct{ *child }
 
 // startFloor runs this program again as the floor, with a certificate that clients trust.
 func startFloor(certFile, keyFile string, tlsConfig *tls.Config) (*floor, error) {
-	self, err := os.Executable()
+	c, err := startChild("floor", floorEnv, certFile+":"+keyFile, tlsConfig)
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), floorEnv+"="+certFile+":"+keyFile)
-	cmd.Stderr = os.Stderr
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start the floor: %w", err)
-	}
-	f := &floor{cmd: cmd, stdin: stdin}
-	addr, err := bufio.NewReader(stdout).ReadString('\n')
-	if err != nil {
-		f.close()
-		return nil, fmt.Errorf("the floor does not tell its address: %w", err)
-	}
-	pid := cmd.Process.Pid
-	f.server = &server{name: "floor", addr: strings.TrimSpace(addr), tls: tlsConfig, pids: []int{pid}, pid: pid}
-	return f, nil
-}
-
-func (f *floor) close() {
-	_ = f.stdin.Close()
-	_ = f.cmd.Process.Kill()
-	_ = f.cmd.Wait()
+	return &floor{c}, nil
 }
 
 // store gives the floor a body to answer path with.
@@ -73,22 +39,6 @@ func (f *floor) store(ctx context.Context, path string, like response, body []by
 		method: "PUT", path: path, body: body, contentType: like.contentType, contentEncoding: like.encoding,
 	})
 	return err
-}
-
-// ServeFloor makes this process the floor, or a server of files, until its standard input ends, if its environment says so. Programs and
-// tests that call Run call it first.
-func ServeFloor() {
-	for name, serve := range map[string]func(string) error{floorEnv: serveFloor, filesEnv: serveFiles} {
-		arguments, ok := os.LookupEnv(name)
-		if !ok {
-			continue
-		}
-		if err := serve(arguments); err != nil {
-			fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
 }
 
 func serveFloor(files string) error {
