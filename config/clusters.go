@@ -52,7 +52,7 @@ const clustersExample = `
 // processPaths are the settings, and groups of settings, that the process has one time for
 // all clusters. All others a cluster may have of its own.
 var processPaths = []string{
-	"listen", "insecureListen", "sidecarHosts", "adminListen", "profiling", "certDir", "serviceAccountDir", "tls",
+	"listen", "insecureListen", "sidecarHosts", "adminListen", "profiling", "console", "certDir", "serviceAccountDir", "tls",
 	"limits.maxConnections", "limits.maxStreams", "limits.maxHeaderBytes", "allClusters", clustersPath, profilesPath,
 	"timeouts.handshake", "timeouts.readHeader", "timeouts.idle", "timeouts.bodyIdle", "timeouts.write", "timeouts.ping", "timeouts.pingAnswer",
 	"audit", "log", "shutdown",

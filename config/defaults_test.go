@@ -89,7 +89,7 @@ func TestCheckFile(t *testing.T) {
 		{"replaced", "kubeconfig: x\nauthentication:\n  offlineTTL: 1h\n", "gateway", "gateway", []string{
 			`FILE:3: "offlineTTL" is not a field of authentication any more; offline.ttl with offline.default allow takes its place`}},
 		{"told", "kubeconfig: x\nlistn: x\n", "standalone", "standalone", []string{
-			`FILE:1: "kubeconfig" is not a field of the file; there are adminListen, admission, advertiseAddress, audit, authentication, dataDir, etcd, eventTTL, limits, listen, log, profiling, services, shutdown, timeouts, tls, watchListCompression`,
+			`FILE:1: "kubeconfig" is not a field of the file; there are adminListen, admission, advertiseAddress, audit, authentication, console, dataDir, etcd, eventTTL, limits, listen, log, profiling, services, shutdown, timeouts, tls, watchListCompression`,
 			`FILE:2: "listn" is not a field of the file; did you mean "listen"?`}},
 		{"many", "listen: 8443\nlimits:\n  maxWatchs: 1\n  historyAge: soon\n  historyBytes: 1\nlog: loud\n", "", "gateway", []string{
 			`FILE:1: listen must be a string, not the unquoted 8443; put it in quotes`,

@@ -26,10 +26,12 @@ type Gateway struct {
 	// SidecarHosts are host names, without port, by which InsecureListen may be
 	// called besides localhost and loopback addresses.
 	SidecarHosts []string `json:"sidecarHosts"`
-	// AdminListen is the host:port of metrics, health and profiles; "" for none.
+	// AdminListen is the host:port of the console, metrics, health and profiles; "" for none.
 	AdminListen string `json:"adminListen"`
 	// Profiling says whether AdminListen has /debug/pprof; "auto": on a loopback address.
 	Profiling Profiling `json:"profiling"`
+	// Console says what AdminListen shows besides.
+	Console Console `json:"console"`
 	// WatchListCompression compresses watches that begin with the objects there are.
 	WatchListCompression bool `json:"watchListCompression"`
 	// CacheAggregatedGroups are API groups that are cached although aggregated API
@@ -254,6 +256,7 @@ func Default() *Gateway {
 		Listen:               "127.0.0.1:8443",
 		AdminListen:          "127.0.0.1:9444",
 		Profiling:            ProfilingAuto,
+		Console:              defaultConsole(),
 		WatchListCompression: true,
 		ClusterProfiles:      ClusterProfiles{Max: 100},
 		AllClusters:          AllClusters{MaxInFlight: 4000, MaxWatches: 40000},

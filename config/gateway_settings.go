@@ -47,7 +47,7 @@ func (g *Gateway) sections() []section {
 			"loopback `host:port` or unix:/path of a plaintext listener, where everyone has the gateway's own identity", ""},
 		{"sidecarHosts", "sidecar-hosts", &g.SidecarHosts, nil,
 			"host `names` by which --insecure-listen may be called besides localhost", ""},
-	}, []setting{watchListCompressionSetting(&g.WatchListCompression)}, adminSettings(&g.AdminListen, &g.Profiling))}, {"Certificates", slices.Concat([]setting{
+	}, []setting{watchListCompressionSetting(&g.WatchListCompression)}, adminSettings(&g.AdminListen, &g.Profiling, &g.Console))}, {"Certificates", slices.Concat([]setting{
 		{"certDir", "cert-dir", &g.CertDir, nil,
 			"`folder` where a generated CA and certificate are kept over restarts, with a kubeconfig that knows them (default the folder kubeweir in the user's cache folder)", ""},
 		{"serviceAccountDir", "service-account-dir", &g.ServiceAccountDir, nil,

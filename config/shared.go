@@ -107,6 +107,17 @@ const ProfilingAuto Profiling = "auto"
 
 func (Profiling) choices() []string { return []string{"true", "false", string(ProfilingAuto)} }
 
+// Console says what the admin listener shows in a browser, and by `kubeweir top`.
+type Console struct {
+	// Enabled serves it.
+	Enabled bool `json:"enabled"`
+	// Actions lets it change something: end a watch, begin a self-check.
+	Actions bool `json:"actions"`
+	// TokenFile has the token that its clients must give, read again when it changes; with
+	// "" only those on this machine are let in.
+	TokenFile string `json:"tokenFile"`
+}
+
 // Log says what is written to standard error.
 type Log struct {
 	Level  Level  `json:"level"`
@@ -204,4 +215,5 @@ func defaultServingTimeouts() ServingTimeouts {
 
 func defaultAudit() Audit       { return Audit{MaxSize: 100 << 20, MaxBackups: 10} }
 func defaultLog() Log           { return Log{Level: "info", Format: Text} }
+func defaultConsole() Console   { return Console{Enabled: true} }
 func defaultShutdown() Shutdown { return Shutdown{Drain: 20 * time.Second} }

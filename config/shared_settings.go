@@ -14,13 +14,20 @@ func tlsSettings(t *TLS) []setting {
 }
 
 // adminSettings are the settings of the admin listener.
-func adminSettings(listen *string, profiling *Profiling) []setting {
+func adminSettings(listen *string, profiling *Profiling, console *Console) []setting {
 	return []setting{
 		{"adminListen", "admin-listen", listen, nil,
-			"`host:port` of metrics, health and profiles, without TLS or credentials; \"\" for none", ""},
+			"`host:port` of the console, metrics, health and profiles, without TLS; \"\" for none", ""},
 		{"profiling", "profiling", profiling, nil,
 			"whether the admin listener serves /debug/pprof (`choice`): true, false, or auto, which is true on a loopback address",
 			"a profile costs processor time while it is made"},
+		{"console.enabled", "console", &console.Enabled, nil,
+			"serve a console at / of the admin listener, for browsers and for kubeweir top",
+			""},
+		{"console.actions", "console-actions", &console.Actions, nil,
+			"let the console change something: end a watch, begin a self-check; else it only shows", ""},
+		{"console.tokenFile", "console-token-file", &console.TokenFile, nil,
+			"`file` with the token, of 16 characters at least, that the console wants of its clients, read again when it changes; without it only programs and browsers of the gateway's machine, or pod, are let in", ""},
 	}
 }
 

@@ -18,10 +18,12 @@ type Standalone struct {
 	DataDir string `json:"dataDir"`
 	// Listen is the host:port of the API.
 	Listen string `json:"listen"`
-	// AdminListen is the host:port of metrics, health and profiles; "" for none.
+	// AdminListen is the host:port of the console, metrics, health and profiles; "" for none.
 	AdminListen string `json:"adminListen"`
 	// Profiling says whether AdminListen has /debug/pprof; "auto": on a loopback address.
 	Profiling Profiling `json:"profiling"`
+	// Console says what AdminListen shows besides.
+	Console Console `json:"console"`
 	// WatchListCompression compresses watches that begin with the objects there are.
 	WatchListCompression bool `json:"watchListCompression"`
 	// AdvertiseAddress is the IP address at which others reach the API, for the
@@ -95,6 +97,7 @@ func DefaultStandalone() *Standalone {
 		Listen:               "127.0.0.1:6443",
 		AdminListen:          "127.0.0.1:9443",
 		Profiling:            ProfilingAuto,
+		Console:              defaultConsole(),
 		WatchListCompression: true,
 		Etcd:                 Etcd{Prefix: "/registry"},
 		Authentication: StandaloneAuthentication{

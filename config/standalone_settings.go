@@ -33,7 +33,7 @@ func (s *Standalone) sections() []section {
 			"`host:port` of the API", ""},
 		{"advertiseAddress", "advertise-address", &s.AdvertiseAddress, nil,
 			"IP `address` at which others reach the API (default that of --listen, else the machine's)", ""},
-	}, []setting{watchListCompressionSetting(&s.WatchListCompression)}, adminSettings(&s.AdminListen, &s.Profiling))},
+	}, []setting{watchListCompressionSetting(&s.WatchListCompression)}, adminSettings(&s.AdminListen, &s.Profiling, &s.Console))},
 		{"Certificates", tlsSettings(&s.TLS)}, s.authenticationSettings(), {"API", []setting{
 			{"services.clusterIPRange", "service-cluster-ip-range", &s.Services.ClusterIPRange, nil,
 				"`CIDR` of the cluster IPs of services, of 8 addresses at least and a million (/12) at most", ""},

@@ -34,6 +34,7 @@ type cluster struct {
 	succeeds      bool   // it was made while others were served, maybe one of its name
 	log           *slog.Logger
 	registerer    prometheus.Registerer
+	gatherer      prometheus.Gatherer // has what is registered there
 	client        *upstream.Client
 	discovery     *upstream.Discovery
 	state         *state.Dir // nil if nothing is kept over restarts
@@ -58,8 +59,8 @@ type cluster struct {
 	stop       context.CancelFunc
 }
 
-func newCluster(log *slog.Logger, registerer prometheus.Registerer) *cluster {
-	return &cluster{log: log, registerer: registerer, panics: contain.New(registerer, log), stop: func() {}}
+func newCluster(log *slog.Logger, registerer prometheus.Registerer, gatherer prometheus.Gatherer) *cluster {
+	return &cluster{log: log, registerer: registerer, gatherer: gatherer, panics: contain.New(registerer, log), stop: func() {}}
 }
 
 // connect makes the client; nothing is asked yet.

@@ -94,7 +94,7 @@ func newClusters(c *config.Gateway, userAgent string, log *slog.Logger, registry
 func (s *clusters) connect(w *wanted) (*member, error) {
 	c := w.config
 	m := &member{name: c.Name, config: c, registry: prometheus.NewRegistry(), origin: w.origin}
-	m.cluster = newCluster(s.log.With("cluster", c.Name), prometheus.WrapRegistererWith(prometheus.Labels{"cluster": c.Name}, m.registry))
+	m.cluster = newCluster(s.log.With("cluster", c.Name), prometheus.WrapRegistererWith(prometheus.Labels{"cluster": c.Name}, m.registry), m.registry)
 	m.cluster.name = c.Name
 	access, err := w.restConfig()
 	if err == nil {

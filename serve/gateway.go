@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeweir/kubeweir/config"
+	"github.com/kubeweir/kubeweir/console"
 	"github.com/kubeweir/kubeweir/proxy"
 	"github.com/kubeweir/kubeweir/proxy/audit"
 	"github.com/kubeweir/kubeweir/proxy/edge"
@@ -23,7 +24,7 @@ import (
 // NewGateway makes the parts of `kubeweir gateway`; nothing runs or listens yet.
 // userAgent is what the cluster sees of the gateway's own requests.
 func NewGateway(c *config.Gateway, userAgent string, log *slog.Logger) (_ *Server, err error) {
-	s := newServer(log, c.AdminListen, c.Profiling, c.Shutdown, buildInfo("gateway", userAgent))
+	s := newServer(log, adminOptions{listen: c.AdminListen, profiling: c.Profiling, console: c.Console, mode: console.Gateway}, userAgent, c.Shutdown)
 	form := &gateway{log: log}
 	s.form = form
 	defer func() {
@@ -33,7 +34,7 @@ func NewGateway(c *config.Gateway, userAgent string, log *slog.Logger) (_ *Serve
 	}()
 	// Before anything is written: a kubeconfig that is wrong is to leave nothing behind.
 	var members []*member
-	one := newCluster(log, s.registry)
+	one := newCluster(log, s.registry, s.registry)
 	if !c.Several() {
 		s.served = one
 		err = one.connectTo(c, nil, userAgent)

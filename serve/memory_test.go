@@ -142,7 +142,8 @@ func TestMemoryOfUntoldCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := newCluster(slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	registry := prometheus.NewRegistry()
+	c := newCluster(slog.New(slog.DiscardHandler), registry, registry)
 	c.state = dir
 	defer c.close()
 	if err := c.connect(upstream.Options{Config: &rest.Config{Host: "http://127.0.0.1:1"}}); err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/config"
+	"github.com/kubeweir/kubeweir/console"
 	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/proxy"
 	"github.com/kubeweir/kubeweir/proxy/admin"
@@ -30,8 +31,7 @@ import (
 type Server struct {
 	log      *slog.Logger
 	registry *prometheus.Registry
-	admin    string // address, "" for none
-	profiles bool   // are served there
+	admin    adminOptions
 	drain    time.Duration
 
 	served    served // nil until it is made
@@ -41,6 +41,7 @@ type Server struct {
 	audit     *audit.Log
 	edge      *edge.Server
 	adminEdge *admin.Server
+	console   *console.Console // nil without one
 	addresses edge.Addresses
 
 	// background are the goroutines that run until stop.
@@ -60,6 +61,8 @@ type Server struct {
 type served interface {
 	start(ctx context.Context)
 	verify(ctx context.Context, which func(schema.GroupVersionResource) bool) []admin.VerifiedCollection
+	// shown is what the console shows of each cluster that there is.
+	shown() []*console.Cluster
 	drain(ctx context.Context, over time.Duration)
 	close()
 }
@@ -76,17 +79,30 @@ type form interface {
 	close()
 }
 
-func newServer(log *slog.Logger, adminListen string, profiling config.Profiling, shutdown config.Shutdown, build prometheus.Collector) *Server {
-	s := &Server{log: log, registry: prometheus.NewRegistry(), admin: adminListen, drain: shutdown.Drain, stop: func() {}}
+// adminOptions are those of the admin listener, and what it tells of the program.
+type adminOptions struct {
+	listen        string // address, "" for none
+	profiling     config.Profiling
+	console       config.Console
+	mode, version string
+}
+
+// newServer makes what both forms have. userAgent is kubeweir/VERSION.
+func newServer(log *slog.Logger, o adminOptions, userAgent string, shutdown config.Shutdown) *Server {
+	_, o.version, _ = strings.Cut(userAgent, "/")
+	s := &Server{log: log, registry: prometheus.NewRegistry(), admin: o, drain: shutdown.Drain, stop: func() {}}
 	s.gatherer, s.panics = s.registry, contain.New(s.registry, log)
-	s.profiles = profiling == "true" || profiling == config.ProfilingAuto && admin.Loopback(adminListen)
-	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), build)
+	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo(o.mode, o.version))
 	return s
 }
 
-// buildInfo tells which program this is. userAgent is kubeweir/VERSION.
-func buildInfo(mode, userAgent string) prometheus.Collector {
-	_, version, _ := strings.Cut(userAgent, "/")
+// profiles reports whether the admin listener serves them.
+func (o *adminOptions) profiles() bool {
+	return o.profiling == "true" || o.profiling == config.ProfilingAuto && admin.Loopback(o.listen)
+}
+
+// buildInfo tells which program this is.
+func buildInfo(mode, version string) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "kubeweir_build_info", Help: "Always 1; the labels say what runs: the version, the Go that built it, and gateway or standalone.",
 		ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version(), "mode": mode},
@@ -126,14 +142,32 @@ func (s *Server) Start(ctx context.Context) error {
 		s.followProfiles(ctx, background)
 	}
 	var err error
-	if s.admin != "" {
-		if s.adminEdge, err = admin.Start(admin.Options{Addr: s.admin, Gatherer: s.gatherer, Health: s.health, Profiling: s.profiles, Verify: s.served.verify, Log: s.log}); err != nil {
-			return fmt.Errorf("--admin-listen: %w", err)
+	if s.admin.listen != "" {
+		if err := s.startAdmin(); err != nil {
+			return err
 		}
 	}
 	s.panics.Keep(&s.background, "background", func() { releaseMemory(background) })
 	s.addresses, err = s.form.listen(s.edge)
 	return err
+}
+
+// startAdmin begins to serve what operators look at.
+func (s *Server) startAdmin() (err error) {
+	o := admin.Options{
+		Addr: s.admin.listen, Gatherer: s.gatherer, Health: s.health, Profiling: s.admin.profiles(),
+		Verify: s.served.verify, Log: s.log,
+	}
+	if s.admin.console.Enabled {
+		if err := s.openConsole(); err != nil {
+			return err
+		}
+		o.Console = s.console
+	}
+	if s.adminEdge, err = admin.Start(o); err != nil {
+		return fmt.Errorf("--admin-listen: %w", err)
+	}
+	return nil
 }
 
 // Addr is where the API is served with TLS; nil without that, and before Start.
@@ -190,6 +224,9 @@ const closeTime = 5 * time.Second
 func (s *Server) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
 	defer cancel()
+	if s.console != nil {
+		s.console.Close() // its streams, which the listener would wait for
+	}
 	if s.adminEdge != nil {
 		_ = s.adminEdge.Close(ctx)
 	}

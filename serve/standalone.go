@@ -19,6 +19,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/config"
+	"github.com/kubeweir/kubeweir/console"
 	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/origin/builtin/accounts"
 	"github.com/kubeweir/kubeweir/origin/pki"
@@ -89,7 +90,7 @@ const (
 // listens, so that what is taken already is known at once, but serves nothing before
 // Start. ctx bounds the making only.
 func NewStandalone(ctx context.Context, c *config.Standalone, o StandaloneOptions) (_ *Standalone, err error) {
-	s := newServer(o.Logger, c.AdminListen, c.Profiling, c.Shutdown, buildInfo("standalone", o.UserAgent))
+	s := newServer(o.Logger, adminOptions{listen: c.AdminListen, profiling: c.Profiling, console: c.Console, mode: console.Standalone}, o.UserAgent, c.Shutdown)
 	origin := &standalone{slack: newSlack(), panics: s.panics}
 	s.form = origin
 	defer func() {
@@ -103,7 +104,7 @@ func NewStandalone(ctx context.Context, c *config.Standalone, o StandaloneOption
 	if err := s.addAudit(&c.Audit); err != nil {
 		return nil, err
 	}
-	cluster := newCluster(o.Logger, s.registry)
+	cluster := newCluster(o.Logger, s.registry, s.registry)
 	s.served = cluster
 	if err := cluster.buildStandalone(c, o.UserAgent, origin, s.audit); err != nil {
 		return nil, err

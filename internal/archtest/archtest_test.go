@@ -56,13 +56,15 @@ var arrows = []arrow{
 	// proxy sees the origin as it sees a remote cluster: through cache.Source, never by import.
 	{"proxy", above("watchmux", "cache")},
 	{"origin", above("watchmux", "cache")},
+	// The console shows what the parts tell of themselves.
+	{"console", above("watchmux", "cache", "proxy")},
 	// serve puts the parts together; so does, through it, the origin that users start in their tests.
-	{"serve", above("watchmux", "cache", "proxy", "origin", "config")},
+	{"serve", above("watchmux", "cache", "proxy", "origin", "config", "console")},
 	{"origin/origintest", []string{"serve", "config", "origin"}},
-	{"cmd", above("watchmux", "cache", "proxy", "origin", "config", "serve")},
+	{"cmd", above("watchmux", "cache", "proxy", "origin", "config", "console", "serve")},
 	// deploy describes and packs kubeweir; it is no part of it.
 	{"deploy", nil},
-	{"test", above("watchmux", "cache", "proxy", "origin", "config", "serve", "cmd", "deploy")},
+	{"test", above("watchmux", "cache", "proxy", "origin", "config", "console", "serve", "cmd", "deploy")},
 }
 
 // A fence says who alone may import a library directly.
@@ -78,7 +80,7 @@ var fences = []fence{
 	{library: "github.com/valyala/fasthttp", allowed: []string{"proxy/edge", "test"}},
 	// The origin is a http.Handler, made of the libraries' own.
 	{library: "net/http", exact: true, allowed: []string{
-		"internal/inprocess", "proxy/edge", "proxy/upstream", "proxy/admin", "cmd", "test",
+		"internal/inprocess", "proxy/edge", "proxy/upstream", "proxy/admin", "console", "cmd", "test",
 		"origin/server", "origin/aggregator", "origin/crd", "origin/builtin", "origin/internal",
 	}, tests: true},
 	// Metrics are registered with the Registerer that was passed in, never with the global one.
@@ -94,7 +96,7 @@ type core struct {
 
 var cores = []core{
 	{"github.com/valyala/fasthttp", above("watchmux", "cache", "origin"), []string{"origin/origintest"}},
-	{"k8s.io/kubernetes", above("watchmux", "cache", "proxy", "config"), nil},
+	{"k8s.io/kubernetes", above("watchmux", "cache", "proxy", "config", "console"), nil},
 }
 
 func TestImports(t *testing.T) {

@@ -39,7 +39,9 @@ type Options struct {
 	Profiling bool
 	// Verify compares the cache with the upstream for who posts to VerifyPath.
 	Verify Verify
-	Log    *slog.Logger
+	// Console serves / and what is below /console/; nil for a list of the paths.
+	Console http.Handler
+	Log     *slog.Logger
 }
 
 // Loopback reports whether addr ("host:port") is one that only this machine reaches.
@@ -54,7 +56,7 @@ func Loopback(addr string) bool {
 const idleTimeout = 90 * time.Second
 
 // Start listens, and serves /metrics, /livez, /readyz, /healthz and, if that is asked
-// for, /debug/pprof until Close; / lists them. On a loopback address web pages of other
+// for, /debug/pprof until Close; / is the console, or lists them. On a loopback address web pages of other
 // addresses are refused, as on the sidecar listener.
 func Start(o Options) (*Server, error) {
 	l, err := net.Listen("tcp", o.Addr)
@@ -75,10 +77,15 @@ func Start(o Options) (*Server, error) {
 	if o.Verify != nil {
 		mux.Handle(VerifyPath, serveVerify(o.Verify))
 	}
-	mux.HandleFunc("/{$}", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		_, _ = io.WriteString(w, strings.Join(paths, "\n")+"\n")
-	})
+	if o.Console != nil {
+		mux.Handle("/{$}", o.Console)
+		mux.Handle("/console/", o.Console)
+	} else {
+		mux.HandleFunc("/{$}", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+			_, _ = io.WriteString(w, strings.Join(paths, "\n")+"\n")
+		})
+	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { serveHealth(w, r, o.Health) })
 	var handler http.Handler = mux
 	if Loopback(o.Addr) {

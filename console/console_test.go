@@ -1,0 +1,183 @@
+package console
+
+import (
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+
+	"github.com/kubeweir/kubeweir/contain"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func open(t *testing.T, change func(*Options)) *Console {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	o := Options{
+		Mode: Gateway, Version: "v1.2.3", Process: prometheus.NewRegistry(), Log: log, Panics: contain.New(nil, log),
+		Pages: fstest.MapFS{
+			"index.html": {Data: []byte("<!doctype html>")}, "app.js": {Data: []byte("export {}")},
+		},
+		Policy:   "default-src 'none'; script-src 'self'",
+		Clusters: func() []*Cluster { return []*Cluster{{}} },
+	}
+	if change != nil {
+		change(&o)
+	}
+	c, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// ask sends a request from this machine.
+func ask(c http.Handler, method, target string, change func(*http.Request)) *httptest.ResponseRecorder {
+	var body *strings.Reader
+	r := httptest.NewRequest(method, "http://127.0.0.1:9444"+target, nil)
+	if method == http.MethodPost {
+		body = strings.NewReader("{}")
+		r = httptest.NewRequest(method, "http://127.0.0.1:9444"+target, body)
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set(actionHeader, "1")
+	}
+	r.RemoteAddr = "127.0.0.1:1"
+	if change != nil {
+		change(r)
+	}
+	w := httptest.NewRecorder()
+	c.ServeHTTP(w, r)
+	return w
+}
+
+// TestPages: they hold no data, so that anybody may have them, and are kept from being
+// changed or framed.
+func TestPages(t *testing.T) {
+	c := open(t, nil)
+	for path, want := range map[string]string{"/": "text/html; charset=utf-8", "/console/app.js": "text/javascript; charset=utf-8"} {
+		w := ask(c, "GET", path, func(r *http.Request) { r.RemoteAddr = "192.0.2.1:1" })
+		if w.Code != 200 || w.Header().Get("Content-Type") != want || w.Header().Get("Content-Security-Policy") != c.Policy {
+			t.Errorf("%s: %d %v", path, w.Code, w.Header())
+		}
+		again := ask(c, "GET", path, func(r *http.Request) { r.Header.Set("If-None-Match", w.Header().Get("ETag")) })
+		if again.Code != 304 || again.Body.Len() > 0 {
+			t.Errorf("%s again: %d", path, again.Code)
+		}
+	}
+	for path, want := range map[string]int{"/console/none.js": 404, "/console/../console.go": 307, "/console/api/none": 404} {
+		if w := ask(c, "GET", path, nil); w.Code != want {
+			t.Errorf("%s: %d, want %d", path, w.Code, want)
+		}
+	}
+	if w := ask(c, "POST", "/", nil); w.Code != 405 {
+		t.Errorf("POST: %d", w.Code)
+	}
+}
+
+// TestHeaders: whatever is answered, browsers may not guess, frame, or tell others.
+func TestHeaders(t *testing.T) {
+	c := open(t, nil)
+	for _, path := range []string{"/", "/console/app.js", "/console/none", "/console/api/session", "/console/api/none"} {
+		h := ask(c, "GET", path, nil).Header()
+		if h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Referrer-Policy") != "no-referrer" || h.Get("X-Frame-Options") != "DENY" ||
+			!strings.Contains(h.Get("Content-Security-Policy"), "default-src 'none'") || h.Get("Set-Cookie") != "" {
+			t.Errorf("%s: %v", path, h)
+		}
+	}
+	if cached := ask(c, "GET", "/console/api/session", nil).Header().Get("Cache-Control"); cached != "no-store" {
+		t.Errorf("a document is kept: %q", cached)
+	}
+}
+
+// TestWithoutToken: programs and browsers of this machine see the documents, nobody else.
+func TestWithoutToken(t *testing.T) {
+	c := open(t, nil)
+	for name, one := range map[string]struct {
+		change func(*http.Request)
+		want   int
+	}{
+		"this machine":  {nil, 200},
+		"localhost":     {func(r *http.Request) { r.Host = "localhost:8080" }, 200},
+		"its own page":  {func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "same-origin") }, 200},
+		"another":       {func(r *http.Request) { r.RemoteAddr = "192.0.2.1:1" }, 403},
+		"no address":    {func(r *http.Request) { r.RemoteAddr = "" }, 403},
+		"rebinding":     {func(r *http.Request) { r.Host = "evil.example" }, 403},
+		"a page":        {func(r *http.Request) { r.Header.Set("Origin", "https://evil.example") }, 403},
+		"a page's link": {func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }, 403},
+		"a proxy":       {func(r *http.Request) { r.Header.Set("X-Forwarded-For", "192.0.2.1") }, 403},
+	} {
+		w := ask(c, "GET", "/console/api/session", one.change)
+		var failed Failed
+		if err := json.Unmarshal(w.Body.Bytes(), &failed); w.Code != one.want || err != nil || (w.Code != 200) != (failed.Error != "") {
+			t.Errorf("%s: %d %s, want %d", name, w.Code, w.Body, one.want)
+		}
+	}
+}
+
+func TestToken(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("0123456789abcdef\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := open(t, func(o *Options) { o.TokenFile = file })
+	with := func(value string) func(*http.Request) {
+		return func(r *http.Request) {
+			r.RemoteAddr, r.Host = "192.0.2.1:1", "gateway.example"
+			r.Header.Set("Authorization", value)
+		}
+	}
+	for value, want := range map[string]int{
+		"Bearer 0123456789abcdef": 200, "bearer 0123456789abcdef": 200,
+		"": 401, "Bearer": 401, "Bearer ": 401, "Basic 0123456789abcdef": 401, "Bearer 0123456789abcdeg": 401, "Bearer 0123456789abcde": 401,
+	} {
+		w := ask(c, "GET", "/console/api/session", with(value))
+		if w.Code != want || (want == 401) != (w.Header().Get("WWW-Authenticate") == "Bearer") {
+			t.Errorf("%q: %d %v", value, w.Code, w.Header())
+		}
+	}
+	// It counts on this machine, too, and a page of elsewhere has no use of it.
+	if w := ask(c, "GET", "/console/api/session", nil); w.Code != 401 {
+		t.Errorf("without: %d", w.Code)
+	}
+	if w := ask(c, "GET", "/console/api/session", func(r *http.Request) {
+		with("Bearer 0123456789abcdef")(r)
+		r.Header.Set("Origin", "https://evil.example")
+	}); w.Code != 403 {
+		t.Errorf("a page of elsewhere: %d", w.Code)
+	}
+	last := 0
+	for range maxWrong + 1 {
+		last = ask(c, "GET", "/console/api/session", with("Bearer wrong-wrong-wrong")).Code
+	}
+	if good := ask(c, "GET", "/console/api/session", with("Bearer 0123456789abcdef")).Code; last != 429 || good != 200 {
+		t.Errorf("after many: %d, and the right one %d", last, good)
+	}
+}
+
+func TestBadToken(t *testing.T) {
+	dir := t.TempDir()
+	for name, content := range map[string]string{"empty": "", "short": "0123456789abcde", "two": "0123456789abcdef 0123456789abcdef", "large": strings.Repeat("x", maxToken+1)} {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var g guard
+		if err := g.open(file, nil); err == nil || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	var g guard
+	if err := g.open(filepath.Join(dir, "none"), nil); err == nil {
+		t.Error("no file is no error")
+	}
+}

@@ -1,0 +1,193 @@
+package console
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kubeweir/kubeweir/proxy/identity"
+)
+
+// guard tells who may look: who has the token or, where there is none, programs and browsers
+// of this machine. Nothing is believed that a browser sends by itself, such as a cookie, so
+// a page of elsewhere can make nobody's browser ask in their name; where there is no token,
+// the headers tell of such a page.
+type guard struct {
+	file string // "" for no token
+	log  *slog.Logger
+
+	mu struct {
+		sync.Mutex
+		token    [sha256.Size]byte
+		looked   time.Time // when it was last looked whether the file has changed
+		modified time.Time
+		size     int64
+		wrong    window // tokens
+		actions  window
+	}
+}
+
+const (
+	// leastToken is how long a token must be: one that nobody guesses.
+	leastToken = 16
+	maxToken   = 4 << 10
+	// tokenFresh is for how long the file is not looked at again.
+	tokenFresh = time.Second
+	// maxWrong is how many wrong tokens, and maxActions how many actions, are looked at in
+	// boundedTime.
+	maxWrong    = 20
+	maxActions  = 10
+	boundedTime = 10 * time.Second
+)
+
+// window counts what happens in boundedTime.
+type window struct {
+	began time.Time
+	n     int
+}
+
+// full reports whether there were as many as max, and counts one more if not.
+func (w *window) full(now time.Time, most int) bool {
+	if now.Sub(w.began) >= boundedTime {
+		w.began, w.n = now, 0
+	}
+	if w.n >= most {
+		return true
+	}
+	w.n++
+	return false
+}
+
+// open reads the token.
+func (g *guard) open(file string, log *slog.Logger) error {
+	if g.file, g.log = file, log; file == "" {
+		return nil
+	}
+	return g.read(time.Now())
+}
+
+// read reads the token if the file has changed. The caller holds mu, or nothing runs yet.
+func (g *guard) read(now time.Time) error {
+	g.mu.looked = now
+	info, err := os.Stat(g.file)
+	if err != nil {
+		return err
+	}
+	if info.ModTime().Equal(g.mu.modified) && info.Size() == g.mu.size {
+		return nil
+	}
+	if info.Size() > maxToken {
+		return fmt.Errorf("%s is larger than %d bytes, which no token is", g.file, maxToken)
+	}
+	content, err := os.ReadFile(g.file)
+	if err != nil {
+		return err
+	}
+	token := strings.TrimSpace(string(content))
+	if len(token) < leastToken || strings.ContainsAny(token, " \t\r\n") {
+		return fmt.Errorf("%s must have one token, of at least %d characters", g.file, leastToken)
+	}
+	g.mu.token = sha256.Sum256([]byte(token))
+	g.mu.modified, g.mu.size = info.ModTime(), info.Size()
+	return nil
+}
+
+var (
+	errNoToken = errors.New("the console wants the token of --console-token-file")
+	errWrong   = errors.New("this is not the token of --console-token-file")
+	errTooMany = errors.New("too many wrong tokens, try again in some seconds")
+)
+
+// check tells why a request is refused.
+func (g *guard) check(r *http.Request) (status int, err error) {
+	if g.file == "" {
+		if why := elsewhere(r); why != "" {
+			return http.StatusForbidden, errors.New(why)
+		}
+		return 0, nil
+	}
+	if why := foreign(r); why != "" {
+		return http.StatusForbidden, errors.New(why)
+	}
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") || token == "" {
+		return http.StatusUnauthorized, errNoToken
+	}
+	given, now := sha256.Sum256([]byte(strings.TrimSpace(token))), time.Now()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if now.Sub(g.mu.looked) >= tokenFresh {
+		if err := g.read(now); err != nil {
+			g.log.Warn("the console's token cannot be read again, the last one counts", "error", err)
+		}
+	}
+	switch {
+	case subtle.ConstantTimeCompare(given[:], g.mu.token[:]) == 1:
+		return 0, nil
+	case g.mu.wrong.full(now, maxWrong):
+		return http.StatusTooManyRequests, errTooMany
+	}
+	return http.StatusUnauthorized, errWrong
+}
+
+// mayAct counts an action, and reports whether there were few of late.
+func (g *guard) mayAct() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return !g.mu.actions.full(time.Now(), maxActions)
+}
+
+// elsewhere tells why a request is not of somebody on this machine, "" when it is.
+func elsewhere(r *http.Request) string {
+	const advice = "; others than programs and browsers of the gateway's machine, or pod, need --console-token-file"
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsLoopback() {
+		return "the request comes from another machine" + advice
+	}
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host"} {
+		if r.Header.Get(name) != "" {
+			return "the request came through a proxy" + advice
+		}
+	}
+	return identity.FromElsewhere(r.Host, r.Header.Values)
+}
+
+// foreign tells why a request is of a web page of another address, "" when it is not.
+func foreign(r *http.Request) string {
+	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
+		return "the request comes from a web page of another address"
+	}
+	if origin := r.Header.Get("Origin"); origin != "" {
+		if u, err := url.Parse(origin); err != nil || !strings.EqualFold(u.Host, r.Host) {
+			return "the request comes from a web page of another address"
+		}
+	}
+	return ""
+}
+
+// guarded lets those to next who may look.
+func (c *Console) guarded(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		status, err := c.guard.check(r)
+		if err == nil {
+			next.ServeHTTP(w, r)
+			return
+		}
+		switch status {
+		case http.StatusUnauthorized:
+			w.Header().Set("WWW-Authenticate", "Bearer")
+		case http.StatusTooManyRequests:
+			w.Header().Set("Retry-After", "10")
+		}
+		fail(w, status, err.Error())
+	})
+}
