@@ -53,6 +53,8 @@ var arrows = []arrow{
 	// A form knows objects and how they look, not who keeps or selects them.
 	{"cache/form", above("watchmux", "cache/table")},
 	{"config", base},
+	// The pages are files.
+	{"console/web", nil},
 	// proxy sees the origin as it sees a remote cluster: through cache.Source, never by import.
 	{"proxy", above("watchmux", "cache")},
 	{"origin", above("watchmux", "cache")},

@@ -1,0 +1,296 @@
+// The frame of all pages: who may, which cluster, which page, and the live stream of it.
+
+import { act, get, hasToken, keepToken } from './api.js';
+import { state } from './draw.js';
+import { arrange, el, newID, set, write } from './dom.js';
+import { clock } from './format.js';
+import { Live } from './live.js';
+import { askers } from './askers.js';
+import { checks } from './checks.js';
+import { collections } from './collections.js';
+import { config } from './config.js';
+import { explain } from './explain.js';
+import { overview } from './overview.js';
+import { permissions } from './permissions.js';
+import { store } from './store.js';
+import { upstreams } from './upstreams.js';
+import { watches } from './watches.js';
+
+const pages = { overview, collections, askers, watches, upstreams, permissions, checks, explain, config, store };
+
+const at = (id) => document.getElementById(id);
+const frame = {
+  page: at('page'), nav: at('nav'), banner: at('banner'), said: at('said'), live: at('live'), menu: at('menu'),
+  mode: at('mode'), cluster: at('cluster'), choice: at('cluster-choice'),
+};
+
+/** App is what a page gets: the session, the cluster that was chosen, and what to do with them. */
+class App {
+  session = null;
+  cluster = ''; // all of them, or the one without a name
+  #page = null;
+  #name = '';
+  #left = new AbortController(); // aborted when the page is left
+  #live = new Live((what, error) => this.#liveIs(what, error));
+  #ready = state();
+  #connection = state();
+  #lostAt = null;
+
+  async start() {
+    this.#fail(null);
+    try {
+      this.session = await get('session');
+    } catch (error) {
+      this.#notStarted(error);
+      return;
+    }
+    write(frame.mode, `${this.session.mode} ${this.session.version}`);
+    arrange(frame.live, [this.#ready.element, document.createTextNode(' '), this.#connection.element]);
+    this.#clusters();
+    this.#open(false);
+  }
+
+  /** several says whether rows have to name their cluster. */
+  get several() {
+    return this.session.clusters.length > 1 && !this.cluster;
+  }
+
+  /** get is a document of the chosen cluster, for the page that is open. */
+  get(path, query) {
+    return get(path, { ...query, cluster: this.cluster }, this.#left.signal);
+  }
+
+  /** follow has the page's topic delivered with these parameters. */
+  follow(query) {
+    const topics = ['overview'];
+    const { topic } = pages[this.#name];
+    if (topic && topic !== 'overview') topics.push(topic);
+    this.#live.follow({ ...query, topics: topics.join(','), cluster: this.cluster }, (name, document) => {
+      if (name === 'overview') this.#ready.update(document.ready ? 'good' : 'bad', document.ready ? 'Ready' : 'Not ready');
+      if (name === topic) this.#deliver(document);
+    });
+  }
+
+  /** say tells who does not see the page that something has happened. */
+  say(text) {
+    write(frame.said, '');
+    write(frame.said, text);
+  }
+
+  /** act has an action done after the operator has agreed, and says how it went. */
+  async act(name, order, { title, text, button }) {
+    if (!await agreed(title, text, button)) return;
+    try {
+      const answer = await act(name, order);
+      this.#tell(answer.text, false);
+    } catch (error) {
+      this.#tell(error.message, true);
+    }
+  }
+
+  /** route opens what the address names. */
+  route() {
+    if (this.session) this.#open(true);
+  }
+
+  choose(cluster) {
+    location.hash = this.#address(this.#name, cluster);
+  }
+
+  #address(name, cluster = this.cluster) {
+    return `#/${name}${cluster ? `?cluster=${encodeURIComponent(cluster)}` : ''}`;
+  }
+
+  #clusters() {
+    const { clusters } = this.session;
+    set(frame.cluster, 'hidden', clusters.length < 2);
+    arrange(frame.choice, [el('option', { value: '' }, 'All clusters'), ...clusters.map((name) => el('option', { value: name }, name))]);
+  }
+
+  #open(moved) {
+    const [path, query] = location.hash.replace(/^#\/?/, '').split('?');
+    const there = this.session.pages.filter((name) => pages[name]);
+    const name = there.includes(path) ? path : there[0];
+    const params = new URLSearchParams(query);
+    const cluster = this.session.clusters.includes(params.get('cluster')) ? params.get('cluster') : '';
+    const same = name === this.#name;
+    [this.#name, this.cluster] = [name, cluster];
+    frame.choice.value = cluster;
+    this.#left.abort();
+    this.#left = new AbortController();
+    const { title } = pages[name];
+    document.title = `${title}${cluster ? ` of ${cluster}` : ''} – kubeweir`;
+    arrange(frame.nav, [el('ul', null, ...there.map((n) => el('li', null,
+      el('a', { href: this.#address(n), 'aria-current': n === name ? 'page' : null }, pages[n].title))))]);
+    this.#menu(false);
+    this.#show(pages[name], params);
+    if (!moved || same) return;
+    frame.page.querySelector('h1').focus();
+    scrollTo(0, 0);
+  }
+
+  #show(definition, params) {
+    const page = definition.open(this, params);
+    const waiting = el('p', { class: 'empty' }, 'Loading …');
+    const body = el('div', { hidden: true }, ...page.nodes);
+    const problem = el('div', { class: 'problem', hidden: true }, el('p'));
+    this.#page = { ...page, waiting, body, problem };
+    arrange(frame.page, [
+      el('h1', { tabindex: '-1' }, definition.title), el('p', { class: 'lead' }, definition.lead(this.session)), waiting, problem, body,
+    ]);
+    this.follow(page.query?.() ?? {});
+    if (!definition.topic) this.#loadOnce(definition, page);
+  }
+
+  async #loadOnce(definition, page) {
+    const { signal } = this.#left;
+    try {
+      this.#deliver(definition.path ? await this.get(definition.path) : null);
+    } catch (error) {
+      if (!signal.aborted && this.#page.nodes === page.nodes) this.#problem(error);
+    }
+  }
+
+  #deliver(document) {
+    const { waiting, body, problem, update } = this.#page;
+    const unavailable = document?.unavailable;
+    if (unavailable) write(problem.firstChild, unavailable);
+    set(problem, 'hidden', !unavailable);
+    set(problem, 'class', unavailable ? 'note' : 'problem');
+    set(body, 'hidden', Boolean(unavailable));
+    set(waiting, 'hidden', true);
+    if (!unavailable) update?.(document);
+  }
+
+  #problem(error) {
+    const { waiting, problem } = this.#page;
+    write(problem.firstChild, error.message);
+    set(problem, 'hidden', false);
+    set(waiting, 'hidden', true);
+  }
+
+  #liveIs(what, error) {
+    if (what === 'live') {
+      this.#connection.update('idle', 'live');
+      if (this.#lostAt) {
+        this.#lostAt = null;
+        this.#fail(null);
+        this.say('Live figures are back.');
+      }
+      return;
+    }
+    if (error?.status === 401) {
+      this.#live.end();
+      keepToken(null);
+      this.#logIn('The token is not accepted any more.');
+      return;
+    }
+    if (what === 'refused') {
+      this.#problem(error);
+      return;
+    }
+    this.#connection.update('warn', 'not live');
+    if (this.#lostAt) return;
+    this.#lostAt = new Date();
+    const why = error ? ` ${error.message}` : '';
+    this.#fail(`The figures are those of ${clock(this.#lostAt)}: the live stream is lost.${why} It is tried again by itself.`,
+      { button: 'Try now', press: () => this.#live.retry() });
+  }
+
+  #fail(text, { button, press, bad } = {}) {
+    if (!text) {
+      arrange(frame.banner, []);
+      return;
+    }
+    arrange(frame.banner, [el('div', { class: bad ? 'banner bad' : 'banner' }, el('p', null, text),
+      button && el('button', { type: 'button', onclick: press }, button))]);
+  }
+
+  // The outcome of an action stays until it is put away or the next one is told.
+  #tell(text, bad) {
+    this.#fail(text, { button: 'Close', bad, press: () => { this.#fail(null); frame.page.querySelector('h1').focus(); } });
+  }
+
+  #menu(open) {
+    set(frame.menu, 'aria-expanded', String(open));
+    frame.nav.classList.toggle('shut', !open && !frame.menu.hidden);
+  }
+
+  toggleMenu() {
+    this.#menu(frame.menu.getAttribute('aria-expanded') !== 'true');
+  }
+
+  /** narrow shows the button that opens the list of pages where there is no room for it. */
+  narrow(is) {
+    set(frame.menu, 'hidden', !is);
+    this.#menu(false);
+  }
+
+  #notStarted(error) {
+    if (error.status === 401) {
+      this.#logIn(hasToken() ? 'That token is not accepted.' : null);
+      return;
+    }
+    const again = el('button', { type: 'button', class: 'main', onclick: () => this.start() }, 'Try again');
+    const hint = error.status === 403
+      ? 'Without a token the console is there for who is on the same machine only: open it at the loopback address, for example through “kubectl port-forward”, or start kubeweir with --console-token-file.'
+      : 'It may be starting or have ended; its log says more.';
+    document.title = 'No answer – kubeweir';
+    arrange(frame.page, [el('h1', { tabindex: '-1' }, 'The console cannot be shown'),
+      el('div', { class: 'problem' }, el('p', null, error.message), el('p', null, hint)),
+      el('div', { class: 'form' }, el('p', { class: 'actions' }, again))]);
+  }
+
+  #logIn(why) {
+    const id = newID('token');
+    const input = el('input', {
+      id, type: 'password', autocomplete: 'off', required: true, 'aria-describedby': why ? `${id}-why` : null, 'aria-invalid': why ? 'true' : null,
+    });
+    document.title = 'Log in – kubeweir';
+    arrange(frame.nav, []);
+    arrange(frame.page, [el('h1', { tabindex: '-1' }, 'Log in'),
+      el('p', { class: 'lead' }, 'The console asks for the token of --console-token-file. It is kept until this tab is closed, and sent to this kubeweir alone.'),
+      el('form', {
+        class: 'form',
+        onsubmit: (e) => {
+          e.preventDefault();
+          keepToken(input.value.trim());
+          this.start();
+        },
+      },
+      why && el('p', { class: 'bad-text', id: `${id}-why` }, why),
+      el('div', { class: 'field' }, el('label', { for: id }, 'Token'), input),
+      el('p', { class: 'actions' }, el('button', { class: 'main' }, 'Log in')))]);
+    input.focus();
+  }
+}
+
+// agreed asks before something is done.
+function agreed(title, text, button) {
+  return new Promise((resolve) => {
+    const id = newID('question');
+    const dialog = el('dialog', { 'aria-labelledby': id, 'aria-describedby': `${id}-text` },
+      el('h2', { id }, title), el('p', { id: `${id}-text`, class: 'wide' }, text),
+      el('form', { method: 'dialog', class: 'actions' },
+        el('button', { value: 'no', autofocus: true }, 'Cancel'), el('button', { value: 'yes', class: 'danger' }, button)));
+    dialog.addEventListener('close', () => {
+      dialog.remove();
+      resolve(dialog.returnValue === 'yes');
+    });
+    document.body.append(dialog);
+    dialog.showModal();
+  });
+}
+
+const app = new App();
+addEventListener('hashchange', () => app.route());
+at('skip').addEventListener('click', (e) => {
+  e.preventDefault(); // its address is no page's
+  (frame.page.querySelector('h1') ?? frame.page).focus();
+});
+frame.choice.addEventListener('change', () => app.choose(frame.choice.value));
+frame.menu.addEventListener('click', () => app.toggleMenu());
+const narrow = matchMedia('(max-width: 52rem)');
+narrow.addEventListener('change', () => app.narrow(narrow.matches));
+app.narrow(narrow.matches);
+app.start();

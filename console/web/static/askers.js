@@ -1,0 +1,154 @@
+import { el, newID, set, write } from './dom.js';
+import { bar } from './draw.js';
+import { bytes, count, percent, seconds, time } from './format.js';
+import { Table, twoLines } from './table.js';
+import { choice, clusterColumn, key, section } from './words.js';
+
+const views = [['users', 'User'], ['userAgents', 'User agent'], ['resources', 'Resource']];
+
+// What the columns are sorted by is asked of the gateway, which knows more than the rows that it sends.
+const sorts = {
+  Requests: ['requests', count], 'Sent': ['bytes', bytes], 'Processor time': ['cpu', seconds], 'Open watches': ['watches', count],
+  'Requests to the cluster': ['upstreamRequests', count], 'Bytes from the cluster': ['upstreamBytes', bytes],
+};
+const fields = { requests: 'requests', bytes: 'bytes', cpu: 'cpuSeconds', watches: 'watches', upstreamRequests: 'upstreamRequests', upstreamBytes: 'upstreamBytes' };
+
+export const askers = {
+  title: 'Who asks',
+  topic: 'askers',
+  lead: () => 'What users, their programs and resources cost here, and what they cause at the cluster: the 25 largest of each.',
+  open(app) {
+    const query = { window: '1m', sort: 'requests' };
+    let view = 'users';
+    let last = null;
+    const total = el('p', { class: 'faint' });
+    const shown = { total: null, field: 'requests' };
+    const tables = new Map(views.map(([name, title]) => [name, costs(app, title, shown, (sort) => {
+      query.sort = sort;
+      shown.field = fields[sort];
+      app.follow(query);
+    })]));
+    const choose = (name) => {
+      view = name;
+      for (const [n, table] of tables) set(table.element, 'hidden', n !== view);
+    };
+    choose(view);
+    const [budgets, blocked] = [budgetTable(app), blockedTable(app)];
+    const update = (d) => {
+      last = d;
+      shown.total = d.total;
+      for (const [name, table] of tables) table.update(d[name]);
+      write(total, summary(d.total));
+      budgets.update(d.budgets ?? []);
+      blocked.update(d.blocked ?? []);
+    };
+    return {
+      nodes: [
+        el('div', { class: 'tools' },
+          choice('By', views, view, (name) => { choose(name); if (last) update(last); }),
+          choice('Of the last', [['1m', 'minute'], ['1h', 'hour']], query.window, (w) => { query.window = w; app.follow(query); })),
+        el('h2', { class: 'unseen' }, 'Costs'),
+        ...[...tables.values()].map((t) => t.element), total, budgets.element, blocked.element,
+      ],
+      query: () => query,
+      update,
+    };
+  },
+};
+
+function summary(t) {
+  return `All together: ${count(t.requests)} requests, ${bytes(t.bytes)} sent, ${seconds(t.cpuSeconds)} of processor time, ${count(t.watches)} watches open; ${count(t.upstreamRequests)} requests to the cluster, ${bytes(t.upstreamBytes)} from it.`;
+}
+
+function shareCell(shown) {
+  return () => {
+    const [fill, text] = [bar(), el('span')];
+    return {
+      element: el('div', null, text, fill.element),
+      update(row) {
+        const all = shown.total?.[shown.field];
+        write(text, all ? percent(row[shown.field] / all) : '–');
+        fill.update(all ? row[shown.field] / all : 0);
+      },
+    };
+  };
+}
+
+function costs(app, title, shown, sorted) {
+  const number = (name) => {
+    const [sort, format] = sorts[name];
+    return { title: name, number: true, text: (r) => format(r[fields[sort]]), by: (r) => r[fields[sort]] };
+  };
+  const columns = [
+    { title, head: true, text: undefined, find: (r) => r.name, by: (r) => r.name,
+      cell: twoLines((r) => r.name || '(none)', (r) => (r.error ? `up to ${count(r.error)} fewer requests` : '')) },
+    ...clusterColumn(app),
+    { title: 'Share', cell: shareCell(shown) },
+    ...Object.keys(sorts).map(number),
+    { title: 'Refused', number: true, text: (r) => count(r.refused), by: (r) => r.refused },
+  ];
+  if (title === 'User agent' && app.session.actions) {
+    columns.push({ title: 'Action', unseen: true, cell: () => blockButton(app) });
+  }
+  return new Table({
+    caption: `Costs by ${title.toLowerCase()}`, id: (r) => key(r.cluster, r.name), sort: 'Requests', down: true, columns,
+    empty: 'Nobody has asked for anything in this time.',
+    onsort: ({ title: name }) => sorts[name] && sorted(sorts[name][0]),
+  });
+}
+
+function blockButton(app) {
+  let agent = '';
+  const id = newID('block');
+  const button = el('button', {
+    type: 'button', class: 'danger slim', id,
+    onclick: () => app.act('block-user-agent', { userAgent: agent, minutes: 60 }, {
+      title: 'Block this user agent for an hour?', button: 'Block it',
+      text: `All requests of “${agent}” will be refused with 429, and its watches end. It can be unblocked below.`,
+    }),
+  }, 'Block');
+  return {
+    element: button,
+    update(row) {
+      agent = row.name;
+      set(button, 'aria-label', `Block ${agent}`);
+    },
+  };
+}
+
+const bounds = (r) => [r.requestsPerSecond && `${count(r.requestsPerSecond)} requests/s`, r.bytesPerSecond && `${bytes(r.bytesPerSecond)}/s`].filter(Boolean).join(', ');
+
+function budgetTable(app) {
+  const table = new Table({
+    caption: 'Upstream budgets', id: (r) => key(r.cluster, r.rule, r.who),
+    empty: 'No rule has a budget. One bounds what a user, group or user agent may cause at the cluster: see rules in docs/config.md.',
+    columns: [
+      { title: 'Rule', head: true, text: (r) => r.rule, by: (r) => r.rule }, ...clusterColumn(app),
+      { title: 'Who', text: (r) => r.who, by: (r) => r.who, class: 'wide' },
+      { title: 'At most', text: bounds },
+      { title: 'Refused', number: true, text: (r) => count(r.refused), by: (r) => r.refused },
+      { title: 'Answered from the cache', number: true, text: (r) => count(r.answeredStale), by: (r) => r.answeredStale },
+    ],
+  });
+  return { element: section('Upstream budgets', table.element), update: (rows) => table.update(rows) };
+}
+
+function blockedTable(app) {
+  const columns = [
+    { title: 'User agent', head: true, text: (r) => r.userAgent, by: (r) => r.userAgent }, ...clusterColumn(app),
+    { title: 'Since', text: (r) => time(r.since), by: (r) => r.since },
+    { title: 'Until', text: (r) => (r.until ? time(r.until) : 'it is unblocked'), by: (r) => r.until ?? '' },
+    { title: 'Refused', number: true, text: (r) => count(r.refused), by: (r) => r.refused },
+  ];
+  if (app.session.actions) {
+    columns.push({ title: 'Action', unseen: true, cell: () => {
+      let agent = '';
+      const button = el('button', { type: 'button', class: 'slim', onclick: () => app.act('unblock-user-agent', { userAgent: agent }, {
+        title: 'Unblock this user agent?', text: `Requests of “${agent}” will be answered again.`, button: 'Unblock it',
+      }) }, 'Unblock');
+      return { element: button, update: (r) => { agent = r.userAgent; set(button, 'aria-label', `Unblock ${agent}`); } };
+    } });
+  }
+  const table = new Table({ caption: 'Blocked user agents', id: (r) => key(r.cluster, r.userAgent), empty: 'No user agent is blocked.', columns });
+  return { element: section('Blocked user agents', table.element), update: (rows) => table.update(rows) };
+}

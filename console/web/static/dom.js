@@ -1,0 +1,56 @@
+// Elements are made of a name, attributes and children. Text is always text, never markup: what the console shows was
+// chosen by whoever sends requests.
+
+const SVG = 'http://www.w3.org/2000/svg';
+
+/** el makes an HTML element. An attribute that is a function listens to the event of its name without "on". */
+export function el(name, attributes, ...children) {
+  return fill(document.createElement(name), attributes, children);
+}
+
+/** svg makes an SVG element, which has attributes where HTML would need styles. */
+export function svg(name, attributes, ...children) {
+  return fill(document.createElementNS(SVG, name), attributes, children);
+}
+
+function fill(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes ?? {})) set(element, name, value);
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+/** set sets an attribute that differs, listens to an event, and takes away what is null or false. */
+export function set(element, name, value) {
+  if (typeof value === 'function') element.addEventListener(name.slice(2), value);
+  else if (value === null || value === undefined || value === false) element.removeAttribute(name);
+  else {
+    const text = value === true ? '' : String(value);
+    if (element.getAttribute(name) !== text) element.setAttribute(name, text);
+  }
+}
+
+/** write sets an element's text in place: nothing changes, for a screen reader either, where the text is the same. */
+export function write(element, text) {
+  const only = element.firstChild;
+  if (only instanceof Text && only === element.lastChild) {
+    if (only.data !== text) only.data = text;
+  } else if (element.textContent !== text || only) {
+    element.textContent = text;
+  }
+}
+
+/** arrange makes nodes the children of parent, in this order, and moves none that is in its place. */
+export function arrange(parent, nodes) {
+  const keep = new Set(nodes);
+  for (const child of [...parent.childNodes]) if (!keep.has(child)) child.remove();
+  let at = parent.firstChild;
+  for (const node of nodes) {
+    if (node === at) at = at.nextSibling;
+    else parent.insertBefore(node, at);
+  }
+}
+
+let ids = 0;
+
+/** newID is an id that no other element has. */
+export const newID = (prefix) => `${prefix}-${++ids}`;

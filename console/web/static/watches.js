@@ -1,0 +1,88 @@
+import { el, newID, set, write } from './dom.js';
+import { state } from './draw.js';
+import { count, plural, seconds } from './format.js';
+import { Table, twoLines } from './table.js';
+import { clusterColumn, key, resource } from './words.js';
+
+const where = (r) => (r.namespace ? `in ${r.namespace}` : 'in all namespaces');
+const selected = (r) => [r.selector, r.fieldSelector].filter(Boolean).join(' and ');
+
+// The gateway sends 200 of them at most; which ones, it is told.
+const sorts = { 'Open for': 'age', Events: 'events', User: 'user' };
+
+export const watches = {
+  title: 'Watches',
+  topic: 'watches',
+  lead: ({ actions }) => `Watches that are open now.${actions ? '' : ' They can be ended here where kubeweir runs with --console-actions.'}`,
+  open(app) {
+    const query = { sort: 'age', resource: '', user: '' };
+    const shown = el('p', { class: 'faint push' });
+    let now = 0;
+    const table = watchTable(app, () => now, (sort) => { query.sort = sort; app.follow(query); });
+    let timer = 0;
+    const box = (label, name) => {
+      const id = newID(name);
+      return el('div', { class: 'field' }, el('label', { for: id }, label), el('input', {
+        id, type: 'search', autocomplete: 'off', spellcheck: 'false',
+        oninput: (e) => {
+          query[name] = e.target.value.trim();
+          clearTimeout(timer);
+          timer = setTimeout(() => app.follow(query), 250);
+        },
+      }));
+    };
+    return {
+      nodes: [el('div', { class: 'tools' }, box('Resource', 'resource'), box('User', 'user'), shown), table.element],
+      query: () => query,
+      close: () => clearTimeout(timer),
+      update(d) {
+        now = Date.parse(d.at);
+        table.update(d.watches);
+        write(shown, d.shown < d.open ? `${count(d.shown)} of ${plural(d.open, 'open watch', 'open watches')}` : plural(d.open, 'open watch', 'open watches'));
+      },
+    };
+  },
+};
+
+function lagCell() {
+  const mark = state();
+  return { element: mark.element, update: (r) => mark.update(r.lagging ? 'warn' : 'good', r.lagging ? 'behind' : 'in time') };
+}
+
+function watchTable(app, now, sorted) {
+  const age = (r) => (now() - Date.parse(r.began)) / 1000;
+  const columns = [
+    { title: 'Watch', head: true, cell: twoLines(resource, where), by: resource }, ...clusterColumn(app),
+    { title: 'User', text: (r) => r.user, by: (r) => r.user, class: 'wide' },
+    { title: 'User agent', text: (r) => r.userAgent || '(none)', by: (r) => r.userAgent, class: 'wide' },
+    { title: 'Selector', text: (r) => selected(r) || '–', class: 'wide' },
+    { title: 'Form', text: (r) => r.form, by: (r) => r.form },
+    { title: 'Open for', number: true, text: (r) => seconds(age(r)), by: age },
+    { title: 'Events', number: true, text: (r) => count(r.events), by: (r) => r.events },
+    { title: 'State', cell: lagCell, by: (r) => (r.lagging ? 0 : 1) },
+  ];
+  if (app.session.actions) columns.push({ title: 'Action', unseen: true, cell: () => endButton(app) });
+  return new Table({
+    caption: 'Open watches', id: (r) => key(r.cluster, r.id), sort: 'Open for', down: true, columns,
+    empty: 'No watch is open that this finds. Informers, “kubectl get --watch” and dashboards open some.',
+    onsort: ({ title }) => sorts[title] && sorted(sorts[title]),
+  });
+}
+
+function endButton(app) {
+  let watch = null;
+  const button = el('button', {
+    type: 'button', class: 'danger slim',
+    onclick: () => app.act('end-watch', { cluster: watch.cluster, id: watch.id }, {
+      title: 'End this watch?', button: 'End this watch',
+      text: `The watch of ${resource(watch)} ${where(watch)} by ${watch.user} (${watch.userAgent || 'no user agent'}) will end. Most clients watch again at once.`,
+    }),
+  }, 'End this watch');
+  return {
+    element: button,
+    update(row) {
+      watch = row;
+      set(button, 'aria-label', `End this watch: ${resource(row)} ${where(row)} by ${row.user}`);
+    },
+  };
+}
