@@ -125,7 +125,7 @@ func (c *Client) openRemote(opts *Options) (err error) {
 	if err != nil {
 		return err
 	}
-	c.conns = factory.conns
+	c.conns, c.life.conns, factory.dead = factory.conns, factory.conns, &c.life.dead
 	if c.absolute, err = factory.absolute(); err != nil {
 		return err
 	}

@@ -16,9 +16,13 @@ const patience = time.Second
 // connection, was sent after that ping and is answered, and it still is silent then. If
 // nothing else was heard meanwhile, all connections of that time are as good as dead:
 // idle ones are closed, and requests that still wait end.
+//
+// A connection that was opened before the probe, and has brought nothing at all when the
+// answer to that is some time old, is dead as well: nothing was sent on it but a greeting.
 type dead struct {
-	// proven is when the last probe that was answered began; unix nanoseconds.
-	proven atomic.Int64
+	// proven is when the last probe that was answered began, answered when that was; unix
+	// nanoseconds.
+	proven, answered atomic.Int64
 	// since is from when on requests are on connections that live; unix nanoseconds.
 	since atomic.Int64
 	// ask sends a probe, abandon lets requests go over new connections. Several servers are
@@ -27,8 +31,17 @@ type dead struct {
 	ask, abandon func()
 }
 
-// prove records that a probe which began then was answered.
-func (d *dead) prove(began time.Time) { d.proven.Store(began.UnixNano()) }
+// prove records that a probe which began then is answered now.
+func (d *dead) prove(began, now time.Time) {
+	d.answered.Store(now.UnixNano())
+	d.proven.Store(began.UnixNano())
+}
+
+// overtook reports whether a probe that began after a connection was opened was answered so
+// long ago that the connection should have brought something.
+func (d *dead) overtook(opened, now time.Time) bool {
+	return opened.UnixNano() < d.proven.Load() && now.UnixNano()-d.answered.Load() >= int64(patience/4)
+}
 
 // bury closes the feeds' connections that are dead. They are pinged after pings of
 // silence.

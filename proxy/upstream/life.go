@@ -29,6 +29,7 @@ const probePause = 200 * time.Millisecond
 type life struct {
 	limit    time.Duration
 	contacts *contacts
+	conns    *openConns // of HTTP/2
 	now      func() time.Time
 	log      *slog.Logger
 	// probe asks for a sign of life, in a goroutine of its own.
@@ -232,7 +233,7 @@ func (c *Client) probe() {
 			return
 		}
 		_ = resp.Body.Close()
-		c.life.dead.prove(began)
+		c.life.dead.prove(began, c.life.now())
 		c.life.sign()
 	})
 }

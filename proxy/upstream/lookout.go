@@ -96,6 +96,7 @@ func (l *life) guard(ctx context.Context, pings time.Duration) {
 		}
 		l.contacts.look(pings)
 		l.bury(pings)
+		l.conns.closeOvertaken(l.now())
 		heard := l.heard()
 		if l.contacts.connections() > 0 && l.now().Sub(heard) > pings*3/2 {
 			l.suspect(heard.Add(pings))

@@ -41,14 +41,14 @@ func testLookout(t *testing.T, test func(*lookedFor)) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		f := &lookedFor{life: &life{
-			limit: 10 * time.Second, contacts: newContacts(time.Now), now: time.Now, log: slog.New(slog.DiscardHandler), ctx: ctx,
+			limit: 10 * time.Second, contacts: newContacts(time.Now), conns: newOpenConns(), now: time.Now, log: slog.New(slog.DiscardHandler), ctx: ctx,
 			spawn: func(f func()) bool { go f(); return true },
 		}}
 		f.probe = func() {
 			f.probes.Add(1)
 			switch {
 			case f.answers.Load():
-				f.dead.prove(time.Now())
+				f.dead.prove(time.Now(), time.Now())
 				f.sign()
 			case f.refuses.Load():
 				f.probeFailed(time.Now())
@@ -215,5 +215,35 @@ func TestProbesAreNotInTheWay(t *testing.T) {
 		ask(2, "bytes came since")
 		f.life.probes.Add(-1)
 		ask(3, "it is over")
+	})
+}
+
+// TestOvertaken: a connection that has brought nothing, though one that was opened later has
+// answered, is closed, and one that is new, or has brought something, is not.
+func TestOvertaken(t *testing.T) {
+	testLookout(t, func(f *lookedFor) {
+		open := func() (closed *atomic.Bool, conn net.Conn) {
+			closed = new(atomic.Bool)
+			dial := func(context.Context, string, string) (net.Conn, error) { return deadConn{closed: closed}, nil }
+			conn, err := f.conns.dial(dial, &opener{}, &f.dead)(t.Context(), "tcp", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return closed, conn
+		}
+		before, _ := open()
+		works, conn := open()
+		conn.(*openConn).heard.Store(true)
+		time.Sleep(time.Second)
+		f.dead.prove(time.Now(), time.Now().Add(time.Second))
+		after, _ := open()
+		time.Sleep(time.Second)
+		if before.Load() {
+			t.Error("it is closed at once")
+		}
+		time.Sleep(time.Second)
+		if !before.Load() || works.Load() || after.Load() {
+			t.Errorf("closed: of before %t, one that works %t, of after %t", before.Load(), works.Load(), after.Load())
+		}
 	})
 }

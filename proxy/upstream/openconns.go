@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -25,6 +26,9 @@ type openConn struct {
 	net.Conn
 	among  *openConns
 	opener *opener
+	dead   *dead // of the server
+	opened time.Time
+	heard  atomic.Bool // it has brought something
 	// What follows is used by who reads: for how long it may bring nothing, 0 for ever, and
 	// when it last brought something.
 	silence time.Duration
@@ -70,6 +74,9 @@ func openedAs(conn net.Conn) *openConn {
 func (c *openConn) Read(p []byte) (int, error) {
 	for {
 		n, err := c.Conn.Read(p)
+		if n > 0 && !c.heard.Load() {
+			c.heard.Store(true)
+		}
 		switch {
 		case c.silence == 0:
 			return n, err
@@ -89,14 +96,14 @@ func (c *openConn) Read(p []byte) (int, error) {
 
 func newOpenConns() *openConns { return &openConns{all: make(map[*openConn]struct{})} }
 
-// dial is dial, whose connections are kept in mind, and counted by opener.
-func (o *openConns) dial(dial dialFunc, opener *opener) dialFunc {
+// dial is dial, whose connections are kept in mind, and counted by opener. dead is of the server.
+func (o *openConns) dial(dial dialFunc, opener *opener, dead *dead) dialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
-		c := &openConn{Conn: conn, among: o, opener: opener}
+		c := &openConn{Conn: conn, among: o, opener: opener, dead: dead, opened: time.Now()}
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		if o.closed {
@@ -106,6 +113,22 @@ func (o *openConns) dial(dial dialFunc, opener *opener) dialFunc {
 		o.all[c] = struct{}{}
 		opener.open.Add(1)
 		return c, nil
+	}
+}
+
+// closeOvertaken closes connections that have brought nothing, not even the answer to a
+// greeting, while one that was opened later did.
+func (o *openConns) closeOvertaken(now time.Time) {
+	var all []*openConn
+	o.mu.Lock()
+	for c := range o.all {
+		if !c.heard.Load() && c.dead.overtook(c.opened, now) {
+			all = append(all, c)
+		}
+	}
+	o.mu.Unlock()
+	for _, c := range all {
+		_ = c.Close()
 	}
 }
 

@@ -35,7 +35,7 @@ func TestCloseEndsConnections(t *testing.T) {
 	c.Close()
 	<-left
 	<-left
-	if _, err := c.conns.dial((&net.Dialer{}).DialContext, &opener{})(t.Context(), "tcp", s.Listener.Addr().String()); !errors.Is(err, errClosed) {
+	if _, err := c.conns.dial((&net.Dialer{}).DialContext, &opener{}, &dead{})(t.Context(), "tcp", s.Listener.Addr().String()); !errors.Is(err, errClosed) {
 		t.Errorf("a closed client connects: %v", err)
 	}
 	c.conns.mu.Lock()

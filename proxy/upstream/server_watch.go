@@ -86,7 +86,7 @@ func (s *apiServer) check(ctx context.Context) (standing, error) {
 	defer func() { _ = resp.Body.Close() }()
 	said, _ := io.ReadAll(io.LimitReader(resp.Body, maxNotice))
 	s.set.c.life.sign()
-	s.dead.prove(began)
+	s.dead.prove(began, time.Now())
 	if s.doubted {
 		s.doubted = false
 		s.mistrust(began)

@@ -164,7 +164,7 @@ func (s *servers) open(e endpoint) (*apiServer, error) {
 	}
 	one.mu.attempts = make(map[*attempt]struct{})
 	one.counts.up.Set(1)
-	one.dead.ask = one.look
+	f.dead, one.dead.ask = &one.dead, one.look
 	for _, p := range s.c.styles() {
 		if p.style.track != nil {
 			p.style.track = s.c.contacts.track(&one.dead)

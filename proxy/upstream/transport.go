@@ -31,8 +31,9 @@ type factory struct {
 	// ownDial is set when connections are made as net.Dialer does; those of an exec
 	// plugin belong to that, with the gateway's credentials.
 	ownDial, plugin bool
-	// conns are the open connections of HTTP/2.
+	// conns are the open connections of HTTP/2; dead is what is known of those to the server.
 	conns *openConns
+	dead  *dead
 }
 
 func newFactory(base *url.URL, cfg *rest.Config, limits Limits) (*factory, error) {
@@ -183,7 +184,7 @@ func (f *factory) transports(s style) (*transports, error) {
 	dial := dialFunc(cfg.DialHolder.Dial)
 	if !s.http1 {
 		t.opener = &opener{}
-		dial = f.conns.dial(dial, t.opener)
+		dial = f.conns.dial(dial, t.opener, f.dead)
 	}
 	t.Transport = &http.Transport{
 		Proxy:               f.proxy,
