@@ -58,7 +58,7 @@ func (l *life) bury(pings time.Duration) {
 			}
 			dead.ask()
 		case conn.outlived != last:
-			conn.outlived, conn.since = last, now
+			conn.outlived, conn.since = last, time.Unix(0, dead.answered.Load())
 		case now.Sub(conn.since) >= patience:
 			l.log.Info("a connection to the upstream is dead while others work, and is closed", "silence", now.Sub(due)+pings+patience)
 			_ = conn.Close()

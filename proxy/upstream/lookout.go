@@ -86,7 +86,7 @@ func (l *life) probeFailed(began time.Time) {
 // their pings allow, so that a frozen one is known before somebody needs it, and closes
 // those that are dead.
 func (l *life) guard(ctx context.Context, pings time.Duration) {
-	tick := time.NewTicker(max(pings/8, time.Millisecond))
+	tick := time.NewTicker(max(pings/20, time.Millisecond))
 	defer tick.Stop()
 	for {
 		select {
