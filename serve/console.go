@@ -1,6 +1,9 @@
 package serve
 
-import "github.com/kubeweir/kubeweir/console"
+import (
+	"github.com/kubeweir/kubeweir/console"
+	"github.com/kubeweir/kubeweir/console/web"
+)
 
 // openConsole makes the console of the admin listener.
 func (s *Server) openConsole() (err error) {
@@ -8,7 +11,7 @@ func (s *Server) openConsole() (err error) {
 		Mode: s.admin.mode, Version: s.admin.version,
 		Actions: s.admin.console.Actions, TokenFile: s.admin.console.TokenFile,
 		Process: s.registry, Clusters: s.served.shown,
-		Log: s.log, Panics: s.panics,
+		Pages: web.Files(), Policy: web.Policy, Log: s.log, Panics: s.panics,
 	})
 	return err
 }
