@@ -39,7 +39,7 @@ func (fixedSource) Watch(ctx context.Context, _ *cache.Resource, _ api.Encoding,
 
 func (fixedSource) CurrentVersion(context.Context, *cache.Resource) (uint64, error) { return 8, nil }
 func (fixedSource) Server(context.Context) (string, error)                          { return "", cache.ErrUnsupported }
-func (fixedSource) LastContact() int64                                              { return time.Now().UnixNano() }
+func (fixedSource) LastContact() time.Time                                          { return time.Now() }
 func (fixedSource) Delay() time.Duration                                            { return 0 }
 
 // Lists of a Source of one's own, answered as kube-apiserver answers them.

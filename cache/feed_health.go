@@ -73,14 +73,14 @@ func (h *health) sign(version uint64, brought bool) {
 
 // lost says that the stream is over and tells whether it fed the store. contact
 // is the connection's last, delay for how long what it brought was under way.
-func (h *health) lost(err error, contact int64, delay time.Duration) (fed bool) {
+func (h *health) lost(err error, contact time.Time, delay time.Duration) (fed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now().Add(-delay)
 	if fed = h.fedLocked(contact, delay); fed {
 		h.mu.lost = now
-		if at := time.Unix(0, contact); contact > 0 && at.Before(now) {
-			h.mu.lost = at
+		if !contact.IsZero() && contact.Before(now) {
+			h.mu.lost = contact
 		}
 	}
 	h.mu.open = false
@@ -98,12 +98,12 @@ func (h *health) listed(at time.Time) {
 
 // fedLocked reports whether the store is being fed: a watch is open, and has brought what
 // there was when it began, or has brought nothing for longer than a refusal takes.
-func (h *health) fedLocked(contact int64, delay time.Duration) bool {
+func (h *health) fedLocked(contact time.Time, delay time.Duration) bool {
 	if !h.mu.open || !h.mu.live {
 		return false
 	}
 	settled := h.mu.opening.Add(settling + delay)
-	return h.mu.proven || h.mu.accepted && !time.Now().Before(settled) || contact > settled.UnixNano()
+	return h.mu.proven || h.mu.accepted && !time.Now().Before(settled) || contact.After(settled)
 }
 
 // restart ends the open watch with cause.
@@ -118,16 +118,15 @@ func (h *health) restart(cause error) {
 // state tells whether a complete store is synced or stale. contact is the
 // connection's last, delay for how long what it brings is under way, staleAfter the
 // silence that a live one may have.
-func (h *health) state(contact int64, delay, staleAfter time.Duration) State {
+func (h *health) state(contact time.Time, delay, staleAfter time.Duration) State {
 	s := h.phase(contact, delay, staleAfter)
 	s.Delay = delay
 	return s
 }
 
-func (h *health) phase(contact int64, delay, staleAfter time.Duration) State {
+func (h *health) phase(contact time.Time, delay, staleAfter time.Duration) State {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	at := time.Unix(0, contact)
 	if !h.fedLocked(contact, delay) {
 		phase := Stale
 		if time.Since(h.mu.lost) < grace {
@@ -135,10 +134,10 @@ func (h *health) phase(contact int64, delay, staleAfter time.Duration) State {
 		}
 		return State{Phase: phase, Since: h.mu.lost, LastContact: h.mu.lost, Err: h.mu.err}
 	}
-	if time.Since(at) > staleAfter {
-		return State{Phase: Stale, Since: at, LastContact: at, Err: errSilent}
+	if time.Since(contact) > staleAfter {
+		return State{Phase: Stale, Since: contact, LastContact: contact, Err: errSilent}
 	}
-	return State{Phase: Synced, Since: h.mu.opening, LastContact: at}
+	return State{Phase: Synced, Since: h.mu.opening, LastContact: contact}
 }
 
 // watchdog ends a stream that is silent for too long.

@@ -112,8 +112,8 @@ func (s *scriptedSource) CurrentVersion(context.Context, *cache.Resource) (uint6
 
 func (s *scriptedSource) Server(context.Context) (string, error) { return "", cache.ErrUnsupported }
 
-func (s *scriptedSource) Delay() time.Duration { return 0 }
-func (s *scriptedSource) LastContact() int64   { return time.Now().UnixNano() }
+func (s *scriptedSource) Delay() time.Duration   { return 0 }
+func (s *scriptedSource) LastContact() time.Time { return time.Now() }
 
 // TestOddSources: what a source may, should not or must not do.
 func TestOddSources(t *testing.T) {

@@ -186,7 +186,7 @@ func patient(ctx context.Context, source Source, timeout time.Duration) (context
 	timer = time.AfterFunc(timeout, func() {
 		mu.Lock()
 		defer mu.Unlock()
-		last := time.Unix(0, source.LastContact())
+		last := source.LastContact()
 		if time.Since(began) < most && last.After(began) && time.Since(last) < lookTimeout {
 			timer.Reset(lookTimeout / 2)
 			return

@@ -14,7 +14,7 @@ type heardSource struct {
 	last func() time.Time
 }
 
-func (s heardSource) LastContact() int64 { return s.last().UnixNano() }
+func (s heardSource) LastContact() time.Time { return s.last() }
 
 // TestPatient: a small call is given up after its timeout, but not while bytes come, and then
 // not for ever.

@@ -185,9 +185,9 @@ type Source interface {
 	// it is also found out whether the server answers. The error is ErrUnsupported
 	// (wrapped) when the source has no way to ask.
 	Server(ctx context.Context) (string, error)
-	// LastContact tells the unix time in nanoseconds at which the connection
-	// that feeds come through last gave a sign of life.
-	LastContact() int64
+	// LastContact is when the connection that feeds come through last gave a sign of life,
+	// with a monotonic clock reading; zero before.
+	LastContact() time.Time
 	// Delay is for how long what the source sends is under way, at least, as far as that
 	// was measured lately. It does not wait.
 	Delay() time.Duration

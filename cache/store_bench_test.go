@@ -77,8 +77,8 @@ func (s *benchSource) CurrentVersion(context.Context, *cache.Resource) (uint64, 
 
 func (s *benchSource) Server(context.Context) (string, error) { return "", cache.ErrUnsupported }
 
-func (s *benchSource) Delay() time.Duration { return 0 }
-func (s *benchSource) LastContact() int64   { return time.Now().UnixNano() }
+func (s *benchSource) Delay() time.Duration   { return 0 }
+func (s *benchSource) LastContact() time.Time { return time.Now() }
 
 func (s *benchSource) collection(tb testing.TB, m *cache.Manager) *cache.Collection {
 	tb.Helper()

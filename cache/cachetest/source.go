@@ -350,11 +350,11 @@ func (s *Source) Delay() time.Duration {
 }
 
 // LastContact implements cache.Source.
-func (s *Source) LastContact() int64 {
+func (s *Source) LastContact() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.mu.frozen.IsZero() {
-		return s.mu.frozen.UnixNano()
+		return s.mu.frozen
 	}
-	return time.Now().UnixNano()
+	return time.Now()
 }

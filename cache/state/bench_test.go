@@ -71,7 +71,7 @@ func (s *endless) CurrentVersion(context.Context, *cache.Resource) (uint64, erro
 }
 func (s *endless) Server(context.Context) (string, error) { return "", cache.ErrUnsupported }
 func (s *endless) Delay() time.Duration                   { return 0 }
-func (s *endless) LastContact() int64                     { return time.Now().UnixNano() }
+func (s *endless) LastContact() time.Time                 { return time.Now() }
 
 func openManager(tb testing.TB, source cache.Source, dir *state.Dir) *cache.Manager {
 	tb.Helper()

@@ -82,7 +82,7 @@ var fences = []fence{
 	{library: "github.com/valyala/fasthttp", allowed: []string{"proxy/edge", "test"}},
 	// The origin is a http.Handler, made of the libraries' own.
 	{library: "net/http", exact: true, allowed: []string{
-		"internal/inprocess", "proxy/edge", "proxy/upstream", "proxy/admin", "console", "cmd", "test",
+		"internal/credentials", "internal/inprocess", "proxy/edge", "proxy/upstream", "proxy/admin", "console", "cmd", "test",
 		"origin/server", "origin/aggregator", "origin/crd", "origin/builtin", "origin/internal",
 	}, tests: true},
 	// Metrics are registered with the Registerer that was passed in, never with the global one.

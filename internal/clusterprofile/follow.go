@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
 
+	"github.com/kubeweir/kubeweir/internal/credentials"
 	"github.com/kubeweir/kubeweir/internal/kubeconfig"
 )
 
@@ -59,8 +60,12 @@ var versions = []string{"v1alpha1", "v1alpha2"}
 // NewFollower makes a Follower; nothing is asked yet.
 func NewFollower(o Options) (*Follower, error) {
 	cfg := rest.CopyConfig(o.Config)
-	cfg.QPS = -1 // there is one call at a time
-	hub, err := dynamic.NewForConfig(cfg)
+	cfg.QPS = -1                                                    // there is one call at a time
+	client, err := credentials.Client(cfg, listTimeout/2, o.Logger) // so that nobody waits for a plugin for longer than for the hub
+	if err != nil {
+		return nil, fmt.Errorf("hub of the ClusterProfiles: %w", err)
+	}
+	hub, err := dynamic.NewForConfigAndClient(cfg, client)
 	if err != nil {
 		return nil, fmt.Errorf("hub of the ClusterProfiles: %w", err)
 	}

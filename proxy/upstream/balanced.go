@@ -200,7 +200,7 @@ type attempt struct {
 }
 
 func (b *balanced) attempt(s *apiServer, req *http.Request, repeatable, look bool) *attempt {
-	a := &attempt{server: s, balanced: b, feed: b.feed, long: b.long, repeatable: repeatable, look: look, began: time.Now()}
+	a := &attempt{server: s, balanced: b, feed: b.feed, long: b.long, repeatable: repeatable, look: look, began: s.set.c.now()}
 	a.sends.most = mostSendsEach
 	a.ctx, a.cancel = context.WithCancelCause(req.Context())
 	s.begin(a)

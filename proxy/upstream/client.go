@@ -16,6 +16,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/internal/apiservers"
+	"github.com/kubeweir/kubeweir/internal/credentials"
 
 	// OIDC, and clear errors for the auth providers that were removed.
 	_ "k8s.io/client-go/plugin/pkg/client/auth"
@@ -33,6 +34,7 @@ type Client struct {
 	limits   Limits
 	log      *slog.Logger
 	metrics  *metrics
+	now      func() time.Time // which does not jump, of all that is compared with contacts
 	contacts *contacts
 	life     *life
 	pulse    *pulse
@@ -50,7 +52,8 @@ type Client struct {
 	ownOnce, anonymousOnce     http.RoundTripper // with a new connection for each request
 	pools                      []*pool           // of a single server
 	servers                    *servers          // nil for a single one
-	direct, shared             atomic.Int64      // forwarded requests on direct connections; on shared ones
+	plugin                     *credentials.Plugin
+	direct, shared             atomic.Int64 // forwarded requests on direct connections; on shared ones
 
 	buffers     sync.Pool              // *[]byte of copyBuffer
 	lastFailure atomic.Int64           // when a failure was logged, unix nanoseconds
@@ -75,7 +78,8 @@ type Client struct {
 // does not connect. Close releases it.
 func New(opts Options) (*Client, error) {
 	opts.Limits.setDefaults()
-	c := &Client{limits: opts.Limits, agent: opts.UserAgent, log: opts.Logger, contacts: newContacts(time.Now)}
+	now := steady()
+	c := &Client{limits: opts.Limits, agent: opts.UserAgent, log: opts.Logger, now: now, contacts: newContacts(now)}
 	c.buffers.New = func() any { b := make([]byte, copyBuffer); return &b }
 	if c.agent == "" {
 		c.agent = "kubeweir"
@@ -83,8 +87,8 @@ func New(opts Options) (*Client, error) {
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
-	c.life = &life{contacts: c.contacts, now: time.Now, log: c.log, probe: c.probe, spawn: c.spawn}
-	c.pulse = &pulse{now: steady(), ask: c.sendPulse}
+	c.life = &life{contacts: c.contacts, now: now, log: c.log, probe: c.probe, spawn: c.spawn}
+	c.pulse = &pulse{now: now, ask: c.sendPulse}
 	c.rights = newRights(c.log)
 	c.panics = contain.New(opts.Registerer, c.log)
 	var err error
@@ -121,11 +125,12 @@ func (c *Client) openRemote(opts *Options) (err error) {
 	base.Path, base.RawPath = strings.TrimRight(base.Path, "/"), strings.TrimRight(base.RawPath, "/")
 	base = baseOf(&list, base)
 	c.base, c.compress = base, opts.Compression.compresses(base)
-	factory, err := newFactory(base, c.config, c.limits)
+	factory, err := newFactory(base, c.config, c.limits, c.log)
 	if err != nil {
 		return err
 	}
 	c.conns, c.life.conns, factory.dead = factory.conns, factory.conns, &c.life.dead
+	c.plugin = factory.plugin
 	if c.absolute, err = factory.absolute(); err != nil {
 		return err
 	}

@@ -11,8 +11,8 @@ import (
 // contacts knows the connections of feeds and when each last gave a sign of life:
 // any byte, be it the answer to a ping.
 type contacts struct {
-	now  func() time.Time
-	last atomic.Int64 // of any connection, unix nanoseconds
+	now  func() time.Time // as that of life
+	last atomic.Int64     // of any connection, unix nanoseconds of now
 	// pinged is the ping on a connection with watches that has waited longest for its answer
 	// when that was last looked at; nil for none. See look.
 	pinged atomic.Pointer[ping]
@@ -99,8 +99,18 @@ func (c *contacts) begin(conn *feedConn, pings bool) (end func()) {
 	}
 }
 
-// oldest is the least recent contact of the connections that carry watches; that
-// of the last connection when there is none.
+// at is a time of now's that is kept in nanoseconds, which have no monotonic reading; zero if
+// that is 0.
+func (c *contacts) at(nanos int64) time.Time {
+	if nanos == 0 {
+		return time.Time{}
+	}
+	now := c.now()
+	return now.Add(time.Duration(nanos - now.UnixNano()))
+}
+
+// oldest is the least recent contact of the connections that carry watches, in nanoseconds of
+// now; that of the last connection when there is none.
 func (c *contacts) oldest() int64 {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

@@ -101,7 +101,7 @@ func TestPingsKeepContact(t *testing.T) {
 	for range 3 {
 		last := source.LastContact()
 		deadline := time.Now().Add(10 * time.Second)
-		for source.LastContact() == last {
+		for source.LastContact().Equal(last) {
 			if time.Now().After(deadline) {
 				t.Fatal("no sign of life is seen")
 			}

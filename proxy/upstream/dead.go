@@ -40,7 +40,7 @@ func (d *dead) prove(began, now time.Time) {
 // overtook reports whether a probe that began after a connection was opened was answered so
 // long ago that the connection should have brought something.
 func (d *dead) overtook(opened, now time.Time) bool {
-	return opened.UnixNano() < d.proven.Load() && now.UnixNano()-d.answered.Load() >= int64(patience/4)
+	return int64(now.Sub(opened)) > now.UnixNano()-d.proven.Load() && now.UnixNano()-d.answered.Load() >= int64(patience/4)
 }
 
 // bury closes the feeds' connections that are dead. They are pinged after pings of
@@ -49,7 +49,7 @@ func (l *life) bury(pings time.Duration) {
 	now := l.now()
 	for _, conn := range l.contacts.silent(now.Add(-pings - patience)) {
 		last, dead := conn.last.Load(), conn.dead
-		due := time.Unix(0, last).Add(pings + patience)
+		due := l.contacts.at(last).Add(pings + patience)
 		switch {
 		case !conn.pings.Load(): // it may be silent
 		case dead.proven.Load() < due.UnixNano():
@@ -58,7 +58,7 @@ func (l *life) bury(pings time.Duration) {
 			}
 			dead.ask()
 		case conn.outlived != last:
-			conn.outlived, conn.since = last, time.Unix(0, dead.answered.Load())
+			conn.outlived, conn.since = last, l.contacts.at(dead.answered.Load())
 		case now.Sub(conn.since) >= patience:
 			l.log.Info("a connection to the upstream is dead while others work, and is closed", "silence", now.Sub(due)+pings+patience)
 			_ = conn.Close()

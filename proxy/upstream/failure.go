@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/credentials"
 	"github.com/kubeweir/kubeweir/reason"
 )
 
@@ -101,6 +102,8 @@ func cause(err error) string {
 	var name *net.DNSError
 	var timeout net.Error
 	switch {
+	case errors.Is(err, credentials.ErrSilent):
+		return "the gateway waits for credentials"
 	case errors.As(err, &certificate):
 		return "its certificate is not trusted"
 	case errors.As(err, &name):

@@ -29,8 +29,8 @@ const probePause = 200 * time.Millisecond
 type life struct {
 	limit    time.Duration
 	contacts *contacts
-	conns    *openConns // of HTTP/2
-	now      func() time.Time
+	conns    *openConns       // of HTTP/2
+	now      func() time.Time // which does not jump: nothing is silent because a clock was set
 	log      *slog.Logger
 	// probe asks for a sign of life, in a goroutine of its own.
 	probe func()
@@ -119,15 +119,14 @@ func (l *life) left(since time.Time) time.Duration {
 	return l.limit/2 - silence
 }
 
-// ask sends a probe, unless one was sent just now: not after now either, by a clock that was
-// set back. While bytes come one that is under way is waited for: on a slow link it waits its
-// turn, and others would only be in its way.
+// ask sends a probe, unless one was sent just now. While bytes come one that is under way is
+// waited for: on a slow link it waits its turn, and others would only be in its way.
 func (l *life) ask() {
 	now, last := l.now().UnixNano(), l.probed.Load()
 	if l.probes.Load() > 0 && l.heard().UnixNano() > last {
 		return
 	}
-	if (now < last || now-last >= int64(probePause)) && l.probed.CompareAndSwap(last, now) {
+	if now-last >= int64(probePause) && l.probed.CompareAndSwap(last, now) {
 		l.probe()
 	}
 }
@@ -150,7 +149,7 @@ type wait struct {
 const waitStep = time.Second
 
 func (l *life) wait(cancel context.CancelCauseFunc, most time.Duration) *wait {
-	w := &wait{life: l, cancel: cancel, began: time.Now(), most: most}
+	w := &wait{life: l, cancel: cancel, began: l.now(), most: most}
 	first := min(l.limit/2, waitStep)
 	if l.limit == 0 || most > 0 && most < first {
 		first = most
@@ -171,7 +170,7 @@ func (w *wait) expired() {
 	}
 	next := w.life.limit
 	if w.most > 0 {
-		left := w.most - time.Since(w.began)
+		left := w.most - w.life.now().Sub(w.began)
 		if left <= 0 {
 			w.cancel(errHeadTimeout)
 			return
@@ -214,6 +213,15 @@ func (w *wait) stop(ctx context.Context, err error) {
 	}
 }
 
+// once is for what may be asked as nobody, too: that the gateway has no credentials for the time
+// being says nothing of the upstream.
+func (c *Client) once() http.RoundTripper {
+	if c.plugin.Stuck() {
+		return c.anonymousOnce
+	}
+	return c.ownOnce
+}
+
 // probe asks the upstream for anything, on a connection of its own: those that there
 // are may be dead while the way to the upstream is open again.
 func (c *Client) probe() {
@@ -227,7 +235,7 @@ func (c *Client) probe() {
 			Header: http.Header{"User-Agent": {c.agent}}, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		}).WithContext(ctx)
 		began := c.life.now()
-		resp, err := c.ownOnce.RoundTrip(req)
+		resp, err := c.once().RoundTrip(req)
 		if err != nil {
 			c.life.probeFailed(began)
 			return

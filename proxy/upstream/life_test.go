@@ -179,18 +179,30 @@ func TestSlowIsNotGone(t *testing.T) {
 	})
 }
 
-// TestProbeAfterClockSetBack: what was probed at a time that is to come does not keep the
-// upstream from being probed.
-func TestProbeAfterClockSetBack(t *testing.T) {
-	now, probes := time.Unix(10000, 0), 0
-	l := &life{now: func() time.Time { return now }, probe: func() { probes++ }}
-	l.ask()
-	now = now.Add(probePause - 1)
-	l.ask()
-	now = now.Add(-time.Hour)
-	l.ask()
-	l.ask()
-	if probes != 2 {
-		t.Errorf("%d probes", probes)
+// TestClockSet: the time of day may be set without anything being taken for silent, or heard
+// later than it was: all times that are compared have a monotonic reading.
+func TestClockSet(t *testing.T) {
+	s := newServer(t, quietWatch)
+	c := s.client(t)
+	source := c.Source()
+	if !source.LastContact().IsZero() {
+		t.Error("something was heard before there was a connection")
+	}
+	accepted, _ := startWatch(testContext(t), source)
+	within(t, accepted, "the watch")
+	c.life.depart()
+	_, away := c.Reachable()
+	w := c.life.wait(func(error) {}, time.Minute)
+	defer w.stop(t.Context(), nil)
+	for name, at := range map[string]time.Time{
+		"the last contact": source.LastContact(), "the last sign": c.life.heard(), "the outage": away, "a request's beginning": w.began,
+	} {
+		if at == at.Round(0) || at.IsZero() {
+			t.Errorf("%s is at %v", name, at)
+		}
+	}
+	now := time.Now()
+	if at := c.contacts.at(c.now().UnixNano()); at.Before(now) || at.After(time.Now()) {
+		t.Errorf("%v became %v", now, at)
 	}
 }

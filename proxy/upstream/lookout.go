@@ -69,7 +69,7 @@ func (l *life) look(since time.Time) {
 }
 
 // heard is when the last sign of life was.
-func (l *life) heard() time.Time { return time.Unix(0, max(l.last.Load(), l.contacts.last.Load())) }
+func (l *life) heard() time.Time { return l.contacts.at(max(l.last.Load(), l.contacts.last.Load())) }
 
 // probeFailed records that a probe which began then brought nothing.
 func (l *life) probeFailed(began time.Time) {

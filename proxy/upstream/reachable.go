@@ -15,10 +15,10 @@ func (c *Client) Reachable() (ok bool, since time.Time) { return c.life.reachabl
 
 func (l *life) reachable() (ok bool, since time.Time) {
 	if l.isGone() {
-		return false, time.Unix(0, l.gone.Load())
+		return false, l.contacts.at(l.gone.Load())
 	}
 	if away := l.away.Load(); away > l.contacts.last.Load() {
-		return false, time.Unix(0, away)
+		return false, l.contacts.at(away)
 	}
 	return true, time.Time{}
 }

@@ -98,7 +98,7 @@ func (s *apiServer) load(long bool, at int64) float64 {
 }
 
 // sign records a sign of life.
-func (s *apiServer) sign() { s.contact.Store(time.Now().UnixNano()) }
+func (s *apiServer) sign() { s.contact.Store(s.set.c.now().UnixNano()) }
 
 // answered records an answer to a request, or to a look.
 func (s *apiServer) answered(look bool) {
@@ -124,7 +124,7 @@ func (s *apiServer) failed(err error, connected, written bool) {
 		// takes over HTTP/2. No client says by that which servers are avoided.
 	case s.broken.Add(1) >= brokenMost:
 		s.broken.Store(0)
-		s.shunned.Store(time.Now().Add(shunFor).UnixNano())
+		s.shunned.Store(s.set.c.now().Add(shunFor).UnixNano())
 		s.counts.ejections.Inc()
 		s.log.Warn("an API server breaks its connections again and again, it is avoided for a while", "error", err)
 		s.set.prefer()
@@ -149,7 +149,7 @@ func (s *apiServer) become(next standing, why error) {
 		return
 	}
 	if next == ready {
-		s.since.Store(time.Now().UnixNano())
+		s.since.Store(s.set.c.now().UnixNano())
 	}
 	s.is.Store(int32(next))
 	if s.mu.gone != nil {

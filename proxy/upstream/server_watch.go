@@ -56,21 +56,21 @@ func (s *apiServer) check(ctx context.Context) (standing, error) {
 	limit := s.set.c.limits.ServerSilence
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it gave no sign of life for %v", limit))
 	defer cancel()
-	began := time.Now()
+	began := s.set.c.now()
 	var second anew
 	also := time.AfterFunc(limit/2, func() { second.ask(ctx, s) })
 	defer also.Stop()
 	way, rt := &routing{only: s}, s.set.c.looks
-	if s.doubted {
-		rt = s.set.c.ownOnce
+	if s.doubted || s.set.c.plugin.Stuck() {
+		rt = s.set.c.once()
 	}
 	resp, err := s.ask(ctx, rt, way, "/readyz")
 	switch code := int(second.ready.Load()); {
 	case err == nil:
+	case !way.tried.Load():
+		return 0, errUnsure // there were no credentials
 	case ctx.Err() == nil:
 		return down, err
-	case !way.tried.Load():
-		return 0, errUnsure // the credentials were waited for
 	case code != 0 && !s.doubted:
 		s.forget(began, began.Add(limit/2))
 		return s.told(code, nil)
@@ -86,7 +86,7 @@ func (s *apiServer) check(ctx context.Context) (standing, error) {
 	defer func() { _ = resp.Body.Close() }()
 	said, _ := io.ReadAll(io.LimitReader(resp.Body, maxNotice))
 	s.set.c.life.sign()
-	s.dead.prove(began, time.Now())
+	s.dead.prove(began, s.set.c.now())
 	if s.doubted {
 		s.doubted = false
 		s.mistrust(began)
@@ -124,7 +124,7 @@ func (n *anew) ask(ctx context.Context, s *apiServer) {
 
 // answers returns the code that the server answers on a new connection, 0 if it does not.
 func (s *apiServer) answers(ctx context.Context, path string) int {
-	resp, err := s.ask(ctx, s.set.c.ownOnce, &routing{only: s}, path)
+	resp, err := s.ask(ctx, s.set.c.once(), &routing{only: s}, path)
 	if err != nil {
 		return 0
 	}

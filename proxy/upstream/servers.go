@@ -193,7 +193,7 @@ func (s *servers) pools() []*pool {
 // choose returns the server for a request, nil when there is none that was not tried.
 // One from which nothing is heard is none.
 func (s *servers) choose(b *balanced, preferred bool, tried []*apiServer) *apiServer {
-	at := time.Now().UnixNano()
+	at := s.c.now().UnixNano()
 	if p := s.preferred.Load(); preferred && p != nil && p.now(at) <= unready && !slices.Contains(tried, p) {
 		return p
 	}
@@ -235,7 +235,7 @@ func (s *servers) prefer() {
 
 func (s *servers) preferLocked() {
 	all, held := *s.all.Load(), s.preferred.Load()
-	at := time.Now().UnixNano()
+	at := s.c.now().UnixNano()
 	var best *apiServer
 	for _, one := range all {
 		if best == nil || one.better(best, at) {

@@ -161,11 +161,11 @@ func (s *Source) Columns(ctx context.Context, res *cache.Resource) ([]byte, erro
 
 // LastContact implements cache.Source: of the connections that carry watches, the
 // one that was silent longest counts.
-func (s *Source) LastContact() int64 {
+func (s *Source) LastContact() time.Time {
 	if s.c.local != nil {
-		return time.Now().UnixNano() // there is no connection that could be lost
+		return time.Now() // there is no connection that could be lost
 	}
-	return s.c.contacts.oldest()
+	return s.c.contacts.at(s.c.contacts.oldest())
 }
 
 // Delay implements cache.Source.
@@ -278,7 +278,7 @@ func (s *Source) Watch(ctx context.Context, res *cache.Resource, enc api.Encodin
 		a.body.limit = 0
 	}
 	if a.conn != nil {
-		a.body.alive = func() time.Time { return time.Unix(0, a.conn.last.Load()) }
+		a.body.alive = func() time.Time { return s.c.contacts.at(a.conn.last.Load()) }
 	}
 	events := object.Codec(enc).NewEvents(a.body, s.c.limits.MaxObjectBytes)
 	if err := handle(cache.Event{Type: cache.WatchAccepted}); err != nil {

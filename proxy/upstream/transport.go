@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
@@ -14,6 +15,8 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
+
+	"github.com/kubeweir/kubeweir/internal/credentials"
 )
 
 // dialFunc is the type of net.Dialer.DialContext.
@@ -30,13 +33,14 @@ type factory struct {
 	limits Limits
 	// ownDial is set when connections are made as net.Dialer does; those of an exec
 	// plugin belong to that, with the gateway's credentials.
-	ownDial, plugin bool
+	ownDial, exec bool
+	plugin        *credentials.Plugin // nil if there is none
 	// conns are the open connections of HTTP/2; dead is what is known of those to the server.
 	conns *openConns
 	dead  *dead
 }
 
-func newFactory(base *url.URL, cfg *rest.Config, limits Limits) (*factory, error) {
+func newFactory(base *url.URL, cfg *rest.Config, limits Limits, log *slog.Logger) (*factory, error) {
 	dial := cfg.Dial
 	if dial == nil {
 		dial = (&net.Dialer{
@@ -44,7 +48,7 @@ func newFactory(base *url.URL, cfg *rest.Config, limits Limits) (*factory, error
 			KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3},
 		}).DialContext
 	}
-	f := &factory{base: base, dial: dial, proxy: cfg.Proxy, limits: limits, ownDial: cfg.Dial == nil, plugin: cfg.ExecProvider != nil, conns: newOpenConns()}
+	f := &factory{base: base, dial: dial, proxy: cfg.Proxy, limits: limits, ownDial: cfg.Dial == nil, exec: cfg.ExecProvider != nil, conns: newOpenConns()}
 	if f.proxy == nil {
 		f.proxy = utilnet.NewProxierWithNoProxyCIDR(http.ProxyFromEnvironment)
 	}
@@ -52,10 +56,15 @@ func newFactory(base *url.URL, cfg *rest.Config, limits Limits) (*factory, error
 	// certificate that it gave out is replaced.
 	cfg = rest.CopyConfig(cfg)
 	cfg.Dial = dial
+	wrap := cfg.WrapTransport
+	cfg.WrapTransport = nil
 	own, err := cfg.TransportConfig()
 	if err != nil {
 		return nil, fmt.Errorf("upstream credentials: %w", err)
 	}
+	// Before life ends those who wait as if the upstream were silent.
+	f.plugin = credentials.Take(own, limits.SilenceTimeout/2, log)
+	own.WrapTransport = transport.Wrappers(wrap, own.WrapTransport)
 	f.own = *own
 	return f, nil
 }
@@ -165,7 +174,7 @@ func (f *factory) transports(s style) (*transports, error) {
 		tlsConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
 	t := &transports{}
-	if s.http1 && !s.once && f.ownDial && (s.anonymous || !f.plugin) {
+	if s.http1 && !s.once && f.ownDial && (s.anonymous || !f.exec) {
 		proxy, err := f.proxied()
 		if err != nil {
 			return nil, err

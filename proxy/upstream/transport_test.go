@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 )
 
@@ -339,7 +340,7 @@ func TestCAFileIsReloaded(t *testing.T) {
 
 func testFactory(t *testing.T, c *Client) *factory {
 	t.Helper()
-	f, err := newFactory(c.base, c.config, c.limits)
+	f, err := newFactory(c.base, c.config, c.limits, c.log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -419,5 +420,69 @@ func TestUntrustedServer(t *testing.T) {
 	}
 	if s.count() != 0 {
 		t.Error("a request reached a server that is not trusted")
+	}
+}
+
+// TestPluginHangs: a plugin that does not come to an end is not waited for by who needs nothing
+// of it, by the client's end, or by anybody for long, and is no reason to take the upstream, or
+// one of several servers, for away.
+func TestPluginHangs(t *testing.T) {
+	hangs := func(hold string) *clientcmdapi.ExecConfig {
+		return &clientcmdapi.ExecConfig{
+			Command: "sh", APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
+			Args: []string{"-c", `while [ -e ` + hold + ` ]; do sleep 0.02; done
+echo '{"kind": "ExecCredential", "apiVersion": "client.authentication.k8s.io/v1", "status": {"token": "late"}}'`},
+		}
+	}
+	for _, servers := range []int{1, 2} {
+		t.Run(fmt.Sprint(servers, " servers"), func(t *testing.T) {
+			t.Parallel()
+			hold := writeFile(t, filepath.Join(t.TempDir(), "hold"), nil)
+			var list []string
+			var first *server
+			for range servers {
+				s := newServer(t, func(http.ResponseWriter, *http.Request) {})
+				if first == nil {
+					first = s
+				}
+				list = append(list, s.URL)
+			}
+			c := first.client(t, func(o *Options) {
+				o.Config.ExecProvider, o.Limits.SilenceTimeout = hangs(hold), 2*time.Second
+				o.Limits.ServerSilence, o.Limits.ServerCheck = time.Second, 50*time.Millisecond
+				if servers > 1 {
+					o.Servers, o.Config.Insecure, o.Config.CAData = list, true, nil
+				}
+			})
+			forward := func(as As) *api.Response {
+				resp := c.Forward(testContext(t), request("POST", "/api/v1/pods", "Authorization", "Bearer client"), Credentials{As: as})
+				finish(t, resp)
+				return resp
+			}
+			for range 3 {
+				if resp := forward(AsGateway); resp.Status != 503 || !strings.Contains(string(resp.Body), "waits for credentials") {
+					t.Errorf("%d %s", resp.Status, resp.Body)
+				}
+			}
+			eventually(t, "it is known that the plugin hangs", c.plugin.Stuck)
+			began := time.Now()
+			eventually(t, "more time than silence is borne", func() bool { return time.Since(began) > 5*time.Second/2 })
+			if ok, _ := c.Reachable(); !ok || c.CheckServers() != nil {
+				t.Error("the upstream is away")
+			}
+			if resp := forward(AsClient); resp.Status != 200 {
+				t.Errorf("as a client: %d %s", resp.Status, resp.Body)
+			}
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				c.Close()
+			}()
+			within(t, ended, "the end of the client")
+			if err := os.Remove(hold); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the end of the plugin", func() bool { return !c.plugin.Stuck() })
+		})
 	}
 }

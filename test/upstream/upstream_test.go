@@ -511,7 +511,7 @@ func testOutages(t *testing.T, c *realkube.Cluster) {
 	<-accepted
 	// An unused second: only pings keep contact.
 	deadline := time.Now().Add(time.Minute)
-	for first := source.LastContact(); source.LastContact() <= first+int64(time.Second); {
+	for first := source.LastContact(); source.LastContact().Sub(first) <= time.Second; {
 		if time.Now().After(deadline) {
 			t.Fatal("a quiet watch loses contact")
 		}
