@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/kubeweir/kubeweir/test/link"
@@ -31,9 +32,17 @@ func (m *measurer) startScaled(ctx context.Context, r *Row) (*scaled, error) {
 	}
 	args, _ := r.gatewayArgs()
 	s := &scaled{upstream: upstream}
+	address := upstream.url
+	if r.Uplink > 0 { // what is kept counts for the address that it came from
+		if s.link, err = link.Start(strings.TrimPrefix(upstream.url, "https://")); err != nil {
+			s.close()
+			return nil, err
+		}
+		address = s.link.URL()
+	}
 	if r.Kept {
 		if s.state, err = os.MkdirTemp("", "kubeweir-bench-"); err != nil {
-			upstream.close()
+			s.close()
 			return nil, err
 		}
 		args = append(args, "--state-dir", s.state)
@@ -45,7 +54,7 @@ func (m *measurer) startScaled(ctx context.Context, r *Row) (*scaled, error) {
 			args = append(args, "--state-key-file", s.key, "--offline=allow")
 		}
 	}
-	s.gateway, err = m.bed.startGatewayWith(ctx, realkube.GatewayOptions{Path: m.bed.binary, Upstream: upstream.url, ExtraArgs: args})
+	s.gateway, err = m.bed.startGatewayWith(ctx, realkube.GatewayOptions{Path: m.bed.binary, Upstream: address, ExtraArgs: args})
 	if err != nil {
 		s.close()
 		return nil, err

@@ -31,7 +31,7 @@ const (
 	podsOf      = 1000
 )
 
-// uplinkStart measures a row of kind UplinkStart: a gateway that kept its state is started behind a link that carries
+// uplinkStart measures a row of kind UplinkStart: a gateway that kept its state is started when its link carries
 // little, after pods and nodes have changed. It is measured until a client has a list of all pods; a note tells when pods
 // and nodes were current.
 func (m *measurer) uplinkStart(ctx context.Context, r *Row) (*measured, error) {
@@ -87,17 +87,15 @@ func writeKey() (string, error) {
 	return f.Name(), errors.Join(err, f.Close())
 }
 
-// behind starts a gateway on the state behind a slow link, and measures until it answers a list of all pods.
-func (m *measurer) behind(ctx context.Context, s *scaled, rate int) (_ *measured, err error) {
-	if s.link, err = link.Start(strings.TrimPrefix(s.upstream.url, "https://")); err != nil {
-		return nil, err
-	}
+// behind starts a gateway on the state when its link has become slow, and measures until it answers a list of all pods.
+func (m *measurer) behind(ctx context.Context, s *scaled, rate int) (*measured, error) {
 	if err := s.link.Set(link.Condition{Rate: rate / 8}); err != nil {
 		return nil, err
 	}
 	out := &measured{raw: s.upstream.rawBytes()}
 	var ready time.Duration
 	var marked bool
+	before := s.link.Carried()
 	begin := time.Now()
 	if err := out.kubeweir.timed(func() error {
 		gw, err := m.bed.startGatewayWith(ctx, realkube.GatewayOptions{Path: m.bed.binary, Upstream: s.link.URL(),
@@ -112,7 +110,7 @@ func (m *measurer) behind(ctx context.Context, s *scaled, rate int) (_ *measured
 	}); err != nil {
 		return nil, fmt.Errorf("%w\n%s", err, s.process.Log())
 	}
-	first := s.link.Carried()
+	first := s.link.Carried() - before
 	out.notes = append(out.notes, fmt.Sprintf("ready after %s; the list is marked as stale: %t; %d KB have come over the link by then, of %.0f MB of pods",
 		ready.Round(10*time.Millisecond), marked, first/1000, mega(out.raw)))
 	current, err := s.untilCurrent(ctx)
@@ -120,7 +118,7 @@ func (m *measurer) behind(ctx context.Context, s *scaled, rate int) (_ *measured
 		return nil, fmt.Errorf("%w\n%s", err, s.process.Log())
 	}
 	out.notes = append(out.notes, fmt.Sprintf("current %s after the start: %s; %d KB have come over the link by then",
-		time.Since(begin).Round(100*time.Millisecond), current, s.link.Carried()/1000))
+		time.Since(begin).Round(100*time.Millisecond), current, (s.link.Carried()-before)/1000))
 	return out, nil
 }
 
