@@ -24,6 +24,8 @@ type column struct {
 	codes []uint32
 	// values rise; no two are equal.
 	values []listquery.Value
+	// unused is how many of the values no object has any more, at most.
+	unused int
 	// order is, of an order instead, the positions in that order.
 	order []int32
 	// bytes is what all of it has, valueBytes what values have.
@@ -163,14 +165,9 @@ func buildColumn(ctx context.Context, objs []*object.Object, s source) (*column,
 
 // sortedColumn makes a column of codes for values in any order, some of which may be equal.
 func sortedColumn(codes []uint32, values []listquery.Value) *column {
-	order := make([]uint32, len(values))
-	for i := range order {
-		order[i] = uint32(i)
-	}
-	slices.SortStableFunc(order, func(a, b uint32) int { return listquery.Compare(values[a], values[b]) })
 	recoded := make([]uint32, len(values)+1)
 	sorted := make([]listquery.Value, 0, len(values))
-	for _, i := range order {
+	for _, i := range sortedPlaces(values) {
 		if n := len(sorted); n == 0 || listquery.Compare(sorted[n-1], values[i]) != 0 {
 			sorted = append(sorted, values[i])
 		}
@@ -182,96 +179,14 @@ func sortedColumn(codes []uint32, values []listquery.Value) *column {
 	return withValues(codes, slices.Clip(sorted))
 }
 
-// carry makes the column of objs from that of the objects before: only those that are not
-// among them are looked at.
-func carry(ctx context.Context, base *column, before, objs []*object.Object, s source) (*column, error) {
-	looking := search{ctx: ctx}
-	codes := make([]uint32, len(objs))
-	var fresh []listquery.Value // have the codes above those of base.values
-	at := 0
-	for i, o := range objs {
-		if at < len(before) && before[at] == o {
-			codes[i] = base.codes[at]
-			at++
-			continue
-		}
-		for at < len(before) && before[at].Key < o.Key {
-			at++
-		}
-		if at < len(before) && before[at] == o {
-			codes[i] = base.codes[at]
-			at++
-			continue
-		}
-		if at < len(before) && before[at].Key == o.Key {
-			at++
-		}
-		if looking.abandoned() {
-			return nil, ctx.Err()
-		}
-		token, err := s.token(o)
-		if err != nil {
-			return nil, err
-		}
-		value := s.read(token)
-		if value.Kind == listquery.None {
-			continue
-		}
-		if place, known := slices.BinarySearchFunc(base.values, value, listquery.Compare); known {
-			codes[i] = uint32(place + 1)
-		} else {
-			fresh = append(fresh, value)
-			codes[i] = uint32(len(base.values) + len(fresh))
-		}
-	}
-	return base.merge(codes, fresh), nil
-}
-
-// merge makes a column of codes for c's values and fresh ones behind them, and leaves out
-// the values that no code has, when those are many.
-func (c *column) merge(codes []uint32, fresh []listquery.Value) *column {
-	used := make([]bool, len(c.values)+len(fresh)+1)
-	for _, code := range codes {
-		used[code] = true
-	}
-	dead := 0
-	for i := range c.values {
-		if !used[i+1] {
-			dead++
-		}
-	}
-	if len(fresh) == 0 && dead <= len(c.values)/8+16 {
-		return &column{codes: codes, values: c.values, valueBytes: c.valueBytes, bytes: int64(len(codes))*4 + c.valueBytes}
-	}
-	order := make([]uint32, len(fresh))
+// sortedPlaces are the places of values in their order.
+func sortedPlaces(values []listquery.Value) []uint32 {
+	order := make([]uint32, len(values))
 	for i := range order {
 		order[i] = uint32(i)
 	}
-	slices.SortStableFunc(order, func(a, b uint32) int { return listquery.Compare(fresh[a], fresh[b]) })
-	recoded := make([]uint32, len(used))
-	values := make([]listquery.Value, 0, len(used)-dead)
-	add := func(v listquery.Value, code int) {
-		if n := len(values); n == 0 || listquery.Compare(values[n-1], v) != 0 {
-			values = append(values, v)
-		}
-		recoded[code] = uint32(len(values))
-	}
-	next := 0
-	for i := range c.values {
-		for ; next < len(order) && listquery.Compare(fresh[order[next]], c.values[i]) < 0; next++ {
-			add(fresh[order[next]], len(c.values)+1+int(order[next]))
-		}
-		if used[i+1] {
-			add(c.values[i], i+1)
-		}
-	}
-	for ; next < len(order); next++ {
-		add(fresh[order[next]], len(c.values)+1+int(order[next]))
-	}
-	for i, code := range codes {
-		codes[i] = recoded[code]
-	}
-	return withValues(codes, values)
+	slices.SortStableFunc(order, func(a, b uint32) int { return listquery.Compare(values[a], values[b]) })
+	return order
 }
 
 // passing are, by code, whether values are as the condition has them.

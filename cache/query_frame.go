@@ -329,7 +329,7 @@ func (k *columns) renew() {
 		col := made.column
 		if made.frame != f {
 			var err error
-			if col, err = carry(context.Background(), col, made.frame.objs, f.objs, made.source); err != nil {
+			if col, err = carry(context.Background(), col, changeOf(made.frame.objs, f.objs), f.objs, made.source); err != nil {
 				continue // who asks is told
 			}
 		}

@@ -335,7 +335,7 @@ func (t *tableau) column(path listquery.Path, quantity bool) (*column, error) {
 	}
 	return t.columns.obtain(t.ctx, t.frame, s, func(base *madeColumn) (*column, error) {
 		if base != nil {
-			return carry(t.ctx, base.column, base.frame.objs, t.frame.objs, s)
+			return carry(t.ctx, base.column, changeOf(base.frame.objs, t.frame.objs), t.frame.objs, s)
 		}
 		if turn(); err != nil {
 			return nil, err
@@ -419,9 +419,14 @@ func (t *tableau) order(keys []listquery.Key) ([]int32, error) {
 	for _, key := range keys {
 		name += fmt.Sprintf(" %s %t %t", key.Path, key.Quantity, key.Descending)
 	}
-	col, err := t.columns.obtain(t.ctx, t.frame, source{name: name}, func(*madeColumn) (*column, error) {
-		all := rows{to: len(t.frame.objs)}
-		order, err := t.sort(keys, all.list())
+	col, err := t.columns.obtain(t.ctx, t.frame, source{name: name}, func(base *madeColumn) (*column, error) {
+		var order []int32
+		var err error
+		if base == nil {
+			order, err = t.sortAll(keys)
+		} else {
+			order, err = t.carryOrder(keys, base)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -431,4 +436,10 @@ func (t *tableau) order(keys []listquery.Key) ([]int32, error) {
 		return nil, err
 	}
 	return col.order, nil
+}
+
+// sortAll sorts all positions by the keys.
+func (t *tableau) sortAll(keys []listquery.Key) ([]int32, error) {
+	all := rows{to: len(t.frame.objs)}
+	return t.sort(keys, all.list())
 }

@@ -1,0 +1,231 @@
+package cache
+
+import (
+	"context"
+	"slices"
+	"sort"
+
+	"github.com/kubeweir/kubeweir/listquery"
+	"github.com/kubeweir/kubeweir/object"
+)
+
+// change is how the objects of a frame differ from those of one before. What was made for
+// the older one is carried over by it: what both have is copied in long runs, and only what
+// is fresh is looked at.
+type change struct {
+	same  []run
+	fresh []int32 // positions, rising, of the objects that the newer frame alone has
+	gone  int     // how many the older one alone has
+}
+
+// run is objects that both have, beginning at these positions.
+type run struct{ before, after, n int }
+
+func changeOf(before, objs []*object.Object) *change {
+	c := &change{gone: len(before)}
+	at, i := 0, 0
+	for i < len(objs) {
+		n := common(before[at:], objs[i:])
+		if n > 0 {
+			c.same = append(c.same, run{at, i, n})
+			c.gone -= n
+			at, i = at+n, i+n
+			continue
+		}
+		for at < len(before) && before[at].Key < objs[i].Key {
+			at++
+		}
+		if at < len(before) && before[at] == objs[i] {
+			continue
+		}
+		if at < len(before) && before[at].Key == objs[i].Key {
+			at++
+		}
+		c.fresh = append(c.fresh, int32(i))
+		i++
+	}
+	return c
+}
+
+// common is how many objects both begin with.
+func common(a, b []*object.Object) int {
+	n := min(len(a), len(b))
+	for i := range n {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return n
+}
+
+// carry makes the column of objs from base, which is that of the objects before the change.
+func carry(ctx context.Context, base *column, c *change, objs []*object.Object, s source) (*column, error) {
+	looking := search{ctx: ctx}
+	codes := make([]uint32, len(objs))
+	for _, r := range c.same {
+		copy(codes[r.after:r.after+r.n], base.codes[r.before:])
+	}
+	var fresh []listquery.Value // have the codes above those of base.values
+	for _, at := range c.fresh {
+		if looking.abandoned() {
+			return nil, ctx.Err()
+		}
+		token, err := s.token(objs[at])
+		if err != nil {
+			return nil, err
+		}
+		value := s.read(token)
+		if value.Kind == listquery.None {
+			continue
+		}
+		if place, known := slices.BinarySearchFunc(base.values, value, listquery.Compare); known {
+			codes[at] = uint32(place + 1)
+		} else {
+			fresh = append(fresh, value)
+			codes[at] = uint32(len(base.values) + len(fresh))
+		}
+	}
+	col := base.with(codes, fresh)
+	if col.unused = base.unused + c.gone; col.unused > len(col.values)/8+16 {
+		col = col.compact()
+	}
+	return col, nil
+}
+
+// with makes a column of codes for c's values and fresh ones behind them.
+func (c *column) with(codes []uint32, fresh []listquery.Value) *column {
+	if len(fresh) == 0 {
+		return &column{codes: codes, values: c.values, valueBytes: c.valueBytes, bytes: int64(len(codes))*4 + c.valueBytes}
+	}
+	order := sortedPlaces(fresh)
+	recoded := make([]uint32, 1, len(c.values)+len(fresh)+1)
+	ofFresh := make([]uint32, len(fresh))
+	values := make([]listquery.Value, 0, len(c.values)+len(fresh))
+	take := func(upTo int) { // of c's values
+		for old := len(recoded) - 1; old < upTo; old++ {
+			values = append(values, c.values[old])
+			recoded = append(recoded, uint32(len(values)))
+		}
+	}
+	for i, at := range order {
+		if i == 0 || listquery.Compare(fresh[order[i-1]], fresh[at]) != 0 {
+			place, _ := slices.BinarySearchFunc(c.values, fresh[at], listquery.Compare)
+			take(place)
+			values = append(values, fresh[at])
+		}
+		ofFresh[at] = uint32(len(values))
+	}
+	take(len(c.values))
+	recoded = append(recoded, ofFresh...)
+	for i, code := range codes {
+		codes[i] = recoded[code]
+	}
+	return withValues(codes, values)
+}
+
+// compact leaves out the values that no object has.
+func (c *column) compact() *column {
+	recoded := make([]uint32, len(c.values)+1)
+	for _, code := range c.codes {
+		recoded[code] = 1
+	}
+	values := make([]listquery.Value, 0, len(c.values))
+	for i := range c.values {
+		if recoded[i+1] > 0 {
+			values = append(values, c.values[i])
+			recoded[i+1] = uint32(len(values))
+		}
+	}
+	recoded[0] = 0
+	for i, code := range c.codes {
+		c.codes[i] = recoded[code]
+	}
+	return withValues(c.codes, slices.Clip(values))
+}
+
+// move appends positions of the older frame to moved, as they are in the newer one, but for
+// those of objects that are gone.
+func (c *change) move(moved, positions []int32) []int32 {
+	if c.keepsPlaces() {
+		gone := make([]uint64, len(positions)/64+1) // little enough to be near the processor
+		for _, at := range c.fresh {
+			gone[at/64] |= 1 << (at % 64)
+		}
+		for _, at := range positions {
+			if gone[at/64]>>(at%64)&1 == 0 {
+				moved = append(moved, at)
+			}
+		}
+		return moved
+	}
+	to := make([]int32, len(positions)) // 0 for gone, else 1 + the position
+	for _, r := range c.same {
+		for i := range r.n {
+			to[r.before+i] = int32(r.after + i + 1)
+		}
+	}
+	for _, at := range positions {
+		if now := to[at]; now > 0 {
+			moved = append(moved, now-1)
+		}
+	}
+	return moved
+}
+
+// keepsPlaces reports whether objects were but replaced, each by one of its key.
+func (c *change) keepsPlaces() bool {
+	return c.gone == len(c.fresh) && !slices.ContainsFunc(c.same, func(r run) bool { return r.before != r.after })
+}
+
+// fewFresh bounds, as a part of all objects, what is put into an order one by one: above, to
+// sort all costs less.
+const fewFresh = 1.0 / 16
+
+// carryOrder makes an order from that of the objects before: each fresh one is put where it
+// belongs.
+func (t *tableau) carryOrder(keys []listquery.Key, base *madeColumn) ([]int32, error) {
+	c := changeOf(base.frame.objs, t.frame.objs)
+	if float64(len(c.fresh)) > fewFresh*float64(len(t.frame.objs)) {
+		return t.sortAll(keys)
+	}
+	fresh, err := t.sort(keys, c.fresh)
+	if err != nil {
+		return nil, err
+	}
+	before, err := t.before(keys)
+	if err != nil {
+		return nil, err
+	}
+	// Those that are kept move to the end of what becomes the order, and from there, in
+	// runs, to where they belong.
+	order := c.move(make([]int32, len(fresh), len(t.frame.objs)), base.order)
+	kept, to := order[len(fresh):], 0
+	for _, at := range fresh {
+		n := sort.Search(len(kept), func(i int) bool { return before(at, kept[i]) })
+		to += copy(order[to:], kept[:n])
+		order[to] = at
+		to++
+		kept = kept[n:]
+	}
+	return order, nil
+}
+
+// before tells which of two positions comes before the other in the order of the keys.
+func (t *tableau) before(keys []listquery.Key) (func(a, b int32) bool, error) {
+	cols := make([]*column, len(keys))
+	for i, key := range keys {
+		var err error
+		if cols[i], err = t.column(key.Path, key.Quantity); err != nil {
+			return nil, err
+		}
+	}
+	return func(a, b int32) bool {
+		for i, col := range cols {
+			x, y := col.place(col.codes[a], keys[i].Descending), col.place(col.codes[b], keys[i].Descending)
+			if x != y {
+				return x < y
+			}
+		}
+		return a < b
+	}, nil
+}
