@@ -5,8 +5,8 @@ import (
 	stdjson "encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
+	"time"
 	"unsafe"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -96,7 +96,7 @@ func cellOf(res *Resource, name string) (func(*object.Object) ([]byte, error), e
 	case name == "age" && !res.Custom: // need not be printed
 		return func(o *object.Object) (token []byte, err error) {
 			if o.CreationUnix != 0 {
-				token = strconv.AppendInt(nil, -o.CreationUnix, 10)
+				token = listquery.AgeToken(o.CreationUnix)
 			}
 			return token, nil
 		}, nil
@@ -106,7 +106,11 @@ func cellOf(res *Resource, name string) (func(*object.Object) ([]byte, error), e
 		if err != nil {
 			return nil, fmt.Errorf("printing %s: %w", o.Key, err)
 		}
-		return row.Cell(i), nil
+		token, moment, relative := row.Cell(i)
+		if relative {
+			token = listquery.AgeToken(moment)
+		}
+		return token, nil
 	}, nil
 }
 
@@ -189,16 +193,16 @@ func sortedPlaces(values []listquery.Value) []uint32 {
 	return order
 }
 
-// passing are, by code, whether values are as the condition has them.
-func (c *column) passing(ctx context.Context, where *listquery.Condition) ([]bool, error) {
+// passing are, by code, whether values are as the condition has them at a moment.
+func (c *column) passing(ctx context.Context, where *listquery.Condition, at time.Time) ([]bool, error) {
 	looking := search{ctx: ctx}
 	passes := make([]bool, len(c.values)+1)
-	passes[0] = where.Matches(listquery.Value{})
+	passes[0] = where.Matches(listquery.Value{}, at)
 	for i := range c.values {
 		if looking.abandoned() {
 			return nil, ctx.Err()
 		}
-		passes[i+1] = where.Matches(c.values[i])
+		passes[i+1] = where.Matches(c.values[i], at)
 	}
 	return passes, nil
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,6 +32,8 @@ type asked struct {
 	// offset is where the page begins, rv the version that it shows, 0 for the request's.
 	offset int
 	rv     uint64
+	// at is when the first page was asked for.
+	at time.Time
 }
 
 // fewObjects is the size up to which the values of a selection are read at each request:
@@ -46,7 +49,7 @@ func (r *Reader) listAsked(ctx context.Context, c *Collection, req *ReadRequest)
 	if err != nil {
 		return nil, err
 	}
-	a, err := newAsked(req)
+	a, err := newAsked(req, r.now())
 	if err == nil {
 		err = a.check(c.resource)
 	}
@@ -69,6 +72,11 @@ func (r *Reader) listAsked(ctx context.Context, c *Collection, req *ReadRequest)
 	if err != nil {
 		return nil, unsortable(ctx, c, err)
 	}
+	if req.Shown != nil {
+		if page.objs, err = r.shown(ctx, req.Shown, page); err != nil {
+			return nil, a.expired(err)
+		}
+	}
 	list := page.list(c)
 	list.Counts = counts
 	resp, err := r.renderer.List(f, list, req.client())
@@ -84,14 +92,13 @@ func (r *Reader) askedForm(c *Collection, req *ReadRequest) (form.Form, error) {
 	const have = "ask for application/json"
 	rep := req.Rep
 	switch {
-	case c.encoding != api.JSON:
-		return nil, api.NewNotAcceptable("sortBy, where, offset, fields and countBy are answered in JSON, YAML and CBOR and for Tables, not in protobuf: " + have)
-	case rep.Transform == api.Table && c.resource.Printer != nil && c.resource.Printer.Traits().Sorted:
-		return nil, api.NewNotAcceptable("the Tables of " + c.resource.Resource + " have an order of their own: " + have)
 	case req.Query.Fields != nil && (rep.Transform != api.NoTransform || rep.Encoding != api.JSON):
-		return nil, api.NewNotAcceptable("parameter fields: it is answered for whole objects in JSON and YAML, not in CBOR, for Tables or metadata: " + have)
+		return nil, api.NewNotAcceptable("parameter fields: it is answered for whole objects in JSON and YAML, not in protobuf or CBOR, for Tables or metadata: " + have)
 	case len(req.Query.CountBy) > 0 && rep.Encoding != api.JSON:
-		return nil, api.NewNotAcceptable("parameter countBy: it is answered in JSON and YAML and for Tables in JSON: " + have)
+		return nil, api.NewNotAcceptable("parameter countBy: it is answered in JSON and YAML and for Tables in JSON, not in protobuf or CBOR: " + have)
+	}
+	if req.Shown != nil {
+		c = req.Shown
 	}
 	f := r.form(c, req)
 	if f == nil {
@@ -100,11 +107,63 @@ func (r *Reader) askedForm(c *Collection, req *ReadRequest) (form.Form, error) {
 	if req.Query.Fields != nil {
 		return form.Projected(f, req.Query.Fields), nil
 	}
+	if len(req.Query.Sort) > 0 {
+		f = form.InOrder(f)
+	}
 	return f, nil
 }
 
-func newAsked(req *ReadRequest) (*asked, error) {
-	a := &asked{ReadRequest: req, Query: req.Query, offset: req.Query.Offset}
+// shown are the objects of a page as another collection of the resource has them. Each
+// encoding has a feed of its own, and one may be behind the other; a version of an object is
+// the same in both.
+func (r *Reader) shown(ctx context.Context, c *Collection, page *selection) ([]*object.Object, error) {
+	v := c.View()
+	objs, ok := page.in(v)
+	if newest := page.newest(); !ok && v.RV() < newest {
+		if err := r.waitFor(ctx, c, newest); err != nil {
+			return nil, err
+		}
+		v = c.View()
+		objs, ok = page.in(v)
+	}
+	if !ok { // has been changed since
+		var err error
+		if v, err = c.ViewAt(page.rv); err != nil {
+			return nil, forward(versionReason(err), err)
+		}
+		objs, ok = page.in(v)
+	}
+	if !ok {
+		return nil, forward(reason.CacheUnavailable, nil)
+	}
+	if page.token != "" {
+		c.Retain(v)
+	}
+	return objs, nil
+}
+
+// in are the objects of a page as a view of another collection has them; ok is false if it
+// has others.
+func (s *selection) in(v *View) (objs []*object.Object, ok bool) {
+	objs = make([]*object.Object, len(s.objs))
+	for i, o := range s.objs {
+		if objs[i] = v.Get(o.Key); objs[i] == nil || objs[i].RV != o.RV {
+			return nil, false
+		}
+	}
+	return objs, true
+}
+
+// newest is the version of the object that was changed last.
+func (s *selection) newest() (rv uint64) {
+	for _, o := range s.objs {
+		rv = max(rv, o.RV)
+	}
+	return rv
+}
+
+func newAsked(req *ReadRequest, now time.Time) (*asked, error) {
+	a := &asked{ReadRequest: req, Query: req.Query, offset: req.Query.Offset, at: now}
 	a.selected = req.Namespace
 	for _, selector := range []fmt.Stringer{req.Options.LabelSelector, req.Options.FieldSelector} {
 		a.selected += "\x00"
@@ -121,6 +180,9 @@ func newAsked(req *ReadRequest) (*asked, error) {
 	}
 	token, err := a.Decode(req.Options.Continue, a.selected)
 	a.offset, a.rv = token.Offset, token.ResourceVersion
+	if token.At > 0 {
+		a.at = time.Unix(token.At, 0)
+	}
 	return a, err
 }
 
@@ -188,7 +250,7 @@ func (a *asked) apply(ctx context.Context, c *Collection, sel *selection) (*sele
 	t := newTableau(ctx, c, sel)
 	t.user = a.User
 	for i := range a.Where {
-		if err := t.where(&a.Where[i]); err != nil {
+		if err := t.where(&a.Where[i], a.at); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -198,6 +260,9 @@ func (a *asked) apply(ctx context.Context, c *Collection, sel *selection) (*sele
 	}
 	sel.objs, sel.picked = nil, true
 	sel.variant += "\x02" + a.Query.String() + "@" + strconv.Itoa(a.offset)
+	if a.Timed() {
+		sel.variant += "@" + strconv.FormatInt(a.at.Unix(), 10)
+	}
 	if a.CountsAlone {
 		return sel, counts, nil
 	}
@@ -223,7 +288,11 @@ func (a *asked) page(c *Collection, t *tableau, sel *selection) error {
 	if to < all {
 		remaining := int64(all - to)
 		sel.remaining = &remaining
-		sel.token = listquery.Token{ResourceVersion: sel.rv, Offset: to}.Encode(a.Query, a.selected)
+		token := listquery.Token{ResourceVersion: sel.rv, Offset: to}
+		if a.Timed() {
+			token.At = a.at.Unix()
+		}
+		sel.token = token.Encode(a.Query, a.selected)
 		c.Retain(sel.view)
 	}
 	return nil
@@ -344,13 +413,13 @@ func (t *tableau) column(path listquery.Path, quantity bool) (*column, error) {
 	})
 }
 
-// where leaves the rows for which the condition holds.
-func (t *tableau) where(condition *listquery.Condition) error {
+// where leaves the rows for which the condition holds at a moment.
+func (t *tableau) where(condition *listquery.Condition, at time.Time) error {
 	col, err := t.column(condition.Path, false)
 	if err != nil {
 		return err
 	}
-	passes, err := col.passing(t.ctx, condition)
+	passes, err := col.passing(t.ctx, condition, at)
 	if err != nil {
 		return err
 	}

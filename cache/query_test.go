@@ -162,18 +162,28 @@ func TestQueryCounts(t *testing.T) {
 	}
 }
 
-// TestQueryForms: what is sorted and narrowed is rows in every form that is made of JSON; others are refused, clearly.
+// shownRequest is askRequest for a list of pods.
+func (b *readBench) shownRequest(t testing.TB, path string, rep api.Representation) *cache.ReadRequest {
+	req := askRequest(t, path, rep)
+	if rep.Encoding == api.Protobuf {
+		req.Shown = b.collection(cachetest.Pods, api.Protobuf)
+	}
+	return req
+}
+
+// TestQueryForms: what is sorted and narrowed is in that order in every form; what a form has no place for is refused,
+// clearly.
 func TestQueryForms(t *testing.T) {
 	b := newReadBench(t)
 	b.fillPhases(600)
 	c := b.collection(cachetest.Pods, api.JSON)
 	const path = "?resourceVersion=0&sortBy=-.metadata.name&where=.status.phase=Pending&offset=2&limit=3"
 	for name, rep := range representations() {
-		if rep.Encoding == api.Protobuf {
+		if rep.Encoding == api.Protobuf && rep.Transform == api.Table {
 			continue
 		}
 		for _, coding := range []api.Compression{api.Identity, api.Gzip} {
-			req := askRequest(t, path, rep)
+			req := b.shownRequest(t, path, rep)
 			req.Compression = coding
 			resp, err := b.reader.List(t.Context(), c, req)
 			if err != nil {
@@ -197,25 +207,19 @@ func TestQueryForms(t *testing.T) {
 		t.Error(err)
 	}
 	for query, rep := range map[string]api.Representation{
-		"sortBy=.metadata.name":          {Encoding: api.Protobuf},
-		"fields=.metadata.name":          {Transform: api.Table},
+		"fields=.metadata.name":          {Encoding: api.Protobuf},
+		"countBy=.metadata.namespace":    {Encoding: api.Protobuf, Transform: api.PartialMetadata},
+		"fields=.metadata.annotations":   {Transform: api.Table},
 		"fields=.metadata.uid":           {Transform: api.PartialMetadata},
 		"fields=.metadata.namespace":     {Encoding: api.CBOR},
 		"limit=0&countBy=.status.phase":  {Encoding: api.CBOR},
 		"limit=9&countBy=.spec.nodeName": {Encoding: api.CBOR},
 	} {
-		_, err := b.reader.List(t.Context(), b.collection(cachetest.Pods, storedFor(rep)), askRequest(t, "?resourceVersion=0&"+query, rep))
+		_, err := b.reader.List(t.Context(), c, b.shownRequest(t, "?resourceVersion=0&"+query, rep))
 		if !apierrors.IsNotAcceptable(err) || !strings.Contains(err.Error(), "ask for application/json") {
 			t.Errorf("%s: %v", query, err)
 		}
 	}
-}
-
-func storedFor(rep api.Representation) api.Encoding {
-	if rep.Encoding == api.Protobuf {
-		return api.Protobuf
-	}
-	return api.JSON
 }
 
 // TestQueryTableColumns: lists are sorted, narrowed and counted by what kubectl get shows, in a small collection as in one of
@@ -244,6 +248,7 @@ func TestQueryTableColumns(t *testing.T) {
 			b.source.Create(cachetest.Widgets, w)
 		}
 		c := b.collection(cachetest.Widgets, api.JSON)
+		b.now = time.Unix(1_700_000_000+int64(n)*60, 0)
 		last := fmt.Sprintf("w-%03d", n-1)
 		for query, want := range map[string][]string{
 			"sortBy=-name":     {last},
@@ -254,7 +259,14 @@ func TestQueryTableColumns(t *testing.T) {
 			"sortBy='nominated size'&where=Color=green":   {map[int]string{40: "w-023", 400: "w-343"}[n]},
 			"sortBy=Color,-Name":                          {last},
 			"where=Restarts>5,Restarts<=7,Color in (red)": {"w-006"},
-			"where=!Age": {"w-000"},
+			"where=!Age":                                 {"w-000"},
+			"where=age<2m":                               {last},
+			"where=Age<=60,name!=x":                      {last},
+			"where=Age>0s,Age<3m&sortBy=Age":             {last, fmt.Sprintf("w-%03d", n-2)},
+			"where=Age>100y":                             {},
+			"where=Age<2020-01-01T00:00:00Z":             {},
+			"where=Color<3600":                           {},
+			"where=Age>=0,'nominated size'<1&sortBy=age": {},
 		} {
 			if _, names := b.ask(t, c, fmt.Sprintf("?resourceVersion=0&limit=%d&%s", len(want), query)); !slices.Equal(names, want) {
 				t.Errorf("%d: %s: %v, want %v", n, query, names, want)

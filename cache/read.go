@@ -37,8 +37,12 @@ type ReadRequest struct {
 	// Options are the list's parameters as parsed. For a get only
 	// ResourceVersion counts.
 	Options api.ListOptions
-	// Query is the list's query, nil for none; see listAsked.
+	// Query is the list's query, nil for none; see listAsked. Values are read in a collection of
+	// JSON.
 	Query *listquery.Query
+	// Shown is the collection of the resource whose objects are given, where a Query chooses
+	// them in another encoding than that of Rep; else nil.
+	Shown *Collection
 	// Filter is the namespace and Options' selectors of a list, that of a shard
 	// included, compiled; nil lets the Reader do that.
 	Filter *object.Filter
@@ -67,7 +71,7 @@ type ReaderOptions struct {
 	// hears of versions once a minute only, while the upstream can answer at
 	// once. Default: 100 ms.
 	Wait time.Duration
-	// Now is the clock of relative times in tables. Default: time.Now.
+	// Now is the clock of relative times in tables and queries. Default: time.Now.
 	Now func() time.Time
 	// Registerer takes the metrics; nil for none.
 	Registerer prometheus.Registerer
@@ -79,6 +83,7 @@ const defaultReadWait = 100 * time.Millisecond
 // would. It is safe for concurrent use. Close releases what it holds.
 type Reader struct {
 	wait     time.Duration
+	now      func() time.Time
 	renderer *form.Renderer
 }
 
@@ -97,7 +102,7 @@ func NewReader(o ReaderOptions) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Reader{wait: o.Wait, renderer: renderer}, nil
+	return &Reader{wait: o.Wait, now: o.Now, renderer: renderer}, nil
 }
 
 // Close releases the memory and ends the goroutines of what is kept of derived

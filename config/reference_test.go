@@ -75,7 +75,7 @@ lists that is not empty has a match:
 | Field | Holds |
 |---|---|
 | ` + "`users`, `groups`, `userAgents`" + ` | names in which ` + "`*`" + ` stands for any run of characters; the user and the groups are those that the request acts as. A client says itself what its user agent is |
-| ` + "`resources`" + ` | plural names, with their group unless it is the core group: ` + "`pods`, `deployments.apps`" + `; subresources belong to their resource |
+| ` + "`resources`" + ` | plural names, with their group unless it is the core group: ` + "`pods`, `deployments.apps`" + `; subresources belong to their resource, events of either group are the same, and bindings are pods' |
 
 and says one or more of these:
 

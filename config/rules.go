@@ -16,7 +16,8 @@ type Match struct {
 	Groups     []string `json:"groups"`
 	UserAgents []string `json:"userAgents"`
 	// Resources are plural names, with their group unless it is the core group:
-	// "pods", "deployments.apps".
+	// "pods", "deployments.apps". Events of either group are the same objects, and bindings
+	// are pods'.
 	Resources []string `json:"resources"`
 }
 

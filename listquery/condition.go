@@ -1,6 +1,7 @@
 package listquery
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -46,10 +47,10 @@ type operand struct {
 	number   Value // None if it is no JSON number
 	quantity float64
 	time     time.Time // zero if it is none
+	// age is a time that has passed, in seconds; isAge tells that it is one.
+	age   float64
+	isAge bool
 }
-
-// maxOperands is how many values may be in the parentheses of an in.
-const maxOperands = 100
 
 // condition reads a condition.
 func (s *scanner) condition() (c Condition, err error) {
@@ -80,12 +81,15 @@ func (s *scanner) condition() (c Condition, err error) {
 	}
 	c.values = []operand{one}
 	if c.op >= less && one.time.IsZero() {
-		if _, ok := parseQuantity(one.text); !ok {
-			return c, fmt.Errorf("%q is no number, quantity or time (2026-01-31T12:00:00Z), and only those are less or greater than others", one.text)
+		if _, ok := parseQuantity(one.text); !ok && !(c.Path.column && one.isAge) {
+			return c, fmt.Errorf("%q is no number, quantity or time (2026-01-31T12:00:00Z), nor an age (3d12h) for a column, and only those are less or greater than others", one.text)
 		}
 	}
 	return c, nil
 }
+
+// timed reports whether what the condition holds for depends on when it is asked.
+func (c *Condition) timed() bool { return c.op >= less && c.Path.column && c.values[0].isAge }
 
 // set reads in or notin.
 func (s *scanner) set() (op operator, ok bool) {
@@ -112,7 +116,7 @@ func (s *scanner) operands() (all []operand, err error) {
 			return nil, err
 		}
 		if all = append(all, one); len(all) > maxOperands {
-			return nil, fmt.Errorf("more than %d values in parentheses", maxOperands)
+			return nil, errOperands
 		}
 		if s.spaces(); s.take(")") {
 			return all, nil
@@ -141,6 +145,7 @@ func (s *scanner) operand(ends string) (o operand, err error) {
 	o.number = numberOf(o.text)
 	o.quantity, _ = parseQuantity(o.text)
 	o.time, _ = time.Parse(time.RFC3339, o.text)
+	o.age, o.isAge = parseAge(o.text)
 	return o, nil
 }
 
@@ -175,8 +180,8 @@ func (s *scanner) single() (Path, error) {
 	return p, err
 }
 
-// Matches reports whether a value is as it must be.
-func (c *Condition) Matches(v Value) bool {
+// Matches reports whether a value is as it must be at a moment.
+func (c *Condition) Matches(v Value, now time.Time) bool {
 	switch c.op {
 	case has:
 		return v.Kind != None
@@ -191,7 +196,7 @@ func (c *Condition) Matches(v Value) bool {
 	case containsNot:
 		return v.Kind == None || !strings.Contains(v.Text, c.values[0].text)
 	}
-	order, ok := c.values[0].compare(v)
+	order, ok := c.values[0].compare(v, now)
 	switch {
 	case !ok:
 		return false
@@ -222,19 +227,16 @@ func (c *Condition) among(v Value) bool {
 	return false
 }
 
-// compare orders v and the operand, as times if that is one, else as quantities; ok is false
-// where v is none.
-func (o *operand) compare(v Value) (order int, ok bool) {
+// compare orders v and the operand, as times if that is one, else as ages or quantities; ok is
+// false where v is none.
+func (o *operand) compare(v Value, now time.Time) (order int, ok bool) {
+	if v.Kind == Age {
+		return cmp.Compare(float64(now.Unix())+v.number, o.age), o.isAge
+	}
 	if !o.time.IsZero() {
 		t, err := time.Parse(time.RFC3339, v.Text)
 		return t.Compare(o.time), v.Kind == String && err == nil
 	}
 	n, ok := v.quantity()
-	switch {
-	case n < o.quantity:
-		return -1, ok
-	case n > o.quantity:
-		return 1, ok
-	}
-	return 0, ok
+	return cmp.Compare(n, o.quantity), ok
 }

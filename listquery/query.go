@@ -19,6 +19,7 @@ import (
 const (
 	maxSort       = 8
 	maxConditions = 32
+	maxOperands   = 256 // of all conditions
 	maxFields     = 64
 	maxCounts     = 8
 	maxText       = 8 << 10 // of a parameter
@@ -136,11 +137,22 @@ func (q *Query) parseSort(text string) error {
 }
 
 func (q *Query) parseWhere(text string) error {
+	operands := 0
 	return each(text, maxConditions, func(s *scanner) error {
 		c, err := s.condition()
 		q.Where = append(q.Where, c)
+		if operands += len(c.values); err == nil && operands > maxOperands {
+			err = errOperands
+		}
 		return err
 	})
+}
+
+var errOperands = fmt.Errorf("its conditions have more than %d values: ask for fewer at a time", maxOperands)
+
+// Timed reports whether which objects the list has depends on when it is asked for.
+func (q *Query) Timed() bool {
+	return slices.ContainsFunc(q.Where, func(c Condition) bool { return c.timed() })
 }
 
 func (q *Query) parseOffset(text string) error {

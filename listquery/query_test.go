@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -53,35 +54,44 @@ func TestPaths(t *testing.T) {
 func TestBadQueries(t *testing.T) {
 	long := strings.Repeat(".a,", 100)
 	for query, want := range map[string]string{
-		"sortBy=":                      "parameter sortBy: it has no value: give it one, or leave it out",
-		"sortBy='name":                 "a ' has no other one",
-		"sortBy=0":                     "parameter sortBy: at character 1 there must be a path, as .metadata.name is, not \"0\"",
-		"sortBy=a/b":                   "a comma or the end",
-		"sortBy=.":                     "parameter sortBy: it ends where there must be the name of a field",
-		"sortBy=..name":                "every depth",
-		"sortBy=.a.*":                  "every member",
-		"sortBy=.a[*].b":               "[*] leads to several values: name one",
-		"sortBy={.a":                   "it ends where there must be the } that ends the path",
-		"sortBy=.a}":                   "at character 3 there must be a comma or the end",
-		"sortBy=.a,":                   "it ends where there must be a path",
-		"sortBy=.a[":                   "it ends where there must be a name in quotes",
-		"sortBy=.a['b":                 "a ' has no other one",
-		"sortBy=.a['b'":                "the ] that ends the step",
-		"sortBy=.a[-1]":                "a name in quotes, a number",
-		"sortBy=.a[99999999]":          "no list has an element 99999999",
-		"sortBy=.a[?(@.b=='c']":        "the ) that ends the condition",
-		"sortBy=.a[?(@.b>1)]":          "== and a text in quotes",
-		"sortBy=.a[?(@.b==1)]":         "a text in quotes",
-		"sortBy=.a:number":             "a comma or the end, not \":number\"",
-		"sortBy=--.a":                  "a path",
-		"sortBy=" + long:               "it has more than 8 parts",
-		"where=" + long:                "it has more than 32 parts",
-		"fields=" + long:               "it has more than 64 parts",
-		"countBy=" + long:              "it has more than 8 parts",
-		"where=.a.b.":                  "parameter where: it ends where",
-		"where=.a=1,":                  "a path",
-		"where=.a$1":                   "one of = != ~ !~ < <= > >= in notin",
-		"where=.a<abc":                 `"abc" is no number, quantity or time`,
+		"sortBy=":                         "parameter sortBy: it has no value: give it one, or leave it out",
+		"sortBy='name":                    "a ' has no other one",
+		"sortBy=0":                        "parameter sortBy: at character 1 there must be a path, as .metadata.name is, not \"0\"",
+		"sortBy=a/b":                      "a comma or the end",
+		"sortBy=.":                        "parameter sortBy: it ends where there must be the name of a field",
+		"sortBy=..name":                   "every depth",
+		"sortBy=.a.*":                     "every member",
+		"sortBy=.a[*].b":                  "[*] leads to several values: name one",
+		"sortBy={.a":                      "it ends where there must be the } that ends the path",
+		"sortBy=.a}":                      "at character 3 there must be a comma or the end",
+		"sortBy=.a,":                      "it ends where there must be a path",
+		"sortBy=.a[":                      "it ends where there must be a name in quotes",
+		"sortBy=.a['b":                    "a ' has no other one",
+		"sortBy=.a['b'":                   "the ] that ends the step",
+		"sortBy=.a[-1]":                   "a name in quotes, a number",
+		"sortBy=.a[99999999]":             "no list has an element 99999999",
+		"sortBy=.a[?(@.b=='c']":           "the ) that ends the condition",
+		"sortBy=.a[?(@.b>1)]":             "== and a text in quotes",
+		"sortBy=.a[?(@.b==1)]":            "a text in quotes",
+		"sortBy=.a:quantity:quantity":     "a comma or the end",
+		"sortBy=.a:number":                "a comma or the end, not \":number\"",
+		"sortBy=--.a":                     "a path",
+		"sortBy=" + long:                  "it has more than 8 parts",
+		"where=" + long:                   "it has more than 32 parts",
+		"fields=" + long:                  "it has more than 64 parts",
+		"countBy=" + long:                 "it has more than 8 parts",
+		"where=.a.b.":                     "parameter where: it ends where",
+		"where=.a=1,":                     "a path",
+		"where=.a$1":                      "one of = != ~ !~ < <= > >= in notin",
+		"where=.a<abc":                    `"abc" is no number, quantity or time`,
+		"where=.a<1h":                     `"1h" is no number, quantity or time`,
+		"where=age<1w":                    `"1w" is no number, quantity or time`,
+		"where=age<1h-":                   "is no number",
+		"where=age<":                      "is no number",
+		"where=.a<NaN":                    "is no number",
+		"where=.a<=Inf":                   "is no number",
+		"where=.a in (" + many(257) + ")": "more than 256 values: ask for fewer",
+		"where=" + many(4, ".a in ("+many(100)+")"): "more than 256 values: ask for fewer",
 		"where=.a>1Zi":                 `"1Zi" is no number, quantity or time`,
 		"where=.a in 1":                "one of =",
 		"where=.a in (1":               "a comma or the ) that ends the values",
@@ -108,11 +118,23 @@ func TestBadQueries(t *testing.T) {
 	}
 }
 
+// many is a value, n times with commas between.
+func many(n int, values ...string) string {
+	value := "x"
+	if len(values) > 0 {
+		value = values[0]
+	}
+	return strings.TrimSuffix(strings.Repeat(value+",", n), ",")
+}
+
 func deep(n int) string        { return strings.Repeat(".a", n) }
 func manyLetters(n int) string { return strings.Repeat("a", n) }
 
+var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+
 func TestConditions(t *testing.T) {
 	none := Value{}
+	old := func(d time.Duration) Value { return ValueOfCell(AgeToken(noon.Add(-d).Unix())) }
 	number := func(text string) Value { return ValueOf([]byte(text)) }
 	for condition, c := range map[string]struct{ yes, no []Value }{
 		".a":                       {yes: []Value{StringOf(""), number("0"), number("false")}, no: []Value{none, number("null"), number("{}"), number("[1]")}},
@@ -135,6 +157,14 @@ func TestConditions(t *testing.T) {
 		".a>1Gi":                   {yes: []Value{StringOf("2Gi"), StringOf("1100Mi"), StringOf("2G"), number("2e9")}, no: []Value{StringOf("1G"), StringOf("1024Mi")}},
 		".a>=5":                    {yes: []Value{number("5"), number("7"), StringOf("5")}, no: []Value{number("4.9")}},
 		".a<2026-01-31T12:00:00Z":  {yes: []Value{StringOf("2026-01-31T11:59:59Z"), StringOf("2026-01-31T12:30:00+01:00")}, no: []Value{none, number("5"), StringOf("5"), StringOf("2026-01-31T12:00:00Z")}},
+		"age<3600":                 {yes: []Value{old(59 * time.Minute), old(-time.Hour)}, no: []Value{none, old(time.Hour), StringOf("x")}},
+		"age<=1h":                  {yes: []Value{old(time.Hour)}, no: []Value{none, old(time.Hour + time.Second), number("5"), StringOf("5")}},
+		"age>2d3h":                 {yes: []Value{old(52 * time.Hour)}, no: []Value{none, old(51 * time.Hour)}},
+		"age>=1y":                  {yes: []Value{old(365 * 24 * time.Hour)}, no: []Value{old(364 * 24 * time.Hour)}},
+		"age<2026-01-31T12:00:00Z": {yes: []Value{StringOf("2026-01-31T11:59:59Z")}, no: []Value{old(time.Hour), old(-time.Hour), none}},
+		"age!=x":                   {yes: []Value{old(0), none}, no: []Value{StringOf("x")}},
+		"restarts<5m":              {yes: []Value{old(4 * time.Minute), StringOf("4m"), number("0.004")}, no: []Value{old(5 * time.Minute), number("5"), none}},
+		"age<500m":                 {yes: []Value{old(499 * time.Minute), number("0.4")}, no: []Value{old(500 * time.Minute), number("1")}},
 		".a>=2026-01-31T12:00:00Z": {yes: []Value{StringOf("2026-01-31T12:00:00.000001Z"), StringOf("2026-01-31T12:00:00Z")}, no: []Value{StringOf("never")}},
 	} {
 		q, err := parse(t, "where="+url.QueryEscape(condition))
@@ -143,12 +173,12 @@ func TestConditions(t *testing.T) {
 			continue
 		}
 		for _, v := range c.yes {
-			if !q.Where[0].Matches(v) {
+			if !q.Where[0].Matches(v, noon) {
 				t.Errorf("%s does not match %+v", condition, v)
 			}
 		}
 		for _, v := range c.no {
-			if q.Where[0].Matches(v) {
+			if q.Where[0].Matches(v, noon) {
 				t.Errorf("%s matches %+v", condition, v)
 			}
 		}
@@ -202,7 +232,7 @@ func TestTokens(t *testing.T) {
 	q, _ := parse(t, "sortBy=.metadata.name&where=.a=1")
 	other, _ := parse(t, "sortBy=.metadata.name&where=.a=2")
 	same, _ := parse(t, "sortBy=.metadata.name&where=.a=1&fields=.a&countBy=.b")
-	token := Token{ResourceVersion: 7, Offset: 50}.Encode(q, "ns")
+	token := Token{ResourceVersion: 7, Offset: 50, At: 9}.Encode(q, "ns")
 	for name, c := range map[string]struct {
 		q        *Query
 		token    string
@@ -217,7 +247,7 @@ func TestTokens(t *testing.T) {
 	} {
 		got, err := c.q.Decode(c.token, c.selected)
 		switch {
-		case c.says == "" && (err != nil || got != Token{7, 50}):
+		case c.says == "" && (err != nil || got != Token{7, 50, 9}):
 			t.Errorf("%s: %+v, %v", name, got, err)
 		case c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)):
 			t.Errorf("%s: %v", name, err)
@@ -260,7 +290,7 @@ func FuzzParse(f *testing.F) {
 		}
 		for i := range q.Where {
 			for _, v := range []Value{{}, StringOf("x"), StringOf("1"), ValueOf([]byte("1"))} {
-				q.Where[i].Matches(v)
+				q.Where[i].Matches(v, noon)
 			}
 		}
 	})

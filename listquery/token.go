@@ -16,6 +16,8 @@ type Token struct {
 	ResourceVersion uint64
 	// Offset is how many objects of the list come before the page.
 	Offset int
+	// At is when its first page was asked for, in seconds since 1970, if the query is Timed.
+	At int64
 }
 
 // tokenVersion names the format of tokens; that of kube-apiserver's is another.
@@ -25,6 +27,7 @@ type wireToken struct {
 	Version         string `json:"v"`
 	ResourceVersion uint64 `json:"rv"`
 	Offset          int    `json:"offset"`
+	At              int64  `json:"at,omitempty"`
 	// List is a hash of what list it goes on with.
 	List string `json:"list"`
 }
@@ -32,7 +35,7 @@ type wireToken struct {
 // Encode writes a token for the list that selected (its namespace and selectors) and q
 // describe.
 func (t Token) Encode(q *Query, selected string) string {
-	data, err := json.Marshal(wireToken{tokenVersion, t.ResourceVersion, t.Offset, q.hash(selected)})
+	data, err := json.Marshal(wireToken{tokenVersion, t.ResourceVersion, t.Offset, t.At, q.hash(selected)})
 	if err != nil {
 		panic(err) // strings and numbers always marshal
 	}
@@ -54,7 +57,7 @@ func (q *Query) Decode(token, selected string) (Token, error) {
 	case q.Offset > 0:
 		return Token{}, apierrors.NewBadRequest("parameter offset: with continue it has no meaning: leave one of them out")
 	}
-	return Token{wire.ResourceVersion, wire.Offset}, nil
+	return Token{wire.ResourceVersion, wire.Offset, wire.At}, nil
 }
 
 // hash is that of what decides which objects come where.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/kubeweir/kubeweir/encoding/json"
@@ -19,15 +20,18 @@ const (
 	None Kind = iota
 	Bool
 	Number
+	// Age is the time since a moment: the older, the greater.
+	Age
 	String
 )
 
 // Value is what a path leads to in an object.
 type Value struct {
 	Kind Kind
-	// number is that of a Number, as near as a float64 comes.
+	// number is that of a Number, as near as a float64 comes; of an Age, the seconds from
+	// the moment to 1970.
 	number float64
-	// Text is the text of a String, the JSON of a Bool or a Number.
+	// Text is the text of a String, the JSON of a Bool or a Number, the moment of an Age.
 	Text string
 }
 
@@ -83,9 +87,17 @@ func ValueOf(token []byte) Value {
 	return Value{Kind: Number, number: number, Text: text}
 }
 
+// AgeToken stands for a cell that says how long ago a moment was (seconds since 1970); no
+// JSON begins so.
+func AgeToken(seconds int64) []byte { return strconv.AppendInt([]byte{'@'}, seconds, 10) }
+
 // ValueOfCell is the value of a Table's cell: a text that begins with a number alone
-// ("3 (5m ago)") is that number.
+// ("3 (5m ago)") is that number, and an AgeToken an Age.
 func ValueOfCell(token []byte) Value {
+	if len(token) > 0 && token[0] == '@' {
+		seconds, _ := strconv.ParseInt(string(token[1:]), 10, 64)
+		return Value{Kind: Age, number: -float64(seconds), Text: time.Unix(seconds, 0).UTC().Format(time.RFC3339)}
+	}
 	v := ValueOf(token)
 	first, _, _ := strings.Cut(v.Text, " ")
 	if v.Kind == String && first != "" && len(first) < 16 && strings.Trim(first, "0123456789") == "" {
@@ -97,12 +109,12 @@ func ValueOfCell(token []byte) Value {
 // StringOf is the value of a string.
 func StringOf(text string) Value { return Value{Kind: String, Text: text} }
 
-// Compare orders values: false before true, numbers, then strings by their bytes.
+// Compare orders values: false before true, numbers, ages, then strings by their bytes.
 func Compare(a, b Value) int {
 	if a.Kind != b.Kind {
 		return cmp.Compare(a.Kind, b.Kind)
 	}
-	if a.Kind != Number {
+	if a.Kind != Number && a.Kind != Age {
 		return strings.Compare(a.Text, b.Text)
 	}
 	if c := cmp.Compare(a.number, b.number); c != 0 {
@@ -129,8 +141,11 @@ func (v Value) quantity() (n float64, ok bool) {
 	return 0, false
 }
 
-// AsQuantity is v as the number that it is, None if it is none.
+// AsQuantity is v as the number that it is, None if it is none. An Age stays one.
 func (v Value) AsQuantity() Value {
+	if v.Kind == Age {
+		return v
+	}
 	n, ok := v.quantity()
 	if !ok {
 		return Value{}
@@ -192,4 +207,41 @@ func parseQuantity(text string) (n float64, ok bool) {
 		return 0, false
 	}
 	return n, true
+}
+
+// parseAge reads a time that has passed as kubectl writes it (3d12h, 90s), or a number of
+// seconds.
+func parseAge(text string) (seconds float64, ok bool) {
+	if text == "" || len(text) > maxNumber {
+		return 0, false
+	}
+	for text != "" {
+		end := 0
+		for end < len(text) && '0' <= text[end] && text[end] <= '9' {
+			end++
+		}
+		n, err := strconv.ParseFloat(text[:end], 64)
+		if err != nil {
+			return 0, false
+		}
+		unit := 1.0
+		if text = text[end:]; text != "" {
+			switch text[0] {
+			case 's':
+			case 'm':
+				unit = 60
+			case 'h':
+				unit = 60 * 60
+			case 'd':
+				unit = 24 * 60 * 60
+			case 'y':
+				unit = 365 * 24 * 60 * 60
+			default:
+				return 0, false
+			}
+			text = text[1:]
+		}
+		seconds += n * unit
+	}
+	return seconds, true
 }

@@ -108,10 +108,18 @@ func encodingOf(res *cache.Resource, rep api.Representation) api.Encoding {
 	return rep.Encoding
 }
 
-// collection returns the collection that serves q; without one the outcome says what
-// is done instead.
-func (g *Gateway) collection(ctx context.Context, x *exchange, q readQuery) (*cache.Collection, outcome) {
-	c, err := g.Manager.Collection(ctx, q.res, encodingOf(q.res, q.rep))
+// encoding is that of the collection that answers q: a query reads values in JSON.
+func (q *readQuery) encoding() api.Encoding {
+	if q.query != nil {
+		return api.JSON
+	}
+	return encodingOf(q.res, q.rep)
+}
+
+// collection returns the collection of q's resource in an encoding; without one the outcome
+// says what is done instead.
+func (g *Gateway) collection(ctx context.Context, x *exchange, q readQuery, enc api.Encoding) (*cache.Collection, outcome) {
+	c, err := g.Manager.Collection(ctx, q.res, enc)
 	switch {
 	case err == nil && g.isCurrent(q.res):
 		if q.rep.Transform == api.Table && q.res.Printer.Traits().NoTables {
@@ -139,11 +147,16 @@ func (g *Gateway) isCurrent(res *cache.Resource) bool {
 
 // cached answers a get or list from the cache.
 func (g *Gateway) cached(ctx context.Context, x *exchange, q readQuery) outcome {
-	c, instead := g.collection(ctx, x, q)
+	c, instead := g.collection(ctx, x, q, q.encoding())
 	if c == nil {
 		return instead
 	}
 	req := readRequest(x, q)
+	if enc := encodingOf(q.res, q.rep); enc != q.encoding() {
+		if req.Shown, instead = g.collection(ctx, x, q, enc); req.Shown == nil {
+			return instead
+		}
+	}
 	req.User = x.user()
 	if q.mostRecent() {
 		switch {
@@ -302,7 +315,7 @@ func (g *Gateway) collapse(ctx context.Context, x *exchange, res *cache.Resource
 
 // watch answers a watch from the multiplexer.
 func (g *Gateway) watch(ctx context.Context, x *exchange, q readQuery) outcome {
-	c, instead := g.collection(ctx, x, q)
+	c, instead := g.collection(ctx, x, q, encodingOf(q.res, q.rep))
 	if c == nil {
 		return instead
 	}

@@ -38,6 +38,30 @@ func TestReadOnlyOfResource(t *testing.T) {
 	})
 }
 
+// TestReadOnlyOfSameObjects: a rule for a resource is one for the same objects by another name.
+func TestReadOnlyOfSameObjects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for resource, lines := range map[string][]string{
+			"events":               {"DELETE /api/v1/namespaces/a/events/b", "DELETE /apis/events.k8s.io/v1/namespaces/a/events/b"},
+			"events.events.k8s.io": {"DELETE /api/v1/namespaces/a/events/b", "DELETE /apis/events.k8s.io/v1/namespaces/a/events/b"},
+			"pods":                 {"POST /api/v1/namespaces/a/pods/b/binding", "POST /api/v1/namespaces/a/bindings"},
+			"bindings":             {"POST /api/v1/namespaces/a/bindings"},
+		} {
+			b := newGatewayBench(t, func(o *Options) {
+				o.Rules = []Rule{{Match{Users: []string{"admin"}, Resources: []string{resource}}, Settings{ReadOnly: Yes}}}
+			})
+			for _, line := range lines {
+				if status, body, _ := b.do(line); status != 403 {
+					t.Errorf("%s: %s: %d %s", resource, line, status, body)
+				}
+			}
+			if status, body, _ := b.do("DELETE /apis/example.com/v1/namespaces/a/events/b"); status == 403 {
+				t.Errorf("%s: others' events: %s", resource, body)
+			}
+		}
+	})
+}
+
 // TestReadOnlyOfUndecided: who acts as one that may only read, may only read, though the upstream is to say whether they
 // may act so.
 func TestReadOnlyOfUndecided(t *testing.T) {

@@ -11,7 +11,8 @@ import (
 
 // Match matches a request when each of its non-empty lists has a match. Users,
 // groups and user agents may hold "*" for any run of characters; resources are
-// "pods" or "deployments.apps", and have their subresources.
+// "pods" or "deployments.apps", and have their subresources; events of either group are the
+// same objects, and bindings are pods'.
 type Match struct{ Users, Groups, UserAgents, Resources []string }
 
 // Rule says what holds for the requests that it matches.
@@ -72,6 +73,18 @@ type compiledRule struct {
 
 type groupResource struct{ group, resource string }
 
+// canonical is the resource whose rules are those of r, too: objects may be seen as, or
+// changed by, another resource.
+func (r groupResource) canonical() groupResource {
+	switch r {
+	case groupResource{"events.k8s.io", "events"}:
+		return groupResource{"", "events"}
+	case groupResource{"", "bindings"}: // the old way to pods/binding
+		return groupResource{"", "pods"}
+	}
+	return r
+}
+
 func newRules(list []Rule, all Settings) rules {
 	r := rules{all: all}
 	for i := range list {
@@ -79,7 +92,7 @@ func newRules(list []Rule, all Settings) rules {
 		c := compiledRule{users: globs(from.Users), groups: globs(from.Groups), userAgents: globs(from.UserAgents), says: from.Says}
 		for _, name := range from.Resources {
 			resource, group, _ := strings.Cut(name, ".")
-			c.resources = append(c.resources, groupResource{group, resource})
+			c.resources = append(c.resources, groupResource{group, resource}.canonical())
 		}
 		r.list = append(r.list, c)
 	}
@@ -137,7 +150,7 @@ func (s *Settings) complete(from *Settings) {
 }
 
 func (c *compiledRule) matches(u user.Info, userAgent string, info *api.RequestInfo) bool {
-	if len(c.resources) > 0 && !slices.Contains(c.resources, groupResource{info.APIGroup, info.Resource}) {
+	if len(c.resources) > 0 && !slices.Contains(c.resources, groupResource{info.APIGroup, info.Resource}.canonical()) {
 		return false
 	}
 	return c.matchesSender(u, userAgent)

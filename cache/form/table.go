@@ -26,6 +26,8 @@ type tables struct {
 	rows     []*table.Row
 	metadata [][]byte
 	at       time.Time
+	// inOrder keeps rows in the order of their objects.
+	inOrder bool
 	// columns is set when an event of the watch had the column definitions.
 	columns bool
 }
@@ -44,10 +46,19 @@ func (f *tables) prepare(p place, objs Objects) (Objects, error) {
 		return nil, err
 	}
 	f.rows = rows
-	if f.res.Printer.Traits().Sorted {
+	if f.res.Printer.Traits().Sorted && !f.inOrder {
 		return f.sort(objs), nil
 	}
 	return objs, nil
+}
+
+// InOrder is f, whose rows have the order of the objects, whatever order the Tables of their
+// resource have else.
+func InOrder(f Form) Form {
+	if t, ok := f.(*tables); ok {
+		t.inOrder = true
+	}
+	return f
 }
 
 // sort orders the rows by their sort keys.

@@ -2,7 +2,6 @@ package table
 
 import (
 	"math"
-	"strconv"
 	"time"
 	"unsafe"
 
@@ -49,20 +48,20 @@ func (r *Row) Size() int {
 	return int(unsafe.Sizeof(Row{})) + cap(r.text) + cap(r.slots)*int(unsafe.Sizeof(slot{})) + len(r.sortKey)
 }
 
-// Cell is the JSON of a cell. Of a relative time it has the seconds since 1970, negative,
-// so that what is older is greater; times in a longer text are left out.
-func (r *Row) Cell(i int) []byte {
-	token := json.Lookup(r.text[len(`"cells":`):], []json.Step{{Kind: json.Element, Index: i}})
+// Cell is the JSON of a cell; times in a longer text are left out. Of a cell that says how long
+// ago a moment was it has that, in seconds since 1970, and relative is set.
+func (r *Row) Cell(i int) (token []byte, moment int64, relative bool) {
+	token = json.Lookup(r.text[len(`"cells":`):], []json.Step{{Kind: json.Element, Index: i}})
 	if string(token) != `""` {
-		return token
+		return token, 0, false
 	}
 	inside := uint32(cap(r.text) - cap(token) + 1)
 	for _, s := range r.slots {
 		if s.pos == inside {
-			return strconv.AppendInt(nil, -s.seconds, 10)
+			return nil, s.seconds, true
 		}
 	}
-	return token
+	return token, 0, false
 }
 
 // SortKey orders the rows of resources whose Traits say Sorted: compared as

@@ -23,6 +23,9 @@ const evictionSample = 8
 // compared; of two keys with one hash the later replaces the earlier. That costs
 // one hash of the key instead of two (one for the shard, one for the map).
 //
+// Of entries that have an owner, those of whoever has most make room, so that nobody pushes
+// out what others have few of.
+//
 // It is safe for concurrent use.
 type ttlCache[K comparable, V any] struct {
 	seed     maphash.Seed
@@ -36,6 +39,7 @@ type cacheShard[K comparable, V any] struct {
 	mu struct {
 		sync.RWMutex
 		entries map[uint64]*cacheEntry[K, V] // guarded by mu; entries are immutable
+		owned   map[string]int               // how many each owner has
 	}
 }
 
@@ -43,6 +47,7 @@ type cacheShard[K comparable, V any] struct {
 // stale one. It was put at a time. All are nanoseconds of the cache's clock.
 type cacheEntry[K comparable, V any] struct {
 	key                K
+	owner              string // "" for none
 	value              V
 	gen                uint64
 	put, expires, kept int64
@@ -53,6 +58,7 @@ func newTTLCache[K comparable, V any](size int) *ttlCache[K, V] {
 	c := &ttlCache[K, V]{seed: maphash.MakeSeed(), base: time.Now(), perShard: max(1, size/cacheShards)}
 	for i := range c.shards {
 		c.shards[i].mu.entries = make(map[uint64]*cacheEntry[K, V])
+		c.shards[i].mu.owned = make(map[string]int)
 	}
 	return c
 }
@@ -97,11 +103,16 @@ func (c *ttlCache[K, V]) find(key K) *cacheEntry[K, V] {
 // put stores a value that is fresh for ttl and kept for keep, unless a
 // generation has passed since gen.
 func (c *ttlCache[K, V]) put(key K, value V, gen uint64, ttl, keep time.Duration) {
+	c.putFor("", key, value, gen, ttl, keep)
+}
+
+// putFor is put of a value that somebody owns.
+func (c *ttlCache[K, V]) putFor(owner string, key K, value V, gen uint64, ttl, keep time.Duration) {
 	if ttl <= 0 && keep <= 0 {
 		return
 	}
 	now := c.now()
-	c.enter(&cacheEntry[K, V]{key: key, value: value, gen: gen, put: now, expires: now + int64(ttl), kept: now + int64(keep)}, now)
+	c.enter(&cacheEntry[K, V]{key: key, owner: owner, value: value, gen: gen, put: now, expires: now + int64(ttl), kept: now + int64(keep)}, now)
 }
 
 // enter stores an entry, unless it is of an earlier generation.
@@ -113,10 +124,27 @@ func (c *ttlCache[K, V]) enter(e *cacheEntry[K, V], now int64) {
 	if e.gen != c.gen.Load() {
 		return
 	}
-	if _, replaces := s.mu.entries[h]; !replaces && len(s.mu.entries) >= c.perShard {
-		s.evict(now)
+	if _, replaces := s.mu.entries[h]; replaces {
+		s.drop(h)
+	} else if len(s.mu.entries) >= c.perShard {
+		s.evict(now, e.owner)
 	}
 	s.mu.entries[h] = e
+	if e.owner != "" {
+		s.mu.owned[e.owner]++
+	}
+}
+
+// drop removes an entry. The caller holds mu.
+func (s *cacheShard[K, V]) drop(h uint64) {
+	owner := s.mu.entries[h].owner
+	delete(s.mu.entries, h)
+	if owner == "" {
+		return
+	}
+	if s.mu.owned[owner]--; s.mu.owned[owner] == 0 {
+		delete(s.mu.owned, owner)
+	}
 }
 
 // renew makes value, which is that of key but for marks, fresh for ttl, though not for longer
@@ -153,16 +181,21 @@ func (c *ttlCache[K, V]) restore(key K, value V, age, keep time.Duration) {
 	c.enter(&cacheEntry[K, V]{key: key, value: value, gen: c.generation(), put: put, expires: put, kept: put + int64(keep)}, now)
 }
 
-// evict makes room for one entry: those found dead in a small random sample go,
-// else the one of the sample that expires first. The caller holds mu.
-func (s *cacheShard[K, V]) evict(now int64) {
+// evict makes room for one entry of an owner: those found dead in a small random sample go,
+// else the one that expires first, of the sample or of whoever owns most. The caller holds
+// mu.
+func (s *cacheShard[K, V]) evict(now int64, owner string) {
 	var first uint64
 	firstExpires, seen, dropped := int64(0), 0, 0
+	most := s.ownerOfMost(owner)
 	for h, e := range s.mu.entries { // in random order
-		if now >= max(e.kept, e.expires) {
-			delete(s.mu.entries, h)
+		switch {
+		case now >= max(e.kept, e.expires):
+			s.drop(h)
 			dropped++
-		} else if firstExpires == 0 || e.expires < firstExpires {
+		case most != "" && e.owner != most:
+			continue
+		case firstExpires == 0 || e.expires < firstExpires:
 			first, firstExpires = h, e.expires
 		}
 		if seen++; seen == evictionSample {
@@ -170,8 +203,23 @@ func (s *cacheShard[K, V]) evict(now int64) {
 		}
 	}
 	if dropped == 0 {
-		delete(s.mu.entries, first)
+		s.drop(first)
 	}
+}
+
+// ownerOfMost is who has the most entries, owner if nobody has more; "" if nobody owns any.
+// The caller holds mu.
+func (s *cacheShard[K, V]) ownerOfMost(owner string) string {
+	most := s.mu.owned[owner]
+	if most == 0 {
+		owner = ""
+	}
+	for other, n := range s.mu.owned {
+		if n > most {
+			owner, most = other, n
+		}
+	}
+	return owner
 }
 
 // dropAll begins a new generation. After it returns no older entry is found and
@@ -182,6 +230,7 @@ func (c *ttlCache[K, V]) dropAll() uint64 {
 		s := &c.shards[i]
 		s.mu.Lock()
 		clear(s.mu.entries)
+		clear(s.mu.owned)
 		s.mu.Unlock()
 	}
 	return gen

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -72,4 +73,37 @@ func TestCacheIsBounded(t *testing.T) {
 			t.Errorf("%d dead entries found", dead)
 		}
 	})
+}
+
+// TestCacheIsShared: who has most makes room for others, and for themselves.
+func TestCacheIsShared(t *testing.T) {
+	c := newTTLCache[string, int](32 * cacheShards)
+	put := func(owner, key string) { c.putFor(owner, key, 1, c.generation(), time.Hour, 0) }
+	for i := range 8 {
+		put("calm", strconv.Itoa(i))
+	}
+	for i := range 100 * cacheShards {
+		put("loud", "loud"+strconv.Itoa(i))
+	}
+	for i := range 8 {
+		if _, ok := c.get(strconv.Itoa(i)); !ok {
+			t.Errorf("entry %d had to make room", i)
+		}
+	}
+	for i := range c.shards {
+		s := &c.shards[i]
+		owned := 0
+		for _, n := range s.mu.owned {
+			owned += n
+		}
+		if owned != len(s.mu.entries) {
+			t.Errorf("shard %d: %v of %d entries", i, s.mu.owned, len(s.mu.entries))
+		}
+	}
+	for i := range 100 {
+		put("new", "new"+strconv.Itoa(i))
+		if _, ok := c.get("new" + strconv.Itoa(i)); !ok {
+			t.Fatal("there is no room for a newcomer")
+		}
+	}
 }

@@ -10,7 +10,8 @@ import (
 
 // SelfReviews remember what the upstream answered those who asked it about themselves: what
 // they may do, or who they are. As a decision does, an answer counts for AllowedTTL or
-// DeniedTTL of the Authorizer, and until an RBAC object changes. It is safe for concurrent use.
+// DeniedTTL of the Authorizer, and until an RBAC object changes. Who asks much, by their name,
+// pushes out answers of their own first. It is safe for concurrent use.
 type SelfReviews[V any] struct {
 	authorizer *Authorizer
 	answers    *ttlCache[selfReviewKey, SelfAnswer[V]]
@@ -64,7 +65,7 @@ func (r *SelfReviews[V]) Ask(ctx context.Context, s *Subject, question [sha256.S
 	}
 	told := ToldNow
 	answer, shared, err := r.flights.Do(ctx, key, func(ctx context.Context) (SelfAnswer[V], error) {
-		return r.ask(ctx, key, ask)
+		return r.ask(ctx, s.Identity.User.GetName(), key, ask)
 	})
 	if shared {
 		told = ToldOthers
@@ -78,7 +79,7 @@ func (r *SelfReviews[V]) remembered(key selfReviewKey) (SelfAnswer[V], bool) {
 	return known, ok && known.generation == r.authorizer.Generation()
 }
 
-func (r *SelfReviews[V]) ask(ctx context.Context, key selfReviewKey, ask func(context.Context) (SelfAnswer[V], error)) (SelfAnswer[V], error) {
+func (r *SelfReviews[V]) ask(ctx context.Context, name string, key selfReviewKey, ask func(context.Context) (SelfAnswer[V], error)) (SelfAnswer[V], error) {
 	if known, ok := r.remembered(key); ok { // of the round before this one
 		return known, nil
 	}
@@ -90,7 +91,7 @@ func (r *SelfReviews[V]) ask(ctx context.Context, key selfReviewKey, ask func(co
 	}
 	answer.generation = generation
 	ttl, _ := a.countsFor(answer.Allowed, begun)
-	r.answers.put(key, answer, 0, ttl, 0)
+	r.answers.putFor(name, key, answer, 0, ttl, 0)
 	return answer, nil
 }
 
