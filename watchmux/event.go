@@ -42,6 +42,8 @@ type Event struct {
 	Type api.EventType
 	// shares tells that the event before has the same version. Append sets it.
 	shares bool
+	// seq is its number in the ring. Append sets it.
+	seq uint64
 	// RV is the version of the change. In a ring they never fall.
 	RV uint64
 	// Object is the state after the change; for Deleted the last state, as the

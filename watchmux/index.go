@@ -117,7 +117,7 @@ func (x *index) wakeBucket(b *bucket, ev *Event, seq uint64, woken []*Watcher) [
 			continue
 		}
 		x.disarm(w)
-		w.cursor = seq
+		w.cursor, w.reading = seq, seq
 		woken = append(woken, w)
 	}
 	return woken

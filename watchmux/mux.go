@@ -104,6 +104,7 @@ type Mux struct {
 		last       uint64 // version of the newest event there ever was
 		gaps       []gap  // rising
 		index      index
+		log        *eventLog // nil while no watcher coalesces
 		watchers   map[*Watcher]struct{}
 		closed     error
 		// stale counts the events that Append dropped.
@@ -163,11 +164,15 @@ func (m *Mux) append(events []*Event, now int64) {
 		m.mu.last = e.RV
 		e.frames.budget = &m.frames
 		m.mu.rv = e.RV
-		seq := m.mu.ring.head
+		e.seq = m.mu.ring.head
 		m.mu.ring.push(e)
-		woken = m.mu.index.wake(e, seq, woken)
+		if m.mu.log != nil {
+			m.mu.log.add(e)
+		}
+		woken = m.mu.index.wake(e, e.seq, woken)
 	}
 	m.trim(now)
+	woken = m.tidyLog(woken)
 	m.mu.Unlock()
 	m.notify(woken)
 	m.woken = woken
@@ -191,7 +196,11 @@ func (m *Mux) trim(now int64) {
 		if r.len() <= m.options.MaxEvents && r.bytes <= m.options.MaxBytes && r.at(r.tail).Appended > expired {
 			break
 		}
-		m.mu.oldest = r.pop().RV
+		e := r.pop()
+		m.mu.oldest = e.RV
+		if m.mu.log != nil {
+			m.mu.log.outlive(e)
+		}
 	}
 	m.forget()
 	for r.frames < r.head && m.frames.used.Load() > m.frames.max/2 {
@@ -223,10 +232,13 @@ func (m *Mux) Close(reason error) {
 	m.mu.closed = reason
 	var woken []*Watcher
 	for w := range m.mu.watchers {
-		if w.armed {
+		switch {
+		case w.armed:
 			m.mu.index.disarm(w)
-			w.cursor = m.mu.ring.head
+			w.cursor, w.reading = m.mu.ring.head, m.mu.ring.head
 			woken = append(woken, w)
+		case w.coalesces:
+			woken = w.hurry(woken)
 		}
 	}
 	m.mu.Unlock()
@@ -369,7 +381,7 @@ func (m *Mux) newWatcher(f *object.Filter, notify func()) (*Watcher, []object.Eq
 
 // begin lets w read from cursor on, at the version from. m.mu is held.
 func (m *Mux) begin(w *Watcher, terms []object.Equality, from, cursor uint64) {
-	w.from, w.seen, w.cursor = from, from, cursor
+	w.from, w.seen, w.cursor, w.reading = from, from, cursor, cursor
 	if from > m.mu.rv {
 		w.future = from
 	}

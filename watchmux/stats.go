@@ -9,7 +9,7 @@ type Ended struct {
 // Stats is a reading of a Mux for metrics.
 type Stats struct {
 	// Watchers are open; Pending of them have something to read, and Lagging of
-	// those have left it for longer than Options.LagAfter.
+	// those have left it for longer than Options.LagAfter, not to coalesce it.
 	Watchers, Pending, Lagging int
 	// Events and Bytes are what the ring holds, FrameBytes the encoded frames
 	// kept with it.
@@ -45,6 +45,9 @@ func (m *Mux) Stats() Stats {
 			continue
 		}
 		s.Pending++
+		if w.coalesces {
+			continue
+		}
 		if w.cursor < r.tail || now-r.at(w.cursor).Appended > int64(m.options.LagAfter) {
 			s.Lagging++
 		}

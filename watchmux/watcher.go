@@ -3,6 +3,7 @@ package watchmux
 import (
 	"sync/atomic"
 
+	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/object"
 )
 
@@ -33,13 +34,20 @@ type Watcher struct {
 	notify       func()
 	// stopped is set by Stop and by the error that ends the watcher.
 	stopped atomic.Bool
+	// hurried is set when a coalescing watcher must not wait, until it has read all.
+	hurried atomic.Bool
 
 	// Guarded by mux.mu:
 
 	// cursor is the next event to read; it has no meaning while armed.
 	cursor uint64
 	armed  bool
-	// seen is the version up to which everything was read when last pending.
+	// coalesces is set by Coalesce; reading is the cursor of such a watcher, but while Next
+	// may still give events back the first of those.
+	coalesces bool
+	reading   uint64
+	// seen is the version up to which everything was read when last pending. Who coalesces
+	// has read everything up to a version only when it has come to the end.
 	seen uint64
 	// members are the watcher's buckets in the index; never empty until the end.
 	members []membership
@@ -68,16 +76,17 @@ func (w *Watcher) Next(dst []Delivery, max int) (out []Delivery, rv uint64, err 
 	torn, last := false, uint64(0)
 	for more := true; more && (torn || len(out)-before < max); {
 		var n int
-		if n, more, torn, rv, err = w.take(chunk[:], before+max-len(out)); err != nil {
+		var superseded uint64
+		if n, superseded, more, torn, rv, err = w.take(chunk[:], before+max-len(out)); err != nil {
 			break
 		}
 		var read int
-		out, read = w.read(out, chunk[:n], last, before+max)
+		out, read = w.read(out, chunk[:n], superseded, last, before+max)
 		if read > 0 {
 			last = chunk[read-1].RV
 		}
 		if read < n {
-			torn, rv = false, w.giveBack(n-read, last)
+			torn, rv = false, w.giveBack(chunk[read], last)
 		}
 	}
 	w.mux.deliveries.Add(uint64(len(out) - before))
@@ -86,8 +95,9 @@ func (w *Watcher) Next(dst []Delivery, max int) (out []Delivery, rv uint64, err 
 
 // read appends the deliveries that events make to out, until it has limit entries
 // and those of one version are all there; read is the number of events looked at, and
-// last the version of the one before events.
-func (w *Watcher) read(out []Delivery, events []*Event, last uint64, limit int) (_ []Delivery, read int) {
+// last the version of the one before events. Bit i of superseded is set when a modification
+// by the i-th event is not to be told.
+func (w *Watcher) read(out []Delivery, events []*Event, superseded, last uint64, limit int) (_ []Delivery, read int) {
 	for i, e := range events {
 		if len(out) >= limit {
 			if i > 0 {
@@ -100,7 +110,7 @@ func (w *Watcher) read(out []Delivery, events []*Event, last uint64, limit int) 
 		if !e.isAbove(w.future) {
 			continue
 		}
-		if d, ok := e.deliver(w.filter); ok {
+		if d, ok := e.deliver(w.filter); ok && (d.Type != api.Modified || superseded>>i&1 == 0) {
 			out = append(out, d)
 		}
 	}
@@ -110,54 +120,64 @@ func (w *Watcher) read(out []Delivery, events []*Event, last uint64, limit int) 
 // take copies the next events into chunk and moves the cursor past them. When
 // these reach the end of the ring, and will surely leave some of the room, it arms
 // the watcher at once, and more is false. torn tells that the next event has the
-// version of the last one taken.
-func (w *Watcher) take(chunk []*Event, room int) (n int, more, torn bool, rv uint64, err error) {
+// version of the last one taken. See read for superseded.
+func (w *Watcher) take(chunk []*Event, room int) (n int, superseded uint64, more, torn bool, rv uint64, err error) {
 	m := w.mux
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if w.err != nil {
-		return 0, false, false, w.seen, w.err
+		return 0, 0, false, false, w.seen, w.err
 	}
 	r := &m.mu.ring
 	if w.armed {
 		w.seen = max(w.seen, m.mu.rv)
-		return 0, false, false, w.seen, nil
+		return 0, 0, false, false, w.seen, nil
 	}
-	if w.cursor < r.tail {
-		err := &ExpiredError{From: w.seen, Oldest: m.mu.oldest}
-		m.end(w, err)
-		m.mu.ended.Expired++
-		return 0, false, false, w.seen, err
-	}
-	n = r.copy(chunk, w.cursor)
-	w.cursor += uint64(n)
-	if w.cursor < r.head || n >= room && n > 0 {
-		w.seen = max(w.seen, chunk[n-1].RV)
+	w.reading = w.cursor
+	if w.coalesces && w.cursor >= m.mu.log.start {
+		n, superseded, w.cursor, torn = m.mu.log.copy(chunk, w.cursor, r.head)
+	} else {
+		if w.cursor < r.tail {
+			err := &ExpiredError{From: w.seen, Oldest: m.mu.oldest}
+			m.end(w, err)
+			m.mu.ended.Expired++
+			return 0, 0, false, false, w.seen, err
+		}
+		n = r.copy(chunk, w.cursor)
+		w.cursor += uint64(n)
 		torn = w.cursor < r.head && r.at(w.cursor).RV == chunk[n-1].RV
-		return n, true, torn, w.seen, nil
+	}
+	if w.cursor < r.head || n >= room && n > 0 {
+		if !w.coalesces {
+			w.seen = max(w.seen, chunk[n-1].RV)
+		}
+		return n, superseded, true, torn, w.seen, nil
 	}
 	w.seen = max(w.seen, m.mu.rv)
 	switch {
 	case m.mu.closed == nil:
+		w.hurried.Store(false)
 		m.mu.index.arm(w)
-		return n, false, false, w.seen, nil
+		return n, superseded, false, false, w.seen, nil
 	case n == 0:
 		m.end(w, m.mu.closed)
 		m.mu.ended.Closed++
-		return 0, false, false, w.seen, m.mu.closed
+		return 0, 0, false, false, w.seen, m.mu.closed
 	default: // the reason comes at the next call
-		return n, true, false, w.seen, nil
+		return n, superseded, true, false, w.seen, nil
 	}
 }
 
-// giveBack puts back the last n of the events taken, after that of version rv,
-// for which there was no room. The watcher is not armed then, see take.
-func (w *Watcher) giveBack(n int, rv uint64) (seen uint64) {
+// giveBack puts back the events taken from first on, after that of version rv, for which
+// there was no room. The watcher is not armed then, see take.
+func (w *Watcher) giveBack(first *Event, rv uint64) (seen uint64) {
 	m := w.mux
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	w.cursor -= uint64(n)
-	w.seen = max(w.from, rv)
+	w.cursor = first.seq
+	if !w.coalesces {
+		w.seen = max(w.from, rv)
+	}
 	return w.seen
 }
 
@@ -179,4 +199,7 @@ func (m *Mux) end(w *Watcher, err error) {
 	w.stopped.Store(true)
 	m.mu.index.unregister(w)
 	delete(m.mu.watchers, w)
+	if w.coalesces {
+		m.quit(w)
+	}
 }

@@ -1,0 +1,376 @@
+package watchmux_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/object"
+	"github.com/kubeweir/kubeweir/watchmux"
+	"github.com/kubeweir/kubeweir/watchmux/watchtest"
+)
+
+// calmClient is a client whose watch coalesces. It follows the state as an informer does.
+type calmClient struct {
+	t     *testing.T
+	sel   selector
+	model *model
+	mux   *watchmux.Mux
+	w     *watchmux.Watcher
+	woken int
+	armed bool
+	state map[string]uint64
+	// rv is the version from which it would go on, whole the version up to which it has seen
+	// everything, additions and deletions included.
+	rv, whole uint64
+	// done is how many events of the truth are up to there.
+	done int
+	// batch are the events since it came to the end last, atOnce is set if no others came while
+	// it read them.
+	batch  []watchtest.WireEvent
+	atOnce bool
+}
+
+func (c *calmClient) connect(from uint64) error {
+	w, err := c.mux.Watch(from, filter(c.t, c.sel.ns, c.sel.labels, c.sel.fields), func() { c.woken++ })
+	if err != nil {
+		return err
+	}
+	w.Coalesce()
+	c.w, c.rv, c.whole, c.armed, c.woken, c.batch, c.atOnce = w, from, from, false, 0, nil, false
+	c.done = len(c.model.truth(c.sel).Between(0, from))
+	for !c.armed && err == nil { // what was before it came is read at once
+		err = c.read(8)
+	}
+	c.woken = 0
+	return err
+}
+
+// listAndWatch begins anew.
+func (c *calmClient) listAndWatch() {
+	rv := c.mux.RV()
+	c.state = c.model.truth(c.sel).State(rv)
+	if err := c.connect(rv); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// read reads up to size events; it returns an error of Next.
+func (c *calmClient) read(size int) error {
+	ds, rv, err := c.w.Next(nil, size)
+	for _, d := range ds {
+		e := watchtest.WireEvent{Type: d.Type, Key: d.Object.Key, RV: d.RV}
+		if e.RV < c.rv {
+			c.t.Fatalf("%+v: %s after version %d", c.sel, e, c.rv)
+		}
+		c.rv = e.RV
+		c.batch = append(c.batch, e)
+		if e.Type == api.Deleted {
+			delete(c.state, e.Key)
+		} else {
+			c.state[e.Key] = e.RV
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if rv < c.whole {
+		c.t.Fatalf("%+v: seen everything up to %d, then up to %d", c.sel, c.whole, rv)
+	}
+	if c.armed = len(ds) < size; c.armed {
+		c.check(rv)
+	} else if rv > c.whole {
+		c.t.Fatalf("%+v: seen everything up to %d in the middle, was %d", c.sel, rv, c.whole)
+	}
+	return nil
+}
+
+// check compares what the client knows at the end, where a bookmark may say rv.
+func (c *calmClient) check(rv uint64) {
+	c.t.Helper()
+	truth := c.model.truth(c.sel)
+	if want := truth.State(rv); !maps.Equal(c.state, want) {
+		c.t.Fatalf("%+v at %d: %v, want %v", c.sel, rv, c.state, want)
+	}
+	var want []watchtest.WireEvent
+	all := map[watchtest.WireEvent]bool{}
+	for _, e := range truth.Events[c.done:] {
+		all[e] = true
+		if e.Type != api.Modified {
+			want = append(want, e)
+		}
+	}
+	modified := map[string]bool{}
+	var got []watchtest.WireEvent
+	for _, e := range c.batch {
+		switch {
+		case !all[e]:
+			c.t.Fatalf("%+v: %s was never so", c.sel, e)
+		case modified[e.Key] && c.atOnce:
+			c.t.Fatalf("%+v: %s after a modification at once with it: %v", c.sel, e, c.batch)
+		case e.Type == api.Modified:
+			modified[e.Key] = true
+		default:
+			got = append(got, e)
+		}
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		c.t.Fatalf("%+v up to %d: added and deleted %v, want %v", c.sel, rv, got, want)
+	}
+	c.rv, c.whole, c.done, c.batch, c.atOnce = rv, rv, len(truth.Events), nil, true
+}
+
+// TestCoalesce: watchers that read rarely get, of what came meanwhile, each addition and
+// deletion, and of each object the last modification; at the end of that they are where a
+// list is. They do not fall off a ring that is much shorter.
+func TestCoalesce(t *testing.T) {
+	for seed := range int64(12) {
+		w := newWriter(t, seed)
+		m := start(t, watchmux.Options{MaxEvents: 300}, 0)
+		var clients []*calmClient
+		expired, hurried, most := 0, 0, 0
+		for step := range 3000 {
+			switch n := w.rng.Intn(20); {
+			case n < 12:
+				if seed%2 == 0 {
+					w.together = map[string]bool{} // no two changes of a version
+				}
+				m.Append(w.event())
+				for _, c := range clients {
+					for c.w.Hurried() {
+						hurried++
+						if err := c.read(8); err != nil {
+							t.Fatal(err)
+						}
+						c.woken = 0
+					}
+				}
+			case n == 12:
+				m.Progress(w.feed.rv)
+			case n == 13 && len(clients) < 8:
+				c := &calmClient{t: t, sel: w.selector(), model: w.model, mux: m, state: map[string]uint64{}}
+				switch {
+				case seed%2 == 0:
+					c.listAndWatch()
+				case step > 300:
+					continue
+				default: // a version may be in the midst of its changes
+					if err := c.connect(0); err != nil {
+						t.Fatal(err)
+					}
+				}
+				clients = append(clients, c)
+			case n == 14 && seed%2 == 0 && len(clients) > 0 && w.rng.Intn(4) == 0: // cut off, it goes on
+				c := clients[w.rng.Intn(len(clients))]
+				c.w.Stop()
+				if err := c.connect(c.rv); err != nil {
+					c.listAndWatch()
+				}
+			case n > 14 && len(clients) > 0 && (w.rng.Intn(30) == 0):
+				c := clients[w.rng.Intn(len(clients))]
+				if c.armed && c.woken == 0 {
+					break
+				}
+				c.woken = 0
+				for range 1 + w.rng.Intn(40) {
+					err := c.read(1 + w.rng.Intn(8))
+					if errors.Is(err, watchmux.ErrExpired) {
+						expired++
+						c.listAndWatch()
+						break
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					if c.armed {
+						break
+					}
+				}
+				c.atOnce = c.armed
+			}
+			most = max(most, len(clients))
+		}
+		m.Close(watchmux.ErrStopped)
+		for _, c := range clients {
+			for err := error(nil); err == nil; err = c.read(1000) {
+				continue
+			}
+			c.check(w.feed.rv)
+		}
+		if s := m.Stats(); s.Watchers != 0 || most < 2 || expired > 0 || hurried == 0 {
+			t.Errorf("seed %d: %d clients, %d fell behind, %d were hurried, stats %+v", seed, most, expired, hurried, s)
+		}
+	}
+}
+
+// TestCoalesceOrder: what is told of one object.
+func TestCoalesceOrder(t *testing.T) {
+	x, y := state{"ns/a", "x", ""}, state{"ns/a", "y", ""}
+	for name, test := range map[string]struct {
+		labels string
+		writes []any // a state, or the key of what is deleted
+		want   string
+	}{
+		"modified":               {"", []any{x, x, x}, "MODIFIED ns/a@4"},
+		"deleted":                {"", []any{x, "ns/a"}, "DELETED ns/a@3"},
+		"created again":          {"", []any{x, "ns/a", x, x, x}, "DELETED ns/a@3 ADDED ns/a@4 MODIFIED ns/a@6"},
+		"and deleted again":      {"", []any{"ns/a", x, x, "ns/a"}, "DELETED ns/a@2 ADDED ns/a@3 DELETED ns/a@5"},
+		"leaves":                 {"l=x", []any{x, y, y}, "DELETED ns/a@3"},
+		"leaves and comes back":  {"l=x", []any{x, y, y, x, x, x}, "DELETED ns/a@3 ADDED ns/a@5 MODIFIED ns/a@7"},
+		"comes back and leaves":  {"l=x", []any{y, x, x, y, y}, "DELETED ns/a@2 ADDED ns/a@3 DELETED ns/a@5"},
+		"changes in the midst":   {"l", []any{x, y, x, y, y}, "MODIFIED ns/a@6"},
+		"never":                  {"l=z", []any{x, y, x}, ""},
+		"two, one after another": {"", []any{x, state{"ns/b", "", ""}, x, state{"ns/b", "", ""}, x}, "ADDED ns/b@3 MODIFIED ns/b@5 MODIFIED ns/a@6"},
+	} {
+		f := newFeeder(t, 0)
+		m := start(t, watchmux.Options{}, 0)
+		m.Append(f.set(x))
+		r := watch(t, m, 1, filter(t, "", test.labels, ""))
+		r.Coalesce()
+		drain(t, r)
+		for _, write := range test.writes {
+			switch write := write.(type) {
+			case state:
+				m.Append(f.set(write))
+			case string:
+				m.Append(f.remove(write))
+			}
+		}
+		ds, rv := drain(t, r)
+		var list []string
+		for _, d := range ds {
+			list = append(list, fmt.Sprintf("%s %s@%d", d.Type, d.Object.Key, d.RV))
+		}
+		if got := strings.Join(list, " "); got != test.want || rv != f.rv {
+			t.Errorf("%s: %q up to %d, want %q up to %d", name, got, rv, test.want, f.rv)
+		}
+	}
+}
+
+// TestCoalesceHurries: a watcher that lets so much wait that there is no room for it is told
+// to read, once; one that does not read goes on from the ring as long as that reaches back.
+func TestCoalesceHurries(t *testing.T) {
+	f := newFeeder(t, 0)
+	m := start(t, watchmux.Options{MaxEvents: 800}, 0)
+	r := watch(t, m, 0, nil)
+	r.Coalesce()
+	drain(t, r)
+	add := func(n int) {
+		for range n {
+			m.Append(f.set(state{fmt.Sprintf("ns/%d", f.rv), "", ""}))
+		}
+	}
+	add(300)
+	if r.notified != 1 || r.Hurried() {
+		t.Fatalf("at first: notified %d times, hurried %t", r.notified, r.Hurried())
+	}
+	add(400)
+	if r.notified != 2 || !r.Hurried() {
+		t.Fatalf("at the bound: notified %d times, hurried %t", r.notified, r.Hurried())
+	}
+	if ds, rv := drain(t, r); len(ds) != 700 || rv != 700 || r.Hurried() {
+		t.Fatalf("%d events up to %d, hurried %t", len(ds), rv, r.Hurried())
+	}
+	add(790) // more than the log keeps: the ring has them
+	add(350)
+	if _, _, err := r.Next(nil, 1000); !errors.Is(err, watchmux.ErrExpired) {
+		t.Errorf("far behind: %v", err)
+	}
+}
+
+// TestCoalesceOutlivesTheRing: modifications do not fill up what coalescing watchers read,
+// however many there are.
+func TestCoalesceOutlivesTheRing(t *testing.T) {
+	f := newFeeder(t, 0)
+	m := start(t, watchmux.Options{MaxEvents: 100}, 0)
+	r := watch(t, m, 0, nil)
+	r.Coalesce()
+	drain(t, r)
+	for i := range 10_000 {
+		m.Append(f.set(state{fmt.Sprintf("ns/%d", i%20), "", ""}))
+	}
+	ds, rv := drain(t, r)
+	if len(ds) != 40 || rv != 10_000 || r.notified != 1 {
+		t.Errorf("%d events up to %d, notified %d times", len(ds), rv, r.notified)
+	}
+	for _, d := range ds[20:] {
+		if d.Type != api.Modified || d.RV <= 9980 {
+			t.Errorf("%s %s@%d", d.Type, d.Object.Key, d.RV)
+		}
+	}
+}
+
+// TestCoalesceEndsWithTheMux: who waits is told when the history ends, and gets the rest of it.
+func TestCoalesceEndsWithTheMux(t *testing.T) {
+	f := newFeeder(t, 0)
+	m := start(t, watchmux.Options{}, 0)
+	r := watch(t, m, 0, nil)
+	r.Coalesce()
+	drain(t, r)
+	m.Append(f.set(state{"ns/a", "", ""}))
+	m.Close(watchmux.ErrGone)
+	if r.notified != 2 || !r.Hurried() {
+		t.Errorf("notified %d times, hurried %t", r.notified, r.Hurried())
+	}
+	if ds, _, err := r.Next(nil, 10); len(ds) != 1 || !errors.Is(err, watchmux.ErrGone) && err != nil {
+		t.Errorf("%d events, %v", len(ds), err)
+	}
+	if _, _, err := r.Next(nil, 10); !errors.Is(err, watchmux.ErrGone) {
+		t.Errorf("then %v", err)
+	}
+}
+
+// BenchmarkCoalesce is what events cost that come to 200 watchers, of 5,000 modifications of 2,000
+// objects between two reads.
+func BenchmarkCoalesce(b *testing.B) {
+	const watchers, events = 200, 5000
+	for _, coalesce := range []bool{false, true} {
+		b.Run(map[bool]string{false: "every event", true: "coalesced"}[coalesce], func(b *testing.B) {
+			h := newHall(b, 0, 2000, everything)
+			h.mux = start(b, watchmux.Options{}, 0)
+			h.n = 0
+			states := make([]*object.Object, len(h.objects))
+			for i, o := range h.objects {
+				states[i] = o
+			}
+			var all []*watchmux.Watcher
+			for range watchers {
+				w, err := h.mux.Watch(0, nil, func() {})
+				if err != nil {
+					b.Fatal(err)
+				}
+				if coalesce {
+					w.Coalesce()
+				}
+				all = append(all, w)
+			}
+			buffer := make([]watchmux.Delivery, 0, 256)
+			deliveries := 0
+			b.ReportAllocs()
+			for b.Loop() {
+				for range events {
+					h.n++
+					i := h.n * 7919 % len(states)
+					next := *states[i]
+					next.RV = uint64(h.n)
+					h.mux.Append(&watchmux.Event{Type: api.Modified, RV: next.RV, Object: &next, Prev: states[i]})
+					states[i] = &next
+				}
+				for _, w := range all {
+					for n := cap(buffer); n == cap(buffer); deliveries += n {
+						ds, _, err := w.Next(buffer[:0], cap(buffer))
+						if err != nil {
+							b.Fatal(err)
+						}
+						n = len(ds)
+					}
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*events*watchers), "ns/event/watcher")
+			b.ReportMetric(float64(deliveries)/float64(b.N*watchers), "deliveries/watcher")
+		})
+	}
+}
