@@ -38,6 +38,8 @@ const (
 	paramTimeout
 	paramPretty
 	paramIncludeObject
+	// paramCoalesce is kubeweir's own. Others pass over it, and the watch is one without.
+	paramCoalesce
 	numParameters
 )
 
@@ -71,6 +73,8 @@ func parameterNamed(name string) parameter {
 		return paramPretty
 	case "includeObject":
 		return paramIncludeObject
+	case "coalesce":
+		return paramCoalesce
 	}
 	return noParameter
 }

@@ -59,6 +59,10 @@ type RequestInfo struct {
 	// has, nil without any. A request that has some is Exact if it is without them: it may
 	// be authorized and answered here, but not be sent upstream.
 	Query *Query
+	// Coalesce is the parameter of a watch that says for how long its events may wait, as it
+	// came, and nil without. Unlike those of Query it may go upstream: a server that does not
+	// know it answers with a watch that is as good.
+	Coalesce *string
 	// IncludeObject is the parameter of Table requests, see ParseIncludeObject.
 	IncludeObject string
 	// pretty is the parameter, see Pretty.
@@ -130,6 +134,9 @@ func ParseRequestInfo(method, path, query string) RequestInfo {
 		}
 	}
 	info.Exact = info.Exact && (q.own == nil || info.Query != nil)
+	if q.has(paramCoalesce) {
+		info.setCoalesce(q.values[paramCoalesce])
+	}
 	return info
 }
 
@@ -141,6 +148,15 @@ func (info *RequestInfo) setQuery(q *query) {
 	}
 	q.own.LimitZero = q.has(paramLimit) && info.Options.Limit == 0
 	info.Query = q.own
+}
+
+// setCoalesce takes the parameter of a watch. To all else it is one that is not known.
+func (info *RequestInfo) setCoalesce(value string) {
+	if info.Verb != "watch" || info.Subresource != "" {
+		info.Exact = false
+		return
+	}
+	info.Coalesce = &value
 }
 
 // setParts takes namespace, resource, name and subresource from the segments

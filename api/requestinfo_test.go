@@ -193,3 +193,33 @@ func BenchmarkParseRequestInfo(b *testing.B) {
 		})
 	}
 }
+
+// TestCoalesce: the parameter is one of watches, which are exact with it, once. To all else it is
+// one that is not known.
+func TestCoalesce(t *testing.T) {
+	for _, test := range []struct {
+		method, path, query string
+		exact               bool
+		value               string // "-" for none
+	}{
+		{"GET", "/api/v1/pods", "watch=1&coalesce=500ms", true, "500ms"},
+		{"GET", "/api/v1/pods", "watch=1&coalesce=", true, ""},
+		{"GET", "/api/v1/watch/pods", "coalesce=x", true, "x"},
+		{"GET", "/api/v1/pods", "watch=1&coalesce=1s&coalesce=1s", false, "1s"},
+		{"GET", "/api/v1/pods", "watch=1&coalesce=%C3%A9", false, "é"},
+		{"GET", "/api/v1/pods", "watch=1&coalesce=1s;2s", false, "-"},
+		{"GET", "/api/v1/pods", "coalesce=1s", false, "-"},
+		{"GET", "/api/v1/pods", "watch=0&coalesce=1s", false, "-"},
+		{"GET", "/api/v1/namespaces/a/pods/b", "coalesce=1s", false, "-"},
+		{"DELETE", "/api/v1/namespaces/a/pods", "coalesce=1s", false, "-"},
+	} {
+		info := ParseRequestInfo(test.method, test.path, test.query)
+		value := "-"
+		if info.Coalesce != nil {
+			value = *info.Coalesce
+		}
+		if info.Exact != test.exact || value != test.value {
+			t.Errorf("%s %s?%s: exact %t, %q", test.method, test.path, test.query, info.Exact, value)
+		}
+	}
+}

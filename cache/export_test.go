@@ -1,5 +1,7 @@
 package cache
 
+import "time"
+
 // CheckInvariants recomputes what the collection keeps up to date and says what
 // differs, "" if nothing does.
 func (c *Collection) CheckInvariants() string { return c.store.check() }
@@ -29,3 +31,6 @@ func QueryColumns(c *Collection) (n int, bytes int64) {
 	z := c.store.sizes()
 	return z.columns, z.columnBytes
 }
+
+// PaceWait is how long events wait after a delivery of so many bytes.
+func PaceWait(p Pace, bytes int64) (time.Duration, bool) { return p.wait(bytes) }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -38,6 +39,8 @@ type WatchRequest struct {
 	// the head of one of size bytes, and what tells events apart in a stream of
 	// protobuf is left out. nil for a stream. Messages are not compressed.
 	Message func(dst []byte, size int) []byte
+	// Pace is how fast events are delivered; the zero value is as fast as can be.
+	Pace Pace
 	// Ended is called once when the watch is over, with the reason. May be nil.
 	Ended func(reason.WatchEnd)
 }
@@ -58,6 +61,8 @@ type Watches struct {
 	writers  *writers
 	panics   *contain.Panics
 	ended    []prometheus.Counter // by reason.WatchEnd
+	// How many open watches coalesce, and how many of those wait longer than they are to.
+	coalescing, widened atomic.Int64
 
 	mu struct {
 		sync.Mutex
@@ -85,7 +90,13 @@ func NewWatches(reader *Reader, registerer prometheus.Registerer) *Watches {
 		registerer.MustRegister(ended, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "kubeweir_watches_open",
 			Help: "Client watches served from the cache now.",
-		}, func() float64 { return float64(w.Open()) }))
+		}, func() float64 { return float64(w.Open()) }), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "kubeweir_watches_coalescing",
+			Help: "Client watches served from the cache that coalesce events, by a rule or because their client asked for it.",
+		}, func() float64 { return float64(w.coalescing.Load()) }), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "kubeweir_watches_widened",
+			Help: "Client watches whose events wait longer than coalesce says, because they would bring more than watchBytesPerSecond.",
+		}, func() float64 { return float64(w.widened.Load()) }))
 	}
 	return w
 }
@@ -119,6 +130,9 @@ func (ws *Watches) Watch(ctx context.Context, c *Collection, req *WatchRequest) 
 	s.deadline = time.Now().Add(watchDuration(req.Options.TimeoutSeconds))
 	if err := s.open(ctx); err != nil {
 		return nil, Watch{}, err
+	}
+	if s.watcher != nil && req.Pace.coalesces() {
+		s.watcher.Coalesce()
 	}
 	s.pickShard(ctx)
 	// After a panic the watch, which follows the collection already, is sent as it is.

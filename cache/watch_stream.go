@@ -51,6 +51,7 @@ type watchStream struct {
 	initKey  string           // from which key on
 	markEnd  bool             // the bookmark that ends the initial events is due
 	failure  *apierrors.StatusError
+	waiting  waiting
 	bookmark time.Time // when the next one is due; zero for never
 	timer    *time.Timer
 	wake     time.Time // when timer is due
@@ -75,6 +76,9 @@ func (s *watchStream) Start(w api.StreamWriter) {
 	s.timer = time.AfterFunc(s.wake.Sub(now), s.kick)
 	s.mu.Unlock()
 	s.owner.add(s)
+	if s.req.Pace.coalesces() {
+		s.owner.coalescing.Add(1)
+	}
 	s.kick()
 }
 
@@ -90,6 +94,10 @@ func (s *watchStream) Stop() {
 		s.timer.Stop()
 	}
 	ended := s.ended
+	s.widen(false)
+	if s.w != nil && s.req.Pace.coalesces() {
+		s.owner.coalescing.Add(-1)
+	}
 	s.initial, s.picked = nil, nil
 	s.body.Release()
 	s.mu.Unlock()
@@ -187,7 +195,7 @@ func (s *watchStream) deliver(sc *scratch) {
 		s.finishFailed(sc)
 		return
 	}
-	if !s.deliverInitial(sc) {
+	if !s.deliverInitial(sc) || s.holdsBack() {
 		return
 	}
 	rv, ok := s.deliverEvents(sc)
@@ -195,6 +203,9 @@ func (s *watchStream) deliver(sc *scratch) {
 		return
 	}
 	now := time.Now()
+	if s.req.Pace.coalesces() {
+		s.delivered(now)
+	}
 	if !s.bookmark.IsZero() && !now.Before(s.bookmark) {
 		if !s.writeBookmark(sc, rv, false) {
 			return
@@ -212,7 +223,12 @@ func (s *watchStream) deliver(sc *scratch) {
 		s.finish(sc, *why)
 		return
 	}
-	if next := s.nextWake(); !next.Equal(s.wake) {
+	s.wakeAt(s.nextWake(), now)
+}
+
+// wakeAt sets the timer.
+func (s *watchStream) wakeAt(next, now time.Time) {
+	if !next.Equal(s.wake) {
 		s.wake = next
 		s.timer.Reset(max(next.Sub(now), time.Millisecond))
 	}
@@ -221,6 +237,8 @@ func (s *watchStream) deliver(sc *scratch) {
 // deliverEvents sends the events that are waiting. rv is the version up to which
 // the client has seen everything.
 func (s *watchStream) deliverEvents(sc *scratch) (rv uint64, ok bool) {
+	s.waiting.sent = 0
+	var began time.Time
 	for {
 		if s.finishRevoked(sc) {
 			return 0, false
@@ -250,6 +268,14 @@ func (s *watchStream) deliverEvents(sc *scratch) (rv uint64, ok bool) {
 			// A bookmark must never promise less than the client already has.
 			return max(rv, s.from), true
 		}
+		switch {
+		case !s.req.Pace.coalesces():
+		case began.IsZero():
+			began = time.Now()
+		case s.isTooSlow(began):
+			s.finish(sc, s.whyNow())
+			return 0, false
+		}
 	}
 }
 
@@ -257,6 +283,11 @@ func (s *watchStream) deliverEvents(sc *scratch) (rv uint64, ok bool) {
 func (s *watchStream) write(sc *scratch) bool {
 	if len(sc.frames.List()) == 0 {
 		return true
+	}
+	if s.req.Pace.coalesces() {
+		for _, piece := range sc.frames.List() {
+			s.waiting.sent += int64(len(piece))
+		}
 	}
 	s.writing = true
 	err := sc.write(s.owner.panics, s.w)

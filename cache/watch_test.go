@@ -114,13 +114,15 @@ func shortEvent(t *testing.T, line []byte) string {
 
 // watchBench is a collection of pods and what serves its watches.
 type watchBench struct {
-	t       *testing.T
-	source  *cachetest.Source
-	manager *cache.Manager
-	watches *cache.Watches
-	c       *cache.Collection
-	metrics *prometheus.Registry
-	message func(dst []byte, size int) []byte // see cache.WatchRequest
+	t           *testing.T
+	source      *cachetest.Source
+	manager     *cache.Manager
+	watches     *cache.Watches
+	c           *cache.Collection
+	metrics     *prometheus.Registry
+	message     func(dst []byte, size int) []byte // see cache.WatchRequest
+	pace        cache.Pace
+	compression api.Compression
 	// Of TestWatchEnds.
 	printer *countingPrinter
 	garbage *garbageSource
@@ -202,7 +204,7 @@ func (b *watchBench) watchWith(query string, rep api.Representation, client *wat
 	}
 	w := &openWatch{watchClient: client}
 	resp, watch, err := b.watches.Watch(b.t.Context(), b.c, &cache.WatchRequest{
-		Filter: filter, Options: opts, Rep: rep, MostRecent: b.c.RV(), Message: b.message,
+		Filter: filter, Options: opts, Rep: rep, MostRecent: b.c.RV(), Message: b.message, Pace: b.pace, Compression: b.compression,
 		Ended: func(r reason.WatchEnd) { w.ended = append(w.ended, r) },
 	})
 	if err != nil {

@@ -159,7 +159,7 @@ func (r *fileReader) decode(n *yaml.Node, v reflect.Value, path string) {
 // what looks like a number or a boolean is not a string unless it is quoted.
 func rightTag(n *yaml.Node, v reflect.Value) bool {
 	switch t := v.Type(); {
-	case t == durationType:
+	case t == durationType, t == windowType:
 		return n.Tag == "!!str" || n.Value == "0"
 	case t == bytesType:
 		return n.Tag == "!!str" || n.Tag == "!!int"

@@ -68,6 +68,10 @@ type Gateway struct {
 	Profile     Profile     `json:"profile"`
 	Consistency Consistency `json:"consistency"`
 	Offline     Offline     `json:"offline"`
+	// Coalesce is for how long the events of a watch wait for others of the same objects,
+	// WatchBytesPerSecond from which rate on they wait longer; 0 for not at all.
+	Coalesce            time.Duration `json:"coalesce"`
+	WatchBytesPerSecond Bytes         `json:"watchBytesPerSecond"`
 	// Rules say what holds for some requests instead. They are tried in order; of each
 	// setting, the first that matches and has it decides.
 	Rules    []Rule   `json:"rules"`

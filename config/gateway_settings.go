@@ -3,6 +3,8 @@ package config
 import (
 	"slices"
 	"time"
+
+	"github.com/kubeweir/kubeweir/internal/defaults"
 )
 
 // program is what Flags needs to know of a Gateway.
@@ -121,6 +123,13 @@ func (g *Gateway) identitySections() []section {
 		{"offline.ttl", "offline-ttl", &g.Offline.TTL, between(time.Second, 7*day),
 			"`time` for which the cluster's last word counts, and how old answers may be, where that is allowed",
 			"older answers are refused with 503"},
+	}}, {"Watches that wait", []setting{
+		{"coalesce", "coalesce", &g.Coalesce, between(0, defaults.MaxCoalesce),
+			"`time` for which the events of a watch wait after others were sent; of the modifications of an object that come meanwhile the client gets the last, additions and deletions all; 0 for none, else at least 10ms",
+			"what changes often is seen so much later, and states in between are not; a client may ask for more by the parameter coalesce"},
+		{"watchBytesPerSecond", "watch-bytes-per-second", &g.WatchBytesPerSecond, atLeast[Bytes](0),
+			"`size` of what the events of one watch may bring in a second before they wait longer, as those that coalesce; 0 for no bound, else at least 1Ki",
+			"they wait for 30s at most: what is more then is sent nevertheless"},
 	}}, {"Rules", []setting{
 		{profilePath, "profile", &g.Profile, nil,
 			"`name` of a profile, whose defaults some of the settings have: none, or dashboard for a gateway that serves dashboards alone; a rule can have it for some requests", ""},

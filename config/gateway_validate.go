@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/kubeweir/kubeweir/internal/apiservers"
+	"github.com/kubeweir/kubeweir/internal/defaults"
 )
 
 // validate reports what is wrong with g, besides its numbers.
@@ -42,6 +43,10 @@ func (g *Gateway) checkUpstream(o *origins) {
 	checkCAs(o, certFile{"authentication.clientCAFile", g.Authentication.ClientCAFile},
 		certFile{"authentication.requestHeader.caFile", g.Authentication.RequestHeader.CAFile})
 	g.checkRequestHeader(o)
+	if g.Coalesce < defaults.MinCoalesce {
+		checkCoalesce(o, "coalesce", g.Coalesce) // else its bounds say it
+	}
+	checkWatchBytes(o, "watchBytesPerSecond", g.WatchBytesPerSecond)
 	g.checkRules(o)
 	g.checkStaleness(o)
 }

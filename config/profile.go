@@ -3,6 +3,8 @@ package config
 import (
 	"cmp"
 	"time"
+
+	"github.com/kubeweir/kubeweir/internal/defaults"
 )
 
 // Profile is a set of defaults for a use.
@@ -36,6 +38,9 @@ func (g *Gateway) applyProfile(said func(path string) bool) {
 	if !said("authorization.selfReviews") {
 		g.Authorization.SelfReviews = Cached
 	}
+	if !said("coalesce") {
+		g.Coalesce = defaults.DashboardCoalesce
+	}
 	if !said("limits.idleCollectionTimeout") {
 		g.Limits.IdleCollectionTimeout = dashboardIdle
 	}
@@ -46,6 +51,7 @@ func (r Rule) Complete() Rule {
 	if r.Profile == Dashboard {
 		r.Consistency = cmp.Or(r.Consistency, Session)
 		r.SelfReviews = cmp.Or(r.SelfReviews, Cached)
+		r.Coalesce = cmp.Or(r.Coalesce, Window(defaults.DashboardCoalesce))
 	}
 	return r
 }

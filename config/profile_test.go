@@ -37,6 +37,9 @@ func TestProfile(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if dashboard := test.idle != d.Limits.IdleCollectionTimeout; (g.Coalesce == 500*time.Millisecond) != dashboard {
+				t.Errorf("coalesce %v", g.Coalesce)
+			}
 			if g.Consistency.Default != test.mode || g.Limits.IdleCollectionTimeout != test.idle {
 				t.Errorf("%s, %v", g.Consistency.Default, g.Limits.IdleCollectionTimeout)
 			}
@@ -82,16 +85,18 @@ func (f *Flags[C]) elsewhere(args ...string) (C, error) {
 
 func TestCompleteRule(t *testing.T) {
 	for _, test := range []struct {
-		rule Rule
-		want Mode
+		rule     Rule
+		want     Mode
+		coalesce Window
 	}{
-		{Rule{}, ""},
-		{Rule{Profile: NoProfile}, ""},
-		{Rule{Profile: Dashboard}, Session},
-		{Rule{Profile: Dashboard, Consistency: Strict}, Strict},
+		{Rule{}, "", 0},
+		{Rule{Profile: NoProfile}, "", 0},
+		{Rule{Profile: Dashboard}, Session, Window(500 * time.Millisecond)},
+		{Rule{Profile: Dashboard, Consistency: Strict}, Strict, Window(500 * time.Millisecond)},
+		{Rule{Profile: Dashboard, Coalesce: NoWindow}, Session, NoWindow},
 	} {
-		if got := test.rule.Complete().Consistency; got != test.want {
-			t.Errorf("%+v: %q", test.rule, got)
+		if got := test.rule.Complete(); got.Consistency != test.want || got.Coalesce != test.coalesce {
+			t.Errorf("%+v: %q, %v", test.rule, got.Consistency, got.Coalesce)
 		}
 	}
 }

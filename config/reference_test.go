@@ -86,6 +86,10 @@ and says one or more of these:
 | ` + "`offline`" + ` | ` + "`allow` or `deny`" + ` | ` + "`offline.default`" + ` |
 | ` + "`readOnly`" + ` | ` + "`true`" + `: whatever is not surely a get, list or watch is 403, the self-reviews excepted, whatever the cluster allows; also of who impersonates others. ` + "`false`" + ` excepts from a later rule | |
 | ` + "`selfReviews`" + ` | ` + "`forwarded` or `cached`" + ` | ` + "`authorization.selfReviews`" + ` |
+| ` + "`coalesce`" + ` | a duration from ` + "`10ms` to `30s`" + `; ` + "`0`" + `: events never wait, for ` + "`watchBytesPerSecond`" + ` neither | ` + "`coalesce`" + ` |
+| ` + "`watchBytesPerSecond`" + ` | a size of at least ` + "`1Ki`" + ` | ` + "`watchBytesPerSecond`" + ` |
+
+How watches coalesce is in [watches.md](watches.md).
 
 With ` + "`readOnly`" + ` these are refused, too: exec, attach, port-forward and proxy, which are GETs over WebSockets; a GET of a
 subresource that is not one of Kubernetes' own; an upgrade of anything but a watch; paths with escaped slashes, empty or dot
@@ -98,6 +102,7 @@ setting counts, in the file or by a flag; clients need no change. ` + "`dashboar
 |---|---|---|
 | ` + "`consistency.default`" + ` (in a rule ` + "`consistency`" + `) | ` + "`session`" + ` | a page reads what the last one read; who writes through the same gateway sees it at once |
 | ` + "`authorization.selfReviews`" + ` (in a rule ` + "`selfReviews`" + `) | ` + "`cached`" + ` | a page asks dozens of times what its user may do, which decides only what it shows: what is done is decided anew |
+| ` + "`coalesce`" + ` | ` + "`500ms`" + ` | nobody reads faster; what was quiet is seen at once |
 | ` + "`limits.idleCollectionTimeout`" + ` (not in a rule) | ` + "`1h`" + ` | who comes back to a tab does not wait for a full list |
 
 `

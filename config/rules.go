@@ -2,7 +2,11 @@ package config
 
 import (
 	"fmt"
+	"math"
 	"slices"
+	"time"
+
+	"github.com/kubeweir/kubeweir/internal/defaults"
 )
 
 // rulesPath is the setting that has the rules. It has no flag.
@@ -36,7 +40,20 @@ type Rule struct {
 	SelfReviews SelfReviews `json:"selfReviews"`
 	// ReadOnly has all refused that is not surely a read, whatever the cluster allows.
 	ReadOnly Switch `json:"readOnly"`
+	// Coalesce is for how long the events of a watch wait for others of the same objects.
+	Coalesce Window `json:"coalesce"`
+	// WatchBytesPerSecond is from which rate on the events of a watch wait longer.
+	WatchBytesPerSecond Bytes `json:"watchBytesPerSecond"`
 }
+
+// Window is a duration in a rule, of which 0 says nothing.
+type Window time.Duration
+
+// NoWindow is the window that somebody has said to be 0.
+const NoWindow Window = math.MinInt64
+
+// String is as a file has it.
+func (w Window) String() string { return durationText(time.Duration(max(w, 0))) }
 
 // Switch is true, false, or "", which says nothing.
 type Switch string
@@ -51,7 +68,8 @@ func (Switch) choices() []string { return []string{string(On), string(Off)} }
 
 // says reports whether the rule decides anything.
 func (r *Rule) says() bool {
-	return r.Profile == Dashboard || r.Consistency != "" || r.Offline != "" || r.SelfReviews != "" || r.ReadOnly != ""
+	return r.Profile == Dashboard || r.Consistency != "" || r.Offline != "" || r.SelfReviews != "" || r.ReadOnly != "" ||
+		r.Coalesce != 0 || r.WatchBytesPerSecond != 0
 }
 
 // rulesExample are rules for a file.
@@ -62,6 +80,10 @@ const rulesExample = `
 # Dashboards see their own writes at once and others' as fast as the feed brings them.
 - userAgents: ["Headlamp*", "k9s*"]
   profile: dashboard
+# Pages that people look at all day get what changes twice a second, as far as that is 100 kB.
+- userAgents: ["Mozilla/*"]
+  coalesce: 500ms
+  watchBytesPerSecond: 100k
 # Nobody reads Secrets by a right that may have been revoked.
 - resources: [secrets]
   offline: deny
@@ -79,9 +101,30 @@ func (g *Gateway) checkRules(o *origins) {
 	for i := range g.Rules {
 		rule, path := &g.Rules[i], fmt.Sprintf("%s[%d]", rulesPath, i)
 		if !rule.says() {
-			o.report(path, "says nothing; add profile: dashboard, consistency, offline, selfReviews or readOnly")
+			o.report(path, "says nothing; add profile: dashboard, consistency, offline, selfReviews, readOnly, coalesce or watchBytesPerSecond")
 		}
+		if rule.Coalesce != NoWindow {
+			checkCoalesce(o, path+".coalesce", time.Duration(rule.Coalesce))
+		}
+		checkWatchBytes(o, path+".watchBytesPerSecond", rule.WatchBytesPerSecond)
 		checkMatch(o, &rule.Match, path)
+	}
+}
+
+// minWatchBytes is the lowest bound of a watch's bytes a second that is of use.
+const minWatchBytes = Bytes(1 << 10)
+
+// checkCoalesce checks a window, 0 for none.
+func checkCoalesce(o *origins, path string, window time.Duration) {
+	if window != 0 && (window < defaults.MinCoalesce || window > defaults.MaxCoalesce) {
+		o.report(path, "must be 0 or from %s to %s, not %s", durationText(defaults.MinCoalesce), durationText(defaults.MaxCoalesce), durationText(window))
+	}
+}
+
+// checkWatchBytes checks a bound of a watch's bytes a second, 0 for none.
+func checkWatchBytes(o *origins, path string, most Bytes) {
+	if most != 0 && most < minWatchBytes {
+		o.report(path, "must be 0 or at least %v, not %v", minWatchBytes, most)
 	}
 }
 

@@ -17,6 +17,7 @@ type choice interface{ choices() []string }
 var (
 	durationType = reflect.TypeFor[time.Duration]()
 	bytesType    = reflect.TypeFor[Bytes]()
+	windowType   = reflect.TypeFor[Window]()
 	choiceType   = reflect.TypeFor[choice]()
 	stringType   = reflect.TypeFor[string]()
 )
@@ -26,6 +27,8 @@ func expectation(t reflect.Type) string {
 	switch {
 	case t == durationType:
 		return `a duration such as "30s" or "10m"`
+	case t == windowType:
+		return `a duration such as "500ms", or 0`
 	case t == bytesType:
 		return `a size in bytes such as "64Mi" or "1000000"`
 	case t.Implements(choiceType):
@@ -64,6 +67,13 @@ func setText(v reflect.Value, text string) (ok bool) {
 		}
 		v.SetInt(int64(d))
 		return true
+	case t == windowType:
+		d, err := time.ParseDuration(text)
+		if d == 0 {
+			d = time.Duration(NoWindow)
+		}
+		v.SetInt(int64(d))
+		return err == nil
 	case t == bytesType:
 		n, ok := parseBytes(text)
 		if ok {

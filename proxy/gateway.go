@@ -45,6 +45,8 @@ type Options struct {
 	// Revocation ends open watches whose user lost the permission.
 	Revocation  *identity.Watches
 	Consistency Consistency
+	// Pace is that of watches where no rule says another.
+	Pace cache.Pace
 	// Offline says who is served while no API server answers. Nobody by default.
 	Offline Offline
 	// RememberSelfReviews has questions of clients about themselves (SelfSubjectAccessReview

@@ -97,11 +97,13 @@ func queryRefusal(info *api.RequestInfo, out outcome) error {
 
 // features is the document at featuresPath.
 type features struct {
-	Kind string       `json:"kind"`
-	List listFeatures `json:"list"`
+	Kind  string           `json:"kind"`
+	List  endpointFeatures `json:"list"`
+	Watch endpointFeatures `json:"watch"`
 }
 
-type listFeatures struct {
+// endpointFeatures are those of lists, or of watches.
+type endpointFeatures struct {
 	// Header is that of answers to which the parameters were applied.
 	Header     string             `json:"header"`
 	Parameters []featureParameter `json:"parameters"`
@@ -118,11 +120,12 @@ func (g *Gateway) describe(ctx context.Context, x *exchange) *api.Response {
 	if refusal := g.permit(ctx, x); refusal != nil {
 		return refusal
 	}
-	d := features{Kind: "KubeweirFeatures", List: listFeatures{Header: queryHeader}}
+	d := features{Kind: "KubeweirFeatures", List: endpointFeatures{Header: queryHeader}, Watch: endpointFeatures{Header: coalesceHeader}}
 	for _, p := range api.QueryParameters() {
 		means, example := listquery.Describe(p)
 		d.List.Parameters = append(d.List.Parameters, featureParameter{p.String(), means, example})
 	}
+	d.Watch.Parameters = []featureParameter{{coalesceParameter, "for how long events wait after others, from 10ms to 30s: of the modifications of an object that come meanwhile the last is sent, additions and deletions all", "500ms"}}
 	body, err := json.Marshal(d)
 	if err != nil {
 		return x.fail(err)

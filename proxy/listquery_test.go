@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -119,7 +120,10 @@ func TestFeatures(t *testing.T) {
 	if err := json.Unmarshal([]byte(body), &d); err != nil || status != 200 || len(d.List.Parameters) != 5 || d.List.Header != queryHeader {
 		t.Errorf("%d %s: %v", status, body, err)
 	}
-	for _, p := range d.List.Parameters {
+	if len(d.Watch.Parameters) != 1 || d.Watch.Parameters[0].Name != "coalesce" || d.Watch.Header != coalesceHeader {
+		t.Errorf("watches: %+v", d.Watch)
+	}
+	for _, p := range slices.Concat(d.List.Parameters, d.Watch.Parameters) {
 		if p.Name == "" || p.Means == "" || p.Example == "" {
 			t.Errorf("%+v", p)
 		}

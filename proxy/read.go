@@ -323,7 +323,11 @@ func (g *Gateway) watch(ctx context.Context, x *exchange, q readQuery) outcome {
 	if refusal := g.expired(x, c, age); refusal != nil {
 		return answeredWith(refusal)
 	}
-	req := &cache.WatchRequest{Filter: q.filter, Options: q.options, Rep: q.rep, Message: messages(x, q.rep)}
+	pace, err := x.pace()
+	if err != nil {
+		return answeredWith(x.fail(err))
+	}
+	req := &cache.WatchRequest{Filter: q.filter, Options: q.options, Rep: q.rep, Message: messages(x, q.rep), Pace: pace}
 	if g.CompressWatchLists && req.Message == nil {
 		req.Compression = api.NegotiateCompression(x.request.Header.Get("Accept-Encoding"))
 	}
@@ -367,6 +371,9 @@ func (g *Gateway) watch(ctx context.Context, x *exchange, q readQuery) outcome {
 		resp.Status, resp.Header = 101, websocket.Header(x.request)
 		resp.Stream = websocket.New(resp.Stream, g.panics)
 		return answeredWith(resp)
+	}
+	if pace.Coalesce > 0 {
+		resp.Header.Add(coalesceHeader, pace.Coalesce.String())
 	}
 	warn(resp, c)
 	g.markStale(resp, age)

@@ -3,6 +3,7 @@ package proxy
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
@@ -33,11 +34,18 @@ type Settings struct {
 	SelfReviews Choice
 	// ReadOnly refuses whatever is not surely a read.
 	ReadOnly Choice
+	// Coalesce and WatchBytesPerSecond are the pace of a watch, see cache.Pace. Below 0 its
+	// events do not wait, whatever their rate is.
+	Coalesce            time.Duration
+	WatchBytesPerSecond int64
 }
 
 // settings are what holds where no rule says something else.
 func (o *Options) settings() Settings {
-	return Settings{Mode: o.Consistency.Default, Offline: choiceOf(o.Offline.Allow), SelfReviews: choiceOf(o.RememberSelfReviews)}
+	return Settings{
+		Mode: o.Consistency.Default, Offline: choiceOf(o.Offline.Allow), SelfReviews: choiceOf(o.RememberSelfReviews),
+		Coalesce: o.Pace.Coalesce, WatchBytesPerSecond: o.Pace.BytesPerSecond,
+	}
 }
 
 func choiceOf(yes bool) Choice {
@@ -146,6 +154,12 @@ func (s *Settings) complete(from *Settings) {
 	}
 	if s.ReadOnly == Unsaid {
 		s.ReadOnly = from.ReadOnly
+	}
+	if s.Coalesce == 0 {
+		s.Coalesce = from.Coalesce
+	}
+	if s.WatchBytesPerSecond == 0 {
+		s.WatchBytesPerSecond = from.WatchBytesPerSecond
 	}
 }
 

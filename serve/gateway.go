@@ -117,7 +117,7 @@ func (c *cluster) build(g *config.Gateway, token identity.Token, log *audit.Log)
 	c.restoreIdentity()
 	c.addHandler(
 		identity.WatchesOptions{RecheckPeriod: g.Authorization.WatchRecheckPeriod, Grace: g.Authorization.WatchGrace},
-		proxy.Options{CompressWatchLists: g.WatchListCompression, Consistency: consistency(g), Offline: offline(g), Rules: rules(g), Reachable: c.reachable,
+		proxy.Options{CompressWatchLists: g.WatchListCompression, Consistency: consistency(g), Offline: offline(g), Rules: rules(g), Pace: pace(g), Reachable: c.reachable,
 			RememberSelfReviews: g.Authorization.SelfReviews == config.Cached, Discovered: c.discovery.Documents,
 			Limits: proxyLimits(&g.Limits), Cluster: c.name, Audit: log},
 	)

@@ -87,12 +87,19 @@ func offline(c *config.Gateway) proxy.Offline {
 	return proxy.Offline{Allow: c.Offline.Default == config.Allow, TTL: c.Offline.TTL}
 }
 
+func pace(c *config.Gateway) cache.Pace {
+	return cache.Pace{Coalesce: c.Coalesce, BytesPerSecond: int64(c.WatchBytesPerSecond)}
+}
+
 func rules(c *config.Gateway) (list []proxy.Rule) {
 	for i := range c.Rules {
 		r := c.Rules[i].Complete()
 		list = append(list, proxy.Rule{
 			Match: proxy.Match{Users: r.Users, Groups: r.Groups, UserAgents: r.UserAgents, Resources: r.Resources},
-			Says:  proxy.Settings{Mode: proxy.Mode(r.Consistency), Offline: choice(r.Offline, config.Allow), SelfReviews: choice(r.SelfReviews, config.Cached), ReadOnly: choice(r.ReadOnly, config.On)},
+			Says: proxy.Settings{
+				Mode: proxy.Mode(r.Consistency), Offline: choice(r.Offline, config.Allow), SelfReviews: choice(r.SelfReviews, config.Cached), ReadOnly: choice(r.ReadOnly, config.On),
+				Coalesce: time.Duration(r.Coalesce), WatchBytesPerSecond: int64(r.WatchBytesPerSecond),
+			},
 		})
 	}
 	return list

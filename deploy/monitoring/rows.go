@@ -126,6 +126,7 @@ func watches() row {
 	return row{"Watches", []panel{
 		graph("Open watches", "none", "served from the cache; forwarded: the upstream's own, upgraded connections apart.",
 			query{`sum by (instance) (kubeweir_watches_open{$sel})`, "cached {{instance}}"},
+			query{`sum by (instance) (kubeweir_watches_widened{$sel})`, "slowed down for their bytes {{instance}}"},
 			query{`sum by (instance) (kubeweir_upstream_streams{$sel})`, "forwarded {{instance}}"}),
 		graph("Watches for each upstream watch", "none", "How many clients one watch of the upstream serves.",
 			query{`sum by (group, resource) (kubeweir_cache_watchers{$sel})`, "{{resource}}.{{group}}"}),

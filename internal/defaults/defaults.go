@@ -74,3 +74,11 @@ const (
 	StateWriteRate = 16 << 20 // bytes a second
 	StateMaxAge    = 7 * 24 * time.Hour
 )
+
+// Of watches that coalesce events: of the profile for dashboards, and the bounds of what may be
+// asked for. MaxCoalesce is also how far the window of a watch widens that would bring too much.
+const (
+	DashboardCoalesce = 500 * time.Millisecond
+	MinCoalesce       = 10 * time.Millisecond
+	MaxCoalesce       = 30 * time.Second
+)

@@ -143,7 +143,7 @@ func configSchema(t reflect.Type) (map[string]any, error) {
 	switch t {
 	case reflect.TypeFor[config.Cluster](): // has a Gateway in it, which has clusters
 		return map[string]any{"$ref": "#/definitions/clusterConfig"}, nil
-	case reflect.TypeFor[time.Duration]():
+	case reflect.TypeFor[time.Duration](), reflect.TypeFor[config.Window]():
 		return map[string]any{"type": []string{"string", "integer"}, "pattern": `^[0-9.]+(ns|us|µs|ms|s|m|h)([0-9.]+(ns|us|µs|ms|s|m|h))*$|^0$`}, nil
 	case reflect.TypeFor[config.Bytes]():
 		return map[string]any{"type": []string{"string", "integer"}, "pattern": `^[0-9.]+(k|M|G|T|Ki|Mi|Gi|Ti|e[0-9]+)?$`}, nil

@@ -1,0 +1,363 @@
+package cache_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/reason"
+)
+
+// calm opens watches that coalesce.
+func (b *watchBench) calm(query string, rep api.Representation, pace cache.Pace) *openWatch {
+	b.t.Helper()
+	b.pace = pace
+	defer func() { b.pace = cache.Pace{} }()
+	return b.watch(query, rep)
+}
+
+const half = 500 * time.Millisecond
+
+// TestWatchCoalesces: an event after a quiet time is sent at once, what comes within the
+// window together, of each object the last state; additions and deletions are all sent.
+func TestWatchCoalesces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newWatchBench(t, cache.Limits{})
+		b.pod("default/a") // 101
+		w := b.calm(initial, api.Representation{}, cache.Pace{Coalesce: half})
+		defer w.stop()
+		expect(t, w.lines(t), "ADDED default/a@101", "BOOKMARK end@101")
+		b.update("default/a")
+		expect(t, w.lines(t), "MODIFIED default/a@102")
+		b.update("default/a") // 103
+		b.update("default/a") // 104
+		b.pod("default/b")    // 105
+		b.update("default/b") // 106
+		b.update("default/b") // 107
+		b.pod("default/c")    // 108
+		b.source.Delete(cachetest.Pods, "default/c")
+		b.pod("default/c") // 110
+		time.Sleep(half - time.Millisecond)
+		expect(t, w.lines(t))
+		time.Sleep(time.Millisecond)
+		expect(t, w.lines(t), "MODIFIED default/a@104", "ADDED default/b@105", "MODIFIED default/b@107", "ADDED default/c@108", "DELETED default/c@109", "ADDED default/c@110")
+		time.Sleep(half)
+		b.update("default/a")
+		expect(t, w.lines(t), "MODIFIED default/a@111")
+	})
+}
+
+// TestCoalescingWatchOfSelector: who leaves the selection and comes back within the window
+// is told of both.
+func TestCoalescingWatchOfSelector(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newWatchBench(t, cache.Limits{})
+		b.pod("default/a", "app=x") // 101
+		w := b.calm(initial+"&labelSelector=app%3Dx", api.Representation{}, cache.Pace{Coalesce: half})
+		defer w.stop()
+		expect(t, w.lines(t), "ADDED default/a@101", "BOOKMARK end@101")
+		b.update("default/a", "app=x")
+		expect(t, w.lines(t), "MODIFIED default/a@102")
+		b.update("default/a", "app=x")
+		b.update("default/a", "app=y")
+		b.update("default/a", "app=y")
+		b.update("default/a", "app=x")
+		b.update("default/a", "app=x", "more=1")
+		b.update("default/a", "app=x", "more=2")
+		time.Sleep(half)
+		expect(t, w.lines(t), "DELETED default/a@104", "ADDED default/a@106", "MODIFIED default/a@108")
+	})
+}
+
+// TestCoalescingWatchEnds: bookmarks, the end by timeout, by a drain and by a revocation do
+// not wait, and but for the last what waits is sent before.
+func TestCoalescingWatchEnds(t *testing.T) {
+	long := cache.Pace{Coalesce: 30 * time.Second}
+	open := func(b *watchBench, query string) *openWatch {
+		b.pod("default/a") // 101
+		w := b.calm(initial+query, api.Representation{}, long)
+		b.update("default/a")
+		expect(t, w.lines(t), "ADDED default/a@101", "BOOKMARK end@101", "MODIFIED default/a@102")
+		b.update("default/a")
+		b.update("default/a")
+		expect(t, w.lines(t))
+		return w
+	}
+	for name, test := range map[string]func(t *testing.T, b *watchBench){
+		"bookmark": func(t *testing.T, b *watchBench) {
+			w := open(b, "")
+			time.Sleep(29 * time.Second)
+			expect(t, w.lines(t))
+			time.Sleep(time.Second)
+			expect(t, w.lines(t), "MODIFIED default/a@104")
+			time.Sleep(25 * time.Second)
+			b.update("default/a")
+			expect(t, w.lines(t))
+			time.Sleep(5 * time.Second)
+			expect(t, w.lines(t), "MODIFIED default/a@105", "BOOKMARK @105")
+			w.stop()
+		},
+		"timeoutSeconds": func(t *testing.T, b *watchBench) {
+			w := open(b, "&timeoutSeconds=10")
+			time.Sleep(8 * time.Second)
+			expect(t, w.lines(t), "MODIFIED default/a@104", "BOOKMARK @104")
+			b.update("default/a")
+			time.Sleep(2 * time.Second)
+			expect(t, w.lines(t), "MODIFIED default/a@105", "$")
+			w.stop()
+		},
+		"drain": func(t *testing.T, b *watchBench) {
+			w := open(b, "")
+			b.watches.Drain(t.Context(), 0)
+			expect(t, w.lines(t), "MODIFIED default/a@104", "BOOKMARK @104", "$")
+			w.stop()
+		},
+		"revocation": func(t *testing.T, b *watchBench) {
+			w := open(b, "")
+			w.watch.End(reason.PermissionRevoked)
+			expect(t, w.lines(t), "$")
+			w.stop()
+		},
+		"the end of the collection": func(t *testing.T, b *watchBench) {
+			w := open(b, "")
+			b.manager.Close()
+			expect(t, w.lines(t), "MODIFIED default/a@104", "$")
+			w.stop()
+		},
+		"its client": func(_ *testing.T, b *watchBench) { open(b, "").stop() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { test(t, newWatchBench(t, cache.Limits{})) })
+		})
+	}
+}
+
+// TestCoalescingWatchIsHurried: what waits is sent early when there is no room to keep more.
+func TestCoalescingWatchIsHurried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newWatchBench(t, cache.Limits{HistoryEvents: 400})
+		w := b.calm("resourceVersion=100", api.Representation{}, cache.Pace{Coalesce: 30 * time.Second})
+		defer w.stop()
+		for i := range 1000 {
+			b.pod(fmt.Sprintf("default/p%d", i))
+		}
+		if n := len(w.lines(t)); n < 700 || n == 1000 {
+			t.Errorf("%d events", n)
+		}
+		time.Sleep(30 * time.Second)
+		if n := len(w.lines(t)); n == 0 {
+			t.Error("the rest did not come")
+		}
+	})
+}
+
+// TestWatchBytesPerSecond: a watch that would bring more bytes waits longer, and is counted
+// while it does; one that nobody bounds, and one that brings less, does not.
+func TestWatchBytesPerSecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newWatchBench(t, cache.Limits{})
+		for i := range 20 {
+			b.pod(fmt.Sprintf("default/p%d", i))
+		}
+		const rate = 4 << 10
+		slow := b.calm("resourceVersion="+fmt.Sprint(b.c.RV()), api.Representation{}, cache.Pace{Coalesce: half, BytesPerSecond: rate})
+		plain := b.watch("resourceVersion="+fmt.Sprint(b.c.RV()), api.Representation{})
+		got, all := 0, 0
+		begun := time.Now()
+		for time.Since(begun) < 4*time.Minute {
+			for i := range 20 {
+				b.update(fmt.Sprintf("default/p%d", i))
+			}
+			time.Sleep(half)
+			got += slow.take()
+			all += plain.take()
+		}
+		if second := got / 240; second > rate || second < rate/2 || all < 2*got {
+			t.Errorf("%d bytes a second of %d, at most %d", second, all/240, rate)
+		}
+		slow.mu.Lock()
+		writes := slow.writes
+		slow.mu.Unlock()
+		if writes > 300 {
+			t.Errorf("%d writes", writes)
+		}
+		counts := func(coalescing, widened int) {
+			t.Helper()
+			want := fmt.Sprintf("# TYPE kubeweir_watches_coalescing gauge\nkubeweir_watches_coalescing %d\n# TYPE kubeweir_watches_widened gauge\nkubeweir_watches_widened %d\n", coalescing, widened)
+			families, err := b.metrics.Gather()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var text strings.Builder
+			for _, f := range families {
+				if name := f.GetName(); name == "kubeweir_watches_coalescing" || name == "kubeweir_watches_widened" {
+					fmt.Fprintf(&text, "# TYPE %s gauge\n%s %v\n", name, name, f.GetMetric()[0].GetGauge().GetValue())
+				}
+			}
+			if text.String() != want {
+				t.Errorf("got\n%swant\n%s", text.String(), want)
+			}
+		}
+		counts(1, 1)
+		time.Sleep(3 * time.Minute) // a bookmark, or the end
+		b.update("default/p1")
+		time.Sleep(time.Minute)
+		counts(1, 0)
+		slow.stop()
+		plain.stop()
+		counts(0, 0)
+	})
+}
+
+// take is how many bytes came since the last call.
+func (c *watchClient) take() int {
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := len(c.data)
+	c.data = nil
+	return n
+}
+
+// TestPaceWidens: how long events wait after a delivery.
+func TestPaceWidens(t *testing.T) {
+	for _, test := range []struct {
+		pace    cache.Pace
+		bytes   int64
+		wait    time.Duration
+		widened bool
+	}{
+		{cache.Pace{}, 1 << 40, 0, false},
+		{cache.Pace{Coalesce: half}, 1 << 40, half, false},
+		{cache.Pace{Coalesce: half, BytesPerSecond: 1000}, 0, half, false},
+		{cache.Pace{Coalesce: half, BytesPerSecond: 1000}, 500, half, false},
+		{cache.Pace{Coalesce: half, BytesPerSecond: 1000}, 2000, 2 * time.Second, true},
+		{cache.Pace{Coalesce: half, BytesPerSecond: 1000}, 1 << 62, 30 * time.Second, true},
+		{cache.Pace{BytesPerSecond: 1000}, 10, 10 * time.Millisecond, false},
+		{cache.Pace{BytesPerSecond: 1000}, 100, 100 * time.Millisecond, true},
+		{cache.Pace{BytesPerSecond: 1 << 62}, 1 << 62, time.Second, true},
+	} {
+		if wait, widened := cache.PaceWait(test.pace, test.bytes); wait != test.wait || widened != test.widened {
+			t.Errorf("%+v after %d bytes: %v, %t", test.pace, test.bytes, wait, widened)
+		}
+	}
+}
+
+// TestCoalescingForms: every form of a watch that coalesces says the same as a list, at each
+// bookmark and at the end.
+func TestCoalescingForms(t *testing.T) {
+	for name, rep := range map[string]api.Representation{
+		"JSON": {}, "Table": {Transform: api.Table}, "Table of rows alone": {Transform: api.Table, IncludeObject: api.IncludeNone}, "metadata": {Transform: api.PartialMetadata}, "CBOR": {Encoding: api.CBOR},
+		"messages": {}, "gzip": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { coalesceForm(t, name, rep) })
+		})
+	}
+}
+
+// coalesceForm opens a watch that coalesces and one that does not, and compares what they sent in
+// the end: the events of the first are among those of the second, and its last ones of each
+// object are the last.
+func coalesceForm(t *testing.T, name string, rep api.Representation) {
+	b := newWatchBench(t, cache.Limits{})
+	switch name {
+	case "messages":
+		b.message = func(dst []byte, size int) []byte { return fmt.Appendf(dst, "\n<%d>", size) }
+	case "gzip":
+		b.compression = api.Gzip
+	}
+	for i := range 1000 {
+		b.pod(fmt.Sprintf("default/p%d", i))
+	}
+	every := b.watch(initial+"&timeoutSeconds=60", rep)
+	calm := b.calm(initial+"&timeoutSeconds=60", rep, cache.Pace{Coalesce: half})
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 3000 {
+		b.update(fmt.Sprintf("default/p%d", random.IntN(20)), fmt.Sprint("n=", random.IntN(1000)))
+		time.Sleep(10 * time.Millisecond)
+	}
+	time.Sleep(40 * time.Second)
+	text := func(w *openWatch) []string {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		data := w.data
+		if name == "gzip" {
+			r, err := gzip.NewReader(bytes.NewReader(data))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if data, err = io.ReadAll(r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		mark := "\n"
+		if rep.Encoding == api.CBOR {
+			mark = "\xd9\xd9\xf7\xa2"
+		}
+		return strings.Split(string(data), mark)
+	}
+	all := map[string]bool{}
+	allEvents, calmEvents := text(every), text(calm)
+	for _, e := range allEvents {
+		all[e] = true
+	}
+	for _, e := range calmEvents {
+		if !all[e] && rep.Transform != api.Table { // ages go on
+			t.Errorf("an event that no other watch has: %.300q", e)
+		}
+	}
+	if len(calmEvents)-1000 > (len(allEvents)-1000)/2 || len(calmEvents) < 1000+20*30 {
+		t.Errorf("%d events of %d", len(calmEvents), len(allEvents))
+	}
+	if rep.Encoding == api.JSON && name != "messages" && rep.IncludeObject != api.IncludeNone {
+		if a, c := lastVersions(t, allEvents), lastVersions(t, calmEvents); !maps.Equal(a, c) || len(a) != 1000 {
+			t.Errorf("%v, want %v", c, a)
+		}
+	}
+	every.stop()
+	calm.stop()
+}
+
+// lastVersions are those of the objects that JSON events end with.
+func lastVersions(t *testing.T, events []string) map[string]string {
+	last := map[string]string{}
+	for _, line := range events {
+		var e struct {
+			Type   string
+			Object struct {
+				Metadata struct{ Name, ResourceVersion string }
+				Rows     []struct {
+					Object struct {
+						Metadata struct{ Name, ResourceVersion string }
+					}
+				}
+			}
+		}
+		if line == "" {
+			continue
+		}
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatalf("%v: %q", err, line)
+		}
+		m := e.Object.Metadata
+		if len(e.Object.Rows) > 0 {
+			m = e.Object.Rows[0].Object.Metadata
+		}
+		if e.Type != "BOOKMARK" {
+			last[m.Name] = m.ResourceVersion
+		}
+	}
+	return last
+}

@@ -1,0 +1,51 @@
+package proxy
+
+import (
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/internal/defaults"
+)
+
+const (
+	// coalesceParameter is the parameter of a watch that says for how long its events may wait
+	// for others of the same objects.
+	coalesceParameter = "coalesce"
+	// coalesceHeader says in the answer for how long they do.
+	coalesceHeader = "Kubeweir-Coalesce"
+)
+
+// pace is how fast the events of a watch are delivered: as a rule says, or slower, as the
+// client asks. The error is the 400 that names the parameter.
+func (x *exchange) pace() (cache.Pace, error) {
+	p := cache.Pace{Coalesce: x.settings.Coalesce, BytesPerSecond: x.settings.WatchBytesPerSecond}
+	if p.Coalesce < 0 {
+		p = cache.Pace{}
+	}
+	if x.info.Coalesce == nil {
+		return p, nil
+	}
+	asked, err := parseCoalesce(*x.info.Coalesce)
+	p.Coalesce = max(p.Coalesce, asked)
+	return p, err
+}
+
+func parseCoalesce(text string) (time.Duration, error) {
+	asked, err := time.ParseDuration(text)
+	switch {
+	case text == "":
+		return 0, badCoalesce("it has no value: give it one, or leave it out")
+	case err != nil:
+		return 0, badCoalesce(fmt.Sprintf("%q is no duration such as 500ms or 2s", text[:min(len(text), 64)]))
+	case asked < defaults.MinCoalesce || asked > defaults.MaxCoalesce:
+		return 0, badCoalesce(fmt.Sprintf("it is from %v to %v, not %v", defaults.MinCoalesce, defaults.MaxCoalesce, asked))
+	}
+	return asked, nil
+}
+
+func badCoalesce(why string) error {
+	return apierrors.NewBadRequest(fmt.Sprintf("parameter %s: %s", coalesceParameter, why))
+}
