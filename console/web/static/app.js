@@ -45,7 +45,7 @@ class App {
       return;
     }
     write(frame.mode, `${this.session.mode} ${this.session.version}`);
-    arrange(frame.live, [this.#ready.element, document.createTextNode(' '), this.#connection.element]);
+    arrange(frame.live, [this.#ready.element, this.#connection.element]);
     this.#clusters();
     this.#open(false);
   }
@@ -118,6 +118,7 @@ class App {
     frame.choice.value = cluster;
     this.#left.abort();
     this.#left = new AbortController();
+    this.#page?.close?.();
     const { title } = pages[name];
     document.title = `${title}${cluster ? ` of ${cluster}` : ''} – kubeweir`;
     arrange(frame.nav, [el('ul', null, ...there.map((n) => el('li', null,

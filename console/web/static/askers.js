@@ -21,7 +21,7 @@ export const askers = {
     const query = { window: '1m', sort: 'requests' };
     let view = 'users';
     let last = null;
-    const total = el('p', { class: 'faint' });
+    const total = el('p', { class: 'lead small' });
     const shown = { total: null, field: 'requests' };
     const tables = new Map(views.map(([name, title]) => [name, costs(app, title, shown, (sort) => {
       query.sort = sort;
@@ -38,7 +38,7 @@ export const askers = {
       last = d;
       shown.total = d.total;
       for (const [name, table] of tables) table.update(d[name]);
-      write(total, summary(d.total));
+      write(total, summary(d));
       budgets.update(d.budgets ?? []);
       blocked.update(d.blocked ?? []);
     };
@@ -56,8 +56,9 @@ export const askers = {
   },
 };
 
-function summary(t) {
-  return `All together: ${count(t.requests)} requests, ${bytes(t.bytes)} sent, ${seconds(t.cpuSeconds)} of processor time, ${count(t.watches)} watches open; ${count(t.upstreamRequests)} requests to the cluster, ${bytes(t.upstreamBytes)} from it.`;
+function summary({ total: t, covers, window }) {
+  const span = covers && covers < 0.95 * window ? ` in the ${seconds(covers)} that are known` : '';
+  return `All together${span}: ${count(t.requests)} requests, ${bytes(t.bytes)} sent, ${seconds(t.cpuSeconds)} of processor time, ${count(t.watches)} watches open; ${count(t.upstreamRequests)} requests to the cluster, ${bytes(t.upstreamBytes)} from it.`;
 }
 
 function shareCell(shown) {
@@ -80,8 +81,8 @@ function costs(app, title, shown, sorted) {
     return { title: name, number: true, text: (r) => format(r[fields[sort]]), by: (r) => r[fields[sort]] };
   };
   const columns = [
-    { title, head: true, text: undefined, find: (r) => r.name, by: (r) => r.name,
-      cell: twoLines((r) => r.name || '(none)', (r) => (r.error ? `up to ${count(r.error)} fewer requests` : '')) },
+    { title, head: true, find: (r) => r.name, by: (r) => r.name,
+      cell: twoLines((r) => r.name || '(none)', (r) => (r.missing ? `and up to ${count(r.missing)} requests more` : '')) },
     ...clusterColumn(app),
     { title: 'Share', cell: shareCell(shown) },
     ...Object.keys(sorts).map(number),

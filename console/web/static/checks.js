@@ -2,7 +2,7 @@ import { el, set, write } from './dom.js';
 import { state } from './draw.js';
 import { count, plural, seconds, time } from './format.js';
 import { Table, twoLines } from './table.js';
-import { clusterColumn, key, resource } from './words.js';
+import { clusterColumn, key, resource, version } from './words.js';
 
 const results = { same: ['good', 'equal'], differs: ['bad', 'differs'], unfinished: ['warn', 'not finished'], none: ['idle', 'not compared yet'] };
 
@@ -34,7 +34,7 @@ export const checks = {
       caption: 'Results of the self-check', id: (r) => key(r.cluster, r.group, r.version, r.resource, r.encoding), sort: 'Resource',
       empty: 'There is no collection to compare yet.',
       columns: [
-        { title: 'Resource', head: true, cell: twoLines(resource, (r) => `${r.version}, ${r.encoding}`), find: resource, by: resource }, ...clusterColumn(app),
+        { title: 'Resource', head: true, cell: twoLines((r) => r.resource, version), find: resource, by: resource }, ...clusterColumn(app),
         { title: 'Result', cell: resultCell, find: (r) => results[r.result]?.[1] ?? r.result, by: (r) => r.result },
         { title: 'Compared', text: (r) => time(r.checked), by: (r) => r.checked ?? '' },
         { title: 'Took', number: true, text: (r) => seconds(r.seconds), by: (r) => r.seconds },

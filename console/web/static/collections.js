@@ -1,8 +1,8 @@
-import { el } from './dom.js';
+import { el, write } from './dom.js';
 import { spark, state } from './draw.js';
 import { bytes, count, plural, rate, seconds, time } from './format.js';
 import { Table, twoLines } from './table.js';
-import { clusterColumn, key, resource } from './words.js';
+import { clusterColumn, key, resource, version } from './words.js';
 
 const kinds = { synced: 'good', starting: 'idle', stale: 'warn', stopped: 'bad' };
 const idOf = (r) => key(r.cluster, r.group, r.version, r.resource, r.encoding);
@@ -40,19 +40,26 @@ class Series {
 function eventCell(series) {
   return () => {
     const line = spark('Events a second', rate);
-    return { element: line.element, update: (row) => line.update(series.get(row)) };
+    const now = el('span', { class: 'under' });
+    return {
+      element: el('div', null, line.element, now),
+      update(row) {
+        line.update(series.get(row));
+        write(now, rate(row.eventsIn.rate));
+      },
+    };
   };
 }
 
 function stateCell() {
   const mark = state();
   const why = el('span', { class: 'under' });
+  const missing = (n) => n === null || n === undefined;
   return {
     element: el('div', null, mark.element, why),
     update(row) {
       mark.update(kinds[row.state] ?? 'idle', row.state);
-      why.textContent = row.error ?? '';
-      why.hidden = !row.error;
+      write(why, row.error ?? (missing(row.age) ? '' : `${seconds(row.age)} ago`));
     },
   };
 }
@@ -67,25 +74,26 @@ export const collections = {
       caption: 'Collections of the cache', id: idOf, sort: 'Objects', down: true,
       empty: 'No collection yet. The first list or watch of a resource starts one: try “kubectl get pods --watch” through kubeweir.',
       columns: [
-        { title: 'Resource', head: true, cell: twoLines(resource, (r) => `${r.version}, ${r.encoding}`), find: (r) => `${resource(r)} ${r.encoding}`, by: resource },
+        { title: 'Resource', head: true, cell: twoLines((r) => r.resource, version), find: (r) => `${resource(r)} ${r.encoding}`, by: resource },
         ...clusterColumn(app),
-        { title: 'State', cell: stateCell, find: (r) => `${r.state} ${r.error ?? ''}`, by: (r) => r.state },
+        { title: 'State', class: 'told', cell: stateCell, find: (r) => `${r.state} ${r.error ?? ''}`, by: (r) => r.state },
         { title: 'Objects', number: true, text: (r) => count(r.objects), by: (r) => r.objects },
         { title: 'Size', number: true, text: (r) => bytes(r.bytes), by: (r) => r.bytes },
         { title: 'Watchers', number: true, by: (r) => r.watchers, cell: twoLines((r) => count(r.watchers), (r) => (r.lagging ? `${count(r.lagging)} behind` : '')) },
-        { title: 'Events', number: true, text: (r) => rate(r.eventsIn.rate), by: (r) => r.eventsIn.rate },
-        { title: 'Events, last minutes', cell: eventCell(series) },
-        { title: 'Age', number: true, text: (r) => seconds(r.age), by: (r) => r.age },
+        { title: 'Events', cell: eventCell(series), by: (r) => r.eventsIn.rate, most: true },
         { title: 'Version', number: true, text: (r) => r.resourceVersion || '–', by: (r) => Number(r.resourceVersion) || 0 },
         { title: 'History', number: true, by: (r) => r.history.seconds,
-          cell: twoLines((r) => seconds(r.history.seconds), (r) => `${plural(r.history.events, 'event')}, ${bytes(r.history.bytes)}`) },
+          cell: twoLines((r) => seconds(r.history.seconds), (r) => plural(r.history.events, 'event')) },
         { title: 'Compared', number: true, text: (r) => (r.checked ? time(r.checked).slice(11) : '–'), by: (r) => r.checked ?? '' },
       ],
     });
-    app.get('collections').then((d) => series.load(d.collections), () => {}); // the live stream tells what is wrong
+    app.get('collections').then((d) => {
+      series.load(d.collections);
+      table.update(d.collections);
+    }, () => {}); // the live stream tells what is wrong
     return {
       nodes: [el('div', { class: 'tools' }, table.filter('Find a collection')), table.element,
-        el('p', { class: 'lead small' }, 'Age is the time since a feed’s last sign of life; history is how far back watches may begin; compared is when the self-check last found the collection equal to the cluster.')],
+        el('p', { class: 'lead small' }, 'State, and the last sign of life of what feeds it. History: how far back watches may begin. Compared: when the self-check last found it equal to its source.')],
       update(d) {
         series.add(d.collections);
         table.update(d.collections);

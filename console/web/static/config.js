@@ -1,4 +1,4 @@
-import { el } from './dom.js';
+import { el, write } from './dom.js';
 import { Table, twoLines } from './table.js';
 import { section, choice } from './words.js';
 
@@ -16,8 +16,8 @@ export const config = {
       columns: [
         { title: 'Setting', head: true, cell: twoLines((r) => r.path, (r) => (r.flag ? `--${r.flag}` : '')), find: (r) => `${r.path} --${r.flag ?? ''}`, by: (r) => r.path },
         { title: 'Value', text: (r) => (r.value === '' ? '(empty)' : r.value), by: (r) => r.value, class: 'code' },
-        { title: 'Default', text: (r) => (r.default ? 'yes' : 'no'), by: (r) => (r.default ? 1 : 0) },
-        { title: 'What it is', text: (r) => r.about ?? '', class: 'wide' },
+        { title: 'Set', text: (r) => (r.default ? 'default' : 'changed'), by: (r) => (r.default ? 1 : 0) },
+        { title: 'What it is', text: (r) => r.about ?? '', class: 'about' },
       ],
     });
     const draw = () => table.update(changed ? rows.filter((r) => !r.default) : rows);
@@ -27,7 +27,7 @@ export const config = {
           choice('Show', [['all', 'all'], ['changed', 'what is not the default']], 'all', (value) => { changed = value === 'changed'; draw(); })), table.element),
         section('As a file', note, text)],
       update(d) {
-        note.textContent = d.note ?? '';
+        write(note, d.note ?? '');
         text.textContent = d.text;
         rows = d.settings ?? [];
         draw();

@@ -15,7 +15,10 @@ export function svg(name, attributes, ...children) {
 
 function fill(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes ?? {})) set(element, name, value);
-  element.append(...children.filter((child) => child !== null && child !== undefined));
+  for (const child of children) {
+    if (child === null || child === undefined || child === false) continue;
+    element.append(typeof child === 'string' ? shown(child) : child);
+  }
   return element;
 }
 
@@ -29,8 +32,14 @@ export function set(element, name, value) {
   }
 }
 
+const unseen = /[\p{Cc}\p{Cf}]/gu;
+
+/** shown is text whose control characters are spelled, so that no name can hide or turn round what stands there. */
+const shown = (text) => text.replace(unseen, (c) => `\\u{${c.codePointAt(0).toString(16)}}`);
+
 /** write sets an element's text in place: nothing changes, for a screen reader either, where the text is the same. */
-export function write(element, text) {
+export function write(element, value) {
+  const text = shown(value);
   const only = element.firstChild;
   if (only instanceof Text && only === element.lastChild) {
     if (only.data !== text) only.data = text;

@@ -129,10 +129,10 @@ export function share(what, parts, format) {
 
 /** bar is how much of something there is, from 0 to 1: decoration of a number that stands beside it. */
 export function bar(name = 'bar') {
-  const fill = svg('rect', { class: 'fill', height: 6, rx: 1.5 });
+  const fill = svg('rect', { class: 'fill', height: 6 });
   return {
     element: svg('svg', { class: name, viewBox: '0 0 100 6', preserveAspectRatio: 'none', 'aria-hidden': 'true' },
-      svg('rect', { class: 'track', width: 100, height: 6, rx: 1.5 }), fill),
+      svg('rect', { class: 'track', width: 100, height: 6 }), fill),
     update(part, warn = false) {
       const within = Math.min(Math.max(part || 0, 0), 1);
       set(fill, 'width', (within * 100).toFixed(1));

@@ -5,7 +5,7 @@ import { checkList, figures, key, listOf, section } from './words.js';
 
 const sources = [
   { name: 'cached', title: 'Cache' },
-  { name: 'revalidated', title: 'Cache, after a check of versions' },
+  { name: 'revalidated', title: 'Cache, versions checked' },
   { name: 'collapsed', title: 'Shared request' },
   { name: 'forwarded', title: 'Forwarded' },
   { name: 'gateway', title: 'kubeweir itself' },
@@ -45,7 +45,7 @@ function readiness(app) {
 }
 
 function traffic(app) {
-  const numbers = figures('Hit share', 'Requests', 'Sent to clients', 'Watches open', 'Objects held', 'Furthest behind', 'Processor');
+  const numbers = figures('Hit share', 'Requests', 'Sent to clients', 'Watches open', 'Events sent', 'Objects held', 'Furthest behind', 'Processor');
   const saved = figures('Requests spared', 'Bytes spared', 'Processor time spared');
   const how = el('p', { class: 'lead small' });
   const spared = section(app.session.mode === 'gateway' ? 'Spared the cluster' : 'Spared the store', saved.element, how);
@@ -57,7 +57,8 @@ function traffic(app) {
         [percent(reads.hitShareRecent ?? reads.hitShare), `${percent(reads.hitShare)} of ${plural(reads.total, 'read')} since the start`],
         [rate(requests.rate), `${count(requests.total)} in all, ${plural(requests.errors.total, 'error')}`],
         [byteRate(sent.sent.rate), sent.upstream ? `received ${byteRate(sent.upstream.rate)}` : `${bytes(sent.sent.total)} in all`],
-        [count(watches.open), `fed by ${count(watches.upstream)}; events ${rate(watches.eventsIn.rate)} in, ${rate(watches.eventsOut.rate)} out`],
+        [count(watches.open), `fed by ${plural(watches.upstream, 'watch', 'watches')}${watches.lagging ? `; ${count(watches.lagging)} behind` : ''}`],
+        [rate(watches.eventsOut.rate), `from ${rate(watches.eventsIn.rate)} received`],
         [count(all.objects), `${bytes(all.bytes)} in ${plural(all.total, 'collection')}${trouble(all)}`],
         [seconds(lag.seconds), lag.collection ? `${lag.collection}, since its last sign of life` : 'no collection yet'],
         [cpu.cores === null ? '–' : `${cpu.cores.toFixed(2)} cores`, `of ${count(cpu.gomaxprocs)}; ${seconds(cpu.seconds)} since the start`],
@@ -106,11 +107,12 @@ function budgets() {
     return {
       element: el('li', null, name, text, fill.element, setting),
       update({ name: title, used, limit, unit, setting: path }) {
-        const format = units[unit] ?? ((n) => `${count(n)} ${unit}`);
+        const format = units[unit] ?? count;
+        const what = units[unit] || !unit ? '' : ` ${unit}`;
         write(name, title);
-        write(text, limit ? `${format(used)} of ${format(limit)} (${percent(used / limit)})` : `${format(used)}, no limit`);
+        write(text, limit ? `${format(used)} of ${format(limit)}${what} (${percent(used / limit)})` : `${format(used)}${what}, no limit`);
         write(setting, path ?? '');
-        fill.update(limit ? used / limit : 0, true);
+        fill.update(limit ? used / limit : 0, unit === 'requests' || unit === 'connections'); // a cache that is full is well
       },
     };
   }, ({ name }) => key(name));

@@ -47,7 +47,7 @@ export class Table {
       el('button', { type: 'button', onclick: () => { this.#limit += step; this.#draw(true); } }, `Show ${step} more`),
       this.#moreText);
     this.#scroll = el('div', { class: 'table' }, table);
-    this.element = el('div', { class: 'sheet', tabindex: '-1' }, this.#scroll, this.#empty, this.#more);
+    this.element = el('div', { class: 'sheet rows', tabindex: '-1' }, this.#scroll, this.#empty, this.#more);
     this.#show(0, 0);
   }
 
@@ -75,7 +75,7 @@ export class Table {
   #head(column) {
     const cell = el('th', { scope: 'col', role: 'columnheader', class: column.number ? 'number' : null });
     if (!column.by) {
-      cell.append(column.unseen ? el('span', { class: 'unseen' }, column.title) : column.title);
+      cell.append(el('span', { class: column.unseen ? 'unseen' : 'plain' }, column.title));
       return cell;
     }
     cell.append(el('button', { type: 'button', onclick: () => this.#sortBy(column) }, column.title,
@@ -92,9 +92,9 @@ export class Table {
     set(column.header, 'aria-sort', order);
   }
 
-  // The first press sorts as is wanted most: numbers from the largest, names from A.
+  // The first press sorts as is wanted most: numbers and moments from the largest, names from A.
   #sortBy(column) {
-    this.#down = column === this.#sorted ? !this.#down : Boolean(column.number);
+    this.#down = column === this.#sorted ? !this.#down : Boolean(column.number || column.most);
     this.#sorted = column;
     for (const c of this.#columns) if (c.header) this.#mark(c);
     this.#draw(true);

@@ -25,7 +25,7 @@ function cluster() {
   const about = facts('API server', 'Kubernetes', 'Answers after', 'Last contact', 'Since', 'Watches of feeds', 'Connections');
   const list = checkList();
   const [servers, requests, missing] = [serverTable(), requestTable(), missingTable()];
-  const lacking = el('div', null, el('h3', null, 'Rights that the gateway lacks'),
+  const lacking = el('section', null, el('h3', null, 'Rights that the gateway lacks'),
     el('p', { class: 'lead small' }, '“kubeweir rbac” prints all that it needs. What it may not read it forwards.'), missing.element);
   return {
     element: el('section', null, title,

@@ -1,11 +1,10 @@
 import { el, newID, set, write } from './dom.js';
-import { state } from './draw.js';
 import { count, plural, seconds } from './format.js';
 import { Table, twoLines } from './table.js';
 import { clusterColumn, key, resource } from './words.js';
 
 const where = (r) => (r.namespace ? `in ${r.namespace}` : 'in all namespaces');
-const selected = (r) => [r.selector, r.fieldSelector].filter(Boolean).join(' and ');
+const selected = (r) => [where(r), r.selector, r.fieldSelector].filter(Boolean).join(', ');
 
 // The gateway sends 200 of them at most; which ones, it is told.
 const sorts = { 'Open for': 'age', Events: 'events', User: 'user' };
@@ -44,22 +43,15 @@ export const watches = {
   },
 };
 
-function lagCell() {
-  const mark = state();
-  return { element: mark.element, update: (r) => mark.update(r.lagging ? 'warn' : 'good', r.lagging ? 'behind' : 'in time') };
-}
-
 function watchTable(app, now, sorted) {
   const age = (r) => (now() - Date.parse(r.began)) / 1000;
   const columns = [
-    { title: 'Watch', head: true, cell: twoLines(resource, where), by: resource }, ...clusterColumn(app),
+    { title: 'Watch', head: true, cell: twoLines(resource, selected), by: resource }, ...clusterColumn(app),
     { title: 'User', text: (r) => r.user, by: (r) => r.user, class: 'wide' },
     { title: 'User agent', text: (r) => r.userAgent || '(none)', by: (r) => r.userAgent, class: 'wide' },
-    { title: 'Selector', text: (r) => selected(r) || '–', class: 'wide' },
     { title: 'Form', text: (r) => r.form, by: (r) => r.form },
     { title: 'Open for', number: true, text: (r) => seconds(age(r)), by: age },
-    { title: 'Events', number: true, text: (r) => count(r.events), by: (r) => r.events },
-    { title: 'State', cell: lagCell, by: (r) => (r.lagging ? 0 : 1) },
+    { title: 'Events', number: true, cell: twoLines((r) => count(r.events), (r) => (r.lagging ? 'behind' : '')), by: (r) => r.events },
   ];
   if (app.session.actions) columns.push({ title: 'Action', unseen: true, cell: () => endButton(app) });
   return new Table({

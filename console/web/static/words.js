@@ -7,6 +7,9 @@ import { time } from './format.js';
 /** resource is its name as kubectl takes it. */
 export const resource = ({ group, resource: name }) => (group ? `${name}.${group}` : name);
 
+/** version is in what form a collection has it. */
+export const version = ({ group, version: v, encoding }) => `${group ? `${group}/` : ''}${v}, ${encoding}`;
+
 /** key is what tells a row from others. */
 export const key = (...parts) => JSON.stringify(parts);
 
@@ -14,7 +17,7 @@ export const key = (...parts) => JSON.stringify(parts);
 export const clusterColumn = (app) => (app.several ? [{ title: 'Cluster', text: (r) => r.cluster ?? '', by: (r) => r.cluster ?? '' }] : []);
 
 /** when is a column of moments. */
-export const when = (title, of) => ({ title, text: (r) => time(of(r)), by: (r) => of(r) ?? '', class: 'when' });
+export const when = (title, of) => ({ title, text: (r) => time(of(r)), by: (r) => of(r) ?? '', most: true, class: 'when' });
 
 /** section is a part of a page with a heading. */
 export function section(title, ...nodes) {
@@ -28,7 +31,7 @@ export function figures(...names) {
     return { element: el('div', null, el('dt', null, name), value, note), value, note };
   });
   return {
-    element: el('dl', { class: 'sheet figures' }, ...cells.map((c) => c.element)),
+    element: el('dl', { class: `sheet figures ${names.length % 4 ? 'thirds' : 'fourths'}` }, ...cells.map((c) => c.element)),
     update(values) {
       for (const [i, [value, note]] of values.entries()) {
         write(cells[i].value, value);
