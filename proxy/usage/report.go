@@ -1,0 +1,156 @@
+package usage
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Window is the time that is looked back.
+type Window uint8
+
+// The windows.
+const (
+	Minute Window = iota
+	Hour
+)
+
+// By is what rows are sorted by, the largest first.
+type By uint8
+
+// The orders.
+const (
+	ByRequests By = iota
+	ByBytes
+	ByCPU
+	ByWatches
+	ByUpstreamRequests
+	ByUpstreamBytes
+)
+
+// Query says what is asked for.
+type Query struct {
+	// K is how many rows of each kind there are at most.
+	K      int
+	Window Window
+	By     By
+}
+
+// Report is who costs what.
+type Report struct {
+	At time.Time
+	// Covers is the time that was counted: the window's and up to a pane more, less soon
+	// after the start.
+	Covers time.Duration
+	Users  []Row
+	// UserAgents are as clients say them.
+	UserAgents []Row
+	Resources  []Row
+	Total      Row // of all, those without a row included
+}
+
+// Row is what one of them has cost.
+type Row struct {
+	Name string
+	Cost
+	// CPU is what their requests took of the processor, estimated.
+	CPU time.Duration
+	// Watches is how many are open now; followed logs and the like are among them.
+	Watches int
+	// Missing is by how many requests at most the count may be too small; 0: it is exact.
+	Missing int64
+}
+
+// Top answers a query.
+func (u *Usage) Top(q Query, now time.Time) *Report {
+	u.collect()
+	all := u.window(q.Window)
+	factor := u.opts.Processor.factor()
+
+	u.mu.Lock()
+	open := newPane(u.opts.Size, u.open.from)
+	open.merge(u.open)
+	u.mu.Unlock()
+	open.scale(factor)
+	all.merge(open)
+
+	users, userAgents, resources := make(map[string]int), make(map[string]int), make(map[Resource]int)
+	u.streams.Lock()
+	total := len(u.streams.open)
+	for s := range u.streams.open {
+		users[s.Asker.User]++
+		userAgents[s.Asker.UserAgent]++
+		resources[s.Asker.Resource]++
+	}
+	u.streams.Unlock()
+
+	itself := func(name string) string { return name }
+	return &Report{
+		At: now, Covers: now.Sub(all.from),
+		Users:      top(all.users, users, q, itself),
+		UserAgents: top(all.userAgents, userAgents, q, itself),
+		Resources:  top(all.resources, resources, q, Resource.String),
+		Total:      rowOf("", all.total, total, 0),
+	}
+}
+
+// window merges the closed panes of one.
+func (u *Usage) window(w Window) *pane {
+	u.kept.Lock()
+	defer u.kept.Unlock()
+	panes := u.kept.short
+	if w == Hour {
+		panes = append(slices.Clip(u.kept.long), u.kept.growing)
+	}
+	// Nothing is taken off while they are merged: there is room for all that they have.
+	all := newPane(len(panes)*2*u.opts.Size+2*u.opts.Size, time.Time{})
+	for _, p := range panes {
+		all.merge(p)
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if all.from = u.open.from; len(panes) > 0 {
+		all.from = panes[0].from
+	}
+	return all
+}
+
+// top are the first rows of a summary, and of those who have nothing but open watches.
+func top[K comparable](s *summary[K], watches map[K]int, q Query, name func(K) string) []Row {
+	missing := int64(s.error / requestWeight)
+	rows := make([]Row, 0, len(s.entries))
+	for key, e := range s.entries {
+		rows = append(rows, rowOf(name(key), e.cost, watches[key], missing))
+	}
+	for key, n := range watches {
+		if s.entries[key] == nil {
+			rows = append(rows, rowOf(name(key), Cost{}, n, missing))
+		}
+	}
+	slices.SortFunc(rows, func(a, b Row) int {
+		return cmp.Or(cmp.Compare(b.by(q.By), a.by(q.By)), strings.Compare(a.Name, b.Name))
+	})
+	return slices.Clip(rows[:min(len(rows), max(q.K, 0))])
+}
+
+func rowOf(name string, cost Cost, watches int, missing int64) Row {
+	return Row{Name: name, Cost: cost, CPU: time.Duration(cost.Work), Watches: watches, Missing: missing}
+}
+
+// by is what the row has of what is sorted by.
+func (r *Row) by(b By) float64 {
+	switch b {
+	case ByBytes:
+		return float64(r.Bytes)
+	case ByCPU:
+		return r.Work
+	case ByWatches:
+		return float64(r.Watches)
+	case ByUpstreamRequests:
+		return r.UpstreamRequests
+	case ByUpstreamBytes:
+		return r.UpstreamBytes
+	}
+	return float64(r.Requests)
+}
