@@ -190,11 +190,15 @@ func (c *Collection) wait(ctx context.Context, done <-chan struct{}, timeout tim
 // ErrUnsupported when the source cannot tell its version; it is a *TooLargeError
 // when the feed does not bring it in time, or does not confirm what was kept over a restart:
 // versions alone do not tell that the upstream has the same past.
-func (c *Collection) Fresh(ctx context.Context) (uint64, error) {
+func (c *Collection) Fresh(ctx context.Context) (uint64, error) { return c.FreshFor(ctx, &Asked{}) }
+
+// FreshFor is Fresh that counts what it asks the source for.
+func (c *Collection) FreshFor(ctx context.Context, asked *Asked) (uint64, error) {
 	if rv, err := c.FreshAtOnce(ctx); !errors.Is(err, ErrUnsupported) {
 		return rv, err
 	}
-	rv, _, err := c.fresh.Do(ctx, struct{}{}, c.freshRound)
+	rv, by, err := c.fresh.Do(ctx, struct{}{}, c.freshRound)
+	asked.Requests += by.Part()
 	if err == nil && c.Unconfirmed() {
 		err = c.wait(ctx, c.feed.confirmed, confirmWait, rv)
 	}

@@ -30,7 +30,12 @@ func ForwardReason(err error) reason.Forward {
 	return reason.CacheUnavailable
 }
 
-// ReadRequest is one authorized get or list. A Reader does not change or keep it.
+// Asked is what the source was asked for: requests, and the bytes of their answers. Of what
+// several callers share, each has a part.
+type Asked struct{ Requests, Bytes float64 }
+
+// ReadRequest is one authorized get or list. A Reader does not keep it, and changes nothing
+// but Asked.
 type ReadRequest struct {
 	// Namespace and Name are those of the request; a list has no Name.
 	Namespace, Name string
@@ -59,6 +64,8 @@ type ReadRequest struct {
 	MostRecent bool
 	// User is who waits where users wait in turn: for the columns of queries.
 	User string
+	// Asked is what the source was asked for so far.
+	Asked Asked
 }
 
 // ReaderOptions configure a Reader. The zero value is a good one.

@@ -44,12 +44,13 @@ const maxUnseen = 1000
 var errUnseen = errors.New("the cache is too far behind the upstream")
 
 // references lists what the upstream has now. Callers share a list that began after
-// all of them had come. The error wraps ErrUnsupported when there is no such list.
-func (c *Collection) references(ctx context.Context, opts ReferenceOptions) (*references, error) {
+// all of them had come. The error wraps ErrUnsupported when there is no such list. What of
+// it is the caller's is counted.
+func (c *Collection) references(ctx context.Context, opts ReferenceOptions, asked *Asked) (*references, error) {
 	if c.referrer.lacks() {
 		return nil, ErrUnsupported
 	}
-	refs, _, err := c.referrer.flights.Do(ctx, opts, func(ctx context.Context) (*references, error) {
+	refs, by, err := c.referrer.flights.Do(ctx, opts, func(ctx context.Context) (*references, error) {
 		if opts.Continue == "" && c.isBusy() {
 			if rv, ok := c.overtaken(ctx); ok {
 				return &references{meta: ListMeta{ResourceVersion: rv}, unnamed: true}, nil
@@ -57,6 +58,10 @@ func (c *Collection) references(ctx context.Context, opts ReferenceOptions) (*re
 		}
 		return c.listReferences(ctx, opts)
 	})
+	asked.Requests += by.Part()
+	if err == nil {
+		asked.Bytes += by.Part() * float64(refs.meta.Bytes)
+	}
 	return refs, err
 }
 

@@ -50,7 +50,7 @@ func (r *Reader) Revalidate(ctx context.Context, c *Collection, req *ReadRequest
 	if c.trails() {
 		return nil, forward(reason.Unproven, errTrails) // on a slow link each byte counts
 	}
-	refs, err := c.references(ctx, q.referenceOptions())
+	refs, err := c.references(ctx, q.referenceOptions(), &req.Asked)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()

@@ -126,6 +126,8 @@ type ListMeta struct {
 	// Warnings are the values of the answer's Warning headers: a deprecated
 	// version of a resource has one on every answer.
 	Warnings []string
+	// Bytes is how many the answer had on its way, 0 if that is not known.
+	Bytes int64
 }
 
 // WatchOptions says where a Source's watch begins.

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/internal/flight"
 )
 
@@ -136,25 +137,27 @@ func (c *collapser) watch(registerer prometheus.Registerer) {
 	)
 }
 
-// do returns an answer to r that was read upstream after r arrived. An error
-// means that r must be forwarded on its own.
-func (c *collapser) do(ctx context.Context, r *api.Request, pretty bool) (*api.Response, error) {
+// do returns an answer to r that was read upstream after r arrived, and counts what of it
+// is r's. An error means that r must be forwarded on its own.
+func (c *collapser) do(ctx context.Context, r *api.Request, pretty bool, asked *cache.Asked) (*api.Response, error) {
 	key := collapseKey{r.RawPath, r.RawQuery, r.Header.Get("Accept"), r.Header.Get("Accept-Encoding"), pretty}
 	if c.knownLarge(key) {
 		return nil, errNotCollapsible
 	}
 	request := collapsedRequest(r)
-	answer, shared, err := c.flights.Do(ctx, key, func(ctx context.Context) (*collapsed, error) {
+	answer, by, err := c.flights.Do(ctx, key, func(ctx context.Context) (*collapsed, error) {
 		answer, err := c.read(c.fetch(ctx, request))
 		if errors.Is(err, errNotCollapsible) {
 			c.rememberLarge(key)
 		}
 		return answer, err
 	})
+	asked.Requests += by.Part()
 	if err != nil {
 		return nil, err
 	}
-	if shared {
+	asked.Bytes += by.Part() * float64(answer.body.size)
+	if !by.First {
 		c.shared.Inc()
 	}
 	return answer.response(), nil

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache"
 )
 
 func listRequest(accept string) *api.Request {
@@ -38,7 +39,7 @@ func TestCollapseSharesTheNextRequest(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 10 {
 			wg.Go(func() {
-				resp, err := c.do(t.Context(), listRequest("application/json"), false)
+				resp, err := c.do(t.Context(), listRequest("application/json"), false, new(cache.Asked))
 				if err != nil || string(resp.Body) != "answer" || resp.Header.Has("Audit-Id") {
 					t.Errorf("got %v, %v", resp, err)
 				}
@@ -67,7 +68,7 @@ func TestCollapseKeepsFormsApart(t *testing.T) {
 		return &api.Response{Status: 200, Body: []byte(r.Header.Get("Accept"))}
 	})
 	for _, accept := range []string{"application/json", "application/yaml"} {
-		resp, err := c.do(t.Context(), listRequest(accept), false)
+		resp, err := c.do(t.Context(), listRequest(accept), false, new(cache.Asked))
 		if err != nil || string(resp.Body) != accept {
 			t.Errorf("%s: %v, %v", accept, resp, err)
 		}
@@ -82,7 +83,7 @@ func TestCollapseGivesUpOnLargeAnswers(t *testing.T) {
 		return &api.Response{Status: 200, Length: -1, BodyTo: bytes.NewReader(make([]byte, 101))}
 	})
 	for range 3 {
-		if _, err := c.do(t.Context(), listRequest(""), false); !errors.Is(err, errNotCollapsible) {
+		if _, err := c.do(t.Context(), listRequest(""), false, new(cache.Asked)); !errors.Is(err, errNotCollapsible) {
 			t.Errorf("error %v", err)
 		}
 	}
@@ -90,7 +91,7 @@ func TestCollapseGivesUpOnLargeAnswers(t *testing.T) {
 		t.Errorf("fetched %d times what is known to be too large", fetched)
 	}
 	now = now.Add(2 * largeFor)
-	_, _ = c.do(t.Context(), listRequest(""), false)
+	_, _ = c.do(t.Context(), listRequest(""), false, new(cache.Asked))
 	if fetched != 2 {
 		t.Errorf("what was too large once is never tried again")
 	}
@@ -107,7 +108,7 @@ func TestCollapseSharesLargeAnswers(t *testing.T) {
 		c := newCollapser(int64(size), time.Now, func(context.Context, *api.Request) *api.Response {
 			return &api.Response{Status: 200, Length: -1, BodyTo: portions(body[:size])}
 		})
-		resp, err := c.do(t.Context(), listRequest(""), false)
+		resp, err := c.do(t.Context(), listRequest(""), false, new(cache.Asked))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -153,7 +154,7 @@ func TestCollapseNeverServesHalfAnAnswer(t *testing.T) {
 	c := newCollapser(100, time.Now, func(context.Context, *api.Request) *api.Response {
 		return &api.Response{Status: 200, Length: -1, BodyTo: failing{}}
 	})
-	if resp, err := c.do(t.Context(), listRequest(""), false); err == nil {
+	if resp, err := c.do(t.Context(), listRequest(""), false, new(cache.Asked)); err == nil {
 		t.Errorf("served %q", resp.Body)
 	}
 }
@@ -171,7 +172,7 @@ func TestCollapsedAnswersAreBoundedTogether(t *testing.T) {
 		r := listRequest("application/json")
 		n++
 		r.RawQuery = strings.Repeat("x", n)
-		return c.do(t.Context(), r, false)
+		return c.do(t.Context(), r, false, new(cache.Asked))
 	}
 	for _, length = range []int64{-1, size - 10} {
 		var held []*api.Response

@@ -30,9 +30,12 @@ type forwardedStreams struct {
 type forwardedStream struct {
 	api.Stream
 	owner *forwardedStreams
+	over  bool // it ends as soon as it begins; guarded by mu of owner
 }
 
-func (f *forwardedStreams) wrap(s api.Stream) api.Stream { return &forwardedStream{s, f} }
+func (f *forwardedStreams) wrap(s api.Stream) *forwardedStream {
+	return &forwardedStream{Stream: s, owner: f}
+}
 
 // Start implements api.Stream.
 func (s *forwardedStream) Start(w api.StreamWriter) {
@@ -42,7 +45,7 @@ func (s *forwardedStream) Start(w api.StreamWriter) {
 		f.mu.open = make(map[*forwardedStream]api.StreamWriter)
 	}
 	f.mu.open[s] = w
-	over := f.mu.over
+	over := f.mu.over || s.over
 	f.mu.Unlock()
 	s.Stream.Start(w)
 	if over {
@@ -56,6 +59,17 @@ func (s *forwardedStream) Stop() {
 	delete(s.owner.mu.open, s)
 	s.owner.mu.Unlock()
 	s.Stream.Stop()
+}
+
+// end ends the stream.
+func (s *forwardedStream) end() {
+	s.owner.mu.Lock()
+	s.over = true
+	w := s.owner.mu.open[s]
+	s.owner.mu.Unlock()
+	if w != nil {
+		w.Close()
+	}
 }
 
 func (f *forwardedStreams) end() {

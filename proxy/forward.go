@@ -16,9 +16,12 @@ func (g *Gateway) forward(ctx context.Context, x *exchange) *api.Response {
 		return g.refuse(ctx, x, err, reason.NotSent, reason.UserReviews)
 	}
 	x.source = fromUpstream
+	x.asked.Requests++
+	x.asked.Bytes += float64(max(x.request.ContentLength, 0))
 	resp := g.transcoder.forward(ctx, x.request, as, x.user())
 	if resp.Stream != nil {
-		resp.Stream = g.forwarded.wrap(resp.Stream)
+		s := g.forwarded.wrap(resp.Stream)
+		resp.Stream, x.end = s, s.end
 	}
 	if g.observesWrites && x.info.IsWrite() {
 		return g.session.observeWrite(x.info, resp)

@@ -21,6 +21,7 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/audit"
 	"github.com/kubeweir/kubeweir/proxy/identity"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
+	"github.com/kubeweir/kubeweir/proxy/usage"
 	"github.com/kubeweir/kubeweir/reason"
 	"github.com/kubeweir/kubeweir/shard"
 )
@@ -72,6 +73,11 @@ type Options struct {
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
 	Limits     Limits
+	// Processor tells what requests take of the processor, of the gateways of a process
+	// together; nil for one of its own. Fed is how many bytes the feeds have brought so far,
+	// nil if nobody knows.
+	Processor *usage.Processor
+	Fed       func() float64
 }
 
 // Limits bound what a Gateway does at the same time.
@@ -109,6 +115,7 @@ type Gateway struct {
 	refused      *reason.Counter
 	rules        rules
 	selfReviews  *identity.SelfReviews[*selfAnswer]
+	usage        *usage.Usage
 	// restricts is set when some request may be refused by a rule.
 	restricts bool
 	// observesWrites is set when some read may be in session mode.
@@ -130,6 +137,10 @@ func New(o Options) *Gateway {
 		return ok && !res.Aggregated
 	}, o.Registerer)
 	g.selfReviews = identity.NewSelfReviews[*selfAnswer](o.Authorizer, maxSelfAnswers)
+	if o.Processor == nil {
+		o.Processor = usage.NewProcessor()
+	}
+	g.usage = usage.New(usage.Options{Processor: o.Processor, Fed: o.Fed, Registerer: o.Registerer})
 	g.refused = reason.NewCounter(o.Registerer)
 	over := newOverloads(o.Registerer, g.refused)
 	g.inFlight = newLimiter(o.Limits.InFlight, over.of("short", "limit", reason.ShortLimit), over.of("short", "share", reason.ShortShare))
@@ -174,8 +185,12 @@ type exchange struct {
 	decision identity.Decision
 	// settings are what holds for the request once that is known, by the rules.
 	settings Settings
-	pretty   bool // JSON is to be indented
-	resumed  bool // it has a place of Gateway.resumed
+	// asked is what the upstream was asked for so far on behalf of the request, but for what
+	// is forwarded as it comes; end ends what it is answered with, if that goes on.
+	asked   cache.Asked
+	end     func()
+	pretty  bool // JSON is to be indented
+	resumed bool // it has a place of Gateway.resumed
 	// limit is what the request holds a place of, nil before and afterwards; bytes is
 	// what it holds of heldBytes.
 	limit *limiter
@@ -289,6 +304,10 @@ func (g *Gateway) answer(x *exchange, resp *api.Response) *api.Response {
 		// for anybody; kube-apiserver does the same (CVE-2023-44487).
 		resp.Header.Add("Connection", "close")
 	}
+	goesOn := resp.Stream != nil || resp.Upgrade != nil
+	if goesOn {
+		g.countStream(x, resp)
+	}
 	done := resp.Done
 	resp.Done = func(n int64, err error) {
 		g.leave(x)
@@ -296,9 +315,12 @@ func (g *Gateway) answer(x *exchange, resp *api.Response) *api.Response {
 			done(n, err)
 		}
 		g.metrics.observe(x, resp.Status, n)
+		if !goesOn && !isHealth(x.request.Path) {
+			g.usage.Add(x.asker(), x.costOf(resp, n))
+		}
 		g.audit(x, auditv1.StageResponseComplete, resp.Status)
 	}
-	if g.Audit.Enabled() && (resp.Stream != nil || resp.Upgrade != nil) {
+	if g.Audit.Enabled() && goesOn {
 		resp.Started = func() { g.audit(x, auditv1.StageResponseStarted, resp.Status) }
 	}
 	return resp

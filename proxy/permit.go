@@ -16,6 +16,7 @@ func (g *Gateway) identify(ctx context.Context, x *exchange) *api.Response {
 		return g.refuse(ctx, x, err, reason.NotLocal, reason.Newcomers)
 	}
 	x.sender = id
+	x.askedReviews(id.Asked)
 	return nil
 }
 
@@ -26,6 +27,7 @@ func (g *Gateway) impersonate(ctx context.Context, x *exchange) *api.Response {
 	subject, err := g.Authorizer.Impersonate(ctx, x.sender, x.request)
 	if err == nil {
 		x.subject = subject
+		x.askedReviews(subject.Asked)
 		x.request.Header.EndToEnd()
 		x.request.Header.Set("Audit-Id", x.auditID)
 		return nil
@@ -43,6 +45,7 @@ func (g *Gateway) impersonate(ctx context.Context, x *exchange) *api.Response {
 func (g *Gateway) permit(ctx context.Context, x *exchange) *api.Response {
 	attributes := identity.AttributesOf(x.info)
 	d, err := g.Authorizer.Authorize(ctx, x.subject.User, attributes)
+	x.askedReviews(d.Asked)
 	if err != nil {
 		return g.refuse(ctx, x, err, reason.Forbidden, reason.UserReviews)
 	}

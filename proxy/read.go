@@ -164,7 +164,7 @@ func (g *Gateway) cached(ctx context.Context, x *exchange, q readQuery) outcome 
 		case !q.cacheOnly():
 			return g.strict(ctx, x, q)
 		default: // who asks for another shard shares the proof
-			if _, err := c.Fresh(ctx); err != nil {
+			if _, err := g.fresh(ctx, x, c); err != nil {
 				return forwardedFor(reason.Unproven)
 			}
 		}
@@ -234,7 +234,10 @@ func (g *Gateway) revalidate(ctx context.Context, x *exchange, q readQuery) *api
 	if c == nil {
 		return nil
 	}
-	resp, err := g.Reader.Revalidate(ctx, c, readRequest(x, q))
+	req := readRequest(x, q)
+	resp, err := g.Reader.Revalidate(ctx, c, req)
+	x.asked.Requests += req.Asked.Requests
+	x.asked.Bytes += req.Asked.Bytes
 	if err != nil {
 		if ctx.Err() != nil {
 			return x.fail(err)
@@ -283,7 +286,12 @@ func (g *Gateway) holds(ctx context.Context, x *exchange, c *cache.Collection) b
 	if age := max(time.Since(state.LastContact), state.Delay); g.Consistency.MaxStaleness > 0 && age > g.Consistency.MaxStaleness {
 		return false
 	}
-	return g.session.hold(ctx, c) == nil
+	return g.session.hold(ctx, c, func(ctx context.Context) (uint64, error) { return g.fresh(ctx, x, c) }) == nil
+}
+
+// fresh returns a version that c holds and that is as new as x.
+func (g *Gateway) fresh(ctx context.Context, x *exchange, c *cache.Collection) (uint64, error) {
+	return c.FreshFor(ctx, &x.asked)
 }
 
 // collapse answers a most-recent read together with others that want the same.
@@ -292,7 +300,7 @@ func (g *Gateway) collapse(ctx context.Context, x *exchange, res *cache.Resource
 	if g.refusals.has(what) {
 		return forwardedFor(reason.GatewayRefused)
 	}
-	resp, err := g.collapser.do(ctx, x.request, x.pretty)
+	resp, err := g.collapser.do(ctx, x.request, x.pretty, &x.asked)
 	switch {
 	case errors.Is(err, errNotCollapsible):
 		return forwardedFor(reason.TooLargeToShare)
@@ -366,7 +374,7 @@ func (g *Gateway) watch(ctx context.Context, x *exchange, q readQuery) outcome {
 	}
 	registration = g.Revocation.Register(x.subject, identity.AttributesOf(x.info), x.decision, open.End)
 	close(registered)
-	x.source = fromCache
+	x.source, x.end = fromCache, func() { open.End(reason.WatchBlocked) }
 	if req.Message != nil {
 		resp.Status, resp.Header = 101, websocket.Header(x.request)
 		resp.Stream = websocket.New(resp.Stream, g.panics)
@@ -398,5 +406,5 @@ func (g *Gateway) current(ctx context.Context, x *exchange, c *cache.Collection)
 	if g.holds(ctx, x, c) {
 		return c.RV(), nil
 	}
-	return c.Fresh(ctx)
+	return g.fresh(ctx, x, c)
 }

@@ -65,9 +65,12 @@ func (g *Gateway) selfReview(ctx context.Context, x *exchange) *api.Response {
 	if !ok {
 		return nil
 	}
-	answer, told, err := g.selfReviews.Ask(ctx, x.subject, digestOf(x.request, question), func(ctx context.Context) (identity.SelfAnswer[*selfAnswer], error) {
+	answer, told, part, err := g.selfReviews.Ask(ctx, x.subject, digestOf(x.request, question), func(ctx context.Context) (identity.SelfAnswer[*selfAnswer], error) {
 		return g.askUpstream(ctx, x, question)
 	})
+	if part > 0 && told != identity.ToldBefore {
+		x.asked.Requests += part
+	}
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return x.fail(err)

@@ -189,8 +189,9 @@ func (s *session) settle(gr schema.GroupResource, p pending, rv uint64, proof bo
 }
 
 // hold waits until c holds every write to its resource that was answered through
-// this gateway before the call. Its error means: ask the upstream.
-func (s *session) hold(ctx context.Context, c *cache.Collection) error {
+// this gateway before the call; fresh is called if only a proof tells. Its error means: ask
+// the upstream.
+func (s *session) hold(ctx context.Context, c *cache.Collection, fresh func(context.Context) (uint64, error)) error {
 	gr := storageOf(c.Resource().GroupResource())
 	p, ok := s.pending(gr)
 	if !ok {
@@ -204,7 +205,7 @@ func (s *session) hold(ctx context.Context, c *cache.Collection) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, proofWait)
 	defer cancel()
-	rv, err := c.Fresh(ctx)
+	rv, err := fresh(ctx)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errNotHeld, err)
 	}

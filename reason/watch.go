@@ -31,6 +31,8 @@ const (
 	CredentialInvalid
 	// Unconfirmed: the upstream could not be asked about the user for too long.
 	Unconfirmed
+	// WatchBlocked: the user agent was blocked.
+	WatchBlocked
 	// WatchDraining is the gateway's shutdown.
 	WatchDraining
 	// WatchFailed is an object that cannot be rendered, or a panic.
@@ -94,6 +96,10 @@ var watchEndEntries = [watchEnds]Entry{
 	Unconfirmed: {
 		Label: "unconfirmed", When: "The upstream could not be asked about the user for longer than --authorization-watch-grace.",
 		Client: endWithNothing, Do: "Look at kubeweir_upstream_gone and at the gateway's right to create reviews.",
+	},
+	WatchBlocked: {
+		Label: "blocked", When: "Somebody has blocked the user agent.",
+		Client: "A last bookmark, if the watch has bookmarks, and the end of the response; what the client asks next is answered 429.", Do: "Nothing, if it was meant; it ends by itself, or with the gateway.",
 	},
 	WatchDraining: {
 		Label: "draining", When: "The gateway shuts down; ends are spread over the drain time.",

@@ -35,23 +35,39 @@ type round[V any] struct {
 	cancel  context.CancelFunc
 	waiting int // guarded by Group.mu
 	done    chan struct{}
-	value   V // written before done is closed
+	value   V // written before done is closed, as is what follows
 	err     error
+	callers int
+}
+
+// Round says by how many a call was shared.
+type Round struct {
+	// First tells that the caller opened the round: others got the result of the caller's call.
+	First bool
+	// Callers is how many waited for the call when it ended.
+	Callers int
+}
+
+// Part is what part of what the call has cost is the caller's.
+func (r Round) Part() float64 {
+	if r.Callers == 0 {
+		return 0
+	}
+	return 1 / float64(r.Callers)
 }
 
 // Do returns the result of a call of run that began after Do was called. run is
 // the function of whichever caller opened the round; its context ends when all
-// who wait for the round have given up. shared tells that others got the same
-// result. Do returns early with ctx's error.
-func (g *Group[K, V]) Do(ctx context.Context, key K, run func(context.Context) (V, error)) (value V, shared bool, err error) {
+// who wait for the round have given up. Do returns early with ctx's error.
+func (g *Group[K, V]) Do(ctx context.Context, key K, run func(context.Context) (V, error)) (value V, by Round, err error) {
 	r, first := g.join(key, run)
 	select {
 	case <-r.done:
 	case <-ctx.Done():
 		g.leave(r)
-		return value, false, context.Cause(ctx)
+		return value, Round{}, context.Cause(ctx)
 	}
-	return r.value, !first, r.err
+	return r.value, Round{first, r.callers}, r.err
 }
 
 // join enters the round that key's next call belongs to, and starts it if no
@@ -81,7 +97,7 @@ func (g *Group[K, V]) join(key K, run func(context.Context) (V, error)) (r *roun
 // fly runs the rounds of key until none waits. It ends with the last of them.
 func (g *Group[K, V]) fly(key K, r *round[V]) {
 	for r != nil {
-		r.call()
+		r.call(&g.mu.Mutex)
 
 		g.mu.Lock()
 		q := g.mu.keys[key]
@@ -94,10 +110,15 @@ func (g *Group[K, V]) fly(key K, r *round[V]) {
 }
 
 // call runs the round. A panic becomes its error: it ran on behalf of requests,
-// and must not end the process.
-func (r *round[V]) call() {
+// and must not end the process. mu guards who waits.
+func (r *round[V]) call(mu *sync.Mutex) {
 	defer close(r.done)
 	defer r.cancel()
+	defer func() {
+		mu.Lock()
+		defer mu.Unlock()
+		r.callers = r.waiting
+	}()
 	defer func() {
 		if p := recover(); p != nil {
 			r.err = fmt.Errorf("panic in a collapsed call: %v\n%s", p, debug.Stack())

@@ -24,10 +24,10 @@ func TestLateCallersShareTheNextCall(t *testing.T) {
 			return n, nil
 		}
 		results := make([]int, 5)
-		shared := make([]bool, 5)
+		by := make([]Round, 5)
 		var wg sync.WaitGroup
 		call := func(i int) {
-			wg.Go(func() { results[i], shared[i], _ = g.Do(t.Context(), "k", run) })
+			wg.Go(func() { results[i], by[i], _ = g.Do(t.Context(), "k", run) })
 			synctest.Wait()
 		}
 		for i := range results {
@@ -48,8 +48,8 @@ func TestLateCallersShareTheNextCall(t *testing.T) {
 		if calls != 2 {
 			t.Errorf("%d calls, want 2", calls)
 		}
-		if shared[1] || !shared[2] {
-			t.Errorf("shared = %v", shared)
+		if !by[0].First || by[0].Part() != 1 || !by[1].First || by[2].First || by[1].Part() != 0.25 || by[4].Part() != 0.25 {
+			t.Errorf("by %+v", by)
 		}
 	})
 }

@@ -314,11 +314,12 @@ func (a *Authenticator) byToken(ctx context.Context, token string) (*Identity, e
 	if a.tokens == nil {
 		return nil, fmt.Errorf("%w: bearer tokens are not accepted", ErrUnauthenticated)
 	}
-	u, key, offline, err := a.tokens.authenticate(ctx, token)
+	key := a.tokens.key(token)
+	answer, err := a.tokens.lookup(ctx, key, token)
 	if err != nil {
 		return nil, err
 	}
-	return &Identity{User: u, Source: BearerToken, Token: Token(token), Offline: offline, credential: key}, nil
+	return &Identity{User: answer.user, Source: BearerToken, Token: Token(token), Offline: answer.offline, Asked: answer.asked, credential: key}, nil
 }
 
 // NewGatewayToken makes a token for AuthenticatorOptions.GatewayToken of a secret.
@@ -362,11 +363,11 @@ func (a *Authenticator) revalidate(ctx context.Context, id *Identity) (offline b
 	var now *User
 	switch id.Source {
 	case BearerToken:
-		u, old, err := a.tokens.lookup(ctx, id.credential, string(id.Token))
+		answer, err := a.tokens.lookup(ctx, id.credential, string(id.Token))
 		if err != nil {
 			return false, err
 		}
-		now, offline = u, old
+		now, offline = answer.user, answer.offline
 	case ClientCertificate:
 		again, err := a.clientCerts.verify(id.chain, identityOfCertificate)
 		if err != nil {

@@ -107,6 +107,9 @@ type Decision struct {
 	// Offline tells that the upstream could not be asked, and the decision is its last
 	// one, or what its rules say.
 	Offline bool
+	// Asked is what part of a review was made for this caller: 1 if nobody shared it, 0 if
+	// the decision was remembered.
+	Asked float64
 }
 
 // decisionKey stands for a user and attributes: the attributes themselves, or the
@@ -207,6 +210,9 @@ func (a *Authorizer) ask(ctx context.Context, u *User, attributes Attributes) (D
 			return d, nil
 		}
 	}
+	if mayNotAsk(ctx) {
+		return Decision{}, ErrNotAsked
+	}
 	leave, err := a.turns.take(ctx, u.digest)
 	if err != nil {
 		return Decision{}, err
@@ -214,15 +220,18 @@ func (a *Authorizer) ask(ctx context.Context, u *User, attributes Attributes) (D
 	defer leave()
 	patient, cancel := reviewTimeout(ctx, known, a.opts.ReviewTimeout)
 	defer cancel()
-	d, _, err := a.flights.Do(patient, key, func(ctx context.Context) (Decision, error) {
+	d, by, err := a.flights.Do(patient, key, func(ctx context.Context) (Decision, error) {
 		if d, ok := a.decisions.get(key); ok { // of the round before this one
 			return d, nil
 		}
-		return a.review(ctx, u, &attributes, key)
+		d, err := a.review(ctx, u, &attributes, key)
+		d.Asked = 1
+		return d, err
 	})
 	switch {
 	case err == nil:
 		a.outage.end()
+		d.Asked *= by.Part()
 		return d, nil
 	case errors.Is(err, ErrUnavailable):
 		if d, ok := a.offline(u, attributes, key); ok {

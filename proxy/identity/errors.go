@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -32,6 +33,20 @@ var errReviewRefused = errors.New("the upstream refused the question")
 // ErrUpstreamDecides is returned by Authorize for the user of a Subject with
 // UpstreamDecides set: the request must be forwarded.
 var ErrUpstreamDecides = errors.New("the impersonation is the upstream's to decide")
+
+// ErrNotAsked is the cause when the upstream would have to be asked and the caller said that
+// it may not be, see WithoutAsking. It tells nothing of what the user may do.
+var ErrNotAsked = errors.New("the upstream is not to be asked")
+
+// WithoutAsking is a context with which the upstream is asked for nothing: what is not
+// remembered, or decided here, ends in ErrNotAsked.
+func WithoutAsking(ctx context.Context) context.Context {
+	return context.WithValue(ctx, withoutAsking{}, true)
+}
+
+type withoutAsking struct{}
+
+func mayNotAsk(ctx context.Context) bool { return ctx.Value(withoutAsking{}) != nil }
 
 // StatusError maps an error of this package to the answer for the client.
 // Errors that are already a status pass unchanged. An upstream that cannot be

@@ -49,6 +49,9 @@ type Subject struct {
 	// Offline tells that the upstream could not be asked who the client is, or whom it may
 	// impersonate.
 	Offline bool
+	// Asked is how many reviews it took to find out whom the client may impersonate; of one
+	// that others shared, a part.
+	Asked float64
 
 	wanted *user.DefaultInfo // as the headers say it, nil without impersonation
 	needed []Attributes      // what the impersonation was allowed by
@@ -90,6 +93,7 @@ func (a *Authorizer) Impersonate(ctx context.Context, id *Identity, r *api.Reque
 	s.needed = impersonationAttributes(wanted)
 	for _, attributes := range s.needed {
 		d, err := a.Authorize(ctx, id.User, attributes)
+		s.Asked += d.Asked
 		switch {
 		case err != nil:
 			return nil, err

@@ -57,20 +57,23 @@ func NewSelfReviews[V any](authorizer *Authorizer, size int) *SelfReviews[V] {
 func (r *SelfReviews[V]) Covers(s *Subject) bool { return !s.UpstreamDecides && !s.Offline }
 
 // Ask returns the answer to a question, named by its digest, of s: one that is remembered, or
-// that of ask, which simultaneous callers share. An error is ask's, or ctx's.
-func (r *SelfReviews[V]) Ask(ctx context.Context, s *Subject, question [sha256.Size]byte, ask func(context.Context) (SelfAnswer[V], error)) (V, Told, error) {
+// that of ask, which simultaneous callers share; part says what of it is this one's. An error
+// is ask's, ctx's, or ErrNotAsked.
+func (r *SelfReviews[V]) Ask(ctx context.Context, s *Subject, question [sha256.Size]byte, ask func(context.Context) (SelfAnswer[V], error)) (value V, told Told, part float64, err error) {
 	key := selfReviewKey{sender: s.Identity.User.digest, subject: s.User.digest, question: question}
 	if known, ok := r.remembered(key); ok {
-		return known.Value, ToldBefore, nil
+		return known.Value, ToldBefore, 0, nil
 	}
-	told := ToldNow
-	answer, shared, err := r.flights.Do(ctx, key, func(ctx context.Context) (SelfAnswer[V], error) {
+	if mayNotAsk(ctx) {
+		return value, told, 0, ErrNotAsked
+	}
+	answer, by, err := r.flights.Do(ctx, key, func(ctx context.Context) (SelfAnswer[V], error) {
 		return r.ask(ctx, s.Identity.User.GetName(), key, ask)
 	})
-	if shared {
+	if told = ToldNow; !by.First {
 		told = ToldOthers
 	}
-	return answer.Value, told, err
+	return answer.Value, told, by.Part(), err
 }
 
 // remembered is an answer that no change of an RBAC object has made doubtful.

@@ -39,6 +39,8 @@ type tokenAnswer struct {
 	expires time.Time
 	// offline tells that the upstream could not be asked, and this is what it said last.
 	offline bool
+	// asked is what part of a review was made for this caller.
+	asked float64
 }
 
 // tokens authenticates bearer tokens by TokenReview and remembers the answers
@@ -89,17 +91,10 @@ func (t *tokens) key(token string) credentialKey {
 	return key
 }
 
-// authenticate returns the user of a token and the key that stands for it.
+// lookup returns an answer with the user of a token, of which key is the key.
 // The error is ErrUnauthenticated for a token that the upstream does not accept
 // and ErrUnavailable when it could not be asked and the token is not known.
-// offline tells that it could not be asked now.
-func (t *tokens) authenticate(ctx context.Context, token string) (u *User, key credentialKey, offline bool, err error) {
-	key = t.key(token)
-	u, offline, err = t.lookup(ctx, key, token)
-	return u, key, offline, err
-}
-
-func (t *tokens) lookup(ctx context.Context, key credentialKey, token string) (u *User, offline bool, err error) {
+func (t *tokens) lookup(ctx context.Context, key credentialKey, token string) (tokenAnswer, error) {
 	if answer, ok := t.remembered(key); ok {
 		t.metrics.reviewCached.Inc()
 		return answer.result()
@@ -109,7 +104,7 @@ func (t *tokens) lookup(ctx context.Context, key credentialKey, token string) (u
 	}
 	if err := t.newcomers.enter(); err != nil {
 		t.metrics.reviewLimited.Inc()
-		return nil, false, err
+		return tokenAnswer{}, err
 	}
 	defer t.newcomers.leave()
 	return t.ask(ctx, key, token, true)
@@ -134,7 +129,7 @@ func (t *tokens) remembered(key credentialKey) (tokenAnswer, bool) {
 
 // ask finds out what is not remembered. Simultaneous callers share a review, but
 // never one that began before they asked.
-func (t *tokens) ask(ctx context.Context, key credentialKey, token string, newcomer bool) (u *User, offline bool, err error) {
+func (t *tokens) ask(ctx context.Context, key credentialKey, token string, newcomer bool) (tokenAnswer, error) {
 	last, known := t.lastWord(key)
 	if known && !t.outage.ask(t.answers.now()) {
 		t.metrics.reviewOffline.Inc()
@@ -142,7 +137,7 @@ func (t *tokens) ask(ctx context.Context, key credentialKey, token string, newco
 	}
 	patient, cancel := reviewTimeout(ctx, known, t.opts.ReviewTimeout)
 	defer cancel()
-	answer, _, err := t.flights.Do(patient, key, func(ctx context.Context) (tokenAnswer, error) {
+	answer, by, err := t.flights.Do(patient, key, func(ctx context.Context) (tokenAnswer, error) {
 		if answer, ok := t.remembered(key); ok { // of the round before this one
 			return answer, nil
 		}
@@ -153,11 +148,14 @@ func (t *tokens) ask(ctx context.Context, key credentialKey, token string, newco
 			}
 			defer t.newcomers.end()
 		}
-		return t.review(ctx, key, token)
+		answer, err := t.review(ctx, key, token)
+		answer.asked = 1
+		return answer, err
 	})
 	switch {
 	case err == nil:
 		t.outage.end()
+		answer.asked *= by.Part()
 		return answer.result()
 	case known && errors.Is(err, ErrUnavailable):
 		if !t.outage.begin(t.answers.now()) {
@@ -166,7 +164,7 @@ func (t *tokens) ask(ctx context.Context, key credentialKey, token string, newco
 		t.metrics.reviewOffline.Inc()
 		return last.result()
 	}
-	return nil, false, err
+	return tokenAnswer{}, err
 }
 
 // lastWord is the upstream's last answer about a token that it accepted and that has not
@@ -224,14 +222,14 @@ func (t *tokens) refuse(key credentialKey, answer tokenAnswer, gen uint64) {
 // remember is how many answers are remembered.
 func (t *tokens) remember() int { return t.answers.len() + t.refused.len() }
 
-func (a tokenAnswer) result() (u *User, offline bool, err error) {
+func (a tokenAnswer) result() (tokenAnswer, error) {
 	if a.user != nil {
-		return a.user, a.offline, nil
+		return a, nil
 	}
 	if a.reason == "" {
-		return nil, false, fmt.Errorf("%w: invalid bearer token", ErrUnauthenticated)
+		return a, fmt.Errorf("%w: invalid bearer token", ErrUnauthenticated)
 	}
-	return nil, false, fmt.Errorf("%w: %s", ErrUnauthenticated, a.reason)
+	return a, fmt.Errorf("%w: %s", ErrUnauthenticated, a.reason)
 }
 
 func userOfReview(info *authenticationv1.UserInfo) *User {

@@ -197,6 +197,9 @@ type Identity struct {
 	// Offline tells that the upstream could not be asked, and this is what it said of the
 	// token last.
 	Offline bool
+	// Asked is what part of a TokenReview was made for this request: 1 if nobody shared it, 0
+	// if the answer was remembered, or there was nothing to ask.
+	Asked float64
 
 	credential credentialKey
 	chain      certificates // for ClientCertificate

@@ -24,6 +24,7 @@ type guardedBody struct {
 	alive func() time.Time
 	// received, if set, counts the bytes that are read.
 	received prometheus.Counter
+	read     int64 // bytes so far
 	// life, if set, ends the response also when the upstream is gone.
 	life  *life
 	timer *time.Timer
@@ -48,6 +49,7 @@ func (g *guardedBody) Read(p []byte) (int, error) {
 		defer g.disarm()
 	}
 	n, err := g.ReadCloser.Read(p)
+	g.read += int64(n)
 	if g.received != nil {
 		g.received.Add(float64(n))
 	}

@@ -30,7 +30,7 @@ type StreamOptions struct {
 	// how many since it was last told.
 	Upstream bool
 	Charge   func(bytes int64)
-	// End ends the stream soon. It must not block.
+	// End ends the stream soon, if it can be ended. It must not block.
 	End func()
 }
 
@@ -93,7 +93,7 @@ func (u *Usage) End(match func(*Asker) bool) (n int) {
 	u.streams.Lock()
 	var found []*Stream
 	for s := range u.streams.open {
-		if match(&s.Asker) {
+		if s.end != nil && match(&s.Asker) {
 			found = append(found, s)
 		}
 	}

@@ -1,0 +1,116 @@
+package proxy
+
+import (
+	"errors"
+	"net"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/proxy/usage"
+)
+
+// countedStream is a stream whose writes are counted.
+type countedStream struct {
+	api.Stream
+	counted *usage.Stream
+}
+
+// countedDuplex is one whose client sends, too.
+type countedDuplex struct {
+	countedStream
+	duplex api.Duplex
+}
+
+// countStream has the writes of a stream counted until it is stopped.
+func countStream(s api.Stream, by *usage.Usage, asker usage.Asker, o usage.StreamOptions) api.Stream {
+	c := countedStream{s, by.Open(asker, o)}
+	if duplex, ok := s.(api.Duplex); ok {
+		return &countedDuplex{c, duplex}
+	}
+	return &c
+}
+
+// Start implements api.Stream.
+func (s *countedStream) Start(w api.StreamWriter) {
+	c := countedWriter{w, s.counted}
+	if shared, ok := w.(api.SharedWriter); ok {
+		s.Stream.Start(&countedSharedWriter{c, shared})
+		return
+	}
+	s.Stream.Start(&c)
+}
+
+// Stop implements api.Stream.
+func (s *countedStream) Stop() {
+	s.Stream.Stop()
+	s.counted.Close()
+}
+
+// Receive implements api.Duplex.
+func (s *countedDuplex) Receive(p []byte) error { return s.duplex.Receive(p) }
+
+// countedWriter is what a countedStream writes to.
+type countedWriter struct {
+	api.StreamWriter
+	counted *usage.Stream
+}
+
+// WriteFrames implements api.StreamWriter.
+func (w *countedWriter) WriteFrames(frames [][]byte) error {
+	err := w.StreamWriter.WriteFrames(frames)
+	if err == nil {
+		w.counted.Wrote(sizeOf(frames))
+	}
+	return err
+}
+
+// countedSharedWriter is one whose connection carries others, too.
+type countedSharedWriter struct {
+	countedWriter
+	shared api.SharedWriter
+}
+
+// QueueFrames implements api.SharedWriter.
+func (w *countedSharedWriter) QueueFrames(frames [][]byte) (taken bool) {
+	if taken = w.shared.QueueFrames(frames); taken {
+		w.counted.Wrote(sizeOf(frames))
+	}
+	return taken
+}
+
+// Flush implements api.SharedWriter.
+func (w *countedSharedWriter) Flush() { w.shared.Flush() }
+
+func sizeOf(frames [][]byte) (n int) {
+	for _, f := range frames {
+		n += len(f)
+	}
+	return n
+}
+
+// countedConn is an upgraded connection whose bytes are counted, in both directions.
+type countedConn struct {
+	net.Conn
+	stream *usage.Stream
+}
+
+// Read implements net.Conn.
+func (c *countedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.stream.Wrote(n)
+	return n, err
+}
+
+// Write implements net.Conn.
+func (c *countedConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	c.stream.Wrote(n)
+	return n, err
+}
+
+// CloseWrite ends one direction, where the connection can.
+func (c *countedConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
