@@ -126,7 +126,7 @@ type ListMeta struct {
 	// Warnings are the values of the answer's Warning headers: a deprecated
 	// version of a resource has one on every answer.
 	Warnings []string
-	// Bytes is how many the answer had on its way, 0 if that is not known.
+	// Bytes is how many the answer of a ReferenceSource had on its way, 0 if it does not tell.
 	Bytes int64
 }
 

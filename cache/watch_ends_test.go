@@ -91,6 +91,8 @@ var watchEndCases = []watchEndCase{
 	{why: reason.PermissionRevoked, query: fromNow, want: "$", end: func(_ *watchBench, w *openWatch) { w.watch.End(reason.PermissionRevoked) }},
 	{why: reason.CredentialInvalid, query: fromNow, want: "$", end: func(_ *watchBench, w *openWatch) { w.watch.End(reason.CredentialInvalid) }},
 	{why: reason.Unconfirmed, query: fromNow, want: "$", end: func(_ *watchBench, w *openWatch) { w.watch.End(reason.Unconfirmed) }},
+	{why: reason.WatchBlocked, query: fromNow + "&allowWatchBookmarks=true", want: "BOOKMARK @100 $",
+		end: func(_ *watchBench, w *openWatch) { w.watch.End(reason.WatchBlocked) }},
 	{why: reason.WatchDraining, query: fromNow + "&allowWatchBookmarks=true", want: "BOOKMARK @100 $",
 		end: func(b *watchBench, _ *openWatch) { b.watches.Drain(b.t.Context(), 0) }},
 	{why: reason.WatchFailed, query: fromNow, rep: tables, want: "ERROR 500 InternalError $", end: func(b *watchBench, _ *openWatch) {

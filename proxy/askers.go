@@ -15,7 +15,8 @@ func (g *Gateway) Usage() *usage.Usage { return g.usage }
 // usagePeriod is how often it is counted what open streams have sent.
 const usagePeriod = time.Second
 
-// CountUsage counts what goes on until ctx ends. It is called once.
+// CountUsage counts what goes on, and ends it where its user agent is blocked, until ctx ends.
+// It is called once.
 func (g *Gateway) CountUsage(ctx context.Context) {
 	ticker := time.NewTicker(usagePeriod)
 	defer ticker.Stop()
@@ -25,6 +26,7 @@ func (g *Gateway) CountUsage(ctx context.Context) {
 			return
 		case now := <-ticker.C:
 			g.usage.Tick(now)
+			g.endBlocked()
 		}
 	}
 }

@@ -73,6 +73,8 @@ type Options struct {
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
 	Limits     Limits
+	// Blocked are the user agents that are refused; nil for none.
+	Blocked *Blocked
 	// Processor tells what requests take of the processor, of the gateways of a process
 	// together; nil for one of its own. Fed is how many bytes the feeds have brought so far,
 	// nil if nobody knows.
@@ -230,6 +232,9 @@ func (g *Gateway) Serve(ctx context.Context, r *api.Request) *api.Response {
 	}
 	x.pretty = x.info.Pretty(r.Header.Get("User-Agent"))
 	if resp := g.Health.Serve(r, false); resp != nil {
+		return g.answer(x, resp)
+	}
+	if resp := g.refuseBlocked(x); resp != nil {
 		return g.answer(x, resp)
 	}
 	if resp := g.admit(ctx, x); resp != nil {

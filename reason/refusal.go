@@ -35,6 +35,8 @@ const (
 	Misdirected
 	// ClusterPath is a path that leads out of its cluster.
 	ClusterPath
+	// Blocked is a user agent that an operator has blocked.
+	Blocked
 	// AllClustersLimit: as many requests are under way over all clusters as may be.
 	AllClustersLimit
 	// ClusterShare: the cluster has more than its share of those.
@@ -165,6 +167,11 @@ var refusalEntries = [refusals]Entry{
 	ClusterPath: {
 		Label: "cluster-path", Code: 400, When: "A path below /clusters/NAME leads out of it by its dot segments.",
 		Client: "Status `BadRequest`.", Do: "Find who sends it: no Kubernetes client does.",
+	},
+	Blocked: {
+		Label: "blocked", Code: 429, When: "An operator has blocked the user agent at run time.",
+		Client: "Status `TooManyRequests` with Retry-After, of a minute at most; the message names the pattern. Its rights are what they were, so it is not 403.",
+		Metric: "kubeweir_blocked_user_agents", Do: "Nothing, if it was meant; it ends when its time is over, with the process, or when the operator unblocks it.",
 	},
 	AllClustersLimit: {
 		Label: "all-clusters-limit", Code: 429, When: "As many requests are under way as --all-clusters-max-requests-inflight or --all-clusters-max-watches allows.",

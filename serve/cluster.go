@@ -50,6 +50,7 @@ type cluster struct {
 	revocation    *identity.Watches
 	health        *proxy.Health
 	handler       *proxy.Gateway
+	askers        *askers
 	// decides tells that there are clients with identities of their own.
 	decides bool
 
@@ -59,8 +60,8 @@ type cluster struct {
 	stop       context.CancelFunc
 }
 
-func newCluster(log *slog.Logger, registerer prometheus.Registerer, gatherer prometheus.Gatherer) *cluster {
-	return &cluster{log: log, registerer: registerer, gatherer: gatherer, panics: contain.New(registerer, log), stop: func() {}}
+func newCluster(log *slog.Logger, registerer prometheus.Registerer, gatherer prometheus.Gatherer, askers *askers) *cluster {
+	return &cluster{log: log, registerer: registerer, gatherer: gatherer, askers: askers, panics: contain.New(registerer, log), stop: func() {}}
 }
 
 // connect makes the client; nothing is asked yet.
@@ -110,6 +111,7 @@ func (c *cluster) addHandler(watches identity.WatchesOptions, options proxy.Opti
 	options.Forwarder, options.Resources = c.client, c.resources
 	options.Manager, options.Reader, options.Watches = c.manager, c.reader, c.watches
 	options.Authenticator, options.Authorizer, options.Revocation = c.authenticator, c.authorizer, c.revocation
+	options.Processor, options.Fed, options.Blocked = c.askers.processor, c.client.FedBytes, c.askers.blocked
 	options.Health, options.Registerer, options.Logger = c.health, c.registerer, c.log
 	c.handler = proxy.New(options)
 }
@@ -128,6 +130,7 @@ func (c *cluster) start(ctx context.Context) {
 	keep(c.discovery.Run)
 	keep(c.resources.Run)
 	keep(c.revocation.Run)
+	keep(c.handler.CountUsage)
 	keep(c.startKept)
 	if c.memory != nil {
 		c.memory.begun.Store(true)

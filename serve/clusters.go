@@ -29,6 +29,7 @@ type clusters struct {
 	log       *slog.Logger
 	registry  *prometheus.Registry // the process's
 	userAgent string
+	askers    *askers
 	audit     *audit.Log // may be nil
 	drainTime time.Duration
 	health    *proxy.Health
@@ -65,8 +66,8 @@ type member struct {
 }
 
 // newClusters makes what several clusters have in common.
-func newClusters(c *config.Gateway, userAgent string, log *slog.Logger, registry *prometheus.Registry) (_ *clusters, err error) {
-	s := &clusters{log: log, registry: registry, userAgent: userAgent, drainTime: c.Shutdown.Drain, panics: contain.New(registry, log)}
+func newClusters(c *config.Gateway, userAgent string, log *slog.Logger, registry *prometheus.Registry, askers *askers) (_ *clusters, err error) {
+	s := &clusters{log: log, registry: registry, askers: askers, userAgent: userAgent, drainTime: c.Shutdown.Drain, panics: contain.New(registry, log)}
 	if c.ClusterProfiles.On() {
 		if s.profiles, err = newProfiles(&c.ClusterProfiles, userAgent, log); err != nil {
 			return nil, err
@@ -94,7 +95,7 @@ func newClusters(c *config.Gateway, userAgent string, log *slog.Logger, registry
 func (s *clusters) connect(w *wanted) (*member, error) {
 	c := w.config
 	m := &member{name: c.Name, config: c, registry: prometheus.NewRegistry(), origin: w.origin}
-	m.cluster = newCluster(s.log.With("cluster", c.Name), prometheus.WrapRegistererWith(prometheus.Labels{"cluster": c.Name}, m.registry), m.registry)
+	m.cluster = newCluster(s.log.With("cluster", c.Name), prometheus.WrapRegistererWith(prometheus.Labels{"cluster": c.Name}, m.registry), m.registry, s.askers)
 	m.cluster.name = c.Name
 	access, err := w.restConfig()
 	if err == nil {

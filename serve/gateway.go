@@ -34,11 +34,11 @@ func NewGateway(c *config.Gateway, userAgent string, log *slog.Logger) (_ *Serve
 	}()
 	// Before anything is written: a kubeconfig that is wrong is to leave nothing behind.
 	var members []*member
-	one := newCluster(log, s.registry, s.registry)
+	one := newCluster(log, s.registry, s.registry, s.askers)
 	if !c.Several() {
 		s.served = one
 		err = one.connectTo(c, nil, userAgent)
-	} else if s.several, err = newClusters(c, userAgent, log, s.registry); err == nil {
+	} else if s.several, err = newClusters(c, userAgent, log, s.registry, s.askers); err == nil {
 		s.served, s.started, form.clusters = s.several, c, s.several.names
 		s.source.current, s.source.cover, s.source.providers = c, form.cover, c.ClusterProfiles.ProviderFile
 		members, err = s.several.connectAll(configured(c))

@@ -143,7 +143,7 @@ func TestMemoryOfUntoldCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	registry := prometheus.NewRegistry()
-	c := newCluster(slog.New(slog.DiscardHandler), registry, registry)
+	c := newCluster(slog.New(slog.DiscardHandler), registry, registry, newAskers(nil))
 	c.state = dir
 	defer c.close()
 	if err := c.connect(upstream.Options{Config: &rest.Config{Host: "http://127.0.0.1:1"}}); err != nil {

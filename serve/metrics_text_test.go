@@ -26,6 +26,7 @@ var sections = []section{
 	{"Most-recent reads", "Reads without a resourceVersion.", []string{"collapsed_", "session_"}},
 	{"Upstream", "Of a standalone this is the API server in the same process.", []string{"upstream_"}},
 	{"Who asks, and what they may do", "", []string{"authentication_", "authorization_"}},
+	{"Who costs what", "See [askers.md](askers.md).", []string{"usage_", "budget_", "blocked_"}},
 	{"Audit log", "With `--audit-log-path`.", []string{"audit_"}},
 	{"Standalone's store", "Without `--etcd-servers`.", []string{"store_", "origin_"}},
 	{"etcd", "With `--etcd-servers`.", []string{"etcd_"}},

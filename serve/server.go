@@ -31,6 +31,7 @@ import (
 type Server struct {
 	log      *slog.Logger
 	registry *prometheus.Registry
+	askers   *askers
 	admin    adminOptions
 	drain    time.Duration
 
@@ -92,6 +93,7 @@ func newServer(log *slog.Logger, o adminOptions, userAgent string, shutdown conf
 	_, o.version, _ = strings.Cut(userAgent, "/")
 	s := &Server{log: log, registry: prometheus.NewRegistry(), admin: o, drain: shutdown.Drain, stop: func() {}}
 	s.gatherer, s.panics = s.registry, contain.New(s.registry, log)
+	s.askers = newAskers(s.registry)
 	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo(o.mode, o.version))
 	return s
 }

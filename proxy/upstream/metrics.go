@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/reason"
@@ -134,6 +135,17 @@ func (m *metrics) answered(p purpose, method string, code int, took time.Duratio
 	if code != 0 {
 		m.durations.WithLabelValues(string(p), method).Observe(took.Seconds())
 	}
+}
+
+// FedBytes is how many bytes of lists and watches have come for the cache so far.
+func (c *Client) FedBytes() (n float64) {
+	for _, p := range [...]purpose{forList, forWatch} {
+		var m dto.Metric
+		if err := c.metrics.received[p].Write(&m); err == nil {
+			n += m.GetCounter().GetValue()
+		}
+	}
+	return n
 }
 
 // knownMethod keeps clients from making up labels.

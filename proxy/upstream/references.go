@@ -47,7 +47,9 @@ func (s *Source) References(ctx context.Context, res *cache.Resource, opts cache
 	if meta.Kind != encoding.PartialListKind {
 		return cache.ListMeta{}, fmt.Errorf("%w: asked for metadata of %s, the upstream sends a %s", cache.ErrUnsupported, res.GroupResource(), meta.Kind)
 	}
-	return listMeta(res, a, &meta)
+	out, err := listMeta(res, a, &meta)
+	out.Bytes = a.body.read
+	return out, err
 }
 
 func referenced(res *cache.Resource, ref protobuf.Reference) (key string, rv uint64, err error) {

@@ -241,7 +241,6 @@ func listMeta(res *cache.Resource, a *answer, meta *encoding.ListMeta) (cache.Li
 	return cache.ListMeta{
 		ResourceVersion: rv, Continue: meta.Continue, RemainingItemCount: meta.RemainingItemCount,
 		Kind: meta.Kind, APIVersion: meta.APIVersion, Warnings: a.Header.Values("Warning"),
-		Bytes: a.body.read,
 	}, nil
 }
 

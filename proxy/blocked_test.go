@@ -1,0 +1,153 @@
+package proxy
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kubeweir/kubeweir/api"
+)
+
+// TestBlocked: a user agent that is blocked gets nothing but when to come back, until its time is over or it is
+// unblocked, and what it has open ends.
+func TestBlocked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		blocked := NewBlocked(nil)
+		b := newGatewayBench(t, func(o *Options) { o.Blocked = blocked })
+		b.startCounting()
+		const list = "GET /api/v1/pods?resourceVersion=0"
+		agents := map[string]string{"k9s/1": "User-Agent: k9s/1", "k9s/2": "User-Agent: k9s/2", "kubectl": "User-Agent: kubectl/v1.36.0", "none": "X: y"}
+		expect := func(when string, refused ...string) {
+			t.Helper()
+			for name, header := range agents {
+				asked := b.upstream.count()
+				resp := b.count(list, header, "Authorization: Bearer "+when)
+				is := strings.Contains(strings.Join(refused, " "), name)
+				if (resp.Status == 429) != is || is && (resp.Header.Get("Retry-After") == "" || b.upstream.count() != asked || !strings.Contains(string(resp.Body), "k9s*")) {
+					t.Errorf("%s: %s got %d %s", when, name, resp.Status, resp.Body)
+				}
+			}
+		}
+		expect("before")
+
+		watches := make(map[string]*countingWriter)
+		open := func(name, line string) {
+			resp := b.count(line, agents[name])
+			watches[name+" "+line] = &countingWriter{}
+			resp.Stream.Start(watches[name+" "+line])
+		}
+		const cached, forwarded = "GET /api/v1/pods?watch=1&resourceVersion=0", "GET /api/v1/events?watch=1"
+		b.upstream.answer = func(*api.Request) *api.Response {
+			return &api.Response{Status: 200, Stream: idleStream{}}
+		}
+		for name := range agents {
+			open(name, cached)
+			open(name, forwarded)
+		}
+		b.upstream.answer = func(*api.Request) *api.Response {
+			return &api.Response{Status: 101, Upgrade: func(conn net.Conn) { _, _ = io.Copy(conn, conn) }}
+		}
+		exec := b.gateway.Serve(t.Context(), request("POST /api/v1/namespaces/default/pods/a/exec", agents["k9s/1"], "Upgrade: SPDY/3.1"))
+		here, there := net.Pipe()
+		go exec.Upgrade(there)
+
+		if err := blocked.Block("k9s*", time.Now().Add(30*time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		b.upstream.answer = nil
+		time.Sleep(2 * time.Second)
+		expect("blocked", "k9s/1", "k9s/2")
+		for name, w := range watches {
+			if _, closed := w.state(); closed != strings.HasPrefix(name, "k9s") {
+				t.Errorf("%s: closed %t", name, closed)
+			}
+		}
+		if _, err := here.Read(make([]byte, 1)); err == nil {
+			t.Error("what was upgraded goes on")
+		}
+		if l := blocked.List(); len(l) != 1 || l[0].Refused != 2 || l[0].Until.Sub(l[0].Since) != 30*time.Minute {
+			t.Errorf("%+v", l)
+		}
+		time.Sleep(30*time.Minute - 3*time.Second)
+		expect("just before the end", "k9s/1", "k9s/2")
+		time.Sleep(time.Second)
+		expect("after its time")
+		if l := blocked.List(); len(l) != 0 {
+			t.Errorf("%+v", l)
+		}
+
+		if err := blocked.Block("k9s*", time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Hour)
+		expect("for good", "k9s/1", "k9s/2")
+		if !blocked.Unblock("k9s*") || blocked.Unblock("k9s*") {
+			t.Error("unblocked once")
+		}
+		expect("unblocked")
+	})
+}
+
+// TestBlockedRetry: a client is to come back when the time is over, and in a minute if that is long.
+func TestBlockedRetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		blocked := NewBlocked(nil)
+		b := newGatewayBench(t, func(o *Options) { o.Blocked = blocked })
+		for until, want := range map[time.Duration]string{0: "60", time.Hour: "60", 90 * time.Millisecond: "1", 5500 * time.Millisecond: "6"} {
+			var at time.Time
+			if until > 0 {
+				at = time.Now().Add(until)
+			}
+			if err := blocked.Block("a*b", at); err != nil {
+				t.Fatal(err)
+			}
+			if resp := b.count("GET /version", "User-Agent: a-b"); resp.Status != 429 || resp.Header.Get("Retry-After") != want {
+				t.Errorf("%v: %d, %s", until, resp.Status, resp.Header.Get("Retry-After"))
+			}
+		}
+	})
+}
+
+func TestBlockRefuses(t *testing.T) {
+	blocked := NewBlocked(nil)
+	for pattern, want := range map[string]string{
+		"": "must be named", "*": "must be named", "***": "must be named", strings.Repeat("x", maxPattern+1): "at most 256 bytes",
+		"a\nb": "printable", "a\xffb": "printable",
+	} {
+		if err := blocked.Block(pattern, time.Time{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", pattern, err)
+		}
+	}
+	if err := blocked.Block("a", time.Now().Add(-time.Second)); err == nil || !strings.Contains(err.Error(), "over") {
+		t.Error(err)
+	}
+	for i := range maxBlocked {
+		if err := blocked.Block(fmt.Sprint("agent-", i), time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := blocked.Block("another", time.Time{}); err == nil || !strings.Contains(err.Error(), "64 user agents") {
+		t.Error(err)
+	}
+	if err := blocked.Block("agent-1", time.Now().Add(time.Hour)); err != nil {
+		t.Errorf("one that is there: %v", err)
+	}
+	if len(blocked.List()) != maxBlocked {
+		t.Errorf("%d", len(blocked.List()))
+	}
+}
+
+// idleStream is a stream of nothing.
+type idleStream struct{}
+
+func (idleStream) Start(api.StreamWriter) {}
+func (idleStream) Stop()                  {}
+
+// startCounting has the gateway count what goes on until the test ends.
+func (b *gatewayBench) startCounting() {
+	go b.gateway.CountUsage(b.t.(*testing.T).Context())
+}
