@@ -82,7 +82,7 @@ type collectionParts struct {
 	pageSize int64
 	jitter   func(n int64) int64 // a random number in [0,n)
 	keeper   *keeper             // nil if nothing is kept
-	doubt    func()              // see feed.doubt
+	doubt    func(time.Time)     // see feed.doubt
 	log      *slog.Logger
 	panics   *contain.Panics
 }

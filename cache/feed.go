@@ -86,6 +86,7 @@ type feed struct {
 	target      uint64 // the source's version before the watch was resumed
 	backoff     backoff
 	refused     time.Time // since when the source refuses what it allowed, zero while it does not
+	broke       time.Time // when the watch first did since the last list, or check of the past; zero if it did not
 
 	server atomic.Pointer[string] // who answered the last list, see outage
 	// holds is who sent what the store holds, which is server when that is complete. unsure:
@@ -102,10 +103,12 @@ type feed struct {
 
 	progress atomic.Bool // the source is known to send bookmarks
 	nameless atomic.Bool // the source has no lists of the objects' metadata
-	// kept: what the store holds was loaded, or began with that. doubt is called when it was
-	// found to be of another past than the source.
+	// kept: what the store holds was loaded, or began with that. listedAt is when the last
+	// complete list was begun, nil before. doubt is called when what is held was found to be of another
+	// past than the source, with when the watch broke; zero if it was loaded.
 	kept     atomic.Bool
-	doubt    func()
+	listedAt atomic.Pointer[time.Time]
+	doubt    func(broke time.Time)
 	kind     atomic.Pointer[ListMeta]
 	bookmark atomic.Pointer[[]byte]
 }
@@ -182,10 +185,12 @@ func (f *feed) run(ctx context.Context) error {
 		}
 		if f.loaded != nil {
 			f.image.keeper.forgetCluster() // another one may answer the next time
+		} else if f.broke.IsZero() && (reason == "error" || reason == "silent" || reason == "suspect") {
+			f.broke = time.Now()
 		}
 		unloaded := final && f.unload(err)
 		if errors.Is(err, errPast) {
-			f.doubt()
+			f.doubt(f.broke)
 		}
 		if unloaded {
 			continue

@@ -134,6 +134,9 @@ func (f *feed) resume(ctx context.Context) error {
 	}
 	opts := WatchOptions{ResourceVersion: f.store.resume()}
 	if f.loaded == nil {
+		if err := f.checkBroken(ctx); err != nil {
+			return err
+		}
 		return f.watch(ctx, opts, nil)
 	}
 	if err := f.learnColumns(ctx); err != nil {

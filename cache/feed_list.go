@@ -157,7 +157,8 @@ const redefinitionTime = 30 * time.Second
 // complete makes the listed state that of the store, which the first one makes.
 func (f *feed) complete(l *listing, list *wholeList) error {
 	l.complete = true
-	f.broken = 0
+	f.broken, f.broke = 0, time.Time{}
+	f.listedAt.Store(&l.began)
 	f.provisional = !f.resource.Changed.IsZero() && l.began.Sub(f.resource.Changed) < redefinitionTime
 	if f.provisional {
 		f.unsure.Store(true) // before anybody sees the list

@@ -2,6 +2,7 @@ package cache_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -88,7 +89,7 @@ func TestKeptRestored(t *testing.T) {
 				synctest.Wait() // until what another collection tells of is given up
 				k.same(k.open())
 				synctest.Wait()
-				if found := strings.Contains(k.log.String(), "before it has passed what was kept"); found != tc.found {
+				if found := strings.Contains(k.log.String(), "before it has passed what is held"); found != tc.found {
 					t.Errorf("found %t: %s", found, k.log.String())
 				}
 				if tc.found != strings.Contains(k.calls(), "watch pods rv=0 initial=true") {
@@ -171,6 +172,97 @@ func TestKeptOfOtherStore(t *testing.T) {
 				k.same(k.open())
 				if calls := k.calls(); strings.Contains(calls, "initial=true") || !strings.Contains(calls, "references pods limit=1") {
 					t.Errorf("%s\n%s", calls, k.log.String())
+				}
+			})
+		})
+	}
+}
+
+// TestHeldRestored: a source that was restored from a backup while a collection's watch was
+// broken, and whose version has passed the one held by then, is found out when it answers; not
+// what it shows nothing of, and nothing where nothing was restored.
+func TestHeldRestored(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		lost    func(*cachetest.Source) // after the backup
+		instead func(*cachetest.Source) // after it was restored
+		found   bool
+	}{{
+		name:  "an object is lost",
+		lost:  func(s *cachetest.Source) { s.Create(cachetest.Pods, cachetest.Pod("default/lost", "")) },
+		found: true,
+	}, {
+		name: "it was changed otherwise instead",
+		lost: func(s *cachetest.Source) {
+			s.Bump(1)
+			s.Update(cachetest.Pods, cachetest.Pod("default/pod-07", "node"))
+		},
+		instead: func(s *cachetest.Source) { s.Update(cachetest.Pods, cachetest.Pod("default/pod-07", "other")) },
+		found:   true,
+	}, {
+		name:  "another collection tells it",
+		lost:  func(s *cachetest.Source) { s.Create(cachetest.Nodes, cachetest.Node("lost")) },
+		found: true,
+	}, {
+		name: "nothing was lost",
+		lost: func(s *cachetest.Source) { s.Bump(3) },
+	}} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				pods, nodes := cachetest.PodResource(), cachetest.NodeResource()
+				source := cachetest.New(pods, nodes)
+				for i := range 20 {
+					source.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("default/pod-%02d", i), ""))
+				}
+				source.Create(cachetest.Nodes, cachetest.Node("first"))
+				m := newManager(t, cachetest.ReferenceSource{Source: source}, cache.Limits{})
+				defer m.Close()
+				open := func(res *cache.Resource) *cache.Collection {
+					t.Helper()
+					c, err := m.Collection(t.Context(), res, api.JSON)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return c
+				}
+				before := []*cache.Collection{open(pods), open(nodes)}
+				backup := source.Backup()
+				tc.lost(source)
+				time.Sleep(2 * time.Minute) // bookmarks come, too
+				source.SetDown(true)
+				time.Sleep(10 * time.Second)
+				source.RewindSilently(backup)
+				if tc.instead != nil {
+					tc.instead(source)
+				}
+				source.Bump(200)
+				source.Calls() // forgets them
+				source.SetDown(false)
+				time.Sleep(5 * time.Second)
+				synctest.Wait()
+				for _, c := range before {
+					if state := c.State(); tc.found != errors.Is(state.Err, cache.ErrRewound) {
+						t.Errorf("%s: %v", c.Resource().Resource, state)
+					}
+				}
+				calls := strings.Join(source.Calls(), ", ")
+				if n := strings.Count(calls, "references"); n > 2 || n == 0 {
+					t.Errorf("%d comparisons: %s", n, calls)
+				}
+				if tc.found != strings.Contains(calls, "initial=true") {
+					t.Errorf("listed anew, or not: %s", calls)
+				}
+				for _, res := range []*cache.Resource{pods, nodes} {
+					c := open(res)
+					if got, want := c.View().Len(), len(source.Objects(res.GroupVersionResource)); got != want {
+						t.Errorf("%d %s, the source has %d", got, res.Resource, want)
+					}
+				}
+				// A watch that ends cleanly is resumed without it.
+				source.Break(nil)
+				time.Sleep(5 * time.Second)
+				if calls := strings.Join(source.Calls(), ", "); strings.Contains(calls, "references") {
+					t.Errorf("compared without an outage: %s", calls)
 				}
 			})
 		})

@@ -153,7 +153,7 @@ func NewManager(o Options) (*Manager, error) {
 	}}
 	m.checking = make(chan struct{}, 1)
 	m.parts.jitter = rand.Int64N
-	m.parts.keeper, m.parts.doubt = newKeeper(o.Keep, o.Source, log), m.doubtKept
+	m.parts.keeper, m.parts.doubt = newKeeper(o.Keep, o.Source, log), m.doubtHeld
 	m.mu.collections = make(map[collectionKey]*entry)
 	m.mu.rewound = make(map[collectionKey]time.Time)
 	m.mu.wanted = make(map[collectionKey]time.Time)
@@ -376,20 +376,23 @@ func (m *Manager) stop(reason error, which func(collectionKey, *entry) bool) {
 	}
 }
 
-// doubtKept gives up all that was loaded, and not what is still to be: a part of it was of a
-// past that the source does not have. Collections that are in use are filled anew.
-func (m *Manager) doubtKept() {
-	if !m.parts.keeper.distrust() {
+// doubtHeld gives up all that was loaded, and not what is still to be: a part of it was of a
+// past that the source does not have. Unless broke is zero a watch broke then of which the
+// same was found, and all that was listed before is given up, too. Collections that are in use
+// are filled anew.
+func (m *Manager) doubtHeld(broke time.Time) {
+	k := m.parts.keeper
+	if fresh := k != nil && k.distrust(); !fresh && broke.IsZero() {
 		return
 	}
 	m.parts.panics.Go(&m.work, "background", func() { // of a feed, which may be one of those
 		var stopped []*entry
 		m.stop(ErrRewound, func(_ collectionKey, e *entry) bool {
-			kept := e.feed.kept.Load()
-			if kept {
+			doubted := e.feed.heldBefore(broke)
+			if doubted {
 				stopped = append(stopped, e)
 			}
-			return kept
+			return doubted
 		})
 		for _, e := range stopped {
 			_, _ = m.find(collectionKey{e.resource.GroupVersionResource, e.encoding}, e.resource)

@@ -102,7 +102,7 @@ func TestOutageEndsForAll(t *testing.T) {
 			if n := b.behind(); n > 0 {
 				t.Errorf("away for %s: %d of %d feeds are behind after 2 s", away, n, len(b.feeds))
 			}
-			if calls := b.source.Calls(); len(calls) != 2*len(b.feeds) {
+			if calls := b.source.Calls(); len(calls) != 3*len(b.feeds) { // the version, an object, the watch
 				t.Errorf("away for %s: %d calls to come back: %q", away, len(calls), calls)
 			}
 			if away > time.Second {

@@ -29,7 +29,7 @@ type restore struct {
 	// bumped: the revisions are raised above those that were lost, and what was before is compacted.
 	bumped bool
 	// overtaken: when the gateway gets there, as many revisions were written anew as were lost, so that nothing in a
-	// version tells that it is not the old one's. The self-check finds out.
+	// version tells that it is not the old one's. One object of each resource tells.
 	overtaken bool
 	// running: kube-apiserver runs on meanwhile, which Kubernetes forbids, and is restarted only then.
 	running bool
@@ -45,8 +45,6 @@ func (r *restore) falls() int {
 }
 
 const (
-	// selfCheck is the period of the gateway's self-check.
-	selfCheck = 3 * time.Second
 	// lostWrites is how many updates are lost.
 	lostWrites = 30
 )
@@ -85,7 +83,7 @@ func (r *restore) play(ctx context.Context, t *testing.T, kube *realkube.Cluster
 
 	b := *bed
 	b.Kube = kube
-	s.gateway = b.StartGateway(t, realkube.GatewayOptions{Upstream: s.link.URL(), ExtraArgs: []string{"--self-check-period", selfCheck.String()}})
+	s.gateway = b.StartGateway(t, realkube.GatewayOptions{Upstream: s.link.URL()})
 	stores := []cache.Store{s.inform(ctx, t, typeJSON), s.inform(ctx, t, typeProto)}
 	// From what the cache has; one from before would be forwarded, and end with kube-apiserver.
 	now := s.send(ctx, &probe{name: "list, rv=0", good: 200}, request{path: s.maps() + "?resourceVersion=0"})
