@@ -60,8 +60,8 @@ type AuthenticatorOptions struct {
 	// Reachable tells whether the upstream can be reached, as far as is known; nil if
 	// nobody knows. Once it can again, it is asked at once.
 	Reachable func() bool
-	// CacheSize bounds the remembered tokens, and the remembered certificates
-	// (default 8192 of each).
+	// CacheSize bounds the remembered tokens, of which users, by their names, have shares, and
+	// the remembered certificates (default 8192 of each).
 	CacheSize int
 	// ReviewTimeout is how long a request waits for the review of its token (default
 	// 10 s).

@@ -174,11 +174,11 @@ func (c *ttlCache[K, V]) each(visit func(key K, value V, age time.Duration)) {
 	}
 }
 
-// restore stores a value that was put so long ago, and kept for keep since: a stale one.
-func (c *ttlCache[K, V]) restore(key K, value V, age, keep time.Duration) {
+// restore stores a value of an owner that was put so long ago, and kept for keep since: a stale one.
+func (c *ttlCache[K, V]) restore(owner string, key K, value V, age, keep time.Duration) {
 	now := c.now()
 	put := now - int64(age)
-	c.enter(&cacheEntry[K, V]{key: key, value: value, gen: c.generation(), put: put, expires: put, kept: put + int64(keep)}, now)
+	c.enter(&cacheEntry[K, V]{key: key, owner: owner, value: value, gen: c.generation(), put: put, expires: put, kept: put + int64(keep)}, now)
 }
 
 // evict makes room for one entry of an owner: those found dead in a small random sample go,

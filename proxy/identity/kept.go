@@ -135,7 +135,8 @@ func (a *Authenticator) Restore(words *Words) {
 		w := &words.Tokens[i]
 		keep := t.opts.SuccessTTL + t.opts.OfflineTTL
 		if age, ok := ageOf(w.Said, keep); ok && len(w.Hash) == len(credentialKey{}) {
-			t.answers.restore(credentialKey(w.Hash), tokenAnswer{user: userOfReview(&w.User), expires: w.Expires}, age, keep)
+			answer := tokenAnswer{user: userOfReview(&w.User), owner: w.User.Username, expires: w.Expires}
+			t.answers.restore(answer.owner, credentialKey(w.Hash), answer, age, keep)
 		}
 	}
 }

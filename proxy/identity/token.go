@@ -35,6 +35,7 @@ type credentialKey [sha256.Size]byte
 type tokenAnswer struct {
 	user   *User // nil when the token is not valid
 	reason string
+	owner  string // the name of the user, or of who it was before
 	// expires is when the token itself does, as far as it tells.
 	expires time.Time
 	// offline tells that the upstream could not be asked, and this is what it said last.
@@ -53,9 +54,10 @@ type tokens struct {
 
 	secret  [sha256.Size]byte // keys the hash; changed by Restore alone
 	buffers sync.Pool         // of *[]byte, to hash without allocating
-	// answers are those of tokens that were good at some time, seen those tokens for
-	// longer, and refused the answers of all others, whose number is their senders'
-	// choice and may push out nothing else.
+	// answers are those of tokens that were good at some time, and seen those tokens for
+	// longer, both owned by the tokens' users, who may be given any number of them. refused are
+	// the answers of all others, whose number is their senders' choice and may push out nothing
+	// else.
 	answers   *ttlCache[credentialKey, tokenAnswer]
 	seen      *ttlCache[credentialKey, struct{}]
 	refused   *ttlCache[credentialKey, tokenAnswer]
@@ -196,10 +198,10 @@ func (t *tokens) review(ctx context.Context, key credentialKey, token string) (t
 		return answer, nil
 	}
 	t.metrics.reviewValid.Inc()
-	answer := tokenAnswer{user: userOfReview(&result.Status.User), expires: expiryOf(token)}
-	t.seen.put(key, struct{}{}, t.seen.generation(), seenFor, 0)
+	answer := tokenAnswer{user: userOfReview(&result.Status.User), owner: result.Status.User.Username, expires: expiryOf(token)}
+	t.seen.putFor(answer.owner, key, struct{}{}, t.seen.generation(), seenFor, 0)
 	last, known := t.answers.getStale(key)
-	t.answers.put(key, answer, gen, t.opts.SuccessTTL, t.opts.SuccessTTL+t.opts.OfflineTTL)
+	t.answers.putFor(answer.owner, key, answer, gen, t.opts.SuccessTTL, t.opts.SuccessTTL+t.opts.OfflineTTL)
 	if !known || last.user == nil || last.user.digest != answer.user.digest {
 		t.opts.Told()
 	}
@@ -209,14 +211,14 @@ func (t *tokens) review(ctx context.Context, key credentialKey, token string) (t
 // refuse remembers a refusal. That of a token which was good takes the place of what
 // is known of it.
 func (t *tokens) refuse(key credentialKey, answer tokenAnswer, gen uint64) {
-	cache := t.refused
-	if _, known := t.answers.getStale(key); known {
-		cache = t.answers
+	last, known := t.answers.getStale(key)
+	if !known {
+		t.refused.put(key, answer, gen, t.opts.FailureTTL, 0)
+		return
 	}
-	cache.put(key, answer, gen, t.opts.FailureTTL, 0)
-	if cache == t.answers {
-		t.opts.Told()
-	}
+	answer.owner = last.owner
+	t.answers.putFor(answer.owner, key, answer, gen, t.opts.FailureTTL, 0)
+	t.opts.Told()
 }
 
 // remember is how many answers are remembered.

@@ -201,6 +201,39 @@ func TestRevokedTokenOffline(t *testing.T) {
 	})
 }
 
+// TestTokensAreShared: neither a user with many tokens nor tokens that are made up have those of
+// others reviewed again, or forgotten.
+func TestTokensAreShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size = 32 * cacheShards
+		a, reviewer := newTokenAuthenticator(t, AuthenticatorOptions{CacheSize: size, SuccessTTL: time.Minute, OfflineTTL: time.Hour})
+		if _, err := byToken(t.Context(), a, janeToken); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 4 * size {
+			token := fmt.Sprint("of-loud-", i)
+			reviewer.set(token, authenticationv1.UserInfo{Username: "loud"})
+			if _, err := byToken(t.Context(), a, token); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := byToken(t.Context(), a, fmt.Sprint("made-up-", i)); err == nil {
+				t.Fatal("a token that is made up is good")
+			}
+		}
+		if n := a.tokens.answers.len(); n > size {
+			t.Errorf("%d tokens are remembered, %d may be", n, size)
+		}
+		reviewer.fail(errDown)
+		time.Sleep(30 * time.Minute)
+		if id, err := byToken(t.Context(), a, janeToken); err != nil || !id.Offline {
+			t.Errorf("%v", err)
+		}
+		if !a.tokens.wasGood(a.tokens.key(janeToken)) {
+			t.Error("the token is not known any more")
+		}
+	})
+}
+
 func TestTokenIsNeverShown(t *testing.T) {
 	a, _ := newTokenAuthenticator(t, AuthenticatorOptions{})
 	id, err := byToken(t.Context(), a, janeToken)
