@@ -17,6 +17,8 @@ type effort struct {
 	// watching is how long events are sent in one slice, and fastEvents how many are sent as fast as possible.
 	watching   time.Duration
 	fastEvents int
+	// queries are the lists of a row of kind Queries.
+	queries int
 	// labelWatching is watching of rows with few deliveries.
 	labelWatching time.Duration
 	// objects are the most pods of a synthetic API server, updates the events of a row of kind Growth.
@@ -44,7 +46,7 @@ func fullEffort() effort {
 		apiserver: 3 * time.Second, gateway: 1500 * time.Millisecond, floor: 800 * time.Millisecond,
 		requests: 2, bursts: 2, clients: 50,
 		watching: 5 * time.Second, fastEvents: 600, labelWatching: 10 * time.Second,
-		objects: 100_000, updates: 360_000,
+		objects: 150_000, updates: 360_000, queries: 1000,
 		quiet: 150 * time.Millisecond, informers: 200,
 		writes: 1000, creating: 5 * time.Second, settle: 25 * time.Second, restart: true, judged: true,
 	}
@@ -56,7 +58,7 @@ func shortEffort() effort {
 		apiserver: 100 * time.Millisecond, gateway: 40 * time.Millisecond, floor: 20 * time.Millisecond,
 		requests: 1, bursts: 1, clients: 10,
 		watching: 250 * time.Millisecond, fastEvents: 20, labelWatching: 250 * time.Millisecond,
-		objects: 1000, updates: 3000,
+		objects: 1000, updates: 3000, queries: 10,
 		informers: 5,
 		writes:    20, creating: 200 * time.Millisecond, settle: 200 * time.Millisecond,
 	}

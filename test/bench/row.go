@@ -64,6 +64,8 @@ const (
 	ScaledList Kind = "scaled list"
 	// ScaledWatch is LabelWatch.
 	ScaledWatch Kind = "scaled watch"
+	// Queries: one client asks for lists that are sorted, narrowed or counted, in turn.
+	Queries Kind = "queries"
 )
 
 // A Row is one line of the table. What is not said is zero: no churn, identity encoding, one client.
@@ -81,6 +83,8 @@ type Row struct {
 	// {shard} for each of Shards parts of the pods in turn.
 	Path   string
 	Shards int
+	// Queries are added to Path in turn.
+	Queries []string
 	// Accept is the media type asked for; empty for JSON.
 	Accept string
 	// Gzip accepts gzip.
@@ -179,8 +183,15 @@ func (r *Row) drops() bool { return strings.HasSuffix(r.Accept, withoutManagedFi
 
 // paths are what is asked for in turn, of a row whose other places are filled in.
 func (r *Row) paths(path string) []string {
-	if r.Shards == 0 {
+	if r.Shards == 0 && len(r.Queries) == 0 {
 		return []string{path}
+	}
+	if len(r.Queries) > 0 {
+		out := make([]string, len(r.Queries))
+		for i, query := range r.Queries {
+			out[i] = path + query
+		}
+		return out
 	}
 	out := make([]string, r.Shards)
 	for i := range out {

@@ -26,7 +26,7 @@ const (
 // rows have left their traces; after the idle watches both servers begin anew. Rows that change the pods come after those
 // whose bytes are compared.
 func Rows() []Row {
-	return slices.Concat(memoryRows(), listRows(), formRows(), watchListRows(), churnRows(), strictRows(), watchRows(), manyWatchRows(), scaledRows(), standaloneRows())
+	return slices.Concat(memoryRows(), listRows(), formRows(), watchListRows(), churnRows(), strictRows(), watchRows(), manyWatchRows(), scaledRows(), queryRows(), standaloneRows())
 }
 
 // overBoth returns a row over HTTP/1.1 and the same over HTTP/2, with a target of its own.
@@ -192,6 +192,27 @@ func scaledRows() []Row {
 			Target: Target{Above: "scale-watch-1k", MostAbove: 1.5}},
 
 		{Name: "write-forwarded", Title: "write through the gateway, added at the median", Kind: Write, Target: Target{Max: 0.3}},
+	}
+}
+
+// queryRows are lists that kube-apiserver does not know, for dashboards.
+func queryRows() []Row {
+	const many = 150_000
+	page := []string{
+		"&sortBy=.metadata.name", "&sortBy=-.metadata.creationTimestamp", "&sortBy=.spec.nodeName,.metadata.name", "&sortBy=.status.phase,.status.podIP",
+		"&sortBy=-.metadata.labels." + podLabel,
+	}
+	counts := []string{"&countBy=.status.phase", "&countBy=.metadata.namespace,.spec.nodeName"}
+	return []Row{
+		{Name: "query-page-5k", Title: "page of 100 of 5,000 pods by name", Kind: Queries, Objects: 5000, Path: allPods + "&limit=100",
+			Queries: []string{"&sortBy=.metadata.name"}, Target: Target{Max: 1000}},
+		{Name: "query-page", Title: "page of 50 of 150,000 pods, by each of 5 columns in turn", Kind: Queries, Objects: many, Path: allPods + "&limit=50",
+			Queries: page, Target: Target{P99: 20}},
+		{Name: "query-page-churn", Title: "page of 50 of 150,000 pods, by each of 5 columns in turn, 100 updates/s", Kind: Queries, Objects: many, Churn: 100,
+			Path: allPods + "&limit=50", Queries: page, Target: Target{P99: 20}},
+		{Name: "query-counts", Title: "counts of 150,000 pods", Kind: Queries, Objects: many, Path: allPods + "&limit=0", Queries: counts, Target: Target{P99: 5}},
+		{Name: "query-counts-churn", Title: "counts of 150,000 pods, 100 updates/s", Kind: Queries, Objects: many, Churn: 100, Path: allPods + "&limit=0", Queries: counts,
+			Target: Target{P99: 5}},
 	}
 }
 

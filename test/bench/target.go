@@ -19,6 +19,8 @@ type Target struct {
 	MostAbove float64
 	// MostP99, with Above: kubeweir's p99 is at most so many times that of the row of that name.
 	MostP99 float64
+	// P99 is the most milliseconds that 99 of 100 may take.
+	P99 float64
 	// BytesOf, with MostBytes: an answer has at most so many times the bytes of kubeweir's in the row of that name.
 	BytesOf   string
 	MostBytes float64
@@ -51,6 +53,9 @@ func (r *Result) judge(t Target, raw int64, earlier []Result) {
 	}
 	if most := t.Max + t.PerRaw*float64(raw); most > 0 && r.Kubeweir != nil {
 		met(r.Kubeweir.Value <= most, "<= %s", r.Quantity.Format(most))
+	}
+	if t.P99 > 0 && r.Kubeweir != nil {
+		met(r.Kubeweir.P99 <= t.P99, "p99 <= %g ms (is %.2f)", t.P99, r.Kubeweir.P99)
 	}
 	if t.Nginx && r.Kubeweir != nil && r.Nginx != nil {
 		met(r.Kubeweir.Value <= r.Nginx.Value, "<= nginx")
