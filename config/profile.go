@@ -41,6 +41,9 @@ func (g *Gateway) applyProfile(said func(path string) bool) {
 	if !said("coalesce") {
 		g.Coalesce = defaults.DashboardCoalesce
 	}
+	if !said("watchBytesPerSecond") {
+		g.WatchBytesPerSecond = defaults.DashboardWatchBytes
+	}
 	if !said("limits.idleCollectionTimeout") {
 		g.Limits.IdleCollectionTimeout = dashboardIdle
 	}
@@ -52,6 +55,7 @@ func (r Rule) Complete() Rule {
 		r.Consistency = cmp.Or(r.Consistency, Session)
 		r.SelfReviews = cmp.Or(r.SelfReviews, Cached)
 		r.Coalesce = cmp.Or(r.Coalesce, Window(defaults.DashboardCoalesce))
+		r.WatchBytesPerSecond = cmp.Or(r.WatchBytesPerSecond, defaults.DashboardWatchBytes)
 	}
 	return r
 }

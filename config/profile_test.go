@@ -39,6 +39,8 @@ func TestProfile(t *testing.T) {
 			}
 			if dashboard := test.idle != d.Limits.IdleCollectionTimeout; (g.Coalesce == 500*time.Millisecond) != dashboard {
 				t.Errorf("coalesce %v", g.Coalesce)
+			} else if (g.WatchBytesPerSecond == 1<<20) != dashboard {
+				t.Errorf("watchBytesPerSecond %v", g.WatchBytesPerSecond)
 			}
 			if g.Consistency.Default != test.mode || g.Limits.IdleCollectionTimeout != test.idle {
 				t.Errorf("%s, %v", g.Consistency.Default, g.Limits.IdleCollectionTimeout)
@@ -97,6 +99,11 @@ func TestCompleteRule(t *testing.T) {
 	} {
 		if got := test.rule.Complete(); got.Consistency != test.want || got.Coalesce != test.coalesce {
 			t.Errorf("%+v: %q, %v", test.rule, got.Consistency, got.Coalesce)
+		}
+	}
+	for said, want := range map[Bytes]Bytes{0: 1 << 20, 5000: 5000} {
+		if got := (Rule{Profile: Dashboard, WatchBytesPerSecond: said}).Complete().WatchBytesPerSecond; got != want {
+			t.Errorf("watchBytesPerSecond %v: %v", said, got)
 		}
 	}
 }

@@ -103,6 +103,7 @@ setting counts, in the file or by a flag; clients need no change. ` + "`dashboar
 | ` + "`consistency.default`" + ` (in a rule ` + "`consistency`" + `) | ` + "`session`" + ` | a page reads what the last one read; who writes through the same gateway sees it at once |
 | ` + "`authorization.selfReviews`" + ` (in a rule ` + "`selfReviews`" + `) | ` + "`cached`" + ` | a page asks dozens of times what its user may do, which decides only what it shows: what is done is decided anew |
 | ` + "`coalesce`" + ` | ` + "`500ms`" + ` | nobody reads faster; what was quiet is seen at once |
+| ` + "`watchBytesPerSecond`" + ` | ` + "`1Mi`" + ` | a tab that is sent more does nothing but parse it |
 | ` + "`limits.idleCollectionTimeout`" + ` (not in a rule) | ` + "`1h`" + ` | who comes back to a tab does not wait for a full list |
 
 `

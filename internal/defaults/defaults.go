@@ -75,10 +75,11 @@ const (
 	StateMaxAge    = 7 * 24 * time.Hour
 )
 
-// Of watches that coalesce events: of the profile for dashboards, and the bounds of what may be
-// asked for. MaxCoalesce is also how far the window of a watch widens that would bring too much.
+// Of watches that coalesce events: of the profile for dashboards, in bytes a second as well, and
+// the bounds of what may be asked for. MaxCoalesce is also how far the window of a watch widens that would bring too much.
 const (
-	DashboardCoalesce = 500 * time.Millisecond
-	MinCoalesce       = 10 * time.Millisecond
-	MaxCoalesce       = 30 * time.Second
+	DashboardCoalesce   = 500 * time.Millisecond
+	DashboardWatchBytes = 1 << 20
+	MinCoalesce         = 10 * time.Millisecond
+	MaxCoalesce         = 30 * time.Second
 )
