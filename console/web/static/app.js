@@ -190,10 +190,11 @@ class App {
       this.#problem(error);
       return;
     }
+    this.#ready.update('idle', 'Unknown');
     this.#connection.update('warn', 'not live');
     if (this.#lostAt) return;
     this.#lostAt = new Date();
-    const why = error ? ` ${error.message}` : '';
+    const why = error?.status ? ` ${error.message}.` : '';
     this.#fail(`The figures are those of ${clock(this.#lostAt)}: the live stream is lost.${why} It is tried again by itself.`,
       { button: 'Try now', press: () => this.#live.retry() });
   }

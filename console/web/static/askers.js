@@ -8,15 +8,15 @@ const views = [['users', 'User'], ['userAgents', 'User agent'], ['resources', 'R
 
 // What the columns are sorted by is asked of the gateway, which knows more than the rows that it sends.
 const sorts = {
-  Requests: ['requests', count], 'Sent': ['bytes', bytes], 'Processor time': ['cpu', seconds], 'Open watches': ['watches', count],
-  'Requests to the cluster': ['upstreamRequests', count], 'Bytes from the cluster': ['upstreamBytes', bytes],
+  Requests: ['requests', count], Sent: ['bytes', bytes], 'Processor time': ['cpu', seconds], 'Open watches': ['watches', count],
+  'Upstream requests': ['upstreamRequests', count], 'Upstream bytes': ['upstreamBytes', bytes],
 };
 const fields = { requests: 'requests', bytes: 'bytes', cpu: 'cpuSeconds', watches: 'watches', upstreamRequests: 'upstreamRequests', upstreamBytes: 'upstreamBytes' };
 
 export const askers = {
   title: 'Who asks',
   topic: 'askers',
-  lead: () => 'What users, their programs and resources cost here, and what they cause at the cluster: the 25 largest of each.',
+  lead: () => 'What users, their programs and resources cost here, and what they cause upstream: the 25 largest of each.',
   open(app) {
     const query = { window: '1m', sort: 'requests' };
     let view = 'users';
@@ -58,7 +58,7 @@ export const askers = {
 
 function summary({ total: t, covers, window }) {
   const span = covers && covers < 0.95 * window ? ` in the ${seconds(covers)} that are known` : '';
-  return `All together${span}: ${count(t.requests)} requests, ${bytes(t.bytes)} sent, ${seconds(t.cpuSeconds)} of processor time, ${count(t.watches)} watches open; ${count(t.upstreamRequests)} requests to the cluster, ${bytes(t.upstreamBytes)} from it.`;
+  return `All together${span}: ${count(t.requests)} requests, ${bytes(t.bytes)} sent, ${seconds(t.cpuSeconds)} of processor time, ${count(t.watches)} watches open; ${count(t.upstreamRequests)} requests upstream, ${bytes(t.upstreamBytes)} from there.`;
 }
 
 function shareCell(shown) {
@@ -136,7 +136,7 @@ function budgetTable(app) {
 
 function blockedTable(app) {
   const columns = [
-    { title: 'User agent', head: true, text: (r) => r.userAgent, by: (r) => r.userAgent }, ...clusterColumn(app),
+    { title: 'User agent', head: true, text: (r) => r.userAgent, by: (r) => r.userAgent },
     { title: 'Since', text: (r) => time(r.since), by: (r) => r.since },
     { title: 'Until', text: (r) => (r.until ? time(r.until) : 'it is unblocked'), by: (r) => r.until ?? '' },
     { title: 'Refused', number: true, text: (r) => count(r.refused), by: (r) => r.refused },
@@ -150,6 +150,6 @@ function blockedTable(app) {
       return { element: button, update: (r) => { agent = r.userAgent; set(button, 'aria-label', `Unblock ${agent}`); } };
     } });
   }
-  const table = new Table({ caption: 'Blocked user agents', id: (r) => key(r.cluster, r.userAgent), empty: 'No user agent is blocked.', columns });
+  const table = new Table({ caption: 'Blocked user agents', id: (r) => r.userAgent, empty: 'No user agent is blocked.', columns });
   return { element: section('Blocked user agents', table.element), update: (rows) => table.update(rows) };
 }

@@ -18,7 +18,7 @@ class Series {
     for (const row of rows) {
       if (!row.series) continue;
       this.#step = row.series.step;
-      this.#of.set(idOf(row), [...row.series.eventRate]);
+      this.#of.set(idOf(row), [...row.series.eventRate ?? []]);
     }
   }
 

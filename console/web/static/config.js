@@ -15,7 +15,7 @@ export const config = {
       caption: 'Settings', id: (r) => r.path, sort: 'Setting', empty: 'Every setting has its default.',
       columns: [
         { title: 'Setting', head: true, cell: twoLines((r) => r.path, (r) => (r.flag ? `--${r.flag}` : '')), find: (r) => `${r.path} --${r.flag ?? ''}`, by: (r) => r.path },
-        { title: 'Value', text: (r) => (r.value === '' ? '(empty)' : r.value), by: (r) => r.value, class: 'code' },
+        { title: 'Value', text: (r) => (r.value === '' ? '(empty)' : r.value), by: (r) => r.value, class: 'code wide' },
         { title: 'Set', text: (r) => (r.default ? 'default' : 'changed'), by: (r) => (r.default ? 1 : 0) },
         { title: 'What it is', text: (r) => r.about ?? '', class: 'about' },
       ],

@@ -69,7 +69,7 @@ function show(result, { request, route, reason, text, permission, settings, coll
   mark.update(...(routes[route] ?? ['idle', route]));
   const sheet = (title, ...nodes) => el('section', null, el('h2', null, title), el('div', { class: 'sheet pad' }, ...nodes));
   const sizes = [collection && `The collection is ${collection.state}: ${count(collection.objects)} objects, ${bytes(collection.bytes)}.`,
-    cost?.upstreamRequests !== undefined && `Requests to the cluster: ${count(cost.upstreamRequests)}.`].filter(Boolean).join(' ');
+    cost?.upstreamRequests !== undefined && `Requests upstream: ${count(cost.upstreamRequests)}.`].filter(Boolean).join(' ');
   arrange(result, [
     sheet('Route', el('p', { class: 'answer' }, mark.element), el('p', null, text),
       reason && el('p', { class: 'faint small' }, 'Reason: ', el('code', null, reason), ' (docs/reasons.md)')),

@@ -106,16 +106,16 @@ function budgets() {
     const [name, text, setting, fill] = [el('span'), el('span'), el('span', { class: 'faint small wide' }), bar('meter')];
     return {
       element: el('li', null, name, text, fill.element, setting),
-      update({ name: title, used, limit, unit, setting: path }) {
+      update({ name: title, cluster, used, limit, unit, setting: path }) {
         const format = units[unit] ?? count;
         const what = units[unit] || !unit ? '' : ` ${unit}`;
-        write(name, title);
+        write(name, cluster ? `${title}, ${cluster}` : title);
         write(text, limit ? `${format(used)} of ${format(limit)}${what} (${percent(used / limit)})` : `${format(used)}${what}, no limit`);
         write(setting, path ?? '');
         fill.update(limit ? used / limit : 0, unit === 'requests' || unit === 'connections'); // a cache that is full is well
       },
     };
-  }, ({ name }) => key(name));
+  }, ({ name, cluster }) => key(name, cluster));
   return {
     nodes: [section('Memory', numbers.element), section('Budgets',
       el('p', { class: 'lead' }, 'What may be kept, and how much of it is. A cache that is full drops what is used least.'),

@@ -17,7 +17,7 @@ export const permissions = {
   topic: 'permissions',
   lead: () => 'What was decided about who may do what, what was refused lately, and which watches ended for it.',
   open(app) {
-    const numbers = figures('Decisions from memory', 'Asked of the cluster', 'Decided while offline', 'Denied', 'Remembered', 'Rights have changed');
+    const numbers = figures('Decisions from memory', 'Asked anew', 'Decided while offline', 'Denied', 'Remembered', 'Rights have changed');
     const denials = new Table({
       caption: 'Recent denials', sort: 'Last', down: true, empty: 'Nobody has been denied anything lately.',
       id: (r) => key(r.cluster, r.user, r.verb, r.group, r.resource, r.subresource, r.namespace, r.name, r.path, r.userAgent),

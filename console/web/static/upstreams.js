@@ -54,7 +54,7 @@ function upCell() {
 
 const serverTable = () => new Table({
   caption: 'API servers', id: (r) => r.server, sort: 'Server',
-  empty: 'The addresses of the API servers are not known yet.',
+  empty: 'The one above is asked; --upstream-servers names several.',
   columns: [
     { title: 'Server', head: true, text: (r) => r.server, by: (r) => r.server },
     { title: 'State', cell: upCell, by: (r) => (r.up ? 1 : 0) },
