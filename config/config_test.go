@@ -239,7 +239,9 @@ func TestFullFile(t *testing.T) {
 	wantRules := []Rule{
 		{Match: Match{Users: []string{"alice", "system:serviceaccount:ci:*"}, Groups: []string{"admins"}, UserAgents: []string{"Headlamp*", "k9s*"},
 			Resources: []string{"pods", "deployments.apps"}}, Consistency: Strict},
-		{Match: Match{UserAgents: []string{"*"}}, Consistency: Session, Coalesce: NoWindow, WatchBytesPerSecond: 100_000},
+		{Match: Match{UserAgents: []string{"*"}}, Consistency: Session, Coalesce: NoWindow, WatchBytesPerSecond: 100_000,
+			UpstreamRequestsPerSecond: 5, UpstreamBytesPerSecond: 10_000_000, OverBudget: CachedOverBudget},
+		{Match: Match{Users: []string{"mallory"}}, Block: On},
 		{Match: Match{Groups: []string{"system:nodes"}}, Offline: Deny},
 	}
 	if !reflect.DeepEqual(g.Rules, wantRules) {

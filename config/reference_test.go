@@ -88,8 +88,12 @@ and says one or more of these:
 | ` + "`selfReviews`" + ` | ` + "`forwarded` or `cached`" + ` | ` + "`authorization.selfReviews`" + ` |
 | ` + "`coalesce`" + ` | a duration from ` + "`10ms` to `30s`" + `; ` + "`0`" + `: events never wait, for ` + "`watchBytesPerSecond`" + ` neither | ` + "`coalesce`" + ` |
 | ` + "`watchBytesPerSecond`" + ` | a size of at least ` + "`1Ki`" + ` | ` + "`watchBytesPerSecond`" + ` |
+| ` + "`upstreamRequestsPerSecond`" + `, ` + "`upstreamBytesPerSecond`" + ` | a number from 1 on; a size of at least ` + "`1Ki`" + `: what each user may cause at the cluster, averaged over ten seconds | |
+| ` + "`overBudget`" + ` | ` + "`refuse`" + ` (429 with Retry-After) or ` + "`cached`" + ` (a most-recent read gets what the cache holds, and its age; all else 429): what becomes of a request that would cause more | |
+| ` + "`block`" + ` | ` + "`true`" + `: all is 429. ` + "`false`" + ` excepts from a later rule | |
 
-How watches coalesce is in [watches.md](watches.md).
+How watches coalesce is in [watches.md](watches.md), how budgets are paid in [askers.md](askers.md). The last four hold for who
+sends a request, as whomever they act: ` + "`users`" + ` and ` + "`groups`" + ` are the sender's there.
 
 With ` + "`readOnly`" + ` these are refused, too: exec, attach, port-forward and proxy, which are GETs over WebSockets; a GET of a
 subresource that is not one of Kubernetes' own; an upgrade of anything but a watch; paths with escaped slashes, empty or dot

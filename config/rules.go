@@ -44,6 +44,32 @@ type Rule struct {
 	Coalesce Window `json:"coalesce"`
 	// WatchBytesPerSecond is from which rate on the events of a watch wait longer.
 	WatchBytesPerSecond Bytes `json:"watchBytesPerSecond"`
+	// UpstreamRequestsPerSecond and UpstreamBytesPerSecond are what each user may cause at the
+	// cluster, averaged over ten seconds; 0 says nothing.
+	UpstreamRequestsPerSecond int   `json:"upstreamRequestsPerSecond"`
+	UpstreamBytesPerSecond    Bytes `json:"upstreamBytesPerSecond"`
+	// OverBudget is what becomes of a request that would cause more.
+	OverBudget OverBudget `json:"overBudget"`
+	// Block has all refused with 429.
+	Block Switch `json:"block"`
+}
+
+// OverBudget says what becomes of a request over an upstream budget.
+type OverBudget string
+
+// What may become of it.
+const (
+	RefuseOverBudget OverBudget = "refuse"
+	CachedOverBudget OverBudget = "cached"
+)
+
+func (OverBudget) choices() []string {
+	return []string{string(RefuseOverBudget), string(CachedOverBudget)}
+}
+
+// hasBudget reports whether the rule bounds what is caused at the cluster.
+func (r *Rule) hasBudget() bool {
+	return r.UpstreamRequestsPerSecond != 0 || r.UpstreamBytesPerSecond != 0
 }
 
 // Window is a duration in a rule, of which 0 says nothing.
@@ -69,7 +95,7 @@ func (Switch) choices() []string { return []string{string(On), string(Off)} }
 // says reports whether the rule decides anything.
 func (r *Rule) says() bool {
 	return r.Profile == Dashboard || r.Consistency != "" || r.Offline != "" || r.SelfReviews != "" || r.ReadOnly != "" ||
-		r.Coalesce != 0 || r.WatchBytesPerSecond != 0
+		r.Coalesce != 0 || r.WatchBytesPerSecond != 0 || r.hasBudget() || r.OverBudget != "" || r.Block != ""
 }
 
 // rulesExample are rules for a file.
@@ -90,6 +116,11 @@ const rulesExample = `
 # Agents look and touch nothing, whatever their tokens are allowed.
 - users: ["system:serviceaccount:agents:*"]
   readOnly: true
+# Who uses k9s may have the cluster asked five times a second, and else gets what is cached.
+- userAgents: ["k9s*"]
+  upstreamRequestsPerSecond: 5
+  upstreamBytesPerSecond: 10M
+  overBudget: cached
 # What runs on the node goes on while the uplink is gone, and reads from the cache.
 - groups: ["system:nodes", "system:serviceaccounts:kube-system"]
   consistency: session
@@ -100,14 +131,35 @@ const rulesExample = `
 func (g *Gateway) checkRules(o *origins) {
 	for i := range g.Rules {
 		rule, path := &g.Rules[i], fmt.Sprintf("%s[%d]", rulesPath, i)
+		g.checkBudget(o, rule, path)
 		if !rule.says() {
-			o.report(path, "says nothing; add profile: dashboard, consistency, offline, selfReviews, readOnly, coalesce or watchBytesPerSecond")
+			o.report(path, "says nothing; add profile: dashboard, consistency, offline, selfReviews, readOnly, coalesce, watchBytesPerSecond, upstreamRequestsPerSecond, upstreamBytesPerSecond, overBudget or block")
 		}
 		if rule.Coalesce != NoWindow {
 			checkCoalesce(o, path+".coalesce", time.Duration(rule.Coalesce))
 		}
 		checkWatchBytes(o, path+".watchBytesPerSecond", rule.WatchBytesPerSecond)
 		checkMatch(o, &rule.Match, path)
+	}
+}
+
+// The most that a budget may be; what is larger is a mistake.
+const (
+	maxBudgetRequests = 1_000_000
+	maxBudgetBytes    = Bytes(1 << 40)
+)
+
+// checkBudget checks what the rule at path says of budgets.
+func (g *Gateway) checkBudget(o *origins, rule *Rule, path string) {
+	requests, bytes := path+".upstreamRequestsPerSecond", path+".upstreamBytesPerSecond"
+	if n := rule.UpstreamRequestsPerSecond; n < 0 || n > maxBudgetRequests || n == 0 && o.said(requests) {
+		o.report(requests, "must be from 1 to %d, not %d; to stop somebody there is block: true", maxBudgetRequests, n)
+	}
+	if n := rule.UpstreamBytesPerSecond; n != 0 && n < minWatchBytes || n > maxBudgetBytes || n == 0 && o.said(bytes) {
+		o.report(bytes, "must be from %v to %v, not %v; to stop somebody there is block: true", minWatchBytes, maxBudgetBytes, n)
+	}
+	if rule.OverBudget != "" && !slices.ContainsFunc(g.Rules, func(r Rule) bool { return r.hasBudget() }) {
+		o.report(path+".overBudget", "has no effect, as no rule has upstreamRequestsPerSecond or upstreamBytesPerSecond")
 	}
 }
 

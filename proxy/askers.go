@@ -96,7 +96,7 @@ func (x *exchange) costOf(resp *api.Response, n int64) usage.Cost {
 
 // countStream counts a response that goes on, from its beginning on.
 func (g *Gateway) countStream(x *exchange, resp *api.Response) {
-	asker, options := x.asker(), usage.StreamOptions{Price: writePrice(), Upstream: x.source == fromUpstream, End: x.end}
+	asker, options := x.asker(), usage.StreamOptions{Price: writePrice(), Upstream: x.source == fromUpstream, Charge: x.chargeStream(), End: x.end}
 	g.usage.Add(asker, x.costOf(resp, 0))
 	if resp.Stream != nil {
 		resp.Stream = countStream(resp.Stream, g.usage, asker, options)

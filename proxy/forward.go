@@ -11,6 +11,9 @@ import (
 
 // forward sends the request to the upstream as its client.
 func (g *Gateway) forward(ctx context.Context, x *exchange) *api.Response {
+	if !x.mayAsk() {
+		return g.overBudget(x)
+	}
 	as, err := g.credentials(x.subject, &x.request.Header)
 	if err != nil {
 		return g.refuse(ctx, x, err, reason.NotSent, reason.UserReviews)

@@ -120,6 +120,8 @@ type Gateway struct {
 	usage        *usage.Usage
 	// restricts is set when some request may be refused by a rule.
 	restricts bool
+	// spends is set when some rule has a budget, or blocks somebody.
+	spends bool
 	// observesWrites is set when some read may be in session mode.
 	observesWrites bool
 }
@@ -133,6 +135,9 @@ func New(o Options) *Gateway {
 	}
 	g.rules = newRules(o.Rules, o.settings())
 	g.restricts = g.rules.any(restrictsSome)
+	budgets := g.rules.budgets()
+	g.spends = len(budgets) > 0 || g.rules.any(func(s *Settings) bool { return s.Block == Yes })
+	watchBudgets(o.Registerer, budgets)
 	g.observesWrites = g.rules.any(func(s *Settings) bool { return s.Mode == ModeSession })
 	g.session = newSession(func(gvr schema.GroupVersionResource) bool {
 		res, ok := o.Resources.Lookup(gvr)
@@ -189,10 +194,12 @@ type exchange struct {
 	settings Settings
 	// asked is what the upstream was asked for so far on behalf of the request, but for what
 	// is forwarded as it comes; end ends what it is answered with, if that goes on.
-	asked   cache.Asked
-	end     func()
-	pretty  bool // JSON is to be indented
-	resumed bool // it has a place of Gateway.resumed
+	asked    cache.Asked
+	end      func()
+	spending spending
+	stale    bool // it is answered from the cache because of a budget
+	pretty   bool // JSON is to be indented
+	resumed  bool // it has a place of Gateway.resumed
 	// limit is what the request holds a place of, nil before and afterwards; bytes is
 	// what it holds of heldBytes.
 	limit *limiter
@@ -246,7 +253,10 @@ func (g *Gateway) Serve(ctx context.Context, r *api.Request) *api.Response {
 			g.leave(x) // a panic, which the transport contains
 		}
 	}()
-	resp := g.impersonate(ctx, x)
+	ctx, resp := g.spend(ctx, x)
+	if resp == nil {
+		resp = g.impersonate(ctx, x)
+	}
 	if resp == nil {
 		x.settings = g.rules.decide(x.subject.User, x.request.Header.Get("User-Agent"), x.info)
 		if resp = g.restrict(x); resp == nil {
@@ -309,6 +319,7 @@ func (g *Gateway) answer(x *exchange, resp *api.Response) *api.Response {
 		// for anybody; kube-apiserver does the same (CVE-2023-44487).
 		resp.Header.Add("Connection", "close")
 	}
+	x.settle()
 	goesOn := resp.Stream != nil || resp.Upgrade != nil
 	if goesOn {
 		g.countStream(x, resp)
@@ -322,6 +333,9 @@ func (g *Gateway) answer(x *exchange, resp *api.Response) *api.Response {
 		g.metrics.observe(x, resp.Status, n)
 		if !goesOn && !isHealth(x.request.Path) {
 			g.usage.Add(x.asker(), x.costOf(resp, n))
+			if x.source == fromUpstream {
+				x.settleBytes(float64(n))
+			}
 		}
 		g.audit(x, auditv1.StageResponseComplete, resp.Status)
 	}

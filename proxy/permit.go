@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"errors"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/proxy/identity"
@@ -59,6 +60,9 @@ func (g *Gateway) permit(ctx context.Context, x *exchange) *api.Response {
 // refuse answers with an error of package identity, and counts it: as forbidden if it
 // is a 403, as busy if it is a 429, else as what its status stands for.
 func (g *Gateway) refuse(ctx context.Context, x *exchange, err error, forbidden, busy reason.Refusal) *api.Response {
+	if errors.Is(err, identity.ErrNotAsked) {
+		return g.overBudget(x)
+	}
 	resp := x.fail(identity.StatusError(err))
 	if ctx.Err() != nil {
 		return resp // nobody is there to be refused

@@ -160,12 +160,12 @@ func (g *Gateway) cached(ctx context.Context, x *exchange, q readQuery) outcome 
 	req.User = x.user()
 	if q.mostRecent() {
 		switch {
-		case g.holds(ctx, x, c):
+		case x.stale, g.holds(ctx, x, c), g.answersStale(x, c):
 		case !q.cacheOnly():
 			return g.strict(ctx, x, q)
 		default: // who asks for another shard shares the proof
-			if _, err := g.fresh(ctx, x, c); err != nil {
-				return forwardedFor(reason.Unproven)
+			if out, ok := g.prove(ctx, x, c); !ok {
+				return out
 			}
 		}
 		req.MostRecent = true
@@ -177,7 +177,7 @@ func (g *Gateway) cached(ctx context.Context, x *exchange, q readQuery) outcome 
 	resp, err := read(ctx, c, req)
 	switch {
 	case errors.Is(err, cache.ErrForward):
-		if q.options.Continue != "" && !q.cacheOnly() {
+		if q.options.Continue != "" && !q.cacheOnly() && x.mayAsk() {
 			if resp := g.revalidate(ctx, x, q); resp != nil {
 				return answeredWith(resp)
 			}
@@ -193,8 +193,29 @@ func (g *Gateway) cached(ctx context.Context, x *exchange, q readQuery) outcome 
 	}
 	x.source = fromCache
 	warn(resp, c)
-	g.markStale(resp, age)
+	g.markStale(resp, x.ageOf(c, age))
 	return answeredWith(resp)
+}
+
+// ageOf is how old an answer from c is said to be, if it is as old as age by itself.
+func (x *exchange) ageOf(c *cache.Collection, age time.Duration) time.Duration {
+	if !x.stale {
+		return age
+	}
+	x.spending.exceeded.rule.stale.inc()
+	return max(age, behind(c))
+}
+
+// prove finds out that c holds the most recent state; if it cannot, the outcome says what
+// becomes of the request.
+func (g *Gateway) prove(ctx context.Context, x *exchange, c *cache.Collection) (outcome, bool) {
+	switch _, err := g.fresh(ctx, x, c); {
+	case errors.Is(err, errOverBudget):
+		return answeredWith(g.overBudget(x)), false
+	case err != nil:
+		return forwardedFor(reason.Unproven), false
+	}
+	return outcome{}, true
 }
 
 func readRequest(x *exchange, q readQuery) *cache.ReadRequest {
@@ -212,6 +233,12 @@ func readRequest(x *exchange, q readQuery) *cache.ReadRequest {
 
 // strict answers a most-recent read that the upstream has to be asked for.
 func (g *Gateway) strict(ctx context.Context, x *exchange, q readQuery) outcome {
+	if !x.mayAsk() {
+		if c := g.Manager.Wanted(q.res, q.encoding()); c != nil && g.answersStale(x, c) {
+			return g.cached(ctx, x, q)
+		}
+		return answeredWith(g.overBudget(x))
+	}
 	if resp := g.revalidate(ctx, x, q); resp != nil {
 		return answeredWith(resp)
 	}
@@ -291,6 +318,9 @@ func (g *Gateway) holds(ctx context.Context, x *exchange, c *cache.Collection) b
 
 // fresh returns a version that c holds and that is as new as x.
 func (g *Gateway) fresh(ctx context.Context, x *exchange, c *cache.Collection) (uint64, error) {
+	if !x.mayAsk() {
+		return 0, errOverBudget
+	}
 	return c.FreshFor(ctx, &x.asked)
 }
 
@@ -341,7 +371,10 @@ func (g *Gateway) watch(ctx context.Context, x *exchange, q readQuery) outcome {
 	}
 	if q.options.ResourceVersion == "" && !q.options.UnmarkedStart {
 		version, err := g.current(ctx, x, c)
-		if err != nil {
+		switch {
+		case errors.Is(err, errOverBudget):
+			return answeredWith(g.overBudget(x))
+		case err != nil:
 			return forwardedFor(reason.Unproven)
 		}
 		req.MostRecent = version
@@ -384,7 +417,7 @@ func (g *Gateway) watch(ctx context.Context, x *exchange, q readQuery) outcome {
 		resp.Header.Add(coalesceHeader, pace.Coalesce.String())
 	}
 	warn(resp, c)
-	g.markStale(resp, age)
+	g.markStale(resp, x.ageOf(c, age))
 	return answeredWith(resp)
 }
 
@@ -403,7 +436,7 @@ func messages(x *exchange, rep api.Representation) func(dst []byte, size int) []
 // current returns a version that the collection must hold for a watch from the
 // most recent state.
 func (g *Gateway) current(ctx context.Context, x *exchange, c *cache.Collection) (uint64, error) {
-	if g.holds(ctx, x, c) {
+	if g.holds(ctx, x, c) || g.answersStale(x, c) {
 		return c.RV(), nil
 	}
 	return g.fresh(ctx, x, c)

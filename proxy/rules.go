@@ -38,6 +38,14 @@ type Settings struct {
 	// events do not wait, whatever their rate is.
 	Coalesce            time.Duration
 	WatchBytesPerSecond int64
+	// UpstreamRequestsPerSecond and UpstreamBytesPerSecond are what each sender may cause
+	// upstream; OverBudget says what becomes of a request beyond. They, and Block, which
+	// refuses all, hold for who sends a request, as whomever they act.
+	UpstreamRequestsPerSecond, UpstreamBytesPerSecond int64
+	OverBudget                                        OverBudget
+	Block                                             Choice
+
+	requests, bytes *budget // of a rule that was compiled
 }
 
 // settings are what holds where no rule says something else.
@@ -77,6 +85,7 @@ type compiledRule struct {
 	users, groups, userAgents []glob
 	resources                 []groupResource
 	says                      Settings
+	budgets                   *ruleBudgets // nil without any
 }
 
 type groupResource struct{ group, resource string }
@@ -102,6 +111,9 @@ func newRules(list []Rule, all Settings) rules {
 			resource, group, _ := strings.Cut(name, ".")
 			c.resources = append(c.resources, groupResource{group, resource}.canonical())
 		}
+		if c.budgets = newBudgets(i, from); c.budgets != nil {
+			c.says.requests, c.says.bytes = c.budgets.requests, c.budgets.bytes
+		}
 		r.list = append(r.list, c)
 	}
 	return r
@@ -124,6 +136,17 @@ func (r *rules) mayRestrict(u user.Info, userAgent string) bool {
 		}
 	}
 	return false
+}
+
+// decideSender is decide for what holds for a sender. A request whose info is nil may be one
+// of any resource.
+func (r *rules) decideSender(u user.Info, userAgent string, info *api.RequestInfo) (s Settings) {
+	for i := range r.list {
+		if c := &r.list[i]; info != nil && c.matches(u, userAgent, info) || info == nil && c.matchesSender(u, userAgent) {
+			s.complete(&c.says)
+		}
+	}
+	return s
 }
 
 // decide returns what holds for a request of u.
@@ -154,6 +177,18 @@ func (s *Settings) complete(from *Settings) {
 	}
 	if s.ReadOnly == Unsaid {
 		s.ReadOnly = from.ReadOnly
+	}
+	if s.requests == nil {
+		s.requests = from.requests
+	}
+	if s.bytes == nil {
+		s.bytes = from.bytes
+	}
+	if s.OverBudget == "" {
+		s.OverBudget = from.OverBudget
+	}
+	if s.Block == Unsaid {
+		s.Block = from.Block
 	}
 	if s.Coalesce == 0 {
 		s.Coalesce = from.Coalesce

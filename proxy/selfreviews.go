@@ -72,6 +72,8 @@ func (g *Gateway) selfReview(ctx context.Context, x *exchange) *api.Response {
 		x.asked.Requests += part
 	}
 	switch {
+	case errors.Is(err, identity.ErrNotAsked):
+		return g.overBudget(x)
 	case err != nil && ctx.Err() != nil:
 		return x.fail(err)
 	case err != nil, told == identity.ToldOthers && answer.status == 401: // of another token, perhaps

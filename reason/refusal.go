@@ -75,6 +75,8 @@ const (
 	ImpersonationForbidden
 	// ReadOnly is anything but a read of a client that a rule lets read only.
 	ReadOnly
+	// OverBudget is a request that would cause more upstream than its sender may.
+	OverBudget
 	// UserReviews: too many permissions of the user are being reviewed.
 	UserReviews
 	// Forbidden is a read of the cache that the user may not make.
@@ -248,6 +250,11 @@ var refusalEntries = [refusals]Entry{
 	ReadOnly: {
 		Label: "read-only", Code: 403, When: "The request is no read, or not surely one, and a rule with readOnly matches it.",
 		Client: "Status `Forbidden`; the message names the rule.", Do: "Nothing, if it is right; see readOnly of rules.",
+	},
+	OverBudget: {
+		Label: "over-budget", Code: 429, When: "The request takes a request to the cluster, if only to find out what its user may do, and the user has caused as much there as a rule allows (upstreamRequestsPerSecond, upstreamBytesPerSecond).",
+		Client: "Status `TooManyRequests` with Retry-After, of a minute at most; the message names the rule and its setting.",
+		Metric: `kubeweir_budget_answers_total{answer="refused"}`, Do: "Nothing, if it is right; overBudget: cached in the rule answers reads from the cache. See docs/askers.md.",
 	},
 	UserReviews: {
 		Label: "user-reviews", Code: 429, When: "Too many permissions of one user are being reviewed.",

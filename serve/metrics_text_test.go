@@ -49,6 +49,8 @@ var everywhere = []struct{ label, values, bound string }{
 
 // particular are the values of the other labels, by metric and label.
 var particular = map[string]string{
+	"budget_answers_total.rule":                 "",
+	"budget_answers_total.answer":               "refused, cached",
 	"build_info.version":                        "",
 	"build_info.goversion":                      "",
 	"build_info.mode":                           "gateway, standalone",

@@ -99,6 +99,8 @@ func rules(c *config.Gateway) (list []proxy.Rule) {
 			Says: proxy.Settings{
 				Mode: proxy.Mode(r.Consistency), Offline: choice(r.Offline, config.Allow), SelfReviews: choice(r.SelfReviews, config.Cached), ReadOnly: choice(r.ReadOnly, config.On),
 				Coalesce: time.Duration(r.Coalesce), WatchBytesPerSecond: int64(r.WatchBytesPerSecond),
+				UpstreamRequestsPerSecond: int64(r.UpstreamRequestsPerSecond), UpstreamBytesPerSecond: int64(r.UpstreamBytesPerSecond),
+				OverBudget: proxy.OverBudget(r.OverBudget), Block: choice(r.Block, config.On),
 			},
 		})
 	}

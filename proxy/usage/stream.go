@@ -20,16 +20,16 @@ type Stream struct {
 	countedWrites, countedBytes int64
 	// charge is called with the bytes that came from the upstream since it was called last;
 	// nil if nobody wants to know.
-	charge func(bytes int64)
+	charge func(bytes int64) (over bool)
 }
 
 // StreamOptions say what kind of Stream it is.
 type StreamOptions struct {
 	Price Price // of a write
 	// Upstream tells that its bytes come from the upstream. Charge, if set, is told then of
-	// how many since it was last told.
+	// how many since it was last told; the stream is ended when they were too many.
 	Upstream bool
-	Charge   func(bytes int64)
+	Charge   func(bytes int64) (over bool)
 	// End ends the stream soon, if it can be ended. It must not block.
 	End func()
 }
@@ -61,31 +61,39 @@ func (s *Stream) Close() {
 // collect counts what all streams have sent since it was last called.
 func (u *Usage) collect() {
 	u.streams.Lock()
-	defer u.streams.Unlock()
+	var over []*Stream
 	for s := range u.streams.open {
-		s.count()
+		if s.count() && s.end != nil {
+			over = append(over, s)
+		}
+	}
+	u.streams.Unlock()
+	for _, s := range over {
+		s.end()
 	}
 }
 
-// count counts what was sent since. The caller holds streams.
-func (s *Stream) count() {
+// count counts what was sent since, and reports whether it was too much. The caller holds
+// streams.
+func (s *Stream) count() (over bool) {
 	writes, bytes := s.writes.Load(), s.bytes.Load()
 	more, sent := writes-s.countedWrites, bytes-s.countedBytes
 	if more == 0 {
-		return
+		return false
 	}
 	s.countedWrites, s.countedBytes = writes, bytes
 	cost := Cost{Bytes: sent, Work: s.price.Of(more, sent)}
 	if s.upstream {
 		cost.UpstreamBytes = float64(sent)
 		if s.charge != nil {
-			s.charge(sent)
+			over = s.charge(sent)
 		}
 	}
 	s.owner.opts.Processor.did(cost.Work)
 	s.owner.mu.Lock()
 	defer s.owner.mu.Unlock()
 	s.owner.open.add(&s.Asker, &cost)
+	return over
 }
 
 // End ends the open streams that match, soon, and says how many those are.

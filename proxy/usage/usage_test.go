@@ -178,7 +178,7 @@ func TestStreams(t *testing.T) {
 	charged := int64(0)
 	watch := u.Open(Asker{"jane", "k9s", pods}, StreamOptions{Price: Price{Request: 1000, Byte: 1}, End: func() {}})
 	logs := u.Open(Asker{"joe", "kubectl", Resource{Resource: "pods", Subresource: "log"}}, StreamOptions{
-		Upstream: true, Charge: func(n int64) { charged += n }, End: func() {},
+		Upstream: true, Charge: func(n int64) bool { charged += n; return false }, End: func() {},
 	})
 	for range 3600 {
 		watch.Wrote(100)
