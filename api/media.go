@@ -15,6 +15,8 @@ type Capabilities struct {
 	// Protobuf is true when upstream offers the resource in protobuf. Custom
 	// resources have it only for their metadata.
 	Protobuf bool
+	// NoProtobuf is true where nothing is given in protobuf, not even metadata.
+	NoProtobuf bool
 	// Table is true when kubeweir can render the resource's tables.
 	Table bool
 }
@@ -77,6 +79,24 @@ func OnlyCBOR(accept string) bool {
 	return found
 }
 
+// AcceptJSON is what of an Accept header asks for JSON, wildcards included, as a header that
+// asks for nothing else; without tables, for no Tables either. ok is false if that is nothing.
+func AcceptJSON(accept string, tables bool) (only string, ok bool) {
+	if accept == "" {
+		return JSON.MediaType(), true
+	}
+	var kept []string
+	for part := range strings.SplitSeq(accept, ",") {
+		c, ok := parseClause(trimSpaces(part))
+		if !ok || !c.matches(mediaJSON) || !tables && c.convert && !strings.HasPrefix(c.as, "PartialObjectMetadata") {
+			continue
+		}
+		_, parameters, _ := strings.Cut(part, ";")
+		kept = append(kept, strings.TrimSuffix(JSON.MediaType()+";"+parameters, ";"))
+	}
+	return strings.Join(kept, ","), len(kept) > 0
+}
+
 // mediaType is one of the media types that kube-apiserver offers.
 type mediaType uint8
 
@@ -132,7 +152,7 @@ func (c *clause) matches(m mediaType) bool {
 // acceptable reports whether upstream would answer with m for this clause
 // (RequestScope.AllowsMediaTypeTransform and its like).
 func (c *clause) acceptable(m mediaType, can Capabilities) bool {
-	if !c.acceptableParameters(m, "v1") {
+	if !c.acceptableParameters(m, "v1") || m == mediaProtobuf && can.NoProtobuf {
 		return false
 	}
 	if !c.convert {

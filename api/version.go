@@ -106,4 +106,6 @@ type Representation struct {
 	YAML          bool          // what Encoding, which is JSON, says, in YAML
 	// DropManagedFields leaves metadata.managedFields out of objects.
 	DropManagedFields bool
+	// Redacted leaves secrets out of objects. No client asks for it: a rule says so.
+	Redacted bool
 }

@@ -53,6 +53,34 @@ type source struct {
 	read  func(token []byte) listquery.Value
 }
 
+// redacted is s of redacted objects. They are redacted when a column is made of them, not
+// kept: who may see a redacted view only, seldom asks for more than metadata.
+func (s source) redacted(res *Resource) source {
+	token := s.token
+	s.name = "redacted " + s.name // as no path is spelled
+	s.token = func(o *object.Object) ([]byte, error) {
+		o, err := o.Redacted(res.holdsSecrets())
+		if err != nil {
+			return nil, err
+		}
+		return token(o)
+	}
+	return s
+}
+
+// plainlyMetadata reports whether a path leads to what is never redacted, and found at once.
+func plainlyMetadata(p listquery.Path) bool {
+	steps := p.Steps()
+	if len(steps) < 2 || steps[0].Kind != json.Member || steps[0].Name != "metadata" || steps[1].Kind != json.Member {
+		return false
+	}
+	switch steps[1].Name {
+	case "name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "labels":
+		return true
+	}
+	return false
+}
+
 // sourceOf is the source of the values at a path; the error is that of a column which the
 // resource does not have.
 func sourceOf(res *Resource, p listquery.Path, quantity bool) (s source, err error) {

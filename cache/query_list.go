@@ -248,7 +248,7 @@ func (a *asked) expired(err error) error {
 // apply makes the page of a selection, and the JSON of the counts, nil if none were asked for.
 func (a *asked) apply(ctx context.Context, c *Collection, sel *selection) (*selection, []byte, error) {
 	t := newTableau(ctx, c, sel)
-	t.user = a.User
+	t.user, t.redacted = a.User, a.Rep.Redacted
 	for i := range a.Where {
 		if err := t.where(&a.Where[i], a.at); err != nil {
 			return nil, nil, err
@@ -355,6 +355,7 @@ func (c *column) groups(r *rows) (groups map[string]int, without int) {
 type tableau struct {
 	ctx      context.Context
 	user     string // see ReadRequest.User
+	redacted bool   // see api.Representation.Redacted
 	resource *Resource
 	columns  *columns // nil if nothing is kept of them
 	frame    *frame
@@ -381,6 +382,9 @@ func (t *tableau) column(path listquery.Path, quantity bool) (*column, error) {
 	s, err := sourceOf(t.resource, path, quantity)
 	if err != nil {
 		return nil, err
+	}
+	if t.redacted && !plainlyMetadata(path) {
+		s = s.redacted(t.resource)
 	}
 	if t.columns == nil {
 		return buildColumn(t.ctx, t.frame.objs, s)
@@ -485,6 +489,9 @@ func (t *tableau) sort(keys []listquery.Key, positions []int32) ([]int32, error)
 // order is all positions in the order of the keys.
 func (t *tableau) order(keys []listquery.Key) ([]int32, error) {
 	name := "order"
+	if t.redacted {
+		name = "redacted order"
+	}
 	for _, key := range keys {
 		name += fmt.Sprintf(" %s %t %t", key.Path, key.Quantity, key.Descending)
 	}

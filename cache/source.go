@@ -56,6 +56,9 @@ func (r *Resource) formed() *form.Resource {
 	return r.forms.Load()
 }
 
+// holdsSecrets reports whether the objects are Secrets.
+func (r *Resource) holdsSecrets() bool { return r.Kind == "Secret" && r.Group == "" }
+
 // storeOnly reports whether kube-apiserver has no watch cache for the resource and reads
 // it from its store always: Events, by DefaultWatchCacheSizes in
 // k8s.io/kubernetes/pkg/kubeapiserver.

@@ -52,6 +52,8 @@ type Rule struct {
 	OverBudget OverBudget `json:"overBudget"`
 	// Block has all refused with 429.
 	Block Switch `json:"block"`
+	// View is how much of objects is shown.
+	View View `json:"view"`
 }
 
 // OverBudget says what becomes of a request over an upstream budget.
@@ -81,6 +83,20 @@ const NoWindow Window = math.MinInt64
 // String is as a file has it.
 func (w Window) String() string { return durationText(time.Duration(max(w, 0))) }
 
+// View is how much of objects is shown.
+type View string
+
+// The views.
+const (
+	// Full is what the cluster shows.
+	Full View = "full"
+	// Redacted leaves out what Secrets hold, what environment variables are set to, and
+	// copies of objects in annotations; what cannot be redacted is refused.
+	Redacted View = "redacted"
+)
+
+func (View) choices() []string { return []string{string(Full), string(Redacted)} }
+
 // Switch is true, false, or "", which says nothing.
 type Switch string
 
@@ -95,7 +111,7 @@ func (Switch) choices() []string { return []string{string(On), string(Off)} }
 // says reports whether the rule decides anything.
 func (r *Rule) says() bool {
 	return r.Profile == Dashboard || r.Consistency != "" || r.Offline != "" || r.SelfReviews != "" || r.ReadOnly != "" ||
-		r.Coalesce != 0 || r.WatchBytesPerSecond != 0 || r.hasBudget() || r.OverBudget != "" || r.Block != ""
+		r.Coalesce != 0 || r.WatchBytesPerSecond != 0 || r.hasBudget() || r.OverBudget != "" || r.Block != "" || r.View != ""
 }
 
 // rulesExample are rules for a file.
@@ -113,9 +129,10 @@ const rulesExample = `
 # Nobody reads Secrets by a right that may have been revoked.
 - resources: [secrets]
   offline: deny
-# Agents look and touch nothing, whatever their tokens are allowed.
+# Agents look and touch nothing, whatever their tokens are allowed, and see no secret values.
 - users: ["system:serviceaccount:agents:*"]
   readOnly: true
+  view: redacted
 # Who uses k9s may have the cluster asked five times a second, and else gets what is cached.
 - userAgents: ["k9s*"]
   upstreamRequestsPerSecond: 5
@@ -133,7 +150,7 @@ func (g *Gateway) checkRules(o *origins) {
 		rule, path := &g.Rules[i], fmt.Sprintf("%s[%d]", rulesPath, i)
 		g.checkBudget(o, rule, path)
 		if !rule.says() {
-			o.report(path, "says nothing; add profile: dashboard, consistency, offline, selfReviews, readOnly, coalesce, watchBytesPerSecond, upstreamRequestsPerSecond, upstreamBytesPerSecond, overBudget or block")
+			o.report(path, "says nothing; add profile: dashboard, consistency, offline, selfReviews, readOnly, coalesce, watchBytesPerSecond, upstreamRequestsPerSecond, upstreamBytesPerSecond, overBudget, block or view")
 		}
 		if rule.Coalesce != NoWindow {
 			checkCoalesce(o, path+".coalesce", time.Duration(rule.Coalesce))

@@ -14,6 +14,9 @@ func (g *Gateway) forward(ctx context.Context, x *exchange) *api.Response {
 	if !x.mayAsk() {
 		return g.overBudget(x)
 	}
+	if x.redacted && !isWhole(x) {
+		return g.forwardRedacted(ctx, x)
+	}
 	as, err := g.credentials(x.subject, &x.request.Header)
 	if err != nil {
 		return g.refuse(ctx, x, err, reason.NotSent, reason.UserReviews)

@@ -118,6 +118,8 @@ type Gateway struct {
 	rules        rules
 	selfReviews  *identity.SelfReviews[*selfAnswer]
 	usage        *usage.Usage
+	// redactedAnswers and redactedWatches have places for what is redacted on its way.
+	redactedAnswers, redactedWatches *limiter
 	// restricts is set when some request may be refused by a rule.
 	restricts bool
 	// spends is set when some rule has a budget, or blocks somebody.
@@ -154,6 +156,8 @@ func New(o Options) *Gateway {
 	g.longRunning = newLimiter(o.Limits.LongRunning, over.of("long", "limit", reason.LongLimit), over.of("long", "share", reason.LongShare))
 	g.heldBytes = newLimiter(maxHeldBytes, over.of("bytes", "limit", reason.BytesLimit), over.of("bytes", "share", reason.BytesShare))
 	g.unidentified.max, g.unidentified.full = o.Limits.InFlight, over.of("unidentified", "limit", reason.UnidentifiedLimit)
+	g.redactedAnswers = newLimiter(maxRedactedAnswers, overload{}, overload{})
+	g.redactedWatches = newLimiter(maxRedactedWatches, overload{}, overload{})
 	g.resumed = newLimiter(o.Limits.Resumed, overload{}, overload{}) // nobody is refused
 	watchLimits(o.Registerer, map[string]*semaphore{
 		"short": &g.inFlight.semaphore, "long": &g.longRunning.semaphore, "unidentified": &g.unidentified, "resumed": &g.resumed.semaphore,
@@ -192,6 +196,8 @@ type exchange struct {
 	decision identity.Decision
 	// settings are what holds for the request once that is known, by the rules.
 	settings Settings
+	// redacted is set where objects are shown without their secrets, see restrict.
+	redacted bool
 	// asked is what the upstream was asked for so far on behalf of the request, but for what
 	// is forwarded as it comes; end ends what it is answered with, if that goes on.
 	asked    cache.Asked

@@ -69,9 +69,11 @@ type readQuery struct {
 // mostRecent reports whether the read asks for the latest state.
 func (q *readQuery) mostRecent() bool { return q.options.MostRecent() }
 
-// cacheOnly reports whether the upstream need not know what the read asks for: a part of the
-// collection, or a query.
-func (q *readQuery) cacheOnly() bool { return q.options.ShardSelector != "" || q.query != nil }
+// cacheOnly reports whether the upstream need not know what the read asks for, a part of the
+// collection, a query or a redacted view: it is asked for its version alone.
+func (q *readQuery) cacheOnly() bool {
+	return q.options.ShardSelector != "" || q.query != nil || q.rep.Redacted
+}
 
 func negotiate(x *exchange, res *cache.Resource) (api.Representation, bool) {
 	accept := x.request.Header.Get("Accept")
@@ -81,9 +83,10 @@ func negotiate(x *exchange, res *cache.Resource) (api.Representation, bool) {
 		return api.Representation{}, false
 	}
 	rep, verdict := api.Negotiate(accept, api.Capabilities{
-		List:     x.info.Verb == "list",
-		Protobuf: !res.Custom,
-		Table:    res.Printer != nil && !res.Printer.Traits().NoTables,
+		List:       x.info.Verb == "list",
+		Protobuf:   !res.Custom,
+		NoProtobuf: x.redacted,
+		Table:      res.Printer != nil && !res.Printer.Traits().NoTables,
 	})
 	if verdict != api.Serve {
 		return rep, false
@@ -91,6 +94,7 @@ func negotiate(x *exchange, res *cache.Resource) (api.Representation, bool) {
 	if rep.YAML && x.info.Verb == "watch" {
 		return rep, false
 	}
+	rep.Redacted = x.redacted
 	rep.Pretty = x.info.Verb != "watch" && rep.Encoding == api.JSON && !rep.YAML && (rep.Pretty || x.pretty)
 	if rep.Transform == api.Table {
 		include, ok := api.ParseIncludeObject(x.info.IncludeObject)
@@ -326,6 +330,9 @@ func (g *Gateway) fresh(ctx context.Context, x *exchange, c *cache.Collection) (
 
 // collapse answers a most-recent read together with others that want the same.
 func (g *Gateway) collapse(ctx context.Context, x *exchange, res *cache.Resource) outcome {
+	if x.redacted {
+		return forwardedFor(reason.Unproven) // what is shared is whole
+	}
 	what := refusal{x.info.Verb, res.GroupResource(), x.info.Namespace}
 	if g.refusals.has(what) {
 		return forwardedFor(reason.GatewayRefused)

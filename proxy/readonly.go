@@ -11,12 +11,26 @@ import (
 // restrict refuses what a rule forbids whatever the upstream allows; nil means go on. What is
 // forbidden to who sends the request is, as whomever they act.
 func (g *Gateway) restrict(x *exchange) *api.Response {
-	if !g.restricts || readsOnly(x.request) || !slices.ContainsFunc(actors(x), func(u *identity.User) bool { return g.mayReadOnly(x, u) }) {
+	if !g.restricts {
 		return nil
 	}
-	g.refused.Count(reason.ReadOnly)
-	x.decision.Reason = "a rule of kubeweir lets this client read only"
-	return x.fail(identity.Forbidden(x.subject.User, identity.AttributesOf(x.info), x.decision.Reason))
+	x.redacted = g.restrictsSomebody(x, redactedOf)
+	if x.redacted {
+		if why := unredactable(x.request); why != "" {
+			return g.forbid(x, reason.Redacted, "a rule of kubeweir shows this client a redacted view, which "+why)
+		}
+	}
+	if !readsOnly(x.request) && g.restrictsSomebody(x, readOnlyOf) {
+		return g.forbid(x, reason.ReadOnly, "a rule of kubeweir lets this client read only")
+	}
+	return nil
+}
+
+// forbid refuses a request for a reason that a rule has.
+func (g *Gateway) forbid(x *exchange, why reason.Refusal, text string) *api.Response {
+	g.refused.Count(why)
+	x.decision.Reason = text
+	return x.fail(identity.Forbidden(x.subject.User, identity.AttributesOf(x.info), text))
 }
 
 // actors are who sends a request, and as whom, even if the upstream is to decide that.
@@ -28,18 +42,23 @@ func actors(x *exchange) []*identity.User {
 	return all
 }
 
-// mayReadOnly reports whether u may make no request like x but reads. A path that others read
-// differently may be one of any resource.
-func (g *Gateway) mayReadOnly(x *exchange, u *identity.User) bool {
+// restrictsSomebody reports whether a setting restricts any of those who make a request. A
+// path that others read differently may be one of any resource.
+func (g *Gateway) restrictsSomebody(x *exchange, setting func(*Settings) Choice) bool {
 	userAgent := x.request.Header.Get("User-Agent")
-	if !x.request.PlainPath() {
-		return g.rules.mayRestrict(u, userAgent)
-	}
-	settings := g.rules.decide(u, userAgent, x.info)
-	return restrictsSome(&settings)
+	return slices.ContainsFunc(actors(x), func(u *identity.User) bool {
+		if !x.request.PlainPath() {
+			return g.rules.mayRestrict(u, userAgent, setting)
+		}
+		settings := g.rules.decide(u, userAgent, x.info)
+		return setting(&settings) == Yes
+	})
 }
 
-func restrictsSome(s *Settings) bool { return s.ReadOnly == Yes }
+func readOnlyOf(s *Settings) Choice { return s.ReadOnly }
+func redactedOf(s *Settings) Choice { return s.Redacted }
+
+func restrictsSome(s *Settings) bool { return s.ReadOnly == Yes || s.Redacted == Yes }
 
 // readsOnly reports whether a request surely changes nothing: a get, a list, a watch, or a
 // question of the client about itself. It can be read in one way only, for a path that others

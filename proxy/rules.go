@@ -38,6 +38,8 @@ type Settings struct {
 	// events do not wait, whatever their rate is.
 	Coalesce            time.Duration
 	WatchBytesPerSecond int64
+	// Redacted shows objects without their secrets, and refuses what cannot be shown so.
+	Redacted Choice
 	// UpstreamRequestsPerSecond and UpstreamBytesPerSecond are what each sender may cause
 	// upstream; OverBudget says what becomes of a request beyond. They, and Block, which
 	// refuses all, hold for who sends a request, as whomever they act.
@@ -124,12 +126,12 @@ func (r *rules) any(is func(*Settings) bool) bool {
 	return is(&r.all) || slices.ContainsFunc(r.list, func(c compiledRule) bool { return is(&c.says) })
 }
 
-// mayRestrict reports whether u may only read something, whatever the resource is.
-func (r *rules) mayRestrict(u user.Info, userAgent string) bool {
+// mayRestrict reports whether a setting restricts u in something, whatever the resource is.
+func (r *rules) mayRestrict(u user.Info, userAgent string, setting func(*Settings) Choice) bool {
 	for i := range r.list {
 		switch c := &r.list[i]; {
-		case c.says.ReadOnly == Unsaid || !c.matchesSender(u, userAgent):
-		case c.says.ReadOnly == Yes:
+		case setting(&c.says) == Unsaid || !c.matchesSender(u, userAgent):
+		case setting(&c.says) == Yes:
 			return true
 		case len(c.resources) == 0:
 			return false
@@ -195,6 +197,9 @@ func (s *Settings) complete(from *Settings) {
 	}
 	if s.WatchBytesPerSecond == 0 {
 		s.WatchBytesPerSecond = from.WatchBytesPerSecond
+	}
+	if s.Redacted == Unsaid {
+		s.Redacted = from.Redacted
 	}
 }
 

@@ -184,11 +184,11 @@ func (g *Gateway) askUpstream(ctx context.Context, x *exchange, question []byte)
 	} else {
 		_, err = resp.BodyTo.WriteTo(&body)
 	}
-	finish(resp, int64(body.Len()), err)
+	finish(resp, int64(body.all.Len()), err)
 	if err != nil {
 		return out, err
 	}
-	answer := &selfAnswer{status: resp.Status, header: sharedHeader(resp.Header), body: body.Bytes(), at: time.Now()}
+	answer := &selfAnswer{status: resp.Status, header: sharedHeader(resp.Header), body: body.all.Bytes(), at: time.Now()}
 	if answer.status == 201 && len(answer.body) <= maxKeptAnswer && resp.Header.Get("Content-Type") == "application/json" && !resp.Header.Has("Content-Encoding") {
 		answer.times, out.Keep = timesOf(answer.body), true
 		out.Allowed = allows(answer.body)

@@ -273,19 +273,21 @@ func (f *transcoder) inCBOR(r *api.Request, resp *api.Response) *api.Response {
 	}
 	if resp.Stream != nil {
 		resp.Header.Set("Content-Type", cbor.Framing{}.StreamType())
-		resp.Stream = &transcodedStream{resp.Stream, f.count}
+		resp.Stream = &rewrittenStream{resp.Stream, func(w api.StreamWriter) api.StreamWriter {
+			return &eventRewriter{StreamWriter: w, rewrite: f.eventInCBOR, failed: f.failedInCBOR}
+		}}
 		return resp
 	}
 	text := resp.Body
 	if resp.BodyTo != nil {
-		all := boundedBuffer{max: maxTranscodedAnswer}
-		n, err := resp.BodyTo.WriteTo(&all)
+		whole := boundedBuffer{max: maxTranscodedAnswer}
+		n, err := resp.BodyTo.WriteTo(&whole)
 		finish(resp, n, err)
 		if err != nil {
 			f.count(wholeAnswer, err)
-			return f.refuse(r, fmt.Errorf("reading the upstream's answer, which is in JSON, to give it in CBOR: %w", err))
+			return f.refuse(r, fmt.Errorf("reading the upstream's answer, which is in JSON, to give it in CBOR (accept application/json as well): %w", err))
 		}
-		text = all.Bytes()
+		text = whole.all.Bytes()
 	} else {
 		finish(resp, int64(len(text)), nil)
 	}
@@ -303,15 +305,17 @@ func (f *transcoder) inCBOR(r *api.Request, resp *api.Response) *api.Response {
 	return &api.Response{Status: resp.Status, Header: header, Body: item, Length: int64(len(item))}
 }
 
-// boundedBuffer takes up to max bytes.
+// boundedBuffer takes up to max bytes, by Write alone.
 type boundedBuffer struct {
-	bytes.Buffer
+	all bytes.Buffer
 	max int
 }
 
 func (b *boundedBuffer) Write(p []byte) (int, error) {
-	if b.Len()+len(p) > b.max {
-		return 0, fmt.Errorf("it is larger than %d bytes; accept application/json as well", b.max)
+	if b.all.Len()+len(p) > b.max {
+		return 0, fmt.Errorf("%w of %d bytes", errTooLarge, b.max)
 	}
-	return b.Buffer.Write(p)
+	return b.all.Write(p)
 }
+
+var errTooLarge = errors.New("it is larger than the limit")

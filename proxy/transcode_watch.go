@@ -23,28 +23,28 @@ const (
 	keptEvent = 64 << 10
 )
 
-// transcodedStream is a watch in JSON, given in CBOR.
-type transcodedStream struct {
+// rewrittenStream is a watch in JSON, rewritten by what by makes of where it is written to.
+type rewrittenStream struct {
 	api.Stream
-	count func(transcodedKind, error)
+	by func(api.StreamWriter) api.StreamWriter
 }
 
 // Start implements api.Stream.
-func (s *transcodedStream) Start(w api.StreamWriter) {
-	s.Stream.Start(&eventTranscoder{StreamWriter: w, count: s.count})
-}
+func (s *rewrittenStream) Start(w api.StreamWriter) { s.Stream.Start(s.by(w)) }
 
-// eventTranscoder takes a watch in JSON in frames of any size, each event of which ends with
-// a line's end, and writes it in CBOR.
-type eventTranscoder struct {
+// eventRewriter takes a watch in JSON in frames of any size, each event of which ends with
+// a line's end, and writes what rewrite makes of each event.
+type eventRewriter struct {
 	api.StreamWriter
-	count func(transcodedKind, error)
-	line  []byte   // of an event that has not ended
-	out   [][]byte // events of one call
+	rewrite func(event []byte) (frame []byte, err error)
+	// failed makes what the client is told when that fails; nil for nothing.
+	failed func(error) []byte
+	line   []byte   // of an event that has not ended
+	out    [][]byte // events of one call
 }
 
 // WriteFrames implements api.StreamWriter.
-func (e *eventTranscoder) WriteFrames(frames [][]byte) error {
+func (e *eventRewriter) WriteFrames(frames [][]byte) error {
 	e.out = e.out[:0]
 	for _, rest := range frames {
 		for len(rest) > 0 {
@@ -67,25 +67,14 @@ func (e *eventTranscoder) WriteFrames(frames [][]byte) error {
 	return e.StreamWriter.WriteFrames(e.out)
 }
 
-// event transcodes the event in line.
-func (e *eventTranscoder) event() error {
-	var event struct {
-		Type   string          `json:"type"`
-		Object json.RawMessage `json:"object"`
-	}
+// event rewrites the event in line.
+func (e *eventRewriter) event() error {
 	if len(bytes.TrimSpace(e.line)) > 0 {
-		if err := json.Unmarshal(e.line, &event); err != nil {
-			return err
-		}
-		if event.Type == "" || event.Object == nil {
-			return errors.New("it lacks its type or its object")
-		}
-		frame, err := cbor.Append(cbor.AppendFrameHead(nil, event.Type), event.Object, shapeOf(event.Object))
+		frame, err := e.rewrite(e.line)
 		if err != nil {
 			return err
 		}
 		e.out = append(e.out, frame)
-		e.count(watchEvent, nil)
 	}
 	if e.line = e.line[:0]; cap(e.line) > keptEvent {
 		e.line = nil
@@ -94,12 +83,40 @@ func (e *eventTranscoder) event() error {
 }
 
 // fail tells the client what went wrong, after what has not.
-func (e *eventTranscoder) fail(err error) error {
-	e.count(watchEvent, err)
-	err = apierrors.NewInternalError(fmt.Errorf("giving the upstream's event in CBOR: %w", err))
-	text := api.EncodeStatus(api.StatusOf(err), api.StatusJSON)
-	if frame, encodeErr := cbor.Append(cbor.AppendFrameHead(nil, api.Error.String()), text, cbor.Untyped); encodeErr == nil {
+func (e *eventRewriter) fail(err error) error {
+	if frame := e.failed(err); frame != nil {
 		_ = e.StreamWriter.WriteFrames(append(e.out, frame))
 	}
 	return err
+}
+
+// eventInCBOR is an event in CBOR.
+func (f *transcoder) eventInCBOR(line []byte) ([]byte, error) {
+	var event struct {
+		Type   string          `json:"type"`
+		Object json.RawMessage `json:"object"`
+	}
+	if err := json.Unmarshal(line, &event); err != nil {
+		return nil, err
+	}
+	if event.Type == "" || event.Object == nil {
+		return nil, errors.New("it lacks its type or its object")
+	}
+	frame, err := cbor.Append(cbor.AppendFrameHead(nil, event.Type), event.Object, shapeOf(event.Object))
+	if err == nil {
+		f.count(watchEvent, nil)
+	}
+	return frame, err
+}
+
+// failedInCBOR is the last event of a watch that cannot be given in CBOR.
+func (f *transcoder) failedInCBOR(err error) []byte {
+	f.count(watchEvent, err)
+	err = apierrors.NewInternalError(fmt.Errorf("giving the upstream's event in CBOR: %w", err))
+	text := api.EncodeStatus(api.StatusOf(err), api.StatusJSON)
+	frame, encodeErr := cbor.Append(cbor.AppendFrameHead(nil, api.Error.String()), text, cbor.Untyped)
+	if encodeErr != nil {
+		return nil
+	}
+	return frame
 }

@@ -77,6 +77,9 @@ const (
 	ReadOnly
 	// OverBudget is a request that would cause more upstream than its sender may.
 	OverBudget
+	// Redacted is a request of a client that sees a redacted view, whose answer cannot be
+	// redacted.
+	Redacted
 	// UserReviews: too many permissions of the user are being reviewed.
 	UserReviews
 	// Forbidden is a read of the cache that the user may not make.
@@ -255,6 +258,10 @@ var refusalEntries = [refusals]Entry{
 		Label: "over-budget", Code: 429, When: "The request takes a request to the cluster, if only to find out what its user may do, and the user has caused as much there as a rule allows (upstreamRequestsPerSecond, upstreamBytesPerSecond).",
 		Client: "Status `TooManyRequests` with Retry-After, of a minute at most; the message names the rule and its setting.",
 		Metric: `kubeweir_budget_answers_total{answer="refused"}`, Do: "Nothing, if it is right; overBudget: cached in the rule answers reads from the cache. See docs/askers.md.",
+	},
+	Redacted: {
+		Label: "redacted", Code: 403, When: "A rule with `view: redacted` matches the request, and the answer cannot be redacted: a write (its answer has the object), a log, an exec, a proxy, a path that can be read in more than one way, a selector by what is redacted. Or the upstream's answer, of what is not in the cache, is in no form that is redacted (406), too large (413), or is not understood (502); or too many such answers are being redacted (429).",
+		Client: "Status `Forbidden`; the message names the rule, and what of the request it is about.", Do: "Nothing, if it is right; see view of rules. Let the gateway cache what is refused as too large.",
 	},
 	UserReviews: {
 		Label: "user-reviews", Code: 429, When: "Too many permissions of one user are being reviewed.",

@@ -78,17 +78,19 @@ const (
 	derivedInitial                          // *compressed, initial events of a watch
 	derivedTranscoded                       // transcodedObject of an object
 	derivedTranscodedAll                    // []transcodedObject of a list
+	derivedRedacted                         // *object.Object, redacted
+	derivedRedactedAll                      // []*object.Object of a list
 	derivedKinds
 )
 
 func (k derivedKind) String() string {
-	return [...]string{"row", "metadata", "rows", "metadata_list", "table_window", "body", "initial_events", "transcoded", "transcoded_list"}[k]
+	return [...]string{"row", "metadata", "rows", "metadata_list", "table_window", "body", "initial_events", "transcoded", "transcoded_list", "redacted", "redacted_list"}[k]
 }
 
 // ofList reports whether a form is that of a list, made from those of its
 // objects.
 func (k derivedKind) ofList() bool {
-	return k == derivedRows || k == derivedMetas || k == derivedBody || k == derivedInitial || k == derivedTranscodedAll
+	return k == derivedRows || k == derivedMetas || k == derivedBody || k == derivedInitial || k == derivedTranscodedAll || k == derivedRedactedAll
 }
 
 // derivedEntry is what is in a slot. It is immutable.

@@ -17,6 +17,9 @@
 //	tables      a row of a Table, derived from the object, with its ages
 //	transcoded  the first two in an encoding in which nothing is kept, CBOR
 //
+// and two that are made of them: redacted, any of these of redacted objects, and projected,
+// some paths of whole objects.
+//
 // What stands around them in an encoding (the head and tail of a list, the length before
 // a protobuf message, the frame of an event) is an encoding.Framing; forms and
 // encodings know nothing of each other's inside. Renderer.For is the one

@@ -79,6 +79,9 @@ func (t tagger) end(b []byte, rep api.Representation, coding api.Compression, mo
 	if rep.DropManagedFields {
 		b = append(b, 'd')
 	}
+	if rep.Redacted {
+		b = append(b, 'r')
+	}
 	if rep.Transform == api.Table {
 		b = append(b, '-')
 		b = strconv.AppendInt(b, int64(moment.Sub(t.start)), 36)

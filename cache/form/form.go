@@ -2,6 +2,7 @@ package form
 
 import (
 	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
@@ -83,6 +84,10 @@ type Resource struct {
 	Custom bool
 	// Printer renders its tables; nil when there are none.
 	Printer table.Printer
+
+	// redacted is that of redacted objects, made when it is first wanted; see redactedOne.
+	redacted   atomic.Pointer[Resource]
+	isRedacted bool
 }
 
 // hiddenAnnotations are those that upstream leaves out of the metadata.
@@ -139,6 +144,14 @@ func (b *base) verbatim(*object.Object) []byte { return nil }
 // For chooses the form in which objects that are kept in one encoding are given as rep;
 // nil if they cannot be.
 func (r *Renderer) For(res *Resource, stored api.Encoding, rep api.Representation) Form {
+	if rep.Redacted {
+		return r.redacted(res, stored, rep)
+	}
+	return r.formOf(res, stored, rep)
+}
+
+// formOf is For for objects as they are.
+func (r *Renderer) formOf(res *Resource, stored api.Encoding, rep api.Representation) Form {
 	common := base{r: r, res: res, rep: rep, enc: framings[rep.Encoding]}
 	if rep.Encoding == api.CBOR {
 		if stored == api.JSON && rep.Transform != api.Table {

@@ -1,0 +1,216 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/encoding/json"
+	"github.com/kubeweir/kubeweir/proxy/identity"
+	"github.com/kubeweir/kubeweir/reason"
+)
+
+// Whoever sees a redacted view (a rule with view: redacted) is answered from the cache, by
+// forms of redacted objects (form.Renderer.For), the most recent state included: the cache is
+// shown to hold that first. What the cache cannot answer is asked for in JSON and redacted on
+// its way, in memory. All else is refused before anybody is asked: an answer is redacted, or
+// there is none.
+
+const (
+	// maxRedactedAnswer is the largest answer that is redacted on its way, and
+	// maxRedactedAnswers how many at a time, which users share. Beside the answer a redacted
+	// one of its size is in memory, and a tenth of that to make it.
+	maxRedactedAnswer  = 8 << 20
+	maxRedactedAnswers = 8
+	// maxRedactedWatches is how many watches at a time are, which users share.
+	maxRedactedWatches = 64
+)
+
+// unredactable says why a request has no answer in a redacted view, "" if it may have one: a
+// get, a list or a watch that can be read in one way only, or what has no objects in it.
+func unredactable(r *api.Request) string {
+	if isSelfReview(r) {
+		return ""
+	}
+	info := r.Info()
+	switch {
+	case r.Method != "GET" && r.Method != "HEAD":
+		return "has no writes: their answers have the objects"
+	case !readsOnly(r):
+		return "has gets, lists and watches only, by paths that everybody reads alike"
+	case !info.IsResourceRequest:
+		return unredactablePath(info.Path)
+	case r.Method == "HEAD":
+		return "has no answers to HEAD"
+	case info.Subresource == "log":
+		return "has no logs: what is secret in them is not known"
+	case info.Subresource == "" && !info.Exact:
+		return "has no requests that can be read in more than one way: give each parameter once, escaped, in ASCII, and none that reads do not have"
+	case info.Subresource == "":
+		return unredactableSelector(info.Options.FieldSelector)
+	}
+	return ""
+}
+
+// unredactablePath is unredactable for what is no resource. Health, versions and what there
+// is, with its schemas, are shown; metrics and logs of a server may say anything.
+func unredactablePath(path string) string {
+	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	switch first {
+	case "", "api", "apis", "version", "openapi", "openid", ".well-known", "healthz", "livez", "readyz":
+		return ""
+	}
+	return "does not have this path"
+}
+
+// unredactableSelector is unredactable for a selector, by which one could ask for a value
+// until the answer is not empty.
+func unredactableSelector(selector fields.Selector) string {
+	if selector == nil {
+		return ""
+	}
+	for _, term := range selector.Requirements() {
+		if json.MayRedact(term.Field) {
+			return "does not have the field " + term.Field + " to select by"
+		}
+	}
+	return ""
+}
+
+// isWhole reports whether an answer is passed on as it is in a redacted view, too: it has no
+// objects in it.
+func isWhole(x *exchange) bool { return isSelfReview(x.request) || !x.info.IsResourceRequest }
+
+// forwardRedacted forwards a read and redacts the answer on its way.
+func (g *Gateway) forwardRedacted(ctx context.Context, x *exchange) *api.Response {
+	accept, ok := api.AcceptJSON(x.request.Header.Get("Accept"), g.printsTables(x.info))
+	switch {
+	case x.request.Upgrade != "":
+		return g.forbid(x, reason.Redacted, "a rule of kubeweir shows this client a redacted view, which has no WebSockets of what is not in the cache")
+	case !ok:
+		g.refused.Count(reason.Redacted)
+		return x.fail(api.NewNotAcceptable("a rule of kubeweir shows this client a redacted view, which is in JSON where the cache does not have it: accept application/json as well"))
+	}
+	places := g.redactedAnswers
+	if x.info.Verb == "watch" {
+		places = g.redactedWatches
+	}
+	if !places.acquire(x.user(), 1) {
+		g.refused.Count(reason.Redacted)
+		return overloaded()
+	}
+	as, err := g.credentials(x.subject, &x.request.Header)
+	if err != nil {
+		places.release(x.user(), 1)
+		return g.refuse(ctx, x, err, reason.NotSent, reason.UserReviews)
+	}
+	asked := withBody(x.request, nil)
+	asked.Header.Set("Accept", accept)
+	for _, name := range []string{"Accept-Encoding", "If-None-Match", "If-Modified-Since", "Range"} {
+		asked.Header.Del(name)
+	}
+	x.source = fromUpstream
+	resp := g.redactAnswer(x, g.Forwarder.Forward(ctx, asked, as))
+	done := resp.Done
+	resp.Done = func(n int64, err error) {
+		places.release(x.user(), 1)
+		if done != nil {
+			done(n, err)
+		}
+	}
+	return resp
+}
+
+// printsTables reports whether the cells of the upstream's Tables are known: those of custom
+// resources have what their definition says, any value included. Rows are redacted in any
+// case.
+func (g *Gateway) printsTables(info *api.RequestInfo) bool {
+	res, why := g.Resources.find(schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource})
+	return why == reason.NotForwarded && !res.Custom && !res.Aggregated && res.Printer != nil
+}
+
+// redactAnswer is the upstream's answer, redacted, or a refusal.
+func (g *Gateway) redactAnswer(x *exchange, resp *api.Response) *api.Response {
+	mediaType, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
+	if resp.Upgrade != nil || strings.TrimSpace(mediaType) != "application/json" || resp.Header.Has("Content-Encoding") {
+		status := resp.Status
+		discard(resp)
+		if status >= 400 {
+			resource := schema.GroupResource{Group: x.info.APIGroup, Resource: x.info.Resource}
+			return x.fail(apierrors.NewGenericServerResponse(status, x.info.Verb, resource, x.info.Name, "", 0, false))
+		}
+		return g.unredacted(x, errors.New("it is no JSON"))
+	}
+	isSecret := x.info.Resource == "secrets" && x.info.APIGroup == ""
+	redact := func(text []byte) ([]byte, error) { return json.Redact(text, isSecret) }
+	header := redactedHeader(resp.Header)
+	if resp.Stream != nil {
+		stream := g.forwarded.wrap(&rewrittenStream{resp.Stream, func(w api.StreamWriter) api.StreamWriter {
+			return &eventRewriter{StreamWriter: w, rewrite: redactLine(redact), failed: g.redactionFailed}
+		}})
+		return &api.Response{Status: resp.Status, Header: header, Stream: stream, Started: resp.Started, Done: resp.Done}
+	}
+	text := resp.Body
+	if resp.BodyTo != nil {
+		whole := boundedBuffer{max: maxRedactedAnswer}
+		n, err := resp.BodyTo.WriteTo(&whole)
+		finish(resp, n, err)
+		if err != nil {
+			return g.unredacted(x, err)
+		}
+		text = whole.all.Bytes()
+	} else {
+		finish(resp, int64(len(text)), nil)
+	}
+	redacted, err := redact(text)
+	if err != nil {
+		return g.unredacted(x, err)
+	}
+	return &api.Response{Status: resp.Status, Header: header, Body: redacted, Length: int64(len(redacted))}
+}
+
+// redactedHeader is what of an answer's header is passed on.
+func redactedHeader(h api.Header) (kept api.Header) {
+	for _, f := range h {
+		switch f.Name {
+		case "Content-Type", "Cache-Control", "Warning", "Audit-Id", "Retry-After":
+			kept = append(kept, f)
+		}
+	}
+	return kept
+}
+
+// unredacted refuses an answer that cannot be redacted.
+func (g *Gateway) unredacted(x *exchange, err error) *api.Response {
+	g.refused.Count(reason.Redacted)
+	text := "a rule of kubeweir shows this client a redacted view, and the cluster's answer cannot be redacted: " + err.Error()
+	if errors.Is(err, errTooLarge) {
+		text += "; ask for pages (limit=500)"
+	}
+	return x.fail(identity.Forbidden(x.subject.User, identity.AttributesOf(x.info), text))
+}
+
+// redactLine redacts an event of a watch, which is a line.
+func redactLine(redact func([]byte) ([]byte, error)) func(line []byte) ([]byte, error) {
+	return func(line []byte) ([]byte, error) {
+		text, err := redact(line)
+		if err != nil {
+			return nil, err
+		}
+		return append(append(make([]byte, 0, len(text)+1), text...), '\n'), nil
+	}
+}
+
+// redactionFailed is the last event of a watch that cannot be redacted.
+func (g *Gateway) redactionFailed(err error) []byte {
+	g.refused.Count(reason.Redacted)
+	status := api.StatusOf(apierrors.NewInternalError(fmt.Errorf("redacting the upstream's event: %w", err)))
+	return fmt.Appendf(nil, "{\"type\":\"ERROR\",\"object\":%s}\n", bytes.TrimSpace(api.EncodeStatus(status, api.StatusJSON)))
+}
