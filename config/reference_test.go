@@ -86,6 +86,7 @@ and says one or more of these:
 | ` + "`offline`" + ` | ` + "`allow` or `deny`" + ` | ` + "`offline.default`" + ` |
 | ` + "`readOnly`" + ` | ` + "`true`" + `: whatever is not surely a get, list or watch is 403, the self-reviews excepted, whatever the cluster allows; also of who impersonates others. ` + "`false`" + ` excepts from a later rule | |
 | ` + "`selfReviews`" + ` | ` + "`forwarded` or `cached`" + ` | ` + "`authorization.selfReviews`" + ` |
+| ` + "`view`" + ` | ` + "`redacted`" + `: objects are shown without what Secrets hold, what environment variables are set to, and copies of objects in annotations, and what cannot be shown so is 403, writes included ([redacted.md](redacted.md)); also of who impersonates others. ` + "`full`" + ` excepts from a later rule | |
 | ` + "`coalesce`" + ` | a duration from ` + "`10ms` to `30s`" + `; ` + "`0`" + `: events never wait, for ` + "`watchBytesPerSecond`" + ` neither | ` + "`coalesce`" + ` |
 | ` + "`watchBytesPerSecond`" + ` | a size of at least ` + "`1Ki`" + ` | ` + "`watchBytesPerSecond`" + ` |
 | ` + "`upstreamRequestsPerSecond`" + `, ` + "`upstreamBytesPerSecond`" + ` | a number from 1 on; a size of at least ` + "`1Ki`" + `: what each user may cause at the cluster, averaged over ten seconds | |

@@ -120,8 +120,9 @@ type Gateway struct {
 	usage        *usage.Usage
 	// redactedAnswers and redactedWatches have places for what is redacted on its way.
 	redactedAnswers, redactedWatches *limiter
-	// restricts is set when some request may be refused by a rule.
-	restricts bool
+	// restricts is set when some request may be refused by a rule, redacts when some answer
+	// may be redacted.
+	restricts, redacts bool
 	// spends is set when some rule has a budget, or blocks somebody.
 	spends bool
 	// observesWrites is set when some read may be in session mode.
@@ -136,7 +137,8 @@ func New(o Options) *Gateway {
 		transcoder: newTranscoder(o.Forwarder, time.Now, o.Registerer),
 	}
 	g.rules = newRules(o.Rules, o.settings())
-	g.restricts = g.rules.any(restrictsSome)
+	g.redacts = g.rules.any(func(s *Settings) bool { return s.Redacted == Yes })
+	g.restricts = g.redacts || g.rules.any(func(s *Settings) bool { return s.ReadOnly == Yes })
 	budgets := g.rules.budgets()
 	g.spends = len(budgets) > 0 || g.rules.any(func(s *Settings) bool { return s.Block == Yes })
 	watchBudgets(o.Registerer, budgets)

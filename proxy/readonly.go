@@ -14,8 +14,7 @@ func (g *Gateway) restrict(x *exchange) *api.Response {
 	if !g.restricts {
 		return nil
 	}
-	x.redacted = g.restrictsSomebody(x, redactedOf)
-	if x.redacted {
+	if x.redacted = g.redacts && g.restrictsSomebody(x, redactedOf); x.redacted {
 		if why := unredactable(x.request); why != "" {
 			return g.forbid(x, reason.Redacted, "a rule of kubeweir shows this client a redacted view, which "+why)
 		}
@@ -57,8 +56,6 @@ func (g *Gateway) restrictsSomebody(x *exchange, setting func(*Settings) Choice)
 
 func readOnlyOf(s *Settings) Choice { return s.ReadOnly }
 func redactedOf(s *Settings) Choice { return s.Redacted }
-
-func restrictsSome(s *Settings) bool { return s.ReadOnly == Yes || s.Redacted == Yes }
 
 // readsOnly reports whether a request surely changes nothing: a get, a list, a watch, or a
 // question of the client about itself. It can be read in one way only, for a path that others

@@ -69,7 +69,7 @@ var particular = map[string]string{
 	"upstream_certificate_reloads_total.result": "ok, error",
 	"read_body_bytes_total.transform":           "none, table, metadata",
 	"read_body_bytes_total.coding":              "identity, gzip, zstd",
-	"derived_lookups_total.form":                "row, metadata, rows, metadata_list, table_window, body, initial_events, transcoded, transcoded_list",
+	"derived_lookups_total.form":                "row, metadata, rows, metadata_list, table_window, body, initial_events, transcoded, transcoded_list, redacted, redacted_list",
 	"derived_lookups_total.result":              "hit, miss",
 	"cache_feed_restarts_total.reason":          "ended, error, expired, silent, suspect, late, order, too_large, decode, rewound",
 	"cache_feed_events_total.type":              "ADDED, MODIFIED, DELETED",
