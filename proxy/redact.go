@@ -117,6 +117,7 @@ func (g *Gateway) forwardRedacted(ctx context.Context, x *exchange) *api.Respons
 		asked.Header.Del(name)
 	}
 	x.source = fromUpstream
+	x.asked.Requests++
 	resp := g.redactAnswer(x, g.Forwarder.Forward(ctx, asked, as))
 	done := resp.Done
 	resp.Done = func(n int64, err error) {
@@ -152,10 +153,11 @@ func (g *Gateway) redactAnswer(x *exchange, resp *api.Response) *api.Response {
 	redact := func(text []byte) ([]byte, error) { return json.Redact(text, isSecret) }
 	header := redactedHeader(resp.Header)
 	if resp.Stream != nil {
-		stream := g.forwarded.wrap(&rewrittenStream{resp.Stream, func(w api.StreamWriter) api.StreamWriter {
+		s := g.forwarded.wrap(&rewrittenStream{resp.Stream, func(w api.StreamWriter) api.StreamWriter {
 			return &eventRewriter{StreamWriter: w, rewrite: redactLine(redact), failed: g.redactionFailed}
 		}})
-		return &api.Response{Status: resp.Status, Header: header, Stream: stream, Started: resp.Started, Done: resp.Done}
+		x.end = s.end
+		return &api.Response{Status: resp.Status, Header: header, Stream: s, Started: resp.Started, Done: resp.Done}
 	}
 	text := resp.Body
 	if resp.BodyTo != nil {

@@ -260,8 +260,8 @@ var refusalEntries = [refusals]Entry{
 		Metric: `kubeweir_budget_answers_total{answer="refused"}`, Do: "Nothing, if it is right; overBudget: cached in the rule answers reads from the cache. See docs/askers.md.",
 	},
 	Redacted: {
-		Label: "redacted", Code: 403, When: "A rule with `view: redacted` matches the request, and the answer cannot be redacted: a write (its answer has the object), a log, an exec, a proxy, a path that can be read in more than one way, a selector by what is redacted. Or the upstream's answer, of what is not in the cache, is in no form that is redacted (406), too large (413), or is not understood (502); or too many such answers are being redacted (429).",
-		Client: "Status `Forbidden`; the message names the rule, and what of the request it is about.", Do: "Nothing, if it is right; see view of rules. Let the gateway cache what is refused as too large.",
+		Label: "redacted", Code: 403, When: "A rule with `view: redacted` matches the request, and the answer cannot be redacted: a write (its answer has the object), a log, an exec, a proxy, a path that can be read in more than one way, a selector by what is redacted. Or the upstream's answer, of what is not in the cache, is no JSON, larger than 8 MiB or not understood; 406 where the client accepts no JSON, 429 where too many such answers are being redacted.",
+		Client: "Status `Forbidden`; the message names the rule, and what of the request it is about.", Do: "Nothing, if it is right; see docs/redacted.md. Ask for pages of what is too large.",
 	},
 	UserReviews: {
 		Label: "user-reviews", Code: 429, When: "Too many permissions of one user are being reviewed.",
