@@ -116,7 +116,9 @@ func (c *client) open(ctx context.Context, r request) (*http.Response, error) {
 		req.Body, req.ContentLength = http.NoBody, 0
 	}
 	req.Header = c.header.Clone()
-	req.Header.Set("User-Agent", "e2e")
+	if req.Header.Get("User-Agent") == "" {
+		req.Header.Set("User-Agent", "e2e")
+	}
 	if r.accept != "" {
 		req.Header.Set("Accept", r.accept)
 	}

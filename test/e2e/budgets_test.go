@@ -1,0 +1,139 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kubeweir/kubeweir/test/realkube"
+)
+
+const budgetsNamespace = "budgets"
+
+// TestBudgets: who has caused as much at the cluster as a rule allows gets what the gateway holds, with its age, or is asked
+// to come back, and comes back; others notice nothing.
+func TestBudgets(t *testing.T) {
+	ctx := deadline(t, 2*time.Minute)
+	createNamespaces(ctx, t, budgetsNamespace)
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	must(t, os.WriteFile(file, []byte(`rules:
+- userAgents: ["stale*"]
+  overBudget: cached
+- userAgents: ["stale*", "spent*"]
+  upstreamRequestsPerSecond: 1
+- userAgents: ["heavy*"]
+  upstreamBytesPerSecond: 1Ki
+- userAgents: ["gone*"]
+  block: true
+`), 0o600))
+	g := startGateway(t, "--config="+file)
+	admin := through(t, g, as(realkube.Admin))
+	const path = "/api/v1/namespaces/" + budgetsNamespace + "/configmaps"
+	const fromCache = path + "?resourceVersion=0"
+	create := func(c *client, name string) answer {
+		a, err := c.send(ctx, request{method: http.MethodPost, path: path, typ: typeJSON, body: fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q}}`, name)})
+		must(t, err)
+		return a
+	}
+	get := func(c *client, path string, want int) answer {
+		t.Helper()
+		a := c.get(ctx, t, path, typeJSON)
+		if a.status != want {
+			t.Fatalf("%s: %v, want %d", path, a, want)
+		}
+		return a
+	}
+	get(admin, fromCache, 200)
+	over := func(c *client) {
+		t.Helper()
+		c.get(ctx, t, fromCache, typeJSON)
+		for range 30 { // 10 at once, one more a second
+			if a := c.get(ctx, t, "/version", typeJSON); a.status == http.StatusTooManyRequests {
+				return
+			}
+		}
+		t.Fatal("30 requests are within a budget of one a second")
+	}
+	refused := func(a answer) {
+		t.Helper()
+		if retry, err := strconv.Atoi(a.header.Get("Retry-After")); a.status != http.StatusTooManyRequests || err != nil || retry < 1 || retry > 60 {
+			t.Errorf("%v with Retry-After %q", a, a.header.Get("Retry-After"))
+		}
+	}
+
+	overIs := func(c *client, ask func() answer) { // a second later there is something left again
+		t.Helper()
+		eventually(ctx, t, 20*time.Second, func() error {
+			over(c)
+			a := ask()
+			if a.status != http.StatusTooManyRequests {
+				return fmt.Errorf("%v", a)
+			}
+			refused(a)
+			return nil
+		})
+	}
+	spent := admin.with("User-Agent", "spent/1")
+	overIs(spent, func() answer { return create(spent, "over") })
+	overIs(spent, func() answer { return spent.get(ctx, t, path, typeJSON) })
+	eventually(ctx, t, 20*time.Second, func() error { // free, but for a review after a change of rights
+		if a := spent.get(ctx, t, fromCache, typeJSON); a.status != http.StatusOK || a.header.Get("Age") != "" {
+			return fmt.Errorf("%v", a)
+		}
+		return nil
+	})
+	eventually(ctx, t, 20*time.Second, func() error { // as a client does that comes back
+		if a := create(spent, "spent"); a.status != http.StatusCreated {
+			return fmt.Errorf("%v", a)
+		}
+		return nil
+	})
+
+	stale := admin.with("User-Agent", "stale/1")
+	over(stale)
+	eventually(ctx, t, 20*time.Second, func() error {
+		over(stale)
+		a := stale.get(ctx, t, path, typeJSON)
+		if a.header.Get("Age") == "" || !strings.HasPrefix(a.header.Get("Warning"), "110 ") || !strings.Contains(a.body, `"ConfigMapList"`) {
+			return fmt.Errorf("%v %v", a.header, a)
+		}
+		return nil
+	})
+	overIs(stale, func() answer { return create(stale, "over") })
+
+	heavy := admin.with("User-Agent", "heavy/1")
+	get(heavy, fromCache, 200)
+	get(heavy, "/openapi/v2", 200)
+	refused(heavy.get(ctx, t, "/version", typeJSON))
+
+	refused(admin.with("User-Agent", "gone/1").get(ctx, t, fromCache, typeJSON))
+	get(admin.with("User-Agent", "another"), "/version", 200)
+	checkBudgetMetrics(ctx, t, g)
+}
+
+func checkBudgetMetrics(ctx context.Context, t *testing.T, g *realkube.Gateway) {
+	t.Helper()
+	m, err := g.Metrics(ctx)
+	must(t, err)
+	for _, c := range []struct {
+		name   string
+		labels map[string]string
+	}{
+		{"kubeweir_budget_answers_total", map[string]string{"rule": "rules[1]", "answer": "refused"}},
+		{"kubeweir_budget_answers_total", map[string]string{"rule": "rules[1]", "answer": "cached"}},
+		{"kubeweir_budget_answers_total", map[string]string{"rule": "rules[2]", "answer": "refused"}},
+		{"kubeweir_refusals_total", map[string]string{"reason": "blocked"}},
+		{"kubeweir_budget_users", nil},
+		{"kubeweir_usage_bytes", nil},
+	} {
+		if m.Sum(c.name, c.labels) == 0 {
+			t.Errorf("%s %v is 0", c.name, c.labels)
+		}
+	}
+}
