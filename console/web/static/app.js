@@ -44,9 +44,8 @@ class App {
       this.#notStarted(error);
       return;
     }
-    write(frame.mode, `${this.session.mode} ${this.session.version}`);
     arrange(frame.live, [this.#ready.element, this.#connection.element]);
-    this.#clusters();
+    this.#introduce();
     this.#open(false);
   }
 
@@ -101,10 +100,22 @@ class App {
     return `#/${name}${cluster ? `?cluster=${encodeURIComponent(cluster)}` : ''}`;
   }
 
-  #clusters() {
-    const { clusters } = this.session;
+  #introduce() {
+    const { clusters, mode, version } = this.session;
+    write(frame.mode, `${mode} ${version}`);
     set(frame.cluster, 'hidden', clusters.length < 2);
     arrange(frame.choice, [el('option', { value: '' }, 'All clusters'), ...clusters.map((name) => el('option', { value: name }, name))]);
+    frame.choice.value = this.cluster;
+  }
+
+  // What answers after a while may be another process, of another version.
+  async #again() {
+    try {
+      this.session = await get('session');
+      this.#introduce();
+    } catch {
+      // The live stream tells what is wrong.
+    }
   }
 
   #open(moved) {
@@ -176,6 +187,7 @@ class App {
       if (this.#lostAt) {
         this.#lostAt = null;
         this.#fail(null);
+        this.#again();
         this.say('Live figures are back.');
       }
       return;
@@ -195,7 +207,8 @@ class App {
     if (this.#lostAt) return;
     this.#lostAt = new Date();
     const why = error?.status ? ` ${error.message}.` : '';
-    this.#fail(`The figures are those of ${clock(this.#lostAt)}: the live stream is lost.${why} It is tried again by itself.`,
+    const begin = this.#page.waiting.hidden ? `The figures are those of ${clock(this.#lostAt)}: the live stream is lost.` : 'There is no live stream.';
+    this.#fail(`${begin}${why} It is tried again by itself.`,
       { button: 'Try now', press: () => this.#live.retry() });
   }
 
