@@ -109,9 +109,17 @@ func (m *Manager) Check(ctx context.Context, which func(schema.GroupVersionResou
 	return all
 }
 
+// finishedCheck is what the last check of a collection found, and when.
+type finishedCheck struct {
+	found *Checked
+	at    time.Time
+}
+
 // check checks one collection and draws the consequences.
 func (m *Manager) check(ctx context.Context, e *entry) *Checked {
 	out := m.compared(ctx, e)
+	last := &finishedCheck{out, time.Now()}
+	e.lastCheck.Store(last)
 	labels := []string{e.resource.Group, e.resource.Resource, e.encoding.String()}
 	m.parts.metrics.checks.WithLabelValues(append(labels, out.Result.String())...).Inc()
 	log := e.feed.log.With("resourceVersion", out.RV, "objects", out.Objects, "sampled", out.Sampled, "seconds", out.Took.Seconds())
@@ -128,7 +136,9 @@ func (m *Manager) check(ctx context.Context, e *entry) *Checked {
 		}
 		log.Error("the collection differs from the upstream and is listed anew", "differences", out.Differing)
 		m.stop(ErrDiffers, func(_ collectionKey, other *entry) bool { return other == e })
-		_, _ = m.find(collectionKey{e.resource.GroupVersionResource, e.encoding}, e.resource)
+		if next, err := m.find(collectionKey{e.resource.GroupVersionResource, e.encoding}, e.resource); err == nil {
+			next.lastCheck.Store(last) // it is told of the one that takes the place
+		}
 	}
 	return out
 }

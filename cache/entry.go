@@ -41,6 +41,7 @@ type entry struct {
 	// lookedAt is when the last check of the collection began, or when the entry came to
 	// be; checked when one last found it equal to the upstream. Unix nanoseconds.
 	lookedAt, checked atomic.Int64
+	lastCheck         atomic.Pointer[finishedCheck]
 
 	mu struct {
 		sync.Mutex

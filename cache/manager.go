@@ -21,6 +21,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/internal/defaults"
+	"github.com/kubeweir/kubeweir/watchmux"
 )
 
 // Options configure a Manager.
@@ -452,8 +453,17 @@ type CollectionStatus struct {
 	RV       uint64
 	Objects  int
 	// Bytes is the size of the objects.
-	Bytes    int64
-	Watchers int
+	Bytes int64
+	// Watches is what there is of watches and of history.
+	Watches watchmux.Stats
+	// Indexes, Snapshots and Columns are how many there are; SnapshotBytes and ColumnBytes
+	// what they keep from being freed, at most.
+	Indexes, Snapshots, Columns int
+	SnapshotBytes, ColumnBytes  int64
+	// Checked is when it was last found equal to the upstream, or first listed; zero while it
+	// is starting. LastCheck is what the last comparison found, at LookedAt; nil before one.
+	Checked, LookedAt time.Time
+	LastCheck         *Checked
 }
 
 // Status lists all collections, ordered by resource and encoding.
@@ -467,7 +477,13 @@ func (m *Manager) Status() []CollectionStatus {
 		}
 		if c := e.collection.Load(); c != nil {
 			z := c.store.sizes()
-			status.RV, status.Objects, status.Bytes, status.Watchers = c.RV(), z.objects, z.bytes, c.store.mux.Stats().Watchers
+			status.RV, status.Objects, status.Bytes, status.Watches = c.RV(), z.objects, z.bytes, c.store.mux.Stats()
+			status.Indexes, status.Snapshots, status.Columns = z.indexes, z.snapshots, z.columns
+			status.SnapshotBytes, status.ColumnBytes = z.snapshotBytes, z.columnBytes
+			status.Checked = time.Unix(0, e.checked.Load())
+		}
+		if last := e.lastCheck.Load(); last != nil {
+			status.LastCheck, status.LookedAt = last.found, last.at
 		}
 		all = append(all, status)
 	}

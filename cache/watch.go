@@ -43,6 +43,8 @@ type WatchRequest struct {
 	Pace Pace
 	// Ended is called once when the watch is over, with the reason. May be nil.
 	Ended func(reason.WatchEnd)
+	// Client says whose the watch is, for those who look at what is open.
+	Client WatchClient
 }
 
 // How long watches last and how often they are told the version, as in
@@ -63,6 +65,7 @@ type Watches struct {
 	ended    []prometheus.Counter // by reason.WatchEnd
 	// How many open watches coalesce, and how many of those wait longer than they are to.
 	coalescing, widened atomic.Int64
+	ids                 atomic.Uint64 // of the last watch
 
 	mu struct {
 		sync.Mutex
@@ -126,8 +129,8 @@ func (ws *Watches) Watch(ctx context.Context, c *Collection, req *WatchRequest) 
 	if !ok || req.Filter != nil && req.Filter.Namespace != "" && !c.resource.Namespaced {
 		return nil, Watch{}, forward(reason.Unservable, nil)
 	}
-	s := &watchStream{owner: ws, c: c, req: req, body: body, from: from}
-	s.deadline = time.Now().Add(watchDuration(req.Options.TimeoutSeconds))
+	s := &watchStream{owner: ws, c: c, req: req, body: body, from: from, id: ws.ids.Add(1), began: time.Now()}
+	s.deadline = s.began.Add(watchDuration(req.Options.TimeoutSeconds))
 	if err := s.open(ctx); err != nil {
 		return nil, Watch{}, err
 	}

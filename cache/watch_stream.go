@@ -27,7 +27,11 @@ type watchStream struct {
 	req   *WatchRequest
 	// from is the version after which events are delivered.
 	from     uint64
+	id       uint64 // among those of owner
+	began    time.Time
 	deadline time.Time
+	// events counts those that were written, without those that it began with.
+	events atomic.Uint64
 
 	state atomic.Uint32
 	// served is when it was delivered to last; it belongs to whoever has made the
@@ -255,6 +259,7 @@ func (s *watchStream) deliverEvents(sc *scratch) (rv uint64, ok bool) {
 		if !s.write(sc) {
 			return 0, false
 		}
+		s.events.Add(uint64(len(sc.deliveries)))
 		switch {
 		case err != nil && s.leaving.Load():
 			return 0, false

@@ -9,17 +9,21 @@
 package console
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io/fs"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeweir/kubeweir/contain"
+	"github.com/kubeweir/kubeweir/proxy"
 )
 
 // The modes.
@@ -43,17 +47,18 @@ type Options struct {
 	TokenFile string
 	// Process has the metrics of the process.
 	Process prometheus.Gatherer
-	// Clusters are those that there are now; one has no name, several have.
+	// Clusters are those that there are now; one has no name, several have. It must be quick.
 	Clusters func() []*Cluster
+	// Blocked are the user agents that are refused; an action changes them.
+	Blocked *proxy.Blocked
+	// Configuration is what is in force, without secrets.
+	Configuration func() *Configuration
+	// Revision counts the changes of a standalone's store, Types its objects, with a note on
+	// what is left out; both may be nil.
+	Revision func() float64
+	Types    func() (types []StoreType, note string)
 	Log      *slog.Logger
 	Panics   *contain.Panics
-}
-
-// Cluster is one cluster, or the origin, as far as the console shows it.
-type Cluster struct {
-	Name string
-	// Metrics are those of the cluster's parts.
-	Metrics prometheus.Gatherer
 }
 
 // Console is a http.Handler of "/" and of what is below Path. It is safe for concurrent use.
@@ -64,8 +69,28 @@ type Console struct {
 	guard   guard
 	files   map[string]file
 
-	closing   chan struct{}
-	closeOnce sync.Once
+	// ctx ends, and closing is closed, by Close, which waits for background.
+	ctx        context.Context
+	cancel     context.CancelFunc
+	closing    <-chan struct{}
+	background sync.WaitGroup
+	streams    atomic.Int64
+	checking   atomic.Bool // for an action
+
+	// building guards what follows: documents are built one after the other.
+	building  sync.Mutex
+	kept      map[string]kept // at most maxKept
+	views     map[string]*view
+	pasts     map[string]*past
+	ofProcess struct {
+		figures figures
+		at      time.Time
+	}
+	ofTypes struct {
+		list []StoreType
+		note string
+		at   time.Time
+	}
 }
 
 // actionHeader is what an action has to have: a page of elsewhere cannot send it.
@@ -79,7 +104,12 @@ const (
 
 // New makes a Console; Close ends it.
 func New(o Options) (*Console, error) {
-	c := &Console{Options: o, started: time.Now(), mux: http.NewServeMux(), closing: make(chan struct{})}
+	c := &Console{
+		Options: o, started: time.Now(), mux: http.NewServeMux(),
+		kept: make(map[string]kept), views: make(map[string]*view), pasts: make(map[string]*past),
+	}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.closing = c.ctx.Done()
 	if err := c.guard.open(o.TokenFile, o.Log); err != nil {
 		return nil, fmt.Errorf("--console-token-file: %w", err)
 	}
@@ -90,10 +120,16 @@ func New(o Options) (*Console, error) {
 	c.mux.HandleFunc("GET "+Path+"{name}", c.servePage)
 	api := http.NewServeMux()
 	api.HandleFunc("GET "+apiPath+"session", c.serveSession)
+	api.HandleFunc("GET "+apiPath+"config", c.serveConfig)
+	api.HandleFunc("GET "+apiPath+"events", c.serveEvents)
+	api.HandleFunc("GET "+apiPath+"{topic}", c.serveTopic)
+	api.HandleFunc("POST "+apiPath+"explain", c.serveExplain)
+	api.HandleFunc("POST "+apiPath+"actions/{action}", c.serveAction)
 	api.HandleFunc(apiPath, func(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusNotFound, "the console has nothing at "+r.Method+" "+r.URL.Path)
 	})
 	c.mux.Handle(apiPath, c.guarded(api))
+	c.Panics.Keep(&c.background, "background", c.keepSampling)
 	return c, nil
 }
 
@@ -108,8 +144,12 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.mux.ServeHTTP(w, r)
 }
 
-// Close ends what goes on: streams, and the noting of totals.
-func (c *Console) Close() { c.closeOnce.Do(func() { close(c.closing) }) }
+// Close ends what goes on: streams, a check, and the noting of totals. Streams are told; that
+// they have ended is the listener's to wait for.
+func (c *Console) Close() {
+	c.cancel()
+	c.background.Wait()
+}
 
 func (c *Console) serveSession(w http.ResponseWriter, _ *http.Request) {
 	session := Session{Mode: c.Mode, Version: c.Version, Started: c.started, Actions: c.Actions, Clusters: []string{}, Pages: c.pages()}
@@ -134,6 +174,9 @@ func (c *Console) pages() []string {
 	return list
 }
 
+// has reports whether there is a page, or topic, of that name.
+func (c *Console) has(name string) bool { return slices.Contains(c.pages(), name) }
+
 // answer writes a document.
 func answer(w http.ResponseWriter, status int, document any) {
 	body, err := json.Marshal(document)
@@ -149,7 +192,8 @@ func write(w http.ResponseWriter, status int, body []byte) {
 	header.Set("Content-Type", "application/json")
 	header.Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	_, _ = w.Write(append(body, '\n'))
+	_, _ = w.Write(body)
+	_, _ = w.Write([]byte{'\n'})
 }
 
 // fail answers with one sentence.

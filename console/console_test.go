@@ -2,6 +2,7 @@ package console
 
 import (
 	"encoding/json"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -15,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kubeweir/kubeweir/contain"
+	"github.com/kubeweir/kubeweir/proxy"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -23,12 +25,12 @@ func open(t *testing.T, change func(*Options)) *Console {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	o := Options{
-		Mode: Gateway, Version: "v1.2.3", Process: prometheus.NewRegistry(), Log: log, Panics: contain.New(nil, log),
+		Mode: Gateway, Version: "v1.2.3", Process: prometheus.NewRegistry(), Log: log, Panics: contain.New(nil, log), Blocked: proxy.NewBlocked(nil),
 		Pages: fstest.MapFS{
 			"index.html": {Data: []byte("<!doctype html>")}, "app.js": {Data: []byte("export {}")},
 		},
 		Policy:   "default-src 'none'; script-src 'self'",
-		Clusters: func() []*Cluster { return []*Cluster{{}} },
+		Clusters: func() []*Cluster { return []*Cluster{{Handler: &handler{}, Metrics: prometheus.NewRegistry()}} },
 	}
 	if change != nil {
 		change(&o)
@@ -42,7 +44,7 @@ func open(t *testing.T, change func(*Options)) *Console {
 }
 
 // ask sends a request from this machine.
-func ask(c http.Handler, method, target string, change func(*http.Request)) *httptest.ResponseRecorder {
+func request(c http.Handler, method, target string, change func(*http.Request)) *httptest.ResponseRecorder {
 	var body *strings.Reader
 	r := httptest.NewRequest(method, "http://127.0.0.1:9444"+target, nil)
 	if method == http.MethodPost {
@@ -65,21 +67,21 @@ func ask(c http.Handler, method, target string, change func(*http.Request)) *htt
 func TestPages(t *testing.T) {
 	c := open(t, nil)
 	for path, want := range map[string]string{"/": "text/html; charset=utf-8", "/console/app.js": "text/javascript; charset=utf-8"} {
-		w := ask(c, "GET", path, func(r *http.Request) { r.RemoteAddr = "192.0.2.1:1" })
+		w := request(c, "GET", path, func(r *http.Request) { r.RemoteAddr = "192.0.2.1:1" })
 		if w.Code != 200 || w.Header().Get("Content-Type") != want || w.Header().Get("Content-Security-Policy") != c.Policy {
 			t.Errorf("%s: %d %v", path, w.Code, w.Header())
 		}
-		again := ask(c, "GET", path, func(r *http.Request) { r.Header.Set("If-None-Match", w.Header().Get("ETag")) })
+		again := request(c, "GET", path, func(r *http.Request) { r.Header.Set("If-None-Match", w.Header().Get("ETag")) })
 		if again.Code != 304 || again.Body.Len() > 0 {
 			t.Errorf("%s again: %d", path, again.Code)
 		}
 	}
 	for path, want := range map[string]int{"/console/none.js": 404, "/console/../console.go": 307, "/console/api/none": 404} {
-		if w := ask(c, "GET", path, nil); w.Code != want {
+		if w := request(c, "GET", path, nil); w.Code != want {
 			t.Errorf("%s: %d, want %d", path, w.Code, want)
 		}
 	}
-	if w := ask(c, "POST", "/", nil); w.Code != 405 {
+	if w := request(c, "POST", "/", nil); w.Code != 405 {
 		t.Errorf("POST: %d", w.Code)
 	}
 }
@@ -88,13 +90,13 @@ func TestPages(t *testing.T) {
 func TestHeaders(t *testing.T) {
 	c := open(t, nil)
 	for _, path := range []string{"/", "/console/app.js", "/console/none", "/console/api/session", "/console/api/none"} {
-		h := ask(c, "GET", path, nil).Header()
+		h := request(c, "GET", path, nil).Header()
 		if h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Referrer-Policy") != "no-referrer" || h.Get("X-Frame-Options") != "DENY" ||
 			!strings.Contains(h.Get("Content-Security-Policy"), "default-src 'none'") || h.Get("Set-Cookie") != "" {
 			t.Errorf("%s: %v", path, h)
 		}
 	}
-	if cached := ask(c, "GET", "/console/api/session", nil).Header().Get("Cache-Control"); cached != "no-store" {
+	if cached := request(c, "GET", "/console/api/session", nil).Header().Get("Cache-Control"); cached != "no-store" {
 		t.Errorf("a document is kept: %q", cached)
 	}
 }
@@ -116,7 +118,7 @@ func TestWithoutToken(t *testing.T) {
 		"a page's link": {func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }, 403},
 		"a proxy":       {func(r *http.Request) { r.Header.Set("X-Forwarded-For", "192.0.2.1") }, 403},
 	} {
-		w := ask(c, "GET", "/console/api/session", one.change)
+		w := request(c, "GET", "/console/api/session", one.change)
 		var failed Failed
 		if err := json.Unmarshal(w.Body.Bytes(), &failed); w.Code != one.want || err != nil || (w.Code != 200) != (failed.Error != "") {
 			t.Errorf("%s: %d %s, want %d", name, w.Code, w.Body, one.want)
@@ -140,16 +142,16 @@ func TestToken(t *testing.T) {
 		"Bearer 0123456789abcdef": 200, "bearer 0123456789abcdef": 200,
 		"": 401, "Bearer": 401, "Bearer ": 401, "Basic 0123456789abcdef": 401, "Bearer 0123456789abcdeg": 401, "Bearer 0123456789abcde": 401,
 	} {
-		w := ask(c, "GET", "/console/api/session", with(value))
+		w := request(c, "GET", "/console/api/session", with(value))
 		if w.Code != want || (want == 401) != (w.Header().Get("WWW-Authenticate") == "Bearer") {
 			t.Errorf("%q: %d %v", value, w.Code, w.Header())
 		}
 	}
 	// It counts on this machine, too, and a page of elsewhere has no use of it.
-	if w := ask(c, "GET", "/console/api/session", nil); w.Code != 401 {
+	if w := request(c, "GET", "/console/api/session", nil); w.Code != 401 {
 		t.Errorf("without: %d", w.Code)
 	}
-	if w := ask(c, "GET", "/console/api/session", func(r *http.Request) {
+	if w := request(c, "GET", "/console/api/session", func(r *http.Request) {
 		with("Bearer 0123456789abcdef")(r)
 		r.Header.Set("Origin", "https://evil.example")
 	}); w.Code != 403 {
@@ -157,9 +159,9 @@ func TestToken(t *testing.T) {
 	}
 	last := 0
 	for range maxWrong + 1 {
-		last = ask(c, "GET", "/console/api/session", with("Bearer wrong-wrong-wrong")).Code
+		last = request(c, "GET", "/console/api/session", with("Bearer wrong-wrong-wrong")).Code
 	}
-	if good := ask(c, "GET", "/console/api/session", with("Bearer 0123456789abcdef")).Code; last != 429 || good != 200 {
+	if good := request(c, "GET", "/console/api/session", with("Bearer 0123456789abcdef")).Code; last != 429 || good != 200 {
 		t.Errorf("after many: %d, and the right one %d", last, good)
 	}
 }
@@ -181,3 +183,7 @@ func TestBadToken(t *testing.T) {
 		t.Error("no file is no error")
 	}
 }
+
+func readerOf(body string) io.ReadCloser { return io.NopCloser(strings.NewReader(body)) }
+
+func textLog(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }

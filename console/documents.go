@@ -221,8 +221,10 @@ type Askers struct {
 	At time.Time `json:"at"`
 	// Unavailable says why there are no numbers, "" where there are.
 	Unavailable string `json:"unavailable,omitempty"`
-	// Window is what the counts are of, in seconds; Sort what the lists are ordered by.
+	// Window is what the counts are of, in seconds, Covers how much of it there is yet; Sort
+	// what the lists are ordered by.
 	Window     int           `json:"window"`
+	Covers     float64       `json:"covers"`
 	Sort       string        `json:"sort"`
 	Users      []Asker       `json:"users"`
 	UserAgents []Asker       `json:"userAgents"`
@@ -243,8 +245,9 @@ type Asker struct {
 	UpstreamRequests float64 `json:"upstreamRequests"`
 	UpstreamBytes    float64 `json:"upstreamBytes"`
 	Refused          float64 `json:"refused"`
-	// Error is by how many requests at most the counts may be too large.
-	Error float64 `json:"error"`
+	// Missing is by how many requests at most the count may be too small: of who fell out of
+	// the bounded table meanwhile; 0 for an exact one.
+	Missing float64 `json:"missing"`
 }
 
 // AskerBudget is what a rule allows somebody to cause at the upstream.

@@ -110,6 +110,7 @@ type Gateway struct {
 	forwarded    forwardedStreams
 	collapser    *collapser
 	refusals     refusals
+	recent       recent
 	session      *session
 	shards       shard.Parser
 	metrics      *metrics
@@ -344,6 +345,9 @@ func (g *Gateway) answer(x *exchange, resp *api.Response) *api.Response {
 			if x.source == fromUpstream {
 				x.settleBytes(float64(n))
 			}
+		}
+		if resp.Status == 403 {
+			g.recent.denied(x)
 		}
 		g.audit(x, auditv1.StageResponseComplete, resp.Status)
 	}

@@ -169,6 +169,21 @@ func (h *Health) lookAtParts(out *strings.Builder, endpoint string, skip map[str
 	return looked > 0 && good == 0
 }
 
+// CheckResult is how a check is at a moment.
+type CheckResult struct {
+	Name string
+	Err  error // nil when all is well
+}
+
+// Results are how the checks of readiness are now, without those of parts.
+func (h *Health) Results() []CheckResult {
+	list := make([]CheckResult, len(h.checks))
+	for i, c := range h.checks {
+		list[i] = CheckResult{c.Name, c.Err()}
+	}
+	return list
+}
+
 func explain(err error, tell bool) string {
 	if tell {
 		return err.Error()

@@ -51,6 +51,7 @@ func (g *Gateway) permit(ctx context.Context, x *exchange) *api.Response {
 		return g.refuse(ctx, x, err, reason.Forbidden, reason.UserReviews)
 	}
 	if !d.Allowed {
+		x.decision.Reason = d.Reason
 		return g.refuse(ctx, x, identity.Forbidden(x.subject.User, attributes, d.Reason), reason.Forbidden, reason.UserReviews)
 	}
 	x.decision = d

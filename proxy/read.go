@@ -372,7 +372,7 @@ func (g *Gateway) watch(ctx context.Context, x *exchange, q readQuery) outcome {
 	if err != nil {
 		return answeredWith(x.fail(err))
 	}
-	req := &cache.WatchRequest{Filter: q.filter, Options: q.options, Rep: q.rep, Message: messages(x, q.rep), Pace: pace}
+	req := &cache.WatchRequest{Filter: q.filter, Options: q.options, Rep: q.rep, Message: messages(x, q.rep), Pace: pace, Client: watchClient(x)}
 	if g.CompressWatchLists && req.Message == nil {
 		req.Compression = api.NegotiateCompression(x.request.Header.Get("Accept-Encoding"))
 	}
@@ -389,10 +389,11 @@ func (g *Gateway) watch(ctx context.Context, x *exchange, q readQuery) outcome {
 	// A revocation must be able to end the watch from its first moment on, and
 	// the watch to withdraw from being followed whenever it ends.
 	var registration *identity.Registration
-	registered := make(chan struct{})
-	req.Ended = func(reason.WatchEnd) {
+	registered, began := make(chan struct{}), time.Now()
+	req.Ended = func(why reason.WatchEnd) {
 		<-registered
 		registration.Close()
+		g.recent.endedWatch(x, began, why)
 	}
 	req.ForwardExpired = g.resumed.acquire(x.user(), 1)
 	x.resumed = req.ForwardExpired
@@ -426,6 +427,14 @@ func (g *Gateway) watch(ctx context.Context, x *exchange, q readQuery) outcome {
 	warn(resp, c)
 	g.markStale(resp, x.ageOf(c, age))
 	return answeredWith(resp)
+}
+
+// watchClient is what is told of a watch while it is open.
+func watchClient(x *exchange) cache.WatchClient {
+	return cache.WatchClient{
+		User: x.subject.User.GetName(), UserAgent: x.request.Header.Get("User-Agent"),
+		Namespace: x.info.Namespace, LabelSelector: x.info.LabelSelector, FieldSelector: x.info.FieldSelector,
+	}
 }
 
 // messages is how the events of a watch become messages over a WebSocket: of text where

@@ -37,6 +37,8 @@ const (
 	WatchDraining
 	// WatchFailed is an object that cannot be rendered, or a panic.
 	WatchFailed
+	// WatchOperator is an operator who ended the watch.
+	WatchOperator
 
 	watchEnds
 )
@@ -109,6 +111,10 @@ var watchEndEntries = [watchEnds]Entry{
 		Label: "failed", When: "An object or a bookmark could not be given in the form of the watch, or a panic was contained.",
 		Client: "An ERROR event with a Status 500 `InternalError`, then the end; after a panic in the middle of a write a broken connection.",
 		Do:     "Report it with the log's line.",
+	},
+	WatchOperator: {
+		Label: "operator", When: "Somebody ended the watch in the console (`--console-actions`); the log says when.",
+		Client: endOfFile, Do: "Nothing; who watches too much comes back, and is kept away by its rights.",
 	},
 }
 

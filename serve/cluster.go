@@ -53,6 +53,9 @@ type cluster struct {
 	askers        *askers
 	// decides tells that there are clients with identities of their own.
 	decides bool
+	// inProcess tells that the upstream is the origin.
+	inProcess bool
+	changes   changes // of RBAC objects
 
 	// background are the goroutines that run until stop.
 	panics     *contain.Panics
@@ -161,6 +164,7 @@ func (c *cluster) readDiscovery(ctx context.Context) {
 // rulesChanged is called when an RBAC object has changed.
 func (c *cluster) rulesChanged() {
 	c.authorizer.Invalidate()
+	c.changes.note()
 	if c.offlineRules != nil {
 		c.offlineRules.Release()
 	}

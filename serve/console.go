@@ -1,24 +1,78 @@
 package serve
 
 import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeweir/kubeweir/config"
 	"github.com/kubeweir/kubeweir/console"
 	"github.com/kubeweir/kubeweir/console/web"
+	"github.com/kubeweir/kubeweir/origin/storage/embedded"
 )
 
 // openConsole makes the console of the admin listener.
 func (s *Server) openConsole() (err error) {
-	s.console, err = console.New(console.Options{
+	o := console.Options{
 		Mode: s.admin.mode, Version: s.admin.version,
 		Actions: s.admin.console.Actions, TokenFile: s.admin.console.TokenFile,
-		Process: s.registry, Clusters: s.served.shown,
+		Process: s.registry, Clusters: s.served.shown, Blocked: s.askers.blocked, Configuration: s.configuration,
 		Pages: web.Files(), Policy: web.Policy, Log: s.log, Panics: s.panics,
-	})
+	}
+	if a, ok := s.form.(*standalone); ok {
+		if store, ok := a.engine.(*embedded.Engine); ok {
+			o.Revision = func() float64 { return revisionOf(store) }
+			o.Types = func() ([]console.StoreType, string) { return typesOf(store, a.prefix) }
+		}
+	}
+	s.console, err = console.New(o)
 	return err
+}
+
+// configuration is what is in force.
+func (s *Server) configuration() *console.Configuration {
+	settings := s.admin.settings()
+	if s.several != nil {
+		s.source.mu.Lock()
+		settings = s.source.current.Shown()
+		s.source.mu.Unlock()
+	}
+	document := &console.Configuration{
+		Format: "yaml", Text: config.InForceText(settings, true), Settings: make([]console.Setting, 0, len(settings)),
+		Note: "Files are named, not shown, and passwords in URLs are masked.",
+	}
+	for _, one := range settings {
+		document.Settings = append(document.Settings, console.Setting{Path: one.Path, Value: one.Value, Default: one.Default, Flag: one.Flag, About: one.About})
+	}
+	return document
 }
 
 // shown implements served.
 func (c *cluster) shown() []*console.Cluster {
-	return []*console.Cluster{{Name: c.name, Metrics: c.gatherer}}
+	one := &console.Cluster{
+		Name: c.name, Handler: c.handler, Metrics: c.gatherer, Changes: c.changes.list,
+		Check: func(ctx context.Context, which func(schema.GroupVersionResource) bool) { c.manager.Check(ctx, which) },
+	}
+	if !c.inProcess {
+		access, _ := c.client.ClientGo()
+		one.Upstream = &console.Upstream{Server: access.Host, Reachable: c.client.Reachable, Version: c.release}
+	}
+	return []*console.Cluster{one}
+}
+
+// release is that which the upstream said last that it is of.
+func (c *cluster) release() string {
+	var version struct {
+		GitVersion string `json:"gitVersion"`
+	}
+	_ = json.Unmarshal(c.discovery.Documents().Version, &version) // "" for what is not known
+	return version.GitVersion
 }
 
 // shown implements served.
@@ -27,4 +81,63 @@ func (s *clusters) shown() (list []*console.Cluster) {
 		list = append(list, m.cluster.shown()...)
 	}
 	return list
+}
+
+// changes are when RBAC objects changed last.
+type changes struct {
+	mu struct {
+		sync.Mutex
+		at []time.Time // at most maxChanges
+	}
+}
+
+const maxChanges = 50
+
+func (c *changes) note() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.mu.at) >= maxChanges {
+		c.mu.at = slices.Delete(c.mu.at, 0, 1)
+	}
+	c.mu.at = append(c.mu.at, time.Now())
+}
+
+// list has the latest first.
+func (c *changes) list() []time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list := slices.Clone(c.mu.at)
+	slices.Reverse(list)
+	return list
+}
+
+// revisionOf is how many changes a store has seen.
+func revisionOf(store *embedded.Engine) float64 {
+	revision, err := store.CurrentRevision(context.Background()) // it waits for nothing
+	if err != nil {
+		return 0
+	}
+	return float64(revision)
+}
+
+// storedAs are the resources whose folders have other names, as in kube-apiserver's layout.
+var storedAs = map[string]string{
+	"minions": "nodes", "services/specs": "services", "services/endpoints": "endpoints", "controllers": "replicationcontrollers",
+	"ingress": "ingresses", "podsecuritypolicy": "podsecuritypolicies",
+}
+
+// typesOf counts the objects of a store by their types.
+func typesOf(store *embedded.Engine, prefix string) ([]console.StoreType, string) {
+	// Groups of custom resources have dots in their names.
+	split := func(name string) bool { return name == "services" || strings.Contains(name, ".") }
+	list := []console.StoreType{}
+	for _, folder := range store.Folders(prefix+"/", split) {
+		name := cmp.Or(storedAs[folder.Name], folder.Name)
+		group, resource, grouped := strings.Cut(name, "/")
+		if !grouped {
+			group, resource = "", name
+		}
+		list = append(list, console.StoreType{Group: group, Resource: resource, Objects: folder.Keys})
+	}
+	return list, "The group is told of custom resources alone: the store has the others by their resource."
 }

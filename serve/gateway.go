@@ -24,7 +24,7 @@ import (
 // NewGateway makes the parts of `kubeweir gateway`; nothing runs or listens yet.
 // userAgent is what the cluster sees of the gateway's own requests.
 func NewGateway(c *config.Gateway, userAgent string, log *slog.Logger) (_ *Server, err error) {
-	s := newServer(log, adminOptions{listen: c.AdminListen, profiling: c.Profiling, console: c.Console, mode: console.Gateway}, userAgent, c.Shutdown)
+	s := newServer(log, adminOptions{listen: c.AdminListen, profiling: c.Profiling, console: c.Console, settings: c.Shown, mode: console.Gateway}, userAgent, c.Shutdown)
 	form := &gateway{log: log}
 	s.form = form
 	defer func() {

@@ -85,6 +85,7 @@ type adminOptions struct {
 	listen        string // address, "" for none
 	profiling     config.Profiling
 	console       config.Console
+	settings      func() []config.Shown // in force
 	mode, version string
 }
 

@@ -54,6 +54,7 @@ type standalone struct {
 	kubeconfig string // absolute path, "" in memory
 	url        string // for clients on this machine
 	slack      []byte // see garbageSlack
+	prefix     string // of the store's keys
 
 	panics     *contain.Panics
 	background sync.WaitGroup // until the context of start ends
@@ -90,8 +91,8 @@ const (
 // listens, so that what is taken already is known at once, but serves nothing before
 // Start. ctx bounds the making only.
 func NewStandalone(ctx context.Context, c *config.Standalone, o StandaloneOptions) (_ *Standalone, err error) {
-	s := newServer(o.Logger, adminOptions{listen: c.AdminListen, profiling: c.Profiling, console: c.Console, mode: console.Standalone}, o.UserAgent, c.Shutdown)
-	origin := &standalone{slack: newSlack(), panics: s.panics}
+	s := newServer(o.Logger, adminOptions{listen: c.AdminListen, profiling: c.Profiling, console: c.Console, settings: c.Shown, mode: console.Standalone}, o.UserAgent, c.Shutdown)
+	origin := &standalone{slack: newSlack(), panics: s.panics, prefix: c.Etcd.Prefix}
 	s.form = origin
 	defer func() {
 		if err != nil {
@@ -123,7 +124,7 @@ func (c *cluster) buildStandalone(s *config.Standalone, userAgent string, origin
 	}); err != nil {
 		return err
 	}
-	c.decides = true
+	c.decides, c.inProcess = true, true
 	if err := c.addCache(cacheOptions(&s.Limits, c.client.PromptSource()), &s.Limits, proxy.ResourcesOptions{}); err != nil {
 		return err
 	}

@@ -19,8 +19,9 @@ type Stats struct {
 	// in nanoseconds, 0 without one.
 	RV, Oldest uint64
 	OldestAge  int64
-	// Deliveries counts events handed to watchers since the start.
-	Deliveries uint64
+	// Appended counts the events that came since the start, Deliveries those handed to
+	// watchers.
+	Appended, Deliveries uint64
 	// Stale counts events that came at or below RV and were dropped; any is a
 	// fault of the feed.
 	Stale uint64
@@ -37,6 +38,7 @@ func (m *Mux) Stats() Stats {
 	r := &m.mu.ring
 	s.Watchers, s.Events, s.Bytes = len(m.mu.watchers), r.len(), r.bytes
 	s.RV, s.Oldest, s.Ended, s.Stale = m.mu.rv, m.mu.oldest, m.mu.ended, m.mu.stale
+	s.Appended = r.head
 	if r.len() > 0 {
 		s.OldestAge = now - r.at(r.tail).Appended
 	}
@@ -45,12 +47,26 @@ func (m *Mux) Stats() Stats {
 			continue
 		}
 		s.Pending++
-		if w.coalesces {
-			continue
-		}
-		if w.cursor < r.tail || now-r.at(w.cursor).Appended > int64(m.options.LagAfter) {
+		if m.lags(w, now) {
 			s.Lagging++
 		}
 	}
 	return s
+}
+
+// lags reports whether a watcher that is pending has left its next event for too long. The
+// caller holds mu.
+func (m *Mux) lags(w *Watcher, now int64) bool {
+	r := &m.mu.ring
+	return !w.coalesces && (w.cursor < r.tail || now-r.at(w.cursor).Appended > int64(m.options.LagAfter))
+}
+
+// Lagging reports whether the watcher has left its next event for longer than
+// Options.LagAfter.
+func (w *Watcher) Lagging() bool {
+	m := w.mux
+	now := m.options.Clock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return w.err == nil && !w.stopped.Load() && !w.armed && w.cursor != m.mu.ring.head && m.lags(w, now)
 }

@@ -174,6 +174,22 @@ func (c *ttlCache[K, V]) each(visit func(key K, value V, age time.Duration)) {
 	}
 }
 
+// search calls is for fresh values until it returns true.
+func (c *ttlCache[K, V]) search(is func(V) bool) {
+	now := c.now()
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.mu.RLock()
+		entries := slices.Collect(maps.Values(s.mu.entries))
+		s.mu.RUnlock()
+		for _, e := range entries {
+			if e.gen == c.gen.Load() && now < e.expires && is(e.value) {
+				return
+			}
+		}
+	}
+}
+
 // restore stores a value of an owner that was put so long ago, and kept for keep since: a stale one.
 func (c *ttlCache[K, V]) restore(owner string, key K, value V, age, keep time.Duration) {
 	now := c.now()

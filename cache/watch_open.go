@@ -1,0 +1,75 @@
+package cache
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/reason"
+)
+
+// WatchClient is whose a watch is, and what it asked for, in the client's own words.
+type WatchClient struct {
+	User, UserAgent              string
+	Namespace                    string
+	LabelSelector, FieldSelector string
+}
+
+// OpenWatch is a watch as it is at a moment.
+type OpenWatch struct {
+	// ID names it among all that there ever were.
+	ID uint64
+	WatchClient
+	Resource schema.GroupVersionResource
+	Rep      api.Representation
+	// Began is when it came, Events how many it was sent since.
+	Began  time.Time
+	Events uint64
+
+	s *watchStream
+}
+
+// Lagging reports whether the watch has left events unread for longer than a second.
+func (o *OpenWatch) Lagging() bool { return o.s != nil && o.s.watcher != nil && o.s.watcher.Lagging() }
+
+// List returns all watches that are open, in no order.
+func (ws *Watches) List() []OpenWatch {
+	streams := ws.streams()
+	list := make([]OpenWatch, len(streams))
+	for i, s := range streams {
+		list[i] = s.asOpen()
+	}
+	return list
+}
+
+// End ends the watches that which chooses soon, after what they already have, and returns
+// how many.
+func (ws *Watches) End(why reason.WatchEnd, which func(*OpenWatch) bool) (n int) {
+	for _, s := range ws.streams() {
+		if open := s.asOpen(); which(&open) {
+			s.end(why)
+			n++
+		}
+	}
+	return n
+}
+
+// streams are those that are open.
+func (ws *Watches) streams() []*watchStream {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	list := make([]*watchStream, 0, len(ws.mu.open))
+	for s := range ws.mu.open {
+		list = append(list, s)
+	}
+	return list
+}
+
+// asOpen reads what does not change after Start, and counters.
+func (s *watchStream) asOpen() OpenWatch {
+	return OpenWatch{
+		ID: s.id, WatchClient: s.req.Client, Resource: s.c.resource.GroupVersionResource, Rep: s.req.Rep,
+		Began: s.began, Events: s.events.Load(), s: s,
+	}
+}

@@ -1,0 +1,150 @@
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"regexp"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Shown is a setting in force, as people are shown it.
+type Shown struct {
+	// Path is that in the file; one of a cluster's own begins with clusters[NAME].
+	Path string
+	// Value is YAML on one line.
+	Value string
+	// Default tells that it is as without any file or flag.
+	Default bool
+	// Flag is "" where only the file can say it.
+	Flag string
+	// About says what it is.
+	About string
+}
+
+// Shown are all settings in force. Files are named, never shown, and passwords in URLs are
+// masked.
+func (g *Gateway) Shown() []Shown {
+	list := shown(g.program(), Default().program())
+	for i := range g.Clusters {
+		c := &g.Clusters[i]
+		differing := changed(&c.Gateway, g, false)
+		for _, s := range shown(c.program(), g.program()) {
+			for _, path := range differing {
+				if s.Path == path {
+					s.Path, s.Flag = fmt.Sprintf("%s[%s].%s", clustersPath, c.Name, path), ""
+					list = append(list, s)
+				}
+			}
+		}
+	}
+	return list
+}
+
+// Shown are all settings in force, as those of a Gateway.
+func (s *Standalone) Shown() []Shown { return shown(s.program(), DefaultStandalone().program()) }
+
+func shown(p, without *program) []Shown {
+	defaults := without.settings()
+	all := p.settings()
+	list := make([]Shown, 0, len(all))
+	for i, s := range all {
+		list = append(list, Shown{
+			Path: s.path, Value: maskPasswords(s.inForce()), Default: reflect.DeepEqual(s.value, defaults[i].value),
+			Flag: s.flag, About: s.text(),
+		})
+	}
+	return list
+}
+
+// inForce is the value on one line.
+func (s *setting) inForce() string {
+	v := reflect.ValueOf(s.value).Elem()
+	if clusters, ok := v.Interface().([]Cluster); ok {
+		names := make([]string, len(clusters))
+		for i := range clusters {
+			names[i] = clusters[i].Name
+		}
+		v = reflect.ValueOf(names)
+	}
+	if v.Kind() == reflect.Slice && v.Type().Elem().Kind() == reflect.Struct && v.Len() > 0 {
+		return structsInForce(v)
+	}
+	text, err := yamlOf(v)
+	if err != nil {
+		return ""
+	}
+	return text
+}
+
+// structsInForce is a list of structs on one line, without what their fields leave unsaid.
+func structsInForce(v reflect.Value) string {
+	encoded, err := json.Marshal(v.Interface())
+	if err != nil {
+		return ""
+	}
+	var items []map[string]any
+	if json.Unmarshal(encoded, &items) != nil {
+		return ""
+	}
+	for _, item := range items {
+		for name, value := range item {
+			if list, isList := value.([]any); value == nil || value == "" || isList && len(list) == 0 {
+				delete(item, name)
+			}
+		}
+	}
+	node := yaml.Node{}
+	if node.Encode(items) != nil {
+		return ""
+	}
+	flow(&node)
+	text, err := yaml.Marshal(&node)
+	if err != nil {
+		return ""
+	}
+	return strings.Join(strings.Fields(string(text)), " ")
+}
+
+// flow has a node written on one line.
+func flow(n *yaml.Node) {
+	n.Style |= yaml.FlowStyle
+	for _, child := range n.Content {
+		if child.Kind != yaml.ScalarNode {
+			flow(child)
+		}
+	}
+}
+
+// password finds that of a URL.
+var password = regexp.MustCompile(`(://[^/@:\s]*:)[^/@\s]+@`)
+
+func maskPasswords(s string) string { return password.ReplaceAllString(s, "${1}***@") }
+
+// InForceText is settings as a file: those that are not as without any file or flag, or all.
+func InForceText(settings []Shown, all bool) string {
+	var b strings.Builder
+	var group []string
+	for _, s := range settings {
+		if s.Default && !all {
+			continue
+		}
+		if strings.HasPrefix(s.Path, clustersPath+"[") {
+			fmt.Fprintf(&b, "# %s: %s\n", s.Path, s.Value)
+			continue
+		}
+		keys := strings.Split(s.Path, ".")
+		same := 0
+		for same < min(len(keys)-1, len(group)) && keys[same] == group[same] {
+			same++
+		}
+		for depth := same; depth < len(keys)-1; depth++ {
+			fmt.Fprintf(&b, "%s%s:\n", strings.Repeat("  ", depth), keys[depth])
+		}
+		group = keys[:len(keys)-1]
+		fmt.Fprintf(&b, "%s%s: %s\n", strings.Repeat("  ", len(group)), keys[len(keys)-1], s.Value)
+	}
+	return b.String()
+}

@@ -1,0 +1,138 @@
+package console
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kubeweir/kubeweir/proxy/usage"
+)
+
+// maxAskers is how many rows there are of each kind.
+const maxAskers = 25
+
+// askerOrders are what askers can be ordered by.
+var askerOrders = map[string]struct {
+	by usage.By
+	of func(*Asker) float64
+}{
+	"requests":         {usage.ByRequests, func(a *Asker) float64 { return a.Requests }},
+	"bytes":            {usage.ByBytes, func(a *Asker) float64 { return a.Bytes }},
+	"cpu":              {usage.ByCPU, func(a *Asker) float64 { return a.CPUSeconds }},
+	"watches":          {usage.ByWatches, func(a *Asker) float64 { return a.Watches }},
+	"upstreamRequests": {usage.ByUpstreamRequests, func(a *Asker) float64 { return a.UpstreamRequests }},
+	"upstreamBytes":    {usage.ByUpstreamBytes, func(a *Asker) float64 { return a.UpstreamBytes }},
+}
+
+func (c *Console) askers(a *ask) (any, error) {
+	order, err := a.one("sort", "requests", "bytes", "cpu", "watches", "upstreamRequests", "upstreamBytes")
+	if err != nil {
+		return nil, err
+	}
+	window, err := a.one("window", "1m", "1h")
+	if err != nil {
+		return nil, err
+	}
+	views, err := c.look(a.now, a.cluster)
+	if err != nil {
+		return nil, err
+	}
+	q := usage.Query{K: maxAskers, Window: usage.Minute, By: askerOrders[order].by}
+	document := &Askers{
+		At: a.now, Window: 60, Sort: order,
+		Users: []Asker{}, UserAgents: []Asker{}, Resources: []Asker{}, Budgets: []AskerBudget{}, Blocked: []Blocked{},
+	}
+	if window == "1h" {
+		q.Window, document.Window = usage.Hour, 3600
+	}
+	for _, v := range views {
+		report := v.Handler.Usage().Top(q, a.now)
+		for _, b := range v.Handler.Budgets() {
+			document.Budgets = append(document.Budgets, AskerBudget{
+				Cluster: v.Name, Rule: b.Rule, Who: shorten(b.Who), RequestsPerSecond: float64(b.RequestsPerSecond), BytesPerSecond: float64(b.BytesPerSecond),
+				Refused: float64(b.Refused), AnsweredStale: float64(b.AnsweredStale),
+			})
+		}
+		document.Covers = max(document.Covers, report.Covers.Seconds())
+		document.Total.add(&report.Total)
+		document.Users = v.addAskers(document.Users, report.Users)
+		document.UserAgents = v.addAskers(document.UserAgents, report.UserAgents)
+		document.Resources = v.addAskers(document.Resources, report.Resources)
+	}
+	for _, list := range []*[]Asker{&document.Users, &document.UserAgents, &document.Resources} {
+		of := askerOrders[order].of
+		slices.SortStableFunc(*list, func(a, b Asker) int { return cmp.Compare(of(&b), of(&a)) })
+		*list = (*list)[:min(len(*list), maxAskers)]
+	}
+	if c.Blocked != nil {
+		for _, b := range c.Blocked.List() {
+			document.Blocked = append(document.Blocked, Blocked{UserAgent: b.Pattern, Since: b.Since, Until: present(b.Until), Refused: float64(b.Refused)})
+		}
+	}
+	return document, nil
+}
+
+// add adds a row's figures.
+func (a *Asker) add(row *usage.Row) {
+	a.Requests += float64(row.Requests)
+	a.Bytes += float64(row.Bytes)
+	a.CPUSeconds += row.CPU.Seconds()
+	a.Watches += float64(row.Watches)
+	a.UpstreamRequests += row.UpstreamRequests
+	a.UpstreamBytes += row.UpstreamBytes
+	a.Refused += float64(row.Refused)
+	a.Missing += float64(row.Missing)
+}
+
+func (v *view) addAskers(list []Asker, rows []usage.Row) []Asker {
+	for i := range rows {
+		one := Asker{Cluster: v.Name, Name: rows[i].Name}
+		one.add(&rows[i])
+		list = append(list, one)
+	}
+	return list
+}
+
+// maxBlocking is for how long a user agent can be blocked, in minutes.
+const maxBlocking = 7 * 24 * 60
+
+var errNotBlocked = errors.New("there is no such pattern")
+
+// blockUserAgent has a user agent refused.
+func (c *Console) blockUserAgent(body json.RawMessage) (string, error) {
+	var w struct {
+		UserAgent string
+		Minutes   float64
+	}
+	if err := wanted(body, &w); err != nil {
+		return "", err
+	}
+	if w.Minutes < 0 || w.Minutes > maxBlocking {
+		return "", badParameter{"minutes must be from 0, for good, to 10080, a week"}
+	}
+	var until time.Time
+	text := "Requests of " + shorten(w.UserAgent) + " are answered 429 until that is taken back, or kubeweir starts anew."
+	if w.Minutes > 0 {
+		until = time.Now().Add(time.Duration(w.Minutes * float64(time.Minute)))
+		text = "Requests of " + shorten(w.UserAgent) + " are answered 429 until " + until.UTC().Format(time.RFC3339) + "."
+	}
+	if err := c.Blocked.Block(w.UserAgent, until); err != nil {
+		return "", badParameter{err.Error()}
+	}
+	return text, nil
+}
+
+// unblockUserAgent takes that back.
+func (c *Console) unblockUserAgent(body json.RawMessage) (string, error) {
+	var w struct{ UserAgent string }
+	if err := wanted(body, &w); err != nil {
+		return "", err
+	}
+	if !c.Blocked.Unblock(w.UserAgent) {
+		return "", errNotBlocked
+	}
+	return "Requests of " + strings.TrimSpace(shorten(w.UserAgent)) + " are served again.", nil
+}

@@ -1,0 +1,147 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// recorder is a client that reads a stream.
+type recorder struct {
+	header http.Header
+	mu     sync.Mutex
+	code   int
+	body   bytes.Buffer
+	flushs int
+	stuck  atomic.Bool // a client that does not read
+	until  time.Time
+}
+
+func (r *recorder) Header() http.Header { return r.header }
+func (r *recorder) WriteHeader(code int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.code = code
+}
+
+func (r *recorder) Write(p []byte) (int, error) {
+	if r.stuck.Load() {
+		time.Sleep(time.Until(r.until))
+		return 0, context.DeadlineExceeded
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.body.Write(p)
+}
+
+func (r *recorder) FlushError() error                  { r.flushs++; return nil }
+func (r *recorder) SetWriteDeadline(t time.Time) error { r.until = t; return nil }
+
+func (r *recorder) text() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.body.String()
+}
+
+// stream asks for events; the channel is closed when the answer is over.
+func startStream(c *Console, ctx context.Context, query string) (*recorder, chan struct{}) {
+	rec, done := &recorder{header: make(http.Header)}, make(chan struct{})
+	r := httptest.NewRequestWithContext(ctx, "GET", "http://127.0.0.1:9444/console/api/events?"+query, nil)
+	r.RemoteAddr = "127.0.0.1:1"
+	go func() {
+		defer close(done)
+		c.ServeHTTP(rec, r)
+	}()
+	return rec, done
+}
+
+// TestEvents: each topic comes at once and then each second, until the console is closed.
+func TestEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := busy()
+		c := open(t, serving(clusterOf("", h)))
+		rec, done := startStream(c, t.Context(), "topics=overview,collections")
+		other, otherDone := startStream(c, t.Context(), "topics=overview")
+		time.Sleep(3*eventStep + eventStep/2)
+		synctest.Wait()
+		if rec.header.Get("Content-Type") != "text/event-stream" {
+			t.Errorf("%v", rec.header)
+		}
+		if n := strings.Count(rec.text(), "event: overview\ndata: {"); n != 4 {
+			t.Errorf("%d overviews", n)
+		}
+		if n := strings.Count(rec.text(), "event: collections\n"); n != 4 || strings.Contains(rec.text(), `"eventRate"`) {
+			t.Errorf("%d times collections, or with series", n)
+		}
+		first := strings.SplitN(strings.SplitN(rec.text(), "data: ", 3)[1], "\n", 2)[0]
+		var o Overview
+		if err := json.Unmarshal([]byte(first), &o); err != nil || o.Requests.Total != 1000 {
+			t.Errorf("%v: %.100s", err, first)
+		}
+		// All streams share what is read: four times, and by nobody else.
+		if n := h.looks.Load(); n != 4 {
+			t.Errorf("%d looks for two streams", n)
+		}
+		c.Close()
+		<-done
+		<-otherDone
+		for _, r := range []*recorder{rec, other} {
+			if !strings.HasSuffix(r.text(), "event: end\ndata: {\"reason\":\"shutting-down\"}\n\n") {
+				t.Errorf("the end is %q", r.text()[max(0, len(r.text())-80):])
+			}
+		}
+	})
+}
+
+// TestEventsEnd: with the client, and for one that does not read.
+func TestEventsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := open(t, serving(clusterOf("", busy())))
+		defer c.Close()
+		ctx, leave := context.WithCancel(t.Context())
+		_, done := startStream(c, ctx, "topics=overview")
+		time.Sleep(eventStep)
+		leave()
+		<-done
+
+		rec, stuck := startStream(c, t.Context(), "topics=overview")
+		synctest.Wait()
+		rec.stuck.Store(true)
+		began := time.Now()
+		<-stuck
+		if waited := time.Since(began); waited > writeTimeout+2*eventStep {
+			t.Errorf("ended after %v", waited)
+		}
+		if n := c.streams.Load(); n != 0 {
+			t.Errorf("%d streams are left", n)
+		}
+	})
+}
+
+// TestEventsAreBounded: one stream more than there may be is told so.
+func TestEventsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := open(t, serving(clusterOf("", busy())))
+		var all []chan struct{}
+		for range maxStreams {
+			_, done := startStream(c, t.Context(), "topics=overview")
+			all = append(all, done)
+		}
+		synctest.Wait()
+		if w := request(c, "GET", "/console/api/events?topics=overview", nil); w.Code != 503 {
+			t.Errorf("%d", w.Code)
+		}
+		c.Close()
+		for _, done := range all {
+			<-done
+		}
+	})
+}

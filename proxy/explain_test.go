@@ -1,0 +1,157 @@
+package proxy
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+
+	"github.com/kubeweir/kubeweir/cache/cachetest"
+)
+
+// TestExplain: what is said of a request is what becomes of it, and to say it sends, starts
+// and counts nothing.
+func TestExplain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newGatewayBench(t, func(o *Options) {
+			o.Rules = []Rule{
+				{Match{Users: []string{"dash"}}, Settings{Mode: ModeSession}},
+				{Match{UserAgents: []string{"agent*"}}, Settings{ReadOnly: Yes}},
+			}
+		})
+		b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
+		b.upstream.allowed = func(r *authorizationv1.SubjectAccessReviewSpec) bool { return r.User != "eve" }
+		explain := func(line, user, agent string) *Explanation {
+			t.Helper()
+			method, target, _ := strings.Cut(line, " ")
+			e, err := b.gateway.Explain(t.Context(), Question{Method: method, Target: target, User: user, UserAgent: agent, Accept: "application/json"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return e
+		}
+		const list = "GET /api/v1/pods"
+		for range 10 {
+			explain(list+"?resourceVersion=0", "jane", "")
+		}
+		time.Sleep(time.Hour)
+		if e := explain(list+"?resourceVersion=0", "jane", ""); len(b.gateway.Collections()) != 0 || e.PermissionKnown || e.Route != "cached" || e.UpstreamRequests != 2 {
+			t.Errorf("before anything: %+v", e)
+		}
+		for _, user := range []string{"jane", "eve", "dash"} {
+			b.do(list+"?resourceVersion=0", "Authorization: Bearer "+user)
+			b.do("GET /api/v1/namespaces/default/pods/a", "Authorization: Bearer "+user)
+			b.do(list, "Authorization: Bearer "+user)
+		}
+		for _, c := range []struct{ line, user, agent, route, why string }{
+			{list + "?resourceVersion=0", "jane", "", "cached", ""},
+			{list + "?resourceVersion=0", "eve", "", "refused", "forbidden"},
+			{list, "jane", "", "revalidated", ""},
+			{list, "dash", "", "cached", ""},
+			{"GET /api/v1/namespaces/default/pods/a", "jane", "", "collapsed", ""},
+			{"GET /api/v1/namespaces/default/pods/a/log", "jane", "", "forwarded", "subresource"},
+			{"GET /api/v1//pods", "jane", "", "forwarded", "inexact"},
+			{"GET /api/v1/nothings", "jane", "", "forwarded", "unknown-resource"},
+			{"GET /version", "jane", "", "forwarded", ""},
+			{"GET /readyz", "jane", "", "gateway", ""},
+			{"DELETE /api/v1/namespaces/default/pods/a", "jane", "", "forwarded", ""},
+			{"DELETE /api/v1/namespaces/default/pods/a", "jane", "agent/1", "refused", "read-only"},
+			{"GET https://gateway.example:8443/api/v1/pods?watch=1", "dash", "", "cached", ""},
+		} {
+			e := explain(c.line, c.user, c.agent)
+			if e.Route != c.route || e.Why != c.why || e.Text == "" || e.Cost == "" || len(e.Steps) < 2 || e.PermissionText == "" {
+				t.Errorf("%s by %s: %+v", c.line, c.user, e)
+			}
+		}
+		if e := explain(list, "dash", ""); e.Settings["mode"] != "session" || e.Collection == nil || e.Collection.Objects != 1 {
+			t.Errorf("%+v", e)
+		}
+	})
+}
+
+func TestExplainBadQuestions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newGatewayBench(t, nil)
+		for _, q := range []Question{
+			{}, {Method: "GET"}, {Method: "GET", Target: "pods"}, {Method: "GET", Target: "/%zz"}, {Method: "G T", Target: "/"},
+			{Method: strings.Repeat("G", 17), Target: "/"}, {Method: "GET", Target: "/" + strings.Repeat("x", maxQuestionTarget)},
+		} {
+			if e, err := b.gateway.Explain(t.Context(), q); err == nil || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%.50v: %+v, %v", q, e, err)
+			}
+		}
+	})
+}
+
+// TestRecent: what is refused is remembered once for all alike, to a bound, by names.
+func TestRecent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newGatewayBench(t, nil)
+		b.upstream.allowed = func(*authorizationv1.SubjectAccessReviewSpec) bool { return false }
+		for range 3 {
+			b.do("GET /api/v1/namespaces/default/pods/secret-name?resourceVersion=0", "User-Agent: kubectl")
+		}
+		list := b.gateway.Denials()
+		if len(list) != 1 || list[0].Count != 3 || list[0].User != "admin" || list[0].Name != "secret-name" || list[0].UserAgent != "kubectl" {
+			t.Fatalf("%+v", list)
+		}
+		for i := range 3 * maxDenials {
+			b.do("GET /api/v1/namespaces/default/pods/a" + strings.Repeat("x", i) + "?resourceVersion=0")
+		}
+		list = b.gateway.Denials()
+		if len(list) != maxDenials || len(list[0].Name) > 300 || list[0].ID <= list[1].ID {
+			t.Errorf("%d, the last %+v", len(list), list[0])
+		}
+	})
+}
+
+// TestOpenWatches: who watches is known while it lasts, and an operator may end it.
+func TestOpenWatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newGatewayBench(t, nil)
+		resp := b.gateway.Serve(t.Context(), request("GET /api/v1/namespaces/default/pods?watch=1&resourceVersion=0&labelSelector=app%3Dweb", "User-Agent: kubectl"))
+		w := &closedWriter{closed: make(chan struct{})}
+		resp.Stream.Start(w)
+		list := b.gateway.OpenWatches()
+		if len(list) != 1 || list[0].User != "admin" || list[0].UserAgent != "kubectl" || list[0].Namespace != "default" || list[0].LabelSelector != "app=web" || list[0].Lagging() {
+			t.Fatalf("%+v", list)
+		}
+		if b.gateway.EndWatch(list[0].ID + 1) {
+			t.Error("another watch was ended")
+		}
+		if !b.gateway.EndWatch(list[0].ID) {
+			t.Error("it was not ended")
+		}
+		<-w.closed
+		resp.Stream.Stop()
+		resp.Done(0, nil)
+		ended := b.gateway.EndedWatches()
+		if len(b.gateway.OpenWatches()) != 0 || len(ended) != 1 || ended[0].Reason.String() != "operator" || ended[0].User != "admin" {
+			t.Errorf("%+v", ended)
+		}
+	})
+}
+
+// closedWriter is a client that reads everything.
+type closedWriter struct{ closed chan struct{} }
+
+func (w *closedWriter) WriteFrames([][]byte) error { return nil }
+func (w *closedWriter) Close()                     { close(w.closed) }
+func (w *closedWriter) Abort()                     { close(w.closed) }
+
+// TestTotals: they are what the metrics count.
+func TestTotals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newGatewayBench(t, nil)
+		b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
+		_, first, _ := b.do("GET /api/v1/pods?resourceVersion=0")
+		b.do("GET /api/v1/pods?resourceVersion=0")
+		b.do("GET /version")
+		got := b.gateway.Totals()
+		if got.Reads != 2 || got.Hits != 2 || got.BySource["cached"] != (SourceTotals{2, float64(2 * len(first))}) || got.BySource["forwarded"].Requests != 1 || got.Errors != 0 {
+			t.Errorf("%+v", got)
+		}
+	})
+}

@@ -1,0 +1,57 @@
+package identity
+
+import (
+	"context"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+)
+
+// This file answers questions from memory: for those who look at what a process knows.
+
+// Remembered returns a user of that name who was found good of late, with the groups that
+// the credential gave; nil if there is none. Nobody is asked.
+func (a *Authenticator) Remembered(name string) (found *User) {
+	if a.tokens != nil {
+		a.tokens.answers.search(func(answer tokenAnswer) bool {
+			if answer.user == nil || answer.user.GetName() != name {
+				return false
+			}
+			found = answer.user
+			return true
+		})
+	}
+	for _, v := range a.verifiers() {
+		v.verified.search(func(c verifiedCert) bool {
+			if found != nil || c.identity == nil || c.identity.User.GetName() != name {
+				return found != nil
+			}
+			found = c.identity.User
+			return true
+		})
+	}
+	return found
+}
+
+func (a *Authenticator) verifiers() (list []*verifier) {
+	if a.clientCerts != nil {
+		list = append(list, a.clientCerts)
+	}
+	if a.frontProxy != nil {
+		list = append(list, a.frontProxy.verifier)
+	}
+	return list
+}
+
+// Remembered returns the decision about u and attributes if it is in memory, or can be made
+// within this process. Nothing is sent to the upstream, and nothing counted.
+func (a *Authorizer) Remembered(ctx context.Context, u user.Info, attributes Attributes) (d Decision, ok bool) {
+	who := NewUser(u)
+	switch {
+	case who.gateway:
+		return Decision{Allowed: true}, true
+	case a.opts.Decider != nil:
+		allowed, reason, err := a.opts.Decider.Decide(ctx, who, attributes)
+		return Decision{Allowed: allowed, Reason: reason}, err == nil
+	}
+	return a.decisions.get(keyOf(who, &attributes))
+}

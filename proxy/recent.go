@@ -1,0 +1,134 @@
+package proxy
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kubeweir/kubeweir/reason"
+)
+
+// Denial is what somebody was not allowed, here or by the upstream: by names alone.
+type Denial struct {
+	User, UserAgent              string
+	Verb                         string
+	Group, Resource, Subresource string
+	Namespace, Name              string
+	Path                         string // of what is no resource
+	Reason                       string // the authorizer's, often ""
+	First, Last                  time.Time
+	Count                        int
+	// ID names it among all that there ever were.
+	ID uint64
+}
+
+// same reports whether another one is the same but for when and why.
+func (d *Denial) same(o *Denial) bool {
+	return d.User == o.User && d.Verb == o.Verb && d.Resource == o.Resource && d.Namespace == o.Namespace && d.Name == o.Name &&
+		d.Group == o.Group && d.Subresource == o.Subresource && d.Path == o.Path
+}
+
+// EndedWatch is a watch that neither its client nor its time has ended.
+type EndedWatch struct {
+	User                       string
+	Group, Resource, Namespace string
+	Reason                     reason.WatchEnd
+	Began, Ended               time.Time
+}
+
+// Bounds of what is remembered.
+const (
+	maxDenials      = 100
+	maxEndedWatches = 100
+)
+
+// recent remembers what an operator asks about when somebody complains. The zero value is
+// ready; it is safe for concurrent use.
+type recent struct {
+	mu struct {
+		sync.Mutex
+		ids     uint64
+		denials []Denial // the latest last
+		ended   []EndedWatch
+	}
+}
+
+// denied remembers a request that was answered 403.
+func (n *recent) denied(x *exchange) {
+	if x.sender == nil {
+		return
+	}
+	user := x.sender.User
+	if x.subject != nil {
+		user = x.subject.User
+	}
+	d := Denial{
+		User: brief(user.GetName()), UserAgent: brief(x.request.Header.Get("User-Agent")), Verb: brief(x.info.Verb),
+		Reason: brief(x.decision.Reason), Last: time.Now(),
+	}
+	if x.info.IsResourceRequest {
+		d.Group, d.Resource, d.Subresource = brief(x.info.APIGroup), brief(x.info.Resource), brief(x.info.Subresource)
+		d.Namespace, d.Name = brief(x.info.Namespace), brief(x.info.Name)
+	} else {
+		d.Path = brief(x.info.Path)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	all := n.mu.denials
+	i := slices.IndexFunc(all, func(o Denial) bool { return o.same(&d) })
+	switch {
+	case i >= 0:
+		again := all[i]
+		again.Last, again.UserAgent, again.Reason = d.Last, strings.Clone(d.UserAgent), strings.Clone(d.Reason)
+		again.Count++
+		d = again
+		all = slices.Delete(all, i, i+1)
+	default:
+		n.mu.ids++
+		d.ID, d.First, d.Count = n.mu.ids, d.Last, 1
+		for _, s := range []*string{&d.User, &d.UserAgent, &d.Verb, &d.Group, &d.Resource, &d.Subresource, &d.Namespace, &d.Name, &d.Path, &d.Reason} {
+			*s = strings.Clone(*s) // of a request
+		}
+		if len(all) >= maxDenials {
+			all = slices.Delete(all, 0, 1)
+		}
+	}
+	n.mu.denials = append(all, d)
+}
+
+// ended remembers a watch, unless it came to its usual end.
+func (n *recent) endedWatch(x *exchange, began time.Time, why reason.WatchEnd) {
+	switch why {
+	case reason.WatchTimeout, reason.WatchClient, reason.WatchDraining, reason.WatchStopped:
+		return
+	}
+	e := EndedWatch{
+		User: strings.Clone(brief(x.subject.User.GetName())), Group: strings.Clone(x.info.APIGroup), Resource: strings.Clone(x.info.Resource),
+		Namespace: strings.Clone(brief(x.info.Namespace)), Reason: why, Began: began, Ended: time.Now(),
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.mu.ended) >= maxEndedWatches {
+		n.mu.ended = slices.Delete(n.mu.ended, 0, 1)
+	}
+	n.mu.ended = append(n.mu.ended, e)
+}
+
+// Denials are what was refused of late, the latest first.
+func (g *Gateway) Denials() []Denial {
+	g.recent.mu.Lock()
+	defer g.recent.mu.Unlock()
+	list := slices.Clone(g.recent.mu.denials)
+	slices.Reverse(list)
+	return list
+}
+
+// EndedWatches are those that were ended of late, the latest first.
+func (g *Gateway) EndedWatches() []EndedWatch {
+	g.recent.mu.Lock()
+	defer g.recent.mu.Unlock()
+	list := slices.Clone(g.recent.mu.ended)
+	slices.Reverse(list)
+	return list
+}

@@ -1,0 +1,68 @@
+package proxy
+
+import (
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+)
+
+// Totals sum up the requests since the start, as the metrics count them.
+type Totals struct {
+	// BySource has the sources of kubeweir_requests_total.
+	BySource map[string]SourceTotals
+	// Reads are gets, lists and watches of resources, Hits those of them that were answered
+	// from the cache, or with what the upstream answered somebody else.
+	Reads, Hits float64
+	// Errors are answers from 500 on.
+	Errors float64
+}
+
+// SourceTotals are those of the requests that were answered from one source.
+type SourceTotals struct{ Requests, Bytes float64 }
+
+// Totals reads the counters.
+func (g *Gateway) Totals() Totals {
+	t := Totals{BySource: make(map[string]SourceTotals, 5)}
+	g.metrics.mu.RLock()
+	defer g.metrics.mu.RUnlock()
+	seen := make(map[prometheus.Counter]bool, len(g.metrics.children)) // codes share their bytes
+	for l, c := range g.metrics.children {
+		n := totalOf(c.requests)
+		of := t.BySource[string(l.source)]
+		of.Requests += n
+		if !seen[c.bytes] {
+			seen[c.bytes] = true
+			of.Bytes += totalOf(c.bytes)
+		}
+		t.BySource[string(l.source)] = of
+		if l.code >= 500 {
+			t.Errors += n
+		}
+		if l.resource != "" && (l.verb == "get" || l.verb == "list" || l.verb == "watch") {
+			t.Reads += n
+			if l.source == fromCache {
+				t.Hits += n
+			}
+		}
+	}
+	t.Hits += totalOf(g.collapser.shared)
+	return t
+}
+
+func totalOf(c prometheus.Counter) float64 {
+	var m dto.Metric
+	if c.Write(&m) != nil {
+		return 0
+	}
+	return m.GetCounter().GetValue()
+}
+
+// brief cuts what a client may make as long as it likes.
+func brief(s string) string {
+	const most = 256
+	if len(s) <= most {
+		return s
+	}
+	return s[:most] + "... (" + strconv.Itoa(len(s)) + " bytes)"
+}
