@@ -34,7 +34,7 @@ resource keeps current; with no cluster it is an API server with a store of its 
 		}
 		return help(c, args)
 	}
-	c.AddCommand(newStandalone(), newGateway(), newConfig(), newCompletion(), newRBAC(), newVerify(), newKubeconfig(), newVersion(), newMan())
+	c.AddCommand(newStandalone(), newGateway(), newConfig(), newCompletion(), newRBAC(), newVerify(), newTop(), newKubeconfig(), newVersion(), newMan())
 	c.SetHelpCommand(newHelp())
 	completeFlags(c)
 	c.SetFlagErrorFunc(flagError)

@@ -67,12 +67,9 @@ is run in the gateway's pod, by kubectl exec.`,
 
 // verifyURL is where resources are to be compared.
 func verifyURL(address string, resources []string) (*url.URL, error) {
-	if !strings.Contains(address, "://") {
-		address = "http://" + address
-	}
-	u, err := url.Parse(address)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" {
-		return nil, usageErrorf("--admin must be a URL such as http://127.0.0.1:9444, not %q", address)
+	u, err := adminURL(address)
+	if err != nil {
+		return nil, err
 	}
 	u.Path, u.RawQuery = admin.VerifyPath, url.Values{"resource": resources}.Encode()
 	return u, nil

@@ -1,0 +1,280 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubeweir/kubeweir/console"
+	"github.com/kubeweir/kubeweir/contain"
+)
+
+// topOptions are what `kubeweir top` was asked for.
+type topOptions struct {
+	admin, tokenFile, cluster string
+	sort, askers, window      string
+	output                    string
+	interval                  time.Duration
+	once                      bool
+}
+
+// What the flags of top may be.
+var (
+	collectionOrders = []string{"name", "objects", "bytes", "watchers", "events", "age"}
+	askerOrders      = []string{"requests", "bytes", "cpu", "watches", "upstreamRequests", "upstreamBytes"}
+)
+
+// leastInterval is how often is asked at most: the figures do not change more often.
+const leastInterval = 500 * time.Millisecond
+
+// newTop is `kubeweir top`.
+func newTop() *cobra.Command {
+	var o topOptions
+	c := &cobra.Command{
+		Use:   "top",
+		Short: "Show what a running gateway or standalone does.",
+		Long: `Shows in a terminal what the console shows in a browser: requests and where their answers came
+from, what the cluster was saved, who asks for how much, and the collections. It asks the admin
+listener of a gateway, or a standalone, on this machine; one elsewhere needs --token-file (see
+--console-token-file). In a cluster it is run in the gateway's pod, by kubectl exec. The key q
+ends it. Where its output is no terminal it prints once.`,
+		Example: `  kubeweir top
+  kubeweir top --sort watchers --sort-askers upstreamRequests
+
+  # A standalone, once, for a script.
+  kubeweir top --admin http://127.0.0.1:9443 -o json`,
+		Args: noArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			top, err := newTopClient(&o)
+			if err != nil {
+				return err
+			}
+			return top.run(c.Context(), c.OutOrStdout())
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&o.admin, "admin", "http://127.0.0.1:9444", "`URL` of the admin listener (--admin-listen)")
+	f.StringVar(&o.tokenFile, "token-file", "", "`file` with the console's token, if it wants one")
+	f.StringVar(&o.cluster, "cluster", "", "`name` of one of several clusters (default all together)")
+	f.StringVar(&o.sort, "sort", "bytes", "`order` of the collections: "+strings.Join(collectionOrders, ", "))
+	f.StringVar(&o.askers, "sort-askers", "requests", "`order` of who asks: "+strings.Join(askerOrders, ", "))
+	f.StringVar(&o.window, "window", "1m", "`time` that who asks is counted over: 1m or 1h")
+	f.DurationVar(&o.interval, "interval", 2*time.Second, "`time` between two looks")
+	f.BoolVar(&o.once, "once", false, "print once and end")
+	f.StringVarP(&o.output, "output", "o", "table", "`format`: table, or json, which is printed once")
+	annotateChoices(c, "sort", collectionOrders...)
+	annotateChoices(c, "sort-askers", askerOrders...)
+	annotateChoices(c, "window", "1m", "1h")
+	annotateChoices(c, "output", "table", "json")
+	return c
+}
+
+// topClient asks a console.
+type topClient struct {
+	*topOptions
+	base   *url.URL
+	token  string
+	client *http.Client
+}
+
+func newTopClient(o *topOptions) (*topClient, error) {
+	for _, choice := range []struct {
+		flag, value string
+		choices     []string
+	}{{"sort", o.sort, collectionOrders}, {"sort-askers", o.askers, askerOrders}, {"window", o.window, []string{"1m", "1h"}}, {"output", o.output, []string{"table", "json"}}} {
+		if !slices.Contains(choice.choices, choice.value) {
+			return nil, usageErrorf("--%s must be one of %s, not %q", choice.flag, strings.Join(choice.choices, ", "), choice.value)
+		}
+	}
+	if o.interval < leastInterval {
+		return nil, usageErrorf("--interval must be at least %v, not %v", leastInterval, o.interval)
+	}
+	base, err := adminURL(o.admin)
+	if err != nil {
+		return nil, err
+	}
+	t := &topClient{topOptions: o, base: base}
+	if o.tokenFile != "" {
+		content, err := os.ReadFile(o.tokenFile)
+		if err != nil {
+			return nil, usageErrorf("--token-file: %w", err)
+		}
+		if t.token = strings.TrimSpace(string(content)); t.token == "" || strings.ContainsAny(t.token, " \r\n\t") {
+			return nil, usageErrorf("--token-file: %s must have one token", o.tokenFile)
+		}
+	}
+	// No proxy: the listener is on this machine, or reached directly.
+	t.client = &http.Client{Timeout: 15 * time.Second, Transport: &http.Transport{DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, MaxIdleConnsPerHost: 1}}
+	return t, nil
+}
+
+// adminURL is that of an admin listener.
+func adminURL(address string) (*url.URL, error) {
+	if !strings.Contains(address, "://") {
+		address = "http://" + address
+	}
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" {
+		return nil, usageErrorf("--admin must be a URL such as http://127.0.0.1:9444, not %q", address)
+	}
+	u.Path, u.RawQuery = "", ""
+	return u, nil
+}
+
+// topFrame is what is shown at a moment.
+type topFrame struct {
+	Session     console.Session     `json:"session"`
+	Overview    console.Overview    `json:"overview"`
+	Askers      console.Askers      `json:"askers"`
+	Collections console.Collections `json:"collections"`
+}
+
+// look asks for all that is shown.
+func (t *topClient) look(ctx context.Context) (*topFrame, error) {
+	frame, of := &topFrame{}, url.Values{}
+	if t.cluster != "" {
+		of.Set("cluster", t.cluster)
+	}
+	by := url.Values{"window": {t.window}, "sort": {t.askers}}
+	for name, values := range of {
+		by[name] = values
+	}
+	for _, one := range []struct {
+		path  string
+		query url.Values
+		into  any
+	}{{"session", nil, &frame.Session}, {"overview", of, &frame.Overview}, {"askers", by, &frame.Askers}, {"collections", of, &frame.Collections}} {
+		if err := t.get(ctx, one.path, one.query, one.into); err != nil {
+			return nil, err
+		}
+	}
+	return frame, nil
+}
+
+// maxDocument bounds a document, in bytes.
+const maxDocument = 64 << 20
+
+// get reads a document.
+func (t *topClient) get(ctx context.Context, name string, query url.Values, into any) error {
+	u := *t.base
+	u.Path, u.RawQuery = console.Path+"api/"+name, query.Encode()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return err
+	}
+	if t.token != "" {
+		req.Header.Set("Authorization", "Bearer "+t.token)
+	}
+	resp, err := t.client.Do(req)
+	switch {
+	case ctx.Err() != nil:
+		return errInterrupted
+	case err != nil:
+		return fmt.Errorf("no gateway answers at %s, is it running with this --admin-listen? (%w)", t.base, errors.Unwrap(err))
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxDocument))
+	if err != nil {
+		return fmt.Errorf("the gateway at %s broke off its answer: %w", t.base, err)
+	}
+	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	var failed console.Failed
+	switch {
+	case media != "application/json":
+		return fmt.Errorf("what answers at %s has no console, is it a kubeweir with --console? (%s)", t.base, resp.Status)
+	case resp.StatusCode == http.StatusUnauthorized && t.token == "":
+		return fmt.Errorf("the gateway at %s wants a token; give it with --token-file", t.base)
+	case resp.StatusCode != http.StatusOK && json.Unmarshal(body, &failed) == nil && failed.Error != "":
+		return fmt.Errorf("the gateway at %s refuses: %.200s", t.base, printable(failed.Error))
+	case resp.StatusCode != http.StatusOK, json.Unmarshal(body, into) != nil:
+		return fmt.Errorf("what answers at %s is no console that this kubeweir knows (%s)", t.base, resp.Status)
+	}
+	return nil
+}
+
+var errInterrupted = errors.New("interrupted")
+
+// run shows what there is, once or until the user has seen enough.
+func (t *topClient) run(ctx context.Context, out io.Writer) error {
+	frame, err := t.look(ctx)
+	if err != nil {
+		return err
+	}
+	screen := openScreen(out)
+	if !t.once && t.output == "table" && screen != nil {
+		return t.follow(ctx, screen, frame)
+	}
+	if frame.Overview.Requests.Rate == nil { // it has just begun to look
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return errInterrupted
+		}
+		if frame, err = t.look(ctx); err != nil {
+			return err
+		}
+	}
+	if t.output == "json" {
+		encoder := json.NewEncoder(out)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(frame)
+	}
+	width := defaultWidth
+	if screen != nil {
+		width, _ = screen.size()
+	}
+	_, err = io.WriteString(out, t.render(frame, width, 0))
+	return err
+}
+
+// follow shows what there is, again and again.
+func (t *topClient) follow(ctx context.Context, s *screen, frame *topFrame) error {
+	ctx, quit := context.WithCancel(ctx)
+	defer quit()
+	restore, err := s.open()
+	if err != nil {
+		return fmt.Errorf("the terminal cannot be used: %w", err)
+	}
+	defer restore()
+	ended := make(chan struct{})
+	contain.New(nil, nil).Go(nil, "background", func() {
+		defer close(ended)
+		s.waitForKey(ctx, "qQ")
+		quit()
+	})
+	defer func() { <-ended }()
+	defer quit()
+	ticker := time.NewTicker(t.interval)
+	defer ticker.Stop()
+	for {
+		width, height := s.size()
+		text := t.render(frame, width, height-1)
+		if err != nil {
+			text = cut(fmt.Sprintf("%v", err), width) + "\n" + text
+		}
+		if err := s.show(text); err != nil {
+			return err
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return nil
+		}
+		var next *topFrame
+		if next, err = t.look(ctx); err == nil {
+			frame = next
+		}
+	}
+}

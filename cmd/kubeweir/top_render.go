@@ -1,0 +1,289 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/kubeweir/kubeweir/console"
+)
+
+// defaultWidth is for what is no terminal.
+const defaultWidth = 120
+
+// Most rows of who asks.
+const maxAskerRows = 8
+
+// render is a frame as text, no line wider than width, and no more than height lines unless
+// that is 0.
+func (t *topClient) render(f *topFrame, width, height int) string {
+	lines := summary(f, t.base.Host, t.cluster)
+	rows := -1
+	if height > 0 {
+		rows = max(0, height-len(lines)-2)
+	}
+	askers := askerLines(&f.Askers, min(maxAskerRows, t.askerRows(rows)))
+	lines = append(lines, askers...)
+	if rows >= 0 {
+		rows = max(0, height-len(lines)-2)
+	}
+	lines = append(lines, collectionLines(&f.Collections, t.sort, rows)...)
+	var b strings.Builder
+	for i, line := range lines {
+		if height > 0 && i >= height {
+			break
+		}
+		b.WriteString(cut(line, width))
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// askerRows is how many there is room for: a third of what is left to both tables.
+func (t *topClient) askerRows(rows int) int {
+	if rows < 0 {
+		return maxAskerRows
+	}
+	return rows / 3
+}
+
+// summary are the first lines.
+func summary(f *topFrame, host, cluster string) []string {
+	o := &f.Overview
+	state := "ready"
+	if !o.Ready {
+		state = "NOT READY"
+	}
+	title := fmt.Sprintf("kubeweir %s %s at %s: %s", printable(f.Session.Mode), printable(f.Session.Version), host, state)
+	switch {
+	case cluster != "":
+		title += ", cluster " + printable(cluster)
+	case len(f.Session.Clusters) > 0:
+		title += fmt.Sprintf(", %d clusters", len(f.Session.Clusters))
+	}
+	lines := []string{title + "  " + o.At.UTC().Format(time.TimeOnly) + " UTC"}
+	for _, check := range o.Checks {
+		if !check.OK {
+			lines = append(lines, "  ! "+printable(strings.TrimPrefix(check.Cluster+"/"+check.Name, "/")+": "+check.Reason))
+		}
+	}
+	if u := o.Upstream; u != nil && !u.Reachable {
+		lines = append(lines, "  ! the cluster cannot be reached")
+	}
+	by := o.Requests.BySource
+	lines = append(lines,
+		fmt.Sprintf("requests  %s/s  cached %s  revalidated %s  collapsed %s  forwarded %s  errors %s/s",
+			rateText(o.Requests.Rate), rateText(by["cached"].Rate), rateText(by["revalidated"].Rate), rateText(by["collapsed"].Rate), rateText(by["forwarded"].Rate), rateText(o.Requests.Errors.Rate)),
+		fmt.Sprintf("hits      %s of late, %s in all  sent %s/s  from the cluster %s/s",
+			percent(o.Reads.HitShareRecent), percent(o.Reads.HitShare), bytesRate(o.Bytes.Sent.Rate), bytesRate(o.Bytes.Upstream.Rate)),
+		fmt.Sprintf("watches   %d open, %d lagging  events %s/s in, %s/s out  lag %s",
+			o.Watches.Open, o.Watches.Lagging, rateText(o.Watches.EventsIn.Rate), rateText(o.Watches.EventsOut.Rate), lagText(&o.Lag)),
+		fmt.Sprintf("saved     about %s requests, %s, %s of kube-apiserver's processor",
+			countText(o.Saved.Requests), bytesText(o.Saved.Bytes), time.Duration(o.Saved.CPUSeconds*float64(time.Second)).Round(time.Second)),
+		fmt.Sprintf("memory    %s  processor %s cores  collections %d, of %s objects and %s",
+			bytesText(o.Memory.Resident), rateText(o.CPU.Cores), o.Collections.Total, countText(float64(o.Collections.Objects)), bytesText(float64(o.Collections.Bytes))),
+	)
+	return lines
+}
+
+// askerLines are who asks.
+func askerLines(a *console.Askers, rows int) []string {
+	if a.Unavailable != "" {
+		return []string{"", "who asks: " + printable(a.Unavailable)}
+	}
+	t := table{head: []string{"WHO ASKS", "REQUESTS", "SENT", "PROCESSOR", "WATCHES", "UPSTREAM", "RECEIVED"}}
+	for _, one := range slices.Concat(a.Users[:min(len(a.Users), rows)], a.UserAgents[:min(len(a.UserAgents), rows/2)]) {
+		t.add(one.Name, countText(one.Requests), bytesText(one.Bytes), time.Duration(one.CPUSeconds*float64(time.Second)).Round(time.Millisecond).String(),
+			countText(one.Watches), countText(one.UpstreamRequests), bytesText(one.UpstreamBytes))
+	}
+	return append([]string{""}, t.lines()...)
+}
+
+// collectionLines are the collections, the first of them where there is no room for all.
+func collectionLines(c *console.Collections, order string, rows int) []string {
+	list := slices.Clone(c.Collections)
+	name := func(c *console.Collection) string {
+		full := c.Resource
+		if c.Group != "" {
+			full += "." + c.Group
+		}
+		if c.Cluster != "" {
+			full = c.Cluster + "/" + full
+		}
+		return full
+	}
+	slices.SortFunc(list, func(a, b console.Collection) int {
+		var by int
+		switch order {
+		case "objects":
+			by = cmp.Compare(b.Objects, a.Objects)
+		case "bytes":
+			by = cmp.Compare(b.Bytes, a.Bytes)
+		case "watchers":
+			by = cmp.Compare(b.Watchers, a.Watchers)
+		case "events":
+			by = cmp.Compare(orZero(b.EventsIn.Rate), orZero(a.EventsIn.Rate))
+		case "age":
+			by = cmp.Compare(orZero(b.Age), orZero(a.Age))
+		}
+		return cmp.Or(by, cmp.Compare(name(&a), name(&b)), cmp.Compare(a.Encoding, b.Encoding))
+	})
+	left := 0
+	if rows >= 0 && len(list) > rows {
+		left = len(list) - max(0, rows-1)
+		list = list[:max(0, rows-1)]
+	}
+	t := table{head: []string{"COLLECTION", "ENCODING", "STATE", "OBJECTS", "BYTES", "AGE", "WATCHERS", "EVENTS/S", "HISTORY"}}
+	for i := range list {
+		c := &list[i]
+		state := c.State
+		if c.Error != "" {
+			state += " !"
+		}
+		t.add(name(c), c.Encoding, state, countText(float64(c.Objects)), bytesText(float64(c.Bytes)), ageText(c.Age), countText(float64(c.Watchers)),
+			rateText(c.EventsIn.Rate), (time.Duration(c.History.Seconds) * time.Second).String())
+	}
+	lines := append([]string{""}, t.lines()...)
+	if left > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more", left))
+	}
+	return lines
+}
+
+// table lays out columns: the first to the left, the others to the right.
+type table struct {
+	head []string
+	rows [][]string
+}
+
+// widest is how wide a cell may be.
+const widest = 48
+
+func (t *table) add(cells ...string) {
+	for i := range cells {
+		cells[i] = cut(printable(cells[i]), widest)
+	}
+	t.rows = append(t.rows, cells)
+}
+
+func (t *table) lines() (lines []string) {
+	rows := append([][]string{t.head}, t.rows...)
+	widths := make([]int, len(t.head))
+	for _, row := range rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	for _, row := range rows {
+		var b strings.Builder
+		for i, cell := range row {
+			space := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
+			if i == 0 {
+				b.WriteString(cell + space)
+			} else {
+				b.WriteString("  " + space + cell)
+			}
+		}
+		lines = append(lines, b.String())
+	}
+	return lines
+}
+
+// cut is a line that is no wider than a screen.
+func cut(line string, width int) string {
+	if width <= 0 || utf8.RuneCountInString(line) <= width {
+		return line
+	}
+	runes := []rune(line)
+	if width == 1 {
+		return string(runes[:1])
+	}
+	return string(runes[:width-1]) + "…"
+}
+
+// printable is a text without what a terminal would obey: clients choose their names.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
+func orZero(v *float64) float64 {
+	if v == nil {
+		return 0
+	}
+	return *v
+}
+
+func rateText(v *float64) string {
+	switch {
+	case v == nil:
+		return "-"
+	case *v == 0:
+		return "0"
+	case *v < 10:
+		return fmt.Sprintf("%.2f", *v)
+	}
+	return countText(*v)
+}
+
+func percent(v *float64) string {
+	if v == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f %%", 100**v)
+}
+
+func ageText(v *float64) string {
+	if v == nil {
+		return "-"
+	}
+	return time.Duration(*v * float64(time.Second)).Round(100 * time.Millisecond).String()
+}
+
+func lagText(l *console.Lag) string {
+	if l.Seconds == nil {
+		return "-"
+	}
+	return ageText(l.Seconds) + " (" + printable(l.Collection) + ")"
+}
+
+func bytesRate(v *float64) string {
+	if v == nil {
+		return "-"
+	}
+	return bytesText(*v)
+}
+
+// countText is a number in few letters.
+func countText(v float64) string {
+	switch {
+	case v >= 1e9:
+		return fmt.Sprintf("%.1fG", v/1e9)
+	case v >= 1e6:
+		return fmt.Sprintf("%.1fM", v/1e6)
+	case v >= 1e4:
+		return fmt.Sprintf("%.1fk", v/1e3)
+	}
+	return fmt.Sprintf("%.0f", v)
+}
+
+// bytesText is a size in few letters.
+func bytesText(v float64) string {
+	switch {
+	case v >= 1<<30:
+		return fmt.Sprintf("%.1f GiB", v/(1<<30))
+	case v >= 1<<20:
+		return fmt.Sprintf("%.1f MiB", v/(1<<20))
+	case v >= 1<<10:
+		return fmt.Sprintf("%.1f KiB", v/(1<<10))
+	}
+	return fmt.Sprintf("%.0f B", v)
+}
