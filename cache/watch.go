@@ -63,6 +63,7 @@ type Watches struct {
 	writers  *writers
 	panics   *contain.Panics
 	ended    []prometheus.Counter // by reason.WatchEnd
+	begun    time.Time
 	// How many open watches coalesce, and how many of those wait longer than they are to.
 	coalescing, widened atomic.Int64
 	ids                 atomic.Uint64 // of the last watch
@@ -79,7 +80,7 @@ type Watches struct {
 // lists. registerer may be nil.
 func NewWatches(reader *Reader, registerer prometheus.Registerer) *Watches {
 	panics := contain.New(registerer, nil)
-	w := &Watches{renderer: reader.renderer, writers: newWriters(panics), panics: panics}
+	w := &Watches{renderer: reader.renderer, writers: newWriters(panics), panics: panics, begun: time.Now()}
 	w.mu.open = make(map[*watchStream]struct{})
 	ended := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubeweir_watches_ended_total",

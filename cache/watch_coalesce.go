@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/internal/defaults"
-	"github.com/kubeweir/kubeweir/reason"
 )
 
 // A watch may coalesce: after a delivery, events wait for its window, and of the
@@ -71,15 +70,29 @@ func (s *watchStream) dueNow(now time.Time) bool {
 	return s.reason.Load() != nil || !now.Before(s.deadline) || !s.bookmark.IsZero() && !now.Before(s.bookmark)
 }
 
-// delivered says that all events were delivered.
+// delivered says that the events that had come were delivered.
 func (s *watchStream) delivered(now time.Time) {
 	sent := s.waiting.sent
 	s.waiting.sent = 0
 	wait, widened := s.req.Pace.wait(sent)
+	if widened {
+		wait = s.owner.together(now, wait)
+	}
 	if sent > 0 {
 		s.waiting.until = now.Add(wait)
 	}
 	s.widen(widened)
+}
+
+// widenedStep is how far apart the moments are at which widened watches are served.
+const widenedStep = 500 * time.Millisecond
+
+// together makes a wait longer by less than a step, so that watches which wait for long are
+// served at the same moments, and share what is encoded for them: the last states of objects
+// that change all the time are others at each.
+func (ws *Watches) together(now time.Time, wait time.Duration) time.Duration {
+	past := (now.Sub(ws.begun) + wait) % widenedStep
+	return wait + (widenedStep-past)%widenedStep
 }
 
 // widen counts the watch while its window is wider than it is to be.
@@ -95,17 +108,12 @@ func (s *watchStream) widen(widened bool) {
 	s.waiting.widened = widened
 }
 
-// whyNow is why the watch ends whose end is due.
-func (s *watchStream) whyNow() reason.WatchEnd {
-	if why := s.reason.Load(); why != nil {
-		return *why
-	}
-	return reason.WatchTimeout
-}
-
-// isTooSlow reports whether a client takes so long to read what has come that the end of
-// its watch does not wait for it: where events come faster than it reads there is always more.
-func (s *watchStream) isTooSlow(began time.Time) bool {
+// wantsAll reports whether a watch that is behind goes on to the end: for what is due to come
+// after all events. It gives up on a client that reads slower than events come.
+func (s *watchStream) wantsAll(began *time.Time) bool {
 	now := time.Now()
-	return now.Sub(began) > bookmarkBeforeEnd && (s.reason.Load() != nil || !now.Before(s.deadline))
+	if began.IsZero() {
+		*began = now
+	}
+	return s.dueNow(now) && now.Sub(*began) < bookmarkBeforeEnd
 }

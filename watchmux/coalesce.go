@@ -67,6 +67,12 @@ func (w *Watcher) Coalesce() {
 	m.mu.log.readers[w] = struct{}{}
 }
 
+// Behind reports whether a coalescing watcher, of which Next has returned fewer than max, has
+// left events that came since it began to read: it is not armed, and has not seen everything up to
+// any version that it has read of. Where events come faster than they can be read it would not come
+// to an end.
+func (w *Watcher) Behind() bool { return w.behind.Load() }
+
 // Hurried reports whether a coalescing watcher must read now: there is no room to keep
 // more for it, or the Mux was closed. notify was called then.
 func (w *Watcher) Hurried() bool { return w.hurried.Load() }
@@ -140,26 +146,31 @@ func (l *eventLog) outlive(dropped *Event) {
 	e.event, e.cost = light, entryOverhead
 }
 
-// copy copies events from seq on into dst. Bit i of superseded is set for those of which
-// dst[i] is one; next is where to go on, head at the end, and torn tells that the event
-// there has the version of the last one copied.
-func (l *eventLog) copy(dst []*Event, seq, head uint64) (n int, superseded, next uint64, torn bool) {
-	i := l.after(seq)
+// copy copies events from seq on into dst, up to limit, but all of the last version. Bit i of
+// superseded is set for those of which dst[i] is one; then comes where to go on, at least limit at the end;
+// and torn tells that the event there has the version of the last one copied.
+func (l *eventLog) copy(dst []*Event, seq, limit uint64) (n int, superseded, _ uint64, torn bool) {
+	i, next := l.after(seq), max(seq, limit)
 	for ; i < len(l.entries) && n < len(dst); i++ {
-		if l.entries[i].event == nil {
+		e := &l.entries[i]
+		if e.event == nil {
 			continue
 		}
-		if l.entries[i].superseded {
+		if e.seq >= limit && (n == 0 || e.rv != dst[n-1].RV) {
+			return n, superseded, next, false
+		}
+		if e.superseded {
 			superseded |= 1 << n
 		}
-		dst[n] = l.entries[i].event
+		dst[n] = e.event
 		n++
+		next = max(next, e.seq+1)
 	}
 	for i < len(l.entries) && l.entries[i].event == nil {
 		i++
 	}
 	if i == len(l.entries) {
-		return n, superseded, head, false
+		return n, superseded, next, false
 	}
 	return n, superseded, l.entries[i].seq, n > 0 && l.entries[i].rv == dst[n-1].RV
 }

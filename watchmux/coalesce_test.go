@@ -26,8 +26,12 @@ type calmClient struct {
 	// rv is the version from which it would go on, whole the version up to which it has seen
 	// everything, additions and deletions included.
 	rv, whole uint64
-	// done is how many events of the truth are up to there.
-	done int
+	// truth is what it must see of the first so many changes; done is how many events of it are up
+	// to whole, and present the state after it.
+	truth   watchtest.Truth
+	changes int
+	done    int
+	present map[string]uint64
 	// batch are the events since it came to the end last, atOnce is set if no others came while
 	// it read them.
 	batch  []watchtest.WireEvent
@@ -41,7 +45,8 @@ func (c *calmClient) connect(from uint64) error {
 	}
 	w.Coalesce()
 	c.w, c.rv, c.whole, c.armed, c.woken, c.batch, c.atOnce = w, from, from, false, 0, nil, false
-	c.done = len(c.model.truth(c.sel).Between(0, from))
+	c.follow()
+	c.done = len(c.truth.Between(0, from))
 	for !c.armed && err == nil { // what was before it came is read at once
 		err = c.read(8)
 	}
@@ -49,10 +54,27 @@ func (c *calmClient) connect(from uint64) error {
 	return err
 }
 
+// follow brings the truth to the present.
+func (c *calmClient) follow() {
+	if c.present == nil {
+		c.present = map[string]uint64{}
+	}
+	before := len(c.truth.Events)
+	c.changes = c.model.extend(&c.truth, c.sel, c.changes)
+	for _, e := range c.truth.Events[before:] {
+		if e.Type == api.Deleted {
+			delete(c.present, e.Key)
+		} else {
+			c.present[e.Key] = e.RV
+		}
+	}
+}
+
 // listAndWatch begins anew.
 func (c *calmClient) listAndWatch() {
 	rv := c.mux.RV()
-	c.state = c.model.truth(c.sel).State(rv)
+	c.follow()
+	c.state = maps.Clone(c.present)
 	if err := c.connect(rv); err != nil {
 		c.t.Fatal(err)
 	}
@@ -80,7 +102,7 @@ func (c *calmClient) read(size int) error {
 	if rv < c.whole {
 		c.t.Fatalf("%+v: seen everything up to %d, then up to %d", c.sel, c.whole, rv)
 	}
-	if c.armed = len(ds) < size; c.armed {
+	if c.armed = len(ds) < size && !c.w.Behind(); c.armed {
 		c.check(rv)
 	} else if rv > c.whole {
 		c.t.Fatalf("%+v: seen everything up to %d in the middle, was %d", c.sel, rv, c.whole)
@@ -91,13 +113,13 @@ func (c *calmClient) read(size int) error {
 // check compares what the client knows at the end, where a bookmark may say rv.
 func (c *calmClient) check(rv uint64) {
 	c.t.Helper()
-	truth := c.model.truth(c.sel)
-	if want := truth.State(rv); !maps.Equal(c.state, want) {
-		c.t.Fatalf("%+v at %d: %v, want %v", c.sel, rv, c.state, want)
+	c.follow()
+	if !maps.Equal(c.state, c.present) {
+		c.t.Fatalf("%+v at %d: %v, want %v", c.sel, rv, c.state, c.present)
 	}
 	var want []watchtest.WireEvent
 	all := map[watchtest.WireEvent]bool{}
-	for _, e := range truth.Events[c.done:] {
+	for _, e := range c.truth.Events[c.done:] {
 		all[e] = true
 		if e.Type != api.Modified {
 			want = append(want, e)
@@ -120,7 +142,7 @@ func (c *calmClient) check(rv uint64) {
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		c.t.Fatalf("%+v up to %d: added and deleted %v, want %v", c.sel, rv, got, want)
 	}
-	c.rv, c.whole, c.done, c.batch, c.atOnce = rv, rv, len(truth.Events), nil, true
+	c.rv, c.whole, c.done, c.batch, c.atOnce = rv, rv, len(c.truth.Events), nil, true
 }
 
 // TestCoalesce: watchers that read rarely get, of what came meanwhile, each addition and
@@ -303,6 +325,42 @@ func TestCoalesceOutlivesTheRing(t *testing.T) {
 	}
 }
 
+// TestCoalesceComesToAnEnd: what comes while a watcher reads is not for the same time, or it
+// might read for ever. It is told that it is behind, and is not notified.
+func TestCoalesceComesToAnEnd(t *testing.T) {
+	f := newFeeder(t, 0)
+	m := start(t, watchmux.Options{}, 0)
+	r := watch(t, m, 0, nil)
+	r.Coalesce()
+	drain(t, r)
+	add := func(from, n int) {
+		for i := range n {
+			m.Append(f.set(state{fmt.Sprintf("ns/%d", from+i), "", ""}))
+		}
+	}
+	next := func(size, want int, rv uint64, behind bool) {
+		t.Helper()
+		ds, got, err := r.Next(nil, size)
+		if len(ds) != want || got != rv || err != nil || r.Behind() != behind {
+			t.Errorf("%d events up to %d, behind %t, %v; want %d up to %d, %t", len(ds), got, r.Behind(), err, want, rv, behind)
+		}
+	}
+	add(0, 10)
+	next(4, 4, 0, false)
+	add(8, 4) // the last two of those that wait are modified, two are new
+	next(4, 4, 0, false)
+	add(20, 1)
+	next(4, 2, 0, true)
+	next(10, 5, 15, false)
+	if r.notified != 1 {
+		t.Errorf("notified %d times", r.notified)
+	}
+	add(0, 1)
+	if next(10, 1, 16, false); r.notified != 2 {
+		t.Errorf("notified %d times", r.notified)
+	}
+}
+
 // TestCoalesceEndsWithTheMux: who waits is told when the history ends, and gets the rest of it.
 func TestCoalesceEndsWithTheMux(t *testing.T) {
 	f := newFeeder(t, 0)
@@ -333,9 +391,7 @@ func BenchmarkCoalesce(b *testing.B) {
 			h.mux = start(b, watchmux.Options{}, 0)
 			h.n = 0
 			states := make([]*object.Object, len(h.objects))
-			for i, o := range h.objects {
-				states[i] = o
-			}
+			copy(states, h.objects)
 			var all []*watchmux.Watcher
 			for range watchers {
 				w, err := h.mux.Watch(0, nil, func() {})

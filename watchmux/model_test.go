@@ -53,9 +53,16 @@ func (s selector) matches(st *state) bool {
 
 // truth is what a watcher with the selector must see of the whole history.
 func (m *model) truth(s selector) watchtest.Truth {
+	t := watchtest.Truth{Complete: true, Shared: true}
+	m.extend(&t, s, 0)
+	return t
+}
+
+// extend adds what a watcher with the selector must see of the history from a change on; it
+// returns how many changes there are.
+func (m *model) extend(t *watchtest.Truth, s selector, from int) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	t := watchtest.Truth{Complete: true, Shared: true}
 	memo := map[state]bool{}
 	matches := func(st *state) bool {
 		if st == nil {
@@ -68,7 +75,7 @@ func (m *model) truth(s selector) watchtest.Truth {
 		}
 		return got
 	}
-	for _, c := range m.changes {
+	for _, c := range m.changes[from:] {
 		before, after := matches(c.before), matches(c.after)
 		e := watchtest.WireEvent{RV: c.rv}
 		switch {
@@ -83,7 +90,7 @@ func (m *model) truth(s selector) watchtest.Truth {
 		}
 		t.Events = append(t.Events, e)
 	}
-	return t
+	return len(m.changes)
 }
 
 // writer makes random events and the model of them.

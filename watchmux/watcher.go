@@ -34,8 +34,9 @@ type Watcher struct {
 	notify       func()
 	// stopped is set by Stop and by the error that ends the watcher.
 	stopped atomic.Bool
-	// hurried is set when a coalescing watcher must not wait, until it has read all.
-	hurried atomic.Bool
+	// hurried is set when a coalescing watcher must not wait, until it has read all; behind when
+	// it has come to its horizon and not to the end.
+	hurried, behind atomic.Bool
 
 	// Guarded by mux.mu:
 
@@ -43,9 +44,10 @@ type Watcher struct {
 	cursor uint64
 	armed  bool
 	// coalesces is set by Coalesce; reading is the cursor of such a watcher, but while Next
-	// may still give events back the first of those.
-	coalesces bool
-	reading   uint64
+	// may still give events back the first of those; horizon is how far it reads before it
+	// says that it is Behind, 0 when it is not reading.
+	coalesces        bool
+	reading, horizon uint64
 	// seen is the version up to which everything was read when last pending. Who coalesces
 	// has read everything up to a version only when it has come to the end.
 	seen uint64
@@ -63,7 +65,8 @@ type Watcher struct {
 // and never goes back.
 //
 // When fewer than max were appended the watcher is armed: notify will be called
-// when there is more, perhaps before Next returns. Otherwise call Next again.
+// when there is more, perhaps before Next returns. Otherwise call Next again. One that
+// coalesces may be Behind instead.
 //
 // The error is an *ExpiredError when the watcher has fallen off the ring, or the
 // reason given to Mux.Close after everything before it was delivered; both end
@@ -134,8 +137,12 @@ func (w *Watcher) take(chunk []*Event, room int) (n int, superseded uint64, more
 		return 0, 0, false, false, w.seen, nil
 	}
 	w.reading = w.cursor
+	if w.coalesces && (w.horizon == 0 || m.mu.closed != nil) {
+		w.horizon = r.head
+		w.behind.Store(false)
+	}
 	if w.coalesces && w.cursor >= m.mu.log.start {
-		n, superseded, w.cursor, torn = m.mu.log.copy(chunk, w.cursor, r.head)
+		n, superseded, w.cursor, torn = m.mu.log.copy(chunk, w.cursor, w.horizon)
 	} else {
 		if w.cursor < r.tail {
 			err := &ExpiredError{From: w.seen, Oldest: m.mu.oldest}
@@ -147,7 +154,13 @@ func (w *Watcher) take(chunk []*Event, room int) (n int, superseded uint64, more
 		w.cursor += uint64(n)
 		torn = w.cursor < r.head && r.at(w.cursor).RV == chunk[n-1].RV
 	}
-	if w.cursor < r.head || n >= room && n > 0 {
+	switch {
+	case w.coalesces && w.horizon <= w.cursor && w.cursor < r.head && !torn && n < room:
+		w.horizon = 0
+		w.hurried.Store(false)
+		w.behind.Store(true)
+		return n, superseded, false, false, w.seen, nil
+	case w.cursor < r.head || n >= room && n > 0:
 		if !w.coalesces {
 			w.seen = max(w.seen, chunk[n-1].RV)
 		}
@@ -157,6 +170,7 @@ func (w *Watcher) take(chunk []*Event, room int) (n int, superseded uint64, more
 	switch {
 	case m.mu.closed == nil:
 		w.hurried.Store(false)
+		w.horizon = 0
 		m.mu.index.arm(w)
 		return n, superseded, false, false, w.seen, nil
 	case n == 0:

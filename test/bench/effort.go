@@ -21,6 +21,8 @@ type effort struct {
 	queries int
 	// labelWatching is watching of rows with few deliveries.
 	labelWatching time.Duration
+	// looking is how long tabs are looked at in a slice: several times as long as their windows become.
+	looking time.Duration
 	// objects are the most pods of a synthetic API server, updates the events of a row of kind Growth.
 	objects, updates int
 	// quiet is how long a process must rest before a slice; zero for not at all.
@@ -45,7 +47,7 @@ func fullEffort() effort {
 		pods: 5000, watchers: 10000, rounds: 4,
 		apiserver: 3 * time.Second, gateway: 1500 * time.Millisecond, floor: 800 * time.Millisecond,
 		requests: 2, bursts: 2, clients: 50,
-		watching: 5 * time.Second, fastEvents: 600, labelWatching: 10 * time.Second,
+		watching: 5 * time.Second, fastEvents: 600, labelWatching: 10 * time.Second, looking: 60 * time.Second,
 		objects: 150_000, updates: 360_000, queries: 1000,
 		quiet: 150 * time.Millisecond, informers: 200,
 		writes: 1000, creating: 5 * time.Second, settle: 25 * time.Second, restart: true, judged: true,
@@ -57,7 +59,7 @@ func shortEffort() effort {
 		pods: 1000, watchers: 100, rounds: 1,
 		apiserver: 100 * time.Millisecond, gateway: 40 * time.Millisecond, floor: 20 * time.Millisecond,
 		requests: 1, bursts: 1, clients: 10,
-		watching: 250 * time.Millisecond, fastEvents: 20, labelWatching: 250 * time.Millisecond,
+		watching: 250 * time.Millisecond, fastEvents: 20, labelWatching: 250 * time.Millisecond, looking: time.Second,
 		objects: 1000, updates: 3000, queries: 10,
 		informers: 5,
 		writes:    20, creating: 200 * time.Millisecond, settle: 200 * time.Millisecond,

@@ -33,14 +33,14 @@ type measurer struct {
 func (m *measurer) measure(ctx context.Context, r *Row) (*measured, error) {
 	kinds := map[Kind]func(context.Context, *Row) (*measured, error){
 		Requests: m.requests, Pages: m.requests, WatchList: m.requests, Informers: m.informers, Burst: m.bursts,
-		FanOut: m.fanOut, LabelWatch: m.fanOut, Write: m.forwarded,
+		FanOut: m.fanOut, LabelWatch: m.fanOut, Tabs: m.tabs, Write: m.forwarded,
 		Resident: m.resident, IdleWatch: m.idleWatches, IdleConn: m.idleWatches,
 		Start: m.starts, StoreMemory: m.storeMemory, Create: m.creates,
 	}
 	if r.Objects > 0 {
 		kinds = map[Kind]func(context.Context, *Row) (*measured, error){
 			Resident: m.scaledMemory, ColdSync: m.coldSync, WarmStart: m.warmStart, Restart: m.restarts, UplinkStart: m.uplinkStart,
-			Growth: m.growth, ScaledList: m.scaledList, ScaledWatch: m.scaledWatch,
+			Growth: m.growth, ScaledList: m.scaledList, ScaledWatch: m.scaledWatch, Tabs: m.scaledTabs,
 			Queries: m.queries,
 		}
 	}
@@ -116,6 +116,9 @@ func (r *Row) gatewayArgs() (args []string, own bool) {
 	}
 	if r.WithoutManagedFields {
 		args = append(args, "--drop-managed-fields=pods")
+	}
+	if r.Calm {
+		args = append(args, "--coalesce=500ms", "--watch-bytes-per-second=100k")
 	}
 	return args, r.Own || len(args) > 0
 }

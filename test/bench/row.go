@@ -66,6 +66,10 @@ const (
 	ScaledWatch Kind = "scaled watch"
 	// Queries: one client asks for lists that are sorted, narrowed or counted, in turn.
 	Queries Kind = "queries"
+
+	// Tabs: watches of what people look at, which need not see each event. A second of one is the unit, with Objects or
+	// without.
+	Tabs Kind = "tabs"
 )
 
 // A Row is one line of the table. What is not said is zero: no churn, identity encoding, one client.
@@ -103,6 +107,10 @@ type Row struct {
 	Session bool
 	// WithoutManagedFields measures a gateway that keeps none of pods.
 	WithoutManagedFields bool
+	// Calm measures a gateway whose watches coalesce, within a bound of bytes.
+	Calm bool
+	// Changing is how many pods the events are of, zero for all.
+	Changing int
 	// Kept measures a gateway that keeps its state.
 	Kept bool
 	// Long measures a row of kind ScaledWatch for longer, because it differs by little from another.
@@ -134,6 +142,8 @@ func (r *Row) unit() string {
 		return "delivery"
 	case LabelWatch, ScaledWatch:
 		return "event"
+	case Tabs:
+		return "tab-second"
 	case ColdSync, ScaledList:
 		return "MB"
 	case Write:

@@ -26,7 +26,7 @@ const (
 // rows have left their traces; after the idle watches both servers begin anew. Rows that change the pods come after those
 // whose bytes are compared.
 func Rows() []Row {
-	return slices.Concat(memoryRows(), listRows(), formRows(), watchListRows(), churnRows(), strictRows(), watchRows(), manyWatchRows(), scaledRows(), queryRows(), standaloneRows())
+	return slices.Concat(memoryRows(), listRows(), formRows(), watchListRows(), churnRows(), strictRows(), watchRows(), manyWatchRows(), tabRows(), scaledRows(), queryRows(), standaloneRows())
 }
 
 // overBoth returns a row over HTTP/1.1 and the same over HTTP/2, with a target of its own.
@@ -164,6 +164,25 @@ func manyWatchRows() []Row {
 			PerConnection: 20, Rate: 40, Stalled: 1000, Target: hurtNobody("watch-paced-h2")},
 		{Name: "watch-10k-h2-100", Title: "watch, 2 events/s to 10,000 watchers on 100 connections", Kind: FanOut, Over: HTTP2, Clients: 10000, PerConnection: 100, Rate: 2},
 		{Name: "watch-10k-h2", Title: "watch, 2 events/s to 10,000 watchers on 10,000 connections", Kind: FanOut, Over: HTTP2, Clients: 10000, Rate: 2},
+	}
+}
+
+// tabRows have pages that people look at, of few pods that change often, as in a rollout, and of all. What a tab gets is
+// bounded: kube-apiserver sends each change.
+func tabRows() []Row {
+	const watchMetadata = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+	busy := Row{Kind: Tabs, Over: HTTP2, Objects: 2000, Rate: 5000, Calm: true, Target: Target{Bytes: 100e3}}
+	row := func(name, title string, clients int, accept string) Row {
+		r := busy
+		r.Name, r.Title, r.Clients, r.Accept = name, title, clients, accept
+		return r
+	}
+	return []Row{
+		{Name: "tabs", Title: "200 tabs, 200 events/s of 50 pods, Table, --coalesce=500ms", Kind: Tabs, Over: HTTP2, Clients: 200, Rate: 200, Changing: 50,
+			Accept: tableType, Calm: true, Target: Target{Ratio: 4, Bytes: 100e3}},
+		row("tab-metadata", "a tab, 5,000 events/s of 2,000 pods, metadata, at most 100 kB/s", 1, watchMetadata+withoutManagedFields),
+		row("tab-table", "a tab, 5,000 events/s of 2,000 pods, Table, at most 100 kB/s", 1, tableType),
+		row("tabs-busy", "200 tabs, 5,000 events/s of 2,000 pods, Table, at most 100 kB/s each", 200, tableType),
 	}
 }
 

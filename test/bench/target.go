@@ -21,6 +21,8 @@ type Target struct {
 	MostP99 float64
 	// P99 is the most milliseconds that 99 of 100 may take.
 	P99 float64
+	// Bytes are the most bytes of a unit.
+	Bytes float64
 	// BytesOf, with MostBytes: an answer has at most so many times the bytes of kubeweir's in the row of that name.
 	BytesOf   string
 	MostBytes float64
@@ -56,6 +58,9 @@ func (r *Result) judge(t Target, raw int64, earlier []Result) {
 	}
 	if t.P99 > 0 && r.Kubeweir != nil {
 		met(r.Kubeweir.P99 <= t.P99, "p99 <= %g ms (is %.2f)", t.P99, r.Kubeweir.P99)
+	}
+	if t.Bytes > 0 && r.Kubeweir != nil {
+		met(r.Kubeweir.Bytes <= t.Bytes, "<= %.0f bytes (is %.0f)", t.Bytes, r.Kubeweir.Bytes)
 	}
 	if t.Nginx && r.Kubeweir != nil && r.Nginx != nil {
 		met(r.Kubeweir.Value <= r.Nginx.Value, "<= nginx")

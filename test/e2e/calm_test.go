@@ -1,0 +1,90 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/metadata"
+
+	"github.com/kubeweir/kubeweir/test/realkube"
+	"github.com/kubeweir/kubeweir/test/realkube/testbed"
+)
+
+// TestInformersOfCalmWatches: informers whose watches coalesce, and are bounded, hold what kube-apiserver holds when
+// others have written what and when they like, and are told of each addition and deletion in its order.
+func TestInformersOfCalmWatches(t *testing.T) {
+	const writes = 600
+	ctx := deadline(t, 3*time.Minute)
+	namespaces := []string{"calm-1", "calm-2"}
+	resources := []schema.GroupVersionResource{podsResource, configMapsResource, widgetsResource}
+	createNamespaces(ctx, t, namespaces...)
+	g := startGateway(t, "--coalesce=300ms", "--watch-bytes-per-second=64Ki")
+	upstream, err := metadata.NewForConfig(kube.AdminConfig())
+	must(t, err)
+	followers := newFollowers(t, g.AdminConfig(), resources...)
+	runFollowers(ctx, t, followers)
+	calm := func() error {
+		m, err := g.Metrics(ctx)
+		if n := m.Sum("kubeweir_watches_coalescing", nil); err == nil && n < float64(len(followers)) {
+			err = fmt.Errorf("%v of %d watches coalesce", n, len(followers))
+		}
+		return err
+	}
+	eventually(ctx, t, catchUp, calm)
+	direct := kube.AdminConfig()
+	all := newWriters(t, rand.Uint64(), resources, namespaces, direct, direct, direct, direct)
+	for range 2 {
+		must(t, all.write(ctx, writes/2))
+		for _, resource := range resources {
+			want, err := versionsOf(ctx, upstream, resource)
+			must(t, err)
+			for _, f := range followers {
+				if f.resource != resource {
+					continue
+				}
+				if err := testbed.Poll(ctx, catchUp, func() error { return f.equals(want) }); err != nil {
+					t.Fatalf("%s: %v; requests failed with %v", f.name, err, f.calls.failed())
+				}
+			}
+		}
+	}
+	for _, f := range followers {
+		for _, what := range f.wrong() {
+			t.Errorf("%s: %s", f.name, what)
+		}
+		if n := f.lists(); n != 1 {
+			t.Errorf("%s listed %d times", f.name, n)
+		}
+	}
+	t.Run("parameter", func(t *testing.T) { testCoalesceParameter(ctx, t, g) })
+}
+
+// testCoalesceParameter: kube-apiserver passes over the parameter, kubeweir says that it was heard, or what is wrong with it.
+func testCoalesceParameter(ctx context.Context, t *testing.T, g *realkube.Gateway) {
+	up, gw := direct(t, as(realkube.Admin)), through(t, g, as(realkube.Admin))
+	for _, test := range []struct {
+		query, header string
+		status        int
+		says          string
+	}{
+		{"coalesce=2s", "2s", http.StatusOK, ""},
+		{"coalesce=10ms", "300ms", http.StatusOK, ""},
+		{"coalesce=soon", "", http.StatusBadRequest, "parameter coalesce: "},
+	} {
+		q := request{path: "/api/v1/configmaps?watch=1&timeoutSeconds=1&resourceVersion=0&" + test.query}
+		a, err := gw.send(ctx, q)
+		must(t, err)
+		if a.status != test.status || a.header.Get("Kubeweir-Coalesce") != test.header || !strings.Contains(a.body, test.says) {
+			t.Errorf("%s: %v, %v", q, a, a.header)
+		}
+		if a, err = up.send(ctx, q); err != nil || a.status != http.StatusOK || a.header.Get("Kubeweir-Coalesce") != "" {
+			t.Errorf("%s at kube-apiserver: %v, %v", q, a, err)
+		}
+	}
+}
