@@ -108,7 +108,7 @@ func sow(ctx context.Context, t *testing.T) {
 
 // TestRedacted: who sees a redacted view sees no secret of a real cluster, in whichever way and form, of any kind.
 func TestRedacted(t *testing.T) {
-	ctx := deadline(t, 3*time.Minute)
+	ctx := deadline(t, 3*time.Minute+time.Duration(*redactedCases)*20*time.Millisecond)
 	createNamespaces(ctx, t, redactedNamespace)
 	sow(ctx, t)
 	file := filepath.Join(t.TempDir(), "config.yaml")
@@ -125,6 +125,9 @@ func TestRedacted(t *testing.T) {
 				v.read(ctx, t, gvr)
 			}
 			v.watches.Wait()
+			if consistency == "strict" {
+				t.Run("random", func(t *testing.T) { v.testRandom(ctx, t) })
+			}
 		})
 		if consistency == "session" {
 			t.Run("kubectl", func(t *testing.T) { testRedactedKubectl(ctx, t, g) })
