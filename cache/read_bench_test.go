@@ -47,6 +47,7 @@ func BenchmarkRead(b *testing.B) {
 		match      bool
 	}{
 		{name: "list/json", path: "?resourceVersion=0"},
+		{name: "list/redacted", path: "?resourceVersion=0", rep: api.Representation{Redacted: true}},
 		{name: "list/protobuf", path: "?resourceVersion=0", rep: api.Representation{Encoding: api.Protobuf}},
 		{name: "list/metadata", path: "?resourceVersion=0", rep: api.Representation{Transform: api.PartialMetadata}},
 		{name: "list/table", path: "?resourceVersion=0", rep: api.Representation{Transform: api.Table}},
@@ -59,6 +60,7 @@ func BenchmarkRead(b *testing.B) {
 		{name: "label 100 of 5000", path: "?resourceVersion=0&labelSelector=fiftieth%3D7"},
 		{name: "node 25 of 5000", path: "?resourceVersion=0&fieldSelector=spec.nodeName%3Dnode-007"},
 		{name: "get/json", path: "ns-07/web-00007?resourceVersion=0"},
+		{name: "get/redacted", path: "ns-07/web-00007?resourceVersion=0", rep: api.Representation{Redacted: true}},
 		{name: "get/protobuf", path: "ns-07/web-00007?resourceVersion=0", rep: api.Representation{Encoding: api.Protobuf}},
 		{name: "get/table", path: "ns-07/web-00007?resourceVersion=0", rep: api.Representation{Transform: api.Table}},
 	} {

@@ -48,7 +48,7 @@ func randomRequest(r *rand.Rand, gvr schema.GroupVersionResource) request {
 	}
 	var parameters []string
 	for range r.IntN(3) {
-		parameters = append(parameters, one("resourceVersion=0", "limit=1", "limit=500", "includeObject=Object", "includeObject=None", "pretty=true", "watch=1&timeoutSeconds=1",
+		parameters = append(parameters, one("resourceVersion=0", "limit=1", "limit=500", "includeObject=Object", "includeObject=None", "pretty=true", "watch=1",
 			"watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", "labelSelector=app%3Da", "fieldSelector=metadata.name%3Da",
 			"sortBy=.data,.spec", "where=.metadata.name%3Da", "where=.data.password~"+one("czNj", seed), "where=.spec.template.spec.containers[0].env[0].value%3D"+seed,
 			"fields=.data,.spec,.metadata", "fields=.spec.template.spec.containers[*].env", "countBy=.data.password,.spec.template.spec.containers[0].env[0].value"))
