@@ -25,7 +25,7 @@ type Options struct {
 const defaultSize = 256
 
 // feedPrice is what a byte that a feed brings costs.
-const feedPrice = 10
+const feedPrice = 5
 
 // Usage is who costs what of one cluster. It is safe for concurrent use; Tick has to be called
 // about each second.
