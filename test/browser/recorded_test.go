@@ -108,7 +108,7 @@ func newPages(t *testing.T, g *realkube.Gateway) *pages {
 	return &pages{
 		t: t, gateway: g, client: &http.Client{Transport: transport},
 		sockets: websocket.Dialer{TLSClientConfig: ca.Clone(), Subprotocols: []string{"base64.binary.k8s.io"}},
-		header:  http.Header{"Authorization": {"Bearer " + kube.Token(realkube.Admin)}, "Origin": {"https://dashboard"}, "User-Agent": {"Mozilla/5.0"}},
+		header:  http.Header{"Authorization": {"Bearer " + kube.Token(realkube.Admin)}, "Origin": {"https://dashboard"}, "User-Agent": {"Headlamp 0.45.0 (linux/amd64)"}},
 	}
 }
 
