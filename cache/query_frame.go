@@ -15,16 +15,48 @@ import (
 type frame struct {
 	content uint64
 	churn   int64 // see View.churn
+	mark    mark
 	objs    []*object.Object
 }
 
-func newFrame(v *View) *frame {
-	f := &frame{content: v.content, churn: v.churn, objs: make([]*object.Object, 0, v.Len())}
+// newFrame makes the frame of v, of an earlier one, nil for none, and of what has changed since
+// if that is little.
+func newFrame(s *store, v *View, earlier *frame) *frame {
+	f := &frame{content: v.content, churn: v.churn, mark: v.mark}
+	if earlier != nil && v.mark.known && earlier.content < v.content {
+		if keys, ok := s.changedSince(earlier.mark, v.Len()/fewChanged); ok {
+			f.objs = earlier.with(v, keys)
+			return f
+		}
+	}
+	f.objs = make([]*object.Object, 0, v.Len())
 	v.tree.Scan(func(o *object.Object) bool {
 		f.objs = append(f.objs, o)
 		return true
 	})
 	return f
+}
+
+// fewChanged is the part of all objects of which to look for each takes less than to walk
+// through all.
+const fewChanged = 32
+
+// with are the objects of a later view, in which no others than those of keys differ.
+func (f *frame) with(v *View, keys []string) []*object.Object {
+	slices.Sort(keys)
+	objs := make([]*object.Object, 0, v.Len())
+	from := 0
+	for _, key := range slices.Compact(keys) {
+		at := from + sort.Search(len(f.objs)-from, func(i int) bool { return f.objs[from+i].Key >= key })
+		objs = append(objs, f.objs[from:at]...)
+		if from = at; from < len(f.objs) && f.objs[from].Key == key {
+			from++
+		}
+		if o := v.Get(key); o != nil {
+			objs = append(objs, o)
+		}
+	}
+	return append(objs, f.objs[from:]...)
 }
 
 // search is the position of the first object whose key is key or above.
@@ -122,9 +154,10 @@ func (f *frame) rowsOf(s *selection) (r rows, ok bool) {
 type columns struct {
 	maxBytes int64
 	maxAge   time.Duration
-	current  func() *View
-	churn    func() int64 // the collection's; takes the store's lock
+	store    *store       // its publish may be held by who takes mu, its mu be taken by who holds that
 	spawn    func(func()) // runs what the collection waits for
+	// framing is held by who makes a frame.
+	framing sync.Mutex
 	// building has the turns of those who make a column from all objects.
 	building turns
 	// worn is the churn above which columns must give way, see grown; noChurn without any.
@@ -170,8 +203,8 @@ const (
 	maxColumns = 128
 )
 
-func (k *columns) init(l *Limits, current func() *View, churn func() int64, spawn func(func())) {
-	k.maxBytes, k.maxAge, k.current, k.churn, k.spawn = l.QueryBytes, l.SnapshotAge, current, churn, spawn
+func (k *columns) init(l *Limits, s *store, spawn func(func())) {
+	k.maxBytes, k.maxAge, k.store, k.spawn = l.QueryBytes, l.SnapshotAge, s, spawn
 	k.building.init()
 	k.worn.Store(noChurn)
 	k.mu.made = make(map[columnKey]*madeColumn)
@@ -180,15 +213,18 @@ func (k *columns) init(l *Limits, current func() *View, churn func() int64, spaw
 
 // frame is that of v.
 func (k *columns) frame(v *View) *frame {
+	if f, _ := k.framed(v); f != nil {
+		return f
+	}
+	k.framing.Lock()
+	defer k.framing.Unlock()
+	f, earlier := k.framed(v)
+	if f != nil {
+		return f
+	}
+	f = newFrame(k.store, v, earlier)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for i, f := range k.mu.frames {
-		if f.content == v.content {
-			k.mu.frames = slices.Insert(slices.Delete(k.mu.frames, i, i+1), 0, f)
-			return f
-		}
-	}
-	f := newFrame(v)
 	if k.mu.closed {
 		return f
 	}
@@ -196,6 +232,22 @@ func (k *columns) frame(v *View) *frame {
 	k.mu.churn = max(k.mu.churn, f.churn)
 	k.trimLocked()
 	return f
+}
+
+// framed is the frame of v that is kept, nil if none is, and then the newest of those that are.
+func (k *columns) framed(v *View) (f, newest *frame) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for i, f := range k.mu.frames {
+		if f.content == v.content {
+			k.mu.frames = slices.Insert(slices.Delete(k.mu.frames, i, i+1), 0, f)
+			return f, nil
+		}
+		if newest == nil || f.mark.known && f.content > newest.content {
+			newest = f
+		}
+	}
+	return nil, newest
 }
 
 // begun reports whether a column of a name is kept, for whichever state, or being made for f's.
@@ -316,7 +368,7 @@ func (k *columns) renew() {
 		}
 		k.trimLocked()
 	}()
-	f := k.frame(k.current())
+	f := k.frame(k.store.current())
 	k.mu.Lock()
 	var old []*madeColumn
 	for key, made := range k.mu.made {
@@ -371,7 +423,7 @@ func (k *columns) trimLocked() {
 			}
 			k.worn.Store(churn + room)
 			// Of changes up to the worn of before nobody told. After this one is set, all do.
-			now := k.churn()
+			now := k.store.churn()
 			if now-churn <= k.maxBytes-own {
 				return
 			}

@@ -95,7 +95,7 @@ func newStore(enc api.Encoding, l *Limits, content *atomic.Uint64, spawn func(fu
 	}
 	s.waits.init()
 	s.retain.init(l.SnapshotAge, l.SnapshotBytes)
-	s.columns.init(l, s.current, s.churn, spawn)
+	s.columns.init(l, s, spawn)
 	s.mu.tree = newTree(byKey)
 	s.mu.indexes.max = l.Indexes
 	return s
@@ -120,6 +120,7 @@ func (s *store) currentLocked() *View {
 		s.mu.content = s.content.Add(1)
 	}
 	v := &View{rv: s.mu.rv, content: s.mu.content, bytes: s.mu.bytes, churn: s.mu.churn, tree: s.mu.copy, pivots: &s.pivots}
+	v.mark = mark{true, s.mux.Position(), s.mu.recoded}
 	v.shards = s.mu.shards.snapshots()
 	s.view.Store(v)
 	return v
@@ -317,6 +318,28 @@ func (s *store) moment() moment {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return moment{s.mux, s.currentLocked(), s.resumeLocked(), s.mux.Position(), s.mu.recoded}
+}
+
+// changedSince are the keys of the objects that have changed since a view was made, and
+// perhaps of others; ok is false where that is not known, or where there are more than most.
+func (s *store) changedSince(m mark, most int) (keys []string, ok bool) {
+	if !m.known {
+		return nil, false
+	}
+	s.publish.Lock() // so that the mux has all that the state has
+	position := s.mux.Position()
+	s.mu.Lock()
+	recoded := s.mu.recoded
+	s.mu.Unlock()
+	s.publish.Unlock()
+	if recoded != m.recoded || position-m.position > uint64(most) {
+		return nil, false
+	}
+	ok, _ = s.mux.Between(m.position, position, func(ev *watchmux.Event) error {
+		keys = append(keys, ev.Object.Key)
+		return nil
+	})
+	return keys, ok
 }
 
 // churn is the View.churn that a view would have now.

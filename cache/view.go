@@ -19,8 +19,19 @@ type View struct {
 	churn   int64 // of the collection when the view was current, see retained
 	tree    *objectTree
 	pivots  *pivots
+	mark    mark
 	// shards are the objects by their hashes, nil where there is no index of those.
 	shards [shard.Keys]*hashTree
+}
+
+// mark is how what has become of a view is found out (see store.changedSince). Views of the
+// past have none.
+type mark struct {
+	known bool
+	// position is behind events of the mux all of which the view has, recoded that of the
+	// store when the view was made.
+	position uint64
+	recoded  int
 }
 
 // RV is the version that the view shows: every write up to it and none above.

@@ -1,0 +1,76 @@
+package cache
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/object"
+)
+
+// TestFramesOfChanges: a frame that is made of an earlier one and of what has changed since has the objects of its view,
+// and what is carried over from one to the other is what belongs to them.
+func TestFramesOfChanges(t *testing.T) {
+	limits := Limits{}.withDefaults()
+	s := newStore(api.JSON, &limits, new(atomic.Uint64), func(func()) {})
+	defer s.close(ErrIdle)
+	r := rand.New(rand.NewPCG(1, 2))
+	version := uint64(0)
+	change := func(kind api.EventType, i int) {
+		version++
+		o := &object.Object{Key: fmt.Sprintf("ns-%d/o-%05d", i%3, i), RV: version}
+		o.Raw = []byte("{}")
+		if err := s.apply(kind, o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.install(&wholeList{tree: newTree(byKey), rv: 1})
+	version = 1
+	for i := range 2000 {
+		change(api.Added, i)
+	}
+	earlier := newFrame(s, s.current(), nil)
+	followed := 0
+	for round := range 300 {
+		for range r.IntN(5) {
+			i := r.IntN(2100)
+			change([]api.EventType{api.Modified, api.Modified, api.Deleted}[r.IntN(3)], i)
+		}
+		if round%50 == 49 { // more than is looked for
+			for i := range 200 {
+				change(api.Modified, i)
+			}
+		}
+		v := s.current()
+		if _, ok := s.changedSince(earlier.mark, v.Len()/fewChanged); ok {
+			followed++
+		}
+		f, all := newFrame(s, v, earlier), newFrame(s, v, nil)
+		if !slices.Equal(f.objs, all.objs) {
+			t.Fatalf("round %d: %d objects, want %d", round, len(f.objs), len(all.objs))
+		}
+		c := changeOf(earlier.objs, f.objs)
+		n := len(c.fresh)
+		for _, run := range c.same {
+			n += run.n
+			if !slices.Equal(earlier.objs[run.before:run.before+run.n], f.objs[run.after:run.after+run.n]) {
+				t.Fatalf("round %d: a run of others", round)
+			}
+		}
+		if n != len(f.objs) || len(earlier.objs)-c.gone+len(c.fresh) != n {
+			t.Fatalf("round %d: %+v of %d", round, c, len(f.objs))
+		}
+		earlier = f
+	}
+	if followed < 200 {
+		t.Errorf("%d of 300 frames were made of what has changed", followed)
+	}
+	past, err := s.viewAt(version-3, time.Now())
+	if err == nil && past.mark.known {
+		t.Error("a view of the past is taken for one that the store had")
+	}
+}
