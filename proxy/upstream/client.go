@@ -55,9 +55,10 @@ type Client struct {
 	plugin                     *credentials.Plugin
 	direct, shared             atomic.Int64 // forwarded requests on direct connections; on shared ones
 
-	buffers     sync.Pool              // *[]byte of copyBuffer
-	lastFailure atomic.Int64           // when a failure was logged, unix nanoseconds
-	version     atomic.Pointer[[]byte] // what the upstream said last of its version; nil before
+	buffers sync.Pool              // *[]byte of copyBuffer
+	version atomic.Pointer[[]byte] // what the upstream said last of its version; nil before
+	// forwardsFailed are requests that were forwarded, or should have been.
+	forwardsFailed failures
 	// identityRefused is when that was logged.
 	identityRefused seldom
 

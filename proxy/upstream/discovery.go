@@ -141,12 +141,13 @@ func (d *Discovery) Refresh(ctx context.Context) error {
 // fails is tried again sooner.
 func (d *Discovery) Run(ctx context.Context) {
 	retry := d.opts.MinPeriod
+	var failed failures
 	for {
 		wait := d.opts.Period
 		if err := d.Refresh(ctx); err == nil {
 			retry = d.opts.MinPeriod
 		} else if ctx.Err() == nil {
-			d.c.log.Warn("discovery cannot be read", "error", err)
+			failed.log(d.c.log, d.c.now(), "discovery cannot be read", err)
 			wait = min(retry, d.opts.Period)
 			retry *= 2
 		}

@@ -5,8 +5,10 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"os"
+	"sync"
 	"syscall"
 	"time"
 
@@ -120,17 +122,42 @@ func cause(err error) string {
 	return "the gateway's log says why"
 }
 
-// failureLogPeriod is how often at most a failure is logged: while the upstream is
-// away every request is one.
-const failureLogPeriod = time.Second
+// failures are of one kind, of which few are logged: while the upstream is away every request is
+// one. It is safe for concurrent use.
+type failures struct {
+	mu     sync.Mutex
+	last   time.Time // when one was logged
+	cause  string    // of that
+	unsaid int       // how many were not logged since
+}
 
-func (c *Client) logFailure(err error, r *api.Request) {
-	now := time.Now().UnixNano()
-	last := c.lastFailure.Load()
-	if now-last < int64(failureLogPeriod) || !c.lastFailure.CompareAndSwap(last, now) {
+const (
+	// failureLogPeriod is how often at most a failure is logged, and sameFailureLogPeriod how
+	// often one of the same cause is.
+	failureLogPeriod     = time.Second
+	sameFailureLogPeriod = time.Minute
+)
+
+// log logs a failure, with how many were not logged before, or counts it.
+func (f *failures) log(log *slog.Logger, now time.Time, what string, err error, args ...any) {
+	f.mu.Lock()
+	why, since := cause(err), now.Sub(f.last)
+	if since < failureLogPeriod || since < sameFailureLogPeriod && why == f.cause {
+		f.unsaid++
+		f.mu.Unlock()
 		return
 	}
-	c.log.Warn("forwarding failed", "method", r.Method, "path", r.Path, "error", err)
+	unsaid := f.unsaid
+	f.last, f.cause, f.unsaid = now, why, 0
+	f.mu.Unlock()
+	if unsaid > 0 {
+		args = append(args, "unlogged", unsaid)
+	}
+	log.Warn(what, append(args, "error", err)...)
+}
+
+func (c *Client) logFailure(err error, r *api.Request) {
+	c.forwardsFailed.log(c.log, c.now(), "forwarding failed", err, "method", r.Method, "path", r.Path)
 }
 
 // broken is the answer to a response that broke off before any of it was passed on.
