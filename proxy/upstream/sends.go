@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net/http/httptrace"
+	"strings"
 
 	"golang.org/x/net/http2"
 )
@@ -66,10 +67,15 @@ func (s *sends) trace(ctx context.Context, end context.CancelCauseFunc) context.
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { s.sent(info, end) }})
 }
 
+// cannotRetry begins what golang.org/x/net says of a request that the server has told it did not
+// process, and whose body is gone: its error has no type, and does not wrap the reason. Should it
+// be worded otherwise some time, what is said of such a write is that nobody knows.
+const cannotRetry = "http2: Transport: cannot retry err ["
+
 // unprocessed reports whether what changes something, and failed with err, surely was not
 // processed by a server: it could not be sent, or was turned away.
 func unprocessed(err error) bool {
 	var stream http2.StreamError
-	return unconnected(err) || errors.Is(err, errTurnedAway) ||
+	return unconnected(err) || errors.Is(err, errTurnedAway) || strings.HasPrefix(err.Error(), cannotRetry) ||
 		errors.As(err, &stream) && stream.Code == http2.ErrCodeRefusedStream
 }
