@@ -69,7 +69,7 @@ type member struct {
 func newClusters(c *config.Gateway, userAgent string, log *slog.Logger, registry *prometheus.Registry, askers *askers) (_ *clusters, err error) {
 	s := &clusters{log: log, registry: registry, askers: askers, userAgent: userAgent, drainTime: c.Shutdown.Drain, panics: contain.New(registry, log)}
 	if c.ClusterProfiles.On() {
-		if s.profiles, err = newProfiles(&c.ClusterProfiles, userAgent, log); err != nil {
+		if s.profiles, err = newProfiles(c, userAgent, log); err != nil {
 			return nil, err
 		}
 	}
@@ -405,6 +405,9 @@ func (s *clusters) drain(ctx context.Context, over time.Duration) {
 // close ends everything.
 func (s *clusters) close() {
 	s.stop()
+	if s.profiles != nil && s.profiles.kept != nil {
+		s.profiles.kept.close(s.profiles.followed)
+	}
 	s.changing.Lock() // no change is under way any more, and none begins
 	defer s.changing.Unlock()
 	s.running.Wait()

@@ -26,10 +26,13 @@ type profiles struct {
 	list     []clusterprofile.Profile // that there were last; guarded by source.mu, as listed
 	listed   bool                     // some time
 	taken    atomic.Bool              // list has been taken over
+	kept     *keptProfiles            // nil if none are kept over restarts
+	followed bool                     // they are followed, and kept
 	first    chan struct{}            // closed when it was tried to
 }
 
-func newProfiles(c *config.ClusterProfiles, userAgent string, log *slog.Logger) (*profiles, error) {
+func newProfiles(g *config.Gateway, userAgent string, log *slog.Logger) (*profiles, error) {
+	c := &g.ClusterProfiles
 	hub, err := clusterprofile.HubConfig(c.Kubeconfig, c.Context)
 	if err != nil {
 		return nil, err
@@ -41,7 +44,8 @@ func newProfiles(c *config.ClusterProfiles, userAgent string, log *slog.Logger) 
 	if err != nil {
 		return nil, err
 	}
-	return &profiles{config: *c, follower: follower, first: make(chan struct{})}, nil
+	kept, err := openKeptProfiles(g, hub, log)
+	return &profiles{config: *c, follower: follower, kept: kept, first: make(chan struct{})}, err
 }
 
 // part tells that it is not known yet which clusters there are.
@@ -119,10 +123,15 @@ func (s *clusters) wanted(c *config.Gateway) ([]wanted, error) {
 // followProfiles serves the clusters of the hub's ClusterProfiles until ctx ends. The start waits a little for the first.
 func (s *Server) followProfiles(ctx, background context.Context) {
 	p := s.several.profiles
+	if p.kept != nil {
+		p.followed = true
+		s.panics.Go(nil, "background", func() { p.kept.run(background) }) // close waits for it
+	}
 	s.panics.Keep(&s.background, "background", func() { p.follower.Run(background, s.takeProfiles) })
 	select {
 	case <-p.first:
 	case <-time.After(startWait):
+		s.takeKeptProfiles(ctx)
 	case <-ctx.Done():
 	}
 }
@@ -133,6 +142,19 @@ func (s *Server) takeProfiles(ctx context.Context, list []clusterprofile.Profile
 	defer s.source.mu.Unlock()
 	p := s.several.profiles
 	p.list, p.listed = list, true
+	if s.reconcileProfiles(ctx) {
+		p.kept.keep(list)
+	}
+	select {
+	case <-p.first:
+	default:
+		close(p.first)
+	}
+}
+
+// reconcileProfiles serves the clusters of the profiles that there are, and reports whether that
+// could be done. The caller holds source.mu.
+func (s *Server) reconcileProfiles(ctx context.Context) bool {
 	err := s.panics.Func("background", func() error {
 		done, err := s.reconcile(ctx, s.source.current, false)
 		if err == nil && done.differs() {
@@ -142,12 +164,8 @@ func (s *Server) takeProfiles(ctx context.Context, list []clusterprofile.Profile
 	})()
 	if err != nil {
 		s.log.Error("ClusterProfiles refused, the clusters stay as they are", "error", err)
-	} else {
-		p.taken.Store(true)
+		return false
 	}
-	select {
-	case <-p.first:
-	default:
-		close(p.first)
-	}
+	s.several.profiles.taken.Store(true)
+	return true
 }

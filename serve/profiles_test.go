@@ -250,3 +250,34 @@ func TestClusterProfilesWithoutHub(t *testing.T) {
 		})
 	}
 }
+
+// TestClusterProfilesKept: a gateway that starts while its hub is away serves the clusters that the hub had last, unless
+// they were those of other settings.
+func TestClusterProfilesKept(t *testing.T) {
+	f := startFleet(t, []string{"a"}, "")
+	f.settings += "state: {dir: state}\n"
+	f.write()
+	f.add("default", "x", "a", nil)
+	f.start(func() {})
+	f.awaitPath("default.x", 401)
+	f.Close()
+	f.upstreams["hub"].Cut()
+	for _, selector := range []string{"", "other=yes"} {
+		g := &severalClusters{t: t, dir: f.dir, file: f.file, settings: f.settings, upstreams: f.upstreams, clients: make(map[string]*http.Client)}
+		want, ready, told := 401, 200, "until it does, the clusters of the ClusterProfiles that it had last are served"
+		if selector != "" {
+			g.settings = strings.Replace(g.settings, "providerFile:", "labelSelector: "+selector+", providerFile:", 1)
+			want, ready, told = 404, 500, "they are those of another hub, namespace or selector"
+		}
+		g.write()
+		g.start(func() {})
+		(&fleet{severalClusters: g}).awaitPath("default.x", want)
+		if code, body := g.get(g.client("hub", ""), "", "/readyz"); code != ready {
+			t.Errorf("%d %s", code, body)
+		}
+		if !strings.Contains(g.log.String(), told) {
+			t.Errorf("the log does not tell: %s", g.log.String())
+		}
+		g.Close()
+	}
+}

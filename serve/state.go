@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"runtime"
 	"slices"
@@ -24,11 +25,9 @@ func (c *cluster) keep(s *config.State, client kubernetes.Interface) (_ cache.Ke
 	if s.Dir == "" {
 		return cache.KeepOptions{}, nil
 	}
-	var key []byte
-	if s.KeyFile != "" {
-		if key, err = c.stateKey(s.KeyFile); err != nil {
-			return cache.KeepOptions{}, fmt.Errorf("--state-key-file: %w", err)
-		}
+	key, err := stateKey(s.KeyFile, c.log)
+	if err != nil {
+		return cache.KeepOptions{}, err
 	}
 	options := state.Options{
 		Dir: s.Dir, Cluster: c.name, Key: key, MaxBytes: int64(s.MaxBytes), BytesPerSecond: int64(s.WriteRate),
@@ -59,19 +58,22 @@ func (c *cluster) keep(s *config.State, client kubernetes.Interface) (_ cache.Ke
 	}, nil
 }
 
-// stateKey reads the key that what is kept is sealed with.
-func (c *cluster) stateKey(file string) ([]byte, error) {
+// stateKey reads the key that what is kept is sealed with; nil without a file.
+func stateKey(file string, log *slog.Logger) ([]byte, error) {
+	if file == "" {
+		return nil, nil
+	}
 	content, err := os.ReadFile(file)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--state-key-file: %w", err)
 	}
 	key, err := state.ParseKey(content)
 	if err != nil {
-		return nil, fmt.Errorf("%s %w", file, err)
+		return nil, fmt.Errorf("--state-key-file: %s %w", file, err)
 	}
 	// Its group may read it: so a volume of Kubernetes gives a file to who is not root.
 	if info, err := os.Stat(file); err == nil && runtime.GOOS != "windows" && info.Mode().Perm()&0o007 != 0 {
-		c.log.Warn("the key of what is kept over restarts can be read by every user of the machine; chmod 600 it, and replace it if others could have read it",
+		log.Warn("the key of what is kept over restarts can be read by every user of the machine; chmod 600 it, and replace it if others could have read it",
 			"file", file, "mode", fmt.Sprintf("%04o", info.Mode().Perm()))
 	}
 	return key, nil
