@@ -14,6 +14,8 @@ func (g *Gateway) forward(ctx context.Context, x *exchange) *api.Response {
 	if !x.mayAsk() {
 		return g.overBudget(x)
 	}
+	x.asked.Requests++
+	x.asked.Bytes += float64(max(x.request.ContentLength, 0))
 	if x.redacted && !isWhole(x) {
 		return g.forwardRedacted(ctx, x)
 	}
@@ -22,8 +24,6 @@ func (g *Gateway) forward(ctx context.Context, x *exchange) *api.Response {
 		return g.refuse(ctx, x, err, reason.NotSent, reason.UserReviews)
 	}
 	x.source = fromUpstream
-	x.asked.Requests++
-	x.asked.Bytes += float64(max(x.request.ContentLength, 0))
 	resp := g.transcoder.forward(ctx, x.request, as, x.user())
 	if resp.Stream != nil {
 		s := g.forwarded.wrap(resp.Stream)
