@@ -1,0 +1,41 @@
+package config
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// TestShown: all settings are shown as they are in force, as YAML, and passwords are not.
+func TestShown(t *testing.T) {
+	g, err := Parse([]string{"--config", "testdata/full.good.yaml"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := g.Shown()
+	find := func(path string) Shown {
+		i := slices.IndexFunc(list, func(s Shown) bool { return s.Path == path })
+		if i < 0 {
+			t.Fatalf("%s is not shown", path)
+		}
+		return list[i]
+	}
+	if s := find("console.actions"); s.Value != "true" || s.Default || s.Flag != "console-actions" || s.About == "" {
+		t.Errorf("%+v", s)
+	}
+	if s := find("rules"); !strings.Contains(s.Value, "system:nodes") || strings.Contains(s.Value, "\n") || strings.Contains(s.Value, "selfReviews") {
+		t.Errorf("%+v", s)
+	}
+	var document map[string]any
+	if err := yaml.Unmarshal([]byte(InForceText(list, true)), &document); err != nil || document["console"] == nil {
+		t.Errorf("%v\n%s", err, InForceText(list, true))
+	}
+	if text := InForceText(Default().Shown(), false); text != "" {
+		t.Errorf("of the defaults differs\n%s", text)
+	}
+	if got := maskPasswords("https://jane:secret@10.0.0.1:6443/x"); got != "https://jane:***@10.0.0.1:6443/x" {
+		t.Errorf("masked: %s", got)
+	}
+}
