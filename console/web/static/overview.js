@@ -38,7 +38,8 @@ function readiness(app) {
       list.update(failing);
       set(list.element, 'hidden', failing.length === 0);
       const { upstream } = d;
-      write(reach, upstream ? `${upstream.reachable ? 'The cluster answers' : 'No API server of the cluster answers'}${upstream.delay ? `, after ${seconds(upstream.delay)}` : ''}.` : '');
+      const [yes, no] = app.several ? ['All clusters answer', 'Not every cluster answers'] : ['The cluster answers', 'No API server of the cluster answers'];
+      write(reach, upstream ? `${upstream.reachable ? yes : no}${upstream.delay ? `, after ${seconds(upstream.delay)}` : ''}.` : '');
       set(reach, 'hidden', !upstream);
     },
   };
