@@ -22,6 +22,9 @@ type ContinueToken struct {
 	// namespace that is listed, without a leading "/": "namespace/name" or
 	// "name". Usually it is the last key of the page before plus "\x00".
 	Start string
+	// Within names the namespaces that the list shows of all, "" for all of them. Other
+	// servers pass over it.
+	Within string
 }
 
 // continueVersion names the format of tokens.
@@ -32,6 +35,7 @@ type continueToken struct {
 	APIVersion      string `json:"v"`
 	ResourceVersion int64  `json:"rv"`
 	StartKey        string `json:"start"`
+	Within          string `json:"within,omitempty"`
 }
 
 var (
@@ -79,13 +83,13 @@ func decodeContinue(token string) (ContinueToken, error) {
 	if path.Clean(key) != key {
 		return ContinueToken{}, fmt.Errorf("%w: %v", errContinueKey, wire.StartKey)
 	}
-	return ContinueToken{ResourceVersion: wire.ResourceVersion, Start: key[1:]}, nil
+	return ContinueToken{ResourceVersion: wire.ResourceVersion, Start: key[1:], Within: wire.Within}, nil
 }
 
 // Encode is the inverse of DecodeContinue. The start key gets a leading "/", as
 // in the tokens of kube-apiserver's watch cache.
 func (t ContinueToken) Encode() string {
-	data, err := json.Marshal(continueToken{continueVersion, t.ResourceVersion, "/" + t.Start})
+	data, err := json.Marshal(continueToken{continueVersion, t.ResourceVersion, "/" + t.Start, t.Within})
 	if err != nil {
 		// Two strings and a number always marshal.
 		panic(err)

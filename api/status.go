@@ -220,8 +220,8 @@ func NewExpiredList() *apierrors.StatusError {
 
 // NewExpiredContinue is the 410 for a continue token whose version is gone. It
 // carries a token with which the list goes on, inconsistently, at the latest
-// version, from start.
-func NewExpiredContinue(start string) *apierrors.StatusError {
+// version, from where the expired one begins.
+func NewExpiredContinue(expired ContinueToken) *apierrors.StatusError {
 	err := apierrors.NewResourceExpired("The provided continue parameter is too old " +
 		"to display a consistent list result. You can start a new list without " +
 		"the continue parameter, or use the continue token in this response to " +
@@ -229,8 +229,15 @@ func NewExpiredContinue(start string) *apierrors.StatusError {
 		"token results in an inconsistent list - objects that were created, " +
 		"modified, or deleted between the time the first chunk was returned " +
 		"and now may show up in the list.")
-	err.ErrStatus.Continue = ContinueToken{ResourceVersion: -1, Start: start}.Encode()
+	expired.ResourceVersion = -1
+	err.ErrStatus.Continue = expired.Encode()
 	return err
+}
+
+// NewOtherNamespaces is the 410 for a list that goes on, or a watch, of the namespaces that
+// a user may see when these have become others.
+func NewOtherNamespaces() *apierrors.StatusError {
+	return apierrors.NewResourceExpired("The namespaces that you may list have changed: begin again with a new list.")
 }
 
 // NewExpiredWatch is the error of a watch that asks for history that is gone:

@@ -179,6 +179,9 @@ func newAsked(req *ReadRequest, now time.Time) (*asked, error) {
 		return nil, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
 	}
 	token, err := a.Decode(req.Options.Continue, a.selected)
+	if err == nil && token.Within != req.Filter.WithinID() {
+		err = api.NewOtherNamespaces()
+	}
 	a.offset, a.rv = token.Offset, token.ResourceVersion
 	if token.At > 0 {
 		a.at = time.Unix(token.At, 0)
@@ -288,7 +291,7 @@ func (a *asked) page(c *Collection, t *tableau, sel *selection) error {
 	if to < all {
 		remaining := int64(all - to)
 		sel.remaining = &remaining
-		token := listquery.Token{ResourceVersion: sel.rv, Offset: to}
+		token := listquery.Token{ResourceVersion: sel.rv, Offset: to, Within: a.Filter.WithinID()}
 		if a.Timed() {
 			token.At = a.at.Unix()
 		}

@@ -111,8 +111,11 @@ func (q *query) narrow(res *Resource) {
 	if q.Options.Continue != "" || fields == nil {
 		return
 	}
-	if namespace, ok := fields.RequiresExactMatch("metadata.namespace"); ok && q.namespace == "" && res.Namespaced {
-		q.namespace = namespace
+	in := q.namespace
+	if namespace, ok := fields.RequiresExactMatch("metadata.namespace"); ok && in == "" && res.Namespaced {
+		if in = namespace; q.filter.Within == nil { // else see selectWithin
+			q.namespace = namespace
+		}
 	}
 	name, ok := fields.RequiresExactMatch("metadata.name")
 	if !ok || name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/%") {
@@ -120,8 +123,8 @@ func (q *query) narrow(res *Resource) {
 	}
 	if !res.Namespaced {
 		q.single = name
-	} else if q.namespace != "" {
-		q.single = q.namespace + "/" + name
+	} else if in != "" {
+		q.single = in + "/" + name
 	}
 }
 
@@ -251,6 +254,9 @@ func (r *Reader) resolveContinue(ctx context.Context, c *Collection, q *query) (
 	if rv := q.Options.ResourceVersion; rv != "" && rv != "0" {
 		return nil, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
 	}
+	if token.Within != q.filter.WithinID() {
+		return nil, api.NewOtherNamespaces()
+	}
 	from := q.fromKey(token.Start)
 	if token.ResourceVersion > 0 {
 		return r.exact(ctx, c, q, uint64(token.ResourceVersion), from)
@@ -358,6 +364,13 @@ func (q *query) selectFrom(ctx context.Context, c *Collection, v *View, rv uint6
 		return s, nil
 	}
 	search := search{ctx: ctx}
+	if q.filter.Within != nil {
+		q.selectWithin(c, s, &search)
+		if search.ended {
+			return nil, ctx.Err()
+		}
+		return s, nil
+	}
 	if q.filter.Shard != nil && index == nil {
 		if objs, ok := v.shardOf(q.filter, q.namespace, from, s.limit, &search); ok {
 			if search.ended {
@@ -449,13 +462,13 @@ func (q *query) page(c *Collection, s *selection, last string) {
 	if q.onePage {
 		return
 	}
-	if s.shard != nil && !q.filter.HasTerms() {
+	if s.shard != nil && !q.filter.HasTerms() && q.filter.Within == nil {
 		s.remaining = q.remainingOfShard(s, last)
 	}
 	if q.namespace != "" {
 		last = last[len(q.namespace)+1:]
 	}
-	s.token = api.ContinueToken{ResourceVersion: int64(s.rv), Start: last + "\x00"}.Encode()
+	s.token = api.ContinueToken{ResourceVersion: int64(s.rv), Start: last + "\x00", Within: q.filter.WithinID()}.Encode()
 	c.Retain(s.view)
 }
 
@@ -471,6 +484,9 @@ func variantOf(f *object.Filter) string {
 	}
 	if f.Shard != nil {
 		variant += "\x01" + f.Shard.String()
+	}
+	if f.Within != nil {
+		variant += "\x03" + f.Within.ID() // 2 begins that of a query
 	}
 	return variant
 }

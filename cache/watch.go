@@ -138,7 +138,7 @@ func (ws *Watches) Watch(ctx context.Context, c *Collection, req *WatchRequest) 
 	if s.watcher != nil && req.Pace.coalesces() {
 		s.watcher.Coalesce()
 	}
-	s.pickShard(ctx)
+	s.pickPart(ctx)
 	// After a panic the watch, which follows the collection already, is sent as it is.
 	_ = s.owner.panics.Run("watch", func() { s.compressInitial(ctx) })
 	return &api.Response{Status: 200, Header: s.body.Header(), Stream: s}, Watch{s}, nil

@@ -12,18 +12,26 @@ import (
 // that accept it are compressed before the watch starts, once for all who ask for the
 // same objects (form.Watch); the others are looked up in its view as they are sent.
 
-// pickShard finds the initial objects of a watch of a shard, where that costs less than to
-// look at all. It is before Start.
-func (s *watchStream) pickShard(ctx context.Context) {
+// pickPart finds the initial objects of a watch of a shard, or of some namespaces, where that costs
+// less than to look at all. It is before Start.
+func (s *watchStream) pickPart(ctx context.Context) {
 	f := s.req.Filter
-	if f == nil || f.Shard == nil {
+	if f == nil || f.Shard == nil && f.Within == nil {
 		return
 	}
-	s.c.wantShard(f.Shard)
+	if f.Shard != nil {
+		s.c.wantShard(f.Shard)
+	}
 	if s.initial == nil {
 		return
 	}
 	looking := search{ctx: ctx}
+	if f.Within != nil {
+		if objs := s.initial.within(f, &looking); !looking.ended {
+			s.picked = objs
+		}
+		return
+	}
 	if objs, ok := s.initial.shardOf(f, s.initialNamespace(), "", 0, &looking); ok && !looking.ended {
 		s.picked = objs
 	}

@@ -331,6 +331,12 @@ func (s *watchStream) finishRevoked(sc *scratch) bool {
 	if why == nil || !why.Revoked() {
 		return false
 	}
+	if *why == reason.NamespacesChanged {
+		s.body.Error(&sc.frames, api.NewOtherNamespaces())
+		if !s.write(sc) {
+			return true
+		}
+	}
 	s.finish(sc, *why)
 	return true
 }

@@ -140,6 +140,8 @@ type Authorization struct {
 	CacheSize int `json:"cacheSize"`
 	// SelfReviews says how questions of clients about themselves are answered.
 	SelfReviews SelfReviews `json:"selfReviews"`
+	// VisibleNamespaces bounds the names that are remembered for rules with visibleLists.
+	VisibleNamespaces int `json:"visibleNamespaces"`
 	// WatchRecheckPeriod is how often the permission and the credential of an open
 	// watch are reviewed without any change seen, WatchGrace how long a watch goes
 	// on while that cannot be done.
@@ -280,6 +282,7 @@ func Default() *Gateway {
 			DeniedTTL:          defaults.DeniedTTL,
 			CacheSize:          defaults.DecisionCacheSize,
 			SelfReviews:        Forwarded,
+			VisibleNamespaces:  defaults.VisibleNamespaces,
 			WatchRecheckPeriod: defaults.WatchRecheckPeriod,
 			WatchGrace:         defaults.WatchGrace,
 		},

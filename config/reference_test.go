@@ -89,6 +89,7 @@ and says one or more of these:
 | ` + "`view`" + ` | ` + "`redacted`" + `: objects are shown without what Secrets hold, what environment variables are set to, and copies of objects in annotations, and what cannot be shown so is 403, writes included ([redacted.md](redacted.md)); also of who impersonates others. ` + "`full`" + ` excepts from a later rule | |
 | ` + "`coalesce`" + ` | a duration from ` + "`10ms` to `30s`" + `; ` + "`0`" + `: events never wait, for ` + "`watchBytesPerSecond`" + ` neither | ` + "`coalesce`" + ` |
 | ` + "`watchBytesPerSecond`" + ` | a size of at least ` + "`1Ki`" + ` | ` + "`watchBytesPerSecond`" + ` |
+| ` + "`visibleLists`" + ` | ` + "`true`" + `: a list or watch of all namespaces that the user may not make shows the namespaces that the user may list ([visible.md](visible.md)) instead of 403. ` + "`false`" + ` excepts from a later rule | |
 | ` + "`upstreamRequestsPerSecond`" + `, ` + "`upstreamBytesPerSecond`" + ` | a number from 1 on; a size of at least ` + "`1Ki`" + `: what each user may cause at the cluster, averaged over ten seconds | |
 | ` + "`overBudget`" + ` | ` + "`refuse`" + ` (429 with Retry-After) or ` + "`cached`" + ` (a most-recent read gets what the cache holds, and its age; all else 429): what becomes of a request that would cause more | |
 | ` + "`block`" + ` | ` + "`true`" + `: all is 429. ` + "`false`" + ` excepts from a later rule | |

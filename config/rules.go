@@ -44,6 +44,9 @@ type Rule struct {
 	Coalesce Window `json:"coalesce"`
 	// WatchBytesPerSecond is from which rate on the events of a watch wait longer.
 	WatchBytesPerSecond Bytes `json:"watchBytesPerSecond"`
+	// VisibleLists has lists and watches of all namespaces that the user may not make show
+	// those namespaces that the user may list.
+	VisibleLists Switch `json:"visibleLists"`
 	// UpstreamRequestsPerSecond and UpstreamBytesPerSecond are what each user may cause at the
 	// cluster, averaged over ten seconds; 0 says nothing.
 	UpstreamRequestsPerSecond int   `json:"upstreamRequestsPerSecond"`
@@ -111,7 +114,7 @@ func (Switch) choices() []string { return []string{string(On), string(Off)} }
 // says reports whether the rule decides anything.
 func (r *Rule) says() bool {
 	return r.Profile == Dashboard || r.Consistency != "" || r.Offline != "" || r.SelfReviews != "" || r.ReadOnly != "" ||
-		r.Coalesce != 0 || r.WatchBytesPerSecond != 0 || r.hasBudget() || r.OverBudget != "" || r.Block != "" || r.View != ""
+		r.Coalesce != 0 || r.WatchBytesPerSecond != 0 || r.hasBudget() || r.OverBudget != "" || r.Block != "" || r.View != "" || r.VisibleLists != ""
 }
 
 // rulesExample are rules for a file.
@@ -138,6 +141,9 @@ const rulesExample = `
   upstreamRequestsPerSecond: 5
   upstreamBytesPerSecond: 10M
   overBudget: cached
+# Teams see what is in their own namespaces where they ask for all.
+- groups: ["team:*"]
+  visibleLists: true
 # What runs on the node goes on while the uplink is gone, and reads from the cache.
 - groups: ["system:nodes", "system:serviceaccounts:kube-system"]
   consistency: session
@@ -150,7 +156,7 @@ func (g *Gateway) checkRules(o *origins) {
 		rule, path := &g.Rules[i], fmt.Sprintf("%s[%d]", rulesPath, i)
 		g.checkBudget(o, rule, path)
 		if !rule.says() {
-			o.report(path, "says nothing; add profile: dashboard, consistency, offline, selfReviews, readOnly, coalesce, watchBytesPerSecond, upstreamRequestsPerSecond, upstreamBytesPerSecond, overBudget, block or view")
+			o.report(path, "says nothing; add profile: dashboard, consistency, offline, selfReviews, readOnly, visibleLists, coalesce, watchBytesPerSecond, upstreamRequestsPerSecond, upstreamBytesPerSecond, overBudget, block or view")
 		}
 		if rule.Coalesce != NoWindow {
 			checkCoalesce(o, path+".coalesce", time.Duration(rule.Coalesce))

@@ -247,7 +247,7 @@ func TestTokens(t *testing.T) {
 	} {
 		got, err := c.q.Decode(c.token, c.selected)
 		switch {
-		case c.says == "" && (err != nil || got != Token{7, 50, 9}):
+		case c.says == "" && (err != nil || got != Token{ResourceVersion: 7, Offset: 50, At: 9}):
 			t.Errorf("%s: %+v, %v", name, got, err)
 		case c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)):
 			t.Errorf("%s: %v", name, err)

@@ -18,6 +18,8 @@ type Token struct {
 	Offset int
 	// At is when its first page was asked for, in seconds since 1970, if the query is Timed.
 	At int64
+	// Within is that of an api.ContinueToken.
+	Within string
 }
 
 // tokenVersion names the format of tokens; that of kube-apiserver's is another.
@@ -28,6 +30,7 @@ type wireToken struct {
 	ResourceVersion uint64 `json:"rv"`
 	Offset          int    `json:"offset"`
 	At              int64  `json:"at,omitempty"`
+	Within          string `json:"within,omitempty"`
 	// List is a hash of what list it goes on with.
 	List string `json:"list"`
 }
@@ -35,7 +38,7 @@ type wireToken struct {
 // Encode writes a token for the list that selected (its namespace and selectors) and q
 // describe.
 func (t Token) Encode(q *Query, selected string) string {
-	data, err := json.Marshal(wireToken{tokenVersion, t.ResourceVersion, t.Offset, t.At, q.hash(selected)})
+	data, err := json.Marshal(wireToken{tokenVersion, t.ResourceVersion, t.Offset, t.At, t.Within, q.hash(selected)})
 	if err != nil {
 		panic(err) // strings and numbers always marshal
 	}
@@ -57,7 +60,7 @@ func (q *Query) Decode(token, selected string) (Token, error) {
 	case q.Offset > 0:
 		return Token{}, apierrors.NewBadRequest("parameter offset: with continue it has no meaning: leave one of them out")
 	}
-	return Token{wire.ResourceVersion, wire.Offset, wire.At}, nil
+	return Token{wire.ResourceVersion, wire.Offset, wire.At, wire.Within}, nil
 }
 
 // hash is that of what decides which objects come where.

@@ -23,6 +23,9 @@ type Filter struct {
 	// Shard is the part of the collection that is read, nil for all of it. It is set
 	// after NewFilter, before the filter is used.
 	Shard *shard.Selector
+	// Within are the namespaces that are seen of all, nil for all of them. It is set after
+	// NewFilter, before the filter is used.
+	Within *Namespaces
 
 	// never is set when the selectors can match no object at all.
 	never bool
@@ -133,8 +136,18 @@ func (f *Filter) Empty() bool {
 }
 
 // Selective reports whether more than the namespace and the name restrict the filter:
-// label or field terms, or a shard.
-func (f *Filter) Selective() bool { return f.HasTerms() || f != nil && f.Shard != nil }
+// label or field terms, a shard, or some namespaces.
+func (f *Filter) Selective() bool {
+	return f.HasTerms() || f != nil && (f.Shard != nil || f.Within != nil)
+}
+
+// WithinID is the ID of Within, "" for all namespaces.
+func (f *Filter) WithinID() string {
+	if f == nil || f.Within == nil {
+		return ""
+	}
+	return f.Within.ID()
+}
 
 // HasTerms reports whether the filter has label or field terms.
 func (f *Filter) HasTerms() bool {
@@ -161,6 +174,9 @@ func (f *Filter) Matches(o *Object) bool {
 		return false
 	}
 	if f.Shard != nil && !f.Shard.Has(o.ShardHash(f.Shard.Key())) {
+		return false
+	}
+	if f.Within != nil && !f.Within.shows(o) {
 		return false
 	}
 	for i := range f.fields {

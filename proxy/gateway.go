@@ -56,6 +56,9 @@ type Options struct {
 	// Rules say what holds for some requests instead. They are tried in order; of each
 	// setting, the first that matches and has it decides.
 	Rules []Rule
+	// VisibleNamespaces bounds the names of namespaces that are remembered for rules with
+	// VisibleLists. 0 is the default of package identity.
+	VisibleNamespaces int
 	// Reachable tells whether the upstream can be reached, as far as is known. It must be
 	// quick; nil for one that always can.
 	Reachable func() bool
@@ -119,6 +122,7 @@ type Gateway struct {
 	rules        rules
 	selfReviews  *identity.SelfReviews[*selfAnswer]
 	usage        *usage.Usage
+	visible      *identity.Visible
 	// redactedAnswers and redactedWatches have places for what is redacted on its way.
 	redactedAnswers, redactedWatches *limiter
 	// restricts is set when some request may be refused by a rule, redacts when some answer
@@ -153,6 +157,7 @@ func New(o Options) *Gateway {
 		o.Processor = usage.NewProcessor()
 	}
 	g.usage = usage.New(usage.Options{Processor: o.Processor, Fed: o.Fed, Registerer: o.Registerer})
+	g.visible = newVisible(&o)
 	g.refused = reason.NewCounter(o.Registerer)
 	over := newOverloads(o.Registerer, g.refused)
 	g.inFlight = newLimiter(o.Limits.InFlight, over.of("short", "limit", reason.ShortLimit), over.of("short", "share", reason.ShortShare))

@@ -100,7 +100,13 @@ type gatewayBench struct {
 
 func newGatewayBench(t testing.TB, change func(*Options)) *gatewayBench {
 	t.Helper()
-	b := &gatewayBench{t: t, source: cachetest.New(cachetest.PodResource()), upstream: &fakeUpstream{}}
+	return newGatewayBenchOf(t, nil, change)
+}
+
+// newGatewayBenchOf has other resources besides pods.
+func newGatewayBenchOf(t testing.TB, others []*cache.Resource, change func(*Options)) *gatewayBench {
+	t.Helper()
+	b := &gatewayBench{t: t, source: cachetest.New(append(others, cachetest.PodResource())...), upstream: &fakeUpstream{}}
 	log := slog.New(slog.DiscardHandler)
 	manager, err := cache.NewManager(cache.Options{Source: b.source, Logger: log})
 	if err != nil {
@@ -120,6 +126,11 @@ func newGatewayBench(t testing.TB, change func(*Options)) *gatewayBench {
 	discovery := fakeDiscovery{cachetest.Pods: {
 		GroupVersionResource: cachetest.Pods, Kind: "Pod", Namespaced: true, Verbs: []string{"get", "list", "watch", "create"},
 	}}
+	for _, r := range others {
+		discovery[r.GroupVersionResource] = upstream.ServerResource{
+			GroupVersionResource: r.GroupVersionResource, Kind: r.Kind, Namespaced: r.Namespaced, Verbs: []string{"get", "list", "watch", "create"},
+		}
+	}
 	o := Options{
 		Forwarder: b.upstream, Resources: NewResources(discovery, defaultPrinters{}, manager, log, ResourcesOptions{}),
 		Manager: manager, Reader: reader, Watches: cache.NewWatches(reader, nil),

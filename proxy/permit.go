@@ -44,18 +44,30 @@ func (g *Gateway) impersonate(ctx context.Context, x *exchange) *api.Response {
 // permit asks whether the read may be answered here; nil means yes, else it is
 // the refusal.
 func (g *Gateway) permit(ctx context.Context, x *exchange) *api.Response {
-	attributes := identity.AttributesOf(x.info)
-	d, err := g.Authorizer.Authorize(ctx, x.subject.User, attributes)
+	d, refusal := g.review(ctx, x)
+	if refusal == nil && !d.Allowed {
+		return g.forbidRead(ctx, x, d.Reason)
+	}
+	return refusal
+}
+
+// review asks the authorizer. A decision that allows the request is kept with it.
+func (g *Gateway) review(ctx context.Context, x *exchange) (d identity.Decision, refusal *api.Response) {
+	d, err := g.Authorizer.Authorize(ctx, x.subject.User, identity.AttributesOf(x.info))
 	x.askedReviews(d.Asked)
 	if err != nil {
-		return g.refuse(ctx, x, err, reason.Forbidden, reason.UserReviews)
+		return d, g.refuse(ctx, x, err, reason.Forbidden, reason.UserReviews)
 	}
-	if !d.Allowed {
-		x.decision.Reason = d.Reason
-		return g.refuse(ctx, x, identity.Forbidden(x.subject.User, attributes, d.Reason), reason.Forbidden, reason.UserReviews)
+	if d.Allowed {
+		x.decision = d
 	}
-	x.decision = d
-	return nil
+	return d, nil
+}
+
+// forbidRead is the 403 of a read, for the authorizer's reason.
+func (g *Gateway) forbidRead(ctx context.Context, x *exchange, why string) *api.Response {
+	x.decision.Reason = why
+	return g.refuse(ctx, x, identity.Forbidden(x.subject.User, identity.AttributesOf(x.info), why), reason.Forbidden, reason.UserReviews)
 }
 
 // refuse answers with an error of package identity, and counts it: as forbidden if it

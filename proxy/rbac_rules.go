@@ -8,6 +8,7 @@ import (
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/kubeweir/kubeweir/api"
@@ -17,28 +18,118 @@ import (
 	"github.com/kubeweir/kubeweir/proxy/rbac"
 )
 
-// OfflineRules decide by the RBAC objects in the cache while the upstream cannot be
-// reached, if all four collections of them are held whole. They are safe for concurrent
-// use.
-type OfflineRules struct {
+// heldRules are the rules of the RBAC objects in the cache, made when somebody asks. They are
+// safe for concurrent use.
+type heldRules struct {
 	resources *Resources
 	manager   *cache.Manager
-	reachable func() bool
-	ttl       time.Duration
 	log       *slog.Logger
 
 	mu struct {
 		sync.Mutex
 		of    [4]uint64   // contents of the views that rules are made of
 		rules *rbac.Rules // nil before the first time
+		// What the objects of those views say, by their IDs.
+		roles               map[uint64]*rbacv1.Role
+		roleBindings        map[uint64]*rbacv1.RoleBinding
+		clusterRoles        map[uint64]*rbacv1.ClusterRole
+		clusterRoleBindings map[uint64]*rbacv1.ClusterRoleBinding
 	}
+}
+
+// get returns the rules, if all four collections are held whole and usable says so of each; nil
+// if not. They are the same as long as the objects are.
+func (h *heldRules) get(usable func(*cache.Collection) bool) *rbac.Rules {
+	var views [4]*cache.View
+	for i, gvr := range rbacResources() {
+		res, ok := h.resources.Lookup(gvr)
+		if !ok {
+			return nil
+		}
+		c := h.manager.Held(res, api.JSON)
+		if c == nil || !usable(c) {
+			return nil
+		}
+		views[i] = c.View()
+	}
+	return h.of(&views)
+}
+
+// of returns the rules of the objects in views, made once for the same objects.
+func (h *heldRules) of(views *[4]*cache.View) *rbac.Rules {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	of := [4]uint64{views[0].Content(), views[1].Content(), views[2].Content(), views[3].Content()}
+	if h.mu.rules != nil && h.mu.of == of {
+		return h.mu.rules
+	}
+	var objects rbac.Objects
+	for i, err := range [4]error{
+		decodeAll(views[0], &h.mu.roles, &objects.Roles), decodeAll(views[1], &h.mu.roleBindings, &objects.RoleBindings),
+		decodeAll(views[2], &h.mu.clusterRoles, &objects.ClusterRoles), decodeAll(views[3], &h.mu.clusterRoleBindings, &objects.ClusterRoleBindings),
+	} {
+		if err != nil {
+			h.log.Warn("an RBAC object in the cache cannot be read, so that none of them decide", "resource", rbacResources()[i].Resource, "error", err)
+			return nil
+		}
+	}
+	h.mu.of, h.mu.rules = of, rbac.New(objects)
+	return h.mu.rules
+}
+
+// forget frees what is held; it is made again when somebody asks.
+func (h *heldRules) forget() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.mu.rules = nil
+	h.mu.roles, h.mu.roleBindings, h.mu.clusterRoles, h.mu.clusterRoleBindings = nil, nil, nil, nil
+}
+
+// rbacObject is a T as a pointer.
+type rbacObject[T any] interface {
+	*T
+	metav1.Object
+}
+
+// decodeAll reads the objects of v that are not known from before.
+func decodeAll[T any, P rbacObject[T]](v *cache.View, known *map[uint64]P, to *[]P) (err error) {
+	all := make(map[uint64]P, v.Len())
+	v.Ascend("", "", func(o *object.Object) bool {
+		one := (*known)[o.ID]
+		if one == nil {
+			one = new(T)
+			if err = json.Unmarshal(o.Raw, one); err != nil {
+				err = fmt.Errorf("%s: %w", o.Key, err)
+				return false
+			}
+			one.SetManagedFields(nil)
+			one.SetAnnotations(nil)
+			one.SetLabels(nil)
+		}
+		all[o.ID] = one
+		*to = append(*to, one)
+		return true
+	})
+	if err == nil {
+		*known = all
+	}
+	return err
+}
+
+// OfflineRules decide by the RBAC objects in the cache while the upstream cannot be
+// reached, if all four collections of them are held whole. They are safe for concurrent
+// use.
+type OfflineRules struct {
+	held      heldRules
+	reachable func() bool
+	ttl       time.Duration
 }
 
 var _ identity.Rules = (*OfflineRules)(nil)
 
 // NewOfflineRules returns rules that count for ttl after the upstream's last sign of life.
 func NewOfflineRules(resources *Resources, manager *cache.Manager, reachable func() bool, ttl time.Duration, log *slog.Logger) *OfflineRules {
-	return &OfflineRules{resources: resources, manager: manager, reachable: reachable, ttl: ttl, log: log}
+	return &OfflineRules{held: heldRules{resources: resources, manager: manager, log: log}, reachable: reachable, ttl: ttl}
 }
 
 // Allow implements identity.Rules.
@@ -46,60 +137,9 @@ func (o *OfflineRules) Allow(u user.Info, a identity.Attributes) bool {
 	if o.reachable() {
 		return false
 	}
-	var views [4]*cache.View
-	for i, gvr := range rbacResources() {
-		res, ok := o.resources.Lookup(gvr)
-		if !ok {
-			return false
-		}
-		c := o.manager.Held(res, api.JSON)
-		if c == nil || time.Since(c.State().Fed()) > o.ttl {
-			return false
-		}
-		views[i] = c.View()
-	}
-	rules := o.of(&views)
+	rules := o.held.get(func(c *cache.Collection) bool { return time.Since(c.State().Fed()) <= o.ttl })
 	return rules != nil && rules.Allow(u, &a)
 }
 
-// of returns the rules of the objects in views, made once for the same objects.
-func (o *OfflineRules) of(views *[4]*cache.View) *rbac.Rules {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	of := [4]uint64{views[0].Content(), views[1].Content(), views[2].Content(), views[3].Content()}
-	if o.mu.rules != nil && o.mu.of == of {
-		return o.mu.rules
-	}
-	var objects rbac.Objects
-	for i, err := range [4]error{
-		decodeAll(views[0], &objects.Roles), decodeAll(views[1], &objects.RoleBindings),
-		decodeAll(views[2], &objects.ClusterRoles), decodeAll(views[3], &objects.ClusterRoleBindings),
-	} {
-		if err != nil {
-			o.log.Warn("an RBAC object in the cache cannot be read, so that none of them decide", "resource", rbacResources()[i].Resource, "error", err)
-			return nil
-		}
-	}
-	o.mu.of, o.mu.rules = of, rbac.New(objects)
-	return o.mu.rules
-}
-
 // Release forgets the rules; they are made again when they are needed.
-func (o *OfflineRules) Release() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.mu.rules = nil
-}
-
-func decodeAll[T rbacv1.Role | rbacv1.RoleBinding | rbacv1.ClusterRole | rbacv1.ClusterRoleBinding](v *cache.View, to *[]T) (err error) {
-	v.Ascend("", "", func(o *object.Object) bool {
-		var one T
-		if err = json.Unmarshal(o.Raw, &one); err != nil {
-			err = fmt.Errorf("%s: %w", o.Key, err)
-			return false
-		}
-		*to = append(*to, one)
-		return true
-	})
-	return err
-}
+func (o *OfflineRules) Release() { o.held.forget() }

@@ -28,7 +28,7 @@ func (g *Gateway) read(ctx context.Context, x *exchange) outcome {
 	if g.isNewer(ctx, q) {
 		return forwardedFor(reason.InvalidSelector)
 	}
-	if refusal := g.permit(ctx, x); refusal != nil {
+	if refusal := g.permitRead(ctx, x, &q); refusal != nil {
 		return answeredWith(refusal)
 	}
 	if refusal := g.remembered(x); refusal != nil {
@@ -40,6 +40,14 @@ func (g *Gateway) read(ctx context.Context, x *exchange) outcome {
 	if err := q.setQuery(x.info); err != nil {
 		return answeredWith(x.fail(err))
 	}
+	if q.visible != nil {
+		return g.readVisible(ctx, x, q)
+	}
+	return g.readPermitted(ctx, x, q)
+}
+
+// readPermitted answers a read that is permitted.
+func (g *Gateway) readPermitted(ctx context.Context, x *exchange, q readQuery) outcome {
 	switch {
 	case x.info.Verb == "watch":
 		return g.watch(ctx, x, q)
@@ -64,15 +72,19 @@ type readQuery struct {
 	options api.ListOptions
 	filter  *object.Filter   // nil for a get
 	query   *listquery.Query // nil for most
+	// visible are the namespaces that the user may see of all that the read is about, nil for
+	// all of them. Those are Within of filter.
+	visible *identity.VisibleSet
 }
 
 // mostRecent reports whether the read asks for the latest state.
 func (q *readQuery) mostRecent() bool { return q.options.MostRecent() }
 
 // cacheOnly reports whether the upstream need not know what the read asks for, a part of the
-// collection, a query or a redacted view: it is asked for its version alone.
+// collection, a query or a redacted view: it is asked for its version alone. Of visible
+// namespaces it must not be asked by the gateway, who may see all.
 func (q *readQuery) cacheOnly() bool {
-	return q.options.ShardSelector != "" || q.query != nil || q.rep.Redacted
+	return q.options.ShardSelector != "" || q.query != nil || q.rep.Redacted || q.visible != nil
 }
 
 func negotiate(x *exchange, res *cache.Resource) (api.Representation, bool) {
@@ -395,9 +407,16 @@ func (g *Gateway) watch(ctx context.Context, x *exchange, q readQuery) outcome {
 		registration.Close()
 		g.recent.endedWatch(x, began, why)
 	}
-	req.ForwardExpired = g.resumed.acquire(x.user(), 1)
-	x.resumed = req.ForwardExpired
+	if q.visible == nil {
+		x.resumed = g.resumed.acquire(x.user(), 1)
+	} else if !q.visible.Hold() {
+		return answeredWith(g.visibleLimit(x))
+	}
+	req.ForwardExpired = x.resumed
 	resp, open, err := g.Watches.Watch(ctx, c, req)
+	if err != nil && q.visible != nil {
+		q.visible.Release()
+	}
 	if x.resumed && errors.Is(err, watchmux.ErrExpired) {
 		// The upstream may continue it. A collection that has just begun has no
 		// history, and whoever listed before that must not be told to list again.
@@ -412,8 +431,11 @@ func (g *Gateway) watch(ctx context.Context, x *exchange, q readQuery) outcome {
 		return answeredWith(x.fail(err))
 	case err != nil:
 		return forwardedBy(err)
+	case q.visible != nil:
+		registration = g.Revocation.RegisterVisible(x.subject, q.visible, open.End)
+	default:
+		registration = g.Revocation.Register(x.subject, identity.AttributesOf(x.info), x.decision, open.End)
 	}
-	registration = g.Revocation.Register(x.subject, identity.AttributesOf(x.info), x.decision, open.End)
 	close(registered)
 	x.source, x.end = fromCache, func() { open.End(reason.WatchBlocked) }
 	if req.Message != nil {

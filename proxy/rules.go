@@ -38,6 +38,9 @@ type Settings struct {
 	// events do not wait, whatever their rate is.
 	Coalesce            time.Duration
 	WatchBytesPerSecond int64
+	// VisibleLists narrows lists and watches of all namespaces to those that the user may see,
+	// instead of refusing them.
+	VisibleLists Choice
 	// Redacted shows objects without their secrets, and refuses what cannot be shown so.
 	Redacted Choice
 	// UpstreamRequestsPerSecond and UpstreamBytesPerSecond are what each sender may cause
@@ -200,6 +203,9 @@ func (s *Settings) complete(from *Settings) {
 	}
 	if s.Redacted == Unsaid {
 		s.Redacted = from.Redacted
+	}
+	if s.VisibleLists == Unsaid {
+		s.VisibleLists = from.VisibleLists
 	}
 }
 

@@ -85,21 +85,8 @@ func (a *collapsed) isShard(selector string) bool {
 // shardRefusal is what is said instead of the answer that there is nobody to give: where
 // kube-apiserver has an error for the case, that.
 func shardRefusal(info *api.RequestInfo, out outcome) error {
-	var ahead *cache.TooLargeError
-	var expired *watchmux.ExpiredError
-	switch {
-	case errors.As(out.err, &ahead):
-		return api.NewTooLargeResourceVersion(ahead.RV, ahead.Current, 1)
-	case out.why == reason.VersionGone && info.Options.Continue != "":
-		token, err := api.DecodeContinue(info.Options.Continue)
-		if err != nil {
-			return err
-		}
-		return api.NewExpiredContinue(token.Start)
-	case out.why == reason.VersionGone:
-		return api.NewExpiredList()
-	case errors.As(out.err, &expired):
-		return api.NewExpiredWatch(expired.From, expired.Oldest)
+	if err := versionRefusal(info, out); err != nil {
+		return err
 	}
 	switch out.why {
 	case reason.DefinitionsUnknown, reason.CacheUnavailable, reason.Redefined, reason.VersionAhead, reason.Unproven:
@@ -110,4 +97,25 @@ func shardRefusal(info *api.RequestInfo, out outcome) error {
 		return apierrors.NewBadRequest("objects are not deleted by shard: a server that does not know shardSelector would delete those of all shards")
 	}
 	return apierrors.NewBadRequest(fmt.Sprintf("the shard cannot be read from the cache (%s), and the upstream's answer does not say that it is one", out.why))
+}
+
+// versionRefusal is kube-apiserver's error for a version that the cache does not hold, nil if that is not the case.
+func versionRefusal(info *api.RequestInfo, out outcome) error {
+	var ahead *cache.TooLargeError
+	var expired *watchmux.ExpiredError
+	switch {
+	case errors.As(out.err, &ahead):
+		return api.NewTooLargeResourceVersion(ahead.RV, ahead.Current, 1)
+	case out.why == reason.VersionGone && info.Options.Continue != "" && info.Query == nil:
+		token, err := api.DecodeContinue(info.Options.Continue)
+		if err != nil {
+			return err
+		}
+		return api.NewExpiredContinue(token)
+	case out.why == reason.VersionGone:
+		return api.NewExpiredList()
+	case errors.As(out.err, &expired):
+		return api.NewExpiredWatch(expired.From, expired.Oldest)
+	}
+	return nil
 }

@@ -67,7 +67,7 @@ func TestShards(t *testing.T) {
 
 		{name: "gone", line: pods + "resourceVersion=5&resourceVersionMatch=Exact&" + wholeShard, status: 410, says: "The resourceVersion for the provided list is too old.", forwarded: 1},
 		{name: "gone, there upstream", line: pods + "resourceVersion=5&resourceVersionMatch=Exact&" + wholeShard, answer: lists(shardList), status: 200, says: "from-upstream", forwarded: 1},
-		{name: "expired token", line: pods + wholeShard + expired, status: 410, says: `"continue":"` + api.NewExpiredContinue("default/a\x00").ErrStatus.Continue, forwarded: 1},
+		{name: "expired token", line: pods + wholeShard + expired, status: 410, says: `"continue":"` + api.NewExpiredContinue(api.ContinueToken{Start: "default/a\x00"}).ErrStatus.Continue, forwarded: 1},
 		{name: "future", line: pods + "resourceVersion=99999&" + wholeShard, status: 504, says: "Too large resource version: 99999, current: 101", forwarded: 1},
 		{name: "future watch", line: pods + "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=99999&" + wholeShard, status: 504, says: "Too large", forwarded: 1},
 		{name: "old watch", line: pods + "watch=1&resourceVersion=5&" + wholeShard, status: 410, says: "too old resource version: 5", forwarded: 1},

@@ -89,6 +89,10 @@ const (
 	// QueryUnanswered is a request with sortBy, where, offset, fields or countBy that is no
 	// list, or one that the cache does not answer.
 	QueryUnanswered
+	// VisibleUnanswered is a list or watch of the namespaces that the user may see which the cache does not answer.
+	VisibleUnanswered
+	// VisibleLimit: no room is left to follow the namespaces that a watch shows.
+	VisibleLimit
 	// CacheStarting: too many requests wait for the caches that are starting.
 	CacheStarting
 	// RequestInvalid is a method, path or header that cannot be sent upstream.
@@ -280,6 +284,15 @@ var refusalEntries = [refusals]Entry{
 		Label: "query-unanswered", Code: 400, When: "A list with sortBy, where, offset, fields or countBy that the cache cannot answer, for one of the reasons for which reads are forwarded: no other server knows these parameters, and it would answer without them. Or a watch or a deletion with one of them.",
 		Client: "Status `BadRequest`; 410 where the version is gone, 504 where it is still to come, 503 with Retry-After: 1 where the cache cannot be read now.",
 		Do:     "Look at the reason in the message; see docs/queries.md.",
+	},
+	VisibleUnanswered: {
+		Label: "visible-unanswered", Code: 503, When: "By a rule with visibleLists a list or watch of all namespaces shows those that the user may see, and the cache cannot answer it, for one of the reasons for which reads are forwarded: the upstream would refuse it.",
+		Client: "Status `ServiceUnavailable` with Retry-After: 1; 410 where the version is gone, 504 where it is still to come, 403 where the cache never answers such a list.",
+		Do:     "Look at the reason in the message.",
+	},
+	VisibleLimit: {
+		Label: "visible-limit", Code: 429, When: "By a rule with visibleLists a watch shows the namespaces that the user may see, and their names are more than may be remembered for the user, or for all.",
+		Client: tooMany, Metric: "kubeweir_authorization_visible_namespaces", Do: "Raise authorization.visibleNamespaces; look for a user with very many watches of different selectors.",
 	},
 	CacheStarting: {
 		Label: "cache-starting", Code: 429, When: "Too many requests wait for caches that are being filled for the first time.",

@@ -27,6 +27,8 @@ const (
 	WatchStopped
 	// PermissionRevoked: the upstream does not allow the watch any more, or the impersonation behind it.
 	PermissionRevoked
+	// NamespacesChanged: the watch shows the namespaces that the user may see, and these are others now.
+	NamespacesChanged
 	// CredentialInvalid: the token or certificate is not good any more, or stands for somebody else.
 	CredentialInvalid
 	// Unconfirmed: the upstream could not be asked about the user for too long.
@@ -91,6 +93,10 @@ var watchEndEntries = [watchEnds]Entry{
 		Label: "permission-revoked", When: "The upstream does not allow the watch any more, or the impersonation behind it.",
 		Client: endWithNothing, Do: "Nothing, if it was meant.",
 	},
+	NamespacesChanged: {
+		Label: "namespaces-changed", When: "The watch shows the namespaces that the user may see (visibleLists of rules), and the rights have changed: in one of them the user may watch no more, or in another one now.",
+		Client: expiredEvent + " Nothing that was still due comes before it.", Do: "Nothing.",
+	},
 	CredentialInvalid: {
 		Label: "credential-invalid", When: "The token or certificate of the watch is not good any more, or stands for somebody else.",
 		Client: endWithNothing, Do: "Nothing; clients come back with the next token.",
@@ -123,7 +129,7 @@ func (w WatchEnd) Entry() Entry { return watchEndEntries[w] }
 
 // Revoked reports whether the client may have nothing more.
 func (w WatchEnd) Revoked() bool {
-	return w == PermissionRevoked || w == CredentialInvalid || w == Unconfirmed
+	return w == PermissionRevoked || w == NamespacesChanged || w == CredentialInvalid || w == Unconfirmed
 }
 
 // String is the reason's label.

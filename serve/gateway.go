@@ -118,7 +118,7 @@ func (c *cluster) build(g *config.Gateway, token identity.Token, log *audit.Log)
 	c.addHandler(
 		identity.WatchesOptions{RecheckPeriod: g.Authorization.WatchRecheckPeriod, Grace: g.Authorization.WatchGrace},
 		proxy.Options{CompressWatchLists: g.WatchListCompression, Consistency: consistency(g), Offline: offline(g), Rules: rules(g), Pace: pace(g), Reachable: c.reachable,
-			RememberSelfReviews: g.Authorization.SelfReviews == config.Cached, Discovered: c.discovery.Documents,
+			RememberSelfReviews: g.Authorization.SelfReviews == config.Cached, Discovered: c.discovery.Documents, VisibleNamespaces: g.Authorization.VisibleNamespaces,
 			Limits: proxyLimits(&g.Limits), Cluster: c.name, Audit: log},
 	)
 	return nil

@@ -84,7 +84,7 @@ var particular = map[string]string{
 	"authorization_reviews_total.result":        "allowed, denied, error",
 	"authorization_reviews_total.from":          "upstream, cache, offline",
 	"authorization_watch_rechecks_total.result": "good, offline, lost, unknown",
-	"authorization_watches_ended_total.reason":  "permission-revoked, credential-invalid, unconfirmed",
+	"authorization_watches_ended_total.reason":  "permission-revoked, namespaces-changed, credential-invalid, unconfirmed",
 	"audit_events_total.result":                 "written, dropped, failed",
 	"etcd_request_errors_total.reason":          "context, closed, compacted, too_large, unavailable, future, other",
 }

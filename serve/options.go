@@ -97,7 +97,7 @@ func rules(c *config.Gateway) (list []proxy.Rule) {
 		list = append(list, proxy.Rule{
 			Match: proxy.Match{Users: r.Users, Groups: r.Groups, UserAgents: r.UserAgents, Resources: r.Resources},
 			Says: proxy.Settings{
-				Mode: proxy.Mode(r.Consistency), Offline: choice(r.Offline, config.Allow), SelfReviews: choice(r.SelfReviews, config.Cached), ReadOnly: choice(r.ReadOnly, config.On),
+				Mode: proxy.Mode(r.Consistency), Offline: choice(r.Offline, config.Allow), SelfReviews: choice(r.SelfReviews, config.Cached), ReadOnly: choice(r.ReadOnly, config.On), VisibleLists: choice(r.VisibleLists, config.On),
 				Redacted: choice(r.View, config.Redacted),
 				Coalesce: time.Duration(r.Coalesce), WatchBytesPerSecond: int64(r.WatchBytesPerSecond),
 				UpstreamRequestsPerSecond: int64(r.UpstreamRequestsPerSecond), UpstreamBytesPerSecond: int64(r.UpstreamBytesPerSecond),

@@ -150,6 +150,7 @@ func permissions() row {
 			query{sumRate("kubeweir_authentication_token_reviews_total", "", "result"), "{{result}}"}).stacked(),
 		graph("Remembered", "percentunit", "Entries as a share of the most.",
 			query{`max(kubeweir_authorization_cache_entries{$sel} / kubeweir_authorization_cache_entries_limit{$sel})`, "permissions"},
+			query{`max(kubeweir_authorization_visible_namespaces{$sel} / kubeweir_authorization_visible_namespaces_limit{$sel})`, "visible namespaces"},
 			query{`max(kubeweir_authentication_cache_entries{$sel} / kubeweir_authentication_cache_entries_limit{$sel})`, "tokens"}).ofOne(),
 		graph("Authentication", "reqps", "How requests were authenticated, or why not.",
 			query{sumRate("kubeweir_authentication_requests_total", "", "result"), "{{result}}"}),

@@ -31,6 +31,7 @@ const (
 	AllowedTTL         = 10 * time.Second
 	DeniedTTL          = 5 * time.Second
 	DecisionCacheSize  = 16384 // decisions
+	VisibleNamespaces  = 500_000
 	WatchRecheckPeriod = time.Minute
 	WatchGrace         = 5 * time.Minute
 

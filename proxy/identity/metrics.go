@@ -134,7 +134,7 @@ func newWatchesMetrics(reg prometheus.Registerer, open, bytes func() int) *watch
 	}, []string{"result"}))
 	ended := register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubeweir_authorization_watches_ended_total",
-		Help: "Open watches ended because they may not go on, by reason: the permission was revoked, the credential is no longer good, or neither could be confirmed for too long.",
+		Help: "Open watches ended because they may not go on, by reason: the permission was revoked, the namespaces that a watch of the visible ones shows have become others, the credential is no longer good, or neither could be confirmed for too long.",
 	}, []string{"reason"}))
 	register(reg, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "kubeweir_authorization_watches",
@@ -148,7 +148,7 @@ func newWatchesMetrics(reg prometheus.Registerer, open, bytes func() int) *watch
 	for _, r := range []recheckResult{recheckGood, recheckOffline, recheckBad, recheckUnknown} {
 		m.rechecks[r] = rechecks.WithLabelValues(string(r))
 	}
-	for _, r := range []reason.WatchEnd{reason.PermissionRevoked, reason.CredentialInvalid, reason.Unconfirmed} {
+	for _, r := range []reason.WatchEnd{reason.PermissionRevoked, reason.NamespacesChanged, reason.CredentialInvalid, reason.Unconfirmed} {
 		m.ended[r] = ended.WithLabelValues(r.String())
 	}
 	return m

@@ -75,19 +75,22 @@ type Watches struct {
 	}
 }
 
-// grantKey is a right: a permission of a user, or a good credential.
+// grantKey is a right: a permission of a user, one in the namespaces of a set, or a good
+// credential.
 type grantKey struct {
 	permission decisionKey
+	namespaces string // the ID of the set
 	credential credentialKey
 }
 
-// grant is a right that open watches depend on. key, user, attributes, identity never
+// grant is a right that open watches depend on. key, user, attributes, visible, identity never
 // change; the rest is guarded by Watches.mu.
 type grant struct {
 	key        grantKey
 	user       *User
-	attributes Attributes // for a permission: of what
-	identity   *Identity  // for a credential: whose
+	attributes Attributes  // for a permission: of what
+	visible    *VisibleSet // for one in several namespaces
+	identity   *Identity   // for a credential: whose
 
 	watches map[*Registration]struct{}
 	due     time.Time // of the next review
@@ -98,6 +101,7 @@ type grant struct {
 type Registration struct {
 	watches *Watches
 	grants  []*grant
+	visible *VisibleSet // held until Close, nil for most
 	end     func(reason.WatchEnd)
 	once    sync.Once
 }
@@ -134,12 +138,25 @@ func (w *Watches) Register(s *Subject, attributes Attributes, d Decision, end fu
 	if s.Identity.Source == Gateway {
 		return r
 	}
+	return w.follow(r, s, d, &grant{key: grantKey{permission: keyOf(s.User, &attributes)}, user: s.User, attributes: attributes})
+}
+
+// RegisterVisible is Register for a watch of the namespaces of a set, which ends when they become others. The caller has
+// held the set, which is released with the registration.
+func (w *Watches) RegisterVisible(s *Subject, set *VisibleSet, end func(reason.WatchEnd)) *Registration {
+	r := &Registration{watches: w, visible: set, end: end}
+	return w.follow(r, s, set.Decision, &grant{key: grantKey{permission: set.key, namespaces: set.Namespaces.ID()}, user: s.User, visible: set})
+}
+
+// follow begins to follow the watch of r, which depends on the right to what it reads and
+// on the others of s.
+func (w *Watches) follow(r *Registration, s *Subject, d Decision, right *grant) *Registration {
 	now := time.Now()
 
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.mu.open++
-	w.add(r, now, s.User, attributes)
+	w.enter(r, now, right)
 	for _, needed := range s.needed {
 		w.add(r, now, s.Identity.User, needed)
 	}
@@ -172,11 +189,11 @@ func (w *Watches) enter(r *Registration, now time.Time, next *grant) {
 	g := w.mu.grants[next.key]
 	if g == nil {
 		g = next
-		if g.identity == nil { // the attributes are parts of a request
+		if g.identity == nil && g.visible == nil { // the attributes are parts of a request
 			g.attributes = g.attributes.clone()
 			g.key.permission = keyOf(g.user, &g.attributes)
 		}
-		g.watches, g.due = make(map[*Registration]struct{}), now.Add(w.opts.RecheckPeriod)
+		g.watches, g.due = make(map[*Registration]struct{}), w.next(g, now)
 		w.mu.grants[g.key] = g
 		w.mu.bytes += g.attributes.size()
 	}
@@ -202,6 +219,17 @@ func (r *Registration) Close() {
 	}
 	r.grants = nil
 	w.mu.open--
+	if r.visible != nil {
+		r.visible.Release()
+	}
+}
+
+// next is when a grant that is good is reviewed again.
+func (w *Watches) next(g *grant, now time.Time) time.Time {
+	if g.visible != nil {
+		return g.visible.nextLook(now, w.opts.RecheckPeriod)
+	}
+	return now.Add(w.opts.RecheckPeriod)
 }
 
 // Run follows the open watches until ctx is done. It is called once.
@@ -356,6 +384,9 @@ func (w *Watches) reviewOne(ctx context.Context, g *grant) (recheckResult, reaso
 		}
 		return recheckUnknown, reason.Unconfirmed
 	}
+	if g.visible != nil {
+		return g.visible.recheck(ctx, w.opts.RecheckPeriod)
+	}
 	d, err := w.opts.Authorizer.Authorize(ctx, g.user, g.attributes)
 	switch {
 	case err != nil:
@@ -377,7 +408,7 @@ func (w *Watches) conclude(g *grant, result recheckResult, why reason.WatchEnd) 
 	w.mu.Lock()
 	switch {
 	case result == recheckGood:
-		g.due, g.failing = now.Add(w.opts.RecheckPeriod), time.Time{}
+		g.due, g.failing = w.next(g, now), time.Time{}
 	case result == recheckOffline: // to be asked about as soon as the upstream answers
 		g.due, g.failing = now.Add(tick), time.Time{}
 	case result == recheckUnknown && g.failing.IsZero():

@@ -20,30 +20,32 @@ type Rules struct {
 	users, groups map[string][]grant
 }
 
-// grant is what a binding gives: rules, in a namespace or, with "", everywhere.
+// grant is what a binding gives: a role, in a namespace or, with "", everywhere.
 type grant struct {
 	namespace string
-	rules     []rbacv1.PolicyRule
+	*role
 }
+
+type role struct{ rules []rbacv1.PolicyRule }
 
 // Objects are all RBAC objects of a cluster.
 type Objects struct {
-	Roles               []rbacv1.Role
-	RoleBindings        []rbacv1.RoleBinding
-	ClusterRoles        []rbacv1.ClusterRole
-	ClusterRoleBindings []rbacv1.ClusterRoleBinding
+	Roles               []*rbacv1.Role
+	RoleBindings        []*rbacv1.RoleBinding
+	ClusterRoles        []*rbacv1.ClusterRole
+	ClusterRoleBindings []*rbacv1.ClusterRoleBinding
 }
 
 // New makes the rules of the objects. A binding whose role is not among them grants
 // nothing.
 func New(o Objects) *Rules {
 	type roleKey struct{ namespace, name string }
-	roles := make(map[roleKey][]rbacv1.PolicyRule)
-	for i := range o.Roles {
-		roles[roleKey{o.Roles[i].Namespace, o.Roles[i].Name}] = o.Roles[i].Rules
+	roles := make(map[roleKey]*role)
+	for _, r := range o.Roles {
+		roles[roleKey{r.Namespace, r.Name}] = &role{r.Rules}
 	}
-	for i := range o.ClusterRoles {
-		roles[roleKey{"", o.ClusterRoles[i].Name}] = o.ClusterRoles[i].Rules
+	for _, r := range o.ClusterRoles {
+		roles[roleKey{"", r.Name}] = &role{r.Rules}
 	}
 	r := &Rules{users: make(map[string][]grant), groups: make(map[string][]grant)}
 	bind := func(namespace string, ref rbacv1.RoleRef, subjects []rbacv1.Subject) {
@@ -54,15 +56,15 @@ func New(o Objects) *Rules {
 		case ref.Kind != "ClusterRole":
 			return
 		}
-		if rules := roles[key]; len(rules) > 0 {
-			r.add(subjects, grant{namespace, rules})
+		if role := roles[key]; role != nil && len(role.rules) > 0 {
+			r.add(subjects, grant{namespace, role})
 		}
 	}
-	for i := range o.ClusterRoleBindings {
-		bind("", o.ClusterRoleBindings[i].RoleRef, o.ClusterRoleBindings[i].Subjects)
+	for _, b := range o.ClusterRoleBindings {
+		bind("", b.RoleRef, b.Subjects)
 	}
-	for i := range o.RoleBindings {
-		if b := &o.RoleBindings[i]; b.Namespace != "" {
+	for _, b := range o.RoleBindings {
+		if b.Namespace != "" {
 			bind(b.Namespace, b.RoleRef, b.Subjects)
 		}
 	}
@@ -99,22 +101,25 @@ func (r *Rules) Allow(u user.Info, a *identity.Attributes) bool {
 }
 
 func (g *grant) allows(a *identity.Attributes) bool {
-	if g.namespace != "" && g.namespace != a.Namespace {
-		return false
-	}
-	return slices.ContainsFunc(g.rules, func(rule rbacv1.PolicyRule) bool { return ruleAllows(&rule, a) })
+	return (g.namespace == "" || g.namespace == a.Namespace) && g.role.allows(a)
+}
+
+func (r *role) allows(a *identity.Attributes) bool {
+	return slices.ContainsFunc(r.rules, func(rule rbacv1.PolicyRule) bool { return ruleAllows(&rule, a) })
 }
 
 func ruleAllows(rule *rbacv1.PolicyRule, a *identity.Attributes) bool {
-	if !matches(rule.Verbs, rbacv1.VerbAll, a.Verb) {
-		return false
-	}
 	if !a.ResourceRequest {
-		return slices.ContainsFunc(rule.NonResourceURLs, func(url string) bool { return pathMatches(url, a.Path) })
+		return matches(rule.Verbs, rbacv1.VerbAll, a.Verb) &&
+			slices.ContainsFunc(rule.NonResourceURLs, func(url string) bool { return pathMatches(url, a.Path) })
 	}
-	return matches(rule.APIGroups, rbacv1.APIGroupAll, a.APIGroup) &&
-		slices.ContainsFunc(rule.Resources, func(of string) bool { return resourceMatches(of, a) }) &&
-		(len(rule.ResourceNames) == 0 || slices.Contains(rule.ResourceNames, a.Name))
+	return ruleAllowsSome(rule, a) && (len(rule.ResourceNames) == 0 || slices.Contains(rule.ResourceNames, a.Name))
+}
+
+// ruleAllowsSome tells whether the rule allows what a says of an object of some name.
+func ruleAllowsSome(rule *rbacv1.PolicyRule, a *identity.Attributes) bool {
+	return matches(rule.Verbs, rbacv1.VerbAll, a.Verb) && matches(rule.APIGroups, rbacv1.APIGroupAll, a.APIGroup) &&
+		slices.ContainsFunc(rule.Resources, func(of string) bool { return resourceMatches(of, a) })
 }
 
 func matches(list []string, all, one string) bool {

@@ -129,6 +129,7 @@ func choices() map[reflect.Type][]any {
 		reflect.TypeFor[config.Switch]():      {"true", "false", true, false},
 		reflect.TypeFor[config.Profile]():     {config.NoProfile, config.Dashboard},
 		reflect.TypeFor[config.SelfReviews](): {config.Forwarded, config.Cached},
+		reflect.TypeFor[config.View]():        {config.Full, config.Redacted},
 		reflect.TypeFor[config.OverBudget]():  {config.RefuseOverBudget, config.CachedOverBudget},
 		reflect.TypeFor[config.Level]():       {"debug", "info", "warn", "error"},
 		reflect.TypeFor[config.Format]():      {config.Text, config.JSON},
