@@ -89,6 +89,12 @@ var watchEndCases = []watchEndCase{
 	}},
 	{why: reason.WatchStopped, query: fromNow, want: "$", end: func(b *watchBench, _ *openWatch) { b.manager.Close() }},
 	{why: reason.PermissionRevoked, query: fromNow, want: "$", end: func(_ *watchBench, w *openWatch) { w.watch.End(reason.PermissionRevoked) }},
+	{why: reason.NamespacesChanged, query: fromNow + "&allowWatchBookmarks=true", want: "ERROR 410 Expired $", end: func(b *watchBench, w *openWatch) {
+		w.blocked = make(chan struct{})
+		b.pod("default/a") // is being written, or not at all
+		w.watch.End(reason.NamespacesChanged)
+		close(w.blocked)
+	}},
 	{why: reason.CredentialInvalid, query: fromNow, want: "$", end: func(_ *watchBench, w *openWatch) { w.watch.End(reason.CredentialInvalid) }},
 	{why: reason.Unconfirmed, query: fromNow, want: "$", end: func(_ *watchBench, w *openWatch) { w.watch.End(reason.Unconfirmed) }},
 	{why: reason.WatchBlocked, query: fromNow + "&allowWatchBookmarks=true", want: "BOOKMARK @100 $",

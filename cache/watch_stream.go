@@ -221,6 +221,9 @@ func (s *watchStream) deliver(sc *scratch) {
 		s.finish(sc, reason.WatchTimeout)
 		return
 	}
+	if s.finishRevoked(sc) { // lost during the last write
+		return
+	}
 	if why := s.reason.Load(); why != nil {
 		if s.req.Options.AllowWatchBookmarks && rv > 0 && !behind {
 			s.writeBookmark(sc, rv, false)

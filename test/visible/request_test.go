@@ -1,0 +1,233 @@
+package visible
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// A resource is listed in all namespaces.
+type resource struct {
+	prefix, name string
+	custom       bool
+}
+
+var (
+	namespacesThemselves = resource{prefix: "/api/v1", name: "namespaces"}
+	resources            = []resource{
+		{prefix: "/api/v1", name: "configmaps"}, {prefix: "/api/v1", name: "secrets"}, {prefix: "/api/v1", name: "pods"},
+		{prefix: "/apis/example.com/v1", name: "widgets", custom: true}, namespacesThemselves,
+	}
+)
+
+func (r resource) all() string { return r.prefix + "/" + r.name }
+func (r resource) in(namespace string) string {
+	return r.prefix + "/namespaces/" + namespace + "/" + r.name
+}
+
+// A form is how an answer looks.
+type form struct {
+	accept          string
+	builtin, noList bool // for built-in resources, for watches only
+	noWatch         bool
+}
+
+var forms = []form{
+	{accept: "application/json"},
+	{accept: "application/vnd.kubernetes.protobuf", builtin: true},
+	{accept: "application/cbor"},
+	{accept: "application/yaml", noWatch: true},
+	{accept: "application/json;as=Table;v=v1;g=meta.k8s.io"},
+	{accept: "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", noWatch: true},
+	{accept: "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", noWatch: true},
+	{accept: "application/cbor;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", noWatch: true},
+	{accept: "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", noList: true},
+	{accept: "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", noList: true},
+}
+
+// A request is one of a user for what is in all namespaces.
+type request struct {
+	user         user
+	impersonated bool
+	resource     resource
+	watch        bool
+	socket       bool // a watch over a WebSocket
+	form         form
+	coding       string
+	selectors    url.Values // what upstream selects by, too
+	options      url.Values // how the answer is to be
+	without      string     // a namespace that a query leaves out, "" for none
+	counts       bool
+}
+
+func (r *request) String() string {
+	return fmt.Sprintf("%s: GET %s (%s %s, impersonated %t, socket %t)", r.user.name, r.path(), r.form.accept, r.coding, r.impersonated, r.socket)
+}
+
+func (r *request) path() string {
+	values := url.Values{}
+	for _, from := range []url.Values{r.selectors, r.options} {
+		for k, v := range from {
+			values[k] = v
+		}
+	}
+	if r.watch {
+		values.Set("watch", "1")
+	}
+	if len(values) == 0 {
+		return r.resource.all()
+	}
+	return r.resource.all() + "?" + values.Encode()
+}
+
+func (r *request) header() http.Header {
+	h := r.user.header(r.impersonated)
+	h.Set("Accept", r.form.accept)
+	if r.coding != "" {
+		h.Set("Accept-Encoding", r.coding)
+	}
+	return h
+}
+
+// randomRequest is one that the cache answers.
+func randomRequest(random *rand.Rand) *request {
+	r := &request{
+		user: pick(random, users), impersonated: random.IntN(4) == 0, resource: pick(random, resources),
+		watch: random.IntN(3) == 0, selectors: url.Values{}, options: url.Values{},
+		coding: pick(random, []string{"", "", "gzip", "zstd"}),
+	}
+	for r.form = pick(random, forms); r.form.builtin && r.resource.custom || r.form.noWatch && r.watch || r.form.noList && !r.watch; {
+		r.form = pick(random, forms)
+	}
+	r.randomSelectors(random)
+	if r.watch {
+		r.options.Set("sendInitialEvents", "true")
+		r.options.Set("resourceVersionMatch", "NotOlderThan")
+		r.options.Set("allowWatchBookmarks", "true")
+		r.socket = r.form.accept == "application/json" && random.IntN(2) == 0
+		return r
+	}
+	switch random.IntN(4) {
+	case 0:
+		r.options.Set("resourceVersion", "0")
+	case 1:
+		r.options.Set("resourceVersion", "1")
+		r.options.Set("resourceVersionMatch", "NotOlderThan")
+	}
+	if random.IntN(2) == 0 {
+		r.options.Set("limit", fmt.Sprint(1+random.IntN(5)))
+	}
+	if random.IntN(4) == 0 && (r.form.accept == "application/json" || strings.HasPrefix(r.form.accept, "application/json;as=Table")) {
+		r.randomQuery(random)
+	}
+	if random.IntN(8) == 0 {
+		r.options.Set("shardSelector", "shardRange(object.metadata.uid, '0x0000000000000000', '0x10000000000000000')")
+	}
+	return r
+}
+
+func (r *request) randomSelectors(random *rand.Rand) {
+	if random.IntN(3) == 0 {
+		r.selectors.Set("labelSelector", pick(random, []string{"half=left", "half in (left,right)", "half!=left", "!half"}))
+	}
+	switch {
+	case random.IntN(3) > 0 || r.resource == namespacesThemselves && r.watch: // its watch of one has the name in the path
+	case r.resource == namespacesThemselves:
+		r.selectors.Set("fieldSelector", "metadata.name="+pick(random, namespaces))
+	default:
+		r.selectors.Set("fieldSelector", pick(random, []string{
+			"metadata.name=" + pick(random, objectNames), "metadata.namespace=" + pick(random, namespaces), "metadata.namespace!=" + pick(random, namespaces),
+			"metadata.name=" + pick(random, objectNames) + ",metadata.namespace=" + pick(random, namespaces),
+		}))
+	}
+}
+
+func (r *request) randomQuery(random *rand.Rand) {
+	if random.IntN(2) == 0 {
+		r.options.Set("sortBy", "-.metadata.name,.metadata.namespace")
+	}
+	if random.IntN(2) == 0 && r.resource != namespacesThemselves {
+		r.without = pick(random, namespaces)
+		r.options.Set("where", ".metadata.namespace!="+r.without)
+	}
+	if r.form.accept == "application/json" && random.IntN(2) == 0 {
+		r.counts = true
+		r.options.Set("countBy", ".metadata.labels.half")
+	}
+}
+
+// An expectation is what kube-apiserver says of a request: the keys of what is shown, and of how many namespaces.
+type expectation struct {
+	refused bool // there is nothing that the user may see
+	whole   bool // the user may see all
+	in      []string
+	keys    map[string]bool
+}
+
+// expect asks kube-apiserver, as the user, for one namespace after the other.
+func (o *oracle) expect(ctx context.Context, r *request) (e expectation, err error) {
+	query := ""
+	if len(r.selectors) > 0 {
+		query = "?" + r.selectors.Encode()
+	}
+	all, err := o.keys(ctx, admin(), r.resource.all()+query)
+	if err != nil {
+		return e, err
+	}
+	e.keys = make(map[string]bool)
+	if e.whole, err = o.may(ctx, r, r.resource.all(), query); err != nil {
+		return e, err
+	}
+	for _, namespace := range o.namespaces {
+		may := e.whole
+		if !may {
+			if may, err = o.mayIn(ctx, r, namespace, query); err != nil {
+				return e, err
+			}
+		}
+		if may {
+			e.in = append(e.in, namespace)
+		}
+	}
+	e.refused = !e.whole && len(e.in) == 0
+	visible := make(map[string]bool)
+	for _, namespace := range e.in {
+		visible[namespace] = true
+	}
+	for _, key := range all {
+		namespace, _, namespaced := strings.Cut(key, "/")
+		if (e.whole || visible[namespace]) && !(namespaced && namespace == r.without) {
+			e.keys[key] = true
+		}
+	}
+	return e, nil
+}
+
+// may tells whether the user may list or watch a path.
+func (o *oracle) may(ctx context.Context, r *request, path, query string) (bool, error) {
+	if r.watch {
+		path += strings.Replace("?watch=1&"+query, "&?", "&", 1)
+	} else {
+		path += query
+	}
+	return o.allows(ctx, r.user, path)
+}
+
+// mayIn tells whether the user may see a namespace: list or watch what is in it, or, of a Namespace itself, get it and, for
+// a watch, watch it.
+func (o *oracle) mayIn(ctx context.Context, r *request, namespace, query string) (bool, error) {
+	if r.resource != namespacesThemselves {
+		return o.may(ctx, r, r.resource.in(namespace), query)
+	}
+	if only, ok := strings.CutPrefix(r.selectors.Get("fieldSelector"), "metadata.name="); ok && only != namespace {
+		return false, nil
+	}
+	may, err := o.allows(ctx, r.user, "/api/v1/namespaces/"+namespace)
+	if err == nil && may && r.watch {
+		return o.allows(ctx, r.user, "/api/v1/watch/namespaces/"+namespace+query)
+	}
+	return may, err
+}

@@ -1,0 +1,191 @@
+package visible
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kubeweir/kubeweir/test/realkube/testbed"
+)
+
+// A check looks at what a user was answered, byte by byte. One for redacted views goes here.
+type check func(r *request, raw []byte) error
+
+var checks []check
+
+// settleTime is how long rights may take to be the same everywhere.
+const settleTime = 20 * time.Second
+
+// bench is the gateway, kube-apiserver, and what has been compared.
+type bench struct {
+	t       *testing.T
+	world   *world
+	oracle  *oracle
+	gateway *client
+
+	compared, whole, narrowed, refused int
+	ended, left                        int
+	slowest                            time.Duration
+}
+
+// TestVisible compares -cases random requests.
+func TestVisible(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Hour)
+	defer cancel()
+	if *seed == 0 {
+		*seed = rand.Uint64()
+	}
+	t.Logf("-seed %d", *seed)
+	random := rand.New(rand.NewPCG(*seed, 1))
+	g := startGateway(t)
+	b := &bench{t: t, world: newWorld(ctx, t, random), gateway: newClient(t, g.URL())}
+	b.oracle = &oracle{client: newClient(t, bed.Kube.URL())}
+	aggregate(ctx, t)
+	var err error
+	b.oracle.namespaces, err = b.oracle.keys(ctx, admin(), "/api/v1/namespaces")
+	must(t, err)
+	b.world.changeRights(ctx, 60)
+	b.settle(ctx)
+	for b.compared < *caseCount && !t.Failed() {
+		for range min(casesPerState, *caseCount-b.compared) {
+			b.compare(ctx, randomRequest(random))
+		}
+		watches := b.openSome(ctx, random)
+		b.world.changeRights(ctx, 1+random.IntN(6))
+		changed := time.Now()
+		b.settle(ctx)
+		for _, w := range watches {
+			b.follow(ctx, w, changed)
+		}
+	}
+	t.Logf("%d requests: %d were narrowed, %d refused, %d whole; of the watches that were open at a change of rights %d ended, the last one %v after it, and %d went on",
+		b.compared, b.narrowed, b.refused, b.whole, b.ended, b.slowest.Round(time.Millisecond), b.left)
+}
+
+// settle waits until kube-apiserver and the gateway decide by the present rights.
+func (b *bench) settle(ctx context.Context) {
+	b.t.Helper()
+	must(b.t, testbed.Poll(ctx, settleTime, func() error {
+		for _, u := range users {
+			for _, res := range resources {
+				for _, watch := range []bool{false, true} {
+					r := &request{user: u, resource: res, form: forms[0], watch: watch}
+					if watch {
+						r.options = map[string][]string{"sendInitialEvents": {"true"}, "resourceVersionMatch": {"NotOlderThan"}, "allowWatchBookmarks": {"true"}}
+					}
+					if err := b.differs(ctx, r); err != nil {
+						return err
+					}
+				}
+			}
+		}
+		return nil
+	}))
+}
+
+// compare fails the test if a request is not answered as it should be.
+func (b *bench) compare(ctx context.Context, r *request) {
+	b.t.Helper()
+	if err := b.differs(ctx, r); err != nil {
+		b.t.Errorf("case %d: %v", b.compared, err)
+	}
+	b.compared++
+}
+
+// differs says what is wrong with the answer to a request.
+func (b *bench) differs(ctx context.Context, r *request) error {
+	want, err := b.oracle.expect(ctx, r)
+	if err != nil {
+		return fmt.Errorf("%v: %w", r, err)
+	}
+	var got answer
+	if r.watch {
+		var s *stream
+		if s, err = b.gateway.watch(ctx, r); err == nil {
+			got, err = s.initial()
+			s.close()
+		}
+	} else {
+		got, err = b.gateway.list(ctx, r)
+	}
+	if err != nil {
+		return fmt.Errorf("%v: %w", r, err)
+	}
+	for _, check := range checks {
+		if err := check(r, got.raw); err != nil {
+			return fmt.Errorf("%v: %w", r, err)
+		}
+	}
+	if err := want.differs(r, &got); err != nil {
+		return fmt.Errorf("%v: %w\nshown %d %q %.500s", r, err, got.status, got.keys, got.raw)
+	}
+	switch {
+	case want.refused:
+		b.refused++
+	case want.whole:
+		b.whole++
+	default:
+		b.narrowed++
+	}
+	return nil
+}
+
+// differs compares an answer with the expectation.
+func (e *expectation) differs(r *request, a *answer) error {
+	status, warning := http.StatusOK, ""
+	switch {
+	case e.refused:
+		status = http.StatusForbidden
+	case !e.whole:
+		warning = fmt.Sprintf(`299 kubeweir "only %d namespaces that you may list"`, len(e.in))
+	}
+	if field := r.selectors.Get("fieldSelector"); warning != "" && strings.Contains(field, "metadata.namespace=") {
+		// Only the namespace that is selected has been looked at.
+		only := field[strings.Index(field, "metadata.namespace=")+len("metadata.namespace="):]
+		warning = `299 kubeweir "only 1 namespaces that you may list"`
+		if !slices.Contains(e.in, only) {
+			status, warning = http.StatusForbidden, ""
+		}
+	}
+	switch {
+	case a.status != status:
+		return fmt.Errorf("the answer is %d, not %d: visible are %q", a.status, status, e.in)
+	case status != http.StatusOK:
+		return nil
+	case !r.socket && a.warning != warning:
+		return fmt.Errorf("the Warning is %q, not %q", a.warning, warning)
+	}
+	want := slices.Collect(func(yield func(string) bool) {
+		for key := range e.keys {
+			if !yield(key) {
+				return
+			}
+		}
+	})
+	slices.Sort(want)
+	got := slices.Clone(a.keys)
+	if !r.options.Has("sortBy") && !slices.IsSorted(got) {
+		return fmt.Errorf("the answer is in another order")
+	}
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		return fmt.Errorf("the user may see %q", want)
+	}
+	if limit := r.options.Get("limit"); a.remaining != nil && int(*a.remaining)+atoi(limit) != len(want) {
+		return fmt.Errorf("%d are said to remain of %d", *a.remaining, len(want))
+	}
+	if r.counts && a.count != len(want) {
+		return fmt.Errorf("%d are counted of %d", a.count, len(want))
+	}
+	return nil
+}
+
+func atoi(s string) (n int) {
+	_, _ = fmt.Sscan(s, &n)
+	return n
+}
