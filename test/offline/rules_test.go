@@ -3,6 +3,7 @@ package offline
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -60,13 +61,13 @@ func (w world) objects() (o rbac.Objects) {
 		return rbacv1.RoleRef{Kind: w.one("Role", "ClusterRole", "ClusterRole", "Other"), Name: w.one("x", "y", "none")}
 	}
 	for _, name := range names {
-		o.ClusterRoles = append(o.ClusterRoles, rbacv1.ClusterRole{ObjectMeta: meta("", name), Rules: w.rules()})
+		o.ClusterRoles = append(o.ClusterRoles, &rbacv1.ClusterRole{ObjectMeta: meta("", name), Rules: w.rules()})
 		if w.IntN(2) == 0 {
-			o.ClusterRoleBindings = append(o.ClusterRoleBindings, rbacv1.ClusterRoleBinding{ObjectMeta: meta("", name), RoleRef: ref(), Subjects: w.subjects()})
+			o.ClusterRoleBindings = append(o.ClusterRoleBindings, &rbacv1.ClusterRoleBinding{ObjectMeta: meta("", name), RoleRef: ref(), Subjects: w.subjects()})
 		}
 		for _, ns := range namespaces {
-			o.Roles = append(o.Roles, rbacv1.Role{ObjectMeta: meta(ns, name), Rules: w.rules()})
-			o.RoleBindings = append(o.RoleBindings, rbacv1.RoleBinding{ObjectMeta: meta(ns, name), RoleRef: ref(), Subjects: w.subjects()})
+			o.Roles = append(o.Roles, &rbacv1.Role{ObjectMeta: meta(ns, name), Rules: w.rules()})
+			o.RoleBindings = append(o.RoleBindings, &rbacv1.RoleBinding{ObjectMeta: meta(ns, name), RoleRef: ref(), Subjects: w.subjects()})
 		}
 	}
 	return o
@@ -84,20 +85,13 @@ func (w world) question() (user.Info, identity.Attributes) {
 	}
 }
 
-func pointers[T any](list []T) (all []*T) {
-	for i := range list {
-		all = append(all, &list[i])
-	}
-	return all
-}
-
 // TestRulesAreKubernetes: what RBAC objects grant is what kube-apiserver's own authorizer says.
 func TestRulesAreKubernetes(t *testing.T) {
 	allowed, asked := 0, 0
 	for seed := range uint64(400) {
 		w := world{rand.New(rand.NewPCG(seed, 1))}
 		o := w.objects()
-		_, static := validation.NewTestRuleResolver(pointers(o.Roles), pointers(o.RoleBindings), pointers(o.ClusterRoles), pointers(o.ClusterRoleBindings))
+		_, static := validation.NewTestRuleResolver(o.Roles, o.RoleBindings, o.ClusterRoles, o.ClusterRoleBindings)
 		oracle := kuberbac.New(static, static, static, static)
 		rules := rbac.New(o)
 		for range 50 {
@@ -109,6 +103,9 @@ func TestRulesAreKubernetes(t *testing.T) {
 			want := decision == authorizer.DecisionAllow
 			if got := rules.Allow(u, &a); got != want {
 				t.Fatalf("%v, want %v: %+v may %+v, with %s", got, want, u, a, fmt.Sprintf("%+v", o))
+			}
+			if names, everywhere := rules.Namespaces(u, &a, false); want && a.Namespace != "" && !everywhere && !slices.Contains(names, a.Namespace) {
+				t.Fatalf("allowed in %s is not among %q: %+v may %+v, with %+v", a.Namespace, names, u, a, o)
 			}
 			asked++
 			if want {
