@@ -117,7 +117,6 @@ func (g *Gateway) forwardRedacted(ctx context.Context, x *exchange) *api.Respons
 		asked.Header.Del(name)
 	}
 	x.source = fromUpstream
-	x.asked.Requests++
 	resp := g.redactAnswer(x, g.Forwarder.Forward(ctx, asked, as))
 	done := resp.Done
 	resp.Done = func(n int64, err error) {
