@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/kubeweir/kubeweir/test/realkube"
@@ -17,13 +18,20 @@ type chromium struct {
 	pid    int // of what drives it, whose child it is
 	orders *json.Encoder
 	said   chan report // closed when the browser is gone
+	done   chan report // what commands resulted in
+
+	mu    sync.Mutex // guards wrong
+	wrong []string
 }
 
 // A report is what a tab tells: of the program in test/tools/chromium.
 type report struct {
-	Page   int    `json:"page"`
-	Said   string `json:"said"`
-	Opened bool   `json:"opened"`
+	Page   int             `json:"page"`
+	Said   string          `json:"said"`
+	Opened bool            `json:"opened"`
+	Result json.RawMessage `json:"result"`
+	Failed string          `json:"failed"`
+	Wrong  string          `json:"wrong"`
 }
 
 // startChromium starts a browser that ends with the test, with a script in every page.
@@ -42,11 +50,12 @@ func startChromium(t *testing.T, script string) *chromium {
 	out, err := cmd.StdoutPipe()
 	must(t, err)
 	must(t, cmd.Start())
-	b := &chromium{t: t, pid: cmd.Process.Pid, orders: json.NewEncoder(in), said: make(chan report, 1024)}
+	b := &chromium{t: t, pid: cmd.Process.Pid, orders: json.NewEncoder(in), said: make(chan report, 1024), done: make(chan report, 1)}
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
 		defer close(b.said)
+		defer close(b.done)
 		reports := json.NewDecoder(bufio.NewReader(out))
 		for {
 			var r report
@@ -54,10 +63,7 @@ func startChromium(t *testing.T, script string) *chromium {
 				_ = cmd.Wait()
 				return
 			}
-			select {
-			case b.said <- r:
-			case <-stop: // goes on reading, so that it can end
-			}
+			b.hear(r, stop)
 		}
 	}()
 	t.Cleanup(func() {
@@ -66,6 +72,53 @@ func startChromium(t *testing.T, script string) *chromium {
 		<-done
 	})
 	return b
+}
+
+// hear passes a report on to who waits for it, and goes on after stop, so that the browser can end.
+func (b *chromium) hear(r report, stop <-chan struct{}) {
+	to := b.said
+	switch {
+	case r.Wrong != "":
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.wrong = append(b.wrong, r.Wrong)
+		return
+	case r.Result != nil || r.Failed != "":
+		to = b.done
+	}
+	select {
+	case to <- r:
+	case <-stop:
+	}
+}
+
+// complaints are what was wrong in pages since the last call.
+func (b *chromium) complaints() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	wrong := b.wrong
+	b.wrong = nil
+	return wrong
+}
+
+// command has the browser do something with a tab: a command of the DevTools protocol.
+func (b *chromium) command(t *testing.T, tab int, command string, params map[string]any, result any) {
+	t.Helper()
+	order := map[string]any{"page": tab, "command": command}
+	if params != nil {
+		order["params"] = params
+	}
+	must(t, b.orders.Encode(order))
+	r, ok := <-b.done
+	if !ok {
+		t.Fatalf("the browser is gone; it was to do %s", command)
+	}
+	if r.Failed != "" {
+		t.Fatal(r.Failed)
+	}
+	if result != nil {
+		must(t, json.Unmarshal(r.Result, result))
+	}
 }
 
 // open opens a tab in a profile.

@@ -1,5 +1,6 @@
 // Command chromium opens pages in a headless Chromium for a test, which says what to open in lines of JSON on standard
-// input and reads on standard output what the pages tell. It ends, and Chromium with it, when its input ends.
+// input and reads on standard output what the pages tell. It ends, and Chromium with it, when its input ends. A line may
+// also be a command of the DevTools protocol for a page, whose result is told.
 //
 // The pages of one profile share connections and cookies, as the tabs of one user do. In every page the script of the
 // flag -script runs before its own; it tells the test something with window.say(text), and defines window.hear(text) for
@@ -18,24 +19,31 @@ import (
 	"sync"
 	"time"
 
+	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 )
 
-// An order is a line from the test: a page to open, or what to tell an open one.
+// An order is a line from the test: a page to open, or what to tell or to do with an open one.
 type order struct {
-	Page    int    `json:"page"`    // which page, chosen by the test
-	Profile string `json:"profile"` // in which profile it is opened
-	Open    string `json:"open"`    // the URL to open
-	Tell    string `json:"tell"`    // what window.hear is called with
+	Page    int             `json:"page"`    // which page, chosen by the test
+	Profile string          `json:"profile"` // in which profile it is opened
+	Open    string          `json:"open"`    // the URL to open
+	Tell    string          `json:"tell"`    // what window.hear is called with
+	Command string          `json:"command"` // of the DevTools protocol, such as Page.captureScreenshot
+	Params  json.RawMessage `json:"params"`  // of the command
 }
 
-// A report is a line to the test: what a page has said, or that it is open.
+// A report is a line to the test: what a page has said, that it is open, what a command resulted in, or what was wrong
+// in a page: errors and warnings of its console, what a policy refused, what could not be loaded.
 type report struct {
-	Page   int    `json:"page"`
-	Said   string `json:"said,omitempty"`
-	Opened bool   `json:"opened,omitempty"`
+	Page   int             `json:"page"`
+	Said   string          `json:"said,omitempty"`
+	Opened bool            `json:"opened,omitempty"`
+	Result json.RawMessage `json:"result,omitempty"`
+	Failed string          `json:"failed,omitempty"`
+	Wrong  string          `json:"wrong,omitempty"`
 }
 
 // openTime bounds the start of Chromium, and how long a page may take to open.
@@ -108,6 +116,10 @@ func (b *browser) obey(ctx context.Context, o order) error {
 	if !ok {
 		return errors.New("it is not open")
 	}
+	if o.Command != "" {
+		b.tell(command(tab, o))
+		return nil
+	}
 	text, err := json.Marshal(o.Tell)
 	if err != nil {
 		return err
@@ -132,8 +144,10 @@ func (b *browser) open(ctx context.Context, o order) error {
 		switch e := event.(type) {
 		case *runtime.EventBindingCalled:
 			b.tell(report{Page: o.Page, Said: e.Payload})
-		case *runtime.EventExceptionThrown:
-			fmt.Fprintln(os.Stderr, "chromium: page", o.Page, e.ExceptionDetails.Text, e.ExceptionDetails.Exception.Description)
+		default:
+			if wrong := complaint(event); wrong != "" {
+				b.tell(report{Page: o.Page, Wrong: wrong})
+			}
 		}
 	}); err != nil {
 		return err
@@ -152,6 +166,46 @@ func (b *browser) open(ctx context.Context, o order) error {
 	}
 	b.tell(report{Page: o.Page, Opened: true})
 	return nil
+}
+
+// command has the browser do something with a page.
+func command(tab context.Context, o order) report {
+	r := report{Page: o.Page}
+	var params any // none is another thing than null
+	if len(o.Params) > 0 {
+		params = o.Params
+	}
+	bounded, cancel := context.WithTimeout(tab, openTime)
+	defer cancel()
+	if err := chromedp.FromContext(tab).Target.Call(bounded, o.Command, params, &r.Result); err != nil {
+		r.Failed = fmt.Sprintf("%s: %v", o.Command, err)
+	}
+	return r
+}
+
+// complaint is what an event of a page says is wrong, "" for nothing.
+func complaint(event any) string {
+	switch e := event.(type) {
+	case *runtime.EventExceptionThrown:
+		if e.ExceptionDetails.Exception == nil {
+			return e.ExceptionDetails.Text
+		}
+		return e.ExceptionDetails.Text + " " + e.ExceptionDetails.Exception.Description
+	case *runtime.EventConsoleAPICalled:
+		if e.Type != runtime.ConsoleAPICalledTypeError && e.Type != runtime.ConsoleAPICalledTypeWarning {
+			return ""
+		}
+		var text string
+		for _, arg := range e.Args {
+			text += fmt.Sprintf(" %s%s", arg.Value, arg.Description)
+		}
+		return fmt.Sprintf("console.%s:%s", e.Type, text)
+	case *log.EventEntryAdded:
+		if e.Entry.Level == log.EntryLevelError || e.Entry.Level == log.EntryLevelWarning {
+			return fmt.Sprintf("%s: %s %s", e.Entry.Source, e.Entry.Text, e.Entry.URL)
+		}
+	}
+	return ""
 }
 
 // tell writes a line to the test.

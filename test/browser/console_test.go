@@ -1,0 +1,252 @@
+package browser
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/kubeweir/kubeweir/test/realkube"
+)
+
+var screenshots = flag.String("screenshots", "", "the `folder` that the console's pages are drawn to; a temporary one without it")
+
+// TestConsole looks at every page of a gateway's console in Chromium, while clients with bad names load it.
+func TestConsole(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	g := startGateway(t, "--console-actions")
+	load := startLoad(ctx, t, g)
+	c := openConsole(t, g.AdminURL())
+	c.run("pages", func() { c.pages(c.names()) })
+	c.run("live figures move", c.live)
+	c.run("names are text", c.hostile)
+	c.run("numbers have units", c.units)
+	c.run("by keyboard alone", c.keyboard)
+	c.run("a request is explained", c.explained)
+	c.run("a watch is ended", func() { c.endsWatch(ctx, g) })
+	load.stop()
+	c.run("the stream is lost and comes back", func() { c.lost(ctx, g) })
+}
+
+// TestConsoleOfStandalone logs in with a token and looks at what a standalone has besides.
+func TestConsoleOfStandalone(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	token := filepath.Join(t.TempDir(), "token")
+	must(t, os.WriteFile(token, []byte("0123456789abcdef0123\n"), 0o600))
+	s, err := realkube.StartStandalone(ctx, realkube.StandaloneOptions{Path: bed.Program, Dir: t.TempDir(), ExtraArgs: []string{"--console-token-file", token}})
+	must(t, err)
+	t.Cleanup(s.Close)
+	c := openConsole(t, s.AdminURL())
+	c.run("the token is asked for", func() { c.logsIn("not the token at all", "0123456789abcdef0123") })
+	c.run("pages", func() { c.pages([]string{"store"}) })
+}
+
+// TestConsoleOfClusters chooses one of the clusters of a gateway, of which another does not answer.
+func TestConsoleOfClusters(t *testing.T) {
+	folder := t.TempDir()
+	down, config := filepath.Join(folder, "kubeconfig"), filepath.Join(folder, "gateway.yaml")
+	must(t, kube.WriteKubeconfig(down, "https://127.0.0.1:1", kube.ServingCAFile(), kube.AdminToken()))
+	must(t, os.WriteFile(config, fmt.Appendf(nil, "clusters:\n- name: main\n- name: down\n  kubeconfig: %s\n", down), 0o600))
+	g := startGateway(t, "--config", config)
+	c := openConsole(t, g.AdminURL())
+	c.run("pages", func() { c.pages([]string{"overview", "collections", "upstreams"}) })
+	c.run("a cluster is chosen", c.chosen)
+}
+
+// live: figures of the overview and the rows of collections move by themselves, and who is at a row stays there.
+func (c *console) live() {
+	c.do(`await openPage('overview');
+		await changes('requests', 3, () => figure('Requests').textContent);
+		await changes('events', 2, () => figure('Events sent').textContent);
+		await until('a hit share', () => /\d %%/.test(figure('Hit share').textContent));`)
+	c.do(`await openPage('collections');
+		const row = () => [...document.querySelectorAll('tbody tr')].find(tr => /^configmaps/.test(tr.textContent));
+		await until('the collection of ConfigMaps', row);
+		await changes('its version', 3, () => row().textContent);
+		await until('its line', () => /now \S+\/s/.test(row().querySelector('svg.spark').getAttribute('aria-label')));`)
+	c.do(`await openPage('watches');
+		const button = await until('a watch', () => document.querySelector('tbody button'));
+		const row = button.closest('tr');
+		button.focus();
+		await changes('its figures', 3, () => row.textContent);
+		if (document.activeElement !== button || !row.isConnected) throw new Error('the focus is lost');`)
+}
+
+// hostile: names that clients choose are shown as they are, and do nothing.
+func (c *console) hostile() {
+	for _, page := range []string{"watches", "permissions", "askers"} {
+		c.do(`await openPage(%[1]s);
+			document.querySelector('input[value=userAgents]')?.click();
+			await until('the bad name on '+%[1]s, () => document.querySelector('#page').textContent.includes(%[2]s));
+			if (document.querySelector('#page :is(img, script, b[onclick])') || window.harmed) throw new Error('a name became an element');`, page, badName)
+	}
+}
+
+// units: numbers are written with their units, and short.
+func (c *console) units() {
+	for _, n := range []struct {
+		function string
+		argument any
+		want     string
+	}{
+		{"bytes", 0, "0 B"}, {"bytes", 1023, "1.00 KiB"}, {"bytes", 64 << 20, "64.0 MiB"}, {"bytes", 5e15, "4,547 TiB"}, {"bytes", nil, "–"},
+		{"byteRate", 2048, "2.00 KiB/s"}, {"rate", 0, "0/s"}, {"rate", 0.001, "< 0.01/s"}, {"rate", 12345.6, "12,346/s"},
+		{"count", 1234567, "1,234,567"}, {"percent", 0.9999, "99.9 %"}, {"percent", 1, "100 %"}, {"percent", 0.00001, "< 0.1 %"},
+		{"seconds", 0, "0 s"}, {"seconds", 0.0021, "2.10 ms"}, {"seconds", 59.9, "59 s"}, {"seconds", 60, "1 min"},
+		{"seconds", 3725, "1 h 2 min"}, {"seconds", 90000, "1 d 1 h"}, {"time", "0001-01-01T00:00:00Z", "–"}, {"time", "nonsense", "–"},
+	} {
+		var got string
+		c.eval(&got, `import('/console/format.js').then(f => f[%s](%s))`, n.function, n.argument)
+		if got != n.want {
+			c.t.Errorf("%s(%v): %q, want %q", n.function, n.argument, got, n.want)
+		}
+	}
+}
+
+// keyboard goes through a page by the Tab key: the first stop leads past the list of pages, and every control is reached
+// and shows that it is.
+func (c *console) keyboard() {
+	c.do(`await openPage('watches'); await until('a watch', () => document.querySelector('tbody button'));
+		document.activeElement.blur(); reached.clear(); scrollTo(0, 0);`)
+	c.command("Page.bringToFront", nil, nil)
+	// Where the focus begins is where the last one was, so it is put before everything.
+	c.do(`const first = document.createElement('span'); first.tabIndex = -1; document.body.prepend(first); first.focus(); first.remove();`)
+	const most = 300
+	for i := range most {
+		c.press("Tab")
+		var f struct {
+			End     bool
+			Problem string
+		}
+		c.eval(&f, `focused()`)
+		if f.Problem != "" {
+			c.t.Error(f.Problem)
+		}
+		if i == 0 {
+			c.do(`if (document.activeElement.id !== 'skip') throw new Error('the first stop is '+document.activeElement.outerHTML);`)
+		}
+		if f.End {
+			break
+		}
+	}
+	var unreached []string
+	c.eval(&unreached, `unreached(reached)`)
+	for _, e := range unreached {
+		c.t.Errorf("the Tab key does not reach %s", e)
+	}
+	c.size(360)
+	c.do(`document.querySelector('#menu').focus();`)
+	c.press("Enter")
+	c.do(`if (!document.querySelector('nav a').checkVisibility()) throw new Error('the list of pages is not shown');`)
+	c.look("menu-360")
+	c.press("Enter")
+	c.do(`if (document.querySelector('nav a').checkVisibility()) throw new Error('the list of pages is not put away');`)
+	c.size(1280)
+	c.do(`document.querySelector('#skip').focus();`)
+	c.press("Enter")
+	c.do(`if (document.activeElement.tagName !== 'H1' || !location.hash.includes('watches')) throw new Error('the skip link leads elsewhere');
+		document.querySelector('nav a[href="#/checks"]').focus();`)
+	c.press("Enter")
+	c.do(`await until('the focus at the new heading', () => document.activeElement.textContent === 'Self-check' && document.title.startsWith('Self-check'));`)
+}
+
+// explained has a request explained, by keyboard.
+func (c *console) explained() {
+	c.do(`await openPage('explain'); document.querySelector('[name=path]').focus();`)
+	c.write("/api/v1/configmaps?resourceVersion=0")
+	c.press("Tab")
+	c.write("jane")
+	c.press("Enter")
+	c.do(`await until('the explanation', () => document.querySelector('#page .answer'));`)
+	c.look("answer-1280")
+	c.do(`const path = document.querySelector('[name=path]'); path.value = 'no path'; path.form.requestSubmit();
+		await until('what is wrong', () => document.querySelector('#page [role=alert]'));`)
+	c.content("status of 400") // Chromium says so of every such answer
+}
+
+// endsWatch ends a watch from the table, by keyboard.
+func (c *console) endsWatch(ctx context.Context, g *realkube.Gateway) {
+	const agent = "to-be-ended/1"
+	w, err := clientOf(c.t, g, agent, "").CoreV1().Secrets("kube-system").Watch(ctx, metav1.ListOptions{})
+	must(c.t, err)
+	c.t.Cleanup(w.Stop)
+	c.do(`await openPage('watches');
+		const row = await until('the row of the watch', () => [...document.querySelectorAll('tbody tr')].find(tr => tr.textContent.includes(%s)));
+		row.querySelector('button').focus();`, agent)
+	c.press("Enter")
+	c.do(`await until('the question', () => document.querySelector('dialog')?.contains(document.activeElement));`)
+	c.look("question-1280")
+	c.press("Tab")
+	c.press("Enter")
+	awaitEnd(ctx, c.t, w)
+	c.do(`await until('the row to go', () => ![...document.querySelectorAll('tbody tr')].some(tr => tr.textContent.includes(%s)));
+		await until('what came of it', () => document.querySelector('[role=alert]').textContent);
+		if (document.activeElement === document.body) throw new Error('the focus is lost');`, agent)
+}
+
+// awaitEnd waits until a watch has ended.
+func awaitEnd(ctx context.Context, t *testing.T, w watch.Interface) {
+	t.Helper()
+	for {
+		select {
+		case _, open := <-w.ResultChan():
+			if !open {
+				return
+			}
+		case <-ctx.Done():
+			t.Fatal("the watch has not ended")
+		}
+	}
+}
+
+// lost: without a gateway the figures are said to be old, and they move again when it is back.
+func (c *console) lost(ctx context.Context, g *realkube.Gateway) {
+	c.do(`await openPage('overview');`)
+	g.Kill()
+	c.do(`await until('that figures are old', () => document.querySelector('#banner').textContent.includes('lost'));`)
+	c.look("lost-1280")
+	must(c.t, g.Start(ctx))
+	c.do(`[...document.querySelectorAll('#banner button')].find(b => b.textContent === 'Try now').click();
+		await until('the end of that', () => !document.querySelector('#banner').textContent);
+		await changes('requests', 2, () => figure('Processor').textContent);`)
+	c.content("net::ERR_")
+}
+
+// chosen: the rows of all clusters name theirs, those of one that is chosen do not, and other pages stay with it.
+func (c *console) chosen() {
+	c.do(`await openPage('upstreams');
+		await until('who does not answer', () => /down\s*No API server answers/.test(document.querySelector('#page').textContent));
+		await openPage('collections');
+		const columns = () => [...document.querySelectorAll('thead th')].map(th => th.textContent);
+		await until('the column of clusters', () => columns().includes('Cluster') && document.querySelector('tbody tr'));
+		const choice = document.querySelector('#cluster-choice');
+		choice.focus();
+		choice.value = 'main';
+		choice.dispatchEvent(new Event('change'));
+		await until('rows of one cluster', () => document.querySelector('tbody tr') && !columns().includes('Cluster'));
+		if (!document.title.includes('main') || document.activeElement !== choice) throw new Error(document.title);
+		if (!document.querySelector('nav a[href="#/watches?cluster=main"]')) throw new Error('other pages are of all clusters');`)
+	c.look("one-1280")
+}
+
+// logsIn gives a wrong token and the right one.
+func (c *console) logsIn(wrong, right string) {
+	c.do(`await until('the form', () => document.activeElement.type === 'password');`)
+	c.look("form-1280")
+	c.write(wrong)
+	c.press("Enter")
+	c.do(`await until('a word of it', () => document.querySelector('#page .bad-text') && document.activeElement.type === 'password');`)
+	c.look("refused-1280")
+	c.write(right)
+	c.press("Enter")
+	c.do(`await until('the pages', () => document.querySelectorAll('nav a').length);`)
+	c.content("status of 401")
+}
