@@ -386,6 +386,11 @@ func TestVisibleWatch(t *testing.T) {
 			{"granted", "pods", func() { b.grant(jane, "c") }, 2 * time.Second},
 			{"revoked", "namespaces", func() { b.revoke("jane", "c") }, 2 * time.Second},
 			{"granted", "namespaces", func() { b.grant(jane, "c") }, 2 * time.Second},
+			{"granted all", "namespaces", func() {
+				b.create(2, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "all"}, Rules: []rbacv1.PolicyRule{{Verbs: []string{"watch"}, APIGroups: []string{""}, Resources: []string{"namespaces"}}}})
+				b.create(3, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "all"}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "all"}, Subjects: []rbacv1.Subject{jane}})
+				b.changed()
+			}, 2 * time.Second},
 			{"denied by another authorizer", "pods", func() { b.upstream.mu.Lock(); b.denied = "c"; b.upstream.mu.Unlock() }, 75 * time.Second},
 		} {
 			w := b.watch("GET /api/v1/"+c.target+"?watch=1", asJane)

@@ -29,6 +29,8 @@ type Granting interface {
 	// themselves tells that a is about the Namespaces themselves, each of which is then named by its own name.
 	// everywhere tells that it is all namespaces.
 	Namespaces(u user.Info, a *Attributes, themselves bool) (names []string, everywhere bool)
+	// Allow tells whether u may do what a says.
+	Allow(u user.Info, a *Attributes) bool
 }
 
 // VisibleOptions say what visible namespaces are found by. Zero values stand for the defaults, where there are any.
@@ -326,12 +328,22 @@ func (s *VisibleSet) recheck(ctx context.Context, period time.Duration) (recheck
 	switch {
 	case err != nil:
 		return recheckUnknown, reason.Unconfirmed
-	case now.Namespaces.ID() != s.Namespaces.ID():
+	case now.Namespaces.ID() != s.Namespaces.ID(), s.owner.allowsAll(ctx, now):
 		return recheckBad, reason.NamespacesChanged
 	case now.Offline:
 		return recheckOffline, reason.NotEnded
 	}
 	return recheckGood, reason.NotEnded
+}
+
+// allowsAll reports whether the user may now do in all namespaces what s is about. What the set says of the Namespaces
+// themselves does not tell: to watch all of them takes no right to get one.
+func (v *Visible) allowsAll(ctx context.Context, s *VisibleSet) bool {
+	if !s.granting.Allow(s.user, &s.attributes) {
+		return false
+	}
+	d, err := v.opts.Authorizer.Authorize(ctx, s.user, s.attributes)
+	return err == nil && d.Allowed
 }
 
 // nextLook is when a watch of s is to be looked at again: where all namespaces were candidates, a new one is no change

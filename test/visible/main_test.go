@@ -31,6 +31,8 @@ const casesPerState = 25
 
 // rules are those of the gateway.
 const rules = `rules:
+- groups: [screens]
+  view: redacted
 - groups: [visible]
   visibleLists: true
   consistency: session
@@ -50,6 +52,7 @@ var users = []user{
 	{"ben", []string{"visible", "team-a", "team-b"}},
 	{"cat", []string{"visible"}},
 	{"dan", []string{"visible", "team-b"}},
+	{"fay", []string{"visible", "team-a", "screens"}},
 	{"system:serviceaccount:v-a:eve", []string{"visible", "system:serviceaccounts", "system:serviceaccounts:v-a"}},
 }
 

@@ -1,7 +1,9 @@
 package visible
 
 import (
+	"bytes"
 	"context"
+	"encoding/base64"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -13,10 +15,19 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
-// A check looks at what a user was answered, byte by byte. One for redacted views goes here.
-type check func(r *request, raw []byte) error
-
-var checks []check
+// seedSeen looks for the seeded secret in an answer, plain and in base64 behind 0, 1 and 2 other bytes.
+func seedSeen(raw []byte) bool {
+	if bytes.Contains(raw, []byte(seededSecret)) {
+		return true
+	}
+	for before := range 3 {
+		text := base64.StdEncoding.EncodeToString([]byte("..."[:before] + seededSecret))
+		if bytes.Contains(raw, []byte(text[4:len(text)-4])) { // the ends depend on what is beside them
+			return true
+		}
+	}
+	return false
+}
 
 // settleTime is how long rights may take to be the same everywhere.
 const settleTime = 20 * time.Second
@@ -29,6 +40,7 @@ type bench struct {
 	gateway *client
 
 	compared, whole, narrowed, refused int
+	seeds, redacted                    int // answers that have the seeded secret, and redacted ones, none of which has
 	ended, left                        int
 	slowest                            time.Duration
 }
@@ -62,6 +74,10 @@ func TestVisible(t *testing.T) {
 		for _, w := range watches {
 			b.follow(ctx, w, changed)
 		}
+	}
+	t.Logf("%d redacted answers have no secret, %d others have", b.redacted, b.seeds)
+	if b.redacted == 0 || b.seeds == 0 {
+		t.Error("nobody could have seen a secret, or nothing was redacted")
 	}
 	t.Logf("%d requests: %d were narrowed, %d refused, %d whole; of the watches that were open at a change of rights %d ended, the last one %v after it, and %d went on",
 		b.compared, b.narrowed, b.refused, b.whole, b.ended, b.slowest.Round(time.Millisecond), b.left)
@@ -116,10 +132,13 @@ func (b *bench) differs(ctx context.Context, r *request) error {
 	if err != nil {
 		return fmt.Errorf("%v: %w", r, err)
 	}
-	for _, check := range checks {
-		if err := check(r, got.raw); err != nil {
-			return fmt.Errorf("%v: %w", r, err)
-		}
+	switch seen := seedSeen(got.raw); {
+	case seen && r.user.isScreen():
+		return fmt.Errorf("%v: the redacted view has a secret: %.1000s", r, got.raw)
+	case seen:
+		b.seeds++
+	case r.user.isScreen() && got.status == http.StatusOK:
+		b.redacted++
 	}
 	if err := want.differs(r, &got); err != nil {
 		return fmt.Errorf("%v: %w\nshown %d %q %.500s", r, err, got.status, got.keys, got.raw)
