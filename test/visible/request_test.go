@@ -179,6 +179,7 @@ type expectation struct {
 	refused bool // there is nothing that the user may see
 	whole   bool // the user may see all
 	in      []string
+	absent  int // of in, Namespaces that are not there: those that a role names are counted
 	keys    map[string]bool
 }
 
@@ -209,6 +210,9 @@ func (o *oracle) expect(ctx context.Context, r *request) (e expectation, err err
 		}
 		if may {
 			e.in = append(e.in, namespace)
+			if slices.Contains(objectNames, namespace) {
+				e.absent++
+			}
 		}
 	}
 	e.refused = !e.whole && len(e.in) == 0
