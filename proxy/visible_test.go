@@ -386,6 +386,13 @@ func TestVisibleWatch(t *testing.T) {
 			{"granted", "pods", func() { b.grant(jane, "c") }, 2 * time.Second},
 			{"revoked", "namespaces", func() { b.revoke("jane", "c") }, 2 * time.Second},
 			{"granted", "namespaces", func() { b.grant(jane, "c") }, 2 * time.Second},
+			{"watch revoked, get left", "namespaces", func() {
+				b.revoke("jane", "c")
+				b.create(2, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "get"}, Rules: []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"namespaces"}}}})
+				b.create(1, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "c", Name: "get"}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "get"}, Subjects: []rbacv1.Subject{jane}})
+				b.changed()
+			}, 2 * time.Second},
+			{"granted", "namespaces", func() { b.grant(jane, "c") }, 2 * time.Second},
 			{"granted all", "namespaces", func() {
 				b.create(2, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "all"}, Rules: []rbacv1.PolicyRule{{Verbs: []string{"watch"}, APIGroups: []string{""}, Resources: []string{"namespaces"}}}})
 				b.create(3, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "all"}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "all"}, Subjects: []rbacv1.Subject{jane}})

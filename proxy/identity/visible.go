@@ -208,7 +208,7 @@ func (v *Visible) candidates(ctx context.Context, s *VisibleSet) ([]string, erro
 	if s.granting = v.opts.Granting(); s.granting == nil {
 		return nil, fmt.Errorf("%w: it does not hold the RBAC objects of the cluster", ErrNotVisible)
 	}
-	names, everywhere := s.granting.Namespaces(s.user, &s.permissions("")[0], s.themselves())
+	names, everywhere := s.granted()
 	if everywhere {
 		state, all, err := v.opts.All(ctx)
 		if err != nil {
@@ -225,6 +225,27 @@ func (v *Visible) candidates(ctx context.Context, s *VisibleSet) ([]string, erro
 		return nil, fmt.Errorf("%w: there are more than %d", ErrNotVisible, most)
 	}
 	return names, nil
+}
+
+// granted are the namespaces in which the rules grant all permissions: who loses one of them is no candidate any more, and
+// needs no review for that.
+func (s *VisibleSet) granted() (names []string, everywhere bool) {
+	everywhere = true
+	for _, a := range s.permissions("") {
+		some, all := s.granting.Namespaces(s.user, &a, s.themselves())
+		switch {
+		case all:
+		case everywhere:
+			names, everywhere = some, false
+		default:
+			slices.Sort(some)
+			names = slices.DeleteFunc(names, func(name string) bool {
+				_, both := slices.BinarySearch(some, name)
+				return !both
+			})
+		}
+	}
+	return names, everywhere
 }
 
 // only is the one namespace that the field selector leaves, "" if it leaves more.
