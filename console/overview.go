@@ -1,7 +1,6 @@
 package console
 
 import (
-	"cmp"
 	"math"
 	"runtime"
 	"runtime/debug"
@@ -318,9 +317,4 @@ func addSeries(a, b Series) Series {
 		}
 	}
 	return sum
-}
-
-// byCluster orders rows by cluster, then by what they are called.
-func byCluster(clusterA, clusterB, a, b string) int {
-	return cmp.Or(cmp.Compare(clusterA, clusterB), cmp.Compare(a, b))
 }
