@@ -26,8 +26,8 @@ var errUnredactable = errors.New("it is no well-formed JSON, or nests too deep, 
 //     that b is a Secret, or has Secrets, even if that does not stand in it: the items of
 //     lists do not say their kind.
 //   - Of the environment (a member env, or whose name ends so) what variables are set to:
-//     the member value of objects in an array, what is behind = in strings in an array, and
-//     the values of a map of strings. Where a value is taken from is left.
+//     the member value of objects in an array or a map, what is behind = in strings, and
+//     the strings and numbers in a map. Where a value is taken from is left.
 //   - Annotations that have a copy of the object, as what was last applied.
 //   - managedFields: sets there have values in the names of their members.
 //
@@ -174,13 +174,13 @@ func (r *redactor) value(i, depth int, p redactPlace) int {
 		return r.array(i, depth, p)
 	}
 	end := skipValue(r.b, i, depth)
-	if end >= 0 && p == variable {
+	if end >= 0 && (p == variable || p == environment) {
 		r.assignment(i, end)
 	}
 	return end
 }
 
-// assignment redacts NAME=value, an element of an environment.
+// assignment redacts NAME=value, an element of an environment, or all of one in a text.
 func (r *redactor) assignment(i, end int) {
 	text, ok := Text(r.b[i:end])
 	if name, _, assigned := strings.Cut(text, "="); ok && assigned {
@@ -222,14 +222,11 @@ func (r *redactor) object(i, depth int, p redactPlace) int {
 	if depth--; depth < 0 {
 		return ^i
 	}
-	if p == environment {
-		r.variables(i)
-	}
 	if i = skipSpace(b, i+1); i < len(b) && b[i] == '}' {
 		return i + 1
 	}
-	var data, stringData, items []span
-	isSecret, isSecrets := p == secrets, false
+	var data, stringData, items, set []span
+	isSecret, isSecrets, isSchema := p == secrets, false, false
 	dropped := dropper{r: r, kept: -1, pending: -1}
 	for more := true; more; {
 		start, mark := i, len(r.edits)
@@ -240,6 +237,10 @@ func (r *redactor) object(i, depth int, p redactPlace) int {
 		m := meaningOf(key)
 		if i = r.value(value, depth, m.placeIn(p)); i < 0 {
 			return i
+		}
+		if p == environment {
+			set = append(set, span{value, i})
+			isSchema = isSchema || isSchemaType(key, b[value:i])
 		}
 		switch m {
 		case memberKind:
@@ -266,6 +267,9 @@ func (r *redactor) object(i, depth int, p redactPlace) int {
 	}
 	if isSecrets {
 		r.concealItems(items)
+	}
+	if !isSchema {
+		r.unset(set)
 	}
 	return i
 }
@@ -303,27 +307,30 @@ func (d *dropper) end() {
 	}
 }
 
-// variables empties the values of the object at i if that is a map of strings, as an
-// environment by name is. The description of a field by a JSON schema is none: it has a type.
-func (r *redactor) variables(i int) {
-	b, values := r.b, []span(nil)
-	if i = skipSpace(b, i+1); i < len(b) && b[i] == '}' {
-		return
-	}
-	for more := true; more; {
-		key, value := memberAt(b, i)
-		if value < 0 || value >= len(b) || b[value] != '"' || string(key) == "type" {
-			return
+// unset takes away what variables are set to by name: a text becomes empty, a number null. What
+// is neither was looked through before.
+func (r *redactor) unset(variables []span) {
+	for _, s := range variables {
+		switch c := r.b[s.from]; {
+		case c == '"':
+			r.replace(s.from, s.to, `""`)
+		case c == '-' || '0' <= c && c <= '9':
+			r.replace(s.from, s.to, "null")
 		}
-		if i, _ = skipString(b, value); i < 0 {
-			return
-		}
-		values = append(values, span{value, i})
-		i, more = nextMember(b, i, '}')
 	}
-	for _, s := range values {
-		r.replace(s.from, s.to, `""`)
+}
+
+// isSchemaType reports whether a member is the type that the description of a field by a JSON
+// schema has. What looks like an environment is none then.
+func isSchemaType(key, value []byte) bool {
+	if string(key) != "type" {
+		return false
 	}
+	switch text, _ := Text(value); text {
+	case "array", "boolean", "integer", "number", "object", "string":
+		return true
+	}
+	return false
 }
 
 // conceal replaces the values in data, or stringData, by their length.

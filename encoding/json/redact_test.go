@@ -44,6 +44,9 @@ func TestRedact(t *testing.T) {
 		{name: "env of strings", in: `{"extraEnv":["A=x=y","B","C\u003dz"]}`, want: `{"extraEnv":["A=","B","C="]}`},
 		{name: "env by name", in: `{"envVars":{"A":"x","B":"y"},"env":{"C":{"value":"z"},"D":[{"value":"z"}]}}`,
 			want: `{"envVars":{"A":"","B":""},"env":{"C":{},"D":[{}]}}`},
+		{name: "env by name, of texts and others", in: `{"env":{"A":"x","PORT":8080,"B":{"value":"y","name":"b"},"ON":true,"C":null,"PIN":-1},"Env":{"type":"x","A":"y"},"dbEnv":{"value":"x","n":1}}`,
+			want: `{"env":{"A":"","PORT":null,"B":{"name":"b"},"ON":true,"C":null,"PIN":null},"Env":{"type":"","A":""},"dbEnv":{"value":"","n":null}}`},
+		{name: "env as a text", in: `{"env":"A=x\nB=y","labels":{"env":"prod"}}`, want: `{"env":"A=","labels":{"env":"prod"}}`},
 		{name: "schema", in: `{"properties":{"env":{"type":"array","description":"d","items":{"properties":{"name":{"type":"string"},"value":{"type":"string"}}}},"environment":{"type":"string"}}}`},
 		{name: "value elsewhere", in: `{"params":[{"name":"a","value":"kept"}],"envFrom":[{"secretRef":{"name":"s"}}]}`},
 
@@ -115,6 +118,7 @@ func FuzzRedact(f *testing.F) {
 			`{§N:[§O,{"data":{§K:"§S"},§K:§O,"kind":"Secret"}]}`,
 			`{§N:§O,"env":[§O,{"name":§K,"value":"§S"},{"value":"§S","name":"x"},{"value":["§S",§O]}],§K:§O}`,
 			`{§N:{"extraEnv":["A=§S",§O]},§K:§O}`,
+			`{"env":{§N:"§S","b":1,"c":§O,"d":"§S"},§K:"x"}`,
 			`{"metadata":{"annotations":{§N:"a","kubectl.kubernetes.io/last-applied-configuration":"§S",§K:"b"},"managedFields":[{"fieldsV1":{"v:§S":{}}},§O]}}`,
 			`{"items":[{"stringData":{§N:"§S"}},§O],"kind":"SecretList"}`,
 		} {
