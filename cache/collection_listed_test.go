@@ -47,6 +47,7 @@ func TestFreshByNames(t *testing.T) {
 			for i := range 2500 { // however many objects
 				s.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("a/%d", i), ""))
 			}
+			synctest.Wait() // who is far behind is told so
 			s.Bump(10)
 			fresh(t, s, c, 20*time.Millisecond)
 		},

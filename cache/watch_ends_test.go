@@ -99,6 +99,11 @@ var watchEndCases = []watchEndCase{
 	{why: reason.Unconfirmed, query: fromNow, want: "$", end: func(_ *watchBench, w *openWatch) { w.watch.End(reason.Unconfirmed) }},
 	{why: reason.WatchBlocked, query: fromNow + "&allowWatchBookmarks=true", want: "BOOKMARK @100 $",
 		end: func(_ *watchBench, w *openWatch) { w.watch.End(reason.WatchBlocked) }},
+	{why: reason.WatchOperator, query: fromNow + "&allowWatchBookmarks=true", want: "BOOKMARK @100 $", end: func(b *watchBench, _ *openWatch) {
+		if n := b.watches.End(reason.WatchOperator, func(*cache.OpenWatch) bool { return true }); n != 1 {
+			b.t.Errorf("%d watches were told to end", n)
+		}
+	}},
 	{why: reason.WatchDraining, query: fromNow + "&allowWatchBookmarks=true", want: "BOOKMARK @100 $",
 		end: func(b *watchBench, _ *openWatch) { b.watches.Drain(b.t.Context(), 0) }},
 	{why: reason.WatchFailed, query: fromNow, rep: tables, want: "ERROR 500 InternalError $", end: func(b *watchBench, _ *openWatch) {

@@ -238,9 +238,9 @@ func (s *watchStream) deliver(sc *scratch) {
 	s.wakeAt(next, now)
 }
 
-// wakeAt sets the timer.
+// wakeAt sets the timer. It has fired for a moment that is over, and may have to for it again.
 func (s *watchStream) wakeAt(next, now time.Time) {
-	if !next.Equal(s.wake) {
+	if !next.Equal(s.wake) || !next.After(now) {
 		s.wake = next
 		s.timer.Reset(max(next.Sub(now), time.Millisecond))
 	}

@@ -106,7 +106,11 @@ func (l *eventLog) supersede(prev *object.Object) {
 			e.event, e.cost = nil, 0
 			return
 		default:
+			// Nobody else keeps the state that was replaced, once the one that did so is replaced, too.
+			n := int64(len(prev.Raw))
 			e.superseded = true
+			e.cost += n
+			l.bytes += n
 			return
 		}
 	}
@@ -184,7 +188,7 @@ func (m *Mux) tidyLog(woken []*Watcher) []*Watcher {
 	if l == nil || len(l.entries) < l.dueLen && l.bytes < l.dueBytes {
 		return woken
 	}
-	l.forget(m.mu.ring.head)
+	l.forget(&m.mu.ring)
 	most, mostBytes := m.options.MaxEvents, m.options.MaxBytes
 	switch n := len(l.entries); {
 	case n > most || l.bytes > mostBytes:
@@ -211,10 +215,11 @@ func (w *Watcher) hurry(woken []*Watcher) []*Watcher {
 }
 
 // forget drops the entries that all have read, and what is left of those that were dropped.
-func (l *eventLog) forget(head uint64) {
-	from := head
+// A reader whose next event neither the log nor the ring has any more gets none of these.
+func (l *eventLog) forget(r *ring) {
+	from := r.head
 	for w := range l.readers {
-		if !w.armed {
+		if !w.armed && (w.cursor >= l.start || w.cursor >= r.tail) {
 			from = min(from, max(w.reading, l.start))
 		}
 	}

@@ -1,0 +1,27 @@
+package cache
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestWakeAgain: a watch that is to be woken for a moment that has passed is woken, though its
+// timer has fired for just that. A watch that coalesces and is behind with nothing that is for
+// its client has no other moment.
+func TestWakeAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		woken := 0
+		s := &watchStream{wake: time.Now().Add(time.Second)}
+		s.timer = time.AfterFunc(time.Second, func() { woken++ })
+		time.Sleep(time.Second)
+		for want := 1; want < 4; want++ {
+			synctest.Wait()
+			if woken != want {
+				t.Errorf("woken %d times, want %d", woken, want)
+			}
+			s.wakeAt(s.wake, time.Now())
+			time.Sleep(time.Millisecond)
+		}
+	})
+}

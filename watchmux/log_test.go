@@ -1,0 +1,129 @@
+package watchmux
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/object"
+)
+
+// logBench writes objects of a size to a Mux.
+type logBench struct {
+	*Mux
+	size int
+	rv   uint64
+	last map[string]*object.Object
+}
+
+func newLogBench(o Options, size int) *logBench {
+	return &logBench{Mux: New(o), size: size, last: map[string]*object.Object{}}
+}
+
+func (b *logBench) write(key string) {
+	b.rv++
+	o := &object.Object{Key: key, UID: key, RV: b.rv}
+	o.Raw = make([]byte, b.size)
+	e := &Event{Type: api.Added, RV: b.rv, Prev: b.last[key], Object: o}
+	if e.Prev != nil {
+		e.Type = api.Modified
+	}
+	b.last[key] = o
+	b.Append(e)
+}
+
+// calm is a coalescing watcher that has read everything.
+func (b *logBench) calm(t *testing.T) *Watcher {
+	t.Helper()
+	w, err := b.Watch(b.rv, nil, func() {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Coalesce()
+	if ds, _, err := w.Next(nil, 1); len(ds) > 0 || err != nil {
+		t.Fatal(ds, err)
+	}
+	return w
+}
+
+// TestLogKeepsWhatIsGivenBack: what a watcher has taken, and may still give back, is not
+// forgotten, though all have read it as it seems, and the ring has dropped it.
+func TestLogKeepsWhatIsGivenBack(t *testing.T) {
+	b := newLogBench(Options{MaxEvents: 400}, 10)
+	w := b.calm(t)
+	for i := range 20 {
+		b.write(fmt.Sprint("n/", i))
+	}
+	var chunk [chunkEvents]*Event
+	if n, _, more, _, _, err := w.take(chunk[:], 4); n != 20 || !more || err != nil {
+		t.Fatal(n, more, err)
+	}
+	for range 2000 {
+		b.write("n/19")
+	}
+	w.giveBack(chunk[4], chunk[3].RV)
+	ds, rv, err := w.Next(nil, 100)
+	for !w.armed && err == nil {
+		ds, rv, err = w.Next(ds, 100)
+	}
+	if len(ds) != 17 || rv != b.rv || err != nil {
+		t.Errorf("%d events up to %d, %v", len(ds), rv, err)
+	}
+}
+
+// TestLogCountsWhatItAloneKeeps: states that were replaced, and that nobody else remembers,
+// count, also those of additions.
+func TestLogCountsWhatItAloneKeeps(t *testing.T) {
+	const most = 1 << 20
+	b := newLogBench(Options{MaxBytes: most}, 10_000)
+	b.calm(t) // and reads no more
+	for i := range 1000 {
+		for range 4 {
+			b.write(fmt.Sprint("n/", i))
+		}
+		kept := map[*object.Object]bool{}
+		for _, e := range b.mu.log.entries {
+			if e.event != nil {
+				kept[e.event.Object] = true
+				kept[e.event.Prev] = true
+			}
+		}
+		bytes := 0
+		for o := range kept {
+			if o != nil && o != b.last[o.Key] {
+				bytes += len(o.Raw)
+			}
+		}
+		if bytes > most*5/4 {
+			t.Fatalf("%d bytes after %d objects, counted as %d", bytes, i, b.mu.log.bytes)
+		}
+	}
+}
+
+// TestLogIsNotForWhoIsLost: nothing is kept, and nobody is hurried, for the sake of a watcher
+// that has fallen off the log and the ring.
+func TestLogIsNotForWhoIsLost(t *testing.T) {
+	b := newLogBench(Options{MaxEvents: 800}, 10)
+	lost, quick := b.calm(t), b.calm(t)
+	hurried := 0
+	for i := range 10_000 {
+		b.write(fmt.Sprint("n/", i))
+		if i%100 > 0 {
+			continue
+		}
+		if quick.Hurried() && i > 2000 {
+			hurried++
+		}
+		for armed := false; !armed; armed = quick.armed {
+			if _, _, err := quick.Next(nil, 256); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if hurried > 0 {
+		t.Errorf("hurried %d times", hurried)
+	}
+	if _, _, err := lost.Next(nil, 1); err == nil {
+		t.Error("the other has lost nothing")
+	}
+}
