@@ -417,13 +417,17 @@ type KeptCollection struct {
 }
 
 // Kept lists the collections of which there are images: those that were in use when the
-// last process ended. Images that are of no use are removed.
-func (m *Manager) Kept() []KeptCollection {
+// last process ended. Images that are of no use are removed. A disk that does not answer is
+// waited for; who cannot wait calls it aside: what is read after ctx has ended changes nothing.
+func (m *Manager) Kept(ctx context.Context) []KeptCollection {
 	k := m.parts.keeper
 	if k == nil {
 		return nil
 	}
 	names, err := k.Images.Names()
+	if ctx.Err() != nil {
+		return nil
+	}
 	if err != nil {
 		k.failed("", err)
 		return nil
@@ -431,6 +435,9 @@ func (m *Manager) Kept() []KeptCollection {
 	var all []KeptCollection
 	for _, name := range names {
 		h, err := k.readHeader(name)
+		if ctx.Err() != nil {
+			return nil // the images are perhaps another's by now
+		}
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

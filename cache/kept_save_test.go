@@ -125,7 +125,7 @@ func TestKeptLeft(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		if kept := k.manager.Kept(); len(kept) != 1 {
+		if kept := k.manager.Kept(t.Context()); len(kept) != 1 {
 			t.Errorf("kept %v", kept)
 		}
 	})

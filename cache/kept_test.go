@@ -507,7 +507,7 @@ func TestKeptEnds(t *testing.T) {
 			k.stop()
 			k.options.Exclude = func(gr schema.GroupResource) bool { return gr.Resource == "pods" }
 			k.start()
-			k.manager.Kept()
+			k.manager.Kept(k.t.Context())
 			k.open()
 			time.Sleep(time.Minute)
 		}, 0},
@@ -528,12 +528,12 @@ func TestKeptEnds(t *testing.T) {
 				k.open()
 				time.Sleep(5 * time.Second)
 				synctest.Wait()
-				if kept := k.manager.Kept(); len(kept) != 1 || kept[0] != (cache.KeptCollection{Resource: cachetest.Pods, Encoding: api.JSON}) {
+				if kept := k.manager.Kept(t.Context()); len(kept) != 1 || kept[0] != (cache.KeptCollection{Resource: cachetest.Pods, Encoding: api.JSON}) {
 					t.Fatalf("kept %v", kept)
 				}
 				tc.end(k)
 				synctest.Wait()
-				if kept := k.manager.Kept(); len(kept) != tc.kept {
+				if kept := k.manager.Kept(t.Context()); len(kept) != tc.kept {
 					t.Errorf("kept %v, want %d", kept, tc.kept)
 				}
 			})

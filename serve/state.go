@@ -128,7 +128,7 @@ const keptRetry = 100 * time.Millisecond
 // startKept starts the collections that were kept as soon as it is known what they are. It
 // ends when they all are, or are known not to be served any more.
 func (c *cluster) startKept(ctx context.Context) {
-	kept := c.manager.Kept()
+	kept := c.readKept(ctx, c.manager.Kept)
 	ticker := time.NewTicker(keptRetry)
 	defer ticker.Stop()
 	for {
@@ -156,4 +156,28 @@ func (c *cluster) startKept(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// readKept is what was kept, as read tells it. When ctx has ended a disk that does not answer is
+// not waited for long.
+func (c *cluster) readKept(ctx context.Context, read func(context.Context) []cache.KeptCollection) []cache.KeptCollection {
+	var kept []cache.KeptCollection
+	done := make(chan struct{})
+	c.panics.Go(nil, "background", func() {
+		defer close(done)
+		kept = read(ctx)
+	})
+	select {
+	case <-done:
+		return kept
+	case <-ctx.Done():
+	}
+	patience := time.NewTimer(memoryWait)
+	defer patience.Stop()
+	select {
+	case <-done:
+	case <-patience.C:
+		c.log.Warn("the disk does not answer, what was kept of collections is not waited for")
+	}
+	return nil
 }

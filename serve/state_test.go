@@ -1,0 +1,41 @@
+package serve
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubeweir/kubeweir/cache"
+)
+
+// TestKeptOfHungDisk: a disk that does not answer who asks what was kept holds the end of a cluster for a bounded time.
+func TestKeptOfHungDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		registry := prometheus.NewRegistry()
+		c := newCluster(slog.New(slog.NewTextHandler(&log, nil)), registry, registry, newAskers(nil))
+		one := []cache.KeptCollection{{}}
+		if got := c.readKept(t.Context(), func(context.Context) []cache.KeptCollection { return one }); len(got) != 1 {
+			t.Errorf("read %v", got)
+		}
+
+		ctx, cancel := context.WithCancel(t.Context())
+		answers := make(chan struct{})
+		c.panics.Keep(&c.background, "background", func() {
+			if got := c.readKept(ctx, func(context.Context) []cache.KeptCollection { <-answers; return one }); got != nil {
+				t.Errorf("read %v after the end", got)
+			}
+		})
+		synctest.Wait()
+		cancel()
+		c.background.Wait()
+		if strings.Count(log.String(), "the disk does not answer") != 1 {
+			t.Errorf("the log: %s", log.String())
+		}
+		close(answers)
+	})
+}
