@@ -52,7 +52,7 @@ func shown(p, without *program) []Shown {
 	list := make([]Shown, 0, len(all))
 	for i, s := range all {
 		list = append(list, Shown{
-			Path: s.path, Value: maskPasswords(s.inForce()), Default: reflect.DeepEqual(s.value, defaults[i].value),
+			Path: s.path, Value: MaskPasswords(s.inForce()), Default: reflect.DeepEqual(s.value, defaults[i].value),
 			Flag: s.flag, About: s.text(),
 		})
 	}
@@ -118,10 +118,12 @@ func flow(n *yaml.Node) {
 	}
 }
 
-// password finds that of a URL.
-var password = regexp.MustCompile(`(://[^/@:\s]*:)[^/@\s]+@`)
+// password finds that of a URL, or a name alone, which may be a token. A password may have an
+// "@" in it.
+var password = regexp.MustCompile(`(://(?:[^/@:\s]*:)?)[^/\s]+@`)
 
-func maskPasswords(s string) string { return password.ReplaceAllString(s, "${1}***@") }
+// MaskPasswords is a text without the passwords of the URLs in it.
+func MaskPasswords(s string) string { return password.ReplaceAllString(s, "${1}***@") }
 
 // InForceText is settings as a file: those that are not as without any file or flag, or all.
 func InForceText(settings []Shown, all bool) string {

@@ -35,7 +35,15 @@ func TestShown(t *testing.T) {
 	if text := InForceText(Default().Shown(), false); text != "" {
 		t.Errorf("of the defaults differs\n%s", text)
 	}
-	if got := maskPasswords("https://jane:secret@10.0.0.1:6443/x"); got != "https://jane:***@10.0.0.1:6443/x" {
-		t.Errorf("masked: %s", got)
+	for text, want := range map[string]string{
+		"https://jane:secret@10.0.0.1:6443/x":    "https://jane:***@10.0.0.1:6443/x",
+		"https://token@10.0.0.1":                 "https://***@10.0.0.1",
+		"https://jane:se@cret@10.0.0.1:6443":     "https://jane:***@10.0.0.1:6443",
+		"[https://a:b@c:1, https://d:2, e@f.gh]": "[https://a:***@c:1, https://d:2, e@f.gh]",
+		"https://10.0.0.1:6443/a@b":              "https://10.0.0.1:6443/a@b",
+	} {
+		if got := MaskPasswords(text); got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
@@ -117,6 +118,11 @@ func TestWithoutToken(t *testing.T) {
 		"a page":        {func(r *http.Request) { r.Header.Set("Origin", "https://evil.example") }, 403},
 		"a page's link": {func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }, 403},
 		"a proxy":       {func(r *http.Request) { r.Header.Set("X-Forwarded-For", "192.0.2.1") }, 403},
+		"a mesh":        {func(r *http.Request) { r.RemoteAddr = "127.0.0.6:1"; r.Header.Set("X-Forwarded-Proto", "http") }, 403},
+		"Envoy":         {func(r *http.Request) { r.Header.Set("X-Envoy-Attempt-Count", "1") }, 403},
+		"via":           {func(r *http.Request) { r.Header.Set("Via", "1.1 proxy") }, 403},
+		"no origin":     {func(r *http.Request) { r.Header.Set("Origin", "null") }, 403},
+		"another port":  {func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "same-site") }, 403},
 	} {
 		w := request(c, "GET", "/console/api/session", one.change)
 		var failed Failed
@@ -187,3 +193,26 @@ func TestBadToken(t *testing.T) {
 func readerOf(body string) io.ReadCloser { return io.NopCloser(strings.NewReader(body)) }
 
 func textLog(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
+
+// TestPanicWhileSampling: who looks, and Close, wait for nobody who is gone.
+func TestPanicWhileSampling(t *testing.T) {
+	panics := false
+	c := open(t, func(o *Options) {
+		clusters := o.Clusters
+		o.Clusters = func() []*Cluster {
+			if panics {
+				panic("a cluster")
+			}
+			return clusters()
+		}
+	})
+	func() {
+		defer func() { _, panics = recover(), false }()
+		panics = true
+		c.sampleNow(time.Now())
+	}()
+	if !c.building.TryLock() {
+		t.Fatal("nothing can be built any more")
+	}
+	c.building.Unlock()
+}

@@ -153,8 +153,10 @@ func elsewhere(r *http.Request) string {
 	if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsLoopback() {
 		return "the request comes from another machine" + advice
 	}
-	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host"} {
-		if r.Header.Get(name) != "" {
+	// The proxy of a service mesh is in the same pod, and calls from its loopback interface in
+	// the name of any other pod.
+	for name := range r.Header {
+		if name == "Forwarded" || name == "Via" || name == "X-Real-Ip" || strings.HasPrefix(name, "X-Forwarded-") || strings.HasPrefix(name, "X-Envoy-") {
 			return "the request came through a proxy" + advice
 		}
 	}

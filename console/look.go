@@ -169,16 +169,22 @@ func (c *Console) keepSampling() {
 	for {
 		select {
 		case now := <-ticker.C:
-			c.building.Lock()
-			c.noteSample(now)
-			c.building.Unlock()
+			c.sampleNow(now)
 		case <-c.closing:
 			return
 		}
 	}
 }
 
+// sampleNow notes a sample. A panic leaves building to the others.
+func (c *Console) sampleNow(now time.Time) {
+	c.building.Lock()
+	defer c.building.Unlock()
+	c.noteSample(now)
+}
+
 // noteSample notes a sample of each cluster, and forgets those that are no more.
+// The caller holds building.
 func (c *Console) noteSample(now time.Time) {
 	there := make(map[string]bool)
 	for _, cluster := range c.Clusters() {

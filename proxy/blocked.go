@@ -144,11 +144,11 @@ func (b *Blocked) find(userAgent string) *blockedAgent {
 	if len(list) == 0 {
 		return nil
 	}
-	// What is open is known by bounded names.
-	userAgent = usage.Bounded(userAgent)
+	// An operator may have seen it by a bounded name.
+	bounded := usage.Bounded(userAgent)
 	now := b.now()
 	for _, a := range list {
-		if a.glob.matches(userAgent) && !a.over(now) {
+		if (a.glob.matches(userAgent) || a.glob.matches(bounded)) && !a.over(now) {
 			return a
 		}
 	}
@@ -175,7 +175,7 @@ func (g *Gateway) endBlocked() {
 	if g.Blocked == nil || len(*g.Blocked.list.Load()) == 0 {
 		return
 	}
-	g.usage.End(func(a *usage.Asker) bool { return g.Blocked.find(a.UserAgent) != nil })
+	g.usage.End(func(s *usage.Stream) bool { return g.Blocked.find(s.UserAgent) != nil })
 }
 
 // seconds is a time for Retry-After: whole seconds, at least one.

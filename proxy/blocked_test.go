@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/proxy/usage"
 )
 
 // TestBlocked: a user agent that is blocked gets nothing but when to come back, until its time is over or it is
@@ -110,6 +111,32 @@ func TestBlockedRetry(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestBlockedLong: a user agent that is longer than what is kept of it is known by what it is called, and by what the
+// console shows of it.
+func TestBlockedLong(t *testing.T) {
+	long := "Mozilla/5.0 " + strings.Repeat("(KHTML, like Gecko) ", 8) + "dashboard/1.0"
+	for _, pattern := range []string{long, "*dashboard/*", usage.Bounded(long)} {
+		synctest.Test(t, func(t *testing.T) {
+			blocked := NewBlocked(nil)
+			b := newGatewayBench(t, func(o *Options) { o.Blocked = blocked })
+			b.startCounting()
+			resp := b.count("GET /api/v1/pods?watch=1&resourceVersion=0", "User-Agent: "+long)
+			w := &countingWriter{}
+			resp.Stream.Start(w)
+			if err := blocked.Block(pattern, time.Time{}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * time.Second)
+			if resp := b.count("GET /version", "User-Agent: "+long); resp.Status != 429 {
+				t.Errorf("%q: %d", pattern, resp.Status)
+			}
+			if _, closed := w.state(); !closed {
+				t.Errorf("%q: its watch goes on", pattern)
+			}
+		})
+	}
 }
 
 func TestBlockRefuses(t *testing.T) {

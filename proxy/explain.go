@@ -174,9 +174,15 @@ func (e *explaining) decide(ctx context.Context) {
 	if x.redacted {
 		unshown = unredactable(x.request)
 	}
+	_, blocked := g.spendingOf(x)
+	agent := g.Blocked.find(x.request.Header.Get("User-Agent"))
 	switch {
 	case isHealth(x.request.Path):
 		e.route(string(fromGateway), "", "Answered by kubeweir itself: whether it is well.", 0)
+	case agent != nil:
+		e.route(RouteRefused, reason.Blocked.String(), fmt.Sprintf("Refused with 429: an operator has blocked the user agent %q.", agent.pattern), 0)
+	case blocked:
+		e.route(RouteRefused, reason.Blocked.String(), "Refused with 429: a rule blocks this client.", 0)
 	case unshown != "":
 		e.route(RouteRefused, reason.Redacted.String(), "Refused with 403: a rule shows this client a redacted view, which "+unshown+".", 0)
 	case g.restricts && !readsOnly(x.request) && g.restrictsSomebody(x, readOnlyOf):

@@ -107,6 +107,34 @@ func TestRecent(t *testing.T) {
 	})
 }
 
+// TestExplainBlocked: who is blocked is told so.
+func TestExplainBlocked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		blocked := NewBlocked(nil)
+		b := newGatewayBench(t, func(o *Options) {
+			o.Blocked = blocked
+			o.Rules = []Rule{{Match{Users: []string{"eve"}}, Settings{Block: Yes}}}
+		})
+		if err := blocked.Block("k9s*", time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+		for _, one := range []struct {
+			user, agent string
+			blocked     bool
+		}{{"jane", "k9s/1", true}, {"eve", "kubectl", true}, {"jane", "kubectl", false}} {
+			for _, target := range []string{"/api/v1/pods?resourceVersion=0", "/version"} {
+				e, err := b.gateway.Explain(t.Context(), Question{Method: "GET", Target: target, User: one.user, UserAgent: one.agent})
+				if err != nil || (e.Route == RouteRefused && e.Why == "blocked") != one.blocked {
+					t.Errorf("%+v: %v %+v", one, err, e)
+				}
+			}
+		}
+		if blocked.List()[0].Refused != 0 {
+			t.Error("a question is counted")
+		}
+	})
+}
+
 // TestOpenWatches: who watches is known while it lasts, and an operator may end it.
 func TestOpenWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

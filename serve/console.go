@@ -61,7 +61,7 @@ func (c *cluster) shown() []*console.Cluster {
 	}
 	if !c.inProcess {
 		access, _ := c.client.ClientGo()
-		one.Upstream = &console.Upstream{Server: access.Host, Reachable: c.client.Reachable, Version: c.release}
+		one.Upstream = &console.Upstream{Server: config.MaskPasswords(access.Host), Reachable: c.client.Reachable, Version: c.release}
 	}
 	return []*console.Cluster{one}
 }

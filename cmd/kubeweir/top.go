@@ -193,13 +193,13 @@ func (t *topClient) get(ctx context.Context, name string, query url.Values, into
 	var failed console.Failed
 	switch {
 	case media != "application/json":
-		return fmt.Errorf("what answers at %s has no console, is it a kubeweir with --console? (%s)", t.base, resp.Status)
+		return fmt.Errorf("what answers at %s has no console, is it a kubeweir with --console? (%s)", t.base, printable(resp.Status))
 	case resp.StatusCode == http.StatusUnauthorized && t.token == "":
 		return fmt.Errorf("the gateway at %s wants a token; give it with --token-file", t.base)
 	case resp.StatusCode != http.StatusOK && json.Unmarshal(body, &failed) == nil && failed.Error != "":
 		return fmt.Errorf("the gateway at %s refuses: %.200s", t.base, printable(failed.Error))
 	case resp.StatusCode != http.StatusOK, json.Unmarshal(body, into) != nil:
-		return fmt.Errorf("what answers at %s is no console that this kubeweir knows (%s)", t.base, resp.Status)
+		return fmt.Errorf("what answers at %s is no console that this kubeweir knows (%s)", t.base, printable(resp.Status))
 	}
 	return nil
 }
@@ -227,15 +227,33 @@ func (t *topClient) run(ctx context.Context, out io.Writer) error {
 		}
 	}
 	if t.output == "json" {
-		encoder := json.NewEncoder(out)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(frame)
+		return writeJSON(out, frame)
 	}
 	width := defaultWidth
 	if screen != nil {
 		width, _ = screen.size()
 	}
 	_, err = io.WriteString(out, t.render(frame, width, 0))
+	return err
+}
+
+// controls are those that JSON need not escape, and a terminal obeys: DEL, and what is ESC and
+// a letter in one. JSON has them in strings alone.
+var controls = func() *strings.Replacer {
+	var pairs []string
+	for r := rune(0x7f); r <= 0x9f; r++ {
+		pairs = append(pairs, string(r), fmt.Sprintf("\\u%04x", r))
+	}
+	return strings.NewReplacer(pairs...)
+}()
+
+// writeJSON writes a frame for programs, and for eyes: clients choose their names.
+func writeJSON(out io.Writer, frame *topFrame) error {
+	text, err := json.MarshalIndent(frame, "", "  ")
+	if err != nil {
+		return err
+	}
+	_, err = controls.WriteString(out, string(text)+"\n")
 	return err
 }
 
@@ -262,7 +280,7 @@ func (t *topClient) follow(ctx context.Context, s *screen, frame *topFrame) erro
 		width, height := s.size()
 		text := t.render(frame, width, height-1)
 		if err != nil {
-			text = cut(fmt.Sprintf("%v", err), width) + "\n" + text
+			text = cut(printable(err.Error()), width) + "\n" + text
 		}
 		if err := s.show(text); err != nil {
 			return err

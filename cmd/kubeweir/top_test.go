@@ -140,3 +140,18 @@ func TestTop(t *testing.T) {
 		t.Errorf("nobody: %d %s", code, stderr.String())
 	}
 }
+
+// TestTopJSON: a terminal obeys nothing of it, and a program reads what was there.
+func TestTopJSON(t *testing.T) {
+	var out bytes.Buffer
+	frame := topFixture()
+	const name = "jane\x1b[2J\u009b2J\u007fé"
+	frame.Askers.Users[0].Name = name
+	var again topFrame
+	if err := writeJSON(&out, frame); err != nil || json.Unmarshal(out.Bytes(), &again) != nil || again.Askers.Users[0].Name != name {
+		t.Errorf("%v: %q", err, again.Askers.Users[0].Name)
+	}
+	if strings.ContainsAny(out.String(), "\x1b\u009b\u007f") {
+		t.Errorf("%q", out.String())
+	}
+}

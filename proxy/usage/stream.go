@@ -7,6 +7,8 @@ import "sync/atomic"
 type Stream struct {
 	// Asker is whose it is, with bounded names.
 	Asker Asker
+	// UserAgent is the whole of it.
+	UserAgent string
 	// Price is what a write costs.
 	price Price
 	// upstream tells that its bytes come from the upstream.
@@ -36,7 +38,7 @@ type StreamOptions struct {
 
 // Open counts a stream, one request, that has begun. It has to be closed.
 func (u *Usage) Open(a Asker, o StreamOptions) *Stream {
-	s := &Stream{Asker: a.bounded().clone(), price: o.Price, upstream: o.Upstream, end: o.End, charge: o.Charge, owner: u}
+	s := &Stream{Asker: a.bounded().clone(), UserAgent: a.UserAgent, price: o.Price, upstream: o.Upstream, end: o.End, charge: o.Charge, owner: u}
 	u.streams.Lock()
 	defer u.streams.Unlock()
 	u.streams.open[s] = struct{}{}
@@ -97,11 +99,11 @@ func (s *Stream) count() (over bool) {
 }
 
 // End ends the open streams that match, soon, and says how many those are.
-func (u *Usage) End(match func(*Asker) bool) (n int) {
+func (u *Usage) End(match func(*Stream) bool) (n int) {
 	u.streams.Lock()
 	var found []*Stream
 	for s := range u.streams.open {
-		if s.end != nil && match(&s.Asker) {
+		if s.end != nil && match(s) {
 			found = append(found, s)
 		}
 	}

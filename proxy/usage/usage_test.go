@@ -221,7 +221,7 @@ func TestEnd(t *testing.T) {
 	for _, agent := range []string{"k9s/1", "k9s/2", "kubectl"} {
 		defer u.Open(Asker{UserAgent: agent}, StreamOptions{End: func() { ended[agent]++ }}).Close()
 	}
-	if n := u.End(func(a *Asker) bool { return strings.HasPrefix(a.UserAgent, "k9s") }); n != 2 || len(ended) != 2 || ended["kubectl"] != 0 {
+	if n := u.End(func(s *Stream) bool { return strings.HasPrefix(s.UserAgent, "k9s") }); n != 2 || len(ended) != 2 || ended["kubectl"] != 0 {
 		t.Errorf("%d ended: %v", n, ended)
 	}
 }
