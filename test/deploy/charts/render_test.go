@@ -105,6 +105,9 @@ func heading(document string) string {
 	return strings.Join(m[1:], " ")
 }
 
+// hubRights are those at a hub whose ClusterProfiles are followed: all that is needed in a cluster that is nothing else.
+var hubRights = []rbacv1.PolicyRule{{APIGroups: []string{"multicluster.x-k8s.io"}, Resources: []string{"clusterprofiles"}, Verbs: []string{"list", "watch"}}}
+
 // TestRights: the ClusterRole is what `kubeweir rbac` prints for the same configuration.
 func TestRights(t *testing.T) {
 	compared := 0
@@ -114,6 +117,7 @@ func TestRights(t *testing.T) {
 			Config struct {
 				CacheAggregatedGroups []string
 				Authentication        struct{ RequestHeader struct{ CAFile string } }
+				ClusterProfiles       struct{ ProviderFile, Namespace string }
 			}
 			ClientCA map[string]any
 			RBAC     struct {
@@ -142,15 +146,22 @@ func TestRights(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		kind, want := "ClusterRole", append(rbac.Policy(rules), values.RBAC.ExtraRules...)
+		if profiles := values.Config.ClusterProfiles; profiles.ProviderFile != "" {
+			want = hubRights
+			if profiles.Namespace != "" {
+				kind = "Role"
+			}
+		}
 		for _, o := range render(t, "helm4", text) {
-			if o.GetKind() != "ClusterRole" {
+			if o.GetKind() != kind {
 				continue
 			}
 			var role rbacv1.ClusterRole
 			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &role); err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(append(rbac.Policy(rules), values.RBAC.ExtraRules...), role.Rules); diff != "" {
+			if diff := cmp.Diff(want, role.Rules); diff != "" {
 				t.Errorf("%s:\n%s", set, diff)
 			}
 			compared++

@@ -136,13 +136,20 @@ and would delete it when it is no longer its own.
 {{/* "true" where a gateway stands in front of this cluster, as its service account. */}}
 {{- define "kubeweir.inCluster" -}}
 {{- if eq .Values.mode "gateway" -}}
-{{- $here := not .Values.upstream.existingSecret -}}
-{{- with (default (dict) .Values.config).clusters -}}
+{{- $config := default (dict) .Values.config -}}
+{{- $here := not (or .Values.upstream.existingSecret (default (dict) $config.clusterProfiles).providerFile) -}}
+{{- with $config.clusters -}}
 {{- $here = false -}}
 {{- range (include "kubeweir.config" $ | fromYaml).clusters }}{{ if not .kubeconfig }}{{ $here = true }}{{ end }}{{ end -}}
 {{- end -}}
 {{- if $here }}true{{ end -}}
 {{- end -}}
+{{- end -}}
+
+{{/* "true" where this cluster is the hub whose ClusterProfiles a gateway follows, as its service account. */}}
+{{- define "kubeweir.hubHere" -}}
+{{- $profiles := default (dict) (default (dict) .Values.config).clusterProfiles -}}
+{{- if and (eq .Values.mode "gateway") $profiles.providerFile (not $profiles.kubeconfig) }}true{{ end -}}
 {{- end -}}
 
 {{/* "true" where what is kept of the cache is on a volume that outlives the pod. */}}

@@ -18,7 +18,7 @@ metadata:
     {{- end }}
 spec:
   serviceAccountName: {{ include "kubeweir.serviceAccountName" . | toYaml }}
-  automountServiceAccountToken: {{ and .Values.serviceAccount.automount (not (empty (include "kubeweir.inCluster" .))) }}
+  automountServiceAccountToken: {{ and .Values.serviceAccount.automount (not (empty (print (include "kubeweir.inCluster" .) (include "kubeweir.hubHere" .)))) }}
   {{- with concat (default list .Values.global.imagePullSecrets) (default list .Values.imagePullSecrets) | uniq }}
   imagePullSecrets:
     {{- range . }}
