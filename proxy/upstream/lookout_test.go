@@ -187,7 +187,7 @@ func TestDeadConnectionsAreClosed(t *testing.T) {
 		testLookout(t, func(f *lookedFor) {
 			time.Sleep(8 * time.Second)
 			f.answers.Store(true)
-			time.Sleep(time.Second)
+			time.Sleep(patience - 10*time.Millisecond) // after the answer of the other, or of a probe still later
 			f.pong()
 			time.Sleep(5 * time.Second)
 			if f.closed.Load() {
