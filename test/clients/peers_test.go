@@ -206,6 +206,7 @@ func newChromiumPeer(t *testing.T, url string) peer {
 		var l struct {
 			Opened bool   `json:"opened"`
 			Said   string `json:"said"`
+			Wrong  string `json:"wrong"`
 		}
 		if err := json.Unmarshal(line, &l); err != nil {
 			return err
@@ -213,6 +214,9 @@ func newChromiumPeer(t *testing.T, url string) peer {
 		if l.Opened {
 			opened <- nil
 			return nil
+		}
+		if l.Wrong != "" {
+			return nil // the page's console, which has every 404
 		}
 		return s.hear([]byte(l.Said))
 	}, func(err error) {

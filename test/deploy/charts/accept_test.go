@@ -125,7 +125,7 @@ func plurals() map[string]string {
 		"ClusterRoleBinding": "clusterrolebindings", "ConfigMap": "configmaps", "DaemonSet": "daemonsets", "Deployment": "deployments",
 		"HTTPRoute": "httproutes", "HorizontalPodAutoscaler": "horizontalpodautoscalers", "Ingress": "ingresses", "Issuer": "issuers",
 		"NetworkPolicy": "networkpolicies", "Pod": "pods", "PodDisruptionBudget": "poddisruptionbudgets", "PodMonitor": "podmonitors",
-		"PrometheusRule": "prometheusrules", "Secret": "secrets", "Service": "services", "ServiceAccount": "serviceaccounts",
+		"PrometheusRule": "prometheusrules", "Role": "roles", "RoleBinding": "rolebindings", "Secret": "secrets", "Service": "services", "ServiceAccount": "serviceaccounts",
 		"ServiceMonitor": "servicemonitors", "StatefulSet": "statefulsets", "TLSRoute": "tlsroutes",
 	}
 }
