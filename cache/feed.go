@@ -84,6 +84,7 @@ type feed struct {
 	broken      int    // streaming lists broken off since the last complete list
 	last        uint64 // version on the open watch
 	target      uint64 // the source's version before the watch was resumed
+	vague       bool   // whether target came late
 	backoff     backoff
 	refused     time.Time // since when the source refuses what it allowed, zero while it does not
 	broke       time.Time // when the watch first did since the last list, or check of the past; zero if it did not
@@ -440,7 +441,7 @@ func (f *feed) listOne(ctx context.Context) (ListMeta, error) {
 // checkRewound asks for the source's version, which may not be below ours. Ours
 // is read first: the source's can only have grown since.
 func (f *feed) checkRewound(ctx context.Context) (current uint64, err error) {
-	held := f.store.shown()
+	held, asked := f.store.shown(), time.Now()
 	versionCtx, cancel := patient(ctx, f.source, smallCallTimeout)
 	defer cancel()
 	current, err = f.source.CurrentVersion(versionCtx, f.resource)
@@ -458,7 +459,7 @@ func (f *feed) checkRewound(ctx context.Context) (current uint64, err error) {
 	if current < held {
 		return 0, fmt.Errorf("%w: from %d to %d", ErrRewound, held, current)
 	}
-	f.target = current
+	f.target, f.vague = current, time.Since(asked) >= settling
 	return current, nil
 }
 
@@ -478,7 +479,7 @@ func (f *feed) behind(ctx context.Context, held uint64) bool {
 func (f *feed) watch(ctx context.Context, opts WatchOptions, l *listing) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	f.health.opened(l == nil, max(opts.ResourceVersion, f.target), cancel)
+	f.health.opened(l == nil, max(opts.ResourceVersion, f.target), f.vague, cancel)
 	dog := &watchdog{bite: cancel}
 	defer dog.stop()
 	if l != nil {

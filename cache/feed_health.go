@@ -19,6 +19,7 @@ type health struct {
 		accepted bool   // the source says that it accepted the watch
 		proven   bool   // the watch has brought all that there was when it began
 		target   uint64 // the version of that
+		vague    bool   // target was true some time before the watch began
 		opening  time.Time
 		lost     time.Time // until when the store was fed, while it is not
 		err      error
@@ -38,11 +39,12 @@ const (
 )
 
 // opened says that a watch begins. live: what it brings is applied. Until it has come to
-// target, it catches up.
-func (h *health) opened(live bool, target uint64, cancel context.CancelCauseFunc) {
+// target, it catches up; to what there is now if target is vague, an answer that was under way
+// for long.
+func (h *health) opened(live bool, target uint64, vague bool, cancel context.CancelCauseFunc) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.mu.target = target
+	h.mu.target, h.mu.vague = target, vague
 	h.mu.open, h.mu.live, h.mu.accepted, h.mu.proven = true, live, false, false
 	h.mu.opening = time.Now()
 	h.mu.cancel = cancel
@@ -65,7 +67,7 @@ func (h *health) sign(version uint64, brought bool) {
 	switch {
 	case h.mu.proven || !brought:
 	case version >= h.mu.target:
-		h.mu.proven = true
+		h.mu.proven = !h.mu.vague
 	default:
 		h.mu.opening = time.Now()
 	}

@@ -38,6 +38,7 @@ type Client struct {
 	contacts *contacts
 	life     *life
 	pulse    *pulse
+	late     *lateness
 	rights   *rights
 	local    *local // set when the upstream is in this process
 
@@ -90,6 +91,11 @@ func New(opts Options) (*Client, error) {
 	}
 	c.life = &life{contacts: c.contacts, now: now, log: c.log, probe: c.probe, spawn: c.spawn}
 	c.pulse = &pulse{now: now, ask: c.sendPulse}
+	c.late = &lateness{
+		now:      now,
+		measured: func() time.Duration { return max(c.pulse.measured(), c.contacts.unanswered()) },
+		taken:    func(since int64) bool { return c.contacts.taken(since, c.limits.PingInterval) },
+	}
 	c.rights = newRights(c.log)
 	c.panics = contain.New(opts.Registerer, c.log)
 	var err error
@@ -145,7 +151,7 @@ func (c *Client) openRemote(opts *Options) (err error) {
 		return err
 	}
 	c.life.dead.ask, c.life.dead.abandon = c.life.ask, c.abandonPooled
-	c.spawn(func() { c.life.guard(c.ctx, c.limits.PingInterval) })
+	c.spawn(func() { c.life.guard(c.ctx, c.limits.PingInterval, func() { c.late.delay() }) })
 	c.spawn(func() { c.pulse.keep(c.ctx, c.contacts) })
 	return c.watchFiles(factory)
 }

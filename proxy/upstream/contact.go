@@ -18,7 +18,8 @@ type contacts struct {
 	pinged atomic.Pointer[ping]
 	mu     struct {
 		sync.RWMutex
-		watches map[*feedConn]int // how many watches each connection carries
+		// watches are those that each connection carries, by how they are read.
+		watches map[*feedConn]map[*waits]struct{}
 	}
 }
 
@@ -30,7 +31,7 @@ type ping struct {
 
 func newContacts(now func() time.Time) *contacts {
 	c := &contacts{now: now}
-	c.mu.watches = make(map[*feedConn]int)
+	c.mu.watches = make(map[*feedConn]map[*waits]struct{})
 	return c
 }
 
@@ -39,6 +40,7 @@ type feedConn struct {
 	net.Conn
 	contacts *contacts
 	last     atomic.Int64
+	reads    waits
 	pings    atomic.Bool // it is pinged when it is silent, as those of HTTP/2 are
 
 	dead *dead // of the server
@@ -58,9 +60,11 @@ func (c *contacts) track(dead *dead) func(net.Conn) net.Conn {
 
 // Read implements net.Conn.
 func (c *feedConn) Read(p []byte) (int, error) {
+	c.reads.begin(c.contacts.now().UnixNano())
 	n, err := c.Conn.Read(p)
+	now := c.contacts.now().UnixNano()
+	c.reads.end(now)
 	if n > 0 {
-		now := c.contacts.now().UnixNano()
 		c.last.Store(now)
 		c.contacts.last.Store(now)
 	}
@@ -81,22 +85,46 @@ func tracked(conn net.Conn) *feedConn {
 	}
 }
 
-// begin counts a watch on conn, which has pings or not; end must be called when it ends.
-func (c *contacts) begin(conn *feedConn, pings bool) (end func()) {
+// begin counts a watch on conn, which has pings or not, and is read as reads tells; end must
+// be called when it ends.
+func (c *contacts) begin(conn *feedConn, pings bool, reads *waits) (end func()) {
 	if conn == nil {
 		return func() {}
 	}
 	conn.pings.Store(pings)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.mu.watches[conn]++
+	if c.mu.watches[conn] == nil {
+		c.mu.watches[conn] = make(map[*waits]struct{})
+	}
+	c.mu.watches[conn][reads] = struct{}{}
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.mu.watches[conn]--; c.mu.watches[conn] == 0 {
+		if delete(c.mu.watches[conn], reads); len(c.mu.watches[conn]) == 0 {
 			delete(c.mu.watches, conn)
 		}
 	}
+}
+
+// taken reports whether all that had come at some time, in nanoseconds of now, was read from
+// the connections of watches and by these. One of which nothing was heard for longer than its
+// pings allow may still bring something. pings is how long they wait.
+func (c *contacts) taken(then int64, pings time.Duration) bool {
+	now := c.now().UnixNano()
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for conn, watches := range c.mu.watches {
+		if conn.pings.Load() && now-conn.last.Load() > int64(pings*3/2) || !conn.reads.since(then, now) {
+			return false
+		}
+		for reads := range watches {
+			if !reads.since(then, now) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // at is a time of now's that is kept in nanoseconds, which have no monotonic reading; zero if

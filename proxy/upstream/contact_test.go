@@ -148,7 +148,7 @@ func TestOldestContactCounts(t *testing.T) {
 	c := newContacts(func() time.Time { return now })
 	one, two := c.track(nil)(&readable{}).(*feedConn), c.track(nil)(&readable{}).(*feedConn)
 	read := func(conn net.Conn) { _, _ = conn.Read(make([]byte, 1)) }
-	endOne, endTwo, endThree := c.begin(one, true), c.begin(two, true), c.begin(two, true)
+	endOne, endTwo, endThree := c.begin(one, true, new(waits)), c.begin(two, true, new(waits)), c.begin(two, true, new(waits))
 	read(one)
 	now = now.Add(time.Second)
 	read(two)
@@ -169,7 +169,7 @@ func TestOldestContactCounts(t *testing.T) {
 	if got := c.oldest(); got != now.UnixNano() || c.connections() != 0 {
 		t.Errorf("oldest %d of %d", got, c.connections())
 	}
-	c.begin(nil, true)()
+	c.begin(nil, true, new(waits))()
 }
 
 // TestUnansweredPing: what does not come through one of several connections is late, as soon
@@ -181,7 +181,7 @@ func TestUnansweredPing(t *testing.T) {
 	var all [3]*feedConn
 	for i := range all {
 		all[i] = c.track(nil)(&readable{}).(*feedConn)
-		defer c.begin(all[i], i < 2)() // the third is not pinged
+		defer c.begin(all[i], i < 2, new(waits))() // the third is not pinged
 		_, _ = all[i].Read(make([]byte, 1))
 	}
 	expect := func(after, want time.Duration) {

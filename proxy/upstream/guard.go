@@ -25,6 +25,9 @@ type guardedBody struct {
 	// received, if set, counts the bytes that are read.
 	received prometheus.Counter
 	read     int64 // bytes so far
+	// waits, if set, is told when a read waits, by the clock now.
+	waits *waits
+	now   func() time.Time
 	// life, if set, ends the response also when the upstream is gone.
 	life  *life
 	timer *time.Timer
@@ -48,7 +51,13 @@ func (g *guardedBody) Read(p []byte) (int, error) {
 		g.arm(time.Now().Add(g.limit))
 		defer g.disarm()
 	}
+	if g.waits != nil {
+		g.waits.begin(g.now().UnixNano())
+	}
 	n, err := g.ReadCloser.Read(p)
+	if g.waits != nil {
+		g.waits.end(g.now().UnixNano())
+	}
 	g.read += int64(n)
 	if g.received != nil {
 		g.received.Add(float64(n))

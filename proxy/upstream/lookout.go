@@ -84,8 +84,8 @@ func (l *life) probeFailed(began time.Time) {
 
 // guard suspects the upstream when the connections of feeds are silent for longer than
 // their pings allow, so that a frozen one is known before somebody needs it, and closes
-// those that are dead.
-func (l *life) guard(ctx context.Context, pings time.Duration) {
+// those that are dead. It calls looked after each look.
+func (l *life) guard(ctx context.Context, pings time.Duration, looked func()) {
 	tick := time.NewTicker(max(pings/20, time.Millisecond))
 	defer tick.Stop()
 	for {
@@ -95,6 +95,7 @@ func (l *life) guard(ctx context.Context, pings time.Duration) {
 		case <-tick.C:
 		}
 		l.contacts.look(pings)
+		looked()
 		l.bury(pings)
 		l.conns.closeOvertaken(l.now())
 		heard := l.heard()

@@ -56,9 +56,9 @@ func testLookout(t *testing.T, test func(*lookedFor)) {
 		}
 		f.dead.ask, f.dead.abandon = f.ask, func() { f.abandoned.Add(1) }
 		f.feed = f.contacts.track(&f.dead)(deadConn{closed: &f.closed}).(*feedConn)
-		defer f.contacts.begin(f.feed, true)()
+		defer f.contacts.begin(f.feed, true, new(waits))()
 		f.pong()
-		go f.guard(ctx, 5*time.Second)
+		go f.guard(ctx, 5*time.Second, func() {})
 		test(f)
 	})
 }

@@ -98,7 +98,7 @@ func TestPulseIsKept(t *testing.T) {
 		if n := asked.Load(); n != 0 {
 			t.Errorf("asked %d times without feeds", n)
 		}
-		defer contacts.begin(contacts.track(nil)(nil).(*feedConn), true)()
+		defer contacts.begin(contacts.track(nil)(nil).(*feedConn), true, new(waits))()
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if n := asked.Load(); n < 11 || n > 12 {

@@ -173,7 +173,8 @@ func (s *Source) Delay() time.Duration {
 	if s.c.local != nil {
 		return 0
 	}
-	return max(s.c.pulse.delay(), s.c.contacts.unanswered())
+	s.c.pulse.delay()
+	return s.c.late.delay()
 }
 
 // small is for requests that are answered with next to nothing, see forwarding.transport. Until
@@ -272,7 +273,8 @@ func (s *Source) Watch(ctx context.Context, res *cache.Resource, enc api.Encodin
 		return err
 	}
 	defer a.close()
-	defer s.c.contacts.begin(a.conn, a.ProtoMajor == 2)()
+	a.body.waits, a.body.now = new(waits), s.c.now
+	defer s.c.contacts.begin(a.conn, a.ProtoMajor == 2, a.body.waits)()
 	a.body.limit = s.c.limits.FeedReadTimeout
 	if s.c.local != nil {
 		a.body.limit = 0

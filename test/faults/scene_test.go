@@ -314,6 +314,13 @@ func (w *writer) send(ctx context.Context, method, path, body string) error {
 	return err
 }
 
+// ready returns when kube-apiserver takes a write.
+func (w *writer) ready(ctx context.Context) error {
+	return testbed.Poll(ctx, giveUp, func() error {
+		return w.send(ctx, http.MethodPut, w.maps+"/"+steady, `{"metadata":{"name":"`+steady+`"}}`)
+	})
+}
+
 // first is the first write that is so, in the order of versions.
 func (w *writer) first(is func(ack) bool) ack {
 	w.mu.Lock()
