@@ -1,0 +1,54 @@
+package cache_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kubeweir/kubeweir/cache"
+)
+
+// farServer is a source whose version is under way for a while.
+type farServer struct {
+	*scriptedSource
+	takes time.Duration
+}
+
+func (s *farServer) CurrentVersion(context.Context, *cache.Resource) (uint64, error) {
+	time.Sleep(s.takes)
+	return s.version, nil
+}
+
+// TestVersionUnderWay: a watch that was resumed has caught up when it has come to the version
+// that its source had before, unless that was long before.
+func TestVersionUnderWay(t *testing.T) {
+	for takes, want := range map[time.Duration]cache.Phase{
+		999 * time.Millisecond: cache.Synced,
+		5 * time.Second:        cache.Stale,
+	} {
+		t.Run(takes.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &farServer{takes: takes, scriptedSource: &scriptedSource{version: 8, streams: []stream{
+					{events: "ADDED a/1@5 END @8", end: errors.New("unexpected EOF")},
+					{events: "ADDED a/2@9"},
+				}}}
+				m := newManager(t, s, cache.Limits{})
+				defer m.Close()
+				c := pods(t, m)
+				for c.RV() != 9 {
+					time.Sleep(time.Millisecond)
+				}
+				synctest.Wait()
+				if got := c.State().Phase; got != want {
+					t.Errorf("%v, want %v", got, want)
+				}
+				time.Sleep(time.Second)
+				if got := c.State().Phase; got != cache.Synced {
+					t.Errorf("%v after a second", got)
+				}
+			})
+		})
+	}
+}
