@@ -30,7 +30,7 @@ func TestVersionUnderWay(t *testing.T) {
 	} {
 		t.Run(takes.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &farServer{takes: takes, scriptedSource: &scriptedSource{version: 8, streams: []stream{
+				s := &farServer{takes: takes, scriptedSource: &scriptedSource{version: 9, streams: []stream{
 					{events: "ADDED a/1@5 END @8", end: errors.New("unexpected EOF")},
 					{events: "ADDED a/2@9"},
 				}}}
