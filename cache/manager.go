@@ -191,11 +191,17 @@ func (m *Manager) Prompt() bool {
 
 // Minor is the minor release of Kubernetes 1 that the source's server says it is of; 0 if
 // it does not tell, or is something else.
-func (m *Manager) Minor(ctx context.Context) int {
+func (m *Manager) Minor(ctx context.Context) int { return minorOf(m.parts.outage.known(ctx)) }
+
+// KnownMinor is Minor as far as that is known; nobody is asked.
+func (m *Manager) KnownMinor() int { return minorOf(m.parts.outage.heard()) }
+
+// minorOf reads what a server says that it is.
+func minorOf(text string) int {
 	var server struct {
 		GitVersion string `json:"gitVersion"`
 	}
-	if json.Unmarshal([]byte(m.parts.outage.known(ctx)), &server) != nil {
+	if json.Unmarshal([]byte(text), &server) != nil {
 		return 0
 	}
 	release, _ := strings.CutPrefix(server.GitVersion, "v1.")
@@ -256,6 +262,17 @@ func (m *Manager) Wanted(res *Resource, enc api.Encoding) *Collection {
 // starts none.
 func (m *Manager) Held(res *Resource, enc api.Encoding) *Collection {
 	e := m.lookup(collectionKey{res.GroupVersionResource, enc})
+	if e == nil || !e.resource.is(res) {
+		return nil
+	}
+	return e.current()
+}
+
+// Peek is Held that is no use of the collection: for those who look.
+func (m *Manager) Peek(res *Resource, enc api.Encoding) *Collection {
+	m.mu.RLock()
+	e := m.mu.collections[collectionKey{res.GroupVersionResource, enc}]
+	m.mu.RUnlock()
 	if e == nil || !e.resource.is(res) {
 		return nil
 	}

@@ -201,13 +201,17 @@ func patient(ctx context.Context, source Source, timeout time.Duration) (context
 
 // known is the server as last told; it is asked if it never was.
 func (o *outage) known(ctx context.Context) string {
-	o.mu.Lock()
-	server := o.mu.server
-	o.mu.Unlock()
-	if server != "" {
+	if server := o.heard(); server != "" {
 		return server
 	}
 	return o.now(ctx)
+}
+
+// heard is what the server said last that it is, "" if it has not.
+func (o *outage) heard() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.mu.server
 }
 
 // now asks the server who it is, once for all who ask at the same time; "" when it

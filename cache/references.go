@@ -65,6 +65,9 @@ func (c *Collection) references(ctx context.Context, opts ReferenceOptions, aske
 	return refs, err
 }
 
+// Named reports whether the upstream names the versions of objects for Revalidate, as far as is known, and soon enough.
+func (c *Collection) Named() bool { return !c.referrer.lacks() && !c.trails() }
+
 // lacks reports whether there is nobody to ask.
 func (r *referrer) lacks() bool { return r.source == nil || r.none.Load() }
 

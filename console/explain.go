@@ -40,7 +40,13 @@ func explanation(e *proxy.Explanation) *Explanation {
 		},
 		Route: e.Route, Reason: e.Why, Text: e.Text,
 		Permission: ExplainedPermission{e.PermissionKnown, e.Allowed, e.PermissionText},
-		Settings:   e.Settings, Cost: ExplainedCost{e.Cost, e.UpstreamRequests}, Steps: []ExplainedStep{},
+		Settings:   []ExplainedSetting{}, Cost: ExplainedCost{e.Cost, e.UpstreamRequests}, Steps: []ExplainedStep{},
+	}
+	for _, s := range e.Settings {
+		out.Settings = append(out.Settings, ExplainedSetting(s))
+	}
+	if e.Visible != nil {
+		out.Visible = (*ExplainedVisible)(e.Visible)
 	}
 	if c := e.Collection; c != nil {
 		out.Collection = &ExplainedCollection{State: c.State.Phase.String(), Objects: c.Objects, Bytes: c.Bytes}

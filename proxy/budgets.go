@@ -79,7 +79,7 @@ func newBudgets(i int, r *Rule) *ruleBudgets {
 	if r.Says.UpstreamRequestsPerSecond == 0 && r.Says.UpstreamBytesPerSecond == 0 {
 		return nil
 	}
-	b := &ruleBudgets{name: fmt.Sprintf("rules[%d]", i), who: r.Match.String()}
+	b := &ruleBudgets{name: ruleName(i), who: r.Match.String()}
 	if n := r.Says.UpstreamRequestsPerSecond; n > 0 {
 		b.requests = &budget{usage.NewBudget(n), b, "upstreamRequestsPerSecond"}
 	}
@@ -287,7 +287,12 @@ func (g *Gateway) overBudget(x *exchange) *api.Response {
 	b, wait := x.spending.exceeded, seconds(x.spending.wait)
 	b.rule.refused.inc()
 	g.refused.Count(reason.OverBudget)
-	return x.fail(api.NewTooManyRequests(fmt.Sprintf(
+	return x.fail(api.NewTooManyRequests(b.spent(x.user(), wait), min(wait, seconds(mostRetry))))
+}
+
+// spent says that nothing is left of the budget for some seconds.
+func (b *budget) spent(user string, wait int) string {
+	return fmt.Sprintf(
 		"user %q has caused as many requests or bytes of the cluster as %s of kubeweir allows (%s: %d); there is more in %d s, what the cache can answer (resourceVersion=0) is answered now",
-		x.user(), b.rule.name, b.setting, b.PerSecond(), wait), min(wait, seconds(mostRetry))))
+		user, b.rule.name, b.setting, b.PerSecond(), wait)
 }

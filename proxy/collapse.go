@@ -59,6 +59,10 @@ type collapseKey struct {
 	pretty                              bool
 }
 
+func keyOfCollapsed(r *api.Request, pretty bool) collapseKey {
+	return collapseKey{r.RawPath, r.RawQuery, r.Header.Get("Accept"), r.Header.Get("Accept-Encoding"), pretty}
+}
+
 // collapsed is one answer, shared read-only.
 type collapsed struct {
 	c      *collapser
@@ -140,7 +144,7 @@ func (c *collapser) watch(registerer prometheus.Registerer) {
 // do returns an answer to r that was read upstream after r arrived, and counts what of it
 // is r's. An error means that r must be forwarded on its own.
 func (c *collapser) do(ctx context.Context, r *api.Request, pretty bool, asked *cache.Asked) (*api.Response, error) {
-	key := collapseKey{r.RawPath, r.RawQuery, r.Header.Get("Accept"), r.Header.Get("Accept-Encoding"), pretty}
+	key := keyOfCollapsed(r, pretty)
 	if c.knownLarge(key) {
 		return nil, errNotCollapsible
 	}

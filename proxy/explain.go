@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,7 +17,6 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/proxy/identity"
-	"github.com/kubeweir/kubeweir/reason"
 )
 
 // Question is a request that nobody sends.
@@ -45,8 +44,11 @@ type Explanation struct {
 	// is known, or who is asked.
 	PermissionKnown, Allowed bool
 	PermissionText           string
-	// Settings are what the rules decide.
-	Settings map[string]string
+	// Visible is what a list or watch of all namespaces shows instead of a refusal, nil where it
+	// does not.
+	Visible *ExplainedVisible
+	// Settings are what holds for the request, and by which rules.
+	Settings []ExplainedSetting
 	// Collection is what would be read, nil if there is none.
 	Collection *cache.CollectionStatus
 	// UpstreamRequests is how many requests the upstream would get, but for reviews; Cost
@@ -58,6 +60,19 @@ type Explanation struct {
 
 // ExplainedStep is one on the way of a request.
 type ExplainedStep struct{ Step, Text string }
+
+// ExplainedSetting is what holds for a request, by the names of the configuration. Rule is the
+// one that says it, such as rules[2], "" for what holds where no rule says something else.
+type ExplainedSetting struct{ Name, Value, Rule string }
+
+// ExplainedVisible is which namespaces are shown of all.
+type ExplainedVisible struct {
+	// Known tells that the user's namespaces were found out; Namespaces is then how many.
+	Known      bool
+	Namespaces int
+	// Rule is the one that shows them, Text says it all.
+	Rule, Text string
+}
 
 // Routes besides those of the label source.
 const (
@@ -84,8 +99,9 @@ func (g *Gateway) Explain(ctx context.Context, q Question) (*Explanation, error)
 	e := &explaining{g: g, x: x, Explanation: &Explanation{Info: x.info}}
 	e.parsed()
 	e.identify(q)
+	x.pretty = x.info.Pretty(q.UserAgent)
 	x.settings = g.rules.decide(x.subject.User, q.UserAgent, x.info)
-	e.Settings = x.settings.describe()
+	e.Settings = g.rules.deciders(x.subject.User, q.UserAgent, x.info)
 	e.decide(ctx)
 	return e.Explanation, nil
 }
@@ -118,10 +134,26 @@ type explaining struct {
 	*Explanation
 	g *Gateway
 	x *exchange
+	q readQuery // of a read, once it is understood
+	// c is the collection that would be read, nil if none is complete.
+	c *cache.Collection
+	// over is the budget of the sender that is spent, nil for none, and wait in which time something will be left of it.
+	over *budget
+	wait time.Duration
 }
 
 func (e *explaining) step(name, format string, args ...any) {
 	e.Steps = append(e.Steps, ExplainedStep{name, fmt.Sprintf(format, args...)})
+}
+
+// rule is the one that says a setting, in words.
+func (e *explaining) rule(setting string) string {
+	for _, s := range e.Settings {
+		if s.Name == setting && s.Rule != "" {
+			return s.Rule
+		}
+	}
+	return "a rule"
 }
 
 func (e *explaining) parsed() {
@@ -166,196 +198,56 @@ func (e *explaining) identify(q Question) {
 	e.x.subject = &identity.Subject{Identity: e.x.sender, User: known}
 }
 
-// decide finds out the route.
-func (e *explaining) decide(ctx context.Context) {
-	g, x := e.g, e.x
-	x.redacted = g.redacts && g.restrictsSomebody(x, redactedOf)
-	unshown := ""
-	if x.redacted {
-		unshown = unredactable(x.request)
-	}
-	_, blocked := g.spendingOf(x)
-	agent := g.Blocked.find(x.request.Header.Get("User-Agent"))
-	switch {
-	case isHealth(x.request.Path):
-		e.route(string(fromGateway), "", "Answered by kubeweir itself: whether it is well.", 0)
-	case agent != nil:
-		e.route(RouteRefused, reason.Blocked.String(), fmt.Sprintf("Refused with 429: an operator has blocked the user agent %q.", agent.pattern), 0)
-	case blocked:
-		e.route(RouteRefused, reason.Blocked.String(), "Refused with 429: a rule blocks this client.", 0)
-	case unshown != "":
-		e.route(RouteRefused, reason.Redacted.String(), "Refused with 403: a rule shows this client a redacted view, which "+unshown+".", 0)
-	case g.restricts && !readsOnly(x.request) && g.restrictsSomebody(x, readOnlyOf):
-		e.route(RouteRefused, reason.ReadOnly.String(), "Refused with 403: a rule lets this client read only.", 0)
-	case isSelfReview(x.request) && x.settings.SelfReviews == Yes:
-		e.route(RouteUnknown, "", "Answered from memory if the same user was answered the same question within seconds, else by the upstream, once for all who wait.", 1)
-	case !isRead(x) && x.info.IsWrite():
-		e.route(string(fromUpstream), "", "Forwarded: writes always are. The upstream decides whether it is allowed.", 1)
-	case !isRead(x):
-		e.route(string(fromUpstream), "", "Forwarded: it is no read of a resource. The upstream decides whether it is allowed.", 1)
-	default:
-		e.read(ctx)
-	}
-}
-
-func (e *explaining) route(route, why, text string, requests int) {
-	e.Route, e.Why, e.Text, e.UpstreamRequests = route, why, text, requests
-	e.step("route", "%s", text)
-	if e.Cost == "" {
-		e.Cost = map[bool]string{true: "Nothing for the upstream.", false: "The whole request at the upstream."}[requests == 0]
-	}
-	if e.PermissionText == "" {
-		e.PermissionText = "kubeweir does not decide it"
-	}
-}
-
-// forwardedFor is the route of a read that the cache does not answer.
-func (e *explaining) forwardedFor(why reason.Forward) {
-	e.route(string(fromUpstream), why.String(), "Forwarded. "+why.Entry().When, 1)
-}
-
-func (e *explaining) read(ctx context.Context) {
-	g, x := e.g, e.x
-	gvr := schema.GroupVersionResource{Group: x.info.APIGroup, Version: x.info.APIVersion, Resource: x.info.Resource}
-	if _, known := g.Resources.Known(gvr); !known && ambiguity(x) == reason.NotForwarded {
-		e.forwardedFor(reason.UnknownResource) // to look it up could read discovery anew
-		return
-	}
-	q, why := g.qualify(x)
-	if why != reason.NotForwarded {
-		e.forwardedFor(why)
-		return
-	}
-	e.permission(ctx)
-	if e.PermissionKnown && !e.Allowed {
-		e.route(RouteRefused, reason.Forbidden.String(), "Refused with 403: the upstream does not allow it.", 0)
-		return
-	}
-	if err := q.setShard(&g.shards); err != nil {
-		e.route(RouteRefused, "", "Refused: "+err.Error(), 0)
-		return
-	}
-	if err := q.setQuery(x.info); err != nil {
-		e.route(RouteRefused, "", "Refused: "+err.Error(), 0)
-		return
-	}
-	e.find(q)
-	synced := e.Collection != nil && e.Collection.State.Phase == cache.Synced
-	switch {
-	case x.info.Verb == "watch":
-		e.watch(synced)
-	case q.mostRecent() && !q.cacheOnly() && !g.Manager.Prompt() && x.mode(q.res) == ModeStrict:
-		e.strict(q, synced)
-	case q.mostRecent():
-		e.session(q, synced)
-	default:
-		e.version(q, synced)
-	}
-}
-
-// permission looks whether the decision is known.
-func (e *explaining) permission(ctx context.Context) {
-	d, ok := e.g.Authorizer.Remembered(ctx, e.x.subject.User, identity.AttributesOf(e.x.info))
-	e.PermissionKnown, e.Allowed = ok, ok && d.Allowed
-	switch {
-	case !ok:
-		e.PermissionText = "not known here: the upstream is asked by a SubjectAccessReview, and its answer remembered"
-	case d.Allowed:
-		e.PermissionText = "allowed, as was decided last"
-	default:
-		e.PermissionText = "not allowed, as was decided last"
-	}
-	if ok && d.Reason != "" {
-		e.PermissionText += ": " + d.Reason
-	}
-	e.step("permission", "%s", e.PermissionText)
-}
-
-// find looks for the collection, without using it.
-func (e *explaining) find(q readQuery) {
-	encoding := encodingOf(q.res, q.rep)
-	for _, c := range e.g.Manager.Status() {
-		if c.Resource == q.res.GroupVersionResource && c.Encoding == encoding {
-			e.Collection = &c
+// deciders are the settings of a request of u, each with the rule that says it.
+func (r *rules) deciders(u user.Info, userAgent string, info *api.RequestInfo) (all []ExplainedSetting) {
+	add := func(says *Settings, rule string) {
+		for _, s := range says.said() {
+			if !slices.ContainsFunc(all, func(o ExplainedSetting) bool { return o.Name == s.Name }) {
+				s.Rule = rule
+				all = append(all, s)
+			}
 		}
 	}
-	if e.Collection == nil {
-		e.step("collection", "none of %s (%s) yet", q.res.GroupResource(), encoding)
-		return
-	}
-	e.step("collection", "%s (%s) is %s, with %d objects at version %d", q.res.GroupResource(), encoding, e.Collection.State.Phase, e.Collection.Objects, e.Collection.RV)
-}
-
-func (e *explaining) watch(synced bool) {
-	if synced {
-		e.Cost = "Nothing for the upstream: all watches share the collection's."
-		e.route(string(fromCache), "", "Served from the cache, which has one watch for all, from any version that it remembers.", 0)
-		return
-	}
-	e.starting("Served from the cache once the collection is complete.")
-}
-
-// starting is the route of a read that waits for its collection.
-func (e *explaining) starting(text string) {
-	if e.Collection != nil && e.Collection.State.Phase != cache.Starting {
-		e.route(RouteUnknown, "", "The collection is "+e.Collection.State.Phase.String()+": the answer comes from the cache with its age, or of the upstream, as the settings and the upstream's state say.", 0)
-		return
-	}
-	e.Cost = "One list and one watch at the upstream, for all who read this from then on."
-	e.route(string(fromCache), "", text, 2)
-}
-
-func (e *explaining) strict(q readQuery, synced bool) {
-	if synced && e.Info.Verb == "list" && revalidates(q.res, q.rep) {
-		e.Cost = "The names and versions of the objects, in metadata alone, shared by all who ask meanwhile."
-		e.route(string(fromRevalidated), "", "The read asks for the most recent state, and its mode is strict: the upstream names the versions that are current, and the cache has their bytes.", 1)
-		return
-	}
-	e.Cost = "One request, which all who ask the same meanwhile share."
-	e.route(string(fromCollapsed), "", "The read asks for the most recent state, and its mode is strict: the upstream answers, once for all who ask the same at the time. A resourceVersion, or the mode session, would have the cache answer.", 1)
-}
-
-func (e *explaining) session(q readQuery, synced bool) {
-	switch {
-	case synced && e.g.Manager.Prompt():
-		e.route(string(fromCache), "", "Answered from the cache as soon as it holds what the store held when the request came.", 0)
-	case synced:
-		e.route(string(fromCache), "", "Answered from the cache, in the mode session, as soon as it holds every write made through this gateway.", 0)
-	case q.cacheOnly():
-		e.starting("Answered from the cache once the collection is complete.")
-	default:
-		e.starting("Answered from the cache once the collection is complete, or by the upstream if that fails.")
-	}
-}
-
-func (e *explaining) version(q readQuery, synced bool) {
-	rv, _ := strconv.ParseUint(q.options.ResourceVersion, 10, 64)
-	switch {
-	case !synced:
-		e.starting("Answered from the cache once the collection is complete.")
-	case q.options.Continue != "":
-		e.route(string(fromCache), "", "The next part of a list: answered from the cache if it still holds that version, else by the upstream.", 0)
-	case rv > e.Collection.RV:
-		e.route(RouteUnknown, "", "The version is above what the cache holds now: it waits a moment for it, and else the upstream is asked.", 0)
-	case q.options.ResourceVersionMatch == "Exact" && rv < e.Collection.Watches.Oldest:
-		e.forwardedFor(reason.VersionGone)
-	default:
-		e.route(string(fromCache), "", "Answered from the cache, which holds a version that is new enough.", 0)
-	}
-}
-
-// describe has each setting by its name; those that nothing says are left out.
-func (s *Settings) describe() map[string]string {
-	all := make(map[string]string)
-	v := reflect.ValueOf(s).Elem()
-	for i := range v.NumField() {
-		if field := v.Field(i); !field.IsZero() {
-			name := v.Type().Field(i).Name
-			all[strings.ToLower(name[:1])+name[1:]] = fmt.Sprint(field.Interface())
+	for i := range r.list {
+		if c := &r.list[i]; c.matches(u, userAgent, info) {
+			add(&c.says, ruleName(i))
 		}
 	}
+	add(&r.all, "")
 	return all
 }
 
-// String says it in a word.
-func (c Choice) String() string { return [...]string{"", "yes", "no"}[c] }
+// said are the settings that are not left open, as a configuration has them.
+func (s *Settings) said() (all []ExplainedSetting) {
+	add := func(name, value string) {
+		if value != "" {
+			all = append(all, ExplainedSetting{Name: name, Value: value})
+		}
+	}
+	number := func(n int64) string {
+		if n == 0 {
+			return ""
+		}
+		return strconv.FormatInt(n, 10)
+	}
+	coalesce := ""
+	if s.Coalesce != 0 {
+		coalesce = max(s.Coalesce, 0).String()
+	}
+	add("consistency", string(s.Mode))
+	add("offline", s.Offline.word("allow", "deny"))
+	add("selfReviews", s.SelfReviews.word("cached", "forwarded"))
+	add("readOnly", s.ReadOnly.word("true", "false"))
+	add("view", s.Redacted.word("redacted", "full"))
+	add("visibleLists", s.VisibleLists.word("true", "false"))
+	add("coalesce", coalesce)
+	add("watchBytesPerSecond", number(s.WatchBytesPerSecond))
+	add("upstreamRequestsPerSecond", number(s.UpstreamRequestsPerSecond))
+	add("upstreamBytesPerSecond", number(s.UpstreamBytesPerSecond))
+	add("overBudget", string(s.OverBudget))
+	add("block", s.Block.word("true", "false"))
+	return all
+}
+
+// word is how a setting says it.
+func (c Choice) word(yes, no string) string { return [...]string{"", yes, no}[c] }

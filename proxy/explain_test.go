@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -8,6 +9,7 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 
+	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 )
 
@@ -15,7 +17,8 @@ import (
 // and counts nothing.
 func TestExplain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newGatewayBench(t, func(o *Options) {
+		referring := func(s *cachetest.Source) cache.Source { return cachetest.ReferenceSource{Source: s} }
+		b := newGatewayBenchFrom(t, nil, referring, func(o *Options) {
 			o.Rules = []Rule{
 				{Match{Users: []string{"dash"}}, Settings{Mode: ModeSession}},
 				{Match{UserAgents: []string{"agent*"}}, Settings{ReadOnly: Yes}},
@@ -65,7 +68,7 @@ func TestExplain(t *testing.T) {
 				t.Errorf("%s by %s: %+v", c.line, c.user, e)
 			}
 		}
-		if e := explain(list, "dash", ""); e.Settings["mode"] != "session" || e.Collection == nil || e.Collection.Objects != 1 {
+		if e := explain(list, "dash", ""); !slices.Contains(e.Settings, ExplainedSetting{"consistency", "session", "rules[0]"}) || e.Collection == nil || e.Collection.Objects != 1 {
 			t.Errorf("%+v", e)
 		}
 	})

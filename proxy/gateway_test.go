@@ -106,9 +106,15 @@ func newGatewayBench(t testing.TB, change func(*Options)) *gatewayBench {
 // newGatewayBenchOf has other resources besides pods.
 func newGatewayBenchOf(t testing.TB, others []*cache.Resource, change func(*Options)) *gatewayBench {
 	t.Helper()
+	return newGatewayBenchFrom(t, others, func(s *cachetest.Source) cache.Source { return s }, change)
+}
+
+// newGatewayBenchFrom has another source, made of that in memory.
+func newGatewayBenchFrom(t testing.TB, others []*cache.Resource, from func(*cachetest.Source) cache.Source, change func(*Options)) *gatewayBench {
+	t.Helper()
 	b := &gatewayBench{t: t, source: cachetest.New(append(others, cachetest.PodResource())...), upstream: &fakeUpstream{}}
 	log := slog.New(slog.DiscardHandler)
-	manager, err := cache.NewManager(cache.Options{Source: b.source, Logger: log})
+	manager, err := cache.NewManager(cache.Options{Source: from(b.source), Logger: log})
 	if err != nil {
 		t.Fatal(err)
 	}

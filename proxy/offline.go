@@ -33,32 +33,52 @@ func (x *exchange) allowsOffline() bool { return x.settings.Offline == Yes }
 // isAway reports whether the upstream cannot be reached, as far as is known.
 func (g *Gateway) isAway() bool { return g.Reachable != nil && !g.Reachable() }
 
+// The refusals of what is known of old only.
+var (
+	errUnconfirmedClient = comeBack("the upstream could not be asked who you are and what you may do")
+	errUnconfirmedCache  = comeBack("no API server has confirmed yet what the gateway kept over its restart")
+	errOfflineExpired    = comeBack("no API server answers, and what the cache holds is older than the gateway may serve")
+)
+
 // remembered refuses a read of somebody who is known by what the upstream said last, unless
 // that is allowed; nil means go on.
 func (g *Gateway) remembered(x *exchange) *api.Response {
-	if !x.subject.Offline && !x.decision.Offline || x.allowsOffline() {
+	if !x.needsOffline() {
 		return nil
 	}
 	g.refused.Count(reason.OfflineDenied)
-	return x.fail(comeBack("the upstream could not be asked who you are and what you may do"))
+	return x.fail(errUnconfirmedClient)
+}
+
+// needsOffline reports whether a read is of somebody who is known by what the upstream said last, and is not to be answered so.
+func (x *exchange) needsOffline() bool {
+	return (x.subject.Offline || x.decision.Offline) && !x.allowsOffline()
 }
 
 // expired refuses an answer from c that is older than it may be, or that was kept over a
 // restart and is not for everybody; nil means go on.
 func (g *Gateway) expired(x *exchange, c *cache.Collection, age time.Duration) *api.Response {
+	why, err := g.expiry(x, c, age)
+	if err == nil {
+		return nil
+	}
+	g.refused.Count(why)
+	return x.fail(err)
+}
+
+// expiry is why expired refuses; the error is nil if it does not.
+func (g *Gateway) expiry(x *exchange, c *cache.Collection, age time.Duration) (why reason.Refusal, err error) {
 	unconfirmed := c.Unconfirmed()
 	if !unconfirmed && (age <= g.Offline.TTL || !g.isAway()) {
-		return nil
+		return why, nil
 	}
 	switch allowed := x.allowsOffline(); {
 	case !allowed && unconfirmed:
-		g.refused.Count(reason.OfflineDenied)
-		return x.fail(comeBack("no API server has confirmed yet what the gateway kept over its restart"))
+		return reason.OfflineDenied, errUnconfirmedCache
 	case allowed && age > g.Offline.TTL:
-		g.refused.Count(reason.OfflineExpired)
-		return x.fail(comeBack("no API server answers, and what the cache holds is older than the gateway may serve"))
+		return reason.OfflineExpired, errOfflineExpired
 	}
-	return nil
+	return why, nil
 }
 
 // holdsOffline reports whether c may answer a most-recent read in session mode although

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -46,12 +47,14 @@ func (a awayReviewer) Create(ctx context.Context, r *authorizationv1.SubjectAcce
 // offlineBench is a gateway whose upstream may go away, with everything that it answers.
 type offlineBench struct {
 	*gatewayBench
-	away atomic.Bool
+	away     atomic.Bool
+	registry *prometheus.Registry
 }
 
 func newOfflineBench(t *testing.T, mode Mode, offline Offline, rules ...Rule) *offlineBench {
-	b := &offlineBench{}
+	b := &offlineBench{registry: prometheus.NewRegistry()}
 	b.gatewayBench = newGatewayBench(t, func(o *Options) {
+		o.Registerer = b.registry
 		upstream := o.Forwarder.(*fakeUpstream)
 		upstream.answer = func(*api.Request) *api.Response {
 			if b.away.Load() {

@@ -116,8 +116,9 @@ func selection(info *api.RequestInfo, res *cache.Resource) (filter *object.Filte
 	return filter, err == nil
 }
 
-// isNewer reports whether a read selects by a field that the upstream's release lacks.
-func (g *Gateway) isNewer(ctx context.Context, q readQuery) bool {
+// isNewer reports whether a read selects by a field that the upstream's release lacks; minor tells which that is, 0 for what
+// is not known.
+func (q *readQuery) isNewer(minor func() int) bool {
 	if q.options.FieldSelector == nil || q.filter == nil {
 		return false
 	}
@@ -125,8 +126,8 @@ func (g *Gateway) isNewer(ctx context.Context, q readQuery) bool {
 	if since == 0 {
 		return false
 	}
-	minor := g.Manager.Minor(ctx)
-	return minor != 0 && minor < since
+	is := minor()
+	return is != 0 && is < since
 }
 
 func validVersion(rv string) bool {

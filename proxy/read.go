@@ -25,7 +25,7 @@ func (g *Gateway) read(ctx context.Context, x *exchange) outcome {
 	if why != reason.NotForwarded {
 		return forwardedFor(why)
 	}
-	if g.isNewer(ctx, q) {
+	if q.isNewer(func() int { return g.Manager.Minor(ctx) }) {
 		return forwardedFor(reason.InvalidSelector)
 	}
 	if refusal := g.permitRead(ctx, x, &q); refusal != nil {

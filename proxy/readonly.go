@@ -11,18 +11,26 @@ import (
 // restrict refuses what a rule forbids whatever the upstream allows; nil means go on. What is
 // forbidden to who sends the request is, as whomever they act.
 func (g *Gateway) restrict(x *exchange) *api.Response {
+	if why, text := g.restriction(x); text != "" {
+		return g.forbid(x, why, text)
+	}
+	return nil
+}
+
+// restriction is what restrict refuses, and the text of that; "" for nothing.
+func (g *Gateway) restriction(x *exchange) (why reason.Refusal, text string) {
 	if !g.restricts {
-		return nil
+		return why, ""
 	}
 	if x.redacted = g.redacts && g.restrictsSomebody(x, redactedOf); x.redacted {
-		if why := unredactable(x.request); why != "" {
-			return g.forbid(x, reason.Redacted, "a rule of kubeweir shows this client a redacted view, which "+why)
+		if unshown := unredactable(x.request); unshown != "" {
+			return reason.Redacted, "a rule of kubeweir shows this client a redacted view, which " + unshown
 		}
 	}
 	if !readsOnly(x.request) && g.restrictsSomebody(x, readOnlyOf) {
-		return g.forbid(x, reason.ReadOnly, "a rule of kubeweir lets this client read only")
+		return reason.ReadOnly, "a rule of kubeweir lets this client read only"
 	}
-	return nil
+	return why, ""
 }
 
 // forbid refuses a request for a reason that a rule has.

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -123,6 +124,9 @@ func newRules(list []Rule, all Settings) rules {
 	}
 	return r
 }
+
+// ruleName is the path of a rule in the configuration.
+func ruleName(i int) string { return fmt.Sprintf("rules[%d]", i) }
 
 // any reports whether what is asked may hold for some request.
 func (r *rules) any(is func(*Settings) bool) bool {

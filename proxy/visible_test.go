@@ -40,11 +40,17 @@ func rbacResource(i int, kind string) *cache.Resource {
 
 func newVisibleBench(t testing.TB, change func(*Options)) *visibleBench {
 	t.Helper()
+	return newVisibleBenchFrom(t, func(s *cachetest.Source) cache.Source { return s }, change)
+}
+
+// newVisibleBenchFrom has another source, made of that in memory.
+func newVisibleBenchFrom(t testing.TB, from func(*cachetest.Source) cache.Source, change func(*Options)) *visibleBench {
+	t.Helper()
 	others := []*cache.Resource{
 		{GroupVersionResource: namespaces, Kind: "Namespace", Schema: object.SchemaFor(namespaces)},
 		rbacResource(0, "Role"), rbacResource(1, "RoleBinding"), rbacResource(2, "ClusterRole"), rbacResource(3, "ClusterRoleBinding"),
 	}
-	b := &visibleBench{gatewayBench: newGatewayBenchOf(t, others, func(o *Options) {
+	b := &visibleBench{gatewayBench: newGatewayBenchFrom(t, others, from, func(o *Options) {
 		o.Rules = []Rule{{Match{Users: []string{"jane", "eve"}}, Settings{VisibleLists: Yes}}}
 		o.Limits.Resumed = 4
 		if change != nil {

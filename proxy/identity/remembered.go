@@ -2,6 +2,7 @@ package identity
 
 import (
 	"context"
+	"slices"
 
 	"k8s.io/apiserver/pkg/authentication/user"
 )
@@ -54,4 +55,47 @@ func (a *Authorizer) Remembered(ctx context.Context, u user.Info, attributes Att
 		return Decision{Allowed: allowed, Reason: reason}, err == nil
 	}
 	return a.decisions.get(keyOf(who, &attributes))
+}
+
+// VisibleLook is what is known of the namespaces in which a user may do something.
+type VisibleLook struct {
+	// Set is what was found last, nil if nothing is remembered. Current tells that nobody would be asked again to use it,
+	// as long as there are no other namespaces.
+	Set     *VisibleSet
+	Current bool
+	// Known tells that the cluster's RBAC objects are held; Candidates are then the namespaces that they grant, unless it is
+	// Everywhere.
+	Known, Everywhere bool
+	Candidates        int
+}
+
+// Look tells what is known of the set that Of would return. Nobody is asked, and nothing counts as used.
+func (v *Visible) Look(u *User, a Attributes) (l VisibleLook) {
+	key := keyOf(u, &a)
+	l.Set = v.sets.look(key)
+	s := &VisibleSet{owner: v, key: key, user: u, attributes: a, granting: v.opts.Granting()}
+	if l.Known = s.granting != nil; l.Known {
+		names, everywhere := s.granted()
+		if only := s.only(); only != "" {
+			names = slices.DeleteFunc(names, func(name string) bool { return name != only })
+		}
+		slices.Sort(names)
+		l.Candidates, l.Everywhere = len(slices.Compact(names)), everywhere
+	}
+	if set := l.Set; set != nil {
+		now := v.opts.Authorizer.decisions.now()
+		l.Current = !set.Offline && now-set.confirmed < int64(v.opts.Authorizer.opts.AllowedTTL) &&
+			(set.tried == 0 || now-set.tried < int64(refusedAgain)) && set.granting == s.granting
+	}
+	return l
+}
+
+// look is get that does not count as a use.
+func (t *visibleSets) look(key decisionKey) *VisibleSet {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if kept := t.mu.sets[key]; kept != nil {
+		return kept.set
+	}
+	return nil
 }

@@ -57,11 +57,10 @@ func (b *Budget) Take(user string, amount float64) (wait time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	a := b.of(user)
-	if a.left <= 0 {
-		return max(time.Millisecond, time.Duration(-a.left/b.rate*float64(time.Second)))
+	if wait = b.wait(a); wait == 0 {
+		a.left -= amount
 	}
-	a.left -= amount
-	return 0
+	return wait
 }
 
 // Charge spends what was spent already; below 0 it is given back.
@@ -70,6 +69,27 @@ func (b *Budget) Charge(user string, amount float64) {
 	defer b.mu.Unlock()
 	a := b.of(user)
 	a.left = min(a.left-amount, b.burst)
+}
+
+// Wait tells in which time something will be left, 0 if something is. It spends and notes nothing.
+func (b *Budget) Wait(user string) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	a := b.buckets[Bounded(user)]
+	if a == nil {
+		a = &b.others
+	}
+	now := *a
+	b.fill(&now, b.now())
+	return b.wait(&now)
+}
+
+// wait is in which time something will be left of a, 0 if something is.
+func (b *Budget) wait(a *bucket) time.Duration {
+	if a.left > 0 {
+		return 0
+	}
+	return max(time.Millisecond, time.Duration(-a.left/b.rate*float64(time.Second)))
 }
 
 // Users is how many users have a bucket.

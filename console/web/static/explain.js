@@ -8,6 +8,7 @@ const routes = {
   revalidated: ['good', 'Answered from the cache, after a check of versions'],
   collapsed: ['good', 'Answered by a request that is shared'],
   forwarded: ['warn', 'Forwarded'],
+  gateway: ['good', 'Answered by kubeweir itself'],
   refused: ['bad', 'Refused'],
   unknown: ['idle', 'Not known before it is asked'],
 };
@@ -64,7 +65,13 @@ function pairs(object) {
     .flatMap(([name, value]) => [el('dt', null, name), el('dd', null, yes(value))]));
 }
 
-function show(result, { request, route, reason, text, permission, settings, collection, cost, steps }) {
+// rules are the settings with the rule that says each, those of rules first, as they come.
+function rules(settings) {
+  return el('dl', { class: 'facts' }, ...settings.flatMap(({ name, value, rule }) => [el('dt', null, name),
+    el('dd', null, value, ' ', el('span', { class: 'faint small' }, rule ? `by ${rule}` : 'by default'))]));
+}
+
+function show(result, { request, route, reason, text, permission, visible, settings, collection, cost, steps }) {
   const mark = state();
   mark.update(...(routes[route] ?? ['idle', route]));
   const sheet = (title, ...nodes) => el('section', null, el('h2', null, title), el('div', { class: 'sheet pad' }, ...nodes));
@@ -74,10 +81,10 @@ function show(result, { request, route, reason, text, permission, settings, coll
     sheet('Route', el('p', { class: 'answer' }, mark.element), el('p', null, text),
       reason && el('p', { class: 'faint small' }, 'Reason: ', el('code', null, reason), ' (docs/reasons.md)')),
     el('div', { class: 'columns' },
-      permission && sheet('Permission', el('p', null, permission.text)),
+      permission && sheet('Permission', el('p', null, permission.text), visible && el('p', null, visible.text)),
       cost && sheet('Cost', el('p', null, cost.text), sizes && el('p', { class: 'faint small' }, sizes))),
     sheet('Step by step', el('ol', { class: 'steps' }, ...(steps ?? []).map((s) => el('li', null,
       el('div', null, el('b', null, s.step), ': ', s.text))))),
-    el('div', { class: 'columns' }, request && sheet('Request', pairs(request)), settings && sheet('Settings that count', pairs(settings))),
+    el('div', { class: 'columns' }, request && sheet('Request', pairs(request)), settings && sheet('Settings that count', rules(settings))),
   ].filter(Boolean));
 }
