@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/kubeweir/kubeweir/proxy/usage"
@@ -102,37 +102,41 @@ const maxBlocking = 7 * 24 * 60
 var errNotBlocked = errors.New("there is no such pattern")
 
 // blockUserAgent has a user agent refused.
-func (c *Console) blockUserAgent(body json.RawMessage) (string, error) {
+func (c *Console) blockUserAgent(body json.RawMessage) (d deed, err error) {
 	var w struct {
 		UserAgent string
 		Minutes   float64
 	}
 	if err := wanted(body, &w); err != nil {
-		return "", err
+		return d, err
 	}
+	agent := fmt.Sprintf("%q", shorten(w.UserAgent))
 	if w.Minutes < 0 || w.Minutes > maxBlocking {
-		return "", badParameter{"minutes must be from 0, for good, to 10080, a week"}
+		return deed{what: agent}, badParameter{"minutes must be from 0, for good, to 10080, a week"}
 	}
 	var until time.Time
-	text := "Requests of " + shorten(w.UserAgent) + " are answered 429 until that is taken back, or kubeweir starts anew."
+	d = deed{agent + " until it is unblocked", "Requests of " + agent + " are answered 429 until that is taken back, or kubeweir starts anew."}
 	if w.Minutes > 0 {
 		until = time.Now().Add(time.Duration(w.Minutes * float64(time.Minute)))
-		text = "Requests of " + shorten(w.UserAgent) + " are answered 429 until " + until.UTC().Format(time.RFC3339) + "."
+		at := until.UTC().Format(time.RFC3339)
+		d = deed{agent + " until " + at, "Requests of " + agent + " are answered 429 until " + at + "."}
 	}
 	if err := c.Blocked.Block(w.UserAgent, until); err != nil {
-		return "", badParameter{err.Error()}
+		return deed{what: d.what}, badParameter{err.Error()}
 	}
-	return text, nil
+	return d, nil
 }
 
 // unblockUserAgent takes that back.
-func (c *Console) unblockUserAgent(body json.RawMessage) (string, error) {
+func (c *Console) unblockUserAgent(body json.RawMessage) (d deed, err error) {
 	var w struct{ UserAgent string }
 	if err := wanted(body, &w); err != nil {
-		return "", err
+		return d, err
 	}
+	d.what = fmt.Sprintf("%q", shorten(w.UserAgent))
 	if !c.Blocked.Unblock(w.UserAgent) {
-		return "", errNotBlocked
+		return d, errNotBlocked
 	}
-	return "Requests of " + strings.TrimSpace(shorten(w.UserAgent)) + " are served again.", nil
+	d.text = "Requests of " + d.what + " are served again."
+	return d, nil
 }

@@ -24,6 +24,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/proxy"
+	"github.com/kubeweir/kubeweir/proxy/audit"
 )
 
 // The modes.
@@ -57,8 +58,10 @@ type Options struct {
 	// what is left out; both may be nil.
 	Revision func() float64
 	Types    func() (types []StoreType, note string)
-	Log      *slog.Logger
-	Panics   *contain.Panics
+	// Audit is told of actions; nil for no audit log.
+	Audit  *audit.Log
+	Log    *slog.Logger
+	Panics *contain.Panics
 }
 
 // Console is a http.Handler of "/" and of what is below Path. It is safe for concurrent use.

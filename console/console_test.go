@@ -1,6 +1,7 @@
 package console
 
 import (
+	"bytes"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -169,6 +171,56 @@ func TestToken(t *testing.T) {
 	}
 	if good := request(c, "GET", "/console/api/session", with("Bearer 0123456789abcdef")).Code; last != 429 || good != 200 {
 		t.Errorf("after many: %d, and the right one %d", last, good)
+	}
+}
+
+// TestTokenIsTakenAway: while the file is gone, or has no token, nobody is let in, streams end, and the log says so once.
+func TestTokenIsTakenAway(t *testing.T) {
+	for name, takeAway := range map[string]func(file string) error{
+		"gone": os.Remove, "empty": func(file string) error { return os.Truncate(file, 0) },
+		"short": func(file string) error { return os.WriteFile(file, []byte("0123456789"), 0o600) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "token")
+			give := func() {
+				if err := os.WriteFile(file, []byte("0123456789abcdef\n"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			give()
+			synctest.Test(t, func(t *testing.T) {
+				var log bytes.Buffer
+				c := open(t, func(o *Options) { o.TokenFile, o.Log = file, textLog(&log) })
+				defer c.Close()
+				with := func(r *http.Request) { r.Header.Set("Authorization", "Bearer 0123456789abcdef") }
+				streamed := make(chan string, 1)
+				go func() { streamed <- request(c, "GET", "/console/api/events?topics=overview", with).Body.String() }()
+				time.Sleep(tokenFresh)
+				if w := request(c, "GET", "/console/api/session", with); w.Code != 200 {
+					t.Fatalf("%d %s", w.Code, w.Body)
+				}
+				if err := takeAway(file); err != nil {
+					t.Fatal(err)
+				}
+				for range 3 {
+					time.Sleep(tokenFresh)
+					if w := request(c, "GET", "/console/api/session", with); w.Code != 401 || !strings.Contains(w.Body.String(), "nobody") {
+						t.Errorf("%d %s", w.Code, w.Body)
+					}
+				}
+				if events := <-streamed; !strings.Contains(events, "event: end") {
+					t.Errorf("the stream: %.300s", events)
+				}
+				if n := strings.Count(log.String(), "lets nobody in"); n != 1 || strings.Contains(log.String(), "0123456789") {
+					t.Errorf("said %d times: %s", n, log.String())
+				}
+				give()
+				time.Sleep(tokenFresh)
+				if w := request(c, "GET", "/console/api/session", with); w.Code != 200 {
+					t.Errorf("when it is back: %d %s", w.Code, w.Body)
+				}
+			})
+		})
 	}
 }
 

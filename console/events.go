@@ -54,6 +54,10 @@ func (c *Console) serveEvents(w http.ResponseWriter, r *http.Request) {
 		}
 		select {
 		case <-ticker.C:
+			if _, err := c.guard.check(r); err != nil { // the token is another by now
+				s.end(err.Error())
+				return
+			}
 		case <-r.Context().Done():
 			return
 		case <-c.closing:

@@ -27,7 +27,9 @@ type guard struct {
 
 	mu struct {
 		sync.Mutex
+		// token is what counts, unless there is none: bad says then what is wrong with the file.
 		token    [sha256.Size]byte
+		bad      error
 		looked   time.Time // when it was last looked whether the file has changed
 		modified time.Time
 		size     int64
@@ -72,12 +74,28 @@ func (g *guard) open(file string, log *slog.Logger) error {
 	if g.file, g.log = file, log; file == "" {
 		return nil
 	}
-	return g.read(time.Now())
+	g.refresh(time.Now())
+	return g.mu.bad
 }
 
-// read reads the token if the file has changed. The caller holds mu, or nothing runs yet.
-func (g *guard) read(now time.Time) error {
-	g.mu.looked = now
+// refresh reads the token if the file has changed. A file that has none, or is gone, means that no token is good: who takes
+// it away wants nobody in. The caller holds mu, or nothing runs yet.
+func (g *guard) refresh(now time.Time) {
+	before, began := g.mu.bad, g.mu.looked.IsZero()
+	g.mu.looked, g.mu.bad = now, g.read()
+	switch {
+	case g.mu.bad != nil:
+		g.mu.modified, g.mu.size = time.Time{}, 0 // so that the same file counts when it is back
+		if before == nil && !began {
+			g.log.Warn("the console lets nobody in: its token cannot be read", "error", g.mu.bad)
+		}
+	case before != nil:
+		g.log.Info("the console's token is read again")
+	}
+}
+
+// read is refresh's.
+func (g *guard) read() error {
 	info, err := os.Stat(g.file)
 	if err != nil {
 		return err
@@ -104,6 +122,7 @@ func (g *guard) read(now time.Time) error {
 var (
 	errNoToken = errors.New("the console wants the token of --console-token-file")
 	errWrong   = errors.New("this is not the token of --console-token-file")
+	errNobody  = errors.New("the console lets nobody in: --console-token-file has no token now; the log says why")
 	errTooMany = errors.New("too many wrong tokens, try again in some seconds")
 )
 
@@ -126,11 +145,11 @@ func (g *guard) check(r *http.Request) (status int, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if now.Sub(g.mu.looked) >= tokenFresh {
-		if err := g.read(now); err != nil {
-			g.log.Warn("the console's token cannot be read again, the last one counts", "error", err)
-		}
+		g.refresh(now)
 	}
 	switch {
+	case g.mu.bad != nil:
+		return http.StatusUnauthorized, errNobody
 	case subtle.ConstantTimeCompare(given[:], g.mu.token[:]) == 1:
 		return 0, nil
 	case g.mu.wrong.full(now, maxWrong):

@@ -1,8 +1,16 @@
 package console
 
 import (
+	"cmp"
 	"math"
+	"slices"
+	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache"
 )
 
 // revisionOf is how many changes the store of a standalone has seen.
@@ -32,13 +40,83 @@ func (c *Console) store(a *ask) (any, error) {
 	if f["kubeweir_etcd_available"] != nil {
 		s.Engine, s.Available = "etcd", f.sum("kubeweir_etcd_available") > 0
 		s.Compacted = f.sum("kubeweir_etcd_compacted_revision")
-		s.TypesNote = "The objects are in etcd, whose own metrics tell its size and rate."
 	}
 	s.Writes = p.figure(a.now, "writes", s.Revision)
+	held := heldTypes(views)
 	if c.Types != nil {
 		s.Types, s.TypesNote = c.types(a.now)
+		s.Types = held.measure(s.Types)
+		return s, nil
 	}
+	s.Types = held.list()
+	s.TypesNote = "The objects are in etcd, whose own metrics tell its size and rate. These are the types that the cache holds."
 	return s, nil
+}
+
+// heldType is what the cache holds of a type.
+type heldType struct {
+	encoding api.Encoding
+	objects  int
+	bytes    int64
+}
+
+// typesHeld are the types of which the cache has all objects. How large those of a type are is not counted by the store, which
+// would have to read what each change replaces, but by the cache, of what it holds anyway.
+type typesHeld map[schema.GroupResource]heldType
+
+// heldTypes finds them; of a type in both encodings what is in protobuf counts, which is what the store has of most.
+func heldTypes(views []*view) typesHeld {
+	held := make(typesHeld)
+	for _, v := range views {
+		for i := range v.collections {
+			c := &v.collections[i]
+			gr := c.Resource.GroupResource()
+			complete := c.State.Phase == cache.Synced || c.State.Phase == cache.Stale
+			if before, ok := held[gr]; complete && (!ok || before.encoding != api.Protobuf) {
+				held[gr] = heldType{c.Encoding, c.Objects, c.Bytes}
+			}
+		}
+	}
+	return held
+}
+
+// measure is types with the bytes of those that are held. The store names those of Kubernetes by their resource alone.
+func (held typesHeld) measure(types []StoreType) []StoreType {
+	custom := make(map[schema.GroupResource]bool)
+	for _, t := range types {
+		custom[schema.GroupResource{Group: t.Group, Resource: t.Resource}] = t.Group != ""
+	}
+	ungrouped := make(map[string]heldType)
+	for gr, h := range held {
+		// Events are the same objects in two groups, of which one may have just begun to be held.
+		if !custom[gr] && h.objects >= ungrouped[gr.Resource].objects {
+			ungrouped[gr.Resource] = h
+		}
+	}
+	measured := slices.Clone(types)
+	for i := range measured {
+		t := &measured[i]
+		h, ok := held[schema.GroupResource{Group: t.Group, Resource: t.Resource}]
+		if t.Group == "" {
+			h, ok = ungrouped[t.Resource]
+		}
+		if ok {
+			t.Bytes = &h.bytes
+		}
+	}
+	return measured
+}
+
+// list has all types that are held.
+func (held typesHeld) list() []StoreType {
+	types := make([]StoreType, 0, len(held))
+	for gr, h := range held {
+		types = append(types, StoreType{Group: gr.Group, Resource: gr.Resource, Objects: h.objects, Bytes: &h.bytes})
+	}
+	slices.SortFunc(types, func(a, b StoreType) int {
+		return cmp.Or(strings.Compare(a.Resource, b.Resource), strings.Compare(a.Group, b.Group))
+	})
+	return types
 }
 
 // typesFresh is for how long the counts of types are good: all keys are counted for them.

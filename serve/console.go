@@ -23,7 +23,7 @@ func (s *Server) openConsole() (err error) {
 		Mode: s.admin.mode, Version: s.admin.version,
 		Actions: s.admin.console.Actions, TokenFile: s.admin.console.TokenFile,
 		Process: s.registry, Clusters: s.served.shown, Blocked: s.askers.blocked, Configuration: s.configuration,
-		Pages: web.Files(), Policy: web.Policy, Log: s.log, Panics: s.panics,
+		Pages: web.Files(), Policy: web.Policy, Audit: s.audit, Log: s.log, Panics: s.panics,
 	}
 	if a, ok := s.form.(*standalone); ok {
 		if store, ok := a.engine.(*embedded.Engine); ok {
@@ -139,5 +139,5 @@ func typesOf(store *embedded.Engine, prefix string) ([]console.StoreType, string
 		}
 		list = append(list, console.StoreType{Group: group, Resource: resource, Objects: folder.Keys})
 	}
-	return list, "The group is told of custom resources alone: the store has the others by their resource."
+	return list, "The group is told of custom resources alone: the store has the others by their resource. Bytes are those of the objects in the cache, and not known of what nobody reads through it."
 }

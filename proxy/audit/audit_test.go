@@ -77,6 +77,9 @@ func expected(e *Event, at time.Time) auditv1.Event {
 	if e.Source != "" {
 		out.Annotations["kubeweir/source"] = string(e.Source)
 	}
+	if e.Action != "" {
+		out.Annotations["kubeweir/action"] = e.Action
+	}
 	if e.Source == Forwarded {
 		out.Annotations = map[string]string{"kubeweir/source": "forwarded"}
 	}
@@ -132,6 +135,7 @@ func TestEncoding(t *testing.T) {
 		"nobody":       func(e *Event) { e.User = &user.DefaultInfo{} },
 		"unknown":      func(e *Event) { e.User = nil },
 		"forwarded":    func(e *Event) { e.Source = Forwarded },
+		"an action":    func(e *Event) { e.Source, e.Action = "", "block-user-agent: \"k9s*\"" },
 		"forbidden": func(e *Event) {
 			e.Code, e.Allowed, e.Source, e.Stage = 403, false, "", auditv1.StageResponseStarted
 			e.Status = &metav1.Status{Status: "Failure", Reason: "Forbidden", Message: "no \u2028", Code: 403, Details: &metav1.StatusDetails{Kind: "pods"}}

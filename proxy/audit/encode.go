@@ -128,6 +128,7 @@ func appendAnnotations(b []byte, r *record) []byte {
 	b = appendString(b, r.reason)
 	b = appendField(b, `,"`+sourceAnnotation+`":`, string(r.source))
 	b = appendField(b, `,"`+clusterAnnotation+`":`, r.cluster)
+	b = appendField(b, `,"`+actionAnnotation+`":`, r.action)
 	return append(b, '}')
 }
 

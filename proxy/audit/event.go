@@ -32,6 +32,7 @@ const (
 	reasonAnnotation   = "authorization.k8s.io/reason"
 	sourceAnnotation   = "kubeweir/source"
 	clusterAnnotation  = "kubeweir/cluster"
+	actionAnnotation   = "kubeweir/action"
 )
 
 // Event is what there is to say of a request at one stage.
@@ -65,6 +66,8 @@ type Event struct {
 	// Source is where the answer came from, "" for an answer of the gateway's own
 	// making (a refusal).
 	Source Source
+	// Action is what an operator did at the console, "" for requests of the API.
+	Action string
 }
 
 // record is an Event as it waits for the writer: values and strings only, and
@@ -86,6 +89,7 @@ type record struct {
 	allowed            bool
 	reason             string
 	source             Source
+	action             string
 	size               int64 // of what only this event holds, in bytes, about
 }
 
@@ -98,7 +102,7 @@ func newRecord(e *Event) record {
 		userAgent: truncatedUserAgent(e.Request.Header.Get("User-Agent")),
 		code:      e.Code, status: e.Status,
 		received: e.Received, at: time.Now(),
-		allowed: e.Allowed, reason: e.Reason, source: e.Source,
+		allowed: e.Allowed, reason: e.Reason, source: e.Source, action: e.Action,
 	}
 	if r.path == "" {
 		r.path = e.Request.Path
@@ -111,7 +115,7 @@ func newRecord(e *Event) record {
 			APIGroup: e.Info.APIGroup, APIVersion: e.Info.APIVersion,
 		}
 	}
-	r.size = int64(fixedSize + len(r.id) + len(r.path) + len(r.query) + len(r.userAgent) + len(r.reason) + 16*len(r.sourceIPs))
+	r.size = int64(fixedSize + len(r.id) + len(r.path) + len(r.query) + len(r.userAgent) + len(r.reason) + len(r.action) + 16*len(r.sourceIPs))
 	return r
 }
 

@@ -21,6 +21,7 @@ export const store = {
       columns: [
         { title: 'Resource', head: true, text: resource, by: resource },
         { title: 'Objects', number: true, text: (r) => count(r.objects), by: (r) => r.objects },
+        { title: 'Bytes', number: true, text: (r) => bytes(r.bytes), by: (r) => r.bytes ?? -1 },
       ],
     });
     return {
