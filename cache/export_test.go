@@ -32,5 +32,5 @@ func QueryColumns(c *Collection) (n int, bytes int64) {
 	return z.columns, z.columnBytes
 }
 
-// PaceWait is how long events wait after a delivery of so many bytes.
-func PaceWait(p Pace, bytes int64) (time.Duration, bool) { return p.wait(bytes) }
+// PaceTakes is for how long so many bytes are paid.
+func PaceTakes(p Pace, bytes int64) time.Duration { return p.takes(bytes) }

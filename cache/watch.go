@@ -136,7 +136,7 @@ func (ws *Watches) Watch(ctx context.Context, c *Collection, req *WatchRequest) 
 		return nil, Watch{}, err
 	}
 	if s.watcher != nil && req.Pace.coalesces() {
-		s.watcher.Coalesce()
+		s.watcher.Coalesce(req.Pace.BytesPerSecond > 0)
 	}
 	s.pickPart(ctx)
 	// After a panic the watch, which follows the collection already, is sent as it is.

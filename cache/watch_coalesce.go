@@ -3,7 +3,7 @@ package cache
 import (
 	"time"
 
-	"github.com/kubeweir/kubeweir/internal/defaults"
+	"github.com/kubeweir/kubeweir/watchmux"
 )
 
 // A watch may coalesce: after a delivery, events wait for its window, and of the
@@ -12,10 +12,11 @@ import (
 // events never waits: the objects that a watch begins with, bookmarks, for which what waits is
 // delivered first, and the end, for whatever reason.
 //
-// A watch may have a bound of bytes a second. When a delivery is larger than the window
-// carries, the next one waits for as long as its bytes take: the window widens, and what
-// there is to send does not grow with it, but with the objects that change. It widens to
-// defaults.MaxCoalesce; what is more is sent nevertheless.
+// A watch may have a bound of bytes a second. What a delivery brings is paid before the next one. When
+// there is more than can be paid in a moment, it is held (watchmux.Watcher.Hold) and sent in
+// portions, and so the window widens: what there is to send does not grow with it, but with the objects
+// that change. It widens to watchmux.HoldFor; what is more is sent nevertheless. Bookmarks come
+// when all that was held was sent.
 
 // Pace is how fast the events of a watch are delivered.
 type Pace struct {
@@ -25,23 +26,41 @@ type Pace struct {
 	BytesPerSecond int64
 }
 
+const (
+	// portionTime is how far apart the portions of what is held are at least, and for how long one is
+	// paid. All watches are served at the same moments, and share what is encoded for them.
+	portionTime = 500 * time.Millisecond
+	// portionEvents is after how many events the bytes are looked at.
+	portionEvents = 16
+)
+
 // coalesces reports whether events may wait.
 func (p *Pace) coalesces() bool { return p.Coalesce > 0 || p.BytesPerSecond > 0 }
 
-// wait is how long events wait after a delivery of so many bytes, and whether that is for
-// the bound of bytes.
-func (p *Pace) wait(bytes int64) (wait time.Duration, widened bool) {
-	if p.BytesPerSecond <= 0 {
-		return p.Coalesce, false
+// atOnce is how many events are encoded and written together.
+func (p *Pace) atOnce() int {
+	if p.BytesPerSecond > 0 {
+		return portionEvents
 	}
-	takes := time.Duration(min(float64(bytes)/float64(p.BytesPerSecond), defaults.MaxCoalesce.Seconds()) * float64(time.Second))
-	return max(p.Coalesce, takes), takes > max(p.Coalesce, pacePause)
+	return eventsAtOnce
+}
+
+// takes is for how long so many bytes are paid.
+func (p *Pace) takes(bytes int64) time.Duration {
+	if p.BytesPerSecond <= 0 {
+		return 0
+	}
+	return time.Duration(min(float64(bytes)/float64(p.BytesPerSecond), watchmux.HoldFor.Seconds()) * float64(time.Second))
 }
 
 // waiting is how a coalescing watch waits. It is guarded by watchStream.mu.
 type waiting struct {
 	until time.Time // when events are delivered again; zero at once
+	paid  time.Time // until when what was sent is paid
 	sent  int64     // bytes of the delivery under way
+	// stopped is set while a part of what is held was not sent, left while there is more than
+	// was sent, for whatever reason: nobody says that there is.
+	stopped, left bool
 	// widened is set while the bound of bytes makes the window wider.
 	widened bool
 }
@@ -67,32 +86,61 @@ func (s *watchStream) holdsBack() bool {
 
 // dueNow reports whether something is due that does not wait.
 func (s *watchStream) dueNow(now time.Time) bool {
-	return s.reason.Load() != nil || !now.Before(s.deadline) || !s.bookmark.IsZero() && !now.Before(s.bookmark)
+	bookmark := s.nextDueBookmark()
+	return s.reason.Load() != nil || !now.Before(s.deadline) || !bookmark.IsZero() && !now.Before(bookmark)
 }
 
-// delivered says that the events that had come were delivered.
+// nextDueBookmark is when a bookmark is due that brings what waits before it; zero for never. With
+// a bound of bytes there may be much, which a bookmark waits for, but the one before the deadline.
+func (s *watchStream) nextDueBookmark() time.Time {
+	if s.bookmark.IsZero() || s.req.Pace.BytesPerSecond <= 0 || !s.waiting.left {
+		return s.bookmark
+	}
+	return s.deadline.Add(-bookmarkBeforeEnd)
+}
+
+// stops reports whether the delivery under way brought enough: what is left is held.
+func (s *watchStream) stops() bool {
+	if rate := s.req.Pace.BytesPerSecond; rate <= 0 || s.req.Pace.takes(s.waiting.sent) < portionTime || s.watcher.Hurried() {
+		return false
+	}
+	now := time.Now()
+	ends := s.reason.Load() != nil || !now.Before(s.deadline) || !s.bookmark.IsZero() && !now.Before(s.deadline.Add(-bookmarkBeforeEnd))
+	return !ends && s.watcher.Hold()
+}
+
+// delivered says that events were delivered, all that had come or a portion of them.
 func (s *watchStream) delivered(now time.Time) {
-	sent := s.waiting.sent
-	s.waiting.sent = 0
-	wait, widened := s.req.Pace.wait(sent)
-	if widened {
+	w := &s.waiting
+	sent := w.sent
+	w.sent = 0
+	if sent == 0 {
+		s.widen(w.stopped)
+		return
+	}
+	// A delivery may come later than it was due: that much is paid already.
+	if credit := now.Add(-portionTime); w.paid.Before(credit) {
+		w.paid = credit
+	}
+	w.paid = w.paid.Add(s.req.Pace.takes(sent))
+	window := s.req.Pace.Coalesce
+	if w.stopped {
+		window = 0
+	}
+	wait := w.paid.Sub(now)
+	widened := w.stopped || wait > max(window, pacePause)
+	if wait = max(wait, window); widened {
 		wait = s.owner.together(now, wait)
 	}
-	if sent > 0 {
-		s.waiting.until = now.Add(wait)
-	}
+	w.until = now.Add(wait)
 	s.widen(widened)
 }
 
-// widenedStep is how far apart the moments are at which widened watches are served.
-const widenedStep = 500 * time.Millisecond
-
-// together makes a wait longer by less than a step, so that watches which wait for long are
-// served at the same moments, and share what is encoded for them: the last states of objects
-// that change all the time are others at each.
+// together makes a wait longer by less than portionTime, so that watches which wait for long are
+// served at the same moments: the last states of objects that change all the time are others at each.
 func (ws *Watches) together(now time.Time, wait time.Duration) time.Duration {
-	past := (now.Sub(ws.begun) + wait) % widenedStep
-	return wait + (widenedStep-past)%widenedStep
+	past := (now.Sub(ws.begun) + wait) % portionTime
+	return wait + (portionTime-past)%portionTime
 }
 
 // widen counts the watch while its window is wider than it is to be.

@@ -17,6 +17,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/reason"
+	"github.com/kubeweir/kubeweir/watchmux"
 )
 
 // calm opens watches that coalesce.
@@ -180,8 +181,8 @@ func TestWatchBytesPerSecond(t *testing.T) {
 				b.update(fmt.Sprintf("default/p%d", i))
 			}
 			time.Sleep(half)
-			got += slow.take()
-			all += plain.take()
+			got += len(slow.take())
+			all += len(plain.take())
 		}
 		if second := got / 240; second > rate || second < rate/2 || all < 2*got {
 			t.Errorf("%d bytes a second of %d, at most %d", second, all/240, rate)
@@ -220,36 +221,31 @@ func TestWatchBytesPerSecond(t *testing.T) {
 	})
 }
 
-// take is how many bytes came since the last call.
-func (c *watchClient) take() int {
+// take is what came since the last call.
+func (c *watchClient) take() string {
 	synctest.Wait()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := len(c.data)
+	text := string(c.data)
 	c.data = nil
-	return n
+	return text
 }
 
-// TestPaceWidens: how long events wait after a delivery.
-func TestPaceWidens(t *testing.T) {
+// TestPaceTakes: for how long a delivery is paid.
+func TestPaceTakes(t *testing.T) {
 	for _, test := range []struct {
-		pace    cache.Pace
-		bytes   int64
-		wait    time.Duration
-		widened bool
+		rate, bytes int64
+		takes       time.Duration
 	}{
-		{cache.Pace{}, 1 << 40, 0, false},
-		{cache.Pace{Coalesce: half}, 1 << 40, half, false},
-		{cache.Pace{Coalesce: half, BytesPerSecond: 1000}, 0, half, false},
-		{cache.Pace{Coalesce: half, BytesPerSecond: 1000}, 500, half, false},
-		{cache.Pace{Coalesce: half, BytesPerSecond: 1000}, 2000, 2 * time.Second, true},
-		{cache.Pace{Coalesce: half, BytesPerSecond: 1000}, 1 << 62, 30 * time.Second, true},
-		{cache.Pace{BytesPerSecond: 1000}, 10, 10 * time.Millisecond, false},
-		{cache.Pace{BytesPerSecond: 1000}, 100, 100 * time.Millisecond, true},
-		{cache.Pace{BytesPerSecond: 1 << 62}, 1 << 62, time.Second, true},
+		{0, 1 << 40, 0},
+		{1000, 0, 0},
+		{1000, 500, half},
+		{1000, 2000, 2 * time.Second},
+		{1000, 1 << 62, watchmux.HoldFor},
+		{1 << 62, 1 << 62, time.Second},
 	} {
-		if wait, widened := cache.PaceWait(test.pace, test.bytes); wait != test.wait || widened != test.widened {
-			t.Errorf("%+v after %d bytes: %v, %t", test.pace, test.bytes, wait, widened)
+		if takes := cache.PaceTakes(cache.Pace{Coalesce: half, BytesPerSecond: test.rate}, test.bytes); takes != test.takes {
+			t.Errorf("%d bytes at %d a second: %v", test.bytes, test.rate, takes)
 		}
 	}
 }

@@ -57,6 +57,8 @@ type watchStream struct {
 	failure  *apierrors.StatusError
 	waiting  waiting
 	bookmark time.Time // when the next one is due; zero for never
+	owed     bool      // one was due, and waits for events to be sent before
+	last     uint64    // version of the last event sent
 	timer    *time.Timer
 	wake     time.Time // when timer is due
 	ended    reason.WatchEnd
@@ -210,12 +212,16 @@ func (s *watchStream) deliver(sc *scratch) {
 	if s.req.Pace.coalesces() {
 		s.delivered(now)
 	}
-	behind := s.watcher.Behind()
 	if !s.bookmark.IsZero() && !now.Before(s.bookmark) {
-		if !behind && !s.writeBookmark(sc, rv, false) {
+		s.owed = true
+		s.bookmark = nextBookmark(now, s.deadline)
+	}
+	whole := rv >= s.last // else there was more before it
+	if s.owed && whole {
+		s.owed = false
+		if !s.writeBookmark(sc, rv, false) {
 			return
 		}
-		s.bookmark = nextBookmark(now, s.deadline)
 	}
 	if !now.Before(s.deadline) {
 		s.finish(sc, reason.WatchTimeout)
@@ -225,15 +231,15 @@ func (s *watchStream) deliver(sc *scratch) {
 		return
 	}
 	if why := s.reason.Load(); why != nil {
-		if s.req.Options.AllowWatchBookmarks && rv > 0 && !behind {
+		if s.req.Options.AllowWatchBookmarks && rv > 0 && whole {
 			s.writeBookmark(sc, rv, false)
 		}
 		s.finish(sc, *why)
 		return
 	}
 	next := s.nextWake()
-	if behind && s.waiting.until.Before(next) {
-		next = s.waiting.until // nobody will say that there is more
+	if s.waiting.left && s.waiting.until.Before(next) {
+		next = s.waiting.until
 	}
 	s.wakeAt(next, now)
 }
@@ -250,13 +256,14 @@ func (s *watchStream) wakeAt(next, now time.Time) {
 // the client has seen everything.
 func (s *watchStream) deliverEvents(sc *scratch) (rv uint64, ok bool) {
 	s.waiting.sent = 0
+	atOnce := s.req.Pace.atOnce()
 	var began time.Time
 	for {
 		if s.finishRevoked(sc) {
 			return 0, false
 		}
 		var err error
-		sc.deliveries, rv, err = s.watcher.Next(sc.deliveries[:0], eventsAtOnce)
+		sc.deliveries, rv, err = s.watcher.Next(sc.deliveries[:0], atOnce)
 		s.body.Begin(&sc.frames)
 		for _, d := range sc.deliveries {
 			if err := s.body.Event(&sc.frames, d); err != nil {
@@ -267,7 +274,11 @@ func (s *watchStream) deliverEvents(sc *scratch) (rv uint64, ok bool) {
 		if !s.write(sc) {
 			return 0, false
 		}
-		s.events.Add(uint64(len(sc.deliveries)))
+		n := len(sc.deliveries)
+		s.events.Add(uint64(n))
+		if n > 0 {
+			s.last = sc.deliveries[n-1].RV
+		}
 		switch {
 		case err != nil && s.leaving.Load():
 			return 0, false
@@ -276,14 +287,17 @@ func (s *watchStream) deliverEvents(sc *scratch) (rv uint64, ok bool) {
 			s.finishFailed(sc)
 			return 0, false
 		}
-		if len(sc.deliveries) < eventsAtOnce {
-			clear(sc.deliveries)
-			if s.watcher.Behind() && s.wantsAll(&began) {
-				continue
-			}
-			// A bookmark must never promise less than the client already has.
-			return max(rv, s.from), true
+		s.waiting.stopped = n >= atOnce && s.stops()
+		if n >= atOnce && !s.waiting.stopped {
+			continue
 		}
+		clear(sc.deliveries)
+		s.waiting.left = s.waiting.stopped || s.watcher.Behind()
+		if s.waiting.left && !s.waiting.stopped && s.wantsAll(&began) {
+			continue
+		}
+		// A bookmark must never promise less than the client already has.
+		return max(rv, s.from), true
 	}
 }
 
@@ -365,8 +379,8 @@ func (s *watchStream) finish(sc *scratch, why reason.WatchEnd) {
 
 // nextWake is until when the stream may sleep.
 func (s *watchStream) nextWake() time.Time {
-	if !s.bookmark.IsZero() && s.bookmark.Before(s.deadline) {
-		return s.bookmark
+	if next := s.nextDueBookmark(); !next.IsZero() && next.Before(s.deadline) {
+		return next
 	}
 	return s.deadline
 }

@@ -132,7 +132,7 @@ func (g *Gateway) identitySections() []section {
 			"what changes often is seen so much later, and states in between are not; a client may ask for more by the parameter coalesce"},
 		{"watchBytesPerSecond", "watch-bytes-per-second", &g.WatchBytesPerSecond, atLeast[Bytes](0),
 			"`size` of what the events of one watch may bring in a second before they wait longer, as those that coalesce; 0 for no bound, else at least 1Ki",
-			"they wait for 30s at most: what is more then is sent nevertheless"},
+			"they wait for 2m at most: what is more then is sent nevertheless"},
 	}}, {"Rules", []setting{
 		{profilePath, "profile", &g.Profile, nil,
 			"`name` of a profile, whose defaults some of the settings have: none, or dashboard for a gateway that serves dashboards alone; a rule can have it for some requests", ""},

@@ -30,14 +30,19 @@ type eventLog struct {
 	// It is tidied when it has so many entries, or so many bytes.
 	dueLen   int
 	dueBytes int64
+	hold     hold
+	// frames are those of the events that the ring has dropped.
+	frames *frameBudget
 }
 
 // entry is an event in the log. What was dropped has no event.
 type entry struct {
-	seq, rv    uint64
-	event      *Event
-	cost       int64
-	superseded bool
+	seq, rv uint64
+	event   *Event
+	cost    int64
+	// superseded is set of what is not plain, held of what was superseded since the hold and is
+	// kept for it, light when the event is the log's own.
+	superseded, held, light bool
 }
 
 const (
@@ -52,8 +57,9 @@ const (
 
 // Coalesce makes the watcher a coalescing one: of the modifications of an object that it
 // has not read yet it gets the last only, and none before a deletion. It may leave events
-// unread for long; Hurried tells it not to. It is called before the first Next.
-func (w *Watcher) Coalesce() {
+// unread for long; Hurried tells it not to. holds says that it may stop in the midst of them, see
+// Hold. It is called before the first Next.
+func (w *Watcher) Coalesce(holds bool) {
 	m := w.mux
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -61,9 +67,12 @@ func (w *Watcher) Coalesce() {
 		return
 	}
 	if m.mu.log == nil {
-		m.mu.log = &eventLog{start: m.mu.ring.head, readers: map[*Watcher]struct{}{}, dueLen: tidyAtLeast, dueBytes: m.options.MaxBytes / 8}
+		m.mu.log = &eventLog{
+			start: m.mu.ring.head, readers: map[*Watcher]struct{}{}, dueLen: tidyAtLeast, dueBytes: m.options.MaxBytes / 8,
+			frames: &m.calmFrames,
+		}
 	}
-	w.coalesces = true
+	w.coalesces, w.holds = true, holds
 	m.mu.log.readers[w] = struct{}{}
 }
 
@@ -79,10 +88,33 @@ func (w *Watcher) Hurried() bool { return w.hurried.Load() }
 
 // quit takes a coalescing watcher out of the log. m.mu is held.
 func (m *Mux) quit(w *Watcher) {
-	delete(m.mu.log.readers, w)
-	if len(m.mu.log.readers) == 0 {
+	l := m.mu.log
+	l.leave(w)
+	delete(l.readers, w)
+	if len(l.readers) == 0 {
+		l.clear()
 		m.mu.log = nil
 	}
+}
+
+// clear drops everything.
+func (l *eventLog) clear() {
+	l.release()
+	for i := range l.entries {
+		if l.entries[i].event != nil {
+			l.drop(&l.entries[i])
+		}
+	}
+	l.entries = nil
+}
+
+// drop takes the event of an entry away.
+func (l *eventLog) drop(e *entry) {
+	if e.light {
+		e.event.frames.retire()
+	}
+	l.bytes -= e.cost
+	e.event, e.cost = nil, 0
 }
 
 // add enters an event. m.mu is held.
@@ -99,20 +131,24 @@ func (l *eventLog) add(e *Event) {
 func (l *eventLog) supersede(prev *object.Object) {
 	first := sort.Search(len(l.entries), func(i int) bool { return l.entries[i].rv >= prev.RV })
 	for i := first; i < min(len(l.entries), first+sameVersion) && l.entries[i].rv == prev.RV; i++ {
-		switch e := &l.entries[i]; {
-		case e.event == nil || e.event.Object != prev:
-		case e.event.isPlain():
-			l.bytes -= e.cost
-			e.event, e.cost = nil, 0
-			return
-		default:
-			// Nobody else keeps the state that was replaced, once the one that did so is replaced, too.
-			n := int64(len(prev.Raw))
-			e.superseded = true
-			e.cost += n
-			l.bytes += n
+		e := &l.entries[i]
+		if e.event == nil || e.event.Object != prev {
+			continue
+		}
+		plain := e.event.isPlain()
+		if plain && e.seq >= l.hold.end {
+			l.drop(e)
 			return
 		}
+		// Nobody else keeps the state that was replaced, once the one that did so is replaced, too.
+		n := int64(len(prev.Raw))
+		e.cost += n
+		l.bytes += n
+		e.superseded = !plain
+		if e.held = e.seq < l.hold.end; e.held {
+			l.hold.superseded++
+		}
+		return
 	}
 }
 
@@ -144,39 +180,50 @@ func (l *eventLog) outlive(dropped *Event) {
 		Type: dropped.Type, shares: dropped.shares, seq: dropped.seq, RV: dropped.RV,
 		Object: dropped.Object, Prev: dropped.Object, Appended: dropped.Appended,
 	}
-	light.frames.retire()
+	light.frames.budget = l.frames
 	e := &l.entries[i]
-	l.bytes += entryOverhead - e.cost
-	e.event, e.cost = light, entryOverhead
+	before := e.cost
+	e.event, e.cost, e.light = light, entryOverhead, true
+	if e.held {
+		e.cost += int64(len(light.Object.Raw))
+	}
+	l.bytes += e.cost - before
 }
 
-// copy copies events from seq on into dst, up to limit, but all of the last version. Bit i of
-// superseded is set for those of which dst[i] is one; then comes where to go on, at least limit at the end;
-// and torn tells that the event there has the version of the last one copied.
-func (l *eventLog) copy(dst []*Event, seq, limit uint64) (n int, superseded, _ uint64, torn bool) {
-	i, next := l.after(seq), max(seq, limit)
+// copy copies events from the cursor of w on into dst, up to its horizon, but all of the last version,
+// which is that of the event before if last is not 0. Bit i of superseded is set for those of which dst[i]
+// is one; then comes where to go on, at least the horizon at the end; and torn tells that the event
+// there has the version of the last one copied.
+func (l *eventLog) copy(dst []*Event, w *Watcher, last uint64) (n int, superseded, _ uint64, torn bool) {
+	i, next := l.after(w.cursor), max(w.cursor, w.horizon)
 	for ; i < len(l.entries) && n < len(dst); i++ {
 		e := &l.entries[i]
-		if e.event == nil {
+		if !e.isFor(w) {
 			continue
 		}
-		if e.seq >= limit && (n == 0 || e.rv != dst[n-1].RV) {
+		if e.seq >= w.horizon && e.rv != last {
 			return n, superseded, next, false
 		}
-		if e.superseded {
+		if e.superseded && !(e.held && w.held) {
 			superseded |= 1 << n
 		}
 		dst[n] = e.event
 		n++
-		next = max(next, e.seq+1)
+		last, next = e.rv, max(next, e.seq+1)
 	}
-	for i < len(l.entries) && l.entries[i].event == nil {
+	for i < len(l.entries) && !l.entries[i].isFor(w) {
 		i++
 	}
 	if i == len(l.entries) {
 		return n, superseded, next, false
 	}
-	return n, superseded, l.entries[i].seq, n > 0 && l.entries[i].rv == dst[n-1].RV
+	return n, superseded, l.entries[i].seq, n > 0 && l.entries[i].rv == last
+}
+
+// isFor reports whether there is something in the entry for w: also what was superseded, if it is held
+// for w, or was told of as something else than a modification.
+func (e *entry) isFor(w *Watcher) bool {
+	return e.event != nil && (!e.held || e.superseded || w.held)
 }
 
 // tidyLog drops what all have read, when the log has grown, and keeps it within the bounds of
@@ -190,9 +237,14 @@ func (m *Mux) tidyLog(woken []*Watcher) []*Watcher {
 	}
 	l.forget(&m.mu.ring)
 	most, mostBytes := m.options.MaxEvents, m.options.MaxBytes
+	if l.hold.end > 0 && (len(l.entries) > most/2 || l.bytes > mostBytes/2) {
+		l.release()
+		l.forget(&m.mu.ring)
+	}
 	switch n := len(l.entries); {
 	case n > most || l.bytes > mostBytes:
-		l.entries, l.bytes, l.start = nil, 0, m.mu.ring.head
+		l.clear()
+		l.start = m.mu.ring.head
 		fallthrough
 	case n > most/2 || l.bytes > mostBytes/2:
 		for w := range l.readers {
@@ -228,7 +280,10 @@ func (l *eventLog) forget(r *ring) {
 		switch e := &l.entries[i]; {
 		case e.event == nil:
 		case e.seq < from:
-			l.bytes -= e.cost
+			if e.held {
+				l.hold.superseded--
+			}
+			l.drop(e)
 		default:
 			kept = append(kept, *e)
 		}

@@ -62,7 +62,7 @@ func TestCoalesceWhileWritten(t *testing.T) {
 					lists++
 					continue
 				}
-				w.Coalesce()
+				w.Coalesce(false)
 				for err == nil {
 					size := 1 + rng.Intn(20)
 					var ds []watchmux.Delivery

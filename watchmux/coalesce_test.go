@@ -43,7 +43,7 @@ func (c *calmClient) connect(from uint64) error {
 	if err != nil {
 		return err
 	}
-	w.Coalesce()
+	w.Coalesce(false)
 	c.w, c.rv, c.whole, c.armed, c.woken, c.batch, c.atOnce = w, from, from, false, 0, nil, false
 	c.follow()
 	c.done = len(c.truth.Between(0, from))
@@ -251,7 +251,7 @@ func TestCoalesceOrder(t *testing.T) {
 		m := start(t, watchmux.Options{}, 0)
 		m.Append(f.set(x))
 		r := watch(t, m, 1, filter(t, "", test.labels, ""))
-		r.Coalesce()
+		r.Coalesce(false)
 		drain(t, r)
 		for _, write := range test.writes {
 			switch write := write.(type) {
@@ -278,7 +278,7 @@ func TestCoalesceHurries(t *testing.T) {
 	f := newFeeder(t, 0)
 	m := start(t, watchmux.Options{MaxEvents: 800}, 0)
 	r := watch(t, m, 0, nil)
-	r.Coalesce()
+	r.Coalesce(false)
 	drain(t, r)
 	add := func(n int) {
 		for range n {
@@ -309,7 +309,7 @@ func TestCoalesceOutlivesTheRing(t *testing.T) {
 	f := newFeeder(t, 0)
 	m := start(t, watchmux.Options{MaxEvents: 100}, 0)
 	r := watch(t, m, 0, nil)
-	r.Coalesce()
+	r.Coalesce(false)
 	drain(t, r)
 	for i := range 10_000 {
 		m.Append(f.set(state{fmt.Sprintf("ns/%d", i%20), "", ""}))
@@ -331,7 +331,7 @@ func TestCoalesceComesToAnEnd(t *testing.T) {
 	f := newFeeder(t, 0)
 	m := start(t, watchmux.Options{}, 0)
 	r := watch(t, m, 0, nil)
-	r.Coalesce()
+	r.Coalesce(false)
 	drain(t, r)
 	add := func(from, n int) {
 		for i := range n {
@@ -366,7 +366,7 @@ func TestCoalesceEndsWithTheMux(t *testing.T) {
 	f := newFeeder(t, 0)
 	m := start(t, watchmux.Options{}, 0)
 	r := watch(t, m, 0, nil)
-	r.Coalesce()
+	r.Coalesce(false)
 	drain(t, r)
 	m.Append(f.set(state{"ns/a", "", ""}))
 	m.Close(watchmux.ErrGone)
@@ -399,7 +399,7 @@ func BenchmarkCoalesce(b *testing.B) {
 					b.Fatal(err)
 				}
 				if coalesce {
-					w.Coalesce()
+					w.Coalesce(false)
 				}
 				all = append(all, w)
 			}

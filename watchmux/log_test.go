@@ -39,7 +39,7 @@ func (b *logBench) calm(t *testing.T) *Watcher {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.Coalesce()
+	w.Coalesce(false)
 	if ds, _, err := w.Next(nil, 1); len(ds) > 0 || err != nil {
 		t.Fatal(ds, err)
 	}
@@ -55,7 +55,7 @@ func TestLogKeepsWhatIsGivenBack(t *testing.T) {
 		b.write(fmt.Sprint("n/", i))
 	}
 	var chunk [chunkEvents]*Event
-	if n, _, more, _, _, err := w.take(chunk[:], 4); n != 20 || !more || err != nil {
+	if n, _, more, _, _, err := w.take(chunk[:], 4, 0); n != 20 || !more || err != nil {
 		t.Fatal(n, more, err)
 	}
 	for range 2000 {

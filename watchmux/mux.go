@@ -85,9 +85,10 @@ func setDefault[T time.Duration | int64 | int](v *T, def T) {
 // One goroutine, the feed, calls Start, Append, Progress, Skip and Close. All other
 // methods, and those of the watchers, are safe for concurrent use.
 type Mux struct {
-	options    Options
-	frames     frameBudget
-	deliveries atomic.Uint64
+	options Options
+	// frames are those of the events of the ring, calmFrames of what only the log has.
+	frames, calmFrames frameBudget
+	deliveries         atomic.Uint64
 	// woken is Append's list of watchers to notify, kept for its room; the feed's
 	// alone.
 	woken []*Watcher
@@ -116,7 +117,7 @@ type Mux struct {
 // New returns an empty Mux. Its history begins at version 0; see Start.
 func New(o Options) *Mux {
 	m := &Mux{options: o.withDefaults()}
-	m.frames.max = m.options.MaxFrameBytes
+	m.frames.max, m.calmFrames.max = m.options.MaxFrameBytes, m.options.MaxFrameBytes
 	m.mu.watchers = map[*Watcher]struct{}{}
 	return m
 }

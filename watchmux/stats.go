@@ -32,7 +32,7 @@ type Stats struct {
 // for requests.
 func (m *Mux) Stats() Stats {
 	now := m.options.Clock()
-	s := Stats{FrameBytes: m.frames.used.Load(), Deliveries: m.deliveries.Load()}
+	s := Stats{FrameBytes: m.frames.used.Load() + m.calmFrames.used.Load(), Deliveries: m.deliveries.Load()}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := &m.mu.ring

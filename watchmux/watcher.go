@@ -48,6 +48,8 @@ type Watcher struct {
 	// says that it is Behind, 0 when it is not reading.
 	coalesces        bool
 	reading, horizon uint64
+	// holds is said to Coalesce; held is set while it has not read all of the hold.
+	holds, held bool
 	// seen is the version up to which everything was read when last pending. Who coalesces
 	// has read everything up to a version only when it has come to the end.
 	seen uint64
@@ -80,7 +82,7 @@ func (w *Watcher) Next(dst []Delivery, max int) (out []Delivery, rv uint64, err 
 	for more := true; more && (torn || len(out)-before < max); {
 		var n int
 		var superseded uint64
-		if n, superseded, more, torn, rv, err = w.take(chunk[:], before+max-len(out)); err != nil {
+		if n, superseded, more, torn, rv, err = w.take(chunk[:], before+max-len(out), tornAt(torn, last)); err != nil {
 			break
 		}
 		var read int
@@ -120,11 +122,19 @@ func (w *Watcher) read(out []Delivery, events []*Event, superseded, last uint64,
 	return out, len(events)
 }
 
+// tornAt is the version of the last event if the next one has the same, else 0.
+func tornAt(torn bool, last uint64) uint64 {
+	if torn {
+		return last
+	}
+	return 0
+}
+
 // take copies the next events into chunk and moves the cursor past them. When
 // these reach the end of the ring, and will surely leave some of the room, it arms
 // the watcher at once, and more is false. torn tells that the next event has the
-// version of the last one taken. See read for superseded.
-func (w *Watcher) take(chunk []*Event, room int) (n int, superseded uint64, more, torn bool, rv uint64, err error) {
+// version of the last one taken, as last does of the call before unless it is 0. See read for superseded.
+func (w *Watcher) take(chunk []*Event, room int, last uint64) (n int, superseded uint64, more, torn bool, rv uint64, err error) {
 	m := w.mux
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -137,12 +147,11 @@ func (w *Watcher) take(chunk []*Event, room int) (n int, superseded uint64, more
 		return 0, 0, false, false, w.seen, nil
 	}
 	w.reading = w.cursor
-	if w.coalesces && (w.horizon == 0 || m.mu.closed != nil) {
-		w.horizon = r.head
-		w.behind.Store(false)
+	if w.coalesces {
+		w.look()
 	}
 	if w.coalesces && w.cursor >= m.mu.log.start {
-		n, superseded, w.cursor, torn = m.mu.log.copy(chunk, w.cursor, w.horizon)
+		n, superseded, w.cursor, torn = m.mu.log.copy(chunk, w, last)
 	} else {
 		if w.cursor < r.tail {
 			err := &ExpiredError{From: w.seen, Oldest: m.mu.oldest}
@@ -159,6 +168,7 @@ func (w *Watcher) take(chunk []*Event, room int) (n int, superseded uint64, more
 		w.horizon = 0
 		w.hurried.Store(false)
 		w.behind.Store(true)
+		m.mu.log.passed(w)
 		return n, superseded, false, false, w.seen, nil
 	case w.cursor < r.head || n >= room && n > 0:
 		if !w.coalesces {
@@ -169,8 +179,11 @@ func (w *Watcher) take(chunk []*Event, room int) (n int, superseded uint64, more
 	w.seen = max(w.seen, m.mu.rv)
 	switch {
 	case m.mu.closed == nil:
-		w.hurried.Store(false)
-		w.horizon = 0
+		if w.coalesces {
+			w.hurried.Store(false)
+			w.horizon = 0
+			m.mu.log.leave(w)
+		}
 		m.mu.index.arm(w)
 		return n, superseded, false, false, w.seen, nil
 	case n == 0:
@@ -180,6 +193,20 @@ func (w *Watcher) take(chunk []*Event, room int) (n int, superseded uint64, more
 	default: // the reason comes at the next call
 		return n, superseded, true, false, w.seen, nil
 	}
+}
+
+// look sets how far a coalescing watcher reads, if it is not reading. m.mu is held.
+func (w *Watcher) look() {
+	m := w.mux
+	m.mu.log.passed(w)
+	if w.horizon > 0 && m.mu.closed == nil {
+		return
+	}
+	w.horizon = m.mu.ring.head
+	if w.held && m.mu.closed == nil {
+		w.horizon = m.mu.log.hold.end
+	}
+	w.behind.Store(false)
 }
 
 // giveBack puts back the events taken from first on, after that of version rv, for which

@@ -1,6 +1,7 @@
 package form
 
 import (
+	"math"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,9 +16,14 @@ import (
 // the upstream's own bytes between a head and a tail, so that nothing is copied
 // or kept; for transforms, bytes made once per event and shared.
 
-// frameAge is how old an event may be for its rendered Table to be shared: the
-// relative times in it must be right when it is delivered.
+// frameAge is how far apart the deliveries of an event may be that share its rendered Table: the
+// relative times in it must be right.
 const frameAge = int64(time.Second)
+
+// youngVariant is the variant of a frame that is right now, for an event of an age; ok is false of old ones.
+func youngVariant(age int64) (variant uint8, ok bool) {
+	return uint8(max(age, 0) / frameAge), age/frameAge <= math.MaxUint8
+}
 
 // Frames are what a watch sends at once, in pieces. Whoever writes to many watches uses
 // the same Frames again for each.
@@ -134,13 +140,19 @@ func (w *Watch) Event(f *Frames, d watchmux.Delivery) error {
 // plainEvent appends an event of a stream that is not compressed.
 func (w *Watch) plainEvent(f *Frames, d watchmux.Delivery) error {
 	now := time.Now()
+	variant, shared := uint8(0), true
 	switch s := w.form.sharing(); {
 	case s == referring && d.Object.RV == d.RV:
 		return w.form.event(f, d.Type, 0, d.Object, now)
-	case s == alone, s == keptYoung && w.mux.Age(d.Event) > frameAge:
+	case s == alone:
+		shared = false
+	case s == keptYoung:
+		variant, shared = youngVariant(w.mux.Age(d.Event))
+	}
+	if !shared {
 		return w.restamped(f, d, now)
 	}
-	frame, err := d.Frame(w.form.common().rep, 0, func(d watchmux.Delivery) ([]byte, error) {
+	frame, err := d.Frame(w.form.common().rep, variant, func(d watchmux.Delivery) ([]byte, error) {
 		var own Frames
 		if err := w.restamped(&own, d, now); err != nil {
 			return nil, err

@@ -77,7 +77,7 @@ const (
 )
 
 // Of watches that coalesce events: of the profile for dashboards, in bytes a second as well, and
-// the bounds of what may be asked for. MaxCoalesce is also how far the window of a watch widens that would bring too much.
+// the bounds of what may be asked for.
 const (
 	DashboardCoalesce   = 500 * time.Millisecond
 	DashboardWatchBytes = 1 << 20

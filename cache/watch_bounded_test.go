@@ -1,0 +1,119 @@
+package cache_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache"
+)
+
+// TestBoundedWatchIsPaced: a watch of objects that change all the time brings less than its bound in
+// any ten seconds, however long all of them take; each is sent again and again, one that changes
+// rarely soon, and bookmarks come when all up to their version was sent.
+func TestBoundedWatchIsPaced(t *testing.T) {
+	for name, rep := range map[string]api.Representation{
+		"Table": {Transform: api.Table}, "metadata": {Transform: api.PartialMetadata}, "JSON": {},
+	} {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { watchBounded(t, rep) }) })
+	}
+}
+
+func watchBounded(t *testing.T, rep api.Representation) {
+	const pods, rate, seconds = 60, 4 << 10, 300
+	const portion = 8 << 10 // a few events are sent at once
+	b := newWatchBench(t, cache.Limits{})
+	for i := range pods {
+		b.pod(fmt.Sprintf("default/p%d", i), "pad="+strings.Repeat("x", 60))
+	}
+	b.pod("default/rare")
+	w := b.calm("resourceVersion="+fmt.Sprint(b.c.RV())+"&allowWatchBookmarks=true", rep, cache.Pace{Coalesce: half, BytesPerSecond: rate})
+	defer w.stop()
+	sizes := make([]int, 2*seconds) // of each half second
+	sent, written, waited, bookmarks := map[string]int{}, map[string]uint64{}, 0, 0
+	rareAt, version := -1, uint64(0)
+	for step := range sizes {
+		for i := range pods {
+			b.update(fmt.Sprintf("default/p%d", i), fmt.Sprint("n=", step), "pad="+strings.Repeat("x", 60))
+		}
+		if step%100 == 50 {
+			b.update("default/rare")
+			rareAt = step
+		}
+		time.Sleep(half)
+		text := w.take()
+		sizes[step] = len(text)
+		for _, line := range strings.Split(strings.TrimSpace(text), "\n") {
+			kind, name, rv := eventOf(t, line)
+			if kind != "" && rv < version {
+				t.Fatalf("%s %s@%d after %d", kind, name, rv, version)
+			}
+			version = max(version, rv)
+			switch {
+			case kind == "BOOKMARK":
+				bookmarks++
+				if len(written) < pods {
+					t.Errorf("a bookmark after %d objects", len(written))
+				}
+			case name != "":
+				sent[name]++
+				written[name] = rv
+				if name == "rare" && rareAt >= 0 {
+					waited, rareAt = max(waited, step-rareAt), -1
+				}
+			}
+		}
+	}
+	most, all := 0, 0
+	for i := range sizes {
+		all += sizes[i]
+		sum := 0
+		for _, n := range sizes[i:min(i+20, len(sizes))] {
+			sum += n
+		}
+		most = max(most, sum)
+	}
+	if most > 10*rate+portion || all < seconds*rate*3/4 || all > seconds*rate+portion {
+		t.Errorf("%d bytes in ten seconds, %d in all, with a bound of %d a second", most, all, rate)
+	}
+	for name, n := range sent {
+		if name != "rare" && n < 3 {
+			t.Errorf("%s was sent %d times", name, n)
+		}
+	}
+	if len(sent) != pods+1 || sent["rare"] != 6 || waited > 120 || bookmarks < 2 {
+		t.Errorf("%d objects, the rare one %d times, after %d half seconds at most, %d bookmarks", len(sent), sent["rare"], waited, bookmarks)
+	}
+}
+
+// eventOf reads an event of any form; there may be none.
+func eventOf(t *testing.T, line string) (kind, name string, rv uint64) {
+	t.Helper()
+	if line == "" {
+		return "", "", 0
+	}
+	type meta struct {
+		Metadata struct{ Name, ResourceVersion string }
+	}
+	var e struct {
+		Type   string
+		Object struct {
+			meta
+			Rows []struct{ Object meta }
+		}
+	}
+	if err := json.Unmarshal([]byte(line), &e); err != nil {
+		t.Fatalf("%v: %q", err, line)
+	}
+	m := e.Object.meta
+	if len(e.Object.Rows) > 0 {
+		m = e.Object.Rows[0].Object
+	}
+	rv, _ = strconv.ParseUint(m.Metadata.ResourceVersion, 10, 64)
+	return e.Type, m.Metadata.Name, rv
+}
