@@ -118,7 +118,7 @@ func (r *Row) gatewayArgs() (args []string, own bool) {
 		args = append(args, "--drop-managed-fields=pods")
 	}
 	if r.Calm {
-		args = append(args, "--coalesce=500ms", "--watch-bytes-per-second=80k")
+		args = append(args, "--coalesce=500ms", "--watch-bytes-per-second=95k")
 	}
 	return args, r.Own || len(args) > 0
 }
