@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -143,7 +144,7 @@ func watchBudgets(registerer prometheus.Registerer, budgets []*ruleBudgets) {
 	}
 	registerer.MustRegister(answers, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "kubeweir_budget_users",
-		Help: "Users that upstream budgets know, of all rules together; each budget knows 4,096 at most, and all others share what is left then.",
+		Help: "Users that upstream budgets know, of all rules together; each budget knows 4,096 at most, and each of the others shares what is left with few of them.",
 	}, func() (n float64) {
 		for _, rule := range budgets {
 			for _, b := range []*budget{rule.requests, rule.bytes} {
@@ -262,6 +263,54 @@ func (x *exchange) settleBytes(n float64) {
 	if b := x.spending.bytes; b != nil && n > 0 {
 		b.Charge(x.user(), n)
 	}
+}
+
+// chargeStep is how much of an answer is passed on before it is charged.
+const chargeStep = 256 << 10
+
+// chargeBody has a forwarded answer charged while it is passed on, for it may take long; nil where
+// nobody pays or there is all of it.
+func (x *exchange) chargeBody(resp *api.Response) *chargedBody {
+	if x.spending.bytes == nil || resp.BodyTo == nil {
+		return nil
+	}
+	b := &chargedBody{from: resp.BodyTo, charge: x.settleBytes}
+	resp.BodyTo = b
+	return b
+}
+
+// chargedBody is a body of which each step is charged.
+type chargedBody struct {
+	from   io.WriterTo
+	charge func(bytes float64)
+	to     io.Writer
+	// written is how much of it there was so far, charged what of that is paid.
+	written, charged int64
+}
+
+// paid is how much of it was charged.
+func (b *chargedBody) paid() int64 {
+	if b == nil {
+		return 0
+	}
+	return b.charged
+}
+
+// WriteTo implements io.WriterTo.
+func (b *chargedBody) WriteTo(w io.Writer) (int64, error) {
+	b.to = w
+	return b.from.WriteTo(b)
+}
+
+// Write implements io.Writer, for the body.
+func (b *chargedBody) Write(p []byte) (int, error) {
+	n, err := b.to.Write(p)
+	b.written += int64(n)
+	if more := b.written - b.charged; more >= chargeStep {
+		b.charged = b.written
+		b.charge(float64(more))
+	}
+	return n, err
 }
 
 // chargeStream pays for what a forwarded response that goes on brings. It is over when it alone

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"strconv"
 	"strings"
@@ -151,8 +152,10 @@ func TestBudgetAnswersFromCache(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			b := budgetBench(t, Rule{Match{Users: []string{"jane"}}, Settings{UpstreamRequestsPerSecond: 1, OverBudget: OverBudgetCached, Mode: mode}})
 			jane := "Authorization: Bearer jane"
-			for _, line := range []string{podsFromCache, "GET /api/v1/namespaces/default/pods/a?resourceVersion=0"} {
-				b.count(line, jane)
+			for _, line := range []string{podsFromCache, "GET /api/v1/namespaces/default/pods/a?resourceVersion=0", podsFromCache + "&watch=1"} {
+				if resp := b.count(line, jane); resp.Stream != nil {
+					resp.Stream.Stop()
+				}
 			}
 			for range 30 {
 				b.count(aVersion, jane)
@@ -165,6 +168,14 @@ func TestBudgetAnswersFromCache(t *testing.T) {
 					t.Errorf("%s, %s: %d %v", mode, line, resp.Status, resp.Header)
 				}
 			}
+			for _, header := range [][]string{{jane}, append([]string{jane}, socketHeader...)} {
+				resp := b.gateway.Serve(t.Context(), request("GET /api/v1/pods?watch=1", header...))
+				if resp.Stream == nil || resp.Header.Has("Age") != (mode == ModeStrict) {
+					t.Errorf("%s: a watch: %d %v", mode, resp.Status, resp.Header)
+					continue
+				}
+				stop(resp)
+			}
 			for _, line := range []string{"DELETE /api/v1/namespaces/default/pods/a", "GET /apis/apps/v1/deployments", aVersion} {
 				if resp := b.count(line, jane); !isOver(t, resp) {
 					t.Errorf("%s: %d", line, resp.Status)
@@ -173,7 +184,7 @@ func TestBudgetAnswersFromCache(t *testing.T) {
 			if b.upstream.count() != sent {
 				t.Error("the upstream was asked")
 			}
-			if s := b.gateway.Budgets(); mode == ModeStrict && s[0].AnsweredStale != 3 || s[0].Refused < 3 {
+			if s := b.gateway.Budgets(); mode == ModeStrict && s[0].AnsweredStale != 5 || s[0].Refused < 3 {
 				t.Errorf("%+v", s)
 			}
 		})
@@ -219,6 +230,53 @@ func TestBudgetOfBytes(t *testing.T) {
 			resp.Stream.Stop()
 		}
 	})
+}
+
+// TestBudgetOfLongAnswers: what is passed on is charged while it is, and once.
+func TestBudgetOfLongAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size = 10 << 20
+		b := budgetBench(t, Rule{Match{Users: []string{"jane"}}, Settings{UpstreamBytesPerSecond: 100 << 10}})
+		const jane = "Authorization: Bearer jane"
+		over, begun := time.Duration(0), time.Now()
+		body := &slowBody{step: 256 << 10, size: size, each: func() {
+			if over == 0 && isOver(t, b.count(aVersion, jane)) {
+				over = time.Since(begun)
+			}
+		}}
+		b.upstream.answer = func(*api.Request) *api.Response {
+			return &api.Response{Status: 200, BodyTo: body, Length: size}
+		}
+		resp := b.gateway.Serve(t.Context(), request(aVersion, jane))
+		b.upstream.answer = nil
+		n, err := resp.BodyTo.WriteTo(io.Discard) // a second for each step
+		if n != size || err != nil || over == 0 || over > 15*time.Second {
+			t.Errorf("%d bytes, %v, over the budget after %v", n, err, over)
+		}
+		resp.Done(n, nil)
+		time.Sleep(100 * time.Second)
+		bytes := b.gateway.rules.budgets()[0].bytes
+		if wait := bytes.Take("jane", 0); wait > 0 {
+			t.Errorf("charged twice: %v to wait", wait)
+		}
+	})
+}
+
+// slowBody has a step each second.
+type slowBody struct {
+	step, size int
+	each       func()
+}
+
+func (s *slowBody) WriteTo(w io.Writer) (n int64, err error) {
+	for int(n) < s.size && err == nil {
+		time.Sleep(time.Second)
+		var m int
+		m, err = w.Write(make([]byte, s.step))
+		n += int64(m)
+		s.each()
+	}
+	return n, err
 }
 
 // tickingStream sends each second.

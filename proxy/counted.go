@@ -41,8 +41,8 @@ func (s *countedStream) Start(w api.StreamWriter) {
 
 // Stop implements api.Stream.
 func (s *countedStream) Stop() {
+	defer s.counted.Close() // also if the other panics
 	s.Stream.Stop()
-	s.counted.Close()
 }
 
 // Receive implements api.Duplex.

@@ -335,8 +335,12 @@ func (g *Gateway) answer(x *exchange, resp *api.Response) *api.Response {
 	}
 	x.settle()
 	goesOn := resp.Stream != nil || resp.Upgrade != nil
-	if goesOn {
+	var charged *chargedBody
+	switch {
+	case goesOn:
 		g.countStream(x, resp)
+	case x.source == fromUpstream:
+		charged = x.chargeBody(resp)
 	}
 	done := resp.Done
 	resp.Done = func(n int64, err error) {
@@ -348,7 +352,7 @@ func (g *Gateway) answer(x *exchange, resp *api.Response) *api.Response {
 		if !goesOn && !isHealth(x.request.Path) {
 			g.usage.Add(x.asker(), x.costOf(resp, n))
 			if x.source == fromUpstream {
-				x.settleBytes(float64(n))
+				x.settleBytes(float64(n - charged.paid()))
 			}
 		}
 		if resp.Status == 403 {

@@ -441,12 +441,12 @@ func (g *Gateway) watch(ctx context.Context, x *exchange, q readQuery) outcome {
 	if req.Message != nil {
 		resp.Status, resp.Header = 101, websocket.Header(x.request)
 		resp.Stream = websocket.New(resp.Stream, g.panics)
-		return answeredWith(resp)
+	} else {
+		warn(resp, c)
 	}
 	if pace.Coalesce > 0 {
 		resp.Header.Add(coalesceHeader, pace.Coalesce.String())
 	}
-	warn(resp, c)
 	g.markStale(resp, x.ageOf(c, age))
 	return answeredWith(resp)
 }

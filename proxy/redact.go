@@ -136,6 +136,19 @@ func (g *Gateway) printsTables(info *api.RequestInfo) bool {
 	return why == reason.NotForwarded && !res.Custom && !res.Aggregated && res.Printer != nil
 }
 
+var errUnknownCells = errors.New("it is a Table, and nobody knows what is in its cells")
+
+// isTable reports whether an answer, or the object of an event, is a Table, which was not asked for.
+func isTable(text []byte) bool {
+	kind := json.Step{Name: "kind"}
+	for _, path := range [][]json.Step{{kind}, {{Name: "object"}, kind}} {
+		if string(json.Lookup(text, path)) == `"Table"` {
+			return true
+		}
+	}
+	return false
+}
+
 // redactAnswer is the upstream's answer, redacted, or a refusal.
 func (g *Gateway) redactAnswer(x *exchange, resp *api.Response) *api.Response {
 	mediaType, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
@@ -149,7 +162,14 @@ func (g *Gateway) redactAnswer(x *exchange, resp *api.Response) *api.Response {
 		return g.unredacted(x, errors.New("it is no JSON"))
 	}
 	isSecret := x.info.Resource == "secrets" && x.info.APIGroup == ""
-	redact := func(text []byte) ([]byte, error) { return json.Redact(text, isSecret) }
+	tables := g.printsTables(x.info)
+	redact := func(text []byte) ([]byte, error) {
+		redacted, err := json.Redact(text, isSecret)
+		if err == nil && !tables && isTable(text) {
+			err = errUnknownCells
+		}
+		return redacted, err
+	}
 	header := redactedHeader(resp.Header)
 	if resp.Stream != nil {
 		s := g.forwarded.wrap(&rewrittenStream{resp.Stream, func(w api.StreamWriter) api.StreamWriter {

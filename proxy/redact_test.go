@@ -313,9 +313,12 @@ func TestRedactedForwarded(t *testing.T) {
 			status int
 			want   string
 		}{
-			"object":     {answer: api.Response{Status: 200, Header: isJSON, Body: []byte(secret)}, status: 200, want: `{"kind":"Secret","data":{"a":"OCBieXRlcw=="}}`},
-			"in parts":   {answer: api.Response{Status: 200, Header: isJSON, BodyTo: bytes.NewBufferString(secret), Length: -1}, status: 200, want: `"OCBieXRlcw=="`},
-			"error":      {answer: api.Response{Status: 404, Header: isJSON, Body: []byte(`{"kind":"Status","code":404}`)}, status: 404, want: `"code":404`},
+			"object":   {answer: api.Response{Status: 200, Header: isJSON, Body: []byte(secret)}, status: 200, want: `{"kind":"Secret","data":{"a":"OCBieXRlcw=="}}`},
+			"in parts": {answer: api.Response{Status: 200, Header: isJSON, BodyTo: bytes.NewBufferString(secret), Length: -1}, status: 200, want: `"OCBieXRlcw=="`},
+			"error":    {answer: api.Response{Status: 404, Header: isJSON, Body: []byte(`{"kind":"Status","code":404}`)}, status: 404, want: `"code":404`},
+			"table":    {answer: api.Response{Status: 200, Header: isJSON, Body: []byte(`{"kind":"Table","rows":[{"cells":["` + seed + `"]}]}`)}, status: 403, want: "nobody knows what is in its cells"},
+			"table event": {line: line + "?watch=1", answer: api.Response{Status: 200, Header: isJSON, Stream: &scriptedStream{frames: []string{`{"type":"ADDED","object":{"kind":"Table","rows":[{"cells":["` + seed + `"]}]}}` + "\n"}}}, status: 200,
+				want: `{"type":"ERROR","object":{"kind":"Status"`},
 			"malformed":  {answer: api.Response{Status: 200, Header: isJSON, Body: []byte(secret[1:])}, status: 403, want: "cannot be redacted"},
 			"no JSON":    {answer: api.Response{Status: 200, Body: []byte(secret)}, status: 403, want: "cannot be redacted"},
 			"text error": {answer: api.Response{Status: 404, Header: api.Header{{Name: "Content-Type", Value: "text/plain"}}, Body: []byte(seed)}, status: 404, want: `"reason":"NotFound"`},

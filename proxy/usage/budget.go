@@ -1,6 +1,7 @@
 package usage
 
 import (
+	"hash/maphash"
 	"strings"
 	"sync"
 	"time"
@@ -11,17 +12,20 @@ import (
 // before that is paid off.
 //
 // Buckets are kept of a bounded number of users. Only one that is full, as a new one is, makes
-// room for another; who finds no room shares a bucket with all who found none, and begins with
-// what is left in that. So nobody gets a new bucket for one that is spent. It is safe for
-// concurrent use.
+// room for another; who finds no room has one of as many shared ones, which one nobody can choose, and
+// begins with what is left in that later. So nobody gets a new bucket for one that is spent, and what
+// one who found no room spends is missing to hardly anybody else. It is safe for concurrent use.
 type Budget struct {
 	rate, burst float64
 	most        int // users
 	now         func() time.Time
 
+	seed maphash.Seed
+
 	mu      sync.Mutex
 	buckets map[string]*bucket // guarded by mu
-	others  bucket             // guarded by mu
+	// shared are those of who found no room, by hash; none before there was somebody. Guarded by mu.
+	shared []bucket
 }
 
 // bucket is what is left at a time; below 0 it is a debt.
@@ -43,9 +47,8 @@ const (
 func NewBudget(perSecond int64) *Budget { return newBudget(perSecond, maxBuckets, time.Now) }
 
 func newBudget(perSecond int64, most int, now func() time.Time) *Budget {
-	b := &Budget{rate: float64(perSecond), most: most, now: now, buckets: make(map[string]*bucket)}
+	b := &Budget{rate: float64(perSecond), most: most, now: now, seed: maphash.MakeSeed(), buckets: make(map[string]*bucket)}
 	b.burst = b.rate * burstTime.Seconds()
-	b.others = bucket{b.burst, now()}
 	return b
 }
 
@@ -105,13 +108,29 @@ func (b *Budget) of(user string) *bucket {
 	user = Bounded(user)
 	a := b.buckets[user]
 	if a == nil {
-		b.fill(&b.others, now)
+		shared := b.sharedBy(user, now)
 		if len(b.buckets) >= b.most && !b.makeRoom(now) {
-			return &b.others
+			return shared
 		}
-		a = &bucket{b.others.left, now}
+		a = &bucket{shared.left, now}
 		b.buckets[strings.Clone(user)] = a
 	}
+	b.fill(a, now)
+	return a
+}
+
+// sharedBy is the bucket that a user has who finds no room. The caller holds mu.
+func (b *Budget) sharedBy(user string, now time.Time) *bucket {
+	if b.shared == nil {
+		if len(b.buckets) < b.most {
+			return &bucket{b.burst, now}
+		}
+		b.shared = make([]bucket, b.most)
+		for i := range b.shared {
+			b.shared[i] = bucket{b.burst, now}
+		}
+	}
+	a := &b.shared[maphash.String(b.seed, user)%uint64(len(b.shared))]
 	b.fill(a, now)
 	return a
 }
