@@ -78,13 +78,15 @@ func (b *Budget) Charge(user string, amount float64) {
 func (b *Budget) Wait(user string) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	a := b.buckets[Bounded(user)]
+	user = Bounded(user)
+	now := b.now()
+	a := b.buckets[user]
 	if a == nil {
-		a = &b.others
+		a = b.sharedBy(user, now)
 	}
-	now := *a
-	b.fill(&now, b.now())
-	return b.wait(&now)
+	then := *a
+	b.fill(&then, now)
+	return b.wait(&then)
 }
 
 // wait is in which time something will be left of a, 0 if something is.
