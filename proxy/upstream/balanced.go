@@ -188,7 +188,7 @@ type attempt struct {
 	ctx        context.Context
 	cancel     context.CancelCauseFunc
 	began      time.Time
-	connected  atomic.Bool // it has a connection, and may be sent
+	connected  atomic.Bool // it has a connection, and may be sent on that
 	reused     atomic.Bool // which there was before
 	written    atomic.Bool // its head was, which is known a little later
 	answered   atomic.Bool // it has the head of the response
@@ -210,6 +210,7 @@ func (b *balanced) attempt(s *apiServer, req *http.Request, repeatable, look boo
 // send sends the request and waits for the head of the response.
 func (a *attempt) send(req *http.Request) (*http.Response, error) {
 	trace := &httptrace.ClientTrace{
+		GetConn: func(string) { a.connected.Store(false) }, // again, see sends
 		GotConn: func(info httptrace.GotConnInfo) {
 			a.reused.Store(info.Reused)
 			a.connected.Store(true)

@@ -191,6 +191,7 @@ func (x *forwarding) request() (*http.Request, error) {
 		return x.c.local.request(x, req), nil
 	}
 	trace := &httptrace.ClientTrace{
+		GetConn: func(string) { x.sent.Store(false) }, // again, see sends
 		GotConn: func(info httptrace.GotConnInfo) {
 			x.reused.Store(info.Reused)
 			// Over HTTP/2 WroteHeaders comes after the head was written, and a cancelled

@@ -31,8 +31,10 @@ var errTurnedAway = errors.New("the upstream turns the request away again and ag
 //     HTTP/2 in net/http (golang.org/issue/47635), but not by that of golang.org/x/net, which
 //     is therefore used (transports).
 //
-// So nothing that changes something is sent again if it may have been processed. It is used
-// by one goroutine at a time.
+// So nothing that changes something is sent again if it may have been processed, and what looks
+// for a connection again was not, wherever it was sent before: if none is found, because the
+// server that turned it away has gone meanwhile, it surely was not processed. It is used by one
+// goroutine at a time.
 type sends struct{ n, most int }
 
 // sent is called before the request is sent on a connection, and may end it by end.
@@ -67,15 +69,26 @@ func (s *sends) trace(ctx context.Context, end context.CancelCauseFunc) context.
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { s.sent(info, end) }})
 }
 
-// cannotRetry begins what golang.org/x/net says of a request that the server has told it did not
-// process, and whose body is gone: its error has no type, and does not wrap the reason. Should it
-// be worded otherwise some time, what is said of such a write is that nobody knows.
-const cannotRetry = "http2: Transport: cannot retry err ["
+// What golang.org/x/net and net/http say of requests that were not processed, in errors that have
+// no type and do not wrap the reason. Should they be worded otherwise some time, what is said of
+// such a write is that nobody knows.
+const (
+	// cannotRetry begins what is said of one that the server has told it did not process, and
+	// whose body is gone.
+	cannotRetry = "http2: Transport: cannot retry err ["
+	// cannotRewind is said of one whose body was closed unread, because its connection took no
+	// more requests: anything else that net/http would send again has its body.
+	cannotRewind = "net/http: cannot rewind body after connection loss"
+	// notEstablished is said of the first one on a connection that has ended before.
+	notEstablished = "http2: client conn could not be established"
+)
 
 // unprocessed reports whether what changes something, and failed with err, surely was not
 // processed by a server: it could not be sent, or was turned away.
 func unprocessed(err error) bool {
 	var stream http2.StreamError
-	return unconnected(err) || errors.Is(err, errTurnedAway) || strings.HasPrefix(err.Error(), cannotRetry) ||
+	said := err.Error()
+	return unconnected(err) || errors.Is(err, errTurnedAway) ||
+		strings.HasPrefix(said, cannotRetry) || said == cannotRewind || said == notEstablished ||
 		errors.As(err, &stream) && stream.Code == http2.ErrCodeRefusedStream
 }

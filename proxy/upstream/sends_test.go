@@ -57,7 +57,9 @@ type rawServer struct {
 	// handle answers the nth request that came as a whole; false ends the connection.
 	handle func(f *http2.Framer, stream uint32, n int64) bool
 	came   atomic.Int64
-	conns  sync.WaitGroup
+	// hangsUp: who connects is cut off before the handshake, as while a server closes its port.
+	hangsUp atomic.Bool
+	conns   sync.WaitGroup
 }
 
 // newRawServer starts one with the certificate of s.
@@ -88,7 +90,7 @@ func (r *rawServer) url() string { return "https://" + r.Addr().String() }
 
 func (r *rawServer) serve(conn *tls.Conn) {
 	defer func() { _ = conn.Close() }()
-	if conn.Handshake() != nil {
+	if r.hangsUp.Load() || conn.Handshake() != nil {
 		return
 	}
 	if conn.ConnectionState().NegotiatedProtocol != http2.NextProtoTLS {
@@ -173,6 +175,12 @@ func TestWritesOnce(t *testing.T) {
 				return f.WriteGoAway(0, http2.ErrCodeNo, nil) == nil
 			}
 		}},
+		ending{name: "GOAWAY before the request, and no handshake any more", sends: 1, refused: true, handle: func(r *rawServer) func(*http2.Framer, uint32, int64) bool {
+			return func(f *http2.Framer, _ uint32, _ int64) bool {
+				r.hangsUp.Store(true)
+				return f.WriteGoAway(0, http2.ErrCodeNo, nil) == nil
+			}
+		}},
 		ending{name: "the connection is closed", sends: 1, handle: func(*rawServer) func(*http2.Framer, uint32, int64) bool {
 			return func(*http2.Framer, uint32, int64) bool { return false }
 		}},
@@ -248,6 +256,43 @@ func writeOnce(t *testing.T, w *api.Request, many bool, handle func(*rawServer) 
 		t.Errorf("%s: the other server took %d", w.Method, other.writes.Load())
 	}
 }
+
+// TestUnprocessed: the words by which libraries tell that a request was not processed are theirs.
+func TestUnprocessed(t *testing.T) {
+	near, far := net.Pipe()
+	go func() { _, _ = io.Copy(io.Discard, far) }()
+	//lint:ignore SA1019 it is that code's words that count
+	conn, err := (&http2.Transport{}).NewClientConn(near)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = far.Close()
+	eventually(t, "the end of the connection", func() bool { return conn.State().Closed })
+	write := func() *http.Request {
+		req, err := http.NewRequestWithContext(testContext(t), "POST", "https://gateway/", io.LimitReader(strings.NewReader("x"), 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return req
+	}
+	if _, err := conn.RoundTrip(write()); err == nil || !unprocessed(err) {
+		t.Errorf("the first request on a connection that has ended: %v", err)
+	}
+	unusable := http.Transport{Protocols: new(http.Protocols)}
+	unusable.Protocols.SetHTTP1(true)
+	unusable.RegisterProtocol("https", roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+		_ = req.Body.Close()
+		return nil, http.ErrSkipAltProtocol
+	}))
+	if _, err := unusable.RoundTrip(write()); err == nil || !unprocessed(err) {
+		t.Errorf("a request whose connection took no more: %v", err)
+	}
+}
+
+type roundTripperFunc func(*http.Request) (*http.Response, error)
+
+// RoundTrip implements http.RoundTripper.
+func (f roundTripperFunc) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
 // TestWritesOnceHTTP1: the same over HTTP/1.1, on connections used before.
 func TestWritesOnceHTTP1(t *testing.T) {

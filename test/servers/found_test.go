@@ -173,6 +173,10 @@ func TestServersFound(t *testing.T) {
 	if g.Panicked() {
 		t.Error("the gateway panicked")
 	}
+	if t.Failed() {
+		log := g.Log()
+		t.Logf("the gateway's log ends with\n%s", log[max(0, len(log)-6000):])
+	}
 }
 
 // byName has a client find the second server, and, when that is killed, the third, as the address that a DNS server has
