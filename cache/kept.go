@@ -417,8 +417,9 @@ type KeptCollection struct {
 }
 
 // Kept lists the collections of which there are images: those that were in use when the
-// last process ended. Images that are of no use are removed. A disk that does not answer is
-// waited for; who cannot wait calls it aside: what is read after ctx has ended changes nothing.
+// last process ended. Images that are of no use are removed, as is one over which there is a
+// panic. A disk that does not answer is waited for; who cannot wait calls it aside: what is read
+// after ctx has ended changes nothing.
 func (m *Manager) Kept(ctx context.Context) []KeptCollection {
 	k := m.parts.keeper
 	if k == nil {
@@ -434,7 +435,11 @@ func (m *Manager) Kept(ctx context.Context) []KeptCollection {
 	}
 	var all []KeptCollection
 	for _, name := range names {
-		h, err := k.readHeader(name)
+		var h *imageHeader
+		err := m.parts.panics.Func("background", func() (err error) {
+			h, err = k.readHeader(name)
+			return err
+		})()
 		if ctx.Err() != nil {
 			return nil // the images are perhaps another's by now
 		}

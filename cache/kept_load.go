@@ -130,10 +130,15 @@ func (i *keptImage) settle(l *loaded) *loaded {
 	return l
 }
 
-// loadAcquired is load for who may use the image.
+// loadAcquired is load for who may use the image. One over which there is a panic is as good as
+// damaged.
 func (i *keptImage) loadAcquired(ctx context.Context, panics *contain.Panics, blocks *atomic.Int64, decode func([]byte) (*object.Object, error)) *loaded {
 	k := i.keeper
-	l, err := i.read(ctx, panics, blocks, decode)
+	var l *loaded
+	err := panics.Func("feed", func() (err error) {
+		l, err = i.read(ctx, panics, blocks, decode)
+		return err
+	})()
 	switch {
 	case err == nil:
 		return l
@@ -198,9 +203,6 @@ type keptItem struct {
 	key    string
 }
 
-// errUnread is the error of a piece that nobody has read: a panic came between.
-var errUnread = errors.New("not read")
-
 func (i *keptImage) read(ctx context.Context, panics *contain.Panics, blocks *atomic.Int64, decode func([]byte) (*object.Object, error)) (_ *loaded, err error) {
 	r, err := i.keeper.Images.Open(i.name)
 	if err != nil {
@@ -244,10 +246,15 @@ func readPieces(ctx context.Context, r ImageReader, panics *contain.Panics, bloc
 	for range runtime.GOMAXPROCS(0) {
 		panics.Go(&workers, "feed", func() {
 			for p := range work {
-				p.decode(decode)
+				p.err = panics.Func("feed", func() error { return p.decode(decode) })()
 			}
 		})
 	}
+	end := sync.OnceFunc(func() {
+		close(work)
+		workers.Wait()
+	})
+	defer end() // also after a panic
 	var pieces []*piece
 	committed := 0
 	for ctx.Err() == nil {
@@ -261,17 +268,18 @@ func readPieces(ctx context.Context, r ImageReader, panics *contain.Panics, bloc
 			note, committed = c, len(pieces)
 			continue
 		}
-		p := &piece{block: b, err: errUnread}
+		p := &piece{block: b}
 		pieces = append(pieces, p)
 		work <- p
 	}
-	close(work)
-	workers.Wait()
+	end()
 	return pieces[:committed], note, clean
 }
 
-func (p *piece) decode(decode func([]byte) (*object.Object, error)) {
-	p.err = p.block.Each(func(raw []byte) error {
+func (p *piece) decode(decode func([]byte) (*object.Object, error)) error {
+	block := p.block
+	p.block = nil
+	return block.Each(func(raw []byte) error {
 		o, err := decode(bytes.Clone(raw))
 		if err == nil {
 			p.items = append(p.items, keptItem{object: o})
@@ -282,7 +290,6 @@ func (p *piece) decode(decode func([]byte) (*object.Object, error)) {
 		p.items = append(p.items, keptItem{key: key})
 		return nil
 	})
-	p.block = nil
 }
 
 // assemble makes the state of the pieces, which has to be what the note says.

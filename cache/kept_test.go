@@ -35,6 +35,7 @@ type keeping struct {
 	limit   int64               // of bytes on disk, 0 for none
 	limits  cache.Limits
 	wrap    func(cache.Source) cache.Source // nil: the source as it is
+	images  func(cache.Images) cache.Images // nil: what is kept as it is
 	log     bytes.Buffer
 
 	dir     *state.Dir
@@ -68,6 +69,9 @@ func (k *keeping) start() {
 		k.t.Fatal(err)
 	}
 	k.options.Images = k.dir
+	if k.images != nil {
+		k.options.Images = k.images(k.dir)
+	}
 	var source cache.Source = k.source
 	if k.wrap != nil {
 		source = k.wrap(source)

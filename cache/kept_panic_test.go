@@ -1,0 +1,95 @@
+package cache_test
+
+import (
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/kubeweir/kubeweir/cache"
+)
+
+// bursting are images whose reader panics somewhere.
+type bursting struct {
+	cache.Images
+	where string
+}
+
+// Open implements cache.Images.
+func (b bursting) Open(name string) (cache.ImageReader, error) {
+	r, err := b.Images.Open(name)
+	if err == nil && b.where == "open" {
+		panic("a bug")
+	}
+	return burstingReader{r, b.where}, err
+}
+
+type burstingReader struct {
+	cache.ImageReader
+	where string
+}
+
+// Next implements cache.ImageReader.
+func (r burstingReader) Next() (cache.ImageBlock, error) {
+	block, err := r.ImageReader.Next()
+	if r.where == "next" {
+		panic("a bug")
+	}
+	return burstingBlock{block, r.where}, err
+}
+
+type burstingBlock struct {
+	cache.ImageBlock
+	where string
+}
+
+// Each implements cache.ImageBlock.
+func (b burstingBlock) Each(set func([]byte) error, deleted func(string) error) error {
+	if b.where == "each" {
+		panic("a bug")
+	}
+	return b.ImageBlock.Each(set, deleted)
+}
+
+// TestKeptPanic: what cannot be read without a panic is listed anew, and kept anew.
+func TestKeptPanic(t *testing.T) {
+	for _, where := range []string{"open", "next", "each"} {
+		t.Run(where, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := newKeeping(t)
+				for range 4 * runtime.GOMAXPROCS(0) { // more blocks than there are goroutines that read them
+					k.start()
+					k.same(k.open())
+					k.change()
+					synctest.Wait()
+					k.stop()
+				}
+				k.images = func(images cache.Images) cache.Images { return bursting{images, where} }
+				k.start()
+				if n := len(k.manager.Kept(t.Context())); n != 1 && where != "open" || n != 0 && where == "open" {
+					t.Errorf("%d collections were kept", n)
+				}
+				k.source.Calls() // forgets them
+				k.same(k.open())
+				if calls := strings.Join(k.source.Calls(), ", "); !strings.HasPrefix(calls, "list pods") {
+					t.Errorf("it was not listed: %s", calls)
+				}
+				k.stop()
+				if got := k.log.String(); strings.Count(got, "state of a collection dropped") != 1 || !strings.Contains(got, "a panic was contained") {
+					t.Errorf("log: %s", got)
+				}
+				k.images = nil
+				k.start()
+				if n := len(k.manager.Kept(t.Context())); n != 1 {
+					t.Errorf("%d collections are kept anew", n)
+				}
+				k.source.Calls()
+				k.same(k.open())
+				if calls := strings.Join(k.source.Calls(), ", "); strings.Contains(calls, "list pods rv=\"\" match=\"\" limit=1, ") {
+					t.Errorf("it was listed again: %s", calls)
+				}
+				k.stop()
+			})
+		})
+	}
+}
