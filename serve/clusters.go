@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -42,7 +43,7 @@ type clusters struct {
 	// changing is held while members change. refused is why ClusterProfiles are none, by their
 	// names, guarded by it.
 	changing sync.Mutex
-	refused  map[string]string
+	refused  map[string]refusal
 	// retiring are members that end, or have ended since; guarded by changing.
 	retiring []*member
 	// running are starts and retirements, which end early when ctx does.
@@ -69,7 +70,7 @@ type member struct {
 func newClusters(c *config.Gateway, userAgent string, log *slog.Logger, registry *prometheus.Registry, askers *askers) (_ *clusters, err error) {
 	s := &clusters{log: log, registry: registry, askers: askers, userAgent: userAgent, drainTime: c.Shutdown.Drain, panics: contain.New(registry, log)}
 	if c.ClusterProfiles.On() {
-		if s.profiles, err = newProfiles(c, userAgent, log); err != nil {
+		if s.profiles, err = newProfiles(c, userAgent, log, registry); err != nil {
 			return nil, err
 		}
 	}
@@ -208,7 +209,7 @@ type change struct {
 	// added, removed and changed are names: of those that were not there, that are not any
 	// more, and that take the place of another.
 	added, removed, changed []string
-	refused                 map[string]string // why ClusterProfiles are none, by name
+	refused                 map[string]refusal // why ClusterProfiles are none, by name
 }
 
 // discard ends what was made for a change that does not come.
@@ -233,7 +234,7 @@ func (p *change) place(m *member, c *config.Cluster) {
 // is served in another way yet; the caller holds changing, and calls apply or discard. reread
 // tells that kubeconfigs count as they are now: else, as they were.
 func (s *clusters) plan(list []wanted, reread bool) (*change, error) {
-	p, whole := &change{wanted: list, refused: make(map[string]string)}, false
+	p, whole := &change{wanted: list, refused: make(map[string]refusal)}, false
 	defer func() {
 		if !whole { // an error, or a panic
 			p.discard()
@@ -243,7 +244,7 @@ func (s *clusters) plan(list []wanted, reread bool) (*change, error) {
 	for i := range list {
 		w := &list[i]
 		if errors.Is(w.err, errNameTaken) {
-			s.refuse(p, w, w.err, false)
+			s.refuse(p, w, refusal{refusedName, w.err.Error()}, false)
 			continue
 		}
 		at := slices.IndexFunc(old, func(m *member) bool { return m.name == w.config.Name })
@@ -263,7 +264,11 @@ func (s *clusters) plan(list []wanted, reread bool) (*change, error) {
 		case w.profile == "":
 			return nil, err
 		default:
-			s.refuse(p, w, err, at >= 0)
+			why := refusal{refusedCluster, err.Error()}
+			if w.err != nil {
+				why.reason = refusedAccess
+			}
+			s.refuse(p, w, why, at >= 0)
 			if at >= 0 {
 				p.place(old[at], old[at].config)
 			}
@@ -306,16 +311,16 @@ func (s *clusters) replace(p *change, w *wanted) (m *member, err error) {
 }
 
 // refuse tells why a ClusterProfile cannot be used, if that was not told already.
-func (s *clusters) refuse(p *change, w *wanted, err error, stays bool) {
+func (s *clusters) refuse(p *change, w *wanted, why refusal, stays bool) {
 	name := w.config.Name
-	if p.refused[name] = err.Error(); p.refused[name] == s.refused[name] {
+	if p.refused[name] = why; why == s.refused[name] {
 		return
 	}
 	what := "a ClusterProfile cannot be used"
 	if stays {
 		what += ", the cluster stays as it was"
 	}
-	s.log.Warn(what, "profile", w.profile, "cluster", name, "error", err)
+	s.log.Warn(what, "profile", w.profile, "cluster", name, "error", why.text)
 }
 
 // apply does what was planned: the new members get the state folders of those whose places
@@ -329,13 +334,15 @@ func (s *clusters) apply(ctx context.Context, p *change, c *config.Gateway) {
 	for i, m := range p.next {
 		m.config = p.configs[i]
 	}
-	s.refused = p.refused
+	if s.refused = p.refused; s.profiles != nil {
+		s.profiles.count(p.refused)
+	}
 	s.set(p.next)
 	s.retiring = slices.DeleteFunc(s.retiring, func(m *member) bool { return m.ended.Load() })
 	for _, m := range old {
 		if !slices.Contains(p.next, m) {
 			s.retiring = append(s.retiring, m)
-			s.panics.Go(&s.running, "background", func() { s.retire(m) })
+			s.panics.Go(&s.running, "background", func() { s.retire(m, c.State.Dir) })
 		}
 	}
 }
@@ -370,9 +377,27 @@ func (s *clusters) clearState(c *config.Gateway, list []wanted) {
 	state.ClearOthers(c.State.Dir, keep, s.log)
 }
 
+// clearOwn removes the state of a member that has ended, if its cluster had a folder of its own,
+// not from the top level: what is below that is clearState's.
+func (s *clusters) clearOwn(m *member, common string) {
+	s.changing.Lock() // nobody takes the folder over meanwhile
+	defer s.changing.Unlock()
+	dir := m.config.State.Dir
+	if dir == "" || common != "" && filepath.Clean(dir) == filepath.Join(common, m.name) {
+		return
+	}
+	for _, other := range *s.members.Load() {
+		if filepath.Clean(other.config.State.Dir) == filepath.Clean(dir) {
+			return
+		}
+	}
+	state.Clear(dir, m.name, s.log)
+}
+
 // retire ends a member that no request is routed to any more: its watches over the time of
-// a drain, all else when it is through or a little later.
-func (s *clusters) retire(m *member) {
+// a drain, all else when it is through or a little later. common is the state folder of the top
+// level.
+func (s *clusters) retire(m *member, common string) {
 	ctx, cancel := context.WithTimeout(s.ctx, s.drainTime+cutAfter)
 	defer cancel()
 	m.handler.Drain(ctx, s.drainTime)
@@ -381,6 +406,7 @@ func (s *clusters) retire(m *member) {
 	}
 	<-m.started
 	m.close()
+	s.clearOwn(m, common)
 	m.ended.Store(true)
 	m.log.Info("the cluster is not served any more")
 }
@@ -408,8 +434,8 @@ func (s *clusters) close() {
 	if s.profiles != nil && s.profiles.kept != nil {
 		s.profiles.kept.close(s.profiles.followed)
 	}
-	s.changing.Lock() // no change is under way any more, and none begins
-	defer s.changing.Unlock()
+	s.changing.Lock() // no change is under way any more, and none begins as ctx has ended
+	s.changing.Unlock()
 	s.running.Wait()
 	var all sync.WaitGroup
 	for _, m := range *s.members.Load() {

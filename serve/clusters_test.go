@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -529,6 +530,48 @@ func TestReloadWithState(t *testing.T) {
 		t.Error(err)
 	}
 	read("a")
+}
+
+// TestReloadWithOwnState: what was kept of a cluster in a folder that it named itself is removed when the cluster is, and
+// when it names another folder, unless somebody else has put something there.
+func TestReloadWithOwnState(t *testing.T) {
+	s := startSeveral(t, []string{"a", "b"}, entry("a", "state: {dir: of-a}"), entry("b", "state: {dir: of-b}"))
+	await(t, s, "a", 200)
+	files := func(folder string) (names []string) {
+		entries, err := os.ReadDir(filepath.Join(s.dir, folder))
+		if err != nil {
+			t.Error(err)
+		}
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		return names
+	}
+	change := func(entries ...string) {
+		t.Helper()
+		if err := s.change(entries...); err != nil {
+			t.Fatal(err)
+		}
+		s.several.running.Wait() // who has gone has ended
+	}
+	change(entry("a", "state: {dir: of-a}", "limits: {maxInFlight: 50}"), entry("b", "state: {dir: of-b}"))
+	if len(files("of-a")) == 0 || len(files("of-b")) == 0 {
+		t.Error("what is kept of clusters that there are is gone")
+	}
+	change(entry("a", "state: {dir: elsewhere}"), entry("b", "state: {dir: of-b}"))
+	if left := files("of-a"); len(left) > 0 {
+		t.Errorf("in the folder that is used no more there are %v", left)
+	}
+	if err := os.WriteFile(filepath.Join(s.dir, "of-b", "notes.txt"), []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	change(entry("a", "state: {dir: elsewhere}"))
+	if left := files("of-b"); !slices.Contains(left, "notes.txt") || len(left) < 2 {
+		t.Errorf("of a folder with somebody else's file %v are left", left)
+	}
+	if len(files("elsewhere")) == 0 {
+		t.Error("what is kept of a is gone")
+	}
 }
 
 // TestReloadWithStateOfADrainingCluster: one that is removed and comes again while the watches of the old one still drain

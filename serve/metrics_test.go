@@ -104,7 +104,13 @@ func allMetrics(t *testing.T) map[string]*metric {
 	if err == nil {
 		t.Fatal("etcd was reached")
 	}
+	c.State.Dir, c.ClusterProfiles.Kubeconfig = "", c.Kubeconfig
+	hub := prometheus.NewRegistry()
+	if _, err := newProfiles(c, "kubeweir/test", slog.New(slog.DiscardHandler), hub); err != nil {
+		t.Fatal(err)
+	}
 	describe(t, all, "gateway", gateway.registry, kinds)
+	describe(t, all, "gateway", hub, kinds)
 	describe(t, all, "standalone", standalone.registry, kinds)
 	describe(t, all, "standalone", etcdMetrics.Registry, kinds)
 	return all

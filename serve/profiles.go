@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -23,6 +24,7 @@ import (
 type profiles struct {
 	config   config.ClusterProfiles // that the process was started with
 	follower *clusterprofile.Follower
+	refused  *prometheus.GaugeVec     // by reason
 	list     []clusterprofile.Profile // that there were last; guarded by source.mu, as listed
 	listed   bool                     // some time
 	taken    atomic.Bool              // list has been taken over
@@ -31,8 +33,29 @@ type profiles struct {
 	first    chan struct{}            // closed when it was tried to
 }
 
-func newProfiles(g *config.Gateway, userAgent string, log *slog.Logger) (*profiles, error) {
+// Why ClusterProfiles are not served.
+const (
+	refusedName    = "name-taken" // errNameTaken
+	refusedAccess  = "access"     // it is not known how they are reached
+	refusedCluster = "cluster"    // no cluster can be made of what is
+	refusedMax     = "max"        // there are too many
+)
+
+// refusal is why a ClusterProfile is not served, or not as it is now.
+type refusal struct{ reason, text string }
+
+func newProfiles(g *config.Gateway, userAgent string, log *slog.Logger, registry *prometheus.Registry) (*profiles, error) {
 	c := &g.ClusterProfiles
+	refused := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "kubeweir_clusterprofiles_refused",
+		Help: "ClusterProfiles of the hub that are not served, or not as they are now, by reason; the log names them.",
+	}, []string{"reason"})
+	for _, reason := range []string{refusedName, refusedAccess, refusedCluster, refusedMax} {
+		refused.WithLabelValues(reason) // so that the first is a change, too
+	}
+	if err := registry.Register(refused); err != nil {
+		return nil, fmt.Errorf("metrics of ClusterProfiles: %w", err)
+	}
 	hub, err := clusterprofile.HubConfig(c.Kubeconfig, c.Context)
 	if err != nil {
 		return nil, err
@@ -45,7 +68,18 @@ func newProfiles(g *config.Gateway, userAgent string, log *slog.Logger) (*profil
 		return nil, err
 	}
 	kept, err := openKeptProfiles(g, hub, log)
-	return &profiles{config: *c, follower: follower, kept: kept, first: make(chan struct{})}, err
+	return &profiles{config: *c, follower: follower, refused: refused, kept: kept, first: make(chan struct{})}, err
+}
+
+// count tells how many profiles are refused, besides those that are too many.
+func (p *profiles) count(refused map[string]refusal) {
+	counts := map[string]int{refusedName: 0, refusedAccess: 0, refusedCluster: 0}
+	for _, r := range refused {
+		counts[r.reason]++
+	}
+	for reason, n := range counts {
+		p.refused.WithLabelValues(reason).Set(float64(n))
+	}
 }
 
 // part tells that it is not known yet which clusters there are.
@@ -142,6 +176,7 @@ func (s *Server) takeProfiles(ctx context.Context, list []clusterprofile.Profile
 	defer s.source.mu.Unlock()
 	p := s.several.profiles
 	p.list, p.listed = list, true
+	p.refused.WithLabelValues(refusedMax).Set(float64(p.follower.Left()))
 	if s.reconcileProfiles(ctx) {
 		p.kept.keep(list)
 	}

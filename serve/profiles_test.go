@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -150,6 +151,31 @@ func (f *fleet) patch(name, patch string) {
 	}
 }
 
+// refused waits until so many profiles are refused for each reason.
+func (f *fleet) refused(t *testing.T, name, access, cluster, most float64) {
+	t.Helper()
+	want := map[string]float64{refusedName: name, refusedAccess: access, refusedCluster: cluster, refusedMax: most}
+	for t.Context().Err() == nil {
+		got := make(map[string]float64)
+		families, err := f.gatherer.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, family := range families {
+			if family.GetName() == "kubeweir_clusterprofiles_refused" {
+				for _, m := range family.GetMetric() {
+					got[m.GetLabel()[0].GetValue()] = m.GetGauge().GetValue()
+				}
+			}
+		}
+		if maps.Equal(got, want) {
+			return
+		}
+		runtime.Gosched()
+	}
+	t.Errorf("not as many are refused as %v", want)
+}
+
 // TestClusterProfiles: clusters come, change and go with the profiles of a hub; what is wrong, or a hub that is away, changes
 // nothing of the others.
 func TestClusterProfiles(t *testing.T) {
@@ -174,6 +200,8 @@ func TestClusterProfiles(t *testing.T) {
 		t.Errorf("the log does not tell of none: %s", f.log.String())
 	}
 
+	f.refused(t, 1, 1, 0, 0)
+
 	onA := f.watch("a", "")
 	f.add("default", "b", "b", nil)
 	f.awaitPath("b", 401)
@@ -181,10 +209,12 @@ func TestClusterProfiles(t *testing.T) {
 	f.patch("b", `{"status": {"accessProviders": [{"name": "other", "cluster": {"server": "https://127.0.0.1:1"}}]}}`)
 	f.awaitLog("the cluster stays as it was")
 	f.awaitPath("b", 401)
+	f.refused(t, 1, 2, 0, 0)
 	if err := f.profiles.Namespace("default").Delete(t.Context(), "b", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	f.awaitPath("b", 404)
+	f.refused(t, 1, 1, 0, 0)
 
 	// The hub goes.
 	f.upstreams["hub"].Cut()
@@ -218,15 +248,18 @@ func TestClusterProfilesOfAllNamespaces(t *testing.T) {
 	f.add("default", "y", "a", nil)
 	f.reload(t.Context(), true)
 	f.awaitPath("default.y", 404)
+	f.add("default", "z", "a", nil)
 	if err := f.profiles.Namespace("default").Delete(t.Context(), "x", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	f.awaitPath("default.y", 401) // there is a place now
 	f.awaitPath("default.x", 404)
+	f.refused(t, 0, 0, 0, 1)
 	// Another access provider, which no profile names: all stay.
 	f.writeProviders("other")
 	f.awaitLog("the provider file has none of its access providers")
 	f.awaitPath("default.y", 401)
+	f.refused(t, 0, 2, 0, 1)
 }
 
 // TestClusterProfilesWithoutHub: a gateway whose hub does not answer starts, serves what it knows, and tells of it.

@@ -30,25 +30,43 @@ func clearOthers(disk vfs.FS, parent string, keep []string, log *slog.Logger) {
 		if info, err := disk.Stat(path); err != nil || !info.IsDir() || isSame(path, keep) {
 			continue
 		}
-		d := newDir(Options{Dir: path, FS: disk, Logger: log})
-		switch cleared, err := d.clear(); {
-		case err != nil:
-			log.Warn("the state of a cluster that is not served any more stays", "dir", path, "error", err)
-		case cleared:
-			log.Info("the state of a cluster that is not served any more was removed", "dir", path)
+		d := newDir(Options{Dir: path, Cluster: name, FS: disk, Logger: log})
+		cleared, err := d.clear()
+		if cleared {
+			err = cause(disk.Remove(path))
 		}
+		d.tellCleared(cleared, err)
 	}
+}
+
+// tellCleared logs what became of the state of a cluster that is not served any more.
+func (d *Dir) tellCleared(cleared bool, err error) {
+	switch {
+	case err != nil:
+		d.log.Warn("the state of a cluster that is not served any more stays", "dir", d.path, "error", err)
+	case cleared:
+		d.log.Info("the state of a cluster that is not served any more was removed", "dir", d.path)
+	}
+}
+
+// Clear removes what is in the state folder of a cluster that is not served any more. The folder
+// itself stays, as somebody has named it. One that is in use stays as it is, as does one of
+// another cluster, or with a file in it that this package has not made.
+func Clear(path, cluster string, log *slog.Logger) {
+	d := newDir(Options{Dir: path, Cluster: cluster, Logger: log})
+	d.tellCleared(d.clear())
 }
 
 func isSame(path string, of []string) bool {
 	return slices.ContainsFunc(of, func(other string) bool { return filepath.Clean(other) == filepath.Clean(path) })
 }
 
-// clear removes the folder with all that is in it, if that is a state folder which nobody uses.
+// clear removes all that is in the folder, if that is the state folder of the Dir's cluster,
+// which nobody uses.
 func (d *Dir) clear() (cleared bool, err error) {
 	content, err := d.readFile(markerName)
 	var m marker
-	if err != nil || json.Unmarshal(content, &m) != nil || m.Cluster != filepath.Base(d.path) {
+	if err != nil || json.Unmarshal(content, &m) != nil || m.Cluster != d.cluster {
 		return false, nil
 	}
 	lock, err := d.fs.Lock(d.file(lockName))
@@ -63,9 +81,6 @@ func (d *Dir) clear() (cleared bool, err error) {
 		return false, err
 	}
 	if err := d.fs.Remove(d.file(lockName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return false, cause(err)
-	}
-	if err := d.fs.Remove(d.path); err != nil {
 		return false, cause(err)
 	}
 	return true, nil

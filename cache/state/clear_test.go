@@ -76,6 +76,56 @@ func TestClearOthers(t *testing.T) {
 	state.ClearOthers(filepath.Join(parent, "none"), nil, quiet())
 }
 
+// TestClear: the state of a cluster is removed from the folder that it alone had, which stays;
+// what is another's is not.
+func TestClear(t *testing.T) {
+	parent := t.TempDir()
+	for name, tc := range map[string]struct {
+		cluster string
+		foreign bool
+		busy    bool
+		left    []string
+	}{
+		"its":                {cluster: "berlin"},
+		"another cluster's":  {cluster: "lab", left: []string{"kubeweir-state", "lock"}},
+		"of one alone":       {left: []string{"kubeweir-state", "lock"}},
+		"with other files":   {cluster: "berlin", foreign: true, left: []string{"kubeweir-state", "lock", "notes.txt"}},
+		"used by some other": {cluster: "berlin", busy: true, left: []string{"kubeweir-state", "lock"}},
+	} {
+		path := filepath.Join(parent, name)
+		d := open(t, state.Options{Dir: path, Cluster: tc.cluster})
+		if tc.foreign {
+			if err := os.WriteFile(filepath.Join(path, "notes.txt"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !tc.busy {
+			if err := d.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		state.Clear(path, "berlin", quiet())
+		entries, err := os.ReadDir(path)
+		if err != nil {
+			t.Error(err)
+		}
+		var left []string
+		for _, e := range entries {
+			left = append(left, e.Name())
+		}
+		if !slices.Equal(left, tc.left) {
+			t.Errorf("%s: left are %v, want %v", name, left, tc.left)
+		}
+		if tc.busy {
+			_ = d.Close()
+		}
+	}
+	state.Clear(filepath.Join(parent, "none"), "berlin", quiet())
+	if _, err := os.Stat(filepath.Join(parent, "none")); err == nil {
+		t.Error("a folder was made")
+	}
+}
+
 // TestPrepare: of a folder that another has, nothing is seen, written or removed until it is taken.
 func TestPrepare(t *testing.T) {
 	options := state.Options{Dir: t.TempDir(), Logger: quiet()}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -39,7 +40,7 @@ type Follower struct {
 	hub  dynamic.Interface
 	gvr  schema.GroupVersionResource // the one that the hub has
 	kept map[string][32]byte         // digests by key of what was listed last, Max at most
-	left int                         // how many were more than Max then
+	left atomic.Int64                // how many were more than Max then
 }
 
 // Times of a Follower.
@@ -114,6 +115,9 @@ func pause(ctx context.Context, t time.Duration) {
 	}
 }
 
+// Left is how many profiles were left out of those that were listed last, as there may be no more.
+func (f *Follower) Left() int { return int(f.left.Load()) }
+
 // List reads the profiles one time.
 func (f *Follower) List(ctx context.Context) ([]Profile, error) {
 	list, _, err := f.list(ctx)
@@ -154,8 +158,7 @@ func (f *Follower) listPages(ctx context.Context) (list []Profile, at string, er
 			break
 		}
 	}
-	if left := max(0, total-f.o.Max); left != f.left {
-		f.left = left
+	if left := int64(max(0, total-f.o.Max)); f.left.Swap(left) != left {
 		f.o.Logger.Warn("there are more ClusterProfiles than clusters may be served, the youngest are left out", "max", f.o.Max, "left out", left)
 	}
 	f.kept = make(map[string][32]byte, len(list))

@@ -52,7 +52,7 @@ func hubOf(most int, version string, objects ...runtime.Object) (*Follower, *fak
 func TestList(t *testing.T) {
 	f, _ := hubOf(2, "v1alpha2", made("young", 3, "https://a"), made("old", 1, "https://b"), made("middle", 2, "https://c"))
 	list, err := f.List(t.Context())
-	if err != nil || len(list) != 2 || list[0].Name != "old" || list[1].Name != "middle" || f.left != 1 {
+	if err != nil || len(list) != 2 || list[0].Name != "old" || list[1].Name != "middle" || f.Left() != 1 {
 		t.Errorf("%+v, %v", list, err)
 	}
 	// A name that leads elsewhere as a folder, which no hub that is well has.
