@@ -12,10 +12,7 @@ func (c *Console) checks(a *ask) (any, error) {
 		document.Period = max(document.Period, v.figures.sum("kubeweir_cache_check_period_seconds"))
 		for i := range v.collections {
 			s := &v.collections[i]
-			row := CheckedCollection{
-				ID: v.rowID(idOf(s)), Cluster: v.Name, Group: s.Resource.Group, Version: s.Resource.Version, Resource: s.Resource.Resource,
-				Encoding: s.Encoding.String(), Result: "none",
-			}
+			row := CheckedCollection{CollectionName: v.nameOf(s), Result: "none"}
 			if last := s.LastCheck; last != nil {
 				row.Result, row.Checked = last.Result.String(), present(s.LookedAt)
 				row.Objects, row.Sampled, row.Differing = last.Objects, last.Sampled, last.Differing

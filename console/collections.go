@@ -29,8 +29,8 @@ func (c *Console) collections(a *ask) (any, error) {
 func (v *view) collection(c *cache.CollectionStatus) Collection {
 	id := idOf(c)
 	row := Collection{
-		ID: v.rowID(id), Cluster: v.Name,
-		Group: c.Resource.Group, Version: c.Resource.Version, Resource: c.Resource.Resource, Encoding: c.Encoding.String(),
+		CollectionName: v.nameOf(c),
+
 		State: c.State.Phase.String(), Since: c.State.Since, Objects: c.Objects, Bytes: c.Bytes,
 		ResourceVersion: strconv.FormatUint(c.RV, 10), Age: ageOf(c, v.at),
 		Watchers: c.Watches.Watchers, Lagging: c.Watches.Lagging,
@@ -43,6 +43,12 @@ func (v *view) collection(c *cache.CollectionStatus) Collection {
 		row.Error = c.State.Err.Error()
 	}
 	return row
+}
+
+// nameOf names a collection of the cluster.
+func (v *view) nameOf(c *cache.CollectionStatus) CollectionName {
+	r := &c.Resource
+	return CollectionName{v.rowID(idOf(c)), v.Name, r.Group, r.Version, r.Resource, c.Encoding.String()}
 }
 
 // present is a time, nil for none.

@@ -169,14 +169,19 @@ type Collections struct {
 	Collections       []Collection `json:"collections"`
 }
 
-// Collection is a resource in one encoding.
-type Collection struct {
+// CollectionName names a resource in one encoding among those of all clusters.
+type CollectionName struct {
 	ID       string `json:"id"`
 	Cluster  string `json:"cluster,omitempty"`
 	Group    string `json:"group"`
 	Version  string `json:"version"`
 	Resource string `json:"resource"`
 	Encoding string `json:"encoding"`
+}
+
+// Collection is a resource in one encoding.
+type Collection struct {
+	CollectionName
 	// State is starting, synced, stale or stopped.
 	State       string     `json:"state"`
 	Since       time.Time  `json:"since"`
@@ -427,12 +432,7 @@ type Checks struct {
 
 // CheckedCollection is what was found of one.
 type CheckedCollection struct {
-	ID       string `json:"id"`
-	Cluster  string `json:"cluster,omitempty"`
-	Group    string `json:"group"`
-	Version  string `json:"version"`
-	Resource string `json:"resource"`
-	Encoding string `json:"encoding"`
+	CollectionName
 	// Result is same, differs, unfinished, or none.
 	Result    string      `json:"result"`
 	Checked   *time.Time  `json:"checked,omitempty"`

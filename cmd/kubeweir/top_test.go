@@ -35,8 +35,8 @@ func topFixture() *topFrame {
 		},
 		Askers: console.Askers{Users: []console.Asker{{Name: "jane\x1b[2J", Requests: 12, Bytes: 2048, CPUSeconds: .25, Watches: 2, UpstreamRequests: 1, UpstreamBytes: 100}}},
 		Collections: console.Collections{Collections: []console.Collection{
-			{Group: "apps", Resource: "deployments", Encoding: "json", State: "synced", Objects: 5, Bytes: 5000, Age: number(.1), Watchers: 9, EventsIn: console.Figure{Rate: number(2)}, History: console.History{Seconds: 60}},
-			{Resource: "pods", Encoding: "protobuf", State: "stale", Error: "no answer", Objects: 15000, Bytes: 9 << 20, Age: number(61)},
+			{CollectionName: console.CollectionName{Group: "apps", Resource: "deployments", Encoding: "json"}, State: "synced", Objects: 5, Bytes: 5000, Age: number(.1), Watchers: 9, EventsIn: console.Figure{Rate: number(2)}, History: console.History{Seconds: 60}},
+			{CollectionName: console.CollectionName{Resource: "pods", Encoding: "protobuf"}, State: "stale", Error: "no answer", Objects: 15000, Bytes: 9 << 20, Age: number(61)},
 		}},
 	}
 }
