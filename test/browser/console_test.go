@@ -4,15 +4,19 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
 
 	"github.com/kubeweir/kubeweir/test/realkube"
+	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
 var screenshots = flag.String("screenshots", "", "the `folder` that the console's pages are drawn to; a temporary one without it")
@@ -21,7 +25,9 @@ var screenshots = flag.String("screenshots", "", "the `folder` that the console'
 func TestConsole(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	g := startGateway(t, "--console-actions")
+	config := filepath.Join(t.TempDir(), "gateway.yaml")
+	must(t, os.WriteFile(config, []byte("console: {actions: true}\nrules:\n- users: [\"team:*\"]\n  visibleLists: true\n"), 0o600))
+	g := startGateway(t, "--config", config)
 	load := startLoad(ctx, t, g)
 	c := openConsole(t, g.AdminURL())
 	c.run("pages", func() { c.pages(c.names()) })
@@ -30,7 +36,9 @@ func TestConsole(t *testing.T) {
 	c.run("numbers have units", c.units)
 	c.run("by keyboard alone", c.keyboard)
 	c.run("a request is explained", c.explained)
+	c.run("a visible list is explained", func() { c.explainsVisible(ctx, g) })
 	c.run("a watch is ended", func() { c.endsWatch(ctx, g) })
+	c.run("a user agent is blocked and unblocked", func() { c.blocks(ctx, g) })
 	load.stop()
 	c.run("the stream is lost and comes back", func() { c.lost(ctx, g) })
 }
@@ -47,6 +55,11 @@ func TestConsoleOfStandalone(t *testing.T) {
 	c := openConsole(t, s.AdminURL())
 	c.run("the token is asked for", func() { c.logsIn("not the token at all", "0123456789abcdef0123") })
 	c.run("pages", func() { c.pages([]string{"store"}) })
+	c.run("types have bytes", func() {
+		c.do(`await openPage('store');
+			const cells = (type) => [...document.querySelectorAll('tbody tr')].find(tr => tr.textContent.startsWith(type))?.cells;
+			await until('the bytes of ClusterRoles', () => / (B|KiB)$/.test(cells('clusterroles')?.[2].textContent));`)
+	})
 }
 
 // TestConsoleOfClusters chooses one of the clusters of a gateway, of which another does not answer.
@@ -143,12 +156,14 @@ func (c *console) keyboard() {
 		c.t.Errorf("the Tab key does not reach %s", e)
 	}
 	c.size(360)
-	c.do(`document.querySelector('#menu').focus();`)
+	c.do(`const menu = document.querySelector('#menu');
+		await until('the menu, of a narrow window', () => menu.checkVisibility());
+		menu.focus();`)
 	c.press("Enter")
-	c.do(`if (!document.querySelector('nav a').checkVisibility()) throw new Error('the list of pages is not shown');`)
+	c.do(`await until('the list of pages', () => document.querySelector('nav a').checkVisibility());`)
 	c.look("menu-360")
 	c.press("Enter")
-	c.do(`if (document.querySelector('nav a').checkVisibility()) throw new Error('the list of pages is not put away');`)
+	c.do(`await until('that the list of pages is put away', () => !document.querySelector('nav a').checkVisibility());`)
 	c.size(1280)
 	c.do(`document.querySelector('#skip').focus();`)
 	c.press("Enter")
@@ -172,6 +187,88 @@ func (c *console) explained() {
 	c.content("status of 400") // Chromium says so of every such answer
 }
 
+// explainsVisible has a list of all namespaces explained that a user makes who may list some.
+func (c *console) explainsVisible(ctx context.Context, g *realkube.Gateway) {
+	const team = "team:a"
+	rights := clientOf(c.t, g, "rights/1", "").RbacV1()
+	role := &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: "team-a"},
+		Rules:      []rbacv1.PolicyRule{{Verbs: []string{"list"}, APIGroups: []string{""}, Resources: []string{"configmaps"}}},
+	}
+	_, err := rights.ClusterRoles().Create(ctx, role, metav1.CreateOptions{})
+	must(c.t, err)
+	c.t.Cleanup(func() { _ = rights.ClusterRoles().Delete(context.WithoutCancel(ctx), "team-a", metav1.DeleteOptions{}) })
+	for _, namespace := range []string{"default", "kube-public"} {
+		_, err := rights.RoleBindings(namespace).Create(ctx, &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "team-a"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: team}},
+		}, metav1.CreateOptions{})
+		must(c.t, err)
+		c.t.Cleanup(func() {
+			_ = rights.RoleBindings(namespace).Delete(context.WithoutCancel(ctx), "team-a", metav1.DeleteOptions{})
+		})
+	}
+	lists := clientOf(c.t, g, "team/1", team).CoreV1().ConfigMaps("")
+	must(c.t, testbed.Poll(ctx, 20*time.Second, func() error {
+		_, err := lists.List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+		return err
+	}))
+	c.do(`await openPage('explain');
+		const form = document.querySelector('[name=path]').form;
+		form.path.value = '/api/v1/configmaps?resourceVersion=0';
+		form.user.value = %s;
+		form.requestSubmit();
+		await until('how many namespaces', () => document.querySelector('#page').textContent.includes('rules[0] shows the 2 namespaces'));`, team)
+	c.look("visible-1280")
+	c.size(360)
+	c.look("visible-360")
+	c.size(1280)
+}
+
+// blocks blocks a user agent from the table, by keyboard, and unblocks it.
+func (c *console) blocks(ctx context.Context, g *realkube.Gateway) {
+	const agent = "to-be-blocked/1"
+	cfg := g.AdminConfig()
+	cfg.UserAgent = agent
+	client, err := rest.HTTPClientFor(cfg)
+	must(c.t, err)
+	answered := func(want int) {
+		c.t.Helper()
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, cfg.Host+"/version", nil)
+		must(c.t, err)
+		resp, err := client.Do(r)
+		must(c.t, err)
+		must(c.t, resp.Body.Close())
+		if resp.StatusCode != want {
+			c.t.Errorf("%s is answered %d, want %d", agent, resp.StatusCode, want)
+		}
+	}
+	answered(200)
+	c.do(`await openPage('askers');
+		document.querySelector('input[value=userAgents]').click();
+		const button = await until('the button of '+%[1]s, () => document.querySelector('button[aria-label="Block '+%[1]s+'"]'));
+		button.focus();`, agent)
+	c.confirm("block-1280")
+	c.do(`await until('the row of the blocked', () => document.querySelector('button[aria-label="Unblock '+%s+'"]'));`, agent)
+	answered(429)
+	c.do(`const row = document.querySelector('button[aria-label="Unblock '+%[1]s+'"]').closest('tr');
+		await until('that a request was refused', () => row.cells[3].textContent === '1');
+		row.querySelector('button').focus();`, agent)
+	c.look("blocked-1280")
+	c.confirm("unblock-1280")
+	c.do(`await until('the row to go', () => !document.querySelector('button[aria-label="Unblock '+%s+'"]'));`, agent)
+	answered(200)
+}
+
+// confirm presses the button that has the focus, and that of the question that follows.
+func (c *console) confirm(name string) {
+	c.press("Enter")
+	c.do(`await until('the question', () => document.querySelector('dialog')?.contains(document.activeElement));`)
+	c.look(name)
+	c.press("Tab")
+	c.press("Enter")
+}
+
 // endsWatch ends a watch from the table, by keyboard.
 func (c *console) endsWatch(ctx context.Context, g *realkube.Gateway) {
 	const agent = "to-be-ended/1"
@@ -181,11 +278,7 @@ func (c *console) endsWatch(ctx context.Context, g *realkube.Gateway) {
 	c.do(`await openPage('watches');
 		const row = await until('the row of the watch', () => [...document.querySelectorAll('tbody tr')].find(tr => tr.textContent.includes(%s)));
 		row.querySelector('button').focus();`, agent)
-	c.press("Enter")
-	c.do(`await until('the question', () => document.querySelector('dialog')?.contains(document.activeElement));`)
-	c.look("question-1280")
-	c.press("Tab")
-	c.press("Enter")
+	c.confirm("question-1280")
 	awaitEnd(ctx, c.t, w)
 	c.do(`await until('the row to go', () => ![...document.querySelectorAll('tbody tr')].some(tr => tr.textContent.includes(%s)));
 		await until('what came of it', () => document.querySelector('[role=alert]').textContent);
