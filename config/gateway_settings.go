@@ -106,7 +106,7 @@ func (g *Gateway) identitySections() []section {
 			"with cached each user and question costs the cluster one request in that time, and up to 64 MiB of memory; a rule may say otherwise"},
 		{"authorization.visibleNamespaces", "authorization-visible-namespaces", &authz.VisibleNamespaces, between(1000, 100_000_000),
 			"`number` of names of namespaces remembered at most for rules with visibleLists; a user, by name, has a quarter of it",
-			"each takes some 100 bytes of memory, and is there once for each user who may list in it; a user who may list in more gets 403, and of what is not remembered each list asks the cluster anew"},
+			"each takes some 100 bytes of memory, and is there once for each user who may list in it; who may list in more than four fifths of that gets 403, and of what is not remembered each list asks the cluster anew"},
 		{"authorization.watchRecheckPeriod", "authorization-watch-recheck-period", &authz.WatchRecheckPeriod, between(time.Second, day),
 			"`time` between reviews of an open watch's permission and credential",
 			"in this time each user and kind of watch costs a SubjectAccessReview, and each token a TokenReview"},

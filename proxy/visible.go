@@ -26,7 +26,7 @@ var namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespace
 func newVisible(o *Options) *identity.Visible {
 	held := &heldRules{resources: o.Resources, manager: o.Manager, log: o.Logger}
 	return identity.NewVisible(identity.VisibleOptions{
-		Authorizer: o.Authorizer, Most: o.VisibleNamespaces, Registerer: o.Registerer,
+		Authorizer: o.Authorizer, Most: o.VisibleNamespaces, RecheckPeriod: o.Revocation.RecheckPeriod(), Registerer: o.Registerer,
 		Granting: func() identity.Granting {
 			if rules := held.get(func(*cache.Collection) bool { return true }); rules != nil {
 				return rules

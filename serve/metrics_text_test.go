@@ -85,6 +85,7 @@ var particular = map[string]string{
 	"authentication_token_reviews_total.result": "valid, invalid, error, cached, offline, limited",
 	"authorization_reviews_total.result":        "allowed, denied, error",
 	"authorization_reviews_total.from":          "upstream, cache, offline",
+	"authorization_visible_reviews.for":         "read, recheck",
 	"authorization_watch_rechecks_total.result": "good, offline, lost, unknown",
 	"authorization_watches_ended_total.reason":  "permission-revoked, namespaces-changed, credential-invalid, unconfirmed",
 	"audit_events_total.result":                 "written, dropped, failed",

@@ -63,7 +63,7 @@ type AuthorizerOptions struct {
 	// nobody knows. Once it can again, it is asked at once.
 	Reachable func() bool
 	// CacheSize bounds the remembered decisions, and as many more for OfflineTTL
-	// (default 16384), of which users, by their names, have shares.
+	// (default 16384), of both of which users, by their names, have shares.
 	CacheSize int
 	// ReviewTimeout is how long a request waits for a decision (default 10 s).
 	ReviewTimeout time.Duration
@@ -236,7 +236,7 @@ func (a *Authorizer) ask(ctx context.Context, u *User, attributes Attributes) (D
 	case errors.Is(err, ErrUnavailable):
 		if d, ok := a.offline(u, attributes, key); ok {
 			if !a.outage.begin(a.decisions.now()) {
-				a.decisions.put(key, d, d.Generation, outagePause, 0)
+				a.decisions.putFor(u.GetName(), key, d, d.Generation, outagePause, 0)
 			}
 			return d, nil
 		}
@@ -305,7 +305,7 @@ func (a *Authorizer) review(ctx context.Context, u *User, attributes *Attributes
 	if !settled && d.Allowed {
 		keep = ttl // by the state before the change, perhaps
 	}
-	a.decisions.put(key, d, gen, ttl, 0)
+	a.decisions.putFor(u.GetName(), key, d, gen, ttl, 0)
 	if a.opts.OfflineTTL > 0 {
 		now := time.Now()
 		if a.lastWords.put(u.GetName(), key, attributes, d, now, now.Add(max(ttl, keep))) {

@@ -78,6 +78,15 @@ func (c *ttlCache[K, V]) get(key K) (value V, ok bool) {
 	return e.value, true
 }
 
+// getPut is get, and tells when the value was put.
+func (c *ttlCache[K, V]) getPut(key K) (value V, put int64, ok bool) {
+	e := c.find(key)
+	if e == nil || c.now() >= e.expires {
+		return value, 0, false
+	}
+	return e.value, e.put, true
+}
+
 // getStale returns the value of key even when it is no longer fresh, as long as
 // it is kept.
 func (c *ttlCache[K, V]) getStale(key K) (value V, ok bool) {

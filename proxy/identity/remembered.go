@@ -83,9 +83,9 @@ func (v *Visible) Look(u *User, a Attributes) (l VisibleLook) {
 		l.Candidates, l.Everywhere = len(slices.Compact(names)), everywhere
 	}
 	if set := l.Set; set != nil {
-		now := v.opts.Authorizer.decisions.now()
-		l.Current = !set.Offline && now-set.confirmed < int64(v.opts.Authorizer.opts.AllowedTTL) &&
-			(set.tried == 0 || now-set.tried < int64(refusedAgain)) && set.granting == s.granting
+		t := v.termsOf(&a)
+		t.allowed = v.atLeast(t.allowed, len(set.candidates))
+		l.Current = set.granting == s.granting && v.fresh(set, t)
 	}
 	return l
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apiserver/pkg/authentication/user"
 
@@ -42,21 +41,17 @@ type VisibleOptions struct {
 	Granting func() Granting
 	// All returns a number that is another one once there are other namespaces, and their names. Required.
 	All func(ctx context.Context) (state uint64, names func() []string, err error)
+	// RecheckPeriod is how often each namespace of an open watch is confirmed, as by Watches (default 60 s).
+	RecheckPeriod time.Duration
 	// Most bounds the names of namespaces that are remembered for all users (default 500,000); a user has a quarter.
 	Most int
 	// Registerer takes the metrics; nil leaves them unregistered.
 	Registerer prometheus.Registerer
 }
 
-const (
-	// visibleReviews is how many namespaces of one set are confirmed at a time, allVisibleReviews those of all sets. A
-	// user's other requests have a place, see userReviews.
-	visibleReviews    = userReviews / 2
-	allVisibleReviews = 2 * userReviews
-	// refusedAgain is when it is asked again for a namespace that the rules grant and the upstream refused: its
-	// authorizer may be behind the rules.
-	refusedAgain = settle / 2
-)
+// refusedAgain is when it is asked again for a namespace that the rules grant and the upstream refused soon after an RBAC
+// object changed: its authorizer may be behind the rules.
+const refusedAgain = settle / 2
 
 // Visible finds the namespaces in which a user may do what they may not do in all. Those in which the cluster's RBAC
 // objects grant it are the candidates, and each counts when the upstream has confirmed it for just that namespace. So
@@ -64,23 +59,32 @@ const (
 // upstream has; what another one than RBAC grants is not found.
 //
 // A set is remembered. After a change of an RBAC object the upstream is asked about the namespaces that have come to be
-// candidates, and the others are as good as before; after AllowedTTL it is asked about all. Visible is safe for concurrent
-// use.
+// candidates, and the others are as good as before. Besides, it is asked about each namespace of a list after AllowedTTL,
+// and about each of a watch after RecheckPeriod, while the watch is open a few at a time.
+//
+// Selectors only limit what may be done, by the definition of SubjectAccessReview. So a namespace in which the user may do
+// it without selectors is confirmed for all selectors, and only in the others it is asked with the selectors. Whatever
+// selectors there are, that is asked once.
+//
+// Visible is safe for concurrent use.
 type Visible struct {
 	opts    VisibleOptions
 	sets    visibleSets
 	flights flight.Group[visibleFlight, foundSet]
 	slots   chan struct{}
+	pace    pace
+	metrics visibleMetrics
 	panics  *contain.Panics
 }
 
-// visibleFlight names calls that share their result: of one user, about one thing, by confirmations up to an age.
+// visibleFlight names calls that share their result: of one user, about one thing, on the same terms.
 type visibleFlight struct {
-	key decisionKey
-	age time.Duration
+	key   decisionKey
+	terms terms
 }
 
-// VisibleSet is the namespaces in which a user may do something. It is immutable.
+// VisibleSet is the namespaces in which a user may do something. But for the times at which they were confirmed it is
+// immutable.
 type VisibleSet struct {
 	// Decision tells how it was come by.
 	Decision
@@ -94,28 +98,34 @@ type VisibleSet struct {
 	granting   Granting
 	// state is that of all namespaces, if they were candidates.
 	state uint64
-	// confirmed is when the first confirmation was begun, on the decisions' clock, and tried when the upstream refused
-	// some candidates; 0 if it refused none.
-	confirmed, tried int64
+	// base is the set of the same without selectors; nil of one that has none, or selects one namespace.
+	base *VisibleSet
+	// candidates are what the rules grant, in order: those that are confirmed, and those that were refused.
+	candidates         []string
+	confirmed, refused *reviewed
+	// unsettled tells that some were refused before a change of RBAC objects had settled.
+	unsettled bool
 }
 
 // NewVisible returns what remembers no set yet.
 func NewVisible(opts VisibleOptions) *Visible {
 	setDefault(&opts.Most, defaults.VisibleNamespaces)
+	setDefault(&opts.RecheckPeriod, defaults.WatchRecheckPeriod)
 	v := &Visible{opts: opts, slots: make(chan struct{}, allVisibleReviews), panics: contain.New(opts.Registerer, nil)}
 	v.sets.init(opts.Most)
 	v.sets.watch(opts.Registerer)
+	v.metrics = newVisibleMetrics(opts.Registerer)
 	return v
 }
 
 // Of returns the namespaces in which u may do what a, a list or watch of all of them, says, and how many reviews were
 // made for that; of what others waited for as well its part. An error may be ErrNotAsked.
 func (v *Visible) Of(ctx context.Context, u *User, a Attributes) (s *VisibleSet, asked float64, err error) {
-	return v.find(ctx, u, a, nil, v.opts.Authorizer.opts.AllowedTTL)
+	return v.find(ctx, u, a, nil, v.termsOf(&a))
 }
 
-// find returns a set whose namespaces were confirmed within age, or are now; before is one of earlier, nil for none.
-func (v *Visible) find(ctx context.Context, u *User, a Attributes, before *VisibleSet, age time.Duration) (s *VisibleSet, asked float64, err error) {
+// find returns a set whose namespaces are confirmed on the terms; before is one of earlier, nil for none.
+func (v *Visible) find(ctx context.Context, u *User, a Attributes, before *VisibleSet, t terms) (s *VisibleSet, asked float64, err error) {
 	key := keyOf(u, &a)
 	known := func() *VisibleSet {
 		if s := v.sets.get(key); s != nil {
@@ -123,21 +133,23 @@ func (v *Visible) find(ctx context.Context, u *User, a Attributes, before *Visib
 		}
 		return before
 	}
-	if s := known(); s != nil && v.counts(ctx, s, age) {
-		return s, 0, nil
+	if s := known(); s != nil {
+		if t.allowed = v.atLeast(t.allowed, len(s.candidates)); v.counts(ctx, s, t) {
+			return s, 0, nil
+		}
 	}
 	if mayNotAsk(ctx) {
 		return nil, 0, ErrNotAsked
 	}
 	a = a.clone()
 	key = keyOf(u, &a)
-	found, by, err := v.flights.Do(ctx, visibleFlight{key, age}, func(ctx context.Context) (f foundSet, err error) {
+	found, by, err := v.flights.Do(ctx, visibleFlight{key, t}, func(ctx context.Context) (f foundSet, err error) {
 		before := known()
-		if before != nil && v.counts(ctx, before, age) { // of the round before this one
+		if before != nil && v.counts(ctx, before, t) { // of the round before this one
 			return foundSet{before, 0}, nil
 		}
 		f.set = &VisibleSet{owner: v, key: key, user: u, attributes: a}
-		if f.asked, err = v.derive(ctx, f.set, before, age); err == nil {
+		if f.asked, err = v.derive(ctx, f.set, before, t); err == nil {
 			v.sets.put(f.set)
 		}
 		return f, err
@@ -152,11 +164,18 @@ type foundSet struct {
 }
 
 // counts reports whether nothing has to be asked to know that s is still right.
-func (v *Visible) counts(ctx context.Context, s *VisibleSet, age time.Duration) bool {
+func (v *Visible) counts(ctx context.Context, s *VisibleSet, t terms) bool {
+	return v.opts.Granting() == s.granting && v.fresh(s, t) && v.sameNamespaces(ctx, s)
+}
+
+// fresh reports whether the reviews of s count still.
+func (v *Visible) fresh(s *VisibleSet, t terms) bool {
 	now := v.opts.Authorizer.decisions.now()
-	if s.Offline || now-s.confirmed >= int64(age) || s.tried > 0 && now-s.tried >= int64(refusedAgain) || v.opts.Granting() != s.granting {
-		return false
-	}
+	return !s.Offline && !s.confirmed.anyDue(now, t.ofAllowed()) && !s.refused.anyDue(now, t.ofRefused(s.unsettled))
+}
+
+// sameNamespaces reports whether all namespaces are those that were the candidates of s, if all were.
+func (v *Visible) sameNamespaces(ctx context.Context, s *VisibleSet) bool {
 	if s.state == 0 {
 		return true
 	}
@@ -165,54 +184,100 @@ func (v *Visible) counts(ctx context.Context, s *VisibleSet, age time.Duration) 
 }
 
 // derive completes s, and returns how many reviews that took.
-func (v *Visible) derive(ctx context.Context, s, before *VisibleSet, age time.Duration) (reviews float64, err error) {
+func (v *Visible) derive(ctx context.Context, s, before *VisibleSet, t terms) (reviews float64, err error) {
 	authorizer := v.opts.Authorizer
-	s.Allowed, s.Generation, s.confirmed = true, authorizer.Generation(), authorizer.decisions.now()
-	names, err := v.candidates(ctx, s)
+	s.Allowed, s.Generation = true, authorizer.Generation()
+	if without := s.withoutSelectors(); without != s.attributes && s.only() == "" {
+		var base *VisibleSet
+		if before != nil {
+			base = before.base
+		}
+		if s.base, reviews, err = v.find(ctx, s.user, without, base, t); err != nil {
+			return reviews, err
+		}
+	}
+	if err := v.candidates(ctx, s, before); err != nil {
+		return reviews, err
+	}
+	known := v.recall(s, before, t)
+	settled := authorizer.decisions.now()-authorizer.invalidated.Load() >= int64(settle)
+	asked, err := v.confirm(ctx, s, known)
 	if err != nil {
-		return 0, err
+		return reviews, err
 	}
-	asked := make([]Decision, len(names))
-	now := s.confirmed
-	if before != nil && !before.Offline && now-before.confirmed < int64(age) {
-		s.confirmed = before.confirmed
-		for i, name := range names {
-			asked[i].Allowed = before.Namespaces.Has(name)
-		}
-	}
-	if err := v.confirm(ctx, s, names, asked); err != nil {
-		return 0, err
-	}
-	visible := names[:0]
-	for i, name := range names {
-		if asked[i].Allowed {
-			visible = append(visible, name)
-		}
-		s.Offline = s.Offline || asked[i].Offline
-		reviews += asked[i].Asked
-	}
-	if len(visible) < len(asked) {
-		s.tried = now
-	}
-	s.Namespaces = object.NewNamespaces(visible, s.themselves())
-	return reviews, nil
+	v.metrics.count(t, asked)
+	s.conclude(before, known, settled)
+	return reviews + asked, nil
 }
+
+// conclude makes the set of what is known of its candidates.
+func (s *VisibleSet) conclude(before *VisibleSet, known []knownReview, settled bool) {
+	var confirmed, refused reviewed
+	for i, name := range s.candidates {
+		k := &known[i]
+		s.Offline = s.Offline || k.offline
+		if k.allowed {
+			confirmed.add(name, k.at)
+		} else {
+			refused.add(name, k.at)
+			s.unsettled = s.unsettled || k.asked && !settled || !k.asked && before != nil && before.unsettled
+		}
+	}
+	s.confirmed, s.refused = &confirmed, &refused
+	switch {
+	case s.base != nil && s.base.confirmed.equal(s.confirmed):
+		s.Namespaces = s.base.Namespaces
+		if !s.Offline && !s.base.Offline {
+			s.confirmed = s.base.confirmed
+		}
+	case before != nil && before.confirmed.equal(s.confirmed):
+		s.Namespaces = before.Namespaces
+		if !s.Offline && !before.Offline && before.hasOwnTimes() {
+			before.confirmed.renew(s.confirmed)
+			s.confirmed = before.confirmed
+		}
+	default:
+		s.Namespaces = object.NewNamespaces(confirmed.names, s.themselves())
+	}
+	if len(refused.names) == 0 {
+		s.candidates = s.confirmed.names
+	}
+}
+
+// hasOwnTimes reports whether the times of s are not those of its base, too: what is confirmed by selectors is so for those.
+func (s *VisibleSet) hasOwnTimes() bool { return s.base == nil || s.base.confirmed != s.confirmed }
 
 // themselves reports whether it is the Namespaces themselves that are listed.
 func (s *VisibleSet) themselves() bool {
 	return s.attributes.Resource == "namespaces" && s.attributes.APIGroup == ""
 }
 
-// candidates are the namespaces that the rules grant.
-func (v *Visible) candidates(ctx context.Context, s *VisibleSet) ([]string, error) {
+// withoutSelectors is what s is about, not narrowed by what the objects have, or by their names.
+func (s *VisibleSet) withoutSelectors() Attributes {
+	a := s.attributes
+	a.FieldSelector, a.LabelSelector = "", ""
+	if !s.themselves() {
+		a.Name = ""
+	}
+	return a
+}
+
+// candidates finds the namespaces that the rules grant.
+func (v *Visible) candidates(ctx context.Context, s, before *VisibleSet) error {
 	if s.granting = v.opts.Granting(); s.granting == nil {
-		return nil, fmt.Errorf("%w: it does not hold the RBAC objects of the cluster", ErrNotVisible)
+		return fmt.Errorf("%w: it does not hold the RBAC objects of the cluster", ErrNotVisible)
+	}
+	for _, same := range []*VisibleSet{before, s.sameRights()} {
+		if same != nil && same.granting == s.granting && v.sameNamespaces(ctx, same) {
+			s.state, s.candidates = same.state, same.candidates
+			return nil
+		}
 	}
 	names, everywhere := s.granted()
 	if everywhere {
 		state, all, err := v.opts.All(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("%w: it does not hold the namespaces of the cluster", ErrNotVisible)
+			return fmt.Errorf("%w: it does not hold the namespaces of the cluster", ErrNotVisible)
 		}
 		s.state, names = state, all()
 	}
@@ -220,11 +285,19 @@ func (v *Visible) candidates(ctx context.Context, s *VisibleSet) ([]string, erro
 		names = slices.DeleteFunc(names, func(name string) bool { return name != only })
 	}
 	slices.Sort(names)
-	names = slices.Compact(names)
-	if most := v.sets.share() - setCost; len(names) > most {
-		return nil, fmt.Errorf("%w: there are more than %d", ErrNotVisible, most)
+	s.candidates = slices.Compact(names)
+	if most := v.sets.mostNames(); len(s.candidates) > most {
+		return fmt.Errorf("%w: there are more than %d", ErrNotVisible, most)
 	}
-	return names, nil
+	return nil
+}
+
+// sameRights is the base if it has the same candidates: by rules that do not look at names, as they do not at selectors.
+func (s *VisibleSet) sameRights() *VisibleSet {
+	if s.attributes.Name != "" {
+		return nil
+	}
+	return s.base
 }
 
 // granted are the namespaces in which the rules grant all permissions: who loses one of them is no candidate any more, and
@@ -279,73 +352,16 @@ func (s *VisibleSet) permissions(name string) []Attributes {
 	return []Attributes{get}
 }
 
-// confirm asks the upstream about the names that are not allowed yet.
-func (v *Visible) confirm(ctx context.Context, s *VisibleSet, names []string, asked []Decision) error {
-	reviews, together := errgroup.WithContext(ctx)
-	reviews.SetLimit(visibleReviews)
-	for i, name := range names {
-		if asked[i].Allowed {
-			continue
-		}
-		permissions := s.permissions(name)
-		if d, ok := v.remembered(s.user, permissions); ok {
-			asked[i] = d
-			continue
-		}
-		if together.Err() != nil {
-			break
-		}
-		reviews.Go(v.panics.Func("background", func() (err error) {
-			select {
-			case v.slots <- struct{}{}:
-				defer func() { <-v.slots }()
-			case <-together.Done():
-				return context.Cause(together)
-			}
-			asked[i], err = v.review(together, s.user, permissions)
-			return err
-		}))
-	}
-	if err := reviews.Wait(); err != nil {
-		return err
-	}
-	return context.Cause(ctx)
-}
-
-// remembered is what is known of permissions without asking.
-func (v *Visible) remembered(u *User, permissions []Attributes) (d Decision, ok bool) {
-	for _, a := range permissions {
-		d, ok = v.opts.Authorizer.decisions.get(keyOf(u, &a))
-		if !ok || !d.Allowed {
-			return d, ok
-		}
-	}
-	return d, true
-}
-
-// review asks for permissions, all of which are needed.
-func (v *Visible) review(ctx context.Context, u *User, permissions []Attributes) (d Decision, err error) {
-	for _, a := range permissions {
-		offline, asked := d.Offline, d.Asked
-		d, err = v.opts.Authorizer.Authorize(ctx, u, a)
-		d.Asked += asked
-		if err != nil || !d.Allowed {
-			return d, err
-		}
-		d.Offline = d.Offline || offline
-	}
-	return d, nil
-}
-
 // Hold counts what a watch of the set takes; false if there is no room for that, and nothing to be released.
 func (s *VisibleSet) Hold() bool { return s.owner.sets.hold(s) }
 
 // Release is the end of Hold.
 func (s *VisibleSet) Release() { s.owner.sets.release(s) }
 
-// recheck finds out whether a watch of s, whose namespaces have to be confirmed each period, may go on.
-func (s *VisibleSet) recheck(ctx context.Context, period time.Duration) (recheckResult, reason.WatchEnd) {
-	now, _, err := s.owner.find(ctx, s.user, s.attributes, s, period)
+// recheck finds out whether a watch of s may go on. Of the namespaces those are confirmed whose time has come.
+func (s *VisibleSet) recheck(ctx context.Context) (recheckResult, reason.WatchEnd) {
+	t := s.owner.rechecks()
+	now, _, err := s.owner.find(ctx, s.user, s.attributes, s, t)
 	switch {
 	case err != nil:
 		return recheckUnknown, reason.Unconfirmed
@@ -353,6 +369,8 @@ func (s *VisibleSet) recheck(ctx context.Context, period time.Duration) (recheck
 		return recheckBad, reason.NamespacesChanged
 	case now.Offline:
 		return recheckOffline, reason.NotEnded
+	case now.confirmed.anyDue(s.owner.opts.Authorizer.decisions.now(), t.latest()):
+		return recheckUnknown, reason.Unconfirmed // there are too many to confirm
 	}
 	return recheckGood, reason.NotEnded
 }
@@ -369,9 +387,10 @@ func (v *Visible) allowsAll(ctx context.Context, s *VisibleSet) bool {
 
 // nextLook is when a watch of s is to be looked at again: where all namespaces were candidates, a new one is no change
 // of a right that somebody is told of.
-func (s *VisibleSet) nextLook(now time.Time, period time.Duration) time.Time {
-	if s.state > 0 {
-		period = tick
+func (s *VisibleSet) nextLook(now time.Time) time.Time {
+	due := tick
+	if s.state == 0 {
+		due = max(due, s.confirmed.nextDue(s.owner.opts.Authorizer.decisions.now(), s.owner.rechecks().ofAllowed()))
 	}
-	return now.Add(period)
+	return now.Add(due)
 }

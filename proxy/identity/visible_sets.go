@@ -32,6 +32,7 @@ type keptSet struct {
 type visibleUser struct {
 	sets   map[decisionKey]*keptSet
 	shared map[string]*sharedNamespaces // by ID
+	times  map[*reviewed]int            // sets of which they are the confirmed
 	cost   int
 }
 
@@ -44,6 +45,8 @@ type sharedNamespaces struct {
 const (
 	// setCost is what a set costs besides its names: it may have long selectors.
 	setCost = 32
+	// timesOf is how many names the times at which as many as one of them were confirmed cost: one of so many.
+	timesOf = 4
 	// setIdle is for how long a set is kept that nobody uses.
 	setIdle = 10 * time.Minute
 	// evictionTries bounds the search for sets to drop.
@@ -58,6 +61,9 @@ func (t *visibleSets) init(most int) {
 
 // share is what one user may have.
 func (t *visibleSets) share() int { return t.most / 4 }
+
+// mostNames is how many namespaces a user may have, with the times at which they were confirmed.
+func (t *visibleSets) mostNames() int { return (t.share() - setCost) * timesOf / (timesOf + 1) }
 
 func (t *visibleSets) watch(registerer prometheus.Registerer) {
 	count := func(of func() int) func() float64 {
@@ -125,12 +131,15 @@ func (t *visibleSets) enterLocked(s *VisibleSet) bool {
 	for tries := 0; ; tries++ {
 		u := t.mu.users[name]
 		if u == nil {
-			u = &visibleUser{sets: make(map[decisionKey]*keptSet), shared: make(map[string]*sharedNamespaces)}
+			u = &visibleUser{sets: make(map[decisionKey]*keptSet), shared: make(map[string]*sharedNamespaces), times: make(map[*reviewed]int)}
 			t.mu.users[name] = u
 		}
 		cost := setCost
 		if u.shared[id] == nil {
 			cost += s.Namespaces.Len()
+		}
+		if u.times[s.confirmed] == 0 {
+			cost += s.Namespaces.Len() / timesOf
 		}
 		var full map[decisionKey]*keptSet
 		switch {
@@ -143,6 +152,7 @@ func (t *visibleSets) enterLocked(s *VisibleSet) bool {
 				u.shared[id] = &sharedNamespaces{namespaces: s.Namespaces}
 			}
 			u.shared[id].sets++
+			u.times[s.confirmed]++
 			u.cost += cost
 			t.mu.cost += cost
 			return true
@@ -164,6 +174,10 @@ func (t *visibleSets) leaveLocked(s *VisibleSet) {
 		delete(u.shared, id)
 	} else {
 		shared.sets--
+	}
+	if u.times[s.confirmed]--; u.times[s.confirmed] == 0 {
+		cost += s.Namespaces.Len() / timesOf
+		delete(u.times, s.confirmed)
 	}
 	u.cost -= cost
 	t.mu.cost -= cost

@@ -116,6 +116,9 @@ func NewWatches(opts WatchesOptions) *Watches {
 	return w
 }
 
+// RecheckPeriod is that of the options.
+func (w *Watches) RecheckPeriod() time.Duration { return w.opts.RecheckPeriod }
+
 func (w *Watches) count() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -227,7 +230,7 @@ func (r *Registration) Close() {
 // next is when a grant that is good is reviewed again.
 func (w *Watches) next(g *grant, now time.Time) time.Time {
 	if g.visible != nil {
-		return g.visible.nextLook(now, w.opts.RecheckPeriod)
+		return g.visible.nextLook(now)
 	}
 	return now.Add(w.opts.RecheckPeriod)
 }
@@ -385,7 +388,7 @@ func (w *Watches) reviewOne(ctx context.Context, g *grant) (recheckResult, reaso
 		return recheckUnknown, reason.Unconfirmed
 	}
 	if g.visible != nil {
-		return g.visible.recheck(ctx, w.opts.RecheckPeriod)
+		return g.visible.recheck(ctx)
 	}
 	d, err := w.opts.Authorizer.Authorize(ctx, g.user, g.attributes)
 	switch {
