@@ -19,6 +19,8 @@ type effort struct {
 	fastEvents int
 	// queries are the lists of a row of kind Queries.
 	queries int
+	// visible are the lists of a row of kind Visible.
+	visible int
 	// labelWatching is watching of rows with few deliveries.
 	labelWatching time.Duration
 	// looking is how long tabs are looked at in a slice: several times as long as their windows become.
@@ -48,7 +50,7 @@ func fullEffort() effort {
 		apiserver: 3 * time.Second, gateway: 1500 * time.Millisecond, floor: 800 * time.Millisecond,
 		requests: 2, bursts: 2, clients: 50,
 		watching: 5 * time.Second, fastEvents: 600, labelWatching: 10 * time.Second, looking: 60 * time.Second,
-		objects: 150_000, updates: 360_000, queries: 1000,
+		objects: 150_000, updates: 360_000, queries: 1000, visible: 100,
 		quiet: 150 * time.Millisecond, informers: 200,
 		writes: 1000, creating: 5 * time.Second, settle: 25 * time.Second, restart: true, judged: true,
 	}
@@ -60,7 +62,7 @@ func shortEffort() effort {
 		apiserver: 100 * time.Millisecond, gateway: 40 * time.Millisecond, floor: 20 * time.Millisecond,
 		requests: 1, bursts: 1, clients: 10,
 		watching: 250 * time.Millisecond, fastEvents: 20, labelWatching: 250 * time.Millisecond, looking: time.Second,
-		objects: 1000, updates: 3000, queries: 10,
+		objects: 1000, updates: 3000, queries: 10, visible: 5,
 		informers: 5,
 		writes:    20, creating: 200 * time.Millisecond, settle: 200 * time.Millisecond,
 	}

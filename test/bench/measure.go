@@ -41,7 +41,7 @@ func (m *measurer) measure(ctx context.Context, r *Row) (*measured, error) {
 		kinds = map[Kind]func(context.Context, *Row) (*measured, error){
 			Resident: m.scaledMemory, ColdSync: m.coldSync, WarmStart: m.warmStart, Restart: m.restarts, UplinkStart: m.uplinkStart,
 			Growth: m.growth, ScaledList: m.scaledList, ScaledWatch: m.scaledWatch, Tabs: m.scaledTabs,
-			Queries: m.queries,
+			Queries: m.queries, Visible: m.visible,
 		}
 	}
 	f, ok := kinds[r.Kind]

@@ -67,6 +67,10 @@ const (
 	// Queries: one client asks for lists that are sorted, narrowed or counted, in turn.
 	Queries Kind = "queries"
 
+	// Visible: a user lists what is in the Visible of Objects namespaces, in the others of which they may not. Objects are
+	// namespaces of a kube-apiserver of its own.
+	Visible Kind = "visible"
+
 	// Tabs: watches of what people look at, which need not see each event. A second of one is the unit, with Objects or
 	// without.
 	Tabs Kind = "tabs"
@@ -97,6 +101,8 @@ type Row struct {
 	Conditional bool
 	// Objects is how many pods a synthetic API server has; zero for the testbed's kube-apiserver.
 	Objects int
+	// Visible is in how many namespaces the user may list, of a row of that kind.
+	Visible int
 	// Clients is how many clients or watchers there are. Zero for one.
 	Clients int
 	// Churn is how many pods are updated a second while the row is measured, behind the gateway's back.

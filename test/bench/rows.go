@@ -26,7 +26,7 @@ const (
 // rows have left their traces; after the idle watches both servers begin anew. Rows that change the pods come after those
 // whose bytes are compared.
 func Rows() []Row {
-	return slices.Concat(memoryRows(), listRows(), formRows(), watchListRows(), churnRows(), strictRows(), watchRows(), manyWatchRows(), tabRows(), scaledRows(), queryRows(), standaloneRows())
+	return slices.Concat(memoryRows(), listRows(), formRows(), watchListRows(), churnRows(), strictRows(), watchRows(), manyWatchRows(), tabRows(), scaledRows(), queryRows(), visibleRows(), standaloneRows())
 }
 
 // overBoth returns a row over HTTP/1.1 and the same over HTTP/2, with a target of its own.
@@ -233,6 +233,15 @@ func queryRows() []Row {
 		{Name: "query-counts", Title: "counts of 150,000 pods", Kind: Queries, Objects: many, Path: allPods + "&limit=0", Queries: counts, Target: Target{P99: 5}},
 		{Name: "query-counts-churn", Title: "counts of 150,000 pods, 100 updates/s", Kind: Queries, Objects: many, Churn: 100, Path: allPods + "&limit=0", Queries: counts,
 			Target: Target{P99: 5}},
+	}
+}
+
+// visibleRows are lists by a rule with visibleLists.
+func visibleRows() []Row {
+	return []Row{
+		{Name: "visible-1k", Title: "list of the pods of the 1,000 of 5,000 namespaces that a user may list", Kind: Visible, Objects: 5000, Visible: 1000, Path: allPods,
+			Target: Target{P99: 50}},
+		{Name: "visible-10k", Title: "list of the pods of 10,000 namespaces, each of which a user may list", Kind: Visible, Objects: 10_000, Visible: 10_000, Path: allPods},
 	}
 }
 

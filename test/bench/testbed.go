@@ -24,6 +24,7 @@ type testbed struct {
 	gateway   *gateway // with default settings
 	rival     *gateway // another build of it, nil without one
 	stores    *storeBed
+	visible   *visibleBed
 	floor     *floor
 	nginx     *nginx
 	nginxPath string // of the program, empty without it
@@ -115,6 +116,9 @@ func (b *testbed) close() (err error) {
 	}
 	if b.stores != nil {
 		defer func() { err = errors.Join(err, b.stores.close()) }()
+	}
+	if b.visible != nil {
+		defer func() { err = errors.Join(err, b.visible.close()) }()
 	}
 	if b.cluster != nil {
 		return b.cluster.Close()
