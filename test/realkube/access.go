@@ -102,6 +102,16 @@ func (c *Cluster) WriteKubeconfig(path, serverURL, caFile, token string) error {
 	return clientcmd.WriteToFile(*cfg, path)
 }
 
+// writeKubeconfig writes how kube-apiserver reaches the webhook.
+func (w *Webhook) writeKubeconfig(path string) error {
+	cfg := clientcmdapi.NewConfig()
+	cfg.Clusters["webhook"] = &clientcmdapi.Cluster{Server: w.URL, CertificateAuthorityData: w.CA}
+	cfg.AuthInfos["kube-apiserver"] = &clientcmdapi.AuthInfo{}
+	cfg.Contexts["webhook"] = &clientcmdapi.Context{Cluster: "webhook", AuthInfo: "kube-apiserver"}
+	cfg.CurrentContext = "webhook"
+	return clientcmd.WriteToFile(*cfg, path)
+}
+
 // Kubectl runs kubectl with a kubeconfig and returns what it printed on standard output. The error holds what it
 // printed on standard error.
 func (c *Cluster) Kubectl(ctx context.Context, kubeconfig string, args ...string) (string, error) {

@@ -63,12 +63,17 @@ func (c *Cluster) apiServerArgs() []string {
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file=" + c.pki.serviceAccount.CertFile,
 		"--service-account-signing-key-file=" + c.pki.serviceAccount.KeyFile,
-		"--authorization-mode=RBAC",
 		// Pods can be made without a controller manager that makes service accounts.
 		"--disable-admission-plugins=ServiceAccount",
 		"--allow-privileged=true",
 		// Without it a shutdown waits for a minute for open watches.
 		"--shutdown-watch-termination-grace-period=5s",
+	}
+	if c.opts.AuthorizationWebhook != nil {
+		args = append(args, "--authorization-mode=Webhook,RBAC", "--authorization-webhook-config-file="+c.webhookFile(), "--authorization-webhook-version=v1",
+			"--authorization-webhook-cache-authorized-ttl=1ms", "--authorization-webhook-cache-unauthorized-ttl=1ms")
+	} else {
+		args = append(args, "--authorization-mode=RBAC")
 	}
 	if c.opts.Release != Release130 {
 		args = append(args, "--requestheader-uid-headers=X-Remote-Uid")

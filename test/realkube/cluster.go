@@ -53,10 +53,18 @@ type Options struct {
 	Fsync bool
 	// AuditPolicy of kube-apiserver, whose log is then AuditLog. Empty: none.
 	AuditPolicy string
+	// AuthorizationWebhook of kube-apiserver, which it asks before RBAC. nil: none.
+	AuthorizationWebhook *Webhook
 	// Users are added to those that every cluster has.
 	Users []User
 	// EtcdOnly starts no kube-apiserver; StartAPIServer does later.
 	EtcdOnly bool
+}
+
+// A Webhook is a server that kube-apiserver asks.
+type Webhook struct {
+	URL string
+	CA  []byte // of its certificate, PEM
 }
 
 // A Cluster is a running etcd and kube-apiserver. Its methods may be called at the same time from many goroutines;
@@ -141,6 +149,11 @@ func (c *Cluster) prepare() error {
 			return err
 		}
 	}
+	if w := c.opts.AuthorizationWebhook; w != nil {
+		if err := w.writeKubeconfig(c.webhookFile()); err != nil {
+			return err
+		}
+	}
 	return c.writeTokens()
 }
 
@@ -198,5 +211,9 @@ func (c *Cluster) Dir() string { return c.dir }
 
 // AuditLog is the path of kube-apiserver's audit log, which is there with Options.AuditPolicy.
 func (c *Cluster) AuditLog() string { return filepath.Join(c.dir, "audit.log") }
+
+func (c *Cluster) webhookFile() string {
+	return filepath.Join(c.dir, "authorization-webhook.kubeconfig")
+}
 
 func (c *Cluster) auditPolicyFile() string { return filepath.Join(c.dir, "audit-policy.yaml") }

@@ -56,10 +56,14 @@ var users = []user{
 	{"system:serviceaccount:v-a:eve", []string{"visible", "system:serviceaccounts", "system:serviceaccounts:v-a"}},
 }
 
-var bed *testbed.Testbed
+var (
+	bed  *testbed.Testbed
+	hook *webhook
+)
 
 func TestMain(m *testing.M) {
-	opts := realkube.Options{}
+	hook = newWebhook()
+	opts := realkube.Options{AuthorizationWebhook: hook.forKube()}
 	for _, u := range users {
 		opts.Users = append(opts.Users, realkube.User{Name: u.name, Groups: u.groups})
 	}
@@ -69,11 +73,12 @@ func TestMain(m *testing.M) {
 	}})
 }
 
-func startGateway(t *testing.T) *realkube.Gateway {
+// startGateway starts one with further arguments.
+func startGateway(t *testing.T, args ...string) *realkube.Gateway {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	must(t, os.WriteFile(file, []byte(rules), 0o600))
-	return bed.StartGateway(t, realkube.GatewayOptions{ExtraArgs: []string{"--config=" + file, "--max-requests-inflight=2000"}})
+	return bed.StartGateway(t, realkube.GatewayOptions{ExtraArgs: append(args, "--config="+file, "--max-requests-inflight=2000")})
 }
 
 // aggregate runs kube-controller-manager's controller of aggregated ClusterRoles until the test ends.

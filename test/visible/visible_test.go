@@ -43,6 +43,8 @@ type bench struct {
 	seeds, redacted                    int // answers that have the seeded secret, and redacted ones, none of which has
 	ended, left                        int
 	slowest                            time.Duration
+	denies                             bool // the webhook denies something of what RBAC allows
+	denied                             int  // cases of then
 }
 
 // TestVisible compares -cases random requests.
@@ -54,8 +56,10 @@ func TestVisible(t *testing.T) {
 	}
 	t.Logf("-seed %d", *seed)
 	random := rand.New(rand.NewPCG(*seed, 1))
-	g := startGateway(t)
-	b := &bench{t: t, world: newWorld(ctx, t, random), gateway: newClient(t, g.URL())}
+	usual := newClient(t, startGateway(t).URL())
+	// What the webhook denies is no change of an RBAC object: it is noticed when decisions are made again.
+	quick := newClient(t, startGateway(t, "--authorization-allowed-ttl=500ms", "--authorization-denied-ttl=500ms", "--authorization-watch-recheck-period=1s").URL())
+	b := &bench{t: t, world: newWorld(ctx, t, random), gateway: usual}
 	b.oracle = &oracle{client: newClient(t, bed.Kube.URL())}
 	aggregate(ctx, t)
 	var err error
@@ -63,22 +67,36 @@ func TestVisible(t *testing.T) {
 	must(t, err)
 	b.world.changeRights(ctx, 60)
 	b.settle(ctx)
-	for b.compared < *caseCount && !t.Failed() {
+	for state := 0; b.compared < *caseCount && !t.Failed(); state++ {
+		if b.denies = state%4 == 2; b.denies {
+			b.gateway = quick
+			hook.deny(random)
+			b.settle(ctx)
+		}
 		for range min(casesPerState, *caseCount-b.compared) {
 			b.compare(ctx, randomRequest(random))
 		}
 		watches := b.openSome(ctx, random)
-		b.world.changeRights(ctx, 1+random.IntN(6))
+		if b.denies {
+			hook.deny(random)
+		} else {
+			b.world.changeRights(ctx, 1+random.IntN(6))
+		}
 		changed := time.Now()
 		b.settle(ctx)
 		for _, w := range watches {
 			b.follow(ctx, w, changed)
+		}
+		if b.denies {
+			hook.denyNothing()
+			b.gateway = usual
 		}
 	}
 	t.Logf("%d redacted answers have no secret, %d others have", b.redacted, b.seeds)
 	if b.redacted == 0 || b.seeds == 0 {
 		t.Error("nobody could have seen a secret, or nothing was redacted")
 	}
+	t.Logf("%d of the requests came while another authorizer denied some of what RBAC allows, which it was asked %d times", b.denied, hook.asked.Load())
 	t.Logf("%d requests: %d were narrowed, %d refused, %d whole; of the watches that were open at a change of rights %d ended, the last one %v after it, and %d went on",
 		b.compared, b.narrowed, b.refused, b.whole, b.ended, b.slowest.Round(time.Millisecond), b.left)
 }
@@ -110,7 +128,9 @@ func (b *bench) compare(ctx context.Context, r *request) {
 	if err := b.differs(ctx, r); err != nil {
 		b.t.Errorf("case %d: %v", b.compared, err)
 	}
-	b.compared++
+	if b.compared++; b.denies {
+		b.denied++
+	}
 }
 
 // differs says what is wrong with the answer to a request.

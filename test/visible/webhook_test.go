@@ -1,0 +1,88 @@
+package visible
+
+import (
+	"encoding/json"
+	"encoding/pem"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+
+	"github.com/kubeweir/kubeweir/test/realkube"
+)
+
+// webhook is an authorizer that kube-apiserver asks before RBAC. It denies some of what is asked about namespaces, and of the
+// rest says nothing.
+type webhook struct {
+	server *httptest.Server
+	asked  atomic.Int64
+
+	mu     sync.Mutex
+	denied map[denial]bool // guarded by mu; true: what has no selectors only
+}
+
+// denial is what the webhook denies somebody.
+type denial struct{ user, verb, resource, namespace string }
+
+// newWebhook starts one that denies nothing. It ends with the process.
+func newWebhook() *webhook {
+	w := &webhook{}
+	w.server = httptest.NewTLSServer(w)
+	return w
+}
+
+// forKube is how kube-apiserver reaches it.
+func (w *webhook) forKube() *realkube.Webhook {
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: w.server.Certificate().Raw})
+	return &realkube.Webhook{URL: w.server.URL, CA: ca}
+}
+
+// ServeHTTP answers a SubjectAccessReview.
+func (w *webhook) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	w.asked.Add(1)
+	var review authorizationv1.SubjectAccessReview
+	if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+		http.Error(rw, err.Error(), http.StatusBadRequest)
+		return
+	}
+	if a := review.Spec.ResourceAttributes; a != nil {
+		review.Status.Denied = w.denies(review.Spec.User, a)
+	}
+	rw.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(rw).Encode(&review)
+}
+
+func (w *webhook) denies(user string, a *authorizationv1.ResourceAttributes) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	whole, denied := w.denied[denial{user, a.Verb, a.Resource, a.Namespace}]
+	return denied && !(whole && (a.LabelSelector != nil || a.FieldSelector != nil))
+}
+
+// deny denies a third of all, some of it only as long as there are no selectors.
+func (w *webhook) deny(random *rand.Rand) {
+	denied := make(map[denial]bool)
+	for _, u := range users {
+		for _, res := range resources {
+			for _, verb := range []string{"get", "list", "watch"} {
+				for _, namespace := range namespaces {
+					if random.IntN(3) == 0 {
+						denied[denial{u.name, verb, res.name, namespace}] = random.IntN(2) == 0
+					}
+				}
+			}
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.denied = denied
+}
+
+func (w *webhook) denyNothing() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.denied = nil
+}
