@@ -239,9 +239,9 @@ func (e *explaining) permitted(ctx context.Context) bool {
 	case !ok:
 		e.PermissionText = "not known here: the upstream is asked by a SubjectAccessReview, and its answer remembered"
 	case d.Allowed:
-		e.PermissionText = "allowed, as was decided last"
+		e.PermissionText = "allowed, by what is known here"
 	default:
-		e.PermissionText = "not allowed, as was decided last"
+		e.PermissionText = "not allowed, by what is known here"
 	}
 	if ok && d.Reason != "" {
 		e.PermissionText += ": " + d.Reason
