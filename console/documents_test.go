@@ -368,6 +368,12 @@ func TestExplain(t *testing.T) {
 	if w := request(c, "POST", "/console/api/explain", func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") }); w.Code != 415 {
 		t.Errorf("text: %d", w.Code)
 	}
+	c = open(t, serving(clusterOf("main", h), clusterOf("lab", h)))
+	for path, want := range map[string]int{"/clusters/lab": 400, "/clusters/lab/api/v1/pods": 400, "/clusters/labs/api/v1/pods": 200, "/api/v1/pods": 200} {
+		if code, got := post(`{"method":"GET","path":"` + path + `","cluster":"main"}`); code != want || (code == 400) != strings.Contains(got, "leave /clusters/lab out") {
+			t.Errorf("%s: %d %s, want %d", path, code, got, want)
+		}
+	}
 }
 
 func TestBadParameters(t *testing.T) {

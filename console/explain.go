@@ -2,6 +2,7 @@ package console
 
 import (
 	"net/http"
+	"strings"
 
 	"github.com/kubeweir/kubeweir/proxy"
 )
@@ -14,6 +15,10 @@ func (c *Console) serveExplain(w http.ResponseWriter, r *http.Request) {
 	}
 	var of *Cluster
 	for _, cluster := range c.Clusters() {
+		if prefix := "/clusters/" + cluster.Name; cluster.Name != "" && (q.Path == prefix || strings.HasPrefix(q.Path, prefix+"/")) {
+			c.failWith(w, badParameter{"leave " + prefix + " out of the path, and choose the cluster: a request is explained as its cluster's own"})
+			return
+		}
 		if of == nil && q.Cluster == "" || cluster.Name == q.Cluster {
 			of = cluster
 		}
