@@ -14,6 +14,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/form"
+	"github.com/kubeweir/kubeweir/encoding/cbor"
 	"github.com/kubeweir/kubeweir/encoding/json"
 	"github.com/kubeweir/kubeweir/listquery"
 	"github.com/kubeweir/kubeweir/object"
@@ -78,7 +79,11 @@ func (r *Reader) listAsked(ctx context.Context, c *Collection, req *ReadRequest)
 		}
 	}
 	list := page.list(c)
-	list.Counts = counts
+	if list.Counts = counts; counts != nil && req.Rep.Encoding == api.CBOR {
+		if list.Counts, err = cbor.Append(nil, counts, cbor.Untyped); err != nil {
+			return nil, unrenderable(c, err)
+		}
+	}
 	resp, err := r.renderer.List(f, list, req.client())
 	if err != nil {
 		return nil, unrenderable(c, err)
@@ -92,10 +97,10 @@ func (r *Reader) askedForm(c *Collection, req *ReadRequest) (form.Form, error) {
 	const have = "ask for application/json"
 	rep := req.Rep
 	switch {
-	case req.Query.Fields != nil && (rep.Transform != api.NoTransform || rep.Encoding != api.JSON):
-		return nil, api.NewNotAcceptable("parameter fields: it is answered for whole objects in JSON and YAML, not in protobuf or CBOR, for Tables or metadata: " + have)
-	case len(req.Query.CountBy) > 0 && rep.Encoding != api.JSON:
-		return nil, api.NewNotAcceptable("parameter countBy: it is answered in JSON and YAML and for Tables in JSON, not in protobuf or CBOR: " + have)
+	case req.Query.Fields != nil && (rep.Transform != api.NoTransform || rep.Encoding == api.Protobuf):
+		return nil, api.NewNotAcceptable("parameter fields: it is answered for whole objects in JSON, YAML and CBOR, not in protobuf, for Tables or metadata: " + have)
+	case len(req.Query.CountBy) > 0 && rep.Encoding == api.Protobuf:
+		return nil, api.NewNotAcceptable("parameter countBy: it is answered in JSON, YAML and CBOR and for Tables in JSON, not in protobuf: " + have)
 	}
 	if req.Shown != nil {
 		c = req.Shown
@@ -104,7 +109,11 @@ func (r *Reader) askedForm(c *Collection, req *ReadRequest) (form.Form, error) {
 	if f == nil {
 		return nil, forward(reason.Unservable, nil)
 	}
-	if req.Query.Fields != nil {
+	switch {
+	case req.Query.Fields != nil && rep.Encoding == api.CBOR:
+		rep.Encoding = api.JSON
+		return form.TranscodedPart(f, r.renderer.For(c.formed, c.encoding, rep), req.Query.Fields), nil
+	case req.Query.Fields != nil:
 		return form.Projected(f, req.Query.Fields), nil
 	}
 	if len(req.Query.Sort) > 0 {

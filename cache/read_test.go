@@ -40,7 +40,9 @@ type readBench struct {
 	res     map[schema.GroupVersionResource]*cache.Resource
 }
 
-func newReadBench(t testing.TB) *readBench {
+func newReadBench(t testing.TB) *readBench { return newLimitedReadBench(t, cache.Limits{}) }
+
+func newLimitedReadBench(t testing.TB, limits cache.Limits) *readBench {
 	t.Helper()
 	b := &readBench{t: t, now: time.Now().Add(time.Hour), res: map[schema.GroupVersionResource]*cache.Resource{}}
 	resources := []*cache.Resource{cachetest.PodResource(), cachetest.NodeResource(), cachetest.WidgetResource()}
@@ -49,7 +51,7 @@ func newReadBench(t testing.TB) *readBench {
 		b.res[res.GroupVersionResource] = res
 	}
 	b.source = cachetest.New(resources...)
-	b.manager = newManager(t, b.source, cache.Limits{})
+	b.manager = newManager(t, b.source, limits)
 	t.Cleanup(b.manager.Close)
 	var err error
 	b.reader, err = cache.NewReader(cache.ReaderOptions{Now: func() time.Time { return b.now }, Wait: time.Millisecond})

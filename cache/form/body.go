@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/encoding/cbor"
 	"github.com/kubeweir/kubeweir/object"
 )
 
@@ -223,7 +224,11 @@ func (b *body) frame() {
 		b.head, b.tail = f.singleFrame(b.one)
 	} else {
 		b.head, b.tail = f.frame(b.list, n, b.size)
-		if b.list.Counts != nil {
+		switch {
+		case b.list.Counts == nil:
+		case f.common().rep.Encoding == api.CBOR:
+			b.head = cbor.WithListMember(b.head, "kubeweir", b.list.Counts)
+		default:
 			b.head, b.tail = withCounts(b.head, b.tail, b.list.Counts)
 		}
 	}

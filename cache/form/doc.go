@@ -18,7 +18,7 @@
 //	transcoded  the first two in an encoding in which nothing is kept, CBOR
 //
 // and two that are made of them: redacted, any of these of redacted objects, and projected,
-// some paths of whole objects.
+// some paths of whole objects (in CBOR transcodedPart).
 //
 // What stands around them in an encoding (the head and tail of a list, the length before
 // a protobuf message, the frame of an event) is an encoding.Framing; forms and

@@ -2,8 +2,12 @@ package form
 
 import (
 	"bytes"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/encoding"
+	"github.com/kubeweir/kubeweir/encoding/cbor"
 	"github.com/kubeweir/kubeweir/encoding/json"
 	"github.com/kubeweir/kubeweir/object"
 )
@@ -21,12 +25,61 @@ func Projected(f Form, left *json.Projection) Form { return &projected{f, left} 
 func (f *projected) itemSize(int, *object.Object) (n int, exact bool) { return len("{}"), false }
 
 func (f *projected) item(w *chunks, _ int, o *object.Object) {
-	raw := o.Raw
-	if f.common().rep.DropManagedFields {
-		raw = encoding.Drop(json.Codec{}, o.Encoded).Raw
-	}
+	raw := f.whole(o)
 	w.append(len(raw), func(b []byte) []byte { return f.left.Append(b, raw) })
 }
+
+// whole is what there is of an object.
+func (f *projected) whole(o *object.Object) []byte {
+	if f.common().rep.DropManagedFields {
+		return encoding.Drop(json.Codec{}, o.Encoded).Raw
+	}
+	return o.Raw
+}
+
+// transcodedPart is what a projection leaves of objects in a list in CBOR: that of their JSON, in
+// which they are kept.
+type transcodedPart struct {
+	Form
+	from projected
+	// values are the items of a response.
+	values [][]byte
+}
+
+// TranscodedPart is f, a form of whole objects in CBOR, with what left leaves of them in JSON, which
+// is the form from.
+func TranscodedPart(f, from Form, left *json.Projection) Form {
+	return &transcodedPart{Form: f, from: projected{from, left}}
+}
+
+func (f *transcodedPart) prepare(p place, objs Objects) (Objects, error) {
+	prepared, err := f.from.prepare(p, objs)
+	if err != nil {
+		return nil, err
+	}
+	shape := cbor.Untyped
+	if res := f.common().res; !res.Custom {
+		shape = cbor.ShapeOf(schema.FromAPIVersionAndKind(res.APIVersion, res.Kind))
+	}
+	var text []byte
+	prepared.Each(func(_ int, o *object.Object) bool {
+		var value []byte
+		text = f.from.left.Append(text[:0], f.from.whole(o))
+		if value, err = cbor.Append(nil, text, shape); err != nil {
+			err = fmt.Errorf("transcoding a part of %s: %w", o.Key, err)
+			return false
+		}
+		f.values = append(f.values, value)
+		return true
+	})
+	return prepared, err
+}
+
+func (f *transcodedPart) itemSize(i int, _ *object.Object) (n int, exact bool) {
+	return len(f.values[i]), true
+}
+
+func (f *transcodedPart) item(w *chunks, i int, _ *object.Object) { w.refer(f.values[i]) }
 
 // withCounts puts counts into the metadata of a list in JSON, which stands in its head, or
 // in its tail where its keys are sorted.

@@ -80,8 +80,8 @@ type List struct {
 	RV                 uint64
 	Continue           string
 	RemainingItemCount *int64
-	// Counts is JSON that its metadata has as the member kubeweir, nil for none. Only
-	// forms in JSON have it.
+	// Counts is what its metadata has as the member kubeweir, in the encoding of the list, nil for
+	// none. Only forms in JSON and CBOR have it.
 	Counts []byte
 	// Shard is the selector that left these objects of all, "" for none.
 	Shard string

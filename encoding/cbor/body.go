@@ -1,8 +1,10 @@
 package cbor
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
+	"slices"
 )
 
 // AppendListHead appends what comes before the items of a list of n items: everything
@@ -18,6 +20,15 @@ func AppendListHead(dst []byte, apiVersion, kind string, listMeta []byte, n int)
 	dst = append(dst, listMeta...)
 	dst = appendString(dst, "items")
 	return appendHead(dst, majorArray, uint64(n))
+}
+
+// WithListMember is a head that AppendListHead made, with a further member in the metadata.
+func WithListMember(head []byte, name string, value []byte) []byte {
+	before, metadata, _ := bytes.Cut(head, appendString(nil, "metadata"))
+	n, offset := mapHead(metadata)
+	out := append(slices.Clone(before), appendString(nil, "metadata")...)
+	out = append(appendString(appendHead(out, majorMap, uint64(n+1)), name), value...)
+	return append(out, metadata[offset:]...)
 }
 
 // typeMembers is how many members of an object name its type.
