@@ -1,0 +1,189 @@
+package cache_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/cachetest"
+)
+
+// calmSecret is in every object, where a redacted view does not have it.
+const calmSecret = "c0nfidential"
+
+// TestRandomCalmWatches: whatever the form, the selector, the view and the pace of a watch, it ends with the state that
+// one without a pace has, has told of the same additions and deletions in the same order, with rising versions, and a redacted
+// one has never had a secret; a list with a query has that state, too.
+func TestRandomCalmWatches(t *testing.T) {
+	for seed := range uint64(8) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { randomCalmWatches(t, rand.New(rand.NewPCG(seed, 3))) })
+		})
+	}
+}
+
+// calmPair is a watch with a pace beside the same one without.
+type calmPair struct {
+	rep         api.Representation
+	selector    string
+	pace        cache.Pace
+	calm, plain *openWatch
+	state       map[string]uint64 // in the end
+}
+
+func randomCalmWatches(t *testing.T, r *rand.Rand) {
+	b := newWatchBench(t, cache.Limits{HistoryEvents: 5000})
+	present := map[string]bool{}
+	write := func() {
+		key := fmt.Sprintf("default/p%d", r.IntN(1+r.IntN(40))) // some change much more often
+		pod := cachetest.Pod(key, "", []string{"app=x", "app=x", "app=y"}[r.IntN(3)])
+		pod.Spec.Containers = []corev1.Container{{Name: "a", Env: []corev1.EnvVar{{Name: "TOKEN", Value: fmt.Sprint(calmSecret, r.IntN(1000))}}}}
+		switch {
+		case !present[key]:
+			b.source.Create(cachetest.Pods, pod)
+			present[key] = true
+		case r.IntN(12) == 0:
+			b.source.Delete(cachetest.Pods, key)
+			delete(present, key)
+		default:
+			b.source.Update(cachetest.Pods, pod)
+		}
+		synctest.Wait()
+	}
+	for range 30 {
+		write()
+	}
+	var pairs []*calmPair
+	open := func() {
+		p := &calmPair{
+			rep:      []api.Representation{{}, {Transform: api.Table}, {Transform: api.PartialMetadata}, {Transform: api.PartialMetadata, DropManagedFields: true}}[r.IntN(4)],
+			selector: []string{"", "", "&labelSelector=app%3Dx", "&labelSelector=app%21%3Dx"}[r.IntN(4)],
+			pace: []cache.Pace{{Coalesce: half}, {Coalesce: 5 * time.Second}, {BytesPerSecond: 1 << 10}, {Coalesce: half, BytesPerSecond: 512},
+				{Coalesce: 2 * time.Second, BytesPerSecond: 16 << 10}}[r.IntN(5)],
+		}
+		p.rep.Redacted = r.IntN(2) == 0
+		query := initial + p.selector + "&timeoutSeconds=400"
+		p.calm, p.plain = b.calm(query, p.rep, p.pace), b.watch(query, p.rep)
+		pairs = append(pairs, p)
+	}
+	for step := range 3000 {
+		if step%400 == 0 {
+			open()
+		}
+		write()
+		time.Sleep(time.Duration(r.IntN(200)) * time.Millisecond)
+	}
+	time.Sleep(401 * time.Second)
+	for _, p := range pairs {
+		p.compare(t)
+		p.calm.stop()
+		p.plain.stop()
+	}
+	b.compareQuery(t, pairs)
+}
+
+// compare compares what was sent.
+func (p *calmPair) compare(t *testing.T) {
+	t.Helper()
+	calm, plain := readCalm(t, p.calm.take()), readCalm(t, p.plain.take())
+	p.state = calm.state
+	name := fmt.Sprintf("%+v %s %+v", p.rep, p.selector, p.pace)
+	if !maps.Equal(calm.state, plain.state) || len(calm.state) == 0 {
+		t.Errorf("%s: ends with\n%v, want\n%v", name, calm.state, plain.state)
+	}
+	if !slices.Equal(calm.comings, plain.comings) {
+		t.Errorf("%s: additions and deletions\n%v, want\n%v", name, calm.comings, plain.comings)
+	}
+	if !calm.rising || !calm.ended {
+		t.Errorf("%s: rising %t, ended by a bookmark %t", name, calm.rising, calm.ended)
+	}
+	if whole := p.rep.Transform == api.NoTransform; calm.secret != (whole && !p.rep.Redacted) {
+		t.Errorf("%s: a secret is in it: %t", name, calm.secret)
+	}
+	if calm.events > plain.events || p.pace.Coalesce > half && calm.events == plain.events {
+		t.Errorf("%s: %d events of %d", name, calm.events, plain.events)
+	}
+}
+
+// calmRecord is what a client has made of a watch.
+type calmRecord struct {
+	state         map[string]uint64
+	comings       []string
+	rising, ended bool
+	secret        bool
+	events        int
+}
+
+func readCalm(t *testing.T, text string) *calmRecord {
+	t.Helper()
+	c := &calmRecord{state: map[string]uint64{}, rising: true, secret: strings.Contains(text, calmSecret)}
+	begun, last := false, uint64(0)
+	for _, line := range strings.Split(strings.TrimSpace(text), "\n") {
+		kind, name, rv := eventOf(t, line)
+		if begun {
+			c.rising = c.rising && rv >= last
+			last = rv
+			c.events++
+		}
+		c.ended = kind == "BOOKMARK"
+		switch kind {
+		case "BOOKMARK":
+			begun = true
+			continue
+		case "DELETED":
+			delete(c.state, name)
+		default:
+			c.state[name] = rv
+		}
+		if kind != "MODIFIED" && begun {
+			c.comings = append(c.comings, fmt.Sprint(kind, name, rv))
+		}
+	}
+	return c
+}
+
+// compareQuery compares lists with a query with what the watches ended with.
+func (b *watchBench) compareQuery(t *testing.T, pairs []*calmPair) {
+	t.Helper()
+	reader, err := cache.NewReader(cache.ReaderOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	for _, p := range pairs {
+		selector := strings.NewReplacer("%3D", "=", "%21", "!").Replace(p.selector)
+		rep := api.Representation{Redacted: p.rep.Redacted}
+		resp, err := reader.List(t.Context(), b.c, askRequest(t, "default?resourceVersion=0&sortBy=-.metadata.name&where=.spec.containers[0].name='a'&fields=.metadata,.spec"+selector, rep))
+		if err != nil {
+			t.Fatal(err)
+		}
+		body := string(bodyOf(t, resp))
+		listed := readCalmList(t, body)
+		if !maps.Equal(listed, p.state) || strings.Contains(body, calmSecret) == p.rep.Redacted {
+			t.Errorf("%s: listed\n%v, want\n%v; a secret is in it: %t", p.selector, listed, p.state, strings.Contains(body, calmSecret))
+		}
+	}
+}
+
+func readCalmList(t *testing.T, body string) map[string]uint64 {
+	t.Helper()
+	var list corev1.PodList
+	if err := json.Unmarshal([]byte(body), &list); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]uint64{}
+	for i := range list.Items {
+		got[list.Items[i].Name], _ = api.ParseResourceVersion(list.Items[i].ResourceVersion)
+	}
+	return got
+}
