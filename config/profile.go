@@ -27,6 +27,10 @@ const profilePath = "profile"
 // from a meeting does not wait for a full list.
 const dashboardIdle = time.Hour
 
+// dashboardAllowed is for how long a permission is remembered: who looks at pages takes longer
+// for each than the default, and the next one needs the same rights.
+const dashboardAllowed = time.Minute
+
 // applyProfile sets what the profile has other defaults for, unless somebody has said it.
 func (g *Gateway) applyProfile(said func(path string) bool) {
 	if g.Profile != Dashboard {
@@ -37,6 +41,9 @@ func (g *Gateway) applyProfile(said func(path string) bool) {
 	}
 	if !said("authorization.selfReviews") {
 		g.Authorization.SelfReviews = Cached
+	}
+	if !said("authorization.allowedTTL") {
+		g.Authorization.AllowedTTL = dashboardAllowed
 	}
 	if !said("coalesce") {
 		g.Coalesce = defaults.DashboardCoalesce

@@ -41,6 +41,8 @@ func TestProfile(t *testing.T) {
 				t.Errorf("coalesce %v", g.Coalesce)
 			} else if (g.WatchBytesPerSecond == 1<<20) != dashboard {
 				t.Errorf("watchBytesPerSecond %v", g.WatchBytesPerSecond)
+			} else if (g.Authorization.AllowedTTL == time.Minute) != dashboard {
+				t.Errorf("authorization.allowedTTL %v", g.Authorization.AllowedTTL)
 			}
 			if g.Consistency.Default != test.mode || g.Limits.IdleCollectionTimeout != test.idle {
 				t.Errorf("%s, %v", g.Consistency.Default, g.Limits.IdleCollectionTimeout)

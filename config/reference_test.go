@@ -57,6 +57,8 @@ two modes:
 - ` + "`session`" + `: the cache answers as soon as it holds every write that was made through this gateway, to anyone. Writes
   made elsewhere appear as fast as the feed brings them. It costs the cluster nothing. While the cluster has given no
   sign of life for ` + "`consistency.maxStaleness`" + `, such reads are strict.
+  What the cluster serves, and its version, is answered as it answered the same user within ` + "`authorization.allowedTTL`" + `
+  (5 minutes at most), until a definition or an APIService changes; without the right to watch those it is asked each time.
 
 [Rules](#rules) choose between them request by request.
 `
@@ -108,6 +110,7 @@ setting counts, in the file or by a flag; clients need no change. ` + "`dashboar
 |---|---|---|
 | ` + "`consistency.default`" + ` (in a rule ` + "`consistency`" + `) | ` + "`session`" + ` | a page reads what the last one read; who writes through the same gateway sees it at once |
 | ` + "`authorization.selfReviews`" + ` (in a rule ` + "`selfReviews`" + `) | ` + "`cached`" + ` | a page asks dozens of times what its user may do, which decides only what it shows: what is done is decided anew |
+| ` + "`authorization.allowedTTL`" + ` (not in a rule) | ` + "`1m`" + ` | a person reads a page for longer than 10 s, and the next one needs the same rights; where the gateway may watch RBAC objects, a change of one ends that at once |
 | ` + "`coalesce`" + ` | ` + "`500ms`" + ` | nobody reads faster; what was quiet is seen at once |
 | ` + "`watchBytesPerSecond`" + ` | ` + "`1Mi`" + ` | a tab that is sent more does nothing but parse it |
 | ` + "`limits.idleCollectionTimeout`" + ` (not in a rule) | ` + "`1h`" + ` | who comes back to a tab does not wait for a full list |

@@ -42,6 +42,11 @@ type aggregationBench struct {
 }
 
 func newAggregationBench(t *testing.T, change func(*cachetest.Source), aggregatedGroups ...string) *aggregationBench {
+	return newAggregationBenchWith(t, func(*Options) {}, change, aggregatedGroups...)
+}
+
+// newAggregationBenchWith has other options.
+func newAggregationBenchWith(t *testing.T, options func(*Options), change func(*cachetest.Source), aggregatedGroups ...string) *aggregationBench {
 	cluster := func(gvr schema.GroupVersionResource, kind string, custom bool) *cache.Resource {
 		res := &cache.Resource{GroupVersionResource: gvr, Kind: kind, Custom: custom, Schema: object.SchemaFor(gvr)}
 		if custom {
@@ -72,6 +77,7 @@ func newAggregationBench(t *testing.T, change func(*cachetest.Source), aggregate
 		o.Manager = manager
 		b.resources = NewResources(discovery, builtinKinds{}, manager, o.Logger, ResourcesOptions{AggregatedGroups: aggregatedGroups})
 		o.Resources = b.resources
+		options(o)
 	})
 	b.source = source
 	ctx, cancel := context.WithCancel(t.Context())

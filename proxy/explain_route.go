@@ -90,6 +90,9 @@ func (e *explaining) other() {
 		e.route(RouteUnknown, "", "Answered from memory if the same user was answered the same question within seconds, else by the upstream, once for all who wait.", 1)
 	case !x.info.IsResourceRequest && e.g.Discovered != nil && x.request.Method == "GET" && e.g.isAway() && x.allowsOffline():
 		e.route(RouteUnknown, "", "No API server answers: what it said last of what it serves is the answer, with its age, where that is known.", 0)
+	case e.g.remembersDiscovery(x) && isDiscovery(x.request) && e.g.followedOf(crdResource) != nil && e.g.followedOf(apiServiceResource) != nil:
+		e.Cost = "One request, unless the answer is remembered."
+		e.route(RouteUnknown, "", "Answered from memory if the same user was answered the same within seconds, and no definition or APIService has changed since, else by the upstream.", 1)
 	case x.info.IsWrite():
 		e.forward("", "Forwarded: writes always are. The upstream decides whether it is allowed.")
 	default:

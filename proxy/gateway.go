@@ -120,7 +120,8 @@ type Gateway struct {
 	panics       *contain.Panics
 	refused      *reason.Counter
 	rules        rules
-	selfReviews  *identity.SelfReviews[*selfAnswer]
+	answers      *answers
+	documents    *answers // on all that the upstream serves, which are large
 	usage        *usage.Usage
 	visible      *identity.Visible
 	// redactedAnswers and redactedWatches have places for what is redacted on its way.
@@ -152,7 +153,8 @@ func New(o Options) *Gateway {
 		res, ok := o.Resources.Lookup(gvr)
 		return ok && !res.Aggregated
 	}, o.Registerer)
-	g.selfReviews = identity.NewSelfReviews[*selfAnswer](o.Authorizer, maxSelfAnswers)
+	g.answers = identity.NewAnswers[*keptAnswer](o.Authorizer, maxKeptAnswers)
+	g.documents = identity.NewAnswers[*keptAnswer](o.Authorizer, maxKeptDocuments)
 	if o.Processor == nil {
 		o.Processor = usage.NewProcessor()
 	}
@@ -388,6 +390,9 @@ func (g *Gateway) route(ctx context.Context, x *exchange) *api.Response {
 			return resp
 		}
 		if resp := g.offlineDiscovery(ctx, x); resp != nil {
+			return resp
+		}
+		if resp := g.discovery(ctx, x); resp != nil {
 			return resp
 		}
 		return g.forward(ctx, x)

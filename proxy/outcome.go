@@ -138,10 +138,20 @@ func validVersion(rv string) bool {
 // forwardedHeader tells, while the log's level is debug, why a read was forwarded.
 const forwardedHeader = "Kubeweir-Forwarded"
 
-// forwardRead forwards a read and tells why.
+// forwardRead forwards a read and tells why, unless the upstream has said lately that it does
+// not serve the resource.
 func (g *Gateway) forwardRead(ctx context.Context, x *exchange, why reason.Forward) *api.Response {
+	var resp *api.Response
+	if why == reason.UnknownResource {
+		resp = g.discovery(ctx, x)
+	}
+	if resp != nil && x.source != fromUpstream {
+		return resp
+	}
 	g.metrics.forwarded[why].Inc()
-	resp := g.forward(ctx, x)
+	if resp == nil {
+		resp = g.forward(ctx, x)
+	}
 	if g.Logger.Enabled(ctx, slog.LevelDebug) {
 		g.Logger.Debug("read forwarded", "reason", why.String(), "verb", x.info.Verb, "group", x.info.APIGroup, "resource", x.info.Resource)
 		if resp.Upgrade == nil {

@@ -1,0 +1,175 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"io"
+	"regexp"
+	"time"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/proxy/identity"
+)
+
+const (
+	// maxSharedAnswer is the largest answer that is shared between those who wait for it.
+	maxSharedAnswer = 1 << 20
+	// maxKeptAnswer is the largest answer that is remembered, and maxKeptAnswers how many
+	// are: 64 MiB at most, of answers of a few hundred bytes as a rule 3 MiB.
+	maxKeptAnswer  = 16 << 10
+	maxKeptAnswers = 4096
+	// maxKeptDocument and maxKeptDocuments are that of the documents of all groups: 64 MiB at
+	// most, of compressed ones as a rule 1 MiB.
+	maxKeptDocument  = 4 << 20
+	maxKeptDocuments = 16
+)
+
+// keptAnswer is what the upstream answered to somebody. It is shared and must not be changed.
+type keptAnswer struct {
+	status int
+	header api.Header
+	body   []byte
+	at     time.Time
+	// times is where in the body there are moments of the answer, see timesOf.
+	times []int
+}
+
+// answers are what is remembered, rememberedAnswer one of those.
+type (
+	answers          = identity.Answers[*keptAnswer]
+	rememberedAnswer = identity.Answer[*keptAnswer]
+)
+
+// answerBefore answers a question with what the upstream answered to the same request of the
+// same user, as the same user, lately or to others who wait for it now. So the answer is the
+// upstream's own whatever is asked, and in whichever form. nil tells that the request has to be
+// forwarded.
+func (g *Gateway) answerBefore(ctx context.Context, x *exchange, from *answers, question [sha256.Size]byte, ask func(context.Context) (rememberedAnswer, error)) *api.Response {
+	answer, told, part, err := from.Ask(ctx, x.subject, question, ask)
+	if part > 0 && told != identity.ToldBefore {
+		x.asked.Requests += part
+	}
+	switch {
+	case errors.Is(err, identity.ErrNotAsked):
+		return g.overBudget(x)
+	case err != nil && ctx.Err() != nil:
+		return x.fail(err)
+	case err != nil, told == identity.ToldOthers && answer.status == 401: // of another token, perhaps
+		return nil
+	}
+	if x.source = sourceOf(told); told != identity.ToldNow {
+		x.decision.Allowed = answer.status != 401 && answer.status != 403 // to ask
+	}
+	return answer.response(time.Now())
+}
+
+func sourceOf(told identity.Told) source {
+	switch told {
+	case identity.ToldBefore:
+		return fromCache
+	case identity.ToldOthers:
+		return fromCollapsed
+	}
+	return fromUpstream
+}
+
+// answering are the headers by which an answer differs. The user agent is in it where the
+// upstream writes down who manages a field.
+var answering = [...]string{"Accept", "Accept-Encoding", "Content-Type", "Origin", "User-Agent"}
+
+// digestOf names a question: all that its answer depends on but who asks. state is what that
+// is besides the request.
+func digestOf(r *api.Request, body []byte, state ...uint64) (d [sha256.Size]byte) {
+	h := sha256.New()
+	number := func(n uint64) { _, _ = h.Write(binary.LittleEndian.AppendUint64(nil, n)) } // a hash never fails
+	text := func(s string) {
+		number(uint64(len(s)))
+		_, _ = io.WriteString(h, s)
+	}
+	text(r.Path)
+	text(r.RawQuery)
+	for _, name := range answering {
+		values := r.Header.Values(name)
+		number(uint64(len(values)))
+		for _, v := range values {
+			text(v)
+		}
+	}
+	text(string(body))
+	for _, n := range state {
+		number(n)
+	}
+	h.Sum(d[:0])
+	return d
+}
+
+var errNotAnswered = errors.New("there is no answer that can be shared")
+
+// askUpstream asks as x's client, for all who wait for the answer, of most bytes at most.
+func (g *Gateway) askUpstream(ctx context.Context, x *exchange, question []byte, most int) (*keptAnswer, error) {
+	r := &api.Request{
+		Method: x.request.Method, Path: x.request.Path, RawPath: x.request.RawPath, RawQuery: x.request.RawQuery,
+		Host: x.request.Host, Proto: x.request.Proto, Listener: x.request.Listener,
+	}
+	if question != nil {
+		r.Body, r.ContentLength = bytes.NewReader(question), int64(len(question))
+	}
+	for _, name := range answering {
+		for _, v := range x.request.Header.Values(name) {
+			r.Header.Add(name, v)
+		}
+	}
+	r.Header.Add("Audit-Id", x.auditID)
+	as, err := g.credentials(x.subject, &r.Header)
+	if err != nil {
+		return nil, err
+	}
+	resp := g.transcoder.forward(ctx, r, as, x.user())
+	if resp.Stream != nil || resp.Upgrade != nil {
+		discard(resp)
+		return nil, errNotAnswered
+	}
+	body := boundedBuffer{max: most}
+	if resp.BodyTo == nil {
+		_, err = body.Write(resp.Body)
+	} else {
+		_, err = resp.BodyTo.WriteTo(&body)
+	}
+	finish(resp, int64(body.all.Len()), err)
+	if err != nil {
+		return nil, err
+	}
+	return &keptAnswer{status: resp.Status, header: sharedHeader(resp.Header), body: body.all.Bytes(), at: time.Now()}, nil
+}
+
+// momentIn finds the times of an answer: when it was made, and since when its fields are
+// managed. In a string there is a backslash before each quote.
+var momentIn = regexp.MustCompile(`"(?:creationTimestamp|time)": ?"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)"`)
+
+// timesOf is where the times of an answer begin.
+func timesOf(answer []byte) (at []int) {
+	for _, found := range momentIn.FindAllSubmatchIndex(answer, -1) {
+		at = append(at, found[2])
+	}
+	return at
+}
+
+// response is the answer as it would be given now: its times are as much later as now is.
+func (a *keptAnswer) response(now time.Time) *api.Response {
+	header := make(api.Header, len(a.header))
+	copy(header, a.header)
+	body := a.body
+	if later := now.Sub(a.at); later >= time.Second && len(a.times) > 0 {
+		body = bytes.Clone(body)
+		for _, at := range a.times {
+			moment := body[at : at+len("2006-01-02T15:04:05Z")]
+			if t, err := time.Parse(time.RFC3339, string(moment)); err == nil {
+				copy(moment, t.Add(later).Format(time.RFC3339))
+			}
+		}
+	}
+	return &api.Response{Status: a.status, Header: header, Body: body}
+}

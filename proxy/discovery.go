@@ -1,0 +1,125 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache"
+)
+
+const (
+	// discoveryFor is how long at most an answer on what the upstream serves counts. Of what
+	// changes it, definitions and APIServices are watched; new releases, and servers behind the
+	// upstream, are not.
+	discoveryFor = 5 * time.Minute
+	// discoverySettles is how long after a change of those no answer is kept: the API servers
+	// take note of it one by one.
+	discoverySettles = 10 * time.Second
+)
+
+// discovery answers who asks in session mode what the upstream serves, or of which version it
+// is, with what it answered the same user lately; that it does not serve something is such an
+// answer, too. Any change of a definition or an APIService, of which those made through this
+// gateway are waited for, ends what was answered before. nil tells that the request has to be
+// forwarded.
+func (g *Gateway) discovery(ctx context.Context, x *exchange) *api.Response {
+	if !g.remembersDiscovery(x) ||
+		x.info.IsResourceRequest && (x.redacted || x.info.Verb == "watch") || !x.info.IsResourceRequest && !isDiscovery(x.request) {
+		return nil
+	}
+	definitions, services := g.followedOf(crdResource), g.followedOf(apiServiceResource)
+	if definitions == nil || services == nil || !g.holds(ctx, x, definitions) || !g.holds(ctx, x, services) {
+		return nil
+	}
+	servers := services.View()
+	if x.info.IsResourceRequest && servers.Get(x.info.APIVersion+"."+x.info.APIGroup) != nil {
+		return nil // there is somebody who serves the group version, and may know more resources than we do
+	}
+	from, most := g.answers, maxKeptAnswer
+	if isRoot(x.request.Path) {
+		from, most = g.documents, maxKeptDocument
+	}
+	r := x.request
+	key := collapseKey{ // in strings of its own: the request may be over when an answer comes that others wait for
+		strings.Clone(r.RawPath), strings.Clone(r.RawQuery), strings.Clone(r.Header.Get("Accept")), strings.Clone(r.Header.Get("Accept-Encoding")), x.pretty,
+	}
+	if g.collapser.knownLarge(key) {
+		return nil
+	}
+	question := digestOf(x.request, nil, definitions.View().Content(), servers.Content())
+	return g.answerBefore(ctx, x, from, question, func(ctx context.Context) (out rememberedAnswer, err error) {
+		out.Value, err = g.askUpstream(ctx, x, nil, max(most, maxSharedAnswer))
+		if errors.Is(err, errTooLarge) {
+			g.collapser.rememberLarge(key)
+		}
+		if err != nil {
+			return out, err
+		}
+		settled := !definitions.Mux().Recent(1, int64(discoverySettles)) && !services.Mux().Recent(1, int64(discoverySettles))
+		out.Keep, out.Allowed, out.For = settled && len(out.Value.body) <= most && out.Value.isDiscovery(x), true, discoveryFor
+		return out, nil
+	})
+}
+
+// remembersDiscovery reports whether answers on what the upstream serves are remembered for who
+// asks, of requests like this.
+func (g *Gateway) remembersDiscovery(x *exchange) bool {
+	return x.settings.Mode == ModeSession && !g.Manager.Prompt() && isPlainGet(x.request) && g.answers.Covers(x.subject)
+}
+
+// isDiscovery reports whether an answer is the same for its user until something changes.
+func (a *keptAnswer) isDiscovery(x *exchange) bool {
+	switch {
+	case a.status == 404:
+		return true
+	case a.status != 200 || x.info.IsResourceRequest:
+		return false
+	}
+	// The other form depends on the client's address.
+	return x.request.Path != "/api" || strings.Contains(a.header.Get("Content-Type"), "as=APIGroupDiscoveryList")
+}
+
+// isRoot reports whether a path has the documents of all groups.
+func isRoot(path string) bool { return path == "/api" || path == "/apis" }
+
+// followedOf is the collection of a resource that Resources follow, nil if there is none. It
+// asks nobody.
+func (g *Gateway) followedOf(gvr schema.GroupVersionResource) *cache.Collection {
+	if _, known := g.Resources.Known(gvr); !known {
+		return nil
+	}
+	res, ok := g.Resources.Lookup(gvr)
+	if !ok {
+		return nil
+	}
+	return g.Manager.Peek(res, api.JSON)
+}
+
+// isPlainGet reports whether a request is a GET whose answer depends on nothing that digestOf
+// leaves out.
+func isPlainGet(r *api.Request) bool {
+	return r.Method == "GET" && r.RawPath == r.Path && r.Upgrade == "" && r.ContentLength == 0 && !r.Header.Has("If-None-Match")
+}
+
+// isDiscovery reports whether a GET is for the upstream's version, its groups, or what one of
+// them has.
+func isDiscovery(r *api.Request) bool {
+	if r.Path == "/version" || r.Path == "/apis" {
+		return true
+	}
+	if r.Path == "/api" {
+		return strings.Contains(r.Header.Get("Accept"), "as=APIGroupDiscoveryList")
+	}
+	rest, ofGroups := strings.CutPrefix(r.Path, "/apis/")
+	if !ofGroups {
+		version, ofCore := strings.CutPrefix(r.Path, "/api/")
+		return ofCore && version != "" && !strings.Contains(version, "/")
+	}
+	group, version, versioned := strings.Cut(rest, "/")
+	return group != "" && (!versioned || version != "" && !strings.Contains(version, "/"))
+}

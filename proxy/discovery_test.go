@@ -1,0 +1,197 @@
+package proxy
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kubeweir/kubeweir/api"
+)
+
+// newDiscoveryBench is a gateway in session mode before an upstream that says how often it was
+// asked, and knows nothing of a path with "none".
+func newDiscoveryBench(t *testing.T, change func(*Options)) *aggregationBench {
+	b := newAggregationBenchWith(t, func(o *Options) {
+		o.Consistency = Consistency{Default: ModeSession}
+		if change != nil {
+			change(o)
+		}
+	}, nil)
+	b.upstream.answer = func(r *api.Request) *api.Response {
+		status := 200
+		if strings.Contains(r.Path, "none") {
+			status = 404
+		}
+		h := api.Header{{Name: "Content-Type", Value: formOf(r)}, {Name: "Audit-Id", Value: "upstream"}}
+		return &api.Response{Status: status, Header: h, Body: fmt.Appendf(nil, "%s%s %d", r.Header.Get("Authorization"), r.Header.Get("Impersonate-User"), b.upstream.count())}
+	}
+	return b
+}
+
+// formOf is the form of an answer.
+func formOf(r *api.Request) string {
+	if accept := r.Header.Get("Accept"); strings.HasPrefix(accept, "application/json;g=") {
+		return accept
+	}
+	return "application/json"
+}
+
+// asks sends a request, and reports whether the upstream was asked.
+func (b *aggregationBench) asks(line string, header ...string) bool {
+	b.t.Helper()
+	before := b.upstream.count()
+	status, body, _ := b.do(line, header...)
+	if want := map[bool]int{true: 404, false: 200}[strings.Contains(line, "none")]; status != want {
+		b.t.Errorf("%s: %d %s", line, status, body)
+	}
+	return b.upstream.count() > before
+}
+
+// discoveryPaths are those whose answers are remembered.
+var discoveryPaths = []string{
+	"/version", "/apis", "/api/v1", "/apis/apps", "/apis/apps/v1", "/apis/none", "/apis/none.example.com/v1", "/apis/apps/v1?timeout=32s",
+	"/apis/none.example.com/v1/things?limit=10", "/apis/none.example.com/v1/namespaces/default/things/one",
+}
+
+// TestDiscoveryIsRemembered: what the upstream serves is answered as it answered the same user
+// lately, for as long as a permission counts.
+func TestDiscoveryIsRemembered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newDiscoveryBench(t, nil)
+		for _, path := range discoveryPaths {
+			first, again := b.asks("GET "+path), b.asks("GET "+path)
+			if !first || again {
+				t.Errorf("%s: asked first %t, then %t", path, first, again)
+			}
+			for _, other := range []string{"Authorization: Bearer jane", "Impersonate-User: jane", "Accept: application/yaml", "Accept-Encoding: gzip", "User-Agent: curl/8", "Origin: https://example.com"} {
+				if !b.asks("GET "+path, other) {
+					t.Errorf("%s with %s is answered with what another was", path, other)
+				}
+			}
+		}
+		for _, path := range []string{"/api", "/apis"} {
+			const aggregated = "Accept: application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+			if first, again := b.asks("GET "+path, aggregated), b.asks("GET "+path, aggregated); !first || again {
+				t.Errorf("%s, aggregated: asked first %t, then %t", path, first, again)
+			}
+		}
+		time.Sleep(11 * time.Second)
+		for _, path := range discoveryPaths {
+			if !b.asks("GET " + path) {
+				t.Errorf("%s is remembered for longer than a permission", path)
+			}
+		}
+		b.gateway.Authorizer.Invalidate()
+		if !b.asks("GET /version") {
+			t.Error("a change of an RBAC object leaves an answer")
+		}
+	})
+}
+
+// TestDiscoveryAfterChanges: a change of a definition or of an APIService ends what was
+// answered, and nothing is kept before the API servers have taken note of it.
+func TestDiscoveryAfterChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newDiscoveryBench(t, nil)
+		for _, change := range []struct {
+			what string
+			make func()
+		}{
+			{"a definition comes", func() { b.source.Create(crdResource, projectDefinition("Project")) }},
+			{"a definition changes", func() { b.source.Update(crdResource, projectDefinition("Other")) }},
+			{"an APIService comes", func() { b.source.Create(apiServiceResource, apiService("projects")) }},
+			{"an APIService goes", func() { b.source.Delete(apiServiceResource, "v1."+projects.Group) }},
+			{"a definition goes", func() { b.source.Delete(crdResource, "projects."+projects.Group) }},
+		} {
+			for range 2 {
+				b.asks("GET /apis/none/v1")
+			}
+			if b.asks("GET /apis/none/v1") {
+				t.Errorf("before %s it is not remembered", change.what)
+			}
+			change.make()
+			synctest.Wait()
+			for range 3 {
+				time.Sleep(discoverySettles / 4)
+				if !b.asks("GET /apis/none/v1") {
+					t.Errorf("soon after %s an answer is remembered", change.what)
+				}
+			}
+			time.Sleep(discoverySettles)
+		}
+	})
+}
+
+// TestDiscoveryAfterWrites: who makes a definition through the gateway does not get what was
+// answered before.
+func TestDiscoveryAfterWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newDiscoveryBench(t, nil)
+		b.asks("GET /apis/apps/v1")
+		answer := b.upstream.answer
+		b.source.Hold()
+		b.upstream.answer = func(*api.Request) *api.Response {
+			o := b.source.Create(crdResource, projectDefinition("Project"))
+			return &api.Response{Status: 201, Length: -1, BodyTo: strings.NewReader(fmt.Sprintf(
+				`{"kind":"CustomResourceDefinition","metadata":{"name":%q,"resourceVersion":%q}}`, o.GetName(), o.GetResourceVersion()))}
+		}
+		resp := b.gateway.Serve(t.Context(), request("POST /apis/apiextensions.k8s.io/v1/customresourcedefinitions", "Content-Type: application/json"))
+		var sink strings.Builder
+		_, _ = resp.BodyTo.WriteTo(&sink)
+		resp.Done(0, nil)
+		b.upstream.answer = answer
+		go func() {
+			time.Sleep(sessionWait / 2)
+			b.source.Release()
+		}()
+		if !b.asks("GET /apis/apps/v1") {
+			t.Error("answered with what was before the write")
+		}
+	})
+}
+
+// TestDiscoveryThatIsForwarded: what is not certain to be the same is asked each time.
+func TestDiscoveryThatIsForwarded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newDiscoveryBench(t, func(o *Options) {
+			o.Rules = []Rule{{Match{Users: []string{"strict"}}, Settings{Mode: ModeStrict}}}
+		})
+		b.upstream.allowed = nobodyImpersonates
+		twice := func(line string, header ...string) {
+			t.Helper()
+			b.asks(line, header...)
+			if !b.asks(line, header...) {
+				t.Errorf("%s %q is remembered", line, header)
+			}
+		}
+		for _, path := range []string{"/api", "/api/", "/api/v1/", "/apis/", "/apis//v1", "/apis/apps/", "/apis/apps/v1/", "/openapi/v3", "/version/", "/metrics"} {
+			twice("GET " + path)
+		}
+		// A group version that somebody serves, of whose resources none are known.
+		b.source.Create(apiServiceResource, unstructuredNamed("v1.none.example.org", map[string]any{"group": "none.example.org", "version": "v1", "service": map[string]any{"name": "none"}}))
+		time.Sleep(2 * discoverySettles)
+		twice("GET /apis/none.example.org/v1/things")
+		twice("GET /apis/none.example.com/v1/things?watch=1")
+		twice("HEAD /version")
+		twice("POST /version")
+		twice("GET /version", "Authorization: Bearer strict")
+		twice("GET /version", "Impersonate-User: joe")
+		twice("GET /apis", `If-None-Match: "x"`)
+		twice("GET /api", "Accept: text/plain;as=APIGroupDiscoveryList") // answered in the other form
+		length := maxKeptAnswer + 1
+		b.upstream.answer = func(*api.Request) *api.Response { return &api.Response{Status: 200, Body: make([]byte, length)} }
+		twice("GET /apis/apps/v2")
+		length = maxKeptDocument + 1
+		twice("GET /apis?large")
+		before := b.upstream.count()
+		if b.asks("GET /apis?large"); b.upstream.count() != before+1 {
+			t.Errorf("what is known to be too large is asked for %d times", b.upstream.count()-before)
+		}
+		b.upstream.answer = nil
+		b.source.SetDown(true)
+		time.Sleep(time.Minute) // by then definitions and APIServices are stale
+		twice("GET /apis/apps")
+	})
+}
