@@ -127,3 +127,32 @@ func TestLogIsNotForWhoIsLost(t *testing.T) {
 		t.Error("the other has lost nothing")
 	}
 }
+
+// TestLogDividesNoVersion: the changes of a version that are there are told of together, also those that came
+// while the watcher was reading, wherever the chunks end in which it reads.
+func TestLogDividesNoVersion(t *testing.T) {
+	b := newLogBench(Options{}, 10)
+	w := b.calm(t)
+	const before, shared = chunkEvents - 3, 4
+	for i := range before {
+		b.write(fmt.Sprint("n/", i))
+	}
+	together := func(from, n int) {
+		for i := range n {
+			if from+i > 0 {
+				b.rv--
+			}
+			b.write(fmt.Sprint("shared/", from+i))
+		}
+	}
+	together(0, shared)
+	if ds, _, err := w.Next(nil, 1); len(ds) != 1 || err != nil {
+		t.Fatal(len(ds), err)
+	}
+	together(shared, 3)
+	b.write("n/later")
+	ds, _, err := w.Next(nil, 1000)
+	if len(ds) != before-1+shared+3 || err != nil {
+		t.Errorf("%d events, %v", len(ds), err)
+	}
+}
