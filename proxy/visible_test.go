@@ -363,9 +363,20 @@ func TestVisibleNames(t *testing.T) {
 		list("b c")
 		getter("every")
 		list("a b c")
+		_, body, _ := b.do("GET /api/v1/namespaces?limit=2", asJane)
+		next := "GET /api/v1/namespaces?limit=2&continue=" + listMeta(t, body).Continue
+		if status, body, _ := b.do(next, asJane); status != 200 || names(t, body) != "c" {
+			t.Errorf("the next page: %d %s", status, body)
+		}
 		b.fill(0, "d")
 		time.Sleep(10 * time.Millisecond)
+		if status, body, _ := b.do(next, asJane); status != 410 {
+			t.Errorf("the next page, with another namespace: %d %s", status, body)
+		}
 		list("a b c d")
+		b.source.Delete(namespaces, "b")
+		time.Sleep(10 * time.Millisecond)
+		list("a c d")
 	})
 }
 

@@ -336,16 +336,16 @@ func (s *VisibleSet) only() string {
 
 // permissions are what the user needs to see a namespace: those that kube-apiserver asks for where just that one is
 // listed or watched. A Namespace itself is listed by getting it, and to watch it takes both, so that no watch shows what
-// a list does not.
+// a list does not; neither is authorized with selectors.
 func (s *VisibleSet) permissions(name string) []Attributes {
 	a := s.attributes
 	a.Namespace = name
 	if !s.themselves() {
 		return []Attributes{a}
 	}
-	a.Name = name
+	a.Name, a.FieldSelector, a.LabelSelector = name, "", ""
 	get := a
-	get.Verb, get.FieldSelector, get.LabelSelector = "get", "", ""
+	get.Verb = "get"
 	if a.Verb == "watch" {
 		return []Attributes{get, a}
 	}

@@ -339,10 +339,11 @@ func (v *visibleRun) change(ctx context.Context) error {
 // expire waits until what was confirmed is no longer believed.
 func (v *visibleRun) expire(ctx context.Context) error {
 	const ttl = 10 * time.Second // authorization.allowedTTL
-	if v.bed.namespaces >= visibleExpiring {
-		if err := sleep(ctx, ttl); err != nil {
-			return err
-		}
+	if v.bed.namespaces < visibleExpiring {
+		return nil
+	}
+	if err := sleep(ctx, ttl); err != nil {
+		return err
 	}
 	return v.note(ctx, "10 s after the first list")
 }

@@ -197,7 +197,7 @@ func (e *expectation) differs(r *request, a *answer) error {
 	case status != http.StatusOK:
 		return nil
 	case !r.socket && a.warning != warning && a.warning != warningOf(len(e.in)-e.absent):
-		return fmt.Errorf("the Warning is %q, not %q", a.warning, warning)
+		return fmt.Errorf("the Warning is %q, not %q: visible are %q", a.warning, warning, e.in)
 	}
 	want := slices.Collect(func(yield func(string) bool) {
 		for key := range e.keys {
