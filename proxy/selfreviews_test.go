@@ -86,8 +86,12 @@ func TestSelfReviewsAreRemembered(t *testing.T) {
 		if _, _, from := b.ask(accessReviews, listPods); from != fromUpstream {
 			t.Error("remembered for longer than a permission")
 		}
+		b.ask(subjectReviews+"?denied", listPods) // refuses nothing
 		b.ask(accessReviews+"?denied", listPods)
 		time.Sleep(6 * time.Second)
+		if _, _, from := b.ask(subjectReviews+"?denied", listPods); from != fromCache {
+			t.Error("who somebody is counts as a refusal")
+		}
 		if _, _, from := b.ask(accessReviews+"?denied", listPods); from != fromUpstream {
 			t.Error("remembered for longer than a refusal")
 		}

@@ -158,6 +158,7 @@ func TestGateway(t *testing.T) {
 	t.Run("self", func(t *testing.T) {
 		gateway := gatewayTarget(t, o, session, false)
 		RunReads(ctx, t, o.Env, oracle, gateway, twice(selfCases()))
+		RunReads(ctx, t, o.Env, oracle, gateway, twice(discoveryCases(o.Env)))
 		m := must(t, session.Metrics)
 		n := m.Sum("kubeweir_requests_total", map[string]string{"verb": "create", "group": "authorization.k8s.io", "source": "cached"})
 		if n < 40 {
