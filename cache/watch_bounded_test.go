@@ -91,6 +91,26 @@ func watchBounded(t *testing.T, rep api.Representation) {
 	}
 }
 
+// TestBoundedWatchComesBack: what a watch missed before it came is sent at once, and it does not wait for that.
+func TestBoundedWatchComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newWatchBench(t, cache.Limits{})
+		for i := range 300 {
+			b.pod(fmt.Sprintf("default/p%d", i))
+		}
+		w := b.calm("resourceVersion=100", api.Representation{}, cache.Pace{Coalesce: half, BytesPerSecond: 1 << 10})
+		defer w.stop()
+		if n := len(w.lines(t)); n != 300 {
+			t.Errorf("%d events", n)
+		}
+		b.update("default/p7")
+		time.Sleep(time.Second)
+		if got := w.lines(t); len(got) != 1 || !strings.HasPrefix(got[0], "MODIFIED default/p7@") {
+			t.Errorf("then %v", got)
+		}
+	})
+}
+
 // eventOf reads an event of any form; there may be none.
 func eventOf(t *testing.T, line string) (kind, name string, rv uint64) {
 	t.Helper()

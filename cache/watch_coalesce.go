@@ -58,6 +58,7 @@ type waiting struct {
 	until time.Time // when events are delivered again; zero at once
 	paid  time.Time // until when what was sent is paid
 	sent  int64     // bytes of the delivery under way
+	begun bool      // there was one
 	// stopped is set while a part of what is held was not sent, left while there is more than
 	// was sent, for whatever reason: nobody says that there is.
 	stopped, left bool
@@ -112,8 +113,12 @@ func (s *watchStream) stops() bool {
 // delivered says that events were delivered, all that had come or a portion of them.
 func (s *watchStream) delivered(now time.Time) {
 	w := &s.waiting
-	sent := w.sent
+	sent, takes := w.sent, s.req.Pace.takes(w.sent)
 	w.sent = 0
+	if !w.begun { // what the watch missed before it came is sent at once, and not paid
+		w.begun = true
+		takes = min(takes, portionTime)
+	}
 	if sent == 0 {
 		s.widen(w.stopped)
 		return
@@ -122,7 +127,7 @@ func (s *watchStream) delivered(now time.Time) {
 	if credit := now.Add(-portionTime); w.paid.Before(credit) {
 		w.paid = credit
 	}
-	w.paid = w.paid.Add(s.req.Pace.takes(sent))
+	w.paid = w.paid.Add(takes)
 	window := s.req.Pace.Coalesce
 	if w.stopped {
 		window = 0
