@@ -85,7 +85,7 @@ func TestHeadlampRequests(t *testing.T) {
 	}{{"first", first}, {"then", later}, {"all", all}} {
 		t.Logf("%s: %.0f requests, %.0f upstream, of %.0f reads %.1f%% from the cache", part.name, part.requests, part.upstream, part.reads, 100*part.share())
 	}
-	if all.share() < .95 {
+	if all.share() < .95 && *headlampPause == 0 {
 		t.Errorf("of %.0f reads %.0f came from the cache, less than 95%%", all.reads, all.cached)
 	}
 }
