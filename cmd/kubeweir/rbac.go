@@ -16,6 +16,7 @@ import (
 func rbacSettings() []string {
 	return []string{
 		"config", "listen", "insecure-listen", "service-account-dir", "client-ca-file", "requestheader-client-ca-file", "cache-aggregated-groups", "upstream-servers",
+		"clusterprofile-provider-file", "clusterprofile-namespace",
 	}
 }
 
@@ -27,6 +28,7 @@ func newRBAC() *cobra.Command {
 		options  rbac.Options
 		output   string
 		cluster  string
+		hub      bool
 	)
 	c := &cobra.Command{
 		Use:   "rbac",
@@ -50,6 +52,9 @@ because they are needed. Custom resources are named as well: *.cert-manager.io i
   # Besides what is built in: everything of cert-manager, and Secrets.
   kubeweir rbac --resources 'default,*.cert-manager.io,secrets'
 
+  # At the hub whose ClusterProfiles the gateway serves.
+  kubeweir rbac --config gateway.yaml --hub
+
   # For a sidecar, whose programs add rights for what they write.
   kubeweir rbac --listen "" --insecure-listen 127.0.0.1:8080 --resources pods --namespace shop`,
 		Args: noArgs,
@@ -57,6 +62,9 @@ because they are needed. Custom resources are named as well: *.cert-manager.io i
 			cfg, err := settings.LoadElsewhere()
 			if err != nil {
 				return usageError{err}
+			}
+			if hub {
+				return printHubRBAC(c, cfg, names, output)
 			}
 			if cfg, err = ofCluster(cfg, cluster); err != nil {
 				return err
@@ -68,6 +76,7 @@ because they are needed. Custom resources are named as well: *.cert-manager.io i
 	f.StringSliceVar(&options.Resources, "resources", []string{rbac.Default},
 		"what is to be cached: plural `names` such as pods, deployments.apps or *.cert-manager.io; default for all built-in ones but Secrets; * for everything")
 	f.StringVar(&cluster, "cluster", "", "`name` of the cluster whose rights are printed, of a configuration with several")
+	f.BoolVar(&hub, "hub", false, "the rights at the hub whose ClusterProfiles are served, instead of those at a cluster")
 	f.BoolVar(&options.ConstrainedImpersonation, "constrained-impersonation", false,
 		"rules of constrained impersonation (KEP-5284, Kubernetes 1.36) for clients without tokens: never system:masters, nodes or service accounts")
 	f.StringVarP(&names.Namespace, "namespace", "n", names.Namespace, "`namespace` of the ServiceAccount")
@@ -83,6 +92,22 @@ because they are needed. Custom resources are named as well: *.cert-manager.io i
 		}
 	})
 	return c
+}
+
+// printHubRBAC prints the rights of the gateway as a reader of ClusterProfiles.
+func printHubRBAC(c *cobra.Command, cfg *config.Gateway, names rbac.Names, output string) error {
+	for _, other := range []string{"cluster", "resources", "constrained-impersonation"} {
+		if c.Flags().Changed(other) {
+			return usageErrorf("--%s is about the rights at a cluster, and --hub prints those at the hub", other)
+		}
+	}
+	if !cfg.ClusterProfiles.On() {
+		return usageErrorf("--hub prints the rights at the hub of ClusterProfiles, and --clusterprofile-provider-file, which turns them on, is not set")
+	}
+	if names.RoleNamespace = cfg.ClusterProfiles.Namespace; !c.Flags().Changed("name") {
+		names.Role += "-hub" // the gateway may have other rights there, too
+	}
+	return writeRBAC(c, names, rbac.HubRules(), output)
 }
 
 // ofCluster is the configuration of a cluster by itself.
@@ -112,6 +137,14 @@ func printRBAC(c *cobra.Command, cfg *config.Gateway, names rbac.Names, options 
 	if len(options.Resources) == 0 {
 		return usageErrorf("--resources must name what is to be cached, or be %s or %s", rbac.Default, rbac.Everything)
 	}
+	rules, err := rbac.Rules(cfg, options)
+	if err != nil {
+		return usageErrorf("--resources: %w", err)
+	}
+	return writeRBAC(c, names, rules, output)
+}
+
+func writeRBAC(c *cobra.Command, names rbac.Names, rules []rbac.Rule, output string) error {
 	if problems := content.IsDNS1123Label(names.Namespace); len(problems) > 0 {
 		return usageErrorf("--namespace must be a name of at most 63 lower case letters, digits and '-', not %q", names.Namespace)
 	}
@@ -120,10 +153,6 @@ func printRBAC(c *cobra.Command, cfg *config.Gateway, names rbac.Names, options 
 	}
 	if problems := content.IsPathSegmentName(names.Role); len(problems) > 0 || names.Role == "" {
 		return usageErrorf("--name must be the name of a ClusterRole, not %q", names.Role)
-	}
-	rules, err := rbac.Rules(cfg, options)
-	if err != nil {
-		return usageErrorf("--resources: %w", err)
 	}
 	switch output {
 	case "yaml":

@@ -14,8 +14,9 @@ import (
 
 // Names are those of the objects of a manifest.
 type Names struct {
-	// Role is the ClusterRole and the ClusterRoleBinding.
-	Role string
+	// Role is the ClusterRole and the ClusterRoleBinding; where RoleNamespace is set, the Role
+	// and the RoleBinding there.
+	Role, RoleNamespace string
 	// ServiceAccount, in Namespace, is who the gateway is.
 	ServiceAccount, Namespace string
 }
@@ -26,7 +27,16 @@ func DefaultNames() Names {
 	return Names{Role: "kubeweir-gateway", ServiceAccount: "kubeweir", Namespace: "kubeweir"}
 }
 
-// Objects are the ServiceAccount, the ClusterRole and the ClusterRoleBinding.
+// kind is that of a role or its binding. One of a namespace has the same form.
+func (n Names) kind(clusterKind string) string {
+	if n.RoleNamespace != "" {
+		return strings.TrimPrefix(clusterKind, "Cluster")
+	}
+	return clusterKind
+}
+
+// Objects are the ServiceAccount, the ClusterRole and the ClusterRoleBinding, or Role and
+// RoleBinding by their kinds.
 func Objects(n Names, rules []Rule) (*corev1.ServiceAccount, *rbacv1.ClusterRole, *rbacv1.ClusterRoleBinding) {
 	const version = rbacGroup + "/v1"
 	labels := map[string]string{"app.kubernetes.io/name": "kubeweir", "app.kubernetes.io/component": "gateway"}
@@ -34,13 +44,13 @@ func Objects(n Names, rules []Rule) (*corev1.ServiceAccount, *rbacv1.ClusterRole
 			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"},
 			ObjectMeta: metav1.ObjectMeta{Name: n.ServiceAccount, Namespace: n.Namespace, Labels: labels},
 		}, &rbacv1.ClusterRole{
-			TypeMeta:   metav1.TypeMeta{APIVersion: version, Kind: "ClusterRole"},
-			ObjectMeta: metav1.ObjectMeta{Name: n.Role, Labels: labels},
+			TypeMeta:   metav1.TypeMeta{APIVersion: version, Kind: n.kind("ClusterRole")},
+			ObjectMeta: metav1.ObjectMeta{Name: n.Role, Namespace: n.RoleNamespace, Labels: labels},
 			Rules:      Policy(rules),
 		}, &rbacv1.ClusterRoleBinding{
-			TypeMeta:   metav1.TypeMeta{APIVersion: version, Kind: "ClusterRoleBinding"},
-			ObjectMeta: metav1.ObjectMeta{Name: n.Role, Labels: labels},
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacGroup, Kind: "ClusterRole", Name: n.Role},
+			TypeMeta:   metav1.TypeMeta{APIVersion: version, Kind: n.kind("ClusterRoleBinding")},
+			ObjectMeta: metav1.ObjectMeta{Name: n.Role, Namespace: n.RoleNamespace, Labels: labels},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacGroup, Kind: n.kind("ClusterRole"), Name: n.Role},
 			Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Name: n.ServiceAccount, Namespace: n.Namespace}},
 		}
 }
@@ -62,16 +72,16 @@ func WriteYAML(out io.Writer, n Names, rules []Rule) error {
 	w := &yamlWriter{out: out}
 	w.object("v1", "ServiceAccount", n.ServiceAccount, n.Namespace)
 	w.linef("---")
-	w.object(rbacGroup+"/v1", "ClusterRole", n.Role, "")
+	w.object(rbacGroup+"/v1", n.kind("ClusterRole"), n.Role, n.RoleNamespace)
 	w.linef("rules:")
 	for i := range rules {
 		w.rule(&rules[i])
 	}
 	w.linef("---")
-	w.object(rbacGroup+"/v1", "ClusterRoleBinding", n.Role, "")
+	w.object(rbacGroup+"/v1", n.kind("ClusterRoleBinding"), n.Role, n.RoleNamespace)
 	w.linef("roleRef:")
 	w.linef("  apiGroup: %s", rbacGroup)
-	w.linef("  kind: ClusterRole")
+	w.linef("  kind: %s", n.kind("ClusterRole"))
 	w.linef("  name: %s", scalar(n.Role))
 	w.linef("subjects:")
 	w.linef("- kind: ServiceAccount")

@@ -15,6 +15,30 @@ import (
 	"github.com/kubeweir/kubeweir/config"
 )
 
+// TestWriteHub: the right of who reads a hub is that of a namespace where there is one.
+func TestWriteHub(t *testing.T) {
+	for namespace, want := range map[string][]string{
+		"":      {"kind: ClusterRole\n", "kind: ClusterRoleBinding\n"},
+		"fleet": {"kind: Role\n", "kind: RoleBinding\n", "namespace: fleet\n"},
+	} {
+		names := DefaultNames()
+		names.RoleNamespace = namespace
+		var out, list strings.Builder
+		if err := errors.Join(WriteYAML(&out, names, HubRules()), WriteJSON(&list, names, HubRules())); err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, "- apiGroups: [multicluster.x-k8s.io]\n  resources: [clusterprofiles]\n  verbs: [list, watch]\n")
+		for _, text := range want {
+			if !strings.Contains(out.String(), text) {
+				t.Errorf("no %q in\n%s", text, out.String())
+			}
+		}
+		if strings.Contains(out.String(), "ClusterRole") != (namespace == "") || strings.Contains(list.String(), "ClusterRole") != (namespace == "") {
+			t.Errorf("%s\n%s", out.String(), list.String())
+		}
+	}
+}
+
 // TestWriteYAML: what is written is read as what was meant, by a strict reader, and says
 // of each rule what it is for.
 func TestWriteYAML(t *testing.T) {

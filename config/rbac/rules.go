@@ -32,6 +32,7 @@ const (
 	extensionsGroup     = "apiextensions.k8s.io"
 	discoveryGroup      = "discovery.k8s.io"
 	registrationGroup   = "apiregistration.k8s.io"
+	profilesGroup       = "multicluster.x-k8s.io"
 
 	// credentialID is what an API server adds to everybody who comes with a certificate.
 	credentialID = "userextras/authentication.kubernetes.io/credential-id"
@@ -64,6 +65,13 @@ func Rules(c *config.Gateway, o Options) ([]Rule, error) {
 		rules = append(rules, impersonationRules(c, o.ConstrainedImpersonation)...)
 	}
 	return rules, nil
+}
+
+// HubRules are the rules of who reads the ClusterProfiles of a hub.
+func HubRules() []Rule {
+	return []Rule{{policy([]string{"list", "watch"}, profilesGroup, "clusterprofiles"), []string{
+		"Which clusters there are. Without it those of ClusterProfiles stay as they were, or are not known at all.",
+	}}}
 }
 
 // stateRule is for what is kept over restarts.
