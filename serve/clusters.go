@@ -434,11 +434,12 @@ func (s *clusters) close() {
 	if s.profiles != nil && s.profiles.kept != nil {
 		s.profiles.kept.close(s.profiles.followed)
 	}
-	s.changing.Lock() // no change is under way any more, and none begins as ctx has ended
+	s.changing.Lock()
+	members := *s.members.Load() // the last ones: none change any more, as ctx has ended
 	s.changing.Unlock()
-	s.running.Wait()
+	s.running.Wait() // who retires needs changing
 	var all sync.WaitGroup
-	for _, m := range *s.members.Load() {
+	for _, m := range members {
 		s.panics.Go(&all, "background", m.close)
 	}
 	all.Wait()
