@@ -11,6 +11,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/watchmux"
 )
 
 // TestBoundedWatchIsPaced: a watch of objects that change all the time brings less than its bound in
@@ -107,6 +108,30 @@ func TestBoundedWatchComesBack(t *testing.T) {
 		time.Sleep(time.Second)
 		if got := w.lines(t); len(got) != 1 || !strings.HasPrefix(got[0], "MODIFIED default/p7@") {
 			t.Errorf("then %v", got)
+		}
+	})
+}
+
+// TestBoundedWatchOwesLittle: what a watch was sent because there was no room to keep it is not paid for
+// longer than a turn may take, however often that was.
+func TestBoundedWatchOwesLittle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newWatchBench(t, cache.Limits{HistoryEvents: 400})
+		w := b.calm("resourceVersion=100&allowWatchBookmarks=true", api.Representation{}, cache.Pace{Coalesce: half, BytesPerSecond: 1 << 10})
+		defer w.stop()
+		for i := range 3000 {
+			b.pod(fmt.Sprintf("default/p%d", i), "pad="+strings.Repeat("x", 60))
+		}
+		w.take()
+		for i := range 40 {
+			b.update(fmt.Sprintf("default/p%d", i))
+		}
+		begun := time.Now()
+		for n := 0; n < 40 && time.Since(begun) < 20*time.Minute; time.Sleep(half) {
+			n += strings.Count(w.take(), "MODIFIED")
+		}
+		if waited := time.Since(begun); waited > 2*watchmux.HoldFor {
+			t.Errorf("events waited for %v", waited)
 		}
 	})
 }

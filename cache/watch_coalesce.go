@@ -132,6 +132,10 @@ func (s *watchStream) delivered(now time.Time) {
 	if w.stopped {
 		window = 0
 	}
+	// What had to be sent before its time, again and again, would keep it waiting for hours.
+	if most := now.Add(watchmux.HoldFor); w.paid.After(most) {
+		w.paid = most
+	}
 	wait := w.paid.Sub(now)
 	widened := w.stopped || wait > max(window, pacePause)
 	if wait = max(wait, window); widened {
