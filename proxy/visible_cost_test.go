@@ -3,15 +3,19 @@ package proxy
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/proxy/identity"
 )
 
 // counting lets a user list and watch in namespaces, and counts the reviews of each second.
@@ -238,5 +242,127 @@ func TestVisibleManyLists(t *testing.T) {
 		list(0)
 		time.Sleep(2 * time.Second)
 		list(in)
+	})
+}
+
+// slowReviewer takes a while for each review of a namespace.
+type slowReviewer struct {
+	identity.AccessReviewer
+	takes time.Duration
+}
+
+func (s slowReviewer) Create(ctx context.Context, r *authorizationv1.SubjectAccessReview, o metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error) {
+	if r.Spec.ResourceAttributes.Namespace != "" {
+		select {
+		case <-time.After(s.takes):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return s.AccessReviewer.Create(ctx, r, o)
+}
+
+// newSlowBench is a visibleBench of reviews of namespaces that take a while.
+func newSlowBench(t *testing.T, takes time.Duration) *visibleBench {
+	return newVisibleBench(t, func(o *Options) {
+		upstream := o.Forwarder.(*fakeUpstream)
+		o.Authorizer = identity.NewAuthorizer(identity.AuthorizerOptions{AccessReviewer: slowReviewer{accessReviewer{upstream}, takes}})
+		o.Revocation = identity.NewWatches(identity.WatchesOptions{Authorizer: o.Authorizer, Authenticator: o.Authenticator})
+	})
+}
+
+// TestVisibleRevokedMeanwhile: what an RBAC object takes away ends watches in time, also while the namespaces that another
+// gave are reviewed, be they the same user's or another's.
+func TestVisibleRevokedMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newSlowBench(t, 100*time.Millisecond)
+		b.fill(1, "a", "b", "c")
+		b.grant(jane, "a", "b")
+		b.grant(rbacv1.Subject{Kind: rbacv1.UserKind, Name: "eve"}, "a", "b")
+		b.grant(rbacv1.Subject{Kind: rbacv1.UserKind, Name: "joe"}, "c")
+		time.Sleep(2 * time.Second)
+		defer b.follow()()
+		open := map[string]*visibleWatch{
+			"jane": b.watch("GET /api/v1/pods?watch=1&resourceVersion=0", asJane),
+			"eve":  b.watch("GET /api/v1/pods?watch=1&resourceVersion=0", "Authorization: Bearer eve"),
+			"joe":  b.watch("GET /api/v1/namespaces/c/pods?watch=1&resourceVersion=0", "Authorization: Bearer joe"),
+		}
+		many := make([]string, 2000)
+		for i := range many {
+			many[i] = fmt.Sprintf("n%d", i)
+		}
+		b.grant(jane, many...)
+		time.Sleep(1500 * time.Millisecond) // the reviews of those have begun
+		for user, namespace := range map[string]string{"jane": "b", "eve": "b", "joe": "c"} {
+			b.revoke(user, namespace)
+		}
+		time.Sleep(2 * time.Second)
+		for user, w := range open {
+			if !w.ended() {
+				t.Errorf("the watch of %s goes on", user)
+			}
+			w.leave()
+		}
+	})
+}
+
+// TestVisibleFairness: somebody whose many lists take many reviews does not keep others from theirs.
+func TestVisibleFairness(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newSlowBench(t, 100*time.Millisecond)
+		allowed := make(map[string]bool) // namespaces of eve
+		b.fill(1, "e0")
+		for i := range 1000 {
+			b.source.Create(rbacResources()[1], binding(fmt.Sprintf("n%d", i), "view", jane))
+		}
+		for i := range 64 {
+			allowed[fmt.Sprintf("e%d", i)] = true
+		}
+		for namespace := range maps.Keys(allowed) {
+			b.source.Create(rbacResources()[1], binding(namespace, "view", rbacv1.Subject{Kind: rbacv1.UserKind, Name: "eve"}))
+		}
+		b.upstream.allowed = func(r *authorizationv1.SubjectAccessReviewSpec) bool {
+			return r.User == "eve" && allowed[r.ResourceAttributes.Namespace] // jane is denied, so that each of her lists is reviewed
+		}
+		b.changed()
+		time.Sleep(2 * time.Second)
+		for i := range 40 {
+			go b.do(fmt.Sprintf("GET /api/v1/pods?resourceVersion=0&labelSelector=n%%3D%d", i), asJane)
+		}
+		time.Sleep(5 * time.Second)
+		began := time.Now()
+		status, body, _ := b.do("GET /api/v1/pods?resourceVersion=0", "Authorization: Bearer eve")
+		if took := time.Since(began); status != 200 || names(t, body) != "e00" || took > time.Second {
+			t.Errorf("%d %s after %v", status, body, took)
+		}
+	})
+}
+
+// TestVisibleRefusedCost: namespaces that were refused are remembered, too, and count.
+func TestVisibleRefusedCost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		registry := prometheus.NewRegistry()
+		b := newVisibleBench(t, func(o *Options) { o.Registerer = registry })
+		const in = 2000
+		b.counting("nobody", 0)
+		for i := range in {
+			b.source.Create(rbacResources()[1], binding(fmt.Sprintf("n%d", i), "view", jane))
+		}
+		b.changed()
+		time.Sleep(2 * time.Second)
+		for i := range 3 {
+			if status, body, _ := b.do(fmt.Sprintf("GET /api/v1/pods?resourceVersion=0&labelSelector=n%%3D%d", i), asJane); status != 403 {
+				t.Errorf("%d %s", status, body)
+			}
+		}
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			if got := f.GetMetric()[0].GetGauge().GetValue(); f.GetName() == "kubeweir_authorization_visible_namespaces" && got < 4*in/2 {
+				t.Errorf("4 sets of %d refused namespaces cost %v", in, got)
+			}
+		}
 	})
 }

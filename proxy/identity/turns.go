@@ -25,7 +25,7 @@ type turns struct {
 	}
 }
 
-// turn is one user's. callers is guarded by turns.mu.
+// turn is one user's. callers is guarded by the mutex of what it is in.
 type turn struct {
 	places  chan struct{}
 	callers int

@@ -71,7 +71,7 @@ type Visible struct {
 	opts    VisibleOptions
 	sets    visibleSets
 	flights flight.Group[visibleFlight, foundSet]
-	slots   chan struct{}
+	places  reviewPlaces
 	pace    pace
 	metrics visibleMetrics
 	panics  *contain.Panics
@@ -111,7 +111,8 @@ type VisibleSet struct {
 func NewVisible(opts VisibleOptions) *Visible {
 	setDefault(&opts.Most, defaults.VisibleNamespaces)
 	setDefault(&opts.RecheckPeriod, defaults.WatchRecheckPeriod)
-	v := &Visible{opts: opts, slots: make(chan struct{}, allVisibleReviews), panics: contain.New(opts.Registerer, nil)}
+	v := &Visible{opts: opts, panics: contain.New(opts.Registerer, nil)}
+	v.places.init()
 	v.sets.init(opts.Most)
 	v.sets.watch(opts.Registerer)
 	v.metrics = newVisibleMetrics(opts.Registerer)
@@ -224,6 +225,10 @@ func (s *VisibleSet) conclude(before *VisibleSet, known []knownReview, settled b
 		}
 	}
 	s.confirmed, s.refused = &confirmed, &refused
+	if before != nil && !s.Offline && !before.Offline && before.refused.equal(s.refused) {
+		before.refused.renew(s.refused)
+		s.refused = before.refused
+	}
 	switch {
 	case s.base != nil && s.base.confirmed.equal(s.confirmed):
 		s.Namespaces = s.base.Namespaces
@@ -373,6 +378,32 @@ func (s *VisibleSet) recheck(ctx context.Context) (recheckResult, reason.WatchEn
 		return recheckUnknown, reason.Unconfirmed // there are too many to confirm
 	}
 	return recheckGood, reason.NotEnded
+}
+
+// rights names the rights by which a set has these namespaces: lost is alike for all of one name.
+func (s *VisibleSet) rights() grantKey {
+	a := s.attributes
+	a.FieldSelector, a.LabelSelector = "", ""
+	return grantKey{permission: keyOf(s.user, &a), namespaces: s.Namespaces.ID()}
+}
+
+// lost reports whether the rules, as they are now, do not grant one of the namespaces any more. Nobody is asked.
+func (s *VisibleSet) lost() bool {
+	now := *s
+	if now.granting = s.owner.opts.Granting(); now.granting == nil || now.granting == s.granting {
+		return false // or nobody knows
+	}
+	names, everywhere := now.granted()
+	if everywhere {
+		return false
+	}
+	left := make(map[string]struct{}, s.Namespaces.Len())
+	for _, name := range names {
+		if s.Namespaces.Has(name) {
+			left[name] = struct{}{}
+		}
+	}
+	return len(left) < s.Namespaces.Len()
 }
 
 // allowsAll reports whether the user may now do in all namespaces what s is about. What the set says of the Namespaces

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// visibleReviews is how many namespaces of one set are confirmed at a time, allVisibleReviews those of all sets. A
+	// visibleReviews is how many namespaces of one user are confirmed at a time, allVisibleReviews those of all users. A
 	// user's other requests have a place, see userReviews.
 	visibleReviews    = userReviews / 2
 	allVisibleReviews = 2 * userReviews
@@ -196,6 +196,55 @@ func (p *pace) take(now int64, n int) int {
 	return n
 }
 
+// reviewPlaces are those of reviews, of which each user has visibleReviews at most, in line or taken: however many sets
+// somebody has found, others wait for no more of theirs. It is safe for concurrent use.
+type reviewPlaces struct {
+	all chan struct{}
+
+	mu struct {
+		sync.Mutex
+		users map[string]*turn // those who have reviews to make
+	}
+}
+
+func (p *reviewPlaces) init() {
+	p.all = make(chan struct{}, allVisibleReviews)
+	p.mu.users = make(map[string]*turn)
+}
+
+// take waits for a place of a user; leave gives it back.
+func (p *reviewPlaces) take(ctx context.Context, user string) (leave func(), err error) {
+	p.mu.Lock()
+	mine := p.mu.users[user]
+	if mine == nil {
+		mine = &turn{places: make(chan struct{}, visibleReviews)}
+		p.mu.users[user] = mine
+	}
+	mine.callers++
+	p.mu.Unlock()
+	forget := func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if mine.callers--; mine.callers == 0 {
+			delete(p.mu.users, user)
+		}
+	}
+	select {
+	case mine.places <- struct{}{}:
+	case <-ctx.Done():
+		forget()
+		return nil, context.Cause(ctx)
+	}
+	select {
+	case p.all <- struct{}{}:
+		return func() { <-p.all; <-mine.places; forget() }, nil
+	case <-ctx.Done():
+		<-mine.places
+		forget()
+		return nil, context.Cause(ctx)
+	}
+}
+
 // confirm asks the upstream about the candidates of s of which it is to be asked, and returns how many reviews that took.
 func (v *Visible) confirm(ctx context.Context, s *VisibleSet, known []knownReview) (count float64, err error) {
 	reviews, together := errgroup.WithContext(ctx)
@@ -215,12 +264,11 @@ func (v *Visible) confirm(ctx context.Context, s *VisibleSet, known []knownRevie
 			break
 		}
 		reviews.Go(v.panics.Func("background", func() (err error) {
-			select {
-			case v.slots <- struct{}{}:
-				defer func() { <-v.slots }()
-			case <-together.Done():
-				return context.Cause(together)
+			leave, err := v.places.take(together, s.user.GetName())
+			if err != nil {
+				return err
 			}
+			defer leave()
 			*k, asked[i], err = v.review(together, s.user, permissions)
 			return err
 		}))

@@ -32,7 +32,7 @@ type keptSet struct {
 type visibleUser struct {
 	sets   map[decisionKey]*keptSet
 	shared map[string]*sharedNamespaces // by ID
-	times  map[*reviewed]int            // sets of which they are the confirmed
+	times  map[*reviewed]int            // sets of which they are the confirmed, or the refused
 	cost   int
 }
 
@@ -47,6 +47,8 @@ const (
 	setCost = 32
 	// timesOf is how many names the times at which as many as one of them were confirmed cost: one of so many.
 	timesOf = 4
+	// refusedOf is how many names that were refused cost as many as one that is shown.
+	refusedOf = 2
 	// setIdle is for how long a set is kept that nobody uses.
 	setIdle = 10 * time.Minute
 	// evictionTries bounds the search for sets to drop.
@@ -134,13 +136,7 @@ func (t *visibleSets) enterLocked(s *VisibleSet) bool {
 			u = &visibleUser{sets: make(map[decisionKey]*keptSet), shared: make(map[string]*sharedNamespaces), times: make(map[*reviewed]int)}
 			t.mu.users[name] = u
 		}
-		cost := setCost
-		if u.shared[id] == nil {
-			cost += s.Namespaces.Len()
-		}
-		if u.times[s.confirmed] == 0 {
-			cost += s.Namespaces.Len() / timesOf
-		}
+		cost := u.costOf(s)
 		var full map[decisionKey]*keptSet
 		switch {
 		case u.cost+cost > t.share():
@@ -153,6 +149,7 @@ func (t *visibleSets) enterLocked(s *VisibleSet) bool {
 			}
 			u.shared[id].sets++
 			u.times[s.confirmed]++
+			u.times[s.refused]++
 			u.cost += cost
 			t.mu.cost += cost
 			return true
@@ -164,21 +161,34 @@ func (t *visibleSets) enterLocked(s *VisibleSet) bool {
 	}
 }
 
+// costOf is what s costs besides what is counted already.
+func (u *visibleUser) costOf(s *VisibleSet) int {
+	cost := setCost
+	if u.shared[s.Namespaces.ID()] == nil {
+		cost += s.Namespaces.Len()
+	}
+	if u.times[s.confirmed] == 0 {
+		cost += s.Namespaces.Len() / timesOf
+	}
+	if u.times[s.refused] == 0 {
+		cost += len(s.refused.names) / refusedOf
+	}
+	return cost
+}
+
 // leaveLocked is the end of what enterLocked counted.
 func (t *visibleSets) leaveLocked(s *VisibleSet) {
 	name, id := s.user.GetName(), s.Namespaces.ID()
 	u := t.mu.users[name]
-	cost := setCost
-	if shared := u.shared[id]; shared.sets == 1 {
-		cost += s.Namespaces.Len()
+	if u.shared[id].sets--; u.shared[id].sets == 0 {
 		delete(u.shared, id)
-	} else {
-		shared.sets--
 	}
-	if u.times[s.confirmed]--; u.times[s.confirmed] == 0 {
-		cost += s.Namespaces.Len() / timesOf
-		delete(u.times, s.confirmed)
+	for _, of := range []*reviewed{s.confirmed, s.refused} {
+		if u.times[of]--; u.times[of] == 0 {
+			delete(u.times, of)
+		}
 	}
+	cost := u.costOf(s)
 	u.cost -= cost
 	t.mu.cost -= cost
 	t.forgetLocked(name, u)

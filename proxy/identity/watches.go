@@ -61,11 +61,15 @@ const (
 // once more when the upstream must have settled; besides, each grant every
 // RecheckPeriod since it was first needed, which spreads the reviews over time.
 //
+// One in several namespaces may take thousands of reviews after a change, for which no
+// other waits, nor what the change has taken away: the RBAC objects alone tell that.
+//
 // It is safe for concurrent use. Run does the work.
 type Watches struct {
-	opts    WatchesOptions
-	metrics *watchesMetrics
-	panics  *contain.Panics
+	opts     WatchesOptions
+	metrics  *watchesMetrics
+	panics   *contain.Panics
+	narrower chan struct{} // holds one signal
 
 	mu struct {
 		sync.Mutex
@@ -109,7 +113,7 @@ type Registration struct {
 // NewWatches returns an empty registry.
 func NewWatches(opts WatchesOptions) *Watches {
 	opts.setDefaults()
-	w := &Watches{opts: opts}
+	w := &Watches{opts: opts, narrower: make(chan struct{}, 1)}
 	w.mu.grants = make(map[grantKey]*grant)
 	w.panics = contain.New(opts.Registerer, nil)
 	w.metrics = newWatchesMetrics(opts.Registerer, w.count, w.bytes)
@@ -238,7 +242,9 @@ func (w *Watches) next(g *grant, now time.Time) time.Time {
 // Run follows the open watches until ctx is done. It is called once.
 func (w *Watches) Run(ctx context.Context) {
 	var rechecks sync.WaitGroup
-	w.panics.Keep(&rechecks, "background", func() { w.recheck(ctx) })
+	w.panics.Keep(&rechecks, "background", func() { w.recheck(ctx, func(g *grant) bool { return g.visible == nil }) })
+	w.panics.Keep(&rechecks, "background", func() { w.recheck(ctx, inNamespaces) })
+	w.panics.Keep(&rechecks, "background", func() { w.narrow(ctx) })
 	defer rechecks.Wait()
 	sweep := time.NewTimer(time.Hour)
 	sweep.Stop() // until a change
@@ -264,6 +270,10 @@ func (w *Watches) Run(ctx context.Context) {
 			plan(now.Add(changeDelay))
 		case <-sweep.C:
 			next, last = time.Time{}, time.Now()
+			select {
+			case w.narrower <- struct{}{}:
+			default: // a signal is waiting already
+			}
 			w.review(ctx, w.permissions(), reviewTime)
 			if settled.After(last) {
 				plan(settled)
@@ -272,9 +282,37 @@ func (w *Watches) Run(ctx context.Context) {
 	}
 }
 
-// recheck reviews the grants that are due, apart from those that a change may have
-// taken away: a revocation does not wait for what comes round anyway.
-func (w *Watches) recheck(ctx context.Context) {
+// narrow ends, after each signal, the watches in several namespaces one of which the RBAC objects do not grant any more.
+// The others are due.
+func (w *Watches) narrow(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.narrower:
+		}
+		known := make(map[grantKey]bool)
+		for _, g := range inTurn(w.list(inNamespaces)) {
+			key := g.visible.rights()
+			lost, ok := known[key]
+			if !ok {
+				lost = g.visible.lost()
+				known[key] = lost
+			}
+			if lost {
+				w.conclude(g, recheckBad, reason.NamespacesChanged, w.opts.Authorizer.Generation())
+				continue
+			}
+			w.mu.Lock()
+			g.due = time.Now()
+			w.mu.Unlock()
+		}
+	}
+}
+
+// recheck reviews the grants that are due, of those that are wanted, apart from those that a
+// change may have taken away: a revocation does not wait for what comes round anyway.
+func (w *Watches) recheck(ctx context.Context, want func(*grant) bool) {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
 	for {
@@ -282,19 +320,19 @@ func (w *Watches) recheck(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			w.review(ctx, w.dueGrants(time.Now()), tick)
+			now := time.Now()
+			w.review(ctx, w.list(func(g *grant) bool { return want(g) && !now.Before(g.due) }), tick)
 		}
 	}
 }
 
-// permissions lists the grants that an RBAC change can take away.
+// permissions lists the grants that are reviewed after an RBAC change.
 func (w *Watches) permissions() []*grant {
-	return w.list(func(g *grant) bool { return g.identity == nil })
+	return w.list(func(g *grant) bool { return g.identity == nil && g.visible == nil })
 }
 
-func (w *Watches) dueGrants(now time.Time) []*grant {
-	return w.list(func(g *grant) bool { return !now.Before(g.due) })
-}
+// inNamespaces reports whether a grant is one in several namespaces.
+func inNamespaces(g *grant) bool { return g.visible != nil }
 
 func (w *Watches) list(want func(*grant) bool) (grants []*grant) {
 	w.mu.Lock()
@@ -327,9 +365,10 @@ func (w *Watches) review(ctx context.Context, grants []*grant, begin time.Durati
 			break
 		}
 		reviews.Go(w.panics.Func("background", func() error {
+			generation := w.opts.Authorizer.Generation()
 			result, reason := w.reviewOne(limited, g)
 			if ctx.Err() == nil {
-				w.conclude(g, result, reason)
+				w.conclude(g, result, reason, generation)
 			}
 			return nil
 		}))
@@ -402,8 +441,8 @@ func (w *Watches) reviewOne(ctx context.Context, g *grant) (recheckResult, reaso
 	return recheckBad, reason.PermissionRevoked
 }
 
-// conclude acts on the outcome of a review.
-func (w *Watches) conclude(g *grant, result recheckResult, why reason.WatchEnd) {
+// conclude acts on the outcome of a review that was begun in a generation of the Authorizer.
+func (w *Watches) conclude(g *grant, result recheckResult, why reason.WatchEnd, generation uint64) {
 	w.metrics.rechecks[result].Inc()
 	now := time.Now()
 	var lost []*Registration
@@ -412,6 +451,9 @@ func (w *Watches) conclude(g *grant, result recheckResult, why reason.WatchEnd) 
 	switch {
 	case result == recheckGood:
 		g.due, g.failing = w.next(g, now), time.Time{}
+		if g.visible != nil && generation != w.opts.Authorizer.Generation() { // it may tell of the state before a change
+			g.due = now
+		}
 	case result == recheckOffline: // to be asked about as soon as the upstream answers
 		g.due, g.failing = now.Add(tick), time.Time{}
 	case result == recheckUnknown && g.failing.IsZero():
