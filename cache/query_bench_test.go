@@ -74,7 +74,7 @@ func BenchmarkQuery(b *testing.B) {
 					b.StopTimer()
 					pod := r.source.Update(cachetest.Pods, benchPod(i*777%size.n, size.bytes, i))
 					rv, _ := api.ParseResourceVersion(pod.GetResourceVersion())
-					if err := c.WaitFor(b.Context(), rv, 1e9); err != nil {
+					if err := c.WaitFor(b.Context(), rv, time.Minute); err != nil {
 						b.Fatal(err)
 					}
 					b.StartTimer()
