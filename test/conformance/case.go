@@ -61,8 +61,10 @@ type Case struct {
 	Then func(Response) Request
 	// Watch reads frames until there are as many as Events or Count, or, when UntilEOF is set, until the server ends
 	// it.
-	Watch    bool
-	Count    int
+	Watch bool
+	Count int
+	// Initial is how many of the Events are of what was there before: what follows is written when they have come.
+	Initial  int
 	UntilEOF bool
 	// Far watches begin at Versions.Start. A server that has begun to follow the state since then may say that this
 	// is too old.
@@ -208,6 +210,11 @@ func (c Case) walk() Case {
 
 func (c Case) then(f func(Response) Request) Case {
 	c.Then = f
+	return c
+}
+
+func (c Case) initial(n int) Case {
+	c.Initial = n
 	return c
 }
 

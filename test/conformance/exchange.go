@@ -99,18 +99,21 @@ func readWatch(ctx context.Context, t *Target, c Case, as Credentials) (answer, 
 		head.Body, err = io.ReadAll(resp.Body)
 		return answer{pages: []Response{head}}, err
 	}
-	reportOpened(ctx, resp.StatusCode)
 	a := answer{pages: []Response{head}}
 	r := bufio.NewReader(resp.Body)
-	a.end, err = collect(&a.frames, c, func() (Frame, error) { return nextFrame(r, resp.Header.Get("Content-Type")) })
+	a.end, err = collect(ctx, &a.frames, c, func() (Frame, error) { return nextFrame(r, resp.Header.Get("Content-Type")) })
 	if err != nil {
 		return a, fmt.Errorf("%s: after %d events: %w", t.Name, len(a.frames), err)
 	}
 	return a, nil
 }
 
-// collect reads frames until the case has what it wants. Bookmarks that come with time are left out.
-func collect(frames *[]Frame, c Case, next func() (Frame, error)) (end string, err error) {
+// collect reads frames until the case has what it wants, and reports that the watch is open when it has those that it
+// begins with. Bookmarks that come with time are left out.
+func collect(ctx context.Context, frames *[]Frame, c Case, next func() (Frame, error)) (end string, err error) {
+	if c.Initial == 0 {
+		reportOpened(ctx)
+	}
 	for c.UntilEOF || len(*frames) < max(c.Count, len(c.Events)) {
 		f, err := next()
 		if errors.Is(err, io.EOF) {
@@ -123,7 +126,9 @@ func collect(frames *[]Frame, c Case, next func() (Frame, error)) (end string, e
 			continue
 		}
 		f.At = time.Now()
-		*frames = append(*frames, f)
+		if *frames = append(*frames, f); len(*frames) == c.Initial {
+			reportOpened(ctx)
+		}
 	}
 	return "", nil
 }

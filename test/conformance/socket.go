@@ -42,9 +42,8 @@ func dialWatch(ctx context.Context, t *Target, c Case, as Credentials) (answer, 
 	if deadline, ok := ctx.Deadline(); ok {
 		_ = conn.SetReadDeadline(deadline)
 	}
-	reportOpened(ctx, resp.StatusCode)
 	a := answer{pages: []Response{{Status: resp.StatusCode, Header: resp.Header}}}
-	a.end, err = collect(&a.frames, c, func() (Frame, error) { return nextMessage(conn) })
+	a.end, err = collect(ctx, &a.frames, c, func() (Frame, error) { return nextMessage(conn) })
 	if err != nil {
 		return a, fmt.Errorf("%s: after %d events: %w", t.Name, len(a.frames), err)
 	}
