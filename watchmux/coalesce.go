@@ -30,7 +30,9 @@ type eventLog struct {
 	// It is tidied when it has so many entries, or so many bytes.
 	dueLen   int
 	dueBytes int64
-	hold     hold
+	// holds are what watchers hold, held the places of those that there are.
+	holds [maxHolds]hold
+	held  holdSet
 	// frames are those of the events that the ring has dropped.
 	frames *frameBudget
 }
@@ -40,9 +42,10 @@ type entry struct {
 	seq, rv uint64
 	event   *Event
 	cost    int64
-	// superseded is set of what is not plain, held of what was superseded since the hold and is
-	// kept for it, light when the event is the log's own.
-	superseded, held, light bool
+	// superseded is set of what is not plain, light when the event is the log's own.
+	superseded, light bool
+	// held are the holds for which it is kept since it was superseded.
+	held holdSet
 }
 
 const (
@@ -99,7 +102,9 @@ func (m *Mux) quit(w *Watcher) {
 
 // clear drops everything.
 func (l *eventLog) clear() {
-	l.release()
+	for i := range l.holds {
+		l.release(i)
+	}
 	for i := range l.entries {
 		if l.entries[i].event != nil {
 			l.drop(&l.entries[i])
@@ -135,8 +140,8 @@ func (l *eventLog) supersede(prev *object.Object) {
 		if e.event == nil || e.event.Object != prev {
 			continue
 		}
-		plain := e.event.isPlain()
-		if plain && e.seq >= l.hold.end {
+		plain, held := e.event.isPlain(), l.holding(e.seq)
+		if plain && held == 0 {
 			l.drop(e)
 			return
 		}
@@ -144,10 +149,8 @@ func (l *eventLog) supersede(prev *object.Object) {
 		n := int64(len(prev.Raw))
 		e.cost += n
 		l.bytes += n
-		e.superseded = !plain
-		if e.held = e.seq < l.hold.end; e.held {
-			l.hold.superseded++
-		}
+		e.superseded, e.held = !plain, held
+		l.keep(held, 1)
 		return
 	}
 }
@@ -184,7 +187,7 @@ func (l *eventLog) outlive(dropped *Event) {
 	e := &l.entries[i]
 	before := e.cost
 	e.event, e.cost, e.light = light, entryOverhead, true
-	if e.held {
+	if e.held != 0 {
 		e.cost += int64(len(light.Object.Raw))
 	}
 	l.bytes += e.cost - before
@@ -204,7 +207,7 @@ func (l *eventLog) copy(dst []*Event, w *Watcher, last uint64) (n int, supersede
 		if e.seq >= w.horizon && e.rv != last {
 			return n, superseded, next, false
 		}
-		if e.superseded && !(e.held && w.held) {
+		if e.superseded && e.held&w.held == 0 {
 			superseded |= 1 << n
 		}
 		dst[n] = e.event
@@ -223,7 +226,7 @@ func (l *eventLog) copy(dst []*Event, w *Watcher, last uint64) (n int, supersede
 // isFor reports whether there is something in the entry for w: also what was superseded, if it is held
 // for w, or was told of as something else than a modification.
 func (e *entry) isFor(w *Watcher) bool {
-	return e.event != nil && (!e.held || e.superseded || w.held)
+	return e.event != nil && (e.held == 0 || e.superseded || e.held&w.held != 0)
 }
 
 // tidyLog drops what all have read, when the log has grown, and keeps it within the bounds of
@@ -237,8 +240,8 @@ func (m *Mux) tidyLog(woken []*Watcher) []*Watcher {
 	}
 	l.forget(&m.mu.ring)
 	most, mostBytes := m.options.MaxEvents, m.options.MaxBytes
-	if l.hold.end > 0 && (len(l.entries) > most/2 || l.bytes > mostBytes/2) {
-		l.release()
+	for l.held != 0 && (len(l.entries) > most/2 || l.bytes > mostBytes/2) {
+		l.release(l.stillest())
 		l.forget(&m.mu.ring)
 	}
 	switch n := len(l.entries); {
@@ -280,9 +283,7 @@ func (l *eventLog) forget(r *ring) {
 		switch e := &l.entries[i]; {
 		case e.event == nil:
 		case e.seq < from:
-			if e.held {
-				l.hold.superseded--
-			}
+			l.keep(e.held, -1)
 			l.drop(e)
 		default:
 			kept = append(kept, *e)

@@ -27,6 +27,7 @@ type portionClient struct {
 	// got are the additions and deletions so far; at is the step at which all was read last.
 	got         []watchtest.WireEvent
 	at, longest int
+	slow        bool // it reads so rarely that what is held for it is given up
 }
 
 // read reads a portion, and all when it cannot be held.
@@ -88,16 +89,19 @@ func TestHold(t *testing.T) {
 	for seed := range int64(6) {
 		w := newWriter(t, seed)
 		now := int64(0)
-		m := start(t, watchmux.Options{MaxEvents: 1000, Clock: func() int64 { return now }}, 0)
+		m := start(t, watchmux.Options{MaxEvents: 4000, Clock: func() int64 { return now }}, 0)
 		tick := int64(10 * time.Millisecond)
 		if seed%3 == 0 {
 			tick = int64(time.Second) // what is held is not read in time
 		}
 		var clients []*portionClient
-		for n := range 4 {
+		for n := range 6 {
 			c := &portionClient{t: t, model: w.model, size: 1 + w.rng.Intn(4), state: map[string]uint64{}, truth: watchtest.Truth{Complete: true}}
 			c.gap = c.size
-			if n > 0 {
+			if n > 3 {
+				c.slow, c.gap = true, 250*n
+			}
+			if n > 0 && n < 5 {
 				c.sel = w.selector()
 			}
 			c.w = watch(t, m, 0, filter(t, c.sel.ns, c.sel.labels, c.sel.fields)).Watcher
@@ -116,6 +120,9 @@ func TestHold(t *testing.T) {
 					c.read(step)
 				}
 			}
+			if problem := watchmux.CheckHolds(m); problem != "" {
+				t.Fatalf("seed %d: %s", seed, problem)
+			}
 			if step%100 == 0 {
 				modified := map[string]bool{}
 				ds, _ := drain(t, burst)
@@ -128,7 +135,7 @@ func TestHold(t *testing.T) {
 			}
 		}
 		for _, c := range clients {
-			if c.longest > 1000 || c.at < 1000 {
+			if !c.slow && (c.longest > 1000 || c.at < 1000) {
 				t.Errorf("seed %d: %+v: all was read %d steps apart, last at %d", seed, c.sel, c.longest, c.at)
 			}
 			for i := 0; i < 10_000 && c.whole < w.feed.rv; i++ {
@@ -180,6 +187,56 @@ func TestHoldIsFair(t *testing.T) {
 	}
 	if s := m.Stats(); s.Bytes > 64<<20 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// TestHoldBesideOthers: watchers that read nothing of what they hold keep nobody from having turns of
+// its own, however many there are.
+func TestHoldBesideOthers(t *testing.T) {
+	const hot = 50
+	now := int64(0)
+	f := newFeeder(t, 0)
+	m := start(t, watchmux.Options{Clock: func() int64 { return now }}, 0)
+	r := watch(t, m, 0, nil)
+	r.Coalesce(true)
+	last := map[string]int{}
+	version, at, waited, apart := uint64(0), 0, 0, 0
+	for step := range 2000 {
+		now += int64(500 * time.Millisecond)
+		if step%100 == 50 && step < 1000 {
+			stuck := watch(t, m, f.rv, nil)
+			stuck.Coalesce(true)
+			drain(t, stuck)
+		}
+		for i := range hot {
+			m.Append(f.set(state{fmt.Sprintf("ns/hot%d", i), "", ""}))
+		}
+		ds, rv, err := r.Next(nil, 5)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range ds {
+			waited = max(waited, step-last[d.Object.Key])
+			last[d.Object.Key] = step
+		}
+		if rv > version {
+			apart = max(apart, step-at)
+			version, at = rv, step
+		}
+		r.Hold()
+		if problem := watchmux.CheckHolds(m); problem != "" {
+			t.Fatal(problem)
+		}
+	}
+	for key, step := range last {
+		waited = max(waited, 2000-step)
+		if step == 0 {
+			t.Errorf("%s was not told of", key)
+		}
+	}
+	// Ten readings are a turn; and a while is waited for others.
+	if len(last) != hot || waited > 40 || apart > 40 {
+		t.Errorf("%d objects, after %d steps at most, versions %d apart", len(last), waited, apart)
 	}
 }
 

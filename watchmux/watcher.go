@@ -48,8 +48,11 @@ type Watcher struct {
 	// says that it is Behind, 0 when it is not reading.
 	coalesces        bool
 	reading, horizon uint64
-	// holds is said to Coalesce; held is set while it has not read all of the hold.
-	holds, held bool
+	// holds is said to Coalesce; held is the hold that it has not read all of, if any.
+	holds bool
+	held  holdSet
+	// wanted is since when it would hold something, had others not begun before, 0 if it would not.
+	wanted int64
 	// seen is the version up to which everything was read when last pending. Who coalesces
 	// has read everything up to a version only when it has come to the end.
 	seen uint64
@@ -181,7 +184,7 @@ func (w *Watcher) take(chunk []*Event, room int, last uint64) (n int, superseded
 	case m.mu.closed == nil:
 		if w.coalesces {
 			w.hurried.Store(false)
-			w.horizon = 0
+			w.horizon, w.wanted = 0, 0
 			m.mu.log.leave(w)
 		}
 		m.mu.index.arm(w)
@@ -203,8 +206,8 @@ func (w *Watcher) look() {
 		return
 	}
 	w.horizon = m.mu.ring.head
-	if w.held && m.mu.closed == nil {
-		w.horizon = m.mu.log.hold.end
+	if w.held != 0 && m.mu.closed == nil {
+		w.horizon = m.mu.log.holds[w.held.first()].end
 	}
 	w.behind.Store(false)
 }

@@ -1,0 +1,35 @@
+package watchmux
+
+import "fmt"
+
+// CheckHolds says what is wrong with what is held, "" if nothing is.
+func CheckHolds(m *Mux) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	l := m.mu.log
+	if l == nil {
+		return ""
+	}
+	var readers, superseded [maxHolds]int
+	for w := range l.readers {
+		if w.held != 0 {
+			readers[w.held.first()]++
+		}
+	}
+	bytes := int64(0)
+	for i := range l.entries {
+		bytes += l.entries[i].cost
+		for s := l.entries[i].held; s != 0; s &= s - 1 {
+			superseded[s.first()]++
+		}
+	}
+	for i, h := range l.holds {
+		if h.readers != readers[i] || h.superseded != superseded[i] || h.readers > 0 != (l.held>>i&1 == 1) {
+			return fmt.Sprintf("hold %d: %+v, held %b; readers %d, superseded %d", i, h, l.held, readers[i], superseded[i])
+		}
+	}
+	if bytes != l.bytes {
+		return fmt.Sprintf("%d bytes, counted %d", bytes, l.bytes)
+	}
+	return ""
+}
