@@ -3,6 +3,7 @@ package console
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -222,6 +223,31 @@ func TestTokenIsTakenAway(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestTokenIsReplaced: another file counts, also one that is as large and as old.
+func TestTokenIsReplaced(t *testing.T) {
+	dir, at := t.TempDir(), time.Unix(1, 0)
+	file := filepath.Join(dir, "token")
+	give := func(token string) {
+		other := filepath.Join(dir, "other")
+		if err := errors.Join(os.WriteFile(other, []byte(token), 0o600), os.Chtimes(other, at, at), os.Rename(other, file)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	give("0123456789abcdef")
+	synctest.Test(t, func(t *testing.T) {
+		c := open(t, func(o *Options) { o.TokenFile = file })
+		defer c.Close()
+		give("fedcba9876543210")
+		time.Sleep(tokenFresh)
+		for token, want := range map[string]int{"0123456789abcdef": 401, "fedcba9876543210": 200} {
+			w := request(c, "GET", "/console/api/session", func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) })
+			if w.Code != want {
+				t.Errorf("%s: %d, want %d", token, w.Code, want)
+			}
+		}
+	})
 }
 
 func TestBadToken(t *testing.T) {

@@ -28,13 +28,12 @@ type guard struct {
 	mu struct {
 		sync.Mutex
 		// token is what counts, unless there is none: bad says then what is wrong with the file.
-		token    [sha256.Size]byte
-		bad      error
-		looked   time.Time // when it was last looked whether the file has changed
-		modified time.Time
-		size     int64
-		wrong    window // tokens
-		actions  window
+		token   [sha256.Size]byte
+		bad     error
+		looked  time.Time   // when it was last looked whether the file has changed
+		file    os.FileInfo // that the token is of, nil for none
+		wrong   window      // tokens
+		actions window
 	}
 }
 
@@ -85,7 +84,7 @@ func (g *guard) refresh(now time.Time) {
 	g.mu.looked, g.mu.bad = now, g.read()
 	switch {
 	case g.mu.bad != nil:
-		g.mu.modified, g.mu.size = time.Time{}, 0 // so that the same file counts when it is back
+		g.mu.file = nil // so that the same file counts when it is back
 		if before == nil && !began {
 			g.log.Warn("the console lets nobody in: its token cannot be read", "error", g.mu.bad)
 		}
@@ -100,7 +99,8 @@ func (g *guard) read() error {
 	if err != nil {
 		return err
 	}
-	if info.ModTime().Equal(g.mu.modified) && info.Size() == g.mu.size {
+	// Another file in its place may be as old: where all files are given one time, or a copy keeps it.
+	if is := g.mu.file; is != nil && os.SameFile(info, is) && info.ModTime().Equal(is.ModTime()) && info.Size() == is.Size() {
 		return nil
 	}
 	if info.Size() > maxToken {
@@ -115,7 +115,7 @@ func (g *guard) read() error {
 		return fmt.Errorf("%s must have one token, of at least %d characters", g.file, leastToken)
 	}
 	g.mu.token = sha256.Sum256([]byte(token))
-	g.mu.modified, g.mu.size = info.ModTime(), info.Size()
+	g.mu.file = info
 	return nil
 }
 
