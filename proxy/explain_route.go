@@ -12,6 +12,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/proxy/identity"
 	"github.com/kubeweir/kubeweir/reason"
+	"github.com/kubeweir/kubeweir/shard"
 )
 
 // This file goes the way of a request, from Serve on, without taking it. What that asks without counting, waiting or
@@ -210,7 +211,7 @@ func (e *explaining) read(ctx context.Context) {
 	if !e.permitted(ctx) {
 		return
 	}
-	if err := q.setShard(&g.shards); err != nil {
+	if err := q.setShard(new(shard.Parser)); err != nil { // the gateway's remembers what it parsed
 		e.refusedBy("", err)
 		return
 	}
@@ -326,7 +327,6 @@ func (e *explaining) visible(a identity.Attributes) *ExplainedVisible {
 // collection looks for what would be read, without using it.
 func (e *explaining) collection() {
 	res, encoding := e.q.res, e.q.encoding()
-	e.c = e.g.Manager.Peek(res, encoding)
 	for _, c := range e.g.Manager.Status() {
 		if c.Resource == res.GroupVersionResource && c.Encoding == encoding {
 			e.Collection = &c
@@ -336,6 +336,7 @@ func (e *explaining) collection() {
 		e.step("collection", "none of %s (%s) yet", res.GroupResource(), encoding)
 		return
 	}
+	e.c = e.g.Manager.Peek(res, encoding) // after Status: it may stop meanwhile, and c has a status
 	e.step("collection", "%s (%s) is %s, with %d objects at version %d", res.GroupResource(), encoding, e.Collection.State.Phase, e.Collection.Objects, e.Collection.RV)
 }
 
