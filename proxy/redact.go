@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -138,15 +139,19 @@ func (g *Gateway) printsTables(info *api.RequestInfo) bool {
 
 var errUnknownCells = errors.New("it is a Table, and nobody knows what is in its cells")
 
-// isTable reports whether an answer, or the object of an event, is a Table, which was not asked for.
+// isTable reports whether an answer, or the object of an event, is a Table, which was not asked for:
+// one of meta.k8s.io, for there are custom resources of that kind, too.
 func isTable(text []byte) bool {
-	kind := json.Step{Name: "kind"}
-	for _, path := range [][]json.Step{{kind}, {{Name: "object"}, kind}} {
-		if string(json.Lookup(text, path)) == `"Table"` {
-			return true
+	member := func(names ...string) string {
+		path := make([]json.Step, len(names))
+		for i, name := range names {
+			path[i].Name = name
 		}
+		return strings.Trim(string(json.Lookup(text, path)), `"`)
 	}
-	return false
+	isMeta := func(version string) bool { return version == "" || strings.HasPrefix(version, metav1.GroupName+"/") }
+	return member("kind") == "Table" && isMeta(member("apiVersion")) ||
+		member("object", "kind") == "Table" && isMeta(member("object", "apiVersion"))
 }
 
 // redactAnswer is the upstream's answer, redacted, or a refusal.
