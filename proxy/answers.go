@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"regexp"
+	"sync/atomic"
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
@@ -22,9 +23,10 @@ const (
 	maxKeptAnswer  = 16 << 10
 	maxKeptAnswers = 4096
 	// maxKeptDocument and maxKeptDocuments are that of the documents of all groups: 64 MiB at
-	// most, of compressed ones as a rule 1 MiB.
-	maxKeptDocument  = 4 << 20
-	maxKeptDocuments = 16
+	// most, of compressed ones as a rule 4 MiB. As many are read or written at a time at most,
+	// which users share; what exceeds that is forwarded, and passed on as it comes.
+	maxKeptDocument  = 1 << 20
+	maxKeptDocuments = 64
 )
 
 // keptAnswer is what the upstream answered to somebody. It is shared and must not be changed.
@@ -35,6 +37,11 @@ type keptAnswer struct {
 	at     time.Time
 	// times is where in the body there are moments of the answer, see timesOf.
 	times []int
+	// places, if there are any, has one for the answer while responses made of it are not done:
+	// users of them. It is user's.
+	places *limiter
+	user   string
+	users  atomic.Int64
 }
 
 // answers are what is remembered, rememberedAnswer one of those.
@@ -63,7 +70,12 @@ func (g *Gateway) answerBefore(ctx context.Context, x *exchange, from *answers, 
 	if x.source = sourceOf(told); told != identity.ToldNow {
 		x.decision.Allowed = answer.status != 401 && answer.status != 403 // to ask
 	}
-	return answer.response(time.Now())
+	now := time.Now()
+	resp := answer.response(now)
+	if told == identity.ToldBefore && g.isAway() {
+		g.markStale(resp, max(now.Sub(answer.at), 1))
+	}
+	return resp
 }
 
 func sourceOf(told identity.Told) source {
@@ -171,5 +183,16 @@ func (a *keptAnswer) response(now time.Time) *api.Response {
 			}
 		}
 	}
-	return &api.Response{Status: a.status, Header: header, Body: body}
+	resp := &api.Response{Status: a.status, Header: header, Body: body}
+	if a.places != nil {
+		if a.users.Add(1) == 1 {
+			a.places.take(a.user, 1)
+		}
+		resp.Done = func(int64, error) {
+			if a.users.Add(-1) == 0 {
+				a.places.release(a.user, 1)
+			}
+		}
+	}
+	return resp
 }

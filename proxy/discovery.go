@@ -40,9 +40,9 @@ func (g *Gateway) discovery(ctx context.Context, x *exchange) *api.Response {
 	if x.info.IsResourceRequest && servers.Get(x.info.APIVersion+"."+x.info.APIGroup) != nil {
 		return nil // there is somebody who serves the group version, and may know more resources than we do
 	}
-	from, most := g.answers, maxKeptAnswer
+	from, most, places := g.answers, maxKeptAnswer, (*limiter)(nil)
 	if isRoot(x.request.Path) {
-		from, most = g.documents, maxKeptDocument
+		from, most, places = g.documents, maxKeptDocument, g.documentPlaces
 	}
 	r := x.request
 	key := collapseKey{ // in strings of its own: the request may be over when an answer comes that others wait for
@@ -53,15 +53,22 @@ func (g *Gateway) discovery(ctx context.Context, x *exchange) *api.Response {
 	}
 	question := digestOf(x.request, nil, definitions.View().Content(), servers.Content())
 	return g.answerBefore(ctx, x, from, question, func(ctx context.Context) (out rememberedAnswer, err error) {
-		out.Value, err = g.askUpstream(ctx, x, nil, max(most, maxSharedAnswer))
+		if places != nil {
+			if !places.acquire(x.user(), 1) {
+				return out, errNotAnswered
+			}
+			defer places.release(x.user(), 1) // from here on those have it who get the answer
+		}
+		out.Value, err = g.askUpstream(ctx, x, nil, most)
 		if errors.Is(err, errTooLarge) {
 			g.collapser.rememberLarge(key)
 		}
 		if err != nil {
 			return out, err
 		}
+		out.Value.places, out.Value.user = places, x.user()
 		settled := !definitions.Mux().Recent(1, int64(discoverySettles)) && !services.Mux().Recent(1, int64(discoverySettles))
-		out.Keep, out.Allowed, out.For = settled && len(out.Value.body) <= most && out.Value.isDiscovery(x), true, discoveryFor
+		out.Keep, out.Allowed, out.For = settled && out.Value.isDiscovery(x), true, discoveryFor
 		return out, nil
 	})
 }

@@ -3,6 +3,7 @@ package proxy
 import (
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -193,5 +194,65 @@ func TestDiscoveryThatIsForwarded(t *testing.T) {
 		b.source.SetDown(true)
 		time.Sleep(time.Minute) // by then definitions and APIServices are stale
 		twice("GET /apis/apps")
+	})
+}
+
+// TestDocumentsUnderWay: however many answers with all that the upstream serves are asked for, in
+// however many ways, few are held at a time, and nobody has all places.
+func TestDocumentsUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newDiscoveryBench(t, nil)
+		document := strings.Repeat("x", maxKeptDocument)
+		b.upstream.answer = func(*api.Request) *api.Response {
+			return &api.Response{Status: 200, Length: -1, BodyTo: strings.NewReader(document)}
+		}
+		held := func(user, path string) (responses []*api.Response) {
+			for i := range 2 * maxKeptDocuments {
+				resp := b.gateway.Serve(t.Context(), request(fmt.Sprintf("GET %s?%d", path, i), "Authorization: Bearer "+user))
+				if resp.BodyTo != nil {
+					resp.Done(0, nil)
+				} else if string(resp.Body) != document {
+					t.Errorf("%d, %d bytes", resp.Status, len(resp.Body))
+				} else {
+					responses = append(responses, resp)
+				}
+			}
+			return responses
+		}
+		first, second := held("joe", "/apis"), held("jane", "/apis")
+		if len(first) == 0 || len(second) == 0 || len(first)+len(second) > maxKeptDocuments {
+			t.Errorf("of one user %d are held, of another %d", len(first), len(second))
+		}
+		places := b.gateway.documentPlaces
+		again := b.gateway.Serve(t.Context(), request("GET /apis?0", "Authorization: Bearer joe")) // is remembered, or forwarded
+		for _, resp := range append(append(first, second...), again) {
+			resp.Done(0, nil)
+		}
+		if n := places.now.Load(); n != 0 || len(places.users) != 0 {
+			t.Errorf("%d places of %d users are not given back", n, len(places.users))
+		}
+		if small := held("joe", "/apis/apps"); len(small) > 0 { // which nobody bounds
+			t.Errorf("%d answers of %d bytes are held, which are not remembered", len(small), len(document))
+		}
+	})
+}
+
+// TestDiscoveryWhileAway: what was answered before the upstream went away says how old it is.
+func TestDiscoveryWhileAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var away atomic.Bool
+		b := newDiscoveryBench(t, func(o *Options) {
+			o.Offline, o.Reachable = Offline{Allow: true, TTL: time.Hour}, func() bool { return !away.Load() }
+		})
+		b.asks("GET /version")
+		time.Sleep(3 * time.Second)
+		if _, _, h := b.do("GET /version"); h.Has("Age") || h.Has("Warning") {
+			t.Errorf("while the upstream answers: %v", h)
+		}
+		away.Store(true)
+		before := b.upstream.count()
+		if status, body, h := b.do("GET /version"); b.upstream.count() != before || status != 200 || h.Get("Age") != "3" || !strings.HasPrefix(h.Get("Warning"), "110 ") {
+			t.Errorf("%d %s %v", status, body, h)
+		}
 	})
 }

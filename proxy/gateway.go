@@ -122,8 +122,10 @@ type Gateway struct {
 	rules        rules
 	answers      *answers
 	documents    *answers // on all that the upstream serves, which are large
-	usage        *usage.Usage
-	visible      *identity.Visible
+	// documentPlaces has places for those of documents that are read or written.
+	documentPlaces *limiter
+	usage          *usage.Usage
+	visible        *identity.Visible
 	// redactedAnswers and redactedWatches have places for what is redacted on its way.
 	redactedAnswers, redactedWatches *limiter
 	// restricts is set when some request may be refused by a rule, redacts when some answer
@@ -155,6 +157,7 @@ func New(o Options) *Gateway {
 	}, o.Registerer)
 	g.answers = identity.NewAnswers[*keptAnswer](o.Authorizer, maxKeptAnswers)
 	g.documents = identity.NewAnswers[*keptAnswer](o.Authorizer, maxKeptDocuments)
+	g.documentPlaces = newLimiter(maxKeptDocuments, overload{}, overload{})
 	if o.Processor == nil {
 		o.Processor = usage.NewProcessor()
 	}

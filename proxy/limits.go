@@ -93,6 +93,15 @@ func (l *limiter) acquire(user string, n int64) bool {
 	return true
 }
 
+// take takes n > 0 places for user whether there are as many or not: for what is there in any
+// case.
+func (l *limiter) take(user string, n int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.users[user] += n
+	l.now.Add(n)
+}
+
 // release gives n places of user back.
 func (l *limiter) release(user string, n int64) {
 	l.mu.Lock()
