@@ -263,8 +263,9 @@ func (s slowReviewer) Create(ctx context.Context, r *authorizationv1.SubjectAcce
 }
 
 // newSlowBench is a visibleBench of reviews of namespaces that take a while.
-func newSlowBench(t *testing.T, takes time.Duration) *visibleBench {
+func newSlowBench(t *testing.T, takes time.Duration, rules ...Rule) *visibleBench {
 	return newVisibleBench(t, func(o *Options) {
+		o.Rules = append(o.Rules, rules...)
 		upstream := o.Forwarder.(*fakeUpstream)
 		o.Authorizer = identity.NewAuthorizer(identity.AuthorizerOptions{AccessReviewer: slowReviewer{accessReviewer{upstream}, takes}})
 		o.Revocation = identity.NewWatches(identity.WatchesOptions{Authorizer: o.Authorizer, Authenticator: o.Authenticator})
@@ -363,6 +364,24 @@ func TestVisibleRefusedCost(t *testing.T) {
 			if got := f.GetMetric()[0].GetGauge().GetValue(); f.GetName() == "kubeweir_authorization_visible_namespaces" && got < 4*in/2 {
 				t.Errorf("4 sets of %d refused namespaces cost %v", in, got)
 			}
+		}
+	})
+}
+
+// TestVisibleGivenUp: reviews are paid for by who has caused them and not waited for all.
+func TestVisibleGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newSlowBench(t, 100*time.Millisecond, Rule{Match{Users: []string{"jane"}}, Settings{UpstreamRequestsPerSecond: 10}})
+		b.counting("jane", 1000)
+		ctx, giveUp := context.WithTimeout(t.Context(), time.Second)
+		defer giveUp()
+		resp := b.gateway.Serve(ctx, request("GET /api/v1/pods?resourceVersion=0", asJane))
+		resp.Done(0, nil)
+		if resp.Status < 400 {
+			t.Errorf("%d %s", resp.Status, resp.Body)
+		}
+		if status, body, _ := b.do("GET /api/v1/namespaces/other/pods", asJane); status != 429 {
+			t.Errorf("after hundreds of reviews there is something left of ten a second: %d %s", status, body)
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -120,13 +121,19 @@ func NewVisible(opts VisibleOptions) *Visible {
 }
 
 // Of returns the namespaces in which u may do what a, a list or watch of all of them, says, and how many reviews were
-// made for that; of what others waited for as well its part. An error may be ErrNotAsked.
+// made for that; of what others waited for as well its part. With an error, which may be ErrNotAsked, those are told that
+// were made until then: who gives up has caused them.
 func (v *Visible) Of(ctx context.Context, u *User, a Attributes) (s *VisibleSet, asked float64, err error) {
-	return v.find(ctx, u, a, nil, v.termsOf(&a))
+	var made atomic.Int64
+	if s, asked, err = v.find(ctx, u, a, nil, v.termsOf(&a), &made); err != nil {
+		asked = float64(made.Load())
+	}
+	return s, asked, err
 }
 
-// find returns a set whose namespaces are confirmed on the terms; before is one of earlier, nil for none.
-func (v *Visible) find(ctx context.Context, u *User, a Attributes, before *VisibleSet, t terms) (s *VisibleSet, asked float64, err error) {
+// find returns a set whose namespaces are confirmed on the terms; before is one of earlier, nil for none. made counts the
+// reviews while they are made.
+func (v *Visible) find(ctx context.Context, u *User, a Attributes, before *VisibleSet, t terms, made *atomic.Int64) (s *VisibleSet, asked float64, err error) {
 	key := keyOf(u, &a)
 	known := func() *VisibleSet {
 		if s := v.sets.get(key); s != nil {
@@ -150,7 +157,7 @@ func (v *Visible) find(ctx context.Context, u *User, a Attributes, before *Visib
 			return foundSet{before, 0}, nil
 		}
 		f.set = &VisibleSet{owner: v, key: key, user: u, attributes: a}
-		if f.asked, err = v.derive(ctx, f.set, before, t); err == nil {
+		if f.asked, err = v.derive(ctx, f.set, before, t, made); err == nil {
 			v.sets.put(f.set)
 		}
 		return f, err
@@ -185,7 +192,7 @@ func (v *Visible) sameNamespaces(ctx context.Context, s *VisibleSet) bool {
 }
 
 // derive completes s, and returns how many reviews that took.
-func (v *Visible) derive(ctx context.Context, s, before *VisibleSet, t terms) (reviews float64, err error) {
+func (v *Visible) derive(ctx context.Context, s, before *VisibleSet, t terms, made *atomic.Int64) (reviews float64, err error) {
 	authorizer := v.opts.Authorizer
 	s.Allowed, s.Generation = true, authorizer.Generation()
 	if without := s.withoutSelectors(); without != s.attributes && s.only() == "" {
@@ -193,7 +200,7 @@ func (v *Visible) derive(ctx context.Context, s, before *VisibleSet, t terms) (r
 		if before != nil {
 			base = before.base
 		}
-		if s.base, reviews, err = v.find(ctx, s.user, without, base, t); err != nil {
+		if s.base, reviews, err = v.find(ctx, s.user, without, base, t, made); err != nil {
 			return reviews, err
 		}
 	}
@@ -202,7 +209,7 @@ func (v *Visible) derive(ctx context.Context, s, before *VisibleSet, t terms) (r
 	}
 	known := v.recall(s, before, t)
 	settled := authorizer.decisions.now()-authorizer.invalidated.Load() >= int64(settle)
-	asked, err := v.confirm(ctx, s, known)
+	asked, err := v.confirm(ctx, s, known, made)
 	if err != nil {
 		return reviews, err
 	}
@@ -366,7 +373,7 @@ func (s *VisibleSet) Release() { s.owner.sets.release(s) }
 // recheck finds out whether a watch of s may go on. Of the namespaces those are confirmed whose time has come.
 func (s *VisibleSet) recheck(ctx context.Context) (recheckResult, reason.WatchEnd) {
 	t := s.owner.rechecks()
-	now, _, err := s.owner.find(ctx, s.user, s.attributes, s, t)
+	now, _, err := s.owner.find(ctx, s.user, s.attributes, s, t, new(atomic.Int64))
 	switch {
 	case err != nil:
 		return recheckUnknown, reason.Unconfirmed

@@ -3,6 +3,7 @@ package identity
 import (
 	"cmp"
 	"context"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -246,7 +247,7 @@ func (p *reviewPlaces) take(ctx context.Context, user string) (leave func(), err
 }
 
 // confirm asks the upstream about the candidates of s of which it is to be asked, and returns how many reviews that took.
-func (v *Visible) confirm(ctx context.Context, s *VisibleSet, known []knownReview) (count float64, err error) {
+func (v *Visible) confirm(ctx context.Context, s *VisibleSet, known []knownReview, made *atomic.Int64) (count float64, err error) {
 	reviews, together := errgroup.WithContext(ctx)
 	reviews.SetLimit(visibleReviews)
 	asked := make([]float64, len(known))
@@ -270,6 +271,7 @@ func (v *Visible) confirm(ctx context.Context, s *VisibleSet, known []knownRevie
 			}
 			defer leave()
 			*k, asked[i], err = v.review(together, s.user, permissions)
+			made.Add(int64(math.Ceil(asked[i])))
 			return err
 		}))
 	}
