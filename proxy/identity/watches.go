@@ -98,6 +98,7 @@ type grant struct {
 
 	watches map[*Registration]struct{}
 	due     time.Time // of the next review
+	narrow  bool      // the RBAC objects alone are to tell of it before
 	failing time.Time // since when reviews fail; zero while they do not
 }
 
@@ -152,7 +153,24 @@ func (w *Watches) Register(s *Subject, attributes Attributes, d Decision, end fu
 // held the set, which is released with the registration.
 func (w *Watches) RegisterVisible(s *Subject, set *VisibleSet, end func(reason.WatchEnd)) *Registration {
 	r := &Registration{watches: w, visible: set, end: end}
-	return w.follow(r, s, set.Decision, &grant{key: grantKey{permission: set.key, namespaces: set.Namespaces.ID()}, user: s.User, visible: set})
+	key := grantKey{permission: set.key, namespaces: set.Namespaces.ID()}
+	w.follow(r, s, set.Decision, &grant{key: key, user: s.User, visible: set})
+	if set.Generation != w.opts.Authorizer.Generation() { // as in follow, but this must not wait for others' reviews
+		w.mu.Lock()
+		if g := w.mu.grants[key]; g != nil {
+			g.narrow = true
+		}
+		w.mu.Unlock()
+		w.signalNarrower()
+	}
+	return r
+}
+
+func (w *Watches) signalNarrower() {
+	select {
+	case w.narrower <- struct{}{}:
+	default: // a signal is waiting already
+	}
 }
 
 // follow begins to follow the watch of r, which depends on the right to what it reads and
@@ -270,10 +288,12 @@ func (w *Watches) Run(ctx context.Context) {
 			plan(now.Add(changeDelay))
 		case <-sweep.C:
 			next, last = time.Time{}, time.Now()
-			select {
-			case w.narrower <- struct{}{}:
-			default: // a signal is waiting already
+			w.mu.Lock()
+			for _, g := range w.mu.grants {
+				g.narrow = inNamespaces(g)
 			}
+			w.mu.Unlock()
+			w.signalNarrower()
 			w.review(ctx, w.permissions(), reviewTime)
 			if settled.After(last) {
 				plan(settled)
@@ -282,8 +302,8 @@ func (w *Watches) Run(ctx context.Context) {
 	}
 }
 
-// narrow ends, after each signal, the watches in several namespaces one of which the RBAC objects do not grant any more.
-// The others are due.
+// narrow ends, after each signal, those of the watches it is to look at that show a namespace which the RBAC objects do not
+// grant any more. The others are due.
 func (w *Watches) narrow(ctx context.Context) {
 	for {
 		select {
@@ -292,7 +312,12 @@ func (w *Watches) narrow(ctx context.Context) {
 		case <-w.narrower:
 		}
 		known := make(map[grantKey]bool)
-		for _, g := range inTurn(w.list(inNamespaces)) {
+		grants := w.list(func(g *grant) bool {
+			wanted := g.narrow
+			g.narrow = false
+			return wanted
+		})
+		for _, g := range inTurn(grants) {
 			key := g.visible.rights()
 			lost, ok := known[key]
 			if !ok {

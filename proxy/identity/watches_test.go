@@ -3,8 +3,10 @@ package identity
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -427,5 +429,55 @@ func TestManyGrantsOfOneUser(t *testing.T) {
 		if n := b.watches.bytes(); n != 0 {
 			b.t.Errorf("%d bytes are left", n)
 		}
+	})
+}
+
+// granted are the namespaces of each user.
+type granted struct{ of map[string][]string }
+
+func (g *granted) Namespaces(u user.Info, _ *Attributes, _ bool) (names []string, everywhere bool) {
+	return slices.Clone(g.of[u.GetName()]), false
+}
+
+func (g *granted) Allow(user.Info, *Attributes) bool { return false }
+
+// TestLateWatchOfNamespaces: a watch that begins with a set of before a change ends in time, although the sweep is over and
+// what others have gained is being reviewed.
+func TestLateWatchOfNamespaces(t *testing.T) {
+	inWatchBed(t, WatchesOptions{}, func(b *watchBed) {
+		var now atomic.Pointer[granted]
+		now.Store(&granted{map[string][]string{"alice": {"a", "b"}, "bob": {"a"}}})
+		v := NewVisible(VisibleOptions{Authorizer: b.a, Granting: func() Granting { return now.Load() }})
+		sets := make(map[string]*VisibleSet)
+		for name := range now.Load().of {
+			set, _, err := v.Of(b.t.Context(), named(name), watchPods)
+			if err != nil || !set.Hold() {
+				b.t.Fatal(err)
+			}
+			sets[name] = set
+		}
+		open := func(name string) *openWatch {
+			o := &openWatch{opened: time.Now()}
+			o.registration = b.watches.RegisterVisible(b.subject(named(name)), sets[name], o.end)
+			return o
+		}
+		bob := open("bob")
+		time.Sleep(2 * time.Second)
+		b.access.mu.Lock()
+		b.access.latency = 100 * time.Millisecond
+		b.access.mu.Unlock()
+		more := []string{"a"}
+		for i := range 2000 {
+			more = append(more, fmt.Sprintf("n%d", i))
+		}
+		now.Store(&granted{map[string][]string{"alice": {"a"}, "bob": more}})
+		b.a.Invalidate()
+		time.Sleep(2500 * time.Millisecond) // bob's reviews have begun
+		alice := open("alice")
+		time.Sleep(time.Second)
+		b.expect(alice, reason.NamespacesChanged)
+		b.expect(bob, reason.NotEnded)
+		time.Sleep(20 * time.Second)
+		b.expect(bob, reason.NamespacesChanged)
 	})
 }
