@@ -122,7 +122,7 @@ func collect(ctx context.Context, frames *[]Frame, c Case, next func() (Frame, e
 		if err != nil {
 			return "", err
 		}
-		if f.Type == "BOOKMARK" && !f.marksInitialEnd() && !slices.Contains(c.Events, "BOOKMARK") {
+		if f.Type == "BOOKMARK" && !f.marksInitialEnd() && (c.Initial > 0 || !slices.Contains(c.Events, "BOOKMARK")) {
 			continue
 		}
 		f.At = time.Now()
