@@ -356,14 +356,42 @@ func TestVisibleRefusedCost(t *testing.T) {
 				t.Errorf("%d %s", status, body)
 			}
 		}
-		families, err := registry.Gather()
-		if err != nil {
-			t.Fatal(err)
+		if got := visibleCost(t, registry); got < 4*in/2 {
+			t.Errorf("4 sets of %d refused namespaces cost %v", in, got)
 		}
-		for _, f := range families {
-			if got := f.GetMetric()[0].GetGauge().GetValue(); f.GetName() == "kubeweir_authorization_visible_namespaces" && got < 4*in/2 {
-				t.Errorf("4 sets of %d refused namespaces cost %v", in, got)
+	})
+}
+
+// visibleCost is what is remembered costs.
+func visibleCost(t *testing.T, registry *prometheus.Registry) float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "kubeweir_authorization_visible_namespaces" {
+			return f.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	t.Fatal("there is no such metric")
+	return 0
+}
+
+// TestVisibleSelectorsCost: long selectors count, too, of whoever sees nothing as well.
+func TestVisibleSelectorsCost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		registry := prometheus.NewRegistry()
+		b := newVisibleBench(t, func(o *Options) { o.Registerer, o.VisibleNamespaces = registry, 40_000 })
+		const sets, bytes = 20, 30 << 10
+		for i := range sets {
+			line := fmt.Sprintf("GET /api/v1/pods?resourceVersion=0&fieldSelector=spec.nodeName%%3D%d%s", i, strings.Repeat("n", bytes))
+			if status, body, _ := b.do(line, asJane); status != 403 {
+				t.Fatalf("%d %.200s", status, body)
 			}
+		}
+		if got := visibleCost(t, registry); got < 10_000-2*bytes/64 || got > 10_000 {
+			t.Errorf("%d sets of selectors of %d bytes cost %v, of at most 10,000", sets, bytes, got)
 		}
 	})
 }

@@ -43,8 +43,10 @@ type sharedNamespaces struct {
 }
 
 const (
-	// setCost is what a set costs besides its names: it may have long selectors.
-	setCost = 32
+	// setCost is what a set costs besides its names, and selectorBytes of its selectors, which may be long, cost as much
+	// as one of those.
+	setCost       = 32
+	selectorBytes = 64
 	// timesOf is how many names the times at which as many as one of them were confirmed cost: one of so many.
 	timesOf = 4
 	// refusedOf is how many names that were refused cost as many as one that is shown.
@@ -163,7 +165,7 @@ func (t *visibleSets) enterLocked(s *VisibleSet) bool {
 
 // costOf is what s costs besides what is counted already.
 func (u *visibleUser) costOf(s *VisibleSet) int {
-	cost := setCost
+	cost := setCost + s.attributes.size()/selectorBytes
 	if u.shared[s.Namespaces.ID()] == nil {
 		cost += s.Namespaces.Len()
 	}
