@@ -70,12 +70,7 @@ func (g *Gateway) answerBefore(ctx context.Context, x *exchange, from *answers, 
 	if x.source = sourceOf(told); told != identity.ToldNow {
 		x.decision.Allowed = answer.status != 401 && answer.status != 403 // to ask
 	}
-	now := time.Now()
-	resp := answer.response(now)
-	if told == identity.ToldBefore && g.isAway() {
-		g.markStale(resp, max(now.Sub(answer.at), 1))
-	}
-	return resp
+	return answer.response(time.Now())
 }
 
 func sourceOf(told identity.Told) source {

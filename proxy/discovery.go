@@ -36,6 +36,10 @@ func (g *Gateway) discovery(ctx context.Context, x *exchange) *api.Response {
 	if definitions == nil || services == nil || !g.holds(ctx, x, definitions) || !g.holds(ctx, x, services) {
 		return nil
 	}
+	age := max(g.ageOf(definitions), g.ageOf(services)) // an answer is as old as what would have ended it
+	if _, err := g.expiry(x, definitions, age); err != nil {
+		return nil
+	}
 	servers := services.View()
 	if x.info.IsResourceRequest && servers.Get(x.info.APIVersion+"."+x.info.APIGroup) != nil {
 		return nil // there is somebody who serves the group version, and may know more resources than we do
@@ -52,7 +56,7 @@ func (g *Gateway) discovery(ctx context.Context, x *exchange) *api.Response {
 		return nil
 	}
 	question := digestOf(x.request, nil, definitions.View().Content(), servers.Content())
-	return g.answerBefore(ctx, x, from, question, func(ctx context.Context) (out rememberedAnswer, err error) {
+	resp := g.answerBefore(ctx, x, from, question, func(ctx context.Context) (out rememberedAnswer, err error) {
 		if places != nil {
 			if !places.acquire(x.user(), 1) {
 				return out, errNotAnswered
@@ -71,6 +75,10 @@ func (g *Gateway) discovery(ctx context.Context, x *exchange) *api.Response {
 		out.Keep, out.Allowed, out.For = settled && out.Value.isDiscovery(x), true, discoveryFor
 		return out, nil
 	})
+	if resp != nil && x.source == fromCache {
+		g.markStale(resp, age)
+	}
+	return resp
 }
 
 // remembersDiscovery reports whether answers on what the upstream serves are remembered for who
