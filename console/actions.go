@@ -133,8 +133,12 @@ func (c *Console) record(r *http.Request, name, what string, began time.Time, st
 	if c.TokenFile != "" {
 		who, reason = "kubeweir:console:token", "the token of --console-token-file"
 	}
-	if !c.Actions {
+	allowed := status != http.StatusForbidden
+	switch {
+	case !c.Actions:
 		reason = "the console only shows"
+	case !allowed:
+		reason = "a page of elsewhere may have sent it"
 	}
 	request := &api.Request{Method: r.Method, Path: r.URL.Path, RawPath: r.URL.Path, RemoteAddr: r.RemoteAddr}
 	for _, header := range []string{"User-Agent", "X-Forwarded-For", "X-Real-Ip"} {
@@ -148,7 +152,7 @@ func (c *Console) record(r *http.Request, name, what string, began time.Time, st
 	}
 	c.Audit.Record(&audit.Event{
 		Stage: auditv1.StageResponseComplete, ID: uuid.NewString(), Request: request, Info: &info, Received: began, User: &user.DefaultInfo{Name: who},
-		Code: status, Allowed: c.Actions, Reason: reason, Action: name, Keep: status == http.StatusOK,
+		Code: status, Allowed: allowed, Reason: reason, Action: name, Keep: status == http.StatusOK,
 	})
 }
 

@@ -39,6 +39,7 @@ func TestActionsAreAudited(t *testing.T) {
 		{"check", `{"resources":["pods","deployments.apps"]}`, "loopback", `check: the collections of "pods, deployments.apps"`, false, true, 200, "allow"},
 		{"check", secret, "loopback", `check`, false, true, 400, "allow"},
 		{"check", `{}`, "loopback", `check`, false, false, 403, "forbid"},
+		{"check", "", "loopback", `check`, false, true, 403, "forbid"}, // without the header
 	} {
 		var out bytes.Buffer
 		log, err := audit.Open(audit.Options{Path: "-", Stdout: &out})
@@ -55,6 +56,9 @@ func TestActionsAreAudited(t *testing.T) {
 		w := request(c, "POST", "/console/api/actions/"+one.name, func(r *http.Request) {
 			r.Body = readerOf(one.body)
 			r.Header.Set("User-Agent", "curl/8")
+			if one.body == "" {
+				r.Header.Del(actionHeader)
+			}
 			if one.token {
 				r.Header.Set("Authorization", "Bearer "+token)
 			}
