@@ -551,6 +551,29 @@ func TestWatchTable(t *testing.T) {
 	})
 }
 
+// TestWatchTableAges: rows of an event that are shared have the ages that they have when they are sent.
+func TestWatchTableAges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newPrintingWatchBench(t, cache.Limits{}, columnsPrinter(t))
+		b.pod("default/a")
+		time.Sleep(500 * time.Millisecond)
+		b.update("default/a")
+		synctest.Wait()
+		for wait, want := range map[time.Duration]string{1400 * time.Millisecond: `"cells":["a","1s"]`, 1600 * time.Millisecond: `"cells":["a","2s"]`} {
+			time.AfterFunc(wait, func() {
+				client := &watchClient{}
+				w := b.watchWith("resourceVersion=101", api.Representation{Transform: api.Table}, client)
+				defer w.stop()
+				time.Sleep(50 * time.Millisecond)
+				if got := string(client.data); !strings.Contains(got, want) {
+					t.Errorf("after %v: %s, want %s", wait, got, want)
+				}
+			})
+		}
+		time.Sleep(2 * time.Second)
+	})
+}
+
 func TestWatchPartialMetadata(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})

@@ -16,13 +16,14 @@ import (
 // the upstream's own bytes between a head and a tail, so that nothing is copied
 // or kept; for transforms, bytes made once per event and shared.
 
-// frameAge is how far apart the deliveries of an event may be that share its rendered Table: the
-// relative times in it must be right.
-const frameAge = int64(time.Second)
+// youngFrames is how old an event may be whose rendered Tables are shared: the seconds in which they are
+// made tell them apart for that long.
+const youngFrames = int64(math.MaxUint8) * int64(time.Second)
 
 // youngVariant is the variant of a frame that is right now, for an event of an age; ok is false of old ones.
-func youngVariant(age int64) (variant uint8, ok bool) {
-	return uint8(max(age, 0) / frameAge), age/frameAge <= math.MaxUint8
+// Times in objects are whole seconds, so all that is rendered within one second has the same ages.
+func youngVariant(now time.Time, age int64) (variant uint8, ok bool) {
+	return uint8(now.Unix()), age < youngFrames
 }
 
 // Frames are what a watch sends at once, in pieces. Whoever writes to many watches uses
@@ -147,7 +148,7 @@ func (w *Watch) plainEvent(f *Frames, d watchmux.Delivery) error {
 	case s == alone:
 		shared = false
 	case s == keptYoung:
-		variant, shared = youngVariant(w.mux.Age(d.Event))
+		variant, shared = youngVariant(now, w.mux.Age(d.Event))
 	}
 	if !shared {
 		return w.restamped(f, d, now)
