@@ -156,22 +156,28 @@ func TestHTTP2UpgradesUnread(t *testing.T) {
 	const spent = unreadAllowed - free - free/userShare - 1
 	ts.buffers.unread.Store(spent)
 	c := ts.dialFrames()
-	var tunnels []uint32
-	for range 1 + uploadBuffers/uploadBuffer {
-		id := c.tunnel("/")
-		c.answer(id)
-		receive(t, started, "start")
-		c.write(id, strings.Repeat("x", uploadBuffer), false)
-		tunnels = append(tunnels, id)
-	}
 	given := int64(0)
-	if err := c.WritePing(false, [8]byte{1}); err != nil {
-		t.Fatal(err)
-	}
 	note := func(frame http2.Frame) {
 		if update, ok := frame.(*http2.WindowUpdateFrame); ok && update.StreamID == 0 {
 			given += int64(update.Increment)
 		}
+	}
+	var tunnels []uint32
+	for range 1 + uploadBuffers/uploadBuffer {
+		id := c.tunnel("/")
+		c.until(func(frame http2.Frame) bool {
+			if len(tunnels) > 0 { // nothing was sent before
+				note(frame)
+			}
+			head, ok := frame.(*http2.MetaHeadersFrame)
+			return ok && head.StreamID == id
+		})
+		receive(t, started, "start")
+		c.write(id, strings.Repeat("x", uploadBuffer), false)
+		tunnels = append(tunnels, id)
+	}
+	if err := c.WritePing(false, [8]byte{1}); err != nil {
+		t.Fatal(err)
 	}
 	c.until(func(frame http2.Frame) bool {
 		note(frame)
