@@ -524,56 +524,6 @@ func TestDrainSpreadsAndBookmarks(t *testing.T) {
 	})
 }
 
-func TestWatchTable(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newWatchBench(t, cache.Limits{})
-		b.pod("default/a")
-		client := &watchClient{}
-		w := b.watchWith(initial, api.Representation{Transform: api.Table, IncludeObject: api.IncludeNone}, client)
-		defer w.stop()
-		b.update("default/a")
-		synctest.Wait()
-		lines := strings.Split(strings.TrimSpace(string(client.data)), "\n")
-		if len(lines) != 3 {
-			t.Fatalf("%d events: %s", len(lines), client.data)
-		}
-		for i, line := range lines {
-			if got := strings.Contains(line, `"columnDefinitions":null`); got != (i > 0) {
-				t.Errorf("event %d: column definitions left out: %v", i, got)
-			}
-		}
-		if !strings.Contains(lines[1], `"k8s.io/initial-events-end":"true"`) {
-			t.Errorf("end bookmark: %s", lines[1])
-		}
-		if !strings.Contains(lines[2], `"type":"MODIFIED"`) || !strings.Contains(lines[2], `"object":null`) {
-			t.Errorf("event: %s", lines[2])
-		}
-	})
-}
-
-// TestWatchTableAges: rows of an event that are shared have the ages that they have when they are sent.
-func TestWatchTableAges(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newPrintingWatchBench(t, cache.Limits{}, columnsPrinter(t))
-		b.pod("default/a")
-		time.Sleep(500 * time.Millisecond)
-		b.update("default/a")
-		b.update("default/a") // the first event has the columns, which nothing is shared with
-		synctest.Wait()
-		time.Sleep(1400 * time.Millisecond)
-		for _, want := range []string{`"cells":["a","1s"]`, `"cells":["a","2s"]`} {
-			client := &watchClient{}
-			w := b.watchWith("resourceVersion=101", api.Representation{Transform: api.Table}, client)
-			synctest.Wait()
-			w.stop()
-			if got := string(client.data); strings.Count(got, want) != 2 {
-				t.Errorf("%s, want %s", got, want)
-			}
-			time.Sleep(200 * time.Millisecond)
-		}
-	})
-}
-
 func TestWatchPartialMetadata(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
