@@ -14,13 +14,18 @@ import (
 
 // coder compresses pieces. It is safe for concurrent use.
 type coder struct {
-	deflaters sync.Pool // *deflater
-	zstd      *zstd.Encoder
-	crc       crcCombiner
+	runs, events sync.Pool // *deflater
+	zstd         *zstd.Encoder
+	crc          crcCombiner
 }
 
-// deflateLevel is upstream's: the fastest.
-const deflateLevel = 1
+// Levels of compression. Of runs that know the ones before, 3 leaves a third less than 1, which is
+// upstream's, in a tenth more time, and 5 another seventh in a third more. Events, each by itself, are
+// as large with any.
+const (
+	runLevel   = 3
+	eventLevel = 1
+)
 
 func newCoder() *coder {
 	// Without a writer NewWriter makes an encoder for EncodeAll, which starts no
@@ -30,7 +35,9 @@ func newCoder() *coder {
 	if err != nil {
 		panic(err)
 	}
-	return &coder{zstd: encoder, crc: newCRCCombiner(), deflaters: sync.Pool{New: newDeflater}}
+	c := &coder{zstd: encoder, crc: newCRCCombiner()}
+	c.runs.New, c.events.New = newDeflater(runLevel), newDeflater(eventLevel)
+	return c
 }
 
 type deflater struct {
@@ -38,22 +45,30 @@ type deflater struct {
 	out bytes.Buffer
 }
 
-func newDeflater() any {
-	d := &deflater{}
-	w, err := flate.NewWriter(&d.out, deflateLevel)
-	if err != nil {
-		panic(err) // the level is wrong
+func newDeflater(level int) func() any {
+	return func() any {
+		d := &deflater{}
+		w, err := flate.NewWriter(&d.out, level)
+		if err != nil {
+			panic(err) // the level is wrong
+		}
+		d.w = w
+		return d
 	}
-	d.w = w
-	return d
 }
 
-// piece compresses raw so that the result can stand among other pieces.
-func (c *coder) piece(coding api.Compression, raw []byte) []byte {
-	return bytes.Clone(c.appendPiece(nil, coding, raw))
+// piece compresses raw so that the result can stand among other pieces: in gzip behind known, of
+// which no more than maxKnown counts, in zstd anywhere.
+func (c *coder) piece(coding api.Compression, known, raw []byte) []byte {
+	if coding == api.Zstd {
+		return bytes.Clone(c.zstd.EncodeAll(raw, nil))
+	}
+	d := c.runs.Get().(*deflater)
+	defer c.runs.Put(d)
+	return bytes.Clone(d.deflate(known, raw))
 }
 
-// appendPiece appends texts, compressed as one piece.
+// appendPiece appends texts, compressed as one piece that can stand anywhere.
 func (c *coder) appendPiece(b []byte, coding api.Compression, texts ...[]byte) []byte {
 	if coding == api.Zstd {
 		if len(texts) != 1 {
@@ -61,16 +76,21 @@ func (c *coder) appendPiece(b []byte, coding api.Compression, texts ...[]byte) [
 		}
 		return c.zstd.EncodeAll(texts[0], b)
 	}
-	d := c.deflaters.Get().(*deflater)
-	defer c.deflaters.Put(d)
+	d := c.events.Get().(*deflater)
+	defer c.events.Put(d)
+	return append(b, d.deflate(nil, texts...)...)
+}
+
+// deflate compresses texts behind known. What it returns is good until the next call.
+func (d *deflater) deflate(known []byte, texts ...[]byte) []byte {
 	d.out.Reset()
-	d.w.Reset(&d.out)
+	d.w.ResetDict(&d.out, known)
 	// Writes to a bytes.Buffer do not fail.
 	for _, text := range texts {
 		_, _ = d.w.Write(text)
 	}
 	_ = d.w.Flush() // ends at a byte
-	return append(b, d.out.Bytes()...)
+	return d.out.Bytes()
 }
 
 // literal is a short text as it stands between pieces.

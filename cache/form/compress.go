@@ -17,15 +17,27 @@ import (
 // Where runs end depends on the keys of objects alone, so that objects which
 // come or go do not move the ends of other runs.
 //
+// A decoder of deflate still knows what it wrote last, so a run is compressed as what follows the
+// last objects of the run before: its own first ones need not be told in full, as those that stand
+// beside each other are much alike. A change of those objects costs the compression of two runs.
+// Frames of zstd know nothing of each other.
+//
 // Considered and rejected: whole bodies (one changed object costs all of it
 // again: 80 ms for 30 MB); one piece per object (short pieces compress badly,
 // and a list of thousands of pieces costs more to put together).
 
-// runBytes is the size that runs have on the average, before compression. Pods
-// of 5 KB shrink to 13.7, 11.9 and 10.9 % in runs of 32, 64 and 128 KiB, and to
-// 9.9 % as a whole; upstream, with the deflate of Go's standard library, sends
-// 12.0 %. Twice the size makes a change twice as dear.
+// runBytes is the size that runs have on the average, before compression. Twice the size makes a
+// change twice as dear.
 const runBytes = 64 << 10
+
+// knownBytes is how much of the run before a run is compressed behind, in whole objects. Pods of 6 KB
+// shrink to 2.8 % in runs that know one, to 5.8 % in runs that know nothing and to 2.8 % as a whole;
+// where every third has a Deployment, an environment and annotations of its own to 6.8, 9.9 and 6.8 %.
+// More helps no more, and makes more changes touch two runs.
+const knownBytes = 4 << 10
+
+// maxKnown is as far as a decoder of deflate looks back.
+const maxKnown = 32 << 10
 
 // maxRunBytes ends a run wherever the last one ended.
 const maxRunBytes = 4 * runBytes
@@ -45,6 +57,7 @@ type compressed struct {
 type piece struct {
 	start string   // key of the first object
 	ids   []uint64 // of the objects
+	known []uint64 // those of the objects before that data refers to
 	data  []byte
 	raw   int
 	crc   uint32
@@ -89,7 +102,7 @@ func (c *compressed) memory() int {
 	n := 0
 	for i := range c.pieces {
 		p := &c.pieces[i]
-		n += 96 + len(p.start) + 8*len(p.ids) + len(p.data)
+		n += 120 + len(p.start) + 8*(len(p.ids)+len(p.known)) + len(p.data)
 	}
 	return n
 }
@@ -103,11 +116,12 @@ type compressor struct {
 	moment int64
 	old    []piece // by rising start, unless the order is not that of keys
 
-	out  compressed
-	text chunks // raw bytes of the run being compressed
-	run  []*object.Object
-	at   int // position of the run's first object
-	size int // of the run, roughly
+	out   compressed
+	text  chunks           // raw bytes of the run being compressed, behind those of known
+	known []*object.Object // the last of the run before
+	run   []*object.Object
+	at    int // position of the run's first object
+	size  int // of the run, roughly
 }
 
 func (b *compressor) build() *compressed {
@@ -142,12 +156,7 @@ func runMask(items *items) uint32 {
 		return true
 	})
 	mask := uint32(1)
-	wanted := runBytes
-	if items.layout == layoutEvents {
-		// Watches begin more rarely than lists are read, and are a little longer.
-		wanted = 2 * runBytes
-	}
-	for average := total/max(1, items.objs.Len()) + 1; int(mask)*average < wanted; {
+	for average := total/max(1, items.objs.Len()) + 1; int(mask)*average < runBytes; {
 		mask *= 2
 	}
 	return mask - 1
@@ -173,7 +182,22 @@ func (b *compressor) endRun() {
 		p = b.compressRun()
 	}
 	b.add(p)
+	b.keepKnown()
 	b.run = b.run[:0]
+}
+
+// keepKnown chooses what the compression of the next run knows of this one.
+func (b *compressor) keepKnown() {
+	if b.coding != api.Gzip {
+		return
+	}
+	first, size := len(b.run), 0
+	for first > 0 && size < knownBytes {
+		first--
+		n, _ := b.items.size(b.at+first, b.run[first])
+		size += n
+	}
+	b.known = append(b.known[:0], b.run[first:]...)
 }
 
 func (b *compressor) takeOver() *piece {
@@ -185,33 +209,47 @@ func (b *compressor) takeOver() *piece {
 		return nil
 	}
 	p := &b.old[0]
-	if p.start != start || len(p.ids) != len(b.run) || b.moment < p.from || b.moment >= p.until {
+	if p.start != start || !areOf(p.ids, b.run) || !areOf(p.known, b.known) || b.moment < p.from || b.moment >= p.until {
 		return nil
 	}
-	for i, o := range b.run {
-		if p.ids[i] != o.ID {
-			return nil
-		}
-	}
 	return p
+}
+
+// areOf reports whether ids are those of objs.
+func areOf(ids []uint64, objs []*object.Object) bool {
+	return slices.EqualFunc(ids, objs, func(id uint64, o *object.Object) bool { return id == o.ID })
+}
+
+func idsOf(objs []*object.Object) []uint64 {
+	ids := make([]uint64, len(objs))
+	for i, o := range objs {
+		ids[i] = o.ID
+	}
+	return ids
 }
 
 func (b *compressor) compressRun() *piece {
 	separator := b.items.separator()
 	b.text.buf = b.text.buf[:0]
-	p := &piece{start: b.run[0].Key, ids: make([]uint64, len(b.run))}
-	p.from, p.until = b.items.form.limits(b.at, len(b.run))
+	p := &piece{start: b.run[0].Key, ids: idsOf(b.run), known: idsOf(b.known)}
+	first := b.at - len(b.known)
+	p.from, p.until = b.items.form.limits(first, len(b.known)+len(b.run))
+	for i, o := range b.known {
+		b.items.write(&b.text, first+i, o)
+		b.text.writeString(separator)
+	}
+	known := len(b.text.buf)
 	for i, o := range b.run {
-		p.ids[i] = o.ID
 		if i > 0 {
 			b.text.writeString(separator)
 		}
 		b.items.write(&b.text, b.at+i, o)
 	}
-	p.raw = len(b.text.buf)
-	p.data = b.coder.piece(b.coding, b.text.buf)
+	raw := b.text.buf[known:]
+	p.raw = len(raw)
+	p.data = b.coder.piece(b.coding, b.text.buf[max(0, known-maxKnown):known], raw)
 	if b.coding == api.Gzip {
-		p.crc, p.shift = b.coder.checksum(b.text.buf)
+		p.crc, p.shift = b.coder.checksum(raw)
 	}
 	return p
 }

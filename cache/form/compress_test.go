@@ -244,6 +244,42 @@ func TestPiecesAreTakenOver(t *testing.T) {
 	}
 }
 
+// TestRunsKnowTheOneBefore: what objects have in common is sent once in gzip, and only a change of what
+// the next run is compressed behind touches that one, too.
+func TestRunsKnowTheOneBefore(t *testing.T) {
+	const common = 10_000
+	rnd := rand.New(rand.NewPCG(1, 2))
+	text := make([]byte, common)
+	for i := range text {
+		text[i] = byte('a' + rnd.IntN(26))
+	}
+	for coding, touched := range map[api.Compression][2]int{api.Gzip: {2, 1}, api.Zstd: {1, 1}} {
+		b := newPieceBench(0)
+		version := func(i int) *object.Object { return b.object(fmt.Sprintf("%s-%05d", text, i), 0) }
+		for i := range 200 {
+			b.objs = append(b.objs, version(i))
+		}
+		f := b.r.For(&Resource{}, api.JSON, api.Representation{})
+		z := b.compress(f, coding, nil)
+		b.check(t, f, coding, z)
+		if len(z.pieces) < 5 || len(z.pieces[0].ids) < 2 {
+			t.Fatalf("%d runs, the first of %d", len(z.pieces), len(z.pieces[0].ids))
+		}
+		if most := int64(3 * common); coding == api.Gzip && z.size > most {
+			t.Errorf("%d bytes in %d runs, want at most %d", z.size, len(z.pieces), most)
+		}
+		for i, changed := range []int{len(z.pieces[0].ids) - 1, 0} {
+			b.objs[changed] = version(changed)
+			old := z.pieces
+			z = b.compress(f, coding, old)
+			b.check(t, f, coding, z)
+			if n := made(z, old); n != touched[i] {
+				t.Errorf("%v, object %d: %d runs made again, want %d", coding, changed, n, touched[i])
+			}
+		}
+	}
+}
+
 // TestTablePiecesExpire: pieces of tables are made again when a time in them
 // would read differently.
 func TestTablePiecesExpire(t *testing.T) {

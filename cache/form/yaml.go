@@ -59,7 +59,7 @@ func (b *body) yaml(resp *api.Response) (*api.Response, error) {
 
 // whole is text as a whole body, compressed.
 func (c *coder) whole(coding api.Compression, text []byte) []byte {
-	piece := c.piece(coding, text)
+	piece := c.piece(coding, nil, text)
 	crc, _ := c.checksum(text)
 	before, after := c.enclose(coding, nil, nil, &compressed{raw: int64(len(text)), crc: crc, from: math.MinInt64, until: math.MaxInt64})
 	return append(append(before, piece...), after...)
