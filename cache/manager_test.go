@@ -501,6 +501,7 @@ func TestMetrics(t *testing.T) {
 		s.Create(cachetest.Pods, cachetest.Pod("a/1", "n"))
 		c := pods(t, m)
 		s.Create(cachetest.Pods, cachetest.Pod("a/2", "n"))
+		synctest.Wait() // the event comes, and again after the break: others may be of its version
 		s.Break(nil)
 		time.Sleep(time.Second)
 		s.SetSilent(true)
@@ -520,7 +521,7 @@ func TestMetrics(t *testing.T) {
 		err = testutil.GatherAndCompare(r, strings.NewReader(`
 # HELP kubeweir_cache_feed_events_total Events received from upstream watches, by type; bookmarks and initial lists are not counted.
 # TYPE kubeweir_cache_feed_events_total counter
-kubeweir_cache_feed_events_total{encoding="json",group="",resource="pods",type="ADDED"} 1
+kubeweir_cache_feed_events_total{encoding="json",group="",resource="pods",type="ADDED"} 2
 # HELP kubeweir_cache_feed_lag_seconds Time since the feed's connection last gave a sign of life, or since the feed broke.
 # TYPE kubeweir_cache_feed_lag_seconds gauge
 kubeweir_cache_feed_lag_seconds{encoding="json",group="",resource="pods"} 41
