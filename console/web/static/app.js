@@ -266,7 +266,7 @@ class App {
     arrange(frame.page, [el('h1', { tabindex: '-1' }, 'Log in'),
       el('p', { class: 'lead' }, 'The console asks for the token of --console-token-file. It is kept until this tab is closed, and sent to this kubeweir alone.'),
       el('form', {
-        class: 'form',
+        class: 'form', 'aria-label': 'Log in',
         onsubmit: (e) => {
           e.preventDefault();
           keepToken(input.value.trim());
@@ -286,7 +286,7 @@ function agreed(title, text, button) {
     const id = newID('question');
     const dialog = el('dialog', { 'aria-labelledby': id, 'aria-describedby': `${id}-text` },
       el('h2', { id }, title), el('p', { id: `${id}-text`, class: 'wide' }, text),
-      el('form', { method: 'dialog', class: 'actions' },
+      el('form', { method: 'dialog', class: 'actions', 'aria-label': title },
         el('button', { value: 'no', autofocus: true }, 'Cancel'), el('button', { value: 'yes', class: 'danger' }, button)));
     dialog.addEventListener('close', () => {
       dialog.remove();

@@ -25,7 +25,7 @@ export const explain = {
         hint && el('span', { class: 'faint small', id: `${id}-hint` }, hint));
     };
     const method = newID('method');
-    const form = el('form', { class: 'form', onsubmit: (e) => { e.preventDefault(); submit(app, form, result); } },
+    const form = el('form', { class: 'form', 'aria-label': 'Request', onsubmit: (e) => { e.preventDefault(); submit(app, form, result); } },
       el('div', { class: 'pair' },
         el('div', { class: 'field' }, el('label', { for: method }, 'Method'),
           el('select', { id: method, name: 'method' }, ...['GET', 'POST', 'PUT', 'PATCH', 'DELETE', 'HEAD', 'OPTIONS'].map((m) => el('option', null, m)))),
