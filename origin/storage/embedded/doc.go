@@ -52,7 +52,9 @@
 // (reserve.go): creations are refused from then on, deletions are not. When that is full,
 // too, the write waits inside the file system that Pebble is given (see guard): changes
 // are refused, reads go on, and so does the write when there is room; those in it are
-// storage.ErrUncertain. When the disk fails the store stops as if the process had been killed.
+// storage.ErrUncertain. A compaction does not wait, as it would hold what the others wait
+// for: it fails, and is tried again. When the disk fails the store stops as if the process
+// had been killed.
 //
 // # Bounds
 //

@@ -1,9 +1,11 @@
 package embedded
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"strings"
@@ -491,4 +493,42 @@ func TestDamagedValue(t *testing.T) {
 	if res, err := e.Range(context.Background(), storage.RangeOptions{Prefix: "b", Exact: true}); err != nil || string(res.KVs[0].Value) != "two" {
 		t.Errorf("%+v, %v", res, err)
 	}
+}
+
+// TestCompactionThatCannotRead: while there is no file left to open a table with, a compaction is tried
+// again a few times a second, and that is told once.
+func TestCompactionThatCannotRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told bytes.Buffer
+		var armed atomic.Bool
+		var tries atomic.Int64
+		e := openAt(t, Options{
+			Dir: "data", HistoryAge: -1, Logger: slog.New(slog.NewTextHandler(&told, nil)),
+			FS: inject(vfs.NewMem(), func(op errorfs.Op) error {
+				if armed.Load() && op.Kind == errorfs.OpOpen && strings.HasSuffix(op.Path, ".sst") {
+					tries.Add(1)
+					return &os.PathError{Op: "open", Path: op.Path, Err: syscall.EMFILE}
+				}
+				return nil
+			}),
+		})
+		defer mustClose(t, e)
+		armed.Store(true)
+		for i := range 12 {
+			mustPut(t, e, fmt.Sprintf("/registry/pods/p%d", i), "value", 0)
+			if err := e.db.Flush(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		const passed = 90 * time.Second
+		time.Sleep(passed)
+		if n := tries.Load(); n < 10 || n > 10*int64(passed/retryEvery) {
+			t.Errorf("%d tries in %v", n, passed)
+		}
+		armed.Store(false)
+		synctest.Wait()
+		if got := told.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "too many open files") {
+			t.Errorf("told:\n%s", got)
+		}
+	})
 }

@@ -37,6 +37,10 @@ const retryEvery = 250 * time.Millisecond
 // out waits and is tried again; Pebble sees a slow disk. Changes are refused meanwhile;
 // reads go on. What became of those in that write is not known until it is done.
 //
+// The tables that a compaction writes do not wait: they are a copy, and while they waited they
+// would hold the room that changes wait for. Where there is none, not even in the reserve, the
+// compaction fails; Pebble removes them, and begins it again after a while.
+//
 // frozen: what is on disk is unknown (pages of a failed fsync are not written
 // again), so nothing may be written any more: every write waits for ever, as if the
 // process had been killed at that instruction. What holds for a crash holds for
@@ -68,6 +72,7 @@ type guard struct {
 		down    chan struct{} // closed while there is a reason
 		closing bool          // nobody waits for space any more
 		stopped bool          // reason is final, frozen is closed
+		crowded time.Time     // when a compaction had no room last
 		// spared are logs that Pebble is done with, kept until it is known that it read
 		// all that was in them: until the store is open.
 		spared []string
@@ -185,6 +190,57 @@ func (g *guard) run(op func() error, again func(error) bool) error {
 	}
 }
 
+// compaction is what Pebble calls the writing of tables that replace others.
+const compaction vfs.DiskWriteCategory = "pebble-compaction"
+
+// crowdedPause is how long no compaction begins to write after one that had no room. Pebble
+// itself leaves alone for half a minute what one could not compact, but not its level 0.
+const crowdedPause = 5 * time.Second
+
+// try runs a write of a compaction, which fails when there is no room and no reserve.
+func (g *guard) try(op func() error) error {
+	for {
+		if g.isFrozen() {
+			g.park()
+		}
+		err := op()
+		switch {
+		case err == nil || !g.guarding.Load():
+			return err
+		case g.spend(err):
+			continue
+		case full(err) && g.opened.Load():
+			g.crowd(err)
+			return err
+		}
+		g.freeze(&diskError{dir: g.dir, err: err})
+	}
+}
+
+// crowd notes that a compaction has no room.
+func (g *guard) crowd(err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := time.Now()
+	if now.Sub(g.mu.crowded) > time.Minute {
+		g.log.Warn("Store has no room for a compaction, which is tried again later", "dir", g.dir, "error", plain(err))
+	}
+	g.mu.crowded = now
+}
+
+// rest waits until a compaction may begin to write.
+func (g *guard) rest() {
+	for {
+		g.mu.Lock()
+		wait := !g.mu.crowded.IsZero() && !g.mu.closing && time.Since(g.mu.crowded) < crowdedPause
+		g.mu.Unlock()
+		if !wait || g.isFrozen() {
+			return
+		}
+		g.pause()
+	}
+}
+
 func (g *guard) isFrozen() bool {
 	select {
 	case <-g.frozen:
@@ -281,8 +337,21 @@ func (g *guard) file(open func() (vfs.File, error)) (vfs.File, error) {
 }
 
 func (g *guard) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if category == compaction {
+		return g.createCompacted(name)
+	}
 	f, err := g.file(func() (vfs.File, error) { return g.FS.Create(name, category) })
 	return aheadOf(name, f), err
+}
+
+// Open is slow to tell that there are too many open files: Pebble begins a compaction of its
+// level 0 again at once.
+func (g *guard) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
+	f, err := g.FS.Open(name, opts...)
+	if err != nil && full(err) && g.opened.Load() {
+		g.pause()
+	}
+	return f, err
 }
 
 func (g *guard) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
@@ -393,4 +462,30 @@ func (f *guardedFile) SyncTo(length int64) (bool, error) {
 		return err
 	})
 	return all, err
+}
+
+// A compactedFile is one that a compaction writes.
+type compactedFile struct{ guardedFile }
+
+func (g *guard) createCompacted(name string) (vfs.File, error) {
+	g.rest()
+	var f vfs.File
+	err := g.try(func() (err error) {
+		f, err = g.FS.Create(name, compaction)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &compactedFile{guardedFile{File: f, guard: g}}, nil
+}
+
+func (f *compactedFile) Write(p []byte) (int, error) {
+	written := 0
+	err := f.guard.try(func() error {
+		n, err := f.File.Write(p[written:])
+		written += n
+		return err
+	})
+	return written, err
 }

@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,6 +18,8 @@ type metrics struct {
 	compactions prometheus.Counter
 	expired     prometheus.Counter
 	gauges      []gauge
+	// disk is what the store took on disk when that could be found out last.
+	disk atomic.Uint64
 }
 
 // A gauge is read when it is asked for.
@@ -67,7 +70,7 @@ func newMetrics(e *Engine) *metrics {
 	add("ring_bytes", "Bytes of recent changes that are kept in memory for watches.", func(s *state) float64 { return float64(s.ringBytes) })
 	add("watchers", "Open watches of the store: those of the cache, of admission and of RBAC.", func(s *state) float64 { return float64(s.watchers) })
 	add("queued_changes", "Changes that wait for the disk.", func(s *state) float64 { return float64(s.waiting) })
-	add("disk_bytes", "Bytes that the store takes on disk, the reserve apart.", func(s *state) float64 { return float64(s.disk) })
+	add("disk_bytes", "Bytes that the store takes on disk, the reserve apart; while no changes are accepted, those before.", func(s *state) float64 { return float64(s.disk) })
 	add("disk_free_bytes", "Bytes that are left on the disk of the data folder; +Inf when that is not known.", func(s *state) float64 { return s.free })
 	add("reserve_spent", "1 while the disk is so full that creations are refused: room that is kept back was given up for deletions, or cannot be provided.", func(s *state) float64 {
 		if s.low {
@@ -123,10 +126,11 @@ func (e *Engine) state() (*state, error) {
 	defer release()
 	s := &state{available: e.Err() == nil, low: e.guard.noRoom() != nil, free: math.Inf(1)}
 	if s.available { // Pebble's lock may be held for ever by what is parked
-		s.disk = e.db.Metrics().DiskSpaceUsage()
-		if usage, err := e.guard.GetDiskUsage(e.dir); err == nil {
-			s.free = float64(usage.AvailBytes)
-		}
+		e.metrics.disk.Store(e.db.Metrics().DiskSpaceUsage())
+	}
+	s.disk = e.metrics.disk.Load()
+	if usage, err := e.guard.GetDiskUsage(e.dir); err == nil {
+		s.free = float64(usage.AvailBytes)
 	}
 	e.queue.mu.Lock()
 	s.waiting = len(e.queue.mu.changes)

@@ -163,9 +163,14 @@ func fatal(format string, args []any) error {
 	return fmt.Errorf(format, args...)
 }
 
-// backgroundError: something could not be read, which Pebble leaves out for a while. No
-// write fails, because the guard does not let it.
+// backgroundError: something could not be read, which Pebble leaves out for a while, or there
+// is no room for a compaction, or no file to open one's tables with. No other write fails,
+// because the guard does not let it.
 func (l *pebbleLog) backgroundError(err error) {
+	if full(err) {
+		l.guard.crowd(err)
+		return
+	}
 	l.guard.log.Error("Store has trouble in the background", "dir", l.guard.dir, "error", err)
 }
 

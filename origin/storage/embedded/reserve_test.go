@@ -248,6 +248,47 @@ func TestDeletionsMakeRoom(t *testing.T) {
 	creates(t, e)
 }
 
+// TestCompactionThatDoesNotFit: a compaction that finds no room, not even in the reserve, fails and gives back what it has
+// taken, and deletions go on.
+func TestCompactionThatDoesNotFit(t *testing.T) {
+	disk := newLimited(1 << 30)
+	e := openAt(t, Options{Dir: "data", FS: disk, HistoryAge: -1})
+	defer mustClose(t, e)
+	revisions := map[string]uint64{}
+	value := strings.Repeat("v", 100_000)
+	for i := range 700 {
+		key := fmt.Sprintf("/registry/pods/p%05d", i)
+		revisions[key] = mustPut(t, e, key, value, 0)
+	}
+	if err := e.db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	disk.capacity.Add(-disk.free())
+	compacted := make(chan error, 1)
+	go func() { compacted <- e.db.Compact(context.Background(), []byte{0}, []byte{0xff}, false) }()
+	// The compaction meets nobody who writes, so it is the one that finds out.
+	select {
+	case err := <-compacted:
+		if !errors.Is(err, syscall.ENOSPC) {
+			t.Fatalf("the compaction: %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("the compaction waits, with what it has taken")
+	}
+	for deadline := time.Now().Add(20 * time.Second); disk.free() < reserveSize/2; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("it has left %d bytes", disk.free())
+		}
+	}
+	for key, rev := range revisions {
+		if _, err := e.Delete(t.Context(), key, storage.Precondition{Revision: rev}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	disk.capacity.Add(128 << 20)
+	creates(t, e)
+}
+
 // TestUncertain: what is being written when no reserve is left is told apart from what is refused.
 func TestUncertain(t *testing.T) {
 	disk := newLimited(2*reserveSize + reserveMargin + 20<<20)
