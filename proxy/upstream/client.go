@@ -132,7 +132,7 @@ func (c *Client) openRemote(opts *Options) (err error) {
 	base.Path, base.RawPath = strings.TrimRight(base.Path, "/"), strings.TrimRight(base.RawPath, "/")
 	base = baseOf(&list, base)
 	c.base, c.compress = base, opts.Compression.compresses(base)
-	factory, err := newFactory(base, c.config, c.limits, c.log)
+	factory, err := newFactory(base, c.config, opts.dial, c.limits, c.log)
 	if err != nil {
 		return err
 	}

@@ -149,7 +149,11 @@ func (d *direct) open(ctx context.Context) (*directConn, error) {
 		return nil, err
 	}
 	c := &directConn{Conn: nc}
-	c.initProbe(nc)
+	if q, ok := nc.(quieter); ok {
+		c.probe = q.quiet
+	} else {
+		c.initProbe(nc)
+	}
 	if d.tls != nil {
 		t := tls.Client(nc, d.tls)
 		ctx, cancel := context.WithTimeout(ctx, d.handshakeTimeout)
@@ -229,6 +233,9 @@ type directConn struct {
 	// unlink ends the tie to the request's context; false if that has ended before.
 	unlink func() bool
 }
+
+// quieter is a connection that is no socket, and knows itself that it is quiet.
+type quieter interface{ quiet() bool }
 
 // interrupt ends whatever the connection waits for.
 func (c *directConn) interrupt() { _ = c.SetDeadline(time.Unix(1, 0)) }

@@ -14,30 +14,20 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/internal/credentials"
 	"github.com/kubeweir/kubeweir/reason"
 )
 
-func (x *forwarding) resource() schema.GroupResource {
-	return schema.GroupResource{Group: x.info.APIGroup, Resource: x.info.Resource}
-}
-
 // refuse answers a request that is not sent.
 func (x *forwarding) refuse(err error) *api.Response {
 	x.end()
 	var malformed *headerError
-	var status apierrors.APIStatus
-	why := reason.RequestInvalid
-	switch {
-	case errors.As(err, &malformed):
+	if errors.As(err, &malformed) {
 		err = apierrors.NewBadRequest(err.Error())
-	case !errors.As(err, &status):
-		why, err = reason.NotSent, apierrors.NewForbidden(x.resource(), x.info.Name, err)
 	}
-	return x.refused(why, err)
+	return x.refused(reason.RequestInvalid, err)
 }
 
 // failed answers a request that the upstream did not.

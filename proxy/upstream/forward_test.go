@@ -26,6 +26,13 @@ func bothProtocols(t *testing.T, test func(t *testing.T, options ...serverOption
 	t.Run("HTTP1", func(t *testing.T) { test(t, http1Only) })
 }
 
+// bothProtocolsInBubbles is bothProtocols, with a clock of their own.
+func bothProtocolsInBubbles(t *testing.T, test func(t *testing.T, options ...serverOption)) {
+	bothProtocols(t, func(t *testing.T, options ...serverOption) {
+		inBubble(t, func(t *testing.T) { test(t, options...) })
+	})
+}
+
 func TestPathAndQueryArriveByteForByte(t *testing.T) {
 	bothProtocols(t, func(t *testing.T, options ...serverOption) {
 		s := newServer(t, func(http.ResponseWriter, *http.Request) {}, options...)

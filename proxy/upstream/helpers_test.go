@@ -33,7 +33,19 @@ func TestMain(m *testing.M) {
 		return
 	}
 	// The SPDY library leaves this behind for a while when the peer is gone.
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/moby/spdystream.(*Connection).shutdown"))
+	spdy := goleak.IgnoreTopFunction("github.com/moby/spdystream.(*Connection).shutdown")
+	code := m.Run()
+	if code == 0 {
+		err := goleak.Find(spdy) // which waits for less than half a second
+		for end := time.Now().Add(20 * time.Second); err != nil && time.Now().Before(end); {
+			err = goleak.Find(spdy)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
 }
 
 // server is a fake upstream over TLS that asks for client certificates and takes
@@ -55,6 +67,7 @@ func newServer(t testing.TB, handler http.HandlerFunc, options ...serverOption) 
 	t.Helper()
 	s := &server{handler: handler}
 	s.Server = httptest.NewUnstartedServer(s)
+	meet(t, s.Server)
 	s.EnableHTTP2 = true
 	s.Config.ErrorLog = log.New(io.Discard, "", 0)
 	s.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
@@ -112,6 +125,9 @@ func (s *server) config() *rest.Config {
 func (s *server) client(t testing.TB, change ...func(*Options)) *Client {
 	t.Helper()
 	opts := Options{Config: s.config()}
+	if n := networkOf(t); n != nil {
+		opts.dial = n.dial
+	}
 	for _, f := range change {
 		f(&opts)
 	}

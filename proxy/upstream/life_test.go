@@ -54,7 +54,7 @@ func soonSilent(o *Options) { o.Limits.SilenceTimeout = silence }
 // TestFrozenUpstream: requests that wait for it end, later ones are not sent, and
 // when it is back it is found again.
 func TestFrozenUpstream(t *testing.T) {
-	bothProtocols(t, func(t *testing.T, options ...serverOption) {
+	bothProtocolsInBubbles(t, func(t *testing.T, options ...serverOption) {
 		var ice freezer
 		s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
 			ice.wait(r.Context())
@@ -68,7 +68,7 @@ func TestFrozenUpstream(t *testing.T) {
 		}
 		answers := func() {
 			t.Helper()
-			for began := time.Now(); ; {
+			for began := time.Now(); ; time.Sleep(time.Millisecond) {
 				status, body, _ := forward("GET")
 				if status == 200 {
 					return
@@ -109,7 +109,9 @@ func TestFrozenUpstream(t *testing.T) {
 }
 
 // TestFrozenWrite: of a write that was under way nobody knows whether it was applied.
-func TestFrozenWrite(t *testing.T) {
+func TestFrozenWrite(t *testing.T) { inBubble(t, testFrozenWrite) }
+
+func testFrozenWrite(t *testing.T) {
 	var ice freezer
 	s := newServer(t, func(_ http.ResponseWriter, r *http.Request) { ice.wait(r.Context()) })
 	defer ice.melt()
@@ -122,7 +124,9 @@ func TestFrozenWrite(t *testing.T) {
 }
 
 // TestFrozenBody: an answer that has begun ends, too, broken.
-func TestFrozenBody(t *testing.T) {
+func TestFrozenBody(t *testing.T) { inBubble(t, testFrozenBody) }
+
+func testFrozenBody(t *testing.T) {
 	var ice freezer
 	ice.freeze()
 	s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
@@ -148,7 +152,7 @@ func TestFrozenBody(t *testing.T) {
 // TestSlowIsNotGone: a request takes as long as it likes while the upstream answers
 // others.
 func TestSlowIsNotGone(t *testing.T) {
-	bothProtocols(t, func(t *testing.T, options ...serverOption) {
+	bothProtocolsInBubbles(t, func(t *testing.T, options ...serverOption) {
 		var ice freezer
 		ice.freeze()
 		probed := make(chan struct{}, 100)

@@ -3,6 +3,7 @@ package upstream
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/url"
@@ -48,6 +49,8 @@ type Options struct {
 	// Compression says whether lists for the cache are asked for in gzip.
 	Compression Compression
 	Limits      Limits
+
+	dial dialFunc // instead of a net.Dialer's, in tests
 }
 
 // Compression of lists for the cache. Watches are not asked for in gzip, which
@@ -135,6 +138,9 @@ func (o *Options) restConfig() (*rest.Config, error) {
 		cfg, err = rest.InClusterConfig()
 		if errors.Is(err, rest.ErrNotInCluster) {
 			return nil, errors.New("no kubeconfig is given, and this is not a pod with a service account")
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("no kubeconfig is given, and the token of the pod's service account is not mounted (automountServiceAccountToken): %w", err)
 		}
 	default:
 		cfg, err = kubeconfig.Load(o.Kubeconfig, o.Context)

@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -12,10 +11,7 @@ import (
 // at is for a server that takes the place of one that was closed.
 func at(t *testing.T, addr string) serverOption {
 	return func(s *httptest.Server) {
-		l, err := net.Listen("tcp", addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := listen(t, addr)
 		_ = s.Listener.Close()
 		s.Listener = l
 	}

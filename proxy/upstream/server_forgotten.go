@@ -67,16 +67,36 @@ func (s *apiServer) renew() []*transports {
 	return old
 }
 
-// dumb reports whether the server does not answer on the connections that t has.
+// dumb reports whether the server does not answer on the connections that t has, while it does
+// on a new one that it was asked on later: where everything is slow, the first to be asked is
+// the first to be answered.
 func (s *apiServer) dumb(t *transports) bool {
-	ctx, cancel := context.WithTimeout(s.set.c.ctx, s.set.c.limits.ServerSilence)
+	limit := s.set.c.limits.ServerSilence
+	ctx, cancel := context.WithTimeout(s.set.c.ctx, 2*limit)
 	defer cancel()
-	resp, err := t.RoundTrip(s.request(ctx, "/version"))
-	if err != nil {
-		return ctx.Err() != nil && s.set.c.ctx.Err() == nil
+	over := make(chan struct{})
+	asked := s.set.c.spawn(func() {
+		defer close(over)
+		if resp, err := t.RoundTrip(s.request(ctx, "/version")); err == nil {
+			_ = resp.Body.Close()
+		}
+	})
+	if !asked || happens(over, limit) || s.answers(ctx, "/version") == 0 {
+		return false
 	}
-	_ = resp.Body.Close()
-	return false
+	return !happens(over, patience/4)
+}
+
+// happens reports whether c is closed in time.
+func happens(c <-chan struct{}, within time.Duration) bool {
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	select {
+	case <-c:
+		return true
+	case <-timer.C:
+		return false
+	}
 }
 
 // waits reports whether a was sent, and waits for an answer.

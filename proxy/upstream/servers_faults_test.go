@@ -23,7 +23,9 @@ import (
 func breaks(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 
 // TestServersRefused: what could not be sent goes to the next, also a write, with its body.
-func TestServersRefused(t *testing.T) {
+func TestServersRefused(t *testing.T) { inBubble(t, testServersRefused) }
+
+func testServersRefused(t *testing.T) {
 	large := strings.Repeat("x", 2*smallUpload)
 	for _, body := range []string{"small", large} {
 		a, b := newOneOf(t, "a"), newOneOf(t, "b")
@@ -45,7 +47,9 @@ func TestServersRefused(t *testing.T) {
 }
 
 // TestServersAllGone: it is known at once, and so is that one is back.
-func TestServersAllGone(t *testing.T) {
+func TestServersAllGone(t *testing.T) { inBubble(t, testServersAllGone) }
+
+func testServersAllGone(t *testing.T) {
 	a, b := newOneOf(t, "a"), newOneOf(t, "b")
 	addr := b.Listener.Addr().String()
 	c := several(t, a, b)
@@ -69,7 +73,9 @@ func TestServersAllGone(t *testing.T) {
 }
 
 // TestServersUntrusted: a server whose certificate is not good gets nothing.
-func TestServersUntrusted(t *testing.T) {
+func TestServersUntrusted(t *testing.T) { inBubble(t, testServersUntrusted) }
+
+func testServersUntrusted(t *testing.T) {
 	cert, key := certificate(t, "impostor")
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
@@ -90,7 +96,9 @@ func TestServersUntrusted(t *testing.T) {
 }
 
 // TestServersBreak: a read that was not answered goes to the next, a write does not.
-func TestServersBreak(t *testing.T) {
+func TestServersBreak(t *testing.T) { inBubble(t, testServersBreak) }
+
+func testServersBreak(t *testing.T) {
 	a, b := newOneOf(t, "a"), newOneOf(t, "b")
 	c := several(t, a, b)
 	a.does(breaks)
@@ -122,7 +130,9 @@ func TestServersBreak(t *testing.T) {
 }
 
 // TestServersBrokenUpload: that a client's body breaks says nothing of servers.
-func TestServersBrokenUpload(t *testing.T) {
+func TestServersBrokenUpload(t *testing.T) { inBubble(t, testServersBrokenUpload) }
+
+func testServersBrokenUpload(t *testing.T) {
 	a, b := newOneOf(t, "a"), newOneOf(t, "b")
 	c := several(t, a, b)
 	for range 3 * brokenMost {
@@ -142,7 +152,9 @@ func TestServersBrokenUpload(t *testing.T) {
 
 // TestServersUnsendable: that a request's head is larger than servers take, so that it is not
 // written, says nothing of them.
-func TestServersUnsendable(t *testing.T) {
+func TestServersUnsendable(t *testing.T) { inBubble(t, testServersUnsendable) }
+
+func testServersUnsendable(t *testing.T) {
 	a, b := newOneOf(t, "a"), newOneOf(t, "b")
 	c := several(t, a, b)
 	for _, o := range []*oneOf{a, b} { // who say what they take when a connection begins
@@ -166,7 +178,9 @@ func TestServersUnsendable(t *testing.T) {
 }
 
 // TestServersReview: a review that was not answered is made again elsewhere, for it changes nothing.
-func TestServersReview(t *testing.T) {
+func TestServersReview(t *testing.T) { inBubble(t, testServersReview) }
+
+func testServersReview(t *testing.T) {
 	a, b := newOneOf(t, "a"), newOneOf(t, "b")
 	c := several(t, a, b)
 	a.does(breaks)
@@ -223,36 +237,40 @@ func TestServersNotices(t *testing.T) {
 		{"told of another", status(503, `failed calling webhook: the server says: apiserver is shutting down`), 503, 503},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			a, b := newOneOf(t, "a"), newOneOf(t, "b")
-			c := several(t, a, b)
-			a.does(test.handler)
-			c.turns(t, a)
-			if status, body := ask(t, c, "GET", "/api/v1/pods?resourceVersion=10", ""); status != test.read {
-				t.Errorf("a read: %d %s", status, body)
-			}
-			c.turns(t, a)
-			if status, body := ask(t, c, "POST", "/api/v1/pods", "x"); status != test.write {
-				t.Errorf("a write: %d %s", status, body)
-			}
-			if want := int64(0); test.write == 200 {
-				want = 1
-				if b.writes.Load() != want {
-					t.Errorf("%d writes", b.writes.Load())
+			inBubble(t, func(t *testing.T) {
+				a, b := newOneOf(t, "a"), newOneOf(t, "b")
+				c := several(t, a, b)
+				a.does(test.handler)
+				c.turns(t, a)
+				if status, body := ask(t, c, "GET", "/api/v1/pods?resourceVersion=10", ""); status != test.read {
+					t.Errorf("a read: %d %s", status, body)
 				}
-			}
-			// With nobody to go to it is the answer.
-			b.does(test.handler)
-			first, _ := ask(t, c, "GET", "/api/v1/pods?resourceVersion=10", "")
-			if first < 429 {
-				t.Errorf("an answer of nobody: %d", first)
-			}
+				c.turns(t, a)
+				if status, body := ask(t, c, "POST", "/api/v1/pods", "x"); status != test.write {
+					t.Errorf("a write: %d %s", status, body)
+				}
+				if want := int64(0); test.write == 200 {
+					want = 1
+					if b.writes.Load() != want {
+						t.Errorf("%d writes", b.writes.Load())
+					}
+				}
+				// With nobody to go to it is the answer.
+				b.does(test.handler)
+				first, _ := ask(t, c, "GET", "/api/v1/pods?resourceVersion=10", "")
+				if first < 429 {
+					t.Errorf("an answer of nobody: %d", first)
+				}
+			})
 		})
 	}
 }
 
 // TestServersBehind: a read of a version that a server does not have yet goes to the others,
 // which are not waited for as long as it was.
-func TestServersBehind(t *testing.T) {
+func TestServersBehind(t *testing.T) { inBubble(t, testServersBehind) }
+
+func testServersBehind(t *testing.T) {
 	a, b, third := newOneOf(t, "a"), newOneOf(t, "b"), newOneOf(t, "third")
 	c := several(t, a, b, third)
 	behind := func(w http.ResponseWriter, _ *http.Request) {
@@ -274,7 +292,9 @@ func TestServersBehind(t *testing.T) {
 
 // TestServersFrozen: reads that wait for a server of which nothing is heard go to the
 // next, a write that was sent is not, and ends in time; the server is found again.
-func TestServersFrozen(t *testing.T) {
+func TestServersFrozen(t *testing.T) { inBubble(t, testServersFrozen) }
+
+func testServersFrozen(t *testing.T) {
 	a, b := newOneOf(t, "a"), newOneOf(t, "b")
 	c := several(t, a, b)
 	frozen := c.serverAt(t, a)
@@ -319,7 +339,9 @@ func TestServersFrozen(t *testing.T) {
 
 // TestServersStore: while the store behind all servers stands still, none can say whether
 // it is ready. All are alive, and asked.
-func TestServersStore(t *testing.T) {
+func TestServersStore(t *testing.T) { inBubble(t, testServersStore) }
+
+func testServersStore(t *testing.T) {
 	a, b := newOneOf(t, "a"), newOneOf(t, "b")
 	c := several(t, a, b)
 	a.stuck.Store(true)
@@ -346,7 +368,9 @@ func TestServersStore(t *testing.T) {
 
 // TestServersSlowProxy: what a service says through the proxy comes as it comes, whatever
 // its status.
-func TestServersSlowProxy(t *testing.T) {
+func TestServersSlowProxy(t *testing.T) { inBubble(t, testServersSlowProxy) }
+
+func testServersSlowProxy(t *testing.T) {
 	a := newOneOf(t, "a")
 	c := several(t, a)
 	release := make(chan struct{})
@@ -373,7 +397,9 @@ func TestServersSlowProxy(t *testing.T) {
 }
 
 // TestServersFrozenFeed: a feed of a server of which nothing is heard ends soon.
-func TestServersFrozenFeed(t *testing.T) {
+func TestServersFrozenFeed(t *testing.T) { inBubble(t, testServersFrozenFeed) }
+
+func testServersFrozenFeed(t *testing.T) {
 	a, b := newOneOf(t, "a"), newOneOf(t, "b")
 	c := several(t, a, b)
 	held := a

@@ -43,7 +43,9 @@ func hosts(c *Client) (list []string) {
 
 // TestServersByName: all addresses of a name are servers, and their certificates are good
 // for the name.
-func TestServersByName(t *testing.T) {
+func TestServersByName(t *testing.T) { inBubble(t, testServersByName) }
+
+func testServersByName(t *testing.T) {
 	s := newOneOf(t, "s")
 	_, port, err := net.SplitHostPort(s.Listener.Addr().String())
 	if err != nil {
@@ -99,7 +101,9 @@ func TestServersByName(t *testing.T) {
 
 // TestServersBySlices: the endpoints of the Service kubernetes are the servers; the
 // kubeconfig's own is for when there is no other.
-func TestServersBySlices(t *testing.T) {
+func TestServersBySlices(t *testing.T) { inBubble(t, testServersBySlices) }
+
+func testServersBySlices(t *testing.T) {
 	a, b := newOneOf(t, "a"), newOneOf(t, "b")
 	var list atomic.Pointer[discoveryv1.EndpointSliceList]
 	changed := make(chan struct{}, 1)

@@ -3,6 +3,7 @@ package upstream
 import (
 	"fmt"
 	"net"
+	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -30,7 +31,9 @@ func waysTo(t *testing.T, change func(*Limits), all ...*oneOf) (*Client, []*rela
 
 // TestServersForgotten: of what waits on connections that something on the way to all servers
 // has forgotten, reads are made again on new ones, writes end, and feeds go on.
-func TestServersForgotten(t *testing.T) {
+func TestServersForgotten(t *testing.T) { inBubble(t, testServersForgotten) }
+
+func testServersForgotten(t *testing.T) {
 	a, b := newOneOf(t, "a"), newOneOf(t, "b")
 	c, ways := waysTo(t, func(*Limits) {}, a, b)
 	accepted, ended := startWatch(testContext(t), c.Source())
@@ -46,6 +49,7 @@ func TestServersForgotten(t *testing.T) {
 		one.short.Add(10)
 		one.long.Add(10)
 	}
+	time.Sleep(2 * checkEvery) // looks have connections, too
 	for _, way := range ways {
 		way.forget()
 	}
@@ -78,12 +82,15 @@ func TestServersForgotten(t *testing.T) {
 }
 
 // TestServersForgottenWhileAway: the same if there is no way at all for a while.
-func TestServersForgottenWhileAway(t *testing.T) {
+func TestServersForgottenWhileAway(t *testing.T) { inBubble(t, testServersForgottenWhileAway) }
+
+func testServersForgottenWhileAway(t *testing.T) {
 	a := newOneOf(t, "a")
 	c, ways := waysTo(t, func(l *Limits) { l.ServerSilence = silentAfter }, a)
 	if status, _ := ask(t, c, "POST", "/api/v1/pods", "x"); status != 200 {
 		t.Fatalf("a write: %d", status)
 	}
+	time.Sleep(2 * checkEvery)
 	far := (*c.servers.all.Load())[0]
 	ways[0].away.Store(true)
 	ways[0].forget()
@@ -97,25 +104,39 @@ func TestServersForgottenWhileAway(t *testing.T) {
 	if got := within(t, answered, "the answer"); !strings.HasPrefix(got, "504") || !strings.Contains(got, "it is not known") {
 		t.Errorf("a write: %s", got)
 	}
-	// A server that only stood still answers what it was asked before.
-	a.ice.freeze()
-	go func() {
-		status, body := ask(t, c, "POST", "/api/v1/pods", "x")
-		answered <- fmt.Sprint(status, body)
-	}()
-	eventually(t, "the silence is noticed", func() bool { return standing(far.is.Load()) == silent })
-	a.ice.melt()
-	if got := within(t, answered, "the answer"); got != "200a took x" {
-		t.Errorf("a write: %s", got)
+	// A server that only stood still answers what it was asked before, however slow it is then.
+	slow := func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-time.After(silentAfter + silentAfter/2):
+			a.answer(w, r)
+		case <-r.Context().Done():
+		}
+	}
+	for _, answer := range []http.HandlerFunc{a.answer, slow} {
+		eventually(t, "it is back", func() bool { return standing(far.is.Load()) == ready })
+		a.does(answer)
+		a.ice.freeze()
+		go func() {
+			status, body := ask(t, c, "POST", "/api/v1/pods", "x")
+			answered <- fmt.Sprint(status, body)
+		}()
+		eventually(t, "the silence is noticed", func() bool { return standing(far.is.Load()) == silent })
+		a.ice.melt()
+		if got := within(t, answered, "the answer"); got != "200a took x" {
+			t.Errorf("a write: %s", got)
+		}
 	}
 }
 
 // TestServersForgottenFeed: the connection of feeds alone is forgotten.
-func TestServersForgottenFeed(t *testing.T) {
+func TestServersForgottenFeed(t *testing.T) { inBubble(t, testServersForgottenFeed) }
+
+func testServersForgottenFeed(t *testing.T) {
 	a := newOneOf(t, "a")
 	c, ways := waysTo(t, func(l *Limits) { l.PingInterval = silentAfter }, a)
 	accepted, ended := startWatch(testContext(t), c.Source())
 	within(t, accepted, "the watch")
+	time.Sleep(2 * checkEvery)
 	a.seen.Lock()
 	for _, r := range a.seen.requests {
 		if r.URL.Query().Get("watch") == "true" {
@@ -129,6 +150,7 @@ func TestServersForgottenFeed(t *testing.T) {
 // relay passes bytes on to a server, but those of connections that it has forgotten.
 type relay struct {
 	net.Listener
+	t     *testing.T
 	to    string
 	epoch atomic.Int64
 	away  atomic.Bool // new ones are lost, too
@@ -137,11 +159,8 @@ type relay struct {
 }
 
 func newRelay(t *testing.T, o *oneOf) *relay {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &relay{Listener: l, to: o.Listener.Addr().String()}
+	l := listen(t, "")
+	r := &relay{Listener: l, t: t, to: o.Listener.Addr().String()}
 	r.conns.Go(r.run)
 	t.Cleanup(func() {
 		_ = l.Close()
@@ -159,7 +178,7 @@ func (r *relay) run() {
 		if err != nil {
 			return
 		}
-		far, err := net.Dial("tcp", r.to)
+		far, err := dial(r.t, r.to)
 		if err != nil {
 			_ = near.Close()
 			continue

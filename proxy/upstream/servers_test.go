@@ -141,7 +141,9 @@ func (c *Client) turns(t *testing.T, o *oneOf) {
 }
 
 // TestServersShare: requests are spread, and those that last count.
-func TestServersShare(t *testing.T) {
+func TestServersShare(t *testing.T) { inBubble(t, testServersShare) }
+
+func testServersShare(t *testing.T) {
 	a, b := newOneOf(t, "a"), newOneOf(t, "b")
 	c := several(t, a, b)
 	got := make(map[string]int)
@@ -173,7 +175,9 @@ func TestServersShare(t *testing.T) {
 
 // TestServersUpgrade: what is upgraded goes to one that is there, and stays although that
 // is not ready any more, or silent.
-func TestServersUpgrade(t *testing.T) {
+func TestServersUpgrade(t *testing.T) { inBubble(t, testServersUpgrade) }
+
+func testServersUpgrade(t *testing.T) {
 	a, b := newOneOf(t, "a"), newOneOf(t, "b")
 	c := several(t, a, b)
 	b.does(switching(t, plainSwitch, func(conn net.Conn, in *bufio.Reader) { _, _ = io.Copy(conn, in) }))
@@ -211,7 +215,9 @@ func TestServersUpgrade(t *testing.T) {
 
 // TestServersFeeds: feeds have one server, and another when that is not ready, before
 // it ends them; they do not go back.
-func TestServersFeeds(t *testing.T) {
+func TestServersFeeds(t *testing.T) { inBubble(t, testServersFeeds) }
+
+func testServersFeeds(t *testing.T) {
 	a, b := newOneOf(t, "a"), newOneOf(t, "b")
 	c := several(t, a, b)
 	ctx := testContext(t)
@@ -284,7 +290,9 @@ func TestMayBeStale(t *testing.T) {
 }
 
 // TestServersNewest: a server that is behind is told from a cluster that went back.
-func TestServersNewest(t *testing.T) {
+func TestServersNewest(t *testing.T) { inBubble(t, testServersNewest) }
+
+func testServersNewest(t *testing.T) {
 	a, b := newOneOf(t, "a"), newOneOf(t, "b")
 	c := several(t, a, b)
 	at := func(version string) http.HandlerFunc {

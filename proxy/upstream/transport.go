@@ -40,9 +40,12 @@ type factory struct {
 	dead  *dead
 }
 
-func newFactory(base *url.URL, cfg *rest.Config, limits Limits, log *slog.Logger) (*factory, error) {
-	dial := cfg.Dial
-	if dial == nil {
+// newFactory makes connections with dial, nil for a net.Dialer's, unless cfg has its own.
+func newFactory(base *url.URL, cfg *rest.Config, dial dialFunc, limits Limits, log *slog.Logger) (*factory, error) {
+	switch {
+	case cfg.Dial != nil:
+		dial = cfg.Dial
+	case dial == nil:
 		dial = (&net.Dialer{
 			Timeout:         limits.DialTimeout,
 			KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3},

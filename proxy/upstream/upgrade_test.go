@@ -26,7 +26,7 @@ import (
 // front is a plain HTTP server before a Client, for real clients. The edge is
 // another package's matter.
 func front(t testing.TB, c *Client, cred Credentials) *httptest.Server {
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, in *http.Request) {
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, in *http.Request) {
 		r := &api.Request{
 			Method: in.Method, Path: in.URL.Path, RawPath: in.URL.EscapedPath(), RawQuery: in.URL.RawQuery, Host: in.Host,
 			RemoteAddr: in.RemoteAddr, Proto: in.Proto, Body: in.Body, ContentLength: in.ContentLength,
@@ -59,6 +59,8 @@ func front(t testing.TB, c *Client, cred Credentials) *httptest.Server {
 		w.WriteHeader(resp.Status)
 		_, _ = io.WriteString(w, body)
 	}))
+	meet(t, s)
+	s.Start()
 	t.Cleanup(s.Close)
 	return s
 }
@@ -78,7 +80,9 @@ type bufferedConn struct {
 }
 
 func (c bufferedConn) Read(p []byte) (int, error) { return c.r.Read(p) }
-func (c bufferedConn) CloseWrite() error          { return c.Conn.(*net.TCPConn).CloseWrite() }
+func (c bufferedConn) CloseWrite() error {
+	return c.Conn.(interface{ CloseWrite() error }).CloseWrite()
+}
 
 // switching is an upstream that upgrades and then leaves the connection to serve.
 func switching(t testing.TB, head string, serve func(net.Conn, *bufio.Reader)) http.HandlerFunc {
@@ -102,7 +106,7 @@ const plainSwitch = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n
 // dialUpgrade sends a request for an upgrade to addr, with bytes right behind it.
 func dialUpgrade(t testing.TB, addr, early string) (net.Conn, *bufio.Reader) {
 	t.Helper()
-	conn, err := net.Dial("tcp", strings.TrimPrefix(addr, "http://"))
+	conn, err := dial(t, strings.TrimPrefix(addr, "http://"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,125 @@
+package upstream
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/refusaltest"
+	"github.com/kubeweir/kubeweir/reason"
+)
+
+// refusedBench is a Client before an upstream that can be frozen.
+type refusedBench struct {
+	*server
+	ice      freezer
+	client   *Client
+	registry *prometheus.Registry
+	arrived  chan struct{} // a request that is no probe
+}
+
+// newRefusedBench answers by handle, if there is one, once it is not frozen.
+func newRefusedBench(t *testing.T, handle http.HandlerFunc, limits Limits) *refusedBench {
+	t.Helper()
+	b := &refusedBench{registry: prometheus.NewRegistry(), arrived: make(chan struct{}, 10)}
+	b.server = newServer(t, func(w http.ResponseWriter, r *http.Request) {
+		probe := r.URL.Path == "/version"
+		if !probe {
+			b.arrived <- struct{}{}
+		}
+		b.ice.wait(r.Context())
+		if handle != nil && !probe {
+			handle(w, r)
+		}
+	})
+	t.Cleanup(b.ice.melt)
+	b.client = b.server.client(t, func(o *Options) { o.Registerer, o.Limits = b.registry, limits })
+	return b
+}
+
+// sendingBody is a request with a body that fails.
+func sendingBody(err error) *api.Request {
+	r := request("POST", "/api/v1/pods")
+	r.Body, r.ContentLength = iotest.ErrReader(err), 5
+	return r
+}
+
+// TestRefusalsAreCounted has a request for each reason for which this package refuses.
+func TestRefusalsAreCounted(t *testing.T) {
+	abort := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+	half := func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "100")
+		_, _ = io.WriteString(w, "only this")
+		w.(http.Flusher).Flush()
+		panic(http.ErrAbortHandler)
+	}
+	unauthorized := func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}`)
+	}
+	malformed := request("GET", "/api/v1/pods")
+	malformed.Method = "GET IT"
+	get := request("GET", "/api/v1/pods")
+	post := func() *api.Request { return withBody(request("POST", "/api/v1/pods"), "{}") }
+	for _, c := range []struct {
+		why     reason.Refusal
+		name    string
+		request *api.Request
+		says    string
+		handle  http.HandlerFunc
+		limits  Limits
+		cred    Credentials
+		before  func(*refusedBench)
+	}{
+		{why: reason.RequestInvalid, name: "method", request: malformed, says: "malformed method"},
+		{why: reason.RequestInvalid, name: "header", request: request("GET", "/api/v1/pods", "A B", "c"), says: "malformed header"},
+		{why: reason.BodyTimeout, request: sendingBody(os.ErrDeadlineExceeded), says: "the request's body did not come in time"},
+		{why: reason.BodyBroken, request: sendingBody(errors.New("gone")), says: "the request's body could not be read"},
+		{why: reason.UpstreamUnreachable, request: get, says: "cannot be reached: connection refused", before: func(b *refusedBench) { b.server.Close() }},
+		{why: reason.UpstreamSilent, request: get, says: "no sign of life", limits: Limits{SilenceTimeout: silence}, before: func(b *refusedBench) { b.ice.freeze() }},
+		{why: reason.UpstreamTimeout, name: "read", request: get, says: "did not answer in time", limits: Limits{RequestTimeout: silence}, before: func(b *refusedBench) { b.ice.freeze() }},
+		{why: reason.UpstreamTimeout, name: "write", request: post(), says: "did not answer in time; it is not known whether", limits: Limits{RequestTimeout: time.Second}, before: func(b *refusedBench) { b.ice.freeze() }},
+		{why: reason.UpstreamBroke, name: "read", request: get, says: "broke before it answered", handle: abort},
+		{why: reason.UpstreamBroke, name: "write", request: post(), says: "broke before it answered; it is not known whether", handle: abort},
+		{why: reason.UpstreamBroke, name: "half an answer", request: get, says: "broke off", handle: half},
+		{why: reason.UpstreamBroke, name: "half an answer to a write", request: post(), says: "the request was answered with 200", handle: half},
+		{why: reason.GatewayIdentityRefused, request: get, says: "cannot ask the upstream in your name", handle: unauthorized, cred: Credentials{As: AsGateway, KeepImpersonation: true}},
+	} {
+		t.Run(c.why.String()+" "+c.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				b := newRefusedBench(t, c.handle, c.limits)
+				if c.before != nil {
+					c.before(b)
+				}
+				b.check(t, c.why, c.says, b.client.Forward(testContext(t), c.request, c.cred))
+			})
+		})
+	}
+}
+
+// TestRefusalsOfTheEndAreCounted: what is under way when the Client is closed.
+func TestRefusalsOfTheEndAreCounted(t *testing.T) {
+	const why, says = reason.ShuttingDown, "the gateway is shutting down"
+	b := newRefusedBench(t, nil, Limits{})
+	b.ice.freeze()
+	answers := make(chan *api.Response, 1)
+	go func() { answers <- b.client.Forward(testContext(t), request("GET", "/api/v1/pods"), Credentials{}) }()
+	within(t, b.arrived, "the request")
+	b.client.Close()
+	b.check(t, why, says, within(t, answers, "the answer"))
+}
+
+// check fails the test unless an answer is the one refusal that was counted.
+func (b *refusedBench) check(t *testing.T, why reason.Refusal, says string, resp *api.Response) {
+	t.Helper()
+	refusaltest.Check(t, b.registry, why, says, refusaltest.Answer{
+		Code: resp.Status, ContentType: resp.Header.Get("Content-Type"), RetryAfter: resp.Header.Get("Retry-After"), Body: finish(t, resp),
+	})
+}
