@@ -2,15 +2,32 @@ package proxy
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
 	"errors"
+	"fmt"
+	"log/slog"
+	"math/big"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/refusaltest"
 	"github.com/kubeweir/kubeweir/proxy/identity"
 	"github.com/kubeweir/kubeweir/reason"
 )
@@ -22,87 +39,321 @@ func (n noReviews) Create(context.Context, *authorizationv1.SubjectAccessReview,
 	return nil, n.err
 }
 
-// TestRefusalsAreCounted has a request for each reason for which this package refuses.
+// slowReviews and slowTokenReviews answer a review when nobody waits for it any more.
+type (
+	slowReviews      struct{}
+	slowTokenReviews struct{}
+)
+
+func (slowReviews) Create(ctx context.Context, _ *authorizationv1.SubjectAccessReview, _ metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func (slowTokenReviews) Create(ctx context.Context, _ *authenticationv1.TokenReview, _ metav1.CreateOptions) (*authenticationv1.TokenReview, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// refusedCase is a request that is refused.
+type refusedCase struct {
+	why     reason.Refusal
+	name    string // of a further case
+	line    string
+	header  string
+	says    string // in the message
+	options func(*testing.T, *Options)
+	change  func(*testing.T, *api.Request)
+	before  func(*gatewayBench)
+}
+
+const atOnce = "Too many requests, please try again later."
+
+// TestRefusalsAreCounted has a request for each reason for which a Gateway refuses one that comes alone.
 func TestRefusalsAreCounted(t *testing.T) {
-	denied := func(*authorizationv1.SubjectAccessReviewSpec) bool { return false }
 	full := func(g *limiter) { g.max = 1; g.acquire("other", 1) }
-	for _, c := range []struct {
-		why     reason.Refusal
-		line    string
-		header  string
-		options func(*Options)
-		before  func(*gatewayBench)
-	}{
-		{why: reason.UnidentifiedLimit, line: anyPods, before: func(b *gatewayBench) {
+	reviews := func(reviewer identity.AccessReviewer) func(*testing.T, *Options) {
+		return func(_ *testing.T, o *Options) {
+			o.Authorizer = identity.NewAuthorizer(identity.AuthorizerOptions{AccessReviewer: reviewer})
+		}
+	}
+	ruled := func(s Settings) func(*testing.T, *Options) {
+		return func(_ *testing.T, o *Options) { o.Rules = []Rule{{Match{Users: []string{"admin"}}, s}} }
+	}
+	for _, c := range []refusedCase{
+		{why: reason.Blocked, line: anyPods, header: "User-Agent: k9s/1", says: `"k9s*"`, options: func(t *testing.T, o *Options) {
+			o.Blocked = NewBlocked(nil)
+			if err := o.Blocked.Block("k9s*", time.Time{}); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{why: reason.Blocked, name: "by a rule", line: anyPods, says: "a rule blocks it", options: ruled(Settings{Block: Yes})},
+		{why: reason.UnidentifiedLimit, line: anyPods, says: atOnce, before: func(b *gatewayBench) {
 			b.gateway.unidentified.max = 1
 			b.gateway.unidentified.acquire()
 		}},
-		{why: reason.Unauthenticated, line: anyPods, header: "Authorization: Bearer bad"},
-		{why: reason.ReviewUnavailable, line: anyPods, options: func(o *Options) {
-			o.Authorizer = identity.NewAuthorizer(identity.AuthorizerOptions{AccessReviewer: noReviews{errors.New("away")}})
+		{why: reason.Unauthenticated, line: anyPods, header: "Authorization: Bearer bad", says: "Unauthorized"},
+		{why: reason.NotLocal, line: anyPods, says: "the Host header is not an address of this machine", change: func(_ *testing.T, r *api.Request) {
+			r.Listener, r.RemoteAddr, r.Host = api.ListenerSidecar, "127.0.0.1:1", "example.com"
 		}},
-		{why: reason.ReviewRefused, line: anyPods, options: func(o *Options) {
-			o.Authorizer = identity.NewAuthorizer(identity.AuthorizerOptions{AccessReviewer: noReviews{apierrors.NewBadRequest("no such field")}})
-		}},
-		{why: reason.ShortLimit, line: anyPods, before: func(b *gatewayBench) { full(b.gateway.inFlight) }},
-		{why: reason.ShortShare, line: anyPods, before: func(b *gatewayBench) {
+		{why: reason.ReviewUnavailable, line: anyPods, says: "could not be asked who you are", options: reviews(noReviews{errors.New("away")})},
+		{why: reason.ReviewRefused, line: anyPods, says: "its log says why", options: reviews(noReviews{apierrors.NewBadRequest("no such field")})},
+		{why: reason.ShortLimit, line: anyPods, says: atOnce, before: func(b *gatewayBench) { full(b.gateway.inFlight) }},
+		{why: reason.ShortShare, line: anyPods, says: atOnce, before: func(b *gatewayBench) {
 			b.gateway.inFlight.max = 2
 			b.gateway.inFlight.acquire("admin", 1)
 		}},
-		{why: reason.LongLimit, line: anyPods + "&watch=true", before: func(b *gatewayBench) { full(b.gateway.longRunning) }},
-		{why: reason.LongShare, line: anyPods + "&watch=true", before: func(b *gatewayBench) {
+		{why: reason.LongLimit, line: anyPods + "&watch=true", says: atOnce, before: func(b *gatewayBench) { full(b.gateway.longRunning) }},
+		{why: reason.LongShare, line: anyPods + "&watch=true", says: atOnce, before: func(b *gatewayBench) {
 			b.gateway.longRunning.max = 2
 			b.gateway.longRunning.acquire("admin", 1)
 		}},
-		{why: reason.BytesLimit, line: anyPods + "&watch=true", header: "X-Long: " + strings.Repeat("x", 8<<10), before: func(b *gatewayBench) { full(b.gateway.heldBytes) }},
-		{why: reason.BytesShare, line: anyPods + "&watch=true", header: "X-Long: " + strings.Repeat("x", 8<<10), before: func(b *gatewayBench) {
+		{why: reason.BytesLimit, line: anyPods + "&watch=true", header: "X-Long: " + strings.Repeat("x", 8<<10), says: atOnce,
+			before: func(b *gatewayBench) { full(b.gateway.heldBytes) }},
+		{why: reason.BytesShare, line: anyPods + "&watch=true", header: "X-Long: " + strings.Repeat("x", 8<<10), says: atOnce, before: func(b *gatewayBench) {
 			b.gateway.heldBytes.max = 5 << 10
 			b.gateway.heldBytes.acquire("admin", 1)
 		}},
-		{why: reason.ImpersonationInvalid, line: anyPods, header: "Impersonate-Group: a"},
-		{why: reason.ShardUnknown, line: anyPods + "&shardSelector=x&unknown=1"},
-		{why: reason.QueryUnanswered, line: anyPods + "&offset=1&unknown=1"},
-		{why: reason.Forbidden, line: anyPods, before: func(b *gatewayBench) { b.upstream.allowed = denied }},
+		{why: reason.ImpersonationInvalid, line: anyPods, header: "Impersonate-Group: a", says: "without impersonating a user name"},
+		{why: reason.ImpersonationForbidden, line: anyPods, header: "Impersonate-User: jane", says: "cannot impersonate",
+			options: reviews(denies{}), change: byCertificate("bob")},
+		{why: reason.ReadOnly, line: "DELETE /api/v1/namespaces/a/pods/b", says: "a rule of kubeweir lets this client read only", options: ruled(Settings{ReadOnly: Yes})},
+		{why: reason.OverBudget, line: aVersion, says: "rules[0] of kubeweir", options: ruled(Settings{UpstreamBytesPerSecond: 1}), before: func(b *gatewayBench) {
+			r := request("POST /api/v1/namespaces/a/pods")
+			r.ContentLength = 1 << 20
+			b.gateway.Serve(b.t.Context(), r).Done(0, nil)
+		}},
+		{why: reason.Redacted, line: "GET /api/v1/namespaces/a/pods/b/log", says: "a rule of kubeweir shows this client a redacted view", options: ruled(Settings{Redacted: Yes})},
+		{why: reason.Forbidden, line: anyPods, says: `User "admin" cannot list resource "pods"`, options: reviews(denies{})},
+		{why: reason.ShardUnknown, line: anyPods + "&shardSelector=x&unknown=1", says: "the shard cannot be read from the cache"},
+		{why: reason.QueryUnanswered, line: anyPods + "&offset=1&unknown=1", says: "offset"},
+		{why: reason.NotSent, line: aVersion, says: "cannot be passed on", change: byCertificate("bob ")},
 	} {
-		t.Run(c.why.String(), func(t *testing.T) {
-			registry := prometheus.NewRegistry()
-			b := newGatewayBench(t, func(o *Options) {
-				o.Registerer = registry
-				if c.options != nil {
-					c.options(o)
+		t.Run(c.why.String()+" "+c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				registry := prometheus.NewRegistry()
+				r := request(c.line, "X-Test: 1", orElse(c.header, "X-Test: 1"))
+				if c.change != nil {
+					c.change(t, r)
 				}
+				b := newGatewayBench(t, func(o *Options) {
+					o.Registerer = registry
+					if len(r.PeerCertificates) > 0 {
+						o.Authenticator = certified(t, r.PeerCertificates[0])
+					}
+					if c.options != nil {
+						c.options(t, o)
+					}
+				})
+				if c.before != nil {
+					c.before(b)
+				}
+				checkRefused(t, registry, c.why, c.says, b.gateway.Serve(t.Context(), r))
 			})
-			if c.before != nil {
-				c.before(b)
-			}
-			status, body, _ := b.do(c.line, "X-Test: 1", orElse(c.header, "X-Test: 1"))
-			if want := c.why.Entry().Code; status != want {
-				t.Errorf("answered %d, want %d: %s", status, want, body)
-			}
-			if got := countedRefusals(t, registry); got != c.why.String() {
-				t.Errorf("counted %q", got)
-			}
 		})
 	}
 }
 
-// countedRefusals are the reasons of refusals that were counted, each once.
-func countedRefusals(t *testing.T, registry *prometheus.Registry) string {
+// denies allows nobody anything.
+type denies struct{}
+
+func (denies) Create(_ context.Context, r *authorizationv1.SubjectAccessReview, _ metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error) {
+	return r.DeepCopy(), nil
+}
+
+// byCertificate makes a request one of a user with a certificate, which the gateway has to impersonate.
+func byCertificate(name string) func(*testing.T, *api.Request) {
+	return func(t *testing.T, r *api.Request) {
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		template := &x509.Certificate{
+			SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+			KeyUsage: x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, BasicConstraintsValid: true, IsCA: true,
+		}
+		der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		certificate, err := x509.ParseCertificate(der)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.PeerCertificates = []*x509.Certificate{certificate}
+		r.Header.Del("Authorization")
+	}
+}
+
+// certified lets in who has a certificate by ca, as ca itself has.
+func certified(t *testing.T, ca *x509.Certificate) *identity.Authenticator {
 	t.Helper()
-	families, err := registry.Gather()
+	a, err := identity.NewAuthenticator(identity.AuthenticatorOptions{ClientCAs: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.Raw})})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out []string
-	for _, f := range families {
-		if f.GetName() != "kubeweir_refusals_total" {
-			continue
-		}
-		for _, m := range f.GetMetric() {
-			for range int(m.GetCounter().GetValue()) {
-				out = append(out, m.GetLabel()[0].GetValue())
+	return a
+}
+
+// TestRefusalsAmongOthersAreCounted: of a request while others wait.
+func TestRefusalsAmongOthersAreCounted(t *testing.T) {
+	for _, c := range []struct {
+		refusedCase
+		others int
+		other  string // line with the number of it
+		header string
+		limits cache.Limits
+	}{
+		{refusedCase{why: reason.Newcomers, line: anyPods, says: "too many credentials", options: func(t *testing.T, o *Options) {
+			var err error
+			if o.Authenticator, err = identity.NewAuthenticator(identity.AuthenticatorOptions{TokenReviewer: slowTokenReviews{}, Newcomers: 1}); err != nil {
+				t.Fatal(err)
 			}
-		}
+		}}, 1, "GET /version?%d", "Authorization: Bearer other", cache.Limits{}},
+		{refusedCase{why: reason.UserReviews, line: anyPods, says: "too many of the user's permissions", options: func(_ *testing.T, o *Options) {
+			o.Authorizer = identity.NewAuthorizer(identity.AuthorizerOptions{AccessReviewer: slowReviews{}})
+		}}, 64, "GET /api/v1/namespaces/a%d/pods?resourceVersion=0", "X-Test: 1", cache.Limits{}},
+		{refusedCase{why: reason.CacheStarting, line: anyPods, says: "the cache is starting"}, 1, anyPods + "&limit=%d", "X-Test: 1", cache.Limits{StartWaiters: 1}},
+	} {
+		t.Run(c.why.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				registry := prometheus.NewRegistry()
+				var source *cachetest.Source
+				b := newGatewayBenchFrom(t, nil, func(s *cachetest.Source) cache.Source { source = s; return s }, func(o *Options) {
+					o.Registerer = registry
+					limitStarts(t, o, source, c.limits)
+					if c.options != nil {
+						c.options(t, o)
+					}
+				})
+				source.SetSilent(c.why == reason.CacheStarting)
+				var others sync.WaitGroup
+				for i := range c.others {
+					others.Go(func() {
+						b.gateway.Serve(t.Context(), request(fmt.Sprintf(c.other, i), c.header)).Done(0, nil)
+					})
+				}
+				synctest.Wait()
+				checkRefused(t, registry, c.why, c.says, b.gateway.Serve(t.Context(), request(c.line)))
+				source.SetSilent(false)
+				others.Wait()
+			})
+		})
 	}
-	return strings.Join(out, " ")
+}
+
+// limitStarts gives a gateway a cache with limits.
+func limitStarts(t *testing.T, o *Options, source cache.Source, limits cache.Limits) {
+	t.Helper()
+	manager, err := cache.NewManager(cache.Options{Source: source, Logger: slog.New(slog.DiscardHandler), Limits: limits})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(manager.Close)
+	o.Manager = manager
+	o.Resources = NewResources(fakeDiscovery{cachetest.Pods: {
+		GroupVersionResource: cachetest.Pods, Kind: "Pod", Namespaced: true, Verbs: []string{"get", "list", "watch"},
+	}}, defaultPrinters{}, manager, o.Logger, ResourcesOptions{})
+}
+
+// TestRefusalsOfflineAreCounted: of a read while no API server answers.
+func TestRefusalsOfflineAreCounted(t *testing.T) {
+	for why, c := range map[reason.Refusal]struct {
+		offline Offline
+		says    string
+		before  func(*offlineBench)
+	}{
+		reason.OfflineDenied: {Offline{TTL: time.Hour}, "could not be asked who you are", func(b *offlineBench) {
+			b.leave()
+			time.Sleep(time.Minute)
+		}},
+		// What the client may do was asked for later than the feed broke, or that would not be known any more either.
+		reason.OfflineExpired: {Offline{Allow: true, TTL: time.Minute}, "older than the gateway may serve", func(b *offlineBench) {
+			b.source.SetDown(true)
+			time.Sleep(40 * time.Second)
+			b.begin(podsAsHeld, asJane)
+			b.away.Store(true)
+			time.Sleep(30 * time.Second)
+		}},
+	} {
+		t.Run(why.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newOfflineBench(t, ModeStrict, c.offline)
+				b.begin(podsAsHeld, asJane)
+				c.before(b)
+				checkRefused(t, b.registry, why, c.says, b.gateway.Serve(t.Context(), request(podsAsHeld, asJane)))
+			})
+		})
+	}
+}
+
+// TestRefusalsOfVisibleAreCounted: of a list and a watch of the namespaces that the user may see.
+func TestRefusalsOfVisibleAreCounted(t *testing.T) {
+	for why, c := range map[reason.Refusal]struct {
+		line, says string
+		before     func(*visibleBench)
+	}{
+		reason.VisibleUnanswered: {podsNow, "from kubeweir's cache only", func(b *visibleBench) { b.source.SetDown(true) }},
+		reason.VisibleLimit:      {"GET /api/v1/pods?watch=1&labelSelector=x", "too many watches are being followed", func(b *visibleBench) { b.t.Cleanup(b.watch("GET /api/v1/pods?watch=1", asJane).leave) }},
+	} {
+		t.Run(why.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				registry := prometheus.NewRegistry()
+				b := newVisibleBench(t, func(o *Options) { o.Registerer, o.VisibleNamespaces = registry, 4*(32+4) })
+				b.fill(1, "a", "b", "c", "d")
+				b.grant(jane, "a", "b", "c")
+				if status, body, _ := b.do(podsAsHeld, asJane); status != 200 {
+					t.Fatalf("%d %s", status, body)
+				}
+				c.before(b)
+				checkRefused(t, registry, why, c.says, b.gateway.Serve(t.Context(), request(c.line, asJane)))
+			})
+		})
+	}
+}
+
+// TestRefusalsOfClustersAreCounted has a request for each reason for which a Router refuses.
+func TestRefusalsOfClustersAreCounted(t *testing.T) {
+	const pods = "/clusters/a/api/v1/pods"
+	for _, c := range []struct {
+		why               reason.Refusal
+		name              string
+		host, sni, target string
+		says              string
+		open              []string // targets of requests that are under way
+	}{
+		{reason.UnknownCluster, "none", "gw", "", "/api/v1/pods", "the request names none: ask at /clusters/NAME", nil},
+		{reason.UnknownCluster, "another", "gw", "", "/clusters/x/api/v1/pods", "no such cluster is known here: ask at /clusters/NAME", nil},
+		{reason.Misdirected, "", "a.example", "c.example", "/api/v1/pods", "another cluster than the name that the TLS connection", nil},
+		{reason.ClusterPath, "", "gw", "", "/clusters/a/../c/api/v1/pods", "leads out of the cluster", nil},
+		{reason.AllClustersLimit, "short", "gw", "", pods, atOnce, []string{pods, "/clusters/b/api/v1/pods"}},
+		{reason.AllClustersLimit, "long", "gw", "", pods + "?watch=1", atOnce, []string{pods + "?watch=1", "/clusters/b/api/v1/pods?watch=1"}},
+		{reason.ClusterShare, "short", "gw", "", pods, atOnce, []string{pods}},
+		{reason.ClusterShare, "long", "gw", "", pods + "?watch=1", atOnce, []string{pods + "?watch=1"}},
+	} {
+		t.Run(c.why.String()+" "+c.name, func(t *testing.T) {
+			registry := prometheus.NewRegistry()
+			r := NewRouter(RouterOptions{Prefix: "/clusters/", Health: NewHealth(), InFlight: 2, LongRunning: 2, Registerer: registry})
+			routeTest(r)
+			for _, target := range c.open {
+				resp := r.Serve(t.Context(), asked("GET", "gw", "", target))
+				if resp.Status != 200 {
+					t.Fatalf("%s: %d", target, resp.Status)
+				}
+				defer resp.Done(0, nil)
+			}
+			checkRefused(t, registry, c.why, c.says, r.Serve(t.Context(), asked("GET", c.host, c.sni, c.target)))
+		})
+	}
+}
+
+// checkRefused fails the test unless an answer is the one refusal that was counted.
+func checkRefused(t *testing.T, registry *prometheus.Registry, why reason.Refusal, says string, resp *api.Response) {
+	t.Helper()
+	refusaltest.Check(t, registry, why, says, refusaltest.Answer{
+		Code: resp.Status, ContentType: resp.Header.Get("Content-Type"), RetryAfter: resp.Header.Get("Retry-After"), Body: string(resp.Body),
+	})
+	if resp.Done != nil {
+		resp.Done(int64(len(resp.Body)), nil)
+	}
 }

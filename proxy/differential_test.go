@@ -21,14 +21,14 @@ import (
 )
 
 var (
-	differentialRequests = flag.Int("differential.requests", 0, "how many requests TestDifferential generates; 0: for some 20 seconds")
+	differentialRequests = flag.Int("differential.requests", 0, "how many requests TestDifferential generates; 0: for a minute")
 	differentialSeed     = flag.Uint64("differential.seed", 0, "the seed that TestDifferential uses besides the fixed one; 0: a random one")
 )
 
 const (
 	// differentialDefault is how many requests of each seed are generated at most, in at most differentialTime.
-	differentialDefault = 200_000
-	differentialTime    = 10 * time.Second
+	differentialDefault = 2_000_000
+	differentialTime    = 30 * time.Second
 )
 
 // TestDifferential generates requests as bytes, over HTTP/1.1 and HTTP/2, and has them read by the transport and the

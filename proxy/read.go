@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -385,6 +386,9 @@ func (g *Gateway) watch(ctx context.Context, x *exchange, q readQuery) outcome {
 		return answeredWith(x.fail(err))
 	}
 	req := &cache.WatchRequest{Filter: q.filter, Options: q.options, Rep: q.rep, Message: messages(x, q.rep), Pace: pace, Client: watchClient(x)}
+	if q.filter.Empty() {
+		req.Filter = nil // all objects; the watch keeps none for it
+	}
 	if g.CompressWatchLists && req.Message == nil {
 		req.Compression = api.NegotiateCompression(x.request.Header.Get("Accept-Encoding"))
 	}
@@ -401,9 +405,11 @@ func (g *Gateway) watch(ctx context.Context, x *exchange, q readQuery) outcome {
 	// A revocation must be able to end the watch from its first moment on, and
 	// the watch to withdraw from being followed whenever it ends.
 	var registration *identity.Registration
-	registered, began := make(chan struct{}), time.Now()
+	var registered sync.WaitGroup
+	registered.Add(1)
+	began := time.Now()
 	req.Ended = func(why reason.WatchEnd) {
-		<-registered
+		registered.Wait()
 		registration.Close()
 		g.recent.endedWatch(x, began, why)
 	}
@@ -436,7 +442,7 @@ func (g *Gateway) watch(ctx context.Context, x *exchange, q readQuery) outcome {
 	default:
 		registration = g.Revocation.Register(x.subject, identity.AttributesOf(x.info), x.decision, open.End)
 	}
-	close(registered)
+	registered.Done()
 	x.source, x.end = fromCache, func() { open.End(reason.WatchBlocked) }
 	if req.Message != nil {
 		resp.Status, resp.Header = 101, websocket.Header(x.request)

@@ -28,11 +28,16 @@ func (e echo) Serve(_ context.Context, r *api.Request) *api.Response {
 // newTestRouter has a by its hosts and by path, b by path alone and c by its host alone.
 func newTestRouter(limit int64) (*Router, map[string]*Target) {
 	r := NewRouter(RouterOptions{Prefix: "/clusters/", Health: NewHealth(), InFlight: limit, LongRunning: limit})
+	return r, routeTest(r)
+}
+
+// routeTest gives a Router the routes of newTestRouter.
+func routeTest(r *Router) map[string]*Target {
 	a, b, c := r.NewTarget("a", echo("a")), r.NewTarget("b", echo("b")), r.NewTarget("c", echo("c"))
 	r.SetRoutes([]Route{
 		{Hosts: []string{"a.example", "10.0.0.1", "a.alias"}, PathPrefix: true, Target: a}, {PathPrefix: true, Target: b}, {Hosts: []string{"c.example"}, Target: c},
 	})
-	return r, map[string]*Target{"a": a, "b": b, "c": c}
+	return map[string]*Target{"a": a, "b": b, "c": c}
 }
 
 // asked is a request as an edge makes it.

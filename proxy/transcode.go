@@ -156,6 +156,9 @@ func (f *transcoder) forward(ctx context.Context, r *api.Request, as upstream.Cr
 // transcodedBytes is how many bytes the body of a request takes while it is transcoded, 0
 // for one that is passed on as it comes.
 func transcodedBytes(r *api.Request) int64 {
+	if r.Body == nil {
+		return 0
+	}
 	if t, ok := transcodingOf(r); !ok || t.contentType == "" {
 		return 0
 	}

@@ -165,6 +165,42 @@ func TestReasonsAreGiven(t *testing.T) {
 	}
 }
 
+// TestRefusalsAreProvoked: each reason of a refusal is named by a test that provokes it and looks at its counter and its
+// answer, which is one with a name such as TestRefusalsAreCounted.
+func TestRefusalsAreProvoked(t *testing.T) {
+	provoked := make(map[string]bool)
+	err := filepath.WalkDir(filepath.Join("..", "proxy"), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			return err
+		}
+		for _, decl := range file.Decls {
+			f, ok := decl.(*ast.FuncDecl)
+			if !ok || !strings.HasPrefix(f.Name.Name, "TestRefusals") || !strings.HasSuffix(f.Name.Name, "AreCounted") {
+				continue
+			}
+			ast.Inspect(f, func(n ast.Node) bool {
+				if e, ok := n.(ast.Expr); ok {
+					provoked[ofThisPackage(e)] = true
+				}
+				return true
+			})
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range constants(t, "refusal.go") {
+		if !provoked[name] {
+			t.Errorf("no test provokes the refusal %s: add it to a TestRefusals...AreCounted of the package that gives it", name)
+		}
+	}
+}
+
 // ofThisPackage is X of an expression reason.X, else "".
 func ofThisPackage(e ast.Expr) string {
 	if s, ok := e.(*ast.SelectorExpr); ok {

@@ -97,7 +97,7 @@ const (
 	CacheStarting
 	// RequestInvalid is a method, path or header that cannot be sent upstream.
 	RequestInvalid
-	// NotSent is a request that is not sent with these credentials.
+	// NotSent is a request that cannot be sent as its user.
 	NotSent
 	// BodyTimeout is a body that did not come in time.
 	BodyTimeout
@@ -178,8 +178,8 @@ var refusalEntries = [refusals]Entry{
 		Client: "Status `BadRequest`.", Do: "Find who sends it: no Kubernetes client does.",
 	},
 	Blocked: {
-		Label: "blocked", Code: 429, When: "An operator has blocked the user agent at run time.",
-		Client: "Status `TooManyRequests` with Retry-After, of a minute at most; the message names the pattern. Its rights are what they were, so it is not 403.",
+		Label: "blocked", Code: 429, When: "An operator has blocked the user agent at run time, or a rule with block matches the client.",
+		Client: "Status `TooManyRequests` with Retry-After, of a minute at most; the message names the pattern, or says that a rule does it. Its rights are what they were, so it is not 403.",
 		Metric: "kubeweir_blocked_user_agents", Do: "Nothing, if it was meant; it ends when its time is over, with the process, or when the operator unblocks it.",
 	},
 	AllClustersLimit: {
@@ -256,7 +256,7 @@ var refusalEntries = [refusals]Entry{
 	},
 	ReadOnly: {
 		Label: "read-only", Code: 403, When: "The request is no read, or not surely one, and a rule with readOnly matches it.",
-		Client: "Status `Forbidden`; the message names the rule.", Do: "Nothing, if it is right; see readOnly of rules.",
+		Client: "Status `Forbidden`; the message says that a rule does it.", Do: "Nothing, if it is right; see readOnly of rules.",
 	},
 	OverBudget: {
 		Label: "over-budget", Code: 429, When: "The request takes a request to the cluster, if only to find out what its user may do, and the user has caused as much there as a rule allows (upstreamRequestsPerSecond, upstreamBytesPerSecond).",
@@ -265,7 +265,7 @@ var refusalEntries = [refusals]Entry{
 	},
 	Redacted: {
 		Label: "redacted", Code: 403, When: "A rule with `view: redacted` matches the request, and the answer cannot be redacted: a write (its answer has the object), a log, an exec, a proxy, a path that can be read in more than one way, a selector by what is redacted. Or the upstream's answer, of what is not in the cache, is no JSON, larger than 8 MiB or not understood; 406 where the client accepts no JSON, 429 where too many such answers are being redacted.",
-		Client: "Status `Forbidden`; the message names the rule, and what of the request it is about.", Do: "Nothing, if it is right; see docs/redacted.md. Ask for pages of what is too large.",
+		Client: "Status `Forbidden`; the message says that a rule does it, and what of the request it is about.", Do: "Nothing, if it is right; see docs/redacted.md. Ask for pages of what is too large.",
 	},
 	UserReviews: {
 		Label: "user-reviews", Code: 429, When: "Too many permissions of one user are being reviewed.",
@@ -303,7 +303,7 @@ var refusalEntries = [refusals]Entry{
 		Client: "Status `BadRequest`.", Do: "Nothing.",
 	},
 	NotSent: {
-		Label: "not-sent", Code: 403, When: "The request cannot be sent as its client: its path or credentials do not allow it.",
+		Label: "not-sent", Code: 403, When: "The request cannot be sent upstream as its client: the user's name, UID, a group or an extra value cannot be in a header (a control character, a space at its end).",
 		Client: "Status `Forbidden` that says why.", Do: "Nothing.",
 	},
 	BodyTimeout: {
@@ -328,7 +328,7 @@ var refusalEntries = [refusals]Entry{
 	},
 	UpstreamBroke: {
 		Label: "upstream-broke", Code: 503, When: "The connection to the upstream broke before its answer, or the answer broke off before any of it was passed on.",
-		Client: "Status `ServiceUnavailable`; for a write that was sent it says that nobody knows whether it was applied, or how it was answered.",
+		Client: "Status `ServiceUnavailable`; for a read with Retry-After: 1, for a write that was sent it says that nobody knows whether it was applied, or how it was answered.",
 		Metric: "kubeweir_upstream_broken_responses_total", Do: "Look at the upstream's restarts and at proxies between.",
 	},
 	GatewayIdentityRefused: {

@@ -68,6 +68,13 @@ func StatusError(err error) *apierrors.StatusError {
 	return apierrors.NewInternalError(err)
 }
 
+// notServed is a 403 that is not about what the user may do.
+func notServed(why string) error {
+	err := apierrors.NewForbidden(schema.GroupResource{}, "", nil)
+	err.ErrStatus.Message = "forbidden: " + why
+	return err
+}
+
 // Forbidden is kube-apiserver's answer 403, word for word
 // (responsewriters.ForbiddenStatusError). reason is the authorizer's, "" without.
 func Forbidden(u user.Info, a Attributes, reason string) *apierrors.StatusError {

@@ -69,7 +69,7 @@ func (s *Subject) addWanted(h *api.Header) error {
 func addImpersonation(h *api.Header, u *user.DefaultInfo) error {
 	add := func(name, value string) error {
 		if !plainHeaderValue(value) {
-			return fmt.Errorf("user %q cannot be passed on: %q does not survive in a header", u.Name, value)
+			return notServed(escapeHTML(fmt.Sprintf("user %q cannot be passed on: %q does not survive in a header", u.Name, value)))
 		}
 		h.Add(name, value)
 		return nil

@@ -6,9 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-
 	"github.com/kubeweir/kubeweir/api"
 )
 
@@ -27,7 +24,7 @@ func (a *Authenticator) checkSidecar(r *api.Request) error {
 		return nil
 	}
 	if why := FromElsewhere(r.Host, r.Header.Values, a.opts.SidecarHosts...); why != "" {
-		return sidecarRefusal(why)
+		return notServed(why)
 	}
 	return nil
 }
@@ -71,12 +68,6 @@ func FromElsewhere(host string, values func(header string) []string, names ...st
 func isOrigin(origin, host string) bool {
 	u, err := url.Parse(origin)
 	return err == nil && (strings.EqualFold(u.Host, host) || u.Scheme == "http" && strings.EqualFold(strings.TrimSuffix(u.Host, ":80"), strings.TrimSuffix(host, ":80")))
-}
-
-func sidecarRefusal(why string) error {
-	err := apierrors.NewForbidden(schema.GroupResource{}, "", nil)
-	err.ErrStatus.Message = "forbidden: " + why
-	return err
 }
 
 // namesLoopback reports whether a Host header names this machine's loopback

@@ -146,7 +146,7 @@ func (w *Watches) Register(s *Subject, attributes Attributes, d Decision, end fu
 	if s.Identity.Source == Gateway {
 		return r
 	}
-	return w.follow(r, s, d, &grant{key: grantKey{permission: keyOf(s.User, &attributes)}, user: s.User, attributes: attributes})
+	return w.follow(r, s, d, grant{key: grantKey{permission: keyOf(s.User, &attributes)}, user: s.User, attributes: attributes})
 }
 
 // RegisterVisible is Register for a watch of the namespaces of a set, which ends when they become others. The caller has
@@ -154,7 +154,7 @@ func (w *Watches) Register(s *Subject, attributes Attributes, d Decision, end fu
 func (w *Watches) RegisterVisible(s *Subject, set *VisibleSet, end func(reason.WatchEnd)) *Registration {
 	r := &Registration{watches: w, visible: set, end: end}
 	key := grantKey{permission: set.key, namespaces: set.Namespaces.ID()}
-	w.follow(r, s, set.Decision, &grant{key: key, user: s.User, visible: set})
+	w.follow(r, s, set.Decision, grant{key: key, user: s.User, visible: set})
 	if set.Generation != w.opts.Authorizer.Generation() { // as in follow, but this must not wait for others' reviews
 		w.mu.Lock()
 		if g := w.mu.grants[key]; g != nil {
@@ -175,7 +175,7 @@ func (w *Watches) signalNarrower() {
 
 // follow begins to follow the watch of r, which depends on the right to what it reads and
 // on the others of s.
-func (w *Watches) follow(r *Registration, s *Subject, d Decision, right *grant) *Registration {
+func (w *Watches) follow(r *Registration, s *Subject, d Decision, right grant) *Registration {
 	now := time.Now()
 
 	w.mu.Lock()
@@ -186,7 +186,7 @@ func (w *Watches) follow(r *Registration, s *Subject, d Decision, right *grant) 
 		w.add(r, now, s.Identity.User, needed)
 	}
 	if s.Identity.credential != (credentialKey{}) {
-		w.enter(r, now, &grant{key: grantKey{credential: s.Identity.credential}, user: s.Identity.User, identity: s.Identity})
+		w.enter(r, now, grant{key: grantKey{credential: s.Identity.credential}, user: s.Identity.User, identity: s.Identity})
 	}
 	if s.Offline || d.Offline {
 		// Asked about again as soon as the upstream answers.
@@ -205,15 +205,16 @@ func (w *Watches) follow(r *Registration, s *Subject, d Decision, right *grant) 
 }
 
 func (w *Watches) add(r *Registration, now time.Time, u *User, attributes Attributes) {
-	w.enter(r, now, &grant{key: grantKey{permission: keyOf(u, &attributes)}, user: u, attributes: attributes})
+	w.enter(r, now, grant{key: grantKey{permission: keyOf(u, &attributes)}, user: u, attributes: attributes})
 }
 
 // enter makes r depend on a grant, next unless there is one like it. The caller holds
 // mu.
-func (w *Watches) enter(r *Registration, now time.Time, next *grant) {
+func (w *Watches) enter(r *Registration, now time.Time, next grant) {
 	g := w.mu.grants[next.key]
 	if g == nil {
-		g = next
+		fresh := next
+		g = &fresh
 		if g.identity == nil && g.visible == nil { // the attributes are parts of a request
 			g.attributes = g.attributes.clone()
 			g.key.permission = keyOf(g.user, &g.attributes)

@@ -1,0 +1,105 @@
+// Package refusaltest checks in tests that a refusal is counted, and that it is what docs/reasons.md promises.
+package refusaltest
+
+import (
+	"encoding/json"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubeweir/kubeweir/reason"
+)
+
+// Answer is what the client got.
+type Answer struct {
+	Code        int
+	ContentType string
+	RetryAfter  string
+	Body        string
+}
+
+// Check fails the test unless why is all that was counted in registry, once, and the answer has the code, the form,
+// the reason and the Retry-After of the row of why, and a message that contains says.
+func Check(t testing.TB, registry prometheus.Gatherer, why reason.Refusal, says string, got Answer) {
+	t.Helper()
+	if counted := counted(t, registry); !slices.Equal(counted, []string{why.String()}) {
+		t.Errorf("counted %q, want %s once", counted, why)
+	}
+	row := why.Entry()
+	// What is behind the first semicolon or period is about other cases.
+	promise, _, _ := strings.Cut(row.Client, ";")
+	promise, _, _ = strings.Cut(promise, ". ")
+	if got.Code != row.Code {
+		t.Errorf("answered %d, want %d: %s", got.Code, row.Code, got.Body)
+	}
+	if strings.HasPrefix(promise, "Plain text") {
+		if !strings.HasPrefix(got.ContentType, "text/plain") || !strings.Contains(got.Body, says) {
+			t.Errorf("%s: %q, want %q in plain text", got.ContentType, got.Body, says)
+		}
+	} else {
+		checkStatus(t, promise, says, got)
+	}
+	if !keepsRetry(promise, row.Client, got.RetryAfter) {
+		t.Errorf("Retry-After %q, promised: %s", got.RetryAfter, row.Client)
+	}
+}
+
+// keepsRetry reports whether a Retry-After is what is promised, for the case at hand, by a row that may promise it for
+// others.
+func keepsRetry(promise, row, retry string) bool {
+	switch {
+	case strings.Contains(promise, "Retry-After: 1"):
+		return retry == "1"
+	case strings.Contains(promise, "Retry-After"):
+		return retry != ""
+	}
+	return retry == "" || strings.Contains(row, "Retry-After")
+}
+
+var promisedReason = regexp.MustCompile("^Status `([A-Za-z]+)`")
+
+// checkStatus checks an answer that is a Status.
+func checkStatus(t testing.TB, promise, says string, got Answer) {
+	t.Helper()
+	var status metav1.Status
+	if err := json.Unmarshal([]byte(got.Body), &status); err != nil || got.ContentType != "application/json" {
+		t.Errorf("%s: no Status in JSON, %v: %q", got.ContentType, err, got.Body)
+		return
+	}
+	if status.Kind != "Status" || status.APIVersion != "v1" || status.Status != metav1.StatusFailure || int(status.Code) != got.Code {
+		t.Errorf("no failure of code %d: %s", got.Code, got.Body)
+	}
+	switch named := promisedReason.FindStringSubmatch(promise); {
+	case named != nil && string(status.Reason) != named[1]:
+		t.Errorf("the reason is %q, promised: %s", status.Reason, promise)
+	case named == nil && !strings.HasPrefix(promise, "Status "):
+		t.Errorf("the row promises neither a Status nor plain text: %s", promise)
+	}
+	if says == "" || !strings.Contains(status.Message, says) {
+		t.Errorf("the message is %q, want %q in it", status.Message, says)
+	}
+}
+
+// counted are the reasons of the refusals that were counted, each as often as it was.
+func counted(t testing.TB, registry prometheus.Gatherer) (reasons []string) {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != "kubeweir_refusals_total" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			for range int(m.GetCounter().GetValue()) {
+				reasons = append(reasons, m.GetLabel()[0].GetValue())
+			}
+		}
+	}
+	return reasons
+}
