@@ -18,7 +18,7 @@ type section struct {
 var sections = []section{
 	{"Process", "", []string{"build_info", "panics"}},
 	{"Requests", "", []string{"requests_", "request_", "forwarded_", "refusals", "response_bytes", "long_request", "transcoded_"}},
-	{"Connections", "", []string{"connections", "malformed", "serving_", "response_buffer", "unread_streams"}},
+	{"Connections", "", []string{"connections", "malformed", "serving_", "response_buffer", "unread_streams", "waiting_stream"}},
 	{"Reads from the cache", "", []string{"read_", "derived_", "stale_"}},
 	{"Collections", "One is kept of each resource and encoding that is read.", []string{"cache_"}},
 	{"What is kept over restarts", "With `--state-dir`; see [warm-start.md](warm-start.md).", []string{"state_"}},
@@ -111,6 +111,7 @@ var healthy = map[string]string{
 	"connections":                        "below 80 % of the limit",
 	"malformed_requests_total":           "grows where scanners reach the listener",
 	"response_buffer_bytes":              "some 32 KiB for each response under way",
+	"waiting_stream_bytes":               "8 KiB for each answer that its client does not take at once",
 	"derived_bytes":                      "at its limit after a while: it is a cache",
 	"cache_feed_synced":                  "1",
 	"cache_feed_lag_seconds":             "a few seconds of a gateway, whose connections are pinged; stale from 30 (`--feed-stale-after`)",

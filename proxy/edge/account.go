@@ -17,6 +17,8 @@ type account struct {
 	user   string
 	held   atomic.Int64 // of bufferBudget
 	unread atomic.Int64 // of unreadAllowed
+	// waiting is of waitingAllowed.
+	waiting atomic.Int64
 
 	holders int // connections and streams that count for it. Guarded by accounts.mu
 }

@@ -158,8 +158,7 @@ func (b *requestBody) seal() {
 // connection is to be kept, and gives back what reading took. It says how much may
 // still come, as remaining does.
 func (b *requestBody) discard(keep bool) (left int64) {
-	b.reading.Lock()
-	defer b.reading.Unlock()
+	// reading is not held: who else reads finds the body sealed, and is not to wait for the client.
 	left = b.left()
 	if keep && left > 0 {
 		buf := b.x.c.getBuffer(smallBuffer)

@@ -259,8 +259,9 @@ func (b *http2Body) signal() {
 	}
 }
 
-// gotData notes that a DATA frame was read: lost bytes of its window were no data.
-func (st *stream2) gotData(lost int64, end bool) {
+// gotData notes that a DATA frame was read: lost bytes of its window were no data. A body of
+// another length than was announced is refused, as any other fault of a client.
+func (st *stream2) gotData(lost int64, end bool) error {
 	h, b := st.h, st.body
 	b.mu.Lock()
 	arrived := b.arrived
@@ -268,10 +269,12 @@ func (st *stream2) gotData(lost int64, end bool) {
 	wrong := b.length >= 0 && (arrived > b.length || end && arrived < b.length)
 	h.mu.Lock()
 	open := h.streams[st.id] == st
+	if wrong && open {
+		h.mu.Unlock()
+		return h.refuse(st.id, http2.ErrCodeProtocol)
+	}
 	switch {
 	case !open:
-	case wrong:
-		h.resetLocked(st, http2.ErrCodeProtocol, errProtocol)
 	case end:
 		h.gotEndLocked(st)
 		if st.duplex {
@@ -284,8 +287,9 @@ func (st *stream2) gotData(lost int64, end bool) {
 	h.mu.Unlock()
 	switch {
 	case wrong:
-		st.lost(errProtocol)
+		b.end(errProtocol)
 	case end:
 		b.end(io.EOF)
 	}
+	return nil
 }

@@ -264,6 +264,32 @@ func TestBodyAfterResponse(t *testing.T) {
 	}
 }
 
+// TestBodyReadAfterResponse: who reads a body when its request is over does not wait for a
+// client that has still to send the rest of it.
+func TestBodyReadAfterResponse(t *testing.T) {
+	answered, errs := make(chan struct{}), make(chan error, 1)
+	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
+		go func() {
+			<-answered
+			var err error
+			for err == nil {
+				_, err = r.Body.Read(make([]byte, 3))
+			}
+			errs <- err
+		}()
+		return text("early")
+	})
+	c := ts.dial()
+	c.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nabc")
+	if _, body := c.response("POST"); body != "early" {
+		t.Errorf("got %q", body)
+	}
+	close(answered)
+	if err := receive(t, errs, "end of the body"); errors.Is(err, io.EOF) {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestBodyTo(t *testing.T) {
 	object := bytes.Repeat([]byte("0123456789abcdef"), 500)
 	boom := errors.New("boom")

@@ -25,6 +25,12 @@ const (
 	// userAllowed is what any user may hold, however little is free: what others hold is not
 	// for somebody to pay who holds next to nothing.
 	userAllowed = uploadBuffers
+	// waitingStream is about what a stream takes that waits for its client, beside a
+	// large head: a goroutine, and the request. waitingAllowed bounds that over all
+	// connections. The users share it, strangers have strangersAllowed.
+	waitingStream  = 8 << 10
+	waitingAllowed = 2 * bufferBudget
+
 	// strangersAllowed is from where on connections that nobody has been seen to use end
 	// when what is queued for them is not read. Strangers' uploads and headers may have more.
 	strangersAllowed = bufferBudget / 4
@@ -42,6 +48,7 @@ type buffers struct {
 	small, large, records sync.Pool
 	held                  atomic.Int64 // bytes in use
 	unread                atomic.Int64 // bytes of unreadAllowed
+	waiting               atomic.Int64 // bytes of waitingAllowed
 	accounts              accounts
 }
 
@@ -55,6 +62,26 @@ func (p *buffers) hold(a *account, n int64) {
 func (p *buffers) over(a *account, n int64) bool {
 	held := a.held.Load() + n
 	return held > userAllowed && held > userShare*(bufferBudget-p.held.Load()-n)
+}
+
+// wait reports whether n bytes more of a user's may wait for a client. They count until
+// waited is called.
+func (p *buffers) wait(a *account, n int64) bool {
+	all, own := p.waiting.Add(n), a.waiting.Add(n)
+	switch {
+	case a == &p.accounts.nobody && own <= strangersAllowed:
+		return true
+	case a != &p.accounts.nobody && (own <= userAllowed || own <= userShare*(waitingAllowed-all)):
+		return true
+	}
+	p.waited(a, n)
+	return false
+}
+
+// waited is for n bytes that do not wait any more.
+func (p *buffers) waited(a *account, n int64) {
+	p.waiting.Add(-n)
+	a.waiting.Add(-n)
 }
 
 // strangers reports that what is held for connections of nobody's is enough.

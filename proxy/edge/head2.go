@@ -166,8 +166,7 @@ func (h *http2Conn) begin(head *head2) (*stream2, error) {
 	case head.trailers && (head.malformed || st.tunnel): // a tunnel has no trailers
 		return nil, h.refuse(head.id, http2.ErrCodeProtocol)
 	case head.trailers:
-		st.gotData(0, true)
-		return nil, nil
+		return nil, st.gotData(0, true)
 	}
 	if !head.malformed && !head.tooLarge {
 		head.malformed = st.own(head) != nil
@@ -182,6 +181,7 @@ func (h *http2Conn) begin(head *head2) (*stream2, error) {
 			st.body = newHTTP2Body(st, -1)
 		}
 	}
+	st.size = head.size
 	if code, ok := h.beginStream(st); !ok {
 		return nil, h.refuse(head.id, code)
 	}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -155,6 +156,7 @@ func TestHTTP2UpgradesUnread(t *testing.T) {
 	const free = uploadBuffer // for the first
 	const spent = unreadAllowed - free - free/userShare - 1
 	ts.buffers.unread.Store(spent)
+	defer ts.buffers.unread.Add(-spent)
 	c := ts.dialFrames()
 	given := int64(0)
 	note := func(frame http2.Frame) {
@@ -364,12 +366,74 @@ func TestHTTP2Leaks(t *testing.T) {
 	}
 }
 
-// holdsNothing waits until no buffer is in use.
+// holdsNothing waits until no buffer is in use, and nothing waits.
 func (ts *testServer) holdsNothing() {
 	ts.t.Helper()
-	for end := time.Now().Add(patience); ts.buffers.held.Load() != 0; time.Sleep(time.Millisecond) {
+	b := &ts.buffers
+	for end := time.Now().Add(patience); b.held.Load() != 0 || b.unread.Load() != 0 || b.waiting.Load() != 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			ts.t.Fatalf("%d bytes are held", ts.buffers.held.Load())
+			ts.t.Fatalf("%d bytes are held, %d unread, %d wait", b.held.Load(), b.unread.Load(), b.waiting.Load())
 		}
+	}
+}
+
+// TestHTTP2WindowsClosed: answers to clients that open no window do not wait in any number,
+// whoever has asked, nor with large headers of a few bytes each. Others wait beside.
+func TestHTTP2WindowsClosed(t *testing.T) {
+	const crumb = 3900
+	for name, tc := range map[string]struct {
+		header []string
+		user   string
+		most   int64
+	}{
+		"strangers":             {nil, "", strangersAllowed},
+		"strangers with a head": {slices.Repeat([]string{"cookie", strings.Repeat("x", crumb)}, 15), "", strangersAllowed},
+		"a user with a head":    {slices.Repeat([]string{"cookie", strings.Repeat("x", crumb)}, 15), "a", waitingAllowed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
+				if user := r.Header.Get("User"); user != "" {
+					r.AttributeTo(user)
+				}
+				return text(r.Path)
+			})
+			closed := func(user string, n int) *frameConn {
+				c := ts.dialFrames(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+				for range n {
+					c.request("GET", "/", false, append([]string{"user", user}, tc.header...)...)
+				}
+				return c
+			}
+			weight := int64(waitingStream)
+			if tc.header != nil {
+				weight += 15 * crumb
+			}
+			reset, asked := 0, int64(0)
+			for asked*weight < tc.most+tc.most/4 {
+				c := closed(tc.user, defaults.MaxStreams)
+				asked += defaults.MaxStreams
+				for heads := 0; heads < defaults.MaxStreams; {
+					frame, err := c.ReadFrame()
+					if err != nil {
+						t.Fatal(err)
+					}
+					switch f := frame.(type) {
+					case *http2.MetaHeadersFrame:
+						heads++
+					case *http2.RSTStreamFrame:
+						if reset++; f.ErrCode != http2.ErrCodeEnhanceYourCalm {
+							t.Errorf("reset with %v", f.ErrCode)
+						}
+					}
+				}
+			}
+			if n := ts.buffers.waiting.Load(); n > tc.most || n < tc.most/2 || reset == 0 {
+				t.Errorf("%d bytes wait, %d streams were reset", n, reset)
+			}
+			other := closed("other", 1)
+			other.until(func(frame http2.Frame) bool { return frame.Header().Type == http2.FrameHeaders })
+			_ = other.WriteWindowUpdate(1, 100)
+			other.expect(1, "/")
+		})
 	}
 }

@@ -163,8 +163,11 @@ func (h *http2Conn) readSettings(f *http2.SettingsFrame) error {
 	if err := h.spend(effortFrame + f.NumSettings()); err != nil {
 		return err
 	}
-	if f.IsAck() {
+	switch {
+	case f.IsAck():
 		return nil
+	case f.NumSettings() > mostSettings:
+		return http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -360,7 +363,9 @@ func (h *http2Conn) readData(fh http2.FrameHeader) error {
 	if err := h.skip(pad, int64(int(fh.Length)-held)); err != nil {
 		return err
 	}
-	st.gotData(lost, end)
+	if err := st.gotData(lost, end); err != nil {
+		return err
+	}
 	if kept == 0 && size > 0 {
 		return h.spend(effortFrame) // nobody reads it
 	}

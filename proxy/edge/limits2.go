@@ -16,18 +16,21 @@ import (
 //
 //	rapid reset                  effortReset, earned back by complete answers only;
 //	                             reset requests count for MaxStreams        RapidReset, Floods
-//	requests to be reset         effortReset                                Floods, Malformed
+//	requests to be reset         effortReset                                MadeYouReset, Floods, Malformed
 //	CONTINUATION flood           headerFrames, ReadHeaderTimeout for all    HeaderBombs, SlowHeader
 //	header bombs                 headerLimit decoded, twice that encoded    HeaderBombs, IndexedBomb
 //	cookies in crumbs            joined once                                Crumbs
 //	growth of HPACK's table      headerTable; answers use none              HeaderBombs
 //	SETTINGS, PING, PRIORITY     effortFrame                                Floods
+//	settings in one frame        mostSettings                               HeaderBombs
 //	WINDOW_UPDATE                effortFrame, or one for updateBytes sent   Floods, SmallReads
 //	windows of 0 and 1 byte      WriteTimeout for half a MiB                ClosedWindow, OneByteWindows
 //	answers taken in silence     a PING for each askAfter, answered in time  ClosedAndSilent
 //	uploads that nobody reads    windows are small from largeAllowed on;
 //	                             reset beyond the user's share              CrowdedUploads, UnreadUploads,
 //	                                                                        HoarderPays
+//	answers to closed windows,   waitingAllowed, shared by the users; strangers'
+//	or not read                  strangersAllowed; reset beyond that        WindowsClosed, AnswersUnread
 //	answers held back unread     nothing is from largeAllowed on            Hoard
 //	reading on after an error    only what is queued is sent                Goodbye
 //	answers that nobody reads    queueLimit, framesAtOnce; then no reading;
@@ -64,6 +67,10 @@ const (
 
 	// headerFrames is the most CONTINUATION frames of a header.
 	headerFrames = 32
+
+	// mostSettings is the most that a SETTINGS frame may have, as x/net's server takes them: each
+	// may concern every stream, and those who write to these wait meanwhile.
+	mostSettings = 100
 )
 
 // effort is the credit of a client. It is the reading goroutine's.

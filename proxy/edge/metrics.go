@@ -51,7 +51,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		}),
 		unread: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "kubeweir_unread_streams_reset_total",
-			Help: "Uploads and upgrades over HTTP/2 that were reset because nobody read what their clients had sent, and the user had left more unread than a share of the memory for that (see kubeweir_response_buffer_bytes).",
+			Help: "Streams over HTTP/2 that were reset because their user had left more waiting than a share of the memory for that: uploads and upgrades, of what nobody has read (see kubeweir_response_buffer_bytes), and answers that wait for their clients (see kubeweir_waiting_stream_bytes).",
 		}),
 	}
 	for _, result := range [...]string{"ok", "error"} {
@@ -105,6 +105,14 @@ func watchBuffers(r prometheus.Registerer, b *buffers) {
 			Name: "kubeweir_response_buffer_bytes_limit",
 			Help: "The most bytes of such buffers. A user who holds more than three times what is free, and more than 1 MiB, has watches ended whose clients do not read.",
 		}, func() float64 { return bufferBudget }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "kubeweir_waiting_stream_bytes",
+			Help: "About the bytes taken by answers over HTTP/2 that wait until their clients open a window or read, 8 KiB each and what a large header takes.",
+		}, func() float64 { return float64(b.waiting.Load()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "kubeweir_waiting_stream_bytes_limit",
+			Help: "The most of that. A user who has more than three times what is free, and more than 1 MiB, gets no more answers but those that can be sent at once; clients whose user is not known have an eighth.",
+		}, func() float64 { return waitingAllowed }),
 	)
 }
 

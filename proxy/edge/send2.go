@@ -1,9 +1,12 @@
 package edge
 
 import (
+	"errors"
 	"os"
 	"slices"
 	"time"
+
+	"golang.org/x/net/http2"
 )
 
 // send queues s as the client takes it, and waits for that no longer than the write
@@ -48,7 +51,12 @@ func (st *stream2) send(s *pieces2, end, flush bool) error {
 			deadline, slice = time.Now().Add(h.c.srv.o.WriteTimeout), s.left-writeSlice
 			moved, got = h.sent, h.gotLocked()
 		}
-		switch inTime := st.waitLocked(deadline); {
+		inTime, mayWait := st.waitWeighedLocked(deadline)
+		switch {
+		case !mayWait:
+			h.c.srv.metrics.unread.Inc()
+			h.resetLocked(st, http2.ErrCodeEnhanceYourCalm, errCrowd)
+			return st.giveUpLocked(errCrowd)
 		case inTime:
 		case st.upgraded:
 			return st.giveUpLocked(os.ErrDeadlineExceeded)
@@ -84,6 +92,30 @@ func (st *stream2) unsendableLocked() error {
 		return errStreamOver
 	}
 	return nil
+}
+
+var errCrowd = errors.New("the user has more answers wait than a share of the memory for that")
+
+// waitWeighedLocked is waitLocked. An answer, which is the client's to take, counts while it
+// waits, be it for a window or, where they are open, for the client to read: there may be as many
+// of them on each connection as it may have streams.
+func (st *stream2) waitWeighedLocked(deadline time.Time) (inTime, mayWait bool) {
+	h := st.h
+	if st.upgraded || st.resp != nil {
+		return st.waitLocked(deadline), true
+	}
+	a, n := st.account, int64(waitingStream)
+	if a == nil {
+		a = h.c.holder()
+	}
+	if st.size > smallHead {
+		n += int64(st.size)
+	}
+	if !h.c.srv.buffers.wait(a, n) {
+		return false, false
+	}
+	defer h.c.srv.buffers.waited(a, n)
+	return st.waitLocked(deadline), true
 }
 
 // waitLocked waits until there may be a window and room, or until the stream ends. It

@@ -3,8 +3,10 @@ package edge
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"net"
 	"runtime"
+	"syscall"
 	"testing"
 	"time"
 
@@ -24,6 +26,15 @@ func (n narrow) Accept() (net.Conn, error) {
 	return nc, err
 }
 
+// narrowSocket has a socket take little that is not read, from its first window on.
+func narrowSocket(_, _ string, raw syscall.RawConn) error {
+	var err error
+	failed := raw.Control(func(fd uintptr) {
+		err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 16<<10) //nolint:gosec // a descriptor
+	})
+	return errors.Join(failed, err)
+}
+
 // serveNarrow returns what dials such a connection.
 func (ts *testServer) serveNarrow() (dial func() *frameConn) {
 	ts.t.Helper()
@@ -36,7 +47,7 @@ func (ts *testServer) serveNarrow() (dial func() *frameConn) {
 	}
 	return func() *frameConn {
 		ts.t.Helper()
-		conn, err := net.Dial("tcp", ln.Addr().String())
+		conn, err := (&net.Dialer{Control: narrowSocket}).Dial("tcp", ln.Addr().String())
 		if err != nil {
 			ts.t.Fatal(err)
 		}
@@ -71,7 +82,10 @@ func TestHTTP2StrangersHoard(t *testing.T) {
 	go flood(user)
 	ts.holds(before+2*smallBuffer, before+8*smallBuffer)
 	if runtime.GOOS == "linux" { // elsewhere nobody knows who reads
-		go flood(dial())
+		stranger := dial()
+		_ = stranger.WritePing(false, [8]byte{})
+		stranger.until(func(frame http2.Frame) bool { return frame.Header().Type == http2.FramePing }) // or it may not be counted yet
+		go flood(stranger)
 		for end := time.Now().Add(patience); ts.gauge("kubeweir_connections", "sidecar", "h2") != 1; time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatal("the stranger is still there")

@@ -24,6 +24,8 @@ type stream2 struct {
 	body *http2Body
 	// account is whose the stream is, nil if the connection is theirs.
 	account *account
+	// size is that of the decoded header.
+	size int
 	// turn is the connection's while the goroutine that reads it serves this request.
 	turn uint64
 
