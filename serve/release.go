@@ -15,15 +15,18 @@ const (
 	// less than idleShare of one processor since.
 	idlePeriod = 10 * time.Second
 	idleShare  = 0.01
+	// releases is how often memory is given back while the process stays idle: a collection
+	// halves a stack that is too large, and those of connections are two times.
+	releases = 3
 )
 
 // releaseMemory gives back what is not needed while nobody asks for anything: what
 // the garbage collector finds, and the mapped pages of the program itself, which the
-// start touches all over. It does so after the start, and then once each time that the
-// process has become idle, until ctx ends. What is needed again comes back from the page
-// cache; collecting costs as much as the heap is large.
+// start touches all over. It does so after the start, and then each time that the process
+// has become idle, until ctx ends. What is needed again comes back from the page cache;
+// collecting costs as much as the heap is large.
 func releaseMemory(ctx context.Context) {
-	wait, idle, released := settled, true, false
+	wait, idle, released := settled, true, 0
 	for {
 		before, known := processorTime()
 		select {
@@ -34,11 +37,14 @@ func releaseMemory(ctx context.Context) {
 		if after, _ := processorTime(); wait == idlePeriod {
 			idle = known && float64(after-before) < idleShare*float64(idlePeriod)
 		}
-		if idle && !released {
+		switch {
+		case !idle:
+			released = 0
+		case released < releases:
 			debug.FreeOSMemory()
 			releaseProgram()
+			released++
 		}
-		released = idle
 		wait = idlePeriod
 	}
 }

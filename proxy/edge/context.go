@@ -11,6 +11,10 @@ import (
 type requestContext struct {
 	base context.Context
 
+	// reads is the HTTP/2 connection that is not read while the request is served, in turn.
+	reads *http2Conn
+	turn  uint64
+
 	// mu guards what follows.
 	mu     sync.Mutex
 	std    context.Context // once there is one
@@ -21,12 +25,17 @@ type requestContext struct {
 // Deadline implements context.Context: there is none.
 func (r *requestContext) Deadline() (time.Time, bool) { return time.Time{}, false }
 
-// Done implements context.Context.
+// Done implements context.Context. Who asks is going to wait, so that the connection is
+// read by another goroutine from now on.
 func (r *requestContext) Done() <-chan struct{} {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.makeLocked()
-	return r.std.Done()
+	first := r.makeLocked()
+	done := r.std.Done()
+	r.mu.Unlock()
+	if first && r.reads != nil {
+		r.reads.stepIn(r.turn)
+	}
+	return done
 }
 
 // makeLocked makes the context unless it was made before.

@@ -116,12 +116,10 @@ func FuzzConnection(f *testing.F) {
 	f.Add([]byte("GET / HTTP/1.1\r\nHost: x\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n"))
 	f.Add([]byte("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabcGET / HTTP/1.1\r\nHost: x\r\n\r\n"))
 	f.Add([]byte("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3;a=b\r\nabc\r\n0\r\nT: x\r\n\r\n"))
-	ts := startServer(f, func(_ context.Context, r *api.Request) *api.Response {
-		if r.Body != nil {
-			_, _ = io.Copy(io.Discard, r.Body)
-		}
-		return text(r.Path)
-	})
+	for _, path := range []string{"u", "d"} {
+		f.Add([]byte("GET /" + path + " HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nhello, that is enough"))
+	}
+	ts := startServer(f, fuzzed)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := net.Dial("tcp", ts.sidecar)
 		if err != nil {
@@ -148,6 +146,7 @@ func FuzzHTTP2(f *testing.F) {
 	}
 	get := []byte{0x82, 0x87, 0x84, 0x41, 1, 'x'}
 	post := []byte{0x83, 0x87, 0x84, 0x41, 1, 'x'}
+	connect := append([]byte{2, 7}, "CONNECT\x00\x09:protocol\x09websocket\x87\x41\x01x\x04\x02/"...) // the last byte of the path is missing
 	for _, write := range []func(fr *http2.Framer){
 		func(fr *http2.Framer) {
 			_ = fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: get, EndHeaders: true, EndStream: true})
@@ -167,15 +166,25 @@ func FuzzHTTP2(f *testing.F) {
 			_ = fr.WritePriority(5, http2.PriorityParam{StreamDep: 3})
 			_ = fr.WriteGoAway(0, http2.ErrCodeNo, nil)
 		},
+		func(fr *http2.Framer) {
+			for id, path := range map[uint32]byte{1: 'u', 3: 'd'} {
+				_ = fr.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: append(connect, path), EndHeaders: true})
+				_ = fr.WriteData(id, false, []byte("hello"))
+				_ = fr.WriteDataPadded(id, id == 3, []byte("enough"), make([]byte, 5))
+			}
+			_ = fr.WriteRSTStream(1, http2.ErrCodeCancel)
+		},
+		func(fr *http2.Framer) {
+			_ = fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: append(get[:2:2], 4, 2, '/', 'b'), EndHeaders: true, EndStream: true})
+			_ = fr.WriteWindowUpdate(1, 100_000)
+			_ = fr.WriteWindowUpdate(0, 1)
+			_ = fr.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1})
+			_ = fr.WriteWindowUpdate(0, 1<<30)
+		},
 	} {
 		f.Add(frames(write))
 	}
-	ts := startServer(f, func(_ context.Context, r *api.Request) *api.Response {
-		if r.Body != nil {
-			_, _ = io.Copy(io.Discard, r.Body)
-		}
-		return text(r.Path)
-	}, func(o *Options) { o.WriteTimeout, o.BodyIdleTimeout = 100*time.Millisecond, 100*time.Millisecond })
+	ts := startServer(f, fuzzed, func(o *Options) { o.WriteTimeout, o.BodyIdleTimeout = 100*time.Millisecond, 100*time.Millisecond })
 	settings := frames(func(fr *http2.Framer) { _ = fr.WriteSettings() })
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := net.Dial("tcp", ts.sidecar)
@@ -192,4 +201,44 @@ func FuzzHTTP2(f *testing.F) {
 			t.Fatalf("logged: %s", log)
 		}
 	})
+}
+
+// fuzzed answers in all ways there are: with what is long, with a tunnel of either kind, or
+// when it has read the body.
+func fuzzed(_ context.Context, r *api.Request) *api.Response {
+	switch {
+	case r.Upgrade != "" && r.Path == "/u":
+		return &api.Response{Status: 101, Header: switchTo(r.Upgrade), Upgrade: func(c net.Conn) { _, _ = io.Copy(c, c) }}
+	case r.Upgrade != "":
+		return &api.Response{Status: 101, Header: switchTo(r.Upgrade), Stream: &countingDuplex{}}
+	case r.Path == "/b":
+		return text(strings.Repeat("x", 3*queueLimit))
+	case r.Body != nil:
+		_, _ = io.Copy(io.Discard, r.Body)
+	}
+	return text(r.Path)
+}
+
+// countingDuplex wants a few bytes, and says goodbye then.
+type countingDuplex struct {
+	w   api.StreamWriter
+	got int
+}
+
+// Start implements api.Stream.
+func (d *countingDuplex) Start(w api.StreamWriter) {
+	d.w = w
+	_ = w.WriteFrames([][]byte{[]byte("hello")})
+}
+
+// Stop implements api.Stream.
+func (*countingDuplex) Stop() {}
+
+// Receive implements api.Duplex.
+func (d *countingDuplex) Receive(p []byte) error {
+	if d.got += len(p); d.got > 8 {
+		d.w.Close()
+		return io.EOF
+	}
+	return nil
 }

@@ -32,8 +32,12 @@ const (
 	maxWindow = 1<<31 - 1
 
 	// stepIn is how long a request may keep its connection from being read, to twice
-	// that, before another goroutine goes on reading.
+	// that, before another goroutine goes on reading. It is looked for less often where all
+	// were quick: to 17 times that.
 	stepIn = 500 * time.Microsecond
+	// mostCalm is how often the time between two looks at that is doubled, once for each
+	// that finds nothing slow: on a busy connection each costs a thread's sleep.
+	mostCalm = 4
 	// slowRow is how many requests are served by goroutines of their own after one had
 	// to be stepped in for.
 	slowRow = 32
@@ -78,6 +82,8 @@ type http2Conn struct {
 	watched atomic.Bool
 	stepper *time.Timer
 	seen    atomic.Uint64 // the turn that stepper saw last
+	calm    atomic.Int32  // how many looks have found nothing slow, mostCalm at most
+	doubted atomic.Bool   // the next look is about the turn that was seen
 
 	// users are the goroutine that reads and the requests; the last one ends the
 	// connection.
@@ -169,13 +175,19 @@ func (h *http2Conn) read(turn uint64, first bool) {
 			if st, err = h.readFrame(); err == nil && st != nil && !h.serve(st, &turn) {
 				return
 			}
-			more = err == nil && n < framesAtOnce && h.wholeFrame() && h.mayQueue()
+			more = err == nil && n < framesAtOnce && h.nextFrame() && h.mayQueue()
 		}
 		if err == nil {
 			h.release()
 		}
 	}
 	h.leave(err)
+}
+
+// nextFrame says whether another frame is here, in this TLS record or the next.
+func (h *http2Conn) nextFrame() bool {
+	in := &h.c.in
+	return h.wholeFrame() || !h.head.open && in.br.Buffered() == 0 && in.fillHere() && h.wholeFrame()
 }
 
 // wholeFrame says whether the next frame is here.
@@ -235,8 +247,9 @@ func (h *http2Conn) serve(st *stream2, turn *uint64) bool {
 	h.turn.Store(st.turn)
 	if !h.watched.Load() {
 		h.watched.Store(true)
-		h.stepper.Reset(stepIn)
+		h.stepper.Reset(stepIn << h.calm.Load())
 	}
+	st.ctx.reads, st.ctx.turn = h, st.turn
 	st.serve()
 	*turn += 2
 	return h.turn.CompareAndSwap(*turn-1, *turn)
@@ -265,20 +278,40 @@ func (h *http2Conn) stepInLate() {
 	defer h.c.srv.panics.Contain("connection")
 	turn := h.turn.Load()
 	if turn%2 == 0 {
+		h.doubted.Store(false)
+		h.calmer()
 		h.watched.Store(false)
 		if turn = h.turn.Load(); turn%2 == 0 || h.watched.Swap(true) {
 			return
 		}
 	}
 	if h.seen.Swap(turn) != turn {
+		// One that is served at this moment may be slow, two in a row are not the same.
+		next := stepIn
+		if h.doubted.Swap(true) {
+			h.doubted.Store(false)
+			next <<= h.calmer()
+		}
+		h.stepper.Reset(next)
+		return
+	}
+	h.calm.Store(0)
+	h.doubted.Store(false)
+	if !h.turn.CompareAndSwap(turn, turn+1) {
+		// It is over, and the next may have begun already, for which this is the stepper.
 		h.stepper.Reset(stepIn)
 		return
 	}
-	h.watched.Store(false)
-	if h.turn.CompareAndSwap(turn, turn+1) {
-		h.slow = slowRow // nobody reads at the moment
-		h.c.srv.panics.Go(nil, "connection", func() { h.read(turn+1, false) })
-	}
+	h.watched.Store(false) // nobody reads at the moment
+	h.slow = slowRow
+	h.c.srv.panics.Go(nil, "connection", func() { h.read(turn+1, false) })
+}
+
+// calmer notes a look that found nothing slow.
+func (h *http2Conn) calmer() (calm int32) {
+	calm = min(h.calm.Load()+1, mostCalm)
+	h.calm.Store(calm)
+	return calm
 }
 
 // beginStream takes a stream in, or says with which code it is refused.

@@ -435,7 +435,6 @@ func TestHTTP2Mixed(t *testing.T) {
 		return text("small")
 	})
 	c := ts.client(true)
-	c.Timeout = 3 * patience
 	first, err := c.Get("https://" + ts.secure + "/small") // or each would dial
 	if err != nil {
 		t.Fatal(err)

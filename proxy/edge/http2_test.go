@@ -5,9 +5,9 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -17,6 +17,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/defaults"
 )
 
 // frameConn is an HTTP/2 client that writes frames.
@@ -297,32 +298,24 @@ func TestBodyDeadline(t *testing.T) {
 	}
 }
 
-// TestHTTP2SlowButSteady: a client that takes or sends something in time may take
-// longer than the timeouts for all.
+// TestHTTP2SlowButSteady: a client that sends something in time may take longer than the
+// timeouts for all.
 func TestHTTP2SlowButSteady(t *testing.T) {
-	const timeout = time.Second
-	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
-		if _, err := io.ReadAll(r.Body); err != nil {
-			return text(err.Error())
+	const pause, times = defaults.PingInterval * 3 / 4, 20
+	inBubble(t, func(_ context.Context, r *api.Request) *api.Response {
+		body, err := io.ReadAll(r.Body)
+		return text(fmt.Sprint(len(body), err))
+	}, func(t *testing.T, dial func() *frameConn, _ func() net.Conn) {
+		c := dial()
+		id, began := c.request("POST", "/", true), time.Now()
+		for range times {
+			time.Sleep(pause)
+			c.write(id, "x", false)
 		}
-		return text("all of it")
-	}, func(o *Options) { o.BodyIdleTimeout, o.WriteTimeout = timeout, timeout })
-	r, w := io.Pipe()
-	go func() {
-		tick := time.NewTicker(timeout / 10)
-		defer tick.Stop()
-		for range 20 {
-			<-tick.C
-			_, _ = io.WriteString(w, "x")
+		c.write(id, "", true)
+		c.expect(id, fmt.Sprint(times, nil))
+		if took := time.Since(began); took < max(defaults.BodyIdleTimeout, defaults.WriteTimeout) {
+			t.Errorf("it took %v, less than is borne of silence", took)
 		}
-		_ = w.Close()
-	}()
-	resp, err := ts.client(true).Post("https://"+ts.secure, "text/plain", r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if body, err := io.ReadAll(resp.Body); string(body) != "all of it" || err != nil || resp.StatusCode != http.StatusOK {
-		t.Errorf("%d %q %v", resp.StatusCode, body, err)
-	}
+	})
 }

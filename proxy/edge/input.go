@@ -14,9 +14,16 @@ import (
 const smallHead = 4096
 
 var (
-	errInterrupted = errors.New("the read was interrupted")
-	errWouldBlock  = errors.New("nothing to read yet")
+	errInterrupted       = errors.New("the read was interrupted")
+	errWouldBlock  error = wouldBlock{}
 )
+
+// wouldBlock is an error after which TLS may be read again.
+type wouldBlock struct{}
+
+func (wouldBlock) Error() string   { return "nothing to read yet" }
+func (wouldBlock) Timeout() bool   { return false }
+func (wouldBlock) Temporary() bool { return true }
 
 // readers are a server's pools of read buffers, which are in use only while a
 // request is under way.
@@ -73,7 +80,8 @@ type input struct {
 	// limit is when the whole body must be there, zero for no such limit.
 	limit time.Time
 
-	// raw lets a plaintext connection wait for its first byte without a buffer.
+	// raw lets a connection wait for its first byte without a buffer, or the stack that TLS
+	// takes: of 8 KiB where it waits inside of it, of 4 once the garbage collector has seen it.
 	raw    syscall.RawConn
 	fill   func(fd uintptr) bool
 	direct bool // while fill reads, from fd
@@ -89,8 +97,12 @@ type input struct {
 func (in *input) init(c *conn) {
 	in.c, in.nc = c, c.nc
 	raw := socketOf(c.raw)
-	if raw != nil && c.nc == c.raw {
-		in.initRaw(raw)
+	switch {
+	case raw == nil:
+	case c.nc == c.raw:
+		in.initRaw(raw, in.tryFill)
+	case c.records != nil:
+		in.initRaw(raw, in.tryRecord)
 	}
 }
 
@@ -120,6 +132,7 @@ func (in *input) Read(p []byte) (int, error) {
 	case in.taken && n < len(p):
 		// The rest of the TLS record is decrypted already.
 		in.taken = false
+	case in.here():
 	default:
 		if err := in.arm(); err != nil {
 			return n, err
@@ -167,20 +180,36 @@ func (in *input) hasPreface() bool {
 // waitRead blocks until there is a byte, and no longer than the deadline.
 func (in *input) waitRead() (ok bool) {
 	if in.raw != nil {
-		if err := in.raw.Read(in.fill); err != nil || in.br == nil {
+		switch err := in.raw.Read(in.fill); {
+		case err != nil:
 			in.err = err
 			return false
+		case in.br == nil:
+			return false
 		}
-		return in.br.Buffered() > 0
+		return len(in.ahead) > 0 || in.br.Buffered() > 0
 	}
-	n, err := in.nc.Read(in.first[:])
-	if n == 0 || err != nil {
-		in.err = err
+	return in.readFirst()
+}
+
+// readFirst reads a byte without a buffer, and gets one for what follows.
+func (in *input) readFirst() (ok bool) {
+	var n int
+	if n, in.err = in.nc.Read(in.first[:]); n == 0 || in.err != nil {
 		return false
 	}
 	in.ahead, in.taken = in.first[:n], true
 	in.acquire()
 	return true
+}
+
+// tryRecord is tryFill with TLS: what is there may be less than a record, which TLS keeps.
+func (in *input) tryRecord(fd uintptr) (done bool) {
+	r := in.c.records
+	r.direct, r.fd = true, int(fd)
+	ok := in.readFirst()
+	r.direct = false
+	return ok || !errors.Is(in.err, errWouldBlock)
 }
 
 // tryFill reads what is there into a pooled buffer. It returns false when that is
@@ -203,6 +232,24 @@ func (in *input) acquire() {
 	if in.br == nil {
 		in.br = in.c.srv.readers.get(in, smallHead)
 	}
+}
+
+// here says whether a read is to take nothing but what came with the last.
+func (in *input) here() bool { return in.c.records != nil && in.c.records.here }
+
+// fillHere reads the next TLS record into the empty buffer, if it came together with the last.
+func (in *input) fillHere() bool {
+	r := in.c.records
+	if r == nil || !r.more {
+		return false
+	}
+	r.here = true
+	_, err := in.br.Peek(1)
+	r.here = false
+	if err != nil {
+		in.err, r.more = nil, false // what is not for want of bytes, the next read meets again
+	}
+	return err == nil
 }
 
 // grow exchanges the buffer for a large one with the same content.

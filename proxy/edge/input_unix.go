@@ -8,10 +8,10 @@ import (
 	"syscall"
 )
 
-// initRaw prepares waiting for readability, with which an idle plaintext
-// connection needs no buffer and its first read no second system call.
-func (in *input) initRaw(raw syscall.RawConn) {
-	in.raw, in.fill = raw, in.tryFill
+// initRaw prepares waiting for readability, with which an idle connection needs no
+// buffer and its first read no second system call. fill reads what is there.
+func (in *input) initRaw(raw syscall.RawConn, fill func(fd uintptr) (done bool)) {
+	in.raw, in.fill = raw, fill
 }
 
 // readNow is a read that does not wait.

@@ -23,6 +23,9 @@ func (st *stream2) start(resp *api.Response) {
 	if st.body != nil && !isDuplex {
 		st.dropBody()
 	}
+	if !wantsClose(resp.Header) {
+		resp.Header = nil // it was sent, and the response may last for long
+	}
 	h.mu.Lock()
 	st.duplex = isDuplex
 	if !st.readsHere() {

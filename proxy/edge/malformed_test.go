@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -190,6 +191,9 @@ func TestHTTP2HeaderBombs(t *testing.T) {
 		"bad padding of a header": {func(f *frameConn) error {
 			return f.WriteRawFrame(http2.FrameHeaders, http2.FlagHeadersPadded|http2.FlagHeadersEndHeaders, 1, []byte{200, 1, 2})
 		}, http2.ErrCodeProtocol},
+		"many settings": {func(f *frameConn) error {
+			return f.WriteSettings(slices.Repeat([]http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 1}}, mostSettings+1)...)
+		}, http2.ErrCodeEnhanceYourCalm},
 		"large frame": {func(f *frameConn) error {
 			f.request("POST", "/", true)
 			return f.WriteRawFrame(http2.FrameData, 0, 1, make([]byte, frameSize+1))

@@ -12,6 +12,8 @@ import (
 const (
 	// recordSize is the most that a TLS record holds.
 	recordSize = 16 << 10
+	// recordHead is what is before it, with its length at the end.
+	recordHead = 5
 	// smallBuffer holds a head and a small body, which then go out in one TLS record.
 	smallBuffer = 16 << 10
 	// largeBuffer collects what a BodyTo writes in small pieces: four TLS records.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kubeweir/kubeweir/api"
 )
@@ -67,6 +68,9 @@ func TestPanics(t *testing.T) {
 		}
 	})
 	for place, want := range map[string]float64{"handler": 3, "body": 9, "stream": 6, "done": 3} {
+		for end := time.Now().Add(patience); ts.gauge("kubeweir_panics_total", place) < want && time.Now().Before(end); {
+			time.Sleep(time.Millisecond) // Stop is called when the client may have it all
+		}
 		if got := ts.gauge("kubeweir_panics_total", place); got != want {
 			t.Errorf("%v panics in %s counted, want %v", got, place, want)
 		}

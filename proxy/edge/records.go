@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"encoding/binary"
 	"io"
 	"net"
 	"sync"
@@ -11,10 +12,16 @@ import (
 // each. Between gather and release records are collected and go out several at a
 // time. Between hold and settle no write waits for the client.
 //
-// It is safe for concurrent use, as TLS needs it: reading may write, too (alerts,
+// Writes are safe for concurrent use, as TLS needs it: reading may write, too (alerts,
 // key updates).
 type records struct {
 	net.Conn
+
+	// here makes reads fail that would go to the socket; more is unset when the last one
+	// brought a single record. direct has them go to fd, where they do not wait. All are for
+	// who reads.
+	here, more, direct bool
+	fd                 int
 
 	mu struct {
 		sync.Mutex
@@ -24,6 +31,20 @@ type records struct {
 		// follow them.
 		err error
 	}
+}
+
+// Read implements net.Conn. After errWouldBlock TLS goes on.
+func (r *records) Read(p []byte) (n int, err error) {
+	switch {
+	case r.here:
+		return 0, errWouldBlock
+	case r.direct:
+		n, err = readNow(r.fd, p)
+	default:
+		n, err = r.Conn.Read(p)
+	}
+	r.more = n > recordHead && n != recordHead+int(binary.BigEndian.Uint16(p[recordHead-2:]))
+	return n, err
 }
 
 // Write implements net.Conn.

@@ -15,7 +15,7 @@ import (
 
 // inlineFields is how many header lines a request holds without an allocation of
 // their own; client-go sends five to eight.
-const inlineFields = 12
+const inlineFields = 8
 
 // exchange is one HTTP/1.1 request on its way, with everything that lives as long
 // as it: one allocation, which the handler may keep.

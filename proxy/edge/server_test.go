@@ -3,8 +3,10 @@ package edge
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -15,6 +17,7 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp/fasthttputil"
+	"golang.org/x/net/http2"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/internal/defaults"
@@ -123,35 +126,120 @@ func TestStartFails(t *testing.T) {
 	}
 }
 
+// TestTimeouts: who sends nothing, or does not go on, is not waited for. When that is, is for
+// TestTimeoutsInTime to say: here the machine may be slower than the times.
 func TestTimeouts(t *testing.T) {
-	ts := startServer(t, func(context.Context, *api.Request) *api.Response { return text("x") }, func(o *Options) {
-		o.ReadHeaderTimeout = 50 * time.Millisecond
-		o.IdleTimeout = 50 * time.Millisecond
-		o.HandshakeTimeout = 50 * time.Millisecond
-	})
+	serve := func(f func(o *Options)) *testServer {
+		return startServer(t, func(context.Context, *api.Request) *api.Response { return text("x") }, f)
+	}
+	ts := serve(func(o *Options) { o.ReadHeaderTimeout, o.IdleTimeout = 50*time.Millisecond, 50*time.Millisecond })
 	for _, dial := range []func() *rawConn{ts.dial, ts.dialTLS} {
 		c := dial() // never sends
 		c.ended()
-		c = dial() // sends half a head
-		c.send("GET / HTTP/1.1\r\nHo")
-		c.ended()
-		c = dial() // idle after a request
-		c.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-		c.response("GET")
+		c = dial() // sends half a head, unless it is too late already
+		_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHo")
 		c.ended()
 	}
-	nc, err := net.Dial("tcp", ts.secure) // no handshake
+	impatient := serve(func(o *Options) { o.HandshakeTimeout = 50 * time.Millisecond })
+	nc, err := net.Dial("tcp", impatient.secure) // no handshake
 	if err != nil {
 		t.Fatal(err)
 	}
 	newRawConn(t, nc).ended()
-	resp, err := ts.client(true).Get("https://" + ts.secure) // HTTP/2 goes away when idle
-	if err != nil {
+	if log := ts.log.String() + impatient.log.String(); log != "" {
+		t.Errorf("logged: %s", log)
+	}
+}
+
+// TestTimeoutsInTime: a connection ends when its time is over, neither sooner nor later.
+func TestTimeoutsInTime(t *testing.T) {
+	const handshake, head, idle = 10 * time.Second, 20 * time.Second, 30 * time.Second
+	synctest.Test(t, func(t *testing.T) {
+		ts, dial := serveInBubble(t, func(context.Context, *api.Request) *api.Response { return text("x") }, func(o *Options) {
+			o.HandshakeTimeout, o.ReadHeaderTimeout, o.IdleTimeout = handshake, head, idle
+		})
+		lasts := func(what string, want time.Duration, ended func()) {
+			t.Helper()
+			began := time.Now()
+			ended()
+			// A deadline is not set anew for each read.
+			if took := time.Since(began); took < want-want/4 || took > want {
+				t.Errorf("%s ends after %v, want %v", what, took, want)
+			}
+		}
+		for _, proto := range []string{"", "http/1.1"} {
+			connect := func() *rawConn { return newRawConn(t, dial(proto)) }
+			c := connect()
+			lasts("one that never sends", idle, c.ended)
+			c = connect()
+			c.send("GET / HTTP/1.1\r\nHo")
+			lasts("half a head", head, c.ended)
+			c = connect()
+			c.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+			c.response("GET")
+			lasts("one that is idle after a request", idle, c.ended)
+		}
+		lasts("one without a handshake", handshake, newRawConn(t, dial("none")).ended)
+		f := newFrameConn(t, dial("h2"))
+		f.until(isEnd(f.request("GET", "/", false)))
+		lasts("one of HTTP/2", idle, func() {
+			f.until(func(frame http2.Frame) bool {
+				g, ok := frame.(*http2.GoAwayFrame)
+				if ok && g.ErrCode != http2.ErrCodeNo {
+					t.Errorf("ended with %v", g.ErrCode)
+				}
+				return ok
+			})
+		})
+		if log := ts.log.String(); log != "" {
+			t.Errorf("logged: %s", log)
+		}
+	})
+}
+
+// serveInBubble starts a server within a bubble, whose connections are in memory. dial makes
+// one: with TLS for "h2" and "http/1.1", for "" without, and for "none" to the TLS listener,
+// without a handshake.
+func serveInBubble(t *testing.T, h handlerFunc, change ...func(*Options)) (ts *testServer, dial func(proto string) net.Conn) {
+	t.Helper()
+	ts = &testServer{t: t, log: &logBuffer{}, roots: x509.NewCertPool()}
+	o := Options{Handler: h, Logger: slog.New(slog.NewTextHandler(ts.log, nil))}
+	for _, f := range change {
+		f(&o)
+	}
+	var err error
+	if ts.Server, err = New(o); err != nil {
 		t.Fatal(err)
 	}
-	_ = resp.Body.Close()
-	if log := ts.log.String(); log != "" {
-		t.Errorf("logged: %s", log)
+	ts.roots.AppendCertsFromPEM(ts.CAPEM())
+	plain, secure := fasthttputil.NewInmemoryListener(), fasthttputil.NewInmemoryListener()
+	if err := errors.Join(ts.Serve(inMemory{plain}, api.ListenerSidecar), ts.Serve(inMemory{secure}, api.ListenerSecure)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // behind those of connections
+		if err := ts.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return ts, func(proto string) net.Conn {
+		t.Helper()
+		ln := secure
+		if proto == "" {
+			ln = plain
+		}
+		nc, err := ln.Dial()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if proto != "" && proto != "none" {
+			secured := tls.Client(nc, &tls.Config{RootCAs: ts.roots, ServerName: "127.0.0.1", NextProtos: []string{proto}, MinVersion: tls.VersionTLS12})
+			if err := secured.Handshake(); err != nil {
+				t.Fatal(err)
+			}
+			nc = secured
+		}
+		t.Cleanup(func() { _ = nc.Close() })
+		return nc
 	}
 }
 
@@ -488,7 +576,11 @@ func TestTLSVersions(t *testing.T) {
 			_ = nc.Close()
 		}
 	}
-	if got := ts.gauge("kubeweir_connections_rejected_total", "secure", "handshake"); got != 1 {
-		t.Errorf("%v handshakes failed", got)
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) { // the client may know first
+		if got := ts.gauge("kubeweir_connections_rejected_total", "secure", "handshake"); got == 1 {
+			break
+		} else if time.Now().After(end) {
+			t.Fatalf("%v handshakes failed", got)
+		}
 	}
 }

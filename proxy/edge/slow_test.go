@@ -3,12 +3,12 @@ package edge
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -240,7 +240,7 @@ func TestHTTP2SmallReads(t *testing.T) {
 	})
 	conn := ts.dialH2()
 	c := newFrameConn(t, conn)
-	_ = conn.SetDeadline(time.Now().Add(6 * patience))
+	_ = conn.SetDeadline(time.Now().Add(patience))
 	id := c.request("GET", "/", false)
 	var updates bytes.Buffer
 	fr := http2.NewFramer(&updates, nil)
@@ -367,6 +367,34 @@ func isTimeout(err error) bool {
 	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
+// inMemory is a listener whose connections are in memory, with room for what is not read at
+// once, and whose timeouts are told as those of sockets are.
+type inMemory struct{ *fasthttputil.InmemoryListener }
+
+func (l inMemory) Accept() (net.Conn, error) {
+	nc, err := l.InmemoryListener.Accept()
+	return inMemoryConn{nc}, err
+}
+
+type inMemoryConn struct{ net.Conn }
+
+func (c inMemoryConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	return n, timeoutOf(err)
+}
+
+func (c inMemoryConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	return n, timeoutOf(err)
+}
+
+func timeoutOf(err error) error {
+	if errors.Is(err, fasthttputil.ErrTimeout) {
+		return os.ErrDeadlineExceeded // a net.Error
+	}
+	return err
+}
+
 // inBubble has f talk to a server whose clock, and f's, is a bubble's.
 func inBubble(t *testing.T, h handlerFunc, f func(t *testing.T, dial func() *frameConn, conn func() net.Conn)) {
 	synctest.Test(t, func(t *testing.T) {
@@ -375,7 +403,7 @@ func inBubble(t *testing.T, h handlerFunc, f func(t *testing.T, dial func() *fra
 			t.Fatal(err)
 		}
 		ln := fasthttputil.NewInmemoryListener()
-		if err := s.Serve(ln, api.ListenerSidecar); err != nil {
+		if err := s.Serve(inMemory{ln}, api.ListenerSidecar); err != nil {
 			t.Fatal(err)
 		}
 		var last net.Conn
@@ -504,40 +532,49 @@ func TestHTTP2OneByteWindows(t *testing.T) {
 
 // TestHTTP2SlowFrame: a frame that has begun is to come soon.
 func TestHTTP2SlowFrame(t *testing.T) {
-	ts := startServer(t, func(context.Context, *api.Request) *api.Response { return text("x") },
-		func(o *Options) { o.ReadHeaderTimeout = 50 * time.Millisecond })
-	conn, err := tls.Dial("tcp", ts.secure, &tls.Config{RootCAs: ts.roots, NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	newFrameConn(t, conn)
-	var head [frameHead]byte
-	binary.BigEndian.PutUint32(head[:], 100<<8|uint32(http2.FrameHeaders))
-	head[4], head[8] = byte(http2.FlagHeadersEndHeaders), 1
-	if _, err := conn.Write(head[:]); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.Copy(io.Discard, conn); err != nil {
-		var timeout interface{ Timeout() bool }
-		if errors.As(err, &timeout) && timeout.Timeout() {
-			t.Error("the connection is still open")
-		}
-	}
+	inBubble(t, func(context.Context, *api.Request) *api.Response { return text("x") },
+		func(t *testing.T, dial func() *frameConn, conn func() net.Conn) {
+			c := dial()
+			var head [frameHead]byte
+			binary.BigEndian.PutUint32(head[:], 100<<8|uint32(http2.FrameHeaders))
+			head[4], head[8] = byte(http2.FlagHeadersEndHeaders), 1
+			if _, err := conn().Write(head[:]); err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			for err := error(nil); err == nil; {
+				_, err = c.ReadFrame()
+			}
+			if took := time.Since(began); took < defaults.ReadHeaderTimeout/2 || took > defaults.ReadHeaderTimeout {
+				t.Errorf("the connection lived %v", took)
+			}
+		})
 }
 
 // TestHTTP2Silent: a client that answers no PING is given up, and one that is idle told
 // to go away.
 func TestHTTP2Silent(t *testing.T) {
-	ts, streams := startStreams(t, func(o *Options) {
-		o.PingInterval, o.PingTimeout, o.IdleTimeout = 50*time.Millisecond, 50*time.Millisecond, 50*time.Millisecond
+	var streams chan *recordingStream
+	inBubble(t, func(context.Context, *api.Request) *api.Response {
+		s := newRecordingStream()
+		streams <- s
+		return s.response()
+	}, func(t *testing.T, dial func() *frameConn, _ func() net.Conn) {
+		streams = make(chan *recordingStream, 1) // of the bubble
+		began := time.Now()
+		c := dial()
+		c.request("GET", "/", false)
+		(<-streams).over(t)
+		if took, want := time.Since(began), defaults.PingInterval+defaults.PingTimeout; took > want {
+			t.Errorf("given up after %v, want %v", took, want)
+		}
+		began = time.Now()
+		idle := dial()
+		if code, told := idle.goAwayOf(); code != http2.ErrCodeNo || !told {
+			t.Errorf("ended with %v, told: %v", code, told)
+		}
+		if took := time.Since(began); took > defaults.IdleTimeout {
+			t.Errorf("told after %v", took)
+		}
 	})
-	c := ts.dialFrames()
-	c.request("GET", "/", false)
-	s := receive(t, streams, "stream")
-	s.over(t)
-	idle := ts.dialFrames()
-	if code, told := idle.goAwayOf(); code != http2.ErrCodeNo || !told {
-		t.Errorf("ended with %v, told: %v", code, told)
-	}
 }
