@@ -27,7 +27,9 @@ func TestSmoke(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), realkube.StartTime)
 	defer cancel()
 	nginx, err := installedNginx(ctx)
-	if err != nil {
+	if errors.Is(err, realkube.ErrCannotInstall) {
+		t.Logf("rows are without nginx: %v", err)
+	} else if err != nil {
 		t.Fatal(err)
 	}
 	report, err := Run(ctx, Options{Short: true, Nginx: nginx, Progress: t.Logf})
@@ -47,7 +49,7 @@ func TestSmoke(t *testing.T) {
 		if r.Quantity == CPU && (r.Kubeweir.Count == 0 || row.Objects == 0 && (r.KubeAPIServer.Count == 0 || r.Kubeweir.P50 == 0 && !strings.HasPrefix(row.Name, "watch-fast") && row.Kind != Tabs)) {
 			t.Errorf("%s measured nothing: %+v, %+v", row.Name, r.KubeAPIServer, r.Kubeweir)
 		}
-		if row.nginxServes() != (r.Nginx != nil) || (row.hasFloor() || row.Kind == FanOut && row.Stalled == 0) && r.Floor == nil {
+		if (row.nginxServes() && nginx != "") != (r.Nginx != nil) || (row.hasFloor() || row.Kind == FanOut && row.Stalled == 0) && r.Floor == nil {
 			t.Errorf("%s: nginx %+v, floor %+v", row.Name, r.Nginx, r.Floor)
 		}
 		for _, note := range r.Notes {
@@ -90,12 +92,12 @@ func checkOutputs(t *testing.T, r *Report) {
 func TestJoin(t *testing.T) {
 	result := func(row string, v float64) Result { return Result{Row: row, Kubeweir: &Side{Value: v}} }
 	r := &Report{Results: []Result{result("list-json", 1), result("get", 2), result("of no use any more", 3)}}
-	r.Join(&Report{Date: time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC), Results: []Result{result("get", 20), result("list-table", 4)}})
+	r.Join(&Report{Date: time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC), Machine: "another", Results: []Result{result("get", 20), result("list-table", 4)}})
 	got := ""
 	for _, res := range r.Results {
 		got += fmt.Sprintf("%s %v %v; ", res.Row, res.Kubeweir.Value, res.Notes)
 	}
-	const note = "[measured in a later run than most, 2026-05-04 03:02:01 UTC]"
+	const note = "[measured in a later run than most, 2026-05-04 03:02:01 UTC, on another]"
 	if want := "of no use any more 3 []; list-json 1 []; list-table 4 " + note + "; get 20 " + note + "; "; got != want {
 		t.Errorf("%s", got)
 	}

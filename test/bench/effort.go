@@ -35,8 +35,8 @@ type effort struct {
 	writes int
 	// creating is how long clients create objects in one slice.
 	creating time.Duration
-	// settle is how long a process is left alone before its memory is read: twice as long as kubeweir takes to
-	// see that it is idle, and to give back what it does not need.
+	// settle is how long a process is left alone before its memory is read: longer than kubeweir takes to give back,
+	// in three times, what is not needed while nobody asks.
 	settle time.Duration
 	// restart begins with a new kube-apiserver after the pods are written, so that its memory is not that of writing.
 	restart bool
@@ -52,7 +52,7 @@ func fullEffort() effort {
 		watching: 5 * time.Second, fastEvents: 600, labelWatching: 10 * time.Second, looking: 60 * time.Second,
 		objects: 150_000, updates: 360_000, queries: 1000, visible: 100,
 		quiet: 150 * time.Millisecond, informers: 200,
-		writes: 1000, creating: 5 * time.Second, settle: 25 * time.Second, restart: true, judged: true,
+		writes: 1000, creating: 5 * time.Second, settle: 45 * time.Second, restart: true, judged: true,
 	}
 }
 

@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
 // An nginx is the distribution's, which answers from its proxy_cache what kube-apiserver has answered once: without
@@ -19,6 +20,8 @@ type nginx struct {
 	dir    string
 	cmd    *exec.Cmd
 	server *server
+	// release gives its port back.
+	release func()
 }
 
 // findNginx is the path of the program, empty when it is not installed. Distributions keep it where only root looks.
@@ -90,16 +93,17 @@ func (b *testbed) startNginx(ctx context.Context) (_ *nginx, err error) {
 	if err != nil {
 		return nil, err
 	}
-	addr, err := freeAddress()
-	if err != nil {
-		return nil, err
-	}
 	n := &nginx{}
 	defer func() {
 		if err != nil {
 			n.close()
 		}
 	}()
+	// It cannot tell an address that it has chosen by itself.
+	var addr string
+	if addr, n.release, err = realkube.ReservePort(); err != nil {
+		return nil, err
+	}
 	if n.dir, err = os.MkdirTemp("", "kubeweir-bench-nginx-"); err != nil {
 		return nil, err
 	}
@@ -119,15 +123,6 @@ func (b *testbed) startNginx(ctx context.Context) (_ *nginx, err error) {
 	}
 	n.server = &server{name: "nginx", addr: addr, tls: b.tls, token: b.cluster.AdminToken()}
 	return n, n.await(ctx)
-}
-
-// freeAddress is an address that nobody listens at. Nginx cannot tell one that it has chosen by itself.
-func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), l.Close()
 }
 
 // await returns when nginx answers, and knows the process then that does.
@@ -168,6 +163,9 @@ func (n *nginx) close() {
 	if n.cmd != nil {
 		_ = n.cmd.Process.Signal(os.Interrupt)
 		_ = n.cmd.Wait()
+	}
+	if n.release != nil {
+		n.release()
 	}
 	_ = os.RemoveAll(n.dir)
 }

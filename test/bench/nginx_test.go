@@ -26,6 +26,9 @@ func installedNginx(ctx context.Context) (string, error) {
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
 	}
+	if _, err := exec.LookPath("apt-get"); err != nil {
+		return "", fmt.Errorf("nginx is needed: %w: there is no apt-get", realkube.ErrCannotInstall)
+	}
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return "", err
 	}

@@ -56,10 +56,15 @@ func cpuModel() string {
 	return runtime.GOARCH
 }
 
-// Join takes over the results of a later run, in place of those of the same rows, and notes of each that it is of that.
+// Join takes over the results of a later run, in place of those of the same rows, and notes of each that it is of that,
+// and of which machine if that is another.
 func (r *Report) Join(later *Report) {
+	note := "measured in a later run than most, " + later.Date.Format(time.DateTime+" MST")
+	if later.Machine != r.Machine {
+		note += ", on " + later.Machine
+	}
 	for _, res := range later.Results {
-		res.Notes = append(slices.Clone(res.Notes), "measured in a later run than most, "+later.Date.Format(time.DateTime+" MST"))
+		res.Notes = append(slices.Clone(res.Notes), note)
 		r.Results = slices.DeleteFunc(r.Results, func(old Result) bool { return old.Row == res.Row })
 		r.Results = append(r.Results, res)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/kubeweir/kubeweir/test/realkube"
+	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
 // A chromium is a running browser. Its methods are called by one goroutine.
@@ -39,8 +40,7 @@ func startChromium(t *testing.T, script string) *chromium {
 	t.Helper()
 	driver, err := realkube.Tool(t.Context(), "chromium", ".")
 	must(t, err)
-	program, err := realkube.Installed(t.Context(), "chromium", "chromium")
-	must(t, err)
+	program := testbed.Installed(t, "chromium", "chromium")
 	source, err := os.ReadFile(filepath.Join("testdata", script))
 	must(t, err)
 	cmd := exec.Command(driver, "-chromium", program, "-script", string(source))

@@ -38,8 +38,8 @@ func TestClients(t *testing.T) {
 	g := startGateway(t)
 	for _, c := range all {
 		t.Run(c.name, func(t *testing.T) {
+			d := &driver{peer: c.connect(t, g.URL()), token: kube.Token(realkube.Admin)} // which may install the client first
 			ctx := deadline(t)
-			d := &driver{peer: c.connect(t, g.URL()), token: kube.Token(realkube.Admin)}
 			checkList(t, d.get(maps+"?resourceVersion=0").whole(ctx, t, 200))
 			checkGet(ctx, t, d)
 			checkWatch(ctx, t, d, c.name)

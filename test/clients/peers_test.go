@@ -22,6 +22,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"github.com/kubeweir/kubeweir/test/realkube"
+	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
 // goPeer is x/net's client, set up as client-go does.
@@ -185,7 +186,7 @@ func newPythonPeer(window string) func(t *testing.T, url string) peer {
 	return func(t *testing.T, url string) peer {
 		t.Helper()
 		if exec.Command(python, "-c", "import h2").Run() != nil {
-			must(t, realkube.Install(t.Context(), "python3-h2"))
+			testbed.Install(t, "python3-h2")
 		}
 		host, port, err := net.SplitHostPort(strings.TrimPrefix(url, "https://"))
 		must(t, err)
@@ -243,7 +244,5 @@ func script(name string) string { return filepath.Join("testdata", name) }
 // installed returns the path of a program, which is installed if need be.
 func installed(t *testing.T, program, pkg string) string {
 	t.Helper()
-	path, err := realkube.Installed(t.Context(), program, pkg)
-	must(t, err)
-	return path
+	return testbed.Installed(t, program, pkg)
 }

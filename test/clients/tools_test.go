@@ -15,7 +15,8 @@ import (
 // TestCurlParallel has one curl fetch a hundred objects at once, which it does over one connection.
 func TestCurlParallel(t *testing.T) {
 	g := startGateway(t)
-	out := command(deadline(t), t, installed(t, "curl", "curl"), "--http2", "--silent", "--show-error", "--cacert", kube.ServingCAFile(),
+	curl := installed(t, "curl", "curl")
+	out := command(deadline(t), t, curl, "--http2", "--silent", "--show-error", "--cacert", kube.ServingCAFile(),
 		"--parallel", "--parallel-max", "100", "--header", bearer(), "--output", filepath.Join(t.TempDir(), "#1"),
 		"--write-out", "%{http_code} %{http_version} %{num_connects}\\n", g.URL()+maps+"/map-00[00-99]?resourceVersion=0")
 	if many, first := strings.Count(out, "200 2 0\n"), strings.Count(out, "200 2 1\n"); many != 99 || first != 1 {
@@ -25,7 +26,8 @@ func TestCurlParallel(t *testing.T) {
 
 // TestNghttp has nghttp read a list through windows of 16 KiB, and send a body with all that may come with it.
 func TestNghttp(t *testing.T) {
-	ctx, g, nghttp := deadline(t), startGateway(t), installed(t, "nghttp", "nghttp2-client")
+	nghttp := installed(t, "nghttp", "nghttp2-client")
+	ctx, g := deadline(t), startGateway(t)
 	checkList(t, command(ctx, t, nghttp, "--no-verify-peer", "--window-bits=14", "--connection-window-bits=14",
 		"--header="+bearer(), g.URL()+maps+"?resourceVersion=0"))
 
@@ -43,7 +45,8 @@ func TestNghttp(t *testing.T) {
 // TestH2load has h2load ask as often as it can: for small answers, many at a time, and for large ones through windows of
 // 16 KiB, of which each half is a WINDOW_UPDATE.
 func TestH2load(t *testing.T) {
-	ctx, g, h2load := deadline(t), startGateway(t), installed(t, "h2load", "nghttp2-client")
+	h2load := installed(t, "h2load", "nghttp2-client")
+	ctx, g := deadline(t), startGateway(t)
 	for path, args := range map[string][]string{
 		"/map-0001?resourceVersion=0": {"--requests=5000", "--clients=10", "--max-concurrent-streams=50"},
 		"?resourceVersion=0":          {"--requests=8", "--clients=2", "--max-concurrent-streams=4", "--window-bits=14", "--connection-window-bits=14"},

@@ -90,6 +90,7 @@ func do(t *testing.T, f func(context.Context) error) {
 // TestOracle compares kube-apiserver with itself, over HTTP/1.1 and HTTP/2: the cases must be what they say they are,
 // and steady.
 func TestOracle(t *testing.T) {
+	t.Parallel()
 	o := startOracle(t, realkube.Options{})
 	do(t, o.Seed)
 	do(t, o.Change)
@@ -106,6 +107,7 @@ func TestOracle(t *testing.T) {
 // and learned them from watches, one that listed them, and one that answers most-recent
 // reads, and questions of clients about themselves, from memory.
 func TestGateway(t *testing.T) {
+	t.Parallel()
 	o := startOracle(t, realkube.Options{})
 	ctx, oracle := t.Context(), target(t, o.Target, false)
 

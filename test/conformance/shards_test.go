@@ -12,6 +12,7 @@ import (
 // TestShards compares shards with a kube-apiserver that knows them, and then has it forget them: the gateway still
 // answers, and what it cannot answer it refuses.
 func TestShards(t *testing.T) {
+	t.Parallel()
 	gates := map[string]bool{"ShardedListAndWatch": true}
 	o := startOracle(t, realkube.Options{FeatureGates: gates})
 	g := startGateway(t, o)

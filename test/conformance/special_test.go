@@ -16,6 +16,7 @@ import (
 
 // TestWithoutWatchList puts the gateway in front of a kube-apiserver that knows no streaming lists.
 func TestWithoutWatchList(t *testing.T) {
+	t.Parallel()
 	o := startOracle(t, realkube.Options{FeatureGates: map[string]bool{"WatchList": false}})
 	do(t, o.Seed)
 	do(t, o.Change)
@@ -59,6 +60,7 @@ func TestWithoutWatchList(t *testing.T) {
 // A client that watches again where it ended, and lists again where it is told to, must see every change once and in
 // order, and never be told by a bookmark that it is further than it is.
 func TestUpstreamLost(t *testing.T) {
+	t.Parallel()
 	o := startOracle(t, realkube.Options{})
 	g := startGateway(t, o)
 	oracle, gateway := target(t, o.Target, false), gatewayTarget(t, o, g, true)
@@ -228,6 +230,7 @@ func testHandshakeBody(ctx context.Context, t *testing.T, o *Oracle, oracle, gat
 
 // TestFrontProxy lets an authenticating proxy name users to the gateway.
 func TestFrontProxy(t *testing.T) {
+	t.Parallel()
 	o := startOracle(t, realkube.Options{})
 	do(t, o.Seed)
 	do(t, o.Change)

@@ -50,6 +50,7 @@ func allScenarios(t *testing.T, o *Oracle) []Scenario {
 // TestOracleWrites plays the scenarios for the standalone server through kube-apiserver twice: they must be what they
 // say they are, and show nothing that two right servers may differ in.
 func TestOracleWrites(t *testing.T) {
+	t.Parallel()
 	o := startOracle(t, realkube.Options{})
 	do(t, o.Seed)
 	ctx, oracle, itself := t.Context(), target(t, o.Target, false), target(t, o.Target, true)
@@ -59,6 +60,7 @@ func TestOracleWrites(t *testing.T) {
 // TestStandaloneOnSharedStore compares an API server of ours on kube-apiserver's own etcd with that kube-apiserver:
 // both show the same state, so every byte of every read is compared, and what one writes the other reads.
 func TestStandaloneOnSharedStore(t *testing.T) {
+	t.Parallel()
 	o := startOracle(t, realkube.Options{})
 	do(t, o.Seed)
 	ctx, oracle := t.Context(), target(t, o.Target, false)
@@ -103,6 +105,7 @@ var knownDifferences = []difference{
 
 // TestStandalone compares writes, errors, definitions and apply with kube-apiserver's, each on a store of its own.
 func TestStandalone(t *testing.T) {
+	t.Parallel()
 	o := startOracle(t, realkube.Options{})
 	do(t, o.Seed)
 	ctx, oracle := t.Context(), target(t, o.Target, false)

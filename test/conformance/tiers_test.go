@@ -17,6 +17,7 @@ func startTier(t *testing.T, o *Oracle, upper *realkube.Gateway, args ...string)
 
 // TestTiers compares a gateway in front of a gateway with the kube-apiserver behind both.
 func TestTiers(t *testing.T) {
+	t.Parallel()
 	o := startOracle(t, realkube.Options{})
 	ctx, oracle := t.Context(), target(t, o.Target, false)
 	do(t, o.Seed)

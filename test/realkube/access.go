@@ -56,6 +56,9 @@ func (c *Cluster) ServingCAs() *x509.CertPool {
 // ClientCAFile is the authority of client certificates (--client-ca-file).
 func (c *Cluster) ClientCAFile() string { return c.pki.client.pair.CertFile }
 
+// ServiceAccountKeyFile signs tokens of service accounts.
+func (c *Cluster) ServiceAccountKeyFile() string { return c.pki.serviceAccount.KeyFile }
+
 // FrontProxyCAFile is the authority of front-proxy certificates (--requestheader-client-ca-file).
 func (c *Cluster) FrontProxyCAFile() string { return c.pki.frontProxy.pair.CertFile }
 

@@ -49,7 +49,7 @@ func (c *Cluster) apiServerArgs() []string {
 		"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1",
 		fmt.Sprintf("--secure-port=%d", c.apiPort.number),
 		"--endpoint-reconciler-type=none", // a loopback address is no valid endpoint
-		"--service-cluster-ip-range=10.0.0.0/24",
+		"--service-cluster-ip-range=" + c.serviceRange(),
 		"--cert-dir=" + filepath.Join(c.dir, "apiserver-certs"),
 		"--tls-cert-file=" + c.pki.apiserver.CertFile, "--tls-private-key-file=" + c.pki.apiserver.KeyFile,
 		"--client-ca-file=" + c.pki.client.pair.CertFile,
@@ -63,8 +63,6 @@ func (c *Cluster) apiServerArgs() []string {
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file=" + c.pki.serviceAccount.CertFile,
 		"--service-account-signing-key-file=" + c.pki.serviceAccount.KeyFile,
-		// Pods can be made without a controller manager that makes service accounts.
-		"--disable-admission-plugins=ServiceAccount",
 		"--allow-privileged=true",
 		// Without it a shutdown waits for a minute for open watches.
 		"--shutdown-watch-termination-grace-period=5s",
@@ -74,6 +72,14 @@ func (c *Cluster) apiServerArgs() []string {
 			"--authorization-webhook-cache-authorized-ttl=1ms", "--authorization-webhook-cache-unauthorized-ttl=1ms")
 	} else {
 		args = append(args, "--authorization-mode=RBAC")
+	}
+	if c.opts.Nodes {
+		args = append(args, "--authorization-mode=Node", "--enable-admission-plugins=NodeRestriction",
+			"--kubelet-certificate-authority="+c.pki.serving.pair.CertFile,
+			"--kubelet-client-certificate="+c.pki.kubelets.CertFile, "--kubelet-client-key="+c.pki.kubelets.KeyFile)
+	} else {
+		// Pods can be made without a controller manager that makes service accounts.
+		args = append(args, "--disable-admission-plugins=ServiceAccount")
 	}
 	if c.opts.Release != Release130 {
 		args = append(args, "--requestheader-uid-headers=X-Remote-Uid")
@@ -90,6 +96,16 @@ func (c *Cluster) apiServerArgs() []string {
 		args = append(args, "--audit-policy-file="+c.auditPolicyFile(), "--audit-log-path="+c.AuditLog())
 	}
 	return append(args, c.opts.ExtraArgs...)
+}
+
+// KubernetesService is the address of the Service kubernetes in a cluster with nodes.
+const KubernetesService = "127.96.0.1"
+
+func (c *Cluster) serviceRange() string {
+	if c.opts.Nodes {
+		return "127.96.0.0/16"
+	}
+	return "10.0.0.0/24"
 }
 
 // ready asks the server itself. Its certificate tells it from any other server on the port.

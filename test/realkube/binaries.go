@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -32,45 +33,58 @@ type Paths struct {
 // (they are `tool` directives there). They are built once into .cache/bin at the repository's root, and again only
 // when go.mod or the Go version changes. Parallel callers, in this process or another, build once: the others wait.
 func Binaries(ctx context.Context) (Paths, error) {
+	var p Paths
+	dir, err := buildModules(ctx, "cluster", []string{"etcd", "kube-apiserver", "kubectl"}, func(root, dir, ldflags string) error {
+		if err := goBuild(ctx, root, dir, ldflags, "k8s.io/kubernetes/cmd/kube-apiserver", "k8s.io/kubernetes/cmd/kubectl"); err != nil {
+			return err
+		}
+		return goBuild(ctx, root, filepath.Join(dir, "etcd"), "-s -w", "go.etcd.io/etcd/server/v3")
+	})
+	if err == nil {
+		p = Paths{
+			Etcd:          filepath.Join(dir, "etcd"),
+			KubeAPIServer: filepath.Join(dir, "kube-apiserver"),
+			Kubectl:       filepath.Join(dir, "kubectl"),
+		}
+	}
+	return p, err
+}
+
+// buildModules has programs of modules that go.mod names built into .cache/bin, which it returns, unless they are there and
+// go.mod and the Go version are those of the last time. name is that of the lock and the stamp.
+func buildModules(ctx context.Context, name string, programs []string, build func(root, dir, ldflags string) error) (dir string, err error) {
 	root, err := RepoRoot()
 	if err != nil {
-		return Paths{}, err
+		return "", err
 	}
-	dir := filepath.Join(root, ".cache", "bin")
-	p := Paths{
-		Etcd:          filepath.Join(dir, "etcd"),
-		KubeAPIServer: filepath.Join(dir, "kube-apiserver"),
-		Kubectl:       filepath.Join(dir, "kubectl"),
-	}
-	unlock, err := lockFile(ctx, filepath.Join(dir, "build.lock"))
+	dir = filepath.Join(root, ".cache", "bin")
+	unlock, err := lockFile(ctx, filepath.Join(dir, name+".lock"))
 	if err != nil {
-		return Paths{}, err
+		return "", err
 	}
 	defer unlock()
-
 	goMod, err := os.ReadFile(filepath.Join(root, "go.mod"))
 	if err != nil {
-		return Paths{}, err
+		return "", err
 	}
 	kube, err := requiredVersion(goMod, "k8s.io/kubernetes")
 	if err != nil {
-		return Paths{}, err
+		return "", err
 	}
 	ldflags := kubeLDFlags(kube)
-	stampFile := filepath.Join(dir, "stamp")
-	stamp := stampOf(goMod, ldflags)
-	if old, err := os.ReadFile(stampFile); err == nil && string(old) == stamp && allExist(p.Etcd, p.KubeAPIServer, p.Kubectl) {
-		return p, nil
+	stampFile, stamp := filepath.Join(dir, name+".stamp"), stampOf(goMod, ldflags)
+	paths := make([]string, len(programs))
+	for i, program := range programs {
+		paths[i] = filepath.Join(dir, program)
+	}
+	if old, err := os.ReadFile(stampFile); err == nil && string(old) == stamp && allExist(paths...) {
+		return dir, nil
 	}
 	// go build looks at what is there already and links again only what has changed.
-	if err := goBuild(ctx, root, dir+string(filepath.Separator), ldflags,
-		"k8s.io/kubernetes/cmd/kube-apiserver", "k8s.io/kubernetes/cmd/kubectl"); err != nil {
-		return Paths{}, err
+	if err := build(root, dir+string(filepath.Separator), ldflags); err != nil {
+		return "", err
 	}
-	if err := goBuild(ctx, root, p.Etcd, "-s -w", "go.etcd.io/etcd/server/v3"); err != nil {
-		return Paths{}, err
-	}
-	return p, os.WriteFile(stampFile, []byte(stamp), 0o644)
+	return dir, os.WriteFile(stampFile, []byte(stamp), 0o644)
 }
 
 // RepoRoot is the folder of the go.mod that holds the working directory, which must be kubeweir's.
@@ -92,11 +106,22 @@ func RepoRoot() (string, error) {
 	}
 }
 
+// built is the program that Kubeweir has built: what it is built from does not change while a test runs.
+var built struct {
+	sync.Mutex
+	path string
+}
+
 // Kubeweir returns the path of the kubeweir program: KUBEWEIR_BINARY of the environment, or cmd/kubeweir built into
-// .cache/bin. go build itself decides what is stale.
+// .cache/bin. go build itself decides what is stale, once in a process.
 func Kubeweir(ctx context.Context) (string, error) {
 	if path := os.Getenv("KUBEWEIR_BINARY"); path != "" {
 		return filepath.Abs(path)
+	}
+	built.Lock()
+	defer built.Unlock()
+	if built.path != "" {
+		return built.path, nil
 	}
 	root, err := RepoRoot()
 	if err != nil {
@@ -109,7 +134,11 @@ func Kubeweir(ctx context.Context) (string, error) {
 	}
 	defer unlock()
 	out := filepath.Join(dir, "kubeweir")
-	return out, goBuild(ctx, root, out, "", "./cmd/kubeweir")
+	if err := goBuild(ctx, root, out, "", "./cmd/kubeweir"); err != nil {
+		return "", err
+	}
+	built.path = out
+	return out, nil
 }
 
 func goBuild(ctx context.Context, root, out, ldflags string, pkgs ...string) error {

@@ -137,6 +137,7 @@ type pki struct {
 
 	apiserver      KeyPair // kube-apiserver's serving certificate
 	aggregator     KeyPair // kube-apiserver's front-proxy client certificate
+	kubelets       KeyPair // kube-apiserver's client certificate for kubelets
 	serviceAccount KeyPair // signs and verifies service-account tokens
 }
 
@@ -155,11 +156,14 @@ func newPKI(dir string) (*pki, error) {
 		}
 	}
 	var err error
-	if p.apiserver, err = p.serving.issueServer(dir, "kube-apiserver", "127.0.0.1", "localhost", "10.0.0.1",
+	if p.apiserver, err = p.serving.issueServer(dir, "kube-apiserver", "127.0.0.1", "localhost", "10.0.0.1", KubernetesService,
 		"kubernetes", "kubernetes.default", "kubernetes.default.svc"); err != nil {
 		return nil, err
 	}
 	if p.aggregator, err = p.frontProxy.issueClient(dir, "aggregator", frontProxyName); err != nil {
+		return nil, err
+	}
+	if p.kubelets, err = p.client.issueClient(dir, "kubelets", "kube-apiserver-kubelet-client", "system:masters"); err != nil {
 		return nil, err
 	}
 	sa, err := newAuthority(dir, "service-account")

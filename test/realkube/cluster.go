@@ -57,6 +57,10 @@ type Options struct {
 	AuthorizationWebhook *Webhook
 	// Users are added to those that every cluster has.
 	Users []User
+	// Nodes has kube-apiserver know nodes as a cluster does that has some: by the node authorizer and NodeRestriction, with
+	// service accounts for all pods, and with a certificate by which it talks to kubelets. Addresses of Services are then
+	// loopback addresses (127.96.0.0/16), of which KubernetesService is the first.
+	Nodes bool
 	// EtcdOnly starts no kube-apiserver; StartAPIServer does later.
 	EtcdOnly bool
 }

@@ -30,6 +30,8 @@ type ControllerOptions struct {
 	ServiceAccountKey, RootCA string
 	// Dir takes logs and what the programs write.
 	Dir string
+	// NoKwok starts no kwok, where there are nodes that run pods.
+	NoKwok bool
 }
 
 // Controllers are a running kube-controller-manager, kube-scheduler and kwok (whose nodes run pods only in name), all
@@ -41,7 +43,7 @@ type Controllers struct {
 
 // StartControllers builds what is missing and starts the three; they are ready when they answer their health checks.
 func StartControllers(ctx context.Context, opts ControllerOptions) (*Controllers, error) {
-	dir, err := buildControllers(ctx)
+	dir, err := BuildControllers(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -72,6 +74,9 @@ func StartControllers(ctx context.Context, opts ControllerOptions) (*Controllers
 			})
 		},
 		func() error {
+			if opts.NoKwok {
+				return nil
+			}
 			return c.start(ctx, opts, filepath.Join(dir, "kwok"), "http", func(port string) []string {
 				return []string{"--kubeconfig", opts.Kubeconfig, "--config", stages, "--manage-all-nodes", "--server-address", "127.0.0.1:" + port}
 			})
@@ -139,27 +144,10 @@ func (c *Controllers) Close() {
 	}
 }
 
-// buildControllers builds the three programs from the modules that go.mod names, as Binaries does.
-func buildControllers(ctx context.Context) (dir string, err error) {
-	root, err := RepoRoot()
-	if err != nil {
-		return "", err
-	}
-	dir = filepath.Join(root, ".cache", "bin")
-	unlock, err := lockFile(ctx, filepath.Join(dir, "controllers.lock"))
-	if err != nil {
-		return "", err
-	}
-	defer unlock()
-	goMod, err := os.ReadFile(filepath.Join(root, "go.mod"))
-	if err != nil {
-		return "", err
-	}
-	kube, err := requiredVersion(goMod, "k8s.io/kubernetes")
-	if err != nil {
-		return "", err
-	}
-	// go build itself decides what is stale.
-	return dir, goBuild(ctx, root, dir+string(filepath.Separator), kubeLDFlags(kube),
-		"k8s.io/kubernetes/cmd/kube-controller-manager", "k8s.io/kubernetes/cmd/kube-scheduler", "sigs.k8s.io/kwok/cmd/kwok")
+// BuildControllers builds the three programs into a folder from the modules that go.mod names, as Binaries does.
+func BuildControllers(ctx context.Context) (dir string, err error) {
+	return buildModules(ctx, "controllers", []string{"kube-controller-manager", "kube-scheduler", "kwok"}, func(root, dir, ldflags string) error {
+		return goBuild(ctx, root, dir, ldflags,
+			"k8s.io/kubernetes/cmd/kube-controller-manager", "k8s.io/kubernetes/cmd/kube-scheduler", "sigs.k8s.io/kwok/cmd/kwok")
+	})
 }

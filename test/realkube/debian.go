@@ -2,11 +2,15 @@ package realkube
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 )
+
+// ErrCannotInstall says that nothing can be installed on this machine: by this user, or because it is no Debian or Ubuntu.
+var ErrCannotInstall = errors.New("packages cannot be installed here")
 
 // Installed makes sure that a program is there, by installing the package of Debian or Ubuntu that has it, and returns
 // its path.
@@ -22,6 +26,12 @@ func Installed(ctx context.Context, program, pkg string) (string, error) {
 
 // Install installs a package of Debian or Ubuntu.
 func Install(ctx context.Context, pkg string) error {
+	if _, err := exec.LookPath("apt-get"); err != nil {
+		return fmt.Errorf("install the package %s: %w: there is no apt-get", pkg, ErrCannotInstall)
+	}
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("install the package %s: %w: only root may", pkg, ErrCannotInstall)
+	}
 	unlock, err := lockFile(ctx, filepath.Join(os.TempDir(), "kubeweir-apt.lock"))
 	if err != nil {
 		return err

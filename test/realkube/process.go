@@ -28,6 +28,11 @@ type process struct {
 
 // startProcess starts a program whose output is appended to logFile.
 func startProcess(name, logFile, path string, args ...string) (*process, error) {
+	return startCommand(name, logFile, exec.Command(path, args...))
+}
+
+// startCommand is startProcess of a command, whose output and attributes it sets.
+func startCommand(name, logFile string, cmd *exec.Cmd) (*process, error) {
 	log, err := os.OpenFile(logFile, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
@@ -37,7 +42,6 @@ func startProcess(name, logFile, path string, args ...string) (*process, error) 
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(path, args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = dieWithParent()
 	p := &process{name: name, logFile: logFile, logFrom: size, cmd: cmd, done: make(chan struct{})}

@@ -2,6 +2,7 @@ package rbac
 
 import (
 	"fmt"
+	"math/bits"
 	"net/http"
 	"slices"
 	"strings"
@@ -119,63 +120,74 @@ func TestDefaultResources(t *testing.T) {
 	}
 }
 
-// TestCachedResources takes get, list and watch away from one half of the cached resources, and from the other. What
-// lost its right is forwarded, with the same answers; what has it is not.
+// TestCachedResources: without get, list or watch of a resource its reads are forwarded, with the same answers, and what
+// has its rights is not. The rights are numbered. For each bit of the numbers one gateway lacks the rights that have it,
+// and another those that have it not: of any two rights there is a gateway that lacks the one and has the other, so that
+// each is seen to be needed by itself.
 func TestCachedResources(t *testing.T) {
 	t.Parallel()
-	rights := printed(t, false)
 	resources := slices.DeleteFunc(servedResources(t), func(s served) bool { return s.resource == "secrets" && s.group == "" })
-	half := func(s served) int {
-		return slices.IndexFunc(resources, func(o served) bool { return o == s }) % 2
+	rights, removable := printed(t, false), removableOf(resources)
+	for _, r := range removable {
+		if !slices.Contains(rights, r) {
+			t.Errorf("%v is not printed", r)
+		}
 	}
-	isOwn := func(s served) bool {
-		return slices.Contains([]string{"apiextensions.k8s.io", "apiregistration.k8s.io", rbacv1.GroupName}, s.group)
-	}
-	alice := withToken(t, kube.Token(realkube.Alice))
-	for _, verb := range []string{"get", "list", "watch"} {
-		for gone := range 3 { // the third is that nothing is gone
-			t.Run(fmt.Sprintf("%s/%d", verb, gone), func(t *testing.T) {
+	t.Run("whole", func(t *testing.T) {
+		t.Parallel()
+		readEach(t, startGateway(t, "cached-whole", rulesOf(rights), nil), resources, rights)
+	})
+	for bit := range bits.Len(uint(len(removable) - 1)) {
+		for gone := range 2 {
+			t.Run(fmt.Sprintf("%d/%d", bit, gone), func(t *testing.T) {
 				t.Parallel()
-				lost := func(s served) bool { return half(s) == gone && (verb == "get" || !isOwn(s)) }
 				left := without(rights, func(r right) bool {
-					return r.verb == verb && slices.ContainsFunc(resources, func(s served) bool {
-						return s.group == r.group && s.resource == r.resource && lost(s)
-					})
+					i := slices.Index(removable, r)
+					return i >= 0 && i>>bit&1 == gone
 				})
-				g := startGateway(t, fmt.Sprintf("cached-%s-%d", verb, gone), rulesOf(left), nil)
-				want := make(map[served]string)
-				for _, s := range resources {
-					path, status, source := s.path+"?resourceVersion=0", 200, "cached"
-					if verb == "get" {
-						path, status, source = s.onePath, 404, "collapsed"
-					}
-					if lost(s) {
-						source = "forwarded"
-					}
-					if got, body := send(t, alice, "GET", g.url+path); got != status {
-						t.Errorf("%s: %d %.200s", path, got, body)
-					}
-					want[s] = source
-				}
-				checkSources(t, g, verb, want)
+				readEach(t, startGateway(t, fmt.Sprintf("cached-%d-%d", bit, gone), rulesOf(left), nil), resources, left)
 			})
 		}
 	}
 }
 
-// checkSources expects that the only read of each came from a source.
-func checkSources(t *testing.T, g *gateway, verb string, want map[served]string) {
+// removableOf are the rights on what is cached, but those that the gateway needs for itself too (TestFollowed).
+func removableOf(resources []served) (all []right) {
+	for _, s := range resources {
+		all = append(all, right{"get", s.group, s.resource})
+		if !slices.Contains([]string{"apiextensions.k8s.io", "apiregistration.k8s.io", rbacv1.GroupName}, s.group) {
+			all = append(all, right{"list", s.group, s.resource}, right{"watch", s.group, s.resource})
+		}
+	}
+	return all
+}
+
+// readEach gets and lists what is served, and checks that what a gateway has no right for is forwarded, and no more.
+func readEach(t *testing.T, g *gateway, resources []served, rights []right) {
 	t.Helper()
-	if verb == "watch" {
-		verb = "list"
+	alice := withToken(t, kube.Token(realkube.Alice))
+	has := func(verb string, s served) bool { return slices.Contains(rights, right{verb, s.group, s.resource}) }
+	for _, s := range resources {
+		answers(404, "", alice, "GET", s.onePath)(t, g)
+		answers(200, "", alice, "GET", s.path+"?resourceVersion=0")(t, g)
 	}
 	metrics := g.metrics(t)
-	for s, source := range want {
-		if n := metrics.Sum("kubeweir_requests_total", map[string]string{
-			"verb": verb, "group": s.group, "resource": s.resource, "source": source,
-		}); n != 1 {
-			t.Errorf("%s of %s.%s was not %s", verb, s.resource, s.group, source)
-		}
+	for _, s := range resources {
+		checkSource(t, metrics, "get", s, "collapsed", has("get", s))
+		checkSource(t, metrics, "list", s, "cached", has("list", s) && has("watch", s))
+	}
+}
+
+// checkSource expects that the only read of a resource came from a source, or was forwarded.
+func checkSource(t *testing.T, metrics realkube.Metrics, verb string, s served, source string, may bool) {
+	t.Helper()
+	if !may {
+		source = "forwarded"
+	}
+	if n := metrics.Sum("kubeweir_requests_total", map[string]string{
+		"verb": verb, "group": s.group, "resource": s.resource, "source": source,
+	}); n != 1 {
+		t.Errorf("%s of %s.%s was not %s", verb, s.resource, s.group, source)
 	}
 }
 

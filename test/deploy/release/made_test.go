@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/test/realkube"
+	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
 // What is made is of a version and a time of its own, so that it is not made anew at each commit.
@@ -78,9 +79,7 @@ func command(t *testing.T, name string, args ...string) string {
 // debian makes sure that a program is there, by installing the package that has it.
 func debian(t *testing.T, program, pkg string) {
 	t.Helper()
-	if _, err := realkube.Installed(t.Context(), program, pkg); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Installed(t, program, pkg)
 }
 
 // TestReproducible makes the image again, from a copy of the source in another folder, which is not a git repository.
