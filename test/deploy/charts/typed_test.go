@@ -17,7 +17,7 @@ import (
 )
 
 // TestTyped: the install commands of the READMEs, what Helm then prints, and what the runbooks say to do with an
-// installation, as they are written. What needs a kubelet cannot be typed.
+// installation, as they are written. What needs a kubelet is typed in test/deploy/kubelet.
 func TestTyped(t *testing.T) {
 	clients, err := kubernetes.NewForConfig(kube.AdminConfig())
 	if err != nil {

@@ -27,6 +27,7 @@ ports:
     containerPort: {{ include "kubeweir.metricsPort" . }}
     protocol: TCP
 {{- include "kubeweir.probes" . }}
+terminationMessagePolicy: FallbackToLogsOnError
 {{- if and .Values.preStopSleepSeconds (semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version) }}
 lifecycle:
   preStop:

@@ -1,0 +1,135 @@
+//go:build linux
+
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"google.golang.org/grpc"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/cri-streaming/pkg/streaming"
+)
+
+// Options say what a Runtime has.
+type Options struct {
+	// Dir takes the socket, and what containers write outside of volumes.
+	Dir string
+	// Images by the names that pods have for them. There is no registry: others cannot be pulled.
+	Images map[string]*Image
+	// Services are addresses that pods reach, HOST:PORT of 127.0.0.0/8, and where they lead to outside.
+	Services map[string]string
+}
+
+// A Runtime serves CRI on a unix socket. Its methods may be called at the same time from many goroutines.
+type Runtime struct {
+	runtimeapi.UnimplementedRuntimeServiceServer
+	runtimeapi.UnimplementedImageServiceServer
+
+	opts    Options
+	grpc    *grpc.Server
+	streams streaming.Server
+	web     *http.Server
+	serving sync.WaitGroup
+
+	mu         sync.Mutex
+	made       int // sandboxes and containers, which names them
+	sandboxes  map[string]*sandbox
+	containers map[string]*container
+
+	endings struct { // is locked after mu
+		sync.Mutex
+		codes map[string][]int
+	}
+}
+
+// Start starts a runtime, which Close ends.
+func Start(opts Options) (*Runtime, error) {
+	r := &Runtime{opts: opts, grpc: grpc.NewServer(), sandboxes: make(map[string]*sandbox), containers: make(map[string]*container)}
+	r.endings.codes = make(map[string][]int)
+	socket, err := net.Listen("unix", filepath.Join(opts.Dir, "cri.sock"))
+	if err != nil {
+		return nil, err
+	}
+	web, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return nil, errors.Join(err, socket.Close())
+	}
+	config := streaming.DefaultConfig
+	config.BaseURL = &url.URL{Scheme: "http", Host: web.Addr().String()}
+	if r.streams, err = streaming.NewServer(config, forwarder{r}); err != nil {
+		return nil, errors.Join(err, socket.Close(), web.Close())
+	}
+	r.web = &http.Server{Handler: r.streams}
+	runtimeapi.RegisterRuntimeServiceServer(r.grpc, r)
+	runtimeapi.RegisterImageServiceServer(r.grpc, r)
+	r.serving.Go(func() { _ = r.grpc.Serve(socket) })
+	r.serving.Go(func() { _ = r.web.Serve(web) })
+	return r, nil
+}
+
+// Endpoint is where a kubelet finds the runtime.
+func (r *Runtime) Endpoint() string { return "unix://" + filepath.Join(r.opts.Dir, "cri.sock") }
+
+// Close ends all containers, and the runtime.
+func (r *Runtime) Close() {
+	r.grpc.Stop()
+	_ = r.web.Close()
+	r.serving.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.sandboxes {
+		r.stopSandbox(s)
+	}
+}
+
+// newID names a sandbox or a container. The caller holds mu.
+func (r *Runtime) newID() string {
+	r.made++
+	return fmt.Sprintf("%064x", r.made)
+}
+
+// Version implements RuntimeServiceServer.
+func (r *Runtime) Version(context.Context, *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
+	return &runtimeapi.VersionResponse{Version: "0.1.0", RuntimeName: "processes", RuntimeVersion: "0.1.0", RuntimeApiVersion: "v1"}, nil
+}
+
+// Status implements RuntimeServiceServer.
+func (r *Runtime) Status(context.Context, *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
+	return &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
+		{Type: runtimeapi.RuntimeReady, Status: true}, {Type: runtimeapi.NetworkReady, Status: true},
+	}}}, nil
+}
+
+// UpdateRuntimeConfig implements RuntimeServiceServer.
+func (r *Runtime) UpdateRuntimeConfig(context.Context, *runtimeapi.UpdateRuntimeConfigRequest) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
+	return &runtimeapi.UpdateRuntimeConfigResponse{}, nil
+}
+
+// RuntimeConfig implements RuntimeServiceServer. There are no control groups.
+func (r *Runtime) RuntimeConfig(context.Context, *runtimeapi.RuntimeConfigRequest) (*runtimeapi.RuntimeConfigResponse, error) {
+	return &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: runtimeapi.CgroupDriver_CGROUPFS}}, nil
+}
+
+// matches says whether an object has all labels that a filter asks for.
+func matches(labels, asked map[string]string) bool {
+	for name, value := range asked {
+		if labels[name] != value {
+			return false
+		}
+	}
+	return true
+}
+
+// folder makes one of a sandbox or a container.
+func (r *Runtime) folder(id string) (string, error) {
+	dir := filepath.Join(r.opts.Dir, id)
+	return dir, os.Mkdir(dir, 0o755)
+}
