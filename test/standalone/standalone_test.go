@@ -17,18 +17,23 @@ import (
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
-// readmeCommands are the kubectl commands of the README's section about an API without a cluster.
-func readmeCommands(t *testing.T) []string {
+func readme(t *testing.T) string {
 	t.Helper()
 	root, err := realkube.RepoRoot()
 	if err != nil {
 		t.Fatal(err)
 	}
-	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
+	text, err := os.ReadFile(filepath.Join(root, "README.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	block := regexp.MustCompile("(?s)\n## A Kubernetes API without a cluster\n.*?```sh\n(kubectl .*?)```").FindStringSubmatch(string(readme))
+	return string(text)
+}
+
+// readmeCommands are the kubectl commands of the README's section about an API without a cluster.
+func readmeCommands(t *testing.T) []string {
+	t.Helper()
+	block := regexp.MustCompile("(?s)\n## A Kubernetes API without a cluster\n.*?```sh\n(kubectl .*?)```").FindStringSubmatch(readme(t))
 	if block == nil {
 		t.Fatal("the README has no kubectl commands")
 	}

@@ -74,6 +74,7 @@ var alertCases = []alertCase{
 	{"KubeweirStartsRefused", "10m", 1, []string{"kubeweir_cache_start_refused_total 0x5 50x10"}},
 	{"KubeweirStartsRefused", "10m", 0, []string{"kubeweir_cache_start_refused_total 0x5 5x10"}},
 	{"KubeweirMemoryNearBudget", "12m", 2, []string{"kubeweir_response_buffer_bytes 95x30", "kubeweir_response_buffer_bytes_limit 100x30", "kubeweir_collapsed_bytes 100x30", "kubeweir_collapsed_bytes_limit 100x30"}},
+	{"KubeweirMemoryNearBudget", "12m", 1, []string{"kubeweir_waiting_stream_bytes 95x30", "kubeweir_waiting_stream_bytes_limit 100x30"}},
 	{"KubeweirMemoryNearBudget", "12m", 1, []string{"kubeweir_long_request_bytes 95x30", "kubeweir_long_request_bytes_limit 100x30"}},
 	{"KubeweirMemoryNearBudget", "12m", 0, []string{"kubeweir_response_buffer_bytes 50x30", "kubeweir_response_buffer_bytes_limit 100x30"}},
 
@@ -159,7 +160,13 @@ func TestAlerts(t *testing.T) {
 			t.Errorf("%s has no case in which it fires, or none in which it does not", rule.Alert)
 		}
 	}
-	b, err := yaml.Marshal(map[string]any{"rule_files": []string{alertsFile(t)}, "evaluation_interval": "1m", "tests": tests})
+	judge(t, "1m", tests)
+}
+
+// judge has promtool run tests of the alerts, which it looks at so often.
+func judge(t *testing.T, every string, tests []*promTest) {
+	t.Helper()
+	b, err := yaml.Marshal(map[string]any{"rule_files": []string{alertsFile(t)}, "evaluation_interval": every, "tests": tests})
 	if err != nil {
 		t.Fatal(err)
 	}

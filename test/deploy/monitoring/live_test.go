@@ -21,6 +21,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/deploy/monitoring"
 	"github.com/kubeweir/kubeweir/test/realkube"
+	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
 // process is one whose metrics are read.
@@ -86,6 +87,9 @@ func processes(t *testing.T) []process {
 
 // TestRunning: what a running process has is what docs/metrics.md says, and the commands of the runbooks work.
 func TestRunning(t *testing.T) {
+	for program, pkg := range map[string]string{"curl": "curl", "openssl": "openssl", "iostat": "sysstat"} {
+		testbed.Installed(t, program, pkg)
+	}
 	root, err := realkube.RepoRoot()
 	if err != nil {
 		t.Fatal(err)
@@ -204,7 +208,7 @@ func documented(t *testing.T, process string, metrics realkube.Metrics, known ma
 
 var shell = regexp.MustCompile("(?s)```sh\n(.*?)```")
 
-// runbooks types the commands of the runbooks, and of troubleshooting.md, that are about such a process. Each block must print something.
+// runbooks types the commands of the runbooks, and of troubleshooting.md, that are about such a process.
 func runbooks(t *testing.T, folder string, p *process) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(folder, "*.md"))
@@ -221,21 +225,27 @@ func runbooks(t *testing.T, folder string, p *process) {
 		if about != p.name {
 			continue
 		}
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		blocks := shell.FindAllStringSubmatch(string(text), -1)
-		if len(blocks) == 0 {
-			t.Errorf("%s has no commands", file)
-		}
-		for _, block := range blocks {
-			script := strings.ReplaceAll(block[1], "export ADMIN=http://127.0.0.1:9444\n", "")
-			cmd := exec.CommandContext(t.Context(), "bash", "-e", "-u", "-c", script)
-			cmd.Env = append(os.Environ(), "ADMIN="+p.admin)
-			if out, err := cmd.CombinedOutput(); err != nil || len(out) == 0 {
-				t.Errorf("%s: %v\n%s\n%s", filepath.Base(file), err, script, out)
-			}
+		typeBlocks(t, file, append(os.Environ(), "ADMIN="+p.admin))
+	}
+}
+
+// typeBlocks types the sh blocks of a page. Each must print something.
+func typeBlocks(t *testing.T, file string, env []string) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := shell.FindAllStringSubmatch(string(text), -1)
+	if len(blocks) == 0 {
+		t.Errorf("%s has no commands", file)
+	}
+	for _, block := range blocks {
+		script := strings.ReplaceAll(block[1], "export ADMIN=http://127.0.0.1:9444\n", "")
+		cmd := exec.CommandContext(t.Context(), "bash", "-e", "-u", "-c", script)
+		cmd.Env = env
+		if out, err := cmd.CombinedOutput(); err != nil || len(out) == 0 {
+			t.Errorf("%s: %v\n%s\n%s", filepath.Base(file), err, script, out)
 		}
 	}
 }

@@ -16,16 +16,17 @@ import (
 // typed are the commands in the sentences and console blocks of the runbooks and of troubleshooting.md, and how they are typed
 // here: with a name where the reader puts one, and with less patience.
 var typed = map[string]string{
-	"kubectl -n kubeweir describe replicasets":                                                 "",
-	"kubectl -n kubeweir describe pods":                                                        "",
-	"kubectl auth can-i list RESOURCE --all-namespaces --as NAME_OF_THE_GATEWAY":               "kubectl auth can-i list pods --all-namespaces --as kubeweir | grep -x no",
-	"kubectl auth whoami":                                                                      "",
-	"kubectl delete events --all --all-namespaces":                                             "",
-	"kubectl get apiservices":                                                                  "",
-	"kubeweir rbac":                                                                            "",
-	"kubeweir verify":                                                                          `kubeweir verify --admin "$ADMIN"`,
-	"kubectl -n kubeweir exec POD -- kubeweir verify":                                          kubelet,
-	"curl -k https://ADDRESS/livez":                                                            "curl -sSf -k https://ADDRESS/livez",
+	"kubectl -n kubeweir describe replicasets --show-events":                     "",
+	"kubectl -n kubeweir describe pods --show-events":                            "",
+	"kubectl auth can-i list RESOURCE --all-namespaces --as NAME_OF_THE_GATEWAY": "kubectl auth can-i list pods --all-namespaces --as kubeweir | grep -x no",
+	"kubectl auth whoami":                              "",
+	"kubectl delete events --all --all-namespaces":     "",
+	"kubectl get apiservices":                          "",
+	"kubeweir rbac":                                    "",
+	"kubeweir verify":                                  `kubeweir verify --admin "$ADMIN"`,
+	"kubeweir top":                                     `kubeweir top --admin "$ADMIN"`,
+	"kubectl -n kubeweir exec POD -- /kubeweir verify": kubelet,
+	"curl -k https://ADDRESS/livez":                    "curl -sSf -k https://ADDRESS/livez",
 	`curl -sf -o cpu.pprof "$ADMIN/debug/pprof/profile?seconds=10"`:                            `curl -sf -o "$DIR/cpu.pprof" "$ADMIN/debug/pprof/profile?seconds=1" && ls "$DIR/cpu.pprof"`,
 	"export ETCDCTL_ENDPOINTS=http://127.0.0.1:2379":                                           "export ETCDCTL_ENDPOINTS=http://127.0.0.1:2379; env | grep ETCDCTL",
 	"kubectl -n kubeweir rollout restart deployment/kubeweir":                                  helm,
@@ -37,9 +38,9 @@ var typed = map[string]string{
 	"kubectl -n kubeweir port-forward POD 9444 &":                                              kubelet,
 	"kubectl port-forward":                                                                     kubelet,
 	"kubectl auth can-i":                                                                       "kubectl auth can-i get pods",
-	"openssl x509 -in tls.crt -noout -pubkey":                                                  "not here: needs openssl",
-	"openssl pkey -in tls.key -pubout":                                                         "not here: needs openssl",
-	"iostat -x 1":                                                                              "not here: needs sysstat, and does not end",
+	"openssl x509 -in tls.crt -noout -pubkey":                                                  `openssl x509 -in "$CERT" -noout -pubkey`,
+	"openssl pkey -in tls.key -pubout":                                                         `openssl pkey -in "$KEY" -pubout`,
+	"iostat -x 1":                                                                              "iostat -x 1 1",
 	"etcdctl endpoint health":                                                                  etcdctl,
 	"etcdctl endpoint status -w table":                                                         etcdctl,
 	`etcdctl compact "$(etcdctl endpoint status -w json | grep -o '"revision":[0-9]*' | head -n 1 | cut -d: -f2)"`: etcdctl,
@@ -53,7 +54,7 @@ var typed = map[string]string{
 // Why some are not typed here.
 const (
 	kubelet = "not here: needs a kubelet"
-	etcdctl = "not here: needs etcd's client"
+	etcdctl = "not here: TestEtcdTroubled types it"
 	systemd = "not here: needs systemd"
 	helm    = "not here: TestTyped of test/deploy/charts has what it needs"
 )
@@ -130,11 +131,15 @@ func shellOf(t *testing.T, cluster *realkube.Cluster, p *process) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	pair, err := cluster.IssueServingCert("127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
 	dir := t.TempDir()
 	kubeconfig := filepath.Join(dir, "kubeconfig")
 	if err := cluster.WriteKubeconfig(kubeconfig, cluster.URL(), cluster.ServingCAFile(), cluster.AdminToken()); err != nil {
 		t.Fatal(err)
 	}
 	return append(os.Environ(), "PATH="+filepath.Dir(paths.Kubectl)+":"+os.Getenv("PATH"), "KUBECONFIG="+kubeconfig,
-		"KUBECACHEDIR="+dir, "DIR="+dir, "ADMIN="+p.admin)
+		"KUBECACHEDIR="+dir, "DIR="+dir, "ADMIN="+p.admin, "CERT="+pair.CertFile, "KEY="+pair.KeyFile)
 }
