@@ -28,6 +28,9 @@ LIGHT = ./api/... ./encoding/... ./shard/... ./object/... ./reason/... ./contain
 HEAVY = ./origin/... ./serve/... ./cmd/...
 E2E   = ./test/...
 
+# Tests of what is allocated and of memory, which the race detector changes.
+COUNTED = ./object ./proxy/edge
+
 BENCH      ?= .
 BENCHFLAGS ?= -benchmem
 
@@ -111,6 +114,7 @@ docs: ## Write what is generated: references and the dashboard.
 .PHONY: unit
 unit: ## Unit tests (check has vetted), with the race detector where it does not mean building Kubernetes twice.
 	$(RACE) -vet=off -timeout 10m $(LIGHT)
+	$(GO) test -vet=off -run 'Allocations|Memory' $(COUNTED)
 	$(GO) test -vet=off -timeout 10m $(HEAVY)
 	$(GO) -C deploy/release test -vet=off -timeout 10m ./...
 
