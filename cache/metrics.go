@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
@@ -104,7 +105,7 @@ func (m *metrics) feed(res *Resource, enc api.Encoding) *feedMetrics {
 func (m *Manager) register(r prometheus.Registerer, checkPeriod time.Duration) error {
 	c := m.parts.metrics
 	setting := func(name, help string, value float64) prometheus.Collector {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return value })
+		return gaugefunc.New(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return value })
 	}
 	for _, collector := range []prometheus.Collector{
 		c.restarts, c.events, c.fresh, c.syncSeconds, c.refused, c.checks, c.differences, newStateCollector(m),

@@ -13,6 +13,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/form"
 	"github.com/kubeweir/kubeweir/contain"
+	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/reason"
 	"github.com/kubeweir/kubeweir/watchmux"
@@ -91,13 +92,13 @@ func NewWatches(reader *Reader, registerer prometheus.Registerer) *Watches {
 		w.ended[why] = ended.WithLabelValues(why.String())
 	}
 	if registerer != nil {
-		registerer.MustRegister(ended, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		registerer.MustRegister(ended, gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_watches_open",
 			Help: "Client watches served from the cache now.",
-		}, func() float64 { return float64(w.Open()) }), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		}, func() float64 { return float64(w.Open()) }), gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_watches_coalescing",
 			Help: "Client watches served from the cache that coalesce events, by a rule or because their client asked for it.",
-		}, func() float64 { return float64(w.coalescing.Load()) }), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		}, func() float64 { return float64(w.coalescing.Load()) }), gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_watches_widened",
 			Help: "Client watches whose events wait longer than coalesce says, because they would bring more than watchBytesPerSecond.",
 		}, func() float64 { return float64(w.widened.Load()) }))

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 	"github.com/kubeweir/kubeweir/proxy/usage"
 	"github.com/kubeweir/kubeweir/reason"
 )
@@ -66,7 +67,7 @@ func NewBlocked(registerer prometheus.Registerer) *Blocked {
 	b := &Blocked{now: time.Now}
 	b.list.Store(new([]*blockedAgent))
 	if registerer != nil {
-		registerer.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		registerer.MustRegister(gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_blocked_user_agents",
 			Help: "Patterns of user agents that are blocked at present by an operator, 64 at most.",
 		}, func() float64 { return float64(len(b.List())) }))

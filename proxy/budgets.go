@@ -13,6 +13,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 	"github.com/kubeweir/kubeweir/proxy/identity"
 	"github.com/kubeweir/kubeweir/proxy/usage"
 	"github.com/kubeweir/kubeweir/reason"
@@ -142,7 +143,7 @@ func watchBudgets(registerer prometheus.Registerer, budgets []*ruleBudgets) {
 	if registerer == nil {
 		return
 	}
-	registerer.MustRegister(answers, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	registerer.MustRegister(answers, gaugefunc.New(prometheus.GaugeOpts{
 		Name: "kubeweir_budget_users",
 		Help: "Users that upstream budgets know, of all rules together; each budget knows 4,096 at most, and each of the others shares what is left with few of them.",
 	}, func() (n float64) {

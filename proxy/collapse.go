@@ -14,6 +14,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/internal/flight"
+	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 )
 
 // collapser answers most-recent reads of a source that cannot tell its current
@@ -130,11 +131,11 @@ func (c *collapser) watch(registerer prometheus.Registerer) {
 	}
 	registerer.MustRegister(
 		c.shared,
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_collapsed_bytes",
 			Help: "Bytes of the upstream's answers that are held to be shared between callers.",
 		}, func() float64 { return float64(c.held.Load()) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_collapsed_bytes_limit",
 			Help: "Bytes of such answers beyond which requests are forwarded one by one.",
 		}, func() float64 { return float64(c.maxHeld()) }),

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 	"github.com/kubeweir/kubeweir/reason"
 )
 
@@ -78,7 +79,7 @@ func newMetrics(registerer prometheus.Registerer, known func(schema.GroupVersion
 		m.forwarded[why] = forwarded.WithLabelValues(why.String())
 	}
 	if registerer != nil {
-		registerer.MustRegister(m.requests, m.duration, m.bytes, m.stale, forwarded, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		registerer.MustRegister(m.requests, m.duration, m.bytes, m.stale, forwarded, gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_request_label_sets",
 			Help: "Label sets of the metrics of requests; beyond 4096 further ones are \"other\".",
 		}, func() float64 {
@@ -98,11 +99,11 @@ func watchLimits(registerer prometheus.Registerer, gauges map[string]*semaphore)
 	for kind, g := range gauges {
 		labels := prometheus.Labels{"kind": kind}
 		registerer.MustRegister(
-			prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			gaugefunc.New(prometheus.GaugeOpts{
 				Name: "kubeweir_requests_in_flight", ConstLabels: labels,
 				Help: "Requests under way; long ones are watches, followed logs and upgraded connections, unidentified ones those whose sender is being found out, resumed ones the watches among them that the upstream continues from before the cache's history; all-short and all-long are those of all clusters of a gateway of several.",
 			}, func() float64 { return float64(g.now.Load()) }),
-			prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			gaugefunc.New(prometheus.GaugeOpts{
 				Name: "kubeweir_requests_in_flight_limit", ConstLabels: labels,
 				Help: "The most requests under way before more are refused; 0 is no limit.",
 			}, func() float64 { return float64(g.max) }),
@@ -116,11 +117,11 @@ func watchHeldBytes(registerer prometheus.Registerer, g *semaphore) {
 		return
 	}
 	registerer.MustRegister(
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_long_request_bytes",
 			Help: "Bytes that watches, followed logs and upgraded connections keep of large requests and selectors, beyond 4 KiB each, and those of bodies in CBOR, which are transcoded.",
 		}, func() float64 { return float64(g.now.Load()) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_long_request_bytes_limit",
 			Help: "The most bytes of that before such a request is refused.",
 		}, func() float64 { return float64(g.max) }),

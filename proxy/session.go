@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 )
 
 // session remembers how new the cache of each resource must be to hold what was
@@ -76,7 +77,7 @@ func newSession(known func(schema.GroupVersionResource) bool, registerer prometh
 	s := &session{known: known}
 	s.mu.resources = make(map[schema.GroupResource]*writes)
 	if registerer != nil {
-		registerer.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		registerer.MustRegister(gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_session_resources",
 			Help: fmt.Sprintf("Resources whose writes session reads wait for, of %d at most.", maxWritten),
 		}, func() float64 {

@@ -19,6 +19,7 @@ import (
 	"github.com/kubeweir/kubeweir/config"
 	"github.com/kubeweir/kubeweir/console"
 	"github.com/kubeweir/kubeweir/contain"
+	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 	"github.com/kubeweir/kubeweir/proxy"
 	"github.com/kubeweir/kubeweir/proxy/admin"
 	"github.com/kubeweir/kubeweir/proxy/audit"
@@ -106,7 +107,7 @@ func (o *adminOptions) profiles() bool {
 
 // buildInfo tells which program this is.
 func buildInfo(mode, version string) prometheus.Collector {
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	return gaugefunc.New(prometheus.GaugeOpts{
 		Name: "kubeweir_build_info", Help: "Always 1; the labels say what runs: the version, the Go that built it, and gateway or standalone.",
 		ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version(), "mode": mode},
 	}, func() float64 { return 1 })

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 )
 
 // transforms are their labels.
@@ -15,8 +16,8 @@ var transforms = [...]string{api.NoTransform: "none", api.Table: "table", api.Pa
 type metrics struct {
 	bytes   *prometheus.CounterVec
 	bodies  [len(framings)][3][3]prometheus.Counter // by encoding, transform, coding
-	size    prometheus.GaugeFunc
-	max     prometheus.GaugeFunc
+	size    prometheus.Collector
+	max     prometheus.Collector
 	derived *derivedMetrics
 }
 
@@ -26,11 +27,11 @@ func newMetrics(d *derived) metrics {
 			Name: "kubeweir_read_body_bytes_total",
 			Help: "Bytes of the bodies of gets and lists answered from the cache, by encoding, transform and content coding.",
 		}, []string{"encoding", "transform", "coding"}),
-		size: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		size: gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_derived_bytes",
 			Help: "Bytes taken by derived forms: compressed lists, rows of tables, metadata.",
 		}, func() float64 { return float64(d.bytes()) }),
-		max: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		max: gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_derived_bytes_limit",
 			Help: "Bytes that derived forms may take; the least used are dropped for others.",
 		}, func() float64 { return float64(d.cache.MaxCost()) }),

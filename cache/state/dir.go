@@ -16,6 +16,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 )
 
 // Options say where images are and what they may cost.
@@ -121,13 +123,13 @@ func (d *Dir) register(r prometheus.Registerer) error {
 		return nil
 	}
 	if err := errors.Join(
-		r.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		r.Register(gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_state_bytes", Help: "Bytes on disk of what is kept over restarts.",
 		}, func() float64 { now, _ := d.Bytes(); return float64(now) })),
-		r.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		r.Register(gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_state_bytes_limit", Help: "Bytes on disk that what is kept over restarts may have; a collection that does not fit is not kept.",
 		}, func() float64 { return float64(d.maxBytes) })),
-		r.Register(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		r.Register(gaugefunc.NewCounter(prometheus.CounterOpts{
 			Name: "kubeweir_state_written_bytes_total", Help: "Bytes written to disk of what is kept over restarts.",
 		}, func() float64 { _, written := d.Bytes(); return float64(written) })),
 	); err != nil {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 	"github.com/kubeweir/kubeweir/origin/aggregator"
 	"github.com/kubeweir/kubeweir/origin/builtin/access"
 	"github.com/kubeweir/kubeweir/origin/builtin/groups"
@@ -143,7 +144,7 @@ func (s *Server) register(r prometheus.Registerer) error {
 	if r == nil {
 		return nil
 	}
-	open := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	open := gaugefunc.New(prometheus.GaugeOpts{
 		Name: "kubeweir_origin_requests_in_flight", Help: "Requests that the origin is serving, watches and its own included.",
 	}, func() float64 { return float64(s.requests.open.Load()) })
 	for _, c := range []prometheus.Collector{s.startSeconds, open} {

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeweir/kubeweir/contain"
+	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 )
 
 // Options say where events go.
@@ -266,7 +267,7 @@ func newLogMetrics(reg prometheus.Registerer, queued func() float64) *logMetrics
 		Help: "Audit events by what became of them: written, dropped for want of room in the queue, failed to be written.",
 	}, []string{"result"})
 	if reg != nil {
-		reg.MustRegister(events, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		reg.MustRegister(events, gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_audit_queue_events",
 			Help: "Audit events that wait to be written.",
 		}, queued))

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 	"github.com/kubeweir/kubeweir/reason"
 )
 
@@ -68,7 +69,7 @@ func watchCertificate(r prometheus.Registerer, get func(*tls.ClientHelloInfo) (*
 	if r == nil {
 		return
 	}
-	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	r.MustRegister(gaugefunc.New(prometheus.GaugeOpts{
 		Name: "kubeweir_serving_certificate_expiry_timestamp_seconds",
 		Help: "When the serving certificate ends.",
 	}, func() float64 {
@@ -85,7 +86,7 @@ func watchConnections(r prometheus.Registerer, limit int) {
 	if r == nil {
 		return
 	}
-	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	r.MustRegister(gaugefunc.New(prometheus.GaugeOpts{
 		Name: "kubeweir_connections_limit",
 		Help: "The most client connections before more are closed at once: what is configured, or half of the files that the process may open.",
 	}, func() float64 { return float64(limit) }))
@@ -97,19 +98,19 @@ func watchBuffers(r prometheus.Registerer, b *buffers) {
 		return
 	}
 	r.MustRegister(
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_response_buffer_bytes",
 			Help: "Bytes of buffers held by responses that are being written, most of which wait for their clients, and by what was sent over HTTP/2 and not read yet.",
 		}, func() float64 { return float64(b.held.Load()) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_response_buffer_bytes_limit",
 			Help: "The most bytes of such buffers. A user who holds more than three times what is free, and more than 1 MiB, has watches ended whose clients do not read.",
 		}, func() float64 { return bufferBudget }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_waiting_stream_bytes",
 			Help: "About the bytes taken by answers over HTTP/2 that wait until their clients open a window or read, 8 KiB each and what a large header takes.",
 		}, func() float64 { return float64(b.waiting.Load()) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_waiting_stream_bytes_limit",
 			Help: "The most of that. A user who has more than three times what is free, and more than 1 MiB, gets no more answers but those that can be sent at once; clients whose user is not known have an eighth.",
 		}, func() float64 { return waitingAllowed }),

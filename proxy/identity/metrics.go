@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 	"github.com/kubeweir/kubeweir/reason"
 )
 
@@ -18,7 +19,7 @@ func register[C prometheus.Collector](reg prometheus.Registerer, c C) C {
 
 // limit registers the bound of what another metric shows.
 func limit(reg prometheus.Registerer, name, help string, most int) {
-	register(reg, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(most) }))
+	register(reg, gaugefunc.New(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(most) }))
 }
 
 // The counters are looked up once, so that counting costs one atomic addition.
@@ -68,19 +69,19 @@ func (m *authenticationMetrics) failure(err error) {
 }
 
 func (m *authenticationMetrics) tokens(reg prometheus.Registerer, t *tokens) {
-	register(reg, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	register(reg, gaugefunc.New(prometheus.GaugeOpts{
 		Name: "kubeweir_authentication_cache_entries",
 		Help: "Reviews of bearer tokens that are remembered.",
 	}, func() float64 { return float64(t.remember()) }))
 	limit(reg, "kubeweir_authentication_cache_entries_limit", "The most reviews of bearer tokens that are remembered, and the most client certificates.", t.opts.CacheSize)
-	register(reg, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	register(reg, gaugefunc.New(prometheus.GaugeOpts{
 		Name: "kubeweir_authentication_newcomers",
 		Help: "Requests that wait for the review of a bearer token that was never seen good.",
 	}, func() float64 { return float64(t.newcomers.requests.Load()) }))
 }
 
 func (m *authenticationMetrics) certificates(reg prometheus.Registerer, size func() int) {
-	register(reg, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	register(reg, gaugefunc.New(prometheus.GaugeOpts{
 		Name: "kubeweir_authentication_certificate_cache_entries",
 		Help: "Client certificates, good and bad, of which the verification is remembered.",
 	}, func() float64 { return float64(size()) }))
@@ -98,11 +99,11 @@ func newAuthorizationMetrics(reg prometheus.Registerer, size, lastWords func() i
 		Name: "kubeweir_authorization_reviews_total",
 		Help: "Permissions decided, by result (allowed, denied, error) and by where the answer came from: the upstream, the cache, or, because the upstream could not be asked, its last word or the RBAC objects in the cache (offline).",
 	}, []string{"result", "from"}))
-	register(reg, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	register(reg, gaugefunc.New(prometheus.GaugeOpts{
 		Name: "kubeweir_authorization_cache_entries",
 		Help: "Decisions that are remembered.",
 	}, func() float64 { return float64(size()) }))
-	register(reg, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	register(reg, gaugefunc.New(prometheus.GaugeOpts{
 		Name: "kubeweir_authorization_offline_entries",
 		Help: "Decisions of the upstream that are remembered for the time in which it cannot be asked, at most as many as kubeweir_authorization_cache_entries_limit; 0 where nobody is served offline.",
 	}, func() float64 { return float64(lastWords()) }))
@@ -158,11 +159,11 @@ func newWatchesMetrics(reg prometheus.Registerer, open, bytes func() int) *watch
 		Name: "kubeweir_authorization_watches_ended_total",
 		Help: "Open watches ended because they may not go on, by reason: the permission was revoked, the namespaces that a watch of the visible ones shows have become others, the credential is no longer good, or neither could be confirmed for too long.",
 	}, []string{"reason"}))
-	register(reg, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	register(reg, gaugefunc.New(prometheus.GaugeOpts{
 		Name: "kubeweir_authorization_watches",
 		Help: "Open watches whose permission is followed.",
 	}, func() float64 { return float64(open()) }))
-	register(reg, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	register(reg, gaugefunc.New(prometheus.GaugeOpts{
 		Name: "kubeweir_authorization_watch_bytes",
 		Help: "Bytes of the attributes, selectors for the most part, that open watches are allowed by; equal ones of one user count once.",
 	}, func() float64 { return float64(bytes()) }))

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 	"github.com/kubeweir/kubeweir/object"
 )
 
@@ -77,11 +78,11 @@ func (t *visibleSets) watch(registerer prometheus.Registerer) {
 			return float64(of())
 		}
 	}
-	register(registerer, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	register(registerer, gaugefunc.New(prometheus.GaugeOpts{
 		Name: "kubeweir_authorization_visible_sets",
 		Help: "Sets of namespaces that are remembered for rules with visibleLists: one for each user and kind of list.",
 	}, count(func() int { return len(t.mu.sets) })))
-	register(registerer, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	register(registerer, gaugefunc.New(prometheus.GaugeOpts{
 		Name: "kubeweir_authorization_visible_namespaces",
 		Help: "Names of namespaces in those sets, and in those that open watches show; equal sets of a user are counted once, and each costs some names more.",
 	}, count(func() int { return t.mu.cost })))

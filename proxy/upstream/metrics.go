@@ -9,6 +9,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 	"github.com/kubeweir/kubeweir/reason"
 )
 
@@ -99,19 +100,19 @@ func newMetrics(reg prometheus.Registerer, of *Client) (*metrics, error) {
 	}
 	for _, c := range []prometheus.Collector{
 		m.requests, m.durations, m.bytes, m.broken, m.upgrades, m.streams, m.reloads, of.rights.gauge,
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_upstream_feed_connections",
 			Help: "Connections to the upstream that carry watches of the cache.",
 		}, func() float64 { return float64(of.contacts.connections()) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_upstream_last_contact_timestamp_seconds",
 			Help: "When the upstream last gave a sign of life on the feeds' connections, of several the one that is silent for longest; 0 before the first.",
 		}, func() float64 { return float64(of.contacts.oldest()) / 1e9 }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_upstream_delay_seconds",
 			Help: "For how long what the upstream sends to the feeds is under way, as measured by a small request, and by pings, on their connections; from 1 s on answers from the cache say how old they are.",
 		}, func() float64 { return max(of.pulse.measured(), of.contacts.unanswered()).Seconds() }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_upstream_gone",
 			Help: "1 while the upstream gives no sign of life, and requests that need it are answered 503 at once.",
 		}, func() float64 {

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 )
 
 // Options are the parts of a Usage.
@@ -144,7 +146,7 @@ func (u *Usage) register(registerer prometheus.Registerer) {
 	if registerer == nil {
 		return
 	}
-	registerer.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	registerer.MustRegister(gaugefunc.New(prometheus.GaugeOpts{
 		Name: "kubeweir_usage_bytes",
 		Help: "Bytes of memory that are taken by what is known of who costs what: users, user agents and resources over the last minute and hour. However many there are, it is about 10 MB at most.",
 	}, func() float64 { return float64(u.bytes()) }))
