@@ -280,6 +280,45 @@ func TestRunsKnowTheOneBefore(t *testing.T) {
 	}
 }
 
+// TestAgesOfKnownCount: a run whose ages read the same is compressed again when those of the objects before it, behind
+// which it is compressed, do not.
+func TestAgesOfKnownCount(t *testing.T) {
+	start := time.Unix(1_700_000_000, 0)
+	b := newPieceBench(300)
+	f := b.r.For(&Resource{Printer: table.NewDefaultPrinter()}, api.JSON, api.Representation{Transform: api.Table, IncludeObject: api.IncludeObjectFull}).(*tables)
+	f.at = start
+	rows := func(young map[int]bool) {
+		f.rows = f.rows[:0]
+		for i := range b.objs {
+			created := start.Add(-72 * time.Hour)
+			if young[i] {
+				created = start.Add(-9 * time.Second)
+			}
+			row, err := table.NewRow([]table.Cell{{Value: b.objs[i].Name}, table.Age(created)}, nil, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.rows = append(f.rows, row)
+		}
+	}
+	rows(nil)
+	z := b.compress(f, api.Gzip, nil)
+	young, at := map[int]bool{}, 0
+	for i := range z.pieces { // the last of each other run
+		if at += len(z.pieces[i].ids); i%2 == 0 {
+			young[at-1] = true
+		}
+	}
+	if len(z.pieces) < 4 {
+		t.Fatalf("%d runs", len(z.pieces))
+	}
+	rows(young)
+	z = b.compress(f, api.Gzip, nil)
+	f.at = start.Add(time.Second) // 9s, 10s: what is before it has moved
+	z = b.compress(f, api.Gzip, z.pieces)
+	b.check(t, f, api.Gzip, z)
+}
+
 // TestTablePiecesExpire: pieces of tables are made again when a time in them
 // would read differently.
 func TestTablePiecesExpire(t *testing.T) {

@@ -73,6 +73,8 @@ type guard struct {
 		closing bool          // nobody waits for space any more
 		stopped bool          // reason is final, frozen is closed
 		crowded time.Time     // when a compaction had no room last
+		stalled bool          // Pebble takes no changes until there was a compaction
+		held    bool          // that is one of waiting
 		// spared are logs that Pebble is done with, kept until it is known that it read
 		// all that was in them: until the store is open.
 		spared []string
@@ -96,10 +98,16 @@ func (g *guard) unavailable() (<-chan struct{}, error) {
 	return g.mu.down, g.mu.reason
 }
 
+var errClosedFull = fmt.Errorf("%w while its disk was full", storage.ErrClosed)
+
 // freeze ends all writing, for ever.
 func (g *guard) freeze(reason error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.freezeLocked(reason)
+}
+
+func (g *guard) freezeLocked(reason error) {
 	if g.mu.stopped {
 		return
 	}
@@ -119,6 +127,10 @@ func (g *guard) freeze(reason error) {
 func (g *guard) wait(err error) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	return g.waitLocked(err)
+}
+
+func (g *guard) waitLocked(err error) bool {
 	if g.mu.closing || g.mu.stopped {
 		return false
 	}
@@ -134,6 +146,10 @@ func (g *guard) wait(err error) bool {
 func (g *guard) resume() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.resumeLocked()
+}
+
+func (g *guard) resumeLocked() {
 	g.mu.waiting--
 	if g.mu.waiting == 0 && !g.mu.stopped {
 		g.mu.reason, g.mu.down = nil, make(chan struct{})
@@ -149,7 +165,7 @@ func (g *guard) close() {
 	waiting := g.mu.waiting > 0
 	g.mu.Unlock()
 	if waiting {
-		g.freeze(fmt.Errorf("%w while its disk was full", storage.ErrClosed))
+		g.freeze(errClosedFull)
 	}
 }
 
@@ -207,9 +223,9 @@ func (g *guard) try(op func() error) error {
 		switch {
 		case err == nil || !g.guarding.Load():
 			return err
-		case g.spend(err):
+		case g.opened.Load() && g.spend(err):
 			continue
-		case full(err) && g.opened.Load():
+		case full(err):
 			g.crowd(err)
 			return err
 		}
@@ -222,10 +238,40 @@ func (g *guard) crowd(err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := time.Now()
-	if now.Sub(g.mu.crowded) > time.Minute {
+	if now.Sub(g.mu.crowded) > crowdedLong {
 		g.log.Warn("Store has no room for a compaction, which is tried again later", "dir", g.dir, "error", plain(err))
 	}
 	g.mu.crowded = now
+	g.holdLocked(err)
+}
+
+// crowdedLong is how long ago a compaction that had no room may have been for changes to be refused.
+const crowdedLong = time.Minute
+
+// stall is called when Pebble begins and ends to take no changes because its level 0 is full.
+func (g *guard) stall(begins bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.mu.stalled = begins
+	switch {
+	case !begins && g.mu.held:
+		g.mu.held = false
+		g.resumeLocked()
+	case begins && !g.mu.crowded.IsZero() && time.Since(g.mu.crowded) < crowdedLong:
+		g.holdLocked(syscall.ENOSPC)
+	}
+}
+
+// holdLocked refuses changes while Pebble takes none and no compaction has room, as if one waited
+// here, and freezes a store that is being closed.
+func (g *guard) holdLocked(err error) {
+	switch {
+	case !g.mu.stalled || g.mu.held:
+	case g.mu.closing:
+		g.freezeLocked(errClosedFull)
+	default:
+		g.mu.held = g.waitLocked(err)
+	}
 }
 
 // rest waits until a compaction may begin to write.
@@ -488,4 +534,35 @@ func (f *compactedFile) Write(p []byte) (int, error) {
 		return err
 	})
 	return written, err
+}
+
+// Sync, SyncData and SyncTo are not tried again, but what they are of is not needed.
+func (f *compactedFile) Sync() error { return f.guard.attempt(f.File.Sync) }
+
+func (f *compactedFile) SyncData() error { return f.guard.attempt(f.File.SyncData) }
+
+func (f *compactedFile) SyncTo(length int64) (bool, error) {
+	all := false
+	err := f.guard.attempt(func() (err error) {
+		all, err = f.File.SyncTo(length)
+		return err
+	})
+	return all, err
+}
+
+// attempt runs a sync of a compaction, which fails when there is no room.
+func (g *guard) attempt(op func() error) error {
+	var failed error
+	err := g.sync(func() error {
+		failed = op()
+		if full(failed) {
+			return nil
+		}
+		return failed
+	})
+	if err == nil && failed != nil {
+		g.crowd(failed)
+		return failed
+	}
+	return err
 }

@@ -39,7 +39,11 @@ func pebbleOptions(g *guard) *pebble.Options {
 		L0CompactionThreshold:       4,
 		L0StopWritesThreshold:       32,
 		LBaseMaxBytes:               64 << 20,
-		EventListener:               &pebble.EventListener{BackgroundError: log.backgroundError, DataCorruption: log.corruption},
+		EventListener: &pebble.EventListener{
+			BackgroundError: log.backgroundError, DataCorruption: log.corruption,
+			WriteStallBegin: func(info pebble.WriteStallBeginInfo) { g.stall(strings.HasPrefix(info.Reason, "L0")) },
+			WriteStallEnd:   func() { g.stall(false) },
+		},
 	}
 	for i := range opts.Levels {
 		opts.Levels[i].BlockSize = blockSize
