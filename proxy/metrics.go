@@ -175,22 +175,29 @@ func verbLabel(verb string) string {
 }
 
 // child returns the metrics of labels that are not the request's own strings.
+//
+// It makes them while it does not hold mu: a vector that is being collected by a scrape is locked, and requests with labels
+// that are known are not to wait for that. Those that come at the same moment may pass maxLabelSets by as many.
 func (m *metrics) child(l requestLabels) *requestMetrics {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.mu.RLock()
 	if c := m.children[l]; c != nil {
+		m.mu.RUnlock()
 		return c
 	}
-	if len(m.children) >= maxLabelSets {
+	full := len(m.children) >= maxLabelSets
+	m.mu.RUnlock()
+	if full {
 		l = requestLabels{verb: otherLabel, group: otherLabel, resource: otherLabel, source: l.source, code: l.code / 100 * 100}
-		if c := m.children[l]; c != nil {
-			return c
-		}
 	}
 	c := &requestMetrics{
 		requests: m.requests.WithLabelValues(l.verb, l.group, l.resource, string(l.source), strconv.Itoa(l.code)),
 		duration: m.duration.WithLabelValues(l.verb, l.group, l.resource, string(l.source)),
 		bytes:    m.bytes.WithLabelValues(l.verb, l.group, l.resource, string(l.source)),
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if known := m.children[l]; known != nil {
+		return known
 	}
 	m.children[l] = c
 	return c

@@ -194,8 +194,11 @@ func (in *input) waitRead() (ok bool) {
 
 // readFirst reads a byte without a buffer, and gets one for what follows.
 func (in *input) readFirst() (ok bool) {
-	var n int
-	if n, in.err = in.nc.Read(in.first[:]); n == 0 || in.err != nil {
+	n, err := in.nc.Read(in.first[:])
+	if n == 1 && errors.Is(err, errWouldBlock) {
+		err = nil // TLS had a byte, and has looked for an alert behind it
+	}
+	if in.err = err; n == 0 || err != nil {
 		return false
 	}
 	in.ahead, in.taken = in.first[:n], true

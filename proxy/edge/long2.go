@@ -27,7 +27,7 @@ func (st *stream2) start(resp *api.Response) {
 		resp.Header = nil // it was sent, and the response may last for long
 	}
 	h.mu.Lock()
-	st.duplex = isDuplex
+	st.duplex, st.long = isDuplex, true
 	if !st.readsHere() {
 		h.flushLocked(false)
 	}

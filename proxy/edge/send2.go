@@ -101,7 +101,7 @@ var errCrowd = errors.New("the user has more answers wait than a share of the me
 // of them on each connection as it may have streams.
 func (st *stream2) waitWeighedLocked(deadline time.Time) (inTime, mayWait bool) {
 	h := st.h
-	if st.upgraded || st.resp != nil {
+	if st.upgraded || st.long {
 		return st.waitLocked(deadline), true
 	}
 	a, n := st.account, int64(waitingStream)

@@ -57,8 +57,9 @@ type stream2 struct {
 	written int64
 	// duplex is set when the response is one, upgraded when it is an Upgrade, whose writes
 	// wait until deadline.
-	duplex, upgraded bool
-	deadline         time.Time
+	// long is set before the first frame of a Stream is written: it is not an answer that waits.
+	duplex, upgraded, long bool
+	deadline               time.Time
 	// late resets the stream when the response is complete and the request is not.
 	late *time.Timer
 
