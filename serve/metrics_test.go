@@ -179,14 +179,21 @@ func kindOf(r *prometheus.Registry, d *prometheus.Desc) string {
 	if !errors.As(r.Register(describing{d}), &registered) {
 		return ""
 	}
-	switch c := registered.ExistingCollector.(type) {
+	switch registered.ExistingCollector.(type) {
 	case *prometheus.CounterVec:
 		return "counter"
 	case *prometheus.GaugeVec:
 		return "gauge"
 	case *prometheus.HistogramVec:
 		return "histogram"
-	case prometheus.Metric:
+	}
+	collected := make(chan prometheus.Metric, 1000)
+	registered.ExistingCollector.Collect(collected)
+	close(collected)
+	for c := range collected {
+		if c.Desc().String() != d.String() {
+			continue
+		}
 		var out dto.Metric
 		switch _ = c.Write(&out); {
 		case out.Counter != nil:
