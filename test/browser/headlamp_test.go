@@ -11,9 +11,11 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -38,17 +40,24 @@ const (
 )
 
 // TestHeadlamp opens a dashboard in one tab, and then in fifty. To kube-apiserver that is one watch a resource, as its own
-// metrics tell, and every tab sees what is written.
+// metrics tell, and every tab sees what is written. The gateway has the profile for dashboards, and something is written
+// all the time, as in any cluster.
 func TestHeadlamp(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	g := startGateway(t)
+	g := startGateway(t, "--profile=dashboard")
 	before := openWatches(ctx, t)
 	dashboard := httptest.NewServer(newBackend(t, g))
 	t.Cleanup(dashboard.CloseClientConnections)
 	b := startChromium(t, "dashboard.js")
 	direct, err := kubernetes.NewForConfig(kube.AdminConfig())
 	must(t, err)
+
+	writing, rest := context.WithCancel(ctx)
+	var writer sync.WaitGroup
+	writer.Go(func() { writeLeases(writing, t, direct) })
+	defer writer.Wait()
+	defer rest()
 
 	d := &watchedTabs{b: b, url: dashboard.URL}
 	for _, n := range []int{1, tabs} {
@@ -61,8 +70,27 @@ func TestHeadlamp(t *testing.T) {
 		_, err := direct.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		must(t, err)
 		d.awaitAdded(ctx, name)
+		must(t, direct.CoreV1().ConfigMaps("default").Delete(ctx, name, metav1.DeleteOptions{}))
 		t.Logf("%d tabs: %d watches opened in %s, an event seen by all after %s; Chromium and what drives it: %d MiB",
 			n, n*len(resources), opened.Round(time.Millisecond), time.Since(began).Round(time.Millisecond), memoryOf(t, b.pid)>>20)
+	}
+}
+
+// writeLeases creates Leases, which no page watches, until ctx is done.
+func writeLeases(ctx context.Context, t *testing.T, client kubernetes.Interface) {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{GenerateName: "written-"}}
+		if _, err := client.CoordinationV1().Leases("default").Create(ctx, lease, metav1.CreateOptions{}); err != nil && ctx.Err() == nil {
+			t.Error(err)
+			return
+		}
 	}
 }
 

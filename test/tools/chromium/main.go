@@ -69,7 +69,11 @@ type browser struct {
 	out *json.Encoder
 }
 
-func run(program, script string, in io.Reader, out io.Writer) error {
+// startAttempts is how often Chromium is started at most: it was seen to crash before it had a page.
+const startAttempts = 3
+
+// start starts Chromium. It has ended when stop, which is to be called in any case, returns.
+func start(program string) (ctx context.Context, stop func(), err error) {
 	// --headless, --no-first-run, --disable-background-networking, --disable-sync, a new folder for the user's data and
 	// others are the defaults.
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program),
@@ -80,15 +84,27 @@ func run(program, script string, in io.Reader, out io.Writer) error {
 		// No request leaves the machine.
 		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND , EXCLUDE 127.0.0.1 , EXCLUDE localhost"),
 	)
-	ctx, stop := chromedp.NewExecAllocator(context.Background(), options...)
+	allocator, stopAllocator := chromedp.NewExecAllocator(context.Background(), options...)
+	ctx, cancel := chromedp.NewContext(allocator)
+	stop = func() {
+		_ = chromedp.Cancel(ctx) // waits for Chromium, so that nothing of its folder is left
+		cancel()
+		stopAllocator()
+	}
+	return ctx, stop, chromedp.Do(ctx)
+}
+
+func run(program, script string, in io.Reader, out io.Writer) error {
+	ctx, stop, err := start(program)
+	for attempt := 1; err != nil && attempt < startAttempts; attempt++ {
+		fmt.Fprintf(os.Stderr, "chromium: attempt %d: start %s: %v\n", attempt, program, err)
+		stop()
+		ctx, stop, err = start(program)
+	}
 	defer stop()
-	ctx, stop = chromedp.NewContext(ctx)
-	defer stop()
-	if err := chromedp.Do(ctx); err != nil {
+	if err != nil {
 		return fmt.Errorf("start %s: %w", program, err)
 	}
-	// Waits for Chromium, so that nothing of its folder is left.
-	defer func() { _ = chromedp.Cancel(ctx) }()
 	b := &browser{
 		script: script, out: json.NewEncoder(out),
 		profiles: map[string]context.Context{"": ctx}, pages: map[int]context.Context{},
