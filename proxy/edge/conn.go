@@ -75,7 +75,7 @@ func (c *conn) run() {
 		c.srv.panics.Go(nil, "connection", c.serveHTTP1)
 		return
 	}
-	c.records = &records{Conn: c.raw}
+	c.records = &records{Conn: c.raw, timeout: c.srv.o.WriteTimeout}
 	tc := tls.Server(c.records, c.srv.tls)
 	if err := c.handshake(tc); err != nil {
 		c.srv.metrics.rejected.WithLabelValues(listenerName(c.listener), "handshake").Inc()

@@ -2,9 +2,12 @@ package edge
 
 import (
 	"encoding/binary"
+	"errors"
 	"io"
 	"net"
+	"os"
 	"sync"
+	"time"
 )
 
 // records is the socket under a TLS connection. crypto/tls writes every record of
@@ -16,6 +19,8 @@ import (
 // key updates).
 type records struct {
 	net.Conn
+	// timeout is how long a client may take for what TLS itself writes, see sendLocked.
+	timeout time.Duration
 
 	// here makes reads fail that would go to the socket; more is unset when the last one
 	// brought a single record. direct has them go to fd, where they do not wait. All are for
@@ -89,12 +94,32 @@ func (r *records) release() error {
 // sendLocked writes to the socket.
 func (r *records) sendLocked(p []byte) (int, error) {
 	if r.mu.now == nil {
+		if len(p) <= ownRecord {
+			return r.sendOwn(p)
+		}
 		return r.Conn.Write(p)
 	}
 	if err := r.mu.now.write(p); err != nil {
 		return 0, err
 	}
 	return len(p), nil
+}
+
+// ownRecord is more than a record has that TLS writes while it reads: an alert, a key update.
+const ownRecord = 64
+
+// sendOwn writes what may be TLS's own. The write deadline is that of the last answer, which may be long ago: what says
+// that it is over at once gets a deadline of its own, for if a key update failed, so would the next answer.
+func (r *records) sendOwn(p []byte) (int, error) {
+	began := time.Now()
+	n, err := r.Conn.Write(p)
+	if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) > r.timeout/4 {
+		return n, err
+	}
+	if err := r.SetWriteDeadline(time.Now().Add(r.timeout)); err != nil {
+		return 0, err
+	}
+	return r.Conn.Write(p)
 }
 
 // hold has w keep what the client does not take at once.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"net"
+	"os"
 	"testing"
 	"time"
 )
@@ -12,8 +13,9 @@ import (
 type socket struct {
 	net.Conn
 	writes int
-	// deadline is the last that was set.
+	// deadline is the last that was set; a write after it fails when it has waited.
 	deadline time.Time
+	wait     time.Duration
 	all      bytes.Buffer
 	err      error
 }
@@ -21,6 +23,10 @@ type socket struct {
 func (s *socket) Write(p []byte) (int, error) {
 	if s.err != nil {
 		return 0, s.err
+	}
+	if !s.deadline.IsZero() && time.Now().After(s.deadline) {
+		time.Sleep(s.wait)
+		return 0, os.ErrDeadlineExceeded
 	}
 	s.writes++
 	return s.all.Write(p)
@@ -81,6 +87,26 @@ func TestReleaseHasItsTime(t *testing.T) {
 	}
 	if left := time.Until(s.deadline); left < 30*time.Second {
 		t.Errorf("%v left", left)
+	}
+}
+
+// TestKeyUpdateHasItsTime: what TLS writes while it reads does not fail by the deadline of an answer of long ago. An
+// answer does, and so does what has waited for the client.
+func TestKeyUpdateHasItsTime(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		size int
+		wait time.Duration
+		ok   bool
+	}{{"a key update", 27, 0, true}, {"an answer", ownRecord + 1, 0, false}, {"waited", 27, 20 * time.Millisecond, false}} {
+		t.Run(c.name, func(t *testing.T) {
+			s := &socket{deadline: time.Unix(1, 0), wait: c.wait}
+			r := &records{Conn: s, timeout: 40 * time.Millisecond}
+			n, err := r.Write(make([]byte, c.size))
+			if c.ok && (n != c.size || err != nil) || !c.ok && (n != 0 || !errors.Is(err, os.ErrDeadlineExceeded)) {
+				t.Errorf("%d, %v", n, err)
+			}
+		})
 	}
 }
 
