@@ -233,13 +233,13 @@ func (g *guard) try(op func() error) error {
 	}
 }
 
-// crowd notes that a compaction has no room.
+// crowd notes that a compaction has no room, or no file descriptor.
 func (g *guard) crowd(err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := time.Now()
 	if now.Sub(g.mu.crowded) > crowdedLong {
-		g.log.Warn("Store has no room for a compaction, which is tried again later", "dir", g.dir, "error", plain(err))
+		g.log.Warn("Store has no room, or no file descriptor, for a compaction, which is tried again later", "dir", g.dir, "error", plain(err))
 	}
 	g.mu.crowded = now
 	g.holdLocked(err)
