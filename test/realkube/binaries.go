@@ -145,6 +145,8 @@ func goBuild(ctx context.Context, root, out, ldflags string, pkgs ...string) err
 	args := append([]string{"build", "-o", out, "-ldflags", ldflags}, pkgs...)
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = root
+	// Static, as the Makefile has it: test/deploy/kubelet runs kubectl where there is nothing else.
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if b, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, b)
 	}
@@ -163,7 +165,7 @@ func kubeLDFlags(version string) string {
 func stampOf(goMod []byte, ldflags string) string {
 	h := sha256.New()
 	h.Write(goMod)
-	fmt.Fprintf(h, "\x00%s\x00%s", ldflags, runtime.Version())
+	fmt.Fprintf(h, "\x00%s\x00%s\x00static", ldflags, runtime.Version())
 	return hex.EncodeToString(h.Sum(nil))
 }
 
