@@ -19,7 +19,7 @@ import (
 // key updates).
 type records struct {
 	net.Conn
-	// timeout is how long a client may take for what TLS itself writes, see sendLocked.
+	// timeout is how long a client may take for what TLS itself writes, see sendOwn.
 	timeout time.Duration
 
 	// here makes reads fail that would go to the socket; more is unset when the last one
