@@ -18,6 +18,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // faultySource changes what the feed's watch and samples of lists bring.
@@ -50,7 +51,7 @@ func (s *faultySource) List(ctx context.Context, res *cache.Resource, enc api.En
 // checkBench runs f with a faulty source of n pods and a manager over it, in fake time.
 func checkBench(t *testing.T, n int, o cache.Options, f func(t *testing.T, s *faultySource, m *cache.Manager)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := &faultySource{ReferenceSource: cachetest.ReferenceSource{Source: cachetest.New(cachetest.PodResource(), cachetest.NodeResource(), cachetest.WidgetResource())}}
 		for i := range n {
 			s.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("ns-%d/pod-%03d", i%3, i), "", "color=green"))
@@ -300,7 +301,7 @@ func TestCheckOtherBytes(t *testing.T) {
 
 // TestCheckWithoutNames: what has no lists of names is listed whole.
 func TestCheckWithoutNames(t *testing.T) {
-	bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		m.WithPages(2)
 		for i := range 20 {
 			s.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("a/%d", i), ""))

@@ -66,7 +66,7 @@ func TestProofOvertakesList(t *testing.T) {
 		"by a probe": func(s *cachetest.Source) { s.Fail("references", cache.ErrUnsupported) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, _ *cache.Manager) {
+			withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, _ *cache.Manager) {
 				source := &lateListSource{ReferenceSource: cachetest.ReferenceSource{Source: s}}
 				m := newManager(t, source, cache.Limits{})
 				defer m.Close()

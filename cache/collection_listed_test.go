@@ -118,7 +118,7 @@ func TestFreshByNames(t *testing.T) {
 
 func listedBubble(t *testing.T, f func(t *testing.T, s *cachetest.Source, c *cache.Collection)) {
 	t.Helper()
-	bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, _ *cache.Manager) {
+	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, _ *cache.Manager) {
 		m := newManager(t, cachetest.ReferenceSource{Source: s}, cache.Limits{})
 		defer m.Close()
 		f(t, s, pods(t, m))
@@ -189,7 +189,7 @@ func TestComeAndGone(t *testing.T) {
 
 // TestListedInProtobuf: the names are the same in every encoding.
 func TestListedInProtobuf(t *testing.T) {
-	bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, _ *cache.Manager) {
+	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, _ *cache.Manager) {
 		m := newManager(t, cachetest.ReferenceSource{Source: s}, cache.Limits{})
 		defer m.Close()
 		s.Create(cachetest.Pods, cachetest.Pod("a-b/1", ""))

@@ -9,12 +9,13 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // TestPromptSource: with a source that tells how far it is no time passes until a
 // collection is fresh, but that which the feed takes.
 func TestPromptSource(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		source := &cachetest.PromptSource{Source: cachetest.New(cachetest.PodResource())}
 		manager, err := cache.NewManager(cache.Options{Source: source})
 		if err != nil {
@@ -78,7 +79,7 @@ func TestPromptSource(t *testing.T) {
 func TestPromptSourceBetweenTwo(t *testing.T) {
 	for name, others := range map[string]uint64{"the last version": 0, "a version of another resource": 5} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				source := &cachetest.PromptSource{Source: cachetest.New(cachetest.PodResource())}
 				for _, name := range []string{"a", "b", "c"} {
 					source.Create(cachetest.Pods, cachetest.Pod("default/"+name, ""))
@@ -118,7 +119,7 @@ func TestPromptSourceBetweenTwo(t *testing.T) {
 }
 
 func TestNotPrompt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		manager, err := cache.NewManager(cache.Options{Source: cachetest.New(cachetest.PodResource())})
 		if err != nil {
 			t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/shard"
 	"github.com/kubeweir/kubeweir/watchmux"
@@ -36,7 +37,7 @@ func TestRandom(t *testing.T) {
 	for seed := range seeds {
 		for _, enc := range []api.Encoding{api.JSON, api.Protobuf} {
 			t.Run(fmt.Sprintf("%d-%s", seed, enc), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) { newWorld(t, uint64(seed), enc).run(150) })
+				bubble.Test(t, func(t *testing.T) { newWorld(t, uint64(seed), enc).run(150) })
 			})
 		}
 	}

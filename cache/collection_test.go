@@ -17,7 +17,7 @@ import (
 )
 
 func TestViewIsShared(t *testing.T) {
-	bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
 		c := pods(t, m)
 		v := c.View()
@@ -46,7 +46,7 @@ func TestViewIsShared(t *testing.T) {
 }
 
 func TestOrderAndCounts(t *testing.T) {
-	bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		// "a-b/x" is before "a/x": keys order by bytes, and "-" is below "/".
 		for _, key := range []string{"a/x", "a-b/x", "a/y", "a0/x", "b/x"} {
 			s.Create(cachetest.Pods, cachetest.Pod(key, ""))
@@ -79,7 +79,7 @@ func TestOrderAndCounts(t *testing.T) {
 }
 
 func TestWaitFor(t *testing.T) {
-	bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		c := pods(t, m)
 		var tooLarge *cache.TooLargeError
 		for _, timeout := range []time.Duration{0, 3 * time.Second} {
@@ -121,7 +121,7 @@ func TestWaitFor(t *testing.T) {
 }
 
 func TestWaitDeleted(t *testing.T) {
-	bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		before := s.Create(cachetest.Pods, cachetest.Pod("a/0", ""))
 		s.Delete(cachetest.Pods, "a/0")
 		pod := s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
@@ -296,7 +296,7 @@ func TestFresh(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+			withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 				c := pods(t, m)
 				s.Calls()
 				test(t, s, c)
@@ -308,7 +308,7 @@ func TestFresh(t *testing.T) {
 
 func TestSnapshotLimits(t *testing.T) {
 	limits := cache.Limits{SnapshotAge: time.Minute, SnapshotBytes: 30 << 10, HistoryEvents: 1}
-	bubble(t, limits, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+	withManager(t, limits, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		s.Create(cachetest.Pods, cachetest.BigPod("a/1", "", 1<<10))
 		c := pods(t, m)
 		first := c.View()
@@ -362,7 +362,7 @@ func TestSnapshotLimits(t *testing.T) {
 }
 
 func TestIndexes(t *testing.T) {
-	bubble(t, cache.Limits{Indexes: 2}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+	withManager(t, cache.Limits{Indexes: 2}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		for i := range 300 {
 			s.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("ns-%d/%d", i%3, i), fmt.Sprintf("n%d", i%7),
 				fmt.Sprintf("a=%d", i%10), fmt.Sprintf("b=%d", i%11), fmt.Sprintf("c=%d", i%12)))
@@ -439,7 +439,7 @@ func TestIndexes(t *testing.T) {
 }
 
 func TestBookmarkTemplate(t *testing.T) {
-	bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		c := pods(t, m)
 		got, err := object.Codec(c.Encoding()).ParseBookmark(c.BookmarkTemplate())
 		if err != nil || got.ResourceVersion != 100 {

@@ -33,7 +33,7 @@ func (s *tearingSource) Watch(ctx context.Context, res *cache.Resource, enc api.
 func TestFreshWithinVersion(t *testing.T) {
 	for name, others := range map[string]uint64{"the newest version": 0, "an older version": 5} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, _ *cache.Manager) {
+			withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, _ *cache.Manager) {
 				m := newManager(t, &tearingSource{ReferenceSource: cachetest.ReferenceSource{Source: s}}, cache.Limits{})
 				defer m.Close()
 				c := pods(t, m)

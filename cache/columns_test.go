@@ -5,13 +5,13 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/table"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // columnSource is a source that tells its columns, once it can.
@@ -33,7 +33,7 @@ func (s *columnSource) Columns(context.Context, *cache.Resource) ([]byte, error)
 // TestColumnsOfTheServer: a collection of JSON begins when it is known what Tables a server of another release shows, and
 // asks again when another server answers.
 func TestColumnsOfTheServer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		pods := cachetest.PodResource()
 		printer := table.NewFollowing(table.NewDefaultPrinter(), "1.36.3")
 		pods.Printer = printer

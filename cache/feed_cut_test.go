@@ -16,6 +16,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/object"
 )
 
@@ -23,7 +24,7 @@ import (
 // no list, however cleanly it was ended.
 func TestListThatEndsEarlyIsNeverServed(t *testing.T) {
 	for after := range 4 {
-		bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, _ *cache.Manager) {
+		withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, _ *cache.Manager) {
 			for _, key := range []string{"a/1", "a/2", "a/3"} {
 				s.Create(cachetest.Pods, cachetest.Pod(key, ""))
 			}
@@ -146,7 +147,7 @@ func TestCutAnywhere(t *testing.T) {
 					seed++
 					source := &cutSource{phase: phase, at: at, times: times, err: err, repeat: seed % 3}
 					t.Run(fmt.Sprintf("%s-%d-%s-%d", phase, at, end, times), func(t *testing.T) {
-						synctest.Test(t, func(t *testing.T) { runCut(t, source, seed) })
+						bubble.Test(t, func(t *testing.T) { runCut(t, source, seed) })
 					})
 				}
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
@@ -337,7 +338,7 @@ func TestOddSources(t *testing.T) {
 		calls:   "watch 0 initial=true, watch 0 initial=true",
 	}} {
 		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				s := &scriptedSource{streams: tc.streams, pages: tc.pages, version: tc.version, onePage: tc.onePage}
 				m := newManager(t, s, cache.Limits{})
 				defer m.Close()
@@ -401,7 +402,7 @@ func scriptedDeliveries(w *watchmux.Watcher) string {
 // again when its watch ends; later lists are as good as any.
 func TestListedByAnOldDefinition(t *testing.T) {
 	for age, want := range map[time.Duration]string{0: "9: a/1@5!new", time.Minute: "8: a/1@5"} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			s := &scriptedSource{version: 9, streams: []stream{
 				{events: "ADDED a/1@5 END @8", end: errEOF},
 				{events: "ADDED a/1@5!new END @9"},
@@ -447,7 +448,7 @@ func (s *manyServers) NewestVersion(context.Context, *cache.Resource) (uint64, e
 // TestServerBehind: a server that is behind others of its store is waited for, and nothing
 // goes back.
 func TestServerBehind(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		errEOF := errors.New("unexpected EOF")
 		s := &manyServers{newest: 9, scriptedSource: &scriptedSource{
 			version: 5, streams: []stream{{events: "ADDED a/1@5 END @8", end: errEOF}, {events: "ADDED a/2@9"}},

@@ -12,6 +12,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // TestKeptRestored: a source that was restored from a backup, and whose version has passed the
@@ -55,7 +56,7 @@ func TestKeptRestored(t *testing.T) {
 		lost: func(k *keeping) { k.source.Bump(3) },
 	}} {
 		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				k := newKeeping(t)
 				nodes := cachetest.NodeResource()
 				k.source = cachetest.New(k.res, nodes)
@@ -116,7 +117,7 @@ func TestKeptNotToBeCompared(t *testing.T) {
 		"away":    {err: cachetest.ErrDown},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				k := newKeeping(t)
 				k.start()
 				k.open()
@@ -156,7 +157,7 @@ func (b behind) References(ctx context.Context, res *cache.Resource, opts cache.
 func TestKeptOfOtherStore(t *testing.T) {
 	for _, newest := range []string{"default/pod-00", "default/pod-07", "default/pod-19"} {
 		t.Run(newest, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				k := newKeeping(t)
 				k.wrap = func(s cache.Source) cache.Source {
 					return behind{cachetest.ReferenceSource{Source: s.(*cachetest.Source)}}
@@ -208,7 +209,7 @@ func TestHeldRestored(t *testing.T) {
 		lost: func(s *cachetest.Source) { s.Bump(3) },
 	}} {
 		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				pods, nodes := cachetest.PodResource(), cachetest.NodeResource()
 				source := cachetest.New(pods, nodes)
 				for i := range 20 {

@@ -12,6 +12,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // TestRefusedFeedStops: what the source does not allow any more is not served for ever as
@@ -24,7 +25,7 @@ func TestRefusedFeedStops(t *testing.T) {
 		stops    bool
 	}{{"for a moment", 7, false}, {"for good", 50, true}} {
 		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				res := cachetest.PodResource()
 				source := cachetest.New(res)
 				source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))

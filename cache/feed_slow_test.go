@@ -15,6 +15,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // slowLink is a source over a slow link, whose lists come compressed. While they come, things happen to its objects, pages
@@ -88,7 +89,7 @@ func (s *slowLink) change() {
 // A list over a slow link comes to its end, whatever expires and breaks off meanwhile, and is the state of one version.
 func TestListOverSlowLink(t *testing.T) {
 	for seed := range uint64(20) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			s := &slowLink{Source: cachetest.New(cachetest.PodResource()), rng: rand.New(rand.NewPCG(seed, 1))}
 			for i := range 300 {
 				s.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("a/%03d", i), ""))
@@ -139,7 +140,7 @@ func (s *quickLink) List(ctx context.Context, res *cache.Resource, enc api.Encod
 
 // Over a fast link a list is streamed, which costs the upstream less than its compression.
 func TestListOverQuickLink(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := &quickLink{slowLink{Source: cachetest.New(cachetest.PodResource(), cachetest.NodeResource())}}
 		for i := range 300 {
 			s.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("a/%03d", i), ""))

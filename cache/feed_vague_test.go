@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // farServer is a source whose version is under way for a while.
@@ -29,7 +30,7 @@ func TestVersionUnderWay(t *testing.T) {
 		5 * time.Second:        cache.Stale,
 	} {
 		t.Run(takes.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				s := &farServer{takes: takes, scriptedSource: &scriptedSource{version: 9, streams: []stream{
 					{events: "ADDED a/1@5 END @8", end: errors.New("unexpected EOF")},
 					{events: "ADDED a/2@9"},

@@ -17,6 +17,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // hasty is a source whose watches that go on are ended at once and cleanly, as those of a
@@ -43,7 +44,7 @@ func (k *keeping) calls() string { return strings.Join(k.source.Calls(), ", ") }
 // TestKeptWatchCut: a watch that was ended before its time has not brought what there is,
 // and confirms nothing.
 func TestKeptWatchCut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		k := newKeeping(t)
 		var ends, hangs atomic.Bool
 		k.wrap = func(s cache.Source) cache.Source { return hasty{s.(*cachetest.Source), &ends, &hangs} }
@@ -96,7 +97,7 @@ func (n narrow) Watch(ctx context.Context, res *cache.Resource, enc api.Encoding
 // TestKeptNarrow: over a link that carries less than there is in the time of a watch, what
 // was loaded is not taken for current before everything has come, and it does come.
 func TestKeptNarrow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		k := newKeeping(t)
 		k.start()
 		k.open()
@@ -145,7 +146,7 @@ func (l large) Watch(ctx context.Context, res *cache.Resource, enc api.Encoding,
 // TestKeptLarge: a change that is minutes on its way is waited for in the end, before its
 // version has expired.
 func TestKeptLarge(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		k := newKeeping(t)
 		k.start()
 		k.open()
@@ -165,7 +166,7 @@ func TestKeptLarge(t *testing.T) {
 // TestKeptOfOldServer: what is saved while a new server is about to be listed is of the old
 // one, and is listed after a restart too.
 func TestKeptOfOldServer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		k := newKeeping(t)
 		k.source.SetServer("1")
 		var ends, hangs atomic.Bool
@@ -191,7 +192,7 @@ func TestKeptOfOldServer(t *testing.T) {
 // TestKeptProvisional: what an old definition may have left is not kept as that of the new
 // one; it is when it has been listed again.
 func TestKeptProvisional(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		k := newKeeping(t)
 		res := k.res
 		restart := func() {
@@ -230,7 +231,7 @@ var errRedefinition = fmt.Errorf("redefined")
 // TestKeptOtherCluster: while nobody knows yet whether what was kept is that of the cluster,
 // which may be another one each time that it is asked, nothing is saved in its name.
 func TestKeptOtherCluster(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		k := newKeeping(t)
 		k.options.ServeUnconfirmed = func() bool { return true }
 		var name atomic.Value
@@ -297,7 +298,7 @@ func TestKeptOtherCluster(t *testing.T) {
 // TestKeptTooLarge: a collection that does not fit costs the disk little and the log a line,
 // and the others are kept.
 func TestKeptTooLarge(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		k := newKeeping(t)
 		k.limit = 3 << 20
 		nodes := cachetest.NodeResource()
@@ -402,7 +403,7 @@ func (f unreadFile) Read(p []byte) (int, error) {
 // TestKeptReadHangs: a disk that does not answer who reads it delays the first collections by
 // some seconds and the others not at all; they are kept again when it answers.
 func TestKeptReadHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		k := newKeeping(t)
 		nodes := cachetest.NodeResource()
 		k.source = cachetest.New(k.res, nodes)
@@ -448,7 +449,7 @@ func TestKeptReadHangs(t *testing.T) {
 // TestKeptAwaited: a collection that is made anew while its image is still read, on a disk that
 // does not answer, is kept when that does.
 func TestKeptAwaited(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		k := newKeeping(t)
 		k.start()
 		k.open()

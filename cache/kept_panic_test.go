@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // bursting are images whose reader panics somewhere.
@@ -55,7 +56,7 @@ func (b burstingBlock) Each(set func([]byte) error, deleted func(string) error) 
 func TestKeptPanic(t *testing.T) {
 	for _, where := range []string{"open", "next", "each"} {
 		t.Run(where, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				k := newKeeping(t)
 				for range 4 * runtime.GOMAXPROCS(0) { // more blocks than there are goroutines that read them
 					k.start()

@@ -13,6 +13,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/object"
 )
 
@@ -34,7 +35,7 @@ func (r recoding) Watch(ctx context.Context, res *cache.Resource, enc api.Encodi
 // TestKeptRecoded: objects that a new server encodes differently, of which no event tells, are
 // saved.
 func TestKeptRecoded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		k := newKeeping(t)
 		k.source = cachetest.New(k.res)
 		for _, key := range []string{"a/one", "a/two", "b/three"} {
@@ -71,7 +72,7 @@ func TestKeptRecoded(t *testing.T) {
 
 // TestKeptWritesWhatChanged: of many objects, those are written that have changed.
 func TestKeptWritesWhatChanged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		k := newKeeping(t)
 		k.start()
 		defer func() { k.stop() }()
@@ -94,7 +95,7 @@ func TestKeptWritesWhatChanged(t *testing.T) {
 
 // TestKeptLeft: what one manager leaves another can go on with, while the first still serves.
 func TestKeptLeft(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		k := newKeeping(t)
 		k.start()
 		before, folder := k.manager, k.dir
@@ -134,7 +135,7 @@ func TestKeptLeft(t *testing.T) {
 // TestKeptReadDifferently: an image of another definition is told from a damaged one, though its
 // objects are read differently now.
 func TestKeptReadDifferently(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		k := newKeeping(t)
 		k.source = cachetest.New(k.res)
 		pod := cachetest.Pod("default/managed", "")

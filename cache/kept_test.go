@@ -21,6 +21,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/state"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/object"
 )
 
@@ -224,7 +225,7 @@ func TestKept(t *testing.T) {
 		first: 121,
 	}} {
 		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				k := newKeeping(t)
 				k.start()
 				k.same(k.open())
@@ -266,7 +267,7 @@ func TestKept(t *testing.T) {
 func TestKeptRandom(t *testing.T) {
 	for seed := range uint64(8) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				random := rand.New(rand.NewPCG(seed, 9))
 				k := newKeeping(t)
 				if seed%2 == 0 {
@@ -328,7 +329,7 @@ func TestKeptUnconfirmed(t *testing.T) {
 		{name: "one that refuses at first", serve: true, starting: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				k := newKeeping(t)
 				k.options.ServeUnconfirmed = func() bool { return tc.serve }
 				k.start()
@@ -403,7 +404,7 @@ func TestKeptUnconfirmed(t *testing.T) {
 // TestKeptUnconfirmedIsNotFresh: what was kept is not taken for the most recent state before it
 // is known of which cluster that is, whatever the version; and is when that is told.
 func TestKeptUnconfirmedIsNotFresh(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		k := newKeeping(t)
 		k.options.ServeUnconfirmed = func() bool { return true }
 		k.start()
@@ -443,7 +444,7 @@ func TestKeptSlow(t *testing.T) {
 		serve, other bool
 	}{{"not wanted", false, false}, {"wanted", true, false}, {"another cluster", true, true}} {
 		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				k := newKeeping(t)
 				k.options.ServeUnconfirmed = func() bool { return tc.serve }
 				k.start()
@@ -525,7 +526,7 @@ func TestKeptEnds(t *testing.T) {
 		}, 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				k := newKeeping(t)
 				k.start()
 				defer func() { k.stop() }()

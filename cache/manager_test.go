@@ -20,14 +20,15 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-// bubble runs f with a source of pods and nodes and a manager over it, in fake time.
-func bubble(t *testing.T, limits cache.Limits, f func(t *testing.T, s *cachetest.Source, m *cache.Manager)) {
+// withManager runs f with a source of pods and nodes and a manager over it, in fake time.
+func withManager(t *testing.T, limits cache.Limits, f func(t *testing.T, s *cachetest.Source, m *cache.Manager)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := cachetest.New(cachetest.PodResource(), cachetest.NodeResource(), cachetest.WidgetResource())
 		m := newManager(t, s, limits)
 		defer m.Close()
@@ -45,7 +46,7 @@ func pods(t *testing.T, m *cache.Manager) *cache.Collection {
 }
 
 func TestOneStartForManyCallers(t *testing.T) {
-	bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		got := make([]*cache.Collection, 50)
 		var wg sync.WaitGroup
 		for i := range got {
@@ -67,7 +68,7 @@ func TestOneStartForManyCallers(t *testing.T) {
 }
 
 func TestEncodingsAreFedApart(t *testing.T) {
-	bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		pod := s.Create(cachetest.Pods, cachetest.Pod("a/1", "n"))
 		for _, enc := range []api.Encoding{api.JSON, api.Protobuf} {
 			c, err := m.Collection(t.Context(), cachetest.PodResource(), enc)
@@ -102,7 +103,7 @@ func TestEncodingsAreFedApart(t *testing.T) {
 
 // TestAdmission: a collection cannot start, and only so many wait for it.
 func TestAdmission(t *testing.T) {
-	bubble(t, cache.Limits{StartWaiters: 3}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+	withManager(t, cache.Limits{StartWaiters: 3}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		s.SetSilent(true)
 		var wg sync.WaitGroup
 		for range 3 {
@@ -121,7 +122,7 @@ func TestAdmission(t *testing.T) {
 
 // TestColdStarts: lists beyond the limit wait for one another.
 func TestColdStarts(t *testing.T) {
-	bubble(t, cache.Limits{ColdStarts: 1}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+	withManager(t, cache.Limits{ColdStarts: 1}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		blocked := make(chan struct{})
 		slow := &slowSource{Source: s, listing: blocked}
 		m2 := newManager(t, slow, cache.Limits{ColdStarts: 1})
@@ -164,7 +165,7 @@ func (s *slowSource) Watch(ctx context.Context, res *cache.Resource, enc api.Enc
 }
 
 func TestCallerLeaves(t *testing.T) {
-	bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		s.SetSilent(true)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -180,7 +181,7 @@ func TestCallerLeaves(t *testing.T) {
 }
 
 func TestFailingStart(t *testing.T) {
-	bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		s.SetDown(true)
 		began := time.Now()
 		if _, err := m.Collection(t.Context(), cachetest.PodResource(), api.JSON); !errors.Is(err, cachetest.ErrDown) {
@@ -211,7 +212,7 @@ func TestFailingStart(t *testing.T) {
 func TestUnreadableObject(t *testing.T) {
 	for _, live := range []bool{false, true} {
 		t.Run(fmt.Sprintf("live=%v", live), func(t *testing.T) {
-			bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, _ *cache.Manager) {
+			withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, _ *cache.Manager) {
 				bad := &spoiledSource{Source: s}
 				m := newManager(t, bad, cache.Limits{})
 				defer m.Close()
@@ -263,7 +264,7 @@ func (s *spoiledSource) Watch(ctx context.Context, res *cache.Resource, enc api.
 
 // TestRewoundAgain: a source that goes back again and again is left alone.
 func TestRewoundAgain(t *testing.T) {
-	bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		b := s.Backup()
 		for attempt := range 3 {
 			s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
@@ -349,7 +350,7 @@ func TestConcurrentReaders(t *testing.T) {
 }
 
 func TestIdle(t *testing.T) {
-	bubble(t, cache.Limits{IdleAfter: 10 * time.Minute}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+	withManager(t, cache.Limits{IdleAfter: 10 * time.Minute}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		c := pods(t, m)
 		for range 3 {
 			time.Sleep(9 * time.Minute)
@@ -385,7 +386,7 @@ func TestIdle(t *testing.T) {
 }
 
 func TestDrop(t *testing.T) {
-	bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		c := pods(t, m)
 		nodes, err := m.Collection(t.Context(), cachetest.NodeResource(), api.JSON)
 		if err != nil {
@@ -417,7 +418,7 @@ func TestDrop(t *testing.T) {
 
 // TestDropWhileStarting: who waits for a collection that is dropped gets the next.
 func TestDropWhileStarting(t *testing.T) {
-	bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		s.SetSilent(true)
 		var wg sync.WaitGroup
 		wg.Go(func() { pods(t, m) })
@@ -431,7 +432,7 @@ func TestDropWhileStarting(t *testing.T) {
 // TestRedefined: nobody gets a collection of another definition than their own, and none
 // is made with one that is no longer true, whoever waited for what.
 func TestRedefined(t *testing.T) {
-	bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		old := cachetest.WidgetResource()
 		s.SetSilent(true)
 		var wg sync.WaitGroup
@@ -473,7 +474,7 @@ func TestRedefined(t *testing.T) {
 }
 
 func TestClose(t *testing.T) {
-	bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		c := pods(t, m)
 		m.Close()
 		<-c.Closed()
@@ -487,7 +488,7 @@ func TestClose(t *testing.T) {
 }
 
 func TestMetrics(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := cachetest.New(cachetest.PodResource(), cachetest.NodeResource())
 		r := prometheus.NewPedanticRegistry()
 		m, err := cache.NewManager(cache.Options{Source: s, Registerer: r, Logger: slog.New(slog.DiscardHandler)})

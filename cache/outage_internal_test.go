@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // heardSource was heard of last when the test says.
@@ -19,7 +20,7 @@ func (s heardSource) LastContact() time.Time { return s.last() }
 // TestPatient: a small call is given up after its timeout, but not while bytes come, and then
 // not for ever.
 func TestPatient(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		for _, one := range []struct {
 			name        string
 			timeout     time.Duration

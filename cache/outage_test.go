@@ -18,6 +18,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // outageBench are collections of many resources, fed by one source.
@@ -88,7 +89,7 @@ func (b *outageBench) lacks(c *cache.Collection) bool {
 // after, and the log has a line for the beginning and one for the end.
 func TestOutageEndsForAll(t *testing.T) {
 	for _, away := range []time.Duration{time.Second, 10 * time.Second, 10 * time.Minute} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			b := newOutageBench(t, nil)
 			b.source.SetDown(true)
 			time.Sleep(away)
@@ -118,7 +119,7 @@ func TestOutageEndsForAll(t *testing.T) {
 // TestStartingServer: what a server refuses or breaks off while it starts is tried again
 // soon.
 func TestStartingServer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newOutageBench(t, nil)
 		b.source.SetDown(true)
 		time.Sleep(time.Minute)
@@ -141,7 +142,7 @@ func TestStartingServer(t *testing.T) {
 
 // TestLoneFailure: one feed that fails while others do not is not hurried by them.
 func TestLoneFailure(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newOutageBench(t, func(s *cachetest.Source) cache.Source { return &brokenSource{Source: s, group: "g3"} })
 		b.source.Break(errors.New("reset"))
 		time.Sleep(10 * time.Minute)
@@ -161,7 +162,7 @@ func TestLoneFailure(t *testing.T) {
 // TestBrokenWay: when what breaks watches off is gone, though the server answered all the time, every feed is current
 // soon after.
 func TestBrokenWay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		cuts := &cutSource{phase: "live", at: 1, err: errors.New("reset"), times: 1 << 30}
 		b := newOutageBench(t, func(s *cachetest.Source) cache.Source { cuts.Source = s; return cuts })
 		b.source.Break(errors.New("reset"))
@@ -180,7 +181,7 @@ func TestBrokenWay(t *testing.T) {
 // TestCatchingUp: a watch that was resumed after an outage and has not yet brought what happened meanwhile leaves its
 // collection stale.
 func TestCatchingUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newOutageBench(t, func(s *cachetest.Source) cache.Source { return lateSource{s} })
 		b.source.SetDown(true)
 		time.Sleep(time.Minute)
@@ -230,7 +231,7 @@ func (s *brokenSource) Watch(ctx context.Context, res *cache.Resource, enc api.E
 
 // TestStreamingListBrokenOff: after two that were broken off pages are asked for.
 func TestStreamingListBrokenOff(t *testing.T) {
-	bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, _ *cache.Manager) {
+	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, _ *cache.Manager) {
 		s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
 		m := newManager(t, &cutSource{Source: s, phase: "initial", at: 2, times: 100}, cache.Limits{})
 		defer m.Close()
@@ -256,7 +257,7 @@ func TestStreamingListBrokenOff(t *testing.T) {
 // TestUpgradedServer: another program behind the source may encode the same versions
 // differently, so everything is listed again; one question finds that out for all.
 func TestUpgradedServer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newOutageBench(t, nil)
 		lists := func() (n int) {
 			for _, c := range b.source.Calls() {

@@ -6,11 +6,13 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // TestTurns: who wants many columns does not keep others waiting for all of them, and who leaves gives up their place.
 func TestTurns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var all turns
 		all.init()
 		leave, err := all.take(t.Context(), "first")

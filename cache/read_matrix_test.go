@@ -20,6 +20,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // TestReadMatrix runs the transcripts in testdata/read: what gets and lists
@@ -33,7 +34,7 @@ func TestReadMatrix(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				s := &readScript{readBench: newReadBench(t), gvr: cachetest.Pods}
 				datadriven.RunTest(t, file, s.run)
 			})

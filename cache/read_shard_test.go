@@ -24,6 +24,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/shard"
 )
 
@@ -178,7 +179,7 @@ func (w *shardWorld) check(p shardPage) string {
 // TestListShard reads random shards, whole and page by page, in all scopes and at versions of the past, before there
 // is an index, with it, and while objects change.
 func TestListShard(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newShardWorld(t, 700)
 		synctest.Wait()
 		for round := range 400 {
@@ -219,7 +220,7 @@ func TestListShard(t *testing.T) {
 
 // TestShardIndexIsMadeAndDropped: at the first sharded read of a collection that is worth it, until none came for long.
 func TestShardIndexIsMadeAndDropped(t *testing.T) {
-	bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		random := rand.New(rand.NewPCG(1, 1))
 		for i := range 300 {
 			s.Create(cachetest.Pods, withUID(cachetest.Pod(fmt.Sprintf("a/%d", i), ""), random))
@@ -333,7 +334,7 @@ func TestShardRefusals(t *testing.T) {
 
 // TestWatchShard: the initial objects of a shard, and its changes; the end is marked as that of any other watch.
 func TestWatchShard(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
 		random := rand.New(rand.NewPCG(1, 2))
 		const parts = 8 // few objects of all: an index pays

@@ -21,6 +21,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/table"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // countingPrinter counts what it prints.
@@ -129,7 +130,7 @@ func (b *readBench) etag(t *testing.T, c *cache.Collection, path string, rep api
 
 // TestTableETagFollowsTheClock: a Table's ETag lasts until one of its times
 // would read differently.
-func TestTableETagFollowsTheClock(t *testing.T) { synctest.Test(t, testTableETag) }
+func TestTableETagFollowsTheClock(t *testing.T) { bubble.Test(t, testTableETag) }
 
 func testTableETag(t *testing.T) {
 	b := newReadBench(t)
@@ -292,7 +293,7 @@ func TestWriteErrors(t *testing.T) {
 }
 
 // TestNoAllocationPerObject: lists of more objects do not allocate more.
-func TestNoAllocationPerObject(t *testing.T) { synctest.Test(t, testNoAllocationPerObject) }
+func TestNoAllocationPerObject(t *testing.T) { bubble.Test(t, testNoAllocationPerObject) }
 
 func testNoAllocationPerObject(t *testing.T) {
 	b := newReadBench(t)

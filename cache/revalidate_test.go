@@ -17,6 +17,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/table"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // revalidateBench is a collection of pods before a source that lists references.
@@ -111,7 +112,7 @@ func (b *revalidateBench) expect(path string, keep func(string, map[string]strin
 
 // TestRevalidate: a list has the upstream's version as soon as the collection has the objects that the upstream names.
 func TestRevalidate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newRevalidateBench(t, 30)
 		for range 2 {
 			b.source.Bump(7) // writes elsewhere, of which the collection does not hear
@@ -150,7 +151,7 @@ func TestRevalidateWaitsForTheFeed(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				b := newRevalidateBench(t, 10)
 				b.source.Hold()
 				change(b.source.Source)
@@ -179,7 +180,7 @@ func TestRevalidatePages(t *testing.T) {
 	for _, changed := range []bool{false, true} {
 		for _, path := range []string{"?", "ns-1?", "?labelSelector=fifth!=3&"} {
 			t.Run(fmt.Sprint(path, changed), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
 					b := newRevalidateBench(t, 40)
 					b.source.Bump(5)
 					want := b.now(func(name string, labels map[string]string) bool {
@@ -216,7 +217,7 @@ func TestRevalidatePages(t *testing.T) {
 }
 
 func TestRevalidateIsShared(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newRevalidateBench(t, 10)
 		b.source.Bump(1)
 		b.source.SetSilent(true)
@@ -236,7 +237,7 @@ func TestRevalidateIsShared(t *testing.T) {
 
 // TestRevalidateBusy: where events come again and again the next one shows what the names would.
 func TestRevalidateBusy(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newRevalidateBench(t, 300)
 		busy, calm := context.WithCancel(t.Context())
 		asked := func(want string) {
@@ -271,7 +272,7 @@ func TestRevalidateBusy(t *testing.T) {
 		time.Sleep(time.Second)
 		asked("references")
 	})
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newRevalidateBench(t, 300)
 		backup := b.source.Backup()
 		for i := range 5 {
@@ -287,7 +288,7 @@ func TestRevalidateBusy(t *testing.T) {
 
 // TestRevalidateCannot: everything that cannot be shown is forwarded.
 func TestRevalidateCannot(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newRevalidateBench(t, 10)
 		for _, path := range []string{"?resourceVersion=0", "?resourceVersion=105", "?continue=nonsense", "?continue=" + (api.ContinueToken{ResourceVersion: -1, Start: "a"}).Encode()} {
 			if _, err := b.read(t.Context(), path); !errors.Is(err, cache.ErrForward) {
@@ -315,7 +316,7 @@ func TestRevalidateCannot(t *testing.T) {
 			t.Errorf("from a server that went back: %v", err)
 		}
 	})
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newRevalidateBench(t, 10)
 		b.source.Fail("references", fmt.Errorf("406: %w", cache.ErrUnsupported))
 		for range 3 {
@@ -331,7 +332,7 @@ func TestRevalidateCannot(t *testing.T) {
 
 // TestRevalidateLate: while the feed brings changes late, the upstream is not asked for names in vain.
 func TestRevalidateLate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newRevalidateBench(t, 10)
 		asks := func() int {
 			b.source.Calls()
@@ -366,7 +367,7 @@ func TestRevalidateLate(t *testing.T) {
 
 // TestWanted: what is wanted twice within a minute is started.
 func TestWanted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		res := cachetest.PodResource()
 		source := cachetest.New(res)
 		manager := newManager(t, source, cache.Limits{})

@@ -27,7 +27,7 @@ func (p *patience) Err() error {
 // TestListEndsWithItsClient: a list looks whether its client is still there between
 // objects, not only before the first and after the last of very many.
 func TestListEndsWithItsClient(t *testing.T) {
-	bubble(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
+	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		for i := range 5000 {
 			s.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("a/%d", i), "", "app=web"))
 		}

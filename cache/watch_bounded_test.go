@@ -6,11 +6,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
@@ -21,7 +21,7 @@ func TestBoundedWatchIsPaced(t *testing.T) {
 	for name, rep := range map[string]api.Representation{
 		"Table": {Transform: api.Table}, "metadata": {Transform: api.PartialMetadata}, "JSON": {},
 	} {
-		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { watchBounded(t, rep) }) })
+		t.Run(name, func(t *testing.T) { bubble.Test(t, func(t *testing.T) { watchBounded(t, rep) }) })
 	}
 }
 
@@ -94,7 +94,7 @@ func watchBounded(t *testing.T, rep api.Representation) {
 
 // TestBoundedWatchComesBack: what a watch missed before it came is sent at once, and it does not wait for that.
 func TestBoundedWatchComesBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
 		for i := range 300 {
 			b.pod(fmt.Sprintf("default/p%d", i))
@@ -115,7 +115,7 @@ func TestBoundedWatchComesBack(t *testing.T) {
 // TestBoundedWatchOwesLittle: what a watch was sent because there was no room to keep it is not paid for
 // longer than a turn may take, however often that was.
 func TestBoundedWatchOwesLittle(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{HistoryEvents: 400})
 		w := b.calm("resourceVersion=100&allowWatchBookmarks=true", api.Representation{}, cache.Pace{Coalesce: half, BytesPerSecond: 1 << 10})
 		defer w.stop()

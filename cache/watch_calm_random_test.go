@@ -16,6 +16,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // calmSecret is in every object, where a redacted view does not have it.
@@ -27,7 +28,7 @@ const calmSecret = "c0nfidential"
 func TestRandomCalmWatches(t *testing.T) {
 	for seed := range uint64(8) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { randomCalmWatches(t, rand.New(rand.NewPCG(seed, 3))) })
+			bubble.Test(t, func(t *testing.T) { randomCalmWatches(t, rand.New(rand.NewPCG(seed, 3))) })
 		})
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/reason"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
@@ -33,7 +34,7 @@ const half = 500 * time.Millisecond
 // TestWatchCoalesces: an event after a quiet time is sent at once, what comes within the
 // window together, of each object the last state; additions and deletions are all sent.
 func TestWatchCoalesces(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
 		b.pod("default/a") // 101
 		w := b.calm(initial, api.Representation{}, cache.Pace{Coalesce: half})
@@ -62,7 +63,7 @@ func TestWatchCoalesces(t *testing.T) {
 // TestCoalescingWatchOfSelector: who leaves the selection and comes back within the window
 // is told of both.
 func TestCoalescingWatchOfSelector(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
 		b.pod("default/a", "app=x") // 101
 		w := b.calm(initial+"&labelSelector=app%3Dx", api.Representation{}, cache.Pace{Coalesce: half})
@@ -139,14 +140,14 @@ func TestCoalescingWatchEnds(t *testing.T) {
 		"its client": func(_ *testing.T, b *watchBench) { open(b, "").stop() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { test(t, newWatchBench(t, cache.Limits{})) })
+			bubble.Test(t, func(t *testing.T) { test(t, newWatchBench(t, cache.Limits{})) })
 		})
 	}
 }
 
 // TestCoalescingWatchIsHurried: what waits is sent early when there is no room to keep more.
 func TestCoalescingWatchIsHurried(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{HistoryEvents: 400})
 		w := b.calm("resourceVersion=100", api.Representation{}, cache.Pace{Coalesce: 30 * time.Second})
 		defer w.stop()
@@ -166,7 +167,7 @@ func TestCoalescingWatchIsHurried(t *testing.T) {
 // TestWatchBytesPerSecond: a watch that would bring more bytes waits longer, and is counted
 // while it does; one that nobody bounds, and one that brings less, does not.
 func TestWatchBytesPerSecond(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
 		for i := range 20 {
 			b.pod(fmt.Sprintf("default/p%d", i))
@@ -258,7 +259,7 @@ func TestCoalescingForms(t *testing.T) {
 		"messages": {}, "gzip": {},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { coalesceForm(t, name, rep) })
+			bubble.Test(t, func(t *testing.T) { coalesceForm(t, name, rep) })
 		})
 	}
 }

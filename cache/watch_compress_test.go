@@ -20,6 +20,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/reason"
 )
@@ -175,7 +176,7 @@ func TestCompressedWatch(t *testing.T) {
 			{path: all, rep: api.Representation{DropManagedFields: true, Encoding: api.Protobuf, Transform: api.PartialMetadata}},
 		} {
 			t.Run(fmt.Sprintf("%v %s %v", coding, test.path, test.rep), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) { testCompressedWatch(t, test.path, test.rep, coding) })
+				bubble.Test(t, func(t *testing.T) { testCompressedWatch(t, test.path, test.rep, coding) })
 			})
 		}
 	}
@@ -241,7 +242,7 @@ const bookmarkPeriod = time.Minute
 // TestNotCompressedWatch: watches that are sent as they are though the client accepts
 // gzip.
 func TestNotCompressedWatch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
 		b.fillBig(60)
 		for path, rep := range map[string]api.Representation{
@@ -286,7 +287,7 @@ func TestNotCompressedWithoutRoom(t *testing.T) {
 		{64 << 10, metadata, 600, small, "gzip"},
 		{8 << 10, metadata, 600, small, ""},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			b := newWatchBench(t, cache.Limits{})
 			for i := range test.n {
 				b.source.Create(cachetest.Pods, test.pod(i))
@@ -316,7 +317,7 @@ func TestCompressedWatchEnds(t *testing.T) {
 		"stopped": func(b *watchBench, _ *openWatch) { b.manager.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				b := newWatchBench(t, cache.Limits{})
 				b.fillBig(90)
 				client := newDecodingClient(t, api.Gzip)
@@ -336,7 +337,7 @@ func TestCompressedWatchEnds(t *testing.T) {
 // TestCompressedWatchOfASlowReader: one who does not read falls off the history as
 // others do, and the ERROR event is the last of a whole body.
 func TestCompressedWatchOfASlowReader(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{HistoryEvents: 100, HistoryAge: time.Second})
 		b.fillBig(90)
 		client := newDecodingClient(t, api.Gzip)
@@ -361,7 +362,7 @@ func TestCompressedWatchOfASlowReader(t *testing.T) {
 // TestCompressedWatchOfALeavingClient: one who leaves in the middle of the initial
 // events disturbs nobody.
 func TestCompressedWatchOfALeavingClient(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
 		b.fillBig(90)
 		leaving, staying := newDecodingClient(t, api.Gzip), newDecodingClient(t, api.Gzip)
@@ -402,7 +403,7 @@ func (c *pieceClient) WriteFrames(frames [][]byte) error {
 // pieces, and so they do of an event.
 func TestOneCompressionForManyWatches(t *testing.T) {
 	const watches = 500
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
 		b.fillBig(200)
 		clients := make([]pieceClient, watches)

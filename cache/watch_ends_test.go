@@ -17,6 +17,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/table"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/reason"
 )
 
@@ -119,7 +120,7 @@ func TestWatchEnds(t *testing.T) {
 	for _, c := range watchEndCases {
 		covered[c.why] = true
 		t.Run(c.why.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { testWatchEnd(t, &c) })
+			bubble.Test(t, func(t *testing.T) { testWatchEnd(t, &c) })
 		})
 	}
 	for _, why := range reason.WatchEnds() {

@@ -14,6 +14,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/table"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/reason"
 )
@@ -50,7 +51,7 @@ var tables = api.Representation{Transform: api.Table, IncludeObject: api.Include
 // TestWatchOfWhatCannotBePrinted: an event that cannot be printed is an error for
 // every watch of Tables. It is left out of none.
 func TestWatchOfWhatCannotBePrinted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		printer := &countingPrinter{Printer: table.NewDefaultPrinter()}
 		b := newPrintingWatchBench(t, cache.Limits{}, printer)
 		var all []*openWatch
@@ -76,7 +77,7 @@ func TestWatchOfWhatCannotBePrinted(t *testing.T) {
 func TestPanicsOfAWatch(t *testing.T) {
 	defer slog.SetDefault(slog.Default())
 	slog.SetDefault(slog.New(slog.NewTextHandler(io.Discard, nil)))
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		printer := &countingPrinter{Printer: table.NewDefaultPrinter()}
 		b := newPrintingWatchBench(t, cache.Limits{}, printer)
 		fatal := "fatal"
@@ -138,7 +139,7 @@ func (c *panickingClient) Abort()                     { c.aborted = true }
 func TestPanicsWithinAWrite(t *testing.T) {
 	defer slog.SetDefault(slog.Default())
 	slog.SetDefault(slog.New(slog.NewTextHandler(io.Discard, nil)))
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
 		opts, err := api.ParseListOptions("watch=true&resourceVersion=100")
 		if err != nil {
@@ -171,7 +172,7 @@ func (c *panickingFlusher) Flush()                    { panic("in the transport"
 func TestPanicsWithinAFlush(t *testing.T) {
 	defer slog.SetDefault(slog.Default())
 	slog.SetDefault(slog.New(slog.NewTextHandler(io.Discard, nil)))
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
 		opts, err := api.ParseListOptions("watch=true&resourceVersion=100")
 		if err != nil {
@@ -199,7 +200,7 @@ func TestPanicsWithinAFlush(t *testing.T) {
 // TestPanicsOfAFeed: a collection whose feed panics stops, its watches end, and the
 // next one is not begun at once, for it would meet the same.
 func TestPanicsOfAFeed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		source := &panickingSource{Source: cachetest.New(cachetest.PodResource())}
 		m := newManager(t, source, cache.Limits{})
 		defer m.Close()
@@ -262,7 +263,7 @@ func (panickingContext) Err() error { panic("in a context") }
 func TestPanicsOfACompression(t *testing.T) {
 	defer slog.SetDefault(slog.Default())
 	slog.SetDefault(slog.New(slog.NewTextHandler(io.Discard, nil)))
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
 		b.fillBig(90)
 		opts, err := api.ParseListOptions("watch=true&labelSelector=app&" + initial)
@@ -290,7 +291,7 @@ func TestPanicsOfACompression(t *testing.T) {
 
 // TestCompressionForNobody: the initial events of a client that has left are not selected.
 func TestCompressionForNobody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
 		b.fillBig(90)
 		opts, err := api.ParseListOptions("watch=true&labelSelector=app&resourceVersion=0")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // TestWatchInMessages: an event as a message is what it is in a stream, behind its head.
@@ -22,7 +23,7 @@ func TestWatchInMessages(t *testing.T) {
 		"metadata": {Transform: api.PartialMetadata}, "protobuf metadata": {Encoding: api.Protobuf, Transform: api.PartialMetadata},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				b := newWatchBench(t, cache.Limits{})
 				c, err := b.manager.Collection(t.Context(), b.c.Resource(), rep.Encoding)
 				if err != nil {
@@ -52,7 +53,7 @@ func TestWatchInMessages(t *testing.T) {
 // TestErrorInAMessage: what ends a watch is a message as well.
 func TestErrorInAMessage(t *testing.T) {
 	for _, encoding := range []api.Encoding{api.JSON, api.Protobuf} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			b := newWatchBench(t, cache.Limits{HistoryEvents: 1})
 			c, err := b.manager.Collection(t.Context(), b.c.Resource(), encoding)
 			if err != nil {

@@ -3,11 +3,11 @@ package cache_test
 import (
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // TestWatchPace: a few watchers get every event by itself, however fast events
@@ -24,7 +24,7 @@ func TestWatchPace(t *testing.T) {
 		{watchers: 1000, every: 5 * time.Millisecond, least: 25, most: 40},
 	} {
 		t.Run(fmt.Sprintf("%d watchers, every %s", test.watchers, test.every), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				b := newWatchBench(t, cache.Limits{})
 				var all []*openWatch
 				for range test.watchers {

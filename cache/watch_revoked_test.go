@@ -9,6 +9,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/reason"
 )
 
@@ -28,7 +29,7 @@ func (c *slowClient) WriteFrames(frames [][]byte) error {
 func TestRevokedInTheMiddle(t *testing.T) {
 	for name, coding := range map[string]api.Compression{"as they are": api.Identity, "compressed": api.Gzip, "later events": api.Identity} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				b := newWatchBench(t, cache.Limits{})
 				client := &slowClient{passes: make(chan struct{})}
 				fill := func() {

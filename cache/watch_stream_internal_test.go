@@ -4,13 +4,15 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // TestWakeAgain: a watch that is to be woken for a moment that has passed is woken, though its
 // timer has fired for just that. A watch that coalesces and is behind with nothing that is for
 // its client has no other moment.
 func TestWakeAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		woken := 0
 		s := &watchStream{wake: time.Now().Add(time.Second)}
 		s.timer = time.AfterFunc(time.Second, func() { woken++ })

@@ -8,10 +8,11 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 func TestWatchTable(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
 		b.pod("default/a")
 		client := &watchClient{}
@@ -39,7 +40,7 @@ func TestWatchTable(t *testing.T) {
 
 // TestWatchTableAges: rows of an event that are shared have the ages that they have when they are sent.
 func TestWatchTableAges(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newPrintingWatchBench(t, cache.Limits{}, columnsPrinter(t))
 		b.pod("default/a")
 		time.Sleep(500 * time.Millisecond)

@@ -21,6 +21,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/table"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/reason"
 	"github.com/kubeweir/kubeweir/shard"
@@ -226,7 +227,7 @@ const initial = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowW
 
 // TestNoWatchOfClusterScopedInANamespace: as a list of them, it is upstream's to refuse.
 func TestNoWatchOfClusterScopedInANamespace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b, res := newWatchBench(t, cache.Limits{}), cachetest.NodeResource()
 		manager, err := cache.NewManager(cache.Options{Source: cachetest.New(res), Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
@@ -245,7 +246,7 @@ func TestNoWatchOfClusterScopedInANamespace(t *testing.T) {
 }
 
 func TestWatchInitialEvents(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
 		b.pod("default/b") // 101
 		b.pod("default/a") // 102
@@ -270,7 +271,7 @@ func TestWatchInitialEvents(t *testing.T) {
 }
 
 func TestWatchManyInitialEvents(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
 		var want []string
 		for i := range 1000 {
@@ -284,7 +285,7 @@ func TestWatchManyInitialEvents(t *testing.T) {
 }
 
 func TestWatchFromVersion(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
 		first := b.pod("default/a")
 		b.pod("default/b")
@@ -307,7 +308,7 @@ func TestWatchFromVersion(t *testing.T) {
 }
 
 func TestWatchSelectorTransitions(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
 		b.pod("default/a", "app=web")
 		b.pod("default/b", "app=db")
@@ -322,7 +323,7 @@ func TestWatchSelectorTransitions(t *testing.T) {
 }
 
 func TestWatchLeavingObjectIsThePreviousOne(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
 		b.pod("default/a", "app=web")
 		for _, rep := range []api.Representation{{}, {Transform: api.PartialMetadata}} {
@@ -341,7 +342,7 @@ func TestWatchLeavingObjectIsThePreviousOne(t *testing.T) {
 }
 
 func TestWatchBookmarksAndDeadline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
 		b.pod("default/a")
 		w := b.watch("resourceVersion=101&allowWatchBookmarks=true&timeoutSeconds=70", api.Representation{})
@@ -364,7 +365,7 @@ func TestWatchBookmarksAndDeadline(t *testing.T) {
 }
 
 func TestWatchExpired(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{HistoryEvents: 10})
 		for i := range 30 {
 			b.pod(fmt.Sprintf("default/p%d", i))
@@ -382,7 +383,7 @@ func TestWatchExpired(t *testing.T) {
 // of, is no reason to fail a watch or to keep it waiting. What nobody has is for the
 // upstream to answer.
 func TestWatchForeignVersion(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
 		b.pod("default/a")
 		rv := b.source.Bump(7)
@@ -407,7 +408,7 @@ func TestWatchForeignVersion(t *testing.T) {
 }
 
 func TestSlowWatcherDelaysNobody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{HistoryEvents: 64})
 		gate := make(chan struct{})
 		var slow []*openWatch
@@ -439,7 +440,7 @@ func TestSlowWatcherDelaysNobody(t *testing.T) {
 }
 
 func TestWatchEndsWhenTheClientIsGone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
 		w := b.watchWith("resourceVersion=100", api.Representation{}, &watchClient{fail: errors.New("connection reset")})
 		b.pod("default/a")
@@ -458,7 +459,7 @@ func TestWatchEndsWhenTheClientIsGone(t *testing.T) {
 }
 
 func TestWatchStoppedBeforeStart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
 		opts, _ := api.ParseListOptions("watch=true&resourceVersion=100")
 		resp, _, err := b.watches.Watch(t.Context(), b.c, &cache.WatchRequest{Options: opts})
@@ -473,7 +474,7 @@ func TestWatchStoppedBeforeStart(t *testing.T) {
 }
 
 func TestRevokedWatchGetsNothingMore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
 		w := b.watch("resourceVersion=100&allowWatchBookmarks=true", api.Representation{})
 		b.pod("default/a")
@@ -486,7 +487,7 @@ func TestRevokedWatchGetsNothingMore(t *testing.T) {
 }
 
 func TestDrainSpreadsAndBookmarks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
 		b.pod("default/a")
 		var open []*openWatch
@@ -525,7 +526,7 @@ func TestDrainSpreadsAndBookmarks(t *testing.T) {
 }
 
 func TestWatchPartialMetadata(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
 		b.pod("default/a", "app=web")
 		client := &watchClient{}
@@ -541,7 +542,7 @@ func TestWatchPartialMetadata(t *testing.T) {
 }
 
 func TestWatchSurvivesABrokenFeed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
 		b.pod("default/a")
 		w := b.watch("resourceVersion=101", api.Representation{})

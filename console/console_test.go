@@ -13,13 +13,13 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
-	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
 	"github.com/kubeweir/kubeweir/contain"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/proxy"
 )
 
@@ -189,7 +189,7 @@ func TestTokenIsTakenAway(t *testing.T) {
 				}
 			}
 			give()
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				var log bytes.Buffer
 				c := open(t, func(o *Options) { o.TokenFile, o.Log = file, textLog(&log) })
 				defer c.Close()
@@ -236,7 +236,7 @@ func TestTokenIsReplaced(t *testing.T) {
 		}
 	}
 	give("0123456789abcdef")
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c := open(t, func(o *Options) { o.TokenFile = file })
 		defer c.Close()
 		give("fedcba9876543210")

@@ -13,7 +13,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/proxy"
 	"github.com/kubeweir/kubeweir/proxy/usage"
 	"github.com/kubeweir/kubeweir/reason"
@@ -203,7 +203,7 @@ func TestCollections(t *testing.T) {
 
 // TestRates: they are those of the last seconds, and series those of what was noted.
 func TestRates(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		h := busy()
 		c := open(t, serving(clusterOf("", h)))
 		defer c.Close()
@@ -394,7 +394,7 @@ func TestBadParameters(t *testing.T) {
 
 // TestDocumentsAreShared: however many ask, what is read is read once in half a second.
 func TestDocumentsAreShared(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		h := busy()
 		c := open(t, serving(clusterOf("", h)))
 		defer c.Close()

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // recorder is a client that reads a stream.
@@ -65,7 +67,7 @@ func startStream(c *Console, ctx context.Context, query string) (*recorder, chan
 
 // TestEvents: each topic comes at once and then each second, until the console is closed.
 func TestEvents(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		h := busy()
 		c := open(t, serving(clusterOf("", h)))
 		rec, done := startStream(c, t.Context(), "topics=overview,collections")
@@ -103,7 +105,7 @@ func TestEvents(t *testing.T) {
 
 // TestEventsEnd: with the client, and for one that does not read.
 func TestEventsEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c := open(t, serving(clusterOf("", busy())))
 		defer c.Close()
 		ctx, leave := context.WithCancel(t.Context())
@@ -128,7 +130,7 @@ func TestEventsEnd(t *testing.T) {
 
 // TestEventsAreBounded: one stream more than there may be is told so.
 func TestEventsAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c := open(t, serving(clusterOf("", busy())))
 		var all []chan struct{}
 		for range maxStreams {

@@ -14,10 +14,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/kubeweir/kubeweir/contain"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 func TestRun(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		r := prometheus.NewPedanticRegistry()
 		p := contain.New(r, slog.New(slog.NewTextHandler(&log, nil)))
@@ -60,7 +61,7 @@ kubeweir_panics_total{place="watch"} 4
 }
 
 func TestGo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		for _, p := range []*contain.Panics{nil, contain.New(nil, slog.New(slog.DiscardHandler))} {
 			var wg sync.WaitGroup
 			p.Go(&wg, "background", func() { panic("bug") })

@@ -18,6 +18,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/table"
 	"github.com/kubeweir/kubeweir/encoding"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
@@ -146,7 +147,7 @@ func (b *aggregationBench) is(cached bool, when string) {
 }
 
 func TestAggregatedGroupsAreForwarded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newAggregationBench(t, nil)
 		b.is(false, "without an APIService")
 		b.source.Create(apiServiceResource, apiService("projects"))
@@ -165,7 +166,7 @@ func TestAggregatedGroupsAreForwarded(t *testing.T) {
 
 // An open watch ends when another server takes the group version over.
 func TestWatchEndsWhenServedElsewhere(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newAggregationBench(t, nil)
 		b.source.Create(apiServiceResource, apiService(""))
 		synctest.Wait()
@@ -185,7 +186,7 @@ func TestWatchEndsWhenServedElsewhere(t *testing.T) {
 }
 
 func TestConfiguredGroupsAreCached(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newAggregationBench(t, nil, "other.example.com", projects.Group)
 		b.source.Create(apiServiceResource, apiService("projects"))
 		b.is(true, "served elsewhere, but named in the configuration")
@@ -204,7 +205,7 @@ func TestConfiguredGroupsAreCached(t *testing.T) {
 
 // Without the APIServices only what is certain to be the upstream's own is cached.
 func TestUnreadableAPIServices(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		refused := apierrors.NewForbidden(apiServiceResource.GroupResource(), "", nil)
 		b := newAggregationBench(t, func(s *cachetest.Source) {
 			s.Create(apiServiceResource, apiService(""))
@@ -221,7 +222,7 @@ func TestUnreadableAPIServices(t *testing.T) {
 
 // A definition of a group version that another server serves tells nothing of it.
 func TestDefinitionsOfAggregatedGroups(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newAggregationBench(t, nil)
 		b.source.Create(crdResource, projectDefinition("Project"))
 		b.is(true, "by a definition")
@@ -238,7 +239,7 @@ func TestDefinitionsOfAggregatedGroups(t *testing.T) {
 
 // Other names are another definition, as they are to kube-apiserver.
 func TestAcceptedNamesAreOfTheDefinition(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newAggregationBench(t, nil)
 		b.source.Create(crdResource, projectDefinition("Project"))
 		synctest.Wait()
@@ -275,7 +276,7 @@ func TestReadAPIService(t *testing.T) {
 func TestRequestsFromBeforeServedElsewhere(t *testing.T) {
 	for name, custom := range map[string]bool{"by discovery": false, "by a definition": true} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				b := newAggregationBench(t, nil)
 				if custom {
 					b.source.Create(crdResource, projectDefinition("Project"))
@@ -302,7 +303,7 @@ func TestRequestsFromBeforeServedElsewhere(t *testing.T) {
 // upstream served the group version, is nobody else's once another server may have
 // given it.
 func TestSharedAnswerOfAnotherServer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newAggregationBench(t, nil)
 		b.source.Create(apiServiceResource, apiService(""))
 		b.is(true, "served by the upstream")
@@ -330,7 +331,7 @@ func TestSharedAnswerOfAnotherServer(t *testing.T) {
 // TestServedElsewhereWhileDefinitionsAreUnknown: a watch of what is not built in ends when
 // nobody knows the definitions, at the latest when another server serves it.
 func TestServedElsewhereWhileDefinitionsAreUnknown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newAggregationBench(t, nil)
 		b.source.Create(apiServiceResource, apiService(""))
 		synctest.Wait()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/proxy/usage"
 )
 
@@ -60,7 +61,7 @@ func TestAskers(t *testing.T) {
 		{name: "a get without a version", line: "GET " + pod, requests: 3},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				b := newGatewayBench(t, nil)
 				b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
 				b.count("GET " + pods + "?resourceVersion=0")
@@ -92,7 +93,7 @@ func TestAskers(t *testing.T) {
 
 // TestAskersShare: of a request to the upstream that several wait for, each has a part.
 func TestAskersShare(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newGatewayBench(t, nil)
 		b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
 		const users = 4
@@ -169,7 +170,7 @@ func TestAskersOfWatches(t *testing.T) {
 		state() (int, bool)
 	}{"HTTP/1.1": &countingWriter{}, "HTTP/2": &sharedWriter{}} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				b := newGatewayBench(t, nil)
 				resp := b.count("GET /api/v1/pods?watch=1&resourceVersion=0", "Authorization: Bearer jane")
 				resp.Stream.Start(w)
@@ -195,7 +196,7 @@ func TestAskersOfWatches(t *testing.T) {
 
 // TestAskersOfUpgrades: so does what an upgraded connection carries, both ways, and it can end in one direction.
 func TestAskersOfUpgrades(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newGatewayBench(t, nil)
 		b.upstream.answer = func(*api.Request) *api.Response {
 			return &api.Response{Status: 101, Upgrade: func(conn net.Conn) {

@@ -9,11 +9,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/proxy/audit"
 )
 
@@ -94,7 +94,7 @@ func TestEveryRequestIsAudited(t *testing.T) {
 // TestDecisionsByRulesAreAudited: a question that is answered from memory was allowed, and what
 // a rule forbids was not, and why.
 func TestDecisionsByRulesAreAudited(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		log, err := audit.Open(audit.Options{Path: "-", Stdout: &out})
 		if err != nil {

@@ -6,17 +6,17 @@ import (
 	"net"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/proxy/usage"
 )
 
 // TestBlocked: a user agent that is blocked gets nothing but when to come back, until its time is over or it is
 // unblocked, and what it has open ends.
 func TestBlocked(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		blocked := NewBlocked(nil)
 		b := newGatewayBench(t, func(o *Options) { o.Blocked = blocked })
 		b.startCounting()
@@ -95,7 +95,7 @@ func TestBlocked(t *testing.T) {
 
 // TestBlockedRetry: a client is to come back when the time is over, and in a minute if that is long.
 func TestBlockedRetry(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		blocked := NewBlocked(nil)
 		b := newGatewayBench(t, func(o *Options) { o.Blocked = blocked })
 		for until, want := range map[time.Duration]string{0: "60", time.Hour: "60", 90 * time.Millisecond: "1", 5500 * time.Millisecond: "6"} {
@@ -118,7 +118,7 @@ func TestBlockedRetry(t *testing.T) {
 func TestBlockedLong(t *testing.T) {
 	long := "Mozilla/5.0 " + strings.Repeat("(KHTML, like Gecko) ", 8) + "dashboard/1.0"
 	for _, pattern := range []string{long, "*dashboard/*", usage.Bounded(long)} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			blocked := NewBlocked(nil)
 			b := newGatewayBench(t, func(o *Options) { o.Blocked = blocked })
 			b.startCounting()

@@ -7,13 +7,13 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // budgetBench is a gateway before a synced collection of pods, with rules.
@@ -43,7 +43,7 @@ const podsFromCache, podsMostRecent, aVersion = "GET /api/v1/pods?resourceVersio
 // TestBudgetRefuses: who has caused as many requests as the rule allows gets no more of them, but what the cache
 // answers; a second later some again. Others go on.
 func TestBudgetRefuses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := budgetBench(t, Rule{Match{UserAgents: []string{"k9s*"}}, Settings{UpstreamRequestsPerSecond: 2}})
 		k9s := []string{"User-Agent: k9s/1", "Authorization: Bearer jane"}
 		ask := func(line string, more ...string) *api.Response { return b.count(line, append(more, k9s...)...) }
@@ -103,7 +103,7 @@ func TestBudgetRefuses(t *testing.T) {
 // that they may not.
 func TestBudgetOfUnknownPermission(t *testing.T) {
 	for _, over := range []OverBudget{OverBudgetRefuse, OverBudgetCached} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			b := budgetBench(t, Rule{Match{Users: []string{"jane"}}, Settings{UpstreamRequestsPerSecond: 1, OverBudget: over}})
 			reviews := 0
 			b.upstream.allowed = func(r *authorizationv1.SubjectAccessReviewSpec) bool {
@@ -149,7 +149,7 @@ func TestBudgetOfUnknownPermission(t *testing.T) {
 // nothing else is.
 func TestBudgetAnswersFromCache(t *testing.T) {
 	for _, mode := range []Mode{ModeStrict, ModeSession} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			b := budgetBench(t, Rule{Match{Users: []string{"jane"}}, Settings{UpstreamRequestsPerSecond: 1, OverBudget: OverBudgetCached, Mode: mode}})
 			jane := "Authorization: Bearer jane"
 			for _, line := range []string{podsFromCache, "GET /api/v1/namespaces/default/pods/a?resourceVersion=0", podsFromCache + "&watch=1"} {
@@ -193,7 +193,7 @@ func TestBudgetAnswersFromCache(t *testing.T) {
 
 // TestBudgetOfBytes: bytes are a debt, of answers and of what goes on.
 func TestBudgetOfBytes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := budgetBench(t, Rule{Match{Groups: []string{"system:authenticated"}}, Settings{UpstreamBytesPerSecond: 1000}})
 		b.startCounting()
 		jane := "Authorization: Bearer jane"
@@ -234,7 +234,7 @@ func TestBudgetOfBytes(t *testing.T) {
 
 // TestBudgetOfLongAnswers: what is passed on is charged while it is, and once.
 func TestBudgetOfLongAnswers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		const size = 10 << 20
 		b := budgetBench(t, Rule{Match{Users: []string{"jane"}}, Settings{UpstreamBytesPerSecond: 100 << 10}})
 		const jane = "Authorization: Bearer jane"
@@ -303,7 +303,7 @@ func (s *tickingStream) Stop() { close(s.stop) }
 
 // TestBudgetOfUpgrades: so are those of exec and port-forward.
 func TestBudgetOfUpgrades(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := budgetBench(t, Rule{Match{Users: []string{"jane"}}, Settings{UpstreamBytesPerSecond: 1000}})
 		b.upstream.answer = func(*api.Request) *api.Response {
 			return &api.Response{Status: 101, Upgrade: func(conn net.Conn) { _, _ = conn.Read(make([]byte, 100_000)) }}
@@ -322,7 +322,7 @@ func TestBudgetOfUpgrades(t *testing.T) {
 
 // TestBudgetOfSender: who sends pays, whomever they act as, and however they write the path.
 func TestBudgetOfSender(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := budgetBench(t, Rule{Match{Users: []string{"jane"}, Resources: []string{"secrets"}}, Settings{UpstreamRequestsPerSecond: 1}})
 		jane := "Authorization: Bearer jane"
 		secret := func(header ...string) *api.Response {
@@ -350,7 +350,7 @@ func TestBudgetOfSender(t *testing.T) {
 
 // TestBlockRule: a rule can block, and except from that.
 func TestBlockRule(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := budgetBench(t,
 			Rule{Match{Users: []string{"admin"}}, Settings{Block: No}},
 			Rule{Match{UserAgents: []string{"k9s*"}}, Settings{Block: Yes}})

@@ -3,10 +3,10 @@ package proxy
 import (
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // TestCoalesceParameter: a watch may ask for its events to wait, by rule they wait at least so
@@ -59,7 +59,7 @@ func TestCoalesceParameter(t *testing.T) {
 		{name: "not cached", line: "GET /api/v1/nothings?watch=1&coalesce=x", status: 200, forwarded: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				options := c.options
 				if options == nil {
 					options = rules

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 func listRequest(accept string) *api.Request {
@@ -23,7 +24,7 @@ func listRequest(accept string) *api.Request {
 }
 
 func TestCollapseSharesTheNextRequest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
 		var mu sync.Mutex
 		var sent []*api.Request

@@ -3,9 +3,9 @@ package proxy
 import (
 	"fmt"
 	"testing"
-	"testing/synctest"
 
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // TestCompressWatchLists: watch lists are compressed for who accepts it, unless the
@@ -28,7 +28,7 @@ func TestCompressWatchLists(t *testing.T) {
 		{name: "WebSocket", line: list, header: []string{"Accept-Encoding: gzip", "Upgrade: websocket", "Connection: Upgrade"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				b := newGatewayBench(t, func(o *Options) { o.CompressWatchLists = !test.off })
 				for i := range 30 {
 					b.source.Create(cachetest.Pods, cachetest.BigPod(fmt.Sprintf("default/web-%d", i), "", 6000))

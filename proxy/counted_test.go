@@ -27,6 +27,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/internal/refusaltest"
 	"github.com/kubeweir/kubeweir/proxy/identity"
 	"github.com/kubeweir/kubeweir/reason"
@@ -130,7 +131,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 		{why: reason.NotSent, line: aVersion, says: "cannot be passed on", change: byCertificate("bob ")},
 	} {
 		t.Run(c.why.String()+" "+c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				registry := prometheus.NewRegistry()
 				r := request(c.line, "X-Test: 1", orElse(c.header, "X-Test: 1"))
 				if c.change != nil {
@@ -216,7 +217,7 @@ func TestRefusalsAmongOthersAreCounted(t *testing.T) {
 		{refusedCase{why: reason.CacheStarting, line: anyPods, says: "the cache is starting"}, 1, anyPods + "&limit=%d", "X-Test: 1", cache.Limits{StartWaiters: 1}},
 	} {
 		t.Run(c.why.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				registry := prometheus.NewRegistry()
 				var source *cachetest.Source
 				b := newGatewayBenchFrom(t, nil, func(s *cachetest.Source) cache.Source { source = s; return s }, func(o *Options) {
@@ -277,7 +278,7 @@ func TestRefusalsOfflineAreCounted(t *testing.T) {
 		}},
 	} {
 		t.Run(why.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				b := newOfflineBench(t, ModeStrict, c.offline)
 				b.begin(podsAsHeld, asJane)
 				c.before(b)
@@ -297,7 +298,7 @@ func TestRefusalsOfVisibleAreCounted(t *testing.T) {
 		reason.VisibleLimit:      {"GET /api/v1/pods?watch=1&labelSelector=x", "too many watches are being followed", func(b *visibleBench) { b.t.Cleanup(b.watch("GET /api/v1/pods?watch=1", asJane).leave) }},
 	} {
 		t.Run(why.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				registry := prometheus.NewRegistry()
 				b := newVisibleBench(t, func(o *Options) { o.Registerer, o.VisibleNamespaces = registry, 4*(32+4) })
 				b.fill(1, "a", "b", "c", "d")

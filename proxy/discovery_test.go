@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // newDiscoveryBench is a gateway in session mode before an upstream that says how often it was
@@ -59,7 +60,7 @@ var discoveryPaths = []string{
 // TestDiscoveryIsRemembered: what the upstream serves is answered as it answered the same user
 // lately, for as long as a permission counts.
 func TestDiscoveryIsRemembered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newDiscoveryBench(t, nil)
 		for _, path := range discoveryPaths {
 			first, again := b.asks("GET "+path), b.asks("GET "+path)
@@ -94,7 +95,7 @@ func TestDiscoveryIsRemembered(t *testing.T) {
 // TestDiscoveryAfterChanges: a change of a definition or of an APIService ends what was
 // answered, and nothing is kept before the API servers have taken note of it.
 func TestDiscoveryAfterChanges(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newDiscoveryBench(t, nil)
 		for _, change := range []struct {
 			what string
@@ -128,7 +129,7 @@ func TestDiscoveryAfterChanges(t *testing.T) {
 // TestDiscoveryAfterWrites: who makes a definition through the gateway does not get what was
 // answered before.
 func TestDiscoveryAfterWrites(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newDiscoveryBench(t, nil)
 		b.asks("GET /apis/apps/v1")
 		answer := b.upstream.answer
@@ -155,7 +156,7 @@ func TestDiscoveryAfterWrites(t *testing.T) {
 
 // TestDiscoveryThatIsForwarded: what is not certain to be the same is asked each time.
 func TestDiscoveryThatIsForwarded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newDiscoveryBench(t, func(o *Options) {
 			o.Rules = []Rule{{Match{Users: []string{"strict"}}, Settings{Mode: ModeStrict}}}
 		})
@@ -200,7 +201,7 @@ func TestDiscoveryThatIsForwarded(t *testing.T) {
 // TestDocumentsUnderWay: however many answers with all that the upstream serves are asked for, in
 // however many ways, few are held at a time, and nobody has all places.
 func TestDocumentsUnderWay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newDiscoveryBench(t, nil)
 		document := strings.Repeat("x", maxKeptDocument)
 		b.upstream.answer = func(*api.Request) *api.Response {
@@ -240,7 +241,7 @@ func TestDocumentsUnderWay(t *testing.T) {
 // TestDiscoveryWhileAway: what was answered before the upstream went away, or before what is heard
 // of it is late, says how old it is, and is no older than the gateway may serve.
 func TestDiscoveryWhileAway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var away atomic.Bool
 		b := newDiscoveryBench(t, func(o *Options) {
 			o.Offline, o.Reachable = Offline{Allow: true, TTL: 6 * time.Second}, func() bool { return !away.Load() }

@@ -15,6 +15,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // explainBench compares what is said of requests with what becomes of them.
@@ -136,7 +137,7 @@ func (b *explainBench) compare(c explainCase) *Explanation {
 // TestExplainIsWhatHappens: the route and the reason that are said of a request are what the gateway then counts for it, and
 // to say them counts, starts and sends nothing.
 func TestExplainIsWhatHappens(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newExplainBench(t)
 		const pods, pod, ns = "GET /api/v1/pods", "GET /api/v1/namespaces/a/pods/a0", "GET /api/v1/namespaces"
 		const yaml, protobuf = "application/yaml", "application/vnd.kubernetes.protobuf"
@@ -225,7 +226,7 @@ func newExplainBench(t *testing.T) *explainBench {
 
 // TestExplainSettings: each setting that counts names the rule that says it.
 func TestExplainSettings(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newExplainBench(t)
 		e := b.explain(explainCase{line: "GET /api/v1/pods?watch=1", user: "calm"})
 		const want = "[{coalesce 1s rules[3]} {watchBytesPerSecond 100000 rules[3]} {consistency strict rules[6]} {offline deny } {selfReviews forwarded }]"
@@ -250,7 +251,7 @@ func TestExplainSettings(t *testing.T) {
 
 // TestExplainVisible: what a list of all namespaces shows is told before anybody was asked, and in numbers afterwards.
 func TestExplainVisible(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newExplainBench(t)
 		pods := explainCase{line: "GET /api/v1/pods?resourceVersion=0", user: "jane"}
 		if e := b.explain(pods); e.Visible != nil || e.PermissionKnown || !strings.Contains(fmt.Sprint(e.Steps), "rules[4] shows the namespaces in which the user may; the RBAC objects in the cache grant it in 3 namespaces") {
@@ -273,7 +274,7 @@ func TestExplainVisible(t *testing.T) {
 
 // TestExplainBudgets: what becomes of a request over the budget of its sender is told, and that takes nothing from it.
 func TestExplainBudgets(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		registry := prometheus.NewRegistry()
 		b := &explainBench{newGatewayBench(t, func(o *Options) {
 			o.Registerer = registry
@@ -320,7 +321,7 @@ func TestExplainBudgets(t *testing.T) {
 
 // TestExplainOffline: while no API server answers it is told who is served, and by what.
 func TestExplainOffline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		bench := newOfflineBench(t, ModeStrict, Offline{TTL: time.Hour},
 			Rule{Match{Users: []string{"jane"}}, Settings{Offline: Yes, Mode: ModeSession}}, Rule{Match{Users: []string{"joe"}}, Settings{Mode: ModeSession}})
 		b := &explainBench{bench.gatewayBench, bench.registry}

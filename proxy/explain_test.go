@@ -4,19 +4,19 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // TestExplain: what is said of a request is what becomes of it, and to say it sends, starts
 // and counts nothing.
 func TestExplain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		referring := func(s *cachetest.Source) cache.Source { return cachetest.ReferenceSource{Source: s} }
 		b := newGatewayBenchFrom(t, nil, referring, func(o *Options) {
 			o.Rules = []Rule{
@@ -75,7 +75,7 @@ func TestExplain(t *testing.T) {
 }
 
 func TestExplainBadQuestions(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newGatewayBench(t, nil)
 		for _, q := range []Question{
 			{}, {Method: "GET"}, {Method: "GET", Target: "pods"}, {Method: "GET", Target: "/%zz"}, {Method: "G T", Target: "/"},
@@ -90,7 +90,7 @@ func TestExplainBadQuestions(t *testing.T) {
 
 // TestRecent: what is refused is remembered once for all alike, to a bound, by names.
 func TestRecent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newGatewayBench(t, nil)
 		b.upstream.allowed = func(*authorizationv1.SubjectAccessReviewSpec) bool { return false }
 		for range 3 {
@@ -112,7 +112,7 @@ func TestRecent(t *testing.T) {
 
 // TestExplainBlocked: who is blocked is told so.
 func TestExplainBlocked(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		blocked := NewBlocked(nil)
 		b := newGatewayBench(t, func(o *Options) {
 			o.Blocked = blocked
@@ -140,7 +140,7 @@ func TestExplainBlocked(t *testing.T) {
 
 // TestOpenWatches: who watches is known while it lasts, and an operator may end it.
 func TestOpenWatches(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newGatewayBench(t, nil)
 		resp := b.gateway.Serve(t.Context(), request("GET /api/v1/namespaces/default/pods?watch=1&resourceVersion=0&labelSelector=app%3Dweb", "User-Agent: kubectl"))
 		w := &closedWriter{closed: make(chan struct{})}
@@ -174,7 +174,7 @@ func (w *closedWriter) Abort()                     { close(w.closed) }
 
 // TestTotals: they are what the metrics count.
 func TestTotals(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newGatewayBench(t, nil)
 		b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
 		_, first, _ := b.do("GET /api/v1/pods?resourceVersion=0")

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -19,6 +18,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/table"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/proxy/identity"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
@@ -200,7 +200,7 @@ func names(t testing.TB, list string) string {
 }
 
 func TestRoutes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newGatewayBench(t, nil)
 		b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
 		for _, c := range []struct {
@@ -305,7 +305,7 @@ func TestConnectionNamesTheClientsOwn(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newGatewayBench(t, nil)
 		b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
 		b.upstream.allowed = func(s *authorizationv1.SubjectAccessReviewSpec) bool {
@@ -350,7 +350,7 @@ func TestOverloadIsRetryable(t *testing.T) {
 }
 
 func TestStaleAnswersSaySo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newGatewayBench(t, nil)
 		b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
 		if _, _, h := b.do("GET /api/v1/pods?resourceVersion=0"); h.Has("Age") {
@@ -366,7 +366,7 @@ func TestStaleAnswersSaySo(t *testing.T) {
 }
 
 func TestWatchBeforeHistoryGoesOnUpstream(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newGatewayBench(t, func(o *Options) { o.Limits.Resumed = 3 }) // two for each user
 		b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
 		b.source.Bump(10)

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/proxy/identity"
 )
 
@@ -236,7 +237,7 @@ func (s stuckReviewer) Create(ctx context.Context, r *authorizationv1.SubjectAcc
 // As many users as a client names to impersonate are reviewed. It waits for that in
 // places of its own.
 func TestImpersonatorCannotTakeAllPlaces(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newGatewayBench(t, func(o *Options) {
 			o.Limits.InFlight = 8
 			o.Authorizer = identity.NewAuthorizer(identity.AuthorizerOptions{AccessReviewer: stuckReviewer{accessReviewer{&fakeUpstream{}}}})

@@ -5,12 +5,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // TestQueries: lists with a query are answered from the cache, or refused with what to do; they are never forwarded, for
@@ -64,7 +64,7 @@ func TestQueries(t *testing.T) {
 		{name: "deletion, semicolon", line: "DELETE /api/v1/namespaces/default/pods?%77here=.status.phase=a;b", status: 400, says: "would delete all"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				b := newGatewayBench(t, nil)
 				for _, name := range []string{"a", "b", "c"} {
 					b.source.Create(cachetest.Pods, cachetest.Pod("default/"+name, ""))

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/proxy/identity"
 )
 
@@ -120,7 +120,7 @@ func TestOffline(t *testing.T) {
 		{"an object that is not there", ModeStrict, Offline{Allow: true, TTL: time.Hour}, nil, "GET /api/v1/namespaces/default/pods/b?resourceVersion=0", jane, time.Minute, 404},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				b := newOfflineBench(t, test.mode, test.offline, test.rules...)
 				for _, who := range []string{jane, joe} {
 					for _, line := range []string{test.line, podsAsHeld} {
@@ -158,7 +158,7 @@ func (b *offlineBench) begin(line, who string) *api.Response {
 
 // TestOfflineSessionHoldsWrites: a session read is not answered without a write that was.
 func TestOfflineSessionHoldsWrites(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newOfflineBench(t, ModeSession, Offline{Allow: true, TTL: time.Hour})
 		b.do(podsNow)
 		b.upstream.answer = func(*api.Request) *api.Response {

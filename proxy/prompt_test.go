@@ -11,6 +11,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/proxy/identity"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
@@ -36,7 +37,7 @@ func promptBench(t *testing.T, change func(*Options)) (*gatewayBench, *cachetest
 
 // TestPromptReads: with a source in this process strict reads are the cache's.
 func TestPromptReads(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b, source := promptBench(t, nil)
 		read := func(line, want string) {
 			t.Helper()
@@ -86,7 +87,7 @@ func (d decider) Decide(_ context.Context, u user.Info, a identity.Attributes) (
 // TestInProcess: an upstream in this process is told who asks, not shown it, and
 // decides about impersonation; permissions are not remembered.
 func TestInProcess(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		allowed := true
 		b, source := promptBench(t, func(o *Options) {
 			o.InProcess = true

@@ -3,17 +3,17 @@ package proxy
 import (
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // TestReadOnlyOfResource: a path that others may read differently is one of any resource.
 func TestReadOnlyOfResource(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newGatewayBench(t, func(o *Options) {
 			o.Rules = []Rule{
 				{Match{Resources: []string{"configmaps"}}, Settings{ReadOnly: No}},
@@ -40,7 +40,7 @@ func TestReadOnlyOfResource(t *testing.T) {
 
 // TestReadOnlyOfSameObjects: a rule for a resource is one for the same objects by another name.
 func TestReadOnlyOfSameObjects(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		for resource, lines := range map[string][]string{
 			"events":               {"DELETE /api/v1/namespaces/a/events/b", "DELETE /apis/events.k8s.io/v1/namespaces/a/events/b"},
 			"events.events.k8s.io": {"DELETE /api/v1/namespaces/a/events/b", "DELETE /apis/events.k8s.io/v1/namespaces/a/events/b"},
@@ -65,7 +65,7 @@ func TestReadOnlyOfSameObjects(t *testing.T) {
 // TestReadOnlyOfUndecided: who acts as one that may only read, may only read, though the upstream is to say whether they
 // may act so.
 func TestReadOnlyOfUndecided(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newGatewayBench(t, func(o *Options) {
 			o.Rules = []Rule{
 				{Match{Users: []string{"agent"}}, Settings{ReadOnly: Yes}},
@@ -90,7 +90,7 @@ func TestReadOnlyOfUndecided(t *testing.T) {
 
 // TestReadOnly: who may read only gets nothing else through, in whichever words.
 func TestReadOnly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newGatewayBench(t, func(o *Options) {
 			o.Rules = []Rule{
 				{Match{Users: []string{"trusted"}}, Settings{ReadOnly: No}},

@@ -18,6 +18,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/table"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/object"
 )
 
@@ -154,7 +155,7 @@ func readsOf(path string) []string {
 // TestRedacted reads objects with a seed in every way and form, from the cache and not.
 func TestRedacted(t *testing.T) {
 	for _, mode := range []Mode{ModeStrict, ModeSession} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			b := redactedBench(t, func(o *Options) { o.Consistency.Default, o.CompressWatchLists = mode, true })
 			b.upstream.answer = func(r *api.Request) *api.Response {
 				return &api.Response{Status: 200, Header: api.Header{{Name: "Content-Type", Value: "application/json"}},
@@ -198,7 +199,7 @@ func TestRedacted(t *testing.T) {
 
 // TestRedactedKeeps: what is not secret is there, keys included, from the cache.
 func TestRedactedKeeps(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := redactedBench(t, nil)
 		for line, want := range map[string][]string{
 			"/api/v1/namespaces/default/secrets/a":   {`"password":"MTEgYnl0ZXM="`, `"other":"MTIgYnl0ZXM="`, `"kept":"yes"`, `"type":"Opaque"`},
@@ -230,7 +231,7 @@ func TestRedactedKeeps(t *testing.T) {
 
 // TestRedactedWatch: every event of a watch is redacted, of every kind.
 func TestRedactedWatch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := redactedBench(t, nil)
 		for _, header := range []string{"Accept: application/json", "Accept: application/cbor", "Accept: " + forms[5], "socket"} {
 			for _, query := range []string{"", "&fieldSelector=spec.nodeName%3Dnode", "&includeObject=Object"} {
@@ -267,7 +268,7 @@ func TestRedactedWatch(t *testing.T) {
 
 // TestRedactedRefuses: what cannot be redacted is not asked for.
 func TestRedactedRefuses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := redactedBench(t, nil)
 		const pod = "/api/v1/namespaces/default/pods/a"
 		for _, c := range []struct{ line, header string }{
@@ -300,7 +301,7 @@ func TestRedactedRefuses(t *testing.T) {
 
 // TestRedactedForwarded: an answer of the upstream is redacted or refused.
 func TestRedactedForwarded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := redactedBench(t, nil)
 		b.upstream.allowed = func(r *authorizationv1.SubjectAccessReviewSpec) bool { return true }
 		const line = "GET /apis/none.example.com/v1/namespaces/a/things"

@@ -5,20 +5,20 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
 
 // TestReadsRefusedToTheGatewayAreForwarded: a gateway that may not read something answers
 // as the client, and costs the upstream no second request for each.
 func TestReadsRefusedToTheGatewayAreForwarded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newGatewayBench(t, nil)
 		refusal := apierrors.NewForbidden(cachetest.Pods.GroupResource(), "", nil)
 		b.source.Fail("list", slices.Repeat([]error{refusal}, 50)...)
@@ -56,7 +56,7 @@ func TestReadsRefusedToTheGatewayAreForwarded(t *testing.T) {
 // TestRefusalInOneNamespace: a read that the upstream does not let the gateway share does
 // not end the sharing of others, whoever asks for it again and again.
 func TestRefusalInOneNamespace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newGatewayBench(t, nil)
 		refusal := apierrors.NewForbidden(cachetest.Pods.GroupResource(), "", nil)
 		b.source.Fail("list", slices.Repeat([]error{refusal}, 50)...)
@@ -82,7 +82,7 @@ func TestRefusalInOneNamespace(t *testing.T) {
 }
 
 func TestRefusalsAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var r refusals
 		what := func(i int) refusal {
 			return refusal{"get", cachetest.Pods.GroupResource(), strconv.Itoa(i)}

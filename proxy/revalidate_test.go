@@ -10,6 +10,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // revalidateBench is a gatewayBench before a source that lists references.
@@ -31,7 +32,7 @@ func revalidateBench(t *testing.T) *gatewayBench {
 // TestStrictListsAreRevalidated: a list that is asked for again and again comes from the cache once the upstream has
 // named what there is, and every doubt sends it upstream.
 func TestStrictListsAreRevalidated(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := revalidateBench(t)
 		b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
 		read := func(line, want string, header ...string) {
@@ -84,7 +85,7 @@ func TestStrictListsAreRevalidated(t *testing.T) {
 
 // TestRevalidatedListsArePermitted: the upstream is asked as the gateway, so the client has to be permitted before.
 func TestRevalidatedListsArePermitted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := revalidateBench(t)
 		b.upstream.allowed = func(s *authorizationv1.SubjectAccessReviewSpec) bool { return s.User == "admin" }
 		for range 3 {

@@ -5,12 +5,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 const accessReviews, subjectReviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "/apis/authentication.k8s.io/v1/selfsubjectreviews"
@@ -58,7 +58,7 @@ const listPods = `{"kind":"SelfSubjectAccessReview","metadata":{"creationTimesta
 // TestSelfReviewsAreRemembered: the same question of the same user is answered by what the
 // upstream said, until that is too old or an RBAC object changes.
 func TestSelfReviewsAreRemembered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := selfBench(t, nil)
 		status, first, from := b.ask(accessReviews, listPods)
 		if status != 201 || from != fromUpstream || !strings.Contains(first, `"reason":"Bearer admin 1"`) {
@@ -100,7 +100,7 @@ func TestSelfReviewsAreRemembered(t *testing.T) {
 
 // TestSelfReviewsOfOthers: nobody is told what somebody else was, or what was asked otherwise.
 func TestSelfReviewsOfOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := selfBench(t, nil)
 		b.ask(accessReviews, listPods)
 		for _, other := range []struct{ target, body, header string }{
@@ -134,7 +134,7 @@ func TestSelfReviewsOfOthers(t *testing.T) {
 
 // TestUnusualSelfReviewsAreForwarded, with their whole body.
 func TestUnusualSelfReviewsAreForwarded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := selfBench(t, nil)
 		for _, c := range []struct{ target, body, header string }{
 			{accessReviews, `{`, "X: y"},
@@ -170,7 +170,7 @@ func TestUnusualSelfReviewsAreForwarded(t *testing.T) {
 
 // TestSelfReviewsAreShared: who asks while an answer is under way shares the next one.
 func TestSelfReviewsAreShared(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := selfBench(t, nil)
 		answer := b.upstream.answer
 		b.upstream.answer = func(r *api.Request) *api.Response {
@@ -198,7 +198,7 @@ func TestSelfReviewsAreShared(t *testing.T) {
 
 // TestSelfReviewsByRule: a rule says who is answered so.
 func TestSelfReviewsByRule(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := selfBench(t, func(o *Options) {
 			o.RememberSelfReviews = false
 			o.Rules = []Rule{{Match{Users: []string{"jane"}}, Settings{SelfReviews: Yes}}}

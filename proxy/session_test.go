@@ -17,6 +17,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 func newSessionBench(t *testing.T) *gatewayBench {
@@ -45,7 +46,7 @@ func (b *gatewayBench) lateFeed() {
 }
 
 func TestSessionSeesWritesMadeHere(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newSessionBench(t)
 		b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
 		if got, cached := b.list(); !cached || got != "a" {
@@ -92,7 +93,7 @@ func TestSessionSeesWritesMadeHere(t *testing.T) {
 // An update that takes away the last finalizer deletes, and is answered with the
 // object and its version from before.
 func TestSessionSeesDeletionsByUpdate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newSessionBench(t)
 		b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
 		b.source.Create(cachetest.Pods, cachetest.Pod("default/b", ""))
@@ -115,7 +116,7 @@ func TestSessionSeesDeletionsByUpdate(t *testing.T) {
 
 // A dry run of a deletion is answered as the deletion is.
 func TestSessionAfterDryRunOfDeletion(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newSessionBench(t)
 		o := b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
 		b.list()
@@ -240,7 +241,7 @@ func TestWritesOfUnknownEffect(t *testing.T) {
 
 // A version that is none of the upstream's, of an etcd that was restored since, delays one read.
 func TestSessionForgetsVersionThatNeverComes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newSessionBench(t)
 		b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
 		b.list()
@@ -261,7 +262,7 @@ func TestSessionForgetsVersionThatNeverComes(t *testing.T) {
 
 // An upstream that goes back begins anew, and so does the session.
 func TestSessionAfterRewind(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newSessionBench(t)
 		b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
 		b.list()
@@ -283,7 +284,7 @@ func TestSessionAfterRewind(t *testing.T) {
 
 // An object that is deleted here before the feed has brought it is not answered as gone: it would appear, and go, later.
 func TestSessionKnowsDeletionFromAbsence(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newSessionBench(t)
 		b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
 		b.list()
@@ -328,7 +329,7 @@ func (b *gatewayBench) deletes(name string) {
 
 // One's own writes are waited for; they cost the upstream nothing.
 func TestSessionReadsAskNobody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newSessionBench(t)
 		b.list()
 		b.do("GET /api/v1/pods", "Accept: application/vnd.kubernetes.protobuf")
@@ -358,7 +359,7 @@ func TestSessionReadsAskNobody(t *testing.T) {
 
 // Of a write of unknown effect the upstream is asked once for each collection at most.
 func TestSessionProvesOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newSessionBench(t)
 		b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
 		accepts := []string{"application/json", "application/vnd.kubernetes.protobuf"}
@@ -391,7 +392,7 @@ func TestSessionProvesOnce(t *testing.T) {
 
 // What is remembered is bounded, whatever clients write to.
 func TestSessionRemembersServedResourcesOnly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newSessionBench(t)
 		b.upstream.answer = func(*api.Request) *api.Response { return &api.Response{Status: 503} }
 		for i := range 1000 {

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 const wholeShard = "shardSelector=shardRange(object.metadata.uid,%20%270x0000000000000000%27,%20%270x10000000000000000%27)"
@@ -83,7 +83,7 @@ func TestShards(t *testing.T) {
 		{name: "HEAD", line: "HEAD /api/v1/pods?" + wholeShard, status: 200, forwarded: 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				b := newGatewayBench(t, func(o *Options) { o.Limits.Resumed = 4 })
 				b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
 				b.upstream.answer = c.answer

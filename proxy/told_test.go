@@ -14,6 +14,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
@@ -21,7 +22,7 @@ import (
 // TestToldEachTime: that definitions, APIServices or RBAC objects are not watched any more is told each
 // time it comes to be, also for a reason that was told of before.
 func TestToldEachTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		discovery := fakeDiscovery{}
 		var all []*cache.Resource
 		for _, gvr := range append(rbacResources(), crdResource, apiServiceResource) {

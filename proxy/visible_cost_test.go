@@ -6,7 +6,6 @@ import (
 	"maps"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/proxy/identity"
 )
 
@@ -57,7 +57,7 @@ func (b *visibleBench) follow() (end func()) {
 // TestVisibleWatchesCost: however many watches of whatever selectors a user has, each namespace is reviewed once in a while,
 // not all at a time, and none later than it is to be.
 func TestVisibleWatchesCost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newVisibleBench(t, func(o *Options) { o.Limits.LongRunning = 1000 })
 		const in, minutes = 300, 4
 		perSecond := b.counting("jane", in)
@@ -100,7 +100,7 @@ func TestVisibleWatchesCost(t *testing.T) {
 // TestVisibleWatchesPace: what open watches cost is bounded, also where a user has more namespaces than can be confirmed in
 // time for a while.
 func TestVisibleWatchesPace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newVisibleBench(t, nil)
 		const in = 4000
 		perSecond := b.counting("jane", in)
@@ -120,7 +120,7 @@ func TestVisibleWatchesPace(t *testing.T) {
 // TestVisibleSelectors: a namespace that may be listed whole is not asked about again with selectors; one that may be listed
 // by selectors only is shown to those.
 func TestVisibleSelectors(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newVisibleBench(t, nil)
 		b.fill(1, "a", "b", "c")
 		b.grant(jane, "a", "b", "c")
@@ -172,7 +172,7 @@ func TestVisibleSelectors(t *testing.T) {
 
 // TestVisibleRemembered: a decision that a set takes over from another request is not believed for longer than that.
 func TestVisibleRemembered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newVisibleBench(t, nil)
 		b.fill(1, "a", "b")
 		b.grant(jane, "a", "b")
@@ -194,7 +194,7 @@ func TestVisibleRemembered(t *testing.T) {
 
 // TestVisibleOthers: a user with many namespaces does not push out what is remembered of others.
 func TestVisibleOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newVisibleBench(t, nil)
 		b.fill(1, "a")
 		b.grant(rbacv1.Subject{Kind: rbacv1.UserKind, Name: "joe"}, "a")
@@ -222,7 +222,7 @@ func TestVisibleOthers(t *testing.T) {
 
 // TestVisibleManyLists: who lists very many namespaces again and again does not have all of them reviewed each time.
 func TestVisibleManyLists(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newVisibleBench(t, nil)
 		const in = 10_000
 		perSecond := b.counting("jane", in)
@@ -275,7 +275,7 @@ func newSlowBench(t *testing.T, takes time.Duration, rules ...Rule) *visibleBenc
 // TestVisibleRevokedMeanwhile: what an RBAC object takes away ends watches in time, also while the namespaces that another
 // gave are reviewed, be they the same user's or another's.
 func TestVisibleRevokedMeanwhile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newSlowBench(t, 100*time.Millisecond)
 		b.fill(1, "a", "b", "c")
 		b.grant(jane, "a", "b")
@@ -309,7 +309,7 @@ func TestVisibleRevokedMeanwhile(t *testing.T) {
 
 // TestVisibleFairness: somebody whose many lists take many reviews does not keep others from theirs.
 func TestVisibleFairness(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newSlowBench(t, 100*time.Millisecond)
 		allowed := make(map[string]bool) // namespaces of eve
 		b.fill(1, "e0")
@@ -341,7 +341,7 @@ func TestVisibleFairness(t *testing.T) {
 
 // TestVisibleRefusedCost: namespaces that were refused are remembered, too, and count.
 func TestVisibleRefusedCost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		registry := prometheus.NewRegistry()
 		b := newVisibleBench(t, func(o *Options) { o.Registerer = registry })
 		const in = 2000
@@ -380,7 +380,7 @@ func visibleCost(t *testing.T, registry *prometheus.Registry) float64 {
 
 // TestVisibleSelectorsCost: long selectors count, too, of whoever sees nothing as well.
 func TestVisibleSelectorsCost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		registry := prometheus.NewRegistry()
 		b := newVisibleBench(t, func(o *Options) { o.Registerer, o.VisibleNamespaces = registry, 40_000 })
 		const sets, bytes = 20, 30 << 10
@@ -398,7 +398,7 @@ func TestVisibleSelectorsCost(t *testing.T) {
 
 // TestVisibleGivenUp: reviews are paid for by who has caused them and not waited for all.
 func TestVisibleGivenUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newSlowBench(t, 100*time.Millisecond, Rule{Match{Users: []string{"jane"}}, Settings{UpstreamRequestsPerSecond: 10}})
 		b.counting("jane", 1000)
 		ctx, giveUp := context.WithTimeout(t.Context(), time.Second)

@@ -20,6 +20,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/proxy/identity"
 	"github.com/kubeweir/kubeweir/proxy/rbac"
@@ -158,7 +159,7 @@ const asJane = "Authorization: Bearer jane"
 
 // TestVisibleLists: who may not list all namespaces is shown those that they may list, in every way to read.
 func TestVisibleLists(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newVisibleBench(t, nil)
 		b.fill(2, "a", "a-b", "b", "c")
 		b.grant(jane, "a", "a-b", "c")
@@ -219,7 +220,7 @@ func TestVisibleLists(t *testing.T) {
 
 // TestVisiblePages: the pages show one set, and their counts are of it; a set that has changed is 410.
 func TestVisiblePages(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newVisibleBench(t, nil)
 		b.fill(3, "a", "a-b", "b", "c")
 		b.grant(jane, "a", "a-b", "c")
@@ -287,7 +288,7 @@ func listMeta(t testing.TB, list string) metav1.ListMeta {
 
 // TestVisibleReviews: a set costs a review for each of its namespaces, once, with the attributes of a list of just that.
 func TestVisibleReviews(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newVisibleBench(t, nil)
 		b.fill(1, "a", "b", "c", "d")
 		b.grant(jane, "a", "b", "c")
@@ -336,7 +337,7 @@ func TestVisibleReviews(t *testing.T) {
 // TestVisibleNames: a Namespace is shown to who may get it: by its own name, by a role of the cluster that names it, or by one
 // for all of them that allows no list.
 func TestVisibleNames(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newVisibleBench(t, nil)
 		b.fill(0, "a", "b", "c")
 		getter := func(name string, names ...string) {
@@ -382,7 +383,7 @@ func TestVisibleNames(t *testing.T) {
 
 // TestVisibleWatch: a watch shows the changes in the visible namespaces, and ends with 410 when these become others.
 func TestVisibleWatch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newVisibleBench(t, nil)
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -449,7 +450,7 @@ func TestVisibleWatch(t *testing.T) {
 
 // TestVisibleBadInput: what the cache does not answer is refused, and nothing of it is asked with the rights of the gateway.
 func TestVisibleBadInput(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newVisibleBench(t, nil)
 		b.fill(1, "a", "b")
 		b.grant(jane, "a")
@@ -491,7 +492,7 @@ func TestVisibleBadInput(t *testing.T) {
 
 // TestVisibleMany: a user with 10,000 namespaces is answered, and their other requests meanwhile.
 func TestVisibleMany(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newVisibleBench(t, nil)
 		rights := binding("n0", "view", jane)
 		all := make([]string, 10_000)
@@ -516,7 +517,7 @@ func TestVisibleMany(t *testing.T) {
 
 // TestVisibleBounds: who may list in more namespaces than there is room for is refused.
 func TestVisibleBounds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newVisibleBench(t, func(o *Options) { o.VisibleNamespaces = 4 * (32 + 4) })
 		b.fill(1, "a", "b", "c", "d")
 		b.grant(jane, "a", "b", "c")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // socketHeader is a handshake, as a browser's. Connection has been read by the transport.
@@ -89,7 +90,7 @@ func TestWebSocketWatch(t *testing.T) {
 		"by its time": func(*gatewayBench, *api.Response) { time.Sleep(10 * time.Minute) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				b := newGatewayBench(t, nil)
 				go b.gateway.Revocation.Run(t.Context())
 				b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
@@ -116,7 +117,7 @@ func TestWebSocketWatch(t *testing.T) {
 // TestWebSocketAnswers: the answer has the lines of the agreement and no others; a refusal
 // is that of a watch.
 func TestWebSocketAnswers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newGatewayBench(t, nil)
 		b.upstream.allowed = func(s *authorizationv1.SubjectAccessReviewSpec) bool {
 			return s.User == "jane" && s.ResourceAttributes.Verb == "watch"
@@ -150,7 +151,7 @@ func TestWebSocketAnswers(t *testing.T) {
 
 // TestWebSocketsOfOtherReads: what is no watch that the cache can serve is forwarded.
 func TestWebSocketsOfOtherReads(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := newGatewayBench(t, nil)
 		for i, line := range []string{
 			"GET /api/v1/pods?resourceVersion=0", "GET /api/v1/namespaces/default/pods/a?resourceVersion=0", "POST /api/v1/pods?watch=1&resourceVersion=0",

@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 func TestPatience(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := &lazyTimeout{Context: t.Context(), limit: time.Second}
 		time.Sleep(time.Minute) // nobody waits
 		began := time.Now()

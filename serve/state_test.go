@@ -10,11 +10,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // TestKeptOfHungDisk: a disk that does not answer who asks what was kept holds the end of a cluster for a bounded time.
 func TestKeptOfHungDisk(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var log strings.Builder
 		registry := prometheus.NewRegistry()
 		c := newCluster(slog.New(slog.NewTextHandler(&log, nil)), registry, registry, newAskers(nil))

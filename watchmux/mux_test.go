@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -13,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
@@ -518,7 +518,7 @@ func TestStale(t *testing.T) {
 
 // TestClock: events age by a clock that the time of day does not move.
 func TestClock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		m := start(t, watchmux.Options{}, 0)
 		time.Sleep(time.Hour)
 		e := newFeeder(t, 0).set(state{key: "a"})

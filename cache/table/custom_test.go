@@ -3,7 +3,6 @@ package table
 import (
 	"context"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -13,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 func column(name, kind, path string) apiextensionsv1.CustomResourceColumnDefinition {
@@ -63,7 +64,7 @@ func TestCustomPrinterLikeUpstream(t *testing.T) {
 				`{"apiVersion":"ex.com/v1","kind":"Widget","metadata":{"name":"bare"}}`,
 				`{"apiVersion":"ex.com/v1","kind":"Widget","metadata":{"resourceVersion":"10"}}`,
 			} {
-				synctest.Test(t, func(t *testing.T) { compareWithConvertor(t, printer, upstream, raw) })
+				bubble.Test(t, func(t *testing.T) { compareWithConvertor(t, printer, upstream, raw) })
 			}
 		})
 	}
@@ -91,7 +92,7 @@ func TestCustomPrinterWithoutColumns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	synctest.Test(t, func(t *testing.T) { compareWithConvertor(t, printer, upstream, customObject) })
+	bubble.Test(t, func(t *testing.T) { compareWithConvertor(t, printer, upstream, customObject) })
 }
 
 func TestDefaultPrinterLikeUpstream(t *testing.T) {

@@ -20,6 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic/fake"
 	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // made is a profile that was made at a minute, with a server.
@@ -100,7 +102,7 @@ func TestConcerns(t *testing.T) {
 
 // TestRun: what changes is taken; while the hub is away nothing is, and it is asked ever more seldom.
 func TestRun(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f, hub := hubOf(10, "v1alpha1", made("a", 1, "https://a"))
 		resource := schema.GroupVersionResource{Group: "multicluster.x-k8s.io", Version: "v1alpha1", Resource: "clusterprofiles"}
 		var asked atomic.Int32
@@ -165,7 +167,7 @@ func TestRunWithoutWatch(t *testing.T) {
 		}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				f, hub := hubOf(10, "v1alpha1", made("a", 1, "https://a"))
 				var log bytes.Buffer
 				f.o.Logger = slog.New(slog.NewTextHandler(&log, nil))

@@ -8,12 +8,14 @@ import (
 	"testing/synctest"
 
 	"go.uber.org/goleak"
+
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestLateCallersShareTheNextCall(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var g Group[string, int]
 		calls := 0
 		gate := make(chan struct{})
@@ -55,7 +57,7 @@ func TestLateCallersShareTheNextCall(t *testing.T) {
 }
 
 func TestLastToLeaveCancels(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var g Group[int, int]
 		ended := make(chan error, 1)
 		run := func(ctx context.Context) (int, error) {
@@ -95,7 +97,7 @@ func TestPanicIsAnError(t *testing.T) {
 }
 
 func TestAbandonedRoundIsNotJoined(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var g Group[int, int]
 		gate := make(chan struct{})
 		run := func(ctx context.Context) (int, error) {

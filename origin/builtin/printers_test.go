@@ -7,7 +7,6 @@ import (
 	"reflect"
 	"sort"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/apitesting/fuzzer"
@@ -20,6 +19,7 @@ import (
 	printersinternal "k8s.io/kubernetes/pkg/printers/internalversion"
 
 	"github.com/kubeweir/kubeweir/cache/table"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // upstreamRow prints object with k8s.io/kubernetes at the current time and
@@ -87,7 +87,7 @@ func TestRowsFollowTheClock(t *testing.T) {
 					t.Fatal(err)
 				}
 				filler.Fill(object)
-				synctest.Test(t, func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
 					relative += compareOverTime(t, printer, generator, gvk, object, random)
 				})
 			}

@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/cache/table"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // In a synctest bubble it is 2000-01-01T00:00:00Z; all objects below are older.
@@ -108,7 +108,7 @@ func TestRelativeCells(t *testing.T) {
 			if !ok {
 				t.Fatal("no printer")
 			}
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				row, err := printer.Row([]byte(c.raw))
 				if err != nil {
 					t.Fatal(err)

@@ -20,6 +20,8 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 
 	engine "github.com/kubeweir/kubeweir/origin/storage"
+
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // scriptedEngine watches by what the test sends: a batch is delivered for each value of
@@ -132,7 +134,7 @@ func (s *testStore) created(t *testing.T, name string, revision uint64) engine.E
 }
 
 func TestBookmarksOfProgress(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s, e := scripted(t)
 		w := watchAll(t, s, bookmarks())
 		defer w.Stop()
@@ -168,7 +170,7 @@ func TestBookmarksOfProgress(t *testing.T) {
 }
 
 func TestNoBookmarksUnasked(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s, e := scripted(t)
 		w := watchAll(t, s, storage.ListOptions{ResourceVersion: "10"})
 		defer w.Stop()
@@ -185,7 +187,7 @@ func TestNoBookmarksUnasked(t *testing.T) {
 
 // No bookmark is older than what was asked for or sent.
 func TestBookmarksNeverGoBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s, e := scripted(t)
 		opts := bookmarks()
 		opts.ResourceVersion = "100" // not reached yet
@@ -198,7 +200,7 @@ func TestBookmarksNeverGoBack(t *testing.T) {
 }
 
 func TestBookmarkPeriod(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s, e := scripted(t)
 		start := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), 150*time.Second)
@@ -244,7 +246,7 @@ func TestProgressAskedDuringInitialEvents(t *testing.T) {
 }
 
 func TestTracker(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s, e := scripted(t)
 		ctx, tracker := Track(t.Context())
 		current := func(wantLast, wantCurrent uint64) {
@@ -307,7 +309,7 @@ func TestTracker(t *testing.T) {
 // Of events that share a revision nobody who has read one knows whether there are more: a
 // bookmark follows them, and the Tracker tells.
 func TestTrackerOfSharedRevisions(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s, e := scripted(t)
 		ctx, tracker := Track(t.Context())
 		opts := bookmarks()
@@ -353,7 +355,7 @@ func TestTrackerOfSharedRevisions(t *testing.T) {
 }
 
 func TestRequestWatchProgress(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s, e := scripted(t)
 		w := watchAll(t, s, bookmarks())
 		synctest.Wait()
@@ -385,7 +387,7 @@ func TestWatchEnds(t *testing.T) {
 		"other":         {errors.New("disk"), "ERROR 500 Internal error occurred: disk"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				s, e := scripted(t)
 				w := watchAll(t, s, storage.ListOptions{ResourceVersion: "10"})
 				e.failure <- c.err
@@ -404,7 +406,7 @@ func TestWatchEnds(t *testing.T) {
 // A reader that stops reading holds up its own watch only, and the engine's watcher
 // with it: nothing is piled up.
 func TestWatchBackpressure(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s, e := scripted(t)
 		w := watchAll(t, s, storage.ListOptions{ResourceVersion: "10"})
 		sent := 0
@@ -463,7 +465,7 @@ func TestWatchSelection(t *testing.T) {
 		"leaves attribute": {"Running", "Unknown", "DELETED 11", "Running"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				s, e := scripted(t)
 				w := watchAll(t, s, selected)
 				defer w.Stop()
@@ -496,7 +498,7 @@ func TestWatchSelection(t *testing.T) {
 
 // A watch of one key shares its prefix with longer ones.
 func TestWatchOneKey(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s, e := scripted(t)
 		w, err := s.Watch(t.Context(), "/pods/ns/a", storage.ListOptions{ResourceVersion: "10", Predicate: storage.Everything})
 		if err != nil {
@@ -509,7 +511,7 @@ func TestWatchOneKey(t *testing.T) {
 }
 
 func TestWatchOfWhatIsNotReached(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s, _ := scripted(t)
 		yes := true
 		opts := bookmarks()

@@ -29,6 +29,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -255,7 +256,7 @@ func TestBoundedQueue(t *testing.T) {
 		{"bytes", Options{QueueBytes: 5 * 1500}, 5},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				out := &blockingWriter{permit: make(chan struct{})}
 				reg := prometheus.NewRegistry()
 				test.opts.Path, test.opts.Stdout, test.opts.Registerer = "-", out, reg
@@ -299,7 +300,7 @@ kubeweir_audit_events_total{result="written"} %d
 // TestReadsPushNoWritesOut: events that are to be kept are written however many others
 // come, and whoever records more than there is room for waits.
 func TestReadsPushNoWritesOut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		out := &blockingWriter{permit: make(chan struct{})}
 		l, err := Open(Options{Path: "-", Stdout: out, QueueEvents: 10})
 		if err != nil {
@@ -337,7 +338,7 @@ func TestReadsPushNoWritesOut(t *testing.T) {
 
 // TestCloseFreesThoseWhoWait: a log that cannot be written does not hold them for ever.
 func TestCloseFreesThoseWhoWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		out := &blockingWriter{permit: make(chan struct{})}
 		l, err := Open(Options{Path: "-", Stdout: out})
 		if err != nil {
@@ -363,7 +364,7 @@ func TestCloseFreesThoseWhoWait(t *testing.T) {
 }
 
 func TestCloseGivesUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		out := &blockingWriter{permit: make(chan struct{})}
 		l, err := Open(Options{Path: "-", Stdout: out})
 		if err != nil {

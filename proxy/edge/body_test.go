@@ -10,10 +10,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // writerTo makes an io.WriterTo of a function.
@@ -428,7 +428,7 @@ func TestNoBody(t *testing.T) {
 // TestReadyBody sees that a body that waits for nothing leaves in few writes, and any other at once.
 func TestReadyBody(t *testing.T) {
 	// In time of its own: a pause of the machine is no slow client.
-	synctest.Test(t, testReadyBody)
+	bubble.Test(t, testReadyBody)
 }
 
 func testReadyBody(t *testing.T) {

@@ -6,8 +6,9 @@ import (
 	"net"
 	"os"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // socket counts writes and keeps what was written, until it fails.
@@ -101,7 +102,7 @@ func TestKeyUpdateHasItsTime(t *testing.T) {
 		ok   bool
 	}{{"a key update", 27, 0, true}, {"an answer", ownRecord + 1, 0, false}, {"waited", 27, 20 * time.Second, false}} {
 		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				s := &socket{deadline: time.Unix(1, 0), wait: c.wait}
 				r := &records{Conn: s, timeout: time.Minute}
 				n, err := r.Write(make([]byte, c.size))

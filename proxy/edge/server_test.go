@@ -13,13 +13,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/valyala/fasthttp/fasthttputil"
 	"golang.org/x/net/http2"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/internal/defaults"
 )
 
@@ -154,7 +154,7 @@ func TestTimeouts(t *testing.T) {
 // TestTimeoutsInTime: a connection ends when its time is over, neither sooner nor later.
 func TestTimeoutsInTime(t *testing.T) {
 	const handshake, head, idle = 10 * time.Second, 20 * time.Second, 30 * time.Second
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ts, dial := serveInBubble(t, func(context.Context, *api.Request) *api.Response { return text("x") }, func(o *Options) {
 			o.HandshakeTimeout, o.ReadHeaderTimeout, o.IdleTimeout = handshake, head, idle
 		})
@@ -245,7 +245,7 @@ func serveInBubble(t *testing.T, h handlerFunc, change ...func(*Options)) (ts *t
 
 // TestDripFeed sends a head byte by byte: the timeout is for all of it.
 func TestDripFeed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s, err := New(Options{Handler: handlerFunc(func(context.Context, *api.Request) *api.Response { return text("x") })})
 		if err != nil {
 			t.Fatal(err)

@@ -11,13 +11,13 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/valyala/fasthttp/fasthttputil"
 	"golang.org/x/net/http2"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/internal/defaults"
 )
 
@@ -37,7 +37,7 @@ func (p *pipes) Close() error { close(p.conns); return nil }
 
 // inPipes has f talk to a server whose clock, and f's, is a bubble's.
 func inPipes(t *testing.T, h handlerFunc, f func(t *testing.T, dial func() *frameConn)) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s, err := New(Options{Handler: h})
 		if err != nil {
 			t.Fatal(err)
@@ -397,7 +397,7 @@ func timeoutOf(err error) error {
 
 // inBubble has f talk to a server whose clock, and f's, is a bubble's.
 func inBubble(t *testing.T, h handlerFunc, f func(t *testing.T, dial func() *frameConn, conn func() net.Conn)) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s, err := New(Options{Handler: h})
 		if err != nil {
 			t.Fatal(err)

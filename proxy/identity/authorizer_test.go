@@ -20,6 +20,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 var (
@@ -92,7 +93,7 @@ func TestForbidden(t *testing.T) {
 }
 
 func TestDecisionsAreCached(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		access := &fakeAccess{allow: func(s *authorizationv1.SubjectAccessReviewSpec) bool { return s.ResourceAttributes.Verb == "list" }}
 		reg := prometheus.NewRegistry()
 		a := NewAuthorizer(AuthorizerOptions{AccessReviewer: access, Registerer: reg})
@@ -178,7 +179,7 @@ func TestFailClosed(t *testing.T) {
 		{"down, offline time", errDown, time.Hour, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				access := &fakeAccess{allow: everything}
 				a := NewAuthorizer(AuthorizerOptions{AccessReviewer: access, OfflineTTL: test.offline})
 				if _, err := a.Authorize(t.Context(), jane, listPods); err != nil {
@@ -211,7 +212,7 @@ func TestFailClosed(t *testing.T) {
 // TestUpstreamHangs: with an offline time, one request in a while waits a little
 // for an upstream that does not answer, and nobody else does.
 func TestUpstreamHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		access := &fakeAccess{allow: everything}
 		a := NewAuthorizer(AuthorizerOptions{AccessReviewer: access, OfflineTTL: time.Hour})
 		users := make([]*User, 50)
@@ -274,7 +275,7 @@ func (f reviewerFunc) Create(_ context.Context, r *authorizationv1.SubjectAccess
 }
 
 func TestInvalidate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		access := &fakeAccess{allow: everything}
 		a := NewAuthorizer(AuthorizerOptions{AccessReviewer: access})
 		allowed := func() bool {
@@ -313,7 +314,7 @@ func TestInvalidate(t *testing.T) {
 // TestReviewUnderWayDuringChange: its answer goes to those who asked before the
 // change only, and is not remembered.
 func TestReviewUnderWayDuringChange(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		access := &fakeAccess{allow: everything, latency: time.Second}
 		a := NewAuthorizer(AuthorizerOptions{AccessReviewer: access})
 		var wg sync.WaitGroup
@@ -338,7 +339,7 @@ func TestReviewUnderWayDuringChange(t *testing.T) {
 }
 
 func TestSimultaneousReviewsAreShared(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		access := &fakeAccess{allow: everything, latency: time.Second}
 		a := NewAuthorizer(AuthorizerOptions{AccessReviewer: access})
 		var wg sync.WaitGroup
@@ -357,7 +358,7 @@ func TestSimultaneousReviewsAreShared(t *testing.T) {
 }
 
 func TestReviewIsRetriedOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		access := &fakeAccess{allow: everything, err: errDown}
 		access.begun = func() {
 			if access.count() == 1 {
@@ -372,7 +373,7 @@ func TestReviewIsRetriedOnce(t *testing.T) {
 }
 
 func TestReviewTimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		access := &fakeAccess{allow: everything, latency: time.Hour}
 		a := NewAuthorizer(AuthorizerOptions{AccessReviewer: access, ReviewTimeout: time.Second})
 		start := time.Now()

@@ -11,10 +11,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // counting counts how often a chain came through verification.
@@ -36,7 +36,7 @@ func verifierOf(t *testing.T, ca *testCA) *verifier {
 func TestBadCertificatesAreVerifiedOnce(t *testing.T) {
 	ca := newTestCA(t, "ca")
 	bob := ca.client(pkix.Name{CommonName: "bob"})
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(bob[0].NotBefore.Add(time.Hour))) // synctest begins in 2000
 		v := verifierOf(t, ca)
 		verifications := 0

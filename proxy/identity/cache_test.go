@@ -3,12 +3,13 @@ package identity
 import (
 	"strconv"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 func TestCacheExpiry(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c := newTTLCache[string, int](64)
 		c.put("a", 1, c.generation(), 10*time.Second, time.Minute)
 		if v, ok := c.get("a"); !ok || v != 1 {
@@ -46,7 +47,7 @@ func TestCacheGenerations(t *testing.T) {
 }
 
 func TestCacheIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		const size = 4 * cacheShards
 		c := newTTLCache[int, int](size)
 		for i := range 100 * size {

@@ -14,12 +14,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // TestUnknownTokensWaitForEachOtherOnly: while reviews hang, those of tokens never
 // seen good are few, and a known token is reviewed as ever.
 func TestUnknownTokensWaitForEachOtherOnly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		a, reviewer := newTokenAuthenticator(t, AuthenticatorOptions{Newcomers: 50})
 		if _, err := byToken(t.Context(), a, janeToken); err != nil {
 			t.Fatal(err)
@@ -72,7 +74,7 @@ func TestUnknownTokensWaitForEachOtherOnly(t *testing.T) {
 // TestReviewsOfOneUserDelayNobodyElse: a user who asks for many objects by name has
 // as many permissions reviewed.
 func TestReviewsOfOneUserDelayNobodyElse(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		access := &fakeAccess{allow: everything, latency: time.Second}
 		a := NewAuthorizer(AuthorizerOptions{AccessReviewer: access})
 		get := func(who, name string) error {
@@ -171,7 +173,7 @@ func TestReviewsTellNobodyWhoTheGatewayIs(t *testing.T) {
 // TestReviewsEndInTime: neither the second try nor a review that is under way
 // already adds to what a request waits.
 func TestReviewsEndInTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		access := &fakeAccess{latency: time.Hour}
 		a := NewAuthorizer(AuthorizerOptions{AccessReviewer: access})
 		var requests sync.WaitGroup

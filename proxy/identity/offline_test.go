@@ -8,12 +8,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/reason"
 )
 
@@ -51,7 +51,7 @@ func TestOfflineDecisions(t *testing.T) {
 		{"the last word is too old", allowed, false, time.Hour + time.Second, &fakeRules{}, unknown},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				access := &fakeAccess{allow: nothing}
 				if test.last == allowed {
 					access.allow = everything
@@ -109,7 +109,7 @@ func TestRulesAreAskedInOutagesOnly(t *testing.T) {
 // TestBackFromTheOutage: who has an older answer asks again as soon as the upstream can be
 // reached.
 func TestBackFromTheOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		access := &fakeAccess{allow: everything}
 		var reachable atomic.Bool
 		a := NewAuthorizer(AuthorizerOptions{AccessReviewer: access, OfflineTTL: time.Hour, Reachable: reachable.Load})
@@ -134,7 +134,7 @@ func TestBackFromTheOutage(t *testing.T) {
 
 // TestExpiredTokenOffline: a token that has expired is not made to live longer.
 func TestExpiredTokenOffline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		a, reviewer := newTokenAuthenticator(t, AuthenticatorOptions{OfflineTTL: time.Hour})
 		expires := time.Now().Add(10 * time.Minute)
 		claims := base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"exp":%d}`, expires.Unix()))
@@ -174,7 +174,7 @@ func TestExpiryOf(t *testing.T) {
 func TestOneSlowAnswerIsNoOutage(t *testing.T) {
 	reachable := func() bool { return true }
 	t.Run("decisions", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			access := &fakeAccess{allow: everything}
 			a := NewAuthorizer(AuthorizerOptions{AccessReviewer: access, OfflineTTL: time.Hour, Reachable: reachable})
 			joe := NewUser(&user.DefaultInfo{Name: "joe"})
@@ -205,7 +205,7 @@ func TestOneSlowAnswerIsNoOutage(t *testing.T) {
 		})
 	})
 	t.Run("tokens", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			a, reviewer := newTokenAuthenticator(t, AuthenticatorOptions{OfflineTTL: time.Hour, Reachable: reachable})
 			reviewer.set("joe", authenticationv1.UserInfo{Username: "joe"})
 			ask := func(token string) (*Identity, error) { return byToken(t.Context(), a, token) }
@@ -240,7 +240,7 @@ func TestOneSlowAnswerIsNoOutage(t *testing.T) {
 
 // TestOfflineLastsNoLongerThanItsTime, however often an older answer is given.
 func TestOfflineLastsNoLongerThanItsTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		a, reviewer := newTokenAuthenticator(t, AuthenticatorOptions{OfflineTTL: time.Minute, Reachable: func() bool { return true }})
 		began := time.Now()
 		if _, err := byToken(t.Context(), a, janeToken); err != nil {
@@ -283,7 +283,7 @@ func TestRefusalBesideSelectors(t *testing.T) {
 // TestWatchesAfterTheOutage: watches that went on by what the upstream said last are asked
 // about as soon as it answers.
 func TestWatchesAfterTheOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var reachable atomic.Bool
 		reachable.Store(true)
 		access := &fakeAccess{allow: everything}

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // TestGatewayToken: it is nobody's else, is not sent to the cluster, and other tokens are reviewed as ever.
@@ -86,7 +87,7 @@ func byToken(ctx context.Context, a *Authenticator, token string) (*Identity, er
 }
 
 func TestTokenCache(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		a, reviewer := newTokenAuthenticator(t, AuthenticatorOptions{})
 		expect := func(token string, reviews int, valid bool) {
 			t.Helper()
@@ -111,7 +112,7 @@ func TestTokenCache(t *testing.T) {
 }
 
 func TestTokenReviewsAreShared(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		a, reviewer := newTokenAuthenticator(t, AuthenticatorOptions{})
 		reviewer.wait = make(chan struct{})
 		var wg sync.WaitGroup
@@ -154,7 +155,7 @@ func TestTokensWithoutUpstream(t *testing.T) {
 		{"down, offline time", errDown, time.Hour, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				a, reviewer := newTokenAuthenticator(t, AuthenticatorOptions{OfflineTTL: test.offline})
 				if _, err := byToken(t.Context(), a, janeToken); err != nil {
 					t.Fatal(err)
@@ -187,7 +188,7 @@ func TestTokensWithoutUpstream(t *testing.T) {
 
 // TestRevokedTokenOffline: the upstream's no ends the offline time of a token.
 func TestRevokedTokenOffline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		a, reviewer := newTokenAuthenticator(t, AuthenticatorOptions{OfflineTTL: time.Hour})
 		_, _ = byToken(t.Context(), a, janeToken)
 		time.Sleep(time.Minute)
@@ -204,7 +205,7 @@ func TestRevokedTokenOffline(t *testing.T) {
 // TestTokensAreShared: neither a user with many tokens nor tokens that are made up have those of
 // others reviewed again, or forgotten.
 func TestTokensAreShared(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		const size = 32 * cacheShards
 		a, reviewer := newTokenAuthenticator(t, AuthenticatorOptions{CacheSize: size, SuccessTTL: time.Minute, OfflineTTL: time.Hour})
 		if _, err := byToken(t.Context(), a, janeToken); err != nil {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/reason"
 )
 
@@ -33,7 +34,7 @@ type watchBed struct {
 
 // inWatchBed runs a test with everything allowed at first.
 func inWatchBed(t *testing.T, opts WatchesOptions, test func(*watchBed)) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := &watchBed{t: t, access: &fakeAccess{allow: everything}}
 		b.auth, b.tokens = newTokenAuthenticator(t, AuthenticatorOptions{})
 		b.a = NewAuthorizer(AuthorizerOptions{AccessReviewer: b.access})

@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // rulesBut allow everything but what is refused.
@@ -68,7 +69,7 @@ func TestRefusalsCoverMore(t *testing.T) {
 
 // TestRefusalsEnd when the upstream allows the same.
 func TestRefusalsEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		access := &fakeAccess{allow: nothing}
 		a := NewAuthorizer(AuthorizerOptions{AccessReviewer: access, OfflineTTL: time.Hour, Rules: &fakeRules{allow: true}})
 		watchPods := listPods
@@ -92,7 +93,7 @@ func TestRefusalsEnd(t *testing.T) {
 // TestLastWordsAreShared: who asks much pushes out no words to others; and a refusal that is
 // pushed out is no permission.
 func TestLastWordsAreShared(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // a review that fails is tried again after a while
+	bubble.Test(t, func(t *testing.T) { // a review that fails is tried again after a while
 		access := &fakeAccess{allow: nothing}
 		a := NewAuthorizer(AuthorizerOptions{AccessReviewer: access, OfflineTTL: time.Hour, CacheSize: 64, Rules: &fakeRules{allow: true}})
 		ask := func(u *User, name string) (Decision, error) {
@@ -159,7 +160,7 @@ func TestWordsOverRestart(t *testing.T) {
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				told := 0
 				access := &fakeAccess{allow: only("jane")}
 				auth, reviewer := newTokenAuthenticator(t, AuthenticatorOptions{OfflineTTL: time.Hour, Told: func() { told++ }})

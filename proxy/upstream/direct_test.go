@@ -17,6 +17,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // scriptedServer answers each request with the next of answers, as it is, and closes the connection after one that ends
@@ -351,7 +353,7 @@ func (c *fakeConn) Close() error { c.closed.Store(true); return nil }
 
 // TestDirectIdle: idle connections are closed in time, and all of them when they are no longer wanted.
 func TestDirectIdle(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := &direct{}
 		give := func() *fakeConn {
 			nc := &fakeConn{}

@@ -5,8 +5,9 @@ import (
 	"errors"
 	"io"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // delayedBody has one byte for each delay, which the read of it takes.
@@ -54,7 +55,7 @@ func TestGuardedBody(t *testing.T) {
 		"no limit":                {0, 0, []time.Duration{24 * time.Hour}, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancelCause(t.Context())
 				defer cancel(nil)
 				g := newGuardedBody(ctx, cancel, &delayedBody{ctx, tt.delays}, tt.limit)

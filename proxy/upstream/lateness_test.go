@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // TestLateness: less than before counts when the feeds have taken what had come.
@@ -55,7 +57,7 @@ func (c *heldConn) Read(p []byte) (int, error) {
 // TestTaken: what has come is taken when there is nothing more to be read from the
 // connection, and from each watch on it.
 func TestTaken(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		const pings = 5 * time.Second
 		c := newContacts(time.Now)
 		raw := &heldConn{bytes: make(chan struct{}, 10)}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // lookedFor is a life whose probes end as a test says, in a bubble of fake time.
@@ -37,7 +39,7 @@ func (c deadConn) Close() error {
 // testLookout runs a test with an upstream that is gone after 10 s of silence, and whose
 // feeds are pinged every 5 s.
 func testLookout(t *testing.T, test func(*lookedFor)) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		f := &lookedFor{life: &life{

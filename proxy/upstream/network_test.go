@@ -11,8 +11,9 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // networks has the network of each test that runs in a bubble.
@@ -22,7 +23,7 @@ var networks sync.Map
 // no machine is so busy that who answers would seem silent.
 func inBubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		networks.Store(t, &network{listeners: make(map[string]*memoryListener)})
 		t.Cleanup(func() { networks.Delete(t) })
 		test(t)

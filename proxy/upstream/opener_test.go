@@ -8,12 +8,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // TestOneConnectionForMany: what is asked at once of a server to which there is no connection
@@ -64,7 +64,7 @@ func TestOpenerFails(t *testing.T) {
 // TestBytesKeepConnections: a connection that is pinged lives while it brings bytes, and ends
 // when it has brought none for as long as a ping and its answer may take.
 func TestBytesKeepConnections(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		near, far := net.Pipe()
 		defer func() { _, _ = near.Close(), far.Close() }()
 		c := &openConn{Conn: near, among: newOpenConns(), last: time.Now(), silence: 15 * time.Second}

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 func TestPulse(t *testing.T) {
@@ -79,7 +81,7 @@ func TestPulseFails(t *testing.T) {
 
 // TestPulseIsKept while there are feeds, although nobody wants to know.
 func TestPulseIsKept(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		contacts := newContacts(time.Now)

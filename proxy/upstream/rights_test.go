@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // TestMissingRights: what the gateway may not do itself is said once, by the name of the
@@ -128,7 +128,7 @@ func TestMissingRightsDoNotFlap(t *testing.T) {
 		{"one namespace, then all", "/api/v1/namespaces/a/configmaps", everywhere, 200, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				var log bytes.Buffer
 				r := newRights(slog.New(slog.NewTextHandler(&log, nil)))
 				for range 20 {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/contain"
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // messages is a stream whose writer the test uses.
@@ -92,7 +93,7 @@ func TestStream(t *testing.T) {
 		{"not masked", "\x81\x02hi", "\x88\x02\x03\xeaclosed"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				f := &far{blocked: make(chan struct{})}
 				s, m := open(t, f)
 				err := send(t, s, c.sends)
@@ -114,7 +115,7 @@ func TestStream(t *testing.T) {
 
 // TestStreamEnds: the messages end with a close frame, behind which nothing is written.
 func TestStreamEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := &far{}
 		s, m := open(t, f)
 		if err := m.w.WriteFrames([][]byte{[]byte("\x81\x01x")}); err != nil {
@@ -137,7 +138,7 @@ func TestStreamEnds(t *testing.T) {
 			t.Errorf("behind the end: %q", got)
 		}
 	})
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := &far{}
 		s, m := open(t, f)
 		m.w.Abort()
@@ -151,7 +152,7 @@ func TestStreamEnds(t *testing.T) {
 // TestPingsAreBounded: a client that asks and does not read costs one goroutine and one
 // pong, until its write ends; what it may send at all is bounded, too.
 func TestPingsAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := &far{blocked: make(chan struct{})}
 		s, _ := open(t, f)
 		n := 0

@@ -26,6 +26,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
 
+	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/origin/pki"
 )
 
@@ -83,7 +84,7 @@ func writes(client *fake.Clientset) []string {
 }
 
 func TestEmptyStore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		client := newClient()
 		cfg := config(client)
 		defer run(t, cfg)()
@@ -125,7 +126,7 @@ func TestEmptyStore(t *testing.T) {
 // TestAggregatedRoles: admin, edit and view can do something before anybody
 // aggregates, and each what the next one can.
 func TestAggregatedRoles(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
 		defer run(t, config(client))()
 		var fewer []rbacv1.PolicyRule
@@ -181,7 +182,7 @@ func TestAggregatedRoles(t *testing.T) {
 
 // TestFlowSchemasKnowTheirLevels: kubectl shows whether they do.
 func TestFlowSchemasKnowTheirLevels(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
 		defer run(t, config(client))()
 		schema := &flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: "own"}}
@@ -201,7 +202,7 @@ func TestFlowSchemasKnowTheirLevels(t *testing.T) {
 
 // TestPopulatedStore: a second start changes nothing.
 func TestPopulatedStore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
 		run(t, config(client))()
 		client.ClearActions()
@@ -312,7 +313,7 @@ func TestWhatPeopleChanged(t *testing.T) {
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				client := newClient()
 				run(t, config(client))()
 				tc.edit(t, client)
@@ -357,7 +358,7 @@ func TestFailures(t *testing.T) {
 		{"at once", 1 << 30, invalid, `bootstrap: Namespace kube-public: Namespace "kube-public" is invalid`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				client := newClient()
 				var tried atomic.Int32
 				client.PrependReactor("create", "namespaces", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -394,7 +395,7 @@ func TestFailures(t *testing.T) {
 // TestServiceComesLater: until its range of addresses is known no service can be
 // made.
 func TestServiceComesLater(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		client := newClient()
 		var known atomic.Bool
 		client.PrependReactor("create", "services", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -432,7 +433,7 @@ func TestServiceComesLater(t *testing.T) {
 }
 
 func TestExtensionAuthentication(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		mine, err := pki.InMemory(pki.Options{})
 		must(t, err)
 		others, err := pki.InMemory(pki.Options{})

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 const hour = time.Hour
@@ -21,7 +23,7 @@ func timeout(t *testing.T, d time.Duration) {
 // TestLeases: servers know of each other as long as they renew their leases, whatever
 // their clocks say.
 func TestLeases(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		client := newClient().CoordinationV1().Leases("kube-system")
 		one, two := newLeases(t.Context(), client), newLeases(t.Context(), client)
 		two.now = func() time.Time { return time.Now().Add(-24 * hour) }
@@ -81,7 +83,7 @@ func TestLeases(t *testing.T) {
 }
 
 func TestLeaseIsRenewedInTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		client := newClient()
 		l := newLeases(t.Context(), client.CoordinationV1().Leases("kube-system"))
 		for range 10 {

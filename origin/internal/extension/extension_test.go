@@ -8,10 +8,11 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/rest"
+
+	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // answering is a transport whose answer is given.
@@ -51,7 +52,7 @@ func TestWebhooks(t *testing.T) {
 	if shared.WrapTransport != nil || shared.Timeout != 0 {
 		t.Error("the configuration of others was changed")
 	}
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		for _, config := range []*rest.Config{byURL, byService} {
 			client, err := rest.HTTPClientFor(config)
 			if err != nil {
@@ -106,7 +107,7 @@ func TestDocuments(t *testing.T) {
 			}
 		})
 	}
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var err error
 		Documents(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
 			<-req.Context().Done()

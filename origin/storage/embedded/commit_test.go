@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
+	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/origin/storage"
 )
 
@@ -47,7 +48,7 @@ type answer struct {
 // TestGroup: what comes during a sync is one group, that is invisible until the next sync is over; its
 // revisions follow on one another, and its preconditions are checked in order.
 func TestGroup(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		disk := newStallable()
 		e := openAt(t, Options{Dir: "data", FS: disk, HistoryAge: -1})
 		defer e.Close()
@@ -128,7 +129,7 @@ func TestGroup(t *testing.T) {
 // TestStalledDisk: a caller with a deadline does not wait longer than that, and its change is taken back if it was not
 // under way. The queue has an end.
 func TestStalledDisk(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		disk := newStallable()
 		e := openAt(t, Options{Dir: "data", FS: disk, HistoryAge: -1})
 		defer e.Close()

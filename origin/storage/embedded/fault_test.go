@@ -21,6 +21,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"go.uber.org/goleak"
 
+	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/origin/storage"
 )
 
@@ -31,7 +32,7 @@ func isSync(op errorfs.Op) bool {
 // TestDiskFull: changes are refused while the disk is full, reads go on, and so do changes when
 // there is room again.
 func TestDiskFull(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		mem := vfs.NewCrashableMem()
 		var isFull atomic.Bool
 		e := openAt(t, Options{Dir: "data", HistoryAge: -1, FS: hook(mem, func(op errorfs.Op) error {
@@ -99,7 +100,7 @@ func mustRevision(t testing.TB, e *Engine) uint64 {
 // TestDiskFullAnywhere lets every single write but syncs find the disk full once; it is as if nothing
 // had happened.
 func TestDiskFullAnywhere(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		mem := vfs.NewCrashableMem()
 		var armed atomic.Bool
 		var mu sync.Mutex // guards the next three
@@ -401,7 +402,7 @@ func edit(t *testing.T, fs vfs.FS, f func(*pebble.DB) error) {
 
 // crashed is the disk of a store that was killed a while after its last change.
 func crashed(t *testing.T) (fs *vfs.MemFS) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		mem := vfs.NewCrashableMem()
 		e := openAt(t, Options{Dir: "data", FS: mem})
 		for i := range 40 {
@@ -498,7 +499,7 @@ func TestDamagedValue(t *testing.T) {
 // TestCompactionThatCannotRead: while there is no file left to open a table with, a compaction is tried
 // again a few times a second, and that is told once.
 func TestCompactionThatCannotRead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var told bytes.Buffer
 		var armed atomic.Bool
 		var tries atomic.Int64

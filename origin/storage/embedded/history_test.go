@@ -14,13 +14,14 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/origin/storage"
 )
 
 // TestHistoryAge: what is younger than five minutes can be read and watched, what is much older is gone
 // from the disk too, also when the engine was closed in between.
 func TestHistoryAge(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		fs := vfs.NewMem()
 		e := openAt(t, Options{Dir: "data", FS: fs})
 		defer func() { _ = e.Close() }()
@@ -107,7 +108,7 @@ func mustOldest(t *testing.T, e *Engine) uint64 {
 
 // TestNoHistoryAge: only Compact forgets.
 func TestNoHistoryAge(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		opts := memory()
 		opts.HistoryAge = -1
 		e := openAt(t, opts)
@@ -146,7 +147,7 @@ func TestClockSetBack(t *testing.T) {
 
 // TestCompactSteps: what was compacted is removed in steps, and a crash between them does no harm.
 func TestCompactSteps(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		fs := vfs.NewCrashableMem()
 		e := openAt(t, Options{Dir: "data", FS: fs, HistoryAge: -1})
 		defer func() { _ = e.Close() }()
@@ -210,7 +211,7 @@ func TestCompactEdges(t *testing.T) {
 
 // TestExpiry: keys go when their time has come by the injected clock, not before, whatever happened in between.
 func TestExpiry(t *testing.T) {
-	synctest.Test(t, testExpiry)
+	bubble.Test(t, testExpiry)
 }
 
 func testExpiry(t *testing.T) {
@@ -278,7 +279,7 @@ func testExpiry(t *testing.T) {
 
 // TestExpiryManyAndFull: more than one step at once, and none while the disk is full.
 func TestExpiryManyAndFull(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var isFull atomic.Bool
 		e := openAt(t, Options{Dir: "data", HistoryAge: -1, FS: hook(vfs.NewMem(), func(op errorfs.Op) error {
 			if isFull.Load() && !isSync(op) {
