@@ -66,17 +66,21 @@ func TestFullDisk(t *testing.T) {
 	// Somebody else takes what the reserve gave back.
 	filler := filepath.Join(disk, "filler")
 	system(t, "sh", "-c", "cat /dev/zero > "+filler+" 2> /dev/null; test -s "+filler)
-	status, text := 0, ""
+	status, text, version := 0, "", s.version(config, "")
 	for range 100 { // there is some in the log
 		if status, text = s.send("PUT", config, 500<<10); status != http.StatusOK {
 			break
 		}
+		version = s.version(config, "")
 	}
 	// A write of the store's own, or of the origin's, may find out before; then this one is refused and not made.
 	foundOut := status == http.StatusGatewayTimeout && strings.Contains(text, "whether the change was made is not known")
 	refused := status == http.StatusServiceUnavailable && strings.Contains(text, "cannot be written now (no space left on device)")
 	if !foundOut && !refused {
 		t.Errorf("the first write that fails: %d %s", status, text)
+	}
+	if now := s.version(config, "0"); refused && now != version {
+		t.Errorf("a refused write was made: version %s, was %s", now, version)
 	}
 	s.sample(3)
 	s.expect("KubeweirStoreDiskFilling", "KubeweirStoreReserveSpent", "KubeweirStoreUnavailable")
@@ -546,6 +550,16 @@ func (s *scene) event(name string) {
 	if _, err := s.client.CoreV1().Events("default").Create(s.t.Context(), event, metav1.CreateOptions{}); err != nil {
 		s.t.Fatal(err)
 	}
+}
+
+// version is the resourceVersion of what was created, read at one not older than another, or at the newest.
+func (s *scene) version(name, notOlderThan string) string {
+	s.t.Helper()
+	c, err := s.client.CoreV1().ConfigMaps("default").Get(s.t.Context(), name, metav1.GetOptions{ResourceVersion: notOlderThan})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return c.ResourceVersion
 }
 
 // reads checks that what the cache has is read.
