@@ -130,11 +130,11 @@ func (st *stream2) QueueFrames(frames [][]byte) (taken bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if st.closing || st.unsendableLocked() != nil || len(h.inLine) > 0 || h.c.short() ||
-		int64(s.left) > min(st.window, h.window) || s.left > h.roomLocked() {
+		h.sendableLocked(st, s.left) < s.left {
 		return false
 	}
 	st.written += int64(s.left)
-	h.appendDataLocked(st, &s, false)
+	h.queueDataLocked(st, &s, s.left, false)
 	return true
 }
 

@@ -32,7 +32,8 @@ type queue struct {
 
 	pending []*buffer
 	spare   []*buffer // the slice of what was written last
-	queued  int       // bytes of pending
+	// queued counts the bytes of pending that frames use, and the tails of all buffers but the last, which stay unused.
+	queued int
 	// flushing says that somebody writes, alone; flushed tells when that is over.
 	flushing bool
 	flushed  sync.Cond
@@ -66,13 +67,22 @@ func (q *queue) init(h *http2Conn) {
 	q.now.init(socketOf(h.c.raw))
 }
 
+// tailRoomLocked returns the free bytes of the last buffer.
+func (q *queue) tailRoomLocked() int {
+	if len(q.pending) == 0 {
+		return 0
+	}
+	b := q.pending[len(q.pending)-1].b
+	return cap(b) - len(b)
+}
+
 // tailLocked is a buffer with room for n bytes.
 func (q *queue) tailLocked(n int) *buffer {
-	if k := len(q.pending); k > 0 {
-		if b := q.pending[k-1]; cap(b.b)-len(b.b) >= n {
-			return b
-		}
+	tail := q.tailRoomLocked()
+	if tail >= n && tail > 0 {
+		return q.pending[len(q.pending)-1]
 	}
+	q.queued += tail
 	b := q.h.c.getBuffer(smallBuffer)
 	q.pending = append(q.pending, b)
 	return b
@@ -174,24 +184,46 @@ func (s *pieces2) read(p []byte) {
 	}
 }
 
-// appendDataLocked queues DATA frames with as much of s as the windows, the queue and
-// fairness allow. end ends the stream with the last of it.
-func (q *queue) appendDataLocked(st *stream2, s *pieces2, end bool) {
+// sendableLocked returns how many of the next size bytes of a stream may be queued now, as the windows, the room of the
+// queue and fairness allow.
+func (q *queue) sendableLocked(st *stream2, size int) int {
 	turn := queueLimit
 	if !q.aloneLocked(st) {
 		turn = quantum
 	}
-	for s.left > 0 || end {
-		n := int(min(int64(s.left), q.window, st.window))
-		n = max(0, min(n, q.roomLocked(), turn, q.most))
-		if n == 0 && s.left > 0 {
-			return
+	return q.payloadRoomLocked(int(min(int64(size), q.window, st.window, int64(turn))))
+}
+
+// payloadRoomLocked returns how many of the next size bytes of DATA fit into the room of the queue. It lays the frames
+// out as queueDataLocked does, because their heads and the tails of buffers that they leave unused take room as well.
+func (q *queue) payloadRoomLocked(size int) (fits int) {
+	room, tail := q.roomLocked(), q.tailRoomLocked()
+	for fits < size {
+		if tail < frameHead+min(size-fits, leastData) {
+			room, tail = room-tail, smallBuffer
 		}
+		n := min(size-fits, room-frameHead, tail-frameHead, q.most)
+		if n <= 0 {
+			break
+		}
+		fits, room, tail = fits+n, room-frameHead-n, tail-frameHead-n
+	}
+	return fits
+}
+
+// queueDataLocked queues DATA frames with the next size bytes of s, all of them: how many may be queued is for
+// sendableLocked to say before. If end is set, the last byte of s ends the stream.
+func (q *queue) queueDataLocked(st *stream2, s *pieces2, size int, end bool) {
+	end = end && size == s.left
+	q.window -= int64(size)
+	st.window -= int64(size)
+	for size > 0 || end {
 		q.askLocked()
-		b := q.tailLocked(frameHead + min(n, leastData))
-		n = min(n, cap(b.b)-len(b.b)-frameHead)
+		b := q.tailLocked(frameHead + min(size, leastData))
+		n := min(size, cap(b.b)-len(b.b)-frameHead, q.most)
+		size -= n
 		flags := http2.Flags(0)
-		if end && n == s.left {
+		if end && size == 0 {
 			flags, end = http2.FlagDataEndStream, false
 			st.endedLocked()
 		}
@@ -199,10 +231,7 @@ func (q *queue) appendDataLocked(st *stream2, s *pieces2, end bool) {
 		s.read(b.b[len(b.b) : len(b.b)+n])
 		b.b = b.b[:len(b.b)+n]
 		q.queued += frameHead + n
-		q.window -= int64(n)
 		q.sent += int64(n)
-		st.window -= int64(n)
-		turn -= n
 		q.updates += 1 + n/updateBytes
 	}
 }

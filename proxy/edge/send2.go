@@ -25,9 +25,9 @@ func (st *stream2) send(s *pieces2, end, flush bool) error {
 		}
 		// What is small does not line up, but what has, waits for its turn.
 		if h.firstLocked(st) || s.left <= quantum && !st.inLine {
-			before := s.left
-			h.appendDataLocked(st, s, end)
-			if s.left < before || s.left == 0 || st.window <= 0 {
+			n := h.sendableLocked(st, s.left)
+			h.queueDataLocked(st, s, n, end)
+			if n > 0 || s.left == 0 || st.window <= 0 {
 				h.leaveLineLocked(st)
 			}
 			h.callNextLocked()

@@ -217,7 +217,7 @@ func (u *upgraded2) Close() error {
 	h.mu.Lock()
 	if st.unsendableLocked() == nil {
 		if st.gotEnd && u.writing.TryLock() {
-			h.appendDataLocked(st, &pieces2{}, true)
+			h.queueDataLocked(st, &pieces2{}, 0, true)
 			u.writing.Unlock()
 		} else {
 			h.resetLocked(st, st.resetCode(), net.ErrClosed)
