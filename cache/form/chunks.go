@@ -74,6 +74,9 @@ func (c *chunks) write(p []byte) {
 		return
 	}
 	for len(p) > cap(c.buf)-len(c.buf) {
+		if c.err != nil {
+			return
+		}
 		if len(c.buf) == 0 && len(c.list) == 0 {
 			// Larger than the buffer: no use in copying it.
 			n, err := c.w.Write(p)

@@ -50,6 +50,7 @@ type responseWriter struct {
 	stream   *pipe       // once streaming
 	hijacked bool
 	tooLarge bool
+	failed   bool        // a write to stream failed: the body has a gap
 	over     atomic.Bool // the handler has returned
 }
 
@@ -129,7 +130,9 @@ func (w *responseWriter) Write(p []byte) (int, error) {
 		}
 		w.begin(p)
 	}
-	return w.stream.write(p, false)
+	n, err := w.stream.write(p, false)
+	w.failed = w.failed || err != nil
+	return n, err
 }
 
 // WriteString implements io.StringWriter.
@@ -217,7 +220,7 @@ func (w *responseWriter) finish() {
 	}
 	short := w.declared >= 0 && w.written < w.declared && !w.head && !w.bodyless()
 	if w.stream != nil {
-		w.stream.endWrite(endOf(short))
+		w.stream.endWrite(endOf(short || w.failed))
 		return
 	}
 	w.sniff(w.begun)
@@ -235,9 +238,9 @@ func (w *responseWriter) finish() {
 	w.x.answer(w.response(body, length), nil)
 }
 
-// endOf is how a body ends that is shorter than was declared, or not.
-func endOf(short bool) error {
-	if short {
+// endOf returns the error at the end of a body.
+func endOf(incomplete bool) error {
+	if incomplete {
 		return io.ErrUnexpectedEOF
 	}
 	return io.EOF

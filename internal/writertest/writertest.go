@@ -227,7 +227,7 @@ func (s *stream) caughtUp() error {
 func (s *stream) read(rng *rand.Rand) error {
 	buf := make([]byte, 64<<10)
 	for {
-		if rng.IntN(32) == 0 { // the client stops, until more is written or the writer must be waiting
+		if rng.IntN(128) == 0 { // the client stops, until more is written or the writer must be waiting
 			select {
 			case <-s.moved:
 			case <-time.After(time.Millisecond):

@@ -1,0 +1,100 @@
+package proxy
+
+import (
+	"bytes"
+	"encoding/hex"
+	"io"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/writertest"
+	"github.com/kubeweir/kubeweir/proxy/usage"
+)
+
+// startedWith starts a stream of stream's making with w and returns the writer that its source gets.
+func startedWith(w api.StreamWriter, wrap func(api.Stream) api.Stream) api.StreamWriter {
+	source := &writerOf{}
+	wrap(source).Start(w)
+	return source.w
+}
+
+// writerOf is a stream that keeps its writer.
+type writerOf struct{ w api.StreamWriter }
+
+func (s *writerOf) Start(w api.StreamWriter) { s.w = w }
+func (s *writerOf) Stop()                    {}
+
+// linesWriter gives each delivery as a line in hexadecimal digits, cut anywhere.
+type linesWriter struct {
+	api.StreamWriter
+	rng *rand.Rand
+}
+
+func (w *linesWriter) WriteFrames(frames [][]byte) error {
+	line := append(hex.AppendEncode(nil, bytes.Join(frames, nil)), '\n')
+	for len(line) > 0 {
+		n := w.rng.IntN(len(line)) + 1
+		cut := w.rng.IntN(n + 1)
+		if err := w.StreamWriter.WriteFrames([][]byte{line[:cut], line[cut:n]}); err != nil {
+			return err
+		}
+		line = line[n:]
+	}
+	return nil
+}
+
+// piecesWriter collects a delivery as a collapsed response does, and writes the copy.
+type piecesWriter struct {
+	api.StreamWriter
+	rng *rand.Rand
+}
+
+func (w *piecesWriter) WriteFrames(frames [][]byte) error {
+	p := pieces{max: 1 << 30, reserve: func(int64) bool { return true }}
+	if w.rng.IntN(2) == 0 {
+		p.grow(w.rng.IntN(firstPiece))
+	}
+	for _, f := range frames {
+		if n, err := p.Write(f); err != nil || n != len(f) {
+			return io.ErrShortWrite
+		}
+	}
+	_, err := p.WriteTo(streamTo{w.StreamWriter})
+	return err
+}
+
+// streamTo is an io.Writer to a stream.
+type streamTo struct{ w api.StreamWriter }
+
+func (s streamTo) Write(p []byte) (int, error) { return len(p), s.w.WriteFrames([][]byte{p}) }
+
+func TestWritersDeliverWhatTheyAccept(t *testing.T) {
+	by := usage.New(usage.Options{Processor: usage.NewProcessor()})
+	rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // reproducible
+	for name, wrap := range map[string]func(w api.StreamWriter) api.StreamWriter{
+		"counted": func(w api.StreamWriter) api.StreamWriter {
+			return startedWith(w, func(s api.Stream) api.Stream { return countStream(s, by, usage.Asker{}, usage.StreamOptions{}) })
+		},
+		"counted, unshared": func(w api.StreamWriter) api.StreamWriter {
+			return startedWith(struct{ api.StreamWriter }{w}, func(s api.Stream) api.Stream { return countStream(s, by, usage.Asker{}, usage.StreamOptions{}) })
+		},
+		"rewritten": func(w api.StreamWriter) api.StreamWriter {
+			return &linesWriter{startedWith(w, func(s api.Stream) api.Stream {
+				return &rewrittenStream{s, func(w api.StreamWriter) api.StreamWriter {
+					return &eventRewriter{StreamWriter: w, rewrite: func(event []byte) ([]byte, error) { return hex.AppendDecode(nil, event) }}
+				}}
+			}), rng}
+		},
+		"collapsed": func(w api.StreamWriter) api.StreamWriter { return &piecesWriter{w, rng} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := writertest.Options{Limits: []int{firstPiece, 2 * firstPiece, keptEvent / 2, keptEvent, largestPiece}, Deliveries: 200}
+			writertest.Run(t, o, func(*testing.T) writertest.Pipe {
+				p := writertest.Memory()
+				p.Writer = wrap(p.Writer)
+				return p
+			})
+		})
+	}
+}
