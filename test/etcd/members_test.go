@@ -30,7 +30,7 @@ func TestMembers(t *testing.T) {
 	})
 	open := func(t *testing.T, first int) storage.Engine {
 		urls := m.URLs()
-		e, err := etcd.Open(t.Context(), etcd.Options{Endpoints: append(urls[first:], urls[:first]...), CompactionInterval: -1})
+		e, err := etcd.Open(t.Context(), etcd.Options{Endpoints: append(urls[first:], urls[:first]...), CompactionInterval: -1, WatchTimeout: 5 * time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}

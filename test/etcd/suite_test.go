@@ -26,7 +26,8 @@ func TestMain(m *testing.M) {
 
 func openEngine(t testing.TB, c *realkube.Cluster) storage.Engine {
 	t.Helper()
-	e, err := etcd.Open(t.Context(), etcd.Options{Endpoints: []string{c.EtcdURL()}, CompactionInterval: -1})
+	// How long etcd takes to start again is the machine's business.
+	e, err := etcd.Open(t.Context(), etcd.Options{Endpoints: []string{c.EtcdURL()}, CompactionInterval: -1, WatchTimeout: 5 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,6 +41,8 @@ type Options struct {
 	// CompactionInterval is how long history is kept at least (at most twice as long), 0 for 5
 	// minutes as kube-apiserver does. Below 0 this engine compacts only when told to.
 	CompactionInterval time.Duration
+	// WatchTimeout is how long a watch survives an etcd that cannot be reached, 0 for 5 s.
+	WatchTimeout time.Duration
 	// Logger may be nil.
 	Logger *slog.Logger
 	// Registerer takes the metrics (kubeweir_etcd_*); it may be nil.
@@ -58,9 +60,8 @@ const (
 	// clients are told within 10 s, and few of them wait here. kube-apiserver waits for as long as its client.
 	requestTimeout = 7 * time.Second
 	outageTimeout  = 2 * time.Second
-	// watchPatience is for how long a watch waits for an etcd that cannot be reached: its reader must not take
-	// silence for peace.
-	watchPatience = 5 * time.Second
+	// defaultWatchTimeout is short because the reader of a watch must not mistake an outage for a lack of events.
+	defaultWatchTimeout = 5 * time.Second
 	// streamWindow bounds what etcd sends on a watch that nobody reads, besides one message. It
 	// also is what a long range may have under way. gRPC's own estimate goes up to 16 MiB a stream.
 	streamWindow = 1 << 20
@@ -77,6 +78,7 @@ type Engine struct {
 	revisions flight.Group[struct{}, uint64]
 
 	requestTimeout time.Duration // requestTimeout, but in tests
+	watchTimeout   time.Duration
 
 	// ctx ends when the engine is closed; all its goroutines and calls end with it.
 	ctx    context.Context
@@ -99,6 +101,9 @@ func Open(ctx context.Context, opts Options) (*Engine, error) {
 	if opts.DialTimeout == 0 {
 		opts.DialTimeout = defaultDialTimeout
 	}
+	if opts.WatchTimeout == 0 {
+		opts.WatchTimeout = defaultWatchTimeout
+	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -110,7 +115,7 @@ func Open(ctx context.Context, opts Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{endpoints: strings.Join(opts.Endpoints, ","), log: opts.Logger, metrics: m, requestTimeout: requestTimeout}
+	e := &Engine{endpoints: strings.Join(opts.Endpoints, ","), log: opts.Logger, metrics: m, requestTimeout: requestTimeout, watchTimeout: opts.WatchTimeout}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	e.client, err = clientv3.New(cfg) // asks for a token, if there is a user
 	if err != nil {

@@ -54,7 +54,7 @@ type watcher struct {
 }
 
 // Watch opens a watch. ctx does not bound its life, Close does; an etcd that cannot be
-// reached is waited for by Next, for watchPatience.
+// reached is waited for by Next, for Options.WatchTimeout.
 func (e *Engine) Watch(ctx context.Context, opts storage.WatchOptions) (storage.Watcher, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -134,7 +134,7 @@ func (w *watcher) run() {
 			pause.reset()
 			lost = time.Now()
 		}
-		if time.Since(lost) > watchPatience {
+		if time.Since(lost) > w.engine.watchTimeout {
 			w.err = fmt.Errorf("%w: etcd %s: %w", storage.ErrUnavailable, w.engine.endpoints, err)
 			return
 		}
