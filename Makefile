@@ -8,7 +8,6 @@ GO ?= go
 # the same wherever it was built.
 export CGO_ENABLED := 0
 export GOFLAGS := -trimpath -buildvcs=false
-RACE = CGO_ENABLED=1 $(GO) test -race
 
 # What is built. A tag of this commit, or the last one and how far it is behind, is the version. Of a repository that
 # the source was only unpacked in, as distributions do, nothing is asked.
@@ -86,8 +85,18 @@ image: ## Container images in dist/, for docker load and as an OCI layout. PUSH=
 dist: ## Archives for every platform, Debian and RPM packages, checksums, in dist/.
 	$(RELEASE) dist
 
+# report runs go test and notes what each package and test takes.
+TIMES  ?= .cache/test-times
+REPORT  = .cache/bin/report -log $(TIMES)
+
+.PHONY: .cache/bin/report
+.cache/bin/report:
+	@$(GO) build -o $@ ./test/tools/report
+
 .PHONY: test
-test: check unit e2e ## Everything that must pass: check, unit, e2e.
+test: .cache/bin/report ## Everything that must pass: check, unit, e2e. Says at its end where the time went.
+	@rm -f $(TIMES)
+	@$(MAKE) --no-print-directory check unit e2e; code=$$?; $(REPORT) -summary; exit $$code
 
 .PHONY: check
 check: ## Formatting, go vet, staticcheck, import rules, what is generated.
@@ -112,15 +121,15 @@ docs: ## Write what is generated: references and the dashboard.
 	$(GO) test -vet=off ./test/deploy/chartdocs -update
 
 .PHONY: unit
-unit: ## Unit tests (check has vetted), with the race detector where it does not mean building Kubernetes twice.
-	$(RACE) -vet=off -timeout 10m $(LIGHT)
-	$(GO) test -vet=off -run 'Allocations|Memory' $(COUNTED)
-	$(GO) test -vet=off -timeout 10m $(HEAVY)
+unit: .cache/bin/report ## Unit tests (check has vetted), with the race detector where it does not mean building Kubernetes twice.
+	CGO_ENABLED=1 $(REPORT) $(GO) test -race -vet=off -timeout 10m $(LIGHT)
+	$(REPORT) $(GO) test -vet=off -run 'Allocations|Memory' $(COUNTED)
+	$(REPORT) $(GO) test -vet=off -timeout 10m $(HEAVY)
 	$(GO) -C deploy/release test -vet=off -timeout 10m ./...
 
 .PHONY: e2e
-e2e: ## End-to-end tests against a real kube-apiserver, which is built first if need be.
-	$(GO) test -vet=off -count=1 -p 1 -timeout 25m $(E2E)
+e2e: .cache/bin/report ## End-to-end tests against a real kube-apiserver, which is built first if need be.
+	$(REPORT) $(GO) test -vet=off -count=1 -p 2 -timeout 25m $(E2E)
 
 .PHONY: bench
 bench: build ## kubeweir beside kube-apiserver, as a table. BENCHARGS="-row get,list-json" and the like are passed on.
