@@ -115,10 +115,12 @@ func (w *world) run(steps int) {
 	}
 }
 
-// guarantees checks all that a watcher got. A list in between hides changes, so
-// then it is not compared with the history.
+// guarantees reads to the end and checks all that a watcher got. A list in between hides changes,
+// so then it is not compared with the history.
 func (w *world) guarantees(fl *follower) {
+	fl.readNow(w)
 	truth := watchtest.Truth{From: 0, Complete: true, Shared: true, Events: w.truth(fl.filter)}
+	fl.seen.Cut = fl.ended
 	checks := []error{watchtest.Rising(fl.seen), watchtest.Unique(fl.seen), watchtest.Consistent(fl.seen)}
 	if !w.compact {
 		checks = append(checks, watchtest.Check(fl.seen, truth))

@@ -351,6 +351,7 @@ func TestConcurrent(t *testing.T) {
 						if !errors.Is(err, watchmux.ErrStopped) {
 							t.Error(err)
 						}
+						c.watches[len(c.watches)-1].Cut = true
 						return
 					}
 				}

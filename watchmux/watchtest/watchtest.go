@@ -17,6 +17,7 @@ package watchtest
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sort"
 
@@ -53,7 +54,10 @@ type Watch struct {
 	// Initial says that the watch began with the collection's state: ADDED events
 	// of any versions, up to the bookmark with End set.
 	Initial bool
-	Events  []WireEvent
+	// Cut says that the watch ended, or was left, before it could bring everything. Otherwise
+	// it must have brought every event of the truth.
+	Cut    bool
+	Events []WireEvent
 }
 
 // live splits off the initial events: it returns the events after them and the
@@ -234,8 +238,8 @@ func compare(got, want map[string]uint64, end uint64) error {
 	return nil
 }
 
-// Reliable: from the start to the last event nothing is missing and nothing is
-// invented.
+// Reliable: from the start to the end of the truth, or to the last event of a watch
+// that was cut, nothing is missing and nothing is invented.
 func Reliable(w Watch, t Truth) error {
 	live, from, ok := w.live()
 	if !ok {
@@ -250,18 +254,22 @@ func Reliable(w Watch, t Truth) error {
 			got = append(got, e)
 		}
 	}
-	want := t.Between(from, w.Last())
+	last := uint64(math.MaxUint64)
+	if w.Cut {
+		last = w.Last()
+	}
+	want := t.Between(from, last)
 	if t.Shared {
 		got = got[t.repeated(from, got):]
-		// Of the last version some may be missing, at the end.
-		for n := len(want); n > len(got) && want[n-1].RV == w.Last(); n-- {
+		// Of the last version some may be missing, at the end of a watch that was cut.
+		for n := len(want); n > len(got) && want[n-1].RV == last; n-- {
 			want = want[:n-1]
 		}
 	}
 	for i := 0; i < len(got) || i < len(want); i++ {
 		switch {
 		case i >= len(got):
-			return fmt.Errorf("reliable: %s is missing (from %d to %d)", want[i], from, w.Last())
+			return fmt.Errorf("reliable: %s is missing (from %d, last seen %d, cut %t)", want[i], from, w.Last(), w.Cut)
 		case i >= len(want):
 			return fmt.Errorf("reliable: %s is not in the truth (from %d)", got[i], from)
 		case got[i] != want[i]:
@@ -316,8 +324,12 @@ func Bookmarkable(w Watch, t Truth) error {
 
 // Resumable: a client's watches, each begun at the version where the one before
 // ended, give the same as one unbroken watch: every watch holds the guarantees
-// and together they leave no gap and repeat nothing.
+// and together they leave no gap and repeat nothing. All but the last were cut.
 func Resumable(watches []Watch, t Truth) error {
+	watches = slices.Clone(watches)
+	for i := range len(watches) - 1 {
+		watches[i].Cut = true
+	}
 	for i, w := range watches {
 		if err := Check(w, t); err != nil {
 			return fmt.Errorf("watch %d: %w", i, err)
@@ -332,6 +344,7 @@ func Resumable(watches []Watch, t Truth) error {
 		if i == 0 || w.Initial {
 			joined = Watch{From: w.From, Initial: w.Initial}
 		}
+		joined.Cut = w.Cut
 		joined.Events = append(joined.Events, afresh(joined, w, t)...)
 		if err := Check(joined, t); err != nil {
 			return fmt.Errorf("resumable: up to watch %d: %w", i, err)

@@ -36,11 +36,41 @@ func truth() watchtest.Truth {
 }
 
 func watch(from uint64, events ...watchtest.WireEvent) watchtest.Watch {
-	return watchtest.Watch{From: from, Events: events}
+	return watchtest.Watch{From: from, Cut: true, Events: events}
 }
 
 func initial(events ...watchtest.WireEvent) watchtest.Watch {
-	return watchtest.Watch{Initial: true, Events: events}
+	return watchtest.Watch{Initial: true, Cut: true, Events: events}
+}
+
+// TestMissingEnd: without its last events a watch is complete only if it was cut.
+func TestMissingEnd(t *testing.T) {
+	all := truth().Events
+	for n := range len(all) + 1 {
+		w := watch(1, all[:n]...)
+		if err := watchtest.Check(w, truth()); err != nil {
+			t.Errorf("%d events, cut: %v", n, err)
+		}
+		w.Cut = false
+		err := watchtest.Check(w, truth())
+		if n == len(all) && err != nil || n < len(all) && (err == nil || !strings.Contains(err.Error(), "reliable: "+all[n].String()+" is missing")) {
+			t.Errorf("%d events: %v", n, err)
+		}
+		resumed := []watchtest.Watch{watch(1, all[:n/2]...), w}
+		resumed[1].From, resumed[1].Events = resumed[0].Last(), all[n/2:n]
+		if err := watchtest.Resumable(resumed, truth()); (err == nil) != (n == len(all)) {
+			t.Errorf("%d events in two watches: %v", n, err)
+		}
+	}
+	// The last of the events of one version.
+	shared := watchtest.Truth{From: 1, Complete: true, Shared: true, Events: []watchtest.WireEvent{added("a", 2), added("b", 2)}}
+	w := watch(1, added("a", 2))
+	if err := watchtest.Check(w, shared); err != nil {
+		t.Errorf("shared version, cut: %v", err)
+	}
+	if w.Cut = false; watchtest.Check(w, shared) == nil {
+		t.Error("shared version: no error")
+	}
 }
 
 func TestCheck(t *testing.T) {
@@ -54,7 +84,7 @@ func TestCheck(t *testing.T) {
 		"bookmarks":                  {watch(4, bookmark(5), modified("a", 6), bookmark(6), bookmark(7), bookmark(7), deleted("b", 8), bookmark(9)), ""},
 		"initial":                    {initial(added("a", 6), added("b", 4), end(7), deleted("b", 8), bookmark(9)), ""},
 		"initial with replay":        {initial(added("a", 2), added("b", 4), modified("a", 6), end(7)), ""},
-		"initial, empty":             {watchtest.Watch{Initial: true, Events: []watchtest.WireEvent{end(1), added("a", 2)}}, ""},
+		"initial, empty":             {initial(end(1), added("a", 2)), ""},
 		"backwards":                  {watch(1, added("b", 4), added("a", 2)), "ordered"},
 		"start inclusive":            {watch(2, added("a", 2)), "ordered"},
 		"bookmark back":              {watch(4, modified("a", 6), bookmark(5)), "ordered"},
