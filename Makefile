@@ -129,7 +129,7 @@ unit: .cache/bin/report ## Unit tests (check has vetted), with the race detector
 
 .PHONY: e2e
 e2e: .cache/bin/report ## End-to-end tests against a real kube-apiserver, which is built first if need be.
-	$(REPORT) $(GO) test -vet=off -count=1 -p 2 -timeout 25m $(E2E)
+	$(REPORT) $(GO) test -vet=off -count=1 -p 3 -timeout 25m $(E2E)
 
 .PHONY: bench
 bench: build ## kubeweir beside kube-apiserver, as a table. BENCHARGS="-row get,list-json" and the like are passed on.

@@ -19,6 +19,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/internal/bubble"
+	"github.com/kubeweir/kubeweir/internal/soak"
 )
 
 // faultySource changes what the feed's watch and samples of lists bring.
@@ -195,8 +196,7 @@ func TestCheckBeginsFeedsAgain(t *testing.T) {
 
 // TestCheckIsNeverWrong: whatever happens meanwhile, an honest feed is no difference.
 func TestCheckIsNeverWrong(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed, rounds := soak.Seed(t), soak.Cases(60, 1000)
 	checkBench(t, 30, cache.Options{}, func(t *testing.T, s *faultySource, m *cache.Manager) {
 		m.WithPages(7)
 		pods(t, m)
@@ -209,7 +209,7 @@ func TestCheckIsNeverWrong(t *testing.T) {
 		var disturbing sync.WaitGroup
 		disturbing.Go(func() { disturb(ctx, rand.New(rand.NewPCG(seed, 1)), s) })
 		results := map[string]int{}
-		for range 300 {
+		for range rounds {
 			for _, c := range m.Check(ctx, everyResource) {
 				results[c.Result.String()]++
 				if c.Result == cache.Differs {
@@ -221,7 +221,7 @@ func TestCheckIsNeverWrong(t *testing.T) {
 		cancel()
 		disturbing.Wait()
 		t.Logf("%v", results)
-		if results["same"] < 200 {
+		if results["same"] < rounds*2/3 {
 			t.Error("too few were compared")
 		}
 	})

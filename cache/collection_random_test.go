@@ -20,6 +20,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/internal/bubble"
+	"github.com/kubeweir/kubeweir/internal/soak"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/shard"
 	"github.com/kubeweir/kubeweir/watchmux"
@@ -30,11 +31,7 @@ import (
 // and its watchers show with the source's own history after each step, and what
 // each watcher got with the guarantees of a watch.
 func TestRandom(t *testing.T) {
-	seeds := 16
-	if testing.Short() {
-		seeds = 4
-	}
-	for seed := range seeds {
+	for seed := range soak.Cases(3, 200) {
 		for _, enc := range []api.Encoding{api.JSON, api.Protobuf} {
 			t.Run(fmt.Sprintf("%d-%s", seed, enc), func(t *testing.T) {
 				bubble.Test(t, func(t *testing.T) { newWorld(t, uint64(seed), enc).run(150) })

@@ -17,6 +17,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/internal/bubble"
+	"github.com/kubeweir/kubeweir/internal/soak"
 )
 
 // calmSecret is in every object, where a redacted view does not have it.
@@ -26,7 +27,7 @@ const calmSecret = "c0nfidential"
 // one without a pace has, has told of the same additions and deletions in the same order, with rising versions, and a redacted
 // one has never had a secret; a list with a query has that state, too.
 func TestRandomCalmWatches(t *testing.T) {
-	for seed := range uint64(8) {
+	for seed := range uint64(soak.Cases(2, 100)) { //nolint:gosec // positive
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) { randomCalmWatches(t, rand.New(rand.NewPCG(seed, 3))) })
 		})

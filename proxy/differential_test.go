@@ -2,9 +2,7 @@ package proxy
 
 import (
 	"context"
-	"flag"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"sync"
@@ -16,40 +14,25 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/soak"
 	"github.com/kubeweir/kubeweir/proxy/identity"
 	"github.com/kubeweir/kubeweir/reason"
 )
 
-var (
-	differentialRequests = flag.Int("differential.requests", 0, "how many requests TestDifferential generates; 0: for a minute")
-	differentialSeed     = flag.Uint64("differential.seed", 0, "the seed that TestDifferential uses besides the fixed one; 0: a random one")
-)
-
-const (
-	// differentialDefault is how many requests of each seed are generated at most, in at most differentialTime.
-	differentialDefault = 2_000_000
-	differentialTime    = 30 * time.Second
-)
+// differentialRequests is how many requests TestDifferential generates.
+func differentialRequests() int { return soak.Cases(20_000, 4_000_000) }
 
 // TestDifferential generates requests as bytes, over HTTP/1.1 and HTTP/2, and has them read by the transport and the
 // gateway's own code on one side, by net/http, k8s.io/apiserver and go-restful on the other. Each is either forwarded as
 // its client or means the same to both: the attributes that are authorized, what the cache selects, the options, and which
 // route it takes.
 func TestDifferential(t *testing.T) {
-	seed := *differentialSeed
-	if seed == 0 {
-		seed = rand.Uint64()
-	}
-	for _, s := range []uint64{1, seed} {
-		t.Run(fmt.Sprintf("seed=%d", s), func(t *testing.T) {
-			d := newDifferential(t, s)
-			var wg sync.WaitGroup
-			wg.Go(func() { d.run(d.overHTTP1(t, 1), 1, 3) })
-			wg.Go(func() { d.run(d.overHTTP2(t, 2), 2, 1) })
-			wg.Wait()
-			d.report(t)
-		})
-	}
+	d := newDifferential(t, soak.Seed(t))
+	var wg sync.WaitGroup
+	wg.Go(func() { d.run(d.overHTTP1(t, 1), 1, 3) })
+	wg.Go(func() { d.run(d.overHTTP2(t, 2), 2, 1) })
+	wg.Wait()
+	d.report(t)
 }
 
 // differential is one run of the test.
@@ -120,13 +103,10 @@ type exchanger func(batch []*wireRequest) error
 
 // run sends share quarters of the requests.
 func (d *differential) run(send exchanger, protocol, share int) {
-	count, limit := *differentialRequests/2*share/4, time.Duration(1<<62)
-	if count == 0 {
-		count, limit = differentialDefault*share/4, differentialTime
-	}
+	count := differentialRequests() * share / 4
 	g := newGenerator(d.seed, uint64(protocol))
 	batch := make([]*wireRequest, 0, 64)
-	for n := 0; n < count && time.Since(d.began) < limit && !d.enough(); n += len(batch) {
+	for n := 0; n < count && !d.enough(); n += len(batch) {
 		batch = batch[:0]
 		for range min(cap(batch), count-n) {
 			batch = append(batch, &wireRequest{sent: g.request()})

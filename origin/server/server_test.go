@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/kubeweir/kubeweir/internal/soak"
 	"github.com/kubeweir/kubeweir/origin/storage/embedded"
 )
 
@@ -226,7 +227,8 @@ func TestClose(t *testing.T) {
 // TestCloseWhileStarting at any point of it: Start fails, Close waits for that, and
 // nothing ends the process.
 func TestCloseWhileStarting(t *testing.T) {
-	for _, after := range []time.Duration{0, time.Millisecond, 5 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond} {
+	moments := []time.Duration{0, 5 * time.Millisecond, 50 * time.Millisecond, time.Millisecond, 20 * time.Millisecond}
+	for _, after := range moments[:soak.Cases(3, len(moments))] {
 		s := build(t)
 		closed := make(chan error, 1)
 		time.AfterFunc(after, func() { closed <- s.Close() })

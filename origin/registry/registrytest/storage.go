@@ -24,15 +24,30 @@ import (
 //     AllowUnsafeMalformedObjectDeletion, which is alpha and off.
 func Run(t *testing.T, open func(t *testing.T) engine.Engine) {
 	for name, run := range plain() {
-		t.Run(name, func(t *testing.T) { run(t.Context(), t, newStore(t, open(t), 0)) })
+		t.Run(name, func(t *testing.T) {
+			if !alone[name] {
+				t.Parallel() // some wait for seconds
+			}
+			run(t.Context(), t, newStore(t, open(t), 0))
+		})
 	}
 	for name, run := range withStore() {
-		t.Run(name, func(t *testing.T) { run(t.Context(), t, newStore(t, open(t), 0)) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t.Context(), t, newStore(t, open(t), 0))
+		})
 	}
 	t.Run("ProgressNotify", func(t *testing.T) {
+		t.Parallel()
 		s := newStore(t, open(t), 10*time.Millisecond)
 		storagetesting.RunOptionalTestProgressNotify(t.Context(), t, s, s.increaseRevision)
 	})
+}
+
+// alone are the tests beside which no other may run: they set a feature gate of the
+// process, or (Get) read an object that is there for a second.
+var alone = map[string]bool{
+	"Get": true, "WatchSemantics": true, "WatchSemanticInitialEventsExtended": true, "WatchListMatchSingle": true,
 }
 
 // plain are the tests that need nothing but a storage.Interface.

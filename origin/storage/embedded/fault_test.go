@@ -22,6 +22,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kubeweir/kubeweir/internal/bubble"
+	"github.com/kubeweir/kubeweir/internal/soak"
 	"github.com/kubeweir/kubeweir/origin/storage"
 )
 
@@ -267,7 +268,7 @@ func TestOpenFails(t *testing.T) {
 	mustClose(t, e)
 	for _, errno := range []syscall.Errno{syscall.EIO, syscall.ENOSPC} {
 		for name, from := range map[string]*vfs.MemFS{"empty": vfs.NewCrashableMem(), "used": used} {
-			for at := 0; ; at++ {
+			for at := 0; ; at += soak.Cases(7, 1) {
 				fs := from.CrashClone(vfs.CrashCloneCfg{})
 				var n atomic.Int64
 				e, err := Open(Options{Dir: "data", HistoryAge: -1, FS: hook(fs, func(op errorfs.Op) error {
