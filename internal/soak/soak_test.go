@@ -4,12 +4,13 @@ import "testing"
 
 func TestCases(t *testing.T) {
 	t.Setenv(enabledVariable, "")
-	if Cases(1, 2) != 1 || Seed(t) != Seed(t) {
-		t.Error("a long form without being asked")
+	if n, seed := Cases(1, 2), Seed(t); n != 1 || seed != 1 {
+		t.Errorf("the short form has %d cases and seed %d", n, seed)
 	}
 	t.Setenv(enabledVariable, "1")
-	if Cases(1, 2) != 2 || Seed(t) == Seed(t) {
-		t.Error("no long form")
+	first := Seed(t)
+	if n, second := Cases(1, 2), Seed(t); n != 2 || first == second {
+		t.Errorf("a soak has %d cases and seeds %d and %d", n, first, second)
 	}
 	t.Setenv(seedVariable, "7")
 	if Seed(t) != 7 {

@@ -14,6 +14,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -162,6 +163,9 @@ func appendResults(log string, results []result) (err error) {
 // summarize prints the slowest packages and tests of a log.
 func summarize(out io.Writer, log string) error {
 	f, err := os.Open(log)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // no test has ended
+	}
 	if err != nil {
 		return err
 	}
