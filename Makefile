@@ -131,6 +131,17 @@ unit: .cache/bin/report ## Unit tests (check has vetted), with the race detector
 e2e: .cache/bin/report ## End-to-end tests against a real kube-apiserver, which is built first if need be.
 	$(REPORT) $(GO) test -vet=off -count=1 -p 3 -timeout 25m $(E2E)
 
+# Packages with random tests, and those of them that are too heavy for the race detector.
+RANDOM       = $(sort $(patsubst %/,./%,$(dir $(shell grep -rlE --include='*_test.go' 'kubeweir/internal/(soak|writertest)"' *))))
+RANDOM_HEAVY = $(filter ./origin/% ./serve/% ./test/%,$(RANDOM))
+
+.PHONY: soak
+soak: .cache/bin/report ## Random, fault and fuzz tests in their long form, with a random seed; less than two hours.
+	@rm -f $(TIMES)
+	KUBEWEIR_SOAK=1 CGO_ENABLED=1 $(REPORT) $(GO) test -race -vet=off -count=1 -p 1 -timeout 30m $(filter-out $(RANDOM_HEAVY),$(RANDOM))
+	KUBEWEIR_SOAK=1 $(REPORT) $(GO) test -vet=off -count=1 -p 1 -timeout 30m $(RANDOM_HEAVY)
+	@$(REPORT) -summary
+
 .PHONY: bench
 bench: build ## kubeweir beside kube-apiserver, as a table. BENCHARGS="-row get,list-json" and the like are passed on.
 	$(GO) run ./test/bench/cmd/bench -gateway bin/kubeweir $(BENCHARGS)

@@ -16,6 +16,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/internal/bubble"
+	"github.com/kubeweir/kubeweir/internal/soak"
 )
 
 // slowLink is a source over a slow link, whose lists come compressed. While they come, things happen to its objects, pages
@@ -88,7 +89,7 @@ func (s *slowLink) change() {
 
 // A list over a slow link comes to its end, whatever expires and breaks off meanwhile, and is the state of one version.
 func TestListOverSlowLink(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range uint64(soak.Cases(4, 200)) { //nolint:gosec // positive
 		bubble.Test(t, func(t *testing.T) {
 			s := &slowLink{Source: cachetest.New(cachetest.PodResource()), rng: rand.New(rand.NewPCG(seed, 1))}
 			for i := range 300 {

@@ -22,6 +22,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/state"
 	"github.com/kubeweir/kubeweir/internal/bubble"
+	"github.com/kubeweir/kubeweir/internal/soak"
 	"github.com/kubeweir/kubeweir/object"
 )
 
@@ -265,7 +266,7 @@ func TestKept(t *testing.T) {
 // TestKeptRandom kills and stops a process again and again while its source changes. What
 // is held is always a state of the source; a watch that goes on misses and repeats nothing.
 func TestKeptRandom(t *testing.T) {
-	for seed := range uint64(8) {
+	for seed := range uint64(soak.Cases(3, 100)) { //nolint:gosec // positive
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				random := rand.New(rand.NewPCG(seed, 9))

@@ -25,6 +25,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/internal/bubble"
+	"github.com/kubeweir/kubeweir/internal/soak"
 	"github.com/kubeweir/kubeweir/shard"
 )
 
@@ -182,7 +183,7 @@ func TestListShard(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		w := newShardWorld(t, 700)
 		synctest.Wait()
-		for round := range 400 {
+		for round := range soak.Cases(130, 4000) {
 			if i := round % 700; round%3 == 0 {
 				key := fmt.Sprintf("ns-%02d/pod-%04d", i%13, i)
 				if round%2 == 0 {

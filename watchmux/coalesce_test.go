@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/soak"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/watchmux"
 	"github.com/kubeweir/kubeweir/watchmux/watchtest"
@@ -149,7 +150,7 @@ func (c *calmClient) check(rv uint64) {
 // deletion, and of each object the last modification; at the end of that they are where a
 // list is. They do not fall off a ring that is much shorter.
 func TestCoalesce(t *testing.T) {
-	for seed := range int64(12) {
+	for seed := range int64(soak.Cases(3, 300)) {
 		w := newWriter(t, seed)
 		m := start(t, watchmux.Options{MaxEvents: 300}, 0)
 		var clients []*calmClient

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/soak"
 	"github.com/kubeweir/kubeweir/watchmux"
 	"github.com/kubeweir/kubeweir/watchmux/watchtest"
 )
@@ -86,7 +87,7 @@ func (c *portionClient) check(rv uint64) {
 // again and again the state of a version, which is said to them; versions rise, and no addition or
 // deletion is lost.
 func TestHold(t *testing.T) {
-	for seed := range int64(6) {
+	for seed := range int64(soak.Cases(2, 200)) {
 		w := newWriter(t, seed)
 		now := int64(0)
 		m := start(t, watchmux.Options{MaxEvents: 4000, Clock: func() int64 { return now }}, 0)

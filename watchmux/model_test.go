@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/soak"
 	"github.com/kubeweir/kubeweir/watchmux"
 	"github.com/kubeweir/kubeweir/watchmux/watchtest"
 )
@@ -210,7 +211,7 @@ func (c *client) last() uint64 { return c.watches[len(c.watches)-1].Last() }
 // TestModel interleaves writes and clients in one goroutine, so that every step
 // can be checked: after each, whoever is not woken must have nothing to read.
 func TestModel(t *testing.T) {
-	for seed := range int64(12) {
+	for seed := range int64(soak.Cases(3, 300)) {
 		w := newWriter(t, seed)
 		m := start(t, watchmux.Options{MaxEvents: 200}, 0)
 		var clients []*client

@@ -16,6 +16,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/table"
+	"github.com/kubeweir/kubeweir/internal/soak"
 	"github.com/kubeweir/kubeweir/object"
 )
 
@@ -218,7 +219,7 @@ func TestPiecesAreTakenOver(t *testing.T) {
 			z := b.compress(f, coding, nil)
 			b.check(t, f, coding, z)
 			total := len(z.pieces)
-			for range 15 {
+			for range soak.Cases(5, 300) {
 				old := z.pieces
 				i := rnd.IntN(len(b.objs))
 				switch rnd.IntN(3) {

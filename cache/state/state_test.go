@@ -22,6 +22,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/state"
+	"github.com/kubeweir/kubeweir/internal/soak"
 )
 
 var key = bytes.Repeat([]byte("k"), state.KeySize)
@@ -184,7 +185,7 @@ func (h *history) same(tb testing.TB, note string, got contents, atLeast int) {
 // TestCrash lets the machine lose power at each operation of a history that would change
 // the disk: what is there afterwards is whole, and not older than the last commit.
 func TestCrash(t *testing.T) {
-	for seed := range uint64(6) {
+	for seed := range uint64(soak.Cases(3, 100)) { //nolint:gosec // positive
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			mem := vfs.NewCrashableMem()

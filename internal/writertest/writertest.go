@@ -5,7 +5,6 @@ package writertest
 import (
 	"bytes"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -14,11 +13,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
-)
-
-var (
-	deliveries = flag.Int("writertest.deliveries", 0, "deliveries per stream; 0 means what the test asks for")
-	seed       = flag.Uint64("writertest.seed", 1, "seed of the random deliveries")
+	"github.com/kubeweir/kubeweir/internal/soak"
 )
 
 // patience bounds how long a stream may stand still.
@@ -37,7 +32,7 @@ type Pipe struct {
 type Options struct {
 	// Limits are the sizes at which the writer changes its behavior. Deliveries are often within 32 bytes of one.
 	Limits []int
-	// Deliveries is how many deliveries each stream gets, unless the flag -writertest.deliveries says otherwise.
+	// Deliveries is how many deliveries each stream gets, or 200 times as many in a soak.
 	Deliveries int
 	// Streams is how many streams are open at the same time; 0 means 1.
 	Streams int
@@ -50,23 +45,21 @@ type Options struct {
 // its writer accepted. Some clients stop reading now and then.
 func Run(t *testing.T, o Options, open func(t *testing.T) Pipe) {
 	t.Helper()
-	n := o.Deliveries
-	if *deliveries > 0 {
-		n = *deliveries
-	}
+	n := soak.Cases(o.Deliveries, 200*o.Deliveries)
+	seed := soak.Seed(t)
 	var wg sync.WaitGroup
 	for i := range max(o.Streams, 1) {
 		p := open(t)
 		s := &stream{o: o, pipe: p, moved: make(chan struct{}, 1), text: text()}
 		wg.Go(func() {
-			if err := s.read(rand.New(rand.NewPCG(*seed, uint64(2*i)))); err != nil { //nolint:gosec // reproducible
-				t.Errorf("stream %d, seed %d: client: %v", i, *seed, err)
+			if err := s.read(rand.New(rand.NewPCG(seed, uint64(2*i)))); err != nil { //nolint:gosec // reproducible
+				t.Errorf("stream %d, seed %d: client: %v", i, seed, err)
 				s.fail()
 			}
 		})
 		wg.Go(func() {
-			if err := s.write(rand.New(rand.NewPCG(*seed, uint64(2*i+1))), n); err != nil { //nolint:gosec // reproducible
-				t.Errorf("stream %d, seed %d: writer: %v", i, *seed, err)
+			if err := s.write(rand.New(rand.NewPCG(seed, uint64(2*i+1))), n); err != nil { //nolint:gosec // reproducible
+				t.Errorf("stream %d, seed %d: writer: %v", i, seed, err)
 				s.fail()
 				p.Writer.Abort()
 			}

@@ -3,7 +3,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"strings"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/metadata"
 
+	"github.com/kubeweir/kubeweir/internal/soak"
 	"github.com/kubeweir/kubeweir/test/realkube"
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
@@ -38,7 +38,7 @@ func TestInformersOfCalmWatches(t *testing.T) {
 	}
 	eventually(ctx, t, catchUp, calm)
 	direct := kube.AdminConfig()
-	all := newWriters(t, rand.Uint64(), resources, namespaces, direct, direct, direct, direct)
+	all := newWriters(t, soak.Seed(t), resources, namespaces, direct, direct, direct, direct)
 	for range 2 {
 		must(t, all.write(ctx, writes/2))
 		for _, resource := range resources {

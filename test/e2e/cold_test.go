@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/soak"
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
@@ -91,7 +92,7 @@ func awaitOutput(ctx context.Context, t *testing.T, out *output, text string, n 
 func writeElsewhere(ctx context.Context, t *testing.T) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(ctx)
-	ws := newWriters(t, rand.Uint64(), []schema.GroupVersionResource{configMapsResource}, []string{coldNamespace}, kube.AdminConfig())
+	ws := newWriters(t, soak.Seed(t), []schema.GroupVersionResource{configMapsResource}, []string{coldNamespace}, kube.AdminConfig())
 	var running sync.WaitGroup
 	running.Go(func() { _ = ws.write(ctx, 1<<30) })
 	stop = func() {

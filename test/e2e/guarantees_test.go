@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/soak"
 	"github.com/kubeweir/kubeweir/test/realkube"
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 	"github.com/kubeweir/kubeweir/watchmux/watchtest"
@@ -102,7 +103,7 @@ func TestRawWatchGuarantees(t *testing.T) {
 	began, err := kube.Revision(ctx)
 	must(t, err)
 	cfg := kube.AdminConfig()
-	all := newWriters(t, rand.Uint64(), []schema.GroupVersionResource{podsResource},
+	all := newWriters(t, soak.Seed(t), []schema.GroupVersionResource{podsResource},
 		[]string{"guarantees-1", "guarantees-2"}, cfg, cfg, cfg, g.AdminConfig())
 
 	// Half of the watches begin with an empty collection, the others find one.

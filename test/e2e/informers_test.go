@@ -3,7 +3,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"strings"
 	"sync"
@@ -13,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/metadata"
 
+	"github.com/kubeweir/kubeweir/internal/soak"
 	"github.com/kubeweir/kubeweir/test/realkube"
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
@@ -99,7 +99,7 @@ func TestInformersStayEqual(t *testing.T) {
 	openUnreadWatches(ctx, t, g)
 
 	direct, gateway := kube.AdminConfig(), g.AdminConfig()
-	all := newWriters(t, rand.Uint64(), resources, namespaces, direct, direct, direct, direct, http1(direct), gateway)
+	all := newWriters(t, soak.Seed(t), resources, namespaces, direct, direct, direct, direct, http1(direct), gateway)
 	plan := []disturbance{
 		nothing(), killUpstream(), stopGateway(), compact(), pauseUpstream(),
 		killUpstream(), killGateway(), compact(), killUpstream(), stopGateway(),

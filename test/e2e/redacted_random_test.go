@@ -3,7 +3,6 @@ package e2e
 import (
 	"compress/gzip"
 	"context"
-	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -15,12 +14,12 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeweir/kubeweir/internal/soak"
 )
 
-var (
-	redactedCases = flag.Int("e2e.redacted.cases", 200, "how many random requests TestRedacted makes of a redacted view")
-	redactedSeed  = flag.Uint64("e2e.redacted.seed", 1, "where they begin")
-)
+// redactedCases is how many random requests TestRedacted makes of a redacted view.
+func redactedCases() int { return soak.Cases(200, 10_000) }
 
 // randomRequest is any request for a resource with the seed: most may be answered, some are odd.
 func randomRequest(r *rand.Rand, gvr schema.GroupVersionResource) request {
@@ -86,12 +85,13 @@ func (v *viewers) testRandom(ctx context.Context, t *testing.T) {
 	}
 	slices.SortFunc(resources, func(a, b schema.GroupVersionResource) int { return strings.Compare(a.String(), b.String()) })
 	var answered, refused atomic.Int64
+	first := soak.Seed(t)
 	cases := make(chan uint64)
 	var workers sync.WaitGroup
 	for range 64 { // a watch takes a second
 		workers.Go(func() {
 			for n := range cases {
-				r := rand.New(rand.NewPCG(*redactedSeed, n))
+				r := rand.New(rand.NewPCG(first, n))
 				q := randomRequest(r, resources[r.IntN(len(resources))])
 				c := v.redacted.with("Accept-Encoding", []string{"identity", "gzip"}[r.IntN(2)])
 				a, err := c.send(ctx, q)
@@ -112,13 +112,13 @@ func (v *viewers) testRandom(ctx context.Context, t *testing.T) {
 			}
 		})
 	}
-	for n := range uint64(*redactedCases) {
+	for n := range uint64(redactedCases()) {
 		cases <- n
 	}
 	close(cases)
 	workers.Wait()
-	t.Logf("%d cases: %d were answered, %d refused", *redactedCases, answered.Load(), refused.Load())
-	if answered.Load() < int64(*redactedCases/4) {
+	t.Logf("%d cases: %d were answered, %d refused", redactedCases(), answered.Load(), refused.Load())
+	if answered.Load() < int64(redactedCases()/4) {
 		t.Error("hardly any was answered")
 	}
 	for _, gvr := range resources {

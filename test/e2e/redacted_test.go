@@ -108,7 +108,7 @@ func sow(ctx context.Context, t *testing.T) {
 
 // TestRedacted: who sees a redacted view sees no secret of a real cluster, in whichever way and form, of any kind.
 func TestRedacted(t *testing.T) {
-	ctx := deadline(t, 3*time.Minute+time.Duration(*redactedCases)*20*time.Millisecond)
+	ctx := deadline(t, 3*time.Minute+time.Duration(redactedCases())*20*time.Millisecond)
 	createNamespaces(ctx, t, redactedNamespace)
 	sow(ctx, t)
 	file := filepath.Join(t.TempDir(), "config.yaml")

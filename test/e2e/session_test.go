@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/soak"
 	"github.com/kubeweir/kubeweir/test/realkube"
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
@@ -44,8 +45,7 @@ func TestSessionConsistency(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	must(t, os.WriteFile(file, []byte(sessionConfig), 0o600))
 	g := startGateway(t, "--config="+file)
-	seed := rand.Uint64()
-	t.Logf("seed: %d", seed)
+	seed := soak.Seed(t)
 	s := &session{
 		t: t, random: rand.New(rand.NewPCG(seed, 0)), present: map[string]sessionObject{},
 		writer: through(t, g, as(realkube.Admin)),

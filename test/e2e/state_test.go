@@ -2,9 +2,7 @@ package e2e
 
 import (
 	"context"
-	"flag"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,11 +20,13 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/soak"
 	"github.com/kubeweir/kubeweir/test/realkube"
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
-var kills = flag.Int("e2e.kills", 5, "how often TestKilledWithState kills the gateway; from 50 on there are 200 informers")
+// kills is how often TestKilledWithState kills the gateway; from 50 on there are 200 informers.
+func kills() int { return soak.Cases(3, 50) }
 
 // killedRate is how many writes a second there are while the gateway is killed.
 const killedRate = 100
@@ -38,7 +38,7 @@ const saved = 4 * time.Second
 // on from the version they have seen. Each time it goes on with the state: nothing is listed, and nobody sees anything
 // twice, or go back.
 func TestKilledWithState(t *testing.T) {
-	ctx := deadline(t, 4*time.Minute+time.Duration(*kills)*20*time.Second)
+	ctx := deadline(t, 4*time.Minute+time.Duration(kills())*20*time.Second)
 	namespaces := []string{"killed-1", "killed-2"}
 	resources := []schema.GroupVersionResource{podsResource, configMapsResource, widgetsResource}
 	createNamespaces(ctx, t, namespaces...)
@@ -48,16 +48,16 @@ func TestKilledWithState(t *testing.T) {
 	upstream, err := metadata.NewForConfig(kube.AdminConfig())
 	must(t, err)
 	var followers []*follower
-	for range max(1, min(*kills/5, 10)) {
+	for range max(1, min(kills()/5, 10)) {
 		followers = append(followers, newFollowers(t, clients, resources...)...)
 	}
 	runFollowers(ctx, t, followers)
 	resumed := newResumer(ctx, t, g.AdminConfig(), podsResource)
 	direct := kube.AdminConfig()
-	all := newWriters(t, rand.Uint64(), resources, namespaces, direct, direct, direct)
+	all := newWriters(t, soak.Seed(t), resources, namespaces, direct, direct, direct)
 	all.limit = flowcontrol.NewTokenBucketRateLimiter(killedRate, 1)
 	loaded := 0
-	for i := range *kills {
+	for i := range kills() {
 		must(t, all.write(ctx, 50))
 		if i%2 == 0 {
 			testbed.Wait(ctx, saved) // so that there is something to lose, or not
@@ -74,8 +74,8 @@ func TestKilledWithState(t *testing.T) {
 		eventually(ctx, t, catchUp, func() error { return resumed.equals(want[podsResource]) })
 		loaded += checkLoaded(ctx, t, g, i)
 	}
-	if loaded < 3**kills {
-		t.Errorf("%d collections were loaded in %d starts", loaded, *kills)
+	if loaded < 3*kills() {
+		t.Errorf("%d collections were loaded in %d starts", loaded, kills())
 	}
 	listed := 0
 	for _, f := range followers {

@@ -3,7 +3,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -12,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/pager"
+
+	"github.com/kubeweir/kubeweir/internal/soak"
 )
 
 const strictRounds = 200
@@ -30,7 +31,7 @@ func TestStrictLists(t *testing.T) {
 		_, err := reader.List(ctx, metav1.ListOptions{})
 		must(t, err)
 	}
-	stop := writeAround(ctx, t, rand.Uint64())
+	stop := writeAround(ctx, t, soak.Seed(t))
 	const label = "strict=mine"
 	present := map[string]string{}
 	for i := range strictRounds {

@@ -3,7 +3,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"sync"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/metadata"
 
+	"github.com/kubeweir/kubeweir/internal/soak"
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
 
@@ -32,7 +32,7 @@ func TestTiers(t *testing.T) {
 	followers := newFollowers(t, site.AdminConfig(), resources...)
 	runFollowers(ctx, t, followers)
 	direct, through := kube.AdminConfig(), site.AdminConfig()
-	all := newWriters(t, rand.Uint64(), resources, namespaces, direct, http1(direct), through)
+	all := newWriters(t, soak.Seed(t), resources, namespaces, direct, http1(direct), through)
 	for _, d := range []disturbance{
 		nothing(),
 		{"the upper gateway is killed and started", killTier(t, regional, site)},

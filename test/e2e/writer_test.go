@@ -48,7 +48,6 @@ type writers struct {
 // they interleave.
 func newWriters(t *testing.T, seed uint64, resources []schema.GroupVersionResource, namespaces []string, cfgs ...*rest.Config) *writers {
 	t.Helper()
-	t.Logf("seed of the writers: %d", seed)
 	ws := &writers{}
 	for i, cfg := range cfgs {
 		cfg = rest.CopyConfig(cfg)

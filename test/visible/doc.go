@@ -3,5 +3,5 @@
 // watches end whose namespaces have become others, and no others end.
 // Of four such states, in one a webhook denies some of what RBAC allows, or allows it by selectors only.
 //
-// -cases says how many requests are compared, -seed which ones. A failure names both.
+// A failure names the seed (internal/soak).
 package visible

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	_ "embed"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -17,14 +16,13 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/pkg/controller/clusterroleaggregation"
 
+	"github.com/kubeweir/kubeweir/internal/soak"
 	"github.com/kubeweir/kubeweir/test/realkube"
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
-var (
-	caseCount = flag.Int("cases", 200, "how many `requests` are compared")
-	seed      = flag.Uint64("seed", 0, "of the random rights and requests; 0 for another one each time")
-)
+// cases is how many requests are compared.
+func cases() int { return soak.Cases(200, 5000) }
 
 // casesPerState is how many requests are compared before rights change.
 const casesPerState = 25

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubeweir/kubeweir/internal/soak"
 	"github.com/kubeweir/kubeweir/test/realkube/testbed"
 )
 
@@ -47,15 +48,11 @@ type bench struct {
 	denied                             int  // cases of then
 }
 
-// TestVisible compares -cases random requests.
+// TestVisible compares random requests.
 func TestVisible(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Hour)
 	defer cancel()
-	if *seed == 0 {
-		*seed = rand.Uint64()
-	}
-	t.Logf("-seed %d", *seed)
-	random := rand.New(rand.NewPCG(*seed, 1))
+	random := rand.New(rand.NewPCG(soak.Seed(t), 1))
 	usual := newClient(t, startGateway(t).URL())
 	// What the webhook denies is no change of an RBAC object: it is noticed when decisions are made again.
 	quick := newClient(t, startGateway(t, "--authorization-allowed-ttl=500ms", "--authorization-denied-ttl=500ms", "--authorization-watch-recheck-period=1s").URL())
@@ -67,13 +64,13 @@ func TestVisible(t *testing.T) {
 	must(t, err)
 	b.world.changeRights(ctx, 60)
 	b.settle(ctx)
-	for state := 0; b.compared < *caseCount && !t.Failed(); state++ {
+	for state := 0; b.compared < cases() && !t.Failed(); state++ {
 		if b.denies = state%4 == 2; b.denies {
 			b.gateway = quick
 			hook.deny(random)
 			b.settle(ctx)
 		}
-		for range min(casesPerState, *caseCount-b.compared) {
+		for range min(casesPerState, cases()-b.compared) {
 			b.compare(ctx, randomRequest(random))
 		}
 		watches := b.openSome(ctx, random)

@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"github.com/kubeweir/kubeweir/internal/soak"
 	"github.com/kubeweir/kubeweir/origin/storage"
 )
 
@@ -59,7 +60,7 @@ func (c *client) step(e *Engine) error {
 // TestCrash lets the machine lose power under load, several times in a row: all that was
 // synced and some of the rest is there afterwards.
 func TestCrash(t *testing.T) {
-	for seed := range uint64(10) {
+	for seed := range uint64(soak.Cases(4, 100)) {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			t.Parallel()
 			random := rand.New(rand.NewPCG(seed, 2))
