@@ -209,7 +209,7 @@ func (c *console) explainsVisible(ctx context.Context, g *realkube.Gateway) {
 		})
 	}
 	lists := clientOf(c.t, g, "team/1", team).CoreV1().ConfigMaps("")
-	must(c.t, testbed.Poll(ctx, 20*time.Second, func() error {
+	must(c.t, testbed.Poll(ctx, 2*time.Minute, func() error {
 		_, err := lists.List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 		return err
 	}))

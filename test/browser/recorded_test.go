@@ -158,7 +158,7 @@ const settled = 2 * time.Second
 func awaitSettled(ctx context.Context, t *testing.T) {
 	t.Helper()
 	ready := time.Now()
-	must(t, testbed.Poll(ctx, 10*time.Second, func() error {
+	must(t, testbed.Poll(ctx, time.Minute, func() error {
 		if age := time.Since(ready); age < settled {
 			return fmt.Errorf("the gateway has been ready for %s", age)
 		}

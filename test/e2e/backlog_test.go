@@ -23,8 +23,6 @@ const (
 	backlogNamespace = "backlog"
 	// resumedWatches resume together, half of them over HTTP/1.1.
 	resumedWatches = 32
-	// patience bounds what must happen, on a machine of any speed.
-	patience = 2 * time.Minute
 )
 
 // backlogLimits are sizes at which transports begin another buffer, record, frame, window or write.

@@ -69,7 +69,7 @@ func TestBudgets(t *testing.T) {
 
 	overIs := func(c *client, ask func() answer) { // a second later there is something left again
 		t.Helper()
-		eventually(ctx, t, 20*time.Second, func() error {
+		eventually(ctx, t, patience, func() error {
 			over(c)
 			a := ask()
 			if a.status != http.StatusTooManyRequests {
@@ -82,13 +82,13 @@ func TestBudgets(t *testing.T) {
 	spent := admin.with("User-Agent", "spent/1")
 	overIs(spent, func() answer { return create(spent, "over") })
 	overIs(spent, func() answer { return spent.get(ctx, t, path, typeJSON) })
-	eventually(ctx, t, 20*time.Second, func() error { // free, but for a review after a change of rights
+	eventually(ctx, t, patience, func() error { // free, but for a review after a change of rights
 		if a := spent.get(ctx, t, fromCache, typeJSON); a.status != http.StatusOK || a.header.Get("Age") != "" {
 			return fmt.Errorf("%v", a)
 		}
 		return nil
 	})
-	eventually(ctx, t, 20*time.Second, func() error { // as a client does that comes back
+	eventually(ctx, t, patience, func() error { // as a client does that comes back
 		if a := create(spent, "spent"); a.status != http.StatusCreated {
 			return fmt.Errorf("%v", a)
 		}
@@ -97,7 +97,7 @@ func TestBudgets(t *testing.T) {
 
 	stale := admin.with("User-Agent", "stale/1")
 	over(stale)
-	eventually(ctx, t, 20*time.Second, func() error {
+	eventually(ctx, t, patience, func() error {
 		over(stale)
 		a := stale.get(ctx, t, path, typeJSON)
 		if a.header.Get("Age") == "" || !strings.HasPrefix(a.header.Get("Warning"), "110 ") || !strings.Contains(a.body, `"ConfigMapList"`) {

@@ -49,7 +49,7 @@ func TestListThenWatch(t *testing.T) {
 				_, err = typed.CoreV1().Secrets(coldNamespace).Patch(ctx, "one", types.MergePatchType,
 					fmt.Appendf(nil, `{"metadata":{"labels":{"n":"%d"}}}`, rand.Uint32()), metav1.PatchOptions{})
 				must(t, err)
-				eventually(ctx, t, 5*time.Second, func() error {
+				eventually(ctx, t, patience, func() error {
 					if !w.has(api.Modified, coldNamespace+"/one") {
 						return fmt.Errorf("the watch from the list's version saw %v; it is open: %t, %v", w.seen().Events, w.open(), w.status())
 					}
@@ -80,7 +80,7 @@ func TestListThenWatch(t *testing.T) {
 
 func awaitOutput(ctx context.Context, t *testing.T, out *output, text string, n int) {
 	t.Helper()
-	eventually(ctx, t, 10*time.Second, func() error {
+	eventually(ctx, t, patience, func() error {
 		if got := strings.Count(out.String(), text); got < n {
 			return fmt.Errorf("%d of %d times %q in %q", got, n, text, out)
 		}

@@ -41,7 +41,7 @@ func TestDrain(t *testing.T) {
 		}
 	}
 	for _, w := range watches {
-		eventually(ctx, t, 20*time.Second, func() error {
+		eventually(ctx, t, patience, func() error {
 			if n := len(w.seen().Events); n < objects {
 				return fmt.Errorf("%s: %d of %d objects", w.request, n, objects)
 			}

@@ -45,7 +45,7 @@ func TestOneUpstreamWatch(t *testing.T) {
 	must(t, err)
 
 	watches := openManyWatches(ctx, t, g, created.ResourceVersion)
-	eventually(ctx, t, 10*time.Second, func() error { return oneMoreWatch(ctx, "configmaps", before) })
+	eventually(ctx, t, patience, func() error { return oneMoreWatch(ctx, "configmaps", before) })
 
 	began := time.Now()
 	created.Data = map[string]string{"now": "changed"}
@@ -53,7 +53,7 @@ func TestOneUpstreamWatch(t *testing.T) {
 	must(t, err)
 	key := objectKey(fanoutNamespace, "one")
 	for i, w := range watches {
-		eventually(ctx, t, 10*time.Second, func() error {
+		eventually(ctx, t, patience, func() error {
 			if selects(i) && !w.has(api.Modified, key) {
 				return fmt.Errorf("watch %d, %s: no event", i, w.request)
 			}
@@ -95,7 +95,7 @@ func TestOneUpstreamWatchAtStart(t *testing.T) {
 	}
 	must(t, g.Start(ctx))
 	opening.Wait()
-	eventually(ctx, t, 10*time.Second, func() error { return oneMoreWatch(ctx, "widgets", before) })
+	eventually(ctx, t, patience, func() error { return oneMoreWatch(ctx, "widgets", before) })
 }
 
 // TestOneUpstreamWatchOfWebSockets opens 50 watches as browsers do, each with its token as a subprotocol: kube-apiserver
@@ -121,7 +121,7 @@ func TestOneUpstreamWatchOfWebSockets(t *testing.T) {
 		t.Cleanup(func() { _ = conn.Close() })
 		open[i] = conn
 	}
-	eventually(ctx, t, 10*time.Second, func() error { return oneMoreWatch(ctx, "configmaps", before) })
+	eventually(ctx, t, patience, func() error { return oneMoreWatch(ctx, "configmaps", before) })
 	created.Data = map[string]string{"now": "changed"}
 	_, err = typed.CoreV1().ConfigMaps(socketNamespace).Update(ctx, created, metav1.UpdateOptions{})
 	must(t, err)

@@ -124,11 +124,11 @@ func TestRawWatchGuarantees(t *testing.T) {
 	must(t, all.write(ctx, 1200))
 
 	history := settle(ctx, t, began)
-	soon, cancel := context.WithTimeout(ctx, 20*time.Second)
+	soon, cancel := context.WithTimeout(ctx, patience) // for all together
 	defer cancel()
 	for _, w := range open {
 		want := truth(uint64(began), history, w.view.selected)
-		if err := testbed.Poll(soon, 20*time.Second, func() error { return w.caughtUp(want) }); err != nil {
+		if err := testbed.Poll(soon, patience, func() error { return w.caughtUp(want) }); err != nil {
 			t.Errorf("%s: %v", w, err)
 		}
 		w.check(t, want)
@@ -377,7 +377,7 @@ func resume(ctx context.Context, t *testing.T, g *realkube.Gateway, v view, firs
 	t.Helper()
 	next := watchView(ctx, t, g, v, first.Last())
 	defer next.stream.close()
-	err := testbed.Poll(ctx, 10*time.Second, func() error {
+	err := testbed.Poll(ctx, patience, func() error {
 		if !next.stream.open() {
 			return nil
 		}

@@ -232,7 +232,7 @@ func awaitAudit(ctx context.Context, t *testing.T, id string) auditv1.Event {
 		t.Fatal("the response carries no Audit-Id")
 	}
 	var found auditv1.Event
-	eventually(ctx, t, 5*time.Second, func() error {
+	eventually(ctx, t, patience, func() error {
 		f, err := os.Open(kube.AuditLog())
 		if err != nil {
 			return err

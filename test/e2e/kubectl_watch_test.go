@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -78,7 +77,7 @@ func (k *kubectl) watchOnly(ctx context.Context, t *testing.T) {
 	must(t, err)
 	out, stop := k.startBoth(ctx, t, strings.Fields("get configmaps -n $NS --watch-only --output-watch-events"))
 	n := 0
-	eventually(ctx, t, 20*time.Second, func() error {
+	eventually(ctx, t, patience, func() error {
 		n++
 		if _, err := maps.Patch(ctx, name, types.MergePatchType, fmt.Appendf(nil, `{"data":{"n":"%d"}}`, n), metav1.PatchOptions{}); err != nil {
 			return err
@@ -91,7 +90,7 @@ func (k *kubectl) watchOnly(ctx context.Context, t *testing.T) {
 		return nil
 	})
 	must(t, maps.Delete(ctx, name, metav1.DeleteOptions{}))
-	eventually(ctx, t, 10*time.Second, func() error {
+	eventually(ctx, t, patience, func() error {
 		for i, o := range out {
 			if !strings.Contains(o.String(), "DELETED") {
 				return fmt.Errorf("kubectl --watch-only (%d) did not print the deletion: %q", i, o)
@@ -131,7 +130,7 @@ func (k *kubectl) startBoth(ctx context.Context, t *testing.T, args []string) (o
 // awaitLines waits until each output has n whole lines with a name: kubectl writes a row cell by cell, and its end last.
 func awaitLines(ctx context.Context, t *testing.T, out [2]*output, name string, n int) {
 	t.Helper()
-	eventually(ctx, t, 20*time.Second, func() error {
+	eventually(ctx, t, patience, func() error {
 		for i, o := range out {
 			text := o.String()
 			if got := strings.Count(text, name); got < n || !strings.HasSuffix(text, "\n") {

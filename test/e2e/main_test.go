@@ -49,6 +49,9 @@ func startGateway(t *testing.T, args ...string) *realkube.Gateway {
 	return bed.StartGateway(t, realkube.GatewayOptions{ExtraArgs: args})
 }
 
+// patience bounds what must happen soon, on a machine of any speed. It asserts nothing.
+const patience = 2 * time.Minute
+
 // deadline bounds a test, so that one that hangs fails by itself and says where.
 func deadline(t *testing.T, d time.Duration) context.Context {
 	t.Helper()

@@ -138,7 +138,7 @@ func testOneNamespace(ctx context.Context, t *testing.T, g *realkube.Gateway, ve
 	// A selector on the namespace is no namespace.
 	sameAnswer(ctx, t, up, gw, request{path: "/api/v1/configmaps?resourceVersion=0&fieldSelector=metadata.namespace%3D" + allowedNamespace}, http.StatusForbidden)
 	w := gw.mustWatch(ctx, t, request{path: configMapsIn(allowedNamespace) + "?watch=true"}, 0, true)
-	eventually(ctx, t, 5*time.Second, func() error {
+	eventually(ctx, t, patience, func() error {
 		if !w.has(api.Added, allowedNamespace+"/one") {
 			return fmt.Errorf("the watch saw %v", w.seen().Events)
 		}
@@ -219,7 +219,7 @@ func checkRevocation(ctx context.Context, t *testing.T, g *realkube.Gateway, col
 		}
 	}
 	admin := through(t, g, as(realkube.Admin)).mustWatch(ctx, t, request{path: collection + "?watch=true"}, 0, true)
-	eventually(ctx, t, 5*time.Second, func() error {
+	eventually(ctx, t, patience, func() error {
 		for _, w := range watches {
 			if !w.has(api.Added, allowedNamespace+"/one") {
 				return fmt.Errorf("%s saw %v", w.request, w.seen().Events)
@@ -258,7 +258,7 @@ func checkRevocation(ctx context.Context, t *testing.T, g *realkube.Gateway, col
 // awaitStatus waits until a permission just granted has arrived.
 func awaitStatus(ctx context.Context, t *testing.T, c *client, path string, want int) {
 	t.Helper()
-	eventually(ctx, t, 10*time.Second, func() error {
+	eventually(ctx, t, patience, func() error {
 		a, err := c.send(ctx, request{path: path})
 		if err != nil {
 			return err

@@ -79,7 +79,7 @@ func TestReadme(t *testing.T) {
 	watching := startLine(t, watches.command+"\nwait", env)
 	must(t, watching.Await(ctx, func(log string) bool { return showsEach(log, watches.lines, 10) }))
 	want := strings.Join(metrics.lines, "\n") + "\n"
-	eventually(ctx, t, 20*time.Second, func() error {
+	eventually(ctx, t, patience, func() error {
 		cmd := exec.CommandContext(ctx, "bash", "-c", metrics.command)
 		cmd.Env = env
 		if out, err := cmd.Output(); string(out) != want {
@@ -88,7 +88,7 @@ func TestReadme(t *testing.T) {
 		return nil
 	})
 	// Those of gateways of other tests end soon.
-	eventually(ctx, t, 20*time.Second, func() error { return oneMoreWatch(ctx, "deployments", 0) })
+	eventually(ctx, t, patience, func() error { return oneMoreWatch(ctx, "deployments", 0) })
 }
 
 // showsEach tells whether what n programs have printed has all cells of lines n times, but the age, which is the last of

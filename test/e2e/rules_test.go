@@ -78,7 +78,7 @@ func testSelfReviews(ctx context.Context, t *testing.T, g *realkube.Gateway) {
 	if before == 0 {
 		t.Error("the cluster was not asked")
 	}
-	eventually(ctx, t, 10*time.Second, func() error { // rights of other tests may be going
+	eventually(ctx, t, patience, func() error { // rights of other tests may be going
 		from := asked()
 		page()
 		if n := asked() - from; n > 0 {

@@ -39,7 +39,7 @@ func TestSessionDiscovery(t *testing.T) {
 		real, ours := direct(t, as(user)), through(t, g, as(user))
 		for _, r := range requests {
 			// Definitions of other tests may be going.
-			eventually(ctx, t, 20*time.Second, func() error {
+			eventually(ctx, t, patience, func() error {
 				want, err := real.send(ctx, r)
 				must(t, err)
 				for range 2 {
@@ -69,7 +69,7 @@ func TestSessionDiscovery(t *testing.T) {
 		must(t, err)
 	})
 	list := request{path: "/apis/session.example.com/v1", accept: "application/json"}
-	eventually(ctx, t, 20*time.Second, func() error {
+	eventually(ctx, t, patience, func() error {
 		want, err := real.send(ctx, list)
 		must(t, err)
 		got, err := admin.send(ctx, list)

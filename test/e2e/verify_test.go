@@ -168,7 +168,7 @@ func TestVerify(t *testing.T) {
 		last := fmt.Sprintf("last-%d", i) // what comes after it has been seen
 		write(last, "green")
 		for _, f := range followers {
-			eventually(ctx, t, 10*time.Second, func() error {
+			eventually(ctx, t, patience, func() error {
 				if f.held()[verifyNamespace+"/"+last] == "" {
 					return errors.New("the last write has not come")
 				}
