@@ -8,19 +8,20 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/soak"
 )
 
 // TestHTTP2StepperGoesOn: a look that finds a slow request which is answered at that moment leaves the
 // next, which has begun by then, to further looks.
 func TestHTTP2StepperGoesOn(t *testing.T) {
-	const rounds = 20_000
+	rounds := int64(soak.Cases(500, 20_000))
 	s, err := New(Options{Handler: handlerFunc(func(context.Context, *api.Request) *api.Response { return nil })})
 	if err != nil {
 		t.Fatal(err)
 	}
 	h := &http2Conn{c: &conn{srv: s}, err: errClientLeft} // who reads it leaves at once
 	h.queue.init(h)
-	h.users.Store(rounds + 1)
+	h.users.Store(int32(rounds) + 1) //nolint:gosec // small
 	h.stepper = time.AfterFunc(time.Hour, func() {})
 	begin := func(turn uint64) { // as serve does
 		h.turn.Store(turn)
@@ -38,13 +39,13 @@ func TestHTTP2StepperGoesOn(t *testing.T) {
 		}
 	}
 	go func() {
-		for i := range int64(rounds) {
+		for i := range rounds {
 			await(&looks, i+1)
 			h.stepInLate()
 			looked.Store(i + 1)
 		}
 	}()
-	for i := range int64(rounds) {
+	for i := range rounds {
 		turn := uint64(4*i + 1) //nolint:gosec // not negative
 		h.seen.Store(turn)
 		begin(turn)
