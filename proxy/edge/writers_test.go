@@ -92,6 +92,8 @@ func TestWritersDeliverWhatTheyAccept(t *testing.T) {
 		"HTTP/2, narrow windows, plain socket": {4, func(ts *writersServer) opener { return ts.narrow().plain().http2Stream("/stream", 100_000) }},
 		"HTTP/2, much held":                    {4, func(ts *writersServer) opener { return ts.crowded().http2Stream("/stream", 1<<30) }},
 		"HTTP/2 duplex":                        {2, func(ts *writersServer) opener { return ts.http2Stream("/duplex", 100_000) }},
+		"upgrade":                              {1, func(ts *writersServer) opener { return ts.http1Duplex("/upgrade", true) }},
+		"HTTP/2 upgrade":                       {2, func(ts *writersServer) opener { return ts.http2Stream("/upgrade", 100_000) }},
 		"HTTP/2 WebSocket":                     {2, func(ts *writersServer) opener { return overWebSocket(ts.http2Stream("/websocket", 1<<30)) }},
 		"body":                                 {2, func(ts *writersServer) opener { return ts.bodies(false) }},
 		"body, much held":                      {2, func(ts *writersServer) opener { return ts.crowded().bodies(false) }},
@@ -105,6 +107,25 @@ func TestWritersDeliverWhatTheyAccept(t *testing.T) {
 	}
 }
 
+// TestServersReceiveWhatIsSent runs writertest in the other direction: the client writes to a Duplex or an Upgrade.
+func TestServersReceiveWhatIsSent(t *testing.T) {
+	for name, tc := range map[string]struct {
+		streams int
+		open    func(ts *writersServer) opener
+	}{
+		"duplex":         {1, func(ts *writersServer) opener { return ts.sentBy(ts.http1Duplex("/duplex", false)) }},
+		"duplex, TLS":    {1, func(ts *writersServer) opener { return ts.sentBy(ts.http1Duplex("/duplex", true)) }},
+		"upgrade":        {1, func(ts *writersServer) opener { return ts.sentBy(ts.http1Duplex("/upgrade", true)) }},
+		"HTTP/2 duplex":  {2, func(ts *writersServer) opener { return ts.sentBy(ts.http2Stream("/duplex", 100_000)) }},
+		"HTTP/2 upgrade": {2, func(ts *writersServer) opener { return ts.sentBy(ts.http2Stream("/upgrade", 100_000)) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := writertest.Options{Limits: append([]int{receiveBuffer, uploadBuffer}, limits...), Deliveries: 60, Streams: tc.streams}
+			writertest.Run(t, o, tc.open(startWriters(t)))
+		})
+	}
+}
+
 // opener opens a stream that writertest tests.
 type opener = func(t *testing.T) writertest.Pipe
 
@@ -113,6 +134,8 @@ type writersServer struct {
 	*testServer
 	t       *testing.T
 	writers chan api.StreamWriter
+	// received are what the clients of Duplexes and Upgrades send.
+	received chan io.Reader
 	// bodyWriters are those of bodies, by their number of those that were opened.
 	bodyWriters sync.Map
 	opened      atomic.Int64
@@ -122,7 +145,7 @@ type writersServer struct {
 }
 
 func startWriters(t *testing.T) *writersServer {
-	ts := &writersServer{t: t, writers: make(chan api.StreamWriter, 1)}
+	ts := &writersServer{t: t, writers: make(chan api.StreamWriter, 1), received: make(chan io.Reader, 16)}
 	panics := contain.New(nil, nil)
 	ts.testServer = startServer(t, func(_ context.Context, r *api.Request) *api.Response {
 		r.AttributeTo("user")
@@ -132,7 +155,17 @@ func startWriters(t *testing.T) *writersServer {
 		case "/bodies":
 			return ts.nextBody(query)
 		case "/duplex":
-			return &api.Response{Status: 101, Header: switchTo("x"), Stream: &writersDuplex{started}}
+			d := &writersDuplex{Stream: started}
+			d.arrived.L = &d.mu
+			ts.received <- d
+			return &api.Response{Status: 101, Header: switchTo("x"), Stream: d}
+		case "/upgrade":
+			return &api.Response{Status: 101, Header: switchTo("x"), Upgrade: func(nc net.Conn) {
+				ts.received <- nc
+				w := &connWriter{nc: nc, over: make(chan struct{})}
+				ts.writers <- w
+				<-w.over
+			}}
 		case "/websocket":
 			return &api.Response{Status: 101, Header: switchTo("x"), Stream: websocket.New(started, panics)}
 		}
@@ -141,10 +174,87 @@ func startWriters(t *testing.T) *writersServer {
 	return ts
 }
 
-// writersDuplex is a Duplex whose client says nothing that matters.
-type writersDuplex struct{ api.Stream }
+// writersDuplex is a Duplex that keeps what its client sends until it is read.
+type writersDuplex struct {
+	api.Stream
+	mu      sync.Mutex
+	arrived sync.Cond
+	buf     []byte
+	over    bool
+}
 
-func (writersDuplex) Receive([]byte) error { return nil }
+func (d *writersDuplex) Receive(p []byte) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.buf = append(d.buf, p...)
+	d.arrived.Broadcast()
+	return nil
+}
+
+func (d *writersDuplex) Stop() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.over = true
+	d.arrived.Broadcast()
+}
+
+// Read implements io.Reader.
+func (d *writersDuplex) Read(p []byte) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for len(d.buf) == 0 {
+		if d.over {
+			return 0, io.EOF
+		}
+		d.arrived.Wait()
+	}
+	n := copy(p, d.buf)
+	d.buf = d.buf[:copy(d.buf, d.buf[n:])]
+	return n, nil
+}
+
+// connWriter writes to a connection, until it is closed.
+type connWriter struct {
+	nc    io.WriteCloser
+	over  chan struct{}
+	close sync.Once
+}
+
+func (w *connWriter) WriteFrames(frames [][]byte) error {
+	for _, f := range frames {
+		if n, err := w.nc.Write(f); err != nil || n != len(f) {
+			return errors.Join(io.ErrShortWrite, err)
+		}
+	}
+	return nil
+}
+
+// Close ends the sending side, where that is possible.
+func (w *connWriter) Close() {
+	w.close.Do(func() {
+		if half, ok := w.nc.(interface{ CloseWrite() error }); ok {
+			_ = half.CloseWrite()
+		} else {
+			_ = w.nc.Close()
+		}
+		close(w.over)
+	})
+}
+
+func (w *connWriter) Abort() { w.Close() }
+
+// sentBy turns a stream round: its client writes, and the server reads.
+func (ts *writersServer) sentBy(open opener) opener {
+	return func(t *testing.T) writertest.Pipe {
+		p := open(t)
+		conn, ok := p.Client.(io.WriteCloser)
+		if !ok {
+			t.Fatal("the client cannot send")
+		}
+		t.Cleanup(p.Writer.Close)
+		return writertest.Pipe{Writer: &connWriter{nc: conn, over: make(chan struct{})}, Client: receive(t, ts.received, "received bytes")}
+	}
+}
 
 // narrow makes the sockets take little that is not read.
 func (ts *writersServer) narrow() *writersServer {
@@ -235,14 +345,14 @@ func (ts *writersServer) http1Duplex(path string, secure bool) opener {
 		}
 		return writertest.Pipe{Writer: receive(t, ts.writers, "writer"), Client: struct {
 			io.Reader
-			io.Writer
+			io.WriteCloser
 		}{br, nc}}
 	}
 }
 
 // http2Stream opens streams of one connection, on which the client takes at most window bytes that are not read.
 func (ts *writersServer) http2Stream(path string, window int) opener {
-	c := &windowClient{window: window, streams: make(map[uint32]*windowReader)}
+	c := &windowClient{window: window, streams: make(map[uint32]*windowReader), initial: initialWindow, mayFill: initialWindow}
 	c.arrived.L = &c.mu
 	nc := ts.connect(!ts.unencrypted, "h2")
 	c.frames = newFrameConn(ts.t, nc, http2.Setting{ID: http2.SettingInitialWindowSize, Val: uint32(window)}) //nolint:gosec // positive
@@ -261,12 +371,14 @@ func (ts *writersServer) http2Stream(path string, window int) opener {
 
 // windowClient is an HTTP/2 client that opens its windows as its streams are read, in steps of any size.
 type windowClient struct {
-	frames  *frameConn // written to with mu held, read by run
-	window  int
-	mu      sync.Mutex
-	arrived sync.Cond
-	streams map[uint32]*windowReader
-	err     error
+	frames *frameConn // written to with mu held, read by run
+	window int
+	// initial is the server's window of a new stream, mayFill what is left of that of the connection.
+	initial, mayFill int
+	mu               sync.Mutex
+	arrived          sync.Cond
+	streams          map[uint32]*windowReader
+	err              error
 }
 
 // windowReader is a stream of a windowClient.
@@ -276,6 +388,7 @@ type windowReader struct {
 	rng  *rand.Rand
 	buf  []byte
 	owed int // bytes that were read, for which no window was opened
+	sent int // bytes of the server's window that are used
 	err  error
 }
 
@@ -318,7 +431,16 @@ func (c *windowClient) run() {
 			}
 		case *http2.SettingsFrame:
 			if !f.IsAck() {
+				if size, ok := f.Value(http2.SettingInitialWindowSize); ok {
+					c.initial = int(size)
+				}
 				_ = c.frames.WriteSettingsAck()
+			}
+		case *http2.WindowUpdateFrame:
+			if r != nil {
+				r.sent -= int(f.Increment)
+			} else {
+				c.mayFill += int(f.Increment)
 			}
 		}
 		c.arrived.Broadcast()
@@ -366,11 +488,34 @@ func (r *windowReader) open(n int) {
 	}
 }
 
-// Write implements io.Writer: a few bytes for a Duplex.
-func (r *windowReader) Write(p []byte) (int, error) {
+// Write implements io.Writer. It waits for the windows of the server.
+func (r *windowReader) Write(p []byte) (n int, err error) {
+	c := r.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(p) > 0 && err == nil {
+		k := min(len(p), frameSize, c.mayFill, c.initial-r.sent)
+		switch {
+		case c.err != nil:
+			return n, c.err
+		case r.err != nil:
+			return n, r.err
+		case k <= 0:
+			c.arrived.Wait()
+		default:
+			err = c.frames.WriteData(r.id, false, p[:k])
+			c.mayFill, r.sent = c.mayFill-k, r.sent+k
+			n, p = n+k, p[k:]
+		}
+	}
+	return n, err
+}
+
+// Close ends the sending side.
+func (r *windowReader) Close() error {
 	r.c.mu.Lock()
 	defer r.c.mu.Unlock()
-	return len(p), r.c.frames.WriteData(r.id, false, p)
+	return r.c.frames.WriteData(r.id, true, nil)
 }
 
 // overWebSocket sends each delivery as a message, and pings now and then.
@@ -440,9 +585,7 @@ func (m *messageReader) Read(p []byte) (int, error) {
 // next reads the head of the next message.
 func (m *messageReader) next() error {
 	if m.frames++; m.frames%8 == 0 {
-		if _, err := io.WriteString(m.conn, maskedFrame(9, "ping")); err != nil {
-			return err
-		}
+		_, _ = io.WriteString(m.conn, maskedFrame(9, "ping")) // the server may have ended its side
 	}
 	head := make([]byte, 2, 10)
 	if _, err := io.ReadFull(m.br, head); err != nil {
