@@ -301,7 +301,7 @@ func (w *pieces) Write(p []byte) (int, error) {
 		}
 		next := firstPiece
 		if last := len(w.all) - 1; last >= 0 {
-			next = min(2*cap(w.all[last]), largestPiece)
+			next = min(max(next, 2*cap(w.all[last])), largestPiece)
 		}
 		if !w.grow(next) {
 			return n - len(p), errAllHeld

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/kubeweir/kubeweir/api"
@@ -25,14 +26,17 @@ type writerOf struct{ w api.StreamWriter }
 func (s *writerOf) Start(w api.StreamWriter) { s.w = w }
 func (s *writerOf) Stop()                    {}
 
-// linesWriter gives each delivery as a line in hexadecimal digits, cut anywhere.
+// linesWriter gives each delivery as lines in hexadecimal digits, cut anywhere.
 type linesWriter struct {
 	api.StreamWriter
 	rng *rand.Rand
 }
 
 func (w *linesWriter) WriteFrames(frames [][]byte) error {
-	line := append(hex.AppendEncode(nil, bytes.Join(frames, nil)), '\n')
+	var line []byte
+	for part := range slices.Chunk(bytes.Join(frames, nil), maxTranscodedEvent/2) {
+		line = append(hex.AppendEncode(line, part), '\n')
+	}
 	for len(line) > 0 {
 		n := w.rng.IntN(len(line)) + 1
 		cut := w.rng.IntN(n + 1)

@@ -170,7 +170,7 @@ func startWriters(t *testing.T) *writersServer {
 			return &api.Response{Status: 101, Header: switchTo("x"), Stream: websocket.New(started, panics)}
 		}
 		return &api.Response{Status: 200, Stream: started}
-	}, func(o *Options) { o.WriteTimeout = patience })
+	}, func(o *Options) { o.WriteTimeout, o.PingInterval = patience, time.Hour }) // no PING flushes what was forgotten
 	return ts
 }
 
