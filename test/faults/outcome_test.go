@@ -160,7 +160,7 @@ func (o *outcome) checkWatches(ctx context.Context, t *testing.T) {
 			full, historyErr := history(ctx, s.kube, s.name, s.before, w.last())
 			must(t, historyErr)
 			if o.fault.restarts {
-				full = w.merged(full)
+				full = w.merged(full, s.writer.after(s.begin.Add(-quietTime/2)), s.well)
 			}
 			err = w.check(full)
 		}

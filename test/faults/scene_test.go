@@ -36,6 +36,7 @@ type scene struct {
 	asked   atomic.Int64
 	begin   time.Time
 	end     time.Time
+	well    uint64 // the newest version when everything was as before
 }
 
 // steady is the ConfigMap that is always there.
@@ -202,6 +203,7 @@ func (s *scene) recover(ctx context.Context, f *fault) *outcome {
 		})
 	}
 	all.Wait()
+	s.well = s.writer.last()
 	return out
 }
 

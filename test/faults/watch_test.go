@@ -115,8 +115,9 @@ func (o *openWatch) check(truth watchtest.Truth) error {
 	return watchtest.Check(o.seen, truth)
 }
 
-// merged is the truth without the modifications of objects that the watch got a later event of instead.
-func (o *openWatch) merged(truth watchtest.Truth) watchtest.Truth {
+// merged returns the truth without the modifications from one version to another of objects that the watch got a later
+// event of instead, because what happened meanwhile was found out by a list.
+func (o *openWatch) merged(truth watchtest.Truth, from, to uint64) watchtest.Truth {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	seen, latest := make(map[uint64]bool), make(map[string]uint64)
@@ -124,7 +125,7 @@ func (o *openWatch) merged(truth watchtest.Truth) watchtest.Truth {
 		seen[e.RV], latest[e.Key] = true, e.RV
 	}
 	truth.Events = slices.DeleteFunc(slices.Clone(truth.Events), func(e watchtest.WireEvent) bool {
-		return e.Type == api.Modified && !seen[e.RV] && e.RV < latest[e.Key]
+		return e.Type == api.Modified && !seen[e.RV] && e.RV < latest[e.Key] && from <= e.RV && e.RV <= to
 	})
 	return truth
 }
