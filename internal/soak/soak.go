@@ -44,3 +44,15 @@ func Seed(t testing.TB) uint64 {
 	t.Logf("the seed is %d; set %s to repeat it", seed, seedVariable)
 	return seed
 }
+
+// Seeds returns the seeds of a test that runs once per seed: short of them, or long in a soak. They are consecutive and
+// begin with Seed(t), so that KUBEWEIR_SEED=n makes seed n the first.
+func Seeds(t testing.TB, short, long int) []uint64 {
+	t.Helper()
+	first := Seed(t)
+	seeds := make([]uint64, Cases(short, long))
+	for i := range seeds {
+		seeds[i] = first + uint64(i)
+	}
+	return seeds
+}

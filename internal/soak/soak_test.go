@@ -1,6 +1,9 @@
 package soak
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 func TestCases(t *testing.T) {
 	t.Setenv(enabledVariable, "")
@@ -15,5 +18,17 @@ func TestCases(t *testing.T) {
 	t.Setenv(seedVariable, "7")
 	if Seed(t) != 7 {
 		t.Error("the seed is not that of the environment")
+	}
+}
+
+func TestSeeds(t *testing.T) {
+	t.Setenv(enabledVariable, "")
+	t.Setenv(seedVariable, "7")
+	if got := Seeds(t, 2, 3); !slices.Equal(got, []uint64{7, 8}) {
+		t.Errorf("short form: %v", got)
+	}
+	t.Setenv(enabledVariable, "1")
+	if got := Seeds(t, 2, 3); !slices.Equal(got, []uint64{7, 8, 9}) {
+		t.Errorf("long form: %v", got)
 	}
 }
