@@ -26,6 +26,11 @@ func (m *Manager) WithoutJitter() {
 // WithPages makes the feeds of a new manager list in pages of n.
 func (m *Manager) WithPages(n int64) { m.parts.pageSize = n }
 
+// WithDiskPatience makes a new manager wait at most d for each call of a disk that does not respond.
+func (m *Manager) WithDiskPatience(d time.Duration) {
+	m.parts.keeper.diskPatience, m.parts.keeper.lastSave = d, d
+}
+
 // QueryColumns is the number of columns kept for queries, and what they cost.
 func QueryColumns(c *Collection) (n int, bytes int64) {
 	z := c.store.sizes()

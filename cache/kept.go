@@ -50,14 +50,16 @@ type KeepOptions struct {
 //	         too old, rewound
 type keeper struct {
 	KeepOptions
-	metrics *keptMetrics
-	log     *slog.Logger
-	done    chan struct{} // closed when the saver has ended
-	stop    context.CancelFunc
-	stuck   atomic.Int64 // loads that do not come back from the disk
-	told    atomic.Bool  // see tellUnconfirmed
-	source  Source
-	asks    flight.Group[struct{}, string] // which cluster it is
+	diskPatience time.Duration // see the constant of this name
+	lastSave     time.Duration // see the constant of this name
+	metrics      *keptMetrics
+	log          *slog.Logger
+	done         chan struct{} // closed when the saver has ended
+	stop         context.CancelFunc
+	stuck        atomic.Int64 // loads that do not come back from the disk
+	told         atomic.Bool  // see tellUnconfirmed
+	source       Source
+	asks         flight.Group[struct{}, string] // which cluster it is
 
 	mu struct {
 		sync.Mutex
@@ -77,7 +79,10 @@ func newKeeper(o KeepOptions, source Source, log *slog.Logger) *keeper {
 	if o.Images == nil {
 		return nil
 	}
-	k := &keeper{KeepOptions: o, source: source, metrics: newKeptMetrics(), log: log, done: make(chan struct{})}
+	k := &keeper{
+		KeepOptions: o, diskPatience: diskPatience, lastSave: lastSave,
+		source: source, metrics: newKeptMetrics(), log: log, done: make(chan struct{}),
+	}
 	k.mu.held = make(map[string]chan struct{})
 	k.mu.failing = make(map[string]string)
 	return k
@@ -156,7 +161,7 @@ var errLeft = errors.New("what is kept is another's now")
 
 // acquire waits until nobody else uses an image, but not for long; release lets the next one.
 func (k *keeper) acquire(ctx context.Context, name string) error {
-	patience := time.NewTimer(diskPatience)
+	patience := time.NewTimer(k.diskPatience)
 	defer patience.Stop()
 	for {
 		held, over := k.take(name)
@@ -355,7 +360,7 @@ func (i *keptImage) end(panics *contain.Panics, reason error) {
 		defer close(ended)
 		i.finish(reason)
 	})
-	patience := time.NewTimer(diskPatience)
+	patience := time.NewTimer(i.keeper.diskPatience)
 	defer patience.Stop()
 	select {
 	case <-ended:

@@ -363,6 +363,7 @@ func TestKeptDiskHangs(t *testing.T) {
 	reached, hangs := make(chan struct{}), make(chan struct{})
 	k.fs = func(fs vfs.FS) vfs.FS { return stuck{fs, sync.OnceFunc(func() { close(reached) }), hangs} }
 	k.start()
+	k.manager.WithDiskPatience(50 * time.Millisecond)
 	k.open()
 	<-reached
 	release := sync.OnceFunc(func() { close(hangs) })

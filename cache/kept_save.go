@@ -43,7 +43,7 @@ func (k *keeper) run(ctx context.Context, entries func() []*entry) {
 		case <-ctx.Done():
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastSave)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.lastSave)
 	defer cancel()
 	k.saveAll(ctx, entries(), true)
 }
@@ -53,7 +53,7 @@ func (k *keeper) run(ctx context.Context, entries func() []*entry) {
 func (k *keeper) finish() bool {
 	k.Images.Hurry()
 	k.stop()
-	patience := time.NewTimer(lastSave + diskPatience)
+	patience := time.NewTimer(k.lastSave + k.diskPatience)
 	defer patience.Stop()
 	select {
 	case <-k.done:

@@ -20,6 +20,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/internal/soak"
 )
 
 // queryPaths are what random queries ask for.
@@ -343,9 +344,10 @@ func (o *oracle) answer(q *randomQuery, objs []cachetest.Object) (page []map[str
 // TestRandomQueries compares the answers to random queries with those of the oracle, while objects come, change and go,
 // several at one version as well, and at times more of them between two queries than history holds.
 func TestRandomQueries(t *testing.T) {
-	for n, rounds := range map[int]int{120: 60, 700: 25} { // columns are kept of the second
+	seed := soak.Seed(t)
+	for n, rounds := range map[int]int{120: soak.Cases(20, 60), 700: soak.Cases(10, 25)} { // columns are kept of the second
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			r := rand.New(rand.NewPCG(uint64(n), 7))
+			r := rand.New(rand.NewPCG(uint64(n), seed))
 			const history = 40
 			b := newLimitedReadBench(t, cache.Limits{HistoryEvents: history})
 			for i := range n {

@@ -22,6 +22,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/table"
 	"github.com/kubeweir/kubeweir/internal/bubble"
+	"github.com/kubeweir/kubeweir/internal/soak"
 )
 
 // countingPrinter counts what it prints.
@@ -240,7 +241,7 @@ func TestReadsWhileWriting(t *testing.T) {
 	})
 	for i := range 4 {
 		readers.Go(func() {
-			for j := range 60 {
+			for j := range soak.Cases(20, 60) {
 				gvr := gvrs[(i+j)%2]
 				path := []string{"", "ns-2"}[j/2%2]
 				selector := []string{"", "&labelSelector=tenth%3D1"}[j/4%2]

@@ -21,6 +21,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/internal/bubble"
+	"github.com/kubeweir/kubeweir/internal/soak"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/reason"
 )
@@ -159,8 +160,8 @@ func bigPod(i int, labels ...string) *corev1.Pod {
 func TestCompressedWatch(t *testing.T) {
 	all := "?" + initial
 	selector := "&labelSelector=" + url.QueryEscape("app in (web,db)")
-	for _, coding := range []api.Compression{api.Gzip, api.Zstd} {
-		for _, test := range []struct {
+	for n, coding := range []api.Compression{api.Gzip, api.Zstd} {
+		for i, test := range []struct {
 			path string
 			rep  api.Representation
 		}{
@@ -175,6 +176,9 @@ func TestCompressedWatch(t *testing.T) {
 			{path: all, rep: api.Representation{DropManagedFields: true}},
 			{path: all, rep: api.Representation{DropManagedFields: true, Encoding: api.Protobuf, Transform: api.PartialMetadata}},
 		} {
+			if !soak.Enabled() && i > 0 && i%2 == n {
+				continue // the other coding has it
+			}
 			t.Run(fmt.Sprintf("%v %s %v", coding, test.path, test.rep), func(t *testing.T) {
 				bubble.Test(t, func(t *testing.T) { testCompressedWatch(t, test.path, test.rep, coding) })
 			})
