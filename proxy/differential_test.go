@@ -19,18 +19,16 @@ import (
 	"github.com/kubeweir/kubeweir/reason"
 )
 
-// differentialRequests is how many requests TestDifferential generates.
-func differentialRequests() int { return soak.Cases(20_000, 4_000_000) }
-
 // TestDifferential generates requests as bytes, over HTTP/1.1 and HTTP/2, and has them read by the transport and the
 // gateway's own code on one side, by net/http, k8s.io/apiserver and go-restful on the other. Each is either forwarded as
 // its client or means the same to both: the attributes that are authorized, what the cache selects, the options, and which
 // route it takes.
 func TestDifferential(t *testing.T) {
 	d := newDifferential(t, soak.Seed(t))
+	requests := soak.Cases(20_000, 2_000_000)
 	var wg sync.WaitGroup
-	wg.Go(func() { d.run(d.overHTTP1(t, 1), 1, 3) })
-	wg.Go(func() { d.run(d.overHTTP2(t, 2), 2, 1) })
+	wg.Go(func() { d.run(d.overHTTP1(t, 1), 1, requests*3/4) })
+	wg.Go(func() { d.run(d.overHTTP2(t, 2), 2, requests/4) })
 	wg.Wait()
 	d.report(t)
 }
@@ -101,9 +99,8 @@ func (d *differential) read(r *api.Request) *reading {
 // exchanger sends requests and fills in what both sides read.
 type exchanger func(batch []*wireRequest) error
 
-// run sends share quarters of the requests.
-func (d *differential) run(send exchanger, protocol, share int) {
-	count := differentialRequests() * share / 4
+// run generates count requests and sends them in batches.
+func (d *differential) run(send exchanger, protocol, count int) {
 	g := newGenerator(d.seed, uint64(protocol))
 	batch := make([]*wireRequest, 0, 64)
 	for n := 0; n < count && !d.enough(); n += len(batch) {

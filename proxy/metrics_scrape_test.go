@@ -9,12 +9,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/soak"
 )
 
 // TestScrapeWhileLabelSetsBegin: a scrape does not wait for a request that waits for the scrape; see
 // internal/gaugefunc.
 func TestScrapeWhileLabelSetsBegin(t *testing.T) {
-	for round := range 20 {
+	for round := range soak.Cases(5, 20) {
 		r := prometheus.NewRegistry()
 		m := newMetrics(r, func(gvr schema.GroupVersionResource) (schema.GroupResource, bool) { return gvr.GroupResource(), true })
 		observe := func(n int) {

@@ -138,36 +138,38 @@ func TestRefusedTokensPushNothingOut(t *testing.T) {
 // TestReviewsTellNobodyWhoTheGatewayIs: what the upstream says of the gateway's own
 // requests is not for clients.
 func TestReviewsTellNobodyWhoTheGatewayIs(t *testing.T) {
-	refusal := func(resource string) error {
-		return apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", errors.New(`User "the-gateway" cannot create`))
-	}
-	for _, test := range []struct {
-		err  error
-		code int32
-	}{
-		{refusal("tokenreviews"), 503},
-		{apierrors.NewUnauthorized("the-gateway"), 503},
-		{apierrors.NewServiceUnavailable("the-gateway"), 503},
-		{apierrors.NewInternalError(errors.New("the-gateway")), 503},
-		{apierrors.NewBadRequest("the-gateway"), 500},
-		{apierrors.NewGenericServerResponse(404, "create", schema.GroupResource{}, "", "the-gateway", 0, true), 500},
-		{errors.New("dial tcp the-gateway: connection refused"), 503},
-	} {
-		a, reviewer := newTokenAuthenticator(t, AuthenticatorOptions{ReviewTimeout: time.Second})
-		reviewer.fail(test.err)
-		_, err := byToken(t.Context(), a, janeToken)
-		access := &fakeAccess{allow: func(*authorizationv1.SubjectAccessReviewSpec) bool { return true }, err: test.err}
-		_, err2 := NewAuthorizer(AuthorizerOptions{AccessReviewer: access}).Authorize(t.Context(), jane, listPods)
-		for _, err := range []error{err, err2} {
-			status := StatusError(err).ErrStatus
-			if status.Code != test.code || strings.Contains(status.Message, "the-gateway") {
-				t.Errorf("%v is answered %d %q, want %d and no name", test.err, status.Code, status.Message, test.code)
-			}
-			if test.code == 503 && (status.Details == nil || status.Details.RetryAfterSeconds == 0) {
-				t.Errorf("%v is answered without Retry-After", test.err)
+	bubble.Test(t, func(t *testing.T) {
+		refusal := func(resource string) error {
+			return apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", errors.New(`User "the-gateway" cannot create`))
+		}
+		for _, test := range []struct {
+			err  error
+			code int32
+		}{
+			{refusal("tokenreviews"), 503},
+			{apierrors.NewUnauthorized("the-gateway"), 503},
+			{apierrors.NewServiceUnavailable("the-gateway"), 503},
+			{apierrors.NewInternalError(errors.New("the-gateway")), 503},
+			{apierrors.NewBadRequest("the-gateway"), 500},
+			{apierrors.NewGenericServerResponse(404, "create", schema.GroupResource{}, "", "the-gateway", 0, true), 500},
+			{errors.New("dial tcp the-gateway: connection refused"), 503},
+		} {
+			a, reviewer := newTokenAuthenticator(t, AuthenticatorOptions{ReviewTimeout: time.Second})
+			reviewer.fail(test.err)
+			_, err := byToken(t.Context(), a, janeToken)
+			access := &fakeAccess{allow: func(*authorizationv1.SubjectAccessReviewSpec) bool { return true }, err: test.err}
+			_, err2 := NewAuthorizer(AuthorizerOptions{AccessReviewer: access}).Authorize(t.Context(), jane, listPods)
+			for _, err := range []error{err, err2} {
+				status := StatusError(err).ErrStatus
+				if status.Code != test.code || strings.Contains(status.Message, "the-gateway") {
+					t.Errorf("%v is answered %d %q, want %d and no name", test.err, status.Code, status.Message, test.code)
+				}
+				if test.code == 503 && (status.Details == nil || status.Details.RetryAfterSeconds == 0) {
+					t.Errorf("%v is answered without Retry-After", test.err)
+				}
 			}
 		}
-	}
+	})
 }
 
 // TestReviewsEndInTime: neither the second try nor a review that is under way

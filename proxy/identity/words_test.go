@@ -53,16 +53,18 @@ func TestRefusalsCoverMore(t *testing.T) {
 		{"large, of all", with(everywhere, func(a *Attributes) { a.LabelSelector = strings.Repeat("a", maxKeyBytes) }), func(a Attributes) bool { return a.Namespace == "" }, jane, listPods, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			access := &fakeAccess{allow: nothing}
-			a := NewAuthorizer(AuthorizerOptions{AccessReviewer: access, OfflineTTL: time.Hour, Rules: rulesBut(test.rules)})
-			if _, err := a.Authorize(t.Context(), jane, test.refused); err != nil {
-				t.Fatal(err)
-			}
-			access.fail(errDown)
-			d, err := a.Authorize(t.Context(), test.who, test.asked)
-			if d.Allowed != test.want || !test.want && !errors.Is(err, ErrUnavailable) {
-				t.Errorf("%+v, %v", d, err)
-			}
+			bubble.Test(t, func(t *testing.T) {
+				access := &fakeAccess{allow: nothing}
+				a := NewAuthorizer(AuthorizerOptions{AccessReviewer: access, OfflineTTL: time.Hour, Rules: rulesBut(test.rules)})
+				if _, err := a.Authorize(t.Context(), jane, test.refused); err != nil {
+					t.Fatal(err)
+				}
+				access.fail(errDown)
+				d, err := a.Authorize(t.Context(), test.who, test.asked)
+				if d.Allowed != test.want || !test.want && !errors.Is(err, ErrUnavailable) {
+					t.Errorf("%+v, %v", d, err)
+				}
+			})
 		})
 	}
 }
@@ -254,35 +256,37 @@ func TestWordsOverRestart(t *testing.T) {
 // TestWordsAreBounded: what is too much leaves out permissions, and a refusal that is left out
 // is no permission in the other process.
 func TestWordsAreBounded(t *testing.T) {
-	access := &fakeAccess{allow: only("jane")}
-	a := NewAuthorizer(AuthorizerOptions{AccessReviewer: access, OfflineTTL: time.Hour})
-	for i := range 100 {
-		for _, u := range []*User{jane, named("joe")} {
-			what := listPods
-			what.Namespace = fmt.Sprint(i)
-			if _, err := a.Authorize(t.Context(), u, what); err != nil {
-				t.Fatal(err)
+	bubble.Test(t, func(t *testing.T) {
+		access := &fakeAccess{allow: only("jane")}
+		a := NewAuthorizer(AuthorizerOptions{AccessReviewer: access, OfflineTTL: time.Hour})
+		for i := range 100 {
+			for _, u := range []*User{jane, named("joe")} {
+				what := listPods
+				what.Namespace = fmt.Sprint(i)
+				if _, err := a.Authorize(t.Context(), u, what); err != nil {
+					t.Fatal(err)
+				}
 			}
 		}
-	}
-	words := &Words{}
-	a.Words(words, 50*(wordSize+30))
-	if n := len(words.Decisions); n < 30 || n > 60 || words.Decisions[0].Allowed {
-		t.Errorf("%d words", n)
-	}
-	access.fail(errDown)
-	b := NewAuthorizer(AuthorizerOptions{AccessReviewer: access, OfflineTTL: time.Hour, Rules: &fakeRules{allow: true}})
-	b.Restore(words)
-	for i := range 100 {
-		what := listPods
-		what.Namespace = fmt.Sprint(i)
-		if d, _ := b.Authorize(t.Context(), named("joe"), what); d.Allowed {
-			t.Errorf("what was refused in %d is allowed", i)
+		words := &Words{}
+		a.Words(words, 50*(wordSize+30))
+		if n := len(words.Decisions); n < 30 || n > 60 || words.Decisions[0].Allowed {
+			t.Errorf("%d words", n)
 		}
-		if d, err := b.Authorize(t.Context(), jane, what); err != nil || !d.Allowed {
-			t.Errorf("what was allowed in %d: %+v, %v", i, d, err)
+		access.fail(errDown)
+		b := NewAuthorizer(AuthorizerOptions{AccessReviewer: access, OfflineTTL: time.Hour, Rules: &fakeRules{allow: true}})
+		b.Restore(words)
+		for i := range 100 {
+			what := listPods
+			what.Namespace = fmt.Sprint(i)
+			if d, _ := b.Authorize(t.Context(), named("joe"), what); d.Allowed {
+				t.Errorf("what was refused in %d is allowed", i)
+			}
+			if d, err := b.Authorize(t.Context(), jane, what); err != nil || !d.Allowed {
+				t.Errorf("what was allowed in %d: %+v, %v", i, d, err)
+			}
 		}
-	}
+	})
 }
 
 // TestTokensOverRestart: what a token's user has comes with it.
@@ -355,35 +359,37 @@ func TestLargeWordsAreBrief(t *testing.T) {
 		{"path", Attributes{Verb: "get", Path: "/" + strings.Repeat("p", 60<<10)}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			access := &fakeAccess{allow: nothing}
-			options := AuthorizerOptions{AccessReviewer: access, OfflineTTL: time.Hour, Rules: &fakeRules{allow: true}}
-			a := NewAuthorizer(options)
-			if _, err := a.Authorize(t.Context(), jane, test.asked); err != nil {
-				t.Fatal(err)
-			}
-			words := &Words{}
-			a.Words(words, 1<<20)
-			if written, err := json.Marshal(words); err != nil || len(written) > 4<<10 || len(words.Decisions) != 1 {
-				t.Errorf("%d words of %d bytes, %v", len(words.Decisions), len(written), err)
-			}
-			for word := range a.lastWords.mu.words {
-				if n := a.lastWords.mu.words[word].attributes.size(); n > maxKeyBytes {
-					t.Errorf("%d bytes are remembered", n)
+			bubble.Test(t, func(t *testing.T) {
+				access := &fakeAccess{allow: nothing}
+				options := AuthorizerOptions{AccessReviewer: access, OfflineTTL: time.Hour, Rules: &fakeRules{allow: true}}
+				a := NewAuthorizer(options)
+				if _, err := a.Authorize(t.Context(), jane, test.asked); err != nil {
+					t.Fatal(err)
 				}
-			}
-			access.fail(errDown)
-			b := NewAuthorizer(options)
-			b.Restore(words)
-			another := test.asked
-			another.Verb = "watch"
-			for _, a := range []*Authorizer{a, b} {
-				a.decisions.dropAll()
-				for _, what := range []Attributes{test.asked, another} {
-					if d, _ := a.Authorize(t.Context(), jane, what); d.Allowed {
-						t.Errorf("%s is allowed", what.Verb)
+				words := &Words{}
+				a.Words(words, 1<<20)
+				if written, err := json.Marshal(words); err != nil || len(written) > 4<<10 || len(words.Decisions) != 1 {
+					t.Errorf("%d words of %d bytes, %v", len(words.Decisions), len(written), err)
+				}
+				for word := range a.lastWords.mu.words {
+					if n := a.lastWords.mu.words[word].attributes.size(); n > maxKeyBytes {
+						t.Errorf("%d bytes are remembered", n)
 					}
 				}
-			}
+				access.fail(errDown)
+				b := NewAuthorizer(options)
+				b.Restore(words)
+				another := test.asked
+				another.Verb = "watch"
+				for _, a := range []*Authorizer{a, b} {
+					a.decisions.dropAll()
+					for _, what := range []Attributes{test.asked, another} {
+						if d, _ := a.Authorize(t.Context(), jane, what); d.Allowed {
+							t.Errorf("%s is allowed", what.Verb)
+						}
+					}
+				}
+			})
 		})
 	}
 }
