@@ -25,6 +25,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/encoding/encodingtest"
 	"github.com/kubeweir/kubeweir/encoding/json"
+	"github.com/kubeweir/kubeweir/internal/soak"
 	"github.com/kubeweir/kubeweir/object"
 )
 
@@ -162,7 +163,7 @@ func TestDecodeBuiltins(t *testing.T) {
 		t.Run(b.gvr.Resource+"."+b.gvr.Group, func(t *testing.T) {
 			s := object.SchemaFor(b.gvr)
 			f := filler(1)
-			for range 60 {
+			for range soak.Cases(15, 60) {
 				obj := b.new()
 				fillObject(f, obj, b.gvr)
 				for _, enc := range encodingtest.Encodings {

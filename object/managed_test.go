@@ -14,6 +14,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/encoding/encodingtest"
+	"github.com/kubeweir/kubeweir/internal/soak"
 	"github.com/kubeweir/kubeweir/object"
 )
 
@@ -73,7 +74,7 @@ func TestWithoutManagedFields(t *testing.T) {
 	whole := object.SchemaFor(schema.GroupVersionResource{Version: "v1", Resource: "pods"})
 	without := whole.WithoutManagedFields()
 	for _, enc := range encodingtest.Encodings {
-		raws := make([][]byte, 500)
+		raws := make([][]byte, soak.Cases(150, 500))
 		for i := range raws {
 			pod := managedPod(t, i)
 			raws[i] = encodingtest.Raw(t, enc, pod)

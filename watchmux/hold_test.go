@@ -87,8 +87,8 @@ func (c *portionClient) check(rv uint64) {
 // again and again the state of a version, which is said to them; versions rise, and no addition or
 // deletion is lost.
 func TestHold(t *testing.T) {
-	for seed := range int64(soak.Cases(2, 200)) {
-		w := newWriter(t, seed)
+	for _, seed := range soak.Seeds(t, 3, 6) {
+		w := newWriter(t, int64(seed))
 		now := int64(0)
 		m := start(t, watchmux.Options{MaxEvents: 4000, Clock: func() int64 { return now }}, 0)
 		tick := int64(10 * time.Millisecond)
@@ -152,13 +152,14 @@ func TestHold(t *testing.T) {
 // changes rarely does not wait for it for longer than a turn takes.
 func TestHoldIsFair(t *testing.T) {
 	const hot = 50
+	steps := soak.Cases(1200, 4000)
 	f := newFeeder(t, 0)
 	m := start(t, watchmux.Options{}, 0)
 	r := watch(t, m, 0, nil)
 	r.Coalesce(true)
 	told := map[string]int{}
 	written, waited := 0, 0
-	for step := range 4000 {
+	for step := range steps {
 		for i := range hot { // always the same order, each of them again before one is read
 			m.Append(f.set(state{fmt.Sprintf("ns/hot%d", i), "", ""}))
 		}
@@ -178,11 +179,11 @@ func TestHoldIsFair(t *testing.T) {
 			r.Hold()
 		}
 	}
-	if len(told) != hot+1 || told["ns/rare"] < 19 || waited > hot+5 {
+	if len(told) != hot+1 || told["ns/rare"] < steps/200-1 || waited > hot+5 {
 		t.Errorf("%d objects, the rare one %d times, after %d steps at most", len(told), told["ns/rare"], waited)
 	}
 	for key, n := range told {
-		if n < 4000/(hot+1)*3/4 && key != "ns/rare" {
+		if n < steps/(hot+1)*3/4 && key != "ns/rare" {
 			t.Errorf("%s was told of %d times", key, n)
 		}
 	}

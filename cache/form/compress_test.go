@@ -219,7 +219,7 @@ func TestPiecesAreTakenOver(t *testing.T) {
 			z := b.compress(f, coding, nil)
 			b.check(t, f, coding, z)
 			total := len(z.pieces)
-			for range soak.Cases(5, 300) {
+			for range soak.Cases(4, 15) {
 				old := z.pieces
 				i := rnd.IntN(len(b.objs))
 				switch rnd.IntN(3) {

@@ -185,7 +185,7 @@ func (h *history) same(tb testing.TB, note string, got contents, atLeast int) {
 // TestCrash lets the machine lose power at each operation of a history that would change
 // the disk: what is there afterwards is whole, and not older than the last commit.
 func TestCrash(t *testing.T) {
-	for seed := range uint64(soak.Cases(3, 100)) { //nolint:gosec // positive
+	for _, seed := range soak.Seeds(t, 2, 6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			mem := vfs.NewCrashableMem()
@@ -275,7 +275,7 @@ func TestDamage(t *testing.T) {
 		}
 		random := rand.New(rand.NewPCG(4, 4))
 		outcomes := map[string]int{}
-		for i := range 2000 {
+		for i := range soak.Cases(400, 2000) {
 			damaged := bytes.Clone(whole)
 			place := random.IntN(len(damaged))
 			if random.IntN(4) == 0 {
