@@ -196,6 +196,7 @@ func TestHoldIsFair(t *testing.T) {
 // its own, however many there are.
 func TestHoldBesideOthers(t *testing.T) {
 	const hot = 50
+	steps := soak.Cases(1000, 2000)
 	now := int64(0)
 	f := newFeeder(t, 0)
 	m := start(t, watchmux.Options{Clock: func() int64 { return now }}, 0)
@@ -203,9 +204,9 @@ func TestHoldBesideOthers(t *testing.T) {
 	r.Coalesce(true)
 	last := map[string]int{}
 	version, at, waited, apart := uint64(0), 0, 0, 0
-	for step := range 2000 {
+	for step := range steps {
 		now += int64(500 * time.Millisecond)
-		if step%100 == 50 && step < 1000 {
+		if step%100 == 50 && step < steps/2 {
 			stuck := watch(t, m, f.rv, nil)
 			stuck.Coalesce(true)
 			drain(t, stuck)
@@ -231,7 +232,7 @@ func TestHoldBesideOthers(t *testing.T) {
 		}
 	}
 	for key, step := range last {
-		waited = max(waited, 2000-step)
+		waited = max(waited, steps-step)
 		if step == 0 {
 			t.Errorf("%s was not told of", key)
 		}
