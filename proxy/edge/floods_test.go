@@ -13,6 +13,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/internal/defaults"
+	"github.com/kubeweir/kubeweir/internal/soak"
 )
 
 // What a client may do to an HTTP/2 server, and that each is bounded by a number.
@@ -35,6 +36,9 @@ func (f *frameConn) goAwayOf() (code http2.ErrCode, told bool) {
 		}
 	}
 }
+
+// briefLinger is for tests whose clients go on sending and need not read the end of the connection.
+const briefLinger = 20 * time.Millisecond
 
 // flood writes until the server has had enough, at most n times.
 func (f *frameConn) flood(n int, write func(i int) error) (written int) {
@@ -87,7 +91,7 @@ func TestHTTP2Floods(t *testing.T) {
 				defer running.Add(-1)
 				<-ctx.Done()
 				return text("late")
-			}, func(o *Options) { o.MaxStreams = 20 })
+			}, func(o *Options) { o.MaxStreams, o.lingerTimeout = 20, briefLinger })
 			c := ts.dialFrames()
 			ended := make(chan http2.ErrCode, 1)
 			c.tolerant()
@@ -187,7 +191,7 @@ func TestHTTP2Overrun(t *testing.T) {
 func TestHTTP2HalfClosed(t *testing.T) {
 	ts := startServer(t, func(context.Context, *api.Request) *api.Response { return text("answered") }, func(o *Options) { o.MaxStreams = 2 })
 	c := ts.dialFrames()
-	for range 10 {
+	for range soak.Cases(3, 10) { // more than MaxStreams
 		id := c.request("POST", "/", true)
 		c.until(isReset(id))
 	}
@@ -236,7 +240,7 @@ func TestHTTP2RapidReset(t *testing.T) {
 		calls.Add(1)
 		<-ctx.Done()
 		return text("late")
-	})
+	}, func(o *Options) { o.lingerTimeout = briefLinger })
 	c := ts.dialFrames()
 	c.tolerant()
 	ended := make(chan http2.ErrCode, 1)
@@ -298,7 +302,7 @@ func TestHTTP2UnwantedData(t *testing.T) {
 					return &api.Response{Status: 200, Stream: lateStream(func(api.StreamWriter) {})}
 				}
 				return text("answered")
-			})
+			}, func(o *Options) { o.lingerTimeout = briefLinger })
 			c := ts.dialFrames()
 			id := c.request("POST", path, true)
 			ended := make(chan struct{})

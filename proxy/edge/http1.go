@@ -351,7 +351,7 @@ func (c *conn) linger() {
 			_ = cw.CloseWrite()
 		}
 	}
-	if c.in.resume() != nil || c.in.set(time.Now().Add(lingerTimeout)) != nil {
+	if c.in.resume() != nil || c.in.set(time.Now().Add(c.srv.o.lingerTimeout)) != nil {
 		return
 	}
 	buf := c.getBuffer(smallBuffer)

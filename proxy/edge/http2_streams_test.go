@@ -18,6 +18,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/soak"
 )
 
 // TestHTTP2StepIn: a request that takes long does not hold up what comes behind it.
@@ -442,7 +443,7 @@ func TestHTTP2Mixed(t *testing.T) {
 	_ = first.Body.Close()
 	sizes := map[string]int{"/list": len(list), "/echo": len(list) / 2, "/watch": 20 * 8000, "/upload": len("524288<nil>") + 1, "/ignore": len("ignored"), "/wait": len("small"), "/small": len("small")}
 	var clients sync.WaitGroup
-	for i := range 40 {
+	for i := range soak.Cases(12, 40) {
 		clients.Go(func() {
 			for path, size := range sizes {
 				var body io.Reader

@@ -181,7 +181,7 @@ func startMemoryServer(b testing.TB) *memoryServerProcess { return startMemorySe
 // startMemoryServerWith limits the server's open files, if that is more than one.
 func startMemoryServerWith(b testing.TB, files int) *memoryServerProcess {
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), memoryServer+"="+strconv.Itoa(files))
+	cmd.Env = append(os.Environ(), memoryServer+"="+strconv.Itoa(files), "GORACE=atexit_sleep_ms=0")
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
 	if err != nil {

@@ -80,6 +80,9 @@ type Options struct {
 	// metrics; nil means none are registered.
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
+
+	// lingerTimeout replaces the constant of this name in tests.
+	lingerTimeout time.Duration
 }
 
 // withDefaults fills in what is zero and refuses what cannot be.
@@ -130,6 +133,7 @@ func (o Options) withDefaults() (Options, error) {
 		{&o.WriteTimeout, defaults.WriteTimeout, "write timeout"},
 		{&o.PingInterval, defaults.PingInterval, "ping interval"},
 		{&o.PingTimeout, defaults.PingTimeout, "ping timeout"},
+		{&o.lingerTimeout, lingerTimeout, "linger timeout"},
 	} {
 		if *f.value == 0 {
 			*f.value = f.def

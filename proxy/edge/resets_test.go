@@ -50,7 +50,7 @@ func TestHTTP2MadeYouReset(t *testing.T) {
 				_, _ = io.Copy(io.Discard, r.Body)
 				<-ctx.Done()
 				return text("late")
-			})
+			}, func(o *Options) { o.lingerTimeout = briefLinger })
 			c := ts.dialFrames()
 			c.tolerant()
 			began := time.Now()

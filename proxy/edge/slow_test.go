@@ -19,6 +19,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/internal/defaults"
+	"github.com/kubeweir/kubeweir/internal/soak"
 )
 
 // pipes is a listener whose connections are pipes without room, for a bubble.
@@ -234,9 +235,10 @@ func TestHTTP2ClosedAndSilent(t *testing.T) {
 // TestHTTP2SmallReads: a client that reads in small pieces, and says so with two window
 // updates for each, as x/net's does, gets all of a list.
 func TestHTTP2SmallReads(t *testing.T) {
-	const size, piece = 48 << 20, 1 << 10
+	const piece = 1 << 10
+	size := soak.Cases(16<<20, 48<<20)
 	ts := startServer(t, func(context.Context, *api.Request) *api.Response {
-		return &api.Response{Status: 200, BodyTo: bytes.NewReader(make([]byte, size)), Length: size, Ready: true}
+		return &api.Response{Status: 200, BodyTo: bytes.NewReader(make([]byte, size)), Length: int64(size), Ready: true}
 	})
 	conn := ts.dialH2()
 	c := newFrameConn(t, conn)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/internal/defaults"
+	"github.com/kubeweir/kubeweir/internal/soak"
 )
 
 // stalledWrites writes without end and knows which writes stand still.
@@ -91,7 +92,7 @@ func TestStalledClients(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if raceEnabled {
-				tc.clients /= 8 // handshakes take long, and the bounds are the same
+				tc.clients /= soak.Cases(32, 8) // handshakes take long, and the bounds are the same
 			}
 			server := startMemoryServer(t)
 			defer server.stop()
