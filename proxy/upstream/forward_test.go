@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/soak"
 )
 
 // bothProtocols runs a test over HTTP/2 and HTTP/1.1.
@@ -82,7 +83,7 @@ func TestPathPrefix(t *testing.T) {
 }
 
 func TestBodiesAreStreamed(t *testing.T) {
-	const size = 8 << 20
+	size := int64(soak.Cases(2<<20, 8<<20))
 	bothProtocols(t, func(t *testing.T, options ...serverOption) {
 		s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Query().Has("length") {
@@ -93,7 +94,7 @@ func TestBodiesAreStreamed(t *testing.T) {
 		}, options...)
 		c := s.client(t)
 		for _, known := range []bool{true, false} {
-			content := bytes.Repeat([]byte("0123456789abcdef"), size/16)
+			content := bytes.Repeat([]byte("0123456789abcdef"), int(size/16))
 			r := withBody(request("POST", "/api/v1/namespaces?length"), string(content))
 			if !known {
 				r = request("POST", "/api/v1/namespaces")
@@ -303,6 +304,7 @@ func TestUnreachableUpstream(t *testing.T) {
 }
 
 func TestSlowUpstream(t *testing.T) {
+	t.Parallel() // it waits for timeouts
 	bothProtocols(t, func(t *testing.T, options ...serverOption) {
 		release := make(chan struct{})
 		s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
@@ -428,6 +430,7 @@ func TestSmallBody(t *testing.T) {
 
 // TestEarlyAnswer: the upstream refuses while the client is still sending.
 func TestEarlyAnswer(t *testing.T) {
+	t.Parallel() // it waits for the end of an upload
 	bothProtocols(t, func(t *testing.T, options ...serverOption) {
 		s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(http.StatusRequestEntityTooLarge)
@@ -448,6 +451,7 @@ func TestEarlyAnswer(t *testing.T) {
 // TestBodyIsNotReadAfterwards: a request's body belongs to the edge again when the
 // response is done.
 func TestBodyIsNotReadAfterwards(t *testing.T) {
+	t.Parallel() // it waits for the end of an upload
 	s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusForbidden)
 	})
@@ -478,7 +482,7 @@ func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 // are under way: each must end, whole or with an error.
 func TestUpstreamDiesUnderLoad(t *testing.T) {
 	bothProtocols(t, func(t *testing.T, options ...serverOption) {
-		const size = 1 << 20
+		size := soak.Cases(1<<18, 1<<20)
 		s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
 			_, _ = w.Write(bytes.Repeat([]byte("x"), size))
 		}, options...)

@@ -50,7 +50,10 @@ func plugin(t testing.TB, token string, cert, key []byte) *clientcmdapi.ExecConf
 	}
 	return &clientcmdapi.ExecConfig{
 		Command: self, APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
-		Env: []clientcmdapi.ExecEnvVar{{Name: pluginVariable, Value: string(credential)}},
+		Env: []clientcmdapi.ExecEnvVar{
+			{Name: pluginVariable, Value: string(credential)},
+			{Name: "GORACE", Value: "atexit_sleep_ms=0"}, // a plugin built with -race would sleep for a second
+		},
 	}
 }
 
