@@ -197,7 +197,7 @@ func TestDiskFails(t *testing.T) {
 		return
 	}
 	frozen, harmless := 0, 0
-	for at := 0; ; at += 1 + at/40 {
+	for at := 0; ; at += soak.Cases(2, 1) + at/40 {
 		mem := vfs.NewCrashableMem()
 		var n atomic.Int64
 		n.Store(-1 << 40)
@@ -247,12 +247,13 @@ func TestDiskFails(t *testing.T) {
 		}
 	}
 	t.Logf("%d failures stopped the store, %d did no harm", frozen, harmless)
-	if frozen < 50 {
+	if frozen < soak.Cases(25, 50) {
 		t.Error("too few failures")
 	}
 }
 
-// TestOpenFails lets every single operation of opening fail once: it is an error, and no harm.
+// TestOpenFails lets every single operation of opening fail once, some of them in the short form: it is an error, and no
+// harm.
 func TestOpenFails(t *testing.T) {
 	if alone(t) {
 		return
@@ -266,9 +267,10 @@ func TestOpenFails(t *testing.T) {
 	acked := r.copy()
 	used := start.CrashClone(vfs.CrashCloneCfg{})
 	mustClose(t, e)
-	for _, errno := range []syscall.Errno{syscall.EIO, syscall.ENOSPC} {
+	stride := soak.Cases(9, 1)
+	for i, errno := range []syscall.Errno{syscall.EIO, syscall.ENOSPC} {
 		for name, from := range map[string]*vfs.MemFS{"empty": vfs.NewCrashableMem(), "used": used} {
-			for at := 0; ; at += soak.Cases(7, 1) {
+			for at := i * stride / 2; ; at += stride {
 				fs := from.CrashClone(vfs.CrashCloneCfg{})
 				var n atomic.Int64
 				e, err := Open(Options{Dir: "data", HistoryAge: -1, FS: hook(fs, func(op errorfs.Op) error {

@@ -15,15 +15,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubeweir/kubeweir/internal/soak"
 	"github.com/kubeweir/kubeweir/origin/storage"
 )
 
-// Environment of TestKill: how often the writer is killed, and, for the writer itself, its folder and
-// its seed. The full run is KUBEWEIR_KILLS=200 go test -run TestKill ./origin/storage/embedded.
-const (
-	envKills   = "KUBEWEIR_KILLS"
-	envKillDir = "KUBEWEIR_KILL_DIR"
-)
+// envKillDir tells the writer that TestKill kills its data folder.
+const envKillDir = "KUBEWEIR_KILL_DIR"
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(envKillDir); dir != "" {
@@ -132,19 +129,10 @@ func (k *killable) step() error {
 // said was acknowledged is there, at its revision and in an order that the clients could have seen, nothing else
 // is but what was asked for, and no change is there by half.
 func TestKill(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts processes")
-	}
-	kills := 15
-	if s := os.Getenv(envKills); s != "" {
-		var err error
-		if kills, err = strconv.Atoi(s); err != nil {
-			t.Fatal(err)
-		}
-	}
+	kills := soak.Cases(5, 200)
 	dir := t.TempDir()
 	r := newRecord()
-	random := rand.New(rand.NewPCG(6, 6))
+	random := rand.New(rand.NewPCG(soak.Seed(t), 6))
 	acked := 0
 	for i := range kills {
 		acked += killOne(t, dir, r, i, time.Duration(random.IntN(300))*time.Millisecond)

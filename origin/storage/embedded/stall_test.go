@@ -12,6 +12,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/kubeweir/kubeweir/internal/soak"
 	"github.com/kubeweir/kubeweir/origin/storage"
 )
 
@@ -133,7 +134,7 @@ func TestOpenedWithoutRoomForACompaction(t *testing.T) {
 	disk.writes.Store(true)
 	tables(t, e, 12)
 	mustClose(t, e)
-	for range 5 {
+	for range soak.Cases(2, 5) {
 		mustClose(t, openAt(t, Options{Dir: "data", FS: &slowly{disk}, HistoryAge: -1}))
 	}
 }
