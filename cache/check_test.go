@@ -196,7 +196,7 @@ func TestCheckBeginsFeedsAgain(t *testing.T) {
 
 // TestCheckIsNeverWrong: whatever happens meanwhile, an honest feed is no difference.
 func TestCheckIsNeverWrong(t *testing.T) {
-	seed, rounds := soak.Seed(t), soak.Cases(60, 300)
+	seed, rounds := soak.Seed(t), soak.Cases(60, 1000)
 	checkBench(t, 30, cache.Options{}, func(t *testing.T, s *faultySource, m *cache.Manager) {
 		m.WithPages(7)
 		pods(t, m)

@@ -31,7 +31,7 @@ import (
 // and its watchers show with the source's own history after each step, and what
 // each watcher got with the guarantees of a watch.
 func TestRandom(t *testing.T) {
-	for i, seed := range soak.Seeds(t, 4, 16) {
+	for i, seed := range soak.Seeds(t, 4, 200) {
 		encodings := []api.Encoding{api.JSON, api.Protobuf}
 		if !soak.Enabled() { // in turn
 			encodings = encodings[i%2:][:1]

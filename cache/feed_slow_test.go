@@ -89,7 +89,7 @@ func (s *slowLink) change() {
 
 // A list over a slow link comes to its end, whatever expires and breaks off meanwhile, and is the state of one version.
 func TestListOverSlowLink(t *testing.T) {
-	for _, seed := range soak.Seeds(t, 4, 20) {
+	for _, seed := range soak.Seeds(t, 4, 200) {
 		bubble.Test(t, func(t *testing.T) {
 			s := &slowLink{Source: cachetest.New(cachetest.PodResource()), rng: rand.New(rand.NewPCG(seed, 1))}
 			for i := range 300 {

@@ -266,7 +266,7 @@ func TestKept(t *testing.T) {
 // TestKeptRandom kills and stops a process again and again while its source changes. What
 // is held is always a state of the source; a watch that goes on misses and repeats nothing.
 func TestKeptRandom(t *testing.T) {
-	for _, seed := range soak.Seeds(t, 4, 8) {
+	for _, seed := range soak.Seeds(t, 4, 100) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				random := rand.New(rand.NewPCG(seed, 9))

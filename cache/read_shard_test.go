@@ -183,7 +183,7 @@ func TestListShard(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		w := newShardWorld(t, 700)
 		synctest.Wait()
-		for round := range soak.Cases(80, 400) {
+		for round := range soak.Cases(80, 4000) {
 			if i := round % 700; round%3 == 0 {
 				key := fmt.Sprintf("ns-%02d/pod-%04d", i%13, i)
 				if round%2 == 0 {

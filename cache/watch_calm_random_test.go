@@ -27,7 +27,7 @@ const calmSecret = "c0nfidential"
 // one without a pace has, has told of the same additions and deletions in the same order, with rising versions, and a redacted
 // one has never had a secret; a list with a query has that state, too.
 func TestRandomCalmWatches(t *testing.T) {
-	for _, seed := range soak.Seeds(t, 2, 8) {
+	for _, seed := range soak.Seeds(t, 2, 100) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) { randomCalmWatches(t, rand.New(rand.NewPCG(seed, 3))) })
 		})

@@ -33,11 +33,10 @@ func TestRevokedInTheMiddle(t *testing.T) {
 				b := newWatchBench(t, cache.Limits{})
 				client := &slowClient{passes: make(chan struct{})}
 				fill := func() {
-					random := rand.New(rand.NewPCG(1, 2))
-					for i := range 400 {
+					for i := range 1200 {
 						var labels []string
 						for l := range 80 {
-							labels = append(labels, fmt.Sprintf("l%d=%016x%016x%016x", l, random.Uint64(), random.Uint64(), random.Uint64()))
+							labels = append(labels, fmt.Sprintf("l%d=%016x%016x%016x", l, rand.Uint64(), rand.Uint64(), rand.Uint64()))
 						}
 						b.source.Create(cachetest.Pods, bigPod(i, labels...))
 					}

@@ -150,7 +150,7 @@ func (c *calmClient) check(rv uint64) {
 // deletion, and of each object the last modification; at the end of that they are where a
 // list is. They do not fall off a ring that is much shorter.
 func TestCoalesce(t *testing.T) {
-	for _, seed := range soak.Seeds(t, 3, 12) {
+	for _, seed := range soak.Seeds(t, 3, 300) {
 		w := newWriter(t, int64(seed))
 		m := start(t, watchmux.Options{MaxEvents: 300}, 0)
 		var clients []*calmClient

@@ -87,7 +87,7 @@ func (c *portionClient) check(rv uint64) {
 // again and again the state of a version, which is said to them; versions rise, and no addition or
 // deletion is lost.
 func TestHold(t *testing.T) {
-	for _, seed := range soak.Seeds(t, 3, 6) {
+	for _, seed := range soak.Seeds(t, 3, 200) {
 		w := newWriter(t, int64(seed))
 		now := int64(0)
 		m := start(t, watchmux.Options{MaxEvents: 4000, Clock: func() int64 { return now }}, 0)

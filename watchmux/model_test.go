@@ -211,7 +211,7 @@ func (c *client) last() uint64 { return c.watches[len(c.watches)-1].Last() }
 // TestModel interleaves writes and clients in one goroutine, so that every step
 // can be checked: after each, whoever is not woken must have nothing to read.
 func TestModel(t *testing.T) {
-	for _, seed := range soak.Seeds(t, 4, 12) {
+	for _, seed := range soak.Seeds(t, 4, 300) {
 		w := newWriter(t, int64(seed))
 		m := start(t, watchmux.Options{MaxEvents: 200}, 0)
 		var clients []*client

@@ -185,7 +185,7 @@ func (h *history) same(tb testing.TB, note string, got contents, atLeast int) {
 // TestCrash lets the machine lose power at each operation of a history that would change
 // the disk: what is there afterwards is whole, and not older than the last commit.
 func TestCrash(t *testing.T) {
-	for _, seed := range soak.Seeds(t, 2, 6) {
+	for _, seed := range soak.Seeds(t, 2, 100) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			mem := vfs.NewCrashableMem()

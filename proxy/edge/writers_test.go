@@ -24,7 +24,6 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/contain"
-	"github.com/kubeweir/kubeweir/internal/soak"
 	"github.com/kubeweir/kubeweir/internal/writertest"
 	"github.com/kubeweir/kubeweir/proxy/websocket"
 )
@@ -102,7 +101,7 @@ func TestWritersDeliverWhatTheyAccept(t *testing.T) {
 		"HTTP/2 body, much held":               {2, func(ts *writersServer) opener { return ts.crowded().bodies(true) }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := writertest.Options{Limits: limits, Deliveries: soak.Cases(20, 60), Streams: tc.streams}
+			o := writertest.Options{Limits: limits, Deliveries: 40, Streams: tc.streams}
 			writertest.Run(t, o, tc.open(startWriters(t)))
 		})
 	}
