@@ -52,7 +52,7 @@ const numbers = (values) => values.filter((value) => value !== null && value !==
 /** spark is a small line; what names it, format writes its figures. */
 export function spark(what, format) {
   const line = svg('path', { class: 'line' });
-  const element = svg('svg', { class: 'spark', viewBox: '0 0 96 22', preserveAspectRatio: 'none', role: 'img' },
+  const element = svg('svg', { class: 'spark', viewBox: '0 0 96 22', preserveAspectRatio: 'none', role: 'img', 'aria-label': `${what}: nothing yet` },
     svg('path', { class: 'floor', d: 'M0 21.5H96' }), line);
   return {
     element,
@@ -69,7 +69,7 @@ export function spark(what, format) {
 export function chart(what, format, top) {
   const area = svg('path', { class: 'area' });
   const line = svg('path', { class: 'line' });
-  const drawing = svg('svg', { viewBox: '0 0 300 72', preserveAspectRatio: 'none', role: 'img' },
+  const drawing = svg('svg', { viewBox: '0 0 300 72', preserveAspectRatio: 'none', role: 'img', 'aria-label': `${what}: nothing yet` },
     svg('path', { class: 'floor', d: 'M0 71.5H300' }), area, line);
   const now = el('b');
   const highest = el('span');
@@ -98,7 +98,7 @@ export function chart(what, format, top) {
 
 /** share is a bar of parts [{ name, title }], with a legend; update takes { name: [n, text, detail] }. */
 export function share(what, parts, format) {
-  const bar = svg('svg', { class: 'share', viewBox: '0 0 1000 10', preserveAspectRatio: 'none', role: 'img' });
+  const bar = svg('svg', { class: 'share', viewBox: '0 0 1000 10', preserveAspectRatio: 'none', role: 'img', 'aria-label': `${what}: nothing yet` });
   const lines = parts.map(({ name, title }) => {
     const rect = svg('rect', { class: name, y: 0, height: 10 });
     bar.append(rect);
