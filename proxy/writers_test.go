@@ -102,3 +102,12 @@ func TestWritersDeliverWhatTheyAccept(t *testing.T) {
 		})
 	}
 }
+
+// TestPiecesGrowFromNothing: room for 0 bytes, as for an announced length of 0, does not keep a piece from being added.
+func TestPiecesGrowFromNothing(t *testing.T) {
+	p := pieces{max: 1 << 20, reserve: func(int64) bool { return true }}
+	p.grow(0)
+	if n, err := p.Write([]byte("text")); n != 4 || err != nil || len(p.all) != 2 {
+		t.Errorf("%d bytes written, %v, in %d pieces", n, err, len(p.all))
+	}
+}

@@ -261,7 +261,7 @@ func Reliable(w Watch, t Truth) error {
 	want := t.Between(from, last)
 	if t.Shared {
 		got = got[t.repeated(from, got):]
-		// Of the last version some may be missing, at the end of a watch that was cut.
+		// A watch that was cut may lack some events of its last version.
 		for n := len(want); n > len(got) && want[n-1].RV == last; n-- {
 			want = want[:n-1]
 		}
