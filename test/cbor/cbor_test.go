@@ -25,6 +25,7 @@ import (
 	"github.com/kubeweir/kubeweir/encoding/cbor"
 	"github.com/kubeweir/kubeweir/encoding/cbor/cbortest"
 	"github.com/kubeweir/kubeweir/test/realkube"
+	"github.com/kubeweir/kubeweir/test/steady"
 )
 
 const (
@@ -34,9 +35,6 @@ const (
 	asPartial = ";as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 	asList    = ";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 	namespace = "cbor"
-
-	// attempts bounds how often a comparison is made anew because an object has changed, or an age is a second older.
-	attempts = 10
 )
 
 // A server is a kube-apiserver that serves CBOR.
@@ -237,38 +235,38 @@ func assemble(t *testing.T, text []byte, gvk schema.GroupVersionKind) []byte {
 	return out
 }
 
-// same compares the response in CBOR with what is made of the one in JSON, until they are of one state.
+// same compares the response in CBOR with what is made of the one in JSON.
 func (s *server) same(ctx context.Context, t *testing.T, path, jsonType, cborType string, make func(text []byte) []byte) {
 	t.Helper()
-	var got, want []byte
-	for range attempts {
-		text := s.get(ctx, t, path, jsonType)
-		want = cbortest.Sorted(t, s.get(ctx, t, path, cborType))
-		if got = cbortest.Sorted(t, make(text)); bytes.Equal(got, want) {
-			return
-		}
+	want, got, same := steady.Compare(
+		func() []byte { return cbortest.Sorted(t, s.get(ctx, t, path, cborType)) },
+		func() []byte { return cbortest.Sorted(t, make(s.get(ctx, t, path, jsonType))) },
+		bytes.Equal)
+	if !same {
+		t.Errorf("GET %s, %s:\n got %s\nwant %s", path, cborType, cbortest.Diagnose(got), cbortest.Diagnose(want))
 	}
-	t.Errorf("GET %s, %s:\n got %s\nwant %s", path, cborType, cbortest.Diagnose(got), cbortest.Diagnose(want))
 }
 
 // sameEvents compares the events of a watch up to the bookmark that ends the initial ones.
 func (s *server) sameEvents(ctx context.Context, t *testing.T, path, as string, shape cbor.Shape) {
 	t.Helper()
-	var got, want []byte
-	for range attempts {
-		got = nil
-		for _, line := range s.jsonEvents(ctx, t, path, typeJSON+as) {
-			got = append(got, cbortest.Sorted(t, frame(t, line, shape))...)
-		}
-		want = nil
-		for _, event := range s.cborEvents(ctx, t, path, typeCBOR+as) {
-			want = append(want, cbortest.Sorted(t, event)...)
-		}
-		if bytes.Equal(got, want) {
-			return
-		}
+	want, got, same := steady.Compare(
+		func() (all []byte) {
+			for _, event := range s.cborEvents(ctx, t, path, typeCBOR+as) {
+				all = append(all, cbortest.Sorted(t, event)...)
+			}
+			return all
+		},
+		func() (all []byte) {
+			for _, line := range s.jsonEvents(ctx, t, path, typeJSON+as) {
+				all = append(all, cbortest.Sorted(t, frame(t, line, shape))...)
+			}
+			return all
+		},
+		bytes.Equal)
+	if !same {
+		t.Errorf("GET %s, %s:\n got %s\nwant %s", path, as, got, want)
 	}
-	t.Errorf("GET %s, %s:\n got %s\nwant %s", path, as, got, want)
 }
 
 // frame is the event in CBOR that a line of a watch in JSON stands for.

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/kubeweir/kubeweir/test/steady"
 )
 
 // An Env is what the cases need to know of the state that both servers show.
@@ -152,21 +154,14 @@ func crossTokens(ctx context.Context, t *testing.T, c Case, as Credentials, orac
 		}
 		return r
 	}
-	// Both pages are asked for anew, close together, and again if need be: the ages
-	// in tables change with every second.
-	for try := 1; ; try++ {
-		atOracle := page(oracle, continueToken(fromTarget.pages[0].Body))
-		atTarget := page(target, continueToken(fromOracle.pages[0].Body))
-		differ := responseDifferences(c, atOracle, atTarget)
-		if len(differ) == 0 {
-			return
-		}
-		if try < 3 {
-			continue
-		}
-		for _, d := range differ {
-			t.Errorf("page 2 of %s with the token of %s, and the other way round: %s", target.Name, oracle.Name, d)
-		}
+	want, got, same := steady.Compare(
+		func() Response { return page(oracle, continueToken(fromTarget.pages[0].Body)) },
+		func() Response { return page(target, continueToken(fromOracle.pages[0].Body)) },
+		func(a, b Response) bool { return len(responseDifferences(c, a, b)) == 0 })
+	if same {
 		return
+	}
+	for _, d := range responseDifferences(c, want, got) {
+		t.Errorf("page 2 of %s with the token of %s, and the other way round: %s", target.Name, oracle.Name, d)
 	}
 }

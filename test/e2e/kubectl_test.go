@@ -21,13 +21,10 @@ import (
 	"k8s.io/client-go/restmapper"
 
 	"github.com/kubeweir/kubeweir/test/realkube"
+	"github.com/kubeweir/kubeweir/test/steady"
 )
 
-const (
-	readNamespace = "kubectl-read"
-	// sameTries is how often two outputs are compared: ages in them may fall into different seconds.
-	sameTries = 6
-)
+const readNamespace = "kubectl-read"
 
 // readCommands only read; "$NS" is the namespace with the objects. Their output must be the same byte for byte.
 const readCommands = `
@@ -273,17 +270,15 @@ func TestKubectl(t *testing.T) {
 
 func (k *kubectl) compareRead(ctx context.Context, t *testing.T, args []string) {
 	t.Helper()
-	var out [2]string
-	for range sameTries {
-		out = k.both(ctx, args, [2]string{readNamespace, readNamespace})
-		for i := range out {
-			out[i] = maskServer.ReplaceAllString(out[i], "SERVER")
-		}
-		if out[0] == out[1] {
-			return
+	read := func(server int) func() string {
+		return func() string {
+			return maskServer.ReplaceAllString(k.run(ctx, k.configs[server], args, readNamespace), "SERVER")
 		}
 	}
-	t.Errorf("kubectl %s:\n%s", strings.Join(args, " "), firstDifference(out[0], out[1]))
+	equal := func(a, b string) bool { return a == b }
+	if direct, gateway, same := steady.Compare(read(0), read(1), equal); !same {
+		t.Errorf("kubectl %s:\n%s", strings.Join(args, " "), firstDifference(direct, gateway))
+	}
 }
 
 var (

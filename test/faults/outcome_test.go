@@ -97,9 +97,7 @@ func (o *outcome) checkProbe(t *testing.T, p *probe, r recovery) {
 		if !a.good() {
 			continue
 		}
-		// What a crowded way held arrives at once when it is free, and takes a moment to be taken.
-		arriving := o.fault.crowded && a.ended().After(s.end) && a.ended().Before(s.end.Add(time.Second))
-		if late := s.staleness(a); !a.marked && late > tooOld() && !arriving {
+		if late := s.staleness(a); !a.marked && late > tooOld() {
 			complain(a, "stale and not marked (%s)", late)
 		} else if a.marked && late > a.age*9/8+tooOld() { // the delay is known to an eighth of it
 			complain(a, "older than it says (%s, not %s)", late.Round(time.Second), a.age)

@@ -25,13 +25,10 @@ import (
 	"github.com/kubeweir/kubeweir/cache/table"
 	"github.com/kubeweir/kubeweir/origin/builtin"
 	"github.com/kubeweir/kubeweir/test/realkube"
+	"github.com/kubeweir/kubeweir/test/steady"
 )
 
 const tableAccept = "application/json;as=Table;v=v1;g=meta.k8s.io"
-
-// attempts bounds how often a comparison is made anew because a second has passed, or an object has changed, between
-// kube-apiserver's answer and ours.
-const attempts = 20
 
 var includeObjects = []string{"", "None", "Metadata", "Object"}
 
@@ -261,11 +258,9 @@ func (e *env) compareLists(ctx context.Context, t *testing.T, r resource) {
 			var list rawList
 			e.getJSON(ctx, t, r.path, query, &list)
 			withInclude(query, include)
-			same(t, func() (got, want [][]byte) {
-				before := time.Now()
-				body := e.get(ctx, t, r.path, query, tableAccept)
-				return [][]byte{r.table(t, &list, include, before), r.table(t, &list, include, time.Now())}, [][]byte{body}
-			})
+			same(t,
+				func() []byte { return e.get(ctx, t, r.path, query, tableAccept) },
+				func() []byte { return r.table(t, &list, include, time.Now()) })
 		}
 	}
 }
@@ -290,7 +285,7 @@ func (e *env) compareGets(ctx context.Context, t *testing.T, r resource) {
 	path += "/" + first.Name
 	for _, include := range includeObjects {
 		query := withInclude(url.Values{}, include)
-		same(t, func() (got, want [][]byte) {
+		same(t, func() []byte { return e.get(ctx, t, path, query, tableAccept) }, func() []byte {
 			raw := bytes.TrimSpace(e.get(ctx, t, path, nil, "application/json"))
 			if err := json.Unmarshal(raw, &first); err != nil {
 				t.Fatal(err)
@@ -299,9 +294,7 @@ func (e *env) compareGets(ctx context.Context, t *testing.T, r resource) {
 				ResourceVersion: first.ResourceVersion, Columns: r.printer.Columns(),
 				Row: r.row(t, raw), Object: r.object(t, raw, include),
 			}
-			before := time.Now()
-			body := e.get(ctx, t, path, query, tableAccept)
-			return [][]byte{append(single.Append(nil, before), '\n'), append(single.Append(nil, time.Now()), '\n')}, [][]byte{body}
+			return append(single.Append(nil, time.Now()), '\n')
 		})
 	}
 }
@@ -312,14 +305,13 @@ func (e *env) compareWatches(ctx context.Context, t *testing.T, r resource) {
 		query := url.Values{
 			"watch": {"true"}, "sendInitialEvents": {"true"}, "resourceVersionMatch": {"NotOlderThan"}, "allowWatchBookmarks": {"true"},
 		}
-		same(t, func() (got, want [][]byte) {
-			plain := e.initialEvents(ctx, t, r.path, query, "application/json")
-			before := time.Now()
-			tables := e.initialEvents(ctx, t, r.path, withInclude(merge(query), include), tableAccept)
-			after := time.Now()
-			all := bytes.Join(tables, nil)
-			return [][]byte{r.events(t, plain, include, before), r.events(t, plain, include, after)}, [][]byte{all}
-		})
+		same(t,
+			func() []byte {
+				return bytes.Join(e.initialEvents(ctx, t, r.path, withInclude(merge(query), include), tableAccept), nil)
+			},
+			func() []byte {
+				return r.events(t, e.initialEvents(ctx, t, r.path, query, "application/json"), include, time.Now())
+			})
 	}
 }
 
@@ -384,20 +376,12 @@ func (e *env) initialEvents(ctx context.Context, t *testing.T, path string, quer
 	}
 }
 
-// same fails the test unless, in one of several attempts, what we would have answered before or after kube-apiserver
-// did is what it answered.
-func same(t *testing.T, attempt func() (got, want [][]byte)) {
+// same fails the test unless what we answer is what kube-apiserver answers.
+func same(t *testing.T, kubeAPIServer, ours func() []byte) {
 	t.Helper()
-	var got, want [][]byte
-	for range attempts {
-		got, want = attempt()
-		for _, g := range got {
-			if bytes.Equal(g, want[0]) {
-				return
-			}
-		}
+	if want, got, same := steady.Compare(kubeAPIServer, ours, bytes.Equal); !same {
+		t.Errorf("differs from kube-apiserver: %s", difference(got, want))
 	}
-	t.Errorf("differs from kube-apiserver: %s", difference(got[len(got)-1], want[0]))
 }
 
 // difference shows where two texts part.

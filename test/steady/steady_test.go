@@ -1,0 +1,40 @@
+package steady
+
+import "testing"
+
+// answers gives one after the other, and the last one for ever.
+func answers(all ...int) func() int {
+	return func() int {
+		next := all[0]
+		if len(all) > 1 {
+			all = all[1:]
+		}
+		return next
+	}
+}
+
+func TestCompare(t *testing.T) {
+	growing := func() func() int {
+		n := 0
+		return func() int { n++; return n }
+	}
+	for _, c := range []struct {
+		name           string
+		oracle, target func() int
+		same           bool
+	}{
+		{"equal", answers(1), answers(1), true},
+		{"equal to the oracle's first answer", answers(1, 2), answers(1), true},
+		{"equal to the oracle's second answer", answers(1, 2), answers(2), true},
+		{"the oracle changes, then both are equal", answers(1, 2, 3, 3), answers(9, 3), true},
+		{"wrong once while the oracle is steady", answers(1), answers(2, 1), false},
+		{"the oracle never is steady", growing(), answers(0), false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			want, got, same := Compare(c.oracle, c.target, func(a, b int) bool { return a == b })
+			if same != c.same {
+				t.Errorf("want %d, got %d: same is %t", want, got, same)
+			}
+		})
+	}
+}
