@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	serializer "k8s.io/apimachinery/pkg/runtime/serializer/cbor"
 
@@ -44,7 +43,7 @@ type server struct {
 }
 
 func TestCBOR(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), realkube.StartTime)
 	defer cancel()
 	cluster, err := realkube.Start(ctx, realkube.Options{FeatureGates: map[string]bool{"CBORServingAndStorage": true}})
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -120,7 +119,7 @@ func (s *server) sameAsCached(ctx context.Context, t *testing.T, gateway *server
 // TestClients: client-go that prefers CBOR works with a standalone and with a gateway, whether the upstream serves CBOR
 // or not.
 func TestClients(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), realkube.StartTime)
 	defer cancel()
 	featurestesting.SetFeatureDuringTest(t, features.ClientsAllowCBOR, true)
 	featurestesting.SetFeatureDuringTest(t, features.ClientsPreferCBOR, true)
