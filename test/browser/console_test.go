@@ -23,7 +23,7 @@ var screenshots = flag.String("screenshots", "", "the `folder` that the console'
 
 // TestConsole looks at every page of a gateway's console in Chromium, while clients with bad names load it.
 func TestConsole(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	config := filepath.Join(t.TempDir(), "gateway.yaml")
 	must(t, os.WriteFile(config, []byte("console: {actions: true}\nrules:\n- users: [\"team:*\"]\n  visibleLists: true\n"), 0o600))
@@ -45,7 +45,7 @@ func TestConsole(t *testing.T) {
 
 // TestConsoleOfStandalone logs in with a token and looks at what a standalone has besides.
 func TestConsoleOfStandalone(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	token := filepath.Join(t.TempDir(), "token")
 	must(t, os.WriteFile(token, []byte("0123456789abcdef0123\n"), 0o600))

@@ -13,7 +13,7 @@ import (
 // watches end without an error, and those who tell of GOAWAY have got it.
 func TestDrain(t *testing.T) {
 	ctx := deadline(t)
-	g := startGateway(t, "--shutdown-drain=5s")
+	g := startGateway(t, "--shutdown-drain=20s") // in which lists of 10 MB must be through, however busy the machine is
 	var lists, watches []*exchange
 	var drivers []*driver
 	for _, c := range all {

@@ -28,7 +28,7 @@ func TestDrain(t *testing.T) {
 	createNamespaces(ctx, t, drainNamespace)
 	const objects = 24
 	createBigConfigMaps(ctx, t, objects)
-	g := startGateway(t, "--shutdown-drain=3s")
+	g := startGateway(t, "--shutdown-drain=10s")
 	path := "/api/v1/namespaces/" + drainNamespace + "/configmaps"
 
 	var watches []*stream

@@ -1,9 +1,9 @@
 // What the test of the console asks in its pages: waiting for something, and what people with other eyes, ears and hands
 // than the author's need.
 (() => {
-  const bound = 30_000;
+  const bound = 120_000;
 
-  // until resolves when a condition holds, and fails after some seconds with what it was about. Conditions are looked at
+  // until resolves when a condition holds, and fails after two minutes with what it was about. Conditions are looked at
   // again whenever the page changes; a timer sees to those that no element tells of.
   window.until = (what, condition) => new Promise((resolve, reject) => {
     const ends = [];

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -37,15 +38,22 @@ func helm(ctx context.Context, name, stdin string, args ...string) (string, erro
 	return out.String(), nil
 }
 
-// template renders the chart. Values may begin with comments that say how: see settings.
-func template(t *testing.T, name, values string) (string, error) {
-	t.Helper()
+// rendered are the results of template: most value sets are rendered for several tests.
+var rendered sync.Map // of func() (string, error) by [2]string, helm and values
+
+// template renders the chart, once with each helm. Values may begin with comments that say how: see settings.
+func template(name, values string) (string, error) {
+	once, _ := rendered.LoadOrStore([2]string{name, values}, sync.OnceValues(func() (string, error) { return templateAnew(name, values) }))
+	return once.(func() (string, error))()
+}
+
+func templateAnew(name, values string) (string, error) {
 	args := []string{"template", setting(values, "release", "kubeweir"), chart, "--namespace", namespace,
 		"--values", "-", "--kube-version", setting(values, "kube-version", kubeVersion)}
 	for _, api := range strings.Fields(setting(values, "api-versions", "")) {
 		args = append(args, "--api-versions", api)
 	}
-	return helm(t.Context(), name, values, args...)
+	return helm(context.Background(), name, values, args...)
 }
 
 // setting is what a value set says in a comment of the form "# name: value": release, kube-version, api-versions, or
@@ -85,7 +93,7 @@ func valueSet(t *testing.T, name string) string {
 // render returns the objects that a helm makes of values.
 func render(t *testing.T, name, values string) []*unstructured.Unstructured {
 	t.Helper()
-	text, err := template(t, name, values)
+	text, err := template(name, values)
 	if err != nil {
 		t.Fatal(err)
 	}

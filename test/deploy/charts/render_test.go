@@ -70,7 +70,7 @@ const separator = "---\n"
 // documents are those that a helm makes of a value set, without what is random.
 func documents(t *testing.T, name, set string) []string {
 	t.Helper()
-	text, err := template(t, name, valueSet(t, set))
+	text, err := template(name, valueSet(t, set))
 	if err != nil {
 		t.Fatalf("%s: %v", set, err)
 	}
@@ -230,7 +230,7 @@ func TestRefused(t *testing.T) {
 		want := setting(values, "want", "")
 		t.Run(want, func(t *testing.T) {
 			both(t, func(t *testing.T, name string) {
-				switch _, err := template(t, name, values); {
+				switch _, err := template(name, values); {
 				case want == "":
 					t.Fatalf("the case does not say what it wants:\n%s", values)
 				case err == nil:

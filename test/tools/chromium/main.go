@@ -46,8 +46,13 @@ type report struct {
 	Wrong  string          `json:"wrong,omitempty"`
 }
 
-// openTime bounds the start of Chromium, and how long a page may take to open.
-const openTime = 30 * time.Second
+const (
+	// openTime bounds the start of Chromium, and how long a page may take to open.
+	openTime = 2 * time.Minute
+	// commandTime bounds a command. A script that waits for several conditions bounds each of them itself, and then says
+	// which did not come.
+	commandTime = 10 * time.Minute
+)
 
 func main() {
 	program := flag.String("chromium", "chromium", "the browser's program")
@@ -191,7 +196,7 @@ func command(tab context.Context, o order) report {
 	if len(o.Params) > 0 {
 		params = o.Params
 	}
-	bounded, cancel := context.WithTimeout(tab, openTime)
+	bounded, cancel := context.WithTimeout(tab, commandTime)
 	defer cancel()
 	if err := chromedp.FromContext(tab).Target.Call(bounded, o.Command, params, &r.Result); err != nil {
 		r.Failed = fmt.Sprintf("%s: %v", o.Command, err)
