@@ -130,6 +130,7 @@ unit: .cache/bin/report ## Unit tests (check has vetted), with the race detector
 
 .PHONY: e2e
 e2e: .cache/bin/report ## End-to-end tests against a real kube-apiserver, which is built first if need be.
+	$(GO) run ./test/realkube/cmd/build
 	$(REPORT) $(GO) test -vet=off -count=1 -p 3 -timeout 25m $(E2E)
 
 # Packages with random tests, and those of them that are too heavy for the race detector.

@@ -101,7 +101,7 @@ func Start(ctx context.Context, opts Options) (*Cluster, error) {
 		return nil, err
 	}
 	if opts.Release != "" {
-		if paths.KubeAPIServer, err = kubeAPIServer(ctx, opts.Release); err != nil {
+		if paths.KubeAPIServer, err = KubeAPIServer(ctx, opts.Release); err != nil {
 			return nil, err
 		}
 	}

@@ -14,9 +14,9 @@ import (
 // Release130 is the oldest release of Kubernetes that kubeweir stands in front of.
 const Release130 = "1.30"
 
-// kubeAPIServer returns the kube-apiserver of another release than this repository's, as an absolute path. Its module is
+// KubeAPIServer returns the kube-apiserver of another release than this repository's, as an absolute path. Its module is
 // below test/tools, with the libraries of that release.
-func kubeAPIServer(ctx context.Context, release string) (string, error) {
+func KubeAPIServer(ctx context.Context, release string) (string, error) {
 	root, err := RepoRoot()
 	if err != nil {
 		return "", err
@@ -32,6 +32,9 @@ func kubeAPIServer(ctx context.Context, release string) (string, error) {
 	}
 	return buildTool(ctx, module, "k8s.io/kubernetes/cmd/kube-apiserver", kubeLDFlags(version))
 }
+
+// Tools are the programs for Tool, by the names of their modules.
+var Tools = map[string]string{"helm3": "helm.sh/helm/v3/cmd/helm", "helm4": "helm.sh/helm/v4/cmd/helm", "chromium": "."}
 
 // Tool returns a program of a module of its own below test/tools, as an absolute path, for example Tool(ctx, "helm4",
 // "helm.sh/helm/v4/cmd/helm"). It is built once into .cache/bin at the repository's root, and again only when the module's

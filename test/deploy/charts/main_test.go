@@ -27,8 +27,8 @@ var (
 func TestMain(m *testing.M) {
 	testbed.Run(m, testbed.Options{Standalone: true, Prepare: func(ctx context.Context, b *testbed.Testbed) (err error) {
 		kube, origin, work, helms = b.Kube, b.Origin, b.Dir, map[string]string{}
-		for name, program := range map[string]string{"helm3": "helm.sh/helm/v3/cmd/helm", "helm4": "helm.sh/helm/v4/cmd/helm"} {
-			if helms[name], err = realkube.Tool(ctx, name, program); err != nil {
+		for _, name := range []string{"helm3", "helm4"} {
+			if helms[name], err = realkube.Tool(ctx, name, realkube.Tools[name]); err != nil {
 				return err
 			}
 		}

@@ -114,7 +114,7 @@ func build(ctx context.Context) error {
 }
 
 func buildHelm(ctx context.Context) (string, error) {
-	return realkube.Tool(ctx, "helm4", "helm.sh/helm/v4/cmd/helm")
+	return realkube.Tool(ctx, "helm4", realkube.Tools["helm4"])
 }
 
 // prepare starts the node and the controllers.

@@ -1,0 +1,44 @@
+// Command build builds the programs that end-to-end tests start: with all processors, and before the tests' deadlines run.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+
+	"github.com/kubeweir/kubeweir/test/realkube"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := build(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "build:", err)
+		os.Exit(1)
+	}
+}
+
+func build(ctx context.Context) error {
+	if _, err := realkube.Binaries(ctx); err != nil {
+		return err
+	}
+	if _, err := realkube.Kubeweir(ctx); err != nil {
+		return err
+	}
+	if _, err := realkube.BuildControllers(ctx); err != nil {
+		return err
+	}
+	if _, err := realkube.BuildKubelet(ctx); err != nil {
+		return err
+	}
+	if _, err := realkube.KubeAPIServer(ctx, realkube.Release130); err != nil {
+		return err
+	}
+	for module, program := range realkube.Tools {
+		if _, err := realkube.Tool(ctx, module, program); err != nil {
+			return err
+		}
+	}
+	return nil
+}
