@@ -3,6 +3,7 @@ package visible
 import (
 	"encoding/json"
 	"encoding/pem"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -22,7 +23,14 @@ type webhook struct {
 
 	mu     sync.Mutex
 	denied map[denial]bool // guarded by mu; true: what has no selectors only
+	// conditional is the user who may do everything under conditions, guarded by mu.
+	conditional string
+	conditions  atomic.Int64 // answers with conditions
 }
+
+// conditionalAnswer is a webhook's that depends on the object (KEP-5681): neither allowed nor denied.
+const conditionalAnswer = `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":false,"denied":false,
+	"conditionSetChain":[{"authorizerName":"webhook","conditions":[{"id":"labels","effect":"Allow","type":"k8s.io/cel","condition":"true"}]}]}}`
 
 // denial is what the webhook denies somebody.
 type denial struct{ user, verb, resource, namespace string }
@@ -48,11 +56,29 @@ func (w *webhook) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		http.Error(rw, err.Error(), http.StatusBadRequest)
 		return
 	}
+	rw.Header().Set("Content-Type", "application/json")
+	if w.isConditional(review.Spec.User) {
+		w.conditions.Add(1)
+		_, _ = io.WriteString(rw, conditionalAnswer)
+		return
+	}
 	if a := review.Spec.ResourceAttributes; a != nil {
 		review.Status.Denied = w.denies(review.Spec.User, a)
 	}
-	rw.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(rw).Encode(&review)
+}
+
+func (w *webhook) isConditional(user string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return user == w.conditional
+}
+
+// allowConditionally has everything that a user asks for answered with conditions.
+func (w *webhook) allowConditionally(user string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.conditional = user
 }
 
 func (w *webhook) denies(user string, a *authorizationv1.ResourceAttributes) bool {

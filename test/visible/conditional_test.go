@@ -1,0 +1,42 @@
+package visible
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"time"
+)
+
+// TestConditionsAreNoPermission: what an authorizer allows under conditions (KEP-5681) is refused, by the cache as by
+// kube-apiserver.
+func TestConditionsAreNoPermission(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	const name = "conditional"
+	hook.allowConditionally(name)
+	t.Cleanup(func() { hook.allowConditionally("") })
+	header := user{name: name}.header(true)
+	kube, gateway := newClient(t, bed.Kube.URL()), newClient(t, startGateway(t).URL())
+	var asked int64 // because of the gateway
+	for _, path := range []string{
+		"/api/v1/namespaces", "/api/v1/namespaces?resourceVersion=0", "/api/v1/namespaces?resourceVersion=0&watch=1",
+		"/api/v1/namespaces/default", "/api/v1/namespaces/default/pods?resourceVersion=0", "/api/v1/namespaces/default/pods/none/log",
+	} {
+		before := hook.conditions.Load()
+		want, wantBody, err := kube.get(ctx, path, header)
+		must(t, err)
+		between := hook.conditions.Load()
+		got, gotBody, err := gateway.get(ctx, path, header)
+		must(t, err)
+		asked += hook.conditions.Load() - between
+		if want.StatusCode != http.StatusForbidden || between == before {
+			t.Errorf("%s: kube-apiserver answers %d, and asked the webhook %d times", path, want.StatusCode, between-before)
+		}
+		if got.StatusCode != want.StatusCode || string(gotBody) != string(wantBody) {
+			t.Errorf("%s: %d %s, want %d %s", path, got.StatusCode, gotBody, want.StatusCode, wantBody)
+		}
+	}
+	if asked == 0 {
+		t.Error("the gateway has asked nobody")
+	}
+}
