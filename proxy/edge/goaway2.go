@@ -52,11 +52,15 @@ func (h *http2Conn) goAwayNowLocked() {
 
 // leave ends the connection for the goroutine that reads.
 func (h *http2Conn) leave(err error) {
-	says := false
+	says, linger := false, h.c.srv.o.lingerTimeout
 	var ce http2.ConnectionError
 	switch {
 	case errors.Is(err, errGoneAway):
+		// The client may still read what is on its way, and say so: it gets the time of the answer to a PING.
 		says = true
+		h.mu.Lock()
+		linger = max(linger, h.c.srv.o.PingTimeout+h.behindLocked())
+		h.mu.Unlock()
 	case errors.As(err, &ce):
 		says = true
 		h.mu.Lock()
@@ -74,7 +78,7 @@ func (h *http2Conn) leave(err error) {
 	}
 	h.fail(err)
 	if says {
-		h.c.linger()
+		h.c.linger(linger)
 		h.c.abort() // requests may go on for a while
 	}
 	h.stepper.Stop()

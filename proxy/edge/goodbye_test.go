@@ -46,6 +46,70 @@ func TestHTTP2Goodbye(t *testing.T) {
 	}
 }
 
+// TestHTTP2GoAwaySlowReader: a client that is told to go away gets its answer to the end, though it reads slower than the
+// connection lingers after a mistake, and sends WINDOW_UPDATE meanwhile.
+func TestHTTP2GoAwaySlowReader(t *testing.T) {
+	body, written := make([]byte, 1<<20), make(chan struct{})
+	ts := startServer(t, func(context.Context, *api.Request) *api.Response {
+		return &api.Response{Status: 200, Body: body, Done: func(int64, error) { close(written) }}
+	}, func(o *Options) { o.lingerTimeout = time.Millisecond })
+	conn := ts.dialH2()
+	if err := conn.NetConn().(*net.TCPConn).SetReadBuffer(64 << 10); err != nil {
+		t.Fatal(err)
+	}
+	c := newFrameConn(t, conn, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<31 - 1})
+	_ = c.WriteWindowUpdate(0, 1<<30)
+	c.request("GET", "/", false)
+	got, ended := 0, false
+	read := func() error {
+		frame, err := c.ReadFrame()
+		switch frame := frame.(type) {
+		case *http2.DataFrame:
+			got, ended = got+len(frame.Data()), frame.StreamEnded()
+		case *http2.PingFrame:
+			if !frame.IsAck() {
+				_ = c.WritePing(true, frame.Data)
+			}
+		}
+		return err
+	}
+	for got == 0 {
+		if err := read(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	down := make(chan error, 1)
+	go func() { down <- ts.Shutdown(ctx) }()
+	for writing := true; writing; {
+		select {
+		case <-written:
+			writing = false
+		default:
+			if err := read(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for range 100 {
+		<-time.After(time.Millisecond)
+		_ = c.WriteWindowUpdate(0, 1)
+	}
+	for {
+		if err := read(); err != nil {
+			break
+		}
+	}
+	if got != len(body) || !ended {
+		t.Errorf("%d bytes of %d came, end %t", got, len(body), ended)
+	}
+	_ = conn.Close()
+	if err := <-down; err != nil {
+		t.Error(err)
+	}
+}
+
 // TestHTTP2GoAwayInTime: a client that was told to go away, and neither says that it knows
 // nor ever falls silent, is gone in time.
 func TestHTTP2GoAwayInTime(t *testing.T) {

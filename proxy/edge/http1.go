@@ -42,7 +42,7 @@ func (c *conn) serveHTTP1() {
 		case handedOver:
 			return
 		case closeSoon:
-			c.linger()
+			c.linger(c.srv.o.lingerTimeout)
 		case closeNow:
 		}
 		break
@@ -340,9 +340,10 @@ const (
 	lingerBytes   = 1 << 20
 )
 
-// linger closes the sending side and reads on for a while: closing a socket with
-// unread data resets it, and the client might lose the answer.
-func (c *conn) linger() {
+// linger closes the sending side and reads on until the client has closed its own, or
+// for a while: closing a socket with unread data, or one that data still comes to,
+// resets it, and the client might lose the answer.
+func (c *conn) linger(timeout time.Duration) {
 	if cw, ok := c.nc.(interface{ CloseWrite() error }); !ok || cw.CloseWrite() != nil {
 		return
 	}
@@ -351,7 +352,7 @@ func (c *conn) linger() {
 			_ = cw.CloseWrite()
 		}
 	}
-	if c.in.resume() != nil || c.in.set(time.Now().Add(c.srv.o.lingerTimeout)) != nil {
+	if c.in.resume() != nil || c.in.set(time.Now().Add(timeout)) != nil {
 		return
 	}
 	buf := c.getBuffer(smallBuffer)

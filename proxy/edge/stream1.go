@@ -119,7 +119,7 @@ func (s *stream1) wait() {
 	written, err := s.finish(clean)
 	v := s.x.finish(s.resp, written, clean && s.keep, err)
 	if s.duplex != nil && clean && err == nil {
-		c.linger()
+		c.linger(c.srv.o.lingerTimeout)
 	}
 	if v != keepOpen || c.in.resume() != nil {
 		c.end()
