@@ -187,12 +187,16 @@ func (q *query) fewTerms() bool {
 		strings.Count(q.values[paramFieldSelector], ",") < maxSelectorTerms
 }
 
-// validTimeout reports whether the timeout parameter, which upstream parses for
-// all but long-running requests, is absent or well-formed.
-func (q *query) validTimeout() bool {
+// minTimeout is the shortest timeout of a read that a cache may answer. Whether a shorter one is over is the upstream's to
+// say, with 504.
+const minTimeout = 10 * time.Millisecond
+
+// servableTimeout reports whether the timeout parameter, which upstream parses for all but long-running requests, is absent,
+// or well-formed and no shorter than minTimeout. Upstream ignores one that is zero or negative.
+func (q *query) servableTimeout() bool {
 	if q.values[paramTimeout] == "" {
 		return true
 	}
-	_, err := time.ParseDuration(q.values[paramTimeout])
-	return err == nil
+	timeout, err := time.ParseDuration(q.values[paramTimeout])
+	return err == nil && (timeout <= 0 || timeout >= minTimeout)
 }

@@ -194,7 +194,7 @@ func (info *RequestInfo) setOptions(q *query, raw string) {
 	case info.Verb == "get":
 		info.setCollection(q, raw)
 	}
-	info.Exact = info.Exact && (info.Verb == "watch" || q.validTimeout())
+	info.Exact = info.Exact && (info.Verb == "watch" || q.servableTimeout())
 }
 
 // setCollection makes a get without a name a list or a watch.

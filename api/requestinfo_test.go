@@ -93,6 +93,7 @@ func TestExact(t *testing.T) {
 		"/api/v1/watch/pods", "/api/v1/watch/namespaces/a/pods?resourceVersion=5", "/api/v1/watch/namespaces/a/pods/p?allowWatchBookmarks=true", "/api/v1/watch/namespaces/a",
 		"/apis/apps/v1/watch/namespaces/a/deployments/d?fieldSelector=metadata.name%3Dd,spec.x%3Dy", "/api/v1/watch/pods?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
 		"/api/v1/watch/pods?resourceVersion=5&resourceVersionMatch=Exact", "/api/v1/watch/pods?timeout=x",
+		"/api/v1/pods?timeout=10ms", "/api/v1/pods?timeout=0", "/api/v1/namespaces/a/pods/p?timeout=-1s", "/api/v1/pods?watch=1&timeout=1ns",
 		"/api/v1/pods?shardSelector=" + strings.Repeat("x", maxShardSelector),
 	}
 	other := []string{
@@ -109,7 +110,7 @@ func TestExact(t *testing.T) {
 		"/api/v1/pods?x=1", "/api/v1/pods?export=true", "/api/v1/pods?Watch=1", "/api/v1/pods?limit=1&limit=1", "/api/v1/pods?labelSelector=a&label%53elector=b",
 		"/api/v1/pods?limit=1;watch=1", "/api/v1/pods?limit=%zz", "/api/v1/pods?limit=x", "/api/v1/pods?labelSelector=%21%21", "/api/v1/pods?fieldSelector=a",
 		"/api/v1/pods?limit=1#", "/api/v1/pods?labelSelector=a%00", "/api/v1/pods?fieldSelector=spec.nodeName%3D%FF", "/api/v1/pods?=", "/api/v1/pods??watch=1",
-		"/api/v1/pods?timeout=x", "/api/v1/namespaces/a/pods/p?timeout=1", "/api/v1/pods?resourceVersionMatch=Exact", "/api/v1/pods?watch=1&resourceVersionMatch=Exact",
+		"/api/v1/pods?timeout=x", "/api/v1/namespaces/a/pods/p?timeout=1", "/api/v1/pods?timeout=1ns", "/api/v1/namespaces/a/pods/p?timeout=9.9ms", "/api/v1/pods?resourceVersionMatch=Exact", "/api/v1/pods?watch=1&resourceVersionMatch=Exact",
 		"/api/v1/pods?labelSelector=" + strings.Repeat("a,", 100) + "a", "/api/v1/pods?fieldSelector=" + strings.Repeat("a%3Db,", 100) + "a%3Db",
 		"/api/v1/pods?limit=5" + strings.Repeat("&", 64), "/api/v1/pods?fieldSelector=spec.nodeName%3Dn" + strings.Repeat("&a", 10_001),
 	}

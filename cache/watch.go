@@ -145,13 +145,17 @@ func (ws *Watches) Watch(ctx context.Context, c *Collection, req *WatchRequest) 
 	return &api.Response{Status: 200, Header: s.body.Header(), Stream: s}, Watch{s}, nil
 }
 
-// watchDuration is how long a watch lasts: as asked, else spread over half an
-// hour so that watches begun together do not end together.
+// maxWatchDuration bounds what a client may ask for, so that deadlines do not overflow.
+const maxWatchDuration = 365 * 24 * time.Hour
+
+// watchDuration is how long a watch lasts: as asked, else spread over half an hour so that watches begun together do not
+// end together. It is zero for a negative number of seconds, and, as in kube-apiserver, for one that overflows.
 func watchDuration(timeoutSeconds int64) time.Duration {
-	if timeoutSeconds > 0 {
-		return time.Duration(min(timeoutSeconds, int64(365*24*time.Hour/time.Second))) * time.Second
+	d := time.Duration(timeoutSeconds) * time.Second
+	if d == 0 {
+		return minWatchDuration + rand.N(minWatchDuration)
 	}
-	return minWatchDuration + rand.N(minWatchDuration)
+	return min(max(d, 0), maxWatchDuration)
 }
 
 // open finds the point at which the watch begins.

@@ -53,6 +53,9 @@ const fromNow = "resourceVersion=100&timeoutSeconds=600"
 var watchEndCases = []watchEndCase{
 	{why: reason.WatchTimeout, query: "resourceVersion=100&timeoutSeconds=5", want: "$",
 		end: func(*watchBench, *openWatch) { time.Sleep(6 * time.Second) }},
+	{why: reason.WatchTimeout, query: "timeoutSeconds=-1", want: "$", end: func(*watchBench, *openWatch) {}},
+	{why: reason.WatchTimeout, query: "resourceVersion=50&timeoutSeconds=-1", want: "$", end: func(*watchBench, *openWatch) {}},
+	{why: reason.WatchTimeout, query: "timeoutSeconds=9223372037", want: "$", end: func(*watchBench, *openWatch) {}}, // nanoseconds overflow
 	{why: reason.WatchClient, query: fromNow, end: func(*watchBench, *openWatch) {}},
 	{why: reason.WatchClient, query: fromNow, want: "$", end: func(b *watchBench, w *openWatch) {
 		w.fail = errors.New("broken pipe")

@@ -197,6 +197,10 @@ func (s *watchStream) deliver(sc *scratch) {
 	if s.finishRevoked(sc) {
 		return
 	}
+	if s.deadline.Equal(s.began) { // it was asked to end at once
+		s.finish(sc, reason.WatchTimeout)
+		return
+	}
 	if s.watcher == nil {
 		s.finishFailed(sc)
 		return

@@ -43,6 +43,8 @@ func historyCases(v Versions) []Case {
 		watch("watch/1 no more than that", since(podsPath, v.Middle, "&timeoutSeconds=2"), changed...).toEOF().slow(),
 		watch("watch/8 ends cleanly in time", since(podsPath, v.Seeded, "&timeoutSeconds=2")).toEOF().slow(),
 		watch("watch/8 ends cleanly in time, custom", since(widgetsPath, v.Seeded, "&timeoutSeconds=2")).toEOF().slow(),
+		watch("watch/8 ends at once after negative seconds", since(podsPath, v.Seeded, "&timeoutSeconds=-1")).toEOF(),
+		watch("watch/8 ends at once after seconds that overflow", since(widgetsPath, v.Seeded, "&timeoutSeconds=9223372037")).toEOF(),
 		watch("watch/future version is silent", since(podsPath, v.Seeded+100000, "&timeoutSeconds=2")).toEOF().slow(),
 		watch("watch/3 too old", since(podsPath, v.Expired, ""), failed).toEOF().says(`"reason":"Expired"`, `"code":410`).mask(`too old resource version: \d+ \(\d+\)`),
 		watch("watch/3 too old, custom", since(widgetsPath, v.Expired, ""), failed).toEOF().says(`"code":410`).mask(`too old resource version: \d+ \(\d+\)`),
