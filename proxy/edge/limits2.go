@@ -49,6 +49,7 @@ import (
 //	padding instead of data      effortFrame, and one for padded bytes      Floods
 //	requests behind GOAWAY       effortReset                                BehindGoAway
 //	GOAWAY that nobody heeds     goAwayWait                                 GoAwayInTime
+//	GOAWAY and no end after it   PingTimeout, lingerBytes                   GoAwaySlowReader
 //	smuggled fields              malformed                                  Malformed
 const (
 	effortCredit = 10_000
