@@ -17,7 +17,7 @@ func TestConditionsAreNoPermission(t *testing.T) {
 	t.Cleanup(func() { hook.allowConditionally("") })
 	header := user{name: name}.header(true)
 	kube, gateway := newClient(t, bed.Kube.URL()), newClient(t, startGateway(t).URL())
-	var asked int64 // because of the gateway
+	var reviews int64 // that the gateway caused
 	for _, path := range []string{
 		"/api/v1/namespaces", "/api/v1/namespaces?resourceVersion=0", "/api/v1/namespaces?resourceVersion=0&watch=1",
 		"/api/v1/namespaces/default", "/api/v1/namespaces/default/pods?resourceVersion=0", "/api/v1/namespaces/default/pods/none/log",
@@ -28,7 +28,7 @@ func TestConditionsAreNoPermission(t *testing.T) {
 		between := hook.conditions.Load()
 		got, gotBody, err := gateway.get(ctx, path, header)
 		must(t, err)
-		asked += hook.conditions.Load() - between
+		reviews += hook.conditions.Load() - between
 		if want.StatusCode != http.StatusForbidden || between == before {
 			t.Errorf("%s: kube-apiserver answers %d, and asked the webhook %d times", path, want.StatusCode, between-before)
 		}
@@ -36,7 +36,7 @@ func TestConditionsAreNoPermission(t *testing.T) {
 			t.Errorf("%s: %d %s, want %d %s", path, got.StatusCode, gotBody, want.StatusCode, wantBody)
 		}
 	}
-	if asked == 0 {
+	if reviews == 0 {
 		t.Error("the gateway has asked nobody")
 	}
 }
