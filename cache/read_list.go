@@ -419,25 +419,6 @@ func (q *query) cut(c *Collection, s *selection, objs []*object.Object) {
 	}
 }
 
-// storeBatch is the most objects that upstream reads from its store at a time.
-const storeBatch = 10000
-
-// remainingOfShard is what upstream says of a page of a shard without other selectors:
-// the number of objects that its scan has not come to, of whatever shard. Where that goes
-// by batches, which grow while the page is not full, they are counted from the last
-// batch's first object on.
-func (q *query) remainingOfShard(s *selection, last string) *int64 {
-	all := s.view.CountFrom(q.namespace, s.from)
-	if q.storeOnly {
-		position, size := all-s.view.CountFrom(q.namespace, last), s.limit
-		for position >= size {
-			position, all, size = position-size, all-size, min(2*size, max(size, storeBatch))
-		}
-	}
-	remaining := int64(all - s.limit)
-	return &remaining
-}
-
 // selectRun selects without selectors.
 func (q *query) selectRun(c *Collection, s *selection) {
 	s.n = s.view.CountFrom(s.namespace, s.from)
@@ -461,9 +442,6 @@ func (q *query) selectRun(c *Collection, s *selection) {
 func (q *query) page(c *Collection, s *selection, last string) {
 	if q.onePage {
 		return
-	}
-	if s.shard != nil && !q.filter.HasTerms() && q.filter.Within == nil {
-		s.remaining = q.remainingOfShard(s, last)
 	}
 	if q.namespace != "" {
 		last = last[len(q.namespace)+1:]

@@ -129,10 +129,6 @@ func (w *shardWorld) want(p shardPage) (names []string, meta metav1.ListMeta) {
 	meta.ShardInfo = &metav1.ShardInfo{Selector: selector.String()}
 	if more {
 		meta.Continue = api.ContinueToken{ResourceVersion: int64(rv), Start: start}.Encode()
-		if byLabel.Empty() {
-			n := int64(len(items) - p.limit)
-			meta.RemainingItemCount = &n
-		}
 	}
 	return names, meta
 }

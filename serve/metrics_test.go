@@ -123,7 +123,7 @@ type keeping struct{ *prometheus.Registry }
 func (keeping) Unregister(prometheus.Collector) bool { return true }
 
 // description is what a prometheus.Desc tells: it has no other way to.
-var description = regexp.MustCompile(`^Desc\{fqName: ("(?:[^"\\]|\\.)*"), help: ("(?:[^"\\]|\\.)*"), constLabels: \{(.*)\}, variableLabels: \{(.*)\}\}$`)
+var description = regexp.MustCompile(`^Desc\{fqName: ("(?:[^"\\]|\\.)*"), help: ("(?:[^"\\]|\\.)*"), unit: "[^"]*", constLabels: \{(.*)\}, variableLabels: \{(.*)\}\}$`)
 
 // describe adds what a registry has.
 func describe(t *testing.T, all map[string]*metric, mode string, r *prometheus.Registry, kinds map[string]string) {

@@ -17,7 +17,7 @@ type defaultPrinter struct {
 }
 
 // NewDefaultPrinter returns the printer of resources without columns of their
-// own: built-in ones such as Role, and CustomResourceDefinition.
+// own, such as Role.
 func NewDefaultPrinter() Printer {
 	docs := metav1.ObjectMeta{}.SwaggerDoc()
 	return defaultPrinter{columns: EncodeColumns([]metav1.TableColumnDefinition{

@@ -1,6 +1,6 @@
 package rbac
 
-// builtin are the resources that kube-apiserver 1.36 has built in, serves unless told
+// builtin are the resources that kube-apiserver 1.37 has built in, serves unless told
 // otherwise, and can list and watch. test/deploy/rbac compares them with its discovery.
 func builtin() map[string][]string {
 	return map[string][]string{
@@ -32,5 +32,6 @@ func builtin() map[string][]string {
 		"storage.k8s.io": {
 			"csidrivers", "csinodes", "csistoragecapacities", "storageclasses", "volumeattachments", "volumeattributesclasses",
 		},
+		"storagemigration.k8s.io": {"storageversionmigrations"},
 	}
 }

@@ -354,7 +354,14 @@ func (d *decoder) time() error {
 		}
 		t = time.Unix(seconds, 0).UTC()
 	default:
-		whole, fraction := math.Modf(floatOf(c&infoMask, d.argument()))
+		f := floatOf(c&infoMask, d.argument())
+		if math.IsNaN(f) || math.IsInf(f, 0) {
+			break // the zero time (RFC 8949, section 3.4.2)
+		}
+		whole, fraction := math.Modf(f)
+		if whole > math.MaxInt64 || whole < math.MinInt64 {
+			return fmt.Errorf("cbor: cannot unmarshal primitives into Go value of type time.Time (%v overflows Go's int64)", f)
+		}
 		t = time.Unix(int64(whole), int64(fraction*1e9)).UTC()
 	}
 	text, err := t.MarshalText()

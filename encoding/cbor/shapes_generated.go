@@ -69,50 +69,54 @@ func roots(name string) Shape {
 		return 63
 	case "certificates.k8s.io/v1/CertificateSigningRequestList":
 		return 66
-	case "certificates.k8s.io/v1beta1/CertificateSigningRequest":
+	case "certificates.k8s.io/v1/PodCertificateRequest":
 		return 67
-	case "certificates.k8s.io/v1beta1/CertificateSigningRequestList":
+	case "certificates.k8s.io/v1/PodCertificateRequestList":
+		return 69
+	case "certificates.k8s.io/v1beta1/CertificateSigningRequest":
 		return 70
-	case "certificates.k8s.io/v1beta1/PodCertificateRequest":
-		return 71
-	case "certificates.k8s.io/v1beta1/PodCertificateRequestList":
+	case "certificates.k8s.io/v1beta1/CertificateSigningRequestList":
 		return 73
-	case "resource.k8s.io/v1/DeviceClass":
+	case "certificates.k8s.io/v1beta1/PodCertificateRequest":
 		return 74
+	case "certificates.k8s.io/v1beta1/PodCertificateRequestList":
+		return 76
+	case "resource.k8s.io/v1/DeviceClass":
+		return 77
 	case "resource.k8s.io/v1/DeviceClassList":
-		return 78
+		return 81
 	case "resource.k8s.io/v1/ResourceClaim":
-		return 79
+		return 82
 	case "resource.k8s.io/v1/ResourceClaimList":
-		return 88
-	case "resource.k8s.io/v1/ResourceClaimTemplate":
-		return 89
-	case "resource.k8s.io/v1/ResourceClaimTemplateList":
 		return 91
-	case "resource.k8s.io/v1beta1/DeviceClass":
+	case "resource.k8s.io/v1/ResourceClaimTemplate":
 		return 92
+	case "resource.k8s.io/v1/ResourceClaimTemplateList":
+		return 94
+	case "resource.k8s.io/v1beta1/DeviceClass":
+		return 95
 	case "resource.k8s.io/v1beta1/DeviceClassList":
-		return 96
+		return 99
 	case "resource.k8s.io/v1beta1/ResourceClaim":
-		return 97
+		return 100
 	case "resource.k8s.io/v1beta1/ResourceClaimList":
-		return 106
-	case "resource.k8s.io/v1beta1/ResourceClaimTemplate":
-		return 107
-	case "resource.k8s.io/v1beta1/ResourceClaimTemplateList":
 		return 109
-	case "resource.k8s.io/v1beta2/DeviceClass":
+	case "resource.k8s.io/v1beta1/ResourceClaimTemplate":
 		return 110
+	case "resource.k8s.io/v1beta1/ResourceClaimTemplateList":
+		return 112
+	case "resource.k8s.io/v1beta2/DeviceClass":
+		return 113
 	case "resource.k8s.io/v1beta2/DeviceClassList":
-		return 114
+		return 117
 	case "resource.k8s.io/v1beta2/ResourceClaim":
-		return 115
+		return 118
 	case "resource.k8s.io/v1beta2/ResourceClaimList":
-		return 124
-	case "resource.k8s.io/v1beta2/ResourceClaimTemplate":
-		return 125
-	case "resource.k8s.io/v1beta2/ResourceClaimTemplateList":
 		return 127
+	case "resource.k8s.io/v1beta2/ResourceClaimTemplate":
+		return 128
+	case "resource.k8s.io/v1beta2/ResourceClaimTemplateList":
+		return 130
 	}
 	return Untyped
 }
@@ -355,196 +359,205 @@ var shapes = [...]members{
 	66: { // v1.CertificateSigningRequestList
 		{"items", 63},
 	},
-	67: { // v1beta1.CertificateSigningRequest
+	67: { // v1.PodCertificateRequest
 		{"spec", 68},
-		{"status", 69},
 	},
-	68: { // v1beta1.CertificateSigningRequestSpec
-		{"request", bytesShape},
+	68: { // v1.PodCertificateRequestSpec
+		{"stubPKCS10Request", bytesShape},
 	},
-	69: { // v1beta1.CertificateSigningRequestStatus
-		{"certificate", bytesShape},
-	},
-	70: { // v1beta1.CertificateSigningRequestList
+	69: { // v1.PodCertificateRequestList
 		{"items", 67},
 	},
-	71: { // v1beta1.PodCertificateRequest
-		{"spec", 72},
+	70: { // v1beta1.CertificateSigningRequest
+		{"spec", 71},
+		{"status", 72},
 	},
-	72: { // v1beta1.PodCertificateRequestSpec
+	71: { // v1beta1.CertificateSigningRequestSpec
+		{"request", bytesShape},
+	},
+	72: { // v1beta1.CertificateSigningRequestStatus
+		{"certificate", bytesShape},
+	},
+	73: { // v1beta1.CertificateSigningRequestList
+		{"items", 70},
+	},
+	74: { // v1beta1.PodCertificateRequest
+		{"spec", 75},
+	},
+	75: { // v1beta1.PodCertificateRequestSpec
 		{"pkixPublicKey", bytesShape},
 		{"proofOfPossession", bytesShape},
 		{"stubPKCS10Request", bytesShape},
 	},
-	73: { // v1beta1.PodCertificateRequestList
-		{"items", 71},
-	},
-	74: { // v1.DeviceClass
-		{"spec", 75},
-	},
-	75: { // v1.DeviceClassSpec
-		{"config", 76},
-	},
-	76: { // v1.DeviceClassConfiguration
-		{"opaque", 77},
-	},
-	77: { // v1.OpaqueDeviceConfiguration
-		{"parameters", rawShape},
-	},
-	78: { // v1.DeviceClassList
+	76: { // v1beta1.PodCertificateRequestList
 		{"items", 74},
 	},
-	79: { // v1.ResourceClaim
-		{"spec", 80},
-		{"status", 83},
+	77: { // v1.DeviceClass
+		{"spec", 78},
 	},
-	80: { // v1.ResourceClaimSpec
-		{"devices", 81},
+	78: { // v1.DeviceClassSpec
+		{"config", 79},
 	},
-	81: { // v1.DeviceClaim
-		{"config", 82},
+	79: { // v1.DeviceClassConfiguration
+		{"opaque", 80},
 	},
-	82: { // v1.DeviceClaimConfiguration
-		{"opaque", 77},
+	80: { // v1.OpaqueDeviceConfiguration
+		{"parameters", rawShape},
 	},
-	83: { // v1.ResourceClaimStatus
-		{"allocation", 84},
-		{"devices", 87},
+	81: { // v1.DeviceClassList
+		{"items", 77},
 	},
-	84: { // v1.AllocationResult
-		{"devices", 85},
+	82: { // v1.ResourceClaim
+		{"spec", 83},
+		{"status", 86},
 	},
-	85: { // v1.DeviceAllocationResult
-		{"config", 86},
+	83: { // v1.ResourceClaimSpec
+		{"devices", 84},
 	},
-	86: { // v1.DeviceAllocationConfiguration
-		{"opaque", 77},
+	84: { // v1.DeviceClaim
+		{"config", 85},
 	},
-	87: { // v1.AllocatedDeviceStatus
+	85: { // v1.DeviceClaimConfiguration
+		{"opaque", 80},
+	},
+	86: { // v1.ResourceClaimStatus
+		{"allocation", 87},
+		{"devices", 90},
+	},
+	87: { // v1.AllocationResult
+		{"devices", 88},
+	},
+	88: { // v1.DeviceAllocationResult
+		{"config", 89},
+	},
+	89: { // v1.DeviceAllocationConfiguration
+		{"opaque", 80},
+	},
+	90: { // v1.AllocatedDeviceStatus
 		{"data", rawShape},
 	},
-	88: { // v1.ResourceClaimList
-		{"items", 79},
+	91: { // v1.ResourceClaimList
+		{"items", 82},
 	},
-	89: { // v1.ResourceClaimTemplate
-		{"spec", 90},
-	},
-	90: { // v1.ResourceClaimTemplateSpec
-		{"spec", 80},
-	},
-	91: { // v1.ResourceClaimTemplateList
-		{"items", 89},
-	},
-	92: { // v1beta1.DeviceClass
+	92: { // v1.ResourceClaimTemplate
 		{"spec", 93},
 	},
-	93: { // v1beta1.DeviceClassSpec
-		{"config", 94},
+	93: { // v1.ResourceClaimTemplateSpec
+		{"spec", 83},
 	},
-	94: { // v1beta1.DeviceClassConfiguration
-		{"opaque", 95},
-	},
-	95: { // v1beta1.OpaqueDeviceConfiguration
-		{"parameters", rawShape},
-	},
-	96: { // v1beta1.DeviceClassList
+	94: { // v1.ResourceClaimTemplateList
 		{"items", 92},
 	},
-	97: { // v1beta1.ResourceClaim
-		{"spec", 98},
-		{"status", 101},
+	95: { // v1beta1.DeviceClass
+		{"spec", 96},
 	},
-	98: { // v1beta1.ResourceClaimSpec
-		{"devices", 99},
+	96: { // v1beta1.DeviceClassSpec
+		{"config", 97},
 	},
-	99: { // v1beta1.DeviceClaim
-		{"config", 100},
+	97: { // v1beta1.DeviceClassConfiguration
+		{"opaque", 98},
 	},
-	100: { // v1beta1.DeviceClaimConfiguration
-		{"opaque", 95},
-	},
-	101: { // v1beta1.ResourceClaimStatus
-		{"allocation", 102},
-		{"devices", 105},
-	},
-	102: { // v1beta1.AllocationResult
-		{"devices", 103},
-	},
-	103: { // v1beta1.DeviceAllocationResult
-		{"config", 104},
-	},
-	104: { // v1beta1.DeviceAllocationConfiguration
-		{"opaque", 95},
-	},
-	105: { // v1beta1.AllocatedDeviceStatus
-		{"data", rawShape},
-	},
-	106: { // v1beta1.ResourceClaimList
-		{"items", 97},
-	},
-	107: { // v1beta1.ResourceClaimTemplate
-		{"spec", 108},
-	},
-	108: { // v1beta1.ResourceClaimTemplateSpec
-		{"spec", 98},
-	},
-	109: { // v1beta1.ResourceClaimTemplateList
-		{"items", 107},
-	},
-	110: { // v1beta2.DeviceClass
-		{"spec", 111},
-	},
-	111: { // v1beta2.DeviceClassSpec
-		{"config", 112},
-	},
-	112: { // v1beta2.DeviceClassConfiguration
-		{"opaque", 113},
-	},
-	113: { // v1beta2.OpaqueDeviceConfiguration
+	98: { // v1beta1.OpaqueDeviceConfiguration
 		{"parameters", rawShape},
 	},
-	114: { // v1beta2.DeviceClassList
-		{"items", 110},
+	99: { // v1beta1.DeviceClassList
+		{"items", 95},
 	},
-	115: { // v1beta2.ResourceClaim
-		{"spec", 116},
-		{"status", 119},
+	100: { // v1beta1.ResourceClaim
+		{"spec", 101},
+		{"status", 104},
 	},
-	116: { // v1beta2.ResourceClaimSpec
-		{"devices", 117},
+	101: { // v1beta1.ResourceClaimSpec
+		{"devices", 102},
 	},
-	117: { // v1beta2.DeviceClaim
-		{"config", 118},
+	102: { // v1beta1.DeviceClaim
+		{"config", 103},
 	},
-	118: { // v1beta2.DeviceClaimConfiguration
-		{"opaque", 113},
+	103: { // v1beta1.DeviceClaimConfiguration
+		{"opaque", 98},
 	},
-	119: { // v1beta2.ResourceClaimStatus
-		{"allocation", 120},
-		{"devices", 123},
+	104: { // v1beta1.ResourceClaimStatus
+		{"allocation", 105},
+		{"devices", 108},
 	},
-	120: { // v1beta2.AllocationResult
-		{"devices", 121},
+	105: { // v1beta1.AllocationResult
+		{"devices", 106},
 	},
-	121: { // v1beta2.DeviceAllocationResult
-		{"config", 122},
+	106: { // v1beta1.DeviceAllocationResult
+		{"config", 107},
 	},
-	122: { // v1beta2.DeviceAllocationConfiguration
-		{"opaque", 113},
+	107: { // v1beta1.DeviceAllocationConfiguration
+		{"opaque", 98},
 	},
-	123: { // v1beta2.AllocatedDeviceStatus
+	108: { // v1beta1.AllocatedDeviceStatus
 		{"data", rawShape},
 	},
-	124: { // v1beta2.ResourceClaimList
-		{"items", 115},
+	109: { // v1beta1.ResourceClaimList
+		{"items", 100},
 	},
-	125: { // v1beta2.ResourceClaimTemplate
-		{"spec", 126},
+	110: { // v1beta1.ResourceClaimTemplate
+		{"spec", 111},
 	},
-	126: { // v1beta2.ResourceClaimTemplateSpec
-		{"spec", 116},
+	111: { // v1beta1.ResourceClaimTemplateSpec
+		{"spec", 101},
 	},
-	127: { // v1beta2.ResourceClaimTemplateList
-		{"items", 125},
+	112: { // v1beta1.ResourceClaimTemplateList
+		{"items", 110},
+	},
+	113: { // v1beta2.DeviceClass
+		{"spec", 114},
+	},
+	114: { // v1beta2.DeviceClassSpec
+		{"config", 115},
+	},
+	115: { // v1beta2.DeviceClassConfiguration
+		{"opaque", 116},
+	},
+	116: { // v1beta2.OpaqueDeviceConfiguration
+		{"parameters", rawShape},
+	},
+	117: { // v1beta2.DeviceClassList
+		{"items", 113},
+	},
+	118: { // v1beta2.ResourceClaim
+		{"spec", 119},
+		{"status", 122},
+	},
+	119: { // v1beta2.ResourceClaimSpec
+		{"devices", 120},
+	},
+	120: { // v1beta2.DeviceClaim
+		{"config", 121},
+	},
+	121: { // v1beta2.DeviceClaimConfiguration
+		{"opaque", 116},
+	},
+	122: { // v1beta2.ResourceClaimStatus
+		{"allocation", 123},
+		{"devices", 126},
+	},
+	123: { // v1beta2.AllocationResult
+		{"devices", 124},
+	},
+	124: { // v1beta2.DeviceAllocationResult
+		{"config", 125},
+	},
+	125: { // v1beta2.DeviceAllocationConfiguration
+		{"opaque", 116},
+	},
+	126: { // v1beta2.AllocatedDeviceStatus
+		{"data", rawShape},
+	},
+	127: { // v1beta2.ResourceClaimList
+		{"items", 118},
+	},
+	128: { // v1beta2.ResourceClaimTemplate
+		{"spec", 129},
+	},
+	129: { // v1beta2.ResourceClaimTemplateSpec
+		{"spec", 119},
+	},
+	130: { // v1beta2.ResourceClaimTemplateList
+		{"items", 128},
 	},
 }

@@ -8,7 +8,7 @@ import (
 // more comes first.
 type priority struct{ group, version int32 }
 
-// priorities returns those of kube-apiserver v1.36 for what it serves itself. A group
+// priorities returns those of kube-apiserver v1.37 for what it serves itself. A group
 // and version without one gets no APIService. (KK pkg/controlplane/apiserver/aggregator.go,
 // DefaultGenericAPIServicePriorities, and cmd/kube-apiserver/app/aggregator.go,
 // apiVersionPriorities, which wins where both name a version.)
@@ -46,7 +46,8 @@ func priorities() map[schema.GroupVersion]priority {
 		{Group: "admissionregistration.k8s.io", Version: "v1beta1"}:  {16700, 12},
 		{Group: "admissionregistration.k8s.io", Version: "v1alpha1"}: {16700, 9},
 		{Group: "scheduling.k8s.io", Version: "v1"}:                  {16600, 15},
-		{Group: "scheduling.k8s.io", Version: "v1alpha2"}:            {16600, 2},
+		{Group: "scheduling.k8s.io", Version: "v1beta1"}:             {16600, 9},
+		{Group: "scheduling.k8s.io", Version: "v1alpha3"}:            {16600, 3},
 		{Group: "coordination.k8s.io", Version: "v1"}:                {16500, 15},
 		{Group: "coordination.k8s.io", Version: "v1beta1"}:           {16500, 13},
 		{Group: "coordination.k8s.io", Version: "v1alpha2"}:          {16500, 12},
@@ -65,7 +66,9 @@ func priorities() map[schema.GroupVersion]priority {
 		{Group: "flowcontrol.apiserver.k8s.io", Version: "v1beta1"}:  {16100, 12},
 		{Group: "flowcontrol.apiserver.k8s.io", Version: "v1alpha1"}: {16100, 9},
 		{Group: "internal.apiserver.k8s.io", Version: "v1alpha1"}:    {16000, 9},
+		{Group: "storagemigration.k8s.io", Version: "v1"}:            {15800, 15},
 		{Group: "storagemigration.k8s.io", Version: "v1beta1"}:       {15800, 9},
+		{Group: "lifecycle.k8s.io", Version: "v1alpha1"}:             {15700, 1},
 	}
 }
 

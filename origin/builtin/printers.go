@@ -51,7 +51,7 @@ func NewPrinters() *Printers {
 	return p
 }
 
-// For returns the printer that kube-apiserver v1.36 uses for lists and objects
+// For returns the printer that kube-apiserver v1.37 uses for lists and objects
 // of kind gvk, for servers of any release, and false for kinds that it does not have
 // built in. The kinds of
 // custom resources and of aggregated API servers are not known here.
@@ -73,8 +73,11 @@ func (p *Printers) build(gvk schema.GroupVersionKind) table.Printer {
 	if hasDefaultColumns(gvk) {
 		return p.shared().plain
 	}
-	if gvk.GroupKind() == (schema.GroupKind{Group: apiServiceGroup, Kind: "APIService"}) {
+	switch gvk.GroupKind() {
+	case schema.GroupKind{Group: apiServiceGroup, Kind: "APIService"}:
 		return newAPIServicePrinter()
+	case schema.GroupKind{Group: definitionGroup, Kind: "CustomResourceDefinition"}:
+		return newDefinitionPrinter()
 	}
 	if gvk.Version == runtime.APIVersionInternal || !legacyscheme.Scheme.Recognizes(gvk) {
 		return nil
@@ -95,8 +98,7 @@ func hasDefaultColumns(gvk schema.GroupVersionKind) bool {
 	case schema.GroupKind{Group: "", Kind: "LimitRange"},
 		schema.GroupKind{Group: "rbac.authorization.k8s.io", Kind: "Role"},
 		schema.GroupKind{Group: "rbac.authorization.k8s.io", Kind: "ClusterRole"},
-		schema.GroupKind{Group: "storage.k8s.io", Kind: "CSIStorageCapacity"},
-		schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}:
+		schema.GroupKind{Group: "storage.k8s.io", Kind: "CSIStorageCapacity"}:
 		return true
 	}
 	return false

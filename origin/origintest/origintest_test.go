@@ -140,7 +140,7 @@ func TestKubeconfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if version, err := client(t, c).Discovery().ServerVersion(); err != nil || version.Minor != "36" || c.Host != api.URL() {
+	if version, err := client(t, c).Discovery().ServerVersion(); err != nil || version.Minor != "37" || c.Host != api.URL() {
 		t.Errorf("%+v, %v", version, err)
 	}
 }

@@ -209,6 +209,7 @@ func (b *builder) builtin(delegate genericapiserver.DelegationTarget) (*generica
 		ServiceCIDR:     b.opts.ServiceCIDR,
 		NodePorts:       b.opts.NodePorts.library(),
 		ProxyTransport:  b.proxy,
+		EndpointSlices:  b.resolver,
 		KubeletCertFile: b.opts.Kubelet.CertFile,
 		KubeletKeyFile:  b.opts.Kubelet.KeyFile,
 		KubeletCAFile:   b.opts.Kubelet.CAFile,

@@ -1,5 +1,5 @@
 // Package server assembles the origin: an API server in this process with the
-// behaviour of kube-apiserver v1.36, over a storage.Engine.
+// behaviour of kube-apiserver v1.37, over a storage.Engine.
 //
 // The chain is kube-apiserver's (cmd/kube-apiserver/app, CreateServerChain):
 //

@@ -100,7 +100,7 @@ func TestDiscovery(t *testing.T) {
 		"admissionregistration.k8s.io/v1", "apiextensions.k8s.io/v1", "apiregistration.k8s.io/v1", "apps/v1", "authentication.k8s.io/v1",
 		"authorization.k8s.io/v1", "autoscaling/v1", "autoscaling/v2", "batch/v1", "certificates.k8s.io/v1", "coordination.k8s.io/v1",
 		"discovery.k8s.io/v1", "events.k8s.io/v1", "flowcontrol.apiserver.k8s.io/v1", "networking.k8s.io/v1", "node.k8s.io/v1", "policy/v1",
-		"rbac.authorization.k8s.io/v1", "resource.k8s.io/v1", "scheduling.k8s.io/v1", "storage.k8s.io/v1", "v1",
+		"rbac.authorization.k8s.io/v1", "resource.k8s.io/v1", "scheduling.k8s.io/v1", "storage.k8s.io/v1", "storagemigration.k8s.io/v1", "v1",
 	}
 	if !slices.Equal(groups, want) {
 		t.Errorf("served: %q", groups)
@@ -116,7 +116,7 @@ func TestDiscovery(t *testing.T) {
 		}
 	}
 	for path, part := range map[string]string{
-		"/version":                          `"gitVersion": "v1.36`,
+		"/version":                          `"gitVersion": "v1.37`,
 		"/openapi/v2":                       `"BearerToken"`,
 		"/openapi/v3":                       `"apis/apps/v1"`,
 		"/openapi/v3/apis/apps/v1":          `"io.k8s.api.apps.v1.Deployment"`,

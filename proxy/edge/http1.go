@@ -129,8 +129,14 @@ func (c *conn) readHead(h *fasthttp.RequestHeader) int {
 	case c.in.err != nil, errors.Is(err, io.EOF):
 		return 0
 	}
+	if b, _ := c.in.br.Peek(c.in.br.Buffered()); bytes.HasPrefix(b, http2PrefaceLine) {
+		return 505 // fasthttp takes it for a malformed target
+	}
 	return 400
 }
+
+// http2PrefaceLine begins a connection that speaks HTTP/2 (RFC 9113, section 3.4).
+var http2PrefaceLine = []byte("PRI * HTTP/2.0\r\n")
 
 // awaitHead reads until the buffer has the whole head. The parser begins anew with
 // every read, so that a head in records of one byte would cost it the square of its

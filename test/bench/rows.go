@@ -79,7 +79,7 @@ func listRows() []Row {
 	)
 }
 
-// formRows have forms that kube-apiserver 1.36 serves behind feature gates, or not at all: without managedFields it gives
+// formRows have forms that kube-apiserver 1.37 serves behind feature gates, or not at all: without managedFields it gives
 // the whole list. Beside them stands what kubeweir's whole list takes.
 func formRows() []Row {
 	const shards = 8

@@ -201,7 +201,7 @@ func reportNode(ctx context.Context, client *kubernetes.Clientset, i int, messag
 		corev1.ResourceEphemeralStorage: resource.MustParse("200Gi"),
 	}
 	status := corev1.NodeStatus{Capacity: amount, Allocatable: amount, NodeInfo: corev1.NodeSystemInfo{
-		KernelVersion: "6.12.0", OSImage: "Debian GNU/Linux 13", ContainerRuntimeVersion: "containerd://2.1.4", KubeletVersion: "v1.36.0", OperatingSystem: "linux", Architecture: "arm64",
+		KernelVersion: "6.12.0", OSImage: "Debian GNU/Linux 13", ContainerRuntimeVersion: "containerd://2.1.4", KubeletVersion: "v1.37.0", OperatingSystem: "linux", Architecture: "arm64",
 	}}
 	for _, kind := range []corev1.NodeConditionType{corev1.NodeReady, corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure} {
 		status.Conditions = append(status.Conditions, corev1.NodeCondition{Type: kind, Status: corev1.ConditionTrue, Reason: "Kubelet", Message: message,

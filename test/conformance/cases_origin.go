@@ -216,7 +216,7 @@ func accessScenarios() []Scenario {
 			post(bindings, binding("own", "own", "bob")).by(alice),
 			read(configMaps + "/none").by(alice).status(404),
 			read(configMaps).by(alice).status(403),
-			merge(bindings+"/own", `{"roleRef":{"name":"reader"}}`).refused(422, "cannot change roleRef"),
+			merge(bindings+"/own", `{"roleRef":{"name":"reader"}}`).refused(422, "field is immutable"),
 			post(roles, role("bad", `[{"apiGroups":[""],"resources":["pods"],"verbs":[]}]`)).status(422),
 			post(roles, role("bad", `[{"nonResourceURLs":["/x"],"verbs":["get"]}]`)).status(422),
 			put(roles+"/created-by-put", role("created-by-put", `[]`)).status(201),

@@ -48,7 +48,7 @@ func shardCases(env *Env) []Case {
 		fresh("shard/custom", allWidgets+"?resourceVersion=0&"+all).says("red"),
 		fresh("shard/custom table", allWidgets+"?resourceVersion=0&"+all).accept(typeTable),
 		fresh("shard/nothing there", "/api/v1/namespaces/empty/pods?resourceVersion=0&"+half).says(`"items":[]`),
-		get("shard/pages", allPods+"?limit=7&"+half).walk().says(`"remainingItemCount"`),
+		get("shard/pages", allPods+"?limit=7&"+half).walk(),
 		get("shard/pages in a namespace", podsPath+"?limit=3&"+half).walk(),
 		get("shard/pages of an exact version", fmt.Sprintf("%s?limit=5&resourceVersion=%d&%s", allPods, v.Middle, half)).walk(),
 		get("shard/pages with a label selector", allPods+"?limit=3&labelSelector=tier%3Dback&"+half).walk(),

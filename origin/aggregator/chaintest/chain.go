@@ -151,7 +151,7 @@ func Start(t testing.TB, opts Options) *Chain {
 
 func genericConfig(loopback *rest.Config) *genericapiserver.Config {
 	c := genericapiserver.NewConfig(extensionsserver.Codecs)
-	c.EffectiveVersion = basecompatibility.NewEffectiveVersionFromString("1.36", "1.33", "1.33")
+	c.EffectiveVersion = basecompatibility.NewEffectiveVersionFromString("1.37", "1.34", "1.34")
 	c.ExternalAddress = "chain.test:443"
 	c.LoopbackClientConfig = loopback
 	c.SkipOpenAPIInstallation = true

@@ -107,8 +107,7 @@ func New(ctx context.Context, cfg Config) (*Access, error) {
 	if err := a.addAuthenticator(ctx, cfg); err != nil {
 		return nil, err
 	}
-	a.addAuthorizer(cfg.Informers)
-	return a, nil
+	return a, a.addAuthorizer(cfg.Informers)
 }
 
 // addTokens sets up what makes and verifies service-account tokens.
@@ -210,7 +209,7 @@ func requestHeader(ca dynamiccertificates.CAContentProvider, names []string) *au
 }
 
 // addAuthorizer does what pkg/kubeapiserver/authorizer does for mode RBAC.
-func (a *Access) addAuthorizer(f informers.SharedInformerFactory) {
+func (a *Access) addAuthorizer(f informers.SharedInformerFactory) error {
 	v1 := f.Rbac().V1()
 	byRole := rbac.New(
 		&rbac.RoleGetter{Lister: v1.Roles().Lister()},
@@ -218,6 +217,12 @@ func (a *Access) addAuthorizer(f informers.SharedInformerFactory) {
 		&rbac.ClusterRoleGetter{Lister: v1.ClusterRoles().Lister()},
 		&rbac.ClusterRoleBindingLister{Lister: v1.ClusterRoleBindings().Lister()},
 	)
-	a.Authorizer = union.New(authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup), byRole)
 	a.RuleResolver = union.NewRuleResolvers(byRole)
+	var err error
+	a.Authorizer, err = union.New(
+		union.NamedAuthorizer{AuthorizerName: "kubernetes.io/system-privileged-group", Authorizer: authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup)},
+		// The name is part of what clients read when they are refused.
+		union.NamedAuthorizer{AuthorizerName: "rbac", Authorizer: byRole},
+	)
+	return err
 }

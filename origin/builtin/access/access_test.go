@@ -213,7 +213,7 @@ func TestServiceAccountTokens(t *testing.T) {
 	mint := func(t *testing.T, a *Access, uid types.UID, bound *core.Pod, audiences ...string) string {
 		t.Helper()
 		sa := core.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "robot", UID: uid}}
-		claims, private, err := serviceaccount.Claims(sa, bound, nil, nil, 3600, 0, audiences)
+		claims, private, err := serviceaccount.Claims(sa, bound, nil, nil, nil, nil, 3600, 0, audiences, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -353,7 +353,7 @@ func TestAuthorization(t *testing.T) {
 		{"in another namespace", attrs(as("jane"), "update", "apps", "deployments", "other"), false, ""},
 		{"another verb", attrs(as("jane"), "list", "", "pods", "any"), false, ""},
 		{"a role that is missing", attrs(as("max"), "get", "", "pods", "any"), false,
-			`RBAC: clusterrole.rbac.authorization.k8s.io "missing" not found`},
+			`rbac: RBAC: clusterrole.rbac.authorization.k8s.io "missing" not found`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			decision, reason, err := f.Authorizer.Authorize(t.Context(), tc.attrs)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -28,6 +29,14 @@ func (l live) GetSecret(ctx context.Context, namespace, name string) (*corev1.Se
 
 func (l live) GetNode(ctx context.Context, name string) (*corev1.Node, error) {
 	return l.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+}
+
+func (l live) GetValidatingWebhookConfiguration(ctx context.Context, name string) (*admissionregistrationv1.ValidatingWebhookConfiguration, error) {
+	return l.client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(ctx, name, metav1.GetOptions{})
+}
+
+func (l live) GetMutatingWebhookConfiguration(ctx context.Context, name string) (*admissionregistrationv1.MutatingWebhookConfiguration, error) {
+	return l.client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, name, metav1.GetOptions{})
 }
 
 // lookupTimeout bounds reads by callers who bring no context of their own.

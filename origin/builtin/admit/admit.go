@@ -1,5 +1,5 @@
 // Package admit is kube-apiserver's admission chain: the plugins that are on by
-// default in v1.36, in kube-apiserver's order, with its switches.
+// default in v1.37, in kube-apiserver's order, with its switches.
 //
 // It differs from kube-apiserver's in what it keeps in memory and does at start,
 // not in what it decides. Plugins that want to look up pods and nodes read them

@@ -93,7 +93,7 @@ func pod(namespace string) *core.Pod {
 	}
 }
 
-// TestOrder: the plugins that the documentation of v1.36 says are on by default.
+// TestOrder: the plugins that the documentation of v1.37 says are on by default.
 func TestOrder(t *testing.T) {
 	registered := append(slices.Clone(allPlugins), "AlwaysAdmit", "AlwaysDeny", "NodeRestriction")
 	for _, tc := range []struct {
@@ -125,8 +125,8 @@ var allPlugins = []string{
 	"NamespaceLifecycle", "LimitRanger", "ServiceAccount", "TaintNodesByCondition", "PodSecurity", "Priority",
 	"DefaultTolerationSeconds", "DefaultStorageClass", "StorageObjectInUseProtection", "PodGroupProtection",
 	"PersistentVolumeClaimResize", "RuntimeClass", "CertificateApproval", "CertificateSigning", "ClusterTrustBundleAttest",
-	"CertificateSubjectRestriction", "DefaultIngressClass", "PodTopologyLabels", "PodGroupWorkloadExists",
-	"NodeDeclaredFeatureValidator", "JobValidation", "PodResizeValidator",
+	"CertificateSubjectRestriction", "DefaultIngressClass", "PodTopologyLabels",
+	"NodeDeclaredFeatureValidator", "PodResizeValidator",
 	"MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook", "ResourceQuota",
 }
 

@@ -46,8 +46,13 @@ type leanCoreV1 struct {
 	client kubernetes.Interface
 }
 
-func (c leanCoreV1) Pods() corev1informers.PodInformer   { return podInformer{c.client} }
-func (c leanCoreV1) Nodes() corev1informers.NodeInformer { return nodeInformer{c.client} }
+func (c leanCoreV1) Pods() corev1informers.TypedPodInformer {
+	return corev1informers.ToTypedPodInformer(podInformer{c.client})
+}
+
+func (c leanCoreV1) Nodes() corev1informers.TypedNodeInformer {
+	return corev1informers.ToTypedNodeInformer(nodeInformer{c.client})
+}
 
 type podInformer struct{ client kubernetes.Interface }
 

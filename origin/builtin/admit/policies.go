@@ -1,6 +1,7 @@
 package admit
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -32,14 +33,18 @@ func newPolicyClient(client kubernetes.Interface, f informers.SharedInformerFact
 	}}}
 }
 
-func (c policyClient) Discovery() discovery.DiscoveryInterface { return c.discovery }
+func (c policyClient) Discovery() discovery.DiscoveryInterfaces { return c.discovery }
 
 type policyDiscovery struct {
-	discovery.DiscoveryInterface
+	discovery.DiscoveryInterfaces
 	paths *policyPaths
 }
 
 func (d policyDiscovery) OpenAPIV3() openapi.Client { return d.paths }
+
+func (d policyDiscovery) OpenAPIV3WithContext(context.Context) openapi.ClientWithContext {
+	return openapi.ToClientWithContext(d.paths)
+}
 
 var errDrained = errors.New("no request is served any more")
 

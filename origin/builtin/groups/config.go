@@ -22,6 +22,7 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/filters"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
+	"k8s.io/apiserver/pkg/util/proxy"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -32,7 +33,7 @@ import (
 )
 
 // Version is the release of Kubernetes whose behaviour is served.
-const Version = "1.36.3"
+const Version = "1.37.2"
 
 // ServicePort is the port of the service default/kubernetes.
 const ServicePort = 443
@@ -68,8 +69,9 @@ type Config struct {
 	ServiceCIDR netip.Prefix
 	// NodePorts is the range of node ports.
 	NodePorts utilnet.PortRange
-	// ProxyTransport reaches pods and services.
+	// ProxyTransport reaches pods and services, EndpointSlices says where services are.
 	ProxyTransport *http.Transport
+	EndpointSlices proxy.EndpointSliceGetter
 	// KubeletCertFile, KubeletKeyFile and KubeletCAFile are paths, all optional.
 	KubeletCertFile, KubeletKeyFile, KubeletCAFile string
 }
@@ -130,7 +132,7 @@ type effectiveVersion struct {
 }
 
 func version() basecompatibility.EffectiveVersion {
-	return effectiveVersion{basecompatibility.NewEffectiveVersionFromString(Version, "1.33", "1.33")}
+	return effectiveVersion{basecompatibility.NewEffectiveVersionFromString(Version, "1.34", "1.34")}
 }
 
 func (v effectiveVersion) Info() *apimachineryversion.Info {
@@ -166,6 +168,7 @@ func DefaultResources() *serverstorage.ResourceConfig {
 		"resource.k8s.io/v1",
 		"scheduling.k8s.io/v1",
 		"storage.k8s.io/v1",
+		"storagemigration.k8s.io/v1",
 	} {
 		parsed, err := schema.ParseGroupVersion(gv)
 		if err != nil {

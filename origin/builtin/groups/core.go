@@ -11,6 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
+	admissionclient "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
 	policyclient "k8s.io/client-go/kubernetes/typed/policy/v1"
 	"k8s.io/kubernetes/pkg/cluster/ports"
 	kubeletclient "k8s.io/kubernetes/pkg/kubelet/client"
@@ -130,7 +131,7 @@ func (p *coreProvider) addServices(storages map[string]rest.Storage, opts generi
 	}
 	services, status, proxy, err := servicestore.NewREST(opts,
 		p.allocators.family(), p.allocators.clusterIPs(), p.allocators.nodePorts,
-		endpoints, pods.Pod, p.cfg.ProxyTransport)
+		p.cfg.EndpointSlices, pods.Pod, p.cfg.ProxyTransport)
 	if err != nil {
 		return fmt.Errorf("services: %w", err)
 	}
@@ -173,8 +174,13 @@ func (p *coreProvider) replaceServiceAccounts(storages map[string]rest.Storage, 
 	if !ok {
 		return fmt.Errorf("secrets cannot be read: %T", storages["secrets"])
 	}
-	accounts, err := serviceaccountstore.NewREST(opts, p.cfg.Tokens, p.cfg.Audiences, 0,
-		pods.Pod.Store, secrets, nodes.Node.Store, true, maxExtendedExpiration)
+	webhooks, err := admissionclient.NewForConfig(p.cfg.Loopback)
+	if err != nil {
+		return fmt.Errorf("client of serviceaccounts/token: %w", err)
+	}
+	accounts, err := serviceaccountstore.NewREST(opts, p.cfg.Tokens, p.cfg.Audiences, p.cfg.Authorizer, 0,
+		pods.Pod.Store, secrets, nodes.Node.Store,
+		webhooks.ValidatingWebhookConfigurations(), webhooks.MutatingWebhookConfigurations(), true, maxExtendedExpiration)
 	if err != nil {
 		return fmt.Errorf("serviceaccounts: %w", err)
 	}

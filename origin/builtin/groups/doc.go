@@ -1,5 +1,5 @@
 // Package groups installs the API groups that are built into Kubernetes, those and
-// in those versions that kube-apiserver v1.36 serves by default, in a
+// in those versions that kube-apiserver v1.37 serves by default, in a
 // genericapiserver.GenericAPIServer.
 //
 // The storages, with their strategies and subresources, are kube-apiserver's own

@@ -24,6 +24,7 @@ import (
 	resourcerest "k8s.io/kubernetes/pkg/registry/resource/rest"
 	schedulingrest "k8s.io/kubernetes/pkg/registry/scheduling/rest"
 	storagerest "k8s.io/kubernetes/pkg/registry/storage/rest"
+	svmrest "k8s.io/kubernetes/pkg/registry/storagemigration/rest"
 )
 
 // A provider makes the storages of one group.
@@ -51,6 +52,7 @@ func providers(cfg Config, core *coreProvider) []provider {
 		rbacrest.RESTStorageProvider{Authorizer: cfg.Authorizer},
 		schedulingrest.RESTStorageProvider{},
 		storagerest.RESTStorageProvider{},
+		svmrest.RESTStorageProvider{},
 		flowcontrolrest.RESTStorageProvider{InformerFactory: cfg.Informers},
 		appsrest.StorageProvider{},
 		admissionregistrationrest.RESTStorageProvider{Authorizer: cfg.Authorizer, DiscoveryClient: cfg.Client.Discovery()},

@@ -23,7 +23,7 @@ const (
 	chart     = "../../../deploy/charts/kubeweir"
 	namespace = "kubeweir"
 	// kubeVersion is that of the cluster for which charts are rendered unless a value set says otherwise.
-	kubeVersion = "1.36.0"
+	kubeVersion = "1.37.0"
 )
 
 // helm runs a helm and returns what it printed on standard output. The error is what it printed on standard error.

@@ -67,10 +67,10 @@ func TestNode(t *testing.T) {
 	s.makeCertificate("kubeweir-node")
 	ready(t, "kubeweir-node", 1)
 	commands := strings.ReplaceAll(block(t, "front, node"), "kubectl -n kubeweir ", "kubectl -n kubeweir-node ")
-	if version := s.page(commands); !strings.Contains(version, `"gitVersion": "v1.36.`) {
+	if version := s.page(commands); !strings.Contains(version, `"gitVersion": "v1.37.`) {
 		t.Errorf("the version is %s", version)
 	}
-	if version := s.enter(`kubectl --server https://127.0.0.1:18443 --certificate-authority ca.crt --token "$(kubectl create token default)" get --raw /version`); !strings.Contains(version, `"gitVersion": "v1.36.`) {
+	if version := s.enter(`kubectl --server https://127.0.0.1:18443 --certificate-authority ca.crt --token "$(kubectl create token default)" get --raw /version`); !strings.Contains(version, `"gitVersion": "v1.37.`) {
 		t.Errorf("by the port of the node, the version is %s", version)
 	}
 }

@@ -42,7 +42,7 @@ var (
 // The images that pods ask for.
 const (
 	ourImage     = "ghcr.io/kubeweir/kubeweir:v0.1.0"
-	kubectlImage = "registry.k8s.io/kubectl:v1.36.3"
+	kubectlImage = "registry.k8s.io/kubectl:v1.37.2"
 )
 
 func TestMain(m *testing.M) {

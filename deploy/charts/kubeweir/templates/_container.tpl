@@ -28,7 +28,7 @@ ports:
     protocol: TCP
 {{- include "kubeweir.probes" . }}
 terminationMessagePolicy: FallbackToLogsOnError
-{{- if and .Values.preStopSleepSeconds (semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version) }}
+{{- if .Values.preStopSleepSeconds }}
 lifecycle:
   preStop:
     sleep:
