@@ -46,12 +46,13 @@ type Printer interface {
 // Traits are the peculiarities of a resource's Tables. The zero value is what
 // nearly all resources have.
 type Traits struct {
-	// NoTables is set when rows cannot be made from the served objects, so that
-	// Row and Bookmark always fail: requests for Tables are to be forwarded.
-	// autoscaling/v1 HorizontalPodAutoscaler is so.
+	// NoTables is set when a row cannot be made from one served object, so that
+	// Row and Bookmark always fail and requests for Tables are forwarded:
+	// autoscaling/v1 HorizontalPodAutoscaler and StorageClass.
 	NoTables bool
 	// NullWhenEmpty is set when an empty list has "rows":null instead of
-	// "rows":[]. Resources with the default columns do this.
+	// "rows":[]. Resources with the default columns and
+	// CustomResourceDefinitions do this.
 	NullWhenEmpty bool
 	// ColumnsInEveryEvent is set when each event of a watch carries
 	// columnDefinitions, not only the first one. APIService does this.

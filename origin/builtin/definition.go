@@ -41,7 +41,7 @@ func newDefinitionPrinter() definitionPrinter {
 func (p definitionPrinter) Columns() []byte { return p.columns }
 
 // Traits implements table.Printer.
-func (p definitionPrinter) Traits() table.Traits { return table.Traits{} }
+func (p definitionPrinter) Traits() table.Traits { return table.Traits{NullWhenEmpty: true} }
 
 // Bookmark implements table.Printer. It prints like Row, because no defaults apply.
 func (p definitionPrinter) Bookmark(raw []byte) (*table.Row, error) { return p.Row(raw) }

@@ -131,7 +131,7 @@ func newKindPrinter(gvk schema.GroupVersionKind, shared sharedPrinting) (*kindPr
 	p.finder = newTimeFinder(reflect.TypeOf(empty))
 	_, p.traits.Sorted = empty.(*flowcontrol.FlowSchema)
 	p.traits.HiddenAnnotations = hiddenAnnotations(gvk)
-	if p.traits.NoTables = losesWhatIsPrinted(gvk); p.traits.NoTables {
+	if p.traits.NoTables = hasNoRows(gvk); p.traits.NoTables {
 		return p, nil
 	}
 	if p.bookmark, err = p.row(empty); err != nil {
@@ -140,14 +140,16 @@ func newKindPrinter(gvk schema.GroupVersionKind, shared sharedPrinting) (*kindPr
 	return p, nil
 }
 
-// losesWhatIsPrinted tells the kinds whose served version does not have all that
-// their printer shows: autoscaling/v1 keeps the CPU metric apart from the others,
-// so that the order of metrics, which TARGETS shows, is not known.
-func losesWhatIsPrinted(gvk schema.GroupVersionKind) bool {
-	return gvk == schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "HorizontalPodAutoscaler"}
+// hasNoRows reports whether a row of gvk shows more than the served object has.
+// autoscaling/v1 keeps the CPU metric apart from the others, which loses the order
+// of metrics that TARGETS shows. Of StorageClasses, a list marks the default one by
+// comparing all of its items.
+func hasNoRows(gvk schema.GroupVersionKind) bool {
+	return gvk == schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "HorizontalPodAutoscaler"} ||
+		gvk.GroupKind() == schema.GroupKind{Group: "storage.k8s.io", Kind: "StorageClass"}
 }
 
-var errNoTables = errors.New("the served version does not have all that a Table shows")
+var errNoTables = errors.New("a row shows more than the served object has")
 
 // emptyInternal returns a new object of the internal type of gvk, without the
 // defaults of its version.

@@ -242,15 +242,20 @@ func TestEveryHandlerIsUsed(t *testing.T) {
 }
 
 func TestNoTables(t *testing.T) {
-	printer, ok := NewPrinters().For(schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "HorizontalPodAutoscaler"})
-	if !ok || !printer.Traits().NoTables || len(printer.Traits().HiddenAnnotations) == 0 {
-		t.Fatalf("printer %T", printer)
-	}
-	if _, err := printer.Row([]byte(`{"metadata":{"name":"x"}}`)); err == nil {
-		t.Error("no error")
-	}
-	if _, err := printer.Bookmark([]byte(`{"metadata":{}}`)); err == nil {
-		t.Error("no error for a bookmark")
+	for gvk, hidden := range map[schema.GroupVersionKind]bool{
+		{Group: "autoscaling", Version: "v1", Kind: "HorizontalPodAutoscaler"}: true,
+		{Group: "storage.k8s.io", Version: "v1", Kind: "StorageClass"}:         false,
+	} {
+		printer, ok := NewPrinters().For(gvk)
+		if !ok || !printer.Traits().NoTables || (len(printer.Traits().HiddenAnnotations) > 0) != hidden {
+			t.Fatalf("%s: printer %T", gvk, printer)
+		}
+		if _, err := printer.Row([]byte(`{"metadata":{"name":"x"}}`)); err == nil {
+			t.Errorf("%s: no error", gvk)
+		}
+		if _, err := printer.Bookmark([]byte(`{"metadata":{}}`)); err == nil {
+			t.Errorf("%s: no error for a bookmark", gvk)
+		}
 	}
 }
 
