@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"bufio"
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -100,7 +101,13 @@ func readWatch(ctx context.Context, t *Target, c Case, as Credentials) (answer, 
 		return answer{pages: []Response{head}}, err
 	}
 	a := answer{pages: []Response{head}}
-	r := bufio.NewReader(resp.Body)
+	body := io.Reader(resp.Body)
+	if resp.Header.Get("Content-Encoding") == "gzip" {
+		if body, err = gzip.NewReader(body); err != nil {
+			return a, fmt.Errorf("%s: gzip: %w", t.Name, err)
+		}
+	}
+	r := bufio.NewReader(body)
 	a.end, err = collect(ctx, &a.frames, c, func() (Frame, error) { return nextFrame(r, resp.Header.Get("Content-Type")) })
 	if err != nil {
 		return a, fmt.Errorf("%s: after %d events: %w", t.Name, len(a.frames), err)

@@ -1,5 +1,5 @@
-// Package matrix reads objects in every form, by every verb and of every kind of resource, from a gateway in front of the
-// oldest and of the newest Kubernetes that is supported, and from a standalone server. Each answer is that of the
+// Package matrix reads objects in every form, by every verb and of every kind of resource, from a gateway in front of four
+// releases of Kubernetes, the oldest and the newest supported among them, and from a standalone server. Each answer is that of the
 // kube-apiserver of the same objects, and comes from the cache unless the table says why it does not.
 package matrix
 
@@ -30,7 +30,7 @@ type column struct {
 	target  *conformance.Target
 	metrics func(ctx context.Context, families ...string) (realkube.Metrics, error)
 	changed int64 // the version before the last changes
-	// withoutWatchList columns have a kube-apiserver that knows no streaming lists, as 1.30 is usually set up.
+	// withoutWatchList columns have a kube-apiserver that knows no streaming lists, as 1.30 and 1.33 are usually set up.
 	withoutWatchList bool
 }
 
@@ -38,7 +38,7 @@ type column struct {
 func cluster(ctx context.Context, t *testing.T, release string) *conformance.Oracle {
 	t.Helper()
 	opts := realkube.Options{Dir: filepath.Join(t.TempDir(), "kube"), Release: release}
-	if release == "" {
+	if release != realkube.Release130 { // which has none
 		opts.FeatureGates = map[string]bool{"CBORServingAndStorage": true}
 	}
 	o, err := conformance.StartOracle(ctx, opts)
@@ -139,10 +139,22 @@ func TestMatrix(t *testing.T) {
 		c.withoutWatchList = true
 		runColumns(ctx, t, o, c)
 	})
+	t.Run("1.33", func(t *testing.T) {
+		t.Parallel()
+		o := cluster(ctx, t, realkube.Release133)
+		c := gateway(ctx, t, before133, o)
+		c.withoutWatchList = true
+		runColumns(ctx, t, o, c)
+	})
 	t.Run("1.36", func(t *testing.T) {
 		t.Parallel()
+		o := cluster(ctx, t, realkube.Release136)
+		runColumns(ctx, t, o, gateway(ctx, t, before136, o))
+	})
+	t.Run("1.37", func(t *testing.T) {
+		t.Parallel()
 		o := cluster(ctx, t, "")
-		runColumns(ctx, t, o, gateway(ctx, t, before136, o), standalone(ctx, t, o))
+		runColumns(ctx, t, o, gateway(ctx, t, before137, o), standalone(ctx, t, o))
 	})
 }
 

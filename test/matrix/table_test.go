@@ -30,7 +30,9 @@ type exception struct {
 
 const (
 	before130 = "gateway, 1.30"
+	before133 = "gateway, 1.33"
 	before136 = "gateway, 1.36"
+	before137 = "gateway, 1.37"
 	alone     = "standalone"
 
 	asTable    = ";as=Table;v=v1;g=meta.k8s.io"
@@ -75,37 +77,49 @@ var forms = []form{
 
 var gzipped = map[string]string{"Accept-Encoding": "gzip"}
 
-// uncompressed: the gateway compresses the list that a watch begins with, as Kubernetes does from 1.37 on; what it sends
-// then is read by test/e2e.TestCompressedWatchLists.
+// uncompressed are the watches that the gateway compresses and kube-apiserver does not. Before 1.37 that is any watch, since
+// then those that do not begin with a streaming list. test/e2e.TestCompressedWatchLists reads them.
 var uncompressed = []exception{
-	{verb: watchAny, missing: "kube-apiserver does not compress it yet"},
-	{verb: watchList, missing: "kube-apiserver does not compress it yet"},
+	{verb: watchAny, missing: "kube-apiserver does not compress it"},
+	{column: before130, verb: watchList, missing: "kube-apiserver does not compress it yet"},
+	{column: before133, verb: watchList, missing: "kube-apiserver does not compress it yet"},
+	{column: before136, verb: watchList, missing: "kube-apiserver does not compress it yet"},
 }
 
 // otherDefaults: what is compared with is encoded by the newer library.
-var otherDefaults = []exception{{column: before130, resource: "pods", missing: "Kubernetes 1.36 writes more fields of a pod"}}
+var otherDefaults = []exception{{column: before130, resource: "pods", missing: "Kubernetes 1.37 writes more fields of a pod"}}
 
 // droppedTables: those that the upstream answers, see otherColumns.
-var droppedTables = []exception{{column: before130, resource: "serviceaccounts", missing: "1.30 does not know drop"}}
+var droppedTables = []exception{
+	{column: before130, resource: "serviceaccounts", missing: "1.30 does not know drop"},
+	{column: before133, resource: "serviceaccounts", missing: "1.33 does not know drop"},
+}
 
 // otherColumns: ServiceAccounts had a column more. What is forwarded is refused where the cluster knows no streaming lists.
 var otherColumns = []exception{
 	{column: before130, resource: "serviceaccounts", verb: watchList, forwarded: reason.Representation, status: 422},
 	{column: before130, resource: "serviceaccounts", forwarded: reason.Representation},
+	{column: before133, resource: "serviceaccounts", verb: watchList, forwarded: reason.Representation, status: 422},
+	{column: before133, resource: "serviceaccounts", forwarded: reason.Representation},
 }
 
-// notCustom: custom resources have no protobuf.
-var notCustom = []exception{{resource: "widgets", forwarded: reason.Representation, status: 406}}
+// notCustom: custom resources have no protobuf. 1.33 refuses the streaming list first.
+var notCustom = []exception{
+	{column: before133, resource: "widgets", verb: watchList, forwarded: reason.Representation, status: 422},
+	{resource: "widgets", forwarded: reason.Representation, status: 406},
+}
 
 // inexact: with a parameter that nobody knows reads are the upstream's, which may lack CBOR.
 var inexact = []exception{
 	{column: before130, verb: watchList, missing: "1.30 refuses it"},
+	{column: before133, verb: watchList, missing: "1.33 refuses it"},
 	{forwarded: reason.Inexact},
 }
 
 // notWatched: there are no watches in YAML. What is forwarded is refused first where the cluster knows no streaming lists.
 var notWatched = []exception{
 	{column: before130, verb: watchList, forwarded: reason.Representation, status: 422},
+	{column: before133, verb: watchList, forwarded: reason.Representation, status: 422},
 	{verb: watchList, forwarded: reason.Representation, status: 406},
 	{verb: watchAny, forwarded: reason.Representation, status: 406},
 	{verb: watchSince, forwarded: reason.Representation, status: 406},

@@ -11,8 +11,12 @@ import (
 	"runtime"
 )
 
-// Release130 is the oldest release of Kubernetes that kubeweir stands in front of.
-const Release130 = "1.30"
+// Releases of Kubernetes that kubeweir is tested in front of besides that of go.mod. 1.30 is the oldest supported.
+const (
+	Release130 = "1.30"
+	Release133 = "1.33"
+	Release136 = "1.36"
+)
 
 // KubeAPIServer returns the kube-apiserver of another release than this repository's, as an absolute path. Its module is
 // below test/tools, with the libraries of that release.

@@ -32,8 +32,10 @@ func build(ctx context.Context) error {
 	if _, err := realkube.BuildKubelet(ctx); err != nil {
 		return err
 	}
-	if _, err := realkube.KubeAPIServer(ctx, realkube.Release130); err != nil {
-		return err
+	for _, release := range []string{realkube.Release130, realkube.Release133, realkube.Release136} {
+		if _, err := realkube.KubeAPIServer(ctx, release); err != nil {
+			return err
+		}
 	}
 	for module, program := range realkube.Tools {
 		if _, err := realkube.Tool(ctx, module, program); err != nil {
