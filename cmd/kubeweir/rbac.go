@@ -26,6 +26,7 @@ func newRBAC() *cobra.Command {
 		settings = config.GatewayFlags()
 		names    = rbac.DefaultNames()
 		options  rbac.Options
+		how      string
 		output   string
 		cluster  string
 		hub      bool
@@ -69,6 +70,9 @@ because they are needed. Custom resources are named as well: *.cert-manager.io i
 			if cfg, err = ofCluster(cfg, cluster); err != nil {
 				return err
 			}
+			if options.UnconstrainedImpersonation, err = unconstrained(c, cfg, how); err != nil {
+				return err
+			}
 			return printRBAC(c, cfg, names, options, output)
 		},
 	}
@@ -77,14 +81,15 @@ because they are needed. Custom resources are named as well: *.cert-manager.io i
 		"what is to be cached: plural `names` such as pods, deployments.apps or *.cert-manager.io; default for all built-in ones but Secrets; * for everything")
 	f.StringVar(&cluster, "cluster", "", "`name` of the cluster whose rights are printed, of a configuration with several")
 	f.BoolVar(&hub, "hub", false, "the rights at the hub whose ClusterProfiles are served, instead of those at a cluster")
-	f.BoolVar(&options.ConstrainedImpersonation, "constrained-impersonation", false,
-		"rules of constrained impersonation (KEP-5284, Kubernetes 1.36) for clients without tokens: never system:masters, nodes or service accounts")
+	f.StringVar(&how, "impersonation", constrainedImpersonation,
+		"`kind` of rights by which clients without tokens are forwarded: constrained (KEP-5284, from Kubernetes 1.36 on, never as system:masters, nodes or service accounts) or unconstrained (as good as cluster-admin)")
 	f.StringVarP(&names.Namespace, "namespace", "n", names.Namespace, "`namespace` of the ServiceAccount")
 	f.StringVar(&names.ServiceAccount, "service-account", names.ServiceAccount, "`name` of the ServiceAccount that the gateway runs as")
 	f.StringVar(&names.Role, "name", names.Role, "`name` of the ClusterRole and the ClusterRoleBinding")
 	f.StringVarP(&output, "output", "o", "yaml", "`format`: yaml, or json, which has no comments")
 	f.Lookup("resources").DefValue = rbac.Default // which pflag would put in brackets
 	annotateChoices(c, "output", "yaml", "json")
+	annotateChoices(c, "impersonation", constrainedImpersonation, unconstrainedImpersonation)
 	f.VisitAll(func(flag *pflag.Flag) { _ = f.SetAnnotation(flag.Name, config.SectionAnnotation, []string{"Rights"}) })
 	settings.Set().VisitAll(func(flag *pflag.Flag) {
 		if slices.Contains(rbacSettings(), flag.Name) {
@@ -96,7 +101,7 @@ because they are needed. Custom resources are named as well: *.cert-manager.io i
 
 // printHubRBAC prints the rights of the gateway as a reader of ClusterProfiles.
 func printHubRBAC(c *cobra.Command, cfg *config.Gateway, names rbac.Names, output string) error {
-	for _, other := range []string{"cluster", "resources", "constrained-impersonation"} {
+	for _, other := range []string{"cluster", "resources", "impersonation"} {
 		if c.Flags().Changed(other) {
 			return usageErrorf("--%s is about the rights at a cluster, and --hub prints those at the hub", other)
 		}
@@ -130,10 +135,24 @@ func ofCluster(cfg *config.Gateway, name string) (*config.Gateway, error) {
 	return nil, usageErrorf("--cluster must be one of %s, not %q", strings.Join(names, ", "), name)
 }
 
-func printRBAC(c *cobra.Command, cfg *config.Gateway, names rbac.Names, options rbac.Options, output string) error {
-	if options.ConstrainedImpersonation && !cfg.Impersonates() {
-		return usageErrorf("--constrained-impersonation has no effect without --client-ca-file or --requestheader-client-ca-file: clients with tokens are not impersonated")
+// The values of --impersonation.
+const (
+	constrainedImpersonation   = "constrained"
+	unconstrainedImpersonation = "unconstrained"
+)
+
+// unconstrained reads --impersonation.
+func unconstrained(c *cobra.Command, cfg *config.Gateway, how string) (bool, error) {
+	if c.Flags().Changed("impersonation") && !cfg.Impersonates() {
+		return false, usageErrorf("--impersonation has no effect without --client-ca-file or --requestheader-client-ca-file: clients with tokens are not impersonated")
 	}
+	if how != constrainedImpersonation && how != unconstrainedImpersonation {
+		return false, usageErrorf("--impersonation must be %s or %s, not %q", constrainedImpersonation, unconstrainedImpersonation, how)
+	}
+	return how == unconstrainedImpersonation, nil
+}
+
+func printRBAC(c *cobra.Command, cfg *config.Gateway, names rbac.Names, options rbac.Options, output string) error {
 	if len(options.Resources) == 0 {
 		return usageErrorf("--resources must name what is to be cached, or be %s or %s", rbac.Default, rbac.Everything)
 	}

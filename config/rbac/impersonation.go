@@ -12,19 +12,19 @@ import (
 // fields. A certificate always has the extra field credential-id; a proxy may name any,
 // for which RBAC has no wildcard but that of all resources in the API group.
 
-func impersonationRules(c *config.Gateway, constrained bool) []Rule {
+func impersonationRules(c *config.Gateway, unconstrained bool) []Rule {
 	attributes := []string{"uids", credentialID}
 	if c.Authentication.RequestHeader.CAFile != "" {
 		attributes = []string{"*"}
 	}
-	if constrained {
+	if !unconstrained {
 		return constrainedRules(attributes)
 	}
 	return []Rule{
 		{policy([]string{"impersonate"}, "", "groups", "serviceaccounts", "users"), []string{
 			"Clients without a token (certificates, authenticating proxies) are forwarded by impersonation.",
 			"Without it what the cache does not answer is 503 for them. It is as good as cluster-admin: whoever has the",
-			"gateway's token can be anybody. Narrow it with resourceNames, or print rules with --constrained-impersonation.",
+			"gateway's token can be anybody. Narrow it with resourceNames, or leave --impersonation at constrained.",
 		}},
 		{policy([]string{"impersonate"}, authenticationGroup, attributes...), []string{
 			"UID and extra fields of those clients; every certificate has the field credential-id.",
@@ -59,7 +59,8 @@ func constrainedRules(attributes []string) []Rule {
 		{who, []string{
 			"Clients without a token (certificates, authenticating proxies) are forwarded by impersonation, constrained",
 			"(KEP-5284): not of nodes, service accounts and the group system:masters, who have to come with tokens, or",
-			"directly. Without it what the cache does not answer is 503 for those clients.",
+			"directly. Without it, and on clusters before Kubernetes 1.36, which do not know it, what the cache does not",
+			"answer is 503 for those clients.",
 		}},
 		{policy(on(forwardedVerbs()), "*", "*"), []string{
 			"What may be done as one of them; take away what they need not do.",

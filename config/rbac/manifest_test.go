@@ -44,7 +44,7 @@ func TestWriteHub(t *testing.T) {
 func TestWriteYAML(t *testing.T) {
 	cfg := config.Default()
 	cfg.Authentication.ClientCAFile = "ca.crt"
-	for _, options := range []Options{{}, {Resources: []string{"*", "secrets"}}, {ConstrainedImpersonation: true}} {
+	for _, options := range []Options{{}, {Resources: []string{"*", "secrets"}}, {UnconstrainedImpersonation: true}} {
 		rules, err := Rules(cfg, options)
 		if err != nil {
 			t.Fatal(err)

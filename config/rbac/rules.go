@@ -13,9 +13,10 @@ import (
 type Options struct {
 	// Resources are what is to be cached, see ParseResources; none stands for Default.
 	Resources []string
-	// ConstrainedImpersonation asks for the rules of KEP-5284 (Kubernetes 1.36, and 1.35
-	// with the feature gate ConstrainedImpersonation) instead of the verb impersonate.
-	ConstrainedImpersonation bool
+	// UnconstrainedImpersonation asks for the verb impersonate, which is as good as
+	// cluster-admin, instead of the rules of KEP-5284, which older clusters than
+	// Kubernetes 1.36 do not know.
+	UnconstrainedImpersonation bool
 }
 
 // Rule is a rule of a ClusterRole, and why it is there.
@@ -62,7 +63,7 @@ func Rules(c *config.Gateway, o Options) ([]Rule, error) {
 	}
 	rules = append(rules, reviewRules()...)
 	if c.Impersonates() {
-		rules = append(rules, impersonationRules(c, o.ConstrainedImpersonation)...)
+		rules = append(rules, impersonationRules(c, o.UnconstrainedImpersonation)...)
 	}
 	return rules, nil
 }

@@ -33,7 +33,7 @@ func TestRules(t *testing.T) {
 		name      string
 		change    func(*config.Gateway)
 		resources []string
-		narrow    bool
+		wide      bool
 		want      []string
 	}{
 		{"tokens", func(*config.Gateway) {}, []string{"pods"}, false, []string{pods, crds, services, decides, tokens, access}},
@@ -46,13 +46,13 @@ func TestRules(t *testing.T) {
 			[]string{pods, crds, services}},
 		{"servers found by slices", func(c *config.Gateway) { c.UpstreamServers = []string{"endpointslices"} }, []string{"pods"}, false,
 			[]string{pods, crds, services, "list,watch discovery.k8s.io: endpointslices", decides, tokens, access}},
-		{"certificates", func(c *config.Gateway) { c.Authentication.ClientCAFile = "ca.crt" }, []string{"pods"}, false,
+		{"certificates", func(c *config.Gateway) { c.Authentication.ClientCAFile = "ca.crt" }, []string{"pods"}, true,
 			[]string{pods, crds, services, decides, tokens, access,
 				"impersonate : groups,serviceaccounts,users", "impersonate authentication.k8s.io: uids," + credentialID}},
-		{"proxies", func(c *config.Gateway) { c.Authentication.RequestHeader.CAFile = "ca.crt" }, []string{"pods"}, false,
+		{"proxies", func(c *config.Gateway) { c.Authentication.RequestHeader.CAFile = "ca.crt" }, []string{"pods"}, true,
 			[]string{pods, crds, services, decides, tokens, access,
 				"impersonate : groups,serviceaccounts,users", "impersonate authentication.k8s.io: *"}},
-		{"constrained", func(c *config.Gateway) { c.Authentication.ClientCAFile = "ca.crt" }, []string{"pods"}, true,
+		{"constrained", func(c *config.Gateway) { c.Authentication.ClientCAFile = "ca.crt" }, []string{"pods"}, false,
 			[]string{pods, crds, services, decides, tokens, access,
 				"impersonate:user-info authentication.k8s.io: groups,users,uids," + credentialID,
 				"impersonate-on:user-info:get,impersonate-on:user-info:list,impersonate-on:user-info:watch,impersonate-on:user-info:create," +
@@ -69,7 +69,7 @@ func TestRules(t *testing.T) {
 	} {
 		cfg := config.Default()
 		c.change(cfg)
-		rules, err := Rules(cfg, Options{Resources: c.resources, ConstrainedImpersonation: c.narrow})
+		rules, err := Rules(cfg, Options{Resources: c.resources, UnconstrainedImpersonation: c.wide})
 		if err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}
@@ -89,7 +89,7 @@ func TestNoRightTwice(t *testing.T) {
 	cfg := config.Default()
 	cfg.Authentication.ClientCAFile = "ca.crt"
 	for _, resources := range [][]string{nil, {"default", "pods", "pods"}, {"default", "widgets.example.com"}} {
-		rules, err := Rules(cfg, Options{Resources: resources})
+		rules, err := Rules(cfg, Options{Resources: resources, UnconstrainedImpersonation: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -42,8 +42,17 @@ func (x *forwarding) refusedIdentity(out *api.Response, body io.Reader) *api.Res
 			"that lacks the right to impersonate (`kubeweir rbac` prints what it needs), or is not good any more",
 			"status", x.resp.Status, "answer", string(content))
 	}
-	return x.refused(reason.GatewayIdentityRefused, comeBack("the gateway cannot ask the upstream in your name at present"))
+	message := "the gateway cannot ask the upstream in your name at present"
+	if x.resp.StatusCode == 403 {
+		message = notImpersonated
+	}
+	return x.refused(reason.GatewayIdentityRefused, comeBack(message))
 }
+
+// notImpersonated is for clients whom the gateway may not impersonate.
+const notImpersonated = "the gateway cannot ask the upstream in your name: it lacks the right to impersonate clients that come without a token. " +
+	"Its administrator grants that by rbac.impersonation=unconstrained in the chart or `kubeweir rbac --impersonation unconstrained`, " +
+	"which clusters before Kubernetes 1.36 and the group system:masters need"
 
 // aboutGateway reports whether a refusal is kube-apiserver's of the impersonation, or
 // of the credentials. The client's own impersonation was decided before, so that no

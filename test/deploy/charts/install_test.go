@@ -85,6 +85,9 @@ func (i *installation) gateway() {
 	if !strings.Contains(notes, "kubectl -n "+i.helm+" get configmap "+release+"-kubeweir-ca") {
 		t.Errorf("the notes do not tell how to get the CA:\n%s", notes)
 	}
+	if !strings.Contains(notes, "--set rbac.impersonation=unconstrained: whoever has the gateway's token") {
+		t.Errorf("the notes do not tell what unconstrained impersonation means:\n%s", notes)
+	}
 	name := release + "-kubeweir"
 	ca, err := i.clients.CoreV1().ConfigMaps(i.helm).Get(ctx, name+"-client-ca", metav1.GetOptions{})
 	if err != nil {

@@ -140,9 +140,12 @@ func TestRights(t *testing.T) {
 		if len(values.ClientCA) > 0 {
 			cfg.Authentication.ClientCAFile = "ca.crt"
 		}
-		constrained := values.RBAC.Impersonation == "constrained" ||
-			values.RBAC.Impersonation == "" && setting(text, "kube-version", kubeVersion) >= "1.36"
-		rules, err := rbac.Rules(cfg, rbac.Options{Resources: values.RBAC.Resources, ConstrainedImpersonation: constrained})
+		if values.RBAC.Impersonation == "" && setting(text, "kube-version", kubeVersion) < "1.36" {
+			cfg.Authentication.ClientCAFile = "" // nobody is impersonated there
+		}
+		rules, err := rbac.Rules(cfg, rbac.Options{
+			Resources: values.RBAC.Resources, UnconstrainedImpersonation: values.RBAC.Impersonation == "unconstrained",
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

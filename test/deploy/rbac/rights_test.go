@@ -59,7 +59,7 @@ func without(rights []right, gone func(right) bool) []right {
 func printed(t *testing.T, constrained bool) []right {
 	t.Helper()
 	rules, err := rbac.Rules(gatewayConfig(t), rbac.Options{
-		Resources: []string{rbac.Default, "widgets." + widgetGroup}, ConstrainedImpersonation: constrained,
+		Resources: []string{rbac.Default, "widgets." + widgetGroup}, UnconstrainedImpersonation: !constrained,
 	})
 	must(t, err)
 	return rightsOf(rbac.Policy(rules))
@@ -210,7 +210,7 @@ func answers(status int, text string, c *http.Client, method, path string, heade
 const (
 	configMaps = "/api/v1/namespaces/default/configmaps"
 	notAsked   = "could not be asked who you are"
-	notInName  = "cannot ask the upstream in your name"
+	notInName  = "cannot ask the upstream in your name: it lacks the right to impersonate"
 	aConfigMap = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"}}`
 	dryRun     = "?dryRun=All"
 )

@@ -73,7 +73,9 @@ each is for). files/resources.yaml has what is built into Kubernetes, by API gro
 {{- toYaml $cached -}}
 {{- end -}}
 
-{{/* How clients without tokens are forwarded. */}}
+{{/*
+How clients without tokens are forwarded. Clusters before 1.36 know no constrained impersonation, and `auto` never grants more.
+*/}}
 {{- define "kubeweir.impersonation" -}}
 {{- $authentication := default (dict) (default (dict) .Values.config).authentication -}}
 {{- $proxies := default (dict) $authentication.requestHeader -}}
@@ -82,7 +84,7 @@ each is for). files/resources.yaml has what is built into Kubernetes, by API gro
 {{- else -}}
 {{- $attributes := ternary (list "*") (list "uids" "userextras/authentication.kubernetes.io/credential-id") (not (empty $proxies.caFile)) -}}
 {{- $how := .Values.rbac.impersonation -}}
-{{- if eq $how "auto" }}{{ $how = ternary "constrained" "unconstrained" (semverCompare ">=1.36.0-0" .Capabilities.KubeVersion.Version) }}{{ end -}}
+{{- if eq $how "auto" }}{{ $how = ternary "constrained" "none" (semverCompare ">=1.36.0-0" .Capabilities.KubeVersion.Version) }}{{ end -}}
 {{- if eq $how "constrained" -}}
 {{- if not $proxies.caFile }}{{ $attributes = concat (list "groups" "users") $attributes }}{{ end -}}
 - apiGroups: [authentication.k8s.io]
@@ -96,6 +98,8 @@ each is for). files/resources.yaml has what is built into Kubernetes, by API gro
     {{- end }}
 - nonResourceURLs: ["*"]
   verbs: ["impersonate-on:user-info:get"]
+{{- else if eq $how "none" -}}
+[]
 {{- else -}}
 - apiGroups: [""]
   resources: [groups, serviceaccounts, users]
