@@ -60,7 +60,20 @@ two modes:
   What the cluster serves, and its version, is answered as it answered the same user within ` + "`authorization.allowedTTL`" + `
   (5 minutes at most), until a definition or an APIService changes; without the right to watch those it is asked each time.
 
-[Rules](#rules) choose between them request by request.
+[Rules](#rules) choose between them request by request. A get or list with the header ` + "`Cache-Control: no-cache`" + ` is strict
+whatever the mode; a read with a resourceVersion says itself how new its answer must be.
+
+A session read may lack a write that went through another gateway, or straight to the cluster. Controllers that compare what
+they read with what they wrote, such as those of kube-controller-manager since Kubernetes 1.36 (KEP-5647), would take that
+for a stale cache and wait. Where ` + "`session`" + ` is the default, a rule keeps them strict:
+
+` + "```yaml" + `
+consistency:
+  default: session
+rules:
+- userAgents: ["kube-controller-manager*"]
+  consistency: strict
+` + "```" + `
 `
 
 const referenceOffline = `

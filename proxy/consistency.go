@@ -1,6 +1,12 @@
 package proxy
 
-import "time"
+import (
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/kubeweir/kubeweir/cache"
+)
 
 // Mode says how a most-recent read (no resourceVersion) is answered.
 type Mode string
@@ -23,4 +29,23 @@ type Consistency struct {
 	// MaxStaleness is how long ago the feed's connection may have given a sign
 	// of life for a session read; 0 means any time while the feed is up.
 	MaxStaleness time.Duration
+}
+
+// consistency is the Mode of a most-recent read: the client's rule says it, or the
+// client itself asks for a strict read by Cache-Control: no-cache (RFC 9111, section
+// 5.2.1.4).
+func (x *exchange) consistency() Mode {
+	if x.settings.Mode != ModeStrict && httpguts.HeaderValuesContainsToken(x.request.Header.Values("Cache-Control"), "no-cache") {
+		return ModeStrict
+	}
+	return x.settings.Mode
+}
+
+// mode is the Mode of a most-recent read of res. Of what aggregated API servers
+// serve, the answers to writes do not tell how new the cache must be.
+func (x *exchange) mode(res *cache.Resource) Mode {
+	if res.Aggregated {
+		return ModeStrict
+	}
+	return x.consistency()
 }

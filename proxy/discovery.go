@@ -84,7 +84,7 @@ func (g *Gateway) discovery(ctx context.Context, x *exchange) *api.Response {
 // remembersDiscovery reports whether answers on what the upstream serves are remembered for who
 // asks, of requests like this.
 func (g *Gateway) remembersDiscovery(x *exchange) bool {
-	return x.settings.Mode == ModeSession && !g.Manager.Prompt() && isPlainGet(x.request) && g.answers.Covers(x.subject)
+	return x.consistency() == ModeSession && !g.Manager.Prompt() && isPlainGet(x.request) && g.answers.Covers(x.subject)
 }
 
 // isDiscovery reports whether an answer is the same for its user until something changes.

@@ -58,14 +58,6 @@ func (g *Gateway) readPermitted(ctx context.Context, x *exchange, q readQuery) o
 	return g.cached(ctx, x, q)
 }
 
-// mode says how a most-recent read of res is answered.
-func (x *exchange) mode(res *cache.Resource) Mode {
-	if res.Aggregated {
-		return ModeStrict // the answers to writes do not tell how new the cache must be
-	}
-	return x.settings.Mode
-}
-
 // readQuery is a read as its parameters say.
 type readQuery struct {
 	res     *cache.Resource

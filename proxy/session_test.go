@@ -357,6 +357,28 @@ func TestSessionReadsAskNobody(t *testing.T) {
 	})
 }
 
+// TestNoCacheReadsAreStrict: a client asks the upstream in session mode by
+// Cache-Control: no-cache, and by nothing that resembles it.
+func TestNoCacheReadsAreStrict(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		b := newSessionBench(t)
+		b.list()
+		for _, path := range []string{"/api/v1/pods", "/api/v1/namespaces/default/pods?limit=1", "/api/v1/namespaces/default/pods/a"} {
+			for header, strict := range map[string]bool{
+				"Cache-Control: no-cache": true, "cache-control: max-age=0, No-Cache": true,
+				"Cache-Control: max-age=0": false, "Cache-Control: no-cachet": false, "Cache-Control: ": false, "Pragma: no-cache": false,
+			} {
+				b.source.Calls()
+				before := b.upstream.count()
+				b.do("GET "+path, header)
+				if asked := b.upstream.count() != before || len(b.source.Calls()) > 0; asked != strict {
+					t.Errorf("%s with %q: upstream asked %v, want %v", path, header, asked, strict)
+				}
+			}
+		}
+	})
+}
+
 // Of a write of unknown effect the upstream is asked once for each collection at most.
 func TestSessionProvesOnce(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {

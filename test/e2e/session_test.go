@@ -76,6 +76,33 @@ func TestSessionConsistency(t *testing.T) {
 	}
 }
 
+// TestNoCacheReads: in session mode a read with Cache-Control: no-cache holds what was written past the gateway just before.
+func TestNoCacheReads(t *testing.T) {
+	ctx := deadline(t, 3*time.Minute)
+	createNamespaces(ctx, t, "no-cache")
+	g := startGateway(t, "--consistency=session")
+	strict := through(t, g, as(realkube.Admin)).with("Cache-Control", "no-cache")
+	past := direct(t, as(realkube.Admin))
+	const path = "/api/v1/namespaces/no-cache/configmaps"
+	for round := range 50 {
+		name := fmt.Sprintf("past-%d", round)
+		created, err := past.send(ctx, request{method: http.MethodPost, path: path, typ: "application/json", body: fmt.Sprintf(`{"metadata":{"name":%q}}`, name)})
+		must(t, err)
+		if created.status != http.StatusCreated {
+			t.Fatal(created)
+		}
+		if a := strict.get(ctx, t, path+"/"+name, "application/json"); a.status != http.StatusOK {
+			t.Fatalf("get %s: %v", name, a)
+		}
+		if a := strict.get(ctx, t, path, "application/json"); !strings.Contains(a.body, `"`+name+`"`) {
+			t.Fatalf("the list lacks %s", name)
+		}
+	}
+	if n := readsFrom(ctx, t, g, "cached"); n != 0 {
+		t.Errorf("%v reads were answered from the cache alone", n)
+	}
+}
+
 // readsFrom counts the reads that were answered from any of the given sources.
 func readsFrom(ctx context.Context, t *testing.T, g *realkube.Gateway, sources ...string) float64 {
 	t.Helper()
