@@ -112,6 +112,9 @@ func TestBadFlags(t *testing.T) {
 		{[]string{kubeconfig, "--insecure-listen=unix"}, `--insecure-listen must be a loopback host:port such as 127.0.0.1:8080, or unix:/path, not "unix"`},
 		{[]string{kubeconfig, "--admin-listen=127.0.0.1:8443"}, "--admin-listen is 127.0.0.1:8443, as --listen is; give each listener its own"},
 		{[]string{kubeconfig, "--tls-cert-file=testdata/files/tls.crt"}, "--tls-cert-file is set without --tls-private-key-file; give both or none"},
+		{[]string{kubeconfig, "--tls-min-version=VersionTLS11"}, `--tls-min-version must be VersionTLS12 or VersionTLS13, not "VersionTLS11"`},
+		{[]string{kubeconfig, "--tls-cipher-suites=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,TLS_RSA_WITH_RC4_128_SHA"}, `--tls-cipher-suites has no cipher suite of TLS 1.2 that is called "TLS_RSA_WITH_RC4_128_SHA"` + cipherSuitesThereAre},
+		{[]string{kubeconfig, "--tls-cipher-suites=TLS_AES_128_GCM_SHA256"}, `--tls-cipher-suites has no cipher suite of TLS 1.2 that is called "TLS_AES_128_GCM_SHA256"` + cipherSuitesThereAre},
 		{[]string{kubeconfig, "--tls-private-key-file=testdata/files/tls.key"}, "--tls-private-key-file is set without --tls-cert-file; give both or none"},
 		{[]string{kubeconfig, "--client-ca-file=testdata/files/junk"}, "--client-ca-file must be a file of certificates in PEM, and testdata/files/junk is not: it has none"},
 		{[]string{kubeconfig, "--requestheader-client-ca-file=testdata/files/tls.key"}, "--requestheader-client-ca-file must be a file of certificates in PEM, and testdata/files/tls.key is not: it has none"},
@@ -219,6 +222,11 @@ func everyFieldHasAFlag(t *testing.T, p *program) {
 	}
 }
 
+const cipherSuitesThereAre = "; there are TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA, TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA, TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA, " +
+	"TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA, TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, " +
+	"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384, TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256, " +
+	"TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"
+
 // TestFullFile: the file sets every field, to something else than the default,
 // and each flag wins over it.
 func TestFullFile(t *testing.T) {
@@ -265,7 +273,7 @@ func TestFullFile(t *testing.T) {
 		args = append(args, "--"+def[i].flag+"="+getText(reflect.ValueOf(s.value).Elem()))
 	}
 	args = slices.DeleteFunc(args, func(a string) bool {
-		return strings.HasSuffix(a, "-names=") || strings.HasSuffix(a, "-hosts=") || strings.HasSuffix(a, "-servers=") || strings.HasSuffix(a, "-groups=") || strings.HasSuffix(a, "-fields=") || strings.HasSuffix(a, "-exclude=")
+		return strings.HasSuffix(a, "-names=") || strings.HasSuffix(a, "-hosts=") || strings.HasSuffix(a, "-servers=") || strings.HasSuffix(a, "-groups=") || strings.HasSuffix(a, "-fields=") || strings.HasSuffix(a, "-exclude=") || strings.HasSuffix(a, "-suites=")
 	})
 	args = append(args, "--requestheader-client-ca-file=testdata/files/ca.crt")
 	g, err = Parse(args)
@@ -274,7 +282,7 @@ func TestFullFile(t *testing.T) {
 	}
 	for i, s := range g.program().settings() {
 		switch s.path {
-		case "kubeconfig", "context", rulesPath, "sidecarHosts", "upstreamServers", "cacheAggregatedGroups", "dropManagedFields", "state.exclude", "authentication.requestHeader.allowedNames", "authentication.requestHeader.caFile":
+		case "kubeconfig", "context", rulesPath, "sidecarHosts", "upstreamServers", "cacheAggregatedGroups", "dropManagedFields", "state.exclude", "tls.cipherSuites", "authentication.requestHeader.allowedNames", "authentication.requestHeader.caFile":
 			continue
 		}
 		if !reflect.DeepEqual(s.value, def[i].value) {

@@ -264,6 +264,7 @@ func Default() *Gateway {
 		Profiling:            ProfilingAuto,
 		Console:              defaultConsole(),
 		WatchListCompression: true,
+		TLS:                  TLS{MinVersion: TLS12},
 		ClusterProfiles:      ClusterProfiles{Max: 100},
 		AllClusters:          AllClusters{MaxInFlight: 4000, MaxWatches: 40000},
 		Authentication: Authentication{

@@ -10,14 +10,6 @@ import (
 
 // This file has what the configurations of the commands have in common.
 
-// TLS is the serving certificate. Both files or none; with none a
-// certificate is generated. The files are read again when they change.
-type TLS struct {
-	// CertFile holds the certificate and its chain, PrivateKeyFile its key; PEM.
-	CertFile       string `json:"certFile"`
-	PrivateKeyFile string `json:"privateKeyFile"`
-}
-
 // Limits bound what the program keeps and does at a time. Each has a metric.
 type Limits struct {
 	// MaxInFlight is the most requests under way, MaxWatches the most watches, log

@@ -10,6 +10,10 @@ func tlsSettings(t *TLS) []setting {
 			"PEM `file` of the serving certificate and its chain, read again when it changes; without it one is generated", ""},
 		{"tls.privateKeyFile", "tls-private-key-file", &t.PrivateKeyFile, nil,
 			"PEM `file` of its private key", ""},
+		{"tls.minVersion", "tls-min-version", &t.MinVersion, nil,
+			"oldest `version` of TLS that clients may speak", ""},
+		{"tls.cipherSuites", "tls-cipher-suites", &t.CipherSuites, nil,
+			"`names` of the cipher suites that TLS 1.2 may use; without any, Go's choice. Those of TLS 1.3 are fixed", ""},
 	}
 }
 

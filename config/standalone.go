@@ -99,6 +99,7 @@ func DefaultStandalone() *Standalone {
 		Profiling:            ProfilingAuto,
 		Console:              defaultConsole(),
 		WatchListCompression: true,
+		TLS:                  TLS{MinVersion: TLS12},
 		Etcd:                 Etcd{Prefix: "/registry"},
 		Authentication: StandaloneAuthentication{
 			Anonymous:       true,

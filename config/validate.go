@@ -117,7 +117,3 @@ func checkAudit(o *origins, a *Audit) {
 		o.report("audit.path", "is in a directory that does not exist; make %s first", shownPath(dir))
 	}
 }
-
-func checkTLS(o *origins, t *TLS) {
-	checkPair(o, certFile{"tls.certFile", t.CertFile}, certFile{"tls.privateKeyFile", t.PrivateKeyFile})
-}

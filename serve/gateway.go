@@ -137,6 +137,7 @@ func (g *gateway) edgeOptions(c *config.Gateway, registerer prometheus.Registere
 	o := edgeOptions(&c.Limits, &c.Timeouts.ServingTimeouts, g.log, registerer)
 	o.Listen, o.SidecarListen = c.Listen, c.InsecureListen
 	o.CertFile, o.KeyFile = c.TLS.CertFile, c.TLS.PrivateKeyFile
+	o.MinTLSVersion, o.CipherSuites = c.TLS.MinVersion.ID(), c.TLS.CipherSuiteIDs()
 	if g.cert != nil {
 		o.GetCertificate = func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 			return g.cert.material.Load().ServingCertificate(hello)

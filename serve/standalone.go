@@ -147,6 +147,7 @@ func (c *cluster) buildStandalone(s *config.Standalone, userAgent string, origin
 
 func (a *standalone) edgeOptions(c *config.Standalone, so *StandaloneOptions, registerer prometheus.Registerer) edge.Options {
 	o := edgeOptions(&c.Limits, &c.Timeouts, so.Logger, registerer)
+	o.MinTLSVersion, o.CipherSuites = c.TLS.MinVersion.ID(), c.TLS.CipherSuiteIDs()
 	if c.TLS.CertFile != "" {
 		o.CertFile, o.KeyFile = c.TLS.CertFile, c.TLS.PrivateKeyFile
 	} else {

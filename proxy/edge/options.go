@@ -39,6 +39,10 @@ type Options struct {
 	// GetCertificate gives the serving certificate where it is kept elsewhere; it is
 	// asked for each handshake.
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	// MinTLSVersion is the oldest version of TLS that is spoken, TLS 1.2 by default.
+	MinTLSVersion uint16
+	// CipherSuites are those of TLS 1.2; nil for Go's choice.
+	CipherSuites []uint16
 
 	// MaxConnections is the most open connections over all listeners; one more is
 	// closed at once. It is never above half of the files that the process may open.

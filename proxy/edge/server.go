@@ -81,7 +81,7 @@ func New(o Options) (*Server, error) {
 		}
 		get = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return source.certificate() }
 	}
-	s.tls = tlsConfig(get)
+	s.tls = tlsConfig(get, o.MinTLSVersion, o.CipherSuites)
 	if o.Listen != "" || o.GetCertificate != nil {
 		watchCertificate(o.Registerer, get)
 	}

@@ -24,9 +24,10 @@ type certificateSource interface {
 
 // tlsConfig is the configuration of the TLS listener. Client certificates are
 // asked for and passed on; who trusts them is identity's matter.
-func tlsConfig(get func(*tls.ClientHelloInfo) (*tls.Certificate, error)) *tls.Config {
+func tlsConfig(get func(*tls.ClientHelloInfo) (*tls.Certificate, error), minVersion uint16, suites []uint16) *tls.Config {
 	return &tls.Config{
-		MinVersion:     tls.VersionTLS12,
+		MinVersion:     max(minVersion, tls.VersionTLS12),
+		CipherSuites:   suites,
 		NextProtos:     []string{"h2", "http/1.1"},
 		ClientAuth:     tls.RequestClientCert,
 		GetCertificate: get,

@@ -56,8 +56,8 @@ func (f *aFleet) through(ctx context.Context, cluster, want string, args ...stri
 // configuration, and one whose profile is deleted not any more.
 func TestClusterProfiles(t *testing.T) {
 	ctx := deadline(t, 3*time.Minute)
-	first, _ := startLab(ctx, t)
-	second, _ := startLab(ctx, t)
+	first, _ := startLab(t)
+	second, _ := startLab(t)
 	dir := t.TempDir()
 	hub := filepath.Join(dir, "hub.kubeconfig")
 	must(t, kube.WriteKubeconfig(hub, kube.URL(), kube.ServingCAFile(), kube.AdminToken()))

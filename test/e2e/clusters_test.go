@@ -32,11 +32,9 @@ func writeFile(t *testing.T, name, content string) string {
 }
 
 // startLab starts a standalone that knows the cluster's users, and returns the kubeconfig by which a gateway asks it.
-func startLab(ctx context.Context, t *testing.T) (*realkube.Standalone, string) {
+func startLab(t *testing.T) (*realkube.Standalone, string) {
 	t.Helper()
-	lab, err := realkube.StartStandalone(ctx, realkube.StandaloneOptions{Path: bed.Program, Dir: t.TempDir(), Cluster: kube})
-	must(t, err)
-	t.Cleanup(lab.Close)
+	lab := startStandalone(t)
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	must(t, kube.WriteKubeconfig(file, lab.URL(), kube.ServingCAFile(), kube.AdminToken()))
 	return lab, file
@@ -76,8 +74,8 @@ func clientOf(t *testing.T, cfg *rest.Config) *kubernetes.Clientset {
 // and the others do not notice.
 func TestClusters(t *testing.T) {
 	ctx := deadline(t, 3*time.Minute)
-	_, lab := startLab(ctx, t)
-	slow, slowFile := startLab(ctx, t)
+	_, lab := startLab(t)
+	slow, slowFile := startLab(t)
 	down := filepath.Join(t.TempDir(), "kubeconfig")
 	must(t, kube.WriteKubeconfig(down, "https://127.0.0.1:1", kube.ServingCAFile(), kube.AdminToken()))
 	// The flags that startGateway gives are the top level: real has its kubeconfig.

@@ -157,7 +157,7 @@ func fill(t *testing.T, file string) {
 // otherCluster gives the gateway the address of another cluster.
 func otherCluster(ctx context.Context, t *testing.T, s *keptScene) {
 	t.Helper()
-	lab, _ := startLab(ctx, t)
+	lab, _ := startLab(t)
 	s.opts.Upstream = lab.URL()
 	s.upstream.Host = lab.URL()
 }

@@ -131,6 +131,7 @@ func choices() map[reflect.Type][]any {
 		reflect.TypeFor[config.SelfReviews](): {config.Forwarded, config.Cached},
 		reflect.TypeFor[config.View]():        {config.Full, config.Redacted},
 		reflect.TypeFor[config.OverBudget]():  {config.RefuseOverBudget, config.CachedOverBudget},
+		reflect.TypeFor[config.TLSVersion]():  {config.TLS12, config.TLS13},
 		reflect.TypeFor[config.Level]():       {"debug", "info", "warn", "error"},
 		reflect.TypeFor[config.Format]():      {config.Text, config.JSON},
 		reflect.TypeFor[config.Profiling]():   {"true", "false", true, false, config.ProfilingAuto},

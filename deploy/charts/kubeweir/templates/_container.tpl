@@ -65,6 +65,12 @@ volumeMounts:
 - --admin-listen=:{{ include "kubeweir.metricsPort" . }}
 - --tls-cert-file={{ include "kubeweir.etc" . }}/tls/tls.crt
 - --tls-private-key-file={{ include "kubeweir.etc" . }}/tls/tls.key
+{{- with .Values.tls.minVersion }}
+- --tls-min-version={{ . }}
+{{- end }}
+{{- with .Values.tls.cipherSuites }}
+- --tls-cipher-suites={{ join "," . }}
+{{- end }}
 {{- if include "kubeweir.clientCertificates" . }}
 - --client-ca-file={{ include "kubeweir.etc" . }}/client-ca/ca.crt
 {{- end }}

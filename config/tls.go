@@ -1,0 +1,87 @@
+package config
+
+import (
+	"crypto/tls"
+	"slices"
+	"strings"
+)
+
+// TLS is how the API is served over TLS. Both files or none; with none a
+// certificate is generated. The files are read again when they change.
+type TLS struct {
+	// CertFile holds the certificate and its chain, PrivateKeyFile its key; PEM.
+	CertFile       string `json:"certFile"`
+	PrivateKeyFile string `json:"privateKeyFile"`
+	// MinVersion is the oldest version that clients may speak.
+	MinVersion TLSVersion `json:"minVersion"`
+	// CipherSuites are those of TLS 1.2, by their names in crypto/tls; none stands
+	// for Go's choice. Those of TLS 1.3 are fixed.
+	CipherSuites []string `json:"cipherSuites"`
+}
+
+// TLSVersion is a version of TLS by the name that kube-apiserver has for it.
+type TLSVersion string
+
+// The versions. kube-apiserver knows older ones, which nothing should speak any more
+// (RFC 8996).
+const (
+	TLS12 TLSVersion = "VersionTLS12"
+	TLS13 TLSVersion = "VersionTLS13"
+)
+
+func (TLSVersion) choices() []string { return []string{string(TLS12), string(TLS13)} }
+
+// ID is the version as crypto/tls numbers it.
+func (v TLSVersion) ID() uint16 {
+	if v == TLS13 {
+		return tls.VersionTLS13
+	}
+	return tls.VersionTLS12
+}
+
+// CipherSuiteIDs are CipherSuites as crypto/tls numbers them; nil for Go's choice.
+func (t *TLS) CipherSuiteIDs() []uint16 {
+	var ids []uint16
+	for _, name := range t.CipherSuites {
+		if suite := cipherSuite(name); suite != nil {
+			ids = append(ids, suite.ID)
+		}
+	}
+	return ids
+}
+
+// cipherSuite returns the cipher suite of a name; nil for one that does not exist, is
+// insecure, or belongs to TLS 1.3.
+func cipherSuite(name string) *tls.CipherSuite {
+	// Before Go 1.14 these two had shorter names, which kube-apiserver still takes.
+	if strings.HasSuffix(name, "_WITH_CHACHA20_POLY1305") {
+		name += "_SHA256"
+	}
+	suites := cipherSuites()
+	if i := slices.IndexFunc(suites, func(s *tls.CipherSuite) bool { return s.Name == name }); i >= 0 {
+		return suites[i]
+	}
+	return nil
+}
+
+// cipherSuites are those that a setting may name.
+func cipherSuites() []*tls.CipherSuite {
+	return slices.DeleteFunc(tls.CipherSuites(), func(s *tls.CipherSuite) bool {
+		return !slices.Contains(s.SupportedVersions, tls.VersionTLS12)
+	})
+}
+
+func checkTLS(o *origins, t *TLS) {
+	checkPair(o, certFile{"tls.certFile", t.CertFile}, certFile{"tls.privateKeyFile", t.PrivateKeyFile})
+	for _, name := range t.CipherSuites {
+		if cipherSuite(name) != nil {
+			continue
+		}
+		var known []string
+		for _, s := range cipherSuites() {
+			known = append(known, s.Name)
+		}
+		o.report("tls.cipherSuites", "has no cipher suite of TLS 1.2 that is called %q; there are %s", name, strings.Join(known, ", "))
+		return
+	}
+}
