@@ -165,7 +165,8 @@ func TestRestarted(t *testing.T) {
 	select {
 	case ev := <-w.ResultChan():
 		if m, ok := ev.Object.(*corev1.ConfigMap); !ok || ev.Type != watch.Added || m.Name != "new" {
-			t.Errorf("the watch brings %v", ev)
+			ended, err := g.Families(ctx, "kubeweir_watches_ended_total")
+			t.Errorf("the watch brings %v; watches have ended by %v, %v", ev, ended, err)
 		}
 	case <-ctx.Done():
 		t.Fatal("the watch brings nothing")
