@@ -214,6 +214,11 @@ func TestBrokenUploads(t *testing.T) {
 	}{
 		{"client leaves", "Content-Length: 10\r\n\r\nabc", true, io.ErrUnexpectedEOF},
 		{"client leaves in a chunk", "Transfer-Encoding: chunked\r\n\r\na\r\nabc", true, io.ErrUnexpectedEOF},
+		{"client leaves before the last chunk", "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", true, io.ErrUnexpectedEOF},
+		{"client leaves in the trailer", "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n", true, nil},
+		{"chunk with a negative size", "Transfer-Encoding: chunked\r\n\r\n-3\r\nabc\r\n0\r\n\r\n", false, nil},
+		{"chunk that ends in a line feed", "Transfer-Encoding: chunked\r\n\r\n3\nabc\r\n0\r\n\r\n", false, nil},
+		{"chunk without its end", "Transfer-Encoding: chunked\r\n\r\n3\r\nabcd\r\n0\r\n\r\n", false, nil},
 		{"bad chunk", "Transfer-Encoding: chunked\r\n\r\nzz\r\nabc", false, nil},
 		{"client stands still", "Content-Length: 10\r\n\r\nabc", false, nil},
 	} {

@@ -307,7 +307,7 @@ func (c *conn) writeBodyTo(x *exchange, resp *api.Response, f framing) (written 
 
 // mayKeep says whether the connection can serve another request after this one.
 func (x *exchange) mayKeep(resp *api.Response) bool {
-	if !x.keepAlive || x.c.srv.draining.Load() || wantsClose(resp.Header) {
+	if !x.keepAlive || x.mustClose || x.c.srv.draining.Load() || wantsClose(resp.Header) {
 		return false
 	}
 	if x.req.Body == nil {

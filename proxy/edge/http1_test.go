@@ -143,6 +143,36 @@ func TestPipelining(t *testing.T) {
 	}
 }
 
+// TestLastRequests: behind a request whose head says that it is the last one, or that two readers could end in different
+// places, nothing is served on its connection.
+func TestLastRequests(t *testing.T) {
+	ts := startServer(t, func(_ context.Context, r *api.Request) *api.Response {
+		if r.Body != nil {
+			_, _ = io.Copy(io.Discard, r.Body)
+		}
+		return text(r.Path)
+	})
+	const chunks = "0\r\n\r\n"
+	for name, head := range map[string]string{
+		"close":                         "GET /1 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+		"close among others":            "GET /1 HTTP/1.1\r\nHost: x\r\nConnection: keep-alive, Close\r\n\r\n",
+		"close, then another line":      "GET /1 HTTP/1.1\r\nHost: x\r\nConnection: close\r\nConnection: keep-alive\r\n\r\n",
+		"1.0, close, then another line": "GET /1 HTTP/1.0\r\nConnection: close\r\nConnection: keep-alive\r\n\r\n",
+		"1.0":                           "GET /1 HTTP/1.0\r\n\r\n",
+		"length and encoding":           "POST /1 HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks,
+		"encoding and length":           "POST /1 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: 60\r\n\r\n" + chunks,
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := ts.dial()
+			c.send("%s", head+"GET /2 HTTP/1.1\r\nHost: x\r\n\r\n")
+			if resp, body := c.response("GET"); body != "/1" || !resp.Close {
+				t.Fatalf("got %q, close %v", body, resp.Close)
+			}
+			c.ended()
+		})
+	}
+}
+
 func TestMalformedRequests(t *testing.T) {
 	ts := startServer(t, func(context.Context, *api.Request) *api.Response { return text("served") })
 	for _, tc := range []struct {
@@ -159,6 +189,19 @@ func TestMalformedRequests(t *testing.T) {
 		{"space before colon", "GET / HTTP/1.1\r\nHost: a\r\nContent-Length : 3\r\n\r\n", 400},
 		{"space in name", "GET / HTTP/1.1\r\nHost: a\r\nfoo bar: 3\r\n\r\n", 400},
 		{"no colon", "GET / HTTP/1.1\r\nHost: a\r\nfoo\r\n\r\n", 400},
+		{"folded line with a tab", "GET / HTTP/1.1\r\nHost: a\r\nFoo: a\r\n\tb\r\n\r\n", 400},
+		{"folded line that looks like a length", "POST / HTTP/1.1\r\nHost: a\r\nFoo: a\r\n Content-Length: 3\r\n\r\nabc", 400},
+		{"first line folded", "GET / HTTP/1.1\r\n Host: a\r\n\r\n", 400},
+		{"empty line of a line feed", "GET / HTTP/1.1\r\nHost: a\r\n\nGET /2 HTTP/1.1\r\nHost: a\r\n\r\n", 400},
+		{"carriage return in a value", "GET / HTTP/1.1\r\nHost: a\r\nFoo: a\rContent-Length: 3\r\n\r\n", 400},
+		{"two encodings", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n", 400},
+		{"list of encodings", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n", 400},
+		{"encoding with a vertical tab", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: \vchunked\r\n\r\n0\r\n\r\n", 400},
+		{"length with a sign", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +3\r\n\r\nabc", 400},
+		{"list of lengths", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3, 3\r\n\r\nabc", 400},
+		{"length that overflows", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 18446744073709551619\r\n\r\nabc", 400},
+		{"forbidden trailer", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTrailer: Content-Length\r\n\r\n0\r\n\r\n", 400},
+		{"target of all but OPTIONS", "GET * HTTP/1.1\r\nHost: a\r\n\r\n", 400},
 		{"folded line", "GET / HTTP/1.1\r\nHost: a\r\nFoo: a\r\n b\r\n\r\n", 400},
 		{"control character", "GET / HTTP/1.1\r\nHost: a\r\nFoo: a\x01\r\n\r\n", 400},
 		{"line feeds only", "GET / HTTP/1.1\nHost: a\n\nGET / HTTP/1.1\r\n\r\n", 400},

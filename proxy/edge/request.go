@@ -32,6 +32,9 @@ type exchange struct {
 	expects bool
 	// mayUpgrade is set when a Connection line says that Upgrade lines count.
 	mayUpgrade bool
+	// framed is set by a Content-Length or Transfer-Encoding line, mustClose by both or
+	// by Connection: close, whatever other lines say.
+	framed, mustClose bool
 
 	fields [inlineFields]api.HeaderField
 }
@@ -130,10 +133,15 @@ func (x *exchange) ownField(name, value string) error {
 		x.req.Host = value
 		return nil
 	case "Transfer-Encoding", "Content-Length":
-		return nil // said by Body and ContentLength; fasthttp has seen to them
+		// Said by Body and ContentLength; fasthttp has seen to them, and refuses either
+		// twice. With both the client, or a proxy before it, may disagree on where the
+		// next request begins (RFC 9112, section 6.3).
+		x.mustClose = x.mustClose || x.framed
+		x.framed = true
+		return nil
 	case "Connection":
 		if hasToken(value, "close") {
-			x.keepAlive = false
+			x.mustClose = true
 		} else if x.http10 && hasToken(value, "keep-alive") {
 			x.keepAlive = true
 		}

@@ -14,15 +14,15 @@ func TestTLSSettings(t *testing.T) {
 	const allowed, other = tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256
 	for name, c := range map[string]struct {
 		flags  []string
-		client tls.Config
+		client *tls.Config
 		ok     bool
 	}{
-		"a suite":          {[]string{"--tls-cipher-suites=" + tls.CipherSuiteName(allowed)}, tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{allowed}}, true},
-		"another suite":    {[]string{"--tls-cipher-suites=" + tls.CipherSuiteName(allowed)}, tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{other}}, false},
-		"TLS 1.2 with 1.3": {[]string{"--tls-min-version=VersionTLS13"}, tls.Config{MaxVersion: tls.VersionTLS12}, false},
-		"TLS 1.3":          {[]string{"--tls-min-version=VersionTLS13"}, tls.Config{}, true},
-		"TLS 1.2":          {nil, tls.Config{MaxVersion: tls.VersionTLS12}, true},
-		"TLS 1.1":          {nil, tls.Config{MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS11}, false},
+		"a suite":          {[]string{"--tls-cipher-suites=" + tls.CipherSuiteName(allowed)}, &tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{allowed}}, true},
+		"another suite":    {[]string{"--tls-cipher-suites=" + tls.CipherSuiteName(allowed)}, &tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{other}}, false},
+		"TLS 1.2 with 1.3": {[]string{"--tls-min-version=VersionTLS13"}, &tls.Config{MaxVersion: tls.VersionTLS12}, false},
+		"TLS 1.3":          {[]string{"--tls-min-version=VersionTLS13"}, &tls.Config{}, true},
+		"TLS 1.2":          {nil, &tls.Config{MaxVersion: tls.VersionTLS12}, true},
+		"TLS 1.1":          {nil, &tls.Config{MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS11}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
