@@ -82,8 +82,9 @@ func compareRequests(t *testing.T, x *exchange, length int, want *http.Request) 
 	if strings.HasPrefix(want.RequestURI, "/") && r.Path != want.URL.Path {
 		t.Errorf("path %q, want %q", r.Path, want.URL.Path)
 	}
-	if keep := !want.Close; x.keepAlive != keep {
-		t.Errorf("keep alive %v, want %v", x.keepAlive, keep)
+	// What has two framings, of which net/http drops one, is the last request here.
+	if keep := x.keepAlive && !x.mustClose; keep == want.Close && (keep || length != -1) {
+		t.Errorf("keep alive %v, want %v", keep, !want.Close)
 	}
 	wantLength := want.ContentLength
 	if len(want.TransferEncoding) > 0 {

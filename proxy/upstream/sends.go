@@ -29,7 +29,7 @@ var errTurnedAway = errors.New("the upstream turns the request away again and ag
 //     process it, by a GOAWAY for streams before it or by REFUSED_STREAM. What was ended by
 //     PROTOCOL_ERROR, which may be after it was processed, is sent again by the code of
 //     HTTP/2 in net/http (golang.org/issue/47635), but not by that of golang.org/x/net, which
-//     is therefore used (transports).
+//     is therefore used (transports; http2_guard.go sees to it).
 //
 // So nothing that changes something is sent again if it may have been processed, and what looks
 // for a connection again was not, wherever it was sent before: if none is found, because the
