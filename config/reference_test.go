@@ -105,6 +105,7 @@ and says one or more of these:
 | ` + "`coalesce`" + ` | a duration from ` + "`10ms` to `30s`" + `; ` + "`0`" + `: events never wait, for ` + "`watchBytesPerSecond`" + ` neither | ` + "`coalesce`" + ` |
 | ` + "`watchBytesPerSecond`" + ` | a size of at least ` + "`1Ki`" + ` | ` + "`watchBytesPerSecond`" + ` |
 | ` + "`visibleLists`" + ` | ` + "`true`" + `: a list or watch of all namespaces that the user may not make shows the namespaces that the user may list ([visible.md](visible.md)) instead of 403. ` + "`false`" + ` excepts from a later rule | |
+| ` + "`drop`" + ` | ` + "`[metadata.managedFields]`" + `: what the cache answers, lists, gets and watches in every form, is sent without managedFields, a third of most objects. Who writes back what was read so changes none: the cluster keeps them. What the cluster itself answers (writes, aggregated APIs, what the cache does not have) has them. Nothing else can be dropped: the cluster would take it for deleted | nothing |
 | ` + "`upstreamRequestsPerSecond`" + `, ` + "`upstreamBytesPerSecond`" + ` | a number from 1 on; a size of at least ` + "`1Ki`" + `: what each user may cause at the cluster, averaged over ten seconds | |
 | ` + "`overBudget`" + ` | ` + "`refuse`" + ` (429 with Retry-After) or ` + "`cached`" + ` (a most-recent read gets what the cache holds, and its age; all else 429): what becomes of a request that would cause more | |
 | ` + "`block`" + ` | ` + "`true`" + `: all is 429. ` + "`false`" + ` excepts from a later rule | |

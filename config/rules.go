@@ -57,7 +57,14 @@ type Rule struct {
 	Block Switch `json:"block"`
 	// View is how much of objects is shown.
 	View View `json:"view"`
+	// Drop are fields that objects are sent without: ManagedFields is the only one.
+	Drop []string `json:"drop"`
 }
+
+// ManagedFields is what a rule may drop. Whoever writes back what was read without them
+// changes none: kube-apiserver keeps those of the object (KEP-555). It would take dropped
+// annotations for deleted ones, which is why no rule drops them.
+const ManagedFields = "metadata.managedFields"
 
 // OverBudget says what becomes of a request over an upstream budget.
 type OverBudget string
@@ -114,7 +121,7 @@ func (Switch) choices() []string { return []string{string(On), string(Off)} }
 // says reports whether the rule decides anything.
 func (r *Rule) says() bool {
 	return r.Profile == Dashboard || r.Consistency != "" || r.Offline != "" || r.SelfReviews != "" || r.ReadOnly != "" ||
-		r.Coalesce != 0 || r.WatchBytesPerSecond != 0 || r.hasBudget() || r.OverBudget != "" || r.Block != "" || r.View != "" || r.VisibleLists != ""
+		r.Coalesce != 0 || r.WatchBytesPerSecond != 0 || r.hasBudget() || r.OverBudget != "" || r.Block != "" || r.View != "" || r.VisibleLists != "" || len(r.Drop) > 0
 }
 
 // rulesExample are rules for a file.
@@ -144,6 +151,9 @@ const rulesExample = `
 # Teams see what is in their own namespaces where they ask for all.
 - groups: ["team:*"]
   visibleLists: true
+# Operators that keep a cache of their own do not need a third of each object in it.
+- userAgents: ["argocd-application-controller*", "keda*"]
+  drop: [metadata.managedFields]
 # What runs on the node goes on while the uplink is gone, and reads from the cache.
 - groups: ["system:nodes", "system:serviceaccounts:kube-system"]
   consistency: session
@@ -156,12 +166,17 @@ func (g *Gateway) checkRules(o *origins) {
 		rule, path := &g.Rules[i], fmt.Sprintf("%s[%d]", rulesPath, i)
 		g.checkBudget(o, rule, path)
 		if !rule.says() {
-			o.report(path, "says nothing; add profile: dashboard, consistency, offline, selfReviews, readOnly, visibleLists, coalesce, watchBytesPerSecond, upstreamRequestsPerSecond, upstreamBytesPerSecond, overBudget, block or view")
+			o.report(path, "says nothing; add profile: dashboard, consistency, offline, selfReviews, readOnly, visibleLists, coalesce, watchBytesPerSecond, upstreamRequestsPerSecond, upstreamBytesPerSecond, overBudget, block, view or drop")
 		}
 		if rule.Coalesce != NoWindow {
 			checkCoalesce(o, path+".coalesce", time.Duration(rule.Coalesce))
 		}
 		checkWatchBytes(o, path+".watchBytesPerSecond", rule.WatchBytesPerSecond)
+		for j, field := range rule.Drop {
+			if field != ManagedFields {
+				o.report(fmt.Sprintf("%s.drop[%d]", path, j), "must be %s, not %q: who writes back what lacks another field deletes it", ManagedFields, short(field))
+			}
+		}
 		checkMatch(o, &rule.Match, path)
 	}
 }

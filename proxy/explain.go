@@ -240,6 +240,9 @@ func (s *Settings) said() (all []ExplainedSetting) {
 	add("readOnly", s.ReadOnly.word("true", "false"))
 	add("view", s.Redacted.word("redacted", "full"))
 	add("visibleLists", s.VisibleLists.word("true", "false"))
+	if s.DropManagedFields == Yes {
+		add("drop", "metadata.managedFields")
+	}
 	add("coalesce", coalesce)
 	add("watchBytesPerSecond", number(s.WatchBytesPerSecond))
 	add("upstreamRequestsPerSecond", number(s.UpstreamRequestsPerSecond))

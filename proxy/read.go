@@ -74,10 +74,10 @@ type readQuery struct {
 func (q *readQuery) mostRecent() bool { return q.options.MostRecent() }
 
 // cacheOnly reports whether the upstream need not know what the read asks for, a part of the
-// collection, a query or a redacted view: it is asked for its version alone. Of visible
-// namespaces it must not be asked by the gateway, who may see all.
+// collection, a query, a redacted view or objects without their managedFields: it is asked for
+// its version alone. Of visible namespaces it must not be asked by the gateway, who may see all.
 func (q *readQuery) cacheOnly() bool {
-	return q.options.ShardSelector != "" || q.query != nil || q.rep.Redacted || q.visible != nil
+	return q.options.ShardSelector != "" || q.query != nil || q.rep.Redacted || q.rep.DropManagedFields || q.visible != nil
 }
 
 func negotiate(x *exchange, res *cache.Resource) (api.Representation, bool) {
@@ -100,6 +100,7 @@ func negotiate(x *exchange, res *cache.Resource) (api.Representation, bool) {
 		return rep, false
 	}
 	rep.Redacted = x.redacted
+	rep.DropManagedFields = rep.DropManagedFields || x.settings.DropManagedFields == Yes
 	rep.Pretty = x.info.Verb != "watch" && rep.Encoding == api.JSON && !rep.YAML && (rep.Pretty || x.pretty)
 	if rep.Transform == api.Table {
 		include, ok := api.ParseIncludeObject(x.info.IncludeObject)

@@ -44,6 +44,8 @@ type Settings struct {
 	VisibleLists Choice
 	// Redacted shows objects without their secrets, and refuses what cannot be shown so.
 	Redacted Choice
+	// DropManagedFields leaves metadata.managedFields out of what the cache answers.
+	DropManagedFields Choice
 	// UpstreamRequestsPerSecond and UpstreamBytesPerSecond are what each sender may cause
 	// upstream; OverBudget says what becomes of a request beyond. They, and Block, which
 	// refuses all, hold for who sends a request, as whomever they act.
@@ -210,6 +212,9 @@ func (s *Settings) complete(from *Settings) {
 	}
 	if s.VisibleLists == Unsaid {
 		s.VisibleLists = from.VisibleLists
+	}
+	if s.DropManagedFields == Unsaid {
+		s.DropManagedFields = from.DropManagedFields
 	}
 }
 

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -94,11 +95,15 @@ func pace(c *config.Gateway) cache.Pace {
 func rules(c *config.Gateway) (list []proxy.Rule) {
 	for i := range c.Rules {
 		r := c.Rules[i].Complete()
+		dropped := proxy.Unsaid
+		if slices.Contains(r.Drop, config.ManagedFields) {
+			dropped = proxy.Yes
+		}
 		list = append(list, proxy.Rule{
 			Match: proxy.Match{Users: r.Users, Groups: r.Groups, UserAgents: r.UserAgents, Resources: r.Resources},
 			Says: proxy.Settings{
 				Mode: proxy.Mode(r.Consistency), Offline: choice(r.Offline, config.Allow), SelfReviews: choice(r.SelfReviews, config.Cached), ReadOnly: choice(r.ReadOnly, config.On), VisibleLists: choice(r.VisibleLists, config.On),
-				Redacted: choice(r.View, config.Redacted),
+				Redacted: choice(r.View, config.Redacted), DropManagedFields: dropped,
 				Coalesce: time.Duration(r.Coalesce), WatchBytesPerSecond: int64(r.WatchBytesPerSecond),
 				UpstreamRequestsPerSecond: int64(r.UpstreamRequestsPerSecond), UpstreamBytesPerSecond: int64(r.UpstreamBytesPerSecond),
 				OverBudget: proxy.OverBudget(r.OverBudget), Block: choice(r.Block, config.On),

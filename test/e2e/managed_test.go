@@ -15,8 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-const managedNamespace = "managed"
-
 // deployment is one as a user would apply it, with some replicas.
 func deployment(replicas int) string {
 	return fmt.Sprintf(`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","labels":{"app":"web"}},"spec":{"replicas":%d,"selector":{"matchLabels":{"app":"web"}},`+
@@ -26,10 +24,24 @@ func deployment(replicas int) string {
 // TestDropManagedFields: a gateway that keeps no managedFields of a resource serves none of it, in any form, while the
 // cluster's stay whole whatever is written through it, of what it gave, too.
 func TestDropManagedFields(t *testing.T) {
-	ctx := deadline(t, time.Minute)
-	createNamespaces(ctx, t, managedNamespace)
-	const all = "/apis/apps/v1/namespaces/" + managedNamespace + "/deployments"
-	const web = all + "/web"
+	t.Parallel()
+	dropManagedFields(t, "managed", false, "--drop-managed-fields=deployments.apps")
+}
+
+// TestDropRule is TestDropManagedFields for clients that a rule names, whose most-recent gets have none either.
+func TestDropRule(t *testing.T) {
+	t.Parallel()
+	dropManagedFields(t, "dropped", true, "--config="+writeFile(t, "gateway.yaml", `rules:
+- userAgents: ["e2e*", "kubectl*"]
+  drop: [metadata.managedFields]
+`))
+}
+
+func dropManagedFields(t *testing.T, namespace string, gets bool, flags ...string) {
+	ctx := deadline(t, 5*time.Minute)
+	createNamespaces(ctx, t, namespace)
+	all := "/apis/apps/v1/namespaces/" + namespace + "/deployments"
+	web := all + "/web"
 	admin := identity{token: kube.AdminToken()}
 	up := direct(t, admin)
 	write := func(c *client, method, path, typ, body string, status int) answer {
@@ -62,7 +74,7 @@ func TestDropManagedFields(t *testing.T) {
 		t.Fatalf("managers %v", before)
 	}
 
-	g := startGateway(t, "--drop-managed-fields=deployments.apps")
+	g := startGateway(t, flags...)
 	gw := through(t, g, admin)
 	const field = "f:metadata" // in the bytes of managedFields, in every encoding
 	const typeCBOR, typeYAML = "application/cbor", "application/yaml"
@@ -103,6 +115,9 @@ func TestDropManagedFields(t *testing.T) {
 	if a := gw.get(ctx, t, all, typeJSON); !strings.Contains(a.body, `"web"`) || strings.Contains(a.body, field) {
 		t.Errorf("most recent: %s", a)
 	}
+	if a := gw.get(ctx, t, web, typeJSON); strings.Contains(a.body, field) == gets {
+		t.Errorf("most recent get: %s", a)
+	}
 
 	// What it gave is written back.
 	given := gw.get(ctx, t, web+"?resourceVersion=0", typeJSON).body
@@ -128,7 +143,7 @@ func TestDropManagedFields(t *testing.T) {
 	must(t, os.WriteFile(file, []byte(deployment(4)), 0o600))
 	k := newKubectl(ctx, t, g)
 	for _, args := range []string{"apply --server-side -f", "apply -f", "diff -f"} {
-		out, err := k.command(ctx, k.configs[1], append(strings.Fields(args), file, "-n", managedNamespace)...).CombinedOutput()
+		out, err := k.command(ctx, k.configs[1], append(strings.Fields(args), file, "-n", namespace)...).CombinedOutput()
 		if err != nil || strings.Contains(strings.ToLower(string(out)), "conflict") {
 			t.Errorf("kubectl %s: %v\n%s", args, err, out)
 		}
