@@ -123,9 +123,10 @@ type Gateway struct {
 	answers      *answers
 	documents    *answers // on all that the upstream serves, which are large
 	// documentPlaces has places for those of documents that are read or written.
-	documentPlaces *limiter
-	usage          *usage.Usage
-	visible        *identity.Visible
+	documentPlaces   *limiter
+	openAPIDocuments *openAPIDocuments
+	usage            *usage.Usage
+	visible          *identity.Visible
 	// redactedAnswers and redactedWatches have places for what is redacted on its way.
 	redactedAnswers, redactedWatches *limiter
 	// restricts is set when some request may be refused by a rule, redacts when some answer
@@ -158,6 +159,9 @@ func New(o Options) *Gateway {
 	g.answers = identity.NewAnswers[*keptAnswer](o.Authorizer, maxKeptAnswers)
 	g.documents = identity.NewAnswers[*keptAnswer](o.Authorizer, maxKeptDocuments)
 	g.documentPlaces = newLimiter(maxKeptDocuments, overload{}, overload{})
+	if !o.InProcess {
+		g.openAPIDocuments = newOpenAPIDocuments(o.Registerer)
+	}
 	if o.Processor == nil {
 		o.Processor = usage.NewProcessor()
 	}
@@ -396,6 +400,9 @@ func (g *Gateway) route(ctx context.Context, x *exchange) *api.Response {
 			return resp
 		}
 		if resp := g.discovery(ctx, x); resp != nil {
+			return resp
+		}
+		if resp := g.openAPI(ctx, x); resp != nil {
 			return resp
 		}
 		return g.forward(ctx, x)

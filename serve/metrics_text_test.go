@@ -19,7 +19,7 @@ var sections = []section{
 	{"Process", "", []string{"build_info", "panics"}},
 	{"Requests", "", []string{"requests_", "request_", "forwarded_", "refusals", "response_bytes", "long_request", "transcoded_"}},
 	{"Connections", "", []string{"connections", "malformed", "serving_", "response_buffer", "unread_streams", "waiting_stream"}},
-	{"Reads from the cache", "", []string{"read_", "derived_", "stale_"}},
+	{"Reads from the cache", "", []string{"read_", "derived_", "stale_", "openapi_"}},
 	{"Collections", "One is kept of each resource and encoding that is read.", []string{"cache_"}},
 	{"What is kept over restarts", "With `--state-dir`; see [warm-start.md](warm-start.md).", []string{"state_"}},
 	{"Watches", "", []string{"watches_", "slow_watches"}},

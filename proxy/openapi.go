@@ -1,0 +1,172 @@
+package proxy
+
+import (
+	"bytes"
+	"container/list"
+	"context"
+	"io"
+	"strings"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/gaugefunc"
+)
+
+const (
+	// maxOpenAPIBytes bounds what is kept of OpenAPI documents. The schemas of a cluster
+	// with 1,000 custom resources are about 50 MB of JSON, and a tenth of that compressed.
+	maxOpenAPIBytes = 64 << 20
+	// maxOpenAPIDocuments bounds their number: clients choose queries and media types.
+	maxOpenAPIDocuments = 1024
+)
+
+// openAPI answers a request for an OpenAPI document with the one that is kept, once the
+// upstream has answered the client that it is current: the request is forwarded as its
+// client with the document's ETag, and 304 says that the client may have it. So the
+// upstream authorizes every request, and sends and compresses each document once. nil
+// tells that the request is not for one.
+func (g *Gateway) openAPI(ctx context.Context, x *exchange) *api.Response {
+	r := x.request
+	if g.InProcess || !isPlainGet(r) || r.Header.Has("Range") || r.Path != "/openapi/v2" && r.Path != "/openapi/v3" && !strings.HasPrefix(r.Path, "/openapi/v3/") {
+		return nil
+	}
+	key := collapseKey{ // in strings of its own, which outlive the request
+		strings.Clone(r.RawPath), strings.Clone(r.RawQuery), strings.Clone(r.Header.Get("Accept")), strings.Clone(r.Header.Get("Accept-Encoding")), x.pretty,
+	}
+	kept := g.openAPIDocuments.get(key)
+	if kept != nil {
+		r.Header.Add("If-None-Match", kept.header.Get("Etag"))
+	}
+	resp := g.forward(ctx, x)
+	switch {
+	case kept != nil && resp.Status == 304:
+		discard(resp)
+		x.source = fromRevalidated
+		return &api.Response{Status: 200, Header: append(api.Header(nil), kept.header...), Body: kept.body, Length: int64(len(kept.body))}
+	case resp.Status == 200 && resp.Header.Has("Etag") && resp.BodyTo != nil:
+		resp.BodyTo = &openAPIReader{from: resp.BodyTo, to: g.openAPIDocuments, key: key, header: sharedHeader(resp.Header)}
+	}
+	return resp
+}
+
+// openAPIDocument is one that is kept. It must not change.
+type openAPIDocument struct {
+	key    collapseKey
+	header api.Header
+	body   []byte
+}
+
+// openAPIDocuments are the documents used last. They are safe for concurrent use.
+type openAPIDocuments struct {
+	mu    sync.Mutex
+	byKey map[collapseKey]*list.Element // of used; guarded by mu
+	used  list.List                     // of *openAPIDocument, the last used one first; guarded by mu
+	bytes int                           // of the documents, and of those being read; guarded by mu
+}
+
+func newOpenAPIDocuments(registerer prometheus.Registerer) *openAPIDocuments {
+	d := &openAPIDocuments{byKey: make(map[collapseKey]*list.Element)}
+	if registerer != nil {
+		registerer.MustRegister(
+			gaugefunc.New(prometheus.GaugeOpts{
+				Name: "kubeweir_openapi_bytes",
+				Help: "Bytes of OpenAPI documents that are kept, and answered with when the cluster says that they are current.",
+			}, func() float64 { d.mu.Lock(); defer d.mu.Unlock(); return float64(d.bytes) }),
+			gaugefunc.New(prometheus.GaugeOpts{
+				Name: "kubeweir_openapi_bytes_limit",
+				Help: "Bytes of OpenAPI documents that are kept at most; the ones not used for the longest time go first.",
+			}, func() float64 { return maxOpenAPIBytes }),
+		)
+	}
+	return d
+}
+
+// get returns a document, or nil.
+func (d *openAPIDocuments) get(key collapseKey) *openAPIDocument {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	e := d.byKey[key]
+	if e == nil {
+		return nil
+	}
+	d.used.MoveToFront(e)
+	return e.Value.(*openAPIDocument)
+}
+
+// reserve counts n bytes of a document that is being read, or reports that there is no
+// room for them even without all documents.
+func (d *openAPIDocuments) reserve(n int) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.bytes += n
+	for d.bytes > maxOpenAPIBytes && d.used.Len() > 0 {
+		d.removeLocked(d.used.Back())
+	}
+	if d.bytes > maxOpenAPIBytes {
+		d.bytes -= n
+		return false
+	}
+	return true
+}
+
+// release gives back what was reserved.
+func (d *openAPIDocuments) release(n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.bytes -= n
+}
+
+// put keeps a document whose bytes are reserved.
+func (d *openAPIDocuments) put(doc *openAPIDocument) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if old := d.byKey[doc.key]; old != nil {
+		d.removeLocked(old)
+	}
+	d.byKey[doc.key] = d.used.PushFront(doc)
+	for d.used.Len() > maxOpenAPIDocuments {
+		d.removeLocked(d.used.Back())
+	}
+}
+
+func (d *openAPIDocuments) removeLocked(e *list.Element) {
+	doc := d.used.Remove(e).(*openAPIDocument)
+	delete(d.byKey, doc.key)
+	d.bytes -= len(doc.body)
+}
+
+// openAPIReader passes a document on, and keeps it when all of it has come.
+type openAPIReader struct {
+	from   io.WriterTo
+	to     *openAPIDocuments
+	key    collapseKey
+	header api.Header
+	body   []byte
+	full   bool // there was no room for more
+}
+
+// WriteTo implements io.WriterTo.
+func (o *openAPIReader) WriteTo(w io.Writer) (int64, error) {
+	n, err := o.from.WriteTo(io.MultiWriter(w, (*openAPICopy)(o)))
+	if err != nil || o.full {
+		o.to.release(len(o.body))
+		return n, err
+	}
+	o.to.put(&openAPIDocument{key: o.key, header: o.header, body: bytes.Clone(o.body)})
+	return n, nil
+}
+
+// openAPICopy is what an openAPIReader copies a document to.
+type openAPICopy openAPIReader
+
+// Write implements io.Writer. It never fails: what has no room is passed on all the same.
+func (o *openAPICopy) Write(p []byte) (int, error) {
+	if o.full || !o.to.reserve(len(p)) {
+		o.full = true
+		return len(p), nil
+	}
+	o.body = append(o.body, p...)
+	return len(p), nil
+}

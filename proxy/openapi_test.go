@@ -1,0 +1,56 @@
+package proxy
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/internal/bubble"
+)
+
+// TestOpenAPIDocumentsAreBounded: the documents used last are kept, in so many bytes and so many of them, whatever clients
+// ask for.
+func TestOpenAPIDocumentsAreBounded(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		b := newGatewayBench(t, func(*Options) {})
+		body := strings.Repeat("x", maxOpenAPIBytes/4)
+		b.upstream.answer = func(r *api.Request) *api.Response {
+			if r.Header.Get("If-None-Match") == `"1"` {
+				return &api.Response{Status: 304}
+			}
+			return &api.Response{Status: 200, Header: api.Header{{Name: "Etag", Value: `"1"`}}, Length: -1, BodyTo: strings.NewReader(body)}
+		}
+		get := func(path string) {
+			if status, got, header := b.do("GET " + path); status != 200 || got != body || header.Get("Etag") != `"1"` {
+				t.Fatalf("%s: %d with %d bytes, %v", path, status, len(got), header)
+			}
+		}
+		for i := range 6 {
+			get(fmt.Sprintf("/openapi/v3/%d", i))
+			get("/openapi/v3/0")
+		}
+		for i, want := range []bool{true, false, false, true, true, true} {
+			if kept := b.gateway.openAPIDocuments.get(collapseKey{path: fmt.Sprintf("/openapi/v3/%d", i)}) != nil; kept != want {
+				t.Errorf("document %d: kept %v, want %v", i, kept, want)
+			}
+		}
+		body = strings.Repeat("y", maxOpenAPIBytes+1)
+		b.upstream.answer = func(*api.Request) *api.Response {
+			return &api.Response{Status: 200, Header: api.Header{{Name: "Etag", Value: `"2"`}}, Length: -1, BodyTo: strings.NewReader(body)}
+		}
+		if _, got, _ := b.do("GET /openapi/v2"); got != body {
+			t.Errorf("a document that is too large: %d bytes", len(got))
+		}
+		if n := b.gateway.openAPIDocuments.bytes; n != 0 {
+			t.Errorf("%d bytes are counted after that", n)
+		}
+		body = "z"
+		for i := range maxOpenAPIDocuments + 10 {
+			b.do(fmt.Sprintf("GET /openapi/v3?%d", i))
+		}
+		if d := b.gateway.openAPIDocuments; d.used.Len() != maxOpenAPIDocuments || len(d.byKey) != maxOpenAPIDocuments || d.bytes != maxOpenAPIDocuments {
+			t.Errorf("%d documents of %d bytes are kept", d.used.Len(), d.bytes)
+		}
+	})
+}
