@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/kubernetes"
@@ -101,7 +102,10 @@ func (c *cluster) build(g *config.Gateway, token identity.Token, log *audit.Log)
 	}
 	authenticator := authenticatorOptions(g, reviews.AuthenticationV1().TokenReviews())
 	authenticator.GatewayToken, authenticator.Reachable = token, c.reachable
-	authorizer := authorizerOptions(g, reviews.AuthorizationV1().SubjectAccessReviews())
+	authorizer := authorizerOptions(g, &syncedReviewer{
+		AccessReviewer: reviews.AuthorizationV1().SubjectAccessReviews(),
+		synced:         knowsRBAC(reviews.Discovery().RESTClient()), now: time.Now,
+	})
 	authorizer.Reachable = c.reachable
 	if g.ServesOffline() {
 		c.offlineRules = proxy.NewOfflineRules(c.resources, c.manager, c.reachable, g.Offline.TTL, c.log)
