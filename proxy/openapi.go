@@ -149,13 +149,17 @@ type openAPIReader struct {
 
 // WriteTo implements io.WriterTo.
 func (o *openAPIReader) WriteTo(w io.Writer) (int64, error) {
+	kept := false
+	defer func() {
+		if !kept {
+			o.to.release(len(o.body))
+		}
+	}()
 	n, err := o.from.WriteTo(io.MultiWriter(w, (*openAPICopy)(o)))
-	if err != nil || o.full {
-		o.to.release(len(o.body))
-		return n, err
+	if kept = err == nil && !o.full; kept {
+		o.to.put(&openAPIDocument{key: o.key, header: o.header, body: bytes.Clone(o.body)})
 	}
-	o.to.put(&openAPIDocument{key: o.key, header: o.header, body: bytes.Clone(o.body)})
-	return n, nil
+	return n, err
 }
 
 // openAPICopy is what an openAPIReader copies a document to.
