@@ -61,9 +61,9 @@ type Rule struct {
 	Drop []string `json:"drop"`
 }
 
-// ManagedFields is what a rule may drop. Whoever writes back what was read without them
-// changes none: kube-apiserver keeps those of the object (KEP-555). It would take dropped
-// annotations for deleted ones, which is why no rule drops them.
+// ManagedFields is what a rule may drop. Clients can write such objects back: kube-apiserver
+// keeps the managedFields that there are (KEP-555). It treats missing annotations as deleted,
+// so rules cannot drop them.
 const ManagedFields = "metadata.managedFields"
 
 // OverBudget says what becomes of a request over an upstream budget.

@@ -39,7 +39,7 @@ func (v TLSVersion) ID() uint16 {
 	return tls.VersionTLS12
 }
 
-// CipherSuiteIDs are CipherSuites as crypto/tls numbers them; nil for Go's choice.
+// CipherSuiteIDs returns the crypto/tls IDs of CipherSuites, or nil for Go's defaults.
 func (t *TLS) CipherSuiteIDs() []uint16 {
 	var ids []uint16
 	for _, name := range t.CipherSuites {

@@ -31,9 +31,8 @@ type Consistency struct {
 	MaxStaleness time.Duration
 }
 
-// consistency is the Mode of a most-recent read: the client's rule says it, or the
-// client itself asks for a strict read by Cache-Control: no-cache (RFC 9111, section
-// 5.2.1.4).
+// consistency returns the Mode of a most-recent read: that of the client's rule, or
+// ModeStrict with Cache-Control: no-cache (RFC 9111, section 5.2.1.4).
 func (x *exchange) consistency() Mode {
 	if x.settings.Mode != ModeStrict && httpguts.HeaderValuesContainsToken(x.request.Header.Values("Cache-Control"), "no-cache") {
 		return ModeStrict

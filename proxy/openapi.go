@@ -18,15 +18,17 @@ const (
 	// maxOpenAPIBytes bounds what is kept of OpenAPI documents. The schemas of a cluster
 	// with 1,000 custom resources are about 50 MB of JSON, and a tenth of that compressed.
 	maxOpenAPIBytes = 64 << 20
-	// maxOpenAPIDocuments bounds their number: clients choose queries and media types.
+	// maxOpenAPIDocument is the largest document that is kept, as it is sent.
+	maxOpenAPIDocument = maxOpenAPIBytes / 2
+	// maxOpenAPIDocuments bounds their number, maxOpenAPIKey what one is known by: clients
+	// choose queries and media types.
 	maxOpenAPIDocuments = 1024
+	maxOpenAPIKey       = 1 << 10
 )
 
-// openAPI answers a request for an OpenAPI document with the one that is kept, once the
-// upstream has answered the client that it is current: the request is forwarded as its
-// client with the document's ETag, and 304 says that the client may have it. So the
-// upstream authorizes every request, and sends and compresses each document once. nil
-// tells that the request is not for one.
+// openAPI serves an OpenAPI document from memory after the upstream has confirmed, with 304
+// to the client's own request, that it is current. So the upstream authorizes every request
+// and need not send, or compress, what has not changed. It returns nil for other requests.
 func (g *Gateway) openAPI(ctx context.Context, x *exchange) *api.Response {
 	r := x.request
 	if g.InProcess || !isPlainGet(r) || r.Header.Has("Range") || r.Path != "/openapi/v2" && r.Path != "/openapi/v3" && !strings.HasPrefix(r.Path, "/openapi/v3/") {
@@ -34,6 +36,9 @@ func (g *Gateway) openAPI(ctx context.Context, x *exchange) *api.Response {
 	}
 	key := collapseKey{ // in strings of its own, which outlive the request
 		strings.Clone(r.RawPath), strings.Clone(r.RawQuery), strings.Clone(r.Header.Get("Accept")), strings.Clone(r.Header.Get("Accept-Encoding")), x.pretty,
+	}
+	if len(key.path)+len(key.query)+len(key.accept)+len(key.acceptEncoding) > maxOpenAPIKey {
+		return nil
 	}
 	kept := g.openAPIDocuments.get(key)
 	if kept != nil {
@@ -44,9 +49,20 @@ func (g *Gateway) openAPI(ctx context.Context, x *exchange) *api.Response {
 	case kept != nil && resp.Status == 304:
 		discard(resp)
 		x.source = fromRevalidated
-		return &api.Response{Status: 200, Header: append(api.Header(nil), kept.header...), Body: kept.body, Length: int64(len(kept.body))}
-	case resp.Status == 200 && resp.Header.Has("Etag") && resp.BodyTo != nil:
-		resp.BodyTo = &openAPIReader{from: resp.BodyTo, to: g.openAPIDocuments, key: key, header: sharedHeader(resp.Header)}
+		header := sharedHeader(resp.Header)
+		for _, f := range kept.header { // a 304 lacks what describes the body
+			if !resp.Header.Has(f.Name) {
+				header = append(header, f)
+			}
+		}
+		return &api.Response{Status: 200, Header: header, Body: kept.body, Length: int64(len(kept.body))}
+	case resp.Status == 200 && resp.Header.Has("Etag"):
+		o := &openAPIReader{from: resp.BodyTo, to: g.openAPIDocuments, key: key, header: sharedHeader(resp.Header)}
+		if resp.BodyTo != nil {
+			resp.BodyTo = o
+		} else if _, _ = (*openAPICopy)(o).Write(resp.Body); !o.full {
+			o.keep()
+		}
 	}
 	return resp
 }
@@ -157,9 +173,13 @@ func (o *openAPIReader) WriteTo(w io.Writer) (int64, error) {
 	}()
 	n, err := o.from.WriteTo(io.MultiWriter(w, (*openAPICopy)(o)))
 	if kept = err == nil && !o.full; kept {
-		o.to.put(&openAPIDocument{key: o.key, header: o.header, body: bytes.Clone(o.body)})
+		o.keep()
 	}
 	return n, err
+}
+
+func (o *openAPIReader) keep() {
+	o.to.put(&openAPIDocument{key: o.key, header: o.header, body: bytes.Clone(o.body)})
 }
 
 // openAPICopy is what an openAPIReader copies a document to.
@@ -167,8 +187,12 @@ type openAPICopy openAPIReader
 
 // Write implements io.Writer. It never fails: what has no room is passed on all the same.
 func (o *openAPICopy) Write(p []byte) (int, error) {
-	if o.full || !o.to.reserve(len(p)) {
-		o.full = true
+	if o.full {
+		return len(p), nil
+	}
+	if len(o.body)+len(p) > maxOpenAPIDocument || !o.to.reserve(len(p)) {
+		o.to.release(len(o.body))
+		o.body, o.full = nil, true
 		return len(p), nil
 	}
 	o.body = append(o.body, p...)

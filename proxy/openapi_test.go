@@ -35,15 +35,19 @@ func TestOpenAPIDocumentsAreBounded(t *testing.T) {
 				t.Errorf("document %d: kept %v, want %v", i, kept, want)
 			}
 		}
-		body = strings.Repeat("y", maxOpenAPIBytes+1)
+		before := b.gateway.openAPIDocuments.used.Len()
+		body = strings.Repeat("y", maxOpenAPIDocument+1)
 		b.upstream.answer = func(*api.Request) *api.Response {
 			return &api.Response{Status: 200, Header: api.Header{{Name: "Etag", Value: `"2"`}}, Length: -1, BodyTo: strings.NewReader(body)}
 		}
 		if _, got, _ := b.do("GET /openapi/v2"); got != body {
 			t.Errorf("a document that is too large: %d bytes", len(got))
 		}
-		if n := b.gateway.openAPIDocuments.bytes; n != 0 {
-			t.Errorf("%d bytes are counted after that", n)
+		if d := b.gateway.openAPIDocuments; d.used.Len() != before || d.bytes != before*maxOpenAPIBytes/4 {
+			t.Errorf("%d documents of %d bytes are left of %d", d.used.Len(), d.bytes, before)
+		}
+		if b.do("GET /openapi/v3/long?" + strings.Repeat("x", maxOpenAPIKey)); b.gateway.openAPIDocuments.used.Len() != before {
+			t.Error("a document with a long name is kept")
 		}
 		body = "z"
 		for i := range maxOpenAPIDocuments + 10 {

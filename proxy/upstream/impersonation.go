@@ -50,9 +50,9 @@ func (x *forwarding) refusedIdentity(out *api.Response, body io.Reader) *api.Res
 }
 
 // notImpersonated is for clients whom the gateway may not impersonate.
-const notImpersonated = "the gateway cannot ask the upstream in your name: it lacks the right to impersonate clients that come without a token. " +
-	"Its administrator grants that by rbac.impersonation=unconstrained in the chart or `kubeweir rbac --impersonation unconstrained`, " +
-	"which clusters before Kubernetes 1.36 and the group system:masters need"
+const notImpersonated = "the gateway cannot ask the upstream in your name: it lacks the right to impersonate you, unless the API server has only just started. " +
+	"On Kubernetes 1.36 and later it needs the rights that `kubeweir rbac` prints; older clusters, and the group system:masters, need " +
+	"rbac.impersonation=unconstrained (chart) or `kubeweir rbac --impersonation unconstrained`"
 
 // aboutGateway reports whether a refusal is kube-apiserver's of the impersonation, or
 // of the credentials. The client's own impersonation was decided before, so that no
