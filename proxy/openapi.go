@@ -34,8 +34,9 @@ func (g *Gateway) openAPI(ctx context.Context, x *exchange) *api.Response {
 	if g.InProcess || !isPlainGet(r) || r.Header.Has("Range") || r.Path != "/openapi/v2" && r.Path != "/openapi/v3" && !strings.HasPrefix(r.Path, "/openapi/v3/") {
 		return nil
 	}
+	lines := func(name string) string { return strings.Clone(strings.Join(r.Header.Values(name), "\n")) }
 	key := collapseKey{ // in strings of its own, which outlive the request
-		strings.Clone(r.RawPath), strings.Clone(r.RawQuery), strings.Clone(r.Header.Get("Accept")), strings.Clone(r.Header.Get("Accept-Encoding")), x.pretty,
+		strings.Clone(r.RawPath), strings.Clone(r.RawQuery), lines("Accept"), lines("Accept-Encoding"), x.pretty,
 	}
 	if len(key.path)+len(key.query)+len(key.accept)+len(key.acceptEncoding) > maxOpenAPIKey {
 		return nil

@@ -9,6 +9,35 @@ import (
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
+// TestOpenAPIDocumentsOfOneForm: what was sent to somebody who accepts more is not kept for who accepts less, though it
+// has the same ETag.
+func TestOpenAPIDocumentsOfOneForm(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		b := newGatewayBench(t, func(*Options) {})
+		b.upstream.answer = func(r *api.Request) *api.Response {
+			if r.Header.Has("If-None-Match") {
+				return &api.Response{Status: 304}
+			}
+			return &api.Response{Status: 200, Header: api.Header{{Name: "Etag", Value: `"1"`}}, Body: []byte(strings.Join(r.Header.Values("Accept"), " or "))}
+		}
+		for range 2 {
+			for want, accept := range map[string][]string{"a": {"a"}, "a or b": {"a", "b"}, "b": {"b"}, "": nil} {
+				r := request("GET /openapi/v2")
+				for _, a := range accept {
+					r.Header.Add("Accept", a)
+				}
+				resp := b.gateway.Serve(t.Context(), r)
+				if resp.Done(0, nil); string(resp.Body) != want {
+					t.Errorf("%q: %q", accept, resp.Body)
+				}
+			}
+		}
+		if n := b.gateway.openAPIDocuments.used.Len(); n != 4 {
+			t.Errorf("%d documents are kept", n)
+		}
+	})
+}
+
 // TestOpenAPIDocumentsAreBounded: the documents used last are kept, in so many bytes and so many of them, whatever clients
 // ask for.
 func TestOpenAPIDocumentsAreBounded(t *testing.T) {
