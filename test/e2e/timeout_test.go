@@ -3,7 +3,6 @@ package e2e
 import (
 	"errors"
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -20,11 +19,12 @@ func TestShortTimeouts(t *testing.T) {
 	for _, path := range []string{list, list + anyVersion, object, object + anyVersion} {
 		var answers []answer
 		for _, c := range []*client{direct(t, as(realkube.Admin)), through(t, g, as(realkube.Admin))} {
-			// kube-apiserver resets the stream if it has begun to answer, which the gateway reports.
+			// kube-apiserver resets the stream if it has begun to answer, which the gateway reports, and may be faster
+			// than its own timer.
 			eventually(ctx, t, patience, func() error {
 				a, err := c.send(ctx, request{path: path, accept: typeJSON})
-				if err == nil && a.status == http.StatusServiceUnavailable && strings.Contains(a.body, "broke before it answered") {
-					err = errors.New(a.body)
+				if err == nil && a.status != http.StatusGatewayTimeout {
+					err = errors.New(a.String())
 				}
 				if err == nil {
 					answers = append(answers, a)
@@ -33,7 +33,7 @@ func TestShortTimeouts(t *testing.T) {
 			})
 		}
 		want, got := answers[0], answers[1]
-		if got.status != http.StatusGatewayTimeout || got.String() != want.String() || got.header.Get("Content-Type") != want.header.Get("Content-Type") {
+		if got.String() != want.String() || got.header.Get("Content-Type") != want.header.Get("Content-Type") {
 			t.Errorf("%s: %s, want %s", path, got, want)
 		}
 	}

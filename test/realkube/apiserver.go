@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 )
 
 func (c *Cluster) startFirstAPIServer(ctx context.Context) error {
@@ -163,8 +164,17 @@ func (c *Cluster) KillAPIServer() error {
 	return nil
 }
 
-// PauseAPIServer stops kube-apiserver where it stands (SIGSTOP): connections stay open and say nothing.
-func (c *Cluster) PauseAPIServer() error { return c.signalAPIServer(syscall.SIGSTOP) }
+// PauseAPIServer stops kube-apiserver where it stands (SIGSTOP): connections stay open and say nothing. It returns when
+// all threads have stopped.
+func (c *Cluster) PauseAPIServer() error {
+	if err := c.signalAPIServer(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	for pid := c.APIServerPID(); !stopped(pid); {
+		time.Sleep(time.Millisecond)
+	}
+	return nil
+}
 
 // ResumeAPIServer lets a paused kube-apiserver go on (SIGCONT).
 func (c *Cluster) ResumeAPIServer() error { return c.signalAPIServer(syscall.SIGCONT) }

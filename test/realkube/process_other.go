@@ -8,3 +8,6 @@ import "syscall"
 func dieWithParent() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }
+
+// stopped cannot tell outside Linux.
+func stopped(int) bool { return true }
