@@ -22,15 +22,20 @@ func TestConditionsAreNoPermission(t *testing.T) {
 		"/api/v1/namespaces", "/api/v1/namespaces?resourceVersion=0", "/api/v1/namespaces?resourceVersion=0&watch=1",
 		"/api/v1/namespaces/default", "/api/v1/namespaces/default/pods?resourceVersion=0", "/api/v1/namespaces/default/pods/none/log",
 	} {
-		before := hook.conditions.Load()
-		want, wantBody, err := kube.get(ctx, path, header)
-		must(t, err)
+		var want *http.Response
+		var wantBody []byte
 		between := hook.conditions.Load()
+		for before := between; between == before && ctx.Err() == nil; { // kube-apiserver remembers an answer for a moment
+			var err error
+			want, wantBody, err = kube.get(ctx, path, header)
+			must(t, err)
+			between = hook.conditions.Load()
+		}
 		got, gotBody, err := gateway.get(ctx, path, header)
 		must(t, err)
 		reviews += hook.conditions.Load() - between
-		if want.StatusCode != http.StatusForbidden || between == before {
-			t.Errorf("%s: kube-apiserver answers %d, and asked the webhook %d times", path, want.StatusCode, between-before)
+		if want.StatusCode != http.StatusForbidden {
+			t.Errorf("%s: kube-apiserver answers %d", path, want.StatusCode)
 		}
 		if got.StatusCode != want.StatusCode || string(gotBody) != string(wantBody) {
 			t.Errorf("%s: %d %s, want %d %s", path, got.StatusCode, gotBody, want.StatusCode, wantBody)
