@@ -288,13 +288,11 @@ func (g *Gateway) revalidate(ctx context.Context, x *exchange, q readQuery) *api
 }
 
 // revalidates reports whether names and versions are what the upstream can be asked
-// for instead of rep. Metadata is what they are taken from, unless it is wanted without
-// managedFields, which few upstreams leave out; rows alone cost even less. What an
-// aggregated API server means by a version is its own affair.
+// for instead of rep. Metadata is what they are taken from, and rows alone cost even less.
+// What an aggregated API server means by a version is its own affair.
 func revalidates(res *cache.Resource, rep api.Representation) bool {
-	allMetadata := rep.Transform == api.PartialMetadata && !rep.DropManagedFields
 	rowsAlone := rep.Transform == api.Table && rep.IncludeObject == api.IncludeNone
-	return !allMetadata && !rowsAlone && (res.Custom || res.Printer != nil)
+	return rep.Transform != api.PartialMetadata && !rowsAlone && (res.Custom || res.Printer != nil)
 }
 
 // warn adds what the upstream warns of in every answer of the resource.

@@ -82,7 +82,7 @@ func compareRequests(t *testing.T, x *exchange, length int, want *http.Request) 
 	if strings.HasPrefix(want.RequestURI, "/") && r.Path != want.URL.Path {
 		t.Errorf("path %q, want %q", r.Path, want.URL.Path)
 	}
-	// What has two framings, of which net/http drops one, is the last request here.
+	// A request with two framings is the last one of its connection here; net/http drops one of the framings.
 	if keep := x.keepAlive && !x.mustClose; keep == want.Close && (keep || length != -1) {
 		t.Errorf("keep alive %v, want %v", keep, !want.Close)
 	}

@@ -75,7 +75,7 @@ func TestOpenAPIFromMemory(t *testing.T) {
 		t.Errorf("%v bytes are kept", bytes)
 	}
 
-	// Whom the cluster refuses a document gets none that is kept.
+	// The gateway sends no kept document to a client that the cluster refuses.
 	for name, who := range map[string]identity{"nobody": {}, "a token that is not good": {token: "wrong"}} {
 		want, got := direct(t, who).get(ctx, t, "/openapi/v2", typeJSON), through(t, g, who).get(ctx, t, "/openapi/v2", typeJSON)
 		if got.status < 400 || want.status < 400 {
