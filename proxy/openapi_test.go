@@ -1,7 +1,9 @@
 package proxy
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 
@@ -87,3 +89,31 @@ func TestOpenAPIDocumentsAreBounded(t *testing.T) {
 		}
 	})
 }
+
+// TestOpenAPIDocumentsThatBreakOff: of a document that does not come to its end nothing is kept or counted.
+func TestOpenAPIDocumentsThatBreakOff(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		b := newGatewayBench(t, func(*Options) {})
+		broken := errors.New("broken off")
+		b.upstream.answer = func(*api.Request) *api.Response {
+			return &api.Response{Status: 200, Header: api.Header{{Name: "Etag", Value: `"1"`}}, Length: -1, BodyTo: writerTo(func(w io.Writer) (int64, error) {
+				n, err := io.WriteString(w, "half")
+				return int64(n), errors.Join(err, broken)
+			})}
+		}
+		resp := b.gateway.Serve(t.Context(), request("GET /openapi/v2"))
+		var got strings.Builder
+		_, err := resp.BodyTo.WriteTo(&got)
+		resp.Done(int64(got.Len()), err)
+		if !errors.Is(err, broken) || got.String() != "half" {
+			t.Errorf("%q, %v", got.String(), err)
+		}
+		if d := b.gateway.openAPIDocuments; d.used.Len() != 0 || d.bytes != 0 {
+			t.Errorf("%d documents, %d bytes", d.used.Len(), d.bytes)
+		}
+	})
+}
+
+type writerTo func(io.Writer) (int64, error)
+
+func (f writerTo) WriteTo(w io.Writer) (int64, error) { return f(w) }
