@@ -103,6 +103,8 @@ var watchEndCases = []watchEndCase{
 	{why: reason.Unconfirmed, query: fromNow, want: "$", end: func(_ *watchBench, w *openWatch) { w.watch.End(reason.Unconfirmed) }},
 	{why: reason.WatchBlocked, query: fromNow + "&allowWatchBookmarks=true", want: "BOOKMARK @100 $",
 		end: func(_ *watchBench, w *openWatch) { w.watch.End(reason.WatchBlocked) }},
+	{why: reason.PolicyChanged, query: fromNow + "&allowWatchBookmarks=true", want: "$",
+		end: func(_ *watchBench, w *openWatch) { w.watch.End(reason.PolicyChanged) }},
 	{why: reason.WatchOperator, query: fromNow + "&allowWatchBookmarks=true", want: "BOOKMARK @100 $", end: func(b *watchBench, _ *openWatch) {
 		if n := b.watches.End(reason.WatchOperator, func(*cache.OpenWatch) bool { return true }); n != 1 {
 			b.t.Errorf("%d watches were told to end", n)

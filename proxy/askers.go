@@ -15,8 +15,8 @@ func (g *Gateway) Usage() *usage.Usage { return g.usage }
 // usagePeriod is how often it is counted what open streams have sent.
 const usagePeriod = time.Second
 
-// CountUsage counts what goes on, and ends it where its user agent is blocked, until ctx ends.
-// It is called once.
+// CountUsage counts what open streams send, and ends those that are blocked or outdated, until
+// ctx ends. It is called once.
 func (g *Gateway) CountUsage(ctx context.Context) {
 	ticker := time.NewTicker(usagePeriod)
 	defer ticker.Stop()
@@ -26,7 +26,7 @@ func (g *Gateway) CountUsage(ctx context.Context) {
 			return
 		case now := <-ticker.C:
 			g.usage.Tick(now)
-			g.endBlocked()
+			g.endStreams()
 		}
 	}
 }
@@ -113,7 +113,7 @@ func (x *exchange) costOf(resp *api.Response, n int64) usage.Cost {
 
 // countStream counts a response that goes on, from its beginning on.
 func (g *Gateway) countStream(x *exchange, resp *api.Response) {
-	asker, options := x.asker(), usage.StreamOptions{Price: x.streamPrice(), Upstream: x.source == fromUpstream, Charge: x.chargeStream(), End: x.end}
+	asker, options := x.asker(), usage.StreamOptions{Price: x.streamPrice(), Upstream: x.source == fromUpstream, Charge: x.chargeStream(), Outdated: g.outdated(x), End: x.end}
 	g.usage.Add(asker, x.costOf(resp, 0))
 	if resp.Stream != nil {
 		resp.Stream = countStream(resp.Stream, g.usage, asker, options)

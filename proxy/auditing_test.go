@@ -102,7 +102,7 @@ func TestDecisionsByRulesAreAudited(t *testing.T) {
 		}
 		b := selfBench(t, func(o *Options) {
 			o.Audit = log
-			o.Rules = []Rule{{Match{Users: []string{"admin"}}, Settings{ReadOnly: Yes}}}
+			o.Policy.Rules = []Rule{{Match{Users: []string{"admin"}}, Settings{ReadOnly: Yes}}}
 		})
 		b.ask(accessReviews, listPods)
 		b.ask(accessReviews, listPods)

@@ -171,12 +171,18 @@ func (g *Gateway) refuseBlocked(x *exchange) *api.Response {
 	return x.fail(api.NewTooManyRequests(fmt.Sprintf("kubeweir serves no user agent %q at present: an operator has blocked it", a.pattern), seconds(retry)))
 }
 
-// endBlocked ends what is open of user agents that are blocked.
-func (g *Gateway) endBlocked() {
-	if g.Blocked == nil || len(*g.Blocked.list.Load()) == 0 {
-		return
+// endStreams ends streams whose user agent is blocked, or that the policy in force would serve in
+// another way.
+func (g *Gateway) endStreams() {
+	g.usage.End(func(s *usage.Stream) bool { return s.Outdated() || g.Blocked.find(s.UserAgent) != nil })
+}
+
+// whyEnded is why endStreams ends the watch of x.
+func (g *Gateway) whyEnded(x *exchange) reason.WatchEnd {
+	if g.Blocked.find(x.request.Header.Get("User-Agent")) != nil {
+		return reason.WatchBlocked
 	}
-	g.usage.End(func(s *usage.Stream) bool { return g.Blocked.find(s.UserAgent) != nil })
+	return reason.PolicyChanged
 }
 
 // seconds is a time for Retry-After: whole seconds, at least one.

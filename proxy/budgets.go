@@ -108,7 +108,7 @@ func (m *Match) String() string {
 // Budgets are those of the rules, in their order.
 func (g *Gateway) Budgets() []BudgetState {
 	out := []BudgetState{}
-	for _, b := range g.rules.budgets() {
+	for _, b := range g.budgets() {
 		state := BudgetState{Rule: b.name, Who: b.who, Refused: b.refused.n.Load(), AnsweredStale: b.stale.n.Load()}
 		if b.requests != nil {
 			state.RequestsPerSecond, state.Users = b.requests.PerSecond(), b.requests.Users()
@@ -130,24 +130,24 @@ func (r *rules) budgets() (all []*ruleBudgets) {
 	return all
 }
 
-// watchBudgets shows what budgets lead to.
-func watchBudgets(registerer prometheus.Registerer, budgets []*ruleBudgets) {
+// budgetMetrics shows what budgets lead to.
+type budgetMetrics struct{ answers *prometheus.CounterVec }
+
+// newBudgetMetrics registers the metrics of what budgets returns.
+func newBudgetMetrics(registerer prometheus.Registerer, budgets func() []*ruleBudgets) *budgetMetrics {
 	answers := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubeweir_budget_answers_total",
 		Help: "Requests of users who were over an upstream budget, by the rule that has it and what became of them: refused (429), cached (answered with what the cache held, and its age).",
 	}, []string{"rule", "answer"})
-	for _, b := range budgets {
-		b.refused.counter = answers.WithLabelValues(b.name, "refused")
-		b.stale.counter = answers.WithLabelValues(b.name, "cached")
-	}
+	m := &budgetMetrics{answers}
 	if registerer == nil {
-		return
+		return m
 	}
 	registerer.MustRegister(answers, gaugefunc.New(prometheus.GaugeOpts{
 		Name: "kubeweir_budget_users",
 		Help: "Users that upstream budgets know, of all rules together; each budget knows 4,096 at most, and each of the others shares what is left with few of them.",
 	}, func() (n float64) {
-		for _, rule := range budgets {
+		for _, rule := range budgets() {
 			for _, b := range []*budget{rule.requests, rule.bytes} {
 				if b != nil {
 					n += float64(b.Users())
@@ -156,6 +156,16 @@ func watchBudgets(registerer prometheus.Registerer, budgets []*ruleBudgets) {
 		}
 		return n
 	}))
+	return m
+}
+
+// show has the counters of rules that have budgets, and those alone.
+func (m *budgetMetrics) show(budgets []*ruleBudgets) {
+	m.answers.Reset()
+	for _, b := range budgets {
+		b.refused.counter = m.answers.WithLabelValues(b.name, "refused")
+		b.stale.counter = m.answers.WithLabelValues(b.name, "cached")
+	}
 }
 
 // spending is what a request may cause, by the budgets of its sender.
@@ -171,23 +181,23 @@ type spending struct {
 var errOverBudget = errors.New("the sender is over an upstream budget")
 
 // spendingOf finds the budgets of the request's sender, and whether it is blocked by a rule.
-func (g *Gateway) spendingOf(x *exchange) (s spending, blocked bool) {
+func (x *exchange) spendingOf() (s spending, blocked bool) {
 	info := x.info
 	if !x.request.PlainPath() {
 		info = nil // others may read the path as one of any resource
 	}
-	says := g.rules.decideSender(x.sender.User, x.request.Header.Get("User-Agent"), info)
+	says := x.policy.rules.decideSender(x.sender.User, x.request.Header.Get("User-Agent"), info)
 	return spending{requests: says.requests, bytes: says.bytes, cached: says.OverBudget == OverBudgetCached}, says.Block == Yes
 }
 
 // spend finds out who pays for the request, which is not asked for anything if there is nothing
 // left; an answer is a refusal.
 func (g *Gateway) spend(ctx context.Context, x *exchange) (context.Context, *api.Response) {
-	if !g.spends {
+	if !x.policy.spends {
 		return ctx, nil
 	}
 	var blocked bool
-	if x.spending, blocked = g.spendingOf(x); blocked {
+	if x.spending, blocked = x.spendingOf(); blocked {
 		g.refused.Count(reason.Blocked)
 		return ctx, x.fail(api.NewTooManyRequests("kubeweir does not serve this client: a rule blocks it", seconds(blockedRetry)))
 	}
@@ -232,7 +242,7 @@ func (g *Gateway) answersStale(x *exchange, c *cache.Collection) bool {
 	if !x.spending.cached || x.mayAsk() {
 		return false
 	}
-	if g.Consistency.MaxStaleness > 0 && behind(c) > g.Consistency.MaxStaleness {
+	if most := x.policy.Consistency.MaxStaleness; most > 0 && behind(c) > most {
 		return false
 	}
 	x.stale = true

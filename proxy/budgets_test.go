@@ -19,7 +19,7 @@ import (
 // budgetBench is a gateway before a synced collection of pods, with rules.
 func budgetBench(t *testing.T, rules ...Rule) *gatewayBench {
 	t.Helper()
-	b := newGatewayBench(t, func(o *Options) { o.Rules = rules })
+	b := newGatewayBench(t, func(o *Options) { o.Policy.Rules = rules })
 	b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
 	b.count("GET /api/v1/pods?resourceVersion=0", "Authorization: Bearer somebody", "User-Agent: other")
 	return b
@@ -255,7 +255,7 @@ func TestBudgetOfLongAnswers(t *testing.T) {
 		}
 		resp.Done(n, nil)
 		time.Sleep(100 * time.Second)
-		bytes := b.gateway.rules.budgets()[0].bytes
+		bytes := b.gateway.policy.Load().rules.budgets()[0].bytes
 		if wait := bytes.Take("jane", 0); wait > 0 {
 			t.Errorf("charged twice: %v to wait", wait)
 		}

@@ -15,7 +15,7 @@ import (
 func TestCoalesceParameter(t *testing.T) {
 	const pods = "GET /api/v1/pods?resourceVersion=0&"
 	rules := func(o *Options) {
-		o.Rules = []Rule{
+		o.Policy.Rules = []Rule{
 			{Match: Match{UserAgents: []string{"page"}}, Says: Settings{Coalesce: time.Second, WatchBytesPerSecond: 1 << 20}},
 			{Match: Match{UserAgents: []string{"controller"}}, Says: Settings{Coalesce: -1}},
 			{Match: Match{UserAgents: []string{"bounded"}}, Says: Settings{WatchBytesPerSecond: 1 << 20}},
@@ -23,7 +23,7 @@ func TestCoalesceParameter(t *testing.T) {
 	}
 	everybody := func(o *Options) {
 		rules(o)
-		o.Pace = cache.Pace{Coalesce: 100 * time.Millisecond, BytesPerSecond: 1 << 10}
+		o.Policy.Pace = cache.Pace{Coalesce: 100 * time.Millisecond, BytesPerSecond: 1 << 10}
 	}
 	for _, c := range []struct {
 		name, line, agent string

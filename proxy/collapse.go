@@ -29,7 +29,7 @@ type collapser struct {
 	fetch func(ctx context.Context, r *api.Request) *api.Response
 	// maxBody bounds what is kept of one answer, in bytes; larger ones are not
 	// shared.
-	maxBody int64
+	maxBody atomic.Int64
 	now     func() time.Time
 	// held is how many bytes of answers are being read or written to those who share
 	// them: at most collapsedAnswers times maxBody before no more are read.
@@ -103,7 +103,8 @@ var (
 )
 
 func newCollapser(maxBody int64, now func() time.Time, fetch func(context.Context, *api.Request) *api.Response) *collapser {
-	c := &collapser{fetch: fetch, maxBody: maxBody, now: now, seed: maphash.MakeSeed()}
+	c := &collapser{fetch: fetch, now: now, seed: maphash.MakeSeed()}
+	c.maxBody.Store(maxBody)
 	c.shared = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "kubeweir_collapsed_shared_total",
 		Help: "Requests answered with what the upstream answered to somebody else's equal request: those that collapsing saved the upstream.",
@@ -113,7 +114,7 @@ func newCollapser(maxBody int64, now func() time.Time, fetch func(context.Contex
 }
 
 // maxHeld bounds the bytes of all answers.
-func (c *collapser) maxHeld() int64 { return collapsedAnswers * max(c.maxBody, firstPiece) }
+func (c *collapser) maxHeld() int64 { return collapsedAnswers * max(c.maxBody.Load(), firstPiece) }
 
 // reserve counts n more bytes, or reports that there is no room for them.
 func (c *collapser) reserve(n int64) bool {
@@ -185,7 +186,7 @@ func collapsedRequest(r *api.Request) *api.Request {
 
 // read takes the whole answer, up to the bound.
 func (c *collapser) read(resp *api.Response) (*collapsed, error) {
-	answer := &collapsed{c: c, status: resp.Status, body: pieces{max: c.maxBody, reserve: c.reserve}}
+	answer := &collapsed{c: c, status: resp.Status, body: pieces{max: c.maxBody.Load(), reserve: c.reserve}}
 	// From here on it is counted by those who use it.
 	defer func() {
 		answer.bytes = max(answer.body.size, answer.body.reserved)
@@ -202,7 +203,7 @@ func (c *collapser) read(resp *api.Response) (*collapsed, error) {
 		finish(resp, int64(len(resp.Body)), nil)
 		return answer, nil
 	}
-	if resp.Length > c.maxBody {
+	if resp.Length > c.maxBody.Load() {
 		finish(resp, 0, errNotCollapsible)
 		return nil, errNotCollapsible
 	}

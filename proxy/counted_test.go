@@ -72,14 +72,14 @@ const atOnce = "Too many requests, please try again later."
 
 // TestRefusalsAreCounted has a request for each reason for which a Gateway refuses one that comes alone.
 func TestRefusalsAreCounted(t *testing.T) {
-	full := func(g *limiter) { g.max = 1; g.acquire("other", 1) }
+	full := func(g *limiter) { g.limit.Store(1); g.acquire("other", 1) }
 	reviews := func(reviewer identity.AccessReviewer) func(*testing.T, *Options) {
 		return func(_ *testing.T, o *Options) {
 			o.Authorizer = identity.NewAuthorizer(identity.AuthorizerOptions{AccessReviewer: reviewer})
 		}
 	}
 	ruled := func(s Settings) func(*testing.T, *Options) {
-		return func(_ *testing.T, o *Options) { o.Rules = []Rule{{Match{Users: []string{"admin"}}, s}} }
+		return func(_ *testing.T, o *Options) { o.Policy.Rules = []Rule{{Match{Users: []string{"admin"}}, s}} }
 	}
 	for _, c := range []refusedCase{
 		{why: reason.Blocked, line: anyPods, header: "User-Agent: k9s/1", says: `"k9s*"`, options: func(t *testing.T, o *Options) {
@@ -90,7 +90,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 		}},
 		{why: reason.Blocked, name: "by a rule", line: anyPods, says: "a rule blocks it", options: ruled(Settings{Block: Yes})},
 		{why: reason.UnidentifiedLimit, line: anyPods, says: atOnce, before: func(b *gatewayBench) {
-			b.gateway.unidentified.max = 1
+			b.gateway.unidentified.limit.Store(1)
 			b.gateway.unidentified.acquire()
 		}},
 		{why: reason.Unauthenticated, line: anyPods, header: "Authorization: Bearer bad", says: "Unauthorized"},
@@ -101,18 +101,18 @@ func TestRefusalsAreCounted(t *testing.T) {
 		{why: reason.ReviewRefused, line: anyPods, says: "its log says why", options: reviews(noReviews{apierrors.NewBadRequest("no such field")})},
 		{why: reason.ShortLimit, line: anyPods, says: atOnce, before: func(b *gatewayBench) { full(b.gateway.inFlight) }},
 		{why: reason.ShortShare, line: anyPods, says: atOnce, before: func(b *gatewayBench) {
-			b.gateway.inFlight.max = 2
+			b.gateway.inFlight.limit.Store(2)
 			b.gateway.inFlight.acquire("admin", 1)
 		}},
 		{why: reason.LongLimit, line: anyPods + "&watch=true", says: atOnce, before: func(b *gatewayBench) { full(b.gateway.longRunning) }},
 		{why: reason.LongShare, line: anyPods + "&watch=true", says: atOnce, before: func(b *gatewayBench) {
-			b.gateway.longRunning.max = 2
+			b.gateway.longRunning.limit.Store(2)
 			b.gateway.longRunning.acquire("admin", 1)
 		}},
 		{why: reason.BytesLimit, line: anyPods + "&watch=true", header: "X-Long: " + strings.Repeat("x", 8<<10), says: atOnce,
 			before: func(b *gatewayBench) { full(b.gateway.heldBytes) }},
 		{why: reason.BytesShare, line: anyPods + "&watch=true", header: "X-Long: " + strings.Repeat("x", 8<<10), says: atOnce, before: func(b *gatewayBench) {
-			b.gateway.heldBytes.max = 5 << 10
+			b.gateway.heldBytes.limit.Store(5 << 10)
 			b.gateway.heldBytes.acquire("admin", 1)
 		}},
 		{why: reason.ImpersonationInvalid, line: anyPods, header: "Impersonate-Group: a", says: "without impersonating a user name"},

@@ -16,7 +16,7 @@ import (
 // asked, and knows nothing of a path with "none".
 func newDiscoveryBench(t *testing.T, change func(*Options)) *aggregationBench {
 	b := newAggregationBenchWith(t, func(o *Options) {
-		o.Consistency = Consistency{Default: ModeSession}
+		o.Policy.Consistency = Consistency{Default: ModeSession}
 		if change != nil {
 			change(o)
 		}
@@ -158,7 +158,7 @@ func TestDiscoveryAfterWrites(t *testing.T) {
 func TestDiscoveryThatIsForwarded(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newDiscoveryBench(t, func(o *Options) {
-			o.Rules = []Rule{{Match{Users: []string{"strict"}}, Settings{Mode: ModeStrict}}}
+			o.Policy.Rules = []Rule{{Match{Users: []string{"strict"}}, Settings{Mode: ModeStrict}}}
 		})
 		b.upstream.allowed = nobodyImpersonates
 		twice := func(line string, header ...string) {
@@ -244,7 +244,7 @@ func TestDiscoveryWhileAway(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var away atomic.Bool
 		b := newDiscoveryBench(t, func(o *Options) {
-			o.Offline, o.Reachable = Offline{Allow: true, TTL: 6 * time.Second}, func() bool { return !away.Load() }
+			o.Policy.Offline, o.Reachable = Offline{Allow: true, TTL: 6 * time.Second}, func() bool { return !away.Load() }
 		})
 		b.asks("GET /version")
 		from := func(when, age string) {

@@ -96,12 +96,13 @@ func (g *Gateway) Explain(ctx context.Context, q Question) (*Explanation, error)
 	if err != nil {
 		return nil, err
 	}
+	x.policy = g.policy.Load()
 	e := &explaining{g: g, x: x, Explanation: &Explanation{Info: x.info}}
 	e.parsed()
 	e.identify(q)
 	x.pretty = x.info.Pretty(q.UserAgent)
-	x.settings = g.rules.decide(x.subject.User, q.UserAgent, x.info)
-	e.Settings = g.rules.deciders(x.subject.User, q.UserAgent, x.info)
+	x.settings = x.policy.rules.decide(x.subject.User, q.UserAgent, x.info)
+	e.Settings = x.policy.rules.deciders(x.subject.User, q.UserAgent, x.info)
 	e.decide(ctx)
 	return e.Explanation, nil
 }

@@ -193,7 +193,7 @@ func newExplainBench(t *testing.T) *explainBench {
 	v := newVisibleBenchFrom(t, func(s *cachetest.Source) cache.Source { return cachetest.ReferenceSource{Source: s} }, func(o *Options) {
 		o.Registerer = registry
 		o.Blocked = NewBlocked(nil)
-		o.Rules = []Rule{
+		o.Policy.Rules = []Rule{
 			{Match{Users: []string{"dash"}}, Settings{Mode: ModeSession}},
 			{Match{Users: []string{"red"}}, Settings{Redacted: Yes}},
 			{Match{Users: []string{"agent"}}, Settings{ReadOnly: Yes}},
@@ -284,7 +284,7 @@ func TestExplainBudgets(t *testing.T) {
 		registry := prometheus.NewRegistry()
 		b := &explainBench{newGatewayBench(t, func(o *Options) {
 			o.Registerer = registry
-			o.Rules = []Rule{
+			o.Policy.Rules = []Rule{
 				{Match{Users: []string{"poor"}}, Settings{UpstreamRequestsPerSecond: 1}},
 				{Match{Users: []string{"calm"}}, Settings{UpstreamRequestsPerSecond: 1, OverBudget: OverBudgetCached}},
 				{Match{Users: []string{"large"}}, Settings{UpstreamBytesPerSecond: 1 << 20}},

@@ -33,7 +33,7 @@ func (e *explaining) decide(ctx context.Context) {
 		e.refused(reason.Blocked.String(), 429, e.rule("block")+" blocks this client")
 		return
 	}
-	if why, text := g.restriction(x); text != "" {
+	if why, text := x.restriction(); text != "" {
 		setting := map[reason.Refusal]string{reason.Redacted: "view", reason.ReadOnly: "readOnly"}[why]
 		e.refused(why.String(), 403, fmt.Sprintf("%s (%s)", text, e.rule(setting)))
 		return
@@ -57,11 +57,11 @@ func (e *explaining) decide(ctx context.Context) {
 
 // spends looks at the budgets of the sender, and reports whether a rule blocks it.
 func (e *explaining) spends() (blocked bool) {
-	if !e.g.spends {
+	if !e.x.policy.spends {
 		return false
 	}
 	s := &e.x.spending
-	if *s, blocked = e.g.spendingOf(e.x); blocked {
+	if *s, blocked = e.x.spendingOf(); blocked {
 		return true
 	}
 	for _, b := range []*budget{s.bytes, s.requests} {
@@ -377,13 +377,13 @@ func (e *explaining) holds() bool {
 		return true
 	}
 	state := e.c.State()
-	most := g.Consistency.MaxStaleness
+	most := x.policy.Consistency.MaxStaleness
 	return state.Phase == cache.Synced && (most == 0 || max(time.Since(state.LastContact), state.Delay) <= most)
 }
 
 // stale reports whether a read of the most recent state is answered with what there is, because of a budget.
 func (e *explaining) stale() bool {
-	most := e.g.Consistency.MaxStaleness
+	most := e.x.policy.Consistency.MaxStaleness
 	return e.over != nil && e.x.spending.cached && e.c != nil && (most == 0 || behind(e.c) <= most)
 }
 

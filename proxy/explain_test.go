@@ -19,7 +19,7 @@ func TestExplain(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		referring := func(s *cachetest.Source) cache.Source { return cachetest.ReferenceSource{Source: s} }
 		b := newGatewayBenchFrom(t, nil, referring, func(o *Options) {
-			o.Rules = []Rule{
+			o.Policy.Rules = []Rule{
 				{Match{Users: []string{"dash"}}, Settings{Mode: ModeSession}},
 				{Match{UserAgents: []string{"agent*"}}, Settings{ReadOnly: Yes}},
 			}
@@ -116,7 +116,7 @@ func TestExplainBlocked(t *testing.T) {
 		blocked := NewBlocked(nil)
 		b := newGatewayBench(t, func(o *Options) {
 			o.Blocked = blocked
-			o.Rules = []Rule{{Match{Users: []string{"eve"}}, Settings{Block: Yes}}}
+			o.Policy.Rules = []Rule{{Match{Users: []string{"eve"}}, Settings{Block: Yes}}}
 		})
 		if err := blocked.Block("k9s*", time.Time{}); err != nil {
 			t.Fatal(err)

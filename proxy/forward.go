@@ -29,7 +29,7 @@ func (g *Gateway) forward(ctx context.Context, x *exchange) *api.Response {
 		s := g.forwarded.wrap(resp.Stream)
 		resp.Stream, x.end = s, s.end
 	}
-	if g.observesWrites && x.info.IsWrite() {
+	if x.info.IsWrite() && g.session.observes() {
 		return g.session.observeWrite(x.info, resp)
 	}
 	return resp

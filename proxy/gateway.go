@@ -8,6 +8,7 @@ package proxy
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -44,18 +45,9 @@ type Options struct {
 	Authenticator *identity.Authenticator
 	Authorizer    *identity.Authorizer
 	// Revocation ends open watches whose user lost the permission.
-	Revocation  *identity.Watches
-	Consistency Consistency
-	// Pace is that of watches where no rule says another.
-	Pace cache.Pace
-	// Offline says who is served while no API server answers. Nobody by default.
-	Offline Offline
-	// RememberSelfReviews has questions of clients about themselves (SelfSubjectAccessReview
-	// and the like) answered with what the upstream answered lately.
-	RememberSelfReviews bool
-	// Rules say what holds for some requests instead. They are tried in order; of each
-	// setting, the first that matches and has it decides.
-	Rules []Rule
+	Revocation *identity.Watches
+	// Policy is what the Gateway begins with; SetPolicy replaces it.
+	Policy Policy
 	// VisibleNamespaces bounds the names of namespaces that are remembered for rules with
 	// VisibleLists. 0 is the default of package identity.
 	VisibleNamespaces int
@@ -75,7 +67,6 @@ type Options struct {
 	Health     *Health
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
-	Limits     Limits
 	// Blocked are the user agents that are refused; nil for none.
 	Blocked *Blocked
 	// Processor tells what requests take of the processor, of the gateways of a process
@@ -83,22 +74,6 @@ type Options struct {
 	// nil if nobody knows.
 	Processor *usage.Processor
 	Fed       func() float64
-}
-
-// Limits bound what a Gateway does at the same time.
-type Limits struct {
-	// InFlight is the most requests at a time that are not long-running,
-	// LongRunning the most watches, log follows, upgrades; a user gets at most three
-	// quarters of them. Of requests whose sender is still to be found out there are as
-	// many as InFlight besides. 0 means no limit.
-	InFlight, LongRunning int64
-	// Resumed is the most watches at a time that go on at the upstream from a
-	// version older than the cache's history; one more is told to list again. A user
-	// gets at most three quarters of them, too.
-	Resumed int64
-	// CollapsedBytes is the largest answer that is shared between callers; those that
-	// are shared at a time are four times as large together.
-	CollapsedBytes int64
 }
 
 // Gateway is the handler of the main listeners. It is safe for concurrent use.
@@ -119,7 +94,7 @@ type Gateway struct {
 	metrics      *metrics
 	panics       *contain.Panics
 	refused      *reason.Counter
-	rules        rules
+	policy       atomic.Pointer[policy]
 	answers      *answers
 	documents    *answers // on all that the upstream serves, which are large
 	// documentPlaces has places for those of documents that are read or written.
@@ -129,13 +104,7 @@ type Gateway struct {
 	visible          *identity.Visible
 	// redactedAnswers and redactedWatches have places for what is redacted on its way.
 	redactedAnswers, redactedWatches *limiter
-	// restricts is set when some request may be refused by a rule, redacts when some answer
-	// may be redacted.
-	restricts, redacts bool
-	// spends is set when some rule has a budget, or blocks somebody.
-	spends bool
-	// observesWrites is set when some read may be in session mode.
-	observesWrites bool
+	budgetMetrics                    *budgetMetrics
 }
 
 // New returns a Gateway made of the given parts.
@@ -145,13 +114,7 @@ func New(o Options) *Gateway {
 		panics:     contain.New(o.Registerer, o.Logger),
 		transcoder: newTranscoder(o.Forwarder, time.Now, o.Registerer),
 	}
-	g.rules = newRules(o.Rules, o.settings())
-	g.redacts = g.rules.any(func(s *Settings) bool { return s.Redacted == Yes })
-	g.restricts = g.redacts || g.rules.any(func(s *Settings) bool { return s.ReadOnly == Yes })
-	budgets := g.rules.budgets()
-	g.spends = len(budgets) > 0 || g.rules.any(func(s *Settings) bool { return s.Block == Yes })
-	watchBudgets(o.Registerer, budgets)
-	g.observesWrites = g.rules.any(func(s *Settings) bool { return s.Mode == ModeSession })
+	g.budgetMetrics = newBudgetMetrics(o.Registerer, g.budgets)
 	g.session = newSession(func(gvr schema.GroupVersionResource) bool {
 		res, ok := o.Resources.Lookup(gvr)
 		return ok && !res.Aggregated
@@ -169,21 +132,22 @@ func New(o Options) *Gateway {
 	g.visible = newVisible(&o)
 	g.refused = reason.NewCounter(o.Registerer)
 	over := newOverloads(o.Registerer, g.refused)
-	g.inFlight = newLimiter(o.Limits.InFlight, over.of("short", "limit", reason.ShortLimit), over.of("short", "share", reason.ShortShare))
-	g.longRunning = newLimiter(o.Limits.LongRunning, over.of("long", "limit", reason.LongLimit), over.of("long", "share", reason.LongShare))
+	g.inFlight = newLimiter(0, over.of("short", "limit", reason.ShortLimit), over.of("short", "share", reason.ShortShare))
+	g.longRunning = newLimiter(0, over.of("long", "limit", reason.LongLimit), over.of("long", "share", reason.LongShare))
 	g.heldBytes = newLimiter(maxHeldBytes, over.of("bytes", "limit", reason.BytesLimit), over.of("bytes", "share", reason.BytesShare))
-	g.unidentified.max, g.unidentified.full = o.Limits.InFlight, over.of("unidentified", "limit", reason.UnidentifiedLimit)
+	g.unidentified.full = over.of("unidentified", "limit", reason.UnidentifiedLimit)
 	g.redactedAnswers = newLimiter(maxRedactedAnswers, overload{}, overload{})
 	g.redactedWatches = newLimiter(maxRedactedWatches, overload{}, overload{})
-	g.resumed = newLimiter(o.Limits.Resumed, overload{}, overload{}) // nobody is refused
+	g.resumed = newLimiter(0, overload{}, overload{}) // nobody is refused
 	watchLimits(o.Registerer, map[string]*semaphore{
 		"short": &g.inFlight.semaphore, "long": &g.longRunning.semaphore, "unidentified": &g.unidentified, "resumed": &g.resumed.semaphore,
 	})
 	watchHeldBytes(o.Registerer, &g.heldBytes.semaphore)
-	g.collapser = newCollapser(o.Limits.CollapsedBytes, time.Now, func(ctx context.Context, r *api.Request) *api.Response {
+	g.collapser = newCollapser(0, time.Now, func(ctx context.Context, r *api.Request) *api.Response {
 		return g.transcoder.forward(ctx, r, upstream.Credentials{As: upstream.AsGateway}, "") // of all who wait for it
 	})
 	g.collapser.watch(o.Registerer)
+	g.SetPolicy(o.Policy)
 	return g
 }
 
@@ -206,6 +170,8 @@ type exchange struct {
 	auditID string
 	began   time.Time
 	source  source
+	// policy is the one in force when the request arrived, for all of it.
+	policy *policy
 	// sender is who asks, and subject as whom, once that is known; decision what the
 	// authorizer said of a read that the cache may answer.
 	sender   *identity.Identity
@@ -255,7 +221,7 @@ func (g *Gateway) leave(x *exchange) {
 
 // Serve implements api.Handler.
 func (g *Gateway) Serve(ctx context.Context, r *api.Request) *api.Response {
-	x := &exchange{request: r, info: r.Info(), began: time.Now(), source: fromGateway}
+	x := &exchange{request: r, info: r.Info(), policy: g.policy.Load(), began: time.Now(), source: fromGateway}
 	x.auditID = r.Header.Get("Audit-Id")
 	if x.auditID == "" {
 		x.auditID = uuid.NewString()
@@ -281,7 +247,7 @@ func (g *Gateway) Serve(ctx context.Context, r *api.Request) *api.Response {
 		resp = g.impersonate(ctx, x)
 	}
 	if resp == nil {
-		x.settings = g.rules.decide(x.subject.User, x.request.Header.Get("User-Agent"), x.info)
+		x.settings = x.policy.rules.decide(x.subject.User, x.request.Header.Get("User-Agent"), x.info)
 		if resp = g.restrict(x); resp == nil {
 			resp = g.route(ctx, x)
 		}

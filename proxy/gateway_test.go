@@ -141,9 +141,9 @@ func newGatewayBenchFrom(t testing.TB, others []*cache.Resource, from func(*cach
 		Forwarder: b.upstream, Resources: NewResources(discovery, defaultPrinters{}, manager, log, ResourcesOptions{}),
 		Manager: manager, Reader: reader, Watches: cache.NewWatches(reader, nil),
 		Authenticator: authenticator, Authorizer: authorizer,
-		Revocation:  identity.NewWatches(identity.WatchesOptions{Authorizer: authorizer, Authenticator: authenticator}),
-		Consistency: Consistency{Default: ModeStrict}, Health: NewHealth(), Logger: log,
-		Limits: Limits{InFlight: 100, LongRunning: 100, CollapsedBytes: 1 << 20},
+		Revocation: identity.NewWatches(identity.WatchesOptions{Authorizer: authorizer, Authenticator: authenticator}),
+		Policy:     Policy{Consistency: Consistency{Default: ModeStrict}, Limits: Limits{InFlight: 100, LongRunning: 100, CollapsedBytes: 1 << 20}},
+		Health:     NewHealth(), Logger: log,
 	}
 	if change != nil {
 		change(&o)
@@ -337,7 +337,7 @@ func TestRefusals(t *testing.T) {
 }
 
 func TestOverloadIsRetryable(t *testing.T) {
-	b := newGatewayBench(t, func(o *Options) { o.Limits.InFlight = 1 })
+	b := newGatewayBench(t, func(o *Options) { o.Policy.Limits.InFlight = 1 })
 	held := b.gateway.Serve(t.Context(), request("GET /apis"))
 	status, _, h := b.do("GET /apis")
 	if status != 429 || h.Get("Retry-After") != "1" {
@@ -367,7 +367,7 @@ func TestStaleAnswersSaySo(t *testing.T) {
 
 func TestWatchBeforeHistoryGoesOnUpstream(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		b := newGatewayBench(t, func(o *Options) { o.Limits.Resumed = 3 }) // two for each user
+		b := newGatewayBench(t, func(o *Options) { o.Policy.Limits.Resumed = 3 }) // two for each user
 		b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
 		b.source.Bump(10)
 		const old = "GET /api/v1/pods?watch=true&resourceVersion=101"

@@ -10,17 +10,17 @@ import (
 	"github.com/kubeweir/kubeweir/reason"
 )
 
-// semaphore bounds how many of something are under way. max <= 0 means unbounded.
-// It is safe for concurrent use.
+// semaphore bounds how many of something are under way. A limit <= 0 means unbounded. One that
+// is lowered counts for who comes next. It is safe for concurrent use.
 type semaphore struct {
-	now  atomic.Int64
-	max  int64
-	full overload // of requests refused because of max
+	now, limit atomic.Int64
+	full       overload // of requests refused because of limit
 }
 
 // acquire takes a place, or reports that there is none.
 func (g *semaphore) acquire() bool {
-	if n := g.now.Add(1); g.max > 0 && n > g.max {
+	limit := g.limit.Load()
+	if n := g.now.Add(1); limit > 0 && n > limit {
 		g.now.Add(-1)
 		g.full.count()
 		return false
@@ -59,7 +59,7 @@ type limiter struct {
 	users map[string]int64 // held by user, without zeros: never more users than places. Guarded by mu.
 
 	share overload // of requests refused because of userShare
-	// first tells that who holds nothing always gets what it asks for, beyond max if need be.
+	// first tells that who holds nothing always gets what it asks for, beyond the limit if need be.
 	// It is for users that are few and known.
 	first bool
 }
@@ -67,7 +67,8 @@ type limiter struct {
 // newLimiter counts who gets no place by full and share.
 func newLimiter(limit int64, full, share overload) *limiter {
 	l := &limiter{users: make(map[string]int64), share: share}
-	l.max, l.full = limit, full
+	l.full = full
+	l.limit.Store(limit)
 	return l
 }
 
@@ -77,8 +78,8 @@ func (l *limiter) acquire(user string, n int64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	held := l.users[user]
-	if l.max > 0 {
-		free := l.max - l.now.Load()
+	if limit := l.limit.Load(); limit > 0 {
+		free := limit - l.now.Load()
 		if free < n && !(l.first && held == 0) {
 			l.full.count()
 			return false

@@ -62,7 +62,7 @@ func TestOneUserCannotTakeAllPlaces(t *testing.T) {
 		"long":  "GET /api/v1/namespaces/default/pods/a/log?follow=true",
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newGatewayBench(t, func(o *Options) { o.Limits.InFlight, o.Limits.LongRunning = 8, 8 })
+			b := newGatewayBench(t, func(o *Options) { o.Policy.Limits.InFlight, o.Policy.Limits.LongRunning = 8, 8 })
 			serve := func(user string) *api.Response {
 				r := request(line)
 				r.Header.Set("Authorization", "Bearer "+user)
@@ -101,7 +101,7 @@ func TestLargeSelectorsOfOneUserAreBounded(t *testing.T) {
 }
 
 func largeSelectorsAreBounded(t *testing.T, path string) {
-	b := newGatewayBench(t, func(o *Options) { o.Limits.LongRunning = 2000 })
+	b := newGatewayBench(t, func(o *Options) { o.Policy.Limits.LongRunning = 2000 })
 	g := b.gateway
 	var held []*api.Response
 	watch := func(user, selector string) int {
@@ -142,7 +142,7 @@ func largeSelectorsAreBounded(t *testing.T, path string) {
 
 // The transport contains a panic of the handler; nothing tells the handler then.
 func TestPanicGivesItsPlacesBack(t *testing.T) {
-	b := newGatewayBench(t, func(o *Options) { o.Limits.InFlight, o.Limits.LongRunning = 4, 4 })
+	b := newGatewayBench(t, func(o *Options) { o.Policy.Limits.InFlight, o.Policy.Limits.LongRunning = 4, 4 })
 	b.upstream.answer = func(*api.Request) *api.Response { panic("upstream") }
 	for _, line := range []string{"GET /apis", "GET /api/v1/namespaces/default/pods/a/log?follow=true", "GET /api/v1/pods?watch=1&resourceVersion=1&fieldSelector=x"} {
 		func() {
@@ -161,7 +161,7 @@ func TestPanicGivesItsPlacesBack(t *testing.T) {
 }
 
 func TestPanicOfResumedWatchGivesItsPlacesBack(t *testing.T) {
-	b := newGatewayBench(t, func(o *Options) { o.Limits.Resumed = 2 })
+	b := newGatewayBench(t, func(o *Options) { o.Policy.Limits.Resumed = 2 })
 	b.upstream.answer = func(*api.Request) *api.Response { panic("upstream") }
 	b.source.Bump(10)
 	func() {
@@ -176,7 +176,7 @@ func TestPanicOfResumedWatchGivesItsPlacesBack(t *testing.T) {
 
 // Whoever watches from before the cache's history leaves places for others who have to.
 func TestOneUserCannotResumeAllWatches(t *testing.T) {
-	b := newGatewayBench(t, func(o *Options) { o.Limits.Resumed = 4 })
+	b := newGatewayBench(t, func(o *Options) { o.Policy.Limits.Resumed = 4 })
 	b.source.Bump(10)
 	watch := func(user string) *api.Response {
 		return b.gateway.Serve(t.Context(), request("GET /api/v1/pods?watch=true&resourceVersion=50", "Authorization: Bearer "+user))
@@ -206,7 +206,7 @@ func TestOneUserCannotResumeAllWatches(t *testing.T) {
 // Who is not known yet waits for the upstream's review: that takes no place of those
 // who are.
 func TestUnidentifiedRequestsHaveTheirOwnPlaces(t *testing.T) {
-	b := newGatewayBench(t, func(o *Options) { o.Limits.InFlight = 4 })
+	b := newGatewayBench(t, func(o *Options) { o.Policy.Limits.InFlight = 4 })
 	g := b.gateway
 	for range 4 {
 		if !g.unidentified.acquire() {
@@ -241,7 +241,7 @@ func (s stuckReviewer) Create(ctx context.Context, r *authorizationv1.SubjectAcc
 func TestImpersonatorCannotTakeAllPlaces(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newGatewayBench(t, func(o *Options) {
-			o.Limits.InFlight = 8
+			o.Policy.Limits.InFlight = 8
 			o.Authorizer = identity.NewAuthorizer(identity.AuthorizerOptions{AccessReviewer: stuckReviewer{accessReviewer{&fakeUpstream{}}}})
 		})
 		ctx, leave := context.WithCancel(t.Context())

@@ -106,7 +106,7 @@ func watchLimits(registerer prometheus.Registerer, gauges map[string]*semaphore)
 			gaugefunc.New(prometheus.GaugeOpts{
 				Name: "kubeweir_requests_in_flight_limit", ConstLabels: labels,
 				Help: "The most requests under way before more are refused; 0 is no limit.",
-			}, func() float64 { return float64(g.max) }),
+			}, func() float64 { return float64(g.limit.Load()) }),
 		)
 	}
 }
@@ -124,7 +124,7 @@ func watchHeldBytes(registerer prometheus.Registerer, g *semaphore) {
 		gaugefunc.New(prometheus.GaugeOpts{
 			Name: "kubeweir_long_request_bytes_limit",
 			Help: "The most bytes of that before such a request is refused.",
-		}, func() float64 { return float64(g.max) }),
+		}, func() float64 { return float64(g.limit.Load()) }),
 	)
 }
 

@@ -69,13 +69,13 @@ func (g *Gateway) expired(x *exchange, c *cache.Collection, age time.Duration) *
 // expiry is why expired refuses; the error is nil if it does not.
 func (g *Gateway) expiry(x *exchange, c *cache.Collection, age time.Duration) (why reason.Refusal, err error) {
 	unconfirmed := c.Unconfirmed()
-	if !unconfirmed && (age <= g.Offline.TTL || !g.isAway()) {
+	if !unconfirmed && (age <= x.policy.Offline.TTL || !g.isAway()) {
 		return why, nil
 	}
 	switch allowed := x.allowsOffline(); {
 	case !allowed && unconfirmed:
 		return reason.OfflineDenied, errUnconfirmedCache
-	case allowed && age > g.Offline.TTL:
+	case allowed && age > x.policy.Offline.TTL:
 		return reason.OfflineExpired, errOfflineExpired
 	}
 	return why, nil

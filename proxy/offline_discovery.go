@@ -26,7 +26,7 @@ func (g *Gateway) offlineDiscovery(ctx context.Context, x *exchange) *api.Respon
 	}
 	docs := g.Discovered()
 	age := time.Since(docs.At)
-	if docs.At.IsZero() || age > g.Offline.TTL {
+	if docs.At.IsZero() || age > x.policy.Offline.TTL {
 		return nil
 	}
 	body, contentType := discoveryDocument(&docs, x.request.Path, x.request.Header.Get("Accept"))

@@ -71,8 +71,8 @@ func newOfflineBench(t *testing.T, mode Mode, offline Offline, rules ...Rule) *o
 			t.Fatal(err)
 		}
 		o.Authorizer = identity.NewAuthorizer(identity.AuthorizerOptions{AccessReviewer: reviews, OfflineTTL: offline.TTL, Reachable: reachable})
-		o.Consistency, o.Offline, o.Reachable = Consistency{Default: mode, MaxStaleness: 30 * time.Second}, offline, reachable
-		o.Rules = rules
+		o.Policy.Consistency, o.Policy.Offline, o.Reachable = Consistency{Default: mode, MaxStaleness: 30 * time.Second}, offline, reachable
+		o.Policy.Rules = rules
 	})
 	b.source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
 	return b

@@ -125,7 +125,7 @@ var forwardedCases = []forwardedCase{
 	{why: reason.SharedFailed, line: "GET /api/v1/pods", before: func(b *gatewayBench) {
 		b.answers(api.Response{Status: 200, Length: -1, BodyTo: brokenBody{}})
 	}},
-	{why: reason.History, line: "GET /api/v1/pods?watch=true&resourceVersion=101", options: func(o *Options) { o.Limits.Resumed = 4 },
+	{why: reason.History, line: "GET /api/v1/pods?watch=true&resourceVersion=101", options: func(o *Options) { o.Policy.Limits.Resumed = 4 },
 		before: func(b *gatewayBench) { b.source.Bump(10) }},
 }
 

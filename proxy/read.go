@@ -318,7 +318,7 @@ func (g *Gateway) holds(ctx context.Context, x *exchange, c *cache.Collection) b
 	if state.Phase != cache.Synced {
 		return false
 	}
-	if age := max(time.Since(state.LastContact), state.Delay); g.Consistency.MaxStaleness > 0 && age > g.Consistency.MaxStaleness {
+	if age := max(time.Since(state.LastContact), state.Delay); x.policy.Consistency.MaxStaleness > 0 && age > x.policy.Consistency.MaxStaleness {
 		return false
 	}
 	return g.session.hold(ctx, c, func(ctx context.Context) (uint64, error) { return g.fresh(ctx, x, c) }) == nil
@@ -434,7 +434,7 @@ func (g *Gateway) watch(ctx context.Context, x *exchange, q readQuery) outcome {
 		registration = g.Revocation.Register(x.subject, identity.AttributesOf(x.info), x.decision, open.End)
 	}
 	registered.Done()
-	x.source, x.end = fromCache, func() { open.End(reason.WatchBlocked) }
+	x.source, x.end = fromCache, func() { open.End(g.whyEnded(x)) }
 	if req.Message != nil {
 		resp.Status, resp.Header = 101, websocket.Header(x.request)
 		resp.Stream = websocket.New(resp.Stream, g.panics)

@@ -11,23 +11,23 @@ import (
 // restrict refuses what a rule forbids whatever the upstream allows; nil means go on. What is
 // forbidden to who sends the request is, as whomever they act.
 func (g *Gateway) restrict(x *exchange) *api.Response {
-	if why, text := g.restriction(x); text != "" {
+	if why, text := x.restriction(); text != "" {
 		return g.forbid(x, why, text)
 	}
 	return nil
 }
 
 // restriction is what restrict refuses, and the text of that; "" for nothing.
-func (g *Gateway) restriction(x *exchange) (why reason.Refusal, text string) {
-	if !g.restricts {
+func (x *exchange) restriction() (why reason.Refusal, text string) {
+	if !x.policy.restricts {
 		return why, ""
 	}
-	if x.redacted = g.redacts && g.restrictsSomebody(x, redactedOf); x.redacted {
+	if x.redacted = x.policy.redacts && restrictsSomebody(x, redactedOf); x.redacted {
 		if unshown := unredactable(x.request); unshown != "" {
 			return reason.Redacted, "a rule of kubeweir shows this client a redacted view, which " + unshown
 		}
 	}
-	if !readsOnly(x.request) && g.restrictsSomebody(x, readOnlyOf) {
+	if !readsOnly(x.request) && restrictsSomebody(x, readOnlyOf) {
 		return reason.ReadOnly, "a rule of kubeweir lets this client read only"
 	}
 	return why, ""
@@ -51,13 +51,13 @@ func actors(x *exchange) []*identity.User {
 
 // restrictsSomebody reports whether a setting restricts any of those who make a request. A
 // path that others read differently may be one of any resource.
-func (g *Gateway) restrictsSomebody(x *exchange, setting func(*Settings) Choice) bool {
+func restrictsSomebody(x *exchange, setting func(*Settings) Choice) bool {
 	userAgent := x.request.Header.Get("User-Agent")
 	return slices.ContainsFunc(actors(x), func(u *identity.User) bool {
 		if !x.request.PlainPath() {
-			return g.rules.mayRestrict(u, userAgent, setting)
+			return x.policy.rules.mayRestrict(u, userAgent, setting)
 		}
-		settings := g.rules.decide(u, userAgent, x.info)
+		settings := x.policy.rules.decide(u, userAgent, x.info)
 		return setting(&settings) == Yes
 	})
 }

@@ -15,7 +15,7 @@ import (
 func TestReadOnlyOfResource(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newGatewayBench(t, func(o *Options) {
-			o.Rules = []Rule{
+			o.Policy.Rules = []Rule{
 				{Match{Resources: []string{"configmaps"}}, Settings{ReadOnly: No}},
 				{Match{Users: []string{"admin"}, Resources: []string{"secrets", "configmaps"}}, Settings{ReadOnly: Yes}},
 			}
@@ -48,7 +48,7 @@ func TestReadOnlyOfSameObjects(t *testing.T) {
 			"bindings":             {"POST /api/v1/namespaces/a/bindings"},
 		} {
 			b := newGatewayBench(t, func(o *Options) {
-				o.Rules = []Rule{{Match{Users: []string{"admin"}, Resources: []string{resource}}, Settings{ReadOnly: Yes}}}
+				o.Policy.Rules = []Rule{{Match{Users: []string{"admin"}, Resources: []string{resource}}, Settings{ReadOnly: Yes}}}
 			})
 			for _, line := range lines {
 				if status, body, _ := b.do(line); status != 403 {
@@ -67,7 +67,7 @@ func TestReadOnlyOfSameObjects(t *testing.T) {
 func TestReadOnlyOfUndecided(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newGatewayBench(t, func(o *Options) {
-			o.Rules = []Rule{
+			o.Policy.Rules = []Rule{
 				{Match{Users: []string{"agent"}}, Settings{ReadOnly: Yes}},
 				{Match{Groups: []string{"system:nodes"}}, Settings{ReadOnly: Yes}},
 			}
@@ -92,7 +92,7 @@ func TestReadOnlyOfUndecided(t *testing.T) {
 func TestReadOnly(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newGatewayBench(t, func(o *Options) {
-			o.Rules = []Rule{
+			o.Policy.Rules = []Rule{
 				{Match{Users: []string{"trusted"}}, Settings{ReadOnly: No}},
 				{Match{Groups: []string{"system:authenticated"}}, Settings{ReadOnly: Yes}},
 			}

@@ -56,7 +56,7 @@ func redactedBench(t testing.TB, change func(*Options)) *gatewayBench {
 			secrets:        {GroupVersionResource: secrets, Kind: "Secret", Namespaced: true, Verbs: verbs},
 		}, defaultPrinters{}, manager, o.Logger, ResourcesOptions{})
 		o.Resources.mu.custom[cachetest.Widgets] = widgets
-		o.Rules = []Rule{{Match{Users: []string{"agent"}}, Settings{Redacted: Yes}}}
+		o.Policy.Rules = []Rule{{Match{Users: []string{"agent"}}, Settings{Redacted: Yes}}}
 		if change != nil {
 			change(o)
 		}
@@ -156,7 +156,7 @@ func readsOf(path string) []string {
 func TestRedacted(t *testing.T) {
 	for _, mode := range []Mode{ModeStrict, ModeSession} {
 		bubble.Test(t, func(t *testing.T) {
-			b := redactedBench(t, func(o *Options) { o.Consistency.Default, o.CompressWatchLists = mode, true })
+			b := redactedBench(t, func(o *Options) { o.Policy.Consistency.Default, o.CompressWatchLists = mode, true })
 			b.upstream.answer = func(r *api.Request) *api.Response {
 				return &api.Response{Status: 200, Header: api.Header{{Name: "Content-Type", Value: "application/json"}},
 					Body: []byte(`{"kind":"Secret","data":{"a":"` + seed + `"},"metadata":{"name":"a"}}`)}

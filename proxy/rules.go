@@ -56,14 +56,6 @@ type Settings struct {
 	requests, bytes *budget // of a rule that was compiled
 }
 
-// settings are what holds where no rule says something else.
-func (o *Options) settings() Settings {
-	return Settings{
-		Mode: o.Consistency.Default, Offline: choiceOf(o.Offline.Allow), SelfReviews: choiceOf(o.RememberSelfReviews),
-		Coalesce: o.Pace.Coalesce, WatchBytesPerSecond: o.Pace.BytesPerSecond,
-	}
-}
-
 func choiceOf(yes bool) Choice {
 	if yes {
 		return Yes

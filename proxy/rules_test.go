@@ -85,7 +85,7 @@ func BenchmarkRules(b *testing.B) {
 func TestDropRule(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newGatewayBench(t, func(o *Options) {
-			o.Rules = []Rule{{Match{UserAgents: []string{"lean/*"}, Resources: []string{"pods"}}, Settings{DropManagedFields: Yes}}}
+			o.Policy.Rules = []Rule{{Match{UserAgents: []string{"lean/*"}, Resources: []string{"pods"}}, Settings{DropManagedFields: Yes}}}
 		})
 		pod := cachetest.Pod("default/a", "")
 		pod.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "kubectl", Operation: "Update"}})

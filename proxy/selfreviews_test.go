@@ -19,7 +19,7 @@ const accessReviews, subjectReviews = "/apis/authorization.k8s.io/v1/selfsubject
 // for an answer that says who asks, how often it was asked, and when.
 func selfBench(t *testing.T, change func(*Options)) *gatewayBench {
 	b := newGatewayBench(t, func(o *Options) {
-		o.RememberSelfReviews = true
+		o.Policy.RememberSelfReviews = true
 		if change != nil {
 			change(o)
 		}
@@ -200,8 +200,8 @@ func TestSelfReviewsAreShared(t *testing.T) {
 func TestSelfReviewsByRule(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := selfBench(t, func(o *Options) {
-			o.RememberSelfReviews = false
-			o.Rules = []Rule{{Match{Users: []string{"jane"}}, Settings{SelfReviews: Yes}}}
+			o.Policy.RememberSelfReviews = false
+			o.Policy.Rules = []Rule{{Match{Users: []string{"jane"}}, Settings{SelfReviews: Yes}}}
 		})
 		for who, want := range map[string]source{"jane": fromCache, "joe": fromUpstream} {
 			b.ask(accessReviews, listPods, "Authorization: Bearer "+who)

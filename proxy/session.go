@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -33,7 +34,12 @@ type session struct {
 	mu    struct {
 		sync.Mutex
 		resources map[schema.GroupResource]*writes // maxWritten at most
+		// late is set if requests were served before startObserving was called.
+		late bool
 	}
+	// observing is set once some read may be in session mode. Before that, writes are not
+	// recorded, so that their answers need not be read.
+	observing atomic.Bool
 }
 
 // writes is what went through this gateway to one resource.
@@ -45,6 +51,8 @@ type writes struct {
 	coming bool
 	// deleted are deletions whose version the answer did not tell.
 	deleted map[deletion]struct{} // maxDeletions at most
+	// unobserved tells that writes before startObserving are still to be proved.
+	unobserved bool
 	// unknown counts writes of which the answer told nothing (deletecollection, a
 	// lost connection), settled is how many of them version covers.
 	unknown, settled uint64
@@ -100,6 +108,21 @@ func storageOf(gr schema.GroupResource) schema.GroupResource {
 	return gr
 }
 
+// startObserving begins to record writes. late tells that some may have been answered before: the
+// first read of each resource proves then that its collection holds them.
+func (s *session) startObserving(late bool) {
+	if s.observes() {
+		return
+	}
+	s.mu.Lock()
+	s.mu.late = late
+	s.mu.Unlock()
+	s.observing.Store(true)
+}
+
+// observes reports whether writes are recorded.
+func (s *session) observes() bool { return s.observing.Load() }
+
 // write changes what is remembered of the resource that was written to.
 func (s *session) write(gvr schema.GroupVersionResource, change func(*writes)) {
 	gr := storageOf(gvr.GroupResource())
@@ -108,15 +131,19 @@ func (s *session) write(gvr schema.GroupVersionResource, change func(*writes)) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if w := s.writes(gr); w != nil {
+		change(w)
+	}
+}
+
+// writes returns those of gr, nil if there is no room for them; see pending. The caller holds mu.
+func (s *session) writes(gr schema.GroupResource) *writes {
 	w := s.mu.resources[gr]
-	if w == nil {
-		if len(s.mu.resources) >= maxWritten {
-			return // see pending
-		}
-		w = &writes{}
+	if w == nil && len(s.mu.resources) < maxWritten {
+		w = &writes{unobserved: s.mu.late}
 		s.mu.resources[gr] = w
 	}
-	change(w)
+	return w
 }
 
 // wrote records a write answered with a version.
@@ -148,6 +175,8 @@ type pending struct {
 	coming  bool
 	deleted []deletion
 	unknown uint64 // 0 for none
+	// unobserved tells that writes before startObserving are to be proved, too.
+	unobserved bool
 }
 
 // pending returns what was recorded up to now; ok is false when that is not known.
@@ -155,10 +184,13 @@ func (s *session) pending(gr schema.GroupResource) (p pending, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := s.mu.resources[gr]
+	if w == nil && s.mu.late {
+		w = s.writes(gr)
+	}
 	if w == nil {
 		return pending{}, len(s.mu.resources) < maxWritten
 	}
-	p.version, p.coming = w.version, w.coming
+	p.version, p.coming, p.unobserved = w.version, w.coming, w.unobserved
 	for d := range w.deleted {
 		p.deleted = append(p.deleted, d)
 	}
@@ -181,6 +213,7 @@ func (s *session) settle(gr schema.GroupResource, p pending, rv uint64, proof bo
 		delete(w.deleted, d)
 	}
 	w.settled = max(w.settled, p.unknown)
+	w.unobserved = w.unobserved && !proof
 	switch {
 	case rv > w.version:
 		w.version, w.coming = rv, !proof
@@ -198,7 +231,7 @@ func (s *session) hold(ctx context.Context, c *cache.Collection, fresh func(cont
 	if !ok {
 		return errNotHeld
 	}
-	if p.unknown == 0 && p.fed(ctx, c) {
+	if p.unknown == 0 && !p.unobserved && p.fed(ctx, c) {
 		if len(p.deleted) > 0 {
 			s.settle(gr, p, c.RV(), false)
 		}
@@ -218,7 +251,7 @@ func (s *session) hold(ctx context.Context, c *cache.Collection, fresh func(cont
 // what it did, without waiting for anything.
 func (s *session) holdsAnswered(ctx context.Context, c *cache.Collection) bool {
 	p, ok := s.pending(storageOf(c.Resource().GroupResource()))
-	if !ok || p.version > c.RV() {
+	if !ok || p.unobserved || p.version > c.RV() {
 		return false
 	}
 	for _, d := range p.deleted {

@@ -22,7 +22,7 @@ import (
 
 func newSessionBench(t *testing.T) *gatewayBench {
 	t.Helper()
-	return newGatewayBench(t, func(o *Options) { o.Consistency = Consistency{Default: ModeSession, MaxStaleness: time.Minute} })
+	return newGatewayBench(t, func(o *Options) { o.Policy.Consistency = Consistency{Default: ModeSession, MaxStaleness: time.Minute} })
 }
 
 // list reads the pods as a session does, and tells whether the cache answered.

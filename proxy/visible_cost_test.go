@@ -58,7 +58,7 @@ func (b *visibleBench) follow() (end func()) {
 // not all at a time, and none later than it is to be.
 func TestVisibleWatchesCost(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		b := newVisibleBench(t, func(o *Options) { o.Limits.LongRunning = 1000 })
+		b := newVisibleBench(t, func(o *Options) { o.Policy.Limits.LongRunning = 1000 })
 		const in, minutes = 300, 4
 		perSecond := b.counting("jane", in)
 		defer b.follow()()
@@ -265,7 +265,7 @@ func (s slowReviewer) Create(ctx context.Context, r *authorizationv1.SubjectAcce
 // newSlowBench is a visibleBench of reviews of namespaces that take a while.
 func newSlowBench(t *testing.T, takes time.Duration, rules ...Rule) *visibleBench {
 	return newVisibleBench(t, func(o *Options) {
-		o.Rules = append(o.Rules, rules...)
+		o.Policy.Rules = append(o.Policy.Rules, rules...)
 		upstream := o.Forwarder.(*fakeUpstream)
 		o.Authorizer = identity.NewAuthorizer(identity.AuthorizerOptions{AccessReviewer: slowReviewer{accessReviewer{upstream}, takes}})
 		o.Revocation = identity.NewWatches(identity.WatchesOptions{Authorizer: o.Authorizer, Authenticator: o.Authenticator})

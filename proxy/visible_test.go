@@ -52,8 +52,8 @@ func newVisibleBenchFrom(t testing.TB, from func(*cachetest.Source) cache.Source
 		rbacResource(0, "Role"), rbacResource(1, "RoleBinding"), rbacResource(2, "ClusterRole"), rbacResource(3, "ClusterRoleBinding"),
 	}
 	b := &visibleBench{gatewayBench: newGatewayBenchFrom(t, others, from, func(o *Options) {
-		o.Rules = []Rule{{Match{Users: []string{"jane", "eve"}}, Settings{VisibleLists: Yes}}}
-		o.Limits.Resumed = 4
+		o.Policy.Rules = []Rule{{Match{Users: []string{"jane", "eve"}}, Settings{VisibleLists: Yes}}}
+		o.Policy.Limits.Resumed = 4
 		if change != nil {
 			change(o)
 		}

@@ -35,6 +35,8 @@ const (
 	Unconfirmed
 	// WatchBlocked: the user agent was blocked.
 	WatchBlocked
+	// PolicyChanged: the configuration was reloaded, and its rules serve the watch in another way.
+	PolicyChanged
 	// WatchDraining is the gateway's shutdown.
 	WatchDraining
 	// WatchFailed is an object that cannot be rendered, or a panic.
@@ -109,6 +111,10 @@ var watchEndEntries = [watchEnds]Entry{
 		Label: "blocked", When: "Somebody has blocked the user agent.",
 		Client: "A last bookmark, if the watch has bookmarks, and the end of the response; what the client asks next is answered 429.", Do: "Nothing, if it was meant; it ends by itself, or with the gateway.",
 	},
+	PolicyChanged: {
+		Label: "policy-changed", When: "The configuration was reloaded, and its rules reject the watch, or serve it in another way: redacted, without managedFields, at another delivery rate.",
+		Client: "The end of the response at once, without events or a bookmark that were still due; clients watch on by the new rules.", Do: "Nothing.",
+	},
 	WatchDraining: {
 		Label: "draining", When: "The gateway shuts down; ends are spread over the drain time.",
 		Client: "A last bookmark, if the watch has bookmarks, and the end of the response; clients watch on elsewhere.", Do: "Nothing.",
@@ -129,7 +135,7 @@ func (w WatchEnd) Entry() Entry { return watchEndEntries[w] }
 
 // Revoked reports whether the client may have nothing more.
 func (w WatchEnd) Revoked() bool {
-	return w == PermissionRevoked || w == NamespacesChanged || w == CredentialInvalid || w == Unconfirmed
+	return w == PermissionRevoked || w == NamespacesChanged || w == CredentialInvalid || w == Unconfirmed || w == PolicyChanged
 }
 
 // String is the reason's label.

@@ -121,9 +121,9 @@ func (c *cluster) build(g *config.Gateway, token identity.Token, log *audit.Log)
 	c.restoreIdentity()
 	c.addHandler(
 		identity.WatchesOptions{RecheckPeriod: g.Authorization.WatchRecheckPeriod, Grace: g.Authorization.WatchGrace},
-		proxy.Options{CompressWatchLists: g.WatchListCompression, Consistency: consistency(g), Offline: offline(g), Rules: rules(g), Pace: pace(g), Reachable: c.reachable,
-			RememberSelfReviews: g.Authorization.SelfReviews == config.Cached, Discovered: c.discovery.Documents, VisibleNamespaces: g.Authorization.VisibleNamespaces,
-			Limits: proxyLimits(&g.Limits), Cluster: c.name, Audit: log},
+		proxy.Options{CompressWatchLists: g.WatchListCompression, Policy: policy(g), Reachable: c.reachable,
+			Discovered: c.discovery.Documents, VisibleNamespaces: g.Authorization.VisibleNamespaces,
+			Cluster: c.name, Audit: log},
 	)
 	return nil
 }

@@ -80,16 +80,14 @@ func authorizerOptions(c *config.Gateway, reviewer identity.AccessReviewer) iden
 	}
 }
 
-func consistency(c *config.Gateway) proxy.Consistency {
-	return proxy.Consistency{Default: proxy.Mode(c.Consistency.Default), MaxStaleness: c.Consistency.MaxStaleness}
-}
-
-func offline(c *config.Gateway) proxy.Offline {
-	return proxy.Offline{Allow: c.Offline.Default == config.Allow, TTL: c.Offline.TTL}
-}
-
-func pace(c *config.Gateway) cache.Pace {
-	return cache.Pace{Coalesce: c.Coalesce, BytesPerSecond: int64(c.WatchBytesPerSecond)}
+func policy(c *config.Gateway) proxy.Policy {
+	return proxy.Policy{
+		Consistency:         proxy.Consistency{Default: proxy.Mode(c.Consistency.Default), MaxStaleness: c.Consistency.MaxStaleness},
+		Offline:             proxy.Offline{Allow: c.Offline.Default == config.Allow, TTL: c.Offline.TTL},
+		Pace:                cache.Pace{Coalesce: c.Coalesce, BytesPerSecond: int64(c.WatchBytesPerSecond)},
+		RememberSelfReviews: c.Authorization.SelfReviews == config.Cached,
+		Rules:               rules(c), Limits: proxyLimits(&c.Limits),
+	}
 }
 
 func rules(c *config.Gateway) (list []proxy.Rule) {

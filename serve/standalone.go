@@ -139,8 +139,8 @@ func (c *cluster) buildStandalone(s *config.Standalone, userAgent string, origin
 		return err
 	}
 	c.addHandler(identity.WatchesOptions{}, proxy.Options{
-		InProcess: true, CompressWatchLists: s.WatchListCompression, Consistency: proxy.Consistency{Default: proxy.ModeStrict},
-		Limits: proxyLimits(&s.Limits), Audit: log,
+		InProcess: true, CompressWatchLists: s.WatchListCompression, Audit: log,
+		Policy: proxy.Policy{Consistency: proxy.Consistency{Default: proxy.ModeStrict}, Limits: proxyLimits(&s.Limits)},
 	}, origin.checks()...)
 	return nil
 }

@@ -23,6 +23,8 @@ type Stream struct {
 	// charge is called with the bytes that came from the upstream since it was called last;
 	// nil if nobody wants to know.
 	charge func(bytes int64) (over bool)
+	// outdated is asked by Outdated; nil for never.
+	outdated func() bool
 }
 
 // StreamOptions say what kind of Stream it is.
@@ -32,13 +34,16 @@ type StreamOptions struct {
 	// how many since it was last told; the stream is ended when they were too many.
 	Upstream bool
 	Charge   func(bytes int64) (over bool)
+	// Outdated, if set, reports whether the stream must end because the settings that it began
+	// with have changed. It is not called concurrently.
+	Outdated func() bool
 	// End ends the stream soon, if it can be ended. It must not block.
 	End func()
 }
 
 // Open counts a stream, one request, that has begun. It has to be closed.
 func (u *Usage) Open(a Asker, o StreamOptions) *Stream {
-	s := &Stream{Asker: a.bounded().clone(), UserAgent: a.UserAgent, price: o.Price, upstream: o.Upstream, end: o.End, charge: o.Charge, owner: u}
+	s := &Stream{Asker: a.bounded().clone(), UserAgent: a.UserAgent, price: o.Price, upstream: o.Upstream, end: o.End, charge: o.Charge, outdated: o.Outdated, owner: u}
 	u.streams.Lock()
 	defer u.streams.Unlock()
 	u.streams.open[s] = struct{}{}
@@ -50,6 +55,10 @@ func (s *Stream) Wrote(bytes int) {
 	s.writes.Add(1)
 	s.bytes.Add(int64(bytes))
 }
+
+// Outdated reports whether the stream must end because the settings that it began with have
+// changed. Only the function passed to Usage.End may call it.
+func (s *Stream) Outdated() bool { return s.outdated != nil && s.outdated() }
 
 // Close counts the rest.
 func (s *Stream) Close() {

@@ -1,0 +1,155 @@
+package proxy
+
+import (
+	"slices"
+
+	"github.com/kubeweir/kubeweir/cache"
+)
+
+// Policy is the part of a Gateway's settings that can be replaced while it runs, see SetPolicy.
+type Policy struct {
+	Consistency Consistency
+	// Pace is the pace of watches where no rule says another.
+	Pace cache.Pace
+	// Offline says who is served while no API server answers. Nobody by default.
+	Offline Offline
+	// RememberSelfReviews has questions of clients about themselves (SelfSubjectAccessReview
+	// and the like) answered with what the upstream answered lately.
+	RememberSelfReviews bool
+	// Rules say what holds for some requests instead. They are tried in order; of each
+	// setting, the first that matches and has it decides.
+	Rules  []Rule
+	Limits Limits
+}
+
+// Limits bound what a Gateway does at the same time.
+type Limits struct {
+	// InFlight is the most requests at a time that are not long-running,
+	// LongRunning the most watches, log follows, upgrades; a user gets at most three
+	// quarters of them. Of requests whose sender is still to be found out there are as
+	// many as InFlight besides. 0 means no limit.
+	InFlight, LongRunning int64
+	// Resumed is the most watches at a time that go on at the upstream from a
+	// version older than the cache's history; one more is told to list again. A user
+	// gets at most three quarters of them, too.
+	Resumed int64
+	// CollapsedBytes is the largest answer that is shared between callers; those that
+	// are shared at a time are four times as large together.
+	CollapsedBytes int64
+}
+
+// policy is a Policy in force, with what follows from it. It is immutable: a request keeps the
+// one that it began with.
+type policy struct {
+	Policy
+	rules rules
+	// restricts is set when some request may be rejected by a rule, redacts when some response
+	// may be redacted, spends when some rule has a budget or blocks clients.
+	restricts, redacts, spends bool
+}
+
+// newPolicy compiles p. Budgets that before has, too, keep what their users have spent.
+func newPolicy(p Policy, before *policy) *policy {
+	c := &policy{Policy: p}
+	c.rules = newRules(p.Rules, Settings{
+		Mode: p.Consistency.Default, Offline: choiceOf(p.Offline.Allow), SelfReviews: choiceOf(p.RememberSelfReviews),
+		Coalesce: p.Pace.Coalesce, WatchBytesPerSecond: p.Pace.BytesPerSecond,
+	})
+	if before != nil {
+		c.rules.keepBudgets(before.rules.budgets())
+	}
+	c.redacts = c.rules.any(func(s *Settings) bool { return s.Redacted == Yes })
+	c.restricts = c.redacts || c.rules.any(func(s *Settings) bool { return s.ReadOnly == Yes })
+	c.spends = len(c.rules.budgets()) > 0 || c.rules.any(func(s *Settings) bool { return s.Block == Yes })
+	return c
+}
+
+// SetPolicy replaces the policy. Requests that arrive from then on are served by p. Streams
+// that p would serve in another way, or not at all, end within two seconds (usagePeriod), so
+// that their clients ask again. Callers must not overlap.
+func (g *Gateway) SetPolicy(p Policy) {
+	next := newPolicy(p, g.policy.Load())
+	if next.rules.any(func(s *Settings) bool { return s.Mode == ModeSession }) {
+		g.session.startObserving(g.policy.Load() != nil) // before a request can be in session mode
+	}
+	g.budgetMetrics.show(next.rules.budgets())
+	g.inFlight.limit.Store(p.Limits.InFlight)
+	g.unidentified.limit.Store(p.Limits.InFlight)
+	g.longRunning.limit.Store(p.Limits.LongRunning)
+	g.resumed.limit.Store(p.Limits.Resumed)
+	g.collapser.maxBody.Store(p.Limits.CollapsedBytes)
+	g.policy.Store(next)
+}
+
+// budgets are those of the rules in force.
+func (g *Gateway) budgets() []*ruleBudgets {
+	if p := g.policy.Load(); p != nil {
+		return p.rules.budgets()
+	}
+	return nil
+}
+
+// outdated returns a function that reports whether the policy now in force would serve the
+// stream of x in another way than it is served. The function is not safe for concurrent use.
+func (g *Gateway) outdated(x *exchange) func() bool {
+	seen := x.policy
+	return func() bool {
+		now := g.policy.Load()
+		if now == seen {
+			return false
+		}
+		seen = now
+		return x.servedOtherwise(now)
+	}
+}
+
+// servedOtherwise reports whether p rejects the request of a stream, or shapes what the stream
+// sends in another way than the policy that it began with.
+func (x *exchange) servedOtherwise(p *policy) bool {
+	then := *x
+	then.policy, then.redacted = p, false
+	then.settings = p.rules.decide(x.subject.User, x.request.Header.Get("User-Agent"), x.info)
+	var blocked bool
+	if then.spending, blocked = then.spendingOf(); blocked {
+		return true
+	}
+	if _, rejected := then.restriction(); rejected != "" {
+		return true
+	}
+	a, b := &x.settings, &then.settings
+	return x.redacted != then.redacted || a.DropManagedFields != b.DropManagedFields || a.VisibleLists != b.VisibleLists ||
+		a.Coalesce != b.Coalesce || a.WatchBytesPerSecond != b.WatchBytesPerSecond ||
+		!x.spending.bytes.same(then.spending.bytes)
+}
+
+// keepBudgets has budgets that are the same as one of before go on with its users' buckets.
+func (r *rules) keepBudgets(before []*ruleBudgets) {
+	for _, b := range r.budgets() {
+		i := slices.IndexFunc(before, func(old *ruleBudgets) bool { return old.who == b.who })
+		if i < 0 {
+			continue
+		}
+		old := before[i]
+		b.requests.keep(old.requests)
+		b.bytes.keep(old.bytes)
+		if old.name == b.name {
+			b.refused.n.Store(old.refused.n.Load())
+			b.stale.n.Store(old.stale.n.Load())
+		}
+	}
+}
+
+// keep goes on with the buckets of old if the budget is of the same size.
+func (b *budget) keep(old *budget) {
+	if b != nil && old != nil && b.PerSecond() == old.PerSecond() {
+		b.Budget = old.Budget
+	}
+}
+
+// same reports whether both are charged to the same buckets.
+func (b *budget) same(other *budget) bool {
+	if b == nil || other == nil {
+		return b == other
+	}
+	return b.Budget == other.Budget
+}
