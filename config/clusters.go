@@ -189,14 +189,10 @@ func (c *Cluster) checkOwn(o *origins) {
 }
 
 // Same reports whether a cluster is reached, trusted and cached in the same way as another:
-// by which names it is asked for may differ.
+// by which names it is asked for may differ, and live settings.
 func (c *Cluster) Same(other *Cluster) bool {
-	return c.Name == other.Name && len(changed(&c.Gateway, &other.Gateway, false)) == 0
+	return c.Name == other.Name && !slices.ContainsFunc(changed(&c.Gateway, &other.Gateway, false), func(path string) bool { return !Live(path) })
 }
-
-// ProcessChanges are the settings of the process, by their paths, in which two configurations
-// differ.
-func (g *Gateway) ProcessChanges(other *Gateway) []string { return changed(g, other, true) }
 
 // changed are the paths of the settings that differ, of the process or of a cluster.
 func changed(a, b *Gateway, process bool) (paths []string) {

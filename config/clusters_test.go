@@ -84,9 +84,11 @@ func TestSameClusters(t *testing.T) {
 	}{
 		base: {true, nil},
 		base + "  hosts: [a.example]\n  pathPrefix: false\n": {true, nil},
-		base + "listen: 127.0.0.1:1\nlog: {level: debug}\n":  {true, []string{"listen", "log.level"}},
+		base + "listen: 127.0.0.1:1\nlog: {level: debug}\n":  {true, []string{"listen"}},
 		base + "  dropManagedFields: [pods]\n":               {false, nil},
-		base + "limits: {maxWatches: 5}\n":                   {false, nil},
+		base + "limits: {maxWatches: 5}\n":                   {true, nil},
+		base + "  rules: [{users: [x], block: true}]\n":      {true, nil},
+		base + "limits: {maxIndexes: 5}\n":                   {false, nil},
 		base + "limits: {maxConnections: 5}\n":               {true, []string{"limits.maxConnections"}},
 		"clusters:\n- name: b\n":                             {false, nil},
 	} {
@@ -94,8 +96,8 @@ func TestSameClusters(t *testing.T) {
 		if got := old.Clusters[0].Same(&changed.Clusters[0]); got != want.same {
 			t.Errorf("%s: the same: %v", content, got)
 		}
-		if got := old.ProcessChanges(changed); !slices.Equal(got, want.process) {
-			t.Errorf("%s: %v changed of the process", content, got)
+		if _, _, waiting := old.Reload(changed); !slices.Equal(waiting, want.process) {
+			t.Errorf("%s: %v need a restart", content, waiting)
 		}
 	}
 }
@@ -103,7 +105,7 @@ func TestSameClusters(t *testing.T) {
 // TestProcessPaths: each is a setting or a group of them, so that none outlives its setting.
 func TestProcessPaths(t *testing.T) {
 	settings := Default().program().settings()
-	for _, path := range processPaths {
+	for _, path := range slices.Concat(processPaths, livePaths) {
 		if !slices.ContainsFunc(settings, func(s setting) bool { return s.path == path || strings.HasPrefix(s.path, path+".") }) {
 			t.Errorf("%s is no setting", path)
 		}

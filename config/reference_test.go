@@ -46,6 +46,25 @@ kubeweir config check gateway.yaml                # every mistake, with its line
 
 [examples/gateway.yaml](../examples/gateway.yaml) and [examples/standalone.yaml](../examples/standalone.yaml) are files
 to begin with.
+
+## Reloading
+
+A gateway reads its file again at SIGHUP, and within three seconds of a change, also where the file is a mounted
+ConfigMap or Secret. Flags keep winning over the file.
+
+- **Atomic.** A file that is missing or not valid changes nothing: one log line (` + "`configuration rejected, the settings in force stay`" + `)
+  says where the mistake is, and ` + "`kubeweir_config_last_reload_successful`" + ` is 0.
+- **Live settings** count for every request that arrives from then on. Watches, followed logs and exec sessions that the new
+  rules reject or serve in another way end within two seconds (reason ` + "`policy-changed`" + `), so that their clients ask again. A
+  rule's budgets keep what its users have spent, unless the rate or whom the rule matches has changed.
+- **Other settings** need a restart. A log line names those that differ, ` + "`kubeweir_config_restart_settings`" + ` counts them, and
+  the old values stay in force. In a gateway of several clusters, a setting that a cluster may have of its own needs no
+  restart of the process: [that cluster alone is replaced](clusters.md#adding-changing-and-removing-clusters).
+- Decisions that were remembered for outages before ` + "`offline.ttl`" + ` was shortened keep their old time.
+
+` + "```sh" + `
+kubeweir config check gateway.yaml && kill -HUP "$(pidof kubeweir)"
+` + "```" + `
 `
 
 const referenceConsistency = `
@@ -137,16 +156,16 @@ func reference() []byte {
 	var b bytes.Buffer
 	b.WriteString(referenceHead)
 	both := func(s section) bool {
-		return slices.ContainsFunc(standalone.sections, func(other section) bool { return reflect.DeepEqual(rows(s), rows(other)) && s.title == other.title })
+		return slices.ContainsFunc(standalone.sections, func(other section) bool { return reflect.DeepEqual(rows(s, false), rows(other, false)) && s.title == other.title })
 	}
 	var shared []section
-	b.WriteString("\n## kubeweir gateway\n\nAnd what [both](#both) have.\n")
+	b.WriteString("\n## kubeweir gateway\n\nAnd what [both](#both) have. \"Live\" settings count as soon as a changed file was [reloaded](#reloading).\n")
 	for _, s := range gateway.sections {
 		if both(s) {
 			shared = append(shared, s)
 			continue
 		}
-		writeSection(&b, s)
+		writeSection(&b, s, true)
 		switch s.title {
 		case "Consistency":
 			b.WriteString(referenceConsistency)
@@ -164,12 +183,12 @@ func reference() []byte {
 	b.WriteString("\n## kubeweir standalone\n\nAnd what [both](#both) have.\n")
 	for _, s := range standalone.sections {
 		if !slices.ContainsFunc(shared, func(other section) bool { return s.title == other.title }) {
-			writeSection(&b, s)
+			writeSection(&b, s, false)
 		}
 	}
-	b.WriteString("\n## Both\n")
+	b.WriteString("\n## Both\n\nThe column Change is about a gateway; standalone reads its file when it starts.\n")
 	for _, s := range shared {
-		writeSection(&b, s)
+		writeSection(&b, s, true)
 	}
 	return b.Bytes()
 }
@@ -178,15 +197,20 @@ func writeExample(b *bytes.Buffer, setting string) {
 	fmt.Fprintf(b, "```yaml\n%s:\n%s\n```\n", setting, strings.TrimSpace(examples[setting]))
 }
 
-func writeSection(b *bytes.Buffer, s section) {
-	fmt.Fprintf(b, "\n### %s\n\n| In the file, flag | Default | Allowed | What it is, and what it costs |\n|---|---|---|---|\n", s.title)
-	for _, row := range rows(s) {
+// writeSection writes a section's table; of a gateway's it tells which settings are live.
+func writeSection(b *bytes.Buffer, s section, gateway bool) {
+	reload := ""
+	if gateway {
+		reload = "Change | "
+	}
+	fmt.Fprintf(b, "\n### %s\n\n| In the file, flag | Default | Allowed | %sWhat it is, and what it costs |\n|---|---|---|---|%s\n", s.title, reload, strings.Repeat("---|", strings.Count(reload, "|")))
+	for _, row := range rows(s, reload != "") {
 		fmt.Fprintf(b, "| %s |\n", strings.Join(row, " | "))
 	}
 }
 
 // rows are the cells of a section's table.
-func rows(s section) (all [][]string) {
+func rows(s section, gateway bool) (all [][]string) {
 	for _, s := range s.settings {
 		field := reflect.ValueOf(s.value).Elem()
 		name := "`" + s.path + "`"
@@ -201,9 +225,21 @@ func rows(s section) (all [][]string) {
 		if allowed == "" {
 			allowed = kind(&s)
 		}
-		all = append(all, []string{name, def, allowed, strings.ReplaceAll(s.text(), "|", `\|`)})
+		row := []string{name, def, allowed}
+		if gateway {
+			row = append(row, change(s.path))
+		}
+		all = append(all, append(row, strings.ReplaceAll(s.text(), "|", `\|`)))
 	}
 	return all
+}
+
+// change says what a gateway needs to take over a changed setting.
+func change(path string) string {
+	if Live(path) || path == clustersPath {
+		return "live"
+	}
+	return "restart"
 }
 
 // kind says what a value without bounds is.

@@ -21,7 +21,7 @@ import (
 // not, and upgrades when they begin and when they end; not questions after health.
 func TestEveryRequestIsAudited(t *testing.T) {
 	var out bytes.Buffer
-	log, err := audit.Open(audit.Options{Path: "-", Stdout: &out})
+	log, err := audit.Open(audit.Options{Destination: audit.Destination{Path: "-"}, Stdout: &out})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestEveryRequestIsAudited(t *testing.T) {
 func TestDecisionsByRulesAreAudited(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
-		log, err := audit.Open(audit.Options{Path: "-", Stdout: &out})
+		log, err := audit.Open(audit.Options{Destination: audit.Destination{Path: "-"}, Stdout: &out})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -122,13 +122,13 @@ func decodeAll[T any, P rbacObject[T]](v *cache.View, known *map[uint64]P, to *[
 type OfflineRules struct {
 	held      heldRules
 	reachable func() bool
-	ttl       time.Duration
+	ttl       func() time.Duration
 }
 
 var _ identity.Rules = (*OfflineRules)(nil)
 
 // NewOfflineRules returns rules that count for ttl after the upstream's last sign of life.
-func NewOfflineRules(resources *Resources, manager *cache.Manager, reachable func() bool, ttl time.Duration, log *slog.Logger) *OfflineRules {
+func NewOfflineRules(resources *Resources, manager *cache.Manager, reachable func() bool, ttl func() time.Duration, log *slog.Logger) *OfflineRules {
 	return &OfflineRules{held: heldRules{resources: resources, manager: manager, log: log}, reachable: reachable, ttl: ttl}
 }
 
@@ -137,7 +137,7 @@ func (o *OfflineRules) Allow(u user.Info, a identity.Attributes) bool {
 	if o.reachable() {
 		return false
 	}
-	rules := o.held.get(func(c *cache.Collection) bool { return time.Since(c.State().Fed()) <= o.ttl })
+	rules := o.held.get(func(c *cache.Collection) bool { return time.Since(c.State().Fed()) <= o.ttl() })
 	return rules != nil && rules.Allow(u, &a)
 }
 

@@ -144,6 +144,12 @@ func (t *Target) leave() {
 	}
 }
 
+// SetLimits replaces RouterOptions.InFlight and LongRunning.
+func (r *Router) SetLimits(inFlight, longRunning int64) {
+	r.short.limit.Store(inFlight)
+	r.long.limit.Store(longRunning)
+}
+
 // Serve implements api.Handler.
 func (r *Router) Serve(ctx context.Context, req *api.Request) *api.Response {
 	for {

@@ -167,7 +167,7 @@ var refusalEntries = [refusals]Entry{
 	},
 	UnknownCluster: {
 		Label: "unknown-cluster", Code: 404, When: "Of a gateway of several clusters (docs/clusters.md), the request names none by its host or path, or one that is not there.",
-		Client: "Status `NotFound` that says how clusters are named.", Do: "Correct the server in the client's kubeconfig; `kubeweir kubeconfig` writes one. Look for \"configuration refused\" in the log if the cluster was added.",
+		Client: "Status `NotFound` that says how clusters are named.", Do: "Correct the server in the client's kubeconfig; `kubeweir kubeconfig` writes one. Look for \"configuration rejected\" in the log if the cluster was added.",
 	},
 	Misdirected: {
 		Label: "misdirected", Code: 421, When: "Host, or :authority, is a name of another cluster than the one that TLS was asked for (SNI).",

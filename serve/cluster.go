@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -46,7 +47,8 @@ type cluster struct {
 	resources     *proxy.Resources
 	authenticator *identity.Authenticator
 	authorizer    *identity.Authorizer
-	offlineRules  *proxy.OfflineRules // nil where nobody is served offline
+	offlineRules  *proxy.OfflineRules // nil where the upstream is in this process
+	offlineFor    atomic.Int64        // see offlineTTL
 	revocation    *identity.Watches
 	health        *proxy.Health
 	handler       *proxy.Gateway
@@ -168,6 +170,19 @@ func (c *cluster) rulesChanged() {
 	if c.offlineRules != nil {
 		c.offlineRules.Release()
 	}
+}
+
+// offlineTTL is for how long what the upstream said of clients counts while it is unreachable; 0
+// where nobody is served then.
+func (c *cluster) offlineTTL() time.Duration { return time.Duration(c.offlineFor.Load()) }
+
+// setPolicy replaces the settings that can change while the cluster is served.
+func (c *cluster) setPolicy(g *config.Gateway) {
+	ttl := offlineTTL(g)
+	c.offlineFor.Store(int64(ttl))
+	c.authenticator.SetOfflineTTL(ttl)
+	c.authorizer.SetOfflineTTL(ttl)
+	c.handler.SetPolicy(policy(g))
 }
 
 // reachable reports whether the upstream can be reached, as far as is known.

@@ -206,10 +206,10 @@ type change struct {
 	wanted     []wanted // all that is to be served
 	next, made []*member
 	configs    []*config.Cluster // of next
-	// added, removed and changed are names: of those that were not there, that are not any
+	// added, removed and replaced are names: of those that were not there, that are not any
 	// more, and that take the place of another.
-	added, removed, changed []string
-	refused                 map[string]refusal // why ClusterProfiles are none, by name
+	added, removed, replaced []string
+	refused                  map[string]refusal // why ClusterProfiles are none, by name
 }
 
 // discard ends what was made for a change that does not come.
@@ -220,10 +220,14 @@ func (p *change) discard() {
 }
 
 // differs reports whether other clusters are served than before.
-func (p *change) differs() bool { return len(p.made)+len(p.removed) > 0 }
+func (p *change) differs() bool { return p != nil && len(p.made)+len(p.removed) > 0 }
 
+// tell logs the change, which is nil where there is one cluster.
 func (p *change) tell(log *slog.Logger, what string) {
-	log.Info(what, "clusters", len(p.next), "added", p.added, "removed", p.removed, "changed", p.changed)
+	if p != nil {
+		log = log.With("clusters", len(p.next), "added", p.added, "removed", p.removed, "replaced", p.replaced)
+	}
+	log.Info(what)
 }
 
 func (p *change) place(m *member, c *config.Cluster) {
@@ -257,7 +261,7 @@ func (s *clusters) plan(list []wanted, reread bool) (*change, error) {
 		case err == nil:
 			p.place(m, w.config)
 			if at >= 0 {
-				p.changed = append(p.changed, m.name)
+				p.replaced = append(p.replaced, m.name)
 			} else {
 				p.added = append(p.added, m.name)
 			}
@@ -332,6 +336,9 @@ func (s *clusters) apply(ctx context.Context, p *change, c *config.Gateway) {
 	s.clearState(c, p.wanted)
 	s.startAll(ctx, p.made)
 	for i, m := range p.next {
+		if before := m.config; !before.SamePolicy(p.configs[i]) {
+			m.setPolicy(&p.configs[i].Gateway)
+		}
 		m.config = p.configs[i]
 	}
 	if s.refused = p.refused; s.profiles != nil {

@@ -82,7 +82,7 @@ func (s *severalClusters) start(meanwhile func()) {
 	}
 	s.t.Cleanup(s.Close)
 	meanwhile()
-	s.FollowConfig(s.file, func() (*config.Gateway, error) { return config.Parse([]string{"--config", s.file}) })
+	s.FollowConfig(ConfigSource{File: s.file, Load: func() (*config.Gateway, error) { return config.Parse([]string{"--config", s.file}) }})
 	if err := s.Start(s.t.Context()); err != nil {
 		s.t.Fatal(err)
 	}
@@ -397,8 +397,8 @@ func TestReloadRefused(t *testing.T) {
 	if one, err := NewGateway(&before[0].config.Gateway, "kubeweir/test", slog.New(slog.DiscardHandler)); err != nil {
 		t.Error(err)
 	} else {
-		if err := one.Reload(t.Context(), config.Default()); err == nil {
-			t.Error("a gateway of one cluster was changed")
+		if err := one.Reload(t.Context(), s.source.current); err == nil {
+			t.Error("a gateway of one cluster became one of several")
 		}
 		one.Close()
 	}
@@ -419,7 +419,7 @@ func TestReloadByFile(t *testing.T) {
 // TestReloadSeesLaterChanges: what is written while a configuration is taken over is read, too.
 func TestReloadSeesLaterChanges(t *testing.T) {
 	s := startSeveral(t, []string{"a", "b"}, entry("a"))
-	load := s.source.load
+	load := s.source.Load
 	for name, write := range map[string]func(){
 		"the configuration": func() { s.write(entry("b"), entry("a"), "# changed meanwhile\n") },
 		"a kubeconfig": func() {
@@ -434,7 +434,7 @@ func TestReloadSeesLaterChanges(t *testing.T) {
 		},
 	} {
 		s.source.mu.Lock()
-		s.source.load = func() (*config.Gateway, error) {
+		s.source.Load = func() (*config.Gateway, error) {
 			c, err := load()
 			write()
 			return c, err
@@ -443,7 +443,7 @@ func TestReloadSeesLaterChanges(t *testing.T) {
 		s.write(entry("a"), entry("b"))
 		s.reload(t.Context(), true)
 		s.source.mu.Lock()
-		if s.source.load = load; maps.Equal(s.source.look(s.source.current), s.source.seen) {
+		if s.source.Load = load; maps.Equal(s.source.look(s.source.current), s.source.seen) {
 			t.Errorf("a change of %s is overlooked", name)
 		}
 		s.source.mu.Unlock()
@@ -453,7 +453,7 @@ func TestReloadSeesLaterChanges(t *testing.T) {
 // TestReloadOfHalfAFile: a file that is still being written is not read.
 func TestReloadOfHalfAFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gateway.yaml")
-	c := source{file: file, current: &config.Gateway{}}
+	c := source{ConfigSource: ConfigSource{File: file}, current: &config.Gateway{}}
 	c.seen = c.look(c.current)
 	text := topLevel
 	for i := range 4 {

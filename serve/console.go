@@ -37,8 +37,10 @@ func (s *Server) openConsole() (err error) {
 
 // configuration is what is in force.
 func (s *Server) configuration() *console.Configuration {
-	settings := s.admin.settings()
-	if s.several != nil {
+	var settings []config.Shown
+	if s.admin.settings != nil {
+		settings = s.admin.settings()
+	} else {
 		s.source.mu.Lock()
 		settings = s.source.current.Shown()
 		s.source.mu.Unlock()

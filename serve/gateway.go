@@ -25,7 +25,7 @@ import (
 // NewGateway makes the parts of `kubeweir gateway`; nothing runs or listens yet.
 // userAgent is what the cluster sees of the gateway's own requests.
 func NewGateway(c *config.Gateway, userAgent string, log *slog.Logger) (_ *Server, err error) {
-	s := newServer(log, adminOptions{listen: c.AdminListen, profiling: c.Profiling, console: c.Console, settings: c.Shown, mode: console.Gateway}, userAgent, c.Shutdown)
+	s := newServer(log, adminOptions{listen: c.AdminListen, profiling: c.Profiling, console: c.Console, mode: console.Gateway}, userAgent, c.Shutdown)
 	form := &gateway{log: log}
 	s.form = form
 	defer func() {
@@ -33,6 +33,7 @@ func NewGateway(c *config.Gateway, userAgent string, log *slog.Logger) (_ *Serve
 			s.Close()
 		}
 	}()
+	s.source.current, s.source.read, s.source.metrics = c, c, newReloadMetrics(s.registry)
 	// Before anything is written: a kubeconfig that is wrong is to leave nothing behind.
 	var members []*member
 	one := newCluster(log, s.registry, s.registry, s.askers)
@@ -40,8 +41,8 @@ func NewGateway(c *config.Gateway, userAgent string, log *slog.Logger) (_ *Serve
 		s.served = one
 		err = one.connectTo(c, nil, userAgent)
 	} else if s.several, err = newClusters(c, userAgent, log, s.registry, s.askers); err == nil {
-		s.served, s.started, form.clusters = s.several, c, s.several.names
-		s.source.current, s.source.cover, s.source.providers = c, form.cover, c.ClusterProfiles.ProviderFile
+		s.served, form.clusters = s.several, s.several.names
+		s.source.cover, s.source.providers = form.cover, c.ClusterProfiles.ProviderFile
 		members, err = s.several.connectAll(configured(c))
 	}
 	if err != nil {
@@ -84,6 +85,7 @@ func (c *cluster) connectTo(g *config.Gateway, access *rest.Config, userAgent st
 // stands for the gateway's own identity, "" for none; log may be nil.
 func (c *cluster) build(g *config.Gateway, token identity.Token, log *audit.Log) error {
 	c.decides = g.AsksAboutClients()
+	c.offlineFor.Store(int64(offlineTTL(g)))
 	reviews, err := kubernetes.NewForConfigAndClient(c.client.ClientGo())
 	if err != nil {
 		return fmt.Errorf("client of the upstream: %w", err)
@@ -107,10 +109,8 @@ func (c *cluster) build(g *config.Gateway, token identity.Token, log *audit.Log)
 		synced:         knowsRBAC(reviews.Discovery().RESTClient()), now: time.Now,
 	})
 	authorizer.Reachable = c.reachable
-	if g.ServesOffline() {
-		c.offlineRules = proxy.NewOfflineRules(c.resources, c.manager, c.reachable, g.Offline.TTL, c.log)
-		authorizer.Rules = c.offlineRules
-	}
+	c.offlineRules = proxy.NewOfflineRules(c.resources, c.manager, c.reachable, c.offlineTTL, c.log)
+	authorizer.Rules = c.offlineRules
 	if c.memory != nil {
 		told := func() { c.memory.news.Store(true) }
 		authenticator.Told, authorizer.Told = told, told

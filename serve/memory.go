@@ -31,7 +31,7 @@ type memory struct {
 	dir     *state.Dir
 	cluster func(context.Context) (string, error) // tells which cluster it is
 	server  string                                // where it is
-	ttl     time.Duration
+	ttl     func() time.Duration                  // for how long it counts; 0 for nothing to be kept
 	log     *slog.Logger
 	news    atomic.Bool   // there is something to write
 	begun   atomic.Bool   // remember runs, or did
@@ -48,6 +48,7 @@ type memory struct {
 	written time.Time // when it was written last, or that was tried, and how large it was
 	size    int
 	failing bool
+	cleared bool // nothing is on disk
 }
 
 // lastWords is what is written again and again.
@@ -89,7 +90,7 @@ var (
 	errElsewhere = errors.New("it is of another API server, perhaps another cluster's")
 )
 
-func newMemory(dir *state.Dir, cluster func(context.Context) (string, error), server string, ttl time.Duration, log *slog.Logger) *memory {
+func newMemory(dir *state.Dir, cluster func(context.Context) (string, error), server string, ttl func() time.Duration, log *slog.Logger) *memory {
 	m := &memory{dir: dir, cluster: cluster, server: server, ttl: ttl, log: log, stopped: make(chan struct{}), done: make(chan struct{})}
 	m.stop = sync.OnceFunc(func() { close(m.stopped) })
 	m.end = sync.OnceFunc(func() { close(m.done) })
@@ -99,10 +100,13 @@ func newMemory(dir *state.Dir, cluster func(context.Context) (string, error), se
 // load reads what an earlier process, or member, kept. The error tells that nothing of its time
 // is to be believed, and has been logged.
 func (m *memory) load() error {
+	if m.ttl() == 0 {
+		return nil // remember removes it
+	}
 	last := &lastWords{}
 	err := m.read(wordsRecord, last)
 	if err == nil {
-		err = last.fits(time.Now(), m.ttl, m.server)
+		err = last.fits(time.Now(), m.ttl(), m.server)
 	}
 	switch {
 	case err == nil:
@@ -166,6 +170,14 @@ func (m *memory) remove() {
 	m.docs = upstream.Documents{}
 }
 
+// clear is remove where nothing is to be kept, once.
+func (m *memory) clear() {
+	if m.last = nil; !m.cleared {
+		m.remove()
+		m.cleared, m.written = true, time.Time{}
+	}
+}
+
 // restoreIdentity hands what an earlier process knew of clients to this one.
 func (c *cluster) restoreIdentity() {
 	if c.memory != nil && c.memory.last != nil {
@@ -211,6 +223,8 @@ func (c *cluster) remember(ctx context.Context) {
 			}
 		}
 		switch {
+		case m.ttl() == 0:
+			m.clear()
 		case m.of == "" && !c.confirm(ctx):
 		case ctx.Err() != nil || m.due(time.Now()):
 			c.saveMemory(ctx)
@@ -273,7 +287,7 @@ func (c *cluster) saveMemory(ctx context.Context) {
 	c.authenticator.Words(&words.Words, maxTokenBytes)
 	c.authorizer.Words(&words.Words, maxDecisionBytes)
 	size, err := m.save(ctx, wordsRecord, &words)
-	m.written, m.size = time.Now(), size
+	m.written, m.size, m.cleared = time.Now(), size, false
 	if err == nil && (docs.Core != m.docs.Core || docs.Groups != m.docs.Groups || string(docs.Version) != string(m.docs.Version)) {
 		if _, err = m.save(ctx, discoveryRecord, &docs); err == nil {
 			m.docs = docs

@@ -57,7 +57,7 @@ func TestMemoryOfAnEarlierProcess(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			m := newMemory(dir, func(context.Context) (string, error) { return "", errors.New("away") }, "", time.Hour, log)
+			m := newMemory(dir, func(context.Context) (string, error) { return "", errors.New("away") }, "", func() time.Duration { return time.Hour }, log)
 			err = m.load()
 			if (m.last != nil) != test.used || (err != nil) != test.doubt {
 				t.Errorf("used: %t, error %v", m.last != nil, err)
@@ -80,7 +80,7 @@ func TestReloadWithMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 3 {
-		if err := s.change(entry("a", fmt.Sprintf("limits: {maxInFlight: %d}", 100+i)), kept); err != nil {
+		if err := s.change(entry("a", fmt.Sprintf("limits: {maxColdStarts: %d}", 100+i)), kept); err != nil {
 			t.Fatal(err)
 		}
 		m := (*s.several.members.Load())[0]
@@ -158,7 +158,7 @@ func TestMemoryOfUntoldCluster(t *testing.T) {
 	}
 	c.memory = newMemory(dir, func(context.Context) (string, error) {
 		return "", apierrors.NewForbidden(schema.GroupResource{Resource: "namespaces"}, "kube-system", errors.New("no"))
-	}, "", time.Hour, c.log)
+	}, "", func() time.Duration { return time.Hour }, c.log)
 	m := c.memory
 	if _, err := m.save(t.Context(), wordsRecord, &lastWords{At: time.Now(), Cluster: "a"}); err != nil {
 		t.Fatal(err)

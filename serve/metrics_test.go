@@ -75,9 +75,6 @@ func allMetrics(t *testing.T) map[string]*metric {
 	t.Helper()
 	all := make(map[string]*metric)
 	standalone, client := running(t, "")
-	if err := standalone.addAudit(&config.Audit{Path: filepath.Join(t.TempDir(), "audit")}); err != nil {
-		t.Fatal(err)
-	}
 	call(t, client, "GET", standalone.URL()+"/api/v1/namespaces?resourceVersion=0", "", 200)
 	kinds := make(map[string]string)
 	families, err := standalone.registry.Gather()

@@ -28,6 +28,7 @@ var sections = []section{
 	{"Who asks, and what they may do", "", []string{"authentication_", "authorization_"}},
 	{"Who costs what", "See [askers.md](askers.md).", []string{"usage_", "budget_", "blocked_"}},
 	{"Clusters of a hub", "With `clusterProfiles`; see [clusters.md](clusters.md#clusters-that-a-hub-names).", []string{"clusterprofiles_"}},
+	{"Configuration file", "Of a gateway with `--config`; see [config.md](config.md#reloading).", []string{"config_"}},
 	{"Audit log", "With `--audit-log-path`.", []string{"audit_"}},
 	{"Standalone's store", "Without `--etcd-servers`.", []string{"store_", "origin_"}},
 	{"etcd", "With `--etcd-servers`.", []string{"etcd_"}},
@@ -89,6 +90,7 @@ var particular = map[string]string{
 	"authorization_watch_rechecks_total.result": "good, offline, lost, unknown",
 	"authorization_watches_ended_total.reason":  "permission-revoked, namespaces-changed, credential-invalid, unconfirmed",
 	"audit_events_total.result":                 "written, dropped, failed",
+	"config_reloads_total.result":               "success, failure",
 	"etcd_request_errors_total.reason":          "context, closed, compacted, too_large, unavailable, future, other",
 }
 
@@ -142,6 +144,9 @@ var healthy = map[string]string{
 	"authorization_reviews_total":        "cache for the most part; error does not grow",
 	"clusterprofiles_refused":            "0",
 	"audit_events_total":                 "dropped and failed are 0",
+	"config_reloads_total":               "failure does not grow",
+	"config_last_reload_successful":      "1",
+	"config_restart_settings":            "0",
 	"store_commit_seconds":               "that of a disk's sync: 1 to 10 ms",
 	"store_available":                    "1",
 	"store_reserve_spent":                "0",

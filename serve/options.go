@@ -46,11 +46,8 @@ func cacheOptions(l *config.Limits, source cache.Source) cache.Options {
 	}
 }
 
-func auditOptions(c *config.Audit, log *slog.Logger, registerer prometheus.Registerer) audit.Options {
-	return audit.Options{
-		Path: c.Path, MaxSize: int64(c.MaxSize), MaxBackups: c.MaxBackups,
-		Logger: log, Registerer: registerer,
-	}
+func auditDestination(c *config.Audit) audit.Destination {
+	return audit.Destination{Path: c.Path, MaxSize: int64(c.MaxSize), MaxBackups: c.MaxBackups}
 }
 
 func authenticatorOptions(c *config.Gateway, reviewer identity.TokenReviewer) identity.AuthenticatorOptions {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"maps"
 	"os"
 	"os/signal"
@@ -13,22 +14,82 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/kubeweir/kubeweir/config"
 )
 
-// source is where the configuration of several clusters comes from.
+// source is where the configuration of a gateway comes from.
 type source struct {
-	file      string
+	ConfigSource
 	providers string // file of the access providers of ClusterProfiles; "" for none
-	load      func() (*config.Gateway, error)
 	// cover makes the certificate that is served with good for a configuration.
-	cover func(*config.Gateway) error
+	cover   func(*config.Gateway) error
+	metrics *reloadMetrics
 	// mu is held while the configuration is read and counts from then on; it guards what
-	// follows. current is the one that counts, seen what its files looked like before they
-	// were last read, and last what they did at the last look.
-	mu         sync.Mutex
-	current    *config.Gateway
-	seen, last map[string]string
+	// follows. current has the settings in force, read is what was read last and was valid, seen
+	// what its files looked like before that, and last what they did at the last look.
+	mu            sync.Mutex
+	current, read *config.Gateway
+	rejected      bool // what was read last is not valid
+	seen, last    map[string]string
+}
+
+// ConfigSource is what FollowConfig reads.
+type ConfigSource struct {
+	// File is the configuration file, "" if there are flags alone.
+	File string
+	// Load reads it, with the flags, and checks it.
+	Load func() (*config.Gateway, error)
+	// SetLogLevel changes what is logged.
+	SetLogLevel func(slog.Level)
+}
+
+// reloadMetrics tell how the last reload went.
+type reloadMetrics struct {
+	reloads    *prometheus.CounterVec
+	successful prometheus.Gauge
+	at         prometheus.Gauge
+	waiting    prometheus.Gauge
+}
+
+func newReloadMetrics(registerer prometheus.Registerer) *reloadMetrics {
+	m := &reloadMetrics{
+		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubeweir_config_reloads_total",
+			Help: "Reloads of the configuration, by result: success, failure (the settings in force stay).",
+		}, []string{"result"}),
+		successful: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "kubeweir_config_last_reload_successful",
+			Help: "1 if the configuration was good when it was last read, 0 if it was rejected.",
+		}),
+		at: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "kubeweir_config_last_reload_success_timestamp_seconds",
+			Help: "When the configuration was last read and found good, in seconds since 1970.",
+		}),
+		waiting: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "kubeweir_config_restart_settings",
+			Help: "Settings in the configuration that differ from those in force and need a restart; the log names them.",
+		}),
+	}
+	m.reloads.WithLabelValues("success")
+	m.reloads.WithLabelValues("failure")
+	m.successful.Set(1)
+	m.at.SetToCurrentTime()
+	registerer.MustRegister(m.reloads, m.successful, m.at, m.waiting)
+	return m
+}
+
+func (m *reloadMetrics) failed() {
+	m.reloads.WithLabelValues("failure").Inc()
+	m.successful.Set(0)
+}
+
+func (m *reloadMetrics) succeeded(waiting int) {
+	m.reloads.WithLabelValues("success").Inc()
+	m.successful.Set(1)
+	m.at.SetToCurrentTime()
+	m.waiting.Set(float64(waiting))
 }
 
 // lookPeriod is how often is looked whether a file of the configuration has changed. One
@@ -36,22 +97,20 @@ type source struct {
 // writes would be read as a configuration with fewer clusters.
 const lookPeriod = time.Second
 
-// FollowConfig has a gateway of several clusters serve those that the configuration names:
-// load reads it again at SIGHUP, and when file or a kubeconfig that it names has changed. It
-// is to be called before Start. A gateway of one cluster follows nothing.
-func (s *Server) FollowConfig(file string, load func() (*config.Gateway, error)) {
-	if s.several != nil {
-		s.source.mu.Lock()
-		defer s.source.mu.Unlock()
-		// What the files were when they were first read nobody knows any more: they may have
-		// been written since. As nothing is seen yet, the look after the next reads them again.
-		s.source.file, s.source.load = file, load
-	}
+// FollowConfig has a gateway read its configuration again at SIGHUP, and when the file, or a
+// kubeconfig that it names for one of several clusters, has changed. It is to be called before
+// Start.
+func (s *Server) FollowConfig(from ConfigSource) {
+	s.source.mu.Lock()
+	defer s.source.mu.Unlock()
+	// What the files were when they were first read nobody knows any more: they may have
+	// been written since. As nothing is seen yet, the look after the next reads them again.
+	s.source.ConfigSource = from
 }
 
 // look says what the files of a configuration look like, by their names.
 func (c *source) look(of *config.Gateway) map[string]string {
-	files := map[string]string{c.file: ""}
+	files := map[string]string{c.File: ""}
 	if c.providers != "" {
 		files[c.providers] = ""
 	}
@@ -88,7 +147,7 @@ func (s *Server) followSignals(ctx context.Context) {
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
 	s.source.mu.Lock()
-	reloads := s.source.load != nil
+	reloads := s.source.File != ""
 	s.source.mu.Unlock()
 	var look <-chan time.Time
 	if reloads {
@@ -121,59 +180,86 @@ func (s *Server) reload(ctx context.Context, asked bool) {
 	}
 	s.source.seen = s.source.look(s.source.current)
 	err := s.panics.Func("background", func() error {
-		c, err := s.source.load()
+		c, err := s.source.Load()
 		if err != nil {
 			return err
 		}
 		return s.become(ctx, c, asked)
 	})()
-	if err != nil {
-		s.log.Error("configuration refused, the old one stays", "error", err)
+	if s.source.rejected = err != nil; s.source.rejected {
+		s.source.metrics.failed()
+		s.log.Error("configuration rejected, the settings in force stay", "error", err)
 	}
 }
 
-// Reload has a gateway of several clusters serve those of c, from now on: one that is the
-// same as before is not touched, one that is not there any more ends, and so does one that
-// changed when another has taken its place. On an error all stays as it is. It is not to be
-// called before Start or after Close; settings of the process stay as they are.
+// Reload has a gateway serve by c from now on. Of several clusters one that is the same as
+// before is not touched, one that is not there any more ends, and so does one that changed in
+// more than its policy when another has taken its place. On an error all stays as it is. It is
+// not to be called before Start or after Close.
 func (s *Server) Reload(ctx context.Context, c *config.Gateway) error {
 	s.source.mu.Lock()
 	defer s.source.mu.Unlock()
 	return s.become(ctx, c, true)
 }
 
-// become is Reload for who holds source.mu. Where nobody asked for it, it is told of only if
-// something is other than before.
+// become is Reload for who holds source.mu. Where nobody asked for it, it is logged only if
+// something differs from what was read before.
 func (s *Server) become(ctx context.Context, c *config.Gateway, asked bool) error {
 	switch {
-	case s.several == nil:
-		return errors.New("a gateway of one cluster cannot be changed while it runs")
-	case len(c.Clusters) == 0 && s.several.profiles == nil:
+	case s.several == nil && c.Several():
+		return errors.New("a gateway of one cluster cannot become one of several without a restart")
+	case s.several != nil && len(c.Clusters) == 0 && s.several.profiles == nil:
 		return errors.New("no cluster is left; a gateway of several cannot become one of none, or of one by --kubeconfig, without a restart")
 	}
-	old := s.source.current
+	inForce, changed, waiting := s.source.current.Reload(c)
 	// What is written from here on is to be seen, so the files are looked at before the new
 	// clusters read them; those that the old configuration has were when they were read.
-	seen := s.source.look(c)
+	seen := s.source.look(inForce)
 	for file := range seen {
 		if before, known := s.source.seen[file]; known {
 			seen[file] = before
 		}
 	}
-	done, err := s.reconcile(ctx, c, true)
+	clusters, err := s.apply(ctx, inForce)
 	if err != nil {
 		return err
 	}
-	s.source.current = c
-	s.source.seen = seen
-	if !asked && !done.differs() && reflect.DeepEqual(old, c) {
+	news := asked || s.source.rejected || clusters.differs() || !reflect.DeepEqual(s.source.read, c)
+	s.source.current, s.source.read, s.source.seen = inForce, c, seen
+	if !news {
 		return nil
 	}
-	done.tell(s.log, "configuration read again")
-	if waiting := s.started.ProcessChanges(c); len(waiting) > 0 {
-		s.log.Warn("these settings are the process's and count after a restart", "settings", waiting)
+	s.source.metrics.succeeded(len(waiting))
+	clusters.tell(s.log.With("settings", changed), "configuration reloaded")
+	if len(waiting) > 0 {
+		s.log.Warn("these settings need a restart, until then the old values are in force", "settings", waiting)
 	}
 	return nil
+}
+
+// apply serves by c, all of it or, on an error, nothing. The change is nil for one cluster.
+func (s *Server) apply(ctx context.Context, c *config.Gateway) (clusters *change, err error) {
+	audit, err := s.audit.Prepare(auditDestination(&c.Audit))
+	if err != nil {
+		return nil, fmt.Errorf("audit.path: %w", err)
+	}
+	applied := false
+	defer func() {
+		if !applied { // an error, or a panic
+			audit.Discard()
+		}
+	}()
+	if one, alone := s.served.(*cluster); alone {
+		one.setPolicy(c)
+	} else if clusters, err = s.reconcile(ctx, c, true); err != nil {
+		return nil, err
+	}
+	applied = true
+	audit.Apply()
+	if s.source.SetLogLevel != nil {
+		s.source.SetLogLevel(c.Log.Level.Slog())
+	}
+	return clusters, nil
 }
 
 // reconcile has the clusters of c, and of the ClusterProfiles, be those that are served. The
@@ -196,6 +282,7 @@ func (s *Server) reconcile(ctx context.Context, c *config.Gateway, reread bool) 
 		return nil, err
 	}
 	s.several.apply(ctx, plan, c)
+	s.several.router.SetLimits(int64(c.AllClusters.MaxInFlight), int64(c.AllClusters.MaxWatches))
 	return plan, nil
 }
 

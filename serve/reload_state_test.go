@@ -24,7 +24,7 @@ func TestReloadWithState(t *testing.T) {
 	read("a")
 	read("b")
 	for i := range 3 {
-		if err := s.change(entry("a", fmt.Sprintf("limits: {maxInFlight: %d}", 100+i)), entry("b"), kept); err != nil {
+		if err := s.change(entry("a", fmt.Sprintf("limits: {maxColdStarts: %d}", 100+i)), entry("b"), kept); err != nil {
 			t.Fatal(err)
 		}
 		read("a")
@@ -44,7 +44,7 @@ func TestReloadWithState(t *testing.T) {
 	if _, err := os.Stat(folder); err != nil {
 		t.Error(err)
 	}
-	if err := s.change(entry("a", "limits: {maxInFlight: 50}"), kept); err != nil {
+	if err := s.change(entry("a", "limits: {maxColdStarts: 50}"), kept); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(folder); !errors.Is(err, fs.ErrNotExist) {
@@ -78,7 +78,7 @@ func TestReloadWithOwnState(t *testing.T) {
 		}
 		s.several.running.Wait() // who has gone has ended
 	}
-	change(entry("a", "state: {dir: of-a}", "limits: {maxInFlight: 50}"), entry("b", "state: {dir: of-b}"))
+	change(entry("a", "state: {dir: of-a}", "limits: {maxColdStarts: 50}"), entry("b", "state: {dir: of-b}"))
 	if len(files("of-a")) == 0 || len(files("of-b")) == 0 {
 		t.Error("what is kept of clusters that there are is gone")
 	}

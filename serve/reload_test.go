@@ -55,7 +55,7 @@ func TestReloadSeesChangesOfTheStart(t *testing.T) {
 // TestReloadTellsWhatChanged: what is read and is as before is no news, unless somebody asked for it.
 func TestReloadTellsWhatChanged(t *testing.T) {
 	s := startSeveral(t, []string{"a", "b"}, entry("a"))
-	count := func() int { return strings.Count(s.log.String(), "configuration read again") }
+	count := func() int { return strings.Count(s.log.String(), "configuration reloaded") }
 	s.reload(t.Context(), true)
 	if count() != 1 {
 		t.Errorf("SIGHUP is not told of: %s", s.log.String())
@@ -77,9 +77,9 @@ func TestReloadContainsPanics(t *testing.T) {
 	s := startSeveral(t, []string{"a", "b"}, entry("a"))
 	onA := s.watch("a", "")
 	before := *s.several.members.Load()
-	load, cover := s.source.load, s.source.cover
+	load, cover := s.source.Load, s.source.cover
 	for step, arrange := range map[string]func(){
-		"reading": func() { s.source.load = func() (*config.Gateway, error) { panic("as told") } },
+		"reading": func() { s.source.Load = func() (*config.Gateway, error) { panic("as told") } },
 		"making":  func() { s.several.audit, s.several.router = nil, nil },
 		"the certificate": func() {
 			s.source.cover = func(*config.Gateway) error { panic("as told") }
@@ -92,7 +92,7 @@ func TestReloadContainsPanics(t *testing.T) {
 		s.source.mu.Unlock()
 		s.reload(t.Context(), true)
 		s.source.mu.Lock()
-		s.source.load, s.source.cover, s.several.router, s.several.audit = load, cover, router, audit
+		s.source.Load, s.source.cover, s.several.router, s.several.audit = load, cover, router, audit
 		s.source.mu.Unlock()
 		if after := *s.several.members.Load(); len(after) != 1 || after[0] != before[0] {
 			t.Errorf("%s: members changed", step)
@@ -100,7 +100,7 @@ func TestReloadContainsPanics(t *testing.T) {
 		s.write(entry("a"))
 		s.reload(t.Context(), true)
 	}
-	if got := strings.Count(s.log.String(), "configuration refused, the old one stays"); got < 3 || !strings.Contains(s.log.String(), "panic contained") {
+	if got := strings.Count(s.log.String(), "configuration rejected, the settings in force stay"); got < 3 || !strings.Contains(s.log.String(), "panic contained") {
 		t.Errorf("%d refusals are told of: %s", got, s.log.String())
 	}
 	if err := s.change(entry("a"), entry("b")); err != nil {

@@ -51,11 +51,10 @@ type Server struct {
 	background sync.WaitGroup
 	stop       context.CancelFunc
 
-	// several is what is served if it is several clusters, nil else; source is where their
-	// configuration comes from, started the one that the process has.
+	// several is what is served if it is several clusters, nil else; source is where the
+	// configuration of a gateway comes from.
 	several *clusters
 	source  source
-	started *config.Gateway
 }
 
 // served is what there is behind a process: a cluster or several. Its methods are called in
@@ -86,7 +85,7 @@ type adminOptions struct {
 	listen        string // address, "" for none
 	profiling     config.Profiling
 	console       config.Console
-	settings      func() []config.Shown // in force
+	settings      func() []config.Shown // in force; nil for those of a gateway, which change
 	mode, version string
 }
 
@@ -113,12 +112,10 @@ func buildInfo(mode, version string) prometheus.Collector {
 	}, func() float64 { return 1 })
 }
 
-// addAudit opens the audit log if there is to be one.
+// addAudit opens the audit log, which may be switched off.
 func (s *Server) addAudit(c *config.Audit) (err error) {
-	if c.Path == "" {
-		return nil
-	}
-	if s.audit, err = audit.Open(auditOptions(c, s.log, s.registry)); err != nil {
+	options := audit.Options{Destination: auditDestination(c), Logger: s.log, Registerer: s.registry}
+	if s.audit, err = audit.Open(options); err != nil {
 		return fmt.Errorf("audit log: %w", err)
 	}
 	return nil

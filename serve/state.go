@@ -108,18 +108,21 @@ func (c *cluster) inherit() {
 // which only an answer could tell from another cluster. Without the former there is nobody to
 // serve it to while no API server answers.
 func (c *cluster) rememberWords(g *config.Gateway, cluster func(context.Context) (string, error), server string) func() bool {
-	if c.state == nil || !g.ServesOffline() {
+	if c.state == nil {
 		return nil
 	}
+	servesOffline := func() bool { return c.offlineTTL() > 0 }
 	if g.State.KeyFile == "" {
-		c.log.Info("what clients are known by is not kept without --state-key-file: a gateway that starts while no API server answers serves nobody")
-		return func() bool { return true }
+		if servesOffline() {
+			c.log.Info("what clients are known by is not kept without --state-key-file: a gateway that starts while no API server answers serves nobody")
+		}
+		return servesOffline
 	}
-	c.memory = newMemory(c.state, cluster, server, g.Offline.TTL, c.log)
+	c.memory = newMemory(c.state, cluster, server, c.offlineTTL, c.log)
 	if !c.inherits { // else the folder is still another's
 		c.memory.doubted.Store(c.memory.load() != nil)
 	}
-	return func() bool { return !c.memory.doubted.Load() }
+	return func() bool { return servesOffline() && !c.memory.doubted.Load() }
 }
 
 // keptRetry is how often it is looked whether what was kept can be started.

@@ -43,12 +43,12 @@ and prints the KUBECONFIG to export. On SIGTERM it drains and ends.`,
 
 // runGateway serves until ctx ends, then drains. flags are what cfg was made of.
 func runGateway(ctx context.Context, cfg *config.Gateway, flags *config.Flags[*config.Gateway], stderr io.Writer) error {
-	log := newLogger(cfg.Log, stderr)
+	log, level := newLogger(cfg.Log, stderr)
 	outlivePanics()
 	s, err := serve.NewGateway(cfg, userAgent(), log)
 	if err != nil {
 		return err
 	}
-	s.FollowConfig(flags.File(), flags.Load)
+	s.FollowConfig(serve.ConfigSource{File: flags.File(), Load: flags.Load, SetLogLevel: level.Set})
 	return run(ctx, s, log, stderr)
 }

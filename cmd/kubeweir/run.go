@@ -27,12 +27,15 @@ func run(ctx context.Context, s *serve.Server, log *slog.Logger, stderr io.Write
 	return nil
 }
 
-func newLogger(c config.Log, out io.Writer) *slog.Logger {
-	options := &slog.HandlerOptions{Level: c.Level.Slog()}
+// newLogger returns a logger, and what its level can be changed by.
+func newLogger(c config.Log, out io.Writer) (*slog.Logger, *slog.LevelVar) {
+	level := new(slog.LevelVar)
+	level.Set(c.Level.Slog())
+	options := &slog.HandlerOptions{Level: level}
 	if c.Format == config.JSON {
-		return slog.New(slog.NewJSONHandler(out, options))
+		return slog.New(slog.NewJSONHandler(out, options)), level
 	}
-	return slog.New(slog.NewTextHandler(out, options))
+	return slog.New(slog.NewTextHandler(out, options)), level
 }
 
 // quietLibraries lets what the libraries of Kubernetes log go the same way as

@@ -43,7 +43,7 @@ the KUBECONFIG to export. On SIGTERM it drains and ends.`,
 
 // runStandalone serves until ctx ends, then drains.
 func runStandalone(ctx context.Context, cfg *config.Standalone, stderr io.Writer) error {
-	log := newLogger(cfg.Log, stderr)
+	log, _ := newLogger(cfg.Log, stderr)
 	outlivePanics()
 	quietLibraries(log)
 	s, err := serve.NewStandalone(ctx, cfg, serve.StandaloneOptions{UserAgent: userAgent(), Logger: log})

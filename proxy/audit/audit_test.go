@@ -302,7 +302,7 @@ kubeweir_audit_events_total{result="written"} %d
 func TestReadsPushNoWritesOut(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		out := &blockingWriter{permit: make(chan struct{})}
-		l, err := Open(Options{Path: "-", Stdout: out, QueueEvents: 10})
+		l, err := Open(Options{Destination: Destination{Path: "-"}, Stdout: out, QueueEvents: 10})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -340,7 +340,7 @@ func TestReadsPushNoWritesOut(t *testing.T) {
 func TestCloseFreesThoseWhoWait(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		out := &blockingWriter{permit: make(chan struct{})}
-		l, err := Open(Options{Path: "-", Stdout: out})
+		l, err := Open(Options{Destination: Destination{Path: "-"}, Stdout: out})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -366,7 +366,7 @@ func TestCloseFreesThoseWhoWait(t *testing.T) {
 func TestCloseGivesUp(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		out := &blockingWriter{permit: make(chan struct{})}
-		l, err := Open(Options{Path: "-", Stdout: out})
+		l, err := Open(Options{Destination: Destination{Path: "-"}, Stdout: out})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -385,7 +385,7 @@ func TestCloseGivesUp(t *testing.T) {
 
 func TestFailedWrites(t *testing.T) {
 	out := &blockingWriter{err: errors.New("disk full")}
-	l, err := Open(Options{Path: "-", Stdout: out})
+	l, err := Open(Options{Destination: Destination{Path: "-"}, Stdout: out})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -434,15 +434,15 @@ func write(t *testing.T, opts Options, ids ...string) {
 
 func TestFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
-	write(t, Options{Path: path}, "1", "2")
-	write(t, Options{Path: path}, "3")
+	write(t, Options{Destination: Destination{Path: path}}, "1", "2")
+	write(t, Options{Destination: Destination{Path: path}}, "3")
 	if ids := readLines(t, path); !slices.Equal(ids, []string{"1", "2", "3"}) {
 		t.Errorf("%v", ids)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
-	if _, err := Open(Options{Path: filepath.Join(path, "x")}); err == nil {
+	if _, err := Open(Options{Destination: Destination{Path: filepath.Join(path, "x")}}); err == nil {
 		t.Error("a path that cannot be opened was taken")
 	}
 }
@@ -452,7 +452,7 @@ func TestRotation(t *testing.T) {
 		t.Run(fmt.Sprint(backups, " backups"), func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "audit.log")
 			for i := range 5 { // each is more than half of the size
-				write(t, Options{Path: path, MaxSize: 1000, MaxBackups: backups}, fmt.Sprint(i))
+				write(t, Options{Destination: Destination{Path: path, MaxSize: 1000, MaxBackups: backups}}, fmt.Sprint(i))
 			}
 			want := map[string]string{path: "4"}
 			if backups > 0 {
@@ -481,7 +481,7 @@ func TestRotationFails(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(path+".1", "in the way"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	opts := Options{Path: path, MaxSize: 1000, MaxBackups: 1}
+	opts := Options{Destination: Destination{Path: path, MaxSize: 1000, MaxBackups: 1}}
 	write(t, opts, "1")
 	write(t, opts, "2")
 	if ids := readLines(t, path); !slices.Equal(ids, []string{"1", "2"}) {
@@ -522,7 +522,7 @@ func TestReopen(t *testing.T) {
 	if a, b := len(readLines(t, path+".moved")), len(readLines(t, path)); a != 2 || b != 2 {
 		t.Errorf("%d lines in the old file, %d in the new", a, b)
 	}
-	l, err := Open(Options{Path: path})
+	l, err := Open(Options{Destination: Destination{Path: path}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -533,9 +533,61 @@ func TestReopen(t *testing.T) {
 	}
 }
 
+// TestChange: events go to the destination in force when they are recorded, also none, and to the old one if the change
+// is discarded or the new one cannot be opened.
+func TestChange(t *testing.T) {
+	dir := t.TempDir()
+	in := func(name string) Destination { return Destination{Path: filepath.Join(dir, name)} }
+	l, err := Open(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Record(sample())
+	if l.Enabled() {
+		t.Error("enabled without a destination")
+	}
+	change := func(to Destination) {
+		t.Helper()
+		c, err := l.Prepare(to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Apply()
+		if l.Enabled() != (to.Path != "") {
+			t.Errorf("enabled %t with %q", l.Enabled(), to.Path)
+		}
+	}
+	change(in("a"))
+	l.Record(sample())
+	change(in("a"))
+	l.Record(sample())
+	if _, err := l.Prepare(in("a/below-a-file")); err == nil {
+		t.Error("a file below a file was opened")
+	}
+	discarded, err := l.Prepare(in("discarded"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	discarded.Discard()
+	l.Record(sample())
+	change(in("b"))
+	change(in("c"))
+	l.Record(sample())
+	change(Destination{})
+	l.Record(sample())
+	if err := l.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]int{"a": 3, "b": 0, "c": 1, "discarded": 0} {
+		if got := len(readLines(t, filepath.Join(dir, name))); got != want {
+			t.Errorf("%s has %d events, want %d", name, got, want)
+		}
+	}
+}
+
 func TestConcurrentRecords(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
-	l, err := Open(Options{Path: path, MaxSize: 100 << 10, MaxBackups: 50})
+	l, err := Open(Options{Destination: Destination{Path: path, MaxSize: 100 << 10, MaxBackups: 50}})
 	if err != nil {
 		t.Fatal(err)
 	}

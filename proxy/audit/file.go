@@ -16,6 +16,7 @@ type sink interface {
 	write(lines []byte) (written bool, err error)
 	reopen() error
 	close() error
+	name() string // for log lines
 }
 
 // stream is a sink that is not a file of ours.
@@ -28,6 +29,7 @@ func (s *stream) write(lines []byte) (bool, error) {
 
 func (s *stream) reopen() error { return nil }
 func (s *stream) close() error  { return nil }
+func (s *stream) name() string  { return "-" }
 
 // file is a file that is put aside when it is full.
 type file struct {
@@ -111,6 +113,8 @@ func ignoreMissing(err error) error {
 	}
 	return err
 }
+
+func (f *file) name() string { return f.path }
 
 func (f *file) backup(n int) string { return f.path + "." + strconv.Itoa(n) }
 

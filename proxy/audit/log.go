@@ -15,19 +15,24 @@ import (
 	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 )
 
-// Options say where events go.
-type Options struct {
-	// Path is the file that events are appended to, or "-" for Stdout. The file is
-	// made with mode 0600.
+// Destination is where events go.
+type Destination struct {
+	// Path is the file that events are appended to, "-" for Options.Stdout, or "" for none:
+	// nothing is recorded then. The file is made with mode 0600.
 	Path string
-	// Stdout is what "-" stands for, os.Stdout by default.
-	Stdout io.Writer
 	// MaxSize is the size in bytes above which the file is put aside and a new one
 	// begun; 0 lets it grow.
 	MaxSize int64
 	// MaxBackups is how many files put aside are kept, as Path.1 (the youngest),
 	// Path.2 and so on.
 	MaxBackups int
+}
+
+// Options say where events go.
+type Options struct {
+	Destination
+	// Stdout is what "-" stands for, os.Stdout by default.
+	Stdout io.Writer
 	// QueueEvents and QueueBytes bound the events of reads that wait for the writer
 	// (defaults: 8,192 events, 16 MiB); what comes above is dropped. Those of what may
 	// change something wait in a queue of their own, of queueKept events.
@@ -50,6 +55,11 @@ type Log struct {
 	queued atomic.Int64 // bytes in queue
 	kept   chan record  // what must not be dropped
 	reopen chan struct{}
+	// next has the change that is to be made; 1 at most.
+	next chan *Change
+	// enabled is set while there is a sink. to is the destination, for callers of Prepare.
+	enabled atomic.Bool
+	to      Destination
 
 	closing   chan struct{} // closed by Close
 	closeOnce sync.Once
@@ -82,37 +92,106 @@ func Open(opts Options) (*Log, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	var to sink = &stream{to: opts.Stdout}
-	if opts.Path != "-" {
-		f := &file{path: opts.Path, maxSize: opts.MaxSize, maxBackups: opts.MaxBackups}
-		if err := f.open(); err != nil {
-			return nil, err
-		}
-		to = f
+	to, err := opts.open(opts.Destination)
+	if err != nil {
+		return nil, err
 	}
 	l := &Log{
 		opts:    opts,
 		queue:   make(chan record, opts.QueueEvents),
 		kept:    make(chan record, queueKept),
 		reopen:  make(chan struct{}, 1),
+		next:    make(chan *Change, 1),
+		to:      opts.Destination,
 		closing: make(chan struct{}),
 		done:    make(chan struct{}),
 	}
 	l.metrics = newLogMetrics(opts.Registerer, func() float64 { return float64(len(l.queue) + len(l.kept)) })
+	l.enabled.Store(opts.Path != "")
 	l.panics = contain.New(opts.Registerer, opts.Logger)
 	l.panics.Go(nil, "background", func() { l.run(to) })
 	return l, nil
 }
 
+// open opens a destination.
+func (o *Options) open(d Destination) (sink, error) {
+	switch d.Path {
+	case "":
+		return &stream{to: io.Discard}, nil
+	case "-":
+		return &stream{to: o.Stdout}, nil
+	}
+	f := &file{path: d.Path, maxSize: d.MaxSize, maxBackups: d.MaxBackups}
+	return f, f.open()
+}
+
+// Change is another destination that is open already.
+type Change struct {
+	log *Log
+	to  Destination
+	// sink is nil if the destination is the present one.
+	sink sink
+	done chan struct{} // closed when the writer uses sink
+}
+
+// Prepare opens another destination, without using it yet: the caller calls Apply or Discard.
+// Calls must not overlap.
+func (l *Log) Prepare(to Destination) (*Change, error) {
+	c := &Change{log: l, to: to, done: make(chan struct{})}
+	if to == l.to {
+		return c, nil
+	}
+	var err error
+	c.sink, err = l.opts.open(to)
+	return c, err
+}
+
+// changeWait bounds how long Apply waits for a disk that does not answer.
+const changeWait = 5 * time.Second
+
+// Apply has events written to the destination. Those that were recorded before go to the old one,
+// which Apply waits for.
+func (c *Change) Apply() {
+	if c.sink == nil {
+		return
+	}
+	l := c.log
+	if c.to.Path == "" {
+		l.enabled.Store(false)
+	}
+	select {
+	case unused := <-l.next: // the writer waits for its disk since then
+		unused.Discard()
+	default:
+	}
+	l.next <- c
+	l.to = c.to
+	late := time.NewTimer(changeWait)
+	defer late.Stop()
+	select {
+	case <-c.done:
+	case <-l.closing:
+	case <-late.C:
+	}
+	l.enabled.Store(c.to.Path != "")
+}
+
+// Discard closes the destination.
+func (c *Change) Discard() {
+	if c.sink != nil {
+		_ = c.sink.close()
+	}
+}
+
 // Enabled reports whether Record does anything, for callers that would have to
 // gather an Event first.
-func (l *Log) Enabled() bool { return l != nil }
+func (l *Log) Enabled() bool { return l != nil && l.enabled.Load() }
 
 // Record takes an event down. One that is to be kept waits for room in the queue, as
 // with kube-apiserver's own log; another that there is no room for is dropped and
 // counted.
 func (l *Log) Record(e *Event) {
-	if l == nil {
+	if !l.Enabled() {
 		return
 	}
 	select {
@@ -178,7 +257,6 @@ func (l *Log) run(to sink) {
 
 // write is run until an event makes it panic.
 func (l *Log) write(w *batchWriter) {
-	to := w.to
 	for {
 		select {
 		case r := <-l.kept:
@@ -187,23 +265,37 @@ func (l *Log) write(w *batchWriter) {
 			l.queued.Add(-r.size)
 			w.writeAll(r)
 		case <-l.reopen:
-			if err := to.reopen(); err != nil {
+			if err := w.to.reopen(); err != nil {
 				w.complain("cannot reopen the audit log", err)
 			}
+		case c := <-l.next:
+			if r, ok := l.nextRecord(); ok {
+				w.writeAll(r)
+			}
+			if err := w.to.close(); err != nil {
+				w.complain("cannot close the audit log", err)
+			}
+			w.to = c.sink
+			close(c.done)
 		case <-l.closing:
-			if r, ok := l.next(); ok {
+			if r, ok := l.nextRecord(); ok {
 				w.writeAll(r)
 				continue
 			}
-			l.err = to.close()
+			select {
+			case c := <-l.next:
+				c.Discard()
+			default:
+			}
+			l.err = w.to.close()
 			return
 		}
 	}
 }
 
-// next returns a queued event, if there is one: those that are kept first, because
+// nextRecord returns a queued event, if there is one: those that are kept first, because
 // somebody may wait to be rid of one.
-func (l *Log) next() (record, bool) {
+func (l *Log) nextRecord() (record, bool) {
 	select {
 	case r := <-l.kept:
 		return r, true
@@ -235,7 +327,7 @@ func (w *batchWriter) writeAll(first record) {
 		for more && len(w.buf) < batchBytes {
 			w.buf = appendEvent(w.buf, &r)
 			events++
-			r, more = w.log.next()
+			r, more = w.log.nextRecord()
 		}
 		written, err := w.to.write(w.buf)
 		if written {
@@ -255,7 +347,7 @@ func (w *batchWriter) writeAll(first record) {
 func (w *batchWriter) complain(message string, err error, more ...any) {
 	if now := time.Now(); w.complained.IsZero() || now.Sub(w.complained) >= complainEvery {
 		w.complained = now
-		w.log.opts.Logger.Error(message, append(more, "path", w.log.opts.Path, "error", err)...)
+		w.log.opts.Logger.Error(message, append(more, "path", w.to.name(), "error", err)...)
 	}
 }
 

@@ -53,7 +53,7 @@ type AuthenticatorOptions struct {
 	SuccessTTL, FailureTTL time.Duration
 	// OfflineTTL is how much longer than SuccessTTL an accepted token is believed
 	// while the upstream cannot be asked, or takes more than 2 s, unless it has expired
-	// by what it says itself (Identity.Offline). Default: not at all.
+	// by what it says itself (Identity.Offline). Default: not at all. SetOfflineTTL changes it.
 	OfflineTTL time.Duration
 	// Told is called when there is something that Words did not have. It must not block.
 	Told func()
@@ -320,6 +320,14 @@ func (a *Authenticator) byToken(ctx context.Context, token string) (*Identity, e
 		return nil, err
 	}
 	return &Identity{User: answer.user, Source: BearerToken, Token: Token(token), Offline: answer.offline, Asked: answer.asked, credential: key}, nil
+}
+
+// SetOfflineTTL replaces AuthenticatorOptions.OfflineTTL. Tokens that were accepted before are
+// remembered for as long as it was then.
+func (a *Authenticator) SetOfflineTTL(ttl time.Duration) {
+	if a.tokens != nil {
+		a.tokens.offlineTTL.store(ttl)
+	}
 }
 
 // NewGatewayToken makes a token for AuthenticatorOptions.GatewayToken of a secret.

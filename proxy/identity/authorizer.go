@@ -52,7 +52,8 @@ type AuthorizerOptions struct {
 	// how long a refusal (default 5 s).
 	AllowedTTL, DeniedTTL time.Duration
 	// OfflineTTL is for how long what was decided last counts while the upstream cannot
-	// be asked, or takes more than 2 s (Decision.Offline). Default: not at all.
+	// be asked, or takes more than 2 s (Decision.Offline). Default: not at all. SetOfflineTTL
+	// changes it.
 	OfflineTTL time.Duration
 	// Rules, if set, tell what the upstream did not say within OfflineTTL, or what an
 	// RBAC object has changed since.
@@ -130,14 +131,15 @@ func keyOf(u *User, a *Attributes) decisionKey {
 // Authorizer decides by SubjectAccessReview and remembers the decisions. It fails
 // closed: an error allows nothing. It is safe for concurrent use.
 type Authorizer struct {
-	opts      AuthorizerOptions
-	metrics   *authorizationMetrics
-	decisions *ttlCache[decisionKey, Decision]
-	lastWords *lastWords // outlive Invalidate; empty without OfflineTTL
-	flights   flight.Group[decisionKey, Decision]
-	turns     turns
-	outage    outage
-	setup     complaint
+	opts       AuthorizerOptions
+	metrics    *authorizationMetrics
+	decisions  *ttlCache[decisionKey, Decision]
+	lastWords  *lastWords // outlive Invalidate; empty without OfflineTTL
+	offlineTTL atomicDuration
+	flights    flight.Group[decisionKey, Decision]
+	turns      turns
+	outage     outage
+	setup      complaint
 
 	// invalidated is when Invalidate was last called, on the decisions' clock;
 	// far in the past before the first time.
@@ -155,6 +157,7 @@ func NewAuthorizer(opts AuthorizerOptions) *Authorizer {
 		changed:   make(chan struct{}, 1),
 		outage:    outage{reachable: opts.Reachable},
 	}
+	a.offlineTTL.store(opts.OfflineTTL)
 	a.invalidated.Store(-int64(settle))
 	a.metrics = newAuthorizationMetrics(opts.Registerer, a.decisions.len, a.lastWords.len, opts.CacheSize)
 	return a
@@ -254,7 +257,7 @@ func (a *Authorizer) lastWord(key decisionKey) (d Decision, ok bool) {
 // offline decides what the upstream cannot be asked: by what it said last, so that
 // nobody may do what it refused, and else by its rules.
 func (a *Authorizer) offline(u *User, attributes Attributes, key decisionKey) (d Decision, ok bool) {
-	if a.opts.OfflineTTL == 0 {
+	if a.offlineTTL.load() == 0 {
 		return d, false
 	}
 	gen := a.decisions.generation()
@@ -300,13 +303,14 @@ func (a *Authorizer) review(ctx context.Context, u *User, attributes *Attributes
 		Generation: gen,
 	}
 	a.metrics.count(d.Allowed)
-	keep := a.opts.OfflineTTL
+	keep := a.offlineTTL.load()
+	offline := keep > 0
 	ttl, settled := a.countsFor(d.Allowed, begun)
 	if !settled && d.Allowed {
 		keep = ttl // by the state before the change, perhaps
 	}
 	a.decisions.putFor(u.GetName(), key, d, gen, ttl, 0)
-	if a.opts.OfflineTTL > 0 {
+	if offline {
 		now := time.Now()
 		if a.lastWords.put(u.GetName(), key, attributes, d, now, now.Add(max(ttl, keep))) {
 			a.opts.Told()
@@ -336,6 +340,14 @@ func (a *Authorizer) Invalidate() {
 	select {
 	case a.changed <- struct{}{}:
 	default: // a signal is waiting already
+	}
+}
+
+// SetOfflineTTL replaces AuthorizerOptions.OfflineTTL. What was decided before is remembered for
+// as long as it was then; with 0 it is forgotten.
+func (a *Authorizer) SetOfflineTTL(ttl time.Duration) {
+	if a.offlineTTL.store(ttl); ttl == 0 {
+		a.lastWords.clear()
 	}
 }
 

@@ -133,7 +133,7 @@ func (a *Authenticator) Restore(words *Words) {
 	t.secret = [len(t.secret)]byte(words.Secret)
 	for i := range words.Tokens {
 		w := &words.Tokens[i]
-		keep := t.opts.SuccessTTL + t.opts.OfflineTTL
+		keep := t.opts.SuccessTTL + t.offlineTTL.load()
 		if age, ok := ageOf(w.Said, keep); ok && len(w.Hash) == len(credentialKey{}) {
 			answer := tokenAnswer{user: userOfReview(&w.User), owner: w.User.Username, expires: w.Expires}
 			t.answers.restore(answer.owner, credentialKey(w.Hash), answer, age, keep)
@@ -158,7 +158,7 @@ func ageOf(said time.Time, keep time.Duration) (age time.Duration, ok bool) {
 // Words adds to words what is known of permissions, up to about size bytes, of which users, by
 // their names, have shares: of each refusals come first, and then those that were given last.
 func (a *Authorizer) Words(words *Words, size int) {
-	all, forgotten := a.lastWords.list(a.decisions.generation(), a.opts.OfflineTTL)
+	all, forgotten := a.lastWords.list(a.decisions.generation(), a.offlineTTL.load())
 	slices.SortFunc(all, func(a, b *lastWord) int {
 		switch {
 		case a.decision.Allowed == b.decision.Allowed:
@@ -200,13 +200,13 @@ func (l *lastWord) writtenSize() int {
 // of their time, permissions for that or until Invalidate. It is to be called before there
 // are requests.
 func (a *Authorizer) Restore(words *Words) {
-	if a.opts.OfflineTTL == 0 {
+	if a.offlineTTL.load() == 0 {
 		return
 	}
-	a.lastWords.forget(words.Forgotten, a.opts.OfflineTTL)
+	a.lastWords.forget(words.Forgotten, a.offlineTTL.load())
 	for i := range words.Decisions {
 		w := &words.Decisions[i]
-		age, ok := ageOf(w.Said, a.opts.OfflineTTL)
+		age, ok := ageOf(w.Said, a.offlineTTL.load())
 		if !ok || len(w.User) != len(digest{}) {
 			continue
 		}
@@ -216,7 +216,7 @@ func (a *Authorizer) Restore(words *Words) {
 		}
 		said := time.Now().Add(-age)
 		d := Decision{Allowed: w.Allowed, Reason: w.Reason, Generation: a.decisions.generation()}
-		a.lastWords.put(w.Name, key, &w.Attributes, d, said, said.Add(a.opts.OfflineTTL))
+		a.lastWords.put(w.Name, key, &w.Attributes, d, said, said.Add(a.offlineTTL.load()))
 	}
 }
 

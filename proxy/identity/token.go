@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -65,7 +66,15 @@ type tokens struct {
 	flights   flight.Group[credentialKey, tokenAnswer]
 	outage    outage
 	setup     complaint
+
+	offlineTTL atomicDuration
 }
+
+// atomicDuration is a time.Duration that may change. It is safe for concurrent use.
+type atomicDuration struct{ ns atomic.Int64 }
+
+func (d *atomicDuration) load() time.Duration   { return time.Duration(d.ns.Load()) }
+func (d *atomicDuration) store(v time.Duration) { d.ns.Store(int64(v)) }
 
 func newTokens(opts AuthenticatorOptions, metrics *authenticationMetrics) *tokens {
 	t := &tokens{
@@ -79,6 +88,7 @@ func newTokens(opts AuthenticatorOptions, metrics *authenticationMetrics) *token
 		newcomers: newNewcomers(opts.Newcomers),
 		outage:    outage{reachable: opts.Reachable},
 	}
+	t.offlineTTL.store(opts.OfflineTTL)
 	t.buffers.New = func() any { return new([]byte) }
 	_, _ = rand.Read(t.secret[:]) // never fails
 	return t
@@ -201,7 +211,7 @@ func (t *tokens) review(ctx context.Context, key credentialKey, token string) (t
 	answer := tokenAnswer{user: userOfReview(&result.Status.User), owner: result.Status.User.Username, expires: expiryOf(token)}
 	t.seen.putFor(answer.owner, key, struct{}{}, t.seen.generation(), seenFor, 0)
 	last, known := t.answers.getStale(key)
-	t.answers.putFor(answer.owner, key, answer, gen, t.opts.SuccessTTL, t.opts.SuccessTTL+t.opts.OfflineTTL)
+	t.answers.putFor(answer.owner, key, answer, gen, t.opts.SuccessTTL, t.opts.SuccessTTL+t.offlineTTL.load())
 	if !known || last.user == nil || last.user.digest != answer.user.digest {
 		t.opts.Told()
 	}

@@ -57,9 +57,19 @@ authorization:
 
 func startGateway(t *testing.T, args ...string) *realkube.Gateway {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "gateway.yaml")
-	must(t, os.WriteFile(file, []byte(settings), 0o600))
+	return startGatewayWith(t, writeSettings(t, filepath.Join(t.TempDir(), "gateway.yaml"), settings), args...)
+}
+
+// startGatewayWith starts a gateway with a configuration file.
+func startGatewayWith(t *testing.T, file string, args ...string) *realkube.Gateway {
+	t.Helper()
 	return bed.StartGateway(t, realkube.GatewayOptions{ExtraArgs: append([]string{"--config", file}, args...)})
+}
+
+func writeSettings(t *testing.T, file, content string) string {
+	t.Helper()
+	must(t, os.WriteFile(file, []byte(content), 0o600))
+	return file
 }
 
 func must(t *testing.T, err error) {

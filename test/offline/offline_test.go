@@ -2,9 +2,12 @@ package offline
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -120,6 +123,60 @@ func TestKilled(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestReloaded: offline is switched on and off while the gateway runs, before and during an outage.
+func TestReloaded(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	const ns = "reloaded"
+	newNamespace(ctx, t, ns, realkube.Jane)
+	file := filepath.Join(t.TempDir(), "gateway.yaml")
+	denied := strings.Replace(settings, "default: allow", "default: deny", 1)
+	g := startGatewayWith(t, writeSettings(t, file, denied))
+	reload := func(content string) {
+		t.Helper()
+		done := map[string]string{"result": "success"}
+		before := metric(ctx, t, g, "kubeweir_config_reloads_total", done)
+		writeSettings(t, file, content)
+		must(t, g.Signal(syscall.SIGHUP))
+		eventually(ctx, t, func() error {
+			if metric(ctx, t, g, "kubeweir_config_reloads_total", done) == before {
+				return errors.New("not reloaded")
+			}
+			return nil
+		})
+	}
+	const maps, held = "/api/v1/namespaces/" + ns + "/configmaps", "?resourceVersion=0"
+	jane := newClient(t, g, kube.Token(realkube.Jane), nil)
+	jane.served(ctx, maps+held)
+	reload(settings)
+	valid := map[string]string{"result": "valid"}
+	reviewed := metric(ctx, t, g, "kubeweir_authentication_token_reviews_total", valid)
+	eventually(ctx, t, func() error { // until her token and her right were reviewed since
+		jane.get(ctx, maps+held, 200, false)
+		if metric(ctx, t, g, "kubeweir_authorization_offline_entries", nil) == 0 || metric(ctx, t, g, "kubeweir_authentication_token_reviews_total", valid) == reviewed {
+			return errors.New("jane is not remembered for an outage")
+		}
+		return nil
+	})
+
+	must(t, kube.KillAPIServer())
+	eventually(ctx, t, func() error {
+		if a := jane.do(ctx, "GET", maps+held, ""); a.status != 200 || !a.marked() {
+			return fmt.Errorf("jane: %v", a)
+		}
+		return nil
+	})
+	reload(denied)
+	eventually(ctx, t, func() error {
+		if a := jane.do(ctx, "GET", maps+held, ""); a.status != 503 {
+			return fmt.Errorf("jane, who is not served any more: %v", a)
+		}
+		return nil
+	})
+	must(t, kube.StartAPIServer(ctx))
+	jane.served(ctx, maps+held)
 }
 
 // TestFrozen: kube-apiserver accepts connections and answers nothing.

@@ -12,6 +12,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubeweir/kubeweir/config"
 )
 
 var update = flag.Bool("update", false, "write the files instead of comparing them")
@@ -32,6 +35,7 @@ func TestFresh(t *testing.T) {
 		{"values.schema.json", func([]byte) ([]byte, error) { return Schema(values) }},
 		{"files/resources.yaml", func([]byte) ([]byte, error) { return Resources() }},
 		{"files/alerts.yaml", func([]byte) ([]byte, error) { return os.ReadFile(filepath.Join(monitoring, "alerts.yaml")) }},
+		{"files/live-settings.yaml", func([]byte) ([]byte, error) { return yaml.Marshal(config.LivePaths()) }},
 		{"files/dashboard.json", func([]byte) ([]byte, error) { return os.ReadFile(filepath.Join(monitoring, "dashboard.json")) }},
 	} {
 		path := filepath.Join(chart, file.name)

@@ -248,3 +248,44 @@ func TestRefused(t *testing.T) {
 		t.Errorf("there are only %d cases", len(cases)-1)
 	}
 }
+
+// TestRestarts: a changed rule leaves the pods as they are, a setting that needs a restart replaces them; standalone reads
+// its file at the start.
+func TestRestarts(t *testing.T) {
+	both(t, func(t *testing.T, name string) {
+		pods := func(values string) any {
+			t.Helper()
+			var list []*unstructured.Unstructured
+			for _, o := range render(t, name, values) {
+				if o.GetKind() == "Deployment" || o.GetKind() == "StatefulSet" {
+					list = append(list, o)
+				}
+			}
+			if len(list) != 1 {
+				t.Fatalf("%d workloads", len(list))
+			}
+			pod, _, err := unstructured.NestedMap(list[0].Object, "spec", "template")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return pod
+		}
+		const rule = "rules: [{users: [jane], readOnly: true}]"
+		for _, test := range []struct {
+			mode, before, after string
+			restart             bool
+		}{
+			{"gateway", "{}", "{" + rule + "}", false},
+			{"gateway", "{" + rule + "}", "{consistency: {default: session}, limits: {maxWatches: 5}, log: {level: debug}, audit: {path: /tmp/a}}", false},
+			{"gateway", "{log: {level: debug}}", "{log: {level: debug, format: json}}", true},
+			{"gateway", "{}", "{limits: {maxWatches: 5, maxIndexes: 5}}", true},
+			{"gateway", "{}", "{profile: dashboard}", true},
+			{"standalone", "{log: {level: info}}", "{log: {level: debug}}", true},
+		} {
+			values := func(config string) string { return "mode: " + test.mode + "\nconfig: " + config + "\n" }
+			if restart := !cmp.Equal(pods(values(test.before)), pods(values(test.after))); restart != test.restart {
+				t.Errorf("%s: %s to %s: restart %t", test.mode, test.before, test.after, restart)
+			}
+		}
+	})
+}

@@ -36,6 +36,9 @@ var alertCases = []alertCase{
 	{"KubeweirCertificateReloadFailed", "10m", 1, []string{`kubeweir_serving_certificate_reloads_total{result="error"} 0x5 1x10`, `kubeweir_upstream_certificate_reloads_total{result="ok"} 0x5 1x10`}},
 	{"KubeweirCertificateReloadFailed", "10m", 1, []string{`kubeweir_upstream_certificate_reloads_total{result="error"} 0x5 1x10`}},
 	{"KubeweirCertificateReloadFailed", "10m", 0, []string{`kubeweir_serving_certificate_reloads_total{result="error"} 1x20`}},
+	{"KubeweirConfigRejected", "6m", 1, []string{`kubeweir_config_last_reload_successful 0x20`}},
+	{"KubeweirConfigRejected", "4m", 0, []string{`kubeweir_config_last_reload_successful 0x20`}},
+	{"KubeweirConfigRejected", "6m", 0, []string{`kubeweir_config_last_reload_successful 1x20`}},
 
 	{"KubeweirErrors", "16m", 1, []string{`kubeweir_requests_total{code="503"} 0+6x30`, `kubeweir_requests_total{code="200"} 0+60x30`}},
 	{"KubeweirErrors", "9m", 0, []string{`kubeweir_requests_total{code="503"} 0+6x30`, `kubeweir_requests_total{code="200"} 0+60x30`}},

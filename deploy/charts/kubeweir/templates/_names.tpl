@@ -112,14 +112,15 @@ and would delete it when it is no longer its own.
 {{- define "kubeweir.configMap" -}}
 {{- if .Values.existingConfigMap -}}
 {{- .Values.existingConfigMap -}}
-{{- else if .Values.config -}}
+{{- /* A gateway always has a file, so that the first rule needs no restart either. */ -}}
+{{- else if or .Values.config (eq .Values.mode "gateway") -}}
 {{- include "kubeweir.fullname" . }}
 {{- end -}}
 {{- end -}}
 
 {{/* The configuration file: the files that clusters name are those of the upstream's Secret, beside the folder that it is in. */}}
 {{- define "kubeweir.config" -}}
-{{- $config := deepCopy .Values.config -}}
+{{- $config := deepCopy (default (dict) .Values.config) -}}
 {{- if .Values.upstream.existingSecret -}}
 {{- range default list $config.clusters -}}
 {{- $kubeconfig := ternary (get . "kubeconfig") (printf "%s.kubeconfig" .name) (hasKey . "kubeconfig") -}}
@@ -131,6 +132,24 @@ and would delete it when it is no longer its own.
 {{- end -}}
 {{- end -}}
 {{- toYaml $config -}}
+{{- end -}}
+
+{{/* The settings that need a restart: a gateway takes the others over when the mounted file changes. */}}
+{{- define "kubeweir.restartConfig" -}}
+{{- $config := deepCopy (default (dict) .Values.config) -}}
+{{- $live := list "clusters" -}}
+{{- if eq .Values.mode "gateway" }}{{ $live = concat $live (.Files.Get "files/live-settings.yaml" | fromYamlArray) }}{{ end -}}
+{{- range $path := $live -}}
+{{- $keys := splitList "." $path -}}
+{{- $group := $config -}}
+{{- range initial $keys }}{{ $group = default (dict) (get $group .) }}{{ end -}}
+{{- $_ := unset $group (last $keys) -}}
+{{- end -}}
+{{- $rest := dict -}}
+{{- range $key, $value := $config -}}
+{{- if not (and (kindIs "map" $value) (not $value)) }}{{ $_ := set $rest $key $value }}{{ end -}}
+{{- end -}}
+{{- toYaml $rest -}}
 {{- end -}}
 
 {{/* "true" where a gateway stands in front of this cluster, as its service account. */}}

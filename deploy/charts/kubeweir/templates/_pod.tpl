@@ -9,8 +9,7 @@ metadata:
     {{- toYaml (merge (dict) (default (dict) .Values.podLabels) (include "kubeweir.labels" . | fromYaml)) | nindent 4 }}
   annotations:
     kubectl.kubernetes.io/default-container: kubeweir
-    {{- /* Clusters are read again without a restart. */}}
-    {{- with omit (default (dict) .Values.config) "clusters" }}
+    {{- with include "kubeweir.restartConfig" . | fromYaml }}
     checksum/config: {{ toYaml . | sha256sum }}
     {{- end }}
     {{- with .Values.podAnnotations }}

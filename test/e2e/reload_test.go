@@ -1,0 +1,203 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kubeweir/kubeweir/test/realkube"
+)
+
+// mountedFile is a configuration file in a folder as kubelet mounts a ConfigMap: the file is a symbolic link into a folder
+// whose name is a symbolic link, which every version of the ConfigMap replaces.
+type mountedFile struct {
+	t       *testing.T
+	dir     string
+	version int
+}
+
+func (f *mountedFile) path() string { return filepath.Join(f.dir, "gateway.yaml") }
+
+func (f *mountedFile) write(content string) {
+	f.t.Helper()
+	f.version++
+	name := fmt.Sprintf("..v%d", f.version)
+	must(f.t, os.Mkdir(filepath.Join(f.dir, name), 0o700))
+	must(f.t, os.WriteFile(filepath.Join(f.dir, name, "gateway.yaml"), []byte(content), 0o600))
+	link := filepath.Join(f.dir, "..data_tmp")
+	must(f.t, os.Symlink(name, link))
+	must(f.t, os.Rename(link, filepath.Join(f.dir, "..data")))
+	if f.version == 1 {
+		must(f.t, os.Symlink("..data/gateway.yaml", f.path()))
+		return
+	}
+	must(f.t, os.RemoveAll(filepath.Join(f.dir, fmt.Sprintf("..v%d", f.version-1))))
+}
+
+// reloadBench is a gateway whose configuration file changes while it runs.
+type reloadBench struct {
+	*realkube.Gateway
+	t    *testing.T
+	ctx  context.Context
+	file *mountedFile
+}
+
+// metric awaits a value.
+func (b *reloadBench) metric(name string, labels map[string]string, want float64) {
+	b.t.Helper()
+	eventually(b.ctx, b.t, patience, func() error {
+		m, err := b.Metrics(b.ctx)
+		if err == nil && m.Sum(name, labels) != want {
+			err = fmt.Errorf("%s%v is %v, want %v:\n%s", name, labels, m.Sum(name, labels), want, b.Log())
+		}
+		return err
+	})
+}
+
+// reloads awaits so many reloads with a result since the start.
+func (b *reloadBench) reloads(result string, want float64) {
+	b.t.Helper()
+	b.metric("kubeweir_config_reloads_total", map[string]string{"result": result}, want)
+}
+
+// logged awaits a line with all of the texts.
+func (b *reloadBench) logged(texts ...string) {
+	b.t.Helper()
+	eventually(b.ctx, b.t, patience, func() error {
+		for line := range strings.Lines(b.Log()) {
+			all := true
+			for _, text := range texts {
+				all = all && strings.Contains(line, text)
+			}
+			if all {
+				return nil
+			}
+		}
+		return fmt.Errorf("no line with %q:\n%s", texts, b.Log())
+	})
+}
+
+// TestReload: the configuration file of a running gateway is replaced, as kubelet does it, by good ones and bad ones.
+func TestReload(t *testing.T) {
+	const namespace = "reload"
+	ctx := deadline(t, 3*time.Minute)
+	createNamespaces(ctx, t, namespace)
+	audit := filepath.Join(t.TempDir(), "audit.log")
+	file := &mountedFile{t: t, dir: t.TempDir()}
+	file.write("{}\n")
+	b := &reloadBench{startGateway(t, "--config="+file.path()), t, ctx, file}
+	admin := through(t, b.Gateway, identity{token: kube.AdminToken()})
+	configMaps := "/api/v1/namespaces/" + namespace + "/configmaps"
+	write := func(want int) {
+		t.Helper()
+		eventually(ctx, t, patience, func() error {
+			a, err := admin.send(ctx, request{method: http.MethodPost, path: configMaps + "?dryRun=All", typ: typeJSON, body: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}`})
+			if err == nil && a.status != want {
+				err = fmt.Errorf("%v, want %d", a, want)
+			}
+			return err
+		})
+	}
+	write(http.StatusCreated)
+	b.reloads("failure", 0)
+
+	// A rule holds for the next request, and ends watches that it serves in another way.
+	up := direct(t, identity{token: kube.AdminToken()})
+	secrets := "/api/v1/namespaces/" + namespace + "/secrets"
+	a, err := up.send(ctx, request{method: http.MethodPost, path: secrets, typ: typeJSON, body: `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"},"stringData":{"password":"swordfish"}}`})
+	must(t, err)
+	if a.status != http.StatusCreated {
+		t.Fatal(a)
+	}
+	const hidden = "c3dvcmRmaXNo" // of swordfish
+	watched := make(chan answer, 1)
+	go func() {
+		a, _ := admin.send(ctx, request{path: secrets + "?watch=1&resourceVersion=0"})
+		watched <- a
+	}()
+	b.metric("kubeweir_authorization_watches", nil, 1)
+	file.write("rules:\n- users: ['*']\n  readOnly: true\n  view: redacted\n")
+	b.reloads("success", 1)
+	write(http.StatusForbidden)
+	select {
+	case a := <-watched:
+		if !strings.Contains(a.body, hidden) {
+			t.Errorf("the watch before: %v", a)
+		}
+	case <-ctx.Done():
+		t.Fatal("the watch goes on, unredacted")
+	}
+	if a := admin.get(ctx, t, secrets+"?resourceVersion=0", typeJSON); strings.Contains(a.body, hidden) {
+		t.Errorf("a list: %v", a)
+	}
+	b.metric("kubeweir_watches_ended_total", map[string]string{"reason": "policy-changed"}, 1)
+
+	// What is wrong changes nothing, says where it is wrong, and is told of once.
+	file.write("consistency:\n  default: sesion\n")
+	b.reloads("failure", 1)
+	b.metric("kubeweir_config_last_reload_successful", nil, 0)
+	b.logged("level=ERROR", "configuration rejected, the settings in force stay", "gateway.yaml:2: consistency.default must be strict or session")
+	must(t, os.Remove(filepath.Join(file.dir, "..data")))
+	b.reloads("failure", 2)
+	b.logged("level=ERROR", "configuration rejected", "gateway.yaml does not exist")
+	write(http.StatusForbidden)
+
+	// Everything else that is live, at SIGHUP; what needs a restart is named.
+	file.write("log: {level: debug}\naudit: {path: " + audit + "}\nlimits: {maxConnections: 77, maxInFlight: 99}\nconsistency: {default: session}\n")
+	must(t, b.Signal(syscall.SIGHUP))
+	write(http.StatusCreated)
+	b.metric("kubeweir_config_last_reload_successful", nil, 1)
+	b.metric("kubeweir_config_restart_settings", nil, 1)
+	b.metric("kubeweir_requests_in_flight_limit", map[string]string{"kind": "short"}, 99)
+	b.logged("level=INFO", "configuration reloaded", "consistency.default", "rules", "audit.path", "log.level")
+	b.logged("level=WARN", "need a restart", "limits.maxConnections")
+	if strings.Contains(b.Log(), "need a restart, until then the old values are in force\" settings=\"[limits.maxConnections ") {
+		t.Errorf("more settings than that need a restart:\n%s", b.Log())
+	}
+	eventually(ctx, t, patience, func() error { // in session mode the cache answers
+		before, err := b.Metrics(ctx)
+		if err != nil {
+			return err
+		}
+		admin.get(ctx, t, configMaps, typeJSON)
+		after, err := b.Metrics(ctx)
+		cached := map[string]string{"verb": "list", "resource": "configmaps", "source": "cached"}
+		if err == nil && after.Sum("kubeweir_requests_total", cached) == before.Sum("kubeweir_requests_total", cached) {
+			err = fmt.Errorf("a list was not answered by the cache")
+		}
+		return err
+	})
+	eventually(ctx, t, patience, func() error {
+		content, err := os.ReadFile(audit)
+		if err == nil && !strings.Contains(string(content), configMaps) {
+			err = fmt.Errorf("no event of a request in %q", content)
+		}
+		return err
+	})
+	b.logged("level=DEBUG")
+
+	// An audit log that cannot be opened changes nothing, not even what else is new.
+	file.write("audit: {path: " + filepath.Join(audit, "below-a-file") + "}\nrules: [{users: ['*'], readOnly: true}]\n")
+	b.metric("kubeweir_config_last_reload_successful", nil, 0)
+	b.logged("level=ERROR", "configuration rejected", "audit.path")
+	write(http.StatusCreated)
+
+	// Back to nothing.
+	file.write("{}\n")
+	b.metric("kubeweir_config_restart_settings", nil, 0)
+	b.metric("kubeweir_config_last_reload_successful", nil, 1)
+	before, err := os.ReadFile(audit)
+	must(t, err)
+	write(http.StatusCreated)
+	after, err := os.ReadFile(audit)
+	must(t, err)
+	if strings.Count(string(before), "\n") != strings.Count(string(after), "\n") {
+		t.Errorf("events go on: %s", after[len(before):])
+	}
+}
