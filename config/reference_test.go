@@ -156,7 +156,9 @@ func reference() []byte {
 	var b bytes.Buffer
 	b.WriteString(referenceHead)
 	both := func(s section) bool {
-		return slices.ContainsFunc(standalone.sections, func(other section) bool { return reflect.DeepEqual(rows(s, false), rows(other, false)) && s.title == other.title })
+		return slices.ContainsFunc(standalone.sections, func(other section) bool {
+			return reflect.DeepEqual(rows(s, false), rows(other, false)) && s.title == other.title
+		})
 	}
 	var shared []section
 	b.WriteString("\n## kubeweir gateway\n\nAnd what [both](#both) have. \"Live\" settings count as soon as a changed file was [reloaded](#reloading).\n")

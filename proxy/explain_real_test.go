@@ -150,7 +150,7 @@ func TestExplainIsWhatHappens(t *testing.T) {
 			{line: pods + "?unknown=1", why: "inexact"}, {line: "GET /api/v1/nothings", why: "unknown-resource"}, {line: "GET /api/v1/pods/a0", why: "scope"},
 			{line: pods, accept: yaml}, {line: pods + "?watch=1", accept: yaml, why: "representation"}, {line: pods, accept: protobuf},
 			{line: ns}, {line: ns + "?resourceVersion=0"},
-			{line: "POST /api/v1/namespaces/a/pods"}, {line: "DELETE /api/v1/namespaces/a/pods/a0"}, {line: "GET /version"}, {line: "GET /readyz"},
+			{line: "POST /api/v1/namespaces/a/pods"}, {line: "DELETE /api/v1/namespaces/a/pods/a0"}, {line: "GET /version"}, {line: "GET /openapi/v2"}, {line: "GET /readyz"},
 			{line: "GET /.well-known/kubeweir"},
 			{line: pods + "?watch=1"}, {line: pods + "?watch=1&resourceVersion=0"}, {line: pods + "?watch=1&resourceVersion=1", why: "history"},
 			{line: pods + "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"},

@@ -94,11 +94,23 @@ func (e *explaining) other() {
 	case e.g.remembersDiscovery(x) && isDiscovery(x.request) && e.g.followedOf(crdResource) != nil && e.g.followedOf(apiServiceResource) != nil:
 		e.Cost = "One request, unless the answer is remembered."
 		e.route(RouteUnknown, "", "Answered from memory if the same user was answered the same within seconds, and no definition or APIService has changed since, else by the upstream.", 1)
+	case e.keepsOpenAPI() && e.over == nil && !e.g.isAway():
+		e.Cost = "One request, answered without the document if that has not changed."
+		e.route(RouteUnknown, "", "Forwarded with the ETag of the document in memory. If the upstream confirms it with 304, the document in memory is the answer.", 1)
 	case x.info.IsWrite():
 		e.forward("", "Forwarded: writes always are. The upstream decides whether it is allowed.")
 	default:
 		e.forward("", "Forwarded: it is no read of a resource. The upstream decides whether it is allowed.")
 	}
+}
+
+// keepsOpenAPI reports whether the OpenAPI document that the request reads is in memory.
+func (e *explaining) keepsOpenAPI() bool {
+	if e.g.openAPIDocuments == nil || !isOpenAPI(e.x.request) {
+		return false
+	}
+	key, ok := openAPIKey(e.x)
+	return ok && e.g.openAPIDocuments.has(key)
 }
 
 // route is the end.

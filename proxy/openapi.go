@@ -7,6 +7,8 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -31,24 +33,28 @@ const (
 // and need not send, or compress, what has not changed. It returns nil for other requests.
 func (g *Gateway) openAPI(ctx context.Context, x *exchange) *api.Response {
 	r := x.request
-	if g.InProcess || !isPlainGet(r) || r.Header.Has("Range") || r.Path != "/openapi/v2" && r.Path != "/openapi/v3" && !strings.HasPrefix(r.Path, "/openapi/v3/") {
+	if g.openAPIDocuments == nil || !isOpenAPI(r) {
 		return nil
 	}
-	lines := func(name string) string { return strings.Clone(strings.Join(r.Header.Values(name), "\n")) }
-	key := collapseKey{ // in strings of its own, which outlive the request
-		strings.Clone(r.RawPath), strings.Clone(r.RawQuery), lines("Accept"), lines("Accept-Encoding"), x.pretty,
-	}
-	if len(key.path)+len(key.query)+len(key.accept)+len(key.acceptEncoding) > maxOpenAPIKey {
+	key, ok := openAPIKey(x)
+	if !ok {
 		return nil
 	}
 	kept := g.openAPIDocuments.get(key)
-	if kept != nil {
+	if kept != nil && g.isAway() && x.allowsOffline() && !x.subject.UpstreamDecides {
+		return g.offlineOpenAPI(ctx, x, kept)
+	}
+	if r.Header.Has("If-None-Match") {
+		return nil // the client has a document itself
+	}
+	if kept != nil && kept.header.Has("Etag") {
 		r.Header.Add("If-None-Match", kept.header.Get("Etag"))
 	}
 	resp := g.forward(ctx, x)
 	switch {
 	case kept != nil && resp.Status == 304:
 		discard(resp)
+		kept.confirmed.Store(time.Now().UnixNano())
 		x.source = fromRevalidated
 		header := sharedHeader(resp.Header)
 		for _, f := range kept.header { // a 304 lacks what describes the body
@@ -57,7 +63,7 @@ func (g *Gateway) openAPI(ctx context.Context, x *exchange) *api.Response {
 			}
 		}
 		return &api.Response{Status: 200, Header: header, Body: kept.body, Length: int64(len(kept.body))}
-	case resp.Status == 200 && resp.Header.Has("Etag"):
+	case resp.Status == 200 && (resp.Header.Has("Etag") || r.Path == openAPIIndex):
 		o := &openAPIReader{from: resp.BodyTo, to: g.openAPIDocuments, key: key, header: sharedHeader(resp.Header)}
 		if resp.BodyTo != nil {
 			resp.BodyTo = o
@@ -68,11 +74,51 @@ func (g *Gateway) openAPI(ctx context.Context, x *exchange) *api.Response {
 	return resp
 }
 
-// openAPIDocument is one that is kept. It must not change.
+// isOpenAPI reports whether r reads an OpenAPI document as a whole.
+func isOpenAPI(r *api.Request) bool {
+	return r.Method == "GET" && r.RawPath == r.Path && r.Upgrade == "" && r.ContentLength == 0 && !r.Header.Has("Range") &&
+		(r.Path == "/openapi/v2" || r.Path == openAPIIndex || strings.HasPrefix(r.Path, openAPIIndex+"/"))
+}
+
+// openAPIIndex is the path of the list of OpenAPI v3 documents with their hashes. It has no ETag,
+// so it is kept for outages alone.
+const openAPIIndex = "/openapi/v3"
+
+// openAPIKey returns what the document that x reads is kept by, in strings that outlive the
+// request; ok is false if they are too long.
+func openAPIKey(x *exchange) (key collapseKey, ok bool) {
+	r := x.request
+	lines := func(name string) string { return strings.Clone(strings.Join(r.Header.Values(name), "\n")) }
+	key = collapseKey{strings.Clone(r.RawPath), strings.Clone(r.RawQuery), lines("Accept"), lines("Accept-Encoding"), x.pretty}
+	return key, len(key.path)+len(key.query)+len(key.accept)+len(key.acceptEncoding) <= maxOpenAPIKey
+}
+
+// offlineOpenAPI responds with a document that the upstream confirmed within the time for which
+// what it said last counts; nil if that is over.
+func (g *Gateway) offlineOpenAPI(ctx context.Context, x *exchange, kept *openAPIDocument) *api.Response {
+	age := time.Since(time.Unix(0, kept.confirmed.Load()))
+	if age > x.policy.Offline.TTL {
+		return nil
+	}
+	if refusal := g.permit(ctx, x); refusal != nil {
+		return refusal
+	}
+	x.source = fromCache
+	resp := &api.Response{Status: 200, Header: sharedHeader(kept.header), Body: kept.body, Length: int64(len(kept.body))}
+	if tag := kept.header.Get("Etag"); tag != "" && x.request.Header.Get("If-None-Match") == tag {
+		resp = &api.Response{Status: 304, Header: api.Header{{Name: "Etag", Value: tag}}}
+	}
+	g.markStale(resp, max(age, 1))
+	return resp
+}
+
+// openAPIDocument is one that is kept. All but confirmed must not change.
 type openAPIDocument struct {
 	key    collapseKey
 	header api.Header
 	body   []byte
+	// confirmed is when the upstream sent it, or confirmed it with 304, in nanoseconds since 1970.
+	confirmed atomic.Int64
 }
 
 // openAPIDocuments are the documents used last. They are safe for concurrent use.
@@ -110,6 +156,13 @@ func (d *openAPIDocuments) get(key collapseKey) *openAPIDocument {
 	}
 	d.used.MoveToFront(e)
 	return e.Value.(*openAPIDocument)
+}
+
+// has reports whether a document is kept.
+func (d *openAPIDocuments) has(key collapseKey) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.byKey[key] != nil
 }
 
 // reserve counts n bytes of a document that is being read, or reports that there is no
@@ -180,7 +233,9 @@ func (o *openAPIReader) WriteTo(w io.Writer) (int64, error) {
 }
 
 func (o *openAPIReader) keep() {
-	o.to.put(&openAPIDocument{key: o.key, header: o.header, body: bytes.Clone(o.body)})
+	doc := &openAPIDocument{key: o.key, header: o.header, body: bytes.Clone(o.body)}
+	doc.confirmed.Store(time.Now().UnixNano())
+	o.to.put(doc)
 }
 
 // openAPICopy is what an openAPIReader copies a document to.

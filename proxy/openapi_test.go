@@ -5,7 +5,11 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/internal/bubble"
@@ -86,6 +90,68 @@ func TestOpenAPIDocumentsAreBounded(t *testing.T) {
 		}
 		if d := b.gateway.openAPIDocuments; d.used.Len() != maxOpenAPIDocuments || len(d.byKey) != maxOpenAPIDocuments || d.bytes != maxOpenAPIDocuments {
 			t.Errorf("%d documents of %d bytes are kept", d.used.Len(), d.bytes)
+		}
+	})
+}
+
+// TestOpenAPIOffline: while the upstream cannot be reached, documents that it confirmed lately are served with their age to
+// clients that are served offline and may read them, a 304 to those who have them.
+func TestOpenAPIOffline(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var away atomic.Bool
+		b := newGatewayBench(t, func(o *Options) {
+			o.Reachable = func() bool { return !away.Load() }
+			o.Policy.Offline = Offline{TTL: time.Hour}
+			o.Policy.Rules = []Rule{{Match{Users: []string{"jane"}}, Settings{Offline: Yes}}}
+		})
+		b.upstream.answer = func(r *api.Request) *api.Response {
+			switch {
+			case away.Load():
+				return &api.Response{Status: 503}
+			case r.Header.Has("If-None-Match"):
+				return &api.Response{Status: 304}
+			}
+			if r.Path == openAPIIndex {
+				return &api.Response{Status: 200, Body: []byte("index")}
+			}
+			return &api.Response{Status: 200, Header: api.Header{{Name: "Etag", Value: `"1"`}}, Body: []byte("{}")}
+		}
+		const document, jane, joe = "GET /openapi/v2", "Authorization: Bearer jane", "Authorization: Bearer joe"
+		b.do(document, jane)
+		time.Sleep(50 * time.Minute)
+		if code, _, _ := b.do(document, jane); code != 200 { // which confirms it
+			t.Fatal(code)
+		}
+		b.do("GET /openapi/v3", jane)
+		away.Store(true)
+		time.Sleep(40 * time.Minute)
+		if code, body, h := b.do(document, jane); code != 200 || body != "{}" || h.Get("Age") != "2400" || h.Get("Etag") != `"1"` {
+			t.Errorf("%d %q %v", code, body, h)
+		}
+		if code, body, h := b.do(document, jane, `If-None-Match: "1"`); code != 304 || body != "" || h.Get("Etag") != `"1"` {
+			t.Errorf("%d %q %v", code, body, h)
+		}
+		if code, body, _ := b.do("GET /openapi/v3", jane); code != 200 || body != "index" {
+			t.Errorf("the index: %d %q", code, body)
+		}
+		for _, line := range []string{"GET /openapi/v3/apis", document + "?other"} {
+			if code, _, _ := b.do(line, jane); code != 503 {
+				t.Errorf("%s, which is not kept: %d", line, code)
+			}
+		}
+		if code, _, _ := b.do(document, joe); code != 503 {
+			t.Errorf("a client who is not served offline: %d", code)
+		}
+		b.upstream.allowed = func(*authorizationv1.SubjectAccessReviewSpec) bool { return false }
+		b.gateway.Authorizer.Invalidate()
+		if code, _, _ := b.do(document, jane); code != 403 {
+			t.Errorf("a client who may not read it: %d", code)
+		}
+		b.upstream.allowed = nil
+		b.gateway.Authorizer.Invalidate()
+		time.Sleep(30 * time.Minute)
+		if code, _, _ := b.do(document, jane); code != 503 {
+			t.Errorf("older than it may be: %d", code)
 		}
 	})
 }

@@ -64,6 +64,8 @@ func TestKilled(t *testing.T) {
 		return nil
 	})
 	jane.served(ctx, maps+held)
+	jane.get(ctx, "/openapi/v2", 200, false)
+	jane.get(ctx, "/openapi/v3", 200, false)
 
 	must(t, kube.KillAPIServer())
 	write := func() answer { return root.do(ctx, "POST", maps, `{"metadata":{"name":"new"}}`) }
@@ -92,6 +94,10 @@ func TestKilled(t *testing.T) {
 	newClient(t, g, "never-seen", nil).get(ctx, maps+held, 503, false)
 	jane.get(ctx, "/apis/apps/v1/namespaces/"+ns+"/deployments"+held, 503, false) // no list is made up
 	jane.get(ctx, "/api/v1/namespaces/kube-system/configmaps"+held, 503, false)   // nor a right
+	jane.get(ctx, "/openapi/v2", 200, true)
+	jane.get(ctx, "/openapi/v3", 200, true)
+	jane.get(ctx, "/openapi/v3/api/v1", 503, false) // which nobody has read
+	carol.get(ctx, "/openapi/v2", 200, true) // as system:discovery lets everybody
 	strict := *jane
 	strict.agent = "strict"
 	strict.get(ctx, maps, 503, false)
