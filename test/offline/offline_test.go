@@ -97,7 +97,7 @@ func TestKilled(t *testing.T) {
 	jane.get(ctx, "/openapi/v2", 200, true)
 	jane.get(ctx, "/openapi/v3", 200, true)
 	jane.get(ctx, "/openapi/v3/api/v1", 503, false) // which nobody has read
-	carol.get(ctx, "/openapi/v2", 200, true) // as system:discovery lets everybody
+	carol.get(ctx, "/openapi/v2", 200, true)        // as system:discovery lets everybody
 	strict := *jane
 	strict.agent = "strict"
 	strict.get(ctx, maps, 503, false)
