@@ -163,6 +163,72 @@ func TestSlowPages(t *testing.T) {
 	}
 }
 
+// TestRangeStream: a range comes in parts, or in pages where etcd cannot stream it; what ends early is an error.
+func TestRangeStream(t *testing.T) {
+	part := func(last bool, keys ...string) *pb.RangeStreamResponse {
+		r := &pb.RangeResponse{}
+		for _, key := range keys {
+			r.Kvs = append(r.Kvs, &mvccpb.KeyValue{Key: []byte(key), ModRevision: 50})
+		}
+		if last {
+			r.Header, r.Count = header(99), 3
+		}
+		return &pb.RangeStreamResponse{RangeResponse: r}
+	}
+	for name, test := range map[string]struct {
+		stream  func(pb.KV_RangeStreamServer) error
+		from    string // of the keys
+		err     error
+		streams int // for two ranges
+	}{
+		"streamed": {func(s pb.KV_RangeStreamServer) error {
+			return errors.Join(s.Send(part(false, "stream/a", "stream/b")), s.Send(part(true, "stream/c")))
+		}, "stream", nil, 2},
+		"unknown": {nil, "pages", nil, 1},
+		"stalled": {func(s pb.KV_RangeStreamServer) error {
+			err := s.Send(part(false, "stream/a"))
+			<-s.Context().Done()
+			return err
+		}, "pages", nil, 2},
+		"refused": {func(pb.KV_RangeStreamServer) error { return rpctypes.ErrGRPCInvalidAuthToken }, "pages", nil, 2},
+		"compacted": {func(s pb.KV_RangeStreamServer) error {
+			if err := s.Send(part(false, "stream/a")); err != nil {
+				return err
+			}
+			return rpctypes.ErrGRPCCompacted
+		}, "", storage.ErrCompacted, 2},
+		"unavailable": {func(pb.KV_RangeStreamServer) error { return rpctypes.ErrGRPCNoLeader }, "", storage.ErrUnavailable, 2},
+		"cut short":   {func(s pb.KV_RangeStreamServer) error { return s.Send(part(false, "stream/a")) }, "", errCutShort, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := startFake(t, nil)
+			e := f.open(t, nil)
+			e.requestTimeout = 300 * time.Millisecond
+			f.set(func() {
+				f.stream = test.stream
+				f.rangeOf = func(*pb.RangeRequest) *pb.RangeResponse {
+					r := part(true, "pages/a", "pages/b", "pages/c").RangeResponse
+					return r
+				}
+			})
+			for range 2 {
+				res, err := e.Range(t.Context(), storage.RangeOptions{Prefix: "/k/", Revision: 80, Count: true})
+				switch {
+				case !errors.Is(err, test.err):
+					t.Errorf("%v, want %v", err, test.err)
+				case err == nil && (len(res.KVs) != 3 || res.KVs[2].Key != test.from+"/c" || res.Revision != 80 || res.Count != 3):
+					t.Errorf("%+v", res)
+				}
+			}
+			f.set(func() {
+				if f.streamed != test.streams {
+					t.Errorf("%d streams", f.streamed)
+				}
+			})
+		})
+	}
+}
+
 func TestLeaseLost(t *testing.T) {
 	f := startFake(t, nil)
 	e := f.open(t, nil)

@@ -76,6 +76,7 @@ type Engine struct {
 	metrics   *metrics
 	leases    leases
 	revisions flight.Group[struct{}, uint64]
+	streams   rangeStreams
 
 	requestTimeout time.Duration // requestTimeout, but in tests
 	watchTimeout   time.Duration
@@ -218,13 +219,17 @@ func (e *Engine) begin(ctx context.Context) (context.Context, func(), error) {
 
 // bounded gives one request its time.
 func (e *Engine) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, e.limit())
+}
+
+// limit is how long one request may take, or the next part of a stream.
+func (e *Engine) limit() time.Duration {
 	e.mu.Lock()
-	limit := e.requestTimeout
+	defer e.mu.Unlock()
 	if e.mu.unreachable {
-		limit = outageTimeout
+		return outageTimeout
 	}
-	e.mu.Unlock()
-	return context.WithTimeout(ctx, limit)
+	return e.requestTimeout
 }
 
 // CurrentRevision reads the revision from a quorum. Calls at the same time share

@@ -37,6 +37,8 @@ type fake struct {
 	rangeOf  func(*pb.RangeRequest) *pb.RangeResponse         // guarded by mu; called without it
 	txn      func(*pb.TxnRequest) (*pb.TxnResponse, error)    // guarded by mu
 	ranges   []*pb.RangeRequest                               // guarded by mu
+	streamed int                                              // RangeStreams; guarded by mu
+	stream   func(pb.KV_RangeStreamServer) error              // guarded by mu; called without it; nil for none
 	grant    func(*pb.LeaseGrantRequest) (clientLease, error) // guarded by mu
 }
 
@@ -130,6 +132,17 @@ func (f *fake) Range(_ context.Context, r *pb.RangeRequest) (*pb.RangeResponse, 
 		return nil, rpctypes.ErrGRPCFutureRev
 	}
 	return &pb.RangeResponse{Header: header(f.revision)}, nil
+}
+
+func (f *fake) RangeStream(r *pb.RangeRequest, s pb.KV_RangeStreamServer) error {
+	f.mu.Lock()
+	f.streamed++
+	stream := f.stream
+	f.mu.Unlock()
+	if stream == nil {
+		return f.UnimplementedKVServer.RangeStream(r, s)
+	}
+	return stream(s)
 }
 
 func (f *fake) Txn(_ context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {

@@ -107,7 +107,7 @@ func keyValue(kv *mvccpb.KeyValue) storage.KeyValue {
 	return storage.KeyValue{Key: string(kv.Key), Value: kv.Value, Revision: uint64(kv.ModRevision)}
 }
 
-// Range reads linearizably, in pages of one revision.
+// Range reads linearizably, one revision, in a stream or in pages.
 func (e *Engine) Range(ctx context.Context, opts storage.RangeOptions) (storage.RangeResult, error) {
 	call, end, err := e.begin(ctx)
 	if err != nil {
@@ -154,6 +154,11 @@ func (e *Engine) readRange(ctx context.Context, opts storage.RangeOptions) (stor
 			return storage.RangeResult{}, err
 		}
 		return storage.RangeResult{Revision: revisionRead(resp, rev)}, nil
+	}
+	if opts.Limit == 0 && !opts.Exact {
+		if res, err := e.stream(ctx, opts, from, to, rev); !errors.Is(err, errNoStream) {
+			return res, err
+		}
 	}
 	var res storage.RangeResult
 	for size := int64(pageSize); ; {
@@ -210,7 +215,7 @@ func (e *Engine) isSlow(ctx context.Context, err error) bool {
 }
 
 func pageOptions(opts storage.RangeOptions, to string, rev, limit int64) []clientv3.OpOption {
-	out := []clientv3.OpOption{clientv3.WithRev(rev), clientv3.WithLimit(limit)}
+	out := []clientv3.OpOption{clientv3.WithRev(rev), clientv3.WithLimit(limit)} // 0 for no limit
 	if to != "" {
 		out = append(out, clientv3.WithRange(to))
 	}
