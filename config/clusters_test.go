@@ -96,9 +96,29 @@ func TestSameClusters(t *testing.T) {
 		if got := old.Clusters[0].Same(&changed.Clusters[0]); got != want.same {
 			t.Errorf("%s: the same: %v", content, got)
 		}
-		if _, _, waiting := old.Reload(changed); !slices.Equal(waiting, want.process) {
-			t.Errorf("%s: %v need a restart", content, waiting)
+		if _, _, waiting, err := old.Reload(changed); !slices.Equal(waiting, want.process) || err != nil {
+			t.Errorf("%s: %v need a restart, %v", content, waiting, err)
 		}
+	}
+}
+
+// TestReloadOfAMixture: live settings that do not go with those that need a restart are rejected, although the file is
+// good as a whole.
+func TestReloadOfAMixture(t *testing.T) {
+	inPod(t)
+	old, err := Parse([]string{"--consistency=session", "--upstream-ping-interval=30s"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := Parse([]string{"--consistency=session", "--upstream-ping-interval=5s", "--max-staleness=10s"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, _, err := old.Reload(next); err == nil || !strings.Contains(err.Error(), "max-staleness") || !strings.Contains(err.Error(), "timeouts.upstreamPing needs a restart") {
+		t.Error(err)
+	}
+	if _, _, _, err := next.Reload(next); err != nil {
+		t.Error(err)
 	}
 }
 

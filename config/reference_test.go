@@ -49,10 +49,10 @@ to begin with.
 
 ## Reloading
 
-A gateway reads its file again at SIGHUP, and within three seconds of a change, also where the file is a mounted
-ConfigMap or Secret. Flags keep winning over the file.
+A gateway reads its file again at SIGHUP, and within three seconds after the file changes. It may be a mounted ConfigMap or
+Secret, which kubelet changes within two minutes, but not by ` + "`subPath`" + `. Flags keep winning over the file.
 
-- **Atomic.** A file that is missing or not valid changes nothing: one log line (` + "`configuration rejected, the settings in force stay`" + `)
+- **Atomic.** A file that is missing, not valid or cannot be applied changes nothing: one log line (` + "`configuration rejected, the settings in force stay`" + `)
   says where the mistake is, and ` + "`kubeweir_config_last_reload_successful`" + ` is 0.
 - **Live settings** count for every request that arrives from then on. Watches, followed logs and exec sessions that the new
   rules reject or serve in another way end within two seconds (reason ` + "`policy-changed`" + `), so that their clients ask again. A
@@ -60,6 +60,7 @@ ConfigMap or Secret. Flags keep winning over the file.
 - **Other settings** need a restart. A log line names those that differ, ` + "`kubeweir_config_restart_settings`" + ` counts them, and
   the old values stay in force. In a gateway of several clusters, a setting that a cluster may have of its own needs no
   restart of the process: [that cluster alone is replaced](clusters.md#adding-changing-and-removing-clusters).
+- ` + "`profile`" + ` needs a restart for ` + "`authorization.allowedTTL`" + ` and ` + "`limits.idleCollectionTimeout`" + `; its other defaults are live.
 - Decisions that were remembered for outages before ` + "`offline.ttl`" + ` was shortened keep their old time.
 
 ` + "```sh" + `

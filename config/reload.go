@@ -1,13 +1,15 @@
 package config
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
 )
 
 // livePaths are the settings, and groups of settings, that a gateway takes over while it runs
-// when its file changes. Others need a restart; those that a cluster may have of its own, where
+// when its file changes: package serve applies those of a cluster in cluster.setPolicy (policy, in
+// options.go), those of the process in Server.apply. Others need a restart; those that a cluster may have of its own, where
 // there are several, a restart of that cluster alone, which the gateway does itself.
 var livePaths = []string{
 	rulesPath, "consistency", "offline", "coalesce", "watchBytesPerSecond", "authorization.selfReviews",
@@ -23,9 +25,10 @@ func Live(path string) bool {
 	return slices.ContainsFunc(livePaths, func(p string) bool { return path == p || strings.HasPrefix(path, p+".") })
 }
 
-// Reload returns the settings in force once next was read while those of g are, the paths of
-// those that changed, and of those that differ but need a restart. Neither g nor next changes.
-func (g *Gateway) Reload(next *Gateway) (inForce *Gateway, changed, waiting []string) {
+// Reload returns the configuration that results from reading next while g is in force, the paths of
+// the settings that changed, and of those that differ but need a restart. The error says that the
+// settings that would change do not go with those that need a restart. Neither g nor next changes.
+func (g *Gateway) Reload(next *Gateway) (inForce *Gateway, changed, waiting []string, err error) {
 	c := *g
 	several := g.Several()
 	from := next.program().settings()
@@ -39,7 +42,14 @@ func (g *Gateway) Reload(next *Gateway) (inForce *Gateway, changed, waiting []st
 			waiting = append(waiting, s.path)
 		}
 	}
-	return &c, changed, waiting
+	if len(waiting) > 0 {
+		o := newOrigins(c.program())
+		o.elsewhere = true // files were looked for when they were read
+		if c.program().check(o); len(o.errs) > 0 {
+			err = fmt.Errorf("%w, as %s needs a restart", o.errs[0], strings.Join(waiting, ", "))
+		}
+	}
+	return &c, changed, waiting, err
 }
 
 // SamePolicy reports whether no live setting differs between two clusters.

@@ -171,19 +171,5 @@ func (g *Gateway) refuseBlocked(x *exchange) *api.Response {
 	return x.fail(api.NewTooManyRequests(fmt.Sprintf("kubeweir serves no user agent %q at present: an operator has blocked it", a.pattern), seconds(retry)))
 }
 
-// endStreams ends streams whose user agent is blocked, or that the policy in force would serve in
-// another way.
-func (g *Gateway) endStreams() {
-	g.usage.End(func(s *usage.Stream) bool { return s.Outdated() || g.Blocked.find(s.UserAgent) != nil })
-}
-
-// whyEnded is why endStreams ends the watch of x.
-func (g *Gateway) whyEnded(x *exchange) reason.WatchEnd {
-	if g.Blocked.find(x.request.Header.Get("User-Agent")) != nil {
-		return reason.WatchBlocked
-	}
-	return reason.PolicyChanged
-}
-
 // seconds is a time for Retry-After: whole seconds, at least one.
 func seconds(d time.Duration) int { return max(1, int(math.Ceil(d.Seconds()))) }

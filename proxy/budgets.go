@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -159,9 +160,14 @@ func newBudgetMetrics(registerer prometheus.Registerer, budgets func() []*ruleBu
 	return m
 }
 
-// show has the counters of rules that have budgets, and those alone.
-func (m *budgetMetrics) show(budgets []*ruleBudgets) {
-	m.answers.Reset()
+// show has the counters of rules that have budgets, and those alone. Those of a rule that stays in
+// its place go on.
+func (m *budgetMetrics) show(budgets, before []*ruleBudgets) {
+	for _, old := range before {
+		if !slices.ContainsFunc(budgets, func(b *ruleBudgets) bool { return b.name == old.name && b.who == old.who }) {
+			m.answers.DeletePartialMatch(prometheus.Labels{"rule": old.name})
+		}
+	}
 	for _, b := range budgets {
 		b.refused.counter = m.answers.WithLabelValues(b.name, "refused")
 		b.stale.counter = m.answers.WithLabelValues(b.name, "cached")

@@ -94,7 +94,7 @@ func (e *explaining) other() {
 	case e.g.remembersDiscovery(x) && isDiscovery(x.request) && e.g.followedOf(crdResource) != nil && e.g.followedOf(apiServiceResource) != nil:
 		e.Cost = "One request, unless the answer is remembered."
 		e.route(RouteUnknown, "", "Answered from memory if the same user was answered the same within seconds, and no definition or APIService has changed since, else by the upstream.", 1)
-	case e.keepsOpenAPI() && e.over == nil && !e.g.isAway():
+	case e.revalidatesOpenAPI() && e.over == nil && !e.g.isAway():
 		e.Cost = "One request, answered without the document if that has not changed."
 		e.route(RouteUnknown, "", "Forwarded with the ETag of the document in memory. If the upstream confirms it with 304, the document in memory is the answer.", 1)
 	case x.info.IsWrite():
@@ -104,13 +104,14 @@ func (e *explaining) other() {
 	}
 }
 
-// keepsOpenAPI reports whether the OpenAPI document that the request reads is in memory.
-func (e *explaining) keepsOpenAPI() bool {
+// revalidatesOpenAPI reports whether the OpenAPI document that the request reads is in memory, with
+// an ETag.
+func (e *explaining) revalidatesOpenAPI() bool {
 	if e.g.openAPIDocuments == nil || !isOpenAPI(e.x.request) {
 		return false
 	}
 	key, ok := openAPIKey(e.x)
-	return ok && e.g.openAPIDocuments.has(key)
+	return ok && e.g.openAPIDocuments.revalidates(key)
 }
 
 // route is the end.

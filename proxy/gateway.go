@@ -148,6 +148,7 @@ func New(o Options) *Gateway {
 	})
 	g.collapser.watch(o.Registerer)
 	g.SetPolicy(o.Policy)
+	g.Policy = Policy{} // the one in force is g.policy
 	return g
 }
 

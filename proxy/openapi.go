@@ -44,8 +44,12 @@ func (g *Gateway) openAPI(ctx context.Context, x *exchange) *api.Response {
 	if kept != nil && g.isAway() && x.allowsOffline() && !x.subject.UpstreamDecides {
 		return g.offlineOpenAPI(ctx, x, kept)
 	}
-	if r.Header.Has("If-None-Match") {
-		return nil // the client has a document itself
+	if tag := r.Header.Get("If-None-Match"); tag != "" { // the client has a document itself
+		resp := g.forward(ctx, x)
+		if kept != nil && resp.Status == 304 && tag == kept.header.Get("Etag") {
+			kept.confirmed.Store(time.Now().UnixNano())
+		}
+		return resp
 	}
 	if kept != nil && kept.header.Has("Etag") {
 		r.Header.Add("If-None-Match", kept.header.Get("Etag"))
@@ -158,11 +162,12 @@ func (d *openAPIDocuments) get(key collapseKey) *openAPIDocument {
 	return e.Value.(*openAPIDocument)
 }
 
-// has reports whether a document is kept.
-func (d *openAPIDocuments) has(key collapseKey) bool {
+// revalidates reports whether a document is kept that the upstream can confirm.
+func (d *openAPIDocuments) revalidates(key collapseKey) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.byKey[key] != nil
+	e := d.byKey[key]
+	return e != nil && e.Value.(*openAPIDocument).header.Has("Etag")
 }
 
 // reserve counts n bytes of a document that is being read, or reports that there is no

@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/proxy/usage"
+	"github.com/kubeweir/kubeweir/reason"
 )
 
 // Policy is the part of a Gateway's settings that can be replaced while it runs, see SetPolicy.
@@ -72,7 +74,7 @@ func (g *Gateway) SetPolicy(p Policy) {
 	if next.rules.any(func(s *Settings) bool { return s.Mode == ModeSession }) {
 		g.session.startObserving(g.policy.Load() != nil) // before a request can be in session mode
 	}
-	g.budgetMetrics.show(next.rules.budgets())
+	g.budgetMetrics.show(next.rules.budgets(), g.budgets())
 	g.inFlight.limit.Store(p.Limits.InFlight)
 	g.unidentified.limit.Store(p.Limits.InFlight)
 	g.longRunning.limit.Store(p.Limits.LongRunning)
@@ -122,28 +124,50 @@ func (x *exchange) servedOtherwise(p *policy) bool {
 		!x.spending.bytes.same(then.spending.bytes)
 }
 
-// keepBudgets has budgets that are the same as one of before go on with its users' buckets.
+// endStreams ends streams whose user agent is blocked, or that the policy in force would serve in
+// another way.
+func (g *Gateway) endStreams() {
+	g.usage.End(func(s *usage.Stream) bool { return s.Outdated() || g.Blocked.find(s.UserAgent) != nil })
+}
+
+// whyEnded is why endStreams ends the watch of x.
+func (g *Gateway) whyEnded(x *exchange) reason.WatchEnd {
+	if g.Blocked.find(x.request.Header.Get("User-Agent")) != nil {
+		return reason.WatchBlocked
+	}
+	return reason.PolicyChanged
+}
+
+// keepBudgets has budgets that are the same as one of before go on with its users' buckets and
+// counts. Of equal ones the first goes on with the first.
 func (r *rules) keepBudgets(before []*ruleBudgets) {
+	before = slices.Clone(before)
 	for _, b := range r.budgets() {
-		i := slices.IndexFunc(before, func(old *ruleBudgets) bool { return old.who == b.who })
+		i := slices.IndexFunc(before, func(old *ruleBudgets) bool {
+			return old.who == b.who && old.requests.sameRate(b.requests) && old.bytes.sameRate(b.bytes)
+		})
 		if i < 0 {
 			continue
 		}
 		old := before[i]
-		b.requests.keep(old.requests)
-		b.bytes.keep(old.bytes)
-		if old.name == b.name {
-			b.refused.n.Store(old.refused.n.Load())
-			b.stale.n.Store(old.stale.n.Load())
+		before = slices.Delete(before, i, i+1)
+		if b.requests != nil {
+			b.requests.Budget = old.requests.Budget
 		}
+		if b.bytes != nil {
+			b.bytes.Budget = old.bytes.Budget
+		}
+		b.refused.n.Store(old.refused.n.Load())
+		b.stale.n.Store(old.stale.n.Load())
 	}
 }
 
-// keep goes on with the buckets of old if the budget is of the same size.
-func (b *budget) keep(old *budget) {
-	if b != nil && old != nil && b.PerSecond() == old.PerSecond() {
-		b.Budget = old.Budget
+// sameRate reports whether both grant as much, or neither is there.
+func (b *budget) sameRate(other *budget) bool {
+	if b == nil || other == nil {
+		return b == other
 	}
+	return b.PerSecond() == other.PerSecond()
 }
 
 // same reports whether both are charged to the same buckets.

@@ -163,6 +163,21 @@ func TestSetPolicyKeepsBudgets(t *testing.T) {
 	})
 }
 
+// TestSetPolicyKeepsEachBudget: of rules that match the same clients, each budget goes on with its own.
+func TestSetPolicyKeepsEachBudget(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		all := Match{Users: []string{"*"}}
+		b := budgetBench(t, Rule{all, Settings{UpstreamRequestsPerSecond: 5}}, Rule{all, Settings{UpstreamBytesPerSecond: 1 << 20}}, Rule{all, Settings{UpstreamBytesPerSecond: 1 << 21}})
+		before := b.gateway.budgets()
+		b.reload(func(p *Policy) { p.Limits.InFlight++ })
+		for i, now := range b.gateway.budgets() {
+			if !now.requests.same(before[i].requests) || !now.bytes.same(before[i].bytes) {
+				t.Errorf("%s has another budget", now.name)
+			}
+		}
+	})
+}
+
 // TestSetPolicySession: session reads see writes that went through the gateway before session mode was on, although their
 // answers were not read.
 func TestSetPolicySession(t *testing.T) {

@@ -334,11 +334,9 @@ func (s *clusters) apply(ctx context.Context, p *change, c *config.Gateway) {
 	old := *s.members.Load()
 	s.handOver(old, p)
 	s.clearState(c, p.wanted)
+	s.setPolicies(old, p)
 	s.startAll(ctx, p.made)
 	for i, m := range p.next {
-		if before := m.config; !before.SamePolicy(p.configs[i]) {
-			m.setPolicy(&p.configs[i].Gateway)
-		}
 		m.config = p.configs[i]
 	}
 	if s.refused = p.refused; s.profiles != nil {
@@ -350,6 +348,17 @@ func (s *clusters) apply(ctx context.Context, p *change, c *config.Gateway) {
 		if !slices.Contains(p.next, m) {
 			s.retiring = append(s.retiring, m)
 			s.panics.Go(&s.running, "background", func() { s.retire(m, c.State.Dir) })
+		}
+	}
+}
+
+// setPolicies has the members of before serve by the new policies of their clusters, also those
+// whose places others take: their watches go on for a while.
+func (s *clusters) setPolicies(old []*member, p *change) {
+	for _, m := range slices.Concat(old, s.retiring) {
+		i := slices.IndexFunc(p.configs, func(c *config.Cluster) bool { return c.Name == m.name })
+		if i >= 0 && !m.ended.Load() && !m.config.SamePolicy(p.configs[i]) {
+			m.setPolicy(&p.configs[i].Gateway)
 		}
 	}
 }

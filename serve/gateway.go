@@ -82,7 +82,7 @@ func (c *cluster) connectTo(g *config.Gateway, access *rest.Config, userAgent st
 }
 
 // build makes what is in front of the client of a cluster elsewhere. token is the one that
-// stands for the gateway's own identity, "" for none; log may be nil.
+// stands for the gateway's own identity, "" for none.
 func (c *cluster) build(g *config.Gateway, token identity.Token, log *audit.Log) error {
 	c.decides = g.AsksAboutClients()
 	c.offlineFor.Store(int64(offlineTTL(g)))

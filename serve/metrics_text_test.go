@@ -28,7 +28,7 @@ var sections = []section{
 	{"Who asks, and what they may do", "", []string{"authentication_", "authorization_"}},
 	{"Who costs what", "See [askers.md](askers.md).", []string{"usage_", "budget_", "blocked_"}},
 	{"Clusters of a hub", "With `clusterProfiles`; see [clusters.md](clusters.md#clusters-that-a-hub-names).", []string{"clusterprofiles_"}},
-	{"Configuration file", "Of a gateway with `--config`; see [config.md](config.md#reloading).", []string{"config_"}},
+	{"Configuration file", "Of a gateway; see [config.md](config.md#reloading).", []string{"config_"}},
 	{"Audit log", "With `--audit-log-path`.", []string{"audit_"}},
 	{"Standalone's store", "Without `--etcd-servers`.", []string{"store_", "origin_"}},
 	{"etcd", "With `--etcd-servers`.", []string{"etcd_"}},

@@ -31,7 +31,8 @@ type source struct {
 	// what its files looked like before that, and last what they did at the last look.
 	mu            sync.Mutex
 	current, read *config.Gateway
-	rejected      bool // what was read last is not valid
+	rejected      string    // why what was read last is not in force, "" if it is
+	tried         time.Time // when that was read
 	seen, last    map[string]string
 }
 
@@ -170,14 +171,20 @@ func (s *Server) followSignals(ctx context.Context) {
 	}
 }
 
-// reload reads the configuration again: if it is asked for, or a file has changed. One that
-// cannot be used is refused, and told of once.
+// retryPeriod is how often a configuration that was rejected is read again, as the reason may be
+// elsewhere: a folder that cannot be written, a cluster that cannot be connected to.
+const retryPeriod = 30 * time.Second
+
+// reload reads the configuration again: if it is asked for, a file has changed, or the last one was
+// rejected. Why one is rejected is logged once.
 func (s *Server) reload(ctx context.Context, asked bool) {
 	s.source.mu.Lock()
 	defer s.source.mu.Unlock()
-	if !asked && !s.source.changed() {
+	now := time.Now()
+	if again := s.source.rejected != "" && now.Sub(s.source.tried) >= retryPeriod; !s.source.changed() && !asked && !again {
 		return
 	}
+	s.source.tried = now
 	s.source.seen = s.source.look(s.source.current)
 	err := s.panics.Func("background", func() error {
 		c, err := s.source.Load()
@@ -186,7 +193,11 @@ func (s *Server) reload(ctx context.Context, asked bool) {
 		}
 		return s.become(ctx, c, asked)
 	})()
-	if s.source.rejected = err != nil; s.source.rejected {
+	before := s.source.rejected
+	if s.source.rejected = ""; err == nil {
+		return
+	}
+	if s.source.rejected = err.Error(); asked || s.source.rejected != before {
 		s.source.metrics.failed()
 		s.log.Error("configuration rejected, the settings in force stay", "error", err)
 	}
@@ -211,7 +222,10 @@ func (s *Server) become(ctx context.Context, c *config.Gateway, asked bool) erro
 	case s.several != nil && len(c.Clusters) == 0 && s.several.profiles == nil:
 		return errors.New("no cluster is left; a gateway of several cannot become one of none, or of one by --kubeconfig, without a restart")
 	}
-	inForce, changed, waiting := s.source.current.Reload(c)
+	inForce, changed, waiting, err := s.source.current.Reload(c)
+	if err != nil {
+		return err
+	}
 	// What is written from here on is to be seen, so the files are looked at before the new
 	// clusters read them; those that the old configuration has were when they were read.
 	seen := s.source.look(inForce)
@@ -224,7 +238,7 @@ func (s *Server) become(ctx context.Context, c *config.Gateway, asked bool) erro
 	if err != nil {
 		return err
 	}
-	news := asked || s.source.rejected || clusters.differs() || !reflect.DeepEqual(s.source.read, c)
+	news := asked || s.source.rejected != "" || clusters.differs() || !reflect.DeepEqual(s.source.read, c)
 	s.source.current, s.source.read, s.source.seen = inForce, c, seen
 	if !news {
 		return nil

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/kubeweir/kubeweir/config"
 )
@@ -111,5 +112,23 @@ func TestReloadContainsPanics(t *testing.T) {
 	case text := <-onA.ended:
 		t.Errorf("the watch of a ended: %s", text)
 	default:
+	}
+}
+
+// TestReloadOfReplacedClusters: the watches of a cluster whose place another takes obey the new rules at once, although they
+// may go on for the time of a drain.
+func TestReloadOfReplacedClusters(t *testing.T) {
+	s := startSeveral(t, []string{"a", "b"}, entry("a"))
+	s.several.drainTime = time.Hour
+	onA := s.watch("a", "")
+	if err := s.change(entry("a", "limits: {maxColdStarts: 5}", "rules: [{users: ['*'], view: redacted}]")); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-onA.ended:
+	case <-t.Context().Done():
+		t.Error("the watch goes on by the old rules")
+	case <-time.After(time.Minute):
+		t.Error("the watch goes on by the old rules")
 	}
 }

@@ -585,6 +585,32 @@ func TestChange(t *testing.T) {
 	}
 }
 
+// TestChangeLimits: another size for the same file counts from then on, and loses nothing.
+func TestChangeLimits(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.log")
+	l, err := Open(Options{Destination: Destination{Path: path}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		l.Record(sample())
+		c, err := l.Prepare(Destination{Path: path, MaxSize: 1, MaxBackups: i + 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Apply()
+	}
+	l.Record(sample())
+	if err := l.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{path, path + ".1", path + ".2", path + ".3"} {
+		if n := len(readLines(t, name)); n != 1 {
+			t.Errorf("%s has %d events", name, n)
+		}
+	}
+}
+
 func TestConcurrentRecords(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	l, err := Open(Options{Destination: Destination{Path: path, MaxSize: 100 << 10, MaxBackups: 50}})

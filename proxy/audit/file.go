@@ -17,6 +17,7 @@ type sink interface {
 	reopen() error
 	close() error
 	name() string // for log lines
+	limit(maxSize int64, maxBackups int)
 }
 
 // stream is a sink that is not a file of ours.
@@ -27,9 +28,10 @@ func (s *stream) write(lines []byte) (bool, error) {
 	return err == nil, err
 }
 
-func (s *stream) reopen() error { return nil }
-func (s *stream) close() error  { return nil }
-func (s *stream) name() string  { return "-" }
+func (s *stream) reopen() error    { return nil }
+func (s *stream) close() error     { return nil }
+func (s *stream) name() string     { return "-" }
+func (s *stream) limit(int64, int) {}
 
 // file is a file that is put aside when it is full.
 type file struct {
@@ -115,6 +117,8 @@ func ignoreMissing(err error) error {
 }
 
 func (f *file) name() string { return f.path }
+
+func (f *file) limit(maxSize int64, maxBackups int) { f.maxSize, f.maxBackups = maxSize, maxBackups }
 
 func (f *file) backup(n int) string { return f.path + "." + strconv.Itoa(n) }
 

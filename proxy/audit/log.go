@@ -129,7 +129,7 @@ func (o *Options) open(d Destination) (sink, error) {
 type Change struct {
 	log *Log
 	to  Destination
-	// sink is nil if the destination is the present one.
+	// sink is nil if the destination has the same path as the present one.
 	sink sink
 	done chan struct{} // closed when the writer uses sink
 }
@@ -138,7 +138,7 @@ type Change struct {
 // Calls must not overlap.
 func (l *Log) Prepare(to Destination) (*Change, error) {
 	c := &Change{log: l, to: to, done: make(chan struct{})}
-	if to == l.to {
+	if to.Path == l.to.Path {
 		return c, nil
 	}
 	var err error
@@ -152,10 +152,10 @@ const changeWait = 5 * time.Second
 // Apply has events written to the destination. Those that were recorded before go to the old one,
 // which Apply waits for.
 func (c *Change) Apply() {
-	if c.sink == nil {
+	l := c.log
+	if c.to == l.to {
 		return
 	}
-	l := c.log
 	if c.to.Path == "" {
 		l.enabled.Store(false)
 	}
@@ -272,11 +272,7 @@ func (l *Log) write(w *batchWriter) {
 			if r, ok := l.nextRecord(); ok {
 				w.writeAll(r)
 			}
-			if err := w.to.close(); err != nil {
-				w.complain("cannot close the audit log", err)
-			}
-			w.to = c.sink
-			close(c.done)
+			w.change(c)
 		case <-l.closing:
 			if r, ok := l.nextRecord(); ok {
 				w.writeAll(r)
@@ -342,6 +338,19 @@ func (w *batchWriter) writeAll(first record) {
 	if cap(w.buf) > 4*batchBytes {
 		w.buf = nil
 	}
+}
+
+// change makes a change of the destination.
+func (w *batchWriter) change(c *Change) {
+	defer close(c.done)
+	if c.sink == nil {
+		w.to.limit(c.to.MaxSize, c.to.MaxBackups)
+		return
+	}
+	if err := w.to.close(); err != nil {
+		w.complain("cannot close the audit log", err)
+	}
+	w.to = c.sink
 }
 
 func (w *batchWriter) complain(message string, err error, more ...any) {

@@ -322,6 +322,13 @@ func (a *Authenticator) byToken(ctx context.Context, token string) (*Identity, e
 	return &Identity{User: answer.user, Source: BearerToken, Token: Token(token), Offline: answer.offline, Asked: answer.asked, credential: key}, nil
 }
 
+// SetNewcomers replaces AuthenticatorOptions.Newcomers.
+func (a *Authenticator) SetNewcomers(most int) {
+	if a.tokens != nil {
+		a.tokens.newcomers.max.Store(int64(most))
+	}
+}
+
 // SetOfflineTTL replaces AuthenticatorOptions.OfflineTTL. Tokens that were accepted before are
 // remembered for as long as it was then.
 func (a *Authenticator) SetOfflineTTL(ttl time.Duration) {

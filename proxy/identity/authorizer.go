@@ -347,7 +347,7 @@ func (a *Authorizer) Invalidate() {
 // as long as it was then; with 0 it is forgotten.
 func (a *Authorizer) SetOfflineTTL(ttl time.Duration) {
 	if a.offlineTTL.store(ttl); ttl == 0 {
-		a.lastWords.clear()
+		a.lastWords.drop()
 	}
 }
 

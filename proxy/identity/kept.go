@@ -242,7 +242,7 @@ func (w *lastWords) list(generation uint64, ttl time.Duration) (all []*lastWord,
 		}
 	}
 	for _, word := range w.mu.words {
-		if now.Before(word.until) && word.until.Sub(word.said) >= ttl && (!word.decision.Allowed || word.decision.Generation == generation) {
+		if now.Before(word.until) && (!word.decision.Allowed || word.until.Sub(word.said) >= ttl && word.decision.Generation == generation) {
 			all = append(all, word)
 		}
 	}

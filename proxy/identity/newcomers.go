@@ -31,18 +31,20 @@ func errNewcomers() error {
 // newcomers bounds the reviews of tokens that were never seen good. It is safe for
 // concurrent use.
 type newcomers struct {
-	max      int64
+	max      atomic.Int64
 	requests atomic.Int64  // that wait for a review, or have one
 	reviews  chan struct{} // holds one for each review under way
 }
 
 func newNewcomers(most int) *newcomers {
-	return &newcomers{max: int64(most), reviews: make(chan struct{}, newcomerReviews)}
+	n := &newcomers{reviews: make(chan struct{}, newcomerReviews)}
+	n.max.Store(int64(most))
+	return n
 }
 
 // enter admits a request; leave must be called when it has its answer.
 func (n *newcomers) enter() error {
-	if n.requests.Add(1) > n.max {
+	if n.requests.Add(1) > n.max.Load() {
 		n.leave()
 		return errNewcomers()
 	}

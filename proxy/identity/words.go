@@ -213,6 +213,23 @@ func (w *lastWords) refuse(name string, a *Attributes, grants func(Attributes) b
 	return refused || slices.ContainsFunc(everywhere, grants)
 }
 
+// drop forgets everything but until when refusals would have counted, so that rules do not grant
+// before that what was refused.
+func (w *lastWords) drop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, to := range w.mu.users {
+		w.mu.forgotten = later(w.mu.forgotten, to.forgotten)
+	}
+	for _, word := range w.mu.words {
+		if !word.decision.Allowed {
+			w.mu.forgotten = later(w.mu.forgotten, word.until)
+		}
+	}
+	clear(w.mu.words)
+	clear(w.mu.users)
+}
+
 // clear forgets everything.
 func (w *lastWords) clear() {
 	w.mu.Lock()

@@ -6,10 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/kubeweir/kubeweir/origin/storage"
 )
@@ -34,10 +32,11 @@ func (s *rangeStreams) known(now time.Time) bool {
 
 // stream reads a range of one revision in one RangeStream (KEP-5966, etcd 3.7), which takes a third
 // of the time of pages (BenchmarkRange). rev is 0 for the current revision. The error is errNoStream
-// if pages may succeed: etcd is older, or needs long for the first keys although it is alive.
+// if pages may succeed: etcd is older, needs long for the next keys although it is alive, or one
+// member is unavailable, as the client repeats only unary calls.
 func (e *Engine) stream(call context.Context, opts storage.RangeOptions, from, to string, rev int64) (res storage.RangeResult, err error) {
-	if !e.streams.known(time.Now()) {
-		return res, errNoStream
+	if e.client.Username != "" || !e.streams.known(time.Now()) {
+		return res, errNoStream // with a password, the client authenticates anew for each stream
 	}
 	ctx, cancel := context.WithCancelCause(call)
 	defer cancel(nil)
@@ -80,12 +79,10 @@ func (e *Engine) streamError(call, ctx context.Context, err error) error {
 		err = cause
 	}
 	switch {
-	case status.Code(err) == codes.Unimplemented:
+	case codeOf(err) == codes.Unimplemented:
 		e.streams.unknownSince.Store(time.Now().UnixNano())
 		return errNoStream
-	case errors.Is(err, rpctypes.ErrInvalidAuthToken), errors.Is(err, rpctypes.ErrAuthOldRevision):
-		return errNoStream // of what is not a stream, the client repeats it with a new token
-	case e.isSlow(call, err):
+	case codeOf(err) == codes.Unavailable && call.Err() == nil, e.isSlow(call, err):
 		return errNoStream
 	}
 	return err

@@ -149,6 +149,8 @@ and would delete it when it is no longer its own.
 {{- range $key, $value := $config -}}
 {{- if not (and (kindIs "map" $value) (not $value)) }}{{ $_ := set $rest $key $value }}{{ end -}}
 {{- end -}}
+{{- /* One cluster cannot become several without a restart. */ -}}
+{{- if $.Values.config }}{{ with $.Values.config.clusters }}{{ $_ := set $rest "clusters" true }}{{ end }}{{ end -}}
 {{- toYaml $rest -}}
 {{- end -}}
 
