@@ -237,7 +237,7 @@ func rows(s section, gateway bool) (all [][]string) {
 	return all
 }
 
-// change says what a gateway needs to take over a changed setting.
+// change returns "live" or "restart", whichever a gateway needs to take over a changed setting.
 func change(path string) string {
 	if Live(path) || path == clustersPath {
 		return "live"

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// livePaths are the settings, and groups of settings, that a gateway takes over while it runs
-// when its file changes: package serve applies those of a cluster in cluster.setPolicy (policy, in
-// options.go), those of the process in Server.apply. Others need a restart; those that a cluster may have of its own, where
-// there are several, a restart of that cluster alone, which the gateway does itself.
+// livePaths are the settings, and groups of settings, that a running gateway takes over when its
+// file changes. Package serve applies those of a cluster in cluster.setPolicy (policy, in
+// options.go) and those of the process in Server.apply. All others need a restart. Where there are
+// several clusters, the gateway itself replaces a cluster whose own settings need one.
 var livePaths = []string{
 	rulesPath, "consistency", "offline", "coalesce", "watchBytesPerSecond", "authorization.selfReviews",
 	"limits.maxInFlight", "limits.maxWatches", "limits.maxResumedWatches", "limits.collapsedBodyBytes",

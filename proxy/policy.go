@@ -13,13 +13,13 @@ type Policy struct {
 	Consistency Consistency
 	// Pace is the pace of watches where no rule says another.
 	Pace cache.Pace
-	// Offline says who is served while no API server answers. Nobody by default.
+	// Offline selects the clients that are served while no API server responds. Default: none.
 	Offline Offline
-	// RememberSelfReviews has questions of clients about themselves (SelfSubjectAccessReview
-	// and the like) answered with what the upstream answered lately.
+	// RememberSelfReviews serves self-reviews (SelfSubjectAccessReview and the like) from the
+	// upstream's recent responses to the same user.
 	RememberSelfReviews bool
-	// Rules say what holds for some requests instead. They are tried in order; of each
-	// setting, the first that matches and has it decides.
+	// Rules override the settings above for the requests that they match. They are tried in
+	// order: the first rule that matches and has a setting decides that setting.
 	Rules  []Rule
 	Limits Limits
 }
@@ -40,7 +40,7 @@ type Limits struct {
 	CollapsedBytes int64
 }
 
-// policy is a Policy in force, with what follows from it. It is immutable: a request keeps the
+// policy is a compiled Policy. It is immutable: a request keeps the
 // one that it began with.
 type policy struct {
 	Policy
@@ -50,7 +50,7 @@ type policy struct {
 	restricts, redacts, spends bool
 }
 
-// newPolicy compiles p. Budgets that before has, too, keep what their users have spent.
+// newPolicy compiles p. Budgets that are the same in before keep what their users have spent.
 func newPolicy(p Policy, before *policy) *policy {
 	c := &policy{Policy: p}
 	c.rules = newRules(p.Rules, Settings{
@@ -91,8 +91,8 @@ func (g *Gateway) budgets() []*ruleBudgets {
 	return nil
 }
 
-// outdated returns a function that reports whether the policy now in force would serve the
-// stream of x in another way than it is served. The function is not safe for concurrent use.
+// outdated returns a function that reports whether the policy in force would now reject the
+// stream of x or serve it differently. The function is not safe for concurrent use.
 func (g *Gateway) outdated(x *exchange) func() bool {
 	seen := x.policy
 	return func() bool {
@@ -105,8 +105,8 @@ func (g *Gateway) outdated(x *exchange) func() bool {
 	}
 }
 
-// servedOtherwise reports whether p rejects the request of a stream, or shapes what the stream
-// sends in another way than the policy that it began with.
+// servedOtherwise reports whether p rejects the request of a stream, or changes what the stream
+// sends.
 func (x *exchange) servedOtherwise(p *policy) bool {
 	then := *x
 	then.policy, then.redacted = p, false
@@ -124,13 +124,13 @@ func (x *exchange) servedOtherwise(p *policy) bool {
 		!x.spending.bytes.same(then.spending.bytes)
 }
 
-// endStreams ends streams whose user agent is blocked, or that the policy in force would serve in
-// another way.
+// endStreams ends streams whose user agent is blocked, or that the policy in force would reject
+// or serve differently.
 func (g *Gateway) endStreams() {
 	g.usage.End(func(s *usage.Stream) bool { return s.Outdated() || g.Blocked.find(s.UserAgent) != nil })
 }
 
-// whyEnded is why endStreams ends the watch of x.
+// whyEnded returns the reason for which endStreams ends the watch of x.
 func (g *Gateway) whyEnded(x *exchange) reason.WatchEnd {
 	if g.Blocked.find(x.request.Header.Get("User-Agent")) != nil {
 		return reason.WatchBlocked

@@ -352,8 +352,8 @@ func (s *clusters) apply(ctx context.Context, p *change, c *config.Gateway) {
 	}
 }
 
-// setPolicies has the members of before serve by the new policies of their clusters, also those
-// whose places others take: their watches go on for a while.
+// setPolicies gives the present members the new policies of their clusters. That includes members
+// that are being replaced, because their watches continue until they are drained.
 func (s *clusters) setPolicies(old []*member, p *change) {
 	for _, m := range slices.Concat(old, s.retiring) {
 		i := slices.IndexFunc(p.configs, func(c *config.Cluster) bool { return c.Name == m.name })

@@ -104,8 +104,8 @@ const lookPeriod = time.Second
 func (s *Server) FollowConfig(from ConfigSource) {
 	s.source.mu.Lock()
 	defer s.source.mu.Unlock()
-	// What the files were when they were first read nobody knows any more: they may have
-	// been written since. As nothing is seen yet, the look after the next reads them again.
+	// The files may have been written since they were first read. As nothing is seen yet, the
+	// second look reads them again.
 	s.source.ConfigSource = from
 }
 

@@ -138,7 +138,7 @@ func TestReload(t *testing.T) {
 	}
 	b.metric("kubeweir_watches_ended_total", map[string]string{"reason": "policy-changed"}, 1)
 
-	// What is wrong changes nothing, says where it is wrong, and is told of once.
+	// An invalid file changes nothing, and is logged once with the place of the mistake.
 	file.write("consistency:\n  default: sesion\n")
 	b.reloads("failure", 1)
 	b.metric("kubeweir_config_last_reload_successful", nil, 0)
