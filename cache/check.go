@@ -198,7 +198,7 @@ func (c *Collection) stateAt(ctx context.Context, refs *references) (*View, erro
 			continue
 		}
 		// What is missing has at least the next version.
-		if err := c.waitFor(ctx, max(refs.newest, v.rv+1), checkLook); err != nil && !isTooLargeError(err) {
+		if err := c.store.waitFor(ctx, max(refs.newest, v.RV()+1), checkLook); err != nil && !isTooLargeError(err) {
 			return nil, err
 		}
 	}
@@ -259,7 +259,7 @@ func (c *Collection) sample(ctx context.Context, r *round) (n int, found []Diffe
 		pieces, each = min(size, 1), size
 	}
 	for range pieces {
-		held, _ := r.view.tree.GetAt(rand.IntN(size - each + 1))
+		held := r.view.at(rand.IntN(size - each + 1))
 		compared, differing, err := c.compareBytes(ctx, r.view, at, held.Key, each)
 		switch {
 		case isRefused(err):

@@ -25,6 +25,7 @@ type Collection struct {
 	encoding api.Encoding
 	limits   *Limits
 	store    *store
+	columns  columns // of queries
 	feed     *feed
 	end      *ending
 	prompt   PromptSource // nil if the source is not one
@@ -43,7 +44,19 @@ func newCollection(e *entry, first *wholeList) *Collection {
 		feed:     e.feed,
 		end:      &e.end,
 	}
-	c.store = newStore(e.encoding, e.parts.limits, e.parts.content, func(f func()) { e.parts.panics.Go(&c.builds, "feed", f) })
+	l, spawn := e.parts.limits, func(f func()) { e.parts.panics.Go(&c.builds, "feed", f) }
+	c.store = newStore(e.encoding, storeOptions{
+		History:       watchmux.Options{MaxAge: l.HistoryAge, MaxBytes: l.HistoryBytes, MaxEvents: l.HistoryEvents},
+		SnapshotAge:   l.SnapshotAge,
+		SnapshotBytes: l.SnapshotBytes,
+		Indexes:       l.Indexes,
+		Contents:      e.parts.content,
+		Spawn:         spawn,
+		Grown:         c.columns.grown,
+		Stopped:       e.end.closed,
+		StopReason:    e.end.reason,
+	})
+	c.columns.init(c.store, l.QueryBytes, l.SnapshotAge, spawn)
 	c.store.install(first)
 	if prompt, ok := e.parts.source.(PromptSource); ok {
 		c.prompt = prompt
@@ -87,38 +100,26 @@ func (c *Collection) View() *View { return c.store.shownView() }
 // relist), a *TooLargeError when rv is above the collection's version (WaitFor
 // first). It must not be called from a mux's notify.
 func (c *Collection) ViewAt(rv uint64) (*View, error) {
-	if ahead := c.store.ahead.Load(); ahead != nil && ahead.rv == rv {
-		return ahead, nil
-	}
-	return c.store.viewAt(rv, time.Now())
+	return c.store.shownAt(rv, time.Now())
 }
 
 // Retain keeps v for ViewAt, within the limits of age and bytes, so that a
 // chunked list can go on from the version at which it began.
 func (c *Collection) Retain(v *View) {
-	if v.rv <= c.store.rv.Load() { // else it is kept anyway, until history reaches it
-		c.store.keep(v, time.Now())
-	}
+	c.store.keep(v, time.Now())
 }
 
 // Select returns the objects that f matches, in key order, and the version at
 // which they are the whole answer. ok is false when no index helps: the caller
 // then scans a View; and when ctx has ended.
 func (c *Collection) Select(ctx context.Context, f *object.Filter) (objs []*object.Object, rv uint64, ok bool) {
-	ahead := c.store.ahead.Load() // first, as in shown
-	objs, rv, ok = c.store.selectIndexed(ctx, f, c.resource.Namespaced, time.Now())
-	if ahead != nil && ahead.rv > rv {
-		return nil, 0, false
-	}
-	return objs, rv, ok
+	return c.store.selectShown(ctx, f, c.resource.Namespaced, time.Now())
 }
 
 // wantShard says that a shard is being read: what finds its objects is made, for the reads
 // to come, or kept, where that pays.
 func (c *Collection) wantShard(s *shard.Selector) {
-	if worthIndex(s) {
-		c.store.wantShards(s.Key(), time.Now())
-	}
+	c.store.wantShard(s, time.Now())
 }
 
 // WaitFor returns when the collection holds rv. The error is a *TooLargeError
@@ -132,56 +133,7 @@ func (c *Collection) WaitFor(ctx context.Context, rv uint64, timeout time.Durati
 		// Maybe nothing of this resource is missing.
 		_ = c.advance(ctx, timeout)
 	}
-	return c.waitFor(ctx, rv, timeout)
-}
-
-// waitFor is WaitFor for what the feed is bound to bring.
-func (c *Collection) waitFor(ctx context.Context, rv uint64, timeout time.Duration) error {
-	if c.RV() >= rv {
-		return nil
-	}
-	if timeout <= 0 {
-		return &TooLargeError{RV: rv, Current: c.RV()}
-	}
-	w := c.store.waits.version(rv)
-	defer c.store.waits.cancel(w)
-	if c.RV() >= rv {
-		return nil
-	}
-	return c.wait(ctx, w.done, timeout, rv)
-}
-
-// waitForAll is waitFor for all changes of rv, where there are several.
-func (c *Collection) waitForAll(ctx context.Context, rv uint64, timeout time.Duration) error {
-	deadline := time.Now().Add(timeout)
-	for !c.store.isWhole(rv) {
-		w := c.store.waits.version(rv)
-		var err error
-		if !c.store.isWhole(rv) { // one that came between the two does not wake
-			err = c.wait(ctx, w.done, time.Until(deadline), rv)
-		}
-		c.store.waits.cancel(w)
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// wait waits for done.
-func (c *Collection) wait(ctx context.Context, done <-chan struct{}, timeout time.Duration, rv uint64) error {
-	timer := time.NewTimer(timeout)
-	defer timer.Stop()
-	select {
-	case <-done:
-		return nil
-	case <-timer.C:
-		return &TooLargeError{RV: rv, Current: c.RV()}
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-c.end.closed:
-		return &stoppedError{c.end.reason()}
-	}
+	return c.store.waitFor(ctx, rv, timeout)
 }
 
 // Fresh returns a version which the collection holds and which is at least as
@@ -200,9 +152,16 @@ func (c *Collection) FreshFor(ctx context.Context, asked *Asked) (uint64, error)
 	rv, by, err := c.fresh.Do(ctx, struct{}{}, c.freshRound)
 	asked.Requests += by.Part()
 	if err == nil && c.Unconfirmed() {
-		err = c.wait(ctx, c.feed.confirmed, confirmWait, rv)
+		err = c.store.wait(ctx, c.feed.confirmed, confirmWait, rv)
 	}
 	return rv, err
+}
+
+// WaitDeleted returns when the collection has seen the object with uid at key go: none of its
+// later states has it. An object that is absent and was not seen to go is an error at once,
+// because the feed may yet bring its creation. The other errors are those of WaitFor.
+func (c *Collection) WaitDeleted(ctx context.Context, key, uid string, timeout time.Duration) error {
+	return c.store.waitDeleted(ctx, key, uid, timeout)
 }
 
 // confirmWait is for how long readers of the most recent state wait until it is confirmed.
@@ -215,15 +174,7 @@ func (c *Collection) Watch(from uint64, f *object.Filter, notify func()) (*watch
 
 // follow is View and a watcher of all that comes after it.
 func (c *Collection) follow(f *object.Filter, notify func()) (*View, *watchmux.Watcher, error) {
-	c.store.publish.Lock() // so that the store and its mux are at the same event
-	defer c.store.publish.Unlock()
-	v := c.View()
-	if v.rv > c.store.rv.Load() { // see hold: it has what is still to come up to there
-		w, err := c.store.mux.Watch(v.rv, f, notify)
-		return v, w, err
-	}
-	w, err := c.store.mux.Follow(f, notify)
-	return v, w, err
+	return c.store.follow(f, notify)
 }
 
 // Mux fans out the collection's events.
@@ -260,3 +211,22 @@ func (c *Collection) Unconfirmed() bool { return c.feed.unconfirmed.Load() != ni
 // Closed is closed when the collection has stopped for good; State then has the
 // reason. Its views stay readable.
 func (c *Collection) Closed() <-chan struct{} { return c.end.closed }
+
+// close ends the collection's watchers with reason and drops what is kept for queries.
+func (c *Collection) close(reason error) {
+	c.store.close(reason)
+	c.columns.drop()
+}
+
+// collectionSizes are the figures of the metrics.
+type collectionSizes struct {
+	sizes
+	columns     int
+	columnBytes int64
+}
+
+func (c *Collection) sizes() collectionSizes {
+	z := collectionSizes{sizes: c.store.sizes()}
+	z.columns, z.columnBytes = c.columns.size(z.churn)
+	return z
+}

@@ -132,7 +132,7 @@ func (c *Collection) compare(ctx context.Context, version uint64) error {
 	for {
 		v := c.View()
 		switch {
-		case v.rv > refs.meta.ResourceVersion, c.store.isWhole(refs.meta.ResourceVersion):
+		case v.RV() > refs.meta.ResourceVersion, c.store.isWhole(refs.meta.ResourceVersion):
 			return nil
 		case refs.name(v):
 			c.store.hold(v, refs.meta.ResourceVersion)
@@ -140,12 +140,12 @@ func (c *Collection) compare(ctx context.Context, version uint64) error {
 		}
 		// What is missing has at least the next version; or that of the view, which
 		// nobody is told of, while more changes of it may follow.
-		next, wait := max(refs.newest, v.rv+1), time.Until(deadline)
-		torn := !c.store.isWhole(v.rv)
+		next, wait := max(refs.newest, v.RV()+1), time.Until(deadline)
+		torn := !c.store.isWhole(v.RV())
 		if torn {
 			wait = min(wait, feedHeadStart)
 		}
-		err := c.waitFor(ctx, next, wait)
+		err := c.store.waitFor(ctx, next, wait)
 		if err != nil && !(torn && isTooLargeError(err) && time.Now().Before(deadline)) {
 			return err
 		}
@@ -156,6 +156,7 @@ func (c *Collection) compare(ctx context.Context, version uint64) error {
 func (c *Collection) tidy(now time.Time) {
 	c.store.dropAhead()
 	c.store.tidy(now)
+	c.columns.expire(now)
 }
 
 // expect is an error if the upstream's most recent version is below what the collection
@@ -185,9 +186,9 @@ func (c *Collection) advance(ctx context.Context, timeout time.Duration) error {
 	last, current, shared, err := c.prompt.Progress(ctx, c.resource, c.encoding)
 	switch {
 	case err == nil && shared:
-		err = c.waitForAll(ctx, last, timeout)
+		err = c.store.waitForAll(ctx, last, timeout)
 	case err == nil:
-		err = c.waitFor(ctx, last, timeout)
+		err = c.store.waitFor(ctx, last, timeout)
 	}
 	switch {
 	case errors.Is(err, ErrUnsupported):
@@ -201,11 +202,6 @@ func (c *Collection) advance(ctx context.Context, timeout time.Duration) error {
 		c.store.progress(current)
 	}
 	return nil
-}
-
-func isTooLargeError(err error) bool {
-	var tooLarge *TooLargeError
-	return errors.As(err, &tooLarge)
 }
 
 // errProbed ends a probe's watch.

@@ -1,10 +1,6 @@
 package cache
 
-import (
-	"errors"
-	"fmt"
-	"time"
-)
+import "time"
 
 // Phase is a phase in the life of a collection.
 type Phase uint8
@@ -52,32 +48,4 @@ func (s State) Fed() time.Time {
 		return s.Since
 	}
 	return s.LastContact
-}
-
-// Reasons why a collection stops (State.Err, the end of its watches).
-var (
-	// ErrRewound: the upstream's version went back (a restored etcd, another
-	// cluster), so nothing held is true any more.
-	ErrRewound = errors.New("the upstream's resource version went back")
-	// ErrIdle: nobody used the collection.
-	ErrIdle = errors.New("not used for a while")
-	// ErrManagerClosed: the manager was closed.
-	ErrManagerClosed = errors.New("the cache is shutting down")
-)
-
-// ExpiredError says that a version is no longer held.
-type ExpiredError struct {
-	// RV is the version asked for, Oldest the oldest one that history reaches.
-	RV, Oldest uint64
-}
-
-func (e *ExpiredError) Error() string {
-	return fmt.Sprintf("resource version %d is too old (oldest held: %d)", e.RV, e.Oldest)
-}
-
-// TooLargeError says that a version is above what the collection holds.
-type TooLargeError struct{ RV, Current uint64 }
-
-func (e *TooLargeError) Error() string {
-	return fmt.Sprintf("too large resource version: %d, current: %d", e.RV, e.Current)
 }

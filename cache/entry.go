@@ -130,7 +130,7 @@ func (e *entry) run() error {
 	e.end.over.Store(true)
 	c := e.collection.Load()
 	if c != nil {
-		c.store.close(closeReason(err))
+		c.close(closeReason(err))
 	}
 	if e.image != nil {
 		e.image.end(e.parts.panics, err)
@@ -199,14 +199,6 @@ type startError struct{ reason error }
 
 func (e *startError) Error() string { return fmt.Sprintf("the cache cannot be filled: %v", e.reason) }
 func (e *startError) Unwrap() error { return e.reason }
-
-// stoppedError says that a collection stopped while it was waited for.
-type stoppedError struct{ reason error }
-
-func (e *stoppedError) Error() string {
-	return "the cache of this resource stopped: " + e.reason.Error()
-}
-func (e *stoppedError) Unwrap() error { return e.reason }
 
 // await returns the collection when it is synced. The error says that it has stopped,
 // or is not likely to be synced soon: an attempt failed in a way that another will not

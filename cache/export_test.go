@@ -7,11 +7,11 @@ import "time"
 func (c *Collection) CheckInvariants() string { return c.store.check() }
 
 // Indexes is the number of indexes built.
-func (c *Collection) Indexes() int { return c.store.sizes().indexes }
+func (c *Collection) Indexes() int { return c.sizes().indexes }
 
 // Snapshots is the number of retained views and the bound of what they cost.
 func (c *Collection) Snapshots() (views int, bytes int64) {
-	z := c.store.sizes()
+	z := c.sizes()
 	return z.snapshots, z.snapshotBytes
 }
 
@@ -33,7 +33,7 @@ func (m *Manager) WithDiskPatience(d time.Duration) {
 
 // QueryColumns is the number of columns kept for queries, and what they cost.
 func QueryColumns(c *Collection) (n int, bytes int64) {
-	z := c.store.sizes()
+	z := c.sizes()
 	return z.columns, z.columnBytes
 }
 

@@ -144,8 +144,6 @@ const (
 	// end. A server that does not know streaming lists should refuse them; one
 	// that ignores the parameter never ends one.
 	initialSilence = 20 * time.Second
-	// smallCallTimeout bounds the calls that answer with next to nothing.
-	smallCallTimeout = 15 * time.Second
 )
 
 // Errors that end a stream, beside the source's.

@@ -69,7 +69,7 @@ func (f *feed) item(l *listing, raw []byte) (*object.Object, error) {
 	if err != nil || l.held == nil {
 		return o, err
 	}
-	if held, ok := l.held.tree.Get(o); ok && held.RV == o.RV && bytes.Equal(held.Raw, o.Raw) {
+	if held := l.held.Get(o.Key); held != nil && held.RV == o.RV && bytes.Equal(held.Raw, o.Raw) {
 		return held, nil
 	}
 	return o, nil

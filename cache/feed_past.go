@@ -4,13 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
-	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/object"
 )
 
 // A source that was restored from a backup counts on from the backup's version. When its
@@ -93,42 +89,6 @@ func (f *feed) checkPast(ctx context.Context, since uint64) error {
 		return fmt.Errorf("%w: at %d it has %d objects behind %s, held are %d", errPast, at, n, held.Key, follow)
 	}
 	return nil
-}
-
-// pageFrom is the token of a page that begins with an object which v holds, at a version. It
-// begins as servers have theirs begin, behind the object before: stores other than etcd drop
-// the zero byte at the end of that, and never begin with the object that is named.
-func (v *View) pageFrom(at uint64, key string) api.ContinueToken {
-	before := key[:len(key)-1] // which is nobody's, or found
-	v.tree.Descend(&object.Object{Key: key}, func(o *object.Object) bool {
-		if o.Key < key {
-			before = o.Key
-		}
-		return o.Key >= key
-	})
-	if before = strings.TrimSuffix(before, "/"); before == "" {
-		return api.ContinueToken{ResourceVersion: int64(at), Start: key}
-	}
-	return api.ContinueToken{ResourceVersion: int64(at), Start: before + "\x00"}
-}
-
-// following is how many objects follow those of a page, if it tells.
-func (m *ListMeta) following() (n int64, told bool) {
-	if m.RemainingItemCount != nil {
-		return *m.RemainingItemCount, true
-	}
-	return 0, m.Continue == ""
-}
-
-// newest is the object of the highest version up to a version, nil if there is none.
-func (v *View) newest(upTo uint64) (newest *object.Object) {
-	v.Ascend("", "", func(o *object.Object) bool {
-		if o.RV <= upTo && (newest == nil || o.RV > newest.RV) {
-			newest = o
-		}
-		return true
-	})
-	return newest
 }
 
 // namePage lists a page of names and versions, of the objects' metadata if the source has

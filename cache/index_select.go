@@ -28,7 +28,7 @@ func (s *store) selectIndexed(ctx context.Context, f *object.Filter, namespaced 
 	}
 	v, found := s.lookUp(terms, now)
 	best := choose(found, terms, namespace)
-	search := search{ctx: ctx}
+	search := newSearch(ctx)
 	switch {
 	case best != nil && (namespace == "" || best.count <= v.Count(namespace)):
 		objs = best.selectFrom(&search, f)
@@ -49,25 +49,6 @@ func (s *store) selectIndexed(ctx context.Context, f *object.Filter, namespaced 
 		return nil, 0, false
 	}
 	return objs, v.rv, true
-}
-
-// search is a read's way through objects, of which there may be very many, and each
-// of which may cost what a client has chosen: it ends soon after the client has left.
-type search struct {
-	ctx   context.Context
-	seen  int
-	ended bool
-}
-
-// searchStep is the number of objects between two looks at the context.
-const searchStep = 512
-
-// abandoned is asked at each object, and tells whether to leave it.
-func (s *search) abandoned() bool {
-	if s.seen++; s.seen%searchStep == 0 && s.ctx.Err() != nil {
-		s.ended = true
-	}
-	return s.ended
 }
 
 // singleKey is the key of the only object that can match, if the terms name it.
@@ -97,7 +78,7 @@ func (s *store) lookUp(terms []object.Equality, now time.Time) (*View, []*postin
 		x := s.mu.indexes.byKey[indexKey{t.Kind, t.Key}]
 		if x == nil && v.Len() >= smallCollection {
 			if x = s.mu.indexes.want(t, now); x != nil {
-				s.spawn(func() { s.buildIndex(x, v) })
+				s.Spawn(func() { s.buildIndex(x, v) })
 			}
 		}
 		if x != nil {

@@ -130,6 +130,14 @@ func (t *shardIndexes) expire(now time.Time) (dropped bool) {
 	return dropped
 }
 
+// wantShard says that a shard is being read: what finds its objects is made, for the reads to
+// come, or kept, where that pays.
+func (s *store) wantShard(shard *shard.Selector, now time.Time) {
+	if worthIndex(shard) {
+		s.wantShards(shard.Key(), now)
+	}
+}
+
 // wantShards says that a shard of key is being read: its index is made beside the feed,
 // unless it is there.
 func (s *store) wantShards(key shard.Key, now time.Time) {
@@ -140,7 +148,7 @@ func (s *store) wantShards(key shard.Key, now time.Time) {
 		x = new(shardIndex)
 		s.mu.shards[key] = x
 		v := s.currentLocked()
-		s.spawn(func() { s.buildShards(key, x, v) })
+		s.Spawn(func() { s.buildShards(key, x, v) })
 	}
 	if x != nil {
 		x.used = now

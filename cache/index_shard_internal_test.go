@@ -14,6 +14,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/shard"
+	"github.com/kubeweir/kubeweir/watchmux"
 )
 
 // shardView is n objects with an index, and the filter of a part of them.
@@ -80,7 +81,7 @@ func TestShardIndexWhileItChanges(t *testing.T) {
 	}
 	var background, readers sync.WaitGroup
 	var content atomic.Uint64
-	s := newStore(api.JSON, &Limits{HistoryAge: time.Hour, HistoryBytes: 1 << 20, HistoryEvents: 1 << 16, SnapshotAge: time.Hour, SnapshotBytes: 1 << 30}, &content, func(f func()) { background.Go(f) })
+	s := newStore(api.JSON, storeOptions{History: watchmux.Options{MaxAge: time.Hour, MaxBytes: 1 << 20, MaxEvents: 1 << 16}, SnapshotAge: time.Hour, SnapshotBytes: 1 << 30, Contents: &content, Spawn: func(f func()) { background.Go(f) }})
 	tree := newTree(byKey)
 	for i := range objects {
 		tree.Set(pod(i, i+1))
@@ -161,7 +162,7 @@ func TestShardIndexOfThePast(t *testing.T) {
 		return o
 	}
 	var background sync.WaitGroup
-	s := newStore(api.JSON, &Limits{HistoryAge: time.Hour, HistoryBytes: 1 << 20, HistoryEvents: 1 << 16, SnapshotAge: time.Hour, SnapshotBytes: 1 << 30}, content, func(f func()) { background.Go(f) })
+	s := newStore(api.JSON, storeOptions{History: watchmux.Options{MaxAge: time.Hour, MaxBytes: 1 << 20, MaxEvents: 1 << 16}, SnapshotAge: time.Hour, SnapshotBytes: 1 << 30, Contents: content, Spawn: func(f func()) { background.Go(f) }})
 	const objects = 2 * smallCollection
 	tree := newTree(byKey)
 	for i := range objects {
@@ -234,7 +235,7 @@ func BenchmarkShardOf(b *testing.B) {
 
 // TestIndexThatCannotBeBuilt: an index whose building panics is not there any more, so that it keeps nothing.
 func TestIndexThatCannotBeBuilt(t *testing.T) {
-	s := newStore(api.JSON, new(Limits), new(atomic.Uint64), func(func()) {})
+	s := newStore(api.JSON, storeOptions{Contents: new(atomic.Uint64), Spawn: func(func()) {}})
 	x, byHash := newIndex(&object.Equality{Kind: object.LabelTerm, Key: "app"}), new(shardIndex)
 	s.mu.indexes.byKey = map[indexKey]*index{{object.LabelTerm, "app"}: x}
 	s.mu.shards[0] = byHash

@@ -194,14 +194,13 @@ func (i *keptImage) writeDifferenceLocked(ctx context.Context, m moment) (change
 	held, w := i.mu.holds, i.mu.writer
 	switch {
 	case held.view == nil:
-		return 0, scan(m.view, func(o *object.Object) error { return w.Set(ctx, o.Raw) })
+		return 0, m.view.scan(func(o *object.Object) error { return w.Set(ctx, o.Raw) })
 	case held.view.content == m.view.content:
 		return 0, nil
-	case held.recoded == m.recoded:
-		changed, whole, err := i.writeEventsLocked(ctx, m)
-		if whole {
-			return changed, err
-		}
+	}
+	changed, whole, err := i.writeEventsLocked(ctx, m)
+	if whole {
+		return changed, err
 	}
 	return i.writeComparedLocked(ctx, m.view)
 }
@@ -210,7 +209,7 @@ func (i *keptImage) writeDifferenceLocked(ctx context.Context, m moment) (change
 // not all there any more; what was written then is true nevertheless.
 func (i *keptImage) writeEventsLocked(ctx context.Context, m moment) (changed int64, whole bool, err error) {
 	held, seen := i.mu.holds, make(map[string]struct{})
-	whole, err = m.mux.Between(held.position, m.position, func(ev *watchmux.Event) error {
+	whole, err = m.eventsSince(held, func(ev *watchmux.Event) error {
 		key := ev.Object.Key
 		if _, ok := seen[key]; ok {
 			return nil
@@ -232,43 +231,12 @@ func (i *keptImage) writeEventsLocked(ctx context.Context, m moment) (changed in
 
 // writeComparedLocked finds what has changed by a look at every object.
 func (i *keptImage) writeComparedLocked(ctx context.Context, v *View) (changed int64, err error) {
-	w := i.mu.writer
-	old := i.mu.holds.view.tree.Iter()
-	defer old.Release()
-	more := old.First()
-	gone := func() error {
-		key := old.Item().Key
-		more = old.Next()
-		changed += int64(len(key))
-		return w.Delete(ctx, key)
-	}
-	err = scan(v, func(o *object.Object) error {
-		for more && old.Item().Key < o.Key {
-			if err := gone(); err != nil {
-				return err
-			}
-		}
-		if more && old.Item().Key == o.Key {
-			same := old.Item() == o
-			more = old.Next()
-			if same {
-				return nil
-			}
-		}
+	err = v.changesSince(i.mu.holds.view, func(o *object.Object) error {
 		changed += int64(len(o.Raw))
-		return w.Set(ctx, o.Raw)
+		return i.mu.writer.Set(ctx, o.Raw)
+	}, func(key string) error {
+		changed += int64(len(key))
+		return i.mu.writer.Delete(ctx, key)
 	})
-	for more && err == nil {
-		err = gone()
-	}
 	return changed, err
-}
-
-// scan is View.Ascend of all that ends with the first error.
-func scan(v *View, visit func(*object.Object) error) (err error) {
-	v.Ascend("", "", func(o *object.Object) bool {
-		err = visit(o)
-		return err == nil
-	})
-	return err
 }

@@ -129,6 +129,15 @@ const tidyPeriod = 15 * time.Second
 // retrySeconds is what callers are told who come while too many wait.
 const retrySeconds = 1
 
+// Reasons why a collection stops (State.Err, the end of its watches), besides ErrRewound and
+// ErrDiffers.
+var (
+	// ErrIdle: nobody used the collection.
+	ErrIdle = errors.New("not used for a while")
+	// ErrManagerClosed: the manager was closed.
+	ErrManagerClosed = errors.New("the cache is shutting down")
+)
+
 // droppedError is the reason given to Drop.
 type droppedError struct{ reason error }
 
@@ -326,7 +335,7 @@ func (m *Manager) find(key collectionKey, res *Resource) (*entry, error) {
 	if e := m.mu.collections[key]; e != nil { // another caller was faster
 		return e.of(res)
 	}
-	if res.retired.Load() { // under the lock, so that Drop finds what was made before
+	if res.isRetired() { // under the lock, so that Drop finds what was made before
 		return nil, ErrRedefined
 	}
 	e := newEntry(m.ctx, &m.parts, res, key.encoding)
@@ -493,7 +502,7 @@ func (m *Manager) Status() []CollectionStatus {
 			State:    e.state(),
 		}
 		if c := e.collection.Load(); c != nil {
-			z := c.store.sizes()
+			z := c.sizes()
 			status.RV, status.Objects, status.Bytes, status.Watches = c.RV(), z.objects, z.bytes, c.store.mux.Stats()
 			status.Indexes, status.Snapshots, status.Columns = z.indexes, z.snapshots, z.columns
 			status.SnapshotBytes, status.ColumnBytes = z.snapshotBytes, z.columnBytes

@@ -143,7 +143,7 @@ type gauge struct {
 // reading is what is read of one collection at once.
 type reading struct {
 	state State
-	sizes sizes
+	sizes collectionSizes
 	rv    uint64
 	now   time.Time
 	mux   watchmux.Stats
@@ -216,7 +216,7 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	for _, e := range c.manager.entries() {
 		r := &reading{state: e.state(), now: time.Now()}
 		if c := e.collection.Load(); c != nil {
-			r.sizes, r.rv, r.mux = c.store.sizes(), c.RV(), c.store.mux.Stats()
+			r.sizes, r.rv, r.mux = c.sizes(), c.RV(), c.store.mux.Stats()
 			r.checked = time.Unix(0, e.checked.Load())
 		}
 		labels := collectionLabels{e.resource.Group, e.resource.Resource, e.encoding.String()}

@@ -59,8 +59,8 @@ func common(a, b []*object.Object) int {
 }
 
 // carry makes the column of objs from base, which is that of the objects before the change.
-func carry(ctx context.Context, base *column, c *change, objs []*object.Object, s source) (*column, error) {
-	looking := search{ctx: ctx}
+func carry(ctx context.Context, base *column, c *change, objs []*object.Object, s valueReader) (*column, error) {
+	looking := newSearch(ctx)
 	codes := make([]uint32, len(objs))
 	for _, r := range c.same {
 		copy(codes[r.after:r.after+r.n], base.codes[r.before:])

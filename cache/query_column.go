@@ -45,8 +45,8 @@ func withValues(codes []uint32, values []listquery.Value) *column {
 // withOrder is an order.
 func withOrder(order []int32) *column { return &column{order: order, bytes: int64(len(order)) * 4} }
 
-// source reads the values of a column.
-type source struct {
+// valueReader reads the values of a column.
+type valueReader struct {
 	name string
 	// token is the JSON of an object's value, nil for none; the Value of it is read's.
 	token func(*object.Object) ([]byte, error)
@@ -55,7 +55,7 @@ type source struct {
 
 // redacted is s of redacted objects. They are redacted when a column is made of them, not
 // kept: who may see a redacted view only, seldom asks for more than metadata.
-func (s source) redacted(res *Resource) source {
+func (s valueReader) redacted(res *Resource) valueReader {
 	token := s.token
 	s.name = "redacted " + s.name // as no path is spelled
 	s.token = func(o *object.Object) ([]byte, error) {
@@ -81,10 +81,10 @@ func plainlyMetadata(p listquery.Path) bool {
 	return false
 }
 
-// sourceOf is the source of the values at a path; the error is that of a column which the
+// readerOf reads the values at a path; the error is that of a column which the
 // resource does not have.
-func sourceOf(res *Resource, p listquery.Path, quantity bool) (s source, err error) {
-	s = source{name: p.String(), read: listquery.ValueOf}
+func readerOf(res *Resource, p listquery.Path, quantity bool) (s valueReader, err error) {
+	s = valueReader{name: p.String(), read: listquery.ValueOf}
 	if name, ok := p.Column(); ok {
 		s.name = "column " + name // as no path is spelled, and no order named
 		s.read = listquery.ValueOfCell
@@ -156,8 +156,8 @@ func tokenAt(steps []json.Step) func(*object.Object) ([]byte, error) {
 const longToken = 256
 
 // buildColumn makes a column from all objects. It ends early, without one, when ctx does.
-func buildColumn(ctx context.Context, objs []*object.Object, s source) (*column, error) {
-	looking := search{ctx: ctx}
+func buildColumn(ctx context.Context, objs []*object.Object, s valueReader) (*column, error) {
+	looking := newSearch(ctx)
 	codes := make([]uint32, len(objs))
 	seen := make(map[string]uint32)
 	long := make(map[listquery.Value]uint32) // what is long, by its value
@@ -223,7 +223,7 @@ func sortedPlaces(values []listquery.Value) []uint32 {
 
 // passing are, by code, whether values are as the condition has them at a moment.
 func (c *column) passing(ctx context.Context, where *listquery.Condition, at time.Time) ([]bool, error) {
-	looking := search{ctx: ctx}
+	looking := newSearch(ctx)
 	passes := make([]bool, len(c.values)+1)
 	passes[0] = where.Matches(listquery.Value{}, at)
 	for i := range c.values {

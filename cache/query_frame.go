@@ -2,6 +2,7 @@ package cache
 
 import (
 	"context"
+	"math"
 	"slices"
 	"sort"
 	"sync"
@@ -22,15 +23,15 @@ type frame struct {
 // newFrame makes the frame of v, of an earlier one, nil for none, and of what has changed since
 // if that is little.
 func newFrame(s *store, v *View, earlier *frame) *frame {
-	f := &frame{content: v.content, churn: v.churn, mark: v.mark}
-	if earlier != nil && v.mark.known && earlier.content < v.content {
+	f := &frame{content: v.Content(), churn: v.Churn(), mark: v.Mark()}
+	if earlier != nil && v.Mark().known && earlier.content < v.Content() {
 		if keys, ok := s.changedSince(earlier.mark, v.Len()/fewChanged); ok {
 			f.objs = earlier.with(v, keys)
 			return f
 		}
 	}
 	f.objs = make([]*object.Object, 0, v.Len())
-	v.tree.Scan(func(o *object.Object) bool {
+	v.Ascend("", "", func(o *object.Object) bool {
 		f.objs = append(f.objs, o)
 		return true
 	})
@@ -160,7 +161,7 @@ type columns struct {
 	framing sync.Mutex
 	// building has the turns of those who make a column from all objects.
 	building turns
-	// worn is the churn above which columns must give way, see grown; noChurn without any.
+	// worn is the churn above which columns must give way, see grown; noPin without any.
 	worn atomic.Int64
 
 	mu struct {
@@ -185,7 +186,7 @@ type columnKey struct {
 // madeColumn is a column that is kept. An order is one with order alone.
 type madeColumn struct {
 	*column
-	source source // of an order, its name
+	reader valueReader // of an order, its name
 	frame  *frame
 	used   time.Time
 }
@@ -195,6 +196,9 @@ type makingColumn struct {
 	column *column // nil if it failed
 }
 
+// noPin is the churn of the oldest state that is pinned, when none is.
+const noPin = math.MaxInt64
+
 const (
 	// framesKept is how many states columns are made for at the same time: the newest, and
 	// that of a list that is read in pages.
@@ -203,10 +207,10 @@ const (
 	maxColumns = 128
 )
 
-func (k *columns) init(l *Limits, s *store, spawn func(func())) {
-	k.maxBytes, k.maxAge, k.store, k.spawn = l.QueryBytes, l.SnapshotAge, s, spawn
+func (k *columns) init(s *store, maxBytes int64, maxAge time.Duration, spawn func(func())) {
+	k.maxBytes, k.maxAge, k.store, k.spawn = maxBytes, maxAge, s, spawn
 	k.building.init()
-	k.worn.Store(noChurn)
+	k.worn.Store(noPin)
 	k.mu.made = make(map[columnKey]*madeColumn)
 	k.mu.making = make(map[columnKey]*makingColumn)
 }
@@ -239,7 +243,7 @@ func (k *columns) framed(v *View) (f, newest *frame) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for i, f := range k.mu.frames {
-		if f.content == v.content {
+		if f.content == v.Content() {
 			k.mu.frames = slices.Insert(slices.Delete(k.mu.frames, i, i+1), 0, f)
 			return f, nil
 		}
@@ -258,9 +262,9 @@ func (k *columns) begun(f *frame, name string) bool {
 	return k.mu.making[key] != nil || k.nearestLocked(key) != nil
 }
 
-// obtain returns the column of a source for f. When it is not kept build makes it, from one
-// of the same source for another state, nil if there is none; one caller at a time does.
-func (k *columns) obtain(ctx context.Context, f *frame, s source, build func(*madeColumn) (*column, error)) (*column, error) {
+// obtain returns the column of a reader for f. When it is not kept build makes it, from one
+// of the same reader for another state, nil if there is none; one caller at a time does.
+func (k *columns) obtain(ctx context.Context, f *frame, s valueReader, build func(*madeColumn) (*column, error)) (*column, error) {
 	key := columnKey{s.name, f.content}
 	for {
 		k.mu.Lock()
@@ -292,7 +296,7 @@ func (k *columns) obtain(ctx context.Context, f *frame, s source, build func(*ma
 		defer k.mu.Unlock()
 		delete(k.mu.making, key)
 		if m.column != nil {
-			k.putLocked(key, &madeColumn{column: m.column, source: s, frame: f, used: time.Now()})
+			k.putLocked(key, &madeColumn{column: m.column, reader: s, frame: f, used: time.Now()})
 		}
 		close(m.done)
 	}()
@@ -348,7 +352,7 @@ func (k *columns) grown(churn int64) {
 	defer k.mu.Unlock()
 	k.mu.churn = max(k.mu.churn, churn)
 	k.trimLocked()
-	if _, oldest := k.oldestLocked(); oldest != noChurn && !k.mu.renewing && !k.mu.closed {
+	if _, oldest := k.oldestLocked(); oldest != noPin && !k.mu.renewing && !k.mu.closed {
 		k.mu.renewing = true
 		k.trimLocked()
 		k.spawn(k.renew)
@@ -372,7 +376,7 @@ func (k *columns) renew() {
 	k.mu.Lock()
 	var old []*madeColumn
 	for key, made := range k.mu.made {
-		if made.source.token != nil && made == k.nearestLocked(key) {
+		if made.reader.token != nil && made == k.nearestLocked(key) {
 			old = append(old, made)
 		}
 	}
@@ -381,14 +385,14 @@ func (k *columns) renew() {
 		col := made.column
 		if made.frame != f {
 			var err error
-			if col, err = carry(context.Background(), col, changeOf(made.frame.objs, f.objs), f.objs, made.source); err != nil {
+			if col, err = carry(context.Background(), col, changeOf(made.frame.objs, f.objs), f.objs, made.reader); err != nil {
 				continue // who asks is told
 			}
 		}
 		k.mu.Lock()
-		key := columnKey{made.source.name, f.content}
+		key := columnKey{made.reader.name, f.content}
 		if k.mu.made[key] == nil {
-			k.putLocked(key, &madeColumn{column: col, source: made.source, frame: f, used: made.used})
+			k.putLocked(key, &madeColumn{column: col, reader: made.reader, frame: f, used: made.used})
 		}
 		k.mu.Unlock()
 	}
@@ -409,8 +413,8 @@ func (k *columns) renew() {
 func (k *columns) trimLocked() {
 	for {
 		oldest, churn := k.oldestLocked()
-		if churn == noChurn {
-			k.worn.Store(noChurn)
+		if churn == noPin {
+			k.worn.Store(noPin)
 			return
 		}
 		pinned := max(0, k.mu.churn-churn)
@@ -456,7 +460,7 @@ type pin struct {
 
 // oldestLocked is what pins the oldest state, and that state's churn.
 func (k *columns) oldestLocked() (oldest pin, churn int64) {
-	churn = noChurn
+	churn = noPin
 	for _, f := range k.mu.frames {
 		if f.churn < churn {
 			oldest, churn = pin{frame: f}, f.churn
@@ -512,7 +516,7 @@ func (k *columns) size(churn int64) (n int, bytes int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	bytes = k.mu.bytes + k.frameBytesLocked()
-	if _, oldest := k.oldestLocked(); oldest != noChurn {
+	if _, oldest := k.oldestLocked(); oldest != noPin {
 		bytes += max(0, churn-oldest)
 	}
 	return len(k.mu.made), bytes

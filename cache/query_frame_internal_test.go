@@ -10,13 +10,18 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/object"
+	"github.com/kubeweir/kubeweir/watchmux"
 )
 
 // TestFramesOfChanges: a frame that is made of an earlier one and of what has changed since has the objects of its view,
 // and what is carried over from one to the other is what belongs to them.
 func TestFramesOfChanges(t *testing.T) {
-	limits := Limits{}.withDefaults()
-	s := newStore(api.JSON, &limits, new(atomic.Uint64), func(func()) {})
+	l := Limits{}.withDefaults()
+	s := newStore(api.JSON, storeOptions{
+		History:     watchmux.Options{MaxAge: l.HistoryAge, MaxBytes: l.HistoryBytes, MaxEvents: l.HistoryEvents},
+		SnapshotAge: l.SnapshotAge, SnapshotBytes: l.SnapshotBytes,
+		Contents: new(atomic.Uint64), Spawn: func(func()) {},
+	})
 	defer s.close(ErrIdle)
 	r := rand.New(rand.NewPCG(1, 2))
 	version := uint64(0)

@@ -201,7 +201,7 @@ func newAsked(req *ReadRequest, now time.Time) (*asked, error) {
 // check says which paths are columns that the resource does not have.
 func (a *asked) check(res *Resource) error {
 	one := func(parameter api.QueryParameter, path listquery.Path) error {
-		if _, err := sourceOf(res, path, false); err != nil {
+		if _, err := readerOf(res, path, false); err != nil {
 			return listquery.BadRequest(parameter, err)
 		}
 		return nil
@@ -376,9 +376,9 @@ type tableau struct {
 
 func newTableau(ctx context.Context, c *Collection, sel *selection) *tableau {
 	if sel.Len() > fewObjects {
-		f := c.store.columns.frame(sel.view)
+		f := c.columns.frame(sel.view)
 		if r, ok := f.rowsOf(sel); ok {
-			return &tableau{ctx: ctx, resource: c.resource, columns: &c.store.columns, frame: f, rows: r}
+			return &tableau{ctx: ctx, resource: c.resource, columns: &c.columns, frame: f, rows: r}
 		}
 	}
 	f := &frame{objs: make([]*object.Object, 0, sel.Len())}
@@ -391,7 +391,7 @@ func newTableau(ctx context.Context, c *Collection, sel *selection) *tableau {
 
 // column is the values at a path.
 func (t *tableau) column(path listquery.Path, quantity bool) (*column, error) {
-	s, err := sourceOf(t.resource, path, quantity)
+	s, err := readerOf(t.resource, path, quantity)
 	if err != nil {
 		return nil, err
 	}
@@ -507,7 +507,7 @@ func (t *tableau) order(keys []listquery.Key) ([]int32, error) {
 	for _, key := range keys {
 		name += fmt.Sprintf(" %s %t %t", key.Path, key.Quantity, key.Descending)
 	}
-	col, err := t.columns.obtain(t.ctx, t.frame, source{name: name}, func(base *madeColumn) (*column, error) {
+	col, err := t.columns.obtain(t.ctx, t.frame, valueReader{name: name}, func(base *madeColumn) (*column, error) {
 		var order []int32
 		var err error
 		if base == nil {

@@ -363,7 +363,7 @@ func (q *query) selectFrom(ctx context.Context, c *Collection, v *View, rv uint6
 		}
 		return s, nil
 	}
-	search := search{ctx: ctx}
+	search := newSearch(ctx)
 	if q.filter.Within != nil {
 		q.selectWithin(c, s, &search)
 		if search.ended {

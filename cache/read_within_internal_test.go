@@ -105,11 +105,12 @@ func BenchmarkWithin(b *testing.B) {
 	for name, limit := range map[string]int64{"all": 0, "a page": 500} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
-			c := &Collection{store: newStore(api.JSON, &Limits{}, nil, nil)}
+			c := &Collection{store: newStore(api.JSON, storeOptions{})}
 			for b.Loop() {
 				q := &query{ReadRequest: &ReadRequest{Options: api.ListOptions{Limit: limit}}, filter: f}
 				s := &selection{view: v, picked: true, limit: q.limit()}
-				q.selectWithin(c, s, &search{ctx: b.Context()})
+				looking := newSearch(b.Context())
+				q.selectWithin(c, s, &looking)
 				if limit == 0 && len(s.objs) != 30_000 {
 					b.Fatal(len(s.objs))
 				}

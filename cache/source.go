@@ -70,6 +70,9 @@ func (r *Resource) storeOnly() bool {
 // any more. Those that there are end with Manager.Drop, which comes after it.
 func (r *Resource) Retire() { r.retired.Store(true) }
 
+// isRetired reports whether Retire was called.
+func (r *Resource) isRetired() bool { return r.retired.Load() }
+
 // Anew is the same description, but none that was retired: it became true again, at the
 // time changed.
 func (r *Resource) Anew(changed time.Time) *Resource {
@@ -131,6 +134,14 @@ type ListMeta struct {
 	Warnings []string
 	// Bytes is how many the answer of a ReferenceSource had on its way, 0 if it does not tell.
 	Bytes int64
+}
+
+// following is how many objects follow those of a page, if it tells.
+func (m *ListMeta) following() (n int64, told bool) {
+	if m.RemainingItemCount != nil {
+		return *m.RemainingItemCount, true
+	}
+	return 0, m.Continue == ""
 }
 
 // WatchOptions says where a Source's watch begins.

@@ -28,6 +28,27 @@ func byKey(a, b *object.Object) bool { return a.Key < b.Key }
 // state before it is kept: a leaf and two inner nodes at a degree of 32.
 const nodeCost = 2 << 10
 
+// storeOptions configure a store.
+type storeOptions struct {
+	// History bounds the events that are kept.
+	History watchmux.Options
+	// SnapshotAge and SnapshotBytes bound the retained views.
+	SnapshotAge   time.Duration
+	SnapshotBytes int64
+	// Indexes is how many labels and fields are indexed at most.
+	Indexes int
+	// Contents counts the values of View.Content, which are unique within the process.
+	Contents *atomic.Uint64
+	// Spawn runs a function that builds an index on another goroutine, which has an owner.
+	Spawn func(func())
+	// Grown is called after a change with the View.churn that a view would have now. Whoever
+	// changes the store holds publish then. Nil for nobody.
+	Grown func(churn int64)
+	// Stopped is closed when the collection stops for good, and StopReason then says why.
+	Stopped    <-chan struct{}
+	StopReason func() error
+}
+
 // store is the state of a collection and the only way into its mux. There is
 // one writer at a time, the holder of publish: the feed, or a proof that the
 // version has moved on. Readers take immutable views.
@@ -36,10 +57,8 @@ type store struct {
 	mux      *watchmux.Mux
 	waits    waits
 	retain   retained
-	columns  columns
 	pivots   pivots
-	content  *atomic.Uint64 // the manager's counter of View.Content
-	spawn    func(func())   // runs the building of indexes; the collection waits for it
+	storeOptions
 
 	// publish is held from before a change of the state until the mux has it
 	// too: who holds it sees both at the same version. It is taken before mu.
@@ -82,23 +101,21 @@ type store struct {
 // deletions are not (see diff).
 type gap struct{ from, to uint64 }
 
-func newStore(enc api.Encoding, l *Limits, content *atomic.Uint64, spawn func(func())) *store {
-	s := &store{
-		encoding: enc,
-		mux: watchmux.New(watchmux.Options{
-			MaxAge:    l.HistoryAge,
-			MaxBytes:  l.HistoryBytes,
-			MaxEvents: l.HistoryEvents,
-		}),
-		content: content,
-		spawn:   spawn,
-	}
+func newStore(enc api.Encoding, o storeOptions) *store {
+	s := &store{encoding: enc, mux: watchmux.New(o.History), storeOptions: o}
 	s.waits.init()
-	s.retain.init(l.SnapshotAge, l.SnapshotBytes)
-	s.columns.init(l, s, spawn)
+	s.retain.init(o.SnapshotAge, o.SnapshotBytes)
 	s.mu.tree = newTree(byKey)
-	s.mu.indexes.max = l.Indexes
+	s.mu.indexes.max = o.Indexes
 	return s
+}
+
+// grown is called after each change.
+func (s *store) grown(churn int64) {
+	s.retain.grown(churn)
+	if s.Grown != nil {
+		s.Grown(churn)
+	}
 }
 
 // current returns the current view.
@@ -117,7 +134,7 @@ func (s *store) currentLocked() *View {
 	}
 	if s.mu.copy == nil {
 		s.mu.copy = s.mu.tree.Copy()
-		s.mu.content = s.content.Add(1)
+		s.mu.content = s.Contents.Add(1)
 	}
 	v := &View{rv: s.mu.rv, content: s.mu.content, bytes: s.mu.bytes, churn: s.mu.churn, tree: s.mu.copy, pivots: &s.pivots}
 	v.mark = mark{true, s.mux.Position(), s.mu.recoded}
@@ -179,8 +196,7 @@ func (s *store) apply(kind api.EventType, o *object.Object) error {
 	} else {
 		s.mux.Progress(o.RV)
 	}
-	s.retain.grown(churn)
-	s.columns.grown(churn)
+	s.grown(churn)
 	s.waits.reached(o.RV)
 	if ev != nil && ev.Prev != nil {
 		s.waits.gone(ev.Prev.Key)
@@ -229,13 +245,16 @@ type torn struct{ rv, content uint64 }
 
 // tearLocked is called before another change of the store's version is entered.
 func (s *store) tearLocked() {
-	s.mu.torn = torn{s.mu.rv, s.content.Load()}
+	s.mu.torn = torn{s.mu.rv, s.Contents.Load()}
 	s.retain.remove(s.mu.rv)
 }
 
 // keep is Collection.Retain. The state of a version that is not whole is not kept: who
 // asks for it again gets the whole.
 func (s *store) keep(v *View, now time.Time) {
+	if v.rv > s.rv.Load() {
+		return // it is kept anyway, until history reaches it
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if v.rv != s.mu.torn.rv || v.content > s.mu.torn.content {
@@ -302,46 +321,6 @@ func (s *store) replacedLocked(prev, next *object.Object) {
 	s.mu.shards.replaced(prev, next)
 }
 
-// moment is the state of a store, and how what becomes of it is found out: by the events of
-// the mux behind position, unless recoded is another then.
-type moment struct {
-	mux      *watchmux.Mux
-	view     *View
-	resume   uint64 // see store.resume
-	position uint64
-	recoded  int
-}
-
-func (s *store) moment() moment {
-	s.publish.Lock() // so that the state and the mux are at the same event
-	defer s.publish.Unlock()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return moment{s.mux, s.currentLocked(), s.resumeLocked(), s.mux.Position(), s.mu.recoded}
-}
-
-// changedSince are the keys of the objects that have changed since a view was made, and
-// perhaps of others; ok is false where that is not known, or where there are more than most.
-func (s *store) changedSince(m mark, most int) (keys []string, ok bool) {
-	if !m.known {
-		return nil, false
-	}
-	s.publish.Lock() // so that the mux has all that the state has
-	position := s.mux.Position()
-	s.mu.Lock()
-	recoded := s.mu.recoded
-	s.mu.Unlock()
-	s.publish.Unlock()
-	if recoded != m.recoded || position-m.position > uint64(most) {
-		return nil, false
-	}
-	ok, _ = s.mux.Between(m.position, position, func(ev *watchmux.Event) error {
-		keys = append(keys, ev.Object.Key)
-		return nil
-	})
-	return keys, ok
-}
-
 // churn is the View.churn that a view would have now.
 func (s *store) churn() int64 {
 	s.mu.Lock()
@@ -377,7 +356,6 @@ func (s *store) close(reason error) {
 	s.mu.shards = shardIndexes{}
 	s.mu.Unlock()
 	s.retain.drop()
-	s.columns.drop()
 	if !closed {
 		s.mux.Close(reason)
 	}
@@ -386,7 +364,6 @@ func (s *store) close(reason error) {
 // tidy drops what has been unused for long.
 func (s *store) tidy(now time.Time) {
 	s.retain.expire(now)
-	s.columns.expire(now)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.indexes.expire(now)
@@ -397,16 +374,15 @@ func (s *store) tidy(now time.Time) {
 
 // sizes are the figures of the metrics.
 type sizes struct {
-	objects, indexes, snapshots, columns int
-	bytes, snapshotBytes, columnBytes    int64
+	objects, indexes, snapshots int
+	bytes, snapshotBytes, churn int64
 }
 
 func (s *store) sizes() sizes {
 	s.mu.Lock()
 	z := sizes{objects: s.mu.tree.Len(), bytes: s.mu.bytes, indexes: s.mu.indexes.built() + s.mu.shards.built()}
-	churn := s.mu.churn
+	z.churn = s.mu.churn
 	s.mu.Unlock()
-	z.snapshots, z.snapshotBytes = s.retain.size(churn)
-	z.columns, z.columnBytes = s.columns.size(churn)
+	z.snapshots, z.snapshotBytes = s.retain.size(z.churn)
 	return z
 }

@@ -1,5 +1,13 @@
 package cache
 
+import (
+	"context"
+	"time"
+
+	"github.com/kubeweir/kubeweir/object"
+	"github.com/kubeweir/kubeweir/watchmux"
+)
+
 // A proof (see Collection.freshRound) can show that the state held is that at a version
 // that the store has not come to. The feed may still bring events up to there: of
 // objects that came and went again. The watches get them, as they happened. But who
@@ -27,6 +35,37 @@ func (s *store) shownView() *View {
 		return ahead
 	}
 	return v
+}
+
+// shownAt is viewAt, or the view that readers are at if that is at rv.
+func (s *store) shownAt(rv uint64, now time.Time) (*View, error) {
+	if ahead := s.ahead.Load(); ahead != nil && ahead.rv == rv {
+		return ahead, nil
+	}
+	return s.viewAt(rv, now)
+}
+
+// selectShown is selectIndexed for readers.
+func (s *store) selectShown(ctx context.Context, f *object.Filter, namespaced bool, now time.Time) (objs []*object.Object, rv uint64, ok bool) {
+	ahead := s.ahead.Load() // first, as in shown
+	objs, rv, ok = s.selectIndexed(ctx, f, namespaced, now)
+	if ahead != nil && ahead.rv > rv {
+		return nil, 0, false
+	}
+	return objs, rv, ok
+}
+
+// follow returns the view that readers are at and a watcher of all that comes after it.
+func (s *store) follow(f *object.Filter, notify func()) (*View, *watchmux.Watcher, error) {
+	s.publish.Lock() // so that the store and its mux are at the same event
+	defer s.publish.Unlock()
+	v := s.shownView()
+	if v.rv > s.rv.Load() { // see hold: it has what is still to come up to there
+		w, err := s.mux.Watch(v.rv, f, notify)
+		return v, w, err
+	}
+	w, err := s.mux.Follow(f, notify)
+	return v, w, err
 }
 
 // hold shows v, which was proved to be the state at rv as well, as that.

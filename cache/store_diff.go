@@ -100,8 +100,7 @@ func (s *store) enter(events []*watchmux.Event, recoded []*object.Object, rv uin
 	s.mu.marked = rv
 	churn := s.mu.churn
 	s.mu.Unlock()
-	s.retain.grown(churn)
-	s.columns.grown(churn)
+	s.grown(churn)
 	return true
 }
 

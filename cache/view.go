@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/shard"
 )
@@ -42,6 +43,14 @@ func (v *View) RV() uint64 { return v.rv }
 // the upstream's version moved on by writes elsewhere. What is rendered from
 // the objects alone can be kept under it. It is unique within the process.
 func (v *View) Content() uint64 { return v.content }
+
+// Churn is a measure of what has been replaced: the bytes of the objects and of the tree nodes
+// that the collection had replaced, since its beginning, when the view was current. What two
+// views keep from being freed differs by the difference of theirs at most.
+func (v *View) Churn() int64 { return v.churn }
+
+// Mark is where the view is among the events of its store, for store.changedSince.
+func (v *View) Mark() mark { return v.mark }
 
 // Len is the number of objects.
 func (v *View) Len() int { return v.tree.Len() }
@@ -117,4 +126,80 @@ func (p *pivots) get(key string) *object.Object {
 func (p *pivots) put(o *object.Object) {
 	o.Key = ""
 	p.pool.Put(o)
+}
+
+// at is the object at a position in key order, from 0 on.
+func (v *View) at(i int) *object.Object {
+	o, _ := v.tree.GetAt(i)
+	return o
+}
+
+// scan calls visit for all objects in key order and ends with its first error.
+func (v *View) scan(visit func(*object.Object) error) (err error) {
+	v.tree.Scan(func(o *object.Object) bool {
+		err = visit(o)
+		return err == nil
+	})
+	return err
+}
+
+// changesSince compares v with an earlier view by a look at every object: set is called for those
+// that are new or have changed, gone for the keys of those that v does not have, both in key order.
+// It ends with their first error.
+func (v *View) changesSince(earlier *View, set func(*object.Object) error, gone func(key string) error) error {
+	old := earlier.tree.Iter()
+	defer old.Release()
+	more := old.First()
+	drop := func() error {
+		key := old.Item().Key
+		more = old.Next()
+		return gone(key)
+	}
+	err := v.scan(func(o *object.Object) error {
+		for more && old.Item().Key < o.Key {
+			if err := drop(); err != nil {
+				return err
+			}
+		}
+		if more && old.Item().Key == o.Key {
+			same := old.Item() == o
+			more = old.Next()
+			if same {
+				return nil
+			}
+		}
+		return set(o)
+	})
+	for more && err == nil {
+		err = drop()
+	}
+	return err
+}
+
+// pageFrom is the token of a page that begins with an object which v holds, at a version. It
+// begins as servers have theirs begin, behind the object before: stores other than etcd drop
+// the zero byte at the end of that, and never begin with the object that is named.
+func (v *View) pageFrom(at uint64, key string) api.ContinueToken {
+	before := key[:len(key)-1] // which is nobody's, or found
+	v.tree.Descend(&object.Object{Key: key}, func(o *object.Object) bool {
+		if o.Key < key {
+			before = o.Key
+		}
+		return o.Key >= key
+	})
+	if before = strings.TrimSuffix(before, "/"); before == "" {
+		return api.ContinueToken{ResourceVersion: int64(at), Start: key}
+	}
+	return api.ContinueToken{ResourceVersion: int64(at), Start: before + "\x00"}
+}
+
+// newest is the object of the highest version up to a version, nil if there is none.
+func (v *View) newest(upTo uint64) (newest *object.Object) {
+	v.Ascend("", "", func(o *object.Object) bool {
+		if o.RV <= upTo && (newest == nil || o.RV > newest.RV) {
+			newest = o
+		}
+		return true
+	})
+	return newest
 }

@@ -69,7 +69,7 @@ func (s *store) undo(head *View, rv uint64, now time.Time) (*View, error) {
 			return true
 		}
 		if v.content == base.content {
-			v.content, v.mark = s.content.Add(1), mark{}
+			v.content, v.mark = s.Contents.Add(1), mark{}
 			v.tree = base.tree.Copy()
 			for key, tree := range base.shards {
 				if tree != nil {

@@ -25,7 +25,7 @@ func (s *watchStream) pickPart(ctx context.Context) {
 	if s.initial == nil {
 		return
 	}
-	looking := search{ctx: ctx}
+	looking := newSearch(ctx)
 	if f.Within != nil {
 		if objs := s.initial.within(f, &looking); !looking.ended {
 			s.picked = objs
@@ -75,7 +75,7 @@ func (s *watchStream) selectInitial(ctx context.Context) (sel *selection, ok boo
 		sel.objs = s.picked
 		return sel, true
 	}
-	looking := search{ctx: ctx}
+	looking := newSearch(ctx)
 	s.initial.Ascend(sel.namespace, "", func(o *object.Object) bool {
 		if looking.abandoned() {
 			return false
@@ -85,7 +85,7 @@ func (s *watchStream) selectInitial(ctx context.Context) (sel *selection, ok boo
 		}
 		return true
 	})
-	return sel, looking.ctx.Err() == nil
+	return sel, ctx.Err() == nil
 }
 
 // bytes is about the size of the objects.

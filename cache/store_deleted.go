@@ -16,23 +16,23 @@ var errDeletionUnknown = errors.New("the collection does not remember the deleti
 // deletionLookBack bounds how many of the newest events are searched for a deletion.
 const deletionLookBack = 1024
 
-// WaitDeleted returns when the collection has seen the object with uid at key go:
+// waitDeleted returns when the store has seen the object with uid at key go:
 // none of its later states has it. An object that is absent and was not seen to go is
 // an error at once, because the feed may yet bring its creation. The other errors are
-// those of WaitFor.
-func (c *Collection) WaitDeleted(ctx context.Context, key, uid string, timeout time.Duration) error {
+// those of waitFor.
+func (s *store) waitDeleted(ctx context.Context, key, uid string, timeout time.Duration) error {
 	deadline := time.Now().Add(timeout)
 	for {
-		w := c.store.waits.key(key)
-		if o := c.View().Get(key); o == nil || o.UID != uid {
-			c.store.waits.cancelKey(key, w)
-			if c.store.sawDeletion(key, uid) {
+		w := s.waits.key(key)
+		if o := s.shownView().Get(key); o == nil || o.UID != uid {
+			s.waits.cancelKey(key, w)
+			if s.sawDeletion(key, uid) {
 				return nil
 			}
 			return errDeletionUnknown
 		}
-		err := c.wait(ctx, w.done, time.Until(deadline), c.RV()+1)
-		c.store.waits.cancelKey(key, w)
+		err := s.wait(ctx, w.done, time.Until(deadline), s.shown()+1)
+		s.waits.cancelKey(key, w)
 		if err != nil {
 			return err
 		}

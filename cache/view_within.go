@@ -1,0 +1,64 @@
+package cache
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/kubeweir/kubeweir/object"
+)
+
+// within are the objects that f, which has namespaces, matches.
+func (v *View) within(f *object.Filter, looking *search) []*object.Object {
+	objs := []*object.Object{}
+	v.ascendWithin(f, "", func(o *object.Object) bool {
+		if looking.abandoned() {
+			return false
+		}
+		if f.Matches(o) {
+			objs = append(objs, o)
+		}
+		return true
+	})
+	return objs
+}
+
+// ascendWithin calls visit for the objects in the namespaces of f whose key is from or above, in the order of their
+// keys, until it returns false. Of several namespaces it visits the one that the field selector names, if it does.
+func (v *View) ascendWithin(f *object.Filter, from string, visit func(*object.Object) bool) {
+	keys := f.Within.Keys()
+	if f.Fields != nil && !f.Within.Themselves() {
+		if only, ok := f.Fields.RequiresExactMatch("metadata.namespace"); ok {
+			if !f.Within.Has(only) {
+				return
+			}
+			keys = []string{only + "/"}
+		}
+	}
+	first, found := slices.BinarySearch(keys, from)
+	if !found && first > 0 && !f.Within.Themselves() && strings.HasPrefix(from, keys[first-1]) {
+		first-- // in the middle of a namespace
+	}
+	pivot := v.pivots.get("")
+	defer func() { v.pivots.put(pivot) }()
+	for _, key := range keys[first:] {
+		pivot.Key = key
+		if f.Within.Themselves() {
+			if o, ok := v.tree.Get(pivot); ok && !visit(o) {
+				return
+			}
+			continue
+		}
+		pivot.Key = max(key, from)
+		ended := false
+		v.tree.Ascend(pivot, func(o *object.Object) bool {
+			if !strings.HasPrefix(o.Key, key) {
+				return false
+			}
+			ended = !visit(o)
+			return !ended
+		})
+		if ended {
+			return
+		}
+	}
+}
