@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/object"
 )
 
@@ -90,7 +91,7 @@ func (c *Collection) mayCheckAgain(err error) bool {
 		c.feed.health.restart(errLate)
 		return true
 	}
-	return errors.As(err, &expired) || isExpired(err) || errors.Is(err, errUneven)
+	return errors.As(err, &expired) || source.IsExpired(err) || errors.Is(err, errUneven)
 }
 
 // checkOnce is one attempt of check.
@@ -262,7 +263,7 @@ func (c *Collection) sample(ctx context.Context, r *round) (n int, found []Diffe
 		held := r.view.at(rand.IntN(size - each + 1))
 		compared, differing, err := c.compareBytes(ctx, r.view, at, held.Key, each)
 		switch {
-		case isRefused(err):
+		case source.IsRejected(err):
 			return n, found, nil // it does not take a token that is not its own, say
 		case err != nil:
 			return n, found, err
@@ -325,7 +326,7 @@ func (c *Collection) repeats(ctx context.Context, v *View, at uint64, objs []*ob
 // listAt lists up to n objects of the page that token is of, as they are at its version.
 func (c *Collection) listAt(ctx context.Context, token api.ContinueToken, n int) ([]*object.Object, error) {
 	var objs []*object.Object
-	meta, err := c.feed.source.List(ctx, c.resource, c.encoding, ListOptions{Limit: int64(n), Continue: token.Encode()}, func(raw []byte) error {
+	meta, err := c.feed.source.List(ctx, c.resource, c.encoding, source.ListOptions{Limit: int64(n), Continue: token.Encode()}, func(raw []byte) error {
 		if len(objs) == n {
 			return errPaged
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/internal/soak"
 )
@@ -26,13 +27,13 @@ import (
 type faultySource struct {
 	cachetest.ReferenceSource
 	// watched may drop an event of the feed, with false, or change its bytes.
-	watched func(*cache.Event) bool
+	watched func(*source.Event) bool
 	// listed may change the bytes of an object that is listed from a token on.
 	listed func([]byte) []byte
 }
 
-func (s *faultySource) Watch(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.WatchOptions, handle func(cache.Event) error) error {
-	return s.Source.Watch(ctx, res, enc, opts, func(ev cache.Event) error {
+func (s *faultySource) Watch(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.WatchOptions, handle func(source.Event) error) error {
+	return s.Source.Watch(ctx, res, enc, opts, func(ev source.Event) error {
 		if s.watched != nil && !opts.Probe && len(ev.Object) > 0 && ev.Type != api.Bookmark && !s.watched(&ev) {
 			return nil
 		}
@@ -40,7 +41,7 @@ func (s *faultySource) Watch(ctx context.Context, res *cache.Resource, enc api.E
 	})
 }
 
-func (s *faultySource) List(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.ListOptions, visit func([]byte) error) (cache.ListMeta, error) {
+func (s *faultySource) List(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.ListOptions, visit func([]byte) error) (source.ListMeta, error) {
 	return s.Source.List(ctx, res, enc, opts, func(item []byte) error {
 		if s.listed != nil && opts.Continue != "" {
 			item = s.listed(item)
@@ -93,13 +94,13 @@ func told(c *cache.Checked) string {
 
 // TestCheckFindsDifferences injects each kind of fault into a feed.
 func TestCheckFindsDifferences(t *testing.T) {
-	is := func(kind api.EventType) func(*cache.Event) bool {
-		return func(ev *cache.Event) bool { return ev.Type != kind }
+	is := func(kind api.EventType) func(*source.Event) bool {
+		return func(ev *source.Event) bool { return ev.Type != kind }
 	}
 	const key = "ns-1/pod-001" // created at 102
 	for _, c := range []struct {
 		name  string
-		fault func(*cache.Event) bool
+		fault func(*source.Event) bool
 		write func(s *faultySource)
 		want  string
 	}{
@@ -112,7 +113,7 @@ func TestCheckFindsDifferences(t *testing.T) {
 		{"an object is old", is(api.Modified), func(s *faultySource) {
 			s.Update(cachetest.Pods, cachetest.Pod(key, "", "color=brown"))
 		}, "differs, 5 objects, 0 sampled; version ns-1/pod-001 102 106"},
-		{"a byte is another", func(ev *cache.Event) bool {
+		{"a byte is another", func(ev *source.Event) bool {
 			ev.Object = bytes.Replace(ev.Object, []byte("brown"), []byte("crown"), 1)
 			return true
 		}, func(s *faultySource) {
@@ -157,7 +158,7 @@ func TestCheckTellsSoon(t *testing.T) {
 	checkBench(t, 5, cache.Options{}, func(t *testing.T, s *faultySource, m *cache.Manager) {
 		pods(t, m)
 		synctest.Wait()
-		s.watched = func(*cache.Event) bool { return false }
+		s.watched = func(*source.Event) bool { return false }
 		s.Delete(cachetest.Pods, "ns-1/pod-001")
 		synctest.Wait()
 		s.watched = nil
@@ -337,7 +338,7 @@ func TestCheckUnfinished(t *testing.T) {
 // TestCheckPeriod: each collection is compared once in a period, one at a time.
 func TestCheckPeriod(t *testing.T) {
 	checkBench(t, 5, cache.Options{CheckPeriod: 5 * time.Minute}, func(t *testing.T, s *faultySource, m *cache.Manager) {
-		for _, res := range []*cache.Resource{cachetest.PodResource(), cachetest.NodeResource(), cachetest.WidgetResource()} {
+		for _, res := range []*source.Resource{cachetest.PodResource(), cachetest.NodeResource(), cachetest.WidgetResource()} {
 			if _, err := m.Collection(t.Context(), res, api.JSON); err != nil {
 				t.Fatal(err)
 			}
@@ -363,7 +364,7 @@ func TestCheckHeals(t *testing.T) {
 	checkBench(t, 5, cache.Options{CheckPeriod: 5 * time.Minute}, func(t *testing.T, s *faultySource, m *cache.Manager) {
 		c := pods(t, m)
 		synctest.Wait()
-		s.watched = func(*cache.Event) bool { return false }
+		s.watched = func(*source.Event) bool { return false }
 		s.Delete(cachetest.Pods, "ns-1/pod-001")
 		synctest.Wait()
 		s.watched = nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/form"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/flight"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/shard"
@@ -20,7 +21,7 @@ import (
 // methods are safe for concurrent use. Its version never goes back: when the
 // upstream's does, the collection stops and the Manager makes another.
 type Collection struct {
-	resource *Resource
+	resource *source.Resource
 	formed   *form.Resource // of resource
 	encoding api.Encoding
 	limits   *Limits
@@ -28,7 +29,7 @@ type Collection struct {
 	columns  columns // of queries
 	feed     *feed
 	end      *ending
-	prompt   PromptSource // nil if the source is not one
+	prompt   source.PromptSource // nil if the source is not one
 	fresh    flight.Group[struct{}, uint64]
 	referrer referrer
 	builds   sync.WaitGroup // of indexes
@@ -38,7 +39,7 @@ type Collection struct {
 func newCollection(e *entry, first *wholeList) *Collection {
 	c := &Collection{
 		resource: e.resource,
-		formed:   e.resource.formed(),
+		formed:   e.resource.Form(),
 		encoding: e.encoding,
 		limits:   e.parts.limits,
 		feed:     e.feed,
@@ -58,18 +59,18 @@ func newCollection(e *entry, first *wholeList) *Collection {
 	})
 	c.columns.init(c.store, l.QueryBytes, l.SnapshotAge, spawn)
 	c.store.install(first)
-	if prompt, ok := e.parts.source.(PromptSource); ok {
+	if prompt, ok := e.parts.source.(source.PromptSource); ok {
 		c.prompt = prompt
 		c.feed.metrics.told = c.feed.metrics.fresh.WithLabelValues("told")
 	} else {
-		c.referrer.source, _ = e.parts.source.(ReferenceSource)
+		c.referrer.source, _ = e.parts.source.(source.ReferenceSource)
 		c.referrer.none = &e.feed.nameless
 	}
 	return c
 }
 
 // Resource is what the collection holds.
-func (c *Collection) Resource() *Resource { return c.resource }
+func (c *Collection) Resource() *source.Resource { return c.resource }
 
 // Encoding is the encoding of the collection's objects.
 func (c *Collection) Encoding() api.Encoding { return c.encoding }
@@ -146,7 +147,7 @@ func (c *Collection) Fresh(ctx context.Context) (uint64, error) { return c.Fresh
 
 // FreshFor is Fresh that counts what it asks the source for.
 func (c *Collection) FreshFor(ctx context.Context, asked *Asked) (uint64, error) {
-	if rv, err := c.FreshAtOnce(ctx); !errors.Is(err, ErrUnsupported) {
+	if rv, err := c.FreshAtOnce(ctx); !errors.Is(err, source.ErrUnsupported) {
 		return rv, err
 	}
 	rv, by, err := c.fresh.Do(ctx, struct{}{}, c.freshRound)

@@ -12,6 +12,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/source"
 )
 
 // TestRewoundBelowProof: what was shown to readers is at a proven version, so an upstream that
@@ -48,9 +49,9 @@ type lateListSource struct {
 	late chan struct{} // nil: at once
 }
 
-func (s *lateListSource) Watch(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.WatchOptions, handle func(cache.Event) error) error {
+func (s *lateListSource) Watch(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.WatchOptions, handle func(source.Event) error) error {
 	late := s.late
-	return s.ReferenceSource.Watch(ctx, res, enc, opts, func(ev cache.Event) error {
+	return s.ReferenceSource.Watch(ctx, res, enc, opts, func(ev source.Event) error {
 		if ev.InitialEventsEnd && late != nil {
 			<-late
 		}
@@ -63,7 +64,7 @@ func (s *lateListSource) Watch(ctx context.Context, res *cache.Resource, enc api
 func TestProofOvertakesList(t *testing.T) {
 	for name, before := range map[string]func(*cachetest.Source){
 		"by names":   func(*cachetest.Source) {},
-		"by a probe": func(s *cachetest.Source) { s.Fail("references", cache.ErrUnsupported) },
+		"by a probe": func(s *cachetest.Source) { s.Fail("references", source.ErrUnsupported) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, _ *cache.Manager) {
@@ -114,7 +115,7 @@ func TestProbeAfterProofByNames(t *testing.T) {
 		if rv, err := c.Fresh(t.Context()); err != nil || rv != 110 {
 			t.Fatal(rv, err)
 		}
-		s.Fail("references", cache.ErrUnsupported)
+		s.Fail("references", source.ErrUnsupported)
 		s.Bump(10)
 		if rv, err := c.Fresh(t.Context()); err != nil || rv != 120 {
 			t.Fatal(rv, err)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/source"
 )
 
 const (
@@ -66,7 +67,7 @@ func (c *Collection) catchUp(ctx context.Context) (rv uint64, way string, err er
 	if c.namesFirst() {
 		// The names tell the version, too, and one linearizable request is what a reader
 		// of a quiet resource waits for.
-		if err := c.compare(ctx, 0); !errors.Is(err, ErrUnsupported) {
+		if err := c.compare(ctx, 0); !errors.Is(err, source.ErrUnsupported) {
 			if err != nil {
 				return 0, "failed", err
 			}
@@ -103,7 +104,7 @@ func (c *Collection) namesFirst() bool {
 // prove finds out whether the collection holds everything up to version.
 func (c *Collection) prove(ctx context.Context, version uint64) (way string, err error) {
 	if c.View().Len() <= listedObjects || !c.feed.progress.Load() {
-		if err := c.compare(ctx, version); !errors.Is(err, ErrUnsupported) {
+		if err := c.compare(ctx, version); !errors.Is(err, source.ErrUnsupported) {
 			return "listed", err
 		}
 	}
@@ -119,9 +120,9 @@ func (c *Collection) prove(ctx context.Context, version uint64) (way string, err
 // compare is step 4 of freshRound.
 func (c *Collection) compare(ctx context.Context, version uint64) error {
 	if c.referrer.lacks() {
-		return ErrUnsupported
+		return source.ErrUnsupported
 	}
-	refs, err := c.listReferences(ctx, ReferenceOptions{})
+	refs, err := c.listReferences(ctx, source.ReferenceOptions{})
 	switch {
 	case err != nil:
 		return err
@@ -181,7 +182,7 @@ func (c *Collection) FreshAtOnce(ctx context.Context) (uint64, error) {
 // advance lets the collection hold the source's current version.
 func (c *Collection) advance(ctx context.Context, timeout time.Duration) error {
 	if c.prompt == nil {
-		return ErrUnsupported
+		return source.ErrUnsupported
 	}
 	last, current, shared, err := c.prompt.Progress(ctx, c.resource, c.encoding)
 	switch {
@@ -191,7 +192,7 @@ func (c *Collection) advance(ctx context.Context, timeout time.Duration) error {
 		err = c.store.waitFor(ctx, last, timeout)
 	}
 	switch {
-	case errors.Is(err, ErrUnsupported):
+	case errors.Is(err, source.ErrUnsupported):
 		return err
 	case err != nil:
 		c.feed.metrics.fresh.WithLabelValues("failed").Inc()
@@ -213,10 +214,10 @@ func (c *Collection) probe(ctx context.Context) error {
 	defer cancel()
 	last, shared := c.store.whole(), false
 	var bookmark uint64
-	opts := WatchOptions{ResourceVersion: last, TimeoutSeconds: probeSeconds, Probe: true}
-	err := c.feed.source.Watch(ctx, c.resource, c.encoding, opts, func(ev Event) error {
+	opts := source.WatchOptions{ResourceVersion: last, TimeoutSeconds: probeSeconds, Probe: true}
+	err := c.feed.source.Watch(ctx, c.resource, c.encoding, opts, func(ev source.Event) error {
 		switch ev.Type {
-		case WatchAccepted:
+		case source.WatchAccepted:
 			return nil
 		case api.Bookmark:
 			bookmark = ev.ResourceVersion

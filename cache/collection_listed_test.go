@@ -11,6 +11,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/object"
 )
 
@@ -95,7 +96,7 @@ func TestFreshByNames(t *testing.T) {
 			s.Release()
 		},
 		"no such list": func(t *testing.T, s *cachetest.Source, c *cache.Collection) {
-			s.Fail("references", cache.ErrUnsupported)
+			s.Fail("references", source.ErrUnsupported)
 			s.Bump(10)
 			fresh(t, s, c, 1100*time.Millisecond)
 		},

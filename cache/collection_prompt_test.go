@@ -9,6 +9,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
@@ -16,8 +17,8 @@ import (
 // collection is fresh, but that which the feed takes.
 func TestPromptSource(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		source := &cachetest.PromptSource{Source: cachetest.New(cachetest.PodResource())}
-		manager, err := cache.NewManager(cache.Options{Source: source})
+		src := &cachetest.PromptSource{Source: cachetest.New(cachetest.PodResource())}
+		manager, err := cache.NewManager(cache.Options{Source: src})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,12 +39,12 @@ func TestPromptSource(t *testing.T) {
 			}
 		}
 		fresh(100, 0)
-		source.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
+		src.Create(cachetest.Pods, cachetest.Pod("default/a", ""))
 		fresh(101, 0)
-		source.Bump(10) // writes to other resources
+		src.Bump(10) // writes to other resources
 		fresh(111, 0)
 
-		source.Bump(10)
+		src.Bump(10)
 		if err := c.WaitFor(t.Context(), 121, time.Second); err != nil || time.Since(time.Now()) > 0 {
 			t.Errorf("waiting for a version of another resource: %v", err)
 		}
@@ -53,23 +54,23 @@ func TestPromptSource(t *testing.T) {
 		}
 
 		// A feed that lags behind.
-		source.Hold()
-		source.Create(cachetest.Pods, cachetest.Pod("default/b", ""))
-		time.AfterFunc(time.Second, source.Release)
+		src.Hold()
+		src.Create(cachetest.Pods, cachetest.Pod("default/b", ""))
+		time.AfterFunc(time.Second, src.Release)
 		fresh(122, time.Second)
-		source.Hold()
-		source.Create(cachetest.Pods, cachetest.Pod("default/c", ""))
+		src.Hold()
+		src.Create(cachetest.Pods, cachetest.Pod("default/c", ""))
 		if _, err := c.Fresh(t.Context()); !errors.As(err, &tooLarge) {
 			t.Errorf("a feed that does not move: %v", err)
 		}
-		source.Release()
+		src.Release()
 
 		// What the source cannot tell is found out as with any other.
-		source.Deaf.Store(true)
-		if _, err := c.FreshAtOnce(t.Context()); !errors.Is(err, cache.ErrUnsupported) {
+		src.Deaf.Store(true)
+		if _, err := c.FreshAtOnce(t.Context()); !errors.Is(err, source.ErrUnsupported) {
 			t.Errorf("err = %v", err)
 		}
-		source.Create(cachetest.Pods, cachetest.Pod("default/d", ""))
+		src.Create(cachetest.Pods, cachetest.Pod("default/d", ""))
 		fresh(124, 0)
 	})
 }
@@ -129,7 +130,7 @@ func TestNotPrompt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.FreshAtOnce(t.Context()); !errors.Is(err, cache.ErrUnsupported) || manager.Prompt() {
+		if _, err := c.FreshAtOnce(t.Context()); !errors.Is(err, source.ErrUnsupported) || manager.Prompt() {
 			t.Errorf("err = %v", err)
 		}
 	})

@@ -19,6 +19,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/internal/soak"
 	"github.com/kubeweir/kubeweir/object"
@@ -247,7 +248,7 @@ func (w *world) fresh() {
 	before := w.source.Revision()
 	rv, err := w.c.Fresh(w.t.Context())
 	switch {
-	case errors.Is(err, cache.ErrUnsupported):
+	case errors.Is(err, source.ErrUnsupported):
 	case err != nil:
 		// The feed was waiting for its next attempt, or the version from which to
 		// probe has been compacted.
@@ -287,7 +288,7 @@ func (w *world) randomFilter() *object.Filter {
 	return f
 }
 
-func filter(t testing.TB, res *cache.Resource, namespace, label, field string) *object.Filter {
+func filter(t testing.TB, res *source.Resource, namespace, label, field string) *object.Filter {
 	ls, err := labels.Parse(label)
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/object"
 )
 
@@ -251,7 +252,7 @@ func TestFresh(t *testing.T) {
 		},
 		"unsupported": func(t *testing.T, s *cachetest.Source, c *cache.Collection) {
 			s.NoCurrentVersion()
-			if _, err := c.Fresh(t.Context()); !errors.Is(err, cache.ErrUnsupported) {
+			if _, err := c.Fresh(t.Context()); !errors.Is(err, source.ErrUnsupported) {
 				t.Errorf("got %v", err)
 			}
 		},

@@ -11,6 +11,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/source"
 )
 
 // tearingSource is late with every second deletion.
@@ -19,8 +20,8 @@ type tearingSource struct {
 	deletions atomic.Int64
 }
 
-func (s *tearingSource) Watch(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.WatchOptions, handle func(cache.Event) error) error {
-	return s.ReferenceSource.Watch(ctx, res, enc, opts, func(ev cache.Event) error {
+func (s *tearingSource) Watch(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.WatchOptions, handle func(source.Event) error) error {
+	return s.ReferenceSource.Watch(ctx, res, enc, opts, func(ev source.Event) error {
 		if ev.Type == api.Deleted && s.deletions.Add(1)%2 == 0 {
 			time.Sleep(100 * time.Millisecond)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/table"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
@@ -22,7 +23,7 @@ type columnSource struct {
 	asked   atomic.Int64
 }
 
-func (s *columnSource) Columns(context.Context, *cache.Resource) ([]byte, error) {
+func (s *columnSource) Columns(context.Context, *source.Resource) ([]byte, error) {
 	s.asked.Add(1)
 	if s.failing.Add(-1) >= 0 {
 		return nil, errors.New("not now")

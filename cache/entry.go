@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
@@ -22,7 +23,7 @@ import (
 //	    \                                      |
 //	     +-------------> stopped <-------------+
 type entry struct {
-	resource *Resource
+	resource *source.Resource
 	encoding api.Encoding
 	parts    *collectionParts
 	feed     *feed
@@ -73,7 +74,7 @@ func (e *ending) reason() error {
 
 // collectionParts are what a Manager's collections share.
 type collectionParts struct {
-	source  Source
+	source  source.Source
 	limits  *Limits
 	listing chan struct{}
 	content *atomic.Uint64
@@ -88,7 +89,7 @@ type collectionParts struct {
 	panics   *contain.Panics
 }
 
-func newEntry(ctx context.Context, p *collectionParts, res *Resource, enc api.Encoding) *entry {
+func newEntry(ctx context.Context, p *collectionParts, res *source.Resource, enc api.Encoding) *entry {
 	now := time.Now()
 	e := &entry{
 		resource: res,
@@ -111,9 +112,9 @@ func newEntry(ctx context.Context, p *collectionParts, res *Resource, enc api.En
 }
 
 // of returns e if it has the definition of res.
-func (e *entry) of(res *Resource) (*entry, error) {
-	if !e.resource.is(res) {
-		return nil, ErrRedefined
+func (e *entry) of(res *source.Resource) (*entry, error) {
+	if !e.resource.IsCompatible(res) {
+		return nil, source.ErrRedefined
 	}
 	return e, nil
 }
@@ -214,7 +215,7 @@ func (e *entry) await(ctx context.Context) (*Collection, error) {
 		if c := e.collection.Load(); c != nil {
 			return c, nil
 		}
-		if failed > 1 || failed > 0 && isRefused(err) {
+		if failed > 1 || failed > 0 && source.IsRejected(err) {
 			return nil, &startError{err}
 		}
 		select {

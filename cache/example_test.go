@@ -11,6 +11,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/object"
 )
 
@@ -19,28 +20,28 @@ type fixedSource struct{}
 
 const configMap = `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","namespace":"default","uid":"1","resourceVersion":"7"}}`
 
-func (fixedSource) List(_ context.Context, _ *cache.Resource, enc api.Encoding, _ cache.ListOptions, visit func([]byte) error) (cache.ListMeta, error) {
+func (fixedSource) List(_ context.Context, _ *source.Resource, enc api.Encoding, _ source.ListOptions, visit func([]byte) error) (source.ListMeta, error) {
 	if enc != api.JSON {
-		return cache.ListMeta{}, cache.ErrUnsupported
+		return source.ListMeta{}, source.ErrUnsupported
 	}
-	return cache.ListMeta{ResourceVersion: 8, Kind: "ConfigMapList", APIVersion: "v1"}, visit([]byte(configMap))
+	return source.ListMeta{ResourceVersion: 8, Kind: "ConfigMapList", APIVersion: "v1"}, visit([]byte(configMap))
 }
 
-func (fixedSource) Watch(ctx context.Context, _ *cache.Resource, _ api.Encoding, o cache.WatchOptions, handle func(cache.Event) error) error {
+func (fixedSource) Watch(ctx context.Context, _ *source.Resource, _ api.Encoding, o source.WatchOptions, handle func(source.Event) error) error {
 	if o.SendInitialEvents {
-		return cache.ErrUnsupported // it is listed then
+		return source.ErrUnsupported // it is listed then
 	}
-	if err := handle(cache.Event{Type: cache.WatchAccepted}); err != nil {
+	if err := handle(source.Event{Type: source.WatchAccepted}); err != nil {
 		return err
 	}
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-func (fixedSource) CurrentVersion(context.Context, *cache.Resource) (uint64, error) { return 8, nil }
-func (fixedSource) Server(context.Context) (string, error)                          { return "", cache.ErrUnsupported }
-func (fixedSource) LastContact() time.Time                                          { return time.Now() }
-func (fixedSource) Delay() time.Duration                                            { return 0 }
+func (fixedSource) CurrentVersion(context.Context, *source.Resource) (uint64, error) { return 8, nil }
+func (fixedSource) Server(context.Context) (string, error)                           { return "", source.ErrUnsupported }
+func (fixedSource) LastContact() time.Time                                           { return time.Now() }
+func (fixedSource) Delay() time.Duration                                             { return 0 }
 
 // Lists of a Source of one's own, answered as kube-apiserver answers them.
 func ExampleSource() {
@@ -56,7 +57,7 @@ func ExampleSource() {
 	defer reader.Close()
 
 	gvr := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
-	configMaps := &cache.Resource{GroupVersionResource: gvr, Kind: "ConfigMap", Namespaced: true, Schema: object.SchemaFor(gvr)}
+	configMaps := &source.Resource{GroupVersionResource: gvr, Kind: "ConfigMap", Namespaced: true, Schema: object.SchemaFor(gvr)}
 	collection, err := manager.Collection(context.Background(), configMaps, api.JSON)
 	if err != nil {
 		log.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/table"
 	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/object"
@@ -52,8 +53,8 @@ import (
 // nothing had happened. (If it has passed before we ask, this test cannot tell, see
 // feed_past.go: restore etcd with --bump-revision, which Kubernetes demands anyway.)
 type feed struct {
-	source   Source
-	resource *Resource
+	source   source.Source
+	resource *source.Resource
 	encoding api.Encoding
 	store    *store // nil until the first list is complete
 	log      *slog.Logger
@@ -110,11 +111,11 @@ type feed struct {
 	kept     atomic.Bool
 	listedAt atomic.Pointer[time.Time]
 	doubt    func(broke time.Time)
-	kind     atomic.Pointer[ListMeta]
+	kind     atomic.Pointer[source.ListMeta]
 	bookmark atomic.Pointer[[]byte]
 }
 
-func newFeed(p *collectionParts, res *Resource, enc api.Encoding) *feed {
+func newFeed(p *collectionParts, res *source.Resource, enc api.Encoding) *feed {
 	f := &feed{
 		source:   p.source,
 		resource: res,
@@ -153,7 +154,7 @@ var (
 	errBehind  = errors.New("the API server is behind others, it is waited for")
 	errEnded   = errors.New("the watch ended")
 	// errNoInitialEnd is treated as ErrUnsupported.
-	errNoInitialEnd = fmt.Errorf("the initial events did not end: %w", ErrUnsupported)
+	errNoInitialEnd = fmt.Errorf("the initial events did not end: %w", source.ErrUnsupported)
 )
 
 // decodeError says that the source sent something that is no object of the
@@ -228,7 +229,7 @@ func (f *feed) pause(ctx context.Context, reason string, err error, delay time.D
 	switch {
 	case f.outage.recovering():
 		delay = min(delay, recoveryDelay)
-	case !isStatus(err) && !f.outage.isDown():
+	case !source.IsStatus(err) && !f.outage.isDown():
 		delay = min(delay, brokenDelay)
 	}
 	f.log.Debug("feed restarts", "reason", reason, "error", err, "delay", delay)
@@ -271,10 +272,10 @@ func (f *feed) after(err error) (reason string, final bool) {
 	case errors.Is(err, errOrder):
 		f.relist = true
 		return "order", false
-	case isExpired(err):
+	case source.IsExpired(err):
 		f.relist = true
 		return "expired", false
-	case isTooLarge(err):
+	case source.IsTooLarge(err):
 		f.relist = true
 		return "too_large", false
 	}
@@ -359,11 +360,11 @@ func (f *feed) list(ctx context.Context) error {
 		l.tree = newTree(byKey)
 	}
 	if streams {
-		err := f.watch(ctx, WatchOptions{SendInitialEvents: true}, l)
+		err := f.watch(ctx, source.WatchOptions{SendInitialEvents: true}, l)
 		if l.complete {
 			return err
 		}
-		if !errors.Is(err, ErrUnsupported) && !apierrors.IsInvalid(err) {
+		if !errors.Is(err, source.ErrUnsupported) && !apierrors.IsInvalid(err) {
 			if l.begun {
 				f.broken++
 			}
@@ -387,7 +388,7 @@ func (f *feed) listed(ctx context.Context, l *listing, whole *wholeList, err err
 		return err
 	}
 	l.release() // the watch may last for hours
-	return f.watch(ctx, WatchOptions{ResourceVersion: whole.rv}, nil)
+	return f.watch(ctx, source.WatchOptions{ResourceVersion: whole.rv}, nil)
 }
 
 // learnKind asks the source once what its lists call themselves, and what the
@@ -400,7 +401,7 @@ func (f *feed) learnKind(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("asking for the list's kind: %w", err)
 	}
-	f.kind.Store(&ListMeta{Kind: meta.Kind, APIVersion: meta.APIVersion, Warnings: meta.Warnings})
+	f.kind.Store(&source.ListMeta{Kind: meta.Kind, APIVersion: meta.APIVersion, Warnings: meta.Warnings})
 	return nil
 }
 
@@ -411,14 +412,14 @@ func (f *feed) learnColumns(ctx context.Context) error {
 	if !ok || f.encoding != api.JSON {
 		return nil
 	}
-	source, ok := f.source.(ColumnSource)
+	src, ok := f.source.(source.ColumnSource)
 	if !ok || !printer.Follows(f.listedBy()) {
 		printer.Follow(nil)
 		return nil
 	}
-	ctx, cancel := patient(ctx, f.source, smallCallTimeout)
+	ctx, cancel := source.WithTimeout(ctx, f.source, source.SmallCallTimeout)
 	defer cancel()
-	columns, err := source.Columns(ctx, f.resource)
+	columns, err := src.Columns(ctx, f.resource)
 	if err != nil {
 		return fmt.Errorf("asking for the columns of Tables: %w", err)
 	}
@@ -430,21 +431,21 @@ func (f *feed) learnColumns(ctx context.Context) error {
 }
 
 // listOne asks for a list of one object at most.
-func (f *feed) listOne(ctx context.Context) (ListMeta, error) {
-	ctx, cancel := patient(ctx, f.source, smallCallTimeout)
+func (f *feed) listOne(ctx context.Context) (source.ListMeta, error) {
+	ctx, cancel := source.WithTimeout(ctx, f.source, source.SmallCallTimeout)
 	defer cancel()
-	return f.source.List(ctx, f.resource, f.encoding, ListOptions{Limit: 1}, func([]byte) error { return nil })
+	return f.source.List(ctx, f.resource, f.encoding, source.ListOptions{Limit: 1}, func([]byte) error { return nil })
 }
 
 // checkRewound asks for the source's version, which may not be below ours. Ours
 // is read first: the source's can only have grown since.
 func (f *feed) checkRewound(ctx context.Context) (current uint64, err error) {
 	held, asked := f.store.shown(), time.Now()
-	versionCtx, cancel := patient(ctx, f.source, smallCallTimeout)
+	versionCtx, cancel := source.WithTimeout(ctx, f.source, source.SmallCallTimeout)
 	defer cancel()
 	current, err = f.source.CurrentVersion(versionCtx, f.resource)
-	if errors.Is(err, ErrUnsupported) {
-		var meta ListMeta
+	if errors.Is(err, source.ErrUnsupported) {
+		var meta source.ListMeta
 		meta, err = f.listOne(ctx)
 		current = meta.ResourceVersion
 	}
@@ -464,17 +465,17 @@ func (f *feed) checkRewound(ctx context.Context) (current uint64, err error) {
 // behind reports whether the server that was asked for its version is, or may be, behind
 // others of the same store.
 func (f *feed) behind(ctx context.Context, held uint64) bool {
-	source, ok := f.source.(ManySource)
+	src, ok := f.source.(source.ManySource)
 	if !ok {
 		return false
 	}
-	newest, err := source.NewestVersion(ctx, f.resource)
-	return newest >= held || err != nil && !errors.Is(err, ErrUnsupported)
+	newest, err := src.NewestVersion(ctx, f.resource)
+	return newest >= held || err != nil && !errors.Is(err, source.ErrUnsupported)
 }
 
 // watch reads one stream to its end, see stream. l collects the initial events, if
 // asked for.
-func (f *feed) watch(ctx context.Context, opts WatchOptions, l *listing) error {
+func (f *feed) watch(ctx context.Context, opts source.WatchOptions, l *listing) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	f.health.opened(l == nil, max(opts.ResourceVersion, f.target), f.vague, cancel)
@@ -486,9 +487,9 @@ func (f *feed) watch(ctx context.Context, opts WatchOptions, l *listing) error {
 
 	f.last = opts.ResourceVersion
 	var failed error // what a source may wrap or replace
-	err := f.source.Watch(ctx, f.resource, f.encoding, opts, func(ev Event) error {
+	err := f.source.Watch(ctx, f.resource, f.encoding, opts, func(ev source.Event) error {
 		dog.alive()
-		if ev.Type == WatchAccepted {
+		if ev.Type == source.WatchAccepted {
 			f.outage.answered()
 		}
 		if l != nil {
@@ -507,7 +508,7 @@ func (f *feed) watch(ctx context.Context, opts WatchOptions, l *listing) error {
 			dog.watch(silenceLimit, errSilent)
 		}
 		failed = f.live(ev)
-		f.health.sign(f.last, ev.Type != WatchAccepted)
+		f.health.sign(f.last, ev.Type != source.WatchAccepted)
 		if f.loaded != nil && failed == nil {
 			failed = f.caughtUp(ctx)
 		}
@@ -525,9 +526,9 @@ func (f *feed) watch(ctx context.Context, opts WatchOptions, l *listing) error {
 }
 
 // live takes an event of a watch whose events are applied.
-func (f *feed) live(ev Event) error {
+func (f *feed) live(ev source.Event) error {
 	switch ev.Type {
-	case WatchAccepted:
+	case source.WatchAccepted:
 		return nil
 	case api.Bookmark:
 		return f.bookmarked(ev)
@@ -536,7 +537,7 @@ func (f *feed) live(ev Event) error {
 }
 
 // event applies one event of a watch.
-func (f *feed) event(ev Event) error {
+func (f *feed) event(ev source.Event) error {
 	o, err := f.decode(ev.Object)
 	if err != nil {
 		return err
@@ -552,7 +553,7 @@ func (f *feed) event(ev Event) error {
 // bookmarked takes a bookmark of a watch. It may be below the store's version,
 // which a probe may have proved meanwhile, but not below what came before it on
 // the same watch.
-func (f *feed) bookmarked(ev Event) error {
+func (f *feed) bookmarked(ev source.Event) error {
 	if ev.ResourceVersion < f.last {
 		return errSuspect
 	}
@@ -563,7 +564,7 @@ func (f *feed) bookmarked(ev Event) error {
 }
 
 // keepBookmark keeps the form of the source's bookmarks.
-func (f *feed) keepBookmark(ev Event) {
+func (f *feed) keepBookmark(ev source.Event) {
 	if ev.Object != nil && f.bookmark.Load() == nil {
 		f.bookmark.Store(&ev.Object)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/internal/soak"
 	"github.com/kubeweir/kubeweir/object"
@@ -72,7 +73,7 @@ func (s *cutSource) cut(phase string, n int) bool {
 	return true
 }
 
-func (s *cutSource) Watch(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.WatchOptions, handle func(cache.Event) error) error {
+func (s *cutSource) Watch(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.WatchOptions, handle func(source.Event) error) error {
 	phase, n := "live", 0
 	if opts.SendInitialEvents {
 		phase = "initial"
@@ -82,7 +83,7 @@ func (s *cutSource) Watch(ctx context.Context, res *cache.Resource, enc api.Enco
 	if s.cut(phase, n) {
 		return s.err
 	}
-	err := s.Source.Watch(ctx, res, enc, opts, func(ev cache.Event) error {
+	err := s.Source.Watch(ctx, res, enc, opts, func(ev source.Event) error {
 		if err := handle(ev); err != nil {
 			return err
 		}
@@ -101,7 +102,7 @@ func (s *cutSource) Watch(ctx context.Context, res *cache.Resource, enc api.Enco
 	return err
 }
 
-func (s *cutSource) List(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.ListOptions, visit func([]byte) error) (cache.ListMeta, error) {
+func (s *cutSource) List(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.ListOptions, visit func([]byte) error) (source.ListMeta, error) {
 	phase, n := "list", 0
 	switch {
 	case opts.Limit == 1:
@@ -117,7 +118,7 @@ func (s *cutSource) List(ctx context.Context, res *cache.Resource, enc api.Encod
 		return visit(item)
 	})
 	if err == nil && s.cut(phase, n) || errors.Is(err, errCut) {
-		return cache.ListMeta{}, s.err
+		return source.ListMeta{}, s.err
 	}
 	return meta, err
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kubeweir/kubeweir/cache/source"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
@@ -84,7 +85,7 @@ func (f *feed) load(ctx context.Context) {
 	}
 	// By the clock that goes on whatever is made of the other one.
 	l.note.At = time.Now().Add(-max(0, time.Since(l.note.At)))
-	f.kind.Store(&ListMeta{Kind: l.note.Kind, APIVersion: l.note.APIVersion, Warnings: l.note.Warnings})
+	f.kind.Store(&source.ListMeta{Kind: l.note.Kind, APIVersion: l.note.APIVersion, Warnings: l.note.Warnings})
 	f.server.Store(&l.note.Server)
 	f.holds.Store(&l.note.Server)
 	f.unsure.Store(true)
@@ -132,7 +133,7 @@ func (f *feed) resume(ctx context.Context) error {
 		f.relist = true
 		return f.list(ctx)
 	}
-	opts := WatchOptions{ResourceVersion: f.store.resume()}
+	opts := source.WatchOptions{ResourceVersion: f.store.resume()}
 	if f.loaded == nil {
 		if err := f.checkBroken(ctx); err != nil {
 			return err

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/object"
 )
 
@@ -78,9 +79,9 @@ func (f *feed) item(l *listing, raw []byte) (*object.Object, error) {
 // initial takes an event of a watch before the end of its initial events: those
 // are ADDED, and what happened since the server began to send them may follow
 // before the bookmark. done: the list is complete.
-func (f *feed) initial(l *listing, ev Event) (done bool, err error) {
+func (f *feed) initial(l *listing, ev source.Event) (done bool, err error) {
 	l.begun = true
-	if ev.Type == WatchAccepted {
+	if ev.Type == source.WatchAccepted {
 		return false, nil
 	}
 	if ev.Type == api.Bookmark {
@@ -118,14 +119,14 @@ func (f *feed) listPages(ctx context.Context, l *listing) (*wholeList, error) {
 		}
 		return err
 	}
-	opts, rv := ListOptions{Limit: f.pageSize}, uint64(0)
+	opts, rv := source.ListOptions{Limit: f.pageSize}, uint64(0)
 	for {
 		meta, err := f.source.List(ctx, f.resource, f.encoding, opts, visit)
 		first := opts.Continue == ""
 		switch {
-		case err != nil && !first && isExpired(err), err == nil && !first && meta.ResourceVersion != rv:
+		case err != nil && !first && source.IsExpired(err), err == nil && !first && meta.ResourceVersion != rv:
 			l.tree = newTree(byKey)
-			opts = ListOptions{}
+			opts = source.ListOptions{}
 			continue
 		case err != nil:
 			return nil, f.wrapListError(ctx, err)
@@ -134,7 +135,7 @@ func (f *feed) listPages(ctx context.Context, l *listing) (*wholeList, error) {
 		case opts.Limit == 0:
 			return nil, f.wrapListError(ctx, errPaged)
 		}
-		opts, rv = ListOptions{Limit: f.pageSize, Continue: meta.Continue}, meta.ResourceVersion
+		opts, rv = source.ListOptions{Limit: f.pageSize, Continue: meta.Continue}, meta.ResourceVersion
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
@@ -30,17 +31,17 @@ type stream struct {
 // scriptedSource answers with what a test wants, however odd.
 type scriptedSource struct {
 	streams []stream
-	pages   []func() (cache.ListMeta, string, error) // items as in stream.events
-	onePage func() (cache.ListMeta, string, error)
+	pages   []func() (source.ListMeta, string, error) // items as in stream.events
+	onePage func() (source.ListMeta, string, error)
 	version uint64
 	calls   []string
 }
 
 var errEOF = errors.New("end of the script")
 
-func (s *scriptedSource) List(_ context.Context, res *cache.Resource, _ api.Encoding, opts cache.ListOptions, visit func([]byte) error) (cache.ListMeta, error) {
+func (s *scriptedSource) List(_ context.Context, res *source.Resource, _ api.Encoding, opts source.ListOptions, visit func([]byte) error) (source.ListMeta, error) {
 	if opts.Limit == 1 {
-		return cache.ListMeta{ResourceVersion: s.version, Kind: "PodList", APIVersion: "v1"}, nil
+		return source.ListMeta{ResourceVersion: s.version, Kind: "PodList", APIVersion: "v1"}, nil
 	}
 	s.calls = append(s.calls, fmt.Sprintf("list limit=%d continue=%s", opts.Limit, opts.Continue))
 	page := s.onePage
@@ -69,10 +70,10 @@ func scriptedPod(item string) []byte {
 		name, ns, uid, rv, other)
 }
 
-func (s *scriptedSource) Watch(ctx context.Context, _ *cache.Resource, _ api.Encoding, opts cache.WatchOptions, handle func(cache.Event) error) error {
+func (s *scriptedSource) Watch(ctx context.Context, _ *source.Resource, _ api.Encoding, opts source.WatchOptions, handle func(source.Event) error) error {
 	s.calls = append(s.calls, fmt.Sprintf("watch %d initial=%v", opts.ResourceVersion, opts.SendInitialEvents))
 	if opts.SendInitialEvents && s.pages != nil {
-		return fmt.Errorf("watch: %w", cache.ErrUnsupported)
+		return fmt.Errorf("watch: %w", source.ErrUnsupported)
 	}
 	if len(s.streams) == 0 {
 		<-ctx.Done()
@@ -93,8 +94,8 @@ func (s *scriptedSource) Watch(ctx context.Context, _ *cache.Resource, _ api.Enc
 	return next.end
 }
 
-func scriptedEvent(kind, item string) cache.Event {
-	ev := cache.Event{Type: api.ParseEventType(kind)}
+func scriptedEvent(kind, item string) source.Event {
+	ev := source.Event{Type: api.ParseEventType(kind)}
 	if kind == "END" || kind == "BOOKMARK" {
 		ev.Type, ev.InitialEventsEnd = api.Bookmark, kind == "END"
 		_, err := fmt.Sscanf(item, "@%d", &ev.ResourceVersion)
@@ -107,28 +108,28 @@ func scriptedEvent(kind, item string) cache.Event {
 	return ev
 }
 
-func (s *scriptedSource) CurrentVersion(context.Context, *cache.Resource) (uint64, error) {
+func (s *scriptedSource) CurrentVersion(context.Context, *source.Resource) (uint64, error) {
 	return s.version, nil
 }
 
-func (s *scriptedSource) Server(context.Context) (string, error) { return "", cache.ErrUnsupported }
+func (s *scriptedSource) Server(context.Context) (string, error) { return "", source.ErrUnsupported }
 
 func (s *scriptedSource) Delay() time.Duration   { return 0 }
 func (s *scriptedSource) LastContact() time.Time { return time.Now() }
 
 // TestOddSources: what a source may, should not or must not do.
 func TestOddSources(t *testing.T) {
-	page := func(rv uint64, token, items string, err error) func() (cache.ListMeta, string, error) {
-		return func() (cache.ListMeta, string, error) {
-			return cache.ListMeta{ResourceVersion: rv, Continue: token}, items, err
+	page := func(rv uint64, token, items string, err error) func() (source.ListMeta, string, error) {
+		return func() (source.ListMeta, string, error) {
+			return source.ListMeta{ResourceVersion: rv, Continue: token}, items, err
 		}
 	}
 	expired := apierrors.NewResourceExpired("gone")
 	for _, tc := range []struct {
 		name    string
 		streams []stream
-		pages   []func() (cache.ListMeta, string, error) // and no streaming list
-		onePage func() (cache.ListMeta, string, error)   // for a list that is not asked for at first
+		pages   []func() (source.ListMeta, string, error) // and no streaming list
+		onePage func() (source.ListMeta, string, error)   // for a list that is not asked for at first
 		version uint64
 		state   string // in the end
 		events  string // of a watch from the first version
@@ -156,7 +157,7 @@ func TestOddSources(t *testing.T) {
 		calls:   "watch 0 initial=true, list limit=500 continue=, watch 9 initial=false",
 	}, {
 		name: "pages",
-		pages: []func() (cache.ListMeta, string, error){
+		pages: []func() (source.ListMeta, string, error){
 			page(9, "t1", "a/1@1 a/2@2", nil), page(9, "t2", "a/3@3", nil), page(9, "", "b/1@4", nil),
 		},
 		version: 9,
@@ -164,7 +165,7 @@ func TestOddSources(t *testing.T) {
 		calls:   "watch 0 initial=true, list limit=500 continue=, list limit=500 continue=t1, list limit=500 continue=t2, watch 9 initial=false",
 	}, {
 		name: "pages that expire",
-		pages: []func() (cache.ListMeta, string, error){
+		pages: []func() (source.ListMeta, string, error){
 			page(9, "t1", "a/1@1 a/2@2", nil), page(0, "", "", expired), page(12, "", "a/2@11", nil),
 		},
 		version: 12,
@@ -172,7 +173,7 @@ func TestOddSources(t *testing.T) {
 		calls:   "watch 0 initial=true, list limit=500 continue=, list limit=500 continue=t1, list limit=0 continue=, watch 12 initial=false",
 	}, {
 		name: "pages that are not of one version",
-		pages: []func() (cache.ListMeta, string, error){
+		pages: []func() (source.ListMeta, string, error){
 			page(9, "t1", "a/1@1 a/2@2", nil), page(10, "", "a/3@3", nil), page(12, "", "a/2@11", nil),
 		},
 		version: 12,
@@ -189,13 +190,13 @@ func TestOddSources(t *testing.T) {
 		calls:   "watch 0 initial=true, watch 0 initial=true",
 	}, {
 		name:    "a page without a version",
-		pages:   []func() (cache.ListMeta, string, error){page(0, "", "", nil), page(12, "", "a/2@11", nil)},
+		pages:   []func() (source.ListMeta, string, error){page(0, "", "", nil), page(12, "", "a/2@11", nil)},
 		version: 12,
 		state:   "12: a/2@11",
 		calls:   "watch 0 initial=true, list limit=500 continue=, list limit=500 continue=, watch 12 initial=false",
 	}, {
 		name: "a list that breaks",
-		pages: []func() (cache.ListMeta, string, error){
+		pages: []func() (source.ListMeta, string, error){
 			page(9, "t1", "a/1@1 a/2@2", nil), page(0, "", "", errors.New("reset")), page(12, "", "a/2@11", nil),
 		},
 		version: 12,
@@ -435,7 +436,7 @@ type manyServers struct {
 
 // NewestVersion implements cache.ManySource; the server that was asked before catches up.
 // At first the others cannot be asked.
-func (s *manyServers) NewestVersion(context.Context, *cache.Resource) (uint64, error) {
+func (s *manyServers) NewestVersion(context.Context, *source.Resource) (uint64, error) {
 	if s.asked++; s.asked == 1 {
 		return s.version, errors.New("connection reset by peer")
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kubeweir/kubeweir/cache/source"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
@@ -65,7 +66,7 @@ func (f *feed) checkPast(ctx context.Context, since uint64) error {
 	if held == nil {
 		return nil
 	}
-	ctx, cancel := patient(ctx, f.source, smallCallTimeout)
+	ctx, cancel := source.WithTimeout(ctx, f.source, source.SmallCallTimeout)
 	defer cancel()
 	var there reference
 	token := v.pageFrom(at, held.Key)
@@ -74,7 +75,7 @@ func (f *feed) checkPast(ctx context.Context, since uint64) error {
 		return nil
 	})
 	switch {
-	case isStatus(err) && !apierrors.IsServiceUnavailable(err) && !apierrors.IsTooManyRequests(err), errors.Is(err, ErrUnsupported):
+	case source.IsStatus(err) && !apierrors.IsServiceUnavailable(err) && !apierrors.IsTooManyRequests(err), errors.Is(err, source.ErrUnsupported):
 		f.log.Debug("what is held cannot be compared with the upstream's past", "error", err)
 		return nil
 	case err != nil:
@@ -85,7 +86,7 @@ func (f *feed) checkPast(ctx context.Context, since uint64) error {
 		return fmt.Errorf("%w: at %d it has %s at %d, held is %s at %d", errPast, at, there.key, there.rv, held.Key, held.RV)
 	}
 	follow := v.CountFrom("", held.Key) - 1
-	if n, told := meta.following(); told && n != int64(follow) {
+	if n, told := meta.Following(); told && n != int64(follow) {
 		return fmt.Errorf("%w: at %d it has %d objects behind %s, held are %d", errPast, at, n, held.Key, follow)
 	}
 	return nil
@@ -93,15 +94,15 @@ func (f *feed) checkPast(ctx context.Context, since uint64) error {
 
 // namePage lists a page of names and versions, of the objects' metadata if the source has
 // that.
-func (f *feed) namePage(ctx context.Context, limit int64, next string, visit func(key string, rv uint64) error) (ListMeta, error) {
-	if source, ok := f.source.(ReferenceSource); ok && !f.nameless.Load() {
-		meta, err := source.References(ctx, f.resource, ReferenceOptions{Limit: limit, Continue: next}, visit)
-		if !errors.Is(err, ErrUnsupported) {
+func (f *feed) namePage(ctx context.Context, limit int64, next string, visit func(key string, rv uint64) error) (source.ListMeta, error) {
+	if src, ok := f.source.(source.ReferenceSource); ok && !f.nameless.Load() {
+		meta, err := src.References(ctx, f.resource, source.ReferenceOptions{Limit: limit, Continue: next}, visit)
+		if !errors.Is(err, source.ErrUnsupported) {
 			return meta, err
 		}
 		f.nameless.Store(true)
 	}
-	return f.source.List(ctx, f.resource, f.encoding, ListOptions{Limit: limit, Continue: next}, func(raw []byte) error {
+	return f.source.List(ctx, f.resource, f.encoding, source.ListOptions{Limit: limit, Continue: next}, func(raw []byte) error {
 		o, err := f.decode(raw)
 		if err != nil {
 			return err

@@ -12,6 +12,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
@@ -60,7 +61,7 @@ func TestKeptRestored(t *testing.T) {
 				k := newKeeping(t)
 				nodes := cachetest.NodeResource()
 				k.source = cachetest.New(k.res, nodes)
-				k.wrap = func(s cache.Source) cache.Source { return cachetest.ReferenceSource{Source: s.(*cachetest.Source)} }
+				k.wrap = func(s source.Source) source.Source { return cachetest.ReferenceSource{Source: s.(*cachetest.Source)} }
 				for i := range 20 {
 					k.source.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("default/pod-%02d", i), ""))
 				}
@@ -140,11 +141,11 @@ func TestKeptNotToBeCompared(t *testing.T) {
 // does: it drops the zero byte with which API servers say that.
 type behind struct{ cachetest.ReferenceSource }
 
-func (b behind) References(ctx context.Context, res *cache.Resource, opts cache.ReferenceOptions, visit func(key string, rv uint64) error) (cache.ListMeta, error) {
+func (b behind) References(ctx context.Context, res *source.Resource, opts source.ReferenceOptions, visit func(key string, rv uint64) error) (source.ListMeta, error) {
 	if opts.Continue != "" {
 		token, err := api.DecodeContinue(opts.Continue)
 		if err != nil {
-			return cache.ListMeta{}, err
+			return source.ListMeta{}, err
 		}
 		token.Start = strings.TrimRight(token.Start, "\x00") + "\x00"
 		opts.Continue = token.Encode()
@@ -159,7 +160,7 @@ func TestKeptOfOtherStore(t *testing.T) {
 		t.Run(newest, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				k := newKeeping(t)
-				k.wrap = func(s cache.Source) cache.Source {
+				k.wrap = func(s source.Source) source.Source {
 					return behind{cachetest.ReferenceSource{Source: s.(*cachetest.Source)}}
 				}
 				k.source.Update(cachetest.Pods, cachetest.Pod(newest, "node"))
@@ -211,14 +212,14 @@ func TestHeldRestored(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				pods, nodes := cachetest.PodResource(), cachetest.NodeResource()
-				source := cachetest.New(pods, nodes)
+				src := cachetest.New(pods, nodes)
 				for i := range 20 {
-					source.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("default/pod-%02d", i), ""))
+					src.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("default/pod-%02d", i), ""))
 				}
-				source.Create(cachetest.Nodes, cachetest.Node("first"))
-				m := newManager(t, cachetest.ReferenceSource{Source: source}, cache.Limits{})
+				src.Create(cachetest.Nodes, cachetest.Node("first"))
+				m := newManager(t, cachetest.ReferenceSource{Source: src}, cache.Limits{})
 				defer m.Close()
-				open := func(res *cache.Resource) *cache.Collection {
+				open := func(res *source.Resource) *cache.Collection {
 					t.Helper()
 					c, err := m.Collection(t.Context(), res, api.JSON)
 					if err != nil {
@@ -227,18 +228,18 @@ func TestHeldRestored(t *testing.T) {
 					return c
 				}
 				before := []*cache.Collection{open(pods), open(nodes)}
-				backup := source.Backup()
-				tc.lost(source)
+				backup := src.Backup()
+				tc.lost(src)
 				time.Sleep(2 * time.Minute) // bookmarks come, too
-				source.SetDown(true)
+				src.SetDown(true)
 				time.Sleep(10 * time.Second)
-				source.RewindSilently(backup)
+				src.RewindSilently(backup)
 				if tc.instead != nil {
-					tc.instead(source)
+					tc.instead(src)
 				}
-				source.Bump(200)
-				source.Calls() // forgets them
-				source.SetDown(false)
+				src.Bump(200)
+				src.Calls() // forgets them
+				src.SetDown(false)
 				time.Sleep(5 * time.Second)
 				synctest.Wait()
 				for _, c := range before {
@@ -246,23 +247,23 @@ func TestHeldRestored(t *testing.T) {
 						t.Errorf("%s: %v", c.Resource().Resource, state)
 					}
 				}
-				calls := strings.Join(source.Calls(), ", ")
+				calls := strings.Join(src.Calls(), ", ")
 				if n := strings.Count(calls, "references"); n > 2 || n == 0 {
 					t.Errorf("%d comparisons: %s", n, calls)
 				}
 				if tc.found != strings.Contains(calls, "initial=true") {
 					t.Errorf("listed anew, or not: %s", calls)
 				}
-				for _, res := range []*cache.Resource{pods, nodes} {
+				for _, res := range []*source.Resource{pods, nodes} {
 					c := open(res)
-					if got, want := c.View().Len(), len(source.Objects(res.GroupVersionResource)); got != want {
+					if got, want := c.View().Len(), len(src.Objects(res.GroupVersionResource)); got != want {
 						t.Errorf("%d %s, the source has %d", got, res.Resource, want)
 					}
 				}
 				// A watch that ends cleanly is resumed without it.
-				source.Break(nil)
+				src.Break(nil)
 				time.Sleep(5 * time.Second)
-				if calls := strings.Join(source.Calls(), ", "); strings.Contains(calls, "references") {
+				if calls := strings.Join(src.Calls(), ", "); strings.Contains(calls, "references") {
 					t.Errorf("compared without an outage: %s", calls)
 				}
 			})

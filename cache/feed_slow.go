@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/object"
 )
 
@@ -50,7 +51,7 @@ var errMerged = errors.New("the list is complete")
 
 // compressed reports whether lists come compressed, unlike watches.
 func (f *feed) compressed() bool {
-	source, ok := f.source.(CompressedSource)
+	source, ok := f.source.(source.CompressedSource)
 	return ok && source.Compressed()
 }
 
@@ -92,7 +93,7 @@ func (f *feed) listCompressed(ctx context.Context, l *listing, streams bool) (*w
 // beside them ends with watchCtx.
 func (m *merging) pages(ctx, watchCtx context.Context) (newest uint64, err error) {
 	f, broken, began, first := m.f, 0, time.Now(), uint64(0)
-	opts := ListOptions{Limit: min(f.pageSize, firstPageSize)}
+	opts := source.ListOptions{Limit: min(f.pageSize, firstPageSize)}
 	for {
 		start := time.Now()
 		meta, err := f.source.List(ctx, f.resource, f.encoding, opts, m.page)
@@ -110,10 +111,10 @@ func (m *merging) pages(ctx, watchCtx context.Context) (newest uint64, err error
 			if first == 0 {
 				first = meta.ResourceVersion
 			}
-			opts = ListOptions{Limit: f.nextPage(opts.Limit, time.Since(start)), Continue: meta.Continue}
-		case isExpired(err) && rest != "" && first != 0:
+			opts = source.ListOptions{Limit: f.nextPage(opts.Limit, time.Since(start)), Continue: meta.Continue}
+		case source.IsExpired(err) && rest != "" && first != 0:
 			opts.Continue = rest
-		case ctx.Err() != nil, isStatus(err), errors.As(err, &decode), broken == maxBrokenPages:
+		case ctx.Err() != nil, source.IsStatus(err), errors.As(err, &decode), broken == maxBrokenPages:
 			return 0, err
 		default:
 			broken++
@@ -173,9 +174,9 @@ func (m *merging) watch(ctx context.Context) {
 		m.mu.Lock()
 		from := max(m.first, m.seen-1) // of the last one there may be more
 		m.mu.Unlock()
-		err := m.f.source.Watch(ctx, m.f.resource, m.f.encoding, WatchOptions{ResourceVersion: from}, m.event)
+		err := m.f.source.Watch(ctx, m.f.resource, m.f.encoding, source.WatchOptions{ResourceVersion: from}, m.event)
 		var decode *decodeError
-		if isExpired(err) || isRefused(err) || errors.As(err, &decode) {
+		if source.IsExpired(err) || source.IsRejected(err) || errors.As(err, &decode) {
 			m.mu.Lock()
 			m.err = fmt.Errorf("watching meanwhile: %w", err)
 			m.mu.Unlock()
@@ -192,11 +193,11 @@ func (m *merging) watch(ctx context.Context) {
 }
 
 // event takes an event of the watch.
-func (m *merging) event(ev Event) error {
+func (m *merging) event(ev source.Event) error {
 	rv := ev.ResourceVersion
 	var o *object.Object
 	switch ev.Type {
-	case WatchAccepted:
+	case source.WatchAccepted:
 		return nil
 	case api.Bookmark:
 		m.f.keepBookmark(ev)

@@ -15,6 +15,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/internal/soak"
 )
@@ -33,14 +34,14 @@ type slowLink struct {
 // Compressed implements cache.CompressedSource.
 func (*slowLink) Compressed() bool { return true }
 
-func (s *slowLink) Watch(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.WatchOptions, handle func(cache.Event) error) error {
+func (s *slowLink) Watch(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.WatchOptions, handle func(source.Event) error) error {
 	if opts.SendInitialEvents {
 		s.streams++
 	}
 	return s.Source.Watch(ctx, res, enc, opts, handle)
 }
 
-func (s *slowLink) List(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.ListOptions, visit func([]byte) error) (cache.ListMeta, error) {
+func (s *slowLink) List(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.ListOptions, visit func([]byte) error) (source.ListMeta, error) {
 	if opts.Limit == 1 {
 		return s.Source.List(ctx, res, enc, opts, visit)
 	}
@@ -134,7 +135,7 @@ func sameAsSource(t *testing.T, c *cache.Collection, s *cachetest.Source) {
 // quickLink is a source whose lists may come compressed but need not.
 type quickLink struct{ slowLink }
 
-func (s *quickLink) List(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.ListOptions, visit func([]byte) error) (cache.ListMeta, error) {
+func (s *quickLink) List(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.ListOptions, visit func([]byte) error) (source.ListMeta, error) {
 	s.largest = max(s.largest, opts.Limit)
 	return s.Source.List(ctx, res, enc, opts, visit)
 }
@@ -148,7 +149,7 @@ func TestListOverQuickLink(t *testing.T) {
 		}
 		m := newManager(t, s, cache.Limits{})
 		defer m.Close()
-		for _, res := range []*cache.Resource{cachetest.PodResource(), cachetest.NodeResource()} {
+		for _, res := range []*source.Resource{cachetest.PodResource(), cachetest.NodeResource()} {
 			c, err := m.Collection(t.Context(), res, api.JSON)
 			if err != nil {
 				t.Fatal(err)

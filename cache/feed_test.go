@@ -21,6 +21,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/watchmux"
@@ -69,7 +70,7 @@ func (s *script) close() {
 	}
 }
 
-func newManager(t testing.TB, source cache.Source, limits cache.Limits) *cache.Manager {
+func newManager(t testing.TB, source source.Source, limits cache.Limits) *cache.Manager {
 	m, err := cache.NewManager(cache.Options{Source: source, Limits: limits, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	if err != nil {
 		t.Fatal(err)

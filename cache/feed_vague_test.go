@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
@@ -17,7 +18,7 @@ type farServer struct {
 	takes time.Duration
 }
 
-func (s *farServer) CurrentVersion(context.Context, *cache.Resource) (uint64, error) {
+func (s *farServer) CurrentVersion(context.Context, *source.Resource) (uint64, error) {
 	time.Sleep(s.takes)
 	return s.version, nil
 }

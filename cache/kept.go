@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/internal/flight"
 )
@@ -58,7 +59,7 @@ type keeper struct {
 	stop         context.CancelFunc
 	stuck        atomic.Int64 // loads that do not come back from the disk
 	told         atomic.Bool  // see tellUnconfirmed
-	source       Source
+	source       source.Source
 	asks         flight.Group[struct{}, string] // which cluster it is
 
 	mu struct {
@@ -75,7 +76,7 @@ type keeper struct {
 	}
 }
 
-func newKeeper(o KeepOptions, source Source, log *slog.Logger) *keeper {
+func newKeeper(o KeepOptions, source source.Source, log *slog.Logger) *keeper {
 	if o.Images == nil {
 		return nil
 	}
@@ -102,7 +103,7 @@ func (h *imageHeader) gvr() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: h.Group, Version: h.Version, Resource: h.Resource}
 }
 
-func headerOf(res *Resource, enc api.Encoding) imageHeader {
+func headerOf(res *source.Resource, enc api.Encoding) imageHeader {
 	return imageHeader{
 		Group: res.Group, Version: res.Version, Resource: res.Resource, Encoding: enc,
 		Definition: fmt.Sprintf("%s namespaced=%t managedFields=%t %s", res.Kind, res.Namespaced, !res.Schema.DropsManagedFields(), res.Definition),
@@ -130,14 +131,14 @@ type imageNote struct {
 }
 
 // imageName names the image of a collection, "" if it is not kept.
-func (k *keeper) imageName(res *Resource, enc api.Encoding) string {
+func (k *keeper) imageName(res *source.Resource, enc api.Encoding) string {
 	if k == nil || res.Aggregated || k.Exclude != nil && k.Exclude(res.GroupResource()) {
 		return ""
 	}
 	return imageName(res, enc)
 }
 
-func imageName(res *Resource, enc api.Encoding) string {
+func imageName(res *source.Resource, enc api.Encoding) string {
 	name := res.GroupVersionResource.Resource + "." + res.Version
 	if res.Group != "" {
 		name += "." + res.Group
@@ -229,11 +230,11 @@ func (k *keeper) askCluster(ctx context.Context) (string, error) {
 	if cluster != "" {
 		return cluster, nil
 	}
-	ctx, cancel := patient(ctx, k.source, smallCallTimeout)
+	ctx, cancel := source.WithTimeout(ctx, k.source, source.SmallCallTimeout)
 	defer cancel()
 	cluster, err := k.Cluster(ctx)
 	switch {
-	case isRefused(err) || apierrors.IsNotFound(err):
+	case source.IsRejected(err) || apierrors.IsNotFound(err):
 		return "", fmt.Errorf("%w: %w", errUnknownCluster, err)
 	case err != nil:
 		return "", fmt.Errorf("asking which cluster it is: %w", err)
@@ -296,7 +297,7 @@ type keptImage struct {
 }
 
 // image makes the image of a collection to come, nil if it is not kept.
-func (k *keeper) image(res *Resource, enc api.Encoding, log *slog.Logger) *keptImage {
+func (k *keeper) image(res *source.Resource, enc api.Encoding, log *slog.Logger) *keptImage {
 	name := k.imageName(res, enc)
 	if name == "" {
 		return nil
@@ -495,7 +496,7 @@ func (m *Manager) Forget(c KeptCollection) {
 	if k == nil {
 		return
 	}
-	res := &Resource{GroupVersionResource: c.Resource}
+	res := &source.Resource{GroupVersionResource: c.Resource}
 	name := imageName(res, c.Encoding)
 	if err := k.Images.Remove(name); err != nil {
 		k.failed(name, err)

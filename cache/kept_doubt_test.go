@@ -17,6 +17,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
@@ -27,13 +28,13 @@ type hasty struct {
 	ends, hangs *atomic.Bool
 }
 
-func (h hasty) Watch(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.WatchOptions, handle func(cache.Event) error) error {
+func (h hasty) Watch(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.WatchOptions, handle func(source.Event) error) error {
 	switch {
 	case opts.SendInitialEvents && h.hangs.Load():
 		<-ctx.Done()
 		return ctx.Err()
 	case !opts.SendInitialEvents && h.ends.Load():
-		return handle(cache.Event{Type: cache.WatchAccepted})
+		return handle(source.Event{Type: source.WatchAccepted})
 	}
 	return h.Source.Watch(ctx, res, enc, opts, handle)
 }
@@ -47,7 +48,7 @@ func TestKeptWatchCut(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		k := newKeeping(t)
 		var ends, hangs atomic.Bool
-		k.wrap = func(s cache.Source) cache.Source { return hasty{s.(*cachetest.Source), &ends, &hangs} }
+		k.wrap = func(s source.Source) source.Source { return hasty{s.(*cachetest.Source), &ends, &hangs} }
 		k.start()
 		k.open()
 		k.stop()
@@ -76,11 +77,11 @@ type narrow struct {
 	each time.Duration
 }
 
-func (n narrow) Watch(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.WatchOptions, handle func(cache.Event) error) error {
+func (n narrow) Watch(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.WatchOptions, handle func(source.Event) error) error {
 	errOver := errors.New("over")
 	opened := time.Now()
-	err := n.Source.Watch(ctx, res, enc, opts, func(ev cache.Event) error {
-		if ev.Type != cache.WatchAccepted {
+	err := n.Source.Watch(ctx, res, enc, opts, func(ev source.Event) error {
+		if ev.Type != source.WatchAccepted {
 			time.Sleep(n.each)
 		}
 		if opts.TimeoutSeconds > 0 && time.Since(opened) > time.Duration(opts.TimeoutSeconds)*time.Second {
@@ -105,7 +106,7 @@ func TestKeptNarrow(t *testing.T) {
 		for range 10 { // three events each, of 21 s together
 			k.change()
 		}
-		k.wrap = func(s cache.Source) cache.Source { return narrow{s.(*cachetest.Source), 700 * time.Millisecond} }
+		k.wrap = func(s source.Source) source.Source { return narrow{s.(*cachetest.Source), 700 * time.Millisecond} }
 		k.source.Calls() // forgets them
 		k.start()
 		defer func() { k.stop() }()
@@ -130,9 +131,9 @@ type large struct {
 	takes time.Duration
 }
 
-func (l large) Watch(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.WatchOptions, handle func(cache.Event) error) error {
-	return l.Source.Watch(ctx, res, enc, opts, func(ev cache.Event) error {
-		if ev.Type != cache.WatchAccepted {
+func (l large) Watch(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.WatchOptions, handle func(source.Event) error) error {
+	return l.Source.Watch(ctx, res, enc, opts, func(ev source.Event) error {
+		if ev.Type != source.WatchAccepted {
 			select {
 			case <-time.After(l.takes):
 			case <-ctx.Done():
@@ -152,7 +153,7 @@ func TestKeptLarge(t *testing.T) {
 		k.open()
 		k.stop()
 		k.source.Update(cachetest.Pods, cachetest.Pod("default/pod-07", "node"))
-		k.wrap = func(s cache.Source) cache.Source { return large{s.(*cachetest.Source), 3 * time.Minute} }
+		k.wrap = func(s source.Source) source.Source { return large{s.(*cachetest.Source), 3 * time.Minute} }
 		k.source.Calls() // forgets them
 		k.start()
 		defer func() { k.stop() }()
@@ -170,7 +171,7 @@ func TestKeptOfOldServer(t *testing.T) {
 		k := newKeeping(t)
 		k.source.SetServer("1")
 		var ends, hangs atomic.Bool
-		k.wrap = func(s cache.Source) cache.Source { return hasty{s.(*cachetest.Source), &ends, &hangs} }
+		k.wrap = func(s source.Source) source.Source { return hasty{s.(*cachetest.Source), &ends, &hangs} }
 		k.start()
 		k.open()
 		hangs.Store(true)
@@ -409,7 +410,7 @@ func TestKeptReadHangs(t *testing.T) {
 		nodes := cachetest.NodeResource()
 		k.source = cachetest.New(k.res, nodes)
 		k.source.Create(cachetest.Pods, cachetest.Pod("default/one", ""))
-		open := func(res *cache.Resource, patience time.Duration) {
+		open := func(res *source.Resource, patience time.Duration) {
 			t.Helper()
 			began := time.Now()
 			if _, err := k.manager.Collection(t.Context(), res, api.JSON); err != nil {

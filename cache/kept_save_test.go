@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/object"
 )
@@ -23,8 +23,8 @@ type recoding struct {
 	recode *bool
 }
 
-func (r recoding) Watch(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.WatchOptions, handle func(cache.Event) error) error {
-	return r.Source.Watch(ctx, res, enc, opts, func(ev cache.Event) error {
+func (r recoding) Watch(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.WatchOptions, handle func(source.Event) error) error {
+	return r.Source.Watch(ctx, res, enc, opts, func(ev source.Event) error {
 		if *r.recode {
 			ev.Object = bytes.Replace(ev.Object, []byte(`"restartPolicy":"Always"`), []byte(`"restartPolicy":"Never"`), 1)
 		}
@@ -44,7 +44,7 @@ func TestKeptRecoded(t *testing.T) {
 			k.source.Create(cachetest.Pods, pod)
 		}
 		recode := false
-		k.wrap = func(s cache.Source) cache.Source { return recoding{s.(*cachetest.Source), &recode} }
+		k.wrap = func(s source.Source) source.Source { return recoding{s.(*cachetest.Source), &recode} }
 		k.start()
 		k.open()
 		time.Sleep(10 * time.Second)

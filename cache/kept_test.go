@@ -20,6 +20,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/state"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/internal/soak"
@@ -31,13 +32,13 @@ type keeping struct {
 	t       *testing.T
 	disk    *vfs.MemFS
 	source  *cachetest.Source
-	res     *cache.Resource
+	res     *source.Resource
 	options cache.KeepOptions
 	fs      func(vfs.FS) vfs.FS // nil: the disk as it is
 	limit   int64               // of bytes on disk, 0 for none
 	limits  cache.Limits
-	wrap    func(cache.Source) cache.Source // nil: the source as it is
-	images  func(cache.Images) cache.Images // nil: what is kept as it is
+	wrap    func(source.Source) source.Source // nil: the source as it is
+	images  func(cache.Images) cache.Images   // nil: what is kept as it is
 	log     bytes.Buffer
 
 	dir     *state.Dir
@@ -74,7 +75,7 @@ func (k *keeping) start() {
 	if k.images != nil {
 		k.options.Images = k.images(k.dir)
 	}
-	var source cache.Source = k.source
+	var source source.Source = k.source
 	if k.wrap != nil {
 		source = k.wrap(source)
 	}

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/internal/defaults"
 	"github.com/kubeweir/kubeweir/watchmux"
@@ -27,7 +28,7 @@ import (
 // Options configure a Manager.
 type Options struct {
 	// Source is what the collections are fed from. Required.
-	Source Source
+	Source source.Source
 	Limits Limits
 	// Keep says what is kept over restarts.
 	Keep KeepOptions
@@ -194,7 +195,7 @@ func (m *Manager) Panics() *contain.Panics { return m.parts.panics }
 
 // Prompt reports whether the source is a PromptSource.
 func (m *Manager) Prompt() bool {
-	_, ok := m.parts.source.(PromptSource)
+	_, ok := m.parts.source.(source.PromptSource)
 	return ok
 }
 
@@ -228,7 +229,7 @@ func minorOf(text string) int {
 // being idle. The error is a 429 Status error with a retry delay when too many
 // wait already, the source's own when the start was refused or failed twice (the
 // collection goes on trying), ErrRedefined, or the context's.
-func (m *Manager) Collection(ctx context.Context, res *Resource, enc api.Encoding) (*Collection, error) {
+func (m *Manager) Collection(ctx context.Context, res *source.Resource, enc api.Encoding) (*Collection, error) {
 	key := collectionKey{res.GroupVersionResource, enc}
 	for attempt := 0; ; attempt++ {
 		e, err := m.find(key, res)
@@ -251,14 +252,14 @@ func (m *Manager) Collection(ctx context.Context, res *Resource, enc api.Encodin
 // Otherwise it returns nil, and a second call within a minute starts the collection
 // without waiting for it: what is read again and again is worth a watch, what
 // somebody reads once is not.
-func (m *Manager) Wanted(res *Resource, enc api.Encoding) *Collection {
+func (m *Manager) Wanted(res *source.Resource, enc api.Encoding) *Collection {
 	key := collectionKey{res.GroupVersionResource, enc}
 	e := m.lookup(key)
 	switch {
 	case e == nil && m.wantedAgain(key):
 		_, _ = m.find(key, res)
 		return nil
-	case e == nil || !e.resource.is(res):
+	case e == nil || !e.resource.IsCompatible(res):
 		return nil
 	}
 	if c := e.current(); c != nil && c.State().Phase == Synced {
@@ -269,27 +270,27 @@ func (m *Manager) Wanted(res *Resource, enc api.Encoding) *Collection {
 
 // Held returns the collection of res in enc if there is a complete one, stale or not; it
 // starts none.
-func (m *Manager) Held(res *Resource, enc api.Encoding) *Collection {
+func (m *Manager) Held(res *source.Resource, enc api.Encoding) *Collection {
 	e := m.lookup(collectionKey{res.GroupVersionResource, enc})
-	if e == nil || !e.resource.is(res) {
+	if e == nil || !e.resource.IsCompatible(res) {
 		return nil
 	}
 	return e.current()
 }
 
 // Peek is Held that is no use of the collection: for those who look.
-func (m *Manager) Peek(res *Resource, enc api.Encoding) *Collection {
+func (m *Manager) Peek(res *source.Resource, enc api.Encoding) *Collection {
 	m.mu.RLock()
 	e := m.mu.collections[collectionKey{res.GroupVersionResource, enc}]
 	m.mu.RUnlock()
-	if e == nil || !e.resource.is(res) {
+	if e == nil || !e.resource.IsCompatible(res) {
 		return nil
 	}
 	return e.current()
 }
 
 // Start starts the collection of res in enc, if there is none, without waiting for it.
-func (m *Manager) Start(res *Resource, enc api.Encoding) {
+func (m *Manager) Start(res *source.Resource, enc api.Encoding) {
 	_, _ = m.find(collectionKey{res.GroupVersionResource, enc}, res) // whoever reads it gets the error
 }
 
@@ -323,7 +324,7 @@ func (m *Manager) lookup(key collectionKey) *entry {
 
 // find is lookup, but that it makes the collection if there is none, and that what it
 // returns has the definition of res.
-func (m *Manager) find(key collectionKey, res *Resource) (*entry, error) {
+func (m *Manager) find(key collectionKey, res *source.Resource) (*entry, error) {
 	if e := m.lookup(key); e != nil {
 		return e.of(res)
 	}
@@ -335,8 +336,8 @@ func (m *Manager) find(key collectionKey, res *Resource) (*entry, error) {
 	if e := m.mu.collections[key]; e != nil { // another caller was faster
 		return e.of(res)
 	}
-	if res.isRetired() { // under the lock, so that Drop finds what was made before
-		return nil, ErrRedefined
+	if res.IsRetired() { // under the lock, so that Drop finds what was made before
+		return nil, source.ErrRedefined
 	}
 	e := newEntry(m.ctx, &m.parts, res, key.encoding)
 	m.mu.collections[key] = e

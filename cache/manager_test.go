@@ -20,6 +20,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/watchmux"
@@ -128,7 +129,7 @@ func TestColdStarts(t *testing.T) {
 		m2 := newManager(t, slow, cache.Limits{ColdStarts: 1})
 		defer m2.Close()
 		var wg sync.WaitGroup
-		for _, res := range []*cache.Resource{cachetest.PodResource(), cachetest.NodeResource(), cachetest.WidgetResource()} {
+		for _, res := range []*source.Resource{cachetest.PodResource(), cachetest.NodeResource(), cachetest.WidgetResource()} {
 			wg.Go(func() {
 				if _, err := m2.Collection(t.Context(), res, api.JSON); err != nil {
 					t.Error(err)
@@ -153,8 +154,8 @@ type slowSource struct {
 	open    int
 }
 
-func (s *slowSource) Watch(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.WatchOptions, handle func(cache.Event) error) error {
-	return s.Source.Watch(ctx, res, enc, opts, func(ev cache.Event) error {
+func (s *slowSource) Watch(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.WatchOptions, handle func(source.Event) error) error {
+	return s.Source.Watch(ctx, res, enc, opts, func(ev source.Event) error {
 		if ev.InitialEventsEnd {
 			s.open++
 			<-s.listing
@@ -253,8 +254,8 @@ type spoiledSource struct {
 	spoil bool
 }
 
-func (s *spoiledSource) Watch(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.WatchOptions, handle func(cache.Event) error) error {
-	return s.Source.Watch(ctx, res, enc, opts, func(ev cache.Event) error {
+func (s *spoiledSource) Watch(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.WatchOptions, handle func(source.Event) error) error {
+	return s.Source.Watch(ctx, res, enc, opts, func(ev source.Event) error {
 		if s.spoil && ev.Type != api.Bookmark && len(ev.Object) > 0 {
 			ev.Object = ev.Object[:len(ev.Object)/2]
 		}
@@ -437,7 +438,7 @@ func TestRedefined(t *testing.T) {
 		s.SetSilent(true)
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			if c, err := m.Collection(t.Context(), old, api.JSON); !errors.Is(err, cache.ErrRedefined) {
+			if c, err := m.Collection(t.Context(), old, api.JSON); !errors.Is(err, source.ErrRedefined) {
 				t.Errorf("who waited while the definition changed: %v, %v", c, err)
 			}
 		})
@@ -448,7 +449,7 @@ func TestRedefined(t *testing.T) {
 		wg.Wait()
 		late := func() {
 			t.Helper()
-			if c, err := m.Collection(t.Context(), old, api.JSON); !errors.Is(err, cache.ErrRedefined) {
+			if c, err := m.Collection(t.Context(), old, api.JSON); !errors.Is(err, source.ErrRedefined) {
 				t.Errorf("who comes late: %v, %v", c, err)
 			}
 			for range 3 {
@@ -467,7 +468,7 @@ func TestRedefined(t *testing.T) {
 		late()
 		// Nor the other way round, while the old one is still there.
 		newest := cachetest.WidgetResource()
-		if c, err := m.Collection(t.Context(), newest, api.JSON); !errors.Is(err, cache.ErrRedefined) {
+		if c, err := m.Collection(t.Context(), newest, api.JSON); !errors.Is(err, source.ErrRedefined) {
 			t.Errorf("who comes early: %v, %v", c, err)
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
@@ -87,7 +88,7 @@ func newKeptMetrics() *keptMetrics {
 	}
 }
 
-func (m *metrics) feed(res *Resource, enc api.Encoding) *feedMetrics {
+func (m *metrics) feed(res *source.Resource, enc api.Encoding) *feedMetrics {
 	labels := prometheus.Labels{"group": res.Group, "resource": res.Resource, "encoding": enc.String()}
 	for _, result := range []CheckResult{Same, Differs, Unfinished} {
 		m.checks.With(prometheus.Labels{"group": res.Group, "resource": res.Resource, "encoding": enc.String(), "result": result.String()}) // so that the first is a change

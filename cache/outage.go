@@ -9,6 +9,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/flight"
 )
 
@@ -24,7 +25,7 @@ import (
 // nobody answered says nothing about a server that does. A feed that fails while
 // others do not is left to its own backoff.
 type outage struct {
-	source Source
+	source source.Source
 	log    *slog.Logger
 	ctx    context.Context // the manager's
 	spawn  func(func())    // runs what the manager waits for
@@ -57,7 +58,7 @@ const (
 	recoveryDelay = time.Second
 )
 
-func newOutage(ctx context.Context, source Source, spawn func(func()), jitter func(int64) int64, log *slog.Logger) *outage {
+func newOutage(ctx context.Context, source source.Source, spawn func(func()), jitter func(int64) int64, log *slog.Logger) *outage {
 	o := &outage{source: source, log: log, ctx: ctx, spawn: spawn, jitter: jitter}
 	o.mu.back = make(chan struct{})
 	return o
@@ -113,7 +114,7 @@ func (o *outage) look() {
 		over := o.over()
 		_, err := o.ask(o.ctx)
 		switch {
-		case errors.Is(err, ErrUnsupported):
+		case errors.Is(err, source.ErrUnsupported):
 			return // the feeds will find out
 		case err == nil:
 			o.answered()
@@ -154,7 +155,7 @@ func (o *outage) down(err error) {
 // ask asks the server once who it is; "" when that is not for us to know. One that
 // has told before and now refuses is still starting.
 func (o *outage) ask(ctx context.Context) (server string, err error) {
-	ctx, cancel := patient(ctx, o.source, lookTimeout)
+	ctx, cancel := source.WithTimeout(ctx, o.source, lookTimeout)
 	defer cancel()
 	server, err = o.source.Server(ctx)
 	o.mu.Lock()
@@ -162,7 +163,7 @@ func (o *outage) ask(ctx context.Context) (server string, err error) {
 	switch {
 	case err == nil:
 		o.mu.server = server
-	case isRefused(err) && o.mu.server == "":
+	case source.IsRejected(err) && o.mu.server == "":
 		err = nil
 	case apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err):
 		err = nil

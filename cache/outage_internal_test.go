@@ -6,12 +6,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // heardSource was heard of last when the test says.
 type heardSource struct {
-	Source
+	source.Source
 	last func() time.Time
 }
 
@@ -30,10 +31,10 @@ func TestPatient(t *testing.T) {
 			{"none come", lookTimeout, 0, lookTimeout, lookTimeout},
 			{"they come for a while", lookTimeout, 7 * time.Second, 9 * time.Second, 11 * time.Second},
 			{"they come for ever", lookTimeout, time.Hour, 20 * time.Second, 20 * time.Second},
-			{"they come for ever, a longer call", smallCallTimeout, time.Hour, time.Minute, time.Minute},
+			{"they come for ever, a longer call", source.SmallCallTimeout, time.Hour, time.Minute, time.Minute},
 		} {
 			began := time.Now()
-			ctx, cancel := patient(t.Context(), heardSource{last: func() time.Time {
+			ctx, cancel := source.WithTimeout(t.Context(), heardSource{last: func() time.Time {
 				if now := time.Now(); now.Before(began.Add(one.bytes)) {
 					return now
 				}

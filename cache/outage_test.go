@@ -18,6 +18,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
@@ -29,16 +30,16 @@ type outageBench struct {
 	logged bytes.Buffer
 }
 
-func newOutageBench(t *testing.T, wrap func(*cachetest.Source) cache.Source) *outageBench {
+func newOutageBench(t *testing.T, wrap func(*cachetest.Source) source.Source) *outageBench {
 	b := &outageBench{t: t}
-	var resources []*cache.Resource
+	var resources []*source.Resource
 	for i := range 20 {
 		res := cachetest.PodResource()
 		res.GroupVersionResource = schema.GroupVersionResource{Group: fmt.Sprintf("g%d", i), Version: "v1", Resource: "pods"}
 		resources = append(resources, res)
 	}
 	b.source = cachetest.New(resources...)
-	source := cache.Source(b.source)
+	source := source.Source(b.source)
 	if wrap != nil {
 		source = wrap(b.source)
 	}
@@ -143,7 +144,7 @@ func TestStartingServer(t *testing.T) {
 // TestLoneFailure: one feed that fails while others do not is not hurried by them.
 func TestLoneFailure(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		b := newOutageBench(t, func(s *cachetest.Source) cache.Source { return &brokenSource{Source: s, group: "g3"} })
+		b := newOutageBench(t, func(s *cachetest.Source) source.Source { return &brokenSource{Source: s, group: "g3"} })
 		b.source.Break(errors.New("reset"))
 		time.Sleep(10 * time.Minute)
 		if n := b.behind(); n != 1 {
@@ -164,7 +165,7 @@ func TestLoneFailure(t *testing.T) {
 func TestBrokenWay(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		cuts := &cutSource{phase: "live", at: 1, err: errors.New("reset"), times: 1 << 30}
-		b := newOutageBench(t, func(s *cachetest.Source) cache.Source { cuts.Source = s; return cuts })
+		b := newOutageBench(t, func(s *cachetest.Source) source.Source { cuts.Source = s; return cuts })
 		b.source.Break(errors.New("reset"))
 		time.Sleep(10 * time.Minute)
 		cuts.mu.Lock()
@@ -182,7 +183,7 @@ func TestBrokenWay(t *testing.T) {
 // collection stale.
 func TestCatchingUp(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		b := newOutageBench(t, func(s *cachetest.Source) cache.Source { return lateSource{s} })
+		b := newOutageBench(t, func(s *cachetest.Source) source.Source { return lateSource{s} })
 		b.source.SetDown(true)
 		time.Sleep(time.Minute)
 		for range 20 {
@@ -207,8 +208,8 @@ func TestCatchingUp(t *testing.T) {
 // lateSource takes its time for each event of a watch.
 type lateSource struct{ *cachetest.Source }
 
-func (s lateSource) Watch(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.WatchOptions, handle func(cache.Event) error) error {
-	return s.Source.Watch(ctx, res, enc, opts, func(ev cache.Event) error {
+func (s lateSource) Watch(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.WatchOptions, handle func(source.Event) error) error {
+	return s.Source.Watch(ctx, res, enc, opts, func(ev source.Event) error {
 		if !opts.SendInitialEvents {
 			time.Sleep(200 * time.Millisecond)
 		}
@@ -222,7 +223,7 @@ type brokenSource struct {
 	group string
 }
 
-func (s *brokenSource) Watch(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.WatchOptions, handle func(cache.Event) error) error {
+func (s *brokenSource) Watch(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.WatchOptions, handle func(source.Event) error) error {
 	if res.Group == s.group && !opts.SendInitialEvents {
 		return apierrors.NewServiceUnavailable("no endpoints")
 	}

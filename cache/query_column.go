@@ -11,6 +11,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/encoding/json"
 	"github.com/kubeweir/kubeweir/listquery"
 	"github.com/kubeweir/kubeweir/object"
@@ -55,11 +56,11 @@ type valueReader struct {
 
 // redacted is s of redacted objects. They are redacted when a column is made of them, not
 // kept: who may see a redacted view only, seldom asks for more than metadata.
-func (s valueReader) redacted(res *Resource) valueReader {
+func (s valueReader) redacted(res *source.Resource) valueReader {
 	token := s.token
 	s.name = "redacted " + s.name // as no path is spelled
 	s.token = func(o *object.Object) ([]byte, error) {
-		o, err := o.Redacted(res.holdsSecrets())
+		o, err := o.Redacted(res.HoldsSecrets())
 		if err != nil {
 			return nil, err
 		}
@@ -83,7 +84,7 @@ func plainlyMetadata(p listquery.Path) bool {
 
 // readerOf reads the values at a path; the error is that of a column which the
 // resource does not have.
-func readerOf(res *Resource, p listquery.Path, quantity bool) (s valueReader, err error) {
+func readerOf(res *source.Resource, p listquery.Path, quantity bool) (s valueReader, err error) {
 	s = valueReader{name: p.String(), read: listquery.ValueOf}
 	if name, ok := p.Column(); ok {
 		s.name = "column " + name // as no path is spelled, and no order named
@@ -103,7 +104,7 @@ func readerOf(res *Resource, p listquery.Path, quantity bool) (s valueReader, er
 }
 
 // cellOf finds the cells of a column of the resource's Table, by its name in lower case.
-func cellOf(res *Resource, name string) (func(*object.Object) ([]byte, error), error) {
+func cellOf(res *source.Resource, name string) (func(*object.Object) ([]byte, error), error) {
 	if res.Printer == nil || res.Printer.Traits().NoTables {
 		return nil, fmt.Errorf("there are no Tables of %s, whose column %q could be: name a path, as .metadata.name is", res.Resource, name)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/form"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/encoding/cbor"
 	"github.com/kubeweir/kubeweir/encoding/json"
 	"github.com/kubeweir/kubeweir/listquery"
@@ -199,7 +200,7 @@ func newAsked(req *ReadRequest, now time.Time) (*asked, error) {
 }
 
 // check says which paths are columns that the resource does not have.
-func (a *asked) check(res *Resource) error {
+func (a *asked) check(res *source.Resource) error {
 	one := func(parameter api.QueryParameter, path listquery.Path) error {
 		if _, err := readerOf(res, path, false); err != nil {
 			return listquery.BadRequest(parameter, err)
@@ -368,7 +369,7 @@ type tableau struct {
 	ctx      context.Context
 	user     string // see ReadRequest.User
 	redacted bool   // see api.Representation.Redacted
-	resource *Resource
+	resource *source.Resource
 	columns  *columns // nil if nothing is kept of them
 	frame    *frame
 	rows     rows

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/form"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/defaults"
 	"github.com/kubeweir/kubeweir/listquery"
 	"github.com/kubeweir/kubeweir/object"
@@ -162,7 +163,7 @@ func unrenderable(c *Collection, err error) error {
 
 // objectKey is the key of a name in a collection; ok is false for paths that
 // the resource does not have.
-func objectKey(res *Resource, namespace, name string) (key string, ok bool) {
+func objectKey(res *source.Resource, namespace, name string) (key string, ok bool) {
 	switch {
 	case res.Namespaced:
 		return namespace + "/" + name, namespace != "" && name != ""

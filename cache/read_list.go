@@ -10,6 +10,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/form"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/reason"
 	"github.com/kubeweir/kubeweir/shard"
@@ -79,7 +80,7 @@ func newQuery(c *Collection, req *ReadRequest) (*query, error) {
 	if req.Namespace != "" && !res.Namespaced {
 		return nil, forward(reason.Unservable, nil)
 	}
-	q := &query{ReadRequest: req, filter: req.Filter, namespace: req.Namespace, storeOnly: res.storeOnly()}
+	q := &query{ReadRequest: req, filter: req.Filter, namespace: req.Namespace, storeOnly: res.BypassesWatchCache()}
 	if q.filter == nil && selective(&req.Options) {
 		var err error
 		q.filter, err = object.NewFilter(res.Schema, req.Namespace, "", req.Options.LabelSelector, req.Options.FieldSelector)
@@ -106,7 +107,7 @@ func selective(o *api.ListOptions) bool {
 
 // narrow recognizes lists of one namespace or one object by their field
 // selector. As upstream it does so on the first page only.
-func (q *query) narrow(res *Resource) {
+func (q *query) narrow(res *source.Resource) {
 	fields := q.filter.Fields
 	if q.Options.Continue != "" || fields == nil {
 		return
@@ -482,7 +483,7 @@ func (t *indexTerm) matches(o *object.Object) bool {
 
 // upstreamIndex tells which term of f upstream has an index for
 // (SelectionPredicate.IndexFields of pods and resource slices).
-func upstreamIndex(res *Resource, f *object.Filter) *indexTerm {
+func upstreamIndex(res *source.Resource, f *object.Filter) *indexTerm {
 	const indexed = "spec.nodeName"
 	switch res.GroupResource().String() {
 	case "pods", "resourceslices.resource.k8s.io":

@@ -27,6 +27,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/table"
 	"github.com/kubeweir/kubeweir/internal/soak"
 )
@@ -38,15 +39,15 @@ type readBench struct {
 	manager *cache.Manager
 	reader  *cache.Reader
 	now     time.Time
-	res     map[schema.GroupVersionResource]*cache.Resource
+	res     map[schema.GroupVersionResource]*source.Resource
 }
 
 func newReadBench(t testing.TB) *readBench { return newLimitedReadBench(t, cache.Limits{}) }
 
 func newLimitedReadBench(t testing.TB, limits cache.Limits) *readBench {
 	t.Helper()
-	b := &readBench{t: t, now: time.Now().Add(time.Hour), res: map[schema.GroupVersionResource]*cache.Resource{}}
-	resources := []*cache.Resource{cachetest.PodResource(), cachetest.NodeResource(), cachetest.WidgetResource()}
+	b := &readBench{t: t, now: time.Now().Add(time.Hour), res: map[schema.GroupVersionResource]*source.Resource{}}
+	resources := []*source.Resource{cachetest.PodResource(), cachetest.NodeResource(), cachetest.WidgetResource()}
 	for _, res := range resources {
 		res.Printer = table.NewDefaultPrinter()
 		b.res[res.GroupVersionResource] = res
@@ -218,7 +219,7 @@ func shown(objs []cachetest.Object, rep api.Representation) []cachetest.Object {
 }
 
 // expected is the list that upstream would give of objs.
-func expected(t testing.TB, res *cache.Resource, objs []cachetest.Object, listMeta metav1.ListMeta, rep api.Representation) []byte {
+func expected(t testing.TB, res *source.Resource, objs []cachetest.Object, listMeta metav1.ListMeta, rep api.Representation) []byte {
 	t.Helper()
 	objs = shown(objs, rep)
 	if rep.Transform == api.PartialMetadata {
@@ -396,7 +397,7 @@ func (b *readBench) checkList(t *testing.T, c *cache.Collection, path string, re
 
 // checkTable reads a Table into its Go type and writes it again; its rows must be
 // those of the objects.
-func (b *readBench) checkTable(t *testing.T, res *cache.Resource, body []byte, rep api.Representation, listMeta metav1.ListMeta, objs []cachetest.Object) {
+func (b *readBench) checkTable(t *testing.T, res *source.Resource, body []byte, rep api.Representation, listMeta metav1.ListMeta, objs []cachetest.Object) {
 	t.Helper()
 	var got metav1.Table
 	if err := stdjson.Unmarshal(body, &got); err != nil {

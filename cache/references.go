@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/flight"
 	"github.com/kubeweir/kubeweir/object"
 )
@@ -14,7 +15,7 @@ import (
 // references are the objects of a list by name and version. They are immutable and
 // shared by all who asked for them.
 type references struct {
-	meta  ListMeta
+	meta  source.ListMeta
 	items []reference
 	// newest is the highest version among items.
 	newest uint64
@@ -31,9 +32,9 @@ type reference struct {
 
 // referrer asks a ReferenceSource on behalf of one collection.
 type referrer struct {
-	source  ReferenceSource // nil if the source is not one, or a PromptSource, which is not asked
-	none    *atomic.Bool    // the source has no such lists of the resource; the feed's nameless
-	flights flight.Group[ReferenceOptions, *references]
+	source  source.ReferenceSource // nil if the source is not one, or a PromptSource, which is not asked
+	none    *atomic.Bool           // the source has no such lists of the resource; the feed's nameless
+	flights flight.Group[source.ReferenceOptions, *references]
 }
 
 // maxUnseen is by how many objects a list of references may exceed what the
@@ -46,14 +47,14 @@ var errUnseen = errors.New("the cache is too far behind the upstream")
 // references lists what the upstream has now. Callers share a list that began after
 // all of them had come. The error wraps ErrUnsupported when there is no such list. What of
 // it is the caller's is counted.
-func (c *Collection) references(ctx context.Context, opts ReferenceOptions, asked *Asked) (*references, error) {
+func (c *Collection) references(ctx context.Context, opts source.ReferenceOptions, asked *Asked) (*references, error) {
 	if c.referrer.lacks() {
-		return nil, ErrUnsupported
+		return nil, source.ErrUnsupported
 	}
 	refs, by, err := c.referrer.flights.Do(ctx, opts, func(ctx context.Context) (*references, error) {
 		if opts.Continue == "" && c.isBusy() {
 			if rv, ok := c.overtaken(ctx); ok {
-				return &references{meta: ListMeta{ResourceVersion: rv}, unnamed: true}, nil
+				return &references{meta: source.ListMeta{ResourceVersion: rv}, unnamed: true}, nil
 			}
 		}
 		return c.listReferences(ctx, opts)
@@ -104,7 +105,7 @@ func (c *Collection) overtaken(ctx context.Context) (rv uint64, ok bool) {
 	return rv, err == nil && c.expect(held, rv) == nil && c.WaitFor(ctx, rv, feedHeadStart) == nil
 }
 
-func (c *Collection) listReferences(ctx context.Context, opts ReferenceOptions) (*references, error) {
+func (c *Collection) listReferences(ctx context.Context, opts source.ReferenceOptions) (*references, error) {
 	held, limit := c.RV(), c.View().Len()+maxUnseen
 	refs := &references{items: make([]reference, 0, min(c.View().Count(opts.Namespace), pageCapacity(opts.Limit)))}
 	var err error
@@ -118,10 +119,10 @@ func (c *Collection) listReferences(ctx context.Context, opts ReferenceOptions) 
 	})
 	switch {
 	case err == nil && refs.meta.ResourceVersion == 0:
-		err = fmt.Errorf("%w: %w", ErrUnsupported, errNoVersion)
+		err = fmt.Errorf("%w: %w", source.ErrUnsupported, errNoVersion)
 		fallthrough
 	case err != nil:
-		if errors.Is(err, ErrUnsupported) {
+		if errors.Is(err, source.ErrUnsupported) {
 			c.referrer.none.Store(true)
 		}
 		return nil, fmt.Errorf("asking for names and versions: %w", err)

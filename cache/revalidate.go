@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/reason"
 )
@@ -65,8 +66,8 @@ func (r *Reader) Revalidate(ctx context.Context, c *Collection, req *ReadRequest
 }
 
 // referenceOptions are the parameters of the list in the upstream's terms.
-func (q *query) referenceOptions() ReferenceOptions {
-	o := ReferenceOptions{Namespace: q.Namespace, Limit: q.Options.Limit, Continue: q.Options.Continue}
+func (q *query) referenceOptions() source.ReferenceOptions {
+	o := source.ReferenceOptions{Namespace: q.Namespace, Limit: q.Options.Limit, Continue: q.Options.Continue}
 	if s := q.Options.LabelSelector; s != nil {
 		o.LabelSelector = s.String()
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/table"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
@@ -318,7 +319,7 @@ func TestRevalidateCannot(t *testing.T) {
 	})
 	bubble.Test(t, func(t *testing.T) {
 		b := newRevalidateBench(t, 10)
-		b.source.Fail("references", fmt.Errorf("406: %w", cache.ErrUnsupported))
+		b.source.Fail("references", fmt.Errorf("406: %w", source.ErrUnsupported))
 		for range 3 {
 			if _, err := b.read(t.Context(), ""); !errors.Is(err, cache.ErrForward) {
 				t.Errorf("unsupported: %v", err)

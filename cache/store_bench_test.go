@@ -11,6 +11,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/object"
 )
 
@@ -45,23 +46,23 @@ func (s *benchSource) pod(i, rv int) []byte {
 	return cachetest.Encode(p, s.enc)
 }
 
-func (s *benchSource) List(context.Context, *cache.Resource, api.Encoding, cache.ListOptions, func([]byte) error) (cache.ListMeta, error) {
-	return cache.ListMeta{ResourceVersion: uint64(len(s.items)), Kind: "PodList", APIVersion: "v1"}, nil
+func (s *benchSource) List(context.Context, *source.Resource, api.Encoding, source.ListOptions, func([]byte) error) (source.ListMeta, error) {
+	return source.ListMeta{ResourceVersion: uint64(len(s.items)), Kind: "PodList", APIVersion: "v1"}, nil
 }
 
-func (s *benchSource) Watch(ctx context.Context, _ *cache.Resource, _ api.Encoding, _ cache.WatchOptions, handle func(cache.Event) error) error {
+func (s *benchSource) Watch(ctx context.Context, _ *source.Resource, _ api.Encoding, _ source.WatchOptions, handle func(source.Event) error) error {
 	for _, item := range s.items {
-		if err := handle(cache.Event{Type: api.Added, Object: bytes.Clone(item)}); err != nil {
+		if err := handle(source.Event{Type: api.Added, Object: bytes.Clone(item)}); err != nil {
 			return err
 		}
 	}
-	if err := handle(cache.Event{Type: api.Bookmark, InitialEventsEnd: true, ResourceVersion: uint64(len(s.items))}); err != nil {
+	if err := handle(source.Event{Type: api.Bookmark, InitialEventsEnd: true, ResourceVersion: uint64(len(s.items))}); err != nil {
 		return err
 	}
 	for {
 		select {
 		case raw := <-s.events:
-			if err := handle(cache.Event{Type: api.Modified, Object: raw}); err != nil {
+			if err := handle(source.Event{Type: api.Modified, Object: raw}); err != nil {
 				return err
 			}
 		case s.done <- struct{}{}:
@@ -71,11 +72,11 @@ func (s *benchSource) Watch(ctx context.Context, _ *cache.Resource, _ api.Encodi
 	}
 }
 
-func (s *benchSource) CurrentVersion(context.Context, *cache.Resource) (uint64, error) {
+func (s *benchSource) CurrentVersion(context.Context, *source.Resource) (uint64, error) {
 	return uint64(len(s.items)), nil
 }
 
-func (s *benchSource) Server(context.Context) (string, error) { return "", cache.ErrUnsupported }
+func (s *benchSource) Server(context.Context) (string, error) { return "", source.ErrUnsupported }
 
 func (s *benchSource) Delay() time.Duration   { return 0 }
 func (s *benchSource) LastContact() time.Time { return time.Now() }

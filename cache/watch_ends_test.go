@@ -16,6 +16,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/table"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/reason"
@@ -27,8 +28,8 @@ type garbageSource struct {
 	on, loses atomic.Bool
 }
 
-func (s *garbageSource) Watch(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.WatchOptions, handle func(cache.Event) error) error {
-	return s.ReferenceSource.Watch(ctx, res, enc, opts, func(ev cache.Event) error {
+func (s *garbageSource) Watch(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.WatchOptions, handle func(source.Event) error) error {
+	return s.ReferenceSource.Watch(ctx, res, enc, opts, func(ev source.Event) error {
 		if s.loses.Load() {
 			return nil
 		}

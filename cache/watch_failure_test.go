@@ -13,6 +13,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/table"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/object"
@@ -243,8 +244,8 @@ type panickingSource struct {
 	fatal bool
 }
 
-func (s *panickingSource) Watch(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.WatchOptions, handle func(cache.Event) error) error {
-	return s.Source.Watch(ctx, res, enc, opts, func(ev cache.Event) error {
+func (s *panickingSource) Watch(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.WatchOptions, handle func(source.Event) error) error {
+	return s.Source.Watch(ctx, res, enc, opts, func(ev source.Event) error {
 		if s.fatal && ev.Type == api.Added {
 			panic("while reading")
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/table"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/object"
@@ -144,7 +145,7 @@ func newPrintingWatchBench(t *testing.T, limits cache.Limits, printer table.Prin
 }
 
 // start makes the collection, fed by source.
-func (b *watchBench) start(res *cache.Resource, source cache.Source, limits cache.Limits) {
+func (b *watchBench) start(res *source.Resource, source source.Source, limits cache.Limits) {
 	b.t.Helper()
 	var err error
 	if b.manager, err = cache.NewManager(cache.Options{Source: source, Limits: limits, Logger: slog.New(slog.DiscardHandler)}); err != nil {

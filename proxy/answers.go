@@ -73,7 +73,7 @@ func (g *Gateway) answerBefore(ctx context.Context, x *exchange, from *answers, 
 	return answer.response(time.Now())
 }
 
-func sourceOf(told identity.Told) source {
+func sourceOf(told identity.Told) responseSource {
 	switch told {
 	case identity.ToldBefore:
 		return fromCache

@@ -16,6 +16,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/table"
 	"github.com/kubeweir/kubeweir/encoding"
 	"github.com/kubeweir/kubeweir/internal/bubble"
@@ -48,8 +49,8 @@ func newAggregationBench(t *testing.T, change func(*cachetest.Source), aggregate
 
 // newAggregationBenchWith has other options.
 func newAggregationBenchWith(t *testing.T, options func(*Options), change func(*cachetest.Source), aggregatedGroups ...string) *aggregationBench {
-	cluster := func(gvr schema.GroupVersionResource, kind string, custom bool) *cache.Resource {
-		res := &cache.Resource{GroupVersionResource: gvr, Kind: kind, Custom: custom, Schema: object.SchemaFor(gvr)}
+	cluster := func(gvr schema.GroupVersionResource, kind string, custom bool) *source.Resource {
+		res := &source.Resource{GroupVersionResource: gvr, Kind: kind, Custom: custom, Schema: object.SchemaFor(gvr)}
 		if custom {
 			res.Schema = object.CustomSchema(nil).ClusterScoped()
 		}
@@ -286,7 +287,7 @@ func TestRequestsFromBeforeServedElsewhere(t *testing.T) {
 				res, _ := b.resources.Lookup(projects)
 				b.source.Update(apiServiceResource, apiService("projects"))
 				synctest.Wait()
-				if _, err := b.gateway.Manager.Collection(t.Context(), res, api.JSON); !errors.Is(err, cache.ErrRedefined) {
+				if _, err := b.gateway.Manager.Collection(t.Context(), res, api.JSON); !errors.Is(err, source.ErrRedefined) {
 					t.Errorf("served elsewhere: %v", err)
 				}
 				b.source.Update(apiServiceResource, apiService(""))

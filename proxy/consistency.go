@@ -5,7 +5,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
-	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/source"
 )
 
 // Mode says how a most-recent read (no resourceVersion) is answered.
@@ -42,7 +42,7 @@ func (x *exchange) consistency() Mode {
 
 // mode is the Mode of a most-recent read of res. Of what aggregated API servers
 // serve, the answers to writes do not tell how new the cache must be.
-func (x *exchange) mode(res *cache.Resource) Mode {
+func (x *exchange) mode(res *source.Resource) Mode {
 	if res.Aggregated {
 		return ModeStrict
 	}

@@ -27,6 +27,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/internal/refusaltest"
 	"github.com/kubeweir/kubeweir/proxy/identity"
@@ -219,15 +220,15 @@ func TestRefusalsAmongOthersAreCounted(t *testing.T) {
 		t.Run(c.why.String(), func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				registry := prometheus.NewRegistry()
-				var source *cachetest.Source
-				b := newGatewayBenchFrom(t, nil, func(s *cachetest.Source) cache.Source { source = s; return s }, func(o *Options) {
+				var src *cachetest.Source
+				b := newGatewayBenchFrom(t, nil, func(s *cachetest.Source) source.Source { src = s; return s }, func(o *Options) {
 					o.Registerer = registry
-					limitStarts(t, o, source, c.limits)
+					limitStarts(t, o, src, c.limits)
 					if c.options != nil {
 						c.options(t, o)
 					}
 				})
-				source.SetSilent(c.why == reason.CacheStarting)
+				src.SetSilent(c.why == reason.CacheStarting)
 				var others sync.WaitGroup
 				for i := range c.others {
 					others.Go(func() {
@@ -236,7 +237,7 @@ func TestRefusalsAmongOthersAreCounted(t *testing.T) {
 				}
 				synctest.Wait()
 				checkRefused(t, registry, c.why, c.says, b.gateway.Serve(t.Context(), request(c.line)))
-				source.SetSilent(false)
+				src.SetSilent(false)
 				others.Wait()
 			})
 		})
@@ -244,7 +245,7 @@ func TestRefusalsAmongOthersAreCounted(t *testing.T) {
 }
 
 // limitStarts gives a gateway a cache with limits.
-func limitStarts(t *testing.T, o *Options, source cache.Source, limits cache.Limits) {
+func limitStarts(t *testing.T, o *Options, source source.Source, limits cache.Limits) {
 	t.Helper()
 	manager, err := cache.NewManager(cache.Options{Source: source, Logger: slog.New(slog.DiscardHandler), Limits: limits})
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/internal/soak"
 )
@@ -190,7 +190,7 @@ func TestExplainIsWhatHappens(t *testing.T) {
 // newExplainBench is a gateway with a rule of each kind, before namespaces with pods.
 func newExplainBench(t *testing.T) *explainBench {
 	registry := prometheus.NewRegistry()
-	v := newVisibleBenchFrom(t, func(s *cachetest.Source) cache.Source { return cachetest.ReferenceSource{Source: s} }, func(o *Options) {
+	v := newVisibleBenchFrom(t, func(s *cachetest.Source) source.Source { return cachetest.ReferenceSource{Source: s} }, func(o *Options) {
 		o.Registerer = registry
 		o.Blocked = NewBlocked(nil)
 		o.Policy.Rules = []Rule{

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/proxy/identity"
 	"github.com/kubeweir/kubeweir/reason"
 	"github.com/kubeweir/kubeweir/shard"
@@ -195,7 +196,7 @@ func (e *explaining) query(ctx context.Context) {
 }
 
 // find is Resources.find that starts nothing: to look up what is not known could read discovery anew.
-func (e *explaining) find() (*cache.Resource, reason.Forward) {
+func (e *explaining) find() (*source.Resource, reason.Forward) {
 	gvr := schema.GroupVersionResource{Group: e.Info.APIGroup, Version: e.Info.APIVersion, Resource: e.Info.Resource}
 	if _, known := e.g.Resources.Known(gvr); !known {
 		return nil, reason.UnknownResource

@@ -152,16 +152,16 @@ func New(o Options) *Gateway {
 	return g
 }
 
-// source says where an answer came from, for metrics and audit.
-type source string
+// responseSource says where an answer came from, for metrics and audit.
+type responseSource string
 
 const (
-	fromGateway   source = "gateway" // health, refusals
-	fromCache     source = "cached"
-	fromCollapsed source = "collapsed"
-	fromUpstream  source = "forwarded"
+	fromGateway   responseSource = "gateway" // health, refusals
+	fromCache     responseSource = "cached"
+	fromCollapsed responseSource = "collapsed"
+	fromUpstream  responseSource = "forwarded"
 	// fromRevalidated is the cache after the upstream told which versions are current.
-	fromRevalidated source = "revalidated"
+	fromRevalidated responseSource = "revalidated"
 )
 
 // exchange is one request with what is learned about it on its way.
@@ -170,7 +170,7 @@ type exchange struct {
 	info    *api.RequestInfo // of request
 	auditID string
 	began   time.Time
-	source  source
+	source  responseSource
 	// policy is the one in force when the request arrived, for all of it.
 	policy *policy
 	// sender is who asks, and subject as whom, once that is known; decision what the

@@ -17,6 +17,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/table"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/proxy/identity"
@@ -104,13 +105,13 @@ func newGatewayBench(t testing.TB, change func(*Options)) *gatewayBench {
 }
 
 // newGatewayBenchOf has other resources besides pods.
-func newGatewayBenchOf(t testing.TB, others []*cache.Resource, change func(*Options)) *gatewayBench {
+func newGatewayBenchOf(t testing.TB, others []*source.Resource, change func(*Options)) *gatewayBench {
 	t.Helper()
-	return newGatewayBenchFrom(t, others, func(s *cachetest.Source) cache.Source { return s }, change)
+	return newGatewayBenchFrom(t, others, func(s *cachetest.Source) source.Source { return s }, change)
 }
 
 // newGatewayBenchFrom has another source, made of that in memory.
-func newGatewayBenchFrom(t testing.TB, others []*cache.Resource, from func(*cachetest.Source) cache.Source, change func(*Options)) *gatewayBench {
+func newGatewayBenchFrom(t testing.TB, others []*source.Resource, from func(*cachetest.Source) source.Source, change func(*Options)) *gatewayBench {
 	t.Helper()
 	b := &gatewayBench{t: t, source: cachetest.New(append(others, cachetest.PodResource())...), upstream: &fakeUpstream{}}
 	log := slog.New(slog.DiscardHandler)
@@ -252,10 +253,10 @@ func TestRoutes(t *testing.T) {
 }
 
 func TestInScope(t *testing.T) {
-	pods, nodes, widgets := &cache.Resource{Namespaced: true}, &cache.Resource{}, &cache.Resource{Namespaced: true, Custom: true}
+	pods, nodes, widgets := &source.Resource{Namespaced: true}, &source.Resource{}, &source.Resource{Namespaced: true, Custom: true}
 	for _, c := range []struct {
 		path string
-		res  *cache.Resource
+		res  *source.Resource
 		want bool
 	}{
 		{"/api/v1/pods", pods, true}, {"/api/v1/namespaces/a/pods", pods, true}, {"/api/v1/namespaces/a/pods/p", pods, true}, {"/api/v1/pods/p", pods, false},

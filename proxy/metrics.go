@@ -34,7 +34,7 @@ type metrics struct {
 
 type requestLabels struct {
 	verb, group, resource string
-	source                source
+	source                responseSource
 	code                  int
 }
 
@@ -140,7 +140,7 @@ func (m *metrics) observe(x *exchange, code int, n int64) {
 
 // of finds the metrics of a request. One whose names are labels already needs no
 // second look.
-func (m *metrics) of(info *api.RequestInfo, from source, code int) *requestMetrics {
+func (m *metrics) of(info *api.RequestInfo, from responseSource, code int) *requestMetrics {
 	l := requestLabels{verb: info.Verb, source: from, code: code}
 	if info.IsResourceRequest {
 		l.group, l.resource = info.APIGroup, info.Resource

@@ -8,6 +8,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/proxy/websocket"
 	"github.com/kubeweir/kubeweir/reason"
@@ -89,7 +90,7 @@ func ambiguity(x *exchange) reason.Forward {
 // inScope reports whether the namespace in the path, or its absence, goes with the
 // resource. The paths of a Namespace itself are the only ones of a cluster-scoped
 // resource with a namespace in them.
-func inScope(info *api.RequestInfo, res *cache.Resource) bool {
+func inScope(info *api.RequestInfo, res *source.Resource) bool {
 	switch {
 	case info.Resource == "namespaces" && info.APIGroup != "":
 		return false // objects of such a custom resource have the paths of namespaces
@@ -104,7 +105,7 @@ func inScope(info *api.RequestInfo, res *cache.Resource) bool {
 
 // selection compiles what a list or watch selects; ok is false where the resource does
 // not have the selector.
-func selection(info *api.RequestInfo, res *cache.Resource) (filter *object.Filter, ok bool) {
+func selection(info *api.RequestInfo, res *source.Resource) (filter *object.Filter, ok bool) {
 	if info.Verb == "get" {
 		return nil, true
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/listquery"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/proxy/identity"
@@ -60,7 +61,7 @@ func (g *Gateway) readPermitted(ctx context.Context, x *exchange, q readQuery) o
 
 // readQuery is a read as its parameters say.
 type readQuery struct {
-	res     *cache.Resource
+	res     *source.Resource
 	rep     api.Representation
 	options api.ListOptions
 	filter  *object.Filter   // nil for a get
@@ -80,7 +81,7 @@ func (q *readQuery) cacheOnly() bool {
 	return q.options.ShardSelector != "" || q.query != nil || q.rep.Redacted || q.rep.DropManagedFields || q.visible != nil
 }
 
-func negotiate(x *exchange, res *cache.Resource) (api.Representation, bool) {
+func negotiate(x *exchange, res *source.Resource) (api.Representation, bool) {
 	accept := x.request.Header.Get("Accept")
 	if strings.Contains(accept, "application/*") {
 		// go-restful, which looks before the handlers of built-in resources do,
@@ -111,7 +112,7 @@ func negotiate(x *exchange, res *cache.Resource) (api.Representation, bool) {
 }
 
 // encodingOf is the encoding of the collection that serves rep.
-func encodingOf(res *cache.Resource, rep api.Representation) api.Encoding {
+func encodingOf(res *source.Resource, rep api.Representation) api.Encoding {
 	if res.Custom || rep.Encoding == api.CBOR {
 		return api.JSON
 	}
@@ -136,7 +137,7 @@ func (g *Gateway) collection(ctx context.Context, x *exchange, q readQuery, enc 
 			return nil, forwardedFor(reason.Representation) // found out when the collection began
 		}
 		return c, outcome{}
-	case err == nil, errors.Is(err, cache.ErrRedefined):
+	case err == nil, errors.Is(err, source.ErrRedefined):
 		return nil, forwardedFor(reason.Redefined)
 	case ctx.Err() != nil:
 		return nil, answeredWith(x.fail(err))
@@ -150,7 +151,7 @@ func (g *Gateway) collection(ctx context.Context, x *exchange, q readQuery, enc 
 
 // isCurrent reports whether res is still what the request found when it came: another
 // server may serve it now, or another definition be true of it.
-func (g *Gateway) isCurrent(res *cache.Resource) bool {
+func (g *Gateway) isCurrent(res *source.Resource) bool {
 	now, ok := g.Resources.Lookup(res.GroupVersionResource)
 	return ok && now == res
 }
@@ -290,7 +291,7 @@ func (g *Gateway) revalidate(ctx context.Context, x *exchange, q readQuery) *api
 // revalidates reports whether names and versions are what the upstream can be asked
 // for instead of rep. Metadata is what they are taken from, and rows alone cost even less.
 // What an aggregated API server means by a version is its own affair.
-func revalidates(res *cache.Resource, rep api.Representation) bool {
+func revalidates(res *source.Resource, rep api.Representation) bool {
 	rowsAlone := rep.Transform == api.Table && rep.IncludeObject == api.IncludeNone
 	return rep.Transform != api.PartialMetadata && !rowsAlone && (res.Custom || res.Printer != nil)
 }
@@ -305,7 +306,7 @@ func warn(resp *api.Response, c *cache.Collection) {
 // holds reports whether c may answer a most-recent read: it is known to hold the
 // most recent state, or the read is in session mode and c holds what that asks for.
 func (g *Gateway) holds(ctx context.Context, x *exchange, c *cache.Collection) bool {
-	if _, err := c.FreshAtOnce(ctx); !errors.Is(err, cache.ErrUnsupported) {
+	if _, err := c.FreshAtOnce(ctx); !errors.Is(err, source.ErrUnsupported) {
 		return err == nil
 	}
 	if x.mode(c.Resource()) == ModeStrict {
@@ -333,7 +334,7 @@ func (g *Gateway) fresh(ctx context.Context, x *exchange, c *cache.Collection) (
 }
 
 // collapse answers a most-recent read together with others that want the same.
-func (g *Gateway) collapse(ctx context.Context, x *exchange, res *cache.Resource) outcome {
+func (g *Gateway) collapse(ctx context.Context, x *exchange, res *source.Resource) outcome {
 	if x.redacted {
 		return forwardedFor(reason.Unproven) // what is shared is whole
 	}

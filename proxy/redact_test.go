@@ -17,6 +17,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/table"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/object"
@@ -32,7 +33,7 @@ var secrets = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 // redactedBench has a Secret, a Pod and a custom object, each with the seed, and shows "agent" a redacted view.
 func redactedBench(t testing.TB, change func(*Options)) *gatewayBench {
 	t.Helper()
-	secretResource := &cache.Resource{GroupVersionResource: secrets, Kind: "Secret", Namespaced: true, Schema: object.SchemaFor(secrets)}
+	secretResource := &source.Resource{GroupVersionResource: secrets, Kind: "Secret", Namespaced: true, Schema: object.SchemaFor(secrets)}
 	widgets := cachetest.WidgetResource()
 	var err error
 	widgets.Printer, err = table.NewCustomPrinter([]apiextensionsv1.CustomResourceColumnDefinition{

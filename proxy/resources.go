@@ -19,6 +19,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/table"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
@@ -70,8 +71,8 @@ type Resources struct {
 
 	mu struct {
 		sync.RWMutex
-		builtin map[schema.GroupVersionResource]*cache.Resource
-		custom  map[schema.GroupVersionResource]*cache.Resource
+		builtin map[schema.GroupVersionResource]*source.Resource
+		custom  map[schema.GroupVersionResource]*source.Resource
 		// definitions holds every definition, established or not: what one names
 		// is never taken for a built-in resource.
 		definitions map[string]*definition // by CRD name, "plural.group"
@@ -89,7 +90,7 @@ type definition struct {
 	spec        string                                        // JSON
 	names       apiextensionsv1.CustomResourceDefinitionNames // that were accepted
 	established bool
-	resources   []*cache.Resource
+	resources   []*source.Resource
 }
 
 // ResourcesOptions say what the configuration says of resources.
@@ -108,8 +109,8 @@ func NewResources(discovery Discovery, printers Printers, manager *cache.Manager
 		discovery: discovery, printers: printers, manager: manager, log: log, first: make(chan struct{}),
 		dropManagedFields: o.DropManagedFields,
 	}
-	r.mu.builtin = make(map[schema.GroupVersionResource]*cache.Resource)
-	r.mu.custom = make(map[schema.GroupVersionResource]*cache.Resource)
+	r.mu.builtin = make(map[schema.GroupVersionResource]*source.Resource)
+	r.mu.custom = make(map[schema.GroupVersionResource]*source.Resource)
 	r.mu.definitions = make(map[string]*definition)
 	r.mu.servers = newAPIServices(o.AggregatedGroups)
 	return r
@@ -124,13 +125,13 @@ func (r *Resources) kept(gvr schema.GroupVersionResource, s *object.Schema) *obj
 }
 
 // Lookup returns the resource if it may be served from the cache.
-func (r *Resources) Lookup(gvr schema.GroupVersionResource) (*cache.Resource, bool) {
+func (r *Resources) Lookup(gvr schema.GroupVersionResource) (*source.Resource, bool) {
 	res, why := r.find(gvr)
 	return res, why == reason.NotForwarded
 }
 
 // find is Lookup that says why the resource may not be.
-func (r *Resources) find(gvr schema.GroupVersionResource) (*cache.Resource, reason.Forward) {
+func (r *Resources) find(gvr schema.GroupVersionResource) (*source.Resource, reason.Forward) {
 	r.mu.RLock()
 	res := r.mu.builtin[gvr]
 	if res == nil {
@@ -147,7 +148,7 @@ func (r *Resources) find(gvr schema.GroupVersionResource) (*cache.Resource, reas
 // findBuiltin makes the resource from discovery. While the definitions are not
 // known, a custom resource looks like any other in discovery; then only kinds
 // that kubeweir itself knows as built in are taken.
-func (r *Resources) findBuiltin(gvr schema.GroupVersionResource, synced bool) (*cache.Resource, reason.Forward) {
+func (r *Resources) findBuiltin(gvr schema.GroupVersionResource, synced bool) (*source.Resource, reason.Forward) {
 	server, ok := r.discovery.Lookup(gvr)
 	switch {
 	case !ok:
@@ -174,7 +175,7 @@ func (r *Resources) findBuiltin(gvr schema.GroupVersionResource, synced bool) (*
 	if !r.mu.servers.mayCache(gvr.GroupVersion(), known) {
 		return nil, reason.Aggregated
 	}
-	res := &cache.Resource{
+	res := &source.Resource{
 		GroupVersionResource: gvr,
 		Kind:                 server.Kind,
 		Namespaced:           server.Namespaced,
@@ -336,12 +337,12 @@ func (r *Resources) define(crd *apiextensionsv1.CustomResourceDefinition, spec s
 	return d
 }
 
-func (r *Resources) customResource(crd *apiextensionsv1.CustomResourceDefinition, v *apiextensionsv1.CustomResourceDefinitionVersion, definition string) *cache.Resource {
+func (r *Resources) customResource(crd *apiextensionsv1.CustomResourceDefinition, v *apiextensionsv1.CustomResourceDefinitionVersion, definition string) *source.Resource {
 	paths := make([]string, 0, len(v.SelectableFields))
 	for _, f := range v.SelectableFields {
 		paths = append(paths, f.JSONPath)
 	}
-	res := &cache.Resource{
+	res := &source.Resource{
 		GroupVersionResource: schema.GroupVersionResource{Group: crd.Spec.Group, Version: v.Name, Resource: crd.Status.AcceptedNames.Plural},
 		Kind:                 crd.Status.AcceptedNames.Kind,
 		Namespaced:           crd.Spec.Scope == apiextensionsv1.NamespaceScoped,
@@ -464,7 +465,7 @@ func (r *Resources) setRefused() {
 func (r *Resources) forgetCustom() (known bool) {
 	r.mu.Lock()
 	known, r.mu.synced = r.mu.synced, false
-	var gone []*cache.Resource
+	var gone []*source.Resource
 	for _, d := range r.mu.definitions {
 		gone = append(gone, d.resources...)
 	}

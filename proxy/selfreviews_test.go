@@ -36,7 +36,7 @@ func selfBench(t *testing.T, change func(*Options)) *gatewayBench {
 }
 
 // ask serves a POST with a body.
-func (b *gatewayBench) ask(target, body string, header ...string) (int, string, source) {
+func (b *gatewayBench) ask(target, body string, header ...string) (int, string, responseSource) {
 	b.t.Helper()
 	r := request("POST "+target, append([]string{"Content-Type: application/json"}, header...)...)
 	r.Body, r.ContentLength = strings.NewReader(body), int64(len(body))
@@ -203,7 +203,7 @@ func TestSelfReviewsByRule(t *testing.T) {
 			o.Policy.RememberSelfReviews = false
 			o.Policy.Rules = []Rule{{Match{Users: []string{"jane"}}, Settings{SelfReviews: Yes}}}
 		})
-		for who, want := range map[string]source{"jane": fromCache, "joe": fromUpstream} {
+		for who, want := range map[string]responseSource{"jane": fromCache, "joe": fromUpstream} {
 			b.ask(accessReviews, listPods, "Authorization: Bearer "+who)
 			if _, _, from := b.ask(accessReviews, listPods, "Authorization: Bearer "+who); from != want {
 				t.Errorf("%s is answered %s", who, from)

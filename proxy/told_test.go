@@ -14,6 +14,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
@@ -24,9 +25,9 @@ import (
 func TestToldEachTime(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		discovery := fakeDiscovery{}
-		var all []*cache.Resource
+		var all []*source.Resource
 		for _, gvr := range append(rbacResources(), crdResource, apiServiceResource) {
-			all = append(all, &cache.Resource{GroupVersionResource: gvr, Kind: "CustomResourceDefinition", Schema: object.SchemaFor(gvr)})
+			all = append(all, &source.Resource{GroupVersionResource: gvr, Kind: "CustomResourceDefinition", Schema: object.SchemaFor(gvr)})
 			discovery[gvr] = upstream.ServerResource{GroupVersionResource: gvr, Kind: "CustomResourceDefinition", Verbs: []string{"list", "watch"}}
 		}
 		var text bytes.Buffer

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/proxy/identity"
 	"github.com/kubeweir/kubeweir/reason"
@@ -88,7 +89,7 @@ func (g *Gateway) permitRead(ctx context.Context, x *exchange, q *readQuery) *ap
 }
 
 // showsNamespaces reports whether a request is a list or watch of what is in all namespaces, or of the Namespaces.
-func showsNamespaces(info *api.RequestInfo, res *cache.Resource) bool {
+func showsNamespaces(info *api.RequestInfo, res *source.Resource) bool {
 	return (info.Verb == "list" || info.Verb == "watch") && info.Namespace == "" && !info.NamedByPath &&
 		(res.Namespaced || res.GroupVersionResource == namespaces)
 }

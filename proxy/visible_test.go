@@ -18,8 +18,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/proxy/identity"
@@ -34,20 +34,20 @@ type visibleBench struct {
 	denied  string                                    // a namespace that another authorizer denies; guarded by upstream.mu
 }
 
-func rbacResource(i int, kind string) *cache.Resource {
+func rbacResource(i int, kind string) *source.Resource {
 	gvr := rbacResources()[i]
-	return &cache.Resource{GroupVersionResource: gvr, Kind: kind, Namespaced: i < 2, Schema: object.SchemaFor(gvr)}
+	return &source.Resource{GroupVersionResource: gvr, Kind: kind, Namespaced: i < 2, Schema: object.SchemaFor(gvr)}
 }
 
 func newVisibleBench(t testing.TB, change func(*Options)) *visibleBench {
 	t.Helper()
-	return newVisibleBenchFrom(t, func(s *cachetest.Source) cache.Source { return s }, change)
+	return newVisibleBenchFrom(t, func(s *cachetest.Source) source.Source { return s }, change)
 }
 
 // newVisibleBenchFrom has another source, made of that in memory.
-func newVisibleBenchFrom(t testing.TB, from func(*cachetest.Source) cache.Source, change func(*Options)) *visibleBench {
+func newVisibleBenchFrom(t testing.TB, from func(*cachetest.Source) source.Source, change func(*Options)) *visibleBench {
 	t.Helper()
-	others := []*cache.Resource{
+	others := []*source.Resource{
 		{GroupVersionResource: namespaces, Kind: "Namespace", Schema: object.SchemaFor(namespaces)},
 		rbacResource(0, "Role"), rbacResource(1, "RoleBinding"), rbacResource(2, "ClusterRole"), rbacResource(3, "ClusterRoleBinding"),
 	}

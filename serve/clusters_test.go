@@ -453,7 +453,7 @@ func TestReloadSeesLaterChanges(t *testing.T) {
 // TestReloadOfHalfAFile: a file that is still being written is not read.
 func TestReloadOfHalfAFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gateway.yaml")
-	c := source{ConfigSource: ConfigSource{File: file}, current: &config.Gateway{}}
+	c := configSource{ConfigSource: ConfigSource{File: file}, current: &config.Gateway{}}
 	c.seen = c.look(c.current)
 	text := topLevel
 	for i := range 4 {

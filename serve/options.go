@@ -9,6 +9,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/config"
 	"github.com/kubeweir/kubeweir/proxy"
 	"github.com/kubeweir/kubeweir/proxy/audit"
@@ -33,7 +34,7 @@ func upstreamOptions(c *config.Gateway, userAgent string) upstream.Options {
 	}
 }
 
-func cacheOptions(l *config.Limits, source cache.Source) cache.Options {
+func cacheOptions(l *config.Limits, source source.Source) cache.Options {
 	return cache.Options{
 		Source: source, CheckPeriod: l.SelfCheckPeriod,
 		Limits: cache.Limits{

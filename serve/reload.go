@@ -19,8 +19,8 @@ import (
 	"github.com/kubeweir/kubeweir/config"
 )
 
-// source is where the configuration of a gateway comes from.
-type source struct {
+// configSource is where the configuration of a gateway comes from.
+type configSource struct {
 	ConfigSource
 	providers string // file of the access providers of ClusterProfiles; "" for none
 	// cover makes the certificate that is served with good for a configuration.
@@ -110,7 +110,7 @@ func (s *Server) FollowConfig(from ConfigSource) {
 }
 
 // look says what the files of a configuration look like, by their names.
-func (c *source) look(of *config.Gateway) map[string]string {
+func (c *configSource) look(of *config.Gateway) map[string]string {
 	files := map[string]string{c.File: ""}
 	if c.providers != "" {
 		files[c.providers] = ""
@@ -134,7 +134,7 @@ func (c *source) look(of *config.Gateway) map[string]string {
 
 // changed looks, and reports whether a file differs from what was read and is as it was at
 // the look before. The caller holds mu.
-func (c *source) changed() bool {
+func (c *configSource) changed() bool {
 	now := c.look(c.current)
 	still := maps.Equal(now, c.last)
 	c.last = now

@@ -54,7 +54,7 @@ type Server struct {
 	// several is what is served if it is several clusters, nil else; source is where the
 	// configuration of a gateway comes from.
 	several *clusters
-	source  source
+	source  configSource
 }
 
 // served is what there is behind a process: a cluster or several. Its methods are called in

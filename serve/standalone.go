@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/config"
 	"github.com/kubeweir/kubeweir/console"
 	"github.com/kubeweir/kubeweir/contain"
@@ -191,7 +191,7 @@ func (p progress) Current(ctx context.Context) (last, current uint64, shared boo
 	defer patient.end()
 	last, current, shared, err = p.tracker.Current(&patient)
 	if errors.Is(err, registry.ErrNotWatching) {
-		err = fmt.Errorf("%w: %w", cache.ErrUnsupported, err)
+		err = fmt.Errorf("%w: %w", source.ErrUnsupported, err)
 	}
 	return last, current, shared, err
 }

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/source"
 )
 
 // PromptSource is a Source that is a cache.PromptSource, too.
@@ -17,13 +17,13 @@ type PromptSource struct {
 	Asked atomic.Int64
 }
 
-var _ cache.PromptSource = (*PromptSource)(nil)
+var _ source.PromptSource = (*PromptSource)(nil)
 
 // Progress implements cache.PromptSource.
-func (s *PromptSource) Progress(_ context.Context, res *cache.Resource, _ api.Encoding) (last, current uint64, shared bool, err error) {
+func (s *PromptSource) Progress(_ context.Context, res *source.Resource, _ api.Encoding) (last, current uint64, shared bool, err error) {
 	s.Asked.Add(1)
 	if s.Deaf.Load() {
-		return 0, 0, false, cache.ErrUnsupported
+		return 0, 0, false, source.ErrUnsupported
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

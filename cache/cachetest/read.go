@@ -10,11 +10,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/source"
 )
 
 // List implements cache.Source. Its continue tokens are "revision:key".
-func (s *Source) List(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.ListOptions, visit func([]byte) error) (cache.ListMeta, error) {
+func (s *Source) List(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.ListOptions, visit func([]byte) error) (source.ListMeta, error) {
 	call := fmt.Sprintf("list %s rv=%q match=%q limit=%d", res.Resource, opts.ResourceVersion, opts.ResourceVersionMatch, opts.Limit)
 	method := "list"
 	if opts.Continue != "" {
@@ -22,28 +22,28 @@ func (s *Source) List(ctx context.Context, res *cache.Resource, enc api.Encoding
 		method = "page"
 	}
 	if err := s.enter(ctx, method, call); err != nil {
-		return cache.ListMeta{}, err
+		return source.ListMeta{}, err
 	}
 	items, meta, err := s.page(res, opts)
 	if err != nil {
-		return cache.ListMeta{}, err
+		return source.ListMeta{}, err
 	}
 	for _, c := range items {
 		if err := visit(Encode(c.obj, enc)); err != nil {
-			return cache.ListMeta{}, err
+			return source.ListMeta{}, err
 		}
 	}
 	return meta, ctx.Err()
 }
 
-func (s *Source) page(res *cache.Resource, opts cache.ListOptions) ([]change, cache.ListMeta, error) {
+func (s *Source) page(res *source.Resource, opts source.ListOptions) ([]change, source.ListMeta, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	rev, from, err := s.positionLocked(opts)
 	if err != nil {
-		return nil, cache.ListMeta{}, err
+		return nil, source.ListMeta{}, err
 	}
-	meta := cache.ListMeta{
+	meta := source.ListMeta{
 		ResourceVersion: rev,
 		Kind:            res.Kind + "List",
 		APIVersion:      res.GroupVersion().String(),
@@ -63,7 +63,7 @@ func (s *Source) page(res *cache.Resource, opts cache.ListOptions) ([]change, ca
 }
 
 // positionLocked is where a page begins: its revision and first key.
-func (s *Source) positionLocked(opts cache.ListOptions) (rev uint64, from string, err error) {
+func (s *Source) positionLocked(opts source.ListOptions) (rev uint64, from string, err error) {
 	if opts.Continue != "" {
 		if token, err := api.DecodeContinue(opts.Continue); err == nil { // kube-apiserver's are taken, too
 			opts.Continue = fmt.Sprintf("%d:%s", token.ResourceVersion, token.Start)
@@ -97,7 +97,7 @@ func (s *Source) positionLocked(opts cache.ListOptions) (rev uint64, from string
 
 // stream is one open watch. Its fields are guarded by Source.mu.
 type stream struct {
-	res    *cache.Resource
+	res    *source.Resource
 	enc    api.Encoding
 	cursor uint64 // what was delivered, or skipped as too old
 	held   bool
@@ -106,13 +106,13 @@ type stream struct {
 	cut    bool // after left events
 	hold   bool // after left events
 	left   int
-	rest   []cache.Event // of before the cursor, while held
-	ended  bool          // the timeout passed
-	timer  bool          // a bookmark is due
+	rest   []source.Event // of before the cursor, while held
+	ended  bool           // the timeout passed
+	timer  bool           // a bookmark is due
 }
 
 // Watch implements cache.Source.
-func (s *Source) Watch(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.WatchOptions, handle func(cache.Event) error) error {
+func (s *Source) Watch(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.WatchOptions, handle func(source.Event) error) error {
 	call := fmt.Sprintf("watch %s rv=%d initial=%v timeout=%d", res.Resource, opts.ResourceVersion, opts.SendInitialEvents, opts.TimeoutSeconds)
 	if err := s.enter(ctx, "watch", call); err != nil {
 		return err
@@ -123,7 +123,7 @@ func (s *Source) Watch(ctx context.Context, res *cache.Resource, enc api.Encodin
 	}
 	defer s.close(st)
 	defer s.schedule(st, opts.TimeoutSeconds)()
-	if err := handle(cache.Event{Type: cache.WatchAccepted}); err != nil {
+	if err := handle(source.Event{Type: source.WatchAccepted}); err != nil {
 		return err
 	}
 	for _, ev := range initial {
@@ -153,13 +153,13 @@ func (s *Source) Watch(ctx context.Context, res *cache.Resource, enc api.Encodin
 }
 
 // open begins a watch and returns the initial events, the bookmark included.
-func (s *Source) open(res *cache.Resource, enc api.Encoding, opts cache.WatchOptions) (*stream, []cache.Event, error) {
+func (s *Source) open(res *source.Resource, enc api.Encoding, opts source.WatchOptions) (*stream, []source.Event, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	rev := s.mu.rev
 	switch {
 	case opts.SendInitialEvents && s.mu.faults.noWatchList:
-		return nil, nil, fmt.Errorf("sendInitialEvents: %w", cache.ErrUnsupported)
+		return nil, nil, fmt.Errorf("sendInitialEvents: %w", source.ErrUnsupported)
 	case opts.SendInitialEvents && opts.ResourceVersion > rev:
 		return nil, nil, api.NewTooLargeResourceVersion(opts.ResourceVersion, rev, 1)
 	case !opts.SendInitialEvents && opts.ResourceVersion < s.mu.compacted:
@@ -171,11 +171,11 @@ func (s *Source) open(res *cache.Resource, enc api.Encoding, opts cache.WatchOpt
 		return st, nil, nil
 	}
 	st.cursor = rev
-	var events []cache.Event
+	var events []source.Event
 	for _, c := range s.resourceLocked(res.GroupVersionResource).at(rev) {
-		events = append(events, cache.Event{Type: api.Added, Object: Encode(c.obj, enc)})
+		events = append(events, source.Event{Type: api.Added, Object: Encode(c.obj, enc)})
 	}
-	events = append(events, cache.Event{Type: api.Bookmark, ResourceVersion: rev, InitialEventsEnd: true, Object: bookmark(res, enc, rev)})
+	events = append(events, source.Event{Type: api.Bookmark, ResourceVersion: rev, InitialEventsEnd: true, Object: bookmark(res, enc, rev)})
 	return st, events, nil
 }
 
@@ -232,7 +232,7 @@ func (s *Source) schedule(st *stream, timeoutSeconds int64) (stop func()) {
 
 // next takes what a watch has to deliver now. done with a nil error is a clean
 // end; otherwise wait is closed when there may be more.
-func (s *Source) next(st *stream) (events []cache.Event, done bool, wait <-chan struct{}, err error) {
+func (s *Source) next(st *stream) (events []source.Event, done bool, wait <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if st.broken {
@@ -243,7 +243,7 @@ func (s *Source) next(st *stream) (events []cache.Event, done bool, wait <-chan 
 	}
 	events, st.rest = st.rest, nil
 	for _, c := range s.resourceLocked(st.res.GroupVersionResource).since(st.cursor) {
-		events = append(events, cache.Event{Type: c.kind, Object: Encode(c.obj, st.enc)})
+		events = append(events, source.Event{Type: c.kind, Object: Encode(c.obj, st.enc)})
 	}
 	if st.cut {
 		if len(events) >= st.left {
@@ -263,7 +263,7 @@ func (s *Source) next(st *stream) (events []cache.Event, done bool, wait <-chan 
 	}
 	if st.timer && !behind {
 		st.timer = false
-		events = append(events, cache.Event{Type: api.Bookmark, ResourceVersion: s.mu.rev, Object: bookmark(st.res, st.enc, s.mu.rev)})
+		events = append(events, source.Event{Type: api.Bookmark, ResourceVersion: s.mu.rev, Object: bookmark(st.res, st.enc, s.mu.rev)})
 	}
 	return events, st.ended, s.mu.changed, nil
 }

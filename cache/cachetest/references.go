@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/object"
 )
 
@@ -17,16 +17,16 @@ import (
 // tokens are kube-apiserver's.
 type ReferenceSource struct{ *Source }
 
-var _ cache.ReferenceSource = ReferenceSource{}
+var _ source.ReferenceSource = ReferenceSource{}
 
 // References implements cache.ReferenceSource.
-func (s ReferenceSource) References(ctx context.Context, res *cache.Resource, opts cache.ReferenceOptions, visit func(key string, rv uint64) error) (cache.ListMeta, error) {
+func (s ReferenceSource) References(ctx context.Context, res *source.Resource, opts source.ReferenceOptions, visit func(key string, rv uint64) error) (source.ListMeta, error) {
 	if err := s.enter(ctx, "references", fmt.Sprintf("references %s limit=%d", res.Resource, opts.Limit)); err != nil {
-		return cache.ListMeta{}, err
+		return source.ListMeta{}, err
 	}
 	matching, meta, err := s.matching(res, opts)
 	if err != nil {
-		return cache.ListMeta{}, err
+		return source.ListMeta{}, err
 	}
 	if n := int(opts.Limit); n > 0 && len(matching) > n {
 		remaining := int64(len(matching) - n)
@@ -39,31 +39,31 @@ func (s ReferenceSource) References(ctx context.Context, res *cache.Resource, op
 	}
 	for _, o := range matching {
 		if err := visit(o.Key, o.RV); err != nil {
-			return cache.ListMeta{}, err
+			return source.ListMeta{}, err
 		}
 	}
 	return meta, ctx.Err()
 }
 
 // matching are the objects of a list without its limit.
-func (s ReferenceSource) matching(res *cache.Resource, opts cache.ReferenceOptions) ([]*object.Object, cache.ListMeta, error) {
+func (s ReferenceSource) matching(res *source.Resource, opts source.ReferenceOptions) ([]*object.Object, source.ListMeta, error) {
 	l, err := labels.Parse(opts.LabelSelector)
 	if err != nil {
-		return nil, cache.ListMeta{}, err
+		return nil, source.ListMeta{}, err
 	}
 	f, err := fields.ParseSelector(opts.FieldSelector)
 	if err != nil {
-		return nil, cache.ListMeta{}, err
+		return nil, source.ListMeta{}, err
 	}
 	filter, err := object.NewFilter(res.Schema, opts.Namespace, "", l, f)
 	if err != nil {
-		return nil, cache.ListMeta{}, err
+		return nil, source.ListMeta{}, err
 	}
-	meta, from := cache.ListMeta{ResourceVersion: s.Revision()}, ""
+	meta, from := source.ListMeta{ResourceVersion: s.Revision()}, ""
 	if opts.Continue != "" {
 		token, err := api.DecodeContinue(opts.Continue)
 		if err != nil {
-			return nil, cache.ListMeta{}, err
+			return nil, source.ListMeta{}, err
 		}
 		meta.ResourceVersion, from = uint64(token.ResourceVersion), token.Start
 		if opts.Namespace != "" {
@@ -74,7 +74,7 @@ func (s ReferenceSource) matching(res *cache.Resource, opts cache.ReferenceOptio
 	for _, obj := range s.ObjectsAt(res.GroupVersionResource, meta.ResourceVersion) {
 		o, err := res.Schema.Decode(api.JSON, Encode(obj, api.JSON))
 		if err != nil {
-			return nil, cache.ListMeta{}, err
+			return nil, source.ListMeta{}, err
 		}
 		if o.Key >= from && filter.Matches(o) {
 			matching = append(matching, o)

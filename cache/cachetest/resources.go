@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/object"
 )
 
@@ -21,19 +21,19 @@ var (
 )
 
 // PodResource describes pods.
-func PodResource() *cache.Resource {
-	return &cache.Resource{GroupVersionResource: Pods, Kind: "Pod", Namespaced: true, Schema: object.SchemaFor(Pods)}
+func PodResource() *source.Resource {
+	return &source.Resource{GroupVersionResource: Pods, Kind: "Pod", Namespaced: true, Schema: object.SchemaFor(Pods)}
 }
 
 // NodeResource describes nodes: cluster-scoped.
-func NodeResource() *cache.Resource {
-	return &cache.Resource{GroupVersionResource: Nodes, Kind: "Node", Schema: object.SchemaFor(Nodes)}
+func NodeResource() *source.Resource {
+	return &source.Resource{GroupVersionResource: Nodes, Kind: "Node", Schema: object.SchemaFor(Nodes)}
 }
 
 // WidgetResource describes a namespaced custom resource with the selectable
 // field spec.color.
-func WidgetResource() *cache.Resource {
-	return &cache.Resource{
+func WidgetResource() *source.Resource {
+	return &source.Resource{
 		GroupVersionResource: Widgets, Kind: "Widget", Namespaced: true, Custom: true,
 		Schema: object.CustomSchema([]string{".spec.color"}),
 	}

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/source"
 )
 
 // Object is an API object: a pointer to a type of k8s.io/api, or an
@@ -53,7 +53,7 @@ type Source struct {
 
 // resource is one resource's history; its last entry per key is the state.
 type resource struct {
-	res  *cache.Resource
+	res  *source.Resource
 	log  []change // by rising revision
 	live map[string]change
 }
@@ -67,7 +67,7 @@ type change struct {
 }
 
 // New makes a source without objects, at revision 100.
-func New(resources ...*cache.Resource) *Source {
+func New(resources ...*source.Resource) *Source {
 	s := &Source{BookmarkEvery: time.Minute}
 	s.mu.rev = 100
 	s.mu.server = "1"
@@ -80,7 +80,7 @@ func New(resources ...*cache.Resource) *Source {
 	return s
 }
 
-var _ cache.Source = (*Source)(nil)
+var _ source.Source = (*Source)(nil)
 
 // Revision is the current revision.
 func (s *Source) Revision() uint64 {
@@ -280,7 +280,7 @@ func Encode(obj Object, enc api.Encoding) []byte {
 }
 
 // bookmark is the object of a bookmark.
-func bookmark(res *cache.Resource, enc api.Encoding, rev uint64) []byte {
+func bookmark(res *source.Resource, enc api.Encoding, rev uint64) []byte {
 	m := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ResourceVersion: fmt.Sprint(rev)}}
 	if enc == api.Protobuf {
 		return must(m.Marshal())
@@ -297,14 +297,14 @@ func must(b []byte, err error) []byte {
 }
 
 // CurrentVersion implements cache.Source.
-func (s *Source) CurrentVersion(ctx context.Context, res *cache.Resource) (uint64, error) {
+func (s *Source) CurrentVersion(ctx context.Context, res *source.Resource) (uint64, error) {
 	if err := s.enter(ctx, "version", "version "+res.Resource); err != nil {
 		return 0, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mu.faults.noVersion {
-		return 0, fmt.Errorf("current version: %w", cache.ErrUnsupported)
+		return 0, fmt.Errorf("current version: %w", source.ErrUnsupported)
 	}
 	return s.mu.rev, nil
 }

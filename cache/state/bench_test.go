@@ -13,6 +13,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/state"
 )
 
@@ -41,8 +42,8 @@ func newEndless(tb testing.TB, n int) *endless {
 
 func (s *endless) version() uint64 { return uint64(len(s.pods)) }
 
-func (s *endless) List(_ context.Context, _ *cache.Resource, _ api.Encoding, o cache.ListOptions, visit func([]byte) error) (cache.ListMeta, error) {
-	meta := cache.ListMeta{ResourceVersion: s.version(), Kind: "PodList", APIVersion: "v1"}
+func (s *endless) List(_ context.Context, _ *source.Resource, _ api.Encoding, o source.ListOptions, visit func([]byte) error) (source.ListMeta, error) {
+	meta := source.ListMeta{ResourceVersion: s.version(), Kind: "PodList", APIVersion: "v1"}
 	if o.Limit == 1 {
 		return meta, nil
 	}
@@ -55,25 +56,25 @@ func (s *endless) List(_ context.Context, _ *cache.Resource, _ api.Encoding, o c
 	return meta, nil
 }
 
-func (s *endless) Watch(ctx context.Context, _ *cache.Resource, _ api.Encoding, o cache.WatchOptions, handle func(cache.Event) error) error {
+func (s *endless) Watch(ctx context.Context, _ *source.Resource, _ api.Encoding, o source.WatchOptions, handle func(source.Event) error) error {
 	if o.SendInitialEvents {
-		return cache.ErrUnsupported
+		return source.ErrUnsupported
 	}
-	if err := handle(cache.Event{Type: api.Bookmark, ResourceVersion: s.version()}); err != nil {
+	if err := handle(source.Event{Type: api.Bookmark, ResourceVersion: s.version()}); err != nil {
 		return err
 	}
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-func (s *endless) CurrentVersion(context.Context, *cache.Resource) (uint64, error) {
+func (s *endless) CurrentVersion(context.Context, *source.Resource) (uint64, error) {
 	return s.version(), nil
 }
-func (s *endless) Server(context.Context) (string, error) { return "", cache.ErrUnsupported }
+func (s *endless) Server(context.Context) (string, error) { return "", source.ErrUnsupported }
 func (s *endless) Delay() time.Duration                   { return 0 }
 func (s *endless) LastContact() time.Time                 { return time.Now() }
 
-func openManager(tb testing.TB, source cache.Source, dir *state.Dir) *cache.Manager {
+func openManager(tb testing.TB, source source.Source, dir *state.Dir) *cache.Manager {
 	tb.Helper()
 	m, err := cache.NewManager(cache.Options{
 		Source: source, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),

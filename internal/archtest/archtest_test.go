@@ -50,6 +50,7 @@ var arrows = []arrow{
 	{"internal", base},
 	{"watchmux", base},
 	{"cache", above("watchmux")},
+	{"cache/source", above("watchmux", "cache/form", "cache/table")},
 	// A form knows objects and how they look, not who keeps or selects them.
 	{"cache/form", above("watchmux", "cache/table")},
 	{"config", base},

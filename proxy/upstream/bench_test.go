@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/source"
 )
 
 // BenchmarkForward compares a forwarded request with the same over the bare
@@ -79,12 +79,12 @@ func BenchmarkList(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/parsed=%v", enc, !drop), func(b *testing.B) {
 				s := newServer(b, func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(body) })
 				c := s.client(b)
-				source := c.Source()
+				src := c.Source()
 				b.SetBytes(int64(len(body)))
 				b.ReportAllocs()
 				for b.Loop() {
 					if drop {
-						a, err := source.get(b.Context(), pods(), forList, enc.MediaType(), collectionPath(pods(), ""), nil)
+						a, err := src.get(b.Context(), pods(), forList, enc.MediaType(), collectionPath(pods(), ""), nil)
 						if err != nil {
 							b.Fatal(err)
 						}
@@ -92,7 +92,7 @@ func BenchmarkList(b *testing.B) {
 						a.close()
 						continue
 					}
-					if _, err := source.List(b.Context(), pods(), enc, cache.ListOptions{}, func([]byte) error { return nil }); err != nil {
+					if _, err := src.List(b.Context(), pods(), enc, source.ListOptions{}, func([]byte) error { return nil }); err != nil {
 						b.Fatal(err)
 					}
 				}

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/source"
 )
 
 // quietWatch is a server's watch that says nothing after its head.
@@ -23,11 +23,11 @@ func quietWatch(w http.ResponseWriter, r *http.Request) {
 
 // startWatch watches pods in the background; accepted says that the head came, and
 // the result is sent on ended.
-func startWatch(ctx context.Context, source *Source) (accepted chan struct{}, ended chan error) {
+func startWatch(ctx context.Context, src *Source) (accepted chan struct{}, ended chan error) {
 	accepted, ended = make(chan struct{}), make(chan error, 1)
 	go func() {
-		ended <- source.Watch(ctx, pods(), api.JSON, cache.WatchOptions{ResourceVersion: 1}, func(e cache.Event) error {
-			if e.Type == cache.WatchAccepted {
+		ended <- src.Watch(ctx, pods(), api.JSON, source.WatchOptions{ResourceVersion: 1}, func(e source.Event) error {
+			if e.Type == source.WatchAccepted {
 				close(accepted)
 			}
 			return nil

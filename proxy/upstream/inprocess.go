@@ -10,7 +10,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/inprocess"
 )
 
@@ -96,18 +96,18 @@ type feedKey struct {
 	encoding api.Encoding
 }
 
-var _ cache.PromptSource = (*promptSource)(nil)
+var _ source.PromptSource = (*promptSource)(nil)
 
 // PromptSource is the Source of an upstream in this process, which must have
 // InProcess.Track.
-func (c *Client) PromptSource() cache.PromptSource {
+func (c *Client) PromptSource() source.PromptSource {
 	p := &promptSource{Source: c.Source()}
 	p.mu.watches = make(map[feedKey]Progress)
 	return p
 }
 
 // Watch implements cache.Source.
-func (s *promptSource) Watch(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.WatchOptions, handle func(cache.Event) error) error {
+func (s *promptSource) Watch(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.WatchOptions, handle func(source.Event) error) error {
 	if opts.Probe {
 		return s.Source.Watch(ctx, res, enc, opts, handle)
 	}
@@ -127,12 +127,12 @@ func (s *promptSource) Watch(ctx context.Context, res *cache.Resource, enc api.E
 }
 
 // Progress implements cache.PromptSource.
-func (s *promptSource) Progress(ctx context.Context, res *cache.Resource, enc api.Encoding) (last, current uint64, shared bool, err error) {
+func (s *promptSource) Progress(ctx context.Context, res *source.Resource, enc api.Encoding) (last, current uint64, shared bool, err error) {
 	s.mu.Lock()
 	progress := s.mu.watches[feedKey{res.GroupVersionResource, enc}]
 	s.mu.Unlock()
 	if progress == nil {
-		return 0, 0, false, cache.ErrUnsupported
+		return 0, 0, false, source.ErrUnsupported
 	}
 	return progress.Current(ctx)
 }

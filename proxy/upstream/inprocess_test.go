@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/tools/remotecommand"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/source"
 )
 
 type userKey struct{}
@@ -184,28 +184,28 @@ func TestPromptSource(t *testing.T) {
 			return context.WithValue(ctx, watchKey{}, true), fixedProgress{5, 7}
 		}
 	})
-	source := c.PromptSource()
-	if _, _, _, err := source.Progress(t.Context(), pods(), api.JSON); !errors.Is(err, cache.ErrUnsupported) {
+	src := c.PromptSource()
+	if _, _, _, err := src.Progress(t.Context(), pods(), api.JSON); !errors.Is(err, source.ErrUnsupported) {
 		t.Errorf("without a watch: %v", err)
 	}
-	if age := time.Since(source.LastContact()); age > time.Minute {
+	if age := time.Since(src.LastContact()); age > time.Minute {
 		t.Errorf("last contact %v ago", age)
 	}
 	accepted := errors.New("accepted")
-	probe := cache.WatchOptions{ResourceVersion: 5, TimeoutSeconds: 3, Probe: true}
-	err := source.Watch(testContext(t), pods(), api.JSON, cache.WatchOptions{ResourceVersion: 5}, func(cache.Event) error {
-		last, current, shared, err := source.Progress(t.Context(), pods(), api.JSON)
+	probe := source.WatchOptions{ResourceVersion: 5, TimeoutSeconds: 3, Probe: true}
+	err := src.Watch(testContext(t), pods(), api.JSON, source.WatchOptions{ResourceVersion: 5}, func(source.Event) error {
+		last, current, shared, err := src.Progress(t.Context(), pods(), api.JSON)
 		if last != 5 || current != 7 || !shared || err != nil {
 			t.Errorf("%d, %d, %v, %v", last, current, shared, err)
 		}
-		if _, _, _, err := source.Progress(t.Context(), pods(), api.Protobuf); !errors.Is(err, cache.ErrUnsupported) {
+		if _, _, _, err := src.Progress(t.Context(), pods(), api.Protobuf); !errors.Is(err, source.ErrUnsupported) {
 			t.Errorf("of another collection: %v", err)
 		}
 		// A look beside it, begun and ended, changes nothing.
-		if err := source.Watch(testContext(t), pods(), api.JSON, probe, func(cache.Event) error { return accepted }); !errors.Is(err, accepted) {
+		if err := src.Watch(testContext(t), pods(), api.JSON, probe, func(source.Event) error { return accepted }); !errors.Is(err, accepted) {
 			t.Error(err)
 		}
-		if _, _, _, err := source.Progress(t.Context(), pods(), api.JSON); err != nil {
+		if _, _, _, err := src.Progress(t.Context(), pods(), api.JSON); err != nil {
 			t.Errorf("after a probe: %v", err)
 		}
 		return accepted
@@ -213,7 +213,7 @@ func TestPromptSource(t *testing.T) {
 	if !errors.Is(err, accepted) {
 		t.Error(err)
 	}
-	if _, _, _, err := source.Progress(t.Context(), pods(), api.JSON); !errors.Is(err, cache.ErrUnsupported) {
+	if _, _, _, err := src.Progress(t.Context(), pods(), api.JSON); !errors.Is(err, source.ErrUnsupported) {
 		t.Errorf("after the watch: %v", err)
 	}
 }

@@ -9,8 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/kubeweir/kubeweir/api"
-
-	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/source"
 )
 
 func TestMetrics(t *testing.T) {
@@ -31,7 +30,7 @@ func TestMetrics(t *testing.T) {
 	c.Forward(ctx, request("MADE-UP", "/"), Credentials{As: AsGateway})
 	c.Forward(ctx, request("POST", "/gone"), Credentials{As: AsGateway, KeepImpersonation: true})
 	c.Forward(ctx, request("GET", "/odd"), Credentials{})
-	_, _ = c.Source().List(ctx, pods(), api.JSON, cache.ListOptions{}, nil)
+	_, _ = c.Source().List(ctx, pods(), api.JSON, source.ListOptions{}, nil)
 	want := `
 # HELP kubeweir_upstream_requests_total Requests to the upstream by purpose, method and status code; code is 0 without an answer.
 # TYPE kubeweir_upstream_requests_total counter

@@ -12,7 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
@@ -30,7 +30,7 @@ func TestOneConnectionForMany(t *testing.T) {
 		}
 	})
 	c := s.client(t)
-	pods := &cache.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}}
+	pods := &source.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}}
 	var all sync.WaitGroup
 	for range 16 {
 		all.Go(func() {

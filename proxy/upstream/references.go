@@ -7,7 +7,7 @@ import (
 	"strconv"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/encoding"
 	"github.com/kubeweir/kubeweir/encoding/protobuf"
 )
@@ -16,7 +16,7 @@ import (
 // kube-apiserver encodes without the objects, and in protobuf, which custom resources
 // have for their metadata, too: of 5,000 pods a quarter of the processor time of a list
 // in JSON, half of one in protobuf.
-func (s *Source) References(ctx context.Context, res *cache.Resource, opts cache.ReferenceOptions, visit func(key string, rv uint64) error) (cache.ListMeta, error) {
+func (s *Source) References(ctx context.Context, res *source.Resource, opts source.ReferenceOptions, visit func(key string, rv uint64) error) (source.ListMeta, error) {
 	const accept = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 	query := url.Values{}
 	set(query, "labelSelector", opts.LabelSelector)
@@ -27,12 +27,12 @@ func (s *Source) References(ctx context.Context, res *cache.Resource, opts cache
 	}
 	a, err := s.get(ctx, res, forReferences, accept, collectionPath(res, opts.Namespace), query)
 	if err != nil {
-		return cache.ListMeta{}, err
+		return source.ListMeta{}, err
 	}
 	defer a.close()
 	body, err := plain(a)
 	if err != nil {
-		return cache.ListMeta{}, err
+		return source.ListMeta{}, err
 	}
 	meta, err := protobuf.ReadReferences(body, s.c.limits.MaxObjectBytes, func(ref protobuf.Reference) error {
 		key, rv, err := referenced(res, ref)
@@ -42,17 +42,17 @@ func (s *Source) References(ctx context.Context, res *cache.Resource, opts cache
 		return visit(key, rv)
 	})
 	if err != nil {
-		return cache.ListMeta{}, fmt.Errorf("metadata of %s: %w", res.GroupResource(), err)
+		return source.ListMeta{}, fmt.Errorf("metadata of %s: %w", res.GroupResource(), err)
 	}
 	if meta.Kind != encoding.PartialListKind {
-		return cache.ListMeta{}, fmt.Errorf("%w: asked for metadata of %s, the upstream sends a %s", cache.ErrUnsupported, res.GroupResource(), meta.Kind)
+		return source.ListMeta{}, fmt.Errorf("%w: asked for metadata of %s, the upstream sends a %s", source.ErrUnsupported, res.GroupResource(), meta.Kind)
 	}
 	out, err := listMeta(res, a, &meta)
 	out.Bytes = a.body.read
 	return out, err
 }
 
-func referenced(res *cache.Resource, ref protobuf.Reference) (key string, rv uint64, err error) {
+func referenced(res *source.Resource, ref protobuf.Reference) (key string, rv uint64, err error) {
 	rv, err = api.ParseResourceVersion(string(ref.ResourceVersion))
 	if err != nil || rv == 0 {
 		return "", 0, fmt.Errorf("%s has the resourceVersion %q", ref.Name, ref.ResourceVersion)

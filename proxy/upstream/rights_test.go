@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
@@ -45,10 +45,10 @@ func TestMissingRights(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	secrets := &cache.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "secrets"}, Kind: "Secret", Namespaced: true}
+	secrets := &source.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "secrets"}, Kind: "Secret", Namespaced: true}
 	use := func() (errs []error) {
 		for range 5 {
-			_, list := c.Source().List(ctx, secrets, api.JSON, cache.ListOptions{}, func([]byte) error { return nil })
+			_, list := c.Source().List(ctx, secrets, api.JSON, source.ListOptions{}, func([]byte) error { return nil })
 			_, review := reviews.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{}, metav1.CreateOptions{})
 			// Shared by many, as itself; then what a client of a sidecar sends, which is its own affair.
 			finish(t, c.Forward(ctx, request("GET", "/api/v1/namespaces/a/secrets/s"), Credentials{As: AsGateway}))

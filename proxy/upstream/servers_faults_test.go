@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/source"
 )
 
 // breaks ends the connection of a request that was read.
@@ -416,7 +416,7 @@ func testServersFrozenFeed(t *testing.T) {
 	if _, err := c.Source().Server(testContext(t)); err != nil {
 		t.Error(err)
 	}
-	err := c.Source().Watch(testContext(t), pods(), api.JSON, cache.WatchOptions{ResourceVersion: 1}, func(cache.Event) error { return io.ErrClosedPipe })
+	err := c.Source().Watch(testContext(t), pods(), api.JSON, source.WatchOptions{ResourceVersion: 1}, func(source.Event) error { return io.ErrClosedPipe })
 	if err == nil {
 		t.Error("no watch")
 	}

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/source"
 )
 
 // oneOf is one of several fake API servers. It answers with its name, and can be told to
@@ -307,20 +307,20 @@ func testServersNewest(t *testing.T) {
 	}
 	held.does(at("7"))
 	other.does(at("9"))
-	source := c.Source()
-	current, err := source.CurrentVersion(testContext(t), pods())
+	src := c.Source()
+	current, err := src.CurrentVersion(testContext(t), pods())
 	if err != nil || current != 7 {
 		t.Errorf("the version of the feeds' server: %d %v", current, err)
 	}
-	newest, err := source.NewestVersion(testContext(t), pods())
+	newest, err := src.NewestVersion(testContext(t), pods())
 	if err != nil || newest != 9 {
 		t.Errorf("the newest version: %d %v", newest, err)
 	}
 	other.does(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
-	if newest, err := source.NewestVersion(testContext(t), pods()); err == nil || newest != 7 {
+	if newest, err := src.NewestVersion(testContext(t), pods()); err == nil || newest != 7 {
 		t.Errorf("the newest version of those that tell theirs: %d %v", newest, err)
 	}
-	if _, err := a.client(t).Source().NewestVersion(testContext(t), pods()); !errors.Is(err, cache.ErrUnsupported) {
+	if _, err := a.client(t).Source().NewestVersion(testContext(t), pods()); !errors.Is(err, source.ErrUnsupported) {
 		t.Errorf("of one server: %v", err)
 	}
 }

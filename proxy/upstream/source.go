@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/encoding"
 	"github.com/kubeweir/kubeweir/object"
 )
@@ -35,10 +35,10 @@ type Source struct {
 }
 
 var (
-	_ cache.ReferenceSource  = (*Source)(nil)
-	_ cache.ColumnSource     = (*Source)(nil)
-	_ cache.ManySource       = (*Source)(nil)
-	_ cache.CompressedSource = (*Source)(nil)
+	_ source.ReferenceSource  = (*Source)(nil)
+	_ source.ColumnSource     = (*Source)(nil)
+	_ source.ManySource       = (*Source)(nil)
+	_ source.CompressedSource = (*Source)(nil)
 )
 
 // Source returns the source of the client's upstream. Its watches end with
@@ -46,7 +46,7 @@ var (
 func (c *Client) Source() *Source { return &Source{c} }
 
 // List implements cache.Source. The body is split as it arrives; see package encoding.
-func (s *Source) List(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.ListOptions, visit func(item []byte) error) (cache.ListMeta, error) {
+func (s *Source) List(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.ListOptions, visit func(item []byte) error) (source.ListMeta, error) {
 	query := url.Values{}
 	set(query, "resourceVersion", opts.ResourceVersion)
 	set(query, "resourceVersionMatch", opts.ResourceVersionMatch)
@@ -56,7 +56,7 @@ func (s *Source) List(ctx context.Context, res *cache.Resource, enc api.Encoding
 	}
 	a, err := s.get(ctx, res, forList, enc.MediaType(), collectionPath(res, ""), query)
 	if err != nil {
-		return cache.ListMeta{}, err
+		return source.ListMeta{}, err
 	}
 	defer a.close()
 	return s.readList(a, res, enc, visit)
@@ -67,7 +67,7 @@ func (s *Source) Compressed() bool { return s.c.compress }
 
 // CurrentVersion implements cache.Source. kube-apiserver does not tell its
 // version; it is that of a list without resourceVersion, of one object's metadata.
-func (s *Source) CurrentVersion(ctx context.Context, res *cache.Resource) (uint64, error) {
+func (s *Source) CurrentVersion(ctx context.Context, res *source.Resource) (uint64, error) {
 	// The second form is for API servers without metadata-only lists.
 	const accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 	a, err := s.get(ctx, res, forVersion, accept, collectionPath(res, ""), url.Values{"limit": {"1"}})
@@ -86,9 +86,9 @@ func (s *Source) CurrentVersion(ctx context.Context, res *cache.Resource) (uint6
 }
 
 // NewestVersion implements cache.ManySource.
-func (s *Source) NewestVersion(ctx context.Context, res *cache.Resource) (uint64, error) {
+func (s *Source) NewestVersion(ctx context.Context, res *source.Resource) (uint64, error) {
 	if s.c.servers == nil {
-		return 0, fmt.Errorf("%w: there is one server", cache.ErrUnsupported)
+		return 0, fmt.Errorf("%w: there is one server", source.ErrUnsupported)
 	}
 	var newest uint64
 	var failed error
@@ -140,7 +140,7 @@ func (s *Source) Server(ctx context.Context) (string, error) {
 const maxColumns = 1 << 20
 
 // Columns implements cache.ColumnSource, by a Table of one object.
-func (s *Source) Columns(ctx context.Context, res *cache.Resource) ([]byte, error) {
+func (s *Source) Columns(ctx context.Context, res *source.Resource) ([]byte, error) {
 	const accept = "application/json;as=Table;g=meta.k8s.io;v=v1"
 	a, err := s.get(ctx, res, forVersion, accept, collectionPath(res, ""), url.Values{"limit": {"1"}, "includeObject": {"None"}})
 	if err != nil {
@@ -187,7 +187,7 @@ func (s *Source) small() http.RoundTripper {
 }
 
 // get lists res at path; an answer other than 200 is an error.
-func (s *Source) get(ctx context.Context, res *cache.Resource, p purpose, accept, path string, query url.Values) (*answer, error) {
+func (s *Source) get(ctx context.Context, res *source.Resource, p purpose, accept, path string, query url.Values) (*answer, error) {
 	coding := "identity"
 	if (p == forList || p == forReferences) && s.c.compress {
 		coding = "gzip"
@@ -218,10 +218,10 @@ func (s *Source) get(ctx context.Context, res *cache.Resource, p purpose, accept
 	return nil, unsupported(err, query.Get("sendInitialEvents") == "true")
 }
 
-func (s *Source) readList(a *answer, res *cache.Resource, enc api.Encoding, visit func(item []byte) error) (cache.ListMeta, error) {
+func (s *Source) readList(a *answer, res *source.Resource, enc api.Encoding, visit func(item []byte) error) (source.ListMeta, error) {
 	body, err := plain(a)
 	if err != nil {
-		return cache.ListMeta{}, err
+		return source.ListMeta{}, err
 	}
 	opts := encoding.ReadOptions{Limit: s.c.limits.MaxObjectBytes}
 	if !res.Custom { // those carry both, wherever their sorted keys put them
@@ -229,17 +229,17 @@ func (s *Source) readList(a *answer, res *cache.Resource, enc api.Encoding, visi
 	}
 	meta, err := object.Codec(enc).ReadList(body, opts, visit)
 	if err != nil {
-		return cache.ListMeta{}, fmt.Errorf("list of %s: %w", res.GroupResource(), err)
+		return source.ListMeta{}, fmt.Errorf("list of %s: %w", res.GroupResource(), err)
 	}
 	return listMeta(res, a, &meta)
 }
 
-func listMeta(res *cache.Resource, a *answer, meta *encoding.ListMeta) (cache.ListMeta, error) {
+func listMeta(res *source.Resource, a *answer, meta *encoding.ListMeta) (source.ListMeta, error) {
 	rv, err := api.ParseResourceVersion(meta.ResourceVersion)
 	if err != nil {
-		return cache.ListMeta{}, fmt.Errorf("list of %s: resourceVersion: %w", res.GroupResource(), err)
+		return source.ListMeta{}, fmt.Errorf("list of %s: resourceVersion: %w", res.GroupResource(), err)
 	}
-	return cache.ListMeta{
+	return source.ListMeta{
 		ResourceVersion: rv, Continue: meta.Continue, RemainingItemCount: meta.RemainingItemCount,
 		Kind: meta.Kind, APIVersion: meta.APIVersion, Warnings: a.Header.Values("Warning"),
 	}, nil
@@ -263,7 +263,7 @@ func plain(a *answer) (io.Reader, error) {
 // An API server that ignores sendInitialEvents without saying so would never send
 // the bookmark that ends the initial events; kube-apiserver refuses what it does
 // not know of these options since 1.27.
-func (s *Source) Watch(ctx context.Context, res *cache.Resource, enc api.Encoding, opts cache.WatchOptions, handle func(cache.Event) error) error {
+func (s *Source) Watch(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.WatchOptions, handle func(source.Event) error) error {
 	accept := enc.MediaType()
 	if enc == api.Protobuf {
 		accept += ";stream=watch"
@@ -283,7 +283,7 @@ func (s *Source) Watch(ctx context.Context, res *cache.Resource, enc api.Encodin
 		a.body.alive = func() time.Time { return s.c.contacts.at(a.conn.last.Load()) }
 	}
 	events := object.Codec(enc).NewEvents(a.body, s.c.limits.MaxObjectBytes)
-	if err := handle(cache.Event{Type: cache.WatchAccepted}); err != nil {
+	if err := handle(source.Event{Type: source.WatchAccepted}); err != nil {
 		return err
 	}
 	for {
@@ -307,7 +307,7 @@ func (s *Source) Watch(ctx context.Context, res *cache.Resource, enc api.Encodin
 	}
 }
 
-func watchQuery(opts cache.WatchOptions) url.Values {
+func watchQuery(opts source.WatchOptions) url.Values {
 	query := url.Values{"watch": {"true"}, "allowWatchBookmarks": {"true"}}
 	if opts.ResourceVersion > 0 {
 		query.Set("resourceVersion", strconv.FormatUint(opts.ResourceVersion, 10))
@@ -322,8 +322,8 @@ func watchQuery(opts cache.WatchOptions) url.Values {
 	return query
 }
 
-func sourceEvent(enc api.Encoding, event encoding.Event) (cache.Event, error) {
-	e := cache.Event{Type: event.Type, Object: event.Object}
+func sourceEvent(enc api.Encoding, event encoding.Event) (source.Event, error) {
+	e := source.Event{Type: event.Type, Object: event.Object}
 	if event.Type != api.Bookmark {
 		return e, nil
 	}
@@ -333,7 +333,7 @@ func sourceEvent(enc api.Encoding, event encoding.Event) (cache.Event, error) {
 }
 
 // watchError is the error that an ERROR event carries.
-func watchError(res *cache.Resource, enc api.Encoding, content []byte, initialEvents bool) error {
+func watchError(res *source.Resource, enc api.Encoding, content []byte, initialEvents bool) error {
 	status, err := object.Codec(enc).ParseStatus(content)
 	if err != nil {
 		return fmt.Errorf("watch of %s: ERROR event: %w", res.GroupResource(), err)
@@ -343,7 +343,7 @@ func watchError(res *cache.Resource, enc api.Encoding, content []byte, initialEv
 
 // collectionPath is the path of the objects of a resource, of one namespace or, with
 // "", of all.
-func collectionPath(res *cache.Resource, namespace string) string {
+func collectionPath(res *source.Resource, namespace string) string {
 	path := "/apis/" + res.Group + "/" + res.Version + "/"
 	if res.Group == "" {
 		path = "/api/" + res.Version + "/"

@@ -27,16 +27,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/encoding"
 )
 
-func pods() *cache.Resource {
-	return &cache.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"), Kind: "Pod", Namespaced: true}
+func pods() *source.Resource {
+	return &source.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"), Kind: "Pod", Namespaced: true}
 }
 
-func widgets() *cache.Resource {
-	return &cache.Resource{GroupVersionResource: schema.GroupVersionResource{Group: "ex.com", Version: "v1", Resource: "widgets"}, Kind: "Widget", Custom: true}
+func widgets() *source.Resource {
+	return &source.Resource{GroupVersionResource: schema.GroupVersionResource{Group: "ex.com", Version: "v1", Resource: "widgets"}, Kind: "Widget", Custom: true}
 }
 
 func pod(name, rv string) *corev1.Pod {
@@ -117,14 +117,14 @@ func TestList(t *testing.T) {
 				o.Config.BearerToken, o.UserAgent, o.Compression = "gateway-token", "kubeweir/v1", compression
 			})
 			var items [][]byte
-			meta, err := c.Source().List(testContext(t), pods(), enc, cache.ListOptions{ResourceVersion: "5", ResourceVersionMatch: "NotOlderThan", Limit: 500, Continue: "a+b"}, func(item []byte) error {
+			meta, err := c.Source().List(testContext(t), pods(), enc, source.ListOptions{ResourceVersion: "5", ResourceVersionMatch: "NotOlderThan", Limit: 500, Continue: "a+b"}, func(item []byte) error {
 				items = append(items, item)
 				return nil
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := cache.ListMeta{ResourceVersion: 77, Continue: "next", Kind: "PodList", APIVersion: "v1", Warnings: []string{`299 - "one"`, `299 - "two"`}}
+			want := source.ListMeta{ResourceVersion: 77, Continue: "next", Kind: "PodList", APIVersion: "v1", Warnings: []string{`299 - "one"`, `299 - "two"`}}
 			if diff := cmp.Diff(want, meta); diff != "" {
 				t.Error(diff)
 			}
@@ -162,7 +162,7 @@ func TestListOfCustomResources(t *testing.T) {
 	s := newServer(t, func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, `{"apiVersion":"ex.com/v1","items":[%s],"kind":"WidgetList","metadata":{"resourceVersion":"9"}}`+"\n", item)
 	})
-	meta, err := s.client(t).Source().List(testContext(t), widgets(), api.JSON, cache.ListOptions{}, func(got []byte) error {
+	meta, err := s.client(t).Source().List(testContext(t), widgets(), api.JSON, source.ListOptions{}, func(got []byte) error {
 		if string(got) != item {
 			t.Errorf("item %s", got)
 		}
@@ -208,20 +208,20 @@ func TestRefusals(t *testing.T) {
 		"nothing": {func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(500) }, apierrors.IsInternalError},
 		"not acceptable": {func(w http.ResponseWriter, r *http.Request) {
 			writeStatus(w, 406, "NotAcceptable", "only the following media types are accepted")
-		}, func(err error) bool { return errors.Is(err, cache.ErrUnsupported) && apierrors.IsNotAcceptable(err) }},
+		}, func(err error) bool { return errors.Is(err, source.ErrUnsupported) && apierrors.IsNotAcceptable(err) }},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t, tt.serve)
-			source := s.client(t).Source()
-			_, err := source.List(testContext(t), pods(), api.Protobuf, cache.ListOptions{}, nil)
+			src := s.client(t).Source()
+			_, err := src.List(testContext(t), pods(), api.Protobuf, source.ListOptions{}, nil)
 			if !tt.check(err) {
 				t.Errorf("list: %v", err)
 			}
-			if err := source.Watch(testContext(t), pods(), api.Protobuf, cache.WatchOptions{}, nil); !tt.check(err) {
+			if err := src.Watch(testContext(t), pods(), api.Protobuf, source.WatchOptions{}, nil); !tt.check(err) {
 				t.Errorf("watch: %v", err)
 			}
-			if _, err := source.CurrentVersion(testContext(t), pods()); !tt.check(err) {
+			if _, err := src.CurrentVersion(testContext(t), pods()); !tt.check(err) {
 				t.Errorf("current version: %v", err)
 			}
 		})
@@ -269,7 +269,7 @@ func TestBrokenLists(t *testing.T) {
 						o.Limits.RequestTimeout = 50 * time.Millisecond
 					}
 				})
-				_, err := c.Source().List(testContext(t), pods(), api.JSON, cache.ListOptions{}, func([]byte) error { return nil })
+				_, err := c.Source().List(testContext(t), pods(), api.JSON, source.ListOptions{}, func([]byte) error { return nil })
 				if err == nil || tt.want != nil && !errors.Is(err, tt.want) {
 					t.Errorf("error %v, want %v", err, tt.want)
 				}
@@ -286,7 +286,7 @@ func TestListIsCancelled(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancelCause(testContext(t))
 	reason := errors.New("no longer wanted")
-	_, err := s.client(t).Source().List(ctx, pods(), api.JSON, cache.ListOptions{}, func([]byte) error {
+	_, err := s.client(t).Source().List(ctx, pods(), api.JSON, source.ListOptions{}, func([]byte) error {
 		cancel(reason)
 		return nil
 	})
@@ -297,15 +297,15 @@ func TestListIsCancelled(t *testing.T) {
 
 // collected are the events of a watch.
 type collected struct {
-	events []cache.Event
+	events []source.Event
 	err    error
 }
 
 // watchAll collects what a watch brings until it ends.
-func watchAll(t *testing.T, source *Source, res *cache.Resource, enc api.Encoding, opts cache.WatchOptions) collected {
+func watchAll(t *testing.T, src *Source, res *source.Resource, enc api.Encoding, opts source.WatchOptions) collected {
 	t.Helper()
 	var got collected
-	got.err = source.Watch(testContext(t), res, enc, opts, func(e cache.Event) error {
+	got.err = src.Watch(testContext(t), res, enc, opts, func(e source.Event) error {
 		got.events = append(got.events, e)
 		return nil
 	})
@@ -328,16 +328,16 @@ func TestWatch(t *testing.T) {
 					w.(http.Flusher).Flush()
 				}
 			}, options...)
-			got := watchAll(t, s.client(t).Source(), pods(), enc, cache.WatchOptions{ResourceVersion: 5, SendInitialEvents: true, TimeoutSeconds: 60})
-			want := []cache.Event{
-				{Type: cache.WatchAccepted},
+			got := watchAll(t, s.client(t).Source(), pods(), enc, source.WatchOptions{ResourceVersion: 5, SendInitialEvents: true, TimeoutSeconds: 60})
+			want := []source.Event{
+				{Type: source.WatchAccepted},
 				{Type: api.Added, Object: bare(t, enc, pod("a", "10"))},
 				{Type: api.Bookmark, Object: bare(t, enc, bookmark), ResourceVersion: 30, InitialEventsEnd: true},
 				{Type: api.Modified, Object: bare(t, enc, pod("a", "20"))},
 				{Type: api.Deleted, Object: bare(t, enc, pod("a", "25"))},
 				{Type: api.Bookmark, Object: bare(t, enc, plain), ResourceVersion: 31},
 			}
-			equal := func(a, b cache.Event) bool {
+			equal := func(a, b source.Event) bool {
 				return a.Type == b.Type && bytes.Equal(a.Object, b.Object) && a.ResourceVersion == b.ResourceVersion && a.InitialEventsEnd == b.InitialEventsEnd
 			}
 			if got.err != nil || !slices.EqualFunc(got.events, want, equal) {
@@ -364,13 +364,13 @@ func TestWatchErrors(t *testing.T) {
 			_, _ = w.Write(event(t, enc, "ADDED", pod("a", "1")))
 			_, _ = w.Write(event(t, enc, "ERROR", &status))
 		})
-		got := watchAll(t, s.client(t).Source(), pods(), enc, cache.WatchOptions{ResourceVersion: 1})
+		got := watchAll(t, s.client(t).Source(), pods(), enc, source.WatchOptions{ResourceVersion: 1})
 		var asStatus *apierrors.StatusError
 		if len(got.events) != 2 || !errors.As(got.err, &asStatus) || !apierrors.IsResourceExpired(got.err) || asStatus.ErrStatus.Code != 410 {
 			t.Errorf("%d events, %v", len(got.events), got.err)
 		}
 		reason := errors.New("enough")
-		err := s.client(t).Source().Watch(testContext(t), pods(), enc, cache.WatchOptions{}, func(e cache.Event) error {
+		err := s.client(t).Source().Watch(testContext(t), pods(), enc, source.WatchOptions{}, func(e source.Event) error {
 			if e.Type == api.Added {
 				return reason
 			}
@@ -403,14 +403,14 @@ func TestStreamingListUnsupported(t *testing.T) {
 				}
 				writeStatus(w, tt.code, "", tt.message)
 			})
-			source := s.client(t).Source()
+			src := s.client(t).Source()
 			for _, asEvent = range []bool{false, true} {
-				got := watchAll(t, source, pods(), api.JSON, cache.WatchOptions{SendInitialEvents: true})
-				if errors.Is(got.err, cache.ErrUnsupported) != tt.want || got.err == nil {
+				got := watchAll(t, src, pods(), api.JSON, source.WatchOptions{SendInitialEvents: true})
+				if errors.Is(got.err, source.ErrUnsupported) != tt.want || got.err == nil {
 					t.Errorf("as event %v: %v", asEvent, got.err)
 				}
-				got = watchAll(t, source, pods(), api.JSON, cache.WatchOptions{ResourceVersion: 1})
-				if errors.Is(got.err, cache.ErrUnsupported) {
+				got = watchAll(t, src, pods(), api.JSON, source.WatchOptions{ResourceVersion: 1})
+				if errors.Is(got.err, source.ErrUnsupported) {
 					t.Errorf("a plain watch is unsupported: %v", got.err)
 				}
 			}
@@ -443,7 +443,7 @@ func TestBrokenWatches(t *testing.T) {
 						tt.serve(w)
 					}, options...)
 					c := s.client(t, func(o *Options) { o.Limits.MaxObjectBytes = 5000 })
-					got := watchAll(t, c.Source(), pods(), enc, cache.WatchOptions{})
+					got := watchAll(t, c.Source(), pods(), enc, source.WatchOptions{})
 					if len(got.events) != 2 || !tt.check(got.err) {
 						t.Errorf("%d events, %v", len(got.events), got.err)
 					}

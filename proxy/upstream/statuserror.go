@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/encoding/json"
 	"github.com/kubeweir/kubeweir/encoding/protobuf"
 )
@@ -70,7 +70,7 @@ func unsupported(err error, initialEvents bool) error {
 	default:
 		return err
 	}
-	return fmt.Errorf("%w: %w", cache.ErrUnsupported, err)
+	return fmt.Errorf("%w: %w", source.ErrUnsupported, err)
 }
 
 // namesInitialEvents tells a refusal of the streaming list from others.

@@ -21,7 +21,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/source"
 )
 
 // pluginVariable makes the test binary an exec credential plugin that prints it.
@@ -250,7 +250,7 @@ func TestSmallRequestsFarAway(t *testing.T) {
 			}
 			finish(t, c.Forward(testContext(t), r, Credentials{As: AsGateway}))
 		}
-		if _, err := c.Source().CurrentVersion(testContext(t), &cache.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}}); err != nil {
+		if _, err := c.Source().CurrentVersion(testContext(t), &source.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}}); err != nil {
 			t.Error(err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 	"github.com/kubeweir/kubeweir/test/link"
@@ -40,7 +41,7 @@ func TestColdStartOverSlowUplink(t *testing.T) {
 	must(t, err)
 	defer m.Close()
 	pods := schema.GroupVersionResource{Version: "v1", Resource: "pods"}
-	resource := &cache.Resource{GroupVersionResource: pods, Kind: "Pod", Namespaced: true, Schema: object.SchemaFor(pods)}
+	resource := &source.Resource{GroupVersionResource: pods, Kind: "Pod", Namespaced: true, Schema: object.SchemaFor(pods)}
 	began := time.Now()
 	c, err := m.Collection(ctx, resource, api.JSON)
 	must(t, err)

@@ -6,25 +6,25 @@ import (
 	"testing"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 )
 
 // testReferences compares names and versions with those of the objects, whole and in pages, for every resource.
 func testReferences(t *testing.T, client *upstream.Client, discovery *upstream.Discovery) {
-	source := client.Source()
+	src := client.Source()
 	compared := 0
 	for _, r := range discovery.Resources() {
 		if !r.Supports("list") || !r.Supports("watch") || r.Resource == "leases" || r.Resource == "events" {
 			continue // leases change all the time
 		}
-		res := &cache.Resource{
+		res := &source.Resource{
 			GroupVersionResource: r.GroupVersionResource, Kind: r.Kind, Namespaced: r.Namespaced, Custom: r.Group == "ex.com",
 			Schema: object.SchemaFor(r.GroupVersionResource),
 		}
 		var want, got []string
-		meta, err := source.List(testContext(t), res, api.JSON, cache.ListOptions{}, func(item []byte) error {
+		meta, err := src.List(testContext(t), res, api.JSON, source.ListOptions{}, func(item []byte) error {
 			o, err := res.Schema.Decode(api.JSON, item)
 			if err == nil {
 				want = append(want, fmt.Sprint(o.Key, "@", o.RV))
@@ -35,9 +35,9 @@ func testReferences(t *testing.T, client *upstream.Client, discovery *upstream.D
 			t.Errorf("%s: %v", res, err)
 			continue
 		}
-		opts := cache.ReferenceOptions{Limit: 7}
+		opts := source.ReferenceOptions{Limit: 7}
 		for {
-			page, err := source.References(testContext(t), res, opts, func(key string, rv uint64) error {
+			page, err := src.References(testContext(t), res, opts, func(key string, rv uint64) error {
 				got = append(got, fmt.Sprint(key, "@", rv))
 				return nil
 			})
@@ -58,8 +58,8 @@ func testReferences(t *testing.T, client *upstream.Client, discovery *upstream.D
 		t.Errorf("only %d objects were compared", compared)
 	}
 	n := 0
-	opts := cache.ReferenceOptions{Namespace: "default", FieldSelector: "metadata.name=c7"}
-	if _, err := source.References(testContext(t), configMaps(), opts, func(string, uint64) error { n++; return nil }); err != nil || n != 1 {
+	opts := source.ReferenceOptions{Namespace: "default", FieldSelector: "metadata.name=c7"}
+	if _, err := src.References(testContext(t), configMaps(), opts, func(string, uint64) error { n++; return nil }); err != nil || n != 1 {
 		t.Errorf("one of a namespace: %d, %v", n, err)
 	}
 }

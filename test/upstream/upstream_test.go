@@ -26,7 +26,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
 	"github.com/kubeweir/kubeweir/test/realkube"
 )
@@ -225,22 +225,22 @@ func testDiscovery(t *testing.T, c *realkube.Cluster, discovery *upstream.Discov
 // testListsAreWatches reads every resource that can be watched in both ways and
 // both encodings: the bytes of each object must be the same.
 func testListsAreWatches(t *testing.T, client *upstream.Client, discovery *upstream.Discovery) {
-	source := client.Source()
+	src := client.Source()
 	done := errors.New("all initial events are there")
 	objects := 0
 	for _, r := range discovery.Resources() {
 		if !r.Supports("list") || !r.Supports("watch") || r.Resource == "leases" || r.Resource == "events" {
 			continue // leases change all the time
 		}
-		res := &cache.Resource{GroupVersionResource: r.GroupVersionResource, Kind: r.Kind, Namespaced: r.Namespaced, Custom: r.Group == "ex.com"}
+		res := &source.Resource{GroupVersionResource: r.GroupVersionResource, Kind: r.Kind, Namespaced: r.Namespaced, Custom: r.Group == "ex.com"}
 		for _, enc := range []api.Encoding{api.JSON, api.Protobuf} {
 			var listed, watched [][]byte
-			meta, err := source.List(testContext(t), res, enc, cache.ListOptions{}, func(item []byte) error {
+			meta, err := src.List(testContext(t), res, enc, source.ListOptions{}, func(item []byte) error {
 				listed = append(listed, item)
 				return nil
 			})
 			if enc == api.Protobuf && res.Custom {
-				if !errors.Is(err, cache.ErrUnsupported) {
+				if !errors.Is(err, source.ErrUnsupported) {
 					t.Errorf("%s in protobuf: %v", res, err)
 				}
 				continue
@@ -253,9 +253,9 @@ func testListsAreWatches(t *testing.T, client *upstream.Client, discovery *upstr
 				t.Errorf("%s: %+v", res, meta)
 			}
 			accepted := false
-			err = source.Watch(testContext(t), res, enc, cache.WatchOptions{SendInitialEvents: true}, func(e cache.Event) error {
+			err = src.Watch(testContext(t), res, enc, source.WatchOptions{SendInitialEvents: true}, func(e source.Event) error {
 				switch e.Type {
-				case cache.WatchAccepted:
+				case source.WatchAccepted:
 					accepted = len(watched) == 0
 				case api.Added:
 					watched = append(watched, e.Object)
@@ -292,15 +292,15 @@ func firstDifference(a, b [][]byte) string {
 	return "none"
 }
 
-func configMaps() *cache.Resource {
-	return &cache.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("configmaps"), Kind: "ConfigMap", Namespaced: true}
+func configMaps() *source.Resource {
+	return &source.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("configmaps"), Kind: "ConfigMap", Namespaced: true}
 }
 
 func testPages(t *testing.T, client *upstream.Client) {
-	source := client.Source()
-	list := func(opts cache.ListOptions) (items []string, meta cache.ListMeta) {
+	src := client.Source()
+	list := func(opts source.ListOptions) (items []string, meta source.ListMeta) {
 		t.Helper()
-		meta, err := source.List(testContext(t), configMaps(), api.JSON, opts, func(item []byte) error {
+		meta, err := src.List(testContext(t), configMaps(), api.JSON, opts, func(item []byte) error {
 			items = append(items, string(item))
 			return nil
 		})
@@ -309,9 +309,9 @@ func testPages(t *testing.T, client *upstream.Client) {
 		}
 		return items, meta
 	}
-	all, whole := list(cache.ListOptions{ResourceVersion: "0"})
+	all, whole := list(source.ListOptions{ResourceVersion: "0"})
 	var paged []string
-	opts := cache.ListOptions{Limit: 7}
+	opts := source.ListOptions{Limit: 7}
 	for {
 		items, meta := list(opts)
 		if len(items) > 7 || opts.Continue != "" && meta.ResourceVersion < whole.ResourceVersion {
@@ -328,7 +328,7 @@ func testPages(t *testing.T, client *upstream.Client) {
 }
 
 func testCurrentVersion(t *testing.T, client *upstream.Client) {
-	source := client.Source()
+	src := client.Source()
 	for i := range 10 {
 		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("v", i)}}
 		resp := client.Forward(testContext(t), post("/api/v1/namespaces/kube-system/configmaps", object), upstream.Credentials{As: upstream.AsGateway})
@@ -341,8 +341,8 @@ func testCurrentVersion(t *testing.T, client *upstream.Client) {
 			t.Fatal(err)
 		}
 		// Of another resource, too: versions are those of the store.
-		for _, res := range []*cache.Resource{configMaps(), {GroupVersionResource: corev1.SchemeGroupVersion.WithResource("nodes"), Kind: "Node"}} {
-			if current, err := source.CurrentVersion(testContext(t), res); err != nil || current < wrote {
+		for _, res := range []*source.Resource{configMaps(), {GroupVersionResource: corev1.SchemeGroupVersion.WithResource("nodes"), Kind: "Node"}} {
+			if current, err := src.CurrentVersion(testContext(t), res); err != nil || current < wrote {
 				t.Errorf("current version of %s is %d, %v; %d was written", res.Resource, current, err, wrote)
 			}
 		}
@@ -461,9 +461,9 @@ func testUpgrades(t *testing.T, c *realkube.Cluster, client *upstream.Client) {
 
 // testExpired runs after a restart, which leaves the server without history.
 func testExpired(t *testing.T, c *realkube.Cluster, client *upstream.Client) {
-	source := client.Source()
+	src := client.Source()
 	ctx := testContext(t)
-	err := source.Watch(ctx, configMaps(), api.JSON, cache.WatchOptions{ResourceVersion: 1}, func(cache.Event) error { return nil })
+	err := src.Watch(ctx, configMaps(), api.JSON, source.WatchOptions{ResourceVersion: 1}, func(source.Event) error { return nil })
 	if !apierrors.IsResourceExpired(err) {
 		t.Errorf("a watch from version 1: %v", err)
 	}
@@ -471,7 +471,7 @@ func testExpired(t *testing.T, c *realkube.Cluster, client *upstream.Client) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = source.List(ctx, configMaps(), api.JSON, cache.ListOptions{ResourceVersion: fmt.Sprint(revision + 1_000_000)}, nil)
+	_, err = src.List(ctx, configMaps(), api.JSON, source.ListOptions{ResourceVersion: fmt.Sprint(revision + 1_000_000)}, nil)
 	if !apierrors.IsTimeout(err) {
 		t.Errorf("a list of the future: %v", err)
 	}
@@ -482,12 +482,12 @@ func testOutages(t *testing.T, c *realkube.Cluster) {
 	client := newClient(t, c, func(o *upstream.Options) {
 		o.Limits.PingInterval, o.Limits.PingTimeout = 500*time.Millisecond, 2*time.Second
 	})
-	source := client.Source()
+	src := client.Source()
 	watch := func() (accepted chan struct{}, ended chan error) {
 		accepted, ended = make(chan struct{}), make(chan error, 1)
 		go func() {
-			ended <- source.Watch(t.Context(), configMaps(), api.Protobuf, cache.WatchOptions{}, func(e cache.Event) error {
-				if e.Type == cache.WatchAccepted {
+			ended <- src.Watch(t.Context(), configMaps(), api.Protobuf, source.WatchOptions{}, func(e source.Event) error {
+				if e.Type == source.WatchAccepted {
 					close(accepted)
 				}
 				return nil
@@ -511,7 +511,7 @@ func testOutages(t *testing.T, c *realkube.Cluster) {
 	<-accepted
 	// An unused second: only pings keep contact.
 	deadline := time.Now().Add(time.Minute)
-	for first := source.LastContact(); source.LastContact().Sub(first) <= time.Second; {
+	for first := src.LastContact(); src.LastContact().Sub(first) <= time.Second; {
 		if time.Now().After(deadline) {
 			t.Fatal("a quiet watch loses contact")
 		}
@@ -547,10 +547,10 @@ func testOutages(t *testing.T, c *realkube.Cluster) {
 // TestWithoutWatchList: a server without streaming lists says so.
 func TestWithoutWatchList(t *testing.T) {
 	c := startCluster(t, realkube.Options{FeatureGates: map[string]bool{"WatchList": false}})
-	source := newClient(t, c).Source()
+	src := newClient(t, c).Source()
 	for _, enc := range []api.Encoding{api.JSON, api.Protobuf} {
-		err := source.Watch(testContext(t), configMaps(), enc, cache.WatchOptions{SendInitialEvents: true}, func(cache.Event) error { return nil })
-		if !errors.Is(err, cache.ErrUnsupported) {
+		err := src.Watch(testContext(t), configMaps(), enc, source.WatchOptions{SendInitialEvents: true}, func(source.Event) error { return nil })
+		if !errors.Is(err, source.ErrUnsupported) {
 			t.Errorf("%s: %v", enc, err)
 		}
 	}

@@ -1,4 +1,4 @@
-package cache
+package source
 
 import (
 	"context"
@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// smallCallTimeout bounds the calls that answer with next to nothing.
-	smallCallTimeout = 15 * time.Second
+	// SmallCallTimeout bounds the calls that answer with next to nothing.
+	SmallCallTimeout = 15 * time.Second
 	// recentContact is how long ago the source's last sign of life may be for a timeout to begin
 	// anew.
 	recentContact = 2 * time.Second
@@ -17,10 +17,10 @@ const (
 // maxPatience is how often a timeout is begun anew at most.
 const maxPatience = 10
 
-// patient bounds a call that is answered with next to nothing by a timeout, which is begun
+// WithTimeout bounds a call that is answered with next to nothing by a timeout, which is begun
 // anew while bytes come from the source: over a slow link the answer waits its turn behind
 // them, and that it was given up would make it late again. The error is that of a deadline.
-func patient(ctx context.Context, source Source, timeout time.Duration) (context.Context, context.CancelFunc) {
+func WithTimeout(ctx context.Context, source Source, timeout time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	began, most := time.Now(), min(maxPatience*timeout, time.Minute)
 	var timer *time.Timer

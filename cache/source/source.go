@@ -1,4 +1,4 @@
-package cache
+package source
 
 import (
 	"context"
@@ -42,9 +42,9 @@ type Resource struct {
 	forms   atomic.Pointer[form.Resource] // see formed
 }
 
-// formed is what forms know of the resource: always the same one, under which they keep
+// Form is what forms know of the resource: always the same one, under which they keep
 // what they derive.
-func (r *Resource) formed() *form.Resource {
+func (r *Resource) Form() *form.Resource {
 	if r.forms.Load() == nil {
 		r.forms.CompareAndSwap(nil, &form.Resource{
 			APIVersion: r.GroupVersion().String(),
@@ -56,13 +56,13 @@ func (r *Resource) formed() *form.Resource {
 	return r.forms.Load()
 }
 
-// holdsSecrets reports whether the objects are Secrets.
-func (r *Resource) holdsSecrets() bool { return r.Kind == "Secret" && r.Group == "" }
+// HoldsSecrets reports whether the objects are Secrets.
+func (r *Resource) HoldsSecrets() bool { return r.Kind == "Secret" && r.Group == "" }
 
-// storeOnly reports whether kube-apiserver has no watch cache for the resource and reads
+// BypassesWatchCache reports whether kube-apiserver has no watch cache for the resource and reads
 // it from its store always: Events, by DefaultWatchCacheSizes in
 // k8s.io/kubernetes/pkg/kubeapiserver.
-func (r *Resource) storeOnly() bool {
+func (r *Resource) BypassesWatchCache() bool {
 	return r.GroupVersionResource.Resource == "events" && (r.Group == "" || r.Group == "events.k8s.io")
 }
 
@@ -70,8 +70,8 @@ func (r *Resource) storeOnly() bool {
 // any more. Those that there are end with Manager.Drop, which comes after it.
 func (r *Resource) Retire() { r.retired.Store(true) }
 
-// isRetired reports whether Retire was called.
-func (r *Resource) isRetired() bool { return r.retired.Load() }
+// IsRetired reports whether Retire was called.
+func (r *Resource) IsRetired() bool { return r.retired.Load() }
 
 // Anew is the same description, but none that was retired: it became true again, at the
 // time changed.
@@ -89,9 +89,9 @@ func (r *Resource) Anew(changed time.Time) *Resource {
 	}
 }
 
-// is reports whether what was compiled for one of two descriptions of a resource, a
+// IsCompatible reports whether what was compiled for one of two descriptions of a resource, a
 // filter or a printer, is good for the other. Built-in ones are always described alike.
-func (r *Resource) is(other *Resource) bool {
+func (r *Resource) IsCompatible(other *Resource) bool {
 	return r == other || !r.Custom && !other.Custom && r.Namespaced == other.Namespaced
 }
 
@@ -136,8 +136,8 @@ type ListMeta struct {
 	Bytes int64
 }
 
-// following is how many objects follow those of a page, if it tells.
-func (m *ListMeta) following() (n int64, told bool) {
+// Following is how many objects follow those of a page, if it tells.
+func (m *ListMeta) Following() (n int64, told bool) {
 	if m.RemainingItemCount != nil {
 		return *m.RemainingItemCount, true
 	}
