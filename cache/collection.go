@@ -170,7 +170,7 @@ const confirmWait = 3 * time.Second
 
 // Watch is Mux().Watch.
 func (c *Collection) Watch(from uint64, f *object.Filter, notify func()) (*watchmux.Watcher, error) {
-	return c.store.mux.Watch(from, f, notify)
+	return c.store.Mux().Watch(from, f, notify)
 }
 
 // follow is View and a watcher of all that comes after it.
@@ -179,7 +179,7 @@ func (c *Collection) follow(f *object.Filter, notify func()) (*View, *watchmux.W
 }
 
 // Mux fans out the collection's events.
-func (c *Collection) Mux() *watchmux.Mux { return c.store.mux }
+func (c *Collection) Mux() *watchmux.Mux { return c.store.Mux() }
 
 // BookmarkTemplate is the object of a bookmark as the upstream sent it, in the
 // collection's encoding (protobuf: the bare message) and with whatever version

@@ -155,7 +155,6 @@ func (c *Collection) compare(ctx context.Context, version uint64) error {
 
 // tidy drops what has been unused for long.
 func (c *Collection) tidy(now time.Time) {
-	c.store.dropAhead()
 	c.store.tidy(now)
 	c.columns.expire(now)
 }

@@ -16,7 +16,7 @@ func (c *Collection) Snapshots() (views int, bytes int64) {
 }
 
 // DropSnapshots forgets the retained views.
-func (c *Collection) DropSnapshots() { c.store.retain.drop() }
+func (c *Collection) DropSnapshots() { c.store.dropSnapshots() }
 
 // WithoutJitter makes the feeds of a new manager retry after the mean delays.
 func (m *Manager) WithoutJitter() {

@@ -357,7 +357,7 @@ func (f *feed) list(ctx context.Context) error {
 		if !errors.Is(err, errQuick) {
 			return f.listed(ctx, l, whole, err)
 		}
-		l.tree = newTree(byKey)
+		l.tree = newTree()
 	}
 	if streams {
 		err := f.watch(ctx, source.WatchOptions{SendInitialEvents: true}, l)
@@ -372,7 +372,7 @@ func (f *feed) list(ctx context.Context) error {
 		}
 		f.log.Debug("no streaming list, listing in pages", "error", err)
 		f.paged = true
-		l.tree = newTree(byKey)
+		l.tree = newTree()
 	}
 	whole, err := f.listPages(ctx, l)
 	return f.listed(ctx, l, whole, err)

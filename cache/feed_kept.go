@@ -149,14 +149,14 @@ func (f *feed) resume(ctx context.Context) error {
 	opts.TimeoutSeconds = l.seconds
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	opened, from := time.Now(), f.store.rv.Load()
+	opened, from := time.Now(), f.store.version()
 	l.patience = max(l.patience, maxCatchUpSeconds*time.Second)
 	l.quiet = time.AfterFunc(l.patience, func() { cancel(errPart) })
 	defer l.quiet.Stop()
 	err = f.watch(ctx, opts, nil)
 	switch {
 	case errors.Is(err, errPart) && f.loaded != nil:
-		if l.seconds = 0; f.store.rv.Load() == from {
+		if l.seconds = 0; f.store.version() == from {
 			l.patience *= 2
 		}
 	case f.loaded == nil || !errors.Is(err, errEnded):
@@ -178,7 +178,7 @@ func (f *feed) caughtUp(ctx context.Context) error {
 	if l.seconds > catchUpSeconds {
 		l.quiet.Reset(catchUpSeconds * time.Second)
 	}
-	if l.current == 0 || f.store.rv.Load() < l.current {
+	if l.current == 0 || f.store.version() < l.current {
 		return nil
 	}
 	l.quiet.Stop()

@@ -26,16 +26,6 @@ type listing struct {
 	release func()
 }
 
-// wholeList is the state of a resource at one version, of which nothing is missing:
-// all events up to the bookmark that ends a streaming list, or all pages of one
-// version.
-type wholeList struct {
-	tree *objectTree
-	rv   uint64
-	// marked is the version up to which nothing is missing, if that is not rv.
-	marked uint64
-}
-
 // errNoVersion: what ends a list must say of which version it was.
 var errNoVersion = errors.New("the upstream's list has no resourceVersion")
 
@@ -55,7 +45,7 @@ func (f *feed) startList(ctx context.Context) (*listing, error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	l := &listing{tree: newTree(byKey), began: time.Now(), release: sync.OnceFunc(func() { <-f.listing })}
+	l := &listing{tree: newTree(), began: time.Now(), release: sync.OnceFunc(func() { <-f.listing })}
 	if f.store != nil {
 		l.held, l.shown = f.store.current(), f.store.shown()
 	}
@@ -125,7 +115,7 @@ func (f *feed) listPages(ctx context.Context, l *listing) (*wholeList, error) {
 		first := opts.Continue == ""
 		switch {
 		case err != nil && !first && source.IsExpired(err), err == nil && !first && meta.ResourceVersion != rv:
-			l.tree = newTree(byKey)
+			l.tree = newTree()
 			opts = source.ListOptions{}
 			continue
 		case err != nil:

@@ -100,7 +100,7 @@ func (x *index) build(v *View) *objectTree {
 		values = append(values, value)
 	}
 	slices.Sort(values)
-	tree := newTree(x.less)
+	tree := newTreeBy(x.less)
 	for _, value := range values {
 		for _, o := range byValue[value] {
 			tree.Load(o)

@@ -20,7 +20,7 @@ import (
 // shardView is n objects with an index, and the filter of a part of them.
 func shardView(tb testing.TB, n int, key, end string) (*View, *object.Filter) {
 	tb.Helper()
-	schema, v := object.CustomSchema(nil), &View{tree: newTree(byKey), pivots: new(pivots)}
+	schema, v := object.CustomSchema(nil), &View{tree: newTree(), pivots: new(pivots)}
 	for i := range n {
 		o, err := schema.Decode(api.JSON, fmt.Appendf(nil, `{"metadata":{"namespace":"ns-%d","name":"pod-%06d","uid":"%08x-0000-4000-8000-%012x","resourceVersion":"1"}}`, i%2, i, i*2654435761&0xffffffff, i))
 		if err != nil {
@@ -82,7 +82,7 @@ func TestShardIndexWhileItChanges(t *testing.T) {
 	var background, readers sync.WaitGroup
 	var content atomic.Uint64
 	s := newStore(api.JSON, storeOptions{History: watchmux.Options{MaxAge: time.Hour, MaxBytes: 1 << 20, MaxEvents: 1 << 16}, SnapshotAge: time.Hour, SnapshotBytes: 1 << 30, Contents: &content, Spawn: func(f func()) { background.Go(f) }})
-	tree := newTree(byKey)
+	tree := newTree()
 	for i := range objects {
 		tree.Set(pod(i, i+1))
 	}
@@ -164,7 +164,7 @@ func TestShardIndexOfThePast(t *testing.T) {
 	var background sync.WaitGroup
 	s := newStore(api.JSON, storeOptions{History: watchmux.Options{MaxAge: time.Hour, MaxBytes: 1 << 20, MaxEvents: 1 << 16}, SnapshotAge: time.Hour, SnapshotBytes: 1 << 30, Contents: content, Spawn: func(f func()) { background.Go(f) }})
 	const objects = 2 * smallCollection
-	tree := newTree(byKey)
+	tree := newTree()
 	for i := range objects {
 		tree.Set(pod(i, i+1, fmt.Sprint(i)))
 	}

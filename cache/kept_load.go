@@ -294,7 +294,7 @@ func (p *piece) decode(decode func([]byte) (*object.Object, error)) error {
 
 // assemble makes the state of the pieces, which has to be what the note says.
 func assemble(pieces []*piece, note *imageNote) (*wholeList, error) {
-	tree, size := newTree(byKey), int64(0)
+	tree, size := newTree(), int64(0)
 	for _, p := range pieces {
 		if p.err != nil {
 			return nil, p.err

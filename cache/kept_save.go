@@ -92,7 +92,7 @@ func (i *keptImage) save(ctx context.Context, c *Collection, now bool) error {
 	if i.mu.over || !i.tookLocked() || waits && (!now || i.mu.full) { // the last time belongs to those that fit
 		return nil
 	}
-	if view := i.mu.holds.view; view != nil && !now && time.Since(i.mu.saved) < saveEvery && c.store.churn()-view.churn <= saveChurn {
+	if view := i.mu.holds.view; view != nil && !now && time.Since(i.mu.saved) < saveEvery && c.store.churn()-view.Churn() <= saveChurn {
 		return nil // and the state is not looked at, which costs the feed the copy of what it changes next
 	}
 	m, note, ok := c.imageNote()
@@ -131,7 +131,7 @@ func (c *Collection) imageNote() (_ moment, _ imageNote, ok bool) {
 	m := c.store.moment()
 	kind := c.feed.kind.Load()
 	note := imageNote{
-		ResourceVersion: m.view.rv, Whole: m.resume, At: time.Now(), Objects: m.view.Len(), Bytes: m.view.bytes,
+		ResourceVersion: m.view.RV(), Whole: m.resume, At: time.Now(), Objects: m.view.Len(), Bytes: m.view.Bytes(),
 		Server: server, Kind: kind.Kind, APIVersion: kind.APIVersion, Warnings: kind.Warnings,
 	}
 	if state := c.State(); state.Phase == Stale {
@@ -141,7 +141,7 @@ func (c *Collection) imageNote() (_ moment, _ imageNote, ok bool) {
 }
 
 func (i *keptImage) dueLocked(v *View, note *imageNote, now bool) bool {
-	if i.mu.holds.view == nil || v.content != i.mu.holds.view.content {
+	if i.mu.holds.view == nil || v.Content() != i.mu.holds.view.Content() {
 		return true
 	}
 	if note.ResourceVersion != i.mu.note.ResourceVersion || note.Whole != i.mu.note.Whole || note.Server != i.mu.note.Server {
@@ -195,7 +195,7 @@ func (i *keptImage) writeDifferenceLocked(ctx context.Context, m moment) (change
 	switch {
 	case held.view == nil:
 		return 0, m.view.scan(func(o *object.Object) error { return w.Set(ctx, o.Raw) })
-	case held.view.content == m.view.content:
+	case held.view.Content() == m.view.Content():
 		return 0, nil
 	}
 	changed, whole, err := i.writeEventsLocked(ctx, m)

@@ -446,7 +446,7 @@ func (m *Manager) tidy() {
 				continue
 			}
 			c.tidy(now)
-			if c.store.mux.Stats().Watchers > 0 {
+			if c.store.Mux().Stats().Watchers > 0 {
 				e.used.Store(true)
 			}
 		}
@@ -504,7 +504,7 @@ func (m *Manager) Status() []CollectionStatus {
 		}
 		if c := e.collection.Load(); c != nil {
 			z := c.sizes()
-			status.RV, status.Objects, status.Bytes, status.Watches = c.RV(), z.objects, z.bytes, c.store.mux.Stats()
+			status.RV, status.Objects, status.Bytes, status.Watches = c.RV(), z.objects, z.bytes, c.store.Mux().Stats()
 			status.Indexes, status.Snapshots, status.Columns = z.indexes, z.snapshots, z.columns
 			status.SnapshotBytes, status.ColumnBytes = z.snapshotBytes, z.columnBytes
 			status.Checked = time.Unix(0, e.checked.Load())

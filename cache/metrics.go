@@ -217,7 +217,7 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	for _, e := range c.manager.entries() {
 		r := &reading{state: e.state(), now: time.Now()}
 		if c := e.collection.Load(); c != nil {
-			r.sizes, r.rv, r.mux = c.sizes(), c.RV(), c.store.mux.Stats()
+			r.sizes, r.rv, r.mux = c.sizes(), c.RV(), c.store.Mux().Stats()
 			r.checked = time.Unix(0, e.checked.Load())
 		}
 		labels := collectionLabels{e.resource.Group, e.resource.Resource, e.encoding.String()}

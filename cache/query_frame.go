@@ -24,7 +24,7 @@ type frame struct {
 // if that is little.
 func newFrame(s *store, v *View, earlier *frame) *frame {
 	f := &frame{content: v.Content(), churn: v.Churn(), mark: v.Mark()}
-	if earlier != nil && v.Mark().known && earlier.content < v.Content() {
+	if earlier != nil && v.Mark().isKnown() && earlier.content < v.Content() {
 		if keys, ok := s.changedSince(earlier.mark, v.Len()/fewChanged); ok {
 			f.objs = earlier.with(v, keys)
 			return f
@@ -247,7 +247,7 @@ func (k *columns) framed(v *View) (f, newest *frame) {
 			k.mu.frames = slices.Insert(slices.Delete(k.mu.frames, i, i+1), 0, f)
 			return f, nil
 		}
-		if newest == nil || f.mark.known && f.content > newest.content {
+		if newest == nil || f.mark.isKnown() && f.content > newest.content {
 			newest = f
 		}
 	}

@@ -33,7 +33,7 @@ func TestFramesOfChanges(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s.install(&wholeList{tree: newTree(byKey), rv: 1})
+	s.install(&wholeList{tree: newTree(), rv: 1})
 	version = 1
 	for i := range 2000 {
 		change(api.Added, i)
@@ -75,7 +75,7 @@ func TestFramesOfChanges(t *testing.T) {
 		t.Errorf("%d of 300 frames were made of what has changed", followed)
 	}
 	past, err := s.viewAt(version-3, time.Now())
-	if err == nil && past.mark.known {
+	if err == nil && past.Mark().isKnown() {
 		t.Error("a view of the past is taken for one that the store had")
 	}
 }

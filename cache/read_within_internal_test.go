@@ -2,94 +2,12 @@ package cache
 
 import (
 	"fmt"
-	"math/rand/v2"
-	"slices"
+	"sync/atomic"
 	"testing"
-
-	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/object"
 )
-
-// namespacedView is a view of objects in namespaces.
-func namespacedView(tb testing.TB, namespaces []string, each int) *View {
-	tb.Helper()
-	schema, v := object.CustomSchema(nil), &View{tree: newTree(byKey), pivots: new(pivots)}
-	for _, namespace := range namespaces {
-		for i := range each {
-			o, err := schema.Decode(api.JSON, fmt.Appendf(nil, `{"metadata":{"namespace":%q,"name":"o%d","resourceVersion":"1"}}`, namespace, i))
-			if err != nil {
-				tb.Fatal(err)
-			}
-			v.tree.Set(o)
-		}
-	}
-	return v
-}
-
-// TestWithin: from any key on, the objects of random sets of namespaces are visited in the order of their keys, and no others.
-// The names have the characters that come before and after the "/" in keys.
-func TestWithin(t *testing.T) {
-	namespaces := []string{"a", "a-", "a-b", "a0", "aa", "b", "b-1", "b1", "c", "zz"}
-	v := namespacedView(t, namespaces, 3)
-	var keys []string
-	v.Ascend("", "", func(o *object.Object) bool { keys = append(keys, o.Key); return true })
-	random := rand.New(rand.NewPCG(1, 2))
-	for range 3000 {
-		some := slices.Clone(append(namespaces, "not-there"))
-		random.Shuffle(len(some), func(i, j int) { some[i], some[j] = some[j], some[i] })
-		f := &object.Filter{Within: object.NewNamespaces(some[:random.IntN(len(some)+1)], false)}
-		if random.IntN(4) == 0 {
-			f.Fields = fields.OneTermEqualSelector("metadata.namespace", some[0])
-		}
-		from := ""
-		if random.IntN(3) > 0 {
-			from = keys[random.IntN(len(keys))][:1+random.IntN(3)] + []string{"", "\x00", "/", "0"}[random.IntN(4)]
-		}
-		var want, got []string
-		for _, key := range keys {
-			o := v.Get(key)
-			if key >= from && f.Within.Has(o.Namespace) && (f.Fields == nil || o.Namespace == some[0]) {
-				want = append(want, key)
-			}
-		}
-		stop := random.IntN(len(keys))
-		if len(want) > stop {
-			want = want[:stop+1]
-		}
-		v.ascendWithin(f, from, func(o *object.Object) bool {
-			got = append(got, o.Key)
-			return len(got) <= stop
-		})
-		if !slices.Equal(got, want) {
-			t.Fatalf("%q in %q from %q: %q, want %q", f.Fields, f.Within.Keys(), from, got, want)
-		}
-	}
-}
-
-// TestWithinThemselves: the Namespaces themselves are found by their names.
-func TestWithinThemselves(t *testing.T) {
-	schema, v := object.CustomSchema(nil), &View{tree: newTree(byKey), pivots: new(pivots)}
-	for _, name := range []string{"a", "a-b", "aa", "b", "c"} {
-		o, err := schema.Decode(api.JSON, fmt.Appendf(nil, `{"metadata":{"name":%q,"resourceVersion":"1"}}`, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		v.tree.Set(o)
-	}
-	f := &object.Filter{Within: object.NewNamespaces([]string{"c", "a-b", "a", "a", "gone"}, true)}
-	for from, want := range map[string]string{"": "[a a-b c]", "a": "[a a-b c]", "a\x00": "[a-b c]", "a-b\x00": "[c]", "c\x00": "[]"} {
-		got := []string{}
-		v.ascendWithin(f, from, func(o *object.Object) bool { got = append(got, o.Name); return true })
-		if fmt.Sprint(got) != want {
-			t.Errorf("from %q: %v, want %s", from, got, want)
-		}
-	}
-	if o := v.Get("b"); f.Matches(o) || !f.Matches(v.Get("c")) {
-		t.Error("the filter shows others")
-	}
-}
 
 // BenchmarkWithin finds the objects of 1,000 of 5,000 namespaces of 30 objects, as a list and as a page of 500.
 func BenchmarkWithin(b *testing.B) {
@@ -100,12 +18,23 @@ func BenchmarkWithin(b *testing.B) {
 			some = append(some, all[i])
 		}
 	}
-	v := namespacedView(b, all, 30)
+	schema, tree := object.CustomSchema(nil), newTree()
+	for _, namespace := range all {
+		for i := range 30 {
+			o, err := schema.Decode(api.JSON, fmt.Appendf(nil, `{"metadata":{"namespace":%q,"name":"o%d","resourceVersion":"1"}}`, namespace, i))
+			if err != nil {
+				b.Fatal(err)
+			}
+			tree.Set(o)
+		}
+	}
+	c := &Collection{store: newStore(api.JSON, storeOptions{Contents: new(atomic.Uint64)})}
+	c.store.install(&wholeList{tree: tree, rv: 1})
+	v := c.View()
 	f := &object.Filter{Within: object.NewNamespaces(some, false)}
 	for name, limit := range map[string]int64{"all": 0, "a page": 500} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
-			c := &Collection{store: newStore(api.JSON, storeOptions{})}
 			for b.Loop() {
 				q := &query{ReadRequest: &ReadRequest{Options: api.ListOptions{Limit: limit}}, filter: f}
 				s := &selection{view: v, picked: true, limit: q.limit()}

@@ -81,7 +81,7 @@ const busyEvents = 3
 const busyObjects = 200
 
 func (c *Collection) isBusy() bool {
-	return c.View().Len() >= busyObjects && c.store.mux.Recent(busyEvents, int64(busyEvents*feedHeadStart))
+	return c.View().Len() >= busyObjects && c.store.Mux().Recent(busyEvents, int64(busyEvents*feedHeadStart))
 }
 
 const (
@@ -94,7 +94,7 @@ const (
 // trails reports whether the feed brings changes, and late: what the upstream names now
 // comes when nobody waits for it any more.
 func (c *Collection) trails() bool {
-	return c.feed.source.Delay() >= trailingDelay && c.store.mux.Recent(1, int64(trailingTime))
+	return c.feed.source.Delay() >= trailingDelay && c.store.Mux().Recent(1, int64(trailingTime))
 }
 
 // overtaken asks for the upstream's version alone and tells whether the feed comes past

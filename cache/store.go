@@ -18,7 +18,10 @@ import (
 // changes, once per copy taken.
 type objectTree = btree.BTreeG[*object.Object]
 
-func newTree(less func(a, b *object.Object) bool) *objectTree {
+// newTree returns an empty tree in the order of keys.
+func newTree() *objectTree { return newTreeBy(byKey) }
+
+func newTreeBy(less func(a, b *object.Object) bool) *objectTree {
 	return btree.NewBTreeGOptions(less, btree.Options{NoLocks: true})
 }
 
@@ -105,7 +108,7 @@ func newStore(enc api.Encoding, o storeOptions) *store {
 	s := &store{encoding: enc, mux: watchmux.New(o.History), storeOptions: o}
 	s.waits.init()
 	s.retain.init(o.SnapshotAge, o.SnapshotBytes)
-	s.mu.tree = newTree(byKey)
+	s.mu.tree = newTree()
 	s.mu.indexes.max = o.Indexes
 	return s
 }
@@ -117,6 +120,12 @@ func (s *store) grown(churn int64) {
 		s.Grown(churn)
 	}
 }
+
+// Mux fans out the events of the store.
+func (s *store) Mux() *watchmux.Mux { return s.mux }
+
+// version is the version that the store has come to.
+func (s *store) version() uint64 { return s.rv.Load() }
 
 // current returns the current view.
 func (s *store) current() *View {
@@ -141,6 +150,16 @@ func (s *store) currentLocked() *View {
 	v.shards = s.mu.shards.snapshots()
 	s.view.Store(v)
 	return v
+}
+
+// wholeList is the state of a resource at one version, of which nothing is missing:
+// all events up to the bookmark that ends a streaming list, or all pages of one
+// version.
+type wholeList struct {
+	tree *objectTree
+	rv   uint64
+	// marked is the version up to which nothing is missing, if that is not rv.
+	marked uint64
 }
 
 // install makes a list, whose tree it takes over, the state. It is called once, before
@@ -363,6 +382,7 @@ func (s *store) close(reason error) {
 
 // tidy drops what has been unused for long.
 func (s *store) tidy(now time.Time) {
+	s.dropAhead()
 	s.retain.expire(now)
 	s.mu.Lock()
 	defer s.mu.Unlock()

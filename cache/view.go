@@ -35,6 +35,9 @@ type mark struct {
 	recoded  int
 }
 
+// isKnown reports whether there is such a place: views of the past have none.
+func (m mark) isKnown() bool { return m.known }
+
 // RV is the version that the view shows: every write up to it and none above.
 func (v *View) RV() uint64 { return v.rv }
 

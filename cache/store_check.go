@@ -7,7 +7,8 @@ import (
 	"github.com/kubeweir/kubeweir/shard"
 )
 
-// check recomputes what the store keeps up to date.
+// check recomputes what the store keeps up to date and returns a sentence about the first
+// difference, "" for none. It is for tests.
 func (s *store) check() string {
 	s.publish.Lock()
 	defer s.publish.Unlock()
@@ -45,6 +46,9 @@ func (s *store) check() string {
 	}
 	return s.checkShards(objs)
 }
+
+// dropSnapshots forgets the retained views. It is for tests.
+func (s *store) dropSnapshots() { s.retain.drop() }
 
 // checkShards looks at the indexes of hashes, and at those of the view.
 func (s *store) checkShards(objs map[string]*object.Object) string {
