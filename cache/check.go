@@ -12,6 +12,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/source"
+	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/object"
 )
 
@@ -61,7 +62,7 @@ var (
 // round is one comparison: what the upstream named, and what the collection held then.
 type round struct {
 	refs *references
-	view *View
+	view *store.View
 }
 
 // check compares the collection with the upstream.
@@ -85,7 +86,7 @@ func (c *Collection) check(ctx context.Context, pageSize int64) *Checked {
 
 // mayCheckAgain reports whether a comparison that ended with err is worth another try.
 func (c *Collection) mayCheckAgain(err error) bool {
-	var expired *ExpiredError
+	var expired *store.ExpiredError
 	if errors.Is(err, errLate) {
 		c.feed.log.Warn("the feed does not bring what the upstream has; its watch begins again", "resourceVersion", c.RV())
 		c.feed.health.restart(errLate)
@@ -179,7 +180,7 @@ func byReferenceKey(a, b reference) int { return cmp.Compare(a.key, b.key) }
 
 // stateAt is what the collection holds at the version of refs; or later, if that is just
 // what refs name.
-func (c *Collection) stateAt(ctx context.Context, refs *references) (*View, error) {
+func (c *Collection) stateAt(ctx context.Context, refs *references) (*store.View, error) {
 	if c.prompt != nil {
 		_ = c.advance(ctx, catchUpLimit) // else the feed is waited for
 	}
@@ -189,8 +190,8 @@ func (c *Collection) stateAt(ctx context.Context, refs *references) (*View, erro
 		switch {
 		case !refs.cut && refs.name(v):
 			return v, nil
-		case c.store.isWhole(refs.meta.ResourceVersion):
-			return c.store.viewAt(refs.meta.ResourceVersion, time.Now())
+		case c.store.IsComplete(refs.meta.ResourceVersion):
+			return c.store.AppliedAt(refs.meta.ResourceVersion, time.Now())
 		case time.Since(began) > checkPatience:
 			return nil, errLate
 		case !probed && time.Since(began) > probeAfter:
@@ -199,7 +200,7 @@ func (c *Collection) stateAt(ctx context.Context, refs *references) (*View, erro
 			continue
 		}
 		// What is missing has at least the next version.
-		if err := c.store.waitFor(ctx, max(refs.newest, v.RV()+1), checkLook); err != nil && !isTooLargeError(err) {
+		if err := c.store.WaitFor(ctx, max(refs.newest, v.RV()+1), checkLook); err != nil && !store.IsTooLarge(err) {
 			return nil, err
 		}
 	}
@@ -260,7 +261,7 @@ func (c *Collection) sample(ctx context.Context, r *round) (n int, found []Diffe
 		pieces, each = min(size, 1), size
 	}
 	for range pieces {
-		held := r.view.at(rand.IntN(size - each + 1))
+		held := r.view.At(rand.IntN(size - each + 1))
 		compared, differing, err := c.compareBytes(ctx, r.view, at, held.Key, each)
 		switch {
 		case source.IsRejected(err):
@@ -276,8 +277,8 @@ func (c *Collection) sample(ctx context.Context, r *round) (n int, found []Diffe
 
 // compareBytes compares up to n objects from key on with those of the upstream at a
 // version.
-func (c *Collection) compareBytes(ctx context.Context, v *View, at uint64, key string, n int) (compared int, found []Difference, err error) {
-	objs, err := c.listAt(ctx, v.pageFrom(at, key), n)
+func (c *Collection) compareBytes(ctx context.Context, v *store.View, at uint64, key string, n int) (compared int, found []Difference, err error) {
+	objs, err := c.listAt(ctx, v.PageToken(at, key), n)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -306,10 +307,10 @@ func (c *Collection) compareBytes(ctx context.Context, v *View, at uint64, key s
 
 // repeats reports whether the upstream says the same of objs again, and is the program
 // that the collection was listed from.
-func (c *Collection) repeats(ctx context.Context, v *View, at uint64, objs []*object.Object) (bool, error) {
+func (c *Collection) repeats(ctx context.Context, v *store.View, at uint64, objs []*object.Object) (bool, error) {
 	for _, o := range objs {
 		before := c.feed.outage.now(ctx)
-		again, err := c.listAt(ctx, v.pageFrom(at, o.Key), 1)
+		again, err := c.listAt(ctx, v.PageToken(at, o.Key), 1)
 		if err != nil {
 			return false, err
 		}

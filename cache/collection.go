@@ -9,6 +9,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/form"
 	"github.com/kubeweir/kubeweir/cache/source"
+	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/internal/flight"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/shard"
@@ -25,7 +26,7 @@ type Collection struct {
 	formed   *form.Resource // of resource
 	encoding api.Encoding
 	limits   *Limits
-	store    *store
+	store    *store.Store
 	columns  columns // of queries
 	feed     *feed
 	end      *ending
@@ -36,7 +37,7 @@ type Collection struct {
 }
 
 // newCollection makes the collection of e, which is all of first.
-func newCollection(e *entry, first *wholeList) *Collection {
+func newCollection(e *entry, first *store.List) *Collection {
 	c := &Collection{
 		resource: e.resource,
 		formed:   e.resource.Form(),
@@ -46,7 +47,7 @@ func newCollection(e *entry, first *wholeList) *Collection {
 		end:      &e.end,
 	}
 	l, spawn := e.parts.limits, func(f func()) { e.parts.panics.Go(&c.builds, "feed", f) }
-	c.store = newStore(e.encoding, storeOptions{
+	c.store = store.New(e.encoding, store.Options{
 		History:       watchmux.Options{MaxAge: l.HistoryAge, MaxBytes: l.HistoryBytes, MaxEvents: l.HistoryEvents},
 		SnapshotAge:   l.SnapshotAge,
 		SnapshotBytes: l.SnapshotBytes,
@@ -58,7 +59,7 @@ func newCollection(e *entry, first *wholeList) *Collection {
 		StopReason:    e.end.reason,
 	})
 	c.columns.init(c.store, l.QueryBytes, l.SnapshotAge, spawn)
-	c.store.install(first)
+	c.store.Install(first)
 	if prompt, ok := e.parts.source.(source.PromptSource); ok {
 		c.prompt = prompt
 		c.feed.metrics.told = c.feed.metrics.fresh.WithLabelValues("told")
@@ -90,37 +91,37 @@ func (c *Collection) Warnings() []string {
 }
 
 // RV is the version that the collection holds.
-func (c *Collection) RV() uint64 { return c.store.shown() }
+func (c *Collection) RV() uint64 { return c.store.LatestRV() }
 
 // View is the current state: O(1), the same pointer while nothing changes.
-func (c *Collection) View() *View { return c.store.shownView() }
+func (c *Collection) View() *store.View { return c.store.Latest() }
 
 // ViewAt is the state at exactly rv: the current one, a retained one, or one
 // made by undoing history, which is then retained. The error is an *ExpiredError
 // when that is no longer possible (or never was, between the versions around a
 // relist), a *TooLargeError when rv is above the collection's version (WaitFor
 // first). It must not be called from a mux's notify.
-func (c *Collection) ViewAt(rv uint64) (*View, error) {
-	return c.store.shownAt(rv, time.Now())
+func (c *Collection) ViewAt(rv uint64) (*store.View, error) {
+	return c.store.At(rv, time.Now())
 }
 
 // Retain keeps v for ViewAt, within the limits of age and bytes, so that a
 // chunked list can go on from the version at which it began.
-func (c *Collection) Retain(v *View) {
-	c.store.keep(v, time.Now())
+func (c *Collection) Retain(v *store.View) {
+	c.store.Retain(v, time.Now())
 }
 
 // Select returns the objects that f matches, in key order, and the version at
 // which they are the whole answer. ok is false when no index helps: the caller
 // then scans a View; and when ctx has ended.
 func (c *Collection) Select(ctx context.Context, f *object.Filter) (objs []*object.Object, rv uint64, ok bool) {
-	return c.store.selectShown(ctx, f, c.resource.Namespaced, time.Now())
+	return c.store.Select(ctx, f, c.resource.Namespaced, time.Now())
 }
 
 // wantShard says that a shard is being read: what finds its objects is made, for the reads
 // to come, or kept, where that pays.
 func (c *Collection) wantShard(s *shard.Selector) {
-	c.store.wantShard(s, time.Now())
+	c.store.WantShard(s, time.Now())
 }
 
 // WaitFor returns when the collection holds rv. The error is a *TooLargeError
@@ -134,7 +135,7 @@ func (c *Collection) WaitFor(ctx context.Context, rv uint64, timeout time.Durati
 		// Maybe nothing of this resource is missing.
 		_ = c.advance(ctx, timeout)
 	}
-	return c.store.waitFor(ctx, rv, timeout)
+	return c.store.WaitFor(ctx, rv, timeout)
 }
 
 // Fresh returns a version which the collection holds and which is at least as
@@ -153,7 +154,7 @@ func (c *Collection) FreshFor(ctx context.Context, asked *Asked) (uint64, error)
 	rv, by, err := c.fresh.Do(ctx, struct{}{}, c.freshRound)
 	asked.Requests += by.Part()
 	if err == nil && c.Unconfirmed() {
-		err = c.store.wait(ctx, c.feed.confirmed, confirmWait, rv)
+		err = c.store.Wait(ctx, c.feed.confirmed, confirmWait, rv)
 	}
 	return rv, err
 }
@@ -162,7 +163,7 @@ func (c *Collection) FreshFor(ctx context.Context, asked *Asked) (uint64, error)
 // later states has it. An object that is absent and was not seen to go is an error at once,
 // because the feed may yet bring its creation. The other errors are those of WaitFor.
 func (c *Collection) WaitDeleted(ctx context.Context, key, uid string, timeout time.Duration) error {
-	return c.store.waitDeleted(ctx, key, uid, timeout)
+	return c.store.WaitDeleted(ctx, key, uid, timeout)
 }
 
 // confirmWait is for how long readers of the most recent state wait until it is confirmed.
@@ -174,8 +175,8 @@ func (c *Collection) Watch(from uint64, f *object.Filter, notify func()) (*watch
 }
 
 // follow is View and a watcher of all that comes after it.
-func (c *Collection) follow(f *object.Filter, notify func()) (*View, *watchmux.Watcher, error) {
-	return c.store.follow(f, notify)
+func (c *Collection) follow(f *object.Filter, notify func()) (*store.View, *watchmux.Watcher, error) {
+	return c.store.Follow(f, notify)
 }
 
 // Mux fans out the collection's events.
@@ -215,19 +216,19 @@ func (c *Collection) Closed() <-chan struct{} { return c.end.closed }
 
 // close ends the collection's watchers with reason and drops what is kept for queries.
 func (c *Collection) close(reason error) {
-	c.store.close(reason)
+	c.store.Close(reason)
 	c.columns.drop()
 }
 
 // collectionSizes are the figures of the metrics.
 type collectionSizes struct {
-	sizes
+	store.Sizes
 	columns     int
 	columnBytes int64
 }
 
 func (c *Collection) sizes() collectionSizes {
-	z := collectionSizes{sizes: c.store.sizes()}
-	z.columns, z.columnBytes = c.columns.size(z.churn)
+	z := collectionSizes{Sizes: c.store.Sizes()}
+	z.columns, z.columnBytes = c.columns.size(z.Churn)
 	return z
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/source"
+	"github.com/kubeweir/kubeweir/cache/store"
 )
 
 // TestRewoundBelowProof: what was shown to readers is at a proven version, so an upstream that
@@ -35,7 +36,7 @@ func TestRewoundBelowProof(t *testing.T) {
 				s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
 				time.Sleep(5 * time.Second)
 				synctest.Wait()
-				if state := c.State(); !errors.Is(state.Err, cache.ErrRewound) {
+				if state := c.State(); !errors.Is(state.Err, store.ErrRewound) {
 					t.Errorf("%s: %v; at %d, the source at %d", state.Phase, state.Err, c.RV(), s.Revision())
 				}
 			})

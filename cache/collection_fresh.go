@@ -8,6 +8,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/source"
+	"github.com/kubeweir/kubeweir/cache/store"
 )
 
 const (
@@ -86,7 +87,7 @@ func (c *Collection) catchUp(ctx context.Context) (rv uint64, way string, err er
 		return rv, "held", nil
 	}
 	way, err = "fed", c.WaitFor(ctx, v, feedHeadStart)
-	if isTooLargeError(err) {
+	if store.IsTooLarge(err) {
 		way, err = c.prove(ctx, v)
 	}
 	if err != nil && c.RV() < v { // the feed may have come past it during a proof that failed
@@ -108,8 +109,8 @@ func (c *Collection) prove(ctx context.Context, version uint64) (way string, err
 			return "listed", err
 		}
 	}
-	err = &TooLargeError{RV: version, Current: c.RV()}
-	for attempt := 0; attempt < probeAttempts && isTooLargeError(err); attempt++ {
+	err = &store.TooLargeError{RV: version, Current: c.RV()}
+	for attempt := 0; attempt < probeAttempts && store.IsTooLarge(err); attempt++ {
 		if err = c.probe(ctx); err == nil {
 			err = c.WaitFor(ctx, version, 0)
 		}
@@ -127,27 +128,27 @@ func (c *Collection) compare(ctx context.Context, version uint64) error {
 	case err != nil:
 		return err
 	case refs.meta.ResourceVersion < version:
-		return &TooLargeError{RV: version, Current: refs.meta.ResourceVersion}
+		return &store.TooLargeError{RV: version, Current: refs.meta.ResourceVersion}
 	}
 	deadline := time.Now().Add(catchUpLimit)
 	for {
 		v := c.View()
 		switch {
-		case v.RV() > refs.meta.ResourceVersion, c.store.isWhole(refs.meta.ResourceVersion):
+		case v.RV() > refs.meta.ResourceVersion, c.store.IsComplete(refs.meta.ResourceVersion):
 			return nil
 		case refs.name(v):
-			c.store.hold(v, refs.meta.ResourceVersion)
+			c.store.Confirm(v, refs.meta.ResourceVersion)
 			return nil
 		}
 		// What is missing has at least the next version; or that of the view, which
 		// nobody is told of, while more changes of it may follow.
 		next, wait := max(refs.newest, v.RV()+1), time.Until(deadline)
-		torn := !c.store.isWhole(v.RV())
+		torn := !c.store.IsComplete(v.RV())
 		if torn {
 			wait = min(wait, feedHeadStart)
 		}
-		err := c.store.waitFor(ctx, next, wait)
-		if err != nil && !(torn && isTooLargeError(err) && time.Now().Before(deadline)) {
+		err := c.store.WaitFor(ctx, next, wait)
+		if err != nil && !(torn && store.IsTooLarge(err) && time.Now().Before(deadline)) {
 			return err
 		}
 	}
@@ -155,7 +156,7 @@ func (c *Collection) compare(ctx context.Context, version uint64) error {
 
 // tidy drops what has been unused for long.
 func (c *Collection) tidy(now time.Time) {
-	c.store.tidy(now)
+	c.store.DropUnused(now)
 	c.columns.expire(now)
 }
 
@@ -186,9 +187,9 @@ func (c *Collection) advance(ctx context.Context, timeout time.Duration) error {
 	last, current, shared, err := c.prompt.Progress(ctx, c.resource, c.encoding)
 	switch {
 	case err == nil && shared:
-		err = c.store.waitForAll(ctx, last, timeout)
+		err = c.store.WaitForComplete(ctx, last, timeout)
 	case err == nil:
-		err = c.store.waitFor(ctx, last, timeout)
+		err = c.store.WaitFor(ctx, last, timeout)
 	}
 	switch {
 	case errors.Is(err, source.ErrUnsupported):
@@ -199,7 +200,7 @@ func (c *Collection) advance(ctx context.Context, timeout time.Duration) error {
 	}
 	c.feed.metrics.told.Inc()
 	if c.RV() < current { // there was no change between the two
-		c.store.progress(current)
+		c.store.Progress(current)
 	}
 	return nil
 }
@@ -211,7 +212,7 @@ var errProbed = errors.New("probe done")
 func (c *Collection) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, (probeSeconds+2)*time.Second)
 	defer cancel()
-	last, shared := c.store.whole(), false
+	last, shared := c.store.CompleteRV(), false
 	var bookmark uint64
 	opts := source.WatchOptions{ResourceVersion: last, TimeoutSeconds: probeSeconds, Probe: true}
 	err := c.feed.source.Watch(ctx, c.resource, c.encoding, opts, func(ev source.Event) error {
@@ -237,10 +238,10 @@ func (c *Collection) probe(ctx context.Context) error {
 	if err := c.WaitFor(ctx, last, catchUpLimit); err != nil {
 		return err
 	}
-	if shared && !c.store.isWhole(last) {
+	if shared && !c.store.IsComplete(last) {
 		return errShared // the feed may be between two of them
 	}
-	c.store.quiet(bookmark)
+	c.store.ConfirmUnchanged(bookmark)
 	return nil
 }
 

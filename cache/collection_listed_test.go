@@ -12,6 +12,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/source"
+	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/object"
 )
 
@@ -89,7 +90,7 @@ func TestFreshByNames(t *testing.T) {
 		"the feed is too late": func(t *testing.T, s *cachetest.Source, c *cache.Collection) {
 			s.Hold()
 			s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
-			var tooLarge *cache.TooLargeError
+			var tooLarge *store.TooLargeError
 			if _, err := c.Fresh(t.Context()); !errors.As(err, &tooLarge) {
 				t.Errorf("got %v", err)
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/source"
+	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
@@ -48,7 +49,7 @@ func TestPromptSource(t *testing.T) {
 		if err := c.WaitFor(t.Context(), 121, time.Second); err != nil || time.Since(time.Now()) > 0 {
 			t.Errorf("waiting for a version of another resource: %v", err)
 		}
-		var tooLarge *cache.TooLargeError
+		var tooLarge *store.TooLargeError
 		if err := c.WaitFor(t.Context(), 122, time.Second); !errors.As(err, &tooLarge) {
 			t.Errorf("waiting for a version of the future: %v", err)
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/source"
+	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/internal/soak"
 	"github.com/kubeweir/kubeweir/object"
@@ -342,7 +343,7 @@ func names(objs []*object.Object) []string {
 	return out
 }
 
-func all(v *cache.View, namespace, from string) []*object.Object {
+func all(v *store.View, namespace, from string) []*object.Object {
 	var objs []*object.Object
 	v.Ascend(namespace, from, func(o *object.Object) bool {
 		objs = append(objs, o)
@@ -373,7 +374,7 @@ func (w *world) check() {
 		w.c.Retain(v)
 	}
 	past := v.RV() - min(v.RV(), uint64(w.rand.IntN(60)))
-	var expired *cache.ExpiredError
+	var expired *store.ExpiredError
 	if old, err := w.c.ViewAt(past); err == nil {
 		w.compare("view of the past", past, names(all(old, "", "")), nil)
 		if old.RV() != past {

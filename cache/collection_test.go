@@ -14,6 +14,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/source"
+	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/object"
 )
 
@@ -82,7 +83,7 @@ func TestOrderAndCounts(t *testing.T) {
 func TestWaitFor(t *testing.T) {
 	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		c := pods(t, m)
-		var tooLarge *cache.TooLargeError
+		var tooLarge *store.TooLargeError
 		for _, timeout := range []time.Duration{0, 3 * time.Second} {
 			began := time.Now()
 			err := c.WaitFor(t.Context(), 101, timeout)
@@ -134,7 +135,7 @@ func TestWaitDeleted(t *testing.T) {
 		s.Update(cachetest.Pods, cachetest.Pod("a/1", "n")) // wakes the waiter, who waits on
 		s.Delete(cachetest.Pods, "a/1")
 		s.Create(cachetest.Pods, cachetest.Pod("a/1", "")) // by another uid
-		var tooLarge *cache.TooLargeError
+		var tooLarge *store.TooLargeError
 		if err := wait("a/1", pod, time.Second); !errors.As(err, &tooLarge) {
 			t.Errorf("an object that is there: %v", err)
 		}
@@ -231,7 +232,7 @@ func TestFresh(t *testing.T) {
 		"the feed is too late": func(t *testing.T, s *cachetest.Source, c *cache.Collection) {
 			s.Hold()
 			s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
-			var tooLarge *cache.TooLargeError
+			var tooLarge *store.TooLargeError
 			if _, err := c.Fresh(t.Context()); !errors.As(err, &tooLarge) {
 				t.Errorf("got %v", err)
 			}
@@ -265,7 +266,7 @@ func TestFresh(t *testing.T) {
 				t.Error("no error")
 			}
 			<-c.Closed()
-			if st := c.State(); !errors.Is(st.Err, cache.ErrRewound) {
+			if st := c.State(); !errors.Is(st.Err, store.ErrRewound) {
 				t.Errorf("state %+v", st)
 			}
 		},
@@ -348,14 +349,14 @@ func TestSnapshotLimits(t *testing.T) {
 			t.Error(err)
 		}
 		time.Sleep(2 * time.Minute)
-		var expired *cache.ExpiredError
+		var expired *store.ExpiredError
 		if _, err := c.ViewAt(second.RV()); !errors.As(err, &expired) {
 			t.Errorf("got %v", err)
 		}
 		if n, bytes := c.Snapshots(); n != 0 || bytes != 0 {
 			t.Errorf("%d views of %d bytes", n, bytes)
 		}
-		var tooLarge *cache.TooLargeError
+		var tooLarge *store.TooLargeError
 		if _, err := c.ViewAt(c.RV() + 1); !errors.As(err, &tooLarge) {
 			t.Errorf("got %v", err)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/source"
+	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
@@ -149,7 +150,7 @@ func closeReason(reason error) error {
 	switch {
 	case errors.As(reason, &dropped):
 		return dropped
-	case errors.Is(reason, ErrRewound), errors.Is(reason, ErrDiffers):
+	case errors.Is(reason, store.ErrRewound), errors.Is(reason, ErrDiffers):
 		return fmt.Errorf("%w: %w", watchmux.ErrGone, reason)
 	}
 	return fmt.Errorf("%w: %w", watchmux.ErrStopped, reason)
@@ -157,7 +158,7 @@ func closeReason(reason error) error {
 
 // firstList makes the collection of the feed's first complete list, and returns the
 // store that the feed is to keep up to date.
-func (e *entry) firstList(first *wholeList) *store {
+func (e *entry) firstList(first *store.List) *store.Store {
 	e.made = newCollection(e, first)
 	return e.made.store
 }
@@ -210,7 +211,7 @@ func (e *entry) await(ctx context.Context) (*Collection, error) {
 		attempt, failed, err := e.mu.attempt, e.mu.failed, e.mu.err
 		e.mu.Unlock()
 		if reason := e.end.reason(); reason != nil {
-			return nil, &stoppedError{reason}
+			return nil, &store.StoppedError{Reason: reason}
 		}
 		if c := e.collection.Load(); c != nil {
 			return c, nil

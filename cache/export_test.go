@@ -4,19 +4,19 @@ import "time"
 
 // CheckInvariants recomputes what the collection keeps up to date and says what
 // differs, "" if nothing does.
-func (c *Collection) CheckInvariants() string { return c.store.check() }
+func (c *Collection) CheckInvariants() string { return c.store.CheckInvariants() }
 
 // Indexes is the number of indexes built.
-func (c *Collection) Indexes() int { return c.sizes().indexes }
+func (c *Collection) Indexes() int { return c.sizes().Indexes }
 
 // Snapshots is the number of retained views and the bound of what they cost.
 func (c *Collection) Snapshots() (views int, bytes int64) {
 	z := c.sizes()
-	return z.snapshots, z.snapshotBytes
+	return z.Snapshots, z.SnapshotBytes
 }
 
 // DropSnapshots forgets the retained views.
-func (c *Collection) DropSnapshots() { c.store.dropSnapshots() }
+func (c *Collection) DropSnapshots() { c.store.DropSnapshots() }
 
 // WithoutJitter makes the feeds of a new manager retry after the mean delays.
 func (m *Manager) WithoutJitter() {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/source"
+	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/cache/table"
 	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/object"
@@ -56,7 +57,7 @@ type feed struct {
 	source   source.Source
 	resource *source.Resource
 	encoding api.Encoding
-	store    *store // nil until the first list is complete
+	store    *store.Store // nil until the first list is complete
 	log      *slog.Logger
 	metrics  *feedMetrics
 	listing  chan struct{} // slots for lists, shared by the manager's feeds
@@ -67,7 +68,7 @@ type feed struct {
 	// first is called with the first complete list, or what was loaded of an image, and
 	// returns the store made of it. ready is called when it may be read, which is at once
 	// for a list; failed is called when an attempt failed before that.
-	first  func(*wholeList) *store
+	first  func(*store.List) *store.Store
 	ready  func()
 	failed func(error)
 	// image is what is kept of the collection over restarts, nil for nothing.
@@ -259,7 +260,7 @@ func (f *feed) after(err error) (reason string, final bool) {
 	switch {
 	case errors.Is(err, errEnded):
 		return "ended", false
-	case errors.Is(err, ErrRewound):
+	case errors.Is(err, store.ErrRewound):
 		return "rewound", true
 	case errors.As(err, &decode):
 		return "decode", true
@@ -269,7 +270,7 @@ func (f *feed) after(err error) (reason string, final bool) {
 		return "suspect", false
 	case errors.Is(err, errLate):
 		return "late", false
-	case errors.Is(err, errOrder):
+	case errors.Is(err, store.ErrOutOfOrder):
 		f.relist = true
 		return "order", false
 	case source.IsExpired(err):
@@ -357,7 +358,7 @@ func (f *feed) list(ctx context.Context) error {
 		if !errors.Is(err, errQuick) {
 			return f.listed(ctx, l, whole, err)
 		}
-		l.tree = newTree()
+		l.tree = store.NewTree()
 	}
 	if streams {
 		err := f.watch(ctx, source.WatchOptions{SendInitialEvents: true}, l)
@@ -372,7 +373,7 @@ func (f *feed) list(ctx context.Context) error {
 		}
 		f.log.Debug("no streaming list, listing in pages", "error", err)
 		f.paged = true
-		l.tree = newTree()
+		l.tree = store.NewTree()
 	}
 	whole, err := f.listPages(ctx, l)
 	return f.listed(ctx, l, whole, err)
@@ -380,7 +381,7 @@ func (f *feed) list(ctx context.Context) error {
 
 // listed completes a list that was not a streaming one, unless it failed with err, and
 // watches from there.
-func (f *feed) listed(ctx context.Context, l *listing, whole *wholeList, err error) error {
+func (f *feed) listed(ctx context.Context, l *listing, whole *store.List, err error) error {
 	if err != nil {
 		return err
 	}
@@ -388,7 +389,7 @@ func (f *feed) listed(ctx context.Context, l *listing, whole *wholeList, err err
 		return err
 	}
 	l.release() // the watch may last for hours
-	return f.watch(ctx, source.WatchOptions{ResourceVersion: whole.rv}, nil)
+	return f.watch(ctx, source.WatchOptions{ResourceVersion: whole.RV}, nil)
 }
 
 // learnKind asks the source once what its lists call themselves, and what the
@@ -440,7 +441,7 @@ func (f *feed) listOne(ctx context.Context) (source.ListMeta, error) {
 // checkRewound asks for the source's version, which may not be below ours. Ours
 // is read first: the source's can only have grown since.
 func (f *feed) checkRewound(ctx context.Context) (current uint64, err error) {
-	held, asked := f.store.shown(), time.Now()
+	held, asked := f.store.LatestRV(), time.Now()
 	versionCtx, cancel := source.WithTimeout(ctx, f.source, source.SmallCallTimeout)
 	defer cancel()
 	current, err = f.source.CurrentVersion(versionCtx, f.resource)
@@ -456,7 +457,7 @@ func (f *feed) checkRewound(ctx context.Context) (current uint64, err error) {
 		return 0, fmt.Errorf("%w: it is at %d, what is held at %d", errBehind, current, held)
 	}
 	if current < held {
-		return 0, fmt.Errorf("%w: from %d to %d", ErrRewound, held, current)
+		return 0, fmt.Errorf("%w: from %d to %d", store.ErrRewound, held, current)
 	}
 	f.target, f.vague = current, time.Since(asked) >= settling
 	return current, nil
@@ -544,7 +545,7 @@ func (f *feed) event(ev source.Event) error {
 	}
 	f.metrics.events.WithLabelValues(ev.Type.String()).Inc()
 	f.last = max(f.last, o.RV)
-	if err := f.store.apply(ev.Type, o); err != nil {
+	if err := f.store.Apply(ev.Type, o); err != nil {
 		return fmt.Errorf("%s %s at %d: %w", ev.Type, o.Key, o.RV, err)
 	}
 	return nil
@@ -559,7 +560,7 @@ func (f *feed) bookmarked(ev source.Event) error {
 	}
 	f.last = ev.ResourceVersion
 	f.keepBookmark(ev)
-	f.store.progress(ev.ResourceVersion)
+	f.store.Progress(ev.ResourceVersion)
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/cache/source"
+	"github.com/kubeweir/kubeweir/cache/store"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
@@ -91,13 +92,13 @@ func (f *feed) load(ctx context.Context) {
 	f.unsure.Store(true)
 	f.store = f.first(l.list)
 	f.loaded = &loadedState{header: l.header, note: l.note}
-	f.image.holds(f.store.moment(), l)
+	f.image.holds(f.store.Moment(), l)
 	f.log.Info("collection loaded, not confirmed yet", "objects", l.note.Objects, "bytes", l.note.Bytes,
 		"resourceVersion", l.note.ResourceVersion, "saved", l.note.At)
 }
 
 // holds says that m, which was loaded, is what is in the image.
-func (i *keptImage) holds(m moment, l *loaded) {
+func (i *keptImage) holds(m store.Moment, l *loaded) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.mu.note = l.note
@@ -113,11 +114,11 @@ func (f *feed) checkLoaded(ctx context.Context) error {
 	case f.published.Load() && apierrors.IsForbidden(err):
 		return err // it may just be starting, see refusedForLong
 	case errors.Is(err, errUnknownCluster):
-		return fmt.Errorf("%w, perhaps: %w", ErrRewound, err)
+		return fmt.Errorf("%w, perhaps: %w", store.ErrRewound, err)
 	case err != nil:
 		return err
 	case cluster != f.loaded.header.Cluster:
-		return fmt.Errorf("%w: it is another cluster, %s instead of %s", ErrRewound, cluster, f.loaded.header.Cluster)
+		return fmt.Errorf("%w: it is another cluster, %s instead of %s", store.ErrRewound, cluster, f.loaded.header.Cluster)
 	}
 	return nil
 }
@@ -133,7 +134,7 @@ func (f *feed) resume(ctx context.Context) error {
 		f.relist = true
 		return f.list(ctx)
 	}
-	opts := source.WatchOptions{ResourceVersion: f.store.resume()}
+	opts := source.WatchOptions{ResourceVersion: f.store.ResumeRV()}
 	if f.loaded == nil {
 		if err := f.checkBroken(ctx); err != nil {
 			return err
@@ -149,14 +150,14 @@ func (f *feed) resume(ctx context.Context) error {
 	opts.TimeoutSeconds = l.seconds
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	opened, from := time.Now(), f.store.version()
+	opened, from := time.Now(), f.store.AppliedRV()
 	l.patience = max(l.patience, maxCatchUpSeconds*time.Second)
 	l.quiet = time.AfterFunc(l.patience, func() { cancel(errPart) })
 	defer l.quiet.Stop()
 	err = f.watch(ctx, opts, nil)
 	switch {
 	case errors.Is(err, errPart) && f.loaded != nil:
-		if l.seconds = 0; f.store.version() == from {
+		if l.seconds = 0; f.store.AppliedRV() == from {
 			l.patience *= 2
 		}
 	case f.loaded == nil || !errors.Is(err, errEnded):
@@ -178,7 +179,7 @@ func (f *feed) caughtUp(ctx context.Context) error {
 	if l.seconds > catchUpSeconds {
 		l.quiet.Reset(catchUpSeconds * time.Second)
 	}
-	if l.current == 0 || f.store.version() < l.current {
+	if l.current == 0 || f.store.AppliedRV() < l.current {
 		return nil
 	}
 	l.quiet.Stop()
@@ -275,12 +276,12 @@ func (f *feed) unload(reason error) bool {
 		return false
 	}
 	result := "unreadable"
-	if errors.Is(reason, ErrRewound) {
+	if errors.Is(reason, store.ErrRewound) {
 		result = "rewound"
 	}
 	f.image.keeper.dropped(result, f.image.name, reason)
 	f.image.remove()
-	f.store.close(closeReason(reason))
+	f.store.Close(closeReason(reason))
 	f.store, f.loaded, f.relist, f.provisional = nil, nil, false, false
 	f.server.Store(nil)
 	f.holds.Store(nil)

@@ -10,14 +10,15 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/source"
+	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/object"
 )
 
 // listing is a list on its way in.
 type listing struct {
-	held  *View  // what a relist is compared with, nil the first time
-	shown uint64 // the version that readers were at when it began
-	tree  *objectTree
+	held  *store.View // what a relist is compared with, nil the first time
+	shown uint64      // the version that readers were at when it began
+	tree  *store.Tree
 	began time.Time
 	begun bool // the source has begun to send it
 	// complete is set when the store has taken the list over.
@@ -30,11 +31,11 @@ type listing struct {
 var errNoVersion = errors.New("the upstream's list has no resourceVersion")
 
 // whole is called when the source has said that the list is complete, at rv.
-func (l *listing) whole(rv uint64) (*wholeList, error) {
+func (l *listing) whole(rv uint64) (*store.List, error) {
 	if rv == 0 {
 		return nil, errNoVersion
 	}
-	return &wholeList{tree: l.tree, rv: rv}, nil
+	return &store.List{Tree: l.tree, RV: rv}, nil
 }
 
 // startList waits for a slot: each list costs the source and the network much,
@@ -45,9 +46,9 @@ func (f *feed) startList(ctx context.Context) (*listing, error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	l := &listing{tree: newTree(), began: time.Now(), release: sync.OnceFunc(func() { <-f.listing })}
+	l := &listing{tree: store.NewTree(), began: time.Now(), release: sync.OnceFunc(func() { <-f.listing })}
 	if f.store != nil {
-		l.held, l.shown = f.store.current(), f.store.shown()
+		l.held, l.shown = f.store.Current(), f.store.LatestRV()
 	}
 	return l, nil
 }
@@ -83,7 +84,7 @@ func (f *feed) initial(l *listing, ev source.Event) (done bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		f.last = whole.rv
+		f.last = whole.RV
 		f.health.live() // first, for those who have waited for the list look at once
 		return true, f.complete(l, whole)
 	}
@@ -101,7 +102,7 @@ func (f *feed) initial(l *listing, ev source.Event) (done bool, err error) {
 
 // listPages reads a list in pages of one version. When that expires in the middle, or
 // a page is of another version, the whole is read at once.
-func (f *feed) listPages(ctx context.Context, l *listing) (*wholeList, error) {
+func (f *feed) listPages(ctx context.Context, l *listing) (*store.List, error) {
 	visit := func(raw []byte) error {
 		o, err := f.item(l, raw)
 		if err == nil {
@@ -115,7 +116,7 @@ func (f *feed) listPages(ctx context.Context, l *listing) (*wholeList, error) {
 		first := opts.Continue == ""
 		switch {
 		case err != nil && !first && source.IsExpired(err), err == nil && !first && meta.ResourceVersion != rv:
-			l.tree = newTree()
+			l.tree = store.NewTree()
 			opts = source.ListOptions{}
 			continue
 		case err != nil:
@@ -146,7 +147,7 @@ func (f *feed) wrapListError(ctx context.Context, err error) error {
 const redefinitionTime = 30 * time.Second
 
 // complete makes the listed state that of the store, which the first one makes.
-func (f *feed) complete(l *listing, list *wholeList) error {
+func (f *feed) complete(l *listing, list *store.List) error {
 	l.complete = true
 	f.broken, f.broke = 0, time.Time{}
 	f.listedAt.Store(&l.began)
@@ -160,10 +161,10 @@ func (f *feed) complete(l *listing, list *wholeList) error {
 		f.publish()
 		return nil
 	}
-	if list.rv < l.shown {
-		return fmt.Errorf("%w: from %d to %d", ErrRewound, l.shown, list.rv)
+	if list.RV < l.shown {
+		return fmt.Errorf("%w: from %d to %d", store.ErrRewound, l.shown, list.RV)
 	}
-	if err := f.store.replace(list.tree, list.rv); err != nil {
+	if err := f.store.Replace(list.Tree, list.RV); err != nil {
 		return err
 	}
 	f.relist = false

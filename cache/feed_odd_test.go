@@ -16,6 +16,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/source"
+	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
@@ -350,7 +351,7 @@ func TestOddSources(t *testing.T) {
 				synctest.Wait()
 				if tc.stopped != "" {
 					st := c.State()
-					if st.Phase != cache.Stopped || !errors.Is(st.Err, cache.ErrRewound) || !strings.Contains(st.Err.Error(), tc.stopped) {
+					if st.Phase != cache.Stopped || !errors.Is(st.Err, store.ErrRewound) || !strings.Contains(st.Err.Error(), tc.stopped) {
 						t.Errorf("state %+v", st)
 					}
 					return
@@ -376,7 +377,7 @@ func TestOddSources(t *testing.T) {
 	}
 }
 
-func scriptedState(v *cache.View) string {
+func scriptedState(v *store.View) string {
 	out := fmt.Sprintf("%d:", v.RV())
 	for _, o := range all(v, "", "") {
 		out += fmt.Sprintf(" %s@%d", o.Key, o.RV)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/cache/source"
+	"github.com/kubeweir/kubeweir/cache/store"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
@@ -30,14 +31,14 @@ import (
 // begins with what was loaded.
 
 // errPast says that what is held is of a past that the source does not have.
-var errPast = fmt.Errorf("%w before it has passed what is held", ErrRewound)
+var errPast = fmt.Errorf("%w before it has passed what is held", store.ErrRewound)
 
 // checkBroken is checkPast of a store whose watch broke since the last list or check.
 func (f *feed) checkBroken(ctx context.Context) error {
 	if f.broke.IsZero() || f.resource.Aggregated {
 		return nil
 	}
-	err := f.checkPast(ctx, f.store.resume())
+	err := f.checkPast(ctx, f.store.ResumeRV())
 	if err == nil {
 		f.broke = time.Time{}
 	}
@@ -57,19 +58,19 @@ func (f *feed) heldBefore(broke time.Time) bool {
 // source's. The error is errPast, wrapped, when they differ. A source that cannot be asked so is
 // believed.
 func (f *feed) checkPast(ctx context.Context, since uint64) error {
-	at := f.store.resume()
-	v, err := f.store.viewAt(at, time.Now())
+	at := f.store.ResumeRV()
+	v, err := f.store.AppliedAt(at, time.Now())
 	if err != nil {
 		return nil // some of the last version may be missing, and the one before is not held
 	}
-	held := v.newest(since)
+	held := v.NewestUpTo(since)
 	if held == nil {
 		return nil
 	}
 	ctx, cancel := source.WithTimeout(ctx, f.source, source.SmallCallTimeout)
 	defer cancel()
 	var there reference
-	token := v.pageFrom(at, held.Key)
+	token := v.PageToken(at, held.Key)
 	meta, err := f.namePage(ctx, 1, token.Encode(), func(key string, rv uint64) error {
 		there = reference{key, rv}
 		return nil

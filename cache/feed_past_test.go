@@ -13,6 +13,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/source"
+	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
@@ -243,7 +244,7 @@ func TestHeldRestored(t *testing.T) {
 				time.Sleep(5 * time.Second)
 				synctest.Wait()
 				for _, c := range before {
-					if state := c.State(); tc.found != errors.Is(state.Err, cache.ErrRewound) {
+					if state := c.State(); tc.found != errors.Is(state.Err, store.ErrRewound) {
 						t.Errorf("%s: %v", c.Resource().Resource, state)
 					}
 				}

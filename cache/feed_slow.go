@@ -11,6 +11,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/source"
+	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/object"
 )
 
@@ -74,7 +75,7 @@ type merging struct {
 
 // listCompressed lists in pages, see above. If the source streams lists, the error may be
 // errQuick.
-func (f *feed) listCompressed(ctx context.Context, l *listing, streams bool) (*wholeList, error) {
+func (f *feed) listCompressed(ctx context.Context, l *listing, streams bool) (*store.List, error) {
 	m := &merging{f: f, l: l, streams: streams, changed: make(map[string]uint64), news: make(chan struct{}, 1)}
 	defer m.watching.Wait()
 	watchCtx, stop := context.WithCancel(ctx)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/source"
+	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/internal/flight"
 )
@@ -285,7 +286,7 @@ type keptImage struct {
 		// awaited: another had the image for too long, the saver takes it when it is free.
 		awaited bool
 		writer  ImageWriter
-		holds   moment // what is in the image; without view when it has to be written anew
+		holds   store.Moment // what is in the image; without view when it has to be written anew
 		note    imageNote
 		saved   time.Time
 		// Of what failed: when it is tried again, how long that is, and whether there was no
@@ -326,14 +327,14 @@ func (i *keptImage) leave() {
 }
 
 func (i *keptImage) leaveLocked() {
-	i.mu.held, i.mu.holds = false, moment{}
+	i.mu.held, i.mu.holds = false, store.Moment{}
 	i.keeper.forgive(i.name)
 	i.keeper.release(i.name)
 }
 
 func (i *keptImage) removeLocked() {
 	i.closeLocked()
-	i.mu.holds = moment{}
+	i.mu.holds = store.Moment{}
 	if err := i.keeper.Images.Remove(i.name); err != nil {
 		i.keeper.failed(i.name, err)
 	}
@@ -353,7 +354,7 @@ func (i *keptImage) closeLocked() {
 // when the process ends, not when the collection does. A disk that does not answer is left
 // to a goroutine of panics.
 func (i *keptImage) end(panics *contain.Panics, reason error) {
-	if errors.Is(reason, ErrRewound) {
+	if errors.Is(reason, store.ErrRewound) {
 		i.keeper.forgetCluster()
 	}
 	ended := make(chan struct{})

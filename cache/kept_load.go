@@ -13,13 +13,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/object"
 )
 
 // loaded is what was kept of a collection.
 type loaded struct {
-	list   *wholeList
+	list   *store.List
 	header imageHeader
 	note   imageNote
 	append ImageWriter // nil: the image has to be written anew
@@ -293,8 +294,8 @@ func (p *piece) decode(decode func([]byte) (*object.Object, error)) error {
 }
 
 // assemble makes the state of the pieces, which has to be what the note says.
-func assemble(pieces []*piece, note *imageNote) (*wholeList, error) {
-	tree, size := newTree(), int64(0)
+func assemble(pieces []*piece, note *imageNote) (*store.List, error) {
+	tree, size := store.NewTree(), int64(0)
 	for _, p := range pieces {
 		if p.err != nil {
 			return nil, p.err
@@ -321,5 +322,5 @@ func assemble(pieces []*piece, note *imageNote) (*wholeList, error) {
 	case note.ResourceVersion == 0 || note.Whole == 0 || note.Whole > note.ResourceVersion:
 		return nil, fmt.Errorf("%w: %d, %d", errNoVersion, note.ResourceVersion, note.Whole)
 	}
-	return &wholeList{tree: tree, rv: note.ResourceVersion, marked: note.Whole}, nil
+	return &store.List{Tree: tree, RV: note.ResourceVersion, CompleteRV: note.Whole}, nil
 }

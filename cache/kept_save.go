@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
@@ -92,11 +93,11 @@ func (i *keptImage) save(ctx context.Context, c *Collection, now bool) error {
 	if i.mu.over || !i.tookLocked() || waits && (!now || i.mu.full) { // the last time belongs to those that fit
 		return nil
 	}
-	if view := i.mu.holds.view; view != nil && !now && time.Since(i.mu.saved) < saveEvery && c.store.churn()-view.Churn() <= saveChurn {
+	if view := i.mu.holds.View; view != nil && !now && time.Since(i.mu.saved) < saveEvery && c.store.Churn()-view.Churn() <= saveChurn {
 		return nil // and the state is not looked at, which costs the feed the copy of what it changes next
 	}
 	m, note, ok := c.imageNote()
-	if !ok || !i.dueLocked(m.view, &note, now) {
+	if !ok || !i.dueLocked(m.View, &note, now) {
 		return nil
 	}
 	began := time.Now()
@@ -110,7 +111,7 @@ func (i *keptImage) save(ctx context.Context, c *Collection, now bool) error {
 	}
 	i.closeLocked()
 	i.mu.wait = min(max(2*i.mu.wait, retryAfter), maxRetryAfter)
-	i.mu.holds, i.mu.retry = moment{}, i.mu.saved.Add(i.mu.wait)
+	i.mu.holds, i.mu.retry = store.Moment{}, i.mu.saved.Add(i.mu.wait)
 	if i.mu.full = errors.Is(err, ErrImagesFull); i.mu.full {
 		i.removeLocked() // what cannot be kept up to date makes room
 	}
@@ -118,7 +119,7 @@ func (i *keptImage) save(ctx context.Context, c *Collection, now bool) error {
 }
 
 // imageNote is the present state, and what an image says of it. ok: it may be kept.
-func (c *Collection) imageNote() (_ moment, _ imageNote, ok bool) {
+func (c *Collection) imageNote() (_ store.Moment, _ imageNote, ok bool) {
 	// Before the state: what is set when another list is complete is not said of the state
 	// before that. Called the old server's, what is new is merely listed once more.
 	server := ""
@@ -126,12 +127,12 @@ func (c *Collection) imageNote() (_ moment, _ imageNote, ok bool) {
 		server = *held
 	}
 	if c.feed.unsure.Load() {
-		return moment{}, imageNote{}, false
+		return store.Moment{}, imageNote{}, false
 	}
-	m := c.store.moment()
+	m := c.store.Moment()
 	kind := c.feed.kind.Load()
 	note := imageNote{
-		ResourceVersion: m.view.RV(), Whole: m.resume, At: time.Now(), Objects: m.view.Len(), Bytes: m.view.Bytes(),
+		ResourceVersion: m.View.RV(), Whole: m.ResumeRV, At: time.Now(), Objects: m.View.Len(), Bytes: m.View.Bytes(),
 		Server: server, Kind: kind.Kind, APIVersion: kind.APIVersion, Warnings: kind.Warnings,
 	}
 	if state := c.State(); state.Phase == Stale {
@@ -140,8 +141,8 @@ func (c *Collection) imageNote() (_ moment, _ imageNote, ok bool) {
 	return m, note, !c.feed.unsure.Load() // what came meanwhile
 }
 
-func (i *keptImage) dueLocked(v *View, note *imageNote, now bool) bool {
-	if i.mu.holds.view == nil || v.Content() != i.mu.holds.view.Content() {
+func (i *keptImage) dueLocked(v *store.View, note *imageNote, now bool) bool {
+	if i.mu.holds.View == nil || v.Content() != i.mu.holds.View.Content() {
 		return true
 	}
 	if note.ResourceVersion != i.mu.note.ResourceVersion || note.Whole != i.mu.note.Whole || note.Server != i.mu.note.Server {
@@ -151,14 +152,14 @@ func (i *keptImage) dueLocked(v *View, note *imageNote, now bool) bool {
 }
 
 // writeLocked writes what has changed since the last time, or all of it.
-func (i *keptImage) writeLocked(ctx context.Context, m moment, note *imageNote) error {
+func (i *keptImage) writeLocked(ctx context.Context, m store.Moment, note *imageNote) error {
 	note.Changed = i.mu.note.Changed
-	if i.mu.writer == nil || i.mu.holds.view == nil || note.Changed > max(note.Bytes, fewChanges) {
+	if i.mu.writer == nil || i.mu.holds.View == nil || note.Changed > max(note.Bytes, fewChanges) {
 		i.closeLocked()
 		if err := i.createLocked(ctx); err != nil {
 			return err
 		}
-		i.mu.holds, note.Changed = moment{}, 0
+		i.mu.holds, note.Changed = store.Moment{}, 0
 	}
 	changed, err := i.writeDifferenceLocked(ctx, m)
 	if err != nil {
@@ -190,34 +191,34 @@ func (i *keptImage) createLocked(ctx context.Context) (err error) {
 
 // writeDifferenceLocked writes in what m differs from what is in the image, and tells how
 // many bytes of changes that were.
-func (i *keptImage) writeDifferenceLocked(ctx context.Context, m moment) (changed int64, err error) {
+func (i *keptImage) writeDifferenceLocked(ctx context.Context, m store.Moment) (changed int64, err error) {
 	held, w := i.mu.holds, i.mu.writer
 	switch {
-	case held.view == nil:
-		return 0, m.view.scan(func(o *object.Object) error { return w.Set(ctx, o.Raw) })
-	case held.view.Content() == m.view.Content():
+	case held.View == nil:
+		return 0, m.View.Each(func(o *object.Object) error { return w.Set(ctx, o.Raw) })
+	case held.View.Content() == m.View.Content():
 		return 0, nil
 	}
 	changed, whole, err := i.writeEventsLocked(ctx, m)
 	if whole {
 		return changed, err
 	}
-	return i.writeComparedLocked(ctx, m.view)
+	return i.writeComparedLocked(ctx, m.View)
 }
 
 // writeEventsLocked finds what has changed by the events since. whole is false when they are
 // not all there any more; what was written then is true nevertheless.
-func (i *keptImage) writeEventsLocked(ctx context.Context, m moment) (changed int64, whole bool, err error) {
+func (i *keptImage) writeEventsLocked(ctx context.Context, m store.Moment) (changed int64, whole bool, err error) {
 	held, seen := i.mu.holds, make(map[string]struct{})
-	whole, err = m.eventsSince(held, func(ev *watchmux.Event) error {
+	whole, err = m.EventsSince(held, func(ev *watchmux.Event) error {
 		key := ev.Object.Key
 		if _, ok := seen[key]; ok {
 			return nil
 		}
 		seen[key] = struct{}{}
-		o := m.view.Get(key)
+		o := m.View.Get(key)
 		switch {
-		case o == held.view.Get(key):
+		case o == held.View.Get(key):
 			return nil
 		case o == nil:
 			changed += int64(len(key))
@@ -230,8 +231,8 @@ func (i *keptImage) writeEventsLocked(ctx context.Context, m moment) (changed in
 }
 
 // writeComparedLocked finds what has changed by a look at every object.
-func (i *keptImage) writeComparedLocked(ctx context.Context, v *View) (changed int64, err error) {
-	err = v.changesSince(i.mu.holds.view, func(o *object.Object) error {
+func (i *keptImage) writeComparedLocked(ctx context.Context, v *store.View) (changed int64, err error) {
+	err = v.ChangesSince(i.mu.holds.View, func(o *object.Object) error {
 		changed += int64(len(o.Raw))
 		return i.mu.writer.Set(ctx, o.Raw)
 	}, func(key string) error {

@@ -22,6 +22,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/state"
+	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/internal/soak"
 	"github.com/kubeweir/kubeweir/object"
@@ -424,7 +425,7 @@ func TestKeptUnconfirmedIsNotFresh(t *testing.T) {
 		k.start()
 		defer func() { k.stop() }()
 		c := k.open()
-		var ahead *cache.TooLargeError
+		var ahead *store.TooLargeError
 		if rv, err := c.Fresh(t.Context()); !errors.As(err, &ahead) || !c.Unconfirmed() {
 			t.Errorf("at %d, unconfirmed: %t, %v", rv, c.Unconfirmed(), err)
 		}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/source"
+	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/internal/defaults"
 	"github.com/kubeweir/kubeweir/watchmux"
@@ -240,7 +241,7 @@ func (m *Manager) Collection(ctx context.Context, res *source.Resource, enc api.
 			return c, nil
 		}
 		c, err := m.await(ctx, e)
-		var stopped *stoppedError
+		var stopped *store.StoppedError
 		if errors.As(err, &stopped) && attempt < startAttempts && !e.failedForGood() {
 			continue // dropped while starting, say: the next one
 		}
@@ -357,7 +358,7 @@ func (m *Manager) run(key collectionKey, e *entry) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	e.stopped = time.Now()
-	if errors.Is(reason, ErrRewound) {
+	if errors.Is(reason, store.ErrRewound) {
 		// Once is an accident. A source that does it again and again has versions
 		// that cannot be relied on, and should not be listed again and again.
 		e.failed.Store(e.stopped.Sub(m.mu.rewound[key]) < failedFor)
@@ -415,7 +416,7 @@ func (m *Manager) doubtHeld(broke time.Time) {
 	}
 	m.parts.panics.Go(&m.work, "background", func() { // of a feed, which may be one of those
 		var stopped []*entry
-		m.stop(ErrRewound, func(_ collectionKey, e *entry) bool {
+		m.stop(store.ErrRewound, func(_ collectionKey, e *entry) bool {
 			doubted := e.feed.heldBefore(broke)
 			if doubted {
 				stopped = append(stopped, e)
@@ -504,9 +505,9 @@ func (m *Manager) Status() []CollectionStatus {
 		}
 		if c := e.collection.Load(); c != nil {
 			z := c.sizes()
-			status.RV, status.Objects, status.Bytes, status.Watches = c.RV(), z.objects, z.bytes, c.store.Mux().Stats()
-			status.Indexes, status.Snapshots, status.Columns = z.indexes, z.snapshots, z.columns
-			status.SnapshotBytes, status.ColumnBytes = z.snapshotBytes, z.columnBytes
+			status.RV, status.Objects, status.Bytes, status.Watches = c.RV(), z.Objects, z.Bytes, c.store.Mux().Stats()
+			status.Indexes, status.Snapshots, status.Columns = z.Indexes, z.Snapshots, z.columns
+			status.SnapshotBytes, status.ColumnBytes = z.SnapshotBytes, z.columnBytes
 			status.Checked = time.Unix(0, e.checked.Load())
 		}
 		if last := e.lastCheck.Load(); last != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/source"
+	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/watchmux"
@@ -271,7 +272,7 @@ func TestRewoundAgain(t *testing.T) {
 			s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
 			c, err := m.Collection(t.Context(), cachetest.PodResource(), api.JSON)
 			if attempt == 2 {
-				if !errors.Is(err, cache.ErrRewound) {
+				if !errors.Is(err, store.ErrRewound) {
 					t.Errorf("the third start: %v", err)
 				}
 				time.Sleep(2 * time.Minute)

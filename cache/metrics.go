@@ -164,11 +164,11 @@ func newStateCollector(m *Manager) *stateCollector {
 		c.gauges = append(c.gauges, gauge{desc: desc, kind: kind, read: read, join: join})
 	}
 	level, count := prometheus.GaugeValue, prometheus.CounterValue
-	add("objects", "Objects held.", level, sum, func(r *reading) float64 { return float64(r.sizes.objects) })
-	add("object_bytes", "Encoded size of the objects held.", level, sum, func(r *reading) float64 { return float64(r.sizes.bytes) })
-	add("indexes", "Labels and fields that are indexed, because selectors asked for them.", level, sum, func(r *reading) float64 { return float64(r.sizes.indexes) })
-	add("snapshots", "Views retained for lists in pieces and lists of an exact version.", level, sum, func(r *reading) float64 { return float64(r.sizes.snapshots) })
-	add("snapshot_bytes", "Upper bound of what retained views keep from being freed.", level, sum, func(r *reading) float64 { return float64(r.sizes.snapshotBytes) })
+	add("objects", "Objects held.", level, sum, func(r *reading) float64 { return float64(r.sizes.Objects) })
+	add("object_bytes", "Encoded size of the objects held.", level, sum, func(r *reading) float64 { return float64(r.sizes.Bytes) })
+	add("indexes", "Labels and fields that are indexed, because selectors asked for them.", level, sum, func(r *reading) float64 { return float64(r.sizes.Indexes) })
+	add("snapshots", "Views retained for lists in pieces and lists of an exact version.", level, sum, func(r *reading) float64 { return float64(r.sizes.Snapshots) })
+	add("snapshot_bytes", "Upper bound of what retained views keep from being freed.", level, sum, func(r *reading) float64 { return float64(r.sizes.SnapshotBytes) })
 	add("query_columns", "Columns and orders kept for lists with sortBy, where or countBy.", level, sum, func(r *reading) float64 { return float64(r.sizes.columns) })
 	add("query_bytes", "Upper bound of what those columns have, and keep from being freed.", level, sum, func(r *reading) float64 { return float64(r.sizes.columnBytes) })
 	add("resource_version", "resourceVersion up to which the collection is current.", level, lowest, func(r *reading) float64 { return float64(r.rv) })

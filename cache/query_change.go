@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sort"
 
+	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/listquery"
 	"github.com/kubeweir/kubeweir/object"
 )
@@ -60,14 +61,14 @@ func common(a, b []*object.Object) int {
 
 // carry makes the column of objs from base, which is that of the objects before the change.
 func carry(ctx context.Context, base *column, c *change, objs []*object.Object, s valueReader) (*column, error) {
-	looking := newSearch(ctx)
+	looking := store.NewCancellation(ctx)
 	codes := make([]uint32, len(objs))
 	for _, r := range c.same {
 		copy(codes[r.after:r.after+r.n], base.codes[r.before:])
 	}
 	var fresh []listquery.Value // have the codes above those of base.values
 	for _, at := range c.fresh {
-		if looking.abandoned() {
+		if looking.Requested() {
 			return nil, ctx.Err()
 		}
 		token, err := s.token(objs[at])

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeweir/kubeweir/cache/source"
+	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/encoding/json"
 	"github.com/kubeweir/kubeweir/listquery"
 	"github.com/kubeweir/kubeweir/object"
@@ -158,7 +159,7 @@ const longToken = 256
 
 // buildColumn makes a column from all objects. It ends early, without one, when ctx does.
 func buildColumn(ctx context.Context, objs []*object.Object, s valueReader) (*column, error) {
-	looking := newSearch(ctx)
+	looking := store.NewCancellation(ctx)
 	codes := make([]uint32, len(objs))
 	seen := make(map[string]uint32)
 	long := make(map[listquery.Value]uint32) // what is long, by its value
@@ -171,7 +172,7 @@ func buildColumn(ctx context.Context, objs []*object.Object, s valueReader) (*co
 		return uint32(len(values))
 	}
 	for i, o := range objs {
-		if looking.abandoned() {
+		if looking.Requested() {
 			return nil, ctx.Err()
 		}
 		token, err := s.token(o)
@@ -224,11 +225,11 @@ func sortedPlaces(values []listquery.Value) []uint32 {
 
 // passing are, by code, whether values are as the condition has them at a moment.
 func (c *column) passing(ctx context.Context, where *listquery.Condition, at time.Time) ([]bool, error) {
-	looking := newSearch(ctx)
+	looking := store.NewCancellation(ctx)
 	passes := make([]bool, len(c.values)+1)
 	passes[0] = where.Matches(listquery.Value{}, at)
 	for i := range c.values {
-		if looking.abandoned() {
+		if looking.Requested() {
 			return nil, ctx.Err()
 		}
 		passes[i+1] = where.Matches(c.values[i], at)

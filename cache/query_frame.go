@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/object"
 )
 
@@ -16,16 +17,16 @@ import (
 type frame struct {
 	content uint64
 	churn   int64 // see View.churn
-	mark    mark
+	mark    store.Mark
 	objs    []*object.Object
 }
 
 // newFrame makes the frame of v, of an earlier one, nil for none, and of what has changed since
 // if that is little.
-func newFrame(s *store, v *View, earlier *frame) *frame {
+func newFrame(s *store.Store, v *store.View, earlier *frame) *frame {
 	f := &frame{content: v.Content(), churn: v.Churn(), mark: v.Mark()}
-	if earlier != nil && v.Mark().isKnown() && earlier.content < v.Content() {
-		if keys, ok := s.changedSince(earlier.mark, v.Len()/fewChanged); ok {
+	if earlier != nil && v.Mark().IsKnown() && earlier.content < v.Content() {
+		if keys, ok := s.ChangedSince(earlier.mark, v.Len()/fewChanged); ok {
 			f.objs = earlier.with(v, keys)
 			return f
 		}
@@ -43,7 +44,7 @@ func newFrame(s *store, v *View, earlier *frame) *frame {
 const fewChanged = 32
 
 // with are the objects of a later view, in which no others than those of keys differ.
-func (f *frame) with(v *View, keys []string) []*object.Object {
+func (f *frame) with(v *store.View, keys []string) []*object.Object {
 	slices.Sort(keys)
 	objs := make([]*object.Object, 0, v.Len())
 	from := 0
@@ -155,7 +156,7 @@ func (f *frame) rowsOf(s *selection) (r rows, ok bool) {
 type columns struct {
 	maxBytes int64
 	maxAge   time.Duration
-	store    *store       // its publish may be held by who takes mu, its mu be taken by who holds that
+	store    *store.Store // its publish may be held by who takes mu, its mu be taken by who holds that
 	spawn    func(func()) // runs what the collection waits for
 	// framing is held by who makes a frame.
 	framing sync.Mutex
@@ -207,7 +208,7 @@ const (
 	maxColumns = 128
 )
 
-func (k *columns) init(s *store, maxBytes int64, maxAge time.Duration, spawn func(func())) {
+func (k *columns) init(s *store.Store, maxBytes int64, maxAge time.Duration, spawn func(func())) {
 	k.maxBytes, k.maxAge, k.store, k.spawn = maxBytes, maxAge, s, spawn
 	k.building.init()
 	k.worn.Store(noPin)
@@ -216,7 +217,7 @@ func (k *columns) init(s *store, maxBytes int64, maxAge time.Duration, spawn fun
 }
 
 // frame is that of v.
-func (k *columns) frame(v *View) *frame {
+func (k *columns) frame(v *store.View) *frame {
 	if f, _ := k.framed(v); f != nil {
 		return f
 	}
@@ -239,7 +240,7 @@ func (k *columns) frame(v *View) *frame {
 }
 
 // framed is the frame of v that is kept, nil if none is, and then the newest of those that are.
-func (k *columns) framed(v *View) (f, newest *frame) {
+func (k *columns) framed(v *store.View) (f, newest *frame) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for i, f := range k.mu.frames {
@@ -247,7 +248,7 @@ func (k *columns) framed(v *View) (f, newest *frame) {
 			k.mu.frames = slices.Insert(slices.Delete(k.mu.frames, i, i+1), 0, f)
 			return f, nil
 		}
-		if newest == nil || f.mark.isKnown() && f.content > newest.content {
+		if newest == nil || f.mark.IsKnown() && f.content > newest.content {
 			newest = f
 		}
 	}
@@ -372,7 +373,7 @@ func (k *columns) renew() {
 		}
 		k.trimLocked()
 	}()
-	f := k.frame(k.store.current())
+	f := k.frame(k.store.Current())
 	k.mu.Lock()
 	var old []*madeColumn
 	for key, made := range k.mu.made {
@@ -427,7 +428,7 @@ func (k *columns) trimLocked() {
 			}
 			k.worn.Store(churn + room)
 			// Of changes up to the worn of before nobody told. After this one is set, all do.
-			now := k.store.churn()
+			now := k.store.Churn()
 			if now-churn <= k.maxBytes-own {
 				return
 			}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
@@ -17,28 +18,28 @@ import (
 // and what is carried over from one to the other is what belongs to them.
 func TestFramesOfChanges(t *testing.T) {
 	l := Limits{}.withDefaults()
-	s := newStore(api.JSON, storeOptions{
+	s := store.New(api.JSON, store.Options{
 		History:     watchmux.Options{MaxAge: l.HistoryAge, MaxBytes: l.HistoryBytes, MaxEvents: l.HistoryEvents},
 		SnapshotAge: l.SnapshotAge, SnapshotBytes: l.SnapshotBytes,
 		Contents: new(atomic.Uint64), Spawn: func(func()) {},
 	})
-	defer s.close(ErrIdle)
+	defer s.Close(ErrIdle)
 	r := rand.New(rand.NewPCG(1, 2))
 	version := uint64(0)
 	change := func(kind api.EventType, i int) {
 		version++
 		o := &object.Object{Key: fmt.Sprintf("ns-%d/o-%05d", i%3, i), RV: version}
 		o.Raw = []byte("{}")
-		if err := s.apply(kind, o); err != nil {
+		if err := s.Apply(kind, o); err != nil {
 			t.Fatal(err)
 		}
 	}
-	s.install(&wholeList{tree: newTree(), rv: 1})
+	s.Install(&store.List{Tree: store.NewTree(), RV: 1})
 	version = 1
 	for i := range 2000 {
 		change(api.Added, i)
 	}
-	earlier := newFrame(s, s.current(), nil)
+	earlier := newFrame(s, s.Current(), nil)
 	followed := 0
 	for round := range 300 {
 		for range r.IntN(5) {
@@ -50,8 +51,8 @@ func TestFramesOfChanges(t *testing.T) {
 				change(api.Modified, i)
 			}
 		}
-		v := s.current()
-		if _, ok := s.changedSince(earlier.mark, v.Len()/fewChanged); ok {
+		v := s.Current()
+		if _, ok := s.ChangedSince(earlier.mark, v.Len()/fewChanged); ok {
 			followed++
 		}
 		f, all := newFrame(s, v, earlier), newFrame(s, v, nil)
@@ -74,8 +75,8 @@ func TestFramesOfChanges(t *testing.T) {
 	if followed < 200 {
 		t.Errorf("%d of 300 frames were made of what has changed", followed)
 	}
-	past, err := s.viewAt(version-3, time.Now())
-	if err == nil && past.Mark().isKnown() {
+	past, err := s.AppliedAt(version-3, time.Now())
+	if err == nil && past.Mark().IsKnown() {
 		t.Error("a view of the past is taken for one that the store had")
 	}
 }

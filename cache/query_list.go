@@ -15,6 +15,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/form"
 	"github.com/kubeweir/kubeweir/cache/source"
+	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/encoding/cbor"
 	"github.com/kubeweir/kubeweir/encoding/json"
 	"github.com/kubeweir/kubeweir/listquery"
@@ -154,7 +155,7 @@ func (r *Reader) shown(ctx context.Context, c *Collection, page *selection) ([]*
 
 // in are the objects of a page as a view of another collection has them; ok is false if it
 // has others.
-func (s *selection) in(v *View) (objs []*object.Object, ok bool) {
+func (s *selection) in(v *store.View) (objs []*object.Object, ok bool) {
 	objs = make([]*object.Object, len(s.objs))
 	for i, o := range s.objs {
 		if objs[i] = v.Get(o.Key); objs[i] == nil || objs[i].RV != o.RV {

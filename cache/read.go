@@ -11,6 +11,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/form"
 	"github.com/kubeweir/kubeweir/cache/source"
+	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/internal/defaults"
 	"github.com/kubeweir/kubeweir/listquery"
 	"github.com/kubeweir/kubeweir/object"
@@ -174,7 +175,7 @@ func objectKey(res *source.Resource, namespace, name string) (key string, ok boo
 	return name, name != ""
 }
 
-func (r *Reader) viewForGet(ctx context.Context, c *Collection, req *ReadRequest) (*View, error) {
+func (r *Reader) viewForGet(ctx context.Context, c *Collection, req *ReadRequest) (*store.View, error) {
 	if req.Options.ResourceVersion == "" {
 		if !req.MostRecent {
 			return nil, forward(reason.Unproven, nil)
@@ -189,7 +190,7 @@ func (r *Reader) viewForGet(ctx context.Context, c *Collection, req *ReadRequest
 }
 
 // viewNotOlderThan waits a little for a view at rv or above.
-func (r *Reader) viewNotOlderThan(ctx context.Context, c *Collection, rv uint64) (*View, error) {
+func (r *Reader) viewNotOlderThan(ctx context.Context, c *Collection, rv uint64) (*store.View, error) {
 	v := c.View()
 	if v.RV() >= rv {
 		return v, nil

@@ -11,6 +11,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/form"
 	"github.com/kubeweir/kubeweir/cache/source"
+	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/reason"
 	"github.com/kubeweir/kubeweir/shard"
@@ -140,7 +141,7 @@ func (q *query) limit() int {
 
 // selection is the answer to a list before it is rendered.
 type selection struct {
-	view *View
+	view *store.View
 	// rv is the version that the list reports.
 	rv uint64
 	// The objects are objs if picked, otherwise the first n of the view in
@@ -279,7 +280,7 @@ func (q *query) fromKey(start string) string {
 // exact answers from the state at rv.
 func (r *Reader) exact(ctx context.Context, c *Collection, q *query, rv uint64, from string) (*selection, error) {
 	v, err := c.ViewAt(rv)
-	var tooLarge *TooLargeError
+	var tooLarge *store.TooLargeError
 	// A token above the collection's version is from the upstream, where the list
 	// began; on a quiet resource the feed would not get there, page after page.
 	if errors.As(err, &tooLarge) && from == "" {
@@ -298,14 +299,14 @@ func (r *Reader) exact(ctx context.Context, c *Collection, q *query, rv uint64, 
 
 // versionReason tells apart a version that is still to come from one that is not held.
 func versionReason(err error) reason.Forward {
-	if isTooLargeError(err) {
+	if store.IsTooLarge(err) {
 		return reason.VersionAhead
 	}
 	return reason.VersionGone
 }
 
 // latest answers from the current state v.
-func (r *Reader) latest(ctx context.Context, c *Collection, q *query, v *View, from string) (*selection, error) {
+func (r *Reader) latest(ctx context.Context, c *Collection, q *query, v *store.View, from string) (*selection, error) {
 	if q.filter.HasTerms() && q.single == "" && from == "" && q.limit() == 0 {
 		if objs, at := indexed(ctx, c, q.filter, v); at != nil {
 			s := q.newSelection(at, at.RV(), "")
@@ -322,7 +323,7 @@ func (r *Reader) latest(ctx context.Context, c *Collection, q *query, v *View, f
 
 // indexed asks the collection's index for the answer at v or a newer view, which
 // it returns; nil when no index helps.
-func indexed(ctx context.Context, c *Collection, f *object.Filter, v *View) ([]*object.Object, *View) {
+func indexed(ctx context.Context, c *Collection, f *object.Filter, v *store.View) ([]*object.Object, *store.View) {
 	for range 3 {
 		objs, rv, ok := c.Select(ctx, f)
 		if !ok {
@@ -341,7 +342,7 @@ func indexed(ctx context.Context, c *Collection, f *object.Filter, v *View) ([]*
 // newSelection makes a selection without objects. All that decides which objects
 // of a view belong to it must be in it, or what is derived from one selection
 // would pass for another's.
-func (q *query) newSelection(v *View, rv uint64, from string) *selection {
+func (q *query) newSelection(v *store.View, rv uint64, from string) *selection {
 	s := &selection{view: v, rv: rv, namespace: q.namespace, from: from, limit: q.limit()}
 	if q.filter != nil {
 		s.variant, s.shard = variantOf(q.filter), q.filter.Shard
@@ -351,7 +352,7 @@ func (q *query) newSelection(v *View, rv uint64, from string) *selection {
 
 // selectFrom selects from v, starting at the key from; rv is the version to
 // report. The error is that of ctx.
-func (q *query) selectFrom(ctx context.Context, c *Collection, v *View, rv uint64, from string, index *indexTerm) (*selection, error) {
+func (q *query) selectFrom(ctx context.Context, c *Collection, v *store.View, rv uint64, from string, index *indexTerm) (*selection, error) {
 	s := q.newSelection(v, rv, from)
 	if q.filter == nil {
 		q.selectRun(c, s)
@@ -364,17 +365,17 @@ func (q *query) selectFrom(ctx context.Context, c *Collection, v *View, rv uint6
 		}
 		return s, nil
 	}
-	search := newSearch(ctx)
+	search := store.NewCancellation(ctx)
 	if q.filter.Within != nil {
 		q.selectWithin(c, s, &search)
-		if search.ended {
+		if search.Seen {
 			return nil, ctx.Err()
 		}
 		return s, nil
 	}
 	if q.filter.Shard != nil && index == nil {
-		if objs, ok := v.shardOf(q.filter, q.namespace, from, s.limit, &search); ok {
-			if search.ended {
+		if objs, ok := v.SelectShard(q.filter, q.namespace, from, s.limit, &search); ok {
+			if search.Seen {
 				return nil, ctx.Err()
 			}
 			q.cut(c, s, objs)
@@ -384,7 +385,7 @@ func (q *query) selectFrom(ctx context.Context, c *Collection, v *View, rv uint6
 	limit := s.limit
 	more := false
 	v.Ascend(q.namespace, from, func(o *object.Object) bool {
-		if search.abandoned() {
+		if search.Requested() {
 			return false
 		}
 		if limit > 0 && len(s.objs) == limit {
@@ -398,7 +399,7 @@ func (q *query) selectFrom(ctx context.Context, c *Collection, v *View, rv uint6
 		}
 		return true
 	})
-	if search.ended {
+	if search.Seen {
 		return nil, ctx.Err()
 	}
 	if more {

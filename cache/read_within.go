@@ -1,17 +1,20 @@
 package cache
 
-import "github.com/kubeweir/kubeweir/object"
+import (
+	"github.com/kubeweir/kubeweir/cache/store"
+	"github.com/kubeweir/kubeweir/object"
+)
 
 // Lists and watches of some namespaces of all (object.Filter.Within) look at the objects in those namespaces only: each
 // is a range of the keys.
 
 // selectWithin selects what the filter selects within its namespaces.
-func (q *query) selectWithin(c *Collection, s *selection, looking *search) {
+func (q *query) selectWithin(c *Collection, s *selection, looking *store.Cancellation) {
 	terms := q.filter.HasTerms() || q.filter.Shard != nil
 	more := 0
-	s.view.ascendWithin(q.filter, s.from, func(o *object.Object) bool {
+	s.view.AscendNamespaces(q.filter, s.from, func(o *object.Object) bool {
 		switch {
-		case looking.abandoned():
+		case looking.Requested():
 			return false
 		case s.limit > 0 && len(s.objs) == s.limit:
 			// Something remains if any object there does, matching or not, as elsewhere.
@@ -22,7 +25,7 @@ func (q *query) selectWithin(c *Collection, s *selection, looking *search) {
 		}
 		return true
 	})
-	if looking.ended || more == 0 {
+	if looking.Seen || more == 0 {
 		return
 	}
 	if !terms {

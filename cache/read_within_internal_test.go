@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/object"
 )
 
@@ -18,7 +19,7 @@ func BenchmarkWithin(b *testing.B) {
 			some = append(some, all[i])
 		}
 	}
-	schema, tree := object.CustomSchema(nil), newTree()
+	schema, tree := object.CustomSchema(nil), store.NewTree()
 	for _, namespace := range all {
 		for i := range 30 {
 			o, err := schema.Decode(api.JSON, fmt.Appendf(nil, `{"metadata":{"namespace":%q,"name":"o%d","resourceVersion":"1"}}`, namespace, i))
@@ -28,8 +29,8 @@ func BenchmarkWithin(b *testing.B) {
 			tree.Set(o)
 		}
 	}
-	c := &Collection{store: newStore(api.JSON, storeOptions{Contents: new(atomic.Uint64)})}
-	c.store.install(&wholeList{tree: tree, rv: 1})
+	c := &Collection{store: store.New(api.JSON, store.Options{Contents: new(atomic.Uint64)})}
+	c.store.Install(&store.List{Tree: tree, RV: 1})
 	v := c.View()
 	f := &object.Filter{Within: object.NewNamespaces(some, false)}
 	for name, limit := range map[string]int64{"all": 0, "a page": 500} {
@@ -38,7 +39,7 @@ func BenchmarkWithin(b *testing.B) {
 			for b.Loop() {
 				q := &query{ReadRequest: &ReadRequest{Options: api.ListOptions{Limit: limit}}, filter: f}
 				s := &selection{view: v, picked: true, limit: q.limit()}
-				looking := newSearch(b.Context())
+				looking := store.NewCancellation(b.Context())
 				q.selectWithin(c, s, &looking)
 				if limit == 0 && len(s.objs) != 30_000 {
 					b.Fatal(len(s.objs))

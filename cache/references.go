@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/cache/source"
+	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/internal/flight"
 	"github.com/kubeweir/kubeweir/object"
 )
@@ -133,7 +134,7 @@ func (c *Collection) listReferences(ctx context.Context, opts source.ReferenceOp
 }
 
 // name reports whether refs name just the objects of v.
-func (refs *references) name(v *View) bool {
+func (refs *references) name(v *store.View) bool {
 	if v.Len() != len(refs.items) {
 		return false
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/form"
+	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 	"github.com/kubeweir/kubeweir/object"
@@ -193,7 +194,7 @@ func (s *watchStream) open(ctx context.Context) error {
 // asked. What nobody holds yet is the upstream's to wait for, and to refuse.
 func (s *watchStream) reach(ctx context.Context, rv uint64) error {
 	err := s.c.WaitFor(ctx, rv, feedHeadStart)
-	if !isTooLargeError(err) {
+	if !store.IsTooLarge(err) {
 		return err
 	}
 	if _, err := s.c.Fresh(ctx); err != nil {
@@ -207,7 +208,7 @@ func (s *watchStream) reach(ctx context.Context, rv uint64) error {
 
 // follow begins the watch at the collection's present state, which it returns; nil if
 // the watch is to end with an event.
-func (s *watchStream) follow() (*View, error) {
+func (s *watchStream) follow() (*store.View, error) {
 	view, w, err := s.c.follow(s.req.Filter, s.kick)
 	if err != nil {
 		return nil, s.failed(err)
@@ -229,7 +230,7 @@ func (s *watchStream) failed(err error) error {
 			why = reason.WatchSlow
 		}
 		s.fail(api.NewExpiredWatch(s.from, expired.Oldest), why)
-	case errors.Is(err, ErrRewound):
+	case errors.Is(err, store.ErrRewound):
 		s.fail(api.NewExpiredWatch(s.from, 0), reason.WatchRewound)
 	case errors.Is(err, ErrDiffers):
 		s.fail(api.NewExpiredWatch(s.from, 0), reason.WatchDiffers)

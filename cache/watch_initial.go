@@ -5,6 +5,7 @@ import (
 	"sort"
 	"time"
 
+	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/object"
 )
 
@@ -25,14 +26,14 @@ func (s *watchStream) pickPart(ctx context.Context) {
 	if s.initial == nil {
 		return
 	}
-	looking := newSearch(ctx)
+	looking := store.NewCancellation(ctx)
 	if f.Within != nil {
-		if objs := s.initial.within(f, &looking); !looking.ended {
+		if objs := s.initial.SelectNamespaces(f, &looking); !looking.Seen {
 			s.picked = objs
 		}
 		return
 	}
-	if objs, ok := s.initial.shardOf(f, s.initialNamespace(), "", 0, &looking); ok && !looking.ended {
+	if objs, ok := s.initial.SelectShard(f, s.initialNamespace(), "", 0, &looking); ok && !looking.Seen {
 		s.picked = objs
 	}
 }
@@ -75,9 +76,9 @@ func (s *watchStream) selectInitial(ctx context.Context) (sel *selection, ok boo
 		sel.objs = s.picked
 		return sel, true
 	}
-	looking := newSearch(ctx)
+	looking := store.NewCancellation(ctx)
 	s.initial.Ascend(sel.namespace, "", func(o *object.Object) bool {
-		if looking.abandoned() {
+		if looking.Requested() {
 			return false
 		}
 		if f.Matches(o) {

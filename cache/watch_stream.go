@@ -9,6 +9,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/form"
+	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/reason"
 	"github.com/kubeweir/kubeweir/watchmux"
@@ -50,7 +51,7 @@ type watchStream struct {
 	watcher  *watchmux.Watcher
 	stopped  bool
 	writing  bool             // within WriteFrames
-	initial  *View            // objects still to be sent as ADDED, nil when done
+	initial  *store.View      // objects still to be sent as ADDED, nil when done
 	picked   []*object.Object // those of initial that the selectors leave, if known
 	initKey  string           // from which key on
 	markEnd  bool             // the bookmark that ends the initial events is due

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/listquery"
 	"github.com/kubeweir/kubeweir/reason"
 )
@@ -76,7 +76,7 @@ func wrongVerb(verb string) error {
 
 // queryRefusal is what is said instead of an answer that there is nobody to give.
 func queryRefusal(info *api.RequestInfo, out outcome) error {
-	var ahead *cache.TooLargeError
+	var ahead *store.TooLargeError
 	switch {
 	case errors.As(out.err, &ahead):
 		return api.NewTooLargeResourceVersion(ahead.RV, ahead.Current, 1)

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/encoding"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/reason"
@@ -101,7 +101,7 @@ func shardRefusal(info *api.RequestInfo, out outcome) error {
 
 // versionRefusal is kube-apiserver's error for a version that the cache does not hold, nil if that is not the case.
 func versionRefusal(info *api.RequestInfo, out outcome) error {
-	var ahead *cache.TooLargeError
+	var ahead *store.TooLargeError
 	var expired *watchmux.ExpiredError
 	switch {
 	case errors.As(out.err, &ahead):

@@ -51,6 +51,7 @@ var arrows = []arrow{
 	{"watchmux", base},
 	{"cache", above("watchmux")},
 	{"cache/source", above("watchmux", "cache/form", "cache/table")},
+	{"cache/store", above("watchmux")},
 	// A form knows objects and how they look, not who keeps or selects them.
 	{"cache/form", above("watchmux", "cache/table")},
 	{"config", base},

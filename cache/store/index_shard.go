@@ -1,4 +1,4 @@
-package cache
+package store
 
 import (
 	"cmp"
@@ -130,9 +130,9 @@ func (t *shardIndexes) expire(now time.Time) (dropped bool) {
 	return dropped
 }
 
-// wantShard says that a shard is being read: what finds its objects is made, for the reads to
+// WantShard says that a shard is being read: what finds its objects is made, for the reads to
 // come, or kept, where that pays.
-func (s *store) wantShard(shard *shard.Selector, now time.Time) {
+func (s *Store) WantShard(shard *shard.Selector, now time.Time) {
 	if worthIndex(shard) {
 		s.wantShards(shard.Key(), now)
 	}
@@ -140,7 +140,7 @@ func (s *store) wantShard(shard *shard.Selector, now time.Time) {
 
 // wantShards says that a shard of key is being read: its index is made beside the feed,
 // unless it is there.
-func (s *store) wantShards(key shard.Key, now time.Time) {
+func (s *Store) wantShards(key shard.Key, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x := s.mu.shards[key]
@@ -157,7 +157,7 @@ func (s *store) wantShards(key shard.Key, now time.Time) {
 
 // buildShards fills x from v and then enters what was replaced meanwhile. After a panic x is
 // forgotten, as by buildIndex.
-func (s *store) buildShards(key shard.Key, x *shardIndex, v *View) {
+func (s *Store) buildShards(key shard.Key, x *shardIndex, v *View) {
 	defer func() {
 		if !x.built {
 			s.mu.Lock()
@@ -200,11 +200,11 @@ func countHashes(tree *hashTree, s *shard.Selector) (n int) {
 	return n
 }
 
-// shardOf returns the objects of v in namespace ("" for all) whose key is from or above
+// SelectShard returns the objects of v in namespace ("" for all) whose key is from or above
 // and that f, which has a shard, matches, in key order. ok is false when that is not
 // cheaper than to look at the objects there, of which a page of limit (0 for no pages)
 // takes no more than it needs, or without an index. It costs what the shard holds.
-func (v *View) shardOf(f *object.Filter, namespace, from string, limit int, looking *search) (objs []*object.Object, ok bool) {
+func (v *View) SelectShard(f *object.Filter, namespace, from string, limit int, looking *Cancellation) (objs []*object.Object, ok bool) {
 	tree := v.shards[f.Shard.Key()]
 	if tree == nil || !worthIndex(f.Shard) {
 		return nil, false
@@ -220,7 +220,7 @@ func (v *View) shardOf(f *object.Filter, namespace, from string, limit int, look
 	pivot := v.pivots.get("")
 	for _, r := range f.Shard.Ranges() {
 		tree.Ascend(hashed{r.First, pivot}, func(h hashed) bool {
-			if h.hash > r.Last || looking.abandoned() {
+			if h.hash > r.Last || looking.Requested() {
 				return false
 			}
 			if h.o.Key >= from && (namespace == "" || h.o.Namespace == namespace) && f.Matches(h.o) {

@@ -1,4 +1,4 @@
-package cache
+package store
 
 import (
 	"errors"
@@ -26,16 +26,16 @@ func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("too large resource version: %d, current: %d", e.RV, e.Current)
 }
 
-// isTooLargeError reports whether err is, or wraps, a *TooLargeError.
-func isTooLargeError(err error) bool {
+// IsTooLarge reports whether err is, or wraps, a *TooLargeError.
+func IsTooLarge(err error) bool {
 	var tooLarge *TooLargeError
 	return errors.As(err, &tooLarge)
 }
 
-// stoppedError says that a collection stopped while it was waited for.
-type stoppedError struct{ reason error }
+// StoppedError says that a collection stopped while it was waited for.
+type StoppedError struct{ Reason error }
 
-func (e *stoppedError) Error() string {
-	return "the cache of this resource stopped: " + e.reason.Error()
+func (e *StoppedError) Error() string {
+	return "the cache of this resource stopped: " + e.Reason.Error()
 }
-func (e *stoppedError) Unwrap() error { return e.reason }
+func (e *StoppedError) Unwrap() error { return e.Reason }

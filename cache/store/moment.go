@@ -1,38 +1,38 @@
-package cache
+package store
 
 import "github.com/kubeweir/kubeweir/watchmux"
 
-// moment is the state of a store, and how what becomes of it is found out: by the events of
+// Moment is the state of a store, and how what becomes of it is found out: by the events of
 // the mux behind position, unless recoded is another then.
-type moment struct {
+type Moment struct {
 	mux      *watchmux.Mux
-	view     *View
-	resume   uint64 // see store.resume
+	View     *View
+	ResumeRV uint64 // see store.resume
 	position uint64
 	recoded  int
 }
 
-func (s *store) moment() moment {
+func (s *Store) Moment() Moment {
 	s.publish.Lock() // so that the state and the mux are at the same event
 	defer s.publish.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return moment{s.mux, s.currentLocked(), s.resumeLocked(), s.mux.Position(), s.mu.recoded}
+	return Moment{s.mux, s.currentLocked(), s.resumeLocked(), s.mux.Position(), s.mu.recoded}
 }
 
-// eventsSince calls visit for the events between an earlier moment of the same store and m, in
+// EventsSince calls visit for the events between an earlier moment of the same store and m, in
 // their order. complete is false when not all of them are held any more, or when they do not tell
 // every change; visit may have been called nevertheless.
-func (m moment) eventsSince(earlier moment, visit func(*watchmux.Event) error) (complete bool, err error) {
+func (m Moment) EventsSince(earlier Moment, visit func(*watchmux.Event) error) (complete bool, err error) {
 	if earlier.recoded != m.recoded {
 		return false, nil
 	}
 	return m.mux.Between(earlier.position, m.position, visit)
 }
 
-// changedSince are the keys of the objects that have changed since a view was made, and
+// ChangedSince are the keys of the objects that have changed since a view was made, and
 // perhaps of others; ok is false where that is not known, or where there are more than most.
-func (s *store) changedSince(m mark, most int) (keys []string, ok bool) {
+func (s *Store) ChangedSince(m Mark, most int) (keys []string, ok bool) {
 	if !m.known {
 		return nil, false
 	}

@@ -1,4 +1,4 @@
-package cache
+package store
 
 import (
 	"context"
@@ -20,7 +20,7 @@ import (
 // shardView is n objects with an index, and the filter of a part of them.
 func shardView(tb testing.TB, n int, key, end string) (*View, *object.Filter) {
 	tb.Helper()
-	schema, v := object.CustomSchema(nil), &View{tree: newTree(), pivots: new(pivots)}
+	schema, v := object.CustomSchema(nil), &View{tree: NewTree(), pivots: new(pivots)}
 	for i := range n {
 		o, err := schema.Decode(api.JSON, fmt.Appendf(nil, `{"metadata":{"namespace":"ns-%d","name":"pod-%06d","uid":"%08x-0000-4000-8000-%012x","resourceVersion":"1"}}`, i%2, i, i*2654435761&0xffffffff, i))
 		if err != nil {
@@ -56,8 +56,8 @@ func TestShardIndexPays(t *testing.T) {
 		{name: "few hashes", key: "namespace", end: small, want: true},
 	} {
 		v, f := shardView(t, 4000, c.key, c.end)
-		looking := search{ctx: context.Background()}
-		objs, ok := v.shardOf(f, c.namespace, c.from, c.limit, &looking)
+		looking := Cancellation{ctx: context.Background()}
+		objs, ok := v.SelectShard(f, c.namespace, c.from, c.limit, &looking)
 		if ok != c.want {
 			t.Errorf("%s: read from the index %v", c.name, ok)
 		}
@@ -81,12 +81,12 @@ func TestShardIndexWhileItChanges(t *testing.T) {
 	}
 	var background, readers sync.WaitGroup
 	var content atomic.Uint64
-	s := newStore(api.JSON, storeOptions{History: watchmux.Options{MaxAge: time.Hour, MaxBytes: 1 << 20, MaxEvents: 1 << 16}, SnapshotAge: time.Hour, SnapshotBytes: 1 << 30, Contents: &content, Spawn: func(f func()) { background.Go(f) }})
-	tree := newTree()
+	s := New(api.JSON, Options{History: watchmux.Options{MaxAge: time.Hour, MaxBytes: 1 << 20, MaxEvents: 1 << 16}, SnapshotAge: time.Hour, SnapshotBytes: 1 << 30, Contents: &content, Spawn: func(f func()) { background.Go(f) }})
+	tree := NewTree()
 	for i := range objects {
 		tree.Set(pod(i, i+1))
 	}
-	s.install(&wholeList{tree: tree, rv: objects})
+	s.Install(&List{Tree: tree, RV: objects})
 	selector, err := shard.Parse("shardRange(object.metadata.uid, '0x2000000000000000', '0x2800000000000000') || shardRange(object.metadata.uid, '0xf000000000000000', '0x10000000000000000')")
 	if err != nil {
 		t.Fatal(err)
@@ -94,8 +94,8 @@ func TestShardIndexWhileItChanges(t *testing.T) {
 	filter, done := &object.Filter{Shard: selector}, make(chan struct{})
 	var found atomic.Int64
 	read := func(v *View) {
-		looking := search{ctx: context.Background()}
-		got, ok := v.shardOf(filter, "", "", 0, &looking)
+		looking := Cancellation{ctx: context.Background()}
+		got, ok := v.SelectShard(filter, "", "", 0, &looking)
 		if !ok {
 			return
 		}
@@ -120,10 +120,10 @@ func TestShardIndexWhileItChanges(t *testing.T) {
 				default:
 				}
 				s.wantShards(shard.UID, time.Now())
-				v := s.current()
+				v := s.Current()
 				read(v)
-				s.keep(v, time.Now())
-				if old, err := s.viewAt(v.rv-min(v.rv-objects, 3), time.Now()); err == nil {
+				s.Retain(v, time.Now())
+				if old, err := s.AppliedAt(v.rv-min(v.rv-objects, 3), time.Now()); err == nil {
 					read(old)
 				}
 			}
@@ -132,11 +132,11 @@ func TestShardIndexWhileItChanges(t *testing.T) {
 	for n := range writes {
 		i, rv := random.IntN(objects), objects+n+1
 		kind := []api.EventType{api.Added, api.Modified, api.Deleted}[random.IntN(3)]
-		if err := s.apply(kind, pod(i, rv)); err != nil {
+		if err := s.Apply(kind, pod(i, rv)); err != nil {
 			t.Fatal(err)
 		}
 		if n%100 == 99 {
-			s.tidy(time.Now().Add(indexIdle))
+			s.DropUnused(time.Now().Add(indexIdle))
 		}
 	}
 	for found.Load() == 0 && !t.Failed() {
@@ -146,7 +146,7 @@ func TestShardIndexWhileItChanges(t *testing.T) {
 	close(done)
 	readers.Wait()
 	background.Wait()
-	if broken := s.check(); broken != "" {
+	if broken := s.CheckInvariants(); broken != "" {
 		t.Error(broken)
 	}
 }
@@ -162,13 +162,13 @@ func TestShardIndexOfThePast(t *testing.T) {
 		return o
 	}
 	var background sync.WaitGroup
-	s := newStore(api.JSON, storeOptions{History: watchmux.Options{MaxAge: time.Hour, MaxBytes: 1 << 20, MaxEvents: 1 << 16}, SnapshotAge: time.Hour, SnapshotBytes: 1 << 30, Contents: content, Spawn: func(f func()) { background.Go(f) }})
+	s := New(api.JSON, Options{History: watchmux.Options{MaxAge: time.Hour, MaxBytes: 1 << 20, MaxEvents: 1 << 16}, SnapshotAge: time.Hour, SnapshotBytes: 1 << 30, Contents: content, Spawn: func(f func()) { background.Go(f) }})
 	const objects = 2 * smallCollection
-	tree := newTree()
+	tree := NewTree()
 	for i := range objects {
 		tree.Set(pod(i, i+1, fmt.Sprint(i)))
 	}
-	s.install(&wholeList{tree: tree, rv: objects})
+	s.Install(&List{Tree: tree, RV: objects})
 	s.wantShards(shard.UID, time.Now())
 	background.Wait()
 	for i, change := range []struct {
@@ -178,12 +178,12 @@ func TestShardIndexOfThePast(t *testing.T) {
 		{api.Modified, pod(1, objects+1, "1")}, {api.Deleted, pod(2, objects+2, "2")}, {api.Added, pod(2, objects+3, "again")},
 		{api.Added, pod(objects, objects+4, "new")}, {api.Modified, pod(3, objects+5, "another")}, {api.Deleted, pod(objects, objects+6, "new")},
 	} {
-		if err := s.apply(change.kind, change.o); err != nil {
+		if err := s.Apply(change.kind, change.o); err != nil {
 			t.Fatal(i, err)
 		}
 	}
 	for rv := uint64(objects + 6); rv >= objects; rv-- {
-		v, err := s.viewAt(rv, time.Now())
+		v, err := s.AppliedAt(rv, time.Now())
 		if err != nil {
 			t.Fatal(rv, err)
 		}
@@ -202,7 +202,7 @@ func TestShardIndexOfThePast(t *testing.T) {
 			t.Errorf("at %d the index has %d objects, not just the %d of the view", rv, len(got), len(want))
 		}
 	}
-	if broken := s.check(); broken != "" {
+	if broken := s.CheckInvariants(); broken != "" {
 		t.Error(broken)
 	}
 }
@@ -211,10 +211,10 @@ func TestShardIndexOfThePast(t *testing.T) {
 func BenchmarkShardOf(b *testing.B) {
 	for name, end := range map[string]string{"an eighth": "0x2000000000000000", "a 64th": "0x0400000000000000"} {
 		v, f := shardView(b, 100_000, "uid", end)
-		looking := search{ctx: context.Background()}
+		looking := Cancellation{ctx: context.Background()}
 		b.Run(name+" by the index", func(b *testing.B) {
 			for b.Loop() {
-				if _, ok := v.shardOf(f, "", "", 0, &looking); !ok {
+				if _, ok := v.SelectShard(f, "", "", 0, &looking); !ok {
 					b.Fatal("not by the index")
 				}
 			}
@@ -235,7 +235,7 @@ func BenchmarkShardOf(b *testing.B) {
 
 // TestIndexThatCannotBeBuilt: an index whose building panics is not there any more, so that it keeps nothing.
 func TestIndexThatCannotBeBuilt(t *testing.T) {
-	s := newStore(api.JSON, storeOptions{Contents: new(atomic.Uint64), Spawn: func(func()) {}})
+	s := New(api.JSON, Options{Contents: new(atomic.Uint64), Spawn: func(func()) {}})
 	x, byHash := newIndex(&object.Equality{Kind: object.LabelTerm, Key: "app"}), new(shardIndex)
 	s.mu.indexes.byKey = map[indexKey]*index{{object.LabelTerm, "app"}: x}
 	s.mu.shards[0] = byHash

@@ -1,4 +1,4 @@
-package cache
+package store
 
 import (
 	"context"
@@ -16,22 +16,22 @@ var errDeletionUnknown = errors.New("the collection does not remember the deleti
 // deletionLookBack bounds how many of the newest events are searched for a deletion.
 const deletionLookBack = 1024
 
-// waitDeleted returns when the store has seen the object with uid at key go:
+// WaitDeleted returns when the store has seen the object with uid at key go:
 // none of its later states has it. An object that is absent and was not seen to go is
 // an error at once, because the feed may yet bring its creation. The other errors are
 // those of waitFor.
-func (s *store) waitDeleted(ctx context.Context, key, uid string, timeout time.Duration) error {
+func (s *Store) WaitDeleted(ctx context.Context, key, uid string, timeout time.Duration) error {
 	deadline := time.Now().Add(timeout)
 	for {
 		w := s.waits.key(key)
-		if o := s.shownView().Get(key); o == nil || o.UID != uid {
+		if o := s.Latest().Get(key); o == nil || o.UID != uid {
 			s.waits.cancelKey(key, w)
 			if s.sawDeletion(key, uid) {
 				return nil
 			}
 			return errDeletionUnknown
 		}
-		err := s.wait(ctx, w.done, time.Until(deadline), s.shown()+1)
+		err := s.Wait(ctx, w.done, time.Until(deadline), s.LatestRV()+1)
 		s.waits.cancelKey(key, w)
 		if err != nil {
 			return err
@@ -40,7 +40,7 @@ func (s *store) waitDeleted(ctx context.Context, key, uid string, timeout time.D
 }
 
 // sawDeletion reports whether one of the newest events took the object away.
-func (s *store) sawDeletion(key, uid string) bool {
+func (s *Store) sawDeletion(key, uid string) bool {
 	// The mux has what the state shows once publish is free.
 	s.publish.Lock()
 	defer s.publish.Unlock()

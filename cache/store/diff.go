@@ -1,4 +1,4 @@
-package cache
+package store
 
 import (
 	"bytes"
@@ -36,23 +36,23 @@ import (
 // state at it, and a watch cannot begin at it, only at E or before (it gets the
 // events of the relist) or at R or after.
 
-// replace makes the objects of tree the state at rv and sends the difference.
+// Replace makes the objects of tree the state at rv and sends the difference.
 // The error is ErrRewound, wrapped, when they cannot have followed what is held, and
 // errOrder when the list was overtaken: a proof has moved the version on meanwhile.
-func (s *store) replace(tree *objectTree, rv uint64) error {
+func (s *Store) Replace(tree *Tree, rv uint64) error {
 	s.publish.Lock()
 	defer s.publish.Unlock()
 	// Only the holder of publish changes the state, so it can be compared
 	// without mu.
-	old := s.current()
+	old := s.Current()
 	if rv < old.rv {
-		return fmt.Errorf("%w: listed at %d, known to be at %d since", errOrder, rv, old.rv)
+		return fmt.Errorf("%w: listed at %d, known to be at %d since", ErrOutOfOrder, rv, old.rv)
 	}
 	d, err := compare(old, tree)
 	if err != nil {
 		return err
 	}
-	events, err := d.events(s.encoding, old.rv, s.resume(), rv)
+	events, err := d.events(s.encoding, old.rv, s.ResumeRV(), rv)
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (s *store) replace(tree *objectTree, rv uint64) error {
 }
 
 // enter changes the state by the events of a relist, false if it is closed.
-func (s *store) enter(events []*watchmux.Event, recoded []*object.Object, rv uint64) bool {
+func (s *Store) enter(events []*watchmux.Event, recoded []*object.Object, rv uint64) bool {
 	s.mu.Lock()
 	if s.mu.closed {
 		s.mu.Unlock()
@@ -120,7 +120,7 @@ type deletion struct {
 }
 
 // compare walks both states in key order.
-func compare(old *View, tree *objectTree) (*diff, error) {
+func compare(old *View, tree *Tree) (*diff, error) {
 	d := &diff{}
 	objs := make([]*object.Object, 0, tree.Len())
 	tree.Scan(func(o *object.Object) bool {

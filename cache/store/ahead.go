@@ -1,4 +1,4 @@
-package cache
+package store
 
 import (
 	"context"
@@ -17,8 +17,8 @@ import (
 // What readers have seen counts wherever versions may not go back, as the store's own
 // version does.
 
-// shown is the version that readers are at.
-func (s *store) shown() uint64 {
+// LatestRV is the version that readers are at.
+func (s *Store) LatestRV() uint64 {
 	ahead := s.ahead.Load() // first: what is dropped after that, the store has passed
 	rv := s.rv.Load()
 	if ahead != nil {
@@ -27,26 +27,26 @@ func (s *store) shown() uint64 {
 	return rv
 }
 
-// shownView is the view at shown.
-func (s *store) shownView() *View {
+// Latest is the view at shown.
+func (s *Store) Latest() *View {
 	ahead := s.ahead.Load() // first, as in shown
-	v := s.current()
+	v := s.Current()
 	if ahead != nil && ahead.rv > v.rv {
 		return ahead
 	}
 	return v
 }
 
-// shownAt is viewAt, or the view that readers are at if that is at rv.
-func (s *store) shownAt(rv uint64, now time.Time) (*View, error) {
+// At is viewAt, or the view that readers are at if that is at rv.
+func (s *Store) At(rv uint64, now time.Time) (*View, error) {
 	if ahead := s.ahead.Load(); ahead != nil && ahead.rv == rv {
 		return ahead, nil
 	}
-	return s.viewAt(rv, now)
+	return s.AppliedAt(rv, now)
 }
 
-// selectShown is selectIndexed for readers.
-func (s *store) selectShown(ctx context.Context, f *object.Filter, namespaced bool, now time.Time) (objs []*object.Object, rv uint64, ok bool) {
+// Select is selectIndexed for readers.
+func (s *Store) Select(ctx context.Context, f *object.Filter, namespaced bool, now time.Time) (objs []*object.Object, rv uint64, ok bool) {
 	ahead := s.ahead.Load() // first, as in shown
 	objs, rv, ok = s.selectIndexed(ctx, f, namespaced, now)
 	if ahead != nil && ahead.rv > rv {
@@ -55,11 +55,11 @@ func (s *store) selectShown(ctx context.Context, f *object.Filter, namespaced bo
 	return objs, rv, ok
 }
 
-// follow returns the view that readers are at and a watcher of all that comes after it.
-func (s *store) follow(f *object.Filter, notify func()) (*View, *watchmux.Watcher, error) {
+// Follow returns the view that readers are at and a watcher of all that comes after it.
+func (s *Store) Follow(f *object.Filter, notify func()) (*View, *watchmux.Watcher, error) {
 	s.publish.Lock() // so that the store and its mux are at the same event
 	defer s.publish.Unlock()
-	v := s.shownView()
+	v := s.Latest()
 	if v.rv > s.rv.Load() { // see hold: it has what is still to come up to there
 		w, err := s.mux.Watch(v.rv, f, notify)
 		return v, w, err
@@ -68,8 +68,8 @@ func (s *store) follow(f *object.Filter, notify func()) (*View, *watchmux.Watche
 	return v, w, err
 }
 
-// hold shows v, which was proved to be the state at rv as well, as that.
-func (s *store) hold(v *View, rv uint64) {
+// Confirm shows v, which was proved to be the state at rv as well, as that.
+func (s *Store) Confirm(v *View, rv uint64) {
 	ahead := *v
 	ahead.rv = rv
 	for {
@@ -84,19 +84,19 @@ func (s *store) hold(v *View, rv uint64) {
 	}
 }
 
-// quiet says that nothing happened between the version shown, or one below that was
+// ConfirmUnchanged says that nothing happened between the version shown, or one below that was
 // shown before, and rv.
-func (s *store) quiet(rv uint64) {
-	if v := s.shownView(); v.rv > s.rv.Load() {
-		s.hold(v, rv) // the feed may not have brought all up to v yet
+func (s *Store) ConfirmUnchanged(rv uint64) {
+	if v := s.Latest(); v.rv > s.rv.Load() {
+		s.Confirm(v, rv) // the feed may not have brought all up to v yet
 		return
 	}
-	s.progress(rv)
+	s.Progress(rv)
 }
 
-// whole is the version up to which readers surely see every change.
-func (s *store) whole() uint64 {
-	rv := s.resume()
+// CompleteRV is the version up to which readers surely see every change.
+func (s *Store) CompleteRV() uint64 {
+	rv := s.ResumeRV()
 	if ahead := s.ahead.Load(); ahead != nil {
 		rv = max(rv, ahead.rv)
 	}
@@ -104,7 +104,7 @@ func (s *store) whole() uint64 {
 }
 
 // dropAhead drops what the store has passed.
-func (s *store) dropAhead() {
+func (s *Store) dropAhead() {
 	if held := s.ahead.Load(); held != nil && held.rv <= s.rv.Load() {
 		s.ahead.CompareAndSwap(held, nil)
 	}

@@ -1,4 +1,4 @@
-package cache
+package store
 
 import (
 	"fmt"
@@ -15,7 +15,7 @@ import (
 // namespacedView is a view of objects in namespaces.
 func namespacedView(tb testing.TB, namespaces []string, each int) *View {
 	tb.Helper()
-	schema, v := object.CustomSchema(nil), &View{tree: newTree(), pivots: new(pivots)}
+	schema, v := object.CustomSchema(nil), &View{tree: NewTree(), pivots: new(pivots)}
 	for _, namespace := range namespaces {
 		for i := range each {
 			o, err := schema.Decode(api.JSON, fmt.Appendf(nil, `{"metadata":{"namespace":%q,"name":"o%d","resourceVersion":"1"}}`, namespace, i))
@@ -58,7 +58,7 @@ func TestWithin(t *testing.T) {
 		if len(want) > stop {
 			want = want[:stop+1]
 		}
-		v.ascendWithin(f, from, func(o *object.Object) bool {
+		v.AscendNamespaces(f, from, func(o *object.Object) bool {
 			got = append(got, o.Key)
 			return len(got) <= stop
 		})
@@ -70,7 +70,7 @@ func TestWithin(t *testing.T) {
 
 // TestWithinThemselves: the Namespaces themselves are found by their names.
 func TestWithinThemselves(t *testing.T) {
-	schema, v := object.CustomSchema(nil), &View{tree: newTree(), pivots: new(pivots)}
+	schema, v := object.CustomSchema(nil), &View{tree: NewTree(), pivots: new(pivots)}
 	for _, name := range []string{"a", "a-b", "aa", "b", "c"} {
 		o, err := schema.Decode(api.JSON, fmt.Appendf(nil, `{"metadata":{"name":%q,"resourceVersion":"1"}}`, name))
 		if err != nil {
@@ -81,7 +81,7 @@ func TestWithinThemselves(t *testing.T) {
 	f := &object.Filter{Within: object.NewNamespaces([]string{"c", "a-b", "a", "a", "gone"}, true)}
 	for from, want := range map[string]string{"": "[a a-b c]", "a": "[a a-b c]", "a\x00": "[a-b c]", "a-b\x00": "[c]", "c\x00": "[]"} {
 		got := []string{}
-		v.ascendWithin(f, from, func(o *object.Object) bool { got = append(got, o.Name); return true })
+		v.AscendNamespaces(f, from, func(o *object.Object) bool { got = append(got, o.Name); return true })
 		if fmt.Sprint(got) != want {
 			t.Errorf("from %q: %v, want %s", from, got, want)
 		}

@@ -1,4 +1,4 @@
-package cache
+package store
 
 import (
 	"errors"
@@ -13,15 +13,15 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-// objectTree is an ordered copy-on-write tree of objects. Copies share nodes, so
+// Tree is an ordered copy-on-write tree of objects. Copies share nodes, so
 // a copy costs nothing; the writer then copies the nodes on its way to what it
 // changes, once per copy taken.
-type objectTree = btree.BTreeG[*object.Object]
+type Tree = btree.BTreeG[*object.Object]
 
-// newTree returns an empty tree in the order of keys.
-func newTree() *objectTree { return newTreeBy(byKey) }
+// NewTree returns an empty tree in the order of keys.
+func NewTree() *Tree { return newTreeBy(byKey) }
 
-func newTreeBy(less func(a, b *object.Object) bool) *objectTree {
+func newTreeBy(less func(a, b *object.Object) bool) *Tree {
 	return btree.NewBTreeGOptions(less, btree.Options{NoLocks: true})
 }
 
@@ -31,8 +31,8 @@ func byKey(a, b *object.Object) bool { return a.Key < b.Key }
 // state before it is kept: a leaf and two inner nodes at a degree of 32.
 const nodeCost = 2 << 10
 
-// storeOptions configure a store.
-type storeOptions struct {
+// Options configure a store.
+type Options struct {
 	// History bounds the events that are kept.
 	History watchmux.Options
 	// SnapshotAge and SnapshotBytes bound the retained views.
@@ -52,16 +52,16 @@ type storeOptions struct {
 	StopReason func() error
 }
 
-// store is the state of a collection and the only way into its mux. There is
+// Store is the state of a collection and the only way into its mux. There is
 // one writer at a time, the holder of publish: the feed, or a proof that the
 // version has moved on. Readers take immutable views.
-type store struct {
+type Store struct {
 	encoding api.Encoding
 	mux      *watchmux.Mux
 	waits    waits
 	retain   retained
 	pivots   pivots
-	storeOptions
+	Options
 
 	// publish is held from before a change of the state until the mux has it
 	// too: who holds it sees both at the same version. It is taken before mu.
@@ -72,8 +72,8 @@ type store struct {
 	// last copy.
 	mu struct {
 		sync.Mutex
-		tree *objectTree
-		copy *objectTree // of tree, shared by views; nil after a change
+		tree *Tree
+		copy *Tree // of tree, shared by views; nil after a change
 		rv   uint64
 		// marked is the version up to which nothing is missing: rv, but below it while
 		// more changes of rv may follow, which is as long as nothing but changes of that
@@ -104,17 +104,17 @@ type store struct {
 // deletions are not (see diff).
 type gap struct{ from, to uint64 }
 
-func newStore(enc api.Encoding, o storeOptions) *store {
-	s := &store{encoding: enc, mux: watchmux.New(o.History), storeOptions: o}
+func New(enc api.Encoding, o Options) *Store {
+	s := &Store{encoding: enc, mux: watchmux.New(o.History), Options: o}
 	s.waits.init()
 	s.retain.init(o.SnapshotAge, o.SnapshotBytes)
-	s.mu.tree = newTree()
+	s.mu.tree = NewTree()
 	s.mu.indexes.max = o.Indexes
 	return s
 }
 
 // grown is called after each change.
-func (s *store) grown(churn int64) {
+func (s *Store) grown(churn int64) {
 	s.retain.grown(churn)
 	if s.Grown != nil {
 		s.Grown(churn)
@@ -122,13 +122,13 @@ func (s *store) grown(churn int64) {
 }
 
 // Mux fans out the events of the store.
-func (s *store) Mux() *watchmux.Mux { return s.mux }
+func (s *Store) Mux() *watchmux.Mux { return s.mux }
 
-// version is the version that the store has come to.
-func (s *store) version() uint64 { return s.rv.Load() }
+// AppliedRV is the version that the store has come to.
+func (s *Store) AppliedRV() uint64 { return s.rv.Load() }
 
-// current returns the current view.
-func (s *store) current() *View {
+// Current returns the current view.
+func (s *Store) Current() *View {
 	if v := s.view.Load(); v != nil {
 		return v
 	}
@@ -137,7 +137,7 @@ func (s *store) current() *View {
 	return s.currentLocked()
 }
 
-func (s *store) currentLocked() *View {
+func (s *Store) currentLocked() *View {
 	if v := s.view.Load(); v != nil {
 		return v
 	}
@@ -146,26 +146,26 @@ func (s *store) currentLocked() *View {
 		s.mu.content = s.Contents.Add(1)
 	}
 	v := &View{rv: s.mu.rv, content: s.mu.content, bytes: s.mu.bytes, churn: s.mu.churn, tree: s.mu.copy, pivots: &s.pivots}
-	v.mark = mark{true, s.mux.Position(), s.mu.recoded}
+	v.mark = Mark{true, s.mux.Position(), s.mu.recoded}
 	v.shards = s.mu.shards.snapshots()
 	s.view.Store(v)
 	return v
 }
 
-// wholeList is the state of a resource at one version, of which nothing is missing:
+// List is the state of a resource at one version, of which nothing is missing:
 // all events up to the bookmark that ends a streaming list, or all pages of one
 // version.
-type wholeList struct {
-	tree *objectTree
-	rv   uint64
-	// marked is the version up to which nothing is missing, if that is not rv.
-	marked uint64
+type List struct {
+	Tree *Tree
+	RV   uint64
+	// CompleteRV is the version up to which nothing is missing, if that is not rv.
+	CompleteRV uint64
 }
 
-// install makes a list, whose tree it takes over, the state. It is called once, before
+// Install makes a list, whose tree it takes over, the state. It is called once, before
 // anything else.
-func (s *store) install(list *wholeList) {
-	tree, rv := list.tree, list.rv
+func (s *Store) Install(list *List) {
+	tree, rv := list.Tree, list.RV
 	s.publish.Lock()
 	defer s.publish.Unlock()
 	s.mu.Lock()
@@ -179,8 +179,8 @@ func (s *store) install(list *wholeList) {
 		return true
 	})
 	s.advanceLocked(rv, true)
-	if s.mu.marked = rv; list.marked > 0 {
-		s.mu.marked = list.marked
+	if s.mu.marked = rv; list.CompleteRV > 0 {
+		s.mu.marked = list.CompleteRV
 	}
 	s.mu.Unlock()
 	s.mux.Start(rv)
@@ -188,7 +188,7 @@ func (s *store) install(list *wholeList) {
 }
 
 // advanceLocked ends a change of the state, which is at rv now.
-func (s *store) advanceLocked(rv uint64, changed bool) {
+func (s *Store) advanceLocked(rv uint64, changed bool) {
 	s.mu.rv = rv
 	if changed {
 		s.mu.copy = nil
@@ -197,13 +197,13 @@ func (s *store) advanceLocked(rv uint64, changed bool) {
 	s.rv.Store(rv)
 }
 
-// errOrder says that an event of the source cannot follow what is held.
-var errOrder = errors.New("event out of order")
+// ErrOutOfOrder says that an event of the source cannot follow what is held.
+var ErrOutOfOrder = errors.New("event out of order")
 
-// apply enters one event of the source. An event that the store has already is
+// Apply enters one event of the source. An event that the store has already is
 // ignored; errOrder is returned for one below its version that it has not. Several
 // changes may have one version, so one at the store's version is entered.
-func (s *store) apply(kind api.EventType, o *object.Object) error {
+func (s *Store) Apply(kind api.EventType, o *object.Object) error {
 	s.publish.Lock()
 	defer s.publish.Unlock()
 	ev, churn, err := s.applied(kind, o)
@@ -225,7 +225,7 @@ func (s *store) apply(kind api.EventType, o *object.Object) error {
 
 // applied is apply for the state alone. The event is nil when nothing changed, churn
 // below 0 when the store is closed or knew the event.
-func (s *store) applied(kind api.EventType, o *object.Object) (ev *watchmux.Event, churn int64, err error) {
+func (s *Store) applied(kind api.EventType, o *object.Object) (ev *watchmux.Event, churn int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mu.closed {
@@ -237,7 +237,7 @@ func (s *store) applied(kind api.EventType, o *object.Object) (ev *watchmux.Even
 		case known:
 			return nil, -1, nil
 		case !fits:
-			return nil, -1, errOrder
+			return nil, -1, ErrOutOfOrder
 		}
 		s.tearLocked()
 	} else {
@@ -250,7 +250,7 @@ func (s *store) applied(kind api.EventType, o *object.Object) (ev *watchmux.Even
 
 // knownLocked reports whether an event at or below the store's version is one that
 // it contains; if not, whether it fits: it is another change of the store's version.
-func (s *store) knownLocked(kind api.EventType, o *object.Object) (known, fits bool) {
+func (s *Store) knownLocked(kind api.EventType, o *object.Object) (known, fits bool) {
 	held, ok := s.mu.tree.Get(o)
 	if kind == api.Deleted {
 		return !ok || held.RV > o.RV, o.RV == s.mu.rv && ok && held.RV < o.RV
@@ -263,14 +263,14 @@ func (s *store) knownLocked(kind api.EventType, o *object.Object) (known, fits b
 type torn struct{ rv, content uint64 }
 
 // tearLocked is called before another change of the store's version is entered.
-func (s *store) tearLocked() {
+func (s *Store) tearLocked() {
 	s.mu.torn = torn{s.mu.rv, s.Contents.Load()}
 	s.retain.remove(s.mu.rv)
 }
 
-// keep is Collection.Retain. The state of a version that is not whole is not kept: who
+// Retain is Collection.Retain. The state of a version that is not whole is not kept: who
 // asks for it again gets the whole.
-func (s *store) keep(v *View, now time.Time) {
+func (s *Store) Retain(v *View, now time.Time) {
 	if v.rv > s.rv.Load() {
 		return // it is kept anyway, until history reaches it
 	}
@@ -281,23 +281,23 @@ func (s *store) keep(v *View, now time.Time) {
 	}
 }
 
-// resume is the version from which a watch of the source goes on: the store's, but one
+// ResumeRV is the version from which a watch of the source goes on: the store's, but one
 // below while changes of that version may be missing. Those it has come again then.
-func (s *store) resume() uint64 {
+func (s *Store) ResumeRV() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.resumeLocked()
 }
 
-func (s *store) resumeLocked() uint64 {
+func (s *Store) resumeLocked() uint64 {
 	if s.mu.marked >= s.mu.rv {
 		return s.mu.rv
 	}
 	return max(1, s.mu.rv-1) // 0 would be any
 }
 
-// isWhole reports whether no change up to rv is missing.
-func (s *store) isWhole(rv uint64) bool {
+// IsComplete reports whether no change up to rv is missing.
+func (s *Store) IsComplete(rv uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return rv <= s.mu.marked
@@ -307,7 +307,7 @@ func (s *store) isWhole(rv uint64) bool {
 // sent, nil when nothing changed (an object was deleted that was never seen).
 // The type of the event is that of what happened here, whatever the source
 // called it.
-func (s *store) changeLocked(kind api.EventType, o *object.Object) *watchmux.Event {
+func (s *Store) changeLocked(kind api.EventType, o *object.Object) *watchmux.Event {
 	var prev *object.Object
 	if kind == api.Deleted {
 		var ok bool
@@ -327,7 +327,7 @@ func (s *store) changeLocked(kind api.EventType, o *object.Object) *watchmux.Eve
 }
 
 // replacedLocked keeps the books after prev (nil: none) gave way to next.
-func (s *store) replacedLocked(prev, next *object.Object) {
+func (s *Store) replacedLocked(prev, next *object.Object) {
 	s.mu.churn += nodeCost * int64(1+s.mu.shards.built())
 	if prev != nil {
 		s.mu.bytes -= int64(len(prev.Raw))
@@ -340,15 +340,15 @@ func (s *store) replacedLocked(prev, next *object.Object) {
 	s.mu.shards.replaced(prev, next)
 }
 
-// churn is the View.churn that a view would have now.
-func (s *store) churn() int64 {
+// Churn is the View.churn that a view would have now.
+func (s *Store) Churn() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mu.churn
 }
 
-// progress says that nothing happened up to rv but what the store holds.
-func (s *store) progress(rv uint64) {
+// Progress says that nothing happened up to rv but what the store holds.
+func (s *Store) Progress(rv uint64) {
 	s.publish.Lock()
 	defer s.publish.Unlock()
 	s.mu.Lock()
@@ -364,8 +364,8 @@ func (s *store) progress(rv uint64) {
 	s.waits.reached(rv)
 }
 
-// close ends the mux's watchers with reason; later changes are ignored.
-func (s *store) close(reason error) {
+// Close ends the mux's watchers with reason; later changes are ignored.
+func (s *Store) Close(reason error) {
 	s.publish.Lock()
 	defer s.publish.Unlock()
 	s.mu.Lock()
@@ -380,8 +380,8 @@ func (s *store) close(reason error) {
 	}
 }
 
-// tidy drops what has been unused for long.
-func (s *store) tidy(now time.Time) {
+// DropUnused drops what has been unused for long.
+func (s *Store) DropUnused(now time.Time) {
 	s.dropAhead()
 	s.retain.expire(now)
 	s.mu.Lock()
@@ -392,17 +392,17 @@ func (s *store) tidy(now time.Time) {
 	}
 }
 
-// sizes are the figures of the metrics.
-type sizes struct {
-	objects, indexes, snapshots int
-	bytes, snapshotBytes, churn int64
+// Sizes are the figures of the metrics.
+type Sizes struct {
+	Objects, Indexes, Snapshots int
+	Bytes, SnapshotBytes, Churn int64
 }
 
-func (s *store) sizes() sizes {
+func (s *Store) Sizes() Sizes {
 	s.mu.Lock()
-	z := sizes{objects: s.mu.tree.Len(), bytes: s.mu.bytes, indexes: s.mu.indexes.built() + s.mu.shards.built()}
-	z.churn = s.mu.churn
+	z := Sizes{Objects: s.mu.tree.Len(), Bytes: s.mu.bytes, Indexes: s.mu.indexes.built() + s.mu.shards.built()}
+	z.Churn = s.mu.churn
 	s.mu.Unlock()
-	z.snapshots, z.snapshotBytes = s.retain.size(z.churn)
+	z.Snapshots, z.SnapshotBytes = s.retain.size(z.Churn)
 	return z
 }

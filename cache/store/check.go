@@ -1,4 +1,4 @@
-package cache
+package store
 
 import (
 	"fmt"
@@ -7,9 +7,9 @@ import (
 	"github.com/kubeweir/kubeweir/shard"
 )
 
-// check recomputes what the store keeps up to date and returns a sentence about the first
+// CheckInvariants recomputes what the store keeps up to date and returns a sentence about the first
 // difference, "" for none. It is for tests.
-func (s *store) check() string {
+func (s *Store) CheckInvariants() string {
 	s.publish.Lock()
 	defer s.publish.Unlock()
 	s.mu.Lock()
@@ -47,11 +47,11 @@ func (s *store) check() string {
 	return s.checkShards(objs)
 }
 
-// dropSnapshots forgets the retained views. It is for tests.
-func (s *store) dropSnapshots() { s.retain.drop() }
+// DropSnapshots forgets the retained views. It is for tests.
+func (s *Store) DropSnapshots() { s.retain.drop() }
 
 // checkShards looks at the indexes of hashes, and at those of the view.
-func (s *store) checkShards(objs map[string]*object.Object) string {
+func (s *Store) checkShards(objs map[string]*object.Object) string {
 	v := s.currentLocked()
 	for key, x := range s.mu.shards {
 		if x == nil || !x.built {

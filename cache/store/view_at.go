@@ -1,4 +1,4 @@
-package cache
+package store
 
 import (
 	"cmp"
@@ -12,9 +12,9 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-// viewAt is Collection.ViewAt.
-func (s *store) viewAt(rv uint64, now time.Time) (*View, error) {
-	if v := s.current(); v.rv == rv {
+// AppliedAt is Collection.ViewAt.
+func (s *Store) AppliedAt(rv uint64, now time.Time) (*View, error) {
+	if v := s.Current(); v.rv == rv {
 		return v, nil
 	}
 	if v := s.retain.get(rv, now); v != nil {
@@ -23,7 +23,7 @@ func (s *store) viewAt(rv uint64, now time.Time) (*View, error) {
 	// The mux may be about to get an event that the state has already: with
 	// publish held they agree, and the event is not left out when undoing.
 	s.publish.Lock()
-	head := s.current()
+	head := s.Current()
 	unknown := s.inGap(rv)
 	oldest := s.mux.Oldest()
 	s.publish.Unlock()
@@ -40,7 +40,7 @@ func (s *store) viewAt(rv uint64, now time.Time) (*View, error) {
 
 // inGap reports whether rv is a version whose state is not known; gaps that
 // history has left behind are forgotten.
-func (s *store) inGap(rv uint64) bool {
+func (s *Store) inGap(rv uint64) bool {
 	oldest := s.mux.Oldest()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,7 +52,7 @@ func (s *store) inGap(rv uint64) bool {
 
 // undo makes the view at rv from a later one, and retains it: a chunked list
 // that needed it will need it again.
-func (s *store) undo(head *View, rv uint64, now time.Time) (*View, error) {
+func (s *Store) undo(head *View, rv uint64, now time.Time) (*View, error) {
 	// One at a time: copying a tree marks it, and whoever asks for the same
 	// version meanwhile finds it made.
 	s.retain.undo.Lock()
@@ -69,7 +69,7 @@ func (s *store) undo(head *View, rv uint64, now time.Time) (*View, error) {
 			return true
 		}
 		if v.content == base.content {
-			v.content, v.mark = s.Contents.Add(1), mark{}
+			v.content, v.mark = s.Contents.Add(1), Mark{}
 			v.tree = base.tree.Copy()
 			for key, tree := range base.shards {
 				if tree != nil {

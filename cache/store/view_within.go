@@ -1,4 +1,4 @@
-package cache
+package store
 
 import (
 	"slices"
@@ -7,11 +7,11 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// within are the objects that f, which has namespaces, matches.
-func (v *View) within(f *object.Filter, looking *search) []*object.Object {
+// SelectNamespaces are the objects that f, which has namespaces, matches.
+func (v *View) SelectNamespaces(f *object.Filter, looking *Cancellation) []*object.Object {
 	objs := []*object.Object{}
-	v.ascendWithin(f, "", func(o *object.Object) bool {
-		if looking.abandoned() {
+	v.AscendNamespaces(f, "", func(o *object.Object) bool {
+		if looking.Requested() {
 			return false
 		}
 		if f.Matches(o) {
@@ -22,9 +22,9 @@ func (v *View) within(f *object.Filter, looking *search) []*object.Object {
 	return objs
 }
 
-// ascendWithin calls visit for the objects in the namespaces of f whose key is from or above, in the order of their
+// AscendNamespaces calls visit for the objects in the namespaces of f whose key is from or above, in the order of their
 // keys, until it returns false. Of several namespaces it visits the one that the field selector names, if it does.
-func (v *View) ascendWithin(f *object.Filter, from string, visit func(*object.Object) bool) {
+func (v *View) AscendNamespaces(f *object.Filter, from string, visit func(*object.Object) bool) {
 	keys := f.Within.Keys()
 	if f.Fields != nil && !f.Within.Themselves() {
 		if only, ok := f.Fields.RequiresExactMatch("metadata.namespace"); ok {

@@ -1,4 +1,4 @@
-package cache
+package store
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 )
 
 // selectIndexed is Collection.Select.
-func (s *store) selectIndexed(ctx context.Context, f *object.Filter, namespaced bool, now time.Time) (objs []*object.Object, rv uint64, ok bool) {
+func (s *Store) selectIndexed(ctx context.Context, f *object.Filter, namespaced bool, now time.Time) (objs []*object.Object, rv uint64, ok bool) {
 	terms := f.Equalities()
 	if len(terms) == 0 {
 		return nil, 0, false
@@ -20,7 +20,7 @@ func (s *store) selectIndexed(ctx context.Context, f *object.Filter, namespaced 
 		}
 	}
 	if key, one := singleKey(terms, namespace, namespaced); one {
-		v := s.current()
+		v := s.Current()
 		if o := v.Get(key); o != nil && f.Matches(o) {
 			objs = append(objs, o)
 		}
@@ -28,13 +28,13 @@ func (s *store) selectIndexed(ctx context.Context, f *object.Filter, namespaced 
 	}
 	v, found := s.lookUp(terms, now)
 	best := choose(found, terms, namespace)
-	search := newSearch(ctx)
+	search := NewCancellation(ctx)
 	switch {
 	case best != nil && (namespace == "" || best.count <= v.Count(namespace)):
 		objs = best.selectFrom(&search, f)
 	case namespace != "":
 		v.Ascend(namespace, "", func(o *object.Object) bool {
-			if search.abandoned() {
+			if search.Requested() {
 				return false
 			}
 			if f.Matches(o) {
@@ -45,7 +45,7 @@ func (s *store) selectIndexed(ctx context.Context, f *object.Filter, namespaced 
 	default:
 		return nil, 0, false
 	}
-	if search.ended {
+	if search.Seen {
 		return nil, 0, false
 	}
 	return objs, v.rv, true
@@ -65,7 +65,7 @@ func singleKey(terms []object.Equality, namespace string, namespaced bool) (key 
 
 // lookUp takes the indexes of the terms, parallel to them, nil where there is
 // none (yet), and the view that they belong to.
-func (s *store) lookUp(terms []object.Equality, now time.Time) (*View, []*postings) {
+func (s *Store) lookUp(terms []object.Equality, now time.Time) (*View, []*postings) {
 	found := make([]*postings, len(terms))
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +108,7 @@ func choose(found []*postings, terms []object.Equality, namespace string) *posti
 
 // buildIndex fills x from v and then enters what was replaced meanwhile. After a panic x is
 // forgotten: it would note for ever what is replaced.
-func (s *store) buildIndex(x *index, v *View) {
+func (s *Store) buildIndex(x *index, v *View) {
 	defer func() {
 		if !x.built {
 			s.mu.Lock()

@@ -1,4 +1,4 @@
-package cache
+package store
 
 import (
 	"cmp"
@@ -17,8 +17,8 @@ import (
 // an object, and like the main tree it is read from copies.
 type index struct {
 	value valueOf
-	tree  *objectTree
-	copy  *objectTree // shared by readers, nil after a change
+	tree  *Tree
+	copy  *Tree // shared by readers, nil after a change
 	// pending are the changes that came while the tree was being built; nil
 	// before and after.
 	pending []replacement
@@ -87,7 +87,7 @@ func (x *index) less(a, b *object.Object) bool {
 }
 
 // build makes the tree of the objects of v.
-func (x *index) build(v *View) *objectTree {
+func (x *index) build(v *View) *Tree {
 	byValue := make(map[string][]*object.Object)
 	v.tree.Scan(func(o *object.Object) bool {
 		if value, ok := x.value(o); ok {
@@ -133,7 +133,7 @@ func (x *index) replaced(prev, next *object.Object) {
 }
 
 // snapshot is a copy of the tree that nobody changes.
-func (x *index) snapshot() *objectTree {
+func (x *index) snapshot() *Tree {
 	if x.copy == nil {
 		x.copy = x.tree.Copy()
 	}
@@ -217,7 +217,7 @@ func (t *indexes) makeRoom(now time.Time) bool {
 // postings are the ranges of one index that a filter's term leaves.
 type postings struct {
 	index  *index
-	tree   *objectTree
+	tree   *Tree
 	ranges []postingRange
 	count  int
 }
@@ -258,13 +258,13 @@ func (p *postings) end(value string) int {
 }
 
 // selectFrom returns the objects of the ranges that f matches, in key order.
-func (p *postings) selectFrom(s *search, f *object.Filter) []*object.Object {
+func (p *postings) selectFrom(s *Cancellation, f *object.Filter) []*object.Object {
 	objs := make([]*object.Object, 0, p.count)
 	for _, r := range p.ranges {
 		first, _ := p.tree.GetAt(r.from)
 		left := r.to - r.from
 		p.tree.Ascend(first, func(o *object.Object) bool {
-			if s.abandoned() {
+			if s.Requested() {
 				return false
 			}
 			if f.Matches(o) {

@@ -1,4 +1,4 @@
-package cache
+package store
 
 import (
 	"sort"
@@ -18,16 +18,16 @@ type View struct {
 	content uint64
 	bytes   int64
 	churn   int64 // of the collection when the view was current, see retained
-	tree    *objectTree
+	tree    *Tree
 	pivots  *pivots
-	mark    mark
+	mark    Mark
 	// shards are the objects by their hashes, nil where there is no index of those.
 	shards [shard.Keys]*hashTree
 }
 
-// mark is how what has become of a view is found out (see store.changedSince). Views of the
+// Mark is how what has become of a view is found out (see store.changedSince). Views of the
 // past have none.
-type mark struct {
+type Mark struct {
 	known bool
 	// position is behind events of the mux all of which the view has, recoded that of the
 	// store when the view was made.
@@ -35,8 +35,8 @@ type mark struct {
 	recoded  int
 }
 
-// isKnown reports whether there is such a place: views of the past have none.
-func (m mark) isKnown() bool { return m.known }
+// IsKnown reports whether there is such a place: views of the past have none.
+func (m Mark) IsKnown() bool { return m.known }
 
 // RV is the version that the view shows: every write up to it and none above.
 func (v *View) RV() uint64 { return v.rv }
@@ -53,7 +53,7 @@ func (v *View) Content() uint64 { return v.content }
 func (v *View) Churn() int64 { return v.churn }
 
 // Mark is where the view is among the events of its store, for store.changedSince.
-func (v *View) Mark() mark { return v.mark }
+func (v *View) Mark() Mark { return v.mark }
 
 // Len is the number of objects.
 func (v *View) Len() int { return v.tree.Len() }
@@ -131,14 +131,14 @@ func (p *pivots) put(o *object.Object) {
 	p.pool.Put(o)
 }
 
-// at is the object at a position in key order, from 0 on.
-func (v *View) at(i int) *object.Object {
+// At is the object at a position in key order, from 0 on.
+func (v *View) At(i int) *object.Object {
 	o, _ := v.tree.GetAt(i)
 	return o
 }
 
-// scan calls visit for all objects in key order and ends with its first error.
-func (v *View) scan(visit func(*object.Object) error) (err error) {
+// Each calls visit for all objects in key order and ends with its first error.
+func (v *View) Each(visit func(*object.Object) error) (err error) {
 	v.tree.Scan(func(o *object.Object) bool {
 		err = visit(o)
 		return err == nil
@@ -146,10 +146,10 @@ func (v *View) scan(visit func(*object.Object) error) (err error) {
 	return err
 }
 
-// changesSince compares v with an earlier view by a look at every object: set is called for those
+// ChangesSince compares v with an earlier view by a look at every object: set is called for those
 // that are new or have changed, gone for the keys of those that v does not have, both in key order.
 // It ends with their first error.
-func (v *View) changesSince(earlier *View, set func(*object.Object) error, gone func(key string) error) error {
+func (v *View) ChangesSince(earlier *View, set func(*object.Object) error, gone func(key string) error) error {
 	old := earlier.tree.Iter()
 	defer old.Release()
 	more := old.First()
@@ -158,7 +158,7 @@ func (v *View) changesSince(earlier *View, set func(*object.Object) error, gone 
 		more = old.Next()
 		return gone(key)
 	}
-	err := v.scan(func(o *object.Object) error {
+	err := v.Each(func(o *object.Object) error {
 		for more && old.Item().Key < o.Key {
 			if err := drop(); err != nil {
 				return err
@@ -179,10 +179,10 @@ func (v *View) changesSince(earlier *View, set func(*object.Object) error, gone 
 	return err
 }
 
-// pageFrom is the token of a page that begins with an object which v holds, at a version. It
+// PageToken is the token of a page that begins with an object which v holds, at a version. It
 // begins as servers have theirs begin, behind the object before: stores other than etcd drop
 // the zero byte at the end of that, and never begin with the object that is named.
-func (v *View) pageFrom(at uint64, key string) api.ContinueToken {
+func (v *View) PageToken(at uint64, key string) api.ContinueToken {
 	before := key[:len(key)-1] // which is nobody's, or found
 	v.tree.Descend(&object.Object{Key: key}, func(o *object.Object) bool {
 		if o.Key < key {
@@ -196,8 +196,8 @@ func (v *View) pageFrom(at uint64, key string) api.ContinueToken {
 	return api.ContinueToken{ResourceVersion: int64(at), Start: before + "\x00"}
 }
 
-// newest is the object of the highest version up to a version, nil if there is none.
-func (v *View) newest(upTo uint64) (newest *object.Object) {
+// NewestUpTo is the object of the highest version up to a version, nil if there is none.
+func (v *View) NewestUpTo(upTo uint64) (newest *object.Object) {
 	v.Ascend("", "", func(o *object.Object) bool {
 		if o.RV <= upTo && (newest == nil || o.RV > newest.RV) {
 			newest = o
