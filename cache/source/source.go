@@ -14,36 +14,36 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// Resource describes one resource that a Source can list and watch.
+// Resource describes one resource that a Source can list and watch. It is safe for concurrent use
+// and must not be copied.
 type Resource struct {
 	schema.GroupVersionResource
 	Kind       string
 	Namespaced bool
-	// Custom is true for resources defined by a CustomResourceDefinition: they
-	// have no protobuf encoding, and their lists carry kind and apiVersion in
-	// every item.
+	// Custom is true for resources defined by a CustomResourceDefinition. They have no protobuf
+	// encoding, and every item of their lists carries kind and apiVersion.
 	Custom bool
-	// Aggregated is true for resources that another API server serves behind the
-	// upstream. What it means by a version is its own affair.
+	// Aggregated is true for resources of another API server behind the upstream, whose versions
+	// belong to a store of its own.
 	Aggregated bool
-	// Schema scans its objects.
+	// Schema decodes the resource's objects.
 	Schema *object.Schema
-	// Printer renders its tables; nil when kubeweir cannot, and Table requests
-	// are then forwarded.
+	// Printer renders Tables. It is nil if kubeweir cannot, so that requests for Tables are
+	// forwarded.
 	Printer table.Printer
-	// Definition tells definitions of a custom resource apart, over restarts too; what
-	// was kept by another one is not used.
+	// Definition identifies the definition of a custom resource, across restarts as well. A
+	// checkpoint of another definition is not used.
 	Definition string
-	// Changed is when the definition of a custom resource became this one, if another
-	// was known before or another server served it, else zero.
+	// Changed is when the definition of a custom resource became this one, if another one was known
+	// before or another server served it; else zero.
 	Changed time.Time
 
 	retired atomic.Bool                   // see Retire
-	forms   atomic.Pointer[form.Resource] // see formed
+	forms   atomic.Pointer[form.Resource] // see Form
 }
 
-// Form is what forms know of the resource: always the same one, under which they keep
-// what they derive.
+// Form returns what package form knows of the resource. It is always the same pointer, by which
+// forms cache what they derive.
 func (r *Resource) Form() *form.Resource {
 	if r.forms.Load() == nil {
 		r.forms.CompareAndSwap(nil, &form.Resource{
@@ -59,22 +59,22 @@ func (r *Resource) Form() *form.Resource {
 // HoldsSecrets reports whether the objects are Secrets.
 func (r *Resource) HoldsSecrets() bool { return r.Kind == "Secret" && r.Group == "" }
 
-// BypassesWatchCache reports whether kube-apiserver has no watch cache for the resource and reads
-// it from its store always: Events, by DefaultWatchCacheSizes in
+// BypassesWatchCache reports whether kube-apiserver has no watch cache for the resource and always
+// reads it from its store, as it does for Events. Source: DefaultWatchCacheSizes in
 // k8s.io/kubernetes/pkg/kubeapiserver.
 func (r *Resource) BypassesWatchCache() bool {
 	return r.GroupVersionResource.Resource == "events" && (r.Group == "" || r.Group == "events.k8s.io")
 }
 
-// Retire says that the definition is no longer this one: no collection is made with it
-// any more. Those that there are end with Manager.Drop, which comes after it.
+// Retire marks the definition as outdated, so that no new collection uses it. The caller then ends
+// the existing ones with Manager.Drop.
 func (r *Resource) Retire() { r.retired.Store(true) }
 
 // IsRetired reports whether Retire was called.
 func (r *Resource) IsRetired() bool { return r.retired.Load() }
 
-// Anew is the same description, but none that was retired: it became true again, at the
-// time changed.
+// Anew returns a copy that is not retired, for a definition that became current again at the time
+// changed.
 func (r *Resource) Anew(changed time.Time) *Resource {
 	return &Resource{
 		GroupVersionResource: r.GroupVersionResource,
@@ -89,30 +89,28 @@ func (r *Resource) Anew(changed time.Time) *Resource {
 	}
 }
 
-// IsCompatible reports whether what was compiled for one of two descriptions of a resource, a
-// filter or a printer, is good for the other. Built-in ones are always described alike.
+// IsCompatible reports whether a filter or printer that was compiled for one of two descriptions of
+// a resource also fits the other. All descriptions of a built-in resource are alike.
 func (r *Resource) IsCompatible(other *Resource) bool {
 	return r == other || !r.Custom && !other.Custom && r.Namespaced == other.Namespaced
 }
 
-// ErrRedefined says that the caller's Resource is not that of the collection, because
-// the definition has changed meanwhile: it has to be looked up again.
+// ErrRedefined says that the caller's Resource is outdated, because its definition has changed. The
+// caller has to look it up again.
 var ErrRedefined = errors.New("the definition of the resource has changed")
 
-// ListOptions says which list a Source is asked for.
+// ListOptions are the parameters of Source.List.
 type ListOptions struct {
-	// ResourceVersion and ResourceVersionMatch as in the Kubernetes API; both
-	// empty means most recent.
+	// ResourceVersion and ResourceVersionMatch are those of the Kubernetes API. Both empty means
+	// the most recent state.
 	ResourceVersion, ResourceVersionMatch string
-	// Limit is the page size in objects, 0 for all; Continue the token of the
-	// page before.
+	// Limit is the page size in objects, 0 for all. Continue is the token of the previous page.
 	Limit    int64
 	Continue string
 }
 
-// ReferenceOptions says which objects a ReferenceSource is asked for: the parameters
-// of a list of the most recent state, or of a page after the first, as a client
-// may spell them.
+// ReferenceOptions are the parameters of ReferenceSource.References: those of a list of the most
+// recent state, or of a later page, as a client may spell them.
 type ReferenceOptions struct {
 	Namespace                    string // "" for all
 	LabelSelector, FieldSelector string
@@ -120,141 +118,139 @@ type ReferenceOptions struct {
 	Continue                     string
 }
 
-// ListMeta is what a list says of itself.
+// ListMeta is the metadata of a list.
 type ListMeta struct {
 	ResourceVersion uint64
 	Continue        string
-	// RemainingItemCount is nil when the list does not say it.
+	// RemainingItemCount is nil if the list does not have it.
 	RemainingItemCount *int64
-	// Kind and APIVersion of the list itself (PodList, v1): asked of the source,
-	// never guessed.
+	// Kind and APIVersion are those of the list (PodList, v1), as the source sent them.
 	Kind, APIVersion string
-	// Warnings are the values of the answer's Warning headers: a deprecated
-	// version of a resource has one on every answer.
+	// Warnings are the values of the response's Warning headers. Every response of a deprecated
+	// version of a resource has one.
 	Warnings []string
-	// Bytes is how many the answer of a ReferenceSource had on its way, 0 if it does not tell.
+	// Bytes is the size of the response of a ReferenceSource on the wire, 0 if unknown.
 	Bytes int64
 }
 
-// Following is how many objects follow those of a page, if it tells.
-func (m *ListMeta) Following() (n int64, told bool) {
+// Following returns how many objects follow those of a page. known is false if the list does not
+// tell.
+func (m *ListMeta) Following() (n int64, known bool) {
 	if m.RemainingItemCount != nil {
 		return *m.RemainingItemCount, true
 	}
 	return 0, m.Continue == ""
 }
 
-// WatchOptions says where a Source's watch begins.
+// WatchOptions are the parameters of Source.Watch.
 type WatchOptions struct {
-	// ResourceVersion is exclusive; 0 with SendInitialEvents means most recent.
+	// ResourceVersion is exclusive. 0 with SendInitialEvents means the most recent state.
 	ResourceVersion uint64
-	// SendInitialEvents asks for the streaming list (KEP-3157): ADDED events of
-	// all objects, then a bookmark with InitialEventsEnd set.
+	// SendInitialEvents requests a streaming list (KEP-3157): ADDED events of all objects, then a
+	// bookmark with InitialEventsEnd.
 	SendInitialEvents bool
-	// TimeoutSeconds ends the watch, 0 leaves that to the source.
+	// TimeoutSeconds ends the watch; 0 leaves that to the source.
 	TimeoutSeconds int64
-	// Probe says that the watch is for a look, not one that a collection is fed by.
+	// Probe marks a watch that only probes for changes and does not fill a collection.
 	Probe bool
 }
 
-// WatchAccepted is the type of an event without object or version by which a
-// Source can say, first of all, that the server has accepted the watch. Without
-// it a watch counts as accepted with its first event, or when the connection has
-// given a sign of life some time after it was opened.
+// WatchAccepted is the type of an event without object or version, by which a Source may report
+// that the server has accepted the watch, before any other event. Without it, a watch counts as
+// accepted with its first event, or when the connection has shown activity some time after it was
+// opened.
 const WatchAccepted api.EventType = 0
 
-// Event is one event of a Source's watch.
+// Event is one event of a watch.
 type Event struct {
 	Type api.EventType
-	// Object is the object in the form that object.Schema.Decode takes, owned by
-	// the receiver. For a bookmark it is the bookmark's object in that form (the
-	// template of the bookmarks sent to clients), or nil if the source has none.
+	// Object is encoded as object.Schema.Decode expects it and belongs to the receiver. For a
+	// bookmark it is the bookmark's object, a template for bookmarks to clients, or nil if the
+	// source has none.
 	Object []byte
 	// ResourceVersion is set for bookmarks.
 	ResourceVersion uint64
-	// InitialEventsEnd marks the bookmark that ends the streaming list.
+	// InitialEventsEnd marks the bookmark that ends the initial events.
 	InitialEventsEnd bool
 }
 
-// ErrUnsupported is returned by a Source for a way of reading that it lacks.
+// ErrUnsupported says that a source does not support a request.
 var ErrUnsupported = errors.New("not supported by the source")
 
-// Source is what the cache needs of an API server: a remote kube-apiserver or
-// the origin. Its methods are safe for concurrent use. Errors that the server
-// answered with are *errors.StatusError of apimachinery, also those that arrive
-// as ERROR events.
+// Source is what the cache needs of an API server: a remote kube-apiserver or the origin. Its
+// methods are safe for concurrent use. Errors that the server responded with, or sent as ERROR
+// events, are *errors.StatusError of apimachinery.
 type Source interface {
-	// List reads one page and calls visit for each item, in order, with bytes
-	// that visit may keep. For JSON the items are complete objects with kind and
-	// apiVersion, for protobuf bare messages.
+	// List reads one page and calls visit for each item, in order, with bytes that visit may keep.
+	// Items in JSON are complete objects with kind and apiVersion, items in protobuf bare messages.
 	List(ctx context.Context, res *Resource, enc api.Encoding, opts ListOptions, visit func(item []byte) error) (ListMeta, error)
-	// Watch calls handle for each event until the watch ends (nil), breaks or
-	// ctx is done. It returns ErrUnsupported (wrapped) when SendInitialEvents is
-	// asked of a source without it. The connection is given up when nothing, not
-	// even an answer to a ping, came for the source's own dead-connection limit.
+	// Watch calls handle for each event until the watch ends (nil), breaks, or ctx is done. The
+	// error wraps ErrUnsupported if the source does not support SendInitialEvents. The source
+	// abandons the connection when nothing has arrived, not even the response to a ping, for its
+	// own time limit.
 	Watch(ctx context.Context, res *Resource, enc api.Encoding, opts WatchOptions, handle func(Event) error) error
-	// CurrentVersion is the current version of the source's store, read
-	// linearizably: at least that of every write acknowledged before the call.
+	// CurrentVersion returns the current version of the source's store, read linearizably: it is at
+	// least that of every write acknowledged before the call.
 	CurrentVersion(ctx context.Context, res *Resource) (uint64, error)
-	// Server names the program that answers at present, for comparison alone: another
-	// program may encode the same objects differently. It is a small request, by which
-	// it is also found out whether the server answers. The error is ErrUnsupported
-	// (wrapped) when the source has no way to ask.
+	// Server identifies the program that responds at present. It serves only for comparison:
+	// another program may encode the same objects differently. The request is small and also shows
+	// whether the server responds at all. The error wraps ErrUnsupported if the source cannot tell.
 	Server(ctx context.Context) (string, error)
-	// LastContact is when the connection that feeds come through last gave a sign of life,
-	// with a monotonic clock reading; zero before.
+	// LastContact returns when the connection that watches use last showed activity, with a
+	// monotonic clock reading; zero before the first.
 	LastContact() time.Time
-	// Delay is for how long what the source sends is under way, at least, as far as that
-	// was measured lately. It does not wait.
+	// Delay returns a recent lower bound of how long responses take from the server to here. It
+	// does not block.
 	Delay() time.Duration
 }
 
-// ReferenceSource is a Source that can tell which objects there are, and in which
-// versions, for less than a list of the objects costs it.
+// ReferenceSource is a Source that can list names and versions of objects, which costs it less than
+// a list of the objects.
 type ReferenceSource interface {
 	Source
-	// References calls visit for each object of a list, in its order, with the
-	// object's key (see View.Get) and version. The error is ErrUnsupported (wrapped)
-	// when the server has no such list of res, otherwise as that of Source.List.
+	// References calls visit for each object of a list, in order, with its key (see
+	// store.Snapshot.Get) and version. The error wraps ErrUnsupported if the server cannot list res
+	// in this way; other errors are those of List.
 	References(ctx context.Context, res *Resource, opts ReferenceOptions, visit func(key string, rv uint64) error) (ListMeta, error)
 }
 
-// ManySource is a Source of several servers with one store. One of them may be behind the
-// others for a while.
+// ManySource is a Source of several servers with one store, some of which may temporarily lag
+// behind.
 type ManySource interface {
 	Source
-	// NewestVersion is the highest CurrentVersion of all servers that tell theirs, with an
-	// error if one that is well did not; ErrUnsupported (wrapped) when there is only one.
+	// NewestVersion returns the highest CurrentVersion of all servers that respond, with an error
+	// if a healthy one did not. The error wraps ErrUnsupported if there is only one server.
 	NewestVersion(ctx context.Context, res *Resource) (uint64, error)
 }
 
-// ColumnSource is a Source that can tell what the server's Tables of a resource look like.
+// ColumnSource is a Source that knows the columns of the server's Tables.
 type ColumnSource interface {
 	Source
-	// Columns is the JSON of the columnDefinitions of the server's Tables of res.
+	// Columns returns the columnDefinitions of the server's Tables of res in JSON.
 	Columns(ctx context.Context, res *Resource) ([]byte, error)
 }
 
-// CompressedSource is a Source whose lists may come compressed, which watches do not.
+// CompressedSource is a Source whose lists, but not its watches, may be compressed.
 type CompressedSource interface {
 	Source
-	// Compressed tells whether they do.
+	// Compressed reports whether they are.
 	Compressed() bool
 }
 
-// PromptSource is a Source that can tell at once how far its watches are: one in
-// this process. With it most-recent reads are answered from the cache.
+// PromptSource is a Source in this process that knows at once how far its watches have come. With
+// it, the cache serves reads of the most recent state.
 type PromptSource interface {
 	Source
-	// Progress tells how far the collection that is fed by the open watch of res in
-	// enc has to be to be current. current is at least the store's version at the
-	// time of the call; last is the version of the newest change of the resource up
-	// to current, or an older version than which none is missing: a collection that
-	// holds last holds everything up to current. With shared, several changes have that
-	// version: the collection has to hold last and to have had the bookmark, of last or
-	// more, which that watch brings after them.
+	// Progress reports which version the collection that is filled by the open watch of res in enc
+	// must hold to be current.
 	//
-	// The error is ErrUnsupported (wrapped) when it cannot tell: there is no such
-	// watch at present, or what res names is not kept in this store.
+	// current is at least the store's version at the time of the call. last is the version of the
+	// newest change of the resource up to current, or a lower version after which nothing is
+	// missing: a collection that holds last holds everything up to current. If shared is true,
+	// several changes have that version; the collection then must hold last and must have received
+	// the bookmark, at last or above, that the watch sends after them.
+	//
+	// The error wraps ErrUnsupported if there is no such watch at present, or if res is not kept in
+	// this store.
 	Progress(ctx context.Context, res *Resource, enc api.Encoding) (last, current uint64, shared bool, err error)
 }

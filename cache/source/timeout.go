@@ -7,25 +7,24 @@ import (
 )
 
 const (
-	// SmallCallTimeout bounds the calls that answer with next to nothing.
+	// SmallCallTimeout bounds calls with a small response.
 	SmallCallTimeout = 15 * time.Second
-	// recentContact is how long ago the source's last sign of life may be for a timeout to begin
-	// anew.
+	// recentContact is how recent the source's last activity must be for a timeout to be extended.
 	recentContact = 2 * time.Second
 )
 
-// maxPatience is how often a timeout is begun anew at most.
-const maxPatience = 10
+// maxExtension bounds an extended timeout, as a multiple of the timeout.
+const maxExtension = 10
 
-// WithTimeout bounds a call that is answered with next to nothing by a timeout, which is begun
-// anew while bytes come from the source: over a slow link the answer waits its turn behind
-// them, and that it was given up would make it late again. The error is that of a deadline.
+// WithTimeout bounds a call with a small response by a timeout. The timeout is extended while bytes
+// arrive from the source: on a slow link the response waits behind them, and a repeated call would
+// wait again. When the time is over, the cause of the context is context.DeadlineExceeded.
 func WithTimeout(ctx context.Context, source Source, timeout time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	began, most := time.Now(), min(maxPatience*timeout, time.Minute)
+	began, most := time.Now(), min(maxExtension*timeout, time.Minute)
 	var timer *time.Timer
 	var mu sync.Mutex
-	mu.Lock() // the timer may run out before it is stored
+	mu.Lock() // the timer may fire before it is stored
 	defer mu.Unlock()
 	timer = time.AfterFunc(timeout, func() {
 		mu.Lock()

@@ -8,18 +8,17 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-// A proof (see Collection.freshRound) can show that the state held is that at a version
-// that the store has not come to. The feed may still bring events up to there: of
-// objects that came and went again. The watches get them, as they happened. But who
-// reads the state sees none of those objects, which at that version are gone, nor a
-// version below: readers are ahead of the store, until the feed has passed it.
+// A freshness check can prove that the current state is also the state at a version above
+// AppliedRV. The watch may still bring events up to there, of objects that came and went again.
+// Watchers get these events as they happened. Readers do not: at the proved version the objects are
+// gone, and readers never go back to an older version. So readers are ahead of the applied state
+// until the watch has passed the proved version.
 //
-// What readers have seen counts wherever versions may not go back, as the store's own
-// version does.
+// The version that readers have seen counts wherever versions must not go back.
 
-// LatestRV is the version that readers are at.
+// LatestRV returns the version that readers see: AppliedRV, or a higher one that was confirmed.
 func (s *Store) LatestRV() uint64 {
-	ahead := s.ahead.Load() // first: what is dropped after that, the store has passed
+	ahead := s.ahead.Load() // before rv: once ahead is dropped, rv has passed it
 	rv := s.rv.Load()
 	if ahead != nil {
 		return max(rv, ahead.rv)
@@ -27,9 +26,9 @@ func (s *Store) LatestRV() uint64 {
 	return rv
 }
 
-// Latest is the view at shown.
+// Latest returns the snapshot at LatestRV.
 func (s *Store) Latest() *View {
-	ahead := s.ahead.Load() // first, as in shown
+	ahead := s.ahead.Load() // first, as in LatestRV
 	v := s.Current()
 	if ahead != nil && ahead.rv > v.rv {
 		return ahead
@@ -37,7 +36,10 @@ func (s *Store) Latest() *View {
 	return v
 }
 
-// At is viewAt, or the view that readers are at if that is at rv.
+// At returns the state at exactly rv: the latest one, a retained one, or one made by undoing
+// history, which is then retained. The error is an *ExpiredError if that is no longer possible (or
+// never was, between the versions around a relist), and a *TooLargeError if rv is above LatestRV.
+// It must not be called from a watcher's notify.
 func (s *Store) At(rv uint64, now time.Time) (*View, error) {
 	if ahead := s.ahead.Load(); ahead != nil && ahead.rv == rv {
 		return ahead, nil
@@ -45,9 +47,11 @@ func (s *Store) At(rv uint64, now time.Time) (*View, error) {
 	return s.AppliedAt(rv, now)
 }
 
-// Select is selectIndexed for readers.
+// Select returns the objects that f matches, in key order, and the version at which they are the
+// complete answer. ok is false if no index helps, so that the caller has to scan a snapshot, and if
+// ctx has ended.
 func (s *Store) Select(ctx context.Context, f *object.Filter, namespaced bool, now time.Time) (objs []*object.Object, rv uint64, ok bool) {
-	ahead := s.ahead.Load() // first, as in shown
+	ahead := s.ahead.Load() // first, as in LatestRV
 	objs, rv, ok = s.selectIndexed(ctx, f, namespaced, now)
 	if ahead != nil && ahead.rv > rv {
 		return nil, 0, false
@@ -55,12 +59,12 @@ func (s *Store) Select(ctx context.Context, f *object.Filter, namespaced bool, n
 	return objs, rv, ok
 }
 
-// Follow returns the view that readers are at and a watcher of all that comes after it.
+// Follow returns the latest snapshot and a watcher of all events after it.
 func (s *Store) Follow(f *object.Filter, notify func()) (*View, *watchmux.Watcher, error) {
-	s.publish.Lock() // so that the store and its mux are at the same event
+	s.publish.Lock() // so that the state and the mux are at the same event
 	defer s.publish.Unlock()
 	v := s.Latest()
-	if v.rv > s.rv.Load() { // see hold: it has what is still to come up to there
+	if v.rv > s.rv.Load() { // it is ahead: it includes the events up to its version
 		w, err := s.mux.Watch(v.rv, f, notify)
 		return v, w, err
 	}
@@ -68,7 +72,8 @@ func (s *Store) Follow(f *object.Filter, notify func()) (*View, *watchmux.Watche
 	return v, w, err
 }
 
-// Confirm shows v, which was proved to be the state at rv as well, as that.
+// Confirm records that v, a snapshot of this store, is also the state at rv. Readers see it at that
+// version from now on.
 func (s *Store) Confirm(v *View, rv uint64) {
 	ahead := *v
 	ahead.rv = rv
@@ -84,17 +89,17 @@ func (s *Store) Confirm(v *View, rv uint64) {
 	}
 }
 
-// ConfirmUnchanged says that nothing happened between the version shown, or one below that was
-// shown before, and rv.
+// ConfirmUnchanged records that nothing has changed between LatestRV, or a lower version that
+// readers saw before, and rv.
 func (s *Store) ConfirmUnchanged(rv uint64) {
 	if v := s.Latest(); v.rv > s.rv.Load() {
-		s.Confirm(v, rv) // the feed may not have brought all up to v yet
+		s.Confirm(v, rv) // the watch may not have brought all events up to v yet
 		return
 	}
 	s.Progress(rv)
 }
 
-// CompleteRV is the version up to which readers surely see every change.
+// CompleteRV returns the version up to which readers are certain to see every change.
 func (s *Store) CompleteRV() uint64 {
 	rv := s.ResumeRV()
 	if ahead := s.ahead.Load(); ahead != nil {
@@ -103,7 +108,7 @@ func (s *Store) CompleteRV() uint64 {
 	return rv
 }
 
-// dropAhead drops what the store has passed.
+// dropAhead drops the ahead snapshot once the applied state has passed it.
 func (s *Store) dropAhead() {
 	if held := s.ahead.Load(); held != nil && held.rv <= s.rv.Load() {
 		s.ahead.CompareAndSwap(held, nil)

@@ -2,24 +2,26 @@ package store
 
 import "context"
 
-// Cancellation is a read's way through objects, of which there may be very many, and each
-// of which may cost what a client has chosen: it ends soon after the client has left.
+// Cancellation stops a scan of many objects soon after the client has left. The cost of a scan is
+// chosen by clients: by the size of a collection and by their selectors. It belongs to one
+// goroutine.
 type Cancellation struct {
 	ctx  context.Context
 	seen int
 	Seen bool
 }
 
-// NewCancellation returns the search of a request whose context is ctx.
+// NewCancellation returns the Cancellation of a request with the context ctx.
 func NewCancellation(ctx context.Context) Cancellation { return Cancellation{ctx: ctx} }
 
-// searchStep is the number of objects between two looks at the context.
-const searchStep = 512
+// cancellationInterval is how many objects are visited between two looks at the context.
+const cancellationInterval = 512
 
-// Requested is asked at each object, and tells whether to leave it.
-func (s *Cancellation) Requested() bool {
-	if s.seen++; s.seen%searchStep == 0 && s.ctx.Err() != nil {
-		s.Seen = true
+// Requested is called for each object and reports whether the scan must stop. Once it has, Seen is
+// true.
+func (c *Cancellation) Requested() bool {
+	if c.seen++; c.seen%cancellationInterval == 0 && c.ctx.Err() != nil {
+		c.Seen = true
 	}
-	return s.Seen
+	return c.Seen
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/kubeweir/kubeweir/shard"
 )
 
-// CheckInvariants recomputes what the store keeps up to date and returns a sentence about the first
-// difference, "" for none. It is for tests.
+// CheckInvariants recomputes everything that the store derives from its objects and describes the
+// first difference; it returns "" if there is none. It is for tests.
 func (s *Store) CheckInvariants() string {
 	s.publish.Lock()
 	defer s.publish.Unlock()
@@ -47,10 +47,10 @@ func (s *Store) CheckInvariants() string {
 	return s.checkShards(objs)
 }
 
-// DropSnapshots forgets the retained views. It is for tests.
+// DropSnapshots drops the retained snapshots. It is for tests.
 func (s *Store) DropSnapshots() { s.retain.drop() }
 
-// checkShards looks at the indexes of hashes, and at those of the view.
+// checkShards checks the shard indexes of the store and of its current snapshot.
 func (s *Store) checkShards(objs map[string]*object.Object) string {
 	v := s.currentLocked()
 	for key, x := range s.mu.shards {

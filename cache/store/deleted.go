@@ -9,17 +9,16 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-// errDeletionUnknown says that a collection neither holds an object nor remembers
-// its deletion: it may not even have seen its creation yet.
+// errDeletionUnknown says that the store neither holds an object nor remembers its deletion. The
+// store may not even have seen the creation yet.
 var errDeletionUnknown = errors.New("the collection does not remember the deletion")
 
-// deletionLookBack bounds how many of the newest events are searched for a deletion.
+// deletionLookBack is how many of the newest events are searched for a deletion.
 const deletionLookBack = 1024
 
-// WaitDeleted returns when the store has seen the object with uid at key go:
-// none of its later states has it. An object that is absent and was not seen to go is
-// an error at once, because the feed may yet bring its creation. The other errors are
-// those of waitFor.
+// WaitDeleted returns when the store has seen the deletion of the object with this key and uid, so
+// that no later snapshot has it. If the object is absent and its deletion was not seen, it fails at
+// once, because the watch may yet bring the creation. The other errors are those of WaitFor.
 func (s *Store) WaitDeleted(ctx context.Context, key, uid string, timeout time.Duration) error {
 	deadline := time.Now().Add(timeout)
 	for {
@@ -39,16 +38,17 @@ func (s *Store) WaitDeleted(ctx context.Context, key, uid string, timeout time.D
 	}
 }
 
-// sawDeletion reports whether one of the newest events took the object away.
+// sawDeletion reports whether one of the newest events removed the object.
 func (s *Store) sawDeletion(key, uid string) bool {
-	// The mux has what the state shows once publish is free.
+	// While publish is held, the mux has all events that the state shows.
 	s.publish.Lock()
 	defer s.publish.Unlock()
 	seen, left := false, deletionLookBack
-	// The error is an *ExpiredError: an event that is dropped meanwhile was not found.
+	// The only error is an *ExpiredError: an event that is dropped meanwhile was not found.
 	_ = s.mux.Since(s.mux.Oldest(), func(ev *watchmux.Event) bool {
 		if ev.Prev != nil && ev.Prev.UID == uid && ev.Prev.Key == key {
-			// Its newest event: it went by it, also when another took its place.
+			// This is the object's newest event. It is a deletion also if another object took its
+			// place.
 			seen = ev.Type == api.Deleted || ev.Object.UID != uid
 			return false
 		}

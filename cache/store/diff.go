@@ -11,39 +11,36 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-// A relist finds the state at a version R without the events since the version
-// E that the store holds. The difference becomes events, so that watches go on:
+// A relist finds the state at a version R, without the events since the version E that the store
+// holds. The difference becomes events, so that watches continue. Their versions are chosen as
+// follows.
 //
-//   - An object that is new or has changed has the version of its last change,
-//     which is its event's version: above E, or it would have been held (but E
-//     itself, while changes of E may be missing); and at most R.
-//   - The version of a deletion is not known, only that it is in the same range,
-//     above that of the object, and below that of the object that took its place if
-//     there is one (same key, another uid). Deletions get the lowest version above
-//     E, all the same one, as those have that etcd makes in one transaction; E
-//     itself where there is no other, while changes of E may be missing. If that
-//     does not do either, the source's versions are not what they are said to be.
+//   - An object that is new or has changed carries the version of its last change, which becomes
+//     its event's version. It is above E, or the store would hold it (or it is E itself while
+//     changes of E may be missing), and at most R.
+//   - The version of a deletion is unknown. It is in the same range, above that of the deleted
+//     object, and below that of its successor if there is one (same key, another uid). All
+//     deletions get the lowest version above E, as etcd gives all deletions of one transaction the
+//     same version. If there is none, they get E itself while changes of E may be missing. If that
+//     does not fit either, the source's versions contradict each other.
 //
-// The lowest, because a watcher that has got as far as some change of the
-// relist should not still hold an object whose deletion came before that change:
-// should its client go on somewhere else from that version, nobody would tell it
-// of the deletion. To be told twice, on the other hand, does no harm.
+// Why the lowest: a watcher that has received some change of the relist must not still hold an
+// object that was deleted before that change. If its client continued elsewhere from that version,
+// nobody would tell it about the deletion. Being told twice does no harm.
 //
-// So versions never fall and end at R, every object passes through states it had
-// in the order in which it had them, and nothing is lost that the list could
-// tell. But no version strictly between E and R is one whose state was ever that
-// of the events up to it. Such a version is a gap: the store cannot show the
-// state at it, and a watch cannot begin at it, only at E or before (it gets the
-// events of the relist) or at R or after.
+// It follows that versions never fall and end at R, that every object passes through its states in
+// their order, and that nothing is lost that the list could tell. But the events up to a version
+// strictly between E and R never add up to a state that existed. Such versions are a gap: the store
+// has no snapshot at them, and a watch can begin only at E or below, which then gets the events of
+// the relist, or at R or above.
 
-// Replace makes the objects of tree the state at rv and sends the difference.
-// The error is ErrRewound, wrapped, when they cannot have followed what is held, and
-// errOrder when the list was overtaken: a proof has moved the version on meanwhile.
+// Replace makes the objects of tree the state at rv and sends the difference as events. The error
+// wraps ErrRewound if the list cannot be a successor of the current state, and ErrOutOfOrder if a
+// freshness check has meanwhile confirmed a version above rv.
 func (s *Store) Replace(tree *Tree, rv uint64) error {
 	s.publish.Lock()
 	defer s.publish.Unlock()
-	// Only the holder of publish changes the state, so it can be compared
-	// without mu.
+	// Only the holder of publish changes the state, so comparing it does not need mu.
 	old := s.Current()
 	if rv < old.rv {
 		return fmt.Errorf("%w: listed at %d, known to be at %d since", ErrOutOfOrder, rv, old.rv)
@@ -71,7 +68,7 @@ func (s *Store) Replace(tree *Tree, rv uint64) error {
 	return nil
 }
 
-// enter changes the state by the events of a relist, false if it is closed.
+// enter applies the events of a relist to the state. It returns false if the store is closed.
 func (s *Store) enter(events []*watchmux.Event, recoded []*object.Object, rv uint64) bool {
 	s.mu.Lock()
 	if s.mu.closed {
@@ -85,8 +82,8 @@ func (s *Store) enter(events []*watchmux.Event, recoded []*object.Object, rv uin
 		s.tearLocked()
 	}
 	for i, ev := range events {
-		// The same event, but for an object that was replaced: its successor is
-		// now known to be new.
+		// The result is the same event, except after a replacement: its successor is now known to
+		// be an addition.
 		events[i] = s.changeLocked(ev.Type, ev.Object)
 	}
 	if len(recoded) > 0 {
@@ -97,26 +94,26 @@ func (s *Store) enter(events []*watchmux.Event, recoded []*object.Object, rv uin
 		s.replacedLocked(prev, o)
 	}
 	s.advanceLocked(rv, len(events)+len(recoded) > 0)
-	s.mu.marked = rv
+	s.mu.completeRV = rv
 	churn := s.mu.churn
 	s.mu.Unlock()
 	s.grown(churn)
 	return true
 }
 
-// diff is the difference between the state held and a newer list.
+// diff is the difference between the current state and a newer list.
 type diff struct {
 	changes []*watchmux.Event // Added and Modified
 	deletes []deletion
-	// recoded objects have the version that is held but other bytes: a newer
-	// upstream encodes them differently. No event tells of them.
+	// recoded objects have the same version but other bytes, because a newer release of the
+	// upstream encodes them differently. They get no event.
 	recoded []*object.Object
 }
 
-// deletion is an object that is gone; its deletion came before the version bound.
+// deletion is an object that is gone. It was deleted before the version bound.
 type deletion struct {
 	obj   *object.Object
-	bound uint64 // 0: only the list's version
+	bound uint64 // 0 if only the list's version bounds it
 }
 
 // compare walks both states in key order.
@@ -169,8 +166,8 @@ func (d *diff) same(held, now *object.Object) error {
 	return nil
 }
 
-// events orders the difference between what is held and the version to, all of which is
-// above from, and gives the deletions their versions.
+// events returns the events of the difference in the order of their versions and assigns the
+// versions of the deletions. held is AppliedRV, from is ResumeRV and to is the version of the list.
 func (d *diff) events(enc api.Encoding, held, from, to uint64) ([]*watchmux.Event, error) {
 	byRV := func(a, b *watchmux.Event) int { return cmp.Compare(a.RV, b.RV) }
 	for _, ev := range d.changes {
@@ -197,6 +194,6 @@ func (d *diff) events(enc api.Encoding, held, from, to uint64) ([]*watchmux.Even
 		events = append(events, &watchmux.Event{Type: api.Deleted, RV: rv, Object: last, Prev: del.obj})
 	}
 	events = append(events, d.changes...)
-	slices.SortStableFunc(events, byRV) // deletions first
+	slices.SortStableFunc(events, byRV) // stable: deletions stay first
 	return events, nil
 }

@@ -5,13 +5,13 @@ import (
 	"fmt"
 )
 
-// ErrRewound says that the upstream's version went back (a restored etcd, another cluster), so
-// that nothing held is true any more.
+// ErrRewound says that the upstream's resourceVersion went back, for example because etcd was
+// restored or because it is another cluster. Nothing that was held is valid.
 var ErrRewound = errors.New("the upstream's resource version went back")
 
-// ExpiredError says that a version is no longer held.
+// ExpiredError says that the state at a version is no longer held.
 type ExpiredError struct {
-	// RV is the version asked for, Oldest the oldest one that history reaches.
+	// RV is the requested version, Oldest the oldest version that the history reaches.
 	RV, Oldest uint64
 }
 
@@ -19,7 +19,7 @@ func (e *ExpiredError) Error() string {
 	return fmt.Sprintf("resource version %d is too old (oldest held: %d)", e.RV, e.Oldest)
 }
 
-// TooLargeError says that a version is above what the collection holds.
+// TooLargeError says that a requested version is above Current, the version that is held.
 type TooLargeError struct{ RV, Current uint64 }
 
 func (e *TooLargeError) Error() string {
@@ -32,7 +32,7 @@ func IsTooLarge(err error) bool {
 	return errors.As(err, &tooLarge)
 }
 
-// StoppedError says that a collection stopped while it was waited for.
+// StoppedError says that a collection stopped while a caller waited for it.
 type StoppedError struct{ Reason error }
 
 func (e *StoppedError) Error() string {

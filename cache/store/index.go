@@ -10,49 +10,47 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// index is an ordered tree of the objects that have a value for one label, one
-// selectable field or a name, by (value, key). So the objects of one value are a
-// range of it in key order, those of one value in one namespace a smaller range,
-// and both can be counted by descending. It holds pointers only, about 12 bytes
-// an object, and like the main tree it is read from copies.
+// index is a tree of the objects that have a value for one label, one selectable field or a name,
+// ordered by (value, key). The objects of one value are a range of it in key order, and so are
+// those of one value in one namespace; the size of a range takes O(log n). It holds pointers only,
+// about 12 bytes per object. Readers use copies of it, as of the main tree.
 type index struct {
 	value valueOf
 	tree  *Tree
 	copy  *Tree // shared by readers, nil after a change
-	// pending are the changes that came while the tree was being built; nil
-	// before and after.
+	// pending are the changes during the building of the tree; nil otherwise.
 	pending []replacement
 	built   bool
 	used    time.Time
 }
 
-// valueOf reads the indexed value of an object, false if it has none.
+// valueOf returns the indexed value of an object, or false if the object has none.
 type valueOf func(*object.Object) (string, bool)
 
 type replacement struct{ prev, next *object.Object }
 
-// indexKey names an index.
+// indexKey identifies an index.
 type indexKey struct {
 	kind object.TermKind
 	key  string
 }
 
-// indexes are those of a collection; store.mu guards them. An index is built
-// when a selector asks for it the second time, beside the feed, and dropped when
-// no selector did for a while: only what is used costs memory.
+// indexes are those of one store, guarded by Store.mu. An index is built in the background when a
+// selector could use it for the second time, and dropped when no selector has used it for a while,
+// so that only indexes in use cost memory.
 type indexes struct {
 	max    int
 	byKey  map[indexKey]*index
-	wanted map[indexKey]time.Time // asked for once
+	wanted map[indexKey]time.Time // could have been used once
 }
 
 const (
-	// smallCollection is the size below which a scan is as good as an index.
+	// smallCollection is the number of objects below which a scan is as fast as an index.
 	smallCollection = 256
-	// maxWanted bounds the memory of selectors that came once.
+	// maxWanted bounds the memory for indexes that could have been used once.
 	maxWanted = 256
-	// indexIdle is how long an index stays without use. One that was not used
-	// for indexContested gives way to another when there are too many.
+	// indexIdle is how long an index stays without use. If there are too many, one that was not
+	// used for indexContested makes room for another.
 	indexIdle      = 10 * time.Minute
 	indexContested = time.Minute
 )
@@ -86,7 +84,7 @@ func (x *index) less(a, b *object.Object) bool {
 	return a.Key < b.Key
 }
 
-// build makes the tree of the objects of v.
+// build returns the tree of the objects of v.
 func (x *index) build(v *View) *Tree {
 	byValue := make(map[string][]*object.Object)
 	v.tree.Scan(func(o *object.Object) bool {
@@ -132,7 +130,7 @@ func (x *index) replaced(prev, next *object.Object) {
 	}
 }
 
-// snapshot is a copy of the tree that nobody changes.
+// snapshot returns a copy of the tree that nobody changes.
 func (x *index) snapshot() *Tree {
 	if x.copy == nil {
 		x.copy = x.tree.Copy()
@@ -163,7 +161,7 @@ func (t *indexes) forget(x *index) {
 	maps.DeleteFunc(t.byKey, func(_ indexKey, other *index) bool { return other == x })
 }
 
-// expire drops the indexes that no selector used for a while.
+// expire drops the indexes that no selector has used for a while.
 func (t *indexes) expire(now time.Time) {
 	for key, x := range t.byKey {
 		if x.built && now.Sub(x.used) >= indexIdle {
@@ -177,8 +175,8 @@ func (t *indexes) expire(now time.Time) {
 	}
 }
 
-// want says that a selector could have used an index that is not there, and
-// returns it, not built, when it is worth building now.
+// want records that a selector could have used an index that does not exist. It returns a new index
+// if it is to be built now, else nil.
 func (t *indexes) want(term *object.Equality, now time.Time) *index {
 	key := indexKey{term.Kind, term.Key}
 	if _, again := t.wanted[key]; !again {
@@ -201,7 +199,7 @@ func (t *indexes) want(term *object.Equality, now time.Time) *index {
 	return x
 }
 
-// makeRoom drops the index that was not used for the longest time.
+// makeRoom drops the least recently used index, if that was not used for indexContested.
 func (t *indexes) makeRoom(now time.Time) bool {
 	var oldest indexKey
 	var used time.Time
@@ -214,7 +212,7 @@ func (t *indexes) makeRoom(now time.Time) bool {
 	return !used.IsZero()
 }
 
-// postings are the ranges of one index that a filter's term leaves.
+// postings are the ranges of one index that match one term of a filter.
 type postings struct {
 	index  *index
 	tree   *Tree
@@ -225,7 +223,7 @@ type postings struct {
 // postingRange is a range of positions in an index.
 type postingRange struct{ from, to int }
 
-// find looks a term up. Within namespace ("" for all) only.
+// find adds the ranges of the values in namespace ("" for all).
 func (p *postings) find(values []string, namespace string) {
 	for _, value := range values {
 		r := postingRange{from: p.rank(value, ""), to: p.end(value)}
@@ -239,7 +237,7 @@ func (p *postings) find(values []string, namespace string) {
 	}
 }
 
-// rank is the number of objects below (value, key).
+// rank returns the number of objects below (value, key).
 func (p *postings) rank(value, key string) int {
 	return sort.Search(p.tree.Len(), func(i int) bool {
 		o, _ := p.tree.GetAt(i)
@@ -248,7 +246,7 @@ func (p *postings) rank(value, key string) int {
 	})
 }
 
-// end is the number of objects up to the last of value.
+// end returns the number of objects up to the last one with the value.
 func (p *postings) end(value string) int {
 	return sort.Search(p.tree.Len(), func(i int) bool {
 		o, _ := p.tree.GetAt(i)

@@ -7,7 +7,7 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// selectIndexed is Collection.Select.
+// selectIndexed is Select on the applied state.
 func (s *Store) selectIndexed(ctx context.Context, f *object.Filter, namespaced bool, now time.Time) (objs []*object.Object, rv uint64, ok bool) {
 	terms := f.Equalities()
 	if len(terms) == 0 {
@@ -51,9 +51,9 @@ func (s *Store) selectIndexed(ctx context.Context, f *object.Filter, namespaced 
 	return objs, v.rv, true
 }
 
-// singleKey is the key of the only object that can match, if the terms name it.
+// singleKey returns the key of the only object that can match, if the terms name it.
 func singleKey(terms []object.Equality, namespace string, namespaced bool) (key string, ok bool) {
-	t := &terms[0] // the name comes first
+	t := &terms[0] // a term for the name comes first
 	if t.Kind != object.NameTerm || len(t.Values) != 1 || namespaced == (namespace == "") {
 		return "", false
 	}
@@ -63,8 +63,8 @@ func singleKey(terms []object.Equality, namespace string, namespaced bool) (key 
 	return t.Values[0], true
 }
 
-// lookUp takes the indexes of the terms, parallel to them, nil where there is
-// none (yet), and the view that they belong to.
+// lookUp returns the current snapshot and, parallel to the terms, its indexes, nil where there is
+// none (yet).
 func (s *Store) lookUp(terms []object.Equality, now time.Time) (*View, []*postings) {
 	found := make([]*postings, len(terms))
 	s.mu.Lock()
@@ -91,7 +91,7 @@ func (s *Store) lookUp(terms []object.Equality, now time.Time) (*View, []*postin
 	return v, found
 }
 
-// choose finds the terms' objects and takes the term that leaves the fewest.
+// choose looks the terms up in their indexes and returns the one with the fewest objects.
 func choose(found []*postings, terms []object.Equality, namespace string) *postings {
 	var best *postings
 	for i, p := range found {
@@ -106,8 +106,8 @@ func choose(found []*postings, terms []object.Equality, namespace string) *posti
 	return best
 }
 
-// buildIndex fills x from v and then enters what was replaced meanwhile. After a panic x is
-// forgotten: it would note for ever what is replaced.
+// buildIndex fills x from v and then applies the pending changes. After a panic it drops x, which
+// would otherwise collect changes forever.
 func (s *Store) buildIndex(x *index, v *View) {
 	defer func() {
 		if !x.built {

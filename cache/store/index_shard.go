@@ -12,24 +12,24 @@ import (
 	"github.com/kubeweir/kubeweir/shard"
 )
 
-// shardIndex holds the objects of a collection ordered by the hash of their uid or
-// namespace and then by key, so that those of a shard are a range of it for each of its
-// ranges. There is none before a small shard is read for the first time, and it goes when
-// none was for indexIdle. An object takes some 20 bytes of it.
+// shardIndex holds the objects of a collection in the order of the hashes of their uid or
+// namespace, then by key, so that each hash range of a shard is a range of it. It is built when a
+// small shard is read for the first time and dropped when none was read for indexIdle. It costs
+// about 20 bytes per object.
 //
-// Every View taken meanwhile has a copy of it (see View.shards), and so has one that is
-// made of it by undoing history, so that reads of a version, of the pages of a list above
-// all, find the shard as it was then.
+// Every snapshot taken meanwhile has a copy of it, and so do snapshots made from those by undoing
+// history. Reads of an exact version, such as the pages of a list, therefore find the shard as it
+// was.
 type shardIndex struct {
 	tree *hashTree
-	copy *hashTree // shared by views, nil after a change
-	// pending are the changes that came while the tree was being built.
+	copy *hashTree // shared by snapshots, nil after a change
+	// pending are the changes during the building of the tree.
 	pending []replacement
 	built   bool
 	used    time.Time
 }
 
-// hashed is an object with its hash.
+// hashed is an object and its hash.
 type hashed struct {
 	hash uint64
 	o    *object.Object
@@ -44,9 +44,9 @@ func byHash(a, b hashed) bool {
 	return a.o.Key < b.o.Key
 }
 
-// newShardTree makes the tree of the objects of v.
+// newShardTree returns the tree of the objects of v.
 func newShardTree(key shard.Key, v *View) *hashTree {
-	// Made in the order of the hashes its nodes are full.
+	// Loading in the order of the hashes fills the nodes of the tree.
 	all := make([]hashed, 0, v.Len())
 	v.tree.Scan(func(o *object.Object) bool {
 		all = append(all, hashed{o.ShardHash(key), o})
@@ -69,7 +69,7 @@ func (x *shardIndex) replaced(key shard.Key, prev, next *object.Object) {
 	replaceHashed(x.tree, key, prev, next)
 }
 
-// replaceHashed puts next, nil for nothing, in the place of prev, which may be nil.
+// replaceHashed replaces prev by next. Either may be nil.
 func replaceHashed(tree *hashTree, key shard.Key, prev, next *object.Object) {
 	if prev != nil && (next == nil || prev.ShardHash(key) != next.ShardHash(key)) {
 		tree.Delete(hashed{prev.ShardHash(key), prev})
@@ -79,7 +79,7 @@ func replaceHashed(tree *hashTree, key shard.Key, prev, next *object.Object) {
 	}
 }
 
-// snapshot is a copy of the tree that nobody changes, nil while there is none.
+// snapshot returns a copy of the tree that nobody changes, or nil while there is none.
 func (x *shardIndex) snapshot() *hashTree {
 	if x == nil || !x.built {
 		return nil
@@ -90,7 +90,7 @@ func (x *shardIndex) snapshot() *hashTree {
 	return x.copy
 }
 
-// shardIndexes are those of a collection, by key; store.mu guards them.
+// shardIndexes are those of one store by their key, guarded by Store.mu.
 type shardIndexes [shard.Keys]*shardIndex
 
 func (t *shardIndexes) replaced(prev, next *object.Object) {
@@ -101,7 +101,7 @@ func (t *shardIndexes) replaced(prev, next *object.Object) {
 	}
 }
 
-// snapshots are what a view has of them.
+// snapshots returns the copies for a snapshot.
 func (t *shardIndexes) snapshots() (trees [shard.Keys]*hashTree) {
 	for key, x := range t {
 		trees[key] = x.snapshot()
@@ -119,8 +119,8 @@ func (t *shardIndexes) built() int {
 	return n
 }
 
-// expire drops those by which nobody has read for a while, and reports whether there
-// were any.
+// expire drops the indexes by which no shard was read for a while and reports whether there were
+// any.
 func (t *shardIndexes) expire(now time.Time) (dropped bool) {
 	for key, x := range t {
 		if x != nil && x.built && now.Sub(x.used) >= indexIdle {
@@ -130,16 +130,15 @@ func (t *shardIndexes) expire(now time.Time) (dropped bool) {
 	return dropped
 }
 
-// WantShard says that a shard is being read: what finds its objects is made, for the reads to
-// come, or kept, where that pays.
+// WantShard records that a shard is being read. Where an index pays, it is built for later reads,
+// or kept.
 func (s *Store) WantShard(shard *shard.Selector, now time.Time) {
 	if worthIndex(shard) {
 		s.wantShards(shard.Key(), now)
 	}
 }
 
-// wantShards says that a shard of key is being read: its index is made beside the feed,
-// unless it is there.
+// wantShards builds the index for key in the background, unless there is one.
 func (s *Store) wantShards(key shard.Key, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,8 +154,8 @@ func (s *Store) wantShards(key shard.Key, now time.Time) {
 	}
 }
 
-// buildShards fills x from v and then enters what was replaced meanwhile. After a panic x is
-// forgotten, as by buildIndex.
+// buildShards fills x from v and then applies the pending changes. After a panic it drops x, as
+// buildIndex does.
 func (s *Store) buildShards(key shard.Key, x *shardIndex, v *View) {
 	defer func() {
 		if !x.built {
@@ -175,18 +174,17 @@ func (s *Store) buildShards(key shard.Key, x *shardIndex, v *View) {
 		x.replaced(key, r.prev, r.next)
 	}
 	x.pending = nil
-	s.view.Store(nil) // the next view has it
+	s.view.Store(nil) // the next snapshot has it
 }
 
-// sortCost is how many objects can be looked at in the time that one takes which is found
-// by its hash, away from its neighbours, and sorted by its key again.
+// sortCost is how many objects can be scanned in the time that it takes to find one by its hash,
+// far from its neighbors in memory, and to sort it by its key again.
 const sortCost = 6
 
-// worthIndex reports whether a shard is small enough for an index to find it sooner than a
-// look at all objects does.
+// worthIndex reports whether a shard is so small that using an index is faster than a scan.
 func worthIndex(s *shard.Selector) bool { return s.Part()*sortCost <= 1 }
 
-// countHashes is the number of objects in a shard.
+// countHashes returns the number of objects in a shard.
 func countHashes(tree *hashTree, s *shard.Selector) (n int) {
 	below := func(found func(hash uint64) bool) int {
 		return sort.Search(tree.Len(), func(i int) bool {
@@ -200,10 +198,10 @@ func countHashes(tree *hashTree, s *shard.Selector) (n int) {
 	return n
 }
 
-// SelectShard returns the objects of v in namespace ("" for all) whose key is from or above
-// and that f, which has a shard, matches, in key order. ok is false when that is not
-// cheaper than to look at the objects there, of which a page of limit (0 for no pages)
-// takes no more than it needs, or without an index. It costs what the shard holds.
+// SelectShard returns the objects that f matches, in key order, of those in namespace ("" for all)
+// with a key of at least from. f.Shard must not be nil. ok is false without an index, or if a scan
+// is cheaper; a scan for a page of limit objects (0 for all) stops when the page is full. The cost
+// depends on the size of the shard alone.
 func (v *View) SelectShard(f *object.Filter, namespace, from string, limit int, looking *Cancellation) (objs []*object.Object, ok bool) {
 	tree := v.shards[f.Shard.Key()]
 	if tree == nil || !worthIndex(f.Shard) {

@@ -2,12 +2,12 @@ package store
 
 import "github.com/kubeweir/kubeweir/watchmux"
 
-// Moment is the state of a store, and how what becomes of it is found out: by the events of
-// the mux behind position, unless recoded is another then.
+// Moment is a state together with its place among the events of its store, so that later changes
+// can be found by the events.
 type Moment struct {
 	mux      *watchmux.Mux
 	View     *View
-	ResumeRV uint64 // see store.resume
+	ResumeRV uint64 // see Store.ResumeRV
 	position uint64
 	recoded  int
 }
@@ -21,8 +21,8 @@ func (s *Store) Moment() Moment {
 }
 
 // EventsSince calls visit for the events between an earlier moment of the same store and m, in
-// their order. complete is false when not all of them are held any more, or when they do not tell
-// every change; visit may have been called nevertheless.
+// order. complete is false if the history no longer holds all of them, or if some changes have no
+// event; visit may have been called nevertheless.
 func (m Moment) EventsSince(earlier Moment, visit func(*watchmux.Event) error) (complete bool, err error) {
 	if earlier.recoded != m.recoded {
 		return false, nil
@@ -30,13 +30,14 @@ func (m Moment) EventsSince(earlier Moment, visit func(*watchmux.Event) error) (
 	return m.mux.Between(earlier.position, m.position, visit)
 }
 
-// ChangedSince are the keys of the objects that have changed since a view was made, and
-// perhaps of others; ok is false where that is not known, or where there are more than most.
+// ChangedSince returns the keys of all objects that have changed since the snapshot with the mark m
+// was taken. Some of the keys may not have changed. ok is false if the changes are not known, or if
+// there are more than most.
 func (s *Store) ChangedSince(m Mark, most int) (keys []string, ok bool) {
 	if !m.known {
 		return nil, false
 	}
-	s.publish.Lock() // so that the mux has all that the state has
+	s.publish.Lock() // so that the mux has all events that the state shows
 	position := s.mux.Position()
 	s.mu.Lock()
 	recoded := s.mu.recoded

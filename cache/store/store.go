@@ -13,12 +13,11 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-// Tree is an ordered copy-on-write tree of objects. Copies share nodes, so
-// a copy costs nothing; the writer then copies the nodes on its way to what it
-// changes, once per copy taken.
+// Tree is an ordered copy-on-write tree of objects. Copying a tree is O(1), because copies share
+// nodes; the writer then copies each node that it changes, once per copy taken.
 type Tree = btree.BTreeG[*object.Object]
 
-// NewTree returns an empty tree in the order of keys.
+// NewTree returns an empty tree that is ordered by Object.Key.
 func NewTree() *Tree { return newTreeBy(byKey) }
 
 func newTreeBy(less func(a, b *object.Object) bool) *Tree {
@@ -27,34 +26,35 @@ func newTreeBy(less func(a, b *object.Object) bool) *Tree {
 
 func byKey(a, b *object.Object) bool { return a.Key < b.Key }
 
-// nodeCost is what one change costs in copied tree nodes when a view of the
-// state before it is kept: a leaf and two inner nodes at a degree of 32.
+// nodeCost estimates the bytes of the tree nodes that one change copies while an older snapshot is
+// held: a leaf and two inner nodes, with a degree of 32.
 const nodeCost = 2 << 10
 
-// Options configure a store.
+// Options configure a Store.
 type Options struct {
-	// History bounds the events that are kept.
+	// History bounds the events that are kept for late watchers and exact reads.
 	History watchmux.Options
-	// SnapshotAge and SnapshotBytes bound the retained views.
+	// SnapshotAge bounds how long a retained snapshot may stay unused, SnapshotBytes how many bytes
+	// all of them may keep from being freed.
 	SnapshotAge   time.Duration
 	SnapshotBytes int64
-	// Indexes is how many labels and fields are indexed at most.
+	// Indexes is the maximum number of indexes by label, field or name.
 	Indexes int
-	// Contents counts the values of View.Content, which are unique within the process.
+	// Contents is the counter behind Snapshot.Content, shared by all stores of the process.
 	Contents *atomic.Uint64
-	// Spawn runs a function that builds an index on another goroutine, which has an owner.
+	// Spawn runs the building of an index on another goroutine, which the caller waits for.
 	Spawn func(func())
-	// Grown is called after a change with the View.churn that a view would have now. Whoever
-	// changes the store holds publish then. Nil for nobody.
+	// Grown, if not nil, is called after each change with Churn. The caller of the change holds
+	// publish meanwhile, so Grown must not change the store.
 	Grown func(churn int64)
-	// Stopped is closed when the collection stops for good, and StopReason then says why.
+	// Stopped is closed when the collection has stopped; StopReason then returns why.
 	Stopped    <-chan struct{}
 	StopReason func() error
 }
 
-// Store is the state of a collection and the only way into its mux. There is
-// one writer at a time, the holder of publish: the feed, or a proof that the
-// version has moved on. Readers take immutable views.
+// Store is the state of one collection, and the only way into its Mux. There is one writer at a
+// time, the holder of publish; readers take immutable snapshots. All methods are safe for
+// concurrent use.
 type Store struct {
 	encoding api.Encoding
 	mux      *watchmux.Mux
@@ -63,47 +63,46 @@ type Store struct {
 	pivots   pivots
 	Options
 
-	// publish is held from before a change of the state until the mux has it
-	// too: who holds it sees both at the same version. It is taken before mu.
+	// publish is held from before a change of the state until the mux has the change, too: whoever
+	// holds it sees both at the same version. It is taken before mu.
 	publish sync.Mutex
 
-	// mu guards the state. It is held for no longer than a change takes; readers
-	// take it to copy a tree, which is O(1), when there was a change since the
-	// last copy.
+	// mu guards the state. It is held only as long as a change takes. Readers take it after a
+	// change, to copy the tree.
 	mu struct {
 		sync.Mutex
 		tree *Tree
-		copy *Tree // of tree, shared by views; nil after a change
+		copy *Tree // of tree, shared by snapshots; nil after a change
 		rv   uint64
-		// marked is the version up to which nothing is missing: rv, but below it while
-		// more changes of rv may follow, which is as long as nothing but changes of that
-		// version has come.
-		marked  uint64
-		torn    torn
-		content uint64 // of copy
-		bytes   int64
-		churn   int64 // see View.churn
-		recoded int   // how often objects were replaced of which no event tells, see diff
-		gaps    []gap // rising
-		indexes indexes
-		shards  shardIndexes
-		closed  bool
+		// completeRV is the version up to which no change is missing. It is rv, or lower while more
+		// changes of rv may follow, that is, until a change of a higher version or a bookmark
+		// arrives.
+		completeRV uint64
+		torn       torn
+		content    uint64 // of copy
+		bytes      int64
+		churn      int64 // see Snapshot.Churn
+		recoded    int   // counts replacements without an event, see diff
+		gaps       []gap // ascending
+		indexes    indexes
+		shards     shardIndexes
+		closed     bool
 	}
-	// view is the current view, nil from a change until a reader asks. rv is
-	// mu.rv; it is set after view was cleared, so whoever sees a version here
-	// finds it in the view too.
+	// view is the current snapshot, or nil from a change until the next reader asks. rv is mu.rv.
+	// It is set after view was cleared, so whoever loads a version here finds it in the snapshot as
+	// well.
 	view atomic.Pointer[View]
 	rv   atomic.Uint64
-	// ahead is the state at a version that the store has not come to yet, see hold; nil,
-	// or not above the store's version, most of the time.
+	// ahead is the state at a version above rv, see ahead.go. Most of the time it is nil, or at rv
+	// or below.
 	ahead atomic.Pointer[View]
 }
 
-// gap is what a relist jumped over: the versions between from and to,
-// exclusive. What was true at them is not known exactly, because the versions of
-// deletions are not (see diff).
+// gap is a range of versions, both ends exclusive, that a relist skipped. The state at these
+// versions is not known, because the versions of the deletions are not, see diff.go.
 type gap struct{ from, to uint64 }
 
+// New returns an empty store of objects in the encoding enc.
 func New(enc api.Encoding, o Options) *Store {
 	s := &Store{encoding: enc, mux: watchmux.New(o.History), Options: o}
 	s.waits.init()
@@ -121,13 +120,13 @@ func (s *Store) grown(churn int64) {
 	}
 }
 
-// Mux fans out the events of the store.
+// Mux returns the multiplexer of the store's events.
 func (s *Store) Mux() *watchmux.Mux { return s.mux }
 
-// AppliedRV is the version that the store has come to.
+// AppliedRV returns the version up to which events have been applied.
 func (s *Store) AppliedRV() uint64 { return s.rv.Load() }
 
-// Current returns the current view.
+// Current returns the snapshot at AppliedRV.
 func (s *Store) Current() *View {
 	if v := s.view.Load(); v != nil {
 		return v
@@ -152,18 +151,16 @@ func (s *Store) currentLocked() *View {
 	return v
 }
 
-// List is the state of a resource at one version, of which nothing is missing:
-// all events up to the bookmark that ends a streaming list, or all pages of one
-// version.
+// List is the complete state of a resource at one version: all initial events up to the bookmark
+// that ends them, or all pages of one version.
 type List struct {
 	Tree *Tree
 	RV   uint64
-	// CompleteRV is the version up to which nothing is missing, if that is not rv.
+	// CompleteRV is the version up to which no change is missing, if that is not RV; else 0.
 	CompleteRV uint64
 }
 
-// Install makes a list, whose tree it takes over, the state. It is called once, before
-// anything else.
+// Install makes list the state and takes over its tree. It is called once, before any other change.
 func (s *Store) Install(list *List) {
 	tree, rv := list.Tree, list.RV
 	s.publish.Lock()
@@ -179,15 +176,15 @@ func (s *Store) Install(list *List) {
 		return true
 	})
 	s.advanceLocked(rv, true)
-	if s.mu.marked = rv; list.CompleteRV > 0 {
-		s.mu.marked = list.CompleteRV
+	if s.mu.completeRV = rv; list.CompleteRV > 0 {
+		s.mu.completeRV = list.CompleteRV
 	}
 	s.mu.Unlock()
 	s.mux.Start(rv)
 	s.waits.reached(rv)
 }
 
-// advanceLocked ends a change of the state, which is at rv now.
+// advanceLocked finishes a change: the state is now at rv.
 func (s *Store) advanceLocked(rv uint64, changed bool) {
 	s.mu.rv = rv
 	if changed {
@@ -197,12 +194,12 @@ func (s *Store) advanceLocked(rv uint64, changed bool) {
 	s.rv.Store(rv)
 }
 
-// ErrOutOfOrder says that an event of the source cannot follow what is held.
+// ErrOutOfOrder says that an event or list of the source cannot follow the state that is held.
 var ErrOutOfOrder = errors.New("event out of order")
 
-// Apply enters one event of the source. An event that the store has already is
-// ignored; errOrder is returned for one below its version that it has not. Several
-// changes may have one version, so one at the store's version is entered.
+// Apply applies one event of the source. It ignores an event that the state already contains, and
+// returns ErrOutOfOrder for any other event below AppliedRV. An event at AppliedRV is applied,
+// because several changes may share a version.
 func (s *Store) Apply(kind api.EventType, o *object.Object) error {
 	s.publish.Lock()
 	defer s.publish.Unlock()
@@ -223,8 +220,8 @@ func (s *Store) Apply(kind api.EventType, o *object.Object) error {
 	return nil
 }
 
-// applied is apply for the state alone. The event is nil when nothing changed, churn
-// below 0 when the store is closed or knew the event.
+// applied changes the state for Apply. The event is nil if the state has not changed; churn is
+// negative if the store is closed or already contains the event.
 func (s *Store) applied(kind api.EventType, o *object.Object) (ev *watchmux.Event, churn int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -241,15 +238,15 @@ func (s *Store) applied(kind api.EventType, o *object.Object) (ev *watchmux.Even
 		}
 		s.tearLocked()
 	} else {
-		s.mu.marked = max(s.mu.marked, o.RV-1)
+		s.mu.completeRV = max(s.mu.completeRV, o.RV-1)
 	}
 	ev = s.changeLocked(kind, o)
 	s.advanceLocked(o.RV, ev != nil)
 	return ev, s.mu.churn, nil
 }
 
-// knownLocked reports whether an event at or below the store's version is one that
-// it contains; if not, whether it fits: it is another change of the store's version.
+// knownLocked reports whether the state contains an event at or below its version and, if not,
+// whether the event is another change of that version.
 func (s *Store) knownLocked(kind api.EventType, o *object.Object) (known, fits bool) {
 	held, ok := s.mu.tree.Get(o)
 	if kind == api.Deleted {
@@ -258,21 +255,21 @@ func (s *Store) knownLocked(kind api.EventType, o *object.Object) (known, fits b
 	return ok && held.RV >= o.RV, o.RV == s.mu.rv
 }
 
-// torn is the last version of which a view was, or could have been, taken before all
-// its changes had come: one whose content is not above content.
+// torn describes the last version of which a snapshot may have been taken before all changes of
+// that version had arrived. Such snapshots have a content of at most content.
 type torn struct{ rv, content uint64 }
 
-// tearLocked is called before another change of the store's version is entered.
+// tearLocked is called before another change of the current version is applied.
 func (s *Store) tearLocked() {
 	s.mu.torn = torn{s.mu.rv, s.Contents.Load()}
 	s.retain.remove(s.mu.rv)
 }
 
-// Retain is Collection.Retain. The state of a version that is not whole is not kept: who
-// asks for it again gets the whole.
+// Retain keeps v for At, within the bounds of age and bytes. It ignores a snapshot that is missing
+// changes of its version, so that the next reader of that version gets all of them.
 func (s *Store) Retain(v *View, now time.Time) {
 	if v.rv > s.rv.Load() {
-		return // it is kept anyway, until history reaches it
+		return // the ahead snapshot; the history reaches it later
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -281,8 +278,9 @@ func (s *Store) Retain(v *View, now time.Time) {
 	}
 }
 
-// ResumeRV is the version from which a watch of the source goes on: the store's, but one
-// below while changes of that version may be missing. Those it has come again then.
+// ResumeRV returns the version from which the source's watch has to be resumed: AppliedRV, or one
+// less while changes of AppliedRV may be missing. The watch then repeats the others, which Apply
+// ignores.
 func (s *Store) ResumeRV() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -290,23 +288,22 @@ func (s *Store) ResumeRV() uint64 {
 }
 
 func (s *Store) resumeLocked() uint64 {
-	if s.mu.marked >= s.mu.rv {
+	if s.mu.completeRV >= s.mu.rv {
 		return s.mu.rv
 	}
-	return max(1, s.mu.rv-1) // 0 would be any
+	return max(1, s.mu.rv-1) // 0 would mean any version
 }
 
 // IsComplete reports whether no change up to rv is missing.
 func (s *Store) IsComplete(rv uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return rv <= s.mu.marked
+	return rv <= s.mu.completeRV
 }
 
-// changeLocked changes the tree and the indexes and returns the event to be
-// sent, nil when nothing changed (an object was deleted that was never seen).
-// The type of the event is that of what happened here, whatever the source
-// called it.
+// changeLocked changes the tree and the indexes. It returns the event to send, or nil if nothing
+// has changed because the deleted object was unknown. The event's type says what happened to this
+// state, whatever type the source's event had.
 func (s *Store) changeLocked(kind api.EventType, o *object.Object) *watchmux.Event {
 	var prev *object.Object
 	if kind == api.Deleted {
@@ -326,7 +323,7 @@ func (s *Store) changeLocked(kind api.EventType, o *object.Object) *watchmux.Eve
 	return &watchmux.Event{Type: api.Modified, RV: o.RV, Object: o, Prev: prev}
 }
 
-// replacedLocked keeps the books after prev (nil: none) gave way to next.
+// replacedLocked updates sizes and indexes after next has replaced prev. Either may be nil.
 func (s *Store) replacedLocked(prev, next *object.Object) {
 	s.mu.churn += nodeCost * int64(1+s.mu.shards.built())
 	if prev != nil {
@@ -340,22 +337,22 @@ func (s *Store) replacedLocked(prev, next *object.Object) {
 	s.mu.shards.replaced(prev, next)
 }
 
-// Churn is the View.churn that a view would have now.
+// Churn returns the Snapshot.Churn that a new snapshot would have.
 func (s *Store) Churn() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mu.churn
 }
 
-// Progress says that nothing happened up to rv but what the store holds.
+// Progress records that the state is complete up to rv, as a bookmark says.
 func (s *Store) Progress(rv uint64) {
 	s.publish.Lock()
 	defer s.publish.Unlock()
 	s.mu.Lock()
-	s.mu.marked = max(s.mu.marked, rv)
+	s.mu.completeRV = max(s.mu.completeRV, rv)
 	if s.mu.closed || rv <= s.mu.rv {
 		s.mu.Unlock()
-		s.waits.reached(rv) // who waits for all of it
+		s.waits.reached(rv) // WaitForComplete
 		return
 	}
 	s.advanceLocked(rv, false)
@@ -364,7 +361,8 @@ func (s *Store) Progress(rv uint64) {
 	s.waits.reached(rv)
 }
 
-// Close ends the mux's watchers with reason; later changes are ignored.
+// Close ends the watchers with reason and drops the indexes and retained snapshots. Later changes
+// are ignored.
 func (s *Store) Close(reason error) {
 	s.publish.Lock()
 	defer s.publish.Unlock()
@@ -380,7 +378,7 @@ func (s *Store) Close(reason error) {
 	}
 }
 
-// DropUnused drops what has been unused for long.
+// DropUnused drops the snapshots and indexes that nobody has used for a while.
 func (s *Store) DropUnused(now time.Time) {
 	s.dropAhead()
 	s.retain.expire(now)
@@ -388,16 +386,18 @@ func (s *Store) DropUnused(now time.Time) {
 	defer s.mu.Unlock()
 	s.mu.indexes.expire(now)
 	if s.mu.shards.expire(now) {
-		s.view.Store(nil) // has them
+		s.view.Store(nil) // which refers to the index
 	}
 }
 
-// Sizes are the figures of the metrics.
+// Sizes are the figures of a store for metrics and status.
 type Sizes struct {
+	// SnapshotBytes is an upper bound of what the retained snapshots keep from being freed.
 	Objects, Indexes, Snapshots int
 	Bytes, SnapshotBytes, Churn int64
 }
 
+// Sizes returns the current figures.
 func (s *Store) Sizes() Sizes {
 	s.mu.Lock()
 	z := Sizes{Objects: s.mu.tree.Len(), Bytes: s.mu.bytes, Indexes: s.mu.indexes.built() + s.mu.shards.built()}

@@ -10,59 +10,57 @@ import (
 	"github.com/kubeweir/kubeweir/shard"
 )
 
-// View is the state of a collection at one version. It is immutable, safe for
-// any number of goroutines and costs nothing to hold beyond the objects that
-// the collection has replaced since.
+// Snapshot is the state of a collection at one version. It is immutable and safe for concurrent
+// use. Holding one keeps only those objects in memory that the collection has replaced since.
 type View struct {
 	rv      uint64
 	content uint64
 	bytes   int64
-	churn   int64 // of the collection when the view was current, see retained
+	churn   int64 // see Churn
 	tree    *Tree
 	pivots  *pivots
 	mark    Mark
-	// shards are the objects by their hashes, nil where there is no index of those.
+	// shards are the objects in the order of their hashes, nil without an index of those.
 	shards [shard.Keys]*hashTree
 }
 
-// Mark is how what has become of a view is found out (see store.changedSince). Views of the
-// past have none.
+// Mark is the place of a snapshot among the events of its store, see Store.ChangedSince. Snapshots
+// made by undoing history have none.
 type Mark struct {
 	known bool
-	// position is behind events of the mux all of which the view has, recoded that of the
-	// store when the view was made.
+	// position is the end of a range of events, all of which the snapshot includes. recoded is that
+	// of the store when the snapshot was taken.
 	position uint64
 	recoded  int
 }
 
-// IsKnown reports whether there is such a place: views of the past have none.
+// IsKnown reports whether the snapshot has a place among the events.
 func (m Mark) IsKnown() bool { return m.known }
 
-// RV is the version that the view shows: every write up to it and none above.
+// RV returns the snapshot's version: it includes every write up to it, and none above.
 func (v *View) RV() uint64 { return v.rv }
 
-// Content identifies the objects of the view: two views of one collection with
-// the same Content hold the same objects, though their RV may differ because
-// the upstream's version moved on by writes elsewhere. What is rendered from
-// the objects alone can be kept under it. It is unique within the process.
+// Content identifies the objects of the snapshot. Two snapshots of one collection with the same
+// Content hold the same objects, even if their versions differ because of writes to other
+// resources. Whatever is derived from the objects alone can be cached by it. It is unique within
+// the process.
 func (v *View) Content() uint64 { return v.content }
 
-// Churn is a measure of what has been replaced: the bytes of the objects and of the tree nodes
-// that the collection had replaced, since its beginning, when the view was current. What two
-// views keep from being freed differs by the difference of theirs at most.
+// Churn returns how many bytes of objects and tree nodes the collection had replaced when the
+// snapshot was taken, counted since the collection began. Two snapshots together keep at most the
+// difference of their Churn from being freed.
 func (v *View) Churn() int64 { return v.churn }
 
-// Mark is where the view is among the events of its store, for store.changedSince.
+// Mark returns the snapshot's place among the events of its store.
 func (v *View) Mark() Mark { return v.mark }
 
-// Len is the number of objects.
+// Len returns the number of objects.
 func (v *View) Len() int { return v.tree.Len() }
 
-// Bytes is the sum of the lengths of all objects' Raw.
+// Bytes returns the sum of the lengths of all objects' Raw.
 func (v *View) Bytes() int64 { return v.bytes }
 
-// Get returns the object at key ("namespace/name", or "name" when
-// cluster-scoped), nil when there is none.
+// Get returns the object with the key ("namespace/name", or "name" if cluster-scoped), or nil.
 func (v *View) Get(key string) *object.Object {
 	p := v.pivots.get(key)
 	o, _ := v.tree.Get(p)
@@ -70,8 +68,8 @@ func (v *View) Get(key string) *object.Object {
 	return o
 }
 
-// Ascend calls visit for the objects of namespace ("" for all) whose key is
-// fromKey or above, in bytewise order of their keys, until visit returns false.
+// Ascend calls visit for each object of namespace ("" for all) whose key is at least fromKey, in
+// bytewise order of the keys, until visit returns false.
 func (v *View) Ascend(namespace, fromKey string, visit func(*object.Object) bool) {
 	if namespace == "" {
 		if fromKey == "" {
@@ -87,12 +85,10 @@ func (v *View) Ascend(namespace, fromKey string, visit func(*object.Object) bool
 	})
 }
 
-// Count is the number of objects in namespace, "" for all. It costs a few
-// descents of the tree, whatever the number.
+// Count returns the number of objects in namespace ("" for all) in O(log n).
 func (v *View) Count(namespace string) int { return v.CountFrom(namespace, "") }
 
-// CountFrom is the number of objects of namespace ("" for all) whose key is
-// fromKey or above: what Ascend would visit. It costs as little as Count.
+// CountFrom returns the number of objects that Ascend would visit, in O(log n).
 func (v *View) CountFrom(namespace, fromKey string) int {
 	if namespace == "" {
 		if fromKey == "" {
@@ -105,7 +101,7 @@ func (v *View) CountFrom(namespace, fromKey string) int {
 	return max(0, end-v.rank(max(prefix, fromKey)))
 }
 
-// rank is the number of objects below key.
+// rank returns the number of objects whose keys are below key.
 func (v *View) rank(key string) int {
 	return sort.Search(v.tree.Len(), func(i int) bool {
 		o, _ := v.tree.GetAt(i)
@@ -113,8 +109,8 @@ func (v *View) rank(key string) int {
 	})
 }
 
-// pivots are objects that have a key only, to look others up by: a tree compares
-// objects, and one made for each lookup would be its only allocation.
+// pivots is a pool of objects that have only a key. A tree compares objects, so a lookup needs one,
+// which would be its only allocation.
 type pivots struct{ pool sync.Pool }
 
 func (p *pivots) get(key string) *object.Object {
@@ -131,13 +127,13 @@ func (p *pivots) put(o *object.Object) {
 	p.pool.Put(o)
 }
 
-// At is the object at a position in key order, from 0 on.
+// At returns the object at position i in key order, from 0 on.
 func (v *View) At(i int) *object.Object {
 	o, _ := v.tree.GetAt(i)
 	return o
 }
 
-// Each calls visit for all objects in key order and ends with its first error.
+// Each calls visit for all objects in key order. It stops at the first error and returns it.
 func (v *View) Each(visit func(*object.Object) error) (err error) {
 	v.tree.Scan(func(o *object.Object) bool {
 		err = visit(o)
@@ -146,9 +142,9 @@ func (v *View) Each(visit func(*object.Object) error) (err error) {
 	return err
 }
 
-// ChangesSince compares v with an earlier view by a look at every object: set is called for those
-// that are new or have changed, gone for the keys of those that v does not have, both in key order.
-// It ends with their first error.
+// ChangesSince compares v with an earlier snapshot, object by object. It calls set for each object
+// that is new or has changed and gone for the key of each object that v does not have, both in key
+// order. It stops at the first error and returns it.
 func (v *View) ChangesSince(earlier *View, set func(*object.Object) error, gone func(key string) error) error {
 	old := earlier.tree.Iter()
 	defer old.Release()
@@ -179,11 +175,11 @@ func (v *View) ChangesSince(earlier *View, set func(*object.Object) error, gone 
 	return err
 }
 
-// PageToken is the token of a page that begins with an object which v holds, at a version. It
-// begins as servers have theirs begin, behind the object before: stores other than etcd drop
-// the zero byte at the end of that, and never begin with the object that is named.
+// PageToken returns the continue token of a page at the version at that begins with the object key,
+// which v holds. Like the tokens of kube-apiserver, it names the key before it: stores other than
+// etcd drop the zero byte at the end of a token's key and never begin with the key itself.
 func (v *View) PageToken(at uint64, key string) api.ContinueToken {
-	before := key[:len(key)-1] // which is nobody's, or found
+	before := key[:len(key)-1] // no key, or it is found below
 	v.tree.Descend(&object.Object{Key: key}, func(o *object.Object) bool {
 		if o.Key < key {
 			before = o.Key
@@ -196,7 +192,7 @@ func (v *View) PageToken(at uint64, key string) api.ContinueToken {
 	return api.ContinueToken{ResourceVersion: int64(at), Start: before + "\x00"}
 }
 
-// NewestUpTo is the object of the highest version up to a version, nil if there is none.
+// NewestUpTo returns the object with the highest version of at most upTo, or nil.
 func (v *View) NewestUpTo(upTo uint64) (newest *object.Object) {
 	v.Ascend("", "", func(o *object.Object) bool {
 		if o.RV <= upTo && (newest == nil || o.RV > newest.RV) {

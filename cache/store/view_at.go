@@ -12,7 +12,7 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-// AppliedAt is Collection.ViewAt.
+// AppliedAt is At for the state that was applied, whatever readers see ahead of it.
 func (s *Store) AppliedAt(rv uint64, now time.Time) (*View, error) {
 	if v := s.Current(); v.rv == rv {
 		return v, nil
@@ -20,8 +20,8 @@ func (s *Store) AppliedAt(rv uint64, now time.Time) (*View, error) {
 	if v := s.retain.get(rv, now); v != nil {
 		return v, nil
 	}
-	// The mux may be about to get an event that the state has already: with
-	// publish held they agree, and the event is not left out when undoing.
+	// The state may have an event that the mux is about to get. While publish is held they agree,
+	// so that undoing does not miss the event.
 	s.publish.Lock()
 	head := s.Current()
 	unknown := s.inGap(rv)
@@ -38,8 +38,8 @@ func (s *Store) AppliedAt(rv uint64, now time.Time) (*View, error) {
 	return s.undo(head, rv, now)
 }
 
-// inGap reports whether rv is a version whose state is not known; gaps that
-// history has left behind are forgotten.
+// inGap reports whether rv is a version whose state is not known. It forgets gaps that the history
+// has left behind.
 func (s *Store) inGap(rv uint64) bool {
 	oldest := s.mux.Oldest()
 	s.mu.Lock()
@@ -50,11 +50,11 @@ func (s *Store) inGap(rv uint64) bool {
 	return slices.ContainsFunc(s.mu.gaps, func(g gap) bool { return g.from < rv && rv < g.to })
 }
 
-// undo makes the view at rv from a later one, and retains it: a chunked list
-// that needed it will need it again.
+// undo makes the snapshot at rv from a later one and retains it, because a chunked list that needed
+// it will need it again.
 func (s *Store) undo(head *View, rv uint64, now time.Time) (*View, error) {
-	// One at a time: copying a tree marks it, and whoever asks for the same
-	// version meanwhile finds it made.
+	// Only one at a time: copying a tree marks its nodes as shared, and callers that wait for the
+	// same version find it made.
 	s.retain.undo.Lock()
 	defer s.retain.undo.Unlock()
 	if v := s.retain.get(rv, now); v != nil {
@@ -87,8 +87,8 @@ func (s *Store) undo(head *View, rv uint64, now time.Time) (*View, error) {
 	return v, nil
 }
 
-// undo takes an event back. The view may be without it: then it is one of several of
-// the view's version, and came after the view was taken.
+// undo reverts an event. The snapshot may not include it, if it is one of several events of the
+// snapshot's version and arrived after the snapshot was taken.
 func (v *View) undo(ev *watchmux.Event) {
 	v.churn -= nodeCost
 	var replaced *object.Object
@@ -110,25 +110,24 @@ func (v *View) undo(ev *watchmux.Event) {
 	}
 }
 
-// retained are views kept for exact reads, oldest version first.
+// retained holds the snapshots that are kept for exact reads, oldest version first.
 //
-// What a view costs is what was replaced since: each knows the collection's
-// churn (bytes replaced and tree nodes copied, summed since the beginning) when
-// it was current. As older views hold what younger ones hold, the churn since
-// the oldest bounds the cost of all, and to drop the oldest is what helps.
+// A snapshot costs what the collection has replaced since: its churn minus the snapshot's. Because
+// older snapshots hold what younger ones hold, the churn since the oldest one bounds the cost of
+// all of them, and dropping the oldest is what reduces it.
 type retained struct {
 	maxAge   time.Duration
 	maxBytes int64
 
-	// undo is held while a view is made; it is taken before mu.
+	// undo is held while a snapshot is made. It is taken before publish and mu.
 	undo sync.Mutex
 	mu   struct {
 		sync.Mutex
 		views []retainedView
 		churn int64 // the collection's
 	}
-	// oldest is the churn of the oldest view, maxInt64 without one: the writer's
-	// quick look.
+	// oldest is the churn of the oldest snapshot, or noChurn, for the writer to read without a
+	// lock.
 	oldest atomic.Int64
 }
 
@@ -137,7 +136,7 @@ type retainedView struct {
 	used time.Time
 }
 
-// maxRetained bounds the number of retained views, whatever they cost.
+// maxRetained is the maximum number of retained snapshots, whatever they cost.
 const maxRetained = 512
 
 const noChurn = 1<<63 - 1
@@ -147,7 +146,7 @@ func (r *retained) init(maxAge time.Duration, maxBytes int64) {
 	r.oldest.Store(noChurn)
 }
 
-// search finds the first view at rv or above; r.mu is held.
+// search finds the first snapshot at rv or above. The caller holds r.mu.
 func (r *retained) search(rv uint64) (int, bool) {
 	return slices.BinarySearchFunc(r.mu.views, rv, func(v retainedView, rv uint64) int { return cmp.Compare(v.view.rv, rv) })
 }
@@ -163,7 +162,7 @@ func (r *retained) get(rv uint64, now time.Time) *View {
 	return r.mu.views[i].view
 }
 
-// remove drops the view at rv, if it is kept.
+// remove drops the snapshot at rv, if there is one.
 func (r *retained) remove(rv uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -173,7 +172,7 @@ func (r *retained) remove(rv uint64) {
 	}
 }
 
-// above is the lowest view above rv, head if none is retained.
+// above returns the retained snapshot with the lowest version above rv, or head if there is none.
 func (r *retained) above(rv uint64, head *View) *View {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -196,7 +195,7 @@ func (r *retained) put(v *View, now time.Time) {
 	r.trimLocked()
 }
 
-// grown tells the collection's churn.
+// grown records the collection's churn after a change.
 func (r *retained) grown(churn int64) {
 	if churn-r.oldest.Load() <= r.maxBytes {
 		return
@@ -207,7 +206,7 @@ func (r *retained) grown(churn int64) {
 	r.trimLocked()
 }
 
-// expire drops the views that nobody has used for maxAge.
+// expire drops the snapshots that nobody has used for maxAge.
 func (r *retained) expire(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -235,7 +234,7 @@ func (r *retained) drop() {
 	r.trimLocked()
 }
 
-// size is the number of views and the bound of what they keep from being freed.
+// size returns the number of snapshots and an upper bound of what they keep from being freed.
 func (r *retained) size(churn int64) (views int, bytes int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

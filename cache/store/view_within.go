@@ -7,7 +7,7 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// SelectNamespaces are the objects that f, which has namespaces, matches.
+// SelectNamespaces returns the objects that f matches in key order. f.Within must not be nil.
 func (v *View) SelectNamespaces(f *object.Filter, looking *Cancellation) []*object.Object {
 	objs := []*object.Object{}
 	v.AscendNamespaces(f, "", func(o *object.Object) bool {
@@ -22,8 +22,9 @@ func (v *View) SelectNamespaces(f *object.Filter, looking *Cancellation) []*obje
 	return objs
 }
 
-// AscendNamespaces calls visit for the objects in the namespaces of f whose key is from or above, in the order of their
-// keys, until it returns false. Of several namespaces it visits the one that the field selector names, if it does.
+// AscendNamespaces calls visit for each object in the namespaces of f.Within whose key is at least
+// from, in key order, until visit returns false. If the field selector names one of the namespaces,
+// it visits only that one.
 func (v *View) AscendNamespaces(f *object.Filter, from string, visit func(*object.Object) bool) {
 	keys := f.Within.Keys()
 	if f.Fields != nil && !f.Within.Themselves() {
@@ -36,7 +37,7 @@ func (v *View) AscendNamespaces(f *object.Filter, from string, visit func(*objec
 	}
 	first, found := slices.BinarySearch(keys, from)
 	if !found && first > 0 && !f.Within.Themselves() && strings.HasPrefix(from, keys[first-1]) {
-		first-- // in the middle of a namespace
+		first-- // from is inside that namespace
 	}
 	pivot := v.pivots.get("")
 	defer func() { v.pivots.put(pivot) }()

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// WaitFor returns when readers are at rv. The error is a *TooLargeError after timeout (at once if
-// that is 0), the cause of ctx, or a *StoppedError.
+// WaitFor returns when LatestRV is at least rv. The error is a *TooLargeError after timeout (at
+// once if that is 0), the cause of ctx, or a *StoppedError.
 func (s *Store) WaitFor(ctx context.Context, rv uint64, timeout time.Duration) error {
 	if s.LatestRV() >= rv {
 		return nil
@@ -22,13 +22,13 @@ func (s *Store) WaitFor(ctx context.Context, rv uint64, timeout time.Duration) e
 	return s.Wait(ctx, w.done, timeout, rv)
 }
 
-// WaitForComplete is WaitFor for all changes of rv, where there are several.
+// WaitForComplete waits until no change up to rv is missing. The errors are those of WaitFor.
 func (s *Store) WaitForComplete(ctx context.Context, rv uint64, timeout time.Duration) error {
 	deadline := time.Now().Add(timeout)
 	for !s.IsComplete(rv) {
 		w := s.waits.version(rv)
 		var err error
-		if !s.IsComplete(rv) { // one that came between the two does not wake
+		if !s.IsComplete(rv) { // a change between the two does not wake w
 			err = s.Wait(ctx, w.done, time.Until(deadline), rv)
 		}
 		s.waits.cancel(w)
@@ -39,7 +39,7 @@ func (s *Store) WaitForComplete(ctx context.Context, rv uint64, timeout time.Dur
 	return nil
 }
 
-// Wait waits for done.
+// Wait waits for done. The errors are those of WaitFor; rv is only reported.
 func (s *Store) Wait(ctx context.Context, done <-chan struct{}, timeout time.Duration, rv uint64) error {
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()

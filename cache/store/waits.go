@@ -7,16 +7,15 @@ import (
 	"sync/atomic"
 )
 
-// waits are the callers that wait for a version, or for an object to go. An idle
-// one costs the writer two atomic loads an event.
+// waits are the callers that wait for a version, or for a change of an object. Without any, they
+// cost the writer two atomic loads per event.
 type waits struct {
 	mu struct {
 		sync.Mutex
 		versions versionHeap
 		keys     map[string]map[*keyWait]struct{}
 	}
-	// next is the lowest version waited for, MaxUint64 without one; keys is
-	// len(mu.keys).
+	// next is the lowest version that is waited for, MaxUint64 without one. keys is len(mu.keys).
 	next atomic.Uint64
 	keys atomic.Int64
 }
@@ -28,13 +27,13 @@ type versionWait struct {
 	done  chan struct{}
 }
 
-// keyWait waits for an object to be replaced or deleted, once.
+// keyWait waits until an object is replaced or deleted, once.
 type keyWait struct{ done chan struct{} }
 
 func (w *waits) init() { w.next.Store(math.MaxUint64) }
 
-// version registers a wait for rv. The caller looks at the version once more
-// after that, and calls cancel in the end.
+// version registers a wait for rv. The caller then checks the version once more, and calls cancel
+// in the end.
 func (w *waits) version(rv uint64) *versionWait {
 	v := &versionWait{rv: rv, done: make(chan struct{})}
 	w.mu.Lock()
@@ -61,7 +60,7 @@ func (w *waits) nextLocked() {
 	w.next.Store(next)
 }
 
-// reached releases those that wait for rv or less.
+// reached releases the callers that wait for rv or less.
 func (w *waits) reached(rv uint64) {
 	if w.next.Load() > rv {
 		return
@@ -100,7 +99,7 @@ func (w *waits) cancelKey(key string, k *keyWait) {
 	w.keys.Store(int64(len(w.mu.keys)))
 }
 
-// gone says that the object at key was replaced or deleted.
+// gone releases the callers that wait for the object at key, which was replaced or deleted.
 func (w *waits) gone(key string) {
 	if w.keys.Load() == 0 {
 		return
@@ -114,7 +113,7 @@ func (w *waits) gone(key string) {
 	w.keys.Store(int64(len(w.mu.keys)))
 }
 
-// versionHeap orders waits by version (container/heap).
+// versionHeap orders waits by version, see container/heap.
 type versionHeap []*versionWait
 
 func (h versionHeap) Len() int           { return len(h) }
@@ -124,14 +123,14 @@ func (h versionHeap) Swap(i, j int) {
 	h[i].index, h[j].index = i, j
 }
 
-// Push and Pop are for container/heap.
+// Push implements heap.Interface.
 func (h *versionHeap) Push(x any) {
 	v := x.(*versionWait)
 	v.index = len(*h)
 	*h = append(*h, v)
 }
 
-// Pop is for container/heap.
+// Pop implements heap.Interface.
 func (h *versionHeap) Pop() any {
 	last := len(*h) - 1
 	v := (*h)[last]
