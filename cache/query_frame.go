@@ -116,7 +116,7 @@ func (r *rows) list() []int32 {
 
 // rowsOf finds the objects of a selection; ok is false if the frame's state does not have
 // all of them, as one of several of a version may not.
-func (f *frame) rowsOf(s *selection) (r rows, ok bool) {
+func (f *frame) rowsOf(s *selected) (r rows, ok bool) {
 	if !s.picked {
 		if s.namespace == "" {
 			return rows{to: len(f.objs)}, true

@@ -139,25 +139,19 @@ func (q *query) limit() int {
 	return int(min(q.Options.Limit, 1<<31-1))
 }
 
-// selection is the answer to a list before it is rendered.
+// selection is the result of a list before it is rendered.
 type selection struct {
-	view *store.View
+	selected
 	// rv is the version that the list reports.
-	rv uint64
-	// The objects are objs if picked, otherwise the first n of the view in
-	// namespace from the key from on.
-	picked          bool
-	objs            []*object.Object
-	namespace, from string
-	n               int
-	limit           int // the page size asked for, 0 for none
-	// token and remaining are set when objects remain after a page.
+	rv    uint64
+	limit int // the requested page size, 0 for none
+	// token and remaining are set if objects remain after the page.
 	token     string
 	remaining *int64
-	// variant is the selectors; with it and namespace, from and limit two
-	// selections of one view have the same objects.
+	// variant spells the selectors. Two selections of one snapshot with the same variant, namespace,
+	// first key and limit have the same objects.
 	variant string
-	// shard is the one that was asked for, nil for all.
+	// shard is the requested one, nil for all.
 	shard *shard.Selector
 }
 
@@ -179,35 +173,6 @@ func (s *selection) list(c *Collection) *form.List {
 		Content:            s.view.Content(),
 		Scope:              form.Scope{Namespace: s.namespace, From: s.from, Limit: s.limit, Selectors: s.variant},
 	}
-}
-
-// Len is the number of objects.
-func (s *selection) Len() int {
-	if s.picked {
-		return len(s.objs)
-	}
-	return s.n
-}
-
-// Each calls visit for each object with its position until it returns false.
-func (s *selection) Each(visit func(i int, o *object.Object) bool) {
-	if s.picked {
-		for i, o := range s.objs {
-			if !visit(i, o) {
-				return
-			}
-		}
-		return
-	}
-	if s.n == 0 {
-		return
-	}
-	i := 0
-	s.view.Ascend(s.namespace, s.from, func(o *object.Object) bool {
-		more := visit(i, o)
-		i++
-		return more && i < s.n
-	})
 }
 
 // resolve finds the objects of a list. The cases are those of
@@ -343,7 +308,7 @@ func indexed(ctx context.Context, c *Collection, f *object.Filter, v *store.View
 // of a view belong to it must be in it, or what is derived from one selection
 // would pass for another's.
 func (q *query) newSelection(v *store.View, rv uint64, from string) *selection {
-	s := &selection{view: v, rv: rv, namespace: q.namespace, from: from, limit: q.limit()}
+	s := &selection{selected: selected{view: v, namespace: q.namespace, from: from}, rv: rv, limit: q.limit()}
 	if q.filter != nil {
 		s.variant, s.shard = variantOf(q.filter), q.filter.Shard
 	}

@@ -38,7 +38,7 @@ func BenchmarkWithin(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				q := &query{ReadRequest: &ReadRequest{Options: api.ListOptions{Limit: limit}}, filter: f}
-				s := &selection{view: v, picked: true, limit: q.limit()}
+				s := &selection{selected: selected{view: v, picked: true}, limit: q.limit()}
 				looking := store.NewCancellation(b.Context())
 				q.selectWithin(c, s, &looking)
 				if limit == 0 && len(s.objs) != 30_000 {

@@ -66,7 +66,7 @@ func (s *watchStream) selectInitial(ctx context.Context) (sel *selection, ok boo
 	if f != nil && f.Fields != nil && !f.Fields.Empty() {
 		return nil, false
 	}
-	sel = &selection{view: s.initial, rv: s.initial.RV(), namespace: s.initialNamespace()}
+	sel = &selection{selected: selected{view: s.initial, namespace: s.initialNamespace()}, rv: s.initial.RV()}
 	if !f.Selective() {
 		sel.n = s.initial.Count(sel.namespace)
 		return sel, true

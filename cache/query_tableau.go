@@ -1,0 +1,228 @@
+package cache
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kubeweir/kubeweir/cache/source"
+	"github.com/kubeweir/kubeweir/listquery"
+	"github.com/kubeweir/kubeweir/object"
+)
+
+// fewObjects is the size up to which the values of a selection are read at each request:
+// that takes less than to keep them for the whole collection.
+const fewObjects = 256
+
+// maxGroups is how many different values objects can be counted by.
+const maxGroups = 1000
+
+// tableau is the rows that a query is about and the columns that it needs of them.
+type tableau struct {
+	ctx      context.Context
+	user     string // see ReadRequest.User
+	redacted bool   // see api.Representation.Redacted
+	resource *source.Resource
+	columns  *columns // nil if nothing is kept of them
+	frame    *frame
+	rows     rows
+}
+
+// newTableau returns the rows of sel, whose values are those of redacted objects if redacted.
+// Without a column that is kept, user waits for its turn to make one.
+func newTableau(ctx context.Context, k *columns, res *source.Resource, sel *selected, user string, redacted bool) *tableau {
+	t := &tableau{ctx: ctx, user: user, redacted: redacted, resource: res}
+	if sel.Len() > fewObjects {
+		f := k.frame(sel.view)
+		if r, ok := f.rowsOf(sel); ok {
+			t.columns, t.frame, t.rows = k, f, r
+			return t
+		}
+	}
+	f := &frame{objs: make([]*object.Object, 0, sel.Len())}
+	sel.Each(func(_ int, o *object.Object) bool {
+		f.objs = append(f.objs, o)
+		return true
+	})
+	t.frame, t.rows = f, rows{to: len(f.objs)}
+	return t
+}
+
+// len is the number of rows.
+func (t *tableau) len() int { return t.rows.len() }
+
+// object is the one at a position of the rows' frame.
+func (t *tableau) object(at int32) *object.Object { return t.frame.objs[at] }
+
+// groups are how many rows have each value at a path, by its text, and how many have none.
+func (t *tableau) groups(path listquery.Path) (groups map[string]int, without int, err error) {
+	col, err := t.column(path, false)
+	if err != nil {
+		return nil, 0, err
+	}
+	groups, without = col.groups(&t.rows)
+	return groups, without, nil
+}
+
+// column is the values at a path.
+func (t *tableau) column(path listquery.Path, quantity bool) (*column, error) {
+	s, err := readerOf(t.resource, path, quantity)
+	if err != nil {
+		return nil, err
+	}
+	if t.redacted && !plainlyMetadata(path) {
+		s = s.redacted(t.resource)
+	}
+	if t.columns == nil {
+		return buildColumn(t.ctx, t.frame.objs, s)
+	}
+	var leave func()
+	turn := func() {
+		if leave == nil && err == nil {
+			leave, err = t.columns.building.take(t.ctx, t.user)
+		}
+	}
+	defer func() {
+		if leave != nil {
+			leave()
+		}
+	}()
+	if !t.columns.begun(t.frame, s.name) {
+		turn() // before others wait for the column, who would wait for this turn as well
+	}
+	if err != nil {
+		return nil, err
+	}
+	return t.columns.obtain(t.ctx, t.frame, s, func(base *madeColumn) (*column, error) {
+		if base != nil {
+			return carry(t.ctx, base.column, changeOf(base.frame.objs, t.frame.objs), t.frame.objs, s)
+		}
+		if turn(); err != nil {
+			return nil, err
+		}
+		return buildColumn(t.ctx, t.frame.objs, s)
+	})
+}
+
+// where leaves the rows for which the condition holds at a moment.
+func (t *tableau) where(condition *listquery.Condition, at time.Time) error {
+	col, err := t.column(condition.Path, false)
+	if err != nil {
+		return err
+	}
+	passes, err := col.passing(t.ctx, condition, at)
+	if err != nil {
+		return err
+	}
+	t.rows.keep(func(at int32) bool { return passes[col.codes[at]] })
+	return nil
+}
+
+// sorted are the rows from from to to, exclusive, in the order of the keys.
+func (t *tableau) sorted(keys []listquery.Key, from, to int) ([]int32, error) {
+	if from == to {
+		return nil, nil
+	}
+	if len(keys) == 0 {
+		return t.rows.list()[from:to], nil
+	}
+	if t.columns == nil || t.rows.len() < len(t.frame.objs)/16 {
+		sorted, err := t.sort(keys, t.rows.list())
+		if err != nil {
+			return nil, err
+		}
+		return sorted[from:to], nil
+	}
+	order, err := t.order(keys)
+	if err != nil || t.rows.len() == len(order) {
+		return order[min(from, len(order)):min(to, len(order))], err
+	}
+	among := make([]bool, len(order))
+	t.rows.each(func(at int32) { among[at] = true })
+	page := make([]int32, 0, to-from)
+	n := 0
+	for _, at := range order {
+		if !among[at] {
+			continue
+		}
+		if n >= from {
+			page = append(page, at)
+		}
+		if n++; n == to {
+			break
+		}
+	}
+	return page, nil
+}
+
+// sort orders positions by the keys: by the last one first.
+func (t *tableau) sort(keys []listquery.Key, positions []int32) ([]int32, error) {
+	for _, key := range slices.Backward(keys) {
+		col, err := t.column(key.Path, key.Quantity)
+		if err != nil {
+			return nil, err
+		}
+		if len(positions) < len(col.values)/4 {
+			slices.SortStableFunc(positions, func(a, b int32) int {
+				return int(col.place(col.codes[a], key.Descending)) - int(col.place(col.codes[b], key.Descending))
+			})
+		} else {
+			positions = col.sortBy(positions, key.Descending)
+		}
+	}
+	return positions, nil
+}
+
+// order is all positions in the order of the keys.
+func (t *tableau) order(keys []listquery.Key) ([]int32, error) {
+	name := "order"
+	if t.redacted {
+		name = "redacted order"
+	}
+	for _, key := range keys {
+		name += fmt.Sprintf(" %s %t %t", key.Path, key.Quantity, key.Descending)
+	}
+	col, err := t.columns.obtain(t.ctx, t.frame, valueReader{name: name}, func(base *madeColumn) (*column, error) {
+		var order []int32
+		var err error
+		if base == nil {
+			order, err = t.sortAll(keys)
+		} else {
+			order, err = t.carryOrder(keys, base)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return withOrder(order), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return col.order, nil
+}
+
+// sortAll sorts all positions by the keys.
+func (t *tableau) sortAll(keys []listquery.Key) ([]int32, error) {
+	all := rows{to: len(t.frame.objs)}
+	return t.sort(keys, all.list())
+}
+
+// groups are how many rows have each value, by its text, and how many have none.
+func (c *column) groups(r *rows) (groups map[string]int, without int) {
+	counts := make([]int, len(c.values)+1)
+	if r.isPicked {
+		r.each(func(at int32) { counts[c.codes[at]]++ })
+	} else {
+		for _, code := range c.codes[r.from:r.to] {
+			counts[code]++
+		}
+	}
+	groups = make(map[string]int)
+	for code, n := range counts {
+		if n > 0 && code > 0 && len(groups) <= maxGroups {
+			groups[c.values[code-1].Text] += n
+		}
+	}
+	return groups, counts[0]
+}
