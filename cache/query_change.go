@@ -10,16 +10,16 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// change is how the objects of a frame differ from those of one before. What was made for
-// the older one is carried over by it: what both have is copied in long runs, and only what
-// is fresh is looked at.
+// change is the difference between the objects of two frames. Columns and orders of the newer frame
+// are made from those of the older one by it: common objects are copied in long runs, and only the
+// fresh ones are read.
 type change struct {
 	same  []run
-	fresh []int32 // positions, rising, of the objects that the newer frame alone has
-	gone  int     // how many the older one alone has
+	fresh []int32 // ascending positions of the objects that only the newer frame has
+	gone  int     // how many objects only the older frame has
 }
 
-// run is objects that both have, beginning at these positions.
+// run is a range of objects that both frames have, with its positions in each.
 type run struct{ before, after, n int }
 
 func changeOf(before, objs []*object.Object) *change {
@@ -48,7 +48,7 @@ func changeOf(before, objs []*object.Object) *change {
 	return c
 }
 
-// common is how many objects both begin with.
+// common returns the length of the common prefix.
 func common(a, b []*object.Object) int {
 	n := min(len(a), len(b))
 	for i := range n {
@@ -59,14 +59,14 @@ func common(a, b []*object.Object) int {
 	return n
 }
 
-// carry makes the column of objs from base, which is that of the objects before the change.
+// carry makes the column of objs from base, the column of the objects before the change.
 func carry(ctx context.Context, base *column, c *change, objs []*object.Object, s valueReader) (*column, error) {
 	looking := store.NewCancellation(ctx)
 	codes := make([]uint32, len(objs))
 	for _, r := range c.same {
 		copy(codes[r.after:r.after+r.n], base.codes[r.before:])
 	}
-	var fresh []listquery.Value // have the codes above those of base.values
+	var fresh []listquery.Value // their codes follow those of base.values
 	for _, at := range c.fresh {
 		if looking.Requested() {
 			return nil, ctx.Err()
@@ -93,7 +93,7 @@ func carry(ctx context.Context, base *column, c *change, objs []*object.Object, 
 	return col, nil
 }
 
-// with makes a column of codes for c's values and fresh ones behind them.
+// with returns the column of codes that refer to the values of c, and to fresh after them.
 func (c *column) with(codes []uint32, fresh []listquery.Value) *column {
 	if len(fresh) == 0 {
 		return &column{codes: codes, values: c.values, valueBytes: c.valueBytes, bytes: int64(len(codes))*4 + c.valueBytes}
@@ -102,7 +102,7 @@ func (c *column) with(codes []uint32, fresh []listquery.Value) *column {
 	recoded := make([]uint32, 1, len(c.values)+len(fresh)+1)
 	ofFresh := make([]uint32, len(fresh))
 	values := make([]listquery.Value, 0, len(c.values)+len(fresh))
-	take := func(upTo int) { // of c's values
+	take := func(upTo int) { // of c.values
 		for old := len(recoded) - 1; old < upTo; old++ {
 			values = append(values, c.values[old])
 			recoded = append(recoded, uint32(len(values)))
@@ -124,7 +124,7 @@ func (c *column) with(codes []uint32, fresh []listquery.Value) *column {
 	return withValues(codes, values)
 }
 
-// compact leaves out the values that no object has.
+// compact drops the values that no object has.
 func (c *column) compact() *column {
 	recoded := make([]uint32, len(c.values)+1)
 	for _, code := range c.codes {
@@ -144,11 +144,11 @@ func (c *column) compact() *column {
 	return withValues(c.codes, slices.Clip(values))
 }
 
-// move appends positions of the older frame to moved, as they are in the newer one, but for
-// those of objects that are gone.
+// move appends positions in the older frame to moved, translated to the newer frame. It skips
+// objects that are gone.
 func (c *change) move(moved, positions []int32) []int32 {
 	if c.keepsPlaces() {
-		gone := make([]uint64, len(positions)/64+1) // little enough to be near the processor
+		gone := make([]uint64, len(positions)/64+1) // small enough for the processor's caches
 		for _, at := range c.fresh {
 			gone[at/64] |= 1 << (at % 64)
 		}
@@ -173,17 +173,16 @@ func (c *change) move(moved, positions []int32) []int32 {
 	return moved
 }
 
-// keepsPlaces reports whether objects were but replaced, each by one of its key.
+// keepsPlaces reports whether objects were only replaced, each by one with the same key.
 func (c *change) keepsPlaces() bool {
 	return c.gone == len(c.fresh) && !slices.ContainsFunc(c.same, func(r run) bool { return r.before != r.after })
 }
 
-// fewFresh bounds, as a part of all objects, what is put into an order one by one: above, to
-// sort all costs less.
+// fewFresh is the maximum share of fresh objects that are inserted into an order one by one. With
+// more of them, sorting all objects is cheaper.
 const fewFresh = 1.0 / 16
 
-// carryOrder makes an order from that of the objects before: each fresh one is put where it
-// belongs.
+// carryOrder makes an order from the order of the older frame by inserting the fresh objects.
 func (t *tableau) carryOrder(keys []listquery.Key, base *madeColumn) ([]int32, error) {
 	c := changeOf(base.frame.objs, t.frame.objs)
 	if float64(len(c.fresh)) > fewFresh*float64(len(t.frame.objs)) {
@@ -197,8 +196,8 @@ func (t *tableau) carryOrder(keys []listquery.Key, base *madeColumn) ([]int32, e
 	if err != nil {
 		return nil, err
 	}
-	// Those that are kept move to the end of what becomes the order, and from there, in
-	// runs, to where they belong.
+	// The common objects move to the end of what becomes the order, and from there, in runs, to
+	// their places.
 	order := c.move(make([]int32, len(fresh), len(t.frame.objs)), base.order)
 	kept, to := order[len(fresh):], 0
 	for _, at := range fresh {
@@ -211,7 +210,7 @@ func (t *tableau) carryOrder(keys []listquery.Key, base *madeColumn) ([]int32, e
 	return order, nil
 }
 
-// before tells which of two positions comes before the other in the order of the keys.
+// before returns a function that compares two positions by the keys.
 func (t *tableau) before(keys []listquery.Key) (func(a, b int32) bool, error) {
 	cols := make([]*column, len(keys))
 	for i, key := range keys {

@@ -18,23 +18,23 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// column is the values at one path of the objects of a frame. Each different value stands
-// in it once, in order, so that to sort is to count, and a condition is asked of each value
-// once, however many objects have it. It is immutable.
+// column holds the values at one path of all objects of a frame. It stores each distinct value
+// once, in order. Sorting is therefore counting, and a condition is evaluated once per value,
+// however many objects have it. It is immutable.
 type column struct {
-	// codes are, by position, 0 for no value, or 1 + the place of the value in values.
+	// codes are by position: 0 for no value, or 1 + the index of the value in values.
 	codes []uint32
-	// values rise; no two are equal.
+	// values are ascending and distinct.
 	values []listquery.Value
-	// unused is how many of the values no object has any more, at most.
+	// unused is an upper bound of how many values no object has any more.
 	unused int
-	// order is, of an order instead, the positions in that order.
+	// order is, if the column is an order, all positions in that order.
 	order []int32
-	// bytes is what all of it has, valueBytes what values have.
+	// bytes is the size of the column, valueBytes that of values.
 	bytes, valueBytes int64
 }
 
-// withValues is a column of codes and values.
+// withValues returns a column of codes and values.
 func withValues(codes []uint32, values []listquery.Value) *column {
 	c := &column{codes: codes, values: values}
 	for i := range values {
@@ -44,22 +44,22 @@ func withValues(codes []uint32, values []listquery.Value) *column {
 	return c
 }
 
-// withOrder is an order.
+// withOrder returns an order.
 func withOrder(order []int32) *column { return &column{order: order, bytes: int64(len(order)) * 4} }
 
 // valueReader reads the values of a column.
 type valueReader struct {
 	name string
-	// token is the JSON of an object's value, nil for none; the Value of it is read's.
+	// token returns the JSON of an object's value, or nil for none. read parses it.
 	token func(*object.Object) ([]byte, error)
 	read  func(token []byte) listquery.Value
 }
 
-// redacted is s of redacted objects. They are redacted when a column is made of them, not
-// kept: who may see a redacted view only, seldom asks for more than metadata.
+// redacted returns a reader of redacted objects. Objects are redacted while the column is made and
+// are not kept, because users with a redacted view seldom query more than metadata.
 func (s valueReader) redacted(res *source.Resource) valueReader {
 	token := s.token
-	s.name = "redacted " + s.name // as no path is spelled
+	s.name = "redacted " + s.name // no path is spelled so
 	s.token = func(o *object.Object) ([]byte, error) {
 		o, err := o.Redacted(res.HoldsSecrets())
 		if err != nil {
@@ -70,7 +70,8 @@ func (s valueReader) redacted(res *source.Resource) valueReader {
 	return s
 }
 
-// plainlyMetadata reports whether a path leads to what is never redacted, and found at once.
+// plainlyMetadata reports whether a path leads to metadata that is never redacted and cheap to
+// find.
 func plainlyMetadata(p listquery.Path) bool {
 	steps := p.Steps()
 	if len(steps) < 2 || steps[0].Kind != json.Member || steps[0].Name != "metadata" || steps[1].Kind != json.Member {
@@ -83,12 +84,12 @@ func plainlyMetadata(p listquery.Path) bool {
 	return false
 }
 
-// readerOf reads the values at a path; the error is that of a column which the
-// resource does not have.
+// readerOf returns the reader of the values at a path. The error says that the resource has no such
+// column.
 func readerOf(res *source.Resource, p listquery.Path, quantity bool) (s valueReader, err error) {
 	s = valueReader{name: p.String(), read: listquery.ValueOf}
 	if name, ok := p.Column(); ok {
-		s.name = "column " + name // as no path is spelled, and no order named
+		s.name = "column " + name // neither a path nor an order is spelled so
 		s.read = listquery.ValueOfCell
 		if s.token, err = cellOf(res, name); err != nil {
 			return s, err
@@ -104,7 +105,7 @@ func readerOf(res *source.Resource, p listquery.Path, quantity bool) (s valueRea
 	return s, nil
 }
 
-// cellOf finds the cells of a column of the resource's Table, by its name in lower case.
+// cellOf returns a reader of the cells of a column of the resource's Table. name is in lower case.
 func cellOf(res *source.Resource, name string) (func(*object.Object) ([]byte, error), error) {
 	if res.Printer == nil || res.Printer.Traits().NoTables {
 		return nil, fmt.Errorf("there are no Tables of %s, whose column %q could be: name a path, as .metadata.name is", res.Resource, name)
@@ -123,7 +124,7 @@ func cellOf(res *source.Resource, name string) (func(*object.Object) ([]byte, er
 		return nil, fmt.Errorf("the Table of %s has no column %q: name a path, as .metadata.name is, or one of the columns %s", res.Resource, name, strings.Join(names, ", "))
 	case columns[i].Format == "name":
 		return tokenAt([]json.Step{{Name: "metadata"}, {Name: "name"}}), nil
-	case name == "age" && !res.Custom: // need not be printed
+	case name == "age" && !res.Custom: // without printing the row
 		return func(o *object.Object) (token []byte, err error) {
 			if o.CreationUnix != 0 {
 				token = listquery.AgeToken(o.CreationUnix)
@@ -144,7 +145,7 @@ func cellOf(res *source.Resource, name string) (func(*object.Object) ([]byte, er
 	}, nil
 }
 
-// tokenAt finds the value at a path. Metadata is found without a look at what stands before
+// tokenAt returns a reader of the value at a path. It finds metadata without parsing what precedes
 // it.
 func tokenAt(steps []json.Step) func(*object.Object) ([]byte, error) {
 	if steps[0].Kind == json.Member && steps[0].Name == "metadata" && len(steps) > 1 {
@@ -153,16 +154,16 @@ func tokenAt(steps []json.Step) func(*object.Object) ([]byte, error) {
 	return func(o *object.Object) ([]byte, error) { return json.Lookup(o.Raw, steps), nil }
 }
 
-// longToken is the size, in bytes, above which a token is not kept to know it again, but its
-// value alone: a token may be as large as its object.
+// longToken is the size in bytes above which a token is recognized by its value alone, because a
+// token may be as large as its object.
 const longToken = 256
 
-// buildColumn makes a column from all objects. It ends early, without one, when ctx does.
+// buildColumn makes a column from all objects. It stops early when ctx ends.
 func buildColumn(ctx context.Context, objs []*object.Object, s valueReader) (*column, error) {
 	looking := store.NewCancellation(ctx)
 	codes := make([]uint32, len(objs))
 	seen := make(map[string]uint32)
-	long := make(map[listquery.Value]uint32) // what is long, by its value
+	long := make(map[listquery.Value]uint32) // long tokens, by value
 	var values []listquery.Value
 	add := func(value listquery.Value) (code uint32) {
 		if value.Kind == listquery.None {
@@ -197,7 +198,7 @@ func buildColumn(ctx context.Context, objs []*object.Object, s valueReader) (*co
 	return sortedColumn(codes, values), nil
 }
 
-// sortedColumn makes a column of codes for values in any order, some of which may be equal.
+// sortedColumn returns a column of codes for values that are in any order and not distinct.
 func sortedColumn(codes []uint32, values []listquery.Value) *column {
 	recoded := make([]uint32, len(values)+1)
 	sorted := make([]listquery.Value, 0, len(values))
@@ -213,7 +214,7 @@ func sortedColumn(codes []uint32, values []listquery.Value) *column {
 	return withValues(codes, slices.Clip(sorted))
 }
 
-// sortedPlaces are the places of values in their order.
+// sortedPlaces returns the indexes of values in the order of the values.
 func sortedPlaces(values []listquery.Value) []uint32 {
 	order := make([]uint32, len(values))
 	for i := range order {
@@ -223,7 +224,7 @@ func sortedPlaces(values []listquery.Value) []uint32 {
 	return order
 }
 
-// passing are, by code, whether values are as the condition has them at a moment.
+// passing returns, by code, whether the condition holds for the value at a point in time.
 func (c *column) passing(ctx context.Context, where *listquery.Condition, at time.Time) ([]bool, error) {
 	looking := store.NewCancellation(ctx)
 	passes := make([]bool, len(c.values)+1)
@@ -237,7 +238,7 @@ func (c *column) passing(ctx context.Context, where *listquery.Condition, at tim
 	return passes, nil
 }
 
-// place is where values with a code come in an order, from 0 on; those without come last.
+// place returns the rank of the values with a code, from 0 on. Objects without a value come last.
 func (c *column) place(code uint32, descending bool) uint32 {
 	last := uint32(len(c.values))
 	switch {
@@ -249,7 +250,7 @@ func (c *column) place(code uint32, descending bool) uint32 {
 	return code - 1
 }
 
-// sortBy orders positions by the column, and those of equal values as they are.
+// sortBy sorts positions by the column. The sort is stable.
 func (c *column) sortBy(positions []int32, descending bool) []int32 {
 	starts := make([]int32, len(c.values)+2)
 	for _, at := range positions {

@@ -13,16 +13,16 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// frame is the objects of one state in key order, by whose positions columns are aligned.
+// frame is the objects of one snapshot in key order. Columns refer to their positions.
 type frame struct {
 	content uint64
-	churn   int64 // see View.churn
+	churn   int64 // see store.Snapshot.Churn
 	mark    store.Mark
 	objs    []*object.Object
 }
 
-// newFrame makes the frame of v, of an earlier one, nil for none, and of what has changed since
-// if that is little.
+// newFrame makes the frame of v. If earlier is not nil and only a few objects have changed since,
+// it makes the frame from earlier.
 func newFrame(s *store.Store, v *store.View, earlier *frame) *frame {
 	f := &frame{content: v.Content(), churn: v.Churn(), mark: v.Mark()}
 	if earlier != nil && v.Mark().IsKnown() && earlier.content < v.Content() {
@@ -39,11 +39,12 @@ func newFrame(s *store.Store, v *store.View, earlier *frame) *frame {
 	return f
 }
 
-// fewChanged is the part of all objects of which to look for each takes less than to walk
-// through all.
+// fewChanged is the inverse of the largest share of changed objects for which looking up each of
+// them is faster than visiting all objects.
 const fewChanged = 32
 
-// with are the objects of a later view, in which no others than those of keys differ.
+// with returns the objects of a later snapshot, which differs from f at most in the objects of
+// keys.
 func (f *frame) with(v *store.View, keys []string) []*object.Object {
 	slices.Sort(keys)
 	objs := make([]*object.Object, 0, v.Len())
@@ -61,13 +62,12 @@ func (f *frame) with(v *store.View, keys []string) []*object.Object {
 	return append(objs, f.objs[from:]...)
 }
 
-// search is the position of the first object whose key is key or above.
+// search returns the position of the first object whose key is at least key.
 func (f *frame) search(key string) int {
 	return sort.Search(len(f.objs), func(i int) bool { return f.objs[i].Key >= key })
 }
 
-// rows are positions in a frame, rising: those from from to to, exclusive, or the picked
-// ones.
+// rows are ascending positions in a frame: those in [from, to), or the picked ones.
 type rows struct {
 	from, to int
 	picked   []int32
@@ -93,7 +93,7 @@ func (r *rows) each(visit func(at int32)) {
 	}
 }
 
-// keep leaves the rows that pass.
+// keep drops the rows that do not pass.
 func (r *rows) keep(passes func(at int32) bool) {
 	kept := r.picked[:0]
 	if !r.isPicked {
@@ -107,15 +107,15 @@ func (r *rows) keep(passes func(at int32) bool) {
 	r.picked, r.isPicked = kept, true
 }
 
-// list are the rows in a slice of their own.
+// list returns the rows in a new slice.
 func (r *rows) list() []int32 {
 	all := make([]int32, 0, r.len())
 	r.each(func(at int32) { all = append(all, at) })
 	return all
 }
 
-// rowsOf finds the objects of a selection; ok is false if the frame's state does not have
-// all of them, as one of several of a version may not.
+// rowsOf returns the rows of the selected objects. ok is false if the frame does not have all of
+// them, which happens when its snapshot is missing changes of its version.
 func (f *frame) rowsOf(s *selected) (r rows, ok bool) {
 	if !s.picked {
 		if s.namespace == "" {
@@ -124,8 +124,8 @@ func (f *frame) rowsOf(s *selected) (r rows, ok bool) {
 		return rows{from: f.search(s.namespace + "/"), to: f.search(s.namespace + "0")}, true // "0" follows "/"
 	}
 	r = rows{picked: make([]int32, 0, len(s.objs)), isPicked: true}
-	// A search looks at some 17 objects, which lie anywhere; to go on to the next one
-	// looks at none.
+	// A search visits about 17 objects anywhere in memory, the next position is one comparison
+	// away.
 	stride := len(f.objs) / 32
 	at := 0
 	for _, o := range s.objs {
@@ -144,50 +144,50 @@ func (f *frame) rowsOf(s *selected) (r rows, ok bool) {
 	return r, true
 }
 
-// columns are what queries have asked for of a collection: the values at paths, and orders
-// by them. They are made when somebody asks, never while events come in: those of a newer
-// state from those of an older one and of what has changed since, which a walk through both
-// finds by its address.
+// columns caches the columns and orders that queries use on one collection. They are made on
+// demand, never while events are applied. Those of a newer state are made from those of an older
+// state and from what has changed since, which comparing pointers finds.
 //
-// What they cost is bounded: their own bytes, and those of the objects that have been
-// replaced since the oldest of them was made, which it keeps from being freed. At half of
-// that they are made for the newest state, in the background, which costs what has changed;
-// where that does not suffice those that were not used for the longest time give way.
+// Their cost is bounded: it is their own size and that of the objects that were replaced since the
+// oldest of them was made, which it keeps from being freed. At half of the bound they are renewed
+// in the background for the newest state, which costs what has changed. If that is not enough, the
+// least recently used ones are dropped.
 type columns struct {
 	maxBytes int64
 	maxAge   time.Duration
-	store    *store.Store // its publish may be held by who takes mu, its mu be taken by who holds that
-	spawn    func(func()) // runs what the collection waits for
-	// framing is held by who makes a frame.
+	store    *store.Store // mu may be taken while its publish is held, and its mu while mu is held
+	spawn    func(func()) // runs renew; the collection waits for it
+	// framing is held while a frame is made.
 	framing sync.Mutex
-	// building has the turns of those who make a column from all objects.
+	// building orders the callers that make a column from all objects.
 	building turns
-	// worn is the churn above which columns must give way, see grown; noPin without any.
+	// worn is the churn above which columns must be dropped or renewed, see grown; noPin without
+	// any.
 	worn atomic.Int64
 
 	mu struct {
 		sync.Mutex
-		frames []*frame // the last used ones, at most framesKept
+		frames []*frame // most recently used first, at most framesKept
 		made   map[columnKey]*madeColumn
 		making map[columnKey]*makingColumn
-		churn  int64 // the collection's, when it was looked at last
+		churn  int64 // the collection's, when it was last read
 		bytes  int64 // of made
 		closed bool
-		// renewing is set while renew is under way.
+		// renewing is true while renew runs.
 		renewing bool
 	}
 }
 
-// columnKey names a column, or an order, of one state.
+// columnKey identifies a column or an order of one state.
 type columnKey struct {
 	name    string
 	content uint64
 }
 
-// madeColumn is a column that is kept. An order is one with order alone.
+// madeColumn is a cached column. An order has only column.order.
 type madeColumn struct {
 	*column
-	reader valueReader // of an order, its name
+	reader valueReader // of an order only the name
 	frame  *frame
 	used   time.Time
 }
@@ -197,14 +197,14 @@ type makingColumn struct {
 	column *column // nil if it failed
 }
 
-// noPin is the churn of the oldest state that is pinned, when none is.
+// noPin is the churn of the oldest pinned state if none is pinned.
 const noPin = math.MaxInt64
 
 const (
-	// framesKept is how many states columns are made for at the same time: the newest, and
-	// that of a list that is read in pages.
+	// framesKept is how many states have columns at a time: the newest one, and that of a list that
+	// is read in pages.
 	framesKept = 2
-	// maxColumns bounds the number of columns, whatever they cost.
+	// maxColumns is the maximum number of columns, whatever they cost.
 	maxColumns = 128
 )
 
@@ -216,7 +216,7 @@ func (k *columns) init(s *store.Store, maxBytes int64, maxAge time.Duration, spa
 	k.mu.making = make(map[columnKey]*makingColumn)
 }
 
-// frame is that of v.
+// frame returns the frame of v.
 func (k *columns) frame(v *store.View) *frame {
 	if f, _ := k.framed(v); f != nil {
 		return f
@@ -239,7 +239,7 @@ func (k *columns) frame(v *store.View) *frame {
 	return f
 }
 
-// framed is the frame of v that is kept, nil if none is, and then the newest of those that are.
+// framed returns the cached frame of v, or nil and the newest cached frame.
 func (k *columns) framed(v *store.View) (f, newest *frame) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -255,7 +255,7 @@ func (k *columns) framed(v *store.View) (f, newest *frame) {
 	return nil, newest
 }
 
-// begun reports whether a column of a name is kept, for whichever state, or being made for f's.
+// begun reports whether a column with the name is cached for any state, or is being made for f.
 func (k *columns) begun(f *frame, name string) bool {
 	key := columnKey{name, f.content}
 	k.mu.Lock()
@@ -263,8 +263,8 @@ func (k *columns) begun(f *frame, name string) bool {
 	return k.mu.making[key] != nil || k.nearestLocked(key) != nil
 }
 
-// obtain returns the column of a reader for f. When it is not kept build makes it, from one
-// of the same reader for another state, nil if there is none; one caller at a time does.
+// obtain returns the column of a reader for f. If it is not cached, build makes it, once for all
+// callers that wait for it, from the column of the same reader for another state, or from nil.
 func (k *columns) obtain(ctx context.Context, f *frame, s valueReader, build func(*madeColumn) (*column, error)) (*column, error) {
 	key := columnKey{s.name, f.content}
 	for {
@@ -282,7 +282,7 @@ func (k *columns) obtain(ctx context.Context, f *frame, s valueReader, build fun
 		select {
 		case <-other.done:
 			if other.column != nil {
-				return other.column, nil // even if it was not kept
+				return other.column, nil // even if it was not cached
 			}
 		case <-ctx.Done():
 			return nil, ctx.Err()
@@ -292,7 +292,7 @@ func (k *columns) obtain(ctx context.Context, f *frame, s valueReader, build fun
 	k.mu.making[key] = m
 	base := k.nearestLocked(key)
 	k.mu.Unlock()
-	defer func() { // also when build panics
+	defer func() { // also if build panics
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		delete(k.mu.making, key)
@@ -306,7 +306,7 @@ func (k *columns) obtain(ctx context.Context, f *frame, s valueReader, build fun
 	return m.column, err
 }
 
-// nearestLocked is the column of key's name for the newest state.
+// nearestLocked returns the column with key's name for the newest state.
 func (k *columns) nearestLocked(key columnKey) (nearest *madeColumn) {
 	for other, made := range k.mu.made {
 		if other.name == key.name && (nearest == nil || other.content > nearest.frame.content) {
@@ -316,7 +316,7 @@ func (k *columns) nearestLocked(key columnKey) (nearest *madeColumn) {
 	return nearest
 }
 
-// putLocked keeps a column, and of its name one for another state at most.
+// putLocked caches a column. At most framesKept columns of the same name remain.
 func (k *columns) putLocked(key columnKey, made *madeColumn) {
 	if k.mu.closed {
 		return
@@ -344,7 +344,7 @@ func (k *columns) dropLocked(key columnKey) {
 	delete(k.mu.made, key)
 }
 
-// grown tells the collection's churn.
+// grown records the collection's churn after a change.
 func (k *columns) grown(churn int64) {
 	if churn <= k.worn.Load() {
 		return
@@ -360,14 +360,14 @@ func (k *columns) grown(churn int64) {
 	}
 }
 
-// renew makes the columns for the newest state and drops those of others, and the orders,
-// which are made in no time.
+// renew makes the columns for the newest state and drops all others, including the orders, which
+// are cheap to make.
 func (k *columns) renew() {
 	renewed := false
 	defer func() {
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		if k.mu.renewing = false; !renewed { // a panic, which would come again
+		if k.mu.renewing = false; !renewed { // a panic, which would repeat
 			clear(k.mu.made)
 			k.mu.frames, k.mu.bytes = nil, 0
 		}
@@ -387,7 +387,7 @@ func (k *columns) renew() {
 		if made.frame != f {
 			var err error
 			if col, err = carry(context.Background(), col, changeOf(made.frame.objs, f.objs), f.objs, made.reader); err != nil {
-				continue // who asks is told
+				continue // the next query gets the error
 			}
 		}
 		k.mu.Lock()
@@ -408,9 +408,9 @@ func (k *columns) renew() {
 	renewed = true
 }
 
-// trimLocked drops columns until the rest are within the bounds, with a quarter left for what
-// they keep from being freed: those that keep the most, where that is the most of it, else
-// those that were not used for the longest time. It takes the store's lock, see churn.
+// trimLocked drops columns until the rest is within the bounds and a quarter of the bytes is left
+// for what they pin. It drops those that pin the most if pinned objects are the larger part, else
+// the least recently used ones. It takes the store's mu.
 func (k *columns) trimLocked() {
 	for {
 		oldest, churn := k.oldestLocked()
@@ -427,7 +427,8 @@ func (k *columns) trimLocked() {
 				room /= 2
 			}
 			k.worn.Store(churn + room)
-			// Of changes up to the worn of before nobody told. After this one is set, all do.
+			// The store did not call grown for changes up to the previous worn. It does for all
+			// that follow.
 			now := k.store.Churn()
 			if now-churn <= k.maxBytes-own {
 				return
@@ -452,14 +453,13 @@ func (k *columns) frameBytesLocked() (n int64) {
 	return n
 }
 
-// pin is what keeps the objects of a state from being freed: a frame, or else the column of
-// key.
+// pin is what keeps the objects of a state from being freed: a frame, or else the column of key.
 type pin struct {
 	frame *frame
 	key   columnKey
 }
 
-// oldestLocked is what pins the oldest state, and that state's churn.
+// oldestLocked returns what pins the oldest state, and the churn of that state.
 func (k *columns) oldestLocked() (oldest pin, churn int64) {
 	churn = noPin
 	for _, f := range k.mu.frames {
@@ -475,7 +475,7 @@ func (k *columns) oldestLocked() (oldest pin, churn int64) {
 	return oldest, churn
 }
 
-// unusedLocked is the column that was not used for the longest time.
+// unusedLocked returns the least recently used column.
 func (k *columns) unusedLocked() (unused columnKey) {
 	var used time.Time
 	for key, made := range k.mu.made {
@@ -496,12 +496,12 @@ func (k *columns) expire(now time.Time) {
 		}
 	}
 	if len(k.mu.made) == 0 {
-		k.mu.frames = nil // are made in no time
+		k.mu.frames = nil // cheap to make
 	}
 	k.trimLocked()
 }
 
-// drop drops all, for good.
+// drop drops everything, for good.
 func (k *columns) drop() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -511,8 +511,7 @@ func (k *columns) drop() {
 	k.trimLocked()
 }
 
-// size is the number of columns and orders, and the bytes that they have and keep from
-// being freed.
+// size returns the number of columns and orders, their size and what they keep from being freed.
 func (k *columns) size(churn int64) (n int, bytes int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

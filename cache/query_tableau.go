@@ -11,26 +11,25 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// fewObjects is the size up to which the values of a selection are read at each request:
-// that takes less than to keep them for the whole collection.
+// fewObjects is the size up to which the values of a selection are read by each request, because
+// that is cheaper than columns of the whole collection.
 const fewObjects = 256
 
-// maxGroups is how many different values objects can be counted by.
+// maxGroups is the maximum number of distinct values to count by.
 const maxGroups = 1000
 
-// tableau is the rows that a query is about and the columns that it needs of them.
+// tableau is the rows that a query selects and sorts, and their columns.
 type tableau struct {
 	ctx      context.Context
-	user     string // see ReadRequest.User
-	redacted bool   // see api.Representation.Redacted
+	user     string // whose turn it is to make columns
+	redacted bool   // whether values are those of redacted objects
 	resource *source.Resource
-	columns  *columns // nil if nothing is kept of them
+	columns  *columns // nil if nothing is cached
 	frame    *frame
 	rows     rows
 }
 
-// newTableau returns the rows of sel, whose values are those of redacted objects if redacted.
-// Without a column that is kept, user waits for its turn to make one.
+// newTableau returns the rows of sel. user is who waits to make a column of all objects.
 func newTableau(ctx context.Context, k *columns, res *source.Resource, sel *selected, user string, redacted bool) *tableau {
 	t := &tableau{ctx: ctx, user: user, redacted: redacted, resource: res}
 	if sel.Len() > fewObjects {
@@ -49,13 +48,13 @@ func newTableau(ctx context.Context, k *columns, res *source.Resource, sel *sele
 	return t
 }
 
-// len is the number of rows.
+// len returns the number of rows.
 func (t *tableau) len() int { return t.rows.len() }
 
-// object is the one at a position of the rows' frame.
+// object returns the object at a position.
 func (t *tableau) object(at int32) *object.Object { return t.frame.objs[at] }
 
-// groups are how many rows have each value at a path, by its text, and how many have none.
+// groups returns how many rows have each value at a path, by its text, and how many have none.
 func (t *tableau) groups(path listquery.Path) (groups map[string]int, without int, err error) {
 	col, err := t.column(path, false)
 	if err != nil {
@@ -65,7 +64,7 @@ func (t *tableau) groups(path listquery.Path) (groups map[string]int, without in
 	return groups, without, nil
 }
 
-// column is the values at a path.
+// column returns the values at a path.
 func (t *tableau) column(path listquery.Path, quantity bool) (*column, error) {
 	s, err := readerOf(t.resource, path, quantity)
 	if err != nil {
@@ -89,7 +88,7 @@ func (t *tableau) column(path listquery.Path, quantity bool) (*column, error) {
 		}
 	}()
 	if !t.columns.begun(t.frame, s.name) {
-		turn() // before others wait for the column, who would wait for this turn as well
+		turn() // first: callers that wait for the column would wait for this turn, too
 	}
 	if err != nil {
 		return nil, err
@@ -105,7 +104,7 @@ func (t *tableau) column(path listquery.Path, quantity bool) (*column, error) {
 	})
 }
 
-// where leaves the rows for which the condition holds at a moment.
+// where drops the rows for which the condition does not hold at a point in time.
 func (t *tableau) where(condition *listquery.Condition, at time.Time) error {
 	col, err := t.column(condition.Path, false)
 	if err != nil {
@@ -119,7 +118,7 @@ func (t *tableau) where(condition *listquery.Condition, at time.Time) error {
 	return nil
 }
 
-// sorted are the rows from from to to, exclusive, in the order of the keys.
+// sorted returns the rows [from, to) in the order of the keys.
 func (t *tableau) sorted(keys []listquery.Key, from, to int) ([]int32, error) {
 	if from == to {
 		return nil, nil
@@ -156,7 +155,7 @@ func (t *tableau) sorted(keys []listquery.Key, from, to int) ([]int32, error) {
 	return page, nil
 }
 
-// sort orders positions by the keys: by the last one first.
+// sort sorts positions by the keys, beginning with the last one.
 func (t *tableau) sort(keys []listquery.Key, positions []int32) ([]int32, error) {
 	for _, key := range slices.Backward(keys) {
 		col, err := t.column(key.Path, key.Quantity)
@@ -174,7 +173,7 @@ func (t *tableau) sort(keys []listquery.Key, positions []int32) ([]int32, error)
 	return positions, nil
 }
 
-// order is all positions in the order of the keys.
+// order returns all positions in the order of the keys.
 func (t *tableau) order(keys []listquery.Key) ([]int32, error) {
 	name := "order"
 	if t.redacted {
@@ -208,7 +207,7 @@ func (t *tableau) sortAll(keys []listquery.Key) ([]int32, error) {
 	return t.sort(keys, all.list())
 }
 
-// groups are how many rows have each value, by its text, and how many have none.
+// groups returns how many rows have each value, by its text, and how many have none.
 func (c *column) groups(r *rows) (groups map[string]int, without int) {
 	counts := make([]int, len(c.values)+1)
 	if r.isPicked {

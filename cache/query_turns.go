@@ -5,18 +5,18 @@ import (
 	"sync"
 )
 
-// turns lets one caller at a time make a column from all objects. Each user has one caller
-// that waits for that, and others behind it, so that who asks for many different columns
-// waits for their own. It is safe for concurrent use.
+// turns admits one caller at a time to make a column from all objects. Each user has at most one
+// caller in the queue, and the user's other callers wait behind it. A user who requests many
+// columns therefore delays only their own requests. It is safe for concurrent use.
 type turns struct {
-	place chan struct{} // served in the order of those who wait
+	place chan struct{} // first come, first served
 	mu    struct {
 		sync.Mutex
-		users map[string]*turn // those who wait, or make
+		users map[string]*turn // with a caller that waits or makes a column
 	}
 }
 
-// turn is one user's. callers is guarded by turns.mu.
+// turn is the queue of one user. callers is guarded by turns.mu.
 type turn struct {
 	place   chan struct{}
 	callers int
@@ -27,7 +27,7 @@ func (t *turns) init() {
 	t.mu.users = make(map[string]*turn)
 }
 
-// take waits for the user's turn; leave ends it. The error is ctx's.
+// take waits for the user's turn. The caller calls leave when it is done. The error is that of ctx.
 func (t *turns) take(ctx context.Context, user string) (leave func(), err error) {
 	mine := t.of(user)
 	select {
