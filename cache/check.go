@@ -2,12 +2,10 @@ package cache
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
@@ -89,7 +87,7 @@ func (c *Collection) mayCheckAgain(err error) bool {
 	var expired *store.ExpiredError
 	if errors.Is(err, errLate) {
 		c.feed.log.Warn("the feed does not bring what the upstream has; its watch begins again", "resourceVersion", c.RV())
-		c.feed.health.restart(errLate)
+		c.feed.Restart(errLate)
 		return true
 	}
 	return errors.As(err, &expired) || source.IsExpired(err) || errors.Is(err, errUneven)
@@ -148,7 +146,7 @@ func (c *Collection) nameAll(ctx context.Context, pageSize int64) (*references, 
 		return nil
 	}
 	for next, first := "", true; first || next != ""; first = false {
-		meta, err := c.feed.namePage(ctx, pageSize, next, visit)
+		meta, err := c.feed.names.Page(ctx, pageSize, next, visit)
 		switch {
 		case errors.Is(err, errUnseen) && !first && refs.sorted():
 			refs.cut = true
@@ -156,9 +154,9 @@ func (c *Collection) nameAll(ctx context.Context, pageSize int64) (*references, 
 		case err != nil:
 			return nil, fmt.Errorf("asking for names and versions: %w", err)
 		case meta.ResourceVersion == 0:
-			return nil, errNoVersion
+			return nil, source.ErrNoVersion
 		case first:
-			if err := c.expect(held, meta.ResourceVersion); err != nil {
+			if err := c.checker.expect(held, meta.ResourceVersion); err != nil {
 				return nil, err
 			}
 			refs.meta = meta
@@ -168,22 +166,15 @@ func (c *Collection) nameAll(ctx context.Context, pageSize int64) (*references, 
 		next = meta.Continue
 	}
 	if !refs.sorted() { // kube-apiserver's are
-		slices.SortFunc(refs.items, byReferenceKey)
+		refs.sort()
 	}
 	return refs, nil
 }
 
-// sorted reports whether the items are in the order of their keys.
-func (refs *references) sorted() bool { return slices.IsSortedFunc(refs.items, byReferenceKey) }
-
-func byReferenceKey(a, b reference) int { return cmp.Compare(a.key, b.key) }
-
 // stateAt is what the collection holds at the version of refs; or later, if that is just
 // what refs name.
 func (c *Collection) stateAt(ctx context.Context, refs *references) (*store.View, error) {
-	if c.prompt != nil {
-		_ = c.advance(ctx, catchUpLimit) // else the feed is waited for
-	}
+	_, _ = c.checker.FreshAtOnce(ctx) // else the feed is waited for
 	began, probed := time.Now(), false
 	for {
 		v := c.View()
@@ -196,7 +187,7 @@ func (c *Collection) stateAt(ctx context.Context, refs *references) (*store.View
 			return nil, errLate
 		case !probed && time.Since(began) > probeAfter:
 			probed = true
-			_ = c.probe(ctx) // else the feed is waited for
+			_ = c.checker.probe(ctx) // else the feed is waited for
 			continue
 		}
 		// What is missing has at least the next version.
@@ -331,7 +322,7 @@ func (c *Collection) listAt(ctx context.Context, token api.ContinueToken, n int)
 		if len(objs) == n {
 			return errPaged
 		}
-		o, err := c.feed.decode(raw)
+		o, err := c.feed.Decode(raw)
 		objs = append(objs, o)
 		return err
 	})

@@ -2,7 +2,6 @@ package cache
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -10,7 +9,6 @@ import (
 	"github.com/kubeweir/kubeweir/cache/form"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
-	"github.com/kubeweir/kubeweir/internal/flight"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/shard"
 	"github.com/kubeweir/kubeweir/watchmux"
@@ -30,9 +28,7 @@ type Collection struct {
 	columns  columns // of queries
 	feed     *feed
 	end      *ending
-	prompt   source.PromptSource // nil if the source is not one
-	fresh    flight.Group[struct{}, uint64]
-	referrer referrer
+	checker  *checker
 	builds   sync.WaitGroup // of indexes
 }
 
@@ -60,13 +56,10 @@ func newCollection(e *entry, first *store.List) *Collection {
 	})
 	c.columns.init(c.store, l.QueryBytes, l.SnapshotAge, spawn)
 	c.store.Install(first)
-	if prompt, ok := e.parts.source.(source.PromptSource); ok {
-		c.prompt = prompt
-		c.feed.metrics.told = c.feed.metrics.fresh.WithLabelValues("told")
-	} else {
-		c.referrer.source, _ = e.parts.source.(source.ReferenceSource)
-		c.referrer.none = &e.feed.nameless
-	}
+	c.checker = newChecker(checkerOptions{
+		store: c.store, source: e.parts.source, resource: e.resource, encoding: e.encoding,
+		names: e.feed.names, reflector: e.feed, rounds: e.feed.metrics.fresh,
+	})
 	return c
 }
 
@@ -128,14 +121,7 @@ func (c *Collection) wantShard(s *shard.Selector) {
 // after timeout (at once if that is 0), the context's error, or the reason why
 // the collection stopped.
 func (c *Collection) WaitFor(ctx context.Context, rv uint64, timeout time.Duration) error {
-	if c.RV() >= rv {
-		return nil
-	}
-	if c.prompt != nil && timeout > 0 {
-		// Maybe nothing of this resource is missing.
-		_ = c.advance(ctx, timeout)
-	}
-	return c.store.WaitFor(ctx, rv, timeout)
+	return c.checker.WaitFor(ctx, rv, timeout)
 }
 
 // Fresh returns a version which the collection holds and which is at least as
@@ -148,16 +134,22 @@ func (c *Collection) Fresh(ctx context.Context) (uint64, error) { return c.Fresh
 
 // FreshFor is Fresh that counts what it asks the source for.
 func (c *Collection) FreshFor(ctx context.Context, asked *Asked) (uint64, error) {
-	if rv, err := c.FreshAtOnce(ctx); !errors.Is(err, source.ErrUnsupported) {
-		return rv, err
-	}
-	rv, by, err := c.fresh.Do(ctx, struct{}{}, c.freshRound)
-	asked.Requests += by.Part()
+	rv, err := c.checker.FreshFor(ctx, asked)
 	if err == nil && c.Unconfirmed() {
 		err = c.store.Wait(ctx, c.feed.confirmed, confirmWait, rv)
 	}
 	return rv, err
 }
+
+// FreshAtOnce is Fresh for a PromptSource, which needs no request and nobody to share it with. With
+// any other source the error is ErrUnsupported.
+func (c *Collection) FreshAtOnce(ctx context.Context) (uint64, error) {
+	return c.checker.FreshAtOnce(ctx)
+}
+
+// Named reports whether the upstream names the versions of objects for Revalidate, as far as is
+// known, and soon enough.
+func (c *Collection) Named() bool { return c.checker.Named() }
 
 // WaitDeleted returns when the collection has seen the object with uid at key go: none of its
 // later states has it. An object that is absent and was not seen to go is an error at once,
@@ -213,6 +205,12 @@ func (c *Collection) Unconfirmed() bool { return c.feed.unconfirmed.Load() != ni
 // Closed is closed when the collection has stopped for good; State then has the
 // reason. Its views stay readable.
 func (c *Collection) Closed() <-chan struct{} { return c.end.closed }
+
+// tidy drops what has been unused for long.
+func (c *Collection) tidy(now time.Time) {
+	c.store.DropUnused(now)
+	c.columns.expire(now)
+}
 
 // close ends the collection's watchers with reason and drops what is kept for queries.
 func (c *Collection) close(reason error) {

@@ -105,7 +105,7 @@ type feed struct {
 	isConfirmed bool
 
 	progress atomic.Bool // the source is known to send bookmarks
-	nameless atomic.Bool // the source has no lists of the objects' metadata
+	names    *source.Names
 	// kept: what the store holds was loaded, or began with that. listedAt is when the last
 	// complete list was begun, nil before. doubt is called when what is held was found to be of another
 	// past than the source, with when the watch broke; zero if it was loaded.
@@ -131,6 +131,7 @@ func newFeed(p *collectionParts, res *source.Resource, enc api.Encoding) *feed {
 
 		confirmed: make(chan struct{}),
 	}
+	f.names = source.NewNames(p.source, res, enc, f.Decode)
 	f.image = p.keeper.image(res, enc, f.log)
 	f.doubt = p.doubt
 	return f
@@ -150,10 +151,9 @@ const (
 
 // Errors that end a stream, beside the source's.
 var (
-	errSilent  = errors.New("no event and no bookmark for too long")
-	errSuspect = errors.New("the upstream's version may have gone back")
-	errBehind  = errors.New("the API server is behind others, it is waited for")
-	errEnded   = errors.New("the watch ended")
+	errSilent = errors.New("no event and no bookmark for too long")
+	errBehind = errors.New("the API server is behind others, it is waited for")
+	errEnded  = errors.New("the watch ended")
 	// errNoInitialEnd is treated as ErrUnsupported.
 	errNoInitialEnd = fmt.Errorf("the initial events did not end: %w", source.ErrUnsupported)
 )
@@ -266,7 +266,7 @@ func (f *feed) after(err error) (reason string, final bool) {
 		return "decode", true
 	case errors.Is(err, errSilent):
 		return "silent", false
-	case errors.Is(err, errSuspect):
+	case errors.Is(err, store.ErrSuspect):
 		return "suspect", false
 	case errors.Is(err, errLate):
 		return "late", false
@@ -539,7 +539,7 @@ func (f *feed) live(ev source.Event) error {
 
 // event applies one event of a watch.
 func (f *feed) event(ev source.Event) error {
-	o, err := f.decode(ev.Object)
+	o, err := f.Decode(ev.Object)
 	if err != nil {
 		return err
 	}
@@ -556,7 +556,7 @@ func (f *feed) event(ev source.Event) error {
 // the same watch.
 func (f *feed) bookmarked(ev source.Event) error {
 	if ev.ResourceVersion < f.last {
-		return errSuspect
+		return store.ErrSuspect
 	}
 	f.last = ev.ResourceVersion
 	f.keepBookmark(ev)
@@ -571,7 +571,8 @@ func (f *feed) keepBookmark(ev source.Event) {
 	}
 }
 
-func (f *feed) decode(raw []byte) (*object.Object, error) {
+// Decode implements reflector.
+func (f *feed) Decode(raw []byte) (*object.Object, error) {
 	// Objects stay for long: slack behind them would, too.
 	if cap(raw)-len(raw) > len(raw)/16 {
 		raw = bytes.Clone(raw)

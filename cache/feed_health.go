@@ -107,6 +107,12 @@ func (h *health) fedLocked(contact time.Time, delay time.Duration) bool {
 	return h.mu.proven || h.mu.accepted && !time.Now().Before(settled) || contact.After(settled)
 }
 
+// Restart implements reflector.
+func (f *feed) Restart(cause error) { f.health.restart(cause) }
+
+// SendsBookmarks implements reflector.
+func (f *feed) SendsBookmarks() bool { return f.progress.Load() }
+
 // restart ends the open watch with cause.
 func (h *health) restart(cause error) {
 	h.mu.Lock()

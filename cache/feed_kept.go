@@ -79,7 +79,7 @@ func (f *feed) load(ctx context.Context) {
 		return
 	}
 	f.kept.Store(true) // before it is read, so that doubt of it does not come in between
-	l := f.image.load(ctx, f.panics, f.decode)
+	l := f.image.load(ctx, f.panics, f.Decode)
 	if l == nil {
 		f.kept.Store(false)
 		return

@@ -27,13 +27,10 @@ type listing struct {
 	release func()
 }
 
-// errNoVersion: what ends a list must say of which version it was.
-var errNoVersion = errors.New("the upstream's list has no resourceVersion")
-
 // whole is called when the source has said that the list is complete, at rv.
 func (l *listing) whole(rv uint64) (*store.List, error) {
 	if rv == 0 {
-		return nil, errNoVersion
+		return nil, source.ErrNoVersion
 	}
 	return &store.List{Tree: l.tree, RV: rv}, nil
 }
@@ -57,7 +54,7 @@ func (f *feed) startList(ctx context.Context) (*listing, error) {
 // is kept as it is: with it what was derived from it, and a relist of an
 // unchanged state takes no memory.
 func (f *feed) item(l *listing, raw []byte) (*object.Object, error) {
-	o, err := f.decode(raw)
+	o, err := f.Decode(raw)
 	if err != nil || l.held == nil {
 		return o, err
 	}

@@ -69,10 +69,11 @@ func (f *feed) checkPast(ctx context.Context, since uint64) error {
 	}
 	ctx, cancel := source.WithTimeout(ctx, f.source, source.SmallCallTimeout)
 	defer cancel()
-	var there reference
+	var key string
+	var rv uint64
 	token := v.PageToken(at, held.Key)
-	meta, err := f.namePage(ctx, 1, token.Encode(), func(key string, rv uint64) error {
-		there = reference{key, rv}
+	meta, err := f.names.Page(ctx, 1, token.Encode(), func(k string, v uint64) error {
+		key, rv = k, v
 		return nil
 	})
 	switch {
@@ -83,33 +84,14 @@ func (f *feed) checkPast(ctx context.Context, since uint64) error {
 		return fmt.Errorf("asking for an object that is held: %w", err)
 	case meta.ResourceVersion != at:
 		return nil // it answers with another state than it was asked for
-	case there != reference{held.Key, held.RV}:
-		return fmt.Errorf("%w: at %d it has %s at %d, held is %s at %d", errPast, at, there.key, there.rv, held.Key, held.RV)
+	case key != held.Key || rv != held.RV:
+		return fmt.Errorf("%w: at %d it has %s at %d, held is %s at %d", errPast, at, key, rv, held.Key, held.RV)
 	}
 	follow := v.CountFrom("", held.Key) - 1
 	if n, told := meta.Following(); told && n != int64(follow) {
 		return fmt.Errorf("%w: at %d it has %d objects behind %s, held are %d", errPast, at, n, held.Key, follow)
 	}
 	return nil
-}
-
-// namePage lists a page of names and versions, of the objects' metadata if the source has
-// that.
-func (f *feed) namePage(ctx context.Context, limit int64, next string, visit func(key string, rv uint64) error) (source.ListMeta, error) {
-	if src, ok := f.source.(source.ReferenceSource); ok && !f.nameless.Load() {
-		meta, err := src.References(ctx, f.resource, source.ReferenceOptions{Limit: limit, Continue: next}, visit)
-		if !errors.Is(err, source.ErrUnsupported) {
-			return meta, err
-		}
-		f.nameless.Store(true)
-	}
-	return f.source.List(ctx, f.resource, f.encoding, source.ListOptions{Limit: limit, Continue: next}, func(raw []byte) error {
-		o, err := f.decode(raw)
-		if err != nil {
-			return err
-		}
-		return visit(o.Key, o.RV)
-	})
 }
 
 // confirm publishes what was loaded, and brought up to date by the watch.

@@ -102,7 +102,7 @@ func (m *merging) pages(ctx, watchCtx context.Context) (newest uint64, err error
 		var decode *decodeError
 		switch {
 		case err == nil && meta.ResourceVersion == 0:
-			return 0, errNoVersion
+			return 0, source.ErrNoVersion
 		case err == nil && meta.Continue == "":
 			return max(newest, meta.ResourceVersion), nil
 		case err == nil && m.streams && first == 0 && time.Since(start) <= quickPage:
@@ -257,7 +257,7 @@ func (m *merging) reach(ctx context.Context, rv uint64) (uint64, error) {
 		select {
 		case <-m.news:
 		case <-limit.C:
-			return 0, errNoBookmark
+			return 0, source.ErrNoBookmark
 		case <-ctx.Done():
 			return 0, context.Cause(ctx)
 		}

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/object"
@@ -320,7 +321,7 @@ func assemble(pieces []*piece, note *imageNote) (*store.List, error) {
 	case tree.Len() != note.Objects || size != note.Bytes:
 		return nil, fmt.Errorf("%d objects of %d bytes instead of %d of %d", tree.Len(), size, note.Objects, note.Bytes)
 	case note.ResourceVersion == 0 || note.Whole == 0 || note.Whole > note.ResourceVersion:
-		return nil, fmt.Errorf("%w: %d, %d", errNoVersion, note.ResourceVersion, note.Whole)
+		return nil, fmt.Errorf("%w: %d, %d", source.ErrNoVersion, note.ResourceVersion, note.Whole)
 	}
 	return &store.List{Tree: tree, RV: note.ResourceVersion, CompleteRV: note.Whole}, nil
 }

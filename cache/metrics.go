@@ -26,7 +26,6 @@ type feedMetrics struct {
 	restarts    *prometheus.CounterVec // by reason
 	events      *prometheus.CounterVec // by type
 	fresh       *prometheus.CounterVec // by way
-	told        prometheus.Counter     // of fresh; with a PromptSource only
 	syncSeconds prometheus.Observer
 }
 

@@ -32,10 +32,6 @@ func ForwardReason(err error) reason.Forward {
 	return reason.CacheUnavailable
 }
 
-// Asked is what the source was asked for: requests, and the bytes of their answers. Of what
-// several callers share, each has a part.
-type Asked struct{ Requests, Bytes float64 }
-
 // ReadRequest is one authorized get or list. A Reader does not keep it, and changes nothing
 // but Asked.
 type ReadRequest struct {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/source"
-	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/reason"
 )
 
@@ -48,10 +47,10 @@ func (r *Reader) Revalidate(ctx context.Context, c *Collection, req *ReadRequest
 		}
 		from = q.fromKey(token.Start)
 	}
-	if c.trails() {
+	if c.checker.trails() {
 		return nil, forward(reason.Unproven, errTrails) // on a slow link each byte counts
 	}
-	refs, err := c.references(ctx, q.referenceOptions(), &req.Asked)
+	refs, err := c.checker.references(ctx, q.referenceOptions(), &req.Asked)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -93,7 +92,7 @@ func (r *Reader) confirm(ctx context.Context, c *Collection, q *query, from stri
 		if err != nil {
 			return nil, err
 		}
-		if refs.match(sel) {
+		if refs.match(&sel.selected) {
 			sel.rv, sel.token, sel.remaining = refs.meta.ResourceVersion, refs.meta.Continue, refs.meta.RemainingItemCount
 			return sel, nil
 		}
@@ -106,17 +105,4 @@ func (r *Reader) confirm(ctx context.Context, c *Collection, q *query, from stri
 			return nil, forward(reason.Unproven, err)
 		}
 	}
-}
-
-// match reports whether sel has just the objects of refs, in their order.
-func (refs *references) match(sel *selection) bool {
-	if sel.Len() != len(refs.items) {
-		return false
-	}
-	same := true
-	sel.Each(func(i int, o *object.Object) bool {
-		same = refs.items[i].rv == o.RV && refs.items[i].key == o.Key
-		return same
-	})
-	return same
 }

@@ -177,6 +177,12 @@ type Event struct {
 // ErrUnsupported says that a source does not support a request.
 var ErrUnsupported = errors.New("not supported by the source")
 
+// ErrNoBookmark says that a watch ended without the bookmark that was expected.
+var ErrNoBookmark = errors.New("the watch ended without a bookmark")
+
+// ErrNoVersion says that a list, or the bookmark that ends one, has no resourceVersion.
+var ErrNoVersion = errors.New("the upstream's list has no resourceVersion")
+
 // Source is what the cache needs of an API server: a remote kube-apiserver or the origin. Its
 // methods are safe for concurrent use. Errors that the server responded with, or sent as ERROR
 // events, are *errors.StatusError of apimachinery.

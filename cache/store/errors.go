@@ -9,6 +9,9 @@ import (
 // restored or because it is another cluster. Nothing that was held is valid.
 var ErrRewound = errors.New("the upstream's resource version went back")
 
+// ErrSuspect says that the upstream's resourceVersion may have gone back. The reflector finds out.
+var ErrSuspect = errors.New("the upstream's version may have gone back")
+
 // ExpiredError says that the state at a version is no longer held.
 type ExpiredError struct {
 	// RV is the requested version, Oldest the oldest version that the history reaches.

@@ -1,10 +1,11 @@
 package cache
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
+	"slices"
 	"time"
 
 	"github.com/kubeweir/kubeweir/cache/source"
@@ -33,8 +34,7 @@ type reference struct {
 
 // referrer asks a ReferenceSource on behalf of one collection.
 type referrer struct {
-	source  source.ReferenceSource // nil if the source is not one, or a PromptSource, which is not asked
-	none    *atomic.Bool           // the source has no such lists of the resource; the feed's nameless
+	names   *source.Names // nil for a PromptSource, which is not asked
 	flights flight.Group[source.ReferenceOptions, *references]
 }
 
@@ -48,7 +48,7 @@ var errUnseen = errors.New("the cache is too far behind the upstream")
 // references lists what the upstream has now. Callers share a list that began after
 // all of them had come. The error wraps ErrUnsupported when there is no such list. What of
 // it is the caller's is counted.
-func (c *Collection) references(ctx context.Context, opts source.ReferenceOptions, asked *Asked) (*references, error) {
+func (c *checker) references(ctx context.Context, opts source.ReferenceOptions, asked *Asked) (*references, error) {
 	if c.referrer.lacks() {
 		return nil, source.ErrUnsupported
 	}
@@ -67,11 +67,8 @@ func (c *Collection) references(ctx context.Context, opts source.ReferenceOption
 	return refs, err
 }
 
-// Named reports whether the upstream names the versions of objects for Revalidate, as far as is known, and soon enough.
-func (c *Collection) Named() bool { return !c.referrer.lacks() && !c.trails() }
-
 // lacks reports whether there is nobody to ask.
-func (r *referrer) lacks() bool { return r.source == nil || r.none.Load() }
+func (r *referrer) lacks() bool { return r.names == nil || !r.names.IsSupported() }
 
 // A resource is busy when so many events came within busyEvents times feedHeadStart: the
 // next one is about to come.
@@ -81,8 +78,8 @@ const busyEvents = 3
 // noticeably more than its version.
 const busyObjects = 200
 
-func (c *Collection) isBusy() bool {
-	return c.View().Len() >= busyObjects && c.store.Mux().Recent(busyEvents, int64(busyEvents*feedHeadStart))
+func (c *checker) isBusy() bool {
+	return c.store.Latest().Len() >= busyObjects && c.store.Mux().Recent(busyEvents, int64(busyEvents*feedHeadStart))
 }
 
 const (
@@ -94,23 +91,23 @@ const (
 
 // trails reports whether the feed brings changes, and late: what the upstream names now
 // comes when nobody waits for it any more.
-func (c *Collection) trails() bool {
-	return c.feed.source.Delay() >= trailingDelay && c.store.Mux().Recent(1, int64(trailingTime))
+func (c *checker) trails() bool {
+	return c.source.Delay() >= trailingDelay && c.store.Mux().Recent(1, int64(trailingTime))
 }
 
 // overtaken asks for the upstream's version alone and tells whether the feed comes past
 // it at once. On a busy resource it does, and the names are not needed.
-func (c *Collection) overtaken(ctx context.Context) (rv uint64, ok bool) {
-	held := c.RV()
-	rv, err := c.feed.source.CurrentVersion(ctx, c.resource)
+func (c *checker) overtaken(ctx context.Context) (rv uint64, ok bool) {
+	held := c.store.LatestRV()
+	rv, err := c.source.CurrentVersion(ctx, c.resource)
 	return rv, err == nil && c.expect(held, rv) == nil && c.WaitFor(ctx, rv, feedHeadStart) == nil
 }
 
-func (c *Collection) listReferences(ctx context.Context, opts source.ReferenceOptions) (*references, error) {
-	held, limit := c.RV(), c.View().Len()+maxUnseen
-	refs := &references{items: make([]reference, 0, min(c.View().Count(opts.Namespace), pageCapacity(opts.Limit)))}
+func (c *checker) listReferences(ctx context.Context, opts source.ReferenceOptions) (*references, error) {
+	held, limit := c.store.LatestRV(), c.store.Latest().Len()+maxUnseen
+	refs := &references{items: make([]reference, 0, min(c.store.Latest().Count(opts.Namespace), pageCapacity(opts.Limit)))}
 	var err error
-	refs.meta, err = c.referrer.source.References(ctx, c.resource, opts, func(key string, rv uint64) error {
+	refs.meta, err = c.referrer.names.List(ctx, opts, func(key string, rv uint64) error {
 		if len(refs.items) == limit {
 			return errUnseen
 		}
@@ -120,11 +117,11 @@ func (c *Collection) listReferences(ctx context.Context, opts source.ReferenceOp
 	})
 	switch {
 	case err == nil && refs.meta.ResourceVersion == 0:
-		err = fmt.Errorf("%w: %w", source.ErrUnsupported, errNoVersion)
+		err = fmt.Errorf("%w: %w", source.ErrUnsupported, source.ErrNoVersion)
 		fallthrough
 	case err != nil:
 		if errors.Is(err, source.ErrUnsupported) {
-			c.referrer.none.Store(true)
+			c.referrer.names.SetUnsupported()
 		}
 		return nil, fmt.Errorf("asking for names and versions: %w", err)
 	case opts.Continue == "":
@@ -157,3 +154,24 @@ func pageCapacity(limit int64) int {
 	}
 	return int(min(limit, most))
 }
+
+// match reports whether sel has just the objects of refs, in their order.
+func (refs *references) match(sel *selected) bool {
+	if sel.Len() != len(refs.items) {
+		return false
+	}
+	same := true
+	sel.Each(func(i int, o *object.Object) bool {
+		same = refs.items[i].rv == o.RV && refs.items[i].key == o.Key
+		return same
+	})
+	return same
+}
+
+// sorted reports whether the items are in the order of their keys.
+func (refs *references) sorted() bool { return slices.IsSortedFunc(refs.items, byReferenceKey) }
+
+func byReferenceKey(a, b reference) int { return cmp.Compare(a.key, b.key) }
+
+// sort sorts the items by their keys.
+func (refs *references) sort() { slices.SortFunc(refs.items, byReferenceKey) }

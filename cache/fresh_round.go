@@ -57,14 +57,14 @@ const (
 //
 // The feed itself may be broken meanwhile: neither proof needs it when there was no
 // change.
-func (c *Collection) freshRound(ctx context.Context) (uint64, error) {
+func (c *checker) freshRound(ctx context.Context) (uint64, error) {
 	rv, way, err := c.catchUp(ctx)
-	c.feed.metrics.fresh.WithLabelValues(way).Inc()
+	c.rounds.WithLabelValues(way).Inc()
 	return rv, err
 }
 
 // catchUp does the round and tells which way it took.
-func (c *Collection) catchUp(ctx context.Context) (rv uint64, way string, err error) {
+func (c *checker) catchUp(ctx context.Context) (rv uint64, way string, err error) {
 	if c.namesFirst() {
 		// The names tell the version, too, and one linearizable request is what a reader
 		// of a quiet resource waits for.
@@ -72,44 +72,44 @@ func (c *Collection) catchUp(ctx context.Context) (rv uint64, way string, err er
 			if err != nil {
 				return 0, "failed", err
 			}
-			return c.RV(), "listed", nil
+			return c.store.LatestRV(), "listed", nil
 		}
 	}
-	held := c.RV()
-	v, err := c.feed.source.CurrentVersion(ctx, c.resource)
+	held := c.store.LatestRV()
+	v, err := c.source.CurrentVersion(ctx, c.resource)
 	if err != nil {
 		return 0, "failed", fmt.Errorf("asking for the current version: %w", err)
 	}
 	if err := c.expect(held, v); err != nil {
 		return 0, "failed", err
 	}
-	if rv := c.RV(); rv >= v {
+	if rv := c.store.LatestRV(); rv >= v {
 		return rv, "held", nil
 	}
 	way, err = "fed", c.WaitFor(ctx, v, feedHeadStart)
 	if store.IsTooLarge(err) {
 		way, err = c.prove(ctx, v)
 	}
-	if err != nil && c.RV() < v { // the feed may have come past it during a proof that failed
+	if err != nil && c.store.LatestRV() < v { // the feed may have come past it during a proof that failed
 		return 0, "failed", err
 	}
-	return c.RV(), way, nil
+	return c.store.LatestRV(), way, nil
 }
 
 // namesFirst reports whether the names are asked for at once: they cost little, or the
 // version alone, which the feed is left a moment to bring, is not likely to do.
-func (c *Collection) namesFirst() bool {
-	return c.View().Len() <= listedObjects && !c.isBusy()
+func (c *checker) namesFirst() bool {
+	return c.store.Latest().Len() <= listedObjects && !c.isBusy()
 }
 
 // prove finds out whether the collection holds everything up to version.
-func (c *Collection) prove(ctx context.Context, version uint64) (way string, err error) {
-	if c.View().Len() <= listedObjects || !c.feed.progress.Load() {
+func (c *checker) prove(ctx context.Context, version uint64) (way string, err error) {
+	if c.store.Latest().Len() <= listedObjects || !c.reflector.SendsBookmarks() {
 		if err := c.compare(ctx, version); !errors.Is(err, source.ErrUnsupported) {
 			return "listed", err
 		}
 	}
-	err = &store.TooLargeError{RV: version, Current: c.RV()}
+	err = &store.TooLargeError{RV: version, Current: c.store.LatestRV()}
 	for attempt := 0; attempt < probeAttempts && store.IsTooLarge(err); attempt++ {
 		if err = c.probe(ctx); err == nil {
 			err = c.WaitFor(ctx, version, 0)
@@ -119,7 +119,7 @@ func (c *Collection) prove(ctx context.Context, version uint64) (way string, err
 }
 
 // compare is step 4 of freshRound.
-func (c *Collection) compare(ctx context.Context, version uint64) error {
+func (c *checker) compare(ctx context.Context, version uint64) error {
 	if c.referrer.lacks() {
 		return source.ErrUnsupported
 	}
@@ -132,7 +132,7 @@ func (c *Collection) compare(ctx context.Context, version uint64) error {
 	}
 	deadline := time.Now().Add(catchUpLimit)
 	for {
-		v := c.View()
+		v := c.store.Latest()
 		switch {
 		case v.RV() > refs.meta.ResourceVersion, c.store.IsComplete(refs.meta.ResourceVersion):
 			return nil
@@ -154,33 +154,27 @@ func (c *Collection) compare(ctx context.Context, version uint64) error {
 	}
 }
 
-// tidy drops what has been unused for long.
-func (c *Collection) tidy(now time.Time) {
-	c.store.DropUnused(now)
-	c.columns.expire(now)
-}
-
 // expect is an error if the upstream's most recent version is below what the collection
 // held before it was asked for. The feed finds out what that means.
-func (c *Collection) expect(held, version uint64) error {
+func (c *checker) expect(held, version uint64) error {
 	if version >= held {
 		return nil
 	}
-	c.feed.health.restart(errSuspect)
-	return fmt.Errorf("%w: from %d to %d", errSuspect, held, version)
+	c.reflector.Restart(store.ErrSuspect)
+	return fmt.Errorf("%w: from %d to %d", store.ErrSuspect, held, version)
 }
 
 // FreshAtOnce is Fresh for a PromptSource, which needs no request and nobody to
 // share it with. With any other source the error is ErrUnsupported.
-func (c *Collection) FreshAtOnce(ctx context.Context) (uint64, error) {
+func (c *checker) FreshAtOnce(ctx context.Context) (uint64, error) {
 	if err := c.advance(ctx, catchUpLimit); err != nil {
 		return 0, err
 	}
-	return c.RV(), nil
+	return c.store.LatestRV(), nil
 }
 
 // advance lets the collection hold the source's current version.
-func (c *Collection) advance(ctx context.Context, timeout time.Duration) error {
+func (c *checker) advance(ctx context.Context, timeout time.Duration) error {
 	if c.prompt == nil {
 		return source.ErrUnsupported
 	}
@@ -195,11 +189,11 @@ func (c *Collection) advance(ctx context.Context, timeout time.Duration) error {
 	case errors.Is(err, source.ErrUnsupported):
 		return err
 	case err != nil:
-		c.feed.metrics.fresh.WithLabelValues("failed").Inc()
+		c.rounds.WithLabelValues("failed").Inc()
 		return fmt.Errorf("asking for the current version: %w", err)
 	}
-	c.feed.metrics.told.Inc()
-	if c.RV() < current { // there was no change between the two
+	c.immediate.Inc()
+	if c.store.LatestRV() < current { // there was no change between the two
 		c.store.Progress(current)
 	}
 	return nil
@@ -209,13 +203,13 @@ func (c *Collection) advance(ctx context.Context, timeout time.Duration) error {
 var errProbed = errors.New("probe done")
 
 // probe is step 5 of freshRound.
-func (c *Collection) probe(ctx context.Context) error {
+func (c *checker) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, (probeSeconds+2)*time.Second)
 	defer cancel()
 	last, shared := c.store.CompleteRV(), false
 	var bookmark uint64
 	opts := source.WatchOptions{ResourceVersion: last, TimeoutSeconds: probeSeconds, Probe: true}
-	err := c.feed.source.Watch(ctx, c.resource, c.encoding, opts, func(ev source.Event) error {
+	err := c.source.Watch(ctx, c.resource, c.encoding, opts, func(ev source.Event) error {
 		switch ev.Type {
 		case source.WatchAccepted:
 			return nil
@@ -223,7 +217,7 @@ func (c *Collection) probe(ctx context.Context) error {
 			bookmark = ev.ResourceVersion
 			return errProbed
 		}
-		o, err := c.feed.decode(ev.Object)
+		o, err := c.reflector.Decode(ev.Object)
 		if err == nil {
 			last, shared = max(last, o.RV), o.RV == last
 		}
@@ -233,7 +227,7 @@ func (c *Collection) probe(ctx context.Context) error {
 	case bookmark == 0 && err != nil:
 		return fmt.Errorf("probing for the current version: %w", err)
 	case bookmark == 0:
-		return fmt.Errorf("probing for the current version: %w", errNoBookmark)
+		return fmt.Errorf("probing for the current version: %w", source.ErrNoBookmark)
 	}
 	if err := c.WaitFor(ctx, last, catchUpLimit); err != nil {
 		return err
@@ -248,6 +242,3 @@ func (c *Collection) probe(ctx context.Context) error {
 // errShared: what a proof has seen last are several changes of one version, and of such
 // a version nobody knows whether all of it has come.
 var errShared = errors.New("the last version has several changes")
-
-// errNoBookmark: the source's watches bring none, so nothing can be proved.
-var errNoBookmark = errors.New("the watch ended without a bookmark")
