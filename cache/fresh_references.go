@@ -156,7 +156,7 @@ func pageCapacity(limit int64) int {
 }
 
 // match reports whether sel has just the objects of refs, in their order.
-func (refs *references) match(sel *selected) bool {
+func (refs *references) match(sel *store.Selection) bool {
 	if sel.Len() != len(refs.items) {
 		return false
 	}

@@ -116,20 +116,20 @@ func (r *rows) list() []int32 {
 
 // rowsOf returns the rows of the selected objects. ok is false if the frame does not have all of
 // them, which happens when its snapshot is missing changes of its version.
-func (f *frame) rowsOf(s *selected) (r rows, ok bool) {
-	if !s.picked {
-		if s.namespace == "" {
+func (f *frame) rowsOf(s *store.Selection) (r rows, ok bool) {
+	if !s.IsPicked {
+		if s.Namespace == "" {
 			return rows{to: len(f.objs)}, true
 		}
-		return rows{from: f.search(s.namespace + "/"), to: f.search(s.namespace + "0")}, true // "0" follows "/"
+		return rows{from: f.search(s.Namespace + "/"), to: f.search(s.Namespace + "0")}, true // "0" follows "/"
 	}
-	r = rows{picked: make([]int32, 0, len(s.objs)), isPicked: true}
+	r = rows{picked: make([]int32, 0, len(s.Objects)), isPicked: true}
 	// A search visits about 17 objects anywhere in memory, the next position is one comparison
 	// away.
 	stride := len(f.objs) / 32
 	at := 0
-	for _, o := range s.objs {
-		if len(s.objs) < stride {
+	for _, o := range s.Objects {
+		if len(s.Objects) < stride {
 			at += sort.Search(len(f.objs)-at, func(i int) bool { return f.objs[at+i].Key >= o.Key })
 		} else {
 			for at < len(f.objs) && f.objs[at] != o {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/cache/source"
+	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/listquery"
 	"github.com/kubeweir/kubeweir/object"
 )
@@ -30,10 +31,10 @@ type tableau struct {
 }
 
 // newTableau returns the rows of sel. user is who waits to make a column of all objects.
-func newTableau(ctx context.Context, k *columns, res *source.Resource, sel *selected, user string, redacted bool) *tableau {
+func newTableau(ctx context.Context, k *columns, res *source.Resource, sel *store.Selection, user string, redacted bool) *tableau {
 	t := &tableau{ctx: ctx, user: user, redacted: redacted, resource: res}
 	if sel.Len() > fewObjects {
-		f := k.frame(sel.view)
+		f := k.frame(sel.View)
 		if r, ok := f.rowsOf(sel); ok {
 			t.columns, t.frame, t.rows = k, f, r
 			return t

@@ -141,7 +141,7 @@ func (q *query) limit() int {
 
 // selection is the result of a list before it is rendered.
 type selection struct {
-	selected
+	store.Selection
 	// rv is the version that the list reports.
 	rv    uint64
 	limit int // the requested page size, 0 for none
@@ -170,8 +170,8 @@ func (s *selection) list(c *Collection) *form.List {
 		Continue:           s.token,
 		RemainingItemCount: s.remaining,
 		Shard:              echoed,
-		Content:            s.view.Content(),
-		Scope:              form.Scope{Namespace: s.namespace, From: s.from, Limit: s.limit, Selectors: s.variant},
+		Content:            s.View.Content(),
+		Scope:              form.Scope{Namespace: s.Namespace, From: s.From, Limit: s.limit, Selectors: s.variant},
 	}
 }
 
@@ -275,7 +275,7 @@ func (r *Reader) latest(ctx context.Context, c *Collection, q *query, v *store.V
 	if q.filter.HasTerms() && q.single == "" && from == "" && q.limit() == 0 {
 		if objs, at := indexed(ctx, c, q.filter, v); at != nil {
 			s := q.newSelection(at, at.RV(), "")
-			s.picked, s.objs = true, objs
+			s.IsPicked, s.Objects = true, objs
 			return s, nil
 		}
 	}
@@ -308,7 +308,7 @@ func indexed(ctx context.Context, c *Collection, f *object.Filter, v *store.View
 // of a view belong to it must be in it, or what is derived from one selection
 // would pass for another's.
 func (q *query) newSelection(v *store.View, rv uint64, from string) *selection {
-	s := &selection{selected: selected{view: v, namespace: q.namespace, from: from}, rv: rv, limit: q.limit()}
+	s := &selection{Selection: store.Selection{View: v, Namespace: q.namespace, From: from}, rv: rv, limit: q.limit()}
 	if q.filter != nil {
 		s.variant, s.shard = variantOf(q.filter), q.filter.Shard
 	}
@@ -323,10 +323,10 @@ func (q *query) selectFrom(ctx context.Context, c *Collection, v *store.View, rv
 		q.selectRun(c, s)
 		return s, nil
 	}
-	s.picked = true
+	s.IsPicked = true
 	if q.single != "" {
 		if o := v.Get(q.single); o != nil && q.filter.Matches(o) {
-			s.objs = []*object.Object{o}
+			s.Objects = []*object.Object{o}
 		}
 		return s, nil
 	}
@@ -353,14 +353,14 @@ func (q *query) selectFrom(ctx context.Context, c *Collection, v *store.View, rv
 		if search.Requested() {
 			return false
 		}
-		if limit > 0 && len(s.objs) == limit {
+		if limit > 0 && len(s.Objects) == limit {
 			// As upstream: something remains if any object does that its scan
 			// would look at, matching or not.
 			more = index == nil || index.matches(o)
 			return !more
 		}
 		if q.filter.Matches(o) {
-			s.objs = append(s.objs, o)
+			s.Objects = append(s.Objects, o)
 		}
 		return true
 	})
@@ -368,33 +368,33 @@ func (q *query) selectFrom(ctx context.Context, c *Collection, v *store.View, rv
 		return nil, ctx.Err()
 	}
 	if more {
-		q.page(c, s, s.objs[limit-1].Key)
+		q.page(c, s, s.Objects[limit-1].Key)
 	}
 	return s, nil
 }
 
 // cut makes s a page of objs, which are all that is selected from s.from on.
 func (q *query) cut(c *Collection, s *selection, objs []*object.Object) {
-	s.objs = objs
+	s.Objects = objs
 	if s.limit == 0 || len(objs) < s.limit {
 		return
 	}
-	s.objs = objs[:s.limit:s.limit]
-	last := s.objs[s.limit-1].Key
-	if s.view.CountFrom(q.namespace, last+"\x00") > 0 { // of whatever shard, as upstream
+	s.Objects = objs[:s.limit:s.limit]
+	last := s.Objects[s.limit-1].Key
+	if s.View.CountFrom(q.namespace, last+"\x00") > 0 { // of whatever shard, as upstream
 		q.page(c, s, last)
 	}
 }
 
 // selectRun selects without selectors.
 func (q *query) selectRun(c *Collection, s *selection) {
-	s.n = s.view.CountFrom(s.namespace, s.from)
+	s.N = s.View.CountFrom(s.Namespace, s.From)
 	limit := s.limit
-	if limit == 0 || s.n <= limit {
+	if limit == 0 || s.N <= limit {
 		return
 	}
-	remaining := int64(s.n - limit)
-	s.n, s.remaining = limit, &remaining
+	remaining := int64(s.N - limit)
+	s.N, s.remaining = limit, &remaining
 	last := ""
 	s.Each(func(i int, o *object.Object) bool {
 		if i == limit-1 {
@@ -414,7 +414,7 @@ func (q *query) page(c *Collection, s *selection, last string) {
 		last = last[len(q.namespace)+1:]
 	}
 	s.token = api.ContinueToken{ResourceVersion: int64(s.rv), Start: last + "\x00", Within: q.filter.WithinID()}.Encode()
-	c.Retain(s.view)
+	c.Retain(s.View)
 }
 
 // variantOf spells the selectors of f. One that selects nothing prints as one that

@@ -69,7 +69,7 @@ func (r *Reader) listAsked(ctx context.Context, c *Collection, req *ReadRequest)
 		return nil, unsortable(ctx, c, err)
 	}
 	if req.Shown != nil {
-		if page.objs, err = r.shown(ctx, req.Shown, page); err != nil {
+		if page.Objects, err = r.shown(ctx, req.Shown, page); err != nil {
 			return nil, a.expired(err)
 		}
 	}
@@ -149,8 +149,8 @@ func (r *Reader) shown(ctx context.Context, c *Collection, page *selection) ([]*
 // in are the objects of a page as a view of another collection has them; ok is false if it
 // has others.
 func (s *selection) in(v *store.View) (objs []*object.Object, ok bool) {
-	objs = make([]*object.Object, len(s.objs))
-	for i, o := range s.objs {
+	objs = make([]*object.Object, len(s.Objects))
+	for i, o := range s.Objects {
 		if objs[i] = v.Get(o.Key); objs[i] == nil || objs[i].RV != o.RV {
 			return nil, false
 		}
@@ -160,7 +160,7 @@ func (s *selection) in(v *store.View) (objs []*object.Object, ok bool) {
 
 // newest is the version of the object that was changed last.
 func (s *selection) newest() (rv uint64) {
-	for _, o := range s.objs {
+	for _, o := range s.Objects {
 		rv = max(rv, o.RV)
 	}
 	return rv
@@ -254,7 +254,7 @@ func (a *asked) expired(err error) error {
 
 // apply makes the page of a selection, and the JSON of the counts, nil if none were asked for.
 func (a *asked) apply(ctx context.Context, c *Collection, sel *selection) (*selection, []byte, error) {
-	t := newTableau(ctx, &c.columns, c.resource, &sel.selected, a.User, a.Rep.Redacted)
+	t := newTableau(ctx, &c.columns, c.resource, &sel.Selection, a.User, a.Rep.Redacted)
 	for i := range a.Where {
 		if err := t.where(&a.Where[i], a.at); err != nil {
 			return nil, nil, err
@@ -264,7 +264,7 @@ func (a *asked) apply(ctx context.Context, c *Collection, sel *selection) (*sele
 	if err != nil {
 		return nil, nil, err
 	}
-	sel.objs, sel.picked = nil, true
+	sel.Objects, sel.IsPicked = nil, true
 	sel.variant += "\x02" + a.Query.String() + "@" + strconv.Itoa(a.offset)
 	if a.Timed() {
 		sel.variant += "@" + strconv.FormatInt(a.at.Unix(), 10)
@@ -287,9 +287,9 @@ func (a *asked) page(c *Collection, t *tableau, sel *selection) error {
 	if err != nil {
 		return err
 	}
-	sel.objs = make([]*object.Object, 0, len(positions))
+	sel.Objects = make([]*object.Object, 0, len(positions))
 	for _, at := range positions {
-		sel.objs = append(sel.objs, t.object(at))
+		sel.Objects = append(sel.Objects, t.object(at))
 	}
 	if to < all {
 		remaining := int64(all - to)
@@ -299,7 +299,7 @@ func (a *asked) page(c *Collection, t *tableau, sel *selection) error {
 			token.At = a.at.Unix()
 		}
 		sel.token = token.Encode(a.Query, a.selected)
-		c.Retain(sel.view)
+		c.Retain(sel.View)
 	}
 	return nil
 }

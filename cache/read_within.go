@@ -12,16 +12,16 @@ import (
 func (q *query) selectWithin(c *Collection, s *selection, looking *store.Cancellation) {
 	terms := q.filter.HasTerms() || q.filter.Shard != nil
 	more := 0
-	s.view.AscendNamespaces(q.filter, s.from, func(o *object.Object) bool {
+	s.View.AscendNamespaces(q.filter, s.From, func(o *object.Object) bool {
 		switch {
 		case looking.Requested():
 			return false
-		case s.limit > 0 && len(s.objs) == s.limit:
+		case s.limit > 0 && len(s.Objects) == s.limit:
 			// Something remains if any object there does, matching or not, as elsewhere.
 			more++
 			return !terms
 		case !terms || q.filter.Matches(o):
-			s.objs = append(s.objs, o)
+			s.Objects = append(s.Objects, o)
 		}
 		return true
 	})
@@ -32,5 +32,5 @@ func (q *query) selectWithin(c *Collection, s *selection, looking *store.Cancell
 		remaining := int64(more)
 		s.remaining = &remaining
 	}
-	q.page(c, s, s.objs[s.limit-1].Key)
+	q.page(c, s, s.Objects[s.limit-1].Key)
 }

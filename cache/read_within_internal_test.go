@@ -38,11 +38,11 @@ func BenchmarkWithin(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				q := &query{ReadRequest: &ReadRequest{Options: api.ListOptions{Limit: limit}}, filter: f}
-				s := &selection{selected: selected{view: v, picked: true}, limit: q.limit()}
+				s := &selection{Selection: store.Selection{View: v, IsPicked: true}, limit: q.limit()}
 				looking := store.NewCancellation(b.Context())
 				q.selectWithin(c, s, &looking)
-				if limit == 0 && len(s.objs) != 30_000 {
-					b.Fatal(len(s.objs))
+				if limit == 0 && len(s.Objects) != 30_000 {
+					b.Fatal(len(s.Objects))
 				}
 			}
 		})

@@ -92,7 +92,7 @@ func (r *Reader) confirm(ctx context.Context, c *Collection, q *query, from stri
 		if err != nil {
 			return nil, err
 		}
-		if refs.match(&sel.selected) {
+		if refs.match(&sel.Selection) {
 			sel.rv, sel.token, sel.remaining = refs.meta.ResourceVersion, refs.meta.Continue, refs.meta.RemainingItemCount
 			return sel, nil
 		}

@@ -50,8 +50,8 @@ func (s *watchStream) compressInitial(ctx context.Context) {
 	}
 	if done, err := s.body.Compress(sel.list(s.c), s.req.Compression, sel.bytes()); err != nil || !done {
 		// What cannot be rendered the watch says when it is there.
-		if sel.picked {
-			s.picked = sel.objs
+		if sel.IsPicked {
+			s.picked = sel.Objects
 		}
 		return
 	}
@@ -66,23 +66,23 @@ func (s *watchStream) selectInitial(ctx context.Context) (sel *selection, ok boo
 	if f != nil && f.Fields != nil && !f.Fields.Empty() {
 		return nil, false
 	}
-	sel = &selection{selected: selected{view: s.initial, namespace: s.initialNamespace()}, rv: s.initial.RV()}
+	sel = &selection{Selection: store.Selection{View: s.initial, Namespace: s.initialNamespace()}, rv: s.initial.RV()}
 	if !f.Selective() {
-		sel.n = s.initial.Count(sel.namespace)
+		sel.N = s.initial.Count(sel.Namespace)
 		return sel, true
 	}
-	sel.picked, sel.variant = true, variantOf(f)
+	sel.IsPicked, sel.variant = true, variantOf(f)
 	if s.picked != nil {
-		sel.objs = s.picked
+		sel.Objects = s.picked
 		return sel, true
 	}
 	looking := store.NewCancellation(ctx)
-	s.initial.Ascend(sel.namespace, "", func(o *object.Object) bool {
+	s.initial.Ascend(sel.Namespace, "", func(o *object.Object) bool {
 		if looking.Requested() {
 			return false
 		}
 		if f.Matches(o) {
-			sel.objs = append(sel.objs, o)
+			sel.Objects = append(sel.Objects, o)
 		}
 		return true
 	})
@@ -91,8 +91,8 @@ func (s *watchStream) selectInitial(ctx context.Context) (sel *selection, ok boo
 
 // bytes is about the size of the objects.
 func (s *selection) bytes() int64 {
-	all := max(1, s.view.Len())
-	return s.view.Bytes() / int64(all) * int64(s.Len())
+	all := max(1, s.View.Len())
+	return s.View.Bytes() / int64(all) * int64(s.Len())
 }
 
 // deliverInitial sends the objects that were there when the watch began, and
