@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/freshness"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/object"
@@ -59,7 +60,7 @@ var (
 
 // round is one comparison: what the upstream named, and what the collection held then.
 type round struct {
-	refs *references
+	refs *freshness.Versions
 	view *store.View
 }
 
@@ -107,7 +108,7 @@ func (c *Collection) checkOnce(ctx context.Context, pageSize int64, out *Checked
 		}
 		r, found = again, inBoth(found, again.differences())
 	}
-	out.RV, out.Objects, out.Sampled = r.refs.meta.ResourceVersion, len(r.refs.items), 0
+	out.RV, out.Objects, out.Sampled = r.refs.Meta.ResourceVersion, len(r.refs.Items), 0
 	if len(found) == 0 {
 		if out.Sampled, found, err = c.sample(ctx, r); err != nil {
 			return err
@@ -134,64 +135,59 @@ func (c *Collection) round(ctx context.Context, pageSize int64) (*round, error) 
 }
 
 // nameAll lists what the upstream has now, in pages of one version.
-func (c *Collection) nameAll(ctx context.Context, pageSize int64) (*references, error) {
-	held, limit := c.RV(), c.View().Len()+maxUnseen
-	refs := &references{items: make([]reference, 0, c.View().Len())}
+func (c *Collection) nameAll(ctx context.Context, pageSize int64) (*freshness.Versions, error) {
+	held, limit := c.RV(), c.View().Len()+freshness.MaxUnseen
+	refs := &freshness.Versions{Items: make([]freshness.Version, 0, c.View().Len())}
 	visit := func(key string, rv uint64) error {
-		if len(refs.items) == limit {
-			return errUnseen
-		}
-		refs.items = append(refs.items, reference{key, rv})
-		refs.newest = max(refs.newest, rv)
-		return nil
+		return refs.Add(key, rv, limit)
 	}
 	for next, first := "", true; first || next != ""; first = false {
 		meta, err := c.feed.names.Page(ctx, pageSize, next, visit)
 		switch {
-		case errors.Is(err, errUnseen) && !first && refs.sorted():
-			refs.cut = true
+		case errors.Is(err, freshness.ErrTooFarBehind) && !first && refs.IsSorted():
+			refs.IsPartial = true
 			return refs, nil
 		case err != nil:
 			return nil, fmt.Errorf("asking for names and versions: %w", err)
 		case meta.ResourceVersion == 0:
 			return nil, source.ErrNoVersion
 		case first:
-			if err := c.checker.expect(held, meta.ResourceVersion); err != nil {
+			if err := c.checker.CheckNotRewound(held, meta.ResourceVersion); err != nil {
 				return nil, err
 			}
-			refs.meta = meta
-		case meta.ResourceVersion != refs.meta.ResourceVersion:
+			refs.Meta = meta
+		case meta.ResourceVersion != refs.Meta.ResourceVersion:
 			return nil, errUneven
 		}
 		next = meta.Continue
 	}
-	if !refs.sorted() { // kube-apiserver's are
-		refs.sort()
+	if !refs.IsSorted() { // kube-apiserver's are
+		refs.Sort()
 	}
 	return refs, nil
 }
 
 // stateAt is what the collection holds at the version of refs; or later, if that is just
 // what refs name.
-func (c *Collection) stateAt(ctx context.Context, refs *references) (*store.View, error) {
+func (c *Collection) stateAt(ctx context.Context, refs *freshness.Versions) (*store.View, error) {
 	_, _ = c.checker.FreshAtOnce(ctx) // else the feed is waited for
 	began, probed := time.Now(), false
 	for {
 		v := c.View()
 		switch {
-		case !refs.cut && refs.name(v):
+		case !refs.IsPartial && refs.MatchSnapshot(v):
 			return v, nil
-		case c.store.IsComplete(refs.meta.ResourceVersion):
-			return c.store.AppliedAt(refs.meta.ResourceVersion, time.Now())
+		case c.store.IsComplete(refs.Meta.ResourceVersion):
+			return c.store.AppliedAt(refs.Meta.ResourceVersion, time.Now())
 		case time.Since(began) > checkPatience:
 			return nil, errLate
 		case !probed && time.Since(began) > probeAfter:
 			probed = true
-			_ = c.checker.probe(ctx) // else the feed is waited for
+			_ = c.checker.Probe(ctx) // else the feed is waited for
 			continue
 		}
 		// What is missing has at least the next version.
-		if err := c.store.WaitFor(ctx, max(refs.newest, v.RV()+1), checkLook); err != nil && !store.IsTooLarge(err) {
+		if err := c.store.WaitFor(ctx, max(refs.Newest, v.RV()+1), checkLook); err != nil && !store.IsTooLarge(err) {
 			return nil, err
 		}
 	}
@@ -200,21 +196,23 @@ func (c *Collection) stateAt(ctx context.Context, refs *references) (*store.View
 // differences compares the two sides, both in key order.
 func (r *round) differences() []Difference {
 	var found []Difference
-	refs := r.refs.items
-	past := func(ref reference) { found = append(found, Difference{Key: ref.key, Kind: Missing, Upstream: ref.rv}) }
+	refs := r.refs.Items
+	past := func(ref freshness.Version) {
+		found = append(found, Difference{Key: ref.Key, Kind: Missing, Upstream: ref.RV})
+	}
 	r.view.Ascend("", "", func(o *object.Object) bool {
-		for len(refs) > 0 && refs[0].key < o.Key {
+		for len(refs) > 0 && refs[0].Key < o.Key {
 			past(refs[0])
 			refs = refs[1:]
 		}
 		switch {
-		case len(refs) == 0 && r.refs.cut:
+		case len(refs) == 0 && r.refs.IsPartial:
 			return false // the upstream was not asked further
-		case len(refs) == 0 || refs[0].key > o.Key:
+		case len(refs) == 0 || refs[0].Key > o.Key:
 			found = append(found, Difference{Key: o.Key, Kind: Extra, Cached: o.RV})
 			return true
-		case refs[0].rv != o.RV:
-			found = append(found, Difference{Key: o.Key, Kind: OtherVersion, Cached: o.RV, Upstream: refs[0].rv})
+		case refs[0].RV != o.RV:
+			found = append(found, Difference{Key: o.Key, Kind: OtherVersion, Cached: o.RV, Upstream: refs[0].RV})
 		}
 		refs = refs[1:]
 		return true
@@ -246,7 +244,7 @@ func (c *Collection) sample(ctx context.Context, r *round) (n int, found []Diffe
 	if !changed.IsZero() && time.Since(changed) < 2*redefinitionTime {
 		return 0, nil, nil // servers may still read the objects by different definitions
 	}
-	at, size := r.refs.meta.ResourceVersion, r.view.Len()
+	at, size := r.refs.Meta.ResourceVersion, r.view.Len()
 	pieces, each := sampleSize, 1
 	if size <= sampleSize {
 		pieces, each = min(size, 1), size

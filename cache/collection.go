@@ -7,6 +7,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/form"
+	"github.com/kubeweir/kubeweir/cache/freshness"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/object"
@@ -28,7 +29,7 @@ type Collection struct {
 	columns  columns // of queries
 	feed     *feed
 	end      *ending
-	checker  *checker
+	checker  *freshness.Checker
 	builds   sync.WaitGroup // of indexes
 }
 
@@ -56,9 +57,9 @@ func newCollection(e *entry, first *store.List) *Collection {
 	})
 	c.columns.init(c.store, l.QueryBytes, l.SnapshotAge, spawn)
 	c.store.Install(first)
-	c.checker = newChecker(checkerOptions{
-		store: c.store, source: e.parts.source, resource: e.resource, encoding: e.encoding,
-		names: e.feed.names, reflector: e.feed, rounds: e.feed.metrics.fresh,
+	c.checker = freshness.New(freshness.Options{
+		Store: c.store, Source: e.parts.source, Resource: e.resource, Encoding: e.encoding,
+		Names: e.feed.names, Reflector: e.feed, Rounds: e.feed.metrics.fresh,
 	})
 	return c
 }
@@ -130,10 +131,12 @@ func (c *Collection) WaitFor(ctx context.Context, rv uint64, timeout time.Durati
 // ErrUnsupported when the source cannot tell its version; it is a *TooLargeError
 // when the feed does not bring it in time, or does not confirm what was kept over a restart:
 // versions alone do not tell that the upstream has the same past.
-func (c *Collection) Fresh(ctx context.Context) (uint64, error) { return c.FreshFor(ctx, &Asked{}) }
+func (c *Collection) Fresh(ctx context.Context) (uint64, error) {
+	return c.FreshFor(ctx, &freshness.Asked{})
+}
 
 // FreshFor is Fresh that counts what it asks the source for.
-func (c *Collection) FreshFor(ctx context.Context, asked *Asked) (uint64, error) {
+func (c *Collection) FreshFor(ctx context.Context, asked *freshness.Asked) (uint64, error) {
 	rv, err := c.checker.FreshFor(ctx, asked)
 	if err == nil && c.Unconfirmed() {
 		err = c.store.Wait(ctx, c.feed.confirmed, confirmWait, rv)

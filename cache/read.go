@@ -10,6 +10,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/form"
+	"github.com/kubeweir/kubeweir/cache/freshness"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/internal/defaults"
@@ -63,7 +64,7 @@ type ReadRequest struct {
 	// User is who waits where users wait in turn: for the columns of queries.
 	User string
 	// Asked is what the source was asked for so far.
-	Asked Asked
+	Asked freshness.Asked
 }
 
 // ReaderOptions configure a Reader. The zero value is a good one.

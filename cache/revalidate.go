@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/freshness"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/reason"
 )
@@ -47,10 +48,10 @@ func (r *Reader) Revalidate(ctx context.Context, c *Collection, req *ReadRequest
 		}
 		from = q.fromKey(token.Start)
 	}
-	if c.checker.trails() {
+	if c.checker.Lags() {
 		return nil, forward(reason.Unproven, errTrails) // on a slow link each byte counts
 	}
-	refs, err := c.checker.references(ctx, q.referenceOptions(), &req.Asked)
+	refs, err := c.checker.Versions(ctx, q.referenceOptions(), &req.Asked)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -77,14 +78,14 @@ func (q *query) referenceOptions() source.ReferenceOptions {
 }
 
 // confirm finds the state that refs describe.
-func (r *Reader) confirm(ctx context.Context, c *Collection, q *query, from string, refs *references) (*selection, error) {
+func (r *Reader) confirm(ctx context.Context, c *Collection, q *query, from string, refs *freshness.Versions) (*selection, error) {
 	deadline := time.Now().Add(r.wait)
 	for {
 		v := c.View()
 		// At the list's own version some of several changes may still be to come.
-		if v.RV() > refs.meta.ResourceVersion || refs.unnamed {
+		if v.RV() > refs.Meta.ResourceVersion || refs.IsOvertaken {
 			if from != "" {
-				return r.exact(ctx, c, q, refs.meta.ResourceVersion, from)
+				return r.exact(ctx, c, q, refs.Meta.ResourceVersion, from)
 			}
 			return r.latest(ctx, c, q, v, "")
 		}
@@ -92,12 +93,12 @@ func (r *Reader) confirm(ctx context.Context, c *Collection, q *query, from stri
 		if err != nil {
 			return nil, err
 		}
-		if refs.match(&sel.Selection) {
-			sel.rv, sel.token, sel.remaining = refs.meta.ResourceVersion, refs.meta.Continue, refs.meta.RemainingItemCount
+		if refs.MatchSelection(&sel.Selection) {
+			sel.rv, sel.token, sel.remaining = refs.Meta.ResourceVersion, refs.Meta.Continue, refs.Meta.RemainingItemCount
 			return sel, nil
 		}
 		// What is missing has at least the next version.
-		next := max(refs.newest, v.RV()+1)
+		next := max(refs.Newest, v.RV()+1)
 		if err := c.WaitFor(ctx, next, time.Until(deadline)); err != nil {
 			if ctx.Err() != nil {
 				return nil, ctx.Err()

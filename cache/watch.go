@@ -12,6 +12,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/form"
+	"github.com/kubeweir/kubeweir/cache/freshness"
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/internal/gaugefunc"
@@ -193,7 +194,7 @@ func (s *watchStream) open(ctx context.Context) error {
 // resource: a quiet one hears of those once a minute, if at all, so the upstream is
 // asked. What nobody holds yet is the upstream's to wait for, and to refuse.
 func (s *watchStream) reach(ctx context.Context, rv uint64) error {
-	err := s.c.WaitFor(ctx, rv, feedHeadStart)
+	err := s.c.WaitFor(ctx, rv, freshness.HeadStart)
 	if !store.IsTooLarge(err) {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/freshness"
 	"github.com/kubeweir/kubeweir/internal/flight"
 	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 )
@@ -145,7 +145,7 @@ func (c *collapser) watch(registerer prometheus.Registerer) {
 
 // do returns an answer to r that was read upstream after r arrived, and counts what of it
 // is r's. An error means that r must be forwarded on its own.
-func (c *collapser) do(ctx context.Context, r *api.Request, pretty bool, asked *cache.Asked) (*api.Response, error) {
+func (c *collapser) do(ctx context.Context, r *api.Request, pretty bool, asked *freshness.Asked) (*api.Response, error) {
 	key := keyOfCollapsed(r, pretty)
 	if c.knownLarge(key) {
 		return nil, errNotCollapsible

@@ -18,6 +18,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/freshness"
 	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/proxy/audit"
 	"github.com/kubeweir/kubeweir/proxy/identity"
@@ -184,7 +185,7 @@ type exchange struct {
 	redacted bool
 	// asked is what the upstream was asked for so far on behalf of the request, but for what
 	// is forwarded as it comes; end ends what it is answered with, if that goes on.
-	asked    cache.Asked
+	asked    freshness.Asked
 	end      func()
 	spending spending
 	stale    bool // it is answered from the cache because of a budget

@@ -52,6 +52,7 @@ var arrows = []arrow{
 	{"cache", above("watchmux")},
 	{"cache/source", above("watchmux", "cache/form", "cache/table")},
 	{"cache/store", above("watchmux")},
+	{"cache/freshness", above("watchmux", "cache/source", "cache/store")},
 	// A form knows objects and how they look, not who keeps or selects them.
 	{"cache/form", above("watchmux", "cache/table")},
 	{"config", base},

@@ -1,0 +1,242 @@
+package freshness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/source"
+	"github.com/kubeweir/kubeweir/cache/store"
+)
+
+const (
+	// HeadStart is how long a round waits for the watch to bring the version before it looks for a
+	// proof. On a resource that changes, the watch nearly always brings it.
+	HeadStart = 20 * time.Millisecond
+	// listedObjects is the collection size up to which names and versions are the proof. Those of
+	// 2,000 objects cost kube-apiserver about 20 ms of CPU time. A probe costs it nothing, but
+	// takes a second.
+	listedObjects = 2000
+	// probeSeconds is the timeout of a probe's watch. kube-apiserver sends a bookmark two seconds
+	// before a watch ends, so the result arrives after one.
+	probeSeconds = 3
+	// catchUpLimit is how long the watch may take to bring what a proof has seen.
+	catchUpLimit = 3 * time.Second
+	// probeAttempts bounds the probes of one call. A probe proves nothing if the server that
+	// responded is behind the requested version.
+	probeAttempts = 3
+)
+
+// freshRound is one round of FreshFor.
+//
+// Invariant: when it returns, the store holds every write that the source acknowledged before the
+// round began. All callers called before that.
+//
+//  1. V, the source's current version, is read linearizably after the round began. Every such write
+//     has a version of at most V.
+//  2. A store at V or above holds all writes of its resource up to V. Done.
+//  3. If the store stays below V, either the watch is a little late, or nothing of this resource
+//     has changed and no bookmark has said so yet. On a resource that changes, the first is much
+//     more likely, so the watch gets HeadStart.
+//  4. To tell the two apart, the source lists the names and versions of its objects at L, which is
+//     V or above. (Where that is cheap and the watch is not likely to pass V by itself, this
+//     replaces step 1.) If the store holds exactly these objects, its state is the state at L, see
+//     Store.Confirm, whatever was changed and reverted meanwhile. If it does not, the watch is
+//     about to bring what is missing, and the round waits for it.
+//  5. Where names are too expensive and watches are known to bring bookmarks, the round opens a
+//     second watch at E, the store's version, instead. It brings, in order, every change above E
+//     and then a bookmark B, so that there is no other change in (E, B]. Let L be the last change,
+//     or E if there is none. The round waits until the store holds L, which the watch of the
+//     reflector is about to bring as well. The store then holds all changes up to B and may call
+//     itself B. If B is V or above, step 2 applies. A watch cache that was at V in step 1 has not
+//     gone back since; another replica's may be behind, and the probe is repeated.
+//
+// The watch of the reflector may be broken meanwhile: if nothing has changed, neither proof needs
+// it.
+func (c *Checker) freshRound(ctx context.Context) (uint64, error) {
+	rv, way, err := c.catchUp(ctx)
+	c.Rounds.WithLabelValues(way).Inc()
+	return rv, err
+}
+
+// catchUp runs the round and returns how it ended.
+func (c *Checker) catchUp(ctx context.Context) (rv uint64, way string, err error) {
+	if c.namesFirst() {
+		// Names come with the version, so readers of an idle resource wait for one linearizable
+		// request.
+		if err := c.compare(ctx, 0); !errors.Is(err, source.ErrUnsupported) {
+			if err != nil {
+				return 0, "failed", err
+			}
+			return c.Store.LatestRV(), "listed", nil
+		}
+	}
+	held := c.Store.LatestRV()
+	v, err := c.Source.CurrentVersion(ctx, c.Resource)
+	if err != nil {
+		return 0, "failed", fmt.Errorf("asking for the current version: %w", err)
+	}
+	if err := c.CheckNotRewound(held, v); err != nil {
+		return 0, "failed", err
+	}
+	if rv := c.Store.LatestRV(); rv >= v {
+		return rv, "held", nil
+	}
+	way, err = "fed", c.WaitFor(ctx, v, HeadStart)
+	if store.IsTooLarge(err) {
+		way, err = c.prove(ctx, v)
+	}
+	if err != nil && c.Store.LatestRV() < v { // the watch may have passed v during a proof that failed
+		return 0, "failed", err
+	}
+	return c.Store.LatestRV(), way, nil
+}
+
+// namesFirst reports whether the round begins with names: they are cheap, or the watch is not
+// likely to bring the current version within HeadStart.
+func (c *Checker) namesFirst() bool {
+	return c.Store.Latest().Len() <= listedObjects && !c.isBusy()
+}
+
+// prove determines whether the store holds everything up to version.
+func (c *Checker) prove(ctx context.Context, version uint64) (way string, err error) {
+	if c.Store.Latest().Len() <= listedObjects || !c.Reflector.SendsBookmarks() {
+		if err := c.compare(ctx, version); !errors.Is(err, source.ErrUnsupported) {
+			return "listed", err
+		}
+	}
+	err = &store.TooLargeError{RV: version, Current: c.Store.LatestRV()}
+	for attempt := 0; attempt < probeAttempts && store.IsTooLarge(err); attempt++ {
+		if err = c.Probe(ctx); err == nil {
+			err = c.WaitFor(ctx, version, 0)
+		}
+	}
+	return "probed", err
+}
+
+// compare is step 4 of freshRound.
+func (c *Checker) compare(ctx context.Context, version uint64) error {
+	if c.referrer.lacks() {
+		return source.ErrUnsupported
+	}
+	refs, err := c.listReferences(ctx, source.ReferenceOptions{})
+	switch {
+	case err != nil:
+		return err
+	case refs.Meta.ResourceVersion < version:
+		return &store.TooLargeError{RV: version, Current: refs.Meta.ResourceVersion}
+	}
+	deadline := time.Now().Add(catchUpLimit)
+	for {
+		v := c.Store.Latest()
+		switch {
+		case v.RV() > refs.Meta.ResourceVersion, c.Store.IsComplete(refs.Meta.ResourceVersion):
+			return nil
+		case refs.MatchSnapshot(v):
+			c.Store.Confirm(v, refs.Meta.ResourceVersion)
+			return nil
+		}
+		// A missing change has at least the next version. It may have the snapshot's version while
+		// more changes of that version may follow, and nobody is woken for those.
+		next, wait := max(refs.Newest, v.RV()+1), time.Until(deadline)
+		torn := !c.Store.IsComplete(v.RV())
+		if torn {
+			wait = min(wait, HeadStart)
+		}
+		err := c.Store.WaitFor(ctx, next, wait)
+		if err != nil && !(torn && store.IsTooLarge(err) && time.Now().Before(deadline)) {
+			return err
+		}
+	}
+}
+
+// CheckNotRewound returns an error if the source's current version is below held, the version that
+// the store held before the source was asked. The reflector then examines the source.
+func (c *Checker) CheckNotRewound(held, version uint64) error {
+	if version >= held {
+		return nil
+	}
+	c.Reflector.Restart(store.ErrSuspect)
+	return fmt.Errorf("%w: from %d to %d", store.ErrSuspect, held, version)
+}
+
+// FreshAtOnce is FreshFor for a PromptSource, which needs no request and therefore shares none.
+// With any other source the error is ErrUnsupported.
+func (c *Checker) FreshAtOnce(ctx context.Context) (uint64, error) {
+	if err := c.advance(ctx, catchUpLimit); err != nil {
+		return 0, err
+	}
+	return c.Store.LatestRV(), nil
+}
+
+// advance brings the store to the source's current version.
+func (c *Checker) advance(ctx context.Context, timeout time.Duration) error {
+	if c.prompt == nil {
+		return source.ErrUnsupported
+	}
+	last, current, shared, err := c.prompt.Progress(ctx, c.Resource, c.Encoding)
+	switch {
+	case err == nil && shared:
+		err = c.Store.WaitForComplete(ctx, last, timeout)
+	case err == nil:
+		err = c.Store.WaitFor(ctx, last, timeout)
+	}
+	switch {
+	case errors.Is(err, source.ErrUnsupported):
+		return err
+	case err != nil:
+		c.Rounds.WithLabelValues("failed").Inc()
+		return fmt.Errorf("asking for the current version: %w", err)
+	}
+	c.immediate.Inc()
+	if c.Store.LatestRV() < current { // nothing has changed between the two
+		c.Store.Progress(current)
+	}
+	return nil
+}
+
+// errProbed ends a probe's watch.
+var errProbed = errors.New("probe done")
+
+// Probe is step 5 of freshRound.
+func (c *Checker) Probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, (probeSeconds+2)*time.Second)
+	defer cancel()
+	last, shared := c.Store.CompleteRV(), false
+	var bookmark uint64
+	opts := source.WatchOptions{ResourceVersion: last, TimeoutSeconds: probeSeconds, Probe: true}
+	err := c.Source.Watch(ctx, c.Resource, c.Encoding, opts, func(ev source.Event) error {
+		switch ev.Type {
+		case source.WatchAccepted:
+			return nil
+		case api.Bookmark:
+			bookmark = ev.ResourceVersion
+			return errProbed
+		}
+		o, err := c.Reflector.Decode(ev.Object)
+		if err == nil {
+			last, shared = max(last, o.RV), o.RV == last
+		}
+		return err
+	})
+	switch {
+	case bookmark == 0 && err != nil:
+		return fmt.Errorf("probing for the current version: %w", err)
+	case bookmark == 0:
+		return fmt.Errorf("probing for the current version: %w", source.ErrNoBookmark)
+	}
+	if err := c.WaitFor(ctx, last, catchUpLimit); err != nil {
+		return err
+	}
+	if shared && !c.Store.IsComplete(last) {
+		return errShared // the reflector may be between two of them
+	}
+	c.Store.ConfirmUnchanged(bookmark)
+	return nil
+}
+
+// errShared says that several changes have the last version that a probe saw. Nobody knows whether
+// all of them have arrived.
+var errShared = errors.New("the last version has several changes")
