@@ -84,6 +84,12 @@ func plainlyMetadata(p listquery.Path) bool {
 	return false
 }
 
+// checkPath returns an error if path names a column that the resource's Table does not have.
+func checkPath(res *source.Resource, path listquery.Path) error {
+	_, err := readerOf(res, path, false)
+	return err
+}
+
 // readerOf returns the reader of the values at a path. The error says that the resource has no such
 // column.
 func readerOf(res *source.Resource, p listquery.Path, quantity bool) (s valueReader, err error) {

@@ -17,13 +17,12 @@ import (
 // TestFramesOfChanges: a frame that is made of an earlier one and of what has changed since has the objects of its view,
 // and what is carried over from one to the other is what belongs to them.
 func TestFramesOfChanges(t *testing.T) {
-	l := Limits{}.withDefaults()
 	s := store.New(api.JSON, store.Options{
-		History:     watchmux.Options{MaxAge: l.HistoryAge, MaxBytes: l.HistoryBytes, MaxEvents: l.HistoryEvents},
-		SnapshotAge: l.SnapshotAge, SnapshotBytes: l.SnapshotBytes,
+		History:     watchmux.Options{MaxAge: 10 * time.Minute, MaxBytes: 64 << 20, MaxEvents: 102_400},
+		SnapshotAge: 10 * time.Minute, SnapshotBytes: 64 << 20,
 		Contents: new(atomic.Uint64), Spawn: func(func()) {},
 	})
-	defer s.Close(ErrIdle)
+	defer s.Close(nil)
 	r := rand.New(rand.NewPCG(1, 2))
 	version := uint64(0)
 	change := func(kind api.EventType, i int) {

@@ -29,7 +29,7 @@ func (r *Reader) List(ctx context.Context, c *Collection, req *ReadRequest) (*ap
 	if f == nil {
 		return nil, forward(reason.Unservable, nil)
 	}
-	q, err := newQuery(c, req)
+	q, err := newListRequest(c, req)
 	if err != nil {
 		return nil, err
 	}
@@ -52,9 +52,9 @@ func (r *Reader) respond(c *Collection, req *ReadRequest, f form.Form, sel *sele
 	return resp, nil
 }
 
-// query is a list request in the terms in which kube-apiserver's storage layer
+// listRequest is a list request in the terms in which kube-apiserver's storage layer
 // works (k8s.io/apiserver/pkg/registry/generic/registry, Store.ListPredicate).
-type query struct {
+type listRequest struct {
 	*ReadRequest
 	filter *object.Filter // nil without selectors
 	// namespace is the prefix that is listed: the request's, or the only one
@@ -70,18 +70,18 @@ type query struct {
 }
 
 // unretained is q for a view that need not be kept.
-func (q *query) unretained() *query {
+func (q *listRequest) unretained() *listRequest {
 	other := *q
 	other.onePage = true
 	return &other
 }
 
-func newQuery(c *Collection, req *ReadRequest) (*query, error) {
+func newListRequest(c *Collection, req *ReadRequest) (*listRequest, error) {
 	res := c.Resource()
 	if req.Namespace != "" && !res.Namespaced {
 		return nil, forward(reason.Unservable, nil)
 	}
-	q := &query{ReadRequest: req, filter: req.Filter, namespace: req.Namespace, storeOnly: res.BypassesWatchCache()}
+	q := &listRequest{ReadRequest: req, filter: req.Filter, namespace: req.Namespace, storeOnly: res.BypassesWatchCache()}
 	if q.filter == nil && selective(&req.Options) {
 		var err error
 		q.filter, err = object.NewFilter(res.Schema, req.Namespace, "", req.Options.LabelSelector, req.Options.FieldSelector)
@@ -108,7 +108,7 @@ func selective(o *api.ListOptions) bool {
 
 // narrow recognizes lists of one namespace or one object by their field
 // selector. As upstream it does so on the first page only.
-func (q *query) narrow(res *source.Resource) {
+func (q *listRequest) narrow(res *source.Resource) {
 	fields := q.filter.Fields
 	if q.Options.Continue != "" || fields == nil {
 		return
@@ -132,7 +132,7 @@ func (q *query) narrow(res *source.Resource) {
 
 // limit is the page size, 0 for none. Lists of any version have no pages, because
 // upstream's watch cache ignores their limit; what has no watch cache there has some.
-func (q *query) limit() int {
+func (q *listRequest) limit() int {
 	if q.Options.Limit <= 0 || q.Options.ResourceVersion == "0" && !q.storeOnly {
 		return 0
 	}
@@ -178,7 +178,7 @@ func (s *selection) list(c *Collection) *form.List {
 // resolve finds the objects of a list. The cases are those of
 // k8s.io/apiserver/pkg/storage/cacher (delegator.go, watch_cache.go), in its
 // order.
-func (r *Reader) resolve(ctx context.Context, c *Collection, q *query) (*selection, error) {
+func (r *Reader) resolve(ctx context.Context, c *Collection, q *listRequest) (*selection, error) {
 	opts := &q.Options
 	if opts.Continue != "" {
 		return r.resolveContinue(ctx, c, q)
@@ -213,7 +213,7 @@ func (r *Reader) resolve(ctx context.Context, c *Collection, q *query) (*selecti
 }
 
 // resolveContinue answers the pages after the first.
-func (r *Reader) resolveContinue(ctx context.Context, c *Collection, q *query) (*selection, error) {
+func (r *Reader) resolveContinue(ctx context.Context, c *Collection, q *listRequest) (*selection, error) {
 	token, err := api.DecodeContinue(q.Options.Continue)
 	if err != nil {
 		return nil, err
@@ -235,7 +235,7 @@ func (r *Reader) resolveContinue(ctx context.Context, c *Collection, q *query) (
 }
 
 // fromKey is the key at which a page begins.
-func (q *query) fromKey(start string) string {
+func (q *listRequest) fromKey(start string) string {
 	if q.namespace != "" {
 		return q.namespace + "/" + start
 	}
@@ -243,7 +243,7 @@ func (q *query) fromKey(start string) string {
 }
 
 // exact answers from the state at rv.
-func (r *Reader) exact(ctx context.Context, c *Collection, q *query, rv uint64, from string) (*selection, error) {
+func (r *Reader) exact(ctx context.Context, c *Collection, q *listRequest, rv uint64, from string) (*selection, error) {
 	v, err := c.ViewAt(rv)
 	var tooLarge *store.TooLargeError
 	// A token above the collection's version is from the upstream, where the list
@@ -271,7 +271,7 @@ func versionReason(err error) reason.Forward {
 }
 
 // latest answers from the current state v.
-func (r *Reader) latest(ctx context.Context, c *Collection, q *query, v *store.View, from string) (*selection, error) {
+func (r *Reader) latest(ctx context.Context, c *Collection, q *listRequest, v *store.View, from string) (*selection, error) {
 	if q.filter.HasTerms() && q.single == "" && from == "" && q.limit() == 0 {
 		if objs, at := indexed(ctx, c, q.filter, v); at != nil {
 			s := q.newSelection(at, at.RV(), "")
@@ -307,7 +307,7 @@ func indexed(ctx context.Context, c *Collection, f *object.Filter, v *store.View
 // newSelection makes a selection without objects. All that decides which objects
 // of a view belong to it must be in it, or what is derived from one selection
 // would pass for another's.
-func (q *query) newSelection(v *store.View, rv uint64, from string) *selection {
+func (q *listRequest) newSelection(v *store.View, rv uint64, from string) *selection {
 	s := &selection{Selection: store.Selection{View: v, Namespace: q.namespace, From: from}, rv: rv, limit: q.limit()}
 	if q.filter != nil {
 		s.variant, s.shard = variantOf(q.filter), q.filter.Shard
@@ -317,7 +317,7 @@ func (q *query) newSelection(v *store.View, rv uint64, from string) *selection {
 
 // selectFrom selects from v, starting at the key from; rv is the version to
 // report. The error is that of ctx.
-func (q *query) selectFrom(ctx context.Context, c *Collection, v *store.View, rv uint64, from string, index *indexTerm) (*selection, error) {
+func (q *listRequest) selectFrom(ctx context.Context, c *Collection, v *store.View, rv uint64, from string, index *indexTerm) (*selection, error) {
 	s := q.newSelection(v, rv, from)
 	if q.filter == nil {
 		q.selectRun(c, s)
@@ -374,7 +374,7 @@ func (q *query) selectFrom(ctx context.Context, c *Collection, v *store.View, rv
 }
 
 // cut makes s a page of objs, which are all that is selected from s.from on.
-func (q *query) cut(c *Collection, s *selection, objs []*object.Object) {
+func (q *listRequest) cut(c *Collection, s *selection, objs []*object.Object) {
 	s.Objects = objs
 	if s.limit == 0 || len(objs) < s.limit {
 		return
@@ -387,7 +387,7 @@ func (q *query) cut(c *Collection, s *selection, objs []*object.Object) {
 }
 
 // selectRun selects without selectors.
-func (q *query) selectRun(c *Collection, s *selection) {
+func (q *listRequest) selectRun(c *Collection, s *selection) {
 	s.N = s.View.CountFrom(s.Namespace, s.From)
 	limit := s.limit
 	if limit == 0 || s.N <= limit {
@@ -406,7 +406,7 @@ func (q *query) selectRun(c *Collection, s *selection) {
 }
 
 // page makes s a page that is not the last one and keeps its state for the rest.
-func (q *query) page(c *Collection, s *selection, last string) {
+func (q *listRequest) page(c *Collection, s *selection, last string) {
 	if q.onePage {
 		return
 	}

@@ -53,7 +53,7 @@ func (r *Reader) listAsked(ctx context.Context, c *Collection, req *ReadRequest)
 		return nil, err
 	}
 	whole := a.whole()
-	q, err := newQuery(c, &whole)
+	q, err := newListRequest(c, &whole)
 	if err != nil {
 		return nil, err
 	}
@@ -196,7 +196,7 @@ func newAsked(req *ReadRequest, now time.Time) (*asked, error) {
 // check says which paths are columns that the resource does not have.
 func (a *asked) check(res *source.Resource) error {
 	one := func(parameter api.QueryParameter, path listquery.Path) error {
-		if _, err := readerOf(res, path, false); err != nil {
+		if err := checkPath(res, path); err != nil {
 			return listquery.BadRequest(parameter, err)
 		}
 		return nil

@@ -37,7 +37,7 @@ func BenchmarkWithin(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				q := &query{ReadRequest: &ReadRequest{Options: api.ListOptions{Limit: limit}}, filter: f}
+				q := &listRequest{ReadRequest: &ReadRequest{Options: api.ListOptions{Limit: limit}}, filter: f}
 				s := &selection{Selection: store.Selection{View: v, IsPicked: true}, limit: q.limit()}
 				looking := store.NewCancellation(b.Context())
 				q.selectWithin(c, s, &looking)

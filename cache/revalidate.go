@@ -36,7 +36,7 @@ func (r *Reader) Revalidate(ctx context.Context, c *Collection, req *ReadRequest
 		// An upstream that does not know shards would name all objects.
 		return nil, forward(reason.Unservable, nil)
 	}
-	q, err := newQuery(c, req)
+	q, err := newListRequest(c, req)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func (r *Reader) Revalidate(ctx context.Context, c *Collection, req *ReadRequest
 }
 
 // referenceOptions are the parameters of the list in the upstream's terms.
-func (q *query) referenceOptions() source.ReferenceOptions {
+func (q *listRequest) referenceOptions() source.ReferenceOptions {
 	o := source.ReferenceOptions{Namespace: q.Namespace, Limit: q.Options.Limit, Continue: q.Options.Continue}
 	if s := q.Options.LabelSelector; s != nil {
 		o.LabelSelector = s.String()
@@ -78,7 +78,7 @@ func (q *query) referenceOptions() source.ReferenceOptions {
 }
 
 // confirm finds the state that refs describe.
-func (r *Reader) confirm(ctx context.Context, c *Collection, q *query, from string, refs *freshness.Versions) (*selection, error) {
+func (r *Reader) confirm(ctx context.Context, c *Collection, q *listRequest, from string, refs *freshness.Versions) (*selection, error) {
 	deadline := time.Now().Add(r.wait)
 	for {
 		v := c.View()
