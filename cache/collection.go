@@ -8,6 +8,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/form"
 	"github.com/kubeweir/kubeweir/cache/freshness"
+	"github.com/kubeweir/kubeweir/cache/query"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/object"
@@ -26,7 +27,7 @@ type Collection struct {
 	encoding api.Encoding
 	limits   *Limits
 	store    *store.Store
-	columns  columns // of queries
+	columns  query.Columns // of queries
 	feed     *feed
 	end      *ending
 	checker  *freshness.Checker
@@ -51,11 +52,11 @@ func newCollection(e *entry, first *store.List) *Collection {
 		Indexes:       l.Indexes,
 		Contents:      e.parts.content,
 		Spawn:         spawn,
-		Grown:         c.columns.grown,
+		Grown:         c.columns.Grown,
 		Stopped:       e.end.closed,
 		StopReason:    e.end.reason,
 	})
-	c.columns.init(c.store, l.QueryBytes, l.SnapshotAge, spawn)
+	c.columns.Init(c.store, l.QueryBytes, l.SnapshotAge, spawn)
 	c.store.Install(first)
 	c.checker = freshness.New(freshness.Options{
 		Store: c.store, Source: e.parts.source, Resource: e.resource, Encoding: e.encoding,
@@ -212,13 +213,13 @@ func (c *Collection) Closed() <-chan struct{} { return c.end.closed }
 // tidy drops what has been unused for long.
 func (c *Collection) tidy(now time.Time) {
 	c.store.DropUnused(now)
-	c.columns.expire(now)
+	c.columns.DropUnused(now)
 }
 
 // close ends the collection's watchers with reason and drops what is kept for queries.
 func (c *Collection) close(reason error) {
 	c.store.Close(reason)
-	c.columns.drop()
+	c.columns.Close()
 }
 
 // collectionSizes are the figures of the metrics.
@@ -230,6 +231,6 @@ type collectionSizes struct {
 
 func (c *Collection) sizes() collectionSizes {
 	z := collectionSizes{Sizes: c.store.Sizes()}
-	z.columns, z.columnBytes = c.columns.size(z.Churn)
+	z.columns, z.columnBytes = c.columns.Size(z.Churn)
 	return z
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/form"
+	"github.com/kubeweir/kubeweir/cache/query"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/encoding/cbor"
@@ -196,7 +197,7 @@ func newAsked(req *ReadRequest, now time.Time) (*asked, error) {
 // check says which paths are columns that the resource does not have.
 func (a *asked) check(res *source.Resource) error {
 	one := func(parameter api.QueryParameter, path listquery.Path) error {
-		if err := checkPath(res, path); err != nil {
+		if err := query.CheckPath(res, path); err != nil {
 			return listquery.BadRequest(parameter, err)
 		}
 		return nil
@@ -254,9 +255,9 @@ func (a *asked) expired(err error) error {
 
 // apply makes the page of a selection, and the JSON of the counts, nil if none were asked for.
 func (a *asked) apply(ctx context.Context, c *Collection, sel *selection) (*selection, []byte, error) {
-	t := newTableau(ctx, &c.columns, c.resource, &sel.Selection, a.User, a.Rep.Redacted)
+	t := query.NewResultSet(ctx, &c.columns, c.resource, &sel.Selection, a.User, a.Rep.Redacted)
 	for i := range a.Where {
-		if err := t.where(&a.Where[i], a.at); err != nil {
+		if err := t.Where(&a.Where[i], a.at); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -276,20 +277,20 @@ func (a *asked) apply(ctx context.Context, c *Collection, sel *selection) (*sele
 }
 
 // page puts the objects of the page into sel.
-func (a *asked) page(c *Collection, t *tableau, sel *selection) error {
-	all := t.len()
+func (a *asked) page(c *Collection, t *query.ResultSet, sel *selection) error {
+	all := t.Len()
 	from, to := min(a.offset, all), all
 	if limit := a.Options.Limit; limit > 0 {
 		to = from + int(min(limit, int64(all-from)))
 	}
 	sel.limit = to - from
-	positions, err := t.sorted(a.Sort, from, to)
+	positions, err := t.Sorted(a.Sort, from, to)
 	if err != nil {
 		return err
 	}
 	sel.Objects = make([]*object.Object, 0, len(positions))
 	for _, at := range positions {
-		sel.Objects = append(sel.Objects, t.object(at))
+		sel.Objects = append(sel.Objects, t.Object(at))
 	}
 	if to < all {
 		remaining := int64(all - to)
@@ -305,19 +306,19 @@ func (a *asked) page(c *Collection, t *tableau, sel *selection) error {
 }
 
 // count counts the objects by the values of the query's paths.
-func (a *asked) count(t *tableau) ([]byte, error) {
+func (a *asked) count(t *query.ResultSet) ([]byte, error) {
 	if len(a.CountBy) == 0 {
 		return nil, nil
 	}
-	out := append([]byte(`{"count":`), strconv.Itoa(t.len())...)
+	out := append([]byte(`{"count":`), strconv.Itoa(t.Len())...)
 	out = append(out, `,"countBy":[`...)
 	for i, path := range a.CountBy {
-		groups, without, err := t.groups(path)
+		groups, without, err := t.CountBy(path)
 		if err != nil {
 			return nil, err
 		}
-		if len(groups) > maxGroups {
-			return nil, listquery.BadRequest(api.QueryCountBy, fmt.Errorf("%s has more than %d different values: count by a path that has fewer, or narrow the list with where", path, maxGroups))
+		if len(groups) > query.MaxGroups {
+			return nil, listquery.BadRequest(api.QueryCountBy, fmt.Errorf("%s has more than %d different values: count by a path that has fewer, or narrow the list with where", path, query.MaxGroups))
 		}
 		if i > 0 {
 			out = append(out, ',')

@@ -1,4 +1,4 @@
-package cache
+package query
 
 import (
 	"context"
@@ -16,23 +16,23 @@ import (
 // that is cheaper than columns of the whole collection.
 const fewObjects = 256
 
-// maxGroups is the maximum number of distinct values to count by.
-const maxGroups = 1000
+// MaxGroups is the maximum number of distinct values to count by.
+const MaxGroups = 1000
 
-// tableau is the rows that a query selects and sorts, and their columns.
-type tableau struct {
+// ResultSet is the rows that a query selects and sorts, and their columns.
+type ResultSet struct {
 	ctx      context.Context
 	user     string // whose turn it is to make columns
 	redacted bool   // whether values are those of redacted objects
 	resource *source.Resource
-	columns  *columns // nil if nothing is cached
+	columns  *Columns // nil if nothing is cached
 	frame    *frame
 	rows     rows
 }
 
-// newTableau returns the rows of sel. user is who waits to make a column of all objects.
-func newTableau(ctx context.Context, k *columns, res *source.Resource, sel *store.Selection, user string, redacted bool) *tableau {
-	t := &tableau{ctx: ctx, user: user, redacted: redacted, resource: res}
+// NewResultSet returns the rows of sel. user is who waits to make a column of all objects.
+func NewResultSet(ctx context.Context, k *Columns, res *source.Resource, sel *store.Selection, user string, redacted bool) *ResultSet {
+	t := &ResultSet{ctx: ctx, user: user, redacted: redacted, resource: res}
 	if sel.Len() > fewObjects {
 		f := k.frame(sel.View)
 		if r, ok := f.rowsOf(sel); ok {
@@ -49,14 +49,14 @@ func newTableau(ctx context.Context, k *columns, res *source.Resource, sel *stor
 	return t
 }
 
-// len returns the number of rows.
-func (t *tableau) len() int { return t.rows.len() }
+// Len returns the number of rows.
+func (t *ResultSet) Len() int { return t.rows.len() }
 
-// object returns the object at a position.
-func (t *tableau) object(at int32) *object.Object { return t.frame.objs[at] }
+// Object returns the object at a position.
+func (t *ResultSet) Object(at int32) *object.Object { return t.frame.objs[at] }
 
-// groups returns how many rows have each value at a path, by its text, and how many have none.
-func (t *tableau) groups(path listquery.Path) (groups map[string]int, without int, err error) {
+// CountBy returns how many rows have each value at a path, by its text, and how many have none.
+func (t *ResultSet) CountBy(path listquery.Path) (groups map[string]int, without int, err error) {
 	col, err := t.column(path, false)
 	if err != nil {
 		return nil, 0, err
@@ -66,7 +66,7 @@ func (t *tableau) groups(path listquery.Path) (groups map[string]int, without in
 }
 
 // column returns the values at a path.
-func (t *tableau) column(path listquery.Path, quantity bool) (*column, error) {
+func (t *ResultSet) column(path listquery.Path, quantity bool) (*column, error) {
 	s, err := readerOf(t.resource, path, quantity)
 	if err != nil {
 		return nil, err
@@ -105,8 +105,8 @@ func (t *tableau) column(path listquery.Path, quantity bool) (*column, error) {
 	})
 }
 
-// where drops the rows for which the condition does not hold at a point in time.
-func (t *tableau) where(condition *listquery.Condition, at time.Time) error {
+// Where drops the rows for which the condition does not hold at a point in time.
+func (t *ResultSet) Where(condition *listquery.Condition, at time.Time) error {
 	col, err := t.column(condition.Path, false)
 	if err != nil {
 		return err
@@ -119,8 +119,8 @@ func (t *tableau) where(condition *listquery.Condition, at time.Time) error {
 	return nil
 }
 
-// sorted returns the rows [from, to) in the order of the keys.
-func (t *tableau) sorted(keys []listquery.Key, from, to int) ([]int32, error) {
+// Sorted returns the rows [from, to) in the order of the keys.
+func (t *ResultSet) Sorted(keys []listquery.Key, from, to int) ([]int32, error) {
 	if from == to {
 		return nil, nil
 	}
@@ -157,7 +157,7 @@ func (t *tableau) sorted(keys []listquery.Key, from, to int) ([]int32, error) {
 }
 
 // sort sorts positions by the keys, beginning with the last one.
-func (t *tableau) sort(keys []listquery.Key, positions []int32) ([]int32, error) {
+func (t *ResultSet) sort(keys []listquery.Key, positions []int32) ([]int32, error) {
 	for _, key := range slices.Backward(keys) {
 		col, err := t.column(key.Path, key.Quantity)
 		if err != nil {
@@ -175,7 +175,7 @@ func (t *tableau) sort(keys []listquery.Key, positions []int32) ([]int32, error)
 }
 
 // order returns all positions in the order of the keys.
-func (t *tableau) order(keys []listquery.Key) ([]int32, error) {
+func (t *ResultSet) order(keys []listquery.Key) ([]int32, error) {
 	name := "order"
 	if t.redacted {
 		name = "redacted order"
@@ -203,7 +203,7 @@ func (t *tableau) order(keys []listquery.Key) ([]int32, error) {
 }
 
 // sortAll sorts all positions by the keys.
-func (t *tableau) sortAll(keys []listquery.Key) ([]int32, error) {
+func (t *ResultSet) sortAll(keys []listquery.Key) ([]int32, error) {
 	all := rows{to: len(t.frame.objs)}
 	return t.sort(keys, all.list())
 }
@@ -220,7 +220,7 @@ func (c *column) groups(r *rows) (groups map[string]int, without int) {
 	}
 	groups = make(map[string]int)
 	for code, n := range counts {
-		if n > 0 && code > 0 && len(groups) <= maxGroups {
+		if n > 0 && code > 0 && len(groups) <= MaxGroups {
 			groups[c.values[code-1].Text] += n
 		}
 	}

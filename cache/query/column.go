@@ -1,4 +1,4 @@
-package cache
+package query
 
 import (
 	"context"
@@ -84,8 +84,8 @@ func plainlyMetadata(p listquery.Path) bool {
 	return false
 }
 
-// checkPath returns an error if path names a column that the resource's Table does not have.
-func checkPath(res *source.Resource, path listquery.Path) error {
+// CheckPath returns an error if path names a column that the resource's Table does not have.
+func CheckPath(res *source.Resource, path listquery.Path) error {
 	_, err := readerOf(res, path, false)
 	return err
 }

@@ -1,4 +1,4 @@
-package cache
+package query
 
 import (
 	"context"
@@ -144,7 +144,7 @@ func (f *frame) rowsOf(s *store.Selection) (r rows, ok bool) {
 	return r, true
 }
 
-// columns caches the columns and orders that queries use on one collection. They are made on
+// Columns caches the columns and orders that queries use on one collection. They are made on
 // demand, never while events are applied. Those of a newer state are made from those of an older
 // state and from what has changed since, which comparing pointers finds.
 //
@@ -152,7 +152,7 @@ func (f *frame) rowsOf(s *store.Selection) (r rows, ok bool) {
 // oldest of them was made, which it keeps from being freed. At half of the bound they are renewed
 // in the background for the newest state, which costs what has changed. If that is not enough, the
 // least recently used ones are dropped.
-type columns struct {
+type Columns struct {
 	maxBytes int64
 	maxAge   time.Duration
 	store    *store.Store // mu may be taken while its publish is held, and its mu while mu is held
@@ -208,7 +208,7 @@ const (
 	maxColumns = 128
 )
 
-func (k *columns) init(s *store.Store, maxBytes int64, maxAge time.Duration, spawn func(func())) {
+func (k *Columns) Init(s *store.Store, maxBytes int64, maxAge time.Duration, spawn func(func())) {
 	k.maxBytes, k.maxAge, k.store, k.spawn = maxBytes, maxAge, s, spawn
 	k.building.init()
 	k.worn.Store(noPin)
@@ -217,7 +217,7 @@ func (k *columns) init(s *store.Store, maxBytes int64, maxAge time.Duration, spa
 }
 
 // frame returns the frame of v.
-func (k *columns) frame(v *store.View) *frame {
+func (k *Columns) frame(v *store.View) *frame {
 	if f, _ := k.framed(v); f != nil {
 		return f
 	}
@@ -240,7 +240,7 @@ func (k *columns) frame(v *store.View) *frame {
 }
 
 // framed returns the cached frame of v, or nil and the newest cached frame.
-func (k *columns) framed(v *store.View) (f, newest *frame) {
+func (k *Columns) framed(v *store.View) (f, newest *frame) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for i, f := range k.mu.frames {
@@ -256,7 +256,7 @@ func (k *columns) framed(v *store.View) (f, newest *frame) {
 }
 
 // begun reports whether a column with the name is cached for any state, or is being made for f.
-func (k *columns) begun(f *frame, name string) bool {
+func (k *Columns) begun(f *frame, name string) bool {
 	key := columnKey{name, f.content}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -265,7 +265,7 @@ func (k *columns) begun(f *frame, name string) bool {
 
 // obtain returns the column of a reader for f. If it is not cached, build makes it, once for all
 // callers that wait for it, from the column of the same reader for another state, or from nil.
-func (k *columns) obtain(ctx context.Context, f *frame, s valueReader, build func(*madeColumn) (*column, error)) (*column, error) {
+func (k *Columns) obtain(ctx context.Context, f *frame, s valueReader, build func(*madeColumn) (*column, error)) (*column, error) {
 	key := columnKey{s.name, f.content}
 	for {
 		k.mu.Lock()
@@ -307,7 +307,7 @@ func (k *columns) obtain(ctx context.Context, f *frame, s valueReader, build fun
 }
 
 // nearestLocked returns the column with key's name for the newest state.
-func (k *columns) nearestLocked(key columnKey) (nearest *madeColumn) {
+func (k *Columns) nearestLocked(key columnKey) (nearest *madeColumn) {
 	for other, made := range k.mu.made {
 		if other.name == key.name && (nearest == nil || other.content > nearest.frame.content) {
 			nearest = made
@@ -317,7 +317,7 @@ func (k *columns) nearestLocked(key columnKey) (nearest *madeColumn) {
 }
 
 // putLocked caches a column. At most framesKept columns of the same name remain.
-func (k *columns) putLocked(key columnKey, made *madeColumn) {
+func (k *Columns) putLocked(key columnKey, made *madeColumn) {
 	if k.mu.closed {
 		return
 	}
@@ -339,13 +339,13 @@ func (k *columns) putLocked(key columnKey, made *madeColumn) {
 	k.trimLocked()
 }
 
-func (k *columns) dropLocked(key columnKey) {
+func (k *Columns) dropLocked(key columnKey) {
 	k.mu.bytes -= k.mu.made[key].bytes
 	delete(k.mu.made, key)
 }
 
-// grown records the collection's churn after a change.
-func (k *columns) grown(churn int64) {
+// Grown records the collection's churn after a change.
+func (k *Columns) Grown(churn int64) {
 	if churn <= k.worn.Load() {
 		return
 	}
@@ -362,7 +362,7 @@ func (k *columns) grown(churn int64) {
 
 // renew makes the columns for the newest state and drops all others, including the orders, which
 // are cheap to make.
-func (k *columns) renew() {
+func (k *Columns) renew() {
 	renewed := false
 	defer func() {
 		k.mu.Lock()
@@ -411,7 +411,7 @@ func (k *columns) renew() {
 // trimLocked drops columns until the rest is within the bounds and a quarter of the bytes is left
 // for what they pin. It drops those that pin the most if pinned objects are the larger part, else
 // the least recently used ones. It takes the store's mu.
-func (k *columns) trimLocked() {
+func (k *Columns) trimLocked() {
 	for {
 		oldest, churn := k.oldestLocked()
 		if churn == noPin {
@@ -446,7 +446,7 @@ func (k *columns) trimLocked() {
 	}
 }
 
-func (k *columns) frameBytesLocked() (n int64) {
+func (k *Columns) frameBytesLocked() (n int64) {
 	for _, f := range k.mu.frames {
 		n += int64(len(f.objs)) * 8
 	}
@@ -460,7 +460,7 @@ type pin struct {
 }
 
 // oldestLocked returns what pins the oldest state, and the churn of that state.
-func (k *columns) oldestLocked() (oldest pin, churn int64) {
+func (k *Columns) oldestLocked() (oldest pin, churn int64) {
 	churn = noPin
 	for _, f := range k.mu.frames {
 		if f.churn < churn {
@@ -476,7 +476,7 @@ func (k *columns) oldestLocked() (oldest pin, churn int64) {
 }
 
 // unusedLocked returns the least recently used column.
-func (k *columns) unusedLocked() (unused columnKey) {
+func (k *Columns) unusedLocked() (unused columnKey) {
 	var used time.Time
 	for key, made := range k.mu.made {
 		if used.IsZero() || made.used.Before(used) {
@@ -486,8 +486,8 @@ func (k *columns) unusedLocked() (unused columnKey) {
 	return unused
 }
 
-// expire drops what nobody has used for maxAge.
-func (k *columns) expire(now time.Time) {
+// DropUnused drops what nobody has used for maxAge.
+func (k *Columns) DropUnused(now time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for key, made := range k.mu.made {
@@ -501,8 +501,8 @@ func (k *columns) expire(now time.Time) {
 	k.trimLocked()
 }
 
-// drop drops everything, for good.
-func (k *columns) drop() {
+// Close drops everything, for good.
+func (k *Columns) Close() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.mu.closed = true
@@ -511,8 +511,8 @@ func (k *columns) drop() {
 	k.trimLocked()
 }
 
-// size returns the number of columns and orders, their size and what they keep from being freed.
-func (k *columns) size(churn int64) (n int, bytes int64) {
+// Size returns the number of columns and orders, their size and what they keep from being freed.
+func (k *Columns) Size(churn int64) (n int, bytes int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	bytes = k.mu.bytes + k.frameBytesLocked()

@@ -1,4 +1,4 @@
-package cache
+package query
 
 import (
 	"context"
@@ -183,7 +183,7 @@ func (c *change) keepsPlaces() bool {
 const fewFresh = 1.0 / 16
 
 // carryOrder makes an order from the order of the older frame by inserting the fresh objects.
-func (t *tableau) carryOrder(keys []listquery.Key, base *madeColumn) ([]int32, error) {
+func (t *ResultSet) carryOrder(keys []listquery.Key, base *madeColumn) ([]int32, error) {
 	c := changeOf(base.frame.objs, t.frame.objs)
 	if float64(len(c.fresh)) > fewFresh*float64(len(t.frame.objs)) {
 		return t.sortAll(keys)
@@ -211,7 +211,7 @@ func (t *tableau) carryOrder(keys []listquery.Key, base *madeColumn) ([]int32, e
 }
 
 // before returns a function that compares two positions by the keys.
-func (t *tableau) before(keys []listquery.Key) (func(a, b int32) bool, error) {
+func (t *ResultSet) before(keys []listquery.Key) (func(a, b int32) bool, error) {
 	cols := make([]*column, len(keys))
 	for i, key := range keys {
 		var err error
