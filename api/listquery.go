@@ -2,7 +2,7 @@ package api
 
 // Query are the parameters of a list that only kubeweir has, as they came. Other servers
 // ignore them, so that a request with them is answered here or refused: what is forwarded
-// would come back as if it had none. Package listquery parses them.
+// would come back as if it had none. Package cache/query parses them.
 type Query struct {
 	values [numQueryParameters]string
 	given  [numQueryParameters]bool

@@ -18,25 +18,25 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/query"
 	"github.com/kubeweir/kubeweir/cache/table"
-	"github.com/kubeweir/kubeweir/listquery"
 )
 
 // askRequest is readRequest with the parameters of a query, which are escaped here.
 func askRequest(t testing.TB, path string, rep api.Representation) *cache.ReadRequest {
 	t.Helper()
-	path, query, _ := strings.Cut(path, "?")
+	path, params, _ := strings.Cut(path, "?")
 	var escaped []string
-	for _, pair := range strings.Split(query, "&") {
+	for _, pair := range strings.Split(params, "&") {
 		name, value, _ := strings.Cut(pair, "=")
 		escaped = append(escaped, name+"="+url.QueryEscape(value))
 	}
-	query = strings.Join(escaped, "&")
-	req := readRequest(t, path+"?"+query, rep)
+	params = strings.Join(escaped, "&")
+	req := readRequest(t, path+"?"+params, rep)
 	req.MostRecent = true
-	if info := api.ParseRequestInfo("GET", "/api/v1/pods", query); info.Query != nil {
+	if info := api.ParseRequestInfo("GET", "/api/v1/pods", params); info.Query != nil {
 		var err error
-		if req.Query, err = listquery.Parse(info.Query); err != nil {
+		if req.Query, err = query.Parse(info.Query); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -11,10 +11,10 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/form"
 	"github.com/kubeweir/kubeweir/cache/freshness"
+	"github.com/kubeweir/kubeweir/cache/query"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/internal/defaults"
-	"github.com/kubeweir/kubeweir/listquery"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/reason"
 )
@@ -43,7 +43,7 @@ type ReadRequest struct {
 	Options api.ListOptions
 	// Query is the list's query, nil for none; see listAsked. Values are read in a collection of
 	// JSON.
-	Query *listquery.Query
+	Query *query.Query
 	// Shown is the collection of the resource whose objects are given, where a Query chooses
 	// them in another encoding than that of Rep; else nil.
 	Shown *Collection

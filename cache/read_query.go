@@ -19,7 +19,6 @@ import (
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/encoding/cbor"
 	"github.com/kubeweir/kubeweir/encoding/json"
-	"github.com/kubeweir/kubeweir/listquery"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/reason"
 )
@@ -30,7 +29,7 @@ import (
 // the pages of other lists.
 type asked struct {
 	*ReadRequest
-	*listquery.Query
+	*query.Query
 	// selected spells the namespace and the selectors.
 	selected string
 	// offset is where the page begins, rv the version that it shows, 0 for the request's.
@@ -196,9 +195,9 @@ func newAsked(req *ReadRequest, now time.Time) (*asked, error) {
 
 // check says which paths are columns that the resource does not have.
 func (a *asked) check(res *source.Resource) error {
-	one := func(parameter api.QueryParameter, path listquery.Path) error {
+	one := func(parameter api.QueryParameter, path query.Path) error {
 		if err := query.CheckPath(res, path); err != nil {
-			return listquery.BadRequest(parameter, err)
+			return query.BadRequest(parameter, err)
 		}
 		return nil
 	}
@@ -295,7 +294,7 @@ func (a *asked) page(c *Collection, t *query.ResultSet, sel *selection) error {
 	if to < all {
 		remaining := int64(all - to)
 		sel.remaining = &remaining
-		token := listquery.Token{ResourceVersion: sel.rv, Offset: to, Within: a.Filter.WithinID()}
+		token := query.Token{ResourceVersion: sel.rv, Offset: to, Within: a.Filter.WithinID()}
 		if a.Timed() {
 			token.At = a.at.Unix()
 		}
@@ -318,7 +317,7 @@ func (a *asked) count(t *query.ResultSet) ([]byte, error) {
 			return nil, err
 		}
 		if len(groups) > query.MaxGroups {
-			return nil, listquery.BadRequest(api.QueryCountBy, fmt.Errorf("%s has more than %d different values: count by a path that has fewer, or narrow the list with where", path, query.MaxGroups))
+			return nil, query.BadRequest(api.QueryCountBy, fmt.Errorf("%s has more than %d different values: count by a path that has fewer, or narrow the list with where", path, query.MaxGroups))
 		}
 		if i > 0 {
 			out = append(out, ',')

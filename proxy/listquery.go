@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/query"
 	"github.com/kubeweir/kubeweir/cache/store"
-	"github.com/kubeweir/kubeweir/listquery"
 	"github.com/kubeweir/kubeweir/reason"
 )
 
@@ -33,7 +33,7 @@ const (
 // setQuery parses the query of a list. The error is the 400 that names the parameter.
 func (q *readQuery) setQuery(info *api.RequestInfo) (err error) {
 	if info.Query != nil {
-		q.query, err = listquery.Parse(info.Query)
+		q.query, err = query.Parse(info.Query)
 	}
 	return err
 }
@@ -122,7 +122,7 @@ func (g *Gateway) describe(ctx context.Context, x *exchange) *api.Response {
 	}
 	d := features{Kind: "KubeweirFeatures", List: endpointFeatures{Header: queryHeader}, Watch: endpointFeatures{Header: coalesceHeader}}
 	for _, p := range api.QueryParameters() {
-		means, example := listquery.Describe(p)
+		means, example := query.Describe(p)
 		d.List.Parameters = append(d.List.Parameters, featureParameter{p.String(), means, example})
 	}
 	d.Watch.Parameters = []featureParameter{{coalesceParameter, "for how long events wait after others, from 10ms to 30s: of the modifications of an object that come meanwhile the last is sent, additions and deletions all", "500ms"}}

@@ -11,8 +11,8 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/query"
 	"github.com/kubeweir/kubeweir/cache/source"
-	"github.com/kubeweir/kubeweir/listquery"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/proxy/identity"
 	"github.com/kubeweir/kubeweir/proxy/websocket"
@@ -64,8 +64,8 @@ type readQuery struct {
 	res     *source.Resource
 	rep     api.Representation
 	options api.ListOptions
-	filter  *object.Filter   // nil for a get
-	query   *listquery.Query // nil for most
+	filter  *object.Filter // nil for a get
+	query   *query.Query   // nil for most
 	// visible are the namespaces that the user may see of all that the read is about, nil for
 	// all of them. Those are Within of filter.
 	visible *identity.VisibleSet

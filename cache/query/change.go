@@ -6,7 +6,6 @@ import (
 	"sort"
 
 	"github.com/kubeweir/kubeweir/cache/store"
-	"github.com/kubeweir/kubeweir/listquery"
 	"github.com/kubeweir/kubeweir/object"
 )
 
@@ -66,7 +65,7 @@ func carry(ctx context.Context, base *column, c *change, objs []*object.Object, 
 	for _, r := range c.same {
 		copy(codes[r.after:r.after+r.n], base.codes[r.before:])
 	}
-	var fresh []listquery.Value // their codes follow those of base.values
+	var fresh []Value // their codes follow those of base.values
 	for _, at := range c.fresh {
 		if looking.Requested() {
 			return nil, ctx.Err()
@@ -76,10 +75,10 @@ func carry(ctx context.Context, base *column, c *change, objs []*object.Object, 
 			return nil, err
 		}
 		value := s.read(token)
-		if value.Kind == listquery.None {
+		if value.Kind == None {
 			continue
 		}
-		if place, known := slices.BinarySearchFunc(base.values, value, listquery.Compare); known {
+		if place, known := slices.BinarySearchFunc(base.values, value, Compare); known {
 			codes[at] = uint32(place + 1)
 		} else {
 			fresh = append(fresh, value)
@@ -94,14 +93,14 @@ func carry(ctx context.Context, base *column, c *change, objs []*object.Object, 
 }
 
 // with returns the column of codes that refer to the values of c, and to fresh after them.
-func (c *column) with(codes []uint32, fresh []listquery.Value) *column {
+func (c *column) with(codes []uint32, fresh []Value) *column {
 	if len(fresh) == 0 {
 		return &column{codes: codes, values: c.values, valueBytes: c.valueBytes, bytes: int64(len(codes))*4 + c.valueBytes}
 	}
 	order := sortedPlaces(fresh)
 	recoded := make([]uint32, 1, len(c.values)+len(fresh)+1)
 	ofFresh := make([]uint32, len(fresh))
-	values := make([]listquery.Value, 0, len(c.values)+len(fresh))
+	values := make([]Value, 0, len(c.values)+len(fresh))
 	take := func(upTo int) { // of c.values
 		for old := len(recoded) - 1; old < upTo; old++ {
 			values = append(values, c.values[old])
@@ -109,8 +108,8 @@ func (c *column) with(codes []uint32, fresh []listquery.Value) *column {
 		}
 	}
 	for i, at := range order {
-		if i == 0 || listquery.Compare(fresh[order[i-1]], fresh[at]) != 0 {
-			place, _ := slices.BinarySearchFunc(c.values, fresh[at], listquery.Compare)
+		if i == 0 || Compare(fresh[order[i-1]], fresh[at]) != 0 {
+			place, _ := slices.BinarySearchFunc(c.values, fresh[at], Compare)
 			take(place)
 			values = append(values, fresh[at])
 		}
@@ -130,7 +129,7 @@ func (c *column) compact() *column {
 	for _, code := range c.codes {
 		recoded[code] = 1
 	}
-	values := make([]listquery.Value, 0, len(c.values))
+	values := make([]Value, 0, len(c.values))
 	for i := range c.values {
 		if recoded[i+1] > 0 {
 			values = append(values, c.values[i])
@@ -183,7 +182,7 @@ func (c *change) keepsPlaces() bool {
 const fewFresh = 1.0 / 16
 
 // carryOrder makes an order from the order of the older frame by inserting the fresh objects.
-func (t *ResultSet) carryOrder(keys []listquery.Key, base *madeColumn) ([]int32, error) {
+func (t *ResultSet) carryOrder(keys []Key, base *madeColumn) ([]int32, error) {
 	c := changeOf(base.frame.objs, t.frame.objs)
 	if float64(len(c.fresh)) > fewFresh*float64(len(t.frame.objs)) {
 		return t.sortAll(keys)
@@ -211,7 +210,7 @@ func (t *ResultSet) carryOrder(keys []listquery.Key, base *madeColumn) ([]int32,
 }
 
 // before returns a function that compares two positions by the keys.
-func (t *ResultSet) before(keys []listquery.Key) (func(a, b int32) bool, error) {
+func (t *ResultSet) before(keys []Key) (func(a, b int32) bool, error) {
 	cols := make([]*column, len(keys))
 	for i, key := range keys {
 		var err error

@@ -14,7 +14,6 @@ import (
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/encoding/json"
-	"github.com/kubeweir/kubeweir/listquery"
 	"github.com/kubeweir/kubeweir/object"
 )
 
@@ -25,7 +24,7 @@ type column struct {
 	// codes are by position: 0 for no value, or 1 + the index of the value in values.
 	codes []uint32
 	// values are ascending and distinct.
-	values []listquery.Value
+	values []Value
 	// unused is an upper bound of how many values no object has any more.
 	unused int
 	// order is, if the column is an order, all positions in that order.
@@ -35,7 +34,7 @@ type column struct {
 }
 
 // withValues returns a column of codes and values.
-func withValues(codes []uint32, values []listquery.Value) *column {
+func withValues(codes []uint32, values []Value) *column {
 	c := &column{codes: codes, values: values}
 	for i := range values {
 		c.valueBytes += int64(unsafe.Sizeof(values[i])) + int64(len(values[i].Text))
@@ -52,7 +51,7 @@ type valueReader struct {
 	name string
 	// token returns the JSON of an object's value, or nil for none. read parses it.
 	token func(*object.Object) ([]byte, error)
-	read  func(token []byte) listquery.Value
+	read  func(token []byte) Value
 }
 
 // redacted returns a reader of redacted objects. Objects are redacted while the column is made and
@@ -72,7 +71,7 @@ func (s valueReader) redacted(res *source.Resource) valueReader {
 
 // plainlyMetadata reports whether a path leads to metadata that is never redacted and cheap to
 // find.
-func plainlyMetadata(p listquery.Path) bool {
+func plainlyMetadata(p Path) bool {
 	steps := p.Steps()
 	if len(steps) < 2 || steps[0].Kind != json.Member || steps[0].Name != "metadata" || steps[1].Kind != json.Member {
 		return false
@@ -85,18 +84,18 @@ func plainlyMetadata(p listquery.Path) bool {
 }
 
 // CheckPath returns an error if path names a column that the resource's Table does not have.
-func CheckPath(res *source.Resource, path listquery.Path) error {
+func CheckPath(res *source.Resource, path Path) error {
 	_, err := readerOf(res, path, false)
 	return err
 }
 
 // readerOf returns the reader of the values at a path. The error says that the resource has no such
 // column.
-func readerOf(res *source.Resource, p listquery.Path, quantity bool) (s valueReader, err error) {
-	s = valueReader{name: p.String(), read: listquery.ValueOf}
+func readerOf(res *source.Resource, p Path, quantity bool) (s valueReader, err error) {
+	s = valueReader{name: p.String(), read: ValueOf}
 	if name, ok := p.Column(); ok {
 		s.name = "column " + name // neither a path nor an order is spelled so
-		s.read = listquery.ValueOfCell
+		s.read = ValueOfCell
 		if s.token, err = cellOf(res, name); err != nil {
 			return s, err
 		}
@@ -106,7 +105,7 @@ func readerOf(res *source.Resource, p listquery.Path, quantity bool) (s valueRea
 	if quantity {
 		read := s.read
 		s.name += ":quantity"
-		s.read = func(token []byte) listquery.Value { return read(token).AsQuantity() }
+		s.read = func(token []byte) Value { return read(token).AsQuantity() }
 	}
 	return s, nil
 }
@@ -133,7 +132,7 @@ func cellOf(res *source.Resource, name string) (func(*object.Object) ([]byte, er
 	case name == "age" && !res.Custom: // without printing the row
 		return func(o *object.Object) (token []byte, err error) {
 			if o.CreationUnix != 0 {
-				token = listquery.AgeToken(o.CreationUnix)
+				token = AgeToken(o.CreationUnix)
 			}
 			return token, nil
 		}, nil
@@ -145,7 +144,7 @@ func cellOf(res *source.Resource, name string) (func(*object.Object) ([]byte, er
 		}
 		token, moment, relative := row.Cell(i)
 		if relative {
-			token = listquery.AgeToken(moment)
+			token = AgeToken(moment)
 		}
 		return token, nil
 	}, nil
@@ -169,10 +168,10 @@ func buildColumn(ctx context.Context, objs []*object.Object, s valueReader) (*co
 	looking := store.NewCancellation(ctx)
 	codes := make([]uint32, len(objs))
 	seen := make(map[string]uint32)
-	long := make(map[listquery.Value]uint32) // long tokens, by value
-	var values []listquery.Value
-	add := func(value listquery.Value) (code uint32) {
-		if value.Kind == listquery.None {
+	long := make(map[Value]uint32) // long tokens, by value
+	var values []Value
+	add := func(value Value) (code uint32) {
+		if value.Kind == None {
 			return 0
 		}
 		values = append(values, value)
@@ -205,11 +204,11 @@ func buildColumn(ctx context.Context, objs []*object.Object, s valueReader) (*co
 }
 
 // sortedColumn returns a column of codes for values that are in any order and not distinct.
-func sortedColumn(codes []uint32, values []listquery.Value) *column {
+func sortedColumn(codes []uint32, values []Value) *column {
 	recoded := make([]uint32, len(values)+1)
-	sorted := make([]listquery.Value, 0, len(values))
+	sorted := make([]Value, 0, len(values))
 	for _, i := range sortedPlaces(values) {
-		if n := len(sorted); n == 0 || listquery.Compare(sorted[n-1], values[i]) != 0 {
+		if n := len(sorted); n == 0 || Compare(sorted[n-1], values[i]) != 0 {
 			sorted = append(sorted, values[i])
 		}
 		recoded[i+1] = uint32(len(sorted))
@@ -221,20 +220,20 @@ func sortedColumn(codes []uint32, values []listquery.Value) *column {
 }
 
 // sortedPlaces returns the indexes of values in the order of the values.
-func sortedPlaces(values []listquery.Value) []uint32 {
+func sortedPlaces(values []Value) []uint32 {
 	order := make([]uint32, len(values))
 	for i := range order {
 		order[i] = uint32(i)
 	}
-	slices.SortStableFunc(order, func(a, b uint32) int { return listquery.Compare(values[a], values[b]) })
+	slices.SortStableFunc(order, func(a, b uint32) int { return Compare(values[a], values[b]) })
 	return order
 }
 
 // passing returns, by code, whether the condition holds for the value at a point in time.
-func (c *column) passing(ctx context.Context, where *listquery.Condition, at time.Time) ([]bool, error) {
+func (c *column) passing(ctx context.Context, where *Condition, at time.Time) ([]bool, error) {
 	looking := store.NewCancellation(ctx)
 	passes := make([]bool, len(c.values)+1)
-	passes[0] = where.Matches(listquery.Value{}, at)
+	passes[0] = where.Matches(Value{}, at)
 	for i := range c.values {
 		if looking.Requested() {
 			return nil, ctx.Err()

@@ -8,7 +8,6 @@ import (
 
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
-	"github.com/kubeweir/kubeweir/listquery"
 	"github.com/kubeweir/kubeweir/object"
 )
 
@@ -56,7 +55,7 @@ func (t *ResultSet) Len() int { return t.rows.len() }
 func (t *ResultSet) Object(at int32) *object.Object { return t.frame.objs[at] }
 
 // CountBy returns how many rows have each value at a path, by its text, and how many have none.
-func (t *ResultSet) CountBy(path listquery.Path) (groups map[string]int, without int, err error) {
+func (t *ResultSet) CountBy(path Path) (groups map[string]int, without int, err error) {
 	col, err := t.column(path, false)
 	if err != nil {
 		return nil, 0, err
@@ -66,7 +65,7 @@ func (t *ResultSet) CountBy(path listquery.Path) (groups map[string]int, without
 }
 
 // column returns the values at a path.
-func (t *ResultSet) column(path listquery.Path, quantity bool) (*column, error) {
+func (t *ResultSet) column(path Path, quantity bool) (*column, error) {
 	s, err := readerOf(t.resource, path, quantity)
 	if err != nil {
 		return nil, err
@@ -106,7 +105,7 @@ func (t *ResultSet) column(path listquery.Path, quantity bool) (*column, error) 
 }
 
 // Where drops the rows for which the condition does not hold at a point in time.
-func (t *ResultSet) Where(condition *listquery.Condition, at time.Time) error {
+func (t *ResultSet) Where(condition *Condition, at time.Time) error {
 	col, err := t.column(condition.Path, false)
 	if err != nil {
 		return err
@@ -120,7 +119,7 @@ func (t *ResultSet) Where(condition *listquery.Condition, at time.Time) error {
 }
 
 // Sorted returns the rows [from, to) in the order of the keys.
-func (t *ResultSet) Sorted(keys []listquery.Key, from, to int) ([]int32, error) {
+func (t *ResultSet) Sorted(keys []Key, from, to int) ([]int32, error) {
 	if from == to {
 		return nil, nil
 	}
@@ -157,7 +156,7 @@ func (t *ResultSet) Sorted(keys []listquery.Key, from, to int) ([]int32, error) 
 }
 
 // sort sorts positions by the keys, beginning with the last one.
-func (t *ResultSet) sort(keys []listquery.Key, positions []int32) ([]int32, error) {
+func (t *ResultSet) sort(keys []Key, positions []int32) ([]int32, error) {
 	for _, key := range slices.Backward(keys) {
 		col, err := t.column(key.Path, key.Quantity)
 		if err != nil {
@@ -175,7 +174,7 @@ func (t *ResultSet) sort(keys []listquery.Key, positions []int32) ([]int32, erro
 }
 
 // order returns all positions in the order of the keys.
-func (t *ResultSet) order(keys []listquery.Key) ([]int32, error) {
+func (t *ResultSet) order(keys []Key) ([]int32, error) {
 	name := "order"
 	if t.redacted {
 		name = "redacted order"
@@ -203,7 +202,7 @@ func (t *ResultSet) order(keys []listquery.Key) ([]int32, error) {
 }
 
 // sortAll sorts all positions by the keys.
-func (t *ResultSet) sortAll(keys []listquery.Key) ([]int32, error) {
+func (t *ResultSet) sortAll(keys []Key) ([]int32, error) {
 	all := rows{to: len(t.frame.objs)}
 	return t.sort(keys, all.list())
 }

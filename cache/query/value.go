@@ -1,4 +1,4 @@
-package listquery
+package query
 
 import (
 	"cmp"

@@ -1,7 +1,4 @@
-// Package listquery reads the parameters of lists that only kubeweir has: sortBy, where,
-// offset, fields, countBy. It knows nothing of who keeps objects: what a value is, how
-// values are ordered, which a condition matches.
-package listquery
+package query
 
 import (
 	"errors"
