@@ -113,9 +113,9 @@ func (c *Collection) Select(ctx context.Context, f *object.Filter) (objs []*obje
 	return c.store.Select(ctx, f, c.resource.Namespaced, time.Now())
 }
 
-// wantShard says that a shard is being read: what finds its objects is made, for the reads
+// WantShard says that a shard is being read: what finds its objects is made, for the reads
 // to come, or kept, where that pays.
-func (c *Collection) wantShard(s *shard.Selector) {
+func (c *Collection) WantShard(s *shard.Selector) {
 	c.store.WantShard(s, time.Now())
 }
 
@@ -215,6 +215,12 @@ func (c *Collection) tidy(now time.Time) {
 	c.store.DropUnused(now)
 	c.columns.DropUnused(now)
 }
+
+// Columns are the columns that queries have made of the collection.
+func (c *Collection) Columns() *query.Columns { return &c.columns }
+
+// Freshness tells how new the collection is.
+func (c *Collection) Freshness() *freshness.Checker { return c.checker }
 
 // close ends the collection's watchers with reason and drops what is kept for queries.
 func (c *Collection) close(reason error) {

@@ -17,6 +17,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/defaults"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/reason"
+	"github.com/kubeweir/kubeweir/shard"
 )
 
 // ErrForward says that a read cannot be answered from the cache exactly as the
@@ -46,7 +47,7 @@ type ReadRequest struct {
 	Query *query.Query
 	// Shown is the collection of the resource whose objects are given, where a Query chooses
 	// them in another encoding than that of Rep; else nil.
-	Shown *Collection
+	Shown readCollection
 	// Filter is the namespace and Options' selectors of a list, that of a shard
 	// included, compiled; nil lets the Reader do that.
 	Filter *object.Filter
@@ -85,6 +86,22 @@ type ReaderOptions struct {
 
 const defaultReadWait = 100 * time.Millisecond
 
+// readCollection is what a Reader needs of a collection. The methods are those of cache.Collection.
+type readCollection interface {
+	Resource() *source.Resource
+	Encoding() api.Encoding
+	ListKind() (kind, apiVersion string)
+	// View, ViewAt, Retain and Select are about its state, as Store.Latest, At, Retain and Select.
+	View() *store.View
+	ViewAt(rv uint64) (*store.View, error)
+	Retain(v *store.View)
+	Select(ctx context.Context, f *object.Filter) (objs []*object.Object, rv uint64, ok bool)
+	WantShard(s *shard.Selector)
+	WaitFor(ctx context.Context, rv uint64, timeout time.Duration) error
+	Columns() *query.Columns
+	Freshness() *freshness.Checker
+}
+
 // Reader answers gets and lists from collections, byte for byte as the upstream
 // would. It is safe for concurrent use. Close releases what it holds.
 type Reader struct {
@@ -118,12 +135,12 @@ func (r *Reader) Close() { r.renderer.Close() }
 // Get answers a get from c. The error is a Status error that upstream would
 // answer with as well, ErrForward, or the context's. The response carries no
 // Audit-Id.
-func (r *Reader) Get(ctx context.Context, c *Collection, req *ReadRequest) (*api.Response, error) {
+func (r *Reader) Get(ctx context.Context, c readCollection, req *ReadRequest) (*api.Response, error) {
 	f := r.form(c, req)
 	if f == nil {
 		return nil, forward(reason.Unservable, nil)
 	}
-	key, ok := objectKey(c.resource, req.Namespace, req.Name)
+	key, ok := objectKey(c.Resource(), req.Namespace, req.Name)
 	if !ok {
 		return nil, forward(reason.Unservable, nil)
 	}
@@ -133,7 +150,7 @@ func (r *Reader) Get(ctx context.Context, c *Collection, req *ReadRequest) (*api
 	}
 	o := v.Get(key)
 	if o == nil {
-		return nil, api.NewNotFound(c.resource.GroupResource(), req.Name)
+		return nil, api.NewNotFound(c.Resource().GroupResource(), req.Name)
 	}
 	resp, err := r.renderer.Get(f, o, req.client())
 	if err != nil {
@@ -143,8 +160,8 @@ func (r *Reader) Get(ctx context.Context, c *Collection, req *ReadRequest) (*api
 }
 
 // form is how the objects of c are given to a client; nil if they cannot be.
-func (r *Reader) form(c *Collection, req *ReadRequest) form.Form {
-	return r.renderer.For(c.formed, c.encoding, req.Rep)
+func (r *Reader) form(c readCollection, req *ReadRequest) form.Form {
+	return r.renderer.For(c.Resource().Form(), c.Encoding(), req.Rep)
 }
 
 func (r *ReadRequest) client() form.Client {
@@ -152,11 +169,11 @@ func (r *ReadRequest) client() form.Client {
 }
 
 // unrenderable leaves to the upstream what cannot be derived from one of its objects.
-func unrenderable(c *Collection, err error) error {
+func unrenderable(c readCollection, err error) error {
 	if errors.Is(err, form.ErrCostly) {
 		return forward(reason.Representation, err)
 	}
-	return forward(reason.Unrenderable, fmt.Errorf("rendering %s: %w", c.resource.Resource, err))
+	return forward(reason.Unrenderable, fmt.Errorf("rendering %s: %w", c.Resource().Resource, err))
 }
 
 // objectKey is the key of a name in a collection; ok is false for paths that
@@ -172,7 +189,7 @@ func objectKey(res *source.Resource, namespace, name string) (key string, ok boo
 	return name, name != ""
 }
 
-func (r *Reader) viewForGet(ctx context.Context, c *Collection, req *ReadRequest) (*store.View, error) {
+func (r *Reader) viewForGet(ctx context.Context, c readCollection, req *ReadRequest) (*store.View, error) {
 	if req.Options.ResourceVersion == "" {
 		if !req.MostRecent {
 			return nil, forward(reason.Unproven, nil)
@@ -187,7 +204,7 @@ func (r *Reader) viewForGet(ctx context.Context, c *Collection, req *ReadRequest
 }
 
 // viewNotOlderThan waits a little for a view at rv or above.
-func (r *Reader) viewNotOlderThan(ctx context.Context, c *Collection, rv uint64) (*store.View, error) {
+func (r *Reader) viewNotOlderThan(ctx context.Context, c readCollection, rv uint64) (*store.View, error) {
 	v := c.View()
 	if v.RV() >= rv {
 		return v, nil
@@ -200,7 +217,7 @@ func (r *Reader) viewNotOlderThan(ctx context.Context, c *Collection, rv uint64)
 
 // waitFor turns every failure but the client's departure into ErrForward: the
 // upstream knows whether a version that did not come is too large.
-func (r *Reader) waitFor(ctx context.Context, c *Collection, rv uint64) error {
+func (r *Reader) waitFor(ctx context.Context, c readCollection, rv uint64) error {
 	err := c.WaitFor(ctx, rv, r.wait)
 	switch {
 	case err == nil:

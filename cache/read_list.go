@@ -21,7 +21,7 @@ import (
 // answer with as well, ErrForward, or the context's. The response carries no
 // Audit-Id. Its body may hold on to the state of the collection until it was
 // written.
-func (r *Reader) List(ctx context.Context, c *Collection, req *ReadRequest) (*api.Response, error) {
+func (r *Reader) List(ctx context.Context, c readCollection, req *ReadRequest) (*api.Response, error) {
 	if req.Query != nil {
 		return r.listAsked(ctx, c, req)
 	}
@@ -34,7 +34,7 @@ func (r *Reader) List(ctx context.Context, c *Collection, req *ReadRequest) (*ap
 		return nil, err
 	}
 	if q.filter != nil && q.filter.Shard != nil {
-		c.wantShard(q.filter.Shard)
+		c.WantShard(q.filter.Shard)
 	}
 	sel, err := r.resolve(ctx, c, q)
 	if err != nil {
@@ -44,8 +44,8 @@ func (r *Reader) List(ctx context.Context, c *Collection, req *ReadRequest) (*ap
 }
 
 // respond answers a list with a selection.
-func (r *Reader) respond(c *Collection, req *ReadRequest, f form.Form, sel *selection) (*api.Response, error) {
-	resp, err := r.renderer.List(f, sel.list(c), req.client())
+func (r *Reader) respond(c readCollection, req *ReadRequest, f form.Form, sel *selection) (*api.Response, error) {
+	resp, err := r.renderer.List(f, sel.list(c.ListKind()), req.client())
 	if err != nil {
 		return nil, unrenderable(c, err)
 	}
@@ -76,7 +76,7 @@ func (q *listRequest) unretained() *listRequest {
 	return &other
 }
 
-func newListRequest(c *Collection, req *ReadRequest) (*listRequest, error) {
+func newListRequest(c readCollection, req *ReadRequest) (*listRequest, error) {
 	res := c.Resource()
 	if req.Namespace != "" && !res.Namespaced {
 		return nil, forward(reason.Unservable, nil)
@@ -156,8 +156,7 @@ type selection struct {
 }
 
 // list is the selection as forms take it.
-func (s *selection) list(c *Collection) *form.List {
-	kind, apiVersion := c.ListKind()
+func (s *selection) list(kind, apiVersion string) *form.List {
 	echoed := ""
 	if s.shard != nil {
 		echoed = s.shard.String()
@@ -178,7 +177,7 @@ func (s *selection) list(c *Collection) *form.List {
 // resolve finds the objects of a list. The cases are those of
 // k8s.io/apiserver/pkg/storage/cacher (delegator.go, watch_cache.go), in its
 // order.
-func (r *Reader) resolve(ctx context.Context, c *Collection, q *listRequest) (*selection, error) {
+func (r *Reader) resolve(ctx context.Context, c readCollection, q *listRequest) (*selection, error) {
 	opts := &q.Options
 	if opts.Continue != "" {
 		return r.resolveContinue(ctx, c, q)
@@ -213,7 +212,7 @@ func (r *Reader) resolve(ctx context.Context, c *Collection, q *listRequest) (*s
 }
 
 // resolveContinue answers the pages after the first.
-func (r *Reader) resolveContinue(ctx context.Context, c *Collection, q *listRequest) (*selection, error) {
+func (r *Reader) resolveContinue(ctx context.Context, c readCollection, q *listRequest) (*selection, error) {
 	token, err := api.DecodeContinue(q.Options.Continue)
 	if err != nil {
 		return nil, err
@@ -243,7 +242,7 @@ func (q *listRequest) fromKey(start string) string {
 }
 
 // exact answers from the state at rv.
-func (r *Reader) exact(ctx context.Context, c *Collection, q *listRequest, rv uint64, from string) (*selection, error) {
+func (r *Reader) exact(ctx context.Context, c readCollection, q *listRequest, rv uint64, from string) (*selection, error) {
 	v, err := c.ViewAt(rv)
 	var tooLarge *store.TooLargeError
 	// A token above the collection's version is from the upstream, where the list
@@ -271,7 +270,7 @@ func versionReason(err error) reason.Forward {
 }
 
 // latest answers from the current state v.
-func (r *Reader) latest(ctx context.Context, c *Collection, q *listRequest, v *store.View, from string) (*selection, error) {
+func (r *Reader) latest(ctx context.Context, c readCollection, q *listRequest, v *store.View, from string) (*selection, error) {
 	if q.filter.HasTerms() && q.single == "" && from == "" && q.limit() == 0 {
 		if objs, at := indexed(ctx, c, q.filter, v); at != nil {
 			s := q.newSelection(at, at.RV(), "")
@@ -288,7 +287,7 @@ func (r *Reader) latest(ctx context.Context, c *Collection, q *listRequest, v *s
 
 // indexed asks the collection's index for the answer at v or a newer view, which
 // it returns; nil when no index helps.
-func indexed(ctx context.Context, c *Collection, f *object.Filter, v *store.View) ([]*object.Object, *store.View) {
+func indexed(ctx context.Context, c readCollection, f *object.Filter, v *store.View) ([]*object.Object, *store.View) {
 	for range 3 {
 		objs, rv, ok := c.Select(ctx, f)
 		if !ok {
@@ -317,7 +316,7 @@ func (q *listRequest) newSelection(v *store.View, rv uint64, from string) *selec
 
 // selectFrom selects from v, starting at the key from; rv is the version to
 // report. The error is that of ctx.
-func (q *listRequest) selectFrom(ctx context.Context, c *Collection, v *store.View, rv uint64, from string, index *indexTerm) (*selection, error) {
+func (q *listRequest) selectFrom(ctx context.Context, c readCollection, v *store.View, rv uint64, from string, index *indexTerm) (*selection, error) {
 	s := q.newSelection(v, rv, from)
 	if q.filter == nil {
 		q.selectRun(c, s)
@@ -374,7 +373,7 @@ func (q *listRequest) selectFrom(ctx context.Context, c *Collection, v *store.Vi
 }
 
 // cut makes s a page of objs, which are all that is selected from s.from on.
-func (q *listRequest) cut(c *Collection, s *selection, objs []*object.Object) {
+func (q *listRequest) cut(c readCollection, s *selection, objs []*object.Object) {
 	s.Objects = objs
 	if s.limit == 0 || len(objs) < s.limit {
 		return
@@ -387,7 +386,7 @@ func (q *listRequest) cut(c *Collection, s *selection, objs []*object.Object) {
 }
 
 // selectRun selects without selectors.
-func (q *listRequest) selectRun(c *Collection, s *selection) {
+func (q *listRequest) selectRun(c readCollection, s *selection) {
 	s.N = s.View.CountFrom(s.Namespace, s.From)
 	limit := s.limit
 	if limit == 0 || s.N <= limit {
@@ -406,7 +405,7 @@ func (q *listRequest) selectRun(c *Collection, s *selection) {
 }
 
 // page makes s a page that is not the last one and keeps its state for the rest.
-func (q *listRequest) page(c *Collection, s *selection, last string) {
+func (q *listRequest) page(c readCollection, s *selection, last string) {
 	if q.onePage {
 		return
 	}

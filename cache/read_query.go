@@ -40,14 +40,14 @@ type asked struct {
 }
 
 // listAsked is List with a query.
-func (r *Reader) listAsked(ctx context.Context, c *Collection, req *ReadRequest) (*api.Response, error) {
+func (r *Reader) listAsked(ctx context.Context, c readCollection, req *ReadRequest) (*api.Response, error) {
 	f, err := r.askedForm(c, req)
 	if err != nil {
 		return nil, err
 	}
 	a, err := newAsked(req, r.now())
 	if err == nil {
-		err = a.check(c.resource)
+		err = a.check(c.Resource())
 	}
 	if err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func (r *Reader) listAsked(ctx context.Context, c *Collection, req *ReadRequest)
 		return nil, err
 	}
 	if q.filter != nil && q.filter.Shard != nil {
-		c.wantShard(q.filter.Shard)
+		c.WantShard(q.filter.Shard)
 	}
 	sel, err := r.resolve(ctx, c, q)
 	if err != nil {
@@ -73,7 +73,7 @@ func (r *Reader) listAsked(ctx context.Context, c *Collection, req *ReadRequest)
 			return nil, a.expired(err)
 		}
 	}
-	list := page.list(c)
+	list := page.list(c.ListKind())
 	if list.Counts = counts; counts != nil && req.Rep.Encoding == api.CBOR {
 		if list.Counts, err = cbor.Append(nil, counts, cbor.Untyped); err != nil {
 			return nil, unrenderable(c, err)
@@ -88,7 +88,7 @@ func (r *Reader) listAsked(ctx context.Context, c *Collection, req *ReadRequest)
 
 // askedForm is the form of a list with a query; the error is the 406 that says which forms
 // there are.
-func (r *Reader) askedForm(c *Collection, req *ReadRequest) (form.Form, error) {
+func (r *Reader) askedForm(c readCollection, req *ReadRequest) (form.Form, error) {
 	const have = "ask for application/json"
 	rep := req.Rep
 	switch {
@@ -107,7 +107,7 @@ func (r *Reader) askedForm(c *Collection, req *ReadRequest) (form.Form, error) {
 	switch {
 	case req.Query.Fields != nil && rep.Encoding == api.CBOR:
 		rep.Encoding = api.JSON
-		return form.TranscodedPart(f, r.renderer.For(c.formed, c.encoding, rep), req.Query.Fields), nil
+		return form.TranscodedPart(f, r.renderer.For(c.Resource().Form(), c.Encoding(), rep), req.Query.Fields), nil
 	case req.Query.Fields != nil:
 		return form.Projected(f, req.Query.Fields), nil
 	}
@@ -120,7 +120,7 @@ func (r *Reader) askedForm(c *Collection, req *ReadRequest) (form.Form, error) {
 // shown are the objects of a page as another collection of the resource has them. Each
 // encoding has a feed of its own, and one may be behind the other; a version of an object is
 // the same in both.
-func (r *Reader) shown(ctx context.Context, c *Collection, page *selection) ([]*object.Object, error) {
+func (r *Reader) shown(ctx context.Context, c readCollection, page *selection) ([]*object.Object, error) {
 	v := c.View()
 	objs, ok := page.in(v)
 	if newest := page.newest(); !ok && v.RV() < newest {
@@ -236,7 +236,7 @@ func (a *asked) whole() ReadRequest {
 
 // unsortable leaves what cannot be read of an object to the caller; the errors of requests,
 // and the client's departure, are what they are.
-func unsortable(ctx context.Context, c *Collection, err error) error {
+func unsortable(ctx context.Context, c readCollection, err error) error {
 	var status apierrors.APIStatus
 	if ctx.Err() != nil || errors.As(err, &status) {
 		return err
@@ -253,8 +253,8 @@ func (a *asked) expired(err error) error {
 }
 
 // apply makes the page of a selection, and the JSON of the counts, nil if none were asked for.
-func (a *asked) apply(ctx context.Context, c *Collection, sel *selection) (*selection, []byte, error) {
-	t := query.NewResultSet(ctx, &c.columns, c.resource, &sel.Selection, a.User, a.Rep.Redacted)
+func (a *asked) apply(ctx context.Context, c readCollection, sel *selection) (*selection, []byte, error) {
+	t := query.NewResultSet(ctx, c.Columns(), c.Resource(), &sel.Selection, a.User, a.Rep.Redacted)
 	for i := range a.Where {
 		if err := t.Where(&a.Where[i], a.at); err != nil {
 			return nil, nil, err
@@ -276,7 +276,7 @@ func (a *asked) apply(ctx context.Context, c *Collection, sel *selection) (*sele
 }
 
 // page puts the objects of the page into sel.
-func (a *asked) page(c *Collection, t *query.ResultSet, sel *selection) error {
+func (a *asked) page(c readCollection, t *query.ResultSet, sel *selection) error {
 	all := t.Len()
 	from, to := min(a.offset, all), all
 	if limit := a.Options.Limit; limit > 0 {

@@ -27,7 +27,7 @@ var errTrails = errors.New("the feed is late")
 // busy resource that is tried first, with the upstream's version alone.
 //
 // The errors are those of List.
-func (r *Reader) Revalidate(ctx context.Context, c *Collection, req *ReadRequest) (*api.Response, error) {
+func (r *Reader) Revalidate(ctx context.Context, c readCollection, req *ReadRequest) (*api.Response, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err // the upstream need not be asked for a client that has left
 	}
@@ -48,10 +48,10 @@ func (r *Reader) Revalidate(ctx context.Context, c *Collection, req *ReadRequest
 		}
 		from = q.fromKey(token.Start)
 	}
-	if c.checker.Lags() {
+	if c.Freshness().Lags() {
 		return nil, forward(reason.Unproven, errTrails) // on a slow link each byte counts
 	}
-	refs, err := c.checker.Versions(ctx, q.referenceOptions(), &req.Asked)
+	refs, err := c.Freshness().Versions(ctx, q.referenceOptions(), &req.Asked)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -78,7 +78,7 @@ func (q *listRequest) referenceOptions() source.ReferenceOptions {
 }
 
 // confirm finds the state that refs describe.
-func (r *Reader) confirm(ctx context.Context, c *Collection, q *listRequest, from string, refs *freshness.Versions) (*selection, error) {
+func (r *Reader) confirm(ctx context.Context, c readCollection, q *listRequest, from string, refs *freshness.Versions) (*selection, error) {
 	deadline := time.Now().Add(r.wait)
 	for {
 		v := c.View()

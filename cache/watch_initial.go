@@ -21,7 +21,7 @@ func (s *watchStream) pickPart(ctx context.Context) {
 		return
 	}
 	if f.Shard != nil {
-		s.c.wantShard(f.Shard)
+		s.c.WantShard(f.Shard)
 	}
 	if s.initial == nil {
 		return
@@ -48,7 +48,7 @@ func (s *watchStream) compressInitial(ctx context.Context) {
 	if !ok {
 		return
 	}
-	if done, err := s.body.Compress(sel.list(s.c), s.req.Compression, sel.bytes()); err != nil || !done {
+	if done, err := s.body.Compress(sel.list(s.c.ListKind()), s.req.Compression, sel.Bytes()); err != nil || !done {
 		// What cannot be rendered the watch says when it is there.
 		if sel.IsPicked {
 			s.picked = sel.Objects
@@ -87,12 +87,6 @@ func (s *watchStream) selectInitial(ctx context.Context) (sel *selection, ok boo
 		return true
 	})
 	return sel, ctx.Err() == nil
-}
-
-// bytes is about the size of the objects.
-func (s *selection) bytes() int64 {
-	all := max(1, s.View.Len())
-	return s.View.Bytes() / int64(all) * int64(s.Len())
 }
 
 // deliverInitial sends the objects that were there when the watch began, and

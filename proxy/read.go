@@ -164,9 +164,11 @@ func (g *Gateway) cached(ctx context.Context, x *exchange, q readQuery) outcome 
 	}
 	req := readRequest(x, q)
 	if enc := encodingOf(q.res, q.rep); enc != q.encoding() {
-		if req.Shown, instead = g.collection(ctx, x, q, enc); req.Shown == nil {
+		shown, instead := g.collection(ctx, x, q, enc)
+		if shown == nil {
 			return instead
 		}
+		req.Shown = shown
 	}
 	req.User = x.user()
 	if q.mostRecent() {

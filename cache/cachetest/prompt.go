@@ -8,7 +8,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/source"
 )
 
-// PromptSource is a Source that is a cache.PromptSource, too.
+// PromptSource is a Source that is a source.PromptSource, too.
 type PromptSource struct {
 	*Source
 	// Deaf makes Progress unsupported: nothing that it knows of is watched.
@@ -19,7 +19,7 @@ type PromptSource struct {
 
 var _ source.PromptSource = (*PromptSource)(nil)
 
-// Progress implements cache.PromptSource.
+// Progress implements source.PromptSource.
 func (s *PromptSource) Progress(_ context.Context, res *source.Resource, _ api.Encoding) (last, current uint64, shared bool, err error) {
 	s.Asked.Add(1)
 	if s.Deaf.Load() {

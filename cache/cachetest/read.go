@@ -13,7 +13,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/source"
 )
 
-// List implements cache.Source. Its continue tokens are "revision:key".
+// List implements source.Source. Its continue tokens are "revision:key".
 func (s *Source) List(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.ListOptions, visit func([]byte) error) (source.ListMeta, error) {
 	call := fmt.Sprintf("list %s rv=%q match=%q limit=%d", res.Resource, opts.ResourceVersion, opts.ResourceVersionMatch, opts.Limit)
 	method := "list"
@@ -111,7 +111,7 @@ type stream struct {
 	timer  bool           // a bookmark is due
 }
 
-// Watch implements cache.Source.
+// Watch implements source.Source.
 func (s *Source) Watch(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.WatchOptions, handle func(source.Event) error) error {
 	call := fmt.Sprintf("watch %s rv=%d initial=%v timeout=%d", res.Resource, opts.ResourceVersion, opts.SendInitialEvents, opts.TimeoutSeconds)
 	if err := s.enter(ctx, "watch", call); err != nil {

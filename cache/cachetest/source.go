@@ -1,5 +1,5 @@
 // Package cachetest is an API server in memory for tests of the cache and of
-// what stands on it: a cache.Source with a revision counter of its own that can
+// what stands on it: a source.Source with a revision counter of its own that can
 // lose connections, compact history, go back in time and fall silent.
 package cachetest
 
@@ -296,7 +296,7 @@ func must(b []byte, err error) []byte {
 	return b
 }
 
-// CurrentVersion implements cache.Source.
+// CurrentVersion implements source.Source.
 func (s *Source) CurrentVersion(ctx context.Context, res *source.Resource) (uint64, error) {
 	if err := s.enter(ctx, "version", "version "+res.Resource); err != nil {
 		return 0, err
@@ -309,7 +309,7 @@ func (s *Source) CurrentVersion(ctx context.Context, res *source.Resource) (uint
 	return s.mu.rev, nil
 }
 
-// Server implements cache.Source. It is not among the Calls.
+// Server implements source.Source. It is not among the Calls.
 func (s *Source) Server(ctx context.Context) (string, error) {
 	s.mu.Lock()
 	s.mu.asked++
@@ -342,14 +342,14 @@ func (s *Source) SetDelay(d time.Duration) {
 	s.mu.delay = d
 }
 
-// Delay implements cache.Source.
+// Delay implements source.Source.
 func (s *Source) Delay() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mu.delay
 }
 
-// LastContact implements cache.Source.
+// LastContact implements source.Source.
 func (s *Source) LastContact() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()

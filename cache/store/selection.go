@@ -20,6 +20,11 @@ func (s *Selection) Len() int {
 	return s.N
 }
 
+// Bytes returns the approximate size of the objects, from the average of the snapshot.
+func (s *Selection) Bytes() int64 {
+	return s.View.Bytes() / int64(max(1, s.View.Len())) * int64(s.Len())
+}
+
 // Each calls visit for each object with its position until visit returns false.
 func (s *Selection) Each(visit func(i int, o *object.Object) bool) {
 	if s.IsPicked {

@@ -29,7 +29,7 @@ type InProcess struct {
 
 // Progress knows one watch of an upstream in this process.
 type Progress interface {
-	// Current is what cache.PromptSource.Progress returns, of this watch.
+	// Current is what source.PromptSource.Progress returns, of this watch.
 	Current(ctx context.Context) (last, current uint64, shared bool, err error)
 }
 
@@ -106,7 +106,7 @@ func (c *Client) PromptSource() source.PromptSource {
 	return p
 }
 
-// Watch implements cache.Source.
+// Watch implements source.Source.
 func (s *promptSource) Watch(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.WatchOptions, handle func(source.Event) error) error {
 	if opts.Probe {
 		return s.Source.Watch(ctx, res, enc, opts, handle)
@@ -126,7 +126,7 @@ func (s *promptSource) Watch(ctx context.Context, res *source.Resource, enc api.
 	return s.Source.Watch(ctx, res, enc, opts, handle)
 }
 
-// Progress implements cache.PromptSource.
+// Progress implements source.PromptSource.
 func (s *promptSource) Progress(ctx context.Context, res *source.Resource, enc api.Encoding) (last, current uint64, shared bool, err error) {
 	s.mu.Lock()
 	progress := s.mu.watches[feedKey{res.GroupVersionResource, enc}]

@@ -45,7 +45,7 @@ var (
 // Client.Close.
 func (c *Client) Source() *Source { return &Source{c} }
 
-// List implements cache.Source. The body is split as it arrives; see package encoding.
+// List implements source.Source. The body is split as it arrives; see package encoding.
 func (s *Source) List(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.ListOptions, visit func(item []byte) error) (source.ListMeta, error) {
 	query := url.Values{}
 	set(query, "resourceVersion", opts.ResourceVersion)
@@ -65,7 +65,7 @@ func (s *Source) List(ctx context.Context, res *source.Resource, enc api.Encodin
 // Compressed implements cache.CompressedSource.
 func (s *Source) Compressed() bool { return s.c.compress }
 
-// CurrentVersion implements cache.Source. kube-apiserver does not tell its
+// CurrentVersion implements source.Source. kube-apiserver does not tell its
 // version; it is that of a list without resourceVersion, of one object's metadata.
 func (s *Source) CurrentVersion(ctx context.Context, res *source.Resource) (uint64, error) {
 	// The second form is for API servers without metadata-only lists.
@@ -111,7 +111,7 @@ func (s *Source) NewestVersion(ctx context.Context, res *source.Resource) (uint6
 // maxVersion bounds the body of /version, in bytes.
 const maxVersion = 64 << 10
 
-// Server implements cache.Source: what /version says, of which the date of the build is
+// Server implements source.Source: what /version says, of which the date of the build is
 // a part.
 func (s *Source) Server(ctx context.Context) (string, error) {
 	if s.c.local != nil {
@@ -159,7 +159,7 @@ func (s *Source) Columns(ctx context.Context, res *source.Resource) ([]byte, err
 	return shown.Columns, nil
 }
 
-// LastContact implements cache.Source: of the connections that carry watches, the
+// LastContact implements source.Source: of the connections that carry watches, the
 // one that was silent longest counts.
 func (s *Source) LastContact() time.Time {
 	if s.c.local != nil {
@@ -168,7 +168,7 @@ func (s *Source) LastContact() time.Time {
 	return s.c.contacts.at(s.c.contacts.oldest())
 }
 
-// Delay implements cache.Source.
+// Delay implements source.Source.
 func (s *Source) Delay() time.Duration {
 	if s.c.local != nil {
 		return 0
@@ -257,7 +257,7 @@ func plain(a *answer) (io.Reader, error) {
 	}
 }
 
-// Watch implements cache.Source. It returns nil when the server ended the watch
+// Watch implements source.Source. It returns nil when the server ended the watch
 // cleanly, the cause of ctx when that is done, and the error of handle as it is.
 //
 // An API server that ignores sendInitialEvents without saying so would never send
