@@ -50,9 +50,6 @@ const (
 	sampleSize = 10
 )
 
-// ErrDiffers is why a collection stops that was found to differ from the upstream.
-var ErrDiffers = errors.New("the cache differed from the upstream")
-
 var (
 	errLate   = errors.New("the feed does not bring what the upstream has")
 	errUneven = errors.New("the pages of the upstream's list are of several versions")

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/store"
 )
 
 // CheckResult is what the comparison of a collection with the upstream ended with.
@@ -135,7 +136,7 @@ func (m *Manager) check(ctx context.Context, e *entry) *Checked {
 			m.parts.metrics.differences.WithLabelValues(append(labels, d.Kind.String())...).Inc()
 		}
 		log.Error("the collection differs from the upstream and is listed anew", "differences", out.Differing)
-		m.stop(ErrDiffers, func(_ collectionKey, other *entry) bool { return other == e })
+		m.stop(store.ErrDiffers, func(_ collectionKey, other *entry) bool { return other == e })
 		if next, err := m.find(collectionKey{e.resource.GroupVersionResource, e.encoding}, e.resource); err == nil {
 			next.lastCheck.Store(last) // it is told of the one that takes the place
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/source"
+	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/internal/soak"
 )
@@ -140,7 +141,7 @@ func TestCheckFindsDifferences(t *testing.T) {
 						t.Errorf("found %q, want %q", got, c.want)
 					}
 					<-held.Closed()
-					if reason := held.State().Err; reason != cache.ErrDiffers {
+					if reason := held.State().Err; reason != store.ErrDiffers {
 						t.Errorf("the collection stopped because of %v", reason)
 					}
 					synctest.Wait()

@@ -170,8 +170,8 @@ func (c *Collection) Watch(from uint64, f *object.Filter, notify func()) (*watch
 	return c.store.Mux().Watch(from, f, notify)
 }
 
-// follow is View and a watcher of all that comes after it.
-func (c *Collection) follow(f *object.Filter, notify func()) (*store.View, *watchmux.Watcher, error) {
+// Follow returns View and a watcher of all events after it.
+func (c *Collection) Follow(f *object.Filter, notify func()) (*store.View, *watchmux.Watcher, error) {
 	return c.store.Follow(f, notify)
 }
 

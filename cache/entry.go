@@ -146,11 +146,11 @@ func (e *entry) run() error {
 
 // closeReason is what the watchers of a collection that ended for reason are told.
 func closeReason(reason error) error {
-	var dropped *droppedError
+	var dropped *store.DroppedError
 	switch {
 	case errors.As(reason, &dropped):
 		return dropped
-	case errors.Is(reason, store.ErrRewound), errors.Is(reason, ErrDiffers):
+	case errors.Is(reason, store.ErrRewound), errors.Is(reason, store.ErrDiffers):
 		return fmt.Errorf("%w: %w", watchmux.ErrGone, reason)
 	}
 	return fmt.Errorf("%w: %w", watchmux.ErrStopped, reason)

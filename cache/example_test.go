@@ -11,6 +11,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/read"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/object"
 )
@@ -50,7 +51,7 @@ func ExampleSource() {
 		log.Fatal(err)
 	}
 	defer manager.Close()
-	reader, err := cache.NewReader(cache.ReaderOptions{})
+	reader, err := read.New(read.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -62,7 +63,7 @@ func ExampleSource() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	resp, err := reader.List(context.Background(), collection, &cache.ReadRequest{
+	resp, err := reader.List(context.Background(), collection, &read.Request{
 		Namespace: "default", Options: api.ListOptions{ResourceVersion: "0"}, Rep: api.Representation{Encoding: api.JSON},
 	})
 	if err != nil {

@@ -36,6 +36,3 @@ func QueryColumns(c *Collection) (n int, bytes int64) {
 	z := c.sizes()
 	return z.columns, z.columnBytes
 }
-
-// PaceTakes is for how long so many bytes are paid.
-func PaceTakes(p Pace, bytes int64) time.Duration { return p.takes(bytes) }

@@ -378,7 +378,7 @@ func (i *keptImage) finish(reason error) {
 	if !i.mu.held {
 		return
 	}
-	if errors.Is(reason, ErrManagerClosed) {
+	if errors.Is(reason, store.ErrManagerClosed) {
 		i.closeLocked()
 	} else {
 		i.removeLocked()

@@ -131,21 +131,6 @@ const tidyPeriod = 15 * time.Second
 // retrySeconds is what callers are told who come while too many wait.
 const retrySeconds = 1
 
-// Reasons why a collection stops (State.Err, the end of its watches), besides ErrRewound and
-// ErrDiffers.
-var (
-	// ErrIdle: nobody used the collection.
-	ErrIdle = errors.New("not used for a while")
-	// ErrManagerClosed: the manager was closed.
-	ErrManagerClosed = errors.New("the cache is shutting down")
-)
-
-// droppedError is the reason given to Drop.
-type droppedError struct{ reason error }
-
-func (e *droppedError) Error() string { return "dropped: " + e.reason.Error() }
-func (e *droppedError) Unwrap() error { return e.reason }
-
 // NewManager makes a Manager. Close ends it. The error is the Registerer's.
 func NewManager(o Options) (*Manager, error) {
 	limits := o.Limits.withDefaults()
@@ -332,7 +317,7 @@ func (m *Manager) find(key collectionKey, res *source.Resource) (*entry, error) 
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.mu.closed {
-		return nil, ErrManagerClosed
+		return nil, store.ErrManagerClosed
 	}
 	if e := m.mu.collections[key]; e != nil { // another caller was faster
 		return e.of(res)
@@ -351,7 +336,7 @@ func (m *Manager) run(key collectionKey, e *entry) {
 	defer close(e.done)
 	reason := e.run()
 	level := slog.LevelInfo
-	if errors.Is(reason, ErrIdle) || errors.Is(reason, ErrManagerClosed) {
+	if errors.Is(reason, store.ErrIdle) || errors.Is(reason, store.ErrManagerClosed) {
 		level = slog.LevelDebug
 	}
 	e.feed.log.Log(context.Background(), level, "collection stopped", "reason", reason)
@@ -385,7 +370,7 @@ func (m *Manager) await(ctx context.Context, e *entry) (*Collection, error) {
 // returns when they have ended. The next caller of Collection starts anew, with a
 // Resource that is not retired.
 func (m *Manager) Drop(gvr schema.GroupVersionResource, reason error) {
-	m.stop(&droppedError{reason}, func(key collectionKey, _ *entry) bool { return key.resource == gvr })
+	m.stop(&store.DroppedError{Reason: reason}, func(key collectionKey, _ *entry) bool { return key.resource == gvr })
 }
 
 // stop ends the collections that which chooses, and waits for them.
@@ -451,7 +436,7 @@ func (m *Manager) tidy() {
 				e.used.Store(true)
 			}
 		}
-		m.stop(ErrIdle, func(_ collectionKey, e *entry) bool {
+		m.stop(store.ErrIdle, func(_ collectionKey, e *entry) bool {
 			if !e.stopped.IsZero() {
 				return now.Sub(e.stopped) >= failedFor
 			}
@@ -535,7 +520,7 @@ func (m *Manager) Close() {
 	if m.parts.keeper != nil {
 		m.parts.keeper.finish()
 	}
-	m.cancel(ErrManagerClosed)
-	m.stop(ErrManagerClosed, func(collectionKey, *entry) bool { return true })
+	m.cancel(store.ErrManagerClosed)
+	m.stop(store.ErrManagerClosed, func(collectionKey, *entry) bool { return true })
 	m.work.Wait()
 }

@@ -375,7 +375,7 @@ func TestIdle(t *testing.T) {
 		default:
 			t.Fatal("not stopped though it was idle")
 		}
-		if st := c.State(); !errors.Is(st.Err, cache.ErrIdle) || st.Phase != cache.Stopped {
+		if st := c.State(); !errors.Is(st.Err, store.ErrIdle) || st.Phase != cache.Stopped {
 			t.Errorf("state %+v", st)
 		}
 		if s.Watches() != 0 || len(m.Status()) != 0 {
@@ -480,10 +480,10 @@ func TestClose(t *testing.T) {
 		c := pods(t, m)
 		m.Close()
 		<-c.Closed()
-		if _, err := m.Collection(t.Context(), cachetest.PodResource(), api.JSON); !errors.Is(err, cache.ErrManagerClosed) {
+		if _, err := m.Collection(t.Context(), cachetest.PodResource(), api.JSON); !errors.Is(err, store.ErrManagerClosed) {
 			t.Errorf("got %v", err)
 		}
-		if err := c.WaitFor(t.Context(), c.RV()+1, time.Second); !errors.Is(err, cache.ErrManagerClosed) {
+		if err := c.WaitFor(t.Context(), c.RV()+1, time.Second); !errors.Is(err, store.ErrManagerClosed) {
 			t.Errorf("got %v", err)
 		}
 	})

@@ -19,11 +19,12 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/query"
+	"github.com/kubeweir/kubeweir/cache/read"
 	"github.com/kubeweir/kubeweir/cache/table"
 )
 
 // askRequest is readRequest with the parameters of a query, which are escaped here.
-func askRequest(t testing.TB, path string, rep api.Representation) *cache.ReadRequest {
+func askRequest(t testing.TB, path string, rep api.Representation) *read.Request {
 	t.Helper()
 	path, params, _ := strings.Cut(path, "?")
 	var escaped []string
@@ -163,7 +164,7 @@ func TestQueryCounts(t *testing.T) {
 }
 
 // shownRequest is askRequest for a list of pods.
-func (b *readBench) shownRequest(t testing.TB, path string, rep api.Representation) *cache.ReadRequest {
+func (b *readBench) shownRequest(t testing.TB, path string, rep api.Representation) *read.Request {
 	req := askRequest(t, path, rep)
 	if rep.Encoding == api.Protobuf {
 		req.Shown = b.collection(cachetest.Pods, api.Protobuf)

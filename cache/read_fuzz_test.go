@@ -16,6 +16,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/read"
 )
 
 // FuzzListQuery follows a list with arbitrary parameters to its last page. All
@@ -52,9 +53,9 @@ func FuzzListQuery(f *testing.F) {
 func followPages(t *testing.T, b *readBench, c *cache.Collection, namespace string, opts api.ListOptions) (names []string, ok bool) {
 	version := ""
 	for range 200 {
-		resp, err := b.reader.List(t.Context(), c, &cache.ReadRequest{Namespace: namespace, Options: opts, MostRecent: true, Rep: api.Representation{Transform: api.PartialMetadata}})
+		resp, err := b.reader.List(t.Context(), c, &read.Request{Namespace: namespace, Options: opts, MostRecent: true, Rep: api.Representation{Transform: api.PartialMetadata}})
 		var status apierrors.APIStatus
-		if errors.Is(err, cache.ErrForward) || errors.As(err, &status) {
+		if errors.Is(err, read.ErrForward) || errors.As(err, &status) {
 			return nil, false
 		}
 		if err != nil {
@@ -109,7 +110,7 @@ func TestReadEndsWithItsContext(t *testing.T) {
 	c := b.collection(cachetest.Pods, api.JSON)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := b.reader.List(ctx, c, readRequest(t, "?resourceVersion=999999", api.Representation{})); !errors.Is(err, context.Canceled) || errors.Is(err, cache.ErrForward) {
+	if _, err := b.reader.List(ctx, c, readRequest(t, "?resourceVersion=999999", api.Representation{})); !errors.Is(err, context.Canceled) || errors.Is(err, read.ErrForward) {
 		t.Errorf("%v", err)
 	}
 	if _, err := b.reader.Get(ctx, c, readRequest(t, "ns-1/web-00001?resourceVersion=999999", api.Representation{})); !errors.Is(err, context.Canceled) {

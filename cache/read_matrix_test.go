@@ -18,8 +18,8 @@ import (
 	"encoding/json"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/read"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
@@ -127,7 +127,7 @@ func (s *readScript) read(t *testing.T, verb, line string, recent bool) string {
 func (s *readScript) outcome(t *testing.T, verb string, resp *api.Response, err error) string {
 	var status apierrors.APIStatus
 	switch {
-	case errors.Is(err, cache.ErrForward):
+	case errors.Is(err, read.ErrForward):
 		return "forward"
 	case errors.As(err, &status):
 		return fmt.Sprintf("%d %s: %s", status.Status().Code, status.Status().Reason, err)

@@ -24,6 +24,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/read"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/internal/soak"
 	"github.com/kubeweir/kubeweir/shard"
@@ -223,7 +224,7 @@ func TestShardIndexIsMadeAndDropped(t *testing.T) {
 			s.Create(cachetest.Pods, withUID(cachetest.Pod(fmt.Sprintf("a/%d", i), ""), random))
 		}
 		c := pods(t, m)
-		reader, err := cache.NewReader(cache.ReaderOptions{})
+		reader, err := read.New(read.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

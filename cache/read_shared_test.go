@@ -20,6 +20,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/read"
 	"github.com/kubeweir/kubeweir/cache/table"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/internal/soak"
@@ -45,7 +46,7 @@ func (p *countingPrinter) Row(raw []byte) (*table.Row, error) {
 	return p.Printer.Row(raw)
 }
 
-func (b *readBench) list(t *testing.T, c *cache.Collection, path string, change func(*cache.ReadRequest)) *api.Response {
+func (b *readBench) list(t *testing.T, c *cache.Collection, path string, change func(*read.Request)) *api.Response {
 	t.Helper()
 	req := readRequest(t, path, api.Representation{})
 	req.MostRecent = true
@@ -155,7 +156,7 @@ func testTableETag(t *testing.T) {
 			t.Errorf("%s: %s still matches after a minute", path, first)
 		}
 	}
-	body := string(bodyOf(t, b.list(t, c, "?resourceVersion=0", func(r *cache.ReadRequest) { r.Rep = rep })))
+	body := string(bodyOf(t, b.list(t, c, "?resourceVersion=0", func(r *read.Request) { r.Rep = rep })))
 	if !strings.Contains(body, `"31m"`) {
 		t.Errorf("no age of 31m in %s", body)
 	}
@@ -172,7 +173,7 @@ func TestManyAskAtOnce(t *testing.T) {
 	bodies := make([][]byte, 16)
 	for i := range bodies {
 		wg.Go(func() {
-			bodies[i] = bodyOf(t, b.list(t, c, "?resourceVersion=0", func(r *cache.ReadRequest) {
+			bodies[i] = bodyOf(t, b.list(t, c, "?resourceVersion=0", func(r *read.Request) {
 				r.Rep.Transform = api.Table
 				r.Compression = api.Compression(i % 3)
 			}))
@@ -199,16 +200,16 @@ func TestRowThatCannotBePrinted(t *testing.T) {
 	c := b.collection(cachetest.Pods, api.JSON)
 	for _, path := range []string{"?resourceVersion=0", "ns-1/web-00001?resourceVersion=0"} {
 		req := readRequest(t, path, api.Representation{Transform: api.Table})
-		read := b.reader.List
+		got := b.reader.List
 		if req.Name != "" {
-			read = b.reader.Get
+			got = b.reader.Get
 		}
-		if _, err := read(t.Context(), c, req); !errors.Is(err, cache.ErrForward) {
+		if _, err := got(t.Context(), c, req); !errors.Is(err, read.ErrForward) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
 	printer.broken.Store(false)
-	if resp := b.list(t, c, "?resourceVersion=0", func(r *cache.ReadRequest) { r.Rep.Transform = api.Table }); resp.Status != 200 {
+	if resp := b.list(t, c, "?resourceVersion=0", func(r *read.Request) { r.Rep.Transform = api.Table }); resp.Status != 200 {
 		t.Errorf("an error was kept: %d", resp.Status)
 	}
 }
@@ -255,9 +256,9 @@ func TestReadsWhileWriting(t *testing.T) {
 }
 
 func (b *readBench) compareAtVersion(t *testing.T, c *cache.Collection, path, selector string, rep api.Representation, coding api.Compression) {
-	body := bodyOf(t, b.list(t, c, path+"?resourceVersion=0"+selector, func(r *cache.ReadRequest) { r.Rep, r.Compression = rep, coding }))
+	body := bodyOf(t, b.list(t, c, path+"?resourceVersion=0"+selector, func(r *read.Request) { r.Rep, r.Compression = rep, coding }))
 	rv := listMetaOf(t, body).ResourceVersion
-	again := bodyOf(t, b.list(t, c, path+"?resourceVersionMatch=Exact&resourceVersion="+rv+selector, func(r *cache.ReadRequest) { r.Rep = rep }))
+	again := bodyOf(t, b.list(t, c, path+"?resourceVersionMatch=Exact&resourceVersion="+rv+selector, func(r *read.Request) { r.Rep = rep }))
 	if !bytes.Equal(body, again) {
 		t.Errorf("%s %+v %v at %s: the same version reads differently: %d bytes, %d bytes", path, rep, coding, rv, len(body), len(again))
 	}
@@ -280,11 +281,11 @@ func TestWriteErrors(t *testing.T) {
 	b := newReadBench(t)
 	b.fill(600, 2000)
 	c := b.collection(cachetest.Pods, api.JSON)
-	for name, change := range map[string]func(*cache.ReadRequest){
+	for name, change := range map[string]func(*read.Request){
 		"json":   nil,
-		"table":  func(r *cache.ReadRequest) { r.Rep.Transform = api.Table },
-		"gzip":   func(r *cache.ReadRequest) { r.Compression = api.Gzip },
-		"pretty": func(r *cache.ReadRequest) { r.Rep.Pretty = true },
+		"table":  func(r *read.Request) { r.Rep.Transform = api.Table },
+		"gzip":   func(r *read.Request) { r.Compression = api.Gzip },
+		"pretty": func(r *read.Request) { r.Rep.Pretty = true },
 	} {
 		n, err := b.list(t, c, "?resourceVersion=0", change).BodyTo.WriteTo(&failingWriter{left: 1000})
 		if n != 1000 || err == nil {
@@ -303,7 +304,7 @@ func testNoAllocationPerObject(t *testing.T) {
 	for _, rep := range []api.Representation{{}, {Transform: api.PartialMetadata}, {Transform: api.Table}} {
 		count := func(path string) float64 {
 			req := readRequest(t, path, rep)
-			b.list(t, c, path, func(r *cache.ReadRequest) { r.Rep = rep })
+			b.list(t, c, path, func(r *read.Request) { r.Rep = rep })
 			synctest.Wait() // what was derived is found from now on
 			return testing.AllocsPerRun(20, func() {
 				resp, err := b.reader.List(t.Context(), c, req)
@@ -324,7 +325,7 @@ func testNoAllocationPerObject(t *testing.T) {
 func TestReaderMetrics(t *testing.T) {
 	b := newReadBench(t)
 	registry := prometheus.NewPedanticRegistry()
-	reader, err := cache.NewReader(cache.ReaderOptions{Registerer: registry})
+	reader, err := read.New(read.Options{Registerer: registry})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -334,12 +335,12 @@ func TestReaderMetrics(t *testing.T) {
 	c := b.collection(cachetest.Pods, api.JSON)
 	for range 3 {
 		bodyOf(t, b.list(t, c, "?resourceVersion=0", nil))
-		bodyOf(t, b.list(t, c, "?resourceVersion=0", func(r *cache.ReadRequest) { r.Compression = api.Gzip }))
+		bodyOf(t, b.list(t, c, "?resourceVersion=0", func(r *read.Request) { r.Compression = api.Gzip }))
 	}
 	if n, err := testutil.GatherAndCount(registry, "kubeweir_read_body_bytes_total", "kubeweir_derived_bytes", "kubeweir_derived_lookups_total"); err != nil || n < 20 {
 		t.Errorf("%d series, %v", n, err)
 	}
-	if _, err := cache.NewReader(cache.ReaderOptions{Registerer: registry}); err == nil {
+	if _, err := read.New(read.Options{Registerer: registry}); err == nil {
 		t.Error("registered twice without an error")
 	}
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/read"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/table"
 	"github.com/kubeweir/kubeweir/internal/soak"
@@ -37,7 +38,7 @@ type readBench struct {
 	t       testing.TB
 	source  *cachetest.Source
 	manager *cache.Manager
-	reader  *cache.Reader
+	reader  *read.Reader
 	now     time.Time
 	res     map[schema.GroupVersionResource]*source.Resource
 }
@@ -56,7 +57,7 @@ func newLimitedReadBench(t testing.TB, limits cache.Limits) *readBench {
 	b.manager = newManager(t, b.source, limits)
 	t.Cleanup(b.manager.Close)
 	var err error
-	b.reader, err = cache.NewReader(cache.ReaderOptions{Now: func() time.Time { return b.now }, Wait: time.Millisecond})
+	b.reader, err = read.New(read.Options{Now: func() time.Time { return b.now }, Wait: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,11 +123,11 @@ func (b *readBench) collection(gvr schema.GroupVersionResource, enc api.Encoding
 }
 
 // request parses "namespace/name?query" (either may be missing).
-func readRequest(t testing.TB, path string, rep api.Representation) *cache.ReadRequest {
+func readRequest(t testing.TB, path string, rep api.Representation) *read.Request {
 	t.Helper()
 	path, query, _ := strings.Cut(path, "?")
 	namespace, name, _ := strings.Cut(path, "/")
-	req := &cache.ReadRequest{Namespace: namespace, Name: name, Rep: rep}
+	req := &read.Request{Namespace: namespace, Name: name, Rep: rep}
 	opts, err := api.ParseListOptions(query)
 	if err != nil {
 		t.Fatal(err)
@@ -361,7 +362,7 @@ func (b *readBench) checkList(t *testing.T, c *cache.Collection, path string, re
 	req.MostRecent = true
 	resp, err := b.reader.List(t.Context(), c, req)
 	if rep.Encoding == api.Protobuf && (rep.Transform == api.Table || c.Resource().Custom && rep.Transform != api.PartialMetadata) {
-		if !errors.Is(err, cache.ErrForward) {
+		if !errors.Is(err, read.ErrForward) {
 			t.Fatalf("%v, want ErrForward", err)
 		}
 		return
@@ -462,7 +463,7 @@ func (b *readBench) checkGet(t *testing.T, c *cache.Collection, rep api.Represen
 	req := readRequest(t, o.GetNamespace()+"/"+o.GetName()+"?resourceVersion=0", rep)
 	resp, err := b.reader.Get(t.Context(), c, req)
 	if rep.Encoding == api.Protobuf && (rep.Transform == api.Table || c.Resource().Custom && rep.Transform != api.PartialMetadata) {
-		if !errors.Is(err, cache.ErrForward) {
+		if !errors.Is(err, read.ErrForward) {
 			t.Fatalf("%v, want ErrForward", err)
 		}
 		return

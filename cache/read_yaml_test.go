@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/read"
 	"github.com/kubeweir/kubeweir/reason"
 )
 
@@ -93,7 +93,7 @@ func TestYAMLIsBounded(t *testing.T) {
 		}
 	}
 	_, err := b.reader.Get(t.Context(), c, readRequest(t, "a/larger?resourceVersion=0", api.Representation{YAML: true}))
-	if !errors.Is(err, cache.ErrForward) || cache.ForwardReason(err) != reason.Representation {
+	if !errors.Is(err, read.ErrForward) || read.ForwardReason(err) != reason.Representation {
 		t.Error(err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/read"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/table"
 	"github.com/kubeweir/kubeweir/internal/bubble"
@@ -26,7 +27,7 @@ type revalidateBench struct {
 	t       *testing.T
 	source  cachetest.ReferenceSource
 	manager *cache.Manager
-	reader  *cache.Reader
+	reader  *read.Reader
 	pods    *cache.Collection
 }
 
@@ -41,7 +42,7 @@ func newRevalidateBench(t *testing.T, n int) *revalidateBench {
 	b.manager = newManager(t, b.source, cache.Limits{})
 	t.Cleanup(b.manager.Close)
 	var err error
-	if b.reader, err = cache.NewReader(cache.ReaderOptions{}); err != nil {
+	if b.reader, err = read.New(read.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.reader.Close)
@@ -166,7 +167,7 @@ func TestRevalidateWaitsForTheFeed(t *testing.T) {
 				b.source.Hold()
 				b.source.Create(cachetest.Pods, cachetest.Pod("ns-1/later", ""))
 				began = time.Now()
-				if _, err := b.read(t.Context(), ""); !errors.Is(err, cache.ErrForward) || time.Since(began) != 100*time.Millisecond {
+				if _, err := b.read(t.Context(), ""); !errors.Is(err, read.ErrForward) || time.Since(began) != 100*time.Millisecond {
 					t.Errorf("the feed does not come: %v after %v", err, time.Since(began))
 				}
 				// What has not changed is known to be current all the same.
@@ -281,7 +282,7 @@ func TestRevalidateBusy(t *testing.T) {
 		}
 		synctest.Wait()
 		b.source.RewindSilently(backup)
-		if _, err := b.read(t.Context(), ""); !errors.Is(err, cache.ErrForward) {
+		if _, err := b.read(t.Context(), ""); !errors.Is(err, read.ErrForward) {
 			t.Errorf("from a server that went back: %v", err)
 		}
 	})
@@ -292,12 +293,12 @@ func TestRevalidateCannot(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newRevalidateBench(t, 10)
 		for _, path := range []string{"?resourceVersion=0", "?resourceVersion=105", "?continue=nonsense", "?continue=" + (api.ContinueToken{ResourceVersion: -1, Start: "a"}).Encode()} {
-			if _, err := b.read(t.Context(), path); !errors.Is(err, cache.ErrForward) {
+			if _, err := b.read(t.Context(), path); !errors.Is(err, read.ErrForward) {
 				t.Errorf("%s: %v", path, err)
 			}
 		}
 		b.source.Fail("references", errors.New("refused"))
-		if _, err := b.read(t.Context(), ""); !errors.Is(err, cache.ErrForward) {
+		if _, err := b.read(t.Context(), ""); !errors.Is(err, read.ErrForward) {
 			t.Errorf("refused: %v", err)
 		}
 		b.expect("", everything)
@@ -313,7 +314,7 @@ func TestRevalidateCannot(t *testing.T) {
 		b.source.Create(cachetest.Pods, cachetest.Pod("ns-0/new", ""))
 		synctest.Wait()
 		b.source.RewindSilently(backup)
-		if _, err := b.read(t.Context(), ""); !errors.Is(err, cache.ErrForward) {
+		if _, err := b.read(t.Context(), ""); !errors.Is(err, read.ErrForward) {
 			t.Errorf("from a server that went back: %v", err)
 		}
 	})
@@ -321,7 +322,7 @@ func TestRevalidateCannot(t *testing.T) {
 		b := newRevalidateBench(t, 10)
 		b.source.Fail("references", fmt.Errorf("406: %w", source.ErrUnsupported))
 		for range 3 {
-			if _, err := b.read(t.Context(), ""); !errors.Is(err, cache.ErrForward) {
+			if _, err := b.read(t.Context(), ""); !errors.Is(err, read.ErrForward) {
 				t.Errorf("unsupported: %v", err)
 			}
 		}
@@ -339,7 +340,7 @@ func TestRevalidateLate(t *testing.T) {
 			b.source.Calls()
 			_, err := b.read(t.Context(), "")
 			n := strings.Count(strings.Join(b.source.Calls(), "\n"), "references")
-			if (n == 0) != errors.Is(err, cache.ErrForward) {
+			if (n == 0) != errors.Is(err, read.ErrForward) {
 				t.Errorf("asked %d times: %v", n, err)
 			}
 			return n

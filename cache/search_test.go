@@ -9,6 +9,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/read"
 )
 
 // patience is a context that ends when it was looked at so many times.
@@ -32,7 +33,7 @@ func TestListEndsWithItsClient(t *testing.T) {
 			s.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("a/%d", i), "", "app=web"))
 		}
 		c := pods(t, m)
-		r, err := cache.NewReader(cache.ReaderOptions{})
+		r, err := read.New(read.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,11 +47,11 @@ func TestListEndsWithItsClient(t *testing.T) {
 				t.Fatal(err)
 			}
 			ctx := &patience{Context: t.Context(), end: 3}
-			_, err = r.List(ctx, c, &cache.ReadRequest{Namespace: query.namespace, Options: opts})
+			_, err = r.List(ctx, c, &read.Request{Namespace: query.namespace, Options: opts})
 			if !errors.Is(err, context.Canceled) || ctx.looks > 6 {
 				t.Errorf("%+v: looked %d times: %v", query, ctx.looks, err)
 			}
-			if _, err := r.List(&patience{Context: t.Context(), end: 100}, c, &cache.ReadRequest{Namespace: query.namespace, Options: opts}); err != nil {
+			if _, err := r.List(&patience{Context: t.Context(), end: 100}, c, &read.Request{Namespace: query.namespace, Options: opts}); err != nil {
 				t.Errorf("%+v: %v", query, err)
 			}
 		}

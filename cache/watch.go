@@ -13,11 +13,14 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/form"
 	"github.com/kubeweir/kubeweir/cache/freshness"
+	"github.com/kubeweir/kubeweir/cache/read"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/reason"
+	"github.com/kubeweir/kubeweir/shard"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
@@ -60,6 +63,20 @@ const (
 	eventsAtOnce        = 256
 )
 
+// watchCollection is what a watch needs of a collection. The methods are those of cache.Collection.
+type watchCollection interface {
+	Resource() *source.Resource
+	Encoding() api.Encoding
+	ListKind() (kind, apiVersion string)
+	BookmarkTemplate() []byte
+	Mux() *watchmux.Mux
+	// Follow returns the latest state and a watcher of all events after it.
+	Follow(f *object.Filter, notify func()) (*store.View, *watchmux.Watcher, error)
+	WantShard(s *shard.Selector)
+	WaitFor(ctx context.Context, rv uint64, timeout time.Duration) error
+	Fresh(ctx context.Context) (uint64, error)
+}
+
 // Watches serves client watches from collections. It is safe for concurrent use.
 type Watches struct {
 	renderer *form.Renderer
@@ -81,9 +98,9 @@ type Watches struct {
 
 // NewWatches returns a server of watches; reader renders what they share with
 // lists. registerer may be nil.
-func NewWatches(reader *Reader, registerer prometheus.Registerer) *Watches {
+func NewWatches(reader *read.Reader, registerer prometheus.Registerer) *Watches {
 	panics := contain.New(registerer, nil)
-	w := &Watches{renderer: reader.renderer, writers: newWriters(panics), panics: panics, begun: time.Now()}
+	w := &Watches{renderer: reader.Renderer(), writers: newWriters(panics), panics: panics, begun: time.Now()}
 	w.mu.open = make(map[*watchStream]struct{})
 	ended := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubeweir_watches_ended_total",
@@ -124,14 +141,14 @@ func (w Watch) End(why reason.WatchEnd) { w.s.end(why) }
 // Watch answers a watch. Errors of the watch itself (history gone, a future
 // version) arrive as ERROR events, as upstream sends them; the error is for
 // what the caller must forward or refuse.
-func (ws *Watches) Watch(ctx context.Context, c *Collection, req *WatchRequest) (*api.Response, Watch, error) {
+func (ws *Watches) Watch(ctx context.Context, c watchCollection, req *WatchRequest) (*api.Response, Watch, error) {
 	from, err := api.ParseResourceVersion(req.Options.ResourceVersion)
 	if err != nil {
-		return nil, Watch{}, forward(reason.InvalidVersion, err)
+		return nil, Watch{}, read.Forward(reason.InvalidVersion, err)
 	}
-	body, ok := ws.renderer.Watch(form.Collection{Resource: c.formed, Stored: c.encoding, Mux: c.Mux()}, req.Rep, req.Message)
-	if !ok || req.Filter != nil && req.Filter.Namespace != "" && !c.resource.Namespaced {
-		return nil, Watch{}, forward(reason.Unservable, nil)
+	body, ok := ws.renderer.Watch(form.Collection{Resource: c.Resource().Form(), Stored: c.Encoding(), Mux: c.Mux()}, req.Rep, req.Message)
+	if !ok || req.Filter != nil && req.Filter.Namespace != "" && !c.Resource().Namespaced {
+		return nil, Watch{}, read.Forward(reason.Unservable, nil)
 	}
 	s := &watchStream{owner: ws, c: c, req: req, body: body, from: from, id: ws.ids.Add(1), began: time.Now()}
 	s.deadline = s.began.Add(watchDuration(req.Options.TimeoutSeconds))
@@ -199,10 +216,10 @@ func (s *watchStream) reach(ctx context.Context, rv uint64) error {
 		return err
 	}
 	if _, err := s.c.Fresh(ctx); err != nil {
-		return forward(reason.VersionAhead, err)
+		return read.Forward(reason.VersionAhead, err)
 	}
 	if err := s.c.WaitFor(ctx, rv, 0); err != nil {
-		return forward(reason.VersionAhead, err)
+		return read.Forward(reason.VersionAhead, err)
 	}
 	return nil
 }
@@ -210,7 +227,7 @@ func (s *watchStream) reach(ctx context.Context, rv uint64) error {
 // follow begins the watch at the collection's present state, which it returns; nil if
 // the watch is to end with an event.
 func (s *watchStream) follow() (*store.View, error) {
-	view, w, err := s.c.follow(s.req.Filter, s.kick)
+	view, w, err := s.c.Follow(s.req.Filter, s.kick)
 	if err != nil {
 		return nil, s.failed(err)
 	}
@@ -224,7 +241,7 @@ func (s *watchStream) failed(err error) error {
 	var expired *watchmux.ExpiredError
 	switch {
 	case errors.As(err, &expired) && s.w == nil && s.req.ForwardExpired:
-		return forward(reason.History, err)
+		return read.Forward(reason.History, err)
 	case errors.As(err, &expired):
 		why := reason.WatchExpired
 		if s.watcher != nil {
@@ -233,7 +250,7 @@ func (s *watchStream) failed(err error) error {
 		s.fail(api.NewExpiredWatch(s.from, expired.Oldest), why)
 	case errors.Is(err, store.ErrRewound):
 		s.fail(api.NewExpiredWatch(s.from, 0), reason.WatchRewound)
-	case errors.Is(err, ErrDiffers):
+	case errors.Is(err, store.ErrDiffers):
 		s.fail(api.NewExpiredWatch(s.from, 0), reason.WatchDiffers)
 	default:
 		// The collection stopped: upstream, too, ends its watches without an
@@ -245,11 +262,11 @@ func (s *watchStream) failed(err error) error {
 
 // whyStopped is why a collection that was closed with err ends its watches.
 func whyStopped(err error) reason.WatchEnd {
-	var dropped *droppedError
+	var dropped *store.DroppedError
 	switch {
 	case errors.As(err, &dropped):
 		return reason.WatchRedefined
-	case errors.Is(err, ErrManagerClosed), errors.Is(err, ErrIdle):
+	case errors.Is(err, store.ErrManagerClosed), errors.Is(err, store.ErrIdle):
 		return reason.WatchStopped
 	}
 	return reason.WatchFeedLost

@@ -16,6 +16,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/read"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/internal/soak"
 )
@@ -158,7 +159,7 @@ func readCalm(t *testing.T, text string) *calmRecord {
 // compareQuery compares lists with a query with what the watches ended with.
 func (b *watchBench) compareQuery(t *testing.T, pairs []*calmPair) {
 	t.Helper()
-	reader, err := cache.NewReader(cache.ReaderOptions{})
+	reader, err := read.New(read.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

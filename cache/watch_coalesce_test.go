@@ -19,7 +19,6 @@ import (
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/internal/soak"
 	"github.com/kubeweir/kubeweir/reason"
-	"github.com/kubeweir/kubeweir/watchmux"
 )
 
 // calm opens watches that coalesce.
@@ -231,25 +230,6 @@ func (c *watchClient) take() string {
 	text := string(c.data)
 	c.data = nil
 	return text
-}
-
-// TestPaceTakes: for how long a delivery is paid.
-func TestPaceTakes(t *testing.T) {
-	for _, test := range []struct {
-		rate, bytes int64
-		takes       time.Duration
-	}{
-		{0, 1 << 40, 0},
-		{1000, 0, 0},
-		{1000, 500, half},
-		{1000, 2000, 2 * time.Second},
-		{1000, 1 << 62, watchmux.HoldFor},
-		{1 << 62, 1 << 62, time.Second},
-	} {
-		if takes := cache.PaceTakes(cache.Pace{Coalesce: half, BytesPerSecond: test.rate}, test.bytes); takes != test.takes {
-			t.Errorf("%d bytes at %d a second: %v", test.bytes, test.rate, takes)
-		}
-	}
 }
 
 // TestCoalescingForms: every form of a watch that coalesces says the same as a list, at each

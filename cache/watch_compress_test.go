@@ -20,6 +20,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/read"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/internal/soak"
 	"github.com/kubeweir/kubeweir/object"
@@ -297,7 +298,7 @@ func TestNotCompressedWithoutRoom(t *testing.T) {
 				b.source.Create(cachetest.Pods, test.pod(i))
 			}
 			synctest.Wait()
-			reader, err := cache.NewReader(cache.ReaderOptions{DerivedBytes: test.room})
+			reader, err := read.New(read.Options{DerivedBytes: test.room})
 			if err != nil {
 				t.Fatal(err)
 			}

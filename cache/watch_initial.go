@@ -5,6 +5,7 @@ import (
 	"sort"
 	"time"
 
+	"github.com/kubeweir/kubeweir/cache/read"
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/object"
 )
@@ -48,7 +49,7 @@ func (s *watchStream) compressInitial(ctx context.Context) {
 	if !ok {
 		return
 	}
-	if done, err := s.body.Compress(sel.list(s.c.ListKind()), s.req.Compression, sel.Bytes()); err != nil || !done {
+	if done, err := s.body.Compress(sel.FormList(s.c.ListKind()), s.req.Compression, sel.Bytes()); err != nil || !done {
 		// What cannot be rendered the watch says when it is there.
 		if sel.IsPicked {
 			s.picked = sel.Objects
@@ -61,17 +62,17 @@ func (s *watchStream) compressInitial(ctx context.Context) {
 // selectInitial selects the initial objects. ok is false when the client has left, and
 // for what is selected by fields (the pods of a node, one Secret), which hardly two
 // clients share.
-func (s *watchStream) selectInitial(ctx context.Context) (sel *selection, ok bool) {
+func (s *watchStream) selectInitial(ctx context.Context) (sel *read.Selection, ok bool) {
 	f := s.req.Filter
 	if f != nil && f.Fields != nil && !f.Fields.Empty() {
 		return nil, false
 	}
-	sel = &selection{Selection: store.Selection{View: s.initial, Namespace: s.initialNamespace()}, rv: s.initial.RV()}
+	sel = &read.Selection{Selection: store.Selection{View: s.initial, Namespace: s.initialNamespace()}, RV: s.initial.RV()}
 	if !f.Selective() {
 		sel.N = s.initial.Count(sel.Namespace)
 		return sel, true
 	}
-	sel.IsPicked, sel.variant = true, variantOf(f)
+	sel.IsPicked, sel.Variant = true, read.SelectorKey(f)
 	if s.picked != nil {
 		sel.Objects = s.picked
 		return sel, true

@@ -69,7 +69,7 @@ func (ws *Watches) streams() []*watchStream {
 // asOpen reads what does not change after Start, and counters.
 func (s *watchStream) asOpen() OpenWatch {
 	return OpenWatch{
-		ID: s.id, WatchClient: s.req.Client, Resource: s.c.resource.GroupVersionResource, Rep: s.req.Rep,
+		ID: s.id, WatchClient: s.req.Client, Resource: s.c.Resource().GroupVersionResource, Rep: s.req.Rep,
 		Began: s.began, Events: s.events.Load(), s: s,
 	}
 }

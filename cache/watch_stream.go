@@ -24,7 +24,7 @@ import (
 //	 +-----------------+ <-----------------+ (once more)
 type watchStream struct {
 	owner *Watches
-	c     *Collection
+	c     watchCollection
 	req   *WatchRequest
 	// from is the version after which events are delivered.
 	from     uint64

@@ -20,6 +20,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/read"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/table"
 	"github.com/kubeweir/kubeweir/internal/bubble"
@@ -151,7 +152,7 @@ func (b *watchBench) start(res *source.Resource, source source.Source, limits ca
 	if b.manager, err = cache.NewManager(cache.Options{Source: source, Limits: limits, Logger: slog.New(slog.DiscardHandler)}); err != nil {
 		b.t.Fatal(err)
 	}
-	reader, err := cache.NewReader(cache.ReaderOptions{})
+	reader, err := read.New(read.Options{})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -240,7 +241,7 @@ func TestNoWatchOfClusterScopedInANamespace(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, _, err = b.watches.Watch(t.Context(), c, &cache.WatchRequest{Filter: &object.Filter{Namespace: "a"}, Options: api.ListOptions{Watch: true, ResourceVersion: "1"}})
-		if !errors.Is(err, cache.ErrForward) {
+		if !errors.Is(err, read.ErrForward) {
 			t.Errorf("%v, want ErrForward", err)
 		}
 	})
@@ -402,7 +403,7 @@ func TestWatchForeignVersion(t *testing.T) {
 			t.Fatal(err)
 		}
 		began = time.Now()
-		if _, _, err := b.watches.Watch(t.Context(), b.c, &cache.WatchRequest{Options: opts}); !errors.Is(err, cache.ErrForward) || time.Since(began) > 100*time.Millisecond {
+		if _, _, err := b.watches.Watch(t.Context(), b.c, &cache.WatchRequest{Options: opts}); !errors.Is(err, read.ErrForward) || time.Since(began) > 100*time.Millisecond {
 			t.Errorf("a version of the future: %v after %s", err, time.Since(began))
 		}
 	})

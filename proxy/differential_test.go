@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/read"
 	"github.com/kubeweir/kubeweir/internal/soak"
 	"github.com/kubeweir/kubeweir/proxy/identity"
 	"github.com/kubeweir/kubeweir/reason"
@@ -75,7 +75,7 @@ type reading struct {
 	request    *api.Request
 	here       bool
 	attributes identity.Attributes
-	read       *cache.ReadRequest
+	read       *read.Request
 }
 
 // wireRequest is a generated request and what came of it.

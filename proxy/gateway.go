@@ -19,6 +19,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/freshness"
+	"github.com/kubeweir/kubeweir/cache/read"
 	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/proxy/audit"
 	"github.com/kubeweir/kubeweir/proxy/identity"
@@ -41,7 +42,7 @@ type Options struct {
 	InProcess     bool
 	Resources     *Resources
 	Manager       *cache.Manager
-	Reader        *cache.Reader
+	Reader        *read.Reader
 	Watches       *cache.Watches
 	Authenticator *identity.Authenticator
 	Authorizer    *identity.Authorizer

@@ -17,6 +17,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/read"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/table"
 	"github.com/kubeweir/kubeweir/internal/bubble"
@@ -120,7 +121,7 @@ func newGatewayBenchFrom(t testing.TB, others []*source.Resource, from func(*cac
 		t.Fatal(err)
 	}
 	t.Cleanup(manager.Close)
-	reader, err := cache.NewReader(cache.ReaderOptions{})
+	reader, err := read.New(read.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

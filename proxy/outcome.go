@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/read"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/proxy/websocket"
@@ -24,7 +24,7 @@ type outcome struct {
 
 func answeredWith(resp *api.Response) outcome { return outcome{answer: resp} }
 func forwardedFor(why reason.Forward) outcome { return outcome{why: why} }
-func forwardedBy(err error) outcome           { return outcome{why: cache.ForwardReason(err), err: err} }
+func forwardedBy(err error) outcome           { return outcome{why: read.ForwardReason(err), err: err} }
 
 // isRead reports whether a request is a get, list or watch of a resource.
 func isRead(x *exchange) bool {

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/read"
 	"github.com/kubeweir/kubeweir/cache/table"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/proxy/identity"
@@ -202,8 +202,8 @@ func TestReasonsOfTheCache(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = b.gateway.Reader.Get(t.Context(), c, &cache.ReadRequest{Name: "a", Rep: api.Representation{Encoding: api.Protobuf}})
-	if !errors.Is(err, cache.ErrForward) || cache.ForwardReason(err) != reason.Unservable {
+	_, err = b.gateway.Reader.Get(t.Context(), c, &read.Request{Name: "a", Rep: api.Representation{Encoding: api.Protobuf}})
+	if !errors.Is(err, read.ErrForward) || read.ForwardReason(err) != reason.Unservable {
 		t.Error(err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/query"
+	"github.com/kubeweir/kubeweir/cache/read"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/proxy/identity"
@@ -183,13 +184,13 @@ func (g *Gateway) cached(ctx context.Context, x *exchange, q readQuery) outcome 
 		}
 		req.MostRecent = true
 	}
-	read := g.Reader.List
+	got := g.Reader.List
 	if x.info.Verb == "get" {
-		read = g.Reader.Get
+		got = g.Reader.Get
 	}
-	resp, err := read(ctx, c, req)
+	resp, err := got(ctx, c, req)
 	switch {
-	case errors.Is(err, cache.ErrForward):
+	case errors.Is(err, read.ErrForward):
 		if q.options.Continue != "" && !q.cacheOnly() && x.mayAsk() {
 			if resp := g.revalidate(ctx, x, q); resp != nil {
 				return answeredWith(resp)
@@ -231,8 +232,8 @@ func (g *Gateway) prove(ctx context.Context, x *exchange, c *cache.Collection) (
 	return outcome{}, true
 }
 
-func readRequest(x *exchange, q readQuery) *cache.ReadRequest {
-	return &cache.ReadRequest{
+func readRequest(x *exchange, q readQuery) *read.Request {
+	return &read.Request{
 		Namespace:   x.info.Namespace,
 		Name:        x.info.Name,
 		Options:     q.options,

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/read"
 	"github.com/kubeweir/kubeweir/cache/state"
 	"github.com/kubeweir/kubeweir/config"
 	"github.com/kubeweir/kubeweir/contain"
@@ -42,7 +43,7 @@ type cluster struct {
 	inherits      bool       // its state folder is still that of another, see inherit
 	memory        *memory    // nil if what clients are known by is not
 	manager       *cache.Manager
-	reader        *cache.Reader
+	reader        *read.Reader
 	watches       *cache.Watches
 	resources     *proxy.Resources
 	authenticator *identity.Authenticator
@@ -85,7 +86,7 @@ func (c *cluster) addCache(options cache.Options, limits *config.Limits, resourc
 	if c.manager, err = cache.NewManager(options); err != nil {
 		return err
 	}
-	if c.reader, err = cache.NewReader(cache.ReaderOptions{
+	if c.reader, err = read.New(read.Options{
 		DerivedBytes: int64(limits.DerivedCacheBytes), Registerer: c.registerer,
 	}); err != nil {
 		return err

@@ -1,4 +1,4 @@
-package cache
+package read
 
 import (
 	"github.com/kubeweir/kubeweir/cache/store"
@@ -9,7 +9,7 @@ import (
 // is a range of the keys.
 
 // selectWithin selects what the filter selects within its namespaces.
-func (q *listRequest) selectWithin(c readCollection, s *selection, looking *store.Cancellation) {
+func (q *listRequest) selectWithin(c Collection, s *Selection, looking *store.Cancellation) {
 	terms := q.filter.HasTerms() || q.filter.Shard != nil
 	more := 0
 	s.View.AscendNamespaces(q.filter, s.From, func(o *object.Object) bool {

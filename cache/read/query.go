@@ -1,4 +1,4 @@
-package cache
+package read
 
 import (
 	"context"
@@ -28,7 +28,7 @@ import (
 // on. Its pages show the version at which the first one was read; that is retained as for
 // the pages of other lists.
 type asked struct {
-	*ReadRequest
+	*Request
 	*query.Query
 	// selected spells the namespace and the selectors.
 	selected string
@@ -40,7 +40,7 @@ type asked struct {
 }
 
 // listAsked is List with a query.
-func (r *Reader) listAsked(ctx context.Context, c readCollection, req *ReadRequest) (*api.Response, error) {
+func (r *Reader) listAsked(ctx context.Context, c Collection, req *Request) (*api.Response, error) {
 	f, err := r.askedForm(c, req)
 	if err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func (r *Reader) listAsked(ctx context.Context, c readCollection, req *ReadReque
 			return nil, a.expired(err)
 		}
 	}
-	list := page.list(c.ListKind())
+	list := page.FormList(c.ListKind())
 	if list.Counts = counts; counts != nil && req.Rep.Encoding == api.CBOR {
 		if list.Counts, err = cbor.Append(nil, counts, cbor.Untyped); err != nil {
 			return nil, unrenderable(c, err)
@@ -88,7 +88,7 @@ func (r *Reader) listAsked(ctx context.Context, c readCollection, req *ReadReque
 
 // askedForm is the form of a list with a query; the error is the 406 that says which forms
 // there are.
-func (r *Reader) askedForm(c readCollection, req *ReadRequest) (form.Form, error) {
+func (r *Reader) askedForm(c Collection, req *Request) (form.Form, error) {
 	const have = "ask for application/json"
 	rep := req.Rep
 	switch {
@@ -102,7 +102,7 @@ func (r *Reader) askedForm(c readCollection, req *ReadRequest) (form.Form, error
 	}
 	f := r.form(c, req)
 	if f == nil {
-		return nil, forward(reason.Unservable, nil)
+		return nil, Forward(reason.Unservable, nil)
 	}
 	switch {
 	case req.Query.Fields != nil && rep.Encoding == api.CBOR:
@@ -120,7 +120,7 @@ func (r *Reader) askedForm(c readCollection, req *ReadRequest) (form.Form, error
 // shown are the objects of a page as another collection of the resource has them. Each
 // encoding has a feed of its own, and one may be behind the other; a version of an object is
 // the same in both.
-func (r *Reader) shown(ctx context.Context, c readCollection, page *selection) ([]*object.Object, error) {
+func (r *Reader) shown(ctx context.Context, c Collection, page *Selection) ([]*object.Object, error) {
 	v := c.View()
 	objs, ok := page.in(v)
 	if newest := page.newest(); !ok && v.RV() < newest {
@@ -132,13 +132,13 @@ func (r *Reader) shown(ctx context.Context, c readCollection, page *selection) (
 	}
 	if !ok { // has been changed since
 		var err error
-		if v, err = c.ViewAt(page.rv); err != nil {
-			return nil, forward(versionReason(err), err)
+		if v, err = c.ViewAt(page.RV); err != nil {
+			return nil, Forward(versionReason(err), err)
 		}
 		objs, ok = page.in(v)
 	}
 	if !ok {
-		return nil, forward(reason.CacheUnavailable, nil)
+		return nil, Forward(reason.CacheUnavailable, nil)
 	}
 	if page.token != "" {
 		c.Retain(v)
@@ -148,7 +148,7 @@ func (r *Reader) shown(ctx context.Context, c readCollection, page *selection) (
 
 // in are the objects of a page as a view of another collection has them; ok is false if it
 // has others.
-func (s *selection) in(v *store.View) (objs []*object.Object, ok bool) {
+func (s *Selection) in(v *store.View) (objs []*object.Object, ok bool) {
 	objs = make([]*object.Object, len(s.Objects))
 	for i, o := range s.Objects {
 		if objs[i] = v.Get(o.Key); objs[i] == nil || objs[i].RV != o.RV {
@@ -159,15 +159,15 @@ func (s *selection) in(v *store.View) (objs []*object.Object, ok bool) {
 }
 
 // newest is the version of the object that was changed last.
-func (s *selection) newest() (rv uint64) {
+func (s *Selection) newest() (rv uint64) {
 	for _, o := range s.Objects {
 		rv = max(rv, o.RV)
 	}
 	return rv
 }
 
-func newAsked(req *ReadRequest, now time.Time) (*asked, error) {
-	a := &asked{ReadRequest: req, Query: req.Query, offset: req.Query.Offset, at: now}
+func newAsked(req *Request, now time.Time) (*asked, error) {
+	a := &asked{Request: req, Query: req.Query, offset: req.Query.Offset, at: now}
 	a.selected = req.Namespace
 	for _, selector := range []fmt.Stringer{req.Options.LabelSelector, req.Options.FieldSelector} {
 		a.selected += "\x00"
@@ -220,8 +220,8 @@ func (a *asked) check(res *source.Resource) error {
 }
 
 // whole is the request of all objects that the selectors select.
-func (a *asked) whole() ReadRequest {
-	whole := *a.ReadRequest
+func (a *asked) whole() Request {
+	whole := *a.Request
 	whole.Query = nil
 	o := &whole.Options
 	switch {
@@ -236,7 +236,7 @@ func (a *asked) whole() ReadRequest {
 
 // unsortable leaves what cannot be read of an object to the caller; the errors of requests,
 // and the client's departure, are what they are.
-func unsortable(ctx context.Context, c readCollection, err error) error {
+func unsortable(ctx context.Context, c Collection, err error) error {
 	var status apierrors.APIStatus
 	if ctx.Err() != nil || errors.As(err, &status) {
 		return err
@@ -253,7 +253,7 @@ func (a *asked) expired(err error) error {
 }
 
 // apply makes the page of a selection, and the JSON of the counts, nil if none were asked for.
-func (a *asked) apply(ctx context.Context, c readCollection, sel *selection) (*selection, []byte, error) {
+func (a *asked) apply(ctx context.Context, c Collection, sel *Selection) (*Selection, []byte, error) {
 	t := query.NewResultSet(ctx, c.Columns(), c.Resource(), &sel.Selection, a.User, a.Rep.Redacted)
 	for i := range a.Where {
 		if err := t.Where(&a.Where[i], a.at); err != nil {
@@ -265,9 +265,9 @@ func (a *asked) apply(ctx context.Context, c readCollection, sel *selection) (*s
 		return nil, nil, err
 	}
 	sel.Objects, sel.IsPicked = nil, true
-	sel.variant += "\x02" + a.Query.String() + "@" + strconv.Itoa(a.offset)
+	sel.Variant += "\x02" + a.Query.String() + "@" + strconv.Itoa(a.offset)
 	if a.Timed() {
-		sel.variant += "@" + strconv.FormatInt(a.at.Unix(), 10)
+		sel.Variant += "@" + strconv.FormatInt(a.at.Unix(), 10)
 	}
 	if a.CountsAlone {
 		return sel, counts, nil
@@ -276,7 +276,7 @@ func (a *asked) apply(ctx context.Context, c readCollection, sel *selection) (*s
 }
 
 // page puts the objects of the page into sel.
-func (a *asked) page(c readCollection, t *query.ResultSet, sel *selection) error {
+func (a *asked) page(c Collection, t *query.ResultSet, sel *Selection) error {
 	all := t.Len()
 	from, to := min(a.offset, all), all
 	if limit := a.Options.Limit; limit > 0 {
@@ -294,7 +294,7 @@ func (a *asked) page(c readCollection, t *query.ResultSet, sel *selection) error
 	if to < all {
 		remaining := int64(all - to)
 		sel.remaining = &remaining
-		token := query.Token{ResourceVersion: sel.rv, Offset: to, Within: a.Filter.WithinID()}
+		token := query.Token{ResourceVersion: sel.RV, Offset: to, Within: a.Filter.WithinID()}
 		if a.Timed() {
 			token.At = a.at.Unix()
 		}

@@ -1,4 +1,4 @@
-package cache
+package read
 
 import (
 	"testing"
@@ -22,13 +22,13 @@ func TestVariants(t *testing.T) {
 		{Fields: named},
 		{Labels: labels.Nothing(), Fields: named},
 	} {
-		v := variantOf(&f)
+		v := SelectorKey(&f)
 		if other, ok := variants[v]; ok {
 			t.Errorf("filters %d and %d are both %q", other, i, v)
 		}
 		variants[v] = i
 	}
-	if v := variantOf(&object.Filter{Labels: labels.Everything(), Fields: fields.Everything()}); v != "" {
+	if v := SelectorKey(&object.Filter{Labels: labels.Everything(), Fields: fields.Everything()}); v != "" {
 		t.Errorf("selectors of all are %q", v)
 	}
 }

@@ -1,4 +1,4 @@
-package cache
+package read
 
 import (
 	"context"
@@ -21,13 +21,13 @@ import (
 // answer with as well, ErrForward, or the context's. The response carries no
 // Audit-Id. Its body may hold on to the state of the collection until it was
 // written.
-func (r *Reader) List(ctx context.Context, c readCollection, req *ReadRequest) (*api.Response, error) {
+func (r *Reader) List(ctx context.Context, c Collection, req *Request) (*api.Response, error) {
 	if req.Query != nil {
 		return r.listAsked(ctx, c, req)
 	}
 	f := r.form(c, req)
 	if f == nil {
-		return nil, forward(reason.Unservable, nil)
+		return nil, Forward(reason.Unservable, nil)
 	}
 	q, err := newListRequest(c, req)
 	if err != nil {
@@ -44,8 +44,8 @@ func (r *Reader) List(ctx context.Context, c readCollection, req *ReadRequest) (
 }
 
 // respond answers a list with a selection.
-func (r *Reader) respond(c readCollection, req *ReadRequest, f form.Form, sel *selection) (*api.Response, error) {
-	resp, err := r.renderer.List(f, sel.list(c.ListKind()), req.client())
+func (r *Reader) respond(c Collection, req *Request, f form.Form, sel *Selection) (*api.Response, error) {
+	resp, err := r.renderer.List(f, sel.FormList(c.ListKind()), req.client())
 	if err != nil {
 		return nil, unrenderable(c, err)
 	}
@@ -55,7 +55,7 @@ func (r *Reader) respond(c readCollection, req *ReadRequest, f form.Form, sel *s
 // listRequest is a list request in the terms in which kube-apiserver's storage layer
 // works (k8s.io/apiserver/pkg/registry/generic/registry, Store.ListPredicate).
 type listRequest struct {
-	*ReadRequest
+	*Request
 	filter *object.Filter // nil without selectors
 	// namespace is the prefix that is listed: the request's, or the only one
 	// that the field selector leaves.
@@ -76,17 +76,17 @@ func (q *listRequest) unretained() *listRequest {
 	return &other
 }
 
-func newListRequest(c readCollection, req *ReadRequest) (*listRequest, error) {
+func newListRequest(c Collection, req *Request) (*listRequest, error) {
 	res := c.Resource()
 	if req.Namespace != "" && !res.Namespaced {
-		return nil, forward(reason.Unservable, nil)
+		return nil, Forward(reason.Unservable, nil)
 	}
-	q := &listRequest{ReadRequest: req, filter: req.Filter, namespace: req.Namespace, storeOnly: res.BypassesWatchCache()}
+	q := &listRequest{Request: req, filter: req.Filter, namespace: req.Namespace, storeOnly: res.BypassesWatchCache()}
 	if q.filter == nil && selective(&req.Options) {
 		var err error
 		q.filter, err = object.NewFilter(res.Schema, req.Namespace, "", req.Options.LabelSelector, req.Options.FieldSelector)
 		if err != nil {
-			return nil, forward(reason.InvalidSelector, err)
+			return nil, Forward(reason.InvalidSelector, err)
 		}
 		if text := req.Options.ShardSelector; text != "" {
 			if q.filter.Shard, err = shard.Parse(text); err != nil {
@@ -139,24 +139,24 @@ func (q *listRequest) limit() int {
 	return int(min(q.Options.Limit, 1<<31-1))
 }
 
-// selection is the result of a list before it is rendered.
-type selection struct {
+// Selection is the result of a list before it is rendered.
+type Selection struct {
 	store.Selection
-	// rv is the version that the list reports.
-	rv    uint64
+	// RV is the version that the list reports.
+	RV    uint64
 	limit int // the requested page size, 0 for none
 	// token and remaining are set if objects remain after the page.
 	token     string
 	remaining *int64
-	// variant spells the selectors. Two selections of one snapshot with the same variant, namespace,
+	// Variant spells the selectors. Two selections of one snapshot with the same variant, namespace,
 	// first key and limit have the same objects.
-	variant string
+	Variant string
 	// shard is the requested one, nil for all.
 	shard *shard.Selector
 }
 
-// list is the selection as forms take it.
-func (s *selection) list(kind, apiVersion string) *form.List {
+// FormList is the selection as forms take it.
+func (s *Selection) FormList(kind, apiVersion string) *form.List {
 	echoed := ""
 	if s.shard != nil {
 		echoed = s.shard.String()
@@ -165,26 +165,26 @@ func (s *selection) list(kind, apiVersion string) *form.List {
 		Objects:            s,
 		Kind:               kind,
 		APIVersion:         apiVersion,
-		RV:                 s.rv,
+		RV:                 s.RV,
 		Continue:           s.token,
 		RemainingItemCount: s.remaining,
 		Shard:              echoed,
 		Content:            s.View.Content(),
-		Scope:              form.Scope{Namespace: s.Namespace, From: s.From, Limit: s.limit, Selectors: s.variant},
+		Scope:              form.Scope{Namespace: s.Namespace, From: s.From, Limit: s.limit, Selectors: s.Variant},
 	}
 }
 
 // resolve finds the objects of a list. The cases are those of
 // k8s.io/apiserver/pkg/storage/cacher (delegator.go, watch_cache.go), in its
 // order.
-func (r *Reader) resolve(ctx context.Context, c readCollection, q *listRequest) (*selection, error) {
+func (r *Reader) resolve(ctx context.Context, c Collection, q *listRequest) (*Selection, error) {
 	opts := &q.Options
 	if opts.Continue != "" {
 		return r.resolveContinue(ctx, c, q)
 	}
 	if opts.ResourceVersion == "" {
 		if !q.MostRecent {
-			return nil, forward(reason.Unproven, nil)
+			return nil, Forward(reason.Unproven, nil)
 		}
 		return r.latest(ctx, c, q, c.View(), "")
 	}
@@ -193,14 +193,14 @@ func (r *Reader) resolve(ctx context.Context, c readCollection, q *listRequest) 
 		return nil, api.NewInvalidListResourceVersion(opts.ResourceVersion, err)
 	}
 	if rv == 0 && opts.ResourceVersion != "0" {
-		return nil, forward(reason.AmbiguousVersion, nil) // "00": upstream is of two minds about it
+		return nil, Forward(reason.AmbiguousVersion, nil) // "00": upstream is of two minds about it
 	}
 	switch {
 	case opts.ResourceVersionMatch == metav1.ResourceVersionMatchExact:
 		return r.exact(ctx, c, q, rv, "")
 	case opts.ResourceVersionMatch == "" && rv > 0 && opts.Limit > 0:
 		if q.single != "" {
-			return nil, forward(reason.AmbiguousVersion, nil) // read from the store, at no exact version
+			return nil, Forward(reason.AmbiguousVersion, nil) // read from the store, at no exact version
 		}
 		return r.exact(ctx, c, q, rv, "")
 	}
@@ -212,7 +212,7 @@ func (r *Reader) resolve(ctx context.Context, c readCollection, q *listRequest) 
 }
 
 // resolveContinue answers the pages after the first.
-func (r *Reader) resolveContinue(ctx context.Context, c readCollection, q *listRequest) (*selection, error) {
+func (r *Reader) resolveContinue(ctx context.Context, c Collection, q *listRequest) (*Selection, error) {
 	token, err := api.DecodeContinue(q.Options.Continue)
 	if err != nil {
 		return nil, err
@@ -228,7 +228,7 @@ func (r *Reader) resolveContinue(ctx context.Context, c readCollection, q *listR
 		return r.exact(ctx, c, q, uint64(token.ResourceVersion), from)
 	}
 	if !q.MostRecent {
-		return nil, forward(reason.Unproven, nil)
+		return nil, Forward(reason.Unproven, nil)
 	}
 	return r.latest(ctx, c, q, c.View(), from)
 }
@@ -242,7 +242,7 @@ func (q *listRequest) fromKey(start string) string {
 }
 
 // exact answers from the state at rv.
-func (r *Reader) exact(ctx context.Context, c readCollection, q *listRequest, rv uint64, from string) (*selection, error) {
+func (r *Reader) exact(ctx context.Context, c Collection, q *listRequest, rv uint64, from string) (*Selection, error) {
 	v, err := c.ViewAt(rv)
 	var tooLarge *store.TooLargeError
 	// A token above the collection's version is from the upstream, where the list
@@ -256,7 +256,7 @@ func (r *Reader) exact(ctx context.Context, c readCollection, q *listRequest, rv
 	if err != nil {
 		// The upstream may have what is no longer held here, or knows best how
 		// to say that it is gone.
-		return nil, forward(versionReason(err), err)
+		return nil, Forward(versionReason(err), err)
 	}
 	return q.selectFrom(ctx, c, v, rv, from, nil)
 }
@@ -270,7 +270,7 @@ func versionReason(err error) reason.Forward {
 }
 
 // latest answers from the current state v.
-func (r *Reader) latest(ctx context.Context, c readCollection, q *listRequest, v *store.View, from string) (*selection, error) {
+func (r *Reader) latest(ctx context.Context, c Collection, q *listRequest, v *store.View, from string) (*Selection, error) {
 	if q.filter.HasTerms() && q.single == "" && from == "" && q.limit() == 0 {
 		if objs, at := indexed(ctx, c, q.filter, v); at != nil {
 			s := q.newSelection(at, at.RV(), "")
@@ -287,7 +287,7 @@ func (r *Reader) latest(ctx context.Context, c readCollection, q *listRequest, v
 
 // indexed asks the collection's index for the answer at v or a newer view, which
 // it returns; nil when no index helps.
-func indexed(ctx context.Context, c readCollection, f *object.Filter, v *store.View) ([]*object.Object, *store.View) {
+func indexed(ctx context.Context, c Collection, f *object.Filter, v *store.View) ([]*object.Object, *store.View) {
 	for range 3 {
 		objs, rv, ok := c.Select(ctx, f)
 		if !ok {
@@ -306,17 +306,17 @@ func indexed(ctx context.Context, c readCollection, f *object.Filter, v *store.V
 // newSelection makes a selection without objects. All that decides which objects
 // of a view belong to it must be in it, or what is derived from one selection
 // would pass for another's.
-func (q *listRequest) newSelection(v *store.View, rv uint64, from string) *selection {
-	s := &selection{Selection: store.Selection{View: v, Namespace: q.namespace, From: from}, rv: rv, limit: q.limit()}
+func (q *listRequest) newSelection(v *store.View, rv uint64, from string) *Selection {
+	s := &Selection{Selection: store.Selection{View: v, Namespace: q.namespace, From: from}, RV: rv, limit: q.limit()}
 	if q.filter != nil {
-		s.variant, s.shard = variantOf(q.filter), q.filter.Shard
+		s.Variant, s.shard = SelectorKey(q.filter), q.filter.Shard
 	}
 	return s
 }
 
 // selectFrom selects from v, starting at the key from; rv is the version to
 // report. The error is that of ctx.
-func (q *listRequest) selectFrom(ctx context.Context, c readCollection, v *store.View, rv uint64, from string, index *indexTerm) (*selection, error) {
+func (q *listRequest) selectFrom(ctx context.Context, c Collection, v *store.View, rv uint64, from string, index *indexTerm) (*Selection, error) {
 	s := q.newSelection(v, rv, from)
 	if q.filter == nil {
 		q.selectRun(c, s)
@@ -373,7 +373,7 @@ func (q *listRequest) selectFrom(ctx context.Context, c readCollection, v *store
 }
 
 // cut makes s a page of objs, which are all that is selected from s.from on.
-func (q *listRequest) cut(c readCollection, s *selection, objs []*object.Object) {
+func (q *listRequest) cut(c Collection, s *Selection, objs []*object.Object) {
 	s.Objects = objs
 	if s.limit == 0 || len(objs) < s.limit {
 		return
@@ -386,7 +386,7 @@ func (q *listRequest) cut(c readCollection, s *selection, objs []*object.Object)
 }
 
 // selectRun selects without selectors.
-func (q *listRequest) selectRun(c readCollection, s *selection) {
+func (q *listRequest) selectRun(c Collection, s *Selection) {
 	s.N = s.View.CountFrom(s.Namespace, s.From)
 	limit := s.limit
 	if limit == 0 || s.N <= limit {
@@ -405,20 +405,20 @@ func (q *listRequest) selectRun(c readCollection, s *selection) {
 }
 
 // page makes s a page that is not the last one and keeps its state for the rest.
-func (q *listRequest) page(c readCollection, s *selection, last string) {
+func (q *listRequest) page(c Collection, s *Selection, last string) {
 	if q.onePage {
 		return
 	}
 	if q.namespace != "" {
 		last = last[len(q.namespace)+1:]
 	}
-	s.token = api.ContinueToken{ResourceVersion: int64(s.rv), Start: last + "\x00", Within: q.filter.WithinID()}.Encode()
+	s.token = api.ContinueToken{ResourceVersion: int64(s.RV), Start: last + "\x00", Within: q.filter.WithinID()}.Encode()
 	c.Retain(s.View)
 }
 
-// variantOf spells the selectors of f. One that selects nothing prints as one that
+// SelectorKey spells the selectors of f. One that selects nothing prints as one that
 // selects all, so that what is there is marked.
-func variantOf(f *object.Filter) string {
+func SelectorKey(f *object.Filter) string {
 	variant := ""
 	if f.Labels != nil && !f.Labels.Empty() {
 		variant = "=" + f.Labels.String()

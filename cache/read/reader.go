@@ -1,4 +1,4 @@
-package cache
+package read
 
 import (
 	"context"
@@ -34,9 +34,9 @@ func ForwardReason(err error) reason.Forward {
 	return reason.CacheUnavailable
 }
 
-// ReadRequest is one authorized get or list. A Reader does not keep it, and changes nothing
+// Request is one authorized get or list. A Reader does not keep it, and changes nothing
 // but Asked.
-type ReadRequest struct {
+type Request struct {
 	// Namespace and Name are those of the request; a list has no Name.
 	Namespace, Name string
 	// Options are the list's parameters as parsed. For a get only
@@ -47,7 +47,7 @@ type ReadRequest struct {
 	Query *query.Query
 	// Shown is the collection of the resource whose objects are given, where a Query chooses
 	// them in another encoding than that of Rep; else nil.
-	Shown readCollection
+	Shown Collection
 	// Filter is the namespace and Options' selectors of a list, that of a shard
 	// included, compiled; nil lets the Reader do that.
 	Filter *object.Filter
@@ -68,8 +68,8 @@ type ReadRequest struct {
 	Asked freshness.Asked
 }
 
-// ReaderOptions configure a Reader. The zero value is a good one.
-type ReaderOptions struct {
+// Options configure a Reader. The zero value is a good one.
+type Options struct {
 	// DerivedBytes bounds what is kept of derived forms: compressed lists, rows
 	// of tables, metadata of custom resources. Default: 64 MiB.
 	DerivedBytes int64
@@ -86,8 +86,8 @@ type ReaderOptions struct {
 
 const defaultReadWait = 100 * time.Millisecond
 
-// readCollection is what a Reader needs of a collection. The methods are those of cache.Collection.
-type readCollection interface {
+// Collection is what a Reader needs of a collection. The methods are those of cache.Collection.
+type Collection interface {
 	Resource() *source.Resource
 	Encoding() api.Encoding
 	ListKind() (kind, apiVersion string)
@@ -110,8 +110,8 @@ type Reader struct {
 	renderer *form.Renderer
 }
 
-// NewReader makes a Reader.
-func NewReader(o ReaderOptions) (*Reader, error) {
+// New makes a Reader.
+func New(o Options) (*Reader, error) {
 	if o.DerivedBytes == 0 {
 		o.DerivedBytes = defaults.DerivedCacheBytes
 	}
@@ -128,6 +128,9 @@ func NewReader(o ReaderOptions) (*Reader, error) {
 	return &Reader{wait: o.Wait, now: o.Now, renderer: renderer}, nil
 }
 
+// Renderer is what the Reader renders objects with.
+func (r *Reader) Renderer() *form.Renderer { return r.renderer }
+
 // Close releases the memory and ends the goroutines of what is kept of derived
 // forms. Reads after it work, slowly.
 func (r *Reader) Close() { r.renderer.Close() }
@@ -135,14 +138,14 @@ func (r *Reader) Close() { r.renderer.Close() }
 // Get answers a get from c. The error is a Status error that upstream would
 // answer with as well, ErrForward, or the context's. The response carries no
 // Audit-Id.
-func (r *Reader) Get(ctx context.Context, c readCollection, req *ReadRequest) (*api.Response, error) {
+func (r *Reader) Get(ctx context.Context, c Collection, req *Request) (*api.Response, error) {
 	f := r.form(c, req)
 	if f == nil {
-		return nil, forward(reason.Unservable, nil)
+		return nil, Forward(reason.Unservable, nil)
 	}
 	key, ok := objectKey(c.Resource(), req.Namespace, req.Name)
 	if !ok {
-		return nil, forward(reason.Unservable, nil)
+		return nil, Forward(reason.Unservable, nil)
 	}
 	v, err := r.viewForGet(ctx, c, req)
 	if err != nil {
@@ -160,20 +163,20 @@ func (r *Reader) Get(ctx context.Context, c readCollection, req *ReadRequest) (*
 }
 
 // form is how the objects of c are given to a client; nil if they cannot be.
-func (r *Reader) form(c readCollection, req *ReadRequest) form.Form {
+func (r *Reader) form(c Collection, req *Request) form.Form {
 	return r.renderer.For(c.Resource().Form(), c.Encoding(), req.Rep)
 }
 
-func (r *ReadRequest) client() form.Client {
+func (r *Request) client() form.Client {
 	return form.Client{Compression: r.Compression, IfNoneMatch: r.IfNoneMatch}
 }
 
 // unrenderable leaves to the upstream what cannot be derived from one of its objects.
-func unrenderable(c readCollection, err error) error {
+func unrenderable(c Collection, err error) error {
 	if errors.Is(err, form.ErrCostly) {
-		return forward(reason.Representation, err)
+		return Forward(reason.Representation, err)
 	}
-	return forward(reason.Unrenderable, fmt.Errorf("rendering %s: %w", c.Resource().Resource, err))
+	return Forward(reason.Unrenderable, fmt.Errorf("rendering %s: %w", c.Resource().Resource, err))
 }
 
 // objectKey is the key of a name in a collection; ok is false for paths that
@@ -189,10 +192,10 @@ func objectKey(res *source.Resource, namespace, name string) (key string, ok boo
 	return name, name != ""
 }
 
-func (r *Reader) viewForGet(ctx context.Context, c readCollection, req *ReadRequest) (*store.View, error) {
+func (r *Reader) viewForGet(ctx context.Context, c Collection, req *Request) (*store.View, error) {
 	if req.Options.ResourceVersion == "" {
 		if !req.MostRecent {
-			return nil, forward(reason.Unproven, nil)
+			return nil, Forward(reason.Unproven, nil)
 		}
 		return c.View(), nil
 	}
@@ -204,7 +207,7 @@ func (r *Reader) viewForGet(ctx context.Context, c readCollection, req *ReadRequ
 }
 
 // viewNotOlderThan waits a little for a view at rv or above.
-func (r *Reader) viewNotOlderThan(ctx context.Context, c readCollection, rv uint64) (*store.View, error) {
+func (r *Reader) viewNotOlderThan(ctx context.Context, c Collection, rv uint64) (*store.View, error) {
 	v := c.View()
 	if v.RV() >= rv {
 		return v, nil
@@ -217,7 +220,7 @@ func (r *Reader) viewNotOlderThan(ctx context.Context, c readCollection, rv uint
 
 // waitFor turns every failure but the client's departure into ErrForward: the
 // upstream knows whether a version that did not come is too large.
-func (r *Reader) waitFor(ctx context.Context, c readCollection, rv uint64) error {
+func (r *Reader) waitFor(ctx context.Context, c Collection, rv uint64) error {
 	err := c.WaitFor(ctx, rv, r.wait)
 	switch {
 	case err == nil:
@@ -225,7 +228,7 @@ func (r *Reader) waitFor(ctx context.Context, c readCollection, rv uint64) error
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
-	return forward(reason.VersionAhead, err)
+	return Forward(reason.VersionAhead, err)
 }
 
 // forwardError is ErrForward with its reason, and the error behind it if there is one.
@@ -234,7 +237,7 @@ type forwardError struct {
 	err error
 }
 
-func forward(why reason.Forward, err error) error { return &forwardError{why, err} }
+func Forward(why reason.Forward, err error) error { return &forwardError{why, err} }
 
 func (e *forwardError) Error() string {
 	text := ErrForward.Error() + " (" + e.why.String() + ")"

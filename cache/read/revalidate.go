@@ -1,4 +1,4 @@
-package cache
+package read
 
 import (
 	"context"
@@ -27,14 +27,14 @@ var errTrails = errors.New("the feed is late")
 // busy resource that is tried first, with the upstream's version alone.
 //
 // The errors are those of List.
-func (r *Reader) Revalidate(ctx context.Context, c readCollection, req *ReadRequest) (*api.Response, error) {
+func (r *Reader) Revalidate(ctx context.Context, c Collection, req *Request) (*api.Response, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err // the upstream need not be asked for a client that has left
 	}
 	f := r.form(c, req)
 	if f == nil || req.Options.ResourceVersion != "" || req.Options.ShardSelector != "" {
 		// An upstream that does not know shards would name all objects.
-		return nil, forward(reason.Unservable, nil)
+		return nil, Forward(reason.Unservable, nil)
 	}
 	q, err := newListRequest(c, req)
 	if err != nil {
@@ -44,19 +44,19 @@ func (r *Reader) Revalidate(ctx context.Context, c readCollection, req *ReadRequ
 	if req.Options.Continue != "" {
 		token, err := api.DecodeContinue(req.Options.Continue)
 		if err != nil || token.ResourceVersion <= 0 {
-			return nil, forward(reason.Unproven, err)
+			return nil, Forward(reason.Unproven, err)
 		}
 		from = q.fromKey(token.Start)
 	}
 	if c.Freshness().Lags() {
-		return nil, forward(reason.Unproven, errTrails) // on a slow link each byte counts
+		return nil, Forward(reason.Unproven, errTrails) // on a slow link each byte counts
 	}
 	refs, err := c.Freshness().Versions(ctx, q.referenceOptions(), &req.Asked)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		return nil, forward(reason.Unproven, err)
+		return nil, Forward(reason.Unproven, err)
 	}
 	sel, err := r.confirm(ctx, c, q, from, refs)
 	if err != nil {
@@ -78,7 +78,7 @@ func (q *listRequest) referenceOptions() source.ReferenceOptions {
 }
 
 // confirm finds the state that refs describe.
-func (r *Reader) confirm(ctx context.Context, c readCollection, q *listRequest, from string, refs *freshness.Versions) (*selection, error) {
+func (r *Reader) confirm(ctx context.Context, c Collection, q *listRequest, from string, refs *freshness.Versions) (*Selection, error) {
 	deadline := time.Now().Add(r.wait)
 	for {
 		v := c.View()
@@ -94,7 +94,7 @@ func (r *Reader) confirm(ctx context.Context, c readCollection, q *listRequest, 
 			return nil, err
 		}
 		if refs.MatchSelection(&sel.Selection) {
-			sel.rv, sel.token, sel.remaining = refs.Meta.ResourceVersion, refs.Meta.Continue, refs.Meta.RemainingItemCount
+			sel.RV, sel.token, sel.remaining = refs.Meta.ResourceVersion, refs.Meta.Continue, refs.Meta.RemainingItemCount
 			return sel, nil
 		}
 		// What is missing has at least the next version.
@@ -103,7 +103,7 @@ func (r *Reader) confirm(ctx context.Context, c readCollection, q *listRequest, 
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
 			}
-			return nil, forward(reason.Unproven, err)
+			return nil, Forward(reason.Unproven, err)
 		}
 	}
 }

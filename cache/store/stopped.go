@@ -1,0 +1,21 @@
+package store
+
+import "errors"
+
+// Reasons why a collection stops, beside ErrRewound and a *droppedError.
+var (
+	// ErrIdle says that nobody used the collection.
+	ErrIdle = errors.New("not used for a while")
+	// ErrManagerClosed says that the Manager was closed.
+	ErrManagerClosed = errors.New("the cache is shutting down")
+	// ErrDiffers says that the collection was found to differ from the upstream.
+	ErrDiffers = errors.New("the cache differed from the upstream")
+)
+
+// DroppedError says that the collection was dropped for a reason, see Manager.Drop.
+type DroppedError struct{ Reason error }
+
+func (e *DroppedError) Error() string { return "dropped: " + e.Reason.Error() }
+
+// Unwrap returns the reason.
+func (e *DroppedError) Unwrap() error { return e.Reason }
