@@ -8,6 +8,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/watch"
 )
 
 // discardWatch is a connection that costs nothing. It tells of short writes: a
@@ -32,13 +33,13 @@ func (d *discardWatch) WriteFrames(frames [][]byte) error {
 func (*discardWatch) Close() {}
 func (*discardWatch) Abort() {}
 
-func openDiscarded(b *testing.B, watches *cache.Watches, c *cache.Collection, rep api.Representation, coding api.Compression, client *discardWatch) api.Stream {
+func openDiscarded(b *testing.B, watches *watch.Watches, c *cache.Collection, rep api.Representation, coding api.Compression, client *discardWatch) api.Stream {
 	b.Helper()
 	opts, err := api.ParseListOptions("watch=true&resourceVersion=0&allowWatchBookmarks=true")
 	if err != nil {
 		b.Fatal(err)
 	}
-	resp, _, err := watches.Watch(b.Context(), c, &cache.WatchRequest{Options: opts, Rep: rep, Compression: coding})
+	resp, _, err := watches.Watch(b.Context(), c, &watch.Request{Options: opts, Rep: rep, Compression: coding})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -51,7 +52,7 @@ func openDiscarded(b *testing.B, watches *cache.Watches, c *cache.Collection, re
 func BenchmarkWatchList(b *testing.B) {
 	r := newReadBench(b)
 	fill5000(b, r)
-	watches := cache.NewWatches(r.reader, nil)
+	watches := watch.New(r.reader, nil)
 	for _, enc := range []api.Encoding{api.JSON, api.Protobuf} {
 		for _, coding := range []api.Compression{api.Identity, api.Gzip, api.Zstd} {
 			b.Run(fmt.Sprintf("%v/%v", enc, coding), func(b *testing.B) {
@@ -73,7 +74,7 @@ func BenchmarkWatchEvent(b *testing.B) {
 	const open = 20
 	r := newReadBench(b)
 	fill5000(b, r)
-	watches := cache.NewWatches(r.reader, nil)
+	watches := watch.New(r.reader, nil)
 	c := r.collection(cachetest.Pods, api.JSON)
 	for _, coding := range []api.Compression{api.Identity, api.Gzip, api.Zstd} {
 		b.Run(coding.String(), func(b *testing.B) {

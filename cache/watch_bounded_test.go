@@ -10,6 +10,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/watch"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/internal/soak"
 	"github.com/kubeweir/kubeweir/watchmux"
@@ -37,7 +38,7 @@ func watchBounded(t *testing.T, rep api.Representation) {
 		b.pod(fmt.Sprintf("default/p%d", i), "pad="+strings.Repeat("x", 60))
 	}
 	b.pod("default/rare")
-	w := b.calm("resourceVersion="+fmt.Sprint(b.c.RV())+"&allowWatchBookmarks=true", rep, cache.Pace{Coalesce: half, BytesPerSecond: rate})
+	w := b.calm("resourceVersion="+fmt.Sprint(b.c.RV())+"&allowWatchBookmarks=true", rep, watch.Pace{Coalesce: half, BytesPerSecond: rate})
 	defer w.stop()
 	sizes := make([]int, 2*seconds) // of each half second
 	sent, written, waited, bookmarks := map[string]int{}, map[string]uint64{}, 0, 0
@@ -103,7 +104,7 @@ func TestBoundedWatchComesBack(t *testing.T) {
 		for i := range 300 {
 			b.pod(fmt.Sprintf("default/p%d", i))
 		}
-		w := b.calm("resourceVersion=100", api.Representation{}, cache.Pace{Coalesce: half, BytesPerSecond: 1 << 10})
+		w := b.calm("resourceVersion=100", api.Representation{}, watch.Pace{Coalesce: half, BytesPerSecond: 1 << 10})
 		defer w.stop()
 		if n := len(w.lines(t)); n != 300 {
 			t.Errorf("%d events", n)
@@ -121,7 +122,7 @@ func TestBoundedWatchComesBack(t *testing.T) {
 func TestBoundedWatchOwesLittle(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{HistoryEvents: 400})
-		w := b.calm("resourceVersion=100&allowWatchBookmarks=true", api.Representation{}, cache.Pace{Coalesce: half, BytesPerSecond: 1 << 10})
+		w := b.calm("resourceVersion=100&allowWatchBookmarks=true", api.Representation{}, watch.Pace{Coalesce: half, BytesPerSecond: 1 << 10})
 		defer w.stop()
 		for i := range 3000 {
 			b.pod(fmt.Sprintf("default/p%d", i), "pad="+strings.Repeat("x", 60))

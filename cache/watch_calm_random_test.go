@@ -17,6 +17,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/read"
+	"github.com/kubeweir/kubeweir/cache/watch"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/internal/soak"
 )
@@ -39,7 +40,7 @@ func TestRandomCalmWatches(t *testing.T) {
 type calmPair struct {
 	rep         api.Representation
 	selector    string
-	pace        cache.Pace
+	pace        watch.Pace
 	calm, plain *openWatch
 	state       map[string]uint64 // in the end
 }
@@ -71,7 +72,7 @@ func randomCalmWatches(t *testing.T, r *rand.Rand) {
 		p := &calmPair{
 			rep:      []api.Representation{{}, {Transform: api.Table}, {Transform: api.PartialMetadata}, {Transform: api.PartialMetadata, DropManagedFields: true}}[r.IntN(4)],
 			selector: []string{"", "", "&labelSelector=app%3Dx", "&labelSelector=app%21%3Dx"}[r.IntN(4)],
-			pace: []cache.Pace{{Coalesce: half}, {Coalesce: 5 * time.Second}, {BytesPerSecond: 1 << 10}, {Coalesce: half, BytesPerSecond: 512},
+			pace: []watch.Pace{{Coalesce: half}, {Coalesce: 5 * time.Second}, {BytesPerSecond: 1 << 10}, {Coalesce: half, BytesPerSecond: 512},
 				{Coalesce: 2 * time.Second, BytesPerSecond: 16 << 10}}[r.IntN(5)],
 		}
 		p.rep.Redacted = r.IntN(2) == 0

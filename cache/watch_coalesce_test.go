@@ -16,16 +16,17 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/watch"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/internal/soak"
 	"github.com/kubeweir/kubeweir/reason"
 )
 
 // calm opens watches that coalesce.
-func (b *watchBench) calm(query string, rep api.Representation, pace cache.Pace) *openWatch {
+func (b *watchBench) calm(query string, rep api.Representation, pace watch.Pace) *openWatch {
 	b.t.Helper()
 	b.pace = pace
-	defer func() { b.pace = cache.Pace{} }()
+	defer func() { b.pace = watch.Pace{} }()
 	return b.watch(query, rep)
 }
 
@@ -37,7 +38,7 @@ func TestWatchCoalesces(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
 		b.pod("default/a") // 101
-		w := b.calm(initial, api.Representation{}, cache.Pace{Coalesce: half})
+		w := b.calm(initial, api.Representation{}, watch.Pace{Coalesce: half})
 		defer w.stop()
 		expect(t, w.lines(t), "ADDED default/a@101", "BOOKMARK end@101")
 		b.update("default/a")
@@ -66,7 +67,7 @@ func TestCoalescingWatchOfSelector(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
 		b.pod("default/a", "app=x") // 101
-		w := b.calm(initial+"&labelSelector=app%3Dx", api.Representation{}, cache.Pace{Coalesce: half})
+		w := b.calm(initial+"&labelSelector=app%3Dx", api.Representation{}, watch.Pace{Coalesce: half})
 		defer w.stop()
 		expect(t, w.lines(t), "ADDED default/a@101", "BOOKMARK end@101")
 		b.update("default/a", "app=x")
@@ -85,7 +86,7 @@ func TestCoalescingWatchOfSelector(t *testing.T) {
 // TestCoalescingWatchEnds: bookmarks, the end by timeout, by a drain and by a revocation do
 // not wait, and but for the last what waits is sent before.
 func TestCoalescingWatchEnds(t *testing.T) {
-	long := cache.Pace{Coalesce: 30 * time.Second}
+	long := watch.Pace{Coalesce: 30 * time.Second}
 	open := func(b *watchBench, query string) *openWatch {
 		b.pod("default/a") // 101
 		w := b.calm(initial+query, api.Representation{}, long)
@@ -149,7 +150,7 @@ func TestCoalescingWatchEnds(t *testing.T) {
 func TestCoalescingWatchIsHurried(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{HistoryEvents: 400})
-		w := b.calm("resourceVersion=100", api.Representation{}, cache.Pace{Coalesce: 30 * time.Second})
+		w := b.calm("resourceVersion=100", api.Representation{}, watch.Pace{Coalesce: 30 * time.Second})
 		defer w.stop()
 		for i := range 1000 {
 			b.pod(fmt.Sprintf("default/p%d", i))
@@ -173,7 +174,7 @@ func TestWatchBytesPerSecond(t *testing.T) {
 			b.pod(fmt.Sprintf("default/p%d", i))
 		}
 		const rate = 4 << 10
-		slow := b.calm("resourceVersion="+fmt.Sprint(b.c.RV()), api.Representation{}, cache.Pace{Coalesce: half, BytesPerSecond: rate})
+		slow := b.calm("resourceVersion="+fmt.Sprint(b.c.RV()), api.Representation{}, watch.Pace{Coalesce: half, BytesPerSecond: rate})
 		plain := b.watch("resourceVersion="+fmt.Sprint(b.c.RV()), api.Representation{})
 		got, all := 0, 0
 		begun := time.Now()
@@ -260,7 +261,7 @@ func coalesceForm(t *testing.T, name string, rep api.Representation) {
 		b.pod(fmt.Sprintf("default/p%d", i))
 	}
 	every := b.watch(initial+"&timeoutSeconds=60", rep)
-	calm := b.calm(initial+"&timeoutSeconds=60", rep, cache.Pace{Coalesce: half})
+	calm := b.calm(initial+"&timeoutSeconds=60", rep, watch.Pace{Coalesce: half})
 	random := rand.New(rand.NewPCG(1, 2))
 	updates := soak.Cases(1000, 3000)
 	for range updates {

@@ -21,6 +21,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/read"
+	"github.com/kubeweir/kubeweir/cache/watch"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/internal/soak"
 	"github.com/kubeweir/kubeweir/object"
@@ -123,7 +124,7 @@ func (b *watchBench) openCompressed(path string, rep api.Representation, coding 
 		b.t.Fatal(err)
 	}
 	w := &openWatch{}
-	resp, watch, err := b.watches.Watch(b.t.Context(), b.c, &cache.WatchRequest{
+	resp, watch, err := b.watches.Watch(b.t.Context(), b.c, &watch.Request{
 		Filter: filter, Options: opts, Rep: rep, Compression: coding, MostRecent: b.c.RV(),
 		Ended: func(r reason.WatchEnd) { w.ended = append(w.ended, r) },
 	})
@@ -303,7 +304,7 @@ func TestNotCompressedWithoutRoom(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(reader.Close)
-			b.watches = cache.NewWatches(reader, nil)
+			b.watches = watch.New(reader, nil)
 			w, h := b.openCompressed("?"+initial, test.rep, api.Gzip, &watchClient{})
 			if got := h.Get("Content-Encoding"); got != test.want {
 				t.Errorf("room of %d for %d pods: %q, want %q", test.room, test.n, got, test.want)

@@ -18,6 +18,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/table"
+	"github.com/kubeweir/kubeweir/cache/watch"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/reason"
 )
@@ -107,7 +108,7 @@ var watchEndCases = []watchEndCase{
 	{why: reason.PolicyChanged, query: fromNow + "&allowWatchBookmarks=true", want: "$",
 		end: func(_ *watchBench, w *openWatch) { w.watch.End(reason.PolicyChanged) }},
 	{why: reason.WatchOperator, query: fromNow + "&allowWatchBookmarks=true", want: "BOOKMARK @100 $", end: func(b *watchBench, _ *openWatch) {
-		if n := b.watches.End(reason.WatchOperator, func(*cache.OpenWatch) bool { return true }); n != 1 {
+		if n := b.watches.End(reason.WatchOperator, func(*watch.OpenWatch) bool { return true }); n != 1 {
 			b.t.Errorf("%d watches were told to end", n)
 		}
 	}},

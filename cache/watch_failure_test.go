@@ -15,6 +15,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/table"
+	"github.com/kubeweir/kubeweir/cache/watch"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/reason"
@@ -146,7 +147,7 @@ func TestPanicsWithinAWrite(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		resp, _, err := b.watches.Watch(t.Context(), b.c, &cache.WatchRequest{Options: opts})
+		resp, _, err := b.watches.Watch(t.Context(), b.c, &watch.Request{Options: opts})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -179,7 +180,7 @@ func TestPanicsWithinAFlush(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		resp, _, err := b.watches.Watch(t.Context(), b.c, &cache.WatchRequest{Options: opts})
+		resp, _, err := b.watches.Watch(t.Context(), b.c, &watch.Request{Options: opts})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -275,7 +276,7 @@ func TestPanicsOfACompression(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		resp, _, err := b.watches.Watch(panickingContext{t.Context()}, b.c, &cache.WatchRequest{
+		resp, _, err := b.watches.Watch(panickingContext{t.Context()}, b.c, &watch.Request{
 			Filter: filter, Options: opts, Compression: api.Gzip, MostRecent: b.c.RV(),
 		})
 		if err != nil {
@@ -305,7 +306,7 @@ func TestCompressionForNobody(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		resp, _, err := b.watches.Watch(ctx, b.c, &cache.WatchRequest{Filter: filter, Options: opts, Compression: api.Gzip})
+		resp, _, err := b.watches.Watch(ctx, b.c, &watch.Request{Filter: filter, Options: opts, Compression: api.Gzip})
 		if err != nil {
 			t.Fatal(err)
 		}

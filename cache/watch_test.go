@@ -23,6 +23,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/read"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/table"
+	"github.com/kubeweir/kubeweir/cache/watch"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/reason"
@@ -120,11 +121,11 @@ type watchBench struct {
 	t           *testing.T
 	source      *cachetest.Source
 	manager     *cache.Manager
-	watches     *cache.Watches
+	watches     *watch.Watches
 	c           *cache.Collection
 	metrics     *prometheus.Registry
 	message     func(dst []byte, size int) []byte // see cache.WatchRequest
-	pace        cache.Pace
+	pace        watch.Pace
 	compression api.Compression
 	// Of TestWatchEnds.
 	printer *countingPrinter
@@ -159,7 +160,7 @@ func (b *watchBench) start(res *source.Resource, source source.Source, limits ca
 	b.t.Cleanup(reader.Close)
 	b.t.Cleanup(b.manager.Close)
 	b.metrics = prometheus.NewPedanticRegistry()
-	b.watches = cache.NewWatches(reader, b.metrics)
+	b.watches = watch.New(reader, b.metrics)
 	if b.c, err = b.manager.Collection(b.t.Context(), res, api.JSON); err != nil {
 		b.t.Fatal(err)
 	}
@@ -179,7 +180,7 @@ func (b *watchBench) update(key string, labels ...string) {
 type openWatch struct {
 	*watchClient
 	stream api.Stream
-	watch  cache.Watch
+	watch  watch.Watch
 	ended  []reason.WatchEnd
 }
 
@@ -206,7 +207,7 @@ func (b *watchBench) watchWith(query string, rep api.Representation, client *wat
 		}
 	}
 	w := &openWatch{watchClient: client}
-	resp, watch, err := b.watches.Watch(b.t.Context(), b.c, &cache.WatchRequest{
+	resp, watch, err := b.watches.Watch(b.t.Context(), b.c, &watch.Request{
 		Filter: filter, Options: opts, Rep: rep, MostRecent: b.c.RV(), Message: b.message, Pace: b.pace, Compression: b.compression,
 		Ended: func(r reason.WatchEnd) { w.ended = append(w.ended, r) },
 	})
@@ -240,7 +241,7 @@ func TestNoWatchOfClusterScopedInANamespace(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _, err = b.watches.Watch(t.Context(), c, &cache.WatchRequest{Filter: &object.Filter{Namespace: "a"}, Options: api.ListOptions{Watch: true, ResourceVersion: "1"}})
+		_, _, err = b.watches.Watch(t.Context(), c, &watch.Request{Filter: &object.Filter{Namespace: "a"}, Options: api.ListOptions{Watch: true, ResourceVersion: "1"}})
 		if !errors.Is(err, read.ErrForward) {
 			t.Errorf("%v, want ErrForward", err)
 		}
@@ -403,7 +404,7 @@ func TestWatchForeignVersion(t *testing.T) {
 			t.Fatal(err)
 		}
 		began = time.Now()
-		if _, _, err := b.watches.Watch(t.Context(), b.c, &cache.WatchRequest{Options: opts}); !errors.Is(err, read.ErrForward) || time.Since(began) > 100*time.Millisecond {
+		if _, _, err := b.watches.Watch(t.Context(), b.c, &watch.Request{Options: opts}); !errors.Is(err, read.ErrForward) || time.Since(began) > 100*time.Millisecond {
 			t.Errorf("a version of the future: %v after %s", err, time.Since(began))
 		}
 	})
@@ -464,7 +465,7 @@ func TestWatchStoppedBeforeStart(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newWatchBench(t, cache.Limits{})
 		opts, _ := api.ParseListOptions("watch=true&resourceVersion=100")
-		resp, _, err := b.watches.Watch(t.Context(), b.c, &cache.WatchRequest{Options: opts})
+		resp, _, err := b.watches.Watch(t.Context(), b.c, &watch.Request{Options: opts})
 		if err != nil {
 			t.Fatal(err)
 		}

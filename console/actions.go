@@ -18,7 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/watch"
 	"github.com/kubeweir/kubeweir/proxy/audit"
 )
 
@@ -194,7 +194,7 @@ func (c *Console) endWatch(body json.RawMessage) (d deed, err error) {
 func nameWatch(of *Cluster, id uint64) string {
 	what := "watch " + strconv.FormatUint(id, 36)
 	open := of.Handler.OpenWatches()
-	if i := slices.IndexFunc(open, func(o cache.OpenWatch) bool { return o.ID == id }); i >= 0 {
+	if i := slices.IndexFunc(open, func(o watch.OpenWatch) bool { return o.ID == id }); i >= 0 {
 		o := &open[i]
 		what += fmt.Sprintf(" of %s by %q (%q)", o.Resource.GroupResource(), shorten(o.User), shorten(o.UserAgent))
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/watch"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/proxy"
 	"github.com/kubeweir/kubeweir/proxy/usage"
@@ -32,7 +33,7 @@ type handler struct {
 	mu          sync.Mutex // for tests that change figures meanwhile
 	totals      proxy.Totals
 	collections []cache.CollectionStatus
-	open        []cache.OpenWatch
+	open        []watch.OpenWatch
 	looks       atomic.Int64
 	asked       proxy.Question
 }
@@ -56,7 +57,7 @@ func (h *handler) Collections() []cache.CollectionStatus {
 	return h.collections
 }
 
-func (h *handler) OpenWatches() []cache.OpenWatch { return h.open }
+func (h *handler) OpenWatches() []watch.OpenWatch { return h.open }
 
 func (h *handler) Usage() *usage.Usage {
 	return usage.New(usage.Options{Processor: usage.NewProcessor()})
@@ -68,7 +69,7 @@ func (h *handler) WatchesOpen() int { return len(h.open) }
 
 func (h *handler) EndWatch(id uint64) bool {
 	n := len(h.open)
-	h.open = slices.DeleteFunc(h.open, func(o cache.OpenWatch) bool { return o.ID == id })
+	h.open = slices.DeleteFunc(h.open, func(o watch.OpenWatch) bool { return o.ID == id })
 	return len(h.open) < n
 }
 
@@ -111,9 +112,9 @@ func busy() *handler {
 			Resource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, Encoding: api.Protobuf,
 			State: cache.State{Phase: cache.Stale, Since: time.Now().Add(-time.Minute), Err: errors.New("the upstream does not answer")},
 		}},
-		open: []cache.OpenWatch{
-			{ID: 7, WatchClient: cache.WatchClient{User: "jane", UserAgent: "kubectl", LabelSelector: "app=" + strings.Repeat("x", 1000)}, Resource: pods, Began: time.Now().Add(-time.Minute), Events: 1},
-			{ID: 8, WatchClient: cache.WatchClient{User: "Bob", UserAgent: "k9s"}, Resource: pods, Began: time.Now(), Events: 5},
+		open: []watch.OpenWatch{
+			{ID: 7, WatchClient: watch.Client{User: "jane", UserAgent: "kubectl", LabelSelector: "app=" + strings.Repeat("x", 1000)}, Resource: pods, Began: time.Now().Add(-time.Minute), Events: 1},
+			{ID: 8, WatchClient: watch.Client{User: "Bob", UserAgent: "k9s"}, Resource: pods, Began: time.Now(), Events: 5},
 		},
 	}
 }
@@ -323,7 +324,7 @@ func TestWatches(t *testing.T) {
 	}
 	h.open = nil
 	for i := range uint64(MaxWatches + 50) {
-		h.open = append(h.open, cache.OpenWatch{ID: i, Resource: pods})
+		h.open = append(h.open, watch.OpenWatch{ID: i, Resource: pods})
 	}
 	many := read[OpenWatches](t, c, "/console/api/watches?sort=age")
 	if many.Open != MaxWatches+50 || many.Shown != MaxWatches {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/watch"
 	"github.com/kubeweir/kubeweir/proxy"
 	"github.com/kubeweir/kubeweir/proxy/usage"
 )
@@ -20,7 +21,7 @@ type Handler interface {
 	Totals() proxy.Totals
 	Collections() []cache.CollectionStatus
 	WatchesOpen() int
-	OpenWatches() []cache.OpenWatch
+	OpenWatches() []watch.OpenWatch
 	EndWatch(id uint64) bool
 	Denials() []proxy.Denial
 	EndedWatches() []proxy.EndedWatch

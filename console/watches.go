@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/watch"
 )
 
 // MaxWatches is how many watches are shown at most.
@@ -15,7 +15,7 @@ const MaxWatches = 200
 // shownWatch is a watch of a cluster.
 type shownWatch struct {
 	v *view
-	*cache.OpenWatch
+	*watch.OpenWatch
 }
 
 func (c *Console) watches(a *ask) (any, error) {

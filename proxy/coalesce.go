@@ -6,7 +6,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/watch"
 	"github.com/kubeweir/kubeweir/internal/defaults"
 )
 
@@ -20,10 +20,10 @@ const (
 
 // pace is how fast the events of a watch are delivered: as a rule says, or slower, as the
 // client asks. The error is the 400 that names the parameter.
-func (x *exchange) pace() (cache.Pace, error) {
-	p := cache.Pace{Coalesce: x.settings.Coalesce, BytesPerSecond: x.settings.WatchBytesPerSecond}
+func (x *exchange) pace() (watch.Pace, error) {
+	p := watch.Pace{Coalesce: x.settings.Coalesce, BytesPerSecond: x.settings.WatchBytesPerSecond}
 	if p.Coalesce < 0 {
-		p = cache.Pace{}
+		p = watch.Pace{}
 	}
 	if x.info.Coalesce == nil {
 		return p, nil

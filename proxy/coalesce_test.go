@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/watch"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
@@ -23,7 +23,7 @@ func TestCoalesceParameter(t *testing.T) {
 	}
 	everybody := func(o *Options) {
 		rules(o)
-		o.Policy.Pace = cache.Pace{Coalesce: 100 * time.Millisecond, BytesPerSecond: 1 << 10}
+		o.Policy.Pace = watch.Pace{Coalesce: 100 * time.Millisecond, BytesPerSecond: 1 << 10}
 	}
 	for _, c := range []struct {
 		name, line, agent string

@@ -20,6 +20,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/freshness"
 	"github.com/kubeweir/kubeweir/cache/read"
+	"github.com/kubeweir/kubeweir/cache/watch"
 	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/proxy/audit"
 	"github.com/kubeweir/kubeweir/proxy/identity"
@@ -43,7 +44,7 @@ type Options struct {
 	Resources     *Resources
 	Manager       *cache.Manager
 	Reader        *read.Reader
-	Watches       *cache.Watches
+	Watches       *watch.Watches
 	Authenticator *identity.Authenticator
 	Authorizer    *identity.Authorizer
 	// Revocation ends open watches whose user lost the permission.

@@ -20,6 +20,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/read"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/table"
+	"github.com/kubeweir/kubeweir/cache/watch"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/proxy/identity"
 	"github.com/kubeweir/kubeweir/proxy/upstream"
@@ -141,7 +142,7 @@ func newGatewayBenchFrom(t testing.TB, others []*source.Resource, from func(*cac
 	}
 	o := Options{
 		Forwarder: b.upstream, Resources: NewResources(discovery, defaultPrinters{}, manager, log, ResourcesOptions{}),
-		Manager: manager, Reader: reader, Watches: cache.NewWatches(reader, nil),
+		Manager: manager, Reader: reader, Watches: watch.New(reader, nil),
 		Authenticator: authenticator, Authorizer: authorizer,
 		Revocation: identity.NewWatches(identity.WatchesOptions{Authorizer: authorizer, Authenticator: authenticator}),
 		Policy:     Policy{Consistency: Consistency{Default: ModeStrict}, Limits: Limits{InFlight: 100, LongRunning: 100, CollapsedBytes: 1 << 20}},

@@ -3,7 +3,7 @@ package proxy
 import (
 	"slices"
 
-	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/watch"
 	"github.com/kubeweir/kubeweir/proxy/usage"
 	"github.com/kubeweir/kubeweir/reason"
 )
@@ -12,7 +12,7 @@ import (
 type Policy struct {
 	Consistency Consistency
 	// Pace is the pace of watches where no rule says another.
-	Pace cache.Pace
+	Pace watch.Pace
 	// Offline selects the clients that are served while no API server responds. Default: none.
 	Offline Offline
 	// RememberSelfReviews serves self-reviews (SelfSubjectAccessReview and the like) from the

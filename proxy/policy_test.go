@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/watch"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
@@ -69,7 +69,7 @@ func TestSetPolicyEndsStreams(t *testing.T) {
 		"redacted":       {rule(Settings{Redacted: Yes}), true},
 		"dropped":        {rule(Settings{DropManagedFields: Yes}), true},
 		"visible":        {rule(Settings{VisibleLists: Yes}), true},
-		"pace":           {func(p *Policy) { p.Pace = cache.Pace{Coalesce: time.Second} }, true},
+		"pace":           {func(p *Policy) { p.Pace = watch.Pace{Coalesce: time.Second} }, true},
 		"byte budget":    {rule(Settings{UpstreamBytesPerSecond: 1 << 20}), true},
 		"other clients": {func(p *Policy) {
 			p.Rules = []Rule{{Match{UserAgents: []string{"k9s*"}}, Settings{Block: Yes, Redacted: Yes}}}

@@ -14,6 +14,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/query"
 	"github.com/kubeweir/kubeweir/cache/read"
 	"github.com/kubeweir/kubeweir/cache/source"
+	"github.com/kubeweir/kubeweir/cache/watch"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/proxy/identity"
 	"github.com/kubeweir/kubeweir/proxy/websocket"
@@ -380,7 +381,7 @@ func (g *Gateway) watch(ctx context.Context, x *exchange, q readQuery) outcome {
 	if err != nil {
 		return answeredWith(x.fail(err))
 	}
-	req := &cache.WatchRequest{Filter: q.filter, Options: q.options, Rep: q.rep, Message: messages(x, q.rep), Pace: pace, Client: watchClient(x)}
+	req := &watch.Request{Filter: q.filter, Options: q.options, Rep: q.rep, Message: messages(x, q.rep), Pace: pace, Client: watchClient(x)}
 	if q.filter.Empty() {
 		req.Filter = nil // all objects; the watch keeps none for it
 	}
@@ -453,8 +454,8 @@ func (g *Gateway) watch(ctx context.Context, x *exchange, q readQuery) outcome {
 }
 
 // watchClient is what is told of a watch while it is open.
-func watchClient(x *exchange) cache.WatchClient {
-	return cache.WatchClient{
+func watchClient(x *exchange) watch.Client {
+	return watch.Client{
 		User: x.subject.User.GetName(), UserAgent: x.request.Header.Get("User-Agent"),
 		Namespace: x.info.Namespace, LabelSelector: x.info.LabelSelector, FieldSelector: x.info.FieldSelector,
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/read"
 	"github.com/kubeweir/kubeweir/cache/state"
+	"github.com/kubeweir/kubeweir/cache/watch"
 	"github.com/kubeweir/kubeweir/config"
 	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/origin/builtin"
@@ -44,7 +45,7 @@ type cluster struct {
 	memory        *memory    // nil if what clients are known by is not
 	manager       *cache.Manager
 	reader        *read.Reader
-	watches       *cache.Watches
+	watches       *watch.Watches
 	resources     *proxy.Resources
 	authenticator *identity.Authenticator
 	authorizer    *identity.Authorizer
@@ -91,7 +92,7 @@ func (c *cluster) addCache(options cache.Options, limits *config.Limits, resourc
 	}); err != nil {
 		return err
 	}
-	c.watches = cache.NewWatches(c.reader, c.registerer)
+	c.watches = watch.New(c.reader, c.registerer)
 	c.resources = proxy.NewResources(c.discovery, builtin.NewPrinters(), c.manager, c.log, resources)
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/source"
+	"github.com/kubeweir/kubeweir/cache/watch"
 	"github.com/kubeweir/kubeweir/config"
 	"github.com/kubeweir/kubeweir/proxy"
 	"github.com/kubeweir/kubeweir/proxy/audit"
@@ -82,7 +83,7 @@ func policy(c *config.Gateway) proxy.Policy {
 	return proxy.Policy{
 		Consistency:         proxy.Consistency{Default: proxy.Mode(c.Consistency.Default), MaxStaleness: c.Consistency.MaxStaleness},
 		Offline:             proxy.Offline{Allow: c.Offline.Default == config.Allow, TTL: c.Offline.TTL},
-		Pace:                cache.Pace{Coalesce: c.Coalesce, BytesPerSecond: int64(c.WatchBytesPerSecond)},
+		Pace:                watch.Pace{Coalesce: c.Coalesce, BytesPerSecond: int64(c.WatchBytesPerSecond)},
 		RememberSelfReviews: c.Authorization.SelfReviews == config.Cached,
 		Rules:               rules(c), Limits: proxyLimits(&c.Limits),
 	}

@@ -52,6 +52,8 @@ var arrows = []arrow{
 	{"cache/source", above("watchmux", "cache/form", "cache/table")},
 	{"cache/store", above("watchmux")},
 	{"cache/query", above("watchmux", "cache/source", "cache/store")},
+	{"cache/read", above("watchmux", "cache/source", "cache/store", "cache/freshness", "cache/query", "cache/form", "cache/table")},
+	{"cache/watch", above("watchmux", "cache/source", "cache/store", "cache/read", "cache/form", "cache/table")},
 	{"cache/freshness", above("watchmux", "cache/source", "cache/store")},
 	// A form knows objects and how they look, not who keeps or selects them.
 	{"cache/form", above("watchmux", "cache/table")},

@@ -1,4 +1,4 @@
-package cache
+package watch
 
 import (
 	"sync"
@@ -15,17 +15,17 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-// watchStream is one client watch. It holds no goroutine: kick queues it for
+// stream is one client watch. It holds no goroutine: kick queues it for
 // delivery when its watcher has events, its timer is due or it is to end.
 //
 //	         kick                 kick
 //	idle ----------> queued  ----------> again
 //	 ^                 |  delivery         | delivery
 //	 +-----------------+ <-----------------+ (once more)
-type watchStream struct {
+type stream struct {
 	owner *Watches
-	c     watchCollection
-	req   *WatchRequest
+	c     Collection
+	req   *Request
 	// from is the version after which events are delivered.
 	from     uint64
 	id       uint64 // among those of owner
@@ -72,7 +72,7 @@ const (
 )
 
 // Start implements api.Stream.
-func (s *watchStream) Start(w api.StreamWriter) {
+func (s *stream) Start(w api.StreamWriter) {
 	now := time.Now()
 	s.mu.Lock()
 	s.w = w
@@ -90,7 +90,7 @@ func (s *watchStream) Start(w api.StreamWriter) {
 }
 
 // Stop implements api.Stream.
-func (s *watchStream) Stop() {
+func (s *stream) Stop() {
 	s.leaving.Store(true)
 	if s.watcher != nil { // as it was before Start
 		s.watcher.Stop()
@@ -120,7 +120,7 @@ func (s *watchStream) Stop() {
 
 // end makes the watch end with what it has seen, a last bookmark included. The first
 // reason counts, but one for which the client may have nothing more goes before others.
-func (s *watchStream) end(why reason.WatchEnd) {
+func (s *stream) end(why reason.WatchEnd) {
 	for {
 		before := s.reason.Load()
 		if before != nil && (before.Revoked() || !why.Revoked()) || s.reason.CompareAndSwap(before, &why) {
@@ -132,13 +132,13 @@ func (s *watchStream) end(why reason.WatchEnd) {
 
 // fail makes the watch end with an ERROR event, or without one when err is nil.
 // Only before Start.
-func (s *watchStream) fail(err *apierrors.StatusError, why reason.WatchEnd) {
+func (s *stream) fail(err *apierrors.StatusError, why reason.WatchEnd) {
 	s.failure = err
 	s.reason.Store(&why)
 }
 
 // kick queues the stream unless it is queued already. It never blocks.
-func (s *watchStream) kick() {
+func (s *stream) kick() {
 	for {
 		switch s.state.Load() {
 		case streamIdle:
@@ -157,7 +157,7 @@ func (s *watchStream) kick() {
 }
 
 // run delivers once. A stream that was kicked meanwhile is queued again.
-func (s *watchStream) run(sc *scratch) {
+func (s *stream) run(sc *scratch) {
 	s.state.Store(streamQueued)
 	if err := s.owner.panics.Run("watch", func() { s.deliver(sc) }); err != nil {
 		s.giveUp(sc, err)
@@ -170,7 +170,7 @@ func (s *watchStream) run(sc *scratch) {
 
 // giveUp ends a watch whose delivery panicked: as one whose object cannot be
 // rendered, or, when the panic came in the middle of a write, at once.
-func (s *watchStream) giveUp(sc *scratch, err error) {
+func (s *stream) giveUp(sc *scratch, err error) {
 	contained := s.owner.panics.Run("watch", func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -189,7 +189,7 @@ func (s *watchStream) giveUp(sc *scratch, err error) {
 }
 
 // deliver writes everything that is due.
-func (s *watchStream) deliver(sc *scratch) {
+func (s *stream) deliver(sc *scratch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopped || s.w == nil || s.ended != reason.NotEnded {
@@ -250,7 +250,7 @@ func (s *watchStream) deliver(sc *scratch) {
 }
 
 // wakeAt sets the timer. It has fired for a moment that is over, and may have to for it again.
-func (s *watchStream) wakeAt(next, now time.Time) {
+func (s *stream) wakeAt(next, now time.Time) {
 	if !next.Equal(s.wake) || !next.After(now) {
 		s.wake = next
 		s.timer.Reset(max(next.Sub(now), time.Millisecond))
@@ -259,7 +259,7 @@ func (s *watchStream) wakeAt(next, now time.Time) {
 
 // deliverEvents sends the events that are waiting. rv is the version up to which
 // the client has seen everything.
-func (s *watchStream) deliverEvents(sc *scratch) (rv uint64, ok bool) {
+func (s *stream) deliverEvents(sc *scratch) (rv uint64, ok bool) {
 	s.waiting.sent = 0
 	atOnce := s.req.Pace.atOnce()
 	var began time.Time
@@ -307,7 +307,7 @@ func (s *watchStream) deliverEvents(sc *scratch) (rv uint64, ok bool) {
 }
 
 // write sends the frames of sc.
-func (s *watchStream) write(sc *scratch) bool {
+func (s *stream) write(sc *scratch) bool {
 	if len(sc.frames.List()) == 0 {
 		return true
 	}
@@ -327,7 +327,7 @@ func (s *watchStream) write(sc *scratch) bool {
 	return true
 }
 
-func (s *watchStream) writeBookmark(sc *scratch, rv uint64, initialEventsEnd bool) bool {
+func (s *stream) writeBookmark(sc *scratch, rv uint64, initialEventsEnd bool) bool {
 	if err := s.body.Bookmark(&sc.frames, s.c.BookmarkTemplate(), rv, initialEventsEnd); err != nil {
 		s.fail500(sc, err)
 		return false
@@ -336,7 +336,7 @@ func (s *watchStream) writeBookmark(sc *scratch, rv uint64, initialEventsEnd boo
 }
 
 // finishFailed ends a watch that was refused or fell behind.
-func (s *watchStream) finishFailed(sc *scratch) {
+func (s *stream) finishFailed(sc *scratch) {
 	if s.failure != nil {
 		s.body.Error(&sc.frames, s.failure)
 		if !s.write(sc) {
@@ -348,7 +348,7 @@ func (s *watchStream) finishFailed(sc *scratch) {
 
 // finishRevoked ends the watch of one who lost the permission, who gets nothing more. A
 // delivery to a client that reads slowly takes long: it is asked before each write.
-func (s *watchStream) finishRevoked(sc *scratch) bool {
+func (s *stream) finishRevoked(sc *scratch) bool {
 	why := s.reason.Load()
 	if why == nil || !why.Revoked() {
 		return false
@@ -364,14 +364,14 @@ func (s *watchStream) finishRevoked(sc *scratch) bool {
 }
 
 // fail500 ends the watch when an object cannot be rendered.
-func (s *watchStream) fail500(sc *scratch, err error) {
+func (s *stream) fail500(sc *scratch, err error) {
 	s.body.Error(&sc.frames, apierrors.NewInternalError(err))
 	if s.write(sc) {
 		s.finish(sc, reason.WatchFailed)
 	}
 }
 
-func (s *watchStream) finish(sc *scratch, why reason.WatchEnd) {
+func (s *stream) finish(sc *scratch, why reason.WatchEnd) {
 	if why != reason.WatchClient {
 		s.body.End(&sc.frames)
 		if !s.write(sc) {
@@ -383,7 +383,7 @@ func (s *watchStream) finish(sc *scratch, why reason.WatchEnd) {
 }
 
 // nextWake is until when the stream may sleep.
-func (s *watchStream) nextWake() time.Time {
+func (s *stream) nextWake() time.Time {
 	if next := s.nextDueBookmark(); !next.IsZero() && next.Before(s.deadline) {
 		return next
 	}

@@ -1,4 +1,4 @@
-package cache
+package watch
 
 import (
 	"time"
@@ -68,7 +68,7 @@ type waiting struct {
 
 // holdsBack reports whether there is nothing to be delivered but events that are to wait, and
 // has the watch woken when they are due.
-func (s *watchStream) holdsBack() bool {
+func (s *stream) holdsBack() bool {
 	until := s.waiting.until
 	if until.IsZero() {
 		return false
@@ -86,14 +86,14 @@ func (s *watchStream) holdsBack() bool {
 }
 
 // dueNow reports whether something is due that does not wait.
-func (s *watchStream) dueNow(now time.Time) bool {
+func (s *stream) dueNow(now time.Time) bool {
 	bookmark := s.nextDueBookmark()
 	return s.reason.Load() != nil || !now.Before(s.deadline) || !bookmark.IsZero() && !now.Before(bookmark)
 }
 
 // nextDueBookmark is when a bookmark is due that brings what waits before it; zero for never. With
 // a bound of bytes there may be much, which a bookmark waits for, but the one before the deadline.
-func (s *watchStream) nextDueBookmark() time.Time {
+func (s *stream) nextDueBookmark() time.Time {
 	if s.bookmark.IsZero() || s.req.Pace.BytesPerSecond <= 0 || !s.waiting.left {
 		return s.bookmark
 	}
@@ -101,7 +101,7 @@ func (s *watchStream) nextDueBookmark() time.Time {
 }
 
 // stops reports whether the delivery under way brought enough: what is left is held.
-func (s *watchStream) stops() bool {
+func (s *stream) stops() bool {
 	if rate := s.req.Pace.BytesPerSecond; rate <= 0 || s.req.Pace.takes(s.waiting.sent) < portionTime || s.watcher.Hurried() {
 		return false
 	}
@@ -111,7 +111,7 @@ func (s *watchStream) stops() bool {
 }
 
 // delivered says that events were delivered, all that had come or a portion of them.
-func (s *watchStream) delivered(now time.Time) {
+func (s *stream) delivered(now time.Time) {
 	w := &s.waiting
 	sent, takes := w.sent, s.req.Pace.takes(w.sent)
 	w.sent = 0
@@ -153,7 +153,7 @@ func (ws *Watches) together(now time.Time, wait time.Duration) time.Duration {
 }
 
 // widen counts the watch while its window is wider than it is to be.
-func (s *watchStream) widen(widened bool) {
+func (s *stream) widen(widened bool) {
 	switch {
 	case widened == s.waiting.widened:
 		return
@@ -167,7 +167,7 @@ func (s *watchStream) widen(widened bool) {
 
 // wantsAll reports whether a watch that is behind goes on to the end: for what is due to come
 // after all events. It gives up on a client that reads slower than events come.
-func (s *watchStream) wantsAll(began *time.Time) bool {
+func (s *stream) wantsAll(began *time.Time) bool {
 	now := time.Now()
 	if began.IsZero() {
 		*began = now

@@ -1,4 +1,4 @@
-package cache
+package watch
 
 import (
 	"context"
@@ -24,8 +24,8 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-// WatchRequest is one authorized watch.
-type WatchRequest struct {
+// Request is one authorized watch.
+type Request struct {
 	// Filter selects the objects; nil for all.
 	Filter *object.Filter
 	// Options as parsed; its selectors are those of Filter.
@@ -50,7 +50,7 @@ type WatchRequest struct {
 	// Ended is called once when the watch is over, with the reason. May be nil.
 	Ended func(reason.WatchEnd)
 	// Client says whose the watch is, for those who look at what is open.
-	Client WatchClient
+	Client Client
 }
 
 // How long watches last and how often they are told the version, as in
@@ -63,8 +63,8 @@ const (
 	eventsAtOnce        = 256
 )
 
-// watchCollection is what a watch needs of a collection. The methods are those of cache.Collection.
-type watchCollection interface {
+// Collection is what a watch needs of a collection. The methods are those of cache.Collection.
+type Collection interface {
 	Resource() *source.Resource
 	Encoding() api.Encoding
 	ListKind() (kind, apiVersion string)
@@ -90,18 +90,18 @@ type Watches struct {
 
 	mu struct {
 		sync.Mutex
-		open map[*watchStream]struct{}
+		open map[*stream]struct{}
 		// draining refuses no watch but ends it at once.
 		draining bool
 	}
 }
 
-// NewWatches returns a server of watches; reader renders what they share with
+// New returns a server of watches; reader renders what they share with
 // lists. registerer may be nil.
-func NewWatches(reader *read.Reader, registerer prometheus.Registerer) *Watches {
+func New(reader *read.Reader, registerer prometheus.Registerer) *Watches {
 	panics := contain.New(registerer, nil)
 	w := &Watches{renderer: reader.Renderer(), writers: newWriters(panics), panics: panics, begun: time.Now()}
-	w.mu.open = make(map[*watchStream]struct{})
+	w.mu.open = make(map[*stream]struct{})
 	ended := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubeweir_watches_ended_total",
 		Help: "Client watches served from the cache that ended, by reason (docs/reasons.md).",
@@ -133,7 +133,7 @@ func (ws *Watches) Open() int {
 }
 
 // Watch is one watch being served; its methods are safe for concurrent use.
-type Watch struct{ s *watchStream }
+type Watch struct{ s *stream }
 
 // End ends the watch soon, after what it already has; ok when it was not ending.
 func (w Watch) End(why reason.WatchEnd) { w.s.end(why) }
@@ -141,7 +141,7 @@ func (w Watch) End(why reason.WatchEnd) { w.s.end(why) }
 // Watch answers a watch. Errors of the watch itself (history gone, a future
 // version) arrive as ERROR events, as upstream sends them; the error is for
 // what the caller must forward or refuse.
-func (ws *Watches) Watch(ctx context.Context, c watchCollection, req *WatchRequest) (*api.Response, Watch, error) {
+func (ws *Watches) Watch(ctx context.Context, c Collection, req *Request) (*api.Response, Watch, error) {
 	from, err := api.ParseResourceVersion(req.Options.ResourceVersion)
 	if err != nil {
 		return nil, Watch{}, read.Forward(reason.InvalidVersion, err)
@@ -150,7 +150,7 @@ func (ws *Watches) Watch(ctx context.Context, c watchCollection, req *WatchReque
 	if !ok || req.Filter != nil && req.Filter.Namespace != "" && !c.Resource().Namespaced {
 		return nil, Watch{}, read.Forward(reason.Unservable, nil)
 	}
-	s := &watchStream{owner: ws, c: c, req: req, body: body, from: from, id: ws.ids.Add(1), began: time.Now()}
+	s := &stream{owner: ws, c: c, req: req, body: body, from: from, id: ws.ids.Add(1), began: time.Now()}
 	s.deadline = s.began.Add(watchDuration(req.Options.TimeoutSeconds))
 	if err := s.open(ctx); err != nil {
 		return nil, Watch{}, err
@@ -178,7 +178,7 @@ func watchDuration(timeoutSeconds int64) time.Duration {
 }
 
 // open finds the point at which the watch begins.
-func (s *watchStream) open(ctx context.Context) error {
+func (s *stream) open(ctx context.Context) error {
 	if !s.req.Options.SendInitialEvents {
 		if s.from == 0 {
 			view, err := s.follow()
@@ -210,7 +210,7 @@ func (s *watchStream) open(ctx context.Context) error {
 // reach returns when the collection holds rv, which may be the version of another
 // resource: a quiet one hears of those once a minute, if at all, so the upstream is
 // asked. What nobody holds yet is the upstream's to wait for, and to refuse.
-func (s *watchStream) reach(ctx context.Context, rv uint64) error {
+func (s *stream) reach(ctx context.Context, rv uint64) error {
 	err := s.c.WaitFor(ctx, rv, freshness.HeadStart)
 	if !store.IsTooLarge(err) {
 		return err
@@ -226,7 +226,7 @@ func (s *watchStream) reach(ctx context.Context, rv uint64) error {
 
 // follow begins the watch at the collection's present state, which it returns; nil if
 // the watch is to end with an event.
-func (s *watchStream) follow() (*store.View, error) {
+func (s *stream) follow() (*store.View, error) {
 	view, w, err := s.c.Follow(s.req.Filter, s.kick)
 	if err != nil {
 		return nil, s.failed(err)
@@ -237,7 +237,7 @@ func (s *watchStream) follow() (*store.View, error) {
 
 // failed turns an error of the multiplexer into what the client is told. Its own
 // error, before Start only, is for the caller of Watch.
-func (s *watchStream) failed(err error) error {
+func (s *stream) failed(err error) error {
 	var expired *watchmux.ExpiredError
 	switch {
 	case errors.As(err, &expired) && s.w == nil && s.req.ForwardExpired:
@@ -278,7 +278,7 @@ func whyStopped(err error) reason.WatchEnd {
 func (ws *Watches) Drain(ctx context.Context, over time.Duration) {
 	ws.mu.Lock()
 	ws.mu.draining = true
-	open := make([]*watchStream, 0, len(ws.mu.open))
+	open := make([]*stream, 0, len(ws.mu.open))
 	for s := range ws.mu.open {
 		open = append(open, s)
 	}
@@ -299,7 +299,7 @@ func (ws *Watches) Drain(ctx context.Context, over time.Duration) {
 	}
 }
 
-func (ws *Watches) add(s *watchStream) {
+func (ws *Watches) add(s *stream) {
 	ws.mu.Lock()
 	ws.mu.open[s] = struct{}{}
 	draining := ws.mu.draining
@@ -309,7 +309,7 @@ func (ws *Watches) add(s *watchStream) {
 	}
 }
 
-func (ws *Watches) remove(s *watchStream) {
+func (ws *Watches) remove(s *stream) {
 	ws.mu.Lock()
 	delete(ws.mu.open, s)
 	ws.mu.Unlock()

@@ -1,4 +1,4 @@
-package cache
+package watch
 
 import (
 	"runtime"
@@ -32,7 +32,7 @@ import (
 type writers struct {
 	mu struct {
 		sync.Mutex
-		ready   fifo[*watchStream]
+		ready   fifo[*stream]
 		pacing  fifo[pacedStream]
 		pace    pace
 		alarmed bool   // a timer will look at pacing
@@ -47,7 +47,7 @@ type writers struct {
 
 // pacedStream is a stream that is not to be served before due.
 type pacedStream struct {
-	*watchStream
+	*stream
 	due time.Time
 }
 
@@ -107,7 +107,7 @@ func newWriters(panics *contain.Panics) *writers {
 }
 
 // submit queues s; it never blocks.
-func (p *writers) submit(s *watchStream) {
+func (p *writers) submit(s *stream) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
@@ -144,7 +144,7 @@ func (p *writers) alarmLocked(now time.Time) {
 		p.mu.alarmed = false
 		now := time.Now()
 		for p.mu.pacing.len() > 0 && !p.mu.pacing.first().due.After(now) {
-			p.mu.ready.push(p.mu.pacing.pop().watchStream)
+			p.mu.ready.push(p.mu.pacing.pop().stream)
 		}
 		p.startLocked(min(p.base, p.mu.ready.len()))
 		p.alarmLocked(now)
@@ -194,7 +194,7 @@ func (p *writers) run() {
 
 // take gives the next stream to serve. When there is none, what is queued is sent before
 // the goroutine ends.
-func (p *writers) take(sc *scratch) *watchStream {
+func (p *writers) take(sc *scratch) *stream {
 	now := time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()

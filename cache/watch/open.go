@@ -1,4 +1,4 @@
-package cache
+package watch
 
 import (
 	"time"
@@ -9,8 +9,8 @@ import (
 	"github.com/kubeweir/kubeweir/reason"
 )
 
-// WatchClient is whose a watch is, and what it asked for, in the client's own words.
-type WatchClient struct {
+// Client is whose a watch is, and what it asked for, in the client's own words.
+type Client struct {
 	User, UserAgent              string
 	Namespace                    string
 	LabelSelector, FieldSelector string
@@ -20,14 +20,14 @@ type WatchClient struct {
 type OpenWatch struct {
 	// ID names it among all that there ever were.
 	ID uint64
-	WatchClient
+	Client
 	Resource schema.GroupVersionResource
 	Rep      api.Representation
 	// Began is when it came, Events how many it was sent since.
 	Began  time.Time
 	Events uint64
 
-	s *watchStream
+	s *stream
 }
 
 // Lagging reports whether the watch has left events unread for longer than a second.
@@ -56,10 +56,10 @@ func (ws *Watches) End(why reason.WatchEnd, which func(*OpenWatch) bool) (n int)
 }
 
 // streams are those that are open.
-func (ws *Watches) streams() []*watchStream {
+func (ws *Watches) streams() []*stream {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	list := make([]*watchStream, 0, len(ws.mu.open))
+	list := make([]*stream, 0, len(ws.mu.open))
 	for s := range ws.mu.open {
 		list = append(list, s)
 	}
@@ -67,9 +67,9 @@ func (ws *Watches) streams() []*watchStream {
 }
 
 // asOpen reads what does not change after Start, and counters.
-func (s *watchStream) asOpen() OpenWatch {
+func (s *stream) asOpen() OpenWatch {
 	return OpenWatch{
-		ID: s.id, WatchClient: s.req.Client, Resource: s.c.Resource().GroupVersionResource, Rep: s.req.Rep,
+		ID: s.id, Client: s.req.Client, Resource: s.c.Resource().GroupVersionResource, Rep: s.req.Rep,
 		Began: s.began, Events: s.events.Load(), s: s,
 	}
 }

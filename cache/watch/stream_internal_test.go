@@ -1,4 +1,4 @@
-package cache
+package watch
 
 import (
 	"testing"
@@ -14,7 +14,7 @@ import (
 func TestWakeAgain(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		woken := 0
-		s := &watchStream{wake: time.Now().Add(time.Second)}
+		s := &stream{wake: time.Now().Add(time.Second)}
 		s.timer = time.AfterFunc(time.Second, func() { woken++ })
 		time.Sleep(time.Second)
 		for want := 1; want < 4; want++ {

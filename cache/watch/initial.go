@@ -1,4 +1,4 @@
-package cache
+package watch
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 
 // pickPart finds the initial objects of a watch of a shard, or of some namespaces, where that costs
 // less than to look at all. It is before Start.
-func (s *watchStream) pickPart(ctx context.Context) {
+func (s *stream) pickPart(ctx context.Context) {
 	f := s.req.Filter
 	if f == nil || f.Shard == nil && f.Within == nil {
 		return
@@ -41,7 +41,7 @@ func (s *watchStream) pickPart(ctx context.Context) {
 
 // compressInitial prepares the initial events of a watch in the coding that its
 // client accepts, where that pays. It is before Start.
-func (s *watchStream) compressInitial(ctx context.Context) {
+func (s *stream) compressInitial(ctx context.Context) {
 	if s.initial == nil || !s.body.CanCompress(s.req.Compression) {
 		return
 	}
@@ -62,7 +62,7 @@ func (s *watchStream) compressInitial(ctx context.Context) {
 // selectInitial selects the initial objects. ok is false when the client has left, and
 // for what is selected by fields (the pods of a node, one Secret), which hardly two
 // clients share.
-func (s *watchStream) selectInitial(ctx context.Context) (sel *read.Selection, ok bool) {
+func (s *stream) selectInitial(ctx context.Context) (sel *read.Selection, ok bool) {
 	f := s.req.Filter
 	if f != nil && f.Fields != nil && !f.Fields.Empty() {
 		return nil, false
@@ -92,7 +92,7 @@ func (s *watchStream) selectInitial(ctx context.Context) (sel *read.Selection, o
 
 // deliverInitial sends the objects that were there when the watch began, and
 // the bookmark that ends them. ok is false when the stream is over.
-func (s *watchStream) deliverInitial(sc *scratch) (ok bool) {
+func (s *stream) deliverInitial(sc *scratch) (ok bool) {
 	for s.body.HasPieces() {
 		if s.finishRevoked(sc) {
 			return false
@@ -147,7 +147,7 @@ func (s *watchStream) deliverInitial(sc *scratch) (ok bool) {
 
 // ascendInitial calls visit for the objects still to be sent, and maybe for others that
 // the selectors leave out.
-func (s *watchStream) ascendInitial(visit func(*object.Object) bool) {
+func (s *stream) ascendInitial(visit func(*object.Object) bool) {
 	if s.picked == nil {
 		s.initial.Ascend(s.initialNamespace(), s.initKey, visit)
 		return
@@ -160,7 +160,7 @@ func (s *watchStream) ascendInitial(visit func(*object.Object) bool) {
 	}
 }
 
-func (s *watchStream) initialNamespace() string {
+func (s *stream) initialNamespace() string {
 	if s.req.Filter == nil {
 		return ""
 	}
