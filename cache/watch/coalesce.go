@@ -6,38 +6,38 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-// A watch may coalesce: after a delivery, events wait for its window, and of the
-// modifications of an object that came meanwhile the client gets the last (see
-// watchmux.Watcher.Coalesce). A watch that was quiet gets an event at once. What is not of
-// events never waits: the objects that a watch begins with, bookmarks, for which what waits is
-// delivered first, and the end, for whatever reason.
+// A watch may coalesce events. After a delivery, events then wait for an interval, and of several
+// modifications of an object the client gets only the last one, see watchmux.Watcher.Coalesce. An
+// event after an idle time is delivered at once. Only events wait: initial events do not, bookmarks
+// flush the waiting events first, and so does the end of the watch.
 //
-// A watch may have a bound of bytes a second. What a delivery brings is paid before the next one. When
-// there is more than can be paid in a moment, it is held (watchmux.Watcher.Hold) and sent in
-// portions, and so the window widens: what there is to send does not grow with it, but with the objects
-// that change. It widens to watchmux.HoldFor; what is more is sent nevertheless. Bookmarks come
-// when all that was held was sent.
+// A watch may have a limit of bytes per second. The next delivery waits until the limit has paid
+// for the last one. If there is more to send than the limit pays for in a moment, the events are
+// held (watchmux.Watcher.Hold) and sent in portions, which extends the interval: the longer it is,
+// the more modifications are superseded, so what there is to send depends on the number of objects
+// that change. The interval is extended up to watchmux.HoldFor; beyond that, events are sent in
+// spite of the limit. Bookmarks are sent when everything that was held has been sent.
 
 // Pace is how fast the events of a watch are delivered.
 type Pace struct {
-	// Coalesce is the window, 0 for none.
+	// Coalesce is the delivery interval, 0 for none.
 	Coalesce time.Duration
-	// BytesPerSecond is from which rate on the window widens, 0 for none.
+	// BytesPerSecond is the rate above which the interval is extended, 0 for none.
 	BytesPerSecond int64
 }
 
 const (
-	// portionTime is how far apart the portions of what is held are at least, and for how long one is
-	// paid. All watches are served at the same moments, and share what is encoded for them.
+	// portionTime is the minimum time between two portions, and how long the limit pays for one.
+	// All watches are served at the same multiples of it, so that they share encoded events.
 	portionTime = 500 * time.Millisecond
-	// portionEvents is after how many events the bytes are looked at.
+	// portionEvents is the number of events after which the bytes are counted.
 	portionEvents = 16
 )
 
 // coalesces reports whether events may wait.
 func (p *Pace) coalesces() bool { return p.Coalesce > 0 || p.BytesPerSecond > 0 }
 
-// atOnce is how many events are encoded and written together.
+// atOnce returns how many events are encoded and written together.
 func (p *Pace) atOnce() int {
 	if p.BytesPerSecond > 0 {
 		return portionEvents
@@ -45,7 +45,7 @@ func (p *Pace) atOnce() int {
 	return eventsAtOnce
 }
 
-// takes is for how long so many bytes are paid.
+// takes returns how long it takes the limit to pay for bytes.
 func (p *Pace) takes(bytes int64) time.Duration {
 	if p.BytesPerSecond <= 0 {
 		return 0
@@ -53,21 +53,21 @@ func (p *Pace) takes(bytes int64) time.Duration {
 	return time.Duration(min(float64(bytes)/float64(p.BytesPerSecond), watchmux.HoldFor.Seconds()) * float64(time.Second))
 }
 
-// waiting is how a coalescing watch waits. It is guarded by watchStream.mu.
+// waiting is the state of a coalescing watch, guarded by stream.mu.
 type waiting struct {
-	until time.Time // when events are delivered again; zero at once
-	paid  time.Time // until when what was sent is paid
-	sent  int64     // bytes of the delivery under way
-	begun bool      // there was one
-	// stopped is set while a part of what is held was not sent, left while there is more than
-	// was sent, for whatever reason: nobody says that there is.
+	until time.Time // when events are delivered next; zero for at once
+	paid  time.Time // until when sent bytes are paid for
+	sent  int64     // bytes of the current delivery
+	begun bool      // there was a delivery
+	// stopped is true while a part of the held events was not sent, left while there are more
+	// events than were sent, for any reason: nobody wakes the watch for those.
 	stopped, left bool
-	// widened is set while the bound of bytes makes the window wider.
+	// widened is true while the limit extends the interval.
 	widened bool
 }
 
-// holdsBack reports whether there is nothing to be delivered but events that are to wait, and
-// has the watch woken when they are due.
+// holdsBack reports whether nothing but waiting events is due. It then wakes the watch when they
+// are.
 func (s *stream) holdsBack() bool {
 	until := s.waiting.until
 	if until.IsZero() {
@@ -91,8 +91,9 @@ func (s *stream) dueNow(now time.Time) bool {
 	return s.reason.Load() != nil || !now.Before(s.deadline) || !bookmark.IsZero() && !now.Before(bookmark)
 }
 
-// nextDueBookmark is when a bookmark is due that brings what waits before it; zero for never. With
-// a bound of bytes there may be much, which a bookmark waits for, but the one before the deadline.
+// nextDueBookmark returns when the next bookmark is due that flushes the waiting events, zero for
+// never. With a limit of bytes there may be many events, so that only the bookmark before the
+// deadline flushes them.
 func (s *stream) nextDueBookmark() time.Time {
 	if s.bookmark.IsZero() || s.req.Pace.BytesPerSecond <= 0 || !s.waiting.left {
 		return s.bookmark
@@ -100,7 +101,7 @@ func (s *stream) nextDueBookmark() time.Time {
 	return s.deadline.Add(-bookmarkBeforeEnd)
 }
 
-// stops reports whether the delivery under way brought enough: what is left is held.
+// stops reports whether the current delivery has sent enough, so that the rest is held.
 func (s *stream) stops() bool {
 	if rate := s.req.Pace.BytesPerSecond; rate <= 0 || s.req.Pace.takes(s.waiting.sent) < portionTime || s.watcher.Hurried() {
 		return false
@@ -110,12 +111,12 @@ func (s *stream) stops() bool {
 	return !ends && s.watcher.Hold()
 }
 
-// delivered says that events were delivered, all that had come or a portion of them.
+// delivered records that all events or a portion of them were delivered.
 func (s *stream) delivered(now time.Time) {
 	w := &s.waiting
 	sent, takes := w.sent, s.req.Pace.takes(w.sent)
 	w.sent = 0
-	if !w.begun { // what the watch missed before it came is sent at once, and not paid
+	if !w.begun { // events from before the watch are sent at once and not paid for
 		w.begun = true
 		takes = min(takes, portionTime)
 	}
@@ -123,7 +124,7 @@ func (s *stream) delivered(now time.Time) {
 		s.widen(w.stopped)
 		return
 	}
-	// A delivery may come later than it was due: that much is paid already.
+	// If this delivery was late, part of it is already paid for.
 	if credit := now.Add(-portionTime); w.paid.Before(credit) {
 		w.paid = credit
 	}
@@ -132,7 +133,8 @@ func (s *stream) delivered(now time.Time) {
 	if w.stopped {
 		window = 0
 	}
-	// What had to be sent before its time, again and again, would keep it waiting for hours.
+	// Otherwise the bytes that had to be sent early, again and again, would delay the watch for
+	// hours.
 	if most := now.Add(watchmux.HoldFor); w.paid.After(most) {
 		w.paid = most
 	}
@@ -145,14 +147,15 @@ func (s *stream) delivered(now time.Time) {
 	s.widen(widened)
 }
 
-// together makes a wait longer by less than portionTime, so that watches which wait for long are
-// served at the same moments: the last states of objects that change all the time are others at each.
+// together extends a wait by less than portionTime, so that watches with long intervals are served
+// at the same moments. The last states of objects that change constantly are different at each
+// moment and could not be shared otherwise.
 func (ws *Watches) together(now time.Time, wait time.Duration) time.Duration {
 	past := (now.Sub(ws.begun) + wait) % portionTime
 	return wait + (portionTime-past)%portionTime
 }
 
-// widen counts the watch while its window is wider than it is to be.
+// widen counts the watch while its interval is extended.
 func (s *stream) widen(widened bool) {
 	switch {
 	case widened == s.waiting.widened:
@@ -165,8 +168,8 @@ func (s *stream) widen(widened bool) {
 	s.waiting.widened = widened
 }
 
-// wantsAll reports whether a watch that is behind goes on to the end: for what is due to come
-// after all events. It gives up on a client that reads slower than events come.
+// wantsAll reports whether a watch that is behind sends all its events now, because something is
+// due that follows them. It gives up if the client reads more slowly than events arrive.
 func (s *stream) wantsAll(began *time.Time) bool {
 	now := time.Now()
 	if began.IsZero() {

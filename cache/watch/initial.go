@@ -10,12 +10,12 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// A watch may begin with the objects that there are, as ADDED events. Those of clients
-// that accept it are compressed before the watch starts, once for all who ask for the
-// same objects (form.Watch); the others are looked up in its view as they are sent.
+// A watch may start with the existing objects as ADDED events. For clients that accept compression,
+// they are compressed before the watch starts, once for all clients that request the same objects,
+// see form.Watch. Otherwise they are read from the snapshot while they are sent.
 
-// pickPart finds the initial objects of a watch of a shard, or of some namespaces, where that costs
-// less than to look at all. It is before Start.
+// pickPart selects the initial objects of a watch of a shard or of some namespaces, if that is
+// cheaper than visiting all objects. It runs before Start.
 func (s *stream) pickPart(ctx context.Context) {
 	f := s.req.Filter
 	if f == nil || f.Shard == nil && f.Within == nil {
@@ -39,8 +39,8 @@ func (s *stream) pickPart(ctx context.Context) {
 	}
 }
 
-// compressInitial prepares the initial events of a watch in the coding that its
-// client accepts, where that pays. It is before Start.
+// compressInitial compresses the initial events in the client's encoding, if that pays. It runs
+// before Start.
 func (s *stream) compressInitial(ctx context.Context) {
 	if s.initial == nil || !s.body.CanCompress(s.req.Compression) {
 		return
@@ -50,7 +50,7 @@ func (s *stream) compressInitial(ctx context.Context) {
 		return
 	}
 	if done, err := s.body.Compress(sel.FormList(s.c.ListKind()), s.req.Compression, sel.Bytes()); err != nil || !done {
-		// What cannot be rendered the watch says when it is there.
+		// If an object cannot be rendered, the watch reports it when it gets there.
 		if sel.IsPicked {
 			s.picked = sel.Objects
 		}
@@ -59,9 +59,9 @@ func (s *stream) compressInitial(ctx context.Context) {
 	s.initial = nil
 }
 
-// selectInitial selects the initial objects. ok is false when the client has left, and
-// for what is selected by fields (the pods of a node, one Secret), which hardly two
-// clients share.
+// selectInitial selects the initial objects. ok is false if the client has left, and for objects
+// that are selected by fields (the pods of a node, one Secret), which hardly two clients have in
+// common.
 func (s *stream) selectInitial(ctx context.Context) (sel *read.Selection, ok bool) {
 	f := s.req.Filter
 	if f != nil && f.Fields != nil && !f.Fields.Empty() {
@@ -90,8 +90,8 @@ func (s *stream) selectInitial(ctx context.Context) (sel *read.Selection, ok boo
 	return sel, ctx.Err() == nil
 }
 
-// deliverInitial sends the objects that were there when the watch began, and
-// the bookmark that ends them. ok is false when the stream is over.
+// deliverInitial sends the initial objects and the bookmark that ends them. ok is false if the
+// stream is over.
 func (s *stream) deliverInitial(sc *scratch) (ok bool) {
 	for s.body.HasPieces() {
 		if s.finishRevoked(sc) {
@@ -145,8 +145,8 @@ func (s *stream) deliverInitial(sc *scratch) (ok bool) {
 	return true
 }
 
-// ascendInitial calls visit for the objects still to be sent, and maybe for others that
-// the selectors leave out.
+// ascendInitial calls visit for the objects that have not been sent, and perhaps for others that
+// the selectors exclude.
 func (s *stream) ascendInitial(visit func(*object.Object) bool) {
 	if s.picked == nil {
 		s.initial.Ascend(s.initialNamespace(), s.initKey, visit)

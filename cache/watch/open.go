@@ -9,31 +9,31 @@ import (
 	"github.com/kubeweir/kubeweir/reason"
 )
 
-// Client is whose a watch is, and what it asked for, in the client's own words.
+// Client describes the client of a watch and its request, in the client's own words.
 type Client struct {
 	User, UserAgent              string
 	Namespace                    string
 	LabelSelector, FieldSelector string
 }
 
-// OpenWatch is a watch as it is at a moment.
+// OpenWatch is the state of a watch at one moment.
 type OpenWatch struct {
-	// ID names it among all that there ever were.
+	// ID is unique among all watches of a Watches.
 	ID uint64
 	Client
 	Resource schema.GroupVersionResource
 	Rep      api.Representation
-	// Began is when it came, Events how many it was sent since.
+	// Began is when the watch was opened, Events how many events it was sent since.
 	Began  time.Time
 	Events uint64
 
 	s *stream
 }
 
-// Lagging reports whether the watch has left events unread for longer than a second.
+// Lagging reports whether the watch has left events unread for more than a second.
 func (o *OpenWatch) Lagging() bool { return o.s != nil && o.s.watcher != nil && o.s.watcher.Lagging() }
 
-// List returns all watches that are open, in no order.
+// List returns all open watches in no particular order.
 func (ws *Watches) List() []OpenWatch {
 	streams := ws.streams()
 	list := make([]OpenWatch, len(streams))
@@ -43,8 +43,8 @@ func (ws *Watches) List() []OpenWatch {
 	return list
 }
 
-// End ends the watches that which chooses soon, after what they already have, and returns
-// how many.
+// End ends the watches for which which returns true, after the events that they already have, and
+// returns how many.
 func (ws *Watches) End(why reason.WatchEnd, which func(*OpenWatch) bool) (n int) {
 	for _, s := range ws.streams() {
 		if open := s.asOpen(); which(&open) {
@@ -55,7 +55,7 @@ func (ws *Watches) End(why reason.WatchEnd, which func(*OpenWatch) bool) (n int)
 	return n
 }
 
-// streams are those that are open.
+// streams returns the open streams.
 func (ws *Watches) streams() []*stream {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -66,7 +66,7 @@ func (ws *Watches) streams() []*stream {
 	return list
 }
 
-// asOpen reads what does not change after Start, and counters.
+// asOpen reads only fields that do not change after Start, and counters.
 func (s *stream) asOpen() OpenWatch {
 	return OpenWatch{
 		ID: s.id, Client: s.req.Client, Resource: s.c.Resource().GroupVersionResource, Rep: s.req.Rep,

@@ -15,10 +15,10 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-// stream is one client watch. It holds no goroutine: kick queues it for
-// delivery when its watcher has events, its timer is due or it is to end.
+// stream is one client watch. It has no goroutine: kick queues it for delivery when its watcher has
+// events, its timer fires, or it is to end.
 //
-//	         kick                 kick
+//	        kick                 kick
 //	idle ----------> queued  ----------> again
 //	 ^                 |  delivery         | delivery
 //	 +-----------------+ <-----------------+ (once more)
@@ -28,40 +28,39 @@ type stream struct {
 	req   *Request
 	// from is the version after which events are delivered.
 	from     uint64
-	id       uint64 // among those of owner
+	id       uint64 // among the streams of owner
 	began    time.Time
 	deadline time.Time
-	// events counts those that were written, without those that it began with.
+	// events counts the events that were sent, without the initial ones.
 	events atomic.Uint64
 
 	state atomic.Uint32
-	// served is when it was delivered to last; it belongs to whoever has made the
-	// state queued.
+	// served is when the last delivery ended. It belongs to whoever made the state queued.
 	served time.Time
-	// reason is why the watch is to end, nil while it is not.
+	// reason is why the watch is to end, nil otherwise.
 	reason atomic.Pointer[reason.WatchEnd]
-	// leaving is set when Stop was called, which waits for the delivery under way:
-	// one that looks at many objects ends then.
+	// leaving is set by Stop, which waits for the current delivery: it makes a scan of many objects
+	// end.
 	leaving atomic.Bool
 
-	// mu makes delivery and Stop exclude each other; what follows is guarded by it.
+	// mu excludes delivery and Stop from each other and guards all fields below.
 	mu       sync.Mutex
 	w        api.StreamWriter
 	body     form.Watch
 	watcher  *watchmux.Watcher
 	stopped  bool
 	writing  bool             // within WriteFrames
-	initial  *store.View      // objects still to be sent as ADDED, nil when done
-	picked   []*object.Object // those of initial that the selectors leave, if known
-	initKey  string           // from which key on
-	markEnd  bool             // the bookmark that ends the initial events is due
+	initial  *store.View      // objects to be sent as ADDED, nil when done
+	picked   []*object.Object // the selected ones of initial, if known
+	initKey  string           // the first key of initial that was not sent
+	markEnd  bool             // the bookmark after the initial events is due
 	failure  *apierrors.StatusError
 	waiting  waiting
 	bookmark time.Time // when the next one is due; zero for never
-	owed     bool      // one was due, and waits for events to be sent before
+	owed     bool      // one is due after the events before it
 	last     uint64    // version of the last event sent
 	timer    *time.Timer
-	wake     time.Time // when timer is due
+	wake     time.Time // when timer fires
 	ended    reason.WatchEnd
 }
 
@@ -92,7 +91,7 @@ func (s *stream) Start(w api.StreamWriter) {
 // Stop implements api.Stream.
 func (s *stream) Stop() {
 	s.leaving.Store(true)
-	if s.watcher != nil { // as it was before Start
+	if s.watcher != nil { // it does not change after Start
 		s.watcher.Stop()
 	}
 	s.mu.Lock()
@@ -118,8 +117,9 @@ func (s *stream) Stop() {
 	}
 }
 
-// end makes the watch end with what it has seen, a last bookmark included. The first
-// reason counts, but one for which the client may have nothing more goes before others.
+// end makes the watch end after the events that it already has and a last bookmark. The first
+// reason counts, except that a reason after which the client must not get anything more takes
+// precedence.
 func (s *stream) end(why reason.WatchEnd) {
 	for {
 		before := s.reason.Load()
@@ -130,8 +130,7 @@ func (s *stream) end(why reason.WatchEnd) {
 	s.kick()
 }
 
-// fail makes the watch end with an ERROR event, or without one when err is nil.
-// Only before Start.
+// fail makes the watch end with an ERROR event, or without one if err is nil. It runs before Start.
 func (s *stream) fail(err *apierrors.StatusError, why reason.WatchEnd) {
 	s.failure = err
 	s.reason.Store(&why)
@@ -156,7 +155,7 @@ func (s *stream) kick() {
 	}
 }
 
-// run delivers once. A stream that was kicked meanwhile is queued again.
+// run delivers once. If the stream was kicked meanwhile, it is queued again.
 func (s *stream) run(sc *scratch) {
 	s.state.Store(streamQueued)
 	if err := s.owner.panics.Run("watch", func() { s.deliver(sc) }); err != nil {
@@ -168,8 +167,8 @@ func (s *stream) run(sc *scratch) {
 	}
 }
 
-// giveUp ends a watch whose delivery panicked: as one whose object cannot be
-// rendered, or, when the panic came in the middle of a write, at once.
+// giveUp ends a watch whose delivery panicked: like one whose object cannot be rendered or, if a
+// write was interrupted, at once.
 func (s *stream) giveUp(sc *scratch, err error) {
 	contained := s.owner.panics.Run("watch", func() {
 		s.mu.Lock()
@@ -198,7 +197,7 @@ func (s *stream) deliver(sc *scratch) {
 	if s.finishRevoked(sc) {
 		return
 	}
-	if s.deadline.Equal(s.began) { // it was asked to end at once
+	if s.deadline.Equal(s.began) { // the client asked for a watch that ends at once
 		s.finish(sc, reason.WatchTimeout)
 		return
 	}
@@ -221,7 +220,7 @@ func (s *stream) deliver(sc *scratch) {
 		s.owed = true
 		s.bookmark = nextBookmark(now, s.deadline)
 	}
-	whole := rv >= s.last // else there was more before it
+	whole := rv >= s.last // otherwise there are events before rv
 	if s.owed && whole {
 		s.owed = false
 		if !s.writeBookmark(sc, rv, false) {
@@ -232,7 +231,7 @@ func (s *stream) deliver(sc *scratch) {
 		s.finish(sc, reason.WatchTimeout)
 		return
 	}
-	if s.finishRevoked(sc) { // lost during the last write
+	if s.finishRevoked(sc) { // revoked during the last write
 		return
 	}
 	if why := s.reason.Load(); why != nil {
@@ -249,7 +248,7 @@ func (s *stream) deliver(sc *scratch) {
 	s.wakeAt(next, now)
 }
 
-// wakeAt sets the timer. It has fired for a moment that is over, and may have to for it again.
+// wakeAt sets the timer. If the timer has fired for next already, it is set again.
 func (s *stream) wakeAt(next, now time.Time) {
 	if !next.Equal(s.wake) || !next.After(now) {
 		s.wake = next
@@ -257,8 +256,8 @@ func (s *stream) wakeAt(next, now time.Time) {
 	}
 }
 
-// deliverEvents sends the events that are waiting. rv is the version up to which
-// the client has seen everything.
+// deliverEvents sends the waiting events. rv is the version up to which the client has received
+// everything.
 func (s *stream) deliverEvents(sc *scratch) (rv uint64, ok bool) {
 	s.waiting.sent = 0
 	atOnce := s.req.Pace.atOnce()
@@ -301,7 +300,7 @@ func (s *stream) deliverEvents(sc *scratch) (rv uint64, ok bool) {
 		if s.waiting.left && !s.waiting.stopped && s.wantsAll(&began) {
 			continue
 		}
-		// A bookmark must never promise less than the client already has.
+		// A bookmark must never be below what the client has received.
 		return max(rv, s.from), true
 	}
 }
@@ -335,7 +334,7 @@ func (s *stream) writeBookmark(sc *scratch, rv uint64, initialEventsEnd bool) bo
 	return s.write(sc)
 }
 
-// finishFailed ends a watch that was refused or fell behind.
+// finishFailed ends a watch that was rejected or has fallen behind.
 func (s *stream) finishFailed(sc *scratch) {
 	if s.failure != nil {
 		s.body.Error(&sc.frames, s.failure)
@@ -346,8 +345,8 @@ func (s *stream) finishFailed(sc *scratch) {
 	s.finish(sc, *s.reason.Load())
 }
 
-// finishRevoked ends the watch of one who lost the permission, who gets nothing more. A
-// delivery to a client that reads slowly takes long: it is asked before each write.
+// finishRevoked ends the watch of a client that has lost its permission and gets nothing more. It
+// is called before each write, because a delivery to a slow client takes long.
 func (s *stream) finishRevoked(sc *scratch) bool {
 	why := s.reason.Load()
 	if why == nil || !why.Revoked() {
@@ -382,7 +381,7 @@ func (s *stream) finish(sc *scratch, why reason.WatchEnd) {
 	s.w.Close()
 }
 
-// nextWake is until when the stream may sleep.
+// nextWake returns until when the stream may sleep.
 func (s *stream) nextWake() time.Time {
 	if next := s.nextDueBookmark(); !next.IsZero() && next.Before(s.deadline) {
 		return next
@@ -390,8 +389,8 @@ func (s *stream) nextWake() time.Time {
 	return s.deadline
 }
 
-// nextBookmark is when the next bookmark is due: in a minute, but once shortly
-// before the deadline; zero when that has passed.
+// nextBookmark returns when the next bookmark is due: in a minute, and once shortly before the
+// deadline. It returns zero after that.
 func nextBookmark(now, deadline time.Time) time.Time {
 	next := now.Add(bookmarkPeriod)
 	if last := deadline.Add(-bookmarkBeforeEnd); last.Before(next) {

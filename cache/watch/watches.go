@@ -26,35 +26,34 @@ import (
 
 // Request is one authorized watch.
 type Request struct {
-	// Filter selects the objects; nil for all.
+	// Filter selects the objects; nil selects all.
 	Filter *object.Filter
-	// Options as parsed; its selectors are those of Filter.
+	// Options are the parsed parameters. Their selectors are compiled in Filter.
 	Options api.ListOptions
 	Rep     api.Representation
-	// Compression is what the client accepts. Watches that begin with more than
-	// api.CompressionThreshold are compressed.
+	// Compression is what the client accepts. Watches with more than api.CompressionThreshold bytes
+	// of initial events are compressed.
 	Compression api.Compression
-	// MostRecent is the version that the collection must hold before the watch
-	// begins when Options.ResourceVersion is unset. The caller has proved it
-	// current.
+	// MostRecent is the version that the collection must hold before the watch starts if
+	// Options.ResourceVersion is unset. The caller has proved that it is current.
 	MostRecent uint64
-	// ForwardExpired makes a watch from a version older than history end in
-	// ErrForward instead of an ERROR event: the upstream may still know it.
+	// ForwardExpired makes Watch return ErrForward instead of sending an ERROR event if the
+	// requested version is older than the history. The upstream may still know it.
 	ForwardExpired bool
-	// Message makes each event a message, for transports that have such: it appends
-	// the head of one of size bytes, and what tells events apart in a stream of
-	// protobuf is left out. nil for a stream. Messages are not compressed.
+	// Message, if not nil, makes each event a message of a transport that has messages: it appends
+	// the header of a message of size bytes, and the delimiters of a protobuf stream are left out.
+	// Messages are not compressed.
 	Message func(dst []byte, size int) []byte
-	// Pace is how fast events are delivered; the zero value is as fast as can be.
+	// Pace is how fast events are delivered. The zero value means as fast as possible.
 	Pace Pace
-	// Ended is called once when the watch is over, with the reason. May be nil.
+	// Ended, if not nil, is called once with the reason when the watch has ended.
 	Ended func(reason.WatchEnd)
-	// Client says whose the watch is, for those who look at what is open.
+	// Client describes the client to operators.
 	Client Client
 }
 
-// How long watches last and how often they are told the version, as in
-// kube-apiserver (k8s.io/apiserver/pkg/storage/cacher, --min-request-timeout).
+// The duration of watches and the period of bookmarks are those of kube-apiserver
+// (k8s.io/apiserver/pkg/storage/cacher, --min-request-timeout).
 const (
 	bookmarkPeriod      = time.Minute
 	bookmarkBeforeEnd   = 2 * time.Second
@@ -77,27 +76,28 @@ type Collection interface {
 	Fresh(ctx context.Context) (uint64, error)
 }
 
-// Watches serves client watches from collections. It is safe for concurrent use.
+// Watches serves client watches. It is safe for concurrent use.
 type Watches struct {
 	renderer *form.Renderer
 	writers  *writers
 	panics   *contain.Panics
 	ended    []prometheus.Counter // by reason.WatchEnd
 	begun    time.Time
-	// How many open watches coalesce, and how many of those wait longer than they are to.
+	// coalescing counts the open watches that coalesce, widened those of them whose delivery
+	// interval is extended.
 	coalescing, widened atomic.Int64
-	ids                 atomic.Uint64 // of the last watch
+	ids                 atomic.Uint64 // the last one assigned
 
 	mu struct {
 		sync.Mutex
 		open map[*stream]struct{}
-		// draining refuses no watch but ends it at once.
+		// draining makes new watches end at once.
 		draining bool
 	}
 }
 
-// New returns a server of watches; reader renders what they share with
-// lists. registerer may be nil.
+// New returns a Watches that shares the renderer, and what it caches, with reader. registerer may
+// be nil.
 func New(reader *read.Reader, registerer prometheus.Registerer) *Watches {
 	panics := contain.New(registerer, nil)
 	w := &Watches{renderer: reader.Renderer(), writers: newWriters(panics), panics: panics, begun: time.Now()}
@@ -125,22 +125,22 @@ func New(reader *read.Reader, registerer prometheus.Registerer) *Watches {
 	return w
 }
 
-// Open is the number of watches being served.
+// Open returns the number of open watches.
 func (ws *Watches) Open() int {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	return len(ws.mu.open)
 }
 
-// Watch is one watch being served; its methods are safe for concurrent use.
+// Watch is an open watch. Its methods are safe for concurrent use.
 type Watch struct{ s *stream }
 
-// End ends the watch soon, after what it already has; ok when it was not ending.
+// End ends the watch soon, after the events that it already has.
 func (w Watch) End(why reason.WatchEnd) { w.s.end(why) }
 
-// Watch answers a watch. Errors of the watch itself (history gone, a future
-// version) arrive as ERROR events, as upstream sends them; the error is for
-// what the caller must forward or refuse.
+// Watch answers a watch. Errors of the watch itself, such as an expired version, are sent as ERROR
+// events, as kube-apiserver does. The returned error is for the caller to forward or to respond
+// with.
 func (ws *Watches) Watch(ctx context.Context, c Collection, req *Request) (*api.Response, Watch, error) {
 	from, err := api.ParseResourceVersion(req.Options.ResourceVersion)
 	if err != nil {
@@ -159,16 +159,17 @@ func (ws *Watches) Watch(ctx context.Context, c Collection, req *Request) (*api.
 		s.watcher.Coalesce(req.Pace.BytesPerSecond > 0)
 	}
 	s.pickPart(ctx)
-	// After a panic the watch, which follows the collection already, is sent as it is.
+	// After a panic the initial events are sent uncompressed.
 	_ = s.owner.panics.Run("watch", func() { s.compressInitial(ctx) })
 	return &api.Response{Status: 200, Header: s.body.Header(), Stream: s}, Watch{s}, nil
 }
 
-// maxWatchDuration bounds what a client may ask for, so that deadlines do not overflow.
+// maxWatchDuration bounds the client's timeout, so that deadlines do not overflow.
 const maxWatchDuration = 365 * 24 * time.Hour
 
-// watchDuration is how long a watch lasts: as asked, else spread over half an hour so that watches begun together do not
-// end together. It is zero for a negative number of seconds, and, as in kube-apiserver, for one that overflows.
+// watchDuration returns how long a watch lasts: the requested time, or a random time of 30 to 60
+// minutes, so that watches that start together do not end together. It is zero for a negative
+// number of seconds and, as in kube-apiserver, for one that overflows.
 func watchDuration(timeoutSeconds int64) time.Duration {
 	d := time.Duration(timeoutSeconds) * time.Second
 	if d == 0 {
@@ -177,7 +178,7 @@ func watchDuration(timeoutSeconds int64) time.Duration {
 	return min(max(d, 0), maxWatchDuration)
 }
 
-// open finds the point at which the watch begins.
+// open determines where the watch starts.
 func (s *stream) open(ctx context.Context) error {
 	if !s.req.Options.SendInitialEvents {
 		if s.from == 0 {
@@ -207,9 +208,9 @@ func (s *stream) open(ctx context.Context) error {
 	return nil
 }
 
-// reach returns when the collection holds rv, which may be the version of another
-// resource: a quiet one hears of those once a minute, if at all, so the upstream is
-// asked. What nobody holds yet is the upstream's to wait for, and to refuse.
+// reach returns when the collection holds rv, which may be the version of another resource. An idle
+// resource learns such versions once a minute at best, so the upstream is asked. It is also up to
+// the upstream to wait for a version that nobody holds yet, or to reject it.
 func (s *stream) reach(ctx context.Context, rv uint64) error {
 	err := s.c.WaitFor(ctx, rv, freshness.HeadStart)
 	if !store.IsTooLarge(err) {
@@ -224,8 +225,8 @@ func (s *stream) reach(ctx context.Context, rv uint64) error {
 	return nil
 }
 
-// follow begins the watch at the collection's present state, which it returns; nil if
-// the watch is to end with an event.
+// follow starts the watch at the collection's latest state and returns that. It returns nil if the
+// watch is to end with an event.
 func (s *stream) follow() (*store.View, error) {
 	view, w, err := s.c.Follow(s.req.Filter, s.kick)
 	if err != nil {
@@ -235,8 +236,8 @@ func (s *stream) follow() (*store.View, error) {
 	return view, nil
 }
 
-// failed turns an error of the multiplexer into what the client is told. Its own
-// error, before Start only, is for the caller of Watch.
+// failed turns an error of the multiplexer into the end of the watch. It returns an error only
+// before Start, for the caller of Watch.
 func (s *stream) failed(err error) error {
 	var expired *watchmux.ExpiredError
 	switch {
@@ -253,14 +254,14 @@ func (s *stream) failed(err error) error {
 	case errors.Is(err, store.ErrDiffers):
 		s.fail(api.NewExpiredWatch(s.from, 0), reason.WatchDiffers)
 	default:
-		// The collection stopped: upstream, too, ends its watches without an
-		// error then, and clients come back.
+		// The collection stopped. kube-apiserver ends watches without an error then, too, and
+		// clients start new ones.
 		s.fail(nil, whyStopped(err))
 	}
 	return nil
 }
 
-// whyStopped is why a collection that was closed with err ends its watches.
+// whyStopped returns why a collection that was closed with err ends its watches.
 func whyStopped(err error) reason.WatchEnd {
 	var dropped *store.DroppedError
 	switch {
@@ -272,9 +273,8 @@ func whyStopped(err error) reason.WatchEnd {
 	return reason.WatchFeedLost
 }
 
-// Drain ends all watches, spread evenly over the given time, and those that
-// still begin at once. It returns when all have been told to end; once ctx has
-// ended it tells the rest at once.
+// Drain ends all open watches, evenly spread over the given time, and new ones at once. It returns
+// when all of them have been told to end. After the end of ctx it no longer spreads them.
 func (ws *Watches) Drain(ctx context.Context, over time.Duration) {
 	ws.mu.Lock()
 	ws.mu.draining = true

@@ -11,24 +11,22 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-// writers runs the deliveries of watch streams. An idle watch has no goroutine
-// of its own, so when events come its stream is queued here and served by one of
-// a few goroutines, whose stacks have grown to what a TLS write needs.
+// writers runs the deliveries of streams. An idle watch has no goroutine: when events arrive, its
+// stream is queued here and served by one of a few goroutines, whose stacks have grown to what a
+// TLS write needs.
 //
 //	submit ---> ready ---> served
 //	   \          ^
-//	    > pacing -+  written to a moment ago, and many are
+//	    > pacing -+  served a moment ago, under load
 //
-// A client that does not read blocks the goroutine that writes to it. Then the
-// queue stands still, which is noticed after stall, and more goroutines start:
-// slow clients cost a goroutine each and delay the others by stall at most.
+// A client that does not read blocks the goroutine that writes to it. When nothing has been taken
+// from the queue for the time stall, more goroutines start. Slow clients therefore cost one
+// goroutine each and delay the others by at most stall.
 //
-// A write costs about as much as what it carries. When many streams are written
-// to again and again, one that has just been waits a little, and its next write
-// carries all that came meanwhile; see pace.
+// A write costs about as much as its content. Under load, a stream that was just served waits a
+// little, so that its next write carries everything that has arrived meanwhile; see pace.
 //
-// It is safe for concurrent use. All goroutines end by themselves when there is
-// nothing to do.
+// It is safe for concurrent use. Its goroutines end when there is nothing to do.
 type writers struct {
 	mu struct {
 		sync.Mutex
@@ -45,30 +43,29 @@ type writers struct {
 	base   int // goroutines that start without a stall
 }
 
-// pacedStream is a stream that is not to be served before due.
+// pacedStream is a stream that is not served before due.
 type pacedStream struct {
 	*stream
 	due time.Time
 }
 
-// scratch is what one goroutine needs for a delivery, kept from one to the next.
+// scratch is the memory of one goroutine that is reused by its deliveries.
 type scratch struct {
 	deliveries []watchmux.Delivery
 	frames     form.Frames
-	// queued are the streams whose frames wait to leave together with those of others on
-	// the same connection, since the first was queued.
+	// queued are the streams whose frames wait to be sent together with those of other streams on
+	// the same connection. since is when the first one was queued.
 	queued []api.SharedWriter
 	since  time.Time
 }
 
-// What is queued does not wait longer than queuedTime for more, nor for more streams
-// than queuedStreams.
+// queuedTime and queuedStreams bound how long queued frames wait for others.
 const (
 	queuedTime    = 2 * time.Millisecond
 	queuedStreams = 512
 )
 
-// write writes the frames, or queues them where that is possible.
+// write writes the frames, or queues them if the writer supports that.
 func (sc *scratch) write(panics *contain.Panics, w api.StreamWriter) error {
 	if shared, ok := w.(api.SharedWriter); ok && shared.QueueFrames(sc.frames.List()) {
 		if len(sc.queued) == 0 {
@@ -77,12 +74,12 @@ func (sc *scratch) write(panics *contain.Panics, w api.StreamWriter) error {
 		sc.queued = append(sc.queued, shared)
 		return nil
 	}
-	sc.flush(panics) // this one may wait
+	sc.flush(panics) // because this one may block
 	return w.WriteFrames(sc.frames.List())
 }
 
-// flush sends what was queued. A panic ends the stream that it came from: what of its
-// frames has left is not known, so nothing may follow.
+// flush sends the queued frames. A panic ends the stream that caused it: it is unknown how much of
+// its frames was sent, so nothing may follow.
 func (sc *scratch) flush(panics *contain.Panics) {
 	for _, w := range sc.queued {
 		if panics.Run("watch", w.Flush) != nil {
@@ -93,7 +90,7 @@ func (sc *scratch) flush(panics *contain.Panics) {
 	sc.queued = sc.queued[:0]
 }
 
-// flushDue sends what was queued if it has waited long enough.
+// flushDue sends the queued frames if they have waited long enough.
 func (sc *scratch) flushDue(panics *contain.Panics) {
 	if len(sc.queued) >= queuedStreams || len(sc.queued) > 0 && time.Since(sc.since) > queuedTime {
 		sc.flush(panics)
@@ -101,12 +98,12 @@ func (sc *scratch) flushDue(panics *contain.Panics) {
 }
 
 func newWriters(panics *contain.Panics) *writers {
-	// Half of the processors: a write wakes a client, which may run here as well,
-	// and the feed that brings the events wants one, too.
+	// Half of the processors: a write wakes a client, which may run here as well, and the reflector
+	// that brings the events needs one, too.
 	return &writers{panics: panics, stall: 5 * time.Millisecond, base: max(1, runtime.GOMAXPROCS(0)/2)}
 }
 
-// submit queues s; it never blocks.
+// submit queues s. It never blocks.
 func (p *writers) submit(s *stream) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -120,7 +117,7 @@ func (p *writers) submit(s *stream) {
 	p.startLocked(1)
 }
 
-// startLocked starts up to n goroutines, as far as they may start by themselves.
+// startLocked starts up to n goroutines, as many as may start without a stall.
 func (p *writers) startLocked(n int) {
 	for range n {
 		if p.mu.active >= p.base {
@@ -132,7 +129,7 @@ func (p *writers) startLocked(n int) {
 	}
 }
 
-// alarmLocked sees to it that the streams of pacing are served when they are due.
+// alarmLocked sets a timer for when the streams of pacing are due.
 func (p *writers) alarmLocked(now time.Time) {
 	if p.mu.alarmed || p.mu.pacing.len() == 0 {
 		return
@@ -151,7 +148,7 @@ func (p *writers) alarmLocked(now time.Time) {
 	})
 }
 
-// watchLocked looks after stall whether anything was taken from the queue.
+// watchLocked sets a timer that checks, after stall, whether anything was taken from the queue.
 func (p *writers) watchLocked() {
 	if p.mu.watched {
 		return
@@ -169,8 +166,8 @@ func (p *writers) relieve(served uint64) {
 		return
 	}
 	if p.mu.served == served {
-		// All are blocked, by as many slow clients. Doubling finds room for the
-		// rest in a few steps, however many more there are.
+		// All goroutines are blocked by slow clients. Doubling their number makes room for the
+		// others in a few steps, however many slow clients there are.
 		for range min(p.mu.active, p.mu.ready.len()) {
 			p.mu.active++
 			p.panics.Go(nil, "watch", p.run)
@@ -192,8 +189,8 @@ func (p *writers) run() {
 	}
 }
 
-// take gives the next stream to serve. When there is none, what is queued is sent before
-// the goroutine ends.
+// take returns the next stream to serve. If there is none, it sends the queued frames before the
+// goroutine ends.
 func (p *writers) take(sc *scratch) *stream {
 	now := time.Now()
 	p.mu.Lock()
@@ -213,24 +210,24 @@ func (p *writers) take(sc *scratch) *stream {
 	return s
 }
 
-// pace says how long a stream that was just served waits before it is served
-// again: the more streams are served at the time, the longer, so that there is no
-// more than one write in paceWrite on average, up to pacePause. A few watchers
-// never wait, however fast events come; a thousand get what comes within
-// pacePause together, and only when it comes faster than every half of that.
+// pace determines how long a stream that was just served waits before it is served again: the
+// longer the more streams are being served, so that there is at most one write per paceWrite on
+// average, but at most pacePause. With few watchers nobody waits, however fast events arrive. With
+// a thousand, each gets the events of pacePause together, if they arrive faster than every half of
+// that.
 type pace struct {
-	begun        time.Time // of the current window, pacePause long
-	served, last int       // streams served in it and in the one before
+	begun        time.Time // of the current window of pacePause
+	served, last int       // streams served in it and in the previous one
 }
 
 const (
 	paceWrite = 40 * time.Microsecond
 	pacePause = 40 * time.Millisecond
-	// paceLeast is the shortest wait worth a timer.
+	// paceLeast is the shortest wait that is worth a timer.
 	paceLeast = time.Millisecond
 )
 
-// count notes that a stream is served which was last served at last.
+// count records that a stream is served which was last served at last.
 func (p *pace) count(now, last time.Time) {
 	if since := now.Sub(p.begun); since >= pacePause {
 		p.last = p.served
@@ -244,7 +241,7 @@ func (p *pace) count(now, last time.Time) {
 	}
 }
 
-// due is when a stream may be served that was last served at last.
+// due returns when a stream may be served that was last served at last.
 func (p *pace) due(now, last time.Time) time.Time {
 	pause := min(time.Duration(max(p.served, p.last))*paceWrite, pacePause)
 	if pause < paceLeast || now.Sub(last) >= pause/2 {
@@ -253,7 +250,7 @@ func (p *pace) due(now, last time.Time) time.Time {
 	return last.Add(pause)
 }
 
-// fifo is a queue whose room is used again.
+// fifo is a queue that reuses its memory.
 type fifo[T any] struct {
 	items []T
 	head  int
