@@ -17,10 +17,9 @@ import (
 	"github.com/kubeweir/kubeweir/shard"
 )
 
-// List answers a list from c. The error is a Status error that upstream would
-// answer with as well, ErrForward, or the context's. The response carries no
-// Audit-Id. Its body may hold on to the state of the collection until it was
-// written.
+// List answers a list from c. The error is a Status error that the upstream would answer with as
+// well, ErrForward, or that of ctx. The response has no Audit-Id. Its body may hold a snapshot
+// until it has been written.
 func (r *Reader) List(ctx context.Context, c Collection, req *Request) (*api.Response, error) {
 	if req.Query != nil {
 		return r.listAsked(ctx, c, req)
@@ -43,7 +42,7 @@ func (r *Reader) List(ctx context.Context, c Collection, req *Request) (*api.Res
 	return r.respond(c, req, f, sel)
 }
 
-// respond answers a list with a selection.
+// respond renders a selection.
 func (r *Reader) respond(c Collection, req *Request, f form.Form, sel *Selection) (*api.Response, error) {
 	resp, err := r.renderer.List(f, sel.FormList(c.ListKind()), req.client())
 	if err != nil {
@@ -52,24 +51,23 @@ func (r *Reader) respond(c Collection, req *Request, f form.Form, sel *Selection
 	return resp, nil
 }
 
-// listRequest is a list request in the terms in which kube-apiserver's storage layer
-// works (k8s.io/apiserver/pkg/registry/generic/registry, Store.ListPredicate).
+// listRequest is a list in the terms of kube-apiserver's storage layer
+// (k8s.io/apiserver/pkg/registry/generic/registry, Store.ListPredicate).
 type listRequest struct {
 	*Request
 	filter *object.Filter // nil without selectors
-	// namespace is the prefix that is listed: the request's, or the only one
-	// that the field selector leaves.
+	// namespace is the prefix that is listed: that of the request, or the only one that the field
+	// selector leaves.
 	namespace string
-	// single is the key of the one object that the list can have, "" for
-	// ordinary lists.
+	// single is the key of the only object that can match, "" for ordinary lists.
 	single string
-	// storeOnly is Resource.storeOnly.
+	// storeOnly is Resource.BypassesWatchCache.
 	storeOnly bool
-	// onePage is set when the pages after this one are not made from its view.
+	// onePage is set if later pages are not read from the same snapshot.
 	onePage bool
 }
 
-// unretained is q for a view that need not be kept.
+// unretained returns q for a snapshot that need not be retained.
 func (q *listRequest) unretained() *listRequest {
 	other := *q
 	other.onePage = true
@@ -106,8 +104,8 @@ func selective(o *api.ListOptions) bool {
 	return o.LabelSelector != nil && !o.LabelSelector.Empty() || o.FieldSelector != nil && !o.FieldSelector.Empty() || o.ShardSelector != ""
 }
 
-// narrow recognizes lists of one namespace or one object by their field
-// selector. As upstream it does so on the first page only.
+// narrow recognizes lists of one namespace or one object by their field selector. As upstream, it
+// does so for the first page only.
 func (q *listRequest) narrow(res *source.Resource) {
 	fields := q.filter.Fields
 	if q.Options.Continue != "" || fields == nil {
@@ -130,8 +128,8 @@ func (q *listRequest) narrow(res *source.Resource) {
 	}
 }
 
-// limit is the page size, 0 for none. Lists of any version have no pages, because
-// upstream's watch cache ignores their limit; what has no watch cache there has some.
+// limit returns the page size, 0 for none. Lists of any version have no pages, because upstream's
+// watch cache ignores their limit. Resources without a watch cache have pages.
 func (q *listRequest) limit() int {
 	if q.Options.Limit <= 0 || q.Options.ResourceVersion == "0" && !q.storeOnly {
 		return 0
@@ -148,14 +146,14 @@ type Selection struct {
 	// token and remaining are set if objects remain after the page.
 	token     string
 	remaining *int64
-	// Variant spells the selectors. Two selections of one snapshot with the same variant, namespace,
-	// first key and limit have the same objects.
+	// Variant spells the selectors. Two selections of one snapshot with the same variant,
+	// namespace, first key and limit have the same objects.
 	Variant string
 	// shard is the requested one, nil for all.
 	shard *shard.Selector
 }
 
-// FormList is the selection as forms take it.
+// FormList returns the selection as forms take it.
 func (s *Selection) FormList(kind, apiVersion string) *form.List {
 	echoed := ""
 	if s.shard != nil {
@@ -174,9 +172,8 @@ func (s *Selection) FormList(kind, apiVersion string) *form.List {
 	}
 }
 
-// resolve finds the objects of a list. The cases are those of
-// k8s.io/apiserver/pkg/storage/cacher (delegator.go, watch_cache.go), in its
-// order.
+// resolve selects the objects of a list. The cases are those of k8s.io/apiserver/pkg/storage/cacher
+// (delegator.go, watch_cache.go), in the same order.
 func (r *Reader) resolve(ctx context.Context, c Collection, q *listRequest) (*Selection, error) {
 	opts := &q.Options
 	if opts.Continue != "" {
@@ -193,14 +190,14 @@ func (r *Reader) resolve(ctx context.Context, c Collection, q *listRequest) (*Se
 		return nil, api.NewInvalidListResourceVersion(opts.ResourceVersion, err)
 	}
 	if rv == 0 && opts.ResourceVersion != "0" {
-		return nil, Forward(reason.AmbiguousVersion, nil) // "00": upstream is of two minds about it
+		return nil, Forward(reason.AmbiguousVersion, nil) // "00": upstream treats it inconsistently
 	}
 	switch {
 	case opts.ResourceVersionMatch == metav1.ResourceVersionMatchExact:
 		return r.exact(ctx, c, q, rv, "")
 	case opts.ResourceVersionMatch == "" && rv > 0 && opts.Limit > 0:
 		if q.single != "" {
-			return nil, Forward(reason.AmbiguousVersion, nil) // read from the store, at no exact version
+			return nil, Forward(reason.AmbiguousVersion, nil) // upstream reads it from the store, at no exact version
 		}
 		return r.exact(ctx, c, q, rv, "")
 	}
@@ -211,7 +208,7 @@ func (r *Reader) resolve(ctx context.Context, c Collection, q *listRequest) (*Se
 	return r.latest(ctx, c, q, v, "")
 }
 
-// resolveContinue answers the pages after the first.
+// resolveContinue answers the pages after the first one.
 func (r *Reader) resolveContinue(ctx context.Context, c Collection, q *listRequest) (*Selection, error) {
 	token, err := api.DecodeContinue(q.Options.Continue)
 	if err != nil {
@@ -233,7 +230,7 @@ func (r *Reader) resolveContinue(ctx context.Context, c Collection, q *listReque
 	return r.latest(ctx, c, q, c.View(), from)
 }
 
-// fromKey is the key at which a page begins.
+// fromKey returns the first key of a page.
 func (q *listRequest) fromKey(start string) string {
 	if q.namespace != "" {
 		return q.namespace + "/" + start
@@ -245,8 +242,8 @@ func (q *listRequest) fromKey(start string) string {
 func (r *Reader) exact(ctx context.Context, c Collection, q *listRequest, rv uint64, from string) (*Selection, error) {
 	v, err := c.ViewAt(rv)
 	var tooLarge *store.TooLargeError
-	// A token above the collection's version is from the upstream, where the list
-	// began; on a quiet resource the feed would not get there, page after page.
+	// A token above the collection's version comes from the upstream, where the list began. On an
+	// idle resource the watch would not bring that version, page after page.
 	if errors.As(err, &tooLarge) && from == "" {
 		if err := r.waitFor(ctx, c, rv); err != nil {
 			return nil, err
@@ -254,14 +251,14 @@ func (r *Reader) exact(ctx context.Context, c Collection, q *listRequest, rv uin
 		v, err = c.ViewAt(rv)
 	}
 	if err != nil {
-		// The upstream may have what is no longer held here, or knows best how
-		// to say that it is gone.
+		// The upstream may have a version that is no longer held here, or says best that it is
+		// gone.
 		return nil, Forward(versionReason(err), err)
 	}
 	return q.selectFrom(ctx, c, v, rv, from, nil)
 }
 
-// versionReason tells apart a version that is still to come from one that is not held.
+// versionReason distinguishes a version that is still to come from one that is no longer held.
 func versionReason(err error) reason.Forward {
 	if store.IsTooLarge(err) {
 		return reason.VersionAhead
@@ -269,7 +266,7 @@ func versionReason(err error) reason.Forward {
 	return reason.VersionGone
 }
 
-// latest answers from the current state v.
+// latest answers from the latest snapshot v.
 func (r *Reader) latest(ctx context.Context, c Collection, q *listRequest, v *store.View, from string) (*Selection, error) {
 	if q.filter.HasTerms() && q.single == "" && from == "" && q.limit() == 0 {
 		if objs, at := indexed(ctx, c, q.filter, v); at != nil {
@@ -285,8 +282,8 @@ func (r *Reader) latest(ctx context.Context, c Collection, q *listRequest, v *st
 	return q.selectFrom(ctx, c, v, v.RV(), from, index)
 }
 
-// indexed asks the collection's index for the answer at v or a newer view, which
-// it returns; nil when no index helps.
+// indexed answers from an index at the version of v or of a newer snapshot, which it returns. It
+// returns nil if no index helps.
 func indexed(ctx context.Context, c Collection, f *object.Filter, v *store.View) ([]*object.Object, *store.View) {
 	for range 3 {
 		objs, rv, ok := c.Select(ctx, f)
@@ -303,9 +300,9 @@ func indexed(ctx context.Context, c Collection, f *object.Filter, v *store.View)
 	return nil, nil
 }
 
-// newSelection makes a selection without objects. All that decides which objects
-// of a view belong to it must be in it, or what is derived from one selection
-// would pass for another's.
+// newSelection returns a selection without objects. It must contain everything that determines
+// which objects of a snapshot belong to it: what is derived from one selection is reused for an
+// equal one.
 func (q *listRequest) newSelection(v *store.View, rv uint64, from string) *Selection {
 	s := &Selection{Selection: store.Selection{View: v, Namespace: q.namespace, From: from}, RV: rv, limit: q.limit()}
 	if q.filter != nil {
@@ -314,8 +311,8 @@ func (q *listRequest) newSelection(v *store.View, rv uint64, from string) *Selec
 	return s
 }
 
-// selectFrom selects from v, starting at the key from; rv is the version to
-// report. The error is that of ctx.
+// selectFrom selects from v, beginning at the key from. rv is the version to report. The error is
+// that of ctx.
 func (q *listRequest) selectFrom(ctx context.Context, c Collection, v *store.View, rv uint64, from string, index *indexTerm) (*Selection, error) {
 	s := q.newSelection(v, rv, from)
 	if q.filter == nil {
@@ -353,8 +350,8 @@ func (q *listRequest) selectFrom(ctx context.Context, c Collection, v *store.Vie
 			return false
 		}
 		if limit > 0 && len(s.Objects) == limit {
-			// As upstream: something remains if any object does that its scan
-			// would look at, matching or not.
+			// As upstream: something remains if its scan would visit another object, matching or
+			// not.
 			more = index == nil || index.matches(o)
 			return !more
 		}
@@ -372,7 +369,7 @@ func (q *listRequest) selectFrom(ctx context.Context, c Collection, v *store.Vie
 	return s, nil
 }
 
-// cut makes s a page of objs, which are all that is selected from s.from on.
+// cut makes s a page of objs, which are all objects that are selected from s.From on.
 func (q *listRequest) cut(c Collection, s *Selection, objs []*object.Object) {
 	s.Objects = objs
 	if s.limit == 0 || len(objs) < s.limit {
@@ -380,7 +377,7 @@ func (q *listRequest) cut(c Collection, s *Selection, objs []*object.Object) {
 	}
 	s.Objects = objs[:s.limit:s.limit]
 	last := s.Objects[s.limit-1].Key
-	if s.View.CountFrom(q.namespace, last+"\x00") > 0 { // of whatever shard, as upstream
+	if s.View.CountFrom(q.namespace, last+"\x00") > 0 { // of any shard, as upstream
 		q.page(c, s, last)
 	}
 }
@@ -404,7 +401,7 @@ func (q *listRequest) selectRun(c Collection, s *Selection) {
 	q.page(c, s, last)
 }
 
-// page makes s a page that is not the last one and keeps its state for the rest.
+// page makes s a page that is not the last one and retains its snapshot for the others.
 func (q *listRequest) page(c Collection, s *Selection, last string) {
 	if q.onePage {
 		return
@@ -416,8 +413,8 @@ func (q *listRequest) page(c Collection, s *Selection, last string) {
 	c.Retain(s.View)
 }
 
-// SelectorKey spells the selectors of f. One that selects nothing prints as one that
-// selects all, so that what is there is marked.
+// SelectorKey spells the selectors of f. A selector that matches nothing prints like one that
+// matches everything, so present selectors are marked.
 func SelectorKey(f *object.Filter) string {
 	variant := ""
 	if f.Labels != nil && !f.Labels.Empty() {
@@ -435,8 +432,8 @@ func SelectorKey(f *object.Filter) string {
 	return variant
 }
 
-// indexTerm is a field term that upstream looks up in an index, so that its scan
-// sees no other objects.
+// indexTerm is a field term for which upstream has an index, so that its scan visits no other
+// objects.
 type indexTerm struct {
 	field int
 	value string
@@ -446,8 +443,8 @@ func (t *indexTerm) matches(o *object.Object) bool {
 	return t.field < len(o.Fields) && o.Fields[t.field] == t.value
 }
 
-// upstreamIndex tells which term of f upstream has an index for
-// (SelectionPredicate.IndexFields of pods and resource slices).
+// upstreamIndex returns the term of f for which upstream has an index
+// (SelectionPredicate.IndexFields of pods and resource slices), or nil.
 func upstreamIndex(res *source.Resource, f *object.Filter) *indexTerm {
 	const indexed = "spec.nodeName"
 	switch res.GroupResource().String() {

@@ -23,19 +23,18 @@ import (
 	"github.com/kubeweir/kubeweir/reason"
 )
 
-// asked is a list with a query (ReadRequest.Query): of what its selectors select it has
-// the objects for which the query's conditions hold, in the query's order, from an offset
-// on. Its pages show the version at which the first one was read; that is retained as for
-// the pages of other lists.
+// asked is a list with a query. It has those objects that the selectors and the query's conditions
+// match, in the query's order, from an offset on. All pages show the version of the first one,
+// which is retained as for the pages of other lists.
 type asked struct {
 	*Request
 	*query.Query
 	// selected spells the namespace and the selectors.
 	selected string
-	// offset is where the page begins, rv the version that it shows, 0 for the request's.
+	// offset is where the page begins. rv is the version that it shows, 0 for that of the request.
 	offset int
 	rv     uint64
-	// at is when the first page was asked for.
+	// at is the time of the first page.
 	at time.Time
 }
 
@@ -86,8 +85,8 @@ func (r *Reader) listAsked(ctx context.Context, c Collection, req *Request) (*ap
 	return resp, nil
 }
 
-// askedForm is the form of a list with a query; the error is the 406 that says which forms
-// there are.
+// askedForm returns the form of a list with a query. The error is a 406 that names the supported
+// forms.
 func (r *Reader) askedForm(c Collection, req *Request) (form.Form, error) {
 	const have = "ask for application/json"
 	rep := req.Rep
@@ -117,9 +116,8 @@ func (r *Reader) askedForm(c Collection, req *Request) (form.Form, error) {
 	return f, nil
 }
 
-// shown are the objects of a page as another collection of the resource has them. Each
-// encoding has a feed of its own, and one may be behind the other; a version of an object is
-// the same in both.
+// shown returns the objects of a page from another collection of the resource. Each encoding has a
+// watch of its own, and one may be behind the other. A version of an object is the same in both.
 func (r *Reader) shown(ctx context.Context, c Collection, page *Selection) ([]*object.Object, error) {
 	v := c.View()
 	objs, ok := page.in(v)
@@ -130,7 +128,7 @@ func (r *Reader) shown(ctx context.Context, c Collection, page *Selection) ([]*o
 		v = c.View()
 		objs, ok = page.in(v)
 	}
-	if !ok { // has been changed since
+	if !ok { // an object has changed since
 		var err error
 		if v, err = c.ViewAt(page.RV); err != nil {
 			return nil, Forward(versionReason(err), err)
@@ -146,8 +144,8 @@ func (r *Reader) shown(ctx context.Context, c Collection, page *Selection) ([]*o
 	return objs, nil
 }
 
-// in are the objects of a page as a view of another collection has them; ok is false if it
-// has others.
+// in returns the objects of a page as a snapshot of another collection has them. ok is false if it
+// has other versions.
 func (s *Selection) in(v *store.View) (objs []*object.Object, ok bool) {
 	objs = make([]*object.Object, len(s.Objects))
 	for i, o := range s.Objects {
@@ -158,7 +156,7 @@ func (s *Selection) in(v *store.View) (objs []*object.Object, ok bool) {
 	return objs, true
 }
 
-// newest is the version of the object that was changed last.
+// newest returns the highest version of the objects.
 func (s *Selection) newest() (rv uint64) {
 	for _, o := range s.Objects {
 		rv = max(rv, o.RV)
@@ -193,7 +191,7 @@ func newAsked(req *Request, now time.Time) (*asked, error) {
 	return a, err
 }
 
-// check says which paths are columns that the resource does not have.
+// check returns an error if a path names a column that the resource does not have.
 func (a *asked) check(res *source.Resource) error {
 	one := func(parameter api.QueryParameter, path query.Path) error {
 		if err := query.CheckPath(res, path); err != nil {
@@ -219,7 +217,7 @@ func (a *asked) check(res *source.Resource) error {
 	return nil
 }
 
-// whole is the request of all objects that the selectors select.
+// whole returns the request of all objects that the selectors match.
 func (a *asked) whole() Request {
 	whole := *a.Request
 	whole.Query = nil
@@ -228,14 +226,14 @@ func (a *asked) whole() Request {
 	case a.rv > 0:
 		o.ResourceVersion, o.ResourceVersionMatch = strconv.FormatUint(a.rv, 10), metav1.ResourceVersionMatchExact
 	case o.Limit > 0 && o.ResourceVersion != "" && o.ResourceVersion != "0" && o.ResourceVersionMatch == "":
-		o.ResourceVersionMatch = metav1.ResourceVersionMatchExact // as resolve has it
+		o.ResourceVersionMatch = metav1.ResourceVersionMatchExact // as resolve does
 	}
 	o.Limit, o.Continue = 0, ""
 	return whole
 }
 
-// unsortable leaves what cannot be read of an object to the caller; the errors of requests,
-// and the client's departure, are what they are.
+// unsortable returns the error to forward a request if an object cannot be read. Errors of the
+// request and of ctx stay as they are.
 func unsortable(ctx context.Context, c Collection, err error) error {
 	var status apierrors.APIStatus
 	if ctx.Err() != nil || errors.As(err, &status) {
@@ -244,7 +242,7 @@ func unsortable(ctx context.Context, c Collection, err error) error {
 	return unrenderable(c, err)
 }
 
-// expired is err of the version that a token names.
+// expired translates the error of the version that a token names.
 func (a *asked) expired(err error) error {
 	if a.rv > 0 && errors.Is(err, ErrForward) && ForwardReason(err) == reason.VersionGone {
 		return apierrors.NewResourceExpired("The version that the pages of this list show is no longer held: begin it again without the parameter continue.")
@@ -252,7 +250,7 @@ func (a *asked) expired(err error) error {
 	return err
 }
 
-// apply makes the page of a selection, and the JSON of the counts, nil if none were asked for.
+// apply makes the page of a selection and the JSON of the counts, nil without countBy.
 func (a *asked) apply(ctx context.Context, c Collection, sel *Selection) (*Selection, []byte, error) {
 	t := query.NewResultSet(ctx, c.Columns(), c.Resource(), &sel.Selection, a.User, a.Rep.Redacted)
 	for i := range a.Where {
@@ -304,7 +302,7 @@ func (a *asked) page(c Collection, t *query.ResultSet, sel *Selection) error {
 	return nil
 }
 
-// count counts the objects by the values of the query's paths.
+// count returns the JSON of the counts.
 func (a *asked) count(t *query.ResultSet) ([]byte, error) {
 	if len(a.CountBy) == 0 {
 		return nil, nil

@@ -20,12 +20,11 @@ import (
 	"github.com/kubeweir/kubeweir/shard"
 )
 
-// ErrForward says that a read cannot be answered from the cache exactly as the
-// upstream would answer it, so that the request has to be forwarded. The errors
-// returned tell the reason, see ForwardReason.
+// ErrForward says that the cache cannot answer a read exactly as the upstream would, so that the
+// request has to be forwarded. ForwardReason returns the reason.
 var ErrForward = errors.New("not answerable from the cache")
 
-// ForwardReason is the reason that an error which is ErrForward tells.
+// ForwardReason returns the reason of an error that is ErrForward.
 func ForwardReason(err error) reason.Forward {
 	var f *forwardError
 	if errors.As(err, &f) {
@@ -34,53 +33,48 @@ func ForwardReason(err error) reason.Forward {
 	return reason.CacheUnavailable
 }
 
-// Request is one authorized get or list. A Reader does not keep it, and changes nothing
-// but Asked.
+// Request is one authorized get or list. A Reader does not keep it, and changes nothing but Asked.
 type Request struct {
-	// Namespace and Name are those of the request; a list has no Name.
+	// Namespace and Name are those of the request. A list has no Name.
 	Namespace, Name string
-	// Options are the list's parameters as parsed. For a get only
-	// ResourceVersion counts.
+	// Options are the parsed parameters. For a get only ResourceVersion counts.
 	Options api.ListOptions
-	// Query is the list's query, nil for none; see listAsked. Values are read in a collection of
-	// JSON.
+	// Query is the list's query, nil for none. Its values are read from a collection in JSON.
 	Query *query.Query
-	// Shown is the collection of the resource whose objects are given, where a Query chooses
-	// them in another encoding than that of Rep; else nil.
+	// Shown, if not nil, is the collection whose objects the response has, because the client asked
+	// for an encoding other than JSON while the Query is evaluated on JSON.
 	Shown Collection
-	// Filter is the namespace and Options' selectors of a list, that of a shard
-	// included, compiled; nil lets the Reader do that.
+	// Filter is compiled from the list's namespace and selectors, including that of a shard. If it
+	// is nil, the Reader compiles it.
 	Filter *object.Filter
 	Rep    api.Representation
-	// Compression is what the client accepts; bodies up to
-	// api.CompressionThreshold are never compressed.
+	// Compression is what the client accepts. Bodies up to api.CompressionThreshold are never
+	// compressed.
 	Compression api.Compression
 	// IfNoneMatch is the header of that name.
 	IfNoneMatch string
-	// MostRecent is the caller's word that the collection holds the most recent
-	// state as far as this request is concerned. Without it reads that ask for
-	// that state (api.ListOptions.MostRecent; for a get an unset
+	// MostRecent says that the caller has proved that the collection holds the most recent state
+	// for this request. Without it, reads of that state (api.ListOptions.MostRecent; a get without
 	// resourceVersion) end in ErrForward.
 	MostRecent bool
-	// User is who waits where users wait in turn: for the columns of queries.
+	// User identifies who waits where users take turns: for the columns of queries.
 	User string
-	// Asked is what the source was asked for so far.
+	// Asked counts the requests to the source so far.
 	Asked freshness.Asked
 }
 
-// Options configure a Reader. The zero value is a good one.
+// Options configure a Reader. The zero value uses the defaults.
 type Options struct {
-	// DerivedBytes bounds what is kept of derived forms: compressed lists, rows
-	// of tables, metadata of custom resources. Default: 64 MiB.
+	// DerivedBytes bounds the cache of derived forms: compressed lists, rows of Tables, metadata of
+	// custom resources. Default: 64 MiB.
 	DerivedBytes int64
-	// Wait is how long a read at a version that the feed has not reached yet
-	// waits before it ends in ErrForward. It is short because a quiet resource
-	// hears of versions once a minute only, while the upstream can answer at
-	// once. Default: 100 ms.
+	// Wait is how long a read at a version that the collection has not reached waits before it ends
+	// in ErrForward. It is short because an idle resource learns versions only once a minute, while
+	// the upstream can answer at once. Default: 100 ms.
 	Wait time.Duration
-	// Now is the clock of relative times in tables and queries. Default: time.Now.
+	// Now is the clock for relative times in Tables and queries. Default: time.Now.
 	Now func() time.Time
-	// Registerer takes the metrics; nil for none.
+	// Registerer registers the metrics; nil for none.
 	Registerer prometheus.Registerer
 }
 
@@ -91,7 +85,7 @@ type Collection interface {
 	Resource() *source.Resource
 	Encoding() api.Encoding
 	ListKind() (kind, apiVersion string)
-	// View, ViewAt, Retain and Select are about its state, as Store.Latest, At, Retain and Select.
+	// View, ViewAt, Retain and Select are Latest, At, Retain and Select of store.Store.
 	View() *store.View
 	ViewAt(rv uint64) (*store.View, error)
 	Retain(v *store.View)
@@ -102,15 +96,15 @@ type Collection interface {
 	Freshness() *freshness.Checker
 }
 
-// Reader answers gets and lists from collections, byte for byte as the upstream
-// would. It is safe for concurrent use. Close releases what it holds.
+// Reader answers gets and lists from collections, byte for byte as the upstream would. It is safe
+// for concurrent use.
 type Reader struct {
 	wait     time.Duration
 	now      func() time.Time
 	renderer *form.Renderer
 }
 
-// New makes a Reader.
+// New returns a Reader. Close releases it.
 func New(o Options) (*Reader, error) {
 	if o.DerivedBytes == 0 {
 		o.DerivedBytes = defaults.DerivedCacheBytes
@@ -128,16 +122,14 @@ func New(o Options) (*Reader, error) {
 	return &Reader{wait: o.Wait, now: o.Now, renderer: renderer}, nil
 }
 
-// Renderer is what the Reader renders objects with.
+// Renderer returns what the Reader renders objects with.
 func (r *Reader) Renderer() *form.Renderer { return r.renderer }
 
-// Close releases the memory and ends the goroutines of what is kept of derived
-// forms. Reads after it work, slowly.
+// Close releases the cache of derived forms and ends its goroutines. Later reads work, but slowly.
 func (r *Reader) Close() { r.renderer.Close() }
 
-// Get answers a get from c. The error is a Status error that upstream would
-// answer with as well, ErrForward, or the context's. The response carries no
-// Audit-Id.
+// Get answers a get from c. The error is a Status error that the upstream would answer with as
+// well, ErrForward, or that of ctx. The response has no Audit-Id.
 func (r *Reader) Get(ctx context.Context, c Collection, req *Request) (*api.Response, error) {
 	f := r.form(c, req)
 	if f == nil {
@@ -162,7 +154,7 @@ func (r *Reader) Get(ctx context.Context, c Collection, req *Request) (*api.Resp
 	return resp, nil
 }
 
-// form is how the objects of c are given to a client; nil if they cannot be.
+// form returns the form in which the client gets the objects of c, or nil if that is not supported.
 func (r *Reader) form(c Collection, req *Request) form.Form {
 	return r.renderer.For(c.Resource().Form(), c.Encoding(), req.Rep)
 }
@@ -171,7 +163,7 @@ func (r *Request) client() form.Client {
 	return form.Client{Compression: r.Compression, IfNoneMatch: r.IfNoneMatch}
 }
 
-// unrenderable leaves to the upstream what cannot be derived from one of its objects.
+// unrenderable returns the error to forward a request if a form cannot be derived from an object.
 func unrenderable(c Collection, err error) error {
 	if errors.Is(err, form.ErrCostly) {
 		return Forward(reason.Representation, err)
@@ -179,14 +171,13 @@ func unrenderable(c Collection, err error) error {
 	return Forward(reason.Unrenderable, fmt.Errorf("rendering %s: %w", c.Resource().Resource, err))
 }
 
-// objectKey is the key of a name in a collection; ok is false for paths that
-// the resource does not have.
+// objectKey returns the key of a name. ok is false for paths that the resource does not have.
 func objectKey(res *source.Resource, namespace, name string) (key string, ok bool) {
 	switch {
 	case res.Namespaced:
 		return namespace + "/" + name, namespace != "" && name != ""
 	case namespace != "" && (namespace != name || res.Resource != "namespaces"):
-		// Only a Namespace itself has a namespace in its path.
+		// Only a Namespace has itself as the namespace in its path.
 		return "", false
 	}
 	return name, name != ""
@@ -206,7 +197,7 @@ func (r *Reader) viewForGet(ctx context.Context, c Collection, req *Request) (*s
 	return r.viewNotOlderThan(ctx, c, rv)
 }
 
-// viewNotOlderThan waits a little for a view at rv or above.
+// viewNotOlderThan waits up to Options.Wait for a snapshot at rv or above.
 func (r *Reader) viewNotOlderThan(ctx context.Context, c Collection, rv uint64) (*store.View, error) {
 	v := c.View()
 	if v.RV() >= rv {
@@ -218,8 +209,8 @@ func (r *Reader) viewNotOlderThan(ctx context.Context, c Collection, rv uint64) 
 	return c.View(), nil
 }
 
-// waitFor turns every failure but the client's departure into ErrForward: the
-// upstream knows whether a version that did not come is too large.
+// waitFor returns ErrForward for all failures except that the client has left: only the upstream
+// knows whether a version that has not arrived is too large.
 func (r *Reader) waitFor(ctx context.Context, c Collection, rv uint64) error {
 	err := c.WaitFor(ctx, rv, r.wait)
 	switch {
@@ -231,12 +222,13 @@ func (r *Reader) waitFor(ctx context.Context, c Collection, rv uint64) error {
 	return Forward(reason.VersionAhead, err)
 }
 
-// forwardError is ErrForward with its reason, and the error behind it if there is one.
+// forwardError is ErrForward with its reason and its cause, if any.
 type forwardError struct {
 	why reason.Forward
 	err error
 }
 
+// Forward returns ErrForward with a reason and the error that caused it, which may be nil.
 func Forward(why reason.Forward, err error) error { return &forwardError{why, err} }
 
 func (e *forwardError) Error() string {

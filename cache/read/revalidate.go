@@ -11,29 +11,29 @@ import (
 	"github.com/kubeweir/kubeweir/reason"
 )
 
-// errTrails: what the upstream would name, the feed does not bring soon.
+// errTrails says that the watch does not bring in time what the upstream would name.
 var errTrails = errors.New("the feed is late")
 
-// Revalidate answers a list of the most recent state, or a page after the first of
-// one, from a collection that is not known to hold that state. The upstream is asked
-// which objects the list has, in which versions, after the call began; where the
-// collection holds just those, its bytes are the answer, with the version of the
-// upstream's list. It is linearizable without the upstream encoding the objects.
+// Revalidate answers a list of the most recent state, or a later page of one, from a collection
+// that is not known to hold that state. After the call began, the upstream names the objects of the
+// list and their versions. If the collection holds exactly these, their bytes are the answer, with
+// the version of the upstream's list. The read is linearizable, and the upstream need not encode
+// any object.
 //
-// A version of an object names its content, so equal names and versions are equal
-// objects, whatever version the collection itself is at. Where they differ the feed
-// is a little behind and is waited for, ReaderOptions.Wait at most; when it has come
-// past the upstream's list, the collection holds the most recent state by itself. On a
-// busy resource that is tried first, with the upstream's version alone.
+// Why it is correct: the version of an object identifies its content, so equal keys and versions
+// mean equal objects, whatever version the collection is at. If they differ, the watch is a little
+// behind, and Revalidate waits for it, Options.Wait at most. Once the watch has passed the
+// upstream's list, the collection itself holds the most recent state. On a busy resource this is
+// tried first, with the upstream's version alone.
 //
 // The errors are those of List.
 func (r *Reader) Revalidate(ctx context.Context, c Collection, req *Request) (*api.Response, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, err // the upstream need not be asked for a client that has left
+		return nil, err // the client has left
 	}
 	f := r.form(c, req)
 	if f == nil || req.Options.ResourceVersion != "" || req.Options.ShardSelector != "" {
-		// An upstream that does not know shards would name all objects.
+		// An upstream that does not support shards would name all objects.
 		return nil, Forward(reason.Unservable, nil)
 	}
 	q, err := newListRequest(c, req)
@@ -65,7 +65,7 @@ func (r *Reader) Revalidate(ctx context.Context, c Collection, req *Request) (*a
 	return r.respond(c, req, f, sel)
 }
 
-// referenceOptions are the parameters of the list in the upstream's terms.
+// referenceOptions returns the parameters of the list in the upstream's terms.
 func (q *listRequest) referenceOptions() source.ReferenceOptions {
 	o := source.ReferenceOptions{Namespace: q.Namespace, Limit: q.Options.Limit, Continue: q.Options.Continue}
 	if s := q.Options.LabelSelector; s != nil {
@@ -77,12 +77,12 @@ func (q *listRequest) referenceOptions() source.ReferenceOptions {
 	return o
 }
 
-// confirm finds the state that refs describe.
+// confirm selects the state that refs describe.
 func (r *Reader) confirm(ctx context.Context, c Collection, q *listRequest, from string, refs *freshness.Versions) (*Selection, error) {
 	deadline := time.Now().Add(r.wait)
 	for {
 		v := c.View()
-		// At the list's own version some of several changes may still be to come.
+		// At the list's own version, some of several changes may be missing.
 		if v.RV() > refs.Meta.ResourceVersion || refs.IsOvertaken {
 			if from != "" {
 				return r.exact(ctx, c, q, refs.Meta.ResourceVersion, from)
@@ -97,7 +97,7 @@ func (r *Reader) confirm(ctx context.Context, c Collection, q *listRequest, from
 			sel.RV, sel.token, sel.remaining = refs.Meta.ResourceVersion, refs.Meta.Continue, refs.Meta.RemainingItemCount
 			return sel, nil
 		}
-		// What is missing has at least the next version.
+		// A missing change has at least the next version.
 		next := max(refs.Newest, v.RV()+1)
 		if err := c.WaitFor(ctx, next, time.Until(deadline)); err != nil {
 			if ctx.Err() != nil {

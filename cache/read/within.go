@@ -5,10 +5,10 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// Lists and watches of some namespaces of all (object.Filter.Within) look at the objects in those namespaces only: each
-// is a range of the keys.
+// Lists and watches of some of all namespaces (object.Filter.Within) visit only the objects in
+// these namespaces, each of which is a range of keys.
 
-// selectWithin selects what the filter selects within its namespaces.
+// selectWithin selects what the filter matches within its namespaces.
 func (q *listRequest) selectWithin(c Collection, s *Selection, looking *store.Cancellation) {
 	terms := q.filter.HasTerms() || q.filter.Shard != nil
 	more := 0
@@ -17,7 +17,7 @@ func (q *listRequest) selectWithin(c Collection, s *Selection, looking *store.Ca
 		case looking.Requested():
 			return false
 		case s.limit > 0 && len(s.Objects) == s.limit:
-			// Something remains if any object there does, matching or not, as elsewhere.
+			// As elsewhere, something remains if there is another object, matching or not.
 			more++
 			return !terms
 		case !terms || q.filter.Matches(o):
