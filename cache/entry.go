@@ -250,3 +250,41 @@ func (e *entry) failedForGood() bool {
 	var panicked *contain.Error
 	return e.end.over.Load() && (e.failed.Load() || errors.As(e.end.err, &decode) || errors.As(e.end.err, &panicked))
 }
+
+// Image implements keptCollection.
+func (e *entry) Image() *keptImage {
+	if e.current() == nil {
+		return nil
+	}
+	return e.image
+}
+
+// Context implements keptCollection.
+func (e *entry) Context() context.Context { return e.ctx }
+
+// Churn implements keptCollection. There must have been an Image.
+func (e *entry) Churn() int64 { return e.collection.Load().store.Churn() }
+
+// Note implements keptCollection.
+func (e *entry) Note() (_ store.Moment, _ imageNote, ok bool) {
+	c := e.collection.Load()
+	// Before the state: what is set when another list is complete is not said of the state
+	// before that. Called the old server's, what is new is merely listed once more.
+	server := ""
+	if held := c.feed.holds.Load(); held != nil {
+		server = *held
+	}
+	if c.feed.unsure.Load() {
+		return store.Moment{}, imageNote{}, false
+	}
+	m := c.store.Moment()
+	kind := c.feed.kind.Load()
+	note := imageNote{
+		ResourceVersion: m.View.RV(), Whole: m.ResumeRV, At: time.Now(), Objects: m.View.Len(), Bytes: m.View.Bytes(),
+		Server: server, Kind: kind.Kind, APIVersion: kind.APIVersion, Warnings: kind.Warnings,
+	}
+	if state := c.State(); state.Phase == Stale {
+		note.At = state.Since
+	}
+	return m, note, !c.feed.unsure.Load() // what came meanwhile
+}

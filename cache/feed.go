@@ -185,7 +185,7 @@ func (f *feed) run(ctx context.Context) error {
 			reason, final = "refused", true
 		}
 		if f.loaded != nil {
-			f.image.keeper.forgetCluster() // another one may answer the next time
+			f.image.forgetCluster() // another one may answer the next time
 		} else if f.broke.IsZero() && (reason == "error" || reason == "silent" || reason == "suspect") {
 			f.broke = time.Now()
 		}

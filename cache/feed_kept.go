@@ -25,8 +25,8 @@ import (
 
 // loadedState is what is to be shown of a loaded store.
 type loadedState struct {
-	header imageHeader
-	note   imageNote
+	image *loaded
+	note  imageNote // of image
 	// current is the source's version before the watch was opened, which was asked for at
 	// that time; 0 before.
 	current uint64
@@ -91,36 +91,22 @@ func (f *feed) load(ctx context.Context) {
 	f.holds.Store(&l.note.Server)
 	f.unsure.Store(true)
 	f.store = f.first(l.list)
-	f.loaded = &loadedState{header: l.header, note: l.note}
+	f.loaded = &loadedState{image: l, note: l.note}
 	f.image.holds(f.store.Moment(), l)
 	f.log.Info("collection loaded, not confirmed yet", "objects", l.note.Objects, "bytes", l.note.Bytes,
 		"resourceVersion", l.note.ResourceVersion, "saved", l.note.At)
 }
 
-// holds says that m, which was loaded, is what is in the image.
-func (i *keptImage) holds(m store.Moment, l *loaded) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.mu.note = l.note
-	if i.mu.writer = l.append; l.append != nil {
-		i.mu.holds = m
-	}
-}
-
 // checkLoaded asks whether the cluster is that of what was loaded.
 func (f *feed) checkLoaded(ctx context.Context) error {
-	cluster, err := f.image.keeper.cluster(ctx)
+	err := f.image.checkCluster(ctx, f.loaded.image)
 	switch {
 	case f.published.Load() && apierrors.IsForbidden(err):
 		return err // it may just be starting, see refusedForLong
 	case errors.Is(err, errUnknownCluster):
 		return fmt.Errorf("%w, perhaps: %w", store.ErrRewound, err)
-	case err != nil:
-		return err
-	case cluster != f.loaded.header.Cluster:
-		return fmt.Errorf("%w: it is another cluster, %s instead of %s", store.ErrRewound, cluster, f.loaded.header.Cluster)
 	}
-	return nil
+	return err
 }
 
 // resume watches from the version held, if the source is not below that.
@@ -190,7 +176,7 @@ func (f *feed) caughtUp(ctx context.Context) error {
 func (f *feed) publish() {
 	f.offer.withdraw()
 	if f.loaded != nil {
-		f.image.keeper.metrics.loads.WithLabelValues("confirmed").Inc()
+		f.image.confirmed()
 		f.loaded = nil
 		f.unconfirmed.Store(nil)
 	}
@@ -212,7 +198,7 @@ func (f *feed) show() {
 // publishUnconfirmed shows what was loaded, as old as it is, while the source does not
 // answer, where that is wanted.
 func (f *feed) publishUnconfirmed() {
-	if f.loaded == nil || !f.image.keeper.servesUnconfirmed() || !f.outage.isDown() {
+	if f.loaded == nil || !f.image.servesUnconfirmed() || !f.outage.isDown() {
 		return
 	}
 	f.offer.withdraw()
@@ -221,7 +207,7 @@ func (f *feed) publishUnconfirmed() {
 
 func (f *feed) showUnconfirmed(at time.Time) {
 	if !f.published.Load() {
-		f.image.keeper.tellUnconfirmed()
+		f.image.tellUnconfirmed()
 	}
 	f.unconfirmed.Store(&at)
 	f.health.listed(at)
@@ -242,7 +228,7 @@ const confirmPatience = time.Second
 // offerLoaded lets what was loaded be shown, as old as it is, when nothing is known of it for
 // a while, where that is wanted. It returns what ends that.
 func (f *feed) offerLoaded() (withdraw func()) {
-	if f.loaded == nil || !f.image.keeper.servesUnconfirmed() {
+	if f.loaded == nil || !f.image.servesUnconfirmed() {
 		return func() {}
 	}
 	at, o := f.loaded.note.At, &f.offer
@@ -275,12 +261,7 @@ func (f *feed) unload(reason error) bool {
 	if f.loaded == nil || f.published.Load() {
 		return false
 	}
-	result := "unreadable"
-	if errors.Is(reason, store.ErrRewound) {
-		result = "rewound"
-	}
-	f.image.keeper.dropped(result, f.image.name, reason)
-	f.image.remove()
+	f.image.drop(reason)
 	f.store.Close(closeReason(reason))
 	f.store, f.loaded, f.relist, f.provisional = nil, nil, false, false
 	f.server.Store(nil)

@@ -40,6 +40,18 @@ type KeepOptions struct {
 	ServeUnconfirmed func() bool
 }
 
+// keptCollection is what the saver needs of a collection.
+type keptCollection interface {
+	// Image is what is kept of the collection, nil for nothing, and while it cannot be read.
+	Image() *keptImage
+	// Context ends with the collection.
+	Context() context.Context
+	// Churn is Store.Churn.
+	Churn() int64
+	// Note is the present state, and what an image says of it. ok: it may be kept.
+	Note() (m store.Moment, note imageNote, ok bool)
+}
+
 // keeper keeps the collections of a manager: what an image holds is described here, how it
 // is read in kept_load.go, how it is written in kept_save.go.
 //
@@ -88,6 +100,13 @@ func newKeeper(o KeepOptions, source source.Source, log *slog.Logger) *keeper {
 	k.mu.held = make(map[string]chan struct{})
 	k.mu.failing = make(map[string]string)
 	return k
+}
+
+// start saves what has changed of collections, until finish or the end of ctx.
+func (k *keeper) start(ctx context.Context, panics *contain.Panics, collections func() []keptCollection) {
+	ctx, k.stop = context.WithCancel(ctx)
+	// Close waits for it in finish, but not for ever.
+	panics.Go(nil, "background", func() { k.run(ctx, collections) })
 }
 
 // imageHeader says of what an image is.
@@ -194,7 +213,10 @@ func (k *keeper) take(name string) (held chan struct{}, over bool) {
 	return held, over
 }
 
-func (k *keeper) servesUnconfirmed() bool { return k.ServeUnconfirmed != nil && k.ServeUnconfirmed() }
+// servesUnconfirmed is KeepOptions.ServeUnconfirmed.
+func (i *keptImage) servesUnconfirmed() bool {
+	return i.keeper.ServeUnconfirmed != nil && i.keeper.ServeUnconfirmed()
+}
 
 // isStuck reports whether the disk does not answer somebody who reads.
 func (k *keeper) isStuck() bool { return k.stuck.Load() > 0 }
@@ -207,8 +229,8 @@ func (k *keeper) release(name string) {
 }
 
 // tellUnconfirmed logs, once, that what was kept is served as it is.
-func (k *keeper) tellUnconfirmed() {
-	if !k.told.Swap(true) {
+func (i *keptImage) tellUnconfirmed() {
+	if k := i.keeper; !k.told.Swap(true) {
 		k.log.Warn("until the upstream answers, what was kept of it is served unconfirmed, as old as it is, to whom offline rules allow that")
 	}
 }
@@ -244,6 +266,35 @@ func (k *keeper) askCluster(ctx context.Context) (string, error) {
 	defer k.mu.Unlock()
 	k.mu.cluster = cluster
 	return cluster, nil
+}
+
+// checkCluster asks whether the cluster is that of what was loaded. The error wraps ErrRewound if it is
+// not, and errUnknownCluster if asking again will not help.
+func (i *keptImage) checkCluster(ctx context.Context, l *loaded) error {
+	cluster, err := i.keeper.cluster(ctx)
+	switch {
+	case err != nil:
+		return err
+	case cluster != l.header.Cluster:
+		return fmt.Errorf("%w: it is another cluster, %s instead of %s", store.ErrRewound, cluster, l.header.Cluster)
+	}
+	return nil
+}
+
+// forgetCluster says that the source may stand for another cluster now.
+func (i *keptImage) forgetCluster() { i.keeper.forgetCluster() }
+
+// confirmed counts what was loaded as confirmed by the source.
+func (i *keptImage) confirmed() { i.keeper.metrics.loads.WithLabelValues("confirmed").Inc() }
+
+// drop removes what was loaded, which the source does not confirm.
+func (i *keptImage) drop(reason error) {
+	result := "unreadable"
+	if errors.Is(reason, store.ErrRewound) {
+		result = "rewound"
+	}
+	i.keeper.dropped(result, i.name, reason)
+	i.remove()
 }
 
 // forgetCluster: the source may stand for another one now.
@@ -423,15 +474,10 @@ type KeptCollection struct {
 	Encoding api.Encoding
 }
 
-// Kept lists the collections of which there are images: those that were in use when the
-// last process ended. Images that are of no use are removed, as is one over which there is a
-// panic. A disk that does not answer is waited for; who cannot wait calls it aside: what is read
-// after ctx has ended changes nothing.
-func (m *Manager) Kept(ctx context.Context) []KeptCollection {
-	k := m.parts.keeper
-	if k == nil {
-		return nil
-	}
+// kept lists the collections of which there are images: those that were in use when the last process
+// ended. Images that are of no use are removed, as is one over which there is a panic. A disk that does
+// not respond is waited for; what is read after ctx has ended changes nothing.
+func (k *keeper) kept(ctx context.Context, panics *contain.Panics) []KeptCollection {
 	names, err := k.Images.Names()
 	if ctx.Err() != nil {
 		return nil
@@ -443,7 +489,7 @@ func (m *Manager) Kept(ctx context.Context) []KeptCollection {
 	var all []KeptCollection
 	for _, name := range names {
 		var h *imageHeader
-		err := m.parts.panics.Func("background", func() (err error) {
+		err := panics.Func("background", func() (err error) {
 			h, err = k.readHeader(name)
 			return err
 		})()
@@ -468,41 +514,26 @@ func (m *Manager) Kept(ctx context.Context) []KeptCollection {
 	return all
 }
 
-// LeaveImages ends the keeping: what has changed is saved, and then Options.Keep.Images are
-// not used any more, so that another Manager may have them. Collections are served as before.
-// It reports whether it has come so far: a disk that does not answer is not waited for.
-func (m *Manager) LeaveImages() bool {
-	k := m.parts.keeper
-	if k == nil {
-		return true
-	}
-	if !k.finish() {
-		return false
-	}
-	k.mu.Lock()
-	k.mu.over = true
-	k.mu.Unlock()
-	for _, e := range m.entries() {
-		if e.image != nil {
-			e.image.leave()
-		}
-	}
-	return true
-}
-
-// Forget removes what is kept of a collection that there will not be again. There must be
-// none of it now.
-func (m *Manager) Forget(c KeptCollection) {
-	k := m.parts.keeper
-	if k == nil {
-		return
-	}
-	res := &source.Resource{GroupVersionResource: c.Resource}
-	name := imageName(res, c.Encoding)
+// forget removes what is kept of a collection that there will not be again. There must be none of it
+// now.
+func (k *keeper) forget(c KeptCollection) {
+	name := imageName(&source.Resource{GroupVersionResource: c.Resource}, c.Encoding)
 	if err := k.Images.Remove(name); err != nil {
 		k.failed(name, err)
 	}
 }
+
+// handOver ends the use of Images, so that another keeper may have them. Images that are in use are
+// given up by keptImage.leave.
+func (k *keeper) handOver() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.mu.over = true
+}
+
+// setPatience makes a new keeper wait at most d for each call of a disk that does not respond. It is
+// for tests.
+func (k *keeper) setPatience(d time.Duration) { k.diskPatience, k.lastSave = d, d }
 
 func (k *keeper) readHeader(name string) (*imageHeader, error) {
 	r, err := k.Images.Open(name)

@@ -27,6 +27,16 @@ type loaded struct {
 	append ImageWriter // nil: the image has to be written anew
 }
 
+// holds says that m, which was loaded, is what is in the image.
+func (i *keptImage) holds(m store.Moment, l *loaded) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.mu.note = l.note
+	if i.mu.writer = l.append; l.append != nil {
+		i.mu.holds = m
+	}
+}
+
 // loadPatience is how long a read of the disk may take.
 const loadPatience = 5 * time.Second
 

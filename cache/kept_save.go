@@ -33,20 +33,20 @@ const (
 )
 
 // run is the saver: it saves what has changed until ctx ends, and then once more.
-func (k *keeper) run(ctx context.Context, entries func() []*entry) {
+func (k *keeper) run(ctx context.Context, collections func() []keptCollection) {
 	defer close(k.done)
 	ticker := time.NewTicker(saveTick)
 	defer ticker.Stop()
 	for ctx.Err() == nil {
 		select {
 		case <-ticker.C:
-			k.saveAll(ctx, entries(), false)
+			k.saveAll(ctx, collections(), false)
 		case <-ctx.Done():
 		}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.lastSave)
 	defer cancel()
-	k.saveAll(ctx, entries(), true)
+	k.saveAll(ctx, collections(), true)
 }
 
 // finish ends the saver, and reports false if the disk does not answer. Collections must
@@ -65,38 +65,38 @@ func (k *keeper) finish() bool {
 	}
 }
 
-func (k *keeper) saveAll(ctx context.Context, entries []*entry, now bool) {
-	for _, e := range entries {
-		c := e.current()
-		if c == nil || e.image == nil || ctx.Err() != nil {
+func (k *keeper) saveAll(ctx context.Context, collections []keptCollection, now bool) {
+	for _, c := range collections {
+		image := c.Image()
+		if image == nil || ctx.Err() != nil {
 			continue
 		}
 		saving, cancel := context.WithCancel(ctx)
-		stop := context.AfterFunc(e.ctx, cancel)
-		err := e.image.save(saving, c, now)
+		stop := context.AfterFunc(c.Context(), cancel)
+		err := image.save(saving, c, now)
 		stop()
 		cancel()
 		switch {
-		case err == nil || e.ctx.Err() != nil:
+		case err == nil || c.Context().Err() != nil:
 		case ctx.Err() != nil && !now:
 		default:
-			k.failed(e.image.name, err)
+			k.failed(image.name, err)
 		}
 	}
 }
 
 // save brings the image up to date, if that is due or has to be now.
-func (i *keptImage) save(ctx context.Context, c *Collection, now bool) error {
+func (i *keptImage) save(ctx context.Context, c keptCollection, now bool) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	waits := time.Now().Before(i.mu.retry)
 	if i.mu.over || !i.tookLocked() || waits && (!now || i.mu.full) { // the last time belongs to those that fit
 		return nil
 	}
-	if view := i.mu.holds.View; view != nil && !now && time.Since(i.mu.saved) < saveEvery && c.store.Churn()-view.Churn() <= saveChurn {
+	if view := i.mu.holds.View; view != nil && !now && time.Since(i.mu.saved) < saveEvery && c.Churn()-view.Churn() <= saveChurn {
 		return nil // and the state is not looked at, which costs the feed the copy of what it changes next
 	}
-	m, note, ok := c.imageNote()
+	m, note, ok := c.Note()
 	if !ok || !i.dueLocked(m.View, &note, now) {
 		return nil
 	}
@@ -116,29 +116,6 @@ func (i *keptImage) save(ctx context.Context, c *Collection, now bool) error {
 		i.removeLocked() // what cannot be kept up to date makes room
 	}
 	return err
-}
-
-// imageNote is the present state, and what an image says of it. ok: it may be kept.
-func (c *Collection) imageNote() (_ store.Moment, _ imageNote, ok bool) {
-	// Before the state: what is set when another list is complete is not said of the state
-	// before that. Called the old server's, what is new is merely listed once more.
-	server := ""
-	if held := c.feed.holds.Load(); held != nil {
-		server = *held
-	}
-	if c.feed.unsure.Load() {
-		return store.Moment{}, imageNote{}, false
-	}
-	m := c.store.Moment()
-	kind := c.feed.kind.Load()
-	note := imageNote{
-		ResourceVersion: m.View.RV(), Whole: m.ResumeRV, At: time.Now(), Objects: m.View.Len(), Bytes: m.View.Bytes(),
-		Server: server, Kind: kind.Kind, APIVersion: kind.APIVersion, Warnings: kind.Warnings,
-	}
-	if state := c.State(); state.Phase == Stale {
-		note.At = state.Since
-	}
-	return m, note, !c.feed.unsure.Load() // what came meanwhile
 }
 
 func (i *keptImage) dueLocked(v *store.View, note *imageNote, now bool) bool {

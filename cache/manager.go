@@ -165,10 +165,7 @@ func NewManager(o Options) (*Manager, error) {
 	m.parts.outage = newOutage(m.ctx, o.Source, spawn, jitter, log)
 	m.parts.panics.Keep(&m.work, "background", m.tidy)
 	if k := m.parts.keeper; k != nil {
-		ctx, stop := context.WithCancel(m.ctx)
-		k.stop = stop
-		// Close waits for it in keeper.finish, but not for ever.
-		m.parts.panics.Go(nil, "background", func() { k.run(ctx, m.entries) })
+		k.start(m.ctx, m.parts.panics, m.kept)
 	}
 	if o.CheckPeriod > 0 {
 		m.parts.panics.Keep(&m.work, "background", func() { m.checkAll(o.CheckPeriod) })

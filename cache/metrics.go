@@ -1,7 +1,6 @@
 package cache
 
 import (
-	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -63,30 +62,6 @@ func newMetrics() *metrics {
 	}
 }
 
-// keptMetrics are a keeper's.
-type keptMetrics struct {
-	saves, loads *prometheus.CounterVec // by result
-	seconds      prometheus.Histogram
-}
-
-func newKeptMetrics() *keptMetrics {
-	return &keptMetrics{
-		saves: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubeweir_state_saves_total",
-			Help: "Savings of collections for the next start, by result: saved, failed.",
-		}, []string{"result"}),
-		loads: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubeweir_state_loads_total",
-			Help: "Collections looked for in the state of the last process, by result: confirmed (used), absent, or dropped because it was damaged, old, redefined (of another definition), rewound (of another or a restored cluster), unreadable.",
-		}, []string{"result"}),
-		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "kubeweir_state_save_seconds",
-			Help:    "Time that saving what changed in a collection took, with the pauses that the limit on the rate of writing makes.",
-			Buckets: prometheus.ExponentialBuckets(0.001, 4, 9),
-		}),
-	}
-}
-
 func (m *metrics) feed(res *source.Resource, enc api.Encoding) *feedMetrics {
 	labels := prometheus.Labels{"group": res.Group, "resource": res.Resource, "encoding": enc.String()}
 	for _, result := range []CheckResult{Same, Differs, Unfinished} {
@@ -121,8 +96,7 @@ func (m *Manager) register(r prometheus.Registerer, checkPeriod time.Duration) e
 	if m.parts.keeper == nil {
 		return nil
 	}
-	k := m.parts.keeper.metrics
-	return errors.Join(r.Register(k.saves), r.Register(k.loads), r.Register(k.seconds))
+	return m.parts.keeper.register(r)
 }
 
 // stateCollector reads the collections when it is asked.

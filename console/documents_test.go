@@ -113,8 +113,8 @@ func busy() *handler {
 			State: cache.State{Phase: cache.Stale, Since: time.Now().Add(-time.Minute), Err: errors.New("the upstream does not answer")},
 		}},
 		open: []watch.OpenWatch{
-			{ID: 7, WatchClient: watch.Client{User: "jane", UserAgent: "kubectl", LabelSelector: "app=" + strings.Repeat("x", 1000)}, Resource: pods, Began: time.Now().Add(-time.Minute), Events: 1},
-			{ID: 8, WatchClient: watch.Client{User: "Bob", UserAgent: "k9s"}, Resource: pods, Began: time.Now(), Events: 5},
+			{ID: 7, Client: watch.Client{User: "jane", UserAgent: "kubectl", LabelSelector: "app=" + strings.Repeat("x", 1000)}, Resource: pods, Began: time.Now().Add(-time.Minute), Events: 1},
+			{ID: 8, Client: watch.Client{User: "Bob", UserAgent: "k9s"}, Resource: pods, Began: time.Now(), Events: 5},
 		},
 	}
 }

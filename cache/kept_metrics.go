@@ -1,0 +1,35 @@
+package cache
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// keptMetrics are a keeper's.
+type keptMetrics struct {
+	saves, loads *prometheus.CounterVec // by result
+	seconds      prometheus.Histogram
+}
+
+func newKeptMetrics() *keptMetrics {
+	return &keptMetrics{
+		saves: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubeweir_state_saves_total",
+			Help: "Savings of collections for the next start, by result: saved, failed.",
+		}, []string{"result"}),
+		loads: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubeweir_state_loads_total",
+			Help: "Collections looked for in the state of the last process, by result: confirmed (used), absent, or dropped because it was damaged, old, redefined (of another definition), rewound (of another or a restored cluster), unreadable.",
+		}, []string{"result"}),
+		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "kubeweir_state_save_seconds",
+			Help:    "Time that saving what changed in a collection took, with the pauses that the limit on the rate of writing makes.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 4, 9),
+		}),
+	}
+}
+
+func (k *keeper) register(r prometheus.Registerer) error {
+	return errors.Join(r.Register(k.metrics.saves), r.Register(k.metrics.loads), r.Register(k.metrics.seconds))
+}
