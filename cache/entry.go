@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/checkpoint"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/contain"
@@ -28,8 +29,8 @@ type entry struct {
 	encoding api.Encoding
 	parts    *collectionParts
 	feed     *feed
-	image    *keptImage  // nil if the collection is not kept
-	made     *Collection // that nobody reads yet; the feed's
+	image    *checkpoint.Checkpoint // nil if the collection is not kept
+	made     *Collection            // that nobody reads yet; the feed's
 	began    time.Time
 
 	ctx    context.Context // ends with the reason for stopping
@@ -83,9 +84,9 @@ type collectionParts struct {
 	outage  *outage
 	// pageSize is the limit of paged lists, which tests make small.
 	pageSize int64
-	jitter   func(n int64) int64 // a random number in [0,n)
-	keeper   *keeper             // nil if nothing is kept
-	doubt    func(time.Time)     // see feed.doubt
+	jitter   func(n int64) int64      // a random number in [0,n)
+	keeper   *checkpoint.Checkpointer // nil if nothing is kept
+	doubt    func(time.Time)          // see feed.doubt
 	log      *slog.Logger
 	panics   *contain.Panics
 }
@@ -135,7 +136,7 @@ func (e *entry) run() error {
 		c.close(closeReason(err))
 	}
 	if e.image != nil {
-		e.image.end(e.parts.panics, err)
+		e.image.Close(e.parts.panics, err)
 	}
 	close(e.end.closed)
 	if c != nil {
@@ -251,8 +252,8 @@ func (e *entry) failedForGood() bool {
 	return e.end.over.Load() && (e.failed.Load() || errors.As(e.end.err, &decode) || errors.As(e.end.err, &panicked))
 }
 
-// Image implements keptCollection.
-func (e *entry) Image() *keptImage {
+// Checkpoint implements keptCollection.
+func (e *entry) Checkpoint() *checkpoint.Checkpoint {
 	if e.current() == nil {
 		return nil
 	}
@@ -262,11 +263,11 @@ func (e *entry) Image() *keptImage {
 // Context implements keptCollection.
 func (e *entry) Context() context.Context { return e.ctx }
 
-// Churn implements keptCollection. There must have been an Image.
+// Churn implements keptCollection. There must have been a Checkpoint.
 func (e *entry) Churn() int64 { return e.collection.Load().store.Churn() }
 
 // Note implements keptCollection.
-func (e *entry) Note() (_ store.Moment, _ imageNote, ok bool) {
+func (e *entry) Note() (_ store.Moment, _ checkpoint.Note, ok bool) {
 	c := e.collection.Load()
 	// Before the state: what is set when another list is complete is not said of the state
 	// before that. Called the old server's, what is new is merely listed once more.
@@ -275,11 +276,11 @@ func (e *entry) Note() (_ store.Moment, _ imageNote, ok bool) {
 		server = *held
 	}
 	if c.feed.unsure.Load() {
-		return store.Moment{}, imageNote{}, false
+		return store.Moment{}, checkpoint.Note{}, false
 	}
 	m := c.store.Moment()
 	kind := c.feed.kind.Load()
-	note := imageNote{
+	note := checkpoint.Note{
 		ResourceVersion: m.View.RV(), Whole: m.ResumeRV, At: time.Now(), Objects: m.View.Len(), Bytes: m.View.Bytes(),
 		Server: server, Kind: kind.Kind, APIVersion: kind.APIVersion, Warnings: kind.Warnings,
 	}

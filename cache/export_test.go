@@ -28,7 +28,7 @@ func (m *Manager) WithPages(n int64) { m.parts.pageSize = n }
 
 // WithDiskPatience makes a new manager wait at most d for each call of a disk that does not respond.
 func (m *Manager) WithDiskPatience(d time.Duration) {
-	m.parts.keeper.setPatience(d)
+	m.parts.keeper.SetPatience(d)
 }
 
 // QueryColumns is the number of columns kept for queries, and what they cost.

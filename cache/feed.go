@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/checkpoint"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/cache/table"
@@ -72,7 +73,7 @@ type feed struct {
 	ready  func()
 	failed func(error)
 	// image is what is kept of the collection over restarts, nil for nothing.
-	image *keptImage
+	image *checkpoint.Checkpoint
 	// offer may show what was loaded of it before the feed does. published: ready was called.
 	offer     offer
 	published atomic.Bool
@@ -132,7 +133,7 @@ func newFeed(p *collectionParts, res *source.Resource, enc api.Encoding) *feed {
 		confirmed: make(chan struct{}),
 	}
 	f.names = source.NewNames(p.source, res, enc, f.Decode)
-	f.image = p.keeper.image(res, enc, f.log)
+	f.image = p.keeper.Checkpoint(res, enc, f.log)
 	f.doubt = p.doubt
 	return f
 }
@@ -185,7 +186,7 @@ func (f *feed) run(ctx context.Context) error {
 			reason, final = "refused", true
 		}
 		if f.loaded != nil {
-			f.image.forgetCluster() // another one may answer the next time
+			f.image.ForgetCluster() // another one may answer the next time
 		} else if f.broke.IsZero() && (reason == "error" || reason == "silent" || reason == "suspect") {
 			f.broke = time.Now()
 		}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kubeweir/kubeweir/cache/checkpoint"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,8 +26,8 @@ import (
 
 // loadedState is what is to be shown of a loaded store.
 type loadedState struct {
-	image *loaded
-	note  imageNote // of image
+	image *checkpoint.Loaded
+	note  checkpoint.Note // of image
 	// current is the source's version before the watch was opened, which was asked for at
 	// that time; 0 before.
 	current uint64
@@ -79,31 +80,31 @@ func (f *feed) load(ctx context.Context) {
 		return
 	}
 	f.kept.Store(true) // before it is read, so that doubt of it does not come in between
-	l := f.image.load(ctx, f.panics, f.Decode)
+	l := f.image.Load(ctx, f.panics, f.Decode)
 	if l == nil {
 		f.kept.Store(false)
 		return
 	}
 	// By the clock that goes on whatever is made of the other one.
-	l.note.At = time.Now().Add(-max(0, time.Since(l.note.At)))
-	f.kind.Store(&source.ListMeta{Kind: l.note.Kind, APIVersion: l.note.APIVersion, Warnings: l.note.Warnings})
-	f.server.Store(&l.note.Server)
-	f.holds.Store(&l.note.Server)
+	l.Note.At = time.Now().Add(-max(0, time.Since(l.Note.At)))
+	f.kind.Store(&source.ListMeta{Kind: l.Note.Kind, APIVersion: l.Note.APIVersion, Warnings: l.Note.Warnings})
+	f.server.Store(&l.Note.Server)
+	f.holds.Store(&l.Note.Server)
 	f.unsure.Store(true)
-	f.store = f.first(l.list)
-	f.loaded = &loadedState{image: l, note: l.note}
-	f.image.holds(f.store.Moment(), l)
-	f.log.Info("collection loaded, not confirmed yet", "objects", l.note.Objects, "bytes", l.note.Bytes,
-		"resourceVersion", l.note.ResourceVersion, "saved", l.note.At)
+	f.store = f.first(l.List)
+	f.loaded = &loadedState{image: l, note: l.Note}
+	f.image.SetHeld(f.store.Moment(), l)
+	f.log.Info("collection loaded, not confirmed yet", "objects", l.Note.Objects, "bytes", l.Note.Bytes,
+		"resourceVersion", l.Note.ResourceVersion, "saved", l.Note.At)
 }
 
 // checkLoaded asks whether the cluster is that of what was loaded.
 func (f *feed) checkLoaded(ctx context.Context) error {
-	err := f.image.checkCluster(ctx, f.loaded.image)
+	err := f.image.CheckCluster(ctx, f.loaded.image)
 	switch {
 	case f.published.Load() && apierrors.IsForbidden(err):
 		return err // it may just be starting, see refusedForLong
-	case errors.Is(err, errUnknownCluster):
+	case errors.Is(err, checkpoint.ErrUnknownCluster):
 		return fmt.Errorf("%w, perhaps: %w", store.ErrRewound, err)
 	}
 	return err
@@ -176,7 +177,7 @@ func (f *feed) caughtUp(ctx context.Context) error {
 func (f *feed) publish() {
 	f.offer.withdraw()
 	if f.loaded != nil {
-		f.image.confirmed()
+		f.image.SetConfirmed()
 		f.loaded = nil
 		f.unconfirmed.Store(nil)
 	}
@@ -198,7 +199,7 @@ func (f *feed) show() {
 // publishUnconfirmed shows what was loaded, as old as it is, while the source does not
 // answer, where that is wanted.
 func (f *feed) publishUnconfirmed() {
-	if f.loaded == nil || !f.image.servesUnconfirmed() || !f.outage.isDown() {
+	if f.loaded == nil || !f.image.ServesUnconfirmed() || !f.outage.isDown() {
 		return
 	}
 	f.offer.withdraw()
@@ -207,7 +208,7 @@ func (f *feed) publishUnconfirmed() {
 
 func (f *feed) showUnconfirmed(at time.Time) {
 	if !f.published.Load() {
-		f.image.tellUnconfirmed()
+		f.image.TellUnconfirmed()
 	}
 	f.unconfirmed.Store(&at)
 	f.health.listed(at)
@@ -228,7 +229,7 @@ const confirmPatience = time.Second
 // offerLoaded lets what was loaded be shown, as old as it is, when nothing is known of it for
 // a while, where that is wanted. It returns what ends that.
 func (f *feed) offerLoaded() (withdraw func()) {
-	if f.loaded == nil || !f.image.servesUnconfirmed() {
+	if f.loaded == nil || !f.image.ServesUnconfirmed() {
 		return func() {}
 	}
 	at, o := f.loaded.note.At, &f.offer
@@ -261,7 +262,7 @@ func (f *feed) unload(reason error) bool {
 	if f.loaded == nil || f.published.Load() {
 		return false
 	}
-	f.image.drop(reason)
+	f.image.Drop(reason)
 	f.store.Close(closeReason(reason))
 	f.store, f.loaded, f.relist, f.provisional = nil, nil, false, false
 	f.server.Store(nil)

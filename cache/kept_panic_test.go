@@ -6,18 +6,18 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/checkpoint"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
 // bursting are images whose reader panics somewhere.
 type bursting struct {
-	cache.Images
+	checkpoint.Storage
 	where string
 }
 
 // Open implements cache.Images.
-func (b bursting) Open(name string) (cache.ImageReader, error) {
+func (b bursting) Open(name string) (checkpoint.Reader, error) {
 	r, err := b.Images.Open(name)
 	if err == nil && b.where == "open" {
 		panic("a bug")
@@ -26,12 +26,12 @@ func (b bursting) Open(name string) (cache.ImageReader, error) {
 }
 
 type burstingReader struct {
-	cache.ImageReader
+	checkpoint.Reader
 	where string
 }
 
 // Next implements cache.ImageReader.
-func (r burstingReader) Next() (cache.ImageBlock, error) {
+func (r burstingReader) Next() (checkpoint.Block, error) {
 	block, err := r.ImageReader.Next()
 	if r.where == "next" {
 		panic("a bug")
@@ -40,7 +40,7 @@ func (r burstingReader) Next() (cache.ImageBlock, error) {
 }
 
 type burstingBlock struct {
-	cache.ImageBlock
+	checkpoint.Block
 	where string
 }
 
@@ -65,7 +65,7 @@ func TestKeptPanic(t *testing.T) {
 					synctest.Wait()
 					k.stop()
 				}
-				k.images = func(images cache.Images) cache.Images { return bursting{images, where} }
+				k.images = func(images checkpoint.Storage) checkpoint.Storage { return bursting{images, where} }
 				k.start()
 				if n := len(k.manager.Kept(t.Context())); n != 1 && where != "open" || n != 0 && where == "open" {
 					t.Errorf("%d collections were kept", n)

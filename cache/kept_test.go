@@ -20,6 +20,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/checkpoint"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/state"
 	"github.com/kubeweir/kubeweir/cache/store"
@@ -34,12 +35,12 @@ type keeping struct {
 	disk    *vfs.MemFS
 	source  *cachetest.Source
 	res     *source.Resource
-	options cache.KeepOptions
+	options checkpoint.Options
 	fs      func(vfs.FS) vfs.FS // nil: the disk as it is
 	limit   int64               // of bytes on disk, 0 for none
 	limits  cache.Limits
-	wrap    func(source.Source) source.Source // nil: the source as it is
-	images  func(cache.Images) cache.Images   // nil: what is kept as it is
+	wrap    func(source.Source) source.Source           // nil: the source as it is
+	images  func(checkpoint.Storage) checkpoint.Storage // nil: what is kept as it is
 	log     bytes.Buffer
 
 	dir     *state.Dir
@@ -536,7 +537,7 @@ func TestKeptEnds(t *testing.T) {
 				k.open()
 				time.Sleep(5 * time.Second)
 				synctest.Wait()
-				if kept := k.manager.Kept(t.Context()); len(kept) != 1 || kept[0] != (cache.KeptCollection{Resource: cachetest.Pods, Encoding: api.JSON}) {
+				if kept := k.manager.Kept(t.Context()); len(kept) != 1 || kept[0] != (checkpoint.Saved{Resource: cachetest.Pods, Encoding: api.JSON}) {
 					t.Fatalf("kept %v", kept)
 				}
 				tc.end(k)

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/checkpoint"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/contain"
@@ -32,7 +33,7 @@ type Options struct {
 	Source source.Source
 	Limits Limits
 	// Keep says what is kept over restarts.
-	Keep KeepOptions
+	Keep checkpoint.Options
 	// CheckPeriod is how often each collection is compared with the source; 0 is never.
 	CheckPeriod time.Duration
 	// Registerer takes the metrics; nil for none.
@@ -150,7 +151,7 @@ func NewManager(o Options) (*Manager, error) {
 	}}
 	m.checking = make(chan struct{}, 1)
 	m.parts.jitter = rand.Int64N
-	m.parts.keeper, m.parts.doubt = newKeeper(o.Keep, o.Source, log), m.doubtHeld
+	m.parts.keeper, m.parts.doubt = checkpoint.New(o.Keep, o.Source, log), m.doubtHeld
 	m.mu.collections = make(map[collectionKey]*entry)
 	m.mu.rewound = make(map[collectionKey]time.Time)
 	m.mu.wanted = make(map[collectionKey]time.Time)
@@ -165,7 +166,7 @@ func NewManager(o Options) (*Manager, error) {
 	m.parts.outage = newOutage(m.ctx, o.Source, spawn, jitter, log)
 	m.parts.panics.Keep(&m.work, "background", m.tidy)
 	if k := m.parts.keeper; k != nil {
-		k.start(m.ctx, m.parts.panics, m.kept)
+		k.Start(m.ctx, m.parts.panics, m.kept)
 	}
 	if o.CheckPeriod > 0 {
 		m.parts.panics.Keep(&m.work, "background", func() { m.checkAll(o.CheckPeriod) })
@@ -393,7 +394,7 @@ func (m *Manager) stop(reason error, which func(collectionKey, *entry) bool) {
 // are filled anew.
 func (m *Manager) doubtHeld(broke time.Time) {
 	k := m.parts.keeper
-	if fresh := k != nil && k.distrust(); !fresh && broke.IsZero() {
+	if fresh := k != nil && k.Distrust(); !fresh && broke.IsZero() {
 		return
 	}
 	m.parts.panics.Go(&m.work, "background", func() { // of a feed, which may be one of those
@@ -515,7 +516,7 @@ func (m *Manager) Close() {
 	m.mu.closed = true
 	m.mu.Unlock()
 	if m.parts.keeper != nil {
-		m.parts.keeper.finish()
+		m.parts.keeper.Finish()
 	}
 	m.cancel(store.ErrManagerClosed)
 	m.stop(store.ErrManagerClosed, func(collectionKey, *entry) bool { return true })

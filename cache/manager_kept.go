@@ -1,16 +1,19 @@
 package cache
 
-import "context"
+import (
+	"context"
+	"github.com/kubeweir/kubeweir/cache/checkpoint"
+)
 
 // Kept lists the collections of which there are images: those that were in use when the last
 // process ended. Images that are of no use are removed, as is one over which there is a
 // panic. A disk that does not answer is waited for; who cannot wait calls it aside: what is read
 // after ctx has ended changes nothing.
-func (m *Manager) Kept(ctx context.Context) []KeptCollection {
+func (m *Manager) Kept(ctx context.Context) []checkpoint.Saved {
 	if m.parts.keeper == nil {
 		return nil
 	}
-	return m.parts.keeper.kept(ctx, m.parts.panics)
+	return m.parts.keeper.List(ctx, m.parts.panics)
 }
 
 // LeaveImages ends the keeping: what has changed is saved, and then Options.Keep.Images are
@@ -21,13 +24,13 @@ func (m *Manager) LeaveImages() bool {
 	if k == nil {
 		return true
 	}
-	if !k.finish() {
+	if !k.Finish() {
 		return false
 	}
-	k.handOver()
+	k.HandOver()
 	for _, e := range m.entries() {
 		if e.image != nil {
-			e.image.leave()
+			e.image.Leave()
 		}
 	}
 	return true
@@ -35,16 +38,16 @@ func (m *Manager) LeaveImages() bool {
 
 // Forget removes what is kept of a collection that there will not be again. There must be
 // none of it now.
-func (m *Manager) Forget(c KeptCollection) {
+func (m *Manager) Forget(c checkpoint.Saved) {
 	if m.parts.keeper != nil {
-		m.parts.keeper.forget(c)
+		m.parts.keeper.Forget(c)
 	}
 }
 
 // kept are the collections for the saver.
-func (m *Manager) kept() []keptCollection {
+func (m *Manager) kept() []checkpoint.Collection {
 	entries := m.entries()
-	all := make([]keptCollection, len(entries))
+	all := make([]checkpoint.Collection, len(entries))
 	for i, e := range entries {
 		all[i] = e
 	}

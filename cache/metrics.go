@@ -96,7 +96,7 @@ func (m *Manager) register(r prometheus.Registerer, checkPeriod time.Duration) e
 	if m.parts.keeper == nil {
 		return nil
 	}
-	return m.parts.keeper.register(r)
+	return m.parts.keeper.Register(r)
 }
 
 // stateCollector reads the collections when it is asked.

@@ -14,20 +14,20 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/checkpoint"
 	"github.com/kubeweir/kubeweir/cache/state"
 	"github.com/kubeweir/kubeweir/config"
 )
 
 // keep opens the folder of what is kept over restarts, if there is to be one. That each of several
 // clusters has its own is package config's doing.
-func (c *cluster) keep(s *config.State, client kubernetes.Interface) (_ cache.KeepOptions, err error) {
+func (c *cluster) keep(s *config.State, client kubernetes.Interface) (_ checkpoint.Options, err error) {
 	if s.Dir == "" {
-		return cache.KeepOptions{}, nil
+		return checkpoint.Options{}, nil
 	}
 	key, err := stateKey(s.KeyFile, c.log)
 	if err != nil {
-		return cache.KeepOptions{}, err
+		return checkpoint.Options{}, err
 	}
 	options := state.Options{
 		Dir: s.Dir, Cluster: c.name, Key: key, MaxBytes: int64(s.MaxBytes), BytesPerSecond: int64(s.WriteRate),
@@ -40,10 +40,10 @@ func (c *cluster) keep(s *config.State, client kubernetes.Interface) (_ cache.Ke
 		c.inherits = err == nil
 	}
 	if err != nil {
-		return cache.KeepOptions{}, fmt.Errorf("--state-dir: %w", err)
+		return checkpoint.Options{}, fmt.Errorf("--state-dir: %w", err)
 	}
 	secrets := schema.GroupResource{Resource: "secrets"}
-	return cache.KeepOptions{
+	return checkpoint.Options{
 		Images: c.state, MaxAge: s.MaxAge,
 		Cluster: func(ctx context.Context) (string, error) {
 			ns, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
@@ -137,7 +137,7 @@ func (c *cluster) startKept(ctx context.Context) {
 	for {
 		// First: what is not found after that is not there.
 		settled := c.resources.Settled() && c.discovery.Read()
-		kept = slices.DeleteFunc(kept, func(k cache.KeptCollection) bool {
+		kept = slices.DeleteFunc(kept, func(k checkpoint.Saved) bool {
 			res, ok := c.resources.Lookup(k.Resource)
 			if ok {
 				c.manager.Start(res, k.Encoding)
@@ -163,8 +163,8 @@ func (c *cluster) startKept(ctx context.Context) {
 
 // readKept is what was kept, as read tells it. When ctx has ended a disk that does not answer is
 // not waited for long.
-func (c *cluster) readKept(ctx context.Context, read func(context.Context) []cache.KeptCollection) []cache.KeptCollection {
-	var kept []cache.KeptCollection
+func (c *cluster) readKept(ctx context.Context, read func(context.Context) []checkpoint.Saved) []checkpoint.Saved {
+	var kept []checkpoint.Saved
 	done := make(chan struct{})
 	c.panics.Go(nil, "background", func() {
 		defer close(done)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/checkpoint"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
@@ -19,15 +19,15 @@ func TestKeptOfHungDisk(t *testing.T) {
 		var log strings.Builder
 		registry := prometheus.NewRegistry()
 		c := newCluster(slog.New(slog.NewTextHandler(&log, nil)), registry, registry, newAskers(nil))
-		one := []cache.KeptCollection{{}}
-		if got := c.readKept(t.Context(), func(context.Context) []cache.KeptCollection { return one }); len(got) != 1 {
+		one := []checkpoint.Saved{{}}
+		if got := c.readKept(t.Context(), func(context.Context) []checkpoint.Saved { return one }); len(got) != 1 {
 			t.Errorf("read %v", got)
 		}
 
 		ctx, cancel := context.WithCancel(t.Context())
 		answers := make(chan struct{})
 		c.panics.Keep(&c.background, "background", func() {
-			if got := c.readKept(ctx, func(context.Context) []cache.KeptCollection { <-answers; return one }); got != nil {
+			if got := c.readKept(ctx, func(context.Context) []checkpoint.Saved { <-answers; return one }); got != nil {
 				t.Errorf("read %v after the end", got)
 			}
 		})

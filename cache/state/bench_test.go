@@ -13,6 +13,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/checkpoint"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/state"
 )
@@ -78,7 +79,7 @@ func openManager(tb testing.TB, source source.Source, dir *state.Dir) *cache.Man
 	tb.Helper()
 	m, err := cache.NewManager(cache.Options{
 		Source: source, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
-		Keep: cache.KeepOptions{Images: dir, Cluster: func(context.Context) (string, error) { return "one", nil }},
+		Keep: checkpoint.Options{Images: dir, Cluster: func(context.Context) (string, error) { return "one", nil }},
 	})
 	if err != nil {
 		tb.Fatal(err)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/checkpoint"
 )
 
 // Reader reads an image. It is a cache.ImageReader.
@@ -32,7 +32,7 @@ type Reader struct {
 const readAhead = 1 << 20
 
 // Open implements cache.Images.
-func (d *Dir) Open(name string) (cache.ImageReader, error) {
+func (d *Dir) Open(name string) (checkpoint.Reader, error) {
 	if !d.opened() {
 		return nil, fmt.Errorf("reading the state: %w", fs.ErrNotExist)
 	}
@@ -80,7 +80,7 @@ func (r *Reader) begin() error {
 func (r *Reader) Header() []byte { return r.header }
 
 // Next implements cache.ImageReader.
-func (r *Reader) Next() (cache.ImageBlock, error) {
+func (r *Reader) Next() (checkpoint.Block, error) {
 	b, err := r.next()
 	if err != nil {
 		return nil, err
@@ -124,7 +124,7 @@ func (r *Reader) next() (*block, error) {
 }
 
 // Append implements cache.ImageReader.
-func (r *Reader) Append() (cache.ImageWriter, error) {
+func (r *Reader) Append() (checkpoint.Writer, error) {
 	if !r.ended || r.last != kindCommit || !r.dir.opened() {
 		return nil, nil
 	}

@@ -8,7 +8,7 @@ import (
 	"io"
 	"io/fs"
 
-	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/checkpoint"
 )
 
 // recordExt is the end of a record's file name.
@@ -28,7 +28,7 @@ func (d *Dir) SaveRecord(ctx context.Context, name string, content []byte) error
 	out := appendPreamble(nil, d.key != nil, identity)
 	out, _ = l.appendBlock(out, kindRecord, 0, content, nil)
 	if !d.room(int64(len(out))) {
-		return cache.ErrImagesFull
+		return checkpoint.ErrFull
 	}
 	if err := d.pacer.wait(ctx, len(out)); err != nil {
 		return err

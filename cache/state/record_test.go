@@ -11,7 +11,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/checkpoint"
 	"github.com/kubeweir/kubeweir/cache/state"
 )
 
@@ -61,7 +61,7 @@ func TestRecordsAreBounded(t *testing.T) {
 	}
 	noise := make([]byte, 200)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(noise)
-	if err := d.SaveRecord(t.Context(), "a", noise); !errors.Is(err, cache.ErrImagesFull) {
+	if err := d.SaveRecord(t.Context(), "a", noise); !errors.Is(err, checkpoint.ErrFull) {
 		t.Errorf("error %v", err)
 	}
 	if got, err := d.LoadRecord("a"); err != nil || string(got) != "small" {

@@ -20,7 +20,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
-	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/checkpoint"
 	"github.com/kubeweir/kubeweir/cache/state"
 	"github.com/kubeweir/kubeweir/internal/soak"
 )
@@ -65,7 +65,7 @@ func read(d *state.Dir, name string) (note string, c contents, clean bool, err e
 		return "", nil, false, err
 	}
 	defer r.Close()
-	var pending []cache.ImageBlock
+	var pending []checkpoint.Block
 	c = contents{}
 	for {
 		b, err := r.Next()
@@ -95,7 +95,7 @@ func read(d *state.Dir, name string) (note string, c contents, clean bool, err e
 type history struct {
 	rand    *rand.Rand
 	dir     *state.Dir
-	writer  cache.ImageWriter
+	writer  checkpoint.Writer
 	now     contents
 	commits []contents // by note
 	durable int        // the last commit that has returned
@@ -447,7 +447,7 @@ func TestBound(t *testing.T) {
 	if err := write("a", 4000); err != nil {
 		t.Fatal(err)
 	}
-	if err := write("b", 4000); !errors.Is(err, cache.ErrImagesFull) {
+	if err := write("b", 4000); !errors.Is(err, checkpoint.ErrFull) {
 		t.Errorf("error %v", err)
 	}
 	if bytes, _ := d.Bytes(); bytes < 4000 || bytes > 5000 {

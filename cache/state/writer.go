@@ -7,7 +7,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/checkpoint"
 )
 
 const (
@@ -35,7 +35,7 @@ type Writer struct {
 }
 
 // Create implements cache.Images.
-func (d *Dir) Create(ctx context.Context, name string, header []byte) (cache.ImageWriter, error) {
+func (d *Dir) Create(ctx context.Context, name string, header []byte) (checkpoint.Writer, error) {
 	if !d.opened() {
 		return nil, errClosed
 	}
@@ -106,7 +106,7 @@ func (w *Writer) block(k kind, content []byte) {
 // write brings the blocks into the file.
 func (w *Writer) write(ctx context.Context) error {
 	if !w.dir.room(int64(len(w.out))) {
-		return cache.ErrImagesFull
+		return checkpoint.ErrFull
 	}
 	if err := w.dir.pacer.wait(ctx, len(w.out)); err != nil {
 		return err

@@ -1,43 +1,43 @@
-package cache
+package checkpoint
 
 import (
 	"context"
 	"errors"
 )
 
-// Images are what is kept of collections over restarts of the process: the objects of each
+// Storage are what is kept of collections over restarts of the process: the objects of each
 // at one version. An image is known by a name of letters, digits, dots and dashes. Methods
 // are safe for concurrent use, unless there is a Writer or a Reader of the same name.
-type Images interface {
+type Storage interface {
 	// Names are the images that there are.
 	Names() ([]string, error)
 	// Open returns a reader of an image; the error is fs.ErrNotExist (wrapped) when there
 	// is none, and anything else when it cannot be used.
-	Open(name string) (ImageReader, error)
+	Open(name string) (Reader, error)
 	// Create begins an image, which takes the place of the one of that name, if any, with
 	// its first commit.
-	Create(ctx context.Context, name string, header []byte) (ImageWriter, error)
+	Create(ctx context.Context, name string, header []byte) (Writer, error)
 	// Remove removes an image if it exists.
 	Remove(name string) error
 	// Hurry lifts the limit on the rate of writing.
 	Hurry()
 }
 
-// ImageReader reads one image. It belongs to one goroutine.
-type ImageReader interface {
+// Reader reads one image. It belongs to one goroutine.
+type Reader interface {
 	// Header is what the image was created with.
 	Header() []byte
 	// Next returns the next block, with io.EOF at the end. After another error nothing
 	// more can be read; what was committed before it is whole.
-	Next() (ImageBlock, error)
+	Next() (Block, error)
 	// Append returns a writer that goes on with the image, nil if its end is not a commit.
 	// It may be called when Next has said io.EOF.
-	Append() (ImageWriter, error)
+	Append() (Writer, error)
 	Close() error
 }
 
-// ImageBlock is a piece of an image. What it says is true when a commit follows.
-type ImageBlock interface {
+// Block is a piece of an image. What it says is true when a commit follows.
+type Block interface {
 	// Commit is what the writer gave to Commit; nil for a block of objects.
 	Commit() []byte
 	// Each calls set and deleted for the objects in the block, in order. The bytes of an
@@ -45,9 +45,9 @@ type ImageBlock interface {
 	Each(set func(object []byte) error, deleted func(key string) error) error
 }
 
-// ImageWriter writes one image. It belongs to one goroutine. After an error it can only be
+// Writer writes one image. It belongs to one goroutine. After an error it can only be
 // closed.
-type ImageWriter interface {
+type Writer interface {
 	// Set adds an object, or replaces the one of its key; Delete removes the one at key.
 	Set(ctx context.Context, object []byte) error
 	Delete(ctx context.Context, key string) error
@@ -58,5 +58,5 @@ type ImageWriter interface {
 	Close() error
 }
 
-// ErrImagesFull says that images have as many bytes as they may.
-var ErrImagesFull = errors.New("the state has as many bytes as --state-max-bytes allows")
+// ErrFull says that images have as many bytes as they may.
+var ErrFull = errors.New("the state has as many bytes as --state-max-bytes allows")

@@ -1,4 +1,4 @@
-package cache
+package checkpoint
 
 import (
 	"errors"
@@ -6,14 +6,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// keptMetrics are a keeper's.
-type keptMetrics struct {
+// metrics are a keeper's.
+type metrics struct {
 	saves, loads *prometheus.CounterVec // by result
 	seconds      prometheus.Histogram
 }
 
-func newKeptMetrics() *keptMetrics {
-	return &keptMetrics{
+func newMetrics() *metrics {
+	return &metrics{
 		saves: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubeweir_state_saves_total",
 			Help: "Savings of collections for the next start, by result: saved, failed.",
@@ -30,6 +30,6 @@ func newKeptMetrics() *keptMetrics {
 	}
 }
 
-func (k *keeper) register(r prometheus.Registerer) error {
+func (k *Checkpointer) Register(r prometheus.Registerer) error {
 	return errors.Join(r.Register(k.metrics.saves), r.Register(k.metrics.loads), r.Register(k.metrics.seconds))
 }

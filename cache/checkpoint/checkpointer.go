@@ -1,4 +1,4 @@
-package cache
+package checkpoint
 
 import (
 	"context"
@@ -22,10 +22,10 @@ import (
 	"github.com/kubeweir/kubeweir/internal/flight"
 )
 
-// KeepOptions say which collections are kept over restarts, and how.
-type KeepOptions struct {
+// Options say which collections are kept over restarts, and how.
+type Options struct {
 	// Images is where they are kept; nil keeps none.
-	Images Images
+	Images Storage
 	// Cluster tells which cluster the source stands for, by something that no other
 	// cluster has. What was kept of another is not used. Required.
 	Cluster func(context.Context) (string, error)
@@ -40,19 +40,19 @@ type KeepOptions struct {
 	ServeUnconfirmed func() bool
 }
 
-// keptCollection is what the saver needs of a collection.
-type keptCollection interface {
-	// Image is what is kept of the collection, nil for nothing, and while it cannot be read.
-	Image() *keptImage
+// Collection is what the saver needs of a collection.
+type Collection interface {
+	// Checkpoint is what is kept of the collection, nil for nothing, and while it cannot be read.
+	Checkpoint() *Checkpoint
 	// Context ends with the collection.
 	Context() context.Context
 	// Churn is Store.Churn.
 	Churn() int64
 	// Note is the present state, and what an image says of it. ok: it may be kept.
-	Note() (m store.Moment, note imageNote, ok bool)
+	Note() (m store.Moment, note Note, ok bool)
 }
 
-// keeper keeps the collections of a manager: what an image holds is described here, how it
+// Checkpointer keeps the collections of a manager: what an image holds is described here, how it
 // is read in kept_load.go, how it is written in kept_save.go.
 //
 //	no image ---- first list ----> kept, written behind <---- confirmed ----+
@@ -62,11 +62,11 @@ type keptCollection interface {
 //	cold <-- another cluster or  --- loaded, at a version and of a time ----+
 //	         definition, damaged     nobody reads it, but see ServeUnconfirmed
 //	         too old, rewound
-type keeper struct {
-	KeepOptions
+type Checkpointer struct {
+	Options
 	diskPatience time.Duration // see the constant of this name
 	lastSave     time.Duration // see the constant of this name
-	metrics      *keptMetrics
+	metrics      *metrics
 	log          *slog.Logger
 	done         chan struct{} // closed when the saver has ended
 	stop         context.CancelFunc
@@ -89,28 +89,28 @@ type keeper struct {
 	}
 }
 
-func newKeeper(o KeepOptions, source source.Source, log *slog.Logger) *keeper {
+func New(o Options, source source.Source, log *slog.Logger) *Checkpointer {
 	if o.Images == nil {
 		return nil
 	}
-	k := &keeper{
-		KeepOptions: o, diskPatience: diskPatience, lastSave: lastSave,
-		source: source, metrics: newKeptMetrics(), log: log, done: make(chan struct{}),
+	k := &Checkpointer{
+		Options: o, diskPatience: diskPatience, lastSave: lastSave,
+		source: source, metrics: newMetrics(), log: log, done: make(chan struct{}),
 	}
 	k.mu.held = make(map[string]chan struct{})
 	k.mu.failing = make(map[string]string)
 	return k
 }
 
-// start saves what has changed of collections, until finish or the end of ctx.
-func (k *keeper) start(ctx context.Context, panics *contain.Panics, collections func() []keptCollection) {
+// Start saves what has changed of collections, until finish or the end of ctx.
+func (k *Checkpointer) Start(ctx context.Context, panics *contain.Panics, collections func() []Collection) {
 	ctx, k.stop = context.WithCancel(ctx)
 	// Close waits for it in finish, but not for ever.
 	panics.Go(nil, "background", func() { k.run(ctx, collections) })
 }
 
-// imageHeader says of what an image is.
-type imageHeader struct {
+// header says of what an image is.
+type header struct {
 	Cluster    string       `json:"cluster"`
 	Group      string       `json:"group,omitempty"`
 	Version    string       `json:"version"`
@@ -119,19 +119,19 @@ type imageHeader struct {
 	Definition string       `json:"definition"`
 }
 
-func (h *imageHeader) gvr() schema.GroupVersionResource {
+func (h *header) gvr() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: h.Group, Version: h.Version, Resource: h.Resource}
 }
 
-func headerOf(res *source.Resource, enc api.Encoding) imageHeader {
-	return imageHeader{
+func headerOf(res *source.Resource, enc api.Encoding) header {
+	return header{
 		Group: res.Group, Version: res.Version, Resource: res.Resource, Encoding: enc,
 		Definition: fmt.Sprintf("%s namespaced=%t managedFields=%t %s", res.Kind, res.Namespaced, !res.Schema.DropsManagedFields(), res.Definition),
 	}
 }
 
-// imageNote says of an image what was true when it was saved.
-type imageNote struct {
+// Note says of an image what was true when it was saved.
+type Note struct {
 	// ResourceVersion is the version of the objects. Up to Whole nothing is missing: the
 	// watch goes on there.
 	ResourceVersion uint64 `json:"resourceVersion"`
@@ -151,7 +151,7 @@ type imageNote struct {
 }
 
 // imageName names the image of a collection, "" if it is not kept.
-func (k *keeper) imageName(res *source.Resource, enc api.Encoding) string {
+func (k *Checkpointer) imageName(res *source.Resource, enc api.Encoding) string {
 	if k == nil || res.Aggregated || k.Exclude != nil && k.Exclude(res.GroupResource()) {
 		return ""
 	}
@@ -181,7 +181,7 @@ var errDisk = errors.New("the disk does not answer")
 var errLeft = errors.New("what is kept is another's now")
 
 // acquire waits until nobody else uses an image, but not for long; release lets the next one.
-func (k *keeper) acquire(ctx context.Context, name string) error {
+func (k *Checkpointer) acquire(ctx context.Context, name string) error {
 	patience := time.NewTimer(k.diskPatience)
 	defer patience.Stop()
 	for {
@@ -203,7 +203,7 @@ func (k *keeper) acquire(ctx context.Context, name string) error {
 }
 
 // take is acquire for who does not wait: held is nil when the image is had, unless over.
-func (k *keeper) take(name string) (held chan struct{}, over bool) {
+func (k *Checkpointer) take(name string) (held chan struct{}, over bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	held, over = k.mu.held[name], k.mu.over
@@ -213,40 +213,40 @@ func (k *keeper) take(name string) (held chan struct{}, over bool) {
 	return held, over
 }
 
-// servesUnconfirmed is KeepOptions.ServeUnconfirmed.
-func (i *keptImage) servesUnconfirmed() bool {
+// ServesUnconfirmed is KeepOptions.ServeUnconfirmed.
+func (i *Checkpoint) ServesUnconfirmed() bool {
 	return i.keeper.ServeUnconfirmed != nil && i.keeper.ServeUnconfirmed()
 }
 
 // isStuck reports whether the disk does not answer somebody who reads.
-func (k *keeper) isStuck() bool { return k.stuck.Load() > 0 }
+func (k *Checkpointer) isStuck() bool { return k.stuck.Load() > 0 }
 
-func (k *keeper) release(name string) {
+func (k *Checkpointer) release(name string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	close(k.mu.held[name])
 	delete(k.mu.held, name)
 }
 
-// tellUnconfirmed logs, once, that what was kept is served as it is.
-func (i *keptImage) tellUnconfirmed() {
+// TellUnconfirmed logs, once, that what was kept is served as it is.
+func (i *Checkpoint) TellUnconfirmed() {
 	if k := i.keeper; !k.told.Swap(true) {
 		k.log.Warn("until the upstream answers, what was kept of it is served unconfirmed, as old as it is, to whom offline rules allow that")
 	}
 }
 
-// errUnknownCluster: the source will not say which cluster it is.
-var errUnknownCluster = errors.New("the upstream does not tell which cluster it is")
+// ErrUnknownCluster: the source will not say which cluster it is.
+var ErrUnknownCluster = errors.New("the upstream does not tell which cluster it is")
 
 // cluster is which cluster the source stands for. The error is errUnknownCluster, wrapped,
 // when asking again will not help.
-func (k *keeper) cluster(ctx context.Context) (string, error) {
+func (k *Checkpointer) cluster(ctx context.Context) (string, error) {
 	cluster, _, err := k.asks.Do(ctx, struct{}{}, k.askCluster)
 	return cluster, err
 }
 
 // askCluster asks, once for all who want to know at the same time, unless it was told.
-func (k *keeper) askCluster(ctx context.Context) (string, error) {
+func (k *Checkpointer) askCluster(ctx context.Context) (string, error) {
 	k.mu.Lock()
 	cluster := k.mu.cluster
 	k.mu.Unlock()
@@ -258,7 +258,7 @@ func (k *keeper) askCluster(ctx context.Context) (string, error) {
 	cluster, err := k.Cluster(ctx)
 	switch {
 	case source.IsRejected(err) || apierrors.IsNotFound(err):
-		return "", fmt.Errorf("%w: %w", errUnknownCluster, err)
+		return "", fmt.Errorf("%w: %w", ErrUnknownCluster, err)
 	case err != nil:
 		return "", fmt.Errorf("asking which cluster it is: %w", err)
 	}
@@ -268,9 +268,9 @@ func (k *keeper) askCluster(ctx context.Context) (string, error) {
 	return cluster, nil
 }
 
-// checkCluster asks whether the cluster is that of what was loaded. The error wraps ErrRewound if it is
+// CheckCluster asks whether the cluster is that of what was loaded. The error wraps ErrRewound if it is
 // not, and errUnknownCluster if asking again will not help.
-func (i *keptImage) checkCluster(ctx context.Context, l *loaded) error {
+func (i *Checkpoint) CheckCluster(ctx context.Context, l *Loaded) error {
 	cluster, err := i.keeper.cluster(ctx)
 	switch {
 	case err != nil:
@@ -281,14 +281,14 @@ func (i *keptImage) checkCluster(ctx context.Context, l *loaded) error {
 	return nil
 }
 
-// forgetCluster says that the source may stand for another cluster now.
-func (i *keptImage) forgetCluster() { i.keeper.forgetCluster() }
+// ForgetCluster says that the source may stand for another cluster now.
+func (i *Checkpoint) ForgetCluster() { i.keeper.forgetCluster() }
 
-// confirmed counts what was loaded as confirmed by the source.
-func (i *keptImage) confirmed() { i.keeper.metrics.loads.WithLabelValues("confirmed").Inc() }
+// SetConfirmed counts what was loaded as confirmed by the source.
+func (i *Checkpoint) SetConfirmed() { i.keeper.metrics.loads.WithLabelValues("confirmed").Inc() }
 
-// drop removes what was loaded, which the source does not confirm.
-func (i *keptImage) drop(reason error) {
+// Drop removes what was loaded, which the source does not confirm.
+func (i *Checkpoint) Drop(reason error) {
 	result := "unreadable"
 	if errors.Is(reason, store.ErrRewound) {
 		result = "rewound"
@@ -298,15 +298,15 @@ func (i *keptImage) drop(reason error) {
 }
 
 // forgetCluster: the source may stand for another one now.
-func (k *keeper) forgetCluster() {
+func (k *Checkpointer) forgetCluster() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.mu.cluster = ""
 }
 
-// distrust says that what was kept is of another past than the source, and reports whether
+// Distrust says that what was kept is of another past than the source, and reports whether
 // that is new. Whatever is still to be loaded is dropped.
-func (k *keeper) distrust() bool {
+func (k *Checkpointer) Distrust() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	fresh := !k.mu.doubted
@@ -314,18 +314,18 @@ func (k *keeper) distrust() bool {
 	return fresh
 }
 
-func (k *keeper) doubts() bool {
+func (k *Checkpointer) doubts() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.mu.doubted
 }
 
-// keptImage is the image of one entry. Its feed reads it; the keeper's saver writes it
+// Checkpoint is the image of one entry. Its feed reads it; the keeper's saver writes it
 // until the entry ends.
-type keptImage struct {
-	keeper *keeper
+type Checkpoint struct {
+	keeper *Checkpointer
 	name   string
-	header imageHeader
+	header header
 	log    *slog.Logger
 
 	mu struct {
@@ -336,9 +336,9 @@ type keptImage struct {
 		abandoned bool
 		// awaited: another had the image for too long, the saver takes it when it is free.
 		awaited bool
-		writer  ImageWriter
+		writer  Writer
 		holds   store.Moment // what is in the image; without view when it has to be written anew
-		note    imageNote
+		note    Note
 		saved   time.Time
 		// Of what failed: when it is tried again, how long that is, and whether there was no
 		// room for it.
@@ -348,17 +348,17 @@ type keptImage struct {
 	}
 }
 
-// image makes the image of a collection to come, nil if it is not kept.
-func (k *keeper) image(res *source.Resource, enc api.Encoding, log *slog.Logger) *keptImage {
+// Checkpoint makes the image of a collection to come, nil if it is not kept.
+func (k *Checkpointer) Checkpoint(res *source.Resource, enc api.Encoding, log *slog.Logger) *Checkpoint {
 	name := k.imageName(res, enc)
 	if name == "" {
 		return nil
 	}
-	return &keptImage{keeper: k, name: name, header: headerOf(res, enc), log: log}
+	return &Checkpoint{keeper: k, name: name, header: headerOf(res, enc), log: log}
 }
 
 // remove removes what is on disk. It is whole no more, or was of something else.
-func (i *keptImage) remove() {
+func (i *Checkpoint) remove() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if !i.mu.over { // else it is another's
@@ -366,8 +366,8 @@ func (i *keptImage) remove() {
 	}
 }
 
-// leave ends the use of the image. What is on disk stays.
-func (i *keptImage) leave() {
+// Leave ends the use of the image. What is on disk stays.
+func (i *Checkpoint) Leave() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.mu.over = true
@@ -377,13 +377,13 @@ func (i *keptImage) leave() {
 	}
 }
 
-func (i *keptImage) leaveLocked() {
+func (i *Checkpoint) leaveLocked() {
 	i.mu.held, i.mu.holds = false, store.Moment{}
 	i.keeper.forgive(i.name)
 	i.keeper.release(i.name)
 }
 
-func (i *keptImage) removeLocked() {
+func (i *Checkpoint) removeLocked() {
 	i.closeLocked()
 	i.mu.holds = store.Moment{}
 	if err := i.keeper.Images.Remove(i.name); err != nil {
@@ -392,7 +392,7 @@ func (i *keptImage) removeLocked() {
 }
 
 // closeLocked ends writing; what was committed stays.
-func (i *keptImage) closeLocked() {
+func (i *Checkpoint) closeLocked() {
 	if i.mu.writer != nil {
 		if err := i.mu.writer.Close(); err != nil {
 			i.log.Debug("closing an image", "error", err)
@@ -401,10 +401,10 @@ func (i *keptImage) closeLocked() {
 	}
 }
 
-// end is called when the entry has ended for a reason. What is kept of a collection stays
+// Close is called when the entry has ended for a reason. What is kept of a collection stays
 // when the process ends, not when the collection does. A disk that does not answer is left
 // to a goroutine of panics.
-func (i *keptImage) end(panics *contain.Panics, reason error) {
+func (i *Checkpoint) Close(panics *contain.Panics, reason error) {
 	if errors.Is(reason, store.ErrRewound) {
 		i.keeper.forgetCluster()
 	}
@@ -422,7 +422,7 @@ func (i *keptImage) end(panics *contain.Panics, reason error) {
 	}
 }
 
-func (i *keptImage) finish(reason error) {
+func (i *Checkpoint) finish(reason error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.mu.over = true
@@ -438,7 +438,7 @@ func (i *keptImage) finish(reason error) {
 }
 
 // failed notes that an image is not written, and says so once for all that fail so.
-func (k *keeper) failed(name string, err error) {
+func (k *Checkpointer) failed(name string, err error) {
 	k.metrics.saves.WithLabelValues("failed").Inc()
 	k.mu.Lock()
 	told := false
@@ -452,7 +452,7 @@ func (k *keeper) failed(name string, err error) {
 	}
 }
 
-func (k *keeper) succeeded(name string) {
+func (k *Checkpointer) succeeded(name string) {
 	k.metrics.saves.WithLabelValues("saved").Inc()
 	if k.forgive(name) {
 		k.log.Info("collections are kept for a restart again")
@@ -460,7 +460,7 @@ func (k *keeper) succeeded(name string) {
 }
 
 // forgive forgets that an image was not written, and reports whether it was the last.
-func (k *keeper) forgive(name string) bool {
+func (k *Checkpointer) forgive(name string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	failing := len(k.mu.failing) > 0
@@ -468,16 +468,16 @@ func (k *keeper) forgive(name string) bool {
 	return failing && len(k.mu.failing) == 0
 }
 
-// KeptCollection is a collection of which an image was kept.
-type KeptCollection struct {
+// Saved is a collection of which an image was kept.
+type Saved struct {
 	Resource schema.GroupVersionResource
 	Encoding api.Encoding
 }
 
-// kept lists the collections of which there are images: those that were in use when the last process
+// List lists the collections of which there are images: those that were in use when the last process
 // ended. Images that are of no use are removed, as is one over which there is a panic. A disk that does
 // not respond is waited for; what is read after ctx has ended changes nothing.
-func (k *keeper) kept(ctx context.Context, panics *contain.Panics) []KeptCollection {
+func (k *Checkpointer) List(ctx context.Context, panics *contain.Panics) []Saved {
 	names, err := k.Images.Names()
 	if ctx.Err() != nil {
 		return nil
@@ -486,9 +486,9 @@ func (k *keeper) kept(ctx context.Context, panics *contain.Panics) []KeptCollect
 		k.failed("", err)
 		return nil
 	}
-	var all []KeptCollection
+	var all []Saved
 	for _, name := range names {
-		var h *imageHeader
+		var h *header
 		err := panics.Func("background", func() (err error) {
 			h, err = k.readHeader(name)
 			return err
@@ -503,7 +503,7 @@ func (k *keeper) kept(ctx context.Context, panics *contain.Panics) []KeptCollect
 			err = errors.New("it is not to be kept")
 		}
 		if err == nil {
-			all = append(all, KeptCollection{h.gvr(), h.Encoding})
+			all = append(all, Saved{h.gvr(), h.Encoding})
 			continue
 		}
 		k.dropped("damaged", name, err)
@@ -514,38 +514,38 @@ func (k *keeper) kept(ctx context.Context, panics *contain.Panics) []KeptCollect
 	return all
 }
 
-// forget removes what is kept of a collection that there will not be again. There must be none of it
+// Forget removes what is kept of a collection that there will not be again. There must be none of it
 // now.
-func (k *keeper) forget(c KeptCollection) {
+func (k *Checkpointer) Forget(c Saved) {
 	name := imageName(&source.Resource{GroupVersionResource: c.Resource}, c.Encoding)
 	if err := k.Images.Remove(name); err != nil {
 		k.failed(name, err)
 	}
 }
 
-// handOver ends the use of Images, so that another keeper may have them. Images that are in use are
+// HandOver ends the use of Images, so that another keeper may have them. Images that are in use are
 // given up by keptImage.leave.
-func (k *keeper) handOver() {
+func (k *Checkpointer) HandOver() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.mu.over = true
 }
 
-// setPatience makes a new keeper wait at most d for each call of a disk that does not respond. It is
+// SetPatience makes a new keeper wait at most d for each call of a disk that does not respond. It is
 // for tests.
-func (k *keeper) setPatience(d time.Duration) { k.diskPatience, k.lastSave = d, d }
+func (k *Checkpointer) SetPatience(d time.Duration) { k.diskPatience, k.lastSave = d, d }
 
-func (k *keeper) readHeader(name string) (*imageHeader, error) {
+func (k *Checkpointer) readHeader(name string) (*header, error) {
 	r, err := k.Images.Open(name)
 	if err != nil {
 		return nil, err
 	}
-	var h imageHeader
+	var h header
 	err = json.Unmarshal(r.Header(), &h)
 	return &h, errors.Join(err, r.Close())
 }
 
-func (k *keeper) dropped(result, name string, err error) {
+func (k *Checkpointer) dropped(result, name string, err error) {
 	k.metrics.loads.WithLabelValues(result).Inc()
 	k.log.Info("state of a collection dropped, it is listed anew", "image", name, "reason", err)
 }

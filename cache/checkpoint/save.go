@@ -1,4 +1,4 @@
-package cache
+package checkpoint
 
 import (
 	"context"
@@ -33,7 +33,7 @@ const (
 )
 
 // run is the saver: it saves what has changed until ctx ends, and then once more.
-func (k *keeper) run(ctx context.Context, collections func() []keptCollection) {
+func (k *Checkpointer) run(ctx context.Context, collections func() []Collection) {
 	defer close(k.done)
 	ticker := time.NewTicker(saveTick)
 	defer ticker.Stop()
@@ -49,9 +49,9 @@ func (k *keeper) run(ctx context.Context, collections func() []keptCollection) {
 	k.saveAll(ctx, collections(), true)
 }
 
-// finish ends the saver, and reports false if the disk does not answer. Collections must
+// Finish ends the saver, and reports false if the disk does not answer. Collections must
 // still be fed.
-func (k *keeper) finish() bool {
+func (k *Checkpointer) Finish() bool {
 	k.Images.Hurry()
 	k.stop()
 	patience := time.NewTimer(k.lastSave + k.diskPatience)
@@ -65,9 +65,9 @@ func (k *keeper) finish() bool {
 	}
 }
 
-func (k *keeper) saveAll(ctx context.Context, collections []keptCollection, now bool) {
+func (k *Checkpointer) saveAll(ctx context.Context, collections []Collection, now bool) {
 	for _, c := range collections {
-		image := c.Image()
+		image := c.Checkpoint()
 		if image == nil || ctx.Err() != nil {
 			continue
 		}
@@ -86,7 +86,7 @@ func (k *keeper) saveAll(ctx context.Context, collections []keptCollection, now 
 }
 
 // save brings the image up to date, if that is due or has to be now.
-func (i *keptImage) save(ctx context.Context, c keptCollection, now bool) error {
+func (i *Checkpoint) save(ctx context.Context, c Collection, now bool) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	waits := time.Now().Before(i.mu.retry)
@@ -112,13 +112,13 @@ func (i *keptImage) save(ctx context.Context, c keptCollection, now bool) error 
 	i.closeLocked()
 	i.mu.wait = min(max(2*i.mu.wait, retryAfter), maxRetryAfter)
 	i.mu.holds, i.mu.retry = store.Moment{}, i.mu.saved.Add(i.mu.wait)
-	if i.mu.full = errors.Is(err, ErrImagesFull); i.mu.full {
+	if i.mu.full = errors.Is(err, ErrFull); i.mu.full {
 		i.removeLocked() // what cannot be kept up to date makes room
 	}
 	return err
 }
 
-func (i *keptImage) dueLocked(v *store.View, note *imageNote, now bool) bool {
+func (i *Checkpoint) dueLocked(v *store.View, note *Note, now bool) bool {
 	if i.mu.holds.View == nil || v.Content() != i.mu.holds.View.Content() {
 		return true
 	}
@@ -129,7 +129,7 @@ func (i *keptImage) dueLocked(v *store.View, note *imageNote, now bool) bool {
 }
 
 // writeLocked writes what has changed since the last time, or all of it.
-func (i *keptImage) writeLocked(ctx context.Context, m store.Moment, note *imageNote) error {
+func (i *Checkpoint) writeLocked(ctx context.Context, m store.Moment, note *Note) error {
 	note.Changed = i.mu.note.Changed
 	if i.mu.writer == nil || i.mu.holds.View == nil || note.Changed > max(note.Bytes, fewChanges) {
 		i.closeLocked()
@@ -154,7 +154,7 @@ func (i *keptImage) writeLocked(ctx context.Context, m store.Moment, note *image
 	return nil
 }
 
-func (i *keptImage) createLocked(ctx context.Context) (err error) {
+func (i *Checkpoint) createLocked(ctx context.Context) (err error) {
 	if i.header.Cluster, err = i.keeper.cluster(ctx); err != nil {
 		return err
 	}
@@ -168,7 +168,7 @@ func (i *keptImage) createLocked(ctx context.Context) (err error) {
 
 // writeDifferenceLocked writes in what m differs from what is in the image, and tells how
 // many bytes of changes that were.
-func (i *keptImage) writeDifferenceLocked(ctx context.Context, m store.Moment) (changed int64, err error) {
+func (i *Checkpoint) writeDifferenceLocked(ctx context.Context, m store.Moment) (changed int64, err error) {
 	held, w := i.mu.holds, i.mu.writer
 	switch {
 	case held.View == nil:
@@ -185,7 +185,7 @@ func (i *keptImage) writeDifferenceLocked(ctx context.Context, m store.Moment) (
 
 // writeEventsLocked finds what has changed by the events since. whole is false when they are
 // not all there any more; what was written then is true nevertheless.
-func (i *keptImage) writeEventsLocked(ctx context.Context, m store.Moment) (changed int64, whole bool, err error) {
+func (i *Checkpoint) writeEventsLocked(ctx context.Context, m store.Moment) (changed int64, whole bool, err error) {
 	held, seen := i.mu.holds, make(map[string]struct{})
 	whole, err = m.EventsSince(held, func(ev *watchmux.Event) error {
 		key := ev.Object.Key
@@ -208,7 +208,7 @@ func (i *keptImage) writeEventsLocked(ctx context.Context, m store.Moment) (chan
 }
 
 // writeComparedLocked finds what has changed by a look at every object.
-func (i *keptImage) writeComparedLocked(ctx context.Context, v *store.View) (changed int64, err error) {
+func (i *Checkpoint) writeComparedLocked(ctx context.Context, v *store.View) (changed int64, err error) {
 	err = v.ChangesSince(i.mu.holds.View, func(o *object.Object) error {
 		changed += int64(len(o.Raw))
 		return i.mu.writer.Set(ctx, o.Raw)

@@ -1,4 +1,4 @@
-package cache
+package checkpoint
 
 import (
 	"bytes"
@@ -19,19 +19,19 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// loaded is what was kept of a collection.
-type loaded struct {
-	list   *store.List
-	header imageHeader
-	note   imageNote
-	append ImageWriter // nil: the image has to be written anew
+// Loaded is what was kept of a collection.
+type Loaded struct {
+	List   *store.List
+	header header
+	Note   Note
+	append Writer // nil: the image has to be written anew
 }
 
-// holds says that m, which was loaded, is what is in the image.
-func (i *keptImage) holds(m store.Moment, l *loaded) {
+// SetHeld says that m, which was loaded, is what is in the image.
+func (i *Checkpoint) SetHeld(m store.Moment, l *Loaded) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.mu.note = l.note
+	i.mu.note = l.Note
 	if i.mu.writer = l.append; l.append != nil {
 		i.mu.holds = m
 	}
@@ -40,10 +40,10 @@ func (i *keptImage) holds(m store.Moment, l *loaded) {
 // loadPatience is how long a read of the disk may take.
 const loadPatience = 5 * time.Second
 
-// load reads the image, nil if there is none that can be used, or the disk does not answer:
+// Load reads the image, nil if there is none that can be used, or the disk does not answer:
 // it is left to its goroutine then. decode makes an object of its bytes, which it keeps;
 // several goroutines of panics call it.
-func (i *keptImage) load(ctx context.Context, panics *contain.Panics, decode func([]byte) (*object.Object, error)) *loaded {
+func (i *Checkpoint) Load(ctx context.Context, panics *contain.Panics, decode func([]byte) (*object.Object, error)) *Loaded {
 	if err := i.keeper.acquire(ctx, i.name); err != nil {
 		if errors.Is(err, errDisk) {
 			i.await()
@@ -55,7 +55,7 @@ func (i *keptImage) load(ctx context.Context, panics *contain.Panics, decode fun
 		i.keeper.dropped("unreadable", i.name, errDisk)
 		return nil
 	}
-	var l *loaded
+	var l *Loaded
 	var blocks atomic.Int64
 	done := make(chan struct{})
 	panics.Go(nil, "feed", func() {
@@ -96,7 +96,7 @@ func (i *keptImage) load(ctx context.Context, panics *contain.Panics, decode fun
 
 // await leaves the image to the saver, which writes it anew once it is free: what is in it
 // then is of before.
-func (i *keptImage) await() {
+func (i *Checkpoint) await() {
 	i.keeper.dropped("unreadable", i.name, errDisk)
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -104,7 +104,7 @@ func (i *keptImage) await() {
 }
 
 // tookLocked reports whether the image is the entry's, which it may just have become.
-func (i *keptImage) tookLocked() bool {
+func (i *Checkpoint) tookLocked() bool {
 	if i.mu.awaited && !i.mu.over {
 		held, over := i.keeper.take(i.name)
 		i.mu.held = held == nil && !over
@@ -114,7 +114,7 @@ func (i *keptImage) tookLocked() bool {
 }
 
 // abandon gives up a load that is under way; false if it has ended.
-func (i *keptImage) abandon() bool {
+func (i *Checkpoint) abandon() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.mu.held {
@@ -126,7 +126,7 @@ func (i *keptImage) abandon() bool {
 
 // settle ends a load, of which l may be used if that was not abandoned. From now on the image
 // is the entry's, and written, unless that is over.
-func (i *keptImage) settle(l *loaded) *loaded {
+func (i *Checkpoint) settle(l *Loaded) *Loaded {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if l != nil && l.append != nil && (i.mu.abandoned || i.mu.over) {
@@ -144,9 +144,9 @@ func (i *keptImage) settle(l *loaded) *loaded {
 
 // loadAcquired is load for who may use the image. One over which there is a panic is as good as
 // damaged.
-func (i *keptImage) loadAcquired(ctx context.Context, panics *contain.Panics, blocks *atomic.Int64, decode func([]byte) (*object.Object, error)) *loaded {
+func (i *Checkpoint) loadAcquired(ctx context.Context, panics *contain.Panics, blocks *atomic.Int64, decode func([]byte) (*object.Object, error)) *Loaded {
 	k := i.keeper
-	var l *loaded
+	var l *Loaded
 	err := panics.Func("feed", func() (err error) {
 		l, err = i.read(ctx, panics, blocks, decode)
 		return err
@@ -178,7 +178,7 @@ type unfitError struct{ result, reason string }
 func (e *unfitError) Error() string { return e.reason }
 
 // checkHeader tells why an image is not of this collection.
-func (i *keptImage) checkHeader(h *imageHeader) error {
+func (i *Checkpoint) checkHeader(h *header) error {
 	want := i.header
 	want.Cluster = h.Cluster // asked of the source when it answers
 	if *h != want {
@@ -188,7 +188,7 @@ func (i *keptImage) checkHeader(h *imageHeader) error {
 }
 
 // checkNote tells why what an image holds is not used.
-func (i *keptImage) checkNote(note *imageNote) error {
+func (i *Checkpoint) checkNote(note *Note) error {
 	age := time.Since(note.At)
 	switch {
 	case i.keeper.MaxAge > 0 && age > i.keeper.MaxAge:
@@ -203,7 +203,7 @@ func (i *keptImage) checkNote(note *imageNote) error {
 
 // piece is a block of objects, read by one of several goroutines.
 type piece struct {
-	block ImageBlock
+	block Block
 	items []keptItem
 	bytes int64
 	err   error
@@ -215,13 +215,13 @@ type keptItem struct {
 	key    string
 }
 
-func (i *keptImage) read(ctx context.Context, panics *contain.Panics, blocks *atomic.Int64, decode func([]byte) (*object.Object, error)) (_ *loaded, err error) {
+func (i *Checkpoint) read(ctx context.Context, panics *contain.Panics, blocks *atomic.Int64, decode func([]byte) (*object.Object, error)) (_ *Loaded, err error) {
 	r, err := i.keeper.Images.Open(i.name)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	l := &loaded{}
+	l := &Loaded{}
 	if err := json.Unmarshal(r.Header(), &l.header); err != nil {
 		return nil, fmt.Errorf("header: %w", err)
 	}
@@ -235,13 +235,13 @@ func (i *keptImage) read(ctx context.Context, panics *contain.Panics, blocks *at
 	if note == nil {
 		return nil, errors.New("it was never whole")
 	}
-	if err := json.Unmarshal(note, &l.note); err != nil {
+	if err := json.Unmarshal(note, &l.Note); err != nil {
 		return nil, fmt.Errorf("note: %w", err)
 	}
-	if err := i.checkNote(&l.note); err != nil {
+	if err := i.checkNote(&l.Note); err != nil {
 		return nil, err
 	}
-	if l.list, err = assemble(pieces, &l.note); err != nil {
+	if l.List, err = assemble(pieces, &l.Note); err != nil {
 		return nil, err
 	}
 	if clean {
@@ -252,7 +252,7 @@ func (i *keptImage) read(ctx context.Context, panics *contain.Panics, blocks *at
 
 // readPieces reads an image up to its last commit, whose note it returns, and counts the
 // blocks, unless ctx ends. clean: nothing follows that.
-func readPieces(ctx context.Context, r ImageReader, panics *contain.Panics, blocks *atomic.Int64, decode func([]byte) (*object.Object, error)) (_ []*piece, note []byte, clean bool) {
+func readPieces(ctx context.Context, r Reader, panics *contain.Panics, blocks *atomic.Int64, decode func([]byte) (*object.Object, error)) (_ []*piece, note []byte, clean bool) {
 	var workers sync.WaitGroup
 	work := make(chan *piece, 2*runtime.GOMAXPROCS(0))
 	for range runtime.GOMAXPROCS(0) {
@@ -305,7 +305,7 @@ func (p *piece) decode(decode func([]byte) (*object.Object, error)) error {
 }
 
 // assemble makes the state of the pieces, which has to be what the note says.
-func assemble(pieces []*piece, note *imageNote) (*store.List, error) {
+func assemble(pieces []*piece, note *Note) (*store.List, error) {
 	tree, size := store.NewTree(), int64(0)
 	for _, p := range pieces {
 		if p.err != nil {
