@@ -51,7 +51,6 @@ const (
 )
 
 var (
-	errLate   = errors.New("the feed does not bring what the upstream has")
 	errUneven = errors.New("the pages of the upstream's list are of several versions")
 )
 
@@ -84,7 +83,7 @@ func (c *Collection) check(ctx context.Context, pageSize int64) *Checked {
 func (c *Collection) mayCheckAgain(err error) bool {
 	var expired *store.ExpiredError
 	if errors.Is(err, errLate) {
-		c.feed.log.Warn("the feed does not bring what the upstream has; its watch begins again", "resourceVersion", c.RV())
+		c.log.Warn("the feed does not bring what the upstream has; its watch begins again", "resourceVersion", c.RV())
 		c.feed.Restart(errLate)
 		return true
 	}
@@ -139,7 +138,7 @@ func (c *Collection) nameAll(ctx context.Context, pageSize int64) (*freshness.Ve
 		return refs.Add(key, rv, limit)
 	}
 	for next, first := "", true; first || next != ""; first = false {
-		meta, err := c.feed.names.Page(ctx, pageSize, next, visit)
+		meta, err := c.names.Page(ctx, pageSize, next, visit)
 		switch {
 		case errors.Is(err, freshness.ErrTooFarBehind) && !first && refs.IsSorted():
 			refs.IsPartial = true
@@ -295,7 +294,7 @@ func (c *Collection) compareBytes(ctx context.Context, v *store.View, at uint64,
 // that the collection was listed from.
 func (c *Collection) repeats(ctx context.Context, v *store.View, at uint64, objs []*object.Object) (bool, error) {
 	for _, o := range objs {
-		before := c.feed.outage.now(ctx)
+		before := c.outage.now(ctx)
 		again, err := c.listAt(ctx, v.PageToken(at, o.Key), 1)
 		if err != nil {
 			return false, err
@@ -303,7 +302,7 @@ func (c *Collection) repeats(ctx context.Context, v *store.View, at uint64, objs
 		if len(again) != 1 || !bytes.Equal(again[0].Raw, o.Raw) {
 			return false, nil
 		}
-		if listed := c.feed.listedBy(); before != listed || c.feed.outage.now(ctx) != listed {
+		if listed := c.feed.listedBy(); before != listed || c.outage.now(ctx) != listed {
 			return false, nil
 		}
 	}
@@ -313,7 +312,7 @@ func (c *Collection) repeats(ctx context.Context, v *store.View, at uint64, objs
 // listAt lists up to n objects of the page that token is of, as they are at its version.
 func (c *Collection) listAt(ctx context.Context, token api.ContinueToken, n int) ([]*object.Object, error) {
 	var objs []*object.Object
-	meta, err := c.feed.source.List(ctx, c.resource, c.encoding, source.ListOptions{Limit: int64(n), Continue: token.Encode()}, func(raw []byte) error {
+	meta, err := c.source.List(ctx, c.resource, c.encoding, source.ListOptions{Limit: int64(n), Continue: token.Encode()}, func(raw []byte) error {
 		if len(objs) == n {
 			return errPaged
 		}

@@ -123,7 +123,7 @@ func (m *Manager) check(ctx context.Context, e *entry) *Checked {
 	e.lastCheck.Store(last)
 	labels := []string{e.resource.Group, e.resource.Resource, e.encoding.String()}
 	m.parts.metrics.checks.WithLabelValues(append(labels, out.Result.String())...).Inc()
-	log := e.feed.log.With("resourceVersion", out.RV, "objects", out.Objects, "sampled", out.Sampled, "seconds", out.Took.Seconds())
+	log := e.log.With("resourceVersion", out.RV, "objects", out.Objects, "sampled", out.Sampled, "seconds", out.Took.Seconds())
 	switch out.Result {
 	case Same:
 		log.Debug("the collection equals the upstream")
@@ -132,7 +132,7 @@ func (m *Manager) check(ctx context.Context, e *entry) *Checked {
 		log.Debug("the collection could not be compared with the upstream", "error", out.Err)
 	case Differs:
 		for _, d := range out.Differences {
-			e.feed.log.Error("the cache differs from the upstream", "key", d.Key, "difference", d.Kind.String(), "cached", d.Cached, "upstream", d.Upstream)
+			e.log.Error("the cache differs from the upstream", "key", d.Key, "difference", d.Kind.String(), "cached", d.Cached, "upstream", d.Upstream)
 			m.parts.metrics.differences.WithLabelValues(append(labels, d.Kind.String())...).Inc()
 		}
 		log.Error("the collection differs from the upstream and is listed anew", "differences", out.Differing)

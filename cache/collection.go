@@ -2,6 +2,7 @@ package cache
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -29,6 +30,10 @@ type Collection struct {
 	store    *store.Store
 	columns  query.Columns // of queries
 	feed     *feed
+	source   source.Source
+	names    *source.Names
+	outage   *outage
+	log      *slog.Logger
 	end      *ending
 	checker  *freshness.Checker
 	builds   sync.WaitGroup // of indexes
@@ -42,6 +47,10 @@ func newCollection(e *entry, first *store.List) *Collection {
 		encoding: e.encoding,
 		limits:   e.parts.limits,
 		feed:     e.feed,
+		source:   e.parts.source,
+		names:    e.feed.names,
+		outage:   e.parts.outage,
+		log:      e.log,
 		end:      &e.end,
 	}
 	l, spawn := e.parts.limits, func(f func()) { e.parts.panics.Go(&c.builds, "feed", f) }
@@ -60,7 +69,7 @@ func newCollection(e *entry, first *store.List) *Collection {
 	c.store.Install(first)
 	c.checker = freshness.New(freshness.Options{
 		Store: c.store, Source: e.parts.source, Resource: e.resource, Encoding: e.encoding,
-		Names: e.feed.names, Reflector: e.feed, Rounds: e.feed.metrics.fresh,
+		Names: e.feed.names, Reflector: e.feed, Rounds: e.metrics.fresh,
 	})
 	return c
 }
@@ -74,7 +83,7 @@ func (c *Collection) Encoding() api.Encoding { return c.encoding }
 // ListKind is the kind and apiVersion of the resource's lists (PodList, v1), as
 // the upstream says them.
 func (c *Collection) ListKind() (kind, apiVersion string) {
-	k := c.feed.kind.Load()
+	k := c.feed.listKind()
 	return k.Kind, k.APIVersion
 }
 
@@ -82,7 +91,7 @@ func (c *Collection) ListKind() (kind, apiVersion string) {
 // every answer of the resource: that its version is deprecated. They must not be
 // modified.
 func (c *Collection) Warnings() []string {
-	return c.feed.kind.Load().Warnings
+	return c.feed.listKind().Warnings
 }
 
 // RV is the version that the collection holds.
@@ -140,7 +149,7 @@ func (c *Collection) Fresh(ctx context.Context) (uint64, error) {
 func (c *Collection) FreshFor(ctx context.Context, asked *freshness.Asked) (uint64, error) {
 	rv, err := c.checker.FreshFor(ctx, asked)
 	if err == nil && c.Unconfirmed() {
-		err = c.store.Wait(ctx, c.feed.confirmed, confirmWait, rv)
+		err = c.store.Wait(ctx, c.feed.whenConfirmed(), confirmWait, rv)
 	}
 	return rv, err
 }
@@ -184,10 +193,7 @@ func (c *Collection) Mux() *watchmux.Mux { return c.store.Mux() }
 // LearnBookmark. It
 // must not be modified.
 func (c *Collection) BookmarkTemplate() []byte {
-	if b := c.feed.bookmark.Load(); b != nil {
-		return *b
-	}
-	return nil
+	return c.feed.bookmarkTemplate()
 }
 
 // State says how the collection is doing.
@@ -195,16 +201,12 @@ func (c *Collection) State() State {
 	if reason := c.end.reason(); reason != nil {
 		return State{Phase: Stopped, Err: reason}
 	}
-	state := c.feed.health.state(c.feed.source.LastContact(), c.feed.source.Delay(), c.limits.StaleAfter)
-	if at := c.feed.unconfirmed.Load(); at != nil {
-		state.Phase, state.Since, state.LastContact = Stale, *at, *at // whatever comes, before it is confirmed
-	}
-	return state
+	return c.feed.state(c.limits.StaleAfter)
 }
 
 // Unconfirmed reports whether the collection is what was kept over a restart, and the source
 // has not said yet that it is of the same cluster, or what has changed (KeepOptions).
-func (c *Collection) Unconfirmed() bool { return c.feed.unconfirmed.Load() != nil }
+func (c *Collection) Unconfirmed() bool { return c.feed.isUnconfirmed() }
 
 // Closed is closed when the collection has stopped for good; State then has the
 // reason. Its views stay readable.

@@ -14,7 +14,6 @@ import (
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/contain"
-	"github.com/kubeweir/kubeweir/watchmux"
 )
 
 // entry is one resource in one encoding from its first use to its end. Nothing can be
@@ -29,6 +28,8 @@ type entry struct {
 	encoding api.Encoding
 	parts    *collectionParts
 	feed     *feed
+	log      *slog.Logger
+	metrics  collectionMetrics
 	image    *checkpoint.Checkpoint // nil if the collection is not kept
 	made     *Collection            // that nobody reads yet; the feed's
 	began    time.Time
@@ -107,9 +108,14 @@ func newEntry(ctx context.Context, p *collectionParts, res *source.Resource, enc
 	e.mu.attempt = make(chan struct{})
 	e.used.Store(true)
 	e.lookedAt.Store(now.UnixNano())
-	e.feed = newFeed(p, res, enc)
-	e.feed.first, e.feed.ready, e.feed.failed = e.firstList, e.ready, e.attemptFailed
-	e.image = e.feed.image
+	e.log = p.log.With("group", res.Group, "resource", res.Resource, "encoding", enc.String())
+	e.metrics = p.metrics.collection(res, enc)
+	e.feed = newFeed(feedOptions{
+		source: p.source, resource: res, encoding: enc, log: e.log, metrics: e.metrics.feed, listing: p.listing,
+		outage: p.outage, panics: p.panics, pageSize: p.pageSize, jitter: p.jitter, checkpointer: p.keeper,
+		first: e.firstList, ready: e.ready, failed: e.attemptFailed, doubt: p.doubt,
+	})
+	e.image = e.feed.checkpoint()
 	return e
 }
 
@@ -123,7 +129,7 @@ func (e *entry) of(res *source.Resource) (*entry, error) {
 
 // run feeds the collection until it is over and returns the reason.
 func (e *entry) run() error {
-	e.feed.log.Debug("collection starts")
+	e.log.Debug("collection starts")
 	var err error
 	if panicked := e.parts.panics.Run("feed", func() { err = e.feed.run(e.ctx) }); panicked != nil {
 		err = panicked
@@ -133,7 +139,7 @@ func (e *entry) run() error {
 	e.end.over.Store(true)
 	c := e.collection.Load()
 	if c != nil {
-		c.close(closeReason(err))
+		c.close(store.CloseReason(err))
 	}
 	if e.image != nil {
 		e.image.Close(e.parts.panics, err)
@@ -143,18 +149,6 @@ func (e *entry) run() error {
 		c.builds.Wait()
 	}
 	return err
-}
-
-// closeReason is what the watchers of a collection that ended for reason are told.
-func closeReason(reason error) error {
-	var dropped *store.DroppedError
-	switch {
-	case errors.As(reason, &dropped):
-		return dropped
-	case errors.Is(reason, store.ErrRewound), errors.Is(reason, store.ErrDiffers):
-		return fmt.Errorf("%w: %w", watchmux.ErrGone, reason)
-	}
-	return fmt.Errorf("%w: %w", watchmux.ErrStopped, reason)
 }
 
 // firstList makes the collection of the feed's first complete list, and returns the
@@ -167,12 +161,12 @@ func (e *entry) firstList(first *store.List) *store.Store {
 // ready lets the collection be read.
 func (e *entry) ready() {
 	c, took := e.made, time.Since(e.began)
-	e.feed.metrics.syncSeconds.Observe(took.Seconds())
+	e.metrics.syncSeconds.Observe(took.Seconds())
 	v := c.View()
-	e.feed.log.Info("collection synced", "objects", v.Len(), "bytes", v.Bytes(),
+	e.log.Info("collection synced", "objects", v.Len(), "bytes", v.Bytes(),
 		"seconds", took.Seconds(), "resourceVersion", v.RV())
 	e.checked.Store(time.Now().UnixNano()) // what is complete was just listed, or confirmed
-	if e.feed.kept.Load() {
+	if e.feed.isLoaded() {
 		e.lookedAt.Store(0) // so that it is the next to be checked
 	}
 	e.collection.Store(c)
@@ -271,15 +265,12 @@ func (e *entry) Note() (_ store.Moment, _ checkpoint.Note, ok bool) {
 	c := e.collection.Load()
 	// Before the state: what is set when another list is complete is not said of the state
 	// before that. Called the old server's, what is new is merely listed once more.
-	server := ""
-	if held := c.feed.holds.Load(); held != nil {
-		server = *held
-	}
-	if c.feed.unsure.Load() {
+	server := c.feed.heldFrom()
+	if c.feed.isUnsure() {
 		return store.Moment{}, checkpoint.Note{}, false
 	}
 	m := c.store.Moment()
-	kind := c.feed.kind.Load()
+	kind := c.feed.listKind()
 	note := checkpoint.Note{
 		ResourceVersion: m.View.RV(), Whole: m.ResumeRV, At: time.Now(), Objects: m.View.Len(), Bytes: m.View.Bytes(),
 		Server: server, Kind: kind.Kind, APIVersion: kind.APIVersion, Warnings: kind.Warnings,
@@ -287,5 +278,5 @@ func (e *entry) Note() (_ store.Moment, _ checkpoint.Note, ok bool) {
 	if state := c.State(); state.Phase == Stale {
 		note.At = state.Since
 	}
-	return m, note, !c.feed.unsure.Load() // what came meanwhile
+	return m, note, !c.feed.isUnsure() // what came meanwhile
 }

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kubeweir/kubeweir/api"
@@ -55,25 +56,10 @@ import (
 // nothing had happened. (If it has passed before we ask, this test cannot tell, see
 // feed_past.go: restore etcd with --bump-revision, which Kubernetes demands anyway.)
 type feed struct {
-	source   source.Source
-	resource *source.Resource
-	encoding api.Encoding
-	store    *store.Store // nil until the first list is complete
-	log      *slog.Logger
-	metrics  *feedMetrics
-	listing  chan struct{} // slots for lists, shared by the manager's feeds
-	outage   *outage
-	panics   *contain.Panics
-	pageSize int64
-	health   health
-	// first is called with the first complete list, or what was loaded of an image, and
-	// returns the store made of it. ready is called when it may be read, which is at once
-	// for a list; failed is called when an attempt failed before that.
-	first  func(*store.List) *store.Store
-	ready  func()
-	failed func(error)
-	// image is what is kept of the collection over restarts, nil for nothing.
-	image *checkpoint.Checkpoint
+	feedOptions
+	store  *store.Store // nil until the first list is complete
+	health health
+	image  *checkpoint.Checkpoint // nil if the collection is not kept
 	// offer may show what was loaded of it before the feed does. published: ready was called.
 	offer     offer
 	published atomic.Bool
@@ -108,33 +94,48 @@ type feed struct {
 	progress atomic.Bool // the source is known to send bookmarks
 	names    *source.Names
 	// kept: what the store holds was loaded, or began with that. listedAt is when the last
-	// complete list was begun, nil before. doubt is called when what is held was found to be of another
-	// past than the source, with when the watch broke; zero if it was loaded.
+	// complete list was begun, nil before.
 	kept     atomic.Bool
 	listedAt atomic.Pointer[time.Time]
-	doubt    func(broke time.Time)
 	kind     atomic.Pointer[source.ListMeta]
 	bookmark atomic.Pointer[[]byte]
 }
 
-func newFeed(p *collectionParts, res *source.Resource, enc api.Encoding) *feed {
-	f := &feed{
-		source:   p.source,
-		resource: res,
-		encoding: enc,
-		log:      p.log.With("group", res.Group, "resource", res.Resource, "encoding", enc.String()),
-		metrics:  p.metrics.feed(res, enc),
-		listing:  p.listing,
-		outage:   p.outage,
-		panics:   p.panics,
-		pageSize: p.pageSize,
-		backoff:  backoff{jitter: p.jitter},
+// feedOptions configure a feed.
+type feedOptions struct {
+	source   source.Source
+	resource *source.Resource
+	encoding api.Encoding
+	log      *slog.Logger
+	metrics  feedMetrics
+	listing  chan struct{} // slots for lists, shared by the manager's feeds
+	outage   *outage
+	panics   *contain.Panics
+	pageSize int64
+	jitter   func(n int64) int64 // a random number in [0,n)
+	// checkpointer is nil if nothing is kept.
+	checkpointer *checkpoint.Checkpointer
+	// first is called with the first complete list, or what was loaded of a checkpoint, and
+	// returns the store made of it. ready is called when it may be read, which is at once
+	// for a list; failed is called when an attempt failed before that.
+	first  func(*store.List) *store.Store
+	ready  func()
+	failed func(error)
+	// doubt is called when what is held was found to be of another past than the source, with when
+	// the watch broke; zero if it was loaded.
+	doubt func(broke time.Time)
+}
 
-		confirmed: make(chan struct{}),
-	}
-	f.names = source.NewNames(p.source, res, enc, f.Decode)
-	f.image = p.keeper.Checkpoint(res, enc, f.log)
-	f.doubt = p.doubt
+// feedMetrics are one collection's.
+type feedMetrics struct {
+	restarts *prometheus.CounterVec // by reason
+	events   *prometheus.CounterVec // by type
+}
+
+func newFeed(o feedOptions) *feed {
+	f := &feed{feedOptions: o, backoff: backoff{jitter: o.jitter}, confirmed: make(chan struct{})}
+	f.names = source.NewNames(o.source, o.resource, o.encoding, f.Decode)
+	f.image = o.checkpointer.Checkpoint(o.resource, o.encoding, o.log)
 	return f
 }
 
@@ -155,6 +156,8 @@ var (
 	errSilent = errors.New("no event and no bookmark for too long")
 	errBehind = errors.New("the API server is behind others, it is waited for")
 	errEnded  = errors.New("the watch ended")
+	// errLate says that the source has what its watch does not bring.
+	errLate = errors.New("the feed does not bring what the upstream has")
 	// errNoInitialEnd is treated as ErrUnsupported.
 	errNoInitialEnd = fmt.Errorf("the initial events did not end: %w", source.ErrUnsupported)
 )
@@ -570,6 +573,50 @@ func (f *feed) keepBookmark(ev source.Event) {
 	if ev.Object != nil && f.bookmark.Load() == nil {
 		f.bookmark.Store(&ev.Object)
 	}
+}
+
+// bookmarkTemplate is the object of the source's first bookmark, nil before that.
+func (f *feed) bookmarkTemplate() []byte {
+	if b := f.bookmark.Load(); b != nil {
+		return *b
+	}
+	return nil
+}
+
+// listKind is what the source's lists call themselves. It must not be modified.
+func (f *feed) listKind() *source.ListMeta { return f.kind.Load() }
+
+// heldFrom is the program that sent what the store holds. isUnsure: that may be wrong, and must not be
+// kept.
+func (f *feed) heldFrom() (server string) {
+	if held := f.holds.Load(); held != nil {
+		server = *held
+	}
+	return server
+}
+
+func (f *feed) isUnsure() bool { return f.unsure.Load() }
+
+// isLoaded reports whether what the store holds was loaded, or began with that.
+func (f *feed) isLoaded() bool { return f.kept.Load() }
+
+// isUnconfirmed reports whether what is served was loaded and is not confirmed by the source.
+func (f *feed) isUnconfirmed() bool { return f.unconfirmed.Load() != nil }
+
+// whenConfirmed is closed when that is so no more.
+func (f *feed) whenConfirmed() <-chan struct{} { return f.confirmed }
+
+// checkpoint is what is kept of the collection, nil for nothing.
+func (f *feed) checkpoint() *checkpoint.Checkpoint { return f.image }
+
+// state says how the feed of a complete store is doing. staleAfter is the silence that its connection
+// may have.
+func (f *feed) state(staleAfter time.Duration) State {
+	state := f.health.state(f.source.LastContact(), f.source.Delay(), staleAfter)
+	if at := f.unconfirmed.Load(); at != nil {
+		state.Phase, state.Since, state.LastContact = Stale, *at, *at // whatever comes, before it is confirmed
+	}
+	return state
 }
 
 // Decode implements reflector.

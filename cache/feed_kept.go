@@ -263,7 +263,7 @@ func (f *feed) unload(reason error) bool {
 		return false
 	}
 	f.image.Drop(reason)
-	f.store.Close(closeReason(reason))
+	f.store.Close(store.CloseReason(reason))
 	f.store, f.loaded, f.relist, f.provisional = nil, nil, false, false
 	f.server.Store(nil)
 	f.holds.Store(nil)

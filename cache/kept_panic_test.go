@@ -18,7 +18,7 @@ type bursting struct {
 
 // Open implements cache.Images.
 func (b bursting) Open(name string) (checkpoint.Reader, error) {
-	r, err := b.Images.Open(name)
+	r, err := b.Storage.Open(name)
 	if err == nil && b.where == "open" {
 		panic("a bug")
 	}
@@ -32,7 +32,7 @@ type burstingReader struct {
 
 // Next implements cache.ImageReader.
 func (r burstingReader) Next() (checkpoint.Block, error) {
-	block, err := r.ImageReader.Next()
+	block, err := r.Reader.Next()
 	if r.where == "next" {
 		panic("a bug")
 	}
@@ -49,7 +49,7 @@ func (b burstingBlock) Each(set func([]byte) error, deleted func(string) error) 
 	if b.where == "each" {
 		panic("a bug")
 	}
-	return b.ImageBlock.Each(set, deleted)
+	return b.Block.Each(set, deleted)
 }
 
 // TestKeptPanic: what cannot be read without a panic is listed anew, and kept anew.

@@ -337,7 +337,7 @@ func (m *Manager) run(key collectionKey, e *entry) {
 	if errors.Is(reason, store.ErrIdle) || errors.Is(reason, store.ErrManagerClosed) {
 		level = slog.LevelDebug
 	}
-	e.feed.log.Log(context.Background(), level, "collection stopped", "reason", reason)
+	e.log.Log(context.Background(), level, "collection stopped", "reason", reason)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	e.stopped = time.Now()

@@ -20,10 +20,9 @@ type metrics struct {
 	checks, differences     *prometheus.CounterVec
 }
 
-// feedMetrics are one collection's.
-type feedMetrics struct {
-	restarts    *prometheus.CounterVec // by reason
-	events      *prometheus.CounterVec // by type
+// collectionMetrics are one collection's.
+type collectionMetrics struct {
+	feed        feedMetrics
 	fresh       *prometheus.CounterVec // by way
 	syncSeconds prometheus.Observer
 }
@@ -62,14 +61,13 @@ func newMetrics() *metrics {
 	}
 }
 
-func (m *metrics) feed(res *source.Resource, enc api.Encoding) *feedMetrics {
+func (m *metrics) collection(res *source.Resource, enc api.Encoding) collectionMetrics {
 	labels := prometheus.Labels{"group": res.Group, "resource": res.Resource, "encoding": enc.String()}
 	for _, result := range []CheckResult{Same, Differs, Unfinished} {
 		m.checks.With(prometheus.Labels{"group": res.Group, "resource": res.Resource, "encoding": enc.String(), "result": result.String()}) // so that the first is a change
 	}
-	return &feedMetrics{
-		restarts:    m.restarts.MustCurryWith(labels),
-		events:      m.events.MustCurryWith(labels),
+	return collectionMetrics{
+		feed:        feedMetrics{restarts: m.restarts.MustCurryWith(labels), events: m.events.MustCurryWith(labels)},
 		fresh:       m.fresh.MustCurryWith(labels),
 		syncSeconds: m.syncSeconds.With(labels),
 	}

@@ -1,6 +1,11 @@
 package store
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+
+	"github.com/kubeweir/kubeweir/watchmux"
+)
 
 // Reasons why a collection stops, beside ErrRewound and a *droppedError.
 var (
@@ -19,3 +24,15 @@ func (e *DroppedError) Error() string { return "dropped: " + e.Reason.Error() }
 
 // Unwrap returns the reason.
 func (e *DroppedError) Unwrap() error { return e.Reason }
+
+// CloseReason returns the error with which the watchers of a collection end that stopped for reason.
+func CloseReason(reason error) error {
+	var dropped *DroppedError
+	switch {
+	case errors.As(reason, &dropped):
+		return dropped
+	case errors.Is(reason, ErrRewound), errors.Is(reason, ErrDiffers):
+		return fmt.Errorf("%w: %w", watchmux.ErrGone, reason)
+	}
+	return fmt.Errorf("%w: %w", watchmux.ErrStopped, reason)
+}
