@@ -51,6 +51,7 @@ const (
 )
 
 var (
+	errMore   = errors.New("the upstream sends more objects than were requested")
 	errUneven = errors.New("the pages of the upstream's list are of several versions")
 )
 
@@ -237,7 +238,7 @@ func inBoth(first, second []Difference) []Difference {
 // sample compares objects byte by byte, all of a small collection.
 func (c *Collection) sample(ctx context.Context, r *round) (n int, found []Difference, err error) {
 	changed := c.resource.Changed
-	if !changed.IsZero() && time.Since(changed) < 2*redefinitionTime {
+	if !changed.IsZero() && time.Since(changed) < 2*source.RedefinitionTime {
 		return 0, nil, nil // servers may still read the objects by different definitions
 	}
 	at, size := r.refs.Meta.ResourceVersion, r.view.Len()
@@ -314,7 +315,7 @@ func (c *Collection) listAt(ctx context.Context, token api.ContinueToken, n int)
 	var objs []*object.Object
 	meta, err := c.source.List(ctx, c.resource, c.encoding, source.ListOptions{Limit: int64(n), Continue: token.Encode()}, func(raw []byte) error {
 		if len(objs) == n {
-			return errPaged
+			return errMore
 		}
 		o, err := c.feed.Decode(raw)
 		objs = append(objs, o)

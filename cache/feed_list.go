@@ -138,17 +138,12 @@ func (f *feed) wrapListError(ctx context.Context, err error) error {
 	return fmt.Errorf("listing: %w", err)
 }
 
-// redefinitionTime is how long after the change of a definition its server may still
-// answer by the old one. It then ends the watches that it began so, and what was
-// listed with them has to be listed again.
-const redefinitionTime = 30 * time.Second
-
 // complete makes the listed state that of the store, which the first one makes.
 func (f *feed) complete(l *listing, list *store.List) error {
 	l.complete = true
 	f.broken, f.broke = 0, time.Time{}
 	f.listedAt.Store(&l.began)
-	f.provisional = !f.resource.Changed.IsZero() && l.began.Sub(f.resource.Changed) < redefinitionTime
+	f.provisional = !f.resource.Changed.IsZero() && l.began.Sub(f.resource.Changed) < source.RedefinitionTime
 	if f.provisional {
 		f.unsure.Store(true) // before anybody sees the list
 	}

@@ -99,6 +99,11 @@ func (r *Resource) IsCompatible(other *Resource) bool {
 // caller has to look it up again.
 var ErrRedefined = errors.New("the definition of the resource has changed")
 
+// RedefinitionTime is how long after the change of a definition its server may still respond according
+// to the old one. It then ends the watches that it began so, and what was listed with them has to be
+// listed again.
+const RedefinitionTime = 30 * time.Second
+
 // ListOptions are the parameters of Source.List.
 type ListOptions struct {
 	// ResourceVersion and ResourceVersionMatch are those of the Kubernetes API. Both empty means
