@@ -10,6 +10,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/freshness"
+	"github.com/kubeweir/kubeweir/cache/reflector"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/object"
@@ -83,9 +84,9 @@ func (c *Collection) check(ctx context.Context, pageSize int64) *Checked {
 // mayCheckAgain reports whether a comparison that ended with err is worth another try.
 func (c *Collection) mayCheckAgain(err error) bool {
 	var expired *store.ExpiredError
-	if errors.Is(err, errLate) {
+	if errors.Is(err, reflector.ErrLate) {
 		c.log.Warn("the feed does not bring what the upstream has; its watch begins again", "resourceVersion", c.RV())
-		c.feed.Restart(errLate)
+		c.feed.Restart(reflector.ErrLate)
 		return true
 	}
 	return errors.As(err, &expired) || source.IsExpired(err) || errors.Is(err, errUneven)
@@ -177,7 +178,7 @@ func (c *Collection) stateAt(ctx context.Context, refs *freshness.Versions) (*st
 		case c.store.IsComplete(refs.Meta.ResourceVersion):
 			return c.store.AppliedAt(refs.Meta.ResourceVersion, time.Now())
 		case time.Since(began) > checkPatience:
-			return nil, errLate
+			return nil, reflector.ErrLate
 		case !probed && time.Since(began) > probeAfter:
 			probed = true
 			_ = c.checker.Probe(ctx) // else the feed is waited for
@@ -295,7 +296,7 @@ func (c *Collection) compareBytes(ctx context.Context, v *store.View, at uint64,
 // that the collection was listed from.
 func (c *Collection) repeats(ctx context.Context, v *store.View, at uint64, objs []*object.Object) (bool, error) {
 	for _, o := range objs {
-		before := c.outage.now(ctx)
+		before := c.outage.Now(ctx)
 		again, err := c.listAt(ctx, v.PageToken(at, o.Key), 1)
 		if err != nil {
 			return false, err
@@ -303,7 +304,7 @@ func (c *Collection) repeats(ctx context.Context, v *store.View, at uint64, objs
 		if len(again) != 1 || !bytes.Equal(again[0].Raw, o.Raw) {
 			return false, nil
 		}
-		if listed := c.feed.listedBy(); before != listed || c.outage.now(ctx) != listed {
+		if listed := c.feed.ListedBy(); before != listed || c.outage.Now(ctx) != listed {
 			return false, nil
 		}
 	}

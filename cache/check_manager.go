@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/reflector"
 	"github.com/kubeweir/kubeweir/cache/store"
 )
 
@@ -160,7 +161,7 @@ func (m *Manager) compared(ctx context.Context, e *entry) *Checked {
 		out.Err = cmp.Or(e.end.reason(), errIncomplete)
 		return out
 	}
-	if state := c.State(); state.Phase == Stale {
+	if state := c.State(); state.Phase == reflector.Stale {
 		out.Err = fmt.Errorf("%w: %v", errStaleNow, state.Err)
 		return out
 	}

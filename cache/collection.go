@@ -10,6 +10,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/form"
 	"github.com/kubeweir/kubeweir/cache/freshness"
 	"github.com/kubeweir/kubeweir/cache/query"
+	"github.com/kubeweir/kubeweir/cache/reflector"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/object"
@@ -29,10 +30,10 @@ type Collection struct {
 	limits   *Limits
 	store    *store.Store
 	columns  query.Columns // of queries
-	feed     *feed
+	feed     *reflector.Reflector
 	source   source.Source
 	names    *source.Names
-	outage   *outage
+	outage   *reflector.Outage
 	log      *slog.Logger
 	end      *ending
 	checker  *freshness.Checker
@@ -48,7 +49,7 @@ func newCollection(e *entry, first *store.List) *Collection {
 		limits:   e.parts.limits,
 		feed:     e.feed,
 		source:   e.parts.source,
-		names:    e.feed.names,
+		names:    e.feed.Names,
 		outage:   e.parts.outage,
 		log:      e.log,
 		end:      &e.end,
@@ -69,7 +70,7 @@ func newCollection(e *entry, first *store.List) *Collection {
 	c.store.Install(first)
 	c.checker = freshness.New(freshness.Options{
 		Store: c.store, Source: e.parts.source, Resource: e.resource, Encoding: e.encoding,
-		Names: e.feed.names, Reflector: e.feed, Rounds: e.metrics.fresh,
+		Names: e.feed.Names, Reflector: e.feed, Rounds: e.metrics.fresh,
 	})
 	return c
 }
@@ -83,7 +84,7 @@ func (c *Collection) Encoding() api.Encoding { return c.encoding }
 // ListKind is the kind and apiVersion of the resource's lists (PodList, v1), as
 // the upstream says them.
 func (c *Collection) ListKind() (kind, apiVersion string) {
-	k := c.feed.listKind()
+	k := c.feed.ListMeta()
 	return k.Kind, k.APIVersion
 }
 
@@ -91,7 +92,7 @@ func (c *Collection) ListKind() (kind, apiVersion string) {
 // every answer of the resource: that its version is deprecated. They must not be
 // modified.
 func (c *Collection) Warnings() []string {
-	return c.feed.listKind().Warnings
+	return c.feed.ListMeta().Warnings
 }
 
 // RV is the version that the collection holds.
@@ -149,7 +150,7 @@ func (c *Collection) Fresh(ctx context.Context) (uint64, error) {
 func (c *Collection) FreshFor(ctx context.Context, asked *freshness.Asked) (uint64, error) {
 	rv, err := c.checker.FreshFor(ctx, asked)
 	if err == nil && c.Unconfirmed() {
-		err = c.store.Wait(ctx, c.feed.whenConfirmed(), confirmWait, rv)
+		err = c.store.Wait(ctx, c.feed.WhenConfirmed(), confirmWait, rv)
 	}
 	return rv, err
 }
@@ -193,20 +194,20 @@ func (c *Collection) Mux() *watchmux.Mux { return c.store.Mux() }
 // LearnBookmark. It
 // must not be modified.
 func (c *Collection) BookmarkTemplate() []byte {
-	return c.feed.bookmarkTemplate()
+	return c.feed.BookmarkTemplate()
 }
 
 // State says how the collection is doing.
-func (c *Collection) State() State {
+func (c *Collection) State() reflector.State {
 	if reason := c.end.reason(); reason != nil {
-		return State{Phase: Stopped, Err: reason}
+		return reflector.State{Phase: reflector.Stopped, Err: reason}
 	}
-	return c.feed.state(c.limits.StaleAfter)
+	return c.feed.State(c.limits.StaleAfter)
 }
 
 // Unconfirmed reports whether the collection is what was kept over a restart, and the source
 // has not said yet that it is of the same cluster, or what has changed (KeepOptions).
-func (c *Collection) Unconfirmed() bool { return c.feed.isUnconfirmed() }
+func (c *Collection) Unconfirmed() bool { return c.feed.IsUnconfirmed() }
 
 // Closed is closed when the collection has stopped for good; State then has the
 // reason. Its views stay readable.

@@ -12,6 +12,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/reflector"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
 )
@@ -90,7 +91,7 @@ func TestProofOvertakesList(t *testing.T) {
 				time.Sleep(5 * time.Second)
 				s.Create(cachetest.Pods, cachetest.Pod("a/2", ""))
 				synctest.Wait()
-				if v := c.View(); c.State().Phase != cache.Synced || v.RV() != 112 || v.Len() != 2 {
+				if v := c.View(); c.State().Phase != reflector.Synced || v.RV() != 112 || v.Len() != 2 {
 					t.Errorf("%v; %d objects at %d", c.State(), v.Len(), v.RV())
 				}
 				if broken := c.CheckInvariants(); broken != "" {

@@ -19,6 +19,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/reflector"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/internal/bubble"
@@ -110,7 +111,7 @@ func (w *world) run(steps int) {
 	if got, want := w.c.RV(), w.source.Revision(); got != want {
 		w.t.Errorf("the collection is at %d in the end, the source at %d", got, want)
 	}
-	if state := w.c.State(); state.Phase != cache.Synced {
+	if state := w.c.State(); state.Phase != reflector.Synced {
 		w.t.Errorf("state in the end: %+v", state)
 	}
 	for _, fl := range w.watches {
@@ -253,7 +254,7 @@ func (w *world) fresh() {
 	case err != nil:
 		// The feed was waiting for its next attempt, or the version from which to
 		// probe has been compacted.
-		if w.c.State().Phase == cache.Synced && !apierrors.IsResourceExpired(err) {
+		if w.c.State().Phase == reflector.Synced && !apierrors.IsResourceExpired(err) {
 			w.t.Errorf("fresh: %v", err)
 		}
 	case rv < before || w.c.RV() < rv:

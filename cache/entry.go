@@ -11,6 +11,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/checkpoint"
+	"github.com/kubeweir/kubeweir/cache/reflector"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/contain"
@@ -27,7 +28,7 @@ type entry struct {
 	resource *source.Resource
 	encoding api.Encoding
 	parts    *collectionParts
-	feed     *feed
+	feed     *reflector.Reflector
 	log      *slog.Logger
 	metrics  collectionMetrics
 	image    *checkpoint.Checkpoint // nil if the collection is not kept
@@ -82,7 +83,7 @@ type collectionParts struct {
 	listing chan struct{}
 	content *atomic.Uint64
 	metrics *metrics
-	outage  *outage
+	outage  *reflector.Outage
 	// pageSize is the limit of paged lists, which tests make small.
 	pageSize int64
 	jitter   func(n int64) int64      // a random number in [0,n)
@@ -110,12 +111,12 @@ func newEntry(ctx context.Context, p *collectionParts, res *source.Resource, enc
 	e.lookedAt.Store(now.UnixNano())
 	e.log = p.log.With("group", res.Group, "resource", res.Resource, "encoding", enc.String())
 	e.metrics = p.metrics.collection(res, enc)
-	e.feed = newFeed(feedOptions{
-		source: p.source, resource: res, encoding: enc, log: e.log, metrics: e.metrics.feed, listing: p.listing,
-		outage: p.outage, panics: p.panics, pageSize: p.pageSize, jitter: p.jitter, checkpointer: p.keeper,
-		first: e.firstList, ready: e.ready, failed: e.attemptFailed, doubt: p.doubt,
+	e.feed = reflector.New(reflector.Options{
+		Source: p.source, Resource: res, Encoding: enc, Log: e.log, Metrics: e.metrics.feed, Listing: p.listing,
+		Outage: p.outage, Panics: p.panics, PageSize: p.pageSize, Jitter: p.jitter, Checkpointer: p.keeper,
+		First: e.firstList, Ready: e.ready, Failed: e.attemptFailed, Doubt: p.doubt,
 	})
-	e.image = e.feed.checkpoint()
+	e.image = e.feed.Checkpoint()
 	return e
 }
 
@@ -131,7 +132,7 @@ func (e *entry) of(res *source.Resource) (*entry, error) {
 func (e *entry) run() error {
 	e.log.Debug("collection starts")
 	var err error
-	if panicked := e.parts.panics.Run("feed", func() { err = e.feed.run(e.ctx) }); panicked != nil {
+	if panicked := e.parts.panics.Run("feed", func() { err = e.feed.Run(e.ctx) }); panicked != nil {
 		err = panicked
 	}
 	e.cancel(err)
@@ -166,7 +167,7 @@ func (e *entry) ready() {
 	e.log.Info("collection synced", "objects", v.Len(), "bytes", v.Bytes(),
 		"seconds", took.Seconds(), "resourceVersion", v.RV())
 	e.checked.Store(time.Now().UnixNano()) // what is complete was just listed, or confirmed
-	if e.feed.isLoaded() {
+	if e.feed.IsLoaded() {
 		e.lookedAt.Store(0) // so that it is the next to be checked
 	}
 	e.collection.Store(c)
@@ -225,23 +226,23 @@ func (e *entry) await(ctx context.Context) (*Collection, error) {
 }
 
 // state says how the entry is doing.
-func (e *entry) state() State {
+func (e *entry) state() reflector.State {
 	if c := e.collection.Load(); c != nil {
 		return c.State()
 	}
 	if reason := e.end.reason(); reason != nil {
-		return State{Phase: Stopped, Err: reason}
+		return reflector.State{Phase: reflector.Stopped, Err: reason}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return State{Phase: Starting, Since: e.began, Err: e.mu.err}
+	return reflector.State{Phase: reflector.Starting, Since: e.began, Err: e.mu.err}
 }
 
 // failedForGood reports that the collection stopped for a reason which another
 // would meet as well. It stays for failedFor, so that its callers are refused
 // without a list each.
 func (e *entry) failedForGood() bool {
-	var decode *decodeError
+	var decode *reflector.DecodeError
 	var panicked *contain.Error
 	return e.end.over.Load() && (e.failed.Load() || errors.As(e.end.err, &decode) || errors.As(e.end.err, &panicked))
 }
@@ -265,18 +266,18 @@ func (e *entry) Note() (_ store.Moment, _ checkpoint.Note, ok bool) {
 	c := e.collection.Load()
 	// Before the state: what is set when another list is complete is not said of the state
 	// before that. Called the old server's, what is new is merely listed once more.
-	server := c.feed.heldFrom()
-	if c.feed.isUnsure() {
+	server := c.feed.Server()
+	if c.feed.IsUnsure() {
 		return store.Moment{}, checkpoint.Note{}, false
 	}
 	m := c.store.Moment()
-	kind := c.feed.listKind()
+	kind := c.feed.ListMeta()
 	note := checkpoint.Note{
 		ResourceVersion: m.View.RV(), Whole: m.ResumeRV, At: time.Now(), Objects: m.View.Len(), Bytes: m.View.Bytes(),
 		Server: server, Kind: kind.Kind, APIVersion: kind.APIVersion, Warnings: kind.Warnings,
 	}
-	if state := c.State(); state.Phase == Stale {
+	if state := c.State(); state.Phase == reflector.Stale {
 		note.At = state.Since
 	}
-	return m, note, !c.feed.isUnsure() // what came meanwhile
+	return m, note, !c.feed.IsUnsure() // what came meanwhile
 }

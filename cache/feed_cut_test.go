@@ -16,6 +16,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/reflector"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/internal/soak"
@@ -203,7 +204,7 @@ func runCut(t *testing.T, s *cutSource, seed uint64) {
 	s.mu.Unlock()
 	time.Sleep(90 * time.Second)
 	synctest.Wait()
-	if w.c = pods(t, w.manager); w.c.RV() != w.source.Revision() || w.c.State().Phase != cache.Synced {
+	if w.c = pods(t, w.manager); w.c.RV() != w.source.Revision() || w.c.State().Phase != reflector.Synced {
 		t.Errorf("in the end at %d, the source at %d, state %+v", w.c.RV(), w.source.Revision(), w.c.State())
 	}
 	w.check()

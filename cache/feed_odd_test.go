@@ -15,6 +15,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/reflector"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/internal/bubble"
@@ -351,7 +352,7 @@ func TestOddSources(t *testing.T) {
 				synctest.Wait()
 				if tc.stopped != "" {
 					st := c.State()
-					if st.Phase != cache.Stopped || !errors.Is(st.Err, store.ErrRewound) || !strings.Contains(st.Err.Error(), tc.stopped) {
+					if st.Phase != reflector.Stopped || !errors.Is(st.Err, store.ErrRewound) || !strings.Contains(st.Err.Error(), tc.stopped) {
 						t.Errorf("state %+v", st)
 					}
 					return

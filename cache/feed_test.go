@@ -21,6 +21,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/reflector"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/object"
@@ -203,10 +204,10 @@ func (s *script) state() string {
 		out += fmt.Sprintf(" %s@%d", o.Key, o.RV)
 		return true
 	})
-	if st.Phase == cache.Stale {
+	if st.Phase == reflector.Stale {
 		out += fmt.Sprintf("\nfed until %s ago", time.Since(st.Since).Round(time.Second))
 	}
-	if st.Phase >= cache.Stale && st.Err != nil {
+	if st.Phase >= reflector.Stale && st.Err != nil {
 		out += "\n" + st.Err.Error()
 	}
 	return out

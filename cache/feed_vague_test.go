@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/reflector"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
@@ -26,9 +27,9 @@ func (s *farServer) CurrentVersion(context.Context, *source.Resource) (uint64, e
 // TestVersionUnderWay: a watch that was resumed has caught up when it has come to the version
 // that its source had before, unless that was long before.
 func TestVersionUnderWay(t *testing.T) {
-	for takes, want := range map[time.Duration]cache.Phase{
-		999 * time.Millisecond: cache.Synced,
-		5 * time.Second:        cache.Stale,
+	for takes, want := range map[time.Duration]reflector.Phase{
+		999 * time.Millisecond: reflector.Synced,
+		5 * time.Second:        reflector.Stale,
 	} {
 		t.Run(takes.String(), func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
@@ -47,7 +48,7 @@ func TestVersionUnderWay(t *testing.T) {
 					t.Errorf("%v, want %v", got, want)
 				}
 				time.Sleep(time.Second)
-				if got := c.State().Phase; got != cache.Synced {
+				if got := c.State().Phase; got != reflector.Synced {
 					t.Errorf("%v after a second", got)
 				}
 			})

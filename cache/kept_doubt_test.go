@@ -15,8 +15,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/reflector"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
@@ -263,7 +263,7 @@ func TestKeptOtherCluster(t *testing.T) {
 		name.Store("two")
 		time.Sleep(10 * time.Second)
 		k.kill(rand.New(rand.NewPCG(1, 1)))
-		if state := c.State(); state.Phase == cache.Synced {
+		if state := c.State(); state.Phase == reflector.Synced {
 			t.Errorf("%v", state)
 		}
 		k.source.SetDown(false)

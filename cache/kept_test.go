@@ -21,6 +21,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
 	"github.com/kubeweir/kubeweir/cache/checkpoint"
+	"github.com/kubeweir/kubeweir/cache/reflector"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/state"
 	"github.com/kubeweir/kubeweir/cache/store"
@@ -240,7 +241,7 @@ func TestKept(t *testing.T) {
 				defer func() { k.stop() }()
 				c := k.open()
 				k.same(c)
-				if c.State().Phase != cache.Synced || c.RV() < k.source.Revision() && !strings.Contains(tc.name, "late") {
+				if c.State().Phase != reflector.Synced || c.RV() < k.source.Revision() && !strings.Contains(tc.name, "late") {
 					t.Errorf("%v at %d, the source at %d", c.State(), c.RV(), k.source.Revision())
 				}
 				time.Sleep(2 * time.Second)
@@ -365,7 +366,7 @@ func TestKeptUnconfirmed(t *testing.T) {
 				}
 				if tc.serve {
 					k.same(c)
-					if state := c.State(); state.Phase != cache.Stale || state.Since.After(saved) || saved.Sub(state.Since) > time.Minute || c.RV() != 120 {
+					if state := c.State(); state.Phase != reflector.Stale || state.Since.After(saved) || saved.Sub(state.Since) > time.Minute || c.RV() != 120 {
 						t.Errorf("at %d, %v", c.RV(), state)
 					}
 					if !c.Unconfirmed() || strings.Count(k.log.String(), "served unconfirmed") != 1 {
@@ -376,7 +377,7 @@ func TestKeptUnconfirmed(t *testing.T) {
 				k.source.SetDown(false)
 				time.Sleep(10 * time.Second)
 				if tc.starting {
-					if state := c.State(); state.Phase != cache.Stale || !c.Unconfirmed() {
+					if state := c.State(); state.Phase != reflector.Stale || !c.Unconfirmed() {
 						t.Errorf("while it starts: %v", state)
 					}
 				}
@@ -397,7 +398,7 @@ func TestKeptUnconfirmed(t *testing.T) {
 				}
 				c = k.open()
 				k.same(c)
-				if c.State().Phase != cache.Synced || c.Unconfirmed() || c.RV() != k.source.Revision() {
+				if c.State().Phase != reflector.Synced || c.Unconfirmed() || c.RV() != k.source.Revision() {
 					t.Errorf("at %d, %v", c.RV(), c.State())
 				}
 			})
@@ -475,12 +476,12 @@ func TestKeptSlow(t *testing.T) {
 				c := k.open()
 				took := time.Since(began)
 				if !tc.serve {
-					if took < late/2 || c.State().Phase != cache.Synced || c.RV() != k.source.Revision() {
+					if took < late/2 || c.State().Phase != reflector.Synced || c.RV() != k.source.Revision() {
 						t.Errorf("after %s at %d, %v", took, c.RV(), c.State())
 					}
 					return
 				}
-				if state := c.State(); took > 2*time.Second || state.Phase != cache.Stale || saved.Sub(state.Since) > time.Minute || c.RV() != 120 {
+				if state := c.State(); took > 2*time.Second || state.Phase != reflector.Stale || saved.Sub(state.Since) > time.Minute || c.RV() != 120 {
 					t.Errorf("after %s at %d, %v", took, c.RV(), state)
 				}
 				time.Sleep(late)
@@ -494,7 +495,7 @@ func TestKeptSlow(t *testing.T) {
 				}
 				c = k.open()
 				k.same(c)
-				if c.State().Phase != cache.Synced || c.RV() != k.source.Revision() {
+				if c.State().Phase != reflector.Synced || c.RV() != k.source.Revision() {
 					t.Errorf("at %d, %v", c.RV(), c.State())
 				}
 			})

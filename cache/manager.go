@@ -20,6 +20,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/checkpoint"
+	"github.com/kubeweir/kubeweir/cache/reflector"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/contain"
@@ -146,7 +147,7 @@ func NewManager(o Options) (*Manager, error) {
 		content:  new(atomic.Uint64),
 		metrics:  newMetrics(),
 		log:      log,
-		pageSize: defaultPageSize,
+		pageSize: reflector.DefaultPageSize,
 		panics:   contain.New(o.Registerer, log),
 	}}
 	m.checking = make(chan struct{}, 1)
@@ -163,7 +164,7 @@ func NewManager(o Options) (*Manager, error) {
 	m.ctx, m.cancel = context.WithCancelCause(context.Background())
 	spawn := func(f func()) { m.parts.panics.Go(&m.work, "background", f) }
 	jitter := func(n int64) int64 { return m.parts.jitter(n) }
-	m.parts.outage = newOutage(m.ctx, o.Source, spawn, jitter, log)
+	m.parts.outage = reflector.NewOutage(m.ctx, o.Source, spawn, jitter, log)
 	m.parts.panics.Keep(&m.work, "background", m.tidy)
 	if k := m.parts.keeper; k != nil {
 		k.Start(m.ctx, m.parts.panics, m.kept)
@@ -185,10 +186,10 @@ func (m *Manager) Prompt() bool {
 
 // Minor is the minor release of Kubernetes 1 that the source's server says it is of; 0 if
 // it does not tell, or is something else.
-func (m *Manager) Minor(ctx context.Context) int { return minorOf(m.parts.outage.known(ctx)) }
+func (m *Manager) Minor(ctx context.Context) int { return minorOf(m.parts.outage.Known(ctx)) }
 
 // KnownMinor is Minor as far as that is known; nobody is asked.
-func (m *Manager) KnownMinor() int { return minorOf(m.parts.outage.heard()) }
+func (m *Manager) KnownMinor() int { return minorOf(m.parts.outage.Heard()) }
 
 // minorOf reads what a server says that it is.
 func minorOf(text string) int {
@@ -246,7 +247,7 @@ func (m *Manager) Wanted(res *source.Resource, enc api.Encoding) *Collection {
 	case e == nil || !e.resource.IsCompatible(res):
 		return nil
 	}
-	if c := e.current(); c != nil && c.State().Phase == Synced {
+	if c := e.current(); c != nil && c.State().Phase == reflector.Synced {
 		return c
 	}
 	return nil
@@ -400,7 +401,7 @@ func (m *Manager) doubtHeld(broke time.Time) {
 	m.parts.panics.Go(&m.work, "background", func() { // of a feed, which may be one of those
 		var stopped []*entry
 		m.stop(store.ErrRewound, func(_ collectionKey, e *entry) bool {
-			doubted := e.feed.heldBefore(broke)
+			doubted := e.feed.HeldBefore(broke)
 			if doubted {
 				stopped = append(stopped, e)
 			}
@@ -460,7 +461,7 @@ func (m *Manager) entries() []*entry {
 type CollectionStatus struct {
 	Resource schema.GroupVersionResource
 	Encoding api.Encoding
-	State    State
+	State    reflector.State
 	RV       uint64
 	Objects  int
 	// Bytes is the size of the objects.

@@ -20,6 +20,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/reflector"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/internal/bubble"
@@ -200,7 +201,7 @@ func TestFailingStart(t *testing.T) {
 		if calls := s.Calls(); len(calls) != 0 {
 			t.Errorf("calls: %q", calls)
 		}
-		if status := m.Status(); status[0].State.Phase != cache.Starting || status[0].State.Err == nil {
+		if status := m.Status(); status[0].State.Phase != reflector.Starting || status[0].State.Err == nil {
 			t.Errorf("status: %+v", status)
 		}
 		s.SetDown(false)
@@ -235,7 +236,7 @@ func TestUnreadableObject(t *testing.T) {
 				}
 				if live {
 					<-c.Closed()
-					if st := c.State(); st.Phase != cache.Stopped || st.Err == nil {
+					if st := c.State(); st.Phase != reflector.Stopped || st.Err == nil {
 						t.Errorf("state %+v", st)
 					}
 				}
@@ -365,7 +366,7 @@ func TestIdle(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Hour)
-		if c.State().Phase != cache.Synced {
+		if c.State().Phase != reflector.Synced {
 			t.Fatal("stopped though it was watched")
 		}
 		w.Stop()
@@ -375,7 +376,7 @@ func TestIdle(t *testing.T) {
 		default:
 			t.Fatal("not stopped though it was idle")
 		}
-		if st := c.State(); !errors.Is(st.Err, store.ErrIdle) || st.Phase != cache.Stopped {
+		if st := c.State(); !errors.Is(st.Err, store.ErrIdle) || st.Phase != reflector.Stopped {
 			t.Errorf("state %+v", st)
 		}
 		if s.Watches() != 0 || len(m.Status()) != 0 {
@@ -409,10 +410,10 @@ func TestDrop(t *testing.T) {
 		if _, err := c.Watch(c.RV(), nil, func() {}); err == nil {
 			t.Error("a stopped collection can be watched")
 		}
-		if nodes.State().Phase != cache.Synced {
+		if nodes.State().Phase != reflector.Synced {
 			t.Error("another collection was stopped, too")
 		}
-		if next := pods(t, m); next == c || next.State().Phase != cache.Synced {
+		if next := pods(t, m); next == c || next.State().Phase != reflector.Synced {
 			t.Error("not started again")
 		}
 	})

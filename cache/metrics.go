@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/reflector"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 	"github.com/kubeweir/kubeweir/watchmux"
@@ -22,7 +23,7 @@ type metrics struct {
 
 // collectionMetrics are one collection's.
 type collectionMetrics struct {
-	feed        feedMetrics
+	feed        reflector.Metrics
 	fresh       *prometheus.CounterVec // by way
 	syncSeconds prometheus.Observer
 }
@@ -67,7 +68,7 @@ func (m *metrics) collection(res *source.Resource, enc api.Encoding) collectionM
 		m.checks.With(prometheus.Labels{"group": res.Group, "resource": res.Resource, "encoding": enc.String(), "result": result.String()}) // so that the first is a change
 	}
 	return collectionMetrics{
-		feed:        feedMetrics{restarts: m.restarts.MustCurryWith(labels), events: m.events.MustCurryWith(labels)},
+		feed:        reflector.Metrics{Restarts: m.restarts.MustCurryWith(labels), Events: m.events.MustCurryWith(labels)},
 		fresh:       m.fresh.MustCurryWith(labels),
 		syncSeconds: m.syncSeconds.With(labels),
 	}
@@ -114,7 +115,7 @@ type gauge struct {
 
 // reading is what is read of one collection at once.
 type reading struct {
-	state State
+	state reflector.State
 	sizes collectionSizes
 	rv    uint64
 	now   time.Time
@@ -144,7 +145,7 @@ func newStateCollector(m *Manager) *stateCollector {
 	add("query_bytes", "Upper bound of what those columns have, and keep from being freed.", level, sum, func(r *reading) float64 { return float64(r.sizes.columnBytes) })
 	add("resource_version", "resourceVersion up to which the collection is current.", level, lowest, func(r *reading) float64 { return float64(r.rv) })
 	add("feed_synced", "1 when the collection is complete and fed, 0 when starting, stale or stopped.", level, lowest, func(r *reading) float64 {
-		if r.state.Phase == Synced {
+		if r.state.Phase == reflector.Synced {
 			return 1
 		}
 		return 0

@@ -18,6 +18,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/reflector"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
@@ -73,7 +74,7 @@ func (b *outageBench) change() {
 func (b *outageBench) behind() (n int) {
 	synctest.Wait()
 	for _, c := range b.feeds {
-		if b.lacks(c) || c.State().Phase != cache.Synced {
+		if b.lacks(c) || c.State().Phase != reflector.Synced {
 			n++
 		}
 	}
@@ -194,7 +195,7 @@ func TestCatchingUp(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 			for _, c := range b.feeds {
 				objs := b.source.Objects(c.Resource().GroupVersionResource)
-				if state, rv := c.State(), fmt.Sprint(c.View().Get("a/1").RV); rv != objs[0].GetResourceVersion() && state.Phase != cache.Stale {
+				if state, rv := c.State(), fmt.Sprint(c.View().Get("a/1").RV); rv != objs[0].GetResourceVersion() && state.Phase != reflector.Stale {
 					t.Fatalf("%s at %s, the upstream at %s", state.Phase, rv, objs[0].GetResourceVersion())
 				}
 			}

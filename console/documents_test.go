@@ -20,6 +20,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/reflector"
 	"github.com/kubeweir/kubeweir/cache/watch"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/proxy"
@@ -104,13 +105,13 @@ func busy() *handler {
 		},
 		collections: []cache.CollectionStatus{{
 			Resource: pods, Encoding: api.JSON, RV: 1 << 60, Objects: 5, Bytes: 5000,
-			State:     cache.State{Phase: cache.Synced, Since: time.Now().Add(-time.Hour), LastContact: time.Now().Add(-time.Second)},
+			State:     reflector.State{Phase: reflector.Synced, Since: time.Now().Add(-time.Hour), LastContact: time.Now().Add(-time.Second)},
 			Watches:   watchmux.Stats{Watchers: 3, Lagging: 1, Appended: 100, Deliveries: 300, Events: 10, Bytes: 1000, OldestAge: int64(time.Minute)},
 			Checked:   time.Now(),
 			LastCheck: &cache.Checked{Result: cache.Differs, Objects: 5, Differing: 1, Took: time.Second}, LookedAt: time.Now(),
 		}, {
 			Resource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, Encoding: api.Protobuf,
-			State: cache.State{Phase: cache.Stale, Since: time.Now().Add(-time.Minute), Err: errors.New("the upstream does not answer")},
+			State: reflector.State{Phase: reflector.Stale, Since: time.Now().Add(-time.Minute), Err: errors.New("the upstream does not answer")},
 		}},
 		open: []watch.OpenWatch{
 			{ID: 7, Client: watch.Client{User: "jane", UserAgent: "kubectl", LabelSelector: "app=" + strings.Repeat("x", 1000)}, Resource: pods, Began: time.Now().Add(-time.Minute), Events: 1},

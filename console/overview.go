@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/reflector"
 )
 
 // What a request and a byte cost kube-apiserver, in seconds of a processor, about: what
@@ -134,7 +135,7 @@ func (o *Overview) addWatches(v *view) {
 	o.Watches.EventsOut.add(v, "eventsOut", v.counts["eventsOut"])
 	for i := range v.collections {
 		o.Watches.Lagging += v.collections[i].Watches.Lagging
-		if v.collections[i].State.Phase == cache.Synced {
+		if v.collections[i].State.Phase == reflector.Synced {
 			o.Watches.Upstream++
 		}
 	}
@@ -147,13 +148,13 @@ func (o *Overview) addCollections(v *view) {
 		o.Collections.Objects += c.Objects
 		o.Collections.Bytes += c.Bytes
 		switch c.State.Phase {
-		case cache.Synced:
+		case reflector.Synced:
 			o.Collections.Synced++
-		case cache.Starting:
+		case reflector.Starting:
 			o.Collections.Starting++
-		case cache.Stale:
+		case reflector.Stale:
 			o.Collections.Stale++
-		case cache.Stopped:
+		case reflector.Stopped:
 			o.Collections.Stopped++
 		}
 		if age := ageOf(c, v.at); age != nil && (o.Lag.Seconds == nil || *age > *o.Lag.Seconds) {
@@ -166,7 +167,7 @@ func (o *Overview) addCollections(v *view) {
 // feeds from within the process, which need none.
 func ageOf(c *cache.CollectionStatus, now time.Time) *float64 {
 	fed := c.State.Fed()
-	if fed.IsZero() || c.State.Phase == cache.Starting {
+	if fed.IsZero() || c.State.Phase == reflector.Starting {
 		return nil
 	}
 	return finite(math.Max(0, now.Sub(fed).Seconds()))

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/reflector"
 )
 
 // revisionOf is how many changes the store of a standalone has seen.
@@ -71,7 +71,7 @@ func heldTypes(views []*view) typesHeld {
 		for i := range v.collections {
 			c := &v.collections[i]
 			gr := c.Resource.GroupResource()
-			complete := c.State.Phase == cache.Synced || c.State.Phase == cache.Stale
+			complete := c.State.Phase == reflector.Synced || c.State.Phase == reflector.Stale
 			if before, ok := held[gr]; complete && (!ok || before.encoding != api.Protobuf) {
 				held[gr] = heldType{c.Encoding, c.Objects, c.Bytes}
 			}

@@ -10,22 +10,23 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/reflector"
 )
 
 // TestStoreTypes: the objects of types are counted by the store, and their bytes taken from what the cache holds of each.
 func TestStoreTypes(t *testing.T) {
-	held := func(group, resource string, encoding api.Encoding, phase cache.Phase, objects int, bytes int64) cache.CollectionStatus {
+	held := func(group, resource string, encoding api.Encoding, phase reflector.Phase, objects int, bytes int64) cache.CollectionStatus {
 		return cache.CollectionStatus{
 			Resource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: resource}, Encoding: encoding,
-			State: cache.State{Phase: phase}, Objects: objects, Bytes: bytes,
+			State: reflector.State{Phase: phase}, Objects: objects, Bytes: bytes,
 		}
 	}
 	h := &handler{collections: []cache.CollectionStatus{
-		held("", "pods", api.JSON, cache.Synced, 2, 2000), held("", "pods", api.Protobuf, cache.Synced, 2, 900),
-		held("apps", "deployments", api.Protobuf, cache.Stale, 1, 500), held("apps", "deployments", api.JSON, cache.Synced, 1, 800),
-		held("", "events", api.Protobuf, cache.Synced, 7, 70), held("events.k8s.io", "events", api.JSON, cache.Synced, 6, 66),
-		held("", "secrets", api.JSON, cache.Starting, 0, 0), held("", "nodes", api.JSON, cache.Stopped, 0, 0),
-		held("example.com", "leases", api.JSON, cache.Synced, 3, 30),
+		held("", "pods", api.JSON, reflector.Synced, 2, 2000), held("", "pods", api.Protobuf, reflector.Synced, 2, 900),
+		held("apps", "deployments", api.Protobuf, reflector.Stale, 1, 500), held("apps", "deployments", api.JSON, reflector.Synced, 1, 800),
+		held("", "events", api.Protobuf, reflector.Synced, 7, 70), held("events.k8s.io", "events", api.JSON, reflector.Synced, 6, 66),
+		held("", "secrets", api.JSON, reflector.Starting, 0, 0), held("", "nodes", api.JSON, reflector.Stopped, 0, 0),
+		held("example.com", "leases", api.JSON, reflector.Synced, 3, 30),
 	}}
 	say := func(types []StoreType) string {
 		var all []string

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/reflector"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/proxy/identity"
 	"github.com/kubeweir/kubeweir/reason"
@@ -392,7 +392,7 @@ func (e *explaining) holds() bool {
 	}
 	state := e.c.State()
 	most := x.policy.Consistency.MaxStaleness
-	return state.Phase == cache.Synced && (most == 0 || max(time.Since(state.LastContact), state.Delay) <= most)
+	return state.Phase == reflector.Synced && (most == 0 || max(time.Since(state.LastContact), state.Delay) <= most)
 }
 
 // stale reports whether a read of the most recent state is answered with what there is, because of a budget.
@@ -433,7 +433,7 @@ func (e *explaining) latest(ctx context.Context) {
 // strict is the way of a get or list that the upstream has to be asked for.
 func (e *explaining) strict(ctx context.Context) {
 	g, q := e.g, &e.q
-	synced := e.c != nil && e.c.State().Phase == cache.Synced
+	synced := e.c != nil && e.c.State().Phase == reflector.Synced
 	switch {
 	case e.over != nil && synced && e.stale():
 		e.cached(ctx, textStale, 0)

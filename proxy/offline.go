@@ -10,6 +10,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
+	"github.com/kubeweir/kubeweir/cache/reflector"
 	"github.com/kubeweir/kubeweir/reason"
 )
 
@@ -95,7 +96,7 @@ const lateAfter = time.Second
 func (g *Gateway) ageOf(c *cache.Collection) time.Duration {
 	state := c.State()
 	age := state.Delay
-	if state.Phase == cache.Stale || g.isAway() {
+	if state.Phase == reflector.Stale || g.isAway() {
 		return max(age, time.Since(state.Fed()), 0)
 	}
 	if age < lateAfter {

@@ -13,6 +13,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/query"
 	"github.com/kubeweir/kubeweir/cache/read"
+	"github.com/kubeweir/kubeweir/cache/reflector"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/watch"
 	"github.com/kubeweir/kubeweir/object"
@@ -320,7 +321,7 @@ func (g *Gateway) holds(ctx context.Context, x *exchange, c *cache.Collection) b
 		return true
 	}
 	state := c.State()
-	if state.Phase != cache.Synced {
+	if state.Phase != reflector.Synced {
 		return false
 	}
 	if age := max(time.Since(state.LastContact), state.Delay); x.policy.Consistency.MaxStaleness > 0 && age > x.policy.Consistency.MaxStaleness {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/read"
+	"github.com/kubeweir/kubeweir/cache/reflector"
 	"github.com/kubeweir/kubeweir/cache/state"
 	"github.com/kubeweir/kubeweir/cache/watch"
 	"github.com/kubeweir/kubeweir/config"
@@ -206,7 +207,7 @@ func (c *cluster) checks() []proxy.Check {
 		{Name: "upstream-servers", Ready: true, Err: c.client.CheckServers},
 		{Name: "feeds", Ready: true, Err: func() error {
 			for _, f := range c.manager.Status() {
-				if f.State.Phase == cache.Stale {
+				if f.State.Phase == reflector.Stale {
 					return fmt.Errorf("%s (%s) is stale since %s", f.Resource.GroupResource(), f.Encoding, f.State.Since.UTC().Format(time.RFC3339))
 				}
 			}

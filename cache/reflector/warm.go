@@ -1,4 +1,4 @@
-package cache
+package reflector
 
 import (
 	"context"
@@ -69,18 +69,18 @@ func (l *loadedState) ranOut(opened time.Time) bool {
 }
 
 // load makes the store of the image, if there is one.
-func (f *feed) load(ctx context.Context) {
+func (f *Reflector) load(ctx context.Context) {
 	if f.image == nil {
 		return
 	}
 	select {
-	case f.listing <- struct{}{}:
-		defer func() { <-f.listing }()
+	case f.Listing <- struct{}{}:
+		defer func() { <-f.Listing }()
 	case <-ctx.Done():
 		return
 	}
 	f.kept.Store(true) // before it is read, so that doubt of it does not come in between
-	l := f.image.Load(ctx, f.panics, f.Decode)
+	l := f.image.Load(ctx, f.Panics, f.Decode)
 	if l == nil {
 		f.kept.Store(false)
 		return
@@ -91,15 +91,15 @@ func (f *feed) load(ctx context.Context) {
 	f.server.Store(&l.Note.Server)
 	f.holds.Store(&l.Note.Server)
 	f.unsure.Store(true)
-	f.store = f.first(l.List)
+	f.store = f.First(l.List)
 	f.loaded = &loadedState{image: l, note: l.Note}
 	f.image.SetHeld(f.store.Moment(), l)
-	f.log.Info("collection loaded, not confirmed yet", "objects", l.Note.Objects, "bytes", l.Note.Bytes,
+	f.Log.Info("collection loaded, not confirmed yet", "objects", l.Note.Objects, "bytes", l.Note.Bytes,
 		"resourceVersion", l.Note.ResourceVersion, "saved", l.Note.At)
 }
 
 // checkLoaded asks whether the cluster is that of what was loaded.
-func (f *feed) checkLoaded(ctx context.Context) error {
+func (f *Reflector) checkLoaded(ctx context.Context) error {
 	err := f.image.CheckCluster(ctx, f.loaded.image)
 	switch {
 	case f.published.Load() && apierrors.IsForbidden(err):
@@ -111,7 +111,7 @@ func (f *feed) checkLoaded(ctx context.Context) error {
 }
 
 // resume watches from the version held, if the source is not below that.
-func (f *feed) resume(ctx context.Context) error {
+func (f *Reflector) resume(ctx context.Context) error {
 	asked := time.Now()
 	current, err := f.checkRewound(ctx)
 	if err != nil {
@@ -160,7 +160,7 @@ func (f *feed) resume(ctx context.Context) error {
 }
 
 // caughtUp confirms what was loaded when the watch has brought it up to date.
-func (f *feed) caughtUp(ctx context.Context) error {
+func (f *Reflector) caughtUp(ctx context.Context) error {
 	l := f.loaded
 	l.brought = time.Now()
 	if l.seconds > catchUpSeconds {
@@ -174,7 +174,7 @@ func (f *feed) caughtUp(ctx context.Context) error {
 }
 
 // publish says that the store is true.
-func (f *feed) publish() {
+func (f *Reflector) publish() {
 	f.offer.withdraw()
 	if f.loaded != nil {
 		f.image.SetConfirmed()
@@ -190,23 +190,23 @@ func (f *feed) publish() {
 	f.show()
 }
 
-func (f *feed) show() {
+func (f *Reflector) show() {
 	if f.published.CompareAndSwap(false, true) {
-		f.ready()
+		f.Ready()
 	}
 }
 
 // publishUnconfirmed shows what was loaded, as old as it is, while the source does not
 // answer, where that is wanted.
-func (f *feed) publishUnconfirmed() {
-	if f.loaded == nil || !f.image.ServesUnconfirmed() || !f.outage.isDown() {
+func (f *Reflector) publishUnconfirmed() {
+	if f.loaded == nil || !f.image.ServesUnconfirmed() || !f.Outage.isDown() {
 		return
 	}
 	f.offer.withdraw()
 	f.showUnconfirmed(f.loaded.note.At)
 }
 
-func (f *feed) showUnconfirmed(at time.Time) {
+func (f *Reflector) showUnconfirmed(at time.Time) {
 	if !f.published.Load() {
 		f.image.TellUnconfirmed()
 	}
@@ -228,7 +228,7 @@ const confirmPatience = time.Second
 
 // offerLoaded lets what was loaded be shown, as old as it is, when nothing is known of it for
 // a while, where that is wanted. It returns what ends that.
-func (f *feed) offerLoaded() (withdraw func()) {
+func (f *Reflector) offerLoaded() (withdraw func()) {
 	if f.loaded == nil || !f.image.ServesUnconfirmed() {
 		return func() {}
 	}
@@ -257,7 +257,7 @@ func (o *offer) withdraw() {
 
 // unload gives up what was loaded, for a reason that would end a collection, and reports
 // whether that is all that has to end.
-func (f *feed) unload(reason error) bool {
+func (f *Reflector) unload(reason error) bool {
 	f.offer.withdraw()
 	if f.loaded == nil || f.published.Load() {
 		return false

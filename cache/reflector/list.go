@@ -1,4 +1,4 @@
-package cache
+package reflector
 
 import (
 	"bytes"
@@ -37,13 +37,13 @@ func (l *listing) whole(rv uint64) (*store.List, error) {
 
 // startList waits for a slot: each list costs the source and the network much,
 // and after an outage every feed may want one.
-func (f *feed) startList(ctx context.Context) (*listing, error) {
+func (f *Reflector) startList(ctx context.Context) (*listing, error) {
 	select {
-	case f.listing <- struct{}{}:
+	case f.Listing <- struct{}{}:
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	l := &listing{tree: store.NewTree(), began: time.Now(), release: sync.OnceFunc(func() { <-f.listing })}
+	l := &listing{tree: store.NewTree(), began: time.Now(), release: sync.OnceFunc(func() { <-f.Listing })}
 	if f.store != nil {
 		l.held, l.shown = f.store.Current(), f.store.LatestRV()
 	}
@@ -53,7 +53,7 @@ func (f *feed) startList(ctx context.Context) (*listing, error) {
 // item decodes an object of the list. One that is held already, byte for byte,
 // is kept as it is: with it what was derived from it, and a relist of an
 // unchanged state takes no memory.
-func (f *feed) item(l *listing, raw []byte) (*object.Object, error) {
+func (f *Reflector) item(l *listing, raw []byte) (*object.Object, error) {
 	o, err := f.Decode(raw)
 	if err != nil || l.held == nil {
 		return o, err
@@ -67,7 +67,7 @@ func (f *feed) item(l *listing, raw []byte) (*object.Object, error) {
 // initial takes an event of a watch before the end of its initial events: those
 // are ADDED, and what happened since the server began to send them may follow
 // before the bookmark. done: the list is complete.
-func (f *feed) initial(l *listing, ev source.Event) (done bool, err error) {
+func (f *Reflector) initial(l *listing, ev source.Event) (done bool, err error) {
 	l.begun = true
 	if ev.Type == source.WatchAccepted {
 		return false, nil
@@ -99,7 +99,7 @@ func (f *feed) initial(l *listing, ev source.Event) (done bool, err error) {
 
 // listPages reads a list in pages of one version. When that expires in the middle, or
 // a page is of another version, the whole is read at once.
-func (f *feed) listPages(ctx context.Context, l *listing) (*store.List, error) {
+func (f *Reflector) listPages(ctx context.Context, l *listing) (*store.List, error) {
 	visit := func(raw []byte) error {
 		o, err := f.item(l, raw)
 		if err == nil {
@@ -107,9 +107,9 @@ func (f *feed) listPages(ctx context.Context, l *listing) (*store.List, error) {
 		}
 		return err
 	}
-	opts, rv := source.ListOptions{Limit: f.pageSize}, uint64(0)
+	opts, rv := source.ListOptions{Limit: f.PageSize}, uint64(0)
 	for {
-		meta, err := f.source.List(ctx, f.resource, f.encoding, opts, visit)
+		meta, err := f.Source.List(ctx, f.Resource, f.Encoding, opts, visit)
 		first := opts.Continue == ""
 		switch {
 		case err != nil && !first && source.IsExpired(err), err == nil && !first && meta.ResourceVersion != rv:
@@ -123,15 +123,15 @@ func (f *feed) listPages(ctx context.Context, l *listing) (*store.List, error) {
 		case opts.Limit == 0:
 			return nil, f.wrapListError(ctx, errPaged)
 		}
-		opts, rv = source.ListOptions{Limit: f.pageSize, Continue: meta.Continue}, meta.ResourceVersion
+		opts, rv = source.ListOptions{Limit: f.PageSize, Continue: meta.Continue}, meta.ResourceVersion
 	}
 }
 
 // errPaged: pages that do not fit together are asked for once, and then the whole.
 var errPaged = errors.New("the upstream divides a list that was asked for in one piece")
 
-func (f *feed) wrapListError(ctx context.Context, err error) error {
-	var decode *decodeError
+func (f *Reflector) wrapListError(ctx context.Context, err error) error {
+	var decode *DecodeError
 	if ctx.Err() != nil || errors.As(err, &decode) {
 		return err
 	}
@@ -139,17 +139,17 @@ func (f *feed) wrapListError(ctx context.Context, err error) error {
 }
 
 // complete makes the listed state that of the store, which the first one makes.
-func (f *feed) complete(l *listing, list *store.List) error {
+func (f *Reflector) complete(l *listing, list *store.List) error {
 	l.complete = true
 	f.broken, f.broke = 0, time.Time{}
 	f.listedAt.Store(&l.began)
-	f.provisional = !f.resource.Changed.IsZero() && l.began.Sub(f.resource.Changed) < source.RedefinitionTime
+	f.provisional = !f.Resource.Changed.IsZero() && l.began.Sub(f.Resource.Changed) < source.RedefinitionTime
 	if f.provisional {
 		f.unsure.Store(true) // before anybody sees the list
 	}
 	if f.store == nil {
 		f.health.listed(l.began)
-		f.store = f.first(list)
+		f.store = f.First(list)
 		f.publish()
 		return nil
 	}

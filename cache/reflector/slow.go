@@ -1,4 +1,4 @@
-package cache
+package reflector
 
 import (
 	"context"
@@ -51,14 +51,14 @@ var errQuick = errors.New("the link is fast")
 var errMerged = errors.New("the list is complete")
 
 // compressed reports whether lists come compressed, unlike watches.
-func (f *feed) compressed() bool {
-	source, ok := f.source.(source.CompressedSource)
+func (f *Reflector) compressed() bool {
+	source, ok := f.Source.(source.CompressedSource)
 	return ok && source.Compressed()
 }
 
 // merging is a list in pages, and what happens to its objects meanwhile.
 type merging struct {
-	f        *feed
+	f        *Reflector
 	l        *listing
 	streams  bool   // the source has streaming lists
 	begun    bool   // the watch; the feed's goroutine only
@@ -75,7 +75,7 @@ type merging struct {
 
 // listCompressed lists in pages, see above. If the source streams lists, the error may be
 // errQuick.
-func (f *feed) listCompressed(ctx context.Context, l *listing, streams bool) (*store.List, error) {
+func (f *Reflector) listCompressed(ctx context.Context, l *listing, streams bool) (*store.List, error) {
 	m := &merging{f: f, l: l, streams: streams, changed: make(map[string]uint64), news: make(chan struct{}, 1)}
 	defer m.watching.Wait()
 	watchCtx, stop := context.WithCancel(ctx)
@@ -94,12 +94,12 @@ func (f *feed) listCompressed(ctx context.Context, l *listing, streams bool) (*s
 // beside them ends with watchCtx.
 func (m *merging) pages(ctx, watchCtx context.Context) (newest uint64, err error) {
 	f, broken, began, first := m.f, 0, time.Now(), uint64(0)
-	opts := source.ListOptions{Limit: min(f.pageSize, firstPageSize)}
+	opts := source.ListOptions{Limit: min(f.PageSize, firstPageSize)}
 	for {
 		start := time.Now()
-		meta, err := f.source.List(ctx, f.resource, f.encoding, opts, m.page)
+		meta, err := f.Source.List(ctx, f.Resource, f.Encoding, opts, m.page)
 		rest := restOf(err)
-		var decode *decodeError
+		var decode *DecodeError
 		switch {
 		case err == nil && meta.ResourceVersion == 0:
 			return 0, source.ErrNoVersion
@@ -120,15 +120,15 @@ func (m *merging) pages(ctx, watchCtx context.Context) (newest uint64, err error
 		default:
 			broken++
 			opts.Limit = max(minPageSize, opts.Limit/4)
-			f.outage.suspect()
+			f.Outage.suspect()
 			if !f.pause(ctx, "page", err, f.backoff.next(err, false)) {
 				return 0, err
 			}
 		}
 		if first != 0 && !m.begun && (rest != "" || time.Since(began) >= mergeAfter) {
-			f.log.Debug("a list takes long, what happens meanwhile is watched")
+			f.Log.Debug("a list takes long, what happens meanwhile is watched")
 			m.begun, m.first, m.seen = true, first, first
-			f.panics.Go(&m.watching, "feed", func() { m.watch(watchCtx) })
+			f.Panics.Go(&m.watching, "feed", func() { m.watch(watchCtx) })
 		}
 		if err := m.failed(); err != nil {
 			return 0, err
@@ -137,12 +137,12 @@ func (m *merging) pages(ctx, watchCtx context.Context) (newest uint64, err error
 }
 
 // nextPage is the size of the page after one of limit objects that took so long.
-func (f *feed) nextPage(limit int64, took time.Duration) int64 {
+func (f *Reflector) nextPage(limit int64, took time.Duration) int64 {
 	next := 2 * limit
 	if took > pageTime/2 {
 		next = int64(float64(limit) * pageTime.Seconds() / took.Seconds())
 	}
-	return min(max(next, minPageSize), f.pageSize)
+	return min(max(next, minPageSize), f.PageSize)
 }
 
 // restOf is the token with which a list goes on that has expired, at the version of that
@@ -175,8 +175,8 @@ func (m *merging) watch(ctx context.Context) {
 		m.mu.Lock()
 		from := max(m.first, m.seen-1) // of the last one there may be more
 		m.mu.Unlock()
-		err := m.f.source.Watch(ctx, m.f.resource, m.f.encoding, source.WatchOptions{ResourceVersion: from}, m.event)
-		var decode *decodeError
+		err := m.f.Source.Watch(ctx, m.f.Resource, m.f.Encoding, source.WatchOptions{ResourceVersion: from}, m.event)
+		var decode *DecodeError
 		if source.IsExpired(err) || source.IsRejected(err) || errors.As(err, &decode) {
 			m.mu.Lock()
 			m.err = fmt.Errorf("watching meanwhile: %w", err)

@@ -1,4 +1,4 @@
-package cache
+package reflector
 
 import (
 	"context"
@@ -34,8 +34,8 @@ import (
 var errPast = fmt.Errorf("%w before it has passed what is held", store.ErrRewound)
 
 // checkBroken is checkPast of a store whose watch broke since the last list or check.
-func (f *feed) checkBroken(ctx context.Context) error {
-	if f.broke.IsZero() || f.resource.Aggregated {
+func (f *Reflector) checkBroken(ctx context.Context) error {
+	if f.broke.IsZero() || f.Resource.Aggregated {
 		return nil
 	}
 	err := f.checkPast(ctx, f.store.ResumeRV())
@@ -45,9 +45,9 @@ func (f *feed) checkBroken(ctx context.Context) error {
 	return err
 }
 
-// heldBefore reports whether what f holds, if anything, is of before a watch broke, or, if that is
+// HeldBefore reports whether what f holds, if anything, is of before a watch broke, or, if that is
 // zero, was loaded. It may be called by any goroutine.
-func (f *feed) heldBefore(broke time.Time) bool {
+func (f *Reflector) HeldBefore(broke time.Time) bool {
 	if listed := f.listedAt.Load(); listed != nil && !broke.IsZero() {
 		return listed.Before(broke)
 	}
@@ -57,7 +57,7 @@ func (f *feed) heldBefore(broke time.Time) bool {
 // checkPast compares one object of the store, which has not changed since a version, with the
 // source's. The error is errPast, wrapped, when they differ. A source that cannot be asked so is
 // believed.
-func (f *feed) checkPast(ctx context.Context, since uint64) error {
+func (f *Reflector) checkPast(ctx context.Context, since uint64) error {
 	at := f.store.ResumeRV()
 	v, err := f.store.AppliedAt(at, time.Now())
 	if err != nil {
@@ -67,18 +67,18 @@ func (f *feed) checkPast(ctx context.Context, since uint64) error {
 	if held == nil {
 		return nil
 	}
-	ctx, cancel := source.WithTimeout(ctx, f.source, source.SmallCallTimeout)
+	ctx, cancel := source.WithTimeout(ctx, f.Source, source.SmallCallTimeout)
 	defer cancel()
 	var key string
 	var rv uint64
 	token := v.PageToken(at, held.Key)
-	meta, err := f.names.Page(ctx, 1, token.Encode(), func(k string, v uint64) error {
+	meta, err := f.Names.Page(ctx, 1, token.Encode(), func(k string, v uint64) error {
 		key, rv = k, v
 		return nil
 	})
 	switch {
 	case source.IsStatus(err) && !apierrors.IsServiceUnavailable(err) && !apierrors.IsTooManyRequests(err), errors.Is(err, source.ErrUnsupported):
-		f.log.Debug("what is held cannot be compared with the upstream's past", "error", err)
+		f.Log.Debug("what is held cannot be compared with the upstream's past", "error", err)
 		return nil
 	case err != nil:
 		return fmt.Errorf("asking for an object that is held: %w", err)
@@ -95,7 +95,7 @@ func (f *feed) checkPast(ctx context.Context, since uint64) error {
 }
 
 // confirm publishes what was loaded, and brought up to date by the watch.
-func (f *feed) confirm(ctx context.Context) error {
+func (f *Reflector) confirm(ctx context.Context) error {
 	if err := f.checkPast(ctx, f.loaded.note.ResourceVersion); err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package cache
+package reflector
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 	"github.com/kubeweir/kubeweir/internal/flight"
 )
 
-// outage is what the feeds of a manager know together of the server behind their
+// Outage is what the feeds of a manager know together of the server behind their
 // source: whether it answers, and which program it is.
 //
 //	             a feed's attempt failed, and so did a look
@@ -24,7 +24,7 @@ import (
 // The end of an outage ends the pauses of all feeds, for a pause that grew while
 // nobody answered says nothing about a server that does. A feed that fails while
 // others do not is left to its own backoff.
-type outage struct {
+type Outage struct {
 	source source.Source
 	log    *slog.Logger
 	ctx    context.Context // the manager's
@@ -58,28 +58,28 @@ const (
 	recoveryDelay = time.Second
 )
 
-func newOutage(ctx context.Context, source source.Source, spawn func(func()), jitter func(int64) int64, log *slog.Logger) *outage {
-	o := &outage{source: source, log: log, ctx: ctx, spawn: spawn, jitter: jitter}
+func NewOutage(ctx context.Context, source source.Source, spawn func(func()), jitter func(int64) int64, log *slog.Logger) *Outage {
+	o := &Outage{source: source, log: log, ctx: ctx, spawn: spawn, jitter: jitter}
 	o.mu.back = make(chan struct{})
 	return o
 }
 
 // over is closed when the next outage, or the present one, is over.
-func (o *outage) over() <-chan struct{} {
+func (o *Outage) over() <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.mu.back
 }
 
 // recovering reports whether an outage has just been over.
-func (o *outage) recovering() bool {
+func (o *Outage) recovering() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return !o.mu.ended.IsZero() && time.Since(o.mu.ended) < recoveryTime
 }
 
 // answered says that the server has answered.
-func (o *outage) answered() {
+func (o *Outage) answered() {
 	o.mu.Lock()
 	began := o.mu.began
 	if !began.IsZero() {
@@ -94,7 +94,7 @@ func (o *outage) answered() {
 }
 
 // suspect is called when an attempt of a feed failed: somebody should look.
-func (o *outage) suspect() {
+func (o *Outage) suspect() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.mu.looking && o.ctx.Err() == nil {
@@ -104,7 +104,7 @@ func (o *outage) suspect() {
 }
 
 // look asks the server until it answers.
-func (o *outage) look() {
+func (o *Outage) look() {
 	defer func() {
 		o.mu.Lock()
 		defer o.mu.Unlock()
@@ -134,13 +134,13 @@ func (o *outage) look() {
 	}
 }
 
-func (o *outage) isDown() bool {
+func (o *Outage) isDown() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return !o.mu.began.IsZero()
 }
 
-func (o *outage) down(err error) {
+func (o *Outage) down(err error) {
 	o.mu.Lock()
 	first := o.mu.began.IsZero() && o.ctx.Err() == nil
 	if first {
@@ -154,7 +154,7 @@ func (o *outage) down(err error) {
 
 // ask asks the server once who it is; "" when that is not for us to know. One that
 // has told before and now refuses is still starting.
-func (o *outage) ask(ctx context.Context) (server string, err error) {
+func (o *Outage) ask(ctx context.Context) (server string, err error) {
 	ctx, cancel := source.WithTimeout(ctx, o.source, lookTimeout)
 	defer cancel()
 	server, err = o.source.Server(ctx)
@@ -171,24 +171,24 @@ func (o *outage) ask(ctx context.Context) (server string, err error) {
 	return server, err
 }
 
-// known is the server as last told; it is asked if it never was.
-func (o *outage) known(ctx context.Context) string {
-	if server := o.heard(); server != "" {
+// Known is the server as last told; it is asked if it never was.
+func (o *Outage) Known(ctx context.Context) string {
+	if server := o.Heard(); server != "" {
 		return server
 	}
-	return o.now(ctx)
+	return o.Now(ctx)
 }
 
-// heard is what the server said last that it is, "" if it has not.
-func (o *outage) heard() string {
+// Heard is what the server said last that it is, "" if it has not.
+func (o *Outage) Heard() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.mu.server
 }
 
-// now asks the server who it is, once for all who ask at the same time; "" when it
+// Now asks the server who it is, once for all who ask at the same time; "" when it
 // does not tell.
-func (o *outage) now(ctx context.Context) string {
+func (o *Outage) Now(ctx context.Context) string {
 	server, _, err := o.asks.Do(ctx, struct{}{}, o.ask)
 	if err != nil {
 		return ""

@@ -1,4 +1,4 @@
-package cache
+package reflector
 
 import (
 	"context"
@@ -108,10 +108,10 @@ func (h *health) fedLocked(contact time.Time, delay time.Duration) bool {
 }
 
 // Restart implements reflector.
-func (f *feed) Restart(cause error) { f.health.restart(cause) }
+func (f *Reflector) Restart(cause error) { f.health.restart(cause) }
 
 // SendsBookmarks implements reflector.
-func (f *feed) SendsBookmarks() bool { return f.progress.Load() }
+func (f *Reflector) SendsBookmarks() bool { return f.progress.Load() }
 
 // restart ends the open watch with cause.
 func (h *health) restart(cause error) {

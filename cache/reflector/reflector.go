@@ -1,4 +1,4 @@
-package cache
+package reflector
 
 import (
 	"bytes"
@@ -21,7 +21,7 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// feed keeps a store equal to its source. One goroutine runs it.
+// Reflector keeps a store equal to its source. One goroutine runs it.
 //
 //	          first use, with nothing kept of it (else: resuming, see feed_kept.go)
 //	              |
@@ -55,8 +55,8 @@ import (
 // keep silent until its counter has passed our version, and then go on as if
 // nothing had happened. (If it has passed before we ask, this test cannot tell, see
 // feed_past.go: restore etcd with --bump-revision, which Kubernetes demands anyway.)
-type feed struct {
-	feedOptions
+type Reflector struct {
+	Options
 	store  *store.Store // nil until the first list is complete
 	health health
 	image  *checkpoint.Checkpoint // nil if the collection is not kept
@@ -92,7 +92,7 @@ type feed struct {
 	isConfirmed bool
 
 	progress atomic.Bool // the source is known to send bookmarks
-	names    *source.Names
+	Names    *source.Names
 	// kept: what the store holds was loaded, or began with that. listedAt is when the last
 	// complete list was begun, nil before.
 	kept     atomic.Bool
@@ -101,47 +101,47 @@ type feed struct {
 	bookmark atomic.Pointer[[]byte]
 }
 
-// feedOptions configure a feed.
-type feedOptions struct {
-	source   source.Source
-	resource *source.Resource
-	encoding api.Encoding
-	log      *slog.Logger
-	metrics  feedMetrics
-	listing  chan struct{} // slots for lists, shared by the manager's feeds
-	outage   *outage
-	panics   *contain.Panics
-	pageSize int64
-	jitter   func(n int64) int64 // a random number in [0,n)
-	// checkpointer is nil if nothing is kept.
-	checkpointer *checkpoint.Checkpointer
-	// first is called with the first complete list, or what was loaded of a checkpoint, and
+// Options configure a feed.
+type Options struct {
+	Source   source.Source
+	Resource *source.Resource
+	Encoding api.Encoding
+	Log      *slog.Logger
+	Metrics  Metrics
+	Listing  chan struct{} // slots for lists, shared by the manager's feeds
+	Outage   *Outage
+	Panics   *contain.Panics
+	PageSize int64
+	Jitter   func(n int64) int64 // a random number in [0,n)
+	// Checkpointer is nil if nothing is kept.
+	Checkpointer *checkpoint.Checkpointer
+	// First is called with the first complete list, or what was loaded of a checkpoint, and
 	// returns the store made of it. ready is called when it may be read, which is at once
 	// for a list; failed is called when an attempt failed before that.
-	first  func(*store.List) *store.Store
-	ready  func()
-	failed func(error)
-	// doubt is called when what is held was found to be of another past than the source, with when
+	First  func(*store.List) *store.Store
+	Ready  func()
+	Failed func(error)
+	// Doubt is called when what is held was found to be of another past than the source, with when
 	// the watch broke; zero if it was loaded.
-	doubt func(broke time.Time)
+	Doubt func(broke time.Time)
 }
 
-// feedMetrics are one collection's.
-type feedMetrics struct {
-	restarts *prometheus.CounterVec // by reason
-	events   *prometheus.CounterVec // by type
+// Metrics are one collection's.
+type Metrics struct {
+	Restarts *prometheus.CounterVec // by reason
+	Events   *prometheus.CounterVec // by type
 }
 
-func newFeed(o feedOptions) *feed {
-	f := &feed{feedOptions: o, backoff: backoff{jitter: o.jitter}, confirmed: make(chan struct{})}
-	f.names = source.NewNames(o.source, o.resource, o.encoding, f.Decode)
-	f.image = o.checkpointer.Checkpoint(o.resource, o.encoding, o.log)
+func New(o Options) *Reflector {
+	f := &Reflector{Options: o, backoff: backoff{jitter: o.Jitter}, confirmed: make(chan struct{})}
+	f.Names = source.NewNames(o.Source, o.Resource, o.Encoding, f.Decode)
+	f.image = o.Checkpointer.Checkpoint(o.Resource, o.Encoding, o.Log)
 	return f
 }
 
 const (
-	// defaultPageSize is the limit of a paged list.
-	defaultPageSize = 500
+	// DefaultPageSize is the limit of a paged list.
+	DefaultPageSize = 500
 	// silenceLimit is how long a watch that has had bookmarks, which come once a
 	// minute, may bring nothing.
 	silenceLimit = 3 * time.Minute
@@ -156,30 +156,30 @@ var (
 	errSilent = errors.New("no event and no bookmark for too long")
 	errBehind = errors.New("the API server is behind others, it is waited for")
 	errEnded  = errors.New("the watch ended")
-	// errLate says that the source has what its watch does not bring.
-	errLate = errors.New("the feed does not bring what the upstream has")
+	// ErrLate says that the source has what its watch does not bring.
+	ErrLate = errors.New("the feed does not bring what the upstream has")
 	// errNoInitialEnd is treated as ErrUnsupported.
 	errNoInitialEnd = fmt.Errorf("the initial events did not end: %w", source.ErrUnsupported)
 )
 
-// decodeError says that the source sent something that is no object of the
+// DecodeError says that the source sent something that is no object of the
 // resource.
-type decodeError struct{ err error }
+type DecodeError struct{ err error }
 
-func (e *decodeError) Error() string {
+func (e *DecodeError) Error() string {
 	return "cannot read an object of the upstream: " + e.err.Error()
 }
-func (e *decodeError) Unwrap() error { return e.err }
+func (e *DecodeError) Unwrap() error { return e.err }
 
-// run feeds the store until ctx is done or nothing more can come; the error says
+// Run feeds the store until ctx is done or nothing more can come; the error says
 // why, and is the cause of ctx if that ended it.
-func (f *feed) run(ctx context.Context) error {
+func (f *Reflector) Run(ctx context.Context) error {
 	f.load(ctx)
 	defer f.offerLoaded()()
 	for {
 		began := time.Now()
 		err := f.stream(ctx)
-		fed := f.health.lost(err, f.source.LastContact(), f.source.Delay())
+		fed := f.health.lost(err, f.Source.LastContact(), f.Source.Delay())
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -195,7 +195,7 @@ func (f *feed) run(ctx context.Context) error {
 		}
 		unloaded := final && f.unload(err)
 		if errors.Is(err, errPast) {
-			f.doubt(f.broke)
+			f.Doubt(f.broke)
 		}
 		if unloaded {
 			continue
@@ -204,7 +204,7 @@ func (f *feed) run(ctx context.Context) error {
 		if f.relist && !listed {
 			f.backoff.reset() // it answered; and there is a limit on lists
 		}
-		f.metrics.restarts.WithLabelValues(reason).Inc()
+		f.Metrics.Restarts.WithLabelValues(reason).Inc()
 		if final {
 			return err
 		}
@@ -212,10 +212,10 @@ func (f *feed) run(ctx context.Context) error {
 			f.publishUnconfirmed() // first, for those who wait look at once
 		}
 		if !f.published.Load() && !errors.Is(err, errPart) {
-			f.failed(err)
+			f.Failed(err)
 		}
 		if !fed && reason == "error" {
-			f.outage.suspect()
+			f.Outage.suspect()
 		}
 		delay := f.backoff.next(err, fed && time.Since(began) >= healthyAfter)
 		if !f.pause(ctx, reason, err, delay) {
@@ -229,15 +229,15 @@ func (f *feed) run(ctx context.Context) error {
 const brokenDelay = 2 * time.Second
 
 // pause waits before the next attempt: for delay, but not longer than an outage lasts.
-func (f *feed) pause(ctx context.Context, reason string, err error, delay time.Duration) bool {
-	over := f.outage.over()
+func (f *Reflector) pause(ctx context.Context, reason string, err error, delay time.Duration) bool {
+	over := f.Outage.over()
 	switch {
-	case f.outage.recovering():
+	case f.Outage.recovering():
 		delay = min(delay, recoveryDelay)
-	case !source.IsStatus(err) && !f.outage.isDown():
+	case !source.IsStatus(err) && !f.Outage.isDown():
 		delay = min(delay, brokenDelay)
 	}
-	f.log.Debug("feed restarts", "reason", reason, "error", err, "delay", delay)
+	f.Log.Debug("feed restarts", "reason", reason, "error", err, "delay", delay)
 	t := time.NewTimer(delay)
 	defer t.Stop()
 	select {
@@ -259,8 +259,8 @@ func (f *feed) pause(ctx context.Context, reason string, err error, delay time.D
 
 // after decides what the end of a stream means for the next one. final: there
 // can be none.
-func (f *feed) after(err error) (reason string, final bool) {
-	var decode *decodeError
+func (f *Reflector) after(err error) (reason string, final bool) {
+	var decode *DecodeError
 	switch {
 	case errors.Is(err, errEnded):
 		return "ended", false
@@ -272,7 +272,7 @@ func (f *feed) after(err error) (reason string, final bool) {
 		return "silent", false
 	case errors.Is(err, store.ErrSuspect):
 		return "suspect", false
-	case errors.Is(err, errLate):
+	case errors.Is(err, ErrLate):
 		return "late", false
 	case errors.Is(err, store.ErrOutOfOrder):
 		f.relist = true
@@ -294,7 +294,7 @@ const refusedLimit = time.Minute
 // refusedForLong reports whether what is held is not to be had any more, after a stream
 // that ended with err. It would grow old for ever, where a collection that cannot be
 // filled lets its readers be forwarded.
-func (f *feed) refusedForLong(err error) bool {
+func (f *Reflector) refusedForLong(err error) bool {
 	if !f.published.Load() || !apierrors.IsForbidden(err) {
 		f.refused = time.Time{}
 		return false
@@ -307,7 +307,7 @@ func (f *feed) refusedForLong(err error) bool {
 
 // stream lists if necessary and watches until that ends, which is always an error: of a
 // watch that was ended cleanly errEnded.
-func (f *feed) stream(ctx context.Context) error {
+func (f *Reflector) stream(ctx context.Context) error {
 	if err := f.learnKind(ctx); err != nil {
 		return err
 	}
@@ -325,15 +325,15 @@ func (f *feed) stream(ctx context.Context) error {
 // otherServer reports whether the objects held come from another program than the one
 // that answers now: after an upgrade of the upstream the same version of an object
 // may read differently.
-func (f *feed) otherServer(ctx context.Context) bool {
-	now := f.outage.now(ctx)
-	listed := f.listedBy()
+func (f *Reflector) otherServer(ctx context.Context) bool {
+	now := f.Outage.Now(ctx)
+	listed := f.ListedBy()
 	return now != "" && listed != "" && now != listed
 }
 
-// listedBy is the program that answered the last list, "" if it did not tell. It may be
+// ListedBy is the program that answered the last list, "" if it did not tell. It may be
 // called by any goroutine.
-func (f *feed) listedBy() string {
+func (f *Reflector) ListedBy() string {
 	if s := f.server.Load(); s != nil {
 		return *s
 	}
@@ -345,8 +345,8 @@ func (f *feed) listedBy() string {
 const maxBroken = 2
 
 // list lists, and watches from there.
-func (f *feed) list(ctx context.Context) error {
-	server := f.outage.known(ctx)
+func (f *Reflector) list(ctx context.Context) error {
+	server := f.Outage.Known(ctx)
 	f.server.Store(&server)
 	if err := f.learnColumns(ctx); err != nil {
 		return err
@@ -375,7 +375,7 @@ func (f *feed) list(ctx context.Context) error {
 			}
 			return err
 		}
-		f.log.Debug("no streaming list, listing in pages", "error", err)
+		f.Log.Debug("no streaming list, listing in pages", "error", err)
 		f.paged = true
 		l.tree = store.NewTree()
 	}
@@ -385,7 +385,7 @@ func (f *feed) list(ctx context.Context) error {
 
 // listed completes a list that was not a streaming one, unless it failed with err, and
 // watches from there.
-func (f *feed) listed(ctx context.Context, l *listing, whole *store.List, err error) error {
+func (f *Reflector) listed(ctx context.Context, l *listing, whole *store.List, err error) error {
 	if err != nil {
 		return err
 	}
@@ -398,7 +398,7 @@ func (f *feed) listed(ctx context.Context, l *listing, whole *store.List, err er
 
 // learnKind asks the source once what its lists call themselves, and what the
 // answers of the resource warn of.
-func (f *feed) learnKind(ctx context.Context) error {
+func (f *Reflector) learnKind(ctx context.Context) error {
 	if f.kind.Load() != nil {
 		return nil
 	}
@@ -412,43 +412,43 @@ func (f *feed) learnKind(ctx context.Context) error {
 
 // learnColumns asks a server of another release than the printer's which columns its
 // Tables have. They are made of JSON.
-func (f *feed) learnColumns(ctx context.Context) error {
-	printer, ok := f.resource.Printer.(*table.Following)
-	if !ok || f.encoding != api.JSON {
+func (f *Reflector) learnColumns(ctx context.Context) error {
+	printer, ok := f.Resource.Printer.(*table.Following)
+	if !ok || f.Encoding != api.JSON {
 		return nil
 	}
-	src, ok := f.source.(source.ColumnSource)
-	if !ok || !printer.Follows(f.listedBy()) {
+	src, ok := f.Source.(source.ColumnSource)
+	if !ok || !printer.Follows(f.ListedBy()) {
 		printer.Follow(nil)
 		return nil
 	}
-	ctx, cancel := source.WithTimeout(ctx, f.source, source.SmallCallTimeout)
+	ctx, cancel := source.WithTimeout(ctx, f.Source, source.SmallCallTimeout)
 	defer cancel()
-	columns, err := src.Columns(ctx, f.resource)
+	columns, err := src.Columns(ctx, f.Resource)
 	if err != nil {
 		return fmt.Errorf("asking for the columns of Tables: %w", err)
 	}
 	printer.Follow(columns)
 	if printer.Traits().NoTables {
-		f.log.Info("the upstream's release has other columns in its Tables of this resource, which are forwarded")
+		f.Log.Info("the upstream's release has other columns in its Tables of this resource, which are forwarded")
 	}
 	return nil
 }
 
 // listOne asks for a list of one object at most.
-func (f *feed) listOne(ctx context.Context) (source.ListMeta, error) {
-	ctx, cancel := source.WithTimeout(ctx, f.source, source.SmallCallTimeout)
+func (f *Reflector) listOne(ctx context.Context) (source.ListMeta, error) {
+	ctx, cancel := source.WithTimeout(ctx, f.Source, source.SmallCallTimeout)
 	defer cancel()
-	return f.source.List(ctx, f.resource, f.encoding, source.ListOptions{Limit: 1}, func([]byte) error { return nil })
+	return f.Source.List(ctx, f.Resource, f.Encoding, source.ListOptions{Limit: 1}, func([]byte) error { return nil })
 }
 
 // checkRewound asks for the source's version, which may not be below ours. Ours
 // is read first: the source's can only have grown since.
-func (f *feed) checkRewound(ctx context.Context) (current uint64, err error) {
+func (f *Reflector) checkRewound(ctx context.Context) (current uint64, err error) {
 	held, asked := f.store.LatestRV(), time.Now()
-	versionCtx, cancel := source.WithTimeout(ctx, f.source, source.SmallCallTimeout)
+	versionCtx, cancel := source.WithTimeout(ctx, f.Source, source.SmallCallTimeout)
 	defer cancel()
-	current, err = f.source.CurrentVersion(versionCtx, f.resource)
+	current, err = f.Source.CurrentVersion(versionCtx, f.Resource)
 	if errors.Is(err, source.ErrUnsupported) {
 		var meta source.ListMeta
 		meta, err = f.listOne(ctx)
@@ -469,18 +469,18 @@ func (f *feed) checkRewound(ctx context.Context) (current uint64, err error) {
 
 // behind reports whether the server that was asked for its version is, or may be, behind
 // others of the same store.
-func (f *feed) behind(ctx context.Context, held uint64) bool {
-	src, ok := f.source.(source.ManySource)
+func (f *Reflector) behind(ctx context.Context, held uint64) bool {
+	src, ok := f.Source.(source.ManySource)
 	if !ok {
 		return false
 	}
-	newest, err := src.NewestVersion(ctx, f.resource)
+	newest, err := src.NewestVersion(ctx, f.Resource)
 	return newest >= held || err != nil && !errors.Is(err, source.ErrUnsupported)
 }
 
 // watch reads one stream to its end, see stream. l collects the initial events, if
 // asked for.
-func (f *feed) watch(ctx context.Context, opts source.WatchOptions, l *listing) error {
+func (f *Reflector) watch(ctx context.Context, opts source.WatchOptions, l *listing) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	f.health.opened(l == nil, max(opts.ResourceVersion, f.target), f.vague, cancel)
@@ -492,10 +492,10 @@ func (f *feed) watch(ctx context.Context, opts source.WatchOptions, l *listing) 
 
 	f.last = opts.ResourceVersion
 	var failed error // what a source may wrap or replace
-	err := f.source.Watch(ctx, f.resource, f.encoding, opts, func(ev source.Event) error {
+	err := f.Source.Watch(ctx, f.Resource, f.Encoding, opts, func(ev source.Event) error {
 		dog.alive()
 		if ev.Type == source.WatchAccepted {
-			f.outage.answered()
+			f.Outage.answered()
 		}
 		if l != nil {
 			var done bool
@@ -531,7 +531,7 @@ func (f *feed) watch(ctx context.Context, opts source.WatchOptions, l *listing) 
 }
 
 // live takes an event of a watch whose events are applied.
-func (f *feed) live(ev source.Event) error {
+func (f *Reflector) live(ev source.Event) error {
 	switch ev.Type {
 	case source.WatchAccepted:
 		return nil
@@ -542,12 +542,12 @@ func (f *feed) live(ev source.Event) error {
 }
 
 // event applies one event of a watch.
-func (f *feed) event(ev source.Event) error {
+func (f *Reflector) event(ev source.Event) error {
 	o, err := f.Decode(ev.Object)
 	if err != nil {
 		return err
 	}
-	f.metrics.events.WithLabelValues(ev.Type.String()).Inc()
+	f.Metrics.Events.WithLabelValues(ev.Type.String()).Inc()
 	f.last = max(f.last, o.RV)
 	if err := f.store.Apply(ev.Type, o); err != nil {
 		return fmt.Errorf("%s %s at %d: %w", ev.Type, o.Key, o.RV, err)
@@ -558,7 +558,7 @@ func (f *feed) event(ev source.Event) error {
 // bookmarked takes a bookmark of a watch. It may be below the store's version,
 // which a probe may have proved meanwhile, but not below what came before it on
 // the same watch.
-func (f *feed) bookmarked(ev source.Event) error {
+func (f *Reflector) bookmarked(ev source.Event) error {
 	if ev.ResourceVersion < f.last {
 		return store.ErrSuspect
 	}
@@ -569,50 +569,50 @@ func (f *feed) bookmarked(ev source.Event) error {
 }
 
 // keepBookmark keeps the form of the source's bookmarks.
-func (f *feed) keepBookmark(ev source.Event) {
+func (f *Reflector) keepBookmark(ev source.Event) {
 	if ev.Object != nil && f.bookmark.Load() == nil {
 		f.bookmark.Store(&ev.Object)
 	}
 }
 
-// bookmarkTemplate is the object of the source's first bookmark, nil before that.
-func (f *feed) bookmarkTemplate() []byte {
+// BookmarkTemplate is the object of the source's first bookmark, nil before that.
+func (f *Reflector) BookmarkTemplate() []byte {
 	if b := f.bookmark.Load(); b != nil {
 		return *b
 	}
 	return nil
 }
 
-// listKind is what the source's lists call themselves. It must not be modified.
-func (f *feed) listKind() *source.ListMeta { return f.kind.Load() }
+// ListMeta is what the source's lists call themselves. It must not be modified.
+func (f *Reflector) ListMeta() *source.ListMeta { return f.kind.Load() }
 
-// heldFrom is the program that sent what the store holds. isUnsure: that may be wrong, and must not be
+// Server is the program that sent what the store holds. isUnsure: that may be wrong, and must not be
 // kept.
-func (f *feed) heldFrom() (server string) {
+func (f *Reflector) Server() (server string) {
 	if held := f.holds.Load(); held != nil {
 		server = *held
 	}
 	return server
 }
 
-func (f *feed) isUnsure() bool { return f.unsure.Load() }
+func (f *Reflector) IsUnsure() bool { return f.unsure.Load() }
 
-// isLoaded reports whether what the store holds was loaded, or began with that.
-func (f *feed) isLoaded() bool { return f.kept.Load() }
+// IsLoaded reports whether what the store holds was loaded, or began with that.
+func (f *Reflector) IsLoaded() bool { return f.kept.Load() }
 
-// isUnconfirmed reports whether what is served was loaded and is not confirmed by the source.
-func (f *feed) isUnconfirmed() bool { return f.unconfirmed.Load() != nil }
+// IsUnconfirmed reports whether what is served was loaded and is not confirmed by the source.
+func (f *Reflector) IsUnconfirmed() bool { return f.unconfirmed.Load() != nil }
 
-// whenConfirmed is closed when that is so no more.
-func (f *feed) whenConfirmed() <-chan struct{} { return f.confirmed }
+// WhenConfirmed is closed when that is so no more.
+func (f *Reflector) WhenConfirmed() <-chan struct{} { return f.confirmed }
 
-// checkpoint is what is kept of the collection, nil for nothing.
-func (f *feed) checkpoint() *checkpoint.Checkpoint { return f.image }
+// Checkpoint is what is kept of the collection, nil for nothing.
+func (f *Reflector) Checkpoint() *checkpoint.Checkpoint { return f.image }
 
-// state says how the feed of a complete store is doing. staleAfter is the silence that its connection
+// State says how the feed of a complete store is doing. staleAfter is the silence that its connection
 // may have.
-func (f *feed) state(staleAfter time.Duration) State {
-	state := f.health.state(f.source.LastContact(), f.source.Delay(), staleAfter)
+func (f *Reflector) State(staleAfter time.Duration) State {
+	state := f.health.state(f.Source.LastContact(), f.Source.Delay(), staleAfter)
 	if at := f.unconfirmed.Load(); at != nil {
 		state.Phase, state.Since, state.LastContact = Stale, *at, *at // whatever comes, before it is confirmed
 	}
@@ -620,14 +620,14 @@ func (f *feed) state(staleAfter time.Duration) State {
 }
 
 // Decode implements reflector.
-func (f *feed) Decode(raw []byte) (*object.Object, error) {
+func (f *Reflector) Decode(raw []byte) (*object.Object, error) {
 	// Objects stay for long: slack behind them would, too.
 	if cap(raw)-len(raw) > len(raw)/16 {
 		raw = bytes.Clone(raw)
 	}
-	o, err := f.resource.Schema.Decode(f.encoding, raw)
+	o, err := f.Resource.Schema.Decode(f.Encoding, raw)
 	if err != nil {
-		return nil, &decodeError{err}
+		return nil, &DecodeError{err}
 	}
 	return o, nil
 }
