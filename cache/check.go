@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"time"
 
@@ -47,6 +48,8 @@ const (
 	// probeAfter is when a feed is helped by a probe, which tells sooner than the next
 	// bookmark that nothing is missing.
 	probeAfter = time.Second
+	// maxTold is how many differences are told of one collection.
+	maxTold = 20
 	// sampleSize is how many objects are compared byte by byte.
 	sampleSize = 10
 )
@@ -62,8 +65,21 @@ type round struct {
 	view *store.View
 }
 
+// comparison compares one collection with its source. All fields are required.
+type comparison struct {
+	resource  *source.Resource
+	encoding  api.Encoding
+	store     *store.Store
+	source    source.Source
+	names     *source.Names
+	checker   *freshness.Checker
+	reflector *reflector.Reflector
+	outage    *reflector.Outage
+	log       *slog.Logger
+}
+
 // check compares the collection with the upstream.
-func (c *Collection) check(ctx context.Context, pageSize int64) *Checked {
+func (c *comparison) check(ctx context.Context, pageSize int64) *Checked {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	began := time.Now()
@@ -82,18 +98,18 @@ func (c *Collection) check(ctx context.Context, pageSize int64) *Checked {
 }
 
 // mayCheckAgain reports whether a comparison that ended with err is worth another try.
-func (c *Collection) mayCheckAgain(err error) bool {
+func (c *comparison) mayCheckAgain(err error) bool {
 	var expired *store.ExpiredError
 	if errors.Is(err, reflector.ErrLate) {
-		c.log.Warn("the feed does not bring what the upstream has; its watch begins again", "resourceVersion", c.RV())
-		c.feed.Restart(reflector.ErrLate)
+		c.log.Warn("the feed does not bring what the upstream has; its watch begins again", "resourceVersion", c.store.LatestRV())
+		c.reflector.Restart(reflector.ErrLate)
 		return true
 	}
 	return errors.As(err, &expired) || source.IsExpired(err) || errors.Is(err, errUneven)
 }
 
 // checkOnce is one attempt of check.
-func (c *Collection) checkOnce(ctx context.Context, pageSize int64, out *Checked) error {
+func (c *comparison) checkOnce(ctx context.Context, pageSize int64, out *Checked) error {
 	r, err := c.round(ctx, pageSize)
 	if err != nil {
 		return err
@@ -120,7 +136,7 @@ func (c *Collection) checkOnce(ctx context.Context, pageSize int64, out *Checked
 }
 
 // round asks the upstream and finds what the collection held.
-func (c *Collection) round(ctx context.Context, pageSize int64) (*round, error) {
+func (c *comparison) round(ctx context.Context, pageSize int64) (*round, error) {
 	refs, err := c.nameAll(ctx, pageSize)
 	if err != nil {
 		return nil, err
@@ -133,9 +149,9 @@ func (c *Collection) round(ctx context.Context, pageSize int64) (*round, error) 
 }
 
 // nameAll lists what the upstream has now, in pages of one version.
-func (c *Collection) nameAll(ctx context.Context, pageSize int64) (*freshness.Versions, error) {
-	held, limit := c.RV(), c.View().Len()+freshness.MaxUnseen
-	refs := &freshness.Versions{Items: make([]freshness.Version, 0, c.View().Len())}
+func (c *comparison) nameAll(ctx context.Context, pageSize int64) (*freshness.Versions, error) {
+	held, limit := c.store.LatestRV(), c.store.Latest().Len()+freshness.MaxUnseen
+	refs := &freshness.Versions{Items: make([]freshness.Version, 0, c.store.Latest().Len())}
 	visit := func(key string, rv uint64) error {
 		return refs.Add(key, rv, limit)
 	}
@@ -167,11 +183,11 @@ func (c *Collection) nameAll(ctx context.Context, pageSize int64) (*freshness.Ve
 
 // stateAt is what the collection holds at the version of refs; or later, if that is just
 // what refs name.
-func (c *Collection) stateAt(ctx context.Context, refs *freshness.Versions) (*store.View, error) {
+func (c *comparison) stateAt(ctx context.Context, refs *freshness.Versions) (*store.View, error) {
 	_, _ = c.checker.FreshAtOnce(ctx) // else the feed is waited for
 	began, probed := time.Now(), false
 	for {
-		v := c.View()
+		v := c.store.Latest()
 		switch {
 		case !refs.IsPartial && refs.MatchSnapshot(v):
 			return v, nil
@@ -237,7 +253,7 @@ func inBoth(first, second []Difference) []Difference {
 }
 
 // sample compares objects byte by byte, all of a small collection.
-func (c *Collection) sample(ctx context.Context, r *round) (n int, found []Difference, err error) {
+func (c *comparison) sample(ctx context.Context, r *round) (n int, found []Difference, err error) {
 	changed := c.resource.Changed
 	if !changed.IsZero() && time.Since(changed) < 2*source.RedefinitionTime {
 		return 0, nil, nil // servers may still read the objects by different definitions
@@ -264,7 +280,7 @@ func (c *Collection) sample(ctx context.Context, r *round) (n int, found []Diffe
 
 // compareBytes compares up to n objects from key on with those of the upstream at a
 // version.
-func (c *Collection) compareBytes(ctx context.Context, v *store.View, at uint64, key string, n int) (compared int, found []Difference, err error) {
+func (c *comparison) compareBytes(ctx context.Context, v *store.View, at uint64, key string, n int) (compared int, found []Difference, err error) {
 	objs, err := c.listAt(ctx, v.PageToken(at, key), n)
 	if err != nil {
 		return 0, nil, err
@@ -294,7 +310,7 @@ func (c *Collection) compareBytes(ctx context.Context, v *store.View, at uint64,
 
 // repeats reports whether the upstream says the same of objs again, and is the program
 // that the collection was listed from.
-func (c *Collection) repeats(ctx context.Context, v *store.View, at uint64, objs []*object.Object) (bool, error) {
+func (c *comparison) repeats(ctx context.Context, v *store.View, at uint64, objs []*object.Object) (bool, error) {
 	for _, o := range objs {
 		before := c.outage.Now(ctx)
 		again, err := c.listAt(ctx, v.PageToken(at, o.Key), 1)
@@ -304,7 +320,7 @@ func (c *Collection) repeats(ctx context.Context, v *store.View, at uint64, objs
 		if len(again) != 1 || !bytes.Equal(again[0].Raw, o.Raw) {
 			return false, nil
 		}
-		if listed := c.feed.ListedBy(); before != listed || c.outage.Now(ctx) != listed {
+		if listed := c.reflector.ListedBy(); before != listed || c.outage.Now(ctx) != listed {
 			return false, nil
 		}
 	}
@@ -312,13 +328,13 @@ func (c *Collection) repeats(ctx context.Context, v *store.View, at uint64, objs
 }
 
 // listAt lists up to n objects of the page that token is of, as they are at its version.
-func (c *Collection) listAt(ctx context.Context, token api.ContinueToken, n int) ([]*object.Object, error) {
+func (c *comparison) listAt(ctx context.Context, token api.ContinueToken, n int) ([]*object.Object, error) {
 	var objs []*object.Object
 	meta, err := c.source.List(ctx, c.resource, c.encoding, source.ListOptions{Limit: int64(n), Continue: token.Encode()}, func(raw []byte) error {
 		if len(objs) == n {
 			return errMore
 		}
-		o, err := c.feed.Decode(raw)
+		o, err := c.reflector.Decode(raw)
 		objs = append(objs, o)
 		return err
 	})

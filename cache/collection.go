@@ -2,7 +2,6 @@ package cache
 
 import (
 	"context"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -31,10 +30,6 @@ type Collection struct {
 	store    *store.Store
 	columns  query.Columns // of queries
 	feed     *reflector.Reflector
-	source   source.Source
-	names    *source.Names
-	outage   *reflector.Outage
-	log      *slog.Logger
 	end      *ending
 	checker  *freshness.Checker
 	builds   sync.WaitGroup // of indexes
@@ -48,10 +43,6 @@ func newCollection(e *entry, first *store.List) *Collection {
 		encoding: e.encoding,
 		limits:   e.parts.limits,
 		feed:     e.feed,
-		source:   e.parts.source,
-		names:    e.feed.Names,
-		outage:   e.parts.outage,
-		log:      e.log,
 		end:      &e.end,
 	}
 	l, spawn := e.parts.limits, func(f func()) { e.parts.panics.Go(&c.builds, "feed", f) }
