@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeweir/kubeweir/cache/reflector"
+	"github.com/kubeweir/kubeweir/cache/selfcheck"
 	"github.com/kubeweir/kubeweir/cache/store"
 )
 
@@ -27,8 +28,8 @@ var (
 
 // Check compares the collections that which chooses with the upstream, one after the
 // other, ordered by resource and encoding. One that differs is stopped and filled anew.
-func (m *Manager) Check(ctx context.Context, which func(schema.GroupVersionResource) bool) []*Checked {
-	var all []*Checked
+func (m *Manager) Check(ctx context.Context, which func(schema.GroupVersionResource) bool) []*selfcheck.Checked {
+	var all []*selfcheck.Checked
 	entries := m.entries()
 	slices.SortFunc(entries, func(a, b *entry) int {
 		return cmp.Or(
@@ -48,12 +49,12 @@ func (m *Manager) Check(ctx context.Context, which func(schema.GroupVersionResou
 
 // finishedCheck is what the last check of a collection found, and when.
 type finishedCheck struct {
-	found *Checked
+	found *selfcheck.Checked
 	at    time.Time
 }
 
 // check checks one collection and draws the consequences.
-func (m *Manager) check(ctx context.Context, e *entry) *Checked {
+func (m *Manager) check(ctx context.Context, e *entry) *selfcheck.Checked {
 	out := m.compared(ctx, e)
 	last := &finishedCheck{out, time.Now()}
 	e.lastCheck.Store(last)
@@ -61,12 +62,12 @@ func (m *Manager) check(ctx context.Context, e *entry) *Checked {
 	m.parts.metrics.checks.WithLabelValues(append(labels, out.Result.String())...).Inc()
 	log := e.log.With("resourceVersion", out.RV, "objects", out.Objects, "sampled", out.Sampled, "seconds", out.Took.Seconds())
 	switch out.Result {
-	case Same:
+	case selfcheck.Same:
 		log.Debug("the collection equals the upstream")
 		e.checked.Store(time.Now().UnixNano())
-	case Unfinished:
+	case selfcheck.Unfinished:
 		log.Debug("the collection could not be compared with the upstream", "error", out.Err)
-	case Differs:
+	case selfcheck.Differs:
 		for _, d := range out.Differences {
 			e.log.Error("the cache differs from the upstream", "key", d.Key, "difference", d.Kind.String(), "cached", d.Cached, "upstream", d.Upstream)
 			m.parts.metrics.differences.WithLabelValues(append(labels, d.Kind.String())...).Inc()
@@ -81,8 +82,8 @@ func (m *Manager) check(ctx context.Context, e *entry) *Checked {
 }
 
 // compared compares a collection with the upstream while no other one is.
-func (m *Manager) compared(ctx context.Context, e *entry) *Checked {
-	out := &Checked{Resource: e.resource.GroupVersionResource, Encoding: e.encoding}
+func (m *Manager) compared(ctx context.Context, e *entry) *selfcheck.Checked {
+	out := &selfcheck.Checked{Resource: e.resource.GroupVersionResource, Encoding: e.encoding}
 	select {
 	case m.checking <- struct{}{}:
 		defer func() { <-m.checking }()
@@ -103,10 +104,10 @@ func (m *Manager) compared(ctx context.Context, e *entry) *Checked {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer context.AfterFunc(e.ctx, func() { cancel(context.Cause(e.ctx)) })()
 	defer cancel(nil)
-	return (&comparison{
-		resource: c.resource, encoding: c.encoding, store: c.store, source: m.parts.source, names: c.feed.Names,
-		checker: c.checker, reflector: c.feed, outage: m.parts.outage, log: e.log,
-	}).check(ctx, m.parts.pageSize)
+	return (&selfcheck.Comparison{
+		Resource: c.resource, Encoding: c.encoding, Store: c.store, Source: m.parts.source, Names: c.feed.Names,
+		Checker: c.checker, Reflector: c.feed, Outage: m.parts.outage, Log: e.log,
+	}).Run(ctx, m.parts.pageSize)
 }
 
 // checkAll checks each collection once in a period, as long as the manager lives: one at a

@@ -18,6 +18,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/selfcheck"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/internal/bubble"
@@ -72,7 +73,7 @@ func checkBench(t *testing.T, n int, o cache.Options, f func(t *testing.T, s *fa
 func everyResource(schema.GroupVersionResource) bool { return true }
 
 // checkPods checks the only collection.
-func checkPods(t *testing.T, m *cache.Manager) *cache.Checked {
+func checkPods(t *testing.T, m *cache.Manager) *selfcheck.Checked {
 	t.Helper()
 	all := m.Check(t.Context(), everyResource)
 	if len(all) != 1 {
@@ -81,7 +82,7 @@ func checkPods(t *testing.T, m *cache.Manager) *cache.Checked {
 	return all[0]
 }
 
-func told(c *cache.Checked) string {
+func told(c *selfcheck.Checked) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, %d objects, %d sampled", c.Result, c.Objects, c.Sampled)
 	for _, d := range c.Differences {
@@ -145,7 +146,7 @@ func TestCheckFindsDifferences(t *testing.T) {
 						t.Errorf("the collection stopped because of %v", reason)
 					}
 					synctest.Wait()
-					if got := checkPods(t, m); got.Result != cache.Same || got.Sampled == 0 {
+					if got := checkPods(t, m); got.Result != selfcheck.Same || got.Sampled == 0 {
 						t.Errorf("listed anew: %s", told(got))
 					}
 				})
@@ -167,7 +168,7 @@ func TestCheckTellsSoon(t *testing.T) {
 		synctest.Wait()
 		s.Bump(5)
 		began := time.Now()
-		if got := checkPods(t, m); got.Result != cache.Differs {
+		if got := checkPods(t, m); got.Result != selfcheck.Differs {
 			t.Error(told(got))
 		}
 		if took := time.Since(began); took > 15*time.Second {
@@ -214,7 +215,7 @@ func TestCheckIsNeverWrong(t *testing.T) {
 		for range rounds {
 			for _, c := range m.Check(ctx, everyResource) {
 				results[c.Result.String()]++
-				if c.Result == cache.Differs {
+				if c.Result == selfcheck.Differs {
 					t.Error(told(c))
 				}
 			}
@@ -322,11 +323,11 @@ func TestCheckUnfinished(t *testing.T) {
 		for range 3 {
 			s.Fail("references", apierrors.NewResourceExpired("again"))
 		}
-		if got := checkPods(t, m); got.Result != cache.Unfinished || !apierrors.IsResourceExpired(got.Err) {
+		if got := checkPods(t, m); got.Result != selfcheck.Unfinished || !apierrors.IsResourceExpired(got.Err) {
 			t.Errorf("lists expire: %s", told(got))
 		}
 		s.SetDown(true)
-		if got := checkPods(t, m); got.Result != cache.Unfinished {
+		if got := checkPods(t, m); got.Result != selfcheck.Unfinished {
 			t.Errorf("just down: %s", told(got))
 		}
 		time.Sleep(time.Minute)

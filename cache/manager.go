@@ -21,6 +21,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/checkpoint"
 	"github.com/kubeweir/kubeweir/cache/reflector"
+	"github.com/kubeweir/kubeweir/cache/selfcheck"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/contain"
@@ -475,7 +476,7 @@ type CollectionStatus struct {
 	// Checked is when it was last found equal to the upstream, or first listed; zero while it
 	// is starting. LastCheck is what the last comparison found, at LookedAt; nil before one.
 	Checked, LookedAt time.Time
-	LastCheck         *Checked
+	LastCheck         *selfcheck.Checked
 }
 
 // Status lists all collections, ordered by resource and encoding.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/reflector"
+	"github.com/kubeweir/kubeweir/cache/selfcheck"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/internal/gaugefunc"
 	"github.com/kubeweir/kubeweir/watchmux"
@@ -64,7 +65,7 @@ func newMetrics() *metrics {
 
 func (m *metrics) collection(res *source.Resource, enc api.Encoding) collectionMetrics {
 	labels := prometheus.Labels{"group": res.Group, "resource": res.Resource, "encoding": enc.String()}
-	for _, result := range []CheckResult{Same, Differs, Unfinished} {
+	for _, result := range []selfcheck.Result{selfcheck.Same, selfcheck.Differs, selfcheck.Unfinished} {
 		m.checks.With(prometheus.Labels{"group": res.Group, "resource": res.Resource, "encoding": enc.String(), "result": result.String()}) // so that the first is a change
 	}
 	return collectionMetrics{

@@ -13,7 +13,7 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
-	"github.com/kubeweir/kubeweir/cache/table"
+	"github.com/kubeweir/kubeweir/cache/form/table"
 )
 
 // TestQueryInProtobuf: the pages of a list in protobuf are those of the list in JSON, of one version whatever changes

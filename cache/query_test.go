@@ -18,9 +18,9 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/cachetest"
+	"github.com/kubeweir/kubeweir/cache/form/table"
 	"github.com/kubeweir/kubeweir/cache/query"
 	"github.com/kubeweir/kubeweir/cache/read"
-	"github.com/kubeweir/kubeweir/cache/table"
 )
 
 // askRequest is readRequest with the parameters of a query, which are escaped here.

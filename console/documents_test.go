@@ -21,6 +21,7 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache"
 	"github.com/kubeweir/kubeweir/cache/reflector"
+	"github.com/kubeweir/kubeweir/cache/selfcheck"
 	"github.com/kubeweir/kubeweir/cache/watch"
 	"github.com/kubeweir/kubeweir/internal/bubble"
 	"github.com/kubeweir/kubeweir/proxy"
@@ -108,7 +109,7 @@ func busy() *handler {
 			State:     reflector.State{Phase: reflector.Synced, Since: time.Now().Add(-time.Hour), LastContact: time.Now().Add(-time.Second)},
 			Watches:   watchmux.Stats{Watchers: 3, Lagging: 1, Appended: 100, Deliveries: 300, Events: 10, Bytes: 1000, OldestAge: int64(time.Minute)},
 			Checked:   time.Now(),
-			LastCheck: &cache.Checked{Result: cache.Differs, Objects: 5, Differing: 1, Took: time.Second}, LookedAt: time.Now(),
+			LastCheck: &selfcheck.Checked{Result: selfcheck.Differs, Objects: 5, Differing: 1, Took: time.Second}, LookedAt: time.Now(),
 		}, {
 			Resource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, Encoding: api.Protobuf,
 			State: reflector.State{Phase: reflector.Stale, Since: time.Now().Add(-time.Minute), Err: errors.New("the upstream does not answer")},

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/api"
-	"github.com/kubeweir/kubeweir/cache/table"
+	"github.com/kubeweir/kubeweir/cache/form/table"
 )
 
 // TestTableTagHasItsColumns: those of an upstream that became another release are not what a client has.

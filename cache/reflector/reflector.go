@@ -14,9 +14,9 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/checkpoint"
+	"github.com/kubeweir/kubeweir/cache/form/table"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
-	"github.com/kubeweir/kubeweir/cache/table"
 	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/object"
 )

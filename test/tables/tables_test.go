@@ -1,4 +1,4 @@
-// Package tables compares the Tables of packages cache/table and origin/builtin, made from kube-apiserver's JSON, with
+// Package tables compares the Tables of packages cache/form/table and origin/builtin, made from kube-apiserver's JSON, with
 // kube-apiserver's own, byte for byte.
 package tables
 
@@ -22,7 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
-	"github.com/kubeweir/kubeweir/cache/table"
+	"github.com/kubeweir/kubeweir/cache/form/table"
 	"github.com/kubeweir/kubeweir/origin/builtin"
 	"github.com/kubeweir/kubeweir/test/realkube"
 	"github.com/kubeweir/kubeweir/test/steady"

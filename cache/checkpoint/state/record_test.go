@@ -12,7 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/kubeweir/kubeweir/cache/checkpoint"
-	"github.com/kubeweir/kubeweir/cache/state"
+	"github.com/kubeweir/kubeweir/cache/checkpoint/state"
 )
 
 // TestRecords: the last record of a name is what is read, by another process, too, and none

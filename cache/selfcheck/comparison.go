@@ -1,4 +1,4 @@
-package cache
+package selfcheck
 
 import (
 	"bytes"
@@ -65,25 +65,25 @@ type round struct {
 	view *store.View
 }
 
-// comparison compares one collection with its source. All fields are required.
-type comparison struct {
-	resource  *source.Resource
-	encoding  api.Encoding
-	store     *store.Store
-	source    source.Source
-	names     *source.Names
-	checker   *freshness.Checker
-	reflector *reflector.Reflector
-	outage    *reflector.Outage
-	log       *slog.Logger
+// Comparison compares one collection with its source. All fields are required.
+type Comparison struct {
+	Resource  *source.Resource
+	Encoding  api.Encoding
+	Store     *store.Store
+	Source    source.Source
+	Names     *source.Names
+	Checker   *freshness.Checker
+	Reflector *reflector.Reflector
+	Outage    *reflector.Outage
+	Log       *slog.Logger
 }
 
-// check compares the collection with the upstream.
-func (c *comparison) check(ctx context.Context, pageSize int64) *Checked {
+// Run compares the collection with the upstream.
+func (c *Comparison) Run(ctx context.Context, pageSize int64) *Checked {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	began := time.Now()
-	out := &Checked{Resource: c.resource.GroupVersionResource, Encoding: c.encoding}
+	out := &Checked{Resource: c.Resource.GroupVersionResource, Encoding: c.Encoding}
 	var err error
 	for range checkAttempts {
 		if err = c.checkOnce(ctx, pageSize, out); err == nil || !c.mayCheckAgain(err) {
@@ -98,18 +98,18 @@ func (c *comparison) check(ctx context.Context, pageSize int64) *Checked {
 }
 
 // mayCheckAgain reports whether a comparison that ended with err is worth another try.
-func (c *comparison) mayCheckAgain(err error) bool {
+func (c *Comparison) mayCheckAgain(err error) bool {
 	var expired *store.ExpiredError
 	if errors.Is(err, reflector.ErrLate) {
-		c.log.Warn("the feed does not bring what the upstream has; its watch begins again", "resourceVersion", c.store.LatestRV())
-		c.reflector.Restart(reflector.ErrLate)
+		c.Log.Warn("the feed does not bring what the upstream has; its watch begins again", "resourceVersion", c.Store.LatestRV())
+		c.Reflector.Restart(reflector.ErrLate)
 		return true
 	}
 	return errors.As(err, &expired) || source.IsExpired(err) || errors.Is(err, errUneven)
 }
 
 // checkOnce is one attempt of check.
-func (c *comparison) checkOnce(ctx context.Context, pageSize int64, out *Checked) error {
+func (c *Comparison) checkOnce(ctx context.Context, pageSize int64, out *Checked) error {
 	r, err := c.round(ctx, pageSize)
 	if err != nil {
 		return err
@@ -136,7 +136,7 @@ func (c *comparison) checkOnce(ctx context.Context, pageSize int64, out *Checked
 }
 
 // round asks the upstream and finds what the collection held.
-func (c *comparison) round(ctx context.Context, pageSize int64) (*round, error) {
+func (c *Comparison) round(ctx context.Context, pageSize int64) (*round, error) {
 	refs, err := c.nameAll(ctx, pageSize)
 	if err != nil {
 		return nil, err
@@ -149,14 +149,14 @@ func (c *comparison) round(ctx context.Context, pageSize int64) (*round, error) 
 }
 
 // nameAll lists what the upstream has now, in pages of one version.
-func (c *comparison) nameAll(ctx context.Context, pageSize int64) (*freshness.Versions, error) {
-	held, limit := c.store.LatestRV(), c.store.Latest().Len()+freshness.MaxUnseen
-	refs := &freshness.Versions{Items: make([]freshness.Version, 0, c.store.Latest().Len())}
+func (c *Comparison) nameAll(ctx context.Context, pageSize int64) (*freshness.Versions, error) {
+	held, limit := c.Store.LatestRV(), c.Store.Latest().Len()+freshness.MaxUnseen
+	refs := &freshness.Versions{Items: make([]freshness.Version, 0, c.Store.Latest().Len())}
 	visit := func(key string, rv uint64) error {
 		return refs.Add(key, rv, limit)
 	}
 	for next, first := "", true; first || next != ""; first = false {
-		meta, err := c.names.Page(ctx, pageSize, next, visit)
+		meta, err := c.Names.Page(ctx, pageSize, next, visit)
 		switch {
 		case errors.Is(err, freshness.ErrTooFarBehind) && !first && refs.IsSorted():
 			refs.IsPartial = true
@@ -166,7 +166,7 @@ func (c *comparison) nameAll(ctx context.Context, pageSize int64) (*freshness.Ve
 		case meta.ResourceVersion == 0:
 			return nil, source.ErrNoVersion
 		case first:
-			if err := c.checker.CheckNotRewound(held, meta.ResourceVersion); err != nil {
+			if err := c.Checker.CheckNotRewound(held, meta.ResourceVersion); err != nil {
 				return nil, err
 			}
 			refs.Meta = meta
@@ -183,25 +183,25 @@ func (c *comparison) nameAll(ctx context.Context, pageSize int64) (*freshness.Ve
 
 // stateAt is what the collection holds at the version of refs; or later, if that is just
 // what refs name.
-func (c *comparison) stateAt(ctx context.Context, refs *freshness.Versions) (*store.View, error) {
-	_, _ = c.checker.FreshAtOnce(ctx) // else the feed is waited for
+func (c *Comparison) stateAt(ctx context.Context, refs *freshness.Versions) (*store.View, error) {
+	_, _ = c.Checker.FreshAtOnce(ctx) // else the feed is waited for
 	began, probed := time.Now(), false
 	for {
-		v := c.store.Latest()
+		v := c.Store.Latest()
 		switch {
 		case !refs.IsPartial && refs.MatchSnapshot(v):
 			return v, nil
-		case c.store.IsComplete(refs.Meta.ResourceVersion):
-			return c.store.AppliedAt(refs.Meta.ResourceVersion, time.Now())
+		case c.Store.IsComplete(refs.Meta.ResourceVersion):
+			return c.Store.AppliedAt(refs.Meta.ResourceVersion, time.Now())
 		case time.Since(began) > checkPatience:
 			return nil, reflector.ErrLate
 		case !probed && time.Since(began) > probeAfter:
 			probed = true
-			_ = c.checker.Probe(ctx) // else the feed is waited for
+			_ = c.Checker.Probe(ctx) // else the feed is waited for
 			continue
 		}
 		// What is missing has at least the next version.
-		if err := c.store.WaitFor(ctx, max(refs.Newest, v.RV()+1), checkLook); err != nil && !store.IsTooLarge(err) {
+		if err := c.Store.WaitFor(ctx, max(refs.Newest, v.RV()+1), checkLook); err != nil && !store.IsTooLarge(err) {
 			return nil, err
 		}
 	}
@@ -253,8 +253,8 @@ func inBoth(first, second []Difference) []Difference {
 }
 
 // sample compares objects byte by byte, all of a small collection.
-func (c *comparison) sample(ctx context.Context, r *round) (n int, found []Difference, err error) {
-	changed := c.resource.Changed
+func (c *Comparison) sample(ctx context.Context, r *round) (n int, found []Difference, err error) {
+	changed := c.Resource.Changed
 	if !changed.IsZero() && time.Since(changed) < 2*source.RedefinitionTime {
 		return 0, nil, nil // servers may still read the objects by different definitions
 	}
@@ -280,7 +280,7 @@ func (c *comparison) sample(ctx context.Context, r *round) (n int, found []Diffe
 
 // compareBytes compares up to n objects from key on with those of the upstream at a
 // version.
-func (c *comparison) compareBytes(ctx context.Context, v *store.View, at uint64, key string, n int) (compared int, found []Difference, err error) {
+func (c *Comparison) compareBytes(ctx context.Context, v *store.View, at uint64, key string, n int) (compared int, found []Difference, err error) {
 	objs, err := c.listAt(ctx, v.PageToken(at, key), n)
 	if err != nil {
 		return 0, nil, err
@@ -310,9 +310,9 @@ func (c *comparison) compareBytes(ctx context.Context, v *store.View, at uint64,
 
 // repeats reports whether the upstream says the same of objs again, and is the program
 // that the collection was listed from.
-func (c *comparison) repeats(ctx context.Context, v *store.View, at uint64, objs []*object.Object) (bool, error) {
+func (c *Comparison) repeats(ctx context.Context, v *store.View, at uint64, objs []*object.Object) (bool, error) {
 	for _, o := range objs {
-		before := c.outage.Now(ctx)
+		before := c.Outage.Now(ctx)
 		again, err := c.listAt(ctx, v.PageToken(at, o.Key), 1)
 		if err != nil {
 			return false, err
@@ -320,7 +320,7 @@ func (c *comparison) repeats(ctx context.Context, v *store.View, at uint64, objs
 		if len(again) != 1 || !bytes.Equal(again[0].Raw, o.Raw) {
 			return false, nil
 		}
-		if listed := c.reflector.ListedBy(); before != listed || c.outage.Now(ctx) != listed {
+		if listed := c.Reflector.ListedBy(); before != listed || c.Outage.Now(ctx) != listed {
 			return false, nil
 		}
 	}
@@ -328,13 +328,13 @@ func (c *comparison) repeats(ctx context.Context, v *store.View, at uint64, objs
 }
 
 // listAt lists up to n objects of the page that token is of, as they are at its version.
-func (c *comparison) listAt(ctx context.Context, token api.ContinueToken, n int) ([]*object.Object, error) {
+func (c *Comparison) listAt(ctx context.Context, token api.ContinueToken, n int) ([]*object.Object, error) {
 	var objs []*object.Object
-	meta, err := c.source.List(ctx, c.resource, c.encoding, source.ListOptions{Limit: int64(n), Continue: token.Encode()}, func(raw []byte) error {
+	meta, err := c.Source.List(ctx, c.Resource, c.Encoding, source.ListOptions{Limit: int64(n), Continue: token.Encode()}, func(raw []byte) error {
 		if len(objs) == n {
 			return errMore
 		}
-		o, err := c.reflector.Decode(raw)
+		o, err := c.Reflector.Decode(raw)
 		objs = append(objs, o)
 		return err
 	})

@@ -1,4 +1,4 @@
-package cache
+package selfcheck
 
 import (
 	"time"
@@ -8,13 +8,13 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 )
 
-// CheckResult is what the comparison of a collection with the upstream ended with.
-type CheckResult uint8
+// Result is what the comparison of a collection with the upstream ended with.
+type Result uint8
 
 // The results.
 const (
 	// Unfinished: they could not be compared, see Checked.Err.
-	Unfinished CheckResult = iota
+	Unfinished Result = iota
 	// Same: no difference was found.
 	Same
 	// Differs: see Checked.Differences. The collection was stopped, its watches ended
@@ -23,7 +23,7 @@ const (
 )
 
 // String names the result for metrics and answers.
-func (r CheckResult) String() string { return [...]string{"unfinished", "same", "differs"}[r] }
+func (r Result) String() string { return [...]string{"unfinished", "same", "differs"}[r] }
 
 // DifferenceKind is how an object differs.
 type DifferenceKind uint8
@@ -57,7 +57,7 @@ type Difference struct {
 type Checked struct {
 	Resource schema.GroupVersionResource
 	Encoding api.Encoding
-	Result   CheckResult
+	Result   Result
 	// RV is the version at which both sides were compared, Objects how many objects the
 	// upstream had there, Sampled how many of them were compared byte by byte.
 	RV               uint64
