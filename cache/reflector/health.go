@@ -9,37 +9,35 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// health is how a feed's connection is doing.
+// health tells whether the open watch keeps the store up to date.
 type health struct {
 	mu struct {
 		sync.Mutex
 		open     bool   // a watch is being read
-		live     bool   // that watch brings events, not a list
-		accepted bool   // the source says that it accepted the watch
-		proven   bool   // the watch has brought all that there was when it began
+		live     bool   // it brings events, not initial events
+		accepted bool   // the source has accepted it
+		proven   bool   // it has brought everything that existed when it began
 		target   uint64 // the version of that
-		vague    bool   // target was true some time before the watch began
+		vague    bool   // target was a while old when the watch began
 		opening  time.Time
-		lost     time.Time // until when the store was fed, while it is not
+		lost     time.Time // until when the store was up to date, while it is not
 		err      error
 		cancel   context.CancelCauseFunc // of the open watch
 	}
 }
 
 const (
-	// settling is how long a watch must be open, and bring nothing, to count as one that
-	// feeds without having brought what there was when it began: that may be of other
-	// resources. kube-apiserver accepts a watch before it says that the version is too old.
-	// Where what it brings is under way for longer, that comes on top.
+	// settling is how long a watch must be open to count as healthy although it has brought
+	// nothing: what existed when it began may be of other resources. kube-apiserver accepts a watch
+	// before it reports that the version is too old. The delay of the connection is added.
 	settling = time.Second
-	// grace is how long a broken feed counts as synced, with the age that it
-	// has: every watch ends at times and is resumed at once.
+	// grace is how long a collection with a broken watch still counts as synced, because every
+	// watch ends at times and is resumed at once.
 	grace = 2 * time.Second
 )
 
-// opened says that a watch begins. live: what it brings is applied. Until it has come to
-// target, it catches up; to what there is now if target is vague, an answer that was under way
-// for long.
+// opened records that a watch begins. live says that its events are applied. Until it has reached
+// target, it is catching up; if target is vague, until it settles.
 func (h *health) opened(live bool, target uint64, vague bool, cancel context.CancelCauseFunc) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -49,7 +47,7 @@ func (h *health) opened(live bool, target uint64, vague bool, cancel context.Can
 	h.mu.cancel = cancel
 }
 
-// live says that the open watch has brought a list and goes on with events.
+// live records that the initial events are complete.
 func (h *health) live() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -57,8 +55,8 @@ func (h *health) live() {
 	h.mu.opening = time.Now()
 }
 
-// sign says that the open watch was accepted, or (brought) has brought something and come
-// to a version.
+// sign records that the watch was accepted and, if brought, that it has brought something up to
+// version.
 func (h *health) sign(version uint64, brought bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -72,8 +70,8 @@ func (h *health) sign(version uint64, brought bool) {
 	}
 }
 
-// lost says that the stream is over and tells whether it fed the store. contact
-// is the connection's last, delay for how long what it brought was under way.
+// lost records that the stream has ended and reports whether it kept the store up to date. contact
+// is the last sign of life of the connection, delay its delay.
 func (h *health) lost(err error, contact time.Time, delay time.Duration) (fed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -90,15 +88,16 @@ func (h *health) lost(err error, contact time.Time, delay time.Duration) (fed bo
 	return fed
 }
 
-// listed says that the store has a state which was true at that time or later.
+// listed records that the store's state was true at that time or later.
 func (h *health) listed(at time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.mu.lost = at
 }
 
-// fedLocked reports whether the store is being fed: a watch is open, and has brought what
-// there was when it began, or has brought nothing for longer than a refusal takes.
+// fedLocked reports whether the store is being kept up to date: a watch is open, and it has brought
+// everything that existed when it began, or it has brought nothing for longer than a rejection
+// takes.
 func (h *health) fedLocked(contact time.Time, delay time.Duration) bool {
 	if !h.mu.open || !h.mu.live {
 		return false
@@ -107,10 +106,10 @@ func (h *health) fedLocked(contact time.Time, delay time.Duration) bool {
 	return h.mu.proven || h.mu.accepted && !time.Now().Before(settled) || contact.After(settled)
 }
 
-// Restart implements reflector.
+// Restart implements freshness.Reflector.
 func (f *Reflector) Restart(cause error) { f.health.restart(cause) }
 
-// SendsBookmarks implements reflector.
+// SendsBookmarks implements freshness.Reflector.
 func (f *Reflector) SendsBookmarks() bool { return f.progress.Load() }
 
 // restart ends the open watch with cause.
@@ -122,9 +121,8 @@ func (h *health) restart(cause error) {
 	}
 }
 
-// state tells whether a complete store is synced or stale. contact is the
-// connection's last, delay for how long what it brings is under way, staleAfter the
-// silence that a live one may have.
+// state tells whether a complete store is synced or stale. contact is the last sign of life of the
+// connection, delay its delay, and staleAfter how long a healthy connection may be silent.
 func (h *health) state(contact time.Time, delay, staleAfter time.Duration) State {
 	s := h.phase(contact, delay, staleAfter)
 	s.Delay = delay
@@ -152,15 +150,15 @@ type watchdog struct {
 	bite context.CancelCauseFunc
 	mu   struct {
 		sync.Mutex
-		timer *time.Timer // nil while nothing is watched
+		timer *time.Timer // nil while no silence is limited
 		limit time.Duration
 		cause error
-		last  time.Time // sign of life
+		last  time.Time // last sign of life
 	}
 }
 
-// watch expects signs of life at least every limit from now on; their lack ends
-// the stream with cause. While it watches, watch changes nothing.
+// watch limits the silence of the stream from now on; after it, the stream ends with cause. It has
+// no effect while another limit applies.
 func (d *watchdog) watch(limit time.Duration, cause error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -171,7 +169,7 @@ func (d *watchdog) watch(limit time.Duration, cause error) {
 	d.mu.timer = time.AfterFunc(limit, d.look)
 }
 
-// alive is a sign of life.
+// alive records a sign of life.
 func (d *watchdog) alive() {
 	now := time.Now()
 	d.mu.Lock()
@@ -179,7 +177,7 @@ func (d *watchdog) alive() {
 	d.mu.last = now
 }
 
-// look runs when the limit since some earlier sign of life has passed.
+// look runs when the limit may have passed.
 func (d *watchdog) look() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -194,7 +192,7 @@ func (d *watchdog) look() {
 	d.bite(d.mu.cause)
 }
 
-// stop expects nothing any more, until the next watch.
+// stop ends the limit.
 func (d *watchdog) stop() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -204,11 +202,11 @@ func (d *watchdog) stop() {
 	}
 }
 
-// backoff spaces the attempts of a feed: the first one after a success comes at
-// once, give or take, so that a short break goes unnoticed; then exponentially,
-// so that a source that is down is left alone, and never in step with the others.
+// backoff spaces the attempts of a reflector. The first one after a success follows almost at once,
+// so that a short interruption goes unnoticed. Further ones are spaced exponentially, with jitter,
+// so that reflectors neither overload a server that is down nor act in step.
 type backoff struct {
-	jitter   func(n int64) int64 // in [0,n)
+	jitter   func(n int64) int64 // returns a random number in [0, n)
 	failures int
 }
 
@@ -216,21 +214,20 @@ const (
 	firstDelay = 100 * time.Millisecond
 	baseDelay  = 250 * time.Millisecond
 	maxDelay   = 30 * time.Second
-	// healthyAfter is how long a stream must last to count as a success. Failures
-	// can take as long: a connection that times out.
+	// healthyAfter is how long a stream must last to count as a success. A failure may take as
+	// long, for example a connection that times out.
 	healthyAfter = 10 * time.Second
 )
 
 func (b *backoff) reset() { b.failures = 0 }
 
-// next is the delay after a stream that ended with err. healthy: it fed the
-// store and lasted for healthyAfter; if it then simply ended, it is resumed at
-// once.
+// next returns the delay after a stream that ended with err. healthy says that the stream kept the
+// store up to date and lasted for healthyAfter; if it ended cleanly, it is resumed at once.
 func (b *backoff) next(err error, healthy bool) time.Duration {
 	if healthy {
 		b.failures = 0
 		if errors.Is(err, errEnded) {
-			return 0 // its timeout
+			return 0 // the watch timed out
 		}
 	}
 	delay := time.Duration(b.jitter(int64(firstDelay)))

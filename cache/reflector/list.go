@@ -14,20 +14,20 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// listing is a list on its way in.
+// listing is a list that is being received.
 type listing struct {
-	held  *store.View // what a relist is compared with, nil the first time
-	shown uint64      // the version that readers were at when it began
+	held  *store.View // the state before a relist, nil the first time
+	shown uint64      // the version that readers saw when the list began
 	tree  *store.Tree
 	began time.Time
 	begun bool // the source has begun to send it
-	// complete is set when the store has taken the list over.
+	// complete is set when the store has taken over the list.
 	complete bool
-	// release gives the slot for lists back; it may be called again.
+	// release frees the slot for lists. It may be called more than once.
 	release func()
 }
 
-// whole is called when the source has said that the list is complete, at rv.
+// whole returns the list when the source has said that it is complete at rv.
 func (l *listing) whole(rv uint64) (*store.List, error) {
 	if rv == 0 {
 		return nil, source.ErrNoVersion
@@ -35,8 +35,8 @@ func (l *listing) whole(rv uint64) (*store.List, error) {
 	return &store.List{Tree: l.tree, RV: rv}, nil
 }
 
-// startList waits for a slot: each list costs the source and the network much,
-// and after an outage every feed may want one.
+// startList waits for a slot, because a list costs the source and the network much, and after an
+// outage every reflector may need one.
 func (f *Reflector) startList(ctx context.Context) (*listing, error) {
 	select {
 	case f.Listing <- struct{}{}:
@@ -50,9 +50,8 @@ func (f *Reflector) startList(ctx context.Context) (*listing, error) {
 	return l, nil
 }
 
-// item decodes an object of the list. One that is held already, byte for byte,
-// is kept as it is: with it what was derived from it, and a relist of an
-// unchanged state takes no memory.
+// item decodes an object of the list. It returns the object that is held already if the bytes are
+// equal: that keeps what was derived from it, and a relist without changes takes no memory.
 func (f *Reflector) item(l *listing, raw []byte) (*object.Object, error) {
 	o, err := f.Decode(raw)
 	if err != nil || l.held == nil {
@@ -64,9 +63,8 @@ func (f *Reflector) item(l *listing, raw []byte) (*object.Object, error) {
 	return o, nil
 }
 
-// initial takes an event of a watch before the end of its initial events: those
-// are ADDED, and what happened since the server began to send them may follow
-// before the bookmark. done: the list is complete.
+// initial handles an event before the end of the initial events. These are ADDED events, but later
+// changes may follow before the bookmark. It returns true when the list is complete.
 func (f *Reflector) initial(l *listing, ev source.Event) (done bool, err error) {
 	l.begun = true
 	if ev.Type == source.WatchAccepted {
@@ -82,7 +80,7 @@ func (f *Reflector) initial(l *listing, ev source.Event) (done bool, err error) 
 			return false, err
 		}
 		f.last = whole.RV
-		f.health.live() // first, for those who have waited for the list look at once
+		f.health.live() // first: callers that wait for the list look at once
 		return true, f.complete(l, whole)
 	}
 	o, err := f.item(l, ev.Object)
@@ -92,13 +90,13 @@ func (f *Reflector) initial(l *listing, ev source.Event) (done bool, err error) 
 	if ev.Type == api.Deleted {
 		l.tree.Delete(o)
 	} else {
-		l.tree.Load(o) // fast for rising keys, any order works
+		l.tree.Load(o) // fast for ascending keys, correct for any order
 	}
 	return false, nil
 }
 
-// listPages reads a list in pages of one version. When that expires in the middle, or
-// a page is of another version, the whole is read at once.
+// listPages lists in pages of one version. If that version expires meanwhile, or a page has another
+// one, it lists everything at once.
 func (f *Reflector) listPages(ctx context.Context, l *listing) (*store.List, error) {
 	visit := func(raw []byte) error {
 		o, err := f.item(l, raw)
@@ -127,7 +125,7 @@ func (f *Reflector) listPages(ctx context.Context, l *listing) (*store.List, err
 	}
 }
 
-// errPaged: pages that do not fit together are asked for once, and then the whole.
+// errPaged says that the upstream sent a page although the whole list was requested.
 var errPaged = errors.New("the upstream divides a list that was asked for in one piece")
 
 func (f *Reflector) wrapListError(ctx context.Context, err error) error {
@@ -138,14 +136,14 @@ func (f *Reflector) wrapListError(ctx context.Context, err error) error {
 	return fmt.Errorf("listing: %w", err)
 }
 
-// complete makes the listed state that of the store, which the first one makes.
+// complete makes the list the state of the store. The first one makes the store.
 func (f *Reflector) complete(l *listing, list *store.List) error {
 	l.complete = true
 	f.broken, f.broke = 0, time.Time{}
 	f.listedAt.Store(&l.began)
 	f.provisional = !f.Resource.Changed.IsZero() && l.began.Sub(f.Resource.Changed) < source.RedefinitionTime
 	if f.provisional {
-		f.unsure.Store(true) // before anybody sees the list
+		f.unsure.Store(true) // before anybody reads the list
 	}
 	if f.store == nil {
 		f.health.listed(l.began)
@@ -160,7 +158,7 @@ func (f *Reflector) complete(l *listing, list *store.List) error {
 		return err
 	}
 	f.relist = false
-	f.offer.withdraw() // which would make it as old as what was loaded
+	f.offer.withdraw() // it would make the list as old as the loaded state
 	f.health.listed(l.began)
 	f.publish()
 	return nil

@@ -13,72 +13,71 @@ import (
 	"github.com/kubeweir/kubeweir/internal/flight"
 )
 
-// Outage is what the feeds of a manager know together of the server behind their
-// source: whether it answers, and which program it is.
+// Outage is what all reflectors of a Manager know about the server behind their source: whether it
+// responds, and which program it is.
 //
-//	             a feed's attempt failed, and so did a look
-//	answering ----------------------------------------------> down
-//	    ^                                                       |
-//	    +-------- a look or an attempt of a feed succeeded -----+
+//	              an attempt of a reflector failed, and so did a probe
+//	responding -------------------------------------------------------> down
+//	    ^                                                                |
+//	    +------------- a probe or an attempt succeeded ------------------+
 //
-// The end of an outage ends the pauses of all feeds, for a pause that grew while
-// nobody answered says nothing about a server that does. A feed that fails while
-// others do not is left to its own backoff.
+// The end of an outage ends the pauses of all reflectors, because a pause that grew while nobody
+// responded says nothing about a healthy server. A reflector that fails alone is left to its own
+// backoff. It is safe for concurrent use.
 type Outage struct {
 	source source.Source
 	log    *slog.Logger
-	ctx    context.Context // the manager's
-	spawn  func(func())    // runs what the manager waits for
+	ctx    context.Context // the Manager's
+	spawn  func(func())    // runs probes; the Manager waits for it
 	jitter func(n int64) int64
 	asks   flight.Group[struct{}, string]
 
 	mu struct {
 		sync.Mutex
 		looking bool
-		began   time.Time // of the outage, zero while there is none
-		ended   time.Time // when the last one was over
-		// back is closed, and replaced, when an outage is over.
+		began   time.Time // when the outage began, zero while there is none
+		ended   time.Time // when the last outage ended
+		// back is closed, and replaced, when an outage ends.
 		back   chan struct{}
-		server string // as last told, "" before
+		server string // the last one known, "" before
 	}
 }
 
 const (
-	// lookEvery is the time between looks at a server that does not answer, and
-	// lookTimeout how long each may take.
+	// lookEvery is the time between probes of a server that does not respond, lookTimeout the
+	// timeout of each.
 	lookEvery   = 500 * time.Millisecond
 	lookTimeout = 2 * time.Second
-	// returnSpread is the time over which feeds come back to a server that answers
-	// again, so that they do not come all at once.
+	// returnSpread is the time over which reflectors are spread when the server responds again.
 	returnSpread = 250 * time.Millisecond
-	// recoveryTime is how long after an outage a server may still be starting: it may
-	// refuse what it will allow, and break off what it began. Until then no pause
-	// is longer than recoveryDelay.
+	// recoveryTime is how long a server may still be starting after an outage: it may reject what
+	// it will allow, and abort what it began. Until then pauses are at most recoveryDelay.
 	recoveryTime  = 30 * time.Second
 	recoveryDelay = time.Second
 )
 
+// NewOutage returns an Outage that lives until the end of ctx.
 func NewOutage(ctx context.Context, source source.Source, spawn func(func()), jitter func(int64) int64, log *slog.Logger) *Outage {
 	o := &Outage{source: source, log: log, ctx: ctx, spawn: spawn, jitter: jitter}
 	o.mu.back = make(chan struct{})
 	return o
 }
 
-// over is closed when the next outage, or the present one, is over.
+// over returns a channel that is closed at the end of the present outage, or else of the next one.
 func (o *Outage) over() <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.mu.back
 }
 
-// recovering reports whether an outage has just been over.
+// recovering reports whether an outage ended recently.
 func (o *Outage) recovering() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return !o.mu.ended.IsZero() && time.Since(o.mu.ended) < recoveryTime
 }
 
-// answered says that the server has answered.
+// answered records that the server has responded.
 func (o *Outage) answered() {
 	o.mu.Lock()
 	began := o.mu.began
@@ -93,7 +92,7 @@ func (o *Outage) answered() {
 	}
 }
 
-// suspect is called when an attempt of a feed failed: somebody should look.
+// suspect starts a probe after an attempt of a reflector has failed.
 func (o *Outage) suspect() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -103,7 +102,7 @@ func (o *Outage) suspect() {
 	}
 }
 
-// look asks the server until it answers.
+// look probes the server until it responds.
 func (o *Outage) look() {
 	defer func() {
 		o.mu.Lock()
@@ -115,7 +114,7 @@ func (o *Outage) look() {
 		_, err := o.ask(o.ctx)
 		switch {
 		case errors.Is(err, source.ErrUnsupported):
-			return // the feeds will find out
+			return // the reflectors find out
 		case err == nil:
 			o.answered()
 			return
@@ -152,8 +151,8 @@ func (o *Outage) down(err error) {
 	}
 }
 
-// ask asks the server once who it is; "" when that is not for us to know. One that
-// has told before and now refuses is still starting.
+// ask asks the server once which program it is. The result is "" if it does not tell us. A server
+// that has told before and now rejects the request is still starting.
 func (o *Outage) ask(ctx context.Context) (server string, err error) {
 	ctx, cancel := source.WithTimeout(ctx, o.source, lookTimeout)
 	defer cancel()
@@ -171,7 +170,7 @@ func (o *Outage) ask(ctx context.Context) (server string, err error) {
 	return server, err
 }
 
-// Known is the server as last told; it is asked if it never was.
+// Known returns the server as last known, and asks if it never was.
 func (o *Outage) Known(ctx context.Context) string {
 	if server := o.Heard(); server != "" {
 		return server
@@ -179,14 +178,14 @@ func (o *Outage) Known(ctx context.Context) string {
 	return o.Now(ctx)
 }
 
-// Heard is what the server said last that it is, "" if it has not.
+// Heard returns the server as last known, "" if it never was.
 func (o *Outage) Heard() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.mu.server
 }
 
-// Now asks the server who it is, once for all who ask at the same time; "" when it
+// Now asks which program the server is, once for concurrent callers. It returns "" if the server
 // does not tell.
 func (o *Outage) Now(ctx context.Context) string {
 	server, _, err := o.asks.Do(ctx, struct{}{}, o.ask)

@@ -11,29 +11,28 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// A source that was restored from a backup counts on from the backup's version. When its
-// version has passed the one kept before that is noticed, neither the version tells it nor
-// the watch, which brings what came later as if nothing had happened: of what was written
-// after the backup and is lost, and of what was written instead, nobody speaks.
+// A source that was restored from a backup continues to count from the backup's version. Once its
+// version has passed the one that is held, neither the version nor a watch tells. The watch brings
+// later changes as if nothing had happened. Nothing tells of the writes after the backup that were
+// lost, and of those that replaced them.
 //
-// So before what was loaded is shown, the source is asked for one object of it, as it is at
-// the version that the watch has brought the store to: the newest of those that have not
-// changed since. If it is from after the backup, the source has it not, or in another
-// version. The answer also tells how many objects follow. The same is asked, of the newest
-// object and at the version held, before a watch that broke is resumed: the source may have
-// been restored meanwhile. That is one small request for each collection and outage.
+// Before a loaded state is served, the source is therefore asked for one object at the version to
+// which the watch has brought the store: the newest of those that have not changed since loading.
+// If it was written after the backup, the source does not have it, or has another version of it.
+// The response also tells how many objects follow. Before a broken watch is resumed, the same is
+// asked about the newest object, because the source may have been restored meanwhile. This costs
+// one small request per collection and outage.
 //
-// What this does not find is a restore of which the collection shows nothing: nothing of it
-// that is still there was written between the backup and the end of the last process, or of
-// the watch, and no object behind that one came or went. But all collections have one history:
-// when one of them is found to be of another past, all that were loaded are given up, and all
-// that were listed before its watch broke. What is left is found by the self-check, which
-// begins with what was loaded.
+// What it does not find is a restore without a trace in the collection: no object that still exists
+// was written between the backup and the end of the last process (or of the watch), and none behind
+// the newest one came or went. But all collections share one history. When one of them turns out to
+// be of another past, all loaded ones are discarded, and all that were listed before its watch
+// broke. The self-check finds the rest, beginning with loaded collections.
 
-// errPast says that what is held is of a past that the source does not have.
+// errPast says that the state is of a past that the source does not have.
 var errPast = fmt.Errorf("%w before it has passed what is held", store.ErrRewound)
 
-// checkBroken is checkPast of a store whose watch broke since the last list or check.
+// checkBroken is checkPast if the watch broke since the last list or check.
 func (f *Reflector) checkBroken(ctx context.Context) error {
 	if f.broke.IsZero() || f.Resource.Aggregated {
 		return nil
@@ -45,8 +44,8 @@ func (f *Reflector) checkBroken(ctx context.Context) error {
 	return err
 }
 
-// HeldBefore reports whether what f holds, if anything, is of before a watch broke, or, if that is
-// zero, was loaded. It may be called by any goroutine.
+// HeldBefore reports whether the state was listed before a watch broke at that time or, if broke is
+// zero, was loaded. It is safe for concurrent use.
 func (f *Reflector) HeldBefore(broke time.Time) bool {
 	if listed := f.listedAt.Load(); listed != nil && !broke.IsZero() {
 		return listed.Before(broke)
@@ -54,14 +53,13 @@ func (f *Reflector) HeldBefore(broke time.Time) bool {
 	return f.kept.Load()
 }
 
-// checkPast compares one object of the store, which has not changed since a version, with the
-// source's. The error is errPast, wrapped, when they differ. A source that cannot be asked so is
-// believed.
+// checkPast compares the newest object that has not changed since a version with the source's. The
+// error wraps errPast if they differ. A source that does not support the request is trusted.
 func (f *Reflector) checkPast(ctx context.Context, since uint64) error {
 	at := f.store.ResumeRV()
 	v, err := f.store.AppliedAt(at, time.Now())
 	if err != nil {
-		return nil // some of the last version may be missing, and the one before is not held
+		return nil // changes of the last version may be missing, and the version before it is not held
 	}
 	held := v.NewestUpTo(since)
 	if held == nil {
@@ -83,7 +81,7 @@ func (f *Reflector) checkPast(ctx context.Context, since uint64) error {
 	case err != nil:
 		return fmt.Errorf("asking for an object that is held: %w", err)
 	case meta.ResourceVersion != at:
-		return nil // it answers with another state than it was asked for
+		return nil // the response is of another state
 	case key != held.Key || rv != held.RV:
 		return fmt.Errorf("%w: at %d it has %s at %d, held is %s at %d", errPast, at, key, rv, held.Key, held.RV)
 	}
@@ -94,13 +92,13 @@ func (f *Reflector) checkPast(ctx context.Context, since uint64) error {
 	return nil
 }
 
-// confirm publishes what was loaded, and brought up to date by the watch.
+// confirm publishes the loaded state after the watch has brought it up to date.
 func (f *Reflector) confirm(ctx context.Context) error {
 	if err := f.checkPast(ctx, f.loaded.note.ResourceVersion); err != nil {
 		return err
 	}
 	f.offer.withdraw()
-	f.health.listed(f.loaded.asked) // it was true then, or later
+	f.health.listed(f.loaded.asked) // the state was true then, or later
 	f.publish()
 	return nil
 }

@@ -23,7 +23,7 @@ import (
 
 // Reflector keeps a store equal to its source. One goroutine runs it.
 //
-//	          first use, with nothing kept of it (else: resuming, see feed_kept.go)
+//	          first use, without a checkpoint (else: resuming, see warm.go)
 //	              |
 //	              v              failed
 //	         +---------+ -----------------> +---------+
@@ -43,95 +43,96 @@ import (
 //	                                            v
 //	                                         rewound: the collection stops
 //
-// Listing is a watch with initial events where the source has it, else a paged
-// list; the first one fills the store, a later one replaces its state and sends
-// the difference (store.replace). Watching applies events one by one. A watch
-// that ends for whatever reason is resumed from the last version, so that
-// nothing is lost, twice seen or listed again; only a source that has forgotten
-// that version (410) or contradicts itself makes the feed list again.
+// Listing is a watch with initial events if the source supports it, else a paged list. The first
+// list fills the store, a later one replaces its state and sends the difference (Store.Replace).
+// Watching applies events one by one. A watch that ends for any reason is resumed from the last
+// version, so that no event is lost, seen twice or listed again. Only a source that has forgotten
+// the version (410), or that contradicts itself, is listed again.
 //
-// Before a watch is resumed the source is asked for its current version. A
-// source restored from a backup is below ours; it would not refuse the watch but
-// keep silent until its counter has passed our version, and then go on as if
-// nothing had happened. (If it has passed before we ask, this test cannot tell, see
-// feed_past.go: restore etcd with --bump-revision, which Kubernetes demands anyway.)
+// Before a watch is resumed, the source is asked for its current version. A source that was
+// restored from a backup is below the store's version. It would not reject the watch, but stay
+// silent until its counter has passed the store's version, and then continue as if nothing had
+// happened. If the counter has passed it already, the version does not tell, see past.go. (Restore
+// etcd with --bump-revision, as Kubernetes requires.)
 type Reflector struct {
 	Options
 	store  *store.Store // nil until the first list is complete
 	health health
 	image  *checkpoint.Checkpoint // nil if the collection is not kept
-	// offer may show what was loaded of it before the feed does. published: ready was called.
+	// offer may publish the loaded state before the goroutine does. published is set when ready was
+	// called.
 	offer     offer
 	published atomic.Bool
 
-	// The feed's goroutine only:
-	loaded *loadedState // what the store was made of, nil when that is known to be true
-	relist bool         // the store's state has to be replaced
-	paged  bool         // the source has no watch with initial events
-	// provisional: the last list may have been served by what an old definition left.
+	// The following fields belong to the goroutine of Run.
+	loaded *loadedState // what the store was made of, nil when it is known to be true
+	relist bool         // the state has to be replaced by a list
+	paged  bool         // the source does not support initial events
+	// provisional: the last list may follow an outdated definition of the resource.
 	provisional bool
-	broken      int    // streaming lists broken off since the last complete list
-	last        uint64 // version on the open watch
+	broken      int    // streaming lists that broke since the last complete list
+	last        uint64 // version of the last event or bookmark of the open watch
 	target      uint64 // the source's version before the watch was resumed
-	vague       bool   // whether target came late
+	vague       bool   // target was a while old when it arrived
 	backoff     backoff
-	refused     time.Time // since when the source refuses what it allowed, zero while it does not
-	broke       time.Time // when the watch first did since the last list, or check of the past; zero if it did not
+	refused     time.Time // since when the source rejects what it allowed before; zero while it does not
+	broke       time.Time // when the watch first broke since the last list or checkPast; zero if it did not
 
-	server atomic.Pointer[string] // who answered the last list, see outage
-	// holds is who sent what the store holds, which is server when that is complete. unsure:
-	// what it holds may be wrong, for it is loaded and not confirmed, or provisional. It is
-	// not kept for a restart, after which nobody would know that.
+	server atomic.Pointer[string] // who answered the last list, see Outage
+	// holds is who sent what the store holds; it becomes server when a list is complete. unsure is
+	// set while that may be wrong, because it is loaded and unconfirmed, or provisional. It is then
+	// not saved, because nobody would know that after a restart.
 	holds  atomic.Pointer[string]
 	unsure atomic.Bool
-	// unconfirmed is when what is served was true that is loaded and not confirmed; nil when
-	// what is served is something else.
+	// unconfirmed is when the loaded state that is being served was true; nil if the served state
+	// is confirmed.
 	unconfirmed atomic.Pointer[time.Time]
-	// confirmed is closed when that is so for good, by the feed's goroutine.
+	// confirmed is closed, by the goroutine of Run, when the state is confirmed.
 	confirmed   chan struct{}
 	isConfirmed bool
 
 	progress atomic.Bool // the source is known to send bookmarks
 	Names    *source.Names
-	// kept: what the store holds was loaded, or began with that. listedAt is when the last
-	// complete list was begun, nil before.
+	// kept is set if the store's state was loaded, or began with what was loaded. listedAt is when
+	// the last complete list began, nil before.
 	kept     atomic.Bool
 	listedAt atomic.Pointer[time.Time]
 	kind     atomic.Pointer[source.ListMeta]
 	bookmark atomic.Pointer[[]byte]
 }
 
-// Options configure a feed.
+// Options configure a Reflector. All fields except Checkpointer are required.
 type Options struct {
 	Source   source.Source
 	Resource *source.Resource
 	Encoding api.Encoding
 	Log      *slog.Logger
 	Metrics  Metrics
-	Listing  chan struct{} // slots for lists, shared by the manager's feeds
+	Listing  chan struct{} // slots for lists, shared by all reflectors
 	Outage   *Outage
 	Panics   *contain.Panics
 	PageSize int64
-	Jitter   func(n int64) int64 // a random number in [0,n)
+	Jitter   func(n int64) int64 // returns a random number in [0, n)
 	// Checkpointer is nil if nothing is kept.
 	Checkpointer *checkpoint.Checkpointer
-	// First is called with the first complete list, or what was loaded of a checkpoint, and
-	// returns the store made of it. ready is called when it may be read, which is at once
-	// for a list; failed is called when an attempt failed before that.
+	// First is called with the first complete list, or with a loaded state, and returns the store
+	// made of it. Ready is called when that store may be read, which is at once after a list.
+	// Failed is called when an attempt has failed before that.
 	First  func(*store.List) *store.Store
 	Ready  func()
 	Failed func(error)
-	// Doubt is called when what is held was found to be of another past than the source, with when
-	// the watch broke; zero if it was loaded.
+	// Doubt is called when the state turned out to be of a past that the source does not have, with
+	// the time at which the watch broke, or zero if the state was loaded.
 	Doubt func(broke time.Time)
 }
 
-// Metrics are one collection's.
+// Metrics are those of one collection.
 type Metrics struct {
 	Restarts *prometheus.CounterVec // by reason
 	Events   *prometheus.CounterVec // by type
 }
 
+// New returns a Reflector. Run starts it.
 func New(o Options) *Reflector {
 	f := &Reflector{Options: o, backoff: backoff{jitter: o.Jitter}, confirmed: make(chan struct{})}
 	f.Names = source.NewNames(o.Source, o.Resource, o.Encoding, f.Decode)
@@ -140,30 +141,27 @@ func New(o Options) *Reflector {
 }
 
 const (
-	// DefaultPageSize is the limit of a paged list.
+	// DefaultPageSize is the page size of paged lists.
 	DefaultPageSize = 500
-	// silenceLimit is how long a watch that has had bookmarks, which come once a
-	// minute, may bring nothing.
+	// silenceLimit is how long a watch with bookmarks, which come once a minute, may bring nothing.
 	silenceLimit = 3 * time.Minute
-	// initialSilence is how long a streaming list may bring nothing before its
-	// end. A server that does not know streaming lists should refuse them; one
-	// that ignores the parameter never ends one.
+	// initialSilence is how long a streaming list may bring nothing. A server that does not support
+	// streaming lists should reject them; one that ignores the parameter never ends one.
 	initialSilence = 20 * time.Second
 )
 
-// Errors that end a stream, beside the source's.
+// Errors that end a stream, besides those of the source.
 var (
 	errSilent = errors.New("no event and no bookmark for too long")
 	errBehind = errors.New("the API server is behind others, it is waited for")
 	errEnded  = errors.New("the watch ended")
-	// ErrLate says that the source has what its watch does not bring.
+	// ErrLate says that the source has changes that its watch does not bring.
 	ErrLate = errors.New("the feed does not bring what the upstream has")
 	// errNoInitialEnd is treated as ErrUnsupported.
 	errNoInitialEnd = fmt.Errorf("the initial events did not end: %w", source.ErrUnsupported)
 )
 
-// DecodeError says that the source sent something that is no object of the
-// resource.
+// DecodeError says that the source sent something that is not an object of the resource.
 type DecodeError struct{ err error }
 
 func (e *DecodeError) Error() string {
@@ -171,8 +169,8 @@ func (e *DecodeError) Error() string {
 }
 func (e *DecodeError) Unwrap() error { return e.err }
 
-// Run feeds the store until ctx is done or nothing more can come; the error says
-// why, and is the cause of ctx if that ended it.
+// Run fills the store and keeps it up to date until ctx is done or it cannot continue. The error
+// says why; it is the cause of ctx if that ended it.
 func (f *Reflector) Run(ctx context.Context) error {
 	f.load(ctx)
 	defer f.offerLoaded()()
@@ -189,7 +187,7 @@ func (f *Reflector) Run(ctx context.Context) error {
 			reason, final = "refused", true
 		}
 		if f.loaded != nil {
-			f.image.ForgetCluster() // another one may answer the next time
+			f.image.ForgetCluster() // another cluster may respond next time
 		} else if f.broke.IsZero() && (reason == "error" || reason == "silent" || reason == "suspect") {
 			f.broke = time.Now()
 		}
@@ -202,14 +200,14 @@ func (f *Reflector) Run(ctx context.Context) error {
 		}
 		f.relist = f.relist || f.provisional
 		if f.relist && !listed {
-			f.backoff.reset() // it answered; and there is a limit on lists
+			f.backoff.reset() // the server responded, and lists are limited anyway
 		}
 		f.Metrics.Restarts.WithLabelValues(reason).Inc()
 		if final {
 			return err
 		}
 		if !f.published.Load() {
-			f.publishUnconfirmed() // first, for those who wait look at once
+			f.publishUnconfirmed() // first: callers that are woken look at once
 		}
 		if !f.published.Load() && !errors.Is(err, errPart) {
 			f.Failed(err)
@@ -224,11 +222,11 @@ func (f *Reflector) Run(ctx context.Context) error {
 	}
 }
 
-// brokenDelay bounds the pauses after streams that were broken off by something between
-// here and a server that answers: nothing tells when that is over.
+// brokenDelay bounds the pause after a stream was broken by something between here and a healthy
+// server, because nothing tells when that is over.
 const brokenDelay = 2 * time.Second
 
-// pause waits before the next attempt: for delay, but not longer than an outage lasts.
+// pause waits before the next attempt: for delay, but not beyond the end of an outage.
 func (f *Reflector) pause(ctx context.Context, reason string, err error, delay time.Duration) bool {
 	over := f.Outage.over()
 	switch {
@@ -257,8 +255,7 @@ func (f *Reflector) pause(ctx context.Context, reason string, err error, delay t
 	}
 }
 
-// after decides what the end of a stream means for the next one. final: there
-// can be none.
+// after decides what the end of a stream means for the next one. If final, there is none.
 func (f *Reflector) after(err error) (reason string, final bool) {
 	var decode *DecodeError
 	switch {
@@ -287,13 +284,13 @@ func (f *Reflector) after(err error) (reason string, final bool) {
 	return "error", false
 }
 
-// refusedLimit is how long a source may refuse what it allowed before: kube-apiserver
-// refuses everything until it has read its RBAC objects.
+// refusedLimit is how long a source may reject what it allowed before. kube-apiserver rejects
+// everything until it has read its RBAC objects.
 const refusedLimit = time.Minute
 
-// refusedForLong reports whether what is held is not to be had any more, after a stream
-// that ended with err. It would grow old for ever, where a collection that cannot be
-// filled lets its readers be forwarded.
+// refusedForLong reports, after a stream ended with err, whether the source keeps rejecting what it
+// allowed before. The collection then stops: otherwise its state would age forever, whereas reads
+// without a collection are forwarded.
 func (f *Reflector) refusedForLong(err error) bool {
 	if !f.published.Load() || !apierrors.IsForbidden(err) {
 		f.refused = time.Time{}
@@ -305,8 +302,8 @@ func (f *Reflector) refusedForLong(err error) bool {
 	return time.Since(f.refused) >= refusedLimit
 }
 
-// stream lists if necessary and watches until that ends, which is always an error: of a
-// watch that was ended cleanly errEnded.
+// stream lists if necessary, and watches until the watch ends. It always returns an error; after a
+// clean end it is errEnded.
 func (f *Reflector) stream(ctx context.Context) error {
 	if err := f.learnKind(ctx); err != nil {
 		return err
@@ -322,17 +319,16 @@ func (f *Reflector) stream(ctx context.Context) error {
 	return f.list(ctx)
 }
 
-// otherServer reports whether the objects held come from another program than the one
-// that answers now: after an upgrade of the upstream the same version of an object
-// may read differently.
+// otherServer reports whether the objects were sent by another program than the one that responds
+// now. After an upgrade of the upstream the same version of an object may read differently.
 func (f *Reflector) otherServer(ctx context.Context) bool {
 	now := f.Outage.Now(ctx)
 	listed := f.ListedBy()
 	return now != "" && listed != "" && now != listed
 }
 
-// ListedBy is the program that answered the last list, "" if it did not tell. It may be
-// called by any goroutine.
+// ListedBy returns the program that answered the last list, "" if unknown. It is safe for
+// concurrent use.
 func (f *Reflector) ListedBy() string {
 	if s := f.server.Load(); s != nil {
 		return *s
@@ -340,8 +336,8 @@ func (f *Reflector) ListedBy() string {
 	return ""
 }
 
-// maxBroken is how many streaming lists in a row may be broken off. A server that is
-// too busy to send one in time may still send pages.
+// maxBroken is how many streaming lists in a row may break. A server that is too busy to finish one
+// may still finish pages.
 const maxBroken = 2
 
 // list lists, and watches from there.
@@ -383,8 +379,7 @@ func (f *Reflector) list(ctx context.Context) error {
 	return f.listed(ctx, l, whole, err)
 }
 
-// listed completes a list that was not a streaming one, unless it failed with err, and
-// watches from there.
+// listed completes a paged list, unless it failed with err, and watches from there.
 func (f *Reflector) listed(ctx context.Context, l *listing, whole *store.List, err error) error {
 	if err != nil {
 		return err
@@ -396,8 +391,7 @@ func (f *Reflector) listed(ctx context.Context, l *listing, whole *store.List, e
 	return f.watch(ctx, source.WatchOptions{ResourceVersion: whole.RV}, nil)
 }
 
-// learnKind asks the source once what its lists call themselves, and what the
-// answers of the resource warn of.
+// learnKind asks the source once for the kind of its lists and for the warnings of the resource.
 func (f *Reflector) learnKind(ctx context.Context) error {
 	if f.kind.Load() != nil {
 		return nil
@@ -410,8 +404,8 @@ func (f *Reflector) learnKind(ctx context.Context) error {
 	return nil
 }
 
-// learnColumns asks a server of another release than the printer's which columns its
-// Tables have. They are made of JSON.
+// learnColumns asks a server of another release than the printer's for the columns of its Tables.
+// Tables are made from JSON.
 func (f *Reflector) learnColumns(ctx context.Context) error {
 	printer, ok := f.Resource.Printer.(*table.Following)
 	if !ok || f.Encoding != api.JSON {
@@ -435,15 +429,15 @@ func (f *Reflector) learnColumns(ctx context.Context) error {
 	return nil
 }
 
-// listOne asks for a list of one object at most.
+// listOne lists at most one object.
 func (f *Reflector) listOne(ctx context.Context) (source.ListMeta, error) {
 	ctx, cancel := source.WithTimeout(ctx, f.Source, source.SmallCallTimeout)
 	defer cancel()
 	return f.Source.List(ctx, f.Resource, f.Encoding, source.ListOptions{Limit: 1}, func([]byte) error { return nil })
 }
 
-// checkRewound asks for the source's version, which may not be below ours. Ours
-// is read first: the source's can only have grown since.
+// checkRewound asks for the source's version, which must not be below the store's. The store's is
+// read first, because the source's can only have grown since.
 func (f *Reflector) checkRewound(ctx context.Context) (current uint64, err error) {
 	held, asked := f.store.LatestRV(), time.Now()
 	versionCtx, cancel := source.WithTimeout(ctx, f.Source, source.SmallCallTimeout)
@@ -467,8 +461,8 @@ func (f *Reflector) checkRewound(ctx context.Context) (current uint64, err error
 	return current, nil
 }
 
-// behind reports whether the server that was asked for its version is, or may be, behind
-// others of the same store.
+// behind reports whether the server that was asked for its version may lag behind others of the
+// same store.
 func (f *Reflector) behind(ctx context.Context, held uint64) bool {
 	src, ok := f.Source.(source.ManySource)
 	if !ok {
@@ -478,8 +472,7 @@ func (f *Reflector) behind(ctx context.Context, held uint64) bool {
 	return newest >= held || err != nil && !errors.Is(err, source.ErrUnsupported)
 }
 
-// watch reads one stream to its end, see stream. l collects the initial events, if
-// asked for.
+// watch reads one stream to its end, see stream. l, if not nil, collects the initial events.
 func (f *Reflector) watch(ctx context.Context, opts source.WatchOptions, l *listing) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -491,7 +484,7 @@ func (f *Reflector) watch(ctx context.Context, opts source.WatchOptions, l *list
 	}
 
 	f.last = opts.ResourceVersion
-	var failed error // what a source may wrap or replace
+	var failed error // the source may wrap or replace it
 	err := f.Source.Watch(ctx, f.Resource, f.Encoding, opts, func(ev source.Event) error {
 		dog.alive()
 		if ev.Type == source.WatchAccepted {
@@ -530,7 +523,7 @@ func (f *Reflector) watch(ctx context.Context, opts source.WatchOptions, l *list
 	return errEnded
 }
 
-// live takes an event of a watch whose events are applied.
+// live handles an event after the initial ones.
 func (f *Reflector) live(ev source.Event) error {
 	switch ev.Type {
 	case source.WatchAccepted:
@@ -541,7 +534,7 @@ func (f *Reflector) live(ev source.Event) error {
 	return f.event(ev)
 }
 
-// event applies one event of a watch.
+// event applies one event.
 func (f *Reflector) event(ev source.Event) error {
 	o, err := f.Decode(ev.Object)
 	if err != nil {
@@ -555,9 +548,8 @@ func (f *Reflector) event(ev source.Event) error {
 	return nil
 }
 
-// bookmarked takes a bookmark of a watch. It may be below the store's version,
-// which a probe may have proved meanwhile, but not below what came before it on
-// the same watch.
+// bookmarked handles a bookmark. It may be below the store's version, because a probe may have
+// proved a higher one, but not below what came before it on the same watch.
 func (f *Reflector) bookmarked(ev source.Event) error {
 	if ev.ResourceVersion < f.last {
 		return store.ErrSuspect
@@ -568,14 +560,15 @@ func (f *Reflector) bookmarked(ev source.Event) error {
 	return nil
 }
 
-// keepBookmark keeps the form of the source's bookmarks.
+// keepBookmark keeps the object of the source's first bookmark.
 func (f *Reflector) keepBookmark(ev source.Event) {
 	if ev.Object != nil && f.bookmark.Load() == nil {
 		f.bookmark.Store(&ev.Object)
 	}
 }
 
-// BookmarkTemplate is the object of the source's first bookmark, nil before that.
+// BookmarkTemplate returns the object of the source's first bookmark, nil before that. It must not
+// be modified.
 func (f *Reflector) BookmarkTemplate() []byte {
 	if b := f.bookmark.Load(); b != nil {
 		return *b
@@ -583,11 +576,10 @@ func (f *Reflector) BookmarkTemplate() []byte {
 	return nil
 }
 
-// ListMeta is what the source's lists call themselves. It must not be modified.
+// ListMeta returns the kind and warnings of the source's lists. It must not be modified.
 func (f *Reflector) ListMeta() *source.ListMeta { return f.kind.Load() }
 
-// Server is the program that sent what the store holds. isUnsure: that may be wrong, and must not be
-// kept.
+// Server returns the program that sent what the store holds, "" if unknown.
 func (f *Reflector) Server() (server string) {
 	if held := f.holds.Load(); held != nil {
 		server = *held
@@ -595,33 +587,34 @@ func (f *Reflector) Server() (server string) {
 	return server
 }
 
+// IsUnsure reports whether the state may be wrong, so that it must not be saved.
 func (f *Reflector) IsUnsure() bool { return f.unsure.Load() }
 
-// IsLoaded reports whether what the store holds was loaded, or began with that.
+// IsLoaded reports whether the store's state was loaded, or began with what was loaded.
 func (f *Reflector) IsLoaded() bool { return f.kept.Load() }
 
-// IsUnconfirmed reports whether what is served was loaded and is not confirmed by the source.
+// IsUnconfirmed reports whether the served state was loaded and is not confirmed by the source.
 func (f *Reflector) IsUnconfirmed() bool { return f.unconfirmed.Load() != nil }
 
-// WhenConfirmed is closed when that is so no more.
+// WhenConfirmed returns a channel that is closed when the state is confirmed.
 func (f *Reflector) WhenConfirmed() <-chan struct{} { return f.confirmed }
 
-// Checkpoint is what is kept of the collection, nil for nothing.
+// Checkpoint returns the collection's checkpoint, nil if it is not kept.
 func (f *Reflector) Checkpoint() *checkpoint.Checkpoint { return f.image }
 
-// State says how the feed of a complete store is doing. staleAfter is the silence that its connection
-// may have.
+// State returns the state of a complete collection. After staleAfter without a sign of life from
+// the connection, it is Stale.
 func (f *Reflector) State(staleAfter time.Duration) State {
 	state := f.health.state(f.Source.LastContact(), f.Source.Delay(), staleAfter)
 	if at := f.unconfirmed.Load(); at != nil {
-		state.Phase, state.Since, state.LastContact = Stale, *at, *at // whatever comes, before it is confirmed
+		state.Phase, state.Since, state.LastContact = Stale, *at, *at // until it is confirmed
 	}
 	return state
 }
 
-// Decode implements reflector.
+// Decode decodes an object of the source. The error is a *DecodeError.
 func (f *Reflector) Decode(raw []byte) (*object.Object, error) {
-	// Objects stay for long: slack behind them would, too.
+	// Objects stay for long, and so would unused capacity.
 	if cap(raw)-len(raw) > len(raw)/16 {
 		raw = bytes.Clone(raw)
 	}

@@ -15,66 +15,64 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// A list over a slow link takes longer than much else lasts: kube-apiserver ends a
-// response after a minute, forgets the version of a list after five, and ends a streaming
-// list, which is not compressed, when too many changes wait behind it. Each of these
-// would begin the list anew, for ever.
+// A list over a slow link takes longer than kube-apiserver allows: it ends a response after a
+// minute, forgets the version of a list after five, and ends a streaming list, which is not
+// compressed, when too many changes queue up behind it. Each of these would restart the list,
+// forever.
 //
-// So where lists come compressed, the feed begins with a page. If that was slow, or there
-// is no streaming list, it goes on in pages that take a few seconds each, also after one
-// that broke off. When that takes long, a watch from the version of the first page runs
-// beside it. Pages may then be of later versions, as those are after the first has
-// expired: an object is as its last event says, or without one as its page does. Once the
-// watch has come to the version of the last page, the state is that of the version which
-// the watch has come to.
+// If lists are compressed, the reflector therefore begins with one page. If that was slow, or there
+// is no streaming list, it continues in pages that take a few seconds each, and repeats pages that
+// break. If the list takes long, a watch from the version of the first page runs beside it. Later
+// pages may then have later versions, as they do after the first version has expired: the last
+// event of an object decides what it is or, without an event, its page. Once the watch has reached
+// the version of the last page, the merged objects are the state at the version of the watch.
 const (
-	// pageTime is how long a page should take; minPageSize objects it has at least, the
-	// first one firstPageSize.
+	// pageTime is how long a page should take. It has at least minPageSize objects, the first page
+	// firstPageSize.
 	pageTime      = 5 * time.Second
 	minPageSize   = 10
 	firstPageSize = 100
-	// quickPage is how long the first page takes at most where the link is not slow.
+	// quickPage is the maximum time of the first page on a fast link.
 	quickPage = 100 * time.Millisecond
-	// maxBrokenPages is how many pages in a row may break off.
+	// maxBrokenPages is how many pages in a row may break.
 	maxBrokenPages = 10
-	// mergeAfter is from when on a list takes long. mergeLimit is how long its watch may
-	// take to come to the version of the last page: bookmarks come once a minute.
+	// mergeAfter is when a list is considered long. mergeLimit is how long its watch may take to
+	// reach the version of the last page; bookmarks come once a minute.
 	mergeAfter = 10 * time.Second
 	mergeLimit = 3 * time.Minute
 )
 
-// errQuick: the first page came fast, and there are more, which a streaming list brings
-// for less.
+// errQuick says that the first page came fast and there are more, which a streaming list brings at
+// a lower cost.
 var errQuick = errors.New("the link is fast")
 
-// errMerged ends the watch of a list that is complete.
+// errMerged ends the watch of a complete list.
 var errMerged = errors.New("the list is complete")
 
-// compressed reports whether lists come compressed, unlike watches.
+// compressed reports whether lists are compressed. Watches are not.
 func (f *Reflector) compressed() bool {
 	source, ok := f.Source.(source.CompressedSource)
 	return ok && source.Compressed()
 }
 
-// merging is a list in pages, and what happens to its objects meanwhile.
+// merging is a paged list, merged with a watch.
 type merging struct {
 	f        *Reflector
 	l        *listing
-	streams  bool   // the source has streaming lists
-	begun    bool   // the watch; the feed's goroutine only
-	first    uint64 // the version of the first page, when the watch has begun
+	streams  bool   // the source supports streaming lists
+	begun    bool   // the watch has begun; only for the goroutine of Run
+	first    uint64 // the version of the first page, once the watch has begun
 	watching sync.WaitGroup
 
 	mu      sync.Mutex
-	changed map[string]uint64 // guarded by mu: the version of the last event of an object
-	seen    uint64            // guarded by mu: the version that the watch has come to
-	over    bool              // guarded by mu: nothing more is taken
-	err     error             // guarded by mu: why it cannot go on
-	news    chan struct{}     // holds one when seen or err has changed
+	changed map[string]uint64 // guarded by mu: the version of the last event by key
+	seen    uint64            // guarded by mu: the version of the watch
+	over    bool              // guarded by mu: later events are ignored
+	err     error             // guarded by mu: why it cannot continue
+	news    chan struct{}     // has capacity 1; signals that seen or err has changed
 }
 
-// listCompressed lists in pages, see above. If the source streams lists, the error may be
-// errQuick.
+// listCompressed lists in pages. If streams is set, the error may be errQuick.
 func (f *Reflector) listCompressed(ctx context.Context, l *listing, streams bool) (*store.List, error) {
 	m := &merging{f: f, l: l, streams: streams, changed: make(map[string]uint64), news: make(chan struct{}, 1)}
 	defer m.watching.Wait()
@@ -90,8 +88,8 @@ func (f *Reflector) listCompressed(ctx context.Context, l *listing, streams bool
 	return l.whole(rv)
 }
 
-// pages reads the pages and returns the highest of their versions. A watch that runs
-// beside them ends with watchCtx.
+// pages reads the pages and returns the highest of their versions. The watch beside them ends with
+// watchCtx.
 func (m *merging) pages(ctx, watchCtx context.Context) (newest uint64, err error) {
 	f, broken, began, first := m.f, 0, time.Now(), uint64(0)
 	opts := source.ListOptions{Limit: min(f.PageSize, firstPageSize)}
@@ -136,7 +134,7 @@ func (m *merging) pages(ctx, watchCtx context.Context) (newest uint64, err error
 	}
 }
 
-// nextPage is the size of the page after one of limit objects that took so long.
+// nextPage returns the size of the page after one of limit objects that took so long.
 func (f *Reflector) nextPage(limit int64, took time.Duration) int64 {
 	next := 2 * limit
 	if took > pageTime/2 {
@@ -145,8 +143,8 @@ func (f *Reflector) nextPage(limit int64, took time.Duration) int64 {
 	return min(max(next, minPageSize), f.PageSize)
 }
 
-// restOf is the token with which a list goes on that has expired, at the version of that
-// time.
+// restOf returns the token with which an expired list continues at the current version, "" if there
+// is none.
 func restOf(err error) string {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -155,7 +153,7 @@ func restOf(err error) string {
 	return status.Status().Continue
 }
 
-// page takes an object of a page.
+// page handles an object of a page.
 func (m *merging) page(raw []byte) error {
 	o, err := m.f.item(m.l, raw)
 	if err != nil {
@@ -169,11 +167,11 @@ func (m *merging) page(raw []byte) error {
 	return nil
 }
 
-// watch takes what happens until ctx is done.
+// watch handles events until ctx is done.
 func (m *merging) watch(ctx context.Context) {
 	for ctx.Err() == nil {
 		m.mu.Lock()
-		from := max(m.first, m.seen-1) // of the last one there may be more
+		from := max(m.first, m.seen-1) // the last version may have more changes
 		m.mu.Unlock()
 		err := m.f.Source.Watch(ctx, m.f.Resource, m.f.Encoding, source.WatchOptions{ResourceVersion: from}, m.event)
 		var decode *DecodeError
@@ -193,7 +191,7 @@ func (m *merging) watch(ctx context.Context) {
 	}
 }
 
-// event takes an event of the watch.
+// event handles an event of the watch.
 func (m *merging) event(ev source.Event) error {
 	rv := ev.ResourceVersion
 	var o *object.Object
@@ -241,8 +239,7 @@ func (m *merging) failed() error {
 	return m.err
 }
 
-// reach waits until the watch has come to rv or further, stops at the version that it has
-// come to, and returns that.
+// reach waits until the watch has reached rv, ends it there or later, and returns its version.
 func (m *merging) reach(ctx context.Context, rv uint64) (uint64, error) {
 	limit := time.NewTimer(mergeLimit)
 	defer limit.Stop()

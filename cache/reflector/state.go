@@ -2,47 +2,46 @@ package reflector
 
 import "time"
 
-// Phase is a phase in the life of a collection.
+// Phase is a phase in the life of a collection: Starting, then Synced and Stale in turn, and
+// finally Stopped.
 type Phase uint8
 
-// The phases: Starting -> Synced <-> Stale -> Stopped.
+// The phases.
 const (
-	// Starting: not complete yet; no reads.
+	// Starting is before the first complete list. There are no reads.
 	Starting Phase = iota
-	// Synced: complete and fed, or just about to be again: a watch that ended is
-	// resumed at once, and LastContact says meanwhile how old the state is.
+	// Synced is complete and up to date, or about to be again: a watch that has ended is resumed at
+	// once, and meanwhile LastContact tells the age of the state.
 	Synced
-	// Stale: complete, but the feed is broken or its connection is silent.
+	// Stale is complete, but the watch is broken or its connection silent.
 	Stale
-	// Stopped for good.
+	// Stopped is the end.
 	Stopped
 )
 
-// String names the phase for metrics and logs.
+// String returns the name for metrics and logs.
 func (p Phase) String() string {
 	return [...]string{"starting", "synced", "stale", "stopped"}[p]
 }
 
-// State is how a collection is doing at one moment.
+// State is the state of a collection at one moment.
 type State struct {
 	Phase Phase
-	// Since is when the phase began. For Stale it is the last moment at which
-	// the collection was known to be fed, so that now minus Since is the age of
-	// what it serves.
+	// Since is when the phase began. For Stale it is the last moment at which the collection was
+	// known to be up to date, so that the time since then is the age of what it serves.
 	Since time.Time
-	// LastContact is the last sign of life of the feed's connection, the zero
-	// time before the first; for a broken feed never after the break.
+	// LastContact is the last sign of life of the watch's connection, zero before the first. For a
+	// broken watch it is not after the break.
 	LastContact time.Time
-	// Delay is for how long what the feed brings is under way, at least (see
-	// Source.Delay): a feed may be slow and alive.
+	// Delay is the lower bound of the connection's delay, see Source.Delay. A watch may be slow and
+	// healthy.
 	Delay time.Duration
-	// Err is why it is stale or stopped, while starting why the last attempt
-	// failed, and for a synced collection that is just not being fed why.
+	// Err is why the collection is stale or stopped or, while it is starting, why the last attempt
+	// failed. For a synced collection it is why its watch has just ended.
 	Err error
 }
 
-// Fed is the last moment at which the collection was known to be fed: the last sign of
-// life, or when it became stale.
+// Fed returns the last moment at which the collection was known to be up to date.
 func (s State) Fed() time.Time {
 	if s.Phase == Stale {
 		return s.Since

@@ -13,53 +13,53 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// A feed begins with what was kept of its collection, if anything was. It is not true until
-// shown: the store made of it is nobody's but the feed's. The cluster has to be the same and
-// its version not below; then a short watch from the version kept brings what has changed,
-// and a bookmark. When the store has come to the version that the source had before that,
-// it holds every write up to then, and is published, unless it is of another past than the
-// source (see feed_past.go).
+// A reflector begins with the collection's checkpoint, if there is one. The loaded state is not
+// served until it is confirmed:
 //
-// What goes wrong on the way goes the usual way: an expired version is a list of which the
-// difference is taken. Only what would end a collection ends what was loaded alone, and the
-// feed begins with nothing.
+//  1. The cluster must be the same, and its version must not be below the loaded one.
+//  2. A short watch from the loaded version brings the changes since, and a bookmark.
+//  3. When the store has reached the version that the source had before the watch, it holds every
+//     write up to then.
+//  4. An object of the past is compared with the source, see past.go.
+//
+// Failures on the way are handled as usual: an expired version leads to a list, of which the
+// difference is applied. Only a failure that would stop a collection discards the loaded state, and
+// the reflector begins without.
 
-// loadedState is what is to be shown of a loaded store.
+// loadedState is what is known of a loaded store until it is confirmed.
 type loadedState struct {
 	image *checkpoint.Loaded
 	note  checkpoint.Note // of image
-	// current is the source's version before the watch was opened, which was asked for at
-	// that time; 0 before.
+	// current is the source's version before the watch was opened, which was read at the time
+	// asked; 0 before that.
 	current uint64
 	asked   time.Time
-	// seconds is the timeout of the last watch, and brought when it brought something last.
-	// quiet ends it when that is a while ago: patience, when it has brought nothing.
+	// seconds is the timeout of the last watch and brought the time of its last event. quiet ends
+	// the watch when that is long ago; without any event, after patience.
 	seconds  int64
 	brought  time.Time
 	quiet    *time.Timer
 	patience time.Duration
 }
 
-// catchUpSeconds is the timeout of the first watch after loading. kube-apiserver sends a
-// bookmark two seconds before a watch ends, so the store is known to be current in a second,
-// and not with the next bookmark, within a minute. Over a slow link there is more to bring
-// than fits, and each next one is twice as long, up to maxCatchUpSeconds, until one is silent
-// for as long as the first takes, which is tried again. One that brings nothing is given up
-// in the end, later each time: what it brings may be large.
+// catchUpSeconds is the timeout of the first watch after loading. kube-apiserver sends a bookmark
+// two seconds before a watch ends, so the store is known to be current after a second, instead of
+// up to a minute later. On a slow link the changes may take longer. Each next watch is then twice
+// as long, up to maxCatchUpSeconds, until one is silent for catchUpSeconds. A watch that brings
+// nothing is abandoned, later each time, because its first event may be large.
 const (
 	catchUpSeconds    = 3
 	maxCatchUpSeconds = 60
 )
 
-// errPart: a watch of what was loaded went on to its end, and so will the next one.
+// errPart says that a watch of a loaded state ran its full time, and will be continued by another.
 var errPart = fmt.Errorf("%w before it had brought everything", errEnded)
 
-// wholeWatch reports whether a watch that was opened at that time and ended cleanly has
-// brought what there was: it has lasted as long as was asked for, and was silent for the last
-// second of that. One that was ended before its time, as those of a kube-apiserver are that
-// is being shut down, need not have brought anything; one that brought something to the end
-// may have been ended in the middle, as a link carries less than there is. The slack is for
-// clocks that go at other rates.
+// wholeWatch reports whether a watch that was opened at that time and ended cleanly has brought
+// everything: it lasted as long as requested and was silent for its last second. A watch that ended
+// early, as at the shutdown of a kube-apiserver, need not have brought anything. One that was still
+// bringing events may have been cut in the middle of more. The tolerance is for clocks that run at
+// different rates.
 func (l *loadedState) wholeWatch(opened time.Time) bool {
 	return l.ranOut(opened) && time.Since(l.brought) >= settling
 }
@@ -68,7 +68,7 @@ func (l *loadedState) ranOut(opened time.Time) bool {
 	return time.Since(opened) >= time.Duration(l.seconds)*time.Second-50*time.Millisecond
 }
 
-// load makes the store of the image, if there is one.
+// load makes the store of the checkpoint, if there is one.
 func (f *Reflector) load(ctx context.Context) {
 	if f.image == nil {
 		return
@@ -79,13 +79,13 @@ func (f *Reflector) load(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
-	f.kept.Store(true) // before it is read, so that doubt of it does not come in between
+	f.kept.Store(true) // before it is read, so that doubt in between is not lost
 	l := f.image.Load(ctx, f.Panics, f.Decode)
 	if l == nil {
 		f.kept.Store(false)
 		return
 	}
-	// By the clock that goes on whatever is made of the other one.
+	// From now on, age is measured by the monotonic clock.
 	l.Note.At = time.Now().Add(-max(0, time.Since(l.Note.At)))
 	f.kind.Store(&source.ListMeta{Kind: l.Note.Kind, APIVersion: l.Note.APIVersion, Warnings: l.Note.Warnings})
 	f.server.Store(&l.Note.Server)
@@ -98,19 +98,19 @@ func (f *Reflector) load(ctx context.Context) {
 		"resourceVersion", l.Note.ResourceVersion, "saved", l.Note.At)
 }
 
-// checkLoaded asks whether the cluster is that of what was loaded.
+// checkLoaded asks whether the loaded state is of the same cluster.
 func (f *Reflector) checkLoaded(ctx context.Context) error {
 	err := f.image.CheckCluster(ctx, f.loaded.image)
 	switch {
 	case f.published.Load() && apierrors.IsForbidden(err):
-		return err // it may just be starting, see refusedForLong
+		return err // the server may just be starting, see refusedForLong
 	case errors.Is(err, checkpoint.ErrUnknownCluster):
 		return fmt.Errorf("%w, perhaps: %w", store.ErrRewound, err)
 	}
 	return err
 }
 
-// resume watches from the version held, if the source is not below that.
+// resume watches from the version that is held, if the source is not below it.
 func (f *Reflector) resume(ctx context.Context) error {
 	asked := time.Now()
 	current, err := f.checkRewound(ctx)
@@ -148,7 +148,7 @@ func (f *Reflector) resume(ctx context.Context) error {
 			l.patience *= 2
 		}
 	case f.loaded == nil || !errors.Is(err, errEnded):
-	case l.wholeWatch(opened): // the source has sent what it had
+	case l.wholeWatch(opened): // the source has sent everything it had
 		if failed := f.confirm(ctx); failed != nil {
 			return failed
 		}
@@ -159,7 +159,7 @@ func (f *Reflector) resume(ctx context.Context) error {
 	return err
 }
 
-// caughtUp confirms what was loaded when the watch has brought it up to date.
+// caughtUp confirms the loaded state once the watch has brought it up to date.
 func (f *Reflector) caughtUp(ctx context.Context) error {
 	l := f.loaded
 	l.brought = time.Now()
@@ -173,7 +173,7 @@ func (f *Reflector) caughtUp(ctx context.Context) error {
 	return f.confirm(ctx)
 }
 
-// publish says that the store is true.
+// publish makes the store readable, and confirmed.
 func (f *Reflector) publish() {
 	f.offer.withdraw()
 	if f.loaded != nil {
@@ -196,8 +196,8 @@ func (f *Reflector) show() {
 	}
 }
 
-// publishUnconfirmed shows what was loaded, as old as it is, while the source does not
-// answer, where that is wanted.
+// publishUnconfirmed makes the loaded state readable, with its age, while the source does not
+// respond, if the options allow it.
 func (f *Reflector) publishUnconfirmed() {
 	if f.loaded == nil || !f.image.ServesUnconfirmed() || !f.Outage.isDown() {
 		return
@@ -215,19 +215,19 @@ func (f *Reflector) showUnconfirmed(at time.Time) {
 	f.show()
 }
 
-// offer is the showing of what was loaded after a while. It is a timer's, for the feed's
-// goroutine waits for the source meanwhile, which may answer, but slowly.
+// offer is a timer that publishes the loaded state while the goroutine of Run waits for a source
+// that responds slowly.
 type offer struct {
 	mu    sync.Mutex
-	timer *time.Timer // nil when there is nothing to show
+	timer *time.Timer // nil if there is nothing to publish
 }
 
-// confirmPatience is how long readers wait for the source to confirm what was loaded, where
-// they may have it as it is.
+// confirmPatience is how long readers wait for the source to confirm the loaded state, if they may
+// read it unconfirmed.
 const confirmPatience = time.Second
 
-// offerLoaded lets what was loaded be shown, as old as it is, when nothing is known of it for
-// a while, where that is wanted. It returns what ends that.
+// offerLoaded publishes the loaded state, with its age, if it is not confirmed within
+// confirmPatience and the options allow it. withdraw ends that.
 func (f *Reflector) offerLoaded() (withdraw func()) {
 	if f.loaded == nil || !f.image.ServesUnconfirmed() {
 		return func() {}
@@ -245,7 +245,7 @@ func (f *Reflector) offerLoaded() (withdraw func()) {
 	return o.withdraw
 }
 
-// withdraw returns when nothing is shown any more by the timer.
+// withdraw returns when the timer does not publish anything any more.
 func (o *offer) withdraw() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -255,8 +255,8 @@ func (o *offer) withdraw() {
 	}
 }
 
-// unload gives up what was loaded, for a reason that would end a collection, and reports
-// whether that is all that has to end.
+// unload discards the loaded state for a reason that would stop a collection. It returns false if
+// the collection has to stop.
 func (f *Reflector) unload(reason error) bool {
 	f.offer.withdraw()
 	if f.loaded == nil || f.published.Load() {
