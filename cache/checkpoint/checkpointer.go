@@ -22,46 +22,50 @@ import (
 	"github.com/kubeweir/kubeweir/internal/flight"
 )
 
-// Options say which collections are kept over restarts, and how.
+// Options configure a Checkpointer.
 type Options struct {
-	// Images is where they are kept; nil keeps none.
+	// Images is where checkpoints are kept; nil keeps none.
 	Images Storage
-	// Cluster tells which cluster the source stands for, by something that no other
-	// cluster has. What was kept of another is not used. Required.
+	// Cluster returns an identity that no other cluster has, of the cluster behind the source.
+	// Checkpoints of another cluster are not used. Required.
 	Cluster func(context.Context) (string, error)
-	// Exclude names resources that are not kept.
+	// Exclude reports whether a resource is not kept.
 	Exclude func(schema.GroupResource) bool
-	// MaxAge is how long ago a state may have been saved to be used; 0 for any time.
+	// MaxAge is how old a saved state may be to be used; 0 means any age.
 	MaxAge time.Duration
-	// ServeUnconfirmed, when it returns true, makes collections of what was kept while the
-	// source does not answer, or not within a second. They are Stale since it was saved.
-	// Otherwise, and when the source answers soon, there is a collection when the source's
-	// watch has brought it up to date. Feeds call it; nil is never.
+	// ServeUnconfirmed, while it returns true, allows serving a loaded state as Stale, with its
+	// age, while the source does not respond, or not within a second. Otherwise a loaded state is
+	// served when the watch of the source has brought it up to date. Reflectors call it. Nil means
+	// never.
 	ServeUnconfirmed func() bool
 }
 
 // Collection is what the saver needs of a collection.
 type Collection interface {
-	// Checkpoint is what is kept of the collection, nil for nothing, and while it cannot be read.
+	// Checkpoint returns the collection's checkpoint. It returns nil if there is none, or while the
+	// collection cannot be read.
 	Checkpoint() *Checkpoint
 	// Context ends with the collection.
 	Context() context.Context
 	// Churn is Store.Churn.
 	Churn() int64
-	// Note is the present state, and what an image says of it. ok: it may be kept.
+	// Note returns the present state and what to save about it. ok is false if it must not be
+	// saved.
 	Note() (m store.Moment, note Note, ok bool)
 }
 
-// Checkpointer keeps the collections of a manager: what an image holds is described here, how it
-// is read in kept_load.go, how it is written in kept_save.go.
+// Checkpointer keeps the checkpoints of all collections of a Manager. load.go reads them, save.go
+// writes them.
 //
-//	no image ---- first list ----> kept, written behind <---- confirmed ----+
+//	none -------- first list ----> kept, written behind <---- confirmed ----+
 //	                                      |                                 |
 //	                             restart, or another process                |
 //	                                      v                                 |
 //	cold <-- another cluster or  --- loaded, at a version and of a time ----+
-//	         definition, damaged     nobody reads it, but see ServeUnconfirmed
+//	         definition, damaged,    nobody reads it, but see ServeUnconfirmed
 //	         too old, rewound
+//
+// It is safe for concurrent use.
 type Checkpointer struct {
 	Options
 	diskPatience time.Duration // see the constant of this name
@@ -70,25 +74,27 @@ type Checkpointer struct {
 	log          *slog.Logger
 	done         chan struct{} // closed when the saver has ended
 	stop         context.CancelFunc
-	stuck        atomic.Int64 // loads that do not come back from the disk
-	told         atomic.Bool  // see tellUnconfirmed
+	stuck        atomic.Int64 // loads that the disk does not return from
+	told         atomic.Bool  // see TellUnconfirmed
 	source       source.Source
 	asks         flight.Group[struct{}, string] // which cluster it is
 
 	mu struct {
 		sync.Mutex
-		// held are the images in use: of one at a time, the next waits for the channel.
+		// held are the checkpoints in use. Each has one user at a time; the next one waits for the
+		// channel.
 		held    map[string]chan struct{}
-		cluster string // "" until it was told
-		// over: the images are another keeper's, see Manager.LeaveImages.
+		cluster string // "" until it is known
+		// over: another Checkpointer uses the checkpoints, see HandOver.
 		over bool
-		// doubted: what other processes have left is not used, see distrust.
+		// doubted: checkpoints of other processes are not used, see Distrust.
 		doubted bool
-		// failing are the errors of the images that are not written, by their names.
+		// failing are the errors of the checkpoints that cannot be written, by name.
 		failing map[string]string
 	}
 }
 
+// New returns a Checkpointer, nil if o.Images is nil. A nil *Checkpointer has no checkpoints.
 func New(o Options, source source.Source, log *slog.Logger) *Checkpointer {
 	if o.Images == nil {
 		return nil
@@ -102,14 +108,14 @@ func New(o Options, source source.Source, log *slog.Logger) *Checkpointer {
 	return k
 }
 
-// Start saves what has changed of collections, until finish or the end of ctx.
+// Start begins to save what changes in collections, until Finish or the end of ctx.
 func (k *Checkpointer) Start(ctx context.Context, panics *contain.Panics, collections func() []Collection) {
 	ctx, k.stop = context.WithCancel(ctx)
-	// Close waits for it in finish, but not for ever.
+	// The owner waits for it in Finish, but not forever.
 	panics.Go(nil, "background", func() { k.run(ctx, collections) })
 }
 
-// header says of what an image is.
+// header identifies what a checkpoint is of.
 type header struct {
 	Cluster    string       `json:"cluster"`
 	Group      string       `json:"group,omitempty"`
@@ -130,27 +136,27 @@ func headerOf(res *source.Resource, enc api.Encoding) header {
 	}
 }
 
-// Note says of an image what was true when it was saved.
+// Note describes a checkpoint at the time of its last commit.
 type Note struct {
-	// ResourceVersion is the version of the objects. Up to Whole nothing is missing: the
-	// watch goes on there.
+	// ResourceVersion is the version of the objects. Up to Whole no change is missing; the watch is
+	// resumed there.
 	ResourceVersion uint64 `json:"resourceVersion"`
 	Whole           uint64 `json:"whole"`
-	// At is when the objects were known to be the newest.
+	// At is when the objects were known to be current.
 	At time.Time `json:"at"`
-	// Objects and Bytes are how much there is of them; Changed is how much was written of
-	// changes since the image was begun.
+	// Objects and Bytes are their number and size. Changed is the size of the changes that were
+	// written since the checkpoint was created.
 	Objects int   `json:"objects"`
 	Bytes   int64 `json:"bytes"`
 	Changed int64 `json:"changed"`
-	// Server is the program that they came from; the others describe its lists.
+	// Server is the program that sent the objects. The others describe its lists.
 	Server     string   `json:"server,omitempty"`
 	Kind       string   `json:"kind"`
 	APIVersion string   `json:"apiVersion"`
 	Warnings   []string `json:"warnings,omitempty"`
 }
 
-// imageName names the image of a collection, "" if it is not kept.
+// imageName returns the name of a collection's checkpoint, "" if it is not kept.
 func (k *Checkpointer) imageName(res *source.Resource, enc api.Encoding) string {
 	if k == nil || res.Aggregated || k.Exclude != nil && k.Exclude(res.GroupResource()) {
 		return ""
@@ -170,17 +176,18 @@ func imageName(res *source.Resource, enc api.Encoding) string {
 	return name
 }
 
-// diskPatience is how long the end of a collection, and the next one, wait for a disk that
-// does not answer. Definitions of resources change behind it.
+// diskPatience is how long the end of a collection, and its successor, wait for a disk that does
+// not respond. Changes of resource definitions wait behind them.
 const diskPatience = 2 * time.Second
 
-// errDisk: who uses the image has not come back from the disk.
+// errDisk says that the user of a checkpoint has not returned from the disk.
 var errDisk = errors.New("the disk does not answer")
 
-// errLeft: the images are another keeper's.
+// errLeft says that another Checkpointer uses the checkpoints.
 var errLeft = errors.New("what is kept is another's now")
 
-// acquire waits until nobody else uses an image, but not for long; release lets the next one.
+// acquire waits, for a limited time, until nobody else uses a checkpoint. release lets the next
+// user in.
 func (k *Checkpointer) acquire(ctx context.Context, name string) error {
 	patience := time.NewTimer(k.diskPatience)
 	defer patience.Stop()
@@ -202,7 +209,7 @@ func (k *Checkpointer) acquire(ctx context.Context, name string) error {
 	}
 }
 
-// take is acquire for who does not wait: held is nil when the image is had, unless over.
+// take is acquire without waiting. held is nil if the checkpoint was acquired, unless over.
 func (k *Checkpointer) take(name string) (held chan struct{}, over bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -213,12 +220,12 @@ func (k *Checkpointer) take(name string) (held chan struct{}, over bool) {
 	return held, over
 }
 
-// ServesUnconfirmed is KeepOptions.ServeUnconfirmed.
+// ServesUnconfirmed is Options.ServeUnconfirmed.
 func (i *Checkpoint) ServesUnconfirmed() bool {
 	return i.keeper.ServeUnconfirmed != nil && i.keeper.ServeUnconfirmed()
 }
 
-// isStuck reports whether the disk does not answer somebody who reads.
+// isStuck reports whether the disk does not respond to a reader.
 func (k *Checkpointer) isStuck() bool { return k.stuck.Load() > 0 }
 
 func (k *Checkpointer) release(name string) {
@@ -228,24 +235,24 @@ func (k *Checkpointer) release(name string) {
 	delete(k.mu.held, name)
 }
 
-// TellUnconfirmed logs, once, that what was kept is served as it is.
+// TellUnconfirmed logs, once, that loaded states are served unconfirmed.
 func (i *Checkpoint) TellUnconfirmed() {
 	if k := i.keeper; !k.told.Swap(true) {
 		k.log.Warn("until the upstream answers, what was kept of it is served unconfirmed, as old as it is, to whom offline rules allow that")
 	}
 }
 
-// ErrUnknownCluster: the source will not say which cluster it is.
+// ErrUnknownCluster says that the source does not tell which cluster it is.
 var ErrUnknownCluster = errors.New("the upstream does not tell which cluster it is")
 
-// cluster is which cluster the source stands for. The error is errUnknownCluster, wrapped,
-// when asking again will not help.
+// cluster returns the identity of the cluster behind the source. The error wraps ErrUnknownCluster
+// if asking again will not help.
 func (k *Checkpointer) cluster(ctx context.Context) (string, error) {
 	cluster, _, err := k.asks.Do(ctx, struct{}{}, k.askCluster)
 	return cluster, err
 }
 
-// askCluster asks, once for all who want to know at the same time, unless it was told.
+// askCluster asks once for all concurrent callers, unless the answer is known.
 func (k *Checkpointer) askCluster(ctx context.Context) (string, error) {
 	k.mu.Lock()
 	cluster := k.mu.cluster
@@ -268,8 +275,8 @@ func (k *Checkpointer) askCluster(ctx context.Context) (string, error) {
 	return cluster, nil
 }
 
-// CheckCluster asks whether the cluster is that of what was loaded. The error wraps ErrRewound if it is
-// not, and errUnknownCluster if asking again will not help.
+// CheckCluster asks whether the cluster is that of the loaded state. The error wraps ErrRewound if
+// it is another one, and ErrUnknownCluster if asking again will not help.
 func (i *Checkpoint) CheckCluster(ctx context.Context, l *Loaded) error {
 	cluster, err := i.keeper.cluster(ctx)
 	switch {
@@ -281,13 +288,13 @@ func (i *Checkpoint) CheckCluster(ctx context.Context, l *Loaded) error {
 	return nil
 }
 
-// ForgetCluster says that the source may stand for another cluster now.
+// ForgetCluster records that another cluster may be behind the source now.
 func (i *Checkpoint) ForgetCluster() { i.keeper.forgetCluster() }
 
-// SetConfirmed counts what was loaded as confirmed by the source.
+// SetConfirmed counts the loaded state as confirmed by the source.
 func (i *Checkpoint) SetConfirmed() { i.keeper.metrics.loads.WithLabelValues("confirmed").Inc() }
 
-// Drop removes what was loaded, which the source does not confirm.
+// Drop removes a loaded state that the source does not confirm.
 func (i *Checkpoint) Drop(reason error) {
 	result := "unreadable"
 	if errors.Is(reason, store.ErrRewound) {
@@ -297,15 +304,15 @@ func (i *Checkpoint) Drop(reason error) {
 	i.remove()
 }
 
-// forgetCluster: the source may stand for another one now.
+// forgetCluster records that another cluster may be behind the source now.
 func (k *Checkpointer) forgetCluster() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.mu.cluster = ""
 }
 
-// Distrust says that what was kept is of another past than the source, and reports whether
-// that is new. Whatever is still to be loaded is dropped.
+// Distrust records that checkpoints are of a past that the source does not have, so that no further
+// one is loaded. It returns true the first time.
 func (k *Checkpointer) Distrust() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -320,8 +327,8 @@ func (k *Checkpointer) doubts() bool {
 	return k.mu.doubted
 }
 
-// Checkpoint is the image of one entry. Its feed reads it; the keeper's saver writes it
-// until the entry ends.
+// Checkpoint is that of one collection. The reflector loads it, then the saver writes it until the
+// collection ends.
 type Checkpoint struct {
 	keeper *Checkpointer
 	name   string
@@ -330,25 +337,26 @@ type Checkpoint struct {
 
 	mu struct {
 		sync.Mutex
-		held bool // the image is this entry's
+		held bool // by this collection
 		over bool
-		// abandoned: who loads it is not waited for any more.
+		// abandoned: nobody waits for the load any more.
 		abandoned bool
-		// awaited: another had the image for too long, the saver takes it when it is free.
+		// awaited: the previous user takes too long. The saver acquires the checkpoint when it is
+		// free.
 		awaited bool
 		writer  Writer
-		holds   store.Moment // what is in the image; without view when it has to be written anew
+		holds   store.Moment // what was saved; without View everything has to be written again
 		note    Note
 		saved   time.Time
-		// Of what failed: when it is tried again, how long that is, and whether there was no
-		// room for it.
+		// retry is when to try again after a failure, wait how long that is, and full whether there
+		// was no space.
 		retry time.Time
 		wait  time.Duration
 		full  bool
 	}
 }
 
-// Checkpoint makes the image of a collection to come, nil if it is not kept.
+// Checkpoint returns the checkpoint of a new collection, nil if it is not kept.
 func (k *Checkpointer) Checkpoint(res *source.Resource, enc api.Encoding, log *slog.Logger) *Checkpoint {
 	name := k.imageName(res, enc)
 	if name == "" {
@@ -357,16 +365,16 @@ func (k *Checkpointer) Checkpoint(res *source.Resource, enc api.Encoding, log *s
 	return &Checkpoint{keeper: k, name: name, header: headerOf(res, enc), log: log}
 }
 
-// remove removes what is on disk. It is whole no more, or was of something else.
+// remove removes what is on disk, which is incomplete or of something else.
 func (i *Checkpoint) remove() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if !i.mu.over { // else it is another's
+	if !i.mu.over { // else another user has it
 		i.removeLocked()
 	}
 }
 
-// Leave ends the use of the image. What is on disk stays.
+// Leave ends the use of the checkpoint. What is on disk stays.
 func (i *Checkpoint) Leave() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -391,7 +399,7 @@ func (i *Checkpoint) removeLocked() {
 	}
 }
 
-// closeLocked ends writing; what was committed stays.
+// closeLocked ends writing. What was committed stays.
 func (i *Checkpoint) closeLocked() {
 	if i.mu.writer != nil {
 		if err := i.mu.writer.Close(); err != nil {
@@ -401,8 +409,8 @@ func (i *Checkpoint) closeLocked() {
 	}
 }
 
-// Close is called when the entry has ended for a reason. What is kept of a collection stays
-// when the process ends, not when the collection does. A disk that does not answer is left
+// Close is called when the collection has ended for a reason. The checkpoint stays on disk if the
+// process ends, but not if only the collection does. If the disk does not respond, Close leaves it
 // to a goroutine of panics.
 func (i *Checkpoint) Close(panics *contain.Panics, reason error) {
 	if errors.Is(reason, store.ErrRewound) {
@@ -437,7 +445,8 @@ func (i *Checkpoint) finish(reason error) {
 	i.leaveLocked()
 }
 
-// failed notes that an image is not written, and says so once for all that fail so.
+// failed records that a checkpoint cannot be written, and logs an error once for all checkpoints
+// that have it.
 func (k *Checkpointer) failed(name string, err error) {
 	k.metrics.saves.WithLabelValues("failed").Inc()
 	k.mu.Lock()
@@ -459,7 +468,7 @@ func (k *Checkpointer) succeeded(name string) {
 	}
 }
 
-// forgive forgets that an image was not written, and reports whether it was the last.
+// forgive forgets a failure and reports whether it was the last one.
 func (k *Checkpointer) forgive(name string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -468,15 +477,15 @@ func (k *Checkpointer) forgive(name string) bool {
 	return failing && len(k.mu.failing) == 0
 }
 
-// Saved is a collection of which an image was kept.
+// Saved identifies a collection that has a checkpoint.
 type Saved struct {
 	Resource schema.GroupVersionResource
 	Encoding api.Encoding
 }
 
-// List lists the collections of which there are images: those that were in use when the last process
-// ended. Images that are of no use are removed, as is one over which there is a panic. A disk that does
-// not respond is waited for; what is read after ctx has ended changes nothing.
+// List lists the collections with checkpoints: those that were in use when the last process ended.
+// It removes unusable checkpoints, and any that causes a panic. It waits for a disk that does not
+// respond; after the end of ctx it changes nothing.
 func (k *Checkpointer) List(ctx context.Context, panics *contain.Panics) []Saved {
 	names, err := k.Images.Names()
 	if ctx.Err() != nil {
@@ -494,7 +503,7 @@ func (k *Checkpointer) List(ctx context.Context, panics *contain.Panics) []Saved
 			return err
 		})()
 		if ctx.Err() != nil {
-			return nil // the images are perhaps another's by now
+			return nil // another user may have them by now
 		}
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -514,8 +523,7 @@ func (k *Checkpointer) List(ctx context.Context, panics *contain.Panics) []Saved
 	return all
 }
 
-// Forget removes what is kept of a collection that there will not be again. There must be none of it
-// now.
+// Forget removes the checkpoint of a collection that will not come back and does not exist now.
 func (k *Checkpointer) Forget(c Saved) {
 	name := imageName(&source.Resource{GroupVersionResource: c.Resource}, c.Encoding)
 	if err := k.Images.Remove(name); err != nil {
@@ -523,16 +531,16 @@ func (k *Checkpointer) Forget(c Saved) {
 	}
 }
 
-// HandOver ends the use of Images, so that another keeper may have them. Images that are in use are
-// given up by keptImage.leave.
+// HandOver ends the use of Images, so that another Checkpointer may use them. Checkpoint.Leave ends
+// the use of each checkpoint.
 func (k *Checkpointer) HandOver() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.mu.over = true
 }
 
-// SetPatience makes a new keeper wait at most d for each call of a disk that does not respond. It is
-// for tests.
+// SetPatience limits each wait for a disk that does not respond to d. It is for tests and must be
+// called before any other method.
 func (k *Checkpointer) SetPatience(d time.Duration) { k.diskPatience, k.lastSave = d, d }
 
 func (k *Checkpointer) readHeader(name string) (*header, error) {

@@ -19,15 +19,15 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// Loaded is what was kept of a collection.
+// Loaded is a loaded checkpoint.
 type Loaded struct {
 	List   *store.List
 	header header
 	Note   Note
-	append Writer // nil: the image has to be written anew
+	append Writer // nil if the checkpoint has to be written from scratch
 }
 
-// SetHeld says that m, which was loaded, is what is in the image.
+// SetHeld records that m, which was made of l, is what the checkpoint contains.
 func (i *Checkpoint) SetHeld(m store.Moment, l *Loaded) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -37,11 +37,11 @@ func (i *Checkpoint) SetHeld(m store.Moment, l *Loaded) {
 	}
 }
 
-// loadPatience is how long a read of the disk may take.
+// loadPatience is how long one read of the disk may take.
 const loadPatience = 5 * time.Second
 
-// Load reads the image, nil if there is none that can be used, or the disk does not answer:
-// it is left to its goroutine then. decode makes an object of its bytes, which it keeps;
+// Load reads the checkpoint. It returns nil if there is no usable one, or if the disk does not
+// respond; a goroutine then waits for the disk. decode decodes an object and keeps its bytes;
 // several goroutines of panics call it.
 func (i *Checkpoint) Load(ctx context.Context, panics *contain.Panics, decode func([]byte) (*object.Object, error)) *Loaded {
 	if err := i.keeper.acquire(ctx, i.name); err != nil {
@@ -51,7 +51,7 @@ func (i *Checkpoint) Load(ctx context.Context, panics *contain.Panics, decode fu
 		return nil
 	}
 	if i.keeper.isStuck() {
-		i.settle(nil) // it will be written when the disk answers
+		i.settle(nil) // it is written when the disk responds
 		i.keeper.dropped("unreadable", i.name, errDisk)
 		return nil
 	}
@@ -78,7 +78,7 @@ func (i *Checkpoint) Load(ctx context.Context, panics *contain.Panics, decode fu
 				continue
 			}
 		}
-		if !i.abandon() { // it was just read
+		if !i.abandon() { // it was just loaded
 			<-done
 			return l
 		}
@@ -94,8 +94,8 @@ func (i *Checkpoint) Load(ctx context.Context, panics *contain.Panics, decode fu
 	}
 }
 
-// await leaves the image to the saver, which writes it anew once it is free: what is in it
-// then is of before.
+// await leaves the checkpoint to the saver, which writes it from scratch once it is free, because
+// its content is outdated then.
 func (i *Checkpoint) await() {
 	i.keeper.dropped("unreadable", i.name, errDisk)
 	i.mu.Lock()
@@ -103,7 +103,7 @@ func (i *Checkpoint) await() {
 	i.mu.awaited = true
 }
 
-// tookLocked reports whether the image is the entry's, which it may just have become.
+// tookLocked reports whether the collection has the checkpoint, which it may just have acquired.
 func (i *Checkpoint) tookLocked() bool {
 	if i.mu.awaited && !i.mu.over {
 		held, over := i.keeper.take(i.name)
@@ -113,7 +113,7 @@ func (i *Checkpoint) tookLocked() bool {
 	return i.mu.held
 }
 
-// abandon gives up a load that is under way; false if it has ended.
+// abandon gives up a load. It returns false if the load has ended.
 func (i *Checkpoint) abandon() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -124,8 +124,8 @@ func (i *Checkpoint) abandon() bool {
 	return true
 }
 
-// settle ends a load, of which l may be used if that was not abandoned. From now on the image
-// is the entry's, and written, unless that is over.
+// settle ends a load. It returns l unless the load was abandoned. From now on the saver writes the
+// checkpoint, unless its use has ended.
 func (i *Checkpoint) settle(l *Loaded) *Loaded {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -142,8 +142,7 @@ func (i *Checkpoint) settle(l *Loaded) *Loaded {
 	return l
 }
 
-// loadAcquired is load for who may use the image. One over which there is a panic is as good as
-// damaged.
+// loadAcquired loads an acquired checkpoint. A panic counts as damage.
 func (i *Checkpoint) loadAcquired(ctx context.Context, panics *contain.Panics, blocks *atomic.Int64, decode func([]byte) (*object.Object, error)) *Loaded {
 	k := i.keeper
 	var l *Loaded
@@ -154,7 +153,7 @@ func (i *Checkpoint) loadAcquired(ctx context.Context, panics *contain.Panics, b
 	switch {
 	case err == nil:
 		return l
-	case ctx.Err() != nil: // nobody wants it any more
+	case ctx.Err() != nil: // nobody waits for it
 	case errors.Is(err, fs.ErrNotExist):
 		k.metrics.loads.WithLabelValues("absent").Inc()
 	default:
@@ -172,22 +171,22 @@ func (i *Checkpoint) loadAcquired(ctx context.Context, panics *contain.Panics, b
 	return nil
 }
 
-// unfitError says why a whole image is not used.
+// unfitError says why an undamaged checkpoint is not used.
 type unfitError struct{ result, reason string }
 
 func (e *unfitError) Error() string { return e.reason }
 
-// checkHeader tells why an image is not of this collection.
+// checkHeader returns an error if the checkpoint is not of this collection.
 func (i *Checkpoint) checkHeader(h *header) error {
 	want := i.header
-	want.Cluster = h.Cluster // asked of the source when it answers
+	want.Cluster = h.Cluster // the source is asked for it later
 	if *h != want {
 		return &unfitError{"redefined", fmt.Sprintf("the resource was %s and is %s", h.Definition, want.Definition)}
 	}
 	return nil
 }
 
-// checkNote tells why what an image holds is not used.
+// checkNote returns an error if the content must not be used.
 func (i *Checkpoint) checkNote(note *Note) error {
 	age := time.Since(note.At)
 	switch {
@@ -201,7 +200,7 @@ func (i *Checkpoint) checkNote(note *Note) error {
 	return nil
 }
 
-// piece is a block of objects, read by one of several goroutines.
+// piece is a block of objects, decoded by one of several goroutines.
 type piece struct {
 	block Block
 	items []keptItem
@@ -209,7 +208,7 @@ type piece struct {
 	err   error
 }
 
-// keptItem is an object, or the key of one that is gone.
+// keptItem is an object, or the key of a deleted one.
 type keptItem struct {
 	object *object.Object
 	key    string
@@ -225,7 +224,7 @@ func (i *Checkpoint) read(ctx context.Context, panics *contain.Panics, blocks *a
 	if err := json.Unmarshal(r.Header(), &l.header); err != nil {
 		return nil, fmt.Errorf("header: %w", err)
 	}
-	if err := i.checkHeader(&l.header); err != nil { // first: by another definition objects are read differently
+	if err := i.checkHeader(&l.header); err != nil { // first: another definition decodes objects differently
 		return nil, err
 	}
 	pieces, note, clean := readPieces(ctx, r, panics, blocks, decode)
@@ -250,8 +249,8 @@ func (i *Checkpoint) read(ctx context.Context, panics *contain.Panics, blocks *a
 	return l, err
 }
 
-// readPieces reads an image up to its last commit, whose note it returns, and counts the
-// blocks, unless ctx ends. clean: nothing follows that.
+// readPieces reads up to the last commit, whose note it returns, or the end of ctx, and counts
+// blocks. clean says that nothing follows that commit.
 func readPieces(ctx context.Context, r Reader, panics *contain.Panics, blocks *atomic.Int64, decode func([]byte) (*object.Object, error)) (_ []*piece, note []byte, clean bool) {
 	var workers sync.WaitGroup
 	work := make(chan *piece, 2*runtime.GOMAXPROCS(0))
@@ -304,7 +303,7 @@ func (p *piece) decode(decode func([]byte) (*object.Object, error)) error {
 	})
 }
 
-// assemble makes the state of the pieces, which has to be what the note says.
+// assemble makes the state of the pieces and checks it against the note.
 func assemble(pieces []*piece, note *Note) (*store.List, error) {
 	tree, size := store.NewTree(), int64(0)
 	for _, p := range pieces {

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics are a keeper's.
+// metrics are those of a Checkpointer.
 type metrics struct {
 	saves, loads *prometheus.CounterVec // by result
 	seconds      prometheus.Histogram

@@ -12,27 +12,26 @@ import (
 )
 
 const (
-	// saveTick is how often the saver looks at the collections.
+	// saveTick is how often the saver looks for changes.
 	saveTick = time.Second
-	// saveEvery is how long a change waits for others to be saved with; saveChurn is how much
-	// of what is replaced is kept in memory for it, after which it waits no longer.
+	// saveEvery is how long a change waits for others. saveChurn is how many replaced bytes may be
+	// held in memory meanwhile; with more, a change does not wait.
 	saveEvery = 2 * time.Second
 	saveChurn = 32 << 20
-	// noteEvery is how long a version alone waits.
+	// noteEvery is how long a new version without changes waits.
 	noteEvery = time.Minute
-	// retryAfter is how long saving of a collection is left alone after it failed, and twice
-	// as long each time that it fails again, up to maxRetryAfter: each attempt may write as
-	// much as there is room for.
+	// retryAfter is the pause after a failed save. It doubles with each failure, up to
+	// maxRetryAfter, because each attempt may fill the available space.
 	retryAfter    = 30 * time.Second
 	maxRetryAfter = 32 * retryAfter
 	// lastSave is how long the last saving of all collections may take.
 	lastSave = 5 * time.Second
-	// An image is written anew when what was written of changes is more than the objects,
-	// and this.
+	// A checkpoint is written from scratch when the changes written to it exceed its objects and
+	// fewChanges.
 	fewChanges = 1 << 20
 )
 
-// run is the saver: it saves what has changed until ctx ends, and then once more.
+// run is the saver. It saves what has changed until ctx ends, and then once more.
 func (k *Checkpointer) run(ctx context.Context, collections func() []Collection) {
 	defer close(k.done)
 	ticker := time.NewTicker(saveTick)
@@ -49,8 +48,8 @@ func (k *Checkpointer) run(ctx context.Context, collections func() []Collection)
 	k.saveAll(ctx, collections(), true)
 }
 
-// Finish ends the saver, and reports false if the disk does not answer. Collections must
-// still be fed.
+// Finish ends the saver after a last save. It returns false if the disk does not respond.
+// Collections must still be running.
 func (k *Checkpointer) Finish() bool {
 	k.Images.Hurry()
 	k.stop()
@@ -85,16 +84,16 @@ func (k *Checkpointer) saveAll(ctx context.Context, collections []Collection, no
 	}
 }
 
-// save brings the image up to date, if that is due or has to be now.
+// save saves the collection if that is due, or now.
 func (i *Checkpoint) save(ctx context.Context, c Collection, now bool) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	waits := time.Now().Before(i.mu.retry)
-	if i.mu.over || !i.tookLocked() || waits && (!now || i.mu.full) { // the last time belongs to those that fit
+	if i.mu.over || !i.tookLocked() || waits && (!now || i.mu.full) { // the last save is for those that have space
 		return nil
 	}
 	if view := i.mu.holds.View; view != nil && !now && time.Since(i.mu.saved) < saveEvery && c.Churn()-view.Churn() <= saveChurn {
-		return nil // and the state is not looked at, which costs the feed the copy of what it changes next
+		return nil // without taking a snapshot, which would make the reflector copy what it changes next
 	}
 	m, note, ok := c.Note()
 	if !ok || !i.dueLocked(m.View, &note, now) {
@@ -113,7 +112,7 @@ func (i *Checkpoint) save(ctx context.Context, c Collection, now bool) error {
 	i.mu.wait = min(max(2*i.mu.wait, retryAfter), maxRetryAfter)
 	i.mu.holds, i.mu.retry = store.Moment{}, i.mu.saved.Add(i.mu.wait)
 	if i.mu.full = errors.Is(err, ErrFull); i.mu.full {
-		i.removeLocked() // what cannot be kept up to date makes room
+		i.removeLocked() // a checkpoint that cannot be kept up to date makes room for others
 	}
 	return err
 }
@@ -128,7 +127,7 @@ func (i *Checkpoint) dueLocked(v *store.View, note *Note, now bool) bool {
 	return false
 }
 
-// writeLocked writes what has changed since the last time, or all of it.
+// writeLocked writes what has changed since the last time, or everything.
 func (i *Checkpoint) writeLocked(ctx context.Context, m store.Moment, note *Note) error {
 	note.Changed = i.mu.note.Changed
 	if i.mu.writer == nil || i.mu.holds.View == nil || note.Changed > max(note.Bytes, fewChanges) {
@@ -166,8 +165,8 @@ func (i *Checkpoint) createLocked(ctx context.Context) (err error) {
 	return err
 }
 
-// writeDifferenceLocked writes in what m differs from what is in the image, and tells how
-// many bytes of changes that were.
+// writeDifferenceLocked writes the difference between m and the checkpoint, and returns the size of
+// the changes.
 func (i *Checkpoint) writeDifferenceLocked(ctx context.Context, m store.Moment) (changed int64, err error) {
 	held, w := i.mu.holds, i.mu.writer
 	switch {
@@ -183,8 +182,8 @@ func (i *Checkpoint) writeDifferenceLocked(ctx context.Context, m store.Moment) 
 	return i.writeComparedLocked(ctx, m.View)
 }
 
-// writeEventsLocked finds what has changed by the events since. whole is false when they are
-// not all there any more; what was written then is true nevertheless.
+// writeEventsLocked finds the changes by the events since. whole is false if the history does not
+// have all of them; what was written is correct nevertheless.
 func (i *Checkpoint) writeEventsLocked(ctx context.Context, m store.Moment) (changed int64, whole bool, err error) {
 	held, seen := i.mu.holds, make(map[string]struct{})
 	whole, err = m.EventsSince(held, func(ev *watchmux.Event) error {
@@ -207,7 +206,7 @@ func (i *Checkpoint) writeEventsLocked(ctx context.Context, m store.Moment) (cha
 	return changed, whole, err
 }
 
-// writeComparedLocked finds what has changed by a look at every object.
+// writeComparedLocked finds the changes by comparing all objects.
 func (i *Checkpoint) writeComparedLocked(ctx context.Context, v *store.View) (changed int64, err error) {
 	err = v.ChangesSince(i.mu.holds.View, func(o *object.Object) error {
 		changed += int64(len(o.Raw))

@@ -17,38 +17,37 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// A check compares a collection with the upstream at one version L.
+// A comparison takes place at one version L of the upstream.
 //
-//  1. The upstream names its most recent objects and their versions, in pages of one
-//     version, which is L.
-//  2. What the collection held at L is found (stateAt): its present state, if that is just
-//     what the upstream names, for a version of an object names its content; else, once no
-//     change up to L is missing, its view of L. A feed that does not get there is late,
-//     which is no difference, and is begun again.
-//  3. A difference between the two counts when a second comparison, at a later version,
-//     finds it unchanged.
-//  4. Where names and versions are equal, some objects are read from the upstream at L, in
-//     the collection's encoding, and compared byte by byte. Other bytes of one version
-//     count when the upstream repeats them, and is the program that the collection was
-//     listed from: another release may encode the same object differently.
+//  1. The upstream lists the keys and versions of its most recent objects, in pages of one version,
+//     which is L.
+//  2. stateAt finds the collection's state at L. It is the latest state if that has exactly these
+//     keys and versions, because the version of an object identifies its content. Otherwise it is
+//     the snapshot at L, once no change up to L is missing. A watch that does not get there is
+//     late, which is no difference, and is started again.
+//  3. A difference counts if a second comparison, at a later version, finds it unchanged.
+//  4. If all keys and versions are equal, some objects are read from the upstream at L, in the
+//     collection's encoding, and compared byte by byte. Different bytes of one version count if the
+//     upstream repeats them, and if it is the program from which the collection was listed: another
+//     release may encode the same object differently.
 //
-// So writes meanwhile, of whatever kind, are none of the differences found. Every read is
-// one that the feed does as well; nothing needs a right besides.
+// It follows that writes during a comparison are never among the differences. All requests are ones
+// that the reflector makes as well, so no further permissions are needed.
 
 const (
-	// checkAttempts is how often a comparison begins anew because a version that it
-	// needs has been forgotten, by the upstream or here.
+	// checkAttempts is how often a comparison starts again because the upstream or the collection
+	// has forgotten a version.
 	checkAttempts = 3
-	// checkTimeout bounds the check of one collection.
+	// checkTimeout bounds the comparison of one collection.
 	checkTimeout = 5 * time.Minute
-	// checkPatience is for how long the feed is waited for: bookmarks come once a minute.
+	// checkPatience is how long the watch may take; bookmarks come once a minute.
 	checkPatience = 75 * time.Second
-	// checkLook is how often it is looked how far the feed is, at least.
+	// checkLook is the maximum time between two looks at the watch's progress.
 	checkLook = 250 * time.Millisecond
-	// probeAfter is when a feed is helped by a probe, which tells sooner than the next
-	// bookmark that nothing is missing.
+	// probeAfter is when a probe helps the watch, which learns that nothing is missing sooner than
+	// from the next bookmark.
 	probeAfter = time.Second
-	// maxTold is how many differences are told of one collection.
+	// maxTold is how many differences are reported per collection.
 	maxTold = 20
 	// sampleSize is how many objects are compared byte by byte.
 	sampleSize = 10
@@ -59,7 +58,7 @@ var (
 	errUneven = errors.New("the pages of the upstream's list are of several versions")
 )
 
-// round is one comparison: what the upstream named, and what the collection held then.
+// round is one comparison: what the upstream listed, and the collection's state then.
 type round struct {
 	refs *freshness.Versions
 	view *store.View
@@ -78,7 +77,7 @@ type Comparison struct {
 	Log       *slog.Logger
 }
 
-// Run compares the collection with the upstream.
+// Run compares the collection with the upstream. pageSize is the page size of its lists.
 func (c *Comparison) Run(ctx context.Context, pageSize int64) *Checked {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -97,7 +96,7 @@ func (c *Comparison) Run(ctx context.Context, pageSize int64) *Checked {
 	return out
 }
 
-// mayCheckAgain reports whether a comparison that ended with err is worth another try.
+// mayCheckAgain reports whether a comparison that ended with err is worth another attempt.
 func (c *Comparison) mayCheckAgain(err error) bool {
 	var expired *store.ExpiredError
 	if errors.Is(err, reflector.ErrLate) {
@@ -108,7 +107,7 @@ func (c *Comparison) mayCheckAgain(err error) bool {
 	return errors.As(err, &expired) || source.IsExpired(err) || errors.Is(err, errUneven)
 }
 
-// checkOnce is one attempt of check.
+// checkOnce is one attempt.
 func (c *Comparison) checkOnce(ctx context.Context, pageSize int64, out *Checked) error {
 	r, err := c.round(ctx, pageSize)
 	if err != nil {
@@ -135,7 +134,7 @@ func (c *Comparison) checkOnce(ctx context.Context, pageSize int64, out *Checked
 	return nil
 }
 
-// round asks the upstream and finds what the collection held.
+// round asks the upstream and finds the collection's state at that version.
 func (c *Comparison) round(ctx context.Context, pageSize int64) (*round, error) {
 	refs, err := c.nameAll(ctx, pageSize)
 	if err != nil {
@@ -181,10 +180,10 @@ func (c *Comparison) nameAll(ctx context.Context, pageSize int64) (*freshness.Ve
 	return refs, nil
 }
 
-// stateAt is what the collection holds at the version of refs; or later, if that is just
-// what refs name.
+// stateAt returns the collection's state at the version of refs, or a later one that has exactly
+// these objects.
 func (c *Comparison) stateAt(ctx context.Context, refs *freshness.Versions) (*store.View, error) {
-	_, _ = c.Checker.FreshAtOnce(ctx) // else the feed is waited for
+	_, _ = c.Checker.FreshAtOnce(ctx) // otherwise the loop waits for the watch
 	began, probed := time.Now(), false
 	for {
 		v := c.Store.Latest()
@@ -197,17 +196,17 @@ func (c *Comparison) stateAt(ctx context.Context, refs *freshness.Versions) (*st
 			return nil, reflector.ErrLate
 		case !probed && time.Since(began) > probeAfter:
 			probed = true
-			_ = c.Checker.Probe(ctx) // else the feed is waited for
+			_ = c.Checker.Probe(ctx) // otherwise the loop waits for the watch
 			continue
 		}
-		// What is missing has at least the next version.
+		// A missing change has at least the next version.
 		if err := c.Store.WaitFor(ctx, max(refs.Newest, v.RV()+1), checkLook); err != nil && !store.IsTooLarge(err) {
 			return nil, err
 		}
 	}
 }
 
-// differences compares the two sides, both in key order.
+// differences compares both sides in key order.
 func (r *round) differences() []Difference {
 	var found []Difference
 	refs := r.refs.Items
@@ -237,7 +236,7 @@ func (r *round) differences() []Difference {
 	return found
 }
 
-// inBoth are the differences that two rounds found alike.
+// inBoth returns the differences that both rounds found.
 func inBoth(first, second []Difference) []Difference {
 	seen := make(map[Difference]bool, len(first))
 	for _, d := range first {
@@ -252,7 +251,7 @@ func inBoth(first, second []Difference) []Difference {
 	return both
 }
 
-// sample compares objects byte by byte, all of a small collection.
+// sample compares some objects byte by byte, or all objects of a small collection.
 func (c *Comparison) sample(ctx context.Context, r *round) (n int, found []Difference, err error) {
 	changed := c.Resource.Changed
 	if !changed.IsZero() && time.Since(changed) < 2*source.RedefinitionTime {
@@ -268,7 +267,7 @@ func (c *Comparison) sample(ctx context.Context, r *round) (n int, found []Diffe
 		compared, differing, err := c.compareBytes(ctx, r.view, at, held.Key, each)
 		switch {
 		case source.IsRejected(err):
-			return n, found, nil // it does not take a token that is not its own, say
+			return n, found, nil // for example, it accepts only its own tokens
 		case err != nil:
 			return n, found, err
 		}
@@ -278,7 +277,7 @@ func (c *Comparison) sample(ctx context.Context, r *round) (n int, found []Diffe
 	return n, found, nil
 }
 
-// compareBytes compares up to n objects from key on with those of the upstream at a
+// compareBytes compares up to n objects, beginning with key, with those of the upstream at a
 // version.
 func (c *Comparison) compareBytes(ctx context.Context, v *store.View, at uint64, key string, n int) (compared int, found []Difference, err error) {
 	objs, err := c.listAt(ctx, v.PageToken(at, key), n)
@@ -308,8 +307,8 @@ func (c *Comparison) compareBytes(ctx context.Context, v *store.View, at uint64,
 	return compared, found, nil
 }
 
-// repeats reports whether the upstream says the same of objs again, and is the program
-// that the collection was listed from.
+// repeats reports whether the upstream sends the same objs again and is the program from which the
+// collection was listed.
 func (c *Comparison) repeats(ctx context.Context, v *store.View, at uint64, objs []*object.Object) (bool, error) {
 	for _, o := range objs {
 		before := c.Outage.Now(ctx)
@@ -327,7 +326,7 @@ func (c *Comparison) repeats(ctx context.Context, v *store.View, at uint64, objs
 	return true, nil
 }
 
-// listAt lists up to n objects of the page that token is of, as they are at its version.
+// listAt lists up to n objects of a page, at the version of its token.
 func (c *Comparison) listAt(ctx context.Context, token api.ContinueToken, n int) ([]*object.Object, error) {
 	var objs []*object.Object
 	meta, err := c.Source.List(ctx, c.Resource, c.Encoding, source.ListOptions{Limit: int64(n), Continue: token.Encode()}, func(raw []byte) error {
