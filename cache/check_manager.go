@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// checkShare bounds how much of the time checks are under way by themselves: after
-	// one that took t, none begins for checkShare times t.
+	// checkShare bounds the share of time that periodic checks take: after a check that took t, the
+	// next one begins no sooner than checkShare times t.
 	checkShare = 19
 )
 
@@ -26,8 +26,8 @@ var (
 	errStaleNow   = errors.New("the collection is stale, the upstream does not answer")
 )
 
-// Check compares the collections that which chooses with the upstream, one after the
-// other, ordered by resource and encoding. One that differs is stopped and filled anew.
+// Check compares the chosen collections with the upstream, one after the other, ordered by resource
+// and encoding. A collection that differs is stopped and filled again.
 func (m *Manager) Check(ctx context.Context, which func(schema.GroupVersionResource) bool) []*selfcheck.Checked {
 	var all []*selfcheck.Checked
 	entries := m.entries()
@@ -47,13 +47,13 @@ func (m *Manager) Check(ctx context.Context, which func(schema.GroupVersionResou
 	return all
 }
 
-// finishedCheck is what the last check of a collection found, and when.
+// finishedCheck is the result of the last check of a collection.
 type finishedCheck struct {
 	found *selfcheck.Checked
 	at    time.Time
 }
 
-// check checks one collection and draws the consequences.
+// check checks one collection and refills it if it differs.
 func (m *Manager) check(ctx context.Context, e *entry) *selfcheck.Checked {
 	out := m.compared(ctx, e)
 	last := &finishedCheck{out, time.Now()}
@@ -75,13 +75,13 @@ func (m *Manager) check(ctx context.Context, e *entry) *selfcheck.Checked {
 		log.Error("the collection differs from the upstream and is listed anew", "differences", out.Differing)
 		m.stop(store.ErrDiffers, func(_ collectionKey, other *entry) bool { return other == e })
 		if next, err := m.find(collectionKey{e.resource.GroupVersionResource, e.encoding}, e.resource); err == nil {
-			next.lastCheck.Store(last) // it is told of the one that takes the place
+			next.lastCheck.Store(last) // the result is shown with the new collection
 		}
 	}
 	return out
 }
 
-// compared compares a collection with the upstream while no other one is.
+// compared compares a collection with the upstream. Only one comparison runs at a time.
 func (m *Manager) compared(ctx context.Context, e *entry) *selfcheck.Checked {
 	out := &selfcheck.Checked{Resource: e.resource.GroupVersionResource, Encoding: e.encoding}
 	select {
@@ -110,8 +110,8 @@ func (m *Manager) compared(ctx context.Context, e *entry) *selfcheck.Checked {
 	}).Run(ctx, m.parts.pageSize)
 }
 
-// checkAll checks each collection once in a period, as long as the manager lives: one at a
-// time, spread over the period.
+// checkAll checks each collection once per period, one at a time and spread over the period, until
+// the Manager is closed.
 func (m *Manager) checkAll(period time.Duration) {
 	var took time.Duration
 	for {
@@ -131,8 +131,8 @@ func (m *Manager) checkAll(period time.Duration) {
 	}
 }
 
-// nextCheck is the collection whose last check is longest ago, nil if all were checked
-// after that time.
+// nextCheck returns the collection that was not checked for the longest time, or nil if all were
+// checked after before.
 func (m *Manager) nextCheck(before time.Time) *entry {
 	var next *entry
 	for _, e := range m.entries() {

@@ -17,11 +17,10 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-// Collection holds all objects of one resource in one encoding, fed by one
-// upstream watch. It has been whole from the moment on at which it came to be: it
-// is made of a complete list and in no other way. A Manager makes and owns it. All
-// methods are safe for concurrent use. Its version never goes back: when the
-// upstream's does, the collection stops and the Manager makes another.
+// Collection holds all objects of one resource in one encoding, kept up to date by one upstream
+// watch. It is made of a complete list and in no other way, so it is complete from the beginning. A
+// Manager creates and owns it. Its version never goes back: when the upstream's does, the
+// collection stops and the Manager makes another one. All methods are safe for concurrent use.
 type Collection struct {
 	resource *source.Resource
 	formed   *form.Resource // of resource
@@ -35,7 +34,7 @@ type Collection struct {
 	builds   sync.WaitGroup // of indexes
 }
 
-// newCollection makes the collection of e, which is all of first.
+// newCollection makes the collection of e from its first list.
 func newCollection(e *entry, first *store.List) *Collection {
 	c := &Collection{
 		resource: e.resource,
@@ -66,78 +65,70 @@ func newCollection(e *entry, first *store.List) *Collection {
 	return c
 }
 
-// Resource is what the collection holds.
+// Resource returns the collection's resource.
 func (c *Collection) Resource() *source.Resource { return c.resource }
 
-// Encoding is the encoding of the collection's objects.
+// Encoding returns the encoding of the collection's objects.
 func (c *Collection) Encoding() api.Encoding { return c.encoding }
 
-// ListKind is the kind and apiVersion of the resource's lists (PodList, v1), as
-// the upstream says them.
+// ListKind returns the kind and apiVersion of the resource's lists (PodList, v1), as the upstream
+// sends them.
 func (c *Collection) ListKind() (kind, apiVersion string) {
 	k := c.feed.ListMeta()
 	return k.Kind, k.APIVersion
 }
 
-// Warnings are the values of the Warning headers that the upstream sends with
-// every answer of the resource: that its version is deprecated. They must not be
-// modified.
+// Warnings returns the values of the Warning headers that the upstream sends with every response of
+// the resource, for example because its version is deprecated. They must not be modified.
 func (c *Collection) Warnings() []string {
 	return c.feed.ListMeta().Warnings
 }
 
-// RV is the version that the collection holds.
+// RV returns the version that the collection holds.
 func (c *Collection) RV() uint64 { return c.store.LatestRV() }
 
-// View is the current state: O(1), the same pointer while nothing changes.
+// View returns the latest state. It is O(1) and returns the same pointer while nothing changes.
 func (c *Collection) View() *store.View { return c.store.Latest() }
 
-// ViewAt is the state at exactly rv: the current one, a retained one, or one
-// made by undoing history, which is then retained. The error is an *ExpiredError
-// when that is no longer possible (or never was, between the versions around a
-// relist), a *TooLargeError when rv is above the collection's version (WaitFor
-// first). It must not be called from a mux's notify.
+// ViewAt returns the state at exactly rv, see store.Store.At.
 func (c *Collection) ViewAt(rv uint64) (*store.View, error) {
 	return c.store.At(rv, time.Now())
 }
 
-// Retain keeps v for ViewAt, within the limits of age and bytes, so that a
-// chunked list can go on from the version at which it began.
+// Retain keeps v for ViewAt, within the limits of age and bytes, so that a chunked list can
+// continue at its version.
 func (c *Collection) Retain(v *store.View) {
 	c.store.Retain(v, time.Now())
 }
 
-// Select returns the objects that f matches, in key order, and the version at
-// which they are the whole answer. ok is false when no index helps: the caller
-// then scans a View; and when ctx has ended.
+// Select returns the objects that f matches, in key order, and the version at which they are the
+// complete answer. ok is false if no index helps, so that the caller has to scan a View, and if ctx
+// has ended.
 func (c *Collection) Select(ctx context.Context, f *object.Filter) (objs []*object.Object, rv uint64, ok bool) {
 	return c.store.Select(ctx, f, c.resource.Namespaced, time.Now())
 }
 
-// WantShard says that a shard is being read: what finds its objects is made, for the reads
-// to come, or kept, where that pays.
+// WantShard records that a shard is being read, so that an index is built or kept where that pays.
 func (c *Collection) WantShard(s *shard.Selector) {
 	c.store.WantShard(s, time.Now())
 }
 
-// WaitFor returns when the collection holds rv. The error is a *TooLargeError
-// after timeout (at once if that is 0), the context's error, or the reason why
-// the collection stopped.
+// WaitFor returns when the collection holds rv. The error is a *TooLargeError after timeout (at
+// once if that is 0), the cause of ctx, or the reason why the collection stopped.
 func (c *Collection) WaitFor(ctx context.Context, rv uint64, timeout time.Duration) error {
 	return c.checker.WaitFor(ctx, rv, timeout)
 }
 
-// Fresh returns a version which the collection holds and which is at least as
-// new as every write that the upstream acknowledged before the call. Callers
-// share rounds, never one that began before they came. The error wraps
-// ErrUnsupported when the source cannot tell its version; it is a *TooLargeError
-// when the feed does not bring it in time, or does not confirm what was kept over a restart:
-// versions alone do not tell that the upstream has the same past.
+// Fresh returns a version that the collection holds and that is at least as new as every write that
+// the upstream acknowledged before the call. Concurrent callers share a round, but never one that
+// began before they called. The error wraps ErrUnsupported if the source cannot tell its version.
+// It is a *TooLargeError if the watch does not bring the version in time, or if a loaded state is
+// not confirmed in time: versions alone do not tell that the upstream has the same past.
 func (c *Collection) Fresh(ctx context.Context) (uint64, error) {
 	return c.FreshFor(ctx, &freshness.Asked{})
 }
 
-// FreshFor is Fresh that counts what it asks the source for.
+// FreshFor is Fresh that adds the requests to the source to asked.
 func (c *Collection) FreshFor(ctx context.Context, asked *freshness.Asked) (uint64, error) {
 	rv, err := c.checker.FreshFor(ctx, asked)
 	if err == nil && c.Unconfirmed() {
@@ -146,24 +137,25 @@ func (c *Collection) FreshFor(ctx context.Context, asked *freshness.Asked) (uint
 	return rv, err
 }
 
-// FreshAtOnce is Fresh for a PromptSource, which needs no request and nobody to share it with. With
-// any other source the error is ErrUnsupported.
+// FreshAtOnce is Fresh for a PromptSource, which needs no request and shares none. With any other
+// source the error is ErrUnsupported.
 func (c *Collection) FreshAtOnce(ctx context.Context) (uint64, error) {
 	return c.checker.FreshAtOnce(ctx)
 }
 
-// Named reports whether the upstream names the versions of objects for Revalidate, as far as is
-// known, and soon enough.
+// Named reports whether read.Reader.Revalidate is supported, as far as is known, and useful, that
+// is, whether the watch is not too slow.
 func (c *Collection) Named() bool { return c.checker.Named() }
 
-// WaitDeleted returns when the collection has seen the object with uid at key go: none of its
-// later states has it. An object that is absent and was not seen to go is an error at once,
-// because the feed may yet bring its creation. The other errors are those of WaitFor.
+// WaitDeleted returns when the collection has seen the deletion of the object with this key and
+// uid, so that no later state has it. If the object is absent and its deletion was not seen, it
+// fails at once, because the watch may yet bring the creation. The other errors are those of
+// WaitFor.
 func (c *Collection) WaitDeleted(ctx context.Context, key, uid string, timeout time.Duration) error {
 	return c.store.WaitDeleted(ctx, key, uid, timeout)
 }
 
-// confirmWait is for how long readers of the most recent state wait until it is confirmed.
+// confirmWait is how long readers of the most recent state wait for a loaded state to be confirmed.
 const confirmWait = 3 * time.Second
 
 // Watch is Mux().Watch.
@@ -176,19 +168,17 @@ func (c *Collection) Follow(f *object.Filter, notify func()) (*store.View, *watc
 	return c.store.Follow(f, notify)
 }
 
-// Mux fans out the collection's events.
+// Mux returns the multiplexer of the collection's events.
 func (c *Collection) Mux() *watchmux.Mux { return c.store.Mux() }
 
-// BookmarkTemplate is the object of a bookmark as the upstream sent it, in the
-// collection's encoding (protobuf: the bare message) and with whatever version
-// and annotation it then had, nil before the first; for encoding.Codec.
-// LearnBookmark. It
-// must not be modified.
+// BookmarkTemplate returns the object of a bookmark as the upstream sent it, in the collection's
+// encoding (protobuf: the bare message) and with the version and annotations of that bookmark, for
+// encoding.Codec.LearnBookmark. It is nil before the first bookmark and must not be modified.
 func (c *Collection) BookmarkTemplate() []byte {
 	return c.feed.BookmarkTemplate()
 }
 
-// State says how the collection is doing.
+// State returns the collection's phase and age.
 func (c *Collection) State() reflector.State {
 	if reason := c.end.reason(); reason != nil {
 		return reflector.State{Phase: reflector.Stopped, Err: reason}
@@ -196,33 +186,33 @@ func (c *Collection) State() reflector.State {
 	return c.feed.State(c.limits.StaleAfter)
 }
 
-// Unconfirmed reports whether the collection is what was kept over a restart, and the source
-// has not said yet that it is of the same cluster, or what has changed (KeepOptions).
+// Unconfirmed reports whether the collection was loaded from its checkpoint, and the source has not
+// confirmed yet that it is the same cluster, or what has changed since, see checkpoint.Options.
 func (c *Collection) Unconfirmed() bool { return c.feed.IsUnconfirmed() }
 
-// Closed is closed when the collection has stopped for good; State then has the
-// reason. Its views stay readable.
+// Closed is closed when the collection has stopped; State then has the reason. Its snapshots stay
+// readable.
 func (c *Collection) Closed() <-chan struct{} { return c.end.closed }
 
-// tidy drops what has been unused for long.
+// tidy drops what nobody has used for a while.
 func (c *Collection) tidy(now time.Time) {
 	c.store.DropUnused(now)
 	c.columns.DropUnused(now)
 }
 
-// Columns are the columns that queries have made of the collection.
+// Columns returns the columns that queries have made of the collection.
 func (c *Collection) Columns() *query.Columns { return &c.columns }
 
-// Freshness tells how new the collection is.
+// Freshness returns what proves that the collection is current.
 func (c *Collection) Freshness() *freshness.Checker { return c.checker }
 
-// close ends the collection's watchers with reason and drops what is kept for queries.
+// close ends the collection's watchers with reason and drops what queries have made of it.
 func (c *Collection) close(reason error) {
 	c.store.Close(reason)
 	c.columns.Close()
 }
 
-// collectionSizes are the figures of the metrics.
+// collectionSizes are the figures for metrics and status.
 type collectionSizes struct {
 	store.Sizes
 	columns     int

@@ -17,9 +17,8 @@ import (
 	"github.com/kubeweir/kubeweir/contain"
 )
 
-// entry is one resource in one encoding from its first use to its end. Nothing can be
-// read of an entry. That takes a Collection, and the only one there is comes with the
-// feed's first complete list:
+// entry is one resource in one encoding from its first use to its end. Nothing can be read from an
+// entry. Only a Collection can be read, and it is made of the first complete list:
 //
 //	starting ---- first complete list ----> synced: there is a Collection
 //	    \                                      |
@@ -32,43 +31,44 @@ type entry struct {
 	log      *slog.Logger
 	metrics  collectionMetrics
 	image    *checkpoint.Checkpoint // nil if the collection is not kept
-	made     *Collection            // that nobody reads yet; the feed's
+	made     *Collection            // not readable yet; belongs to the reflector
 	began    time.Time
 
-	ctx    context.Context // ends with the reason for stopping
+	ctx    context.Context // its cause is the reason for stopping
 	cancel context.CancelCauseFunc
-	synced chan struct{} // closed when there is a collection
+	synced chan struct{} // closed when there is a Collection
 	end    ending
 	done   chan struct{} // closed when all goroutines have ended
 
 	collection atomic.Pointer[Collection]
-	used       atomic.Bool // since the manager last looked
-	// lookedAt is when the last check of the collection began, or when the entry came to
-	// be; checked when one last found it equal to the upstream. Unix nanoseconds.
+	used       atomic.Bool // since the janitor last looked
+	// lookedAt is when the last check of the collection began, or when the entry was made. checked
+	// is when a check last found no difference. Both are in Unix nanoseconds.
 	lookedAt, checked atomic.Int64
 	lastCheck         atomic.Pointer[finishedCheck]
 
 	mu struct {
 		sync.Mutex
-		// attempt is closed, and replaced, when an attempt to start failed.
+		// attempt is closed, and replaced, when an attempt to start has failed.
 		attempt chan struct{}
-		failed  int   // attempts
+		failed  int   // number of failed attempts
 		err     error // of the last one
 	}
 
-	// Guarded by Manager.mu: when the janitor last found it used, and when it stopped.
+	// lastUsed is when the janitor last found the entry used, stopped when it stopped. Both are
+	// guarded by Manager.mu.
 	lastUsed, stopped time.Time
 	failed            atomic.Bool // see failedForGood
 }
 
-// ending is the end of an entry and of its collection.
+// ending is the end of an entry and of its Collection.
 type ending struct {
 	closed chan struct{}
 	over   atomic.Bool // closed is closed
-	err    error       // why; written before that
+	err    error       // why; written before over
 }
 
-// reason is why it ended, nil before.
+// reason returns why it ended, nil before that.
 func (e *ending) reason() error {
 	if !e.over.Load() {
 		return nil
@@ -76,7 +76,7 @@ func (e *ending) reason() error {
 	return e.err
 }
 
-// collectionParts are what a Manager's collections share.
+// collectionParts are shared by all collections of a Manager.
 type collectionParts struct {
 	source  source.Source
 	limits  *Limits
@@ -84,11 +84,11 @@ type collectionParts struct {
 	content *atomic.Uint64
 	metrics *metrics
 	outage  *reflector.Outage
-	// pageSize is the limit of paged lists, which tests make small.
+	// pageSize is the page size of paged lists. Tests make it small.
 	pageSize int64
-	jitter   func(n int64) int64      // a random number in [0,n)
+	jitter   func(n int64) int64      // returns a random number in [0, n)
 	keeper   *checkpoint.Checkpointer // nil if nothing is kept
-	doubt    func(time.Time)          // see feed.doubt
+	doubt    func(time.Time)          // see reflector.Options
 	log      *slog.Logger
 	panics   *contain.Panics
 }
@@ -120,7 +120,7 @@ func newEntry(ctx context.Context, p *collectionParts, res *source.Resource, enc
 	return e
 }
 
-// of returns e if it has the definition of res.
+// of returns e if its definition is compatible with res.
 func (e *entry) of(res *source.Resource) (*entry, error) {
 	if !e.resource.IsCompatible(res) {
 		return nil, source.ErrRedefined
@@ -128,7 +128,7 @@ func (e *entry) of(res *source.Resource) (*entry, error) {
 	return e, nil
 }
 
-// run feeds the collection until it is over and returns the reason.
+// run keeps the collection up to date until its end and returns the reason.
 func (e *entry) run() error {
 	e.log.Debug("collection starts")
 	var err error
@@ -152,29 +152,29 @@ func (e *entry) run() error {
 	return err
 }
 
-// firstList makes the collection of the feed's first complete list, and returns the
-// store that the feed is to keep up to date.
+// firstList makes the Collection of the first complete list, and returns the store to keep up to
+// date.
 func (e *entry) firstList(first *store.List) *store.Store {
 	e.made = newCollection(e, first)
 	return e.made.store
 }
 
-// ready lets the collection be read.
+// ready makes the Collection readable.
 func (e *entry) ready() {
 	c, took := e.made, time.Since(e.began)
 	e.metrics.syncSeconds.Observe(took.Seconds())
 	v := c.View()
 	e.log.Info("collection synced", "objects", v.Len(), "bytes", v.Bytes(),
 		"seconds", took.Seconds(), "resourceVersion", v.RV())
-	e.checked.Store(time.Now().UnixNano()) // what is complete was just listed, or confirmed
+	e.checked.Store(time.Now().UnixNano()) // it was just listed or confirmed
 	if e.feed.IsLoaded() {
-		e.lookedAt.Store(0) // so that it is the next to be checked
+		e.lookedAt.Store(0) // so that it is checked next
 	}
 	e.collection.Store(c)
 	close(e.synced)
 }
 
-// attemptFailed is called by the feed when a list failed before that.
+// attemptFailed is called when an attempt has failed before ready.
 func (e *entry) attemptFailed(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -184,7 +184,7 @@ func (e *entry) attemptFailed(err error) {
 	e.mu.attempt = make(chan struct{})
 }
 
-// current is the collection if it can be read: it has synced and not stopped.
+// current returns the Collection if it can be read, that is, if it is synced and not stopped.
 func (e *entry) current() *Collection {
 	if e.end.over.Load() {
 		return nil
@@ -198,9 +198,8 @@ type startError struct{ reason error }
 func (e *startError) Error() string { return fmt.Sprintf("the cache cannot be filled: %v", e.reason) }
 func (e *startError) Unwrap() error { return e.reason }
 
-// await returns the collection when it is synced. The error says that it has stopped,
-// or is not likely to be synced soon: an attempt failed in a way that another will not
-// change, or two did.
+// await returns the Collection when it is synced. It fails if the entry has stopped, or is not
+// likely to be synced soon: an attempt was rejected, or two have failed.
 func (e *entry) await(ctx context.Context) (*Collection, error) {
 	for {
 		e.mu.Lock()
@@ -225,7 +224,7 @@ func (e *entry) await(ctx context.Context) (*Collection, error) {
 	}
 }
 
-// state says how the entry is doing.
+// state returns the entry's phase.
 func (e *entry) state() reflector.State {
 	if c := e.collection.Load(); c != nil {
 		return c.State()
@@ -238,16 +237,16 @@ func (e *entry) state() reflector.State {
 	return reflector.State{Phase: reflector.Starting, Since: e.began, Err: e.mu.err}
 }
 
-// failedForGood reports that the collection stopped for a reason which another
-// would meet as well. It stays for failedFor, so that its callers are refused
-// without a list each.
+// failedForGood reports whether the collection stopped for a reason that its successor would meet
+// as well. The entry then stays for failedFor, so that callers are rejected without a list for each
+// of them.
 func (e *entry) failedForGood() bool {
 	var decode *reflector.DecodeError
 	var panicked *contain.Error
 	return e.end.over.Load() && (e.failed.Load() || errors.As(e.end.err, &decode) || errors.As(e.end.err, &panicked))
 }
 
-// Checkpoint implements keptCollection.
+// Checkpoint implements checkpoint.Collection.
 func (e *entry) Checkpoint() *checkpoint.Checkpoint {
 	if e.current() == nil {
 		return nil
@@ -255,17 +254,17 @@ func (e *entry) Checkpoint() *checkpoint.Checkpoint {
 	return e.image
 }
 
-// Context implements keptCollection.
+// Context implements checkpoint.Collection.
 func (e *entry) Context() context.Context { return e.ctx }
 
-// Churn implements keptCollection. There must have been a Checkpoint.
+// Churn implements checkpoint.Collection. It must not be called before Checkpoint has returned one.
 func (e *entry) Churn() int64 { return e.collection.Load().store.Churn() }
 
-// Note implements keptCollection.
+// Note implements checkpoint.Collection.
 func (e *entry) Note() (_ store.Moment, _ checkpoint.Note, ok bool) {
 	c := e.collection.Load()
-	// Before the state: what is set when another list is complete is not said of the state
-	// before that. Called the old server's, what is new is merely listed once more.
+	// The server is read first: a list that completes meanwhile must not be attributed to the old
+	// state. The other way round, a new state with the old server is merely listed once more.
 	server := c.feed.Server()
 	if c.feed.IsUnsure() {
 		return store.Moment{}, checkpoint.Note{}, false
@@ -279,5 +278,5 @@ func (e *entry) Note() (_ store.Moment, _ checkpoint.Note, ok bool) {
 	if state := c.State(); state.Phase == reflector.Stale {
 		note.At = state.Since
 	}
-	return m, note, !c.feed.IsUnsure() // what came meanwhile
+	return m, note, !c.feed.IsUnsure() // it may have changed meanwhile
 }

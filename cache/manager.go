@@ -31,50 +31,43 @@ import (
 
 // Options configure a Manager.
 type Options struct {
-	// Source is what the collections are fed from. Required.
+	// Source is what collections are filled from. Required.
 	Source source.Source
 	Limits Limits
-	// Keep says what is kept over restarts.
+	// Keep says which collections are saved for a restart.
 	Keep checkpoint.Options
-	// CheckPeriod is how often each collection is compared with the source; 0 is never.
+	// CheckPeriod is how often each collection is compared with the source; 0 means never.
 	CheckPeriod time.Duration
-	// Registerer takes the metrics; nil for none.
+	// Registerer registers the metrics; nil for none.
 	Registerer prometheus.Registerer
-	// Logger is slog.Default when nil.
+	// Logger is the logger; nil means slog.Default.
 	Logger *slog.Logger
 }
 
-// Limits bound what the collections of a Manager keep and do. A zero field
-// takes its default.
+// Limits bound the memory and load of a Manager's collections. A zero field means its default.
 type Limits struct {
-	// HistoryAge, HistoryBytes and HistoryEvents bound the events that each
-	// collection keeps for late watchers and exact reads. Defaults: 10 min,
-	// 64 MiB, 102,400.
+	// HistoryAge, HistoryBytes and HistoryEvents bound the events that each collection keeps for
+	// late watchers and exact reads. Defaults: 10 min, 64 MiB, 102,400.
 	HistoryAge    time.Duration
 	HistoryBytes  int64
 	HistoryEvents int
-	// SnapshotAge and SnapshotBytes bound the retained views of a collection:
-	// how long one stays unused, and the bytes that all of them keep from being
-	// freed. Defaults: 10 min, 64 MiB.
+	// SnapshotAge and SnapshotBytes bound the retained snapshots of a collection: how long one may
+	// stay unused, and the bytes that all of them keep from being freed. Defaults: 10 min, 64 MiB.
 	SnapshotAge   time.Duration
 	SnapshotBytes int64
-	// QueryBytes bounds what lists' queries have asked for of a collection: the values at
-	// their paths and the orders by them, with what these keep from being freed.
-	// Default: 64 MiB.
+	// QueryBytes bounds the columns and orders that queries make of a collection, including what
+	// they keep from being freed. Default: 64 MiB.
 	QueryBytes int64
-	// IdleAfter stops a collection that had neither a read nor a watcher for so
-	// long. Default: 10 min.
+	// IdleAfter is how long a collection without reads and watches is kept. Default: 10 min.
 	IdleAfter time.Duration
-	// ColdStarts is how many collections may read a list at the same time;
-	// StartWaiters how many callers may wait for starting collections before
-	// others are told to retry. Defaults: 4 and 1,000.
+	// ColdStarts is the maximum number of concurrent lists. StartWaiters is how many callers may
+	// wait for collections to start; the others are told to retry. Defaults: 4 and 1,000.
 	ColdStarts   int
 	StartWaiters int
-	// StaleAfter is the silence of a connected feed after which it counts as
-	// stale. Default: 30 s.
+	// StaleAfter is how long the connection of a watch may be silent before the collection is
+	// Stale. Default: 30 s.
 	StaleAfter time.Duration
-	// Indexes is how many labels and fields a collection indexes at most.
-	// Default: 16.
+	// Indexes is the maximum number of indexes of a collection. Default: 16.
 	Indexes int
 }
 
@@ -99,24 +92,23 @@ func orDefault[T int | int64 | time.Duration](v *T, def T) {
 	}
 }
 
-// Manager starts collections on first use, stops them when idle and owns them.
-// It is safe for concurrent use.
+// Manager starts collections on first use, stops them when idle, and owns them. It is safe for
+// concurrent use.
 type Manager struct {
 	parts   collectionParts
 	ctx     context.Context // of all collections
 	cancel  context.CancelCauseFunc
 	work    sync.WaitGroup // the janitor and the collections
-	waiting atomic.Int64   // callers waiting for a start
-	// checking has a place for the one check that is under way.
+	waiting atomic.Int64   // callers that wait for a start
+	// checking admits one comparison at a time.
 	checking chan struct{}
 
-	// mu guards the map. A collection leaves it when it has stopped, and when it
-	// is told to stop.
+	// mu guards the maps. An entry leaves collections when it has stopped, or is told to stop.
 	mu struct {
 		sync.RWMutex
 		collections map[collectionKey]*entry
-		rewound     map[collectionKey]time.Time // when that last stopped a collection
-		wanted      map[collectionKey]time.Time // see Wanted; at most one for each resource and encoding
+		rewound     map[collectionKey]time.Time // when a rewind last stopped the collection
+		wanted      map[collectionKey]time.Time // see Wanted; at most one per resource and encoding
 		closed      bool
 	}
 }
@@ -131,10 +123,10 @@ const failedFor = time.Minute
 // tidyPeriod is how often the janitor looks at the collections.
 const tidyPeriod = 15 * time.Second
 
-// retrySeconds is what callers are told who come while too many wait.
+// retrySeconds is the retry delay for callers when too many wait.
 const retrySeconds = 1
 
-// NewManager makes a Manager. Close ends it. The error is the Registerer's.
+// NewManager returns a Manager. Close stops it. The error is that of the Registerer.
 func NewManager(o Options) (*Manager, error) {
 	limits := o.Limits.withDefaults()
 	log := o.Logger
@@ -176,7 +168,7 @@ func NewManager(o Options) (*Manager, error) {
 	return m, nil
 }
 
-// Panics contains the panics of the collections, and of who works with them.
+// Panics returns what contains the panics of collections and of their users.
 func (m *Manager) Panics() *contain.Panics { return m.parts.panics }
 
 // Prompt reports whether the source is a PromptSource.
@@ -185,14 +177,14 @@ func (m *Manager) Prompt() bool {
 	return ok
 }
 
-// Minor is the minor release of Kubernetes 1 that the source's server says it is of; 0 if
-// it does not tell, or is something else.
+// Minor returns the minor release of Kubernetes 1 that the source's server reports, or 0 if it
+// reports something else. It asks the server if necessary.
 func (m *Manager) Minor(ctx context.Context) int { return minorOf(m.parts.outage.Known(ctx)) }
 
-// KnownMinor is Minor as far as that is known; nobody is asked.
+// KnownMinor is Minor as far as is known, without a request.
 func (m *Manager) KnownMinor() int { return minorOf(m.parts.outage.Heard()) }
 
-// minorOf reads what a server says that it is.
+// minorOf parses the server's version.
 func minorOf(text string) int {
 	var server struct {
 		GitVersion string `json:"gitVersion"`
@@ -209,12 +201,10 @@ func minorOf(text string) int {
 	return n
 }
 
-// Collection returns the collection of res in enc, synced, starting it when
-// nobody used it before; simultaneous first callers share one start. Call it
-// for every request: the call is cheap, and it is what keeps a collection from
-// being idle. The error is a 429 Status error with a retry delay when too many
-// wait already, the source's own when the start was refused or failed twice (the
-// collection goes on trying), ErrRedefined, or the context's.
+// Collection returns the synced collection of res in enc. The first callers start it together. Call
+// it for every request: it is cheap, and it keeps the collection from being idle. The error is a
+// 429 Status error with a retry delay if too many callers wait, the source's own if the start was
+// rejected or has failed twice (the collection keeps trying), ErrRedefined, or the cause of ctx.
 func (m *Manager) Collection(ctx context.Context, res *source.Resource, enc api.Encoding) (*Collection, error) {
 	key := collectionKey{res.GroupVersionResource, enc}
 	for attempt := 0; ; attempt++ {
@@ -228,16 +218,15 @@ func (m *Manager) Collection(ctx context.Context, res *source.Resource, enc api.
 		c, err := m.await(ctx, e)
 		var stopped *store.StoppedError
 		if errors.As(err, &stopped) && attempt < startAttempts && !e.failedForGood() {
-			continue // dropped while starting, say: the next one
+			continue // for example, it was dropped while starting
 		}
 		return c, err
 	}
 }
 
-// Wanted returns the collection of res in enc if it is synced, and marks it as used.
-// Otherwise it returns nil, and a second call within a minute starts the collection
-// without waiting for it: what is read again and again is worth a watch, what
-// somebody reads once is not.
+// Wanted returns the collection of res in enc if it is synced, and marks it as used. Otherwise it
+// returns nil, and a second call within a minute starts the collection in the background, because a
+// resource that is read repeatedly is worth a watch.
 func (m *Manager) Wanted(res *source.Resource, enc api.Encoding) *Collection {
 	key := collectionKey{res.GroupVersionResource, enc}
 	e := m.lookup(key)
@@ -254,8 +243,7 @@ func (m *Manager) Wanted(res *source.Resource, enc api.Encoding) *Collection {
 	return nil
 }
 
-// Held returns the collection of res in enc if there is a complete one, stale or not; it
-// starts none.
+// Held returns the collection of res in enc if it is complete, stale or not. It does not start one.
 func (m *Manager) Held(res *source.Resource, enc api.Encoding) *Collection {
 	e := m.lookup(collectionKey{res.GroupVersionResource, enc})
 	if e == nil || !e.resource.IsCompatible(res) {
@@ -264,7 +252,7 @@ func (m *Manager) Held(res *source.Resource, enc api.Encoding) *Collection {
 	return e.current()
 }
 
-// Peek is Held that is no use of the collection: for those who look.
+// Peek is Held that does not count as a use of the collection.
 func (m *Manager) Peek(res *source.Resource, enc api.Encoding) *Collection {
 	m.mu.RLock()
 	e := m.mu.collections[collectionKey{res.GroupVersionResource, enc}]
@@ -275,12 +263,12 @@ func (m *Manager) Peek(res *source.Resource, enc api.Encoding) *Collection {
 	return e.current()
 }
 
-// Start starts the collection of res in enc, if there is none, without waiting for it.
+// Start starts the collection of res in enc in the background, if there is none.
 func (m *Manager) Start(res *source.Resource, enc api.Encoding) {
-	_, _ = m.find(collectionKey{res.GroupVersionResource, enc}, res) // whoever reads it gets the error
+	_, _ = m.find(collectionKey{res.GroupVersionResource, enc}, res) // readers get the error
 }
 
-// wantedAgain notes that key was wanted and reports whether it was within wantedFor.
+// wantedAgain records that key was wanted and reports whether it was wanted within wantedFor.
 func (m *Manager) wantedAgain(key collectionKey) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -290,14 +278,14 @@ func (m *Manager) wantedAgain(key collectionKey) bool {
 	return ok && now.Sub(last) < wantedFor
 }
 
-// wantedFor is how long a collection that was wanted once is remembered.
+// wantedFor is how long it is remembered that a collection was wanted.
 const wantedFor = time.Minute
 
-// startAttempts bounds how often a caller waits anew because the collection that
-// it waited for was stopped.
+// startAttempts is how often a caller waits again because the collection that it waited for was
+// stopped.
 const startAttempts = 3
 
-// lookup returns the collection, nil if there is none, and marks it as used.
+// lookup returns the entry of key, nil if there is none, and marks it as used.
 func (m *Manager) lookup(key collectionKey) *entry {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -308,8 +296,7 @@ func (m *Manager) lookup(key collectionKey) *entry {
 	return e
 }
 
-// find is lookup, but that it makes the collection if there is none, and that what it
-// returns has the definition of res.
+// find returns the entry of key and creates it if necessary. Its definition is compatible with res.
 func (m *Manager) find(key collectionKey, res *source.Resource) (*entry, error) {
 	if e := m.lookup(key); e != nil {
 		return e.of(res)
@@ -322,7 +309,7 @@ func (m *Manager) find(key collectionKey, res *source.Resource) (*entry, error) 
 	if e := m.mu.collections[key]; e != nil { // another caller was faster
 		return e.of(res)
 	}
-	if res.IsRetired() { // under the lock, so that Drop finds what was made before
+	if res.IsRetired() { // under the lock, so that Drop finds what was created before
 		return nil, source.ErrRedefined
 	}
 	e := newEntry(m.ctx, &m.parts, res, key.encoding)
@@ -331,7 +318,7 @@ func (m *Manager) find(key collectionKey, res *source.Resource) (*entry, error) 
 	return e, nil
 }
 
-// run is the goroutine of a collection.
+// run is the goroutine of an entry.
 func (m *Manager) run(key collectionKey, e *entry) {
 	defer close(e.done)
 	reason := e.run()
@@ -344,8 +331,8 @@ func (m *Manager) run(key collectionKey, e *entry) {
 	defer m.mu.Unlock()
 	e.stopped = time.Now()
 	if errors.Is(reason, store.ErrRewound) {
-		// Once is an accident. A source that does it again and again has versions
-		// that cannot be relied on, and should not be listed again and again.
+		// Once is an accident. A source that does it again has unreliable versions, and must not be
+		// listed again and again.
 		e.failed.Store(e.stopped.Sub(m.mu.rewound[key]) < failedFor)
 		m.mu.rewound[key] = e.stopped
 	}
@@ -354,7 +341,7 @@ func (m *Manager) run(key collectionKey, e *entry) {
 	}
 }
 
-// await waits for the collection's start, if not too many do.
+// await waits for the collection to start, unless too many callers wait.
 func (m *Manager) await(ctx context.Context, e *entry) (*Collection, error) {
 	if m.waiting.Add(1) > int64(m.parts.limits.StartWaiters) {
 		m.waiting.Add(-1)
@@ -365,15 +352,14 @@ func (m *Manager) await(ctx context.Context, e *entry) (*Collection, error) {
 	return e.await(ctx)
 }
 
-// Drop stops the collections of gvr in all encodings and ends their watches with
-// reason: those of clients as the upstream ends its own then, without an error. It
-// returns when they have ended. The next caller of Collection starts anew, with a
-// Resource that is not retired.
+// Drop stops the collections of gvr in all encodings, and ends their watches cleanly, as the
+// upstream ends its own then. It returns when they have stopped. The next caller of Collection
+// starts a new one, with a Resource that is not retired.
 func (m *Manager) Drop(gvr schema.GroupVersionResource, reason error) {
 	m.stop(&store.DroppedError{Reason: reason}, func(key collectionKey, _ *entry) bool { return key.resource == gvr })
 }
 
-// stop ends the collections that which chooses, and waits for them.
+// stop stops the chosen entries and waits for them.
 func (m *Manager) stop(reason error, which func(collectionKey, *entry) bool) {
 	var stopped []*entry
 	m.mu.Lock()
@@ -390,16 +376,16 @@ func (m *Manager) stop(reason error, which func(collectionKey, *entry) bool) {
 	}
 }
 
-// doubtHeld gives up all that was loaded, and not what is still to be: a part of it was of a
-// past that the source does not have. Unless broke is zero a watch broke then of which the
-// same was found, and all that was listed before is given up, too. Collections that are in use
-// are filled anew.
+// doubtHeld discards all loaded collections, and prevents further loading, after one of them turned
+// out to be of a past that the source does not have. If broke is not zero, this was found after a
+// watch broke at that time, and all collections that were listed before are discarded, too. They
+// are filled again.
 func (m *Manager) doubtHeld(broke time.Time) {
 	k := m.parts.keeper
 	if fresh := k != nil && k.Distrust(); !fresh && broke.IsZero() {
 		return
 	}
-	m.parts.panics.Go(&m.work, "background", func() { // of a feed, which may be one of those
+	m.parts.panics.Go(&m.work, "background", func() { // the caller is a reflector, which may be one of those
 		var stopped []*entry
 		m.stop(store.ErrRewound, func(_ collectionKey, e *entry) bool {
 			doubted := e.feed.HeldBefore(broke)
@@ -414,8 +400,8 @@ func (m *Manager) doubtHeld(broke time.Time) {
 	})
 }
 
-// tidy is the janitor: it stops idle collections and lets the others drop what
-// they no longer need, until the manager is closed.
+// tidy is the janitor. It stops idle collections and makes the others drop what they do not need,
+// until the Manager is closed.
 func (m *Manager) tidy() {
 	ticker := time.NewTicker(min(tidyPeriod, m.parts.limits.IdleAfter))
 	defer ticker.Stop()
@@ -458,7 +444,7 @@ func (m *Manager) entries() []*entry {
 	return all
 }
 
-// CollectionStatus is one line of Status.
+// CollectionStatus is the status of one collection.
 type CollectionStatus struct {
 	Resource schema.GroupVersionResource
 	Encoding api.Encoding
@@ -467,14 +453,15 @@ type CollectionStatus struct {
 	Objects  int
 	// Bytes is the size of the objects.
 	Bytes int64
-	// Watches is what there is of watches and of history.
+	// Watches are the figures of watches and history.
 	Watches watchmux.Stats
-	// Indexes, Snapshots and Columns are how many there are; SnapshotBytes and ColumnBytes
-	// what they keep from being freed, at most.
+	// Indexes, Snapshots and Columns are their numbers. SnapshotBytes and ColumnBytes are upper
+	// bounds of what they keep from being freed.
 	Indexes, Snapshots, Columns int
 	SnapshotBytes, ColumnBytes  int64
-	// Checked is when it was last found equal to the upstream, or first listed; zero while it
-	// is starting. LastCheck is what the last comparison found, at LookedAt; nil before one.
+	// Checked is when the collection was last listed, or found equal to the upstream; zero while it
+	// is starting. LastCheck is the result of the last comparison at LookedAt, nil before the
+	// first.
 	Checked, LookedAt time.Time
 	LastCheck         *selfcheck.Checked
 }
@@ -511,8 +498,8 @@ func (m *Manager) Status() []CollectionStatus {
 	return all
 }
 
-// Close stops all collections and waits for their goroutines. What is kept over restarts is
-// brought up to date before, if that can be done in a few seconds.
+// Close stops all collections and waits for their goroutines. Checkpoints are saved before, if that
+// is possible within a few seconds.
 func (m *Manager) Close() {
 	m.mu.Lock()
 	m.mu.closed = true

@@ -5,10 +5,9 @@ import (
 	"github.com/kubeweir/kubeweir/cache/checkpoint"
 )
 
-// Kept lists the collections of which there are images: those that were in use when the last
-// process ended. Images that are of no use are removed, as is one over which there is a
-// panic. A disk that does not answer is waited for; who cannot wait calls it aside: what is read
-// after ctx has ended changes nothing.
+// Kept lists the collections that have checkpoints: those that were in use when the last process
+// ended. See checkpoint.Checkpointer.List. A disk that does not respond blocks it; after the end of
+// ctx it changes nothing.
 func (m *Manager) Kept(ctx context.Context) []checkpoint.Saved {
 	if m.parts.keeper == nil {
 		return nil
@@ -16,9 +15,9 @@ func (m *Manager) Kept(ctx context.Context) []checkpoint.Saved {
 	return m.parts.keeper.List(ctx, m.parts.panics)
 }
 
-// LeaveImages ends the keeping: what has changed is saved, and then Options.Keep.Images are
-// not used any more, so that another Manager may have them. Collections are served as before.
-// It reports whether it has come so far: a disk that does not answer is not waited for.
+// LeaveImages saves what has changed and then ends the use of Options.Keep.Images, so that another
+// Manager may use them. Collections are served as before. It returns false if the disk does not
+// respond.
 func (m *Manager) LeaveImages() bool {
 	k := m.parts.keeper
 	if k == nil {
@@ -36,15 +35,14 @@ func (m *Manager) LeaveImages() bool {
 	return true
 }
 
-// Forget removes what is kept of a collection that there will not be again. There must be
-// none of it now.
+// Forget removes the checkpoint of a collection that will not come back and does not exist now.
 func (m *Manager) Forget(c checkpoint.Saved) {
 	if m.parts.keeper != nil {
 		m.parts.keeper.Forget(c)
 	}
 }
 
-// kept are the collections for the saver.
+// kept returns the collections for the saver.
 func (m *Manager) kept() []checkpoint.Collection {
 	entries := m.entries()
 	all := make([]checkpoint.Collection, len(entries))

@@ -13,8 +13,8 @@ import (
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
-// metrics are the counters of a Manager's collections; they outlive those. Their
-// labels are group, resource and encoding: never a namespace, name or version.
+// metrics are the counters of all collections of a Manager, which they outlive. Their labels are
+// group, resource and encoding, never a namespace, name or version.
 type metrics struct {
 	restarts, events, fresh *prometheus.CounterVec
 	syncSeconds             *prometheus.HistogramVec
@@ -22,7 +22,7 @@ type metrics struct {
 	checks, differences     *prometheus.CounterVec
 }
 
-// collectionMetrics are one collection's.
+// collectionMetrics are those of one collection.
 type collectionMetrics struct {
 	feed        reflector.Metrics
 	fresh       *prometheus.CounterVec // by way
@@ -66,7 +66,7 @@ func newMetrics() *metrics {
 func (m *metrics) collection(res *source.Resource, enc api.Encoding) collectionMetrics {
 	labels := prometheus.Labels{"group": res.Group, "resource": res.Resource, "encoding": enc.String()}
 	for _, result := range []selfcheck.Result{selfcheck.Same, selfcheck.Differs, selfcheck.Unfinished} {
-		m.checks.With(prometheus.Labels{"group": res.Group, "resource": res.Resource, "encoding": enc.String(), "result": result.String()}) // so that the first is a change
+		m.checks.With(prometheus.Labels{"group": res.Group, "resource": res.Resource, "encoding": enc.String(), "result": result.String()}) // so that the first one is a change
 	}
 	return collectionMetrics{
 		feed:        reflector.Metrics{Restarts: m.restarts.MustCurryWith(labels), Events: m.events.MustCurryWith(labels)},
@@ -75,8 +75,7 @@ func (m *metrics) collection(res *source.Resource, enc api.Encoding) collectionM
 	}
 }
 
-// register registers the counters and a collector of the collections' present
-// state.
+// register registers the counters and the collector of the collections' current state.
 func (m *Manager) register(r prometheus.Registerer, checkPeriod time.Duration) error {
 	c := m.parts.metrics
 	setting := func(name, help string, value float64) prometheus.Collector {
@@ -99,14 +98,14 @@ func (m *Manager) register(r prometheus.Registerer, checkPeriod time.Duration) e
 	return m.parts.keeper.Register(r)
 }
 
-// stateCollector reads the collections when it is asked.
+// stateCollector reads the collections when metrics are scraped.
 type stateCollector struct {
 	manager *Manager
 	gauges  []gauge
 }
 
-// gauge is one metric of a collection. Collections of one resource in several
-// API versions share their labels, so their values are joined.
+// gauge is one metric of a collection. Collections of one resource in several API versions have the
+// same labels, so their values are combined.
 type gauge struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
@@ -114,7 +113,7 @@ type gauge struct {
 	join func(a, b float64) float64
 }
 
-// reading is what is read of one collection at once.
+// reading is the state of one collection at one moment.
 type reading struct {
 	state reflector.State
 	sizes collectionSizes
@@ -169,7 +168,7 @@ func newStateCollector(m *Manager) *stateCollector {
 	return c
 }
 
-// lag is 0 for a collection that is starting.
+// lag returns 0 for a collection that is starting.
 func (r *reading) lag() float64 {
 	if r.state.LastContact.IsZero() {
 		return 0
