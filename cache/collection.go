@@ -88,16 +88,16 @@ func (c *Collection) Warnings() []string {
 func (c *Collection) RV() uint64 { return c.store.LatestRV() }
 
 // View returns the latest state. It is O(1) and returns the same pointer while nothing changes.
-func (c *Collection) View() *store.View { return c.store.Latest() }
+func (c *Collection) View() *store.Snapshot { return c.store.Latest() }
 
 // ViewAt returns the state at exactly rv, see store.Store.At.
-func (c *Collection) ViewAt(rv uint64) (*store.View, error) {
+func (c *Collection) ViewAt(rv uint64) (*store.Snapshot, error) {
 	return c.store.At(rv, time.Now())
 }
 
 // Retain keeps v for ViewAt, within the limits of age and bytes, so that a chunked list can
 // continue at its version.
-func (c *Collection) Retain(v *store.View) {
+func (c *Collection) Retain(v *store.Snapshot) {
 	c.store.Retain(v, time.Now())
 }
 
@@ -164,7 +164,7 @@ func (c *Collection) Watch(from uint64, f *object.Filter, notify func()) (*watch
 }
 
 // Follow returns View and a watcher of all events after it.
-func (c *Collection) Follow(f *object.Filter, notify func()) (*store.View, *watchmux.Watcher, error) {
+func (c *Collection) Follow(f *object.Filter, notify func()) (*store.Snapshot, *watchmux.Watcher, error) {
 	return c.store.Follow(f, notify)
 }
 

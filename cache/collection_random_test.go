@@ -344,7 +344,7 @@ func names(objs []*object.Object) []string {
 	return out
 }
 
-func all(v *store.View, namespace, from string) []*object.Object {
+func all(v *store.Snapshot, namespace, from string) []*object.Object {
 	var objs []*object.Object
 	v.Ascend(namespace, from, func(o *object.Object) bool {
 		objs = append(objs, o)

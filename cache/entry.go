@@ -272,7 +272,7 @@ func (e *entry) Note() (_ store.Moment, _ checkpoint.Note, ok bool) {
 	m := c.store.Moment()
 	kind := c.feed.ListMeta()
 	note := checkpoint.Note{
-		ResourceVersion: m.View.RV(), Whole: m.ResumeRV, At: time.Now(), Objects: m.View.Len(), Bytes: m.View.Bytes(),
+		ResourceVersion: m.Snapshot.RV(), Whole: m.ResumeRV, At: time.Now(), Objects: m.Snapshot.Len(), Bytes: m.Snapshot.Bytes(),
 		Server: server, Kind: kind.Kind, APIVersion: kind.APIVersion, Warnings: kind.Warnings,
 	}
 	if state := c.State(); state.Phase == reflector.Stale {

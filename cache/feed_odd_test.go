@@ -378,7 +378,7 @@ func TestOddSources(t *testing.T) {
 	}
 }
 
-func scriptedState(v *store.View) string {
+func scriptedState(v *store.Snapshot) string {
 	out := fmt.Sprintf("%d:", v.RV())
 	for _, o := range all(v, "", "") {
 		out += fmt.Sprintf(" %s@%d", o.Key, o.RV)

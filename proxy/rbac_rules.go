@@ -41,7 +41,7 @@ type heldRules struct {
 // get returns the rules, if all four collections are held whole and usable says so of each; nil
 // if not. They are the same as long as the objects are.
 func (h *heldRules) get(usable func(*cache.Collection) bool) *rbac.Rules {
-	var views [4]*store.View
+	var views [4]*store.Snapshot
 	for i, gvr := range rbacResources() {
 		res, ok := h.resources.Lookup(gvr)
 		if !ok {
@@ -57,7 +57,7 @@ func (h *heldRules) get(usable func(*cache.Collection) bool) *rbac.Rules {
 }
 
 // of returns the rules of the objects in views, made once for the same objects.
-func (h *heldRules) of(views *[4]*store.View) *rbac.Rules {
+func (h *heldRules) of(views *[4]*store.Snapshot) *rbac.Rules {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	of := [4]uint64{views[0].Content(), views[1].Content(), views[2].Content(), views[3].Content()}
@@ -93,7 +93,7 @@ type rbacObject[T any] interface {
 }
 
 // decodeAll reads the objects of v that are not known from before.
-func decodeAll[T any, P rbacObject[T]](v *store.View, known *map[uint64]P, to *[]P) (err error) {
+func decodeAll[T any, P rbacObject[T]](v *store.Snapshot, known *map[uint64]P, to *[]P) (err error) {
 	all := make(map[uint64]P, v.Len())
 	v.Ascend("", "", func(o *object.Object) bool {
 		one := (*known)[o.ID]

@@ -92,11 +92,11 @@ func (i *Checkpoint) save(ctx context.Context, c Collection, now bool) error {
 	if i.mu.over || !i.tookLocked() || waits && (!now || i.mu.full) { // the last save is for those that have space
 		return nil
 	}
-	if view := i.mu.holds.View; view != nil && !now && time.Since(i.mu.saved) < saveEvery && c.Churn()-view.Churn() <= saveChurn {
+	if view := i.mu.holds.Snapshot; view != nil && !now && time.Since(i.mu.saved) < saveEvery && c.Churn()-view.Churn() <= saveChurn {
 		return nil // without taking a snapshot, which would make the reflector copy what it changes next
 	}
 	m, note, ok := c.Note()
-	if !ok || !i.dueLocked(m.View, &note, now) {
+	if !ok || !i.dueLocked(m.Snapshot, &note, now) {
 		return nil
 	}
 	began := time.Now()
@@ -117,8 +117,8 @@ func (i *Checkpoint) save(ctx context.Context, c Collection, now bool) error {
 	return err
 }
 
-func (i *Checkpoint) dueLocked(v *store.View, note *Note, now bool) bool {
-	if i.mu.holds.View == nil || v.Content() != i.mu.holds.View.Content() {
+func (i *Checkpoint) dueLocked(v *store.Snapshot, note *Note, now bool) bool {
+	if i.mu.holds.Snapshot == nil || v.Content() != i.mu.holds.Snapshot.Content() {
 		return true
 	}
 	if note.ResourceVersion != i.mu.note.ResourceVersion || note.Whole != i.mu.note.Whole || note.Server != i.mu.note.Server {
@@ -130,7 +130,7 @@ func (i *Checkpoint) dueLocked(v *store.View, note *Note, now bool) bool {
 // writeLocked writes what has changed since the last time, or everything.
 func (i *Checkpoint) writeLocked(ctx context.Context, m store.Moment, note *Note) error {
 	note.Changed = i.mu.note.Changed
-	if i.mu.writer == nil || i.mu.holds.View == nil || note.Changed > max(note.Bytes, fewChanges) {
+	if i.mu.writer == nil || i.mu.holds.Snapshot == nil || note.Changed > max(note.Bytes, fewChanges) {
 		i.closeLocked()
 		if err := i.createLocked(ctx); err != nil {
 			return err
@@ -170,16 +170,16 @@ func (i *Checkpoint) createLocked(ctx context.Context) (err error) {
 func (i *Checkpoint) writeDifferenceLocked(ctx context.Context, m store.Moment) (changed int64, err error) {
 	held, w := i.mu.holds, i.mu.writer
 	switch {
-	case held.View == nil:
-		return 0, m.View.Each(func(o *object.Object) error { return w.Set(ctx, o.Raw) })
-	case held.View.Content() == m.View.Content():
+	case held.Snapshot == nil:
+		return 0, m.Snapshot.Each(func(o *object.Object) error { return w.Set(ctx, o.Raw) })
+	case held.Snapshot.Content() == m.Snapshot.Content():
 		return 0, nil
 	}
 	changed, whole, err := i.writeEventsLocked(ctx, m)
 	if whole {
 		return changed, err
 	}
-	return i.writeComparedLocked(ctx, m.View)
+	return i.writeComparedLocked(ctx, m.Snapshot)
 }
 
 // writeEventsLocked finds the changes by the events since. whole is false if the history does not
@@ -192,9 +192,9 @@ func (i *Checkpoint) writeEventsLocked(ctx context.Context, m store.Moment) (cha
 			return nil
 		}
 		seen[key] = struct{}{}
-		o := m.View.Get(key)
+		o := m.Snapshot.Get(key)
 		switch {
-		case o == held.View.Get(key):
+		case o == held.Snapshot.Get(key):
 			return nil
 		case o == nil:
 			changed += int64(len(key))
@@ -207,8 +207,8 @@ func (i *Checkpoint) writeEventsLocked(ctx context.Context, m store.Moment) (cha
 }
 
 // writeComparedLocked finds the changes by comparing all objects.
-func (i *Checkpoint) writeComparedLocked(ctx context.Context, v *store.View) (changed int64, err error) {
-	err = v.ChangesSince(i.mu.holds.View, func(o *object.Object) error {
+func (i *Checkpoint) writeComparedLocked(ctx context.Context, v *store.Snapshot) (changed int64, err error) {
+	err = v.ChangesSince(i.mu.holds.Snapshot, func(o *object.Object) error {
 		changed += int64(len(o.Raw))
 		return i.mu.writer.Set(ctx, o.Raw)
 	}, func(key string) error {

@@ -137,7 +137,7 @@ func (refs *Versions) Add(key string, rv uint64, limit int) error {
 }
 
 // MatchSnapshot reports whether v holds exactly these objects.
-func (refs *Versions) MatchSnapshot(v *store.View) bool {
+func (refs *Versions) MatchSnapshot(v *store.Snapshot) bool {
 	if v.Len() != len(refs.Items) {
 		return false
 	}

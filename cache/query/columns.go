@@ -23,7 +23,7 @@ type frame struct {
 
 // newFrame makes the frame of v. If earlier is not nil and only a few objects have changed since,
 // it makes the frame from earlier.
-func newFrame(s *store.Store, v *store.View, earlier *frame) *frame {
+func newFrame(s *store.Store, v *store.Snapshot, earlier *frame) *frame {
 	f := &frame{content: v.Content(), churn: v.Churn(), mark: v.Mark()}
 	if earlier != nil && v.Mark().IsKnown() && earlier.content < v.Content() {
 		if keys, ok := s.ChangedSince(earlier.mark, v.Len()/fewChanged); ok {
@@ -45,7 +45,7 @@ const fewChanged = 32
 
 // with returns the objects of a later snapshot, which differs from f at most in the objects of
 // keys.
-func (f *frame) with(v *store.View, keys []string) []*object.Object {
+func (f *frame) with(v *store.Snapshot, keys []string) []*object.Object {
 	slices.Sort(keys)
 	objs := make([]*object.Object, 0, v.Len())
 	from := 0
@@ -217,7 +217,7 @@ func (k *Columns) Init(s *store.Store, maxBytes int64, maxAge time.Duration, spa
 }
 
 // frame returns the frame of v.
-func (k *Columns) frame(v *store.View) *frame {
+func (k *Columns) frame(v *store.Snapshot) *frame {
 	if f, _ := k.framed(v); f != nil {
 		return f
 	}
@@ -240,7 +240,7 @@ func (k *Columns) frame(v *store.View) *frame {
 }
 
 // framed returns the cached frame of v, or nil and the newest cached frame.
-func (k *Columns) framed(v *store.View) (f, newest *frame) {
+func (k *Columns) framed(v *store.Snapshot) (f, newest *frame) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for i, f := range k.mu.frames {

@@ -33,7 +33,7 @@ type ResultSet struct {
 func NewResultSet(ctx context.Context, k *Columns, res *source.Resource, sel *store.Selection, user string, redacted bool) *ResultSet {
 	t := &ResultSet{ctx: ctx, user: user, redacted: redacted, resource: res}
 	if sel.Len() > fewObjects {
-		f := k.frame(sel.View)
+		f := k.frame(sel.Snapshot)
 		if r, ok := f.rowsOf(sel); ok {
 			t.columns, t.frame, t.rows = k, f, r
 			return t

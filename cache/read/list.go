@@ -167,7 +167,7 @@ func (s *Selection) FormList(kind, apiVersion string) *form.List {
 		Continue:           s.token,
 		RemainingItemCount: s.remaining,
 		Shard:              echoed,
-		Content:            s.View.Content(),
+		Content:            s.Snapshot.Content(),
 		Scope:              form.Scope{Namespace: s.Namespace, From: s.From, Limit: s.limit, Selectors: s.Variant},
 	}
 }
@@ -267,7 +267,7 @@ func versionReason(err error) reason.Forward {
 }
 
 // latest answers from the latest snapshot v.
-func (r *Reader) latest(ctx context.Context, c Collection, q *listRequest, v *store.View, from string) (*Selection, error) {
+func (r *Reader) latest(ctx context.Context, c Collection, q *listRequest, v *store.Snapshot, from string) (*Selection, error) {
 	if q.filter.HasTerms() && q.single == "" && from == "" && q.limit() == 0 {
 		if objs, at := indexed(ctx, c, q.filter, v); at != nil {
 			s := q.newSelection(at, at.RV(), "")
@@ -284,7 +284,7 @@ func (r *Reader) latest(ctx context.Context, c Collection, q *listRequest, v *st
 
 // indexed answers from an index at the version of v or of a newer snapshot, which it returns. It
 // returns nil if no index helps.
-func indexed(ctx context.Context, c Collection, f *object.Filter, v *store.View) ([]*object.Object, *store.View) {
+func indexed(ctx context.Context, c Collection, f *object.Filter, v *store.Snapshot) ([]*object.Object, *store.Snapshot) {
 	for range 3 {
 		objs, rv, ok := c.Select(ctx, f)
 		if !ok {
@@ -303,8 +303,8 @@ func indexed(ctx context.Context, c Collection, f *object.Filter, v *store.View)
 // newSelection returns a selection without objects. It must contain everything that determines
 // which objects of a snapshot belong to it: what is derived from one selection is reused for an
 // equal one.
-func (q *listRequest) newSelection(v *store.View, rv uint64, from string) *Selection {
-	s := &Selection{Selection: store.Selection{View: v, Namespace: q.namespace, From: from}, RV: rv, limit: q.limit()}
+func (q *listRequest) newSelection(v *store.Snapshot, rv uint64, from string) *Selection {
+	s := &Selection{Selection: store.Selection{Snapshot: v, Namespace: q.namespace, From: from}, RV: rv, limit: q.limit()}
 	if q.filter != nil {
 		s.Variant, s.shard = SelectorKey(q.filter), q.filter.Shard
 	}
@@ -313,7 +313,7 @@ func (q *listRequest) newSelection(v *store.View, rv uint64, from string) *Selec
 
 // selectFrom selects from v, beginning at the key from. rv is the version to report. The error is
 // that of ctx.
-func (q *listRequest) selectFrom(ctx context.Context, c Collection, v *store.View, rv uint64, from string, index *indexTerm) (*Selection, error) {
+func (q *listRequest) selectFrom(ctx context.Context, c Collection, v *store.Snapshot, rv uint64, from string, index *indexTerm) (*Selection, error) {
 	s := q.newSelection(v, rv, from)
 	if q.filter == nil {
 		q.selectRun(c, s)
@@ -377,14 +377,14 @@ func (q *listRequest) cut(c Collection, s *Selection, objs []*object.Object) {
 	}
 	s.Objects = objs[:s.limit:s.limit]
 	last := s.Objects[s.limit-1].Key
-	if s.View.CountFrom(q.namespace, last+"\x00") > 0 { // of any shard, as upstream
+	if s.Snapshot.CountFrom(q.namespace, last+"\x00") > 0 { // of any shard, as upstream
 		q.page(c, s, last)
 	}
 }
 
 // selectRun selects without selectors.
 func (q *listRequest) selectRun(c Collection, s *Selection) {
-	s.N = s.View.CountFrom(s.Namespace, s.From)
+	s.N = s.Snapshot.CountFrom(s.Namespace, s.From)
 	limit := s.limit
 	if limit == 0 || s.N <= limit {
 		return
@@ -410,7 +410,7 @@ func (q *listRequest) page(c Collection, s *Selection, last string) {
 		last = last[len(q.namespace)+1:]
 	}
 	s.token = api.ContinueToken{ResourceVersion: int64(s.RV), Start: last + "\x00", Within: q.filter.WithinID()}.Encode()
-	c.Retain(s.View)
+	c.Retain(s.Snapshot)
 }
 
 // SelectorKey spells the selectors of f. A selector that matches nothing prints like one that

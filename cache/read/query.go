@@ -146,7 +146,7 @@ func (r *Reader) shown(ctx context.Context, c Collection, page *Selection) ([]*o
 
 // in returns the objects of a page as a snapshot of another collection has them. ok is false if it
 // has other versions.
-func (s *Selection) in(v *store.View) (objs []*object.Object, ok bool) {
+func (s *Selection) in(v *store.Snapshot) (objs []*object.Object, ok bool) {
 	objs = make([]*object.Object, len(s.Objects))
 	for i, o := range s.Objects {
 		if objs[i] = v.Get(o.Key); objs[i] == nil || objs[i].RV != o.RV {
@@ -297,7 +297,7 @@ func (a *asked) page(c Collection, t *query.ResultSet, sel *Selection) error {
 			token.At = a.at.Unix()
 		}
 		sel.token = token.Encode(a.Query, a.selected)
-		c.Retain(sel.View)
+		c.Retain(sel.Snapshot)
 	}
 	return nil
 }

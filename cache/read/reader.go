@@ -86,9 +86,9 @@ type Collection interface {
 	Encoding() api.Encoding
 	ListKind() (kind, apiVersion string)
 	// View, ViewAt, Retain and Select are Latest, At, Retain and Select of store.Store.
-	View() *store.View
-	ViewAt(rv uint64) (*store.View, error)
-	Retain(v *store.View)
+	View() *store.Snapshot
+	ViewAt(rv uint64) (*store.Snapshot, error)
+	Retain(v *store.Snapshot)
 	Select(ctx context.Context, f *object.Filter) (objs []*object.Object, rv uint64, ok bool)
 	WantShard(s *shard.Selector)
 	WaitFor(ctx context.Context, rv uint64, timeout time.Duration) error
@@ -183,7 +183,7 @@ func objectKey(res *source.Resource, namespace, name string) (key string, ok boo
 	return name, name != ""
 }
 
-func (r *Reader) viewForGet(ctx context.Context, c Collection, req *Request) (*store.View, error) {
+func (r *Reader) viewForGet(ctx context.Context, c Collection, req *Request) (*store.Snapshot, error) {
 	if req.Options.ResourceVersion == "" {
 		if !req.MostRecent {
 			return nil, Forward(reason.Unproven, nil)
@@ -198,7 +198,7 @@ func (r *Reader) viewForGet(ctx context.Context, c Collection, req *Request) (*s
 }
 
 // viewNotOlderThan waits up to Options.Wait for a snapshot at rv or above.
-func (r *Reader) viewNotOlderThan(ctx context.Context, c Collection, rv uint64) (*store.View, error) {
+func (r *Reader) viewNotOlderThan(ctx context.Context, c Collection, rv uint64) (*store.Snapshot, error) {
 	v := c.View()
 	if v.RV() >= rv {
 		return v, nil

@@ -12,7 +12,7 @@ import (
 func (q *listRequest) selectWithin(c Collection, s *Selection, looking *store.Cancellation) {
 	terms := q.filter.HasTerms() || q.filter.Shard != nil
 	more := 0
-	s.View.AscendNamespaces(q.filter, s.From, func(o *object.Object) bool {
+	s.Snapshot.AscendNamespaces(q.filter, s.From, func(o *object.Object) bool {
 		switch {
 		case looking.Requested():
 			return false

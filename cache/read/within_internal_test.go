@@ -17,7 +17,7 @@ type storeOnly struct {
 	store *store.Store
 }
 
-func (c storeOnly) Retain(v *store.View) { c.store.Retain(v, time.Now()) }
+func (c storeOnly) Retain(v *store.Snapshot) { c.store.Retain(v, time.Now()) }
 
 // BenchmarkWithin finds the objects of 1,000 of 5,000 namespaces of 30 objects, as a list and as a page of 500.
 func BenchmarkWithin(b *testing.B) {
@@ -47,7 +47,7 @@ func BenchmarkWithin(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				q := &listRequest{Request: &Request{Options: api.ListOptions{Limit: limit}}, filter: f}
-				s := &Selection{Selection: store.Selection{View: v, IsPicked: true}, limit: q.limit()}
+				s := &Selection{Selection: store.Selection{Snapshot: v, IsPicked: true}, limit: q.limit()}
 				looking := store.NewCancellation(b.Context())
 				q.selectWithin(c, s, &looking)
 				if limit == 0 && len(s.Objects) != 30_000 {

@@ -16,8 +16,8 @@ import (
 
 // listing is a list that is being received.
 type listing struct {
-	held  *store.View // the state before a relist, nil the first time
-	shown uint64      // the version that readers saw when the list began
+	held  *store.Snapshot // the state before a relist, nil the first time
+	shown uint64          // the version that readers saw when the list began
 	tree  *store.Tree
 	began time.Time
 	begun bool // the source has begun to send it

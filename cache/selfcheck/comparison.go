@@ -61,7 +61,7 @@ var (
 // round is one comparison: what the upstream listed, and the collection's state then.
 type round struct {
 	refs *freshness.Versions
-	view *store.View
+	view *store.Snapshot
 }
 
 // Comparison compares one collection with its source. All fields are required.
@@ -182,7 +182,7 @@ func (c *Comparison) nameAll(ctx context.Context, pageSize int64) (*freshness.Ve
 
 // stateAt returns the collection's state at the version of refs, or a later one that has exactly
 // these objects.
-func (c *Comparison) stateAt(ctx context.Context, refs *freshness.Versions) (*store.View, error) {
+func (c *Comparison) stateAt(ctx context.Context, refs *freshness.Versions) (*store.Snapshot, error) {
 	_, _ = c.Checker.FreshAtOnce(ctx) // otherwise the loop waits for the watch
 	began, probed := time.Now(), false
 	for {
@@ -279,7 +279,7 @@ func (c *Comparison) sample(ctx context.Context, r *round) (n int, found []Diffe
 
 // compareBytes compares up to n objects, beginning with key, with those of the upstream at a
 // version.
-func (c *Comparison) compareBytes(ctx context.Context, v *store.View, at uint64, key string, n int) (compared int, found []Difference, err error) {
+func (c *Comparison) compareBytes(ctx context.Context, v *store.Snapshot, at uint64, key string, n int) (compared int, found []Difference, err error) {
 	objs, err := c.listAt(ctx, v.PageToken(at, key), n)
 	if err != nil {
 		return 0, nil, err
@@ -309,7 +309,7 @@ func (c *Comparison) compareBytes(ctx context.Context, v *store.View, at uint64,
 
 // repeats reports whether the upstream sends the same objs again and is the program from which the
 // collection was listed.
-func (c *Comparison) repeats(ctx context.Context, v *store.View, at uint64, objs []*object.Object) (bool, error) {
+func (c *Comparison) repeats(ctx context.Context, v *store.Snapshot, at uint64, objs []*object.Object) (bool, error) {
 	for _, o := range objs {
 		before := c.Outage.Now(ctx)
 		again, err := c.listAt(ctx, v.PageToken(at, o.Key), 1)

@@ -27,7 +27,7 @@ func (s *Store) LatestRV() uint64 {
 }
 
 // Latest returns the snapshot at LatestRV.
-func (s *Store) Latest() *View {
+func (s *Store) Latest() *Snapshot {
 	ahead := s.ahead.Load() // first, as in LatestRV
 	v := s.Current()
 	if ahead != nil && ahead.rv > v.rv {
@@ -40,7 +40,7 @@ func (s *Store) Latest() *View {
 // history, which is then retained. The error is an *ExpiredError if that is no longer possible (or
 // never was, between the versions around a relist), and a *TooLargeError if rv is above LatestRV.
 // It must not be called from a watcher's notify.
-func (s *Store) At(rv uint64, now time.Time) (*View, error) {
+func (s *Store) At(rv uint64, now time.Time) (*Snapshot, error) {
 	if ahead := s.ahead.Load(); ahead != nil && ahead.rv == rv {
 		return ahead, nil
 	}
@@ -60,7 +60,7 @@ func (s *Store) Select(ctx context.Context, f *object.Filter, namespaced bool, n
 }
 
 // Follow returns the latest snapshot and a watcher of all events after it.
-func (s *Store) Follow(f *object.Filter, notify func()) (*View, *watchmux.Watcher, error) {
+func (s *Store) Follow(f *object.Filter, notify func()) (*Snapshot, *watchmux.Watcher, error) {
 	s.publish.Lock() // so that the state and the mux are at the same event
 	defer s.publish.Unlock()
 	v := s.Latest()
@@ -74,7 +74,7 @@ func (s *Store) Follow(f *object.Filter, notify func()) (*View, *watchmux.Watche
 
 // Confirm records that v, a snapshot of this store, is also the state at rv. Readers see it at that
 // version from now on.
-func (s *Store) Confirm(v *View, rv uint64) {
+func (s *Store) Confirm(v *Snapshot, rv uint64) {
 	ahead := *v
 	ahead.rv = rv
 	for {

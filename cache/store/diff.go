@@ -117,7 +117,7 @@ type deletion struct {
 }
 
 // compare walks both states in key order.
-func compare(old *View, tree *Tree) (*diff, error) {
+func compare(old *Snapshot, tree *Tree) (*diff, error) {
 	d := &diff{}
 	objs := make([]*object.Object, 0, tree.Len())
 	tree.Scan(func(o *object.Object) bool {

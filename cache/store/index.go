@@ -85,7 +85,7 @@ func (x *index) less(a, b *object.Object) bool {
 }
 
 // build returns the tree of the objects of v.
-func (x *index) build(v *View) *Tree {
+func (x *index) build(v *Snapshot) *Tree {
 	byValue := make(map[string][]*object.Object)
 	v.tree.Scan(func(o *object.Object) bool {
 		if value, ok := x.value(o); ok {

@@ -65,7 +65,7 @@ func singleKey(terms []object.Equality, namespace string, namespaced bool) (key 
 
 // lookUp returns the current snapshot and, parallel to the terms, its indexes, nil where there is
 // none (yet).
-func (s *Store) lookUp(terms []object.Equality, now time.Time) (*View, []*postings) {
+func (s *Store) lookUp(terms []object.Equality, now time.Time) (*Snapshot, []*postings) {
 	found := make([]*postings, len(terms))
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +108,7 @@ func choose(found []*postings, terms []object.Equality, namespace string) *posti
 
 // buildIndex fills x from v and then applies the pending changes. After a panic it drops x, which
 // would otherwise collect changes forever.
-func (s *Store) buildIndex(x *index, v *View) {
+func (s *Store) buildIndex(x *index, v *Snapshot) {
 	defer func() {
 		if !x.built {
 			s.mu.Lock()

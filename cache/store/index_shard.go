@@ -45,7 +45,7 @@ func byHash(a, b hashed) bool {
 }
 
 // newShardTree returns the tree of the objects of v.
-func newShardTree(key shard.Key, v *View) *hashTree {
+func newShardTree(key shard.Key, v *Snapshot) *hashTree {
 	// Loading in the order of the hashes fills the nodes of the tree.
 	all := make([]hashed, 0, v.Len())
 	v.tree.Scan(func(o *object.Object) bool {
@@ -156,7 +156,7 @@ func (s *Store) wantShards(key shard.Key, now time.Time) {
 
 // buildShards fills x from v and then applies the pending changes. After a panic it drops x, as
 // buildIndex does.
-func (s *Store) buildShards(key shard.Key, x *shardIndex, v *View) {
+func (s *Store) buildShards(key shard.Key, x *shardIndex, v *Snapshot) {
 	defer func() {
 		if !x.built {
 			s.mu.Lock()
@@ -202,7 +202,7 @@ func countHashes(tree *hashTree, s *shard.Selector) (n int) {
 // with a key of at least from. f.Shard must not be nil. ok is false without an index, or if a scan
 // is cheaper; a scan for a page of limit objects (0 for all) stops when the page is full. The cost
 // depends on the size of the shard alone.
-func (v *View) SelectShard(f *object.Filter, namespace, from string, limit int, looking *Cancellation) (objs []*object.Object, ok bool) {
+func (v *Snapshot) SelectShard(f *object.Filter, namespace, from string, limit int, looking *Cancellation) (objs []*object.Object, ok bool) {
 	tree := v.shards[f.Shard.Key()]
 	if tree == nil || !worthIndex(f.Shard) {
 		return nil, false

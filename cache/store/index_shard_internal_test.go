@@ -18,9 +18,9 @@ import (
 )
 
 // shardView is n objects with an index, and the filter of a part of them.
-func shardView(tb testing.TB, n int, key, end string) (*View, *object.Filter) {
+func shardView(tb testing.TB, n int, key, end string) (*Snapshot, *object.Filter) {
 	tb.Helper()
-	schema, v := object.CustomSchema(nil), &View{tree: NewTree(), pivots: new(pivots)}
+	schema, v := object.CustomSchema(nil), &Snapshot{tree: NewTree(), pivots: new(pivots)}
 	for i := range n {
 		o, err := schema.Decode(api.JSON, fmt.Appendf(nil, `{"metadata":{"namespace":"ns-%d","name":"pod-%06d","uid":"%08x-0000-4000-8000-%012x","resourceVersion":"1"}}`, i%2, i, i*2654435761&0xffffffff, i))
 		if err != nil {
@@ -93,7 +93,7 @@ func TestShardIndexWhileItChanges(t *testing.T) {
 	}
 	filter, done := &object.Filter{Shard: selector}, make(chan struct{})
 	var found atomic.Int64
-	read := func(v *View) {
+	read := func(v *Snapshot) {
 		looking := Cancellation{ctx: context.Background()}
 		got, ok := v.SelectShard(filter, "", "", 0, &looking)
 		if !ok {

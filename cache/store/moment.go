@@ -6,7 +6,7 @@ import "github.com/kubeweir/kubeweir/watchmux"
 // can be found by the events.
 type Moment struct {
 	mux      *watchmux.Mux
-	View     *View
+	Snapshot *Snapshot
 	ResumeRV uint64 // see Store.ResumeRV
 	position uint64
 	recoded  int

@@ -5,7 +5,7 @@ import "github.com/kubeweir/kubeweir/object"
 // Selection is objects of a snapshot in key order: Objects if IsPicked, otherwise the first N objects
 // of Namespace ("" for all) whose keys are at least From.
 type Selection struct {
-	View            *View
+	Snapshot        *Snapshot
 	IsPicked        bool
 	Objects         []*object.Object
 	Namespace, From string
@@ -22,7 +22,7 @@ func (s *Selection) Len() int {
 
 // Bytes returns the approximate size of the objects, from the average of the snapshot.
 func (s *Selection) Bytes() int64 {
-	return s.View.Bytes() / int64(max(1, s.View.Len())) * int64(s.Len())
+	return s.Snapshot.Bytes() / int64(max(1, s.Snapshot.Len())) * int64(s.Len())
 }
 
 // Each calls visit for each object with its position until visit returns false.
@@ -39,7 +39,7 @@ func (s *Selection) Each(visit func(i int, o *object.Object) bool) {
 		return
 	}
 	i := 0
-	s.View.Ascend(s.Namespace, s.From, func(o *object.Object) bool {
+	s.Snapshot.Ascend(s.Namespace, s.From, func(o *object.Object) bool {
 		more := visit(i, o)
 		i++
 		return more && i < s.N

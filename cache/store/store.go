@@ -91,11 +91,11 @@ type Store struct {
 	// view is the current snapshot, or nil from a change until the next reader asks. rv is mu.rv.
 	// It is set after view was cleared, so whoever loads a version here finds it in the snapshot as
 	// well.
-	view atomic.Pointer[View]
+	view atomic.Pointer[Snapshot]
 	rv   atomic.Uint64
 	// ahead is the state at a version above rv, see ahead.go. Most of the time it is nil, or at rv
 	// or below.
-	ahead atomic.Pointer[View]
+	ahead atomic.Pointer[Snapshot]
 }
 
 // gap is a range of versions, both ends exclusive, that a relist skipped. The state at these
@@ -127,7 +127,7 @@ func (s *Store) Mux() *watchmux.Mux { return s.mux }
 func (s *Store) AppliedRV() uint64 { return s.rv.Load() }
 
 // Current returns the snapshot at AppliedRV.
-func (s *Store) Current() *View {
+func (s *Store) Current() *Snapshot {
 	if v := s.view.Load(); v != nil {
 		return v
 	}
@@ -136,7 +136,7 @@ func (s *Store) Current() *View {
 	return s.currentLocked()
 }
 
-func (s *Store) currentLocked() *View {
+func (s *Store) currentLocked() *Snapshot {
 	if v := s.view.Load(); v != nil {
 		return v
 	}
@@ -144,7 +144,7 @@ func (s *Store) currentLocked() *View {
 		s.mu.copy = s.mu.tree.Copy()
 		s.mu.content = s.Contents.Add(1)
 	}
-	v := &View{rv: s.mu.rv, content: s.mu.content, bytes: s.mu.bytes, churn: s.mu.churn, tree: s.mu.copy, pivots: &s.pivots}
+	v := &Snapshot{rv: s.mu.rv, content: s.mu.content, bytes: s.mu.bytes, churn: s.mu.churn, tree: s.mu.copy, pivots: &s.pivots}
 	v.mark = Mark{true, s.mux.Position(), s.mu.recoded}
 	v.shards = s.mu.shards.snapshots()
 	s.view.Store(v)
@@ -267,7 +267,7 @@ func (s *Store) tearLocked() {
 
 // Retain keeps v for At, within the bounds of age and bytes. It ignores a snapshot that is missing
 // changes of its version, so that the next reader of that version gets all of them.
-func (s *Store) Retain(v *View, now time.Time) {
+func (s *Store) Retain(v *Snapshot, now time.Time) {
 	if v.rv > s.rv.Load() {
 		return // the ahead snapshot; the history reaches it later
 	}

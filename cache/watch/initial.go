@@ -67,7 +67,7 @@ func (s *stream) selectInitial(ctx context.Context) (sel *read.Selection, ok boo
 	if f != nil && f.Fields != nil && !f.Fields.Empty() {
 		return nil, false
 	}
-	sel = &read.Selection{Selection: store.Selection{View: s.initial, Namespace: s.initialNamespace()}, RV: s.initial.RV()}
+	sel = &read.Selection{Selection: store.Selection{Snapshot: s.initial, Namespace: s.initialNamespace()}, RV: s.initial.RV()}
 	if !f.Selective() {
 		sel.N = s.initial.Count(sel.Namespace)
 		return sel, true

@@ -50,7 +50,7 @@ type stream struct {
 	watcher  *watchmux.Watcher
 	stopped  bool
 	writing  bool             // within WriteFrames
-	initial  *store.View      // objects to be sent as ADDED, nil when done
+	initial  *store.Snapshot  // objects to be sent as ADDED, nil when done
 	picked   []*object.Object // the selected ones of initial, if known
 	initKey  string           // the first key of initial that was not sent
 	markEnd  bool             // the bookmark after the initial events is due

@@ -70,7 +70,7 @@ type Collection interface {
 	BookmarkTemplate() []byte
 	Mux() *watchmux.Mux
 	// Follow returns the latest state and a watcher of all events after it.
-	Follow(f *object.Filter, notify func()) (*store.View, *watchmux.Watcher, error)
+	Follow(f *object.Filter, notify func()) (*store.Snapshot, *watchmux.Watcher, error)
 	WantShard(s *shard.Selector)
 	WaitFor(ctx context.Context, rv uint64, timeout time.Duration) error
 	Fresh(ctx context.Context) (uint64, error)
@@ -227,7 +227,7 @@ func (s *stream) reach(ctx context.Context, rv uint64) error {
 
 // follow starts the watch at the collection's latest state and returns that. It returns nil if the
 // watch is to end with an event.
-func (s *stream) follow() (*store.View, error) {
+func (s *stream) follow() (*store.Snapshot, error) {
 	view, w, err := s.c.Follow(s.req.Filter, s.kick)
 	if err != nil {
 		return nil, s.failed(err)

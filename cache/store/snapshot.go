@@ -12,7 +12,7 @@ import (
 
 // Snapshot is the state of a collection at one version. It is immutable and safe for concurrent
 // use. Holding one keeps only those objects in memory that the collection has replaced since.
-type View struct {
+type Snapshot struct {
 	rv      uint64
 	content uint64
 	bytes   int64
@@ -38,30 +38,30 @@ type Mark struct {
 func (m Mark) IsKnown() bool { return m.known }
 
 // RV returns the snapshot's version: it includes every write up to it, and none above.
-func (v *View) RV() uint64 { return v.rv }
+func (v *Snapshot) RV() uint64 { return v.rv }
 
 // Content identifies the objects of the snapshot. Two snapshots of one collection with the same
 // Content hold the same objects, even if their versions differ because of writes to other
 // resources. Whatever is derived from the objects alone can be cached by it. It is unique within
 // the process.
-func (v *View) Content() uint64 { return v.content }
+func (v *Snapshot) Content() uint64 { return v.content }
 
 // Churn returns how many bytes of objects and tree nodes the collection had replaced when the
 // snapshot was taken, counted since the collection began. Two snapshots together keep at most the
 // difference of their Churn from being freed.
-func (v *View) Churn() int64 { return v.churn }
+func (v *Snapshot) Churn() int64 { return v.churn }
 
 // Mark returns the snapshot's place among the events of its store.
-func (v *View) Mark() Mark { return v.mark }
+func (v *Snapshot) Mark() Mark { return v.mark }
 
 // Len returns the number of objects.
-func (v *View) Len() int { return v.tree.Len() }
+func (v *Snapshot) Len() int { return v.tree.Len() }
 
 // Bytes returns the sum of the lengths of all objects' Raw.
-func (v *View) Bytes() int64 { return v.bytes }
+func (v *Snapshot) Bytes() int64 { return v.bytes }
 
 // Get returns the object with the key ("namespace/name", or "name" if cluster-scoped), or nil.
-func (v *View) Get(key string) *object.Object {
+func (v *Snapshot) Get(key string) *object.Object {
 	p := v.pivots.get(key)
 	o, _ := v.tree.Get(p)
 	v.pivots.put(p)
@@ -70,7 +70,7 @@ func (v *View) Get(key string) *object.Object {
 
 // Ascend calls visit for each object of namespace ("" for all) whose key is at least fromKey, in
 // bytewise order of the keys, until visit returns false.
-func (v *View) Ascend(namespace, fromKey string, visit func(*object.Object) bool) {
+func (v *Snapshot) Ascend(namespace, fromKey string, visit func(*object.Object) bool) {
 	if namespace == "" {
 		if fromKey == "" {
 			v.tree.Scan(visit)
@@ -86,10 +86,10 @@ func (v *View) Ascend(namespace, fromKey string, visit func(*object.Object) bool
 }
 
 // Count returns the number of objects in namespace ("" for all) in O(log n).
-func (v *View) Count(namespace string) int { return v.CountFrom(namespace, "") }
+func (v *Snapshot) Count(namespace string) int { return v.CountFrom(namespace, "") }
 
 // CountFrom returns the number of objects that Ascend would visit, in O(log n).
-func (v *View) CountFrom(namespace, fromKey string) int {
+func (v *Snapshot) CountFrom(namespace, fromKey string) int {
 	if namespace == "" {
 		if fromKey == "" {
 			return v.tree.Len()
@@ -102,7 +102,7 @@ func (v *View) CountFrom(namespace, fromKey string) int {
 }
 
 // rank returns the number of objects whose keys are below key.
-func (v *View) rank(key string) int {
+func (v *Snapshot) rank(key string) int {
 	return sort.Search(v.tree.Len(), func(i int) bool {
 		o, _ := v.tree.GetAt(i)
 		return o.Key >= key
@@ -128,13 +128,13 @@ func (p *pivots) put(o *object.Object) {
 }
 
 // At returns the object at position i in key order, from 0 on.
-func (v *View) At(i int) *object.Object {
+func (v *Snapshot) At(i int) *object.Object {
 	o, _ := v.tree.GetAt(i)
 	return o
 }
 
 // Each calls visit for all objects in key order. It stops at the first error and returns it.
-func (v *View) Each(visit func(*object.Object) error) (err error) {
+func (v *Snapshot) Each(visit func(*object.Object) error) (err error) {
 	v.tree.Scan(func(o *object.Object) bool {
 		err = visit(o)
 		return err == nil
@@ -145,7 +145,7 @@ func (v *View) Each(visit func(*object.Object) error) (err error) {
 // ChangesSince compares v with an earlier snapshot, object by object. It calls set for each object
 // that is new or has changed and gone for the key of each object that v does not have, both in key
 // order. It stops at the first error and returns it.
-func (v *View) ChangesSince(earlier *View, set func(*object.Object) error, gone func(key string) error) error {
+func (v *Snapshot) ChangesSince(earlier *Snapshot, set func(*object.Object) error, gone func(key string) error) error {
 	old := earlier.tree.Iter()
 	defer old.Release()
 	more := old.First()
@@ -178,7 +178,7 @@ func (v *View) ChangesSince(earlier *View, set func(*object.Object) error, gone 
 // PageToken returns the continue token of a page at the version at that begins with the object key,
 // which v holds. Like the tokens of kube-apiserver, it names the key before it: stores other than
 // etcd drop the zero byte at the end of a token's key and never begin with the key itself.
-func (v *View) PageToken(at uint64, key string) api.ContinueToken {
+func (v *Snapshot) PageToken(at uint64, key string) api.ContinueToken {
 	before := key[:len(key)-1] // no key, or it is found below
 	v.tree.Descend(&object.Object{Key: key}, func(o *object.Object) bool {
 		if o.Key < key {
@@ -193,7 +193,7 @@ func (v *View) PageToken(at uint64, key string) api.ContinueToken {
 }
 
 // NewestUpTo returns the object with the highest version of at most upTo, or nil.
-func (v *View) NewestUpTo(upTo uint64) (newest *object.Object) {
+func (v *Snapshot) NewestUpTo(upTo uint64) (newest *object.Object) {
 	v.Ascend("", "", func(o *object.Object) bool {
 		if o.RV <= upTo && (newest == nil || o.RV > newest.RV) {
 			newest = o

@@ -13,7 +13,7 @@ import (
 )
 
 // AppliedAt is At for the state that was applied, whatever readers see ahead of it.
-func (s *Store) AppliedAt(rv uint64, now time.Time) (*View, error) {
+func (s *Store) AppliedAt(rv uint64, now time.Time) (*Snapshot, error) {
 	if v := s.Current(); v.rv == rv {
 		return v, nil
 	}
@@ -52,7 +52,7 @@ func (s *Store) inGap(rv uint64) bool {
 
 // undo makes the snapshot at rv from a later one and retains it, because a chunked list that needed
 // it will need it again.
-func (s *Store) undo(head *View, rv uint64, now time.Time) (*View, error) {
+func (s *Store) undo(head *Snapshot, rv uint64, now time.Time) (*Snapshot, error) {
 	// Only one at a time: copying a tree marks its nodes as shared, and callers that wait for the
 	// same version find it made.
 	s.retain.undo.Lock()
@@ -61,7 +61,7 @@ func (s *Store) undo(head *View, rv uint64, now time.Time) (*View, error) {
 		return v, nil
 	}
 	base := s.retain.above(rv, head)
-	v := new(View)
+	v := new(Snapshot)
 	*v = *base
 	v.rv = rv
 	err := s.mux.Since(rv, func(ev *watchmux.Event) bool {
@@ -89,7 +89,7 @@ func (s *Store) undo(head *View, rv uint64, now time.Time) (*View, error) {
 
 // undo reverts an event. The snapshot may not include it, if it is one of several events of the
 // snapshot's version and arrived after the snapshot was taken.
-func (v *View) undo(ev *watchmux.Event) {
+func (v *Snapshot) undo(ev *watchmux.Event) {
 	v.churn -= nodeCost
 	var replaced *object.Object
 	if ev.Prev == nil {
@@ -123,7 +123,7 @@ type retained struct {
 	undo sync.Mutex
 	mu   struct {
 		sync.Mutex
-		views []retainedView
+		views []retainedSnapshot
 		churn int64 // the collection's
 	}
 	// oldest is the churn of the oldest snapshot, or noChurn, for the writer to read without a
@@ -131,8 +131,8 @@ type retained struct {
 	oldest atomic.Int64
 }
 
-type retainedView struct {
-	view *View
+type retainedSnapshot struct {
+	view *Snapshot
 	used time.Time
 }
 
@@ -148,10 +148,10 @@ func (r *retained) init(maxAge time.Duration, maxBytes int64) {
 
 // search finds the first snapshot at rv or above. The caller holds r.mu.
 func (r *retained) search(rv uint64) (int, bool) {
-	return slices.BinarySearchFunc(r.mu.views, rv, func(v retainedView, rv uint64) int { return cmp.Compare(v.view.rv, rv) })
+	return slices.BinarySearchFunc(r.mu.views, rv, func(v retainedSnapshot, rv uint64) int { return cmp.Compare(v.view.rv, rv) })
 }
 
-func (r *retained) get(rv uint64, now time.Time) *View {
+func (r *retained) get(rv uint64, now time.Time) *Snapshot {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	i, ok := r.search(rv)
@@ -173,7 +173,7 @@ func (r *retained) remove(rv uint64) {
 }
 
 // above returns the retained snapshot with the lowest version above rv, or head if there is none.
-func (r *retained) above(rv uint64, head *View) *View {
+func (r *retained) above(rv uint64, head *Snapshot) *Snapshot {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if i, _ := r.search(rv); i < len(r.mu.views) && r.mu.views[i].view.rv < head.rv {
@@ -182,7 +182,7 @@ func (r *retained) above(rv uint64, head *View) *View {
 	return head
 }
 
-func (r *retained) put(v *View, now time.Time) {
+func (r *retained) put(v *Snapshot, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	i, ok := r.search(v.rv)
@@ -190,7 +190,7 @@ func (r *retained) put(v *View, now time.Time) {
 		r.mu.views[i].used = now
 		return
 	}
-	r.mu.views = slices.Insert(r.mu.views, i, retainedView{view: v, used: now})
+	r.mu.views = slices.Insert(r.mu.views, i, retainedSnapshot{view: v, used: now})
 	r.mu.churn = max(r.mu.churn, v.churn)
 	r.trimLocked()
 }
@@ -210,7 +210,7 @@ func (r *retained) grown(churn int64) {
 func (r *retained) expire(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.mu.views = slices.DeleteFunc(r.mu.views, func(v retainedView) bool { return now.Sub(v.used) >= r.maxAge })
+	r.mu.views = slices.DeleteFunc(r.mu.views, func(v retainedSnapshot) bool { return now.Sub(v.used) >= r.maxAge })
 	r.trimLocked()
 }
 

@@ -8,7 +8,7 @@ import (
 )
 
 // SelectNamespaces returns the objects that f matches in key order. f.Within must not be nil.
-func (v *View) SelectNamespaces(f *object.Filter, looking *Cancellation) []*object.Object {
+func (v *Snapshot) SelectNamespaces(f *object.Filter, looking *Cancellation) []*object.Object {
 	objs := []*object.Object{}
 	v.AscendNamespaces(f, "", func(o *object.Object) bool {
 		if looking.Requested() {
@@ -25,7 +25,7 @@ func (v *View) SelectNamespaces(f *object.Filter, looking *Cancellation) []*obje
 // AscendNamespaces calls visit for each object in the namespaces of f.Within whose key is at least
 // from, in key order, until visit returns false. If the field selector names one of the namespaces,
 // it visits only that one.
-func (v *View) AscendNamespaces(f *object.Filter, from string, visit func(*object.Object) bool) {
+func (v *Snapshot) AscendNamespaces(f *object.Filter, from string, visit func(*object.Object) bool) {
 	keys := f.Within.Keys()
 	if f.Fields != nil && !f.Within.Themselves() {
 		if only, ok := f.Fields.RequiresExactMatch("metadata.namespace"); ok {

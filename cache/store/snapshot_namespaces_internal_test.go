@@ -13,9 +13,9 @@ import (
 )
 
 // namespacedView is a view of objects in namespaces.
-func namespacedView(tb testing.TB, namespaces []string, each int) *View {
+func namespacedView(tb testing.TB, namespaces []string, each int) *Snapshot {
 	tb.Helper()
-	schema, v := object.CustomSchema(nil), &View{tree: NewTree(), pivots: new(pivots)}
+	schema, v := object.CustomSchema(nil), &Snapshot{tree: NewTree(), pivots: new(pivots)}
 	for _, namespace := range namespaces {
 		for i := range each {
 			o, err := schema.Decode(api.JSON, fmt.Appendf(nil, `{"metadata":{"namespace":%q,"name":"o%d","resourceVersion":"1"}}`, namespace, i))
@@ -70,7 +70,7 @@ func TestWithin(t *testing.T) {
 
 // TestWithinThemselves: the Namespaces themselves are found by their names.
 func TestWithinThemselves(t *testing.T) {
-	schema, v := object.CustomSchema(nil), &View{tree: NewTree(), pivots: new(pivots)}
+	schema, v := object.CustomSchema(nil), &Snapshot{tree: NewTree(), pivots: new(pivots)}
 	for _, name := range []string{"a", "a-b", "aa", "b", "c"} {
 		o, err := schema.Decode(api.JSON, fmt.Appendf(nil, `{"metadata":{"name":%q,"resourceVersion":"1"}}`, name))
 		if err != nil {
