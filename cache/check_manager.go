@@ -105,7 +105,7 @@ func (m *Manager) compared(ctx context.Context, e *entry) *selfcheck.Checked {
 	defer context.AfterFunc(e.ctx, func() { cancel(context.Cause(e.ctx)) })()
 	defer cancel(nil)
 	return (&selfcheck.Comparison{
-		Resource: c.resource, Encoding: c.encoding, Store: c.store, Source: m.parts.source, Names: c.feed.Names,
+		Resource: c.resource, Encoding: c.encoding, Store: c.store, Source: m.parts.source, Versions: c.feed.Versions,
 		Checker: c.checker, Reflector: c.feed, Outage: m.parts.outage, Log: e.log,
 	}).Run(ctx, m.parts.pageSize)
 }

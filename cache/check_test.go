@@ -27,7 +27,7 @@ import (
 
 // faultySource changes what the feed's watch and samples of lists bring.
 type faultySource struct {
-	cachetest.ReferenceSource
+	cachetest.VersionLister
 	// watched may drop an event of the feed, with false, or change its bytes.
 	watched func(*source.Event) bool
 	// listed may change the bytes of an object that is listed from a token on.
@@ -56,7 +56,7 @@ func (s *faultySource) List(ctx context.Context, res *source.Resource, enc api.E
 func checkBench(t *testing.T, n int, o cache.Options, f func(t *testing.T, s *faultySource, m *cache.Manager)) {
 	t.Helper()
 	bubble.Test(t, func(t *testing.T) {
-		s := &faultySource{ReferenceSource: cachetest.ReferenceSource{Source: cachetest.New(cachetest.PodResource(), cachetest.NodeResource(), cachetest.WidgetResource())}}
+		s := &faultySource{VersionLister: cachetest.VersionLister{Source: cachetest.New(cachetest.PodResource(), cachetest.NodeResource(), cachetest.WidgetResource())}}
 		for i := range n {
 			s.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("ns-%d/pod-%03d", i%3, i), "", "color=green"))
 		}
@@ -191,8 +191,8 @@ func TestCheckBeginsFeedsAgain(t *testing.T) {
 		if took := time.Since(began); took > 2*time.Minute {
 			t.Errorf("it took %s", took)
 		}
-		if c != pods(t, m) || c.View().Len() != 4 {
-			t.Errorf("%d pods are held, by another collection: %t", c.View().Len(), c != pods(t, m))
+		if c != pods(t, m) || c.Snapshot().Len() != 4 {
+			t.Errorf("%d pods are held, by another collection: %t", c.Snapshot().Len(), c != pods(t, m))
 		}
 	})
 }
@@ -372,7 +372,7 @@ func TestCheckHeals(t *testing.T) {
 		s.watched = nil
 		s.Create(cachetest.Pods, cachetest.Pod("ns-1/other", ""))
 		time.Sleep(10 * time.Minute)
-		if now := pods(t, m); c == now || now.View().Get("ns-1/pod-001") != nil {
+		if now := pods(t, m); c == now || now.Snapshot().Get("ns-1/pod-001") != nil {
 			t.Error("the object that was deleted is there still")
 		}
 	})

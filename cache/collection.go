@@ -60,7 +60,7 @@ func newCollection(e *entry, first *store.List) *Collection {
 	c.store.Install(first)
 	c.checker = freshness.New(freshness.Options{
 		Store: c.store, Source: e.parts.source, Resource: e.resource, Encoding: e.encoding,
-		Names: e.feed.Names, Reflector: e.feed, Rounds: e.metrics.fresh,
+		Versions: e.feed.Versions, Reflector: e.feed, Rounds: e.metrics.fresh,
 	})
 	return c
 }
@@ -87,11 +87,11 @@ func (c *Collection) Warnings() []string {
 // RV returns the version that the collection holds.
 func (c *Collection) RV() uint64 { return c.store.LatestRV() }
 
-// View returns the latest state. It is O(1) and returns the same pointer while nothing changes.
-func (c *Collection) View() *store.Snapshot { return c.store.Latest() }
+// Snapshot returns the latest state. It is O(1) and returns the same pointer while nothing changes.
+func (c *Collection) Snapshot() *store.Snapshot { return c.store.Latest() }
 
-// ViewAt returns the state at exactly rv, see store.Store.At.
-func (c *Collection) ViewAt(rv uint64) (*store.Snapshot, error) {
+// SnapshotAt returns the state at exactly rv, see store.Store.At.
+func (c *Collection) SnapshotAt(rv uint64) (*store.Snapshot, error) {
 	return c.store.At(rv, time.Now())
 }
 
@@ -125,27 +125,27 @@ func (c *Collection) WaitFor(ctx context.Context, rv uint64, timeout time.Durati
 // It is a *TooLargeError if the watch does not bring the version in time, or if a loaded state is
 // not confirmed in time: versions alone do not tell that the upstream has the same past.
 func (c *Collection) Fresh(ctx context.Context) (uint64, error) {
-	return c.FreshFor(ctx, &freshness.Asked{})
+	return c.FreshFor(ctx, &freshness.Cost{})
 }
 
 // FreshFor is Fresh that adds the requests to the source to asked.
-func (c *Collection) FreshFor(ctx context.Context, asked *freshness.Asked) (uint64, error) {
-	rv, err := c.checker.FreshFor(ctx, asked)
+func (c *Collection) FreshFor(ctx context.Context, asked *freshness.Cost) (uint64, error) {
+	rv, err := c.checker.Fresh(ctx, asked)
 	if err == nil && c.Unconfirmed() {
 		err = c.store.Wait(ctx, c.feed.WhenConfirmed(), confirmWait, rv)
 	}
 	return rv, err
 }
 
-// FreshAtOnce is Fresh for a PromptSource, which needs no request and shares none. With any other
+// FreshAtOnce is Fresh for a ImmediateSource, which needs no request and shares none. With any other
 // source the error is ErrUnsupported.
 func (c *Collection) FreshAtOnce(ctx context.Context) (uint64, error) {
 	return c.checker.FreshAtOnce(ctx)
 }
 
-// Named reports whether read.Reader.Revalidate is supported, as far as is known, and useful, that
+// CanRevalidate reports whether read.Reader.Revalidate is supported, as far as is known, and useful, that
 // is, whether the watch is not too slow.
-func (c *Collection) Named() bool { return c.checker.Named() }
+func (c *Collection) CanRevalidate() bool { return c.checker.CanRevalidate() }
 
 // WaitDeleted returns when the collection has seen the deletion of the object with this key and
 // uid, so that no later state has it. If the object is absent and its deletion was not seen, it

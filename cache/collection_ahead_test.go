@@ -47,13 +47,13 @@ func TestRewoundBelowProof(t *testing.T) {
 
 // lateListSource keeps the end of streaming lists back until it is told.
 type lateListSource struct {
-	cachetest.ReferenceSource
+	cachetest.VersionLister
 	late chan struct{} // nil: at once
 }
 
 func (s *lateListSource) Watch(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.WatchOptions, handle func(source.Event) error) error {
 	late := s.late
-	return s.ReferenceSource.Watch(ctx, res, enc, opts, func(ev source.Event) error {
+	return s.VersionLister.Watch(ctx, res, enc, opts, func(ev source.Event) error {
 		if ev.InitialEventsEnd && late != nil {
 			<-late
 		}
@@ -70,7 +70,7 @@ func TestProofOvertakesList(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, _ *cache.Manager) {
-				source := &lateListSource{ReferenceSource: cachetest.ReferenceSource{Source: s}}
+				source := &lateListSource{VersionLister: cachetest.VersionLister{Source: s}}
 				m := newManager(t, source, cache.Limits{})
 				defer m.Close()
 				c := pods(t, m)
@@ -91,7 +91,7 @@ func TestProofOvertakesList(t *testing.T) {
 				time.Sleep(5 * time.Second)
 				s.Create(cachetest.Pods, cachetest.Pod("a/2", ""))
 				synctest.Wait()
-				if v := c.View(); c.State().Phase != reflector.Synced || v.RV() != 112 || v.Len() != 2 {
+				if v := c.Snapshot(); c.State().Phase != reflector.Synced || v.RV() != 112 || v.Len() != 2 {
 					t.Errorf("%v; %d objects at %d", c.State(), v.Len(), v.RV())
 				}
 				if broken := c.CheckInvariants(); broken != "" {
@@ -131,7 +131,7 @@ func TestProbeAfterProofByNames(t *testing.T) {
 		if calls := s.Calls(); len(calls) > 0 {
 			t.Errorf("the feed did not go on: %q", calls)
 		}
-		if v := c.View(); v.RV() != 120 || v.Len() != 0 {
+		if v := c.Snapshot(); v.RV() != 120 || v.Len() != 0 {
 			t.Errorf("%d objects at %d", v.Len(), v.RV())
 		}
 	})

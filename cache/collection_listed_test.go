@@ -24,8 +24,8 @@ func TestFreshByNames(t *testing.T) {
 		t.Helper()
 		want, began := s.Revision(), time.Now()
 		rv, err := c.Fresh(t.Context())
-		if err != nil || rv < want || c.RV() < want || c.View().RV() < want || time.Since(began) > within {
-			t.Errorf("fresh: %d %v after %s, collection at %d, view at %d, want %d", rv, err, time.Since(began), c.RV(), c.View().RV(), want)
+		if err != nil || rv < want || c.RV() < want || c.Snapshot().RV() < want || time.Since(began) > within {
+			t.Errorf("fresh: %d %v after %s, collection at %d, view at %d, want %d", rv, err, time.Since(began), c.RV(), c.Snapshot().RV(), want)
 		}
 	}
 	tests := map[string]func(t *testing.T, s *cachetest.Source, c *cache.Collection){
@@ -35,12 +35,12 @@ func TestFreshByNames(t *testing.T) {
 			if calls := s.Calls(); !slices.Equal(calls, []string{names}) {
 				t.Errorf("%q", calls)
 			}
-			if v, err := c.ViewAt(c.RV()); err != nil || v.RV() != c.RV() {
+			if v, err := c.SnapshotAt(c.RV()); err != nil || v.RV() != c.RV() {
 				t.Errorf("the state that was proven: %v", err)
 			}
 			s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
 			synctest.Wait()
-			if v := c.View(); v.RV() != s.Revision() || v.Get("a/1") == nil {
+			if v := c.Snapshot(); v.RV() != s.Revision() || v.Get("a/1") == nil {
 				t.Errorf("a later event is not seen: at %d", v.RV())
 			}
 		},
@@ -71,7 +71,7 @@ func TestFreshByNames(t *testing.T) {
 			s.Bump(10)
 			time.AfterFunc(time.Second, s.Release)
 			fresh(t, s, c, time.Second)
-			if c.View().Get("a/1") == nil {
+			if c.Snapshot().Get("a/1") == nil {
 				t.Error("the object is missing")
 			}
 		},
@@ -83,7 +83,7 @@ func TestFreshByNames(t *testing.T) {
 			s.Bump(10)
 			time.AfterFunc(time.Second, s.Release)
 			fresh(t, s, c, time.Second)
-			if c.View().Len() != 0 {
+			if c.Snapshot().Len() != 0 {
 				t.Error("a deleted object is there")
 			}
 		},
@@ -121,7 +121,7 @@ func TestFreshByNames(t *testing.T) {
 func listedBubble(t *testing.T, f func(t *testing.T, s *cachetest.Source, c *cache.Collection)) {
 	t.Helper()
 	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, _ *cache.Manager) {
-		m := newManager(t, cachetest.ReferenceSource{Source: s}, cache.Limits{})
+		m := newManager(t, cachetest.VersionLister{Source: s}, cache.Limits{})
 		defer m.Close()
 		f(t, s, pods(t, m))
 		synctest.Wait()
@@ -147,7 +147,7 @@ func TestComeAndGone(t *testing.T) {
 		if rv, err := c.Fresh(t.Context()); err != nil || rv != 114 {
 			t.Fatal(rv, err)
 		}
-		held := c.View()
+		held := c.Snapshot()
 		later, err := c.Watch(held.RV(), nil, func() {})
 		if err != nil {
 			t.Fatal(err)
@@ -157,7 +157,7 @@ func TestComeAndGone(t *testing.T) {
 			t.Helper()
 			s.Release()
 			synctest.Wait()
-			if v := c.View(); v.RV() != 114 || v.Len() != 1 {
+			if v := c.Snapshot(); v.RV() != 114 || v.Len() != 1 {
 				t.Errorf("%d objects at %d", v.Len(), v.RV())
 			}
 			if objs, rv, ok := c.Select(t.Context(), f); ok && (rv < 114 || len(objs) != 1) {
@@ -168,19 +168,19 @@ func TestComeAndGone(t *testing.T) {
 		if got := scriptedDeliveries(w); got != "ADDED a/2@102 MODIFIED a/2@103 DELETED a/2@104" {
 			t.Errorf("the watch got %s", got)
 		}
-		if v, err := c.ViewAt(103); err != nil || v.Len() != 2 {
+		if v, err := c.SnapshotAt(103); err != nil || v.Len() != 2 {
 			t.Errorf("the state at 103: %v", err)
 		}
 		s.Create(cachetest.Pods, cachetest.Pod("a/3", ""))
 		synctest.Wait()
-		if v := c.View(); v.RV() != 115 || v.Len() != 2 {
+		if v := c.Snapshot(); v.RV() != 115 || v.Len() != 2 {
 			t.Errorf("%d objects at %d", v.Len(), v.RV())
 		}
 		if got := scriptedDeliveries(later); got != "ADDED a/2@102 MODIFIED a/2@103 DELETED a/2@104 ADDED a/3@115" && got != "ADDED a/3@115" {
 			t.Errorf("the later watch got %s", got)
 		}
 		time.Sleep(time.Minute)
-		if v, err := c.ViewAt(114); err != nil || v.Len() != 1 {
+		if v, err := c.SnapshotAt(114); err != nil || v.Len() != 1 {
 			t.Errorf("the state at 114: %v", err)
 		}
 		if broken := c.CheckInvariants(); broken != "" {
@@ -192,7 +192,7 @@ func TestComeAndGone(t *testing.T) {
 // TestListedInProtobuf: the names are the same in every encoding.
 func TestListedInProtobuf(t *testing.T) {
 	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, _ *cache.Manager) {
-		m := newManager(t, cachetest.ReferenceSource{Source: s}, cache.Limits{})
+		m := newManager(t, cachetest.VersionLister{Source: s}, cache.Limits{})
 		defer m.Close()
 		s.Create(cachetest.Pods, cachetest.Pod("a-b/1", ""))
 		s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
@@ -205,7 +205,7 @@ func TestListedInProtobuf(t *testing.T) {
 			t.Errorf("%d %v", rv, err)
 		}
 		n := 0
-		c.View().Ascend("", "", func(*object.Object) bool { n++; return true })
+		c.Snapshot().Ascend("", "", func(*object.Object) bool { n++; return true })
 		if n != 2 {
 			t.Errorf("%d objects", n)
 		}

@@ -14,17 +14,17 @@ import (
 	"github.com/kubeweir/kubeweir/internal/bubble"
 )
 
-// TestPromptSource: with a source that tells how far it is no time passes until a
+// TestImmediateSource: with a source that tells how far it is no time passes until a
 // collection is fresh, but that which the feed takes.
-func TestPromptSource(t *testing.T) {
+func TestImmediateSource(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		src := &cachetest.PromptSource{Source: cachetest.New(cachetest.PodResource())}
+		src := &cachetest.ImmediateSource{Source: cachetest.New(cachetest.PodResource())}
 		manager, err := cache.NewManager(cache.Options{Source: src})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer manager.Close()
-		if !manager.Prompt() {
+		if !manager.IsImmediate() {
 			t.Error("the manager does not know")
 		}
 		c, err := manager.Collection(t.Context(), cachetest.PodResource(), api.JSON)
@@ -35,7 +35,7 @@ func TestPromptSource(t *testing.T) {
 			t.Helper()
 			began := time.Now()
 			rv, err := c.Fresh(t.Context())
-			if took := time.Since(began); err != nil || rv != want || c.View().RV() != want || took != wantTime {
+			if took := time.Since(began); err != nil || rv != want || c.Snapshot().RV() != want || took != wantTime {
 				t.Errorf("fresh at %d after %v, %v; want %d after %v", rv, took, err, want, wantTime)
 			}
 		}
@@ -76,13 +76,13 @@ func TestPromptSource(t *testing.T) {
 	})
 }
 
-// TestPromptSourceBetweenTwo: a read that comes while the feed is between two changes of
+// TestImmediateSourceBetweenTwo: a read that comes while the feed is between two changes of
 // one version waits for the second, which is no reason to list again.
-func TestPromptSourceBetweenTwo(t *testing.T) {
+func TestImmediateSourceBetweenTwo(t *testing.T) {
 	for name, others := range map[string]uint64{"the last version": 0, "a version of another resource": 5} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
-				source := &cachetest.PromptSource{Source: cachetest.New(cachetest.PodResource())}
+				source := &cachetest.ImmediateSource{Source: cachetest.New(cachetest.PodResource())}
 				for _, name := range []string{"a", "b", "c"} {
 					source.Create(cachetest.Pods, cachetest.Pod("default/"+name, ""))
 				}
@@ -104,8 +104,8 @@ func TestPromptSourceBetweenTwo(t *testing.T) {
 				time.AfterFunc(time.Second, source.Release)
 				began := time.Now()
 				rv, err := c.Fresh(t.Context())
-				if took := time.Since(began); err != nil || rv != want || c.View().Len() != 0 || took != time.Second {
-					t.Errorf("fresh at %d after %v, %v, with %d objects; want %d", rv, took, err, c.View().Len(), want)
+				if took := time.Since(began); err != nil || rv != want || c.Snapshot().Len() != 0 || took != time.Second {
+					t.Errorf("fresh at %d after %v, %v, with %d objects; want %d", rv, took, err, c.Snapshot().Len(), want)
 				}
 				synctest.Wait()
 				if calls := source.Calls(); len(calls) > 0 {
@@ -131,7 +131,7 @@ func TestNotPrompt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.FreshAtOnce(t.Context()); !errors.Is(err, source.ErrUnsupported) || manager.Prompt() {
+		if _, err := c.FreshAtOnce(t.Context()); !errors.Is(err, source.ErrUnsupported) || manager.IsImmediate() {
 			t.Errorf("err = %v", err)
 		}
 	})

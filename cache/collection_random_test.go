@@ -358,7 +358,7 @@ func (w *world) check() {
 	if broken := w.c.CheckInvariants(); broken != "" {
 		w.t.Error(broken)
 	}
-	v := w.c.View()
+	v := w.c.Snapshot()
 	w.compare("view", v.RV(), names(all(v, "", "")), nil)
 	from := fmt.Sprintf("ns-%d/pod-%d", w.rand.IntN(4), w.rand.IntN(300))
 	for _, ns := range []string{"", "ns-0", "ns-1"} {
@@ -376,7 +376,7 @@ func (w *world) check() {
 	}
 	past := v.RV() - min(v.RV(), uint64(w.rand.IntN(60)))
 	var expired *store.ExpiredError
-	if old, err := w.c.ViewAt(past); err == nil {
+	if old, err := w.c.SnapshotAt(past); err == nil {
 		w.compare("view of the past", past, names(all(old, "", "")), nil)
 		if old.RV() != past {
 			w.t.Errorf("ViewAt(%d) is at %d", past, old.RV())
@@ -405,8 +405,8 @@ func (w *world) follow() {
 		return
 	}
 	f := w.randomFilter()
-	v := w.c.View()
-	if past, err := w.c.ViewAt(v.RV() - uint64(w.rand.IntN(5))); err == nil {
+	v := w.c.Snapshot()
+	if past, err := w.c.SnapshotAt(v.RV() - uint64(w.rand.IntN(5))); err == nil {
 		v = past
 	}
 	watcher, err := w.c.Watch(v.RV(), f, func() {})

@@ -22,19 +22,19 @@ func TestViewIsShared(t *testing.T) {
 	withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
 		c := pods(t, m)
-		v := c.View()
-		if c.View() != v {
+		v := c.Snapshot()
+		if c.Snapshot() != v {
 			t.Error("another view though nothing changed")
 		}
 		s.Bump(5)
 		time.Sleep(61 * time.Second) // a bookmark
-		moved := c.View()
+		moved := c.Snapshot()
 		if moved.RV() != v.RV()+5 || moved.Content() != v.Content() || moved.Get("a/1") != v.Get("a/1") {
 			t.Errorf("after a bookmark: version %d content %d, was %d %d", moved.RV(), moved.Content(), v.RV(), v.Content())
 		}
 		s.Update(cachetest.Pods, cachetest.Pod("a/1", "node"))
 		synctest.Wait()
-		changed := c.View()
+		changed := c.Snapshot()
 		if changed.Content() == v.Content() || changed.Get("a/1") == v.Get("a/1") || v.Get("a/1").RV != v.RV() {
 			t.Error("a change is not seen, or seen in an old view")
 		}
@@ -53,7 +53,7 @@ func TestOrderAndCounts(t *testing.T) {
 		for _, key := range []string{"a/x", "a-b/x", "a/y", "a0/x", "b/x"} {
 			s.Create(cachetest.Pods, cachetest.Pod(key, ""))
 		}
-		v := pods(t, m).View()
+		v := pods(t, m).Snapshot()
 		for _, tc := range []struct{ namespace, from, want string }{
 			{"", "", "a-b/x a/x a/y a0/x b/x"},
 			{"", "a/y", "a/y a0/x b/x"},
@@ -225,7 +225,7 @@ func TestFresh(t *testing.T) {
 			time.AfterFunc(1500*time.Millisecond, s.Release)
 			began := time.Now()
 			fresh(t, c, 111)
-			if took := time.Since(began); took != 1500*time.Millisecond || c.View().Get("a/1") == nil {
+			if took := time.Since(began); took != 1500*time.Millisecond || c.Snapshot().Get("a/1") == nil {
 				t.Errorf("took %s", took)
 			}
 		},
@@ -313,7 +313,7 @@ func TestSnapshotLimits(t *testing.T) {
 	withManager(t, limits, func(t *testing.T, s *cachetest.Source, m *cache.Manager) {
 		s.Create(cachetest.Pods, cachetest.BigPod("a/1", "", 1<<10))
 		c := pods(t, m)
-		first := c.View()
+		first := c.Snapshot()
 		c.Retain(first)
 		update := func(times int) {
 			for i := range times {
@@ -322,10 +322,10 @@ func TestSnapshotLimits(t *testing.T) {
 			synctest.Wait()
 		}
 		update(5)
-		if v, err := c.ViewAt(first.RV()); err != nil || v != first {
+		if v, err := c.SnapshotAt(first.RV()); err != nil || v != first {
 			t.Errorf("the retained view: %v %v", v, err)
 		}
-		second := c.View()
+		second := c.Snapshot()
 		c.Retain(second)
 		if n, bytes := c.Snapshots(); n != 2 || bytes < 5<<10 || bytes > 20<<10 {
 			t.Errorf("%d views of %d bytes", n, bytes)
@@ -333,31 +333,31 @@ func TestSnapshotLimits(t *testing.T) {
 		// What must be kept for the first exceeds the budget before what must be
 		// kept for the second does.
 		update(6)
-		if _, err := c.ViewAt(first.RV()); err == nil {
+		if _, err := c.SnapshotAt(first.RV()); err == nil {
 			t.Error("over the budget")
 		}
-		if v, err := c.ViewAt(second.RV()); err != nil || v != second {
+		if v, err := c.SnapshotAt(second.RV()); err != nil || v != second {
 			t.Errorf("the second view: %v", err)
 		}
 		// Age counts from the last use.
 		time.Sleep(50 * time.Second)
-		if _, err := c.ViewAt(second.RV()); err != nil {
+		if _, err := c.SnapshotAt(second.RV()); err != nil {
 			t.Error(err)
 		}
 		time.Sleep(50 * time.Second)
-		if _, err := c.ViewAt(second.RV()); err != nil {
+		if _, err := c.SnapshotAt(second.RV()); err != nil {
 			t.Error(err)
 		}
 		time.Sleep(2 * time.Minute)
 		var expired *store.ExpiredError
-		if _, err := c.ViewAt(second.RV()); !errors.As(err, &expired) {
+		if _, err := c.SnapshotAt(second.RV()); !errors.As(err, &expired) {
 			t.Errorf("got %v", err)
 		}
 		if n, bytes := c.Snapshots(); n != 0 || bytes != 0 {
 			t.Errorf("%d views of %d bytes", n, bytes)
 		}
 		var tooLarge *store.TooLargeError
-		if _, err := c.ViewAt(c.RV() + 1); !errors.As(err, &tooLarge) {
+		if _, err := c.SnapshotAt(c.RV() + 1); !errors.As(err, &tooLarge) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -379,7 +379,7 @@ func TestIndexes(t *testing.T) {
 				return false
 			}
 			var want []*object.Object
-			for _, o := range all(c.View(), "", "") {
+			for _, o := range all(c.Snapshot(), "", "") {
 				if f.Matches(o) {
 					want = append(want, o)
 				}

@@ -16,12 +16,12 @@ import (
 
 // tearingSource is late with every second deletion.
 type tearingSource struct {
-	cachetest.ReferenceSource
+	cachetest.VersionLister
 	deletions atomic.Int64
 }
 
 func (s *tearingSource) Watch(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.WatchOptions, handle func(source.Event) error) error {
-	return s.ReferenceSource.Watch(ctx, res, enc, opts, func(ev source.Event) error {
+	return s.VersionLister.Watch(ctx, res, enc, opts, func(ev source.Event) error {
 		if ev.Type == api.Deleted && s.deletions.Add(1)%2 == 0 {
 			time.Sleep(100 * time.Millisecond)
 		}
@@ -35,7 +35,7 @@ func TestFreshWithinVersion(t *testing.T) {
 	for name, others := range map[string]uint64{"the newest version": 0, "an older version": 5} {
 		t.Run(name, func(t *testing.T) {
 			withManager(t, cache.Limits{}, func(t *testing.T, s *cachetest.Source, _ *cache.Manager) {
-				m := newManager(t, &tearingSource{ReferenceSource: cachetest.ReferenceSource{Source: s}}, cache.Limits{})
+				m := newManager(t, &tearingSource{VersionLister: cachetest.VersionLister{Source: s}}, cache.Limits{})
 				defer m.Close()
 				c := pods(t, m)
 				s.Create(cachetest.Pods, cachetest.Pod("a/1", ""))
@@ -50,7 +50,7 @@ func TestFreshWithinVersion(t *testing.T) {
 				if took := time.Since(began); err != nil || rv != 103+others || took > 200*time.Millisecond {
 					t.Errorf("%d %v after %s", rv, err, took)
 				}
-				if v := c.View(); v.Len() != 0 || v.RV() != 103+others {
+				if v := c.Snapshot(); v.Len() != 0 || v.RV() != 103+others {
 					t.Errorf("%d objects at %d", v.Len(), v.RV())
 				}
 				time.Sleep(5 * time.Second)

@@ -163,7 +163,7 @@ func (e *entry) firstList(first *store.List) *store.Store {
 func (e *entry) ready() {
 	c, took := e.made, time.Since(e.began)
 	e.metrics.syncSeconds.Observe(took.Seconds())
-	v := c.View()
+	v := c.Snapshot()
 	e.log.Info("collection synced", "objects", v.Len(), "bytes", v.Bytes(),
 		"seconds", took.Seconds(), "resourceVersion", v.RV())
 	e.checked.Store(time.Now().UnixNano()) // it was just listed or confirmed

@@ -37,8 +37,8 @@ func TestListThatEndsEarlyIsNeverServed(t *testing.T) {
 				c, err := m.Collection(t.Context(), cachetest.PodResource(), api.JSON)
 				switch {
 				case err != nil:
-				case c.RV() != s.Revision() || c.View().Len() != 3:
-					t.Errorf("ended after %d events: %d objects at %d", after, c.View().Len(), c.RV())
+				case c.RV() != s.Revision() || c.Snapshot().Len() != 3:
+					t.Errorf("ended after %d events: %d objects at %d", after, c.Snapshot().Len(), c.RV())
 				}
 			}
 		})

@@ -360,7 +360,7 @@ func TestOddSources(t *testing.T) {
 				if broken := c.CheckInvariants(); broken != "" {
 					t.Error(broken)
 				}
-				if got := scriptedState(c.View()); got != tc.state {
+				if got := scriptedState(c.Snapshot()); got != tc.state {
 					t.Errorf("state %s, want %s", got, tc.state)
 				}
 				if got := strings.Join(s.calls, ", "); got != tc.calls {
@@ -422,7 +422,7 @@ func TestListedByAnOldDefinition(t *testing.T) {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Second)
-			if got := scriptedState(c.View()); got != want {
+			if got := scriptedState(c.Snapshot()); got != want {
 				t.Errorf("%s after the change: %s, want %s; %q", age, got, want, s.calls)
 			}
 		})
@@ -436,7 +436,7 @@ type manyServers struct {
 	asked  int
 }
 
-// NewestVersion implements cache.ManySource; the server that was asked before catches up.
+// NewestVersion implements source.ReplicatedSource; the server that was asked before catches up.
 // At first the others cannot be asked.
 func (s *manyServers) NewestVersion(context.Context, *source.Resource) (uint64, error) {
 	if s.asked++; s.asked == 1 {
@@ -462,7 +462,7 @@ func TestServerBehind(t *testing.T) {
 		synctest.Wait()
 		time.Sleep(30 * time.Second)
 		synctest.Wait()
-		if got := scriptedState(c.View()); got != "9: a/1@5 a/2@9" || s.asked != 3 {
+		if got := scriptedState(c.Snapshot()); got != "9: a/1@5 a/2@9" || s.asked != 3 {
 			t.Errorf("state %s, asked %d times", got, s.asked)
 		}
 		if got := strings.Join(s.calls, ", "); got != "watch 0 initial=true, watch 8 initial=false" {

@@ -62,7 +62,7 @@ func TestKeptRestored(t *testing.T) {
 				k := newKeeping(t)
 				nodes := cachetest.NodeResource()
 				k.source = cachetest.New(k.res, nodes)
-				k.wrap = func(s source.Source) source.Source { return cachetest.ReferenceSource{Source: s.(*cachetest.Source)} }
+				k.wrap = func(s source.Source) source.Source { return cachetest.VersionLister{Source: s.(*cachetest.Source)} }
 				for i := range 20 {
 					k.source.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("default/pod-%02d", i), ""))
 				}
@@ -140,9 +140,9 @@ func TestKeptNotToBeCompared(t *testing.T) {
 
 // behind is a source over a store that begins pages behind the key that it is given, as kine
 // does: it drops the zero byte with which API servers say that.
-type behind struct{ cachetest.ReferenceSource }
+type behind struct{ cachetest.VersionLister }
 
-func (b behind) References(ctx context.Context, res *source.Resource, opts source.ReferenceOptions, visit func(key string, rv uint64) error) (source.ListMeta, error) {
+func (b behind) ListVersions(ctx context.Context, res *source.Resource, opts source.VersionOptions, visit func(key string, rv uint64) error) (source.ListMeta, error) {
 	if opts.Continue != "" {
 		token, err := api.DecodeContinue(opts.Continue)
 		if err != nil {
@@ -151,7 +151,7 @@ func (b behind) References(ctx context.Context, res *source.Resource, opts sourc
 		token.Start = strings.TrimRight(token.Start, "\x00") + "\x00"
 		opts.Continue = token.Encode()
 	}
-	return b.ReferenceSource.References(ctx, res, opts, visit)
+	return b.VersionLister.ListVersions(ctx, res, opts, visit)
 }
 
 // TestKeptOfOtherStore: what was kept is compared with the object that it is to be compared
@@ -162,7 +162,7 @@ func TestKeptOfOtherStore(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				k := newKeeping(t)
 				k.wrap = func(s source.Source) source.Source {
-					return behind{cachetest.ReferenceSource{Source: s.(*cachetest.Source)}}
+					return behind{cachetest.VersionLister{Source: s.(*cachetest.Source)}}
 				}
 				k.source.Update(cachetest.Pods, cachetest.Pod(newest, "node"))
 				k.start()
@@ -218,7 +218,7 @@ func TestHeldRestored(t *testing.T) {
 					src.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("default/pod-%02d", i), ""))
 				}
 				src.Create(cachetest.Nodes, cachetest.Node("first"))
-				m := newManager(t, cachetest.ReferenceSource{Source: src}, cache.Limits{})
+				m := newManager(t, cachetest.VersionLister{Source: src}, cache.Limits{})
 				defer m.Close()
 				open := func(res *source.Resource) *cache.Collection {
 					t.Helper()
@@ -257,7 +257,7 @@ func TestHeldRestored(t *testing.T) {
 				}
 				for _, res := range []*source.Resource{pods, nodes} {
 					c := open(res)
-					if got, want := c.View().Len(), len(src.Objects(res.GroupVersionResource)); got != want {
+					if got, want := c.Snapshot().Len(), len(src.Objects(res.GroupVersionResource)); got != want {
 						t.Errorf("%d %s, the source has %d", got, res.Resource, want)
 					}
 				}

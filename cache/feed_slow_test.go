@@ -121,12 +121,12 @@ func TestListOverSlowLink(t *testing.T) {
 func sameAsSource(t *testing.T, c *cache.Collection, s *cachetest.Source) {
 	t.Helper()
 	objs := s.Objects(cachetest.Pods)
-	if c.View().Len() != len(objs) {
-		t.Errorf("%d objects, the source has %d", c.View().Len(), len(objs))
+	if c.Snapshot().Len() != len(objs) {
+		t.Errorf("%d objects, the source has %d", c.Snapshot().Len(), len(objs))
 	}
 	for _, want := range objs {
 		key := want.GetNamespace() + "/" + want.GetName()
-		if o := c.View().Get(key); o == nil || fmt.Sprint(o.RV) != want.GetResourceVersion() {
+		if o := c.Snapshot().Get(key); o == nil || fmt.Sprint(o.RV) != want.GetResourceVersion() {
 			t.Errorf("%s: %v, the source has version %s", key, o, want.GetResourceVersion())
 		}
 	}

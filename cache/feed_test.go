@@ -200,7 +200,7 @@ func (s *script) start(t *testing.T) string {
 func (s *script) state() string {
 	st := s.c.State()
 	out := fmt.Sprintf("%s at %d:", st.Phase, s.c.RV())
-	s.c.View().Ascend("", "", func(o *object.Object) bool {
+	s.c.Snapshot().Ascend("", "", func(o *object.Object) bool {
 		out += fmt.Sprintf(" %s@%d", o.Key, o.RV)
 		return true
 	})
@@ -254,7 +254,7 @@ func (s *script) at(t *testing.T, td *datadriven.TestData) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, err := s.c.ViewAt(rv)
+	v, err := s.c.SnapshotAt(rv)
 	if err != nil {
 		return "error: " + err.Error()
 	}

@@ -203,7 +203,7 @@ func TestKeptProvisional(t *testing.T) {
 		}
 		k.start()
 		defer func() { k.stop() }()
-		k.res = res.Anew(time.Now())
+		k.res = res.Reinstate(time.Now())
 		k.open()
 		time.Sleep(5 * time.Second)
 		k.res = res
@@ -213,7 +213,7 @@ func TestKeptProvisional(t *testing.T) {
 			t.Errorf("after a restart the list is believed: %s", calls)
 		}
 		k.manager.Drop(cachetest.Pods, errRedefinition)
-		k.res = res.Anew(time.Now())
+		k.res = res.Reinstate(time.Now())
 		k.open()
 		time.Sleep(time.Minute)
 		k.source.Break(nil)

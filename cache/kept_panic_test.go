@@ -67,7 +67,7 @@ func TestKeptPanic(t *testing.T) {
 				}
 				k.images = func(images checkpoint.Storage) checkpoint.Storage { return bursting{images, where} }
 				k.start()
-				if n := len(k.manager.Kept(t.Context())); n != 1 && where != "open" || n != 0 && where == "open" {
+				if n := len(k.manager.Checkpoints(t.Context())); n != 1 && where != "open" || n != 0 && where == "open" {
 					t.Errorf("%d collections were kept", n)
 				}
 				k.source.Calls() // forgets them
@@ -81,7 +81,7 @@ func TestKeptPanic(t *testing.T) {
 				}
 				k.images = nil
 				k.start()
-				if n := len(k.manager.Kept(t.Context())); n != 1 {
+				if n := len(k.manager.Checkpoints(t.Context())); n != 1 {
 					t.Errorf("%d collections are kept anew", n)
 				}
 				k.source.Calls()

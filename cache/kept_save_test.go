@@ -58,7 +58,7 @@ func TestKeptRecoded(t *testing.T) {
 		k.source.Calls() // forgets them
 		k.start()
 		defer func() { k.stop() }()
-		k.open().View().Ascend("", "", func(o *object.Object) bool {
+		k.open().Snapshot().Ascend("", "", func(o *object.Object) bool {
 			if !bytes.Contains(o.Raw, []byte("Never")) {
 				t.Errorf("%s is as the old server had it: %s", o.Key, o.Raw)
 			}
@@ -103,7 +103,7 @@ func TestKeptLeft(t *testing.T) {
 		c := k.open()
 		k.change()
 		synctest.Wait()
-		if !before.LeaveImages() {
+		if !before.ReleaseCheckpoints() {
 			t.Error("the images are not left")
 		}
 		if err := folder.Close(); err != nil {
@@ -126,7 +126,7 @@ func TestKeptLeft(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		if kept := k.manager.Kept(t.Context()); len(kept) != 1 {
+		if kept := k.manager.Checkpoints(t.Context()); len(kept) != 1 {
 			t.Errorf("kept %v", kept)
 		}
 	})
@@ -144,7 +144,7 @@ func TestKeptReadDifferently(t *testing.T) {
 		k.start()
 		k.open()
 		k.stop()
-		k.res = k.res.Anew(time.Time{})
+		k.res = k.res.Reinstate(time.Time{})
 		k.res.Schema = k.res.Schema.WithoutManagedFields()
 		k.start()
 		defer func() { k.stop() }()

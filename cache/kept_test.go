@@ -74,9 +74,9 @@ func (k *keeping) start() {
 	if k.dir, err = state.Open(state.Options{Dir: "/state", FS: disk, MaxBytes: k.limit, Logger: log}); err != nil {
 		k.t.Fatal(err)
 	}
-	k.options.Images = k.dir
+	k.options.Storage = k.dir
 	if k.images != nil {
-		k.options.Images = k.images(k.dir)
+		k.options.Storage = k.images(k.dir)
 	}
 	var source source.Source = k.source
 	if k.wrap != nil {
@@ -120,7 +120,7 @@ func (k *keeping) same(c *cache.Collection) {
 	if broken := c.CheckInvariants(); broken != "" {
 		k.t.Error(broken)
 	}
-	v := c.View()
+	v := c.Snapshot()
 	var want, got []string
 	for _, o := range k.source.ObjectsAt(cachetest.Pods, v.RV()) {
 		want = append(want, string(cachetest.Encode(o, api.JSON)))
@@ -203,7 +203,7 @@ func TestKept(t *testing.T) {
 		first: 105,
 	}, {
 		name:      "another definition",
-		meanwhile: func(k *keeping) { k.res = k.res.Anew(time.Time{}); k.res.Definition = "2"; k.source.Bump(1) },
+		meanwhile: func(k *keeping) { k.res = k.res.Reinstate(time.Time{}); k.res.Definition = "2"; k.source.Bump(1) },
 		calls:     "list pods rv=\"\" match=\"\" limit=1, watch pods rv=0 initial=true timeout=0",
 		log:       "the resource was",
 		first:     121,
@@ -517,7 +517,7 @@ func TestKeptEnds(t *testing.T) {
 			k.stop()
 			k.options.Exclude = func(gr schema.GroupResource) bool { return gr.Resource == "pods" }
 			k.start()
-			k.manager.Kept(k.t.Context())
+			k.manager.Checkpoints(k.t.Context())
 			k.open()
 			time.Sleep(time.Minute)
 		}, 0},
@@ -538,12 +538,12 @@ func TestKeptEnds(t *testing.T) {
 				k.open()
 				time.Sleep(5 * time.Second)
 				synctest.Wait()
-				if kept := k.manager.Kept(t.Context()); len(kept) != 1 || kept[0] != (checkpoint.Saved{Resource: cachetest.Pods, Encoding: api.JSON}) {
+				if kept := k.manager.Checkpoints(t.Context()); len(kept) != 1 || kept[0] != (checkpoint.Saved{Resource: cachetest.Pods, Encoding: api.JSON}) {
 					t.Fatalf("kept %v", kept)
 				}
 				tc.end(k)
 				synctest.Wait()
-				if kept := k.manager.Kept(t.Context()); len(kept) != tc.kept {
+				if kept := k.manager.Checkpoints(t.Context()); len(kept) != tc.kept {
 					t.Errorf("kept %v, want %d", kept, tc.kept)
 				}
 			})

@@ -171,9 +171,9 @@ func NewManager(o Options) (*Manager, error) {
 // Panics returns what contains the panics of collections and of their users.
 func (m *Manager) Panics() *contain.Panics { return m.parts.panics }
 
-// Prompt reports whether the source is a PromptSource.
-func (m *Manager) Prompt() bool {
-	_, ok := m.parts.source.(source.PromptSource)
+// IsImmediate reports whether the source is a ImmediateSource.
+func (m *Manager) IsImmediate() bool {
+	_, ok := m.parts.source.(source.ImmediateSource)
 	return ok
 }
 

@@ -5,20 +5,20 @@ import (
 	"github.com/kubeweir/kubeweir/cache/checkpoint"
 )
 
-// Kept lists the collections that have checkpoints: those that were in use when the last process
+// Checkpoints lists the collections that have checkpoints: those that were in use when the last process
 // ended. See checkpoint.Checkpointer.List. A disk that does not respond blocks it; after the end of
 // ctx it changes nothing.
-func (m *Manager) Kept(ctx context.Context) []checkpoint.Saved {
+func (m *Manager) Checkpoints(ctx context.Context) []checkpoint.Saved {
 	if m.parts.keeper == nil {
 		return nil
 	}
 	return m.parts.keeper.List(ctx, m.parts.panics)
 }
 
-// LeaveImages saves what has changed and then ends the use of Options.Keep.Images, so that another
+// ReleaseCheckpoints saves what has changed and then ends the use of Options.Keep.Images, so that another
 // Manager may use them. Collections are served as before. It returns false if the disk does not
 // respond.
-func (m *Manager) LeaveImages() bool {
+func (m *Manager) ReleaseCheckpoints() bool {
 	k := m.parts.keeper
 	if k == nil {
 		return true
@@ -35,8 +35,8 @@ func (m *Manager) LeaveImages() bool {
 	return true
 }
 
-// Forget removes the checkpoint of a collection that will not come back and does not exist now.
-func (m *Manager) Forget(c checkpoint.Saved) {
+// ForgetCheckpoint removes the checkpoint of a collection that will not come back and does not exist now.
+func (m *Manager) ForgetCheckpoint(c checkpoint.Saved) {
 	if m.parts.keeper != nil {
 		m.parts.keeper.Forget(c)
 	}

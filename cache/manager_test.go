@@ -78,7 +78,7 @@ func TestEncodingsAreFedApart(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if o := c.View().Get("a/1"); o == nil || string(o.Raw) != string(cachetest.Encode(pod, enc)) {
+			if o := c.Snapshot().Get("a/1"); o == nil || string(o.Raw) != string(cachetest.Encode(pod, enc)) {
 				t.Errorf("%s: %v", enc, o)
 			}
 			if c.Encoding() != enc || c.Resource().Resource != "pods" {
@@ -242,7 +242,7 @@ func TestUnreadableObject(t *testing.T) {
 				}
 				bad.spoil = false
 				time.Sleep(2 * time.Minute)
-				if pods(t, m).View().Len() != 1 {
+				if pods(t, m).Snapshot().Len() != 1 {
 					t.Error("not started again later")
 				}
 			})
@@ -311,12 +311,12 @@ func TestConcurrentReaders(t *testing.T) {
 					return
 				default:
 				}
-				v := c.View()
+				v := c.Snapshot()
 				c.Retain(v)
 				if n := len(all(v, "", "")); n != v.Len() {
 					t.Errorf("%d objects, Len says %d", n, v.Len())
 				}
-				if old, err := c.ViewAt(v.RV() - 3); err == nil && len(all(old, "", "")) != old.Len() {
+				if old, err := c.SnapshotAt(v.RV() - 3); err == nil && len(all(old, "", "")) != old.Len() {
 					t.Error("an old view has another length than it says")
 				}
 				if objs, _, ok := c.Select(t.Context(), f); ok && !slices.IsSortedFunc(objs, func(a, b *object.Object) int { return cmp.Compare(a.Key, b.Key) }) {
@@ -510,7 +510,7 @@ func TestMetrics(t *testing.T) {
 		time.Sleep(time.Second)
 		s.SetSilent(true)
 		time.Sleep(40 * time.Second)
-		if c.View().Len() != 2 {
+		if c.Snapshot().Len() != 2 {
 			t.Fatal("not synced")
 		}
 		// Another version of the same resource shares its labels.

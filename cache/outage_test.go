@@ -84,7 +84,7 @@ func (b *outageBench) behind() (n int) {
 // lacks reports whether a collection does not hold the last change.
 func (b *outageBench) lacks(c *cache.Collection) bool {
 	objs := b.source.Objects(c.Resource().GroupVersionResource)
-	return fmt.Sprint(c.View().Get("a/1").RV) != objs[0].GetResourceVersion()
+	return fmt.Sprint(c.Snapshot().Get("a/1").RV) != objs[0].GetResourceVersion()
 }
 
 // TestOutageEndsForAll: however long the upstream was away, every feed is current soon
@@ -195,7 +195,7 @@ func TestCatchingUp(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 			for _, c := range b.feeds {
 				objs := b.source.Objects(c.Resource().GroupVersionResource)
-				if state, rv := c.State(), fmt.Sprint(c.View().Get("a/1").RV); rv != objs[0].GetResourceVersion() && state.Phase != reflector.Stale {
+				if state, rv := c.State(), fmt.Sprint(c.Snapshot().Get("a/1").RV); rv != objs[0].GetResourceVersion() && state.Phase != reflector.Stale {
 					t.Fatalf("%s at %s, the upstream at %s", state.Phase, rv, objs[0].GetResourceVersion())
 				}
 			}
@@ -239,8 +239,8 @@ func TestStreamingListBrokenOff(t *testing.T) {
 		defer m.Close()
 		for range 3 {
 			if c, err := m.Collection(t.Context(), cachetest.PodResource(), api.JSON); err == nil {
-				if c.View().Len() != 1 || c.RV() != 101 {
-					t.Errorf("%d objects at %d", c.View().Len(), c.RV())
+				if c.Snapshot().Len() != 1 || c.RV() != 101 {
+					t.Errorf("%d objects at %d", c.Snapshot().Len(), c.RV())
 				}
 				break
 			}

@@ -25,7 +25,7 @@ import (
 // revalidateBench is a collection of pods before a source that lists references.
 type revalidateBench struct {
 	t       *testing.T
-	source  cachetest.ReferenceSource
+	source  cachetest.VersionLister
 	manager *cache.Manager
 	reader  *read.Reader
 	pods    *cache.Collection
@@ -35,7 +35,7 @@ func newRevalidateBench(t *testing.T, n int) *revalidateBench {
 	t.Helper()
 	res := cachetest.PodResource()
 	res.Printer = table.NewDefaultPrinter()
-	b := &revalidateBench{t: t, source: cachetest.ReferenceSource{Source: cachetest.New(res)}}
+	b := &revalidateBench{t: t, source: cachetest.VersionLister{Source: cachetest.New(res)}}
 	for i := range n {
 		b.source.Create(cachetest.Pods, cachetest.Pod(fmt.Sprintf("ns-%d/pod-%03d", i%3, i), fmt.Sprintf("node-%d", i%2), fmt.Sprintf("fifth=%d", i%5)))
 	}

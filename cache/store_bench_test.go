@@ -108,7 +108,7 @@ func BenchmarkColdSync(b *testing.B) {
 				c := s.collection(b, m)
 				b.StopTimer()
 				resident = float64(heap()-before) / float64(s.bytes)
-				if c.View().Len() != len(s.items) {
+				if c.Snapshot().Len() != len(s.items) {
 					b.Fatal("not complete")
 				}
 				m.Close()
@@ -160,7 +160,7 @@ func BenchmarkApply(b *testing.B) {
 					s.events <- raws[n%len(raws)]
 					if views {
 						<-s.done
-						c.View()
+						c.Snapshot()
 					}
 					n++
 				}
@@ -198,7 +198,7 @@ func BenchmarkStore(b *testing.B) {
 	<-s.done
 	index(b, c, "app=1", "")
 	index(b, c, "", "spec.nodeName=node-001")
-	v := c.View()
+	v := c.Snapshot()
 
 	run := func(name string, f func()) {
 		b.Run(name, func(b *testing.B) {
@@ -212,7 +212,7 @@ func BenchmarkStore(b *testing.B) {
 	res := cachetest.PodResource()
 	run("Collection", func() { _, _ = m.Collection(ctx, res, api.JSON) })
 	run("State", func() { c.State() })
-	run("View", func() { c.View() })
+	run("View", func() { c.Snapshot() })
 	run("Get", func() { v.Get("namespace-01/pod-000300") })
 	visited := 0
 	visit := func(*object.Object) bool { visited++; return true }
@@ -244,11 +244,11 @@ func BenchmarkStore(b *testing.B) {
 	rv := head + 500
 	run("ViewAtUndo500", func() {
 		rv = head + 500 + (rv+1)%20 // not retained yet, most of the time
-		if _, err := c.ViewAt(rv); err != nil {
+		if _, err := c.SnapshotAt(rv); err != nil {
 			b.Fatal(err)
 		}
 		c.DropSnapshots()
 	})
 	c.Retain(v)
-	run("ViewAtRetained", func() { _, _ = c.ViewAt(v.RV()) })
+	run("ViewAtRetained", func() { _, _ = c.SnapshotAt(v.RV()) })
 }

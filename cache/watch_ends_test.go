@@ -25,12 +25,12 @@ import (
 
 // garbageSource sends, once it is told to, what is no object, or loses events.
 type garbageSource struct {
-	cachetest.ReferenceSource
+	cachetest.VersionLister
 	on, loses atomic.Bool
 }
 
 func (s *garbageSource) Watch(ctx context.Context, res *source.Resource, enc api.Encoding, opts source.WatchOptions, handle func(source.Event) error) error {
-	return s.ReferenceSource.Watch(ctx, res, enc, opts, func(ev source.Event) error {
+	return s.VersionLister.Watch(ctx, res, enc, opts, func(ev source.Event) error {
 		if s.loses.Load() {
 			return nil
 		}
@@ -141,7 +141,7 @@ func testWatchEnd(t *testing.T, c *watchEndCase) {
 	res, printer := cachetest.PodResource(), &countingPrinter{Printer: table.NewDefaultPrinter()}
 	res.Printer = printer
 	b := &watchBench{t: t, source: cachetest.New(res), printer: printer}
-	b.garbage = &garbageSource{ReferenceSource: cachetest.ReferenceSource{Source: b.source}}
+	b.garbage = &garbageSource{VersionLister: cachetest.VersionLister{Source: b.source}}
 	b.start(res, b.garbage, cache.Limits{HistoryEvents: 10})
 	w := b.watch(c.query, c.rep)
 	synctest.Wait()

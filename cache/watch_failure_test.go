@@ -233,7 +233,7 @@ func TestPanicsOfAFeed(t *testing.T) {
 		}
 		source.fatal = false
 		time.Sleep(90 * time.Second)
-		if v := pods(t, m).View(); v.Get("a/1") == nil {
+		if v := pods(t, m).Snapshot(); v.Get("a/1") == nil {
 			t.Error("the collection did not begin anew")
 		}
 	})

@@ -142,7 +142,7 @@ func newPrintingWatchBench(t *testing.T, limits cache.Limits, printer table.Prin
 	res := cachetest.PodResource()
 	res.Printer = printer
 	b := &watchBench{t: t, source: cachetest.New(res)}
-	b.start(res, cachetest.ReferenceSource{Source: b.source}, limits)
+	b.start(res, cachetest.VersionLister{Source: b.source}, limits)
 	return b
 }
 

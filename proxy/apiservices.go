@@ -228,7 +228,7 @@ func (r *Resources) moveCustomLocked(gv schema.GroupVersion, out bool) (moved []
 				res.Retire() // requests may have it still
 				delete(r.mu.custom, res.GroupVersionResource)
 			} else {
-				next.resources[i] = res.Anew(time.Now())
+				next.resources[i] = res.Reinstate(time.Now())
 				r.mu.custom[res.GroupVersionResource] = next.resources[i]
 			}
 		}

@@ -145,7 +145,7 @@ func (c *collapser) watch(registerer prometheus.Registerer) {
 
 // do returns an answer to r that was read upstream after r arrived, and counts what of it
 // is r's. An error means that r must be forwarded on its own.
-func (c *collapser) do(ctx context.Context, r *api.Request, pretty bool, asked *freshness.Asked) (*api.Response, error) {
+func (c *collapser) do(ctx context.Context, r *api.Request, pretty bool, asked *freshness.Cost) (*api.Response, error) {
 	key := keyOfCollapsed(r, pretty)
 	if c.knownLarge(key) {
 		return nil, errNotCollapsible

@@ -40,7 +40,7 @@ func TestCollapseSharesTheNextRequest(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 10 {
 			wg.Go(func() {
-				resp, err := c.do(t.Context(), listRequest("application/json"), false, new(freshness.Asked))
+				resp, err := c.do(t.Context(), listRequest("application/json"), false, new(freshness.Cost))
 				if err != nil || string(resp.Body) != "answer" || resp.Header.Has("Audit-Id") {
 					t.Errorf("got %v, %v", resp, err)
 				}
@@ -69,7 +69,7 @@ func TestCollapseKeepsFormsApart(t *testing.T) {
 		return &api.Response{Status: 200, Body: []byte(r.Header.Get("Accept"))}
 	})
 	for _, accept := range []string{"application/json", "application/yaml"} {
-		resp, err := c.do(t.Context(), listRequest(accept), false, new(freshness.Asked))
+		resp, err := c.do(t.Context(), listRequest(accept), false, new(freshness.Cost))
 		if err != nil || string(resp.Body) != accept {
 			t.Errorf("%s: %v, %v", accept, resp, err)
 		}
@@ -84,7 +84,7 @@ func TestCollapseGivesUpOnLargeAnswers(t *testing.T) {
 		return &api.Response{Status: 200, Length: -1, BodyTo: bytes.NewReader(make([]byte, 101))}
 	})
 	for range 3 {
-		if _, err := c.do(t.Context(), listRequest(""), false, new(freshness.Asked)); !errors.Is(err, errNotCollapsible) {
+		if _, err := c.do(t.Context(), listRequest(""), false, new(freshness.Cost)); !errors.Is(err, errNotCollapsible) {
 			t.Errorf("error %v", err)
 		}
 	}
@@ -92,7 +92,7 @@ func TestCollapseGivesUpOnLargeAnswers(t *testing.T) {
 		t.Errorf("fetched %d times what is known to be too large", fetched)
 	}
 	now = now.Add(2 * largeFor)
-	_, _ = c.do(t.Context(), listRequest(""), false, new(freshness.Asked))
+	_, _ = c.do(t.Context(), listRequest(""), false, new(freshness.Cost))
 	if fetched != 2 {
 		t.Errorf("what was too large once is never tried again")
 	}
@@ -109,7 +109,7 @@ func TestCollapseSharesLargeAnswers(t *testing.T) {
 		c := newCollapser(int64(size), time.Now, func(context.Context, *api.Request) *api.Response {
 			return &api.Response{Status: 200, Length: -1, BodyTo: portions(body[:size])}
 		})
-		resp, err := c.do(t.Context(), listRequest(""), false, new(freshness.Asked))
+		resp, err := c.do(t.Context(), listRequest(""), false, new(freshness.Cost))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -155,7 +155,7 @@ func TestCollapseNeverServesHalfAnAnswer(t *testing.T) {
 	c := newCollapser(100, time.Now, func(context.Context, *api.Request) *api.Response {
 		return &api.Response{Status: 200, Length: -1, BodyTo: failing{}}
 	})
-	if resp, err := c.do(t.Context(), listRequest(""), false, new(freshness.Asked)); err == nil {
+	if resp, err := c.do(t.Context(), listRequest(""), false, new(freshness.Cost)); err == nil {
 		t.Errorf("served %q", resp.Body)
 	}
 }
@@ -173,7 +173,7 @@ func TestCollapsedAnswersAreBoundedTogether(t *testing.T) {
 		r := listRequest("application/json")
 		n++
 		r.RawQuery = strings.Repeat("x", n)
-		return c.do(t.Context(), r, false, new(freshness.Asked))
+		return c.do(t.Context(), r, false, new(freshness.Cost))
 	}
 	for _, length = range []int64{-1, size - 10} {
 		var held []*api.Response

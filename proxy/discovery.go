@@ -40,7 +40,7 @@ func (g *Gateway) discovery(ctx context.Context, x *exchange) *api.Response {
 	if _, err := g.expiry(x, definitions, age); err != nil {
 		return nil
 	}
-	servers := services.View()
+	servers := services.Snapshot()
 	if x.info.IsResourceRequest && servers.Get(x.info.APIVersion+"."+x.info.APIGroup) != nil {
 		return nil // there is somebody who serves the group version, and may know more resources than we do
 	}
@@ -55,7 +55,7 @@ func (g *Gateway) discovery(ctx context.Context, x *exchange) *api.Response {
 	if g.collapser.knownLarge(key) {
 		return nil
 	}
-	question := digestOf(x.request, nil, definitions.View().Content(), servers.Content())
+	question := digestOf(x.request, nil, definitions.Snapshot().Content(), servers.Content())
 	resp := g.answerBefore(ctx, x, from, question, func(ctx context.Context) (out rememberedAnswer, err error) {
 		if places != nil {
 			if !places.acquire(x.user(), 1) {
@@ -84,7 +84,7 @@ func (g *Gateway) discovery(ctx context.Context, x *exchange) *api.Response {
 // remembersDiscovery reports whether answers on what the upstream serves are remembered for who
 // asks, of requests like this.
 func (g *Gateway) remembersDiscovery(x *exchange) bool {
-	return x.consistency() == ModeSession && !g.Manager.Prompt() && isPlainGet(x.request) && g.answers.Covers(x.subject)
+	return x.consistency() == ModeSession && !g.Manager.IsImmediate() && isPlainGet(x.request) && g.answers.Covers(x.subject)
 }
 
 // isDiscovery reports whether an answer is the same for its user until something changes.

@@ -190,7 +190,7 @@ func TestExplainIsWhatHappens(t *testing.T) {
 // newExplainBench is a gateway with a rule of each kind, before namespaces with pods.
 func newExplainBench(t *testing.T) *explainBench {
 	registry := prometheus.NewRegistry()
-	v := newVisibleBenchFrom(t, func(s *cachetest.Source) source.Source { return cachetest.ReferenceSource{Source: s} }, func(o *Options) {
+	v := newVisibleBenchFrom(t, func(s *cachetest.Source) source.Source { return cachetest.VersionLister{Source: s} }, func(o *Options) {
 		o.Registerer = registry
 		o.Blocked = NewBlocked(nil)
 		o.Policy.Rules = []Rule{

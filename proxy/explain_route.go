@@ -237,7 +237,7 @@ func (e *explaining) read(ctx context.Context) {
 	switch {
 	case x.info.Verb == "watch":
 		e.watch(ctx)
-	case q.mostRecent() && !q.cacheOnly() && !g.Manager.Prompt() && x.mode(q.res) == ModeStrict:
+	case q.mostRecent() && !q.cacheOnly() && !g.Manager.IsImmediate() && x.mode(q.res) == ModeStrict:
 		e.strict(ctx)
 	case q.mostRecent():
 		e.latest(ctx)
@@ -383,7 +383,7 @@ func (e *explaining) cached(ctx context.Context, text string, requests int) {
 func (e *explaining) holds() bool {
 	g, x := e.g, e.x
 	switch {
-	case g.Manager.Prompt():
+	case g.Manager.IsImmediate():
 		return true
 	case x.mode(e.q.res) == ModeStrict:
 		return false
@@ -412,7 +412,7 @@ const (
 // latest is the way of a get or list of the most recent state that the cache may answer.
 func (e *explaining) latest(ctx context.Context) {
 	switch {
-	case e.holds() && e.g.Manager.Prompt():
+	case e.holds() && e.g.Manager.IsImmediate():
 		e.cached(ctx, textPrompt, 0)
 	case e.holds():
 		e.cached(ctx, textHeld, 0)
@@ -439,7 +439,7 @@ func (e *explaining) strict(ctx context.Context) {
 		e.cached(ctx, textStale, 0)
 	case e.over != nil:
 		e.spent()
-	case synced && e.Info.Verb == "list" && revalidates(q.res, q.rep) && e.c.Named() && !g.isAway():
+	case synced && e.Info.Verb == "list" && revalidates(q.res, q.rep) && e.c.CanRevalidate() && !g.isAway():
 		e.Cost = "The names and versions of the objects, in metadata alone, shared by all who ask meanwhile."
 		e.route(string(fromRevalidated), "", "The read asks for the most recent state, and its mode is strict: the upstream names the versions that are current, and the cache has their bytes.", 1)
 	case g.refusals.has(refusal{e.Info.Verb, q.res.GroupResource(), e.Info.Namespace}):

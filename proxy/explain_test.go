@@ -17,7 +17,7 @@ import (
 // and counts nothing.
 func TestExplain(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		referring := func(s *cachetest.Source) source.Source { return cachetest.ReferenceSource{Source: s} }
+		referring := func(s *cachetest.Source) source.Source { return cachetest.VersionLister{Source: s} }
 		b := newGatewayBenchFrom(t, nil, referring, func(o *Options) {
 			o.Policy.Rules = []Rule{
 				{Match{Users: []string{"dash"}}, Settings{Mode: ModeSession}},

@@ -18,7 +18,7 @@ var (
 // to change, in order, until ctx ends or the collection does.
 func followCollection(ctx context.Context, c *cache.Collection, initial func([]*object.Object), change func(watchmux.Delivery)) error {
 	wake := make(chan struct{}, 1)
-	view := c.View()
+	view := c.Snapshot()
 	w, err := c.Mux().Watch(view.RV(), nil, func() {
 		select {
 		case wake <- struct{}{}:

@@ -187,7 +187,7 @@ type exchange struct {
 	redacted bool
 	// asked is what the upstream was asked for so far on behalf of the request, but for what
 	// is forwarded as it comes; end ends what it is answered with, if that goes on.
-	asked    freshness.Asked
+	asked    freshness.Cost
 	end      func()
 	spending spending
 	stale    bool // it is answered from the cache because of a budget

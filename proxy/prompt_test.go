@@ -17,8 +17,8 @@ import (
 )
 
 // promptBench is a gatewayBench before a source that tells its version at once.
-func promptBench(t *testing.T, change func(*Options)) (*gatewayBench, *cachetest.PromptSource) {
-	source := &cachetest.PromptSource{}
+func promptBench(t *testing.T, change func(*Options)) (*gatewayBench, *cachetest.ImmediateSource) {
+	source := &cachetest.ImmediateSource{}
 	b := newGatewayBench(t, func(o *Options) {
 		manager, err := cache.NewManager(cache.Options{Source: source, Logger: o.Logger})
 		if err != nil {

@@ -51,7 +51,7 @@ func (h *heldRules) get(usable func(*cache.Collection) bool) *rbac.Rules {
 		if c == nil || !usable(c) {
 			return nil
 		}
-		views[i] = c.View()
+		views[i] = c.Snapshot()
 	}
 	return h.of(&views)
 }

@@ -56,7 +56,7 @@ func (g *Gateway) readPermitted(ctx context.Context, x *exchange, q readQuery) o
 	switch {
 	case x.info.Verb == "watch":
 		return g.watch(ctx, x, q)
-	case q.mostRecent() && !q.cacheOnly() && !g.Manager.Prompt() && x.mode(q.res) == ModeStrict:
+	case q.mostRecent() && !q.cacheOnly() && !g.Manager.IsImmediate() && x.mode(q.res) == ModeStrict:
 		return g.strict(ctx, x, q)
 	}
 	return g.cached(ctx, x, q)
@@ -279,8 +279,8 @@ func (g *Gateway) revalidate(ctx context.Context, x *exchange, q readQuery) *api
 	}
 	req := readRequest(x, q)
 	resp, err := g.Reader.Revalidate(ctx, c, req)
-	x.asked.Requests += req.Asked.Requests
-	x.asked.Bytes += req.Asked.Bytes
+	x.asked.Requests += req.Cost.Requests
+	x.asked.Bytes += req.Cost.Bytes
 	if err != nil {
 		if ctx.Err() != nil {
 			return x.fail(err)

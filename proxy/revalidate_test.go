@@ -15,7 +15,7 @@ import (
 
 // revalidateBench is a gatewayBench before a source that lists references.
 func revalidateBench(t *testing.T) *gatewayBench {
-	source := cachetest.ReferenceSource{Source: cachetest.New(cachetest.PodResource())}
+	source := cachetest.VersionLister{Source: cachetest.New(cachetest.PodResource())}
 	b := newGatewayBench(t, func(o *Options) {
 		manager, err := cache.NewManager(cache.Options{Source: source, Logger: o.Logger})
 		if err != nil {

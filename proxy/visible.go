@@ -51,7 +51,7 @@ func namesOfNamespaces(ctx context.Context, resources *Resources, manager *cache
 	if err != nil {
 		return 0, nil, err
 	}
-	v := c.View()
+	v := c.Snapshot()
 	return v.Content(), func() []string {
 		all := make([]string, 0, v.Len())
 		v.Ascend("", "", func(o *object.Object) bool {

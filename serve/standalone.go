@@ -125,7 +125,7 @@ func (c *cluster) buildStandalone(s *config.Standalone, userAgent string, origin
 		return err
 	}
 	c.decides, c.inProcess = true, true
-	if err := c.addCache(cacheOptions(&s.Limits, c.client.PromptSource()), &s.Limits, proxy.ResourcesOptions{}); err != nil {
+	if err := c.addCache(cacheOptions(&s.Limits, c.client.ImmediateSource()), &s.Limits, proxy.ResourcesOptions{}); err != nil {
 		return err
 	}
 	if err := c.addIdentity(identity.AuthenticatorOptions{

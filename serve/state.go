@@ -44,7 +44,7 @@ func (c *cluster) keep(s *config.State, client kubernetes.Interface) (_ checkpoi
 	}
 	secrets := schema.GroupResource{Resource: "secrets"}
 	return checkpoint.Options{
-		Images: c.state, MaxAge: s.MaxAge,
+		Storage: c.state, MaxAge: s.MaxAge,
 		Cluster: func(ctx context.Context) (string, error) {
 			ns, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 			if err != nil {
@@ -82,7 +82,7 @@ func stateKey(file string, log *slog.Logger) ([]byte, error) {
 // letGo gives up the state folder: what has changed is saved, and from then on nothing is
 // kept of the cluster, which is served all the same.
 func (c *cluster) letGo() {
-	if c.state == nil || !c.manager.LeaveImages() || !c.memory.close() {
+	if c.state == nil || !c.manager.ReleaseCheckpoints() || !c.memory.close() {
 		return // a disk that does not answer may still be written
 	}
 	if err := c.state.Close(); err != nil {
@@ -131,7 +131,7 @@ const keptRetry = 100 * time.Millisecond
 // startKept starts the collections that were kept as soon as it is known what they are. It
 // ends when they all are, or are known not to be served any more.
 func (c *cluster) startKept(ctx context.Context) {
-	kept := c.readKept(ctx, c.manager.Kept)
+	kept := c.readKept(ctx, c.manager.Checkpoints)
 	ticker := time.NewTicker(keptRetry)
 	defer ticker.Stop()
 	for {
@@ -149,7 +149,7 @@ func (c *cluster) startKept(ctx context.Context) {
 			return
 		case settled:
 			for _, k := range kept {
-				c.manager.Forget(k)
+				c.manager.ForgetCheckpoint(k)
 			}
 			return
 		}

@@ -24,8 +24,8 @@ import (
 
 // Options configure a Checkpointer.
 type Options struct {
-	// Images is where checkpoints are kept; nil keeps none.
-	Images Storage
+	// Storage is where checkpoints are kept; nil keeps none.
+	Storage Storage
 	// Cluster returns an identity that no other cluster has, of the cluster behind the source.
 	// Checkpoints of another cluster are not used. Required.
 	Cluster func(context.Context) (string, error)
@@ -96,7 +96,7 @@ type Checkpointer struct {
 
 // New returns a Checkpointer, nil if o.Images is nil. A nil *Checkpointer has no checkpoints.
 func New(o Options, source source.Source, log *slog.Logger) *Checkpointer {
-	if o.Images == nil {
+	if o.Storage == nil {
 		return nil
 	}
 	k := &Checkpointer{
@@ -394,7 +394,7 @@ func (i *Checkpoint) leaveLocked() {
 func (i *Checkpoint) removeLocked() {
 	i.closeLocked()
 	i.mu.holds = store.Moment{}
-	if err := i.keeper.Images.Remove(i.name); err != nil {
+	if err := i.keeper.Storage.Remove(i.name); err != nil {
 		i.keeper.failed(i.name, err)
 	}
 }
@@ -487,7 +487,7 @@ type Saved struct {
 // It removes unusable checkpoints, and any that causes a panic. It waits for a disk that does not
 // respond; after the end of ctx it changes nothing.
 func (k *Checkpointer) List(ctx context.Context, panics *contain.Panics) []Saved {
-	names, err := k.Images.Names()
+	names, err := k.Storage.Names()
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -516,7 +516,7 @@ func (k *Checkpointer) List(ctx context.Context, panics *contain.Panics) []Saved
 			continue
 		}
 		k.dropped("damaged", name, err)
-		if err := k.Images.Remove(name); err != nil {
+		if err := k.Storage.Remove(name); err != nil {
 			k.failed(name, err)
 		}
 	}
@@ -526,7 +526,7 @@ func (k *Checkpointer) List(ctx context.Context, panics *contain.Panics) []Saved
 // Forget removes the checkpoint of a collection that will not come back and does not exist now.
 func (k *Checkpointer) Forget(c Saved) {
 	name := imageName(&source.Resource{GroupVersionResource: c.Resource}, c.Encoding)
-	if err := k.Images.Remove(name); err != nil {
+	if err := k.Storage.Remove(name); err != nil {
 		k.failed(name, err)
 	}
 }
@@ -544,7 +544,7 @@ func (k *Checkpointer) HandOver() {
 func (k *Checkpointer) SetPatience(d time.Duration) { k.diskPatience, k.lastSave = d, d }
 
 func (k *Checkpointer) readHeader(name string) (*header, error) {
-	r, err := k.Images.Open(name)
+	r, err := k.Storage.Open(name)
 	if err != nil {
 		return nil, err
 	}

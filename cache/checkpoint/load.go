@@ -215,7 +215,7 @@ type keptItem struct {
 }
 
 func (i *Checkpoint) read(ctx context.Context, panics *contain.Panics, blocks *atomic.Int64, decode func([]byte) (*object.Object, error)) (_ *Loaded, err error) {
-	r, err := i.keeper.Images.Open(i.name)
+	r, err := i.keeper.Storage.Open(i.name)
 	if err != nil {
 		return nil, err
 	}

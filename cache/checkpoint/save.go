@@ -51,7 +51,7 @@ func (k *Checkpointer) run(ctx context.Context, collections func() []Collection)
 // Finish ends the saver after a last save. It returns false if the disk does not respond.
 // Collections must still be running.
 func (k *Checkpointer) Finish() bool {
-	k.Images.Hurry()
+	k.Storage.Hurry()
 	k.stop()
 	patience := time.NewTimer(k.lastSave + k.diskPatience)
 	defer patience.Stop()
@@ -161,7 +161,7 @@ func (i *Checkpoint) createLocked(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	i.mu.writer, err = i.keeper.Images.Create(ctx, i.name, header)
+	i.mu.writer, err = i.keeper.Storage.Create(ctx, i.name, header)
 	return err
 }
 

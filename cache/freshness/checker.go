@@ -18,8 +18,8 @@ import (
 // be proved. It is safe for concurrent use.
 type Checker struct {
 	Options
-	prompt    source.PromptSource // nil if the source is not one
-	immediate prometheus.Counter  // of Rounds; only with a PromptSource
+	prompt    source.ImmediateSource // nil if the source is not one
+	immediate prometheus.Counter     // of Rounds; only with a ImmediateSource
 	fresh     flight.Group[struct{}, uint64]
 	referrer  referrer
 }
@@ -30,7 +30,7 @@ type Options struct {
 	Source    source.Source
 	Resource  *source.Resource
 	Encoding  api.Encoding
-	Names     *source.Names
+	Versions  *source.VersionReader
 	Reflector Reflector
 	Rounds    *prometheus.CounterVec // by how the round ended
 }
@@ -48,24 +48,24 @@ type Reflector interface {
 // New returns a Checker.
 func New(o Options) *Checker {
 	c := &Checker{Options: o}
-	if c.prompt, _ = o.Source.(source.PromptSource); c.prompt != nil {
+	if c.prompt, _ = o.Source.(source.ImmediateSource); c.prompt != nil {
 		c.immediate = o.Rounds.WithLabelValues("told")
 	} else {
-		c.referrer.names = o.Names
+		c.referrer.names = o.Versions
 	}
 	return c
 }
 
-// Asked counts the requests to the source and the bytes of their responses. If several callers
+// Cost counts the requests to the source and the bytes of their responses. If several callers
 // share a request, each is charged a part of it.
-type Asked struct{ Requests, Bytes float64 }
+type Cost struct{ Requests, Bytes float64 }
 
-// FreshFor returns a version that the store holds and that is at least as new as every write
+// Fresh returns a version that the store holds and that is at least as new as every write
 // acknowledged by the source before the call. Concurrent callers share a round, but never one that
 // began before they called. The error wraps ErrUnsupported if the source cannot tell its version;
 // it is a *TooLargeError if the watch does not bring the version in time. The requests that the
 // call made are added to asked.
-func (c *Checker) FreshFor(ctx context.Context, asked *Asked) (uint64, error) {
+func (c *Checker) Fresh(ctx context.Context, asked *Cost) (uint64, error) {
 	if rv, err := c.FreshAtOnce(ctx); !errors.Is(err, source.ErrUnsupported) {
 		return rv, err
 	}
@@ -86,6 +86,6 @@ func (c *Checker) WaitFor(ctx context.Context, rv uint64, timeout time.Duration)
 	return c.Store.WaitFor(ctx, rv, timeout)
 }
 
-// Named reports whether Versions is supported, as far as is known, and useful, that is, whether the
+// CanRevalidate reports whether Versions is supported, as far as is known, and useful, that is, whether the
 // watch is not too slow.
-func (c *Checker) Named() bool { return !c.referrer.lacks() && !c.Lags() }
+func (c *Checker) CanRevalidate() bool { return !c.referrer.lacks() && !c.Lags() }

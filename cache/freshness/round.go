@@ -121,7 +121,7 @@ func (c *Checker) compare(ctx context.Context, version uint64) error {
 	if c.referrer.lacks() {
 		return source.ErrUnsupported
 	}
-	refs, err := c.listReferences(ctx, source.ReferenceOptions{})
+	refs, err := c.listReferences(ctx, source.VersionOptions{})
 	switch {
 	case err != nil:
 		return err
@@ -162,7 +162,7 @@ func (c *Checker) CheckNotRewound(held, version uint64) error {
 	return fmt.Errorf("%w: from %d to %d", store.ErrSuspect, held, version)
 }
 
-// FreshAtOnce is FreshFor for a PromptSource, which needs no request and therefore shares none.
+// FreshAtOnce is FreshFor for a ImmediateSource, which needs no request and therefore shares none.
 // With any other source the error is ErrUnsupported.
 func (c *Checker) FreshAtOnce(ctx context.Context) (uint64, error) {
 	if err := c.advance(ctx, catchUpLimit); err != nil {

@@ -35,8 +35,8 @@ type Version struct {
 
 // referrer lists versions on behalf of one collection.
 type referrer struct {
-	names   *source.Names // nil for a PromptSource, which is not asked
-	flights flight.Group[source.ReferenceOptions, *Versions]
+	names   *source.VersionReader // nil for a ImmediateSource, which is not asked
+	flights flight.Group[source.VersionOptions, *Versions]
 }
 
 // MaxUnseen is how many more objects than the collection a list may have. A collection that is so
@@ -49,7 +49,7 @@ var ErrTooFarBehind = errors.New("the cache is too far behind the upstream")
 // Versions lists what the source has now. Concurrent callers share a list that began after all of
 // them had called. The error wraps ErrUnsupported if the source has no such list. The caller's part
 // of the request is added to asked.
-func (c *Checker) Versions(ctx context.Context, opts source.ReferenceOptions, asked *Asked) (*Versions, error) {
+func (c *Checker) Versions(ctx context.Context, opts source.VersionOptions, asked *Cost) (*Versions, error) {
 	if c.referrer.lacks() {
 		return nil, source.ErrUnsupported
 	}
@@ -104,7 +104,7 @@ func (c *Checker) overtaken(ctx context.Context) (rv uint64, ok bool) {
 	return rv, err == nil && c.CheckNotRewound(held, rv) == nil && c.WaitFor(ctx, rv, HeadStart) == nil
 }
 
-func (c *Checker) listReferences(ctx context.Context, opts source.ReferenceOptions) (*Versions, error) {
+func (c *Checker) listReferences(ctx context.Context, opts source.VersionOptions) (*Versions, error) {
 	held, limit := c.Store.LatestRV(), c.Store.Latest().Len()+MaxUnseen
 	refs := &Versions{Items: make([]Version, 0, min(c.Store.Latest().Count(opts.Namespace), pageCapacity(opts.Limit)))}
 	var err error

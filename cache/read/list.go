@@ -183,7 +183,7 @@ func (r *Reader) resolve(ctx context.Context, c Collection, q *listRequest) (*Se
 		if !q.MostRecent {
 			return nil, Forward(reason.Unproven, nil)
 		}
-		return r.latest(ctx, c, q, c.View(), "")
+		return r.latest(ctx, c, q, c.Snapshot(), "")
 	}
 	rv, err := api.ParseResourceVersion(opts.ResourceVersion)
 	if err != nil {
@@ -201,7 +201,7 @@ func (r *Reader) resolve(ctx context.Context, c Collection, q *listRequest) (*Se
 		}
 		return r.exact(ctx, c, q, rv, "")
 	}
-	v, err := r.viewNotOlderThan(ctx, c, rv)
+	v, err := r.snapshotNotOlderThan(ctx, c, rv)
 	if err != nil {
 		return nil, err
 	}
@@ -227,7 +227,7 @@ func (r *Reader) resolveContinue(ctx context.Context, c Collection, q *listReque
 	if !q.MostRecent {
 		return nil, Forward(reason.Unproven, nil)
 	}
-	return r.latest(ctx, c, q, c.View(), from)
+	return r.latest(ctx, c, q, c.Snapshot(), from)
 }
 
 // fromKey returns the first key of a page.
@@ -240,7 +240,7 @@ func (q *listRequest) fromKey(start string) string {
 
 // exact answers from the state at rv.
 func (r *Reader) exact(ctx context.Context, c Collection, q *listRequest, rv uint64, from string) (*Selection, error) {
-	v, err := c.ViewAt(rv)
+	v, err := c.SnapshotAt(rv)
 	var tooLarge *store.TooLargeError
 	// A token above the collection's version comes from the upstream, where the list began. On an
 	// idle resource the watch would not bring that version, page after page.
@@ -248,7 +248,7 @@ func (r *Reader) exact(ctx context.Context, c Collection, q *listRequest, rv uin
 		if err := r.waitFor(ctx, c, rv); err != nil {
 			return nil, err
 		}
-		v, err = c.ViewAt(rv)
+		v, err = c.SnapshotAt(rv)
 	}
 	if err != nil {
 		// The upstream may have a version that is no longer held here, or says best that it is
@@ -293,7 +293,7 @@ func indexed(ctx context.Context, c Collection, f *object.Filter, v *store.Snaps
 		if rv == v.RV() {
 			return objs, v
 		}
-		if v = c.View(); rv == v.RV() {
+		if v = c.Snapshot(); rv == v.RV() {
 			return objs, v
 		}
 	}

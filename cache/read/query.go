@@ -119,18 +119,18 @@ func (r *Reader) askedForm(c Collection, req *Request) (form.Form, error) {
 // shown returns the objects of a page from another collection of the resource. Each encoding has a
 // watch of its own, and one may be behind the other. A version of an object is the same in both.
 func (r *Reader) shown(ctx context.Context, c Collection, page *Selection) ([]*object.Object, error) {
-	v := c.View()
+	v := c.Snapshot()
 	objs, ok := page.in(v)
 	if newest := page.newest(); !ok && v.RV() < newest {
 		if err := r.waitFor(ctx, c, newest); err != nil {
 			return nil, err
 		}
-		v = c.View()
+		v = c.Snapshot()
 		objs, ok = page.in(v)
 	}
 	if !ok { // an object has changed since
 		var err error
-		if v, err = c.ViewAt(page.RV); err != nil {
+		if v, err = c.SnapshotAt(page.RV); err != nil {
 			return nil, Forward(versionReason(err), err)
 		}
 		objs, ok = page.in(v)

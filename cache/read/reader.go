@@ -59,8 +59,8 @@ type Request struct {
 	MostRecent bool
 	// User identifies who waits where users take turns: for the columns of queries.
 	User string
-	// Asked counts the requests to the source so far.
-	Asked freshness.Asked
+	// Cost counts the requests to the source so far.
+	Cost freshness.Cost
 }
 
 // Options configure a Reader. The zero value uses the defaults.
@@ -85,9 +85,9 @@ type Collection interface {
 	Resource() *source.Resource
 	Encoding() api.Encoding
 	ListKind() (kind, apiVersion string)
-	// View, ViewAt, Retain and Select are Latest, At, Retain and Select of store.Store.
-	View() *store.Snapshot
-	ViewAt(rv uint64) (*store.Snapshot, error)
+	// Snapshot, ViewAt, Retain and Select are Latest, At, Retain and Select of store.Store.
+	Snapshot() *store.Snapshot
+	SnapshotAt(rv uint64) (*store.Snapshot, error)
 	Retain(v *store.Snapshot)
 	Select(ctx context.Context, f *object.Filter) (objs []*object.Object, rv uint64, ok bool)
 	WantShard(s *shard.Selector)
@@ -139,7 +139,7 @@ func (r *Reader) Get(ctx context.Context, c Collection, req *Request) (*api.Resp
 	if !ok {
 		return nil, Forward(reason.Unservable, nil)
 	}
-	v, err := r.viewForGet(ctx, c, req)
+	v, err := r.snapshotForGet(ctx, c, req)
 	if err != nil {
 		return nil, err
 	}
@@ -183,30 +183,30 @@ func objectKey(res *source.Resource, namespace, name string) (key string, ok boo
 	return name, name != ""
 }
 
-func (r *Reader) viewForGet(ctx context.Context, c Collection, req *Request) (*store.Snapshot, error) {
+func (r *Reader) snapshotForGet(ctx context.Context, c Collection, req *Request) (*store.Snapshot, error) {
 	if req.Options.ResourceVersion == "" {
 		if !req.MostRecent {
 			return nil, Forward(reason.Unproven, nil)
 		}
-		return c.View(), nil
+		return c.Snapshot(), nil
 	}
 	rv, err := api.ParseResourceVersion(req.Options.ResourceVersion)
 	if err != nil {
 		return nil, api.InvalidResourceVersion(req.Options.ResourceVersion, err)
 	}
-	return r.viewNotOlderThan(ctx, c, rv)
+	return r.snapshotNotOlderThan(ctx, c, rv)
 }
 
-// viewNotOlderThan waits up to Options.Wait for a snapshot at rv or above.
-func (r *Reader) viewNotOlderThan(ctx context.Context, c Collection, rv uint64) (*store.Snapshot, error) {
-	v := c.View()
+// snapshotNotOlderThan waits up to Options.Wait for a snapshot at rv or above.
+func (r *Reader) snapshotNotOlderThan(ctx context.Context, c Collection, rv uint64) (*store.Snapshot, error) {
+	v := c.Snapshot()
 	if v.RV() >= rv {
 		return v, nil
 	}
 	if err := r.waitFor(ctx, c, rv); err != nil {
 		return nil, err
 	}
-	return c.View(), nil
+	return c.Snapshot(), nil
 }
 
 // waitFor returns ErrForward for all failures except that the client has left: only the upstream

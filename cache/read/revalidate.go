@@ -51,7 +51,7 @@ func (r *Reader) Revalidate(ctx context.Context, c Collection, req *Request) (*a
 	if c.Freshness().Lags() {
 		return nil, Forward(reason.Unproven, errTrails) // on a slow link each byte counts
 	}
-	refs, err := c.Freshness().Versions(ctx, q.referenceOptions(), &req.Asked)
+	refs, err := c.Freshness().Versions(ctx, q.referenceOptions(), &req.Cost)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -66,8 +66,8 @@ func (r *Reader) Revalidate(ctx context.Context, c Collection, req *Request) (*a
 }
 
 // referenceOptions returns the parameters of the list in the upstream's terms.
-func (q *listRequest) referenceOptions() source.ReferenceOptions {
-	o := source.ReferenceOptions{Namespace: q.Namespace, Limit: q.Options.Limit, Continue: q.Options.Continue}
+func (q *listRequest) referenceOptions() source.VersionOptions {
+	o := source.VersionOptions{Namespace: q.Namespace, Limit: q.Options.Limit, Continue: q.Options.Continue}
 	if s := q.Options.LabelSelector; s != nil {
 		o.LabelSelector = s.String()
 	}
@@ -81,7 +81,7 @@ func (q *listRequest) referenceOptions() source.ReferenceOptions {
 func (r *Reader) confirm(ctx context.Context, c Collection, q *listRequest, from string, refs *freshness.Versions) (*Selection, error) {
 	deadline := time.Now().Add(r.wait)
 	for {
-		v := c.View()
+		v := c.Snapshot()
 		// At the list's own version, some of several changes may be missing.
 		if v.RV() > refs.Meta.ResourceVersion || refs.IsOvertaken {
 			if from != "" {

@@ -70,7 +70,7 @@ func (f *Reflector) checkPast(ctx context.Context, since uint64) error {
 	var key string
 	var rv uint64
 	token := v.PageToken(at, held.Key)
-	meta, err := f.Names.Page(ctx, 1, token.Encode(), func(k string, v uint64) error {
+	meta, err := f.Versions.Page(ctx, 1, token.Encode(), func(k string, v uint64) error {
 		key, rv = k, v
 		return nil
 	})
@@ -86,7 +86,7 @@ func (f *Reflector) checkPast(ctx context.Context, since uint64) error {
 		return fmt.Errorf("%w: at %d it has %s at %d, held is %s at %d", errPast, at, key, rv, held.Key, held.RV)
 	}
 	follow := v.CountFrom("", held.Key) - 1
-	if n, told := meta.Following(); told && n != int64(follow) {
+	if n, told := meta.Remaining(); told && n != int64(follow) {
 		return fmt.Errorf("%w: at %d it has %d objects behind %s, held are %d", errPast, at, n, held.Key, follow)
 	}
 	return nil

@@ -92,7 +92,7 @@ type Reflector struct {
 	isConfirmed bool
 
 	progress atomic.Bool // the source is known to send bookmarks
-	Names    *source.Names
+	Versions *source.VersionReader
 	// kept is set if the store's state was loaded, or began with what was loaded. listedAt is when
 	// the last complete list began, nil before.
 	kept     atomic.Bool
@@ -135,7 +135,7 @@ type Metrics struct {
 // New returns a Reflector. Run starts it.
 func New(o Options) *Reflector {
 	f := &Reflector{Options: o, backoff: backoff{jitter: o.Jitter}, confirmed: make(chan struct{})}
-	f.Names = source.NewNames(o.Source, o.Resource, o.Encoding, f.Decode)
+	f.Versions = source.NewVersionReader(o.Source, o.Resource, o.Encoding, f.Decode)
 	f.image = o.Checkpointer.Checkpoint(o.Resource, o.Encoding, o.Log)
 	return f
 }
@@ -464,7 +464,7 @@ func (f *Reflector) checkRewound(ctx context.Context) (current uint64, err error
 // behind reports whether the server that was asked for its version may lag behind others of the
 // same store.
 func (f *Reflector) behind(ctx context.Context, held uint64) bool {
-	src, ok := f.Source.(source.ManySource)
+	src, ok := f.Source.(source.ReplicatedSource)
 	if !ok {
 		return false
 	}

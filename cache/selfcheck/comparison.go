@@ -70,7 +70,7 @@ type Comparison struct {
 	Encoding  api.Encoding
 	Store     *store.Store
 	Source    source.Source
-	Names     *source.Names
+	Versions  *source.VersionReader
 	Checker   *freshness.Checker
 	Reflector *reflector.Reflector
 	Outage    *reflector.Outage
@@ -155,7 +155,7 @@ func (c *Comparison) nameAll(ctx context.Context, pageSize int64) (*freshness.Ve
 		return refs.Add(key, rv, limit)
 	}
 	for next, first := "", true; first || next != ""; first = false {
-		meta, err := c.Names.Page(ctx, pageSize, next, visit)
+		meta, err := c.Versions.Page(ctx, pageSize, next, visit)
 		switch {
 		case errors.Is(err, freshness.ErrTooFarBehind) && !first && refs.IsSorted():
 			refs.IsPartial = true

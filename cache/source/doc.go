@@ -2,8 +2,8 @@
 // kube-apiserver, or the origin in this process.
 //
 // A Source lists and watches one Resource and tells the current resourceVersion of its store.
-// What only some servers can do is an optional interface beside it, such as ReferenceSource
-// (names and versions of all objects) or PromptSource (progress of the open watch). The package
+// What only some servers can do is an optional interface beside it, such as VersionLister
+// (names and versions of all objects) or ImmediateSource (progress of the open watch). The package
 // also classifies the errors of a source, so that all callers agree on which of them are worth
 // another attempt, and bounds small calls by a timeout that a slow link does not exceed.
 //

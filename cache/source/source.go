@@ -73,9 +73,9 @@ func (r *Resource) Retire() { r.retired.Store(true) }
 // IsRetired reports whether Retire was called.
 func (r *Resource) IsRetired() bool { return r.retired.Load() }
 
-// Anew returns a copy that is not retired, for a definition that became current again at the time
+// Reinstate returns a copy that is not retired, for a definition that became current again at the time
 // changed.
-func (r *Resource) Anew(changed time.Time) *Resource {
+func (r *Resource) Reinstate(changed time.Time) *Resource {
 	return &Resource{
 		GroupVersionResource: r.GroupVersionResource,
 		Kind:                 r.Kind,
@@ -114,9 +114,9 @@ type ListOptions struct {
 	Continue string
 }
 
-// ReferenceOptions are the parameters of ReferenceSource.References: those of a list of the most
+// VersionOptions are the parameters of VersionLister.ListVersions: those of a list of the most
 // recent state, or of a later page, as a client may spell them.
-type ReferenceOptions struct {
+type VersionOptions struct {
 	Namespace                    string // "" for all
 	LabelSelector, FieldSelector string
 	Limit                        int64
@@ -134,13 +134,13 @@ type ListMeta struct {
 	// Warnings are the values of the response's Warning headers. Every response of a deprecated
 	// version of a resource has one.
 	Warnings []string
-	// Bytes is the size of the response of a ReferenceSource on the wire, 0 if unknown.
+	// Bytes is the size of the response of a VersionLister on the wire, 0 if unknown.
 	Bytes int64
 }
 
-// Following returns how many objects follow those of a page. known is false if the list does not
+// Remaining returns how many objects follow those of a page. known is false if the list does not
 // tell.
-func (m *ListMeta) Following() (n int64, known bool) {
+func (m *ListMeta) Remaining() (n int64, known bool) {
 	if m.RemainingItemCount != nil {
 		return *m.RemainingItemCount, true
 	}
@@ -215,19 +215,19 @@ type Source interface {
 	Delay() time.Duration
 }
 
-// ReferenceSource is a Source that can list names and versions of objects, which costs it less than
+// VersionLister is a Source that can list names and versions of objects, which costs it less than
 // a list of the objects.
-type ReferenceSource interface {
+type VersionLister interface {
 	Source
-	// References calls visit for each object of a list, in order, with its key (see
+	// ListVersions calls visit for each object of a list, in order, with its key (see
 	// store.Snapshot.Get) and version. The error wraps ErrUnsupported if the server cannot list res
 	// in this way; other errors are those of List.
-	References(ctx context.Context, res *Resource, opts ReferenceOptions, visit func(key string, rv uint64) error) (ListMeta, error)
+	ListVersions(ctx context.Context, res *Resource, opts VersionOptions, visit func(key string, rv uint64) error) (ListMeta, error)
 }
 
-// ManySource is a Source of several servers with one store, some of which may temporarily lag
+// ReplicatedSource is a Source of several servers with one store, some of which may temporarily lag
 // behind.
-type ManySource interface {
+type ReplicatedSource interface {
 	Source
 	// NewestVersion returns the highest CurrentVersion of all servers that respond, with an error
 	// if a healthy one did not. The error wraps ErrUnsupported if there is only one server.
@@ -248,9 +248,9 @@ type CompressedSource interface {
 	Compressed() bool
 }
 
-// PromptSource is a Source in this process that knows at once how far its watches have come. With
+// ImmediateSource is a Source in this process that knows at once how far its watches have come. With
 // it, the cache serves reads of the most recent state.
-type PromptSource interface {
+type ImmediateSource interface {
 	Source
 	// Progress reports which version the collection that is filled by the open watch of res in enc
 	// must hold to be current.

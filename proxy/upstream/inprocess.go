@@ -22,14 +22,14 @@ type InProcess struct {
 	// WithUser returns a context by which Handler takes a request for u's. With nil
 	// it is the gateway's own, which may do everything.
 	WithUser func(ctx context.Context, u user.Info) context.Context
-	// Track is for PromptSource: the watch that Handler serves with the returned
+	// Track is for ImmediateSource: the watch that Handler serves with the returned
 	// context is the one that Progress knows.
 	Track func(ctx context.Context) (context.Context, Progress)
 }
 
 // Progress knows one watch of an upstream in this process.
 type Progress interface {
-	// Current is what source.PromptSource.Progress returns, of this watch.
+	// Current is what source.ImmediateSource.Progress returns, of this watch.
 	Current(ctx context.Context) (last, current uint64, shared bool, err error)
 }
 
@@ -96,11 +96,11 @@ type feedKey struct {
 	encoding api.Encoding
 }
 
-var _ source.PromptSource = (*promptSource)(nil)
+var _ source.ImmediateSource = (*promptSource)(nil)
 
-// PromptSource is the Source of an upstream in this process, which must have
+// ImmediateSource is the Source of an upstream in this process, which must have
 // InProcess.Track.
-func (c *Client) PromptSource() source.PromptSource {
+func (c *Client) ImmediateSource() source.ImmediateSource {
 	p := &promptSource{Source: c.Source()}
 	p.mu.watches = make(map[feedKey]Progress)
 	return p
@@ -126,7 +126,7 @@ func (s *promptSource) Watch(ctx context.Context, res *source.Resource, enc api.
 	return s.Source.Watch(ctx, res, enc, opts, handle)
 }
 
-// Progress implements source.PromptSource.
+// Progress implements source.ImmediateSource.
 func (s *promptSource) Progress(ctx context.Context, res *source.Resource, enc api.Encoding) (last, current uint64, shared bool, err error) {
 	s.mu.Lock()
 	progress := s.mu.watches[feedKey{res.GroupVersionResource, enc}]

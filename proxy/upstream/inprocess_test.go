@@ -170,8 +170,8 @@ func (p fixedProgress) Current(context.Context) (uint64, uint64, bool, error) {
 	return p.last, p.current, true, nil
 }
 
-// TestPromptSource: progress is that of the collection's open watch.
-func TestPromptSource(t *testing.T) {
+// TestImmediateSource: progress is that of the collection's open watch.
+func TestImmediateSource(t *testing.T) {
 	type watchKey struct{}
 	c := localClient(t, func(w http.ResponseWriter, r *http.Request) {
 		if feeds := !r.URL.Query().Has("timeoutSeconds"); userOf(r) != "gateway" || (r.Context().Value(watchKey{}) != nil) != feeds {
@@ -184,7 +184,7 @@ func TestPromptSource(t *testing.T) {
 			return context.WithValue(ctx, watchKey{}, true), fixedProgress{5, 7}
 		}
 	})
-	src := c.PromptSource()
+	src := c.ImmediateSource()
 	if _, _, _, err := src.Progress(t.Context(), pods(), api.JSON); !errors.Is(err, source.ErrUnsupported) {
 		t.Errorf("without a watch: %v", err)
 	}

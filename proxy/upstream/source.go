@@ -35,9 +35,9 @@ type Source struct {
 }
 
 var (
-	_ source.ReferenceSource  = (*Source)(nil)
+	_ source.VersionLister    = (*Source)(nil)
 	_ source.ColumnSource     = (*Source)(nil)
-	_ source.ManySource       = (*Source)(nil)
+	_ source.ReplicatedSource = (*Source)(nil)
 	_ source.CompressedSource = (*Source)(nil)
 )
 
@@ -85,7 +85,7 @@ func (s *Source) CurrentVersion(ctx context.Context, res *source.Resource) (uint
 	return meta.ResourceVersion, nil
 }
 
-// NewestVersion implements cache.ManySource.
+// NewestVersion implements source.ReplicatedSource.
 func (s *Source) NewestVersion(ctx context.Context, res *source.Resource) (uint64, error) {
 	if s.c.servers == nil {
 		return 0, fmt.Errorf("%w: there is one server", source.ErrUnsupported)

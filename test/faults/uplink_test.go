@@ -46,7 +46,7 @@ func TestColdStartOverSlowUplink(t *testing.T) {
 	c, err := m.Collection(ctx, resource, api.JSON)
 	must(t, err)
 	took := time.Since(began)
-	if n := c.View().Len(); n != *uplinkPods {
+	if n := c.Snapshot().Len(); n != *uplinkPods {
 		t.Errorf("%d pods of %d", n, *uplinkPods)
 	}
 	raw, carried := m.Status()[0].Bytes, l.Carried()

@@ -35,9 +35,9 @@ func testReferences(t *testing.T, client *upstream.Client, discovery *upstream.D
 			t.Errorf("%s: %v", res, err)
 			continue
 		}
-		opts := source.ReferenceOptions{Limit: 7}
+		opts := source.VersionOptions{Limit: 7}
 		for {
-			page, err := src.References(testContext(t), res, opts, func(key string, rv uint64) error {
+			page, err := src.ListVersions(testContext(t), res, opts, func(key string, rv uint64) error {
 				got = append(got, fmt.Sprint(key, "@", rv))
 				return nil
 			})
@@ -58,8 +58,8 @@ func testReferences(t *testing.T, client *upstream.Client, discovery *upstream.D
 		t.Errorf("only %d objects were compared", compared)
 	}
 	n := 0
-	opts := source.ReferenceOptions{Namespace: "default", FieldSelector: "metadata.name=c7"}
-	if _, err := src.References(testContext(t), configMaps(), opts, func(string, uint64) error { n++; return nil }); err != nil || n != 1 {
+	opts := source.VersionOptions{Namespace: "default", FieldSelector: "metadata.name=c7"}
+	if _, err := src.ListVersions(testContext(t), configMaps(), opts, func(string, uint64) error { n++; return nil }); err != nil || n != 1 {
 		t.Errorf("one of a namespace: %d, %v", n, err)
 	}
 }

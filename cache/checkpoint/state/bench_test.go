@@ -79,7 +79,7 @@ func openManager(tb testing.TB, source source.Source, dir *state.Dir) *cache.Man
 	tb.Helper()
 	m, err := cache.NewManager(cache.Options{
 		Source: source, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
-		Keep: checkpoint.Options{Images: dir, Cluster: func(context.Context) (string, error) { return "one", nil }},
+		Keep: checkpoint.Options{Storage: dir, Cluster: func(context.Context) (string, error) { return "one", nil }},
 	})
 	if err != nil {
 		tb.Fatal(err)
@@ -113,7 +113,7 @@ func BenchmarkWarmStart(b *testing.B) {
 			for b.Loop() {
 				m := openManager(b, source, dir)
 				c, err := m.Collection(b.Context(), cachetest.PodResource(), api.JSON)
-				if err != nil || c.View().Len() != len(source.pods) {
+				if err != nil || c.Snapshot().Len() != len(source.pods) {
 					b.Fatal(err)
 				}
 				m.Close()

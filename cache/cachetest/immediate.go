@@ -8,8 +8,8 @@ import (
 	"github.com/kubeweir/kubeweir/cache/source"
 )
 
-// PromptSource is a Source that is a source.PromptSource, too.
-type PromptSource struct {
+// ImmediateSource is a Source that is a source.ImmediateSource, too.
+type ImmediateSource struct {
 	*Source
 	// Deaf makes Progress unsupported: nothing that it knows of is watched.
 	Deaf atomic.Bool
@@ -17,10 +17,10 @@ type PromptSource struct {
 	Asked atomic.Int64
 }
 
-var _ source.PromptSource = (*PromptSource)(nil)
+var _ source.ImmediateSource = (*ImmediateSource)(nil)
 
-// Progress implements source.PromptSource.
-func (s *PromptSource) Progress(_ context.Context, res *source.Resource, _ api.Encoding) (last, current uint64, shared bool, err error) {
+// Progress implements source.ImmediateSource.
+func (s *ImmediateSource) Progress(_ context.Context, res *source.Resource, _ api.Encoding) (last, current uint64, shared bool, err error) {
 	s.Asked.Add(1)
 	if s.Deaf.Load() {
 		return 0, 0, false, source.ErrUnsupported

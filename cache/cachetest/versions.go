@@ -13,14 +13,14 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// ReferenceSource is a Source that is a cache.ReferenceSource, too. Its continue
+// VersionLister is a Source that is a source.VersionLister, too. Its continue
 // tokens are kube-apiserver's.
-type ReferenceSource struct{ *Source }
+type VersionLister struct{ *Source }
 
-var _ source.ReferenceSource = ReferenceSource{}
+var _ source.VersionLister = VersionLister{}
 
-// References implements cache.ReferenceSource.
-func (s ReferenceSource) References(ctx context.Context, res *source.Resource, opts source.ReferenceOptions, visit func(key string, rv uint64) error) (source.ListMeta, error) {
+// ListVersions implements source.VersionLister.
+func (s VersionLister) ListVersions(ctx context.Context, res *source.Resource, opts source.VersionOptions, visit func(key string, rv uint64) error) (source.ListMeta, error) {
 	if err := s.enter(ctx, "references", fmt.Sprintf("references %s limit=%d", res.Resource, opts.Limit)); err != nil {
 		return source.ListMeta{}, err
 	}
@@ -46,7 +46,7 @@ func (s ReferenceSource) References(ctx context.Context, res *source.Resource, o
 }
 
 // matching are the objects of a list without its limit.
-func (s ReferenceSource) matching(res *source.Resource, opts source.ReferenceOptions) ([]*object.Object, source.ListMeta, error) {
+func (s VersionLister) matching(res *source.Resource, opts source.VersionOptions) ([]*object.Object, source.ListMeta, error) {
 	l, err := labels.Parse(opts.LabelSelector)
 	if err != nil {
 		return nil, source.ListMeta{}, err
