@@ -11,23 +11,23 @@ import (
 	"github.com/kubeweir/kubeweir/shard"
 )
 
-// Filter selects objects of one collection. Its exported fields say what was
-// asked; NewFilter compiles them, so they must not be changed afterwards.
-// A nil *Filter matches everything. Filters are safe for concurrent use.
+// Filter selects objects of one collection. Its exported fields say what was requested; NewFilter
+// compiles them, so they must not be changed afterwards. A nil *Filter matches everything. Filters
+// are safe for concurrent use.
 type Filter struct {
 	// Namespace and Name restrict to one namespace and to one name; "" is any.
 	Namespace, Name string
-	// Labels and Fields are the selectors as given; nil is everything.
+	// Labels and Fields are the selectors as given; nil selects everything.
 	Labels labels.Selector
 	Fields fields.Selector
-	// Shard is the part of the collection that is read, nil for all of it. It is set
-	// after NewFilter, before the filter is used.
+	// Shard is the part of the collection to select, nil for all of it. It is set after NewFilter,
+	// before the filter is used.
 	Shard *shard.Selector
-	// Within are the namespaces that are seen of all, nil for all of them. It is set after
-	// NewFilter, before the filter is used.
+	// Within are the namespaces that are visible, nil for all of them. It is set after NewFilter,
+	// before the filter is used.
 	Within *Namespaces
 
-	// never is set when the selectors can match no object at all.
+	// never is set if the selectors cannot match any object.
 	never bool
 	// labels and fields are what Matches checks; name and namespace terms of the
 	// field selector are among fields.
@@ -49,21 +49,19 @@ type fieldTerm struct {
 	equal bool
 }
 
-// Where a fieldTerm's value is, when it is not in Object.Fields.
+// indexName and indexNamespace say that a fieldTerm's value is not in Object.Fields.
 const (
 	indexName      = -1
 	indexNamespace = -2
 )
 
-// MaxTerms is how many terms the selectors of a Filter may have together. It
-// bounds what a client can make each object of a list, and each event of a watch,
-// cost: so many look-ups of a label.
+// MaxTerms is the maximum number of terms of a Filter's selectors. It bounds the cost per object of
+// a list and per event of a watch that a client can cause.
 const MaxTerms = 100
 
-// NewFilter compiles a filter for objects of schema. The selectors may be nil.
-// Field labels go through Schema.CanonicalField; one that it refuses, or more
-// terms than MaxTerms, make an error, which the caller answers by forwarding the
-// request.
+// NewFilter compiles a filter for objects of schema. The selectors may be nil. It fails if
+// Schema.CanonicalField rejects a field label, or if there are more than MaxTerms terms; the caller
+// then forwards the request.
 func NewFilter(schema *Schema, namespace, name string, labelSel labels.Selector, fieldSel fields.Selector) (*Filter, error) {
 	f := &Filter{Namespace: namespace, Name: name, Labels: labelSel, Fields: fieldSel}
 	if labelSel != nil {
@@ -141,7 +139,7 @@ func (f *Filter) Selective() bool {
 	return f.HasTerms() || f != nil && (f.Shard != nil || f.Within != nil)
 }
 
-// WithinID is the ID of Within, "" for all namespaces.
+// WithinID returns the ID of Within, "" for all namespaces.
 func (f *Filter) WithinID() string {
 	if f == nil || f.Within == nil {
 		return ""
@@ -154,7 +152,7 @@ func (f *Filter) HasTerms() bool {
 	return f != nil && (f.never || len(f.labels) > 0 || len(f.fields) > 0)
 }
 
-// Terms is the number of terms in the selectors.
+// Terms returns the number of terms in the selectors.
 func (f *Filter) Terms() int {
 	if f == nil {
 		return 0
@@ -162,8 +160,8 @@ func (f *Filter) Terms() int {
 	return len(f.labels) + len(f.fields)
 }
 
-// Matches reports whether the filter selects o. It does not allocate, and costs
-// the number of terms, hardly more for an object of many labels.
+// Matches reports whether the filter selects o. It does not allocate. Its cost is proportional to
+// the number of terms and hardly depends on the number of labels.
 func (f *Filter) Matches(o *Object) bool {
 	if f == nil {
 		return true
@@ -193,7 +191,7 @@ func (f *Filter) Matches(o *Object) bool {
 	return true
 }
 
-// fieldValue is the value at an index as fieldTerm has it.
+// fieldValue returns the value at an index of fieldTerm.
 func (o *Object) fieldValue(index int) string {
 	switch {
 	case index == indexName:
@@ -231,7 +229,7 @@ func (t *labelTerm) matches(l Labels) bool {
 	return false
 }
 
-// TermKind says what an Equality is about.
+// TermKind is what an Equality is about.
 type TermKind uint8
 
 // The kinds of equality terms.
@@ -242,9 +240,9 @@ const (
 	FieldTerm
 )
 
-// Equality is one condition that every object the filter matches fulfils: the
-// name, the namespace, the label Key or the field Key has one of Values. An
-// index over such values finds all candidates; Matches decides.
+// Equality is a condition that every matching object fulfills: the name, the namespace, the label
+// Key or the field Key has one of Values. An index over such values finds all candidates; Matches
+// decides.
 type Equality struct {
 	Kind TermKind
 	// Key is the label, or the canonical field label; "" for name and namespace.

@@ -5,20 +5,19 @@ import (
 	"sync/atomic"
 )
 
-// internSlots bounds what one interner keeps: that many strings.
+// internSlots is the maximum number of strings in an interner.
 const internSlots = 1024
 
 // internMaxLen is the longest string worth sharing; a label value has at most
 // 63 bytes, a label key with its prefix seldom more than 100.
 const internMaxLen = 128
 
-// interner shares the strings that many objects of a collection repeat (label
-// keys, node names, phases). It is a direct-mapped table, so it is bounded by
-// construction and needs no lock: a lost race costs one string that is not
-// shared, never a wrong one.
+// interner shares strings that many objects of a collection repeat (label keys, node names,
+// phases). It is a direct-mapped table, so it is bounded by construction and needs no lock: a lost
+// race costs one string that is not shared, never a wrong one.
 //
-// A string enters at its second sight only. One that is unique (a label with
-// the pod's name) thus costs no allocation of its own and evicts nobody.
+// A string enters when it is seen for the second time. A unique one (a label with the pod's name)
+// therefore costs no allocation and evicts nothing.
 type interner struct {
 	seed  maphash.Seed
 	seen  [internSlots]atomic.Uint32
@@ -27,7 +26,7 @@ type interner struct {
 
 func newInterner() *interner { return &interner{seed: maphash.MakeSeed()} }
 
-// get returns the shared string equal to b, ok=false when there is none (yet).
+// get returns the shared string equal to b. ok is false if there is none (yet).
 func (t *interner) get(b []byte) (s string, ok bool) {
 	if len(b) == 0 {
 		return "", true

@@ -16,8 +16,8 @@ type Labels []Label
 
 var _ labels.Labels = Labels(nil)
 
-// scanLabels is the number of labels up to which a scan is faster than a binary
-// search. The API bounds no object's number of labels: 20,000 are 240 KB.
+// scanLabels is the number of labels up to which a scan is faster than a binary search. The API
+// does not bound the number of labels: 20,000 are 240 KB.
 const scanLabels = 16
 
 // Lookup returns the value of a label and whether the object has it.
@@ -40,7 +40,7 @@ func (l Labels) scan(key string) (value string, exists bool) {
 	return "", false
 }
 
-// only is the label alone, by binary search; none if it is not there.
+// only returns the label alone, by binary search, or none.
 func (l Labels) only(key string) Labels {
 	i, found := slices.BinarySearchFunc(l, key, func(l Label, key string) int { return strings.Compare(l.Key, key) })
 	if !found {
@@ -49,7 +49,7 @@ func (l Labels) only(key string) Labels {
 	return l[i : i+1]
 }
 
-// Get returns the value of a label, "" when the object does not have it.
+// Get returns the value of a label, "" if the object does not have it.
 func (l Labels) Get(key string) string {
 	value, _ := l.Lookup(key)
 	return value

@@ -6,17 +6,17 @@ import (
 	"slices"
 )
 
-// Namespaces is a set of namespaces: those of which somebody may see the objects, or the Namespaces themselves. It is
-// immutable and safe for concurrent use.
+// Namespaces is a set of namespaces: those whose objects are visible, or the visible Namespace
+// objects themselves. It is immutable and safe for concurrent use.
 type Namespaces struct {
 	names map[string]struct{}
-	// keys are what the keys of their objects begin with, or, of the Namespaces themselves, those keys; in order.
+	// keys are the key prefixes of the objects or, for Namespaces themselves, their keys, sorted.
 	keys       []string
 	themselves bool
 	id         string
 }
 
-// NewNamespaces makes the set of names for the objects in the namespaces, or for the Namespaces themselves.
+// NewNamespaces returns the set of names, for the objects in them or for the Namespaces themselves.
 func NewNamespaces(names []string, themselves bool) *Namespaces {
 	n := &Namespaces{names: make(map[string]struct{}, len(names)), keys: make([]string, 0, len(names)), themselves: themselves}
 	for _, name := range names {
@@ -39,26 +39,26 @@ func NewNamespaces(names []string, themselves bool) *Namespaces {
 	return n
 }
 
-// Len is the number of namespaces.
+// Len returns the number of namespaces.
 func (n *Namespaces) Len() int { return len(n.keys) }
 
-// Has reports whether a namespace is among them.
+// Has reports whether the set contains a namespace.
 func (n *Namespaces) Has(name string) bool {
 	_, ok := n.names[name]
 	return ok
 }
 
-// ID names the set: two with the same ID have the same namespaces.
+// ID identifies the set: two sets with the same ID have the same namespaces.
 func (n *Namespaces) ID() string { return n.id }
 
-// Themselves reports whether it is the Namespaces that are seen, and not what is in them.
+// Themselves reports whether the set is of Namespace objects, and not of the objects in them.
 func (n *Namespaces) Themselves() bool { return n.themselves }
 
-// Keys are, in their order, what the keys of the objects in the namespaces begin with; of the Namespaces themselves they
-// are the whole keys. They must not be changed.
+// Keys returns the sorted key prefixes of the objects in the namespaces or, for Namespaces
+// themselves, their keys. They must not be changed.
 func (n *Namespaces) Keys() []string { return n.keys }
 
-// shows reports whether o is seen.
+// shows reports whether o is visible.
 func (n *Namespaces) shows(o *Object) bool {
 	name := o.Namespace
 	if n.themselves {

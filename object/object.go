@@ -39,12 +39,12 @@ type Object struct {
 	// is derived from this version.
 	ID uint64
 
-	// uidHash is the hash of UID. It is made with the object, because each watch of a
-	// shard asks for it at each event, and it fits where the allocator left room.
+	// uidHash is the hash of UID. It is computed with the object, because each watch of a shard
+	// needs it for each event; the allocator had room for it anyway.
 	uidHash uint64
 }
 
-// ShardHash is the hash by which shards of key are told apart.
+// ShardHash returns the hash that assigns the object to a shard by key.
 func (o *Object) ShardHash(key shard.Key) uint64 {
 	if key == shard.UID {
 		return o.uidHash
@@ -56,12 +56,11 @@ func (o *Object) ShardHash(key shard.Key) uint64 {
 // schemas: derived forms of every collection share one cache.
 var lastID atomic.Uint64
 
-// Decode scans raw, which it keeps (see WithoutManagedFields for an exception): the caller must not change it afterwards.
-// The encoding is that of the collection; see Encoded.Raw for the form.
-// raw must be one complete object with metadata.name and a numeric
-// metadata.resourceVersion; the error names what is missing or malformed.
-// Decode is safe for concurrent use. A member repeated in one JSON object counts
-// with its last value, as encoding/json has it.
+// Decode scans raw, which it keeps (see WithoutManagedFields for an exception): the caller must not
+// change it afterwards. The encoding is that of the collection; see Encoded.Raw for the form. raw
+// must be one complete object with metadata.name and a numeric metadata.resourceVersion; the error
+// names what is missing or malformed. If a member is repeated in one JSON object, its last value
+// counts, as in encoding/json. Decode is safe for concurrent use.
 func (s *Schema) Decode(enc api.Encoding, raw []byte) (*Object, error) {
 	codec := Codec(enc)
 	if codec == nil {
@@ -86,10 +85,10 @@ func (s *Schema) Decode(enc api.Encoding, raw []byte) (*Object, error) {
 	return o, nil
 }
 
-// Metadata is the encoded metadata inside Raw.
+// Metadata returns the encoded metadata inside Raw.
 func (o *Object) Metadata() []byte { return o.Raw[o.MetaStart:o.MetaEnd] }
 
-// DroppedMetadata is the encoded metadata without managedFields, in two parts of Raw.
+// DroppedMetadata returns the encoded metadata without managedFields, as two parts of Raw.
 func (o *Object) DroppedMetadata() (before, after []byte) {
 	if o.ManagedEnd == 0 {
 		return o.Metadata(), nil

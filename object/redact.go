@@ -7,9 +7,9 @@ import (
 	"github.com/kubeweir/kubeweir/encoding/json"
 )
 
-// Redacted returns o, which is in JSON, as json.Redact leaves it, under the same ID; o itself
-// if there is nothing to redact. secret says that it is a Secret. o stays as it is: what is
-// selected by its labels and fields is the same objects.
+// Redacted returns o, which is in JSON, as json.Redact leaves it, under the same ID; o itself if
+// there is nothing to redact. secret says that it is a Secret. Labels and fields stay the same, so
+// the same selectors match.
 func (o *Object) Redacted(secret bool) (*Object, error) {
 	raw, err := json.Redact(o.Raw, secret)
 	if err != nil {

@@ -11,15 +11,15 @@ import (
 	"github.com/kubeweir/kubeweir/shard"
 )
 
-// scan is one run over one object's bytes, and the room to make an Object of what was
-// found. Scans are pooled by their schema.
+// scan is one scan of an object's bytes, and the memory for making an Object of it. Scans are
+// pooled by their schema.
 type scan struct {
 	encoding.Scan
 	schema *Schema
 	cutter cutter
 }
 
-// scan takes a scan from the pool; release gives it back.
+// scan takes a scan from the pool. release returns it.
 func (s *Schema) scan(raw []byte) *scan {
 	sc, _ := s.scans.Get().(*scan)
 	if sc == nil {
@@ -29,10 +29,10 @@ func (s *Schema) scan(raw []byte) *scan {
 	return sc
 }
 
-// maxKept bounds the labels whose room a pooled scan keeps.
+// maxKept is the maximum number of labels for which a pooled scan keeps memory.
 const maxKept = 256
 
-// release forgets everything that points into raw, or into the object.
+// release drops everything that points into raw or into the object.
 func (sc *scan) release() {
 	if cap(sc.Labels) > maxKept {
 		return
@@ -45,8 +45,8 @@ func (sc *scan) release() {
 
 var errNoName = errors.New("metadata.name is missing")
 
-// object builds the Object of a finished scan. Strings that no other object is
-// likely to have are cut from one backing string.
+// object makes the Object of a finished scan. Strings that no other object is likely to have are
+// cut from one backing string.
 func (sc *scan) object() (*Object, error) {
 	if len(sc.Name) == 0 {
 		return nil, errNoName
@@ -159,13 +159,13 @@ func parseRV(b []byte) (uint64, error) {
 	return v, nil
 }
 
-// cutter collects strings and makes them all of one allocation.
+// cutter collects strings and allocates them together.
 type cutter struct {
 	pieces []piece
 	size   int
 }
 
-// piece is one string to come: first, or first/second.
+// piece is one string to be allocated: first, or first/second.
 type piece struct {
 	target        *string
 	first, second []byte

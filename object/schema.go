@@ -10,22 +10,21 @@ import (
 	"github.com/kubeweir/kubeweir/encoding"
 )
 
-// The field labels that every schema knows without listing them in Fields.
+// Field labels that every schema has without listing them in Fields.
 const (
 	fieldName      = "metadata.name"
 	fieldNamespace = "metadata.namespace"
 )
 
-// Schema tells how objects of one resource are scanned: which selectable fields
-// they have besides metadata.name and metadata.namespace. Make one per
-// collection with SchemaFor, CustomSchema or DefaultSchema.
-// A Schema is immutable for its users and safe for concurrent use; inside it
-// keeps a bounded table of strings that its objects share.
+// Schema says how objects of one resource are scanned: which selectable fields they have besides
+// metadata.name and metadata.namespace. Make one per collection with SchemaFor, CustomSchema or
+// DefaultSchema. A Schema is immutable and safe for concurrent use. Inside, it keeps a bounded
+// table of strings that its objects share.
 type Schema struct {
 	// Fields names the selectable fields, as field selectors spell them after
 	// CanonicalField.
 	Fields []string
-	// contains more, unexported
+	// Unexported details.
 	schemaDetail
 }
 
@@ -45,21 +44,20 @@ type schemaDetail struct {
 	scans    sync.Pool // of *scan
 }
 
-// fieldSpec is one selectable field: where its value is and what stands for a
-// value that is absent.
+// fieldSpec is one selectable field: where its value is, and what replaces an absent one.
 type fieldSpec struct {
 	label string
-	// path and numbers are the way to the value, level by level; nil means that
-	// upstream knows the label but gives it no value, so that it is always "".
-	// Without numbers it is read in JSON only.
+	// path and numbers lead to the value, level by level. A nil path means that upstream knows the
+	// label but has no value for it, so that it is always "". Without numbers the field is read in
+	// JSON only.
 	path    []string
 	numbers []protowire.Number
 	kind    encoding.Kind
 	// elsePath and elseNumbers are read when the first path gives "".
 	elsePath    []string
 	elseNumbers []protowire.Number
-	// since is the minor release of Kubernetes 1 whose API servers have the label first,
-	// 0 for those of every supported one.
+	// since is the first minor release of Kubernetes 1 whose API servers have the label, 0 if all
+	// supported ones have it.
 	since int
 
 	slot, elseSlot int
@@ -107,14 +105,14 @@ func (s *Schema) addPath(path []string, numbers []protowire.Number, kind encodin
 	return f.Slot
 }
 
-// ClusterScoped returns the schema for a resource whose field selectors refuse
-// metadata.namespace, as those of cluster-scoped custom resources do.
+// ClusterScoped returns the schema for a resource whose field selectors reject metadata.namespace,
+// as those of cluster-scoped custom resources do.
 func (s *Schema) ClusterScoped() *Schema {
 	return newSchema(append([]fieldSpec(nil), s.specs...), s.aliases, true)
 }
 
-// WithoutManagedFields returns a schema whose objects are kept without their
-// managedFields: what Decode returns are not the bytes that it was given.
+// WithoutManagedFields returns a schema whose objects are kept without their managedFields, so that
+// Decode returns other bytes than it was given.
 func (s *Schema) WithoutManagedFields() *Schema {
 	c := newSchema(append([]fieldSpec(nil), s.specs...), s.aliases, s.noNamespace)
 	c.dropManaged = true
@@ -124,10 +122,10 @@ func (s *Schema) WithoutManagedFields() *Schema {
 // DropsManagedFields reports whether objects are kept without their managedFields.
 func (s *Schema) DropsManagedFields() bool { return s.dropManaged }
 
-// CanonicalField says whether a field selector of this resource may name label,
-// and under which name its value is kept: metadata.name, metadata.namespace or
-// one of Fields (pods: spec.host is spec.nodeName). With ok=false the upstream
-// refuses the selector, or kubeweir cannot read the field: forward the request.
+// CanonicalField returns the canonical form of a label in a field selector: metadata.name,
+// metadata.namespace or one of Fields (for pods, spec.host is spec.nodeName). ok is false if the
+// upstream rejects the label or kubeweir cannot read the field, so that the request has to be
+// forwarded.
 func (s *Schema) CanonicalField(label string) (canonical string, ok bool) {
 	switch label {
 	case fieldName:
@@ -144,8 +142,8 @@ func (s *Schema) CanonicalField(label string) (canonical string, ok bool) {
 	return "", false
 }
 
-// Since is the minor release of Kubernetes 1 whose API servers are the first to have all
-// labels of a selector that CanonicalField has; 0 for every supported one.
+// Since returns the first minor release of Kubernetes 1 whose API servers have all labels of the
+// selector, 0 if all supported ones have them. CanonicalField must accept the labels.
 func (s *Schema) Since(selector fields.Selector) int {
 	newest := 0
 	for _, r := range selector.Requirements() {
@@ -157,7 +155,7 @@ func (s *Schema) Since(selector fields.Selector) int {
 	return newest
 }
 
-// fieldIndex is the position of a canonical label in Fields, -1 when absent.
+// fieldIndex returns the position of a canonical label in Fields, -1 if it is absent.
 func (s *Schema) fieldIndex(label string) int {
 	for i, f := range s.Fields {
 		if f == label {
@@ -167,9 +165,8 @@ func (s *Schema) fieldIndex(label string) int {
 	return -1
 }
 
-// strings returns the table of shared strings. It is made when the second object
-// comes (nil before): most resources of a cluster have no objects, and a schema
-// made to decode one object has nothing to share.
+// strings returns the table of shared strings. It returns nil before the second object: most
+// resources of a cluster have no objects, and a schema for a single object has nothing to share.
 func (s *Schema) strings() *interner {
 	if t := s.interner.Load(); t != nil {
 		return t

@@ -8,60 +8,59 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// eventLog is what coalescing watchers read in the place of the ring: the events since
-// start without the modifications that a later event of the same object supersedes. So
-// it holds an event for each object that was modified, however often that was, and a
-// watcher can wait for long: the ring, which holds every event with the state that it
-// replaced, reaches back seconds where many events come.
+// eventLog is what coalescing watchers read instead of the ring: the events since start, without
+// modifications that a later event of the same object supersedes. It holds one event per modified
+// object, however often the object was modified, so that a watcher can wait for long. The ring
+// holds every event with the state that it replaced; under load it reaches back only seconds.
 //
-// Only modifications are superseded. Whoever is told that an object is there, or gone, is
-// told each time, also where that is because the object has entered or left a selection.
-// A modification of an object whose labels and selectable fields stay as they are is that
-// for everybody, or nothing; it is dropped when it is superseded. Another is an addition
-// or a deletion for some: it stays, and is passed over by those for whom it is neither.
+// Only modifications are superseded. A watcher that is told of an addition or deletion is told each
+// time, also if the object has only entered or left its selection. A modification that leaves
+// labels and selectable fields unchanged is a modification for everybody, or nothing. It is dropped
+// when it is superseded. Any other modification is an addition or deletion for some watchers. It
+// stays, and watchers for which it is neither skip it.
 //
-// There is a log while there are coalescing watchers; without, it costs nothing.
-// Guarded by Mux.mu.
+// The log exists while there are coalescing watchers, and otherwise costs nothing. It is guarded by
+// Mux.mu.
 type eventLog struct {
-	entries []entry // seq rises, rv never falls
+	entries []entry // ascending by seq; rv never falls
 	start   uint64
 	bytes   int64
 	readers map[*Watcher]struct{}
-	// It is tidied when it has so many entries, or so many bytes.
+	// The log is tidied when it has so many entries, or so many bytes.
 	dueLen   int
 	dueBytes int64
-	// holds are what watchers hold, held the places of those that there are.
+	// holds are the holds of watchers, held the set of those in use.
 	holds [maxHolds]hold
 	held  holdSet
-	// frames are those of the events that the ring has dropped.
+	// frames are those of events that the ring has dropped.
 	frames *frameBudget
 }
 
-// entry is an event in the log. What was dropped has no event.
+// entry is an event in the log. A dropped one has no event.
 type entry struct {
 	seq, rv uint64
 	event   *Event
 	cost    int64
-	// superseded is set of what is not plain, light when the event is the log's own.
+	// superseded is set if the event is not plain, light if the event belongs to the log alone.
 	superseded, light bool
-	// held are the holds for which it is kept since it was superseded.
+	// held are the holds for which it is kept although it was superseded.
 	held holdSet
 }
 
 const (
-	// entryOverhead is what an entry takes that the ring has no part in any more.
+	// entryOverhead is the size of an entry that is not shared with the ring.
 	entryOverhead = 256
-	// sameVersion is among how many events of one version the one of an object is looked
-	// for. Changes of one transaction are deletions, which nothing supersedes.
+	// sameVersion is how many events of one version are searched for that of an object. Several
+	// changes of one transaction are deletions, which nothing supersedes.
 	sameVersion = 64
-	// tidyAtLeast is how many entries come between two looks at the whole log.
+	// tidyAtLeast is the minimum number of new entries between two scans of the log.
 	tidyAtLeast = 256
 )
 
-// Coalesce makes the watcher a coalescing one: of the modifications of an object that it
-// has not read yet it gets the last only, and none before a deletion. It may leave events
-// unread for long; Hurried tells it not to. holds says that it may stop in the midst of them, see
-// Hold. It is called before the first Next.
+// Coalesce makes the watcher coalesce: of several modifications of an object that it has not read,
+// it gets only the last one, and none before a deletion. It may leave events unread for long,
+// unless it is Hurried. holds says that it may stop in the middle of them, see Hold. Coalesce is
+// called before the first Next.
 func (w *Watcher) Coalesce(holds bool) {
 	m := w.mux
 	m.mu.Lock()
@@ -79,17 +78,17 @@ func (w *Watcher) Coalesce(holds bool) {
 	m.mu.log.readers[w] = struct{}{}
 }
 
-// Behind reports whether a coalescing watcher, of which Next has returned fewer than max, has
-// left events that came since it began to read: it is not armed, and has not seen everything up to
-// any version that it has read of. Where events come faster than they can be read it would not come
-// to an end.
+// Behind reports whether a coalescing watcher, after Next returned fewer than max events, has left
+// events that arrived since it began to read. It is then not armed, and has not seen everything up
+// to any version that it has read of. Without this bound it would not reach the end if events
+// arrive faster than they can be read.
 func (w *Watcher) Behind() bool { return w.behind.Load() }
 
-// Hurried reports whether a coalescing watcher must read now: there is no room to keep
-// more for it, or the Mux was closed. notify was called then.
+// Hurried reports whether a coalescing watcher must read now, because there is no room to keep more
+// for it, or the Mux was closed. notify has been called then.
 func (w *Watcher) Hurried() bool { return w.hurried.Load() }
 
-// quit takes a coalescing watcher out of the log. m.mu is held.
+// quit removes a coalescing watcher from the log. The caller holds m.mu.
 func (m *Mux) quit(w *Watcher) {
 	l := m.mu.log
 	l.leave(w)
@@ -113,7 +112,7 @@ func (l *eventLog) clear() {
 	l.entries = nil
 }
 
-// drop takes the event of an entry away.
+// drop drops the event of an entry.
 func (l *eventLog) drop(e *entry) {
 	if e.light {
 		e.event.frames.retire()
@@ -122,7 +121,7 @@ func (l *eventLog) drop(e *entry) {
 	e.event, e.cost = nil, 0
 }
 
-// add enters an event. m.mu is held.
+// add adds an event. The caller holds m.mu.
 func (l *eventLog) add(e *Event) {
 	if e.Prev != nil {
 		l.supersede(e.Prev)
@@ -132,7 +131,7 @@ func (l *eventLog) add(e *Event) {
 	l.bytes += cost
 }
 
-// supersede says that the state that an event of the log has brought was replaced.
+// supersede records that a state was replaced, and drops or keeps the event that brought it.
 func (l *eventLog) supersede(prev *object.Object) {
 	first := sort.Search(len(l.entries), func(i int) bool { return l.entries[i].rv >= prev.RV })
 	for i := first; i < min(len(l.entries), first+sameVersion) && l.entries[i].rv == prev.RV; i++ {
@@ -145,7 +144,8 @@ func (l *eventLog) supersede(prev *object.Object) {
 			l.drop(e)
 			return
 		}
-		// Nobody else keeps the state that was replaced, once the one that did so is replaced, too.
+		// Once the event that replaced it is superseded, too, only this entry keeps the state in
+		// memory.
 		n := int64(len(prev.Raw))
 		e.cost += n
 		l.bytes += n
@@ -155,7 +155,7 @@ func (l *eventLog) supersede(prev *object.Object) {
 	}
 }
 
-// isPlain reports whether the event is a modification to all who are told of it.
+// isPlain reports whether the event is a modification for every watcher that it concerns.
 func (e *Event) isPlain() bool {
 	if e.Type != api.Modified || e.Prev == nil {
 		return false
@@ -164,13 +164,13 @@ func (e *Event) isPlain() bool {
 	return before.UID == after.UID && slices.Equal(before.Labels, after.Labels) && slices.Equal(before.Fields, after.Fields)
 }
 
-// after is the first entry from seq on.
+// after returns the index of the first entry from seq on.
 func (l *eventLog) after(seq uint64) int {
 	return sort.Search(len(l.entries), func(i int) bool { return l.entries[i].seq >= seq })
 }
 
-// outlive is called when the ring has dropped an event. The log keeps no state for its sake
-// that everybody else has forgotten: of a plain one the state before is not needed.
+// outlive is called when the ring has dropped an event. A plain event in the log does not need the
+// previous state, so the log does not keep it in memory.
 func (l *eventLog) outlive(dropped *Event) {
 	if dropped.seq < l.start {
 		return
@@ -193,10 +193,10 @@ func (l *eventLog) outlive(dropped *Event) {
 	l.bytes += e.cost - before
 }
 
-// copy copies events from the cursor of w on into dst, up to its horizon, but all of the last version,
-// which is that of the event before if last is not 0. Bit i of superseded is set for those of which dst[i]
-// is one; then comes where to go on, at least the horizon at the end; and torn tells that the event
-// there has the version of the last one copied.
+// copy copies events into dst, from the cursor of w up to its horizon, and beyond that those of the
+// last version, which is last if no event was copied yet. Bit i of superseded is set if dst[i] was
+// superseded. The third result is where to continue, at least the horizon at the end. torn says
+// that the event there has the version of the last one copied.
 func (l *eventLog) copy(dst []*Event, w *Watcher, last uint64) (n int, superseded, _ uint64, torn bool) {
 	i, next := l.after(w.cursor), max(w.cursor, w.horizon)
 	for ; i < len(l.entries) && n < len(dst); i++ {
@@ -223,16 +223,16 @@ func (l *eventLog) copy(dst []*Event, w *Watcher, last uint64) (n int, supersede
 	return n, superseded, l.entries[i].seq, n > 0 && l.entries[i].rv == last
 }
 
-// isFor reports whether there is something in the entry for w: also what was superseded, if it is held
-// for w, or was told of as something else than a modification.
+// isFor reports whether w reads the entry. A superseded one is read if it is held for w, or if it
+// was not plain.
 func (e *entry) isFor(w *Watcher) bool {
 	return e.event != nil && (e.held == 0 || e.superseded || e.held&w.held != 0)
 }
 
-// tidyLog drops what all have read, when the log has grown, and keeps it within the bounds of
-// the ring: watchers that let events wait are told not to from half of them on, and read from the
-// ring, or have fallen off it, when that does not help. It appends those to woken. m.mu is
-// held.
+// tidyLog drops entries that all watchers have read, once the log has grown, and keeps it within
+// the bounds of the ring. From half of the bounds on, waiting watchers are hurried; if that does
+// not help, they read from the ring, or have fallen off it. The hurried ones are appended to woken.
+// The caller holds m.mu.
 func (m *Mux) tidyLog(woken []*Watcher) []*Watcher {
 	l := m.mu.log
 	if l == nil || len(l.entries) < l.dueLen && l.bytes < l.dueBytes {
@@ -261,7 +261,7 @@ func (m *Mux) tidyLog(woken []*Watcher) []*Watcher {
 	return woken
 }
 
-// hurry appends w to those that are to be notified, if it was not told yet.
+// hurry appends w to woken unless it was hurried before.
 func (w *Watcher) hurry(woken []*Watcher) []*Watcher {
 	if w.hurried.Swap(true) {
 		return woken
@@ -269,8 +269,8 @@ func (w *Watcher) hurry(woken []*Watcher) []*Watcher {
 	return append(woken, w)
 }
 
-// forget drops the entries that all have read, and what is left of those that were dropped.
-// A reader whose next event neither the log nor the ring has any more gets none of these.
+// forget drops the entries that all watchers have read, and the remains of dropped ones. A watcher
+// whose next event is neither in the log nor in the ring does not count.
 func (l *eventLog) forget(r *ring) {
 	from := r.head
 	for w := range l.readers {

@@ -8,16 +8,16 @@ import (
 	"github.com/kubeweir/kubeweir/api"
 )
 
-// frameCache keeps the frames of one event: a list that only grows, until the
-// event leaves the ring or the frame budget and everything is dropped. The zero value works and counts nowhere.
+// frameCache keeps the frames of one event: a list that only grows, until the event leaves the ring
+// or the frame budget and everything is dropped. The zero value is ready to use and not counted.
 type frameCache struct {
 	head atomic.Pointer[frame]
-	// budget is the ring's; set before the event is shared.
+	// budget is that of the ring. It is set before the event is shared.
 	budget *frameBudget
 }
 
-// frameBudget bounds the bytes of all frames of a ring. New frames are kept while
-// less than max is used; Mux.trim makes room by retiring the oldest.
+// frameBudget bounds the bytes of all frames of a ring. New frames are kept while less than max is
+// used; Mux.trim makes room by retiring the oldest ones.
 type frameBudget struct {
 	used atomic.Int64
 	max  int64
@@ -31,23 +31,23 @@ type frameKey struct {
 	variant uint8
 }
 
-// frame is one encoded form, made under once, or the reason why there is none: what
-// cannot be made for one reader is missing for all, and none may take it for nothing.
+// frame is one encoded form, made under once, or the reason why there is none: a form that cannot
+// be made for one reader is an error for all.
 type frame struct {
 	key   frameKey
 	next  *frame
 	once  sync.Once
 	bytes []byte
 	err   error
-	// counted is what the budget's use holds of this frame.
+	// counted is how much the budget's use includes for this frame.
 	counted atomic.Int64
 }
 
-// retired is the head of a list that takes no frames any more. It is only
-// compared with, never changed.
+// retired is the head of a list that accepts no frames any more. It is only compared with, and
+// never changed.
 var retired = &frame{}
 
-// errNoFrame is what is left of a frame whose maker panicked.
+// errNoFrame is the error of a frame whose encoder panicked.
 var errNoFrame = errors.New("the event could not be encoded")
 
 func (c *frameCache) get(key frameKey, d Delivery, encode func(Delivery) ([]byte, error)) ([]byte, error) {
@@ -57,7 +57,7 @@ func (c *frameCache) get(key frameKey, d Delivery, encode func(Delivery) ([]byte
 	return encode(d)
 }
 
-// getKept makes no frame that is not to be kept; ok is false then.
+// getKept makes only frames that are kept; otherwise ok is false.
 func (c *frameCache) getKept(key frameKey, d Delivery, encode func(Delivery) ([]byte, error)) (b []byte, ok bool, err error) {
 	f := c.entry(key)
 	if f == nil {
@@ -71,14 +71,14 @@ func (c *frameCache) getKept(key frameKey, d Delivery, encode func(Delivery) ([]
 		}
 		c.budget.used.Add(int64(len(f.bytes)))
 		f.counted.Store(int64(len(f.bytes)))
-		if c.head.Load() == retired { // meanwhile, perhaps before we counted
+		if c.head.Load() == retired { // retired meanwhile, perhaps before the frame was counted
 			c.discount(f)
 		}
 	})
 	return f.bytes, true, f.err
 }
 
-// entry finds or makes the entry for key; nil when the frame is not to be kept.
+// entry finds or makes the entry for key. It returns nil if the frame is not to be kept.
 func (c *frameCache) entry(key frameKey) *frame {
 	var fresh *frame
 	for {
@@ -104,14 +104,14 @@ func (c *frameCache) entry(key frameKey) *frame {
 	}
 }
 
-// retire drops the frames; later ones are not kept.
+// retire drops the frames. Later ones are not kept.
 func (c *frameCache) retire() {
 	for f := c.head.Swap(retired); f != nil; f = f.next {
 		c.discount(f)
 	}
 }
 
-// discount takes a frame out of the budget's use, once whoever calls it first.
+// discount removes a frame from the budget's use. Only the first call has an effect.
 func (c *frameCache) discount(f *frame) {
 	if n := f.counted.Swap(0); n > 0 {
 		c.budget.used.Add(-n)

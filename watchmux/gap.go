@@ -2,17 +2,15 @@ package watchmux
 
 import "slices"
 
-// gap is a range of versions, exclusive on both sides, whose changes are not
-// known one by one: the feed has listed anew, and events that sum the range up
-// stand for them. What was true at a version inside is not known, so nobody can
-// be told what came after it.
+// gap is a range of versions, both ends exclusive, whose changes are not known one by one: after a
+// relist, events that sum them up stand for them. The state at a version inside is unknown, so
+// nobody can be told what came after it.
 type gap struct{ from, to uint64 }
 
-// Skip says that the changes between RV and to are known only in sum: by the
-// events appended next, the last of them at to or below, and Progress(to). Call
-// it before those. Watchers that have seen everything up to RV go on with them.
-// But a watch cannot begin strictly between RV and to, and watchers that wait
-// for such a version to pass end with an *ExpiredError.
+// Skip records that the changes between RV and to are only known in sum, by the events appended
+// next, the last of them at to or below, and then Progress(to). Call it before those. Watchers that
+// have seen everything up to RV continue with them. But a watch cannot start strictly between RV
+// and to, and watchers that wait for such a version end with an *ExpiredError.
 func (m *Mux) Skip(to uint64) {
 	m.mu.Lock()
 	g := gap{from: m.mu.rv, to: to}
@@ -33,11 +31,11 @@ func (m *Mux) Skip(to uint64) {
 	}
 	m.mu.Unlock()
 	for _, w := range woken {
-		w.notify() // Next has the error for it
+		w.notify() // Next returns the error
 	}
 }
 
-// beyond is the end of the gap that rv is in, 0 if it is in none. m.mu is held.
+// beyond returns the end of the gap that contains rv, 0 if there is none. The caller holds m.mu.
 func (m *Mux) beyond(rv uint64) uint64 {
 	for _, g := range m.mu.gaps {
 		if g.from < rv && rv < g.to {
@@ -47,7 +45,7 @@ func (m *Mux) beyond(rv uint64) uint64 {
 	return 0
 }
 
-// forget drops the gaps that the history has left behind. m.mu is held.
+// forget drops the gaps that the history has left behind. The caller holds m.mu.
 func (m *Mux) forget() {
 	m.mu.gaps = slices.DeleteFunc(m.mu.gaps, func(g gap) bool { return g.to <= m.mu.oldest })
 }

@@ -5,50 +5,50 @@ import (
 	"time"
 )
 
-// Who may send only so much at a time stops in the midst of what it has to read. What changes
-// all the time would never come to it then: the later an event, the later it is read, and each
-// of these is superseded before. So it holds what there is: the last events of the
-// objects at that moment stay in the log, though later ones supersede them, until it has come
-// there. What changes meanwhile comes in the next turn, in which the object that was quiet for
-// longest is the first.
+// A watcher with a limited rate stops in the middle of what it has to read. It would then never get
+// to an object that changes constantly, because the later an event is read, the likelier it was
+// superseded before. So the watcher holds what exists: the last events of the objects at that
+// moment stay in the log, although later ones supersede them, until the watcher has read them.
+// Later changes belong to the next round, which begins with the object that has not changed for the
+// longest time.
 //
-// One hold is of all coalescing watchers that said that they may stop and hold nothing yet: their
-// turns begin together, and what they are sent is the same. Who comes to the end waits for the others,
-// and begins the next turn with them. But one that reads slowly, or not at all, keeps nobody waiting for
-// long: there may be a few holds at a time, each of which keeps one event more of each object at
-// most. They are given up when there is no room.
+// A hold belongs to all coalescing watchers that may stop and hold nothing yet. Their rounds begin
+// together, and they are sent the same events. A watcher that has finished waits for the others and
+// begins the next round with them. But a watcher that reads slowly, or not at all, does not delay
+// the others for long: there may be a few holds at a time, each of which keeps at most one more
+// event per object. Holds are abandoned when there is no room.
 
-// HoldFor is for how long a watcher may hold what it has to read. So much later what is left must
-// be read at once.
+// HoldFor is how long a watcher may hold events. After that, the rest must be read at once.
 const HoldFor = 2 * time.Minute
 
 const (
-	// maxHolds is how many holds there are at a time. When there are as many, the one of which
-	// nothing was read for stuckAfter makes room for another.
+	// maxHolds is the maximum number of holds. If there are as many, one from which nothing was
+	// read for stuckAfter makes room for another.
 	maxHolds   = 4
 	stuckAfter = 10 * time.Second
-	// aloneAfter is for how long one waits for those that hold something, with whom it shares its turns.
+	// aloneAfter is how long a watcher waits for those that hold something, to share its rounds
+	// with them.
 	aloneAfter = 2 * time.Second
 )
 
-// hold is what is held. Guarded by Mux.mu.
+// hold is a set of held events, guarded by Mux.mu.
 type hold struct {
-	// end is behind the last event, rv the version up to which there is everything; since when it is
-	// held, and when one of its readers last asked for it.
+	// end is the position behind the last event, rv the version up to which nothing is missing.
+	// since is when the hold began, moved when one of its readers last asked for it.
 	end, rv      uint64
 	since, moved int64
-	// readers are those who have not come to the end, superseded how many events are kept for
-	// them. Without readers there is no hold.
+	// readers is the number of watchers that have not reached the end, superseded how many events
+	// are kept for them. Without readers there is no hold.
 	readers, superseded int
 }
 
-// holdSet is a set of holds of the log, by their places.
+// holdSet is a set of indexes in eventLog.holds.
 type holdSet uint8
 
-// Hold is called when a coalescing watcher leaves events unread that Next could return. It is to come
-// to all of them within HoldFor; ok is false when that is over, or when they cannot be kept: then they
-// are to be read now. When Next has come to the end of what was held, its rv is the version
-// at that moment, though the watcher is Behind.
+// Hold is called when a coalescing watcher leaves events unread that Next could return. The watcher
+// must read all of them within HoldFor. ok is false if that time is over, or if they cannot be
+// kept: the watcher then must read them now. When Next has reached the end of what was held, its rv
+// is the version at that moment, although the watcher is Behind.
 func (w *Watcher) Hold() (ok bool) {
 	m := w.mux
 	now := m.options.Clock()
@@ -75,7 +75,7 @@ func (w *Watcher) Hold() (ok bool) {
 	return true
 }
 
-// placeForHold finds the place of a new hold.
+// placeForHold returns the index for a new hold.
 func (l *eventLog) placeForHold(now int64) (i int, ok bool) {
 	if i = bits.TrailingZeros8(uint8(^l.held)); i < maxHolds {
 		return i, true
@@ -84,7 +84,7 @@ func (l *eventLog) placeForHold(now int64) (i int, ok bool) {
 	return i, now-l.holds[i].moved >= int64(stuckAfter)
 }
 
-// stillest is the hold of which nothing was read for longest. There are some.
+// stillest returns the hold from which nothing was read for the longest time. There must be one.
 func (l *eventLog) stillest() (still int) {
 	still = -1
 	for i := range l.holds {
@@ -97,7 +97,7 @@ func (l *eventLog) stillest() (still int) {
 
 func (s holdSet) first() int { return bits.TrailingZeros8(uint8(s)) }
 
-// hold holds what there is, as the i-th hold, for all who may stop and hold nothing. m.mu is held.
+// hold begins the i-th hold for all watchers that may stop and hold nothing. The caller holds m.mu.
 func (m *Mux) hold(i int, now int64) {
 	l := m.mu.log
 	l.release(i)
@@ -116,7 +116,7 @@ func (m *Mux) hold(i int, now int64) {
 	}
 }
 
-// holding are the holds that an event belongs to.
+// holding returns the holds that an event belongs to.
 func (l *eventLog) holding(seq uint64) (holds holdSet) {
 	for s := l.held; s != 0; s &= s - 1 {
 		if i := s.first(); seq < l.holds[i].end {
@@ -126,14 +126,14 @@ func (l *eventLog) holding(seq uint64) (holds holdSet) {
 	return holds
 }
 
-// keep counts an event that is kept for some holds, or with -1 is no longer.
+// keep counts an event that is kept for some holds or, with -1, no longer is.
 func (l *eventLog) keep(holds holdSet, n int) {
 	for ; holds != 0; holds &= holds - 1 {
 		l.holds[holds.first()].superseded += n
 	}
 }
 
-// passed takes w out of its hold when it has come to its end. It may give nothing back.
+// passed removes w from its hold if w has reached the end. It must not give anything back then.
 func (l *eventLog) passed(w *Watcher) {
 	if w.held == 0 {
 		return
@@ -144,7 +144,7 @@ func (l *eventLog) passed(w *Watcher) {
 	}
 }
 
-// leave takes w out of its hold, which ends with the last one.
+// leave removes w from its hold, which ends with its last reader.
 func (l *eventLog) leave(w *Watcher) {
 	if w.held == 0 {
 		return

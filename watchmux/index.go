@@ -4,49 +4,49 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// index finds the armed watchers that an event may concern. Every watcher is
-// registered under one equality term of its filter (in one bucket per value), or
-// in rest when it has none; armed watchers stand in those buckets. Guarded by
-// Mux.mu.
+// index finds the armed watchers that an event may concern. Every watcher is registered under one
+// equality term of its filter (one bucket per value), or in rest if it has none. Armed watchers are
+// in those buckets. It is guarded by Mux.mu.
 type index struct {
 	rest bucket
-	// keys holds watchers of one object ("namespace/name"), names those of one
-	// name in any namespace.
+	// keys holds the watchers of one object ("namespace/name"), names those of one name in any
+	// namespace.
 	keys, names, namespaces values
 	labels                  map[string]*values
-	fields                  []*values // by position in Schema.Fields; nil when unused
+	fields                  []*values // by position in Schema.Fields; nil if unused
 }
 
-// values are the buckets of one label, field, or of the names.
+// values are the buckets of one label, one field, or the names.
 type values struct {
 	buckets map[string]*bucket
 }
 
-// bucket holds the watchers registered under one value.
+// bucket holds the watchers that are registered under one value.
 type bucket struct {
 	armed      []place
 	registered int
-	// home is where the bucket stands, nil for rest; label names home's label.
+	// home is what the bucket belongs to, nil for rest. label is home's label.
 	home         *values
 	value, label string
 }
 
-// place is one armed watcher, with the number of this bucket among the watcher's.
+// place is one armed watcher and the number of this bucket among the watcher's.
 type place struct {
 	watcher *Watcher
 	number  int
 }
 
-// membership is the watcher's side: a bucket and the position among its armed.
+// membership is the watcher's side of a place: a bucket, and the position in it.
 type membership struct {
 	bucket *bucket
 	pos    int
 }
 
-// Before a watcher is woken its filter is asked, as far as that surely costs less
-// than waking it in vain: for filters of few terms and objects of few labels. Where
-// clients have chosen many of both, those who watch find out by themselves whether
-// an event concerns them, in Next and without the lock. So what an event costs under
+// Before a watcher is woken, its filter is evaluated if that certainly costs less than waking it in
+// vain: for filters of few terms and objects of few labels. Otherwise, since clients choose both,
+// the watcher finds out by itself whether an event concerns it, in Next and without the lock. So
+// the cost of an event under the lock is a number of watchers times a small constant, whatever the
+// watchers request.
 // the lock is a number of watchers times a small constant, whatever they ask for.
 const (
 	fewTerms  = 8
@@ -58,8 +58,8 @@ func (e *Event) isSmall() bool {
 	return len(e.Object.Labels) <= fewLabels && (e.Prev == nil || len(e.Prev.Labels) <= fewLabels)
 }
 
-// wake takes the armed watchers that ev concerns, or may concern, out of the index,
-// sets their cursors to seq and appends them to woken.
+// wake removes the armed watchers that ev concerns, or may concern, from the index, sets their
+// cursors to seq and appends them to woken.
 func (x *index) wake(ev *Event, seq uint64, woken []*Watcher) []*Watcher {
 	o := ev.Object
 	woken = x.wakeBucket(&x.rest, ev, seq, woken)
@@ -68,7 +68,7 @@ func (x *index) wake(ev *Event, seq uint64, woken []*Watcher) []*Watcher {
 	woken = x.wakeValue(&x.namespaces, o.Namespace, ev, seq, woken)
 	woken = x.wakeTerms(o, ev, seq, woken)
 	if ev.Prev != nil {
-		// A watcher can stand under a value that the object has lost.
+		// A watcher may be registered under a value that the object has lost.
 		woken = x.wakeTerms(ev.Prev, ev, seq, woken)
 	}
 	return woken
@@ -152,8 +152,8 @@ func (x *index) disarm(w *Watcher) {
 	}
 }
 
-// register finds the watcher's buckets, making those that are missing. terms are
-// its filter's equality terms.
+// register finds the watcher's buckets and makes the missing ones. terms are its filter's equality
+// terms.
 func (x *index) register(w *Watcher, terms []object.Equality) {
 	t, ok := x.choose(w.filter, terms)
 	if !ok {
@@ -174,8 +174,8 @@ func (x *index) register(w *Watcher, terms []object.Equality) {
 	}
 }
 
-// unregister takes the watcher out of its buckets and drops those left empty:
-// their names came from clients, so they must not pile up.
+// unregister removes the watcher from its buckets and drops empty ones. Their names come from
+// clients, so they must not pile up.
 func (x *index) unregister(w *Watcher) {
 	x.disarm(w)
 	for _, m := range w.members {
@@ -191,18 +191,18 @@ func (x *index) unregister(w *Watcher) {
 	w.members = nil
 }
 
-// join enters the watcher into a bucket.
+// join adds the watcher to a bucket.
 func (w *Watcher) join(b *bucket) {
 	b.registered++
 	w.members = append(w.members, membership{bucket: b})
 }
 
-// keyTerm stands for namespace and name together; its value is an Object.Key.
+// keyTerm stands for namespace and name together. Its value is an Object.Key.
 const keyTerm object.TermKind = 255
 
-// choose picks the equality term under which the filter's watchers stand: the
-// object or the name if it fixes one, else the term whose buckets have the fewest
-// watchers, because all watchers of a bucket are looked at for its events.
+// choose returns the equality term under which the filter's watchers are registered: the object or
+// the name if the filter fixes one, else the term whose buckets have the fewest watchers, because
+// an event visits all watchers of a bucket.
 func (x *index) choose(f *object.Filter, terms []object.Equality) (best object.Equality, ok bool) {
 	if n := len(terms); n > fewTerms { // enough to choose from; the last one is the namespace, if any
 		terms = append(terms[:fewTerms-1:fewTerms-1], terms[n-1])
@@ -222,7 +222,7 @@ func (x *index) choose(f *object.Filter, terms []object.Equality) (best object.E
 	return best, ok
 }
 
-// crowd counts the watchers under a term's values.
+// crowd returns the number of watchers under a term's values.
 func (x *index) crowd(t *object.Equality) int {
 	n := len(t.Values) - 1
 	v := x.find(t)
@@ -237,7 +237,7 @@ func (x *index) crowd(t *object.Equality) int {
 	return n
 }
 
-// find returns the buckets for a term, nil when there are none yet.
+// find returns the buckets of a term, nil if there are none yet.
 func (x *index) find(t *object.Equality) *values {
 	switch t.Kind {
 	case keyTerm:
@@ -256,7 +256,7 @@ func (x *index) find(t *object.Equality) *values {
 	return nil
 }
 
-// make is find, but makes what is missing.
+// make returns the buckets of a term and makes missing ones.
 func (x *index) make(t *object.Equality) *values {
 	v := x.find(t)
 	if v == nil {

@@ -11,27 +11,27 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// The reasons for which watchers end, besides Stop.
+// Reasons why watchers end, besides Stop.
 var (
-	// ErrExpired says that the history no longer reaches back far enough. The
-	// errors returned are of type *ExpiredError.
+	// ErrExpired says that the history does not reach back far enough. Returned errors are of type
+	// *ExpiredError.
 	ErrExpired = errors.New("resource version expired")
-	// ErrGone is a Close reason: the history is void (the upstream was rewound,
-	// the resource's definition changed); clients must list again.
+	// ErrGone is a reason for Close: the history is void, for example because the upstream's
+	// version went back, and clients must list again.
 	ErrGone = errors.New("history is gone")
-	// ErrStopped is a Close reason: the collection is shut down.
+	// ErrStopped is a reason for Close: the collection has stopped.
 	ErrStopped = errors.New("collection stopped")
 )
 
-// ExpiredError tells what was asked for and what there is. It is ErrExpired.
+// ExpiredError is an ErrExpired with the versions.
 type ExpiredError struct {
-	// From is the exclusive version that was asked for or reached.
+	// From is the exclusive version that was requested or reached.
 	From uint64
 	// Oldest is the oldest version from which a watch can start now.
 	Oldest uint64
 }
 
-// Error is the message of kube-apiserver's watch cache for this case.
+// Error returns the message of kube-apiserver's watch cache for this case.
 func (e *ExpiredError) Error() string {
 	return fmt.Sprintf("too old resource version: %d (%d)", e.From, e.Oldest)
 }
@@ -41,23 +41,23 @@ func (e *ExpiredError) Is(target error) bool { return target == ErrExpired }
 
 // Options configure a Mux. The zero value of a bound means its default.
 type Options struct {
-	// MaxAge is how long an event stays in the ring at least as long as the other
-	// bounds allow; default 10 min. Events are dropped when others come.
+	// MaxAge is the minimum time that an event stays in the ring, as far as the other bounds allow;
+	// default 10 min. Events are only dropped when others arrive.
 	MaxAge time.Duration
-	// MaxBytes bounds the memory that the ring alone keeps alive (replaced and
-	// deleted states); default 64 MiB.
+	// MaxBytes bounds the memory that only the ring keeps alive, that is, replaced and deleted
+	// states; default 64 MiB.
 	MaxBytes int64
 	// MaxEvents bounds the number of events; default 102,400.
 	MaxEvents int
-	// MaxFrameBytes bounds the encoded frames kept with events; default 8 MiB.
-	// Frames are shared by watchers that read at about the same time, so this
-	// need not cover the history. Frames being made may exceed it by their size.
+	// MaxFrameBytes bounds the encoded frames that are kept with events; default 8 MiB. Watchers
+	// that read at about the same time share frames, so this need not cover the history. Frames
+	// that are being made may exceed it.
 	MaxFrameBytes int64
-	// LagAfter is how old the next unread event of a watcher must be for the
-	// watcher to count as lagging; default 1 s.
+	// LagAfter is how old the next unread event of a watcher must be for the watcher to count as
+	// lagging; default 1 s.
 	LagAfter time.Duration
-	// Clock gives nanoseconds since some moment and never goes back or jumps, as the
-	// time of day does; default: those since New.
+	// Clock returns nanoseconds since some moment. Unlike the time of day it must not jump.
+	// Default: nanoseconds since New.
 	Clock func() int64
 }
 
@@ -82,30 +82,29 @@ func setDefault[T time.Duration | int64 | int](v *T, def T) {
 
 // Mux is the ring and the watchers of one collection.
 //
-// One goroutine, the feed, calls Start, Append, Progress, Skip and Close. All other
-// methods, and those of the watchers, are safe for concurrent use.
+// One goroutine at a time, the writer, calls Start, Append, Progress, Skip and Close. All other
+// methods, and those of watchers, are safe for concurrent use.
 type Mux struct {
 	options Options
-	// frames are those of the events of the ring, calmFrames of what only the log has.
+	// frames are those of the events in the ring, calmFrames those of events that only the log has.
 	frames, calmFrames frameBudget
 	deliveries         atomic.Uint64
-	// woken is Append's list of watchers to notify, kept for its room; the feed's
-	// alone.
+	// woken is Append's list of watchers to notify, which belongs to the writer and reuses its
+	// memory.
 	woken []*Watcher
 
 	mu struct {
-		// The lock is held for copying event pointers and moving watchers in the
-		// index, never for encoding, calling notify or matching a backlog, nor for
-		// matching one event where clients have chosen what that costs (index.wake).
+		// The lock is held for copying event pointers and moving watchers in the index. It is never
+		// held for encoding, calling notify, matching a backlog, or matching a single event at a
+		// cost that clients have chosen (index.wake).
 		sync.Mutex
 		ring ring
-		// rv is the version up to which the ring knows everything; oldest is the
-		// version after which it knows everything.
+		// rv is the version up to which the ring is complete, oldest the version after which it is.
 		rv, oldest uint64
-		last       uint64 // version of the newest event there ever was
-		gaps       []gap  // rising
+		last       uint64 // version of the newest event ever
+		gaps       []gap  // ascending
 		index      index
-		log        *eventLog // nil while no watcher coalesces
+		log        *eventLog // nil without coalescing watchers
 		watchers   map[*Watcher]struct{}
 		closed     error
 		// stale counts the events that Append dropped.
@@ -122,23 +121,22 @@ func New(o Options) *Mux {
 	return m
 }
 
-// Start says that the history begins after rv: the version of the first sync.
-// It must come before the first Append.
+// Start says that the history begins after rv, the version of the first list. It must be called
+// before the first Append.
 func (m *Mux) Start(rv uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.mu.rv, m.mu.oldest = rv, rv
 }
 
-// appendEvents is how many events are appended under one lock: readers of other
-// watchers wait for that many rounds through the index at most.
+// appendEvents is how many events are appended under one lock, which bounds how long readers wait
+// for the index.
 const appendEvents = 64
 
-// Append adds events, whose RVs must not fall, and wakes the watchers that they
-// concern. Events below RV are dropped, and counted in Stats.Stale: the ring has
-// promised its watchers that they know everything below it. One at RV is another
-// change of that version, see the package's comment. The events belong to the ring
-// afterwards.
+// Append adds events, whose RVs must not fall, and wakes the watchers that they concern. Events
+// below RV are dropped and counted in Stats.Stale, because the ring has promised its watchers that
+// it is complete up to RV. An event at RV is another change of that version, see the package's
+// comment. The events belong to the ring afterwards.
 func (m *Mux) Append(events ...*Event) {
 	now := m.options.Clock()
 	for len(events) > 0 {
@@ -179,7 +177,7 @@ func (m *Mux) append(events []*Event, now int64) {
 	m.woken = woken
 }
 
-// notify calls the woken watchers back, on the feed's goroutine without locks.
+// notify calls the woken watchers back, on the writer's goroutine and without locks.
 func (m *Mux) notify(woken []*Watcher) {
 	for i, w := range woken {
 		if !w.stopped.Load() {
@@ -189,7 +187,7 @@ func (m *Mux) notify(woken []*Watcher) {
 	}
 }
 
-// trim drops what the bounds do not allow. It costs what it drops.
+// trim drops what exceeds the bounds. Its cost is that of what it drops.
 func (m *Mux) trim(now int64) {
 	r := &m.mu.ring
 	expired := now - int64(m.options.MaxAge)
@@ -210,8 +208,8 @@ func (m *Mux) trim(now int64) {
 	}
 }
 
-// Progress says that the collection holds everything up to rv, as an upstream
-// bookmark does. Lower versions are ignored.
+// Progress says that the collection is complete up to rv, as an upstream bookmark does. It ignores
+// versions below RV.
 func (m *Mux) Progress(rv uint64) {
 	now := m.options.Clock()
 	m.mu.Lock()
@@ -222,8 +220,8 @@ func (m *Mux) Progress(rv uint64) {
 	m.trim(now)
 }
 
-// Close ends all watchers: they still get what the ring holds for them, then
-// reason. It wakes them all. Only the first Close counts.
+// Close ends all watchers: they get what the ring holds for them, then reason. It wakes all of
+// them. Only the first call has an effect.
 func (m *Mux) Close(reason error) {
 	m.mu.Lock()
 	if m.mu.closed != nil {
@@ -246,24 +244,24 @@ func (m *Mux) Close(reason error) {
 	m.notify(woken)
 }
 
-// Age is for how many nanoseconds an event of this ring has been in it.
+// Age returns for how many nanoseconds an event has been in the ring.
 func (m *Mux) Age(e *Event) int64 { return m.options.Clock() - e.Appended }
 
-// RV is the version up to which the ring knows everything.
+// RV returns the version up to which the ring is complete.
 func (m *Mux) RV() uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.mu.rv
 }
 
-// Oldest is the oldest exclusive version from which a watch can start.
+// Oldest returns the oldest exclusive version from which a watch can start.
 func (m *Mux) Oldest() uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.mu.oldest
 }
 
-// Recent reports whether n events at least came within the last window nanoseconds.
+// Recent reports whether at least n events arrived within the last window nanoseconds.
 func (m *Mux) Recent(n int, window int64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -271,10 +269,10 @@ func (m *Mux) Recent(n int, window int64) bool {
 	return r.len() >= n && r.at(r.head-uint64(n)).Appended > m.options.Clock()-window
 }
 
-// Since visits the events above rv from the newest at the time of the call down
-// to the oldest, until visit returns false: what must be undone to come from the
-// present state to the one at rv. It returns an *ExpiredError when the ring does
-// not reach back to rv, possibly after some visits. visit runs without locks.
+// Since visits the events above rv, from the newest at the time of the call down to the oldest,
+// until visit returns false: what must be undone to get from the present state to that at rv. It
+// returns an *ExpiredError, possibly after some visits, if the ring does not reach back to rv.
+// visit runs without locks.
 func (m *Mux) Since(rv uint64, visit func(*Event) bool) error {
 	var chunk [chunkEvents]*Event
 	m.mu.Lock()
@@ -305,16 +303,16 @@ func (m *Mux) Since(rv uint64, visit func(*Event) bool) error {
 	}
 }
 
-// Position is the place behind all events so far, for Between.
+// Position returns the position behind all events so far, for Between.
 func (m *Mux) Position() uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.mu.ring.head
 }
 
-// Between visits the events from one Position to a later one, oldest first, until visit
-// fails. whole is false when the ring has dropped some of them, possibly after some visits.
-// visit runs without locks.
+// Between visits the events from one Position to a later one, oldest first, until visit fails.
+// whole is false if the ring has dropped some of them, possibly after some visits. visit runs
+// without locks.
 func (m *Mux) Between(from, to uint64, visit func(*Event) error) (whole bool, err error) {
 	var chunk [chunkEvents]*Event
 	for from < to {
@@ -335,14 +333,13 @@ func (m *Mux) Between(from, to uint64, visit func(*Event) error) (whole bool, er
 	return true, nil
 }
 
-// Watch starts a watcher at the exclusive version from; one above RV is silent
-// until that is passed. When several events have the version from, it gets them all,
-// see the package's comment. A nil filter matches everything. It returns an
-// *ExpiredError when from is older than the history or in a gap of it (see Skip),
-// or the Close reason.
+// Watch starts a watcher at the exclusive version from. One above RV is silent until that version
+// is passed. If several events have the version from, the watcher gets all of them, see the
+// package's comment. A nil filter matches everything. The error is an *ExpiredError if from is
+// older than the history or in a gap of it (see Skip), or the reason for Close.
 //
-// The caller must call Next first. notify is called when Next has reached the end
-// of the ring and there is something to read (or the end) again; see Watcher.
+// The caller must call Next first. notify is called when Next has reached the end of the ring and
+// there is something to read, or the end, again; see Watcher.
 func (m *Mux) Watch(from uint64, f *object.Filter, notify func()) (*Watcher, error) {
 	w, terms := m.newWatcher(f, notify)
 	m.mu.Lock()
@@ -360,8 +357,8 @@ func (m *Mux) Watch(from uint64, f *object.Filter, notify func()) (*Watcher, err
 	return w, nil
 }
 
-// Follow starts a watcher that gets what is appended from now on: for those who know
-// the state at RV otherwise. It is Watch in all else.
+// Follow starts a watcher that gets all events from now on, for callers that know the state at RV.
+// Apart from that it is Watch.
 func (m *Mux) Follow(f *object.Filter, notify func()) (*Watcher, error) {
 	w, terms := m.newWatcher(f, notify)
 	m.mu.Lock()
@@ -375,12 +372,12 @@ func (m *Mux) Follow(f *object.Filter, notify func()) (*Watcher, error) {
 
 func (m *Mux) newWatcher(f *object.Filter, notify func()) (*Watcher, []object.Equality) {
 	if f.Empty() {
-		f = nil // the fast way through Event.concerns
+		f = nil // the fast path of Event.concerns
 	}
 	return &Watcher{mux: m, filter: f, fewTerms: f.Terms() <= fewTerms, notify: notify}, f.Equalities()
 }
 
-// begin lets w read from cursor on, at the version from. m.mu is held.
+// begin makes w read from cursor on, at the version from. The caller holds m.mu.
 func (m *Mux) begin(w *Watcher, terms []object.Equality, from, cursor uint64) {
 	w.from, w.seen, w.cursor, w.reading = from, from, cursor, cursor
 	if from > m.mu.rv {

@@ -2,17 +2,17 @@ package watchmux
 
 import "sort"
 
-// ring holds the newest events. Each has a sequence number; the ring holds those
-// in [tail, head). It grows and shrinks with what it holds. Guarded by Mux.mu.
+// ring holds the newest events. Each has a sequence number, and the ring holds those in [tail,
+// head). It grows and shrinks with its content. It is guarded by Mux.mu.
 type ring struct {
-	slots      []*Event // length is a power of two
+	slots      []*Event // the length is a power of two
 	tail, head uint64
 	bytes      int64
-	// frames is the first event whose frames are kept, in [tail, head].
+	// frames is the position, in [tail, head], of the first event whose frames are kept.
 	frames uint64
 }
 
-// minSlots is the smallest number of slots.
+// minSlots is the minimum number of slots.
 const minSlots = 64
 
 func (r *ring) len() int { return int(r.head - r.tail) }
@@ -39,8 +39,8 @@ func (r *ring) pop() *Event {
 		r.frames = r.tail
 	}
 	e.frames.retire()
-	// Shrinking at a quarter leaves room both ways, so each resize has paid for
-	// itself with as many pushes or pops.
+	// Shrinking at a quarter leaves room in both directions, so each resize is paid for by as many
+	// pushes or pops.
 	if len(r.slots) > minSlots && r.len() < len(r.slots)/4 {
 		r.resize(len(r.slots) / 2)
 	}
@@ -55,7 +55,7 @@ func (r *ring) resize(n int) {
 	r.slots = slots
 }
 
-// after is the sequence number of the first event above rv.
+// after returns the sequence number of the first event above rv.
 func (r *ring) after(rv uint64) uint64 {
 	if n := r.len(); n == 0 || r.at(r.head-1).RV <= rv {
 		return r.head // nearly every watch starts at the newest version
@@ -63,8 +63,8 @@ func (r *ring) after(rv uint64) uint64 {
 	return r.tail + uint64(sort.Search(r.len(), func(i int) bool { return r.at(r.tail+uint64(i)).RV > rv }))
 }
 
-// resume is where a watch from version rv goes on: after it, but at its first event
-// if there are several.
+// resume returns where a watch from version rv continues: after it, but with its first event if
+// there are several.
 func (r *ring) resume(rv uint64) uint64 {
 	seq := r.after(rv)
 	if seq-r.tail < 2 || r.at(seq-2).RV != rv {

@@ -1,35 +1,33 @@
 package watchmux
 
-// Ended counts watchers that have ended, by reason.
+// Ended counts the watchers that have ended, by reason.
 type Ended struct {
 	// Stopped by their reader, Expired off the ring, Closed with the Mux.
 	Stopped, Expired, Closed uint64
 }
 
-// Stats is a reading of a Mux for metrics.
+// Stats are the figures of a Mux for metrics.
 type Stats struct {
-	// Watchers are open; Pending of them have something to read, and Lagging of
-	// those have left it for longer than Options.LagAfter, not to coalesce it.
+	// Watchers is the number of open watchers. Pending of them have something to read, and Lagging
+	// of those have left it for longer than Options.LagAfter, and not to coalesce it.
 	Watchers, Pending, Lagging int
-	// Events and Bytes are what the ring holds, FrameBytes the encoded frames
-	// kept with it.
+	// Events and Bytes are what the ring holds, FrameBytes is the size of the encoded frames kept
+	// with it.
 	Events            int
 	Bytes, FrameBytes int64
-	// RV, Oldest as the methods of Mux; OldestAge is the age of the oldest event
-	// in nanoseconds, 0 without one.
+	// RV and Oldest are those of Mux. OldestAge is the age of the oldest event in nanoseconds, 0
+	// without one.
 	RV, Oldest uint64
 	OldestAge  int64
-	// Appended counts the events that came since the start, Deliveries those handed to
-	// watchers.
+	// Appended counts the events since the start, Deliveries those handed to watchers.
 	Appended, Deliveries uint64
-	// Stale counts events that came at or below RV and were dropped; any is a
-	// fault of the feed.
+	// Stale counts the events that arrived at or below RV and were dropped. Any of them is a bug of
+	// the writer.
 	Stale uint64
 	Ended Ended
 }
 
-// Stats reads the counters. It looks at every watcher, so it is for scrapes, not
-// for requests.
+// Stats reads the figures. It visits every watcher, so it is for scrapes, not for requests.
 func (m *Mux) Stats() Stats {
 	now := m.options.Clock()
 	s := Stats{FrameBytes: m.frames.used.Load() + m.calmFrames.used.Load(), Deliveries: m.deliveries.Load()}
@@ -54,15 +52,13 @@ func (m *Mux) Stats() Stats {
 	return s
 }
 
-// lags reports whether a watcher that is pending has left its next event for too long. The
-// caller holds mu.
+// lags reports whether a pending watcher has left its next event for too long. The caller holds mu.
 func (m *Mux) lags(w *Watcher, now int64) bool {
 	r := &m.mu.ring
 	return !w.coalesces && (w.cursor < r.tail || now-r.at(w.cursor).Appended > int64(m.options.LagAfter))
 }
 
-// Lagging reports whether the watcher has left its next event for longer than
-// Options.LagAfter.
+// Lagging reports whether the watcher has left its next event for longer than Options.LagAfter.
 func (w *Watcher) Lagging() bool {
 	m := w.mux
 	now := m.options.Clock()

@@ -21,62 +21,61 @@ const chunkEvents = 64
 //	|            v
 //	+--------- armed          Stop, an error from Next: the end
 //
-// Next is for one goroutine at a time, which need not always be the same; Stop
-// may be called at any time from anywhere.
+// Next may be called by one goroutine at a time, Stop at any time by any goroutine.
 type Watcher struct {
 	mux    *Mux
 	filter *object.Filter
-	// fewTerms tells that to ask the filter costs next to nothing, see index.wake.
+	// fewTerms says that evaluating the filter costs next to nothing, see index.wake.
 	fewTerms bool
-	// from is the exclusive start version; future is the same if it was above that of
-	// the ring, else 0: events up to it are not for this watcher.
+	// from is the exclusive start version. future is the same if it was above that of the ring,
+	// else 0: events up to it are not for this watcher.
 	from, future uint64
 	notify       func()
 	// stopped is set by Stop and by the error that ends the watcher.
 	stopped atomic.Bool
-	// hurried is set when a coalescing watcher must not wait, until it has read all; behind when
-	// it has come to its horizon and not to the end.
+	// hurried is set when a coalescing watcher must not wait, until it has read everything. behind
+	// is set when it has reached its horizon but not the end.
 	hurried, behind atomic.Bool
 
-	// Guarded by mux.mu:
+	// The following fields are guarded by mux.mu.
 
-	// cursor is the next event to read; it has no meaning while armed.
+	// cursor is the position of the next event to read. It has no meaning while armed.
 	cursor uint64
 	armed  bool
-	// coalesces is set by Coalesce; reading is the cursor of such a watcher, but while Next
-	// may still give events back the first of those; horizon is how far it reads before it
-	// says that it is Behind, 0 when it is not reading.
+	// coalesces is set by Coalesce. reading is the cursor of such a watcher or, while Next may
+	// still give events back, the position of the first of those. horizon is how far the watcher
+	// reads before it says that it is Behind, 0 while it is not reading.
 	coalesces        bool
 	reading, horizon uint64
-	// holds is said to Coalesce; held is the hold that it has not read all of, if any.
+	// holds is what Coalesce was called with. held is the hold that the watcher has not read
+	// completely, if any.
 	holds bool
 	held  holdSet
-	// wanted is since when it would hold something, had others not begun before, 0 if it would not.
+	// wanted is since when the watcher would hold something if others had not begun before, 0 if it
+	// would not.
 	wanted int64
-	// seen is the version up to which everything was read when last pending. Who coalesces
-	// has read everything up to a version only when it has come to the end.
+	// seen is the version up to which everything was read when last pending. A coalescing watcher
+	// has read everything up to a version only when it has reached the end.
 	seen uint64
-	// members are the watcher's buckets in the index; never empty until the end.
+	// members are the watcher's buckets in the index, never empty until the end.
 	members []membership
 	// err is why the watcher ended.
 	err error
 }
 
-// Next appends up to max pending deliveries to dst and returns it; more only to have
-// all of one version. It does not block.
+// Next appends up to max pending deliveries to dst and returns it, or more if a version has more
+// changes. It does not block.
 //
-// rv is the version up to which the watcher has seen everything, out included: a
-// bookmark may say it once out is written. It is never below the start version
-// and never goes back.
+// rv is the version up to which the watcher has seen everything, including out: a bookmark may say
+// it once out is written. It is never below the start version and never goes back.
 //
-// When fewer than max were appended the watcher is armed: notify will be called
-// when there is more, perhaps before Next returns. Otherwise call Next again. One that
-// coalesces may be Behind instead.
+// If fewer than max deliveries were appended, the watcher is armed: notify will be called when
+// there are more, perhaps before Next returns. A coalescing watcher may be Behind instead.
+// Otherwise call Next again.
 //
-// The error is an *ExpiredError when the watcher has fallen off the ring, or the
-// reason given to Mux.Close after everything before it was delivered; both end
-// the watcher, and every later call returns the same. After Stop it is
-// ErrStopped.
+// The error is an *ExpiredError if the watcher has fallen off the ring, or the reason given to
+// Mux.Close after everything before it was delivered. Both end the watcher, and every later call
+// returns the same. After Stop it is ErrStopped.
 func (w *Watcher) Next(dst []Delivery, max int) (out []Delivery, rv uint64, err error) {
 	var chunk [chunkEvents]*Event
 	before := len(dst)
@@ -101,10 +100,9 @@ func (w *Watcher) Next(dst []Delivery, max int) (out []Delivery, rv uint64, err 
 	return out, rv, err
 }
 
-// read appends the deliveries that events make to out, until it has limit entries
-// and those of one version are all there; read is the number of events looked at, and
-// last the version of the one before events. Bit i of superseded is set when a modification
-// by the i-th event is not to be told.
+// read appends the deliveries of events to out until out has limit entries, and then those of the
+// same version. read is the number of events read, and last the version of the event before them.
+// Bit i of superseded is set if a modification by the i-th event must not be sent.
 func (w *Watcher) read(out []Delivery, events []*Event, superseded, last uint64, limit int) (_ []Delivery, read int) {
 	for i, e := range events {
 		if len(out) >= limit {
@@ -125,7 +123,7 @@ func (w *Watcher) read(out []Delivery, events []*Event, superseded, last uint64,
 	return out, len(events)
 }
 
-// tornAt is the version of the last event if the next one has the same, else 0.
+// tornAt returns the version of the last event if the next one has the same, else 0.
 func tornAt(torn bool, last uint64) uint64 {
 	if torn {
 		return last
@@ -133,10 +131,10 @@ func tornAt(torn bool, last uint64) uint64 {
 	return 0
 }
 
-// take copies the next events into chunk and moves the cursor past them. When
-// these reach the end of the ring, and will surely leave some of the room, it arms
-// the watcher at once, and more is false. torn tells that the next event has the
-// version of the last one taken, as last does of the call before unless it is 0. See read for superseded.
+// take copies the next events into chunk and moves the cursor past them. If they reach the end of
+// the ring and are certain to leave some of the room unused, it arms the watcher at once, and more
+// is false. torn says that the next event has the version of the last one taken; last is that
+// version after the previous call, else 0. For superseded see read.
 func (w *Watcher) take(chunk []*Event, room int, last uint64) (n int, superseded uint64, more, torn bool, rv uint64, err error) {
 	m := w.mux
 	m.mu.Lock()
@@ -193,12 +191,12 @@ func (w *Watcher) take(chunk []*Event, room int, last uint64) (n int, superseded
 		m.end(w, m.mu.closed)
 		m.mu.ended.Closed++
 		return 0, 0, false, false, w.seen, m.mu.closed
-	default: // the reason comes at the next call
+	default: // the next call returns the reason
 		return n, superseded, true, false, w.seen, nil
 	}
 }
 
-// look sets how far a coalescing watcher reads, if it is not reading. m.mu is held.
+// look sets how far a coalescing watcher reads, unless it is reading. The caller holds m.mu.
 func (w *Watcher) look() {
 	m := w.mux
 	m.mu.log.passed(w)
@@ -212,8 +210,8 @@ func (w *Watcher) look() {
 	w.behind.Store(false)
 }
 
-// giveBack puts back the events taken from first on, after that of version rv, for which
-// there was no room. The watcher is not armed then, see take.
+// giveBack puts back the events from first on, for which there was no room. rv is the version of
+// the event before. The watcher is not armed then, see take.
 func (w *Watcher) giveBack(first *Event, rv uint64) (seen uint64) {
 	m := w.mux
 	m.mu.Lock()
@@ -225,8 +223,7 @@ func (w *Watcher) giveBack(first *Event, rv uint64) (seen uint64) {
 	return w.seen
 }
 
-// Stop ends the watcher. It does not wait for a notify that is just running.
-// Calls after the first do nothing.
+// Stop ends the watcher. It does not wait for a running notify. Further calls have no effect.
 func (w *Watcher) Stop() {
 	m := w.mux
 	m.mu.Lock()
@@ -237,7 +234,7 @@ func (w *Watcher) Stop() {
 	}
 }
 
-// end takes the watcher out of the Mux, whose lock is held.
+// end removes the watcher from the Mux. The caller holds the lock.
 func (m *Mux) end(w *Watcher, err error) {
 	w.err = err
 	w.stopped.Store(true)
