@@ -47,12 +47,6 @@ func (m *Manager) Check(ctx context.Context, which func(schema.GroupVersionResou
 	return all
 }
 
-// finishedCheck is the result of the last check of a collection.
-type finishedCheck struct {
-	found *selfcheck.Checked
-	at    time.Time
-}
-
 // check checks one collection and refills it if it differs.
 func (m *Manager) check(ctx context.Context, e *entry) *selfcheck.Checked {
 	out := m.compared(ctx, e)

@@ -2,9 +2,6 @@ package cache
 
 import (
 	"context"
-	"sync"
-	"time"
-
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/form"
 	"github.com/kubeweir/kubeweir/cache/freshness"
@@ -15,6 +12,9 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/shard"
 	"github.com/kubeweir/kubeweir/watchmux"
+	"sync"
+	"sync/atomic"
+	"time"
 )
 
 // Collection holds all objects of one resource in one encoding, kept up to date by one upstream
@@ -32,37 +32,6 @@ type Collection struct {
 	end      *ending
 	checker  *freshness.Checker
 	builds   sync.WaitGroup // of indexes
-}
-
-// newCollection makes the collection of e from its first list.
-func newCollection(e *entry, first *store.List) *Collection {
-	c := &Collection{
-		resource: e.resource,
-		formed:   e.resource.Form(),
-		encoding: e.encoding,
-		limits:   e.parts.limits,
-		feed:     e.feed,
-		end:      &e.end,
-	}
-	l, spawn := e.parts.limits, func(f func()) { e.parts.panics.Go(&c.builds, "feed", f) }
-	c.store = store.New(e.encoding, store.Options{
-		History:       watchmux.Options{MaxAge: l.HistoryAge, MaxBytes: l.HistoryBytes, MaxEvents: l.HistoryEvents},
-		SnapshotAge:   l.SnapshotAge,
-		SnapshotBytes: l.SnapshotBytes,
-		Indexes:       l.Indexes,
-		Contents:      e.parts.content,
-		Spawn:         spawn,
-		Grown:         c.columns.Grown,
-		Stopped:       e.end.closed,
-		StopReason:    e.end.reason,
-	})
-	c.columns.Init(c.store, l.QueryBytes, l.SnapshotAge, spawn)
-	c.store.Install(first)
-	c.checker = freshness.New(freshness.Options{
-		Store: c.store, Source: e.parts.source, Resource: e.resource, Encoding: e.encoding,
-		Versions: e.feed.Versions, Reflector: e.feed, Rounds: e.metrics.fresh,
-	})
-	return c
 }
 
 // Resource returns the collection's resource.
@@ -223,4 +192,19 @@ func (c *Collection) sizes() collectionSizes {
 	z := collectionSizes{Sizes: c.store.Sizes()}
 	z.columns, z.columnBytes = c.columns.Size(z.Churn)
 	return z
+}
+
+// ending is the end of an entry and of its Collection.
+type ending struct {
+	closed chan struct{}
+	over   atomic.Bool // closed is closed
+	err    error       // why; written before over
+}
+
+// reason returns why it ended, nil before that.
+func (e *ending) reason() error {
+	if !e.over.Load() {
+		return nil
+	}
+	return e.err
 }

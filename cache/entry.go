@@ -11,10 +11,13 @@ import (
 
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/checkpoint"
+	"github.com/kubeweir/kubeweir/cache/freshness"
 	"github.com/kubeweir/kubeweir/cache/reflector"
+	"github.com/kubeweir/kubeweir/cache/selfcheck"
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/contain"
+	"github.com/kubeweir/kubeweir/watchmux"
 )
 
 // entry is one resource in one encoding from its first use to its end. Nothing can be read from an
@@ -59,21 +62,6 @@ type entry struct {
 	// guarded by Manager.mu.
 	lastUsed, stopped time.Time
 	failed            atomic.Bool // see failedForGood
-}
-
-// ending is the end of an entry and of its Collection.
-type ending struct {
-	closed chan struct{}
-	over   atomic.Bool // closed is closed
-	err    error       // why; written before over
-}
-
-// reason returns why it ended, nil before that.
-func (e *ending) reason() error {
-	if !e.over.Load() {
-		return nil
-	}
-	return e.err
 }
 
 // collectionParts are shared by all collections of a Manager.
@@ -279,4 +267,41 @@ func (e *entry) Note() (_ store.Moment, _ checkpoint.Note, ok bool) {
 		note.At = state.Since
 	}
 	return m, note, !c.feed.IsUnsure() // it may have changed meanwhile
+}
+
+// finishedCheck is the result of the last check of a collection.
+type finishedCheck struct {
+	found *selfcheck.Checked
+	at    time.Time
+}
+
+// newCollection makes the collection of e from its first list.
+func newCollection(e *entry, first *store.List) *Collection {
+	c := &Collection{
+		resource: e.resource,
+		formed:   e.resource.Form(),
+		encoding: e.encoding,
+		limits:   e.parts.limits,
+		feed:     e.feed,
+		end:      &e.end,
+	}
+	l, spawn := e.parts.limits, func(f func()) { e.parts.panics.Go(&c.builds, "feed", f) }
+	c.store = store.New(e.encoding, store.Options{
+		History:       watchmux.Options{MaxAge: l.HistoryAge, MaxBytes: l.HistoryBytes, MaxEvents: l.HistoryEvents},
+		SnapshotAge:   l.SnapshotAge,
+		SnapshotBytes: l.SnapshotBytes,
+		Indexes:       l.Indexes,
+		Contents:      e.parts.content,
+		Spawn:         spawn,
+		Grown:         c.columns.Grown,
+		Stopped:       e.end.closed,
+		StopReason:    e.end.reason,
+	})
+	c.columns.Init(c.store, l.QueryBytes, l.SnapshotAge, spawn)
+	c.store.Install(first)
+	c.checker = freshness.New(freshness.Options{
+		Store: c.store, Source: e.parts.source, Resource: e.resource, Encoding: e.encoding,
+		Versions: e.feed.Versions, Reflector: e.feed, Rounds: e.metrics.fresh,
+	})
+	return c
 }

@@ -5,9 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,7 +23,6 @@ import (
 	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/contain"
-	"github.com/kubeweir/kubeweir/internal/defaults"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
 
@@ -42,54 +39,6 @@ type Options struct {
 	Registerer prometheus.Registerer
 	// Logger is the logger; nil means slog.Default.
 	Logger *slog.Logger
-}
-
-// Limits bound the memory and load of a Manager's collections. A zero field means its default.
-type Limits struct {
-	// HistoryAge, HistoryBytes and HistoryEvents bound the events that each collection keeps for
-	// late watchers and exact reads. Defaults: 10 min, 64 MiB, 102,400.
-	HistoryAge    time.Duration
-	HistoryBytes  int64
-	HistoryEvents int
-	// SnapshotAge and SnapshotBytes bound the retained snapshots of a collection: how long one may
-	// stay unused, and the bytes that all of them keep from being freed. Defaults: 10 min, 64 MiB.
-	SnapshotAge   time.Duration
-	SnapshotBytes int64
-	// QueryBytes bounds the columns and orders that queries make of a collection, including what
-	// they keep from being freed. Default: 64 MiB.
-	QueryBytes int64
-	// IdleAfter is how long a collection without reads and watches is kept. Default: 10 min.
-	IdleAfter time.Duration
-	// ColdStarts is the maximum number of concurrent lists. StartWaiters is how many callers may
-	// wait for collections to start; the others are told to retry. Defaults: 4 and 1,000.
-	ColdStarts   int
-	StartWaiters int
-	// StaleAfter is how long the connection of a watch may be silent before the collection is
-	// Stale. Default: 30 s.
-	StaleAfter time.Duration
-	// Indexes is the maximum number of indexes of a collection. Default: 16.
-	Indexes int
-}
-
-func (l Limits) withDefaults() Limits {
-	orDefault(&l.HistoryAge, defaults.HistoryAge)
-	orDefault(&l.HistoryBytes, defaults.HistoryBytes)
-	orDefault(&l.HistoryEvents, defaults.HistoryEvents)
-	orDefault(&l.SnapshotAge, defaults.SnapshotAge)
-	orDefault(&l.SnapshotBytes, defaults.SnapshotBytes)
-	orDefault(&l.QueryBytes, defaults.QueryBytes)
-	orDefault(&l.IdleAfter, defaults.IdleCollectionTimeout)
-	orDefault(&l.ColdStarts, defaults.MaxColdStarts)
-	orDefault(&l.StartWaiters, defaults.MaxStartWaiters)
-	orDefault(&l.StaleAfter, defaults.FeedStale)
-	orDefault(&l.Indexes, defaults.MaxIndexes)
-	return l
-}
-
-func orDefault[T int | int64 | time.Duration](v *T, def T) {
-	if *v <= 0 {
-		*v = def
-	}
 }
 
 // Manager starts collections on first use, stops them when idle, and owns them. It is safe for
@@ -125,48 +74,6 @@ const tidyPeriod = 15 * time.Second
 
 // retrySeconds is the retry delay for callers when too many wait.
 const retrySeconds = 1
-
-// NewManager returns a Manager. Close stops it. The error is that of the Registerer.
-func NewManager(o Options) (*Manager, error) {
-	limits := o.Limits.withDefaults()
-	log := o.Logger
-	if log == nil {
-		log = slog.Default()
-	}
-	m := &Manager{parts: collectionParts{
-		source:   o.Source,
-		limits:   &limits,
-		listing:  make(chan struct{}, limits.ColdStarts),
-		content:  new(atomic.Uint64),
-		metrics:  newMetrics(),
-		log:      log,
-		pageSize: reflector.DefaultPageSize,
-		panics:   contain.New(o.Registerer, log),
-	}}
-	m.checking = make(chan struct{}, 1)
-	m.parts.jitter = rand.Int64N
-	m.parts.keeper, m.parts.doubt = checkpoint.New(o.Keep, o.Source, log), m.doubtHeld
-	m.mu.collections = make(map[collectionKey]*entry)
-	m.mu.rewound = make(map[collectionKey]time.Time)
-	m.mu.wanted = make(map[collectionKey]time.Time)
-	if o.Registerer != nil {
-		if err := m.register(o.Registerer, o.CheckPeriod); err != nil {
-			return nil, fmt.Errorf("cache metrics: %w", err)
-		}
-	}
-	m.ctx, m.cancel = context.WithCancelCause(context.Background())
-	spawn := func(f func()) { m.parts.panics.Go(&m.work, "background", f) }
-	jitter := func(n int64) int64 { return m.parts.jitter(n) }
-	m.parts.outage = reflector.NewOutage(m.ctx, o.Source, spawn, jitter, log)
-	m.parts.panics.Keep(&m.work, "background", m.tidy)
-	if k := m.parts.keeper; k != nil {
-		k.Start(m.ctx, m.parts.panics, m.kept)
-	}
-	if o.CheckPeriod > 0 {
-		m.parts.panics.Keep(&m.work, "background", func() { m.checkAll(o.CheckPeriod) })
-	}
-	return m, nil
-}
 
 // Panics returns what contains the panics of collections and of their users.
 func (m *Manager) Panics() *contain.Panics { return m.parts.panics }
@@ -496,18 +403,4 @@ func (m *Manager) Status() []CollectionStatus {
 		)
 	})
 	return all
-}
-
-// Close stops all collections and waits for their goroutines. Checkpoints are saved before, if that
-// is possible within a few seconds.
-func (m *Manager) Close() {
-	m.mu.Lock()
-	m.mu.closed = true
-	m.mu.Unlock()
-	if m.parts.keeper != nil {
-		m.parts.keeper.Finish()
-	}
-	m.cancel(store.ErrManagerClosed)
-	m.stop(store.ErrManagerClosed, func(collectionKey, *entry) bool { return true })
-	m.work.Wait()
 }

@@ -8,45 +8,6 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// eventLog is what coalescing watchers read instead of the ring: the events since start, without
-// modifications that a later event of the same object supersedes. It holds one event per modified
-// object, however often the object was modified, so that a watcher can wait for long. The ring
-// holds every event with the state that it replaced; under load it reaches back only seconds.
-//
-// Only modifications are superseded. A watcher that is told of an addition or deletion is told each
-// time, also if the object has only entered or left its selection. A modification that leaves
-// labels and selectable fields unchanged is a modification for everybody, or nothing. It is dropped
-// when it is superseded. Any other modification is an addition or deletion for some watchers. It
-// stays, and watchers for which it is neither skip it.
-//
-// The log exists while there are coalescing watchers, and otherwise costs nothing. It is guarded by
-// Mux.mu.
-type eventLog struct {
-	entries []entry // ascending by seq; rv never falls
-	start   uint64
-	bytes   int64
-	readers map[*Watcher]struct{}
-	// The log is tidied when it has so many entries, or so many bytes.
-	dueLen   int
-	dueBytes int64
-	// holds are the holds of watchers, held the set of those in use.
-	holds [maxHolds]hold
-	held  holdSet
-	// frames are those of events that the ring has dropped.
-	frames *frameBudget
-}
-
-// entry is an event in the log. A dropped one has no event.
-type entry struct {
-	seq, rv uint64
-	event   *Event
-	cost    int64
-	// superseded is set if the event is not plain, light if the event belongs to the log alone.
-	superseded, light bool
-	// held are the holds for which it is kept although it was superseded.
-	held holdSet
-}
-
 const (
 	// entryOverhead is the size of an entry that is not shared with the ring.
 	entryOverhead = 256
@@ -110,15 +71,6 @@ func (l *eventLog) clear() {
 		}
 	}
 	l.entries = nil
-}
-
-// drop drops the event of an entry.
-func (l *eventLog) drop(e *entry) {
-	if e.light {
-		e.event.frames.retire()
-	}
-	l.bytes -= e.cost
-	e.event, e.cost = nil, 0
 }
 
 // add adds an event. The caller holds m.mu.

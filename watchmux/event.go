@@ -29,6 +29,8 @@ package watchmux
 import (
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/object"
+	"sync"
+	"sync/atomic"
 )
 
 // Event is one change of a collection. It is shared by all watchers and immutable once appended,
@@ -122,17 +124,35 @@ type Delivery struct {
 	RV uint64
 }
 
-// Frame returns the wire frame of the delivery in a representation. The first caller makes it with
-// encode. All others, and any number at once, share the bytes, which must not be changed, or the
-// error. variant (0 to 255, chosen by the caller) distinguishes frames that differ in something
-// other than representation and type. Frames of events that have left the frame budget are encoded
-// at each call.
-func (d Delivery) Frame(rep api.Representation, variant uint8, encode func(Delivery) ([]byte, error)) ([]byte, error) {
-	return d.Event.frames.get(frameKey{rep, d.Type, variant}, d, encode)
+// frameCache keeps the frames of one event: a list that only grows, until the event leaves the ring
+// or the frame budget and everything is dropped. The zero value is ready to use and not counted.
+type frameCache struct {
+	head atomic.Pointer[frame]
+	// budget is that of the ring. It is set before the event is shared.
+	budget *frameBudget
 }
 
-// KeptFrame is Frame for frames that are too expensive to be encoded at each call: if the frame
-// would not be kept, nothing is encoded and ok is false.
-func (d Delivery) KeptFrame(rep api.Representation, variant uint8, encode func(Delivery) ([]byte, error)) (frame []byte, ok bool, err error) {
-	return d.Event.frames.getKept(frameKey{rep, d.Type, variant}, d, encode)
+// frameBudget bounds the bytes of all frames of a ring. New frames are kept while less than max is
+// used; Mux.trim makes room by retiring the oldest ones.
+type frameBudget struct {
+	used atomic.Int64
+	max  int64
+}
+
+type frameKey struct {
+	rep     api.Representation
+	kind    api.EventType
+	variant uint8
+}
+
+// frame is one encoded form, made under once, or the reason why there is none: a form that cannot
+// be made for one reader is an error for all.
+type frame struct {
+	key   frameKey
+	next  *frame
+	once  sync.Once
+	bytes []byte
+	err   error
+	// counted is how much the budget's use includes for this frame.
+	counted atomic.Int64
 }

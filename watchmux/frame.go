@@ -2,46 +2,10 @@ package watchmux
 
 import (
 	"errors"
-	"sync"
-	"sync/atomic"
-
 	"github.com/kubeweir/kubeweir/api"
 )
 
-// frameCache keeps the frames of one event: a list that only grows, until the event leaves the ring
-// or the frame budget and everything is dropped. The zero value is ready to use and not counted.
-type frameCache struct {
-	head atomic.Pointer[frame]
-	// budget is that of the ring. It is set before the event is shared.
-	budget *frameBudget
-}
-
-// frameBudget bounds the bytes of all frames of a ring. New frames are kept while less than max is
-// used; Mux.trim makes room by retiring the oldest ones.
-type frameBudget struct {
-	used atomic.Int64
-	max  int64
-}
-
 func (b *frameBudget) full() bool { return b != nil && b.used.Load() >= b.max }
-
-type frameKey struct {
-	rep     api.Representation
-	kind    api.EventType
-	variant uint8
-}
-
-// frame is one encoded form, made under once, or the reason why there is none: a form that cannot
-// be made for one reader is an error for all.
-type frame struct {
-	key   frameKey
-	next  *frame
-	once  sync.Once
-	bytes []byte
-	err   error
-	// counted is how much the budget's use includes for this frame.
-	counted atomic.Int64
-}
 
 // retired is the head of a list that accepts no frames any more. It is only compared with, and
 // never changed.
@@ -116,4 +80,19 @@ func (c *frameCache) discount(f *frame) {
 	if n := f.counted.Swap(0); n > 0 {
 		c.budget.used.Add(-n)
 	}
+}
+
+// Frame returns the wire frame of the delivery in a representation. The first caller makes it with
+// encode. All others, and any number at once, share the bytes, which must not be changed, or the
+// error. variant (0 to 255, chosen by the caller) distinguishes frames that differ in something
+// other than representation and type. Frames of events that have left the frame budget are encoded
+// at each call.
+func (d Delivery) Frame(rep api.Representation, variant uint8, encode func(Delivery) ([]byte, error)) ([]byte, error) {
+	return d.Event.frames.get(frameKey{rep, d.Type, variant}, d, encode)
+}
+
+// KeptFrame is Frame for frames that are too expensive to be encoded at each call: if the frame
+// would not be kept, nothing is encoded and ok is false.
+func (d Delivery) KeptFrame(rep api.Representation, variant uint8, encode func(Delivery) ([]byte, error)) (frame []byte, ok bool, err error) {
+	return d.Event.frames.getKept(frameKey{rep, d.Type, variant}, d, encode)
 }

@@ -3,9 +3,7 @@ package watchmux
 import (
 	"math/bits"
 	"time"
-)
-
-// A watcher with a limited rate stops in the middle of what it has to read. It would then never get
+) // A watcher with a limited rate stops in the middle of what it has to read. It would then never get
 // to an object that changes constantly, because the later an event is read, the likelier it was
 // superseded before. So the watcher holds what exists: the last events of the objects at that
 // moment stay in the log, although later ones supersede them, until the watcher has read them.
@@ -20,30 +18,6 @@ import (
 
 // HoldFor is how long a watcher may hold events. After that, the rest must be read at once.
 const HoldFor = 2 * time.Minute
-
-const (
-	// maxHolds is the maximum number of holds. If there are as many, one from which nothing was
-	// read for stuckAfter makes room for another.
-	maxHolds   = 4
-	stuckAfter = 10 * time.Second
-	// aloneAfter is how long a watcher waits for those that hold something, to share its rounds
-	// with them.
-	aloneAfter = 2 * time.Second
-)
-
-// hold is a set of held events, guarded by Mux.mu.
-type hold struct {
-	// end is the position behind the last event, rv the version up to which nothing is missing.
-	// since is when the hold began, moved when one of its readers last asked for it.
-	end, rv      uint64
-	since, moved int64
-	// readers is the number of watchers that have not reached the end, superseded how many events
-	// are kept for them. Without readers there is no hold.
-	readers, superseded int
-}
-
-// holdSet is a set of indexes in eventLog.holds.
-type holdSet uint8
 
 // Hold is called when a coalescing watcher leaves events unread that Next could return. The watcher
 // must read all of them within HoldFor. ok is false if that time is over, or if they cannot be
@@ -178,4 +152,13 @@ func (l *eventLog) release(i int) {
 	}
 	*h = hold{}
 	l.held &^= held
+}
+
+// drop drops the event of an entry.
+func (l *eventLog) drop(e *entry) {
+	if e.light {
+		e.event.frames.retire()
+	}
+	l.bytes -= e.cost
+	e.event, e.cost = nil, 0
 }

@@ -4,44 +4,6 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// index finds the armed watchers that an event may concern. Every watcher is registered under one
-// equality term of its filter (one bucket per value), or in rest if it has none. Armed watchers are
-// in those buckets. It is guarded by Mux.mu.
-type index struct {
-	rest bucket
-	// keys holds the watchers of one object ("namespace/name"), names those of one name in any
-	// namespace.
-	keys, names, namespaces values
-	labels                  map[string]*values
-	fields                  []*values // by position in Schema.Fields; nil if unused
-}
-
-// values are the buckets of one label, one field, or the names.
-type values struct {
-	buckets map[string]*bucket
-}
-
-// bucket holds the watchers that are registered under one value.
-type bucket struct {
-	armed      []place
-	registered int
-	// home is what the bucket belongs to, nil for rest. label is home's label.
-	home         *values
-	value, label string
-}
-
-// place is one armed watcher and the number of this bucket among the watcher's.
-type place struct {
-	watcher *Watcher
-	number  int
-}
-
-// membership is the watcher's side of a place: a bucket, and the position in it.
-type membership struct {
-	bucket *bucket
-	pos    int
-}
-
 // Before a watcher is woken, its filter is evaluated if that certainly costs less than waking it in
 // vain: for filters of few terms and objects of few labels. Otherwise, since clients choose both,
 // the watcher finds out by itself whether an event concerns it, in Next and without the lock. So

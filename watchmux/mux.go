@@ -3,12 +3,12 @@ package watchmux
 import (
 	"errors"
 	"fmt"
+	"github.com/kubeweir/kubeweir/internal/defaults"
+	"github.com/kubeweir/kubeweir/object"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/kubeweir/kubeweir/internal/defaults"
-	"github.com/kubeweir/kubeweir/object"
 )
 
 // Reasons why watchers end, besides Stop.
@@ -121,129 +121,6 @@ func New(o Options) *Mux {
 	return m
 }
 
-// Start says that the history begins after rv, the version of the first list. It must be called
-// before the first Append.
-func (m *Mux) Start(rv uint64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.mu.rv, m.mu.oldest = rv, rv
-}
-
-// appendEvents is how many events are appended under one lock, which bounds how long readers wait
-// for the index.
-const appendEvents = 64
-
-// Append adds events, whose RVs must not fall, and wakes the watchers that they concern. Events
-// below RV are dropped and counted in Stats.Stale, because the ring has promised its watchers that
-// it is complete up to RV. An event at RV is another change of that version, see the package's
-// comment. The events belong to the ring afterwards.
-func (m *Mux) Append(events ...*Event) {
-	now := m.options.Clock()
-	for len(events) > 0 {
-		n := min(len(events), appendEvents)
-		m.append(events[:n], now)
-		events = events[n:]
-	}
-}
-
-func (m *Mux) append(events []*Event, now int64) {
-	m.mu.Lock()
-	if m.mu.closed != nil {
-		m.mu.Unlock()
-		return
-	}
-	woken := m.woken[:0]
-	for _, e := range events {
-		if e.RV < m.mu.rv {
-			m.mu.stale++
-			continue
-		}
-		e.Appended = now
-		e.shares = e.RV == m.mu.last
-		m.mu.last = e.RV
-		e.frames.budget = &m.frames
-		m.mu.rv = e.RV
-		e.seq = m.mu.ring.head
-		m.mu.ring.push(e)
-		if m.mu.log != nil {
-			m.mu.log.add(e)
-		}
-		woken = m.mu.index.wake(e, e.seq, woken)
-	}
-	m.trim(now)
-	woken = m.tidyLog(woken)
-	m.mu.Unlock()
-	m.notify(woken)
-	m.woken = woken
-}
-
-// notify calls the woken watchers back, on the writer's goroutine and without locks.
-func (m *Mux) notify(woken []*Watcher) {
-	for i, w := range woken {
-		if !w.stopped.Load() {
-			w.notify()
-		}
-		woken[i] = nil
-	}
-}
-
-// trim drops what exceeds the bounds. Its cost is that of what it drops.
-func (m *Mux) trim(now int64) {
-	r := &m.mu.ring
-	expired := now - int64(m.options.MaxAge)
-	for r.len() > 0 {
-		if r.len() <= m.options.MaxEvents && r.bytes <= m.options.MaxBytes && r.at(r.tail).Appended > expired {
-			break
-		}
-		e := r.pop()
-		m.mu.oldest = e.RV
-		if m.mu.log != nil {
-			m.mu.log.outlive(e)
-		}
-	}
-	m.forget()
-	for r.frames < r.head && m.frames.used.Load() > m.frames.max/2 {
-		r.at(r.frames).frames.retire()
-		r.frames++
-	}
-}
-
-// Progress says that the collection is complete up to rv, as an upstream bookmark does. It ignores
-// versions below RV.
-func (m *Mux) Progress(rv uint64) {
-	now := m.options.Clock()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if rv > m.mu.rv {
-		m.mu.rv = rv
-	}
-	m.trim(now)
-}
-
-// Close ends all watchers: they get what the ring holds for them, then reason. It wakes all of
-// them. Only the first call has an effect.
-func (m *Mux) Close(reason error) {
-	m.mu.Lock()
-	if m.mu.closed != nil {
-		m.mu.Unlock()
-		return
-	}
-	m.mu.closed = reason
-	var woken []*Watcher
-	for w := range m.mu.watchers {
-		switch {
-		case w.armed:
-			m.mu.index.disarm(w)
-			w.cursor, w.reading = m.mu.ring.head, m.mu.ring.head
-			woken = append(woken, w)
-		case w.coalesces:
-			woken = w.hurry(woken)
-		}
-	}
-	m.mu.Unlock()
-	m.notify(woken)
-}
-
 // Age returns for how many nanoseconds an event has been in the ring.
 func (m *Mux) Age(e *Event) int64 { return m.options.Clock() - e.Appended }
 
@@ -269,40 +146,6 @@ func (m *Mux) Recent(n int, window int64) bool {
 	return r.len() >= n && r.at(r.head-uint64(n)).Appended > m.options.Clock()-window
 }
 
-// Since visits the events above rv, from the newest at the time of the call down to the oldest,
-// until visit returns false: what must be undone to get from the present state to that at rv. It
-// returns an *ExpiredError, possibly after some visits, if the ring does not reach back to rv.
-// visit runs without locks.
-func (m *Mux) Since(rv uint64, visit func(*Event) bool) error {
-	var chunk [chunkEvents]*Event
-	m.mu.Lock()
-	next := m.mu.ring.head
-	m.mu.Unlock()
-	for {
-		m.mu.Lock()
-		if rv < m.mu.oldest {
-			err := &ExpiredError{From: rv, Oldest: m.mu.oldest}
-			m.mu.Unlock()
-			return err
-		}
-		r := &m.mu.ring
-		first := r.after(rv)
-		if next <= first {
-			m.mu.Unlock()
-			return nil
-		}
-		start := max(first, next-min(next, chunkEvents))
-		n := r.copy(chunk[:next-start], start)
-		m.mu.Unlock()
-		for i := n - 1; i >= 0; i-- {
-			if !visit(chunk[i]) {
-				return nil
-			}
-		}
-		next = start
-	}
-}
-
 // Position returns the position behind all events so far, for Between.
 func (m *Mux) Position() uint64 {
 	m.mu.Lock()
@@ -310,79 +153,182 @@ func (m *Mux) Position() uint64 {
 	return m.mu.ring.head
 }
 
-// Between visits the events from one Position to a later one, oldest first, until visit fails.
-// whole is false if the ring has dropped some of them, possibly after some visits. visit runs
-// without locks.
-func (m *Mux) Between(from, to uint64, visit func(*Event) error) (whole bool, err error) {
-	var chunk [chunkEvents]*Event
-	for from < to {
-		m.mu.Lock()
-		if from < m.mu.ring.tail {
-			m.mu.Unlock()
-			return false, nil
-		}
-		n := m.mu.ring.copy(chunk[:min(chunkEvents, to-from)], from)
-		m.mu.Unlock()
-		for _, e := range chunk[:n] {
-			if err := visit(e); err != nil {
-				return true, err
-			}
-		}
-		from += uint64(n)
-	}
-	return true, nil
-}
-
-// Watch starts a watcher at the exclusive version from. One above RV is silent until that version
-// is passed. If several events have the version from, the watcher gets all of them, see the
-// package's comment. A nil filter matches everything. The error is an *ExpiredError if from is
-// older than the history or in a gap of it (see Skip), or the reason for Close.
+// Watcher is one reader of a Mux: a cursor and a filter.
 //
-// The caller must call Next first. notify is called when Next has reached the end of the ring and
-// there is something to read, or the end, again; see Watcher.
-func (m *Mux) Watch(from uint64, f *object.Filter, notify func()) (*Watcher, error) {
-	w, terms := m.newWatcher(f, notify)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.mu.closed != nil {
-		return nil, m.mu.closed
-	}
-	if from < m.mu.oldest || m.mu.ring.isTorn(from) {
-		return nil, &ExpiredError{From: from, Oldest: m.mu.oldest}
-	}
-	if to := m.beyond(from); to > 0 {
-		return nil, &ExpiredError{From: from, Oldest: to}
-	}
-	m.begin(w, terms, from, m.mu.ring.resume(from))
-	return w, nil
+//	           Watch
+//	             |
+//	             v    Next returns max        a wake-up costs one call of notify;
+//	+------> pending ---------+               while pending no event touches the
+//	|            |  ^---------+               watcher
+//	| notify     | Next returns fewer than max
+//	|            v
+//	+--------- armed          Stop, an error from Next: the end
+//
+// Next may be called by one goroutine at a time, Stop at any time by any goroutine.
+type Watcher struct {
+	mux    *Mux
+	filter *object.Filter
+	// fewTerms says that evaluating the filter costs next to nothing, see index.wake.
+	fewTerms bool
+	// from is the exclusive start version. future is the same if it was above that of the ring,
+	// else 0: events up to it are not for this watcher.
+	from, future uint64
+	notify       func()
+	// stopped is set by Stop and by the error that ends the watcher.
+	stopped atomic.Bool
+	// hurried is set when a coalescing watcher must not wait, until it has read everything. behind
+	// is set when it has reached its horizon but not the end.
+	hurried, behind atomic.Bool
+
+	// The following fields are guarded by mux.mu.
+
+	// cursor is the position of the next event to read. It has no meaning while armed.
+	cursor uint64
+	armed  bool
+	// coalesces is set by Coalesce. reading is the cursor of such a watcher or, while Next may
+	// still give events back, the position of the first of those. horizon is how far the watcher
+	// reads before it says that it is Behind, 0 while it is not reading.
+	coalesces        bool
+	reading, horizon uint64
+	// holds is what Coalesce was called with. held is the hold that the watcher has not read
+	// completely, if any.
+	holds bool
+	held  holdSet
+	// wanted is since when the watcher would hold something if others had not begun before, 0 if it
+	// would not.
+	wanted int64
+	// seen is the version up to which everything was read when last pending. A coalescing watcher
+	// has read everything up to a version only when it has reached the end.
+	seen uint64
+	// members are the watcher's buckets in the index, never empty until the end.
+	members []membership
+	// err is why the watcher ended.
+	err error
 }
 
-// Follow starts a watcher that gets all events from now on, for callers that know the state at RV.
-// Apart from that it is Watch.
-func (m *Mux) Follow(f *object.Filter, notify func()) (*Watcher, error) {
-	w, terms := m.newWatcher(f, notify)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.mu.closed != nil {
-		return nil, m.mu.closed
-	}
-	m.begin(w, terms, m.mu.rv, m.mu.ring.head)
-	return w, nil
+// index finds the armed watchers that an event may concern. Every watcher is registered under one
+// equality term of its filter (one bucket per value), or in rest if it has none. Armed watchers are
+// in those buckets. It is guarded by Mux.mu.
+type index struct {
+	rest bucket
+	// keys holds the watchers of one object ("namespace/name"), names those of one name in any
+	// namespace.
+	keys, names, namespaces values
+	labels                  map[string]*values
+	fields                  []*values // by position in Schema.Fields; nil if unused
 }
 
-func (m *Mux) newWatcher(f *object.Filter, notify func()) (*Watcher, []object.Equality) {
-	if f.Empty() {
-		f = nil // the fast path of Event.concerns
-	}
-	return &Watcher{mux: m, filter: f, fewTerms: f.Terms() <= fewTerms, notify: notify}, f.Equalities()
+// values are the buckets of one label, one field, or the names.
+type values struct {
+	buckets map[string]*bucket
 }
 
-// begin makes w read from cursor on, at the version from. The caller holds m.mu.
-func (m *Mux) begin(w *Watcher, terms []object.Equality, from, cursor uint64) {
-	w.from, w.seen, w.cursor, w.reading = from, from, cursor, cursor
-	if from > m.mu.rv {
-		w.future = from
+// bucket holds the watchers that are registered under one value.
+type bucket struct {
+	armed      []place
+	registered int
+	// home is what the bucket belongs to, nil for rest. label is home's label.
+	home         *values
+	value, label string
+}
+
+// place is one armed watcher and the number of this bucket among the watcher's.
+type place struct {
+	watcher *Watcher
+	number  int
+}
+
+// membership is the watcher's side of a place: a bucket, and the position in it.
+type membership struct {
+	bucket *bucket
+	pos    int
+}
+
+// eventLog is what coalescing watchers read instead of the ring: the events since start, without
+// modifications that a later event of the same object supersedes. It holds one event per modified
+// object, however often the object was modified, so that a watcher can wait for long. The ring
+// holds every event with the state that it replaced; under load it reaches back only seconds.
+//
+// Only modifications are superseded. A watcher that is told of an addition or deletion is told each
+// time, also if the object has only entered or left its selection. A modification that leaves
+// labels and selectable fields unchanged is a modification for everybody, or nothing. It is dropped
+// when it is superseded. Any other modification is an addition or deletion for some watchers. It
+// stays, and watchers for which it is neither skip it.
+//
+// The log exists while there are coalescing watchers, and otherwise costs nothing. It is guarded by
+// Mux.mu.
+type eventLog struct {
+	entries []entry // ascending by seq; rv never falls
+	start   uint64
+	bytes   int64
+	readers map[*Watcher]struct{}
+	// The log is tidied when it has so many entries, or so many bytes.
+	dueLen   int
+	dueBytes int64
+	// holds are the holds of watchers, held the set of those in use.
+	holds [maxHolds]hold
+	held  holdSet
+	// frames are those of events that the ring has dropped.
+	frames *frameBudget
+}
+
+// entry is an event in the log. A dropped one has no event.
+type entry struct {
+	seq, rv uint64
+	event   *Event
+	cost    int64
+	// superseded is set if the event is not plain, light if the event belongs to the log alone.
+	superseded, light bool
+	// held are the holds for which it is kept although it was superseded.
+	held holdSet
+}
+
+const (
+	// maxHolds is the maximum number of holds. If there are as many, one from which nothing was
+	// read for stuckAfter makes room for another.
+	maxHolds   = 4
+	stuckAfter = 10 * time.Second
+	// aloneAfter is how long a watcher waits for those that hold something, to share its rounds
+	// with them.
+	aloneAfter = 2 * time.Second
+)
+
+// hold is a set of held events, guarded by Mux.mu.
+type hold struct {
+	// end is the position behind the last event, rv the version up to which nothing is missing.
+	// since is when the hold began, moved when one of its readers last asked for it.
+	end, rv      uint64
+	since, moved int64
+	// readers is the number of watchers that have not reached the end, superseded how many events
+	// are kept for them. Without readers there is no hold.
+	readers, superseded int
+}
+
+// holdSet is a set of indexes in eventLog.holds.
+type holdSet uint8
+
+// gap is a range of versions, both ends exclusive, whose changes are not known one by one: after a
+// relist, events that sum them up stand for them. The state at a version inside is unknown, so
+// nobody can be told what came after it.
+type gap struct{ from, to uint64 }
+
+// Ended counts the watchers that have ended, by reason.
+type Ended struct {
+	// Stopped by their reader, Expired off the ring, Closed with the Mux.
+	Stopped, Expired, Closed uint64
+}
+
+// beyond returns the end of the gap that contains rv, 0 if there is none. The caller holds m.mu.
+func (m *Mux) beyond(rv uint64) uint64 {
+	for _, g := range m.mu.gaps {
+		if g.from < rv && rv < g.to {
+			return g.to
+		}
 	}
-	m.mu.index.register(w, terms)
-	m.mu.watchers[w] = struct{}{}
+	return 0
+}
+
+// forget drops the gaps that the history has left behind. The caller holds m.mu.
+func (m *Mux) forget() {
+	m.mu.gaps = slices.DeleteFunc(m.mu.gaps, func(g gap) bool { return g.to <= m.mu.oldest })
 }

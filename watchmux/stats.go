@@ -1,11 +1,5 @@
 package watchmux
 
-// Ended counts the watchers that have ended, by reason.
-type Ended struct {
-	// Stopped by their reader, Expired off the ring, Closed with the Mux.
-	Stopped, Expired, Closed uint64
-}
-
 // Stats are the figures of a Mux for metrics.
 type Stats struct {
 	// Watchers is the number of open watchers. Pending of them have something to read, and Lagging

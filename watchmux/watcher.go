@@ -1,67 +1,12 @@
 package watchmux
 
 import (
-	"sync/atomic"
-
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/object"
 )
 
 // chunkEvents is how many events are copied out of the ring under one lock.
 const chunkEvents = 64
-
-// Watcher is one reader of a Mux: a cursor and a filter.
-//
-//	           Watch
-//	             |
-//	             v    Next returns max        a wake-up costs one call of notify;
-//	+------> pending ---------+               while pending no event touches the
-//	|            |  ^---------+               watcher
-//	| notify     | Next returns fewer than max
-//	|            v
-//	+--------- armed          Stop, an error from Next: the end
-//
-// Next may be called by one goroutine at a time, Stop at any time by any goroutine.
-type Watcher struct {
-	mux    *Mux
-	filter *object.Filter
-	// fewTerms says that evaluating the filter costs next to nothing, see index.wake.
-	fewTerms bool
-	// from is the exclusive start version. future is the same if it was above that of the ring,
-	// else 0: events up to it are not for this watcher.
-	from, future uint64
-	notify       func()
-	// stopped is set by Stop and by the error that ends the watcher.
-	stopped atomic.Bool
-	// hurried is set when a coalescing watcher must not wait, until it has read everything. behind
-	// is set when it has reached its horizon but not the end.
-	hurried, behind atomic.Bool
-
-	// The following fields are guarded by mux.mu.
-
-	// cursor is the position of the next event to read. It has no meaning while armed.
-	cursor uint64
-	armed  bool
-	// coalesces is set by Coalesce. reading is the cursor of such a watcher or, while Next may
-	// still give events back, the position of the first of those. horizon is how far the watcher
-	// reads before it says that it is Behind, 0 while it is not reading.
-	coalesces        bool
-	reading, horizon uint64
-	// holds is what Coalesce was called with. held is the hold that the watcher has not read
-	// completely, if any.
-	holds bool
-	held  holdSet
-	// wanted is since when the watcher would hold something if others had not begun before, 0 if it
-	// would not.
-	wanted int64
-	// seen is the version up to which everything was read when last pending. A coalescing watcher
-	// has read everything up to a version only when it has reached the end.
-	seen uint64
-	// members are the watcher's buckets in the index, never empty until the end.
-	members []membership
-	// err is why the watcher ended.
-	err error
-}
 
 // Next appends up to max pending deliveries to dst and returns it, or more if a version has more
 // changes. It does not block.
@@ -243,4 +188,58 @@ func (m *Mux) end(w *Watcher, err error) {
 	if w.coalesces {
 		m.quit(w)
 	}
+}
+
+// Watch starts a watcher at the exclusive version from. One above RV is silent until that version
+// is passed. If several events have the version from, the watcher gets all of them, see the
+// package's comment. A nil filter matches everything. The error is an *ExpiredError if from is
+// older than the history or in a gap of it (see Skip), or the reason for Close.
+//
+// The caller must call Next first. notify is called when Next has reached the end of the ring and
+// there is something to read, or the end, again; see Watcher.
+func (m *Mux) Watch(from uint64, f *object.Filter, notify func()) (*Watcher, error) {
+	w, terms := m.newWatcher(f, notify)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.mu.closed != nil {
+		return nil, m.mu.closed
+	}
+	if from < m.mu.oldest || m.mu.ring.isTorn(from) {
+		return nil, &ExpiredError{From: from, Oldest: m.mu.oldest}
+	}
+	if to := m.beyond(from); to > 0 {
+		return nil, &ExpiredError{From: from, Oldest: to}
+	}
+	m.begin(w, terms, from, m.mu.ring.resume(from))
+	return w, nil
+}
+
+// Follow starts a watcher that gets all events from now on, for callers that know the state at RV.
+// Apart from that it is Watch.
+func (m *Mux) Follow(f *object.Filter, notify func()) (*Watcher, error) {
+	w, terms := m.newWatcher(f, notify)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.mu.closed != nil {
+		return nil, m.mu.closed
+	}
+	m.begin(w, terms, m.mu.rv, m.mu.ring.head)
+	return w, nil
+}
+
+func (m *Mux) newWatcher(f *object.Filter, notify func()) (*Watcher, []object.Equality) {
+	if f.Empty() {
+		f = nil // the fast path of Event.concerns
+	}
+	return &Watcher{mux: m, filter: f, fewTerms: f.Terms() <= fewTerms, notify: notify}, f.Equalities()
+}
+
+// begin makes w read from cursor on, at the version from. The caller holds m.mu.
+func (m *Mux) begin(w *Watcher, terms []object.Equality, from, cursor uint64) {
+	w.from, w.seen, w.cursor, w.reading = from, from, cursor, cursor
+	if from > m.mu.rv {
+		w.future = from
+	}
+	m.mu.index.register(w, terms)
+	m.mu.watchers[w] = struct{}{}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/internal/flight"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Options configure a Checkpointer.
@@ -108,13 +109,6 @@ func New(o Options, source source.Source, log *slog.Logger) *Checkpointer {
 	return k
 }
 
-// Start begins to save what changes in collections, until Finish or the end of ctx.
-func (k *Checkpointer) Start(ctx context.Context, panics *contain.Panics, collections func() []Collection) {
-	ctx, k.stop = context.WithCancel(ctx)
-	// The owner waits for it in Finish, but not forever.
-	panics.Go(nil, "background", func() { k.run(ctx, collections) })
-}
-
 // header identifies what a checkpoint is of.
 type header struct {
 	Cluster    string       `json:"cluster"`
@@ -179,6 +173,9 @@ func imageName(res *source.Resource, enc api.Encoding) string {
 // diskPatience is how long the end of a collection, and its successor, wait for a disk that does
 // not respond. Changes of resource definitions wait behind them.
 const diskPatience = 2 * time.Second
+
+// lastSave is how long the last saving of all collections may take.
+const lastSave = 5 * time.Second
 
 // errDisk says that the user of a checkpoint has not returned from the disk.
 var errDisk = errors.New("the disk does not answer")
@@ -556,4 +553,16 @@ func (k *Checkpointer) readHeader(name string) (*header, error) {
 func (k *Checkpointer) dropped(result, name string, err error) {
 	k.metrics.loads.WithLabelValues(result).Inc()
 	k.log.Info("state of a collection dropped, it is listed anew", "image", name, "reason", err)
+}
+
+func (k *Checkpointer) Register(r prometheus.Registerer) error {
+	return errors.Join(r.Register(k.metrics.saves), r.Register(k.metrics.loads), r.Register(k.metrics.seconds))
+}
+
+// Loaded is a loaded checkpoint.
+type Loaded struct {
+	List   *store.List
+	header header
+	Note   Note
+	append Writer // nil if the checkpoint has to be written from scratch
 }

@@ -19,14 +19,6 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// Loaded is a loaded checkpoint.
-type Loaded struct {
-	List   *store.List
-	header header
-	Note   Note
-	append Writer // nil if the checkpoint has to be written from scratch
-}
-
 // SetHeld records that m, which was made of l, is what the checkpoint contains.
 func (i *Checkpoint) SetHeld(m store.Moment, l *Loaded) {
 	i.mu.Lock()

@@ -1,8 +1,6 @@
 package checkpoint
 
 import (
-	"errors"
-
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -28,8 +26,4 @@ func newMetrics() *metrics {
 			Buckets: prometheus.ExponentialBuckets(0.001, 4, 9),
 		}),
 	}
-}
-
-func (k *Checkpointer) Register(r prometheus.Registerer) error {
-	return errors.Join(r.Register(k.metrics.saves), r.Register(k.metrics.loads), r.Register(k.metrics.seconds))
 }

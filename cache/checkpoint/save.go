@@ -4,15 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"time"
-
 	"github.com/kubeweir/kubeweir/cache/store"
+	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/object"
-	"github.com/kubeweir/kubeweir/watchmux"
+	"github.com/kubeweir/kubeweir/watchmux" // saveTick is how often the saver looks for changes.
+	"time"
 )
 
 const (
-	// saveTick is how often the saver looks for changes.
 	saveTick = time.Second
 	// saveEvery is how long a change waits for others. saveChurn is how many replaced bytes may be
 	// held in memory meanwhile; with more, a change does not wait.
@@ -24,8 +23,6 @@ const (
 	// maxRetryAfter, because each attempt may fill the available space.
 	retryAfter    = 30 * time.Second
 	maxRetryAfter = 32 * retryAfter
-	// lastSave is how long the last saving of all collections may take.
-	lastSave = 5 * time.Second
 	// A checkpoint is written from scratch when the changes written to it exceed its objects and
 	// fewChanges.
 	fewChanges = 1 << 20
@@ -216,4 +213,11 @@ func (i *Checkpoint) writeComparedLocked(ctx context.Context, v *store.Snapshot)
 		return i.mu.writer.Delete(ctx, key)
 	})
 	return changed, err
+}
+
+// Start begins to save what changes in collections, until Finish or the end of ctx.
+func (k *Checkpointer) Start(ctx context.Context, panics *contain.Panics, collections func() []Collection) {
+	ctx, k.stop = context.WithCancel(ctx)
+	// The owner waits for it in Finish, but not forever.
+	panics.Go(nil, "background", func() { k.run(ctx, collections) })
 }

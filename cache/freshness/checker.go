@@ -3,6 +3,7 @@ package freshness
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -60,20 +61,6 @@ func New(o Options) *Checker {
 // share a request, each is charged a part of it.
 type Cost struct{ Requests, Bytes float64 }
 
-// Fresh returns a version that the store holds and that is at least as new as every write
-// acknowledged by the source before the call. Concurrent callers share a round, but never one that
-// began before they called. The error wraps ErrUnsupported if the source cannot tell its version;
-// it is a *TooLargeError if the watch does not bring the version in time. The requests that the
-// call made are added to asked.
-func (c *Checker) Fresh(ctx context.Context, asked *Cost) (uint64, error) {
-	if rv, err := c.FreshAtOnce(ctx); !errors.Is(err, source.ErrUnsupported) {
-		return rv, err
-	}
-	rv, by, err := c.fresh.Do(ctx, struct{}{}, c.freshRound)
-	asked.Requests += by.Part()
-	return rv, err
-}
-
 // WaitFor returns when the store holds rv. The errors are those of Store.WaitFor.
 func (c *Checker) WaitFor(ctx context.Context, rv uint64, timeout time.Duration) error {
 	if c.Store.LatestRV() >= rv {
@@ -86,6 +73,74 @@ func (c *Checker) WaitFor(ctx context.Context, rv uint64, timeout time.Duration)
 	return c.Store.WaitFor(ctx, rv, timeout)
 }
 
-// CanRevalidate reports whether Versions is supported, as far as is known, and useful, that is, whether the
-// watch is not too slow.
-func (c *Checker) CanRevalidate() bool { return !c.referrer.lacks() && !c.Lags() }
+const (
+	// HeadStart is how long a round waits for the watch to bring the version before it looks for a
+	// proof. On a resource that changes, the watch nearly always brings it.
+	HeadStart = 20 * time.Millisecond
+	// listedObjects is the collection size up to which names and versions are the proof. Those of
+	// 2,000 objects cost kube-apiserver about 20 ms of CPU time. A probe costs it nothing, but
+	// takes a second.
+	listedObjects = 2000
+	// probeSeconds is the timeout of a probe's watch. kube-apiserver sends a bookmark two seconds
+	// before a watch ends, so the result arrives after one.
+	probeSeconds = 3
+	// catchUpLimit is how long the watch may take to bring what a proof has seen.
+	catchUpLimit = 3 * time.Second
+	// probeAttempts bounds the probes of one call. A probe proves nothing if the server that
+	// responded is behind the requested version.
+	probeAttempts = 3
+)
+
+// CheckNotRewound returns an error if the source's current version is below held, the version that
+// the store held before the source was asked. The reflector then examines the source.
+func (c *Checker) CheckNotRewound(held, version uint64) error {
+	if version >= held {
+		return nil
+	}
+	c.Reflector.Restart(store.ErrSuspect)
+	return fmt.Errorf("%w: from %d to %d", store.ErrSuspect, held, version)
+}
+
+// FreshAtOnce is FreshFor for a ImmediateSource, which needs no request and therefore shares none.
+// With any other source the error is ErrUnsupported.
+func (c *Checker) FreshAtOnce(ctx context.Context) (uint64, error) {
+	if err := c.advance(ctx, catchUpLimit); err != nil {
+		return 0, err
+	}
+	return c.Store.LatestRV(), nil
+}
+
+// advance brings the store to the source's current version.
+func (c *Checker) advance(ctx context.Context, timeout time.Duration) error {
+	if c.prompt == nil {
+		return source.ErrUnsupported
+	}
+	last, current, shared, err := c.prompt.Progress(ctx, c.Resource, c.Encoding)
+	switch {
+	case err == nil && shared:
+		err = c.Store.WaitForComplete(ctx, last, timeout)
+	case err == nil:
+		err = c.Store.WaitFor(ctx, last, timeout)
+	}
+	switch {
+	case errors.Is(err, source.ErrUnsupported):
+		return err
+	case err != nil:
+		c.Rounds.WithLabelValues("failed").Inc()
+		return fmt.Errorf("asking for the current version: %w", err)
+	}
+	c.immediate.Inc()
+	if c.Store.LatestRV() < current { // nothing has changed between the two
+		c.Store.Progress(current)
+	}
+	return nil
+}
+
+// referrer lists versions on behalf of one collection.
+type referrer struct {
+	names   *source.VersionReader // nil for a ImmediateSource, which is not asked
+	flights flight.Group[source.VersionOptions, *Versions]
+}
+
+// lacks reports whether the source cannot be asked.
+func (r *referrer) lacks() bool { return r.names == nil || !r.names.IsSupported() }

@@ -3,7 +3,6 @@ package query
 import (
 	"context"
 	"slices"
-	"sort"
 
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/object"
@@ -175,56 +174,4 @@ func (c *change) move(moved, positions []int32) []int32 {
 // keepsPlaces reports whether objects were only replaced, each by one with the same key.
 func (c *change) keepsPlaces() bool {
 	return c.gone == len(c.fresh) && !slices.ContainsFunc(c.same, func(r run) bool { return r.before != r.after })
-}
-
-// fewFresh is the maximum share of fresh objects that are inserted into an order one by one. With
-// more of them, sorting all objects is cheaper.
-const fewFresh = 1.0 / 16
-
-// carryOrder makes an order from the order of the older frame by inserting the fresh objects.
-func (t *ResultSet) carryOrder(keys []Key, base *madeColumn) ([]int32, error) {
-	c := changeOf(base.frame.objs, t.frame.objs)
-	if float64(len(c.fresh)) > fewFresh*float64(len(t.frame.objs)) {
-		return t.sortAll(keys)
-	}
-	fresh, err := t.sort(keys, c.fresh)
-	if err != nil {
-		return nil, err
-	}
-	before, err := t.before(keys)
-	if err != nil {
-		return nil, err
-	}
-	// The common objects move to the end of what becomes the order, and from there, in runs, to
-	// their places.
-	order := c.move(make([]int32, len(fresh), len(t.frame.objs)), base.order)
-	kept, to := order[len(fresh):], 0
-	for _, at := range fresh {
-		n := sort.Search(len(kept), func(i int) bool { return before(at, kept[i]) })
-		to += copy(order[to:], kept[:n])
-		order[to] = at
-		to++
-		kept = kept[n:]
-	}
-	return order, nil
-}
-
-// before returns a function that compares two positions by the keys.
-func (t *ResultSet) before(keys []Key) (func(a, b int32) bool, error) {
-	cols := make([]*column, len(keys))
-	for i, key := range keys {
-		var err error
-		if cols[i], err = t.column(key.Path, key.Quantity); err != nil {
-			return nil, err
-		}
-	}
-	return func(a, b int32) bool {
-		for i, col := range cols {
-			x, y := col.place(col.codes[a], keys[i].Descending), col.place(col.codes[b], keys[i].Descending)
-			if x != y {
-				return x < y
-			}
-		}
-		return a < b
-	}, nil
 }

@@ -12,16 +12,6 @@ import (
 	"github.com/kubeweir/kubeweir/encoding/json"
 )
 
-// What a query may have at most. It bounds what each object of a list costs.
-const (
-	maxSort       = 8
-	maxConditions = 32
-	maxOperands   = 256 // of all conditions
-	maxFields     = 64
-	maxCounts     = 8
-	maxText       = 8 << 10 // of a parameter
-)
-
 // Query is what the parameters of a list say. It is immutable and safe for concurrent use.
 type Query struct {
 	// Sort is the order of the list, the first key before the others; without any, that
@@ -145,8 +135,6 @@ func (q *Query) parseWhere(text string) error {
 	})
 }
 
-var errOperands = fmt.Errorf("its conditions have more than %d values: ask for fewer at a time", maxOperands)
-
 // Timed reports whether which objects the list has depends on when it is asked for.
 func (q *Query) Timed() bool {
 	return slices.ContainsFunc(q.Where, func(c Condition) bool { return c.timed() })
@@ -184,11 +172,6 @@ func (q *Query) parseCounts(text string) error {
 		q.CountBy = append(q.CountBy, p)
 		return err
 	})
-}
-
-// hasEvery reports whether the path leads to several values.
-func (p Path) hasEvery() bool {
-	return slices.ContainsFunc(p.steps, func(s json.Step) bool { return s.Kind == json.Every })
 }
 
 // Describe says of a parameter what it means, and how it is used.

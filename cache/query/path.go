@@ -3,6 +3,7 @@ package query
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -252,4 +253,9 @@ func isPlain(name string) bool {
 
 func quote(text string) string {
 	return "'" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(text) + "'"
+}
+
+// hasEvery reports whether the path leads to several values.
+func (p Path) hasEvery() bool {
+	return slices.ContainsFunc(p.steps, func(s json.Step) bool { return s.Kind == json.Every })
 }

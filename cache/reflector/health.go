@@ -106,12 +106,6 @@ func (h *health) fedLocked(contact time.Time, delay time.Duration) bool {
 	return h.mu.proven || h.mu.accepted && !time.Now().Before(settled) || contact.After(settled)
 }
 
-// Restart implements freshness.Reflector.
-func (f *Reflector) Restart(cause error) { f.health.restart(cause) }
-
-// SendsBookmarks implements freshness.Reflector.
-func (f *Reflector) SendsBookmarks() bool { return f.progress.Load() }
-
 // restart ends the open watch with cause.
 func (h *health) restart(cause error) {
 	h.mu.Lock()

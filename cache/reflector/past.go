@@ -91,14 +91,3 @@ func (f *Reflector) checkPast(ctx context.Context, since uint64) error {
 	}
 	return nil
 }
-
-// confirm publishes the loaded state after the watch has brought it up to date.
-func (f *Reflector) confirm(ctx context.Context) error {
-	if err := f.checkPast(ctx, f.loaded.note.ResourceVersion); err != nil {
-		return err
-	}
-	f.offer.withdraw()
-	f.health.listed(f.loaded.asked) // the state was true then, or later
-	f.publish()
-	return nil
-}

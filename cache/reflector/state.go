@@ -1,6 +1,11 @@
 package reflector
 
-import "time"
+import (
+	"errors"
+	"fmt"
+	"github.com/kubeweir/kubeweir/cache/source"
+	"time"
+)
 
 // Phase is a phase in the life of a collection: Starting, then Synced and Stale in turn, and
 // finally Stopped.
@@ -48,3 +53,14 @@ func (s State) Fed() time.Time {
 	}
 	return s.LastContact
 }
+
+// Errors that end a stream, besides those of the source.
+var (
+	errSilent = errors.New("no event and no bookmark for too long")
+	errBehind = errors.New("the API server is behind others, it is waited for")
+	errEnded  = errors.New("the watch ended")
+	// ErrLate says that the source has changes that its watch does not bring.
+	ErrLate = errors.New("the feed does not bring what the upstream has")
+	// errNoInitialEnd is treated as ErrUnsupported.
+	errNoInitialEnd = fmt.Errorf("the initial events did not end: %w", source.ErrUnsupported)
+)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/kubeweir/kubeweir/cache/checkpoint"
@@ -25,22 +24,6 @@ import (
 // Failures on the way are handled as usual: an expired version leads to a list, of which the
 // difference is applied. Only a failure that would stop a collection discards the loaded state, and
 // the reflector begins without.
-
-// loadedState is what is known of a loaded store until it is confirmed.
-type loadedState struct {
-	image *checkpoint.Loaded
-	note  checkpoint.Note // of image
-	// current is the source's version before the watch was opened, which was read at the time
-	// asked; 0 before that.
-	current uint64
-	asked   time.Time
-	// seconds is the timeout of the last watch and brought the time of its last event. quiet ends
-	// the watch when that is long ago; without any event, after patience.
-	seconds  int64
-	brought  time.Time
-	quiet    *time.Timer
-	patience time.Duration
-}
 
 // catchUpSeconds is the timeout of the first watch after loading. kube-apiserver sends a bookmark
 // two seconds before a watch ends, so the store is known to be current after a second, instead of
@@ -110,55 +93,6 @@ func (f *Reflector) checkLoaded(ctx context.Context) error {
 	return err
 }
 
-// resume watches from the version that is held, if the source is not below it.
-func (f *Reflector) resume(ctx context.Context) error {
-	asked := time.Now()
-	current, err := f.checkRewound(ctx)
-	if err != nil {
-		return err
-	}
-	if f.otherServer(ctx) {
-		f.relist = true
-		return f.list(ctx)
-	}
-	opts := source.WatchOptions{ResourceVersion: f.store.ResumeRV()}
-	if f.loaded == nil {
-		if err := f.checkBroken(ctx); err != nil {
-			return err
-		}
-		return f.watch(ctx, opts, nil)
-	}
-	if err := f.learnColumns(ctx); err != nil {
-		return err
-	}
-	l := f.loaded
-	l.current, l.asked = current, asked
-	l.seconds = min(max(2*l.seconds, catchUpSeconds), maxCatchUpSeconds)
-	opts.TimeoutSeconds = l.seconds
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	opened, from := time.Now(), f.store.AppliedRV()
-	l.patience = max(l.patience, maxCatchUpSeconds*time.Second)
-	l.quiet = time.AfterFunc(l.patience, func() { cancel(errPart) })
-	defer l.quiet.Stop()
-	err = f.watch(ctx, opts, nil)
-	switch {
-	case errors.Is(err, errPart) && f.loaded != nil:
-		if l.seconds = 0; f.store.AppliedRV() == from {
-			l.patience *= 2
-		}
-	case f.loaded == nil || !errors.Is(err, errEnded):
-	case l.wholeWatch(opened): // the source has sent everything it had
-		if failed := f.confirm(ctx); failed != nil {
-			return failed
-		}
-	case l.ranOut(opened):
-		f.backoff.reset()
-		err = errPart
-	}
-	return err
-}
-
 // caughtUp confirms the loaded state once the watch has brought it up to date.
 func (f *Reflector) caughtUp(ctx context.Context) error {
 	l := f.loaded
@@ -215,13 +149,6 @@ func (f *Reflector) showUnconfirmed(at time.Time) {
 	f.show()
 }
 
-// offer is a timer that publishes the loaded state while the goroutine of Run waits for a source
-// that responds slowly.
-type offer struct {
-	mu    sync.Mutex
-	timer *time.Timer // nil if there is nothing to publish
-}
-
 // confirmPatience is how long readers wait for the source to confirm the loaded state, if they may
 // read it unconfirmed.
 const confirmPatience = time.Second
@@ -271,4 +198,15 @@ func (f *Reflector) unload(reason error) bool {
 	f.kept.Store(false)
 	f.kind.Store(nil)
 	return true
+}
+
+// confirm publishes the loaded state after the watch has brought it up to date.
+func (f *Reflector) confirm(ctx context.Context) error {
+	if err := f.checkPast(ctx, f.loaded.note.ResourceVersion); err != nil {
+		return err
+	}
+	f.offer.withdraw()
+	f.health.listed(f.loaded.asked) // the state was true then, or later
+	f.publish()
+	return nil
 }

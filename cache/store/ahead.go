@@ -107,10 +107,3 @@ func (s *Store) CompleteRV() uint64 {
 	}
 	return rv
 }
-
-// dropAhead drops the ahead snapshot once the applied state has passed it.
-func (s *Store) dropAhead() {
-	if held := s.ahead.Load(); held != nil && held.rv <= s.rv.Load() {
-		s.ahead.CompareAndSwap(held, nil)
-	}
-}

@@ -2,9 +2,9 @@ package store
 
 import (
 	"context"
-	"time"
-
 	"github.com/kubeweir/kubeweir/object"
+	"github.com/kubeweir/kubeweir/shard"
+	"time"
 )
 
 // selectIndexed is Select on the applied state.
@@ -124,4 +124,51 @@ func (s *Store) buildIndex(x *index, v *Snapshot) {
 		x.replaced(r.prev, r.next)
 	}
 	x.pending = nil
+}
+
+// WantShard records that a shard is being read. Where an index pays, it is built for later reads,
+// or kept.
+func (s *Store) WantShard(shard *shard.Selector, now time.Time) {
+	if worthIndex(shard) {
+		s.wantShards(shard.Key(), now)
+	}
+}
+
+// wantShards builds the index for key in the background, unless there is one.
+func (s *Store) wantShards(key shard.Key, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x := s.mu.shards[key]
+	if x == nil && !s.mu.closed && s.mu.tree.Len() >= smallCollection {
+		x = new(shardIndex)
+		s.mu.shards[key] = x
+		v := s.currentLocked()
+		s.Spawn(func() { s.buildShards(key, x, v) })
+	}
+	if x != nil {
+		x.used = now
+	}
+}
+
+// buildShards fills x from v and then applies the pending changes. After a panic it drops x, as
+// buildIndex does.
+func (s *Store) buildShards(key shard.Key, x *shardIndex, v *Snapshot) {
+	defer func() {
+		if !x.built {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.mu.shards[key] == x {
+				s.mu.shards[key] = nil
+			}
+		}
+	}()
+	tree := newShardTree(key, v)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x.tree, x.built = tree, true
+	for _, r := range x.pending {
+		x.replaced(key, r.prev, r.next)
+	}
+	x.pending = nil
+	s.view.Store(nil) // the next snapshot has it
 }

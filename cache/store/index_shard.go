@@ -29,21 +29,6 @@ type shardIndex struct {
 	used    time.Time
 }
 
-// hashed is an object and its hash.
-type hashed struct {
-	hash uint64
-	o    *object.Object
-}
-
-type hashTree = btree.BTreeG[hashed]
-
-func byHash(a, b hashed) bool {
-	if a.hash != b.hash {
-		return a.hash < b.hash
-	}
-	return a.o.Key < b.o.Key
-}
-
 // newShardTree returns the tree of the objects of v.
 func newShardTree(key shard.Key, v *Snapshot) *hashTree {
 	// Loading in the order of the hashes fills the nodes of the tree.
@@ -67,16 +52,6 @@ func (x *shardIndex) replaced(key shard.Key, prev, next *object.Object) {
 	}
 	x.copy = nil
 	replaceHashed(x.tree, key, prev, next)
-}
-
-// replaceHashed replaces prev by next. Either may be nil.
-func replaceHashed(tree *hashTree, key shard.Key, prev, next *object.Object) {
-	if prev != nil && (next == nil || prev.ShardHash(key) != next.ShardHash(key)) {
-		tree.Delete(hashed{prev.ShardHash(key), prev})
-	}
-	if next != nil {
-		tree.Set(hashed{next.ShardHash(key), next})
-	}
 }
 
 // snapshot returns a copy of the tree that nobody changes, or nil while there is none.
@@ -128,53 +103,6 @@ func (t *shardIndexes) expire(now time.Time) (dropped bool) {
 		}
 	}
 	return dropped
-}
-
-// WantShard records that a shard is being read. Where an index pays, it is built for later reads,
-// or kept.
-func (s *Store) WantShard(shard *shard.Selector, now time.Time) {
-	if worthIndex(shard) {
-		s.wantShards(shard.Key(), now)
-	}
-}
-
-// wantShards builds the index for key in the background, unless there is one.
-func (s *Store) wantShards(key shard.Key, now time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	x := s.mu.shards[key]
-	if x == nil && !s.mu.closed && s.mu.tree.Len() >= smallCollection {
-		x = new(shardIndex)
-		s.mu.shards[key] = x
-		v := s.currentLocked()
-		s.Spawn(func() { s.buildShards(key, x, v) })
-	}
-	if x != nil {
-		x.used = now
-	}
-}
-
-// buildShards fills x from v and then applies the pending changes. After a panic it drops x, as
-// buildIndex does.
-func (s *Store) buildShards(key shard.Key, x *shardIndex, v *Snapshot) {
-	defer func() {
-		if !x.built {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if s.mu.shards[key] == x {
-				s.mu.shards[key] = nil
-			}
-		}
-	}()
-	tree := newShardTree(key, v)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	x.tree, x.built = tree, true
-	for _, r := range x.pending {
-		x.replaced(key, r.prev, r.next)
-	}
-	x.pending = nil
-	s.view.Store(nil) // the next snapshot has it
 }
 
 // sortCost is how many objects can be scanned in the time that it takes to find one by its hash,

@@ -6,29 +6,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tidwall/btree"
-
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/watchmux"
 )
-
-// Tree is an ordered copy-on-write tree of objects. Copying a tree is O(1), because copies share
-// nodes; the writer then copies each node that it changes, once per copy taken.
-type Tree = btree.BTreeG[*object.Object]
-
-// NewTree returns an empty tree that is ordered by Object.Key.
-func NewTree() *Tree { return newTreeBy(byKey) }
-
-func newTreeBy(less func(a, b *object.Object) bool) *Tree {
-	return btree.NewBTreeGOptions(less, btree.Options{NoLocks: true})
-}
-
-func byKey(a, b *object.Object) bool { return a.Key < b.Key }
-
-// nodeCost estimates the bytes of the tree nodes that one change copies while an older snapshot is
-// held: a leaf and two inner nodes, with a degree of 32.
-const nodeCost = 2 << 10
 
 // Options configure a Store.
 type Options struct {
@@ -405,4 +386,11 @@ func (s *Store) Sizes() Sizes {
 	s.mu.Unlock()
 	z.Snapshots, z.SnapshotBytes = s.retain.size(z.Churn)
 	return z
+}
+
+// dropAhead drops the ahead snapshot once the applied state has passed it.
+func (s *Store) dropAhead() {
+	if held := s.ahead.Load(); held != nil && held.rv <= s.rv.Load() {
+		s.ahead.CompareAndSwap(held, nil)
+	}
 }

@@ -18,14 +18,6 @@ import (
 // that change. The interval is extended up to watchmux.HoldFor; beyond that, events are sent in
 // spite of the limit. Bookmarks are sent when everything that was held has been sent.
 
-// Pace is how fast the events of a watch are delivered.
-type Pace struct {
-	// Coalesce is the delivery interval, 0 for none.
-	Coalesce time.Duration
-	// BytesPerSecond is the rate above which the interval is extended, 0 for none.
-	BytesPerSecond int64
-}
-
 const (
 	// portionTime is the minimum time between two portions, and how long the limit pays for one.
 	// All watches are served at the same multiples of it, so that they share encoded events.
@@ -33,9 +25,6 @@ const (
 	// portionEvents is the number of events after which the bytes are counted.
 	portionEvents = 16
 )
-
-// coalesces reports whether events may wait.
-func (p *Pace) coalesces() bool { return p.Coalesce > 0 || p.BytesPerSecond > 0 }
 
 // atOnce returns how many events are encoded and written together.
 func (p *Pace) atOnce() int {
@@ -51,19 +40,6 @@ func (p *Pace) takes(bytes int64) time.Duration {
 		return 0
 	}
 	return time.Duration(min(float64(bytes)/float64(p.BytesPerSecond), watchmux.HoldFor.Seconds()) * float64(time.Second))
-}
-
-// waiting is the state of a coalescing watch, guarded by stream.mu.
-type waiting struct {
-	until time.Time // when events are delivered next; zero for at once
-	paid  time.Time // until when sent bytes are paid for
-	sent  int64     // bytes of the current delivery
-	begun bool      // there was a delivery
-	// stopped is true while a part of the held events was not sent, left while there are more
-	// events than were sent, for any reason: nobody wakes the watch for those.
-	stopped, left bool
-	// widened is true while the limit extends the interval.
-	widened bool
 }
 
 // holdsBack reports whether nothing but waiting events is due. It then wakes the watch when they
@@ -89,16 +65,6 @@ func (s *stream) holdsBack() bool {
 func (s *stream) dueNow(now time.Time) bool {
 	bookmark := s.nextDueBookmark()
 	return s.reason.Load() != nil || !now.Before(s.deadline) || !bookmark.IsZero() && !now.Before(bookmark)
-}
-
-// nextDueBookmark returns when the next bookmark is due that flushes the waiting events, zero for
-// never. With a limit of bytes there may be many events, so that only the bookmark before the
-// deadline flushes them.
-func (s *stream) nextDueBookmark() time.Time {
-	if s.bookmark.IsZero() || s.req.Pace.BytesPerSecond <= 0 || !s.waiting.left {
-		return s.bookmark
-	}
-	return s.deadline.Add(-bookmarkBeforeEnd)
 }
 
 // stops reports whether the current delivery has sent enough, so that the rest is held.

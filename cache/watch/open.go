@@ -9,13 +9,6 @@ import (
 	"github.com/kubeweir/kubeweir/reason"
 )
 
-// Client describes the client of a watch and its request, in the client's own words.
-type Client struct {
-	User, UserAgent              string
-	Namespace                    string
-	LabelSelector, FieldSelector string
-}
-
 // OpenWatch is the state of a watch at one moment.
 type OpenWatch struct {
 	// ID is unique among all watches of a Watches.

@@ -1,18 +1,22 @@
 package watch
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/cache/form"
+	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
+	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/reason"
+	"github.com/kubeweir/kubeweir/shard"
 	"github.com/kubeweir/kubeweir/watchmux"
+	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // stream is one client watch. It has no goroutine: kick queues it for delivery when its watcher has
@@ -70,334 +74,105 @@ const (
 	streamAgain
 )
 
-// Start implements api.Stream.
-func (s *stream) Start(w api.StreamWriter) {
-	now := time.Now()
-	s.mu.Lock()
-	s.w = w
-	if s.req.Options.AllowWatchBookmarks {
-		s.bookmark = nextBookmark(now, s.deadline)
-	}
-	s.wake = s.nextWake()
-	s.timer = time.AfterFunc(s.wake.Sub(now), s.kick)
-	s.mu.Unlock()
-	s.owner.add(s)
-	if s.req.Pace.coalesces() {
-		s.owner.coalescing.Add(1)
-	}
-	s.kick()
+// Request is one authorized watch.
+type Request struct {
+	// Filter selects the objects; nil selects all.
+	Filter *object.Filter
+	// Options are the parsed parameters. Their selectors are compiled in Filter.
+	Options api.ListOptions
+	Rep     api.Representation
+	// Compression is what the client accepts. Watches with more than api.CompressionThreshold bytes
+	// of initial events are compressed.
+	Compression api.Compression
+	// MostRecent is the version that the collection must hold before the watch starts if
+	// Options.ResourceVersion is unset. The caller has proved that it is current.
+	MostRecent uint64
+	// ForwardExpired makes Watch return ErrForward instead of sending an ERROR event if the
+	// requested version is older than the history. The upstream may still know it.
+	ForwardExpired bool
+	// Message, if not nil, makes each event a message of a transport that has messages: it appends
+	// the header of a message of size bytes, and the delimiters of a protobuf stream are left out.
+	// Messages are not compressed.
+	Message func(dst []byte, size int) []byte
+	// Pace is how fast events are delivered. The zero value means as fast as possible.
+	Pace Pace
+	// Ended, if not nil, is called once with the reason when the watch has ended.
+	Ended func(reason.WatchEnd)
+	// Client describes the client to operators.
+	Client Client
 }
 
-// Stop implements api.Stream.
-func (s *stream) Stop() {
-	s.leaving.Store(true)
-	if s.watcher != nil { // it does not change after Start
-		s.watcher.Stop()
-	}
-	s.mu.Lock()
-	s.stopped = true
-	if s.timer != nil {
-		s.timer.Stop()
-	}
-	ended := s.ended
-	s.widen(false)
-	if s.w != nil && s.req.Pace.coalesces() {
-		s.owner.coalescing.Add(-1)
-	}
-	s.initial, s.picked = nil, nil
-	s.body.Release()
-	s.mu.Unlock()
-	if ended == reason.NotEnded {
-		ended = reason.WatchClient
-	}
-	s.owner.remove(s)
-	s.owner.ended[ended].Inc()
-	if s.req.Ended != nil {
-		s.req.Ended(ended)
-	}
+// The duration of watches and the period of bookmarks are those of kube-apiserver
+// (k8s.io/apiserver/pkg/storage/cacher, --min-request-timeout).
+const (
+	bookmarkPeriod      = time.Minute
+	bookmarkBeforeEnd   = 2 * time.Second
+	minWatchDuration    = 30 * time.Minute
+	initialFramesAtOnce = 256
+	eventsAtOnce        = 256
+)
+
+// Collection is what a watch needs of a collection. The methods are those of cache.Collection.
+type Collection interface {
+	Resource() *source.Resource
+	Encoding() api.Encoding
+	ListKind() (kind, apiVersion string)
+	BookmarkTemplate() []byte
+	Mux() *watchmux.Mux
+	// Follow returns the latest state and a watcher of all events after it.
+	Follow(f *object.Filter, notify func()) (*store.Snapshot, *watchmux.Watcher, error)
+	WantShard(s *shard.Selector)
+	WaitFor(ctx context.Context, rv uint64, timeout time.Duration) error
+	Fresh(ctx context.Context) (uint64, error)
 }
 
-// end makes the watch end after the events that it already has and a last bookmark. The first
-// reason counts, except that a reason after which the client must not get anything more takes
-// precedence.
-func (s *stream) end(why reason.WatchEnd) {
-	for {
-		before := s.reason.Load()
-		if before != nil && (before.Revoked() || !why.Revoked()) || s.reason.CompareAndSwap(before, &why) {
-			break
-		}
-	}
-	s.kick()
-}
+// Watches serves client watches. It is safe for concurrent use.
+type Watches struct {
+	renderer *form.Renderer
+	writers  *writers
+	panics   *contain.Panics
+	ended    []prometheus.Counter // by reason.WatchEnd
+	begun    time.Time
+	// coalescing counts the open watches that coalesce, widened those of them whose delivery
+	// interval is extended.
+	coalescing, widened atomic.Int64
+	ids                 atomic.Uint64 // the last one assigned
 
-// fail makes the watch end with an ERROR event, or without one if err is nil. It runs before Start.
-func (s *stream) fail(err *apierrors.StatusError, why reason.WatchEnd) {
-	s.failure = err
-	s.reason.Store(&why)
-}
-
-// kick queues the stream unless it is queued already. It never blocks.
-func (s *stream) kick() {
-	for {
-		switch s.state.Load() {
-		case streamIdle:
-			if s.state.CompareAndSwap(streamIdle, streamQueued) {
-				s.owner.writers.submit(s)
-				return
-			}
-		case streamQueued:
-			if s.state.CompareAndSwap(streamQueued, streamAgain) {
-				return
-			}
-		default:
-			return
-		}
+	mu struct {
+		sync.Mutex
+		open map[*stream]struct{}
+		// draining makes new watches end at once.
+		draining bool
 	}
 }
 
-// run delivers once. If the stream was kicked meanwhile, it is queued again.
-func (s *stream) run(sc *scratch) {
-	s.state.Store(streamQueued)
-	if err := s.owner.panics.Run("watch", func() { s.deliver(sc) }); err != nil {
-		s.giveUp(sc, err)
-	}
-	s.served = time.Now()
-	if !s.state.CompareAndSwap(streamQueued, streamIdle) {
-		s.owner.writers.submit(s)
-	}
+// Client describes the client of a watch and its request, in the client's own words.
+type Client struct {
+	User, UserAgent              string
+	Namespace                    string
+	LabelSelector, FieldSelector string
 }
 
-// giveUp ends a watch whose delivery panicked: like one whose object cannot be rendered or, if a
-// write was interrupted, at once.
-func (s *stream) giveUp(sc *scratch, err error) {
-	contained := s.owner.panics.Run("watch", func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		switch {
-		case s.stopped || s.ended != reason.NotEnded:
-		case s.writing:
-			s.ended = reason.WatchFailed
-			s.w.Abort()
-		default:
-			s.fail500(sc, err)
-		}
-	})
-	if contained != nil {
-		*sc = scratch{queued: sc.queued, since: sc.since}
-	}
+// Pace is how fast the events of a watch are delivered.
+type Pace struct {
+	// Coalesce is the delivery interval, 0 for none.
+	Coalesce time.Duration
+	// BytesPerSecond is the rate above which the interval is extended, 0 for none.
+	BytesPerSecond int64
 }
 
-// deliver writes everything that is due.
-func (s *stream) deliver(sc *scratch) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stopped || s.w == nil || s.ended != reason.NotEnded {
-		return
-	}
-	if s.finishRevoked(sc) {
-		return
-	}
-	if s.deadline.Equal(s.began) { // the client asked for a watch that ends at once
-		s.finish(sc, reason.WatchTimeout)
-		return
-	}
-	if s.watcher == nil {
-		s.finishFailed(sc)
-		return
-	}
-	if !s.deliverInitial(sc) || s.holdsBack() {
-		return
-	}
-	rv, ok := s.deliverEvents(sc)
-	if !ok {
-		return
-	}
-	now := time.Now()
-	if s.req.Pace.coalesces() {
-		s.delivered(now)
-	}
-	if !s.bookmark.IsZero() && !now.Before(s.bookmark) {
-		s.owed = true
-		s.bookmark = nextBookmark(now, s.deadline)
-	}
-	whole := rv >= s.last // otherwise there are events before rv
-	if s.owed && whole {
-		s.owed = false
-		if !s.writeBookmark(sc, rv, false) {
-			return
-		}
-	}
-	if !now.Before(s.deadline) {
-		s.finish(sc, reason.WatchTimeout)
-		return
-	}
-	if s.finishRevoked(sc) { // revoked during the last write
-		return
-	}
-	if why := s.reason.Load(); why != nil {
-		if s.req.Options.AllowWatchBookmarks && rv > 0 && whole {
-			s.writeBookmark(sc, rv, false)
-		}
-		s.finish(sc, *why)
-		return
-	}
-	next := s.nextWake()
-	if s.waiting.left && s.waiting.until.Before(next) {
-		next = s.waiting.until
-	}
-	s.wakeAt(next, now)
+// waiting is the state of a coalescing watch, guarded by stream.mu.
+type waiting struct {
+	until time.Time // when events are delivered next; zero for at once
+	paid  time.Time // until when sent bytes are paid for
+	sent  int64     // bytes of the current delivery
+	begun bool      // there was a delivery
+	// stopped is true while a part of the held events was not sent, left while there are more
+	// events than were sent, for any reason: nobody wakes the watch for those.
+	stopped, left bool
+	// widened is true while the limit extends the interval.
+	widened bool
 }
 
-// wakeAt sets the timer. If the timer has fired for next already, it is set again.
-func (s *stream) wakeAt(next, now time.Time) {
-	if !next.Equal(s.wake) || !next.After(now) {
-		s.wake = next
-		s.timer.Reset(max(next.Sub(now), time.Millisecond))
-	}
-}
-
-// deliverEvents sends the waiting events. rv is the version up to which the client has received
-// everything.
-func (s *stream) deliverEvents(sc *scratch) (rv uint64, ok bool) {
-	s.waiting.sent = 0
-	atOnce := s.req.Pace.atOnce()
-	var began time.Time
-	for {
-		if s.finishRevoked(sc) {
-			return 0, false
-		}
-		var err error
-		sc.deliveries, rv, err = s.watcher.Next(sc.deliveries[:0], atOnce)
-		s.body.Begin(&sc.frames)
-		for _, d := range sc.deliveries {
-			if err := s.body.Event(&sc.frames, d); err != nil {
-				s.fail500(sc, err)
-				return 0, false
-			}
-		}
-		if !s.write(sc) {
-			return 0, false
-		}
-		n := len(sc.deliveries)
-		s.events.Add(uint64(n))
-		if n > 0 {
-			s.last = sc.deliveries[n-1].RV
-		}
-		switch {
-		case err != nil && s.leaving.Load():
-			return 0, false
-		case err != nil:
-			_ = s.failed(err)
-			s.finishFailed(sc)
-			return 0, false
-		}
-		s.waiting.stopped = n >= atOnce && s.stops()
-		if n >= atOnce && !s.waiting.stopped {
-			continue
-		}
-		clear(sc.deliveries)
-		s.waiting.left = s.waiting.stopped || s.watcher.Behind()
-		if s.waiting.left && !s.waiting.stopped && s.wantsAll(&began) {
-			continue
-		}
-		// A bookmark must never be below what the client has received.
-		return max(rv, s.from), true
-	}
-}
-
-// write sends the frames of sc.
-func (s *stream) write(sc *scratch) bool {
-	if len(sc.frames.List()) == 0 {
-		return true
-	}
-	if s.req.Pace.coalesces() {
-		for _, piece := range sc.frames.List() {
-			s.waiting.sent += int64(len(piece))
-		}
-	}
-	s.writing = true
-	err := sc.write(s.owner.panics, s.w)
-	s.writing = false
-	s.body.Sent(&sc.frames)
-	if err != nil {
-		s.finish(sc, reason.WatchClient)
-		return false
-	}
-	return true
-}
-
-func (s *stream) writeBookmark(sc *scratch, rv uint64, initialEventsEnd bool) bool {
-	if err := s.body.Bookmark(&sc.frames, s.c.BookmarkTemplate(), rv, initialEventsEnd); err != nil {
-		s.fail500(sc, err)
-		return false
-	}
-	return s.write(sc)
-}
-
-// finishFailed ends a watch that was rejected or has fallen behind.
-func (s *stream) finishFailed(sc *scratch) {
-	if s.failure != nil {
-		s.body.Error(&sc.frames, s.failure)
-		if !s.write(sc) {
-			return
-		}
-	}
-	s.finish(sc, *s.reason.Load())
-}
-
-// finishRevoked ends the watch of a client that has lost its permission and gets nothing more. It
-// is called before each write, because a delivery to a slow client takes long.
-func (s *stream) finishRevoked(sc *scratch) bool {
-	why := s.reason.Load()
-	if why == nil || !why.Revoked() {
-		return false
-	}
-	if *why == reason.NamespacesChanged {
-		s.body.Error(&sc.frames, api.NewOtherNamespaces())
-		if !s.write(sc) {
-			return true
-		}
-	}
-	s.finish(sc, *why)
-	return true
-}
-
-// fail500 ends the watch when an object cannot be rendered.
-func (s *stream) fail500(sc *scratch, err error) {
-	s.body.Error(&sc.frames, apierrors.NewInternalError(err))
-	if s.write(sc) {
-		s.finish(sc, reason.WatchFailed)
-	}
-}
-
-func (s *stream) finish(sc *scratch, why reason.WatchEnd) {
-	if why != reason.WatchClient {
-		s.body.End(&sc.frames)
-		if !s.write(sc) {
-			return // the client has left
-		}
-	}
-	s.ended = why
-	s.w.Close()
-}
-
-// nextWake returns until when the stream may sleep.
-func (s *stream) nextWake() time.Time {
-	if next := s.nextDueBookmark(); !next.IsZero() && next.Before(s.deadline) {
-		return next
-	}
-	return s.deadline
-}
-
-// nextBookmark returns when the next bookmark is due: in a minute, and once shortly before the
-// deadline. It returns zero after that.
-func nextBookmark(now, deadline time.Time) time.Time {
-	next := now.Add(bookmarkPeriod)
-	if last := deadline.Add(-bookmarkBeforeEnd); last.Before(next) {
-		next = last
-	}
-	if !next.After(now) {
-		return time.Time{}
-	}
-	return next
-}
+// coalesces reports whether events may wait.
+func (p *Pace) coalesces() bool { return p.Coalesce > 0 || p.BytesPerSecond > 0 }

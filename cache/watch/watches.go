@@ -2,10 +2,7 @@ package watch
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,87 +11,11 @@ import (
 	"github.com/kubeweir/kubeweir/cache/form"
 	"github.com/kubeweir/kubeweir/cache/freshness"
 	"github.com/kubeweir/kubeweir/cache/read"
-	"github.com/kubeweir/kubeweir/cache/source"
 	"github.com/kubeweir/kubeweir/cache/store"
 	"github.com/kubeweir/kubeweir/contain"
 	"github.com/kubeweir/kubeweir/internal/gaugefunc"
-	"github.com/kubeweir/kubeweir/object"
 	"github.com/kubeweir/kubeweir/reason"
-	"github.com/kubeweir/kubeweir/shard"
-	"github.com/kubeweir/kubeweir/watchmux"
 )
-
-// Request is one authorized watch.
-type Request struct {
-	// Filter selects the objects; nil selects all.
-	Filter *object.Filter
-	// Options are the parsed parameters. Their selectors are compiled in Filter.
-	Options api.ListOptions
-	Rep     api.Representation
-	// Compression is what the client accepts. Watches with more than api.CompressionThreshold bytes
-	// of initial events are compressed.
-	Compression api.Compression
-	// MostRecent is the version that the collection must hold before the watch starts if
-	// Options.ResourceVersion is unset. The caller has proved that it is current.
-	MostRecent uint64
-	// ForwardExpired makes Watch return ErrForward instead of sending an ERROR event if the
-	// requested version is older than the history. The upstream may still know it.
-	ForwardExpired bool
-	// Message, if not nil, makes each event a message of a transport that has messages: it appends
-	// the header of a message of size bytes, and the delimiters of a protobuf stream are left out.
-	// Messages are not compressed.
-	Message func(dst []byte, size int) []byte
-	// Pace is how fast events are delivered. The zero value means as fast as possible.
-	Pace Pace
-	// Ended, if not nil, is called once with the reason when the watch has ended.
-	Ended func(reason.WatchEnd)
-	// Client describes the client to operators.
-	Client Client
-}
-
-// The duration of watches and the period of bookmarks are those of kube-apiserver
-// (k8s.io/apiserver/pkg/storage/cacher, --min-request-timeout).
-const (
-	bookmarkPeriod      = time.Minute
-	bookmarkBeforeEnd   = 2 * time.Second
-	minWatchDuration    = 30 * time.Minute
-	initialFramesAtOnce = 256
-	eventsAtOnce        = 256
-)
-
-// Collection is what a watch needs of a collection. The methods are those of cache.Collection.
-type Collection interface {
-	Resource() *source.Resource
-	Encoding() api.Encoding
-	ListKind() (kind, apiVersion string)
-	BookmarkTemplate() []byte
-	Mux() *watchmux.Mux
-	// Follow returns the latest state and a watcher of all events after it.
-	Follow(f *object.Filter, notify func()) (*store.Snapshot, *watchmux.Watcher, error)
-	WantShard(s *shard.Selector)
-	WaitFor(ctx context.Context, rv uint64, timeout time.Duration) error
-	Fresh(ctx context.Context) (uint64, error)
-}
-
-// Watches serves client watches. It is safe for concurrent use.
-type Watches struct {
-	renderer *form.Renderer
-	writers  *writers
-	panics   *contain.Panics
-	ended    []prometheus.Counter // by reason.WatchEnd
-	begun    time.Time
-	// coalescing counts the open watches that coalesce, widened those of them whose delivery
-	// interval is extended.
-	coalescing, widened atomic.Int64
-	ids                 atomic.Uint64 // the last one assigned
-
-	mu struct {
-		sync.Mutex
-		open map[*stream]struct{}
-		// draining makes new watches end at once.
-		draining bool
-	}
-}
 
 // New returns a Watches that shares the renderer, and what it caches, with reader. registerer may
 // be nil.
@@ -236,43 +157,6 @@ func (s *stream) follow() (*store.Snapshot, error) {
 	return view, nil
 }
 
-// failed turns an error of the multiplexer into the end of the watch. It returns an error only
-// before Start, for the caller of Watch.
-func (s *stream) failed(err error) error {
-	var expired *watchmux.ExpiredError
-	switch {
-	case errors.As(err, &expired) && s.w == nil && s.req.ForwardExpired:
-		return read.Forward(reason.History, err)
-	case errors.As(err, &expired):
-		why := reason.WatchExpired
-		if s.watcher != nil {
-			why = reason.WatchSlow
-		}
-		s.fail(api.NewExpiredWatch(s.from, expired.Oldest), why)
-	case errors.Is(err, store.ErrRewound):
-		s.fail(api.NewExpiredWatch(s.from, 0), reason.WatchRewound)
-	case errors.Is(err, store.ErrDiffers):
-		s.fail(api.NewExpiredWatch(s.from, 0), reason.WatchDiffers)
-	default:
-		// The collection stopped. kube-apiserver ends watches without an error then, too, and
-		// clients start new ones.
-		s.fail(nil, whyStopped(err))
-	}
-	return nil
-}
-
-// whyStopped returns why a collection that was closed with err ends its watches.
-func whyStopped(err error) reason.WatchEnd {
-	var dropped *store.DroppedError
-	switch {
-	case errors.As(err, &dropped):
-		return reason.WatchRedefined
-	case errors.Is(err, store.ErrManagerClosed), errors.Is(err, store.ErrIdle):
-		return reason.WatchStopped
-	}
-	return reason.WatchFeedLost
-}
-
 // Drain ends all open watches, evenly spread over the given time, and new ones at once. It returns
 // when all of them have been told to end. After the end of ctx it no longer spreads them.
 func (ws *Watches) Drain(ctx context.Context, over time.Duration) {
@@ -297,20 +181,4 @@ func (ws *Watches) Drain(ctx context.Context, over time.Duration) {
 			}
 		}
 	}
-}
-
-func (ws *Watches) add(s *stream) {
-	ws.mu.Lock()
-	ws.mu.open[s] = struct{}{}
-	draining := ws.mu.draining
-	ws.mu.Unlock()
-	if draining {
-		s.end(reason.WatchDraining)
-	}
-}
-
-func (ws *Watches) remove(s *stream) {
-	ws.mu.Lock()
-	delete(ws.mu.open, s)
-	ws.mu.Unlock()
 }

@@ -1,0 +1,70 @@
+package cache
+
+import (
+	"context"
+	"fmt"
+	"github.com/kubeweir/kubeweir/cache/checkpoint"
+	"github.com/kubeweir/kubeweir/cache/reflector"
+	"github.com/kubeweir/kubeweir/cache/store"
+	"github.com/kubeweir/kubeweir/contain"
+	"log/slog"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+)
+
+// NewManager returns a Manager. Close stops it. The error is that of the Registerer.
+func NewManager(o Options) (*Manager, error) {
+	limits := o.Limits.withDefaults()
+	log := o.Logger
+	if log == nil {
+		log = slog.Default()
+	}
+	m := &Manager{parts: collectionParts{
+		source:   o.Source,
+		limits:   &limits,
+		listing:  make(chan struct{}, limits.ColdStarts),
+		content:  new(atomic.Uint64),
+		metrics:  newMetrics(),
+		log:      log,
+		pageSize: reflector.DefaultPageSize,
+		panics:   contain.New(o.Registerer, log),
+	}}
+	m.checking = make(chan struct{}, 1)
+	m.parts.jitter = rand.Int64N
+	m.parts.keeper, m.parts.doubt = checkpoint.New(o.Keep, o.Source, log), m.doubtHeld
+	m.mu.collections = make(map[collectionKey]*entry)
+	m.mu.rewound = make(map[collectionKey]time.Time)
+	m.mu.wanted = make(map[collectionKey]time.Time)
+	if o.Registerer != nil {
+		if err := m.register(o.Registerer, o.CheckPeriod); err != nil {
+			return nil, fmt.Errorf("cache metrics: %w", err)
+		}
+	}
+	m.ctx, m.cancel = context.WithCancelCause(context.Background())
+	spawn := func(f func()) { m.parts.panics.Go(&m.work, "background", f) }
+	jitter := func(n int64) int64 { return m.parts.jitter(n) }
+	m.parts.outage = reflector.NewOutage(m.ctx, o.Source, spawn, jitter, log)
+	m.parts.panics.Keep(&m.work, "background", m.tidy)
+	if k := m.parts.keeper; k != nil {
+		k.Start(m.ctx, m.parts.panics, m.kept)
+	}
+	if o.CheckPeriod > 0 {
+		m.parts.panics.Keep(&m.work, "background", func() { m.checkAll(o.CheckPeriod) })
+	}
+	return m, nil
+}
+
+// Close stops all collections and waits for their goroutines. Checkpoints are saved before, if that
+// is possible within a few seconds.
+func (m *Manager) Close() {
+	m.mu.Lock()
+	m.mu.closed = true
+	m.mu.Unlock()
+	if m.parts.keeper != nil {
+		m.parts.keeper.Finish()
+	}
+	m.cancel(store.ErrManagerClosed)
+	m.stop(store.ErrManagerClosed, func(collectionKey, *entry) bool { return true })
+	m.work.Wait()
+}

@@ -1,0 +1,139 @@
+package query
+
+import (
+	"github.com/kubeweir/kubeweir/cache/store"
+	"github.com/kubeweir/kubeweir/object"
+	"slices"
+	"sort"
+)
+
+// frame is the objects of one snapshot in key order. Columns refer to their positions.
+type frame struct {
+	content uint64
+	churn   int64 // see store.Snapshot.Churn
+	mark    store.Mark
+	objs    []*object.Object
+}
+
+// newFrame makes the frame of v. If earlier is not nil and only a few objects have changed since,
+// it makes the frame from earlier.
+func newFrame(s *store.Store, v *store.Snapshot, earlier *frame) *frame {
+	f := &frame{content: v.Content(), churn: v.Churn(), mark: v.Mark()}
+	if earlier != nil && v.Mark().IsKnown() && earlier.content < v.Content() {
+		if keys, ok := s.ChangedSince(earlier.mark, v.Len()/fewChanged); ok {
+			f.objs = earlier.with(v, keys)
+			return f
+		}
+	}
+	f.objs = make([]*object.Object, 0, v.Len())
+	v.Ascend("", "", func(o *object.Object) bool {
+		f.objs = append(f.objs, o)
+		return true
+	})
+	return f
+}
+
+// fewChanged is the inverse of the largest share of changed objects for which looking up each of
+// them is faster than visiting all objects.
+const fewChanged = 32
+
+// with returns the objects of a later snapshot, which differs from f at most in the objects of
+// keys.
+func (f *frame) with(v *store.Snapshot, keys []string) []*object.Object {
+	slices.Sort(keys)
+	objs := make([]*object.Object, 0, v.Len())
+	from := 0
+	for _, key := range slices.Compact(keys) {
+		at := from + sort.Search(len(f.objs)-from, func(i int) bool { return f.objs[from+i].Key >= key })
+		objs = append(objs, f.objs[from:at]...)
+		if from = at; from < len(f.objs) && f.objs[from].Key == key {
+			from++
+		}
+		if o := v.Get(key); o != nil {
+			objs = append(objs, o)
+		}
+	}
+	return append(objs, f.objs[from:]...)
+}
+
+// search returns the position of the first object whose key is at least key.
+func (f *frame) search(key string) int {
+	return sort.Search(len(f.objs), func(i int) bool { return f.objs[i].Key >= key })
+}
+
+// rows are ascending positions in a frame: those in [from, to), or the picked ones.
+type rows struct {
+	from, to int
+	picked   []int32
+	isPicked bool
+}
+
+func (r *rows) len() int {
+	if r.isPicked {
+		return len(r.picked)
+	}
+	return r.to - r.from
+}
+
+func (r *rows) each(visit func(at int32)) {
+	if r.isPicked {
+		for _, at := range r.picked {
+			visit(at)
+		}
+		return
+	}
+	for at := r.from; at < r.to; at++ {
+		visit(int32(at))
+	}
+}
+
+// keep drops the rows that do not pass.
+func (r *rows) keep(passes func(at int32) bool) {
+	kept := r.picked[:0]
+	if !r.isPicked {
+		kept = make([]int32, 0, r.len())
+	}
+	r.each(func(at int32) {
+		if passes(at) {
+			kept = append(kept, at)
+		}
+	})
+	r.picked, r.isPicked = kept, true
+}
+
+// list returns the rows in a new slice.
+func (r *rows) list() []int32 {
+	all := make([]int32, 0, r.len())
+	r.each(func(at int32) { all = append(all, at) })
+	return all
+}
+
+// rowsOf returns the rows of the selected objects. ok is false if the frame does not have all of
+// them, which happens when its snapshot is missing changes of its version.
+func (f *frame) rowsOf(s *store.Selection) (r rows, ok bool) {
+	if !s.IsPicked {
+		if s.Namespace == "" {
+			return rows{to: len(f.objs)}, true
+		}
+		return rows{from: f.search(s.Namespace + "/"), to: f.search(s.Namespace + "0")}, true // "0" follows "/"
+	}
+	r = rows{picked: make([]int32, 0, len(s.Objects)), isPicked: true}
+	// A search visits about 17 objects anywhere in memory, the next position is one comparison
+	// away.
+	stride := len(f.objs) / 32
+	at := 0
+	for _, o := range s.Objects {
+		if len(s.Objects) < stride {
+			at += sort.Search(len(f.objs)-at, func(i int) bool { return f.objs[at+i].Key >= o.Key })
+		} else {
+			for at < len(f.objs) && f.objs[at] != o {
+				at++
+			}
+		}
+		if at == len(f.objs) || f.objs[at] != o {
+			return r, false
+		}
+		r.picked = append(r.picked, int32(at))
+	}
+	return r, true
+}

@@ -1,0 +1,455 @@
+package read
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/form"
+	"github.com/kubeweir/kubeweir/cache/source"
+	"github.com/kubeweir/kubeweir/cache/store"
+	"github.com/kubeweir/kubeweir/object"
+	"github.com/kubeweir/kubeweir/reason"
+	"github.com/kubeweir/kubeweir/shard"
+)
+
+// listRequest is a list in the terms of kube-apiserver's storage layer
+// (k8s.io/apiserver/pkg/registry/generic/registry, Store.ListPredicate).
+type listRequest struct {
+	*Request
+	filter *object.Filter // nil without selectors
+	// namespace is the prefix that is listed: that of the request, or the only one that the field
+	// selector leaves.
+	namespace string
+	// single is the key of the only object that can match, "" for ordinary lists.
+	single string
+	// storeOnly is Resource.BypassesWatchCache.
+	storeOnly bool
+	// onePage is set if later pages are not read from the same snapshot.
+	onePage bool
+}
+
+// unretained returns q for a snapshot that need not be retained.
+func (q *listRequest) unretained() *listRequest {
+	other := *q
+	other.onePage = true
+	return &other
+}
+
+func newListRequest(c Collection, req *Request) (*listRequest, error) {
+	res := c.Resource()
+	if req.Namespace != "" && !res.Namespaced {
+		return nil, Forward(reason.Unservable, nil)
+	}
+	q := &listRequest{Request: req, filter: req.Filter, namespace: req.Namespace, storeOnly: res.BypassesWatchCache()}
+	if q.filter == nil && selective(&req.Options) {
+		var err error
+		q.filter, err = object.NewFilter(res.Schema, req.Namespace, "", req.Options.LabelSelector, req.Options.FieldSelector)
+		if err != nil {
+			return nil, Forward(reason.InvalidSelector, err)
+		}
+		if text := req.Options.ShardSelector; text != "" {
+			if q.filter.Shard, err = shard.Parse(text); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if !q.filter.Selective() {
+		q.filter = nil
+		return q, nil
+	}
+	q.narrow(res)
+	return q, nil
+}
+
+func selective(o *api.ListOptions) bool {
+	return o.LabelSelector != nil && !o.LabelSelector.Empty() || o.FieldSelector != nil && !o.FieldSelector.Empty() || o.ShardSelector != ""
+}
+
+// narrow recognizes lists of one namespace or one object by their field selector. As upstream, it
+// does so for the first page only.
+func (q *listRequest) narrow(res *source.Resource) {
+	fields := q.filter.Fields
+	if q.Options.Continue != "" || fields == nil {
+		return
+	}
+	in := q.namespace
+	if namespace, ok := fields.RequiresExactMatch("metadata.namespace"); ok && in == "" && res.Namespaced {
+		if in = namespace; q.filter.Within == nil { // else see selectWithin
+			q.namespace = namespace
+		}
+	}
+	name, ok := fields.RequiresExactMatch("metadata.name")
+	if !ok || name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/%") {
+		return
+	}
+	if !res.Namespaced {
+		q.single = name
+	} else if in != "" {
+		q.single = in + "/" + name
+	}
+}
+
+// limit returns the page size, 0 for none. Lists of any version have no pages, because upstream's
+// watch cache ignores their limit. Resources without a watch cache have pages.
+func (q *listRequest) limit() int {
+	if q.Options.Limit <= 0 || q.Options.ResourceVersion == "0" && !q.storeOnly {
+		return 0
+	}
+	return int(min(q.Options.Limit, 1<<31-1))
+}
+
+// Selection is the result of a list before it is rendered.
+type Selection struct {
+	store.Selection
+	// RV is the version that the list reports.
+	RV    uint64
+	limit int // the requested page size, 0 for none
+	// token and remaining are set if objects remain after the page.
+	token     string
+	remaining *int64
+	// Variant spells the selectors. Two selections of one snapshot with the same variant,
+	// namespace, first key and limit have the same objects.
+	Variant string
+	// shard is the requested one, nil for all.
+	shard *shard.Selector
+}
+
+// FormList returns the selection as forms take it.
+func (s *Selection) FormList(kind, apiVersion string) *form.List {
+	echoed := ""
+	if s.shard != nil {
+		echoed = s.shard.String()
+	}
+	return &form.List{
+		Objects:            s,
+		Kind:               kind,
+		APIVersion:         apiVersion,
+		RV:                 s.RV,
+		Continue:           s.token,
+		RemainingItemCount: s.remaining,
+		Shard:              echoed,
+		Content:            s.Snapshot.Content(),
+		Scope:              form.Scope{Namespace: s.Namespace, From: s.From, Limit: s.limit, Selectors: s.Variant},
+	}
+}
+
+// resolve selects the objects of a list. The cases are those of k8s.io/apiserver/pkg/storage/cacher
+// (delegator.go, watch_cache.go), in the same order.
+func (r *Reader) resolve(ctx context.Context, c Collection, q *listRequest) (*Selection, error) {
+	opts := &q.Options
+	if opts.Continue != "" {
+		return r.resolveContinue(ctx, c, q)
+	}
+	if opts.ResourceVersion == "" {
+		if !q.MostRecent {
+			return nil, Forward(reason.Unproven, nil)
+		}
+		return r.latest(ctx, c, q, c.Snapshot(), "")
+	}
+	rv, err := api.ParseResourceVersion(opts.ResourceVersion)
+	if err != nil {
+		return nil, api.NewInvalidListResourceVersion(opts.ResourceVersion, err)
+	}
+	if rv == 0 && opts.ResourceVersion != "0" {
+		return nil, Forward(reason.AmbiguousVersion, nil) // "00": upstream treats it inconsistently
+	}
+	switch {
+	case opts.ResourceVersionMatch == metav1.ResourceVersionMatchExact:
+		return r.exact(ctx, c, q, rv, "")
+	case opts.ResourceVersionMatch == "" && rv > 0 && opts.Limit > 0:
+		if q.single != "" {
+			return nil, Forward(reason.AmbiguousVersion, nil) // upstream reads it from the store, at no exact version
+		}
+		return r.exact(ctx, c, q, rv, "")
+	}
+	v, err := r.snapshotNotOlderThan(ctx, c, rv)
+	if err != nil {
+		return nil, err
+	}
+	return r.latest(ctx, c, q, v, "")
+}
+
+// resolveContinue answers the pages after the first one.
+func (r *Reader) resolveContinue(ctx context.Context, c Collection, q *listRequest) (*Selection, error) {
+	token, err := api.DecodeContinue(q.Options.Continue)
+	if err != nil {
+		return nil, err
+	}
+	if rv := q.Options.ResourceVersion; rv != "" && rv != "0" {
+		return nil, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
+	}
+	if token.Within != q.filter.WithinID() {
+		return nil, api.NewOtherNamespaces()
+	}
+	from := q.fromKey(token.Start)
+	if token.ResourceVersion > 0 {
+		return r.exact(ctx, c, q, uint64(token.ResourceVersion), from)
+	}
+	if !q.MostRecent {
+		return nil, Forward(reason.Unproven, nil)
+	}
+	return r.latest(ctx, c, q, c.Snapshot(), from)
+}
+
+// fromKey returns the first key of a page.
+func (q *listRequest) fromKey(start string) string {
+	if q.namespace != "" {
+		return q.namespace + "/" + start
+	}
+	return start
+}
+
+// exact answers from the state at rv.
+func (r *Reader) exact(ctx context.Context, c Collection, q *listRequest, rv uint64, from string) (*Selection, error) {
+	v, err := c.SnapshotAt(rv)
+	var tooLarge *store.TooLargeError
+	// A token above the collection's version comes from the upstream, where the list began. On an
+	// idle resource the watch would not bring that version, page after page.
+	if errors.As(err, &tooLarge) && from == "" {
+		if err := r.waitFor(ctx, c, rv); err != nil {
+			return nil, err
+		}
+		v, err = c.SnapshotAt(rv)
+	}
+	if err != nil {
+		// The upstream may have a version that is no longer held here, or says best that it is
+		// gone.
+		return nil, Forward(versionReason(err), err)
+	}
+	return q.selectFrom(ctx, c, v, rv, from, nil)
+}
+
+// versionReason distinguishes a version that is still to come from one that is no longer held.
+func versionReason(err error) reason.Forward {
+	if store.IsTooLarge(err) {
+		return reason.VersionAhead
+	}
+	return reason.VersionGone
+}
+
+// latest answers from the latest snapshot v.
+func (r *Reader) latest(ctx context.Context, c Collection, q *listRequest, v *store.Snapshot, from string) (*Selection, error) {
+	if q.filter.HasTerms() && q.single == "" && from == "" && q.limit() == 0 {
+		if objs, at := indexed(ctx, c, q.filter, v); at != nil {
+			s := q.newSelection(at, at.RV(), "")
+			s.IsPicked, s.Objects = true, objs
+			return s, nil
+		}
+	}
+	var index *indexTerm
+	if from == "" {
+		index = upstreamIndex(c.Resource(), q.filter)
+	}
+	return q.selectFrom(ctx, c, v, v.RV(), from, index)
+}
+
+// indexed answers from an index at the version of v or of a newer snapshot, which it returns. It
+// returns nil if no index helps.
+func indexed(ctx context.Context, c Collection, f *object.Filter, v *store.Snapshot) ([]*object.Object, *store.Snapshot) {
+	for range 3 {
+		objs, rv, ok := c.Select(ctx, f)
+		if !ok {
+			return nil, nil
+		}
+		if rv == v.RV() {
+			return objs, v
+		}
+		if v = c.Snapshot(); rv == v.RV() {
+			return objs, v
+		}
+	}
+	return nil, nil
+}
+
+// newSelection returns a selection without objects. It must contain everything that determines
+// which objects of a snapshot belong to it: what is derived from one selection is reused for an
+// equal one.
+func (q *listRequest) newSelection(v *store.Snapshot, rv uint64, from string) *Selection {
+	s := &Selection{Selection: store.Selection{Snapshot: v, Namespace: q.namespace, From: from}, RV: rv, limit: q.limit()}
+	if q.filter != nil {
+		s.Variant, s.shard = SelectorKey(q.filter), q.filter.Shard
+	}
+	return s
+}
+
+// selectFrom selects from v, beginning at the key from. rv is the version to report. The error is
+// that of ctx.
+func (q *listRequest) selectFrom(ctx context.Context, c Collection, v *store.Snapshot, rv uint64, from string, index *indexTerm) (*Selection, error) {
+	s := q.newSelection(v, rv, from)
+	if q.filter == nil {
+		q.selectRun(c, s)
+		return s, nil
+	}
+	s.IsPicked = true
+	if q.single != "" {
+		if o := v.Get(q.single); o != nil && q.filter.Matches(o) {
+			s.Objects = []*object.Object{o}
+		}
+		return s, nil
+	}
+	search := store.NewCancellation(ctx)
+	if q.filter.Within != nil {
+		q.selectWithin(c, s, &search)
+		if search.Seen {
+			return nil, ctx.Err()
+		}
+		return s, nil
+	}
+	if q.filter.Shard != nil && index == nil {
+		if objs, ok := v.SelectShard(q.filter, q.namespace, from, s.limit, &search); ok {
+			if search.Seen {
+				return nil, ctx.Err()
+			}
+			q.cut(c, s, objs)
+			return s, nil
+		}
+	}
+	limit := s.limit
+	more := false
+	v.Ascend(q.namespace, from, func(o *object.Object) bool {
+		if search.Requested() {
+			return false
+		}
+		if limit > 0 && len(s.Objects) == limit {
+			// As upstream: something remains if its scan would visit another object, matching or
+			// not.
+			more = index == nil || index.matches(o)
+			return !more
+		}
+		if q.filter.Matches(o) {
+			s.Objects = append(s.Objects, o)
+		}
+		return true
+	})
+	if search.Seen {
+		return nil, ctx.Err()
+	}
+	if more {
+		q.page(c, s, s.Objects[limit-1].Key)
+	}
+	return s, nil
+}
+
+// cut makes s a page of objs, which are all objects that are selected from s.From on.
+func (q *listRequest) cut(c Collection, s *Selection, objs []*object.Object) {
+	s.Objects = objs
+	if s.limit == 0 || len(objs) < s.limit {
+		return
+	}
+	s.Objects = objs[:s.limit:s.limit]
+	last := s.Objects[s.limit-1].Key
+	if s.Snapshot.CountFrom(q.namespace, last+"\x00") > 0 { // of any shard, as upstream
+		q.page(c, s, last)
+	}
+}
+
+// selectRun selects without selectors.
+func (q *listRequest) selectRun(c Collection, s *Selection) {
+	s.N = s.Snapshot.CountFrom(s.Namespace, s.From)
+	limit := s.limit
+	if limit == 0 || s.N <= limit {
+		return
+	}
+	remaining := int64(s.N - limit)
+	s.N, s.remaining = limit, &remaining
+	last := ""
+	s.Each(func(i int, o *object.Object) bool {
+		if i == limit-1 {
+			last = o.Key
+		}
+		return true
+	})
+	q.page(c, s, last)
+}
+
+// page makes s a page that is not the last one and retains its snapshot for the others.
+func (q *listRequest) page(c Collection, s *Selection, last string) {
+	if q.onePage {
+		return
+	}
+	if q.namespace != "" {
+		last = last[len(q.namespace)+1:]
+	}
+	s.token = api.ContinueToken{ResourceVersion: int64(s.RV), Start: last + "\x00", Within: q.filter.WithinID()}.Encode()
+	c.Retain(s.Snapshot)
+}
+
+// SelectorKey spells the selectors of f. A selector that matches nothing prints like one that
+// matches everything, so present selectors are marked.
+func SelectorKey(f *object.Filter) string {
+	variant := ""
+	if f.Labels != nil && !f.Labels.Empty() {
+		variant = "=" + f.Labels.String()
+	}
+	if f.Fields != nil && !f.Fields.Empty() {
+		variant += "\x00" + f.Fields.String()
+	}
+	if f.Shard != nil {
+		variant += "\x01" + f.Shard.String()
+	}
+	if f.Within != nil {
+		variant += "\x03" + f.Within.ID() // 2 begins that of a query
+	}
+	return variant
+}
+
+// indexTerm is a field term for which upstream has an index, so that its scan visits no other
+// objects.
+type indexTerm struct {
+	field int
+	value string
+}
+
+func (t *indexTerm) matches(o *object.Object) bool {
+	return t.field < len(o.Fields) && o.Fields[t.field] == t.value
+}
+
+// upstreamIndex returns the term of f for which upstream has an index
+// (SelectionPredicate.IndexFields of pods and resource slices), or nil.
+func upstreamIndex(res *source.Resource, f *object.Filter) *indexTerm {
+	const indexed = "spec.nodeName"
+	switch res.GroupResource().String() {
+	case "pods", "resourceslices.resource.k8s.io":
+	default:
+		return nil
+	}
+	for _, e := range f.Equalities() {
+		if e.Kind == object.FieldTerm && e.Key == indexed && len(e.Values) == 1 {
+			return &indexTerm{field: e.Field, value: e.Values[0]}
+		}
+	}
+	return nil
+}
+
+// selectWithin selects what the filter matches within its namespaces. It visits only the objects in
+// these, each of which is a range of keys.
+func (q *listRequest) selectWithin(c Collection, s *Selection, looking *store.Cancellation) {
+	terms := q.filter.HasTerms() || q.filter.Shard != nil
+	more := 0
+	s.Snapshot.AscendNamespaces(q.filter, s.From, func(o *object.Object) bool {
+		switch {
+		case looking.Requested():
+			return false
+		case s.limit > 0 && len(s.Objects) == s.limit:
+			// As elsewhere, something remains if there is another object, matching or not.
+			more++
+			return !terms
+		case !terms || q.filter.Matches(o):
+			s.Objects = append(s.Objects, o)
+		}
+		return true
+	})
+	if looking.Seen || more == 0 {
+		return
+	}
+	if !terms {
+		remaining := int64(more)
+		s.remaining = &remaining
+	}
+	q.page(c, s, s.Objects[s.limit-1].Key)
+}

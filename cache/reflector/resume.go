@@ -1,0 +1,199 @@
+package reflector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/form/table"
+	"github.com/kubeweir/kubeweir/cache/source"
+	"github.com/kubeweir/kubeweir/cache/store"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"time"
+)
+
+// otherServer reports whether the objects were sent by another program than the one that responds
+// now. After an upgrade of the upstream the same version of an object may read differently.
+func (f *Reflector) otherServer(ctx context.Context) bool {
+	now := f.Outage.Now(ctx)
+	listed := f.ListedBy()
+	return now != "" && listed != "" && now != listed
+}
+
+// maxBroken is how many streaming lists in a row may break. A server that is too busy to finish one
+// may still finish pages.
+const maxBroken = 2
+
+// list lists, and watches from there.
+func (f *Reflector) list(ctx context.Context) error {
+	server := f.Outage.Known(ctx)
+	f.server.Store(&server)
+	if err := f.learnColumns(ctx); err != nil {
+		return err
+	}
+	l, err := f.startList(ctx)
+	if err != nil {
+		return err
+	}
+	defer l.release()
+	streams := !f.paged && f.broken < maxBroken
+	if f.compressed() {
+		whole, err := f.listCompressed(ctx, l, streams)
+		if !errors.Is(err, errQuick) {
+			return f.listed(ctx, l, whole, err)
+		}
+		l.tree = store.NewTree()
+	}
+	if streams {
+		err := f.watch(ctx, source.WatchOptions{SendInitialEvents: true}, l)
+		if l.complete {
+			return err
+		}
+		if !errors.Is(err, source.ErrUnsupported) && !apierrors.IsInvalid(err) {
+			if l.begun {
+				f.broken++
+			}
+			return err
+		}
+		f.Log.Debug("no streaming list, listing in pages", "error", err)
+		f.paged = true
+		l.tree = store.NewTree()
+	}
+	whole, err := f.listPages(ctx, l)
+	return f.listed(ctx, l, whole, err)
+}
+
+// listed completes a paged list, unless it failed with err, and watches from there.
+func (f *Reflector) listed(ctx context.Context, l *listing, whole *store.List, err error) error {
+	if err != nil {
+		return err
+	}
+	if err := f.complete(l, whole); err != nil {
+		return err
+	}
+	l.release() // the watch may last for hours
+	return f.watch(ctx, source.WatchOptions{ResourceVersion: whole.RV}, nil)
+}
+
+// learnKind asks the source once for the kind of its lists and for the warnings of the resource.
+func (f *Reflector) learnKind(ctx context.Context) error {
+	if f.kind.Load() != nil {
+		return nil
+	}
+	meta, err := f.listOne(ctx)
+	if err != nil {
+		return fmt.Errorf("asking for the list's kind: %w", err)
+	}
+	f.kind.Store(&source.ListMeta{Kind: meta.Kind, APIVersion: meta.APIVersion, Warnings: meta.Warnings})
+	return nil
+}
+
+// learnColumns asks a server of another release than the printer's for the columns of its Tables.
+// Tables are made from JSON.
+func (f *Reflector) learnColumns(ctx context.Context) error {
+	printer, ok := f.Resource.Printer.(*table.Following)
+	if !ok || f.Encoding != api.JSON {
+		return nil
+	}
+	src, ok := f.Source.(source.ColumnSource)
+	if !ok || !printer.Follows(f.ListedBy()) {
+		printer.Follow(nil)
+		return nil
+	}
+	ctx, cancel := source.WithTimeout(ctx, f.Source, source.SmallCallTimeout)
+	defer cancel()
+	columns, err := src.Columns(ctx, f.Resource)
+	if err != nil {
+		return fmt.Errorf("asking for the columns of Tables: %w", err)
+	}
+	printer.Follow(columns)
+	if printer.Traits().NoTables {
+		f.Log.Info("the upstream's release has other columns in its Tables of this resource, which are forwarded")
+	}
+	return nil
+}
+
+// checkRewound asks for the source's version, which must not be below the store's. The store's is
+// read first, because the source's can only have grown since.
+func (f *Reflector) checkRewound(ctx context.Context) (current uint64, err error) {
+	held, asked := f.store.LatestRV(), time.Now()
+	versionCtx, cancel := source.WithTimeout(ctx, f.Source, source.SmallCallTimeout)
+	defer cancel()
+	current, err = f.Source.CurrentVersion(versionCtx, f.Resource)
+	if errors.Is(err, source.ErrUnsupported) {
+		var meta source.ListMeta
+		meta, err = f.listOne(ctx)
+		current = meta.ResourceVersion
+	}
+	if err != nil {
+		return 0, fmt.Errorf("asking for the current version: %w", err)
+	}
+	if current < held && f.behind(versionCtx, held) {
+		return 0, fmt.Errorf("%w: it is at %d, what is held at %d", errBehind, current, held)
+	}
+	if current < held {
+		return 0, fmt.Errorf("%w: from %d to %d", store.ErrRewound, held, current)
+	}
+	f.target, f.vague = current, time.Since(asked) >= settling
+	return current, nil
+}
+
+// behind reports whether the server that was asked for its version may lag behind others of the
+// same store.
+func (f *Reflector) behind(ctx context.Context, held uint64) bool {
+	src, ok := f.Source.(source.ReplicatedSource)
+	if !ok {
+		return false
+	}
+	newest, err := src.NewestVersion(ctx, f.Resource)
+	return newest >= held || err != nil && !errors.Is(err, source.ErrUnsupported)
+}
+
+// resume watches from the version that is held, if the source is not below it.
+func (f *Reflector) resume(ctx context.Context) error {
+	asked := time.Now()
+	current, err := f.checkRewound(ctx)
+	if err != nil {
+		return err
+	}
+	if f.otherServer(ctx) {
+		f.relist = true
+		return f.list(ctx)
+	}
+	opts := source.WatchOptions{ResourceVersion: f.store.ResumeRV()}
+	if f.loaded == nil {
+		if err := f.checkBroken(ctx); err != nil {
+			return err
+		}
+		return f.watch(ctx, opts, nil)
+	}
+	if err := f.learnColumns(ctx); err != nil {
+		return err
+	}
+	l := f.loaded
+	l.current, l.asked = current, asked
+	l.seconds = min(max(2*l.seconds, catchUpSeconds), maxCatchUpSeconds)
+	opts.TimeoutSeconds = l.seconds
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	opened, from := time.Now(), f.store.AppliedRV()
+	l.patience = max(l.patience, maxCatchUpSeconds*time.Second)
+	l.quiet = time.AfterFunc(l.patience, func() { cancel(errPart) })
+	defer l.quiet.Stop()
+	err = f.watch(ctx, opts, nil)
+	switch {
+	case errors.Is(err, errPart) && f.loaded != nil:
+		if l.seconds = 0; f.store.AppliedRV() == from {
+			l.patience *= 2
+		}
+	case f.loaded == nil || !errors.Is(err, errEnded):
+	case l.wholeWatch(opened): // the source has sent everything it had
+		if failed := f.confirm(ctx); failed != nil {
+			return failed
+		}
+	case l.ranOut(opened):
+		f.backoff.reset()
+		err = errPart
+	}
+	return err
+}

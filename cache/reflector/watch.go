@@ -1,0 +1,97 @@
+package reflector
+
+import (
+	"context"
+	"fmt"
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/source"
+	"github.com/kubeweir/kubeweir/cache/store"
+)
+
+// watch reads one stream to its end, see stream. l, if not nil, collects the initial events.
+func (f *Reflector) watch(ctx context.Context, opts source.WatchOptions, l *listing) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	f.health.opened(l == nil, max(opts.ResourceVersion, f.target), f.vague, cancel)
+	dog := &watchdog{bite: cancel}
+	defer dog.stop()
+	if l != nil {
+		dog.watch(initialSilence, errNoInitialEnd)
+	}
+
+	f.last = opts.ResourceVersion
+	var failed error // the source may wrap or replace it
+	err := f.Source.Watch(ctx, f.Resource, f.Encoding, opts, func(ev source.Event) error {
+		dog.alive()
+		if ev.Type == source.WatchAccepted {
+			f.Outage.answered()
+		}
+		if l != nil {
+			var done bool
+			if done, failed = f.initial(l, ev); done {
+				l.release()
+				l = nil
+				dog.stop()
+			}
+			return failed
+		}
+		if ev.Type == api.Bookmark {
+			f.progress.Store(true)
+		}
+		if f.progress.Load() {
+			dog.watch(silenceLimit, errSilent)
+		}
+		failed = f.live(ev)
+		f.health.sign(f.last, ev.Type != source.WatchAccepted)
+		if f.loaded != nil && failed == nil {
+			failed = f.caughtUp(ctx)
+		}
+		return failed
+	})
+	switch {
+	case failed != nil:
+		return failed
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		return err
+	}
+	return errEnded
+}
+
+// live handles an event after the initial ones.
+func (f *Reflector) live(ev source.Event) error {
+	switch ev.Type {
+	case source.WatchAccepted:
+		return nil
+	case api.Bookmark:
+		return f.bookmarked(ev)
+	}
+	return f.event(ev)
+}
+
+// event applies one event.
+func (f *Reflector) event(ev source.Event) error {
+	o, err := f.Decode(ev.Object)
+	if err != nil {
+		return err
+	}
+	f.Metrics.Events.WithLabelValues(ev.Type.String()).Inc()
+	f.last = max(f.last, o.RV)
+	if err := f.store.Apply(ev.Type, o); err != nil {
+		return fmt.Errorf("%s %s at %d: %w", ev.Type, o.Key, o.RV, err)
+	}
+	return nil
+}
+
+// bookmarked handles a bookmark. It may be below the store's version, because a probe may have
+// proved a higher one, but not below what came before it on the same watch.
+func (f *Reflector) bookmarked(ev source.Event) error {
+	if ev.ResourceVersion < f.last {
+		return store.ErrSuspect
+	}
+	f.last = ev.ResourceVersion
+	f.keepBookmark(ev)
+	f.store.Progress(ev.ResourceVersion)
+	return nil
+}

@@ -1,0 +1,169 @@
+package watch
+
+import (
+	"errors"
+	"github.com/kubeweir/kubeweir/api"
+	"github.com/kubeweir/kubeweir/cache/read"
+	"github.com/kubeweir/kubeweir/cache/store"
+	"github.com/kubeweir/kubeweir/reason"
+	"github.com/kubeweir/kubeweir/watchmux"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"time" // fail makes the watch end with an ERROR event, or without one if err is nil. It runs before Start.
+)
+
+func (s *stream) fail(err *apierrors.StatusError, why reason.WatchEnd) {
+	s.failure = err
+	s.reason.Store(&why)
+}
+
+// wakeAt sets the timer. If the timer has fired for next already, it is set again.
+func (s *stream) wakeAt(next, now time.Time) {
+	if !next.Equal(s.wake) || !next.After(now) {
+		s.wake = next
+		s.timer.Reset(max(next.Sub(now), time.Millisecond))
+	}
+}
+
+// write sends the frames of sc.
+func (s *stream) write(sc *scratch) bool {
+	if len(sc.frames.List()) == 0 {
+		return true
+	}
+	if s.req.Pace.coalesces() {
+		for _, piece := range sc.frames.List() {
+			s.waiting.sent += int64(len(piece))
+		}
+	}
+	s.writing = true
+	err := sc.write(s.owner.panics, s.w)
+	s.writing = false
+	s.body.Sent(&sc.frames)
+	if err != nil {
+		s.finish(sc, reason.WatchClient)
+		return false
+	}
+	return true
+}
+
+func (s *stream) writeBookmark(sc *scratch, rv uint64, initialEventsEnd bool) bool {
+	if err := s.body.Bookmark(&sc.frames, s.c.BookmarkTemplate(), rv, initialEventsEnd); err != nil {
+		s.fail500(sc, err)
+		return false
+	}
+	return s.write(sc)
+}
+
+// finishFailed ends a watch that was rejected or has fallen behind.
+func (s *stream) finishFailed(sc *scratch) {
+	if s.failure != nil {
+		s.body.Error(&sc.frames, s.failure)
+		if !s.write(sc) {
+			return
+		}
+	}
+	s.finish(sc, *s.reason.Load())
+}
+
+// finishRevoked ends the watch of a client that has lost its permission and gets nothing more. It
+// is called before each write, because a delivery to a slow client takes long.
+func (s *stream) finishRevoked(sc *scratch) bool {
+	why := s.reason.Load()
+	if why == nil || !why.Revoked() {
+		return false
+	}
+	if *why == reason.NamespacesChanged {
+		s.body.Error(&sc.frames, api.NewOtherNamespaces())
+		if !s.write(sc) {
+			return true
+		}
+	}
+	s.finish(sc, *why)
+	return true
+}
+
+// fail500 ends the watch when an object cannot be rendered.
+func (s *stream) fail500(sc *scratch, err error) {
+	s.body.Error(&sc.frames, apierrors.NewInternalError(err))
+	if s.write(sc) {
+		s.finish(sc, reason.WatchFailed)
+	}
+}
+
+func (s *stream) finish(sc *scratch, why reason.WatchEnd) {
+	if why != reason.WatchClient {
+		s.body.End(&sc.frames)
+		if !s.write(sc) {
+			return // the client has left
+		}
+	}
+	s.ended = why
+	s.w.Close()
+}
+
+// nextWake returns until when the stream may sleep.
+func (s *stream) nextWake() time.Time {
+	if next := s.nextDueBookmark(); !next.IsZero() && next.Before(s.deadline) {
+		return next
+	}
+	return s.deadline
+}
+
+// nextBookmark returns when the next bookmark is due: in a minute, and once shortly before the
+// deadline. It returns zero after that.
+func nextBookmark(now, deadline time.Time) time.Time {
+	next := now.Add(bookmarkPeriod)
+	if last := deadline.Add(-bookmarkBeforeEnd); last.Before(next) {
+		next = last
+	}
+	if !next.After(now) {
+		return time.Time{}
+	}
+	return next
+}
+
+// failed turns an error of the multiplexer into the end of the watch. It returns an error only
+// before Start, for the caller of Watch.
+func (s *stream) failed(err error) error {
+	var expired *watchmux.ExpiredError
+	switch {
+	case errors.As(err, &expired) && s.w == nil && s.req.ForwardExpired:
+		return read.Forward(reason.History, err)
+	case errors.As(err, &expired):
+		why := reason.WatchExpired
+		if s.watcher != nil {
+			why = reason.WatchSlow
+		}
+		s.fail(api.NewExpiredWatch(s.from, expired.Oldest), why)
+	case errors.Is(err, store.ErrRewound):
+		s.fail(api.NewExpiredWatch(s.from, 0), reason.WatchRewound)
+	case errors.Is(err, store.ErrDiffers):
+		s.fail(api.NewExpiredWatch(s.from, 0), reason.WatchDiffers)
+	default:
+		// The collection stopped. kube-apiserver ends watches without an error then, too, and
+		// clients start new ones.
+		s.fail(nil, whyStopped(err))
+	}
+	return nil
+}
+
+// whyStopped returns why a collection that was closed with err ends its watches.
+func whyStopped(err error) reason.WatchEnd {
+	var dropped *store.DroppedError
+	switch {
+	case errors.As(err, &dropped):
+		return reason.WatchRedefined
+	case errors.Is(err, store.ErrManagerClosed), errors.Is(err, store.ErrIdle):
+		return reason.WatchStopped
+	}
+	return reason.WatchFeedLost
+}
+
+// nextDueBookmark returns when the next bookmark is due that flushes the waiting events, zero for
+// never. With a limit of bytes there may be many events, so that only the bookmark before the
+// deadline flushes them.
+func (s *stream) nextDueBookmark() time.Time {
+	if s.bookmark.IsZero() || s.req.Pace.BytesPerSecond <= 0 || !s.waiting.left {
+		return s.bookmark
+	}
+	return s.deadline.Add(-bookmarkBeforeEnd)
+}
