@@ -10,9 +10,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/kubeweir/kubeweir/api"
-)
-
-// coder compresses pieces. It is safe for concurrent use.
+) // coder compresses pieces. It is safe for concurrent use.
 type coder struct {
 	runs, events sync.Pool // *deflater
 	zstd         *zstd.Encoder
@@ -139,21 +137,6 @@ func appendStored(b, text []byte, final bool) []byte {
 	}
 }
 
-// enclose wraps items between the head and the tail of a body, all compressed.
-func (c *coder) enclose(coding api.Compression, head, tail []byte, items *compressed) (before, after []byte) {
-	if coding == api.Zstd {
-		return c.zstd.EncodeAll(head, nil), c.zstd.EncodeAll(tail, nil)
-	}
-	before = append(before, gzipHeader...)
-	before = appendStored(before, head, false)
-	after = appendStored(after, tail, true)
-	crc := c.crc.combine(crc32.ChecksumIEEE(head), items.crc, c.crc.shift(items.raw))
-	crc = crc32.Update(crc, crc32.IEEETable, tail)
-	after = binary.LittleEndian.AppendUint32(after, crc)
-	after = binary.LittleEndian.AppendUint32(after, uint32(int64(len(head)+len(tail))+items.raw))
-	return before, after
-}
-
 // crcCombiner computes the CRC-32 of joined texts from theirs, as zlib's
 // crc32_combine does: a checksum is moved past a text of n bytes by multiplying
 // it by x^(8n) modulo the polynomial.
@@ -210,3 +193,22 @@ func (c *crcCombiner) shift(n int64) uint32 {
 // combine is the checksum of a text with checksum a followed by one with
 // checksum b, whose shift is given.
 func (c *crcCombiner) combine(a, b, shift uint32) uint32 { return multiplyCRC(shift, a) ^ b }
+
+func join(frames [][]byte) []byte {
+	n := 0
+	for _, f := range frames {
+		n += len(f)
+	}
+	joined := make([]byte, 0, n)
+	for _, f := range frames {
+		joined = append(joined, f...)
+	}
+	return joined
+}
+
+// maxRunBytes ends a run wherever the last one ended.
+const maxRunBytes = 4 * runBytes
+
+// runBytes is the size that runs have on the average, before compression. Twice the size makes a
+// change twice as dear.
+const runBytes = 64 << 10

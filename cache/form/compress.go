@@ -1,11 +1,12 @@
 package form
 
 import (
-	"math"
-	"slices"
-
+	"encoding/binary"
 	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/object"
+	"hash/crc32"
+	"math"
+	"slices"
 )
 
 // Lists are compressed in pieces: runs of neighbouring objects, each deflated by
@@ -26,10 +27,6 @@ import (
 // again: 80 ms for 30 MB); one piece per object (short pieces compress badly,
 // and a list of thousands of pieces costs more to put together).
 
-// runBytes is the size that runs have on the average, before compression. Twice the size makes a
-// change twice as dear.
-const runBytes = 64 << 10
-
 // knownBytes is how much of the run before a run is compressed behind, in whole objects. Pods of 6 KB
 // shrink to 2.8 % in runs that know one, to 5.8 % in runs that know nothing and to 2.8 % as a whole;
 // where every third has a Deployment, an environment and annotations of its own to 6.8, 9.9 and 6.8 %.
@@ -38,9 +35,6 @@ const knownBytes = 4 << 10
 
 // maxKnown is as far as a decoder of deflate looks back.
 const maxKnown = 32 << 10
-
-// maxRunBytes ends a run wherever the last one ended.
-const maxRunBytes = 4 * runBytes
 
 // compressed are the items of a list, compressed, with their separators and
 // without what comes before and after them. It is immutable.
@@ -268,4 +262,19 @@ func (b *compressor) add(p *piece) {
 	b.out.crc = b.coder.crc.combine(b.out.crc, p.crc, p.shift)
 	b.out.from, b.out.until = max(b.out.from, p.from), min(b.out.until, p.until)
 	b.out.pieces = append(b.out.pieces, *p)
+}
+
+// enclose wraps items between the head and the tail of a body, all compressed.
+func (c *coder) enclose(coding api.Compression, head, tail []byte, items *compressed) (before, after []byte) {
+	if coding == api.Zstd {
+		return c.zstd.EncodeAll(head, nil), c.zstd.EncodeAll(tail, nil)
+	}
+	before = append(before, gzipHeader...)
+	before = appendStored(before, head, false)
+	after = appendStored(after, tail, true)
+	crc := c.crc.combine(crc32.ChecksumIEEE(head), items.crc, c.crc.shift(items.raw))
+	crc = crc32.Update(crc, crc32.IEEETable, tail)
+	after = binary.LittleEndian.AppendUint32(after, crc)
+	after = binary.LittleEndian.AppendUint32(after, uint32(int64(len(head)+len(tail))+items.raw))
+	return before, after
 }

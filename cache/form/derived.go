@@ -3,111 +3,12 @@ package form
 import (
 	"errors"
 	"fmt"
-	"hash/maphash"
-	"sync"
-	"unsafe"
-
 	"github.com/dgraph-io/ristretto/v2"
-
-	"github.com/kubeweir/kubeweir/api"
 	"github.com/kubeweir/kubeweir/object"
+	"github.com/prometheus/client_golang/prometheus"
+	"hash/maphash"
+	"unsafe"
 )
-
-// derived keeps what is made from objects and can be made again, within a budget
-// of bytes, and sees to it that nothing is made twice at the same time.
-//
-// What is kept lives in slots: a slot names a form of an object, or of a list,
-// whatever its version; a newer version replaces the older in place. So nothing
-// outdated takes up room for long, and lists of a changing collection can take
-// over from their predecessor what has not changed.
-type derived struct {
-	// open guards cache against use while it is closed, which it does not do
-	// itself; closed says that it is.
-	open struct {
-		sync.RWMutex
-		closed bool
-	}
-	cache *ristretto.Cache[uint64, *derivedEntry]
-	seed  maphash.Seed
-
-	making struct {
-		sync.Mutex
-		slots map[slot]*making
-	}
-	metrics derivedMetrics
-}
-
-// slot is a place for a derived form.
-type slot struct {
-	kind   derivedKind
-	rep    api.Representation
-	coding api.Compression
-	single bool // a form of one object, not of a list
-	// limit and from are the size and the first key of a page.
-	limit     int
-	from      string
-	resource  *Resource
-	namespace string
-	// key is that of the object, or the variant of a selection.
-	key string
-}
-
-// place is where what is derived from a response's objects is kept: slots for
-// the list or the object, and the version of its contents.
-type place struct {
-	slotOf slot // with kind, rep and coding left open
-	id     uint64
-}
-
-func (p place) slot(k derivedKind) slot {
-	s := p.slotOf
-	s.kind = k
-	return s
-}
-
-// derivedKind is what a slot holds.
-type derivedKind uint8
-
-const (
-	derivedRow           derivedKind = iota // *table.Row of an object
-	derivedMetadata                         // []byte, metadata of a custom resource's object
-	derivedRows                             // []*table.Row of a list
-	derivedMetas                            // [][]byte of a list
-	derivedWindow                           // tableWindow of a list or an object
-	derivedBody                             // *compressed, items of a list or an object
-	derivedInitial                          // *compressed, initial events of a watch
-	derivedTranscoded                       // transcodedObject of an object
-	derivedTranscodedAll                    // []transcodedObject of a list
-	derivedRedacted                         // *object.Object, redacted
-	derivedRedactedAll                      // []*object.Object of a list
-	derivedKinds
-)
-
-func (k derivedKind) String() string {
-	return [...]string{"row", "metadata", "rows", "metadata_list", "table_window", "body", "initial_events", "transcoded", "transcoded_list", "redacted", "redacted_list"}[k]
-}
-
-// ofList reports whether a form is that of a list, made from those of its
-// objects.
-func (k derivedKind) ofList() bool {
-	return k == derivedRows || k == derivedMetas || k == derivedBody || k == derivedInitial || k == derivedTranscodedAll || k == derivedRedactedAll
-}
-
-// derivedEntry is what is in a slot. It is immutable.
-type derivedEntry struct {
-	slot slot
-	// id says of which version of the object (its ID) or of the collection (its
-	// view's Content) value was made.
-	id    uint64
-	value any
-}
-
-// making is a value being made; its fields are set when done is closed.
-type making struct {
-	done  chan struct{}
-	entry *derivedEntry
-	err   error
-}
 
 func newDerived(budget int64) (*derived, error) {
 	d := &derived{seed: maphash.MakeSeed(), metrics: newDerivedMetrics()}
@@ -236,6 +137,28 @@ func (d *derived) obtain(s *slot, id uint64, usable func(value any) bool, build 
 	}
 	m.entry, m.err = d.put(s, id, value, size), nil
 	return value, nil
+}
+
+func newDerivedMetrics() derivedMetrics {
+	m := derivedMetrics{lookups: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "kubeweir_derived_lookups_total",
+		Help: "Lookups of derived forms, by what was looked for and whether it was there.",
+	}, []string{"form", "result"})}
+	for k := range derivedKinds {
+		m.results[k] = [2]prometheus.Counter{
+			m.lookups.WithLabelValues(k.String(), "miss"),
+			m.lookups.WithLabelValues(k.String(), "hit"),
+		}
+	}
+	return m
+}
+
+func (m *derivedMetrics) count(k derivedKind, hit bool) {
+	if hit {
+		m.results[k][1].Inc()
+	} else {
+		m.results[k][0].Inc()
+	}
 }
 
 // collect calls one for each object, or takes the results from the slot s of p.

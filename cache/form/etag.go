@@ -11,24 +11,6 @@ import (
 	"github.com/kubeweir/kubeweir/object"
 )
 
-// An ETag names the exact bytes of a response: the process (so that versions of
-// different upstreams, or of one before and after it was restored from a backup,
-// never meet), the state of the collection or the object, the version that a
-// list reports and which of the objects it has, the representation with the coding
-// that the client accepts, and for tables their columns, which an upstream of another
-// release may change, and the moment from which on they read as they do.
-//
-// Responses are "no-cache, private": browsers may keep them and must ask before
-// they use them again, with the ETag. That question is authorized like any other
-// read, so a 304 reveals nothing that a 200 would not. There is no Vary for
-// Accept, as upstream has none: the ETags of two representations differ, so one
-// is never confirmed in the place of another.
-type tagger struct {
-	process string
-	start   time.Time
-	seed    maphash.Seed // of the hashes of scopes
-}
-
 func newTagger() tagger {
 	return tagger{process: rand.Text()[:10], start: time.Now(), seed: maphash.MakeSeed()}
 }

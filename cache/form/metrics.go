@@ -12,15 +12,6 @@ import (
 // transforms are their labels.
 var transforms = [...]string{api.NoTransform: "none", api.Table: "table", api.PartialMetadata: "metadata"}
 
-// metrics are those of a Renderer. The handles of the usual series are looked up once.
-type metrics struct {
-	bytes   *prometheus.CounterVec
-	bodies  [len(framings)][3][3]prometheus.Counter // by encoding, transform, coding
-	size    prometheus.Collector
-	max     prometheus.Collector
-	derived *derivedMetrics
-}
-
 func newMetrics(d *derived) metrics {
 	m := metrics{
 		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -59,32 +50,4 @@ func (m *metrics) register(r prometheus.Registerer) error {
 // wrote counts the bytes of a body.
 func (m *metrics) wrote(rep api.Representation, coding api.Compression, n int64) {
 	m.bodies[rep.Encoding][rep.Transform][coding].Add(float64(n))
-}
-
-// derivedMetrics count the lookups of derived forms.
-type derivedMetrics struct {
-	lookups *prometheus.CounterVec
-	results [derivedKinds][2]prometheus.Counter // misses, hits
-}
-
-func newDerivedMetrics() derivedMetrics {
-	m := derivedMetrics{lookups: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "kubeweir_derived_lookups_total",
-		Help: "Lookups of derived forms, by what was looked for and whether it was there.",
-	}, []string{"form", "result"})}
-	for k := range derivedKinds {
-		m.results[k] = [2]prometheus.Counter{
-			m.lookups.WithLabelValues(k.String(), "miss"),
-			m.lookups.WithLabelValues(k.String(), "hit"),
-		}
-	}
-	return m
-}
-
-func (m *derivedMetrics) count(k derivedKind, hit bool) {
-	if hit {
-		m.results[k][1].Inc()
-	} else {
-		m.results[k][0].Inc()
-	}
 }

@@ -21,18 +21,6 @@ type redacted struct {
 	objs []*object.Object
 }
 
-// redacted is For for a representation that is to be redacted.
-func (r *Renderer) redacted(res *Resource, stored api.Encoding, rep api.Representation) Form {
-	if stored != api.JSON || rep.Encoding == api.Protobuf {
-		return nil
-	}
-	f := r.formOf(res.redactedOne(), stored, rep)
-	if f == nil {
-		return nil
-	}
-	return &redacted{Form: f}
-}
-
 // redactedOne is the Resource under which forms of redacted objects keep what they derive.
 func (r *Resource) redactedOne() *Resource {
 	if r.isRedacted {

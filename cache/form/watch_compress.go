@@ -38,13 +38,6 @@ const (
 // flushBlock is an empty stored block: decoders give out what came before it.
 const flushBlock = "\x00\x00\x00\xff\xff"
 
-// compressedStream is what the end of a compressed watch must say of all before it.
-type compressedStream struct {
-	begun bool // the head was sent
-	crc   uint32
-	raw   uint32 // length before compression, modulo 2^32
-}
-
 // compressedFrame is an event compressed, behind what the checksums of the watches
 // that it is sent to take: its own, the shift past it, and its length.
 type compressedFrame []byte
