@@ -272,11 +272,3 @@ func (c *column) sortBy(positions []int32, descending bool) []int32 {
 	}
 	return sorted
 }
-
-// madeColumn is a cached column. An order has only column.order.
-type madeColumn struct {
-	*column
-	reader valueReader // of an order only the name
-	frame  *frame
-	used   time.Time
-}

@@ -9,9 +9,7 @@ import (
 	"time"
 
 	"github.com/kubeweir/kubeweir/cache/store"
-)
-
-// Columns caches the columns and orders that queries use on one collection. They are made on
+) // Columns caches the columns and orders that queries use on one collection. They are made on
 // demand, never while events are applied. Those of a newer state are made from those of an older
 // state and from what has changed since, which comparing pointers finds.
 //
@@ -379,4 +377,12 @@ func (k *Columns) Size(churn int64) (n int, bytes int64) {
 		bytes += max(0, churn-oldest)
 	}
 	return len(k.mu.made), bytes
+}
+
+// madeColumn is a cached column. An order has only column.order.
+type madeColumn struct {
+	*column
+	reader valueReader // of an order only the name
+	frame  *frame
+	used   time.Time
 }
