@@ -16,7 +16,7 @@ type bursting struct {
 	where string
 }
 
-// Open implements cache.Images.
+// Open implements checkpoint.Storage.
 func (b bursting) Open(name string) (checkpoint.Reader, error) {
 	r, err := b.Storage.Open(name)
 	if err == nil && b.where == "open" {
@@ -30,7 +30,7 @@ type burstingReader struct {
 	where string
 }
 
-// Next implements cache.ImageReader.
+// Next implements checkpoint.Reader.
 func (r burstingReader) Next() (checkpoint.Block, error) {
 	block, err := r.Reader.Next()
 	if r.where == "next" {
@@ -44,7 +44,7 @@ type burstingBlock struct {
 	where string
 }
 
-// Each implements cache.ImageBlock.
+// Each implements checkpoint.Block.
 func (b burstingBlock) Each(set func([]byte) error, deleted func(string) error) error {
 	if b.where == "each" {
 		panic("a bug")

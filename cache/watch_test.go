@@ -124,7 +124,7 @@ type watchBench struct {
 	watches     *watch.Watches
 	c           *cache.Collection
 	metrics     *prometheus.Registry
-	message     func(dst []byte, size int) []byte // see cache.WatchRequest
+	message     func(dst []byte, size int) []byte // see watch.Request
 	pace        watch.Pace
 	compression api.Compression
 	// Of TestWatchEnds.

@@ -53,7 +53,7 @@ func parseStatus(body []byte) (status *metav1.Status, ok bool) {
 	return status, err == nil && status.Kind == "Status"
 }
 
-// unsupported wraps err with cache.ErrUnsupported if it says that the server
+// unsupported wraps err with source.ErrUnsupported if it says that the server
 // lacks the way of reading that was asked for.
 func unsupported(err error, initialEvents bool) error {
 	var status *apierrors.StatusError

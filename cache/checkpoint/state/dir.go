@@ -39,7 +39,7 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Dir is a folder of images. It is a cache.Images.
+// Dir is a folder of images. It is a checkpoint.Storage.
 type Dir struct {
 	path     string
 	cluster  string
@@ -359,7 +359,7 @@ func (d *Dir) Bytes() (now, written int64) {
 	return d.mu.bytes, d.mu.written
 }
 
-// Names implements cache.Images.
+// Names implements checkpoint.Storage.
 func (d *Dir) Names() ([]string, error) {
 	if !d.opened() {
 		return nil, nil
@@ -377,7 +377,7 @@ func (d *Dir) Names() ([]string, error) {
 	return names, nil
 }
 
-// Remove implements cache.Images.
+// Remove implements checkpoint.Storage.
 func (d *Dir) Remove(name string) error {
 	if !d.opened() {
 		return nil
@@ -390,7 +390,7 @@ func (d *Dir) Remove(name string) error {
 	return nil
 }
 
-// Hurry implements cache.Images.
+// Hurry implements checkpoint.Storage.
 func (d *Dir) Hurry() { d.pacer.lift() }
 
 // opened reports whether the folder is this Dir's.

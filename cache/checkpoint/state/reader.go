@@ -13,7 +13,7 @@ import (
 	"github.com/kubeweir/kubeweir/cache/checkpoint"
 )
 
-// Reader reads an image. It is a cache.ImageReader.
+// Reader reads an image. It is a checkpoint.Reader.
 type Reader struct {
 	dir    *Dir
 	name   string
@@ -31,7 +31,7 @@ type Reader struct {
 // readAhead is the room for what is read of a file at once.
 const readAhead = 1 << 20
 
-// Open implements cache.Images.
+// Open implements checkpoint.Storage.
 func (d *Dir) Open(name string) (checkpoint.Reader, error) {
 	if !d.opened() {
 		return nil, fmt.Errorf("reading the state: %w", fs.ErrNotExist)
@@ -76,10 +76,10 @@ func (r *Reader) begin() error {
 	return err
 }
 
-// Header implements cache.ImageReader.
+// Header implements checkpoint.Reader.
 func (r *Reader) Header() []byte { return r.header }
 
-// Next implements cache.ImageReader.
+// Next implements checkpoint.Reader.
 func (r *Reader) Next() (checkpoint.Block, error) {
 	b, err := r.next()
 	if err != nil {
@@ -123,7 +123,7 @@ func (r *Reader) next() (*block, error) {
 	return b, nil
 }
 
-// Append implements cache.ImageReader.
+// Append implements checkpoint.Reader.
 func (r *Reader) Append() (checkpoint.Writer, error) {
 	if !r.ended || r.last != kindCommit || !r.dir.opened() {
 		return nil, nil
@@ -135,10 +135,10 @@ func (r *Reader) Append() (checkpoint.Writer, error) {
 	return &Writer{dir: r.dir, name: r.name, layout: r.layout, file: f, offset: r.end, index: r.index}, nil
 }
 
-// Close implements cache.ImageReader.
+// Close implements checkpoint.Reader.
 func (r *Reader) Close() error { return r.file.Close() }
 
-// block is a cache.ImageBlock.
+// block is a checkpoint.Block.
 type block struct {
 	layout *layout
 	kind   kind
@@ -149,10 +149,10 @@ type block struct {
 
 func (b *block) content() ([]byte, error) { return b.layout.unpack(nil, b.kind, b.index, b.sealed) }
 
-// Commit implements cache.ImageBlock.
+// Commit implements checkpoint.Block.
 func (b *block) Commit() []byte { return b.commit }
 
-// Each implements cache.ImageBlock.
+// Each implements checkpoint.Block.
 func (b *block) Each(set func([]byte) error, deleted func(string) error) error {
 	content, err := b.content()
 	if err != nil {

@@ -18,7 +18,7 @@ const (
 	writeSize = 1 << 20
 )
 
-// Writer writes an image. It is a cache.ImageWriter.
+// Writer writes an image. It is a checkpoint.Writer.
 type Writer struct {
 	dir    *Dir
 	name   string // of the image
@@ -34,7 +34,7 @@ type Writer struct {
 	failed  error
 }
 
-// Create implements cache.Images.
+// Create implements checkpoint.Storage.
 func (d *Dir) Create(ctx context.Context, name string, header []byte) (checkpoint.Writer, error) {
 	if !d.opened() {
 		return nil, errClosed
@@ -61,10 +61,10 @@ func (w *Writer) fileName() string {
 	return w.name + imageExt
 }
 
-// Set implements cache.ImageWriter.
+// Set implements checkpoint.Writer.
 func (w *Writer) Set(ctx context.Context, object []byte) error { return w.item(ctx, itemSet, object) }
 
-// Delete implements cache.ImageWriter.
+// Delete implements checkpoint.Writer.
 func (w *Writer) Delete(ctx context.Context, key string) error {
 	return w.item(ctx, itemDelete, []byte(key))
 }
@@ -121,7 +121,7 @@ func (w *Writer) write(ctx context.Context) error {
 	return nil
 }
 
-// Commit implements cache.ImageWriter.
+// Commit implements checkpoint.Writer.
 func (w *Writer) Commit(ctx context.Context, note []byte) error {
 	if w.failed != nil {
 		return w.failed
@@ -147,10 +147,10 @@ func (w *Writer) Commit(ctx context.Context, note []byte) error {
 	return nil
 }
 
-// Size implements cache.ImageWriter.
+// Size implements checkpoint.Writer.
 func (w *Writer) Size() int64 { return w.offset }
 
-// Close implements cache.ImageWriter. What is not committed is gone.
+// Close implements checkpoint.Writer. What is not committed is gone.
 func (w *Writer) Close() error {
 	err := w.file.Close()
 	if w.begun {
